@@ -1,0 +1,31 @@
+/* common/err.h - how a function says that it failed.
+ *
+ * A fallible function returns MUST_CHECK bool and takes struct err * last. The kind tells the caller what to do,
+ * the text names the thing, the value and the limit. Library code never logs; it returns this. */
+#ifndef TOLLGATE_COMMON_ERR_H
+#define TOLLGATE_COMMON_ERR_H
+
+#include "common/base.h"
+
+enum err_kind {
+	ERR_NONE,
+	ERR_INVALID,  /* the input is wrong: reject it, a repetition will not help */
+	ERR_CONFLICT, /* the input contradicts what is already recorded */
+	ERR_DENIED,   /* the caller may not do this */
+	ERR_MISSING,  /* the thing named does not exist */
+	ERR_RETRY,    /* the same call may work later */
+	ERR_FATAL,    /* nothing the caller can do */
+};
+
+struct err {
+	enum err_kind kind;
+	char text[1024]; /* one sentence, no newline, cut with "..." when longer */
+};
+
+/* Both return false, so that a failing function can end in one line. A NULL err is allowed. */
+bool err_set(struct err *err, enum err_kind kind, const char *fmt, ...) PRINTF_LIKE(3, 4);
+bool err_prefix(struct err *err, const char *fmt, ...) PRINTF_LIKE(2, 3); /* "PREFIX: old text" */
+bool err_errno(struct err *err, enum err_kind kind, int errnum, const char *fmt, ...) PRINTF_LIKE(4, 5);
+const char *err_kind_name(enum err_kind kind);
+
+#endif

@@ -1,0 +1,12 @@
+/* common/gz.h - gzip by zlib, both ways, with a ceiling on what comes out. */
+#ifndef TOLLGATE_COMMON_GZ_H
+#define TOLLGATE_COMMON_GZ_H
+
+#include "common/buf.h"
+
+/* Appends. The bytes depend only on input and level: no time stamp, no file name. */
+MUST_CHECK bool gz_compress(const void *in, size_t n, int level, struct buf *out, struct err *err);
+/* Exactly one gzip member. More output than out->max (a bomb), a torn stream, bad checks or trailing bytes: ERR_INVALID. */
+MUST_CHECK bool gz_expand(const void *in, size_t n, struct buf *out, struct err *err);
+
+#endif

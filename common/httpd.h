@@ -1,0 +1,84 @@
+/* common/httpd.h - the HTTP server of both daemons, on libmicrohttpd; the only file that includes it is httpd.c.
+ *
+ * One table of routes. An inline route is answered in the server's own thread and must not block; every other request is
+ * suspended and handed to a bounded queue of workers, each with its own context (its database connection). A full queue
+ * is answered 503 with Retry-After at once. */
+#ifndef TOLLGATE_COMMON_HTTPD_H
+#define TOLLGATE_COMMON_HTTPD_H
+
+#include "common/buf.h"
+
+struct httpd;
+
+struct http_request {
+	const char *method;
+	const char *path;              /* without the query */
+	const char *tail;              /* what followed the route's prefix: "2026-11.csv"; "" for an exact route */
+	const char *body;
+	size_t body_len;
+	const void *route;             /* the struct http_route that matched */
+	void *connection;              /* for http_header and http_query */
+	char id[17];                   /* request id, also in the reply's X-Request-Id */
+};
+
+const char *http_header(const struct http_request *rq, const char *name); /* NULL when absent */
+const char *http_query(const struct http_request *rq, const char *name);
+
+struct http_reply {
+	int status;                    /* 200 unless set */
+	const char *content_type;      /* static text */
+	struct buf body;
+	char etag[72];                 /* without quotes; empty: none */
+	char filename[96];             /* Content-Disposition attachment; empty: none */
+	int retry_after_s;             /* 0: none */
+	char allow[32];                /* for 405 */
+	/* A body that outlives the reply: when set, `body` is ignored, these bytes are sent uncopied, and release(arg) is called after. */
+	const void *shared;
+	size_t shared_len;
+	void (*release)(void *arg);
+	void *release_arg;
+	const char *content_encoding;  /* "gzip" when the shared bytes are compressed */
+};
+
+/* RFC 9457 problem+json: type, title, status, detail, request id, and `field` when one is to blame. */
+void http_problem(struct http_reply *rp, const struct http_request *rq, int status, const char *field, const char *fmt, ...) PRINTF_LIKE(5, 6);
+/* The status of an error kind: INVALID 400, DENIED 403, MISSING 404, CONFLICT 409, RETRY 503, FATAL 500. */
+void http_problem_err(struct http_reply *rp, const struct http_request *rq, const struct err *err);
+
+typedef void http_handler(void *app, void *worker, const struct http_request *rq, struct http_reply *rp);
+
+struct http_route {
+	const char *method;            /* "GET" also answers HEAD */
+	const char *path;              /* exact, or a prefix when it ends in '/' */
+	bool inline_;                  /* answered in the server's thread */
+	size_t body_max;               /* bytes accepted, after expanding gzip */
+	http_handler *handle;
+	uint32_t roles;                /* for the daemon's guard; httpd does not look at it */
+	const char *summary;           /* for people */
+};
+
+struct httpd_options {
+	const char *listen;            /* "127.0.0.1:9402" */
+	const struct http_route *routes;
+	size_t route_count;
+	void *app;                     /* first argument of every handler */
+	/* Called before a handler, in the same thread; false when it has written a refusal to rp. NULL: none. */
+	bool (*guard)(void *app, void *worker, const struct http_request *rq, struct http_reply *rp);
+	int workers;                   /* 0: all routes must be inline */
+	int queue_max;
+	/* Made and freed in the worker's thread. NULL: the worker argument is NULL. */
+	void *(*worker_new)(void *app);
+	void (*worker_free)(void *worker);
+	int64_t idle_timeout_ns;
+	int connection_max;
+	/* Access log, called after each request. NULL: none. */
+	void (*on_done)(void *app, const struct http_request *rq, int status, size_t bytes, int64_t duration_ns);
+};
+
+/* A taken port is an error that names it. */
+MUST_CHECK bool httpd_start(const struct httpd_options *o, struct httpd **ret, struct err *err);
+/* Finishes what has begun, refuses what is new, frees. NULL is allowed. */
+void httpd_stop(struct httpd *h);
+uint16_t httpd_port(const struct httpd *h); /* of a listener on port 0 */
+
+#endif

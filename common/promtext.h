@@ -1,0 +1,35 @@
+/* common/promtext.h - Prometheus text format and OpenMetrics from one description of the families.
+ * Numbers are written as integers or fixed-point decimals, without printf. */
+#ifndef TOLLGATE_COMMON_PROMTEXT_H
+#define TOLLGATE_COMMON_PROMTEXT_H
+
+#include "common/buf.h"
+
+enum prom_type { PROM_GAUGE, PROM_COUNTER };
+enum prom_format { PROM_TEXT, PROM_OPENMETRICS };
+
+struct prom {
+	struct buf *out;
+	enum prom_format format;
+	const char *family; /* the one being written */
+	enum prom_type type;
+	bool first_label;
+};
+
+void prom_init(struct prom *p, struct buf *out, enum prom_format format);
+/* Starts a family: HELP, TYPE (and in OpenMetrics a counter's name without _total). Counters are named with _total. */
+void prom_family(struct prom *p, const char *name, enum prom_type type, const char *help);
+/* A sample: prom_begin, any number of prom_label, one of prom_int / prom_fixed. Label values are escaped; bytes that are
+ * not UTF-8 become U+FFFD. An empty value leaves the label out. */
+void prom_begin(struct prom *p);
+void prom_label(struct prom *p, const char *name, const char *value);
+void prom_label_i64(struct prom *p, const char *name, int64_t value);
+void prom_int(struct prom *p, int64_t value);
+void prom_fixed(struct prom *p, int64_t value, int decimals); /* value / 10^decimals */
+void prom_end(struct prom *p); /* "# EOF" in OpenMetrics */
+
+#define PROM_TEXT_TYPE "text/plain; version=0.0.4; charset=utf-8"
+#define PROM_OPENMETRICS_TYPE "application/openmetrics-text; version=1.0.0; charset=utf-8"
+enum prom_format prom_negotiate(const char *accept_header); /* NULL allowed */
+
+#endif

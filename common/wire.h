@@ -1,0 +1,112 @@
+/* common/wire.h - the batch of interval records that an exporter sends: versioned, columnar, with a dictionary.
+ * The format is drawn in common/WIRE.md. Pure: bytes to values and back. */
+#ifndef TOLLGATE_COMMON_WIRE_H
+#define TOLLGATE_COMMON_WIRE_H
+
+#include "common/buf.h"
+
+#define WIRE_VERSION 1
+#define WIRE_OLDEST_VERSION 1
+#define WIRE_MAX_BODY (32u << 20)   /* of one batch before gzip */
+#define WIRE_MAX_RECORDS 200000u
+#define WIRE_MAX_DICT 100000u
+#define WIRE_MAX_TEXT 512u          /* of one string */
+#define WIRE_BOOT_ID_SIZE 16
+
+enum wire_kind { WIRE_USAGE = 1, WIRE_LOSS = 2 };
+enum wire_flag { WIRE_SIMULATED = 1 }; /* made by a simulator: refused by a ledger that is not a demo */
+
+/* What a stretch of device time was (BILLING 1). HELD splits into used, unmeasured and the rest, idle. */
+enum wire_state { WIRE_HELD = 1, WIRE_UNALLOCATED, WIRE_STRANDED, WIRE_DOWN, WIRE_UNKNOWN };
+enum wire_sharing { WIRE_EXCLUSIVE = 1, WIRE_MIG, WIRE_MPS, WIRE_TIMESLICE, WIRE_PLAIN };
+/* Where used_ns comes from. NONE: nothing was measured (unmeasured or not held). */
+enum wire_method { WIRE_NONE = 0, WIRE_MEASURED = 1, WIRE_ESTIMATED = 2, WIRE_RESERVED = 3 };
+
+/* A device is a physical GPU (gi and ci are -1) or a MIG compute instance. Ids are the stream's own, from 1. */
+struct wire_device {
+	uint32_t id;
+	uint32_t gpu;         /* id of the physical GPU; its own id for a GPU */
+	char *uuid;           /* GPU-... or MIG-... */
+	char *model;          /* NVML's name */
+	char *profile;        /* "3g.40gb"; empty for a GPU */
+	int32_t gi, ci;
+	int64_t created_ns;   /* MIG: wall time at which this instance was first seen; with gpu, gi and ci its key */
+	int64_t units;        /* 5040 for a GPU */
+	int64_t memory_bytes;
+	int32_t index;        /* of the GPU on its node */
+};
+
+enum wire_holder_kind { WIRE_POD = 1, WIRE_SLURM_JOB, WIRE_HOST_USER };
+
+/* Who holds: only the fields of its kind are filled, the others are empty, never NULL. */
+struct wire_holder {
+	uint32_t id;
+	uint32_t kind;
+	char *ns, *pod, *pod_uid, *container;      /* POD */
+	char *slurm_job, *slurm_account;           /* SLURM_JOB */
+	char *user;                                /* name, or the uid in decimal */
+	int64_t uid;                               /* -1 when not known */
+};
+
+struct wire_record {
+	uint32_t device;
+	uint32_t holder;        /* 0: nobody */
+	uint32_t state;
+	uint32_t sharing;
+	uint32_t method;
+	int64_t units;          /* weight of what this record covers, 1..5040 */
+	int64_t start_ns;       /* wall */
+	int64_t duration_ns;    /* > 0; the record lies inside one UTC quarter-hour */
+	int64_t held_ns;        /* this record's part of duration: all of it, or one of n equal parts; also for states without a holder */
+	int64_t used_ns;        /* <= held_ns - unmeasured_ns */
+	int64_t unmeasured_ns;
+	int64_t over_ns;        /* activity beyond the share, outside conservation */
+	int64_t memory_byte_ms;
+	int64_t energy_mj;
+	int64_t ticks;
+};
+
+struct wire_batch {
+	uint32_t kind;
+	char *node;
+	uint8_t boot_id[WIRE_BOOT_ID_SIZE];
+	uint64_t epoch;
+	uint64_t seq;           /* from 1 */
+	uint64_t last_seq;      /* = seq, except in a loss batch: the last number lost */
+	uint32_t flags;
+	char *exporter_version;
+	int64_t from_ns, to_ns; /* wall time covered: all of the node's GPUs are accounted for in it (loss: not) */
+	struct wire_device *devices;
+	size_t device_count;
+	struct wire_holder *holders;
+	size_t holder_count;
+	struct wire_record *records;
+	size_t record_count;
+};
+
+/* The body before gzip. The batch must be valid (wire_check). */
+MUST_CHECK bool wire_encode(const struct wire_batch *b, struct buf *out, struct err *err);
+
+/* ERR_INVALID with the reason for unsound bytes; ERR_RETRY for a version this program does not know. Content is decoded
+ * but not judged: call wire_check. */
+MUST_CHECK bool wire_decode(const void *body, size_t n, struct wire_batch **ret, struct err *err);
+
+/* The rules every batch obeys whoever made it: enumerations, ranges, used + unmeasured <= held <= duration, a record inside
+ * one quarter-hour and inside from..to, holder present exactly when HELD, unique ids, text without control characters.
+ * Ids need not be in this batch: an earlier one of the stream may have introduced them. Names the record and the field. */
+MUST_CHECK bool wire_check(const struct wire_batch *b, struct err *err);
+
+struct wire_batch *wire_batch_new(void);
+void wire_batch_free(struct wire_batch *b);
+DEFINE_OWNED(wire_batch, struct wire_batch)
+
+/* Encode, check and gzip; decode, check after expanding. The payload of a frame. */
+MUST_CHECK bool wire_pack(const struct wire_batch *b, struct buf *out, struct err *err);
+MUST_CHECK bool wire_unpack(const void *payload, size_t n, struct wire_batch **ret, struct err *err); /* without wire_check */
+
+const char *wire_state_name(uint32_t state);
+const char *wire_sharing_name(uint32_t sharing);
+const char *wire_method_name(uint32_t method);
+const char *wire_holder_kind_name(uint32_t kind);
+
+#endif
