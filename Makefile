@@ -1,0 +1,207 @@
+# Tollgate: one Makefile for the whole tree. `make help` lists what it can do.
+#
+# Everything built lands in $(O)/$(BUILD)/; objects are found by wildcard, so a new file needs no line here.
+
+VERSION := 0.1.0
+
+O       ?= build
+BUILD   ?= release
+PREFIX  ?= /usr/local
+DESTDIR ?=
+B       := $(O)/$(BUILD)
+PYTHON  := /usr/bin/python3
+
+# All processors unless -j says otherwise.
+ifeq ($(MAKELEVEL),0)
+MAKEFLAGS += -j$(shell nproc) --no-print-directory
+endif
+
+# ---- flags, by variant ----------------------------------------------------------------------------------------------
+
+WARNINGS := -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wvla -Wcast-qual -Wformat=2 -Wstrict-prototypes \
+            -Wmissing-prototypes -Wswitch -Wundef -Wnull-dereference
+# Warnings stop the build where nobody reads them go by: in CI. WERROR=1 asks for the same.
+ifneq ($(filter true,$(CI))$(WERROR),)
+WARNINGS += -Werror
+endif
+
+HARDEN       := -D_FORTIFY_SOURCE=3 -fstack-protector-strong -fstack-clash-protection
+SAN          := -fsanitize=address,undefined -fno-sanitize-recover=all
+FLAGS.release := -O2 $(HARDEN)
+FLAGS.san     := -O1 -fno-omit-frame-pointer $(SAN)
+FLAGS.tsan    := -O1 -fno-omit-frame-pointer -fsanitize=thread
+FLAGS.cov     := -O0 --coverage
+FLAGS.fuzz    := -O1 -fno-omit-frame-pointer -fsanitize=fuzzer-no-link $(SAN)
+LINK.release  := -Wl,-z,relro,-z,now
+ifeq ($(filter $(BUILD),release san tsan cov fuzz),)
+$(error BUILD=$(BUILD) is not known: release, san, tsan or cov)
+endif
+ifeq ($(BUILD),fuzz)
+CC := clang
+else ifeq ($(origin CC),default)
+CC := gcc
+endif
+
+# Position-independent throughout: the programs are PIE, and the simulator is a shared library made of the same objects.
+ALL_CFLAGS  := -std=gnu17 -g -D_GNU_SOURCE -I. -DTOLLGATE_VERSION='"$(VERSION)"' -fPIC -fno-semantic-interposition \
+               -pthread $(WARNINGS) $(FLAGS.$(BUILD)) $(CFLAGS)
+ALL_LDFLAGS := -pie -pthread $(FLAGS.$(BUILD)) $(LINK.$(BUILD)) -Wl,--as-needed $(LDFLAGS)
+LIBS        := -lmicrohttpd -lcurl -lgnutls -ljansson -lyaml -lz -lm
+PQ_CFLAGS    = $(shell pkg-config --cflags libpq)
+
+# ---- what is made of what -------------------------------------------------------------------------------------------
+
+objects = $(patsubst %.c,$(B)/obj/%.o,$(1))
+COMMON    := $(call objects,$(wildcard common/*.c))
+EXPORTER  := $(call objects,$(filter-out %/main.c,$(wildcard exporter/*.c)))
+CORE      := $(call objects,$(wildcard aggregator/core/*.c))
+STORE     := $(call objects,$(wildcard aggregator/store/*.c)) $(B)/obj/gen/migrations.o
+API       := $(call objects,$(wildcard aggregator/api/*.c))
+CLI       := $(call objects,$(wildcard aggregator/cli/*.c))
+SIM       := $(call objects,$(wildcard tests/support/nvmlsim/*.c))
+SUPPORT   := $(call objects,$(filter-out %_tool.c,$(wildcard tests/support/*.c)))
+MIGRATIONS := $(sort $(wildcard sql/*.sql))
+
+# A program or library appears as soon as its sources do.
+PROGRAMS := $(if $(wildcard exporter/main.c),$(B)/tollgate-exporter) \
+            $(if $(wildcard aggregator/api/main.c),$(B)/tollgate-aggregator) \
+            $(if $(CLI),$(B)/tollgate)
+SIMULATOR := $(if $(SIM),$(B)/sim/libnvidia-ml.so.1)
+UNITS     := $(patsubst tests/unit/%.c,$(B)/tests/%,$(wildcard tests/unit/test_*.c))
+PROPS     := $(patsubst tests/prop/%.c,$(B)/tests/%,$(wildcard tests/prop/prop_*.c))
+REPLAYS   := $(patsubst tests/fuzz/%.c,$(B)/tests/%,$(wildcard tests/fuzz/fuzz_*.c))
+TOOLS     := $(patsubst tests/support/%.c,$(B)/tests/%,$(wildcard tests/support/*_tool.c))
+BENCHES   := $(patsubst tests/bench/%.c,$(B)/bench/%,$(wildcard tests/bench/bench_*.c))
+FUZZERS   := $(patsubst tests/fuzz/%.c,$(O)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
+
+.PHONY: all programs tests benches fuzzers deps run test bench lint fuzz format install clean help FORCE
+.SECONDARY:
+.DELETE_ON_ERROR:
+
+all: programs
+programs: $(PROGRAMS) $(SIMULATOR)
+tests: programs $(UNITS) $(PROPS) $(REPLAYS) $(TOOLS)
+benches: programs $(BENCHES) $(TOOLS)
+
+# Below, $(B)/flags and $(B)/sources change only when their text does: a new flag recompiles everything, a file that
+# comes or goes makes its library anew.
+remember = @mkdir -p $(@D); printf '%s\n' '$(subst ','\'',$(1))' | cmp -s - $@ || printf '%s\n' '$(subst ','\'',$(1))' >$@
+$(B)/flags: FORCE
+	$(call remember,$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS))
+$(B)/sources: FORCE
+	$(call remember,$(COMMON) $(EXPORTER) $(CORE) $(STORE) $(API) $(CLI) $(SIM) $(SUPPORT) $(MIGRATIONS))
+
+# V=1 shows the commands in full.
+say = $(if $(V),,@echo '$(1)  $(patsubst $(B)/%,%,$@)';)
+compile = $(call say,CC  )mkdir -p $(@D); $(CC) $(ALL_CFLAGS) $(EXTRA_CFLAGS) -MMD -MP -c -o $@ $<
+$(STORE): EXTRA_CFLAGS = $(PQ_CFLAGS)
+$(B)/obj/%.o: %.c $(B)/flags
+	$(compile)
+$(B)/obj/gen/%.o: $(B)/gen/%.c $(B)/flags
+	$(compile)
+
+# The migrations travel inside the aggregator, as the table that aggregator/store/migrate.h declares.
+$(B)/gen/migrations.c: $(MIGRATIONS) $(B)/sources Makefile
+	@mkdir -p $(@D)
+	@{ echo '#include "aggregator/store/migrate.h"'; \
+	for f in $(MIGRATIONS); do name=$${f##*/}; n=$$(expr $${name%%[!0-9]*} + 0); \
+		echo "__asm__(\".pushsection .rodata; migration_$$n: .incbin \\\"$$f\\\"; .byte 0; .popsection\");"; \
+		echo "extern const char migration_$$n[];"; \
+	done; \
+	echo 'const struct migration_file migration_files[] = {'; \
+	for f in $(MIGRATIONS); do name=$${f##*/}; n=$$(expr $${name%%[!0-9]*} + 0); \
+		echo "	{$$n, \"$$name\", migration_$$n, $$(wc -c <$$f)},"; \
+	done; \
+	echo '};'; echo 'const size_t migration_file_count = $(words $(MIGRATIONS));'; } >$@
+
+archive = @rm -f $@; $(AR) rcs $@ $(filter %.o,$^)
+$(B)/libcommon.a: $(COMMON)
+$(B)/libexporter.a: $(EXPORTER)
+$(B)/libcore.a: $(CORE)
+$(B)/libstore.a: $(STORE)
+$(B)/libtestsupport.a: $(SUPPORT)
+$(B)/%.a: $(B)/sources
+	$(archive)
+
+link = $(call say,LINK)mkdir -p $(@D); $(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o %.a,$^) $(LIBS)
+$(B)/tollgate-exporter: $(B)/obj/exporter/main.o $(B)/libexporter.a $(B)/libcommon.a
+	$(link)
+$(B)/tollgate-aggregator: $(API) $(B)/libstore.a $(B)/libcore.a $(B)/libcommon.a
+	$(link) -lpq
+$(B)/tollgate: $(CLI) $(B)/libcore.a $(B)/libcommon.a
+	$(link)
+
+# Only NVML's names leave the simulator, so that its copy of common/ cannot meet the exporter's.
+$(B)/sim/exports.map: Makefile
+	@mkdir -p $(@D); echo '{ global: nvml*; local: *; };' >$@
+$(SIMULATOR): $(SIM) $(B)/libcommon.a $(B)/sim/exports.map
+	$(call say,LINK)$(CC) $(filter-out -pie,$(ALL_LDFLAGS)) -shared -Wl,-soname,libnvidia-ml.so.1 -Wl,--version-script=$(B)/sim/exports.map \
+	      -o $@ $(filter %.o %.a,$^) $(LIBS)
+
+TESTED := $(B)/libtestsupport.a $(B)/libexporter.a $(B)/libcore.a $(B)/libcommon.a
+$(UNITS): $(B)/tests/%: $(B)/obj/tests/unit/%.o $(TESTED)
+	$(link) -lcmocka
+$(PROPS): $(B)/tests/%: $(B)/obj/tests/prop/%.o $(TESTED)
+	$(link) -lcmocka
+$(TOOLS): $(B)/tests/%: $(B)/obj/tests/support/%.o $(TESTED)
+	$(link)
+$(REPLAYS): $(B)/tests/%: $(B)/obj/tests/fuzz/%.o $(B)/obj/tests/fuzz/replay.o $(TESTED)
+	$(link)
+$(BENCHES): $(B)/bench/%: $(B)/obj/tests/bench/%.o $(TESTED)
+	$(link)
+ifeq ($(BUILD),fuzz)
+$(FUZZERS): $(B)/%: $(B)/obj/tests/fuzz/%.o $(TESTED)
+	$(link) -fsanitize=fuzzer
+fuzzers: $(FUZZERS)
+endif
+
+# ---- commands -------------------------------------------------------------------------------------------------------
+
+DEPS := sh tests/support/deps.sh
+
+deps:
+	@$(DEPS) all
+run:
+	@$(DEPS) run
+	@$(MAKE) programs
+	@TOLLGATE_BUILD_DIR=$(abspath $(B)) deploy/demo/run.sh
+test:
+	@$(DEPS) test
+	@$(PYTHON) tests/run.py --out $(O) $(if $(T),-k '$(T)') $(TEST_FLAGS)
+bench:
+	@$(DEPS) test
+	@$(MAKE) benches
+	@$(PYTHON) tests/bench/run.py --out $(O) $(if $(T),-k '$(T)')
+lint:
+	@$(DEPS) lint
+	@$(PYTHON) tests/lint/run.py --out $(O) $(if $(T),--only '$(T)')
+
+FUZZ_SECONDS ?= 60
+# What libFuzzer finds grows in the build tree; tests/fuzz/corpus is only read.
+fuzz:
+	@$(DEPS) fuzz
+	@$(MAKE) BUILD=fuzz fuzzers
+	@set -e; for target in $(patsubst tests/fuzz/fuzz_%.c,%,$(wildcard tests/fuzz/fuzz_*.c)); do \
+		mkdir -p $(O)/fuzz/found/$$target; \
+		echo "fuzz $$target for $(FUZZ_SECONDS) s"; \
+		$(O)/fuzz/fuzz_$$target -max_total_time=$(FUZZ_SECONDS) -print_final_stats=1 -verbosity=0 -timeout=10 \
+			-artifact_prefix=$(O)/fuzz/found/crash-$$target- $(O)/fuzz/found/$$target tests/fuzz/corpus/$$target; \
+	done
+
+# F="a.c b.h" formats only those.
+format:
+	@clang-format -i $(or $(F),$(shell git ls-files -co --exclude-standard '*.c' '*.h'))
+
+INSTALL_DATA = install -m 644 -D -t $(DESTDIR)$(PREFIX)
+install: programs
+	install -m 755 -D -t $(DESTDIR)$(PREFIX)/bin $(B)/tollgate
+	install -m 755 -D -t $(DESTDIR)$(PREFIX)/sbin $(B)/tollgate-exporter $(B)/tollgate-aggregator
+
+clean:
+	rm -rf $(O)
+
+help:
+	@sed -n 's/^#: //p' Makefile
+#: make                    three programs and the NVML simulator, in build/release/ (BUILD=san|tsan|cov: in build/<variant>/)
+
+-include $(shell find $(B)/obj -name '*.d' 2>/dev/null)
