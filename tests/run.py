@@ -1,0 +1,317 @@
+#!/usr/bin/python3
+"""make test: builds what the tests need, runs them, and says what passed, failed and was skipped. See tests/README.md."""
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from glob import glob
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+SUPPORT = ROOT / "tests" / "support"
+SUITES = ("unit", "prop", "fuzz", "golden", "lint", "integration")
+VARIANTS = ("release", "san", "tsan")
+# A test that takes this long hangs: it is ended and counted as failed. No test passes or fails by being slow.
+HANG_SECONDS = {"integration": 300}
+HANG_SECONDS_DEFAULT = 180
+
+
+class Job:
+    """One process: a C test program or a Python test file, in one variant. `targets` is what make builds for it."""
+
+    def __init__(self, suite, name, variant, source, targets=(), pattern=None):
+        self.suite, self.name, self.variant, self.source = suite, name, variant, source
+        self.targets, self.pattern = list(targets), pattern
+        self.results = []  # (name, passed|failed|skipped, detail)
+        self.output = ""
+        self.seconds = 0.0
+
+    @property
+    def label(self):
+        return f"{self.suite}/{self.name}" + (f" [{self.variant}]" if self.variant else "")
+
+    def add(self, name, result, detail=""):
+        self.results.append((name, result, detail))
+
+    def count(self, result):
+        return sum(1 for r in self.results if r[1] == result)
+
+
+def text_of(path):
+    return Path(path).read_text(encoding="utf-8", errors="replace")
+
+
+# ---- what there is to run --------------------------------------------------------------------------------------------
+
+
+def c_jobs(suite, prefix, out):
+    """Every program in release and san; in tsan those that say so, because they use threads."""
+    for source in sorted(glob(f"tests/{suite}/{prefix}_*.c")):
+        name = Path(source).stem
+        variants = ["release", "san"] + (["tsan"] if "/* tsan */" in text_of(source) else [])
+        for variant in variants:
+            yield Job(suite, name, variant, source, [f"{out}/{variant}/tests/{name}"])
+
+
+def fuzz_jobs(out):
+    for source in sorted(glob("tests/fuzz/fuzz_*.c")):
+        name = Path(source).stem
+        yield Job("fuzz", name, "san", source, [f"{out}/san/tests/{name}"])
+
+
+def python_jobs(suite, out):
+    """Integration tests run against the release programs, and again against the variants named in '# also: ...'."""
+    for source in sorted(glob(f"tests/{suite}/test_*.py")):
+        if suite == "lint":
+            yield Job(suite, Path(source).stem, "", source)
+            continue
+        also = re.search(r"^# also:(.*)$", text_of(source), re.M)
+        for variant in ["release"] + (also.group(1).split() if also else []):
+            if variant not in VARIANTS:
+                sys.exit(f"{source}: '# also: {variant}' is not a variant; there are {', '.join(VARIANTS)}")
+            tools = [f"{out}/{variant}/tests/{Path(t).stem}" for t in sorted(glob("tests/support/*_tool.c"))]
+            yield Job(suite, Path(source).stem, variant, source, ["programs"] + tools)
+
+
+def all_jobs(out):
+    yield from c_jobs("unit", "test", out)
+    yield from c_jobs("prop", "prop", out)
+    yield from fuzz_jobs(out)
+    yield Job("golden", "files", "", "tests/golden")
+    yield from python_jobs("lint", out)
+    yield from python_jobs("integration", out)
+
+
+def selected(jobs, pattern):
+    """A file whose name matches runs whole; otherwise only the Python tests that match, or the C file that has the name."""
+    for job in jobs:
+        if pattern is None or pattern in job.label:
+            yield job
+        elif job.source.endswith((".c", ".py")) and pattern in text_of(job.source):
+            job.pattern = pattern if job.source.endswith(".py") else None
+            yield job
+
+
+# ---- building --------------------------------------------------------------------------------------------------------
+
+
+def build(jobs, out):
+    # The make that called us holds a job server we cannot use from here.
+    env = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES")}
+    for variant in VARIANTS:
+        targets = sorted({t for j in jobs if j.variant == variant for t in j.targets})
+        if targets:
+            print(f"build {variant}", flush=True)
+            if subprocess.run(["make", f"O={out}", f"BUILD={variant}", *targets], env=env, check=False).returncode != 0:
+                print(f"make: BUILD={variant} does not build, so no test ran\n0 passed, 1 failed, 0 skipped")
+                sys.exit(1)
+
+
+# ---- running one job -------------------------------------------------------------------------------------------------
+
+
+def sanitizer_env(log):
+    common = f"log_path={log}:print_stacktrace=1"
+    return {
+        "ASAN_OPTIONS": f"{common}:detect_stack_use_after_return=1:strict_string_checks=1:check_initialization_order=1",
+        "UBSAN_OPTIONS": f"{common}:halt_on_error=1",
+        "TSAN_OPTIONS": f"{common}:halt_on_error=1:second_deadlock_stack=1",
+    }
+
+
+def can_fix_addresses():
+    """ThreadSanitizer of this gcc fails under strong address randomisation; where allowed, switch that off for it."""
+    return subprocess.run(["setarch", "-R", "true"], stderr=subprocess.DEVNULL, check=False).returncode == 0
+
+
+class Runner:
+    def __init__(self, out):
+        self.out = Path(out).resolve()
+        self.logs = self.out / "test"
+        shutil.rmtree(self.logs, ignore_errors=True)
+        self.logs.mkdir(parents=True)
+        # A daemon under test may have given up root before its sanitizer writes here.
+        self.sanitizer_logs = self.logs / "sanitizer"
+        self.sanitizer_logs.mkdir()
+        self.sanitizer_logs.chmod(0o1777)
+        self.tsan_prefix = ["setarch", "-R"] if can_fix_addresses() else []
+
+    def supervise(self, job, command):
+        """Runs the command to its end; returns (exit code, results file). What went wrong around it becomes a result."""
+        stem = self.logs / f"{job.suite}-{job.name}-{job.variant or 'any'}"
+        results, status, log = (stem.with_suffix(s) for s in (".results", ".status", ".log"))
+        reports = self.sanitizer_logs / stem.name
+        env = dict(os.environ, **sanitizer_env(reports))
+        env["CMOCKA_MESSAGE_OUTPUT"] = "TAP"
+        env["PYTHONPATH"] = os.pathsep.join((str(ROOT), str(SUPPORT)))
+        env["PYTHONDONTWRITEBYTECODE"] = "1"
+        env["TOLLGATE_BUILD_DIR"] = str(self.out / (job.variant or "release"))
+        timeout = HANG_SECONDS.get(job.suite, HANG_SECONDS_DEFAULT)
+        command = [c.replace("RESULTS", str(results)) for c in command]
+        prefix = self.tsan_prefix if job.variant == "tsan" else []
+        began = time.monotonic()
+        with open(log, "wb") as f:
+            subprocess.run(
+                [sys.executable, "-SE", str(SUPPORT / "supervise.py"), str(status), str(timeout), *prefix, *command],
+                stdin=subprocess.DEVNULL, stdout=f, stderr=subprocess.STDOUT, env=env, cwd=ROOT, check=False)
+        job.seconds = time.monotonic() - began
+        job.output = text_of(log)
+        ended = json.loads(text_of(status)) if status.exists() else {"exit": -9, "timeout": False, "left": []}
+        if ended["timeout"]:
+            job.add("ends", "failed", f"still running after {timeout} s")
+        if ended["left"]:
+            job.add("leaves no process behind", "failed", "\n".join(ended["left"]))
+        for report in sorted(glob(f"{reports}.*")):
+            job.add("has no sanitizer report", "failed", text_of(report))
+        return ended["exit"], results
+
+    def run_c(self, job):
+        code, _ = self.supervise(job, [str(self.out / job.variant / "tests" / job.name)])
+        read_tap(job, code)
+
+    def run_fuzz(self, job):
+        corpus = Path("tests/fuzz/corpus") / job.name.removeprefix("fuzz_")
+        inputs = sorted(str(p) for p in corpus.glob("*") if p.is_file())
+        if not inputs:
+            job.add("has a corpus", "failed", f"{corpus} is missing or empty")
+            return
+        code, _ = self.supervise(job, [str(self.out / job.variant / "tests" / job.name), *inputs])
+        name = f"replays {len(inputs)} inputs"
+        if code == 0:
+            job.add(name, "passed")
+        else:
+            job.add(name, "failed", f"{ended_how(code)}; the last input named above is the one")
+
+    def run_golden(self, job):
+        """A golden file that no test names is a check that cannot fail."""
+        sources = "".join(text_of(p) for suffix in ("c", "h", "py") for p in glob(f"tests/**/*.{suffix}", recursive=True))
+        for path in sorted(p for p in Path("tests/golden").rglob("*") if p.is_file() and p.name != "README.md"):
+            used = path.name in sources
+            job.add(f"{path.name} is compared by a test", "passed" if used else "failed", "" if used else f"{path}: no test names it")
+
+    def run_python(self, job):
+        pattern = [job.pattern] if job.pattern else []
+        command = [sys.executable, str(SUPPORT / "unittest_json.py"), "RESULTS", job.source, *pattern]
+        code, results = self.supervise(job, command)
+        lines = [json.loads(line) for line in text_of(results).splitlines()] if results.exists() else []
+        for r in lines:
+            if r["result"] != "end":
+                job.add(r["name"], r["result"], r["detail"])
+        if code != 0 or not lines or lines[-1]["result"] != "end":
+            job.add("runs to its end", "failed", ended_how(code))
+        elif len(lines) == 1 and not job.pattern:
+            job.add("has tests", "failed", f"{job.source} has none")
+
+    def run(self, job):
+        kind = {"fuzz": self.run_fuzz, "golden": self.run_golden, "unit": self.run_c, "prop": self.run_c}
+        kind.get(job.suite, self.run_python)(job)
+
+
+def ended_how(code):
+    return f"exit code {code}" if code >= 0 else f"killed by signal {-code}"
+
+
+TAP = re.compile(r"^(not ok|ok) \d+ (?:- (?P<name>.*)|# SKIP (?P<skipped>.*))$")
+
+
+def read_tap(job, code):
+    """cmocka's TAP. A program that dies leaves its plan unfulfilled, which is a failure of the test that was running."""
+    planned, seen, reason, last = 0, 0, "no reason given", ""
+    for line in job.output.splitlines():
+        plan = re.match(r"^1\.\.(\d+)$", line)
+        if plan:
+            planned += int(plan.group(1))
+        elif line.startswith("skip: "):
+            reason = line.removeprefix("skip: ")
+        m = TAP.match(line)
+        if not m:
+            continue
+        seen += 1
+        last = m["name"] or m["skipped"]
+        if m["skipped"]:
+            job.add(m["skipped"], "skipped", reason)
+            reason = "no reason given"
+        else:
+            job.add(m["name"], "passed" if m[1] == "ok" else "failed")
+    if seen < planned:
+        after = f"after {last}" if last else "before its first result"
+        job.add("runs to its end", "failed", f"{ended_how(code)} {after}, {planned - seen} tests without a result")
+    elif planned == 0:
+        job.add("has tests", "failed", f"no TAP plan in its output; {ended_how(code)}")
+    elif code != 0 and not job.count("failed"):
+        job.add("ends well", "failed", ended_how(code))
+
+
+# ---- reporting -------------------------------------------------------------------------------------------------------
+
+
+def report(job):
+    failed, skipped = job.count("failed"), job.count("skipped")
+    counts = f"{job.count('passed')} passed" + (f", {failed} failed" if failed else "") + (f", {skipped} skipped" if skipped else "")
+    print(f"{'FAIL' if failed else 'ok  '}  {job.label:<50} {counts}, {job.seconds:.1f} s")
+    if failed:
+        for line in job.output.splitlines():
+            print(f"      | {line}")
+        for name, result, detail in job.results:
+            if result == "failed":
+                print(f"      failed: {name}")
+                # A Python test's detail is already in the output.
+                for line in detail.splitlines() if detail not in job.output else []:
+                    print(f"      | {line}")
+    sys.stdout.flush()
+
+
+def summary(jobs):
+    for result in ("skipped", "failed"):
+        for job in jobs:
+            for name, r, detail in job.results:
+                if r == result:
+                    print(f"{result}: {job.label}: {name}" + (f" ({detail})" if r == "skipped" else ""))
+    passed, failed, skipped = (sum(j.count(r) for j in jobs) for r in ("passed", "failed", "skipped"))
+    print(f"{passed} passed, {failed} failed, {skipped} skipped")
+    return 0 if failed == 0 and passed > 0 else 1
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", default="build", help="the build tree")
+    parser.add_argument("-k", dest="pattern", help="only tests whose name contains this")
+    parser.add_argument("--only", choices=SUITES, action="append", help="only this suite; may be repeated")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="test processes at a time")
+    args = parser.parse_args()
+
+    os.chdir(ROOT)
+    jobs = [j for j in all_jobs(args.out) if not args.only or j.suite in args.only]
+    jobs = list(selected(jobs, args.pattern))
+    build(jobs, args.out)
+    runner = Runner(args.out)
+    printing = threading.Lock()
+
+    def run_and_report(job):
+        try:
+            runner.run(job)
+        except Exception as e:  # the runner's own mistake must not pass for a test that ran
+            job.add("can be run", "failed", repr(e))
+        with printing:
+            report(job)
+
+    # The long ones first, so that the last to end is a short one.
+    order = sorted(jobs, key=lambda j: SUITES.index(j.suite), reverse=True)
+    pool = ThreadPoolExecutor(args.jobs)
+    try:
+        list(pool.map(run_and_report, order))
+    except KeyboardInterrupt:
+        pool.shutdown(cancel_futures=True)
+        sys.exit("interrupted")
+    sys.exit(summary(jobs))
+
+
+if __name__ == "__main__":
+    main()
