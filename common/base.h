@@ -17,18 +17,18 @@ __extension__ typedef unsigned __int128 uint128;
 /* owned(thing) struct thing *t = NULL;  frees with thing_free() when t leaves its scope.
  * Ownership leaves only by take(t), which empties t. */
 #define owned(name) __attribute__((cleanup(name##_freep)))
-#define DEFINE_OWNED(name, type)                                                                   \
-	static inline void name##_freep(type **p)                                                  \
-	{                                                                                          \
-		name##_free(*p);                                                                   \
+#define DEFINE_OWNED(name, type)                  \
+	static inline void name##_freep(type **p) \
+	{                                         \
+		name##_free(*p);                  \
 	}
 /* in_place(thing) struct thing t;  runs thing_fini(&t) when t leaves its scope. */
 #define in_place(name) __attribute__((cleanup(name##_fini)))
-#define take(p)                                                                                    \
-	__extension__({                                                                            \
-		__typeof__(p) taken_ = (p);                                                        \
-		(p) = NULL;                                                                        \
-		taken_;                                                                            \
+#define take(p)                             \
+	__extension__({                     \
+		__typeof__(p) taken_ = (p); \
+		(p) = NULL;                 \
+		taken_;                     \
 	})
 
 /* A broken promise of the program itself ends it, in release builds too. Never used on bytes, rows or driver values. */
@@ -37,13 +37,18 @@ _Noreturn void assert_failed(const char *cond, const char *file, int line);
 
 /* Memory. These never return NULL: running out of memory ends the program with a sentence.
  * Every size that came from outside is capped by the caller first. */
-void *mem_alloc(size_t size);                /* zeroed */
-void *mem_array(size_t count, size_t size);  /* zeroed; the product is checked */
+void *mem_alloc(size_t size);               /* zeroed */
+void *mem_array(size_t count, size_t size); /* zeroed; the product is checked */
 void *mem_grow(void *p, size_t count, size_t size);
-char *mem_strdup(const char *s);             /* NULL gives NULL */
+char *mem_strdup(const char *s); /* NULL gives NULL */
 char *mem_strndup(const char *s, size_t n);
 char *mem_printf(const char *fmt, ...) PRINTF_LIKE(1, 2);
 void mem_free(void *p);
-static inline void mem_freep(void *p) { mem_free(*(void **)p); }
+
+static inline void
+mem_freep(void *p)
+{
+	mem_free(*(void **)p);
+}
 
 #endif

@@ -1,0 +1,112 @@
+/* common/base.c - checked allocation and the end of a program that broke its own promise. */
+#include "common/base.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Straight to the descriptor: stdio may be what is broken, and its lock may be held. */
+static _Noreturn void
+die(const char *text, size_t len)
+{
+	ssize_t ignored = write(STDERR_FILENO, text, len);
+
+	(void)ignored;
+	abort();
+}
+
+_Noreturn void
+assert_failed(const char *cond, const char *file, int line)
+{
+	char text[512];
+	int len = snprintf(text, sizeof(text), "%s:%d: broken promise: %s\n", file, line, cond);
+
+	if (len < 0)
+		len = 0;
+	if ((size_t)len >= sizeof(text))
+		len = (int)sizeof(text) - 1;
+	die(text, (size_t)len);
+}
+
+static _Noreturn void
+out_of_memory(void)
+{
+	static const char text[] = "out of memory: the program ends here\n";
+
+	die(text, sizeof(text) - 1);
+}
+
+void *
+mem_alloc(size_t size)
+{
+	return mem_array(1, size);
+}
+
+/* At least one byte, so that NULL always means failure. */
+void *
+mem_array(size_t count, size_t size)
+{
+	bool empty = count == 0 || size == 0;
+	void *p = empty ? calloc(1, 1) : calloc(count, size);
+
+	if (!p)
+		out_of_memory();
+	return p;
+}
+
+void *
+mem_grow(void *p, size_t count, size_t size)
+{
+	bool empty = count == 0 || size == 0;
+	void *grown = empty ? realloc(p, 1) : reallocarray(p, count, size);
+
+	if (!grown)
+		out_of_memory();
+	return grown;
+}
+
+char *
+mem_strdup(const char *s)
+{
+	return s ? mem_strndup(s, strlen(s)) : NULL;
+}
+
+char *
+mem_strndup(const char *s, size_t n)
+{
+	size_t len;
+	char *copy;
+
+	if (!s)
+		return NULL;
+	len = strnlen(s, n);
+	copy = malloc(len + 1);
+	if (!copy)
+		out_of_memory();
+	memcpy(copy, s, len);
+	copy[len] = '\0';
+	return copy;
+}
+
+char *
+mem_printf(const char *fmt, ...)
+{
+	char *text = NULL;
+	va_list args;
+	int len;
+
+	va_start(args, fmt);
+	len = vasprintf(&text, fmt, args);
+	va_end(args);
+	if (len < 0 || !text)
+		out_of_memory();
+	return text;
+}
+
+void
+mem_free(void *p)
+{
+	free(p);
+}
