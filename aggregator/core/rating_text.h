@@ -1,0 +1,16 @@
+/* aggregator/core/rating_text.h - the texts of a rated line that follow from its columns. Only for rating.c. Pure. */
+#ifndef TOLLGATE_CORE_RATING_TEXT_H
+#define TOLLGATE_CORE_RATING_TEXT_H
+
+#include "aggregator/core/rating.h"
+
+/* The stock-keeping unit of a kind of device: "h100-80gb", "a100-80gb-mig-3g.40gb". */
+char *rating_sku(const char *gpu_model, const char *mig_profile);
+
+/* What the line is for, in the words of whoever pays it: "On-demand use of A100-80GB MIG 3g.40gb". */
+char *rating_description(const struct rated_line *l);
+
+/* Fills l->line_id from the key columns, which must all be set. */
+MUST_CHECK bool rating_line_id(const char *period, int64_t instance_units, struct rated_line *l, struct err *err);
+
+#endif
