@@ -1,0 +1,264 @@
+"""A private PostgreSQL cluster for tests: a temporary directory, a unix socket and no TCP port.
+
+    with pg.Cluster() as c:
+        c.create_database("ledger")
+        c.query("SELECT 1, NULL", "ledger")        # [["1", None]]
+        c.crash(); c.start()                       # kill -9, then recovery
+
+As root the server runs as the system user postgres, because it refuses to run as root. Whatever ends the test (its end, an
+exception, SIGTERM, SIGINT, SIGHUP) stops the server by its process id and removes the directory; if this process is killed
+with -9, the kernel tells the server to stop.
+"""
+
+import atexit
+import contextlib
+import csv
+import ctypes
+import glob
+import io
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+
+WAIT_S = 60.0  # far beyond what a start or a stop takes
+USER = "postgres"
+NULL = "\\N"
+PR_SET_PDEATHSIG = 1
+SETTINGS = {
+    # A crash here is the death of processes, never of the machine: what was written is in the kernel.
+    "fsync": "off",
+    "shared_buffers": "64MB",
+    "max_connections": "50",
+    "log_min_messages": "warning",
+    "log_line_prefix": "'%m [%p] %a '",
+}
+
+_open = []
+_libc = ctypes.CDLL(None)
+
+
+def bindir():
+    """Where the server's programs are: on PATH, or where Debian puts them, newest version first."""
+    found = shutil.which("initdb")
+    if found:
+        return os.path.dirname(os.path.realpath(found))
+    candidates = glob.glob("/usr/lib/postgresql/*/bin/initdb")
+    if not candidates:
+        raise RuntimeError("PostgreSQL's initdb is not installed (Debian: postgresql-15)")
+    newest = max(candidates, key=lambda p: float(p.split("/")[-3]))
+    return os.path.dirname(newest)
+
+
+def _close_all():
+    for cluster in list(_open):
+        cluster.close()
+
+
+def _on_signal(number, _frame):
+    _close_all()
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+
+
+def _watch_exits():
+    """Once: the clusters are closed however this process ends. Handlers that somebody else has set are left alone."""
+    atexit.register(_close_all)
+    if threading.current_thread() is not threading.main_thread():
+        return
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
+            signal.signal(number, _on_signal)
+
+
+class Cluster(contextlib.AbstractContextManager):
+    def __init__(self, settings=None):
+        self.settings = {**SETTINGS, **(settings or {})}
+        self.server = None
+        self.root = None
+        self.account = pwd.getpwnam(USER) if os.geteuid() == 0 else None
+
+    # ---- life ----
+
+    def __enter__(self):
+        try:
+            return self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def __exit__(self, *exc):
+        self.close()
+
+    def start(self):
+        """Makes the cluster on the first call; after stop() or crash() starts it again with its data."""
+        if self.root is None:
+            self._init()
+        if self.server is not None:
+            raise RuntimeError("the server is already running")
+        deadline = time.monotonic() + WAIT_S
+        while not self._start_once():
+            # After a crash, backends of the dead server may hold its shared memory for a moment longer.
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"PostgreSQL does not start:\n{self.log()}")
+            time.sleep(0.05)
+        return self
+
+    def stop(self):
+        """An orderly, fast shutdown."""
+        if self.server is None:
+            return
+        for number, patience in ((signal.SIGINT, WAIT_S), (signal.SIGQUIT, 10.0), (signal.SIGKILL, None)):
+            self.server.send_signal(number)
+            try:
+                self.server.wait(patience)
+                break
+            except subprocess.TimeoutExpired:
+                continue
+        self.server = None
+
+    def crash(self):
+        """kill -9 of the server and of every backend, at this moment."""
+        victims = self._children()
+        self.server.kill()
+        for pid in victims:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.server.wait()
+        self.server = None
+
+    def restart(self):
+        self.stop()
+        return self.start()
+
+    def close(self):
+        self.stop()
+        if self.root is not None:
+            shutil.rmtree(self.root, ignore_errors=True)
+            self.root = None
+        if self in _open:
+            _open.remove(self)
+
+    # ---- use ----
+
+    def conninfo(self, database="postgres"):
+        return f"host={self.socket_dir} port=5432 user={USER} dbname={database}"
+
+    def create_database(self, name):
+        self.query(f'CREATE DATABASE "{name}"')
+
+    def drop_database(self, name):
+        self.query(f'DROP DATABASE "{name}" WITH (FORCE)')
+
+    def query(self, statement, database="postgres"):
+        """Rows as lists of text, NULL as None. A failing statement raises with the server's words."""
+        done = subprocess.run(
+            [os.path.join(self.bin, "psql"), "-X", "-q", "-t", "--csv", "-P", f"null={NULL}", "-v", "ON_ERROR_STOP=1",
+             "-d", self.conninfo(database), "-f", "-"],  # fmt: skip
+            input=statement,
+            capture_output=True,
+            text=True,
+            env={**os.environ, "PGOPTIONS": "-c search_path=tollgate,public -c timezone=UTC"},
+        )
+        if done.returncode != 0:
+            raise RuntimeError(f"{done.stderr.strip()}\nin: {statement}")
+        return [[None if v == NULL else v for v in row] for row in csv.reader(io.StringIO(done.stdout))]
+
+    def value(self, statement, database="postgres"):
+        return self.query(statement, database)[0][0]
+
+    def private_dir(self, name):
+        """A directory of the caller's own beside the cluster, removed with it."""
+        path = os.path.join(self.root, name)
+        os.makedirs(path, mode=0o755, exist_ok=True)
+        return path
+
+    def log(self):
+        with open(self.log_file, encoding="utf-8", errors="replace") as f:
+            return "".join(f.readlines()[-30:])
+
+    # ---- inside ----
+
+    def _init(self):
+        if not _open:
+            _watch_exits()
+        _open.append(self)
+        self.bin = bindir()
+        # A socket's path has at most 107 bytes, which a deep temporary directory would use up.
+        base = tempfile.gettempdir()
+        self.root = tempfile.mkdtemp(prefix="tollgate-pg-", dir=base if len(base) < 60 else "/tmp")
+        os.chmod(self.root, 0o755)
+        self.data = os.path.join(self.root, "data")
+        self.socket_dir = os.path.join(self.root, "s")
+        self.log_file = os.path.join(self.root, "server.log")
+        for path in (self.data, self.socket_dir):
+            os.mkdir(path, 0o700)
+            self._give(path)
+        open(self.log_file, "w", encoding="utf-8").close()
+        self._give(self.log_file)
+        done = subprocess.run(
+            [os.path.join(self.bin, "initdb"), "-D", self.data, "-U", USER, "-A", "trust", "-E", "UTF8",
+             "--locale=C.UTF-8", "--no-sync"],  # fmt: skip
+            capture_output=True,
+            text=True,
+            **self._as_server(),
+        )
+        if done.returncode != 0:
+            raise RuntimeError(f"initdb failed: {done.stderr.strip()}")
+        with open(os.path.join(self.data, "postgresql.conf"), "a", encoding="utf-8") as f:
+            print(f"listen_addresses = ''\nunix_socket_directories = '{self.socket_dir}'\nport = 5432", file=f)
+            for name, value in self.settings.items():
+                print(f"{name} = {value}", file=f)
+
+    def _give(self, path):
+        if self.account:
+            os.chown(path, self.account.pw_uid, self.account.pw_gid)
+
+    def _as_server(self):
+        """How Popen starts a program of the server: as its user, in a directory that user may enter."""
+        how = {"cwd": self.root, "env": {"PATH": os.environ.get("PATH", ""), "LC_ALL": "C.UTF-8", "HOME": self.root}}
+        if self.account:
+            how.update(user=self.account.pw_uid, group=self.account.pw_gid, extra_groups=[])
+        return how
+
+    def _start_once(self):
+        with open(self.log_file, "a", encoding="utf-8") as log:
+            self.server = subprocess.Popen(
+                [os.path.join(self.bin, "postgres"), "-D", self.data],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                preexec_fn=lambda: _libc.prctl(PR_SET_PDEATHSIG, signal.SIGQUIT),
+                start_new_session=True,  # Ctrl-C reaches this process, which then stops the server in order
+                **self._as_server(),
+            )
+        while self.server.poll() is None:
+            if self._answers():
+                return True
+            time.sleep(0.02)
+        self.server = None
+        return False
+
+    def _answers(self):
+        """The server writes "ready" into its pid file when it takes connections."""
+        try:
+            with open(os.path.join(self.data, "postmaster.pid"), encoding="ascii") as f:
+                lines = f.read().splitlines()
+        except OSError:
+            return False
+        return len(lines) >= 8 and lines[0] == str(self.server.pid) and lines[7].strip() == "ready"
+
+    def _children(self):
+        pids = []
+        for entry in os.listdir("/proc"):
+            if entry.isdigit():
+                with contextlib.suppress(OSError):
+                    with open(f"/proc/{entry}/stat", encoding="utf-8", errors="replace") as f:
+                        parent = f.read().rpartition(")")[2].split()[1]
+                    if int(parent) == self.server.pid:
+                        pids.append(int(entry))
+        return pids
