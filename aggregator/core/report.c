@@ -1,0 +1,341 @@
+/* aggregator/core/report.c - rated lines as the chargeback CSV and as JSON, from one table of columns. */
+#include "aggregator/core/report.h"
+
+#include <string.h>
+
+#include "common/json.h"
+
+#define CELL_MAX (64u << 10) /* of one column of one line */
+#define RATIO_DECIMALS 6
+#define ENERGY_DECIMALS 6
+#define ENERGY_MJ_PER_MICRO_KWH 3600 /* a kWh is 3.6e9 mJ */
+
+/* ---- cells ---- */
+
+static void
+cell_decimal(struct buf *b, int128 value, int scale, int min_decimals)
+{
+	char text[DECIMAL_TEXT_SIZE];
+
+	buf_str(b, decimal_format(value, scale, min_decimals, text));
+}
+
+static void
+cell_hours(struct buf *b, int64_t nano_hours)
+{
+	cell_decimal(b, nano_hours, QUANTITY_SCALE, QUANTITY_SCALE);
+}
+
+/* Exact, with as many decimals as it needs and at least the currency's. */
+static void
+cell_cost(struct buf *b, const struct rated_line *l, int128 cost)
+{
+	cell_decimal(b, cost, COST_SCALE, l->currency_scale);
+}
+
+typedef void cell_fn(const struct rating_input *in, const struct rated_line *l, struct buf *out);
+
+#define TEXT_CELL(name, value)                                                                              \
+	static void cell_##name(const struct rating_input *in, const struct rated_line *l, struct buf *out) \
+	{                                                                                                   \
+		(void)in;                                                                                   \
+		(void)l;                                                                                    \
+		buf_str(out, (value));                                                                      \
+	}
+#define CELL(name, statement)                                                                               \
+	static void cell_##name(const struct rating_input *in, const struct rated_line *l, struct buf *out) \
+	{                                                                                                   \
+		(void)in;                                                                                   \
+		statement;                                                                                  \
+	}
+
+TEXT_CELL(period_start, in->period_start)
+TEXT_CELL(period_end, in->period_end)
+TEXT_CELL(period_status, in->period_status)
+TEXT_CELL(invoice_id, l->invoice_id)
+TEXT_CELL(line_id, l->line_id)
+TEXT_CELL(cluster, l->cluster)
+TEXT_CELL(tenant, l->tenant)
+TEXT_CELL(cost_center, l->cost_center)
+TEXT_CELL(workspace, l->workspace)
+TEXT_CELL(charge_type, l->charge_type)
+TEXT_CELL(category, l->category)
+TEXT_CELL(sku, l->sku)
+TEXT_CELL(gpu_model, l->gpu_model)
+TEXT_CELL(mig_profile, l->mig_profile)
+TEXT_CELL(sharing_mode, l->sharing_mode)
+TEXT_CELL(class, l->klass)
+TEXT_CELL(unit, l->unit)
+TEXT_CELL(price_version, l->price_version)
+TEXT_CELL(currency, l->currency)
+TEXT_CELL(counterparty, "") /* usage has none: it is between the tenant and the platform */
+TEXT_CELL(description, l->description)
+TEXT_CELL(correction_of, "") /* a usage line corrects nothing */
+
+static void
+cell_invoice_version(const struct rating_input *in, const struct rated_line *l, struct buf *out)
+{
+	(void)l;
+	buf_i64(out, in->invoice_version);
+}
+
+CELL(allocated_gpu_hours, cell_hours(out, l->allocated_ngh))
+CELL(used_gpu_hours, cell_hours(out, l->used_ngh))
+CELL(idle_gpu_hours, cell_hours(out, l->idle_ngh))
+CELL(unmeasured_gpu_hours, cell_hours(out, l->unmeasured_ngh))
+CELL(quantity, cell_hours(out, l->quantity))
+CELL(list_cost, cell_cost(out, l, l->list_cost))
+CELL(discount, cell_cost(out, l, l->discount))
+CELL(rounding, cell_cost(out, l, l->rounding))
+CELL(billed_cost, cell_decimal(out, l->billed, l->currency_scale, l->currency_scale))
+
+/* Unknown time has no holder, hence it is on no usage line. */
+static void
+cell_unknown_gpu_hours(const struct rating_input *in, const struct rated_line *l, struct buf *out)
+{
+	(void)in;
+	(void)l;
+	cell_hours(out, 0);
+}
+
+/* Which part of the allocated time has a measurement. Of nothing there is no ratio: the cell stays empty. */
+static void
+cell_measured_ratio(const struct rating_input *in, const struct rated_line *l, struct buf *out)
+{
+	int128 measured = (int128)l->used_ngh + l->idle_ngh;
+
+	(void)in;
+	if (l->allocated_ngh > 0)
+		cell_decimal(out, div_round_half_even(measured * pow10_i128(RATIO_DECIMALS), l->allocated_ngh),
+		             RATIO_DECIMALS, RATIO_DECIMALS);
+}
+
+/* Empty without a price, which is not the same as a price of 0. */
+static void
+cell_unit_price(const struct rating_input *in, const struct rated_line *l, struct buf *out)
+{
+	(void)in;
+	if (l->priced)
+		cell_decimal(out, l->unit_price, PRICE_SCALE, l->currency_scale);
+}
+
+CELL(energy_kwh,
+     cell_decimal(out, div_round_half_even(l->energy_mj, ENERGY_MJ_PER_MICRO_KWH), ENERGY_DECIMALS, ENERGY_DECIMALS))
+
+/* ---- the table ---- */
+
+enum column_kind { COLUMN_TEXT, COLUMN_NUMBER };
+
+struct column {
+	const char *name;
+	enum column_kind kind;
+	cell_fn *cell;
+};
+
+#define T(name)                                 \
+	{                                       \
+#name, COLUMN_TEXT, cell_##name \
+	}
+#define N(name)                                   \
+	{                                         \
+#name, COLUMN_NUMBER, cell_##name \
+	}
+
+/* A public contract: finance imports by these names in this order. */
+static const struct column columns[] = {
+	T(period_start),
+	T(period_end),
+	T(period_status),
+	T(invoice_id),
+	N(invoice_version),
+	T(line_id),
+	T(cluster),
+	T(tenant),
+	T(cost_center),
+	T(workspace),
+	T(charge_type),
+	T(category),
+	T(sku),
+	T(gpu_model),
+	T(mig_profile),
+	T(sharing_mode),
+	T(class),
+	N(allocated_gpu_hours),
+	N(used_gpu_hours),
+	N(idle_gpu_hours),
+	N(unmeasured_gpu_hours),
+	N(unknown_gpu_hours),
+	N(measured_ratio),
+	N(quantity),
+	T(unit),
+	N(unit_price),
+	T(price_version),
+	N(list_cost),
+	N(discount),
+	N(rounding),
+	N(billed_cost),
+	T(currency),
+	N(energy_kwh),
+	T(counterparty),
+	T(description),
+	T(correction_of),
+};
+
+/* ---- CSV ---- */
+
+static void
+add_escaped(struct buf *out, const char *text, const char *prefix)
+{
+	if (strpbrk(text, "\",\r\n") == NULL) {
+		buf_str(out, prefix);
+		buf_str(out, text);
+		return;
+	}
+	buf_char(out, '"');
+	buf_str(out, prefix);
+	for (; *text != '\0'; text++) {
+		if (*text == '"')
+			buf_char(out, '"');
+		buf_char(out, *text);
+	}
+	buf_char(out, '"');
+}
+
+void
+csv_field(struct buf *out, const char *text)
+{
+	add_escaped(out, text, "");
+}
+
+/* Spreadsheets run a cell that begins with one of these as a formula; the apostrophe makes it text. */
+void
+csv_text_field(struct buf *out, const char *text)
+{
+	add_escaped(out, text, text[0] != '\0' && strchr("=+-@\t\r", text[0]) != NULL ? "'" : "");
+}
+
+static bool
+csv_line(const struct rating_input *in, const struct rated_line *l, struct buf *cell, struct buf *out, struct err *err)
+{
+	for (size_t i = 0; i < ARRAY_LEN(columns); i++) {
+		buf_clear(cell);
+		columns[i].cell(in, l, cell);
+		if (!buf_ok(cell, columns[i].name, err))
+			return false;
+		if (i > 0)
+			buf_char(out, ',');
+		if (columns[i].kind == COLUMN_TEXT)
+			csv_text_field(out, buf_text(cell));
+		else
+			csv_field(out, buf_text(cell));
+	}
+	buf_str(out, "\r\n");
+	return true;
+}
+
+bool
+report_csv(const struct rating_input *in, const struct rated *r, struct buf *out, struct err *err)
+{
+	in_place(buf) struct buf cell;
+
+	buf_init(&cell, CELL_MAX);
+	for (size_t i = 0; i < ARRAY_LEN(columns); i++) {
+		buf_str(out, i > 0 ? "," : "");
+		csv_field(out, columns[i].name);
+	}
+	buf_str(out, "\r\n");
+	for (size_t i = 0; i < r->count; i++)
+		if (!csv_line(in, &r->lines[i], &cell, out, err))
+			return false;
+	return buf_ok(out, "the chargeback report", err);
+}
+
+/* ---- JSON ---- */
+
+static void
+json_member(struct buf *out, bool first, const char *name, const char *value)
+{
+	buf_str(out, first ? "" : ",");
+	json_write_string(name, out);
+	buf_char(out, ':');
+	json_write_string(value, out);
+}
+
+static bool
+json_line(const struct rating_input *in, const struct rated_line *l, struct buf *cell, struct buf *out, struct err *err)
+{
+	buf_char(out, '{');
+	for (size_t i = 0; i < ARRAY_LEN(columns); i++) {
+		buf_clear(cell);
+		columns[i].cell(in, l, cell);
+		if (!buf_ok(cell, columns[i].name, err))
+			return false;
+		json_member(out, i == 0, columns[i].name, buf_text(cell));
+	}
+	buf_char(out, '}');
+	return true;
+}
+
+static bool
+same_total(const struct rated_line *a, const struct rated_line *b)
+{
+	return strcmp(a->tenant, b->tenant) == 0 && strcmp(a->currency, b->currency) == 0;
+}
+
+/* A line is the first of its invoice and currency when no earlier line of the tenant, which are its neighbours, has them. */
+static bool
+opens_total(const struct rated *r, size_t index)
+{
+	for (size_t i = index; i > 0 && strcmp(r->lines[i - 1].tenant, r->lines[index].tenant) == 0; i--)
+		if (same_total(&r->lines[i - 1], &r->lines[index]))
+			return false;
+	return true;
+}
+
+static void
+json_total(const struct rated *r, size_t index, struct buf *out)
+{
+	const struct rated_line *head = &r->lines[index];
+	char hours[DECIMAL_TEXT_SIZE], billed[DECIMAL_TEXT_SIZE];
+	int128 ngh = 0, sum = 0;
+
+	for (size_t i = index; i < r->count && strcmp(r->lines[i].tenant, head->tenant) == 0; i++)
+		if (same_total(&r->lines[i], head)) {
+			ngh += r->lines[i].allocated_ngh;
+			sum += r->lines[i].billed;
+		}
+	buf_char(out, '{');
+	json_member(out, true, "invoice_id", head->invoice_id);
+	json_member(out, false, "tenant", head->tenant);
+	json_member(out, false, "allocated_gpu_hours", decimal_format(ngh, QUANTITY_SCALE, QUANTITY_SCALE, hours));
+	json_member(out, false, "billed_cost", decimal_format(sum, head->currency_scale, head->currency_scale, billed));
+	json_member(out, false, "currency", head->currency);
+	buf_char(out, '}');
+}
+
+bool
+report_json(const struct rating_input *in, const struct rated *r, struct buf *out, struct err *err)
+{
+	in_place(buf) struct buf cell;
+	const char *comma = "";
+
+	buf_init(&cell, CELL_MAX);
+	buf_char(out, '{');
+	json_member(out, true, "period", in->period);
+	json_member(out, false, "period_status", in->period_status);
+	buf_str(out, ",\"totals\":[");
+	for (size_t i = 0; i < r->count; i++)
+		if (opens_total(r, i)) {
+			buf_str(out, comma);
+			json_total(r, i, out);
+			comma = ",";
+		}
+	buf_str(out, "],\"lines\":[");
+	for (size_t i = 0; i < r->count; i++) {
+		buf_str(out, i > 0 ? ",\n" : "\n");
+		if (!json_line(in, &r->lines[i], &cell, out, err))
+			return false;
+	}
+	buf_str(out, "]}\n");
+	return buf_ok(out, "the chargeback report", err);
+}
