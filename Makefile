@@ -74,7 +74,7 @@ TOOLS     := $(patsubst tests/support/%.c,$(B)/tests/%,$(wildcard tests/support/
 BENCHES   := $(patsubst tests/bench/%.c,$(B)/bench/%,$(wildcard tests/bench/bench_*.c))
 FUZZERS   := $(patsubst tests/fuzz/%.c,$(O)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
 
-.PHONY: all programs tests benches fuzzers deps run test bench lint fuzz format install clean help FORCE
+.PHONY: all programs tests benches fuzzers deps run test bench lint fuzz flags format samples install clean help FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:
 
@@ -131,9 +131,9 @@ $(B)/tollgate-aggregator: $(API) $(B)/libstore.a $(B)/libcore.a $(B)/libcommon.a
 $(B)/tollgate: $(CLI) $(B)/libcore.a $(B)/libcommon.a
 	$(link)
 
-# Only NVML's names leave the simulator, so that its copy of common/ cannot meet the exporter's.
+# Only NVML's names and tollgate_sim* leave the simulator, so that its copy of common/ cannot meet the exporter's.
 $(B)/sim/exports.map: Makefile
-	@mkdir -p $(@D); echo '{ global: nvml*; local: *; };' >$@
+	@mkdir -p $(@D); echo '{ global: nvml*; tollgate_sim*; local: *; };' >$@
 $(SIMULATOR): $(SIM) $(B)/libcommon.a $(B)/sim/exports.map
 	$(call say,LINK)$(CC) $(filter-out -pie,$(ALL_LDFLAGS)) -shared -Wl,-soname,libnvidia-ml.so.1 -Wl,--version-script=$(B)/sim/exports.map \
 	      -o $@ $(filter %.o %.a,$^) $(LIBS)
@@ -159,49 +159,76 @@ endif
 
 DEPS := sh tests/support/deps.sh
 
+#: make              the three programs and the NVML simulator, in build/release/; BUILD=san|tsan|cov for another variant
+#: make deps         install the packages that are missing (Debian 12, as root or with sudo)
 deps:
 	@$(DEPS) all
+
+#: make run          the demo: database, aggregator and exporters on simulated GPUs; RUN_SECONDS=n ends it, TOLLGATE_STATE=dir
 run:
 	@$(DEPS) run
 	@$(MAKE) programs
 	@TOLLGATE_BUILD_DIR=$(abspath $(B)) deploy/demo/run.sh
+
+#: make test         every test, in the variants it needs; T=text for those whose name has the text
 test:
 	@$(DEPS) test
 	@$(PYTHON) tests/run.py --out $(O) $(if $(T),-k '$(T)') $(TEST_FLAGS)
+
+#: make bench        our figures beside a limit's or a peer's, measured in the same run; T=text for some
 bench:
 	@$(DEPS) test
 	@$(MAKE) benches
 	@$(PYTHON) tests/bench/run.py --out $(O) $(if $(T),-k '$(T)')
+
+#: make lint         the include table, formatter, compilers and analyzers; T=name for one check
 lint:
 	@$(DEPS) lint
-	@$(PYTHON) tests/lint/run.py --out $(O) $(if $(T),--only '$(T)')
+	@$(PYTHON) -B tests/lint/run.py --out $(O) $(if $(T),--only '$(T)')
 
+# The compiler's flags, for the lints.
+flags:
+	@printf '%s\n' $(foreach f,$(ALL_CFLAGS),'$(subst ','\'',$(f))') $(PQ_CFLAGS)
+
+#: make fuzz         libFuzzer on every parser, FUZZ_SECONDS=60 each; T=name for one
 FUZZ_SECONDS ?= 60
-# What libFuzzer finds grows in the build tree; tests/fuzz/corpus is only read.
+FUZZ_TARGETS := $(patsubst tests/fuzz/fuzz_%.c,%,$(wildcard tests/fuzz/fuzz_$(or $(T),*).c))
+# What libFuzzer finds stays in the build tree; tests/fuzz/corpus is only read.
 fuzz:
 	@$(DEPS) fuzz
 	@$(MAKE) BUILD=fuzz fuzzers
-	@set -e; for target in $(patsubst tests/fuzz/fuzz_%.c,%,$(wildcard tests/fuzz/fuzz_*.c)); do \
+	@set -e; for target in $(FUZZ_TARGETS); do \
+		echo "fuzz $$target: $(FUZZ_SECONDS) s"; \
 		mkdir -p $(O)/fuzz/found/$$target; \
-		echo "fuzz $$target for $(FUZZ_SECONDS) s"; \
-		$(O)/fuzz/fuzz_$$target -max_total_time=$(FUZZ_SECONDS) -print_final_stats=1 -verbosity=0 -timeout=10 \
-			-artifact_prefix=$(O)/fuzz/found/crash-$$target- $(O)/fuzz/found/$$target tests/fuzz/corpus/$$target; \
+		$(O)/fuzz/fuzz_$$target -max_total_time=$(FUZZ_SECONDS) -timeout=10 -rss_limit_mb=1024 -verbosity=0 -print_final_stats=1 \
+			-artifact_prefix=$(O)/fuzz/$$target- $(O)/fuzz/found/$$target tests/fuzz/corpus/$$target; \
 	done
 
-# F="a.c b.h" formats only those.
+#: make format       lay out C files by .clang-format; F="a.c b.h" for some
 format:
 	@clang-format -i $(or $(F),$(shell git ls-files -co --exclude-standard '*.c' '*.h'))
 
-INSTALL_DATA = install -m 644 -D -t $(DESTDIR)$(PREFIX)
-install: programs
-	install -m 755 -D -t $(DESTDIR)$(PREFIX)/bin $(B)/tollgate
-	install -m 755 -D -t $(DESTDIR)$(PREFIX)/sbin $(B)/tollgate-exporter $(B)/tollgate-aggregator
+#: make samples      write the sample configurations in deploy/ anew from the option tables
+samples: programs
+	$(B)/tollgate-exporter --print-config >deploy/exporter.yaml
+	$(B)/tollgate-aggregator --print-config >deploy/aggregator.yaml
 
+#: make install      DESTDIR=dir PREFIX=/usr/local: programs, units, sample configurations, dashboards, man pages
+TO := $(DESTDIR)$(PREFIX)
+install: programs
+	install -m 755 -D -t $(TO)/bin $(B)/tollgate $(B)/tollgate-exporter $(B)/tollgate-aggregator
+	install -m 644 -D -t $(TO)/share/tollgate $(wildcard deploy/*.yaml)
+	install -m 644 -D -t $(TO)/share/tollgate/grafana $(wildcard dashboards/grafana/*.json)
+	install -m 644 -D -t $(TO)/share/tollgate/prometheus $(filter-out %.test.yml,$(wildcard dashboards/prometheus/*.yml))
+	install -m 644 -D -t $(TO)/lib/systemd/system $(wildcard deploy/systemd/*.service)
+	sed -i 's|/usr/local/|$(PREFIX)/|' $(patsubst deploy/systemd/%,$(TO)/lib/systemd/system/%,$(wildcard deploy/systemd/*.service))
+	$(foreach page,$(wildcard deploy/man/*.[0-9]),install -m 644 -D -t $(TO)/share/man/man$(subst .,,$(suffix $(page))) $(page) &&) true
+
+#: make clean        remove the build tree
 clean:
 	rm -rf $(O)
 
 help:
 	@sed -n 's/^#: //p' Makefile
-#: make                    three programs and the NVML simulator, in build/release/ (BUILD=san|tsan|cov: in build/<variant>/)
 
 -include $(shell find $(B)/obj -name '*.d' 2>/dev/null)

@@ -97,6 +97,9 @@ fi
 # policy-rc.d keeps a service from starting now; this keeps it from starting at the next boot. PostgreSQL has no
 # cluster to start.
 case " $* " in
-*" prometheus "*) [ ! -d /run/systemd/system ] || systemctl disable --now prometheus.service || true ;;
+*" prometheus "*)
+	update-rc.d prometheus disable || true
+	[ ! -d /run/systemd/system ] || systemctl stop prometheus.service || true
+	;;
 esac
 AS_ROOT

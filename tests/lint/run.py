@@ -1,0 +1,96 @@
+#!/usr/bin/python3
+"""make lint: every rule of the house that a machine can check. Each finding names file and line. See tests/README.md."""
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import layers
+import text
+import tools
+import tree
+
+ROOT = tree.ROOT
+
+
+def check_layers():
+    findings, table = layers.check(ROOT)
+    print("\n".join(["who includes whom (rows include columns):", *table]))
+    return findings
+
+
+def check_scripts():
+    """Shell and Python at least parse."""
+    findings = []
+    for path in tree.files(ROOT, ".py"):
+        try:
+            compile(tree.read(ROOT, path), path, "exec")
+        except SyntaxError as e:
+            findings.append(f"{path}:{e.lineno}: {e.msg}")
+    for path in tree.files(ROOT):
+        first = tree.read(ROOT, path).partition("\n")[0] if not path.endswith((".c", ".h", ".sql", ".md")) else ""
+        if first.startswith("#!") and first.endswith("sh"):
+            shell = "bash" if "bash" in first else "sh"
+            done = subprocess.run([shell, "-n", path], cwd=ROOT, capture_output=True, text=True, check=False)
+            findings += [f"{path}: {line}" for line in done.stderr.splitlines()]
+    return findings
+
+
+TEXT_CHECKS = {
+    "layers": check_layers,
+    "calls": lambda: text.check_calls(ROOT),
+    "unfinished": lambda: text.check_unfinished(ROOT),
+    "readmes": lambda: text.check_readmes(ROOT),
+    "scripts": check_scripts,
+}
+TOOL_CHECKS = ("format", "headers", "clang", "analyzer", "tidy", "cppcheck")
+
+
+def report(name, files, findings, seconds):
+    print(f"{'FAIL' if findings else 'ok  '}  {name:<11} {files:>14} {seconds:6.1f} s")
+    for finding in findings:
+        print("      " + finding.rstrip().replace(str(ROOT) + "/", "").replace("\n", "\n      "))
+    sys.stdout.flush()
+
+
+def run_tools(names, out):
+    """(failures) The tasks of all checks share the processors; each check reports when its last file is done."""
+    cache = tools.Cache(ROOT, Path(out) / "lint")
+    todo = [t for t in tools.tasks(ROOT) if t.check in names]
+    failed = 0
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        running = {name: [(t, pool.submit(tools.run, ROOT, t, cache)) for t in todo if t.check == name] for name in names}
+        for name, pairs in running.items():
+            began = time.monotonic()
+            for _, future in pairs:
+                future.result()
+            findings = [t.output or f"{t.path}:1: {name} failed" for t, _ in pairs if not t.ok]
+            failed += len(findings)
+            report(name, f"{len(pairs)} files", findings, time.monotonic() - began)
+    return failed
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", default="build", help="the build tree; what passed is remembered there")
+    parser.add_argument("--only", choices=[*TEXT_CHECKS, *TOOL_CHECKS], action="append", help="only this check; may be repeated")
+    args = parser.parse_args()
+    os.chdir(ROOT)
+    failed = 0
+    for name, check in TEXT_CHECKS.items():
+        if not args.only or name in args.only:
+            began = time.monotonic()
+            findings = check()
+            failed += len(findings)
+            report(name, "", findings, time.monotonic() - began)
+    failed += run_tools([n for n in TOOL_CHECKS if not args.only or n in args.only], args.out)
+    print(f"lint: {failed} findings" if failed else "lint: clean")
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()

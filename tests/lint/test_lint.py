@@ -1,0 +1,122 @@
+"""The lints find what they are for: each test plants one mistake in a small tree."""
+
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+import layers  # noqa: E402
+import text  # noqa: E402
+import tree  # noqa: E402
+
+
+class Planted(unittest.TestCase):
+    def setUp(self):
+        self.dir = tempfile.TemporaryDirectory()
+        self.addCleanup(self.dir.cleanup)
+        self.put("common/buf.h", "")
+        self.put("aggregator/core/quota.h", '#include "common/buf.h"\n')
+        self.put("aggregator/store/store.h", '#include "aggregator/core/quota.h"\n')
+
+    def put(self, path, content):
+        file = Path(self.dir.name) / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(content, encoding="utf-8")
+
+    def expect(self, findings, *starts):
+        self.assertEqual(len(findings), len(starts), findings)
+        for finding, start in zip(findings, starts):
+            self.assertTrue(finding.startswith(start), f"{finding!r} does not start with {start!r}")
+
+
+class Layers(Planted):
+    def wrong(self, path, content, *starts):
+        self.put(path, content)
+        self.expect(layers.check(self.dir.name)[0], *starts)
+
+    def test_a_sound_tree_has_no_finding(self):
+        self.wrong("aggregator/api/main.c", '#include "aggregator/store/store.h"\n#include <stdio.h>\n')
+
+    def test_common_includes_nobody(self):
+        self.wrong("common/buf.c", '\n#include "aggregator/core/quota.h"\n', "common/buf.c:2: wrong arrow: common may not")
+
+    def test_core_does_not_see_store(self):
+        self.wrong("aggregator/core/quota.c", '#include "aggregator/store/store.h"\n', "aggregator/core/quota.c:1: wrong arrow")
+
+    def test_exporter_does_not_see_the_aggregator(self):
+        self.wrong("exporter/meter.c", '#include "aggregator/core/quota.h"\n', "exporter/meter.c:1: wrong arrow")
+
+    def test_cli_does_not_see_store(self):
+        self.wrong("aggregator/cli/main.c", '#include "aggregator/store/store.h"\n', "aggregator/cli/main.c:1: wrong arrow")
+
+    def test_nobody_sees_tests(self):
+        self.put("tests/support/prop.h", "")
+        self.wrong("common/buf.c", '#include "tests/support/prop.h"\n', "common/buf.c:1: wrong arrow")
+
+    def test_a_library_has_one_place(self):
+        self.put("aggregator/store/db.c", "#include <libpq-fe.h>\n")
+        self.wrong("aggregator/api/main.c", "#include <libpq-fe.h>\n", "aggregator/api/main.c:1: libpq-fe.h belongs to")
+
+    def test_only_the_nvml_source_knows_the_abi(self):
+        self.put("exporter/nvml_abi.h", "")
+        self.put("exporter/nvml.c", '#include "exporter/nvml_abi.h"\n')
+        self.wrong("exporter/main.c", '#include "exporter/nvml_abi.h"\n', "exporter/main.c:1: exporter/nvml_abi.h belongs to")
+
+    def test_core_is_pure(self):
+        self.wrong("aggregator/core/quota.c", "#include <unistd.h>\n", "aggregator/core/quota.c:1: core is pure")
+
+    def test_store_does_not_log(self):
+        self.put("common/log.h", "")
+        self.wrong("aggregator/store/db.c", '#include "common/log.h"\n', "aggregator/store/db.c:1: aggregator/store returns errors")
+
+    def test_an_include_is_named_from_the_root(self):
+        self.wrong("common/buf.c", '#include "buf.h"\n', 'common/buf.c:1: "buf.h" is not a file')
+
+    def test_the_table_marks_the_wrong_arrow(self):
+        self.put("common/buf.c", '#include "aggregator/core/quota.h"\n')
+        self.assertIn("1!", "\n".join(layers.check(self.dir.name)[1]))
+
+
+class Text(Planted):
+    def test_a_banned_call_is_found_with_its_line(self):
+        self.put("common/buf.c", "int x;\nvoid f(void) { strcpy(a, b); }\n")
+        self.expect(text.check_calls(self.dir.name), "common/buf.c:2: strcpy() is banned")
+
+    def test_comments_strings_members_and_longer_names_are_not_calls(self):
+        self.put("common/buf.c", '/* strcpy( */ f("system(1)"); // gets(x)\np->time(1); my_rand(2); snprintf(a, 1, b);\n')
+        self.expect(text.check_calls(self.dir.name))
+
+    def test_memory_is_allocated_in_one_file(self):
+        self.put("common/base.c", "void *f(void) { return malloc(1); }\n")
+        self.expect(text.check_calls(self.dir.name))
+        self.put("common/buf.c", "void *f(void) { return malloc(1); }\n")
+        self.expect(text.check_calls(self.dir.name), "common/buf.c:1: malloc() is banned")
+
+    def test_no_float_where_quantities_are_exact(self):
+        self.put("aggregator/core/rating.c", "double price;\n")
+        self.expect(text.check_calls(self.dir.name), "aggregator/core/rating.c:1: double")
+
+    def test_a_deadline_may_be_monotonic_and_nothing_else(self):
+        self.put("common/buf.c", "clock_gettime(CLOCK_MONOTONIC, &t);\nclock_gettime(CLOCK_REALTIME, &t);\n")
+        self.expect(text.check_calls(self.dir.name), "common/buf.c:2: clocks are read by")
+
+    def test_core_reads_no_clock(self):
+        self.put("aggregator/core/rating.c", "x = time_wall_ns();\n")
+        self.expect(text.check_calls(self.dir.name), "aggregator/core/rating.c:1: core gets the time")
+
+    def test_a_mark_of_unfinished_work_is_found(self):
+        self.put("sql/0001_a.sql", "-- TO" + "DO\n")
+        self.expect(text.check_unfinished(self.dir.name), "sql/0001_a.sql:1: mark of unfinished work")
+
+    def test_a_folder_without_a_readme_is_found(self):
+        for path in ("README.md", "common/README.md", "aggregator/README.md", "aggregator/core/README.md"):
+            self.put(path, "")
+        self.expect(text.check_readmes(self.dir.name), "aggregator/store/README.md:1:")
+
+    def test_blanking_keeps_lines(self):
+        self.assertEqual(tree.code_only('a /* x\ny */ "s\\"t" \'"\' b').count("\n"), 1)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,82 @@
+"""Rules that need only the text of a file."""
+
+import os
+import re
+from fnmatch import fnmatch
+
+import tree
+
+# (what the code calls, where it is allowed, what to use instead)
+BANNED = (
+    (r"sprintf|vsprintf|strcpy|stpcpy|strcat|strncat|strncpy|gets", (), "buf_* or snprintf, which know the size"),
+    (r"strtok|strtok_r", (), "a loop over strcspn; strtok writes into its input"),
+    (r"atoi|atol|atoll|atof|sscanf|scanf|fscanf", (), "a parser that reports what it did not understand"),
+    (r"system|popen|execlp|execvp", (), "posix_spawn with an absolute path and a list of arguments"),
+    (r"alloca", (), "mem_array; a stack has no error path"),
+    (r"malloc|calloc|realloc|reallocarray|strdup|strndup|asprintf|vasprintf", ("common/base.c",), "mem_*"),
+    (r"rand|srand|random|srandom|drand48|tmpnam|tempnam|mktemp", (), "random_bytes, mkstemp"),
+    (r"gmtime|localtime|ctime|asctime|strerror|inet_ntoa|gethostbyname", (), "the re-entrant form"),
+    (r"time|gettimeofday|clock", (), "time_wall_ns or time_boot_ns, at the rim"),
+    (r"assert", (), "ASSERT, which holds in release builds too"),
+)
+# Exact quantities: no binary fraction comes near them.
+EXACT = ("aggregator/core/*", "common/money.*", "common/split.*", "common/units.*", "common/time.*", "common/wire.*", "exporter/meter*")
+PURE = "aggregator/core/*"
+
+# Spelled so that this file does not find itself.
+UNFINISHED = re.compile(r"T[O]DO|F[I]XME|H[A]CK|not [i]mplemented|for [n]ow|place[h]older|s[t]ub")
+CODE = (".c", ".h", ".sql", ".sh", ".lua", ".py", ".js", ".ts", ".css", ".html", "Makefile", ".mk")
+
+
+def matches(path, patterns):
+    return any(fnmatch(path, p) for p in patterns)
+
+
+def at(path, text, offset):
+    return f"{path}:{text.count(chr(10), 0, offset) + 1}"
+
+
+def check_calls(root):
+    """Functions that hide an overflow, an error or an input, in code that ships."""
+    findings = []
+    for path in tree.files(root, (".c", ".h")):
+        if path.startswith("tests/"):
+            continue
+        code = tree.code_only(tree.read(root, path))
+        for names, allowed, instead in BANNED:
+            if matches(path, allowed):
+                continue
+            # A member or a longer name is another function; a declaration in a table of pointers is "->name(".
+            for m in re.finditer(rf"(?<![\w.>])({names})\s*\(", code):
+                findings.append(f"{at(path, code, m.start())}: {m[1]}() is banned: use {instead}")
+        if path != "common/time.c":  # a monotonic deadline to wait for is not a time that anybody stores
+            for m in re.finditer(r"\bclock_gettime\s*\(\s*CLOCK_(REALTIME|BOOTTIME|TAI)", code):
+                findings.append(f"{at(path, code, m.start())}: clocks are read by time_wall_ns and time_boot_ns")
+        if matches(path, EXACT):
+            for m in re.finditer(r"\b(float|double)\b", code):
+                findings.append(f"{at(path, code, m.start())}: {m[1]} where quantities are exact: use int64_t or int128")
+        if matches(path, (PURE,)):
+            for m in re.finditer(r"\btime_(wall|boot)_ns\s*\(", code):
+                findings.append(f"{at(path, code, m.start())}: core gets the time as an argument")
+    return findings
+
+
+def check_unfinished(root):
+    findings = []
+    for path in tree.files(root, CODE):
+        for number, line in enumerate(tree.read(root, path).splitlines(), 1):
+            m = UNFINISHED.search(line)
+            if m:
+                findings.append(f"{path}:{number}: mark of unfinished work: {m[0]}")
+    return findings
+
+
+def check_readmes(root):
+    folders = [f for f in tree.FOLDERS if not f.startswith(".")]
+    folders += [f"aggregator/{f}" for f in ("core", "store", "api", "cli")]
+    findings = [] if os.path.exists(os.path.join(root, "README.md")) else ["README.md:1: the tree has no README"]
+    for folder in folders:
+        here = os.path.join(root, folder)
+        if os.path.isdir(here) and os.listdir(here) and not os.path.exists(os.path.join(here, "README.md")):
+            findings.append(f"{folder}/README.md:1: the folder has no README")
+    return findings
