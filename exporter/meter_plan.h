@@ -1,0 +1,81 @@
+/* exporter/meter_plan.h - who held what of one GPU in one slot: the meter's rules 1, 3, 4, 6, 7 and 8 (meter.h), pure.
+ *
+ * The plan is a list of segments, cut where a holder begins, each with one entry per record that it feeds. It does not
+ * depend on where intervals end: cutting a segment later takes parts of its amounts that add up to them. */
+#ifndef TOLLGATE_EXPORTER_METER_PLAN_H
+#define TOLLGATE_EXPORTER_METER_PLAN_H
+
+#include "exporter/meter_dict.h"
+
+/* One holder on one device, as a tick saw it. */
+struct presence {
+	struct dict_device *device;
+	struct dict_holder *holder;
+	int64_t begin_ns;     /* wall: the earliest start of its processes */
+	int64_t memory_bytes; /* of all of them */
+	int64_t sm_ppm;       /* of all of them, at most 1000000 */
+};
+
+struct view_instance {
+	struct dict_device *device;
+	int64_t active_ppm; /* ABSENT: not measured */
+};
+
+/* One GPU as one tick saw it, with the driver's values brought into their ranges. */
+struct gpu_view {
+	bool down;
+	bool mig, mps, process_activity;
+	bool layout_odd; /* instances that weigh more than their GPU: nothing can be said */
+	int64_t active_ppm;
+	int64_t units_unallocated, units_stranded;        /* with the instances: 5040 */
+	struct view_instance instances[GPU_INSTANCE_MAX]; /* sorted by device id */
+	size_t instance_count;
+	struct presence *presences; /* sorted by device id, then holder, each pair once */
+	size_t presence_count, presence_cap;
+};
+
+void gpu_view_fini(struct gpu_view *v);
+
+struct plan_entry {
+	struct dict_device *device;
+	struct dict_holder *holder; /* NULL: nobody */
+	uint32_t state, sharing, method;
+	int64_t units;
+	int64_t part_first, part_count,
+		part_of; /* parts of the device's time: nanosecond t belongs to part t mod part_of */
+	/* of the whole segment; while it is being cut, of what is left of it */
+	int64_t held_ns, used_ns, unmeasured_ns, over_ns, memory_byte_ms, energy_mj;
+};
+
+struct plan_segment {
+	int64_t start_ns, end_ns; /* wall */
+	size_t first, count;      /* of the entries: by device, the free part first, then the holders */
+};
+
+struct plan {
+	struct plan_entry *entries;
+	size_t entry_count, entry_cap;
+	struct plan_segment *segments;
+	size_t segment_count, segment_cap;
+};
+
+void plan_fini(struct plan *p);
+
+struct plan_slot {
+	struct dict_device *gpu;
+	const struct gpu_view *prev, *now;
+	int64_t start_ns, end_ns; /* wall; start < end */
+	bool unknown;             /* rule 5 */
+	int64_t energy_mj;        /* >= 0: to be divided */
+	int replicas;
+};
+void plan_make(const struct plan_slot *slot, struct plan *into);
+
+/* How much of [from, to) belongs to parts first .. first+count-1 of n; from >= 0. */
+int64_t plan_part_ns(int64_t from_ns, int64_t to_ns, int64_t first, int64_t count, int64_t n);
+
+/* Takes the first `duration` of what is left of an entry, from start_ns on, out of `left` nanoseconds. Amounts are taken in proportion;
+ * the last cut takes the rest. In each part used + unmeasured <= held. */
+struct plan_entry plan_cut(struct plan_entry *e, int64_t start_ns, int64_t duration_ns, int64_t left_ns);
+
+#endif
