@@ -1,0 +1,19 @@
+/* aggregator/core/policy_check.h - what a value of the policy file may be, and what must agree across the file.
+ * Only for the reader of the file. Pure. */
+#ifndef TOLLGATE_CORE_POLICY_CHECK_H
+#define TOLLGATE_CORE_POLICY_CHECK_H
+
+#include "aggregator/core/policy.h"
+
+/* Each of these is NULL for a value that is allowed, else the reason as the end of a sentence: "has 64 characters,
+ * at most 63 are allowed". */
+const char *policy_label_fault(const char *text);   /* names of clusters, tenants and workspaces */
+const char *policy_node_fault(const char *text);    /* host names, as Kubernetes and Slurm write them */
+const char *policy_ns_fault(const char *text);      /* patterns of namespaces */
+const char *policy_code_fault(const char *text);    /* sku, price version, GPU model */
+const char *policy_profile_fault(const char *text); /* "3g.40gb", "1c.3g.40gb", "1g.10gb+me" */
+
+/* Names that occur twice, rules and prices that can never be reached, nodes of unknown tenants. */
+MUST_CHECK bool policy_check(const struct policy *p, const char *file, struct err *err);
+
+#endif

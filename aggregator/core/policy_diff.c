@@ -1,0 +1,311 @@
+/* aggregator/core/policy_diff.c - what applying a policy changes, one line each, for the person who is about to do
+ * it. */
+#include "aggregator/core/policy.h"
+
+#include <string.h>
+
+struct diff {
+	struct buf *out;
+	size_t changes;
+	size_t *asked_last; /* per priority: which workspace of the old file had the rule seen last */
+	bool reordered;
+};
+
+/* One line; the format ends in a newline. */
+#define CHANGE(d, ...) ((d)->changes++, buf_printf((d)->out, __VA_ARGS__))
+
+/* ---- finding the old entry ---- */
+
+_Static_assert(offsetof(struct policy_tenant, name) == 0 && offsetof(struct policy_workspace, name) == 0 &&
+                       offsetof(struct policy_node, name) == 0,
+               "find_named() reads the name as the first member");
+
+/* The entry of that name; `hint` is where to look first. Files keep their order, so it is nearly always there. */
+static const void *
+find_named(const void *array, size_t n, size_t size, const char *name, size_t *hint)
+{
+	for (size_t i = 0; i < n; i++) {
+		size_t at = (*hint + i) % n;
+		const char *entry = (const char *)array + at * size;
+
+		if (strcmp(*(char *const *)(const void *)entry, name) == 0) {
+			*hint = at + 1;
+			return entry;
+		}
+	}
+	return NULL;
+}
+
+static bool
+same_text(const char *a, const char *b)
+{
+	return a != NULL && b != NULL ? strcmp(a, b) == 0 : a == b;
+}
+
+static const struct policy_rule *
+find_rule(const struct policy_workspace *w, const struct policy_rule *r)
+{
+	for (size_t i = 0; i < w->rule_count; i++) {
+		const struct policy_rule *x = &w->rules[i];
+
+		if (same_text(x->cluster, r->cluster) && same_text(x->ns, r->ns) &&
+		    same_text(x->slurm_account, r->slurm_account) && same_text(x->user, r->user))
+			return x;
+	}
+	return NULL;
+}
+
+static const struct policy_price *
+find_price(const struct policy_book *b, const struct policy_price *p)
+{
+	for (size_t i = 0; i < b->item_count; i++) {
+		const struct policy_price *x = &b->items[i];
+
+		if (same_text(x->gpu_model, p->gpu_model) && same_text(x->mig_profile, p->mig_profile) &&
+		    same_text(x->sharing_mode, p->sharing_mode) && same_text(x->klass, p->klass))
+			return x;
+	}
+	return NULL;
+}
+
+/* ---- tenants ---- */
+
+static void
+text_change(struct diff *d, const char *kind, const char *name, const char *field, const char *from, const char *to)
+{
+	if (strcmp(from, to) != 0)
+		CHANGE(d, "~ %s %s %s \"%s\" -> \"%s\"\n", kind, name, field, from, to);
+}
+
+static void
+write_rule(struct buf *out, const struct policy_rule *r)
+{
+	const char *const names[] = {"namespace", "slurm_account", "user", "cluster"};
+	const char *const patterns[] = {r->ns, r->slurm_account, r->user, r->cluster};
+
+	for (size_t i = 0; i < ARRAY_LEN(names); i++)
+		if (patterns[i] != NULL)
+			buf_printf(out, " %s %s", names[i], patterns[i]);
+}
+
+static void
+rule_change(struct diff *d, char sign, const char *workspace, const struct policy_rule *r)
+{
+	CHANGE(d, "%c rule %s", sign, workspace);
+	write_rule(d->out, r);
+	buf_printf(d->out, " priority %" PRId64 "\n", r->priority);
+}
+
+/* `ordinal` numbers the old file's workspaces from 1. Among rules of equal priority the first in the file wins, so
+ * an order that changed may move usage although every rule is still there. */
+static void
+diff_rules(struct diff *d, const char *name, const struct policy_workspace *from, const struct policy_workspace *to,
+           size_t ordinal)
+{
+	for (size_t i = 0; i < to->rule_count; i++) {
+		const struct policy_rule *r = &to->rules[i], *old = find_rule(from, r);
+
+		if (old == NULL) {
+			rule_change(d, '+', name, r);
+		} else if (old->priority != r->priority) {
+			CHANGE(d, "~ rule %s", name);
+			write_rule(d->out, r);
+			buf_printf(d->out, " priority %" PRId64 " -> %" PRId64 "\n", old->priority, r->priority);
+		} else {
+			d->reordered |= ordinal < d->asked_last[r->priority];
+			d->asked_last[r->priority] = ordinal;
+		}
+	}
+	for (size_t i = 0; i < from->rule_count; i++)
+		if (find_rule(to, &from->rules[i]) == NULL)
+			rule_change(d, '-', name, &from->rules[i]);
+}
+
+static void
+diff_workspaces(struct diff *d, const struct policy_tenant *from, const struct policy_tenant *to, size_t tenant_ordinal)
+{
+	static const struct policy_workspace none;
+	size_t hint = 0;
+
+	for (size_t i = 0; i < to->workspace_count; i++) {
+		const struct policy_workspace *w = &to->workspaces[i];
+		const struct policy_workspace *old =
+			find_named(from->workspaces, from->workspace_count, sizeof(*w), w->name, &hint);
+		owned(mem) char *name = mem_printf("%s/%s", to->name, w->name);
+
+		if (old == NULL)
+			CHANGE(d, "+ workspace %s\n", name);
+		else
+			text_change(d, "workspace", name, "description", old->description, w->description);
+		diff_rules(d, name, old ? old : &none, w, tenant_ordinal * POLICY_MAX_WORKSPACES + hint);
+	}
+	hint = 0;
+	for (size_t i = 0; i < from->workspace_count; i++) {
+		const char *gone = from->workspaces[i].name;
+
+		if (find_named(to->workspaces, to->workspace_count, sizeof(*to->workspaces), gone, &hint) == NULL)
+			CHANGE(d, "- workspace %s/%s\n", to->name, gone);
+	}
+}
+
+static void
+diff_tenants(struct diff *d, const struct policy *from, const struct policy *to)
+{
+	static const struct policy_tenant none;
+	size_t hint = 0;
+
+	for (size_t i = 0; i < to->tenant_count; i++) {
+		const struct policy_tenant *t = &to->tenants[i];
+		const struct policy_tenant *old =
+			find_named(from->tenants, from->tenant_count, sizeof(*t), t->name, &hint);
+
+		if (old == NULL) {
+			CHANGE(d, "+ tenant %s (%s)\n", t->name, t->display_name);
+		} else {
+			text_change(d, "tenant", t->name, "display_name", old->display_name, t->display_name);
+			text_change(d, "tenant", t->name, "cost_center", old->cost_center, t->cost_center);
+			text_change(d, "tenant", t->name, "owner", old->owner, t->owner);
+		}
+		diff_workspaces(d, old ? old : &none, t, hint);
+	}
+	hint = 0;
+	for (size_t i = 0; i < from->tenant_count; i++) {
+		const struct policy_tenant *gone = &from->tenants[i];
+
+		if (find_named(to->tenants, to->tenant_count, sizeof(*gone), gone->name, &hint) != NULL)
+			continue;
+		CHANGE(d, "- tenant %s (%s)\n", gone->name, gone->display_name);
+		for (size_t w = 0; w < gone->workspace_count; w++)
+			CHANGE(d, "- workspace %s/%s\n", gone->name, gone->workspaces[w].name);
+	}
+	if (d->reordered)
+		CHANGE(d, "~ rules of equal priority are asked in another order\n");
+}
+
+/* ---- nodes ---- */
+
+static const char *
+owner_of(const struct policy_node *n)
+{
+	return n->tenant ? n->tenant : "shared";
+}
+
+static void
+diff_nodes(struct diff *d, const struct policy *from, const struct policy *to)
+{
+	size_t hint = 0;
+
+	for (size_t i = 0; i < to->node_count; i++) {
+		const struct policy_node *n = &to->nodes[i];
+		const struct policy_node *old = find_named(from->nodes, from->node_count, sizeof(*n), n->name, &hint);
+
+		if (old == NULL) {
+			CHANGE(d, "+ node %s %s%s\n", n->name, n->tenant ? "of " : "", owner_of(n));
+			continue;
+		}
+		if (!same_text(old->tenant, n->tenant))
+			CHANGE(d, "~ node %s %s%s -> %s%s\n", n->name, old->tenant ? "of " : "", owner_of(old),
+			       n->tenant ? "of " : "", owner_of(n));
+		if (strcmp(old->cluster, n->cluster) != 0)
+			CHANGE(d, "~ node %s cluster %s -> %s\n", n->name, old->cluster, n->cluster);
+	}
+	hint = 0;
+	for (size_t i = 0; i < from->node_count; i++)
+		if (find_named(to->nodes, to->node_count, sizeof(*to->nodes), from->nodes[i].name, &hint) == NULL)
+			CHANGE(d, "- node %s\n", from->nodes[i].name);
+}
+
+/* ---- prices ---- */
+
+static void
+write_price(struct buf *out, const struct policy_price *p)
+{
+	const char *const words[] = {p->sharing_mode, p->klass};
+
+	buf_str(out, p->gpu_model ? p->gpu_model : "any GPU");
+	if (p->mig_profile != NULL)
+		buf_printf(out, " MIG %s", p->mig_profile);
+	for (size_t i = 0; i < ARRAY_LEN(words); i++)
+		if (words[i] != NULL)
+			buf_printf(out, " %s", words[i]);
+}
+
+/* "SIGN price WHAT", to which the caller adds the rest of the line. */
+static void
+price_change(struct diff *d, char sign, const struct policy_price *p)
+{
+	CHANGE(d, "%c price ", sign);
+	write_price(d->out, p);
+}
+
+static void
+diff_price(struct diff *d, const struct policy_price *old, const struct policy_price *p, int decimals)
+{
+	char before[DECIMAL_TEXT_SIZE], after[DECIMAL_TEXT_SIZE];
+
+	decimal_format(p->price, PRICE_SCALE, decimals, after);
+	if (old == NULL) {
+		price_change(d, '+', p);
+		buf_printf(d->out, " %s\n", after);
+		return;
+	}
+	if (old->price != p->price) {
+		price_change(d, '~', p);
+		buf_printf(d->out, " %s -> %s\n", decimal_format(old->price, PRICE_SCALE, decimals, before), after);
+	}
+	if (strcmp(old->sku, p->sku) != 0) {
+		price_change(d, '~', p);
+		buf_printf(d->out, " sku \"%s\" -> \"%s\"\n", old->sku, p->sku);
+	}
+}
+
+static void
+diff_books(struct diff *d, const struct policy_book *from, const struct policy_book *to)
+{
+	static const struct policy_book none;
+	struct err err;
+	int decimals = 0;
+
+	if (to == NULL) {
+		if (from != NULL)
+			CHANGE(d, "- prices %s in %s\n", from->version, from->currency);
+		return;
+	}
+	if (from == NULL) {
+		CHANGE(d, "+ prices %s in %s\n", to->version, to->currency);
+		from = &none;
+	} else {
+		if (strcmp(from->version, to->version) != 0)
+			CHANGE(d, "~ prices version %s -> %s\n", from->version, to->version);
+		if (strcmp(from->currency, to->currency) != 0)
+			CHANGE(d, "~ prices currency %s -> %s\n", from->currency, to->currency);
+	}
+	if (!currency_exponent(to->currency, &decimals, &err))
+		decimals = 0; /* only how many zeros are shown */
+	for (size_t i = 0; i < to->item_count; i++)
+		diff_price(d, find_price(from, &to->items[i]), &to->items[i], decimals);
+	for (size_t i = 0; i < from->item_count; i++)
+		if (find_price(to, &from->items[i]) == NULL) {
+			price_change(d, '-', &from->items[i]);
+			buf_char(d->out, '\n');
+		}
+}
+
+size_t
+policy_diff(const struct policy *from, const struct policy *to, struct buf *out)
+{
+	static const struct policy none;
+	owned(mem) size_t *asked_last = mem_array(POLICY_MAX_PRIORITY + 1, sizeof(*asked_last));
+	struct diff d = {.out = out, .asked_last = asked_last};
+
+	if (from == NULL) {
+		CHANGE(&d, "+ cluster %s\n", to->cluster);
+		from = &none;
+	} else if (strcmp(from->cluster, to->cluster) != 0) {
+		CHANGE(&d, "~ cluster %s -> %s\n", from->cluster, to->cluster);
+	}
+	diff_tenants(&d, from, to);
+	diff_nodes(&d, from, to);
+	diff_books(&d, from->prices, to->prices);
+	return d.changes;
+}

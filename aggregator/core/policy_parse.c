@@ -1,0 +1,364 @@
+/* aggregator/core/policy_parse.c - reading the policy file. What may stand in a field is in policy_check.c. */
+#include "aggregator/core/policy.h"
+
+#include <string.h>
+
+#include "aggregator/core/policy_check.h"
+#include "common/text.h"
+#include "common/time.h"
+#include "common/yaml.h"
+
+#define DISPLAY_MAX 200u
+#define DESCRIPTION_MAX 500u
+#define COST_CENTER_MAX 64u
+#define OWNER_MAX 254u /* an address of mail */
+#define PATTERN_MAX 253u
+#define DEFAULT_PRIORITY 100
+
+/* ---- values ---- */
+
+#define SHOWN_MAX 80
+
+/* How much of a wrong value an error shows: not so much that the reason behind it is cut off, and whole
+ * characters. */
+static int
+shown(const char *text)
+{
+	size_t n = strnlen(text, SHOWN_MAX);
+
+	while (n > 0 && ((unsigned char)text[n] & 0xc0) == 0x80)
+		n--;
+	return (int)n;
+}
+
+/* A text of at most max bytes without control characters. `preset` stands for a missing key; "" also lets the
+ * value be empty, and NULL leaves *ret NULL. */
+static bool
+read_text(const struct yaml_doc *doc, const struct yaml_node *map, const char *key, const char *preset, size_t max,
+          char **ret, struct err *err)
+{
+	const struct yaml_node *n = yaml_get(map, key);
+	const char *text;
+
+	if (n == NULL) {
+		*ret = mem_strdup(preset);
+		return true;
+	}
+	if (!yaml_str(doc, map, key, &text, err))
+		return false;
+	if (text[0] == '\0' && (preset == NULL || preset[0] != '\0'))
+		return yaml_err(doc, n, err, "%s is empty", key);
+	if (strlen(text) > max)
+		return yaml_err(doc, n, err, "%s has %zu bytes, at most %zu are allowed", key, strlen(text), max);
+	if (!text_is_clean(text))
+		return yaml_err(doc, n, err, "%s has a control character, or is not UTF-8", key);
+	*ret = mem_strdup(text);
+	return true;
+}
+
+/* A value that a rule of policy_check.c must accept; a missing key is an error. `what` is the thing that has the
+ * key. */
+static bool
+read_checked(const struct yaml_doc *doc, const struct yaml_node *map, const char *what, const char *key,
+             const char *(*fault)(const char *), char **ret, struct err *err)
+{
+	const char *text, *reason;
+
+	if (yaml_get(map, key) == NULL)
+		return yaml_err(doc, map, err, "a %s needs the key %s", what, key);
+	if (!yaml_str(doc, map, key, &text, err))
+		return false;
+	reason = fault(text);
+	if (reason != NULL)
+		return yaml_err(doc, yaml_get(map, key), err, "%s %s \"%.*s\" %s", what, key, shown(text), text,
+		                reason);
+	*ret = mem_strdup(text);
+	return true;
+}
+
+static bool
+read_optional(const struct yaml_doc *doc, const struct yaml_node *map, const char *what, const char *key,
+              const char *(*fault)(const char *), char **ret, struct err *err)
+{
+	return yaml_get(map, key) == NULL || read_checked(doc, map, what, key, fault, ret, err);
+}
+
+/* One of a few words, or nothing. */
+static bool
+read_choice(const struct yaml_doc *doc, const struct yaml_node *map, const char *key, const char *const *choices,
+            const char *listed, char **ret, struct err *err)
+{
+	const char *text;
+
+	if (yaml_get(map, key) == NULL)
+		return true;
+	if (!yaml_str(doc, map, key, &text, err))
+		return false;
+	for (; *choices != NULL; choices++)
+		if (strcmp(*choices, text) == 0) {
+			*ret = mem_strdup(text);
+			return true;
+		}
+	return yaml_err(doc, yaml_get(map, key), err, "%s \"%.*s\" is not one of %s", key, shown(text), text, listed);
+}
+
+/* The list under a key; NULL in *ret and true when the key is missing. */
+static bool
+read_list(const struct yaml_doc *doc, const struct yaml_node *map, const char *key, size_t max,
+          const struct yaml_node **ret, struct err *err)
+{
+	const struct yaml_node *n = yaml_get(map, key);
+
+	*ret = n;
+	if (n == NULL)
+		return true;
+	if (!yaml_expect(doc, n, YAML_LIST, key, err))
+		return false;
+	if (n->count > max)
+		return yaml_err(doc, n, err, "%s has %zu entries, at most %zu are allowed", key, n->count, max);
+	return true;
+}
+
+/* ---- tenants ---- */
+
+static bool
+read_rule(const struct yaml_doc *doc, const struct yaml_node *n, struct policy_rule *r, struct err *err)
+{
+	static const char *const keys[] = {"namespace", "slurm_account", "user", "cluster", "priority", NULL};
+
+	r->line = n->line;
+	r->priority = DEFAULT_PRIORITY;
+	if (!yaml_expect(doc, n, YAML_MAP, "a rule", err) || !yaml_only_keys(doc, n, keys, err) ||
+	    !read_optional(doc, n, "rule", "namespace", policy_ns_fault, &r->ns, err) ||
+	    !read_text(doc, n, "slurm_account", NULL, PATTERN_MAX, &r->slurm_account, err) ||
+	    !read_text(doc, n, "user", NULL, PATTERN_MAX, &r->user, err) ||
+	    !read_text(doc, n, "cluster", NULL, PATTERN_MAX, &r->cluster, err))
+		return false;
+	if (yaml_get(n, "priority") != NULL && !yaml_i64(doc, n, "priority", 0, POLICY_MAX_PRIORITY, &r->priority, err))
+		return false;
+	if (r->ns == NULL && r->slurm_account == NULL && r->user == NULL && r->cluster == NULL)
+		return yaml_err(doc, n, err, "a rule needs at least one of namespace, slurm_account, user and cluster");
+	return true;
+}
+
+static bool
+read_workspace(const struct yaml_doc *doc, const struct yaml_node *n, struct policy_workspace *w, struct err *err)
+{
+	static const char *const keys[] = {"name", "description", "rules", NULL};
+	const struct yaml_node *rules;
+
+	w->line = n->line;
+	if (!yaml_expect(doc, n, YAML_MAP, "a workspace", err) || !yaml_only_keys(doc, n, keys, err) ||
+	    !read_checked(doc, n, "workspace", "name", policy_label_fault, &w->name, err) ||
+	    !read_text(doc, n, "description", "", DESCRIPTION_MAX, &w->description, err) ||
+	    !read_list(doc, n, "rules", POLICY_MAX_RULES, &rules, err))
+		return false;
+	if (rules == NULL)
+		return true;
+	w->rules = mem_array(rules->count, sizeof(*w->rules));
+	for (const struct yaml_node *c = rules->child; c != NULL; c = c->next)
+		if (!read_rule(doc, c, &w->rules[w->rule_count++], err))
+			return false;
+	return true;
+}
+
+static bool
+read_tenant(const struct yaml_doc *doc, const struct yaml_node *n, struct policy_tenant *t, struct err *err)
+{
+	static const char *const keys[] = {"name", "display_name", "cost_center", "owner", "workspaces", NULL};
+	const struct yaml_node *workspaces;
+
+	t->line = n->line;
+	if (!yaml_expect(doc, n, YAML_MAP, "a tenant", err) || !yaml_only_keys(doc, n, keys, err) ||
+	    !read_checked(doc, n, "tenant", "name", policy_label_fault, &t->name, err) ||
+	    !read_text(doc, n, "display_name", t->name, DISPLAY_MAX, &t->display_name, err) ||
+	    !read_text(doc, n, "cost_center", "", COST_CENTER_MAX, &t->cost_center, err) ||
+	    !read_text(doc, n, "owner", "", OWNER_MAX, &t->owner, err) ||
+	    !read_list(doc, n, "workspaces", POLICY_MAX_WORKSPACES, &workspaces, err))
+		return false;
+	if (strcmp(t->name, "unattributed") == 0 || strcmp(t->name, "platform") == 0)
+		return yaml_err(doc, yaml_get(n, "name"), err,
+		                "tenant name \"%s\" is reserved for usage that belongs to no tenant", t->name);
+	if (workspaces == NULL)
+		return true;
+	t->workspaces = mem_array(workspaces->count, sizeof(*t->workspaces));
+	for (const struct yaml_node *c = workspaces->child; c != NULL; c = c->next)
+		if (!read_workspace(doc, c, &t->workspaces[t->workspace_count++], err))
+			return false;
+	return true;
+}
+
+static bool
+read_tenants(const struct yaml_doc *doc, struct policy *p, struct err *err)
+{
+	const struct yaml_node *list;
+
+	if (!read_list(doc, yaml_root(doc), "tenants", POLICY_MAX_TENANTS, &list, err))
+		return false;
+	if (list == NULL)
+		return true;
+	p->tenants = mem_array(list->count, sizeof(*p->tenants));
+	for (const struct yaml_node *c = list->child; c != NULL; c = c->next)
+		if (!read_tenant(doc, c, &p->tenants[p->tenant_count++], err))
+			return false;
+	return true;
+}
+
+/* ---- nodes ---- */
+
+static bool
+read_node(const struct yaml_doc *doc, const struct yaml_node *n, const char *cluster, struct policy_node *ret,
+          struct err *err)
+{
+	static const char *const keys[] = {"name", "cluster", "tenant", "shared", NULL};
+	const struct yaml_node *shared = yaml_get(n, "shared");
+	bool is_shared = true;
+
+	ret->line = n->line;
+	if (!yaml_expect(doc, n, YAML_MAP, "a node", err) || !yaml_only_keys(doc, n, keys, err) ||
+	    !read_checked(doc, n, "node", "name", policy_node_fault, &ret->name, err) ||
+	    !read_optional(doc, n, "node", "cluster", policy_label_fault, &ret->cluster, err) ||
+	    !read_optional(doc, n, "node", "tenant", policy_label_fault, &ret->tenant, err))
+		return false;
+	if ((shared != NULL) == (ret->tenant != NULL))
+		return yaml_err(doc, n, err, "node \"%s\" needs exactly one of tenant: NAME and shared: true",
+		                ret->name);
+	if (shared != NULL && !yaml_bool(doc, n, "shared", &is_shared, err))
+		return false;
+	if (!is_shared)
+		return yaml_err(doc, shared, err,
+		                "node \"%s\" has shared: false, but no tenant; write tenant: NAME instead", ret->name);
+	if (ret->cluster == NULL)
+		ret->cluster = mem_strdup(cluster);
+	return true;
+}
+
+static bool
+read_nodes(const struct yaml_doc *doc, struct policy *p, struct err *err)
+{
+	const struct yaml_node *list;
+
+	if (!read_list(doc, yaml_root(doc), "nodes", POLICY_MAX_NODES, &list, err))
+		return false;
+	if (list == NULL)
+		return true;
+	p->nodes = mem_array(list->count, sizeof(*p->nodes));
+	for (const struct yaml_node *c = list->child; c != NULL; c = c->next)
+		if (!read_node(doc, c, p->cluster, &p->nodes[p->node_count++], err))
+			return false;
+	return true;
+}
+
+/* ---- prices ---- */
+
+static bool
+read_amount(const struct yaml_doc *doc, const struct yaml_node *map, int128 *ret, struct err *err)
+{
+	const struct yaml_node *n = yaml_get(map, "price");
+	const char *text;
+	struct err why = {0};
+
+	if (!yaml_str(doc, map, "price", &text, err))
+		return false;
+	if (!decimal_parse(text, PRICE_SCALE, ret, &why))
+		return yaml_err(doc, n, err, "price %s", why.text);
+	if (*ret < 0 || *ret > POLICY_MAX_PRICE * pow10_i128(PRICE_SCALE))
+		return yaml_err(doc, n, err, "price \"%.*s\" is outside 0 to %d", shown(text), text, POLICY_MAX_PRICE);
+	return true;
+}
+
+static bool
+read_price(const struct yaml_doc *doc, const struct yaml_node *n, struct policy_price *p, struct err *err)
+{
+	static const char *const keys[] = {"sku", "gpu_model", "mig_profile", "sharing_mode", "class", "price", NULL};
+	static const char *const modes[] = {"exclusive", "mig", "mps", "timeslice", "plain", NULL};
+	static const char *const classes[] = {"on-demand", "borrowed", "dedicated", "reserved", NULL};
+
+	p->line = n->line;
+	if (!yaml_expect(doc, n, YAML_MAP, "a price", err) || !yaml_only_keys(doc, n, keys, err) ||
+	    !read_optional(doc, n, "price", "sku", policy_code_fault, &p->sku, err) ||
+	    !read_optional(doc, n, "price", "gpu_model", policy_code_fault, &p->gpu_model, err) ||
+	    !read_optional(doc, n, "price", "mig_profile", policy_profile_fault, &p->mig_profile, err) ||
+	    !read_choice(doc, n, "sharing_mode", modes, "exclusive, mig, mps, timeslice, plain", &p->sharing_mode,
+	                 err) ||
+	    !read_choice(doc, n, "class", classes, "on-demand, borrowed, dedicated, reserved", &p->klass, err) ||
+	    !read_amount(doc, n, &p->price, err))
+		return false;
+	if (p->sku == NULL)
+		p->sku = mem_strdup("");
+	return true;
+}
+
+static bool
+read_prices(const struct yaml_doc *doc, struct policy *p, struct err *err)
+{
+	static const char *const keys[] = {"version", "currency", "items", NULL};
+	const struct yaml_node *n = yaml_get(yaml_root(doc), "prices"), *items;
+	const char *currency;
+	struct err why = {0};
+	int exponent;
+
+	if (n == NULL)
+		return true;
+	p->prices = mem_alloc(sizeof(*p->prices));
+	p->prices->line = n->line;
+	if (!yaml_expect(doc, n, YAML_MAP, "prices", err) || !yaml_only_keys(doc, n, keys, err) ||
+	    !read_checked(doc, n, "price book", "version", policy_code_fault, &p->prices->version, err) ||
+	    !yaml_str(doc, n, "currency", &currency, err) ||
+	    !read_list(doc, n, "items", POLICY_MAX_PRICES, &items, err))
+		return false;
+	if (!currency_exponent(currency, &exponent, &why))
+		return yaml_err(doc, yaml_get(n, "currency"), err, "currency %s", why.text);
+	p->prices->currency = mem_strdup(currency);
+	if (items == NULL)
+		return yaml_err(doc, n, err, "a price book needs the key items");
+	p->prices->items = mem_array(items->count, sizeof(*p->prices->items));
+	for (const struct yaml_node *c = items->child; c != NULL; c = c->next)
+		if (!read_price(doc, c, &p->prices->items[p->prices->item_count++], err))
+			return false;
+	return true;
+}
+
+/* ---- the file ---- */
+
+static bool
+read_head(const struct yaml_doc *doc, struct policy *p, struct err *err)
+{
+	static const char *const keys[] = {"version", "cluster", "effective", "tenants", "nodes", "prices", NULL};
+	const struct yaml_node *root = yaml_root(doc), *effective = yaml_get(root, "effective");
+	struct err why = {0};
+	const char *text;
+	int64_t version;
+
+	if (!yaml_expect(doc, root, YAML_MAP, "a policy", err) ||
+	    !yaml_i64(doc, root, "version", 1, INT32_MAX, &version, err))
+		return false;
+	/* before the keys, so that a file of a later version is not blamed for what only that version knows */
+	if (version != POLICY_VERSION)
+		return yaml_err(doc, yaml_get(root, "version"), err,
+		                "version is %" PRId64 ", this program reads version %d", version, POLICY_VERSION);
+	if (!yaml_only_keys(doc, root, keys, err) ||
+	    !read_checked(doc, root, "policy", "cluster", policy_label_fault, &p->cluster, err))
+		return false;
+	p->effective_ns = INT64_MIN;
+	if (effective == NULL)
+		return true;
+	if (!yaml_str(doc, root, "effective", &text, err))
+		return false;
+	if (!time_parse(text, &p->effective_ns, &why))
+		return yaml_err(doc, effective, err, "effective: %s", why.text);
+	return true;
+}
+
+bool
+policy_parse(const char *name, const char *text, size_t len, struct policy **ret, struct err *err)
+{
+	owned(yaml) struct yaml_doc *doc = NULL;
+	owned(policy) struct policy *p = mem_alloc(sizeof(*p));
+
+	if (!yaml_parse(name, text, len, &doc, err) || !read_head(doc, p, err) || !read_tenants(doc, p, err) ||
+	    !read_nodes(doc, p, err) || !read_prices(doc, p, err) || !policy_check(p, name, err))
+		return false;
+	*ret = take(p);
+	return true;
+}
