@@ -1,0 +1,75 @@
+/* aggregator/core/attribution.c - whose usage it is. The numbers are those of attribution.h. */
+#include "aggregator/core/attribution.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "aggregator/core/policy.h"
+
+/* 1 */
+static int
+compare_rules(const void *a, const void *b)
+{
+	const struct attribution_rule *x = a, *y = b;
+
+	if (x->priority != y->priority)
+		return x->priority < y->priority ? -1 : 1;
+	return (x->id > y->id) - (x->id < y->id);
+}
+
+void
+attribution_sort(struct attribution_rule *rules, size_t n)
+{
+	if (n > 1)
+		qsort(rules, n, sizeof(*rules), compare_rules);
+}
+
+/* 3 */
+static bool
+field_matches(const char *pattern, const char *value)
+{
+	return pattern == NULL || (value[0] != '\0' && pattern_match(pattern, value));
+}
+
+/* What rules may look at in a holder: rules 4 and 5, applied once. */
+struct subject {
+	const char *cluster;
+	const char *ns, *slurm_account, *user;
+	char uid[24];
+};
+
+static void
+subject_of(const char *cluster, const struct wire_holder *h, struct subject *ret)
+{
+	*ret = (struct subject){.cluster = cluster, .ns = "", .slurm_account = "", .user = ""};
+	if (h->kind == WIRE_POD) {
+		ret->ns = h->ns;
+		return;
+	}
+	if (h->kind == WIRE_SLURM_JOB)
+		ret->slurm_account = h->slurm_account;
+	ret->user = h->user;
+	if (h->uid >= 0)
+		snprintf(ret->uid, sizeof(ret->uid), "%" PRId64, h->uid);
+}
+
+/* 2 */
+static bool
+rule_matches(const struct attribution_rule *r, const struct subject *s)
+{
+	return field_matches(r->cluster, s->cluster) && field_matches(r->ns, s->ns) &&
+	       field_matches(r->slurm_account, s->slurm_account) &&
+	       (field_matches(r->user, s->user) || field_matches(r->user, s->uid));
+}
+
+const struct attribution_rule *
+attribution_match(const struct attribution_rule *rules, size_t n, const char *cluster, const struct wire_holder *holder)
+{
+	struct subject s;
+
+	subject_of(cluster, holder, &s);
+	for (size_t i = 0; i < n; i++)
+		if (rule_matches(&rules[i], &s))
+			return &rules[i];
+	return NULL; /* 6 */
+}
