@@ -217,7 +217,8 @@ add_days(struct rated_line *l, const struct row *rows, size_t n, struct err *err
 	return true;
 }
 
-/* The cost centre is no part of the key: if rows differ, the first in byte order stands on the line, whatever their order. */
+/* The cost centre is no part of the key: if rows differ, the first in byte order stands on the line, whatever
+ * their order. */
 static const char *
 first_cost_center(const struct row *rows, size_t n)
 {

@@ -1,18 +1,20 @@
 /* aggregator/core/rating.h - from measured unit-nanoseconds to priced lines. Pure, exact (BILLING 3, 4).
  *
  * Rules, in order:
- *  1. a line is month x cluster x workspace x sku x class x charge type x price version. Two kinds of device (model, MIG
- *     profile, size, sharing mode) or two prices are never in one line, so that a line has one unit price
- *  2. each day of a line is quantised once: allocated to nano-GPU-hours, half to even, and used, idle and unmeasured
- *     rounded together by largest remainder, so that they add up to it; everything larger is a sum of these integers
- *  3. the price is the most specific item that matches: GPU model, then MIG profile, then sharing mode, then class; ties by
- *     order in the book
+ *  1. a line is month x cluster x workspace x sku x class x charge type x price version. Two kinds of device
+ *     (model, MIG profile, size, sharing mode) or two prices are never in one line, so that a line has one unit
+ *     price
+ *  2. each day of a line is quantised once: allocated to nano-GPU-hours, half to even, and used, idle and
+ *     unmeasured rounded together by largest remainder, so that they add up to it; everything larger is a sum of
+ *     these integers
+ *  3. the price is the most specific item that matches: GPU model, then MIG profile, then sharing mode, then
+ *     class; ties by order in the book
  *  4. an item with a MIG profile is priced per instance-hour, quantised per day like the hours; any other per
  *     GPU-equivalent hour
  *  5. list_cost = quantity x unit_price, exactly
- *  6. an invoice is a tenant's month: its total is rounded once, half to even, to the currency's exponent, and the cents go
- *     to the lines by largest remainder of list_cost - discount, ties by line_id; rounding = billed_cost - (list_cost -
- *     discount). Where a month has two currencies, each is a total of its own
+ *  6. an invoice is a tenant's month: its total is rounded once, half to even, to the currency's exponent, and the
+ *     cents go to the lines by largest remainder of list_cost - discount, ties by line_id; rounding = billed_cost
+ *     - (list_cost - discount). Where a month has two currencies, each is a total of its own
  *  7. usage without a price is a line without price at cost 0, and says so
  *
  * The order of the input and the number of rows in which a day arrives change nothing. */
@@ -57,8 +59,8 @@ struct rating_input {
 };
 
 struct rated_line {
-	char line_id
-		[33]; /* half a SHA-256 over the key of rule 1: the same line has the same id in every computation */
+	/* Half a SHA-256 over the key of rule 1: the same line has the same id in every computation. */
+	char line_id[33];
 	char *invoice_id; /* tenant-period-version */
 	char *sku;
 	const char *cluster, *tenant, *cost_center, *workspace, *gpu_model, *mig_profile, *sharing_mode,
@@ -82,7 +84,8 @@ struct rated {
 	size_t count;
 };
 
-/* ERR_INVALID names the row that cannot be rated: a negative amount, a size outside 1..5040, a sum beyond the number's range. */
+/* ERR_INVALID names the row that cannot be rated: a negative amount, a size outside 1..5040, a sum beyond the
+ * number's range. */
 MUST_CHECK bool rating_run(const struct rating_input *in, struct rated **ret, struct err *err);
 void rated_free(struct rated *r);
 DEFINE_OWNED(rated, struct rated)

@@ -282,7 +282,8 @@ same_total(const struct rated_line *a, const struct rated_line *b)
 	return strcmp(a->tenant, b->tenant) == 0 && strcmp(a->currency, b->currency) == 0;
 }
 
-/* A line is the first of its invoice and currency when no earlier line of the tenant, which are its neighbours, has them. */
+/* A line is the first of its invoice and currency when no earlier line of the tenant, which are its neighbours,
+ * has them. */
 static bool
 opens_total(const struct rated *r, size_t index)
 {
@@ -323,6 +324,7 @@ report_json(const struct rating_input *in, const struct rated *r, struct buf *ou
 	buf_char(out, '{');
 	json_member(out, true, "period", in->period);
 	json_member(out, false, "period_status", in->period_status);
+	json_member(out, false, "currency", in->currency);
 	buf_str(out, ",\"totals\":[");
 	for (size_t i = 0; i < r->count; i++)
 		if (opens_total(r, i)) {
