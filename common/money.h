@@ -13,10 +13,11 @@
 #define DECIMAL_TEXT_SIZE 64
 
 /* "-12.50" with scale 9 gives -12500000000. More decimals than the scale holds are refused, not rounded;
- * so are exponents, signs other than '-', spaces and values beyond 30 digits. */
+ * so are exponents, signs other than '-', spaces, a point without digits on both sides, and more than 30 digits. */
 MUST_CHECK bool decimal_parse(const char *text, int scale, int128 *ret_value, struct err *err);
 
-/* At least min_decimals and at most scale decimals, no trailing zeros between: (1500000000, 9, 2) is "1.50". */
+/* At least min_decimals and at most scale decimals, no trailing zeros between: (1500000000, 9, 2) is "1.50".
+ * A min_decimals above the scale counts as the scale. */
 const char *decimal_format(int128 value, int scale, int min_decimals, char out[DECIMAL_TEXT_SIZE]);
 
 int128 pow10_i128(int exponent); /* 0 .. 38 */
