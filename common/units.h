@@ -16,14 +16,15 @@ struct mig_geometry {
 struct mig_slices {
 	int compute;    /* of the instance that is held */
 	int memory;     /* of its GPU instance */
-	int gi_compute; /* of its GPU instance; above compute when the compute instance is smaller than its GPU instance */
+	int gi_compute; /* of its GPU instance; above compute when the compute instance is smaller than that */
 };
 
-/* The geometry of a GPU model by its NVML name and its total memory; ERR_MISSING when it cannot be cut or is not known. */
+/* The geometry of a model by its NVML name and its total memory; ERR_MISSING when it cannot be cut or is not known. */
 MUST_CHECK bool mig_geometry_of(const char *model, int64_t memory_mib, struct mig_geometry *ret, struct err *err);
 
 /* "3g.40gb", "1g.10gb+me", "1c.3g.40gb". */
-MUST_CHECK bool mig_profile_parse(const struct mig_geometry *g, const char *profile, struct mig_slices *ret, struct err *err);
+MUST_CHECK bool mig_profile_parse(const struct mig_geometry *g, const char *profile, struct mig_slices *ret,
+                                  struct err *err);
 
 /* The mean of compute and memory share: (compute * M + memory * C) / (2 C M) of 5040. A compute instance smaller than
  * its GPU instance has its part of that memory: compute / gi_compute. Whole units for every legal profile. */
@@ -33,8 +34,9 @@ int64_t units_of_slices(const struct mig_geometry *g, struct mig_slices s);
  * partitioned GPU has left beyond this is stranded. */
 int64_t units_creatable(const struct mig_geometry *g, int compute_left, int memory_left);
 
-/* Short model name used in policies, prices and reports: "NVIDIA H100 80GB HBM3" is "H100-80GB", "NVIDIA A100-SXM4-40GB"
- * is "A100-40GB"; an unknown name is kept, without the vendor's prefix. Writes at most size bytes. */
+/* Short model name used in policies, prices and reports: "NVIDIA H100 80GB HBM3" is "H100-80GB",
+ * "NVIDIA A100-SXM4-40GB" is "A100-40GB"; an unknown name is kept, without the vendor's prefix. Writes at most size
+ * bytes. */
 void gpu_model_short(const char *nvml_name, char *out, size_t size);
 
 #endif

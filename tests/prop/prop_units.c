@@ -1,0 +1,167 @@
+/* tests/prop/prop_units.c - whatever a GPU is cut into adds up to at most a GPU. */
+#include "common/units.h"
+#include "tests/support/prop.h"
+
+/* A GPU of each geometry with its own table of profiles, so that the test does not read the one it tests. */
+static const struct gpu {
+	const char *model;
+	int64_t memory_mib;
+	const char *profile[6];
+	size_t count;
+} gpus[] = {
+	{"NVIDIA H100 80GB HBM3", 81559, {"1g.10gb", "1g.20gb", "2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb"}, 6},
+	{"NVIDIA A100-SXM4-40GB", 40960, {"1g.5gb", "1g.10gb", "2g.10gb", "3g.20gb", "4g.20gb", "7g.40gb"}, 6},
+	{"NVIDIA A30", 24576, {"1g.6gb", "2g.12gb", "4g.24gb"}, 3},
+	{"NVIDIA H200", 143771, {"1g.18gb", "1g.35gb", "2g.35gb", "3g.71gb", "4g.71gb", "7g.141gb"}, 6},
+	{"NVIDIA H100 NVL", 95830, {"1g.12gb", "1g.24gb", "2g.24gb", "3g.47gb", "4g.47gb", "7g.94gb"}, 6},
+	{"NVIDIA B200", 183359, {"1g.23gb", "1g.45gb", "2g.45gb", "3g.90gb", "4g.90gb", "7g.180gb"}, 6},
+	{"NVIDIA RTX PRO 6000 Blackwell Server Edition", 97887, {"1g.24gb", "2g.48gb", "4g.96gb"}, 3},
+};
+
+#define LAYOUT_MAX 8
+
+struct layout {
+	const struct gpu *gpu;
+	struct mig_geometry g;
+	struct mig_slices slices[6]; /* of each profile */
+	size_t n, pick[LAYOUT_MAX];  /* the instances made, in order */
+	int compute_left, memory_left;
+	int cut[LAYOUT_MAX]; /* compute slices of the first compute instance in it */
+};
+
+/* Instances as long as one that was picked fits; a pick that does not is passed over. */
+static void
+generate(struct prop_source *s, void *c)
+{
+	struct layout *k = c;
+	size_t tries;
+
+	k->gpu = &gpus[prop_index(s, ARRAY_LEN(gpus))];
+	ASSERT(mig_geometry_of(k->gpu->model, k->gpu->memory_mib, &k->g, NULL));
+	for (size_t i = 0; i < k->gpu->count; i++)
+		ASSERT(mig_profile_parse(&k->g, k->gpu->profile[i], &k->slices[i], NULL));
+	k->compute_left = k->g.compute_slices;
+	k->memory_left = k->g.memory_slices;
+	tries = prop_index(s, LAYOUT_MAX + 1);
+	for (size_t i = 0; i < tries; i++) {
+		size_t pick = prop_index(s, k->gpu->count);
+		const struct mig_slices *p = &k->slices[pick];
+
+		if (p->compute > k->compute_left || p->memory > k->memory_left)
+			continue;
+		k->cut[k->n] = 1 + (int)prop_index(s, (size_t)p->compute);
+		k->pick[k->n++] = pick;
+		k->compute_left -= p->compute;
+		k->memory_left -= p->memory;
+	}
+}
+
+static void
+describe(const void *c, struct buf *out)
+{
+	const struct layout *k = c;
+
+	buf_printf(out, "%s:", k->gpu->model);
+	for (size_t i = 0; i < k->n; i++)
+		buf_printf(out, " %s(%dc)", k->gpu->profile[k->pick[i]], k->cut[i]);
+	buf_printf(out, ", %d compute and %d memory slices left", k->compute_left, k->memory_left);
+}
+
+static int64_t
+units_made(const struct layout *k)
+{
+	int64_t units = 0;
+
+	for (size_t i = 0; i < k->n; i++)
+		units += units_of_slices(&k->g, k->slices[k->pick[i]]);
+	return units;
+}
+
+/* The second opinion on packing: a table over all rests, filled from the small to the large. */
+static int64_t
+creatable_by_table(const struct layout *k)
+{
+	int64_t best[8][9] = {{0}};
+
+	for (int compute = 0; compute <= k->compute_left; compute++)
+		for (int memory = 0; memory <= k->memory_left; memory++)
+			for (size_t i = 0; i < k->gpu->count; i++) {
+				const struct mig_slices *p = &k->slices[i];
+				int64_t units;
+
+				if (p->compute > compute || p->memory > memory)
+					continue;
+				units = units_of_slices(&k->g, *p) + best[compute - p->compute][memory - p->memory];
+				if (units > best[compute][memory])
+					best[compute][memory] = units;
+			}
+	return best[k->compute_left][k->memory_left];
+}
+
+static bool
+a_layout_and_what_can_be_added_are_at_most_a_gpu(const void *c, struct buf *why)
+{
+	const struct layout *k = c;
+	int64_t made = units_made(k), creatable = units_creatable(&k->g, k->compute_left, k->memory_left);
+
+	buf_printf(why, "%" PRId64 " made, %" PRId64 " creatable", made, creatable);
+	return made >= 0 && creatable >= 0 && made + creatable <= UNITS_PER_GPU;
+}
+
+static bool
+what_is_creatable_is_the_best_packing(const void *c, struct buf *why)
+{
+	const struct layout *k = c;
+	int64_t creatable = units_creatable(&k->g, k->compute_left, k->memory_left), best = creatable_by_table(k);
+
+	buf_printf(why, "%" PRId64 " instead of %" PRId64, creatable, best);
+	return creatable == best;
+}
+
+static bool
+more_slices_are_never_worth_less(const void *c, struct buf *why)
+{
+	const struct layout *k = c;
+	int64_t now = units_creatable(&k->g, k->compute_left, k->memory_left);
+
+	buf_printf(why, "%" PRId64, now);
+	return units_creatable(&k->g, k->compute_left - 1, k->memory_left) <= now &&
+	       units_creatable(&k->g, k->compute_left, k->memory_left - 1) <= now;
+}
+
+static bool
+compute_instances_add_up_to_their_gpu_instance(const void *c, struct buf *why)
+{
+	const struct layout *k = c;
+
+	for (size_t i = 0; i < k->n; i++) {
+		struct mig_slices whole = k->slices[k->pick[i]], first = whole, rest = whole;
+		int64_t sum;
+
+		first.compute = k->cut[i];
+		rest.compute = whole.compute - k->cut[i];
+		sum = units_of_slices(&k->g, first) + units_of_slices(&k->g, rest);
+		if (sum != units_of_slices(&k->g, whole)) {
+			buf_printf(why, "%s cut at %d: %" PRId64, k->gpu->profile[k->pick[i]], k->cut[i], sum);
+			return false;
+		}
+	}
+	return true;
+}
+
+int
+main(void)
+{
+	static const struct prop_test tests[] = {
+		{"a legal layout and what can be added to it are at most a GPU", sizeof(struct layout), generate,
+	         a_layout_and_what_can_be_added_are_at_most_a_gpu, describe, NULL},
+		{"what is creatable is the best packing of what is left", sizeof(struct layout), generate,
+	         what_is_creatable_is_the_best_packing, describe, NULL},
+		{"more slices are never worth less", sizeof(struct layout), generate, more_slices_are_never_worth_less,
+	         describe, NULL},
+		{"compute instances add up to their GPU instance", sizeof(struct layout), generate,
+	         compute_instances_add_up_to_their_gpu_instance, describe, NULL},
+	};
+
+	return prop_main("units", tests, ARRAY_LEN(tests));
+}
