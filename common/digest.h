@@ -6,7 +6,7 @@
 
 #define SHA256_SIZE 32
 void sha256(const void *data, size_t n, uint8_t out[SHA256_SIZE]);
-void hex_encode(const uint8_t *in, size_t n, char *out); /* writes 2n+1 bytes */
+void hex_encode(const uint8_t *in, size_t n, char *out);                               /* writes 2n+1 bytes */
 MUST_CHECK bool hex_decode(const char *text, uint8_t *out, size_t n, struct err *err); /* exactly 2n digits */
 void random_bytes(uint8_t *out, size_t n);
 

@@ -1,0 +1,59 @@
+/* common/digest.c - SHA-256 and random bytes by GnuTLS, and their text forms. */
+#include "common/digest.h"
+
+#include <gnutls/crypto.h>
+#include <gnutls/gnutls.h>
+#include <string.h>
+
+void
+sha256(const void *data, size_t n, uint8_t out[SHA256_SIZE])
+{
+	ASSERT(gnutls_hash_fast(GNUTLS_DIG_SHA256, data, n, out) == 0);
+}
+
+void
+hex_encode(const uint8_t *in, size_t n, char *out)
+{
+	static const char digit[] = "0123456789abcdef";
+
+	for (size_t i = 0; i < n; i++) {
+		*out++ = digit[in[i] >> 4];
+		*out++ = digit[in[i] & 15];
+	}
+	*out = '\0';
+}
+
+static int
+hex_digit(char c)
+{
+	if (c >= '0' && c <= '9')
+		return c - '0';
+	if (c >= 'a' && c <= 'f')
+		return c - 'a' + 10;
+	if (c >= 'A' && c <= 'F')
+		return c - 'A' + 10;
+	return -1;
+}
+
+/* The message never shows the text: it may be a secret. */
+bool
+hex_decode(const char *text, uint8_t *out, size_t n, struct err *err)
+{
+	size_t len = strlen(text);
+
+	if (len != 2 * n)
+		return err_set(err, ERR_INVALID, "%zu hexadecimal digits expected, %zu characters given", 2 * n, len);
+	for (size_t i = 0; i < len; i++)
+		if (hex_digit(text[i]) < 0)
+			return err_set(err, ERR_INVALID, "character %zu of %zu is not a hexadecimal digit", i + 1, len);
+	for (size_t i = 0; i < n; i++)
+		out[i] = (uint8_t)(hex_digit(text[2 * i]) << 4 | hex_digit(text[2 * i + 1]));
+	return true;
+}
+
+/* Without random bytes there are no secrets, and nothing sensible could go on. */
+void
+random_bytes(uint8_t *out, size_t n)
+{
+	ASSERT(gnutls_rnd(GNUTLS_RND_KEY, out, n) == 0);
+}
