@@ -4,9 +4,12 @@
 
 #include "common/buf.h"
 
-/* Appends. The bytes depend only on input and level: no time stamp, no file name. */
+/* Both append to out, and leave its content as it was when they fail. */
+
+/* The bytes depend only on input and level (1..9): no time stamp, no file name. */
 MUST_CHECK bool gz_compress(const void *in, size_t n, int level, struct buf *out, struct err *err);
-/* Exactly one gzip member. More output than out->max (a bomb), a torn stream, bad checks or trailing bytes: ERR_INVALID. */
+/* Exactly one gzip member. More output than out->max (a bomb), a torn stream, wrong checks, bytes behind it:
+ * ERR_INVALID. */
 MUST_CHECK bool gz_expand(const void *in, size_t n, struct buf *out, struct err *err);
 
 #endif
