@@ -19,8 +19,9 @@ struct log_field {
 };
 #define LS(name_, s_) ((struct log_field){.name = (name_), .type = LOG_STR, .str = (s_)})
 #define LI(name_, n_) ((struct log_field){.name = (name_), .type = LOG_INT, .num = (int64_t)(n_)})
-#define log_event(level, msg, ...)                                                                 \
-	log_write((level), (msg), (const struct log_field[]){__VA_ARGS__, LS(NULL, NULL)})
+#define log_event(level, msg, ...) log_write((level), (msg), (const struct log_field[]){__VA_ARGS__, LS(NULL, NULL)})
+/* The fields end with one whose name is NULL; NULL for none. A line longer than a pipe takes at once loses fields and
+ * says cut=true. */
 void log_write(enum log_level level, const char *msg, const struct log_field *fields);
 
 #endif
