@@ -29,7 +29,7 @@ void buf_u64(struct buf *b, uint64_t v);
 const char *buf_text(const struct buf *b); /* never NULL */
 MUST_CHECK bool buf_ok(const struct buf *b, const char *what, struct err *err);
 
-/* Replaces the content by a whole file of at most b->max bytes. ERR_MISSING: there is none; ERR_INVALID: it is larger. */
+/* Replaces the content by a whole file of at most max bytes. ERR_MISSING: there is none; ERR_INVALID: it is larger. */
 MUST_CHECK bool buf_read_file(struct buf *b, const char *path, struct err *err);
 /* Writes a file so that a crash leaves the old or the new content: temporary file, fsync, rename, fsync of the folder.
  * mode is the file's mode whatever the umask says. A symbolic link is replaced, not followed. */

@@ -209,7 +209,7 @@ static const struct {
 	{"ms", NS_PER_MS}, {"us", NS_PER_US},  {"ns", 1},
 };
 
-/* The unit at *p among those after the last one used, or -1: largest first and each once, as a person would write it. */
+/* The unit at *p among those after the last one used, or -1: largest first and each once, as people write it. */
 static int
 duration_unit(const char **p, int after)
 {
