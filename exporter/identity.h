@@ -14,8 +14,9 @@ struct identity_options {
 };
 
 struct process_identity {
-	int64_t start_boot_ns;          /* when the process began, on the boot clock */
-	const struct wire_holder *holder; /* owned by the identity cache, stable for its life, id unique from 1 */
+	int64_t start_boot_ns; /* when the process began, on the boot clock */
+	const struct wire_holder
+		*holder; /* owned by the identity cache until the next sweep; an id is never given to other content */
 };
 
 struct identity *identity_new(const struct identity_options *o);
@@ -24,10 +25,12 @@ DEFINE_OWNED(identity, struct identity)
 
 /* ERR_MISSING: the process is gone. */
 MUST_CHECK bool identity_of(struct identity *id, uint32_t pid, struct process_identity *ret, struct err *err);
-/* Call once per tick after all lookups: forgets PIDs not asked for since the last sweep. Holders stay. */
+/* Call once per tick after all lookups: forgets PIDs not asked for since the last sweep, and holders without a process when
+ * there are many. */
 void identity_sweep(struct identity *id);
 
-/* Pure: the holder named by the text of /proc/PID/cgroup (v1 or v2): pod UID and container id, or a Slurm job; false when neither. */
+/* Pure: the holder named by the text of /proc/PID/cgroup (v1 or v2): pod UID and container id, or a Slurm job; false when neither.
+ * What lies below user.slice is the user's own to name, and says nothing. */
 struct cgroup_owner {
 	char pod_uid[64];
 	char container_id[80];
