@@ -54,6 +54,9 @@ generate(struct prop_source *s, void *c)
 		k->compute_left -= p->compute;
 		k->memory_left -= p->memory;
 	}
+	/* some of the rest may be out of reach, so that every rest occurs */
+	k->compute_left -= (int)prop_index(s, (size_t)k->compute_left + 1);
+	k->memory_left -= (int)prop_index(s, (size_t)k->memory_left + 1);
 }
 
 static void

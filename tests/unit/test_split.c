@@ -26,6 +26,7 @@ static const struct {
 	{"a total of 0 gives everybody 0", 0, 3, {3, 0, 9}, {0, 0, 0}},
 	{"a total below the number of parties", 2, 5, {1, 1, 1, 1, 1}, {1, 1, 0, 0, 0}},
 	{"a debt is split as the same credit would be", -10, 3, {1, 1, 1}, {-4, -3, -3}},
+	{"a debt of one", -1, 2, {1, 1}, {-1, 0}},
 	{"a debt with unequal weights", -10, 3, {5, 3, 1}, {-6, -3, -1}},
 	{"the weights need not be small", 3, 2, {INT64_MAX, INT64_MAX}, {2, 1}},
 	{"the total need not be small", INT64_MAX, 2, {1, 1}, {INT64_MAX / 2 + 1, INT64_MAX / 2}},
