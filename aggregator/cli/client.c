@@ -1,0 +1,98 @@
+/* aggregator/cli/client.c - the command line's way to the aggregator. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "aggregator/cli/cli.h"
+#include "common/time.h"
+
+static const char *
+option_or_env(const struct cli *c, const char *option, const char *env)
+{
+	const char *v = cli_value(c, option);
+
+	if (v == NULL)
+		v = getenv(env);
+	return v != NULL && v[0] != '\0' ? v : NULL;
+}
+
+static bool
+connect_client(struct cli *c, struct err *err)
+{
+	const char *url = option_or_env(c, "url", "TOLLGATE_URL");
+	struct httpc_options o = {
+		.base_url = url != NULL ? url : "http://127.0.0.1:9402",
+		.token_file = option_or_env(c, "token-file", "TOLLGATE_TOKEN_FILE"),
+		.ca_file = option_or_env(c, "ca-file", "TOLLGATE_CA_FILE"),
+		.user_agent = "tollgate/" TOLLGATE_VERSION,
+		.connect_timeout_ns = 5 * NS_PER_S,
+		.timeout_ns = 10 * NS_PER_MIN,
+	};
+
+	return c->client != NULL || httpc_new(&o, &c->client, err);
+}
+
+bool
+cli_call(struct cli *c, const char *method, const char *path, const char *content_type, const void *body, size_t n,
+         struct buf *ret_body, struct err *err)
+{
+	struct httpc_reply reply = {0};
+	bool ok;
+
+	if (!connect_client(c, err))
+		return false;
+	buf_init(&reply.body, CLI_REPLY_MAX);
+	ok = httpc_call(c->client, method, path, content_type, body, n, &reply, err);
+	if (ok && reply.status >= 400) {
+		ok = httpc_problem(&reply, NULL, err);
+		/* Only silence counts as unreachable; an answer that says "later" is a refusal. */
+		if (err->kind == ERR_RETRY)
+			err->kind = ERR_FATAL;
+	}
+	if (!ok) {
+		buf_fini(&reply.body);
+		return false;
+	}
+	buf_fini(ret_body);
+	*ret_body = reply.body;
+	return true;
+}
+
+bool
+cli_get_json(struct cli *c, const char *path, json_t **ret, struct err *err)
+{
+	in_place(buf) struct buf body;
+
+	buf_init(&body, CLI_REPLY_MAX);
+	return cli_call(c, "GET", path, NULL, NULL, 0, &body, err) &&
+	       json_parse(path, buf_text(&body), body.len, ret, err);
+}
+
+void
+cli_query(struct buf *path, const char *name, const char *value)
+{
+	static const char hex[] = "0123456789ABCDEF";
+
+	if (value == NULL)
+		return;
+	buf_char(path, strchr(buf_text(path), '?') == NULL ? '?' : '&');
+	buf_str(path, name);
+	buf_char(path, '=');
+	for (const unsigned char *p = (const unsigned char *)value; *p != '\0'; p++) {
+		if ((*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z') || (*p >= '0' && *p <= '9') ||
+		    strchr("-._~,", *p) != NULL) {
+			buf_char(path, (char)*p);
+		} else {
+			buf_char(path, '%');
+			buf_char(path, hex[*p >> 4]);
+			buf_char(path, hex[*p & 15]);
+		}
+	}
+}
+
+int
+cli_fail(const struct err *err)
+{
+	fprintf(stderr, "tollgate: %s\n", err->text);
+	return err->kind == ERR_RETRY ? CLI_UNREACHABLE : CLI_FAILED;
+}
