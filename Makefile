@@ -139,7 +139,7 @@ $(SIMULATOR): $(SIM) $(B)/libcommon.a $(B)/sim/exports.map
 	      -o $@ $(filter %.o %.a,$^) $(LIBS)
 
 TESTED := $(B)/libtestsupport.a $(B)/libexporter.a $(B)/libcore.a $(B)/libcommon.a
-$(UNITS): $(B)/tests/%: $(B)/obj/tests/unit/%.o $(TESTED)
+$(UNITS): $(B)/tests/%: $(B)/obj/tests/unit/%.o $(TESTED) | $(SIMULATOR)
 	$(link) -lcmocka
 $(PROPS): $(B)/tests/%: $(B)/obj/tests/prop/%.o $(TESTED)
 	$(link) -lcmocka
