@@ -12,24 +12,31 @@ struct prom {
 	struct buf *out;
 	enum prom_format format;
 	const char *family; /* the one being written */
+	size_t family_len;
 	enum prom_type type;
 	bool first_label;
 };
 
 void prom_init(struct prom *p, struct buf *out, enum prom_format format);
-/* Starts a family: HELP, TYPE (and in OpenMetrics a counter's name without _total). Counters are named with _total. */
+/* Starts a family: HELP, TYPE (and in OpenMetrics a counter's name without _total). Counters are named with _total, gauges
+ * without. The name must outlive the family's samples, which all follow here. */
 void prom_family(struct prom *p, const char *name, enum prom_type type, const char *help);
 /* A sample: prom_begin, any number of prom_label, one of prom_int / prom_fixed. Label values are escaped; bytes that are
- * not UTF-8 become U+FFFD. An empty value leaves the label out. */
+ * not UTF-8 become U+FFFD. An empty value (or NULL) leaves the label out. */
 void prom_begin(struct prom *p);
 void prom_label(struct prom *p, const char *name, const char *value);
 void prom_label_i64(struct prom *p, const char *name, int64_t value);
 void prom_int(struct prom *p, int64_t value);
-void prom_fixed(struct prom *p, int64_t value, int decimals); /* value / 10^decimals */
-void prom_end(struct prom *p); /* "# EOF" in OpenMetrics */
+void prom_fixed(struct prom *p, int64_t value, int decimals); /* value / 10^decimals, without trailing zeros; 0 to 18 */
+void prom_end(struct prom *p);                                /* "# EOF" in OpenMetrics */
+
+/* Labels that many samples share, rendered once: prom_set_label fills `set`, prom_labels copies it into a sample. */
+void prom_set_label(struct buf *set, const char *name, const char *value);
+void prom_labels(struct prom *p, const struct buf *set);
 
 #define PROM_TEXT_TYPE "text/plain; version=0.0.4; charset=utf-8"
 #define PROM_OPENMETRICS_TYPE "application/openmetrics-text; version=1.0.0; charset=utf-8"
 enum prom_format prom_negotiate(const char *accept_header); /* NULL allowed */
+const char *prom_content_type(enum prom_format format);
 
 #endif
