@@ -1,0 +1,19 @@
+/* tests/support/wiregen.h - batches for tests and benchmarks: a small fixed one, and one like a busy node's. */
+#ifndef TOLLGATE_TESTS_WIREGEN_H
+#define TOLLGATE_TESTS_WIREGEN_H
+
+#include "common/wire.h"
+
+/* The batch whose bytes are tests/golden/wire_v1.hex: every kind of device, holder and state once. Never change it. */
+struct wire_batch *wiregen_fixed(void);
+struct wire_batch *wiregen_loss(void);
+
+/* A node as the figures of common/WIRE.md suppose it: gpus with holders sharing each, metered in `stretches` of ten seconds of
+ * ten ticks. A third of the holders is idle, a sixth busy all the time, the others somewhere between; memory mostly stays.
+ * Records are ordered as the exporter orders them, by device, holder and start. The seed decides everything. */
+struct wire_batch *wiregen_node(uint64_t seed, size_t gpus, size_t holders_per_gpu, size_t stretches);
+
+/* Field by field; false with the first difference in why. */
+bool wiregen_same(const struct wire_batch *a, const struct wire_batch *b, struct buf *why);
+
+#endif
