@@ -53,7 +53,7 @@ void sim_complain(const char *text); /* on stderr, each once */
 bool sim_is_running(void);
 void sim_leave(pthread_mutex_t **lock);
 
-/* What a handle stands for now; instance is NULL for a GPU. */
+/* What a handle stands for at this moment; instance is NULL for a GPU. */
 struct target {
 	size_t index;
 	const struct sim_gpu *gpu;
