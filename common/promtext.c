@@ -164,28 +164,7 @@ prom_labels(struct prom *p, const struct buf *set)
 /* ---- numbers ---- */
 
 #define NUMBER_SIZE 24u /* sign, 19 digits, point */
-
-static const uint64_t powers[] = {
-	1,
-	10,
-	100,
-	1000,
-	10000,
-	100000,
-	1000000,
-	10000000,
-	100000000,
-	1000000000,
-	10000000000,
-	100000000000,
-	1000000000000,
-	10000000000000,
-	100000000000000,
-	1000000000000000,
-	10000000000000000,
-	100000000000000000,
-	1000000000000000000,
-};
+#define MAX_DECIMALS 18
 
 static uint64_t
 magnitude(int64_t v)
@@ -253,18 +232,20 @@ prom_fixed(struct prom *p, int64_t value, int decimals)
 {
 	char text[NUMBER_SIZE];
 	char *end = text + sizeof(text), *at = end;
-	uint64_t v = magnitude(value);
+	uint64_t v = magnitude(value), power = 1;
 
-	ASSERT(decimals >= 0 && (size_t)decimals < ARRAY_LEN(powers));
+	ASSERT(decimals >= 0 && decimals <= MAX_DECIMALS);
 	while (decimals > 0 && v % 10 == 0) {
 		v /= 10;
 		decimals--;
 	}
 	if (decimals > 0) {
+		while (decimals-- > 0)
+			power *= 10;
 		/* a 1 in front keeps the zeros of the fraction, and gives its place to the point */
-		at = digits_before(at, v % powers[decimals] + powers[decimals]);
+		at = digits_before(at, v % power + power);
 		*at = '.';
-		v /= powers[decimals];
+		v /= power;
 	}
 	at = digits_before(at, v);
 	if (value < 0)
