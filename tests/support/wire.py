@@ -1,0 +1,113 @@
+"""A second decoder of the wire format, written from common/WIRE.md alone: what the document says is what the programs do."""
+
+import gzip
+
+WIRE_VERSION = 1
+MAX_TEXT = 512
+VARINT, ZIGZAG, TEXT, BOOT_ID = "varint", "zigzag", "text", "boot_id"
+
+HEAD = (("kind", VARINT), ("flags", VARINT), ("node", TEXT), ("boot_id", BOOT_ID), ("epoch", VARINT), ("seq", VARINT),
+        ("last_seq", VARINT), ("exporter_version", TEXT), ("from_ns", ZIGZAG), ("to_ns", ZIGZAG))
+DEVICE = (("id", VARINT), ("gpu", VARINT), ("uuid", TEXT), ("model", TEXT), ("profile", TEXT), ("gi", ZIGZAG), ("ci", ZIGZAG),
+          ("created_ns", ZIGZAG), ("units", ZIGZAG), ("memory_bytes", ZIGZAG), ("index", ZIGZAG))
+HOLDER = (("id", VARINT), ("kind", VARINT), ("ns", TEXT), ("pod", TEXT), ("pod_uid", TEXT), ("container", TEXT),
+          ("slurm_job", TEXT), ("slurm_account", TEXT), ("user", TEXT), ("uid", ZIGZAG))
+COLUMNS = ("device", "holder", "state", "sharing", "method", "units", "start_ns", "duration_ns", "held_ns", "used_ns",
+           "unmeasured_ns", "over_ns", "memory_byte_ms", "energy_mj", "ticks")
+
+
+class Unsound(ValueError):
+    """Bytes that are not a frame or a batch."""
+
+
+class Reader:
+    def __init__(self, data):
+        self.data, self.at = data, 0
+
+    def take(self, n):
+        if n > len(self.data) - self.at:
+            raise Unsound(f"byte {self.at}: {n} bytes wanted, {len(self.data) - self.at} left")
+        self.at += n
+        return self.data[self.at - n:self.at]
+
+    def varint(self):
+        value = 0
+        for i in range(10):
+            byte = self.take(1)[0]
+            value |= (byte & 0x7f) << 7 * i
+            if byte < 0x80:
+                if value >> 64 or (byte == 0 and i > 0):
+                    break
+                return value
+        raise Unsound(f"byte {self.at}: not a varint")
+
+    def zigzag(self):
+        value = self.varint()
+        return -(value + 1 >> 1) if value & 1 else value >> 1
+
+    def text(self):
+        length = self.varint()
+        if length > MAX_TEXT:
+            raise Unsound(f"byte {self.at}: a text of {length} bytes")
+        return self.take(length).decode("utf-8")
+
+    def boot_id(self):
+        return self.take(16)
+
+    def fields(self, layout):
+        return {name: getattr(self, form)() for name, form in layout}
+
+    def column(self, count):
+        inner, value, values = Reader(self.take(self.varint())), 0, []
+        for _ in range(count):
+            value += inner.zigzag()
+            values.append(value)
+        inner.end()
+        return values
+
+    def end(self):
+        if self.at != len(self.data):
+            raise Unsound(f"{len(self.data) - self.at} bytes too many")
+
+
+def decode(body):
+    """The batch as a dictionary: the head's fields, and lists devices, holders, records."""
+    r = Reader(body)
+    if r.take(3) != b"TGW":
+        raise Unsound("not a batch")
+    version = r.take(1)[0]
+    if version != WIRE_VERSION:
+        raise Unsound(f"version {version}")
+    batch = r.fields(HEAD)
+    batch["devices"] = [r.fields(DEVICE) for _ in range(r.varint())]
+    batch["holders"] = [r.fields(HOLDER) for _ in range(r.varint())]
+    count = r.varint()
+    columns = [r.column(count) for _ in COLUMNS]
+    batch["records"] = [dict(zip(COLUMNS, row)) for row in zip(*columns)]
+    r.end()
+    return batch
+
+
+def crc32c(data):
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+
+
+def frames(data):
+    """The payloads of a spool segment or of the body of a push."""
+    r, payloads = Reader(data), []
+    while r.at < len(data):
+        length, crc = (int.from_bytes(r.take(4), "little") for _ in range(2))
+        payload = r.take(length)
+        if length == 0 or crc32c(payload) != crc:
+            raise Unsound(f"byte {r.at}: a damaged frame")
+        payloads.append(payload)
+    return payloads
+
+
+def batches(data):
+    return [decode(gzip.decompress(payload)) for payload in frames(data)]
