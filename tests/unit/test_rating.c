@@ -219,6 +219,7 @@ the_most_specific_price_wins(void **state)
 		{.sku = "model and class", .gpu_model = "A100-80GB", .klass = "on-demand"},
 		{.sku = "model and profile", .gpu_model = "A100-80GB", .mig_profile = "1g.10gb"},
 		{.sku = "model and profile again", .gpu_model = "A100-80GB", .mig_profile = "1g.10gb"},
+		{.sku = "only a model", .gpu_model = "L4"},
 		{.sku = "other class", .gpu_model = "A100-80GB", .mig_profile = "1g.10gb", .klass = "borrowed"},
 	};
 	static const struct rating_book book = {"v", "EUR", items, ARRAY_LEN(items)}, empty = {"v", "EUR", NULL, 0};
@@ -229,7 +230,8 @@ the_most_specific_price_wins(void **state)
 		{"a class beats nothing", "L40S-48GB", "", "timeslice", "on-demand", "class"},
 		{"a sharing mode beats a class", "H100-80GB", "2g.20gb", "mig", "on-demand", "mode"},
 		{"a profile beats a sharing mode", "H100-80GB", "1g.10gb", "mig", "on-demand", "profile"},
-		{"a model beats a profile", "A100-80GB", "2g.20gb", "mig", "borrowed", "model"},
+		{"a model beats a profile", "L4", "1g.10gb", "mig", "on-demand", "only a model"},
+		{"a model beats a sharing mode", "A100-80GB", "2g.20gb", "mig", "borrowed", "model"},
 		{"model and class beat the model", "A100-80GB", "2g.20gb", "mig", "on-demand", "model and class"},
 		{"model and profile beat model and class, the first of two", "A100-80GB", "1g.10gb", "mig", "on-demand",
 	         "model and profile"},
@@ -352,6 +354,42 @@ the_same_book_in_force_twice_gives_one_line(void **state)
 	owned(rated) struct rated *r = rate(&in);
 	assert_int_equal(r->count, 1);
 	assert_i128(r->lines[0].billed, 640);
+}
+
+static void
+two_prices_are_two_lines_even_under_one_version(void **state)
+{
+	static const struct rating_item before = {.sku = "", .price = EUROS(300)},
+					after = {.sku = "", .price = EUROS(320)};
+	static const struct rating_book books[] = {{"2026-11", "EUR", &before, 1}, {"2026-11", "EUR", &after, 1}};
+	struct usage_day days[] = {h100_day(1, GPU_HOUR, 0, 0), h100_day(1, GPU_HOUR, 0, 0)};
+	struct rating_input in = november(days, 2);
+
+	(void)state;
+	days[1].price_book = 1;
+	in.books = books;
+	in.book_count = 2;
+	owned(rated) struct rated *r = rate(&in);
+	assert_int_equal(r->count, 2);
+	assert_i128(r->lines[0].billed + r->lines[1].billed, 620);
+	assert_string_not_equal(r->lines[0].line_id, r->lines[1].line_id);
+}
+
+static void
+a_cost_centre_that_changed_does_not_split_a_line(void **state)
+{
+	struct usage_day days[] = {h100_day(1, GPU_HOUR, 0, 0), h100_day(1, GPU_HOUR, 0, 0)};
+	struct rating_input in = november(days, 2);
+
+	(void)state;
+	days[0].cost_center = "9000";
+	owned(rated) struct rated *r = rate(&in);
+	assert_int_equal(r->count, 1);
+	assert_string_equal(r->lines[0].cost_center, "4711");
+	days[0].cost_center = "4711";
+	days[1].cost_center = "9000";
+	owned(rated) struct rated *other = rate(&in);
+	assert_string_equal(other->lines[0].cost_center, "4711");
 }
 
 static void
@@ -612,6 +650,7 @@ rounding_together_keeps_each_part_beside_its_own_value(void **state)
 		{"ties go to the lower index", {150, 150, 100}, {2, 1, 1}, 4},
 		{"even parts stay as they are", {100, 200, 51}, {1, 2, 1}, 4},
 		{"credits add up too", {-150, 250, -30}, {-1, 2, 0}, 1},
+		{"credits are rounded down before the rest is given out", {-150, 250, -80}, {-1, 2, -1}, 0},
 		{"nothing is nothing", {0, 0, 0}, {0, 0, 0}, 0},
 	};
 
@@ -640,6 +679,8 @@ main(void)
 		cmocka_unit_test(each_tenant_is_rounded_by_itself),
 		cmocka_unit_test(a_price_change_in_the_month_gives_two_lines),
 		cmocka_unit_test(the_same_book_in_force_twice_gives_one_line),
+		cmocka_unit_test(two_prices_are_two_lines_even_under_one_version),
+		cmocka_unit_test(a_cost_centre_that_changed_does_not_split_a_line),
 		cmocka_unit_test(usage_without_a_price_is_a_line_that_says_so),
 		cmocka_unit_test(cents_are_those_of_the_currency),
 		cmocka_unit_test(a_month_with_two_currencies_has_two_totals),
