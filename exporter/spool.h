@@ -10,12 +10,14 @@
 struct spool;
 
 struct spool_options {
-	const char *dir;           /* made if missing; one process at a time (a lock file) */
-	int64_t cap_bytes;         /* beyond it the oldest segment becomes one loss batch */
-	int64_t segment_bytes;     /* a new segment begins beyond this */
-	int64_t keep_ns;           /* acknowledged segments stay this long */
+	const char *dir;       /* made if missing; one process at a time (a lock file) */
+	int64_t cap_bytes;     /* beyond it the oldest segment becomes one loss batch */
+	int64_t segment_bytes; /* a new segment begins beyond this */
+	int64_t keep_ns;       /* acknowledged segments stay this long */
 	const char *node;
 	uint8_t boot_id[WIRE_BOOT_ID_SIZE];
+	uint32_t flags;               /* enum wire_flag, of this run's batches */
+	const char *exporter_version; /* in loss batches */
 };
 
 /* Cuts a torn tail, sets corrupt segments aside, and opens a new stream: epoch = max(last + 1, wall seconds). */
@@ -23,26 +25,37 @@ MUST_CHECK bool spool_open(const struct spool_options *o, int64_t wall_ns, struc
 void spool_free(struct spool *s);
 DEFINE_OWNED(spool, struct spool)
 
+/* Ends the stream and opens the next one (the clock was stepped). */
+MUST_CHECK bool spool_new_stream(struct spool *s, int64_t wall_ns, struct err *err);
+
 uint64_t spool_epoch(const struct spool *s);
 uint64_t spool_next_seq(const struct spool *s);
 /* True when the next batch begins a segment: it must carry the full dictionary. */
 bool spool_wants_dict(const struct spool *s);
-/* Appends one packed batch as a frame and fsyncs. On an error nothing was appended (a partial write is cut off again), and the caller may try
- * the same batch again. */
-MUST_CHECK bool spool_append(struct spool *s, const void *payload, size_t n, int64_t from_ns, int64_t to_ns, int64_t wall_ns, struct err *err);
+/* Appends one packed batch as a frame and fsyncs. On an error (ERR_RETRY) nothing was appended, a partial write is cut off again, and the
+ * caller may try the same batch again. */
+MUST_CHECK bool spool_append(struct spool *s, const void *payload, size_t n, int64_t from_ns, int64_t to_ns,
+                             int64_t wall_ns, struct err *err);
 
-/* The next unacknowledged frames of one stream, oldest first, at most max_bytes (at least one frame). False when there is nothing. */
+/* The next unacknowledged frames of one stream, oldest first, at most max_bytes (at least one frame) into a buffer that holds
+ * FRAME_HEAD + FRAME_MAX and max_bytes. *ret_any is false when there is nothing. */
 struct spool_chunk {
 	uint64_t epoch;
 	uint64_t first_seq, last_seq;
 };
-MUST_CHECK bool spool_peek(struct spool *s, size_t max_bytes, struct buf *frames, struct spool_chunk *ret, bool *ret_any, struct err *err);
-/* The aggregator has everything of this stream before next_seq. May also move back, when it lost some. */
+MUST_CHECK bool spool_peek(struct spool *s, size_t max_bytes, struct buf *frames, struct spool_chunk *ret,
+                           bool *ret_any, struct err *err);
+/* The aggregator has everything of this stream before next_seq. May also move back, when it lost some; what is no longer here is
+ * then offered as a loss batch. ERR_CONFLICT: it claims batches that this stream does not have yet. */
 MUST_CHECK bool spool_ack(struct spool *s, uint64_t epoch, uint64_t next_seq, int64_t wall_ns, struct err *err);
 
 struct spool_stats {
-	int64_t bytes, segments, unacked_batches, lost_batches, corrupt_segments;
-	int64_t oldest_unacked_wall_ns; /* ABSENT-like -1 when none */
+	int64_t bytes, segments, unacked_batches;
+	int64_t lost_batches;           /* given up since the spool was opened */
+	int64_t corrupt_segments;       /* set aside since the spool was opened */
+	int64_t foreign_segments;       /* of a newer exporter, left alone */
+	int64_t torn_tails;             /* cut since the spool was opened */
+	int64_t oldest_unacked_wall_ns; /* -1: none */
 };
 void spool_stats(const struct spool *s, struct spool_stats *ret);
 

@@ -1,0 +1,163 @@
+/* exporter/spool_state.c - how far the aggregator is, remembered across restarts.
+ *
+ *   tollgate-spool 1
+ *   epoch 1794807900                      the last epoch that was opened
+ *   acked 1794807900 17 1794808500000...  stream, next number it wants, wall time of that acknowledgement */
+#include <stdio.h>
+#include <string.h>
+
+#include "exporter/spool_files.h"
+
+#define STATE_MAX (1u << 20)
+
+/* The position of the first entry that is not before this epoch. */
+static size_t
+ack_position(const struct spool *s, uint64_t epoch)
+{
+	size_t low = 0, high = s->ack_count;
+
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+
+		if (s->acks[middle].epoch < epoch)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+static const struct stream_ack *
+find_ack(const struct spool *s, uint64_t epoch)
+{
+	size_t at = ack_position(s, epoch);
+
+	return at < s->ack_count && s->acks[at].epoch == epoch ? &s->acks[at] : NULL;
+}
+
+void
+spool_set_cursor(struct spool *s, uint64_t epoch, uint64_t next_seq, int64_t wall_ns)
+{
+	size_t at = ack_position(s, epoch);
+
+	if (at == s->ack_count || s->acks[at].epoch != epoch) {
+		s->acks = mem_grow(s->acks, s->ack_count + 1, sizeof(*s->acks));
+		memmove(&s->acks[at + 1], &s->acks[at], (s->ack_count - at) * sizeof(*s->acks));
+		s->ack_count++;
+	}
+	s->acks[at] = (struct stream_ack){.epoch = epoch, .next_seq = next_seq, .wall_ns = wall_ns};
+}
+
+/* Of a stream without acknowledgement: its first number that is here. */
+uint64_t
+cursor_next(struct cursor_walk *w, const struct spool *s, const struct segment *g)
+{
+	if (w->epoch != g->epoch) {
+		const struct stream_ack *a = find_ack(s, g->epoch);
+
+		w->epoch = g->epoch;
+		w->cursor = a ? a->next_seq : g->first_seq;
+	}
+	return w->cursor;
+}
+
+uint64_t
+spool_cursor(const struct spool *s, uint64_t epoch)
+{
+	const struct stream_ack *a = find_ack(s, epoch);
+
+	for (size_t i = 0; !a && i < s->count; i++)
+		if (s->segments[i].epoch == epoch)
+			return s->segments[i].first_seq;
+	return a ? a->next_seq : 1;
+}
+
+int64_t
+segment_unacked(const struct segment *g, uint64_t cursor)
+{
+	uint64_t first = g->first_seq > cursor ? g->first_seq : cursor;
+
+	return first > g->last_seq ? 0 : (int64_t)(g->last_seq - first + 1);
+}
+
+void
+spool_mark_acked(struct spool *s)
+{
+	for (size_t i = 0; i < s->count; i++) {
+		struct segment *g = &s->segments[i];
+		const struct stream_ack *a = find_ack(s, g->epoch);
+
+		if (!a || g->last_seq >= a->next_seq)
+			g->acked_wall_ns = -1;
+		else if (g->acked_wall_ns < 0)
+			g->acked_wall_ns = a->wall_ns;
+	}
+}
+
+static bool
+parse_line(struct spool *s, const char *line)
+{
+	struct stream_ack a;
+	uint64_t epoch;
+
+	if (sscanf(line, "epoch %" SCNu64, &epoch) == 1 && epoch < INT64_MAX) {
+		s->epoch = epoch > s->epoch ? epoch : s->epoch;
+		return true;
+	}
+	if (sscanf(line, "acked %" SCNu64 " %" SCNu64 " %" SCNd64, &a.epoch, &a.next_seq, &a.wall_ns) != 3 ||
+	    a.epoch > INT64_MAX || a.next_seq < 1 || a.next_seq > INT64_MAX || a.wall_ns < 0)
+		return false;
+	spool_set_cursor(s, a.epoch, a.next_seq, a.wall_ns);
+	return true;
+}
+
+void
+state_load(struct spool *s)
+{
+	owned(mem) char *path = mem_printf("%s/state", s->options.dir);
+	in_place(buf) struct buf text;
+	char *line, *rest = NULL;
+
+	buf_init(&text, STATE_MAX);
+	if (!buf_read_file(&text, path, NULL) || strncmp(buf_text(&text), "tollgate-spool 1\n", 17) != 0)
+		return;
+	line = strtok_r(text.data, "\n", &rest);
+	while (line && (line = strtok_r(NULL, "\n", &rest)) != NULL)
+		if (!parse_line(s, line))
+			break;
+	spool_mark_acked(s);
+}
+
+/* Streams that have gone are forgotten. */
+static void
+drop_old_acks(struct spool *s)
+{
+	size_t kept = 0, at = 0;
+
+	for (size_t i = 0; i < s->ack_count; i++) {
+		while (at < s->count && s->segments[at].epoch < s->acks[i].epoch)
+			at++;
+		if (at < s->count && s->segments[at].epoch == s->acks[i].epoch)
+			s->acks[kept++] = s->acks[i];
+	}
+	s->ack_count = kept;
+}
+
+bool
+state_save(struct spool *s, struct err *err)
+{
+	owned(mem) char *path = mem_printf("%s/state", s->options.dir);
+	in_place(buf) struct buf text;
+
+	drop_old_acks(s);
+	buf_init(&text, STATE_MAX);
+	buf_printf(&text, "tollgate-spool 1\nepoch %" PRIu64 "\n", s->epoch);
+	for (size_t i = 0; i < s->ack_count; i++)
+		buf_printf(&text, "acked %" PRIu64 " %" PRIu64 " %" PRId64 "\n", s->acks[i].epoch, s->acks[i].next_seq,
+		           s->acks[i].wall_ns);
+	if (buf_ok(&text, path, err) && file_write_atomic(path, text.data, text.len, 0600, err))
+		return true;
+	if (err)
+		err->kind = ERR_RETRY;
+	return false;
+}
