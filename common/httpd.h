@@ -2,82 +2,99 @@
  *
  * One table of routes. An inline route is answered in the server's own thread and must not block; every other request is
  * suspended and handed to a bounded queue of workers, each with its own context (its database connection). A full queue
- * is answered 503 with Retry-After at once. */
+ * is answered 503 with Retry-After at once.
+ *
+ * Every resource a client can make the server hold has a limit: connections, idle time, headers (32 KiB, then 431), one
+ * body (as it arrives and after gzip), all bodies together, and requests waiting. */
 #ifndef TOLLGATE_COMMON_HTTPD_H
 #define TOLLGATE_COMMON_HTTPD_H
 
 #include "common/buf.h"
 
 struct httpd;
+struct http_route;
+
+/* The ceiling of a reply's own body; past it the client gets 500, never half a document. */
+#define HTTP_REPLY_MAX (64u << 20)
 
 struct http_request {
 	const char *method;
-	const char *path;              /* without the query */
-	const char *tail;              /* what followed the route's prefix: "2026-11.csv"; "" for an exact route */
+	const char *path; /* without the query */
+	const char *tail; /* what followed the route's prefix: "2026-11.csv"; "" for an exact route */
 	const char *body;
 	size_t body_len;
-	const void *route;             /* the struct http_route that matched */
-	void *connection;              /* for http_header and http_query */
-	char id[17];                   /* request id, also in the reply's X-Request-Id */
+	const struct http_route *route; /* that matched; NULL in on_done when none did */
+	void *connection;               /* for http_header and http_query */
+	char id[17];                    /* request id, also in the reply's X-Request-Id */
 };
 
-const char *http_header(const struct http_request *rq, const char *name); /* NULL when absent */
+/* The first value of that name, or NULL when absent; "" for a query name without a value. Valid until the handler
+ * returns, in the server's thread and in a worker's: the connection rests while a worker has its request. */
+const char *http_header(const struct http_request *rq, const char *name);
 const char *http_query(const struct http_request *rq, const char *name);
 
 struct http_reply {
-	int status;                    /* 200 unless set */
-	const char *content_type;      /* static text */
-	struct buf body;
-	char etag[72];                 /* without quotes; empty: none */
-	char filename[96];             /* Content-Disposition attachment; empty: none */
-	int retry_after_s;             /* 0: none */
-	char allow[32];                /* for 405 */
-	/* A body that outlives the reply: when set, `body` is ignored, these bytes are sent uncopied, and release(arg) is called after. */
+	int status;               /* 200 unless set */
+	const char *content_type; /* static text; NULL: none */
+	struct buf body;          /* empty, with HTTP_REPLY_MAX as its ceiling */
+	char etag[72];            /* without quotes; empty: none. A GET with the same If-None-Match is answered 304 */
+	char filename[96];        /* Content-Disposition attachment; empty: none */
+	int retry_after_s;        /* 0: none */
+	char allow[64];           /* for 405 */
+	/* A body that outlives the reply: when set, `body` is ignored, these bytes are sent uncopied, and release(release_arg) is
+	 * called exactly once after, in whatever thread comes last, also when the client went away. */
 	const void *shared;
 	size_t shared_len;
 	void (*release)(void *arg);
 	void *release_arg;
-	const char *content_encoding;  /* "gzip" when the shared bytes are compressed */
+	const char *content_encoding; /* "gzip" when the shared bytes are compressed */
 };
 
 /* RFC 9457 problem+json: type, title, status, detail, request id, and `field` when one is to blame. */
-void http_problem(struct http_reply *rp, const struct http_request *rq, int status, const char *field, const char *fmt, ...) PRINTF_LIKE(5, 6);
+void http_problem(struct http_reply *rp, const struct http_request *rq, int status, const char *field, const char *fmt,
+                  ...) PRINTF_LIKE(5, 6);
+/* Adds a member to the problem just written: what a program needs to go on, such as expected_seq. */
+void http_problem_i64(struct http_reply *rp, const char *name, int64_t value);
 /* The status of an error kind: INVALID 400, DENIED 403, MISSING 404, CONFLICT 409, RETRY 503, FATAL 500. */
 void http_problem_err(struct http_reply *rp, const struct http_request *rq, const struct err *err);
 
 typedef void http_handler(void *app, void *worker, const struct http_request *rq, struct http_reply *rp);
 
 struct http_route {
-	const char *method;            /* "GET" also answers HEAD */
-	const char *path;              /* exact, or a prefix when it ends in '/' */
-	bool inline_;                  /* answered in the server's thread */
-	size_t body_max;               /* bytes accepted, after expanding gzip */
+	const char *method; /* "GET" also answers HEAD */
+	const char *path;   /* exact, or a prefix when it ends in '/'; "/" itself is exact. The longest match wins */
+	bool inline_;       /* answered in the server's thread */
+	size_t body_max;    /* bytes accepted, as they arrive and after expanding gzip */
 	http_handler *handle;
-	uint32_t roles;                /* for the daemon's guard; httpd does not look at it */
-	const char *summary;           /* for people */
+	uint32_t roles;      /* for the daemon's guard; httpd does not look at it */
+	const char *summary; /* for people */
 };
 
 struct httpd_options {
-	const char *listen;            /* "127.0.0.1:9402" */
+	const char *listen; /* "127.0.0.1:9402"; port 0: any free one */
 	const struct http_route *routes;
 	size_t route_count;
-	void *app;                     /* first argument of every handler */
-	/* Called before a handler, in the same thread; false when it has written a refusal to rp. NULL: none. */
+	void *app; /* first argument of every handler */
+	/* Called before a handler, in the same thread, while the body is still as it came (perhaps gzip); false when it has
+	 * written a refusal to rp. NULL: none. */
 	bool (*guard)(void *app, void *worker, const struct http_request *rq, struct http_reply *rp);
-	int workers;                   /* 0: all routes must be inline */
-	int queue_max;
+	int workers;           /* 0: all routes must be inline */
+	int queue_max;         /* requests waiting for a worker, at least 1 */
+	size_t body_total_max; /* bytes of all bodies held at once, then 503; 0: 8 times the largest body_max */
 	/* Made and freed in the worker's thread. NULL: the worker argument is NULL. */
 	void *(*worker_new)(void *app);
 	void (*worker_free)(void *worker);
-	int64_t idle_timeout_ns;
-	int connection_max;
-	/* Access log, called after each request. NULL: none. */
+	int64_t idle_timeout_ns; /* without a byte either way; rounded up to seconds */
+	int connection_max;      /* more wait in the kernel's backlog */
+	/* Access log, called after each request, in the server's thread. Status 0: the client went before its reply was
+	 * ready. NULL: none. */
 	void (*on_done)(void *app, const struct http_request *rq, int status, size_t bytes, int64_t duration_ns);
 };
 
-/* A taken port is an error that names it. */
+/* A taken port is an error that names it. The options' pointers must stay valid until httpd_stop has returned. */
 MUST_CHECK bool httpd_start(const struct httpd_options *o, struct httpd **ret, struct err *err);
-/* Finishes what has begun, refuses what is new, frees. NULL is allowed. */
+/* Refuses what is new, finishes the requests that were complete, gives their clients up to three seconds to take the
+ * replies, frees. NULL is allowed. */
 void httpd_stop(struct httpd *h);
 uint16_t httpd_port(const struct httpd *h); /* of a listener on port 0 */
 

@@ -1,0 +1,168 @@
+/* common/httpd_reply.c - the life of a reply before it is sent, and problems as replies. */
+#include "common/httpd_rules.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/json.h"
+
+#define PROBLEM_TYPE "application/problem+json"
+
+void
+http_reply_init(struct http_reply *rp)
+{
+	*rp = (struct http_reply){.status = 200};
+	buf_init(&rp->body, HTTP_REPLY_MAX);
+}
+
+void
+http_reply_fini(struct http_reply *rp)
+{
+	buf_fini(&rp->body);
+	if (rp->release)
+		rp->release(rp->release_arg);
+	*rp = (struct http_reply){.status = 0};
+}
+
+static void
+drop_content(struct http_reply *rp)
+{
+	if (rp->release)
+		rp->release(rp->release_arg);
+	rp->shared = NULL;
+	rp->shared_len = 0;
+	rp->release = NULL;
+	rp->release_arg = NULL;
+	rp->content_type = NULL;
+	rp->content_encoding = NULL;
+	buf_clear(&rp->body);
+}
+
+void
+http_reply_settle(struct http_reply *rp, const struct http_request *rq, const char *if_none_match)
+{
+	bool reads = strcmp(rq->method, "GET") == 0 || strcmp(rq->method, "HEAD") == 0;
+
+	if (rp->body.over && !rp->shared)
+		http_problem(rp, rq, 500, NULL, "the reply is larger than the limit of %zu bytes", rp->body.max);
+	ASSERT(rp->status >= 200 && rp->status <= 599);
+	if (reads && rp->status == 200 && http_etag_listed(if_none_match, rp->etag)) {
+		drop_content(rp);
+		rp->filename[0] = '\0';
+		rp->status = 304;
+	}
+}
+
+const char *
+http_disposition(const char *filename, char out[HTTP_DISPOSITION_SIZE])
+{
+	int n = snprintf(out, HTTP_DISPOSITION_SIZE, "attachment; filename=\"%s\"", filename);
+
+	ASSERT(n > 0 && n < HTTP_DISPOSITION_SIZE);
+	for (char *p = strchr(out, '"') + 1; p < out + n - 1; p++)
+		if (*p <= ' ' || *p > '~' || strchr("\"\\/;%", *p))
+			*p = '_';
+	return out;
+}
+
+static const char *
+status_title(int status)
+{
+	static const struct {
+		int status;
+		const char *title;
+	} titles[] = {
+		{400, "Bad Request"},
+		{401, "Unauthorized"},
+		{403, "Forbidden"},
+		{404, "Not Found"},
+		{405, "Method Not Allowed"},
+		{408, "Request Timeout"},
+		{409, "Conflict"},
+		{410, "Gone"},
+		{412, "Precondition Failed"},
+		{413, "Content Too Large"},
+		{415, "Unsupported Media Type"},
+		{422, "Unprocessable Content"},
+		{429, "Too Many Requests"},
+		{500, "Internal Server Error"},
+		{501, "Not Implemented"},
+		{503, "Service Unavailable"},
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(titles); i++)
+		if (titles[i].status == status)
+			return titles[i].title;
+	return status >= 500 ? "Server Error" : "Request Refused";
+}
+
+void
+http_problem(struct http_reply *rp, const struct http_request *rq, int status, const char *field, const char *fmt, ...)
+{
+	char detail[sizeof(((struct err *)NULL)->text)];
+	va_list args;
+
+	va_start(args, fmt);
+	vsnprintf(detail, sizeof(detail), fmt, args);
+	va_end(args);
+
+	/* whatever the handler had begun to answer */
+	drop_content(rp);
+	rp->etag[0] = '\0';
+	rp->filename[0] = '\0';
+
+	rp->status = status;
+	rp->content_type = PROBLEM_TYPE;
+	buf_str(&rp->body, "{\"type\":\"about:blank\",\"title\":");
+	json_write_string(status_title(status), &rp->body);
+	buf_printf(&rp->body, ",\"status\":%d,\"detail\":", status);
+	json_write_string(detail, &rp->body);
+	if (field) {
+		buf_str(&rp->body, ",\"field\":");
+		json_write_string(field, &rp->body);
+	}
+	buf_str(&rp->body, ",\"request_id\":");
+	json_write_string(rq->id, &rp->body);
+	buf_str(&rp->body, "}\n");
+}
+
+void
+http_problem_i64(struct http_reply *rp, const char *name, int64_t value)
+{
+	static const char end[] = "}\n";
+	size_t n = sizeof(end) - 1;
+
+	ASSERT(rp->content_type && strcmp(rp->content_type, PROBLEM_TYPE) == 0 && rp->body.len > n);
+	rp->body.len -= n;
+	buf_char(&rp->body, ',');
+	json_write_string(name, &rp->body);
+	buf_char(&rp->body, ':');
+	buf_i64(&rp->body, value);
+	buf_str(&rp->body, end);
+}
+
+void
+http_problem_err(struct http_reply *rp, const struct http_request *rq, const struct err *err)
+{
+	int status = 500;
+
+	switch (err->kind) {
+	case ERR_INVALID: status = 400; break;
+	case ERR_DENIED: status = 403; break;
+	case ERR_MISSING: status = 404; break;
+	case ERR_CONFLICT: status = 409; break;
+	case ERR_RETRY: status = 503; break;
+	case ERR_NONE:
+	case ERR_FATAL: break;
+	}
+	http_problem(rp, rq, status, NULL, "%s", err->text);
+	if (status == 503)
+		rp->retry_after_s = 1;
+}
+
+void
+http_problem_large(struct http_reply *rp, const struct http_request *rq, const char *when)
+{
+	http_problem(rp, rq, 413, NULL, "the body is larger than the limit of %zu bytes%s", rq->route->body_max, when);
+}

@@ -1,0 +1,219 @@
+/* common/httpd_rules.c - what the HTTP server decides without a socket: routes, framing, entity tags. */
+#include "common/httpd_rules.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+/* The tail when the route covers the path, else NULL. */
+static const char *
+route_tail(const struct http_route *r, const char *path)
+{
+	size_t n = strlen(r->path);
+	bool prefix = n > 1 && r->path[n - 1] == '/';
+
+	if (strncmp(path, r->path, n) != 0)
+		return NULL;
+	return prefix || path[n] == '\0' ? path + n : NULL;
+}
+
+static bool
+route_speaks(const struct http_route *r, const char *method)
+{
+	return strcmp(r->method, method) == 0 || (strcmp(r->method, "GET") == 0 && strcmp(method, "HEAD") == 0);
+}
+
+static void
+allow_add(char *allow, size_t size, const char *method)
+{
+	size_t n = strlen(allow);
+
+	snprintf(allow + n, size - n, "%s%s%s", n ? ", " : "", method, strcmp(method, "GET") == 0 ? ", HEAD" : "");
+}
+
+enum http_match
+http_route_find(const struct http_route *routes, size_t count, const char *method, const char *path,
+                const struct http_route **ret_route, const char **ret_tail, char *ret_allow, size_t allow_size)
+{
+	const struct http_route *best = NULL;
+
+	/* exact paths and prefixes are told apart by their last character, so the longest match is also the exact one */
+	for (size_t i = 0; i < count; i++)
+		if (route_tail(&routes[i], path) && (!best || strlen(routes[i].path) > strlen(best->path)))
+			best = &routes[i];
+	if (!best)
+		return HTTP_NO_PATH;
+	ret_allow[0] = '\0';
+	for (size_t i = 0; i < count; i++) {
+		if (strcmp(routes[i].path, best->path) != 0)
+			continue;
+		if (route_speaks(&routes[i], method)) {
+			ret_allow[0] = '\0';
+			*ret_route = &routes[i];
+			*ret_tail = route_tail(&routes[i], path);
+			return HTTP_MATCH;
+		}
+		allow_add(ret_allow, allow_size, routes[i].method);
+	}
+	return HTTP_NO_METHOD;
+}
+
+/* The characters of a header's name, RFC 9110 5.6.2. */
+static bool
+is_token(const char *s)
+{
+	static const char marks[] = "!#$%&'*+-.^_`|~";
+
+	if (!*s)
+		return false;
+	for (; *s; s++) {
+		bool letter = (*s >= 'a' && *s <= 'z') || (*s >= 'A' && *s <= 'Z') || (*s >= '0' && *s <= '9');
+
+		if (!letter && !strchr(marks, *s))
+			return false;
+	}
+	return true;
+}
+
+static bool
+read_length(const char *s, uint64_t *ret)
+{
+	uint64_t v = 0;
+
+	if (!*s)
+		return false;
+	for (; *s; s++) {
+		if (*s < '0' || *s > '9' || __builtin_mul_overflow(v, 10, &v) ||
+		    __builtin_add_overflow(v, (uint64_t)(*s - '0'), &v))
+			return false;
+	}
+	*ret = v;
+	return true;
+}
+
+static const char *
+length_fault(struct http_framing *f, const char *value)
+{
+	if (f->has_length)
+		return strcmp(f->length_text, value) == 0 ? NULL
+		                                          : "there are several Content-Length headers and they differ";
+	f->has_length = true;
+	if (strlen(value) >= sizeof(f->length_text) || !read_length(value, &f->length))
+		return "Content-Length is not a number";
+	memcpy(f->length_text, value, strlen(value) + 1);
+	return NULL;
+}
+
+static const char *
+coding_fault(struct http_framing *f, const char *value)
+{
+	if (f->chunked)
+		return "there are several Transfer-Encoding headers";
+	if (strcasecmp(value, "chunked") != 0)
+		return "Transfer-Encoding is not chunked";
+	f->chunked = true;
+	return NULL;
+}
+
+void
+http_framing_header(struct http_framing *f, const char *name, const char *value)
+{
+	const char *fault = NULL;
+
+	if (!is_token(name))
+		fault = "a header's name has a space or a character that is not allowed";
+	else if (strcasecmp(name, "Content-Length") == 0)
+		fault = length_fault(f, value);
+	else if (strcasecmp(name, "Transfer-Encoding") == 0)
+		fault = coding_fault(f, value);
+	if (!f->fault)
+		f->fault = fault;
+}
+
+void
+http_framing_end(struct http_framing *f, const char *version)
+{
+	if (f->fault)
+		return;
+	if (f->chunked && f->has_length)
+		f->fault = "Content-Length and Transfer-Encoding are both given";
+	else if (f->chunked && strcmp(version, "HTTP/1.1") != 0)
+		f->fault = "Transfer-Encoding needs HTTP/1.1";
+}
+
+bool
+http_target_sound(const char *target)
+{
+	for (const char *p = target; *p; p++) {
+		if ((unsigned char)*p <= ' ' || *p == 0x7f)
+			return false;
+		if (p[0] == '%' && p[1] == '0' && p[2] == '0')
+			return false;
+	}
+	return true;
+}
+
+enum http_encoding
+http_encoding_of(const char *content_encoding)
+{
+	if (!content_encoding || strcasecmp(content_encoding, "identity") == 0)
+		return HTTP_IDENTITY;
+	if (strcasecmp(content_encoding, "gzip") == 0 || strcasecmp(content_encoding, "x-gzip") == 0)
+		return HTTP_GZIP;
+	return HTTP_OTHER_ENCODING;
+}
+
+bool
+http_etag_listed(const char *if_none_match, const char *etag)
+{
+	size_t n = strlen(etag);
+	const char *p = if_none_match;
+
+	if (!p || !n)
+		return false;
+	if (strcmp(p, "*") == 0)
+		return true;
+	/* a list of "tag" and W/"tag": every second quote ends a tag, and tags have no quotes inside */
+	while ((p = strchr(p, '"'))) {
+		const char *end = strchr(++p, '"');
+
+		if (!end)
+			return false;
+		if ((size_t)(end - p) == n && memcmp(p, etag, n) == 0)
+			return true;
+		p = end + 1;
+	}
+	return false;
+}
+
+static bool
+judge_path(const struct http_route *routes, size_t count, struct http_request *rq, struct http_reply *rp)
+{
+	switch (http_route_find(routes, count, rq->method, rq->path, &rq->route, &rq->tail, rp->allow,
+	                        sizeof(rp->allow))) {
+	case HTTP_MATCH: return true;
+	case HTTP_NO_PATH: http_problem(rp, rq, 404, NULL, "there is nothing at %s", rq->path); break;
+	case HTTP_NO_METHOD: http_problem(rp, rq, 405, NULL, "%s does not take %s", rq->path, rq->method); break;
+	}
+	return false;
+}
+
+bool
+http_judge(const struct http_route *routes, size_t count, const struct http_framing *f, const char *content_encoding,
+           struct http_request *rq, struct http_reply *rp, bool *ret_gzip)
+{
+	enum http_encoding encoding = http_encoding_of(content_encoding);
+
+	if (!judge_path(routes, count, rq, rp))
+		return false;
+	if (encoding == HTTP_OTHER_ENCODING) {
+		http_problem(rp, rq, 415, "Content-Encoding", "the body may be plain or gzip, nothing else");
+		return false;
+	}
+	if (f->has_length && f->length > rq->route->body_max) {
+		http_problem_large(rp, rq, "");
+		return false;
+	}
+	*ret_gzip = encoding == HTTP_GZIP;
+	return true;
+}

@@ -1,0 +1,66 @@
+/* common/httpd_rules.h - what the HTTP server decides without a socket: routes, framing, entity tags.
+ * Pure; httpd.c asks these about each request. */
+#ifndef TOLLGATE_COMMON_HTTPD_RULES_H
+#define TOLLGATE_COMMON_HTTPD_RULES_H
+
+#include "common/httpd.h"
+
+enum http_match { HTTP_MATCH, HTTP_NO_PATH, HTTP_NO_METHOD };
+
+/* Rules, in order:
+ *  1. an exact path beats a prefix, a longer prefix beats a shorter one, whatever the method
+ *  2. among the routes of that path the method decides; HEAD is answered by GET
+ *  3. no method fits: ret_allow lists those that would
+ * ret_tail points into path, behind the route's prefix. */
+enum http_match http_route_find(const struct http_route *routes, size_t count, const char *method, const char *path,
+                                const struct http_route **ret_route, const char **ret_tail, char *ret_allow,
+                                size_t allow_size);
+
+/* How a body is delimited. libmicrohttpd takes requests that say so in two ways and uses one of them; a proxy in front
+ * may use the other, and then the rest of a body is read as somebody's next request. Hence such requests are refused. */
+struct http_framing {
+	bool has_length;
+	bool chunked;
+	uint64_t length;      /* of Content-Length; UINT64_MAX when it is no number that fits */
+	char length_text[24]; /* of the first Content-Length */
+	const char *fault;    /* the first reason to refuse, static text; NULL: sound */
+};
+
+/* Called with each header of a request, in order, then once with its HTTP version. */
+void http_framing_header(struct http_framing *f, const char *name, const char *value);
+void http_framing_end(struct http_framing *f, const char *version);
+
+/* A request target with a control character, a space or an encoded NUL would mean one thing to C strings and another to
+ * the peer. */
+bool http_target_sound(const char *target);
+
+enum http_encoding { HTTP_IDENTITY, HTTP_GZIP, HTTP_OTHER_ENCODING };
+enum http_encoding http_encoding_of(const char *content_encoding); /* NULL allowed */
+
+/* Whether an If-None-Match header (NULL allowed) names this entity tag; weak comparison, as GET asks for. */
+bool http_etag_listed(const char *if_none_match, const char *etag);
+
+/* Rules, in order; a refusal is written to rp and returns false:
+ *  1. no such path: 404; not that method: 405 with Allow
+ *  2. an encoding that is not gzip: 415
+ *  3. a body that announces more than the route takes: 413
+ * Otherwise rq's route and tail are set. rq has its method, path and id. */
+MUST_CHECK bool http_judge(const struct http_route *routes, size_t count, const struct http_framing *f,
+                           const char *content_encoding, struct http_request *rq, struct http_reply *rp,
+                           bool *ret_gzip);
+
+/* ---- replies, in httpd_reply.c ---- */
+
+void http_reply_init(struct http_reply *rp);
+/* Frees the body and releases the shared one. */
+void http_reply_fini(struct http_reply *rp);
+/* 413 with the route's limit; `when` ends the sentence, "" or " after gzip". */
+void http_problem_large(struct http_reply *rp, const struct http_request *rq, const char *when);
+/* The last word before sending: a body past its ceiling becomes 500, an entity tag the client has becomes 304. */
+void http_reply_settle(struct http_reply *rp, const struct http_request *rq, const char *if_none_match);
+
+#define HTTP_DISPOSITION_SIZE 128
+/* attachment; filename="...", with every character that could end or bend the quoted name replaced. */
+const char *http_disposition(const char *filename, char out[HTTP_DISPOSITION_SIZE]);
+
+#endif
