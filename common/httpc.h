@@ -8,31 +8,34 @@
 struct httpc; /* one per thread; keeps its connection alive */
 
 struct httpc_options {
-	const char *base_url;      /* "http://127.0.0.1:9402" */
-	const char *token_file;    /* NULL: none. Read before each request, so that a renewed token is used */
-	const char *ca_file;       /* NULL: the system's */
+	const char *base_url;   /* "http://127.0.0.1:9402" */
+	const char *token_file; /* NULL: none. Read before each request, so that a renewed token is used */
+	const char *ca_file;    /* NULL: the system's */
 	const char *user_agent;
 	int64_t connect_timeout_ns;
-	int64_t timeout_ns;
+	int64_t timeout_ns; /* of a whole call */
 };
 
 struct httpc_reply {
 	int status;
-	struct buf body;           /* buf_init by the caller, with its ceiling */
+	struct buf body; /* buf_init by the caller, with its ceiling; emptied by each call */
 	char content_type[96];
-	int retry_after_s;         /* 0: not given */
+	int retry_after_s; /* 0: not given */
 };
 
 MUST_CHECK bool httpc_new(const struct httpc_options *o, struct httpc **ret, struct err *err);
 void httpc_free(struct httpc *c);
 DEFINE_OWNED(httpc, struct httpc)
 
-/* A reply of any status is success; ERR_RETRY: no reply (refused, timed out, cut off), with the reason and the URL. */
-MUST_CHECK bool httpc_call(struct httpc *c, const char *method, const char *path, const char *content_type, const void *body, size_t n,
-                           struct httpc_reply *reply, struct err *err);
-/* "STATUS title: detail" of a problem+json reply, for people. Always sets err and returns false. */
+/* A reply of any status is success. path begins with '/' and is already percent-encoded; body NULL: none. Failures:
+ * ERR_RETRY no reply (refused, timed out, cut off, aborted), ERR_INVALID a reply above its body's ceiling or a token file
+ * that holds no token, and what reading the token file says. The text has the reason and the URL, never the token. */
+MUST_CHECK bool httpc_call(struct httpc *c, const char *method, const char *path, const char *content_type,
+                           const void *body, size_t n, struct httpc_reply *reply, struct err *err);
+/* "WHAT: STATUS title: detail" of a problem+json reply, for people; of another reply its first 200 bytes. The kind follows
+ * the status: 401, 403 DENIED; 404 MISSING; 409 CONFLICT; 408, 429, 5xx RETRY; else INVALID. Always returns false. */
 bool httpc_problem(const struct httpc_reply *reply, const char *what, struct err *err);
-/* May be called from another thread: the call under way returns soon, with ERR_RETRY, and so do later ones. */
+/* May be called from another thread: the call under way returns at once, with ERR_RETRY, and so do later ones. */
 void httpc_abort(struct httpc *c);
 
 #endif

@@ -1,0 +1,350 @@
+/* common/httpc.c - the HTTP client of exporter and command line, on libcurl.
+ *
+ * A multi handle drives the one easy handle: that is how a call can be woken from another thread and end at once. */
+#include "common/httpc.h"
+
+#include <curl/curl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/json.h"
+#include "common/text.h"
+#include "common/time.h"
+
+#define TOKEN_MAX 512u
+#define EXCERPT_MAX 200u
+#define RETRY_AFTER_MAX_S 86400
+
+struct httpc {
+	CURLM *multi; /* keeps the connection */
+	CURL *easy;
+	char *base_url; /* without a slash at the end */
+	char *token_file;
+	atomic_bool aborted;
+	char reason[CURL_ERROR_SIZE];
+};
+
+static pthread_once_t curl_once = PTHREAD_ONCE_INIT;
+static CURLcode curl_started;
+
+static void
+start_curl(void)
+{
+	curl_started = curl_global_init(CURL_GLOBAL_DEFAULT);
+}
+
+static size_t
+take_body(char *data, size_t size, size_t n, void *arg)
+{
+	struct buf *body = arg;
+
+	buf_add(body, data, size * n);
+	return body->over ? 0 : size * n;
+}
+
+static bool
+base_url_sound(const char *url)
+{
+	const char *host = NULL;
+
+	if (strncmp(url, "http://", 7) == 0)
+		host = url + 7;
+	else if (strncmp(url, "https://", 8) == 0)
+		host = url + 8;
+	return host && *host && *host != '/' && !strpbrk(host, "@?#") && !strpbrk(url, " \t\r\n");
+}
+
+static long
+milliseconds(int64_t ns)
+{
+	return (long)((ns + NS_PER_MS - 1) / NS_PER_MS);
+}
+
+static bool
+set_options(struct httpc *c, const struct httpc_options *o)
+{
+	CURL *e = c->easy;
+	bool ok = true;
+
+	ok &= curl_easy_setopt(e, CURLOPT_PROTOCOLS_STR, "http,https") == CURLE_OK;
+	ok &= curl_easy_setopt(e, CURLOPT_FOLLOWLOCATION, 0L) == CURLE_OK;
+	ok &= curl_easy_setopt(e, CURLOPT_PROXY, "") == CURLE_OK;
+	ok &= curl_easy_setopt(e, CURLOPT_DISALLOW_USERNAME_IN_URL, 1L) == CURLE_OK;
+	ok &= curl_easy_setopt(e, CURLOPT_PATH_AS_IS, 1L) == CURLE_OK;
+	ok &= curl_easy_setopt(e, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1) == CURLE_OK;
+	ok &= curl_easy_setopt(e, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2) == CURLE_OK;
+	ok &= curl_easy_setopt(e, CURLOPT_NOSIGNAL, 1L) == CURLE_OK;
+	/* an abort does not wait for a name server that does not answer */
+	ok &= curl_easy_setopt(e, CURLOPT_QUICK_EXIT, 1L) == CURLE_OK;
+	ok &= curl_easy_setopt(e, CURLOPT_TCP_KEEPALIVE, 1L) == CURLE_OK;
+	ok &= curl_easy_setopt(e, CURLOPT_CONNECTTIMEOUT_MS, milliseconds(o->connect_timeout_ns)) == CURLE_OK;
+	ok &= curl_easy_setopt(e, CURLOPT_TIMEOUT_MS, milliseconds(o->timeout_ns)) == CURLE_OK;
+	ok &= curl_easy_setopt(e, CURLOPT_USERAGENT, o->user_agent) == CURLE_OK;
+	ok &= curl_easy_setopt(e, CURLOPT_ERRORBUFFER, c->reason) == CURLE_OK;
+	ok &= curl_easy_setopt(e, CURLOPT_WRITEFUNCTION, take_body) == CURLE_OK;
+	if (o->ca_file)
+		ok &= curl_easy_setopt(e, CURLOPT_CAINFO, o->ca_file) == CURLE_OK;
+	return ok;
+}
+
+bool
+httpc_new(const struct httpc_options *o, struct httpc **ret, struct err *err)
+{
+	owned(httpc) struct httpc *c = NULL;
+	size_t n = strlen(o->base_url);
+
+	ASSERT(o->connect_timeout_ns > 0 && o->timeout_ns > 0);
+	if (!base_url_sound(o->base_url))
+		return err_set(err, ERR_INVALID, "'%s' is no URL to send to; write it like http://127.0.0.1:9402",
+		               o->base_url);
+	pthread_once(&curl_once, start_curl);
+	if (curl_started != CURLE_OK)
+		return err_set(err, ERR_FATAL, "libcurl does not start: %s", curl_easy_strerror(curl_started));
+	c = mem_alloc(sizeof(*c));
+	while (n > 0 && o->base_url[n - 1] == '/')
+		n--;
+	c->base_url = mem_strndup(o->base_url, n);
+	c->token_file = mem_strdup(o->token_file);
+	c->multi = curl_multi_init();
+	c->easy = curl_easy_init();
+	if (!c->multi || !c->easy || !set_options(c, o))
+		return err_set(err, ERR_FATAL, "libcurl has no memory, or lacks an option that the client relies on");
+	*ret = take(c);
+	return true;
+}
+
+void
+httpc_free(struct httpc *c)
+{
+	if (!c)
+		return;
+	curl_easy_cleanup(c->easy);
+	curl_multi_cleanup(c->multi);
+	mem_free(c->base_url);
+	mem_free(c->token_file);
+	mem_free(c);
+}
+
+void
+httpc_abort(struct httpc *c)
+{
+	atomic_store(&c->aborted, true);
+	(void)curl_multi_wakeup(c->multi);
+}
+
+/* ---- one call ---- */
+
+/* A token with a line break in it would be a header of its own, so what is not a token stops the call. */
+static bool
+read_token(const char *path, struct buf *token, struct err *err)
+{
+	buf_init(token, TOKEN_MAX + 2); /* and the newline that editors leave */
+	if (!buf_read_file(token, path, err) && !token->over)
+		return err_prefix(err, "token file");
+	while (token->len > 0 && strchr("\r\n", token->data[token->len - 1]))
+		token->len--;
+	if (token->len > TOKEN_MAX || token->over)
+		return err_set(err, ERR_INVALID, "token file %s is larger than the limit of %u bytes", path, TOKEN_MAX);
+	if (token->len == 0)
+		return err_set(err, ERR_INVALID, "token file %s is empty", path);
+	for (size_t i = 0; i < token->len; i++)
+		if (token->data[i] <= ' ' || token->data[i] > '~')
+			return err_set(err, ERR_INVALID, "token file %s has a character at byte %zu that no token has",
+			               path, i + 1);
+	token->data[token->len] = '\0';
+	return true;
+}
+
+static void
+curl_slist_freep(struct curl_slist **list)
+{
+	curl_slist_free_all(*list);
+}
+
+static void
+add_header(struct curl_slist **list, const char *name, const char *value)
+{
+	owned(mem) char *line = mem_printf("%s: %s", name, value);
+	struct curl_slist *longer = curl_slist_append(*list, line);
+
+	/* as everywhere, no memory ends the program */
+	ASSERT(longer);
+	*list = longer;
+}
+
+static bool
+add_token(const char *path, struct curl_slist **headers, struct err *err)
+{
+	in_place(buf) struct buf token;
+	owned(mem) char *value = NULL;
+
+	buf_init(&token, 0);
+	if (!read_token(path, &token, err))
+		return false;
+	value = mem_printf("Bearer %s", token.data);
+	add_header(headers, "Authorization", value);
+	return true;
+}
+
+/* Runs the easy handle to its end or to an abort. */
+static CURLcode
+perform(struct httpc *c)
+{
+	CURLcode code = CURLE_ABORTED_BY_CALLBACK;
+	int running = 1;
+
+	if (curl_multi_add_handle(c->multi, c->easy) != CURLM_OK)
+		return CURLE_FAILED_INIT;
+	while (running && !atomic_load(&c->aborted)) {
+		if (curl_multi_perform(c->multi, &running) != CURLM_OK)
+			break;
+		if (running && curl_multi_poll(c->multi, NULL, 0, 1000, NULL) != CURLM_OK)
+			break;
+	}
+	if (!running) {
+		int left;
+		CURLMsg *msg = curl_multi_info_read(c->multi, &left);
+
+		if (msg && msg->msg == CURLMSG_DONE)
+			code = msg->data.result;
+	}
+	/* a transfer removed before its end takes its connection with it */
+	curl_multi_remove_handle(c->multi, c->easy);
+	return code;
+}
+
+static void
+set_method(CURL *e, const char *method, const void *body, size_t n)
+{
+	curl_easy_setopt(e, CURLOPT_NOBODY, 0L);
+	if (strcmp(method, "HEAD") == 0) {
+		curl_easy_setopt(e, CURLOPT_NOBODY, 1L);
+	} else if (body || strcmp(method, "POST") == 0 || strcmp(method, "PUT") == 0) {
+		curl_easy_setopt(e, CURLOPT_POST, 1L);
+		curl_easy_setopt(e, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)n);
+		curl_easy_setopt(e, CURLOPT_POSTFIELDS, body ? body : "");
+	} else {
+		curl_easy_setopt(e, CURLOPT_HTTPGET, 1L);
+	}
+	curl_easy_setopt(e, CURLOPT_CUSTOMREQUEST, method);
+}
+
+static void
+read_reply(CURL *e, struct httpc_reply *reply)
+{
+	const char *type = NULL;
+	curl_off_t wait_s = 0;
+	long status = 0;
+
+	curl_easy_getinfo(e, CURLINFO_RESPONSE_CODE, &status);
+	curl_easy_getinfo(e, CURLINFO_CONTENT_TYPE, &type);
+	curl_easy_getinfo(e, CURLINFO_RETRY_AFTER, &wait_s);
+	reply->status = (int)status;
+	snprintf(reply->content_type, sizeof(reply->content_type), "%s", type ? type : "");
+	reply->retry_after_s = wait_s < 0 ? 0 : wait_s > RETRY_AFTER_MAX_S ? RETRY_AFTER_MAX_S : (int)wait_s;
+}
+
+bool
+httpc_call(struct httpc *c, const char *method, const char *path, const char *content_type, const void *body, size_t n,
+           struct httpc_reply *reply, struct err *err)
+{
+	__attribute__((cleanup(curl_slist_freep))) struct curl_slist *headers = NULL;
+	owned(mem) char *url = mem_printf("%s%s", c->base_url, path);
+	CURLcode code;
+
+	ASSERT(path[0] == '/' && (body || n == 0));
+	buf_clear(&reply->body);
+	reply->status = 0;
+	if (c->token_file && !add_token(c->token_file, &headers, err))
+		return false;
+	/* an empty value takes away the header that libcurl would make up */
+	add_header(&headers, "Content-Type", content_type ? content_type : "");
+	c->reason[0] = '\0';
+	curl_easy_setopt(c->easy, CURLOPT_URL, url);
+	curl_easy_setopt(c->easy, CURLOPT_HTTPHEADER, headers);
+	curl_easy_setopt(c->easy, CURLOPT_WRITEDATA, &reply->body);
+	set_method(c->easy, method, body, n);
+	code = perform(c);
+	curl_easy_setopt(c->easy, CURLOPT_HTTPHEADER, NULL);
+	if (atomic_load(&c->aborted))
+		return err_set(err, ERR_RETRY, "%s %s: aborted", method, url);
+	if (reply->body.over)
+		return err_set(err, ERR_INVALID, "%s %s: the reply is larger than the limit of %zu bytes", method, url,
+		               reply->body.max);
+	if (code != CURLE_OK)
+		return err_set(err, ERR_RETRY, "%s %s: %s", method, url,
+		               c->reason[0] ? c->reason : curl_easy_strerror(code));
+	read_reply(c->easy, reply);
+	return true;
+}
+
+/* ---- problems ---- */
+
+static enum err_kind
+kind_of_status(int status)
+{
+	switch (status) {
+	case 401:
+	case 403: return ERR_DENIED;
+	case 404: return ERR_MISSING;
+	case 409: return ERR_CONFLICT;
+	case 408:
+	case 429: return ERR_RETRY;
+	default: return status >= 500 ? ERR_RETRY : ERR_INVALID;
+	}
+}
+
+static bool
+is_problem(const struct httpc_reply *reply)
+{
+	static const char type[] = "application/problem+json";
+	size_t n = sizeof(type) - 1;
+
+	return strncmp(reply->content_type, type, n) == 0 &&
+	       (reply->content_type[n] == '\0' || reply->content_type[n] == ';');
+}
+
+/* What a person may see of a foreign body: whole UTF-8 characters, no control characters. */
+static void
+excerpt(const struct buf *body, char out[EXCERPT_MAX + 1])
+{
+	size_t at = 0;
+
+	while (at < body->len) {
+		uint32_t code = 0;
+		size_t len = utf8_next(body->data + at, body->len - at, &code);
+
+		if (at + (len ? len : 1) > EXCERPT_MAX)
+			break;
+		if (len == 0 || code < 0x20 || (code >= 0x7f && code < 0xa0)) {
+			memset(out + at, len == 0 ? '?' : ' ', len ? len : 1);
+			at += len ? len : 1;
+			continue;
+		}
+		memcpy(out + at, body->data + at, len);
+		at += len;
+	}
+	while (at > 0 && out[at - 1] == ' ')
+		at--;
+	out[at] = '\0';
+}
+
+bool
+httpc_problem(const struct httpc_reply *reply, const char *what, struct err *err)
+{
+	owned(json) json_t *problem = NULL;
+	const char *title = NULL, *detail = NULL;
+	enum err_kind kind = kind_of_status(reply->status);
+	char text[EXCERPT_MAX + 1];
+
+	if (is_problem(reply) && json_parse("problem", buf_text(&reply->body), reply->body.len, &problem, NULL) &&
+	    json_get_str(problem, "title", &title, NULL)) {
+		if (json_get_str(problem, "detail", &detail, NULL))
+			return err_set(err, kind, "%s: %d %s: %s", what, reply->status, title, detail);
+		return err_set(err, kind, "%s: %d %s", what, reply->status, title);
+	}
+	excerpt(&reply->body, text);
+	return err_set(err, kind, "%s: %d%s%s", what, reply->status, text[0] ? ": " : "", text);
+}
