@@ -1,0 +1,469 @@
+/* aggregator/store/db.c - a connection that comes back, transactions, prepared statements, COPY. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "aggregator/store/db.h"
+
+#define DB_MAX_PREPARED 96
+#define DB_WHERE_MAX 4096u
+
+struct db {
+	char *conninfo;
+	char *application;
+	char *where;      /* the hosts and the database's name, for messages */
+	bool any_session; /* the connection string itself says which kind of server it wants */
+	int64_t statement_timeout_ns, lock_timeout_ns, connect_timeout_ns;
+	PGconn *conn;
+	const struct db_stmt *prepared[DB_MAX_PREPARED];
+	size_t prepared_count;
+	bool in_tx;
+	char sqlstate[6]; /* of the last failure */
+	bool has_ledger;
+	struct db_ledger ledger;
+};
+
+/* A library does not write to stderr. */
+static void
+ignore_notice(void *arg, const char *message)
+{
+	(void)arg;
+	(void)message;
+}
+
+static const char *
+option_value(const PQconninfoOption *options, const char *keyword)
+{
+	for (const PQconninfoOption *o = options; o->keyword; o++)
+		if (strcmp(o->keyword, keyword) == 0)
+			return o->val && o->val[0] ? o->val : NULL;
+	return NULL;
+}
+
+/* Everything but the password: "db1,db2 port 5432, database tollgate". */
+static char *
+describe(const PQconninfoOption *options)
+{
+	in_place(buf) struct buf b;
+	const char *host = option_value(options, "host"), *port = option_value(options, "port"),
+		   *name = option_value(options, "dbname");
+
+	buf_init(&b, DB_WHERE_MAX);
+	if (!host)
+		host = option_value(options, "hostaddr");
+	buf_str(&b, host ? host : "the default host");
+	if (port)
+		buf_printf(&b, " port %s", port);
+	if (name)
+		buf_printf(&b, ", database %s", name);
+	return mem_strdup(buf_text(&b));
+}
+
+bool
+db_new(const struct db_options *o, struct db **ret, struct err *err)
+{
+	PQconninfoOption *options = PQconninfoParse(o->conninfo, NULL);
+	struct db *db;
+
+	/* libpq's own message would repeat a part of the string, which may be the password. */
+	if (!options)
+		return err_set(err, ERR_INVALID,
+		               "the database connection string cannot be read: it is \"host=... dbname=...\" or "
+		               "\"postgresql://...\"");
+	db = mem_alloc(sizeof(*db));
+	db->conninfo = mem_strdup(o->conninfo);
+	db->application = mem_strdup(o->application ? o->application : "tollgate");
+	db->where = describe(options);
+	db->any_session = option_value(options, "target_session_attrs") != NULL;
+	db->statement_timeout_ns = o->statement_timeout_ns;
+	db->lock_timeout_ns = o->lock_timeout_ns;
+	db->connect_timeout_ns = o->connect_timeout_ns;
+	PQconninfoFree(options);
+	*ret = db;
+	return true;
+}
+
+static void
+disconnect(struct db *db)
+{
+	PQfinish(db->conn);
+	db->conn = NULL;
+	db->prepared_count = 0;
+	db->has_ledger = false;
+}
+
+void
+db_drop(struct db *db)
+{
+	ASSERT(!db->in_tx);
+	disconnect(db);
+}
+
+void
+db_free(struct db *db)
+{
+	if (!db)
+		return;
+	disconnect(db);
+	mem_free(db->conninfo);
+	mem_free(db->application);
+	mem_free(db->where);
+	mem_free(db);
+}
+
+/* --- failures --- */
+
+static bool
+is_one_of(const char *state, const char *const *list)
+{
+	for (; *list; list++)
+		if (strncmp(state, *list, strlen(*list)) == 0)
+			return true;
+	return false;
+}
+
+/* SQLSTATE classes and codes after which the same call may work: connection, resources, operator, timeouts, deadlock,
+ * a serialisation failure, a lock that was not free, a server that became a standby. */
+static const char *const again_states[] = {"08", "53", "57", "40", "55P03", "25006", NULL};
+static const char *const conflict_states[] = {"23", NULL};
+static const char *const schema_states[] = {"3F000", "42P01", "42883", "42703", NULL};
+
+static enum err_kind
+kind_of(const char *state)
+{
+	if (is_one_of(state, again_states))
+		return ERR_RETRY;
+	return is_one_of(state, conflict_states) ? ERR_CONFLICT : ERR_FATAL;
+}
+
+static bool
+fail_connection(struct db *db, struct err *err)
+{
+	memcpy(db->sqlstate, "08006", 6);
+	err_set(err, ERR_RETRY, "database at %s does not answer: %s", db->where, PQerrorMessage(db->conn));
+	/* libpq ends its messages with a newline, which err_set made a blank. */
+	for (size_t n = err ? strlen(err->text) : 0; n > 0 && err->text[n - 1] == ' '; n--)
+		err->text[n - 1] = '\0';
+	return false;
+}
+
+static bool
+fail(struct db *db, const PGresult *r, struct err *err)
+{
+	const char *state = r ? PQresultErrorField(r, PG_DIAG_SQLSTATE) : NULL;
+	const char *text = r ? PQresultErrorField(r, PG_DIAG_MESSAGE_PRIMARY) : NULL;
+	const char *detail = r ? PQresultErrorField(r, PG_DIAG_MESSAGE_DETAIL) : NULL;
+
+	if (!state || PQstatus(db->conn) == CONNECTION_BAD)
+		return fail_connection(db, err);
+	snprintf(db->sqlstate, sizeof(db->sqlstate), "%s", state);
+	if (is_one_of(state, schema_states))
+		return err_set(err, ERR_FATAL, "database at %s has not the schema of this program (migrate it): %s",
+		               db->where, text);
+	return err_set(err, kind_of(state), "database at %s: %s%s%s (%s)", db->where, text ? text : "failed",
+	               detail ? ": " : "", detail ? detail : "", state);
+}
+
+bool
+db_contended(const struct db *db)
+{
+	static const char *const states[] = {"40P01", "40001", "23P01", "23505", NULL};
+
+	return is_one_of(db->sqlstate, states);
+}
+
+/* --- connection --- */
+
+static bool
+session_setup(struct db *db, struct err *err)
+{
+	owned(result) PGresult *r = NULL;
+	char sql[512];
+
+	snprintf(sql, sizeof(sql),
+	         "SET search_path = tollgate; SET TimeZone = 'UTC'; SET DateStyle = 'ISO';"
+	         "SET client_min_messages = error;"
+	         "SET statement_timeout = %" PRId64 "; SET lock_timeout = %" PRId64 ";"
+	         "SET idle_in_transaction_session_timeout = 60000",
+	         db->statement_timeout_ns / NS_PER_MS, db->lock_timeout_ns / NS_PER_MS);
+	r = PQexec(db->conn, sql);
+	return PQresultStatus(r) == PGRES_COMMAND_OK || fail(db, r, err);
+}
+
+/* What the connection string says wins over the keepalive times here, and loses against the rest. */
+static bool
+connect_now(struct db *db, struct err *err)
+{
+	char timeout[24];
+	const char *keys[] = {"keepalives_idle",
+	                      "keepalives_interval",
+	                      "keepalives_count",
+	                      "dbname",
+	                      "application_name",
+	                      "client_encoding",
+	                      "connect_timeout",
+	                      db->any_session ? NULL : "target_session_attrs",
+	                      NULL};
+	const char *values[] = {"10", "5", "3", db->conninfo, db->application, "UTF8", timeout, "read-write", NULL};
+
+	disconnect(db);
+	snprintf(timeout, sizeof(timeout), "%" PRId64, (db->connect_timeout_ns + NS_PER_S - 1) / NS_PER_S);
+	db->conn = PQconnectdbParams(keys, values, 1);
+	if (!db->conn)
+		return err_set(err, ERR_FATAL, "no memory for a database connection");
+	PQsetNoticeProcessor(db->conn, ignore_notice, NULL);
+	if (PQstatus(db->conn) != CONNECTION_OK)
+		return fail_connection(db, err);
+	return session_setup(db, err);
+}
+
+/* Inside a transaction a lost connection stays lost: what was done in it is gone, and the caller must know. */
+static bool
+connected(struct db *db, struct err *err)
+{
+	if (db->conn && PQstatus(db->conn) == CONNECTION_OK)
+		return true;
+	if (db->in_tx)
+		return fail_connection(db, err);
+	return connect_now(db, err);
+}
+
+/* After a failure outside a transaction: true when the connection was the reason, and there is a new one. */
+static bool
+reconnected(struct db *db, struct err *err)
+{
+	if (db->in_tx || PQstatus(db->conn) != CONNECTION_BAD)
+		return false;
+	return connect_now(db, err);
+}
+
+/* --- statements --- */
+
+static bool
+succeeded(const PGresult *r)
+{
+	ExecStatusType s = PQresultStatus(r);
+
+	return s == PGRES_TUPLES_OK || s == PGRES_COMMAND_OK || s == PGRES_COPY_IN;
+}
+
+static bool
+finish(struct db *db, PGresult *r, PGresult **ret, struct err *err)
+{
+	owned(result) PGresult *mine = r;
+
+	if (!succeeded(mine))
+		return fail(db, mine, err);
+	if (ret)
+		*ret = take(mine);
+	return true;
+}
+
+static bool
+prepare(struct db *db, const struct db_stmt *s, struct err *err)
+{
+	owned(result) PGresult *r = NULL;
+
+	for (size_t i = 0; i < db->prepared_count; i++)
+		if (db->prepared[i] == s)
+			return true;
+	r = PQprepare(db->conn, s->name, s->sql, 0, NULL);
+	if (PQresultStatus(r) != PGRES_COMMAND_OK)
+		return fail(db, r, err);
+	ASSERT(db->prepared_count < DB_MAX_PREPARED);
+	db->prepared[db->prepared_count++] = s;
+	return true;
+}
+
+static const struct db_args no_args;
+
+bool
+db_run(struct db *db, const struct db_stmt *s, const struct db_args *a, PGresult **ret, struct err *err)
+{
+	if (!a)
+		a = &no_args;
+	if (!connected(db, err))
+		return false;
+	for (bool again = false;; again = true) {
+		if (prepare(db, s, err) &&
+		    finish(db, PQexecPrepared(db->conn, s->name, a->count, a->value, a->length, a->format, 0), ret,
+		           err))
+			return true;
+		if (again || !reconnected(db, err))
+			return false;
+	}
+}
+
+bool
+db_run_text(struct db *db, const char *sql, const struct db_args *a, PGresult **ret, struct err *err)
+{
+	if (!a)
+		a = &no_args;
+	if (!connected(db, err))
+		return false;
+	for (bool again = false;; again = true) {
+		if (finish(db, PQexecParams(db->conn, sql, a->count, NULL, a->value, a->length, a->format, 0), ret,
+		           err))
+			return true;
+		if (again || !reconnected(db, err))
+			return false;
+	}
+}
+
+bool
+db_script(struct db *db, const char *sql, struct err *err)
+{
+	if (!connected(db, err))
+		return false;
+	for (bool again = false;; again = true) {
+		if (finish(db, PQexec(db->conn, sql), NULL, err))
+			return true;
+		if (again || !reconnected(db, err))
+			return false;
+	}
+}
+
+/* --- transactions --- */
+
+static bool
+begin(struct db_tx *tx, struct db *db, const char *sql, struct err *err)
+{
+	ASSERT(!db->in_tx);
+	if (!db_script(db, sql, err))
+		return false;
+	db->in_tx = true;
+	tx->db = db;
+	return true;
+}
+
+bool
+db_tx_begin(struct db_tx *tx, struct db *db, struct err *err)
+{
+	return begin(tx, db, "BEGIN", err);
+}
+
+bool
+db_tx_begin_read(struct db_tx *tx, struct db *db, struct err *err)
+{
+	return begin(tx, db, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", err);
+}
+
+bool
+db_tx_begin_long(struct db_tx *tx, struct db *db, struct err *err)
+{
+	return begin(tx, db, "BEGIN; SET LOCAL statement_timeout = 600000", err);
+}
+
+bool
+db_tx_commit(struct db_tx *tx, struct err *err)
+{
+	struct db *db = tx->db;
+	owned(result) PGresult *r = NULL;
+
+	if (!connected(db, err))
+		return false;
+	r = PQexec(db->conn, "COMMIT");
+	if (PQresultStatus(r) != PGRES_COMMAND_OK)
+		return fail(db, r, err);
+	/* COMMIT of a transaction that failed answers ROLLBACK. */
+	if (strcmp(PQcmdStatus(r), "COMMIT") != 0)
+		return err_set(err, ERR_FATAL, "database at %s: the transaction had failed and was rolled back",
+		               db->where);
+	db->in_tx = false;
+	tx->db = NULL;
+	return true;
+}
+
+void
+db_tx_fini(struct db_tx *tx)
+{
+	struct db *db = tx->db;
+
+	if (!db)
+		return;
+	db->in_tx = false;
+	tx->db = NULL;
+	if (!db->conn)
+		return;
+	/* A COPY that was left in the middle, or a connection that is gone: the server rolls back by itself. */
+	if (PQstatus(db->conn) == CONNECTION_OK && PQtransactionStatus(db->conn) != PQTRANS_ACTIVE)
+		PQclear(PQexec(db->conn, "ROLLBACK"));
+	if (PQstatus(db->conn) != CONNECTION_OK || PQtransactionStatus(db->conn) != PQTRANS_IDLE)
+		disconnect(db);
+}
+
+/* --- COPY --- */
+
+bool
+db_copy_begin(struct db *db, const char *sql, struct err *err)
+{
+	ASSERT(db->in_tx);
+	return connected(db, err) && finish(db, PQexec(db->conn, sql), NULL, err);
+}
+
+bool
+db_copy_put(struct db *db, const void *data, size_t n, struct err *err)
+{
+	const char *p = data;
+
+	for (size_t piece; n > 0; p += piece, n -= piece) {
+		piece = n < (1u << 20) ? n : 1u << 20;
+		if (PQputCopyData(db->conn, p, (int)piece) != 1)
+			return fail_connection(db, err);
+	}
+	return true;
+}
+
+bool
+db_copy_end(struct db *db, struct err *err)
+{
+	owned(result) PGresult *r = NULL;
+	PGresult *rest;
+
+	if (PQputCopyEnd(db->conn, NULL) != 1)
+		return fail_connection(db, err);
+	r = PQgetResult(db->conn);
+	while ((rest = PQgetResult(db->conn)) != NULL)
+		PQclear(rest);
+	return PQresultStatus(r) == PGRES_COMMAND_OK || fail(db, r, err);
+}
+
+/* --- the ledger --- */
+
+bool
+db_ledger_get(struct db *db, struct db_ledger *ret, struct err *err)
+{
+	static const struct db_stmt stmt = {"ledger", "SELECT demo, zone, hour_phase_ns FROM ledger"};
+	owned(result) PGresult *r = NULL;
+
+	if (db->has_ledger && db->conn && PQstatus(db->conn) == CONNECTION_OK) {
+		*ret = db->ledger;
+		return true;
+	}
+	if (!db_run(db, &stmt, NULL, &r, err))
+		return false;
+	if (PQntuples(r) != 1)
+		return err_set(err, ERR_FATAL, "database at %s has no ledger yet: migrate it first", db->where);
+	db->ledger.demo = res_bool(r, 0, 0);
+	snprintf(db->ledger.zone, sizeof(db->ledger.zone), "%s", res_text(r, 0, 1));
+	db->ledger.hour_phase_ns = res_i64(r, 0, 2);
+	db->has_ledger = true;
+	*ret = db->ledger;
+	return true;
+}
+
+int64_t
+hour_floor(const struct db_ledger *l, int64_t wall_ns)
+{
+	int64_t rest = (wall_ns - l->hour_phase_ns) % NS_PER_HOUR;
+
+	return wall_ns - (rest < 0 ? rest + NS_PER_HOUR : rest);
+}
+
+int64_t
+hour_ceil(const struct db_ledger *l, int64_t wall_ns)
+{
+	int64_t floor = hour_floor(l, wall_ns);
+
+	return floor == wall_ns ? floor : floor + NS_PER_HOUR;
+}

@@ -1,0 +1,121 @@
+/* aggregator/store/db.h - the door to PostgreSQL, for the files of store/ only.
+ *
+ * A connection is made at the first use and made again when it was lost outside a transaction. Every failure becomes
+ * a struct err: ERR_RETRY where the same call may work later (no answer, a timeout, a deadlock, a server that is
+ * starting or is a standby), ERR_CONFLICT where a constraint refused, ERR_FATAL for what is a bug or a broken
+ * database. */
+#ifndef TOLLGATE_STORE_DB_H
+#define TOLLGATE_STORE_DB_H
+
+#include <libpq-fe.h>
+
+#include "aggregator/store/store.h"
+#include "common/time.h"
+
+/* Advisory locks, all of one class, so that another program's numbers are not ours. */
+#define DB_LOCK_CLASS "1953459308"
+#define DB_LOCK_MIGRATE DB_LOCK_CLASS ", 1"
+#define DB_LOCK_POLICY DB_LOCK_CLASS ", 2" /* shared: rules are used; exclusive: rules change */
+#define DB_LOCK_ROLLUP DB_LOCK_CLASS ", 3"
+
+/* A statement is prepared once per connection, under its name. */
+struct db_stmt {
+	const char *name;
+	const char *sql;
+};
+
+#define DB_MAX_ARGS 20
+struct db_args {
+	int count;
+	const char *value[DB_MAX_ARGS];
+	int length[DB_MAX_ARGS];
+	int format[DB_MAX_ARGS];
+	char number[DB_MAX_ARGS][TIME_TEXT_SIZE];
+};
+/* Texts, bytes and arrays are borrowed until the statement has run. */
+void arg_i64(struct db_args *a, int64_t v);
+void arg_bool(struct db_args *a, bool v);
+void arg_text(struct db_args *a, const char *s); /* NULL: NULL */
+void arg_bytes(struct db_args *a, const void *p, size_t n);
+void arg_time(struct db_args *a, int64_t wall_ns); /* timestamptz, cut to microseconds */
+
+/* A one-dimensional array parameter, as text, of at most 256 MiB. */
+struct db_array {
+	struct buf text;
+	size_t count;
+	bool closed;
+};
+void db_array_init(struct db_array *a);
+void db_array_fini(struct db_array *a);
+void array_i64(struct db_array *a, int64_t v);
+void array_text(struct db_array *a, const char *s); /* NULL: NULL */
+void array_bytes(struct db_array *a, const void *p, size_t n);
+void array_time(struct db_array *a, int64_t wall_ns);
+void arg_array(struct db_args *args, struct db_array *a); /* closes it; may be used again, not added to */
+
+/* Rows on their way into one statement: one array per column, for unnest(). in_place(db_columns) struct db_columns
+ * c; */
+struct db_columns {
+	size_t count;
+	struct db_array col[DB_MAX_ARGS];
+};
+void db_columns_init(struct db_columns *c, size_t count);
+void db_columns_fini(struct db_columns *c);
+void arg_columns(struct db_args *args, struct db_columns *c); /* all of them, in order */
+
+static inline void
+result_free(PGresult *r)
+{
+	PQclear(r);
+}
+DEFINE_OWNED(result, PGresult)
+
+/* Outside a transaction: read-only statements only, because a lost connection makes them run again. ret may be NULL. */
+MUST_CHECK bool db_run(struct db *db, const struct db_stmt *s, const struct db_args *a, PGresult **ret,
+                       struct err *err);
+MUST_CHECK bool db_run_text(struct db *db, const char *sql, const struct db_args *a, PGresult **ret,
+                            struct err *err);                               /* not prepared */
+MUST_CHECK bool db_script(struct db *db, const char *sql, struct err *err); /* several statements, no parameters */
+
+bool res_null(const PGresult *r, int row, int col);
+const char *res_text(const PGresult *r, int row, int col); /* "" for NULL */
+int64_t res_i64(const PGresult *r, int row, int col);      /* 0 for NULL */
+bool res_bool(const PGresult *r, int row, int col);
+MUST_CHECK bool res_i128(const PGresult *r, int row, int col, int scale, int128 *ret, struct err *err);
+/* The rows as a JSON array of objects by column name: integers and booleans as such, everything else as text. */
+void res_json(const PGresult *r, struct buf *out);
+
+/* in_place(db_tx) struct db_tx tx = {0};  what is not committed is rolled back when tx leaves its scope. */
+struct db_tx {
+	struct db *db;
+};
+MUST_CHECK bool db_tx_begin(struct db_tx *tx, struct db *db, struct err *err);
+MUST_CHECK bool db_tx_begin_read(struct db_tx *tx, struct db *db,
+                                 struct err *err); /* one snapshot for several statements */
+MUST_CHECK bool db_tx_begin_long(struct db_tx *tx, struct db *db,
+                                 struct err *err); /* work over many rows: ten minutes a statement */
+MUST_CHECK bool db_tx_commit(struct db_tx *tx, struct err *err);
+void db_tx_fini(struct db_tx *tx);
+
+/* COPY ... FROM STDIN inside a transaction. */
+MUST_CHECK bool db_copy_begin(struct db *db, const char *sql, struct err *err);
+MUST_CHECK bool db_copy_put(struct db *db, const void *data, size_t n, struct err *err);
+MUST_CHECK bool db_copy_end(struct db *db, struct err *err);
+
+/* Ends the session; the next use begins a new one. */
+void db_drop(struct db *db);
+
+/* The last failure was a deadlock or two transactions making the same row: doing it all again is likely to work. */
+bool db_contended(const struct db *db);
+
+/* The ledger's row, which never changes; read once per connection. */
+struct db_ledger {
+	bool demo;
+	char zone[64];
+	int64_t hour_phase_ns;
+};
+MUST_CHECK bool db_ledger_get(struct db *db, struct db_ledger *ret, struct err *err);
+int64_t hour_floor(const struct db_ledger *l, int64_t wall_ns); /* start of the billing hour in which it lies */
+int64_t hour_ceil(const struct db_ledger *l, int64_t wall_ns);
+
+#endif
