@@ -1,0 +1,283 @@
+/* aggregator/store/attribute.c - holders and the rules of core/attribution, over time.
+ *
+ * Rules change at billing hours. Between two changes lies a stretch with one set of rules; a holder gets one row for
+ * each run of stretches with the same answer, and together its rows cover all of time. */
+#include <stdlib.h>
+
+#include "aggregator/store/attribute.h"
+
+#define HOLDER_PAGE 5000
+
+/* The rules with their ranges; INT64_MIN and INT64_MAX are without end. */
+struct ruleset {
+	PGresult *rows; /* owns the texts */
+	struct attribution_rule *rules;
+	int64_t *from_ns, *until_ns;
+	size_t count;
+	int64_t *cuts; /* where a set of rules ends and another begins, ascending */
+	size_t cut_count;
+	int64_t unattributed;
+};
+
+static void
+ruleset_fini(struct ruleset *s)
+{
+	PQclear(s->rows);
+	mem_free(s->rules);
+	mem_free(s->from_ns);
+	mem_free(s->until_ns);
+	mem_free(s->cuts);
+}
+
+static int
+compare_i64(const void *a, const void *b)
+{
+	int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+
+	return (x > y) - (x < y);
+}
+
+static void
+ruleset_cuts(struct ruleset *s)
+{
+	size_t n = 0;
+
+	s->cuts = mem_array(2 * s->count, sizeof(*s->cuts));
+	for (size_t i = 0; i < s->count; i++) {
+		if (s->from_ns[i] != INT64_MIN)
+			s->cuts[n++] = s->from_ns[i];
+		if (s->until_ns[i] != INT64_MAX)
+			s->cuts[n++] = s->until_ns[i];
+	}
+	qsort(s->cuts, n, sizeof(*s->cuts), compare_i64);
+	for (size_t i = 0; i < n; i++)
+		if (i == 0 || s->cuts[i] != s->cuts[s->cut_count - 1])
+			s->cuts[s->cut_count++] = s->cuts[i];
+}
+
+static const char *
+pattern_at(const PGresult *r, int row, int col)
+{
+	return res_null(r, row, col) ? NULL : res_text(r, row, col);
+}
+
+static bool
+ruleset_load(struct db *db, struct ruleset *s, struct err *err)
+{
+	static const struct db_stmt rules = {
+		"rules", "SELECT id, workspace_id, priority, cluster, namespace, slurm_account, user_name, "
+			 "ns_of(lower(effective)), ns_of(upper(effective)) FROM attribution_rule "
+			 "WHERE NOT isempty(effective)"};
+	static const struct db_stmt builtin = {"unattributed", "SELECT id FROM workspace WHERE builtin"};
+	owned(result) PGresult *b = NULL;
+
+	if (!db_run(db, &builtin, NULL, &b, err) || !db_run(db, &rules, NULL, &s->rows, err))
+		return false;
+	s->unattributed = res_i64(b, 0, 0);
+	s->count = (size_t)PQntuples(s->rows);
+	s->rules = mem_array(s->count, sizeof(*s->rules));
+	s->from_ns = mem_array(s->count, sizeof(*s->from_ns));
+	s->until_ns = mem_array(s->count, sizeof(*s->until_ns));
+	for (size_t i = 0; i < s->count; i++) {
+		int row = (int)i;
+
+		s->rules[i] = (struct attribution_rule){
+			.id = res_i64(s->rows, row, 0),
+			.workspace_id = res_i64(s->rows, row, 1),
+			.priority = res_i64(s->rows, row, 2),
+			.cluster = pattern_at(s->rows, row, 3),
+			.ns = pattern_at(s->rows, row, 4),
+			.slurm_account = pattern_at(s->rows, row, 5),
+			.user = pattern_at(s->rows, row, 6),
+		};
+		s->from_ns[i] = res_null(s->rows, row, 7) ? INT64_MIN : res_i64(s->rows, row, 7);
+		s->until_ns[i] = res_null(s->rows, row, 8) ? INT64_MAX : res_i64(s->rows, row, 8);
+	}
+	ruleset_cuts(s);
+	return true;
+}
+
+/* The rules in force at an instant, in the order in which they are asked. */
+static size_t
+ruleset_at(const struct ruleset *s, int64_t at_ns, struct attribution_rule *out)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < s->count; i++)
+		if (s->from_ns[i] <= at_ns && at_ns < s->until_ns[i])
+			out[n++] = s->rules[i];
+	attribution_sort(out, n);
+	return n;
+}
+
+static int64_t
+workspace_of(const struct ruleset *s, const struct attribution_rule *active, size_t n, const char *cluster,
+             const struct wire_holder *h)
+{
+	const struct attribution_rule *rule = attribution_match(active, n, cluster, h);
+
+	return rule ? rule->workspace_id : s->unattributed;
+}
+
+/* Rows of holder_attribution: holder, workspace, from, until. */
+enum { ROW_HOLDER, ROW_WORKSPACE, ROW_FROM, ROW_UNTIL, ROW_COLUMNS };
+
+static void
+rows_add(struct db_columns *r, int64_t holder, int64_t workspace, int64_t from_ns, int64_t until_ns)
+{
+	array_i64(&r->col[ROW_HOLDER], holder);
+	array_i64(&r->col[ROW_WORKSPACE], workspace);
+	if (from_ns == INT64_MIN)
+		array_text(&r->col[ROW_FROM], NULL);
+	else
+		array_time(&r->col[ROW_FROM], from_ns);
+	if (until_ns == INT64_MAX)
+		array_text(&r->col[ROW_UNTIL], NULL);
+	else
+		array_time(&r->col[ROW_UNTIL], until_ns);
+}
+
+static bool
+rows_insert(struct db *db, struct db_columns *r, struct err *err)
+{
+	static const struct db_stmt insert = {
+		"attribution insert",
+		"INSERT INTO holder_attribution (holder_id, workspace_id, effective) SELECT h, w, tstzrange(f, u) "
+		"FROM unnest($1::bigint[], $2::integer[], $3::timestamptz[], $4::timestamptz[]) AS e(h, w, f, u)"};
+	struct db_args a = {0};
+
+	if (r->col[ROW_HOLDER].count == 0)
+		return true;
+	arg_columns(&a, r);
+	return db_run(db, &insert, &a, NULL, err);
+}
+
+bool
+attribute_new(struct db *db, const char *cluster, const struct wire_holder *const *holders, const int64_t *ids,
+              size_t n, struct err *err)
+{
+	in_place(ruleset) struct ruleset s = {0};
+	in_place(db_columns) struct db_columns rows;
+	owned(mem) struct attribution_rule *active = NULL;
+	owned(mem) int64_t *workspace = mem_array(n, sizeof(*workspace)); /* of the stretch before */
+	owned(mem) int64_t *since_ns = mem_array(n, sizeof(*since_ns));
+
+	db_columns_init(&rows, ROW_COLUMNS);
+	if (!ruleset_load(db, &s, err))
+		return false;
+	active = mem_array(s.count, sizeof(*active));
+	for (size_t cut = 0; cut <= s.cut_count; cut++) {
+		int64_t from_ns = cut == 0 ? INT64_MIN : s.cuts[cut - 1];
+		size_t active_count = ruleset_at(&s, from_ns, active);
+
+		for (size_t i = 0; i < n; i++) {
+			int64_t w = workspace_of(&s, active, active_count, cluster, holders[i]);
+
+			if (cut > 0 && w != workspace[i])
+				rows_add(&rows, ids[i], workspace[i], since_ns[i], from_ns);
+			if (cut == 0 || w != workspace[i]) {
+				workspace[i] = w;
+				since_ns[i] = from_ns;
+			}
+		}
+	}
+	for (size_t i = 0; i < n; i++)
+		rows_add(&rows, ids[i], workspace[i], since_ns[i], INT64_MAX);
+	return rows_insert(db, &rows, err);
+}
+
+/* --- after a change of rules --- */
+
+/* Replaces what the holders have from then on. */
+static bool
+replace_from(struct db *db, struct db_columns *rows, int64_t effective_ns, struct err *err)
+{
+	static const struct db_stmt drop = {
+		"attribution drop",
+		"DELETE FROM holder_attribution WHERE holder_id = ANY ($1::bigint[]) AND lower(effective) >= $2"};
+	static const struct db_stmt cut = {"attribution cut",
+	                                   "UPDATE holder_attribution SET effective = tstzrange(lower(effective), $2) "
+	                                   "WHERE holder_id = ANY ($1::bigint[]) AND effective @> $2::timestamptz"};
+	struct db_args a = {0};
+
+	if (rows->col[ROW_HOLDER].count == 0)
+		return true;
+	arg_array(&a, &rows->col[ROW_HOLDER]);
+	arg_time(&a, effective_ns);
+	if (!db_run(db, &drop, &a, NULL, err) || !db_run(db, &cut, &a, NULL, err))
+		return false;
+	return rows_insert(db, rows, err);
+}
+
+/* A row of the page as core sees a holder. Texts are borrowed from the result. */
+static struct wire_holder
+holder_at(const PGresult *r, int row)
+{
+	return (struct wire_holder){
+		.id = 1,
+		.kind = (uint32_t)res_i64(r, row, 2),
+		.ns = PQgetvalue(r, row, 3),
+		.pod = PQgetvalue(r, row, 4),
+		.pod_uid = PQgetvalue(r, row, 5),
+		.container = PQgetvalue(r, row, 6),
+		.slurm_job = PQgetvalue(r, row, 7),
+		.slurm_account = PQgetvalue(r, row, 8),
+		.user = PQgetvalue(r, row, 9),
+		.uid = res_i64(r, row, 10),
+	};
+}
+
+static bool
+attribute_page(struct db *db, const struct ruleset *s, const struct attribution_rule *active, size_t active_count,
+               int64_t effective_ns, int64_t *after_id, bool *ret_more, struct err *err)
+{
+	/* The last column is what the holder has for all the time from then on, if that is one workspace. */
+	static const struct db_stmt page = {
+		"holders page",
+		"SELECT h.id, c.name, h.kind, h.namespace, h.pod, h.pod_uid, h.container, h.slurm_job, "
+		"h.slurm_account, h.user_name, h.uid, (SELECT a.workspace_id FROM holder_attribution a WHERE "
+		"a.holder_id = h.id AND upper_inf(a.effective) AND a.effective @> $2::timestamptz) FROM holder h "
+		"JOIN cluster c ON c.id = h.cluster_id WHERE h.id > $1 ORDER BY h.id LIMIT $3"};
+	owned(result) PGresult *r = NULL;
+	in_place(db_columns) struct db_columns rows;
+	struct db_args a = {0};
+	int n;
+
+	db_columns_init(&rows, ROW_COLUMNS);
+	arg_i64(&a, *after_id);
+	arg_time(&a, effective_ns);
+	arg_i64(&a, HOLDER_PAGE);
+	if (!db_run(db, &page, &a, &r, err))
+		return false;
+	n = PQntuples(r);
+	for (int row = 0; row < n; row++) {
+		struct wire_holder h = holder_at(r, row);
+		int64_t w = workspace_of(s, active, active_count, res_text(r, row, 1), &h);
+
+		if (res_null(r, row, 11) || res_i64(r, row, 11) != w)
+			rows_add(&rows, res_i64(r, row, 0), w, effective_ns, INT64_MAX);
+	}
+	if (n > 0)
+		*after_id = res_i64(r, n - 1, 0);
+	*ret_more = n == HOLDER_PAGE;
+	return replace_from(db, &rows, effective_ns, err);
+}
+
+bool
+attribute_again(struct db *db, int64_t effective_ns, struct err *err)
+{
+	in_place(ruleset) struct ruleset s = {0};
+	owned(mem) struct attribution_rule *active = NULL;
+	int64_t after_id = 0;
+	size_t active_count;
+	bool more = true;
+
+	if (!ruleset_load(db, &s, err))
+		return false;
+	active = mem_array(s.count, sizeof(*active));
+	active_count = ruleset_at(&s, effective_ns, active);
+	while (more)
+		if (!attribute_page(db, &s, active, active_count, effective_ns, &after_id, &more, err))
+			return false;
+	return true;
+}
