@@ -1,0 +1,482 @@
+/* aggregator/store/ingest.c - batches into the ledger: each once, in order, in one transaction with the cursor that
+ * says so.
+ *
+ * Rules, in order:
+ *  1. frames that are unsound (length, CRC, gzip, wire bytes) or of several streams are refused, and nothing is
+ *     stored
+ *  2. a token speaks for one node; a ledger that is not a demo takes nothing from a simulator
+ *  3. the stream's row is locked: whoever takes batches of it waits here
+ *  4. a number before the cursor is acknowledged again if its bytes are the same; other bytes are a mismatch
+ *  5. a number after the cursor is a gap: the caller learns which one is expected
+ *  6. a loss batch stands for the part of its range that is not known yet, so it can never contradict
+ *  7. the next number is judged (ingest_judge.c); accepted, quarantined or loss, it is kept as evidence and the
+ *     cursor moves
+ *  8. the records go in by one COPY, the hours they lie in are touched, and only the commit makes any of it true */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "aggregator/store/ingest.h"
+#include "common/frame.h"
+#include "common/text.h"
+
+#define NODE_NAME_MAX 253
+#define ATTEMPTS 5
+#define SEQ_MAX (UINT64_C(1) << 62) /* of a number a loss batch may reach */
+/* What one call decodes; the rest of the body is left for the next, which begins at the number acknowledged. */
+#define CALL_MAX_THINGS 1000000u
+#define CALL_MAX_FRAMES 10000u
+
+/* --- frames, before the database --- */
+
+static void
+frames_fini(struct ingest *in)
+{
+	for (size_t i = 0; i < in->count; i++) {
+		wire_batch_free(in->frames[i].batch);
+		mem_free(in->frames[i].device_id);
+		mem_free(in->frames[i].holder_id);
+	}
+	mem_free(in->frames);
+}
+
+static void
+ingest_fini(struct ingest *in)
+{
+	frames_fini(in);
+	dict_fini(&in->dict);
+	mem_free(in->cluster);
+}
+
+static bool
+same_stream(const struct wire_batch *a, const struct wire_batch *b)
+{
+	return strcmp(a->node, b->node) == 0 && a->epoch == b->epoch &&
+	       memcmp(a->boot_id, b->boot_id, sizeof(a->boot_id)) == 0;
+}
+
+/* What must hold of a batch before its stream can be found. */
+static bool
+check_stream(const struct wire_batch *b, const char *node, struct err *err)
+{
+	size_t len = strlen(b->node);
+
+	if (node && strcmp(node, b->node) != 0)
+		return err_set(err, ERR_DENIED, "the token speaks for node %s, the batch is of node %.256s", node,
+		               b->node);
+	if (len == 0 || len > NODE_NAME_MAX || !text_is_clean(b->node))
+		return err_set(err, ERR_INVALID, "the node's name has %zu bytes; it is UTF-8 text of 1 to %d", len,
+		               NODE_NAME_MAX);
+	if (b->epoch == 0 || b->epoch > INT64_MAX)
+		return err_set(err, ERR_INVALID, "epoch is %" PRIu64 ", outside 1 to %" PRId64, b->epoch, INT64_MAX);
+	if (b->seq == 0 || b->seq > INT64_MAX)
+		return err_set(err, ERR_INVALID, "seq is %" PRIu64 ", outside 1 to %" PRId64, b->seq, INT64_MAX);
+	return true;
+}
+
+static bool
+add_frame(struct ingest *in, const uint8_t *payload, size_t len, const char *node, struct err *err)
+{
+	owned(wire_batch) struct wire_batch *b = NULL;
+	struct ingest_frame *f;
+
+	if (!wire_unpack(payload, len, &b, err) || !check_stream(b, node, err))
+		return false;
+	if (in->count > 0 && !same_stream(in->frames[0].batch, b))
+		return err_set(err, ERR_INVALID, "is of another stream than frame 0");
+	if ((in->count & (in->count - 1)) == 0)
+		in->frames = mem_grow(in->frames, in->count == 0 ? 1 : 2 * in->count, sizeof(*in->frames));
+	f = &in->frames[in->count++];
+	*f = (struct ingest_frame){.payload = payload, .len = len};
+	sha256(payload, len, f->sha);
+	f->batch = take(b);
+	return true;
+}
+
+static bool
+read_frames(struct ingest *in, const char *node, const void *data, size_t n, struct err *err)
+{
+	const uint8_t *payload;
+	size_t pos = 0, len, things = 0;
+
+	while (things < CALL_MAX_THINGS && in->count < CALL_MAX_FRAMES) {
+		const struct wire_batch *b;
+
+		switch (frame_next(data, n, &pos, &payload, &len)) {
+		case FRAME_END: return in->count > 0 || err_set(err, ERR_INVALID, "the body has no frame");
+		case FRAME_TORN: return err_set(err, ERR_INVALID, "frame %zu: the body ends inside it", in->count);
+		case FRAME_BAD: return err_set(err, ERR_INVALID, "frame %zu: its length or CRC32C is wrong", in->count);
+		case FRAME_OK: break;
+		}
+		if (!add_frame(in, payload, len, node, err))
+			return err_prefix(err, "frame %zu", in->count);
+		b = in->frames[in->count - 1].batch;
+		things += b->record_count + b->holder_count + b->device_count + 1;
+	}
+	return true;
+}
+
+/* --- the stream --- */
+
+static bool
+select_stream(struct ingest *in, PGresult **ret, struct err *err)
+{
+	static const struct db_stmt stmt = {
+		"stream lock",
+		"SELECT s.id, s.node_id, s.next_seq, s.covered_until_ns, n.cluster_id, c.name FROM stream s "
+		"JOIN node n ON n.id = s.node_id JOIN cluster c ON c.id = n.cluster_id "
+		"WHERE n.name = $1 AND s.boot_id = encode($2, 'hex')::uuid AND s.epoch = $3 FOR NO KEY UPDATE OF s"};
+	const struct wire_batch *b = in->frames[0].batch;
+	struct db_args a = {0};
+
+	arg_text(&a, b->node);
+	arg_bytes(&a, b->boot_id, sizeof(b->boot_id));
+	arg_i64(&a, (int64_t)b->epoch);
+	return db_run(in->db, &stmt, &a, ret, err);
+}
+
+static bool
+create_stream(struct ingest *in, struct err *err)
+{
+	static const struct db_stmt node = {"node insert",
+	                                    "INSERT INTO node (cluster_id, name) SELECT cluster_id, $1 FROM ledger "
+	                                    "ON CONFLICT (name) DO NOTHING"};
+	static const struct db_stmt stream = {
+		"stream insert",
+		"INSERT INTO stream (node_id, boot_id, epoch) SELECT id, encode($2, 'hex')::uuid, $3 FROM node "
+		"WHERE name = $1 ON CONFLICT (node_id, boot_id, epoch) DO NOTHING"};
+	const struct wire_batch *b = in->frames[0].batch;
+	struct db_args just_name = {0}, a = {0};
+
+	arg_text(&just_name, b->node);
+	arg_text(&a, b->node);
+	arg_bytes(&a, b->boot_id, sizeof(b->boot_id));
+	arg_i64(&a, (int64_t)b->epoch);
+	return db_run(in->db, &node, &just_name, NULL, err) && db_run(in->db, &stream, &a, NULL, err);
+}
+
+/* Rule 3. */
+static bool
+lock_stream(struct ingest *in, struct err *err)
+{
+	owned(result) PGresult *r = NULL;
+
+	if (!select_stream(in, &r, err))
+		return false;
+	if (PQntuples(r) == 0) {
+		PQclear(take(r));
+		if (!create_stream(in, err) || !select_stream(in, &r, err))
+			return false;
+		if (PQntuples(r) == 0)
+			return err_set(err, ERR_RETRY, "the stream's row is not there yet");
+	}
+	in->stream_id = res_i64(r, 0, 0);
+	in->node_id = res_i64(r, 0, 1);
+	in->next_seq = res_i64(r, 0, 2);
+	in->covered_until_ns = res_null(r, 0, 3) ? INT64_MIN : res_i64(r, 0, 3);
+	in->cluster_id = res_i64(r, 0, 4);
+	mem_free(in->cluster);
+	in->cluster = mem_strdup(res_text(r, 0, 5));
+	return true;
+}
+
+/* --- numbers --- */
+
+/* The bytes under which a number was taken in: by an earlier frame of this call, or by an earlier call. A number
+ * inside a loss has none, and nothing to contradict. */
+static bool
+same_as_known(struct ingest *in, const struct ingest_frame *f, bool *ret_same, struct err *err)
+{
+	static const struct db_stmt stmt = {"batch sha",
+	                                    "SELECT sha256 = $3 FROM ingest_batch WHERE stream_id = $1 AND seq = $2"};
+	owned(result) PGresult *r = NULL;
+	struct db_args a = {0};
+
+	for (const struct ingest_frame *g = in->frames; g < f; g++) {
+		if (g->seq == f->seq && g->fate != FATE_DUPLICATE) {
+			*ret_same = memcmp(g->sha, f->sha, sizeof(g->sha)) == 0;
+			return true;
+		}
+	}
+	arg_i64(&a, in->stream_id);
+	arg_i64(&a, f->seq);
+	arg_bytes(&a, f->sha, sizeof(f->sha));
+	if (!db_run(in->db, &stmt, &a, &r, err))
+		return false;
+	*ret_same = PQntuples(r) == 0 || res_bool(r, 0, 0);
+	return true;
+}
+
+/* Rule 4. */
+static bool
+check_known(struct ingest *in, const struct ingest_frame *f, struct ingest_result *ret, struct err *err)
+{
+	bool same = false;
+
+	if (!same_as_known(in, f, &same, err))
+		return false;
+	if (same || f->batch->kind == WIRE_LOSS)
+		return true;
+	ret->mismatch = true;
+	return err_set(err, ERR_CONFLICT, "batch %" PRId64 " of node %s, epoch %" PRIu64 ", is known with other bytes",
+	               f->seq, f->batch->node, f->batch->epoch);
+}
+
+/* Rules 4 to 7 over all frames. Leaves the cursor after them in *ret_next. */
+static bool
+judge_frames(struct ingest *in, struct ingest_result *ret, int64_t *ret_next, struct err *err)
+{
+	int64_t next = in->next_seq;
+
+	for (size_t i = 0; i < in->count; i++) {
+		struct ingest_frame *f = &in->frames[i];
+
+		if (f->batch->kind == WIRE_LOSS && f->seq < next && f->last_seq >= next)
+			f->seq = next;
+		if (f->seq > next) {
+			ret->gap = true;
+			return err_set(err, ERR_CONFLICT,
+			               "node %s, epoch %" PRIu64 ": batch %" PRId64 " came, %" PRId64 " is expected",
+			               f->batch->node, f->batch->epoch, f->seq, next);
+		}
+		if (f->seq < next) {
+			if (!check_known(in, f, ret, err))
+				return false;
+			f->fate = FATE_DUPLICATE;
+			ret->duplicates++;
+			continue;
+		}
+		if (!ingest_judge(in, f, err))
+			return false;
+		next = f->last_seq + 1;
+	}
+	*ret_next = next;
+	return true;
+}
+
+/* --- what is stored --- */
+
+static bool
+make_partitions(struct ingest *in, struct err *err)
+{
+	static const struct db_stmt stmt = {"partitions", "SELECT make_partitions($1, $2)"};
+	int64_t first = INT64_MAX, last = INT64_MIN;
+	struct db_args a = {0};
+
+	for (size_t i = 0; i < in->count; i++) {
+		if (in->frames[i].fate != FATE_ACCEPTED)
+			continue;
+		if (in->frames[i].batch->from_ns < first)
+			first = in->frames[i].batch->from_ns;
+		if (in->frames[i].batch->to_ns > last)
+			last = in->frames[i].batch->to_ns;
+	}
+	arg_i64(&a, first);
+	arg_i64(&a, last);
+	return db_run(in->db, &stmt, &a, NULL, err);
+}
+
+/* A reason may quote the very bytes that were refused. */
+static void
+make_clean(char *text)
+{
+	size_t n = strlen(text);
+	uint32_t code;
+
+	for (size_t i = 0, step; i < n; i += step) {
+		step = utf8_next(text + i, n - i, &code);
+		if (step == 0)
+			text[i] = '?', step = 1;
+	}
+}
+
+static bool
+store_evidence(struct ingest *in, const struct ingest_frame *f, struct err *err)
+{
+	static const struct db_stmt stmt = {
+		"batch insert",
+		"INSERT INTO ingest_batch (stream_id, seq, last_seq, status, reason, from_ns, to_ns, records, "
+		"exporter_version, sha256, payload) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)"};
+	static const char *const status[] = {
+		[FATE_ACCEPTED] = "accepted", [FATE_QUARANTINED] = "quarantined", [FATE_LOSS] = "loss"};
+	char reason[sizeof(f->reason.text)];
+	struct db_args a = {0};
+
+	memcpy(reason, f->reason.text, sizeof(reason));
+	make_clean(reason);
+	arg_i64(&a, in->stream_id);
+	arg_i64(&a, f->seq);
+	arg_i64(&a, f->last_seq);
+	arg_text(&a, status[f->fate]);
+	arg_text(&a, f->fate == FATE_QUARANTINED ? reason : "");
+	arg_i64(&a, f->batch->from_ns);
+	arg_i64(&a, f->batch->to_ns);
+	arg_i64(&a, (int64_t)f->batch->record_count);
+	arg_text(&a, text_is_clean(f->batch->exporter_version) ? f->batch->exporter_version : "");
+	arg_bytes(&a, f->sha, sizeof(f->sha));
+	arg_bytes(&a, f->payload, f->len);
+	return db_run(in->db, &stmt, &a, NULL, err);
+}
+
+static int
+compare_i64(const void *a, const void *b)
+{
+	int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+
+	return (x > y) - (x < y);
+}
+
+/* The distinct billing hours of the accepted records. Neighbours are mostly in the same one. */
+static void
+hours_of(const struct ingest *in, struct db_array *out)
+{
+	owned(mem) int64_t *hours = NULL;
+	size_t n = 0;
+
+	for (size_t i = 0; i < in->count; i++) {
+		const struct ingest_frame *f = &in->frames[i];
+
+		for (size_t k = 0; f->fate == FATE_ACCEPTED && k < f->batch->record_count; k++) {
+			int64_t hour = hour_floor(&in->ledger, f->batch->records[k].start_ns);
+
+			if (n > 0 && hours[n - 1] == hour)
+				continue;
+			if ((n & (n - 1)) == 0)
+				hours = mem_grow(hours, n == 0 ? 1 : 2 * n, sizeof(*hours));
+			hours[n++] = hour;
+		}
+	}
+	if (n > 0)
+		qsort(hours, n, sizeof(*hours), compare_i64);
+	for (size_t i = 0; i < n; i++)
+		if (i == 0 || hours[i] != hours[i - 1])
+			array_time(out, hours[i]);
+}
+
+static bool
+move_cursor(struct ingest *in, int64_t next, struct err *err)
+{
+	static const struct db_stmt touch = {"hours touch", "SELECT node_hours_touch($1, $2::timestamptz[], $3)"};
+	static const struct db_stmt cursor = {
+		"stream move",
+		"UPDATE stream SET next_seq = $2, covered_until_ns = greatest(covered_until_ns, $3) WHERE id = $1"};
+	in_place(db_array) struct db_array hours;
+	struct db_args t = {0}, c = {0};
+	bool covered = in->covered_until_ns != INT64_MIN;
+
+	db_array_init(&hours);
+	hours_of(in, &hours);
+	arg_i64(&t, in->node_id);
+	arg_array(&t, &hours);
+	arg_i64(&t, in->covered_until_ns);
+	arg_i64(&c, in->stream_id);
+	arg_i64(&c, next);
+	if (covered)
+		arg_i64(&c, in->covered_until_ns);
+	else
+		arg_text(&c, NULL);
+	return (!covered || db_run(in->db, &touch, &t, NULL, err)) && db_run(in->db, &cursor, &c, NULL, err);
+}
+
+static void
+count_frames(const struct ingest *in, struct ingest_result *ret)
+{
+	for (size_t i = 0; i < in->count; i++) {
+		const struct ingest_frame *f = &in->frames[i];
+
+		switch (f->fate) {
+		case FATE_DUPLICATE: break;
+		case FATE_ACCEPTED:
+			ret->batches++;
+			ret->records += (int64_t)f->batch->record_count;
+			break;
+		case FATE_LOSS: ret->lost += f->last_seq - f->seq + 1; break;
+		case FATE_QUARANTINED:
+			ret->quarantined++;
+			snprintf(ret->quarantine_reason, sizeof(ret->quarantine_reason), "batch %" PRId64 ": %.200s",
+			         f->seq, f->reason.text);
+			make_clean(ret->quarantine_reason);
+			break;
+		}
+	}
+}
+
+static bool
+ingest_once(struct ingest *in, struct ingest_result *ret, struct err *err)
+{
+	in_place(db_tx) struct db_tx tx = {0};
+	int64_t next = 0;
+
+	in->policy_locked = false;
+	if (!db_tx_begin(&tx, in->db, err) || !lock_stream(in, err))
+		return false;
+	ret->epoch = in->frames[0].batch->epoch;
+	ret->next_seq = (uint64_t)in->next_seq;
+	if (!dict_load(in, err) || !judge_frames(in, ret, &next, err))
+		return false;
+	if (next == in->next_seq)
+		return true; /* nothing new: the transaction has only read */
+	count_frames(in, ret);
+	if (ret->records > 0 && (!make_partitions(in, err) || !ingest_copy(in, err)))
+		return false;
+	for (size_t i = 0; i < in->count; i++)
+		if (in->frames[i].fate != FATE_DUPLICATE && !store_evidence(in, &in->frames[i], err))
+			return false;
+	if (!move_cursor(in, next, err) || !db_tx_commit(&tx, err))
+		return false;
+	ret->next_seq = (uint64_t)next;
+	return true;
+}
+
+/* Rule 2, second half. */
+static bool
+check_demo(const struct ingest *in, struct ingest_result *ret, struct err *err)
+{
+	for (size_t i = 0; i < in->count && !in->ledger.demo; i++) {
+		if ((in->frames[i].batch->flags & WIRE_SIMULATED) == 0)
+			continue;
+		ret->simulated = true;
+		return err_set(err, ERR_INVALID,
+		               "frame %zu was made by a simulator, and this ledger was not created as a demo", i);
+	}
+	return true;
+}
+
+/* Every attempt begins without what the one before thought of the frames. Only a loss batch stands for several
+ * numbers. */
+static void
+forget(struct ingest *in)
+{
+	for (size_t i = 0; i < in->count; i++) {
+		struct ingest_frame *f = &in->frames[i];
+		const struct wire_batch *b = f->batch;
+
+		mem_free(take(f->device_id));
+		mem_free(take(f->holder_id));
+		f->fate = FATE_DUPLICATE;
+		f->seq = f->last_seq = (int64_t)b->seq;
+		if (b->kind == WIRE_LOSS && b->last_seq > b->seq && b->last_seq < SEQ_MAX)
+			f->last_seq = (int64_t)b->last_seq;
+	}
+}
+
+bool
+store_ingest(struct db *db, const char *node, const void *frames, size_t n, int64_t now_ns, struct ingest_result *ret,
+             struct err *err)
+{
+	in_place(ingest) struct ingest in = {.db = db, .now_ns = now_ns};
+
+	*ret = (struct ingest_result){0};
+	if (!read_frames(&in, node, frames, n, err) || !db_ledger_get(db, &in.ledger, err) ||
+	    !check_demo(&in, ret, err))
+		return false;
+	/* Two nodes may introduce the same holder or claim the same GPU at the same moment; one of them goes again. */
+	for (int attempt = 1;; attempt++) {
+		*ret = (struct ingest_result){0};
+		forget(&in);
+		if (ingest_once(&in, ret, err))
+			return true;
+		if (ret->gap || ret->mismatch || attempt == ATTEMPTS || !db_contended(db))
+			return false;
+	}
+}

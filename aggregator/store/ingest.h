@@ -1,0 +1,90 @@
+/* aggregator/store/ingest.h - between the files that take batches in: ingest.c (the order of things), ingest_dict.c,
+ * ingest_device.c and ingest_holder.c (what a stream's numbers mean), ingest_judge.c (what is refused),
+ * ingest_copy.c (rows). */
+#ifndef TOLLGATE_STORE_INGEST_H
+#define TOLLGATE_STORE_INGEST_H
+
+#include "aggregator/store/db.h"
+#include "aggregator/store/idmap.h"
+#include "common/digest.h"
+#include "common/wire.h"
+
+/* A physical GPU that the stream has named. */
+struct dict_gpu {
+	int64_t gpu_id;
+	bool in_service;           /* on this node, as far as known */
+	int64_t from_ns, until_ns; /* of its last service here; until INT64_MAX: still */
+	int128 unit_ns;            /* of the batch being judged */
+	int64_t first_ns, last_ns;
+};
+struct dict_device {
+	int64_t device_id;
+	size_t gpu; /* index into dict.gpus */
+	bool is_gpu;
+	int64_t units;
+};
+
+/* What the numbers of one stream mean, as far as this call needs it. */
+struct dict {
+	struct dict_gpu *gpus;
+	struct dict_device *devices;
+	size_t gpu_count, device_count;
+	int64_t *holders;
+	size_t holder_count;
+	struct idmap gpu_ids;    /* gpu_id -> gpus */
+	struct idmap device_ids; /* local id -> devices */
+	struct idmap holder_ids; /* local id -> holders */
+};
+void dict_fini(struct dict *d);
+
+enum frame_fate { FATE_DUPLICATE, FATE_ACCEPTED, FATE_QUARANTINED, FATE_LOSS };
+struct ingest_frame {
+	const uint8_t *payload; /* borrowed from the request */
+	size_t len;
+	uint8_t sha[SHA256_SIZE];
+	struct wire_batch *batch;
+	enum frame_fate fate;
+	int64_t seq, last_seq;          /* what it stands for in the stream */
+	struct err reason;              /* why it is quarantined; ERR_NONE: it is not */
+	int64_t *device_id, *holder_id; /* per record, once accepted; holder 0: nobody */
+};
+
+struct ingest {
+	struct db *db;
+	struct db_ledger ledger;
+	int64_t now_ns;
+	struct ingest_frame *frames;
+	size_t count;
+	int64_t stream_id, node_id, cluster_id;
+	char *cluster;
+	int64_t next_seq;         /* of the stream before this call */
+	int64_t covered_until_ns; /* of the stream; INT64_MIN: nothing yet */
+	struct dict dict;
+	bool policy_locked;
+};
+
+/* Loads what the records and dictionaries of the frames may refer to. */
+MUST_CHECK bool dict_load(struct ingest *in, struct err *err);
+/* Enters the batch's dictionary. A contradiction goes to ret_reason (ERR_NONE: there is none), a failure of the
+ * database to err. */
+MUST_CHECK bool dict_add(struct ingest *in, const struct wire_batch *b, struct err *ret_reason, struct err *err);
+
+/* The two halves of dict_add. */
+MUST_CHECK bool dict_add_devices(struct ingest *in, const struct wire_batch *b, struct err *reason, struct err *err);
+MUST_CHECK bool dict_add_holders(struct ingest *in, const struct wire_batch *b, struct err *reason, struct err *err);
+void dict_device(struct dict *d, uint32_t local, const struct dict_device *dev);
+void dict_holder(struct dict *d, uint32_t local, int64_t holder_id);
+/* Columns 1 to 6 of a result: device, GPU, is it the GPU itself, units, and the last service of the GPU on node $2. */
+#define DICT_DEVICE_COLUMNS "d.id, d.gpu_id, d.gi = -1, d.units, s.from_ns, s.until_ns "
+#define DICT_LAST_SERVICE                                                     \
+	"LEFT JOIN LATERAL (SELECT g.from_ns, g.until_ns FROM gpu_service g " \
+	"WHERE g.gpu_id = d.gpu_id AND g.node_id = $2 ORDER BY g.from_ns DESC LIMIT 1) s ON true "
+struct dict_device dict_device_at(struct dict *d, const PGresult *r, int row);
+
+/* Decides the fate of a frame whose number is the next; advances covered_until_ns. */
+MUST_CHECK bool ingest_judge(struct ingest *in, struct ingest_frame *f, struct err *err);
+
+/* The records of all accepted frames, by COPY BINARY. */
+MUST_CHECK bool ingest_copy(struct ingest *in, struct err *err);
+
+#endif

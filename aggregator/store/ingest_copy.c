@@ -1,0 +1,121 @@
+/* aggregator/store/ingest_copy.c - interval records into usage_interval by COPY BINARY. */
+#include <endian.h>
+#include <string.h>
+
+#include "aggregator/store/ingest.h"
+
+#define COPY_CHUNK (256u << 10)
+#define COPY_SQL                                                                                 \
+	"COPY usage_interval (start_ns, duration_ns, held_ns, used_ns, unmeasured_ns, over_ns, " \
+	"memory_byte_ms, energy_mj, seq, stream_id, node_id, device_id, ticks, units, state, "   \
+	"sharing, method, holder_id) FROM STDIN BINARY"
+#define COPY_COLUMNS 18
+#define ROW_MAX (2 + COPY_COLUMNS * (4 + 8))
+
+static uint8_t *
+put16(uint8_t *p, int64_t v)
+{
+	uint16_t be = htobe16((uint16_t)v);
+
+	memcpy(p, &be, sizeof(be));
+	return p + sizeof(be);
+}
+
+static uint8_t *
+put32(uint8_t *p, int64_t v)
+{
+	uint32_t be = htobe32((uint32_t)v);
+
+	memcpy(p, &be, sizeof(be));
+	return p + sizeof(be);
+}
+
+static uint8_t *
+put64(uint8_t *p, int64_t v)
+{
+	uint64_t be = htobe64((uint64_t)v);
+
+	memcpy(p, &be, sizeof(be));
+	return p + sizeof(be);
+}
+
+/* A field is its length and its bytes. */
+static uint8_t *
+bigint_field(uint8_t *p, int64_t v)
+{
+	return put64(put32(p, 8), v);
+}
+
+static uint8_t *
+integer_field(uint8_t *p, int64_t v)
+{
+	return put32(put32(p, 4), v);
+}
+
+static uint8_t *
+smallint_field(uint8_t *p, int64_t v)
+{
+	return put16(put32(p, 2), v);
+}
+
+/* In the order of COPY_SQL; the ranges were checked by wire_check. */
+static uint8_t *
+put_row(uint8_t *p, const struct ingest *in, const struct ingest_frame *f, size_t i)
+{
+	const struct wire_record *r = &f->batch->records[i];
+
+	p = put16(p, COPY_COLUMNS);
+	p = bigint_field(p, r->start_ns);
+	p = bigint_field(p, r->duration_ns);
+	p = bigint_field(p, r->held_ns);
+	p = bigint_field(p, r->used_ns);
+	p = bigint_field(p, r->unmeasured_ns);
+	p = bigint_field(p, r->over_ns);
+	p = bigint_field(p, r->memory_byte_ms);
+	p = bigint_field(p, r->energy_mj);
+	p = bigint_field(p, f->seq);
+	p = integer_field(p, in->stream_id);
+	p = integer_field(p, in->node_id);
+	p = integer_field(p, f->device_id[i]);
+	p = integer_field(p, r->ticks);
+	p = smallint_field(p, r->units);
+	p = smallint_field(p, r->state);
+	p = smallint_field(p, r->sharing);
+	p = smallint_field(p, r->method);
+	return f->holder_id[i] != 0 ? bigint_field(p, f->holder_id[i]) : put32(p, -1);
+}
+
+static bool
+copy_frame(struct ingest *in, const struct ingest_frame *f, struct buf *b, struct err *err)
+{
+	for (size_t i = 0; i < f->batch->record_count; i++) {
+		uint8_t *at = (uint8_t *)buf_reserve(b, ROW_MAX);
+
+		ASSERT(at != NULL);
+		buf_commit(b, (size_t)(put_row(at, in, f, i) - at));
+		if (b->len < COPY_CHUNK)
+			continue;
+		if (!db_copy_put(in->db, b->data, b->len, err))
+			return false;
+		buf_clear(b);
+	}
+	return true;
+}
+
+bool
+ingest_copy(struct ingest *in, struct err *err)
+{
+	static const uint8_t head[] = "PGCOPY\n\377\r\n\0\0\0\0\0\0\0\0";
+	static const uint8_t end[] = {0xff, 0xff};
+	in_place(buf) struct buf b;
+
+	buf_init(&b, COPY_CHUNK + ROW_MAX + sizeof(head));
+	if (!db_copy_begin(in->db, COPY_SQL, err))
+		return false;
+	buf_add(&b, head, sizeof(head));
+	for (size_t i = 0; i < in->count; i++)
+		if (in->frames[i].fate == FATE_ACCEPTED && !copy_frame(in, &in->frames[i], &b, err))
+			return false;
+	return db_copy_put(in->db, b.data, b.len, err) && db_copy_put(in->db, end, sizeof(end), err) &&
+	       db_copy_end(in->db, err);
+}

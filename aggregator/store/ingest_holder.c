@@ -1,0 +1,186 @@
+/* aggregator/store/ingest_holder.c - the holders of a batch's dictionary: found by what they are, or made and
+ * attributed. */
+#include <stdio.h>
+#include <string.h>
+
+#include "aggregator/store/attribute.h"
+#include "aggregator/store/ingest.h"
+
+typedef uint8_t identity[SHA256_SIZE];
+
+static void
+hash_text(struct buf *b, const char *s)
+{
+	buf_u64(b, strlen(s));
+	buf_char(b, ':');
+	buf_str(b, s);
+}
+
+/* Every text with its length, so that no two holders are spelt the same. */
+static void
+holder_identity(int64_t cluster_id, const struct wire_holder *h, identity out)
+{
+	in_place(buf) struct buf b;
+
+	buf_init(&b, 16 * WIRE_MAX_TEXT);
+	buf_printf(&b, "%" PRId64 " %" PRIu32 " %" PRId64 " ", cluster_id, h->kind, h->uid);
+	hash_text(&b, h->ns);
+	hash_text(&b, h->pod);
+	hash_text(&b, h->pod_uid);
+	hash_text(&b, h->container);
+	hash_text(&b, h->slurm_job);
+	hash_text(&b, h->slurm_account);
+	hash_text(&b, h->user);
+	ASSERT(!b.over);
+	sha256(b.data, b.len, out);
+}
+
+/* ids[i] stays 0 where there is no such holder. */
+static bool
+find(struct ingest *in, identity *who, size_t n, int64_t *ids, struct err *err)
+{
+	static const struct db_stmt stmt = {
+		"holder ids", "SELECT e.ord, h.id FROM unnest($1::bytea[]) WITH ORDINALITY AS e(identity, ord) "
+			      "JOIN holder h USING (identity)"};
+	owned(result) PGresult *r = NULL;
+	in_place(db_array) struct db_array list;
+	struct db_args a = {0};
+
+	db_array_init(&list);
+	for (size_t i = 0; i < n; i++)
+		array_bytes(&list, who[i], SHA256_SIZE);
+	arg_array(&a, &list);
+	if (!db_run(in->db, &stmt, &a, &r, err))
+		return false;
+	for (int row = 0; row < PQntuples(r); row++)
+		ids[res_i64(r, row, 0) - 1] = res_i64(r, row, 1);
+	return true;
+}
+
+static void
+add_row(struct db_columns *c, const struct wire_holder *h, const identity who)
+{
+	array_bytes(&c->col[0], who, SHA256_SIZE);
+	array_i64(&c->col[1], h->kind);
+	array_text(&c->col[2], h->ns);
+	array_text(&c->col[3], h->pod);
+	array_text(&c->col[4], h->pod_uid);
+	array_text(&c->col[5], h->container);
+	array_text(&c->col[6], h->slurm_job);
+	array_text(&c->col[7], h->slurm_account);
+	array_text(&c->col[8], h->user);
+	array_i64(&c->col[9], h->uid);
+}
+
+/* Rules may not change between asking them and entering what they say. */
+static bool
+lock_policy(struct ingest *in, struct err *err)
+{
+	static const struct db_stmt stmt = {"policy shared", "SELECT pg_advisory_xact_lock_shared(" DB_LOCK_POLICY ")"};
+
+	if (!in->policy_locked && !db_run(in->db, &stmt, NULL, NULL, err))
+		return false;
+	in->policy_locked = true;
+	return true;
+}
+
+/* Two numbers of a batch may be one holder: it is made and attributed once. Another transaction may be making the
+ * same one: then its row is waited for and found afterwards, with its attribution. */
+static bool
+make_missing(struct ingest *in, const struct wire_batch *b, identity *who, int64_t *ids, struct err *err)
+{
+	static const struct db_stmt stmt = {
+		"holder insert",
+		"WITH made AS (INSERT INTO holder (identity, cluster_id, kind, namespace, pod, pod_uid, "
+		"container, slurm_job, slurm_account, user_name, uid) SELECT identity, $1, kind, ns, pod, "
+		"pod_uid, container, job, account, usr, uid FROM unnest($2::bytea[], $3::smallint[], $4::text[], "
+		"$5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], "
+		"$11::bigint[]) AS e(identity, kind, ns, pod, pod_uid, container, job, account, usr, "
+		"uid) ORDER BY identity ON CONFLICT (identity) DO NOTHING RETURNING id, identity) "
+		"SELECT DISTINCT ON (m.id) e.ord, m.id "
+		"FROM unnest($2::bytea[]) WITH ORDINALITY AS e(identity, ord) JOIN made m USING (identity) "
+		"ORDER BY m.id, e.ord"};
+	owned(result) PGresult *r = NULL;
+	in_place(db_columns) struct db_columns rows;
+	owned(mem) const struct wire_holder **missing = mem_array(b->holder_count, sizeof(*missing));
+	owned(mem) const struct wire_holder **made = mem_array(b->holder_count, sizeof(*made));
+	owned(mem) int64_t *made_ids = mem_array(b->holder_count, sizeof(*made_ids));
+	struct db_args a = {0};
+	size_t n = 0, made_count = 0;
+
+	db_columns_init(&rows, 10);
+	for (size_t i = 0; i < b->holder_count; i++) {
+		if (ids[i] != 0)
+			continue;
+		add_row(&rows, &b->holders[i], who[i]);
+		missing[n++] = &b->holders[i];
+	}
+	if (n == 0)
+		return true;
+	arg_i64(&a, in->cluster_id);
+	arg_columns(&a, &rows);
+	if (!lock_policy(in, err) || !db_run(in->db, &stmt, &a, &r, err))
+		return false;
+	for (int row = 0; row < PQntuples(r); row++, made_count++) {
+		made[made_count] = missing[res_i64(r, row, 0) - 1];
+		made_ids[made_count] = res_i64(r, row, 1);
+	}
+	return attribute_new(in->db, in->cluster, made, made_ids, made_count, err) &&
+	       find(in, who, b->holder_count, ids, err);
+}
+
+static bool
+insert_entries(struct ingest *in, struct db_columns *entries, struct err *err)
+{
+	static const struct db_stmt stmt = {
+		"dict holder insert", "INSERT INTO stream_holder (stream_id, local_id, holder_id) SELECT $1, l, h "
+				      "FROM unnest($2::bigint[], $3::bigint[]) AS e(l, h)"};
+	struct db_args a = {0};
+
+	if (entries->col[0].count == 0)
+		return true;
+	arg_i64(&a, in->stream_id);
+	arg_columns(&a, entries);
+	return db_run(in->db, &stmt, &a, NULL, err);
+}
+
+static bool
+enter(struct ingest *in, const struct wire_batch *b, const int64_t *ids, struct err *reason, struct err *err)
+{
+	in_place(db_columns) struct db_columns entries;
+	size_t known;
+
+	db_columns_init(&entries, 2);
+	for (size_t i = 0; i < b->holder_count; i++) {
+		if (ids[i] == 0)
+			return err_set(err, ERR_RETRY, "the ledger did not give holder %" PRIu32 " back",
+			               b->holders[i].id);
+		if (idmap_get(&in->dict.holder_ids, b->holders[i].id, &known) && in->dict.holders[known] != ids[i]) {
+			err_set(reason, ERR_INVALID, "holder id %" PRIu32 " meant another holder before",
+			        b->holders[i].id);
+			return true;
+		}
+	}
+	for (size_t i = 0; i < b->holder_count; i++) {
+		if (idmap_get(&in->dict.holder_ids, b->holders[i].id, &known))
+			continue;
+		dict_holder(&in->dict, b->holders[i].id, ids[i]);
+		array_i64(&entries.col[0], b->holders[i].id);
+		array_i64(&entries.col[1], ids[i]);
+	}
+	return insert_entries(in, &entries, err);
+}
+
+bool
+dict_add_holders(struct ingest *in, const struct wire_batch *b, struct err *reason, struct err *err)
+{
+	owned(mem) identity *who = mem_array(b->holder_count, sizeof(*who));
+	owned(mem) int64_t *ids = mem_array(b->holder_count, sizeof(*ids));
+
+	if (b->holder_count == 0)
+		return true;
+	for (size_t i = 0; i < b->holder_count; i++)
+		holder_identity(in->cluster_id, &b->holders[i], who[i]);
+	return find(in, who, b->holder_count, ids, err) && make_missing(in, b, who, ids, err) &&
+	       enter(in, b, ids, reason, err);
+}

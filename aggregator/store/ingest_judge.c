@@ -1,0 +1,186 @@
+/* aggregator/store/ingest_judge.c - what is accepted, and what is put into quarantine with a reason.
+ *
+ * A sound frame with refused content is acknowledged, so that it cannot wedge its stream. Rules, in order:
+ *  1. the rules of the wire format (wire_check)
+ *  2. a number of the dictionary keeps its meaning, and a MIG instance has a GPU
+ *  3. the time covered ends at most five minutes ahead of the clock and begins at most 45 days behind it
+ *  4. it does not go back behind what the stream has covered already
+ *  5. every device and holder that a record names has been introduced, and no record weighs more than its device
+ *  6. no GPU has more than 5040 units in the time covered
+ *  7. a GPU is in service on one node at a time A batch refused by rules 3 to 7 has still introduced its dictionary.
+ *     A loss batch is judged by rules 1 and 3's end. */
+#include <stdio.h>
+#include <string.h>
+
+#include "aggregator/store/ingest.h"
+#include "common/units.h"
+
+#define AHEAD_MAX_NS (5 * NS_PER_MIN)
+#define BEHIND_MAX_NS (45 * NS_PER_DAY)
+
+static bool
+refused(const struct ingest_frame *f)
+{
+	return f->reason.kind != ERR_NONE;
+}
+
+/* Rules 3 and 4. */
+static void
+judge_time(const struct ingest *in, struct ingest_frame *f)
+{
+	const struct wire_batch *b = f->batch;
+	char from[TIME_TEXT_SIZE], to[TIME_TEXT_SIZE], limit[TIME_TEXT_SIZE];
+
+	time_format(b->from_ns, from);
+	time_format(b->to_ns, to);
+	if (b->to_ns > in->now_ns + AHEAD_MAX_NS)
+		err_set(&f->reason, ERR_INVALID, "covers time until %s, more than five minutes after %s", to,
+		        time_format(in->now_ns, limit));
+	else if (b->kind == WIRE_LOSS)
+		return;
+	else if (b->from_ns < in->now_ns - BEHIND_MAX_NS)
+		err_set(&f->reason, ERR_INVALID, "covers time from %s, more than 45 days before %s", from,
+		        time_format(in->now_ns, limit));
+	else if (b->from_ns < in->covered_until_ns)
+		err_set(&f->reason, ERR_INVALID, "covers time from %s, but this stream has covered all until %s", from,
+		        time_format(in->covered_until_ns, limit));
+}
+
+/* Rule 5 for one record; adds it to its GPU's account. */
+static bool
+judge_record(struct ingest *in, struct ingest_frame *f, size_t i)
+{
+	const struct wire_record *r = &f->batch->records[i];
+	struct dict *d = &in->dict;
+	size_t device, holder = 0;
+	struct dict_gpu *g;
+
+	if (!idmap_get(&d->device_ids, r->device, &device))
+		return !err_set(&f->reason, ERR_INVALID,
+		                "record %zu: device %" PRIu32 " was never introduced in this stream", i, r->device);
+	if (r->holder != 0 && !idmap_get(&d->holder_ids, r->holder, &holder))
+		return !err_set(&f->reason, ERR_INVALID,
+		                "record %zu: holder %" PRIu32 " was never introduced in this stream", i, r->holder);
+	if (r->units > d->devices[device].units)
+		return !err_set(&f->reason, ERR_INVALID,
+		                "record %zu: units is %" PRId64 ", more than its device's %" PRId64, i, r->units,
+		                d->devices[device].units);
+	f->device_id[i] = d->devices[device].device_id;
+	f->holder_id[i] = r->holder != 0 ? d->holders[holder] : 0;
+	g = &d->gpus[d->devices[device].gpu];
+	g->unit_ns += (int128)r->units * r->held_ns;
+	if (g->last_ns == 0 || r->start_ns < g->first_ns)
+		g->first_ns = r->start_ns;
+	if (r->start_ns + r->duration_ns > g->last_ns)
+		g->last_ns = r->start_ns + r->duration_ns;
+	return true;
+}
+
+/* Rules 5 and 6. */
+static void
+judge_records(struct ingest *in, struct ingest_frame *f)
+{
+	const struct wire_batch *b = f->batch;
+	int128 most = (int128)UNITS_PER_GPU * (b->to_ns - b->from_ns);
+
+	f->device_id = mem_array(b->record_count, sizeof(*f->device_id));
+	f->holder_id = mem_array(b->record_count, sizeof(*f->holder_id));
+	for (size_t i = 0; i < in->dict.gpu_count; i++) {
+		in->dict.gpus[i].unit_ns = 0;
+		in->dict.gpus[i].first_ns = in->dict.gpus[i].last_ns = 0;
+	}
+	for (size_t i = 0; i < b->record_count && !refused(f); i++)
+		judge_record(in, f, i);
+	for (size_t i = 0; i < in->dict.gpu_count && !refused(f); i++)
+		if (in->dict.gpus[i].unit_ns > most)
+			err_set(&f->reason, ERR_INVALID,
+			        "GPU number %" PRId64 " has more than 5040 units in the time covered",
+			        in->dict.gpus[i].gpu_id);
+}
+
+static bool
+serve(struct ingest *in, struct ingest_frame *f, struct dict_gpu *g, struct err *err)
+{
+	static const struct db_stmt stmt = {"gpu serve",
+	                                    "SELECT gpu_serve($1, $2, $3, $4), (SELECT uuid FROM gpu WHERE id = $2)"};
+	owned(result) PGresult *r = NULL;
+	struct db_args a = {0};
+
+	arg_i64(&a, in->node_id);
+	arg_i64(&a, g->gpu_id);
+	arg_i64(&a, g->first_ns);
+	arg_i64(&a, g->last_ns);
+	if (!db_run(in->db, &stmt, &a, &r, err))
+		return false;
+	if (!res_null(r, 0, 0))
+		return !err_set(&f->reason, ERR_INVALID, "GPU %s is reported by node %s for the same time",
+		                res_text(r, 0, 1), res_text(r, 0, 0));
+	/* Another service of the GPU may have been stretched than the last one: what is known here only grows. */
+	if (!g->in_service || g->first_ns < g->from_ns)
+		g->from_ns = g->first_ns;
+	if (!g->in_service)
+		g->until_ns = INT64_MAX;
+	g->in_service = true;
+	return true;
+}
+
+/* Rule 7. The ledger is only asked where the known service does not cover the records: a GPU's first batch, and late
+ * ones. */
+static bool
+judge_service(struct ingest *in, struct ingest_frame *f, struct err *err)
+{
+	bool asked = false;
+
+	for (size_t i = 0; i < in->dict.gpu_count && !refused(f); i++) {
+		struct dict_gpu *g = &in->dict.gpus[i];
+
+		if (g->last_ns == 0 || (g->in_service && g->from_ns <= g->first_ns && g->last_ns <= g->until_ns))
+			continue;
+		if (!asked && !db_script(in->db, "SAVEPOINT service", err))
+			return false;
+		asked = true;
+		if (!serve(in, f, g, err))
+			return false;
+	}
+	if (!asked)
+		return true;
+	return db_script(in->db,
+	                 refused(f) ? "ROLLBACK TO SAVEPOINT service; RELEASE SAVEPOINT service"
+	                            : "RELEASE SAVEPOINT service",
+	                 err);
+}
+
+static bool
+judge(struct ingest *in, struct ingest_frame *f, struct err *err)
+{
+	struct err why = {0};
+
+	if (!wire_check(f->batch, &why))
+		return !err_set(&f->reason, ERR_INVALID, "%s", why.text);
+	if ((uint64_t)f->last_seq != f->batch->last_seq)
+		return !err_set(&f->reason, ERR_INVALID, "last_seq is %" PRIu64 ", beyond what a stream can reach",
+		                f->batch->last_seq);
+	if (!dict_add(in, f->batch, &f->reason, err))
+		return false;
+	if (!refused(f))
+		judge_time(in, f);
+	if (!refused(f))
+		judge_records(in, f);
+	return refused(f) || judge_service(in, f, err);
+}
+
+bool
+ingest_judge(struct ingest *in, struct ingest_frame *f, struct err *err)
+{
+	f->reason = (struct err){0};
+	if (!judge(in, f, err))
+		return false;
+	if (refused(f)) {
+		f->fate = FATE_QUARANTINED;
+		return true;
+	}
+	f->fate = f->batch->kind == WIRE_LOSS ? FATE_LOSS : FATE_ACCEPTED;
+	if (f->batch->to_ns > in->covered_until_ns)
+		in->covered_until_ns = f->batch->to_ns;
+	return true;
+}
