@@ -1,0 +1,441 @@
+/* aggregator/store/policy_rows.c - a policy as rows, set by set.
+ *
+ * Tenants, workspaces and clusters are as the last file says; what it no longer names is retired, never deleted,
+ * because old usage keeps its name. Owners, rules and prices are ranges of billing hours: what the file changes ends
+ * at `effective`, what had not begun by then is taken back, and the new begins. What is the same stays untouched, so
+ * that nothing is rolled up again without need. */
+#include <string.h>
+
+#include "aggregator/store/attribute.h"
+#include "aggregator/store/policy_rows.h"
+#include "common/digest.h"
+
+#define PRICES_MAX_BYTES (16u << 20)
+
+/* --- clusters, tenants, workspaces --- */
+
+/* The home cluster is renamed, unless the name is another cluster's: then that one becomes home. */
+static bool
+write_home(struct db *db, const char *name, bool *ret_changed, struct err *err)
+{
+	static const struct db_stmt home = {
+		"policy home", "SELECT c.name = $1, (SELECT o.id FROM cluster o WHERE o.name = $1) FROM ledger l "
+			       "JOIN cluster c ON c.id = l.cluster_id"};
+	static const struct db_stmt change = {
+		"policy home move", "UPDATE ledger SET cluster_id = (SELECT id FROM cluster WHERE name = $1)"};
+	static const struct db_stmt rename = {
+		"policy home name", "UPDATE cluster SET name = $1 WHERE id = (SELECT cluster_id FROM ledger)"};
+	owned(result) PGresult *r = NULL;
+	struct db_args a = {0};
+
+	arg_text(&a, name);
+	if (!db_run(db, &home, &a, &r, err))
+		return false;
+	*ret_changed = !res_bool(r, 0, 0);
+	if (!*ret_changed)
+		return true;
+	return db_run(db, res_null(r, 0, 1) ? &rename : &change, &a, NULL, err);
+}
+
+static bool
+write_tenants(struct db *db, const struct policy *p, int64_t effective_ns, struct err *err)
+{
+	static const struct db_stmt upsert = {
+		"policy tenants",
+		"INSERT INTO tenant (name, display_name, cost_center, owner) SELECT * "
+		"FROM unnest($1::text[], $2::text[], $3::text[], $4::text[]) AS e(name, display_name, "
+		"cost_center, owner) ON CONFLICT (name) "
+		"DO UPDATE SET display_name = EXCLUDED.display_name, cost_center = EXCLUDED.cost_center, "
+		"owner = EXCLUDED.owner, retired_at = NULL "
+		"WHERE (tenant.display_name, tenant.cost_center, tenant.owner, tenant.retired_at) IS DISTINCT "
+		"FROM (EXCLUDED.display_name, EXCLUDED.cost_center, EXCLUDED.owner, NULL)"};
+	static const struct db_stmt retire = {"policy tenants retire",
+	                                      "UPDATE tenant SET retired_at = $2 "
+	                                      "WHERE retired_at IS NULL AND NOT builtin AND name <> ALL ($1::text[])"};
+	in_place(db_columns) struct db_columns c;
+	struct db_args u = {0}, r = {0};
+
+	db_columns_init(&c, 4);
+	for (size_t i = 0; i < p->tenant_count; i++) {
+		array_text(&c.col[0], p->tenants[i].name);
+		array_text(&c.col[1], p->tenants[i].display_name);
+		array_text(&c.col[2], p->tenants[i].cost_center);
+		array_text(&c.col[3], p->tenants[i].owner);
+	}
+	arg_columns(&u, &c);
+	arg_array(&r, &c.col[0]);
+	arg_time(&r, effective_ns);
+	return db_run(db, &upsert, &u, NULL, err) && db_run(db, &retire, &r, NULL, err);
+}
+
+static bool
+write_workspaces(struct db *db, const struct policy *p, int64_t effective_ns, struct err *err)
+{
+	static const struct db_stmt upsert = {
+		"policy workspaces",
+		"INSERT INTO workspace (tenant_id, name, description) SELECT t.id, e.name, e.description "
+		"FROM unnest($1::text[], $2::text[], $3::text[]) AS e(tenant, name, description) "
+		"JOIN tenant t ON t.name = e.tenant ON CONFLICT (tenant_id, name) "
+		"DO UPDATE SET description = EXCLUDED.description, retired_at = NULL "
+		"WHERE (workspace.description, workspace.retired_at) IS DISTINCT FROM (EXCLUDED.description, NULL)"};
+	static const struct db_stmt retire = {"policy workspaces retire",
+	                                      "UPDATE workspace w SET retired_at = $3 FROM tenant t "
+	                                      "WHERE t.id = w.tenant_id AND w.retired_at IS NULL AND NOT w.builtin "
+	                                      "AND NOT EXISTS (SELECT FROM unnest($1::text[], $2::text[]) AS e(tenant, "
+	                                      "name) WHERE e.tenant = t.name AND e.name = w.name)"};
+	in_place(db_columns) struct db_columns c;
+	struct db_args u = {0}, r = {0};
+
+	db_columns_init(&c, 3);
+	for (size_t i = 0; i < p->tenant_count; i++) {
+		for (size_t k = 0; k < p->tenants[i].workspace_count; k++) {
+			array_text(&c.col[0], p->tenants[i].name);
+			array_text(&c.col[1], p->tenants[i].workspaces[k].name);
+			array_text(&c.col[2], p->tenants[i].workspaces[k].description);
+		}
+	}
+	arg_columns(&u, &c);
+	arg_array(&r, &c.col[0]);
+	arg_array(&r, &c.col[1]);
+	arg_time(&r, effective_ns);
+	return db_run(db, &upsert, &u, NULL, err) && db_run(db, &retire, &r, NULL, err);
+}
+
+/* --- nodes and their owners --- */
+
+/* A node that has reported stays in its cluster: its usage was attributed and billed there. */
+static bool
+check_moves(struct db *db, struct db_columns *nodes, struct err *err)
+{
+	static const struct db_stmt stmt = {
+		"policy moves",
+		"SELECT n.name, c.name, e.cluster FROM unnest($1::text[], $2::text[]) AS e(name, cluster) "
+		"JOIN node n ON n.name = e.name JOIN cluster c ON c.id = n.cluster_id "
+		"WHERE c.name <> e.cluster AND EXISTS (SELECT FROM stream s WHERE s.node_id = n.id) "
+		"ORDER BY n.name LIMIT 1"};
+	owned(result) PGresult *r = NULL;
+	struct db_args a = {0};
+
+	arg_array(&a, &nodes->col[0]);
+	arg_array(&a, &nodes->col[1]);
+	if (!db_run(db, &stmt, &a, &r, err))
+		return false;
+	return PQntuples(r) == 0 ||
+	       err_set(err, ERR_CONFLICT,
+	               "node %s has reported in cluster %s and cannot move to %s: give it another name there",
+	               res_text(r, 0, 0), res_text(r, 0, 1), res_text(r, 0, 2));
+}
+
+/* Owners from effective on: the nodes for which the file and the ledger differ, then what they had, then what they
+ * get. */
+static bool
+write_owners(struct db *db, struct db_columns *nodes, int64_t effective_ns, struct err *err)
+{
+	static const struct db_stmt changed = {
+		"policy owners changed",
+		"SELECT array_agg(n.id) FROM node n "
+		"LEFT JOIN unnest($1::text[], $2::text[]) AS e(name, tenant) ON e.name = n.name "
+		"LEFT JOIN tenant t ON t.name = e.tenant "
+		"LEFT JOIN node_owner o ON o.node_id = n.id AND upper_inf(o.effective) "
+		"AND o.effective @> $3::timestamptz "
+		"WHERE CASE WHEN e.name IS NULL THEN EXISTS (SELECT FROM node_owner x WHERE x.node_id = n.id "
+		"AND (upper_inf(x.effective) OR upper(x.effective) > $3)) ELSE o.node_id IS NULL OR o.tenant_id "
+		"IS DISTINCT FROM t.id END"};
+	static const struct db_stmt drop = {
+		"policy owners drop",
+		"DELETE FROM node_owner WHERE node_id = ANY ($1::integer[]) AND lower(effective) >= $2"};
+	static const struct db_stmt cut = {"policy owners cut",
+	                                   "UPDATE node_owner SET effective = tstzrange(lower(effective), $2) "
+	                                   "WHERE node_id = ANY ($1::integer[]) AND effective @> $2::timestamptz"};
+	static const struct db_stmt fill = {
+		"policy owners",
+		"INSERT INTO node_owner (node_id, tenant_id, effective) SELECT n.id, t.id, tstzrange($4, NULL) "
+		"FROM unnest($1::text[], $2::text[]) AS e(name, tenant) JOIN node n ON n.name = e.name "
+		"LEFT JOIN tenant t ON t.name = e.tenant WHERE n.id = ANY ($3::integer[])"};
+	owned(result) PGresult *r = NULL;
+	struct db_args c = {0}, d = {0}, f = {0};
+
+	arg_array(&c, &nodes->col[0]);
+	arg_array(&c, &nodes->col[2]);
+	arg_time(&c, effective_ns);
+	if (!db_run(db, &changed, &c, &r, err))
+		return false;
+	if (res_null(r, 0, 0))
+		return true;
+	arg_text(&d, res_text(r, 0, 0));
+	arg_time(&d, effective_ns);
+	arg_array(&f, &nodes->col[0]);
+	arg_array(&f, &nodes->col[2]);
+	arg_text(&f, res_text(r, 0, 0));
+	arg_time(&f, effective_ns);
+	return db_run(db, &drop, &d, NULL, err) && db_run(db, &cut, &d, NULL, err) && db_run(db, &fill, &f, NULL, err);
+}
+
+static bool
+write_nodes(struct db *db, const struct policy *p, int64_t effective_ns, struct err *err)
+{
+	static const struct db_stmt clusters = {
+		"policy clusters", "INSERT INTO cluster (name) SELECT DISTINCT c FROM unnest($1::text[]) c ORDER BY c "
+				   "ON CONFLICT (name) DO NOTHING"};
+	static const struct db_stmt upsert = {
+		"policy nodes",
+		"INSERT INTO node (cluster_id, name) SELECT c.id, e.name "
+		"FROM unnest($1::text[], $2::text[]) AS e(name, cluster) JOIN cluster c ON c.name = e.cluster "
+		"ORDER BY e.name ON CONFLICT (name) DO UPDATE SET cluster_id = EXCLUDED.cluster_id "
+		"WHERE node.cluster_id <> EXCLUDED.cluster_id"};
+	in_place(db_columns) struct db_columns c; /* name, cluster, tenant */
+	struct db_args k = {0}, u = {0};
+
+	db_columns_init(&c, 3);
+	for (size_t i = 0; i < p->node_count; i++) {
+		array_text(&c.col[0], p->nodes[i].name);
+		array_text(&c.col[1], p->nodes[i].cluster ? p->nodes[i].cluster : p->cluster);
+		array_text(&c.col[2], p->nodes[i].tenant);
+	}
+	arg_array(&k, &c.col[1]);
+	arg_array(&u, &c.col[0]);
+	arg_array(&u, &c.col[1]);
+	return db_run(db, &clusters, &k, NULL, err) && check_moves(db, &c, err) && db_run(db, &upsert, &u, NULL, err) &&
+	       write_owners(db, &c, effective_ns, err);
+}
+
+/* --- rules --- */
+
+enum {
+	RULE_TENANT,
+	RULE_WORKSPACE,
+	RULE_POSITION,
+	RULE_PRIORITY,
+	RULE_CLUSTER,
+	RULE_NAMESPACE,
+	RULE_ACCOUNT,
+	RULE_USER,
+	RULE_COLUMNS
+};
+
+#define RULES_OF_FILE                                                                                \
+	"SELECT w.id, e.position, e.priority, e.cluster, e.ns, e.account, e.usr "                    \
+	"FROM unnest($2::text[], $3::text[], $4::integer[], $5::integer[], $6::text[], $7::text[], " \
+	"$8::text[], $9::text[]) "                                                                   \
+	"AS e(tenant, workspace, position, priority, cluster, ns, account, usr) "                    \
+	"JOIN tenant t ON t.name = e.tenant JOIN workspace w ON w.tenant_id = t.id AND w.name = e.workspace"
+
+static void
+rule_columns(const struct policy *p, struct db_columns *c)
+{
+	int64_t position = 0;
+
+	for (size_t i = 0; i < p->tenant_count; i++) {
+		for (size_t k = 0; k < p->tenants[i].workspace_count; k++) {
+			const struct policy_workspace *w = &p->tenants[i].workspaces[k];
+
+			for (size_t m = 0; m < w->rule_count; m++) {
+				array_text(&c->col[RULE_TENANT], p->tenants[i].name);
+				array_text(&c->col[RULE_WORKSPACE], w->name);
+				array_i64(&c->col[RULE_POSITION], position++);
+				array_i64(&c->col[RULE_PRIORITY], w->rules[m].priority);
+				array_text(&c->col[RULE_CLUSTER], w->rules[m].cluster);
+				array_text(&c->col[RULE_NAMESPACE], w->rules[m].ns);
+				array_text(&c->col[RULE_ACCOUNT], w->rules[m].slurm_account);
+				array_text(&c->col[RULE_USER], w->rules[m].user);
+			}
+		}
+	}
+}
+
+static bool
+write_rules(struct db *db, const struct policy *p, int64_t effective_ns, bool *ret_changed, struct err *err)
+{
+	static const struct db_stmt same = {
+		"policy rules same",
+		"WITH file AS (" RULES_OF_FILE
+		"), held AS (SELECT workspace_id, position, priority, cluster, namespace, slurm_account, "
+		"user_name FROM attribution_rule "
+		"WHERE upper_inf(effective) AND effective @> $1::timestamptz) SELECT NOT EXISTS ((TABLE file "
+		"EXCEPT TABLE held) UNION ALL (TABLE held EXCEPT TABLE file)) AND NOT EXISTS (SELECT "
+		"FROM attribution_rule WHERE lower(effective) > $1)"};
+	static const struct db_stmt end = {
+		"policy rules end", "UPDATE attribution_rule "
+				    "SET effective = CASE WHEN lower(effective) >= $1 THEN 'empty'::tstzrange ELSE "
+				    "tstzrange(lower(effective), $1) END "
+				    "WHERE NOT isempty(effective) AND (upper_inf(effective) OR upper(effective) > $1)"};
+	static const struct db_stmt fill = {
+		"policy rules",
+		"INSERT INTO attribution_rule (workspace_id, position, priority, cluster, namespace, "
+		"slurm_account, user_name, effective) SELECT x.*, tstzrange($1, NULL) FROM (" RULES_OF_FILE
+		" ORDER BY e.position) x"};
+	in_place(db_columns) struct db_columns c;
+	owned(result) PGresult *r = NULL;
+	struct db_args at = {0}, a = {0};
+
+	db_columns_init(&c, RULE_COLUMNS);
+	rule_columns(p, &c);
+	arg_time(&at, effective_ns);
+	arg_time(&a, effective_ns);
+	arg_columns(&a, &c);
+	if (!db_run(db, &same, &a, &r, err))
+		return false;
+	*ret_changed = !res_bool(r, 0, 0);
+	return !*ret_changed || (db_run(db, &end, &at, NULL, err) && db_run(db, &fill, &a, NULL, err));
+}
+
+/* The sealed hours whose stored rows are not what the rules say now. */
+static bool
+mark_dirty(struct db *db, int64_t effective_ns, struct err *err)
+{
+	static const struct db_stmt stmt = {
+		"policy dirty",
+		"UPDATE node_hour h SET dirty = true "
+		"FROM (SELECT DISTINCT u.node_id, u.hour FROM usage_hourly u JOIN holder_attribution a ON "
+		"a.holder_id = u.holder_id AND a.effective @> u.hour WHERE u.hour >= $1 "
+		"AND a.workspace_id <> u.workspace_id) x "
+		"WHERE h.node_id = x.node_id AND h.hour = x.hour AND h.sealed_at IS NOT NULL AND NOT h.dirty"};
+	struct db_args a = {0};
+
+	arg_time(&a, effective_ns);
+	return db_run(db, &stmt, &a, NULL, err);
+}
+
+/* --- prices --- */
+
+static void
+hash_field(struct buf *b, const char *s)
+{
+	if (s)
+		buf_printf(b, "%zu:%s", strlen(s), s);
+	else
+		buf_char(b, '-');
+}
+
+static void
+hash_book(const struct policy_book *book, uint8_t out[SHA256_SIZE])
+{
+	in_place(buf) struct buf b;
+	char price[DECIMAL_TEXT_SIZE];
+
+	buf_init(&b, PRICES_MAX_BYTES);
+	hash_field(&b, book->currency);
+	for (size_t i = 0; i < book->item_count; i++) {
+		const struct policy_price *item = &book->items[i];
+
+		hash_field(&b, item->sku);
+		hash_field(&b, item->gpu_model);
+		hash_field(&b, item->mig_profile);
+		hash_field(&b, item->sharing_mode);
+		hash_field(&b, item->klass);
+		hash_field(&b, decimal_format(item->price, PRICE_SCALE, 0, price));
+	}
+	/* A policy file is at most a quarter of this. */
+	ASSERT(!b.over);
+	sha256(buf_text(&b), b.len, out);
+}
+
+static bool
+check_version(struct db *db, const struct policy_book *book, const uint8_t sha[SHA256_SIZE], int64_t effective_ns,
+              struct err *err)
+{
+	static const struct db_stmt stmt = {
+		"policy price version",
+		"SELECT FROM price_book WHERE version = $1 AND sha256 <> $2 AND lower(effective) < $3 LIMIT 1"};
+	owned(result) PGresult *r = NULL;
+	struct db_args a = {0};
+
+	arg_text(&a, book->version);
+	arg_bytes(&a, sha, SHA256_SIZE);
+	arg_time(&a, effective_ns);
+	if (!db_run(db, &stmt, &a, &r, err))
+		return false;
+	return PQntuples(r) == 0 ||
+	       err_set(err, ERR_CONFLICT,
+	               "line %d: prices: version \"%s\" was in force with other prices: a change needs a new version",
+	               book->line, book->version);
+}
+
+static bool
+insert_items(struct db *db, const struct policy_book *book, const char *book_id, struct err *err)
+{
+	static const struct db_stmt stmt = {
+		"policy price items",
+		"INSERT INTO price_item (book_id, position, sku, gpu_model, mig_profile, sharing_mode, class, "
+		"price) SELECT $1, * "
+		"FROM unnest($2::integer[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], "
+		"$8::numeric[])"};
+	in_place(db_columns) struct db_columns c;
+	char price[DECIMAL_TEXT_SIZE];
+	struct db_args a = {0};
+
+	db_columns_init(&c, 7);
+	for (size_t i = 0; i < book->item_count; i++) {
+		const struct policy_price *item = &book->items[i];
+
+		array_i64(&c.col[0], (int64_t)i);
+		array_text(&c.col[1], item->sku ? item->sku : "");
+		array_text(&c.col[2], item->gpu_model);
+		array_text(&c.col[3], item->mig_profile);
+		array_text(&c.col[4], item->sharing_mode);
+		array_text(&c.col[5], item->klass);
+		array_text(&c.col[6], decimal_format(item->price, PRICE_SCALE, 0, price));
+	}
+	arg_text(&a, book_id);
+	arg_columns(&a, &c);
+	return db_run(db, &stmt, &a, NULL, err);
+}
+
+static bool
+end_books(struct db *db, int64_t effective_ns, struct err *err)
+{
+	static const struct db_stmt stmt = {
+		"policy prices end",
+		"UPDATE price_book "
+		"SET effective = CASE WHEN lower(effective) >= $1 THEN 'empty'::tstzrange ELSE "
+		"tstzrange(lower(effective), $1) END "
+		"WHERE NOT isempty(effective) AND (upper_inf(effective) OR upper(effective) > $1)"};
+	struct db_args a = {0};
+
+	arg_time(&a, effective_ns);
+	return db_run(db, &stmt, &a, NULL, err);
+}
+
+static bool
+write_prices(struct db *db, const struct policy_book *book, int64_t effective_ns, struct err *err)
+{
+	static const struct db_stmt same = {
+		"policy prices same", "SELECT FROM price_book "
+				      "WHERE version = $1 AND sha256 = $2 AND currency = $4 AND upper_inf(effective) "
+				      "AND effective @> $3::timestamptz"};
+	static const struct db_stmt fill = {"policy prices",
+	                                    "INSERT INTO price_book (version, sha256, effective, currency) "
+	                                    "VALUES ($1, $2, tstzrange($3, NULL), $4) RETURNING id"};
+	owned(result) PGresult *have = NULL, *made = NULL;
+	uint8_t sha[SHA256_SIZE];
+	struct db_args a = {0};
+
+	if (!book)
+		return end_books(db, effective_ns, err);
+	hash_book(book, sha);
+	arg_text(&a, book->version);
+	arg_bytes(&a, sha, sizeof(sha));
+	arg_time(&a, effective_ns);
+	arg_text(&a, book->currency);
+	if (!db_run(db, &same, &a, &have, err))
+		return false;
+	if (PQntuples(have) > 0)
+		return true;
+	return check_version(db, book, sha, effective_ns, err) && end_books(db, effective_ns, err) &&
+	       db_run(db, &fill, &a, &made, err) && insert_items(db, book, res_text(made, 0, 0), err);
+}
+
+bool
+policy_rows_write(struct db *db, const struct policy *p, int64_t effective_ns, struct err *err)
+{
+	bool home_changed = false, rules_changed = false;
+
+	if (!write_home(db, p->cluster, &home_changed, err) || !write_tenants(db, p, effective_ns, err) ||
+	    !write_workspaces(db, p, effective_ns, err) || !write_nodes(db, p, effective_ns, err) ||
+	    !write_rules(db, p, effective_ns, &rules_changed, err) || !write_prices(db, p->prices, effective_ns, err))
+		return false;
+	/* A rule may name a cluster. */
+	if (!home_changed && !rules_changed)
+		return true;
+	return attribute_again(db, effective_ns, err) && mark_dirty(db, effective_ns, err);
+}

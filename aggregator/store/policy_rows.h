@@ -1,0 +1,11 @@
+/* aggregator/store/policy_rows.h - a policy as rows: between policy_store.c, which decides, and policy_rows.c, which
+ * writes. */
+#ifndef TOLLGATE_STORE_POLICY_ROWS_H
+#define TOLLGATE_STORE_POLICY_ROWS_H
+
+#include "aggregator/store/db.h"
+
+/* Makes the ledger say what the policy says from effective_ns on. The caller holds DB_LOCK_POLICY exclusively. */
+MUST_CHECK bool policy_rows_write(struct db *db, const struct policy *p, int64_t effective_ns, struct err *err);
+
+#endif
