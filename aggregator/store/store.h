@@ -8,7 +8,7 @@
 
 struct db;
 struct db_options {
-	const char *conninfo;          /* libpq's; may name several hosts */
+	const char *conninfo; /* libpq's; may name several hosts */
 	const char *application;
 	int64_t statement_timeout_ns;
 	int64_t lock_timeout_ns;
@@ -20,13 +20,14 @@ DEFINE_OWNED(db, struct db)
 
 /* --- schema --- */
 struct ledger_options {
-	bool demo;                     /* only a ledger created as a demo takes simulated records */
-	const char *zone;              /* billing zone, an IANA name */
+	bool demo;        /* only a ledger created as a demo takes simulated records */
+	const char *zone; /* billing zone, an IANA name */
 };
-/* Brings the schema to this program's version under an advisory lock, and creates the ledger row if there is none. Refuses a migration
- * file that was edited after it was applied, and a schema that is newer than this program. ret_applied: how many ran. */
+/* Brings the schema to this program's version under an advisory lock, and creates the ledger row if there is none.
+ * Refuses a migration file that was edited after it was applied, and a schema that is newer than this program.
+ * ret_applied: how many ran. */
 MUST_CHECK bool store_migrate(struct db *db, const struct ledger_options *o, int *ret_applied, struct err *err);
-/* The database answers and its schema is this program's. */
+/* The database answers and its schema is this program's, or a newer one that says this program may use it. */
 MUST_CHECK bool store_ready(struct db *db, struct err *err);
 struct ledger {
 	bool demo;
@@ -47,12 +48,14 @@ enum role {
 struct identity_row {
 	int64_t token_id;
 	uint32_t role;
-	char name[64];                 /* for the audit log: "node demo-h100" */
-	char node[256];                /* ROLE_NODE: the one node it speaks for */
-	char tenant[64];               /* tenant roles: the one tenant it may see; else empty */
+	char name[64];   /* for the audit log: "node demo-h100" */
+	char node[256];  /* ROLE_NODE: the one node it speaks for */
+	char tenant[64]; /* tenant roles: the one tenant it may see; else empty */
 };
-/* Makes a token (256 random bits as 64 hex digits), stores its SHA-256. The tenant must exist; the node need not yet. */
-MUST_CHECK bool store_token_create(struct db *db, uint32_t role, const char *tenant, const char *node, const char *actor, char ret_token[72], struct err *err);
+/* Makes a token (256 random bits as 64 hex digits), stores its SHA-256. The tenant must exist; the node need not
+ * yet. */
+MUST_CHECK bool store_token_create(struct db *db, uint32_t role, const char *tenant, const char *node,
+                                   const char *actor, char ret_token[72], struct err *err);
 /* ERR_DENIED when the token is unknown, expired or revoked. */
 MUST_CHECK bool store_token_check(struct db *db, const char *token, struct identity_row *ret, struct err *err);
 const char *role_name(uint32_t role);
@@ -60,51 +63,65 @@ MUST_CHECK bool role_parse(const char *text, uint32_t *ret, struct err *err);
 
 /* --- ingest --- */
 struct ingest_result {
-	uint64_t epoch, next_seq;      /* of the stream after this call: everything before is durable */
-	int64_t batches, records, duplicates, quarantined, lost; /* what this call did */
-	bool gap;                      /* ERR_CONFLICT: next_seq is the number expected */
-	bool mismatch;                 /* ERR_CONFLICT: a number that is known with other bytes */
-	bool simulated;                /* ERR_INVALID: simulated records, and the ledger is not a demo */
-	char quarantine_reason[256];   /* of the last one */
+	uint64_t epoch, next_seq; /* of the stream after this call: everything before is durable */
+	/* what this call did */
+	int64_t batches, records, duplicates, quarantined, lost;
+	bool gap;                    /* ERR_CONFLICT: next_seq is the number expected */
+	bool mismatch;               /* ERR_CONFLICT: a number that is known with other bytes */
+	bool simulated;              /* ERR_INVALID: simulated records, and the ledger is not a demo */
+	char quarantine_reason[256]; /* of the last one */
 };
-/* Frames of one stream in one transaction. node: the name the token speaks for; NULL: any. now_ns judges times in the future. */
-MUST_CHECK bool store_ingest(struct db *db, const char *node, const void *frames, size_t n, int64_t now_ns, struct ingest_result *ret, struct err *err);
+/* Frames of one stream in one transaction. node: the name the token speaks for; NULL: any. now_ns judges times in
+ * the future. */
+MUST_CHECK bool store_ingest(struct db *db, const char *node, const void *frames, size_t n, int64_t now_ns,
+                             struct ingest_result *ret, struct err *err);
 
 /* --- policy --- */
 struct policy_outcome {
 	size_t changes;
 	int64_t effective_ns;
-	int64_t version;               /* 0 for a dry run or when nothing changed */
+	int64_t version; /* 0 for a dry run or when nothing changed */
 };
 /* All or nothing. The differences are written to ret_diff, for people. */
-MUST_CHECK bool store_policy_apply(struct db *db, const char *name, const char *text, size_t len, const char *actor, int64_t now_ns, bool dry_run,
-                                   struct policy_outcome *ret, struct buf *ret_diff, struct err *err);
-MUST_CHECK bool store_policy_get(struct db *db, struct buf *ret_text, struct err *err); /* the document as it was applied; ERR_MISSING */
+MUST_CHECK bool store_policy_apply(struct db *db, const char *name, const char *text, size_t len, const char *actor,
+                                   int64_t now_ns, bool dry_run, struct policy_outcome *ret, struct buf *ret_diff,
+                                   struct err *err);
+/* The document as it was applied; ERR_MISSING when there is none yet. */
+MUST_CHECK bool store_policy_get(struct db *db, struct buf *ret_text, struct err *err);
 
 /* --- roll-up --- */
 struct rollup_result {
-	int64_t sealed, resealed;      /* node-hours */
+	int64_t sealed, resealed; /* node-hours */
 };
-/* Seals every node-hour that is due and computes the dirty ones again; at most `limit` of them. Also makes partitions ahead. Safe in any
- * replica at any time (advisory lock: when another one works, nothing is done). */
-MUST_CHECK bool store_rollup(struct db *db, int64_t now_ns, int64_t grace_ns, int limit, struct rollup_result *ret, struct err *err);
+/* Seals every node-hour that is due and computes the dirty ones again; at most `limit` of them. Also makes
+ * partitions ahead. Safe in any replica at any time (advisory lock: when another one works, nothing is done). */
+MUST_CHECK bool store_rollup(struct db *db, int64_t now_ns, int64_t grace_ns, int limit, struct rollup_result *ret,
+                             struct err *err);
 
 /* --- reading --- */
 struct usage_query {
-	int64_t from_ns, to_ns;        /* widened to billing hours */
-	const char *group_by;          /* comma list of: cluster tenant workspace user workload gpu_model profile node gpu sharing day hour state method */
-	const char *tenant;            /* NULL: all */
+	int64_t from_ns, to_ns; /* widened to billing hours */
+	/* comma list of: cluster tenant workspace user workload gpu_model profile node gpu sharing day hour state
+	 * method; "" is one group of everything. gpu is the UUID. */
+	const char *group_by;
+	const char *tenant; /* NULL: all */
 };
-/* {"from","to","groups":[{...keys, "used_gpu_hours", "idle_gpu_hours", ...}]}, decimals as text with nine places; sealed and open hours. */
+/* {"from","to","groups":[{...keys, "allocated_gpu_hours", "used_gpu_hours", ...}]}, decimals as text with nine places;
+ * sealed and open hours alike. By state, a group has one number, "gpu_hours". Keys that a row has not are "". */
 MUST_CHECK bool store_usage_json(struct db *db, const struct usage_query *q, struct buf *out, struct err *err);
-/* Per GPU over from..to: time in service, the states, their sum and the difference, which must be 0. */
-MUST_CHECK bool store_conservation_json(struct db *db, int64_t from_ns, int64_t to_ns, struct buf *out, struct err *err);
-/* Totals since the ledger began, for the daemon's gauges: calls back once per row. */
+/* {"from","to","gpus":[...]}: per GPU and node the time in service, the states, their sum, and the difference of both
+ * beside clock_adjust, which must be 0; in GPU-hours, and exactly in unit-nanoseconds. */
+MUST_CHECK bool store_conservation_json(struct db *db, int64_t from_ns, int64_t to_ns, struct buf *out,
+                                        struct err *err);
+/* The billing period that now lies in: "2026-11". */
+MUST_CHECK bool store_period_now(struct db *db, int64_t now_ns, char ret_period[40], struct err *err);
+/* The period's totals, for the daemon's gauges: calls back once per row. */
 struct usage_total {
 	const char *cluster, *tenant, *workspace, *gpu_model, *profile, *state;
 	int128 unit_ns;
 };
-MUST_CHECK bool store_period_totals(struct db *db, const char *period, void (*each)(void *arg, const struct usage_total *t), void *arg, struct err *err);
+MUST_CHECK bool store_period_totals(struct db *db, const char *period,
+                                    void (*each)(void *arg, const struct usage_total *t), void *arg, struct err *err);
 
 /* What rating needs for a month; owns every string. */
 struct report_input {
@@ -114,7 +131,8 @@ struct report_input {
 void report_input_free(struct report_input *r);
 DEFINE_OWNED(report_input, struct report_input)
 /* period "2026-11"; ERR_MISSING when the ledger has nothing of it. tenant NULL: all. */
-MUST_CHECK bool store_report_load(struct db *db, const char *period, const char *tenant, struct report_input **ret, struct err *err);
+MUST_CHECK bool store_report_load(struct db *db, const char *period, const char *tenant, struct report_input **ret,
+                                  struct err *err);
 
 /* Lists for `tollgate get`: JSON arrays of objects. what: tenants, workspaces, nodes, periods. */
 MUST_CHECK bool store_list_json(struct db *db, const char *what, const char *tenant, struct buf *out, struct err *err);
