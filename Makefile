@@ -143,8 +143,10 @@ $(UNITS): $(B)/tests/%: $(B)/obj/tests/unit/%.o $(TESTED) | $(SIMULATOR)
 	$(link) -lcmocka
 $(PROPS): $(B)/tests/%: $(B)/obj/tests/prop/%.o $(TESTED)
 	$(link) -lcmocka
-$(TOOLS): $(B)/tests/%: $(B)/obj/tests/support/%.o $(TESTED)
+$(filter-out %/store_tool,$(TOOLS)): $(B)/tests/%: $(B)/obj/tests/support/%.o $(TESTED)
 	$(link)
+$(B)/tests/store_tool: $(B)/obj/tests/support/store_tool.o $(B)/libstore.a $(B)/libcore.a $(B)/libcommon.a
+	$(link) -lpq
 $(REPLAYS): $(B)/tests/%: $(B)/obj/tests/fuzz/%.o $(B)/obj/tests/fuzz/replay.o $(TESTED)
 	$(link)
 $(BENCHES): $(B)/bench/%: $(B)/obj/tests/bench/%.o $(TESTED)

@@ -1,0 +1,99 @@
+"""A ledger for tests of the store: a database of a private cluster, reached through store_tool and batch_tool.
+
+    led = Ledger(cluster, "name")
+    led.ingest([batch, ...])           # one call; a batch is a dict as batch_tool reads it
+    led.apply(policy_text)
+    led.rollup()
+    led.rows("select ...")
+
+Time is the test's: `now` is an attribute in nanoseconds, and every call gets it."""
+
+import json
+import os
+import subprocess
+import tempfile
+
+NS = 1_000_000_000
+HOUR = 3600 * NS
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+BUILD = os.environ.get("TOLLGATE_BUILD_DIR") or os.path.join(ROOT, "build", "release")
+
+
+class StoreError(Exception):
+    def __init__(self, kind, text):
+        super().__init__(f"{kind}: {text}")
+        self.kind, self.text = kind, text
+
+
+def frames(batches):
+    """The bytes of a push."""
+    with tempfile.TemporaryDirectory(prefix="tollgate-frames-") as d:
+        source, target = os.path.join(d, "in.json"), os.path.join(d, "out")
+        with open(source, "w", encoding="utf-8") as f:
+            json.dump({"batches": batches}, f)
+        subprocess.run([os.path.join(BUILD, "tests", "batch_tool"), source, target], check=True)
+        with open(target, "rb") as f:
+            return f.read()
+
+
+class Ledger:
+    def __init__(self, cluster, name, now=0, demo=True, zone="UTC"):
+        self.cluster, self.name, self.now = cluster, name, now
+        self.grace = HOUR // 12
+        self.dir = cluster.private_dir(name)
+        cluster.create_database(name)
+        self.run("migrate", "--zone", zone, *(["--demo", "1"] if demo else []))
+
+    def tool(self, *args, conninfo=None):
+        return subprocess.run(
+            [os.path.join(BUILD, "tests", "store_tool"), conninfo or self.cluster.conninfo(self.name), *map(str, args)],
+            capture_output=True,
+            text=True,
+        )
+
+    def text(self, *args):
+        done = self.tool(*args)
+        if done.returncode == 1:
+            problem = json.loads(done.stdout.splitlines()[-1])
+            raise StoreError(problem["error"], problem["text"])
+        if done.returncode != 0:
+            raise AssertionError(f"store_tool {args} ended with {done.returncode}: {done.stderr}")
+        return done.stdout
+
+    def run(self, *args):
+        return json.loads(self.text(*args))
+
+    def file(self, data, name="file"):
+        path = os.path.join(self.dir, name)
+        with open(path, "wb") as f:
+            f.write(data if isinstance(data, bytes) else data.encode())
+        return path
+
+    def ingest(self, batches, node=None):
+        """One call with these batches, or with these bytes. The result as a dict; "ok" says whether it was taken."""
+        data = batches if isinstance(batches, bytes) else frames(batches)
+        return self.run("ingest", "--now", self.now, *(["--node", node] if node else []), self.file(data, "push"))
+
+    def ingest_many(self, pushes):
+        """Several calls in one process."""
+        paths = [self.file(p if isinstance(p, bytes) else frames(p), f"push-{i}") for i, p in enumerate(pushes)]
+        return [json.loads(line) for line in self.text("ingest", "--now", self.now, *paths).splitlines()]
+
+    def apply(self, policy, dry_run=False):
+        return self.run("apply", "--now", self.now, *(["--dry-run", "1"] if dry_run else []), self.file(policy, "policy"))
+
+    def rollup(self, limit=100000):
+        return self.run("rollup", "--now", self.now, "--grace", self.grace, "--limit", limit)
+
+    def usage(self, start, end, by="", tenant=None):
+        extra = ["--tenant", tenant] if tenant else []
+        return self.run("usage", "--from", start, "--to", end, "--by", by, *extra)["groups"]
+
+    def conservation(self, start, end):
+        return self.run("conservation", "--from", start, "--to", end)["gpus"]
+
+    def rows(self, statement):
+        return self.cluster.query(statement, self.name)
+
+    def value(self, statement):
+        return self.rows(statement)[0][0]

@@ -1,0 +1,320 @@
+/* tests/support/store_tool.c - the store's calls for integration tests, one process each:
+ *
+ * store_tool CONNINFO migrate [--demo 1] [--zone Z]
+ * store_tool CONNINFO ingest --now NS [--node N] FILE...      one call per file
+ * store_tool CONNINFO apply --now NS [--dry-run 1] FILE
+ * store_tool CONNINFO rollup --now NS --grace NS [--limit N]
+ * store_tool CONNINFO usage --from NS --to NS [--by KEYS] [--tenant T]
+ * store_tool CONNINFO conservation --from NS --to NS
+ * store_tool CONNINFO report PERIOD [--tenant T] [--json 1]
+ * store_tool CONNINFO totals PERIOD
+ * store_tool CONNINFO token ROLE [--tenant T] [--node N]      makes one and looks it up
+ * store_tool CONNINFO check TOKEN
+ * store_tool CONNINFO list WHAT [--tenant T]
+ * store_tool CONNINFO policy | ready | ledger | period --now NS
+ *
+ * Every call writes one line of JSON (or the document itself). A call that fails writes {"error": KIND, "text": ...}
+ * and the exit code is 1. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "aggregator/core/report.h"
+#include "aggregator/store/store.h"
+#include "common/json.h"
+#include "common/time.h"
+
+#define OUT_MAX (256u << 20)
+#define FILE_MAX (256u << 20)
+
+struct args {
+	int count;
+	char **words;
+};
+
+static const char *
+option(const struct args *a, const char *name)
+{
+	for (int i = 0; i + 1 < a->count; i++)
+		if (strcmp(a->words[i], name) == 0)
+			return a->words[i + 1];
+	return NULL;
+}
+
+static int64_t
+option_i64(const struct args *a, const char *name, int64_t preset)
+{
+	const char *s = option(a, name);
+
+	return s ? strtoll(s, NULL, 10) : preset;
+}
+
+/* The nth word that is neither an option nor its value. */
+static const char *
+word(const struct args *a, int n)
+{
+	for (int i = 0; i < a->count; i++) {
+		if (strncmp(a->words[i], "--", 2) == 0)
+			i++;
+		else if (n-- == 0)
+			return a->words[i];
+	}
+	return NULL;
+}
+
+static void
+write_error(struct buf *out, const struct err *err)
+{
+	buf_printf(out, "{\"error\":\"%s\",\"text\":", err_kind_name(err->kind));
+	json_write_string(err->text, out);
+	buf_str(out, "}\n");
+}
+
+static bool
+migrate(struct db *db, const struct args *a, struct buf *out, struct err *err)
+{
+	int applied = 0;
+
+	if (!store_migrate(db,
+	                   &(struct ledger_options){.demo = option(a, "--demo") != NULL, .zone = option(a, "--zone")},
+	                   &applied, err))
+		return false;
+	buf_printf(out, "{\"applied\":%d}\n", applied);
+	return true;
+}
+
+static void
+write_ingest(struct buf *out, bool ok, const struct ingest_result *r, const struct err *err)
+{
+	buf_printf(out,
+	           "{\"ok\":%s,\"epoch\":%" PRIu64 ",\"next_seq\":%" PRIu64 ",\"batches\":%" PRId64
+	           ",\"records\":%" PRId64 ",\"duplicates\":%" PRId64 ",\"quarantined\":%" PRId64 ",\"lost\":%" PRId64
+	           ",\"gap\":%s,\"mismatch\":%s,\"simulated\":%s,\"reason\":",
+	           ok ? "true" : "false", r->epoch, r->next_seq, r->batches, r->records, r->duplicates, r->quarantined,
+	           r->lost, r->gap ? "true" : "false", r->mismatch ? "true" : "false", r->simulated ? "true" : "false");
+	json_write_string(r->quarantine_reason, out);
+	buf_printf(out, ",\"error\":\"%s\",\"text\":", ok ? "" : err_kind_name(err->kind));
+	json_write_string(ok ? "" : err->text, out);
+	buf_str(out, "}\n");
+}
+
+/* Each file is a call; what a call refuses is its line, not the end. */
+static bool
+ingest(struct db *db, const struct args *a, struct buf *out, struct err *err)
+{
+	in_place(buf) struct buf file;
+	const char *name;
+
+	buf_init(&file, FILE_MAX);
+	for (int i = 0; (name = word(a, i)) != NULL; i++) {
+		struct ingest_result r;
+		struct err why = {0};
+		bool ok;
+
+		if (!buf_read_file(&file, name, err))
+			return false;
+		ok = store_ingest(db, option(a, "--node"), buf_text(&file), file.len, option_i64(a, "--now", 0), &r,
+		                  &why);
+		write_ingest(out, ok, &r, &why);
+		/* A test that kills the server reads along. */
+		fwrite(out->data, 1, out->len, stdout);
+		fflush(stdout);
+		buf_clear(out);
+	}
+	return true;
+}
+
+static bool
+apply(struct db *db, const struct args *a, struct buf *out, struct err *err)
+{
+	in_place(buf) struct buf file, diff;
+	struct policy_outcome o;
+
+	buf_init(&file, FILE_MAX);
+	buf_init(&diff, OUT_MAX);
+	if (!buf_read_file(&file, word(a, 0), err) ||
+	    !store_policy_apply(db, "policy.yaml", buf_text(&file), file.len, "test", option_i64(a, "--now", 0),
+	                        option(a, "--dry-run") != NULL, &o, &diff, err))
+		return false;
+	buf_printf(out, "{\"changes\":%zu,\"effective_ns\":%" PRId64 ",\"version\":%" PRId64 ",\"diff\":", o.changes,
+	           o.effective_ns, o.version);
+	json_write_string(buf_text(&diff), out);
+	buf_str(out, "}\n");
+	return true;
+}
+
+static bool
+rollup(struct db *db, const struct args *a, struct buf *out, struct err *err)
+{
+	struct rollup_result r;
+
+	if (!store_rollup(db, option_i64(a, "--now", 0), option_i64(a, "--grace", 0),
+	                  (int)option_i64(a, "--limit", 100000), &r, err))
+		return false;
+	buf_printf(out, "{\"sealed\":%" PRId64 ",\"resealed\":%" PRId64 "}\n", r.sealed, r.resealed);
+	return true;
+}
+
+static bool
+usage(struct db *db, const struct args *a, struct buf *out, struct err *err)
+{
+	const char *by = option(a, "--by");
+	struct usage_query q = {.from_ns = option_i64(a, "--from", 0),
+	                        .to_ns = option_i64(a, "--to", 0),
+	                        .group_by = by ? by : "",
+	                        .tenant = option(a, "--tenant")};
+
+	return store_usage_json(db, &q, out, err);
+}
+
+static bool
+conservation(struct db *db, const struct args *a, struct buf *out, struct err *err)
+{
+	return store_conservation_json(db, option_i64(a, "--from", 0), option_i64(a, "--to", 0), out, err);
+}
+
+static bool
+report(struct db *db, const struct args *a, struct buf *out, struct err *err)
+{
+	owned(report_input) struct report_input *input = NULL;
+	owned(rated) struct rated *rated = NULL;
+
+	if (!store_report_load(db, word(a, 0), option(a, "--tenant"), &input, err) ||
+	    !rating_run(&input->in, &rated, err))
+		return false;
+	return option(a, "--json") ? report_json(&input->in, rated, out, err) : report_csv(&input->in, rated, out, err);
+}
+
+static void
+add_total(void *arg, const struct usage_total *t)
+{
+	struct buf *out = arg;
+	char text[DECIMAL_TEXT_SIZE];
+
+	buf_printf(out, "%s[\"%s\",\"%s\",\"%s\",\"%s\",\"%s\",\"%s\",\"%s\"]", out->len > 1 ? "," : "", t->cluster,
+	           t->tenant, t->workspace, t->gpu_model, t->profile, t->state, decimal_format(t->unit_ns, 0, 0, text));
+}
+
+static bool
+totals(struct db *db, const struct args *a, struct buf *out, struct err *err)
+{
+	buf_char(out, '[');
+	if (!store_period_totals(db, word(a, 0), add_total, out, err))
+		return false;
+	buf_str(out, "]\n");
+	return true;
+}
+
+static bool
+check(struct db *db, const struct args *a, struct buf *out, struct err *err)
+{
+	struct identity_row who;
+
+	if (!store_token_check(db, word(a, 0), &who, err))
+		return false;
+	buf_printf(out, "{\"role\":\"%s\",\"name\":\"%s\",\"node\":\"%s\",\"tenant\":\"%s\"}\n", role_name(who.role),
+	           who.name, who.node, who.tenant);
+	return true;
+}
+
+static bool
+token(struct db *db, const struct args *a, struct buf *out, struct err *err)
+{
+	char made[72];
+	uint32_t role;
+
+	if (!role_parse(word(a, 0), &role, err) ||
+	    !store_token_create(db, role, option(a, "--tenant"), option(a, "--node"), "test", made, err))
+		return false;
+	buf_printf(out, "{\"token\":\"%s\"}\n", made);
+	return true;
+}
+
+static bool
+list(struct db *db, const struct args *a, struct buf *out, struct err *err)
+{
+	return store_list_json(db, word(a, 0), option(a, "--tenant"), out, err);
+}
+
+static bool
+policy(struct db *db, const struct args *a, struct buf *out, struct err *err)
+{
+	(void)a;
+	return store_policy_get(db, out, err);
+}
+
+static bool
+ready(struct db *db, const struct args *a, struct buf *out, struct err *err)
+{
+	(void)a;
+	if (!store_ready(db, err))
+		return false;
+	buf_str(out, "{\"ready\":true}\n");
+	return true;
+}
+
+static bool
+ledger(struct db *db, const struct args *a, struct buf *out, struct err *err)
+{
+	struct ledger l;
+
+	(void)a;
+	if (!store_ledger(db, &l, err))
+		return false;
+	buf_printf(out, "{\"demo\":%s,\"zone\":\"%s\"}\n", l.demo ? "true" : "false", l.zone);
+	return true;
+}
+
+static bool
+period(struct db *db, const struct args *a, struct buf *out, struct err *err)
+{
+	char name[40];
+
+	if (!store_period_now(db, option_i64(a, "--now", 0), name, err))
+		return false;
+	buf_printf(out, "{\"period\":\"%s\"}\n", name);
+	return true;
+}
+
+static const struct {
+	const char *name;
+	bool (*run)(struct db *db, const struct args *a, struct buf *out, struct err *err);
+} commands[] = {
+	{"migrate", migrate}, {"ingest", ingest}, {"apply", apply},
+	{"rollup", rollup},   {"usage", usage},   {"conservation", conservation},
+	{"report", report},   {"totals", totals}, {"token", token},
+	{"check", check},     {"list", list},     {"policy", policy},
+	{"ready", ready},     {"ledger", ledger}, {"period", period},
+};
+
+int
+main(int argc, char **argv)
+{
+	struct args a = {.count = argc - 3, .words = argv + 3};
+	owned(db) struct db *db = NULL;
+	in_place(buf) struct buf out;
+	struct err err = {0};
+	bool ok = false;
+
+	buf_init(&out, OUT_MAX);
+	if (argc < 3) {
+		fprintf(stderr, "usage: store_tool CONNINFO COMMAND ...\n");
+		return 2;
+	}
+	err_set(&err, ERR_INVALID, "there is no command %s", argv[2]);
+	for (size_t i = 0; i < ARRAY_LEN(commands); i++)
+		if (strcmp(commands[i].name, argv[2]) == 0)
+			ok = db_new(&(struct db_options){.conninfo = argv[1],
+			                                 .application = "store_tool",
+			                                 .statement_timeout_ns = 120 * NS_PER_S,
+			                                 .lock_timeout_ns = 60 * NS_PER_S,
+			                                 .connect_timeout_ns = 10 * NS_PER_S},
+			            &db, &err) &&
+			     commands[i].run(db, &a, &out, &err);
+	if (!ok) {
+		buf_clear(&out);
+		write_error(&out, &err);
+	}
+	fwrite(buf_text(&out), 1, out.len, stdout);
+	return ok ? 0 : 1;
+}
