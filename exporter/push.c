@@ -1,0 +1,346 @@
+/* exporter/push.c - batches from the spool to the aggregator. */
+#include "exporter/push.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/digest.h"
+#include "common/frame.h"
+#include "common/json.h"
+#include "common/log.h"
+#include "common/time.h"
+
+#define REPLY_MAX (64u << 10)
+#define MOVES_MAX 3 /* in a row: more is an aggregator that contradicts itself */
+
+/* ---- the decision ---- */
+
+/* A number of a JSON reply; 0: not there, or not a batch number. The stream, when named, must be the one that was sent. */
+static uint64_t
+number_in(const struct httpc_reply *reply, const char *field, const struct spool_chunk *sent)
+{
+	owned(json) json_t *j = NULL;
+	int64_t epoch, value;
+
+	if (!json_parse("reply", buf_text(&reply->body), reply->body.len, &j, NULL) || !json_is_object(j))
+		return 0;
+	if (json_object_get(j, "epoch") && (!json_get_i64(j, "epoch", &epoch, NULL) || (uint64_t)epoch != sent->epoch))
+		return 0;
+	if (!json_get_i64(j, field, &value, NULL) || value < 1)
+		return 0;
+	return (uint64_t)value;
+}
+
+static struct push_decision
+decision(enum push_action action, uint64_t next_seq, const char *reason)
+{
+	struct push_decision d = {.action = action, .next_seq = next_seq};
+
+	snprintf(d.reason, sizeof(d.reason), "%.*s", (int)sizeof(d.reason) - 1, reason);
+	return d;
+}
+
+struct push_decision
+push_decide(const struct spool_chunk *sent, const struct httpc_reply *reply)
+{
+	bool ok = reply->status == 200;
+	uint64_t next = ok                     ? number_in(reply, "next_seq", sent)
+	                : reply->status == 409 ? number_in(reply, "expected_seq", sent)
+	                                       : 0;
+	struct err err = {0};
+
+	if (ok && next > sent->first_seq && next <= sent->last_seq + 1)
+		return decision(PUSH_ACKED, next, "");
+	if (next != 0 && next != sent->first_seq)
+		return decision(PUSH_MOVE, next, "the aggregator is at another batch");
+	if (ok)
+		return decision(PUSH_WAIT, 0,
+		                next ? "200 without taking a batch" : "200 without next_seq of this stream");
+	(void)httpc_problem(reply, "ingest", &err);
+	return decision(reply->status == 413 && sent->last_seq > sent->first_seq ? PUSH_FEWER : PUSH_WAIT, 0, err.text);
+}
+
+int64_t
+push_pause_ns(int64_t least_ns, int64_t most_ns, unsigned failures, uint64_t chance)
+{
+	int64_t pause = least_ns;
+
+	for (unsigned i = 1; i < failures && pause < most_ns; i++)
+		pause *= 2;
+	if (pause > most_ns)
+		pause = most_ns;
+	return pause - (int64_t)(chance % (uint64_t)(pause / 2 + 1));
+}
+
+/* ---- the thread ---- */
+
+struct push {
+	struct push_options options;
+	struct outbox *outbox;
+	struct httpc *http;
+	pthread_t thread;
+	pthread_mutex_t lock; /* of what follows up to stats */
+	pthread_cond_t wake, done;
+	bool more;      /* something may be new in the outbox */
+	bool finishing; /* no pauses any more; the first failure ends the thread */
+	bool ended;
+	struct push_stats stats;
+	/* of the thread alone */
+	unsigned failures, moves;
+	size_t chunk_bytes;
+	char reason[256]; /* the last one logged; empty: all is well */
+	bool reached;     /* the aggregator has taken something before */
+	bool tried_last;
+};
+
+static struct timespec
+after(int64_t ns)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	ns += t.tv_nsec;
+	t.tv_sec += (time_t)(ns / NS_PER_S);
+	t.tv_nsec = (long)(ns % NS_PER_S);
+	return t;
+}
+
+/* After a failure: waits for the pause to be over. The end cuts a pause short for one last attempt, because what was added last
+ * has not been tried yet. False when the thread is to end. */
+static bool
+pause_a_while(struct push *p)
+{
+	uint64_t chance;
+	struct timespec until;
+	bool finishing;
+
+	random_bytes((uint8_t *)&chance, sizeof(chance));
+	until = after(push_pause_ns(p->options.least_pause_ns, p->options.most_pause_ns, p->failures, chance));
+	pthread_mutex_lock(&p->lock);
+	while (!p->finishing && pthread_cond_timedwait(&p->wake, &p->lock, &until) != ETIMEDOUT)
+		;
+	finishing = p->finishing;
+	pthread_mutex_unlock(&p->lock);
+	if (!finishing)
+		return true;
+	if (p->tried_last)
+		return false;
+	p->tried_last = true;
+	return true;
+}
+
+/* With nothing to send: waits for more. False when the thread is to end. */
+static bool
+wait_for_more(struct push *p)
+{
+	bool more;
+
+	pthread_mutex_lock(&p->lock);
+	while (!p->finishing && !p->more)
+		pthread_cond_wait(&p->wake, &p->lock);
+	more = p->more;
+	p->more = false;
+	pthread_mutex_unlock(&p->lock);
+	return more;
+}
+
+static void
+count(struct push *p, int64_t *counter, bool failing)
+{
+	pthread_mutex_lock(&p->lock);
+	++*counter;
+	p->stats.failing = failing;
+	if (!failing)
+		p->stats.last_success_wall_ns = time_wall_ns();
+	pthread_mutex_unlock(&p->lock);
+}
+
+static void
+note_failure(struct push *p, const char *reason)
+{
+	count(p, &p->stats.failed, true);
+	p->failures++;
+	if (strcmp(p->reason, reason) == 0)
+		return;
+	snprintf(p->reason, sizeof(p->reason), "%s", reason);
+	log_event(LOG_WARN, "push fails, batches stay in the spool", LS("reason", reason),
+	          LS("url", p->options.http.base_url));
+}
+
+static void
+note_success(struct push *p)
+{
+	count(p, &p->stats.acked, false);
+	if (p->reason[0] || !p->reached)
+		log_event(LOG_INFO, p->reached ? "push works again" : "push works",
+		          LS("url", p->options.http.base_url));
+	p->reason[0] = '\0';
+	p->reached = true;
+	p->failures = p->moves = 0;
+}
+
+static bool
+move_cursor(struct push *p, const struct spool_chunk *chunk, uint64_t next_seq)
+{
+	struct err err;
+
+	if (outbox_ack(p->outbox, chunk->epoch, next_seq, time_wall_ns(), &err))
+		return true;
+	note_failure(p, err.text);
+	return false;
+}
+
+/* True when it can go on at once. */
+static bool
+apply(struct push *p, const struct spool_chunk *chunk, const struct push_decision *d)
+{
+	switch (d->action) {
+	case PUSH_ACKED:
+		if (!move_cursor(p, chunk, d->next_seq))
+			return false;
+		note_success(p);
+		return true;
+	case PUSH_MOVE:
+		if (p->moves++ < MOVES_MAX) {
+			log_event(LOG_INFO, d->reason, LI("epoch", chunk->epoch), LI("sent", chunk->first_seq),
+			          LI("wanted", d->next_seq));
+			count(p, &p->stats.moved, false);
+			return move_cursor(p, chunk, d->next_seq);
+		}
+		p->moves = 0;
+		note_failure(p, "the aggregator keeps asking for other batches");
+		return false;
+	case PUSH_FEWER:
+		p->chunk_bytes /= 2;
+		note_failure(p, d->reason);
+		return true;
+	case PUSH_WAIT: note_failure(p, d->reason); return false;
+	}
+	return false;
+}
+
+/* One request. *ret_any: there was something to send. True when it can go on at once. */
+static bool
+push_once(struct push *p, struct buf *frames, bool *ret_any)
+{
+	struct httpc_reply reply = {0};
+	struct spool_chunk chunk;
+	struct push_decision d;
+	struct err err;
+	bool go_on = false;
+
+	if (!outbox_peek(p->outbox, p->chunk_bytes, frames, &chunk, ret_any, &err)) {
+		*ret_any = true;
+		note_failure(p, err.text);
+		return false;
+	}
+	if (!*ret_any)
+		return false;
+	buf_init(&reply.body, REPLY_MAX);
+	if (!httpc_call(p->http, "POST", PUSH_PATH, PUSH_CONTENT_TYPE, frames->data, frames->len, &reply, &err)) {
+		note_failure(p, err.text);
+	} else {
+		d = push_decide(&chunk, &reply);
+		go_on = apply(p, &chunk, &d);
+	}
+	buf_fini(&reply.body);
+	return go_on;
+}
+
+static void *
+push_main(void *arg)
+{
+	struct push *p = arg;
+	in_place(buf) struct buf frames;
+	bool go_on = true;
+
+	buf_init(&frames, FRAME_HEAD + FRAME_MAX);
+	while (go_on) {
+		bool any = false;
+
+		if (!push_once(p, &frames, &any))
+			go_on = any ? pause_a_while(p) : wait_for_more(p);
+	}
+	pthread_mutex_lock(&p->lock);
+	p->ended = true;
+	pthread_cond_signal(&p->done);
+	pthread_mutex_unlock(&p->lock);
+	return NULL;
+}
+
+static void
+push_free(struct push *p)
+{
+	if (!p)
+		return;
+	httpc_free(p->http);
+	pthread_cond_destroy(&p->wake);
+	pthread_cond_destroy(&p->done);
+	pthread_mutex_destroy(&p->lock);
+	mem_free(p);
+}
+DEFINE_OWNED(push, struct push)
+
+bool
+push_start(const struct push_options *o, struct outbox *outbox, struct push **ret, struct err *err)
+{
+	owned(push) struct push *p = mem_alloc(sizeof(*p));
+	pthread_condattr_t attr;
+	int rc;
+
+	p->options = *o;
+	p->outbox = outbox;
+	p->chunk_bytes = o->chunk_bytes;
+	p->stats.last_success_wall_ns = -1;
+	pthread_mutex_init(&p->lock, NULL);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&p->wake, &attr);
+	pthread_cond_init(&p->done, &attr);
+	pthread_condattr_destroy(&attr);
+	if (!httpc_new(&o->http, &p->http, err))
+		return false;
+	rc = pthread_create(&p->thread, NULL, push_main, p);
+	if (rc != 0)
+		return err_errno(err, ERR_FATAL, rc, "cannot start the push thread");
+	*ret = take(p);
+	return true;
+}
+
+void
+push_wake(struct push *p)
+{
+	pthread_mutex_lock(&p->lock);
+	p->more = true;
+	pthread_cond_signal(&p->wake);
+	pthread_mutex_unlock(&p->lock);
+}
+
+void
+push_stop(struct push *p, int64_t patience_ns)
+{
+	struct timespec until = after(patience_ns);
+
+	if (!p)
+		return;
+	pthread_mutex_lock(&p->lock);
+	p->finishing = true;
+	pthread_cond_signal(&p->wake);
+	while (!p->ended && pthread_cond_timedwait(&p->done, &p->lock, &until) != ETIMEDOUT)
+		;
+	pthread_mutex_unlock(&p->lock);
+	httpc_abort(p->http);
+	pthread_join(p->thread, NULL);
+	push_free(p);
+}
+
+void
+push_stats(struct push *p, struct push_stats *ret)
+{
+	pthread_mutex_lock(&p->lock);
+	*ret = p->stats;
+	pthread_mutex_unlock(&p->lock);
+}

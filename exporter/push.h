@@ -1,0 +1,52 @@
+/* exporter/push.h - batches from the spool to the aggregator, in a thread of its own.
+ *
+ * One request at a time: POST /v1/ingest with the frames of one stream as they are on disk. Nothing is ever dropped here. */
+#ifndef TOLLGATE_EXPORTER_PUSH_H
+#define TOLLGATE_EXPORTER_PUSH_H
+
+#include "common/httpc.h"
+#include "exporter/outbox.h"
+
+#define PUSH_PATH "/v1/ingest"
+#define PUSH_CONTENT_TYPE "application/vnd.tollgate.batches"
+
+/* What a reply means. Pure. Rules, in order:
+ *  1. 200 with next_seq behind the first batch sent: acknowledged up to there
+ *  2. 200 with another next_seq, or 409 with expected_seq, that is not the first batch sent: go on from there, back or forward
+ *  3. 413 for more than one batch: send fewer at once
+ *  4. anything else: wait and send the same again */
+enum push_action { PUSH_ACKED, PUSH_MOVE, PUSH_FEWER, PUSH_WAIT };
+struct push_decision {
+	enum push_action action;
+	uint64_t next_seq; /* ACKED, MOVE */
+	char reason[256];  /* all but ACKED: for the log, the same text for the same cause */
+};
+struct push_decision push_decide(const struct spool_chunk *sent, const struct httpc_reply *reply);
+
+/* The pause after so many failures in a row: doubled each time from least to most, half of it left to chance so that nodes
+ * do not come back all at once. */
+int64_t push_pause_ns(int64_t least_ns, int64_t most_ns, unsigned failures, uint64_t chance);
+
+struct push_options {
+	struct httpc_options http;
+	size_t chunk_bytes; /* of one request */
+	int64_t least_pause_ns, most_pause_ns;
+};
+
+struct push;
+
+MUST_CHECK bool push_start(const struct push_options *o, struct outbox *outbox, struct push **ret, struct err *err);
+/* There may be something new in the outbox. */
+void push_wake(struct push *p);
+/* Sends what is there at once, without pauses, until all of it is acknowledged, something fails or the time is over. Then ends the
+ * thread and frees. NULL is allowed. */
+void push_stop(struct push *p, int64_t patience_ns);
+
+struct push_stats {
+	int64_t acked, moved, failed; /* requests by what came of them */
+	int64_t last_success_wall_ns; /* -1: never */
+	bool failing;
+};
+void push_stats(struct push *p, struct push_stats *ret);
+
+#endif
