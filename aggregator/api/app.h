@@ -1,0 +1,57 @@
+/* aggregator/api/app.h - what the rooms of the daemon's HTTP side share: the options, the counters, a worker's connection. */
+#ifndef TOLLGATE_API_APP_H
+#define TOLLGATE_API_APP_H
+
+#include <stdatomic.h>
+
+#include "aggregator/api/options.h"
+#include "aggregator/store/store.h"
+#include "common/httpd.h"
+
+/* What this replica did since it started; summed over replicas by Prometheus. */
+struct counters {
+	atomic_llong ingest_batches, ingest_records, ingest_duplicates, ingest_quarantined, ingest_lost, ingest_refused;
+	atomic_llong ingest_mismatches;
+	atomic_llong requests, request_errors;
+	atomic_llong hours_sealed, hours_resealed, rollup_errors;
+	atomic_llong rollup_last_wall_ns;
+};
+
+struct app {
+	const struct aggregator_options *options;
+	struct counters counters;
+	int64_t started_wall_ns;
+};
+
+/* One per worker thread: its own connection, and who is asking in the request at hand. */
+struct worker {
+	struct db *db;
+	struct identity_row who; /* role 0: nobody showed a token */
+};
+
+bool app_db_new(const struct aggregator_options *o, const char *purpose, struct db **ret, struct err *err);
+
+/* The role of each route is in its row; a route open to all has ROLE_NONE_NEEDED. */
+#define ROLE_NONE_NEEDED 0u
+#define ROLES_TENANT (ROLE_TENANT_ADMIN | ROLE_DEVELOPER | ROLE_VIEWER)
+#define ROLES_MONEY (ROLE_ADMIN | ROLE_BILLING)
+#define ROLES_READ (ROLES_MONEY | ROLES_TENANT)
+
+/* A body_max that stands for the option ingest-max; main puts the number in its place. */
+#define INGEST_BODY_OPTION SIZE_MAX
+
+extern const struct http_route api_routes[];
+extern const size_t api_route_count;
+
+bool api_guard(void *app, void *worker, const struct http_request *rq, struct http_reply *rp);
+
+/* The tenant whose rows may be shown: the token's own, or what ?tenant= asks for (NULL: all). False when it asks for another
+ * tenant than its own, with 404 written: a token never learns who else exists. */
+bool api_tenant(const struct worker *w, const struct http_request *rq, const char **ret_tenant, struct http_reply *rp);
+
+http_handler handle_healthz, handle_readyz, handle_metrics;
+http_handler handle_ingest;
+http_handler handle_policy_put, handle_policy_get, handle_token_create, handle_list;
+http_handler handle_usage, handle_conservation, handle_report;
+
+#endif

@@ -1,0 +1,67 @@
+/* aggregator/api/ingest.c - POST /v1/ingest: from an exporter's frames to an acknowledgement. */
+#include <string.h>
+
+#include "aggregator/api/app.h"
+#include "common/log.h"
+#include "common/time.h"
+
+static void
+count(struct counters *c, const struct ingest_result *r)
+{
+	atomic_fetch_add(&c->ingest_batches, r->batches);
+	atomic_fetch_add(&c->ingest_records, r->records);
+	atomic_fetch_add(&c->ingest_duplicates, r->duplicates);
+	atomic_fetch_add(&c->ingest_quarantined, r->quarantined);
+	atomic_fetch_add(&c->ingest_lost, r->lost);
+}
+
+/* 409 carries the number the stream must go on with, so that the exporter can move its cursor either way. */
+static void
+reply_conflict(struct http_reply *rp, const struct http_request *rq, const struct ingest_result *r,
+               const struct err *err)
+{
+	http_problem(rp, rq, 409, "seq", "%s", err->text);
+	http_problem_i64(rp, "epoch", (int64_t)r->epoch);
+	http_problem_i64(rp, "expected_seq", (int64_t)r->next_seq);
+}
+
+static void
+refuse(struct app *app, const struct worker *w, const struct http_request *rq, struct http_reply *rp,
+       const struct ingest_result *r, const struct err *err)
+{
+	atomic_fetch_add(&app->counters.ingest_refused, 1);
+	if (r->mismatch) {
+		atomic_fetch_add(&app->counters.ingest_mismatches, 1);
+		log_event(LOG_ERROR, "a batch number came again with other bytes", LS("node", w->who.node),
+		          LS("error", err->text));
+	}
+	if (r->gap || r->mismatch)
+		reply_conflict(rp, rq, r, err);
+	else if (r->simulated)
+		http_problem(rp, rq, 422, "flags", "%s", err->text);
+	else
+		http_problem_err(rp, rq, err);
+}
+
+void
+handle_ingest(void *app_, void *worker, const struct http_request *rq, struct http_reply *rp)
+{
+	struct app *app = app_;
+	struct worker *w = worker;
+	struct ingest_result r = {0};
+	struct err err = {0};
+
+	if (!store_ingest(w->db, w->who.node, rq->body, rq->body_len, time_wall_ns(), &r, &err)) {
+		refuse(app, w, rq, rp, &r, &err);
+		return;
+	}
+	count(&app->counters, &r);
+	if (r.quarantined > 0)
+		log_event(LOG_WARN, "batches quarantined", LS("node", w->who.node), LI("batches", r.quarantined),
+		          LS("reason", r.quarantine_reason));
+	rp->content_type = "application/json";
+	buf_printf(&rp->body,
+	           "{\"epoch\":%" PRIu64 ",\"next_seq\":%" PRIu64 ",\"batches\":%" PRId64 ",\"duplicates\":%" PRId64
+	           ",\"quarantined\":%" PRId64 "}\n",
+	           r.epoch, r.next_seq, r.batches, r.duplicates, r.quarantined);
+}

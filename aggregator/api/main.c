@@ -1,0 +1,306 @@
+/* aggregator/api/main.c - tollgate-aggregator: schema, HTTP, and the thread that rolls hours up. */
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "aggregator/api/app.h"
+#include "common/log.h"
+#include "common/time.h"
+
+enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
+
+#define ROLLUP_AT_ONCE 500
+#define TEXT_MAX (1u << 20)
+
+bool
+app_db_new(const struct aggregator_options *o, const char *purpose, struct db **ret, struct err *err)
+{
+	return db_new(
+		&(struct db_options){
+			.conninfo = o->database,
+			.application = purpose,
+			.statement_timeout_ns = o->statement_timeout_ns,
+			.lock_timeout_ns = o->lock_timeout_ns,
+			.connect_timeout_ns = o->connect_timeout_ns,
+		},
+		ret, err);
+}
+
+static void *
+worker_new(void *app_)
+{
+	struct app *app = app_;
+	struct worker *w = mem_alloc(sizeof(*w));
+	struct err err = {0};
+
+	/* db_new fails on an unreadable connection string only, and main has made one from it already. */
+	if (!app_db_new(app->options, "tollgate-aggregator", &w->db, &err))
+		log_event(LOG_ERROR, "no database handle", LS("error", err.text));
+	ASSERT(w->db != NULL);
+	return w;
+}
+
+static void
+worker_free(void *worker)
+{
+	struct worker *w = worker;
+
+	db_free(w->db);
+	mem_free(w);
+}
+
+static void
+on_done(void *app_, const struct http_request *rq, int status, size_t bytes, int64_t duration_ns)
+{
+	struct app *app = app_;
+
+	atomic_fetch_add(&app->counters.requests, 1);
+	if (status >= 500)
+		atomic_fetch_add(&app->counters.request_errors, 1);
+	log_event(status >= 500 ? LOG_WARN : LOG_DEBUG, "request", LS("id", rq->id), LS("method", rq->method),
+	          LS("path", rq->path), LI("status", status), LI("bytes", bytes), LI("us", duration_ns / NS_PER_US));
+}
+
+/* --- the thread that rolls hours up --- */
+
+struct rollup_thread {
+	struct app *app;
+	pthread_t thread;
+	pthread_mutex_t lock;
+	pthread_cond_t wake;
+	bool stop;
+};
+
+static bool
+rollup_wait(struct rollup_thread *t, int64_t ns)
+{
+	struct timespec until;
+	bool stop;
+
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	ns += until.tv_nsec;
+	until.tv_sec += (time_t)(ns / NS_PER_S);
+	until.tv_nsec = (long)(ns % NS_PER_S);
+	pthread_mutex_lock(&t->lock);
+	while (!t->stop && pthread_cond_timedwait(&t->wake, &t->lock, &until) != ETIMEDOUT)
+		;
+	stop = t->stop;
+	pthread_mutex_unlock(&t->lock);
+	return !stop;
+}
+
+static void *
+rollup_main(void *arg)
+{
+	struct rollup_thread *t = arg;
+	struct counters *c = &t->app->counters;
+	const struct aggregator_options *o = t->app->options;
+	owned(db) struct db *db = NULL;
+	char last_error[sizeof((struct err *)0)->text] = "";
+	struct err err = {0};
+
+	if (!app_db_new(o, "tollgate-aggregator roll-up", &db, &err)) {
+		log_event(LOG_ERROR, "no roll-up", LS("error", err.text));
+		return NULL;
+	}
+	do {
+		struct rollup_result r = {0};
+
+		if (store_rollup(db, time_wall_ns(), o->seal_grace_ns, ROLLUP_AT_ONCE, &r, &err)) {
+			atomic_fetch_add(&c->hours_sealed, r.sealed);
+			atomic_fetch_add(&c->hours_resealed, r.resealed);
+			atomic_store(&c->rollup_last_wall_ns, time_wall_ns());
+			if (r.sealed + r.resealed > 0)
+				log_event(LOG_INFO, "hours sealed", LI("first", r.sealed), LI("again", r.resealed));
+			last_error[0] = '\0';
+		} else {
+			atomic_fetch_add(&c->rollup_errors, 1);
+			if (strcmp(last_error, err.text) != 0)
+				log_event(LOG_WARN, "roll-up failed, will try again", LS("error", err.text));
+			memcpy(last_error, err.text, sizeof(last_error));
+		}
+	} while (rollup_wait(t, o->rollup_interval_ns));
+	return NULL;
+}
+
+static bool
+rollup_start(struct rollup_thread *t, struct app *app, struct err *err)
+{
+	pthread_condattr_t attr;
+	int rc;
+
+	t->app = app;
+	pthread_mutex_init(&t->lock, NULL);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&t->wake, &attr);
+	pthread_condattr_destroy(&attr);
+	rc = pthread_create(&t->thread, NULL, rollup_main, t);
+	return rc == 0 || err_errno(err, ERR_FATAL, rc, "cannot start the roll-up thread");
+}
+
+static void
+rollup_stop(struct rollup_thread *t)
+{
+	pthread_mutex_lock(&t->lock);
+	t->stop = true;
+	pthread_cond_signal(&t->wake);
+	pthread_mutex_unlock(&t->lock);
+	pthread_join(t->thread, NULL);
+	pthread_cond_destroy(&t->wake);
+	pthread_mutex_destroy(&t->lock);
+}
+
+/* --- start and stop --- */
+
+static bool
+prepare_schema(const struct aggregator_options *o, struct db *db, struct err *err)
+{
+	struct ledger_options ledger = {.demo = o->demo, .zone = o->billing_zone};
+	struct ledger have;
+	int applied = 0;
+
+	if (!o->migrate)
+		return store_ready(db, err);
+	if (!store_migrate(db, &ledger, &applied, err))
+		return false;
+	if (applied > 0)
+		log_event(LOG_INFO, "schema migrated", LI("files", applied));
+	if (!store_ledger(db, &have, err))
+		return false;
+	if (strcmp(have.zone, o->billing_zone) != 0)
+		log_event(LOG_WARN, "the ledger keeps the billing zone it was created with", LS("zone", have.zone),
+		          LS("option", o->billing_zone));
+	if (have.demo != o->demo)
+		log_event(LOG_WARN,
+		          have.demo ? "this ledger is a demo"
+		                    : "this ledger is not a demo: simulated records are refused",
+		          LS("option", o->demo ? "demo" : "no-demo"));
+	return true;
+}
+
+static bool
+issue_admin_token(struct db *db, const char *path, struct err *err)
+{
+	char token[72];
+	size_t n;
+
+	if (!store_token_create(db, ROLE_ADMIN, NULL, NULL, "tollgate-aggregator --issue-admin-token", token, err))
+		return false;
+	n = strlen(token);
+	token[n++] = '\n';
+	return file_write_atomic(path, token, n, 0600, err);
+}
+
+static struct http_route *
+routes_with_limits(const struct aggregator_options *o)
+{
+	struct http_route *routes = mem_array(api_route_count, sizeof(*routes));
+
+	memcpy(routes, api_routes, api_route_count * sizeof(*routes));
+	for (size_t i = 0; i < api_route_count; i++)
+		if (routes[i].body_max == INGEST_BODY_OPTION)
+			routes[i].body_max = (size_t)o->ingest_max_bytes;
+	return routes;
+}
+
+static bool
+serve(struct app *app, const sigset_t *signals, struct err *err)
+{
+	const struct aggregator_options *o = app->options;
+	owned(mem) struct http_route *routes = routes_with_limits(o);
+	struct httpd_options http = {
+		.listen = o->listen,
+		.routes = routes,
+		.route_count = api_route_count,
+		.app = app,
+		.guard = api_guard,
+		.workers = (int)o->workers,
+		.queue_max = (int)o->queue,
+		.worker_new = worker_new,
+		.worker_free = worker_free,
+		.idle_timeout_ns = o->idle_timeout_ns,
+		.connection_max = (int)o->connections,
+		.on_done = on_done,
+	};
+	struct rollup_thread rollup = {0};
+	struct httpd *httpd = NULL;
+	int signal_number = 0;
+
+	if (!rollup_start(&rollup, app, err))
+		return false;
+	if (!httpd_start(&http, &httpd, err)) {
+		rollup_stop(&rollup);
+		return false;
+	}
+	log_event(LOG_INFO, "ready", LS("listen", o->listen), LS("version", TOLLGATE_VERSION));
+	sigwait(signals, &signal_number);
+	log_event(LOG_INFO, "stopping", LS("signal", strsignal(signal_number)));
+	httpd_stop(httpd);
+	rollup_stop(&rollup);
+	return true;
+}
+
+static bool
+run(const struct aggregator_options *o, struct err *err)
+{
+	struct app app = {.options = o, .started_wall_ns = time_wall_ns()};
+	owned(db) struct db *db = NULL;
+	sigset_t signals;
+
+	/* Blocked before any thread exists, so that only sigwait takes them. */
+	sigemptyset(&signals);
+	sigaddset(&signals, SIGINT);
+	sigaddset(&signals, SIGTERM);
+	pthread_sigmask(SIG_BLOCK, &signals, NULL);
+	signal(SIGPIPE, SIG_IGN);
+
+	if (!app_db_new(o, "tollgate-aggregator start", &db, err) || !prepare_schema(o, db, err))
+		return false;
+	if (o->issue_admin_token != NULL)
+		return issue_admin_token(db, o->issue_admin_token, err);
+	db_free(take(db));
+	return serve(&app, &signals, err);
+}
+
+/* What the table cannot say of an option. */
+static bool
+options_check(const struct aggregator_options *o, struct err *err)
+{
+	char host[256];
+	uint16_t port;
+
+	return addr_parse(o->listen, host, sizeof(host), &port, err) || err_prefix(err, "listen");
+}
+
+int
+main(int argc, char **argv)
+{
+	struct aggregator_options options = {0};
+	enum conf_action action;
+	bool check = false, ok;
+	in_place(buf) struct buf text;
+	struct err err = {0};
+
+	buf_init(&text, TEXT_MAX);
+	if (!conf_load(&aggregator_program, argc, argv, &options, &action, &check, &text, &err) ||
+	    (action == CONF_RUN && !options_check(&options, &err))) {
+		fprintf(stderr, "tollgate-aggregator: %s\n", err.text);
+		return EXIT_USAGE;
+	}
+	if (action == CONF_EXIT_OK || check) {
+		fputs(buf_text(&text), stdout);
+		conf_free(&aggregator_program, &options);
+		return EXIT_OK;
+	}
+	log_init("tollgate-aggregator", (enum log_level)options.log_level);
+	ok = run(&options, &err);
+	if (!ok)
+		fprintf(stderr, "tollgate-aggregator: %s\n", err.text);
+	conf_free(&aggregator_program, &options);
+	return ok ? EXIT_OK : EXIT_FAILED;
+}

@@ -1,0 +1,62 @@
+/* aggregator/api/options.c - one row per option; help, sample configuration and checks come from it. */
+#include "aggregator/api/options.h"
+
+#include "common/time.h"
+
+static const char *const log_levels[] = {"debug", "info", "warn", "error", NULL};
+
+#define FIELD(f) offsetof(struct aggregator_options, f)
+
+/* clang-format off */
+static const struct conf_option options[] = {
+	{.name = "listen", .type = CONF_STRING, .offset = FIELD(listen), .preset = "127.0.0.1:9402",
+	 .help = "address and port of the HTTP interface"},
+	{.name = "database", .type = CONF_STRING, .offset = FIELD(database), .preset = "dbname=tollgate",
+	 .help = "libpq connection string; may name several hosts; passwords belong in a passfile"},
+	{.name = "billing-zone", .type = CONF_STRING, .offset = FIELD(billing_zone), .preset = "UTC",
+	 .help = "IANA time zone of billing hours, days and months; fixed when the ledger is created"},
+	{.name = "demo", .type = CONF_BOOL, .offset = FIELD(demo), .preset = "false",
+	 .help = "create the ledger as a demo: only a demo takes records of simulated GPUs"},
+	{.name = "migrate", .type = CONF_BOOL, .offset = FIELD(migrate), .preset = "true",
+	 .help = "bring the schema up to date at the start; otherwise an older schema is refused"},
+	{.name = "issue-admin-token", .type = CONF_PATH, .offset = FIELD(issue_admin_token),
+	 .help = "make an administrator's token, write it to this file (mode 0600) and exit"},
+	{.name = "workers", .type = CONF_INT, .offset = FIELD(workers), .preset = "4", .min = 1, .max = 64,
+	 .help = "requests answered at the same time, each with its own database connection"},
+	{.name = "queue", .type = CONF_INT, .offset = FIELD(queue), .preset = "256", .min = 1, .max = 65536,
+	 .help = "requests that may wait for a worker; beyond it the answer is 503 with Retry-After"},
+	{.name = "connections", .type = CONF_INT, .offset = FIELD(connections), .preset = "10000",
+	 .min = 10, .max = 100000,
+	 .help = "HTTP connections held open at the same time"},
+	{.name = "idle-timeout", .type = CONF_DURATION, .offset = FIELD(idle_timeout_ns), .preset = "90s",
+	 .min = NS_PER_S, .max = NS_PER_HOUR,
+	 .help = "an HTTP connection without traffic is closed after this"},
+	{.name = "statement-timeout", .type = CONF_DURATION, .offset = FIELD(statement_timeout_ns), .preset = "60s",
+	 .min = 100 * NS_PER_MS, .max = NS_PER_HOUR,
+	 .help = "longest time for one database statement"},
+	{.name = "lock-timeout", .type = CONF_DURATION, .offset = FIELD(lock_timeout_ns), .preset = "10s",
+	 .min = 100 * NS_PER_MS, .max = NS_PER_HOUR,
+	 .help = "longest wait for a database lock"},
+	{.name = "connect-timeout", .type = CONF_DURATION, .offset = FIELD(connect_timeout_ns), .preset = "5s",
+	 .min = NS_PER_S, .max = 10 * NS_PER_MIN,
+	 .help = "longest wait for each database host"},
+	{.name = "ingest-max", .type = CONF_BYTES, .offset = FIELD(ingest_max_bytes), .preset = "16MiB",
+	 .min = 1 << 20, .max = 256 << 20, .unit = "bytes",
+	 .help = "largest body of one push"},
+	{.name = "rollup-interval", .type = CONF_DURATION, .offset = FIELD(rollup_interval_ns), .preset = "5s",
+	 .min = 100 * NS_PER_MS, .max = NS_PER_HOUR,
+	 .help = "how often finished hours are looked for"},
+	{.name = "seal-grace", .type = CONF_DURATION, .offset = FIELD(seal_grace_ns), .preset = "10m",
+	 .min = NS_PER_S, .max = 7 * NS_PER_DAY,
+	 .help = "an hour of a silent node is sealed this long after its end, with the rest unknown"},
+	{.name = "log-level", .type = CONF_ENUM, .offset = FIELD(log_level), .preset = "info", .choices = log_levels,
+	 .help = "least important messages that are written"},
+};
+/* clang-format on */
+
+const struct conf_program aggregator_program = {
+	.name = "tollgate-aggregator",
+	.summary = "keeps the ledger of GPU time in PostgreSQL, and answers for it over HTTP",
+	.options = options,
+	.count = ARRAY_LEN(options),
+};

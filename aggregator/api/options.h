@@ -1,0 +1,29 @@
+/* aggregator/api/options.h - the options of tollgate-aggregator. */
+#ifndef TOLLGATE_API_OPTIONS_H
+#define TOLLGATE_API_OPTIONS_H
+
+#include "common/conf.h"
+
+struct aggregator_options {
+	char *listen;
+	char *database;
+	char *billing_zone;
+	bool demo;
+	bool migrate;
+	char *issue_admin_token;
+	int64_t workers;
+	int64_t queue;
+	int64_t connections;
+	int64_t idle_timeout_ns;
+	int64_t statement_timeout_ns;
+	int64_t lock_timeout_ns;
+	int64_t connect_timeout_ns;
+	int64_t ingest_max_bytes;
+	int64_t rollup_interval_ns;
+	int64_t seal_grace_ns;
+	int log_level;
+};
+
+extern const struct conf_program aggregator_program;
+
+#endif

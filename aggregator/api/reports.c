@@ -1,0 +1,122 @@
+/* aggregator/api/reports.c - usage, conservation and the month's chargeback. */
+#include <stdio.h>
+#include <string.h>
+
+#include "aggregator/api/app.h"
+#include "aggregator/core/report.h"
+#include "common/time.h"
+
+/* ?from= and ?to=: RFC 3339; by default the last 24 hours. */
+static bool
+time_range(const struct http_request *rq, int64_t now_ns, int64_t *ret_from_ns, int64_t *ret_to_ns, struct err *err)
+{
+	const char *from = http_query(rq, "from"), *to = http_query(rq, "to");
+	int64_t to_ns = now_ns, from_ns;
+
+	if (to != NULL && !time_parse(to, &to_ns, err))
+		return err_prefix(err, "to");
+	from_ns = to_ns - NS_PER_DAY;
+	if (from != NULL && !time_parse(from, &from_ns, err))
+		return err_prefix(err, "from");
+	if (from_ns >= to_ns)
+		return err_set(err, ERR_INVALID, "from: must be before to");
+	*ret_from_ns = from_ns;
+	*ret_to_ns = to_ns;
+	return true;
+}
+
+void
+handle_usage(void *app, void *worker, const struct http_request *rq, struct http_reply *rp)
+{
+	struct worker *w = worker;
+	struct usage_query q = {.group_by = http_query(rq, "group_by")};
+	struct err err = {0};
+
+	(void)app;
+	if (q.group_by == NULL)
+		q.group_by = "tenant,workspace";
+	if (!api_tenant(w, rq, &q.tenant, rp))
+		return;
+	rp->content_type = "application/json";
+	if (!time_range(rq, time_wall_ns(), &q.from_ns, &q.to_ns, &err) ||
+	    !store_usage_json(w->db, &q, &rp->body, &err))
+		http_problem_err(rp, rq, &err);
+}
+
+void
+handle_conservation(void *app, void *worker, const struct http_request *rq, struct http_reply *rp)
+{
+	struct worker *w = worker;
+	int64_t from_ns, to_ns;
+	struct err err = {0};
+
+	(void)app;
+	rp->content_type = "application/json";
+	if (!time_range(rq, time_wall_ns(), &from_ns, &to_ns, &err) ||
+	    !store_conservation_json(w->db, from_ns, to_ns, &rp->body, &err))
+		http_problem_err(rp, rq, &err);
+}
+
+enum report_format { REPORT_NONE, REPORT_CSV, REPORT_JSON };
+
+#define PERIOD_MAX 40
+
+/* "2026-11.csv" is period and format; the period "current" is the one that now lies in. */
+static enum report_format
+report_name(const char *tail, char ret_period[PERIOD_MAX])
+{
+	const char *dot = strchr(tail, '.');
+
+	if (dot == NULL || dot - tail >= PERIOD_MAX)
+		return REPORT_NONE;
+	memcpy(ret_period, tail, (size_t)(dot - tail));
+	ret_period[dot - tail] = '\0';
+	if (strcmp(dot, ".csv") == 0)
+		return REPORT_CSV;
+	return strcmp(dot, ".json") == 0 ? REPORT_JSON : REPORT_NONE;
+}
+
+static bool
+report_body(struct db *db, char period[PERIOD_MAX], const char *tenant, enum report_format format, struct buf *out,
+            struct err *err)
+{
+	owned(report_input) struct report_input *input = NULL;
+	owned(rated) struct rated *rated = NULL;
+
+	if (strcmp(period, "current") == 0 && !store_period_now(db, time_wall_ns(), period, err))
+		return false;
+	if (!store_report_load(db, period, tenant, &input, err) || !rating_run(&input->in, &rated, err))
+		return false;
+	return format == REPORT_CSV ? report_csv(&input->in, rated, out, err)
+	                            : report_json(&input->in, rated, out, err);
+}
+
+void
+handle_report(void *app, void *worker, const struct http_request *rq, struct http_reply *rp)
+{
+	struct worker *w = worker;
+	const char *tenant = NULL;
+	char period[PERIOD_MAX];
+	enum report_format format = report_name(rq->tail, period);
+	struct err err = {0};
+
+	(void)app;
+	if (format == REPORT_NONE) {
+		http_problem(rp, rq, 404, NULL, "there is no report \"%.32s\"; ask for YYYY-MM.csv or YYYY-MM.json",
+		             rq->tail);
+		return;
+	}
+	if (!api_tenant(w, rq, &tenant, rp))
+		return;
+	if (!report_body(w->db, period, tenant, format, &rp->body, &err)) {
+		http_problem_err(rp, rq, &err);
+		return;
+	}
+	if (format == REPORT_JSON) {
+		rp->content_type = "application/json";
+		return;
+	}
+	rp->content_type = "text/csv; charset=utf-8; header=present";
+	snprintf(rp->filename, sizeof(rp->filename), "tollgate-%s%s%.63s.csv", period, tenant != NULL ? "-" : "",
+	         tenant != NULL ? tenant : "");
+}

@@ -1,0 +1,91 @@
+/* aggregator/api/routes.c - every door of the daemon and who may use it. */
+#include <string.h>
+#include <strings.h>
+
+#include "aggregator/api/app.h"
+
+#define SMALL_BODY (64u << 10)
+#define POLICY_BODY (4u << 20)
+
+const struct http_route api_routes[] = {
+	{"GET", "/healthz", true, 0, handle_healthz, ROLE_NONE_NEEDED, "the process is alive"},
+	{"GET", "/readyz", false, 0, handle_readyz, ROLE_NONE_NEEDED,
+         "the database answers and has this program's schema"},
+	{"GET", "/metrics", false, 0, handle_metrics, ROLE_NONE_NEEDED,
+         "Prometheus metrics: the daemon's own; with a token also the usage and cost that token may see"},
+	{"POST", "/v1/ingest", false, INGEST_BODY_OPTION, handle_ingest, ROLE_NODE, "batches of one exporter stream"},
+	{"PUT", "/v1/policy", false, POLICY_BODY, handle_policy_put, ROLE_ADMIN,
+         "apply the policy; ?dry_run=1 shows the differences"},
+	{"GET", "/v1/policy", false, 0, handle_policy_get, ROLES_MONEY, "the policy as it was applied"},
+	{"POST", "/v1/tokens", false, SMALL_BODY, handle_token_create, ROLE_ADMIN, "make a token; it is shown once"},
+	{"GET", "/v1/usage", false, 0, handle_usage, ROLES_READ, "GPU-hours by group; from, to, group_by, tenant"},
+	{"GET", "/v1/conservation", false, 0, handle_conservation, ROLES_MONEY,
+         "per GPU: the states against the time in service"},
+	{"GET", "/v1/reports/", false, 0, handle_report, ROLES_READ,
+         "the month's chargeback: YYYY-MM.csv, YYYY-MM.json; tenant"},
+	{"GET", "/v1/tenants", false, 0, handle_list, ROLES_READ, "tenants"},
+	{"GET", "/v1/workspaces", false, 0, handle_list, ROLES_READ, "workspaces"},
+	{"GET", "/v1/nodes", false, 0, handle_list, ROLES_MONEY, "nodes, their owners and how far their records reach"},
+	{"GET", "/v1/periods", false, 0, handle_list, ROLES_READ, "billing periods"},
+};
+const size_t api_route_count = ARRAY_LEN(api_routes);
+
+static const char *
+bearer(const struct http_request *rq)
+{
+	const char *header = http_header(rq, "Authorization");
+
+	if (header == NULL || strncasecmp(header, "Bearer ", 7) != 0)
+		return NULL;
+	return header + 7;
+}
+
+bool
+api_guard(void *app, void *worker, const struct http_request *rq, struct http_reply *rp)
+{
+	const struct http_route *route = rq->route;
+	struct worker *w = worker;
+	const char *token = bearer(rq);
+	struct err err = {0};
+
+	(void)app;
+	if (w == NULL) /* inline routes are open to all */
+		return true;
+	memset(&w->who, 0, sizeof(w->who));
+	if (token == NULL) {
+		if (route->roles == ROLE_NONE_NEEDED)
+			return true;
+		http_problem(rp, rq, 401, "Authorization", "a bearer token is needed: Authorization: Bearer TOKEN");
+		return false;
+	}
+	if (!store_token_check(w->db, token, &w->who, &err)) {
+		if (err.kind == ERR_DENIED)
+			http_problem(rp, rq, 401, "Authorization", "%s", err.text);
+		else
+			http_problem_err(rp, rq, &err);
+		return false;
+	}
+	if (route->roles != ROLE_NONE_NEEDED && (route->roles & w->who.role) == 0) {
+		http_problem(rp, rq, 403, NULL, "the role %s may not %s %s", role_name(w->who.role), rq->method,
+		             route->path);
+		return false;
+	}
+	return true;
+}
+
+bool
+api_tenant(const struct worker *w, const struct http_request *rq, const char **ret_tenant, struct http_reply *rp)
+{
+	const char *asked = http_query(rq, "tenant");
+
+	if ((w->who.role & ROLES_TENANT) != 0) {
+		if (asked != NULL && strcmp(asked, w->who.tenant) != 0) {
+			http_problem(rp, rq, 404, "tenant", "there is no tenant \"%.64s\"", asked);
+			return false;
+		}
+		*ret_tenant = w->who.tenant;
+		return true;
+	}
+	*ret_tenant = asked;
+	return true;
+}
