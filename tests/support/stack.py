@@ -1,0 +1,246 @@
+"""The daemons for integration tests: real processes on loopback, in a private directory, always stopped.
+
+    with Stack() as s:            # PostgreSQL and the aggregator, as a demo ledger
+        s.apply(policy)           # a policy as text
+        e = s.exporter("n1", scenario)   # a scenario as a Python value: JSON is YAML
+        ...
+        e.stop()                  # its last interval is sent first
+
+What a daemon wrote to stderr is shown when it does not do what the test waits for.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+
+from tests.support import pg
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+BUILD = os.environ.get("TOLLGATE_BUILD_DIR") or os.path.join(ROOT, "build", "release")
+WAIT_S = 60.0  # far beyond what anything here takes: a hang ends, a slow machine does not fail
+
+
+def program(name):
+    return os.path.join(BUILD, name)
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def wait_for(what, condition, process=None):
+    """The first true value of condition(); fails with a sentence, and the process's own words, when there is none."""
+    deadline = time.monotonic() + WAIT_S
+    while True:
+        value = condition()
+        if value:
+            return value
+        ended = process is not None and process.ended()
+        if ended or time.monotonic() > deadline:
+            words = f"\n{process.words()}" if process is not None else ""
+            raise AssertionError(f"{'the process ended before' if ended else 'timed out waiting for'}: {what}{words}")
+        time.sleep(0.05)
+
+
+class Process:
+    """One child with its log; ended by process id."""
+
+    def __init__(self, argv, log, env=None):
+        self.argv, self.log, self.env = argv, log, env
+        self.start()
+
+    def start(self):
+        with open(self.log, "ab") as log:
+            self.child = subprocess.Popen(
+                self.argv, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env={**os.environ, **(self.env or {})}
+            )
+
+    def ended(self):
+        return self.child.poll() is not None
+
+    def words(self):
+        with open(self.log, encoding="utf-8", errors="replace") as f:
+            return "".join(f.readlines()[-20:])
+
+    def stop(self):
+        if not self.ended():
+            self.child.send_signal(signal.SIGTERM)
+        try:
+            return self.child.wait(WAIT_S)
+        except subprocess.TimeoutExpired:
+            self.kill9()
+            raise AssertionError(f"{self.argv[0]} did not stop on SIGTERM\n{self.words()}") from None
+
+    def kill9(self):
+        if not self.ended():
+            self.child.kill()
+        self.child.wait()
+
+
+class Reply:
+    def __init__(self, status, headers, body):
+        self.status, self.headers, self.body = status, headers, body
+
+    def json(self):
+        return json.loads(self.body)
+
+    def text(self):
+        return self.body.decode()
+
+
+def request(method, url, body=None, token=None, headers=None):
+    """Any status is a reply; only silence is an exception."""
+    rq = urllib.request.Request(url, data=body, method=method, headers=dict(headers or {}))
+    if token:
+        rq.add_header("Authorization", f"Bearer {token}")
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(rq, timeout=WAIT_S) as r:
+            return Reply(r.status, r.headers, r.read())
+    except urllib.error.HTTPError as e:
+        with e:
+            return Reply(e.code, e.headers, e.read())
+
+
+def answers(url):
+    try:
+        return request("GET", url).status == 200
+    except (urllib.error.URLError, ConnectionError, TimeoutError):
+        return False
+
+
+class Exporter(Process):
+    def __init__(self, stack, node, scenario, options, t0_ns):
+        self.node, self.port = node, free_port()
+        self.dir = os.path.join(stack.dir, node)
+        for sub in ("proc", "pods", "spool"):
+            os.makedirs(os.path.join(self.dir, sub), exist_ok=True)
+        path = os.path.join(self.dir, "scenario.yaml")
+        with open(path, "w", encoding="utf-8") as f:
+            json.dump(scenario, f)
+        env = {
+            "TOLLGATE_SIM_SCENARIO": path,
+            "TOLLGATE_SIM_PROC": os.path.join(self.dir, "proc"),
+            "TOLLGATE_SIM_PODS": os.path.join(self.dir, "pods"),
+        }
+        if t0_ns is not None:
+            env["TOLLGATE_SIM_T0_NS"] = str(t0_ns)
+        argv = [program("tollgate-exporter"), "--node", node, "--listen", f"127.0.0.1:{self.port}",
+                "--nvml-library", os.path.join(BUILD, "sim", "libnvidia-ml.so.1"),
+                "--proc-root", env["TOLLGATE_SIM_PROC"], "--pods-root", env["TOLLGATE_SIM_PODS"],
+                "--spool-dir", os.path.join(self.dir, "spool"), *options]  # fmt: skip
+        if stack.port:
+            argv += ["--aggregator-url", stack.url, "--token-file", stack.node_token(node)]
+        super().__init__(argv, os.path.join(self.dir, "log"), env)
+        wait_for("the exporter's /metrics", lambda: answers(f"http://127.0.0.1:{self.port}/metrics"), self)
+
+
+class Stack(contextlib.AbstractContextManager):
+    def __init__(self, demo=True, zone="UTC", options=()):
+        self.demo, self.zone, self.options = demo, zone, list(options)
+        self.processes, self.tokens = [], {}
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+
+    def __enter__(self):
+        self.pg = pg.Cluster()
+        try:
+            self.pg.start()
+            self.pg.create_database("tollgate")
+            self.dir = self.pg.private_dir("stack")
+            self._aggregator_token()
+            self.aggregator = Process(self._aggregator_argv(), os.path.join(self.dir, "aggregator.log"))
+            self.processes.append(self.aggregator)
+            self.wait_ready()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *exc):
+        self.close()
+
+    def close(self):
+        for p in reversed(self.processes):
+            p.kill9()
+        self.pg.close()
+
+    def _aggregator_argv(self):
+        return [program("tollgate-aggregator"), "--listen", f"127.0.0.1:{self.port}",
+                "--database", self.pg.conninfo("tollgate"), "--billing-zone", self.zone,
+                "--demo" if self.demo else "--no-demo", *self.options]  # fmt: skip
+
+    def _aggregator_token(self):
+        path = os.path.join(self.dir, "admin.token")
+        done = subprocess.run([*self._aggregator_argv(), "--issue-admin-token", path], capture_output=True, text=True)
+        if done.returncode != 0:
+            raise AssertionError(done.stderr)
+        with open(path, encoding="ascii") as f:
+            self.tokens["admin"] = f.read().strip()
+
+    def wait_ready(self):
+        wait_for("the aggregator's /readyz", lambda: answers(self.url + "/readyz"), self.aggregator)
+
+    def restart_aggregator(self):
+        self.aggregator.start()
+        self.wait_ready()
+
+    def call(self, method, path, body=None, role="admin", headers=None):
+        token = self.tokens.get(role) if role else None
+        return request(method, self.url + path, body, token, headers)
+
+    def get(self, path, role="admin"):
+        reply = self.call("GET", path, role=role)
+        if reply.status != 200:
+            raise AssertionError(f"GET {path}: {reply.status} {reply.text()}")
+        return reply
+
+    def apply(self, policy, dry_run=False):
+        reply = self.call("PUT", "/v1/policy" + ("?dry_run=1" if dry_run else ""), policy.encode())
+        if reply.status != 200:
+            raise AssertionError(f"PUT /v1/policy: {reply.status} {reply.text()}")
+        return reply.json()
+
+    def token(self, name, **what):
+        """Makes a token once and remembers it under a name."""
+        if name not in self.tokens:
+            reply = self.call("POST", "/v1/tokens", json.dumps(what).encode())
+            if reply.status != 201:
+                raise AssertionError(f"POST /v1/tokens: {reply.status} {reply.text()}")
+            self.tokens[name] = reply.json()["token"]
+        return self.tokens[name]
+
+    def node_token(self, node):
+        path = os.path.join(self.dir, f"{node}.token")
+        with open(path, "w", encoding="ascii") as f:
+            f.write(self.token(f"node {node}", role="node", node=node))
+        return path
+
+    def exporter(self, node, scenario, *options, t0_ns=None):
+        e = Exporter(self, node, scenario, ["--interval", "1s", *options], t0_ns)
+        self.processes.append(e)
+        return e
+
+    def cli(self, *args, role="admin"):
+        """The command line program; gives the finished process."""
+        path = os.path.join(self.dir, f"{role}.cli-token")
+        with open(path, "w", encoding="ascii") as f:
+            f.write(self.tokens[role])
+        env = {**os.environ, "TOLLGATE_URL": self.url, "TOLLGATE_TOKEN_FILE": path}
+        return subprocess.run([program("tollgate"), *args], capture_output=True, text=True, env=env, timeout=WAIT_S)
+
+    def sql(self, statement):
+        return self.pg.query(statement, "tollgate")
+
+
+def query(**params):
+    return "?" + urllib.parse.urlencode(params)
