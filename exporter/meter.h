@@ -23,6 +23,7 @@
 /* A process with its owner, as the sampler found it. */
 struct tick_process {
 	const struct wire_holder *holder; /* read during the call only; equal content is the same holder */
+	uint32_t pid;                     /* for /metrics; the meter does not look at it */
 	int64_t start_boot_ns;
 	int32_t gi, ci;
 	int64_t memory_bytes; /* ABSENT: not known */

@@ -1,0 +1,50 @@
+/* exporter/metrics.h - /metrics: rendered once per tick, shared by every scrape until the next one.
+ *
+ * A scrape touches neither the driver, nor /proc, nor the disk, nor a lock that a tick holds while it works. */
+#ifndef TOLLGATE_EXPORTER_METRICS_H
+#define TOLLGATE_EXPORTER_METRICS_H
+
+#include "common/promtext.h"
+#include "exporter/meter.h"
+#include "exporter/outbox.h"
+#include "exporter/push.h"
+
+#define METRICS_MAX (32u << 20) /* of one page */
+
+struct metrics_input {
+	const char *node, *version;
+	const char *source, *driver, *library; /* source: "nvml"; the others are empty when not told */
+	bool simulated;
+	const struct tick *tick; /* NULL: nothing was read yet, or the last reading failed */
+	bool process_metrics;    /* one series per process too */
+	const struct meter_total *totals;
+	size_t total_count;
+	struct outbox_stats outbox;
+	bool pushes; /* an aggregator is configured */
+	struct push_stats push;
+	int64_t ticks, missed_ticks, failed_readings;
+	int64_t tick_duration_ns;     /* of the last one */
+	int64_t last_reading_wall_ns; /* -1: none yet */
+};
+
+/* Pure: Prometheus text, and the same as OpenMetrics. */
+void metrics_render(const struct metrics_input *in, struct buf *out);
+void metrics_openmetrics(const char *text, size_t len, struct buf *out);
+
+struct metrics_page; /* immutable; counted references */
+
+struct metrics; /* where the newest page is */
+struct metrics *metrics_new(void);
+void metrics_free(struct metrics *m);
+DEFINE_OWNED(metrics, struct metrics)
+
+void metrics_publish(struct metrics *m, const struct metrics_input *in);
+/* A reference to the newest page, or NULL before the first. */
+struct metrics_page *metrics_get(struct metrics *m);
+void metrics_page_release(void *page);
+/* The bytes of a page, valid while the reference is held. OpenMetrics and gzip are made when first asked for, then
+ * kept. */
+void metrics_page_bytes(struct metrics_page *page, enum prom_format format, bool gzip, const void **ret,
+                        size_t *ret_len);
+
+#endif

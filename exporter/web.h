@@ -1,0 +1,23 @@
+/* exporter/web.h - the HTTP interface of the exporter: /metrics, /healthz and a page with links. All answered in the server's
+ * own thread, from memory. */
+#ifndef TOLLGATE_EXPORTER_WEB_H
+#define TOLLGATE_EXPORTER_WEB_H
+
+#include <stdatomic.h>
+
+#include "common/httpd.h"
+#include "exporter/metrics.h"
+
+struct web {
+	struct metrics *metrics;
+	const char *node;
+	int64_t stale_ns; /* unhealthy when the last reading is older */
+	_Atomic int64_t last_reading_boot_ns;
+};
+
+MUST_CHECK bool web_start(struct web *w, const char *listen, struct httpd **ret, struct err *err);
+
+/* Whether an Accept-Encoding header takes gzip. NULL: no. */
+bool web_takes_gzip(const char *accept_encoding);
+
+#endif

@@ -1,0 +1,362 @@
+/* /metrics of a fixed node against golden files, and the pages that scrapes share. */
+/* tsan */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "common/gz.h"
+#include "common/time.h"
+#include "common/units.h"
+#include "exporter/metrics.h"
+#include "exporter/web.h"
+#include "tests/support/golden.h"
+
+static char none[] = "";
+
+static struct wire_holder pod = {.kind = WIRE_POD,
+                                 .ns = (char[]){"research"},
+                                 .pod = (char[]){"train-0"},
+                                 .pod_uid = (char[]){"0f1e"},
+                                 .container = (char[]){"4d7a9b0c1e2f"},
+                                 .slurm_job = none,
+                                 .slurm_account = none,
+                                 .user = none,
+                                 .uid = -1};
+static struct wire_holder unnamed = {.kind = WIRE_POD,
+                                     .ns = none,
+                                     .pod = none,
+                                     .pod_uid = (char[]){"aaaa-bbbb"},
+                                     .container = (char[]){"0123456789ab"},
+                                     .slurm_job = none,
+                                     .slurm_account = none,
+                                     .user = none,
+                                     .uid = -1};
+static struct wire_holder job = {.kind = WIRE_SLURM_JOB,
+                                 .ns = none,
+                                 .pod = none,
+                                 .pod_uid = none,
+                                 .container = none,
+                                 .slurm_job = (char[]){"4711"},
+                                 .slurm_account = none,
+                                 .user = (char[]){"al\"ice"},
+                                 .uid = 1000};
+
+static struct wire_device gpu0 = {.id = 1,
+                                  .gpu = 1,
+                                  .uuid = (char[]){"GPU-aa"},
+                                  .model = (char[]){"NVIDIA H100 80GB HBM3"},
+                                  .profile = none,
+                                  .gi = -1,
+                                  .ci = -1,
+                                  .units = UNITS_PER_GPU,
+                                  .index = 0};
+static struct wire_device gpu1 = {.id = 2,
+                                  .gpu = 2,
+                                  .uuid = (char[]){"GPU-bb"},
+                                  .model = (char[]){"NVIDIA A100-SXM4-80GB"},
+                                  .profile = none,
+                                  .gi = -1,
+                                  .ci = -1,
+                                  .units = UNITS_PER_GPU,
+                                  .index = 1};
+static struct wire_device mig = {.id = 3,
+                                 .gpu = 2,
+                                 .uuid = (char[]){"MIG-cc"},
+                                 .model = (char[]){"NVIDIA A100-SXM4-80GB"},
+                                 .profile = (char[]){"3g.40gb"},
+                                 .gi = 2,
+                                 .ci = 0,
+                                 .units = 2340,
+                                 .index = 1};
+
+/* Three GPUs: a whole one with two processes, one in MIG mode whose driver lacks much, and a lost one. */
+struct fixture {
+	struct gpu_reading *readings;
+	struct tick_process on_gpu0[2], on_mig[1];
+	struct tick_gpu gpus[3];
+	struct tick tick;
+	struct meter_total totals[3];
+	struct metrics_input in;
+};
+
+static void
+fill_readings(struct gpu_reading *r)
+{
+	for (int i = 0; i < 3; i++)
+		r[i].index = i;
+	snprintf(r[0].uuid, sizeof(r[0].uuid), "GPU-aa");
+	snprintf(r[0].model, sizeof(r[0].model), "NVIDIA H100 80GB HBM3");
+	snprintf(r[0].pci, sizeof(r[0].pci), "00000000:1B:00.0");
+	r[0].active_ppm = 873000;
+	r[0].memory_bytes = INT64_C(85520809984);
+	r[0].memory_used_bytes = INT64_C(1073741824);
+	r[0].power_mw = 412500;
+	r[0].energy_mj = INT64_C(9007199254740993);
+	r[0].temperature_c = 61;
+	r[0].process_activity = true;
+	snprintf(r[1].uuid, sizeof(r[1].uuid), "GPU-bb");
+	snprintf(r[1].model, sizeof(r[1].model), "NVIDIA A100-SXM4-80GB");
+	r[1].mig = true;
+	r[1].active_ppm = r[1].memory_bytes = r[1].memory_used_bytes = r[1].energy_mj = ABSENT;
+	r[1].power_mw = 250000;
+	r[1].temperature_c = 0;
+	r[1].instance_count = 1;
+	r[1].instances[0] = (struct gpu_instance){.gi = 2,
+	                                          .ci = 0,
+	                                          .units = 2340,
+	                                          .memory_bytes = INT64_C(42949672960),
+	                                          .memory_used_bytes = 4096,
+	                                          .active_ppm = ABSENT};
+	snprintf(r[1].instances[0].uuid, sizeof(r[1].instances[0].uuid), "MIG-cc");
+	snprintf(r[1].instances[0].profile, sizeof(r[1].instances[0].profile), "3g.40gb");
+	snprintf(r[2].uuid, sizeof(r[2].uuid), "GPU-dd");
+	snprintf(r[2].model, sizeof(r[2].model), "NVIDIA H100 80GB HBM3");
+	r[2].down = true;
+}
+
+static void
+fixture_init(struct fixture *f)
+{
+	*f = (struct fixture){.readings = mem_array(3, sizeof(*f->readings))};
+	fill_readings(f->readings);
+	f->on_gpu0[0] = (struct tick_process){
+		.holder = &pod, .pid = 100, .gi = -1, .ci = -1, .memory_bytes = 1 << 30, .sm_ppm = 500000};
+	f->on_gpu0[1] = (struct tick_process){
+		.holder = &job, .pid = 200, .gi = -1, .ci = -1, .memory_bytes = ABSENT, .sm_ppm = 0};
+	f->on_mig[0] = (struct tick_process){
+		.holder = &unnamed, .pid = 300, .gi = 2, .ci = 0, .memory_bytes = 4096, .sm_ppm = ABSENT};
+	f->gpus[0] = (struct tick_gpu){&f->readings[0], f->on_gpu0, 2};
+	f->gpus[1] = (struct tick_gpu){&f->readings[1], f->on_mig, 1};
+	f->gpus[2] = (struct tick_gpu){&f->readings[2], NULL, 0};
+	f->tick = (struct tick){.boot_ns = 1, .gpus = f->gpus, .gpu_count = 3};
+	f->totals[0] = (struct meter_total){
+		&pod, &gpu0, &gpu0, (int128)UNITS_PER_GPU * 1500000000, UNITS_PER_GPU / 2 * (int128)NS_PER_S, 0};
+	f->totals[1] = (struct meter_total){&job, &gpu0, &gpu0, 0, (int128)UNITS_PER_GPU * NS_PER_HOUR * 24 * 400, 0};
+	f->totals[2] = (struct meter_total){&unnamed, &mig, &gpu1, 0, 0, (int128)2340 * 60 * NS_PER_S};
+	f->in = (struct metrics_input){
+		.node = "gn1",
+		.version = "0.1.0",
+		.source = "nvml",
+		.driver = "550.163.01",
+		.library = "12.550.163.01",
+		.simulated = true,
+		.tick = &f->tick,
+		.process_metrics = true,
+		.totals = f->totals,
+		.total_count = 3,
+		.outbox = {.spool = {.bytes = 123456,
+	                             .segments = 2,
+	                             .unacked_batches = 3,
+	                             .lost_batches = 7,
+	                             .corrupt_segments = 1,
+	                             .oldest_unacked_wall_ns = INT64_C(1794807900123456789)},
+	                   .waiting = 4,
+	                   .lost_waiting = 2},
+		.pushes = true,
+		.push = {.acked = 10, .moved = 1, .failed = 2, .last_success_wall_ns = INT64_C(1794807960000000000)},
+		.ticks = 3600,
+		.missed_ticks = 1,
+		.failed_readings = 0,
+		.tick_duration_ns = 1234567,
+		.last_reading_wall_ns = INT64_C(1794807961500000000)};
+}
+
+static void
+fixture_fini(struct fixture *f)
+{
+	mem_free(f->readings);
+}
+
+static void
+the_page_of_a_known_node_is_the_golden_one(void **state)
+{
+	in_place(fixture) struct fixture f;
+	in_place(buf) struct buf text, openmetrics;
+	struct err err;
+
+	(void)state;
+	fixture_init(&f);
+	buf_init(&text, METRICS_MAX);
+	buf_init(&openmetrics, METRICS_MAX);
+	metrics_render(&f.in, &text);
+	metrics_openmetrics(text.data, text.len, &openmetrics);
+	if (!golden_check("exporter.metrics", text.data, text.len, &err) ||
+	    !golden_check("exporter.openmetrics", openmetrics.data, openmetrics.len, &err))
+		fail_msg("%s", err.text);
+}
+
+static void
+promtool_finds_nothing_to_say(void **state)
+{
+	in_place(fixture) struct fixture f;
+	in_place(buf) struct buf text;
+	FILE *promtool;
+
+	(void)state;
+	if (system("command -v promtool >/dev/null") != 0)
+		skip();
+	fixture_init(&f);
+	buf_init(&text, METRICS_MAX);
+	metrics_render(&f.in, &text);
+	promtool = popen("promtool check metrics", "w");
+	assert_non_null(promtool);
+	assert_int_equal(fwrite(text.data, 1, text.len, promtool), text.len);
+	assert_int_equal(pclose(promtool), 0);
+}
+
+static void
+without_a_reading_only_the_exporter_speaks_of_itself(void **state)
+{
+	in_place(fixture) struct fixture f;
+	in_place(buf) struct buf text;
+
+	(void)state;
+	fixture_init(&f);
+	f.in.tick = NULL;
+	f.in.pushes = false;
+	f.in.total_count = 0;
+	buf_init(&text, METRICS_MAX);
+	metrics_render(&f.in, &text);
+	assert_null(strstr(text.data, "tollgate_gpu_"));
+	assert_null(strstr(text.data, "tollgate_process_"));
+	assert_null(strstr(text.data, "push"));
+	assert_non_null(strstr(text.data, "tollgate_exporter_ticks_total 3600\n"));
+}
+
+static void
+process_series_can_be_switched_off(void **state)
+{
+	in_place(fixture) struct fixture f;
+	in_place(buf) struct buf text;
+
+	(void)state;
+	fixture_init(&f);
+	f.in.process_metrics = false;
+	buf_init(&text, METRICS_MAX);
+	metrics_render(&f.in, &text);
+	assert_null(strstr(text.data, "tollgate_process_"));
+	assert_non_null(strstr(text.data, "tollgate_workload_gpu_seconds_total"));
+}
+
+static void
+a_page_stays_as_it_is_while_someone_reads_it(void **state)
+{
+	in_place(fixture) struct fixture f;
+	owned(metrics) struct metrics *m = metrics_new();
+	struct metrics_page *page;
+	const void *bytes, *again, *zipped;
+	size_t len, again_len, zipped_len;
+	in_place(buf) struct buf plain;
+	struct err err;
+
+	(void)state;
+	fixture_init(&f);
+	assert_null(metrics_get(m));
+	metrics_publish(m, &f.in);
+	page = metrics_get(m);
+	metrics_page_bytes(page, PROM_TEXT, false, &bytes, &len);
+	for (int i = 0; i < 5; i++) {
+		f.in.ticks++;
+		metrics_publish(m, &f.in);
+	}
+	metrics_page_bytes(page, PROM_TEXT, false, &again, &again_len);
+	assert_ptr_equal(bytes, again);
+	assert_non_null(memmem(bytes, len, "tollgate_exporter_ticks_total 3600\n", 35));
+	metrics_page_bytes(page, PROM_TEXT, true, &zipped, &zipped_len);
+	metrics_page_bytes(page, PROM_TEXT, true, &again, &again_len);
+	assert_ptr_equal(zipped, again); /* compressed once */
+	buf_init(&plain, METRICS_MAX);
+	assert_true(gz_expand(zipped, zipped_len, &plain, &err));
+	assert_int_equal(plain.len, len);
+	assert_memory_equal(plain.data, bytes, len);
+	metrics_page_release(page);
+}
+
+struct scraper {
+	struct metrics *metrics;
+	bool seen_all;
+};
+
+static void *
+scrape(void *arg)
+{
+	struct scraper *s = arg;
+
+	s->seen_all = true;
+	for (int i = 0; i < 300; i++) {
+		struct metrics_page *page = metrics_get(s->metrics);
+		const void *bytes;
+		size_t len;
+
+		metrics_page_bytes(page, (enum prom_format)(i % 2), i % 3 == 0, &bytes, &len);
+		s->seen_all = s->seen_all && len > 100;
+		metrics_page_release(page);
+	}
+	return NULL;
+}
+
+static void
+scrapes_and_ticks_do_not_disturb_each_other(void **state)
+{
+	in_place(fixture) struct fixture f;
+	owned(metrics) struct metrics *m = metrics_new();
+	struct scraper scrapers[3];
+	pthread_t threads[3];
+
+	(void)state;
+	fixture_init(&f);
+	metrics_publish(m, &f.in);
+	for (size_t i = 0; i < 3; i++) {
+		scrapers[i].metrics = m;
+		assert_int_equal(pthread_create(&threads[i], NULL, scrape, &scrapers[i]), 0);
+	}
+	for (int i = 0; i < 300; i++)
+		metrics_publish(m, &f.in);
+	for (size_t i = 0; i < 3; i++) {
+		pthread_join(threads[i], NULL);
+		assert_true(scrapers[i].seen_all);
+	}
+}
+
+static void
+gzip_is_sent_to_those_who_take_it(void **state)
+{
+	static const struct {
+		const char *header;
+		bool takes;
+	} rows[] = {
+		{NULL, false},        {"", false},
+		{"gzip", true},       {"GZIP", true},
+		{"deflate", false},   {"deflate, gzip;q=0.5", true},
+		{"gzip;q=0", false},  {"gzip; q=0.000", false},
+		{"*", true},          {"identity, gzip", true},
+		{"xgzip", false},     {"gzipx", false},
+		{"br ,, gzip", true}, {"*;q=0", false},
+		{"gzip;q=0.1", true}, {",,,", false},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
+		if (web_takes_gzip(rows[i].header) != rows[i].takes)
+			fail_msg("Accept-Encoding: %s", rows[i].header);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(the_page_of_a_known_node_is_the_golden_one),
+		cmocka_unit_test(promtool_finds_nothing_to_say),
+		cmocka_unit_test(without_a_reading_only_the_exporter_speaks_of_itself),
+		cmocka_unit_test(process_series_can_be_switched_off),
+		cmocka_unit_test(a_page_stays_as_it_is_while_someone_reads_it),
+		cmocka_unit_test(scrapes_and_ticks_do_not_disturb_each_other),
+		cmocka_unit_test(gzip_is_sent_to_those_who_take_it),
+	};
+
+	return cmocka_run_group_tests_name("metrics", tests, NULL, NULL);
+}
