@@ -56,8 +56,8 @@ static const struct counter_row counter_rows[] = {
 	{"tollgate_aggregator_requests_total", "HTTP requests answered.", COUNTER(requests)},
 	{"tollgate_aggregator_request_errors_total", "HTTP requests answered with a status of 500 or above.",
          COUNTER(request_errors)},
-	{"tollgate_aggregator_hours_sealed_total", "Node-hours rolled up for the first time.", COUNTER(hours_sealed)},
-	{"tollgate_aggregator_hours_resealed_total", "Node-hours rolled up again.", COUNTER(hours_resealed)},
+	{"tollgate_aggregator_seals_total", "Node-hours rolled up for the first time.", COUNTER(hours_sealed)},
+	{"tollgate_aggregator_reseals_total", "Node-hours rolled up again.", COUNTER(hours_resealed)},
 	{"tollgate_aggregator_rollup_errors_total", "Roll-ups that failed.", COUNTER(rollup_errors)},
 };
 
