@@ -158,14 +158,31 @@ count(struct push *p, int64_t *counter, bool failing)
 	pthread_mutex_unlock(&p->lock);
 }
 
-static void
-note_failure(struct push *p, const char *reason)
+/* Texts about a connection have times and ports in them; the cause is the same when only these differ. */
+static bool
+same_but_for_digits(const char *a, const char *b)
 {
+	for (;;) {
+		a += strspn(a, "0123456789");
+		b += strspn(b, "0123456789");
+		if (*a != *b || !*a)
+			return *a == *b;
+		a++;
+		b++;
+	}
+}
+
+static void
+note_failure(struct push *p, bool replied, const char *reason)
+{
+	char text[sizeof(p->reason)];
+
+	snprintf(text, sizeof(text), "%.*s", (int)sizeof(text) - 1, reason);
 	count(p, &p->stats.failed, true);
 	p->failures++;
-	if (strcmp(p->reason, reason) == 0)
+	if (replied ? strcmp(p->reason, text) == 0 : same_but_for_digits(p->reason, text))
 		return;
-	snprintf(p->reason, sizeof(p->reason), "%s", reason);
+	memcpy(p->reason, text, sizeof(p->reason));
 	log_event(LOG_WARN, "push fails, batches stay in the spool", LS("reason", reason),
 	          LS("url", p->options.http.base_url));
 }
@@ -189,7 +206,7 @@ move_cursor(struct push *p, const struct spool_chunk *chunk, uint64_t next_seq)
 
 	if (outbox_ack(p->outbox, chunk->epoch, next_seq, time_wall_ns(), &err))
 		return true;
-	note_failure(p, err.text);
+	note_failure(p, true, err.text);
 	return false;
 }
 
@@ -211,13 +228,13 @@ apply(struct push *p, const struct spool_chunk *chunk, const struct push_decisio
 			return move_cursor(p, chunk, d->next_seq);
 		}
 		p->moves = 0;
-		note_failure(p, "the aggregator keeps asking for other batches");
+		note_failure(p, true, "the aggregator keeps asking for other batches");
 		return false;
 	case PUSH_FEWER:
 		p->chunk_bytes /= 2;
-		note_failure(p, d->reason);
+		note_failure(p, true, d->reason);
 		return true;
-	case PUSH_WAIT: note_failure(p, d->reason); return false;
+	case PUSH_WAIT: note_failure(p, true, d->reason); return false;
 	}
 	return false;
 }
@@ -234,14 +251,14 @@ push_once(struct push *p, struct buf *frames, bool *ret_any)
 
 	if (!outbox_peek(p->outbox, p->chunk_bytes, frames, &chunk, ret_any, &err)) {
 		*ret_any = true;
-		note_failure(p, err.text);
+		note_failure(p, false, err.text);
 		return false;
 	}
 	if (!*ret_any)
 		return false;
 	buf_init(&reply.body, REPLY_MAX);
 	if (!httpc_call(p->http, "POST", PUSH_PATH, PUSH_CONTENT_TYPE, frames->data, frames->len, &reply, &err)) {
-		note_failure(p, err.text);
+		note_failure(p, false, err.text);
 	} else {
 		d = push_decide(&chunk, &reply);
 		go_on = apply(p, &chunk, &d);

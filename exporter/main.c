@@ -1,0 +1,310 @@
+/* exporter/main.c - the node daemon: starts its parts, ticks on the boot clock until a signal ends it. */
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include "common/digest.h"
+#include "common/log.h"
+#include "common/time.h"
+#include "exporter/options.h"
+#include "exporter/sampler.h"
+#include "exporter/web.h"
+
+enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
+
+#define TEXT_MAX (1u << 20)
+#define CHUNK_BYTES (1u << 20)
+#define CONNECT_TIMEOUT_NS (5 * NS_PER_S)
+#define LEAST_PAUSE_NS NS_PER_S
+#define MOST_PAUSE_NS NS_PER_MIN
+#define LAST_PUSH_NS (5 * NS_PER_S)
+#define STALE_INTERVALS 10
+
+/* The parts, in the order in which they start; they end in the opposite one. */
+struct daemon {
+	const struct exporter_options *options;
+	struct spool_options spool;
+	struct gpu_source *source;
+	struct outbox *outbox;
+	struct push *push;
+	struct metrics *metrics;
+	struct web web;
+	struct httpd *httpd;
+	struct sampler *sampler;
+	int timer_fd, signal_fd;
+	/* the last ones logged, so that a lasting trouble is one line */
+	char reading[sizeof(((struct err *)0)->text)], storing[sizeof(((struct err *)0)->text)];
+};
+
+static bool
+read_boot_id(uint8_t out[WIRE_BOOT_ID_SIZE], struct err *err)
+{
+	in_place(buf) struct buf text;
+	char hex[2 * WIRE_BOOT_ID_SIZE + 1];
+	size_t n = 0;
+
+	buf_init(&text, 64);
+	if (!buf_read_file(&text, "/proc/sys/kernel/random/boot_id", err))
+		return false;
+	for (size_t i = 0; i < text.len && n < sizeof(hex) - 1; i++)
+		if (text.data[i] != '-' && text.data[i] != '\n')
+			hex[n++] = text.data[i];
+	hex[n] = '\0';
+	return hex_decode(hex, out, WIRE_BOOT_ID_SIZE, err) || err_prefix(err, "boot_id");
+}
+
+static bool
+open_outbox(struct daemon *d, struct err *err)
+{
+	const struct exporter_options *o = d->options;
+	struct spool *spool = NULL;
+	struct spool_stats stats;
+
+	d->spool = (struct spool_options){.dir = o->spool_dir,
+	                                  .cap_bytes = o->spool_cap_bytes,
+	                                  .segment_bytes = o->spool_segment_bytes,
+	                                  .keep_ns = o->spool_keep_ns,
+	                                  .node = o->node,
+	                                  .flags = d->source->ops->simulated(d->source) ? WIRE_SIMULATED : 0,
+	                                  .exporter_version = TOLLGATE_VERSION};
+	if (!read_boot_id(d->spool.boot_id, err) || !spool_open(&d->spool, time_wall_ns(), &spool, err))
+		return false;
+	spool_stats(spool, &stats);
+	d->outbox = outbox_new(spool, &d->spool);
+	log_event(LOG_INFO, "spool open", LS("dir", o->spool_dir), LI("unsent", stats.unacked_batches),
+	          LI("bytes", stats.bytes), LI("torn_tails", stats.torn_tails));
+	if (stats.corrupt_segments > 0)
+		log_event(LOG_WARN, "damaged spool files were set aside as *.corrupt",
+		          LI("files", stats.corrupt_segments), LI("lost_batches", stats.lost_batches));
+	if (stats.foreign_segments > 0)
+		log_event(LOG_WARN, "spool files of a newer exporter were left alone",
+		          LI("files", stats.foreign_segments));
+	return true;
+}
+
+static bool
+start_push(struct daemon *d, struct err *err)
+{
+	const struct exporter_options *o = d->options;
+	struct push_options p = {.http = {.base_url = o->aggregator_url,
+	                                  .token_file = o->token_file,
+	                                  .ca_file = o->ca_file,
+	                                  .user_agent = "tollgate-exporter/" TOLLGATE_VERSION,
+	                                  .connect_timeout_ns = CONNECT_TIMEOUT_NS,
+	                                  .timeout_ns = o->push_timeout_ns},
+	                         .chunk_bytes = CHUNK_BYTES,
+	                         .least_pause_ns = LEAST_PAUSE_NS,
+	                         .most_pause_ns = MOST_PAUSE_NS};
+
+	if (o->aggregator_url)
+		return push_start(&p, d->outbox, &d->push, err);
+	log_event(LOG_INFO, "no aggregator-url: batches stay in the spool", LS("dir", o->spool_dir));
+	return true;
+}
+
+static bool
+start_clock(struct daemon *d, const sigset_t *signals, struct err *err)
+{
+	d->timer_fd = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC);
+	d->signal_fd = signalfd(-1, signals, SFD_CLOEXEC);
+	if (d->timer_fd < 0 || d->signal_fd < 0)
+		return err_errno(err, ERR_FATAL, errno, "cannot make a timer");
+	return true;
+}
+
+static bool
+start(struct daemon *d, const sigset_t *signals, struct err *err)
+{
+	const struct exporter_options *o = d->options;
+	struct sampler_options s = {.node = o->node,
+	                            .version = TOLLGATE_VERSION,
+	                            .nvml_library = o->nvml_library,
+	                            .sample_interval_ns = o->sample_interval_ns,
+	                            .interval_ns = o->interval_ns,
+	                            .replicas = (int)o->replicas,
+	                            .process_metrics = o->process_metrics,
+	                            .identity = {.proc_root = o->proc_root, .pods_root = o->pods_root}};
+
+	if (!start_clock(d, signals, err) || !nvml_open(o->nvml_library, &d->source, err) || !open_outbox(d, err) ||
+	    !start_push(d, err))
+		return false;
+	d->metrics = metrics_new();
+	d->web = (struct web){.metrics = d->metrics,
+	                      .node = o->node,
+	                      .stale_ns = STALE_INTERVALS * o->sample_interval_ns};
+	atomic_init(&d->web.last_reading_boot_ns, time_boot_ns());
+	if (!web_start(&d->web, o->listen, &d->httpd, err))
+		return false;
+	log_event(LOG_INFO, "ready", LS("node", o->node), LS("listen", o->listen), LS("version", TOLLGATE_VERSION),
+	          LS("source", d->source->ops->name), LS("driver", d->source->ops->driver_version(d->source)),
+	          LS("simulated", d->spool.flags & WIRE_SIMULATED ? "yes" : "no"));
+	d->sampler = sampler_new(&s, take(d->source), d->outbox, d->push, d->metrics, time_boot_ns(), time_wall_ns());
+	return true;
+}
+
+static void
+stop(struct daemon *d)
+{
+	httpd_stop(d->httpd);
+	sampler_free(d->sampler);
+	push_stop(d->push, LAST_PUSH_NS);
+	outbox_free(d->outbox);
+	metrics_free(d->metrics);
+	gpu_source_free(d->source);
+	if (d->timer_fd >= 0)
+		close(d->timer_fd);
+	if (d->signal_fd >= 0)
+		close(d->signal_fd);
+}
+
+/* ---- ticking ---- */
+
+/* Logs when the trouble is another than the last one, and when it is over. */
+static void
+note(char *last, const struct err *err, const char *trouble, const char *over)
+{
+	if (err->kind == ERR_NONE) {
+		if (last[0])
+			log_event(LOG_INFO, over, LS("was", last));
+		last[0] = '\0';
+	} else if (strcmp(last, err->text) != 0) {
+		log_event(LOG_WARN, trouble, LS("error", err->text));
+		snprintf(last, sizeof(err->text), "%s", err->text);
+	}
+}
+
+static void
+note_report(struct daemon *d, const struct sampler_report *r)
+{
+	note(d->reading, &r->reading, "the GPUs cannot be read, their time is unknown until they can",
+	     "the GPUs are read again");
+	note(d->storing, &r->storing, "batches wait in memory", "batches are on disk again");
+	if (r->clock_step_ns != 0)
+		log_event(LOG_WARN, "the clock was stepped: a new stream begins",
+		          LI("step_ms", r->clock_step_ns / NS_PER_MS));
+}
+
+static void
+tick(struct daemon *d)
+{
+	int64_t boot_ns = time_boot_ns();
+	struct sampler_report report;
+
+	sampler_tick(d->sampler, boot_ns, time_wall_ns(), &report);
+	sampler_took(d->sampler, time_boot_ns() - boot_ns);
+	if (report.reading.kind == ERR_NONE)
+		atomic_store(&d->web.last_reading_boot_ns, boot_ns);
+	note_report(d, &report);
+}
+
+/* Sleeps until the deadline on the boot clock, which goes on while the machine is suspended; true when a signal came instead. */
+static bool
+sleep_until(struct daemon *d, int64_t boot_ns)
+{
+	struct itimerspec at = {
+		.it_value = {.tv_sec = (time_t)(boot_ns / NS_PER_S), .tv_nsec = (long)(boot_ns % NS_PER_S)}};
+	struct pollfd fds[] = {{.fd = d->signal_fd, .events = POLLIN}, {.fd = d->timer_fd, .events = POLLIN}};
+	uint64_t expirations;
+
+	ASSERT(timerfd_settime(d->timer_fd, TFD_TIMER_ABSTIME, &at, NULL) == 0);
+	while (poll(fds, ARRAY_LEN(fds), -1) < 0)
+		ASSERT(errno == EINTR);
+	if (fds[0].revents)
+		return true;
+	ASSERT(read(d->timer_fd, &expirations, sizeof(expirations)) == sizeof(expirations));
+	return false;
+}
+
+/* Ticks fall on multiples of the sample interval since 1970 as the clock stood at the start, so that intervals close just
+ * after they end. A deadline that has passed is not made up for. */
+static void
+tick_until_signal(struct daemon *d)
+{
+	int64_t step_ns = d->options->sample_interval_ns;
+	int64_t offset_ns = time_wall_ns() - time_boot_ns();
+	int64_t deadline_ns;
+
+	do {
+		int64_t began_ns = time_boot_ns();
+
+		tick(d);
+		deadline_ns = time_next_multiple(began_ns + offset_ns, step_ns) - offset_ns;
+		if (deadline_ns <= time_boot_ns()) {
+			int64_t next_ns = time_next_multiple(time_boot_ns() + offset_ns, step_ns) - offset_ns;
+
+			sampler_missed(d->sampler, (next_ns - deadline_ns) / step_ns);
+			deadline_ns = next_ns;
+		}
+	} while (!sleep_until(d, deadline_ns));
+}
+
+static void
+finish(struct daemon *d)
+{
+	struct signalfd_siginfo info = {0};
+	struct sampler_report report;
+
+	if (read(d->signal_fd, &info, sizeof(info)) == sizeof(info))
+		log_event(LOG_INFO, "stopping", LS("signal", strsignal((int)info.ssi_signo)));
+	/* up to now, not up to the last tick */
+	tick(d);
+	sampler_finish(d->sampler, time_wall_ns(), &report);
+	note_report(d, &report);
+}
+
+static bool
+run(const struct exporter_options *o, struct err *err)
+{
+	struct daemon d = {.options = o, .timer_fd = -1, .signal_fd = -1};
+	sigset_t signals;
+	bool ok;
+
+	/* blocked before any thread exists, so that only the signalfd gets them */
+	sigemptyset(&signals);
+	sigaddset(&signals, SIGINT);
+	sigaddset(&signals, SIGTERM);
+	pthread_sigmask(SIG_BLOCK, &signals, NULL);
+	signal(SIGPIPE, SIG_IGN);
+	ok = start(&d, &signals, err);
+	if (ok) {
+		tick_until_signal(&d);
+		finish(&d);
+	}
+	stop(&d);
+	return ok;
+}
+
+int
+main(int argc, char **argv)
+{
+	struct exporter_options options = {0};
+	enum conf_action action = CONF_RUN;
+	bool check = false, ok;
+	in_place(buf) struct buf text;
+	struct err err = {0};
+
+	buf_init(&text, TEXT_MAX);
+	if (!conf_load(&exporter_program, argc, argv, &options, &action, &check, &text, &err) ||
+	    (action == CONF_RUN && !exporter_options_check(&options, &err))) {
+		fprintf(stderr, "tollgate-exporter: %s\n", err.text);
+		conf_free(&exporter_program, &options);
+		return EXIT_USAGE;
+	}
+	if (action == CONF_EXIT_OK || check) {
+		fputs(buf_text(&text), stdout);
+		conf_free(&exporter_program, &options);
+		return EXIT_OK;
+	}
+	log_init("tollgate-exporter", (enum log_level)options.log_level);
+	ok = run(&options, &err);
+	if (!ok)
+		fprintf(stderr, "tollgate-exporter: %s\n", err.text);
+	conf_free(&exporter_program, &options);
+	return ok ? EXIT_OK : EXIT_FAILED;
+}

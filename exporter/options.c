@@ -1,0 +1,170 @@
+/* exporter/options.c - one row per option; help, sample configuration and checks come from it. */
+#include "exporter/options.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/text.h"
+#include "common/time.h"
+#include "common/wire.h"
+
+static const char *const log_levels[] = {"debug", "info", "warn", "error", NULL};
+
+#define FIELD(f) offsetof(struct exporter_options, f)
+
+static const struct conf_option options[] = {
+	{.name = "node",
+         .type = CONF_STRING,
+         .offset = FIELD(node),
+         .help = "name of this node in the ledger; the host name when not given"},
+	{.name = "listen",
+         .type = CONF_STRING,
+         .offset = FIELD(listen),
+         .preset = "0.0.0.0:9401",
+         .help = "address and port of /metrics and /healthz; all addresses of the host unless changed, as Prometheus expects of exporters"},
+	{.name = "nvml-library",
+         .type = CONF_PATH,
+         .offset = FIELD(nvml_library),
+         .help = "NVML library to open instead of the driver's libnvidia-ml.so.1"},
+	{.name = "sample-interval",
+         .type = CONF_DURATION,
+         .offset = FIELD(sample_interval_ns),
+         .preset = "1s",
+         .min = 100 * NS_PER_MS,
+         .max = NS_PER_MIN,
+         .help = "time between two readings of the GPUs"},
+	{.name = "interval",
+         .type = CONF_DURATION,
+         .offset = FIELD(interval_ns),
+         .preset = "1m",
+         .min = NS_PER_S,
+         .max = NS_PER_QUARTER_HOUR,
+         .help = "length of one batch of records; divides 15 minutes"},
+	{.name = "replicas",
+         .type = CONF_INT,
+         .offset = FIELD(replicas),
+         .preset = "1",
+         .min = 1,
+         .max = 5040,
+         .help = "each whole GPU is advertised to its scheduler as this many (time-slicing)"},
+	{.name = "proc-root",
+         .type = CONF_PATH,
+         .offset = FIELD(proc_root),
+         .preset = "/proc",
+         .help = "where the host's /proc is"},
+	{.name = "pods-root",
+         .type = CONF_PATH,
+         .offset = FIELD(pods_root),
+         .preset = "/var/log/pods",
+         .help = "where the kubelet keeps a directory per pod"},
+	{.name = "aggregator-url",
+         .type = CONF_STRING,
+         .offset = FIELD(aggregator_url),
+         .help = "where batches are sent, such as https://tollgate.example:9402; without it they stay in the spool"},
+	{.name = "token-file",
+         .type = CONF_PATH,
+         .offset = FIELD(token_file),
+         .help = "file with this node's token for the aggregator"},
+	{.name = "ca-file",
+         .type = CONF_PATH,
+         .offset = FIELD(ca_file),
+         .help = "certificates that the aggregator's is checked with; the system's when not given"},
+	{.name = "push-timeout",
+         .type = CONF_DURATION,
+         .offset = FIELD(push_timeout_ns),
+         .preset = "30s",
+         .min = NS_PER_S,
+         .max = 10 * NS_PER_MIN,
+         .help = "longest time for one request to the aggregator"},
+	{.name = "spool-dir",
+         .type = CONF_PATH,
+         .offset = FIELD(spool_dir),
+         .preset = "/var/lib/tollgate/spool",
+         .help = "directory that keeps batches until the aggregator has them"},
+	{.name = "spool-cap",
+         .type = CONF_BYTES,
+         .offset = FIELD(spool_cap_bytes),
+         .preset = "1GiB",
+         .min = 1 << 20,
+         .max = INT64_C(1) << 40,
+         .unit = "bytes",
+         .help = "largest size of the spool; beyond it the oldest batches are given up, and the ledger is told"},
+	{.name = "spool-segment",
+         .type = CONF_BYTES,
+         .offset = FIELD(spool_segment_bytes),
+         .preset = "4MiB",
+         .min = 1 << 16,
+         .max = 256 << 20,
+         .unit = "bytes",
+         .help = "size at which the next file of the spool begins"},
+	{.name = "spool-keep",
+         .type = CONF_DURATION,
+         .offset = FIELD(spool_keep_ns),
+         .preset = "1d",
+         .min = 0,
+         .max = 90 * NS_PER_DAY,
+         .help = "how long acknowledged batches stay, for an aggregator that lost some"},
+	{.name = "process-metrics",
+         .type = CONF_BOOL,
+         .offset = FIELD(process_metrics),
+         .preset = "true",
+         .help = "series per process in /metrics, beside those per workload"},
+	{.name = "log-level",
+         .type = CONF_ENUM,
+         .offset = FIELD(log_level),
+         .preset = "info",
+         .choices = log_levels,
+         .help = "least important messages that are written"},
+};
+
+const struct conf_program exporter_program = {
+	.name = "tollgate-exporter",
+	.summary = "meters the GPUs of this node, and sends what it finds to the aggregator",
+	.options = options,
+	.count = ARRAY_LEN(options),
+};
+
+static bool
+set_node(struct exporter_options *o, struct err *err)
+{
+	char host[WIRE_MAX_TEXT + 1] = "";
+
+	if (!o->node) {
+		if (gethostname(host, sizeof(host) - 1) != 0 || !host[0])
+			return err_errno(err, ERR_FATAL, errno, "the host name cannot be read; set --node");
+		o->node = mem_strdup(host);
+	}
+	if (strlen(o->node) > WIRE_MAX_TEXT || !text_is_clean(o->node))
+		return err_set(err, ERR_INVALID,
+		               "node: the name must be UTF-8 text of at most %u bytes without control characters",
+		               WIRE_MAX_TEXT);
+	return true;
+}
+
+bool
+exporter_options_check(struct exporter_options *o, struct err *err)
+{
+	char host[256], given[TIME_TEXT_SIZE], other[TIME_TEXT_SIZE];
+	uint16_t port;
+
+	if (!set_node(o, err))
+		return false;
+	if (!addr_parse(o->listen, host, sizeof(host), &port, err))
+		return err_prefix(err, "listen");
+	if (NS_PER_QUARTER_HOUR % o->interval_ns != 0)
+		return err_set(err, ERR_INVALID, "interval: %s does not divide 15 minutes",
+		               duration_format(o->interval_ns, given));
+	if (o->interval_ns < o->sample_interval_ns)
+		return err_set(err, ERR_INVALID, "interval: %s is shorter than the sample-interval, %s",
+		               duration_format(o->interval_ns, given), duration_format(o->sample_interval_ns, other));
+	if (o->spool_cap_bytes < 2 * o->spool_segment_bytes)
+		return err_set(err, ERR_INVALID,
+		               "spool-cap: %" PRId64 " bytes are less than two segments of %" PRId64 " (spool-segment)",
+		               o->spool_cap_bytes, o->spool_segment_bytes);
+	if (o->aggregator_url && strncmp(o->aggregator_url, "http://", 7) != 0 &&
+	    strncmp(o->aggregator_url, "https://", 8) != 0)
+		return err_set(err, ERR_INVALID, "aggregator-url: '%s' begins neither with http:// nor with https://",
+		               o->aggregator_url);
+	return true;
+}

@@ -1,0 +1,33 @@
+/* exporter/options.h - the options of tollgate-exporter. */
+#ifndef TOLLGATE_EXPORTER_OPTIONS_H
+#define TOLLGATE_EXPORTER_OPTIONS_H
+
+#include "common/conf.h"
+
+struct exporter_options {
+	char *node;
+	char *listen;
+	char *nvml_library; /* NULL: the driver's */
+	int64_t sample_interval_ns;
+	int64_t interval_ns;
+	int64_t replicas;
+	char *proc_root;
+	char *pods_root;
+	char *aggregator_url; /* NULL: batches stay in the spool */
+	char *token_file;
+	char *ca_file;
+	int64_t push_timeout_ns;
+	char *spool_dir;
+	int64_t spool_cap_bytes;
+	int64_t spool_segment_bytes;
+	int64_t spool_keep_ns;
+	bool process_metrics;
+	int log_level;
+};
+
+extern const struct conf_program exporter_program;
+
+/* Fills in what depends on the host, and checks what the table cannot say. */
+MUST_CHECK bool exporter_options_check(struct exporter_options *o, struct err *err);
+
+#endif

@@ -1,0 +1,310 @@
+/* Whole ticks on the NVML simulator, on a clock that the test moves: from a scenario to the batches in the spool. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <cmocka.h>
+
+#include "common/frame.h"
+#include "common/time.h"
+#include "common/units.h"
+#include "exporter/sampler.h"
+#include "tests/support/simnode.h"
+#include "tests/support/spooldir.h"
+
+#define S NS_PER_S
+
+static const char scenario[] =
+	"name: lab\n"
+	"gpus:\n"
+	"  - {model: NVIDIA H100 80GB HBM3, memory_mib: 81920, count: 2}\n"
+	"processes:\n"
+	"  - {pid: 100, gpu: 0, sm: 50, memory_mib: 1024, pod: {namespace: team, name: train-0}}\n"
+	"  - {pid: 200, gpu: 1, start: 30s, end: 75300ms, sm: 100, uid: 0, cgroup: /slurm/uid_0/job_7/step_0}\n"
+	"faults:\n"
+	"  - {gpu: 1, at: 200s, until: 210s, lost: true}\n"
+	"  - {at: 300s, until: 307s, unloaded: true}\n";
+
+struct bench {
+	struct simnode node;
+	struct spooldir dir;
+	struct spool_options options;
+	struct outbox *outbox;
+	struct metrics *metrics;
+	struct sampler *sampler;
+	int64_t wall0_ns; /* wall time of virtual time 0 */
+	struct sampler_report last;
+};
+
+static void
+bench_init(struct bench *b)
+{
+	struct sampler_options o = {.node = "gn1",
+	                            .version = "test",
+	                            .sample_interval_ns = S,
+	                            .interval_ns = 60 * S,
+	                            .replicas = 1,
+	                            .process_metrics = true};
+	struct spool *spool = NULL;
+	struct err err;
+
+	*b = (struct bench){.wall0_ns = SPOOLDIR_WALL};
+	simnode_init(&b->node, scenario);
+	simnode_show_processes(&b->node);
+	simnode_open(&b->node);
+	spooldir_init(&b->dir);
+	b->options = spooldir_options(&b->dir);
+	if (!spool_open(&b->options, b->wall0_ns, &spool, &err))
+		fail_msg("%s", err.text);
+	b->outbox = outbox_new(spool, &b->options);
+	b->metrics = metrics_new();
+	o.nvml_library = b->node.library;
+	o.identity = (struct identity_options){.proc_root = b->node.proc, .pods_root = b->node.pods};
+	b->sampler = sampler_new(&o, take(b->node.source), b->outbox, NULL, b->metrics, SIMNODE_T0_NS, b->wall0_ns);
+}
+
+static void
+bench_fini(struct bench *b)
+{
+	sampler_free(b->sampler);
+	metrics_free(b->metrics);
+	outbox_free(b->outbox);
+	spooldir_fini(&b->dir);
+	simnode_fini(&b->node);
+}
+
+static void
+play(struct bench *b, int64_t from_ns, int64_t to_ns)
+{
+	for (int64_t t = from_ns; t <= to_ns; t += S) {
+		b->node.set_time_ns(t);
+		sampler_tick(b->sampler, SIMNODE_T0_NS + t, b->wall0_ns + t, &b->last);
+	}
+}
+
+/* What arrived, by holder and by state without one, in nanoseconds of a whole GPU. */
+struct bill {
+	int64_t pod, pod_used, job, job_used, unallocated, down, unknown;
+	int128 unit_ns;
+	int64_t covered_ns; /* by all batches */
+	int64_t from_ns, to_ns;
+	size_t streams, batches;
+};
+
+static void
+book(struct bill *bill, const struct wire_batch *b, uint32_t *pod_id, uint32_t *job_id)
+{
+	if (b->kind == WIRE_LOSS)
+		return;
+	for (size_t i = 0; i < b->holder_count; i++)
+		*(b->holders[i].kind == WIRE_POD ? pod_id : job_id) = b->holders[i].id;
+	for (size_t i = 0; i < b->record_count; i++) {
+		const struct wire_record *r = &b->records[i];
+		int64_t ns = (int64_t)((int128)r->units * r->held_ns / UNITS_PER_GPU);
+
+		bill->unit_ns += (int128)r->units * r->held_ns;
+		bill->pod += r->holder && r->holder == *pod_id ? ns : 0;
+		bill->pod_used += r->holder && r->holder == *pod_id ? r->used_ns : 0;
+		bill->job += r->holder && r->holder == *job_id ? ns : 0;
+		bill->job_used += r->holder && r->holder == *job_id ? r->used_ns : 0;
+		bill->unallocated += r->state == WIRE_UNALLOCATED ? ns : 0;
+		bill->down += r->state == WIRE_DOWN ? ns : 0;
+		bill->unknown += r->state == WIRE_UNKNOWN ? ns : 0;
+	}
+	bill->covered_ns += b->to_ns - b->from_ns;
+	bill->from_ns = bill->batches++ == 0 ? b->from_ns : bill->from_ns;
+	bill->to_ns = b->to_ns;
+}
+
+static void
+collect(struct bench *b, struct bill *bill)
+{
+	in_place(buf) struct buf frames;
+	struct spool_chunk chunk;
+	uint64_t epoch = 0;
+	uint32_t pod_id = 0, job_id = 0;
+	struct err err;
+	bool any;
+
+	*bill = (struct bill){0};
+	sampler_finish(b->sampler, b->wall0_ns, &b->last);
+	assert_int_equal(b->last.storing.kind, ERR_NONE);
+	buf_init(&frames, FRAME_HEAD + FRAME_MAX);
+	while (outbox_peek(b->outbox, 1, &frames, &chunk, &any, &err) && any) {
+		owned(wire_batch) struct wire_batch *batch = NULL;
+
+		if (!wire_unpack(frames.data + FRAME_HEAD, frames.len - FRAME_HEAD, &batch, &err) ||
+		    !wire_check(batch, &err))
+			fail_msg("%s", err.text);
+		if (chunk.epoch != epoch)
+			pod_id = job_id = 0;
+		bill->streams += chunk.epoch != epoch;
+		epoch = chunk.epoch;
+		assert_string_equal(batch->node, "gn1");
+		assert_int_equal(batch->flags, WIRE_SIMULATED);
+		book(bill, batch, &pod_id, &job_id);
+		assert_true(outbox_ack(b->outbox, epoch, chunk.last_seq + 1, b->wall0_ns, &err));
+	}
+	assert_true(bill->unit_ns == (int128)UNITS_PER_GPU * 2 * bill->covered_ns);
+}
+
+/* A start time has the kernel's resolution of 10 ms, an end that of the tick. */
+static void
+assert_about(int64_t got_ns, int64_t want_ns)
+{
+	assert_in_range(got_ns, want_ns - 10 * NS_PER_MS, want_ns + S + 10 * NS_PER_MS);
+}
+
+static void
+holders_are_billed_what_the_scenario_gave_them_to_within_a_tick(void **state)
+{
+	in_place(bench) struct bench b;
+	struct bill bill;
+
+	(void)state;
+	bench_init(&b);
+	play(&b, 0, 180 * S);
+	collect(&b, &bill);
+	assert_int_equal(bill.streams, 1);
+	assert_int_equal(bill.batches, 3);
+	assert_int_equal(bill.covered_ns, 180 * S);
+	assert_int_equal(bill.pod, 180 * S);
+	assert_int_equal(bill.pod_used, 90 * S);
+	assert_about(bill.job, 45300 * NS_PER_MS);
+	assert_in_range(bill.job_used, 45 * S, 45310 * NS_PER_MS);
+	assert_int_equal(bill.unallocated, 180 * S - bill.job);
+}
+
+static void
+a_stepped_clock_begins_a_stream_and_loses_no_time_of_the_boot_clock(void **state)
+{
+	const int64_t steps[] = {3600 * S, -3600 * S, 1500 * NS_PER_MS};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(steps); i++) {
+		in_place(bench) struct bench b;
+		struct bill bill;
+
+		bench_init(&b);
+		play(&b, 0, 90 * S);
+		assert_int_equal(b.last.clock_step_ns, 0);
+		b.wall0_ns += steps[i];
+		play(&b, 91 * S, 91 * S);
+		assert_int_equal(b.last.clock_step_ns, steps[i]);
+		play(&b, 92 * S, 180 * S);
+		assert_int_equal(b.last.clock_step_ns, 0);
+		collect(&b, &bill);
+		assert_int_equal(bill.streams, 2);
+		assert_int_equal(bill.covered_ns, 180 * S);
+		assert_int_equal(bill.pod, 180 * S);
+		assert_int_equal(bill.to_ns, b.wall0_ns + 180 * S);
+	}
+}
+
+static void
+a_clock_that_drifts_less_than_a_second_goes_on(void **state)
+{
+	in_place(bench) struct bench b;
+	struct bill bill;
+
+	(void)state;
+	bench_init(&b);
+	for (int64_t t = 0; t <= 120; t++) {
+		b.wall0_ns += 8 * NS_PER_MS;
+		play(&b, t * S, t * S);
+		assert_int_equal(b.last.clock_step_ns, 0);
+	}
+	collect(&b, &bill);
+	assert_int_equal(bill.streams, 1);
+}
+
+static void
+a_lost_gpu_is_down_while_it_is_lost(void **state)
+{
+	in_place(bench) struct bench b;
+	struct bill bill;
+
+	(void)state;
+	bench_init(&b);
+	play(&b, 180 * S, 240 * S);
+	collect(&b, &bill);
+	assert_in_range(bill.down, 10 * S, 12 * S);
+	assert_int_equal(bill.pod, 60 * S);
+}
+
+static void
+a_library_that_fails_is_opened_again_and_the_time_between_is_unknown(void **state)
+{
+	in_place(bench) struct bench b;
+	struct bill bill;
+
+	(void)state;
+	bench_init(&b);
+	play(&b, 280 * S, 300 * S);
+	assert_int_not_equal(b.last.reading.kind, ERR_NONE);
+	play(&b, 301 * S, 309 * S);
+	assert_int_not_equal(b.last.reading.kind, ERR_NONE);
+	play(&b, 310 * S, 340 * S);
+	assert_int_equal(b.last.reading.kind, ERR_NONE);
+	collect(&b, &bill);
+	assert_int_equal(bill.covered_ns, 60 * S);
+	assert_int_equal(bill.unknown, 2 * 11 * S); /* both GPUs, from tick 299 to tick 310 */
+	assert_int_equal(bill.pod, 49 * S);
+}
+
+static void
+batches_wait_for_a_disk_that_does_not_take_them(void **state)
+{
+	in_place(bench) struct bench b;
+	struct bill bill;
+
+	(void)state;
+	bench_init(&b);
+	play(&b, 0, 61 * S);
+	spooldir_fini(&b.dir); /* the directory is gone; the file that is open would go on, hence a new stream */
+	b.wall0_ns += 10 * S;
+	play(&b, 62 * S, 200 * S);
+	assert_int_equal(b.last.storing.kind, ERR_RETRY);
+	assert_int_equal(mkdir(b.dir.path, 0700), 0);
+	play(&b, 201 * S, 201 * S);
+	assert_int_equal(b.last.storing.kind, ERR_NONE);
+	collect(&b, &bill);
+	assert_int_equal(bill.to_ns, b.wall0_ns + 201 * S);
+}
+
+static void
+every_tick_publishes_a_page(void **state)
+{
+	in_place(bench) struct bench b;
+	struct metrics_page *page;
+	const void *bytes;
+	size_t len;
+
+	(void)state;
+	bench_init(&b);
+	sampler_missed(b.sampler, 3);
+	play(&b, 0, 2 * S);
+	page = metrics_get(b.metrics);
+	metrics_page_bytes(page, PROM_TEXT, false, &bytes, &len);
+	assert_non_null(memmem(bytes, len, "tollgate_exporter_ticks_total 3\n", 32));
+	assert_non_null(memmem(bytes, len, "tollgate_exporter_missed_ticks_total 3\n", 39));
+	assert_non_null(memmem(bytes, len, "namespace=\"team\",pod=\"train-0\"", 30));
+	metrics_page_release(page);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(holders_are_billed_what_the_scenario_gave_them_to_within_a_tick),
+		cmocka_unit_test(a_stepped_clock_begins_a_stream_and_loses_no_time_of_the_boot_clock),
+		cmocka_unit_test(a_clock_that_drifts_less_than_a_second_goes_on),
+		cmocka_unit_test(a_lost_gpu_is_down_while_it_is_lost),
+		cmocka_unit_test(a_library_that_fails_is_opened_again_and_the_time_between_is_unknown),
+		cmocka_unit_test(batches_wait_for_a_disk_that_does_not_take_them),
+		cmocka_unit_test(every_tick_publishes_a_page),
+	};
+
+	return cmocka_run_group_tests_name("sampler", tests, NULL, NULL);
+}
