@@ -104,14 +104,18 @@ add_since(const struct cli *c, struct buf *path, const char *preset, struct err 
 	return true;
 }
 
+/* Prints the array of a reply; a caption goes above a table. */
 static int
-print_member(struct cli *c, const char *path, const char *member)
+print_member(struct cli *c, const char *path, const char *member, const char *caption)
 {
 	owned(json) json_t *reply = NULL;
+	enum cli_output output;
 	struct err err = {0};
 
-	if (!cli_get_json(c, path, &reply, &err))
+	if (!cli_output(c, &output, &err) || !cli_get_json(c, path, &reply, &err))
 		return cli_fail(&err);
+	if (caption != NULL && output == OUTPUT_TABLE)
+		puts(caption);
 	return cli_print(c, member != NULL ? json_object_get(reply, member) : reply, reply);
 }
 
@@ -128,7 +132,7 @@ cmd_usage(struct cli *c)
 		return cli_fail(&err);
 	cli_query(&path, "group_by", by != NULL ? by : "tenant,workspace");
 	cli_query(&path, "tenant", cli_value(c, "tenant"));
-	return print_member(c, buf_text(&path), "groups");
+	return print_member(c, buf_text(&path), "groups", "GPU-hours");
 }
 
 int
@@ -141,7 +145,7 @@ cmd_conservation(struct cli *c)
 	buf_str(&path, "/v1/conservation");
 	if (!add_since(c, &path, "24h", &err))
 		return cli_fail(&err);
-	return print_member(c, buf_text(&path), "gpus");
+	return print_member(c, buf_text(&path), "gpus", "GPU-hours");
 }
 
 int
@@ -163,7 +167,7 @@ cmd_get(struct cli *c)
 		if (strcmp(c->words[0], lists[i]) == 0) {
 			buf_printf(&path, "/v1/%s", lists[i]);
 			cli_query(&path, "tenant", cli_value(c, "tenant"));
-			return print_member(c, buf_text(&path), NULL);
+			return print_member(c, buf_text(&path), NULL, NULL);
 		}
 	fprintf(stderr, "tollgate: get: \"%s\" is not one of %s\n", c->words[0], c->command->words);
 	return CLI_USAGE;

@@ -65,9 +65,25 @@ is_number(const char *s)
 
 struct column {
 	const char *name;
+	char title[64];
 	size_t width;
 	bool number;
+	bool blank; /* no row has anything but zero or nothing in it */
 };
+
+/* "used_gpu_hours" is "USED": a table of hours says so once, not in every column. */
+static void
+make_title(struct column *col)
+{
+	static const char hours[] = "_gpu_hours";
+	size_t n = strlen(col->name), k = 0;
+
+	if (n > strlen(hours) && strcmp(col->name + n - strlen(hours), hours) == 0)
+		n -= strlen(hours);
+	for (; k < n && k < sizeof(col->title) - 1; k++)
+		col->title[k] = col->name[k] == '_' ? ' ' : (char)toupper((unsigned char)col->name[k]);
+	col->title[k] = '\0';
+}
 
 static size_t
 measure(const json_t *rows, struct column *columns)
@@ -81,7 +97,10 @@ measure(const json_t *rows, struct column *columns)
 	{
 		if (n == COLUMN_MAX)
 			break;
-		columns[n++] = (struct column){key, strlen(key), true};
+		columns[n] = (struct column){.name = key, .number = true, .blank = true};
+		make_title(&columns[n]);
+		columns[n].width = strlen(columns[n].title);
+		n++;
 	}
 	for (size_t r = 0; r < json_array_size(rows); r++) {
 		for (size_t i = 0; i < n; i++) {
@@ -93,6 +112,8 @@ measure(const json_t *rows, struct column *columns)
 				columns[i].width = w;
 			if (text[0] != '\0' && !is_number(text))
 				columns[i].number = false;
+			if (text[strspn(text, "0.")] != '\0')
+				columns[i].blank = false;
 		}
 	}
 	return n;
@@ -110,25 +131,36 @@ put_cell(const struct column *col, const char *text, bool last)
 	fputs(last ? "\n" : "  ", stdout);
 }
 
+/* People read what is there: columns that say nothing in any row, and the exact integers behind the hours, are left to
+ * the other formats. A difference is shown, because its zero is the news. */
+static size_t
+for_people(struct column *columns, size_t n)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		const char *name = columns[i].name;
+
+		if (strstr(name, "_unit_ns") != NULL ||
+		    (columns[i].blank && strstr(name, "difference") == NULL && i > 0))
+			continue;
+		columns[kept++] = columns[i];
+	}
+	return kept;
+}
+
 void
 cli_print_table(const json_t *rows)
 {
 	struct column columns[COLUMN_MAX];
-	size_t n = measure(rows, columns);
+	size_t n = for_people(columns, measure(rows, columns));
 
 	if (n == 0) {
 		puts("(nothing)");
 		return;
 	}
-	for (size_t i = 0; i < n; i++) {
-		char title[128];
-		size_t k = 0;
-
-		for (; columns[i].name[k] != '\0' && k < sizeof(title) - 1; k++)
-			title[k] = columns[i].name[k] == '_' ? ' ' : (char)toupper((unsigned char)columns[i].name[k]);
-		title[k] = '\0';
-		put_cell(&columns[i], title, i + 1 == n);
-	}
+	for (size_t i = 0; i < n; i++)
+		put_cell(&columns[i], columns[i].title, i + 1 == n);
 	for (size_t r = 0; r < json_array_size(rows); r++)
 		for (size_t i = 0; i < n; i++) {
 			char scratch[32];
