@@ -123,11 +123,12 @@ write_line(enum log_level level, const char *msg, const struct log_field *fields
 	/* room for the mark of a cut line and the newline on top of the fields */
 	in_place(buf) struct buf line = {.max = LOG_LINE_MAX + sizeof(LOG_CUT) + 1};
 	char ts[TIME_TEXT_SIZE];
+	int64_t now_ns = time_wall_ns();
 	bool whole = true;
 	ssize_t put;
 
-	buf_str(&line, "ts=");
-	buf_str(&line, time_format(time_wall_ns() / NS_PER_MS * NS_PER_MS, ts));
+	/* Always three decimals, so that lines sort as text. */
+	buf_printf(&line, "ts=%.19s.%03dZ", time_format(now_ns, ts), (int)(now_ns % NS_PER_S / NS_PER_MS));
 	whole &= add_field(&line, &LS("level", level_name(level)));
 	whole &= add_field(&line, &LS("prog", atomic_load(&log_program)));
 	whole &= add_field(&line, &LS("msg", msg));
