@@ -1,0 +1,178 @@
+"""`make run`, as a person uses it: it starts, shows, stops, goes on next time, and says what is wrong in a sentence."""
+
+import csv
+import glob
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import unittest
+
+from tests.support import stack
+
+RUN = os.path.join(stack.ROOT, "deploy", "demo", "run.sh")
+WORKSPACES = {("acme", "training"), ("acme", "inference"), ("globex", "research"), ("globex", "sandbox")}
+COLUMNS = (
+    "period_start,period_end,period_status,invoice_id,invoice_version,line_id,cluster,tenant,cost_center,workspace,"
+    "charge_type,category,sku,gpu_model,mig_profile,sharing_mode,class,allocated_gpu_hours,used_gpu_hours,idle_gpu_hours,"
+    "unmeasured_gpu_hours,unknown_gpu_hours,measured_ratio,quantity,unit,unit_price,price_version,list_cost,discount,rounding,"
+    "billed_cost,currency,energy_kwh,counterparty,description,correction_of"
+).split(",")
+
+
+class MakeRun(unittest.TestCase):
+    def setUp(self):
+        # Reachable for the database's own user, and short enough for a unix socket.
+        self.state = tempfile.mkdtemp(prefix="tg-run-")
+        os.chmod(self.state, 0o755)
+        self.addCleanup(shutil.rmtree, self.state, ignore_errors=True)
+        self.ports = self.free_ports()
+
+    @staticmethod
+    def free_ports():
+        while True:
+            base = stack.free_port()
+            try:
+                for p in range(base + 1, base + 4):
+                    with socket.socket() as s:
+                        s.bind(("127.0.0.1", p))
+                return {"TOLLGATE_PORT": str(base), "TOLLGATE_EXPORTER_PORT": str(base + 1)}
+            except OSError:
+                continue
+
+    def start(self, seconds=None, **env):
+        env = {**os.environ, **self.ports, "TOLLGATE_STATE": self.state, "TOLLGATE_GPUS": "sim",
+               "TOLLGATE_BUILD_DIR": stack.BUILD, **env}  # fmt: skip
+        env.pop("RUN_SECONDS", None)
+        if seconds is not None:
+            env["RUN_SECONDS"] = str(seconds)
+        run = subprocess.Popen(["bash", RUN], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.addCleanup(run.stdout.close)
+        self.addCleanup(run.kill)
+        return run
+
+    def finish(self, run):
+        out, _ = run.communicate(timeout=180)
+        return run.returncode, out
+
+    def report(self):
+        with open(os.path.join(self.state, "report.csv"), encoding="utf-8", newline="") as f:
+            return list(csv.DictReader(f))
+
+    def leftovers(self):
+        found = []
+        for path in glob.glob("/proc/[0-9]*/cmdline"):
+            try:
+                with open(path, "rb") as f:
+                    text = f.read().replace(b"\0", b" ").decode(errors="replace")
+            except OSError:
+                continue
+            if self.state in text:
+                found.append(text)
+        return found
+
+    def test_it_ends_by_itself_with_a_bill_for_every_workspace_and_goes_on_next_time(self):
+        code, out = self.finish(self.start(15))
+        self.assertEqual(code, 0, out)
+        self.assertIn("SIMULATED", out)
+        self.assertEqual(self.leftovers(), [])
+        first = self.report()
+        self.assertEqual(list(first[0]), COLUMNS)
+        self.assertEqual({(r["tenant"], r["workspace"]) for r in first}, WORKSPACES)
+        for name in ("admin", "viewer-acme", "viewer-globex", "scheduler", "node-demo-h100", "node-demo-mig", "node-demo-shared"):
+            self.assertEqual(os.stat(os.path.join(self.state, name + ".token")).st_mode & 0o777, 0o600, name)
+
+        code, out = self.finish(self.start(12))
+        self.assertEqual(code, 0, out)
+        before = {r["line_id"]: r for r in first}
+        for row in self.report():
+            if row["line_id"] in before:
+                self.assertGreaterEqual(float(row["allocated_gpu_hours"]), float(before[row["line_id"]]["allocated_gpu_hours"]))
+        self.assertTrue(set(before) <= {r["line_id"] for r in self.report()}, "a line of the first run is gone")
+
+    def test_ctrl_c_stops_everything(self):
+        run = self.start()
+        lines = iter(run.stdout.readline, "")
+        self.assertTrue(any("Ctrl-C" in line for line in lines))
+        run.send_signal(signal.SIGINT)
+        code, out = self.finish(run)
+        self.assertEqual(code, 0, out)
+        self.assertEqual(self.leftovers(), [])
+
+    def test_a_kill_9_of_the_run_itself_leaves_no_process_and_the_next_run_goes_on(self):
+        run = self.start()
+        lines = iter(run.stdout.readline, "")
+        self.assertTrue(any("Ctrl-C" in line for line in lines))
+        run.kill()
+        run.wait()
+        stack.wait_for("the children to notice", lambda: not self.leftovers())
+        code, out = self.finish(self.start(12))
+        self.assertEqual(code, 0, out)
+        self.assertEqual({(r["tenant"], r["workspace"]) for r in self.report()}, WORKSPACES)
+
+    def test_a_killed_daemon_is_started_again(self):
+        run = self.start(25)
+        lines = iter(run.stdout.readline, "")
+        self.assertTrue(any("Runs for" in line for line in lines))
+        for name in ("tollgate-exporter", "tollgate-aggregator"):
+            pid = next(p for p in self.pids(name))
+            os.kill(pid, signal.SIGKILL)
+        code, out = self.finish(run)
+        self.assertEqual(code, 0, out)
+        self.assertIn("the aggregator ended; starting it again", out)
+        self.assertRegex(out, r"the exporter of demo-\w+ ended; starting it again")
+        self.assertEqual({(r["tenant"], r["workspace"]) for r in self.report()}, WORKSPACES)
+
+    def pids(self, name):
+        for path in glob.glob("/proc/[0-9]*/cmdline"):
+            try:
+                with open(path, "rb") as f:
+                    words = f.read().decode(errors="replace").split("\0")
+            except OSError:
+                continue
+            if os.path.basename(words[0]) == name and self.belongs(path, words):
+                yield int(re.search(r"\d+", path)[0])
+
+    def belongs(self, path, words):
+        ports = set(range(int(self.ports["TOLLGATE_PORT"]), int(self.ports["TOLLGATE_PORT"]) + 4))
+        return any(w == f"127.0.0.1:{p}" for w in words for p in ports)
+
+    def test_a_taken_port_is_named(self):
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", int(self.ports["TOLLGATE_EXPORTER_PORT"]) + 1))
+            s.listen()
+            code, out = self.finish(self.start(5))
+        self.assertEqual(code, 1, out)
+        self.assertIn(f"port {int(self.ports['TOLLGATE_EXPORTER_PORT']) + 1}", out)
+        self.assertIn("taken", out)
+
+    def test_a_second_run_on_the_same_state_is_refused(self):
+        run = self.start()
+        lines = iter(run.stdout.readline, "")
+        self.assertTrue(any("Ctrl-C" in line for line in lines))
+        self.ports = self.free_ports()
+        code, out = self.finish(self.start(5))
+        self.assertEqual(code, 1, out)
+        self.assertIn("another run uses", out)
+        run.send_signal(signal.SIGTERM)
+        self.assertEqual(self.finish(run)[0], 0)
+
+    def test_wrong_settings_are_named(self):
+        for env, word in (
+            ({"RUN_SECONDS": "soon"}, "RUN_SECONDS"),
+            ({"TOLLGATE_GPUS": "amd"}, "TOLLGATE_GPUS"),
+            ({"TOLLGATE_STATE": "relative/path"}, "TOLLGATE_STATE"),
+            ({"TOLLGATE_STATE": "/" + "x" * 100}, "TOLLGATE_STATE"),
+        ):
+            with self.subTest(env=env):
+                seconds = env.pop("RUN_SECONDS", None)
+                code, out = self.finish(self.start(seconds, **env))
+                self.assertEqual(code, 1, out)
+                self.assertIn(word, out)
+
+
+if __name__ == "__main__":
+    unittest.main()
