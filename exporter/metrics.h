@@ -41,7 +41,7 @@ DEFINE_OWNED(metrics, struct metrics)
 void metrics_publish(struct metrics *m, const struct metrics_input *in);
 /* A reference to the newest page, or NULL before the first. */
 struct metrics_page *metrics_get(struct metrics *m);
-void metrics_page_release(void *page);
+void metrics_page_release(void *arg); /* the page; as http_reply.release wants it */
 /* The bytes of a page, valid while the reference is held. OpenMetrics and gzip are made when first asked for, then
  * kept. */
 void metrics_page_bytes(struct metrics_page *page, enum prom_format format, bool gzip, const void **ret,

@@ -300,15 +300,28 @@ spool_set_aside(struct spool *s, size_t at, struct err *err)
 
 /* ---- the directory ---- */
 
+/* Sixteen digits, as NAME_FORMAT writes them. */
+static bool
+parse_hex(const char *at, uint64_t *ret)
+{
+	const char digits[] = "0123456789abcdef";
+
+	*ret = 0;
+	for (int i = 0; i < 16; i++) {
+		const char *digit = at[i] ? strchr(digits, at[i]) : NULL;
+
+		if (!digit)
+			return false;
+		*ret = *ret << 4 | (uint64_t)(digit - digits);
+	}
+	return *ret <= INT64_MAX;
+}
+
 static bool
 parse_name(const char *name, uint64_t *ret_epoch, uint64_t *ret_seq)
 {
-	char again[NAME_LEN + 1];
-
-	if (strlen(name) != NAME_LEN || sscanf(name, "%16" SCNx64 "-%16" SCNx64 ".seg", ret_epoch, ret_seq) != 2)
-		return false;
-	snprintf(again, sizeof(again), NAME_FORMAT, *ret_epoch, *ret_seq);
-	return strcmp(again, name) == 0 && *ret_epoch <= INT64_MAX && *ret_seq >= 1 && *ret_seq <= INT64_MAX;
+	return strlen(name) == NAME_LEN && parse_hex(name, ret_epoch) && name[16] == '-' &&
+	       parse_hex(name + 17, ret_seq) && strcmp(name + 33, ".seg") == 0 && *ret_seq >= 1;
 }
 
 /* What file_write_atomic leaves behind when it is interrupted: "<name>.XXXXXX". */

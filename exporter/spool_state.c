@@ -3,9 +3,9 @@
  *   tollgate-spool 1
  *   epoch 1794807900                      the last epoch that was opened
  *   acked 1794807900 17 1794808500000...  stream, next number it wants, wall time of that acknowledgement */
-#include <stdio.h>
 #include <string.h>
 
+#include "common/text.h"
 #include "exporter/spool_files.h"
 
 #define STATE_MAX (1u << 20)
@@ -94,20 +94,44 @@ spool_mark_acked(struct spool *s)
 	}
 }
 
+/* The number at *at, which ends at a space or at the end of the line; moves behind it. */
 static bool
-parse_line(struct spool *s, const char *line)
+take_number(const char **at, int64_t least, int64_t *ret)
 {
-	struct stream_ack a;
-	uint64_t epoch;
+	size_t len = strcspn(*at, " \n");
+	owned(mem) char *word = mem_strndup(*at, len);
 
-	if (sscanf(line, "epoch %" SCNu64, &epoch) == 1 && epoch < INT64_MAX) {
-		s->epoch = epoch > s->epoch ? epoch : s->epoch;
+	*at += len;
+	*at += **at == ' ';
+	return text_to_i64(word, ret) && *ret >= least;
+}
+
+static bool
+take_word(const char **at, const char *word)
+{
+	size_t len = strlen(word);
+
+	if (strncmp(*at, word, len) != 0)
+		return false;
+	*at += len;
+	return true;
+}
+
+static bool
+parse_line(struct spool *s, const char *at)
+{
+	int64_t epoch, next_seq, wall_ns;
+
+	if (take_word(&at, "epoch ")) {
+		if (!take_number(&at, 0, &epoch) || epoch == INT64_MAX)
+			return false;
+		s->epoch = (uint64_t)epoch > s->epoch ? (uint64_t)epoch : s->epoch;
 		return true;
 	}
-	if (sscanf(line, "acked %" SCNu64 " %" SCNu64 " %" SCNd64, &a.epoch, &a.next_seq, &a.wall_ns) != 3 ||
-	    a.epoch > INT64_MAX || a.next_seq < 1 || a.next_seq > INT64_MAX || a.wall_ns < 0)
+	if (!take_word(&at, "acked ") || !take_number(&at, 0, &epoch) || !take_number(&at, 1, &next_seq) ||
+	    !take_number(&at, 0, &wall_ns))
 		return false;
-	spool_set_cursor(s, a.epoch, a.next_seq, a.wall_ns);
+	spool_set_cursor(s, (uint64_t)epoch, (uint64_t)next_seq, wall_ns);
 	return true;
 }
 
@@ -116,15 +140,18 @@ state_load(struct spool *s)
 {
 	owned(mem) char *path = mem_printf("%s/state", s->options.dir);
 	in_place(buf) struct buf text;
-	char *line, *rest = NULL;
+	const char *line;
 
 	buf_init(&text, STATE_MAX);
-	if (!buf_read_file(&text, path, NULL) || strncmp(buf_text(&text), "tollgate-spool 1\n", 17) != 0)
+	if (!buf_read_file(&text, path, NULL))
 		return;
-	line = strtok_r(text.data, "\n", &rest);
-	while (line && (line = strtok_r(NULL, "\n", &rest)) != NULL)
-		if (!parse_line(s, line))
-			break;
+	line = buf_text(&text);
+	if (!take_word(&line, "tollgate-spool 1\n"))
+		return;
+	while (*line && parse_line(s, line)) {
+		line += strcspn(line, "\n");
+		line += *line == '\n';
+	}
 	spool_mark_acked(s);
 }
 
