@@ -528,8 +528,9 @@ one_process_at_a_time(void **state)
 	(void)state;
 	spooldir_init(&d);
 	o = spooldir_options(&d);
-	owned(spool) struct spool *s = open_spool(&d, &o);
+	owned(spool) struct spool *first = open_spool(&d, &o);
 
+	assert_int_equal(spool_next_seq(first), 1);
 	assert_false(spool_open(&o, WALL, &second, &err));
 	assert_non_null(strstr(err.text, "in use by another exporter"));
 }
