@@ -174,6 +174,7 @@ db_contended(const struct db *db)
 
 /* --- connection --- */
 
+/* jit: the statements are wide and short; compiling them takes longer than running them. */
 static bool
 session_setup(struct db *db, struct err *err)
 {
@@ -182,7 +183,7 @@ session_setup(struct db *db, struct err *err)
 
 	snprintf(sql, sizeof(sql),
 	         "SET search_path = tollgate; SET TimeZone = 'UTC'; SET DateStyle = 'ISO';"
-	         "SET client_min_messages = error;"
+	         "SET client_min_messages = error; SET jit = off;"
 	         "SET statement_timeout = %" PRId64 "; SET lock_timeout = %" PRId64 ";"
 	         "SET idle_in_transaction_session_timeout = 60000",
 	         db->statement_timeout_ns / NS_PER_MS, db->lock_timeout_ns / NS_PER_MS);

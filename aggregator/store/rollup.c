@@ -60,14 +60,14 @@ seal(struct db *db, int64_t hour_ns, const char *nodes, int64_t now_ns, struct r
 			     "AND h.node_id = ANY ($2::integer[]) ORDER BY h.node_id FOR UPDATE) x"};
 	static const struct db_stmt drop = {
 		"seal drop", "DELETE FROM usage_hourly WHERE hour = $1 AND node_id = ANY ($2::integer[])"};
-	static const struct db_stmt fill = {
-		"seal fill",
+	/* Not prepared: its plan should know how much an hour is. */
+	static const char fill[] =
 		"INSERT INTO usage_hourly (hour, node_id, device_id, holder_id, workspace_id, sharing, method, "
 		"used, idle, unmeasured, unallocated, stranded, down, unknown, over, clock_adjust, energy_mj, "
 		"memory_byte_ms) "
 		"SELECT $1, u.node_id, u.device_id, u.holder_id, u.workspace_id, u.sharing, u.method, u.used, "
 		"u.idle, u.unmeasured, u.unallocated, u.stranded, u.down, u.unknown, u.over, u.clock_adjust, "
-		"u.energy_mj, u.memory_byte_ms FROM hour_usage($1, $2::integer[]) u"};
+		"u.energy_mj, u.memory_byte_ms FROM hour_usage($1, $2::integer[]) u";
 	static const struct db_stmt mark = {"seal mark", "UPDATE node_hour SET sealed_at = $3, dirty = false "
 	                                                 "WHERE hour = $1 AND node_id = ANY ($2::integer[])"};
 	in_place(db_tx) struct db_tx tx = {0};
@@ -80,8 +80,8 @@ seal(struct db *db, int64_t hour_ns, const char *nodes, int64_t now_ns, struct r
 	arg_text(&m, nodes);
 	arg_time(&m, now_ns);
 	if (!db_tx_begin_long(&tx, db, err) || !db_run(db, &policy, NULL, NULL, err) ||
-	    !db_run(db, &lock, &a, &r, err) || !db_run(db, &drop, &a, NULL, err) || !db_run(db, &fill, &a, NULL, err) ||
-	    !db_run(db, &mark, &m, NULL, err) || !db_tx_commit(&tx, err))
+	    !db_run(db, &lock, &a, &r, err) || !db_run(db, &drop, &a, NULL, err) ||
+	    !db_run_text(db, fill, &a, NULL, err) || !db_run(db, &mark, &m, NULL, err) || !db_tx_commit(&tx, err))
 		return false;
 	ret->sealed += res_i64(r, 0, 0);
 	ret->resealed += res_i64(r, 0, 1);

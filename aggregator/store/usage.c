@@ -13,32 +13,43 @@
 /* unit-nanoseconds of 1e-9 GPU-hours */
 #define UNIT_NS_PER_NGH (UNITS_PER_GPU * (NS_PER_HOUR / NS_PER_S))
 
+/* The columns of usage_rows that a key is made of. Rows are summed by these first, because numbers are cheap to group
+ * and names are not. */
+enum { ID_HOUR = 1, ID_NODE = 2, ID_DEVICE = 4, ID_HOLDER = 8, ID_WORKSPACE = 16, ID_SHARING = 32, ID_METHOD = 64 };
+static const struct id_column {
+	unsigned id;
+	const char *name, *absent; /* absent: what stands for it in a row that was summed over it */
+} id_columns[] = {
+	{ID_HOUR, "hour", "NULL::timestamptz"},          {ID_NODE, "node_id", "NULL::integer"},
+	{ID_DEVICE, "device_id", "NULL::integer"},       {ID_HOLDER, "holder_id", "NULL::bigint"},
+	{ID_WORKSPACE, "workspace_id", "NULL::integer"}, {ID_SHARING, "sharing", "NULL::smallint"},
+	{ID_METHOD, "method", "NULL::smallint"},
+};
+
 /* What usage can be grouped by, and the expression that gives it. "state" is not here: it turns columns into rows. */
 static const struct group_key {
 	const char *name, *sql;
+	unsigned ids;
 } group_keys[] = {
-	{"cluster", "c.name"},
-	{"tenant", "coalesce(t.name, '')"},
-	{"workspace", "coalesce(w.name, '')"},
-	{"user", "coalesce(h.user_name, '')"},
-	{"workload", USAGE_WORKLOAD},
-	{"gpu_model", "g.short_model"},
-	{"profile", "d.profile"},
-	{"node", "n.name"},
-	{"gpu", "g.uuid"},
-	{"sharing", "sharing_name(u.sharing)"},
-	{"day", "to_char(u.hour AT TIME ZONE (SELECT zone FROM ledger), 'YYYY-MM-DD')"},
-	{"hour", "rfc3339(u.hour)"},
-	{"method", "CASE WHEN u.holder_id IS NULL THEN '' ELSE method_name(u.method) END"},
+	{"cluster", "c.name", ID_NODE},
+	{"tenant", "coalesce(t.name, '')", ID_WORKSPACE},
+	{"workspace", "coalesce(w.name, '')", ID_WORKSPACE},
+	{"user", "coalesce(h.user_name, '')", ID_HOLDER},
+	{"workload", USAGE_WORKLOAD, ID_HOLDER},
+	{"gpu_model", "g.short_model", ID_DEVICE},
+	{"profile", "d.profile", ID_DEVICE},
+	{"node", "n.name", ID_NODE},
+	{"gpu", "g.uuid", ID_DEVICE},
+	{"sharing", "sharing_name(u.sharing)", ID_SHARING},
+	{"day", "to_char(u.hour AT TIME ZONE (SELECT zone FROM ledger), 'YYYY-MM-DD')", ID_HOUR},
+	{"hour", "rfc3339(u.hour)", ID_HOUR},
+	{"method", "CASE WHEN u.workspace_id IS NULL THEN '' ELSE method_name(u.method) END", ID_METHOD | ID_WORKSPACE},
 };
 
 /* The first three are the parts of what is allocated. */
 static const char *const state_names[] = {"used", "idle", "unmeasured", "unallocated", "stranded", "down", "unknown"};
 #define STATE_COUNT ARRAY_LEN(state_names)
 #define HELD_STATES 3
-#define STATE_SUMS                                                                                        \
-	"sum(u.used), sum(u.idle), sum(u.unmeasured), sum(u.unallocated), sum(u.stranded), sum(u.down), " \
-	"sum(u.unknown), sum(u.over), sum(u.clock_adjust), sum(u.energy_mj), sum(u.memory_byte_ms)"
 #define STATE_ROWS                                                                             \
 	", LATERAL (VALUES ('used', u.used), ('idle', u.idle), ('unmeasured', u.unmeasured), " \
 	"('unallocated', u.unallocated), ('stranded', u.stranded), ('down', u.down), "         \
@@ -49,6 +60,7 @@ struct grouping {
 	const char *name[KEYS_MAX];
 	const char *sql[KEYS_MAX];
 	int count;
+	unsigned ids; /* the columns that the names and the filter need */
 	bool by_state;
 };
 
@@ -61,6 +73,7 @@ add_key(struct grouping *g, const char *word, size_t len, struct err *err)
 		if (strlen(group_keys[i].name) == len && memcmp(group_keys[i].name, word, len) == 0) {
 			name = group_keys[i].name;
 			sql = group_keys[i].sql;
+			g->ids |= group_keys[i].ids;
 		}
 	}
 	if (len == 5 && memcmp(word, "state", len) == 0) {
@@ -97,6 +110,36 @@ parse_grouping(const char *text, struct grouping *g, struct err *err)
 	return true;
 }
 
+static void
+buf_list(struct buf *sql, const char *before, int count)
+{
+	for (int i = 0; i < count; i++)
+		buf_printf(sql, "%s%d", i == 0 ? before : ", ", i + 1);
+}
+
+/* The rows of the range, summed by the ids that are needed. */
+static void
+build_summed(const struct grouping *g, struct buf *sql)
+{
+	const char *before = "GROUP BY ";
+
+	buf_str(sql, "(SELECT ");
+	for (size_t i = 0; i < ARRAY_LEN(id_columns); i++) {
+		bool needed = (g->ids & id_columns[i].id) != 0;
+
+		buf_printf(sql, "%s%s AS %s, ", needed ? "u." : "", needed ? id_columns[i].name : id_columns[i].absent,
+		           id_columns[i].name);
+	}
+	buf_str(sql, USAGE_SUMS " FROM usage_rows($1, $2) u ");
+	for (size_t i = 0; i < ARRAY_LEN(id_columns); i++) {
+		if ((g->ids & id_columns[i].id) == 0)
+			continue;
+		buf_printf(sql, "%su.%s", before, id_columns[i].name);
+		before = ", ";
+	}
+	buf_str(sql, ") u");
+}
+
 /* Every word of the statement is from the tables above; what the caller gave is a parameter. */
 static void
 build_sql(const struct grouping *g, struct buf *sql)
@@ -104,15 +147,15 @@ build_sql(const struct grouping *g, struct buf *sql)
 	buf_str(sql, "SELECT ");
 	for (int i = 0; i < g->count; i++)
 		buf_printf(sql, "%s AS \"%s\", ", g->sql[i], g->name[i]);
-	buf_str(sql, g->by_state
-	                     ? "sum(unit_ns) FROM (SELECT u.*, s.state, s.unit_ns FROM usage_rows($1, $2) u" STATE_ROWS
-	                       "WHERE s.unit_ns > 0) u " USAGE_JOINS
-	                     : STATE_SUMS " FROM usage_rows($1, $2) u " USAGE_JOINS);
-	buf_str(sql, "WHERE $3::text IS NULL OR t.name = $3");
-	for (int i = 0; i < g->count; i++)
-		buf_printf(sql, "%s%d", i == 0 ? " GROUP BY " : ", ", i + 1);
-	for (int i = 0; i < g->count; i++)
-		buf_printf(sql, "%s%d", i == 0 ? " ORDER BY " : ", ", i + 1);
+	buf_str(sql, g->by_state ? "sum(s.unit_ns) FROM " : USAGE_SUMS " FROM ");
+	build_summed(g, sql);
+	buf_str(sql, " " USAGE_JOINS);
+	if (g->by_state)
+		buf_str(sql, STATE_ROWS);
+	buf_str(sql, g->by_state ? "WHERE s.unit_ns > 0 AND " : "WHERE ");
+	buf_str(sql, "($3::text IS NULL OR t.name = $3)");
+	buf_list(sql, " GROUP BY ", g->count);
+	buf_list(sql, " ORDER BY ", g->count);
 	buf_printf(sql, " LIMIT %d", USAGE_MAX_GROUPS + 1);
 }
 
@@ -253,6 +296,8 @@ store_usage_json(struct db *db, const struct usage_query *q, struct buf *out, st
 	buf_init(&sql, USAGE_SQL_MAX);
 	if (!parse_grouping(q->group_by, &g, err) || !widen(db, &from_ns, &to_ns, err))
 		return false;
+	if (q->tenant)
+		g.ids |= ID_WORKSPACE;
 	build_sql(&g, &sql);
 	arg_time(&a, from_ns);
 	arg_time(&a, to_ns);
@@ -274,11 +319,10 @@ store_usage_json(struct db *db, const struct usage_query *q, struct buf *out, st
 
 /* --- conservation --- */
 
-/* Columns: node, index, uuid, model, 5040 x time in service, then STATE_SUMS. The time in service is taken from the
+/* Columns: node, index, uuid, model, 5040 x time in service, then USAGE_SUMS. The time in service is taken from the
  * GPUs' services over the whole range at once, by another path than the hours: an hour that is missing shows as a
  * difference. */
-static const struct db_stmt conservation_stmt = {
-	"conservation",
+static const char conservation_sql[] =
 	"WITH served AS (SELECT s.node_id, s.gpu_id, 5040 * sum(least(ns_of($2), s.until_ns, "
 	"greatest(n.covered_until_ns, n.silent_until_ns)) - greatest(ns_of($1), "
 	"s.from_ns)) AS unit_ns FROM gpu_service s JOIN node n ON n.id = s.node_id WHERE greatest(ns_of($1), "
@@ -292,7 +336,7 @@ static const struct db_stmt conservation_stmt = {
 	"u.stranded, u.down, u.unknown, u.over, u.clock_adjust FROM served s "
 	"FULL JOIN summed u ON u.node_id = s.node_id AND u.gpu_id = s.gpu_id "
 	"JOIN node n ON n.id = coalesce(s.node_id, u.node_id) JOIN gpu g ON g.id = coalesce(s.gpu_id, u.gpu_id) "
-	"ORDER BY n.name, g.index, g.uuid"};
+	"ORDER BY n.name, g.index, g.uuid";
 
 static bool
 write_gpu(const PGresult *r, int row, struct buf *out, struct err *err)
@@ -338,7 +382,7 @@ store_conservation_json(struct db *db, int64_t from_ns, int64_t to_ns, struct bu
 		return false;
 	arg_time(&a, from_ns);
 	arg_time(&a, to_ns);
-	if (!db_run(db, &conservation_stmt, &a, &r, err))
+	if (!db_run_text(db, conservation_sql, &a, &r, err))
 		return false;
 	write_range(&o, from_ns, to_ns);
 	member(&o, "gpus", "");
@@ -356,18 +400,26 @@ bool
 store_period_totals(struct db *db, const char *period, void (*each)(void *arg, const struct usage_total *t), void *arg,
                     struct err *err)
 {
-	static const struct db_stmt stmt = {
-		"period totals",
-		"SELECT c.name, coalesce(t.name, ''), coalesce(w.name, ''), g.short_model, d.profile, "
-		"sum(u.used), sum(u.idle), sum(u.unmeasured), sum(u.unallocated), sum(u.stranded), sum(u.down), "
-		"sum(u.unknown) FROM period p, LATERAL usage_rows(p.starts_at, p.ends_at) u " USAGE_JOINS
-		"WHERE p.month = $1 GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2, 3, 4, 5"};
-	owned(result) PGresult *r = NULL;
+	static const struct db_stmt bounds = {"period bounds",
+	                                      "SELECT ns_of(starts_at), ns_of(ends_at) FROM period WHERE month = $1"};
+	static const char totals[] =
+		"SELECT c.name, coalesce(t.name, ''), coalesce(w.name, ''), g.short_model, d.profile, sum(u.used), "
+		"sum(u.idle), sum(u.unmeasured), sum(u.unallocated), sum(u.stranded), sum(u.down), sum(u.unknown) "
+		"FROM (SELECT u.node_id, u.device_id, u.workspace_id, NULL::bigint AS holder_id, " USAGE_SUMS
+		" FROM usage_rows($1, $2) u GROUP BY u.node_id, u.device_id, u.workspace_id) u " USAGE_JOINS
+		"GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2, 3, 4, 5";
+	owned(result) PGresult *p = NULL, *r = NULL;
 	int128 v[STATE_COUNT];
-	struct db_args a = {0};
+	struct db_args b = {0}, a = {0};
 
-	arg_text(&a, period);
-	if (!db_run(db, &stmt, &a, &r, err))
+	arg_text(&b, period);
+	if (!db_run(db, &bounds, &b, &p, err))
+		return false;
+	if (PQntuples(p) == 0)
+		return true;
+	arg_time(&a, res_i64(p, 0, 0));
+	arg_time(&a, res_i64(p, 0, 1));
+	if (!db_run_text(db, totals, &a, &r, err))
 		return false;
 	for (int row = 0; row < PQntuples(r); row++) {
 		if (!read_sums(r, row, 5, STATE_COUNT, v, err))

@@ -2,10 +2,11 @@
 #ifndef TOLLGATE_STORE_USAGE_SQL_H
 #define TOLLGATE_STORE_USAGE_SQL_H
 
-/* u is usage_rows(...): n node, c cluster, d device, g GPU; w workspace, t tenant and h holder where somebody held. */
+/* u has the ids of usage_rows(...), summed as far as they are needed: n node, c cluster, d device, g GPU, w workspace,
+ * t tenant, h holder; none of them where the id was not needed, or nobody held. */
 #define USAGE_JOINS                                                                                \
-	"JOIN node n ON n.id = u.node_id JOIN cluster c ON c.id = n.cluster_id "                   \
-	"JOIN device d ON d.id = u.device_id JOIN gpu g ON g.id = d.gpu_id "                       \
+	"LEFT JOIN node n ON n.id = u.node_id LEFT JOIN cluster c ON c.id = n.cluster_id "         \
+	"LEFT JOIN device d ON d.id = u.device_id LEFT JOIN gpu g ON g.id = d.gpu_id "             \
 	"LEFT JOIN workspace w ON w.id = u.workspace_id LEFT JOIN tenant t ON t.id = w.tenant_id " \
 	"LEFT JOIN holder h ON h.id = u.holder_id "
 
@@ -14,5 +15,12 @@
 	"CASE h.kind WHEN 1 THEN concat_ws('/', nullif(h.namespace, ''), "  \
 	"coalesce(nullif(h.pod, ''), h.pod_uid), nullif(h.container, '')) " \
 	"WHEN 2 THEN 'slurm job ' || h.slurm_job WHEN 3 THEN 'user ' || h.user_name ELSE '' END"
+
+/* Every sum, under its own name, so that sums can be summed again. */
+#define USAGE_SUMS                                                                              \
+	"sum(u.used) AS used, sum(u.idle) AS idle, sum(u.unmeasured) AS unmeasured, "           \
+	"sum(u.unallocated) AS unallocated, sum(u.stranded) AS stranded, sum(u.down) AS down, " \
+	"sum(u.unknown) AS unknown, sum(u.over) AS over, sum(u.clock_adjust) AS clock_adjust, " \
+	"sum(u.energy_mj) AS energy_mj, sum(u.memory_byte_ms) AS memory_byte_ms"
 
 #endif
