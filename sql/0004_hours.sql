@@ -63,24 +63,26 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION node_hours_extend IS 'Makes node_hour rows so that they reach from p_from to p_until without a hole.';
 
--- Called once per ingest transaction. The share lock makes sealing wait for this transaction, and this transaction for
--- sealing: a record is either in the sealed rows, or its hour is dirty afterwards.
-CREATE FUNCTION node_hours_touch(p_node integer, p_hours timestamptz[], p_covered_ns bigint) RETURNS void LANGUAGE plpgsql AS $$
+-- Called once per ingest transaction: the hours of its records, and the first and last hour that must exist. The share lock makes
+-- sealing wait for this transaction, and this transaction for sealing: a record is either in the sealed rows, or its hour is dirty
+-- afterwards.
+CREATE FUNCTION node_hours_touch(p_node integer, p_hours timestamptz[], p_first timestamptz, p_last timestamptz, p_covered_ns bigint)
+RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
-	first timestamptz;
-	last timestamptz;
+	had record;
+	sealed boolean;
 BEGIN
-	SELECT min(h), max(h) INTO first, last FROM unnest(p_hours) h;
-	UPDATE tollgate.node n SET covered_until_ns = greatest(n.covered_until_ns, p_covered_ns) WHERE n.id = p_node;
-	SELECT least(first, tollgate.hour_of(n.covered_until_ns - 1)), greatest(last, tollgate.hour_of(n.covered_until_ns - 1)) INTO first, last
-		FROM tollgate.node n WHERE n.id = p_node;
-	IF first IS NULL THEN
-		RETURN;
+	UPDATE tollgate.node n SET covered_until_ns = greatest(n.covered_until_ns, p_covered_ns) WHERE n.id = p_node
+		RETURNING n.hours_from, n.hours_until INTO had;
+	IF had.hours_from IS NULL OR p_first < had.hours_from OR p_last >= had.hours_until THEN
+		PERFORM tollgate.node_hours_extend(p_node, p_first, p_last + interval '1 hour');
 	END IF;
-	PERFORM tollgate.node_hours_extend(p_node, first, last + interval '1 hour');
-	PERFORM FROM tollgate.node_hour h WHERE h.node_id = p_node AND h.hour = ANY (p_hours) ORDER BY h.hour FOR SHARE;
-	UPDATE tollgate.node_hour h SET dirty = true
-		WHERE h.node_id = p_node AND h.hour = ANY (p_hours) AND h.sealed_at IS NOT NULL AND NOT h.dirty;
+	SELECT bool_or(x.sealed_at IS NOT NULL AND NOT x.dirty) INTO sealed FROM (SELECT h.sealed_at, h.dirty FROM tollgate.node_hour h
+		WHERE h.node_id = p_node AND h.hour = ANY (p_hours) ORDER BY h.hour FOR SHARE) x;
+	IF sealed THEN
+		UPDATE tollgate.node_hour h SET dirty = true
+			WHERE h.node_id = p_node AND h.hour = ANY (p_hours) AND h.sealed_at IS NOT NULL AND NOT h.dirty;
+	END IF;
 END $$;
 
 -- Nodes that have been silent for longer than the grace: their time counts until now, as unknown.
@@ -156,7 +158,7 @@ CREATE FUNCTION hour_usage(p_hour timestamptz, p_nodes integer[])
 RETURNS TABLE (node_id integer, device_id integer, holder_id bigint, workspace_id integer, sharing smallint, method smallint,
 	used numeric, idle numeric, unmeasured numeric, unallocated numeric, stranded numeric, down numeric, unknown numeric,
 	over numeric, clock_adjust numeric, energy_mj numeric, memory_byte_ms numeric)
-LANGUAGE sql STABLE
+LANGUAGE sql STABLE PARALLEL SAFE
 BEGIN ATOMIC
 	WITH measured AS MATERIALIZED (
 		SELECT i.node_id, i.device_id, i.holder_id, i.state, i.sharing, i.method,
@@ -206,7 +208,7 @@ CREATE FUNCTION usage_rows(p_from timestamptz, p_until timestamptz)
 RETURNS TABLE (hour timestamptz, node_id integer, device_id integer, holder_id bigint, workspace_id integer, sharing smallint, method smallint,
 	used numeric, idle numeric, unmeasured numeric, unallocated numeric, stranded numeric, down numeric, unknown numeric,
 	over numeric, clock_adjust numeric, energy_mj numeric, memory_byte_ms numeric)
-LANGUAGE sql STABLE
+LANGUAGE sql STABLE PARALLEL SAFE
 BEGIN ATOMIC
 	SELECT u.hour, u.node_id, u.device_id, u.holder_id, u.workspace_id, u.sharing, u.method, u.used, u.idle, u.unmeasured, u.unallocated,
 		u.stranded, u.down, u.unknown, u.over, u.clock_adjust, u.energy_mj, u.memory_byte_ms

@@ -326,12 +326,12 @@ compare_i64(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* The distinct billing hours of the accepted records. Neighbours are mostly in the same one. */
-static void
-hours_of(const struct ingest *in, struct db_array *out)
+/* The distinct billing hours of the accepted records, ascending. Neighbours are mostly in the same one. */
+static size_t
+hours_of(const struct ingest *in, int64_t **ret)
 {
 	owned(mem) int64_t *hours = NULL;
-	size_t n = 0;
+	size_t n = 0, distinct = 0;
 
 	for (size_t i = 0; i < in->count; i++) {
 		const struct ingest_frame *f = &in->frames[i];
@@ -350,32 +350,50 @@ hours_of(const struct ingest *in, struct db_array *out)
 		qsort(hours, n, sizeof(*hours), compare_i64);
 	for (size_t i = 0; i < n; i++)
 		if (i == 0 || hours[i] != hours[i - 1])
-			array_time(out, hours[i]);
+			hours[distinct++] = hours[i];
+	*ret = take(hours);
+	return distinct;
+}
+
+/* Hours exist from the first record to where the node is covered, a loss included. */
+static bool
+touch_hours(struct ingest *in, struct err *err)
+{
+	static const struct db_stmt stmt = {"hours touch",
+	                                    "SELECT node_hours_touch($1, $2::timestamptz[], $3, $4, $5)"};
+	owned(mem) int64_t *hours = NULL;
+	size_t n = hours_of(in, &hours);
+	int64_t last = hour_floor(&in->ledger, in->covered_until_ns - 1);
+	in_place(db_array) struct db_array list;
+	struct db_args a = {0};
+
+	db_array_init(&list);
+	for (size_t i = 0; i < n; i++)
+		array_time(&list, hours[i]);
+	arg_i64(&a, in->node_id);
+	arg_array(&a, &list);
+	arg_time(&a, n > 0 ? hours[0] : last);
+	arg_time(&a, last);
+	arg_i64(&a, in->covered_until_ns);
+	return db_run(in->db, &stmt, &a, NULL, err);
 }
 
 static bool
 move_cursor(struct ingest *in, int64_t next, struct err *err)
 {
-	static const struct db_stmt touch = {"hours touch", "SELECT node_hours_touch($1, $2::timestamptz[], $3)"};
-	static const struct db_stmt cursor = {
+	static const struct db_stmt stmt = {
 		"stream move",
 		"UPDATE stream SET next_seq = $2, covered_until_ns = greatest(covered_until_ns, $3) WHERE id = $1"};
-	in_place(db_array) struct db_array hours;
-	struct db_args t = {0}, c = {0};
 	bool covered = in->covered_until_ns != INT64_MIN;
+	struct db_args a = {0};
 
-	db_array_init(&hours);
-	hours_of(in, &hours);
-	arg_i64(&t, in->node_id);
-	arg_array(&t, &hours);
-	arg_i64(&t, in->covered_until_ns);
-	arg_i64(&c, in->stream_id);
-	arg_i64(&c, next);
+	arg_i64(&a, in->stream_id);
+	arg_i64(&a, next);
 	if (covered)
-		arg_i64(&c, in->covered_until_ns);
+		arg_i64(&a, in->covered_until_ns);
 	else
-		arg_text(&c, NULL);
-	return (!covered || db_run(in->db, &touch, &t, NULL, err)) && db_run(in->db, &cursor, &c, NULL, err);
+		arg_text(&a, NULL);
+	return (!covered || touch_hours(in, err)) && db_run(in->db, &stmt, &a, NULL, err);
 }
 
 static void
