@@ -37,7 +37,7 @@ class Node:
         self.boot_id = rng.randbytes(16).hex()
         self.streams = []  # lists of batches, in order
         self.covered_until = 0
-        interval = rng.choice([MINUTE, 5 * MINUTE])
+        interval = rng.choice([MINUTE, 5 * MINUTE, 5 * MINUTE, 15 * MINUTE])
         at = start + rng.randrange(30 * MINUTE)
         epoch = 100
         while at < end:

@@ -36,13 +36,29 @@ def frames(batches):
             return f.read()
 
 
+def each_frame(batches):
+    """The frames of sound batches one by one: any concatenation of them is a push."""
+    data, out = frames(batches), []
+    while data:
+        end = 8 + int.from_bytes(data[:4], "little")
+        out.append(data[:end])
+        data = data[end:]
+    return out
+
+
 class Ledger:
     def __init__(self, cluster, name, now=0, demo=True, zone="UTC"):
         self.cluster, self.name, self.now = cluster, name, now
         self.grace = HOUR // 12
         self.dir = cluster.private_dir(name)
-        cluster.create_database(name)
-        self.run("migrate", "--zone", zone, *(["--demo", "1"] if demo else []))
+        # The first ledger of a kind is migrated; the others are copies of what it was then.
+        template = f"template {zone} {demo}"
+        if template not in cluster.names:
+            cluster.create_database(template)
+            self.name = template
+            self.run("migrate", "--zone", zone, *(["--demo", "1"] if demo else []))
+            self.name = name
+        cluster.create_database(name, template)
 
     def tool(self, *args, conninfo=None):
         return subprocess.run(

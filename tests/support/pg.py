@@ -80,6 +80,7 @@ class Cluster(contextlib.AbstractContextManager):
         self.settings = {**SETTINGS, **(settings or {})}
         self.server = None
         self.root = None
+        self.names = set()  # of the databases made here
         self.account = pwd.getpwnam(USER) if os.geteuid() == 0 else None
 
     # ---- life ----
@@ -146,13 +147,15 @@ class Cluster(contextlib.AbstractContextManager):
     # ---- use ----
 
     def conninfo(self, database="postgres"):
-        return f"host={self.socket_dir} port=5432 user={USER} dbname={database}"
+        return f"host={self.socket_dir} port=5432 user={USER} dbname='{database}'"
 
-    def create_database(self, name):
-        self.query(f'CREATE DATABASE "{name}"')
+    def create_database(self, name, template="template1"):
+        self.query(f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
+        self.names.add(name)
 
     def drop_database(self, name):
         self.query(f'DROP DATABASE "{name}" WITH (FORCE)')
+        self.names.discard(name)
 
     def query(self, statement, database="postgres"):
         """Rows as lists of text, NULL as None. A failing statement raises with the server's words."""
