@@ -1,5 +1,5 @@
 /* common/split.h - dividing an integer among parties so that the parts add up to it, by largest remainder.
- * The one way in which Tollgate divides time, energy, hours and cents. */
+ * The one way in which Tollgate divides time, energy and hours. */
 #ifndef TOLLGATE_COMMON_SPLIT_H
 #define TOLLGATE_COMMON_SPLIT_H
 

@@ -14,7 +14,7 @@
 
 #include "common/text.h"
 #include "common/time.h"
-#include "exporter/idmap.h"
+#include "common/idmap.h"
 #include "exporter/sanitize.h"
 
 #define PROC_FILE_MAX 65536u   /* of one /proc file; more than this is cut */

@@ -7,7 +7,7 @@
 
 #include "common/wire.h"
 #include "exporter/gpu_source.h"
-#include "exporter/idmap.h"
+#include "common/idmap.h"
 
 struct dict_device {
 	struct wire_device wire;

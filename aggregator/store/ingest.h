@@ -5,7 +5,7 @@
 #define TOLLGATE_STORE_INGEST_H
 
 #include "aggregator/store/db.h"
-#include "aggregator/store/idmap.h"
+#include "common/idmap.h"
 #include "common/digest.h"
 #include "common/wire.h"
 

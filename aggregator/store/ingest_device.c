@@ -125,7 +125,8 @@ contradicts(const struct ingest *in, const struct wire_device *d, const PGresult
 		err_set(reason, ERR_INVALID, "device %s has another profile or other units than before", d->uuid);
 		return true;
 	}
-	if (idmap_get(&in->dict.device_ids, d->id, &known) && in->dict.devices[known].device_id != res_i64(r, row, 1)) {
+	if (idmap_find(&in->dict.device_ids, d->id, &known) &&
+	    in->dict.devices[known].device_id != res_i64(r, row, 1)) {
 		err_set(reason, ERR_INVALID, "device id %" PRIu32 " meant another device before", d->id);
 		return true;
 	}
@@ -153,7 +154,7 @@ enter(struct ingest *in, const struct wire_device *const *devices, const int64_t
 	for (size_t i = 0; i < n; i++) {
 		struct dict_device dev = dict_device_at(&in->dict, r, (int)i);
 
-		if (idmap_get(&in->dict.device_ids, devices[i]->id, &known))
+		if (idmap_find(&in->dict.device_ids, devices[i]->id, &known))
 			continue;
 		dict_device(&in->dict, devices[i]->id, &dev);
 		array_i64(&entries.col[0], devices[i]->id);
@@ -185,7 +186,7 @@ dict_add_devices(struct ingest *in, const struct wire_batch *b, struct err *reas
 
 		if (d->gpu == d->id)
 			continue;
-		if (!idmap_get(&in->dict.device_ids, d->gpu, &gpu) || !in->dict.devices[gpu].is_gpu) {
+		if (!idmap_find(&in->dict.device_ids, d->gpu, &gpu) || !in->dict.devices[gpu].is_gpu) {
 			err_set(reason, ERR_INVALID,
 			        "device id %" PRIu32 " is part of GPU id %" PRIu32
 			        ", which the stream has not introduced",

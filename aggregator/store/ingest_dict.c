@@ -33,7 +33,7 @@ dict_gpu(struct dict *d, const struct dict_gpu *g)
 {
 	size_t i;
 
-	if (idmap_get(&d->gpu_ids, (uint64_t)g->gpu_id, &i))
+	if (idmap_find(&d->gpu_ids, (uint64_t)g->gpu_id, &i))
 		return i;
 	d->gpus = room(d->gpus, d->gpu_count, sizeof(*d->gpus));
 	i = d->gpu_count++;
@@ -111,7 +111,7 @@ wanted_holders(const struct ingest *in, struct db_array *ids)
 		for (size_t k = 0; k < b->record_count + b->holder_count; k++) {
 			uint32_t id = k < b->record_count ? b->records[k].holder : b->holders[k - b->record_count].id;
 
-			if (id == 0 || idmap_get(&seen, id, &ignored))
+			if (id == 0 || idmap_find(&seen, id, &ignored))
 				continue;
 			idmap_put(&seen, id, 0);
 			array_i64(ids, id);

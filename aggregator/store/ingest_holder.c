@@ -155,14 +155,14 @@ enter(struct ingest *in, const struct wire_batch *b, const int64_t *ids, struct 
 		if (ids[i] == 0)
 			return err_set(err, ERR_RETRY, "the ledger did not give holder %" PRIu32 " back",
 			               b->holders[i].id);
-		if (idmap_get(&in->dict.holder_ids, b->holders[i].id, &known) && in->dict.holders[known] != ids[i]) {
+		if (idmap_find(&in->dict.holder_ids, b->holders[i].id, &known) && in->dict.holders[known] != ids[i]) {
 			err_set(reason, ERR_INVALID, "holder id %" PRIu32 " meant another holder before",
 			        b->holders[i].id);
 			return true;
 		}
 	}
 	for (size_t i = 0; i < b->holder_count; i++) {
-		if (idmap_get(&in->dict.holder_ids, b->holders[i].id, &known))
+		if (idmap_find(&in->dict.holder_ids, b->holders[i].id, &known))
 			continue;
 		dict_holder(&in->dict, b->holders[i].id, ids[i]);
 		array_i64(&entries.col[0], b->holders[i].id);

@@ -55,10 +55,10 @@ judge_record(struct ingest *in, struct ingest_frame *f, size_t i)
 	size_t device, holder = 0;
 	struct dict_gpu *g;
 
-	if (!idmap_get(&d->device_ids, r->device, &device))
+	if (!idmap_find(&d->device_ids, r->device, &device))
 		return !err_set(&f->reason, ERR_INVALID,
 		                "record %zu: device %" PRIu32 " was never introduced in this stream", i, r->device);
-	if (r->holder != 0 && !idmap_get(&d->holder_ids, r->holder, &holder))
+	if (r->holder != 0 && !idmap_find(&d->holder_ids, r->holder, &holder))
 		return !err_set(&f->reason, ERR_INVALID,
 		                "record %zu: holder %" PRIu32 " was never introduced in this stream", i, r->holder);
 	if (r->units > d->devices[device].units)

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "aggregator/store/db.h"
-#include "aggregator/store/idmap.h"
+#include "common/idmap.h"
 
 /* Without reservations everything that is allocated is on demand (BILLING 2). */
 #define REPORT_CLASS "on-demand"
@@ -145,7 +145,7 @@ fill_day(const PGresult *r, int row, const struct idmap *books, struct usage_day
 		.price_book = -1,
 	};
 	if (!res_null(r, row, 9)) {
-		if (!idmap_get(books, (uint64_t)res_i64(r, row, 9), &book))
+		if (!idmap_find(books, (uint64_t)res_i64(r, row, 9), &book))
 			return err_set(err, ERR_FATAL, "price book %s is in force but was not loaded",
 			               res_text(r, row, 9));
 		d->price_book = (int64_t)book;

@@ -1,7 +1,7 @@
-/* exporter/idmap.h - numbers to positions in an array: a hash table with linear probing.
+/* common/idmap.h - numbers to positions in an array: a hash table with linear probing.
  * There is no removal: who drops entries of the array fills the map anew. */
-#ifndef TOLLGATE_EXPORTER_IDMAP_H
-#define TOLLGATE_EXPORTER_IDMAP_H
+#ifndef TOLLGATE_COMMON_IDMAP_H
+#define TOLLGATE_COMMON_IDMAP_H
 
 #include "common/base.h"
 
@@ -16,6 +16,16 @@ void idmap_fini(struct idmap *m);
 void idmap_clear(struct idmap *m); /* keeps the memory */
 /* The position stored under the key, or IDMAP_NONE. */
 size_t idmap_get(const struct idmap *m, uint64_t key);
+static inline bool
+idmap_find(const struct idmap *m, uint64_t key, size_t *ret_position)
+{
+	size_t at = idmap_get(m, key);
+
+	if (at == IDMAP_NONE)
+		return false;
+	*ret_position = at;
+	return true;
+}
 void idmap_put(struct idmap *m, uint64_t key, size_t position); /* replaces; position < IDMAP_NONE */
 
 #endif

@@ -1,5 +1,5 @@
-/* exporter/idmap.c - numbers to positions in an array. */
-#include "exporter/idmap.h"
+/* common/idmap.c - numbers to positions in an array. */
+#include "common/idmap.h"
 
 #include <string.h>
 
