@@ -98,6 +98,18 @@ free_texts(const struct wire_layout *l, void *things, size_t count)
 }
 
 void
+wire_device_fini(struct wire_device *d)
+{
+	free_texts(&wire_device_layout, d, 1);
+}
+
+void
+wire_holder_fini(struct wire_holder *h)
+{
+	free_texts(&wire_holder_layout, h, 1);
+}
+
+void
 wire_batch_free(struct wire_batch *b)
 {
 	if (!b)

@@ -107,6 +107,8 @@ MUST_CHECK bool wire_check(const struct wire_batch *b, struct err *err);
 
 /* A batch owns its texts and arrays: each is from mem_*, and freed with it. */
 struct wire_batch *wire_batch_new(void);
+void wire_device_fini(struct wire_device *d); /* its texts */
+void wire_holder_fini(struct wire_holder *h);
 void wire_batch_free(struct wire_batch *b);
 DEFINE_OWNED(wire_batch, struct wire_batch)
 

@@ -59,13 +59,7 @@ struct identity {
 static void
 holder_entry_free(struct holder_entry *h)
 {
-	mem_free(h->wire.ns);
-	mem_free(h->wire.pod);
-	mem_free(h->wire.pod_uid);
-	mem_free(h->wire.container);
-	mem_free(h->wire.slurm_job);
-	mem_free(h->wire.slurm_account);
-	mem_free(h->wire.user);
+	wire_holder_fini(&h->wire);
 	mem_free(h);
 }
 

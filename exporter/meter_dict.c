@@ -9,22 +9,14 @@
 static void
 device_free(struct dict_device *d)
 {
-	mem_free(d->wire.uuid);
-	mem_free(d->wire.model);
-	mem_free(d->wire.profile);
+	wire_device_fini(&d->wire);
 	mem_free(d);
 }
 
 static void
 holder_free(struct dict_holder *h)
 {
-	mem_free(h->wire.ns);
-	mem_free(h->wire.pod);
-	mem_free(h->wire.pod_uid);
-	mem_free(h->wire.container);
-	mem_free(h->wire.slurm_job);
-	mem_free(h->wire.slurm_account);
-	mem_free(h->wire.user);
+	wire_holder_fini(&h->wire);
 	mem_free(h);
 }
 

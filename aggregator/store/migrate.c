@@ -7,7 +7,7 @@
  *  4. a file that was applied may not have changed since: its SHA-256 is kept
  *  5. each missing file runs in a transaction of its own, together with its row in schema_migration
  *  6. the ledger is created once; its zone and whether it is a demo stay as they are */
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "aggregator/store/db.h"
@@ -242,17 +242,19 @@ store_migrate(struct db *db, const struct ledger_options *o, int *ret_applied, s
 	return ok;
 }
 
-/* "0.10.2" is later than "0.9.7". */
+/* "0.10.2" is later than "0.9.7": numbers one by one, a missing one is 0. */
 static bool
 version_at_least(const char *have, const char *need)
 {
-	int h[3] = {0}, n[3] = {0};
+	while (*have || *need) {
+		char *have_end, *need_end;
+		long h = strtol(have, &have_end, 10), n = strtol(need, &need_end, 10);
 
-	if (sscanf(have, "%d.%d.%d", &h[0], &h[1], &h[2]) < 1 || sscanf(need, "%d.%d.%d", &n[0], &n[1], &n[2]) < 1)
-		return false;
-	for (int i = 0; i < 3; i++)
-		if (h[i] != n[i])
-			return h[i] > n[i];
+		if (h != n)
+			return h > n;
+		have = *have_end == '.' ? have_end + 1 : "";
+		need = *need_end == '.' ? need_end + 1 : "";
+	}
 	return true;
 }
 

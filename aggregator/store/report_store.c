@@ -37,6 +37,16 @@ report_input_free(struct report_input *r)
 	mem_free(r);
 }
 
+/* "2026-11": four digits, a dash, and a month. */
+static bool
+is_month(const char *text)
+{
+	for (size_t i = 0; i < 7; i++)
+		if (i == 4 ? text[i] != '-' : text[i] < '0' || text[i] > '9')
+			return false;
+	return text[7] == '\0' && (text[5] == '0' ? text[6] != '0' : text[5] == '1' && text[6] <= '2');
+}
+
 static bool
 load_period(struct db *db, const char *period, PGresult **ret, struct err *err)
 {
@@ -44,11 +54,9 @@ load_period(struct db *db, const char *period, PGresult **ret, struct err *err)
 		"report period", "SELECT p.month, to_char(p.starts_at AT TIME ZONE l.zone, 'YYYY-MM-DD'), "
 				 "to_char(p.ends_at AT TIME ZONE l.zone, 'YYYY-MM-DD'), p.status, ns_of(p.starts_at), "
 				 "ns_of(p.ends_at) FROM period p, ledger l WHERE p.month = $1"};
-	int year, month, end = 0;
 	struct db_args a = {0};
 
-	if (strlen(period) != 7 || sscanf(period, "%4d-%2d%n", &year, &month, &end) != 2 || end != 7 || month < 1 ||
-	    month > 12)
+	if (!is_month(period))
 		return err_set(err, ERR_INVALID, "period \"%.40s\" is not a month like 2026-11", period);
 	arg_text(&a, period);
 	if (!db_run(db, &stmt, &a, ret, err))
