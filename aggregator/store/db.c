@@ -18,7 +18,7 @@ struct db {
 	const struct db_stmt *prepared[DB_MAX_PREPARED];
 	size_t prepared_count;
 	bool in_tx;
-	char sqlstate[6]; /* of the last failure */
+	char sqlstate[6]; /* of the last failure since the transaction began */
 	bool has_ledger;
 	struct db_ledger ledger;
 };
@@ -330,6 +330,7 @@ static bool
 begin(struct db_tx *tx, struct db *db, const char *sql, struct err *err)
 {
 	ASSERT(!db->in_tx);
+	db->sqlstate[0] = '\0';
 	if (!db_script(db, sql, err))
 		return false;
 	db->in_tx = true;

@@ -24,7 +24,7 @@
 #define ATTEMPTS 5
 #define SEQ_MAX (UINT64_C(1) << 62) /* of a number a loss batch may reach */
 /* What one call decodes; the rest of the body is left for the next, which begins at the number acknowledged. */
-#define CALL_MAX_THINGS 1000000u
+#define CALL_MAX_THINGS 300000u
 #define CALL_MAX_FRAMES 10000u
 
 /* --- frames, before the database --- */
