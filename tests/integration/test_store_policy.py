@@ -12,7 +12,7 @@ from decimal import Decimal
 
 from tests.support import pg
 from tests.support.fleet import HOUR, MINUTE, NS
-from tests.support.ledger import BUILD, Ledger, StoreError
+from tests.support.ledger import BUILD, Ledger, StoreError, frames
 
 START = 1_796_068_800 * NS  # 2026-11-30T20:00Z
 ITEM = '{gpu_model: H100-80GB, price: "%s"}'
@@ -239,6 +239,31 @@ class Attribution(Base):
             results.append(led.rows("select w.name, effective from holder_attribution a join workspace w on w.id = a.workspace_id order by effective"))
             self.assertEqual(self.by_workspace(led), {"unattributed": 1, "w1": 2, "g1": 1})
         self.assertEqual(*results)
+
+    def test_rules_that_change_while_new_holders_arrive_leave_nobody_behind(self):
+        led = self.new_ledger()
+        led.apply(policy("2026-11-30T20:00:00Z", tenants=TWO))
+        paths = []
+        for i in range(60):
+            at = START + i * MINUTE
+            b = {"node": "n1", "boot_id": "66" * 16, "epoch": 1, "seq": i + 1, "from_ns": at, "to_ns": at + MINUTE,
+                 "devices": [{"id": 1, "uuid": "GPU-n1", "model": "NVIDIA H100 80GB HBM3"}], "holders": [{"id": i + 1, "ns": "one", "pod": f"p{i}"}],
+                 "records": [[1, i + 1, 1, 1, 1, 5040, at, MINUTE, MINUTE, 0, 0, 0, 0, 0, 1]]}  # fmt: skip
+            paths.append(led.file(frames([b]), f"push-{i}"))
+        argv = [os.path.join(BUILD, "tests", "store_tool"), self.cluster.conninfo(led.name), "ingest", "--now", str(led.now), *paths]
+        child = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
+        rounds = 0
+        while child.poll() is None or rounds % 2 == 1:
+            led.apply(policy("2026-11-30T20:00:00Z", tenants=TWO if rounds % 2 else MOVED, version=str(rounds)))
+            led.rollup()
+            rounds += 1
+        out, _ = child.communicate()
+        self.assertEqual(out.count('"ok":true'), 60, out)
+        led.rollup()
+        # The last round had the rules of the first policy: every holder is w1's, and has an answer for all of time.
+        self.assertEqual(self.by_workspace(led), {"w1": 1})
+        gaps = led.rows("select holder_id from holder_attribution group by holder_id having range_agg(effective) <> '{(,)}'::tstzmultirange")
+        self.assertEqual(gaps, [])
 
     def test_before_any_policy_usage_is_unattributed_and_visible(self):
         led = self.new_ledger()
