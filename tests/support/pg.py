@@ -54,6 +54,16 @@ def bindir():
     return os.path.dirname(newest)
 
 
+def _base():
+    """Memory where there is enough of it, because making and removing databases is mostly files; TMPDIR overrides. A socket's
+    path has at most 107 bytes, which a deep temporary directory would use up."""
+    shm = "/dev/shm"
+    if "TMPDIR" not in os.environ and os.access(shm, os.W_OK) and shutil.disk_usage(shm).free >= 4 << 30:
+        return shm
+    base = tempfile.gettempdir()
+    return base if len(base) < 60 else "/tmp"
+
+
 def _close_all():
     for cluster in list(_open):
         cluster.close()
@@ -191,9 +201,7 @@ class Cluster(contextlib.AbstractContextManager):
             _watch_exits()
         _open.append(self)
         self.bin = bindir()
-        # A socket's path has at most 107 bytes, which a deep temporary directory would use up.
-        base = tempfile.gettempdir()
-        self.root = tempfile.mkdtemp(prefix="tollgate-pg-", dir=base if len(base) < 60 else "/tmp")
+        self.root = tempfile.mkdtemp(prefix="tollgate-pg-", dir=_base())
         os.chmod(self.root, 0o755)
         self.data = os.path.join(self.root, "data")
         self.socket_dir = os.path.join(self.root, "s")
