@@ -49,6 +49,9 @@ due(struct db *db, int64_t now_ns, int64_t grace_ns, int limit, PGresult **ret, 
 	return db_run(db, &stmt, &a, ret, err);
 }
 
+/* The hour just ended is where the planner's statistics are oldest: it expects a few rows and would sort a million. */
+#define SEAL_SETTINGS "SET LOCAL enable_sort = off; SET LOCAL work_mem = '64MB'"
+
 /* Rules 4 and 5. */
 static bool
 seal(struct db *db, int64_t hour_ns, const char *nodes, int64_t now_ns, struct rollup_result *ret, struct err *err)
@@ -79,9 +82,10 @@ seal(struct db *db, int64_t hour_ns, const char *nodes, int64_t now_ns, struct r
 	arg_time(&m, hour_ns);
 	arg_text(&m, nodes);
 	arg_time(&m, now_ns);
-	if (!db_tx_begin_long(&tx, db, err) || !db_run(db, &policy, NULL, NULL, err) ||
-	    !db_run(db, &lock, &a, &r, err) || !db_run(db, &drop, &a, NULL, err) ||
-	    !db_run_text(db, fill, &a, NULL, err) || !db_run(db, &mark, &m, NULL, err) || !db_tx_commit(&tx, err))
+	if (!db_tx_begin_long(&tx, db, err) || !db_script(db, SEAL_SETTINGS, err) ||
+	    !db_run(db, &policy, NULL, NULL, err) || !db_run(db, &lock, &a, &r, err) ||
+	    !db_run(db, &drop, &a, NULL, err) || !db_run_text(db, fill, &a, NULL, err) ||
+	    !db_run(db, &mark, &m, NULL, err) || !db_tx_commit(&tx, err))
 		return false;
 	ret->sealed += res_i64(r, 0, 0);
 	ret->resealed += res_i64(r, 0, 1);
