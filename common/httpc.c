@@ -22,6 +22,8 @@ struct httpc {
 	CURL *easy;
 	char *base_url; /* without a slash at the end */
 	char *token_file;
+	void (*progress)(void *arg, int64_t sent_bytes, int64_t received_bytes, int64_t total_bytes);
+	void *progress_arg;
 	atomic_bool aborted;
 	char reason[CURL_ERROR_SIZE];
 };
@@ -42,6 +44,16 @@ take_body(char *data, size_t size, size_t n, void *arg)
 
 	buf_add(body, data, size * n);
 	return body->over ? 0 : size * n;
+}
+
+static int
+tell_progress(void *arg, curl_off_t total, curl_off_t received, curl_off_t to_send, curl_off_t sent)
+{
+	const struct httpc *c = arg;
+
+	(void)to_send;
+	c->progress(c->progress_arg, sent, received, total);
+	return 0;
 }
 
 static bool
@@ -86,6 +98,13 @@ set_options(struct httpc *c, const struct httpc_options *o)
 	ok &= curl_easy_setopt(e, CURLOPT_WRITEFUNCTION, take_body) == CURLE_OK;
 	if (o->ca_file)
 		ok &= curl_easy_setopt(e, CURLOPT_CAINFO, o->ca_file) == CURLE_OK;
+	if (o->progress) {
+		c->progress = o->progress;
+		c->progress_arg = o->progress_arg;
+		ok &= curl_easy_setopt(e, CURLOPT_XFERINFOFUNCTION, tell_progress) == CURLE_OK;
+		ok &= curl_easy_setopt(e, CURLOPT_XFERINFODATA, c) == CURLE_OK;
+		ok &= curl_easy_setopt(e, CURLOPT_NOPROGRESS, 0L) == CURLE_OK;
+	}
 	return ok;
 }
 
@@ -235,6 +254,8 @@ static void
 read_reply(CURL *e, struct httpc_reply *reply)
 {
 	const char *type = NULL;
+	struct curl_header *date = NULL;
+	time_t date_s = -1;
 	curl_off_t wait_s = 0;
 	long status = 0;
 
@@ -244,6 +265,9 @@ read_reply(CURL *e, struct httpc_reply *reply)
 	reply->status = (int)status;
 	snprintf(reply->content_type, sizeof(reply->content_type), "%s", type ? type : "");
 	reply->retry_after_s = wait_s < 0 ? 0 : wait_s > RETRY_AFTER_MAX_S ? RETRY_AFTER_MAX_S : (int)wait_s;
+	if (curl_easy_header(e, "Date", 0, CURLH_HEADER, -1, &date) == CURLHE_OK)
+		date_s = curl_getdate(date->value, NULL);
+	reply->date_wall_ns = date_s < 0 ? -1 : (int64_t)date_s * NS_PER_S;
 }
 
 bool

@@ -14,13 +14,17 @@ struct httpc_options {
 	const char *user_agent;
 	int64_t connect_timeout_ns;
 	int64_t timeout_ns; /* of a whole call */
+	/* Called while a call is under way, at least once a second; total_bytes of the reply, 0: not known. NULL: nobody. */
+	void (*progress)(void *arg, int64_t sent_bytes, int64_t received_bytes, int64_t total_bytes);
+	void *progress_arg;
 };
 
 struct httpc_reply {
 	int status;
 	struct buf body; /* buf_init by the caller, with its ceiling; emptied by each call */
 	char content_type[96];
-	int retry_after_s; /* 0: not given */
+	int retry_after_s;    /* 0: not given */
+	int64_t date_wall_ns; /* the server's clock, to the second; -1: it did not say */
 };
 
 MUST_CHECK bool httpc_new(const struct httpc_options *o, struct httpc **ret, struct err *err);

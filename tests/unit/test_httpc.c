@@ -541,6 +541,59 @@ a_long_foreign_reply_is_cut_between_characters(void **state)
 	assert_int_equal(strlen(err.text), strlen("get: 500: ") + 1 + 99 * 2);
 }
 
+static void
+note_progress(void *arg, int64_t sent, int64_t received, int64_t total)
+{
+	int64_t *seen = arg;
+
+	(void)sent;
+	seen[0] = received;
+	seen[1] = total;
+}
+
+static void
+a_call_tells_how_far_it_is_and_what_the_servers_clock_says(void **state)
+{
+	static const struct {
+		const char *name, *reply;
+		int64_t date_wall_ns;
+	} cases[] = {
+		{"a date",
+	         "HTTP/1.1 200 OK\r\nDate: Mon, 16 Nov 2026 05:45:00 GMT\r\nContent-Length: 3\r\nConnection: close\r\n\r\nabc",
+	         INT64_C(1794807900) * NS_PER_S},
+		{"no date", "HTTP/1.1 200 OK\r\nContent-Length: 3\r\nConnection: close\r\n\r\nabc", -1},
+		{"a date that is none",
+	         "HTTP/1.1 200 OK\r\nDate: yesterday\r\nContent-Length: 3\r\nConnection: close\r\n\r\nabc", -1},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		int64_t seen[2] = {0};
+		struct canned server;
+		char url[64];
+		struct httpc_options o = {.base_url = url,
+		                          .user_agent = "tollgate-test/1",
+		                          .connect_timeout_ns = WORLD_PATIENCE_S * NS_PER_S,
+		                          .timeout_ns = WORLD_PATIENCE_S * NS_PER_S,
+		                          .progress = note_progress,
+		                          .progress_arg = seen};
+		owned(httpc) struct httpc *c = NULL;
+		in_place(httpc_reply) struct httpc_reply r;
+		struct err err = {0};
+
+		reply_init(&r);
+		canned_init(&server, cases[i].reply);
+		snprintf(url, sizeof(url), "http://127.0.0.1:%u", (unsigned)server.port);
+		if (!httpc_new(&o, &c, &err))
+			fail_msg("%s", err.text);
+		call_ok(c, "GET", "/", NULL, &r);
+		canned_fini(&server);
+		if (r.date_wall_ns != cases[i].date_wall_ns || seen[0] != 3 || seen[1] != 3)
+			fail_msg("%s: date %" PRId64 ", %" PRId64 " of %" PRId64 " bytes", cases[i].name,
+			         r.date_wall_ns, seen[0], seen[1]);
+	}
+}
+
 #define IN_WORLD(f) cmocka_unit_test_setup_teardown(f, world_setup, world_teardown)
 
 int
@@ -561,6 +614,7 @@ main(void)
 		cmocka_unit_test(only_a_base_url_of_http_or_https_is_taken),
 		cmocka_unit_test(a_refusal_is_told_in_words),
 		cmocka_unit_test(a_long_foreign_reply_is_cut_between_characters),
+		cmocka_unit_test(a_call_tells_how_far_it_is_and_what_the_servers_clock_says),
 	};
 
 	return cmocka_run_group_tests_name("httpc", tests, NULL, NULL);
