@@ -7,6 +7,7 @@
 #include "aggregator/api/options.h"
 #include "aggregator/store/store.h"
 #include "common/httpd.h"
+#include "common/json.h"
 
 /* What this replica did since it started; summed over replicas by Prometheus. */
 struct counters {
@@ -31,9 +32,12 @@ struct worker {
 
 bool app_db_new(const struct aggregator_options *o, const char *purpose, struct db **ret, struct err *err);
 
-/* The role of each route is in its row; a route open to all has ROLE_NONE_NEEDED. */
+/* The role of each route is in its row; a route open to all has ROLE_NONE_NEEDED. At one with TAKES_JOIN_TOKEN no token's role
+ * helps: its handler takes the bearer token for a join token. */
 #define ROLE_NONE_NEEDED 0u
+#define TAKES_JOIN_TOKEN (1u << 31)
 #define ROLES_TENANT (ROLE_TENANT_ADMIN | ROLE_DEVELOPER | ROLE_VIEWER)
+#define ROLES_ADMIN (ROLE_ADMIN | ROLE_TENANT_ADMIN)
 #define ROLES_MONEY (ROLE_ADMIN | ROLE_BILLING)
 #define ROLES_READ (ROLES_MONEY | ROLES_TENANT)
 
@@ -43,15 +47,37 @@ bool app_db_new(const struct aggregator_options *o, const char *purpose, struct 
 extern const struct http_route api_routes[];
 extern const size_t api_route_count;
 
+/* Of the Authorization header; NULL: none. */
+const char *api_bearer(const struct http_request *rq);
 bool api_guard(void *app, void *worker, const struct http_request *rq, struct http_reply *rp);
+
+/* One line each: method, path, who may use it, what it does. */
+void api_print_routes(struct buf *out);
 
 /* The tenant whose rows may be shown: the token's own, or what ?tenant= asks for (NULL: all). False when it asks for another
  * tenant than its own, with 404 written: a token never learns who else exists. */
 bool api_tenant(const struct worker *w, const struct http_request *rq, const char **ret_tenant, struct http_reply *rp);
 
+/* Things that several handlers read from a request; ERR_INVALID names the field or parameter. */
+/* A query parameter, of UTF-8 text; NULL: absent. When there are choices (NULL-ended), one of them. */
+MUST_CHECK bool api_query(const struct http_request *rq, const char *name, const char *const *choices, const char **ret,
+                          struct err *err);
+MUST_CHECK bool api_page(const struct http_request *rq, struct page *ret, struct err *err); /* limit, before */
+MUST_CHECK bool api_id(const struct http_request *rq, int64_t *ret, struct err *err);       /* the path's tail */
+MUST_CHECK bool api_body(const struct http_request *rq, const char *const *fields, json_t **ret, struct err *err);
+MUST_CHECK bool api_field(const json_t *doc, const char *field, const char **ret, struct err *err); /* NULL: absent */
+/* "expires": a time or a duration from now. Absent: now + preset_ns, or never (0) when that is 0. */
+MUST_CHECK bool api_expiry(const json_t *doc, int64_t now_ns, int64_t preset_ns, int64_t most_ns, int64_t *ret_ns,
+                           struct err *err);
+/* The text as JSON, or null for 0. */
+void api_write_time(struct buf *out, int64_t wall_ns);
+
 http_handler handle_healthz, handle_readyz, handle_metrics;
 http_handler handle_ingest;
-http_handler handle_policy_put, handle_policy_get, handle_token_create, handle_list;
+http_handler handle_policy_put, handle_policy_get, handle_list;
+http_handler handle_token_create, handle_tokens, handle_token_revoke;
+http_handler handle_join, handle_join_token_create, handle_join_tokens, handle_join_token_revoke;
+http_handler handle_audit;
 http_handler handle_usage, handle_conservation, handle_report;
 
 #endif

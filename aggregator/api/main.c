@@ -186,14 +186,15 @@ prepare_schema(const struct aggregator_options *o, struct db *db, struct err *er
 static bool
 issue_admin_token(struct db *db, const char *path, struct err *err)
 {
-	char token[72];
+	struct token_request rq = {.role = ROLE_ADMIN, .description = "issued on the host"};
+	struct token_made made;
 	size_t n;
 
-	if (!store_token_create(db, ROLE_ADMIN, NULL, NULL, "tollgate-aggregator --issue-admin-token", token, err))
+	if (!store_token_create(db, &rq, "tollgate-aggregator --issue-admin-token", &made, err))
 		return false;
-	n = strlen(token);
-	token[n++] = '\n';
-	return file_write_atomic(path, token, n, 0600, err);
+	n = strlen(made.token);
+	made.token[n++] = '\n';
+	return file_write_atomic(path, made.token, n, 0600, err);
 }
 
 static struct http_route *
@@ -287,6 +288,12 @@ main(int argc, char **argv)
 	struct err err = {0};
 
 	buf_init(&text, TEXT_MAX);
+	/* for people and tests; beside the option table, because it is about the program and not about a run of it */
+	if (argc == 2 && strcmp(argv[1], "--print-routes") == 0) {
+		api_print_routes(&text);
+		fputs(buf_text(&text), stdout);
+		return EXIT_OK;
+	}
 	if (!conf_load(&aggregator_program, argc, argv, &options, &action, &check, &text, &err) ||
 	    (action == CONF_RUN && !options_check(&options, &err))) {
 		fprintf(stderr, "tollgate-aggregator: %s\n", err.text);

@@ -1,4 +1,4 @@
-/* aggregator/api/policy.c - the policy document, tokens and the plain lists. */
+/* aggregator/api/policy.c - the policy document and the plain lists. */
 #include <string.h>
 
 #include "aggregator/api/app.h"
@@ -63,46 +63,6 @@ handle_policy_get(void *app, void *worker, const struct http_request *rq, struct
 	rp->content_type = "application/yaml; charset=utf-8";
 	if (!store_policy_get(w->db, &rp->body, &err))
 		http_problem_err(rp, rq, &err);
-}
-
-static bool
-optional_str(const json_t *obj, const char *field, const char **ret, struct err *err)
-{
-	*ret = NULL;
-	return json_object_get(obj, field) == NULL || json_get_str(obj, field, ret, err);
-}
-
-static bool
-token_request(const struct http_request *rq, json_t **ret_doc, uint32_t *ret_role, const char **ret_tenant,
-              const char **ret_node, struct err *err)
-{
-	static const char *const fields[] = {"role", "tenant", "node", NULL};
-	const char *role = NULL;
-
-	return json_parse("body", rq->body, rq->body_len, ret_doc, err) && json_only_fields(*ret_doc, fields, err) &&
-	       json_get_str(*ret_doc, "role", &role, err) && role_parse(role, ret_role, err) &&
-	       optional_str(*ret_doc, "tenant", ret_tenant, err) && optional_str(*ret_doc, "node", ret_node, err);
-}
-
-void
-handle_token_create(void *app, void *worker, const struct http_request *rq, struct http_reply *rp)
-{
-	struct worker *w = worker;
-	owned(json) json_t *doc = NULL;
-	const char *tenant = NULL, *node = NULL;
-	uint32_t role = 0;
-	char token[72];
-	struct err err = {0};
-
-	(void)app;
-	if (!token_request(rq, &doc, &role, &tenant, &node, &err) ||
-	    !store_token_create(w->db, role, tenant, node, w->who.name, token, &err)) {
-		http_problem_err(rp, rq, &err);
-		return;
-	}
-	rp->status = 201;
-	rp->content_type = "application/json";
-	buf_printf(&rp->body, "{\"role\":\"%s\",\"token\":\"%s\"}\n", role_name(role), token);
 }
 
 void

@@ -3,6 +3,7 @@
 #include <strings.h>
 
 #include "aggregator/api/app.h"
+#include "common/text.h"
 
 #define SMALL_BODY (64u << 10)
 #define POLICY_BODY (4u << 20)
@@ -17,7 +18,20 @@ const struct http_route api_routes[] = {
 	{"PUT", "/v1/policy", false, POLICY_BODY, handle_policy_put, ROLE_ADMIN,
          "apply the policy; ?dry_run=1 shows the differences"},
 	{"GET", "/v1/policy", false, 0, handle_policy_get, ROLES_MONEY, "the policy as it was applied"},
-	{"POST", "/v1/tokens", false, SMALL_BODY, handle_token_create, ROLE_ADMIN, "make a token; it is shown once"},
+	{"POST", "/v1/tokens", false, SMALL_BODY, handle_token_create, ROLES_ADMIN, "make a token; it is shown once"},
+	{"GET", "/v1/tokens", false, 0, handle_tokens, ROLES_ADMIN,
+         "tokens, never their text; tenant, role, node, status, limit, before"},
+	{"DELETE", "/v1/tokens/", false, 0, handle_token_revoke, ROLES_ADMIN, "revoke the token with this id, at once"},
+	{"POST", "/v1/join-tokens", false, SMALL_BODY, handle_join_token_create, ROLE_ADMIN,
+         "make a join token, with which a node gets its token once; it is shown once"},
+	{"GET", "/v1/join-tokens", false, 0, handle_join_tokens, ROLE_ADMIN,
+         "join tokens, never their text; status, limit, before"},
+	{"DELETE", "/v1/join-tokens/", false, 0, handle_join_token_revoke, ROLE_ADMIN,
+         "revoke the join token with this id"},
+	{"POST", "/v1/join", false, SMALL_BODY, handle_join, TAKES_JOIN_TOKEN,
+         "exchange a join token, as the bearer token, for the token of one node"},
+	{"GET", "/v1/audit", false, 0, handle_audit, ROLES_MONEY | ROLE_TENANT_ADMIN,
+         "who changed what; tenant, actor, action, subject, from, to, limit, before"},
 	{"GET", "/v1/usage", false, 0, handle_usage, ROLES_READ, "GPU-hours by group; from, to, group_by, tenant"},
 	{"GET", "/v1/conservation", false, 0, handle_conservation, ROLES_MONEY,
          "per GPU: the states against the time in service"},
@@ -30,8 +44,8 @@ const struct http_route api_routes[] = {
 };
 const size_t api_route_count = ARRAY_LEN(api_routes);
 
-static const char *
-bearer(const struct http_request *rq)
+const char *
+api_bearer(const struct http_request *rq)
 {
 	const char *header = http_header(rq, "Authorization");
 
@@ -45,7 +59,7 @@ api_guard(void *app, void *worker, const struct http_request *rq, struct http_re
 {
 	const struct http_route *route = rq->route;
 	struct worker *w = worker;
-	const char *token = bearer(rq);
+	const char *token = api_bearer(rq);
 	struct err err = {0};
 
 	(void)app;
@@ -59,6 +73,9 @@ api_guard(void *app, void *worker, const struct http_request *rq, struct http_re
 		return false;
 	}
 	if (!store_token_check(w->db, token, &w->who, &err)) {
+		memset(&w->who, 0, sizeof(w->who));
+		if (err.kind == ERR_DENIED && route->roles == TAKES_JOIN_TOKEN)
+			return true;
 		if (err.kind == ERR_DENIED)
 			http_problem(rp, rq, 401, "Authorization", "%s", err.text);
 		else
@@ -86,6 +103,32 @@ api_tenant(const struct worker *w, const struct http_request *rq, const char **r
 		*ret_tenant = w->who.tenant;
 		return true;
 	}
+	if (asked != NULL && !text_is_clean(asked)) {
+		http_problem(rp, rq, 404, "tenant", "there is no tenant of that name: it is not UTF-8 text");
+		return false;
+	}
 	*ret_tenant = asked;
 	return true;
+}
+
+void
+api_print_routes(struct buf *out)
+{
+	for (size_t i = 0; i < api_route_count; i++) {
+		const struct http_route *r = &api_routes[i];
+		const char *comma = "";
+
+		buf_printf(out, "%s %s ", r->method, r->path);
+		for (uint32_t role = 1; role <= ROLE_SCHEDULER; role <<= 1) {
+			if ((r->roles & role) == 0)
+				continue;
+			buf_printf(out, "%s%s", comma, role_name(role));
+			comma = ",";
+		}
+		if (r->roles == ROLE_NONE_NEEDED)
+			buf_str(out, "open");
+		if (r->roles == TAKES_JOIN_TOKEN)
+			buf_str(out, "join-token");
+		buf_printf(out, " %s\n", r->summary);
+	}
 }

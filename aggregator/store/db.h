@@ -17,6 +17,7 @@
 #define DB_LOCK_MIGRATE DB_LOCK_CLASS ", 1"
 #define DB_LOCK_POLICY DB_LOCK_CLASS ", 2" /* shared: rules are used; exclusive: rules change */
 #define DB_LOCK_ROLLUP DB_LOCK_CLASS ", 3"
+#define DB_LOCK_JOIN DB_LOCK_CLASS ", 4" /* two join tokens cannot enrol the same name */
 
 /* A statement is prepared once per connection, under its name. */
 struct db_stmt {
@@ -82,8 +83,12 @@ const char *res_text(const PGresult *r, int row, int col); /* "" for NULL */
 int64_t res_i64(const PGresult *r, int row, int col);      /* 0 for NULL */
 bool res_bool(const PGresult *r, int row, int col);
 MUST_CHECK bool res_i128(const PGresult *r, int row, int col, int scale, int128 *ret, struct err *err);
-/* The rows as a JSON array of objects by column name: integers and booleans as such, everything else as text. */
+/* The rows as a JSON array of objects by column name: integers, booleans and JSON as such, everything else as text. */
 void res_json(const PGresult *r, struct buf *out);
+void res_json_row(const PGresult *r, int row, struct buf *out);
+/* {"NAME":[at most limit rows],"next":ID}: the statement asked for one row more, to see whether there is a next page. The
+ * first column is the id. */
+MUST_CHECK bool res_json_page(const PGresult *r, const char *name, int64_t limit, struct buf *out, struct err *err);
 
 /* in_place(db_tx) struct db_tx tx = {0};  what is not committed is rolled back when tx leaves its scope. */
 struct db_tx {

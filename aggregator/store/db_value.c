@@ -11,7 +11,7 @@
 #define ARRAY_MAX_BYTES (256u << 20)
 
 /* Types of pg_type that never change their number. */
-enum { OID_BOOL = 16, OID_INT8 = 20, OID_INT2 = 21, OID_INT4 = 23 };
+enum { OID_BOOL = 16, OID_INT8 = 20, OID_INT2 = 21, OID_INT4 = 23, OID_JSON = 114, OID_JSONB = 3802 };
 
 static int
 next_arg(struct db_args *a, const char *value, int length, int format)
@@ -207,27 +207,55 @@ value_json(const PGresult *r, int row, int col, struct buf *out)
 	case OID_BOOL: buf_str(out, text[0] == 't' ? "true" : "false"); break;
 	case OID_INT2:
 	case OID_INT4:
-	case OID_INT8: buf_str(out, text); break;
+	case OID_INT8:
+	case OID_JSON:
+	case OID_JSONB: buf_str(out, text); break;
 	default: json_write_string(text, out);
 	}
 }
 
 void
-res_json(const PGresult *r, struct buf *out)
+res_json_row(const PGresult *r, int row, struct buf *out)
 {
-	int rows = PQntuples(r), cols = PQnfields(r);
+	int cols = PQnfields(r);
 
+	buf_char(out, '{');
+	for (int col = 0; col < cols; col++) {
+		if (col > 0)
+			buf_char(out, ',');
+		json_write_string(PQfname(r, col), out);
+		buf_char(out, ':');
+		value_json(r, row, col, out);
+	}
+	buf_char(out, '}');
+}
+
+static void
+rows_json(const PGresult *r, int rows, struct buf *out)
+{
 	buf_char(out, '[');
 	for (int row = 0; row < rows; row++) {
-		buf_str(out, row > 0 ? ",\n{" : "{");
-		for (int col = 0; col < cols; col++) {
-			if (col > 0)
-				buf_char(out, ',');
-			json_write_string(PQfname(r, col), out);
-			buf_char(out, ':');
-			value_json(r, row, col, out);
-		}
-		buf_char(out, '}');
+		if (row > 0)
+			buf_str(out, ",\n");
+		res_json_row(r, row, out);
 	}
 	buf_char(out, ']');
+}
+
+void
+res_json(const PGresult *r, struct buf *out)
+{
+	rows_json(r, PQntuples(r), out);
+}
+
+bool
+res_json_page(const PGresult *r, const char *name, int64_t limit, struct buf *out, struct err *err)
+{
+	bool more = PQntuples(r) > limit;
+	int rows = more ? (int)limit : PQntuples(r);
+
+	buf_printf(out, "{\"%s\":", name);
+	rows_json(r, rows, out);
+	buf_printf(out, ",\"next\":%s}\n", more ? res_text(r, rows - 1, 0) : "null");
+	return buf_ok(out, "the list", err);
 }

@@ -165,17 +165,22 @@ ledger_create(struct db *db, const struct ledger_options *o, struct err *err)
 		"ledger insert",
 		"INSERT INTO tollgate.ledger (demo, zone, hour_phase_ns, cluster_id) SELECT $1, $2, $3, id "
 		"FROM tollgate.cluster WHERE name = 'default'"};
+	static const struct db_stmt audit = {
+		"ledger audit", "INSERT INTO tollgate.audit_log (actor, action, subject, after) VALUES "
+				"('tollgate-aggregator', 'ledger.create', 'ledger', jsonb_build_object('demo', "
+				"$1::boolean, 'zone', $2::text))"};
 	in_place(db_tx) struct db_tx tx = {0};
 	const char *zone = o->zone ? o->zone : "UTC";
-	struct db_args a = {0};
+	struct db_args a = {0}, entry;
 	int64_t phase_ns = 0;
 
 	if (!db_tx_begin(&tx, db, err) || !zone_phase(db, zone, &phase_ns, err))
 		return false;
 	arg_bool(&a, o->demo);
 	arg_text(&a, zone);
+	entry = a;
 	arg_i64(&a, phase_ns);
-	return db_run(db, &insert, &a, NULL, err) && db_tx_commit(&tx, err);
+	return db_run(db, &insert, &a, NULL, err) && db_run(db, &audit, &entry, NULL, err) && db_tx_commit(&tx, err);
 }
 
 /* Rule 6. */

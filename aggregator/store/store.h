@@ -48,18 +48,73 @@ enum role {
 struct identity_row {
 	int64_t token_id;
 	uint32_t role;
-	char name[64];   /* for the audit log: "node demo-h100" */
+	char name[352];  /* for the audit log: "node demo-h100 #7" */
 	char node[256];  /* ROLE_NODE: the one node it speaks for */
 	char tenant[64]; /* tenant roles: the one tenant it may see; else empty */
 };
-/* Makes a token (256 random bits as 64 hex digits), stores its SHA-256. The tenant must exist; the node need not
- * yet. */
-MUST_CHECK bool store_token_create(struct db *db, uint32_t role, const char *tenant, const char *node,
-                                   const char *actor, char ret_token[72], struct err *err);
+struct token_request {
+	uint32_t role;
+	const char *tenant;      /* of a tenant role; it must exist */
+	const char *node;        /* of a node token; the node need not have reported yet */
+	const char *description; /* NULL: none */
+	int64_t expires_ns;      /* 0: never */
+};
+struct token_made {
+	int64_t id;
+	char name[352];
+	char token[72]; /* the only time it is seen */
+};
+/* Makes a token (256 random bits as 64 hex digits), stores its SHA-256. */
+MUST_CHECK bool store_token_create(struct db *db, const struct token_request *rq, const char *actor,
+                                   struct token_made *ret, struct err *err);
 /* ERR_DENIED when the token is unknown, expired or revoked. */
 MUST_CHECK bool store_token_check(struct db *db, const char *token, struct identity_row *ret, struct err *err);
 const char *role_name(uint32_t role);
 MUST_CHECK bool role_parse(const char *text, uint32_t *ret, struct err *err);
+
+/* A list is read newest first, page by page. */
+#define PAGE_MAX 1000
+struct page {
+	int64_t limit;  /* 1 to PAGE_MAX */
+	int64_t before; /* an id: only what is older; 0: from the newest */
+};
+struct token_query {
+	const char *tenant, *role, *node, *status; /* NULL: any */
+	struct page page;
+};
+/* {"tokens":[...],"next":ID or null}; nothing in it opens a door. */
+MUST_CHECK bool store_tokens_json(struct db *db, const struct token_query *q, struct buf *out, struct err *err);
+/* From the next check on the token is refused. tenant: the only one whose tokens the caller may revoke; NULL: any.
+ * The token's row is written to out. ERR_MISSING: there is none of that id. */
+MUST_CHECK bool store_token_revoke(struct db *db, int64_t id, const char *tenant, const char *actor, struct buf *out,
+                                   struct err *err);
+
+/* Join tokens: what a node exchanges for its own token, once. */
+struct join_token_request {
+	const char *node; /* the one name it enrols; NULL: any that has no active token */
+	const char *description;
+	int64_t expires_ns;
+};
+MUST_CHECK bool store_join_token_create(struct db *db, const struct join_token_request *rq, const char *actor,
+                                        struct token_made *ret, struct err *err);
+MUST_CHECK bool store_join_tokens_json(struct db *db, const char *status, const struct page *page, struct buf *out,
+                                       struct err *err);
+/* ERR_CONFLICT when a node has used it already. */
+MUST_CHECK bool store_join_token_revoke(struct db *db, int64_t id, const char *actor, struct buf *out, struct err *err);
+/* The exchange, all or nothing: of two at the same time one gets a token. ERR_DENIED: the join token is not one that
+ * works, and the text says why; or, with *ret_known, it is made for another node. ERR_CONFLICT: the name has an active
+ * token. */
+MUST_CHECK bool store_join(struct db *db, const char *join_token, const char *node, struct token_made *ret,
+                           bool *ret_known, struct err *err);
+
+/* --- audit --- */
+struct audit_query {
+	const char *tenant, *actor, *action, *subject; /* NULL: any */
+	int64_t from_ns, to_ns;                        /* INT64_MIN, INT64_MAX: any */
+	struct page page;
+};
+/* {"entries":[...],"next":ID or null} */
+MUST_CHECK bool store_audit_json(struct db *db, const struct audit_query *q, struct buf *out, struct err *err);
 
 /* --- ingest --- */
 struct ingest_result {

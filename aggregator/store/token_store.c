@@ -1,12 +1,16 @@
-/* aggregator/store/token_store.c - bearer tokens: 256 random bits, of which only the SHA-256 is kept. */
+/* aggregator/store/token_store.c - bearer tokens: 256 random bits, of which only the SHA-256 is kept.
+ *
+ * A token is looked up by the hash of what was shown, so the work is the same whether it is right, wrong, over or
+ * nearly right. */
 #include <stdio.h>
 #include <string.h>
 
-#include "aggregator/store/db.h"
-#include "common/digest.h"
+#include "aggregator/store/token.h"
 #include "common/text.h"
 
 #define TOKEN_BYTES 32
+#define DESCRIPTION_MAX 200
+#define NODE_MAX 253
 
 enum scope { SCOPE_ALL, SCOPE_TENANT, SCOPE_NODE };
 static const struct role_row {
@@ -68,10 +72,33 @@ check_scope(const struct role_row *row, const char *tenant, const char *node, st
 		               node ? "node: a token of role %s is not bound to a node"
 		                    : "node: a token of role %s needs one",
 		               row->name);
-	if (node && (node[0] == '\0' || strlen(node) > 253 || !text_is_clean(node)))
-		return err_set(err, ERR_INVALID, "node: its name has %zu bytes; it is UTF-8 text of 1 to 253",
-		               strlen(node));
-	return true;
+	return node == NULL || token_check_node(node, err);
+}
+
+bool
+token_check_node(const char *node, struct err *err)
+{
+	return (node[0] != '\0' && strlen(node) <= NODE_MAX && text_is_clean(node)) ||
+	       err_set(err, ERR_INVALID, "node: its name has %zu bytes; it is UTF-8 text of 1 to %d", strlen(node),
+	               NODE_MAX);
+}
+
+bool
+token_check_description(const char *text, struct err *err)
+{
+	return text == NULL || (strlen(text) <= DESCRIPTION_MAX && text_is_clean(text)) ||
+	       err_set(err, ERR_INVALID, "description: it has %zu bytes; it is one line of UTF-8 text of at most %d",
+	               strlen(text), DESCRIPTION_MAX);
+}
+
+void
+token_random(char ret_token[72], uint8_t ret_sha[SHA256_SIZE])
+{
+	uint8_t secret[TOKEN_BYTES];
+
+	random_bytes(secret, sizeof(secret));
+	hex_encode(secret, sizeof(secret), ret_token);
+	sha256(ret_token, 2 * TOKEN_BYTES, ret_sha);
 }
 
 static bool
@@ -91,56 +118,72 @@ tenant_id_of(struct db *db, const char *tenant, char id[TIME_TEXT_SIZE], struct 
 	return true;
 }
 
-static bool
-insert_token(struct db *db, const struct role_row *row, const char *tenant, const char *node, const char *actor,
-             const uint8_t sha[SHA256_SIZE], struct err *err)
+bool
+token_insert(struct db *db, const struct token_request *rq, const char *actor, const struct token_source *from,
+             struct token_made *ret, struct err *err)
 {
 	static const struct db_stmt insert = {
 		"token insert",
-		"WITH made AS (INSERT INTO access_token (sha256, role, tenant_id, node, created_by) VALUES ($1, "
-		"$2, $3, $4, $5) RETURNING id) INSERT INTO audit_log (actor, action, subject, after) "
-		"SELECT $5, 'token.create', 'token ' || id, jsonb_build_object('role', $2::text, 'tenant', "
-		"$6::text, 'node', $4::text) FROM made"};
+		"WITH made AS (INSERT INTO access_token AS k (sha256, role, tenant_id, node, description, created_by, "
+		"expires_at, join_token_id) VALUES ($1, $2, $3, $4, $5, $6, $7, $8) "
+		"RETURNING k.id, k.role, k.tenant_id, k.node, shown(k) AS after), "
+		"entered AS (INSERT INTO audit_log (actor, action, subject, after, tenant_id) "
+		"SELECT $6, $9::text, 'token ' || id, after, tenant_id FROM made) "
+		"SELECT k.id, " TOKEN_NAME " FROM made k LEFT JOIN tenant t ON t.id = k.tenant_id"};
+	owned(result) PGresult *r = NULL;
+	uint8_t sha[SHA256_SIZE];
 	char tenant_id[TIME_TEXT_SIZE];
 	struct db_args a = {0};
 
-	if (tenant && !tenant_id_of(db, tenant, tenant_id, err))
+	if (rq->tenant && !tenant_id_of(db, rq->tenant, tenant_id, err))
 		return false;
+	token_random(ret->token, sha);
 	arg_bytes(&a, sha, SHA256_SIZE);
-	arg_text(&a, row->name);
-	arg_text(&a, tenant ? tenant_id : NULL);
-	arg_text(&a, node);
+	arg_text(&a, role_name(rq->role));
+	arg_text(&a, rq->tenant ? tenant_id : NULL);
+	arg_text(&a, rq->node);
+	arg_text(&a, rq->description ? rq->description : "");
 	arg_text(&a, actor);
-	arg_text(&a, tenant);
-	return db_run(db, &insert, &a, NULL, err);
-}
-
-bool
-store_token_create(struct db *db, uint32_t role, const char *tenant, const char *node, const char *actor,
-                   char ret_token[72], struct err *err)
-{
-	const struct role_row *row = role_row(role);
-	in_place(db_tx) struct db_tx tx = {0};
-	uint8_t secret[TOKEN_BYTES], sha[SHA256_SIZE];
-	char token[2 * TOKEN_BYTES + 1];
-
-	if (!row)
-		return err_set(err, ERR_INVALID, "role %" PRIu32 " does not exist", role);
-	if (!check_scope(row, tenant, node, err))
+	arg_expiry(&a, rq->expires_ns);
+	arg_text(&a, from->join_token_id);
+	arg_text(&a, from->action);
+	if (!db_run(db, &insert, &a, &r, err))
 		return false;
-	random_bytes(secret, sizeof(secret));
-	hex_encode(secret, sizeof(secret), token);
-	sha256(token, 2 * TOKEN_BYTES, sha);
-	if (!db_tx_begin(&tx, db, err) || !insert_token(db, row, tenant, node, actor, sha, err) ||
-	    !db_tx_commit(&tx, err))
-		return false;
-	memcpy(ret_token, token, sizeof(token));
+	ret->id = res_i64(r, 0, 0);
+	token_copy_text(ret->name, sizeof(ret->name), res_text(r, 0, 1));
 	return true;
 }
 
-/* As much of "ROLE SUBJECT" as fits, in whole characters. */
-static void
-copy_text(char *out, size_t size, const char *text)
+bool
+store_token_create(struct db *db, const struct token_request *rq, const char *actor, struct token_made *ret,
+                   struct err *err)
+{
+	const struct role_row *row = role_row(rq->role);
+	in_place(db_tx) struct db_tx tx = {0};
+	struct token_made made;
+
+	if (!row)
+		return err_set(err, ERR_INVALID, "role %" PRIu32 " does not exist", rq->role);
+	if (!check_scope(row, rq->tenant, rq->node, err) || !token_check_description(rq->description, err) ||
+	    !db_tx_begin(&tx, db, err) ||
+	    !token_insert(db, rq, actor, &(struct token_source){.action = "token.create"}, &made, err) ||
+	    !db_tx_commit(&tx, err))
+		return false;
+	*ret = made;
+	return true;
+}
+
+void
+arg_expiry(struct db_args *a, int64_t expires_ns)
+{
+	if (expires_ns == 0)
+		arg_text(a, NULL);
+	else
+		arg_time(a, expires_ns);
+}
+
+void
+token_copy_text(char *out, size_t size, const char *text)
 {
 	size_t n = strlen(text), used = 0, step;
 	uint32_t code;
@@ -151,13 +194,29 @@ copy_text(char *out, size_t size, const char *text)
 	out[used] = '\0';
 }
 
+/* At most one write an hour for each token. It waits for nobody, and a database that cannot be written answers all the same:
+ * what a token may do does not depend on it. */
+static void
+note_use(struct db *db, int64_t id)
+{
+	static const struct db_stmt stmt = {
+		"token used", "UPDATE access_token SET last_used_at = date_trunc('hour', now()) WHERE id = "
+			      "(SELECT id FROM access_token WHERE id = $1 FOR NO KEY UPDATE SKIP LOCKED)"};
+	struct db_args a = {0};
+	struct err ignored;
+
+	arg_i64(&a, id);
+	if (!db_run(db, &stmt, &a, NULL, &ignored))
+		return;
+}
+
 bool
 store_token_check(struct db *db, const char *token, struct identity_row *ret, struct err *err)
 {
 	static const struct db_stmt stmt = {
 		"token check",
-		"SELECT k.id, k.role, coalesce(k.node, ''), coalesce(t.name, ''), "
-		"k.role || coalesce(' ' || k.node, ' ' || t.name, ' #' || k.id) FROM access_token k "
+		"SELECT k.id, k.role, coalesce(k.node, ''), coalesce(t.name, ''), " TOKEN_NAME ", "
+		"k.last_used_at IS NULL OR k.last_used_at < date_trunc('hour', now()) FROM access_token k "
 		"LEFT JOIN tenant t ON t.id = k.tenant_id "
 		"WHERE k.sha256 = $1 AND k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > now())"};
 	owned(result) PGresult *r = NULL;
@@ -171,8 +230,10 @@ store_token_check(struct db *db, const char *token, struct identity_row *ret, st
 	if (PQntuples(r) == 0)
 		return err_set(err, ERR_DENIED, "the token is not known, has expired or was revoked");
 	*ret = (struct identity_row){.token_id = res_i64(r, 0, 0)};
-	copy_text(ret->node, sizeof(ret->node), res_text(r, 0, 2));
-	copy_text(ret->tenant, sizeof(ret->tenant), res_text(r, 0, 3));
-	copy_text(ret->name, sizeof(ret->name), res_text(r, 0, 4));
+	token_copy_text(ret->node, sizeof(ret->node), res_text(r, 0, 2));
+	token_copy_text(ret->tenant, sizeof(ret->tenant), res_text(r, 0, 3));
+	token_copy_text(ret->name, sizeof(ret->name), res_text(r, 0, 4));
+	if (res_bool(r, 0, 5))
+		note_use(db, ret->token_id);
 	return role_parse(res_text(r, 0, 1), &ret->role, err);
 }

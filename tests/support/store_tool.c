@@ -220,13 +220,12 @@ check(struct db *db, const struct args *a, struct buf *out, struct err *err)
 static bool
 token(struct db *db, const struct args *a, struct buf *out, struct err *err)
 {
-	char made[72];
-	uint32_t role;
+	struct token_request rq = {.tenant = option(a, "--tenant"), .node = option(a, "--node")};
+	struct token_made made;
 
-	if (!role_parse(word(a, 0), &role, err) ||
-	    !store_token_create(db, role, option(a, "--tenant"), option(a, "--node"), "test", made, err))
+	if (!role_parse(word(a, 0), &rq.role, err) || !store_token_create(db, &rq, "test", &made, err))
 		return false;
-	buf_printf(out, "{\"token\":\"%s\"}\n", made);
+	buf_printf(out, "{\"id\":%" PRId64 ",\"token\":\"%s\"}\n", made.id, made.token);
 	return true;
 }
 

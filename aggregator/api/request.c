@@ -1,0 +1,106 @@
+/* aggregator/api/request.c - what several handlers read from a request. */
+#include <string.h>
+
+#include "aggregator/api/app.h"
+#include "common/text.h"
+#include "common/time.h"
+
+#define PAGE_PRESET 100
+
+bool
+api_query(const struct http_request *rq, const char *name, const char *const *choices, const char **ret,
+          struct err *err)
+{
+	const char *text = http_query(rq, name);
+
+	*ret = text;
+	if (text == NULL)
+		return true;
+	if (!text_is_clean(text))
+		return err_set(err, ERR_INVALID, "%s: it is not UTF-8 text without control characters", name);
+	if (choices == NULL)
+		return true;
+	for (const char *const *c = choices; *c != NULL; c++)
+		if (strcmp(*c, text) == 0)
+			return true;
+	return err_set(err, ERR_INVALID, "%s: \"%.64s\" is not known; try %s", name, text, choices[0]);
+}
+
+static bool
+query_i64(const struct http_request *rq, const char *name, int64_t max, int64_t *ret, struct err *err)
+{
+	const char *text = http_query(rq, name);
+
+	if (text == NULL)
+		return true;
+	if (!text_to_i64(text, ret) || *ret < 1 || *ret > max)
+		return err_set(err, ERR_INVALID, "%s: \"%.64s\" is not a number from 1 to %" PRId64, name, text, max);
+	return true;
+}
+
+bool
+api_page(const struct http_request *rq, struct page *ret, struct err *err)
+{
+	*ret = (struct page){.limit = PAGE_PRESET};
+	return query_i64(rq, "limit", PAGE_MAX, &ret->limit, err) &&
+	       query_i64(rq, "before", INT64_MAX, &ret->before, err);
+}
+
+bool
+api_id(const struct http_request *rq, int64_t *ret, struct err *err)
+{
+	return (text_to_i64(rq->tail, ret) && *ret > 0) ||
+	       err_set(err, ERR_MISSING, "\"%.64s\" is not an id; it is a number from 1", rq->tail);
+}
+
+bool
+api_body(const struct http_request *rq, const char *const *fields, json_t **ret, struct err *err)
+{
+	return json_parse("body", rq->body, rq->body_len, ret, err) && json_only_fields(*ret, fields, err);
+}
+
+bool
+api_field(const json_t *doc, const char *field, const char **ret, struct err *err)
+{
+	*ret = NULL;
+	return json_object_get(doc, field) == NULL || json_get_str(doc, field, ret, err);
+}
+
+bool
+api_expiry(const json_t *doc, int64_t now_ns, int64_t preset_ns, int64_t most_ns, int64_t *ret_ns, struct err *err)
+{
+	const char *text = NULL;
+	char most[TIME_TEXT_SIZE];
+	int64_t ns = 0;
+
+	if (!api_field(doc, "expires", &text, err))
+		return false;
+	if (text == NULL) {
+		*ret_ns = preset_ns == 0 ? 0 : now_ns + preset_ns;
+		return true;
+	}
+	if (duration_parse(text, &ns, NULL))
+		ns = ns > most_ns ? INT64_MAX : now_ns + ns;
+	else if (!time_parse(text, &ns, NULL))
+		return err_set(err, ERR_INVALID,
+		               "expires: \"%.64s\" is neither a time like 2027-01-31T00:00:00Z nor a duration like 30d",
+		               text);
+	if (ns <= now_ns)
+		return err_set(err, ERR_INVALID, "expires: \"%.64s\" is not in the future", text);
+	if (ns > now_ns + most_ns)
+		return err_set(err, ERR_INVALID, "expires: \"%.64s\" is later than the limit of %s from now", text,
+		               duration_format(most_ns, most));
+	*ret_ns = ns;
+	return true;
+}
+
+void
+api_write_time(struct buf *out, int64_t wall_ns)
+{
+	char text[TIME_TEXT_SIZE];
+
+	if (wall_ns == 0)
+		buf_str(out, "null");
+	else
+		buf_printf(out, "\"%s\"", time_format(wall_ns - wall_ns % NS_PER_S, text));
+}
