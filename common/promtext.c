@@ -152,19 +152,38 @@ prom_set_label(struct buf *set, const char *name, const char *value)
 }
 
 void
-prom_labels(struct prom *p, const struct buf *set)
+prom_labels(struct prom *p, const struct prom_set *set)
 {
-	ASSERT(!set->over);
 	if (set->len == 0)
 		return;
 	separate(p);
-	buf_add(p->out, set->data + 1, set->len - 1);
+	buf_add(p->out, set->text + 1, set->len - 1);
 }
 
 /* ---- numbers ---- */
 
-#define NUMBER_SIZE 24u /* sign, 19 digits, point */
 #define MAX_DECIMALS 18
+
+static const uint64_t powers[] = {1,
+                                  10,
+                                  100,
+                                  1000,
+                                  10000,
+                                  100000,
+                                  1000000,
+                                  10000000,
+                                  100000000,
+                                  1000000000,
+                                  10000000000,
+                                  100000000000,
+                                  1000000000000,
+                                  10000000000000,
+                                  100000000000000,
+                                  1000000000000000,
+                                  10000000000000000,
+                                  100000000000000000,
+                                  1000000000000000000,
+                                  UINT64_C(10000000000000000000)};
 
 static uint64_t
 magnitude(int64_t v)
@@ -172,52 +191,136 @@ magnitude(int64_t v)
 	return v < 0 ? 0 - (uint64_t)v : (uint64_t)v;
 }
 
-/* Writes v in decimal so that it ends before `end`; returns where it starts. */
-static char *
-digits_before(char *end, uint64_t v)
+static size_t
+digit_count(uint64_t v)
 {
-	static const char pairs[] =
-		"00010203040506070809101112131415161718192021222324252627282930313233343536373839404142434445464748"
-		"49505152535455565758596061626364656667686970717273747576777879808182838485868788899091929394959697"
-		"9899";
+	/* bits times log10(2), at most one too low */
+	size_t n = (size_t)(64 - __builtin_clzll(v | 1)) * 1233 >> 12;
 
-	while (v >= 100) {
-		end -= 2;
-		memcpy(end, pairs + v % 100 * 2, 2);
-		v /= 100;
-	}
-	if (v >= 10) {
-		end -= 2;
-		memcpy(end, pairs + v * 2, 2);
-	} else {
-		*--end = (char)('0' + v);
-	}
-	return end;
+	return n + (v >= powers[n]) + (v == 0);
 }
 
-/* Ends the sample: closes the labels, then the number in text..end, then the newline. */
-static void
-add_number(struct prom *p, const char *text, size_t len)
+#define ZEROS UINT64_C(0x3030303030303030)
+#define EIGHT_DIGITS 100000000u
+
+/* Eight digits as text in one register, the first in the lowest byte: halves, pairs and digits are parted side by side. */
+static inline uint64_t
+eight_digits(uint32_t v)
 {
-	if (!p->first_label)
-		buf_char(p->out, '}');
-	buf_char(p->out, ' ');
-	buf_add(p->out, text, len);
-	buf_char(p->out, '\n');
+	uint64_t x = v / 10000 | (uint64_t)(v % 10000) << 32, q;
+
+	q = (x * 10486 >> 20) & UINT64_C(0x7f0000007f); /* by 100 */
+	x = q | (x - q * 100) << 16;
+	q = (x * 103 >> 10) & UINT64_C(0x000f000f000f000f); /* by 10 */
+	x = q | (x - q * 10) << 8;
+	return x | ZEROS;
+}
+
+static inline void
+put_eight(char *to, uint64_t x)
+{
+#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+	x = __builtin_bswap64(x);
+#endif
+	memcpy(to, &x, sizeof(x));
+}
+
+/* v without leading zeros; may write up to seven bytes more than the digits it returns. */
+static inline size_t
+put_whole(char *to, uint64_t v)
+{
+	size_t n = digit_count(v), first = n % 8, at = n;
+
+	for (; at > 8; at -= 8, v /= EIGHT_DIGITS)
+		put_eight(to + at - 8, eight_digits((uint32_t)(v % EIGHT_DIGITS)));
+	if (first == 0) {
+		put_eight(to, eight_digits((uint32_t)v));
+	} else {
+		/* what follows was written already */
+		uint64_t x = eight_digits((uint32_t)v) >> (8 - first) * 8;
+
+		if (n < 8)
+			put_eight(to, x);
+		else
+			for (size_t i = 0; i < first; i++)
+				to[i] = (char)(x >> i * 8 & 0xff);
+	}
+	return n;
+}
+
+/* The digits after the point without the zeros at their end: v / 10^decimals, not 0; may write seven bytes more. */
+static inline size_t
+put_fraction(char *to, uint64_t v, int decimals)
+{
+	uint64_t x;
+	size_t head = 0;
+
+	while (decimals > 8 && v % EIGHT_DIGITS == 0) {
+		v /= EIGHT_DIGITS;
+		decimals -= 8;
+	}
+	if (decimals > 8) {
+		uint64_t high = v / EIGHT_DIGITS;
+
+		head = (size_t)decimals - 8;
+		for (size_t i = head; i > 0; i--, high /= 10)
+			to[i - 1] = (char)('0' + high % 10);
+		x = eight_digits((uint32_t)(v % EIGHT_DIGITS));
+	} else {
+		x = eight_digits((uint32_t)(v * powers[8 - decimals]));
+	}
+	put_eight(to + head, x);
+	return head + 8 - (size_t)__builtin_clzll(x ^ ZEROS) / 8;
+}
+
+/* A divisor that the compiler knows costs a multiplication, and nearly all numbers have one of these. */
+static inline uint64_t
+whole_part(uint64_t v, int decimals)
+{
+	switch (decimals) {
+	case 0: return v;
+	case 3: return v / 1000;
+	case 6: return v / 1000000;
+	case 9: return v / 1000000000;
+	default: return v / powers[decimals];
+	}
+}
+
+size_t
+prom_write_fixed(char *to, int64_t value, int decimals)
+{
+	uint64_t v = magnitude(value), whole = whole_part(v, decimals);
+	char *at = to;
+
+	ASSERT(decimals >= 0 && decimals <= MAX_DECIMALS);
+	if (value < 0)
+		*at++ = '-';
+	at += put_whole(at, whole);
+	v -= whole * powers[decimals];
+	if (v == 0)
+		return (size_t)(at - to);
+	*at++ = '.';
+	at += put_fraction(at, v, decimals);
+	return (size_t)(at - to);
+}
+
+static void
+add_number(struct buf *out, const char *text, size_t len, int64_t value, int decimals)
+{
+	char *to = buf_reserve(out, len + PROM_NUMBER_SIZE);
+
+	if (!to)
+		return;
+	memcpy(to, text, len);
+	buf_commit(out, len + prom_write_fixed(to + len, value, decimals));
 }
 
 void
 prom_label_i64(struct prom *p, const char *name, int64_t value)
 {
-	char text[NUMBER_SIZE];
-	char *end = text + sizeof(text), *at = digits_before(end, magnitude(value));
-
-	if (value < 0)
-		*--at = '-';
 	separate(p);
 	buf_str(p->out, name);
-	buf_add(p->out, "=\"", 2);
-	buf_add(p->out, at, (size_t)(end - at));
+	add_number(p->out, "=\"", 2, value, 0);
 	buf_char(p->out, '"');
 }
 
@@ -230,27 +333,41 @@ prom_int(struct prom *p, int64_t value)
 void
 prom_fixed(struct prom *p, int64_t value, int decimals)
 {
-	char text[NUMBER_SIZE];
-	char *end = text + sizeof(text), *at = end;
-	uint64_t v = magnitude(value), power = 1;
+	const char *before = p->first_label ? " " : "} ";
+	size_t len = strlen(before);
 
-	ASSERT(decimals >= 0 && decimals <= MAX_DECIMALS);
-	while (decimals > 0 && v % 10 == 0) {
-		v /= 10;
-		decimals--;
+	p->number_at = p->out->len + len;
+	add_number(p->out, before, len, value, decimals);
+	p->number_len = p->out->len - p->number_at;
+	buf_char(p->out, '\n');
+}
+
+/* Room is asked for once, and each part is one copy. */
+void
+prom_sample(struct prom *p, const struct prom_set *sets, size_t count, int64_t value, int decimals)
+{
+	size_t n = p->family_len + 2 + PROM_NUMBER_SIZE + 1;
+	char *start, *labels, *to;
+
+	ASSERT(p->family);
+	for (size_t i = 0; i < count; i++)
+		n += sets[i].len;
+	start = to = buf_reserve(p->out, n);
+	if (!to)
+		return;
+	labels = to = (char *)mempcpy(to, p->family, p->family_len);
+	for (size_t i = 0; i < count; i++)
+		to = (char *)mempcpy(to, sets[i].text, sets[i].len);
+	if (to > labels) {
+		*labels = '{';
+		*to++ = '}';
 	}
-	if (decimals > 0) {
-		while (decimals-- > 0)
-			power *= 10;
-		/* a 1 in front keeps the zeros of the fraction, and gives its place to the point */
-		at = digits_before(at, v % power + power);
-		*at = '.';
-		v /= power;
-	}
-	at = digits_before(at, v);
-	if (value < 0)
-		*--at = '-';
-	add_number(p, at, (size_t)(end - at));
+	*to++ = ' ';
+	p->number_at = p->out->len + (size_t)(to - start);
+	p->number_len = prom_write_fixed(to, value, decimals);
+	to += p->number_len;
+	*to++ = '\n';
+	buf_commit(p->out, (size_t)(to - start));
 }
 
 void

@@ -15,6 +15,7 @@ struct prom {
 	size_t family_len;
 	enum prom_type type;
 	bool first_label;
+	size_t number_at, number_len; /* where in `out` the last sample's number is */
 };
 
 void prom_init(struct prom *p, struct buf *out, enum prom_format format);
@@ -30,9 +31,19 @@ void prom_int(struct prom *p, int64_t value);
 void prom_fixed(struct prom *p, int64_t value, int decimals); /* value / 10^decimals, without trailing zeros; 0 to 18 */
 void prom_end(struct prom *p);                                /* "# EOF" in OpenMetrics */
 
-/* Labels that many samples share, rendered once: prom_set_label fills `set`, prom_labels copies it into a sample. */
+/* Labels that many samples share, rendered once: prom_set_label fills a buffer, whose bytes are a set (or several, one after
+ * the other). prom_labels copies one into a sample. */
+struct prom_set {
+	const char *text;
+	size_t len;
+};
 void prom_set_label(struct buf *set, const char *name, const char *value);
-void prom_labels(struct prom *p, const struct buf *set);
+void prom_labels(struct prom *p, const struct prom_set *set);
+/* A whole sample whose labels are all in sets: the fast way when there are thousands. */
+void prom_sample(struct prom *p, const struct prom_set *sets, size_t count, int64_t value, int decimals);
+/* Only the number, to where there is room for PROM_NUMBER_SIZE bytes; how many it took. */
+#define PROM_NUMBER_SIZE 32u /* sign, 20 digits, point, and what is written past the end */
+size_t prom_write_fixed(char *to, int64_t value, int decimals);
 
 #define PROM_TEXT_TYPE "text/plain; version=0.0.4; charset=utf-8"
 #define PROM_OPENMETRICS_TYPE "application/openmetrics-text; version=1.0.0; charset=utf-8"

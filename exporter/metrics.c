@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <string.h>
 
 #include "common/gz.h"
 
@@ -16,8 +17,11 @@ struct metrics_page {
 };
 
 struct metrics {
-	pthread_mutex_t lock;
+	pthread_mutex_t lock; /* of newest */
 	struct metrics_page *newest;
+	/* of the thread that publishes */
+	struct metrics_page *spare; /* the page before the newest, when no scrape reads it any more */
+	struct page_template template;
 };
 
 struct metrics *
@@ -26,6 +30,7 @@ metrics_new(void)
 	struct metrics *m = mem_alloc(sizeof(*m));
 
 	pthread_mutex_init(&m->lock, NULL);
+	page_template_init(&m->template);
 	return m;
 }
 
@@ -35,6 +40,8 @@ metrics_free(struct metrics *m)
 	if (!m)
 		return;
 	metrics_page_release(m->newest);
+	metrics_page_release(m->spare);
+	page_template_fini(&m->template);
 	pthread_mutex_destroy(&m->lock);
 	mem_free(m);
 }
@@ -54,10 +61,10 @@ metrics_page_release(void *arg)
 	mem_free(page);
 }
 
-void
-metrics_publish(struct metrics *m, const struct metrics_input *in)
+static struct metrics_page *
+page_new(void)
 {
-	struct metrics_page *page = mem_alloc(sizeof(*page)), *old;
+	struct metrics_page *page = mem_alloc(sizeof(*page));
 
 	atomic_init(&page->references, 1);
 	pthread_mutex_init(&page->lock, NULL);
@@ -65,12 +72,63 @@ metrics_publish(struct metrics *m, const struct metrics_input *in)
 		buf_init(&page->text[i], METRICS_MAX);
 		buf_init(&page->compressed[i], METRICS_MAX);
 	}
-	metrics_render(in, &page->text[PROM_TEXT]);
+	return page;
+}
+
+/* A page that only we hold keeps its memory for the page after the next: fresh memory costs as much as rendering into it. */
+static void
+keep_spare(struct metrics *m, struct metrics_page *old)
+{
+	if (!old || m->spare || atomic_load(&old->references) > 1) {
+		metrics_page_release(old);
+		return;
+	}
+	for (size_t i = 0; i < ARRAY_LEN(old->text); i++) {
+		buf_clear(&old->text[i]);
+		buf_clear(&old->compressed[i]);
+	}
+	m->spare = old;
+}
+
+void
+metrics_publish(struct metrics *m, const struct metrics_input *in)
+{
+	struct metrics_page *page = m->spare ? take(m->spare) : page_new(), *old;
+
+	metrics_render(in, &m->template, &page->text[PROM_TEXT]);
 	pthread_mutex_lock(&m->lock);
 	old = m->newest;
 	m->newest = page;
 	pthread_mutex_unlock(&m->lock);
-	metrics_page_release(old);
+	/* nobody can come to hold the old page any more, only let go of it */
+	keep_spare(m, old);
+}
+
+/* The two formats differ in the names of counters in HELP and TYPE, and in the last line. Turning one into the other, for the
+ * scrape that asks, is cheaper than rendering both every second. */
+void
+metrics_openmetrics(const char *text, size_t len, struct buf *out)
+{
+	const char suffix[] = "_total ";
+
+	while (len > 0) {
+		const char *end = memchr(text, '\n', len);
+		size_t line = end ? (size_t)(end - text) + 1 : len;
+		const char *name = line > 7 && text[0] == '#' ? text + 7 : NULL; /* "# HELP " or "# TYPE " */
+		const char *space = name ? memchr(name, ' ', line - 7) : NULL;
+		size_t name_len = space ? (size_t)(space - text) : 0;
+
+		if (space && name_len >= 7 + sizeof(suffix) - 2 &&
+		    memcmp(space - (sizeof(suffix) - 2), suffix, sizeof(suffix) - 1) == 0) {
+			buf_add(out, text, name_len - (sizeof(suffix) - 2));
+			buf_add(out, space, line - name_len);
+		} else {
+			buf_add(out, text, line);
+		}
+		text += line;
+		len -= line;
+	}
+	buf_str(out, "# EOF\n");
 }
 
 struct metrics_page *

@@ -6,6 +6,7 @@
 
 #include "common/promtext.h"
 #include "exporter/meter.h"
+#include "exporter/metrics_template.h"
 #include "exporter/outbox.h"
 #include "exporter/push.h"
 
@@ -19,6 +20,7 @@ struct metrics_input {
 	bool process_metrics;    /* one series per process too */
 	const struct meter_total *totals;
 	size_t total_count;
+	uint64_t stream; /* another number: the ids of the totals' holders have begun anew */
 	struct outbox_stats outbox;
 	bool pushes; /* an aggregator is configured */
 	struct push_stats push;
@@ -27,8 +29,9 @@ struct metrics_input {
 	int64_t last_reading_wall_ns; /* -1: none yet */
 };
 
-/* Pure: Prometheus text, and the same as OpenMetrics. */
-void metrics_render(const struct metrics_input *in, struct buf *out);
+/* Prometheus text, and the same as OpenMetrics. The template of the page before changes how long it takes, not what is written;
+ * it is made anew when it does not fit. NULL: none. */
+void metrics_render(const struct metrics_input *in, struct page_template *t, struct buf *out);
 void metrics_openmetrics(const char *text, size_t len, struct buf *out);
 
 struct metrics_page; /* immutable; counted references */

@@ -5,111 +5,72 @@
 #include "common/time.h"
 #include "common/units.h"
 #include "exporter/metrics.h"
+#include "exporter/metrics_labels.h"
 
 #define LABELS_MAX (64u << 10)
-
-/* Label sets rendered once and used by several families. */
-struct label_sets {
-	struct buf bytes; /* one after the other */
-	struct span {
-		size_t at, len;
-	} * spans;
-	size_t count, cap;
-};
 
 struct render {
 	const struct metrics_input *in;
 	struct prom p;
-	struct label_sets gpus, instances, processes; /* of the tick, in its order */
+	struct label_sets gpus,
+		instances;           /* of the tick, in its order; rendered with every page, few and in many samples */
+	struct label_sets processes; /* only for a page that is written in full */
 	size_t gpu_count;
+	const char *family;
+	/* either the numbers are put into the template, as long as it fits, or it is recorded */
+	bool in_full, fits;
+	struct template_cursor cursor;
+	struct template_recorder recorder;
+	struct sample_key key;
 };
 
 static void
-sets_init(struct label_sets *l)
+begin_family(struct render *r, const char *name, enum prom_type type, const char *help)
 {
-	*l = (struct label_sets){0};
-	buf_init(&l->bytes, METRICS_MAX);
+	r->family = name;
+	if (r->in_full)
+		prom_family(&r->p, name, type, help);
 }
 
-static void
-sets_fini(struct label_sets *l)
+/* Every sample begins here: true when it is to be written in full, and then end_sample follows. What the labels depend on, beside
+ * the ground (see make_ground), is in thing and place. */
+static inline bool
+begin_sample(struct render *r, uint64_t thing, uint64_t place, int64_t value, int decimals)
 {
-	buf_fini(&l->bytes);
-	mem_free(l->spans);
-}
-
-/* Ends the set that was written into bytes since the last one. */
-static void
-sets_end(struct label_sets *l)
-{
-	size_t at = l->count ? l->spans[l->count - 1].at + l->spans[l->count - 1].len : 0;
-
-	if (l->count == l->cap) {
-		l->cap = l->cap ? l->cap * 2 : 16;
-		l->spans = mem_grow(l->spans, l->cap, sizeof(*l->spans));
+	if (!r->in_full) {
+		if (r->fits)
+			r->fits = template_number(&r->cursor, r->family, thing, place, value, decimals);
+		return false;
 	}
-	l->spans[l->count++] = (struct span){.at = at, .len = l->bytes.len - at};
+	r->key = (struct sample_key){r->family, thing, place};
+	return true;
+}
+
+static void
+end_sample(struct render *r)
+{
+	if (r->recorder.t)
+		template_record_sample(&r->recorder, &r->key, &r->p);
 }
 
 static void
 put_set(struct prom *p, const struct label_sets *l, size_t i)
 {
-	const struct span *span = &l->spans[i];
-	struct buf view = {.data = l->bytes.data + span->at, .len = span->len};
+	struct prom_set set = label_sets_get(l, i);
 
-	prom_labels(p, &view);
+	prom_labels(p, &set);
 }
 
-/* snprintf takes longer than all the rest of a sample. */
+/* A sample of a GPU and of what is on it. */
 static void
-label_number(struct buf *set, const char *name, int64_t value)
+put_sample(struct render *r, size_t gpu, const struct label_sets *more, size_t i, int64_t value, int decimals)
 {
-	char text[24], *at = text + sizeof(text) - 1;
-	uint64_t v = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
+	struct prom_set sets[2] = {label_sets_get(&r->gpus, gpu)};
 
-	*at = '\0';
-	do {
-		*--at = (char)('0' + v % 10);
-		v /= 10;
-	} while (v);
-	if (value < 0)
-		*--at = '-';
-	prom_set_label(set, name, at);
-}
-
-static void
-label_gpu(struct buf *set, const char *node, int64_t index, const char *uuid, const char *model)
-{
-	char name[GPU_TEXT];
-
-	gpu_model_short(model, name, sizeof(name));
-	label_number(set, "gpu", index);
-	prom_set_label(set, "uuid", uuid);
-	prom_set_label(set, "gpu_model", name);
-	prom_set_label(set, "node", node);
-}
-
-static void
-label_instance(struct buf *set, const char *uuid, int32_t gi, int32_t ci, const char *profile)
-{
-	prom_set_label(set, "mig_uuid", uuid);
-	label_number(set, "gi", gi);
-	label_number(set, "ci", ci);
-	prom_set_label(set, "profile", profile);
-}
-
-static void
-label_holder(struct buf *set, const struct wire_holder *h)
-{
-	prom_set_label(set, "kind", wire_holder_kind_name(h->kind));
-	prom_set_label(set, "namespace", h->ns);
-	prom_set_label(set, "pod", h->pod);
-	prom_set_label(set, "container", h->container);
-	prom_set_label(set, "slurm_job", h->slurm_job);
-	prom_set_label(set, "user", h->user);
-	/* a pod without name is known by its UID only */
-	if (h->kind == WIRE_POD && !h->pod[0])
-		prom_set_label(set, "pod_uid", h->pod_uid);
+	if (more)
+		sets[1] = label_sets_get(more, i);
+	prom_sample(&r->p, sets, more ? 2 : 1, value, decimals);
+	end_sample(r);
 }
 
 static const struct gpu_reading *
@@ -155,41 +116,39 @@ render_gpu_info(struct render *r)
 {
 	struct prom *p = &r->p;
 
-	prom_family(p, "tollgate_gpu_info", PROM_GAUGE, "A GPU of this node: its product name, address and MIG mode.");
+	begin_family(r, "tollgate_gpu_info", PROM_GAUGE, "A GPU of this node: its product name, address and MIG mode.");
 	for (size_t i = 0; i < r->gpu_count; i++) {
+		if (!begin_sample(r, 0, i, 1, 0))
+			continue;
 		prom_begin(p);
 		put_set(p, &r->gpus, i);
 		prom_label(p, "product", reading(r, i)->model);
 		prom_label(p, "pci", reading(r, i)->pci);
 		prom_label(p, "mig", reading(r, i)->mig ? "on" : "off");
 		prom_int(p, 1);
+		end_sample(r);
 	}
-	prom_family(p, "tollgate_gpu_up", PROM_GAUGE, "1 when the GPU answers, 0 when it is lost or in error.");
-	for (size_t i = 0; i < r->gpu_count; i++) {
-		prom_begin(p);
-		put_set(p, &r->gpus, i);
-		prom_int(p, !reading(r, i)->down);
-	}
+	begin_family(r, "tollgate_gpu_up", PROM_GAUGE, "1 when the GPU answers, 0 when it is lost or in error.");
+	for (size_t i = 0; i < r->gpu_count; i++)
+		if (begin_sample(r, 0, i, !reading(r, i)->down, 0))
+			put_sample(r, i, NULL, 0, !reading(r, i)->down, 0);
 }
 
 static void
 render_gpus(struct render *r)
 {
-	struct prom *p = &r->p;
-
 	render_gpu_info(r);
 	for (size_t f = 0; f < ARRAY_LEN(gpu_families); f++) {
 		const struct gpu_family *family = &gpu_families[f];
 
-		prom_family(p, family->name, family->type, family->help);
+		begin_family(r, family->name, family->type, family->help);
 		for (size_t i = 0; i < r->gpu_count; i++) {
 			int64_t v = value_at(reading(r, i), family->offset);
 
 			if (v == ABSENT || reading(r, i)->down)
 				continue;
-			prom_begin(p);
-			put_set(p, &r->gpus, i);
-			prom_fixed(p, v, family->decimals);
+			if (begin_sample(r, 0, i, v, family->decimals))
+				put_sample(r, i, NULL, 0, v, family->decimals);
 		}
 	}
 }
@@ -209,63 +168,78 @@ static const struct gpu_family instance_families[] = {
 static void
 render_instances(struct render *r, const struct gpu_family *family)
 {
-	struct prom *p = &r->p;
 	size_t set = 0;
 
 	for (size_t i = 0; i < r->gpu_count; i++)
 		for (size_t k = 0; k < reading(r, i)->instance_count; k++, set++) {
 			int64_t v = family ? value_at(&reading(r, i)->instances[k], family->offset) : 1;
+			int decimals = family ? family->decimals : 0;
 
-			if (v == ABSENT)
-				continue;
-			prom_begin(p);
-			put_set(p, &r->gpus, i);
-			put_set(p, &r->instances, set);
-			prom_fixed(p, v, family ? family->decimals : 0);
+			if (v != ABSENT && begin_sample(r, set, i, v, decimals))
+				put_sample(r, i, &r->instances, set, v, decimals);
 		}
 }
 
 static void
 render_mig(struct render *r)
 {
-	prom_family(&r->p, "tollgate_mig_info", PROM_GAUGE, "A MIG compute instance of a GPU of this node.");
+	begin_family(r, "tollgate_mig_info", PROM_GAUGE, "A MIG compute instance of a GPU of this node.");
 	render_instances(r, NULL);
 	for (size_t f = 0; f < ARRAY_LEN(instance_families); f++) {
-		prom_family(&r->p, instance_families[f].name, instance_families[f].type, instance_families[f].help);
+		begin_family(r, instance_families[f].name, instance_families[f].type, instance_families[f].help);
 		render_instances(r, &instance_families[f]);
 	}
 }
 
 /* ---- processes and workloads ---- */
 
+/* A holder without id has no identity, so nothing can be kept about it. */
+static uint64_t
+holder_thing(struct render *r, uint32_t other, const struct wire_holder *h)
+{
+	if (h->id == 0)
+		r->fits = false;
+	return (uint64_t)other << 32 | h->id;
+}
+
+/* Where a process is: its GPU, and there the instance or none. */
+static uint64_t
+process_place(const struct render *r, size_t gpu, const struct tick_process *t)
+{
+	const struct gpu_reading *g = reading(r, gpu);
+	size_t k = 0;
+
+	while (k < g->instance_count && (g->instances[k].gi != t->gi || g->instances[k].ci != t->ci))
+		k++;
+	return gpu * (GPU_INSTANCE_MAX + 1) + k;
+}
+
 /* One family over all processes; a process without the value is left out. */
 static void
 render_process_family(struct render *r, bool memory)
 {
-	struct prom *p = &r->p;
 	size_t set = 0;
 
 	for (size_t i = 0; i < r->gpu_count; i++)
 		for (size_t k = 0; k < r->in->tick->gpus[i].process_count; k++, set++) {
 			const struct tick_process *t = &r->in->tick->gpus[i].processes[k];
+			int64_t v = memory ? t->memory_bytes : t->sm_ppm;
+			int decimals = memory ? 0 : 6;
 
-			if (memory ? t->memory_bytes == ABSENT
-			           : t->sm_ppm == ABSENT || !reading(r, i)->process_activity)
+			if (v == ABSENT || (!memory && !reading(r, i)->process_activity))
 				continue;
-			prom_begin(p);
-			put_set(p, &r->gpus, i);
-			put_set(p, &r->processes, set);
-			prom_fixed(p, memory ? t->memory_bytes : t->sm_ppm, memory ? 0 : 6);
+			if (begin_sample(r, holder_thing(r, t->pid, t->holder), process_place(r, i, t), v, decimals))
+				put_sample(r, i, &r->processes, set, v, decimals);
 		}
 }
 
 static void
 render_processes(struct render *r)
 {
-	prom_family(&r->p, "tollgate_process_memory_used_bytes", PROM_GAUGE, "GPU memory in use by a process.");
+	begin_family(r, "tollgate_process_memory_used_bytes", PROM_GAUGE, "GPU memory in use by a process.");
 	render_process_family(r, true);
-	prom_family(&r->p, "tollgate_process_sm_utilization_ratio", PROM_GAUGE,
-	            "Share of time in which kernels of a process were running.");
+	begin_family(r, "tollgate_process_sm_utilization_ratio", PROM_GAUGE,
+	             "Share of time in which kernels of a process were running.");
 	render_process_family(r, false);
 }
 
@@ -281,24 +255,43 @@ put_gpu(struct render *r, const struct wire_device *gpu, struct buf *set)
 	label_gpu(set, r->in->node, gpu->index, gpu->uuid, gpu->model);
 }
 
+/* Dividing 128 bits takes longer than writing the number; a GPU fills 64 of them in 21 days. */
+static int64_t
+gpu_ns(int128 unit_ns)
+{
+	if (unit_ns >= 0 && unit_ns <= INT64_MAX)
+		return (int64_t)unit_ns / UNITS_PER_GPU;
+	return (int64_t)(unit_ns / UNITS_PER_GPU);
+}
+
+#define STATE(name)                                                      \
+	{                                                                \
+		",state=\"" name "\"", sizeof(",state=\"" name "\"") - 1 \
+	}
+
 static void
 render_total(struct render *r, const struct meter_total *t, struct buf *set)
 {
-	const struct {
-		const char *state;
-		int128 unit_ns;
-	} states[] = {{"used", t->used_unit_ns}, {"idle", t->idle_unit_ns}, {"unmeasured", t->unmeasured_unit_ns}};
+	static const struct prom_set states[] = {STATE("used"), STATE("idle"), STATE("unmeasured")};
+	const int128 unit_ns[] = {t->used_unit_ns, t->idle_unit_ns, t->unmeasured_unit_ns};
+	uint64_t thing = holder_thing(r, t->device->id, t->holder);
 
+	if (!r->in_full) {
+		for (size_t i = 0; i < ARRAY_LEN(states); i++)
+			begin_sample(r, thing, i, gpu_ns(unit_ns[i]), 9);
+		return;
+	}
 	buf_clear(set);
 	put_gpu(r, t->gpu, set);
 	if (t->device != t->gpu)
 		label_instance(set, t->device->uuid, t->device->gi, t->device->ci, t->device->profile);
 	label_holder(set, t->holder);
 	for (size_t i = 0; i < ARRAY_LEN(states); i++) {
-		prom_begin(&r->p);
-		prom_labels(&r->p, set);
-		prom_label(&r->p, "state", states[i].state);
-		prom_fixed(&r->p, (int64_t)(states[i].unit_ns / UNITS_PER_GPU), 9);
+		const struct prom_set sets[] = {{buf_text(set), set->len}, states[i]};
+
+		begin_sample(r, thing, i, 0, 0);
+		prom_sample(&r->p, sets, ARRAY_LEN(sets), gpu_ns(unit_ns[i]), 9);
+		end_sample(r);
 	}
 }
 
@@ -308,8 +301,8 @@ render_workloads(struct render *r)
 	in_place(buf) struct buf set;
 
 	buf_init(&set, LABELS_MAX);
-	prom_family(&r->p, "tollgate_workload_gpu_seconds_total", PROM_COUNTER,
-	            "GPU time held by a workload since it was first seen, in seconds of a whole GPU.");
+	begin_family(r, "tollgate_workload_gpu_seconds_total", PROM_COUNTER,
+	             "GPU time held by a workload since it was first seen, in seconds of a whole GPU.");
 	for (size_t i = 0; i < r->in->total_count; i++)
 		render_total(r, &r->in->totals[i], &set);
 }
@@ -319,9 +312,12 @@ render_workloads(struct render *r)
 static void
 simple(struct render *r, const char *name, enum prom_type type, const char *help, int64_t value, int decimals)
 {
-	prom_family(&r->p, name, type, help);
+	begin_family(r, name, type, help);
+	if (!begin_sample(r, 0, 0, value, decimals))
+		return;
 	prom_begin(&r->p);
 	prom_fixed(&r->p, value, decimals);
+	end_sample(r);
 }
 
 static void
@@ -329,17 +325,23 @@ render_info(struct render *r)
 {
 	struct prom *p = &r->p;
 
-	prom_family(p, "tollgate_exporter_build_info", PROM_GAUGE, "The version of the exporter.");
-	prom_begin(p);
-	prom_label(p, "version", r->in->version);
-	prom_int(p, 1);
-	prom_family(p, "tollgate_exporter_source_info", PROM_GAUGE, "Where readings of GPUs come from.");
-	prom_begin(p);
-	prom_label(p, "source", r->in->source);
-	prom_label(p, "driver_version", r->in->driver);
-	prom_label(p, "library_version", r->in->library);
-	prom_label(p, "simulated", r->in->simulated ? "true" : "false");
-	prom_int(p, 1);
+	begin_family(r, "tollgate_exporter_build_info", PROM_GAUGE, "The version of the exporter.");
+	if (begin_sample(r, 0, 0, 1, 0)) {
+		prom_begin(p);
+		prom_label(p, "version", r->in->version);
+		prom_int(p, 1);
+		end_sample(r);
+	}
+	begin_family(r, "tollgate_exporter_source_info", PROM_GAUGE, "Where readings of GPUs come from.");
+	if (begin_sample(r, 0, 0, 1, 0)) {
+		prom_begin(p);
+		prom_label(p, "source", r->in->source);
+		prom_label(p, "driver_version", r->in->driver);
+		prom_label(p, "library_version", r->in->library);
+		prom_label(p, "simulated", r->in->simulated ? "true" : "false");
+		prom_int(p, 1);
+		end_sample(r);
+	}
 }
 
 static void
@@ -392,12 +394,15 @@ render_push(struct render *r)
 
 	if (!r->in->pushes)
 		return;
-	prom_family(&r->p, "tollgate_exporter_push_requests_total", PROM_COUNTER,
-	            "Requests to the aggregator by what came of them.");
+	begin_family(r, "tollgate_exporter_push_requests_total", PROM_COUNTER,
+	             "Requests to the aggregator by what came of them.");
 	for (size_t i = 0; i < ARRAY_LEN(results); i++) {
+		if (!begin_sample(r, 0, i, results[i].count, 0))
+			continue;
 		prom_begin(&r->p);
 		prom_label(&r->p, "result", results[i].result);
 		prom_int(&r->p, results[i].count);
+		end_sample(r);
 	}
 	if (s->last_success_wall_ns >= 0)
 		simple(r, "tollgate_exporter_push_last_success_timestamp_seconds", PROM_GAUGE,
@@ -407,82 +412,118 @@ render_push(struct render *r)
 static void
 make_sets(struct render *r)
 {
-	sets_init(&r->gpus);
-	sets_init(&r->instances);
-	sets_init(&r->processes);
+	label_sets_init(&r->gpus);
+	label_sets_init(&r->instances);
+	label_sets_init(&r->processes);
 	for (size_t i = 0; i < r->gpu_count; i++) {
-		const struct tick_gpu *t = &r->in->tick->gpus[i];
-		const struct gpu_reading *g = t->reading;
+		const struct gpu_reading *g = reading(r, i);
 
 		label_gpu(&r->gpus.bytes, r->in->node, g->index, g->uuid, g->model);
-		sets_end(&r->gpus);
+		label_sets_end(&r->gpus);
 		for (size_t k = 0; k < g->instance_count; k++) {
 			const struct gpu_instance *in = &g->instances[k];
 
 			label_instance(&r->instances.bytes, in->uuid, in->gi, in->ci, in->profile);
-			sets_end(&r->instances);
+			label_sets_end(&r->instances);
 		}
-		for (size_t k = 0; r->in->process_metrics && k < t->process_count; k++) {
-			const struct tick_process *p = &t->processes[k];
+	}
+}
 
-			for (size_t n = 0; n < g->instance_count; n++)
-				if (g->instances[n].gi == p->gi && g->instances[n].ci == p->ci)
-					label_instance(&r->processes.bytes, g->instances[n].uuid, p->gi, p->ci,
-					               g->instances[n].profile);
+static void
+make_process_sets(struct render *r)
+{
+	size_t instances = 0;
+
+	for (size_t i = 0; i < r->gpu_count; i++) {
+		const struct tick_gpu *t = &r->in->tick->gpus[i];
+
+		for (size_t k = 0; k < t->process_count; k++) {
+			const struct tick_process *p = &t->processes[k];
+			size_t n = process_place(r, i, p) % (GPU_INSTANCE_MAX + 1);
+
+			if (n < t->reading->instance_count) {
+				struct prom_set set = label_sets_get(&r->instances, instances + n);
+
+				buf_add(&r->processes.bytes, set.text, set.len);
+			}
 			label_number(&r->processes.bytes, "pid", p->pid);
 			label_holder(&r->processes.bytes, p->holder);
-			sets_end(&r->processes);
+			label_sets_end(&r->processes);
 		}
+		instances += t->reading->instance_count;
 	}
 }
 
+/* All that the text of a page depends on, but for which samples it has and for what their keys say. */
+static void
+make_ground(const struct render *r, struct buf *ground)
+{
+	const struct metrics_input *in = r->in;
+
+	prom_set_label(ground, "version", in->version);
+	prom_set_label(ground, "source", in->source);
+	prom_set_label(ground, "driver", in->driver);
+	prom_set_label(ground, "library", in->library);
+	label_number(ground, "stream", (int64_t)in->stream);
+	label_number(ground, "flags",
+	             in->simulated | in->process_metrics << 1 | in->pushes << 2 | (in->tick != NULL) << 3);
+	for (size_t i = 0; i < r->gpu_count; i++) {
+		buf_add(ground, reading(r, i)->pci, strlen(reading(r, i)->pci) + 1);
+		buf_add(ground, reading(r, i)->model, strlen(reading(r, i)->model) + 1);
+		label_number(ground, "mig", reading(r, i)->mig);
+		label_number(ground, "instances", (int64_t)reading(r, i)->instance_count);
+	}
+	buf_add(ground, r->gpus.bytes.data, r->gpus.bytes.len);
+	buf_add(ground, r->instances.bytes.data, r->instances.bytes.len);
+}
+
+static void
+render_page(struct render *r)
+{
+	if (r->in->tick) {
+		render_gpus(r);
+		render_mig(r);
+		if (r->in->process_metrics)
+			render_processes(r);
+	}
+	render_workloads(r);
+	render_info(r);
+	render_ticks(r);
+	render_spool(r);
+	render_push(r);
+}
+
+static bool
+render_with_template(struct render *r, const struct page_template *t, const struct buf *ground)
+{
+	r->fits = template_begin(&r->cursor, t, ground, r->p.out);
+	if (r->fits)
+		render_page(r);
+	return r->fits && template_end(&r->cursor);
+}
+
 void
-metrics_render(const struct metrics_input *in, struct buf *out)
+metrics_render(const struct metrics_input *in, struct page_template *t, struct buf *out)
 {
 	struct render r = {.in = in, .gpu_count = in->tick ? in->tick->gpu_count : 0};
+	in_place(buf) struct buf ground;
 
+	ASSERT(out->len == 0);
+	buf_init(&ground, METRICS_MAX);
 	prom_init(&r.p, out, PROM_TEXT);
 	make_sets(&r);
-	if (in->tick) {
-		render_gpus(&r);
-		render_mig(&r);
+	make_ground(&r, &ground);
+	if (!t || !render_with_template(&r, t, &ground)) {
+		r.in_full = true;
+		if (t)
+			template_record(&r.recorder, t, &ground);
 		if (in->process_metrics)
-			render_processes(&r);
+			make_process_sets(&r);
+		render_page(&r);
+		if (t)
+			template_record_end(&r.recorder, out);
 	}
-	render_workloads(&r);
-	render_info(&r);
-	render_ticks(&r);
-	render_spool(&r);
-	render_push(&r);
-	prom_end(&r.p);
-	sets_fini(&r.gpus);
-	sets_fini(&r.instances);
-	sets_fini(&r.processes);
-}
-
-/* The two formats differ in the names of counters in HELP and TYPE, and in the last line. Turning one into the other, for the
- * scrape that asks, is cheaper than rendering both every second. */
-void
-metrics_openmetrics(const char *text, size_t len, struct buf *out)
-{
-	const char suffix[] = "_total ";
-
-	while (len > 0) {
-		const char *end = memchr(text, '\n', len);
-		size_t line = end ? (size_t)(end - text) + 1 : len;
-		const char *name = line > 7 && text[0] == '#' ? text + 7 : NULL; /* "# HELP " or "# TYPE " */
-		const char *space = name ? memchr(name, ' ', line - 7) : NULL;
-		size_t name_len = space ? (size_t)(space - text) : 0;
-
-		if (space && name_len >= 7 + sizeof(suffix) - 2 &&
-		    memcmp(space - (sizeof(suffix) - 2), suffix, sizeof(suffix) - 1) == 0) {
-			buf_add(out, text, name_len - (sizeof(suffix) - 2));
-			buf_add(out, space, line - name_len);
-		} else {
-			buf_add(out, text, line);
-		}
-		text += line;
-		len -= line;
-	}
-	buf_str(out, "# EOF\n");
+	label_sets_fini(&r.gpus);
+	label_sets_fini(&r.instances);
+	label_sets_fini(&r.processes);
 }

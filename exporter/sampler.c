@@ -14,6 +14,7 @@ struct sampler {
 	struct gpu_snapshot *snapshot;
 	struct identity *identity;
 	struct meter *meter;
+	uint64_t stream; /* counts meters */
 	int64_t wall_offset_ns;
 	struct outbox *outbox;
 	struct push *push;
@@ -26,13 +27,14 @@ struct sampler {
 };
 
 static struct meter *
-new_meter(const struct sampler *s)
+new_meter(struct sampler *s)
 {
 	struct meter_options o = {.sample_interval_ns = s->options.sample_interval_ns,
 	                          .interval_ns = s->options.interval_ns,
 	                          .wall_offset_ns = s->wall_offset_ns,
 	                          .replicas = s->options.replicas};
 
+	s->stream++;
 	return meter_new(&o);
 }
 
@@ -223,6 +225,7 @@ publish(struct sampler *s, bool read)
 	                           .last_reading_wall_ns = s->last_reading_wall_ns};
 
 	in.total_count = meter_totals(s->meter, &in.totals);
+	in.stream = s->stream;
 	outbox_stats(s->outbox, &in.outbox);
 	if (s->push)
 		push_stats(s->push, &in.push);

@@ -30,7 +30,7 @@ write_all(struct buf *out, enum prom_format format)
 		prom_set_label(&set, "gpu_model", "NVIDIA H100 80GB HBM3");
 		prom_begin(&p);
 		prom_label_i64(&p, "gpu", gpu);
-		prom_labels(&p, &set);
+		prom_labels(&p, &(struct prom_set){set.data, set.len});
 		prom_int(&p, 1);
 	}
 	prom_family(&p, "tollgate_workload_gpu_seconds_total", PROM_COUNTER,
@@ -125,6 +125,67 @@ numbers_are_written_exactly_and_without_needless_zeros(void **state)
 	assert_number(1, 18, "0.000000000000000001");
 	assert_number(INT64_MIN, 18, "-9.223372036854775808");
 	assert_number(INT64_MAX, 9, "9223372036.854775807");
+}
+
+/* By snprintf and by hand, digit by digit. */
+static const char *
+slow_number(int64_t value, int decimals, char out[64])
+{
+	uint64_t v = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
+	char digits[32];
+	int n = snprintf(digits, sizeof(digits), "%0*llu", decimals + 1, (unsigned long long)v);
+
+	n = snprintf(out, 64, "%s%.*s.%s", value < 0 ? "-" : "", n - decimals, digits, digits + n - decimals);
+	while (out[n - 1] == '0')
+		out[--n] = '\0';
+	if (out[n - 1] == '.')
+		out[n - 1] = '\0';
+	return out;
+}
+
+static void
+numbers_of_every_length_agree_with_a_slow_writer(void **state)
+{
+	char slow[64];
+
+	(void)state;
+	for (int decimals = 0; decimals <= 18; decimals++)
+		for (int bits = 0; bits < 63; bits++)
+			for (int64_t odd = -3; odd <= 3; odd++) {
+				int64_t power = INT64_C(1) << bits, ten = 1;
+
+				for (int i = 0; i < bits % 19; i++)
+					ten *= 10;
+				assert_number(power + odd, decimals, slow_number(power + odd, decimals, slow));
+				assert_number(ten + odd, decimals, slow_number(ten + odd, decimals, slow));
+				assert_number(-power, decimals, slow_number(-power, decimals, slow));
+				assert_number(ten / 700 * 100, decimals, slow_number(ten / 700 * 100, decimals, slow));
+			}
+}
+
+static void
+a_sample_of_sets_is_the_sample_of_its_labels(void **state)
+{
+	in_place(buf) struct buf first, second, out;
+	struct prom p;
+
+	(void)state;
+	buf_init(&first, 4096);
+	buf_init(&second, 4096);
+	buf_init(&out, 4096);
+	prom_set_label(&first, "a", "1");
+	prom_set_label(&first, "b", "\"2\"");
+	prom_set_label(&second, "c", "3");
+	prom_init(&p, &out, PROM_TEXT);
+	prom_family(&p, "x", PROM_GAUGE, "X");
+	buf_clear(&out);
+	prom_sample(&p, (struct prom_set[]){{first.data, first.len}, {"", 0}, {second.data, second.len}}, 3, 15, 1);
+	assert_string_equal(buf_text(&out), "x{a=\"1\",b=\"\\\"2\\\"\",c=\"3\"} 1.5\n");
+	assert_int_equal(p.number_len, 3);
+	assert_memory_equal(out.data + p.number_at, "1.5", 3);
+	buf_clear(&out);
+	prom_sample(&p, NULL, 0, 0, 9);
+	assert_string_equal(buf_text(&out), "x 0\n");
 }
 
 static void
@@ -267,6 +328,8 @@ main(void)
 		cmocka_unit_test(the_text_format_is_as_agreed),
 		cmocka_unit_test(the_openmetrics_format_is_as_agreed),
 		cmocka_unit_test(numbers_are_written_exactly_and_without_needless_zeros),
+		cmocka_unit_test(numbers_of_every_length_agree_with_a_slow_writer),
+		cmocka_unit_test(a_sample_of_sets_is_the_sample_of_its_labels),
 		cmocka_unit_test(labels_of_numbers_may_be_negative),
 		cmocka_unit_test(openmetrics_is_sent_to_those_who_ask_for_it),
 		cmocka_unit_test(promtool_finds_nothing_to_say_about_the_text_format),

@@ -1,0 +1,154 @@
+/* tests/support/pagegen.c */
+#include "tests/support/pagegen.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "common/time.h"
+#include "common/units.h"
+
+static void
+make_gpu(struct pagegen *g, size_t i)
+{
+	struct gpu_reading *r = &g->readings[i];
+
+	r->index = (int32_t)i;
+	snprintf(r->uuid, sizeof(r->uuid), "GPU-8f3a2c1e-5b7d-4e6f-9a0b-%012zx", i);
+	snprintf(r->model, sizeof(r->model), "NVIDIA H100 80GB HBM3");
+	snprintf(r->pci, sizeof(r->pci), "00000000:%02zX:00.0", i + 1);
+	r->memory_bytes = INT64_C(85520809984);
+	r->process_activity = true;
+	g->devices[i] = (struct wire_device){.id = (uint32_t)i + 1,
+	                                     .gpu = (uint32_t)i + 1,
+	                                     .uuid = mem_strdup(r->uuid),
+	                                     .model = mem_strdup(r->model),
+	                                     .profile = mem_strdup(""),
+	                                     .gi = -1,
+	                                     .ci = -1,
+	                                     .units = UNITS_PER_GPU,
+	                                     .index = r->index};
+}
+
+static void
+make_process(struct pagegen *g, size_t i, const struct wire_device *device)
+{
+	g->holders[i] = (struct wire_holder){.id = (uint32_t)i + 1,
+	                                     .kind = WIRE_POD,
+	                                     .ns = mem_strdup("team-research"),
+	                                     .pod = mem_printf("trainer-%zu", i),
+	                                     .pod_uid = mem_printf("0f1e2d3c-%08zx", i),
+	                                     .container = mem_printf("4d7a9b0c%04zx", i),
+	                                     .slurm_job = mem_strdup(""),
+	                                     .slurm_account = mem_strdup(""),
+	                                     .user = mem_strdup(""),
+	                                     .uid = -1};
+	g->processes[i] =
+		(struct tick_process){.holder = &g->holders[i], .pid = 40000 + (uint32_t)i, .gi = -1, .ci = -1};
+	g->totals[i] = (struct meter_total){.holder = &g->holders[i], .device = device, .gpu = device};
+}
+
+struct pagegen *
+pagegen_new(size_t gpus, size_t processes_per_gpu)
+{
+	struct pagegen *g = mem_alloc(sizeof(*g));
+
+	g->process_count = gpus * processes_per_gpu;
+	g->readings = mem_array(gpus, sizeof(*g->readings));
+	g->devices = mem_array(gpus, sizeof(*g->devices));
+	g->gpus = mem_array(gpus, sizeof(*g->gpus));
+	g->processes = mem_array(g->process_count, sizeof(*g->processes));
+	g->holders = mem_array(g->process_count, sizeof(*g->holders));
+	g->totals = mem_array(g->process_count, sizeof(*g->totals));
+	for (size_t i = 0; i < gpus; i++) {
+		make_gpu(g, i);
+		for (size_t k = 0; k < processes_per_gpu; k++)
+			make_process(g, i * processes_per_gpu + k, &g->devices[i]);
+		g->gpus[i] =
+			(struct tick_gpu){&g->readings[i], &g->processes[i * processes_per_gpu], processes_per_gpu};
+	}
+	g->tick = (struct tick){.boot_ns = NS_PER_S, .gpus = g->gpus, .gpu_count = gpus};
+	g->in = (struct metrics_input){.node = "node-0001",
+	                               .version = TOLLGATE_VERSION,
+	                               .source = "nvml",
+	                               .driver = "550.163.01",
+	                               .library = "12.550.163.01",
+	                               .simulated = true,
+	                               .tick = &g->tick,
+	                               .process_metrics = true,
+	                               .totals = g->totals,
+	                               .total_count = g->process_count,
+	                               .stream = 1,
+	                               .pushes = true};
+	pagegen_tick(g);
+	return g;
+}
+
+void
+pagegen_free(struct pagegen *g)
+{
+	if (!g)
+		return;
+	for (size_t i = 0; i < g->tick.gpu_count; i++) {
+		mem_free(g->devices[i].uuid);
+		mem_free(g->devices[i].model);
+		mem_free(g->devices[i].profile);
+	}
+	for (size_t i = 0; i < g->process_count; i++) {
+		struct wire_holder *h = &g->holders[i];
+
+		mem_free(h->ns);
+		mem_free(h->pod);
+		mem_free(h->pod_uid);
+		mem_free(h->container);
+		mem_free(h->slurm_job);
+		mem_free(h->slurm_account);
+		mem_free(h->user);
+	}
+	mem_free(g->readings);
+	mem_free(g->devices);
+	mem_free(g->gpus);
+	mem_free(g->processes);
+	mem_free(g->holders);
+	mem_free(g->totals);
+	mem_free(g);
+}
+
+void
+pagegen_tick(struct pagegen *g)
+{
+	int64_t n = ++g->in.ticks;
+
+	g->in.last_reading_wall_ns = INT64_C(1790000000) * NS_PER_S + n * NS_PER_S;
+	g->in.tick_duration_ns = 1234567 + n % 1000;
+	for (size_t i = 0; i < g->tick.gpu_count; i++) {
+		struct gpu_reading *r = &g->readings[i];
+
+		r->active_ppm = (n * 7919 + (int64_t)i * 104729) % 1000000;
+		r->memory_used_bytes = INT64_C(71680) * 1048576 + n * 4096;
+		r->power_mw = 412500 + n % 977;
+		r->energy_mj += r->power_mw;
+		r->temperature_c = 55 + n % 9;
+	}
+	for (size_t i = 0; i < g->process_count; i++) {
+		int64_t used = (n * 6007 + (int64_t)i * 7001) % 1000000;
+
+		g->processes[i].memory_bytes = INT64_C(1073741824) + (n + (int64_t)i) % 512 * 1048576;
+		g->processes[i].sm_ppm = used;
+		g->totals[i].used_unit_ns += (int128)UNITS_PER_GPU * used * 1000;
+		g->totals[i].idle_unit_ns += (int128)UNITS_PER_GPU * (1000000 - used) * 1000;
+	}
+}
+
+size_t
+pagegen_series(const char *text, size_t len)
+{
+	size_t series = 0;
+
+	for (const char *end = text + len; text < end;) {
+		const char *stop = memchr(text, '\n', (size_t)(end - text));
+
+		series += text[0] != '#';
+		text = stop ? stop + 1 : end;
+	}
+	return series;
+}
