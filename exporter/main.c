@@ -102,6 +102,9 @@ start_push(struct daemon *d, struct err *err)
 	                         .least_pause_ns = LEAST_PAUSE_NS,
 	                         .most_pause_ns = MOST_PAUSE_NS};
 
+	p.join = (struct join_options){.join_token_file = o->join_token_file,
+	                               .token_file = o->token_file,
+	                               .node = o->node};
 	if (o->aggregator_url)
 		return push_start(&p, d->outbox, &d->push, err);
 	log_event(LOG_INFO, "no aggregator-url: batches stay in the spool", LS("dir", o->spool_dir));

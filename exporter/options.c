@@ -66,6 +66,10 @@ static const struct conf_option options[] = {
          .type = CONF_PATH,
          .offset = FIELD(token_file),
          .help = "file with this node's token for the aggregator"},
+	{.name = "join-token-file",
+         .type = CONF_PATH,
+         .offset = FIELD(join_token_file),
+         .help = "file with a one-time join token: while token-file is missing, the node joins with it and writes its token there"},
 	{.name = "ca-file",
          .type = CONF_PATH,
          .offset = FIELD(ca_file),
@@ -162,6 +166,10 @@ exporter_options_check(struct exporter_options *o, struct err *err)
 		return err_set(err, ERR_INVALID,
 		               "spool-cap: %" PRId64 " bytes are less than two segments of %" PRId64 " (spool-segment)",
 		               o->spool_cap_bytes, o->spool_segment_bytes);
+	if (o->join_token_file && (!o->token_file || !o->aggregator_url))
+		return err_set(
+			err, ERR_INVALID,
+			"join-token-file: needs token-file, where the node's token is written, and aggregator-url");
 	if (o->aggregator_url && strncmp(o->aggregator_url, "http://", 7) != 0 &&
 	    strncmp(o->aggregator_url, "https://", 8) != 0)
 		return err_set(err, ERR_INVALID, "aggregator-url: '%s' begins neither with http:// nor with https://",

@@ -15,6 +15,7 @@ struct exporter_options {
 	char *pods_root;
 	char *aggregator_url; /* NULL: batches stay in the spool */
 	char *token_file;
+	char *join_token_file;
 	char *ca_file;
 	int64_t push_timeout_ns;
 	char *spool_dir;

@@ -81,6 +81,7 @@ struct push {
 	struct push_options options;
 	struct outbox *outbox;
 	struct httpc *http;
+	struct httpc *join_http; /* shows the join token; NULL: the node does not join by itself */
 	pthread_t thread;
 	pthread_mutex_t lock; /* of what follows up to stats */
 	pthread_cond_t wake, done;
@@ -239,6 +240,21 @@ apply(struct push *p, const struct spool_chunk *chunk, const struct push_decisio
 	return false;
 }
 
+static bool
+enrolled(struct push *p, struct err *err)
+{
+	bool joined = false;
+
+	if (!p->join_http)
+		return true;
+	if (!join_if_needed(p->join_http, &p->options.join, &joined, err))
+		return false;
+	if (joined)
+		log_event(LOG_INFO, "this node has joined", LS("node", p->options.join.node),
+		          LS("token_file", p->options.join.token_file), LS("url", p->options.http.base_url));
+	return true;
+}
+
 /* One request. *ret_any: there was something to send. True when it can go on at once. */
 static bool
 push_once(struct push *p, struct buf *frames, bool *ret_any)
@@ -249,6 +265,11 @@ push_once(struct push *p, struct buf *frames, bool *ret_any)
 	struct err err;
 	bool go_on = false;
 
+	if (!enrolled(p, &err)) {
+		*ret_any = true;
+		note_failure(p, false, err.text);
+		return false;
+	}
 	if (!outbox_peek(p->outbox, p->chunk_bytes, frames, &chunk, ret_any, &err)) {
 		*ret_any = true;
 		note_failure(p, false, err.text);
@@ -294,6 +315,7 @@ push_free(struct push *p)
 	if (!p)
 		return;
 	httpc_free(p->http);
+	httpc_free(p->join_http);
 	pthread_cond_destroy(&p->wake);
 	pthread_cond_destroy(&p->done);
 	pthread_mutex_destroy(&p->lock);
@@ -320,6 +342,13 @@ push_start(const struct push_options *o, struct outbox *outbox, struct push **re
 	pthread_condattr_destroy(&attr);
 	if (!httpc_new(&o->http, &p->http, err))
 		return false;
+	if (o->join.join_token_file) {
+		struct httpc_options http = o->http;
+
+		http.token_file = o->join.join_token_file;
+		if (!httpc_new(&http, &p->join_http, err))
+			return false;
+	}
 	rc = pthread_create(&p->thread, NULL, push_main, p);
 	if (rc != 0)
 		return err_errno(err, ERR_FATAL, rc, "cannot start the push thread");
@@ -350,6 +379,8 @@ push_stop(struct push *p, int64_t patience_ns)
 		;
 	pthread_mutex_unlock(&p->lock);
 	httpc_abort(p->http);
+	if (p->join_http)
+		httpc_abort(p->join_http);
 	pthread_join(p->thread, NULL);
 	push_free(p);
 }

@@ -5,6 +5,7 @@
 #define TOLLGATE_EXPORTER_PUSH_H
 
 #include "common/httpc.h"
+#include "exporter/join.h"
 #include "exporter/outbox.h"
 
 #define PUSH_PATH "/v1/ingest"
@@ -29,7 +30,8 @@ int64_t push_pause_ns(int64_t least_ns, int64_t most_ns, unsigned failures, uint
 
 struct push_options {
 	struct httpc_options http;
-	size_t chunk_bytes; /* of one request */
+	struct join_options join; /* done first, when the node has no token */
+	size_t chunk_bytes;       /* of one request */
 	int64_t least_pause_ns, most_pause_ns;
 };
 

@@ -81,10 +81,8 @@ api_expiry(const json_t *doc, int64_t now_ns, int64_t preset_ns, int64_t most_ns
 	}
 	if (duration_parse(text, &ns, NULL))
 		ns = ns > most_ns ? INT64_MAX : now_ns + ns;
-	else if (!time_parse(text, &ns, NULL))
-		return err_set(err, ERR_INVALID,
-		               "expires: \"%.64s\" is neither a time like 2027-01-31T00:00:00Z nor a duration like 30d",
-		               text);
+	else if (!time_parse(text, &ns, err))
+		return err_prefix(err, "expires: a time like 2027-01-31T00:00:00Z or a duration like 30d");
 	if (ns <= now_ns)
 		return err_set(err, ERR_INVALID, "expires: \"%.64s\" is not in the future", text);
 	if (ns > now_ns + most_ns)

@@ -119,7 +119,7 @@ def answers(url):
 
 
 class Exporter(Process):
-    def __init__(self, stack, node, scenario, options, t0_ns):
+    def __init__(self, stack, node, scenario, options, t0_ns, token_file):
         self.node, self.port = node, free_port()
         self.dir = os.path.join(stack.dir, node)
         for sub in ("proc", "pods", "spool"):
@@ -139,7 +139,7 @@ class Exporter(Process):
                 "--proc-root", env["TOLLGATE_SIM_PROC"], "--pods-root", env["TOLLGATE_SIM_PODS"],
                 "--spool-dir", os.path.join(self.dir, "spool"), *options]  # fmt: skip
         if stack.port:
-            argv += ["--aggregator-url", stack.url, "--token-file", stack.node_token(node)]
+            argv += ["--aggregator-url", stack.url, "--token-file", token_file or stack.node_token(node)]
         super().__init__(argv, os.path.join(self.dir, "log"), env)
         wait_for("the exporter's /metrics", lambda: answers(f"http://127.0.0.1:{self.port}/metrics"), self)
 
@@ -225,8 +225,8 @@ class Stack(contextlib.AbstractContextManager):
             f.write(self.token(f"node {node}", role="node", node=node))
         return path
 
-    def exporter(self, node, scenario, *options, t0_ns=None):
-        e = Exporter(self, node, scenario, ["--interval", "1s", *options], t0_ns)
+    def exporter(self, node, scenario, *options, t0_ns=None, token_file=None):
+        e = Exporter(self, node, scenario, ["--interval", "1s", *options], t0_ns, token_file)
         self.processes.append(e)
         return e
 
