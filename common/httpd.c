@@ -5,8 +5,10 @@
  * only touches its own exchange; it hands it back by resuming the connection, and the reply is queued in this thread. */
 #include "common/httpd.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <microhttpd.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -20,6 +22,8 @@
 #include "common/httpd_listen.h"
 #include "common/httpd_pool.h"
 #include "common/httpd_rules.h"
+#include "common/httpd_tls.h"
+#include "common/httpd_watch.h"
 #include "common/time.h"
 
 #define STOP_GRACE_S 3
@@ -28,11 +32,20 @@
  * stays usable. Beyond it the refusal is sent at once, or, where libmicrohttpd cannot, the connection is closed. */
 #define SWALLOW_MAX (1u << 20)
 #define BODIES_HELD 8u
+#define REQUEST_TIMEOUT_NS NS_PER_MIN
+#define REPLY_TIMEOUTS 10 /* a reply may take as many times the request's time */
+#define TLS_CHECK_NS (10 * NS_PER_S)
+#define WATCH_MOST_NS NS_PER_S
+#define WATCH_LEAST_NS (20 * NS_PER_MS)
 
 struct httpd {
 	struct httpd_options options;
 	struct MHD_Daemon *daemon;
 	struct httpd_pool *pool; /* NULL: no workers */
+	struct httpd_watch *watch;
+	struct httpd_tls *tls; /* NULL: none */
+	int64_t request_timeout_ns;
+	int64_t tls_checked_ns; /* of the watching thread alone */
 	uint16_t port;
 	size_t body_total_max;
 	/* of libmicrohttpd's thread alone */
@@ -45,8 +58,15 @@ struct httpd {
 	int answering;       /* exchanges whose request is complete and whose reply is not yet out */
 };
 
+/* One connection. */
+struct link {
+	struct httpd_slot slot;
+	void *tls; /* what httpd_tls_attach gave */
+};
+
 struct exchange {
 	struct httpd *h;
+	struct link *link;
 	struct http_request rq;
 	struct http_reply rp;
 	enum {
@@ -57,6 +77,7 @@ struct exchange {
 		EXCHANGE_QUEUED, /* the reply is libmicrohttpd's */
 	} stage;
 	struct http_framing framing;
+	struct http_lines lines;
 	char method[16];
 	char *path;
 	bool unsound; /* the target: see http_target_sound */
@@ -72,6 +93,13 @@ struct exchange {
 	size_t sent_bytes;
 };
 
+/* Until when the connection may take for what comes next; 0: as long as it likes. */
+static void
+link_allow(struct link *l, int64_t ns)
+{
+	atomic_store_explicit(&l->slot.deadline_ns, ns > 0 ? time_boot_ns() + ns : 0, memory_order_relaxed);
+}
+
 static struct exchange *
 exchange_new(struct httpd *h, struct MHD_Connection *connection, const char *target)
 {
@@ -80,6 +108,8 @@ exchange_new(struct httpd *h, struct MHD_Connection *connection, const char *tar
 	x->h = h;
 	x->begun_ns = time_boot_ns();
 	x->rq.connection = connection;
+	x->link = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
+	link_allow(x->link, h->request_timeout_ns);
 	/* an odd step goes through all of 2^64 from a random start: no number comes twice */
 	h->next_id += UINT64_C(0x9e3779b97f4a7c15);
 	snprintf(x->rq.id, sizeof(x->rq.id), "%016" PRIx64, h->next_id);
@@ -132,6 +162,32 @@ http_query(const struct http_request *rq, const char *name)
 	return value ? value : "";
 }
 
+bool
+http_client_name(const struct http_request *rq, char *out, size_t size)
+{
+	const union MHD_ConnectionInfo *info =
+		MHD_get_connection_info(rq->connection, MHD_CONNECTION_INFO_GNUTLS_SESSION);
+
+	return info && info->tls_session && httpd_tls_client(info->tls_session, out, size);
+}
+
+const char *
+http_client_address(const struct http_request *rq, char out[HTTP_ADDRESS_SIZE])
+{
+	const union MHD_ConnectionInfo *info =
+		MHD_get_connection_info(rq->connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+	const struct sockaddr *from = info ? info->client_addr : NULL;
+
+	out[0] = '\0';
+	if (from && from->sa_family == AF_INET)
+		(void)inet_ntop(AF_INET, &((const struct sockaddr_in *)(const void *)from)->sin_addr, out,
+		                HTTP_ADDRESS_SIZE);
+	else if (from && from->sa_family == AF_INET6)
+		(void)inet_ntop(AF_INET6, &((const struct sockaddr_in6 *)(const void *)from)->sin6_addr, out,
+		                HTTP_ADDRESS_SIZE);
+	return out;
+}
+
 /* ---- the reply ---- */
 
 static void
@@ -153,9 +209,11 @@ set_headers(const struct exchange *x, struct MHD_Response *r)
 	if (rp->content_encoding && rp->status != 304)
 		set_header(r, "Content-Encoding", rp->content_encoding);
 	if (rp->etag[0]) {
-		snprintf(text, sizeof(text), "\"%s\"", rp->etag);
+		snprintf(text, sizeof(text), "%s\"%s\"", rp->weak ? "W/" : "", rp->etag);
 		set_header(r, "ETag", text);
 	}
+	if (rp->vary)
+		set_header(r, "Vary", rp->vary);
 	if (rp->filename[0])
 		set_header(r, "Content-Disposition", http_disposition(rp->filename, text));
 	if (rp->retry_after_s > 0) {
@@ -202,6 +260,7 @@ exchange_send(struct exchange *x)
 	enum MHD_Result queued;
 
 	exchange_unhold(x);
+	link_allow(x->link, REPLY_TIMEOUTS * x->h->request_timeout_ns);
 	http_reply_settle(rp, &x->rq, http_header(&x->rq, "If-None-Match"));
 	x->status = rp->status;
 	x->sent_bytes = rp->shared ? rp->shared_len : rp->body.len;
@@ -253,6 +312,8 @@ exchange_answer(struct exchange *x, void *worker)
 		if (!x->gzip || exchange_expand(x))
 			x->rq.route->handle(o->app, worker, &x->rq, &x->rp);
 	}
+	if (x->rp.to_worker && !worker)
+		return;
 	exchange_drop_body(x);
 	x->stage = EXCHANGE_REPLY;
 }
@@ -263,6 +324,7 @@ run_job(void *job, void *worker)
 	struct exchange *x = job;
 
 	exchange_answer(x, worker);
+	http_reply_pack(&x->rp, &x->rq, http_header(&x->rq, "Accept-Encoding"), http_header(&x->rq, "If-None-Match"));
 	/* from here on the exchange belongs to libmicrohttpd's thread, which may free it at any time */
 	MHD_resume_connection(x->rq.connection);
 }
@@ -287,25 +349,44 @@ refuse_large(struct exchange *x)
 static enum MHD_Result
 framing_header(void *arg, enum MHD_ValueKind kind, const char *name, const char *value)
 {
+	struct exchange *x = arg;
+
 	(void)kind;
-	http_framing_header(arg, name, value ? value : "");
+	http_framing_header(&x->framing, name, value ? value : "");
+	http_lines_header(&x->lines, name, value ? value : "");
 	return MHD_YES;
 }
 
+/* What is wrong with how the request is written; NULL: nothing. */
+static const char *
+head_fault(struct exchange *x, const char *method, const char *version)
+{
+	const union MHD_ConnectionInfo *head =
+		MHD_get_connection_info(x->rq.connection, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
+
+	http_lines_begin(&x->lines, method, version, head ? head->header_size : 0);
+	MHD_get_connection_values(x->rq.connection, MHD_HEADER_KIND, framing_header, x);
+	http_lines_end(&x->lines);
+	http_framing_end(&x->framing, version);
+	if (!x->framing.fault)
+		x->framing.fault = x->lines.fault;
+	if (!x->framing.fault && x->unsound)
+		x->framing.fault = "the request target has a control character or a space";
+	return x->framing.fault;
+}
+
 /* Rules, in order; the first that applies refuses:
- *  1. a target or framing that two readers may read differently: 400, and the connection ends
+ *  1. a target, line ends or framing that two readers may read differently: 400, and the connection ends
  *  2. the server is stopping: 503
  *  3. what http_judge refuses: 404, 405, 415, 413
  * Later: more than the route takes (413) or than all requests together may hold (503); no worker free (503). */
 static void
-exchange_judge(struct exchange *x, const char *version)
+exchange_judge(struct exchange *x, const char *method, const char *version)
 {
-	MHD_get_connection_values(x->rq.connection, MHD_HEADER_KIND, framing_header, &x->framing);
-	http_framing_end(&x->framing, version);
-	if (x->framing.fault || x->unsound) {
-		http_problem(&x->rp, &x->rq, 400, NULL, "%s",
-		             x->framing.fault ? x->framing.fault
-		                              : "the request target has a control character or a space");
+	const char *fault = head_fault(x, method, version);
+
+	if (fault) {
+		http_problem(&x->rp, &x->rq, 400, NULL, "%s", fault);
 		x->refused = true;
 		x->close = true;
 		return;
@@ -325,7 +406,7 @@ refuse_at_once(const struct exchange *x)
 {
 	bool more = x->framing.chunked || x->framing.length > 0;
 
-	if (x->framing.fault || x->unsound)
+	if (x->framing.fault)
 		return true;
 	return x->refused && more && (x->framing.length > SWALLOW_MAX || http_header(&x->rq, "Expect"));
 }
@@ -333,6 +414,10 @@ refuse_at_once(const struct exchange *x)
 static enum MHD_Result
 exchange_begin(struct exchange *x, const char *method, const char *path, const char *version)
 {
+	const char *id = http_header(&x->rq, "X-Request-Id");
+
+	if (http_id_sound(id))
+		memcpy(x->rq.id, id, strlen(id) + 1);
 	snprintf(x->method, sizeof(x->method), "%s", method);
 	x->path = mem_strdup(path);
 	x->rq.method = x->method;
@@ -340,7 +425,7 @@ exchange_begin(struct exchange *x, const char *method, const char *path, const c
 	x->rq.tail = "";
 	x->rq.body = "";
 	x->stage = EXCHANGE_BODY;
-	exchange_judge(x, version);
+	exchange_judge(x, method, version);
 	if (!x->refused)
 		buf_init(&x->body, x->rq.route->body_max);
 	return refuse_at_once(x) ? exchange_send(x) : MHD_YES;
@@ -386,13 +471,17 @@ count_answering(struct exchange *x, int by)
 static enum MHD_Result
 exchange_dispatch(struct exchange *x)
 {
+	link_allow(x->link, 0);
 	if (!atomic_load(&x->h->stopping))
 		count_answering(x, +1);
 	if (x->refused)
 		return exchange_send(x);
 	if (x->rq.route->inline_) {
 		exchange_answer(x, NULL);
-		return exchange_send(x);
+		if (!x->rp.to_worker)
+			return exchange_send(x);
+		ASSERT(x->h->pool);
+		x->rp.to_worker = false;
 	}
 	/* suspended first: the worker may be done before the push returns */
 	x->stage = EXCHANGE_WORK;
@@ -454,7 +543,74 @@ on_completed(void *arg, struct MHD_Connection *connection, void **slot, enum MHD
 		h->options.on_done(h->options.app, &x->rq, x->status, x->sent_bytes, time_boot_ns() - x->begun_ns);
 	if (x->counted)
 		count_answering(x, -1);
+	/* how long it may rest is libmicrohttpd's to see to, and then the next request's first line has its time */
+	link_allow(x->link, h->options.idle_timeout_ns + NS_PER_S + h->request_timeout_ns);
 	exchange_free(x);
+}
+
+static void
+on_connection(void *arg, struct MHD_Connection *connection, void **slot, enum MHD_ConnectionNotificationCode what)
+{
+	struct httpd *h = arg;
+	struct link *l = *slot;
+
+	switch (what) {
+	case MHD_CONNECTION_NOTIFY_STARTED:
+		*slot = l = mem_alloc(sizeof(*l));
+		if (h->tls)
+			l->tls = httpd_tls_attach(
+				h->tls,
+				MHD_get_connection_info(connection, MHD_CONNECTION_INFO_GNUTLS_SESSION)->tls_session);
+		httpd_watch_add(h->watch, &l->slot,
+		                MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd,
+		                time_boot_ns() + h->request_timeout_ns);
+		break;
+	case MHD_CONNECTION_NOTIFY_CLOSED:
+		/* the descriptor is still open, and closed next */
+		httpd_watch_remove(h->watch, &l->slot);
+		httpd_tls_detach(l->tls);
+		mem_free(l);
+		*slot = NULL;
+		break;
+	}
+}
+
+/* ---- renewal of certificates ---- */
+
+static void
+tell_tls(struct httpd *h, enum httpd_tls_event event, const struct err *err)
+{
+	if (h->options.on_tls)
+		h->options.on_tls(h->options.app, event, err);
+}
+
+void
+httpd_tls_renew(struct httpd *h)
+{
+	struct err err = {0};
+
+	if (!h->tls)
+		return;
+	if (!httpd_tls_reload(h->tls, &err)) {
+		tell_tls(h, HTTPD_TLS_REFUSED, &err);
+		return;
+	}
+	tell_tls(h, HTTPD_TLS_RENEWED, NULL);
+	if (httpd_tls_key_exposed(h->tls))
+		tell_tls(h, HTTPD_TLS_EXPOSED, NULL);
+}
+
+static void
+on_watch(void *arg)
+{
+	struct httpd *h = arg;
+	int64_t now_ns = time_boot_ns();
+
+	if (!h->tls || now_ns - h->tls_checked_ns < (h->options.tls_check_ns ? h->options.tls_check_ns : TLS_CHECK_NS))
+		return;
+	h->tls_checked_ns = now_ns;
+	if (httpd_tls_changed(h->tls))
+		httpd_tls_renew(h);
 }
 
 /* ---- start and stop ---- */
@@ -464,11 +620,14 @@ daemon_start(struct httpd *h, int fd)
 {
 	const struct httpd_options *o = &h->options;
 	unsigned idle_s = (unsigned)((o->idle_timeout_ns + NS_PER_S - 1) / NS_PER_S);
+	unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_USE_ITC | MHD_ALLOW_SUSPEND_RESUME;
+	static const char priorities[] = HTTPD_TLS_PRIORITIES;
 	struct MHD_OptionItem more[] = {
 		{MHD_OPTION_LISTEN_SOCKET, fd, NULL},
 		{MHD_OPTION_CONNECTION_LIMIT, o->connection_max, NULL},
 		{MHD_OPTION_CONNECTION_TIMEOUT, (intptr_t)idle_s, NULL},
 		{MHD_OPTION_STRICT_FOR_CLIENT, 1, NULL},
+		{h->tls ? MHD_OPTION_HTTPS_PRIORITIES : MHD_OPTION_END, 0, (void *)(uintptr_t)priorities},
 		{MHD_OPTION_END, 0, NULL},
 	};
 	sigset_t all, before;
@@ -477,9 +636,11 @@ daemon_start(struct httpd *h, int fd)
 	/* ITC: without it a stop at the connection limit hangs. Signals stay with the program's own threads. */
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
-	d = MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_USE_ITC | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL,
-	                     on_request, h, MHD_OPTION_URI_LOG_CALLBACK, on_target, h, MHD_OPTION_NOTIFY_COMPLETED,
-	                     on_completed, h, MHD_OPTION_ARRAY, more, MHD_OPTION_END);
+	d = MHD_start_daemon(h->tls ? flags | MHD_USE_TLS : flags, 0, NULL, NULL, on_request, h,
+	                     MHD_OPTION_URI_LOG_CALLBACK, on_target, h, MHD_OPTION_NOTIFY_COMPLETED, on_completed, h,
+	                     MHD_OPTION_NOTIFY_CONNECTION, on_connection, h, MHD_OPTION_ARRAY, more,
+	                     h->tls ? MHD_OPTION_HTTPS_CERT_CALLBACK : MHD_OPTION_END, httpd_tls_nothing(),
+	                     MHD_OPTION_END);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	return d;
 }
@@ -497,6 +658,7 @@ httpd_new(const struct httpd_options *o)
 		if (o->routes[i].body_max > largest)
 			largest = o->routes[i].body_max;
 	}
+	h->request_timeout_ns = o->request_timeout_ns ? o->request_timeout_ns : REQUEST_TIMEOUT_NS;
 	h->body_total_max = o->body_total_max ? o->body_total_max : BODIES_HELD * largest;
 	random_bytes((uint8_t *)&h->next_id, sizeof(h->next_id));
 	pthread_mutex_init(&h->lock, NULL);
@@ -505,6 +667,22 @@ httpd_new(const struct httpd_options *o)
 	pthread_cond_init(&h->idle, &attr);
 	pthread_condattr_destroy(&attr);
 	return h;
+}
+
+static bool
+start_helpers(struct httpd *h, struct err *err)
+{
+	int64_t look_ns = h->request_timeout_ns / 8;
+
+	if (h->options.tls.cert && !httpd_tls_new(&h->options.tls, &h->tls, err))
+		return false;
+	if (h->tls && httpd_tls_key_exposed(h->tls))
+		tell_tls(h, HTTPD_TLS_EXPOSED, NULL);
+	if (h->options.tls_check_ns > 0 && h->options.tls_check_ns < look_ns)
+		look_ns = h->options.tls_check_ns;
+	look_ns = look_ns > WATCH_MOST_NS ? WATCH_MOST_NS : look_ns < WATCH_LEAST_NS ? WATCH_LEAST_NS : look_ns;
+	h->tls_checked_ns = time_boot_ns();
+	return httpd_watch_start(look_ns, on_watch, h, &h->watch, err);
 }
 
 bool
@@ -521,7 +699,7 @@ httpd_start(const struct httpd_options *o, struct httpd **ret, struct err *err)
 
 	ASSERT(o->idle_timeout_ns > 0 && o->connection_max > 0);
 	h = httpd_new(o);
-	if (!httpd_listen(o->listen, &fd, &h->port, err)) {
+	if (!start_helpers(h, err) || !httpd_listen(o->listen, &fd, &h->port, err)) {
 		httpd_stop(h);
 		return false;
 	}
@@ -568,8 +746,12 @@ httpd_stop(struct httpd *h)
 		httpd_pool_drain(h->pool);
 	/* every suspended connection is resumed now: a worker did it, or the push was refused */
 	wait_for_replies(h);
+	/* it calls on_tls, and may not outlive the caller's wish to hear */
+	httpd_watch_stop(h->watch);
 	if (h->daemon)
 		MHD_stop_daemon(h->daemon);
+	httpd_watch_free(h->watch);
+	httpd_tls_free(h->tls);
 	httpd_pool_free(h->pool);
 	pthread_cond_destroy(&h->idle);
 	pthread_mutex_destroy(&h->lock);

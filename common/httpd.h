@@ -4,8 +4,11 @@
  * suspended and handed to a bounded queue of workers, each with its own context (its database connection). A full queue
  * is answered 503 with Retry-After at once.
  *
- * Every resource a client can make the server hold has a limit: connections, idle time, headers (32 KiB, then 431), one
- * body (as it arrives and after gzip), all bodies together, and requests waiting. */
+ * Every resource a client can make the server hold has a limit: connections, idle time, the time to send a request and to
+ * take its reply, headers (32 KiB, then 431), one body (as it arrives and after gzip), all bodies together, and requests
+ * waiting.
+ *
+ * A worker's reply is sent as gzip to who takes it, when that pays; a reply made inline is sent as it is. */
 #ifndef TOLLGATE_COMMON_HTTPD_H
 #define TOLLGATE_COMMON_HTTPD_H
 
@@ -17,6 +20,9 @@ struct http_route;
 /* The ceiling of a reply's own body; past it the client gets 500, never half a document. */
 #define HTTP_REPLY_MAX (64u << 20)
 
+#define HTTP_ID_MAX 64
+#define HTTP_ADDRESS_SIZE 64
+
 struct http_request {
 	const char *method;
 	const char *path; /* without the query */
@@ -25,13 +31,21 @@ struct http_request {
 	size_t body_len;
 	const struct http_route *route; /* that matched; NULL in on_done when none did */
 	void *connection;               /* for http_header and http_query */
-	char id[17];                    /* request id, also in the reply's X-Request-Id */
+	/* The client's X-Request-Id when it is one (see http_id_sound), else a number of our own; also in the reply. */
+	char id[HTTP_ID_MAX + 1];
 };
 
 /* The first value of that name, or NULL when absent; "" for a query name without a value. Valid until the handler
  * returns, in the server's thread and in a worker's: the connection rests while a worker has its request. */
 const char *http_header(const struct http_request *rq, const char *name);
 const char *http_query(const struct http_request *rq, const char *name);
+/* The subject (RFC 4514) of the certificate that the client showed and the client CA vouches for; false: none. */
+MUST_CHECK bool http_client_name(const struct http_request *rq, char *out, size_t size);
+#define HTTP_CLIENT_NAME_SIZE 512
+/* The address that the request came from, without the port. */
+const char *http_client_address(const struct http_request *rq, char out[HTTP_ADDRESS_SIZE]);
+/* Whether an Accept-Encoding header takes gzip. NULL: no. */
+bool http_takes_gzip(const char *accept_encoding);
 
 struct http_reply {
 	int status;               /* 200 unless set */
@@ -48,7 +62,14 @@ struct http_reply {
 	void (*release)(void *arg);
 	void *release_arg;
 	const char *content_encoding; /* "gzip" when the shared bytes are compressed */
+	const char *vary;             /* static text: the request headers that decided about the reply; NULL: none */
+	bool weak;      /* the entity tag: set where the server compresses, as these bytes are not the tag's own */
+	bool to_worker; /* see http_defer */
 };
+
+/* For an inline handler that cannot answer this request without waiting: it writes nothing else, and is called again in a
+ * worker's thread. */
+void http_defer(struct http_reply *rp);
 
 /* RFC 9457 problem+json: type, title, status, detail, request id, and `field` when one is to blame. */
 void http_problem(struct http_reply *rp, const struct http_request *rq, int status, const char *field, const char *fmt,
@@ -70,8 +91,26 @@ struct http_route {
 	const char *summary; /* for people */
 };
 
+/* PEM files. They are read again by httpd_tls_renew, and when they change. */
+struct httpd_tls_files {
+	const char *cert, *key; /* the chain, the server's own first; NULL: no TLS */
+	const char *client_ca;  /* who vouches for clients; NULL: they are not asked for a certificate */
+	bool client_required;   /* a client without one is refused; a wrong one always is */
+};
+/* What can be said of the names alone: a certificate needs its key, a client CA both. */
+MUST_CHECK bool httpd_tls_files_check(const struct httpd_tls_files *files, struct err *err);
+enum httpd_tls_event {
+	HTTPD_TLS_RENEWED,
+	HTTPD_TLS_REFUSED, /* the old files stay in use */
+	HTTPD_TLS_EXPOSED, /* everybody on this host may read the key */
+};
+
 struct httpd_options {
 	const char *listen; /* "127.0.0.1:9402"; port 0: any free one */
+	struct httpd_tls_files tls;
+	int64_t tls_check_ns; /* how often changed files are looked for; 0: every 10 s */
+	/* In the thread that renews, or in httpd_start's for EXPOSED. err is for REFUSED, else NULL. NULL: none. */
+	void (*on_tls)(void *app, enum httpd_tls_event event, const struct err *err);
 	const struct http_route *routes;
 	size_t route_count;
 	void *app; /* first argument of every handler */
@@ -85,7 +124,10 @@ struct httpd_options {
 	void *(*worker_new)(void *app);
 	void (*worker_free)(void *worker);
 	int64_t idle_timeout_ns; /* without a byte either way; rounded up to seconds */
-	int connection_max;      /* more wait in the kernel's backlog */
+	/* From a request's first line to its last byte, however steadily it trickles; ten times that for taking the reply.
+	 * Past it the connection is closed. 0: 60 s. */
+	int64_t request_timeout_ns;
+	int connection_max; /* more wait in the kernel's backlog */
 	/* Access log, called after each request, in the server's thread. Status 0: the client went before its reply was
 	 * ready. NULL: none. */
 	void (*on_done)(void *app, const struct http_request *rq, int status, size_t bytes, int64_t duration_ns);
@@ -97,5 +139,7 @@ MUST_CHECK bool httpd_start(const struct httpd_options *o, struct httpd **ret, s
  * replies, frees. NULL is allowed. */
 void httpd_stop(struct httpd *h);
 uint16_t httpd_port(const struct httpd *h); /* of a listener on port 0 */
+/* Reads the TLS files again; what comes of it is told by on_tls. Connections go on. Without TLS nothing happens. */
+void httpd_tls_renew(struct httpd *h);
 
 #endif

@@ -5,9 +5,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/gz.h"
 #include "common/json.h"
 
 #define PROBLEM_TYPE "application/problem+json"
+#define GZIP_LEAST 1000u /* a packet takes this much anyway */
+#define GZIP_DENSE_MAX (64u << 10)
 
 void
 http_reply_init(struct http_reply *rp)
@@ -40,14 +43,67 @@ drop_content(struct http_reply *rp)
 }
 
 void
+http_defer(struct http_reply *rp)
+{
+	rp->to_worker = true;
+}
+
+static bool
+type_is_text(const char *type)
+{
+	static const char *const types[] = {"text/",
+	                                    "application/json",
+	                                    "application/problem+json",
+	                                    "application/openmetrics-text",
+	                                    "application/yaml",
+	                                    "image/svg+xml"};
+
+	for (size_t i = 0; type && i < ARRAY_LEN(types); i++)
+		if (strncmp(type, types[i], strlen(types[i])) == 0)
+			return true;
+	return false;
+}
+
+static bool
+reads(const struct http_request *rq)
+{
+	return strcmp(rq->method, "GET") == 0 || strcmp(rq->method, "HEAD") == 0;
+}
+
+void
+http_reply_pack(struct http_reply *rp, const struct http_request *rq, const char *accept_encoding,
+                const char *if_none_match)
+{
+	struct buf *body = &rp->body, packed;
+
+	if (rp->shared || rp->content_encoding || body->over || !type_is_text(rp->content_type) ||
+	    body->len < GZIP_LEAST || body->len > HTTP_GZIP_MAX)
+		return;
+	if (!rp->vary)
+		rp->vary = "Accept-Encoding";
+	if (!http_takes_gzip(accept_encoding))
+		return;
+	rp->weak = true;
+	if (reads(rq) && rp->status == 200 && http_etag_listed(if_none_match, rp->etag))
+		return;
+	buf_init(&packed, body->len - 1);
+	if (!gz_compress(body->data, body->len, body->len > GZIP_DENSE_MAX ? 1 : 6, &packed, NULL)) {
+		buf_fini(&packed);
+		return;
+	}
+	packed.max = body->max;
+	buf_fini(body);
+	*body = packed;
+	rp->content_encoding = "gzip";
+}
+
+void
 http_reply_settle(struct http_reply *rp, const struct http_request *rq, const char *if_none_match)
 {
-	bool reads = strcmp(rq->method, "GET") == 0 || strcmp(rq->method, "HEAD") == 0;
-
 	if (rp->body.over && !rp->shared)
 		http_problem(rp, rq, 500, NULL, "the reply is larger than the limit of %zu bytes", rp->body.max);
 	ASSERT(rp->status >= 200 && rp->status <= 599);
-	if (reads && rp->status == 200 && http_etag_listed(if_none_match, rp->etag)) {
+	if (reads(rq) && rp->status == 200 && http_etag_listed(if_none_match, rp->etag)) {
 		drop_content(rp);
 		rp->filename[0] = '\0';
 		rp->status = 304;
@@ -111,6 +167,8 @@ http_problem(struct http_reply *rp, const struct http_request *rq, int status, c
 	drop_content(rp);
 	rp->etag[0] = '\0';
 	rp->filename[0] = '\0';
+	rp->weak = false;
+	rp->vary = NULL;
 
 	rp->status = status;
 	rp->content_type = PROBLEM_TYPE;

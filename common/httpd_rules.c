@@ -141,6 +141,57 @@ http_framing_end(struct http_framing *f, const char *version)
 		f->fault = "Transfer-Encoding needs HTTP/1.1";
 }
 
+void
+http_lines_begin(struct http_lines *l, const char *method, const char *version, size_t head_bytes)
+{
+	uintptr_t begin = (uintptr_t)method, first = (uintptr_t)version;
+
+	*l = (struct http_lines){.at = first + strlen(version), .end = begin + head_bytes};
+	l->off = first < begin || l->at > l->end;
+}
+
+static void
+lines_expect(struct http_lines *l, uintptr_t from, uintptr_t to, uintptr_t apart)
+{
+	if (l->off || l->fault)
+		return;
+	if (to < from || to > l->end)
+		l->fault = "a header is folded over several lines";
+	else if (to - from < apart)
+		l->fault = "a line of the head ends without a carriage return";
+	else if (to - from > apart)
+		l->fault = "a line of the head has a NUL in it or is folded";
+}
+
+void
+http_lines_header(struct http_lines *l, const char *name, const char *value)
+{
+	lines_expect(l, l->at, (uintptr_t)name, 2);
+	l->at = (uintptr_t)value + strlen(value);
+}
+
+/* The last line, and the empty one behind it. */
+void
+http_lines_end(struct http_lines *l)
+{
+	lines_expect(l, l->at, l->end, 4);
+}
+
+bool
+http_id_sound(const char *id)
+{
+	size_t n = 0;
+
+	for (; id && id[n] && n <= HTTP_ID_MAX; n++) {
+		bool letter = (id[n] >= 'a' && id[n] <= 'z') || (id[n] >= 'A' && id[n] <= 'Z') ||
+		              (id[n] >= '0' && id[n] <= '9');
+
+		if (!letter && !strchr("._-", id[n]))
+			return false;
+	}
+	return n > 0 && n <= HTTP_ID_MAX;
+}
+
 bool
 http_target_sound(const char *target)
 {
@@ -161,6 +212,50 @@ http_encoding_of(const char *content_encoding)
 	if (strcasecmp(content_encoding, "gzip") == 0 || strcasecmp(content_encoding, "x-gzip") == 0)
 		return HTTP_GZIP;
 	return HTTP_OTHER_ENCODING;
+}
+
+/* One element of Accept-Encoding: 1 takes it, 0 refuses it (";q=0"), -1 is about another coding. */
+static int
+element_takes(const char *at, size_t len, const char *coding)
+{
+	size_t name = strcspn(at, "; \t,");
+	const char *q;
+
+	if (name > len || name != strlen(coding) || strncasecmp(at, coding, name) != 0)
+		return -1;
+	q = memmem(at, len, "q=", 2);
+	return !q || strspn(q + 2, "0.") != strcspn(q + 2, " \t,;");
+}
+
+static int
+list_takes(const char *at, const char *coding)
+{
+	int takes = -1;
+
+	while (takes < 0 && *at) {
+		size_t len;
+
+		at += strspn(at, " \t,");
+		len = strcspn(at, ",");
+		if (len > 0)
+			takes = element_takes(at, len, coding);
+		at += len;
+	}
+	return takes;
+}
+
+/* What is said of gzip by name counts more than what is said of everything. */
+bool
+http_takes_gzip(const char *accept_encoding)
+{
+	int takes;
+
+	if (!accept_encoding)
+		return false;
+	takes = list_takes(accept_encoding, "gzip");
+	if (takes < 0)
+		takes = list_takes(accept_encoding, "*");
+	return takes > 0;
 }
 
 bool

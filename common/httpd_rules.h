@@ -30,6 +30,22 @@ struct http_framing {
 void http_framing_header(struct http_framing *f, const char *name, const char *value);
 void http_framing_end(struct http_framing *f, const char *version);
 
+/* Where the lines of a request's head end. libmicrohttpd takes a bare LF for CR LF and joins folded lines; a proxy in front may
+ * read other headers out of such a head. It tells neither, but its strings point into the head as it came: two bytes must lie
+ * between the end of each line's text and the next line. Addresses are compared, nothing is read through them; should a
+ * version of libmicrohttpd hand out copies, the check switches itself off. */
+struct http_lines {
+	uintptr_t at, end; /* behind the last text seen; behind the head */
+	bool off;
+	const char *fault; /* static text; NULL: sound */
+};
+void http_lines_begin(struct http_lines *l, const char *method, const char *version, size_t head_bytes);
+void http_lines_header(struct http_lines *l, const char *name, const char *value);
+void http_lines_end(struct http_lines *l);
+
+/* A client's request id that may be logged and repeated: 1 to HTTP_ID_MAX letters, digits, '.', '_' and '-'. NULL: no. */
+bool http_id_sound(const char *id);
+
 /* A request target with a control character, a space or an encoded NUL would mean one thing to C strings and another to
  * the peer. */
 bool http_target_sound(const char *target);
@@ -54,6 +70,16 @@ MUST_CHECK bool http_judge(const struct http_route *routes, size_t count, const 
 void http_reply_init(struct http_reply *rp);
 /* Frees the body and releases the shared one. */
 void http_reply_fini(struct http_reply *rp);
+/* Compresses the reply for a client that takes gzip. Rules, in order; the first that applies leaves it as it is:
+ *  1. a shared body, or one that is encoded already
+ *  2. a type that is not text, or fewer than 1000 bytes, or more than HTTP_GZIP_MAX
+ *  3. the client does not take gzip, or has it already (If-None-Match)
+ *  4. it would not become smaller
+ * Up to 64 KiB at zlib's level 6, beyond it at level 1, so that no reply costs much more than 100 ms of a worker. From rule 3
+ * on the reply says Vary: Accept-Encoding, and the entity tag is weak where rule 3 does not apply. */
+#define HTTP_GZIP_MAX (16u << 20)
+void http_reply_pack(struct http_reply *rp, const struct http_request *rq, const char *accept_encoding,
+                     const char *if_none_match);
 /* 413 with the route's limit; `when` ends the sentence, "" or " after gzip". */
 void http_problem_large(struct http_reply *rp, const struct http_request *rq, const char *when);
 /* The last word before sending: a body past its ceiling becomes 500, an entity tag the client has becomes 304. */

@@ -158,6 +158,42 @@ handle_over(void *app, void *worker, const struct http_request *rq, struct http_
 		say(rp, "more");
 }
 
+static void
+handle_name(void *app, void *worker, const struct http_request *rq, struct http_reply *rp)
+{
+	char name[HTTP_CLIENT_NAME_SIZE];
+
+	(void)app;
+	(void)worker;
+	buf_printf(&rp->body, "client=%s", http_client_name(rq, name, sizeof(name)) ? name : "none");
+}
+
+/* As many lines as ?n= says, a hundred unless it does; with an entity tag. */
+static void
+handle_text(void *app, void *worker, const struct http_request *rq, struct http_reply *rp)
+{
+	const char *n = http_query(rq, "n"), *type = http_query(rq, "type");
+
+	(void)app;
+	(void)worker;
+	rp->content_type = type ? "application/octet-stream" : "text/csv; charset=utf-8";
+	for (int i = 0; i < (n ? atoi(n) : 100); i++)
+		buf_printf(&rp->body, "line,%d,of a text that is easily compressed\n", i);
+	snprintf(rp->etag, sizeof(rp->etag), "t1");
+}
+
+/* Inline without ?wait, in a worker with it. */
+static void
+handle_either(void *app, void *worker, const struct http_request *rq, struct http_reply *rp)
+{
+	(void)app;
+	if (!worker && http_query(rq, "wait")) {
+		http_defer(rp);
+		return;
+	}
+	buf_printf(&rp->body, "%s %.*s", worker ? "worker" : "inline", (int)rq->body_len, rq->body);
+}
+
 static const struct http_route routes[] = {
 	{"GET", "/", true, 0, handle_hello, 0, ""},
 	{"GET", "/inline", true, 0, handle_hello, 0, ""},
@@ -175,6 +211,11 @@ static const struct http_route routes[] = {
 	{"GET", "/files/", true, 0, handle_file, 0, ""},
 	{"GET", "/problem", false, 0, handle_problem, 0, ""},
 	{"GET", "/over", false, 0, handle_over, 0, ""},
+	{"GET", "/name", false, 0, handle_name, 0, ""},
+	{"GET", "/text", false, 0, handle_text, 0, ""},
+	{"GET", "/text-inline", true, 0, handle_text, 0, ""},
+	{"GET", "/either", true, 0, handle_either, 0, ""},
+	{"POST", "/either", true, WORLD_BODY_MAX, handle_either, 0, ""},
 };
 
 static bool
