@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/digest.h"
 #include "common/json.h"
 #include "common/text.h"
 #include "common/time.h"
@@ -96,8 +97,15 @@ set_options(struct httpc *c, const struct httpc_options *o)
 	ok &= curl_easy_setopt(e, CURLOPT_USERAGENT, o->user_agent) == CURLE_OK;
 	ok &= curl_easy_setopt(e, CURLOPT_ERRORBUFFER, c->reason) == CURLE_OK;
 	ok &= curl_easy_setopt(e, CURLOPT_WRITEFUNCTION, take_body) == CURLE_OK;
+	/* the name in the certificate is compared, and the chain verified: libcurl's default, said aloud */
+	ok &= curl_easy_setopt(e, CURLOPT_SSL_VERIFYPEER, 1L) == CURLE_OK;
+	ok &= curl_easy_setopt(e, CURLOPT_SSL_VERIFYHOST, 2L) == CURLE_OK;
 	if (o->ca_file)
-		ok &= curl_easy_setopt(e, CURLOPT_CAINFO, o->ca_file) == CURLE_OK;
+		ok &= curl_easy_setopt(e, CURLOPT_CAINFO, o->ca_file) == CURLE_OK &&
+		      curl_easy_setopt(e, CURLOPT_CAPATH, NULL) == CURLE_OK;
+	if (o->client_cert)
+		ok &= curl_easy_setopt(e, CURLOPT_SSLCERT, o->client_cert) == CURLE_OK &&
+		      curl_easy_setopt(e, CURLOPT_SSLKEY, o->client_key) == CURLE_OK;
 	if (o->progress) {
 		c->progress = o->progress;
 		c->progress_arg = o->progress_arg;
@@ -114,7 +122,7 @@ httpc_new(const struct httpc_options *o, struct httpc **ret, struct err *err)
 	owned(httpc) struct httpc *c = NULL;
 	size_t n = strlen(o->base_url);
 
-	ASSERT(o->connect_timeout_ns > 0 && o->timeout_ns > 0);
+	ASSERT(o->connect_timeout_ns > 0 && o->timeout_ns > 0 && !o->client_cert == !o->client_key);
 	if (!base_url_sound(o->base_url))
 		return err_set(err, ERR_INVALID, "'%s' is no URL to send to; write it like http://127.0.0.1:9402",
 		               o->base_url);
@@ -302,6 +310,82 @@ httpc_call(struct httpc *c, const char *method, const char *path, const char *co
 		               c->reason[0] ? c->reason : curl_easy_strerror(code));
 	read_reply(c->easy, reply);
 	return true;
+}
+
+/* ---- calls that are repeated ---- */
+
+static bool
+same_done_twice(const char *method)
+{
+	static const char *const methods[] = {"GET", "HEAD", "PUT", "DELETE"};
+
+	for (size_t i = 0; i < ARRAY_LEN(methods); i++)
+		if (strcmp(method, methods[i]) == 0)
+			return true;
+	return false;
+}
+
+bool
+httpc_may_repeat(const struct httpc_retry *r, const char *method, int status, int retry_after_s, int attempts_done)
+{
+	static const int later[] = {0, 408, 429, 502, 503, 504};
+	bool may = false;
+
+	if (!same_done_twice(method))
+		return false;
+	for (size_t i = 0; i < ARRAY_LEN(later); i++)
+		may |= status == later[i];
+	return may && attempts_done < r->attempts && retry_after_s * NS_PER_S <= r->patience_ns;
+}
+
+int64_t
+httpc_pause_ns(int64_t least_ns, int64_t most_ns, unsigned failures, int retry_after_s, uint64_t chance)
+{
+	int64_t pause = least_ns, asked = retry_after_s * NS_PER_S;
+
+	for (unsigned i = 1; i < failures && pause < most_ns; i++)
+		pause *= 2;
+	if (pause > most_ns)
+		pause = most_ns;
+	pause -= (int64_t)(chance % (uint64_t)(pause / 2 + 1));
+	if (asked <= pause)
+		return pause;
+	return asked + (int64_t)(chance % (uint64_t)(asked / 10 + 1));
+}
+
+/* An abort ends the pause. */
+static void
+rest(struct httpc *c, int64_t ns)
+{
+	int64_t until = time_boot_ns() + ns;
+
+	while (!atomic_load(&c->aborted)) {
+		int64_t left = until - time_boot_ns();
+
+		if (left <= 0 || curl_multi_poll(c->multi, NULL, 0, (int)milliseconds(left), NULL) != CURLM_OK)
+			return;
+	}
+}
+
+bool
+httpc_call_again(struct httpc *c, const struct httpc_retry *r, const char *method, const char *path,
+                 const char *content_type, const void *body, size_t n, struct httpc_reply *reply, struct err *err)
+{
+	for (int done = 1;; done++) {
+		struct err failure = {0};
+		bool ok = httpc_call(c, method, path, content_type, body, n, reply, &failure);
+		int wait_s = ok ? reply->retry_after_s : 0;
+		uint64_t chance;
+
+		if (atomic_load(&c->aborted) || (!ok && failure.kind != ERR_RETRY) ||
+		    !httpc_may_repeat(r, method, ok ? reply->status : 0, wait_s, done)) {
+			if (!ok && err)
+				*err = failure;
+			return ok;
+		}
+		random_bytes((uint8_t *)&chance, sizeof(chance));
+		rest(c, httpc_pause_ns(r->least_ns, r->most_ns, (unsigned)done, wait_s, chance));
+	}
 }
 
 /* ---- problems ---- */

@@ -11,6 +11,8 @@ struct httpc_options {
 	const char *base_url;   /* "http://127.0.0.1:9402" */
 	const char *token_file; /* NULL: none. Read before each request, so that a renewed token is used */
 	const char *ca_file;    /* NULL: the system's */
+	/* PEM files, both or neither: what is shown to a server that asks who is calling. */
+	const char *client_cert, *client_key;
 	const char *user_agent;
 	int64_t connect_timeout_ns;
 	int64_t timeout_ns; /* of a whole call */
@@ -36,6 +38,28 @@ DEFINE_OWNED(httpc, struct httpc)
  * that holds no token, and what reading the token file says. The text has the reason and the URL, never the token. */
 MUST_CHECK bool httpc_call(struct httpc *c, const char *method, const char *path, const char *content_type,
                            const void *body, size_t n, struct httpc_reply *reply, struct err *err);
+/* ---- calls that are repeated ---- */
+
+struct httpc_retry {
+	int attempts;              /* all calls together, the first too; at least 1 */
+	int64_t least_ns, most_ns; /* the pauses: the first, and what they grow to */
+	int64_t patience_ns;       /* a server that asks for a longer pause than this is not waited for */
+};
+
+/* Whether a call may be made again after it failed or got this status (0: no reply). Pure. Rules, in order:
+ *  1. only methods that do the same when they are done twice: GET, HEAD, PUT, DELETE
+ *  2. only when the same may work later: no reply, 408, 429, 502, 503, 504
+ *  3. as many attempts as there are, and no longer a pause than the patience */
+bool httpc_may_repeat(const struct httpc_retry *r, const char *method, int status, int retry_after_s,
+                      int attempts_done);
+/* The pause after so many failures in a row: doubled each time from least to most, half of it left to chance so that clients
+ * do not come back all at once. A server's Retry-After is waited for at least, and up to a tenth of it longer. */
+int64_t httpc_pause_ns(int64_t least_ns, int64_t most_ns, unsigned failures, int retry_after_s, uint64_t chance);
+/* httpc_call, repeated by these rules. What it gives back is the last attempt's. */
+MUST_CHECK bool httpc_call_again(struct httpc *c, const struct httpc_retry *r, const char *method, const char *path,
+                                 const char *content_type, const void *body, size_t n, struct httpc_reply *reply,
+                                 struct err *err);
+
 /* "WHAT: STATUS title: detail" of a problem+json reply, for people; of another reply its first 200 bytes. The kind follows
  * the status: 401, 403 DENIED; 404 MISSING; 409 CONFLICT; 408, 429, 5xx RETRY; else INVALID. Always returns false. */
 bool httpc_problem(const struct httpc_reply *reply, const char *what, struct err *err);

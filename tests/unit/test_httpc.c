@@ -20,51 +20,73 @@
 struct canned {
 	int listener;
 	uint16_t port;
-	const char *reply; /* NULL: reads, and never answers */
+	const char *replies[5]; /* one for each connection; with none it reads, and never answers */
 	pthread_t thread;
 	char request[8192]; /* as it came, valid after canned_fini */
 	atomic_int accepted;
 };
 
-static void *
-canned_serve(void *arg)
+static void
+canned_answer(struct canned *s, int fd, const char *reply)
 {
-	struct canned *s = arg;
 	size_t n = 0;
-	int fd = accept(s->listener, NULL, NULL);
 
-	if (fd < 0)
-		return NULL;
+	memset(s->request, 0, sizeof(s->request));
 	while (n < sizeof(s->request) - 1) {
 		ssize_t got = recv(fd, s->request + n, sizeof(s->request) - 1 - n, 0);
 
 		if (got <= 0)
 			break;
 		n += (size_t)got;
-		atomic_store(&s->accepted, 1);
-		if (s->reply && strstr(s->request, "\r\n\r\n")) {
-			(void)try_say(fd, s->reply, strlen(s->reply));
+		if (n == (size_t)got)
+			atomic_fetch_add(&s->accepted, 1);
+		if (reply && strstr(s->request, "\r\n\r\n")) {
+			(void)try_say(fd, reply, strlen(reply));
 			break;
 		}
 	}
 	close(fd);
+}
+
+static void *
+canned_serve(void *arg)
+{
+	struct canned *s = arg;
+	size_t i = 0;
+
+	do {
+		int fd = accept(s->listener, NULL, NULL);
+
+		if (fd < 0)
+			return NULL;
+		canned_answer(s, fd, s->replies[i]);
+	} while (s->replies[i] && s->replies[++i]);
 	return NULL;
 }
 
 static void
-canned_init(struct canned *s, const char *reply)
+canned_init_list(struct canned *s, const char *const *replies)
 {
 	struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	socklen_t len = sizeof(at);
 
 	memset(s, 0, sizeof(*s));
-	s->reply = reply;
+	for (size_t i = 0; replies[i]; i++)
+		s->replies[i] = replies[i];
 	s->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	assert_int_equal(bind(s->listener, (struct sockaddr *)&at, sizeof(at)), 0);
 	assert_int_equal(listen(s->listener, 4), 0);
 	assert_int_equal(getsockname(s->listener, (struct sockaddr *)&at, &len), 0);
 	s->port = ntohs(at.sin_port);
 	assert_int_equal(pthread_create(&s->thread, NULL, canned_serve, s), 0);
+}
+
+static void
+canned_init(struct canned *s, const char *reply)
+{
+	const char *const list[] = {reply, NULL};
+
+	canned_init_list(s, list);
 }
 
 static void
@@ -240,6 +262,112 @@ a_request_carries_its_agent_type_and_nothing_of_the_environment(void **state)
 	assert_non_null(strstr(s.request, "\r\nUser-Agent: tollgate-test/1\r\n"));
 	assert_non_null(strstr(s.request, "\r\nContent-Type: text/plain\r\n"));
 	assert_null(strstr(s.request, "Authorization"));
+}
+
+/* ---- calls that are repeated ---- */
+
+static void
+only_what_may_be_done_twice_is_repeated_and_only_when_it_may_help(void **state)
+{
+	static const struct {
+		const char *method;
+		int status, wait_s, done;
+		bool again;
+	} cases[] = {
+		{"GET", 0, 0, 1, true},        {"HEAD", 0, 0, 1, true},    {"PUT", 0, 0, 1, true},
+		{"DELETE", 0, 0, 1, true},     {"POST", 0, 0, 1, false},   {"PATCH", 0, 0, 1, false},
+		{"get", 0, 0, 1, false},       {"POST", 503, 1, 1, false}, {"GET", 503, 0, 1, true},
+		{"GET", 429, 0, 1, true},      {"GET", 408, 0, 1, true},   {"GET", 502, 0, 1, true},
+		{"GET", 504, 0, 1, true},      {"GET", 500, 0, 1, false},  {"GET", 501, 0, 1, false},
+		{"GET", 200, 0, 1, false},     {"GET", 304, 0, 1, false},  {"GET", 401, 0, 1, false},
+		{"GET", 404, 0, 1, false},     {"GET", 409, 0, 1, false},  {"GET", 503, 0, 2, true},
+		{"GET", 503, 0, 3, false},     {"GET", 503, 10, 1, true},  {"GET", 503, 11, 1, false},
+		{"GET", 503, 86400, 1, false},
+	};
+	const struct httpc_retry r = {.attempts = 3, .least_ns = 1, .most_ns = 1, .patience_ns = 10 * NS_PER_S};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++)
+		if (httpc_may_repeat(&r, cases[i].method, cases[i].status, cases[i].wait_s, cases[i].done) !=
+		    cases[i].again)
+			fail_msg("%s, %d, Retry-After %d, after %d", cases[i].method, cases[i].status, cases[i].wait_s,
+			         cases[i].done);
+}
+
+static void
+pauses_double_up_to_the_longest_and_half_of_them_is_chance(void **state)
+{
+	const int64_t want[] = {1, 1, 2, 4, 8, 16, 32, 60, 60, 60};
+
+	(void)state;
+	for (unsigned i = 0; i < ARRAY_LEN(want); i++) {
+		int64_t longest = httpc_pause_ns(NS_PER_S, NS_PER_MIN, i, 0, 0);
+		int64_t shortest = httpc_pause_ns(NS_PER_S, NS_PER_MIN, i, 0, (uint64_t)(want[i] * NS_PER_S / 2));
+
+		assert_int_equal(longest, want[i] * NS_PER_S);
+		assert_int_equal(shortest, want[i] * NS_PER_S / 2);
+	}
+	assert_in_range(httpc_pause_ns(NS_PER_S, NS_PER_MIN, 4000000000u, 0, UINT64_MAX), NS_PER_S * 30, NS_PER_MIN);
+}
+
+static void
+a_pause_is_never_shorter_than_the_server_asks_for(void **state)
+{
+	(void)state;
+	assert_int_equal(httpc_pause_ns(NS_PER_S, NS_PER_MIN, 1, 30, 0), 30 * NS_PER_S);
+	assert_int_equal(httpc_pause_ns(NS_PER_S, NS_PER_MIN, 1, 30, (uint64_t)(3 * NS_PER_S)), 33 * NS_PER_S);
+	assert_int_equal(httpc_pause_ns(NS_PER_S, NS_PER_MIN, 9, 30, 0), NS_PER_MIN);
+	for (uint64_t chance = 1; chance; chance <<= 1)
+		assert_in_range(httpc_pause_ns(NS_PER_S, NS_PER_MIN, 9, 30, chance), 30 * NS_PER_S, NS_PER_MIN);
+}
+
+#define BUSY "HTTP/1.1 503 Busy\r\nContent-Length: 4\r\nConnection: close\r\n\r\nbusy"
+#define FINE "HTTP/1.1 200 Fine\r\nContent-Length: 4\r\nConnection: close\r\n\r\nfine"
+
+static void
+a_call_is_repeated_until_it_works_or_the_attempts_are_used_up(void **state)
+{
+	static const struct {
+		const char *name, *method;
+		const char *replies[5];
+		int status, calls;
+	} cases[] = {
+		{"works at once", "GET", {FINE}, 200, 1},
+		{"busy, then fine", "GET", {BUSY, FINE}, 200, 2},
+		{"cut off, busy, then fine", "PUT", {"HTTP/1.1 200", BUSY, FINE}, 200, 3},
+		{"always busy", "GET", {BUSY, BUSY, BUSY, FINE}, 503, 3},
+		{"never an answer", "GET", {"", "", "", FINE}, 0, 3},
+		{"a POST goes out once", "POST", {BUSY, FINE}, 503, 1},
+		{"a POST that is cut off goes out once", "POST", {"", FINE}, 0, 1},
+		{"a longer pause than the patience",
+	         "GET",
+	         {"HTTP/1.1 503 Busy\r\nRetry-After: 3600\r\nContent-Length: 0\r\nConnection: close\r\n\r\n", FINE},
+	         503,
+	         1},
+	};
+	const struct httpc_retry r = {
+		.attempts = 3, .least_ns = NS_PER_MS, .most_ns = 2 * NS_PER_MS, .patience_ns = NS_PER_S};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		in_place(httpc_reply) struct httpc_reply reply;
+		struct err err = {0};
+		struct canned s;
+		struct httpc *c;
+		bool ok;
+
+		canned_init_list(&s, cases[i].replies);
+		c = client(s.port, NULL, WORLD_PATIENCE_S * NS_PER_S);
+		reply_init(&reply);
+		ok = httpc_call_again(c, &r, cases[i].method, "/", NULL, NULL, 0, &reply, &err);
+		if (ok != (cases[i].status != 0) || reply.status != cases[i].status ||
+		    atomic_load(&s.accepted) != cases[i].calls)
+			fail_msg("%s: status %d after %d calls, %s", cases[i].name, reply.status,
+			         atomic_load(&s.accepted), err.text);
+		assert_true(ok || err.kind == ERR_RETRY);
+		httpc_free(c);
+		canned_fini(&s);
+	}
 }
 
 /* ---- servers that fail ---- */
@@ -605,6 +733,10 @@ main(void)
 		IN_WORLD(a_server_that_was_restarted_is_found_again),
 		cmocka_unit_test(a_503_says_when_to_come_back),
 		cmocka_unit_test(a_request_carries_its_agent_type_and_nothing_of_the_environment),
+		cmocka_unit_test(only_what_may_be_done_twice_is_repeated_and_only_when_it_may_help),
+		cmocka_unit_test(pauses_double_up_to_the_longest_and_half_of_them_is_chance),
+		cmocka_unit_test(a_pause_is_never_shorter_than_the_server_asks_for),
+		cmocka_unit_test(a_call_is_repeated_until_it_works_or_the_attempts_are_used_up),
 		cmocka_unit_test(a_failed_call_is_to_be_repeated_and_says_why),
 		cmocka_unit_test(a_silent_server_is_left_after_the_timeout),
 		IN_WORLD(a_reply_above_its_ceiling_is_refused),
