@@ -43,7 +43,7 @@ CC := gcc
 endif
 
 # Position-independent throughout: the programs are PIE, and the simulator is a shared library made of the same objects.
-ALL_CFLAGS  := -std=gnu17 -g -D_GNU_SOURCE -I. -DTOLLGATE_VERSION='"$(VERSION)"' -fPIC -fno-semantic-interposition \
+ALL_CFLAGS  := -std=gnu17 -g -D_GNU_SOURCE -I. -DTOLLGATE_VERSION='"$(VERSION)"' -DTOLLGATE_DATE='"$(DATE)"' -fPIC -fno-semantic-interposition \
                -pthread $(WARNINGS) $(FLAGS.$(BUILD)) $(CFLAGS)
 ALL_LDFLAGS := -pie -pthread $(FLAGS.$(BUILD)) $(LINK.$(BUILD)) -Wl,--as-needed $(LDFLAGS)
 LIBS        := -lmicrohttpd -lcurl -lgnutls -ljansson -lyaml -lz -lm

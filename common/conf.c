@@ -188,7 +188,7 @@ struct flag {
 	const char *value;   /* NULL: none */
 };
 
-static const char *const builtins[] = {"config", "check", "help", "version", "print-config", NULL};
+static const char *const builtins[] = {"config", "check", "help", "version", "print-config", "print-man", NULL};
 
 static bool
 unknown_flag(const struct conf_program *p, const char *name, size_t len, struct err *err)
@@ -295,6 +295,8 @@ on_builtin(const struct conf_program *p, const struct flag *f, struct request *r
 			conf_help(p, text);
 		else if (strcmp(f->builtin, "version") == 0)
 			buf_printf(text, "%s %s\n", p->name, TOLLGATE_VERSION);
+		else if (strcmp(f->builtin, "print-man") == 0)
+			conf_man(p, text);
 		else
 			conf_sample(p, text);
 	}

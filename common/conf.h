@@ -36,15 +36,18 @@ struct conf_program {
 	const char *summary;
 	const struct conf_option *options;
 	size_t count;
+	/* for the manual page; NULL: none */
+	const char *details;
+	const char *const *see_also; /* NULL-ended: "tollgate(1)" */
 };
 
 enum conf_action {
 	CONF_RUN,
 	CONF_EXIT_OK
-}; /* EXIT_OK: --help, --version or --print-config wrote its text to ret_text */
+}; /* EXIT_OK: --help, --version, --print-config or --print-man wrote its text to ret_text */
 
 /* Fills `into` (zeroed by the caller). argv[0] is the program. Recognises beside the table: --config FILE, -n/--check (sets
- * *ret_check), --help, --version, --print-config (a commented sample file with the defaults). A flag is --name=value or
+ * *ret_check), --help, --version, --print-config (a commented sample file with the defaults), --print-man (the manual page, for the build). A flag is --name=value or
  * --name value; a BOOL is --name or --no-name. Leftover words are an error. Strings are owned by `into` and freed by
  * conf_free, after a failure too. An empty STRING or PATH means none where there is no default, and is refused where there is.
  * Values are checked against their range with a message naming the option, the value, the limit and where it was set
@@ -60,6 +63,7 @@ MUST_CHECK bool conf_load_text(const struct conf_program *p, const char *file, c
                                struct err *err);
 void conf_help(const struct conf_program *p, struct buf *out);
 void conf_sample(const struct conf_program *p, struct buf *out);
+void conf_man(const struct conf_program *p, struct buf *out); /* roff, section 8 */
 
 MUST_CHECK bool bytes_parse(const char *text, int64_t *ret_bytes, struct err *err); /* "1GiB", "500MB", "4096" */
 #define BYTES_TEXT_SIZE 32

@@ -1,8 +1,9 @@
-/* common/conf_text.c - what the table of options says to people: --help and the sample configuration. */
+/* common/conf_text.c - what the table of options says to people: --help, the sample configuration and the manual page. */
 #include <string.h>
 
 #include "common/conf_value.h"
 #include "common/json.h"
+#include "common/roff.h"
 
 #define WIDTH 100u      /* columns of a terminal that help is laid out for */
 #define HELP_COLUMN 32u /* where an option's text begins */
@@ -121,6 +122,22 @@ add_paragraph(struct buf *out, const char *lead, const char *text)
 	buf_char(out, '\n');
 }
 
+/* What every program takes beside its table; --print-man is for the build. */
+static const struct {
+	const char *flag, *text;
+} also[] = {
+	{"--config=FILE", "Read options from this YAML file"},
+	{"-n, --check", "Check the configuration and exit"},
+	{"--print-config", "Print a commented sample configuration with the defaults and exit"},
+	{"--help", "Print this text and exit"},
+	{"--version", "Print the version and exit"},
+};
+
+static const char rules[] =
+	"A flag goes before TOLLGATE_<NAME> in the environment, that before "
+	"the file, that before the default. An option --some-name is TOLLGATE_SOME_NAME in the environment and "
+	"some_name in the file. Durations are written like 90s or 1h30m, sizes like 512MiB.";
+
 void
 conf_help(const struct conf_program *p, struct buf *out)
 {
@@ -143,17 +160,10 @@ conf_help(const struct conf_program *p, struct buf *out)
 		add_entry(out, buf_text(&flag), o->help, buf_text(&facts));
 	}
 	buf_str(out, "\nAlso:\n");
-	add_entry(out, "--config=FILE", "Read options from this YAML file", NULL);
-	add_entry(out, "-n, --check", "Check the configuration and exit", NULL);
-	add_entry(out, "--print-config", "Print a commented sample configuration with the defaults and exit", NULL);
-	add_entry(out, "--help", "Print this text and exit", NULL);
-	add_entry(out, "--version", "Print the version and exit", NULL);
-	buf_char(out, '\n');
-	add_paragraph(
-		out, "",
-		"In brackets: the default and the range. A flag goes before TOLLGATE_<NAME> in the environment, that before "
-		"the file, that before the default. An option --some-name is TOLLGATE_SOME_NAME in the environment and "
-		"some_name in the file. Durations are written like 90s or 1h30m, sizes like 512MiB.");
+	for (size_t i = 0; i < ARRAY_LEN(also); i++)
+		add_entry(out, also[i].flag, also[i].text, NULL);
+	buf_str(out, "\nIn brackets: the default and the range.\n");
+	add_paragraph(out, "", rules);
 }
 
 static void
@@ -203,4 +213,46 @@ conf_sample(const struct conf_program *p, struct buf *out)
 		}
 		buf_char(out, '\n');
 	}
+}
+
+/* ---- the manual page ---- */
+
+static void
+man_option(const struct conf_option *o, struct buf *flag, struct buf *text, struct buf *out)
+{
+	buf_clear(flag);
+	buf_clear(text);
+	add_flag(flag, o);
+	buf_printf(text, "%s. Default: ", o->help);
+	add_facts(text, o);
+	roff_item(out, buf_text(flag), NULL, buf_text(text));
+}
+
+void
+conf_man(const struct conf_program *p, struct buf *out)
+{
+	in_place(buf) struct buf flag, text;
+
+	buf_init(&flag, 4096);
+	buf_init(&text, 16384);
+	roff_page(out, p->name, 8, p->summary);
+	roff_section(out, "SYNOPSIS");
+	buf_printf(&text, "%s [OPTION]...", p->name);
+	roff_command(out, buf_text(&text));
+	if (p->details) {
+		roff_section(out, "DESCRIPTION");
+		roff_paragraph(out, p->details);
+	}
+	roff_section(out, "OPTIONS");
+	roff_paragraph(out, rules);
+	for (size_t i = 0; i < p->count; i++)
+		man_option(&p->options[i], &flag, &text, out);
+	for (size_t i = 0; i < ARRAY_LEN(also); i++)
+		roff_item(out, also[i].flag, NULL, also[i].text);
+	roff_section(out, "EXIT STATUS");
+	roff_item(out, "0", NULL, "ended on a signal, or printed what was asked for");
+	roff_item(out, "1", NULL, "failed; standard error says why");
+	roff_item(out, "2", NULL, "an option or the configuration file is wrong");
+	if (p->see_also)
+		roff_see_also(out, p->see_also);
 }

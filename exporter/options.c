@@ -155,6 +155,8 @@ exporter_options_check(struct exporter_options *o, struct err *err)
 	if (!set_node(o, err))
 		return false;
 	if (!addr_parse(o->listen, host, sizeof(host), &port, err))
+	.details = "Reads every GPU of this node once a second, finds out whose process holds it, and keeps records of that in a spool on disk until the aggregator has acknowledged them. It needs the driver's libnvidia-ml.so.1 and sight of the host's processes; tollgate doctor says what is missing.",
+	.see_also = (const char *const[]){"tollgate(1)", "tollgate-aggregator(8)", NULL},
 		return err_prefix(err, "listen");
 	if (NS_PER_QUARTER_HOUR % o->interval_ns != 0)
 		return err_set(err, ERR_INVALID, "interval: %s does not divide 15 minutes",

@@ -60,3 +60,5 @@ const struct conf_program aggregator_program = {
 	.options = options,
 	.count = ARRAY_LEN(options),
 };
+	.details = "Takes in what the exporters send, decides whose it is by the policy, rolls it up by the hour and prices it by the month. Several of them may serve one database.",
+	.see_also = (const char *const[]){"tollgate(1)", "tollgate-exporter(8)", NULL},
