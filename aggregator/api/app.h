@@ -72,7 +72,7 @@ MUST_CHECK bool api_expiry(const json_t *doc, int64_t now_ns, int64_t preset_ns,
 /* The text as JSON, or null for 0. */
 void api_write_time(struct buf *out, int64_t wall_ns);
 
-http_handler handle_healthz, handle_readyz, handle_metrics;
+http_handler handle_healthz, handle_readyz, handle_metrics, handle_openapi;
 http_handler handle_ingest;
 http_handler handle_policy_put, handle_policy_get, handle_list;
 http_handler handle_token_create, handle_tokens, handle_token_revoke;

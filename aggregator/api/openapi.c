@@ -1,0 +1,402 @@
+/* aggregator/api/openapi.c - GET /v1/openapi.json: the API as a document, made from the route table.
+ *
+ * Methods, paths, roles and summaries are the routes' own. What a route table has no use for (parameters, media types,
+ * schemas) is in the tables below; a route without a row there is in the document all the same.
+ *
+ * Fields are written as one line of words, name:type. A type is text, time, day, decimal, int, bool, any, the name of a
+ * schema, or one of these in [] for a list; after it ? says that the field may be absent and ~ that it may be null. */
+#include <string.h>
+
+#include "aggregator/api/app.h"
+#include "common/json.h"
+
+#define JSON "application/json"
+#define CSV "text/csv"
+#define TEXT "text/plain"
+#define YAML "application/yaml"
+#define OPENMETRICS "application/openmetrics-text"
+#define FRAMES "application/octet-stream"
+
+#define PAGE "limit:int? before:int?"
+#define RANGE "from:time? to:time?"
+static const struct schema {
+	const char *name, *fields, *rest; /* rest: the type of members that are not named; NULL: there are none */
+} schemas[] = {
+	{"Problem",
+         "type:text title:text status:int detail:text request_id:text field:text? epoch:int? expected_seq:int?", NULL},
+	{"IngestReply", "epoch:int next_seq:int batches:int duplicates:int quarantined:int", NULL},
+	{"PolicyReply", "dry_run:bool changes:int version:int effective:time diff:text", NULL},
+	{"TokenRequest", "role:text tenant:text? node:text? description:text? expires:text?", NULL},
+	{"TokenMade", "id:int role:text name:text expires:time~ token:text", NULL},
+	{"Token",
+         "id:int role:text tenant:text~ node:text~ name:text description:text~ created_by:text~ created:time "
+         "expires:time~ last_used:time~ revoked:time~ revoked_by:text~ status:text",
+         NULL},
+	{"Tokens", "tokens:[Token] next:int~", NULL},
+	{"JoinTokenRequest", "node:text? description:text? expires:text?", NULL},
+	{"JoinTokenMade", "id:int node:text~ expires:time~ join_token:text", NULL},
+	{"JoinToken",
+         "id:int node:text~ description:text~ created_by:text~ created:time expires:time~ used:time~ used_by_node:text~ "
+         "token_id:int~ revoked:time~ status:text",
+         NULL},
+	{"JoinTokens", "join_tokens:[JoinToken] next:int~", NULL},
+	{"JoinRequest", "node:text", NULL},
+	{"Joined", "id:int role:text node:text token:text", NULL},
+	{"AuditEntry",
+         "id:int at:time actor:text action:text subject:text tenant:text~ before:any~ after:any~ reason:text~", NULL},
+	{"Audit", "entries:[AuditEntry] next:int~", NULL},
+	/* the keys of group_by, and by state one number, else one of each state */
+	{"UsageGroup",
+         "cluster:text? tenant:text? workspace:text? user:text? workload:text? gpu_model:text? profile:text? node:text? "
+         "gpu:text? sharing:text? day:day? hour:time? state:text? method:text? gpu_hours:decimal?",
+         "decimal"},
+	{"Usage", "from:time to:time groups:[UsageGroup]", NULL},
+	{"GpuConservation",
+         "node:text gpu:int uuid:text gpu_model:text in_service_gpu_hours:decimal sum_gpu_hours:decimal "
+         "difference_gpu_hours:decimal in_service_unit_ns:decimal sum_unit_ns:decimal clock_adjust_unit_ns:decimal "
+         "difference_unit_ns:decimal",
+         "decimal"},
+	{"Conservation", "from:time to:time gpus:[GpuConservation]", NULL},
+	{"ReportTotal", "invoice_id:text tenant:text allocated_gpu_hours:decimal billed_cost:decimal currency:text",
+         NULL},
+	/* the columns of the CSV, as text */
+	{"ReportLine", "tenant:text workspace:text", "text"},
+	{"Report", "period:text period_status:text currency:text totals:[ReportTotal] lines:[ReportLine]", NULL},
+	{"Tenant",
+         "name:text display_name:text cost_center:text owner:text workspaces:int builtin:bool retired_at:time~", NULL},
+	{"Workspace", "tenant:text name:text description:text rules:int builtin:bool retired_at:time~", NULL},
+	{"Node",
+         "name:text cluster:text tenant:text shared:bool declared:bool gpus:int covered_until:time~ silent:bool", NULL},
+	{"Period", "month:text starts_at:time ends_at:time status:text", NULL},
+};
+
+static const struct door {
+	const char *method, *path;
+	const char *tail;  /* the part of the path that follows a prefix, as one field */
+	const char *query; /* fields */
+	const char *body_type, *body;
+	int status; /* of success; 0: 200 */
+	const char *reply_type, *reply;
+	const char *other_type; /* as which the same can be had */
+	const int errors[3];    /* beside those that any route of its kind has */
+} doors[] = {
+	{"GET", "/healthz", .reply_type = TEXT},
+	{"GET", "/readyz", .reply_type = TEXT},
+	{"GET", "/metrics", .reply_type = TEXT, .other_type = OPENMETRICS},
+	{"GET", "/v1/openapi.json", .reply_type = JSON, .reply = "any"},
+	{"POST", "/v1/ingest", .body_type = FRAMES, .reply_type = JSON, .reply = "IngestReply", .errors = {409, 422}},
+	{"PUT", "/v1/policy", .query = "dry_run:int? name:text?", .body_type = YAML, .reply_type = JSON,
+         .reply = "PolicyReply", .errors = {409}},
+	{"GET", "/v1/policy", .reply_type = YAML, .errors = {404}},
+	{"POST", "/v1/tokens", .body_type = JSON, .body = "TokenRequest", .status = 201, .reply_type = JSON,
+         .reply = "TokenMade", .errors = {404, 409}},
+	{"GET", "/v1/tokens", .query = "tenant:text? role:text? node:text? status:text? " PAGE, .reply_type = JSON,
+         .reply = "Tokens"},
+	{"DELETE", "/v1/tokens/", .tail = "id:int", .reply_type = JSON, .reply = "Token"},
+	{"POST", "/v1/join-tokens", .body_type = JSON, .body = "JoinTokenRequest", .status = 201, .reply_type = JSON,
+         .reply = "JoinTokenMade", .errors = {409}},
+	{"GET", "/v1/join-tokens", .query = "status:text? " PAGE, .reply_type = JSON, .reply = "JoinTokens"},
+	{"DELETE", "/v1/join-tokens/", .tail = "id:int", .reply_type = JSON, .reply = "JoinToken", .errors = {409}},
+	{"POST", "/v1/join", .body_type = JSON, .body = "JoinRequest", .status = 201, .reply_type = JSON,
+         .reply = "Joined", .errors = {409}},
+	{"GET", "/v1/audit", .query = "tenant:text? actor:text? action:text? subject:text? " RANGE " " PAGE,
+         .reply_type = JSON, .reply = "Audit"},
+	{"GET", "/v1/usage", .query = RANGE " group_by:text? tenant:text?", .reply_type = JSON, .reply = "Usage"},
+	{"GET", "/v1/conservation", .query = RANGE, .reply_type = JSON, .reply = "Conservation"},
+	{"GET", "/v1/reports/", .tail = "report:text", .query = "tenant:text?", .reply_type = JSON, .reply = "Report",
+         .other_type = CSV, .errors = {409}},
+	{"GET", "/v1/tenants", .query = "tenant:text?", .reply_type = JSON, .reply = "[Tenant]"},
+	{"GET", "/v1/workspaces", .query = "tenant:text?", .reply_type = JSON, .reply = "[Workspace]"},
+	{"GET", "/v1/nodes", .query = "tenant:text?", .reply_type = JSON, .reply = "[Node]"},
+	{"GET", "/v1/periods", .query = "tenant:text?", .reply_type = JSON, .reply = "[Period]"},
+};
+
+/* ---- fields ---- */
+
+struct field {
+	char name[64], type[64];
+	bool optional, nullable;
+};
+
+/* Takes the next word off the line; false at its end. The lines are this file's own, so a bad one is a bug. */
+static bool
+next_field(const char **line, struct field *ret)
+{
+	const char *at = *line + strspn(*line, " ");
+	size_t len = strcspn(at, " "), name = strcspn(at, ":"), type;
+
+	*line = at + len;
+	if (len == 0)
+		return false;
+	ASSERT(name < len && name < sizeof(ret->name) && len - name <= sizeof(ret->type));
+	*ret = (struct field){.optional = memchr(at, '?', len) != NULL, .nullable = memchr(at, '~', len) != NULL};
+	memcpy(ret->name, at, name);
+	type = len - name - 1 - ret->optional - ret->nullable;
+	memcpy(ret->type, at + name + 1, type);
+	return true;
+}
+
+static const char *
+format_of(const char *type)
+{
+	static const char *const known[][2] = {
+		{"text", "\"type\":\"string\""},
+		{"time", "\"type\":\"string\",\"format\":\"date-time\""},
+		{"day", "\"type\":\"string\",\"format\":\"date\""},
+		{"decimal", "\"type\":\"string\",\"pattern\":\"^-?[0-9]+(\\\\.[0-9]+)?$\""},
+		{"int", "\"type\":\"integer\",\"format\":\"int64\""},
+		{"bool", "\"type\":\"boolean\""},
+		{"any", ""},
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(known); i++)
+		if (strcmp(known[i][0], type) == 0)
+			return known[i][1];
+	return NULL;
+}
+
+static void
+write_type(const char *type, struct buf *out)
+{
+	const char *format = format_of(type);
+	size_t n = strlen(type);
+
+	if (format != NULL)
+		buf_printf(out, "{%s}", format);
+	else if (type[0] == '[')
+		buf_printf(out, "{\"type\":\"array\",\"items\":{\"$ref\":\"#/components/schemas/%.*s\"}}", (int)n - 2,
+		           type + 1);
+	else
+		buf_printf(out, "{\"$ref\":\"#/components/schemas/%s\"}", type);
+}
+
+static void
+write_schema(const struct schema *s, struct buf *out)
+{
+	const char *line = s->fields, *comma = "";
+	struct field f;
+
+	buf_printf(out, "\"%s\":{\"type\":\"object\",\"properties\":{", s->name);
+	for (; next_field(&line, &f); comma = ",") {
+		buf_printf(out, "%s\"%s\":", comma, f.name);
+		if (f.nullable)
+			buf_str(out, "{\"anyOf\":[");
+		write_type(f.type, out);
+		if (f.nullable)
+			buf_str(out, ",{\"type\":\"null\"}]}");
+	}
+	buf_str(out, "},\"required\":[");
+	for (line = s->fields, comma = ""; next_field(&line, &f);)
+		if (!f.optional) {
+			buf_printf(out, "%s\"%s\"", comma, f.name);
+			comma = ",";
+		}
+	buf_char(out, ']');
+	if (s->rest != NULL) {
+		buf_str(out, ",\"additionalProperties\":");
+		write_type(s->rest, out);
+	}
+	buf_char(out, '}');
+}
+
+/* ---- operations ---- */
+
+static void
+write_parameters(const struct door *d, struct buf *out)
+{
+	const char *places[] = {"path", "query"}, *lines[] = {d->tail, d->query}, *comma = "";
+	struct field f;
+
+	buf_str(out, ",\"parameters\":[");
+	for (size_t i = 0; i < ARRAY_LEN(lines); i++)
+		for (const char *line = lines[i]; line != NULL && next_field(&line, &f); comma = ",") {
+			buf_printf(out, "%s{\"name\":\"%s\",\"in\":\"%s\",\"required\":%s,\"schema\":", comma, f.name,
+			           places[i], f.optional ? "false" : "true");
+			write_type(f.type, out);
+			buf_char(out, '}');
+		}
+	buf_char(out, ']');
+}
+
+static void
+write_content(const char *type, const char *schema, const char *other, struct buf *out)
+{
+	buf_printf(out, "\"content\":{\"%s\":{\"schema\":", type);
+	write_type(schema != NULL ? schema : "text", out);
+	buf_char(out, '}');
+	if (other != NULL)
+		buf_printf(out, ",\"%s\":{\"schema\":{\"type\":\"string\"}}", other);
+	buf_char(out, '}');
+}
+
+static bool
+tells_tenants_apart(const struct door *d)
+{
+	return d->query != NULL && strstr(d->query, "tenant:") != NULL;
+}
+
+/* Rules, by kind of route:
+ *  1. any: 400, 413, 415, 500, 503, from the server before the handler or from a failing database
+ *  2. with roles: 401 and 403; open to all, a token that is shown must still be good: 401, but inline nobody looks
+ *  3. something named in the path or a tenant asked for: 404
+ *  4. what its row says */
+static void
+write_replies(const struct http_route *r, const struct door *d, struct buf *out)
+{
+	static const int any[] = {400, 413, 415, 500, 503};
+	bool guarded = r->roles != ROLE_NONE_NEEDED;
+	int more[8], n = 0;
+
+	if (guarded || !r->inline_ || strcmp(r->path, "/metrics") == 0)
+		more[n++] = 401;
+	if (guarded)
+		more[n++] = 403;
+	if (d->tail != NULL || tells_tenants_apart(d))
+		more[n++] = 404;
+	for (size_t i = 0; i < ARRAY_LEN(d->errors) && d->errors[i] != 0; i++)
+		more[n++] = d->errors[i];
+	buf_printf(out, ",\"responses\":{\"%d\":{\"description\":\"done\",", d->status != 0 ? d->status : 200);
+	write_content(d->reply_type != NULL ? d->reply_type : JSON, d->reply, d->other_type, out);
+	buf_char(out, '}');
+	for (size_t i = 0; i < ARRAY_LEN(any); i++)
+		buf_printf(out, ",\"%d\":{\"$ref\":\"#/components/responses/Problem\"}", any[i]);
+	for (int i = 0; i < n; i++)
+		buf_printf(out, ",\"%d\":{\"$ref\":\"#/components/responses/Problem\"}", more[i]);
+	buf_char(out, '}');
+}
+
+static void
+write_security(const struct http_route *r, struct buf *out)
+{
+	const char *comma = "";
+
+	if (r->roles == TAKES_JOIN_TOKEN) {
+		buf_str(out, ",\"security\":[{\"joinToken\":[]}],\"x-tollgate-roles\":[]");
+		return;
+	}
+	if (r->roles == ROLE_NONE_NEEDED) {
+		/* /metrics shows more to a token */
+		buf_str(out,
+		        strcmp(r->path, "/metrics") == 0 ? ",\"security\":[{},{\"token\":[]}]" : ",\"security\":[]");
+		return;
+	}
+	buf_str(out, ",\"security\":[{\"token\":[]}],\"x-tollgate-roles\":[");
+	for (uint32_t role = 1; role <= ROLE_SCHEDULER; role <<= 1)
+		if ((r->roles & role) != 0) {
+			buf_printf(out, "%s\"%s\"", comma, role_name(role));
+			comma = ",";
+		}
+	buf_char(out, ']');
+}
+
+/* A name for generators of clients: get_v1_reports. */
+static void
+write_operation_id(const struct http_route *r, struct buf *out)
+{
+	buf_str(out, "\"operationId\":\"");
+	for (const char *p = r->method; *p != '\0'; p++)
+		buf_char(out, (char)(*p | 0x20));
+	for (const char *p = r->path; *p != '\0'; p++)
+		if (*p != '/' || p[1] != '\0')
+			buf_char(out, *p == '/' || *p == '-' || *p == '.' ? '_' : *p);
+	buf_char(out, '"');
+}
+
+static void
+write_operation(const struct http_route *r, const struct door *d, struct buf *out)
+{
+	buf_char(out, '"');
+	for (const char *p = r->method; *p != '\0'; p++)
+		buf_char(out, (char)(*p | 0x20));
+	buf_str(out, "\":{");
+	write_operation_id(r, out);
+	buf_str(out, ",\"summary\":");
+	json_write_string(r->summary, out);
+	write_parameters(d, out);
+	if (d->body_type != NULL) {
+		buf_str(out, ",\"requestBody\":{\"required\":true,");
+		write_content(d->body_type, d->body, NULL, out);
+		buf_char(out, '}');
+	}
+	write_replies(r, d, out);
+	write_security(r, out);
+	buf_char(out, '}');
+}
+
+static const struct door *
+door_of(const struct http_route *r)
+{
+	static const struct door plain = {0};
+
+	for (size_t i = 0; i < ARRAY_LEN(doors); i++)
+		if (strcmp(doors[i].method, r->method) == 0 && strcmp(doors[i].path, r->path) == 0)
+			return &doors[i];
+	return &plain;
+}
+
+static void
+write_path(const struct http_route *r, struct buf *out)
+{
+	const struct door *d = door_of(r);
+	const char *line = d->tail;
+	struct field f;
+
+	buf_printf(out, "\"%s", r->path);
+	if (line != NULL && next_field(&line, &f))
+		buf_printf(out, "{%s}", f.name);
+	buf_str(out, "\":{");
+}
+
+static void
+write_paths(const struct http_route *routes, size_t count, struct buf *out)
+{
+	const char *comma = "";
+
+	for (size_t i = 0; i < count; i++) {
+		bool first = true;
+
+		for (size_t k = 0; k < i; k++)
+			first = first && strcmp(routes[k].path, routes[i].path) != 0;
+		if (!first)
+			continue;
+		buf_str(out, comma);
+		comma = ",\n";
+		write_path(&routes[i], out);
+		for (size_t k = i; k < count; k++)
+			if (strcmp(routes[k].path, routes[i].path) == 0) {
+				buf_str(out, k > i ? "," : "");
+				write_operation(&routes[k], door_of(&routes[k]), out);
+			}
+		buf_char(out, '}');
+	}
+}
+
+/* Open to all: it is the same for everybody and says nothing that the manual does not. */
+void
+handle_openapi(void *app, void *worker, const struct http_request *rq, struct http_reply *rp)
+{
+	struct buf *out = &rp->body;
+
+	(void)app;
+	(void)worker;
+	(void)rq;
+	rp->content_type = JSON;
+	buf_str(out,
+	        "{\"openapi\":\"3.1.0\",\"info\":{\"title\":\"Tollgate\",\"version\":\"" TOLLGATE_VERSION
+	        "\",\"description\":\"Usage, cost and policy of a shared GPU cluster. Quantities and money are decimals "
+	        "in text, never binary fractions.\"},\"paths\":{\n");
+	write_paths(api_routes, api_route_count, out);
+	buf_str(out,
+	        "},\n\"components\":{\"securitySchemes\":{"
+	        "\"token\":{\"type\":\"http\",\"scheme\":\"bearer\",\"description\":\"x-tollgate-roles of an operation says "
+	        "which roles may use it\"},"
+	        "\"joinToken\":{\"type\":\"http\",\"scheme\":\"bearer\",\"description\":\"a join token, used once\"}},\n"
+	        "\"responses\":{\"Problem\":{\"description\":\"RFC 9457: what is wrong, in words\",\"content\":"
+	        "{\"application/problem+json\":{\"schema\":{\"$ref\":\"#/components/schemas/Problem\"}}}}},\n"
+	        "\"schemas\":{");
+	for (size_t i = 0; i < ARRAY_LEN(schemas); i++) {
+		buf_str(out, i > 0 ? ",\n" : "\n");
+		write_schema(&schemas[i], out);
+	}
+	buf_str(out, "}}}\n");
+}

@@ -1,0 +1,264 @@
+"""GET /v1/openapi.json: its form, that it has every route, and that what the daemon takes and answers is what it says.
+
+Every request here goes through one recorder, which holds the request and the reply against the document. The validator knows the
+part of JSON Schema that the document uses and fails on any other, and on members that the document does not name."""
+
+import gzip
+import json
+import re
+import subprocess
+import unittest
+import urllib.parse
+
+from tests.support import ledger, stack
+
+POLICY = """
+version: 1
+cluster: test
+tenants:
+  - {name: acme, display_name: Acme, cost_center: "1", workspaces: [{name: training, rules: [{namespace: acme}]}]}
+nodes: [{name: n1, shared: true}]
+prices: {version: "1", currency: EUR, items: [{price: "1.00"}]}
+"""
+SCENARIO = {
+    "name": "openapi",
+    "gpus": [{"model": "NVIDIA H100 80GB HBM3", "memory_mib": 81559}],
+    "processes": [{"pid": 4001, "gpu": 0, "sm": 80, "memory_mib": 1024, "pod": {"namespace": "acme", "name": "a"}}],
+}
+MINUTE = 60_000_000_000
+BATCH = {
+    "node": "n2", "boot_id": "00" * 16, "epoch": 100, "seq": 1, "flags": 1,
+    "from_ns": 29_000_000 * MINUTE, "to_ns": 29_000_001 * MINUTE,
+    "devices": [{"id": 1, "uuid": "GPU-n2-0", "model": "NVIDIA H100 80GB HBM3", "index": 0}], "holders": [],
+    "records": [[1, 0, 2, 1, 0, 5040, 29_000_000 * MINUTE, MINUTE, MINUTE, 0, 0, 0, 0, 0, 1]],
+}  # fmt: skip
+TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
+FORMATS = {"date-time": TIME, "date": re.compile(r"\d{4}-\d\d-\d\d")}
+TYPES = {"string": str, "boolean": bool, "array": list, "object": dict, "null": type(None)}
+PROBLEM = "application/problem+json"
+
+
+class Document:
+    def __init__(self, text):
+        self.doc = json.loads(text)
+
+    def resolve(self, node):
+        while "$ref" in node:
+            assert set(node) == {"$ref"} and node["$ref"].startswith("#/"), node
+            target = self.doc
+            for step in node["$ref"][2:].split("/"):
+                target = target[step]
+            node = target
+        return node
+
+    def check(self, schema, value, where):
+        """Raises AssertionError with the place of the first difference."""
+        schema = self.resolve(schema)
+        unknown = set(schema) - {"type", "format", "pattern", "items", "properties", "required", "additionalProperties", "anyOf"}
+        assert not unknown, f"the validator does not know {unknown}"
+        if "anyOf" in schema:
+            problems = []
+            for one in schema["anyOf"]:
+                try:
+                    return self.check(one, value, where)
+                except AssertionError as e:
+                    problems.append(str(e))
+            raise AssertionError(" or ".join(problems))
+        kind = schema.get("type")
+        if kind == "integer":
+            assert isinstance(value, int) and not isinstance(value, bool), f"{where}: {value!r} is no integer"
+        elif kind:
+            assert isinstance(value, TYPES[kind]), f"{where}: {value!r} is no {kind}"
+        if kind == "string":
+            for expression in (schema.get("pattern"), FORMATS[schema["format"]].pattern if "format" in schema else None):
+                assert expression is None or re.fullmatch(expression, value), f"{where}: {value!r} does not match {expression}"
+        if kind == "array":
+            for i, one in enumerate(value):
+                self.check(schema["items"], one, f"{where}[{i}]")
+        if kind == "object":
+            for name in schema["required"]:
+                assert name in value, f"{where}: {name} is missing"
+            for name, one in value.items():
+                inner = schema["properties"].get(name, schema.get("additionalProperties"))
+                assert inner is not None, f"{where}: {name} is not in the document"
+                self.check(inner, one, f"{where}.{name}")
+
+    def operation(self, method, path):
+        for template, methods in self.doc["paths"].items():
+            expression = re.sub(r"\\\{\w+\\\}", "[^/]+", re.escape(template))
+            if re.fullmatch(expression, path) and method.lower() in methods:
+                return template, methods[method.lower()]
+        raise AssertionError(f"{method} {path} is not in the document")
+
+
+class Recorder:
+    def __init__(self, test_stack, document):
+        self.stack, self.document, self.seen = test_stack, document, {}
+
+    def call(self, method, path, body=None, role="admin", headers=None, wrong=False):
+        """wrong: the request is meant to break the document, only the reply must keep it."""
+        parts = urllib.parse.urlsplit(path)
+        template, operation = self.document.operation(method, parts.path)
+        where = f"{method} {path} as {role}"
+        if not wrong:
+            self.check_request(operation, parts.query, body, where)
+        reply = self.stack.call(method, path, body, role=role, headers=headers)
+        self.check_reply(operation, reply, where)
+        self.seen.setdefault((method, template), set()).add(reply.status)
+        return reply
+
+    def check_request(self, operation, query, body, where):
+        declared = {p["name"]: p for p in operation["parameters"] if p["in"] == "query"}
+        for name, value in urllib.parse.parse_qsl(query):
+            assert name in declared, f"{where}: the parameter {name} is not in the document"
+            integer = self.document.resolve(declared[name]["schema"])["type"] == "integer"
+            self.document.check(declared[name]["schema"], int(value) if integer else value, f"{where}: {name}")
+        assert (body is not None) == ("requestBody" in operation), f"{where}: a body where the document has none, or the reverse"
+        if body is not None and "application/json" in operation["requestBody"]["content"]:
+            self.document.check(operation["requestBody"]["content"]["application/json"]["schema"], json.loads(body), f"{where}: body")
+
+    def check_reply(self, operation, reply, where):
+        where = f"{where}: {reply.status} {reply.body[:200]!r}"
+        assert str(reply.status) in operation["responses"], f"{where}: the status is not in the document"
+        content = self.document.resolve(operation["responses"][str(reply.status)])["content"]
+        media = reply.headers["Content-Type"].partition(";")[0]
+        assert media in content, f"{where}: {media} is not in the document"
+        assert (media == PROBLEM) == (reply.status >= 400), where
+        if media.endswith("json"):
+            body = gzip.decompress(reply.body) if reply.headers.get("Content-Encoding") == "gzip" else reply.body
+            self.document.check(content[media]["schema"], json.loads(body), where)
+
+
+class OpenApi(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.stack = s = cls.enterClassContext(stack.Stack())
+        cls.document = Document(s.get("/v1/openapi.json", role=None).text())
+        cls.doc = cls.document.doc
+        s.apply(POLICY)
+        s.token("viewer", role="viewer", tenant="acme")
+        s.token("node", role="node", node="n2")
+        exporter = s.exporter("n1", SCENARIO)
+        stack.wait_for("the first batches", lambda: int(s.sql("select count(*) from tollgate.ingest_batch")[0][0]) > 1, exporter)
+        exporter.stop()
+
+    def test_the_document_has_the_form_of_openapi(self):
+        d = self.doc
+        self.assertEqual(d["openapi"], "3.1.0")
+        self.assertEqual(set(d), {"openapi", "info", "paths", "components"})
+        self.assertTrue(d["info"]["title"] and d["info"]["version"])
+        ids = []
+        for path, methods in d["paths"].items():
+            for method, operation in methods.items():
+                with self.subTest(operation=f"{method} {path}"):
+                    self.assertIn(method, ("get", "put", "post", "delete"))
+                    ids.append(operation["operationId"])
+                    self.assertTrue(operation["summary"] and operation["responses"])
+                    self.assertIn("security", operation)
+                    for requirement in operation["security"]:
+                        for scheme in requirement:
+                            self.assertEqual(d["components"]["securitySchemes"][scheme]["type"], "http")
+                    in_path = {p["name"] for p in operation["parameters"] if p["in"] == "path"}
+                    self.assertEqual(in_path, set(re.findall(r"\{(\w+)\}", path)))
+                    for p in operation["parameters"]:
+                        self.assertTrue(p["in"] == "query" or p["required"])
+                        self.document.resolve(p["schema"])
+                    for status, response in operation["responses"].items():
+                        self.assertRegex(status, "[2-5][0-9][0-9]")
+                        response = self.document.resolve(response)
+                        self.assertTrue(response["description"] and response["content"])
+        self.assertEqual(len(ids), len(set(ids)), "two operations have one id")
+
+    def test_every_reference_has_a_target_and_every_schema_a_reader(self):
+        text = json.dumps(self.doc)
+        used = set(re.findall(r'"#/components/schemas/(\w+)"', text))
+        self.assertEqual(used, set(self.doc["components"]["schemas"]))
+
+    def test_every_route_of_the_program_is_in_it_with_its_roles(self):
+        printed = subprocess.run([stack.program("tollgate-aggregator"), "--print-routes"], capture_output=True, text=True, check=True).stdout
+        routes = {}
+        for line in printed.splitlines():
+            method, path, who, _ = line.split(" ", 3)
+            routes[method, path] = set(who.split(","))
+        documented = {}
+        for path, methods in self.doc["paths"].items():
+            for method, operation in methods.items():
+                who = set(operation.get("x-tollgate-roles", ["open"])) or {"join-token"}
+                documented[method.upper(), re.sub(r"\{\w+\}$", "", path)] = who
+        self.assertEqual(documented, routes)
+        self.assertGreater(len(routes), 20)
+
+    def test_all_traffic_is_as_the_document_says(self):
+        r = Recorder(self.stack, self.document)
+        self.good_requests(r)
+        self.tokens(r)
+        self.bad_requests(r)
+        for path, methods in self.doc["paths"].items():
+            for method in methods:
+                seen = r.seen.get((method.upper(), path), set())
+                with self.subTest(operation=f"{method} {path}"):
+                    self.assertTrue({s for s in seen if s < 300}, f"no success was recorded, only {seen}")
+                    if path != "/healthz":  # has no way to fail
+                        self.assertTrue({s for s in seen if s >= 400}, f"no error was recorded, only {seen}")
+
+    def good_requests(self, r):
+        for path in ("/healthz", "/readyz", "/metrics", "/v1/openapi.json"):
+            r.call("GET", path, role=None)
+        r.call("GET", "/metrics")
+        r.call("GET", "/metrics", headers={"Accept": "application/openmetrics-text; version=1.0.0"})
+        for path in ("/v1/policy", "/v1/usage", "/v1/conservation", "/v1/tenants", "/v1/workspaces", "/v1/nodes", "/v1/periods",
+                     "/v1/audit", "/v1/audit?limit=1&action=policy.apply", "/v1/tokens", "/v1/tokens?limit=1&status=active"):  # fmt: skip
+            r.call("GET", path)
+        for keys in ("", "tenant,workspace,user,workload", "node,gpu,gpu_model,profile,sharing,method", "day,hour", "cluster,state"):
+            usage = r.call("GET", "/v1/usage" + stack.query(group_by=keys)).json()
+            self.assertTrue(usage["groups"], "nothing to check")
+        for report in ("current.json", "current.csv", "current.json?tenant=acme"):
+            r.call("GET", "/v1/reports/" + report)
+        self.assertTrue(r.call("GET", "/v1/reports/current.json").json()["lines"], "nothing to check")
+        r.call("GET", "/v1/tenants", role="viewer")
+        r.call("PUT", "/v1/policy?dry_run=1&name=p.yaml", POLICY.encode())
+        frames = ledger.frames([BATCH])
+        self.assertEqual(r.call("POST", "/v1/ingest", frames, role="node").status, 200)
+        self.assertEqual(r.call("POST", "/v1/ingest", gzip.compress(frames), role="node", headers={"Content-Encoding": "gzip"}).status, 200)
+        self.assertEqual(r.call("POST", "/v1/ingest", ledger.frames([{**BATCH, "seq": 7}]), role="node").status, 409)
+        r.call("GET", "/v1/usage", headers={"Accept-Encoding": "gzip"})
+
+    def tokens(self, r):
+        made = r.call("POST", "/v1/tokens", json.dumps({"role": "viewer", "tenant": "acme", "expires": "1h", "description": "x"}).encode())
+        r.call("DELETE", f"/v1/tokens/{made.json()['id']}")
+        r.call("POST", "/v1/tokens", json.dumps({"role": "billing"}).encode())
+        join = r.call("POST", "/v1/join-tokens", json.dumps({"description": "rack 7"}).encode()).json()
+        self.stack.tokens["join"] = join["join_token"]
+        r.call("POST", "/v1/join", json.dumps({"node": "n9"}).encode(), role="join")
+        r.call("POST", "/v1/join", json.dumps({"node": "n9"}).encode(), role="join")  # a second time
+        other = r.call("POST", "/v1/join-tokens", json.dumps({"node": "n10"}).encode()).json()
+        r.call("DELETE", f"/v1/join-tokens/{other['id']}")
+        r.call("GET", "/v1/join-tokens")
+        r.call("GET", "/v1/join-tokens?status=used")
+
+    def bad_requests(self, r):
+        self.stack.tokens["wrong"] = "0" * 64
+        for path, methods in self.doc["paths"].items():
+            for method in methods:
+                if path == "/healthz":
+                    continue
+                at = path.replace("{id}", "999999999").replace("{report}", "current.csv")
+                body = b"{" if method in ("post", "put") else None
+                for role in ("wrong", None, "node", "viewer"):
+                    r.call(method.upper(), at, body, role=role, wrong=True)
+        for method, path in (("DELETE", "/v1/tokens/x"), ("DELETE", "/v1/join-tokens/0"), ("GET", "/v1/reports/x"), ("GET", "/v1/reports/1999-01.csv"),
+                             ("GET", "/v1/usage?from=yesterday"), ("GET", "/v1/usage?group_by=colour"), ("GET", "/v1/conservation?to=x"),
+                             ("GET", "/v1/audit?limit=0"), ("GET", "/v1/tokens?status=odd"), ("GET", "/v1/tokens?tenant=nobody")):  # fmt: skip
+            r.call(method, path, wrong=True)
+        for path in ("/v1/tenants", "/v1/workspaces", "/v1/usage", "/v1/reports/current.csv"):
+            self.assertEqual(r.call("GET", path + "?tenant=nobody", role="viewer").status, 404)
+        for body in ("[]", "{", '{"role": "king"}', '{"role": "viewer", "tenant": "nobody"}', '{"roll": 1}'):
+            self.assertGreaterEqual(r.call("POST", "/v1/tokens", body.encode(), wrong=True).status, 400)
+        r.call("POST", "/v1/tokens", b" " * (1 << 17), wrong=True)
+        r.call("POST", "/v1/tokens", b"x", headers={"Content-Encoding": "br"}, wrong=True)
+        r.call("PUT", "/v1/policy", b"version: 99", wrong=True)
+        r.call("POST", "/v1/ingest", b"no frames", role="node", wrong=True)
+
+
+if __name__ == "__main__":
+    unittest.main()
