@@ -3,6 +3,7 @@
 # Everything built lands in $(O)/$(BUILD)/; objects are found by wildcard, so a new file needs no line here.
 
 VERSION := 0.1.0
+DATE    := 2026-11-16
 
 O       ?= build
 BUILD   ?= release
@@ -57,7 +58,7 @@ EXPORTER  := $(call objects,$(filter-out %/main.c,$(wildcard exporter/*.c)))
 CORE      := $(call objects,$(wildcard aggregator/core/*.c))
 STORE     := $(call objects,$(wildcard aggregator/store/*.c)) $(B)/obj/gen/migrations.o
 API       := $(call objects,$(wildcard aggregator/api/*.c))
-CLI       := $(call objects,$(wildcard aggregator/cli/*.c))
+CLI       := $(call objects,$(filter-out %/main.c,$(wildcard aggregator/cli/*.c)))
 SIM       := $(call objects,$(wildcard tests/support/nvmlsim/*.c))
 SUPPORT   := $(call objects,$(filter-out %_tool.c,$(wildcard tests/support/*.c)))
 MIGRATIONS := $(sort $(wildcard sql/*.sql))
@@ -74,11 +75,11 @@ TOOLS     := $(patsubst tests/support/%.c,$(B)/tests/%,$(wildcard tests/support/
 BENCHES   := $(patsubst tests/bench/%.c,$(B)/bench/%,$(wildcard tests/bench/bench_*.c))
 FUZZERS   := $(patsubst tests/fuzz/%.c,$(O)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
 
-.PHONY: all programs tests benches fuzzers deps run test bench lint fuzz flags format samples install clean help FORCE
+.PHONY: all programs pages tests benches fuzzers deps run test bench lint fuzz flags format samples install clean help FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:
 
-all: programs
+all: programs pages
 programs: $(PROGRAMS) $(SIMULATOR)
 tests: programs $(UNITS) $(PROPS) $(REPLAYS) $(TOOLS)
 benches: programs $(BENCHES) $(TOOLS)
@@ -119,6 +120,7 @@ $(B)/libcommon.a: $(COMMON)
 $(B)/libexporter.a: $(EXPORTER)
 $(B)/libcore.a: $(CORE)
 $(B)/libstore.a: $(STORE)
+$(B)/libcli.a: $(CLI)
 $(B)/libtestsupport.a: $(SUPPORT)
 $(B)/%.a: $(B)/sources
 	$(archive)
@@ -128,8 +130,22 @@ $(B)/tollgate-exporter: $(B)/obj/exporter/main.o $(B)/libexporter.a $(B)/libcomm
 	$(link)
 $(B)/tollgate-aggregator: $(API) $(B)/libstore.a $(B)/libcore.a $(B)/libcommon.a
 	$(link) -lpq
-$(B)/tollgate: $(CLI) $(B)/libcore.a $(B)/libcommon.a
+$(B)/tollgate: $(B)/obj/aggregator/cli/main.o $(B)/libcli.a $(B)/libcore.a $(B)/libcommon.a
 	$(link)
+
+# What the programs' own tables say: manual pages, completion.
+PAGES := $(B)/man/tollgate.1 $(B)/man/tollgate-exporter.8 $(B)/man/tollgate-aggregator.8 \
+         $(B)/completion/tollgate.bash $(B)/completion/_tollgate
+pages: $(PAGES)
+page = @mkdir -p $(@D); $(1) >$@
+$(B)/man/tollgate.1: $(B)/tollgate
+	$(call page,$< --man)
+$(B)/man/%.8: $(B)/%
+	$(call page,$< --print-man)
+$(B)/completion/tollgate.bash: $(B)/tollgate
+	$(call page,$< completion bash)
+$(B)/completion/_tollgate: $(B)/tollgate
+	$(call page,$< completion zsh)
 
 # Only NVML's names and tollgate_sim* leave the simulator, so that its copy of common/ cannot meet the exporter's.
 $(B)/sim/exports.map: Makefile
@@ -138,7 +154,7 @@ $(SIMULATOR): $(SIM) $(B)/libcommon.a $(B)/sim/exports.map
 	$(call say,LINK)$(CC) $(filter-out -pie,$(ALL_LDFLAGS)) -shared -Wl,-soname,libnvidia-ml.so.1 -Wl,--version-script=$(B)/sim/exports.map \
 	      -o $@ $(filter %.o %.a,$^) $(LIBS)
 
-TESTED := $(B)/libtestsupport.a $(B)/libexporter.a $(B)/libcore.a $(B)/libcommon.a
+TESTED := $(B)/libtestsupport.a $(B)/libexporter.a $(B)/libcli.a $(B)/libcore.a $(B)/libcommon.a
 $(UNITS): $(B)/tests/%: $(B)/obj/tests/unit/%.o $(TESTED) | $(SIMULATOR)
 	$(link) -lcmocka
 $(PROPS): $(B)/tests/%: $(B)/obj/tests/prop/%.o $(TESTED)
@@ -215,16 +231,19 @@ samples: programs
 	$(B)/tollgate-exporter --print-config >deploy/exporter.yaml
 	$(B)/tollgate-aggregator --print-config >deploy/aggregator.yaml
 
-#: make install      DESTDIR=dir PREFIX=/usr/local: programs, units, sample configurations, dashboards, man pages
+#: make install      DESTDIR=dir PREFIX=/usr/local: programs, units, sample configurations, dashboards, man pages, completion
 TO := $(DESTDIR)$(PREFIX)
-install: programs
+install: programs pages
 	install -m 755 -D -t $(TO)/bin $(B)/tollgate $(B)/tollgate-exporter $(B)/tollgate-aggregator
 	install -m 644 -D -t $(TO)/share/tollgate $(wildcard deploy/*.yaml)
 	install -m 644 -D -t $(TO)/share/tollgate/grafana $(wildcard dashboards/grafana/*.json)
 	install -m 644 -D -t $(TO)/share/tollgate/prometheus $(filter-out %.test.yml,$(wildcard dashboards/prometheus/*.yml))
 	install -m 644 -D -t $(TO)/lib/systemd/system $(wildcard deploy/systemd/*.service)
 	sed -i 's|/usr/local/|$(PREFIX)/|' $(patsubst deploy/systemd/%,$(TO)/lib/systemd/system/%,$(wildcard deploy/systemd/*.service))
-	$(foreach page,$(wildcard deploy/man/*.[0-9]),install -m 644 -D -t $(TO)/share/man/man$(subst .,,$(suffix $(page))) $(page) &&) true
+	install -m 644 -D -t $(TO)/share/man/man1 $(filter %.1,$(PAGES))
+	install -m 644 -D -t $(TO)/share/man/man8 $(filter %.8,$(PAGES))
+	install -m 644 -D $(B)/completion/tollgate.bash $(TO)/share/bash-completion/completions/tollgate
+	install -m 644 -D -t $(TO)/share/zsh/site-functions $(B)/completion/_tollgate
 
 #: make clean        remove the build tree
 clean:

@@ -1,21 +1,32 @@
-/* aggregator/cli/cli.h - the `tollgate` command: one table of commands drives parsing and help. */
+/* aggregator/cli/cli.h - the `tollgate` command: one table of commands (catalog.c) drives parsing, help, the man page and
+ * completion. */
 #ifndef TOLLGATE_CLI_CLI_H
 #define TOLLGATE_CLI_CLI_H
 
 #include "common/httpc.h"
 #include "common/json.h"
+#include "common/time.h"
 
 enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2, CLI_UNREACHABLE = 3 };
 
 #define CLI_OPTION_MAX 16
 #define CLI_WORD_MAX 8
 #define CLI_REPLY_MAX (1u << 30)
+#define CLI_PATH_BYTES (64u << 10)
+#define CLI_TEXT_BYTES (1u << 20)
+
+enum {
+	CLI_LIST = 1, /* several of the choices, divided by commas */
+	CLI_REQUIRED = 2
+};
 
 struct cli_option {
 	const char *name;  /* "dry-run" */
 	char letter;       /* 'f', or 0 */
 	const char *value; /* what it takes, "FILE"; NULL: nothing */
 	const char *help;
+	const char *const *choices; /* NULL-ended: what the value may be; NULL: anything */
+	unsigned flags;
 };
 
 struct cli;
@@ -23,10 +34,25 @@ struct cli_command {
 	const char *name;  /* "apply", "token create" */
 	const char *words; /* what follows: "YYYY-MM"; "" for nothing */
 	int word_min, word_max;
+	const char *const *word_choices; /* NULL-ended: what a word may be; NULL: anything */
+	bool words_open;                 /* the choices are only the ones with a name of their own */
 	const char *summary;
+	const char *details;                       /* a paragraph for help and the man page; NULL: none */
 	struct cli_option options[CLI_OPTION_MAX]; /* ended by a NULL name */
 	int (*run)(struct cli *c);
 };
+
+/* A line of a list in help and the man page: an exit code, a variable of the environment. */
+struct cli_note {
+	const char *name, *text;
+};
+
+extern const struct cli_command cli_commands[];
+extern const size_t cli_command_count;
+extern const struct cli_option cli_common[]; /* what every command takes */
+extern const size_t cli_common_count;
+extern const struct cli_note cli_exits[], cli_variables[];
+extern const size_t cli_exit_count, cli_variable_count;
 
 struct cli {
 	const struct cli_command *command;
@@ -34,16 +60,27 @@ struct cli {
 	const char *common[CLI_OPTION_MAX]; /* of the options every command has */
 	const char *words[CLI_WORD_MAX];
 	int word_count;
-	struct httpc *client; /* made at the first call */
+	struct httpc *client;   /* made at the first call */
+	int64_t server_wall_ns; /* the aggregator's clock at the last reply; -1: it did not say */
 };
 
+/* Fills command, values and words from the command line; a wrong use is ERR_INVALID. */
+MUST_CHECK bool cli_parse(struct cli *c, int argc, char *const *argv, struct err *err);
 /* The value of an option of this command, or one that every command has; NULL when not given. */
 const char *cli_value(const struct cli *c, const char *name);
+/* The same, else what the environment says, else NULL; empty is not given. */
+const char *cli_setting(const struct cli *c, const char *name, const char *variable);
 
-enum cli_output { OUTPUT_TABLE, OUTPUT_JSON, OUTPUT_CSV };
-MUST_CHECK bool cli_output(const struct cli *c, enum cli_output *ret, struct err *err);
+/* ---- what the table says to people and shells ---- */
+void cli_help(struct buf *out);
+void cli_command_help(const struct cli_command *cmd, struct buf *out);
+void cli_man(struct buf *out);
+void cli_completion_bash(struct buf *out);
+void cli_completion_zsh(struct buf *out);
 
-/* One request to the aggregator; a status of 400 or above is an error with the problem's text. */
+/* ---- talking to the aggregator ---- */
+#define CLI_DEFAULT_URL "http://127.0.0.1:9402"
+/* One request; a status of 400 or above is an error with the problem's text. */
 MUST_CHECK bool cli_call(struct cli *c, const char *method, const char *path, const char *content_type,
                          const void *body, size_t n, struct buf *ret_body, struct err *err);
 MUST_CHECK bool cli_get_json(struct cli *c, const char *path, json_t **ret, struct err *err);
@@ -52,18 +89,63 @@ void cli_query(struct buf *path, const char *name, const char *value);
 
 /* Prints the error and gives the exit code: unreachable 3, else 1. */
 int cli_fail(const struct err *err);
+/* Prints the error as a wrong use: 2. */
+int cli_misuse(const struct err *err);
 
+/* ---- progress: a line on a terminal, from the second second on ---- */
+struct progress {
+	bool wanted; /* standard error is a terminal that can */
+	bool shown;
+	int64_t begun_ns, drawn_ns; /* boot clock */
+};
+void progress_begin(struct progress *p, int64_t boot_ns);
+void progress_tell(void *progress, int64_t sent_bytes, int64_t received_bytes, int64_t total_bytes);
+void progress_end(struct progress *p);
+/* The line at one moment, without control characters; for progress_tell and its test. */
+void progress_line(int64_t elapsed_ns, int64_t received_bytes, int64_t total_bytes, struct buf *out);
+
+/* ---- ranges of time (range.c) ---- */
+struct range_options {
+	const char *since, *from, *to; /* as written; NULL: not given */
+	bool this_month, last_month;
+	const char *preset; /* --since when nothing is given */
+};
+struct range {
+	char from[TIME_TEXT_SIZE], to[TIME_TEXT_SIZE]; /* for the query; "": the aggregator's default */
+};
+/* Wrong or contradicting options are ERR_INVALID. */
+MUST_CHECK bool range_check(const struct range_options *o, struct err *err);
+/* periods: the reply of GET /v1/periods, needed for months only. */
+MUST_CHECK bool range_resolve(const struct range_options *o, int64_t now_ns, const json_t *periods, struct range *ret,
+                              struct err *err);
+/* The billing month that now lies in, or the one before it. */
+MUST_CHECK bool range_month(const json_t *periods, int64_t now_ns, bool previous, const json_t **ret, struct err *err);
+
+/* ---- output ---- */
+enum cli_output { OUTPUT_TABLE, OUTPUT_JSON, OUTPUT_CSV };
+enum cli_output cli_output(const struct cli *c, enum cli_output preset);
 /* Rows of an array of flat objects, columns as in the first one; numbers to the right. */
 void cli_print_table(const json_t *rows);
 void cli_print_csv(const json_t *rows);
+/* The rows as table or CSV, or the whole reply as JSON. */
 int cli_print(const struct cli *c, const json_t *rows, const json_t *whole);
+/* One object as a table or CSV of one row, or as JSON. */
+int cli_print_one(const struct cli *c, json_t *object);
+/* Colours are for terminals, and for people who did not say NO_COLOR. */
+bool cli_colours(void);
 
 int cmd_apply(struct cli *c);
 int cmd_report(struct cli *c);
 int cmd_usage(struct cli *c);
 int cmd_top(struct cli *c);
 int cmd_get(struct cli *c);
-int cmd_token_create(struct cli *c);
 int cmd_conservation(struct cli *c);
+int cmd_token_create(struct cli *c);
+int cmd_token_list(struct cli *c);
+int cmd_token_revoke(struct cli *c);
+int cmd_node_join_token(struct cli *c);
+int cmd_audit(struct cli *c);
+int cmd_doctor(struct cli *c);
+int cmd_completion(struct cli *c);
 
 #endif

@@ -1,32 +1,25 @@
 /* aggregator/cli/client.c - the command line's way to the aggregator. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "aggregator/cli/cli.h"
-#include "common/time.h"
 
-static const char *
-option_or_env(const struct cli *c, const char *option, const char *env)
-{
-	const char *v = cli_value(c, option);
-
-	if (v == NULL)
-		v = getenv(env);
-	return v != NULL && v[0] != '\0' ? v : NULL;
-}
+/* One call at a time: what the bar of the call under way needs. */
+static struct progress progress;
 
 static bool
 connect_client(struct cli *c, struct err *err)
 {
-	const char *url = option_or_env(c, "url", "TOLLGATE_URL");
+	const char *url = cli_setting(c, "url", "TOLLGATE_URL");
 	struct httpc_options o = {
-		.base_url = url != NULL ? url : "http://127.0.0.1:9402",
-		.token_file = option_or_env(c, "token-file", "TOLLGATE_TOKEN_FILE"),
-		.ca_file = option_or_env(c, "ca-file", "TOLLGATE_CA_FILE"),
+		.base_url = url != NULL ? url : CLI_DEFAULT_URL,
+		.token_file = cli_setting(c, "token-file", "TOLLGATE_TOKEN_FILE"),
+		.ca_file = cli_setting(c, "ca-file", "TOLLGATE_CA_FILE"),
 		.user_agent = "tollgate/" TOLLGATE_VERSION,
 		.connect_timeout_ns = 5 * NS_PER_S,
 		.timeout_ns = 10 * NS_PER_MIN,
+		.progress = progress_tell,
+		.progress_arg = &progress,
 	};
 
 	return c->client != NULL || httpc_new(&o, &c->client, err);
@@ -42,9 +35,11 @@ cli_call(struct cli *c, const char *method, const char *path, const char *conten
 	if (!connect_client(c, err))
 		return false;
 	buf_init(&reply.body, CLI_REPLY_MAX);
+	progress_begin(&progress, time_boot_ns());
 	ok = httpc_call(c->client, method, path, content_type, body, n, &reply, err);
+	progress_end(&progress);
 	if (ok && reply.status >= 400) {
-		ok = httpc_problem(&reply, NULL, err);
+		ok = httpc_problem(&reply, "aggregator", err);
 		/* Only silence counts as unreachable; an answer that says "later" is a refusal. */
 		if (err->kind == ERR_RETRY)
 			err->kind = ERR_FATAL;
@@ -53,6 +48,7 @@ cli_call(struct cli *c, const char *method, const char *path, const char *conten
 		buf_fini(&reply.body);
 		return false;
 	}
+	c->server_wall_ns = reply.date_wall_ns;
 	buf_fini(ret_body);
 	*ret_body = reply.body;
 	return true;
@@ -73,7 +69,7 @@ cli_query(struct buf *path, const char *name, const char *value)
 {
 	static const char hex[] = "0123456789ABCDEF";
 
-	if (value == NULL)
+	if (value == NULL || value[0] == '\0')
 		return;
 	buf_char(path, strchr(buf_text(path), '?') == NULL ? '?' : '&');
 	buf_str(path, name);
@@ -95,4 +91,11 @@ cli_fail(const struct err *err)
 {
 	fprintf(stderr, "tollgate: %s\n", err->text);
 	return err->kind == ERR_RETRY ? CLI_UNREACHABLE : CLI_FAILED;
+}
+
+int
+cli_misuse(const struct err *err)
+{
+	fprintf(stderr, "tollgate: %s\n", err->text);
+	return CLI_USAGE;
 }

@@ -1,12 +1,9 @@
-/* aggregator/cli/commands.c - apply, report, usage, conservation, get, token create. */
+/* aggregator/cli/commands.c - apply, report, usage, conservation, get. */
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "aggregator/cli/cli.h"
-#include "common/time.h"
 
-#define PATH_BYTES (64u << 10)
 #define POLICY_BYTES (4u << 20)
 
 static bool
@@ -22,33 +19,18 @@ read_document(const char *file, struct buf *out, struct err *err)
 	return buf_ok(out, "standard input", err);
 }
 
-int
-cmd_apply(struct cli *c)
+static int
+print_applied(const struct cli *c, json_t *reply, bool dry_run)
 {
-	const char *file = cli_value(c, "file"), *diff = "";
-	bool dry_run = cli_value(c, "dry-run") != NULL;
-	in_place(buf) struct buf document, path, body;
-	owned(json) json_t *reply = NULL;
+	const char *diff = "", *effective = "";
 	int64_t changes = 0;
-	const char *effective = "";
 	struct err err = {0};
 
-	buf_init(&document, POLICY_BYTES);
-	buf_init(&path, PATH_BYTES);
-	buf_init(&body, CLI_REPLY_MAX);
-	if (file == NULL) {
-		fprintf(stderr, "tollgate: apply needs -f FILE\n");
-		return CLI_USAGE;
-	}
-	buf_str(&path, "/v1/policy");
-	cli_query(&path, "name", strcmp(file, "-") == 0 ? "standard input" : file);
-	cli_query(&path, "dry_run", dry_run ? "1" : NULL);
-	if (!read_document(file, &document, &err) ||
-	    !cli_call(c, "PUT", buf_text(&path), "application/yaml", buf_text(&document), document.len, &body, &err) ||
-	    !json_parse("reply", buf_text(&body), body.len, &reply, &err) ||
-	    !json_get_i64(reply, "changes", &changes, &err) || !json_get_str(reply, "diff", &diff, &err) ||
+	if (!json_get_i64(reply, "changes", &changes, &err) || !json_get_str(reply, "diff", &diff, &err) ||
 	    !json_get_str(reply, "effective", &effective, &err))
 		return cli_fail(&err);
+	if (cli_output(c, OUTPUT_TABLE) != OUTPUT_TABLE)
+		return cli_print_one(c, reply);
 	fputs(diff, stdout);
 	if (changes == 0)
 		printf("no changes\n");
@@ -61,60 +43,161 @@ cmd_apply(struct cli *c)
 }
 
 int
-cmd_report(struct cli *c)
+cmd_apply(struct cli *c)
 {
-	const char *format = cli_value(c, "format"), *output = cli_value(c, "output");
-	in_place(buf) struct buf path, body;
+	const char *file = cli_value(c, "file");
+	bool dry_run = cli_value(c, "dry-run") != NULL;
+	in_place(buf) struct buf document, path, body;
+	owned(json) json_t *reply = NULL;
 	struct err err = {0};
 
-	buf_init(&path, PATH_BYTES);
+	buf_init(&document, POLICY_BYTES);
+	buf_init(&path, CLI_PATH_BYTES);
 	buf_init(&body, CLI_REPLY_MAX);
-	if (format == NULL)
-		format = "csv";
-	if (strcmp(format, "csv") != 0 && strcmp(format, "json") != 0) {
-		fprintf(stderr, "tollgate: --format: \"%s\" is not one of csv, json\n", format);
-		return CLI_USAGE;
-	}
-	if (strspn(c->words[0], "0123456789-") != strlen(c->words[0]) && strcmp(c->words[0], "current") != 0) {
-		fprintf(stderr, "tollgate: \"%s\" is not a month; write YYYY-MM\n", c->words[0]);
-		return CLI_USAGE;
-	}
-	buf_printf(&path, "/v1/reports/%s.%s", c->words[0], format);
-	cli_query(&path, "tenant", cli_value(c, "tenant"));
-	if (!cli_call(c, "GET", buf_text(&path), NULL, NULL, 0, &body, &err))
+	buf_str(&path, "/v1/policy");
+	cli_query(&path, "name", strcmp(file, "-") == 0 ? "standard input" : file);
+	cli_query(&path, "dry_run", dry_run ? "1" : NULL);
+	if (!read_document(file, &document, &err) ||
+	    !cli_call(c, "PUT", buf_text(&path), "application/yaml", buf_text(&document), document.len, &body, &err) ||
+	    !json_parse("reply", buf_text(&body), body.len, &reply, &err))
 		return cli_fail(&err);
-	if (output == NULL)
-		return fwrite(buf_text(&body), 1, body.len, stdout) == body.len ? CLI_OK : CLI_FAILED;
-	if (!file_write_atomic(output, buf_text(&body), body.len, 0644, &err))
+	return print_applied(c, reply, dry_run);
+}
+
+/* ---- which time ---- */
+
+/* The aggregator's clock decides which month it is: it is the one that bills. */
+static bool
+find_month(struct cli *c, bool previous, json_t **ret_periods, const json_t **ret, struct err *err)
+{
+	if (!cli_get_json(c, "/v1/periods", ret_periods, err))
+		return false;
+	return range_month(*ret_periods, c->server_wall_ns >= 0 ? c->server_wall_ns : time_wall_ns(), previous, ret,
+	                   err);
+}
+
+/* --since and its relatives as from=... and to=... in the path; gives the exit code. */
+static int
+add_range(struct cli *c, struct buf *path)
+{
+	struct range_options o = {
+		.since = cli_value(c, "since"),
+		.from = cli_value(c, "from"),
+		.to = cli_value(c, "to"),
+		.this_month = cli_value(c, "this-month") != NULL,
+		.last_month = cli_value(c, "last-month") != NULL,
+		.preset = "24h",
+	};
+	owned(json) json_t *periods = NULL;
+	int64_t now_ns = time_wall_ns();
+	struct range r;
+	struct err err = {0};
+
+	if (!range_check(&o, &err))
+		return cli_misuse(&err);
+	if ((o.this_month || o.last_month) && !cli_get_json(c, "/v1/periods", &periods, &err))
 		return cli_fail(&err);
+	if (periods != NULL && c->server_wall_ns >= 0)
+		now_ns = c->server_wall_ns;
+	if (!range_resolve(&o, now_ns, periods, &r, &err))
+		return cli_fail(&err);
+	cli_query(path, "from", r.from);
+	cli_query(path, "to", r.to);
 	return CLI_OK;
 }
 
-/* --since 7d as from=... in the path; to is now. */
-static bool
-add_since(const struct cli *c, struct buf *path, const char *preset, struct err *err)
-{
-	const char *since = cli_value(c, "since");
-	char when[TIME_TEXT_SIZE];
-	int64_t age_ns;
+/* ---- report ---- */
 
-	if (!duration_parse(since != NULL ? since : preset, &age_ns, err))
-		return err_prefix(err, "--since");
-	cli_query(path, "from", time_format(time_wall_ns() - age_ns, when));
-	return true;
+/* The month in the path: as written, or what --last-month and --this-month say. */
+static int
+report_month(struct cli *c, struct buf *path)
+{
+	const char *word = c->word_count > 0 ? c->words[0] : NULL, *month = NULL;
+	bool this_month = cli_value(c, "this-month") != NULL, last_month = cli_value(c, "last-month") != NULL;
+	owned(json) json_t *periods = NULL;
+	const json_t *period = NULL;
+	struct err err = {0};
+
+	if ((word != NULL) + this_month + last_month != 1) {
+		fprintf(stderr,
+		        "tollgate: report needs one of YYYY-MM, current, previous, --this-month, --last-month\n");
+		return CLI_USAGE;
+	}
+	this_month |= word != NULL && strcmp(word, "current") == 0;
+	last_month |= word != NULL && strcmp(word, "previous") == 0;
+	if (this_month) {
+		buf_str(path, "/v1/reports/current");
+		return CLI_OK;
+	}
+	if (last_month) {
+		if (!find_month(c, true, &periods, &period, &err) || !json_get_str(period, "month", &month, &err))
+			return cli_fail(&err);
+		word = month;
+	} else if (strspn(word, "0123456789-") != strlen(word)) {
+		fprintf(stderr, "tollgate: \"%s\" is not a month; write YYYY-MM\n", word);
+		return CLI_USAGE;
+	}
+	buf_printf(path, "/v1/reports/%s", word);
+	return CLI_OK;
 }
+
+static int
+print_report_table(struct cli *c, const char *path)
+{
+	owned(json) json_t *reply = NULL;
+	struct err err = {0};
+
+	if (!cli_get_json(c, path, &reply, &err))
+		return cli_fail(&err);
+	return cli_print(c, json_object_get(reply, "lines"), reply);
+}
+
+int
+cmd_report(struct cli *c)
+{
+	const char *format = cli_value(c, "format"), *file = cli_value(c, "output");
+	enum cli_output output =
+		cli_output(c, format != NULL && strcmp(format, "json") == 0 ? OUTPUT_JSON : OUTPUT_CSV);
+	in_place(buf) struct buf path, body;
+	struct err err = {0};
+	int code;
+
+	buf_init(&path, CLI_PATH_BYTES);
+	buf_init(&body, CLI_REPLY_MAX);
+	if (format != NULL && cli_value(c, "out") != NULL) {
+		fprintf(stderr, "tollgate: --format and --out say the same; give one of them\n");
+		return CLI_USAGE;
+	}
+	if (output == OUTPUT_TABLE && file != NULL) {
+		fprintf(stderr, "tollgate: a file is written as CSV or JSON: --out csv or --out json\n");
+		return CLI_USAGE;
+	}
+	code = report_month(c, &path);
+	if (code != CLI_OK)
+		return code;
+	buf_str(&path, output == OUTPUT_CSV ? ".csv" : ".json");
+	cli_query(&path, "tenant", cli_value(c, "tenant"));
+	if (output == OUTPUT_TABLE)
+		return print_report_table(c, buf_text(&path));
+	if (!cli_call(c, "GET", buf_text(&path), NULL, NULL, 0, &body, &err))
+		return cli_fail(&err);
+	if (file == NULL)
+		return fwrite(buf_text(&body), 1, body.len, stdout) == body.len ? CLI_OK : CLI_FAILED;
+	return file_write_atomic(file, buf_text(&body), body.len, 0644, &err) ? CLI_OK : cli_fail(&err);
+}
+
+/* ---- usage and lists ---- */
 
 /* Prints the array of a reply; a caption goes above a table. */
 static int
 print_member(struct cli *c, const char *path, const char *member, const char *caption)
 {
 	owned(json) json_t *reply = NULL;
-	enum cli_output output;
 	struct err err = {0};
 
-	if (!cli_output(c, &output, &err) || !cli_get_json(c, path, &reply, &err))
+	if (!cli_get_json(c, path, &reply, &err))
 		return cli_fail(&err);
-	if (caption != NULL && output == OUTPUT_TABLE)
+	if (caption != NULL && cli_output(c, OUTPUT_TABLE) == OUTPUT_TABLE)
 		puts(caption);
 	return cli_print(c, member != NULL ? json_object_get(reply, member) : reply, reply);
 }
@@ -124,12 +207,13 @@ cmd_usage(struct cli *c)
 {
 	const char *by = cli_value(c, "by");
 	in_place(buf) struct buf path;
-	struct err err = {0};
+	int code;
 
-	buf_init(&path, PATH_BYTES);
+	buf_init(&path, CLI_PATH_BYTES);
 	buf_str(&path, "/v1/usage");
-	if (!add_since(c, &path, "24h", &err))
-		return cli_fail(&err);
+	code = add_range(c, &path);
+	if (code != CLI_OK)
+		return code;
 	cli_query(&path, "group_by", by != NULL ? by : "tenant,workspace");
 	cli_query(&path, "tenant", cli_value(c, "tenant"));
 	return print_member(c, buf_text(&path), "groups", "GPU-hours");
@@ -139,62 +223,40 @@ int
 cmd_conservation(struct cli *c)
 {
 	in_place(buf) struct buf path;
+	int code;
+
+	buf_init(&path, CLI_PATH_BYTES);
+	buf_str(&path, "/v1/conservation");
+	code = add_range(c, &path);
+	return code != CLI_OK ? code : print_member(c, buf_text(&path), "gpus", "GPU-hours");
+}
+
+static int
+get_policy(struct cli *c)
+{
+	owned(json) json_t *object = NULL;
+	in_place(buf) struct buf body;
 	struct err err = {0};
 
-	buf_init(&path, PATH_BYTES);
-	buf_str(&path, "/v1/conservation");
-	if (!add_since(c, &path, "24h", &err))
+	buf_init(&body, CLI_REPLY_MAX);
+	if (!cli_call(c, "GET", "/v1/policy", NULL, NULL, 0, &body, &err))
 		return cli_fail(&err);
-	return print_member(c, buf_text(&path), "gpus", "GPU-hours");
+	if (cli_output(c, OUTPUT_TABLE) == OUTPUT_TABLE)
+		return fwrite(buf_text(&body), 1, body.len, stdout) == body.len ? CLI_OK : CLI_FAILED;
+	object = json_object();
+	json_object_set_new(object, "document", json_stringn(buf_text(&body), body.len));
+	return cli_print_one(c, object);
 }
 
 int
 cmd_get(struct cli *c)
 {
-	static const char *const lists[] = {"tenants", "workspaces", "nodes", "periods"};
-	in_place(buf) struct buf path, body;
-	struct err err = {0};
+	in_place(buf) struct buf path;
 
-	buf_init(&path, PATH_BYTES);
-	buf_init(&body, CLI_REPLY_MAX);
-	if (strcmp(c->words[0], "policy") == 0) {
-		if (!cli_call(c, "GET", "/v1/policy", NULL, NULL, 0, &body, &err))
-			return cli_fail(&err);
-		fwrite(buf_text(&body), 1, body.len, stdout);
-		return CLI_OK;
-	}
-	for (size_t i = 0; i < ARRAY_LEN(lists); i++)
-		if (strcmp(c->words[0], lists[i]) == 0) {
-			buf_printf(&path, "/v1/%s", lists[i]);
-			cli_query(&path, "tenant", cli_value(c, "tenant"));
-			return print_member(c, buf_text(&path), NULL, NULL);
-		}
-	fprintf(stderr, "tollgate: get: \"%s\" is not one of %s\n", c->words[0], c->command->words);
-	return CLI_USAGE;
-}
-
-int
-cmd_token_create(struct cli *c)
-{
-	static const char *const fields[] = {"role", "tenant", "node"};
-	in_place(buf) struct buf body, reply;
-	owned(json) json_t *request = json_object(), *doc = NULL;
-	const char *token = NULL;
-	struct err err = {0};
-
-	buf_init(&body, PATH_BYTES);
-	buf_init(&reply, PATH_BYTES);
-	if (cli_value(c, "role") == NULL) {
-		fprintf(stderr, "tollgate: token create needs --role ROLE\n");
-		return CLI_USAGE;
-	}
-	for (size_t i = 0; i < ARRAY_LEN(fields); i++)
-		if (cli_value(c, fields[i]) != NULL)
-			json_object_set_new(request, fields[i], json_string(cli_value(c, fields[i])));
-	json_write(request, &body);
-	if (!cli_call(c, "POST", "/v1/tokens", "application/json", buf_text(&body), body.len, &reply, &err) ||
-	    !json_parse("reply", buf_text(&reply), reply.len, &doc, &err) || !json_get_str(doc, "token", &token, &err))
-		return cli_fail(&err);
-	puts(token);
-	return CLI_OK;
+	buf_init(&path, CLI_PATH_BYTES);
+	if (strcmp(c->words[0], "policy") == 0)
+		return get_policy(c);
+	buf_printf(&path, "/v1/%s", c->words[0]);
+	cli_query(&path, "tenant", cli_value(c, "tenant"));
+	return print_member(c, buf_text(&path), NULL, NULL);
 }

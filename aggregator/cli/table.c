@@ -1,27 +1,32 @@
 /* aggregator/cli/table.c - rows for people, scripts and spreadsheets, from an array of flat JSON objects. */
 #include <ctype.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "aggregator/cli/cli.h"
 #include "aggregator/core/report.h"
 
 #define COLUMN_MAX 32
 
-bool
-cli_output(const struct cli *c, enum cli_output *ret, struct err *err)
+enum cli_output
+cli_output(const struct cli *c, enum cli_output preset)
 {
 	const char *v = cli_value(c, "out");
 
-	if (v == NULL || strcmp(v, "table") == 0)
-		*ret = OUTPUT_TABLE;
-	else if (strcmp(v, "json") == 0)
-		*ret = OUTPUT_JSON;
-	else if (strcmp(v, "csv") == 0)
-		*ret = OUTPUT_CSV;
-	else
-		return err_set(err, ERR_INVALID, "--out: \"%s\" is not one of table, json, csv", v);
-	return true;
+	/* parsing lets only the three through */
+	if (v == NULL)
+		return preset;
+	return strcmp(v, "json") == 0 ? OUTPUT_JSON : strcmp(v, "csv") == 0 ? OUTPUT_CSV : OUTPUT_TABLE;
+}
+
+bool
+cli_colours(void)
+{
+	const char *no = getenv("NO_COLOR"), *term = getenv("TERM");
+
+	return (no == NULL || no[0] == '\0') && isatty(STDOUT_FILENO) && term != NULL && strcmp(term, "dumb") != 0;
 }
 
 /* A value as text; scratch holds numbers. */
@@ -196,23 +201,57 @@ cli_print_csv(const json_t *rows)
 	fwrite(buf_text(&line), 1, line.len, stdout);
 }
 
+/* Rows in which an object or a list is its JSON text, for tables and CSV. */
+static json_t *
+flatten(const json_t *rows)
+{
+	json_t *flat = json_array();
+
+	for (size_t r = 0; r < json_array_size(rows); r++) {
+		json_t *row = json_object(), *value;
+		const char *key;
+
+		json_object_foreach(json_array_get(rows, r), key, value)
+		{
+			in_place(buf) struct buf text;
+
+			buf_init(&text, CLI_REPLY_MAX);
+			if (json_is_object(value) || json_is_array(value)) {
+				json_write(value, &text);
+				json_object_set_new(row, key, json_stringn(buf_text(&text), text.len - 1));
+			} else {
+				json_object_set(row, key, value);
+			}
+		}
+		json_array_append_new(flat, row);
+	}
+	return flat;
+}
+
 int
 cli_print(const struct cli *c, const json_t *rows, const json_t *whole)
 {
-	enum cli_output output;
-	struct err err = {0};
+	owned(json) json_t *flat = flatten(rows);
+	enum cli_output output = cli_output(c, OUTPUT_TABLE);
 	in_place(buf) struct buf text;
 
 	buf_init(&text, CLI_REPLY_MAX);
-	if (!cli_output(c, &output, &err))
-		return cli_fail(&err);
 	if (output == OUTPUT_TABLE) {
-		cli_print_table(rows);
+		cli_print_table(flat);
 	} else if (output == OUTPUT_CSV) {
-		cli_print_csv(rows);
+		cli_print_csv(flat);
 	} else {
 		json_write(whole, &text);
 		fwrite(buf_text(&text), 1, text.len, stdout);
 	}
 	return CLI_OK;
+}
+
+int
+cli_print_one(const struct cli *c, json_t *object)
+{
+	owned(json) json_t *rows = json_array();
+
+	json_array_append(rows, object);
+	return cli_print(c, rows, object);
 }

@@ -87,6 +87,40 @@ print_rows(const char *period, const struct top_row *rows, size_t n)
 	fflush(stdout);
 }
 
+/* For scripts: the same numbers in full, one document or table per round. */
+static void
+print_data(const struct cli *c, const char *period, const struct top_row *rows, size_t n)
+{
+	owned(json) json_t *list = json_array();
+	char text[DECIMAL_TEXT_SIZE];
+
+	for (size_t i = 0; i < n; i++) {
+		const struct top_row *r = &rows[i];
+		const struct {
+			const char *name;
+			int128 value;
+			int scale;
+		} numbers[] = {{"allocated_gpu_hours", r->allocated, QUANTITY_SCALE},
+		               {"used_gpu_hours", r->used, QUANTITY_SCALE},
+		               {"idle_gpu_hours", r->idle, QUANTITY_SCALE},
+		               {"unmeasured_gpu_hours", r->unmeasured, QUANTITY_SCALE},
+		               {"billed_cost", r->cost, COST_SCALE}};
+		json_t *row = json_object();
+
+		json_object_set_new(row, "period", json_string(period));
+		json_object_set_new(row, "tenant", json_string(r->tenant));
+		json_object_set_new(row, "workspace", json_string(r->workspace));
+		for (size_t k = 0; k < ARRAY_LEN(numbers); k++)
+			json_object_set_new(row, numbers[k].name,
+			                    json_string(decimal_format(numbers[k].value, numbers[k].scale,
+			                                               numbers[k].scale, text)));
+		json_object_set_new(row, "currency", json_string(r->currency));
+		json_array_append_new(list, row);
+	}
+	(void)cli_print(c, list, list);
+	fflush(stdout);
+}
+
 static bool
 show(struct cli *c, struct err *err)
 {
@@ -102,6 +136,10 @@ show(struct cli *c, struct err *err)
 	for (size_t i = 0; i < json_array_size(lines); i++)
 		if (!add_line(json_array_get(lines, i), rows, &n, err))
 			return false;
+	if (cli_output(c, OUTPUT_TABLE) != OUTPUT_TABLE) {
+		print_data(c, period, rows, n);
+		return true;
+	}
 	if (isatty(STDOUT_FILENO))
 		printf("\033[H\033[J");
 	print_rows(period, rows, n);

@@ -86,8 +86,8 @@ class CommandLine(unittest.TestCase):
         self.run_cli("usage", "--sinse", "1d", code=2)
         self.run_cli("dance", code=2)
         self.run_cli("get", "dragons", code=2)
-        self.run_cli("usage", "--since", "7", code=1)
-        self.run_cli("usage", "--by", "colour", code=1)
+        self.run_cli("usage", "--since", "7", code=2)
+        self.run_cli("usage", "--by", "tenant,colour", code=2)
         env = {**os.environ, "TOLLGATE_URL": f"http://127.0.0.1:{free_port()}"}
         done = subprocess.run([program("tollgate"), "usage"], capture_output=True, text=True, env=env)
         self.assertEqual(done.returncode, 3, done.stderr)

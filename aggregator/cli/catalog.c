@@ -1,0 +1,137 @@
+/* aggregator/cli/catalog.c - the table: every command, its words, its options and what they may be. */
+#include "aggregator/cli/cli.h"
+
+static const char *const outputs[] = {"table", "json", "csv", NULL};
+static const char *const formats[] = {"csv", "json", NULL};
+static const char *const shells[] = {"bash", "zsh", NULL};
+static const char *const months[] = {"current", "previous", NULL};
+static const char *const lists[] = {"tenants", "workspaces", "nodes", "periods", "policy", NULL};
+static const char *const roles[] = {"admin",  "billing", "tenant-admin", "developer",
+                                    "viewer", "node",    "scheduler",    NULL};
+static const char *const states[] = {"active", "expired", "revoked", NULL};
+static const char *const actions[] = {"ledger.create",     "policy.apply",      "token.create", "token.revoke",
+                                      "join-token.create", "join-token.revoke", "node.join",    NULL};
+static const char *const group_keys[] = {"cluster",   "tenant",  "workspace", "user",   "workload",
+                                         "gpu_model", "profile", "node",      "gpu",    "sharing",
+                                         "day",       "hour",    "state",     "method", NULL};
+
+#define MONTH_OPTIONS                                                           \
+	{"this-month", 0, NULL, "the billing month that now lies in", NULL, 0}, \
+	{                                                                       \
+		"last-month", 0, NULL, "the billing month before it", NULL, 0   \
+	}
+#define RANGE_OPTIONS                                                                                                    \
+	{"since", 0, "AGE", "from this long ago, such as 90m, 24h or 7d (default 24h)", NULL, 0},                        \
+		{"from", 0, "TIME", "from this moment (2026-11-01T08:00:00Z) or the beginning of this day (2026-11-01)", \
+	         NULL,   0},                                                                                             \
+		{"to", 0, "TIME", "until this moment or the beginning of this day (default now)", NULL, 0},              \
+		MONTH_OPTIONS
+#define TENANT_OPTION                                            \
+	{                                                        \
+		"tenant", 0, "NAME", "this tenant only", NULL, 0 \
+	}
+
+#define RANGE_DETAILS \
+	"Days and months are those of the ledger's billing zone. Ranges are widened to whole billing hours."
+
+/* clang-format off */
+const struct cli_command cli_commands[] = {
+	{.name = "apply", .words = "", .run = cmd_apply,
+	 .summary = "apply a policy file, or show what it would change",
+	 .details = "All of the file is applied, or nothing of it. Applying the same file again changes nothing.",
+	 .options = {{"file", 'f', "FILE", "the policy; - for standard input", NULL, CLI_REQUIRED},
+	             {"dry-run", 0, NULL, "show the differences, change nothing", NULL, 0}}},
+	{.name = "report", .words = "YYYY-MM", .word_max = 1, .word_choices = months, .words_open = true, .run = cmd_report,
+	 .summary = "the month's chargeback; \"current\" for the month that is open, \"previous\" for the one before",
+	 .details = "One line per workspace, SKU, class and price version. Without --out or --format it is CSV.",
+	 .options = {{"format", 0, "csv|json", "the same as --out", formats, 0},
+	             MONTH_OPTIONS, TENANT_OPTION,
+	             {"output", 'O', "FILE", "write here instead of standard output", NULL, 0}}},
+	{.name = "usage", .words = "", .run = cmd_usage,
+	 .summary = "GPU-hours by group",
+	 .details = RANGE_DETAILS,
+	 .options = {RANGE_OPTIONS,
+	             {"by", 0, "KEYS", "what makes a group (default tenant,workspace)", group_keys, CLI_LIST},
+	             TENANT_OPTION}},
+	{.name = "top", .words = "", .run = cmd_top,
+	 .summary = "live table of this month's usage and cost by workspace",
+	 .options = {{"interval", 0, "AGE", "time between two tables (default 5s)", NULL, 0},
+	             {"count", 0, "N", "stop after N tables (default: never)", NULL, 0}}},
+	{.name = "conservation", .words = "", .run = cmd_conservation,
+	 .summary = "per GPU: the states of its time against the time in service",
+	 .details = "The difference is 0 for every GPU, or the ledger has an error. " RANGE_DETAILS,
+	 .options = {RANGE_OPTIONS}},
+	{.name = "get", .words = "tenants|workspaces|nodes|periods|policy", .word_min = 1, .word_max = 1,
+	 .word_choices = lists, .run = cmd_get,
+	 .summary = "what the ledger knows",
+	 .options = {TENANT_OPTION}},
+	{.name = "token create", .words = "", .run = cmd_token_create,
+	 .summary = "make a bearer token; it is shown once",
+	 .options = {{"role", 0, "ROLE", "what the token may do", roles, CLI_REQUIRED},
+	             {"tenant", 0, "NAME", "the tenant of a tenant's role", NULL, 0},
+	             {"node", 0, "NAME", "the node that a node token speaks for", NULL, 0},
+	             {"expires", 0, "TIME", "its end: this long from now (30d) or a moment (default: never; made by a "
+	              "tenant-admin 90d)", NULL, 0},
+	             {"description", 0, "TEXT", "what it is for, for token list", NULL, 0}}},
+	{.name = "token list", .words = "", .run = cmd_token_list,
+	 .summary = "tokens, whose they are and when they were last used; never the tokens themselves",
+	 .options = {TENANT_OPTION,
+	             {"role", 0, "ROLE", "this role only", roles, 0},
+	             {"node", 0, "NAME", "this node only", NULL, 0},
+	             {"status", 0, "STATUS", "only those that are so", states, 0}}},
+	{.name = "token revoke", .words = "ID", .word_min = 1, .word_max = 1, .run = cmd_token_revoke,
+	 .summary = "end a token at once; its id is in token list"},
+	{.name = "node join-token", .words = "", .run = cmd_node_join_token,
+	 .summary = "make a one-time token with which a node gets its own",
+	 .options = {{"node", 0, "NAME", "only the node of this name may use it (default: any that has no token)", NULL, 0},
+	             {"expires", 0, "TIME", "it must be used within this time, or until this moment (default 1h)", NULL, 0},
+	             {"description", 0, "TEXT", "what it is for", NULL, 0}}},
+	{.name = "audit", .words = "", .run = cmd_audit,
+	 .summary = "who changed what, newest first",
+	 .options = {TENANT_OPTION,
+	             {"actor", 0, "NAME", "what this one did", NULL, 0},
+	             {"action", 0, "ACTION", "what was done", actions, 0},
+	             {"subject", 0, "TEXT", "what it was done to", NULL, 0},
+	             {"limit", 0, "N", "at most this many entries (default 50; 0 for all)", NULL, 0},
+	             {"before", 0, "ID", "only entries older than this one", NULL, 0}}},
+	{.name = "doctor", .words = "", .run = cmd_doctor,
+	 .summary = "look for what is missing or wrong, and say what helps",
+	 .details = "One line per finding: ok, warn or fail, the thing, what was found, and the remedy. The exit code is 1 when "
+	            "something fails. Without --server and --node it looks at the aggregator when one is named or answers, and at "
+	            "this machine when it is a GPU node.",
+	 .options = {{"server", 0, NULL, "look at the aggregator, the token and the ledger", NULL, 0},
+	             {"node", 0, NULL, "look at this machine as a GPU node", NULL, 0},
+	             {"exporter", 0, "URL", "the exporter of this node (default http://127.0.0.1:9401)", NULL, 0},
+	             {"spool-dir", 0, "DIR", "its spool (default /var/lib/tollgate/spool)", NULL, 0},
+	             {"root", 0, "DIR", "where the host's files are, for a container that sees them (default /)", NULL, 0}}},
+	{.name = "completion", .words = "bash|zsh", .word_min = 1, .word_max = 1, .word_choices = shells, .run = cmd_completion,
+	 .summary = "print the completion of tollgate for a shell",
+	 .details = "In bash: . <(tollgate completion bash). In zsh: tollgate completion zsh >DIR/_tollgate, with DIR in fpath."},
+};
+const size_t cli_command_count = ARRAY_LEN(cli_commands);
+
+const struct cli_option cli_common[] = {
+	{"url", 0, "URL", "the aggregator (default $TOLLGATE_URL, else " CLI_DEFAULT_URL ")", NULL, 0},
+	{"token-file", 0, "FILE", "file with the bearer token (default $TOLLGATE_TOKEN_FILE)", NULL, 0},
+	{"ca-file", 0, "FILE", "certificates to trust (default $TOLLGATE_CA_FILE, else the system's)", NULL, 0},
+	{"out", 'o', "table|json|csv", "for people, for scripts, for spreadsheets (default table)", outputs, 0},
+	{"help", 'h', NULL, "print what the command takes", NULL, 0},
+};
+const size_t cli_common_count = ARRAY_LEN(cli_common);
+
+const struct cli_note cli_exits[] = {
+	{"0", "done"},
+	{"1", "refused or failed; doctor: something fails"},
+	{"2", "wrong use: an unknown command, option or value"},
+	{"3", "the aggregator cannot be reached"},
+};
+const size_t cli_exit_count = ARRAY_LEN(cli_exits);
+
+const struct cli_note cli_variables[] = {
+	{"TOLLGATE_URL", "the aggregator, where --url is not given"},
+	{"TOLLGATE_TOKEN_FILE", "file with the bearer token, where --token-file is not given"},
+	{"TOLLGATE_CA_FILE", "certificates to trust, where --ca-file is not given"},
+	{"NO_COLOR", "set to anything: no colours"},
+};
+const size_t cli_variable_count = ARRAY_LEN(cli_variables);
+/* clang-format on */

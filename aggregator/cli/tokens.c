@@ -1,0 +1,166 @@
+/* aggregator/cli/tokens.c - who may do what, and who did what: tokens, join tokens, the audit. */
+#include <stdio.h>
+#include <string.h>
+
+#include "aggregator/cli/cli.h"
+#include "common/text.h"
+
+#define PAGE_ENTRIES 500 /* asked for at once */
+
+/* ---- making ---- */
+
+/* A duration or a moment; the aggregator computes, so that its clock counts. */
+static bool
+check_expires(const struct cli *c, struct err *err)
+{
+	const char *text = cli_value(c, "expires");
+	int64_t ns;
+
+	return text == NULL || duration_parse(text, &ns, NULL) || time_parse(text, &ns, NULL) ||
+	       err_set(err, ERR_INVALID,
+	               "--expires: \"%.60s\" is neither a duration like 30d nor a time like 2027-01-31T00:00:00Z",
+	               text);
+}
+
+/* Posts the options that were given. What people want of the reply is the token, alone on a line, so that it can go into a
+ * file. */
+static int
+post_token(struct cli *c, const char *path, const char *const *fields, size_t n, const char *member)
+{
+	in_place(buf) struct buf body, reply;
+	owned(json) json_t *request = json_object(), *doc = NULL;
+	const char *token = NULL;
+	struct err err = {0};
+
+	buf_init(&body, CLI_PATH_BYTES);
+	buf_init(&reply, CLI_PATH_BYTES);
+	if (!check_expires(c, &err))
+		return cli_misuse(&err);
+	for (size_t i = 0; i < n; i++)
+		if (cli_value(c, fields[i]) != NULL)
+			json_object_set_new(request, fields[i], json_string(cli_value(c, fields[i])));
+	json_write(request, &body);
+	if (!cli_call(c, "POST", path, "application/json", buf_text(&body), body.len, &reply, &err) ||
+	    !json_parse("reply", buf_text(&reply), reply.len, &doc, &err) || !json_get_str(doc, member, &token, &err))
+		return cli_fail(&err);
+	if (cli_output(c, OUTPUT_TABLE) != OUTPUT_TABLE)
+		return cli_print_one(c, doc);
+	puts(token);
+	return CLI_OK;
+}
+
+int
+cmd_token_create(struct cli *c)
+{
+	static const char *const fields[] = {"role", "tenant", "node", "expires", "description"};
+
+	return post_token(c, "/v1/tokens", fields, ARRAY_LEN(fields), "token");
+}
+
+int
+cmd_node_join_token(struct cli *c)
+{
+	static const char *const fields[] = {"node", "expires", "description"};
+
+	return post_token(c, "/v1/join-tokens", fields, ARRAY_LEN(fields), "join_token");
+}
+
+/* ---- lists that come in pages ---- */
+
+static bool
+number_option(const struct cli *c, const char *name, int64_t preset, int64_t *ret, struct err *err)
+{
+	const char *v = cli_value(c, name);
+
+	*ret = preset;
+	return v == NULL || (text_to_i64(v, ret) && *ret >= 0) ||
+	       err_set(err, ERR_INVALID, "--%s: \"%s\" is not a number from 0", name, v);
+}
+
+/* One page, newest first, added to `rows`; *before is where the next one begins, 0 when there is none. */
+static bool
+get_page(struct cli *c, const char *base, const char *member, int64_t limit, int64_t *before, json_t *rows,
+         struct err *err)
+{
+	owned(json) json_t *reply = NULL;
+	in_place(buf) struct buf path;
+	const json_t *page, *next;
+
+	buf_init(&path, CLI_PATH_BYTES);
+	buf_printf(&path, "%s%climit=%" PRId64, base, strchr(base, '?') == NULL ? '?' : '&', limit);
+	if (*before > 0)
+		buf_printf(&path, "&before=%" PRId64, *before);
+	if (!cli_get_json(c, buf_text(&path), &reply, err))
+		return false;
+	page = json_object_get(reply, member);
+	next = json_object_get(reply, "next");
+	for (size_t i = 0; i < json_array_size(page); i++)
+		json_array_append(rows, json_array_get(page, i));
+	*before = json_array_size(page) > 0 && json_is_integer(next) ? json_integer_value(next) : 0;
+	return true;
+}
+
+/* Pages until there are --limit rows (0: all), with the named options as filters. */
+static int
+print_pages(struct cli *c, const char *path, const char *member, const char *const *filters, size_t n, int64_t preset)
+{
+	owned(json) json_t *rows = json_array();
+	in_place(buf) struct buf base;
+	int64_t limit, before;
+	struct err err = {0};
+
+	buf_init(&base, CLI_PATH_BYTES);
+	if (!number_option(c, "limit", preset, &limit, &err) || !number_option(c, "before", 0, &before, &err))
+		return cli_misuse(&err);
+	buf_str(&base, path);
+	for (size_t i = 0; i < n; i++)
+		cli_query(&base, filters[i], cli_value(c, filters[i]));
+	do {
+		int64_t left = limit - (int64_t)json_array_size(rows);
+		int64_t ask = limit == 0 || left > PAGE_ENTRIES ? PAGE_ENTRIES : left;
+
+		if (!get_page(c, buf_text(&base), member, ask, &before, rows, &err))
+			return cli_fail(&err);
+	} while (before > 0 && (limit == 0 || (int64_t)json_array_size(rows) < limit));
+	return cli_print(c, rows, rows);
+}
+
+int
+cmd_token_list(struct cli *c)
+{
+	static const char *const filters[] = {"tenant", "role", "node", "status"};
+
+	return print_pages(c, "/v1/tokens", "tokens", filters, ARRAY_LEN(filters), 0);
+}
+
+int
+cmd_audit(struct cli *c)
+{
+	static const char *const filters[] = {"tenant", "actor", "action", "subject"};
+
+	return print_pages(c, "/v1/audit", "entries", filters, ARRAY_LEN(filters), 50);
+}
+
+/* ---- ending ---- */
+
+int
+cmd_token_revoke(struct cli *c)
+{
+	in_place(buf) struct buf path, body;
+	owned(json) json_t *row = NULL;
+	int64_t id;
+	struct err err = {0};
+
+	buf_init(&path, CLI_PATH_BYTES);
+	buf_init(&body, CLI_PATH_BYTES);
+	if (!text_to_i64(c->words[0], &id) || id < 1) {
+		fprintf(stderr, "tollgate: \"%s\" is not the id of a token; tollgate token list shows them\n",
+		        c->words[0]);
+		return CLI_USAGE;
+	}
+	buf_printf(&path, "/v1/tokens/%" PRId64, id);
+	if (!cli_call(c, "DELETE", buf_text(&path), NULL, NULL, 0, &body, &err) ||
+	    !json_parse("reply", buf_text(&body), body.len, &row, &err))
+		return cli_fail(&err);
+	return cli_print_one(c, row);
+}
