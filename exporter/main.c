@@ -38,6 +38,7 @@ struct daemon {
 	struct httpd *httpd;
 	struct sampler *sampler;
 	int timer_fd, signal_fd;
+	int last_signal; /* that ended the ticks */
 	/* the last ones logged, so that a lasting trouble is one line */
 	char reading[sizeof(((struct err *)0)->text)], storing[sizeof(((struct err *)0)->text)];
 };
@@ -95,6 +96,8 @@ start_push(struct daemon *d, struct err *err)
 	struct push_options p = {.http = {.base_url = o->aggregator_url,
 	                                  .token_file = o->token_file,
 	                                  .ca_file = o->ca_file,
+	                                  .client_cert = o->client_cert,
+	                                  .client_key = o->client_key,
 	                                  .user_agent = "tollgate-exporter/" TOLLGATE_VERSION,
 	                                  .connect_timeout_ns = CONNECT_TIMEOUT_NS,
 	                                  .timeout_ns = o->push_timeout_ns},
@@ -142,7 +145,7 @@ start(struct daemon *d, const sigset_t *signals, struct err *err)
 	                      .node = o->node,
 	                      .stale_ns = STALE_INTERVALS * o->sample_interval_ns};
 	atomic_init(&d->web.last_reading_boot_ns, time_boot_ns());
-	if (!web_start(&d->web, o->listen, &d->httpd, err))
+	if (!web_start(&d->web, o, &d->httpd, err))
 		return false;
 	log_event(LOG_INFO, "ready", LS("node", o->node), LS("listen", o->listen), LS("version", TOLLGATE_VERSION),
 	          LS("source", d->source->ops->name), LS("driver", d->source->ops->driver_version(d->source)),
@@ -206,7 +209,22 @@ tick(struct daemon *d)
 	note_report(d, &report);
 }
 
-/* Sleeps until the deadline on the boot clock, which goes on while the machine is suspended; true when a signal came instead. */
+/* SIGHUP asks for new certificates and nothing else; true when the signal ends the program. */
+static bool
+take_signal(struct daemon *d)
+{
+	struct signalfd_siginfo info = {0};
+
+	if (read(d->signal_fd, &info, sizeof(info)) == sizeof(info) && info.ssi_signo == SIGHUP) {
+		log_event(LOG_INFO, "SIGHUP", LS("tls", d->options->tls_cert ? "reading the files again" : "none"));
+		httpd_tls_renew(d->httpd);
+		return false;
+	}
+	d->last_signal = (int)info.ssi_signo;
+	return true;
+}
+
+/* Sleeps until the deadline on the boot clock, which goes on while the machine is suspended; true when a signal ends it all. */
 static bool
 sleep_until(struct daemon *d, int64_t boot_ns)
 {
@@ -216,10 +234,12 @@ sleep_until(struct daemon *d, int64_t boot_ns)
 	uint64_t expirations;
 
 	ASSERT(timerfd_settime(d->timer_fd, TFD_TIMER_ABSTIME, &at, NULL) == 0);
-	while (poll(fds, ARRAY_LEN(fds), -1) < 0)
-		ASSERT(errno == EINTR);
-	if (fds[0].revents)
-		return true;
+	do {
+		while (poll(fds, ARRAY_LEN(fds), -1) < 0)
+			ASSERT(errno == EINTR);
+		if (fds[0].revents && take_signal(d))
+			return true;
+	} while (!fds[1].revents);
 	ASSERT(read(d->timer_fd, &expirations, sizeof(expirations)) == sizeof(expirations));
 	return false;
 }
@@ -250,11 +270,9 @@ tick_until_signal(struct daemon *d)
 static void
 finish(struct daemon *d)
 {
-	struct signalfd_siginfo info = {0};
 	struct sampler_report report;
 
-	if (read(d->signal_fd, &info, sizeof(info)) == sizeof(info))
-		log_event(LOG_INFO, "stopping", LS("signal", strsignal((int)info.ssi_signo)));
+	log_event(LOG_INFO, "stopping", LS("signal", strsignal(d->last_signal)));
 	/* up to now, not up to the last tick */
 	tick(d);
 	sampler_finish(d->sampler, time_wall_ns(), &report);
@@ -272,6 +290,7 @@ run(const struct exporter_options *o, struct err *err)
 	sigemptyset(&signals);
 	sigaddset(&signals, SIGINT);
 	sigaddset(&signals, SIGTERM);
+	sigaddset(&signals, SIGHUP);
 	pthread_sigmask(SIG_BLOCK, &signals, NULL);
 	signal(SIGPIPE, SIG_IGN);
 	ok = start(&d, &signals, err);

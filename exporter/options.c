@@ -23,6 +23,23 @@ static const struct conf_option options[] = {
          .offset = FIELD(listen),
          .preset = "0.0.0.0:9401",
          .help = "address and port of /metrics and /healthz; all addresses of the host unless changed, as Prometheus expects of exporters"},
+	{.name = "tls-cert",
+         .type = CONF_PATH,
+         .offset = FIELD(tls_cert),
+         .help = "PEM file with this node's certificate and those between it and its CA: /metrics is then https only; read again on SIGHUP and when it changes"},
+	{.name = "tls-key",
+         .type = CONF_PATH,
+         .offset = FIELD(tls_key),
+         .help = "PEM file with the key of tls-cert; nobody but the exporter should be able to read it"},
+	{.name = "tls-client-ca",
+         .type = CONF_PATH,
+         .offset = FIELD(tls_client_ca),
+         .help = "PEM file with the CAs of clients: a client that shows another certificate is refused"},
+	{.name = "tls-client-required",
+         .type = CONF_BOOL,
+         .offset = FIELD(tls_client_required),
+         .preset = "false",
+         .help = "refuse clients that show no certificate; with tls-client-ca"},
 	{.name = "nvml-library",
          .type = CONF_PATH,
          .offset = FIELD(nvml_library),
@@ -74,6 +91,14 @@ static const struct conf_option options[] = {
          .type = CONF_PATH,
          .offset = FIELD(ca_file),
          .help = "certificates that the aggregator's is checked with; the system's when not given"},
+	{.name = "client-cert",
+         .type = CONF_PATH,
+         .offset = FIELD(client_cert),
+         .help = "PEM file with the certificate to show to the aggregator"},
+	{.name = "client-key",
+         .type = CONF_PATH,
+         .offset = FIELD(client_key),
+         .help = "PEM file with the key of client-cert"},
 	{.name = "push-timeout",
          .type = CONF_DURATION,
          .offset = FIELD(push_timeout_ns),
@@ -114,6 +139,11 @@ static const struct conf_option options[] = {
          .offset = FIELD(process_metrics),
          .preset = "true",
          .help = "series per process in /metrics, beside those per workload"},
+	{.name = "access-log",
+         .type = CONF_BOOL,
+         .offset = FIELD(access_log),
+         .preset = "false",
+         .help = "write a line for every HTTP request"},
 	{.name = "log-level",
          .type = CONF_ENUM,
          .offset = FIELD(log_level),
@@ -125,9 +155,20 @@ static const struct conf_option options[] = {
 const struct conf_program exporter_program = {
 	.name = "tollgate-exporter",
 	.summary = "meters the GPUs of this node, and sends what it finds to the aggregator",
+	.details = "Reads every GPU of this node once a second, finds out whose process holds it, and keeps records of that in a spool on disk until the aggregator has acknowledged them. It needs the driver's libnvidia-ml.so.1 and sight of the host's processes; tollgate doctor says what is missing.",
+	.see_also = (const char *const[]){"tollgate(1)", "tollgate-aggregator(8)", NULL},
 	.options = options,
 	.count = ARRAY_LEN(options),
 };
+
+struct httpd_tls_files
+exporter_tls_files(const struct exporter_options *o)
+{
+	return (struct httpd_tls_files){.cert = o->tls_cert,
+	                                .key = o->tls_key,
+	                                .client_ca = o->tls_client_ca,
+	                                .client_required = o->tls_client_required};
+}
 
 static bool
 set_node(struct exporter_options *o, struct err *err)
@@ -149,15 +190,18 @@ set_node(struct exporter_options *o, struct err *err)
 bool
 exporter_options_check(struct exporter_options *o, struct err *err)
 {
+	struct httpd_tls_files tls = exporter_tls_files(o);
 	char host[256], given[TIME_TEXT_SIZE], other[TIME_TEXT_SIZE];
 	uint16_t port;
 
 	if (!set_node(o, err))
 		return false;
 	if (!addr_parse(o->listen, host, sizeof(host), &port, err))
-	.details = "Reads every GPU of this node once a second, finds out whose process holds it, and keeps records of that in a spool on disk until the aggregator has acknowledged them. It needs the driver's libnvidia-ml.so.1 and sight of the host's processes; tollgate doctor says what is missing.",
-	.see_also = (const char *const[]){"tollgate(1)", "tollgate-aggregator(8)", NULL},
 		return err_prefix(err, "listen");
+	if (!httpd_tls_files_check(&tls, err))
+		return false;
+	if (!o->client_cert != !o->client_key)
+		return err_set(err, ERR_INVALID, "client-cert and client-key are given together or not at all");
 	if (NS_PER_QUARTER_HOUR % o->interval_ns != 0)
 		return err_set(err, ERR_INVALID, "interval: %s does not divide 15 minutes",
 		               duration_format(o->interval_ns, given));

@@ -3,10 +3,15 @@
 #define TOLLGATE_EXPORTER_OPTIONS_H
 
 #include "common/conf.h"
+#include "common/httpd.h"
 
 struct exporter_options {
 	char *node;
 	char *listen;
+	char *tls_cert;
+	char *tls_key;
+	char *tls_client_ca;
+	bool tls_client_required;
 	char *nvml_library; /* NULL: the driver's */
 	int64_t sample_interval_ns;
 	int64_t interval_ns;
@@ -17,16 +22,21 @@ struct exporter_options {
 	char *token_file;
 	char *join_token_file;
 	char *ca_file;
+	char *client_cert;
+	char *client_key;
 	int64_t push_timeout_ns;
 	char *spool_dir;
 	int64_t spool_cap_bytes;
 	int64_t spool_segment_bytes;
 	int64_t spool_keep_ns;
 	bool process_metrics;
+	bool access_log;
 	int log_level;
 };
 
 extern const struct conf_program exporter_program;
+
+struct httpd_tls_files exporter_tls_files(const struct exporter_options *o);
 
 /* Fills in what depends on the host, and checks what the table cannot say. */
 MUST_CHECK bool exporter_options_check(struct exporter_options *o, struct err *err);

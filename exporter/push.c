@@ -14,6 +14,7 @@
 #include "common/time.h"
 
 #define REPLY_MAX (64u << 10)
+#define ASKED_PAUSES 10
 #define MOVES_MAX 3 /* in a row: more is an aggregator that contradicts itself */
 
 /* ---- the decision ---- */
@@ -63,18 +64,6 @@ push_decide(const struct spool_chunk *sent, const struct httpc_reply *reply)
 	return decision(reply->status == 413 && sent->last_seq > sent->first_seq ? PUSH_FEWER : PUSH_WAIT, 0, err.text);
 }
 
-int64_t
-push_pause_ns(int64_t least_ns, int64_t most_ns, unsigned failures, uint64_t chance)
-{
-	int64_t pause = least_ns;
-
-	for (unsigned i = 1; i < failures && pause < most_ns; i++)
-		pause *= 2;
-	if (pause > most_ns)
-		pause = most_ns;
-	return pause - (int64_t)(chance % (uint64_t)(pause / 2 + 1));
-}
-
 /* ---- the thread ---- */
 
 struct push {
@@ -91,6 +80,7 @@ struct push {
 	struct push_stats stats;
 	/* of the thread alone */
 	unsigned failures, moves;
+	int wait_s; /* what the last reply asked for */
 	size_t chunk_bytes;
 	char reason[256]; /* the last one logged; empty: all is well */
 	bool reached;     /* the aggregator has taken something before */
@@ -119,7 +109,9 @@ pause_a_while(struct push *p)
 	bool finishing;
 
 	random_bytes((uint8_t *)&chance, sizeof(chance));
-	until = after(push_pause_ns(p->options.least_pause_ns, p->options.most_pause_ns, p->failures, chance));
+	until = after(
+		httpc_pause_ns(p->options.least_pause_ns, p->options.most_pause_ns, p->failures, p->wait_s, chance));
+	p->wait_s = 0;
 	pthread_mutex_lock(&p->lock);
 	while (!p->finishing && pthread_cond_timedwait(&p->wake, &p->lock, &until) != ETIMEDOUT)
 		;
@@ -281,6 +273,9 @@ push_once(struct push *p, struct buf *frames, bool *ret_any)
 	if (!httpc_call(p->http, "POST", PUSH_PATH, PUSH_CONTENT_TYPE, frames->data, frames->len, &reply, &err)) {
 		note_failure(p, false, err.text);
 	} else {
+		int64_t most_s = ASKED_PAUSES * p->options.most_pause_ns / NS_PER_S;
+
+		p->wait_s = reply.retry_after_s > most_s ? (int)most_s : reply.retry_after_s;
 		d = push_decide(&chunk, &reply);
 		go_on = apply(p, &chunk, &d);
 	}

@@ -24,14 +24,11 @@ struct push_decision {
 };
 struct push_decision push_decide(const struct spool_chunk *sent, const struct httpc_reply *reply);
 
-/* The pause after so many failures in a row: doubled each time from least to most, half of it left to chance so that nodes
- * do not come back all at once. */
-int64_t push_pause_ns(int64_t least_ns, int64_t most_ns, unsigned failures, uint64_t chance);
-
 struct push_options {
 	struct httpc_options http;
 	struct join_options join; /* done first, when the node has no token */
 	size_t chunk_bytes;       /* of one request */
+	/* See httpc_pause_ns. A Retry-After is waited for, but for no longer than ten times the longest pause. */
 	int64_t least_pause_ns, most_pause_ns;
 };
 

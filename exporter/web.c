@@ -1,48 +1,19 @@
 /* exporter/web.c - the HTTP interface of the exporter. */
 #include "exporter/web.h"
 
-#include <string.h>
-#include <strings.h>
-
+#include "common/log.h"
 #include "common/time.h"
 
 #define CONNECTION_MAX 64
 #define IDLE_TIMEOUT_NS (90 * NS_PER_S)
-
-/* One element of the list: a coding and perhaps ";q=0", which refuses it. */
-static bool
-element_takes_gzip(const char *at, size_t len)
-{
-	size_t name = strcspn(at, "; \t,");
-	const char *q;
-
-	if (name > len || !((name == 4 && strncasecmp(at, "gzip", 4) == 0) || (name == 1 && *at == '*')))
-		return false;
-	q = memmem(at, len, "q=", 2);
-	return !q || strspn(q + 2, "0.") != strcspn(q + 2, " \t,;");
-}
-
-bool
-web_takes_gzip(const char *accept_encoding)
-{
-	for (const char *at = accept_encoding; at && *at;) {
-		size_t len;
-
-		at += strspn(at, " \t,");
-		len = strcspn(at, ",");
-		if (len > 0 && element_takes_gzip(at, len))
-			return true;
-		at += len;
-	}
-	return false;
-}
+#define REQUEST_TIMEOUT_NS (10 * NS_PER_S) /* nothing here takes a body */
 
 static void
 handle_metrics(void *app, void *worker, const struct http_request *rq, struct http_reply *rp)
 {
 	struct web *w = app;
 	enum prom_format format = prom_negotiate(http_header(rq, "Accept"));
-	bool gzip = web_takes_gzip(http_header(rq, "Accept-Encoding"));
+	bool gzip = http_takes_gzip(http_header(rq, "Accept-Encoding"));
 	struct metrics_page *page = metrics_get(w->metrics);
 
 	(void)worker;
@@ -55,6 +26,7 @@ handle_metrics(void *app, void *worker, const struct http_request *rq, struct ht
 	rp->release_arg = page;
 	rp->content_type = prom_content_type(format);
 	rp->content_encoding = gzip ? "gzip" : NULL;
+	rp->vary = "Accept, Accept-Encoding";
 }
 
 static void
@@ -99,16 +71,49 @@ static const struct http_route routes[] = {
 	{.method = "GET", .path = "/", .inline_ = true, .handle = handle_root, .summary = "what is here"},
 };
 
-bool
-web_start(struct web *w, const char *listen, struct httpd **ret, struct err *err)
+static void
+on_done(void *app, const struct http_request *rq, int status, size_t bytes, int64_t duration_ns)
 {
-	struct httpd_options o = {.listen = listen,
-	                          .routes = routes,
-	                          .route_count = ARRAY_LEN(routes),
-	                          .app = w,
-	                          .idle_timeout_ns = IDLE_TIMEOUT_NS,
-	                          .connection_max = CONNECTION_MAX,
-	                          .queue_max = 1};
+	const struct web *w = app;
+	char from[HTTP_ADDRESS_SIZE], name[HTTP_CLIENT_NAME_SIZE];
 
-	return httpd_start(&o, ret, err);
+	if (!w->access_log)
+		return;
+	log_event(LOG_INFO, "request", LS("id", rq->id), LS("from", http_client_address(rq, from)),
+	          LS("client", http_client_name(rq, name, sizeof(name)) ? name : ""), LS("method", rq->method),
+	          LS("path", rq->path), LI("status", status), LI("bytes", bytes), LI("us", duration_ns / NS_PER_US));
+}
+
+static void
+on_tls(void *app, enum httpd_tls_event event, const struct err *err)
+{
+	(void)app;
+	switch (event) {
+	case HTTPD_TLS_RENEWED: log_write(LOG_INFO, "TLS files read again", NULL); break;
+	case HTTPD_TLS_REFUSED:
+		log_event(LOG_ERROR, "new TLS files refused, the old ones stay in use", LS("error", err->text));
+		break;
+	case HTTPD_TLS_EXPOSED:
+		log_write(LOG_WARN, "every user of this host may read the file of tls-key", NULL);
+		break;
+	}
+}
+
+bool
+web_start(struct web *w, const struct exporter_options *o, struct httpd **ret, struct err *err)
+{
+	struct httpd_options http = {.listen = o->listen,
+	                             .tls = exporter_tls_files(o),
+	                             .on_tls = on_tls,
+	                             .routes = routes,
+	                             .route_count = ARRAY_LEN(routes),
+	                             .app = w,
+	                             .idle_timeout_ns = IDLE_TIMEOUT_NS,
+	                             .request_timeout_ns = REQUEST_TIMEOUT_NS,
+	                             .connection_max = CONNECTION_MAX,
+	                             .queue_max = 1,
+	                             .on_done = on_done};
+
+	w->access_log = o->access_log;
+	return httpd_start(&http, ret, err);
 }

@@ -7,17 +7,16 @@
 
 #include "common/httpd.h"
 #include "exporter/metrics.h"
+#include "exporter/options.h"
 
 struct web {
 	struct metrics *metrics;
 	const char *node;
 	int64_t stale_ns; /* unhealthy when the last reading is older */
 	_Atomic int64_t last_reading_boot_ns;
+	bool access_log; /* from the options */
 };
 
-MUST_CHECK bool web_start(struct web *w, const char *listen, struct httpd **ret, struct err *err);
-
-/* Whether an Accept-Encoding header takes gzip. NULL: no. */
-bool web_takes_gzip(const char *accept_encoding);
+MUST_CHECK bool web_start(struct web *w, const struct exporter_options *o, struct httpd **ret, struct err *err);
 
 #endif

@@ -54,6 +54,19 @@ worker_free(void *worker)
 }
 
 static void
+log_request(bool all, const struct http_request *rq, int status, size_t bytes, int64_t duration_ns)
+{
+	char from[HTTP_ADDRESS_SIZE], name[HTTP_CLIENT_NAME_SIZE];
+
+	if (!all && status < 500)
+		return;
+	log_event(status >= 500 ? LOG_WARN : LOG_INFO, "request", LS("id", rq->id),
+	          LS("from", http_client_address(rq, from)),
+	          LS("client", http_client_name(rq, name, sizeof(name)) ? name : ""), LS("method", rq->method),
+	          LS("path", rq->path), LI("status", status), LI("bytes", bytes), LI("us", duration_ns / NS_PER_US));
+}
+
+static void
 on_done(void *app_, const struct http_request *rq, int status, size_t bytes, int64_t duration_ns)
 {
 	struct app *app = app_;
@@ -61,8 +74,22 @@ on_done(void *app_, const struct http_request *rq, int status, size_t bytes, int
 	atomic_fetch_add(&app->counters.requests, 1);
 	if (status >= 500)
 		atomic_fetch_add(&app->counters.request_errors, 1);
-	log_event(status >= 500 ? LOG_WARN : LOG_DEBUG, "request", LS("id", rq->id), LS("method", rq->method),
-	          LS("path", rq->path), LI("status", status), LI("bytes", bytes), LI("us", duration_ns / NS_PER_US));
+	log_request(app->options->access_log, rq, status, bytes, duration_ns);
+}
+
+static void
+on_tls(void *app, enum httpd_tls_event event, const struct err *err)
+{
+	(void)app;
+	switch (event) {
+	case HTTPD_TLS_RENEWED: log_write(LOG_INFO, "TLS files read again", NULL); break;
+	case HTTPD_TLS_REFUSED:
+		log_event(LOG_ERROR, "new TLS files refused, the old ones stay in use", LS("error", err->text));
+		break;
+	case HTTPD_TLS_EXPOSED:
+		log_write(LOG_WARN, "every user of this host may read the file of tls-key", NULL);
+		break;
+	}
 }
 
 /* --- the thread that rolls hours up --- */
@@ -197,6 +224,15 @@ issue_admin_token(struct db *db, const char *path, struct err *err)
 	return file_write_atomic(path, made.token, n, 0600, err);
 }
 
+static struct httpd_tls_files
+tls_files(const struct aggregator_options *o)
+{
+	return (struct httpd_tls_files){.cert = o->tls_cert,
+	                                .key = o->tls_key,
+	                                .client_ca = o->tls_client_ca,
+	                                .client_required = o->tls_client_required};
+}
+
 static struct http_route *
 routes_with_limits(const struct aggregator_options *o)
 {
@@ -216,6 +252,8 @@ serve(struct app *app, const sigset_t *signals, struct err *err)
 	owned(mem) struct http_route *routes = routes_with_limits(o);
 	struct httpd_options http = {
 		.listen = o->listen,
+		.tls = tls_files(o),
+		.on_tls = on_tls,
 		.routes = routes,
 		.route_count = api_route_count,
 		.app = app,
@@ -225,6 +263,7 @@ serve(struct app *app, const sigset_t *signals, struct err *err)
 		.worker_new = worker_new,
 		.worker_free = worker_free,
 		.idle_timeout_ns = o->idle_timeout_ns,
+		.request_timeout_ns = o->request_timeout_ns,
 		.connection_max = (int)o->connections,
 		.on_done = on_done,
 	};
@@ -239,7 +278,10 @@ serve(struct app *app, const sigset_t *signals, struct err *err)
 		return false;
 	}
 	log_event(LOG_INFO, "ready", LS("listen", o->listen), LS("version", TOLLGATE_VERSION));
-	sigwait(signals, &signal_number);
+	while (sigwait(signals, &signal_number) == 0 && signal_number == SIGHUP) {
+		log_event(LOG_INFO, "SIGHUP", LS("tls", o->tls_cert ? "reading the files again" : "none"));
+		httpd_tls_renew(httpd);
+	}
 	log_event(LOG_INFO, "stopping", LS("signal", strsignal(signal_number)));
 	httpd_stop(httpd);
 	rollup_stop(&rollup);
@@ -257,6 +299,7 @@ run(const struct aggregator_options *o, struct err *err)
 	sigemptyset(&signals);
 	sigaddset(&signals, SIGINT);
 	sigaddset(&signals, SIGTERM);
+	sigaddset(&signals, SIGHUP);
 	pthread_sigmask(SIG_BLOCK, &signals, NULL);
 	signal(SIGPIPE, SIG_IGN);
 
@@ -272,10 +315,13 @@ run(const struct aggregator_options *o, struct err *err)
 static bool
 options_check(const struct aggregator_options *o, struct err *err)
 {
+	struct httpd_tls_files tls = tls_files(o);
 	char host[256];
 	uint16_t port;
 
-	return addr_parse(o->listen, host, sizeof(host), &port, err) || err_prefix(err, "listen");
+	if (!addr_parse(o->listen, host, sizeof(host), &port, err))
+		return err_prefix(err, "listen");
+	return httpd_tls_files_check(&tls, err);
 }
 
 int

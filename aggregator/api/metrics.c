@@ -197,6 +197,8 @@ write_ledger(struct prom *p, struct worker *w, struct err *err)
 	return true;
 }
 
+/* Inline: this replica's own series are at hand, so that a scrape is answered also when every worker is busy or the
+ * database is gone. A token needs both, and goes to a worker. */
 void
 handle_metrics(void *app, void *worker, const struct http_request *rq, struct http_reply *rp)
 {
@@ -205,11 +207,15 @@ handle_metrics(void *app, void *worker, const struct http_request *rq, struct ht
 	struct prom p;
 	struct err err = {0};
 
+	if (w == NULL && http_header(rq, "Authorization") != NULL) {
+		http_defer(rp);
+		return;
+	}
 	rp->body.max = METRICS_MAX;
 	rp->content_type = format == PROM_OPENMETRICS ? PROM_OPENMETRICS_TYPE : PROM_TEXT_TYPE;
 	prom_init(&p, &rp->body, format);
 	write_own(&p, app);
-	if ((w->who.role & ROLES_READ) != 0 && !write_ledger(&p, w, &err)) {
+	if (w != NULL && (w->who.role & ROLES_READ) != 0 && !write_ledger(&p, w, &err)) {
 		http_problem_err(rp, rq, &err);
 		return;
 	}

@@ -6,6 +6,10 @@
 
 struct aggregator_options {
 	char *listen;
+	char *tls_cert;
+	char *tls_key;
+	char *tls_client_ca;
+	bool tls_client_required;
 	char *database;
 	char *billing_zone;
 	bool demo;
@@ -15,12 +19,14 @@ struct aggregator_options {
 	int64_t queue;
 	int64_t connections;
 	int64_t idle_timeout_ns;
+	int64_t request_timeout_ns;
 	int64_t statement_timeout_ns;
 	int64_t lock_timeout_ns;
 	int64_t connect_timeout_ns;
 	int64_t ingest_max_bytes;
 	int64_t rollup_interval_ns;
 	int64_t seal_grace_ns;
+	bool access_log;
 	int log_level;
 };
 

@@ -12,7 +12,7 @@ const struct http_route api_routes[] = {
 	{"GET", "/healthz", true, 0, handle_healthz, ROLE_NONE_NEEDED, "the process is alive"},
 	{"GET", "/readyz", false, 0, handle_readyz, ROLE_NONE_NEEDED,
          "the database answers and has this program's schema"},
-	{"GET", "/metrics", false, 0, handle_metrics, ROLE_NONE_NEEDED,
+	{"GET", "/metrics", true, 0, handle_metrics, ROLE_NONE_NEEDED,
          "Prometheus metrics: the daemon's own; with a token also the usage and cost that token may see"},
 	{"GET", "/v1/openapi.json", false, 0, handle_openapi, ROLE_NONE_NEEDED, "this API as an OpenAPI document"},
 	{"POST", "/v1/ingest", false, INGEST_BODY_OPTION, handle_ingest, ROLE_NODE, "batches of one exporter stream"},

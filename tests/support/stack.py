@@ -2,7 +2,7 @@
 
     with Stack() as s:            # PostgreSQL and the aggregator, as a demo ledger
         s.apply(policy)           # a policy as text
-        e = s.exporter("n1", scenario)   # a scenario as a Python value: JSON is YAML
+        e = s.exporter("n1", scenario)   # a scenario as a Python value (JSON is YAML) or the path of a file
         ...
         e.stop()                  # its last interval is sent first
 
@@ -111,6 +111,10 @@ def request(method, url, body=None, token=None, headers=None):
             return Reply(e.code, e.headers, e.read())
 
 
+def scheme(options):
+    return "https" if "--tls-cert" in options else "http"
+
+
 def answers(url):
     try:
         return request("GET", url).status == 200
@@ -124,9 +128,11 @@ class Exporter(Process):
         self.dir = os.path.join(stack.dir, node)
         for sub in ("proc", "pods", "spool"):
             os.makedirs(os.path.join(self.dir, sub), exist_ok=True)
-        path = os.path.join(self.dir, "scenario.yaml")
-        with open(path, "w", encoding="utf-8") as f:
-            json.dump(scenario, f)
+        path = scenario
+        if not isinstance(scenario, str):
+            path = os.path.join(self.dir, "scenario.yaml")
+            with open(path, "w", encoding="utf-8") as f:
+                json.dump(scenario, f)
         env = {
             "TOLLGATE_SIM_SCENARIO": path,
             "TOLLGATE_SIM_PROC": os.path.join(self.dir, "proc"),
@@ -141,7 +147,8 @@ class Exporter(Process):
         if stack.port:
             argv += ["--aggregator-url", stack.url, "--token-file", token_file or stack.node_token(node)]
         super().__init__(argv, os.path.join(self.dir, "log"), env)
-        wait_for("the exporter's /metrics", lambda: answers(f"http://127.0.0.1:{self.port}/metrics"), self)
+        self.url = f"{scheme(options)}://127.0.0.1:{self.port}"
+        wait_for("the exporter's /metrics", lambda: answers(self.url + "/metrics"), self)
 
 
 class Stack(contextlib.AbstractContextManager):
@@ -149,7 +156,7 @@ class Stack(contextlib.AbstractContextManager):
         self.demo, self.zone, self.options = demo, zone, list(options)
         self.processes, self.tokens = [], {}
         self.port = free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.url = f"{scheme(self.options)}://127.0.0.1:{self.port}"
 
     def __enter__(self):
         self.pg = pg.Cluster()

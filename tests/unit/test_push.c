@@ -91,22 +91,6 @@ one_batch_that_is_too_large_is_not_made_smaller(void **state)
 	assert_int_equal(push_decide(&one, &reply).action, PUSH_WAIT);
 }
 
-static void
-pauses_double_up_to_the_longest_and_half_of_them_is_chance(void **state)
-{
-	const int64_t want[] = {1, 1, 2, 4, 8, 16, 32, 60, 60, 60};
-
-	(void)state;
-	for (unsigned i = 0; i < ARRAY_LEN(want); i++) {
-		int64_t longest = push_pause_ns(NS_PER_S, NS_PER_MIN, i, 0);
-		int64_t shortest = push_pause_ns(NS_PER_S, NS_PER_MIN, i, (uint64_t)(want[i] * NS_PER_S / 2));
-
-		assert_int_equal(longest, want[i] * NS_PER_S);
-		assert_int_equal(shortest, want[i] * NS_PER_S / 2);
-	}
-	assert_in_range(push_pause_ns(NS_PER_S, NS_PER_MIN, 4000000000u, UINT64_MAX), NS_PER_S * 30, NS_PER_MIN);
-}
-
 /* ---- the thread ---- */
 
 enum mood { WORKING, BUSY, SMALL, FORGETFUL, SILENT };
@@ -492,7 +476,6 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(replies_mean_what_the_rules_say),
 		cmocka_unit_test(one_batch_that_is_too_large_is_not_made_smaller),
-		cmocka_unit_test(pauses_double_up_to_the_longest_and_half_of_them_is_chance),
 		cmocka_unit_test(what_is_added_is_sent_and_acknowledged),
 		cmocka_unit_test(a_busy_aggregator_is_tried_until_it_works),
 		cmocka_unit_test(an_aggregator_that_lost_its_place_gets_everything_again),
