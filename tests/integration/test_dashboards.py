@@ -11,20 +11,10 @@ from tests.support import stack
 from tests.support.prometheus import Prometheus
 
 HERE = os.path.join(stack.ROOT, "dashboards")
-POLICY = """
-version: 1
-cluster: test
-tenants: [{name: acme, workspaces: [{name: training, rules: [{namespace: acme}]}]}]
-prices: {version: "1", currency: EUR, items: [{price: "1.00"}]}
-"""
-SCENARIO = {
-    "name": "dashboards",
-    "gpus": [{"model": "NVIDIA H100 80GB HBM3", "memory_mib": 81559}, {"model": "NVIDIA A100-SXM4-80GB", "memory_mib": 81920, "mig": ["3g.40gb"]}],
-    "processes": [
-        {"pid": 4001, "gpu": 0, "sm": 80, "memory_mib": 1024, "pod": {"namespace": "acme", "name": "a"}},
-        {"pid": 4002, "gpu": 1, "instance": 0, "sm": 80, "memory_mib": 1024, "pod": {"namespace": "acme", "name": "b"}},
-    ],
-}
+DEMO = os.path.join(stack.ROOT, "deploy", "demo")
+# The nodes of `make run`: name, scenario, options.
+NODES = [("demo-h100", "h100.yaml", ()), ("demo-mig", "mig.yaml", ()), ("demo-shared", "timeslice.yaml", ("--replicas", "4"))]
+UNITS = {"none", "percentunit", "bytes", "watt", "s", "h"}  # Grafana's own names, as far as they are used
 
 
 def promtool(*args, stdin=None):
@@ -50,37 +40,68 @@ class Rules(unittest.TestCase):
 
 class Dashboards(unittest.TestCase):
     def test_every_dashboard_keeps_the_house_rules(self):
-        for name, d in dashboards():
+        names = list(dashboards())
+        self.assertTrue(names)
+        self.assertEqual(len({d["uid"] for _, d in names}), len(names), "two dashboards have one uid")
+        for name, d in names:
             with self.subTest(dashboard=name):
                 self.assertIsNone(d["id"])
-                self.assertTrue(d["uid"])
+                self.assertEqual(d["uid"] + ".json", name, "the uid is fixed: it is the file's name")
                 self.assertIs(d["editable"], False)
-                self.assertIn("datasource", [v["name"] for v in d["templating"]["list"]])
-                for v in d["templating"]["list"]:
+                variables = {v["name"]: v for v in d["templating"]["list"]}
+                self.assertEqual(variables["datasource"]["type"], "datasource")
+                self.assertNotIn("DS_PROMETHEUS", json.dumps(d))
+                for v in variables.values():
                     if v["type"] == "query":
                         self.assertEqual(v["refresh"], 2, v["name"])
+                self.assertEqual(len({p["id"] for p in d["panels"]}), len(d["panels"]), "two panels have one id")
                 for p in d["panels"]:
-                    for key in ("title", "description"):
-                        self.assertTrue(p.get(key), f"panel {p['id']} has no {key}")
-                    self.assertTrue(p["fieldConfig"]["defaults"].get("unit"), p["title"])
-                    for t in p["targets"]:
-                        for counter in re.findall(r"\w+_total\b", t["expr"]):
-                            self.assertRegex(t["expr"], rf"(rate|increase)\({counter}", "a counter outside rate() or increase()")
+                    self.check_panel(p, variables)
+                self.check_no_overlap(d["panels"])
+
+    def check_panel(self, p, variables):
+        for key in ("title", "description"):
+            self.assertTrue(p.get(key), f"panel {p['id']} has no {key}")
+        self.assertIn(p["fieldConfig"]["defaults"].get("unit"), UNITS, p["title"])
+        self.assertTrue(p["targets"], p["title"])
+        self.assertEqual(len({t["refId"] for t in p["targets"]}), len(p["targets"]), p["title"])
+        for source in (p, *p["targets"]):
+            self.assertEqual(source["datasource"], {"type": "prometheus", "uid": "${datasource}"}, p["title"])
+        for t in p["targets"]:
+            for counter in re.findall(r"\w+_total\b", t["expr"]):
+                self.assertRegex(t["expr"], rf"(rate|increase)\({counter}", "a counter outside rate() or increase()")
+            for window in re.findall(r"(?:rate|increase)\([^\[]*\[([^\]]+)\]", t["expr"]):
+                self.assertEqual(window, "$__rate_interval", p["title"])
+            for variable in re.findall(r"\$(\w+)", t["expr"]):
+                self.assertTrue(variable in variables or variable == "__rate_interval", f"{p['title']}: ${variable}")
+
+    def check_no_overlap(self, panels):
+        taken = {}
+        for p in panels:
+            at = p["gridPos"]
+            self.assertLessEqual(at["x"] + at["w"], 24, p["title"])
+            for cell in ((x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])):
+                self.assertNotIn(cell, taken, f"{p['title']} lies over {taken.get(cell)}")
+                taken[cell] = p["title"]
 
 
 class Queries(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.stack = s = cls.enterClassContext(stack.Stack())
-        s.apply(POLICY)
-        cls.exporter = s.exporter("n1", SCENARIO)
+        with open(os.path.join(DEMO, "policy.yaml"), encoding="utf-8") as f:
+            s.apply(f.read())
+        cls.exporters = [s.exporter(node, os.path.join(DEMO, scenario), *options) for node, scenario, options in NODES]
+        cls.exporter = cls.exporters[0]
         cls.prometheus = Prometheus(
             os.path.join(s.dir, "prometheus"),
-            {"tollgate-exporter": [f"127.0.0.1:{cls.exporter.port}"], "tollgate-aggregator": [f"127.0.0.1:{s.port}"]},
+            {"tollgate-exporter": [f"127.0.0.1:{e.port}" for e in cls.exporters], "tollgate-aggregator": [f"127.0.0.1:{s.port}"]},
             {"tollgate-aggregator": s.tokens["admin"]},
         )
         s.processes.append(cls.prometheus)
-        stack.wait_for("the first batch", lambda: s.sql("select 1 from tollgate.ingest_batch limit 1"))
+        for node, _, _ in NODES:
+            taken = f"select 1 from tollgate.node where name = '{node}' and covered_until_ns is not null"
+            stack.wait_for(f"the first batch of {node}", lambda taken=taken: s.sql(taken))
         stack.wait_for("some scrapes", lambda: cls.prometheus.query('min(count_over_time(up[1m])) > 4'), cls.prometheus)
 
     def find(self, expression):
@@ -124,6 +145,10 @@ class Queries(unittest.TestCase):
                 open_metrics = stack.request("GET", url, token=token, headers={"Accept": "application/openmetrics-text; version=1.0.0"})
                 self.assertTrue(open_metrics.headers["Content-Type"].startswith("application/openmetrics-text"))
                 self.assertTrue(open_metrics.text().endswith("# EOF\n"))
+
+    def test_every_node_of_the_demo_is_in_the_fleet(self):
+        found = {r["metric"]["node"]: r["value"][1] for r in self.find("count by (node) (tollgate_gpu_info)")}
+        self.assertEqual(found, {"demo-h100": "8", "demo-mig": "2", "demo-shared": "1"})
 
     def test_a_scrape_without_a_token_shows_no_tenant(self):
         self.assertNotIn("acme", stack.request("GET", self.stack.url + "/metrics").text())
