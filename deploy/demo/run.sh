@@ -187,16 +187,20 @@ start_exporter() { # index
 		extra+=(--nvml-library "$bin/sim/libnvidia-ml.so.1" --proc-root "$dir/proc" --pods-root "$dir/pods")
 	fi
 	spawn "exporter-$node" TERM env "${sim[@]}" "$bin/tollgate-exporter" --node "$node" --listen "127.0.0.1:$p" --aggregator-url "$url" \
-		--token-file "$state/node-$node.token" --spool-dir "$state/spool/$node" --interval 5s "${extra[@]}"
+		--token-file "$state/node-$node.token" --join-token-file "$state/node-$node.join" --spool-dir "$state/spool/$node" --interval 5s "${extra[@]}"
 }
 
 # ---- tokens, policy -------------------------------------------------------------------------------------------------
 
-token() { # file, then the arguments of token create
-	local file=$state/$1.token
+token() { # file, then the command that prints what belongs there
+	local file=$state/$1
 	shift
 	[ -s "$file" ] && return 0
-	(umask 077 && cli token create "$@" >"$file.new") && mv "$file.new" "$file" || { rm -f "$file.new" && return 1; }
+	(umask 077 && cli "$@" >"$file.new") && mv "$file.new" "$file" || { rm -f "$file.new" && return 1; }
+}
+enrol() { # node: as on a real one, its exporter gets the token by itself, with a join token that works once
+	rm -f "$state/node-$1.join"
+	[ -s "$state/node-$1.token" ] || token "node-$1.join" node join-token --node "$1"
 }
 prepare_ledger() {
 	local node tenant
@@ -216,9 +220,9 @@ prepare_policy() {
 		[ -f "$policy" ] || sed "s/\${NODE}/${nodes[0]}/" "$here/policy-host.yaml" >"$policy"
 	fi
 	cli apply -f "$policy" >"$log/apply.log" 2>&1 || { last_words apply; return 1; }
-	for node in "${nodes[@]}"; do token "node-$node" --role node --node "$node" || return 1; done
-	for tenant in "${tenants[@]}"; do token "viewer-$tenant" --role viewer --tenant "$tenant" || return 1; done
-	token scheduler --role scheduler || return 1
+	for node in "${nodes[@]}"; do enrol "$node" || return 1; done
+	for tenant in "${tenants[@]}"; do token "viewer-$tenant.token" token create --role viewer --tenant "$tenant" || return 1; done
+	token scheduler.token token create --role scheduler || return 1
 	printf 'export TOLLGATE_URL=%s\nexport TOLLGATE_TOKEN_FILE=%q\nPATH=%q:$PATH\n' "$url" "$state/admin.token" "$bin" >"$state/env"
 }
 
