@@ -52,6 +52,8 @@ sentence(struct buf *out, const char *text)
 	size_t line = out->len;
 
 	ASSERT(*text);
+	if (*text == '.')
+		buf_str(out, "\\&");
 	if (*text >= 'a' && *text <= 'z')
 		buf_char(out, (char)(*text++ - 'a' + 'A'));
 	put_words(out, text, line);
