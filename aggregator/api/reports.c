@@ -6,18 +6,36 @@
 #include "aggregator/core/report.h"
 #include "common/time.h"
 
-/* ?from= and ?to=: RFC 3339; by default the last 24 hours. */
-static bool
-time_range(const struct http_request *rq, int64_t now_ns, int64_t *ret_from_ns, int64_t *ret_to_ns, struct err *err)
-{
-	const char *from = http_query(rq, "from"), *to = http_query(rq, "to");
-	int64_t to_ns = now_ns, from_ns;
+#define DAY_LENGTH 10 /* 2026-11-01 */
 
-	if (to != NULL && !time_parse(to, &to_ns, err))
-		return err_prefix(err, "to");
-	from_ns = to_ns - NS_PER_DAY;
-	if (from != NULL && !time_parse(from, &from_ns, err))
-		return err_prefix(err, "from");
+/* A moment in RFC 3339, or a day: its beginning in the billing zone. */
+static bool
+time_point(struct db *db, const struct http_request *rq, const char *name, int64_t preset_ns, int64_t *ret_ns,
+           struct err *err)
+{
+	const char *text = http_query(rq, name);
+	char moment[TIME_TEXT_SIZE];
+
+	*ret_ns = preset_ns;
+	if (text == NULL)
+		return true;
+	if (strlen(text) != DAY_LENGTH)
+		return time_parse(text, ret_ns, err) || err_prefix(err, "%s", name);
+	snprintf(moment, sizeof(moment), "%.10sT00:00:00Z", text);
+	return (time_parse(moment, ret_ns, err) || err_prefix(err, "%s", name)) &&
+	       store_day_start(db, text, ret_ns, err);
+}
+
+/* ?from= and ?to=; by default the last 24 hours. */
+static bool
+time_range(struct db *db, const struct http_request *rq, int64_t now_ns, int64_t *ret_from_ns, int64_t *ret_to_ns,
+           struct err *err)
+{
+	int64_t to_ns, from_ns;
+
+	if (!time_point(db, rq, "to", now_ns, &to_ns, err) ||
+	    !time_point(db, rq, "from", to_ns - NS_PER_DAY, &from_ns, err))
+		return false;
 	if (from_ns >= to_ns)
 		return err_set(err, ERR_INVALID, "from: must be before to");
 	*ret_from_ns = from_ns;
@@ -38,7 +56,7 @@ handle_usage(void *app, void *worker, const struct http_request *rq, struct http
 	if (!api_tenant(w, rq, &q.tenant, rp))
 		return;
 	rp->content_type = "application/json";
-	if (!time_range(rq, time_wall_ns(), &q.from_ns, &q.to_ns, &err) ||
+	if (!time_range(w->db, rq, time_wall_ns(), &q.from_ns, &q.to_ns, &err) ||
 	    !store_usage_json(w->db, &q, &rp->body, &err))
 		http_problem_err(rp, rq, &err);
 }
@@ -52,7 +70,7 @@ handle_conservation(void *app, void *worker, const struct http_request *rq, stru
 
 	(void)app;
 	rp->content_type = "application/json";
-	if (!time_range(rq, time_wall_ns(), &from_ns, &to_ns, &err) ||
+	if (!time_range(w->db, rq, time_wall_ns(), &from_ns, &to_ns, &err) ||
 	    !store_conservation_json(w->db, from_ns, to_ns, &rp->body, &err))
 		http_problem_err(rp, rq, &err);
 }

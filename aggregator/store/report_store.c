@@ -238,3 +238,20 @@ store_period_now(struct db *db, int64_t now_ns, char ret_period[40], struct err 
 	snprintf(ret_period, 40, "%s", res_text(r, 0, 0));
 	return true;
 }
+
+bool
+store_day_start(struct db *db, const char *day, int64_t *ret_ns, struct err *err)
+{
+	static const struct db_stmt stmt = {"day start",
+	                                    "SELECT ns_of($1::date::timestamp AT TIME ZONE l.zone) FROM ledger l"};
+	owned(result) PGresult *r = NULL;
+	struct db_args a = {0};
+
+	arg_text(&a, day);
+	if (!db_run(db, &stmt, &a, &r, err))
+		return false;
+	if (PQntuples(r) != 1)
+		return err_set(err, ERR_FATAL, "the database has no ledger yet: migrate it first");
+	*ret_ns = res_i64(r, 0, 0);
+	return true;
+}

@@ -170,6 +170,8 @@ MUST_CHECK bool store_conservation_json(struct db *db, int64_t from_ns, int64_t 
                                         struct err *err);
 /* The billing period that now lies in: "2026-11". */
 MUST_CHECK bool store_period_now(struct db *db, int64_t now_ns, char ret_period[40], struct err *err);
+/* The beginning of a day, "2026-11-01", in the billing zone. */
+MUST_CHECK bool store_day_start(struct db *db, const char *day, int64_t *ret_ns, struct err *err);
 /* The period's totals, for the daemon's gauges: calls back once per row. */
 struct usage_total {
 	const char *cluster, *tenant, *workspace, *gpu_model, *profile, *state;
