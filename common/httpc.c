@@ -122,7 +122,9 @@ httpc_new(const struct httpc_options *o, struct httpc **ret, struct err *err)
 	owned(httpc) struct httpc *c = NULL;
 	size_t n = strlen(o->base_url);
 
-	ASSERT(o->connect_timeout_ns > 0 && o->timeout_ns > 0 && !o->client_cert == !o->client_key);
+	ASSERT(o->connect_timeout_ns > 0 && o->timeout_ns > 0);
+	if (!o->client_cert != !o->client_key)
+		return err_set(err, ERR_INVALID, "the client certificate and its key are given together or not at all");
 	if (!base_url_sound(o->base_url))
 		return err_set(err, ERR_INVALID, "'%s' is no URL to send to; write it like http://127.0.0.1:9402",
 		               o->base_url);

@@ -114,6 +114,8 @@ const struct cli_option cli_common[] = {
 	{"url", 0, "URL", "the aggregator (default $TOLLGATE_URL, else " CLI_DEFAULT_URL ")", NULL, 0},
 	{"token-file", 0, "FILE", "file with the bearer token (default $TOLLGATE_TOKEN_FILE)", NULL, 0},
 	{"ca-file", 0, "FILE", "certificates to trust (default $TOLLGATE_CA_FILE, else the system's)", NULL, 0},
+	{"client-cert", 0, "FILE", "certificate to show to an aggregator that asks for one (default $TOLLGATE_CLIENT_CERT)", NULL, 0},
+	{"client-key", 0, "FILE", "its key (default $TOLLGATE_CLIENT_KEY)", NULL, 0},
 	{"out", 'o', "table|json|csv", "for people, for scripts, for spreadsheets (default table)", outputs, 0},
 	{"help", 'h', NULL, "print what the command takes", NULL, 0},
 };
@@ -131,6 +133,8 @@ const struct cli_note cli_variables[] = {
 	{"TOLLGATE_URL", "the aggregator, where --url is not given"},
 	{"TOLLGATE_TOKEN_FILE", "file with the bearer token, where --token-file is not given"},
 	{"TOLLGATE_CA_FILE", "certificates to trust, where --ca-file is not given"},
+	{"TOLLGATE_CLIENT_CERT", "certificate to show, where --client-cert is not given"},
+	{"TOLLGATE_CLIENT_KEY", "its key, where --client-key is not given"},
 	{"NO_COLOR", "set to anything: no colours"},
 };
 const size_t cli_variable_count = ARRAY_LEN(cli_variables);

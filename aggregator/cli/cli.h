@@ -70,6 +70,8 @@ MUST_CHECK bool cli_parse(struct cli *c, int argc, char *const *argv, struct err
 const char *cli_value(const struct cli *c, const char *name);
 /* The same, else what the environment says, else NULL; empty is not given. */
 const char *cli_setting(const struct cli *c, const char *name, const char *variable);
+/* Whom to trust and what to show, from the settings. */
+void cli_tls(const struct cli *c, struct httpc_options *o);
 
 /* ---- what the table says to people and shells ---- */
 void cli_help(struct buf *out);

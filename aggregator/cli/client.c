@@ -7,6 +7,18 @@
 /* One call at a time: what the bar of the call under way needs. */
 static struct progress progress;
 
+/* A busy aggregator, or one that is being restarted, is asked again before anybody is told. */
+static const struct httpc_retry again = {
+	.attempts = 3, .least_ns = 200 * NS_PER_MS, .most_ns = 2 * NS_PER_S, .patience_ns = 10 * NS_PER_S};
+
+void
+cli_tls(const struct cli *c, struct httpc_options *o)
+{
+	o->ca_file = cli_setting(c, "ca-file", "TOLLGATE_CA_FILE");
+	o->client_cert = cli_setting(c, "client-cert", "TOLLGATE_CLIENT_CERT");
+	o->client_key = cli_setting(c, "client-key", "TOLLGATE_CLIENT_KEY");
+}
+
 static bool
 connect_client(struct cli *c, struct err *err)
 {
@@ -14,7 +26,6 @@ connect_client(struct cli *c, struct err *err)
 	struct httpc_options o = {
 		.base_url = url != NULL ? url : CLI_DEFAULT_URL,
 		.token_file = cli_setting(c, "token-file", "TOLLGATE_TOKEN_FILE"),
-		.ca_file = cli_setting(c, "ca-file", "TOLLGATE_CA_FILE"),
 		.user_agent = "tollgate/" TOLLGATE_VERSION,
 		.connect_timeout_ns = 5 * NS_PER_S,
 		.timeout_ns = 10 * NS_PER_MIN,
@@ -22,6 +33,7 @@ connect_client(struct cli *c, struct err *err)
 		.progress_arg = &progress,
 	};
 
+	cli_tls(c, &o);
 	return c->client != NULL || httpc_new(&o, &c->client, err);
 }
 
@@ -36,7 +48,7 @@ cli_call(struct cli *c, const char *method, const char *path, const char *conten
 		return false;
 	buf_init(&reply.body, CLI_REPLY_MAX);
 	progress_begin(&progress, time_boot_ns());
-	ok = httpc_call(c->client, method, path, content_type, body, n, &reply, err);
+	ok = httpc_call_again(c->client, &again, method, path, content_type, body, n, &reply, err);
 	progress_end(&progress);
 	if (ok && reply.status >= 400) {
 		ok = httpc_problem(&reply, "aggregator", err);

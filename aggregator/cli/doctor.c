@@ -49,11 +49,11 @@ static bool
 open_clients(struct doctor *d, struct err *err)
 {
 	struct httpc_options o = {.base_url = d->url,
-	                          .ca_file = cli_setting(d->cli, "ca-file", "TOLLGATE_CA_FILE"),
 	                          .user_agent = "tollgate/" TOLLGATE_VERSION,
 	                          .connect_timeout_ns = 3 * NS_PER_S,
 	                          .timeout_ns = 30 * NS_PER_S};
 
+	cli_tls(d->cli, &o);
 	if (!httpc_new(&o, &d->open, err))
 		return false;
 	o.token_file = d->token_file;

@@ -224,7 +224,6 @@ void
 probe_exporter(struct doctor *d, struct facts *ret)
 {
 	struct httpc_options o = {.base_url = d->exporter_url,
-	                          .ca_file = cli_setting(d->cli, "ca-file", "TOLLGATE_CA_FILE"),
 	                          .user_agent = "tollgate/" TOLLGATE_VERSION,
 	                          .connect_timeout_ns = 2 * NS_PER_S,
 	                          .timeout_ns = 10 * NS_PER_S};
@@ -234,6 +233,7 @@ probe_exporter(struct doctor *d, struct facts *ret)
 
 	snprintf(ret->thing, sizeof(ret->thing), "%s", d->exporter_url);
 	buf_init(&reply.body, CLI_REPLY_MAX);
+	cli_tls(d->cli, &o);
 	if (!httpc_new(&o, &client, &err) || !httpc_call(client, "GET", "/metrics", NULL, NULL, 0, &reply, &err))
 		snprintf(ret->text, sizeof(ret->text), "%.*s", DOCTOR_TEXT - 1, err.text);
 	ret->status = reply.status;

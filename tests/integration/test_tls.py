@@ -85,8 +85,12 @@ class Tls(unittest.TestCase):
         self.addCleanup(os.environ.pop, "TOLLGATE_CA_FILE")
         done = self.stack.cli("usage")
         self.assertEqual(done.returncode, 0, done.stderr)
+        shown = ("--client-cert", self.path("client.pem"), "--client-key", self.path("client.key"))
+        self.assertEqual(self.stack.cli("usage", *shown).returncode, 0)
+        stranger = ("--client-cert", self.path("stranger.pem"), "--client-key", self.path("stranger.key"))
+        self.assertEqual(self.stack.cli("usage", *stranger).returncode, 3)
         os.environ["TOLLGATE_CA_FILE"] = self.path("other-ca.pem")
-        self.assertNotEqual(self.stack.cli("usage").returncode, 0)
+        self.assertEqual(self.stack.cli("usage").returncode, 3)
 
     def test_a_client_with_a_wrong_certificate_is_refused_by_both(self):
         for port, asks in ((self.stack.port, True), (self.exporter.port, False)):
