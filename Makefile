@@ -72,7 +72,7 @@ UNITS     := $(patsubst tests/unit/%.c,$(B)/tests/%,$(wildcard tests/unit/test_*
 PROPS     := $(patsubst tests/prop/%.c,$(B)/tests/%,$(wildcard tests/prop/prop_*.c))
 REPLAYS   := $(patsubst tests/fuzz/%.c,$(B)/tests/%,$(wildcard tests/fuzz/fuzz_*.c))
 TOOLS     := $(patsubst tests/support/%.c,$(B)/tests/%,$(wildcard tests/support/*_tool.c))
-BENCHES   := $(patsubst tests/bench/%.c,$(B)/bench/%,$(wildcard tests/bench/bench_*.c))
+BENCHES   := $(patsubst tests/bench/%.c,$(B)/bench/%,$(wildcard tests/bench/*.c))
 FUZZERS   := $(patsubst tests/fuzz/%.c,$(O)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
 
 .PHONY: all programs pages tests benches fuzzers deps run test bench lint fuzz flags format samples install clean help FORCE
@@ -195,7 +195,7 @@ test:
 
 #: make bench        our figures beside a limit's or a peer's, measured in the same run; T=text for some
 bench:
-	@$(DEPS) test
+	@$(DEPS) bench
 	@$(MAKE) benches
 	@$(PYTHON) tests/bench/run.py --out $(O) $(if $(T),-k '$(T)')
 

@@ -225,27 +225,38 @@ put_eight(char *to, uint64_t x)
 	memcpy(to, &x, sizeof(x));
 }
 
-/* v without leading zeros; may write up to seven bytes more than the digits it returns. */
+/* v < 10^8 without leading zeros; may write up to seven bytes more than the digits it returns. */
+static inline size_t
+put_small(char *to, uint32_t v)
+{
+	size_t n;
+
+	if (v < 10) {
+		*to = (char)('0' + v);
+		return 1;
+	}
+	n = digit_count(v);
+	put_eight(to, eight_digits(v) >> (8 - n) * 8);
+	return n;
+}
+
+/* From the front, so that each part lies over what the one before it wrote too much. */
 static inline size_t
 put_whole(char *to, uint64_t v)
 {
-	size_t n = digit_count(v), first = n % 8, at = n;
+	size_t n = 0;
 
-	for (; at > 8; at -= 8, v /= EIGHT_DIGITS)
-		put_eight(to + at - 8, eight_digits((uint32_t)(v % EIGHT_DIGITS)));
-	if (first == 0) {
-		put_eight(to, eight_digits((uint32_t)v));
+	if (v < EIGHT_DIGITS)
+		return put_small(to, (uint32_t)v);
+	if (v / EIGHT_DIGITS < EIGHT_DIGITS) {
+		n = put_small(to, (uint32_t)(v / EIGHT_DIGITS));
 	} else {
-		/* what follows was written already */
-		uint64_t x = eight_digits((uint32_t)v) >> (8 - first) * 8;
-
-		if (n < 8)
-			put_eight(to, x);
-		else
-			for (size_t i = 0; i < first; i++)
-				to[i] = (char)(x >> i * 8 & 0xff);
+		n = put_small(to, (uint32_t)(v / EIGHT_DIGITS / EIGHT_DIGITS));
+		put_eight(to + n, eight_digits((uint32_t)(v / EIGHT_DIGITS % EIGHT_DIGITS)));
+		n += 8;
 	}
-	return n;
+	put_eight(to + n, eight_digits((uint32_t)(v % EIGHT_DIGITS)));
+	return n + 8;
 }
 
 /* The digits after the point without the zeros at their end: v / 10^decimals, not 0; may write seven bytes more. */
@@ -293,6 +304,10 @@ prom_write_fixed(char *to, int64_t value, int decimals)
 	char *at = to;
 
 	ASSERT(decimals >= 0 && decimals <= MAX_DECIMALS);
+	if (value == 0) {
+		*to = '0';
+		return 1;
+	}
 	if (value < 0)
 		*at++ = '-';
 	at += put_whole(at, whole);

@@ -20,6 +20,16 @@ publish(void *arg)
 	metrics_publish(w->metrics, &w->node->in);
 }
 
+/* A tick on which a process came or went. */
+static void
+publish_in_full(void *arg)
+{
+	struct world *w = arg;
+
+	w->node->processes[0].pid ^= 1;
+	metrics_publish(w->metrics, &w->node->in);
+}
+
 static void
 copy(void *arg)
 {
@@ -53,6 +63,10 @@ main(void)
 	publish(&w);
 	copy(&w);
 	b.items = pagegen_series(w.copy.data, w.copy.len);
+	bench_run(&b);
+	b.name = "render 10,000 series in full";
+	b.goal = 0;
+	b.ours = publish_in_full;
 	bench_run(&b);
 	buf_fini(&w.copy);
 	metrics_free(w.metrics);

@@ -83,7 +83,11 @@ bench_run(const struct bench *b)
 		ratio[i] = ours[i] / theirs[i];
 	}
 	printf("{\"name\": \"%s\", \"unit\": \"ns/%s\", \"ours\": %.2f, \"against\": \"%s\", \"theirs\": %.2f, \"ratio\": %.3f, "
-	       "\"goal\": %.3f}\n",
-	       b->name, b->item, median(ours), b->against, median(theirs), median(ratio), b->goal);
+	       "\"goal\": ",
+	       b->name, b->item, median(ours), b->against, median(theirs), median(ratio));
+	if (b->goal > 0)
+		printf("%.3f}\n", b->goal);
+	else
+		printf("null}\n");
 	fflush(stdout);
 }

@@ -12,7 +12,7 @@ struct bench {
 	const char *item; /* what one call handles `items` of: "record", "series" */
 	size_t items;
 	const char *against; /* what the other side does */
-	double goal;         /* ours / theirs, at most */
+	double goal;         /* ours / theirs, at most; 0: none was set */
 	void (*ours)(void *arg);
 	void (*theirs)(void *arg);
 	void *arg;

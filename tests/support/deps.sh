@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs the Debian packages that a group of commands needs and that are missing: deps.sh run|test|lint|fuzz|all.
+# Installs the Debian packages that a group of commands needs and that are missing: deps.sh run|test|lint|fuzz|bench|all.
 #
 # With nothing missing this is one dpkg-query. Packages come by name from wherever apt is configured to look. A server
 # package must not leave a server behind: no PostgreSQL cluster is created and no service started or enabled.
@@ -11,12 +11,13 @@ run='gcc libc6-dev make pkg-config libmicrohttpd-dev libpq-dev zlib1g-dev libgnu
 test="$run libcmocka-dev prometheus python3 mandoc zsh"
 lint="$test clang clang-format clang-tidy cppcheck"
 fuzz="$run clang libclang-rt-14-dev"
+bench="$test wrk prometheus-pushgateway"
 
 case "${1-}" in
-run | test | lint | fuzz) eval "wanted=\$$1" ;;
-all) wanted="$lint $fuzz" ;;
+run | test | lint | fuzz | bench) eval "wanted=\$$1" ;;
+all) wanted="$lint $fuzz $bench" ;;
 *)
-	echo "usage: deps.sh run|test|lint|fuzz|all" >&2
+	echo "usage: deps.sh run|test|lint|fuzz|bench|all" >&2
 	exit 2
 	;;
 esac
@@ -96,10 +97,12 @@ fi
 
 # policy-rc.d keeps a service from starting now; this keeps it from starting at the next boot. PostgreSQL has no
 # cluster to start.
-case " $* " in
-*" prometheus "*)
-	update-rc.d prometheus disable || true
-	[ ! -d /run/systemd/system ] || systemctl stop prometheus.service || true
-	;;
-esac
+for service in prometheus prometheus-pushgateway; do
+	case " $* " in
+	*" $service "*)
+		update-rc.d $service disable || true
+		[ ! -d /run/systemd/system ] || systemctl stop $service.service || true
+		;;
+	esac
+done
 AS_ROOT

@@ -1,0 +1,85 @@
+/* tests/bench/serve_page.c - the exporter's web side with a page of a given size, for bench_http.py: serve_page GPUS PROCESSES.
+ *
+ * Prints the port and the number of series, then obeys its input: each line is how many ticks to publish, and is answered with
+ * the processor time of rendering and publishing them, in ns. Nothing else of the exporter runs, so that all other time of its
+ * threads but the first is that of serving. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "common/time.h"
+#include "exporter/web.h"
+#include "tests/support/pagegen.h"
+
+static size_t
+series_now(struct metrics *m)
+{
+	struct metrics_page *page = metrics_get(m);
+	const void *bytes;
+	size_t len, n;
+
+	metrics_page_bytes(page, PROM_TEXT, false, &bytes, &len);
+	n = pagegen_series(bytes, len);
+	metrics_page_release(page);
+	return n;
+}
+
+static int64_t
+cpu_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+	return (int64_t)t.tv_sec * NS_PER_S + t.tv_nsec;
+}
+
+static int64_t
+publish(struct metrics *m, struct pagegen *node, long ticks)
+{
+	int64_t spent = 0;
+
+	for (; ticks > 0; ticks--) {
+		int64_t began;
+
+		pagegen_tick(node);
+		began = cpu_ns();
+		metrics_publish(m, &node->in);
+		spent += cpu_ns() - began;
+	}
+	return spent;
+}
+
+int
+main(int argc, char **argv)
+{
+	struct pagegen *node;
+	struct web web = {.metrics = metrics_new(), .node = "bench", .stale_ns = NS_PER_DAY};
+	struct httpd *httpd = NULL;
+	struct exporter_options options = {.listen = (char[]){"127.0.0.1:0"}};
+	struct err err = {0};
+	char line[64];
+
+	if (argc != 3) {
+		fprintf(stderr, "usage: serve_page GPUS PROCESSES\n");
+		return 2;
+	}
+	node = pagegen_new(strtoul(argv[1], NULL, 10), strtoul(argv[2], NULL, 10));
+	for (int i = 0; i < 3600; i++)
+		pagegen_tick(node);
+	metrics_publish(web.metrics, &node->in);
+	atomic_init(&web.last_reading_boot_ns, time_boot_ns());
+	if (!web_start(&web, &options, &httpd, &err)) {
+		fprintf(stderr, "serve_page: %s\n", err.text);
+		return 1;
+	}
+	printf("%u %zu\n", (unsigned)httpd_port(httpd), series_now(web.metrics));
+	fflush(stdout);
+	while (fgets(line, sizeof(line), stdin)) {
+		printf("%" PRId64 "\n", publish(web.metrics, node, strtol(line, NULL, 10)));
+		fflush(stdout);
+	}
+	httpd_stop(httpd);
+	metrics_free(web.metrics);
+	pagegen_free(node);
+	return 0;
+}
