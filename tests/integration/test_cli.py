@@ -94,12 +94,129 @@ class CommandLine(unittest.TestCase):
 
     def test_help_names_every_command_and_its_options(self):
         text = self.run_cli("--help")
-        for command in ("apply", "report", "usage", "top", "conservation", "get", "token create"):
+        for command in ("apply", "report", "usage", "top", "conservation", "get", "token create", "token list", "token revoke",
+                        "node join-token", "audit", "doctor", "completion"):  # fmt: skip
             self.assertIn(command, text)
             self.assertIn("--url", self.run_cli(*command.split(), "--help"))
 
     def test_the_demo_policy_applies(self):
         self.assertIn("applied", self.run_cli("apply", "-f", os.path.join(ROOT, "deploy", "demo", "policy.yaml")))
+
+
+class Ranges(unittest.TestCase):
+    """Which time is asked for, in a ledger that bills in Berlin."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.stack = cls.enterClassContext(Stack(zone="Europe/Berlin"))
+        cls.stack.sql("set search_path = tollgate; select make_periods(now() - interval '40 days', now())")
+        cls.months = {m: (a, b) for m, a, b in cls.stack.sql(
+            "select month, tollgate.rfc3339(starts_at), tollgate.rfc3339(ends_at) from tollgate.period")}  # fmt: skip
+        cls.this = cls.stack.sql("select to_char(now() at time zone 'Europe/Berlin', 'YYYY-MM')")[0][0]
+        cls.last = cls.stack.sql("select to_char((now() at time zone 'Europe/Berlin') - interval '1 month', 'YYYY-MM')")[0][0]
+
+    def asked(self, *args):
+        done = self.stack.cli(*args, "-o", "json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        reply = json.loads(done.stdout)
+        return reply["from"], reply["to"]
+
+    def test_months_are_those_of_the_ledger(self):
+        for command in ("usage", "conservation"):
+            with self.subTest(command=command):
+                self.assertEqual(self.asked(command, "--last-month"), self.months[self.last])
+                self.assertEqual(self.asked(command, "--this-month")[0], self.months[self.this][0])
+
+    def test_a_day_begins_where_the_ledger_bills(self):
+        self.assertEqual(self.asked("usage", "--from", "2026-03-29", "--to", "2026-03-30"), ("2026-03-28T23:00:00Z", "2026-03-29T22:00:00Z"))
+        self.assertEqual(self.asked("usage", "--from", "2026-07-01T00:00:00Z", "--to", "2026-07-02"), ("2026-07-01T00:00:00Z", "2026-07-01T22:00:00Z"))
+
+    def test_a_report_of_the_last_month_is_that_months(self):
+        for words in (("--last-month",), ("previous",), (self.last,)):
+            with self.subTest(words=words):
+                done = self.stack.cli("report", *words, "-o", "json")
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertEqual(json.loads(done.stdout)["period"], self.last)
+        done = self.stack.cli("report", "--this-month", "--out", "csv")
+        self.assertTrue(done.stdout.startswith("period_start,"), done.stderr)
+
+    def test_contradictions_are_a_wrong_use(self):
+        for words in (("usage", "--since", "7d", "--last-month"), ("usage", "--from", "2026-02-31"), ("usage", "--to", "yesterday"),
+                      ("report",), ("report", "2026-10", "--last-month"), ("report", "current", "--format", "csv", "-o", "json"),
+                      ("report", "current", "-o", "table", "-O", "x")):  # fmt: skip
+            with self.subTest(words=words):
+                done = self.stack.cli(*words)
+                self.assertEqual((done.returncode, done.stdout), (2, ""), done.stderr)
+        self.assertEqual(self.stack.cli("usage", "--from", "2026-07-02", "--to", "2026-07-01").returncode, 1)
+
+
+class Access(unittest.TestCase):
+    """Tokens and the audit, from the command line."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.stack = cls.enterClassContext(Stack())
+        cls.stack.apply(POLICY)
+        cls.stack.sql("set search_path = tollgate; select make_periods(now(), now())")
+
+    def run_json(self, *args, role="admin"):
+        done = self.stack.cli(*args, "-o", "json", role=role)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout)
+
+    def test_a_token_is_made_used_listed_and_revoked(self):
+        done = self.stack.cli("token", "create", "--role", "viewer", "--tenant", "acme", "--expires", "30d", "--description", "for a wall")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.stack.tokens["wall"] = done.stdout.strip()
+        self.assertEqual(self.stack.cli("usage", role="wall").returncode, 0)
+        row = next(r for r in self.run_json("token", "list", "--tenant", "acme") if r["description"] == "for a wall")
+        self.assertEqual((row["role"], row["tenant"], row["revoked"]), ("viewer", "acme", None))
+        self.assertIn("for a wall", self.stack.cli("token", "list").stdout)
+        self.assertNotIn(self.stack.tokens["wall"], self.stack.cli("token", "list", "-o", "json").stdout)
+        self.assertEqual(self.run_json("token", "revoke", str(row["id"]))["status"], "revoked")
+        refused = self.stack.cli("usage", role="wall")
+        self.assertEqual(refused.returncode, 1)
+        self.assertIn("revoked", refused.stderr)
+        self.assertNotIn(row["id"], [r["id"] for r in self.run_json("token", "list", "--status", "active")])
+
+    def test_wrong_uses_are_told_before_anything_is_asked(self):
+        for words in (("token", "revoke", "x"), ("token", "create"), ("token", "create", "--role", "king"),
+                      ("token", "create", "--role", "admin", "--expires", "soon"), ("node", "join-token", "--expires", "7"),
+                      ("audit", "--limit", "-1"), ("audit", "--action", "dance")):  # fmt: skip
+            with self.subTest(words=words):
+                self.assertEqual(self.stack.cli(*words).returncode, 2)
+        self.assertEqual(self.stack.cli("token", "revoke", "999999").returncode, 1)
+
+    def test_a_node_gets_a_join_token(self):
+        reply = self.run_json("node", "join-token", "--node", "n1", "--expires", "2h")
+        self.assertEqual(reply["node"], "n1")
+        self.assertEqual(self.stack.cli("node", "join-token").stdout.count("\n"), 1, "the token alone on a line")
+
+    def test_the_audit_comes_in_pages_and_whole(self):
+        for i in range(5):
+            self.stack.cli("token", "create", "--role", "billing", "--description", f"audit {i}")
+        whole = self.run_json("audit", "--limit", "0")
+        ids = [e["id"] for e in whole]
+        self.assertEqual(ids, sorted(ids, reverse=True))
+        self.assertEqual([e["id"] for e in self.run_json("audit", "--limit", "3")], ids[:3])
+        self.assertEqual([e["id"] for e in self.run_json("audit", "--limit", "2", "--before", str(ids[2]))], ids[3:5])
+        self.assertEqual({e["action"] for e in self.run_json("audit", "--action", "policy.apply")}, {"policy.apply"})
+        rows = list(csv.DictReader(io.StringIO(self.stack.cli("audit", "-o", "csv").stdout)))
+        self.assertEqual(json.loads(rows[0]["after"])["role"], whole[0]["after"]["role"], "an object in a row is its JSON")
+
+    def test_every_command_that_shows_something_shows_it_in_three_ways(self):
+        path = os.path.join(self.stack.dir, "same.yaml")
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(POLICY)
+        for words in (("usage",), ("conservation",), ("get", "nodes"), ("get", "policy"), ("get", "periods"), ("top", "--count", "1"),
+                      ("apply", "-f", path), ("token", "list"), ("audit",), ("report", "current"), ("doctor", "--server")):  # fmt: skip
+            with self.subTest(words=words):
+                for kind in ("table", "json", "csv"):
+                    done = self.stack.cli(*words, "-o", kind)
+                    self.assertIn(done.returncode, (0, 1) if words[0] == "doctor" else (0,), done.stderr)
+                    if kind == "json":
+                        json.loads(done.stdout)
+                    self.assertNotIn("\x1b", done.stdout)
 
 
 if __name__ == "__main__":
