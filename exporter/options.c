@@ -155,7 +155,8 @@ static const struct conf_option options[] = {
 const struct conf_program exporter_program = {
 	.name = "tollgate-exporter",
 	.summary = "meters the GPUs of this node, and sends what it finds to the aggregator",
-	.details = "Reads every GPU of this node once a second, finds out whose process holds it, and keeps records of that in a spool on disk until the aggregator has acknowledged them. It needs the driver's libnvidia-ml.so.1 and sight of the host's processes; tollgate doctor says what is missing.",
+	.details =
+		"Reads every GPU of this node once a second, finds out whose process holds it, and keeps records of that in a spool on disk until the aggregator has acknowledged them. It needs the driver's libnvidia-ml.so.1 and sight of the host's processes; tollgate doctor says what is missing.",
 	.see_also = (const char *const[]){"tollgate(1)", "tollgate-aggregator(8)", NULL},
 	.options = options,
 	.count = ARRAY_LEN(options),

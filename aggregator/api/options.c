@@ -70,7 +70,8 @@ static const struct conf_option options[] = {
 const struct conf_program aggregator_program = {
 	.name = "tollgate-aggregator",
 	.summary = "keeps the ledger of GPU time in PostgreSQL, and answers for it over HTTP",
-	.details = "Takes in what the exporters send, decides whose it is by the policy, rolls it up by the hour and prices it by the month. Several of them may serve one database.",
+	.details =
+		"Takes in what the exporters send, decides whose it is by the policy, rolls it up by the hour and prices it by the month. Several of them may serve one database.",
 	.see_also = (const char *const[]){"tollgate(1)", "tollgate-exporter(8)", NULL},
 	.options = options,
 	.count = ARRAY_LEN(options),
