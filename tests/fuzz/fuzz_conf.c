@@ -29,7 +29,8 @@ static const struct conf_option table[] = {
 	{"compress", CONF_BOOL, offsetof(struct options, compress), "true", 0, 0, NULL, "", "Compress"},
 	{"source", CONF_ENUM, offsetof(struct options, source), "nvml", 0, 0, sources, "", "Source"},
 };
-static const struct conf_program program = {"fuzz", "Fuzz", table, ARRAY_LEN(table)};
+static const struct conf_program program = {
+	.name = "fuzz", .summary = "Fuzz", .options = table, .count = ARRAY_LEN(table)};
 
 static void
 assert_within_ranges(const struct options *o)

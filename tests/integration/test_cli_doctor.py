@@ -1,5 +1,7 @@
 """tollgate doctor on whole and broken systems: the line that matters, its remedy, and the exit code."""
 
+# also: san
+
 import email.utils
 import http.server
 import json

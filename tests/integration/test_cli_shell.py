@@ -1,6 +1,8 @@
 """What the command line's table gives to shells and to man: pages without a complaint, completion in a real bash and zsh, and a
 bar on a terminal only."""
 
+# also: san
+
 import http.server
 import os
 import pty

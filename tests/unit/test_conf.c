@@ -46,7 +46,8 @@ static const struct conf_option table[] = {
          "Where the values come from"},
 	{"cap", CONF_INT, offsetof(struct options, cap), NULL, 0, 10, NULL, "", "A number that may stay unset"},
 };
-static const struct conf_program program = {"tollgate-test", "Does nothing, for tests.", table, ARRAY_LEN(table)};
+static const struct conf_program program = {
+	.name = "tollgate-test", .summary = "Does nothing, for tests.", .options = table, .count = ARRAY_LEN(table)};
 
 /* conf_load with at most eight words after the program's name. */
 struct run {
