@@ -294,9 +294,9 @@ retrieve_nothing(gnutls_session_t session, const gnutls_datum_t *ca, int ca_coun
 	(void)ca_count;
 	(void)algorithms;
 	(void)algorithm_count;
-	(void)ret;
-	(void)ret_count;
-	(void)ret_key;
+	*ret = NULL;
+	*ret_count = 0;
+	*ret_key = NULL;
 	return -1;
 }
 
