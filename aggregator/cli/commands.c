@@ -112,7 +112,7 @@ add_range(struct cli *c, struct buf *path)
 static int
 report_month(struct cli *c, struct buf *path)
 {
-	const char *word = c->word_count > 0 ? c->words[0] : NULL, *month = NULL;
+	const char *word = c->word_count > 0 ? c->words[0] : NULL;
 	bool this_month = cli_value(c, "this-month") != NULL, last_month = cli_value(c, "last-month") != NULL;
 	owned(json) json_t *periods = NULL;
 	const json_t *period = NULL;
@@ -123,17 +123,12 @@ report_month(struct cli *c, struct buf *path)
 		        "tollgate: report needs one of YYYY-MM, current, previous, --this-month, --last-month\n");
 		return CLI_USAGE;
 	}
-	this_month |= word != NULL && strcmp(word, "current") == 0;
-	last_month |= word != NULL && strcmp(word, "previous") == 0;
-	if (this_month) {
-		buf_str(path, "/v1/reports/current");
-		return CLI_OK;
-	}
-	if (last_month) {
-		if (!find_month(c, true, &periods, &period, &err) || !json_get_str(period, "month", &month, &err))
+	if (word == NULL)
+		word = this_month ? "current" : "previous";
+	if (strcmp(word, "previous") == 0) {
+		if (!find_month(c, true, &periods, &period, &err) || !json_get_str(period, "month", &word, &err))
 			return cli_fail(&err);
-		word = month;
-	} else if (strspn(word, "0123456789-") != strlen(word)) {
+	} else if (strcmp(word, "current") != 0 && strspn(word, "0123456789-") != strlen(word)) {
 		fprintf(stderr, "tollgate: \"%s\" is not a month; write YYYY-MM\n", word);
 		return CLI_USAGE;
 	}

@@ -25,7 +25,7 @@ host_path(const struct doctor *d, const char *path, struct facts *f)
 static bool
 exists(const struct doctor *d, const char *path)
 {
-	struct facts f;
+	struct facts f = {0};
 
 	return access(host_path(d, path, &f), F_OK) == 0;
 }
@@ -99,7 +99,7 @@ probe_devices(struct doctor *d, struct facts *ret)
 	while (dir != NULL && (e = readdir(dir)) != NULL) {
 		const char *tail = e->d_name + 6;
 		char path[300];
-		struct facts at;
+		struct facts at = {0};
 
 		if (strncmp(e->d_name, "nvidia", 6) != 0 ||
 		    (strcmp(tail, "ctl") != 0 && (*tail == '\0' || tail[strspn(tail, "0123456789")] != '\0')))
