@@ -467,7 +467,7 @@ make_ground(const struct render *r, struct buf *ground)
 	label_number(ground, "stream", (int64_t)in->stream);
 	label_number(ground, "flags",
 	             in->simulated | in->process_metrics << 1 | in->pushes << 2 | (in->tick != NULL) << 3);
-	for (size_t i = 0; i < r->gpu_count; i++) {
+	for (size_t i = 0; in->tick && i < r->gpu_count; i++) {
 		buf_add(ground, reading(r, i)->pci, strlen(reading(r, i)->pci) + 1);
 		buf_add(ground, reading(r, i)->model, strlen(reading(r, i)->model) + 1);
 		label_number(ground, "mig", reading(r, i)->mig);
