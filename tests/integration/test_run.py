@@ -160,6 +160,24 @@ class MakeRun(unittest.TestCase):
         run.send_signal(signal.SIGTERM)
         self.assertEqual(self.finish(run)[0], 0)
 
+    def test_real_gpus_are_asked_for_where_there_is_no_driver(self):
+        if os.path.exists("/proc/driver/nvidia/version"):
+            self.skipTest("this host has an NVIDIA driver")
+        code, out = self.finish(self.start(5, TOLLGATE_GPUS="real"))
+        self.assertEqual(code, 1, out)
+        self.assertIn("NVIDIA", out)
+        self.assertIn("does not start", out)
+        self.assertEqual(self.leftovers(), [])
+
+    def test_a_full_disk_is_named(self):
+        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", self.state], capture_output=True, text=True)
+        if mounted.returncode != 0:
+            self.skipTest(f"a small disk cannot be mounted: {mounted.stderr.strip()}")
+        self.addCleanup(subprocess.run, ["umount", self.state])
+        code, out = self.finish(self.start(5))
+        self.assertEqual(code, 1, out)
+        self.assertRegex(out, r"the disk of .* has \d+ MiB free")
+
     def test_wrong_settings_are_named(self):
         for env, word in (
             ({"RUN_SECONDS": "soon"}, "RUN_SECONDS"),
