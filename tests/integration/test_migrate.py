@@ -93,11 +93,12 @@ class Migrate(unittest.TestCase):
         led.rows("create schema tollgate; create table tollgate.audit_log (i integer)")
         text = self.refused("fatal", led)
         self.assertIn("access", text)
-        self.assertEqual(led.value("select count(*) from schema_migration"), str(len(FILES) - 1))
+        done = next(i for i, name in enumerate(FILES) if "access" in name)
+        self.assertEqual(led.value("select count(*) from schema_migration"), str(done))
         self.assertIsNone(led.value("select to_regclass('tollgate.access_token')"))
         self.assertIn("not migrated yet", self.refused("retry", led, "ready"))
         led.rows("drop table tollgate.audit_log")
-        self.assertEqual(led.run("migrate"), {"applied": 1})
+        self.assertEqual(led.run("migrate"), {"applied": len(FILES) - done})
 
     def test_before_migration_the_database_is_not_ready(self):
         self.assertIn("migrate it", self.refused("fatal", self.database(), "ready"))
