@@ -343,6 +343,7 @@ main(int argc, char **argv)
 	if (!conf_load(&aggregator_program, argc, argv, &options, &action, &check, &text, &err) ||
 	    (action == CONF_RUN && !options_check(&options, &err))) {
 		fprintf(stderr, "tollgate-aggregator: %s\n", err.text);
+		conf_free(&aggregator_program, &options);
 		return EXIT_USAGE;
 	}
 	if (action == CONF_EXIT_OK || check) {
