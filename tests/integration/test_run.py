@@ -49,7 +49,11 @@ class MakeRun(unittest.TestCase):
         env.pop("RUN_SECONDS", None)
         if seconds is not None:
             env["RUN_SECONDS"] = str(seconds)
-        run = subprocess.Popen(["bash", RUN], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        run = subprocess.Popen(
+            ["bash", RUN], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            # As a terminal's shell would start it: a job in the background ignores Ctrl-C, and hands that on.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        )  # fmt: skip
         self.addCleanup(run.stdout.close)
         self.addCleanup(run.kill)
         return run
