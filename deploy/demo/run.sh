@@ -88,7 +88,7 @@ check() {
 # Each runs in its own session, so that Ctrl-C reaches only this script, which stops them in order; and each is told by the
 # kernel when this script is gone, so that a kill -9 leaves nothing behind.
 
-declare -A pid_of starter_of
+declare -A pid_of
 spawn() { # name signal command...
 	local name=$1 signal=$2
 	shift 2
@@ -203,7 +203,6 @@ enrol() { # node: as on a real one, its exporter gets the token by itself, with 
 	[ -s "$state/node-$1.token" ] || token "node-$1.join" node join-token --node "$1"
 }
 prepare_ledger() {
-	local node tenant
 	psql_quiet -d postgres -c "select 1 from pg_database where datname = '$database'" | grep -q 1 ||
 		psql_quiet -d postgres -c "create database $database" || return 1
 	if [ ! -s "$state/admin.token" ] || [ "$(cat "$state/ledger" 2>/dev/null)" != "$database" ]; then
