@@ -34,8 +34,43 @@ enum nvml_status {
 #define NVML_NO_INSTANCE UINT32_MAX   /* gi and ci of a process outside MIG */
 #define NVML_NOT_AVAILABLE UINT64_MAX /* a process's memory, where the driver does not tell it */
 #define NVML_SENSOR_GPU 0u
+#define NVML_ALL_LINKS UINT32_MAX /* scope of an NVLink field: the sum over all links */
+
+enum nvml_clock { NVML_CLOCK_OF_GRAPHICS = 0, NVML_CLOCK_OF_SM = 1, NVML_CLOCK_OF_MEMORY = 2, NVML_CLOCK_OF_VIDEO = 3 };
+enum nvml_error_type { NVML_ERROR_CORRECTED = 0, NVML_ERROR_UNCORRECTED = 1 };
+enum nvml_ecc_counter { NVML_ECC_VOLATILE = 0, NVML_ECC_AGGREGATE = 1 };
+enum nvml_pcie_counter { NVML_PCIE_TX = 0, NVML_PCIE_RX = 1 };
+enum nvml_field {
+	NVML_FIELD_MEMORY_TEMPERATURE = 82,
+	NVML_FIELD_NVLINK_DATA_TX = 138, /* KiB since the driver was loaded */
+	NVML_FIELD_NVLINK_DATA_RX = 139,
+};
+/* How the value of a field is stored. */
+enum nvml_value_type {
+	NVML_TYPE_DOUBLE = 0,
+	NVML_TYPE_UINT = 1,
+	NVML_TYPE_ULONG = 2,
+	NVML_TYPE_ULONGLONG = 3,
+	NVML_TYPE_LONGLONG = 4,
+	NVML_TYPE_INT = 5,
+	NVML_TYPE_USHORT = 6,
+};
+#define NVML_EVENT_XID UINT64_C(0x8)
+#define NVML_EVENT_MIG_CONFIG UINT64_C(0x100)
+/* Percent, but for PCIe, which is MiB per second. */
+enum nvml_gpm_metric_id {
+	NVML_GPM_ENGINE = 1,
+	NVML_GPM_SM = 2,
+	NVML_GPM_OCCUPANCY = 3,
+	NVML_GPM_TENSOR = 5,
+	NVML_GPM_DRAM = 10,
+	NVML_GPM_PCIE_TX = 20,
+	NVML_GPM_PCIE_RX = 21,
+};
 
 struct nvml_device; /* what a handle points to */
+struct nvml_gpu_instance;
+struct nvml_event_set;
 struct nvml_gpm_sample;
 
 struct nvml_process_info_v1 {
@@ -54,12 +89,6 @@ struct nvml_process_detail {
 	uint64_t used_memory;
 	uint32_t gi, ci;
 	uint64_t used_protected_memory;
-};
-struct nvml_process_detail_list {
-	uint32_t version;
-	uint32_t mode;
-	uint32_t count;
-	struct nvml_process_detail *entries;
 };
 struct nvml_process_sample {
 	uint32_t pid;
@@ -98,19 +127,28 @@ struct nvml_pci_info {
 	uint32_t domain, bus, device, pci_device_id, pci_subsystem_id;
 	char bus_id[32];
 };
-struct nvml_sample {
-	uint64_t timestamp_us;
-	uint64_t value;
-};
+/* Percent and bytes over the life of a process; time is 0 while it runs. */
 struct nvml_accounting {
 	uint32_t gpu, memory;
 	uint64_t max_memory, time_ms, start_us;
 	uint32_t running;
 	uint32_t reserved[5];
 };
+/* The sums are in hundredths of a percent. */
 struct nvml_accounting_v2 {
 	uint32_t pid, running, gpu, memory;
-	uint64_t max_memory, sample_count, sum_gpu, sum_memory, time_ms, start_us;
+	uint64_t max_memory;
+	uint32_t sample_count;
+	uint64_t sum_gpu, sum_memory, time_ms, start_us;
+};
+/* In memory slices. */
+struct nvml_placement {
+	uint32_t start, size;
+};
+struct nvml_gpu_instance_info {
+	struct nvml_device *device;
+	uint32_t id, profile;
+	struct nvml_placement placement;
 };
 struct nvml_event {
 	struct nvml_device *device;
@@ -135,9 +173,15 @@ struct nvml_gpm_metrics {
 	struct nvml_gpm_sample *from, *to;
 	struct nvml_gpm_metric metrics[];
 };
+struct nvml_gpm_support {
+	uint32_t version; /* 1, not sized */
+	uint32_t supported;
+};
 
 #define NVML_VERSIONED(type, version) ((uint32_t)(sizeof(type) | (unsigned)(version) << 24))
 #define NVML_MEMORY_V2 NVML_VERSIONED(struct nvml_memory, 2)
+#define NVML_PROCESSES_UTILIZATION_V1 NVML_VERSIONED(struct nvml_processes_utilization, 1)
+#define NVML_GPM_VERSION 1u
 
 #define NVML_SIZE(name, size) static_assert(sizeof(struct name) == (size), "the size of " #name)
 #define NVML_AT(name, field, at) static_assert(offsetof(struct name, field) == (at), "the offset of " #name "." #field)
@@ -152,12 +196,6 @@ NVML_AT(nvml_process_info, ci, 20);
 NVML_SIZE(nvml_process_detail, 32);
 NVML_AT(nvml_process_detail, gi, 16);
 NVML_AT(nvml_process_detail, used_protected_memory, 24);
-NVML_SIZE(nvml_process_detail_list, 24);
-NVML_AT(nvml_process_detail_list, mode, 4);
-NVML_AT(nvml_process_detail_list, count, 8);
-NVML_AT(nvml_process_detail_list, entries, 16);
-static_assert(NVML_VERSIONED(struct nvml_process_detail_list, 1) == 0x01000018,
-              "the version of nvml_process_detail_list");
 NVML_SIZE(nvml_process_sample, 32);
 NVML_AT(nvml_process_sample, timestamp_us, 8);
 NVML_AT(nvml_process_sample, sm, 16);
@@ -177,8 +215,7 @@ NVML_SIZE(nvml_processes_utilization, 24);
 NVML_AT(nvml_processes_utilization, count, 4);
 NVML_AT(nvml_processes_utilization, last_seen_us, 8);
 NVML_AT(nvml_processes_utilization, entries, 16);
-static_assert(NVML_VERSIONED(struct nvml_processes_utilization, 1) == 0x01000018,
-              "the version of nvml_processes_utilization");
+static_assert(NVML_PROCESSES_UTILIZATION_V1 == 0x01000018, "the version of nvml_processes_utilization");
 NVML_SIZE(nvml_attributes, 40);
 NVML_AT(nvml_attributes, multiprocessors, 0);
 NVML_AT(nvml_attributes, gi_slices, 24);
@@ -195,8 +232,6 @@ NVML_SIZE(nvml_utilization, 8);
 NVML_SIZE(nvml_pci_info, 68);
 NVML_AT(nvml_pci_info, domain, 16);
 NVML_AT(nvml_pci_info, bus_id, 36);
-NVML_SIZE(nvml_sample, 16);
-NVML_AT(nvml_sample, value, 8);
 NVML_SIZE(nvml_accounting, 56);
 NVML_AT(nvml_accounting, gpu, 0);
 NVML_AT(nvml_accounting, memory, 4);
@@ -215,6 +250,14 @@ NVML_AT(nvml_accounting_v2, sum_gpu, 32);
 NVML_AT(nvml_accounting_v2, sum_memory, 40);
 NVML_AT(nvml_accounting_v2, time_ms, 48);
 NVML_AT(nvml_accounting_v2, start_us, 56);
+NVML_SIZE(nvml_placement, 8);
+NVML_AT(nvml_placement, start, 0);
+NVML_AT(nvml_placement, size, 4);
+NVML_SIZE(nvml_gpu_instance_info, 24);
+NVML_AT(nvml_gpu_instance_info, device, 0);
+NVML_AT(nvml_gpu_instance_info, id, 8);
+NVML_AT(nvml_gpu_instance_info, profile, 12);
+NVML_AT(nvml_gpu_instance_info, placement, 16);
 NVML_SIZE(nvml_event, 32);
 NVML_AT(nvml_event, device, 0);
 NVML_AT(nvml_event, type, 8);
@@ -237,6 +280,8 @@ NVML_AT(nvml_gpm_metrics, count, 4);
 NVML_AT(nvml_gpm_metrics, from, 8);
 NVML_AT(nvml_gpm_metrics, to, 16);
 NVML_AT(nvml_gpm_metrics, metrics, 24);
+NVML_SIZE(nvml_gpm_support, 8);
+NVML_AT(nvml_gpm_support, supported, 4);
 static_assert(sizeof(struct nvml_gpm_metrics) + 98 * sizeof(struct nvml_gpm_metric) == 3944, "nvml_gpm_metrics of 98");
 static_assert(sizeof(struct nvml_gpm_metrics) + 210 * sizeof(struct nvml_gpm_metric) == 8424,
               "nvml_gpm_metrics of 210");
@@ -275,11 +320,75 @@ static_assert(sizeof(struct nvml_gpm_metrics) + 333 * sizeof(struct nvml_gpm_met
 	NVML_PROCESS_LIST(OPTIONAL, nvmlDeviceGetMPSComputeRunningProcesses)                                         \
 	OPTIONAL(int, nvmlDeviceGetProcessUtilization,                                                               \
 	         (struct nvml_device * device, struct nvml_process_sample * samples, uint32_t * count,               \
-	          uint64_t last_seen_us))
+	          uint64_t last_seen_us))                                                                            \
+	NVML_PROCESS_FUNCTIONS(OPTIONAL)                                                                             \
+	NVML_BOARD_FUNCTIONS(OPTIONAL)                                                                               \
+	NVML_EVENT_FUNCTIONS(OPTIONAL)                                                                               \
+	NVML_MIG_FUNCTIONS(OPTIONAL)                                                                                 \
+	NVML_GPM_FUNCTIONS(OPTIONAL)
 
 #define NVML_PROCESS_LIST(OPTIONAL, name)                                                        \
 	OPTIONAL(int, name##_v3, (struct nvml_device * device, uint32_t * count, void *entries)) \
 	OPTIONAL(int, name##_v2, (struct nvml_device * device, uint32_t * count, void *entries)) \
 	OPTIONAL(int, name, (struct nvml_device * device, uint32_t * count, void *entries))
+
+#define NVML_PROCESS_FUNCTIONS(OPTIONAL)                                                                             \
+	OPTIONAL(int, nvmlDeviceGetProcessesUtilizationInfo,                                                         \
+	         (struct nvml_device * device, struct nvml_processes_utilization * info))                            \
+	OPTIONAL(int, nvmlDeviceGetAccountingMode, (struct nvml_device * device, uint32_t * on))                     \
+	OPTIONAL(int, nvmlDeviceSetAccountingMode, (struct nvml_device * device, uint32_t on))                       \
+	OPTIONAL(int, nvmlDeviceGetAccountingPids, (struct nvml_device * device, uint32_t * count, uint32_t * pids)) \
+	OPTIONAL(int, nvmlDeviceGetAccountingStats,                                                                  \
+	         (struct nvml_device * device, uint32_t pid, struct nvml_accounting * stats))                        \
+	OPTIONAL(int, nvmlDeviceGetAccountingStats_v2, (struct nvml_device * device, struct nvml_accounting_v2 * stats))
+
+/* The older name of the clocks' event reasons is throttle reasons; the bits are the same. */
+#define NVML_BOARD_FUNCTIONS(OPTIONAL)                                                                              \
+	OPTIONAL(int, nvmlDeviceGetClockInfo, (struct nvml_device * device, uint32_t clock, uint32_t * mhz))        \
+	OPTIONAL(int, nvmlDeviceGetCurrentClocksEventReasons, (struct nvml_device * device, uint64_t * reasons))    \
+	OPTIONAL(int, nvmlDeviceGetCurrentClocksThrottleReasons, (struct nvml_device * device, uint64_t * reasons)) \
+	OPTIONAL(int, nvmlDeviceGetEnforcedPowerLimit, (struct nvml_device * device, uint32_t * milliwatts))        \
+	OPTIONAL(int, nvmlDeviceGetEncoderUtilization,                                                              \
+	         (struct nvml_device * device, uint32_t * percent, uint32_t * period_us))                           \
+	OPTIONAL(int, nvmlDeviceGetDecoderUtilization,                                                              \
+	         (struct nvml_device * device, uint32_t * percent, uint32_t * period_us))                           \
+	OPTIONAL(int, nvmlDeviceGetTotalEccErrors,                                                                  \
+	         (struct nvml_device * device, uint32_t error_type, uint32_t counter, uint64_t * count))            \
+	OPTIONAL(int, nvmlDeviceGetRemappedRows,                                                                    \
+	         (struct nvml_device * device, uint32_t * corrected, uint32_t * uncorrected, uint32_t * pending,    \
+	          uint32_t * failed))                                                                               \
+	OPTIONAL(int, nvmlDeviceGetPcieThroughput,                                                                  \
+	         (struct nvml_device * device, uint32_t counter, uint32_t * kib_per_s))                             \
+	OPTIONAL(int, nvmlDeviceGetPcieReplayCounter, (struct nvml_device * device, uint32_t * count))              \
+	OPTIONAL(int, nvmlDeviceGetCurrPcieLinkGeneration, (struct nvml_device * device, uint32_t * generation))    \
+	OPTIONAL(int, nvmlDeviceGetCurrPcieLinkWidth, (struct nvml_device * device, uint32_t * width))              \
+	OPTIONAL(int, nvmlDeviceGetFieldValues,                                                                     \
+	         (struct nvml_device * device, int count, struct nvml_field_value *values))
+
+#define NVML_EVENT_FUNCTIONS(OPTIONAL)                                                                   \
+	OPTIONAL(int, nvmlEventSetCreate, (struct nvml_event_set * *set))                                \
+	OPTIONAL(int, nvmlDeviceGetSupportedEventTypes, (struct nvml_device * device, uint64_t * types)) \
+	OPTIONAL(int, nvmlDeviceRegisterEvents,                                                          \
+	         (struct nvml_device * device, uint64_t types, struct nvml_event_set * set))             \
+	OPTIONAL(int, nvmlEventSetWait_v2,                                                               \
+	         (struct nvml_event_set * set, struct nvml_event * event, uint32_t timeout_ms))          \
+	OPTIONAL(int, nvmlEventSetFree, (struct nvml_event_set * set))
+
+/* Where an instance lies is told to root only. */
+#define NVML_MIG_FUNCTIONS(OPTIONAL)                                                               \
+	OPTIONAL(int, nvmlDeviceGetGpuInstanceById,                                                \
+	         (struct nvml_device * device, uint32_t id, struct nvml_gpu_instance * *instance)) \
+	OPTIONAL(int, nvmlGpuInstanceGetInfo,                                                      \
+	         (struct nvml_gpu_instance * instance, struct nvml_gpu_instance_info * info))
+
+/* Of Hopper and later. */
+#define NVML_GPM_FUNCTIONS(OPTIONAL)                                                                               \
+	OPTIONAL(int, nvmlGpmQueryDeviceSupport, (struct nvml_device * device, struct nvml_gpm_support * support)) \
+	OPTIONAL(int, nvmlGpmSampleAlloc, (struct nvml_gpm_sample * *sample))                                      \
+	OPTIONAL(int, nvmlGpmSampleFree, (struct nvml_gpm_sample * sample))                                        \
+	OPTIONAL(int, nvmlGpmSampleGet, (struct nvml_device * device, struct nvml_gpm_sample * sample))            \
+	OPTIONAL(int, nvmlGpmMigSampleGet,                                                                         \
+	         (struct nvml_device * device, uint32_t gi, struct nvml_gpm_sample * sample))                      \
+	OPTIONAL(int, nvmlGpmMetricsGet, (struct nvml_gpm_metrics * metrics))
 
 #endif
