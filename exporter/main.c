@@ -23,6 +23,7 @@ enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 #define CONNECT_TIMEOUT_NS (5 * NS_PER_S)
 #define LEAST_PAUSE_NS NS_PER_S
 #define MOST_PAUSE_NS NS_PER_MIN
+#define REFUSED_PAUSE_NS NS_PER_HOUR
 #define LAST_PUSH_NS (5 * NS_PER_S)
 #define STALE_INTERVALS 10
 
@@ -103,7 +104,8 @@ start_push(struct daemon *d, struct err *err)
 	                                  .timeout_ns = o->push_timeout_ns},
 	                         .chunk_bytes = CHUNK_BYTES,
 	                         .least_pause_ns = LEAST_PAUSE_NS,
-	                         .most_pause_ns = MOST_PAUSE_NS};
+	                         .most_pause_ns = MOST_PAUSE_NS,
+	                         .refused_pause_ns = REFUSED_PAUSE_NS};
 
 	p.join = (struct join_options){.join_token_file = o->join_token_file,
 	                               .token_file = o->token_file,

@@ -193,6 +193,22 @@ outbox_ack(struct outbox *b, uint64_t epoch, uint64_t next_seq, int64_t wall_ns,
 }
 
 void
+outbox_refuse(struct outbox *b, uint64_t epoch)
+{
+	pthread_mutex_lock(&b->lock);
+	spool_refuse(b->spool, epoch);
+	pthread_mutex_unlock(&b->lock);
+}
+
+void
+outbox_offer_again(struct outbox *b)
+{
+	pthread_mutex_lock(&b->lock);
+	spool_offer_again(b->spool);
+	pthread_mutex_unlock(&b->lock);
+}
+
+void
 outbox_stats(struct outbox *b, struct outbox_stats *ret)
 {
 	pthread_mutex_lock(&b->lock);

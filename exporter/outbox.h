@@ -29,6 +29,9 @@ MUST_CHECK bool outbox_new_stream(struct outbox *b, int64_t wall_ns, struct err 
 MUST_CHECK bool outbox_peek(struct outbox *b, size_t max_bytes, struct buf *frames, struct spool_chunk *ret,
                             bool *ret_any, struct err *err);
 MUST_CHECK bool outbox_ack(struct outbox *b, uint64_t epoch, uint64_t next_seq, int64_t wall_ns, struct err *err);
+/* See spool_refuse. */
+void outbox_refuse(struct outbox *b, uint64_t epoch);
+void outbox_offer_again(struct outbox *b);
 
 struct outbox_stats {
 	struct spool_stats spool;

@@ -61,7 +61,11 @@ push_decide(const struct spool_chunk *sent, const struct httpc_reply *reply)
 		return decision(PUSH_WAIT, 0,
 		                next ? "200 without taking a batch" : "200 without next_seq of this stream");
 	(void)httpc_problem(reply, "ingest", &err);
-	return decision(reply->status == 413 && sent->last_seq > sent->first_seq ? PUSH_FEWER : PUSH_WAIT, 0, err.text);
+	if (reply->status == 413 && sent->last_seq > sent->first_seq)
+		return decision(PUSH_FEWER, 0, err.text);
+	if (sent->foreign && (reply->status == 403 || reply->status == 422))
+		return decision(PUSH_ASIDE, 0, err.text);
+	return decision(PUSH_WAIT, 0, err.text);
 }
 
 /* ---- the thread ---- */
@@ -83,7 +87,9 @@ struct push {
 	int wait_s; /* what the last reply asked for */
 	size_t chunk_bytes;
 	char reason[256]; /* the last one logged; empty: all is well */
-	bool reached;     /* the aggregator has taken something before */
+	char aside_reason[256];
+	int64_t offer_again_boot_ns; /* 0: nothing is set aside */
+	bool reached;                /* the aggregator has taken something before */
 	bool tried_last;
 };
 
@@ -192,6 +198,32 @@ note_success(struct push *p)
 	p->failures = p->moves = 0;
 }
 
+/* Once in the log for each reason: streams of one old name are refused in the same words, and hourly. */
+static void
+set_aside(struct push *p, const struct spool_chunk *chunk, const char *reason)
+{
+	outbox_refuse(p->outbox, chunk->epoch);
+	if (p->offer_again_boot_ns == 0)
+		p->offer_again_boot_ns = time_boot_ns() + p->options.refused_pause_ns;
+	pthread_mutex_lock(&p->lock);
+	p->stats.failed++;
+	pthread_mutex_unlock(&p->lock);
+	if (strcmp(p->aside_reason, reason) == 0)
+		return;
+	snprintf(p->aside_reason, sizeof(p->aside_reason), "%.*s", (int)sizeof(p->aside_reason) - 1, reason);
+	log_event(LOG_WARN, "the aggregator refuses an older stream, it is set aside in the spool",
+	          LI("epoch", chunk->epoch), LS("reason", reason), LS("url", p->options.http.base_url));
+}
+
+static void
+offer_again_in_time(struct push *p)
+{
+	if (p->offer_again_boot_ns == 0 || time_boot_ns() < p->offer_again_boot_ns)
+		return;
+	p->offer_again_boot_ns = 0;
+	outbox_offer_again(p->outbox);
+}
+
 static bool
 move_cursor(struct push *p, const struct spool_chunk *chunk, uint64_t next_seq)
 {
@@ -227,6 +259,7 @@ apply(struct push *p, const struct spool_chunk *chunk, const struct push_decisio
 		p->chunk_bytes /= 2;
 		note_failure(p, true, d->reason);
 		return true;
+	case PUSH_ASIDE: set_aside(p, chunk, d->reason); return true;
 	case PUSH_WAIT: note_failure(p, true, d->reason); return false;
 	}
 	return false;
@@ -262,6 +295,7 @@ push_once(struct push *p, struct buf *frames, bool *ret_any)
 		note_failure(p, false, err.text);
 		return false;
 	}
+	offer_again_in_time(p);
 	if (!outbox_peek(p->outbox, p->chunk_bytes, frames, &chunk, ret_any, &err)) {
 		*ret_any = true;
 		note_failure(p, false, err.text);

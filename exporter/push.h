@@ -15,8 +15,10 @@
  *  1. 200 with next_seq behind the first batch sent: acknowledged up to there
  *  2. 200 with another next_seq, or 409 with expected_seq, that is not the first batch sent: go on from there, back or forward
  *  3. 413 for more than one batch: send fewer at once
- *  4. anything else: wait and send the same again */
-enum push_action { PUSH_ACKED, PUSH_MOVE, PUSH_FEWER, PUSH_WAIT };
+ *  4. 403 or 422 for a stream of another node name, or simulated where this run is not: it is set aside, the others go on.
+ *     403 for this run's own is a wrong token, which may be put right any moment
+ *  5. anything else: wait and send the same again */
+enum push_action { PUSH_ACKED, PUSH_MOVE, PUSH_FEWER, PUSH_ASIDE, PUSH_WAIT };
 struct push_decision {
 	enum push_action action;
 	uint64_t next_seq; /* ACKED, MOVE */
@@ -30,6 +32,7 @@ struct push_options {
 	size_t chunk_bytes;       /* of one request */
 	/* See httpc_pause_ns. A Retry-After is waited for, but for no longer than ten times the longest pause. */
 	int64_t least_pause_ns, most_pause_ns;
+	int64_t refused_pause_ns; /* streams set aside are offered again after this */
 };
 
 struct push;
@@ -42,7 +45,7 @@ void push_wake(struct push *p);
 void push_stop(struct push *p, int64_t patience_ns);
 
 struct push_stats {
-	int64_t acked, moved, failed; /* requests by what came of them */
+	int64_t acked, moved, failed; /* requests by what came of them; failed: set aside too */
 	int64_t last_success_wall_ns; /* -1: never */
 	bool failing;
 };

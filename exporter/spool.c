@@ -24,6 +24,7 @@ spool_free(struct spool *s)
 		spool_remove(s, s->count - 1);
 	mem_free(s->segments);
 	mem_free(s->acks);
+	mem_free(s->refused);
 	if (s->lock_fd >= 0)
 		close(s->lock_fd);
 	mem_free(s->dir);
@@ -290,6 +291,8 @@ spool_stats(const struct spool *s, struct spool_stats *ret)
 		if (unacked == 0)
 			continue;
 		ret->unacked_batches += g->loss ? 1 : unacked;
+		if (spool_is_refused(s, g->epoch))
+			ret->refused_batches += g->loss ? 1 : unacked;
 		if (ret->oldest_unacked_wall_ns < 0)
 			ret->oldest_unacked_wall_ns = g->from_ns;
 	}

@@ -42,6 +42,7 @@ MUST_CHECK bool spool_append(struct spool *s, const void *payload, size_t n, int
 struct spool_chunk {
 	uint64_t epoch;
 	uint64_t first_seq, last_seq;
+	bool foreign; /* made under another node name, or by a simulator where this run is not, or the other way round */
 };
 MUST_CHECK bool spool_peek(struct spool *s, size_t max_bytes, struct buf *frames, struct spool_chunk *ret,
                            bool *ret_any, struct err *err);
@@ -49,8 +50,14 @@ MUST_CHECK bool spool_peek(struct spool *s, size_t max_bytes, struct buf *frames
  * then offered as a loss batch. ERR_CONFLICT: it claims batches that this stream does not have yet. */
 MUST_CHECK bool spool_ack(struct spool *s, uint64_t epoch, uint64_t next_seq, int64_t wall_ns, struct err *err);
 
+/* The aggregator will not have this stream, whatever is sent of it: spool_peek leaves it out until spool_offer_again, and the
+ * streams behind it go on. Its batches stay. */
+void spool_refuse(struct spool *s, uint64_t epoch);
+void spool_offer_again(struct spool *s);
+
 struct spool_stats {
 	int64_t bytes, segments, unacked_batches;
+	int64_t refused_batches;        /* of those that are not acknowledged */
 	int64_t lost_batches;           /* given up since the spool was opened */
 	int64_t corrupt_segments;       /* set aside since the spool was opened */
 	int64_t foreign_segments;       /* of a newer exporter, left alone */

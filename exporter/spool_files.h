@@ -38,6 +38,8 @@ struct spool {
 	bool tail_dirty; /* a failed write could not be cut off */
 	int64_t bytes;
 	int64_t lost_batches, corrupt_segments, foreign_segments, torn_tails;
+	uint64_t *refused; /* streams that the aggregator will not have */
+	size_t refused_count;
 	/* where a number begins in a file, so that reading on does not search */
 	uint64_t hint_epoch, hint_seq;
 	int64_t hint_offset;
@@ -71,6 +73,7 @@ MUST_CHECK bool state_save(struct spool *s, struct err *err);
 /* The first number of a stream that is not acknowledged. */
 uint64_t spool_cursor(const struct spool *s, uint64_t epoch);
 void spool_set_cursor(struct spool *s, uint64_t epoch, uint64_t next_seq, int64_t wall_ns);
+bool spool_is_refused(const struct spool *s, uint64_t epoch);
 /* Notes which segments are acknowledged in whole, and since when. */
 void spool_mark_acked(struct spool *s);
 

@@ -112,7 +112,31 @@ read_frames(struct spool *s, const struct segment *g, int fd, uint64_t seq, size
 	return READ_OK;
 }
 
-/* The first segment with something that is not acknowledged, and the cursor of its stream; s->count: none. */
+bool
+spool_is_refused(const struct spool *s, uint64_t epoch)
+{
+	for (size_t i = 0; i < s->refused_count; i++)
+		if (s->refused[i] == epoch)
+			return true;
+	return false;
+}
+
+void
+spool_refuse(struct spool *s, uint64_t epoch)
+{
+	if (spool_is_refused(s, epoch))
+		return;
+	s->refused = mem_grow(s->refused, s->refused_count + 1, sizeof(*s->refused));
+	s->refused[s->refused_count++] = epoch;
+}
+
+void
+spool_offer_again(struct spool *s)
+{
+	s->refused_count = 0;
+}
+
+/* The first segment with something to send, and the cursor of its stream; s->count: none. */
 static size_t
 next_segment(const struct spool *s, uint64_t *ret_cursor)
 {
@@ -120,7 +144,7 @@ next_segment(const struct spool *s, uint64_t *ret_cursor)
 
 	for (size_t i = 0; i < s->count; i++) {
 		*ret_cursor = cursor_next(&walk, s, &s->segments[i]);
-		if (segment_unacked(&s->segments[i], *ret_cursor) > 0)
+		if (segment_unacked(&s->segments[i], *ret_cursor) > 0 && !spool_is_refused(s, s->segments[i].epoch))
 			return i;
 	}
 	return s->count;
@@ -156,6 +180,12 @@ peek_segment(struct spool *s, const struct segment *g, uint64_t cursor, size_t m
 	return true;
 }
 
+static bool
+is_foreign(const struct spool *s, const struct segment *g)
+{
+	return g->flags != s->options.flags || strcmp(g->node, s->node) != 0;
+}
+
 bool
 spool_peek(struct spool *s, size_t max_bytes, struct buf *frames, struct spool_chunk *ret, bool *ret_any,
            struct err *err)
@@ -171,10 +201,14 @@ spool_peek(struct spool *s, size_t max_bytes, struct buf *frames, struct spool_c
 		*ret_any = at < s->count;
 		if (!*ret_any)
 			return true;
-		if (s->segments[at].loss || cursor < s->segments[at].first_seq)
-			return peek_loss(s, &s->segments[at], cursor, frames, ret, err);
-		if (!peek_segment(s, &s->segments[at], cursor, max_bytes, frames, ret, &result, err))
+		if (s->segments[at].loss || cursor < s->segments[at].first_seq) {
+			if (!peek_loss(s, &s->segments[at], cursor, frames, ret, err))
+				return false;
+			result = READ_OK;
+		} else if (!peek_segment(s, &s->segments[at], cursor, max_bytes, frames, ret, &result, err)) {
 			return false;
+		}
+		ret->foreign = is_foreign(s, &s->segments[at]);
 		if (result == READ_OK)
 			return true;
 		if (!spool_set_aside(s, at, err))

@@ -30,7 +30,7 @@ struct decision_row {
 	uint64_t next_seq;
 };
 
-/* Batches 5 to 8 of stream 100 were sent. */
+/* Batches 5 to 8 of stream 100, which is this run's, were sent. */
 static const struct decision_row decision_rows[] = {
 	{"all taken", 200, "{\"epoch\":100,\"next_seq\":9}", PUSH_ACKED, 9},
 	{"some taken", 200, "{\"next_seq\":6}", PUSH_ACKED, 6},
@@ -80,6 +80,28 @@ replies_mean_what_the_rules_say(void **state)
 	}
 }
 
+/* The same replies for a stream of an earlier name of the node. */
+static void
+only_a_refusal_of_another_name_s_stream_sets_it_aside(void **state)
+{
+	const struct spool_chunk sent = {.epoch = 100, .first_seq = 5, .last_seq = 8, .foreign = true};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(decision_rows); i++) {
+		const struct decision_row *r = &decision_rows[i];
+		enum push_action want = r->status == 403 || r->status == 422 ? PUSH_ASIDE : r->action;
+		struct httpc_reply reply = {.status = r->status};
+		struct push_decision d;
+
+		buf_init(&reply.body, 1000);
+		buf_str(&reply.body, r->body);
+		d = push_decide(&sent, &reply);
+		buf_fini(&reply.body);
+		if (d.action != want || d.next_seq != r->next_seq)
+			fail_msg("%s: action %d next %" PRIu64 " (%s)", r->name, (int)d.action, d.next_seq, d.reason);
+	}
+}
+
 static void
 one_batch_that_is_too_large_is_not_made_smaller(void **state)
 {
@@ -101,6 +123,7 @@ struct aggregator {
 	pthread_cond_t moved;
 	enum mood mood;
 	uint64_t epoch, cursor, requests, refused;
+	const char *only_node; /* whose batches are taken; NULL: all are */
 	bool bad_request;
 };
 
@@ -129,6 +152,12 @@ answer(struct aggregator *a, const struct http_request *rq, struct http_reply *r
 
 		if (!wire_unpack(payload, len, &b, &err)) {
 			a->bad_request = true;
+			return;
+		}
+		if (a->only_node && strcmp(a->only_node, b->node) != 0) {
+			a->refused++;
+			http_problem(rp, rq, 403, NULL, "the token speaks for node %s, the batch is of node %s",
+			             a->only_node, b->node);
 			return;
 		}
 		if (a->epoch != b->epoch) {
@@ -170,11 +199,38 @@ struct node {
 	struct outbox *outbox;
 	struct push *push;
 	struct aggregator aggregator;
+	int64_t refused_pause_ns;
 	char url[64];
 };
 
+/* The spool of a node that has had another name before, with so many batches of two streams of that time. */
 static void
-node_init(struct node *n)
+leave_old_streams(struct node *n, size_t batches)
+{
+	struct spool_options old = spooldir_options(&n->dir);
+
+	old.node = "old-name";
+	for (int run = 0; run < 2; run++) {
+		owned(outbox) struct outbox *outbox = NULL;
+		struct spool *spool = NULL;
+		struct err err;
+
+		if (!spool_open(&old, WALL, &spool, &err))
+			fail_msg("%s", err.text);
+		outbox = outbox_new(spool, &old);
+		for (size_t i = 0; i < batches; i++) {
+			struct wire_batch *b = wire_batch_new();
+
+			b->from_ns = WALL;
+			b->to_ns = WALL + NS_PER_MIN;
+			if (!outbox_add(outbox, b, WALL, &err))
+				fail_msg("%s", err.text);
+		}
+	}
+}
+
+static void
+node_init_after(struct node *n, size_t old_batches)
 {
 	static const struct http_route routes[] = {
 		{.method = "POST", .path = PUSH_PATH, .body_max = 1 << 20, .handle = handle}};
@@ -194,11 +250,18 @@ node_init(struct node *n)
 	pthread_mutex_init(&n->aggregator.lock, NULL);
 	pthread_cond_init(&n->aggregator.moved, NULL);
 	spooldir_init(&n->dir);
+	leave_old_streams(n, old_batches);
 	n->options = spooldir_options(&n->dir);
 	if (!spool_open(&n->options, WALL, &spool, &err) || !httpd_start(&h, &n->aggregator.httpd, &err))
 		fail_msg("%s", err.text);
 	n->outbox = outbox_new(spool, &n->options);
 	snprintf(n->url, sizeof(n->url), "http://127.0.0.1:%u", httpd_port(n->aggregator.httpd));
+}
+
+static void
+node_init(struct node *n)
+{
+	node_init_after(n, 0);
 }
 
 static void
@@ -210,7 +273,8 @@ start(struct node *n)
 	                                  .timeout_ns = NS_PER_S * PATIENCE_S},
 	                         .chunk_bytes = 1000,
 	                         .least_pause_ns = NS_PER_MS,
-	                         .most_pause_ns = 4 * NS_PER_MS};
+	                         .most_pause_ns = 4 * NS_PER_MS,
+	                         .refused_pause_ns = n->refused_pause_ns};
 	struct err err;
 
 	if (!push_start(&o, n->outbox, &n->push, &err))
@@ -285,6 +349,54 @@ static void
 finish(struct node *n)
 {
 	push_stop(take(n->push), NS_PER_S * PATIENCE_S);
+}
+
+static int64_t
+refused_batches(struct node *n)
+{
+	struct outbox_stats stats;
+
+	outbox_stats(n->outbox, &stats);
+	return stats.spool.refused_batches;
+}
+
+static void
+streams_of_an_earlier_name_do_not_hold_up_this_one_s(void **state)
+{
+	in_place(node) struct node n;
+
+	(void)state;
+	node_init_after(&n, 3);
+	n.refused_pause_ns = NS_PER_HOUR;
+	n.aggregator.only_node = "gn1";
+	assert_int_equal(unacked(&n), 6);
+	start(&n);
+	add(&n, 4);
+	await(&n, &n.aggregator.cursor, 5);
+	finish(&n);
+	assert_int_equal(n.aggregator.refused, 2); /* each stream once in the hour */
+	assert_int_equal(refused_batches(&n), 6);
+	assert_int_equal(unacked(&n), 6);
+}
+
+static void
+streams_set_aside_are_offered_again_and_taken_when_the_token_allows_it(void **state)
+{
+	in_place(node) struct node n;
+
+	(void)state;
+	node_init_after(&n, 3);
+	n.refused_pause_ns = 0;
+	n.aggregator.only_node = "gn1";
+	start(&n);
+	await(&n, &n.aggregator.refused, 2);
+	pthread_mutex_lock(&n.aggregator.lock);
+	n.aggregator.only_node = NULL;
+	pthread_mutex_unlock(&n.aggregator.lock);
+	add(&n, 1);
+	finish(&n);
+	assert_int_equal(unacked(&n), 0);
+	assert_int_equal(refused_batches(&n), 0);
 }
 
 static void
@@ -475,7 +587,10 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(replies_mean_what_the_rules_say),
+		cmocka_unit_test(only_a_refusal_of_another_name_s_stream_sets_it_aside),
 		cmocka_unit_test(one_batch_that_is_too_large_is_not_made_smaller),
+		cmocka_unit_test(streams_of_an_earlier_name_do_not_hold_up_this_one_s),
+		cmocka_unit_test(streams_set_aside_are_offered_again_and_taken_when_the_token_allows_it),
 		cmocka_unit_test(what_is_added_is_sent_and_acknowledged),
 		cmocka_unit_test(a_busy_aggregator_is_tried_until_it_works),
 		cmocka_unit_test(an_aggregator_that_lost_its_place_gets_everything_again),

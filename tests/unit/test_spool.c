@@ -473,6 +473,51 @@ a_cursor_that_moves_back_gets_what_is_here_and_a_loss_for_the_rest(void **state)
 }
 
 static void
+a_refused_stream_stays_and_the_ones_behind_it_go_on(void **state)
+{
+	in_place(spooldir) struct spooldir d;
+	in_place(buf) struct buf frames;
+	struct spool_chunk chunk;
+	struct spool_options old;
+	struct spool_stats stats;
+	uint64_t epoch;
+
+	(void)state;
+	buf_init(&frames, FRAME_HEAD + FRAME_MAX);
+	spooldir_init(&d);
+	old = spooldir_options(&d);
+	old.node = "old-name";
+	{
+		owned(spool) struct spool *s = open_spool(&d, &old);
+		in_place(buf) struct buf payload;
+		struct err err;
+
+		epoch = spool_epoch(s);
+		buf_init(&payload, FRAME_MAX);
+		spooldir_batch(&old, epoch, 1, FILLER, &payload);
+		assert_true(spool_append(s, payload.data, payload.len, spooldir_from_ns(1), spooldir_from_ns(2), WALL,
+		                         &err));
+	}
+	owned(spool) struct spool *s = open_spool(&d, NULL);
+
+	append(&d, s, 2);
+	assert_true(peek(s, 1000, &frames, &chunk));
+	assert_int_equal(chunk.epoch, epoch);
+	assert_true(chunk.foreign);
+	spool_refuse(s, epoch);
+	spool_refuse(s, epoch);
+	assert_true(peek(s, 1000, &frames, &chunk));
+	assert_int_equal(chunk.epoch, spool_epoch(s));
+	assert_false(chunk.foreign);
+	expect_drained(s, "1 2 ");
+	spool_stats(s, &stats);
+	assert_int_equal(stats.refused_batches, 1);
+	assert_int_equal(stats.unacked_batches, 1);
+	spool_offer_again(s);
+	expect_drained(s, "1 ");
+}
+
+static void
 a_full_disk_leaves_the_spool_as_it_was_and_the_batch_can_be_tried_again(void **state)
 {
 	in_place(spooldir) struct spooldir d;
@@ -689,6 +734,7 @@ main(void)
 		cmocka_unit_test(acknowledged_segments_go_before_any_that_are_not),
 		cmocka_unit_test(a_loss_begins_where_the_aggregator_is),
 		cmocka_unit_test(a_cursor_that_moves_back_gets_what_is_here_and_a_loss_for_the_rest),
+		cmocka_unit_test(a_refused_stream_stays_and_the_ones_behind_it_go_on),
 		cmocka_unit_test(a_full_disk_leaves_the_spool_as_it_was_and_the_batch_can_be_tried_again),
 		cmocka_unit_test(one_process_at_a_time),
 		cmocka_unit_test(a_place_that_cannot_be_written_is_named),
