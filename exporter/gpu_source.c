@@ -19,8 +19,10 @@ gpu_snapshot_free(struct gpu_snapshot *s)
 {
 	if (!s)
 		return;
-	for (size_t i = 0; i < s->cap; i++)
+	for (size_t i = 0; i < s->cap; i++) {
 		mem_free(s->gpus[i].processes);
+		mem_free(s->gpus[i].exits);
+	}
 	mem_free(s->gpus);
 	mem_free(s);
 }
@@ -40,13 +42,15 @@ gpu_snapshot_resize(struct gpu_snapshot *s, size_t count)
 static void
 forget_values(struct gpu_reading *r)
 {
-	r->mig = r->mps = r->process_activity = false;
+	r->silent = r->library_lost = false;
+	r->mig = r->mps = r->process_activity = r->accounting = false;
 	r->units_unallocated = r->units_stranded = 0;
 	r->active_ppm = r->memory_active_ppm = ABSENT;
 	r->memory_bytes = r->memory_used_bytes = ABSENT;
 	r->power_mw = r->energy_mj = r->temperature_c = ABSENT;
-	r->instance_count = 0;
-	r->process_count = 0;
+	memset(&r->board, 0xff, sizeof(r->board)); /* all ABSENT */
+	r->sm_active_ppm = r->sm_occupancy_ppm = r->tensor_active_ppm = r->dram_active_ppm = ABSENT;
+	r->instance_count = r->process_count = r->exit_count = 0;
 }
 
 void
@@ -54,6 +58,7 @@ gpu_reading_clear(struct gpu_reading *r)
 {
 	r->uuid[0] = r->model[0] = r->pci[0] = r->down_reason[0] = '\0';
 	r->index = -1;
+	r->xid_count = 0;
 	r->down = false;
 	forget_values(r);
 }
@@ -132,6 +137,18 @@ gpu_reading_process(struct gpu_reading *r, uint32_t pid, int32_t gi, int32_t ci)
 	return &r->processes[at];
 }
 
+struct gpu_exit *
+gpu_reading_exit(struct gpu_reading *r)
+{
+	if (r->exit_count == GPU_EXIT_MAX)
+		return NULL;
+	if (r->exit_count == r->exit_cap) {
+		r->exit_cap = r->exit_cap ? r->exit_cap * 2 : 16;
+		r->exits = mem_grow(r->exits, r->exit_cap, sizeof(*r->exits));
+	}
+	return &r->exits[r->exit_count++];
+}
+
 static bool
 first_of_its_gi(const struct gpu_reading *r, size_t i)
 {
@@ -177,6 +194,19 @@ gpu_reading_weigh(struct gpu_reading *r, const struct mig_geometry *g, struct er
 	creatable = units_creatable(g, compute_left, memory_left);
 	r->units_unallocated = in_gpu_instances - in_instances + creatable;
 	r->units_stranded = UNITS_PER_GPU - in_gpu_instances - creatable;
+	return true;
+}
+
+bool
+gpu_source_read_all(struct gpu_source *s, int64_t boot_ns, struct gpu_snapshot *into, struct err *err)
+{
+	if (!s->ops->list(s, boot_ns, into, err))
+		return false;
+	for (size_t i = 0; i < into->count; i++) {
+		s->ops->read(s, i, &into->gpus[i]);
+		if (into->gpus[i].library_lost)
+			return err_set(err, ERR_RETRY, "the GPU library failed: %s", into->gpus[i].down_reason);
+	}
 	return true;
 }
 

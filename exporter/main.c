@@ -130,16 +130,18 @@ static bool
 start(struct daemon *d, const sigset_t *signals, struct err *err)
 {
 	const struct exporter_options *o = d->options;
+	const struct nvml_options nvml = {.library = o->nvml_library, .enable_accounting = o->enable_accounting};
 	struct sampler_options s = {.node = o->node,
 	                            .version = TOLLGATE_VERSION,
 	                            .nvml_library = o->nvml_library,
+	                            .enable_accounting = o->enable_accounting,
 	                            .sample_interval_ns = o->sample_interval_ns,
 	                            .interval_ns = o->interval_ns,
 	                            .replicas = (int)o->replicas,
 	                            .process_metrics = o->process_metrics,
 	                            .identity = {.proc_root = o->proc_root, .pods_root = o->pods_root}};
 
-	if (!start_clock(d, signals, err) || !nvml_open(o->nvml_library, &d->source, err) || !open_outbox(d, err) ||
+	if (!start_clock(d, signals, err) || !nvml_open(&nvml, &d->source, err) || !open_outbox(d, err) ||
 	    !start_push(d, err))
 		return false;
 	d->metrics = metrics_new();

@@ -13,6 +13,7 @@ struct exporter_options {
 	char *tls_client_ca;
 	bool tls_client_required;
 	char *nvml_library; /* NULL: the driver's */
+	bool enable_accounting;
 	int64_t sample_interval_ns;
 	int64_t interval_ns;
 	int64_t replicas;

@@ -88,10 +88,13 @@ sampler_free(struct sampler *s)
 static bool
 reopen(struct sampler *s, int64_t boot_ns, struct err *err)
 {
+	const struct nvml_options nvml = {.library = s->options.nvml_library,
+	                                  .enable_accounting = s->options.enable_accounting};
+
 	if (boot_ns < s->source_retry_boot_ns)
 		return err_set(err, ERR_RETRY, "the GPU library failed and is opened again soon");
 	s->source_retry_boot_ns = boot_ns + SOURCE_PAUSE_NS;
-	if (!nvml_open(s->options.nvml_library, &s->source, err))
+	if (!nvml_open(&nvml, &s->source, err))
 		return false;
 	/* records are flagged once per stream: a library that is now another kind is not taken */
 	if (s->source->ops->simulated(s->source) != s->simulated) {
@@ -107,7 +110,7 @@ read_gpus(struct sampler *s, int64_t boot_ns, struct err *err)
 {
 	if (!s->source && !reopen(s, boot_ns, err))
 		return false;
-	if (s->source->ops->read(s->source, boot_ns, s->snapshot, err))
+	if (gpu_source_read_all(s->source, boot_ns, s->snapshot, err))
 		return true;
 	gpu_source_free(take(s->source));
 	s->source_retry_boot_ns = boot_ns + SOURCE_PAUSE_NS;

@@ -17,6 +17,7 @@
 struct sampler_options {
 	const char *node, *version;
 	const char *nvml_library; /* NULL: the driver's */
+	bool enable_accounting;
 	int64_t sample_interval_ns, interval_ns;
 	int replicas;
 	bool process_metrics;

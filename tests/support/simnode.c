@@ -117,14 +117,14 @@ bool
 simnode_try_open(struct simnode *n, struct err *err)
 {
 	gpu_source_free(take(n->source));
-	return nvml_open(n->library, &n->source, err);
+	return nvml_open(&(struct nvml_options){.library = n->library}, &n->source, err);
 }
 
 bool
 simnode_try_read(struct simnode *n, int64_t t_ns, struct err *err)
 {
 	n->set_time_ns(t_ns);
-	return n->source->ops->read(n->source, SIMNODE_T0_NS + t_ns, n->snapshot, err);
+	return gpu_source_read_all(n->source, SIMNODE_T0_NS + t_ns, n->snapshot, err);
 }
 
 void

@@ -668,11 +668,11 @@ a_library_that_is_not_there_or_not_nvml_is_named(void **state)
 	struct err err;
 
 	(void)state;
-	assert_false(nvml_open("/nonexistent/libnvidia-ml.so.1", &source, &err));
+	assert_false(nvml_open(&(struct nvml_options){.library = "/nonexistent/libnvidia-ml.so.1"}, &source, &err));
 	assert_int_equal(err.kind, ERR_MISSING);
 	assert_non_null(strstr(err.text, "/nonexistent/libnvidia-ml.so.1"));
 	assert_non_null(strstr(err.text, "install the NVIDIA driver"));
-	assert_false(nvml_open("libm.so.6", &source, &err));
+	assert_false(nvml_open(&(struct nvml_options){.library = "libm.so.6"}, &source, &err));
 	assert_int_equal(err.kind, ERR_INVALID);
 	assert_string_equal(err.text, "libm.so.6 is not NVIDIA's management library: it has no nvmlInit_v2");
 	assert_null(source);

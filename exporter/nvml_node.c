@@ -1,0 +1,155 @@
+/* exporter/nvml_node.c - the GPUs of a node through NVML: who is there. The rules are in nvml_source.h. */
+#include "exporter/nvml_source.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static struct known_gpu *
+find_gpu(struct nvml_source *s, const char *uuid)
+{
+	for (size_t i = 0; i < s->gpu_count; i++)
+		if (strcmp(s->gpus[i]->uuid, uuid) == 0)
+			return s->gpus[i];
+	return NULL;
+}
+
+/* The GPU behind a handle. Its place in every snapshot is that of its first sight. */
+static struct known_gpu *
+know_gpu(struct nvml_reading *n)
+{
+	struct nvml_source *s = n->s;
+	struct nvml_pci_info pci = {0};
+	char uuid[NVML_TEXT_SIZE] = "";
+	struct known_gpu *known;
+
+	if (!nvml_needs(n, s->api.nvmlDeviceGetUUID(n->device, uuid, sizeof(uuid))))
+		return NULL;
+	uuid[sizeof(uuid) - 1] = '\0';
+	known = find_gpu(s, uuid);
+	if (known || s->gpu_count == GPU_MAX)
+		return known;
+	known = mem_alloc(sizeof(*known));
+	snprintf(known->uuid, sizeof(known->uuid), "%s", uuid);
+	if (!nvml_needs(n, s->api.nvmlDeviceGetName(n->device, known->model, sizeof(known->model)))) {
+		mem_free(known);
+		return NULL;
+	}
+	known->model[sizeof(known->model) - 1] = '\0';
+	if (nvml_has(n, NVML_CALL(s, nvmlDeviceGetPciInfo_v3, n->device, &pci)))
+		snprintf(known->pci, sizeof(known->pci), "%.*s", (int)sizeof(pci.bus_id) - 1, pci.bus_id);
+	pthread_mutex_lock(&s->lock);
+	s->gpus[s->gpu_count++] = known;
+	pthread_mutex_unlock(&s->lock);
+	return known;
+}
+
+static void
+tell(struct nvml_source *s, struct known_gpu *known, const struct told_gpu *told)
+{
+	pthread_mutex_lock(&s->lock);
+	known->told = *told;
+	pthread_mutex_unlock(&s->lock);
+}
+
+static void
+tell_down(struct nvml_source *s, struct known_gpu *known, int64_t boot_ns, const char *why)
+{
+	struct told_gpu told = {.index = known->told.index, .boot_ns = boot_ns, .seen = true};
+
+	snprintf(told.down_reason, sizeof(told.down_reason), "%s", why);
+	tell(s, known, &told);
+}
+
+/* A GPU that does not even give its handle is told by the index it had; one never seen has no name to book it under. */
+static void
+list_index(struct nvml_reading *n, uint32_t index)
+{
+	struct nvml_source *s = n->s;
+	struct known_gpu *known = NULL;
+
+	n->fault = NVST_SUCCESS;
+	if (nvml_needs(n, s->api.nvmlDeviceGetHandleByIndex_v2(index, &n->device)))
+		known = know_gpu(n);
+	if (known && !known->told.seen) {
+		struct told_gpu told = {
+			.device = n->device, .index = (int32_t)index, .boot_ns = n->boot_ns, .seen = true};
+
+		tell(s, known, &told);
+		return;
+	}
+	for (size_t i = 0; i < s->gpu_count; i++)
+		if (s->gpus[i]->told.index == (int32_t)index && !s->gpus[i]->told.seen && n->fault != NVST_SUCCESS)
+			tell_down(s, s->gpus[i], n->boot_ns, nvml_status_text(s, n->fault));
+}
+
+/* Says who the GPU is, and nothing else of it. */
+static void
+begin_reading(const struct known_gpu *known, const struct told_gpu *told, struct gpu_reading *r)
+{
+	gpu_reading_clear(r);
+	memcpy(r->uuid, known->uuid, sizeof(r->uuid));
+	memcpy(r->model, known->model, sizeof(r->model));
+	memcpy(r->pci, known->pci, sizeof(r->pci));
+	r->index = told->index;
+	if (!told->device)
+		gpu_reading_down(r, "%s", told->down_reason);
+}
+
+/* Only the list changes what is told, in one thread, so it reads that without the lock. */
+bool
+nvml_list(struct gpu_source *base, int64_t boot_ns, struct gpu_snapshot *into, struct err *err)
+{
+	struct nvml_source *s = (struct nvml_source *)base;
+	struct nvml_reading n = {.s = s, .boot_ns = boot_ns};
+	uint32_t count = 0;
+	int status = s->api.nvmlDeviceGetCount_v2(&count);
+
+	if (status != NVST_SUCCESS)
+		return err_set(err, ERR_RETRY, "the NVIDIA driver does not list its GPUs: %s",
+		               nvml_status_text(s, status));
+	if (count > GPU_MAX)
+		return err_set(err, ERR_INVALID, "the NVIDIA driver lists %" PRIu32 " GPUs, at most %d are metered",
+		               count, GPU_MAX);
+	pthread_mutex_lock(&s->lock);
+	for (size_t i = 0; i < s->gpu_count; i++)
+		s->gpus[i]->told.seen = false;
+	pthread_mutex_unlock(&s->lock);
+	for (uint32_t i = 0; i < count; i++) {
+		list_index(&n, i);
+		if (n.fault == NVST_UNINITIALIZED)
+			return err_set(err, ERR_RETRY, "the NVIDIA library lost its driver: %s",
+			               nvml_status_text(s, n.fault));
+	}
+	into->boot_ns = boot_ns;
+	gpu_snapshot_resize(into, s->gpu_count);
+	for (size_t i = 0; i < s->gpu_count; i++) {
+		if (!s->gpus[i]->told.seen)
+			tell_down(s, s->gpus[i], boot_ns, "no longer listed by the driver");
+		begin_reading(s->gpus[i], &s->gpus[i]->told, &into->gpus[i]);
+	}
+	return true;
+}
+
+void
+nvml_read(struct gpu_source *base, size_t place, struct gpu_reading *r)
+{
+	struct nvml_source *s = (struct nvml_source *)base;
+	struct nvml_reading n = {.s = s, .r = r};
+	struct told_gpu told;
+
+	pthread_mutex_lock(&s->lock);
+	ASSERT(place < s->gpu_count);
+	n.gpu = s->gpus[place];
+	told = n.gpu->told;
+	pthread_mutex_unlock(&s->lock);
+	begin_reading(n.gpu, &told, r);
+	if (r->down)
+		return;
+	n.device = told.device;
+	n.boot_ns = told.boot_ns;
+	nvml_read_gpu(&n);
+	if (n.fault == NVST_SUCCESS)
+		return;
+	gpu_reading_down(r, "%s", nvml_status_text(s, n.fault));
+	r->library_lost = n.fault == NVST_UNINITIALIZED;
+}
