@@ -44,17 +44,17 @@ CC := gcc
 endif
 
 # Position-independent throughout: the programs are PIE, and the simulator is a shared library made of the same objects.
-ALL_CFLAGS  := -std=gnu17 -g -D_GNU_SOURCE -I. -DTOLLGATE_VERSION='"$(VERSION)"' -DTOLLGATE_DATE='"$(DATE)"' -fPIC -fno-semantic-interposition \
+ALL_CFLAGS  := -std=gnu17 -g -D_GNU_SOURCE -I. -I$(B)/gen -DTOLLGATE_VERSION='"$(VERSION)"' -DTOLLGATE_DATE='"$(DATE)"' -fPIC -fno-semantic-interposition \
                -pthread $(WARNINGS) $(FLAGS.$(BUILD)) $(CFLAGS)
 ALL_LDFLAGS := -pie -pthread $(FLAGS.$(BUILD)) $(LINK.$(BUILD)) -Wl,--as-needed $(LDFLAGS)
-LIBS        := -lmicrohttpd -lcurl -lgnutls -ljansson -lyaml -lz -lm
+LIBS        := -lmicrohttpd -lcurl -lgnutls -ljansson -lyaml -lnghttp2 -lprotobuf-c -lz -lm
 PQ_CFLAGS    = $(shell pkg-config --cflags libpq)
 
 # ---- what is made of what -------------------------------------------------------------------------------------------
 
 objects = $(patsubst %.c,$(B)/obj/%.o,$(1))
 COMMON    := $(call objects,$(wildcard common/*.c))
-EXPORTER  := $(call objects,$(filter-out %/main.c,$(wildcard exporter/*.c)))
+EXPORTER  := $(call objects,$(filter-out %/main.c,$(wildcard exporter/*.c))) $(B)/obj/gen/podres.pb-c.o
 CORE      := $(call objects,$(wildcard aggregator/core/*.c))
 STORE     := $(call objects,$(wildcard aggregator/store/*.c)) $(B)/obj/gen/migrations.o
 API       := $(call objects,$(wildcard aggregator/api/*.c))
@@ -100,6 +100,12 @@ $(B)/obj/%.o: %.c $(B)/flags
 	$(compile)
 $(B)/obj/gen/%.o: $(B)/gen/%.c $(B)/flags
 	$(compile)
+
+# The kubelet's messages. What protoc-c writes is not ours to warn about.
+$(B)/gen/podres.pb-c.c $(B)/gen/podres.pb-c.h &: exporter/podres.proto Makefile
+	@mkdir -p $(@D); protoc-c --proto_path=exporter --c_out=$(B)/gen podres.proto
+$(B)/obj/gen/podres.pb-c.o: EXTRA_CFLAGS = -w
+$(B)/obj/exporter/podres_decode.o: $(B)/gen/podres.pb-c.h
 
 # The migrations travel inside the aggregator, as the table that aggregator/store/migrate.h declares.
 $(B)/gen/migrations.c: $(MIGRATIONS) $(B)/sources Makefile
@@ -204,8 +210,8 @@ lint:
 	@$(DEPS) lint
 	@$(PYTHON) -B tests/lint/run.py --out $(O) $(if $(T),--only '$(T)')
 
-# The compiler's flags, for the lints.
-flags:
+# The compiler's flags, for the lints, which need the generated header as well.
+flags: $(B)/gen/podres.pb-c.h
 	@printf '%s\n' $(foreach f,$(ALL_CFLAGS),'$(subst ','\'',$(f))') $(PQ_CFLAGS)
 
 #: make fuzz         libFuzzer on every parser, FUZZ_SECONDS=60 each; T=name for one
