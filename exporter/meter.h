@@ -1,19 +1,31 @@
 /* exporter/meter.h - from ticks to interval records. Pure: times and readings in, records out.
  *
  * Between two ticks lies a slot (prev, now]. In it (BILLING 1):
- *  1. a process without an allocation holds from the later of the previous tick and its start until the first tick that
- *     misses it; a holder is all processes of one workload on one device
- *  2. a slot is cut into pieces where a holder begins, and at every multiple of the interval since 1970
- *  3. several holders of one device have equal parts of each piece, by largest remainder; with n replicas advertised each
- *     holder has one of n parts (n raised to the number of holders if there are more), the free parts are unallocated.
- *     Nanosecond t of wall time belongs to part t mod n: that is largest remainder in every piece, however it is cut
- *  4. used is what the source measured, never more than held; the excess is over
- *  5. a slot longer than twice the sample interval is unknown, on every GPU; a GPU that does not answer is down
+ *  1. an allocation holds its device, also with no process, from the tick that first shows it (or from its own beginning, where
+ *     that is known) until the first tick that misses it
+ *  2. a process holds only a device that nobody is allocated, from the later of the previous tick and its start until its end,
+ *     where the driver's accounting tells it, else until the first tick that misses it; so does one that began and ended
+ *     inside the slot. A process of somebody else on an allocated device holds nothing: an intruder. A holder is all
+ *     processes of one workload on one device
+ *  3. a slot is cut into pieces where a holder begins or ends, and at every multiple of the interval since 1970
+ *  4. several holders of one device have equal parts of each piece, by largest remainder; with n replicas advertised each
+ *     holder has one of n parts, or as many as replicas are allocated to it (n raised to what is held if that is more), the
+ *     free parts are unallocated. Nanosecond t of wall time belongs to part t mod n: that is largest remainder in every
+ *     piece, however it is cut
+ *  5. a slot longer than twice the sample interval is unknown, on every GPU; so is one at whose beginning or end a GPU was
+ *     silent, on that GPU, also when it is allocated; a GPU that is lost or in error is down
  *  6. in every piece and for every GPU the units x held_ns of its records add up to 5040 x the piece
- *  7. a GPU's energy in a slot is divided by activity, by what is held when nothing was active; the parts add up
+ *  7. used is what the source measured, never more than held; the excess is over. The activity of a device is the only
+ *     one's that has a process there, or an intruder's; between several it is divided by what is measured for each process
+ *     (measured), else by what each holds (estimated). A process whose accounting tells its activity has that. What is held and
+ *     was not measured is unmeasured: method none, or reserved where an allocation holds it
  *  8. a slot has the MIG layout that its first tick saw: a GPU is re-partitioned at the tick that notices it. A slot in which MIG
- *     mode changed, or at one end of which the GPU did not answer, is down
- *  9. a gap of more than a day is not covered at all: the ledger knows it as unknown, and a clock gone wild makes no records */
+ *     mode changed, or at one end of which the GPU was down, is down
+ *  9. a GPU's energy in a slot is what its counter rose by, E. With A the active unit-ns of all records (all that is held where it
+ *     is unmeasured) of T = 5040 x the slot, E x A/T is divided by activity and the rest by units x time, held or not: so the
+ *     idle rest of what nobody holds is on records without a holder. Both by largest remainder: the parts add up to E. A
+ *     counter that fell began anew: the energy of that slot is not known, and none is made up
+ * 10. a gap of more than a day is not covered at all: the ledger knows it as unknown, and a clock gone wild makes no records */
 #ifndef TOLLGATE_EXPORTER_METER_H
 #define TOLLGATE_EXPORTER_METER_H
 
@@ -23,21 +35,42 @@
 /* A process with its owner, as the sampler found it. */
 struct tick_process {
 	const struct wire_holder *holder; /* read during the call only; equal content is the same holder */
-	uint32_t pid;                     /* for /metrics; the meter does not look at it */
-	int64_t start_boot_ns;
+	uint32_t pid;
+	int64_t start_boot_ns; /* with the PID: which process */
 	int32_t gi, ci;
 	int64_t memory_bytes; /* ABSENT: not known */
 	int64_t sm_ppm;
+};
+/* A process that ended since the previous tick, as the driver's accounting tells. Its times are as exact as the driver's. */
+struct tick_exit {
+	const struct wire_holder *holder; /* NULL: nobody knows whose it was */
+	uint32_t pid;
+	int64_t start_boot_ns, end_boot_ns;
+	int64_t active_ppm; /* of its lifetime; ABSENT: not known */
+	int64_t memory_bytes;
 };
 struct tick_gpu {
 	const struct gpu_reading *reading;
 	const struct tick_process *processes;
 	size_t process_count;
+	const struct tick_exit *exits;
+	size_t exit_count;
+	size_t sampled_count; /* processes that only the driver's samples of activity showed: no list had them, nobody knows whose */
+};
+/* What a scheduler gave to a holder. */
+struct tick_allocation {
+	const struct wire_holder *holder; /* equal content to that of its processes */
+	const char *device_uuid;          /* of a GPU or a MIG instance, as the driver has it */
+	int32_t replica;                  /* -1: all of the device */
+	int32_t replica_of;               /* how many are advertised; 0: not told */
+	int64_t begin_boot_ns;            /* ABSENT: not known */
 };
 struct tick {
 	int64_t boot_ns;
 	const struct tick_gpu *gpus;
 	size_t gpu_count;
+	const struct tick_allocation *allocations;
+	size_t allocation_count;
 };
 
 struct meter_options {
@@ -52,7 +85,8 @@ struct meter *meter_new(const struct meter_options *o);
 void meter_free(struct meter *m);
 DEFINE_OWNED(meter, struct meter)
 
-/* Takes a tick. Returns true when it closed an interval: then meter_batch has something to take, and must be called. */
+/* Takes a tick. Returns true when it closed an interval: then meter_batch has something to take, and must be called. An interval
+ * with very many records is closed before its end. */
 bool meter_tick(struct meter *m, const struct tick *t);
 /* Closes the open interval now, at the last tick (stop, or a new stream epoch). */
 void meter_flush(struct meter *m);
@@ -62,8 +96,8 @@ void meter_flush(struct meter *m);
  * So what follows a full one can be read without what came before it. False when nothing is closed. */
 bool meter_batch(struct meter *m, bool full_dict, struct wire_batch *into);
 
-/* Running totals per workload and device, in unit-nanoseconds since the workload was first seen, for /metrics. A total stays for
- * one whole interval after its workload ended. */
+/* Running totals per workload and device, in unit-nanoseconds since the workload was first seen, for /metrics. A total is gone
+ * with the tick that misses its workload: its end is in the ledger. One on a silent GPU stays. */
 struct meter_total {
 	const struct wire_holder *holder;
 	const struct wire_device *device;
@@ -71,5 +105,32 @@ struct meter_total {
 	int128 used_unit_ns, idle_unit_ns, unmeasured_unit_ns;
 };
 size_t meter_totals(const struct meter *m, const struct meter_total **ret);
+
+/* Activity of each process of the last tick since it was first seen, in the tick's order: GPU by GPU, as they are listed
+ * there. */
+struct meter_process_total {
+	bool measured;         /* once, at least: by process, or as the only one on its device */
+	int128 active_unit_ns; /* as the driver told it, before it is divided among holders */
+};
+size_t meter_process_totals(const struct meter *m, const struct meter_process_total **ret);
+
+/* Who is on a device that is allocated to somebody else, at the last tick. */
+struct meter_intruder {
+	const struct wire_holder *holder;
+	const struct wire_device *device;
+	const struct wire_device *gpu;
+};
+size_t meter_intruders(const struct meter *m, const struct meter_intruder **ret);
+
+/* Counted since the meter was made; a new stream begins at 0. */
+struct meter_stats {
+	int64_t short_processes; /* no tick saw them, accounting told of them: they hold, or are active for their allocation */
+	int64_t short_not_held; /* no tick saw them, and they hold nothing: nobody knows whose, or on a device of others */
+	int64_t intrusions;     /* times that a holder came upon a device allocated to somebody else */
+	int64_t energy_resets;      /* slots of a GPU without energy, because its counter fell or jumped */
+	int64_t unknown_slots;      /* slots of a GPU booked as unknown */
+	size_t allocations_unknown; /* of the last tick: for devices that are not there */
+};
+void meter_stats(const struct meter *m, struct meter_stats *ret);
 
 #endif
