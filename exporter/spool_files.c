@@ -194,12 +194,15 @@ fill_before(struct spool *s, size_t at, struct err *err)
 	return fill_hole(s, g, before->last_seq + 1, g->first_seq - 1, before->to_ns, g->from_ns, err);
 }
 
+/* The file gets its second name before it loses the first: killed in between, it is found again, and its sound beginning with it. A
+ * file system without links loses that beginning then. */
 static bool
-rename_aside(struct spool *s, const char *path, struct err *err)
+name_aside(struct spool *s, const char *path, struct err *err)
 {
 	owned(mem) char *aside = mem_printf("%s.corrupt", path);
 
-	if (rename(path, aside) != 0)
+	(void)unlink(aside);
+	if (link(path, aside) != 0 && rename(path, aside) != 0)
 		return err_errno(err, ERR_RETRY, errno, "cannot rename %s", path);
 	s->corrupt_segments++;
 	return true;
@@ -244,7 +247,7 @@ load_segment(struct spool *s, const char *path, uint64_t epoch, uint64_t first_s
 	}
 	sound = sound && scan.head.epoch == epoch && scan.head.first_seq == first_seq;
 	if (!sound || scan.end == SEGMENT_BAD) {
-		if (!rename_aside(s, path, err))
+		if (!name_aside(s, path, err))
 			return false;
 		if (sound && scan.frames > 0 && !file_write_atomic(path, file.data, scan.sound_bytes, 0600, err))
 			return false;
@@ -256,7 +259,7 @@ load_segment(struct spool *s, const char *path, uint64_t epoch, uint64_t first_s
 	if (sound && scan.frames > 0)
 		spool_insert(s, segment_of_scan(&scan));
 	else
-		(void)unlink(path); /* a head alone, or already renamed */
+		(void)unlink(path); /* a head alone, or known by its other name */
 	return true;
 }
 

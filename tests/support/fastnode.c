@@ -1,0 +1,117 @@
+/* tests/support/fastnode.c - the exporter in fast-forward. */
+#include "tests/support/fastnode.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/time.h"
+
+static _Noreturn void
+give_up(const char *what, const char *why)
+{
+	fprintf(stderr, "fastnode: %s: %s\n", what, why);
+	abort();
+}
+
+static void
+begin(struct fastnode *f, const struct fastnode_options *o)
+{
+	simnode_show_processes(&f->sim);
+	f->options = *o;
+	f->wall0_ns = o->wall0_ns;
+	f->now_ns = -1;
+	f->outbox = NULL;
+	f->metrics = NULL;
+	f->sampler = NULL;
+	f->last = (struct sampler_report){0};
+}
+
+void
+fastnode_init(struct fastnode *f, const char *scenario_yaml, const struct fastnode_options *o)
+{
+	simnode_init(&f->sim, scenario_yaml);
+	begin(f, o);
+}
+
+void
+fastnode_init_file(struct fastnode *f, const char *scenario_path, const struct fastnode_options *o)
+{
+	simnode_init_file(&f->sim, scenario_path);
+	begin(f, o);
+}
+
+static void
+drop_exporter(struct fastnode *f)
+{
+	sampler_free(take(f->sampler));
+	metrics_free(take(f->metrics));
+	outbox_free(take(f->outbox));
+}
+
+void
+fastnode_fini(struct fastnode *f)
+{
+	drop_exporter(f);
+	simnode_fini(&f->sim);
+}
+
+int64_t
+fastnode_wall(const struct fastnode *f, int64_t t_ns)
+{
+	return f->wall0_ns + t_ns;
+}
+
+static void
+tick(struct fastnode *f, int64_t t_ns)
+{
+	f->now_ns = t_ns;
+	f->sim.set_time_ns(t_ns);
+	sampler_tick(f->sampler, SIMNODE_T0_NS + t_ns, fastnode_wall(f, t_ns), &f->last);
+}
+
+void
+fastnode_start(struct fastnode *f, int64_t t_ns)
+{
+	struct sampler_options o = {.node = f->options.spool.node,
+	                            .version = f->options.spool.exporter_version,
+	                            .nvml_library = f->sim.library,
+	                            .sample_interval_ns = f->options.sample_ns,
+	                            .interval_ns = f->options.interval_ns,
+	                            .replicas = f->options.replicas,
+	                            .process_metrics = true,
+	                            .identity = {.proc_root = f->sim.proc, .pods_root = f->sim.pods}};
+	struct spool *spool = NULL;
+	struct err err;
+
+	f->sim.set_time_ns(t_ns);
+	simnode_open(&f->sim);
+	if (!spool_open(&f->options.spool, fastnode_wall(f, t_ns), &spool, &err))
+		give_up("the spool does not open", err.text);
+	f->outbox = outbox_new(spool, &f->options.spool);
+	f->metrics = metrics_new();
+	f->sampler = sampler_new(&o, take(f->sim.source), f->outbox, NULL, f->metrics, SIMNODE_T0_NS + t_ns,
+	                         fastnode_wall(f, t_ns));
+	tick(f, t_ns);
+}
+
+void
+fastnode_play(struct fastnode *f, int64_t t_ns)
+{
+	for (int64_t t = time_next_multiple(f->now_ns, f->options.sample_ns); t <= t_ns; t += f->options.sample_ns)
+		tick(f, t);
+}
+
+void
+fastnode_step(struct fastnode *f, int64_t by_ns)
+{
+	f->wall0_ns += by_ns;
+}
+
+void
+fastnode_stop(struct fastnode *f)
+{
+	sampler_finish(f->sampler, fastnode_wall(f, f->now_ns), &f->last);
+	if (f->last.storing.kind != ERR_NONE)
+		give_up("the disk does not take the last batch", f->last.storing.text);
+	drop_exporter(f);
+}
