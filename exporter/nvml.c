@@ -51,15 +51,22 @@ nvml_close(struct gpu_source *base)
 {
 	struct nvml_source *s = (struct nvml_source *)base;
 
+	for (size_t i = 0; i < s->gpu_count; i++) {
+		struct known_gpu *g = s->gpus[i];
+
+		nvml_free_gpm(s, g);
+		nvml_free_accounting(&g->accounting);
+		mem_free(g->names);
+		mem_free(g->entries);
+		mem_free(g->samples);
+		mem_free(g);
+	}
+	if (s->events)
+		(void)NVML_CALL(s, nvmlEventSetFree, s->events);
 	if (s->initialised)
 		s->api.nvmlShutdown();
 	if (s->library)
 		dlclose(s->library);
-	for (size_t i = 0; i < s->gpu_count; i++) {
-		mem_free(s->gpus[i]->entries);
-		mem_free(s->gpus[i]->samples);
-		mem_free(s->gpus[i]);
-	}
 	pthread_mutex_destroy(&s->lock);
 	mem_free(s);
 }
@@ -141,6 +148,7 @@ nvml_open(const struct nvml_options *o, struct gpu_source **ret, struct err *err
 	owned(gpu_source) struct gpu_source *source = &s->base;
 
 	s->base.ops = &nvml_ops;
+	s->enable_accounting = o->enable_accounting;
 	pthread_mutex_init(&s->lock, NULL);
 	s->library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
 	if (!s->library)
@@ -158,6 +166,8 @@ nvml_open(const struct nvml_options *o, struct gpu_source **ret, struct err *err
 		return false;
 	read_version(s->api.nvmlSystemGetDriverVersion, s->driver_version);
 	read_version(s->api.nvmlSystemGetNVMLVersion, s->library_version);
+	if (NVML_CALL(s, nvmlEventSetCreate, &s->events) != NVST_SUCCESS)
+		s->events = NULL;
 	*ret = take(source);
 	return true;
 }

@@ -1,4 +1,4 @@
-/* exporter/nvml_gpu.c - one GPU read through NVML: board and MIG instances. The rules are in nvml_source.h. */
+/* exporter/nvml_gpu.c - one GPU read through NVML: whole, or its MIG instances. The rules are in nvml_source.h. */
 #include "exporter/nvml_source.h"
 
 #include <stdio.h>
@@ -6,36 +6,22 @@
 #include <string.h>
 
 static void
-read_memory(struct nvml_reading *n, struct nvml_device *device, int64_t *ret_total, int64_t *ret_used)
-{
-	struct nvml_memory memory = {.version = NVML_MEMORY_V2};
-	struct nvml_memory_v1 old = {0};
-
-	*ret_total = *ret_used = ABSENT;
-	if (nvml_has(n, NVML_CALL(n->s, nvmlDeviceGetMemoryInfo_v2, device, &memory))) {
-		*ret_total = nvml_from_u64(memory.total);
-		*ret_used = nvml_from_u64(memory.used);
-	} else if (nvml_has(n, NVML_CALL(n->s, nvmlDeviceGetMemoryInfo, device, &old))) {
-		*ret_total = nvml_from_u64(old.total);
-		*ret_used = nvml_from_u64(old.used);
-	}
-}
-
-static void
-read_board(struct nvml_reading *n)
+read_whole_gpm(struct nvml_reading *n)
 {
 	struct gpu_reading *r = n->r;
-	uint32_t milliwatts, celsius;
-	uint64_t millijoules;
+	const int64_t *v = n->gpu->gpm_whole.values;
 
-	read_memory(n, n->device, &r->memory_bytes, &r->memory_used_bytes);
-	if (nvml_has(n, NVML_CALL(n->s, nvmlDeviceGetPowerUsage, n->device, &milliwatts)))
-		r->power_mw = milliwatts;
-	if (nvml_has(n, NVML_CALL(n->s, nvmlDeviceGetTotalEnergyConsumption, n->device, &millijoules)))
-		r->energy_mj = nvml_from_u64(millijoules);
-	if (nvml_has(n, NVML_CALL(n->s, nvmlDeviceGetTemperature, n->device, NVML_SENSOR_GPU, &celsius)) &&
-	    celsius < 1000)
-		r->temperature_c = celsius;
+	if (!nvml_read_gpm(n, &n->gpu->gpm_whole, -1))
+		return;
+	/* both mean engine-active time, but the counters cover all of it since the last reading */
+	if (v[GPM_ENGINE] != ABSENT)
+		r->active_ppm = v[GPM_ENGINE];
+	r->sm_active_ppm = v[GPM_SM];
+	r->sm_occupancy_ppm = v[GPM_OCCUPANCY];
+	r->tensor_active_ppm = v[GPM_TENSOR];
+	r->dram_active_ppm = v[GPM_DRAM];
+	r->board.pcie_tx_bytes_per_s = v[GPM_PCIE_TX];
+	r->board.pcie_rx_bytes_per_s = v[GPM_PCIE_RX];
 }
 
 static void
@@ -43,16 +29,25 @@ read_whole(struct nvml_reading *n)
 {
 	struct gpu_reading *r = n->r;
 	struct nvml_utilization rates;
+	uint32_t percent, period_us;
 
-	if (nvml_has(n, NVML_CALL(n->s, nvmlDeviceGetUtilizationRates, n->device, &rates))) {
+	if (nvml_has(n, NVML_ASK(n, ASK_RATES, nvmlDeviceGetUtilizationRates, n->device, &rates))) {
 		r->active_ppm = nvml_percent_to_ppm(rates.gpu);
 		r->memory_active_ppm = nvml_percent_to_ppm(rates.memory);
 	}
+	if (nvml_has(n, NVML_ASK(n, ASK_ENCODER, nvmlDeviceGetEncoderUtilization, n->device, &percent, &period_us)))
+		r->board.encoder_ppm = nvml_percent_to_ppm(percent);
+	if (nvml_has(n, NVML_ASK(n, ASK_DECODER, nvmlDeviceGetDecoderUtilization, n->device, &percent, &period_us)))
+		r->board.decoder_ppm = nvml_percent_to_ppm(percent);
+	read_whole_gpm(n);
 	if (!nvml_read_processes(n, n->device, -1, -1))
 		return;
 	nvml_read_activity(n);
+	nvml_read_exits(n);
 	nvml_drop_mps_servers(n);
 }
+
+/* ---- a partitioned one ---------------------------------------------------------------------------------------------- */
 
 /* The part of "NVIDIA A100-SXM4-80GB MIG 3g.40gb" that names the profile, or one made from the slices. */
 static void
@@ -103,6 +98,21 @@ read_slices(struct nvml_reading *n, struct nvml_device *mig, const char *name, c
 	return true;
 }
 
+/* Where its GPU instance lies. Told to root only; without it the free slices are only counted. */
+static void
+read_placement(struct nvml_reading *n, struct gpu_instance *in)
+{
+	struct nvml_gpu_instance *handle = NULL;
+	struct nvml_gpu_instance_info info;
+
+	in->placement_start = in->placement_size = -1;
+	if (!nvml_has(n, NVML_CALL(n->s, nvmlDeviceGetGpuInstanceById, n->device, (uint32_t)in->gi, &handle)) ||
+	    !nvml_has(n, NVML_CALL(n->s, nvmlGpuInstanceGetInfo, handle, &info)))
+		return;
+	in->placement_start = small(info.placement.start);
+	in->placement_size = small(info.placement.size);
+}
+
 /* Rule 2: what stays the same is read when the instance is new. */
 static bool
 learn_instance(struct nvml_reading *n, struct nvml_device *mig, const char *uuid, const char *name,
@@ -111,7 +121,14 @@ learn_instance(struct nvml_reading *n, struct nvml_device *mig, const char *uuid
 	struct gpu_instance *in = &slot->instance;
 	uint32_t gi, ci;
 
-	*slot = (struct known_instance){.instance.active_ppm = ABSENT};
+	slot->gpm.begun = false;
+	*in = (struct gpu_instance){
+		.active_ppm = ABSENT,
+		.sm_active_ppm = ABSENT,
+		.sm_occupancy_ppm = ABSENT,
+		.tensor_active_ppm = ABSENT,
+		.dram_active_ppm = ABSENT,
+	};
 	if (!nvml_needs(n, NVML_CALL(n->s, nvmlDeviceGetGpuInstanceId, mig, &gi)) ||
 	    !nvml_needs(n, NVML_CALL(n->s, nvmlDeviceGetComputeInstanceId, mig, &ci)))
 		return false;
@@ -119,6 +136,7 @@ learn_instance(struct nvml_reading *n, struct nvml_device *mig, const char *uuid
 	in->ci = small(ci);
 	if (!read_slices(n, mig, name, g, in))
 		return false;
+	read_placement(n, in);
 	snprintf(in->uuid, sizeof(in->uuid), "%s", uuid);
 	snprintf(slot->name, sizeof(slot->name), "%s", name);
 	return true;
@@ -130,6 +148,7 @@ read_instance(struct nvml_reading *n, struct nvml_device *mig, const struct mig_
 {
 	struct gpu_reading *r = n->r;
 	char uuid[NVML_TEXT_SIZE] = "", name[NVML_TEXT_SIZE] = "";
+	struct nvml_memory memory;
 	struct gpu_instance *in;
 
 	if (!nvml_needs(n, n->s->api.nvmlDeviceGetUUID(mig, uuid, sizeof(uuid))) ||
@@ -141,7 +160,11 @@ read_instance(struct nvml_reading *n, struct nvml_device *mig, const struct mig_
 		return false;
 	in = &r->instances[r->instance_count++];
 	*in = slot->instance;
-	read_memory(n, mig, &in->memory_bytes, &in->memory_used_bytes);
+	in->memory_bytes = in->memory_used_bytes = ABSENT;
+	if (nvml_read_memory(n, mig, &memory)) {
+		in->memory_bytes = nvml_from_u64(memory.total);
+		in->memory_used_bytes = nvml_from_u64(memory.used);
+	}
 	return nvml_read_processes(n, mig, in->gi, in->ci);
 }
 
@@ -177,6 +200,24 @@ geometry_of(const struct gpu_reading *r, uint32_t max_instances)
 	return g;
 }
 
+/* The counters are of GPU instances: where several compute instances share one, none of them is measured. */
+static void
+read_instance_gpm(struct nvml_reading *n, struct known_instance *slot, struct gpu_instance *in)
+{
+	const int64_t *v = slot->gpm.values;
+
+	for (size_t i = 0; i < n->r->instance_count; i++)
+		if (n->r->instances[i].gi == in->gi && &n->r->instances[i] != in)
+			return;
+	if (!nvml_read_gpm(n, &slot->gpm, in->gi))
+		return;
+	in->active_ppm = v[GPM_ENGINE];
+	in->sm_active_ppm = v[GPM_SM];
+	in->sm_occupancy_ppm = v[GPM_OCCUPANCY];
+	in->tensor_active_ppm = v[GPM_TENSOR];
+	in->dram_active_ppm = v[GPM_DRAM];
+}
+
 /* Rule 6. The indexes of MIG devices have holes. */
 static void
 read_partitioned(struct nvml_reading *n)
@@ -204,6 +245,9 @@ read_partitioned(struct nvml_reading *n)
 		else if (!nvml_needs(n, status) || !read_instance(n, mig, &g, &n->gpu->slots[i]))
 			return;
 	}
+	for (uint32_t i = 0, at = 0; i < max_instances; i++)
+		if (n->gpu->slots[i].instance.uuid[0])
+			read_instance_gpm(n, &n->gpu->slots[i], &r->instances[at++]);
 	nvml_drop_mps_servers(n);
 	if (!gpu_reading_weigh(r, &g, &err))
 		gpu_reading_down(r, "%.*s", GPU_TEXT - 1, err.text);
@@ -225,11 +269,16 @@ nvml_read_gpu(struct nvml_reading *n)
 {
 	bool partitioned;
 
-	read_board(n);
+	nvml_read_board(n);
 	if (n->fault != NVST_SUCCESS || !read_mig_mode(n, &partitioned))
 		return;
+	if (partitioned != n->gpu->mig)
+		n->gpu->lacking = 0;
+	n->gpu->mig = partitioned;
 	if (partitioned)
 		read_partitioned(n);
 	else
 		read_whole(n);
+	if (n->fault == NVST_SUCCESS && !n->r->down)
+		nvml_read_slow(n);
 }

@@ -4,6 +4,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/time.h"
+
+#define LACKING_NS (10 * NS_PER_MIN) /* rule 8 */
+#define EVENTS_EACH_LIST 256
+
 static struct known_gpu *
 find_gpu(struct nvml_source *s, const char *uuid)
 {
@@ -60,6 +65,78 @@ tell_down(struct nvml_source *s, struct known_gpu *known, int64_t boot_ns, const
 	tell(s, known, &told);
 }
 
+/* ---- events --------------------------------------------------------------------------------------------------------- */
+
+/* A GPU that was reset has another handle, whose events are to be asked for anew. Drivers refuse events they do not know. */
+static void
+register_events(struct nvml_source *s, struct known_gpu *known)
+{
+	struct nvml_device *device = known->told.device;
+	uint64_t wanted = NVML_EVENT_XID | NVML_EVENT_MIG_CONFIG, supported;
+
+	if (!s->events || known->registered == device)
+		return;
+	known->registered = device;
+	if (NVML_CALL(s, nvmlDeviceGetSupportedEventTypes, device, &supported) != NVST_SUCCESS)
+		supported = NVML_EVENT_XID;
+	if (wanted & supported)
+		(void)NVML_CALL(s, nvmlDeviceRegisterEvents, device, wanted & supported, s->events);
+}
+
+static void
+count_xid(struct gpu_events *to, uint32_t code)
+{
+	size_t i = 0;
+
+	while (i < to->xid_count && to->xids[i].code != code)
+		i++;
+	if (i == GPU_XID_MAX) {
+		count_xid(to, 0);
+		return;
+	}
+	/* the last place is for the rest */
+	if (i == to->xid_count && i == GPU_XID_MAX - 1)
+		code = 0;
+	if (i == to->xid_count)
+		to->xids[to->xid_count++] = (struct gpu_xid){.code = code};
+	to->xids[i].count++;
+	to->xids[i].last_wall_ns = time_wall_ns();
+}
+
+/* What an event tells goes to the GPU behind its handle. */
+static void
+take_event(struct nvml_source *s, const struct nvml_event *e)
+{
+	for (size_t i = 0; i < s->gpu_count; i++) {
+		struct known_gpu *g = s->gpus[i];
+
+		if (!e->device || g->registered != e->device)
+			continue;
+		pthread_mutex_lock(&s->lock);
+		if (e->type & NVML_EVENT_XID)
+			count_xid(&g->events, e->data > UINT32_MAX ? 0 : (uint32_t)e->data);
+		if (e->type & NVML_EVENT_MIG_CONFIG)
+			g->events.mig_changes++;
+		pthread_mutex_unlock(&s->lock);
+		return;
+	}
+}
+
+/* Without waiting. A GPU that makes this fail fails for itself, too. */
+static void
+drain_events(struct nvml_source *s)
+{
+	struct nvml_event e = {0};
+
+	for (int i = 0; s->events && i < EVENTS_EACH_LIST; i++) {
+		if (NVML_CALL(s, nvmlEventSetWait_v2, s->events, &e, 0) != NVST_SUCCESS)
+			return;
+		take_event(s, &e);
+	}
+}
+
+/* ---- the list ------------------------------------------------------------------------------------------------------- */
+
 /* A GPU that does not even give its handle is told by the index it had; one never seen has no name to book it under. */
 static void
 list_index(struct nvml_reading *n, uint32_t index)
@@ -75,6 +152,7 @@ list_index(struct nvml_reading *n, uint32_t index)
 			.device = n->device, .index = (int32_t)index, .boot_ns = n->boot_ns, .seen = true};
 
 		tell(s, known, &told);
+		register_events(s, known);
 		return;
 	}
 	for (size_t i = 0; i < s->gpu_count; i++)
@@ -84,13 +162,16 @@ list_index(struct nvml_reading *n, uint32_t index)
 
 /* Says who the GPU is, and nothing else of it. */
 static void
-begin_reading(const struct known_gpu *known, const struct told_gpu *told, struct gpu_reading *r)
+begin_reading(const struct known_gpu *known, const struct told_gpu *told, const struct gpu_events *events,
+              struct gpu_reading *r)
 {
 	gpu_reading_clear(r);
 	memcpy(r->uuid, known->uuid, sizeof(r->uuid));
 	memcpy(r->model, known->model, sizeof(r->model));
 	memcpy(r->pci, known->pci, sizeof(r->pci));
 	r->index = told->index;
+	r->xid_count = events->xid_count;
+	memcpy(r->xids, events->xids, events->xid_count * sizeof(*r->xids));
 	if (!told->device)
 		gpu_reading_down(r, "%s", told->down_reason);
 }
@@ -120,36 +201,60 @@ nvml_list(struct gpu_source *base, int64_t boot_ns, struct gpu_snapshot *into, s
 			return err_set(err, ERR_RETRY, "the NVIDIA library lost its driver: %s",
 			               nvml_status_text(s, n.fault));
 	}
+	drain_events(s);
 	into->boot_ns = boot_ns;
 	gpu_snapshot_resize(into, s->gpu_count);
 	for (size_t i = 0; i < s->gpu_count; i++) {
 		if (!s->gpus[i]->told.seen)
 			tell_down(s, s->gpus[i], boot_ns, "no longer listed by the driver");
-		begin_reading(s->gpus[i], &s->gpus[i]->told, &into->gpus[i]);
+		begin_reading(s->gpus[i], &s->gpus[i]->told, &s->gpus[i]->events, &into->gpus[i]);
 	}
 	return true;
+}
+
+/* A change of the partition makes everything new: what an index, a handle or a support answer meant is gone. */
+static void
+begin_gpu(struct nvml_reading *n, unsigned mig_changes)
+{
+	struct known_gpu *g = n->gpu;
+
+	if (g->mig_changes != mig_changes) {
+		g->mig_changes = mig_changes;
+		g->lacking = 0;
+		for (size_t i = 0; i < GPU_INSTANCE_MAX; i++)
+			g->slots[i].instance.uuid[0] = '\0';
+	}
+	if (n->boot_ns - g->lacking_boot_ns >= LACKING_NS) {
+		g->lacking = 0;
+		g->lacking_boot_ns = n->boot_ns;
+	}
 }
 
 void
 nvml_read(struct gpu_source *base, size_t place, struct gpu_reading *r)
 {
 	struct nvml_source *s = (struct nvml_source *)base;
-	struct nvml_reading n = {.s = s, .r = r};
+	struct nvml_reading n = {.s = s, .place = place, .r = r};
 	struct told_gpu told;
+	unsigned mig_changes;
 
 	pthread_mutex_lock(&s->lock);
 	ASSERT(place < s->gpu_count);
 	n.gpu = s->gpus[place];
 	told = n.gpu->told;
+	mig_changes = n.gpu->events.mig_changes;
+	begin_reading(n.gpu, &told, &n.gpu->events, r);
 	pthread_mutex_unlock(&s->lock);
-	begin_reading(n.gpu, &told, r);
-	if (r->down)
-		return;
 	n.device = told.device;
 	n.boot_ns = told.boot_ns;
-	nvml_read_gpu(&n);
-	if (n.fault == NVST_SUCCESS)
-		return;
-	gpu_reading_down(r, "%s", nvml_status_text(s, n.fault));
-	r->library_lost = n.fault == NVST_UNINITIALIZED;
+	if (!r->down) {
+		begin_gpu(&n, mig_changes);
+		nvml_read_gpu(&n);
+	}
+	if (n.fault != NVST_SUCCESS) {
+		gpu_reading_down(r, "%s", nvml_status_text(s, n.fault));
+		r->library_lost = n.fault == NVST_UNINITIALIZED;
+	}
+	if (r->down)
+		n.gpu->slow_begun = false; /* what was true before may not be after */
 }

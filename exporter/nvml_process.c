@@ -6,6 +6,7 @@
 
 /* Larger than any entry a driver has used, so that one it enlarges stays inside our memory. */
 #define ENTRY_ROOM 64u
+#define ENTRY_WORDS (ENTRY_ROOM / sizeof(uint64_t))
 #define ENTRY_FIRST_CAP 16u
 #define SAMPLE_FIRST_CAP 128u
 #define UNWRITTEN 0xAA
@@ -16,19 +17,29 @@
 
 /* ---- processes ------------------------------------------------------------------------------------------------------ */
 
-/* Rule 3. The buffer was filled with UNWRITTEN; the last entry ends in an instance id, or in a size, and neither is made of
- * that byte. What is not a plausible size means that the driver wrote beyond its entries, which are then of the known size. */
+static bool
+is_unwritten(const struct known_gpu *g, size_t word)
+{
+	uint64_t unwritten, found;
+
+	memset(&unwritten, UNWRITTEN, sizeof(unwritten));
+	memcpy(&found, g->entries + word * sizeof(found), sizeof(found));
+	return found == unwritten;
+}
+
+/* Rule 3. The buffer was filled with UNWRITTEN, and the last word of an entry is not made of that byte: it has instance ids,
+ * or a size. What is not a plausible size means that the driver wrote beyond its entries, which are then of the known size. */
 static size_t
 entry_stride(const struct known_gpu *g, uint32_t count, size_t expected)
 {
-	size_t written = (size_t)g->entry_cap * ENTRY_ROOM, stride;
+	size_t room = (size_t)count * ENTRY_WORDS, words = room, stride;
 
-	while (written > 0 && g->entries[written - 1] == UNWRITTEN)
-		written--;
-	stride = written / count;
-	if (written % count != 0 || stride % sizeof(uint64_t) != 0 || stride < expected || stride > ENTRY_ROOM)
+	if (count < g->entry_cap && !is_unwritten(g, room))
 		return expected;
-	return stride;
+	while (words > 0 && is_unwritten(g, words - 1))
+		words--;
+	stride = words / count * sizeof(uint64_t);
+	return words % count == 0 && stride >= expected ? stride : expected;
 }
 
 static bool
@@ -125,43 +136,60 @@ nvml_read_processes(struct nvml_reading *n, struct nvml_device *device, int32_t 
 	return n->fault == NVST_SUCCESS;
 }
 
-/* The name of a process is asked for when it appears, not each second. */
-static bool
-is_named_mps_server(struct nvml_reading *n, uint32_t pid)
+static void
+ask_name(struct nvml_reading *n, struct known_name *k)
 {
-	struct known_gpu *known = n->gpu;
-	struct known_name found = {.pid = pid, .seen = true};
 	char name[256] = "";
 	const char *base;
 
-	for (size_t i = 0; i < known->name_count; i++)
-		if (known->names[i].pid == pid) {
-			known->names[i].seen = true;
-			return known->names[i].server;
-		}
-	if (!nvml_has(n, NVML_CALL(n->s, nvmlSystemGetProcessName, pid, name, sizeof(name))))
-		return false;
+	k->told = nvml_has(n, NVML_CALL(n->s, nvmlSystemGetProcessName, k->pid, name, sizeof(name)));
 	name[sizeof(name) - 1] = '\0';
 	base = strrchr(name, '/');
-	found.server = strcmp(base ? base + 1 : name, MPS_SERVER) == 0;
-	if (known->name_count < ARRAY_LEN(known->names))
-		known->names[known->name_count++] = found;
-	return found.server;
+	k->server = k->told && strcmp(base ? base + 1 : name, MPS_SERVER) == 0;
 }
 
-/* A PID that left the GPU may come back as somebody else. */
-static void
-forget_names(struct known_gpu *known)
+static int
+name_order(const struct known_name *k, const struct gpu_process *p)
 {
-	size_t kept = 0;
+	if (k->gi != p->gi)
+		return k->gi < p->gi ? -1 : 1;
+	if (k->ci != p->ci)
+		return k->ci < p->ci ? -1 : 1;
+	return k->pid < p->pid ? -1 : k->pid > p->pid;
+}
 
-	for (size_t i = 0; i < known->name_count; i++) {
-		if (!known->names[i].seen)
-			continue;
-		known->names[kept] = known->names[i];
-		known->names[kept++].seen = false;
+/* The name of a process is asked for when it appears, not each second: both lists have one order and are walked together. A
+ * PID that left the GPU may come back as somebody else. */
+static void
+know_names(struct nvml_reading *n)
+{
+	struct known_gpu *g = n->gpu;
+	const struct gpu_reading *r = n->r;
+	struct known_name *names;
+	size_t at = 0;
+
+	if (g->name_count + r->process_count > g->name_cap) {
+		g->name_cap = 2 * (g->name_count + r->process_count);
+		g->names = mem_grow(g->names, g->name_cap, sizeof(*g->names));
 	}
-	known->name_count = kept;
+	names = g->names + g->name_count; /* the new ones are made behind the old ones, then moved to the front */
+	for (size_t i = 0; i < r->process_count; i++) {
+		const struct gpu_process *p = &r->processes[i];
+
+		while (at < g->name_count && name_order(&g->names[at], p) < 0)
+			at++;
+		names[i] = (struct known_name){.pid = p->pid, .gi = p->gi, .ci = p->ci};
+		if (at < g->name_count && name_order(&g->names[at], p) == 0)
+			names[i] = g->names[at];
+		if (!names[i].told)
+			ask_name(n, &names[i]);
+	}
+	if (r->process_count == 0) {
+		g->name_count = 0;
+		return;
+	}
+	memmove(g->names, names, r->process_count * sizeof(*names));
+	g->name_count = r->process_count;
 }
 
 /* Rule 4. A name is the process's own choice, so it excuses only what looks like a server: small and without activity. */
@@ -171,36 +199,78 @@ nvml_drop_mps_servers(struct nvml_reading *n)
 	struct gpu_reading *r = n->r;
 	size_t kept = 0;
 
+	know_names(n);
 	for (size_t i = 0; i < r->process_count; i++) {
 		struct gpu_process p = r->processes[i];
 		bool quiet = p.sm_ppm <= 0 && p.memory_bytes < MPS_SERVER_MAX_BYTES;
 
-		if (!p.mps_client && quiet && is_named_mps_server(n, p.pid))
+		if (!p.mps_client && quiet && n->gpu->names[i].server)
 			r->mps = true;
 		else
 			r->processes[kept++] = p;
 	}
 	r->process_count = kept;
-	forget_names(n->gpu);
+}
+
+/* ---- activity ------------------------------------------------------------------------------------------------------- */
+
+/* What both layouts of a sample say. */
+struct sample {
+	uint32_t pid, sm;
+	uint64_t timestamp_us;
+};
+
+#define SAMPLE_ROOM sizeof(struct nvml_process_utilization)
+static_assert(SAMPLE_ROOM >= sizeof(struct nvml_process_sample), "samples of both layouts fit");
+
+static struct sample
+sample_at(const struct known_gpu *g, bool is_new, uint32_t i)
+{
+	if (is_new) {
+		const struct nvml_process_utilization *s = (const struct nvml_process_utilization *)g->samples + i;
+
+		return (struct sample){.pid = s->pid, .sm = s->sm, .timestamp_us = s->timestamp_us};
+	}
+	const struct nvml_process_sample *s = (const struct nvml_process_sample *)g->samples + i;
+
+	return (struct sample){.pid = s->pid, .sm = s->sm, .timestamp_us = s->timestamp_us};
+}
+
+/* Drivers from 550 on have the new call; the old one answers for those before. */
+static int
+sample_round(struct nvml_reading *n, bool is_new, uint32_t *count)
+{
+	struct known_gpu *g = n->gpu;
+	struct nvml_processes_utilization info = {.version = NVML_PROCESSES_UTILIZATION_V1,
+	                                          .count = *count,
+	                                          .last_seen_us = g->last_seen_us,
+	                                          .entries = g->samples};
+	int status;
+
+	if (!is_new)
+		return NVML_ASK(n, ASK_UTILIZATION, nvmlDeviceGetProcessUtilization, n->device, g->samples, count,
+		                g->last_seen_us);
+	status = NVML_ASK(n, ASK_UTILIZATION_INFO, nvmlDeviceGetProcessesUtilizationInfo, n->device, &info);
+	*count = info.count;
+	return status;
 }
 
 /* The samples since the last reading; NVST_NOT_FOUND: none. */
 static int
-sample_call(struct nvml_reading *n, uint32_t *ret_count)
+sample_call(struct nvml_reading *n, bool is_new, uint32_t *ret_count)
 {
 	struct known_gpu *g = n->gpu;
 
 	if (!g->samples) {
 		g->sample_cap = SAMPLE_FIRST_CAP;
-		g->samples = mem_array(g->sample_cap, sizeof(*g->samples));
+		g->samples = mem_array(g->sample_cap, SAMPLE_ROOM);
 	}
 	for (int round = 0; round < 8; round++) {
 		uint32_t count = g->sample_cap;
 		int status;
 
-		memset(g->samples, 0, g->sample_cap * sizeof(*g->samples));
-		status = NVML_CALL(n->s, nvmlDeviceGetProcessUtilization, n->device, g->samples, &count,
-		                   g->last_seen_us);
+		memset(g->samples, 0, g->sample_cap * SAMPLE_ROOM);
+		status = sample_round(n, is_new, &count);
 		*ret_count = count;
 		if (status != NVST_INSUFFICIENT_SIZE)
 			return status == NVST_SUCCESS && count > g->sample_cap ? NVST_UNKNOWN : status;
@@ -208,7 +278,7 @@ sample_call(struct nvml_reading *n, uint32_t *ret_count)
 			count = g->sample_cap * 2;
 		if (count > 4 * GPU_PROCESS_MAX)
 			return status;
-		g->samples = mem_grow(g->samples, count, sizeof(*g->samples));
+		g->samples = mem_grow(g->samples, count, SAMPLE_ROOM);
 		g->sample_cap = count;
 	}
 	return NVST_INSUFFICIENT_SIZE;
@@ -226,16 +296,42 @@ is_silent(struct known_gpu *known, const struct gpu_reading *r)
 	return true;
 }
 
+static void
+take_samples(struct known_gpu *known, struct gpu_reading *r, bool is_new, uint32_t count)
+{
+	uint64_t newest = known->last_seen_us;
+
+	for (uint32_t i = 0; i < count; i++) {
+		struct sample sample = sample_at(known, is_new, i);
+		const struct gpu_process *p;
+
+		if (sample.pid == 0 || sample.timestamp_us <= known->last_seen_us)
+			continue;
+		if (sample.timestamp_us > newest)
+			newest = sample.timestamp_us;
+		p = gpu_reading_find(r, sample.pid, -1, -1);
+		/* ABSENT, the answer for noise, is below zero; of several samples of one process the highest stays */
+		if (p && nvml_percent_to_ppm(sample.sm) > p->sm_ppm)
+			r->processes[p - r->processes].sm_ppm = nvml_percent_to_ppm(sample.sm);
+	}
+	known->last_seen_us = newest;
+}
+
 /* Rule 5. The driver pads its array with entries without a PID, and may repeat entries that were there before. */
 void
 nvml_read_activity(struct nvml_reading *n)
 {
 	struct known_gpu *known = n->gpu;
 	struct gpu_reading *r = n->r;
-	uint64_t newest = known->last_seen_us;
 	uint32_t count = 0;
-	int status = sample_call(n, &count);
+	bool is_new = true;
+	int status = sample_call(n, is_new, &count);
 
+	if (status != NVST_SUCCESS && status != NVST_NOT_FOUND) {
+		is_new = false;
+		(void)nvml_has(n, status);
+		status = sample_call(n, is_new, &count);
+	}
 	if (status == NVST_NOT_FOUND)
 		count = 0;
 	else if (!nvml_has(n, status))
@@ -246,18 +342,5 @@ nvml_read_activity(struct nvml_reading *n)
 	r->process_activity = true;
 	for (size_t i = 0; i < r->process_count; i++)
 		r->processes[i].sm_ppm = 0;
-	for (uint32_t i = 0; i < count; i++) {
-		const struct nvml_process_sample *sample = &known->samples[i];
-		const struct gpu_process *p;
-
-		if (sample->pid == 0 || sample->timestamp_us <= known->last_seen_us)
-			continue;
-		if (sample->timestamp_us > newest)
-			newest = sample->timestamp_us;
-		p = gpu_reading_find(r, sample->pid, -1, -1);
-		/* ABSENT, the answer for noise, is below zero; of several samples of one process the highest stays */
-		if (p && nvml_percent_to_ppm(sample->sm) > p->sm_ppm)
-			r->processes[p - r->processes].sm_ppm = nvml_percent_to_ppm(sample->sm);
-	}
-	known->last_seen_us = newest;
+	take_samples(known, r, is_new, count);
 }
