@@ -77,6 +77,24 @@ add_escaped(struct buf *out, const char *s, bool quotes)
 }
 
 void
+prom_add_unit(struct buf *out, const char *name, size_t len)
+{
+	static const char *const units[] = {"bytes", "celsius", "hertz", "joules", "ratio", "seconds", "watts"};
+
+	for (size_t i = 0; i < ARRAY_LEN(units); i++) {
+		size_t n = strlen(units[i]);
+
+		if (len <= n || name[len - n - 1] != '_' || memcmp(name + len - n, units[i], n) != 0)
+			continue;
+		buf_str(out, "# UNIT ");
+		buf_add(out, name, len);
+		buf_char(out, ' ');
+		buf_str(out, units[i]);
+		buf_char(out, '\n');
+	}
+}
+
+void
 prom_family(struct prom *p, const char *name, enum prom_type type, const char *help)
 {
 	size_t len = strlen(name);
@@ -95,6 +113,8 @@ prom_family(struct prom *p, const char *name, enum prom_type type, const char *h
 	buf_str(p->out, "\n# TYPE ");
 	buf_add(p->out, name, shown);
 	buf_str(p->out, type == PROM_COUNTER ? " counter\n" : " gauge\n");
+	if (p->format == PROM_OPENMETRICS)
+		prom_add_unit(p->out, name, shown);
 }
 
 void
@@ -191,19 +211,10 @@ magnitude(int64_t v)
 	return v < 0 ? 0 - (uint64_t)v : (uint64_t)v;
 }
 
-static size_t
-digit_count(uint64_t v)
-{
-	/* bits times log10(2), at most one too low */
-	size_t n = (size_t)(64 - __builtin_clzll(v | 1)) * 1233 >> 12;
-
-	return n + (v >= powers[n]) + (v == 0);
-}
-
 #define ZEROS UINT64_C(0x3030303030303030)
 #define EIGHT_DIGITS 100000000u
 
-/* Eight digits as text in one register, the first in the lowest byte: halves, pairs and digits are parted side by side. */
+/* Eight digits, a byte each, the first in the lowest: halves, pairs and digits are parted side by side. */
 static inline uint64_t
 eight_digits(uint32_t v)
 {
@@ -212,12 +223,11 @@ eight_digits(uint32_t v)
 	q = (x * 10486 >> 20) & UINT64_C(0x7f0000007f); /* by 100 */
 	x = q | (x - q * 100) << 16;
 	q = (x * 103 >> 10) & UINT64_C(0x000f000f000f000f); /* by 10 */
-	x = q | (x - q * 10) << 8;
-	return x | ZEROS;
+	return q | (x - q * 10) << 8;
 }
 
 static inline void
-put_eight(char *to, uint64_t x)
+put_word(char *to, uint64_t x)
 {
 #if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
 	x = __builtin_bswap64(x);
@@ -225,19 +235,34 @@ put_eight(char *to, uint64_t x)
 	memcpy(to, &x, sizeof(x));
 }
 
-/* v < 10^8 without leading zeros; may write up to seven bytes more than the digits it returns. */
+static inline uint64_t
+get_word(const char *from)
+{
+	uint64_t x;
+
+	memcpy(&x, from, sizeof(x));
+#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+	x = __builtin_bswap64(x);
+#endif
+	return x;
+}
+
+static inline void
+put_eight(char *to, uint64_t digits)
+{
+	put_word(to, digits | ZEROS);
+}
+
+/* v < 10^8 without leading zeros; may write up to seven bytes more than the digits it returns. Counting them in the register
+ * costs no branch, which numbers of all lengths would make the processor guess wrong. */
 static inline size_t
 put_small(char *to, uint32_t v)
 {
-	size_t n;
+	uint64_t x = eight_digits(v);
+	unsigned lead = (unsigned)__builtin_ctzll(x | UINT64_C(1) << 56) / 8;
 
-	if (v < 10) {
-		*to = (char)('0' + v);
-		return 1;
-	}
-	n = digit_count(v);
-	put_eight(to, eight_digits(v) >> (8 - n) * 8);
-	return n;
+	put_eight(to, x >> lead * 8);
+	return 8 - lead;
 }
 
 /* From the front, so that each part lies over what the one before it wrote too much. */
@@ -259,29 +284,21 @@ put_whole(char *to, uint64_t v)
 	return n + 8;
 }
 
-/* The digits after the point without the zeros at their end: v / 10^decimals, not 0; may write seven bytes more. */
+/* All digits after the point: v / 10^decimals; may write seven bytes more. */
 static inline size_t
 put_fraction(char *to, uint64_t v, int decimals)
 {
-	uint64_t x;
-	size_t head = 0;
+	uint64_t high = v / EIGHT_DIGITS;
+	int head = decimals - 8;
 
-	while (decimals > 8 && v % EIGHT_DIGITS == 0) {
-		v /= EIGHT_DIGITS;
-		decimals -= 8;
+	if (decimals <= 8) {
+		put_eight(to, eight_digits((uint32_t)(v * powers[8 - decimals])));
+		return (size_t)decimals;
 	}
-	if (decimals > 8) {
-		uint64_t high = v / EIGHT_DIGITS;
-
-		head = (size_t)decimals - 8;
-		for (size_t i = head; i > 0; i--, high /= 10)
-			to[i - 1] = (char)('0' + high % 10);
-		x = eight_digits((uint32_t)(v % EIGHT_DIGITS));
-	} else {
-		x = eight_digits((uint32_t)(v * powers[8 - decimals]));
-	}
-	put_eight(to + head, x);
-	return head + 8 - (size_t)__builtin_clzll(x ^ ZEROS) / 8;
+	for (int i = head; i > 0; i--, high /= 10)
+		to[i - 1] = (char)('0' + high % 10);
+	put_eight(to + head, eight_digits((uint32_t)(v % EIGHT_DIGITS)));
+	return (size_t)decimals;
 }
 
 /* A divisor that the compiler knows costs a multiplication, and nearly all numbers have one of these. */
@@ -304,19 +321,62 @@ prom_write_fixed(char *to, int64_t value, int decimals)
 	char *at = to;
 
 	ASSERT(decimals >= 0 && decimals <= MAX_DECIMALS);
-	if (value == 0) {
-		*to = '0';
-		return 1;
-	}
 	if (value < 0)
 		*at++ = '-';
 	at += put_whole(at, whole);
-	v -= whole * powers[decimals];
-	if (v == 0)
-		return (size_t)(at - to);
-	*at++ = '.';
-	at += put_fraction(at, v, decimals);
+	if (decimals > 0) {
+		*at++ = '.';
+		at += put_fraction(at, v - whole * powers[decimals], decimals);
+	}
 	return (size_t)(at - to);
+}
+
+/* v < 10^n as n digits up to `end`; no other byte is changed, but eight before `end` are read. */
+__attribute__((always_inline)) static inline void
+put_digits(char *end, uint64_t v, size_t n)
+{
+	uint64_t keep;
+
+	for (; n > 8; n -= 8) {
+		uint64_t high = v / EIGHT_DIGITS;
+
+		end -= 8;
+		put_eight(end, eight_digits((uint32_t)(v - high * EIGHT_DIGITS)));
+		v = high;
+	}
+	if (n == 1) {
+		end[-1] = (char)('0' + v);
+		return;
+	}
+	keep = n == 8 ? 0 : UINT64_MAX >> n * 8;
+	put_word(end - 8, (get_word(end - 8) & keep) | ((eight_digits((uint32_t)v) | ZEROS) & ~keep));
+}
+
+__attribute__((always_inline)) static inline bool
+overwrite(char *at, size_t len, int64_t old, int64_t value, int decimals)
+{
+	uint64_t v = magnitude(value), whole = whole_part(v, decimals);
+	size_t sign = value<0, tail = decimals> 0 ? (size_t)decimals + 1 : 0, digits = len - sign - tail;
+
+	if ((old < 0) != (value < 0) || digits >= ARRAY_LEN(powers) || whole >= powers[digits] ||
+	    (digits > 1 && whole < powers[digits - 1]))
+		return false;
+	put_digits(at + sign + digits, whole, digits);
+	if (decimals > 0)
+		put_digits(at + len, v - whole * powers[decimals], (size_t)decimals);
+	return true;
+}
+
+bool
+prom_overwrite_fixed(char *at, size_t len, int64_t old, int64_t value, int decimals)
+{
+	ASSERT(decimals >= 0 && decimals <= MAX_DECIMALS);
+	switch (decimals) {
+	case 0: return overwrite(at, len, old, value, 0);
+	case 6: return overwrite(at, len, old, value, 6);
+	case 9: return overwrite(at, len, old, value, 9);
+	default: return overwrite(at, len, old, value, decimals);
+	}
 }
 
 static void

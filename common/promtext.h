@@ -19,16 +19,18 @@ struct prom {
 };
 
 void prom_init(struct prom *p, struct buf *out, enum prom_format format);
-/* Starts a family: HELP, TYPE (and in OpenMetrics a counter's name without _total). Counters are named with _total, gauges
+/* Starts a family: HELP, TYPE (and in OpenMetrics UNIT, and a counter's name without _total). Counters are named with _total, gauges
  * without. The name must outlive the family's samples, which all follow here. */
 void prom_family(struct prom *p, const char *name, enum prom_type type, const char *help);
+/* The UNIT line of OpenMetrics, when the name (of a counter: without _total) ends in one. */
+void prom_add_unit(struct buf *out, const char *name, size_t len);
 /* A sample: prom_begin, any number of prom_label, one of prom_int / prom_fixed. Label values are escaped; bytes that are
  * not UTF-8 become U+FFFD. An empty value (or NULL) leaves the label out. */
 void prom_begin(struct prom *p);
 void prom_label(struct prom *p, const char *name, const char *value);
 void prom_label_i64(struct prom *p, const char *name, int64_t value);
 void prom_int(struct prom *p, int64_t value);
-void prom_fixed(struct prom *p, int64_t value, int decimals); /* value / 10^decimals, without trailing zeros; 0 to 18 */
+void prom_fixed(struct prom *p, int64_t value, int decimals); /* value / 10^decimals, all of them written; 0 to 18 */
 void prom_end(struct prom *p);                                /* "# EOF" in OpenMetrics */
 
 /* Labels that many samples share, rendered once: prom_set_label fills a buffer, whose bytes are a set (or several, one after
@@ -37,6 +39,10 @@ struct prom_set {
 	const char *text;
 	size_t len;
 };
+#define PROM_SET(literal)                    \
+	{                                    \
+		literal, sizeof(literal) - 1 \
+	}
 void prom_set_label(struct buf *set, const char *name, const char *value);
 void prom_labels(struct prom *p, const struct prom_set *set);
 /* A whole sample whose labels are all in sets: the fast way when there are thousands. */
@@ -44,6 +50,9 @@ void prom_sample(struct prom *p, const struct prom_set *sets, size_t count, int6
 /* Only the number, to where there is room for PROM_NUMBER_SIZE bytes; how many it took. */
 #define PROM_NUMBER_SIZE 32u /* sign, 20 digits, point, and what is written past the end */
 size_t prom_write_fixed(char *to, int64_t value, int decimals);
+/* Another number in the place of one with as many decimals; false, and nothing is changed, when it is not as long. Eight bytes before
+ * it must be readable. */
+bool prom_overwrite_fixed(char *at, size_t len, int64_t old, int64_t value, int decimals);
 
 #define PROM_TEXT_TYPE "text/plain; version=0.0.4; charset=utf-8"
 #define PROM_OPENMETRICS_TYPE "application/openmetrics-text; version=1.0.0; charset=utf-8"

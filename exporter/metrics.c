@@ -14,6 +14,7 @@ struct metrics_page {
 	pthread_mutex_t lock; /* of all but text[PROM_TEXT] */
 	struct buf text[2];   /* by enum prom_format */
 	struct buf compressed[2];
+	struct metrics_memory memory; /* of the thread that publishes */
 };
 
 struct metrics {
@@ -21,7 +22,6 @@ struct metrics {
 	struct metrics_page *newest;
 	/* of the thread that publishes */
 	struct metrics_page *spare; /* the page before the newest, when no scrape reads it any more */
-	struct page_template template;
 };
 
 struct metrics *
@@ -30,7 +30,6 @@ metrics_new(void)
 	struct metrics *m = mem_alloc(sizeof(*m));
 
 	pthread_mutex_init(&m->lock, NULL);
-	page_template_init(&m->template);
 	return m;
 }
 
@@ -41,7 +40,6 @@ metrics_free(struct metrics *m)
 		return;
 	metrics_page_release(m->newest);
 	metrics_page_release(m->spare);
-	page_template_fini(&m->template);
 	pthread_mutex_destroy(&m->lock);
 	mem_free(m);
 }
@@ -57,6 +55,7 @@ metrics_page_release(void *arg)
 		buf_fini(&page->text[i]);
 		buf_fini(&page->compressed[i]);
 	}
+	metrics_memory_fini(&page->memory);
 	pthread_mutex_destroy(&page->lock);
 	mem_free(page);
 }
@@ -68,6 +67,7 @@ page_new(void)
 
 	atomic_init(&page->references, 1);
 	pthread_mutex_init(&page->lock, NULL);
+	metrics_memory_init(&page->memory);
 	for (size_t i = 0; i < ARRAY_LEN(page->text); i++) {
 		buf_init(&page->text[i], METRICS_MAX);
 		buf_init(&page->compressed[i], METRICS_MAX);
@@ -75,7 +75,7 @@ page_new(void)
 	return page;
 }
 
-/* A page that only we hold keeps its memory for the page after the next: fresh memory costs as much as rendering into it. */
+/* Of a page that only we hold the page after the next is made: most of it is there already. */
 static void
 keep_spare(struct metrics *m, struct metrics_page *old)
 {
@@ -83,10 +83,9 @@ keep_spare(struct metrics *m, struct metrics_page *old)
 		metrics_page_release(old);
 		return;
 	}
-	for (size_t i = 0; i < ARRAY_LEN(old->text); i++) {
-		buf_clear(&old->text[i]);
+	buf_clear(&old->text[PROM_OPENMETRICS]);
+	for (size_t i = 0; i < ARRAY_LEN(old->compressed); i++)
 		buf_clear(&old->compressed[i]);
-	}
 	m->spare = old;
 }
 
@@ -95,7 +94,7 @@ metrics_publish(struct metrics *m, const struct metrics_input *in)
 {
 	struct metrics_page *page = m->spare ? take(m->spare) : page_new(), *old;
 
-	metrics_render(in, &m->template, &page->text[PROM_TEXT]);
+	metrics_render(in, &page->memory, &page->text[PROM_TEXT]);
 	pthread_mutex_lock(&m->lock);
 	old = m->newest;
 	m->newest = page;
@@ -104,24 +103,29 @@ metrics_publish(struct metrics *m, const struct metrics_input *in)
 	keep_spare(m, old);
 }
 
-/* The two formats differ in the names of counters in HELP and TYPE, and in the last line. Turning one into the other, for the
+/* The two formats differ in the names of counters in HELP and TYPE, in UNIT, and in the last line. Turning one into the other, for the
  * scrape that asks, is cheaper than rendering both every second. */
 void
 metrics_openmetrics(const char *text, size_t len, struct buf *out)
 {
-	const char suffix[] = "_total ";
+	const char suffix[] = "_total";
+	const size_t head = strlen("# HELP "), suffix_len = sizeof(suffix) - 1;
 
 	while (len > 0) {
 		const char *end = memchr(text, '\n', len);
 		size_t line = end ? (size_t)(end - text) + 1 : len;
-		const char *name = line > 7 && text[0] == '#' ? text + 7 : NULL; /* "# HELP " or "# TYPE " */
-		const char *space = name ? memchr(name, ' ', line - 7) : NULL;
-		size_t name_len = space ? (size_t)(space - text) : 0;
+		const char *name = line > head && text[0] == '#' ? text + head : NULL;
+		const char *space = name ? memchr(name, ' ', line - head) : NULL;
 
-		if (space && name_len >= 7 + sizeof(suffix) - 2 &&
-		    memcmp(space - (sizeof(suffix) - 2), suffix, sizeof(suffix) - 1) == 0) {
-			buf_add(out, text, name_len - (sizeof(suffix) - 2));
-			buf_add(out, space, line - name_len);
+		if (space) {
+			size_t name_len = (size_t)(space - name);
+
+			if (name_len > suffix_len && memcmp(space - suffix_len, suffix, suffix_len) == 0)
+				name_len -= suffix_len;
+			buf_add(out, text, head + name_len);
+			buf_add(out, space, line - (size_t)(space - text));
+			if (text[2] == 'T')
+				prom_add_unit(out, name, name_len);
 		} else {
 			buf_add(out, text, line);
 		}

@@ -29,9 +29,31 @@ struct metrics_input {
 	int64_t last_reading_wall_ns; /* -1: none yet */
 };
 
-/* Prometheus text, and the same as OpenMetrics. The template of the page before changes how long it takes, not what is written;
- * it is made anew when it does not fit. NULL: none. */
-void metrics_render(const struct metrics_input *in, struct page_template *t, struct buf *out);
+/* A process on the page: its key, and its values. */
+struct process_row {
+	uint64_t thing;
+	uint32_t place;
+	int64_t memory_bytes, sm_ppm;
+	const struct tick_process *process;
+};
+struct process_rows {
+	struct process_row *row;
+	size_t count, cap;
+	bool without_id; /* one of their holders has none */
+};
+
+/* What is known of a page that was rendered, so that the next one can be made of it. */
+struct metrics_memory {
+	struct page_template template;
+	struct process_rows rows;
+	struct buf ground;
+};
+void metrics_memory_init(struct metrics_memory *m);
+void metrics_memory_fini(struct metrics_memory *m);
+
+/* Prometheus text, and the same as OpenMetrics. `page` is empty, or as it was rendered with this memory before; that changes how long it
+ * takes, not what is written. */
+void metrics_render(const struct metrics_input *in, struct metrics_memory *m, struct buf *page);
 void metrics_openmetrics(const char *text, size_t len, struct buf *out);
 
 struct metrics_page; /* immutable; counted references */

@@ -47,6 +47,22 @@ make_process(struct pagegen *g, size_t i, const struct wire_device *device)
 	g->totals[i] = (struct meter_total){.holder = &g->holders[i], .device = device, .gpu = device};
 }
 
+/* The parts to each other. */
+static void
+connect(struct pagegen *g)
+{
+	struct tick_process *p = g->processes;
+
+	for (size_t i = 0; i < g->tick.gpu_count; i++) {
+		g->gpus[i].reading = &g->readings[i];
+		g->gpus[i].processes = p;
+		p += g->gpus[i].process_count;
+	}
+	g->tick.gpus = g->gpus;
+	g->in.tick = &g->tick;
+	g->in.totals = g->totals;
+}
+
 struct pagegen *
 pagegen_new(size_t gpus, size_t processes_per_gpu)
 {
@@ -63,31 +79,47 @@ pagegen_new(size_t gpus, size_t processes_per_gpu)
 		make_gpu(g, i);
 		for (size_t k = 0; k < processes_per_gpu; k++)
 			make_process(g, i * processes_per_gpu + k, &g->devices[i]);
-		g->gpus[i] =
-			(struct tick_gpu){&g->readings[i], &g->processes[i * processes_per_gpu], processes_per_gpu};
+		g->gpus[i].process_count = processes_per_gpu;
 	}
-	g->tick = (struct tick){.boot_ns = NS_PER_S, .gpus = g->gpus, .gpu_count = gpus};
+	g->tick = (struct tick){.boot_ns = NS_PER_S, .gpu_count = gpus};
 	g->in = (struct metrics_input){.node = "node-0001",
 	                               .version = TOLLGATE_VERSION,
 	                               .source = "nvml",
 	                               .driver = "550.163.01",
 	                               .library = "12.550.163.01",
 	                               .simulated = true,
-	                               .tick = &g->tick,
 	                               .process_metrics = true,
-	                               .totals = g->totals,
 	                               .total_count = g->process_count,
 	                               .stream = 1,
 	                               .pushes = true};
+	connect(g);
 	pagegen_tick(g);
 	return g;
 }
 
-void
-pagegen_free(struct pagegen *g)
+struct pagegen *
+pagegen_copy(const struct pagegen *of)
 {
-	if (!g)
-		return;
+	struct pagegen *g = mem_alloc(sizeof(*g));
+	size_t gpus = of->tick.gpu_count;
+
+	*g = *of;
+	g->borrows = true;
+	g->readings = mem_array(gpus, sizeof(*g->readings));
+	g->gpus = mem_array(gpus, sizeof(*g->gpus));
+	g->processes = mem_array(g->process_count, sizeof(*g->processes));
+	g->totals = mem_array(g->process_count, sizeof(*g->totals));
+	memcpy(g->readings, of->readings, gpus * sizeof(*g->readings));
+	memcpy(g->gpus, of->gpus, gpus * sizeof(*g->gpus));
+	memcpy(g->processes, of->processes, g->process_count * sizeof(*g->processes));
+	memcpy(g->totals, of->totals, g->process_count * sizeof(*g->totals));
+	connect(g);
+	return g;
+}
+
+static void
+free_names(struct pagegen *g)
+{
 	for (size_t i = 0; i < g->tick.gpu_count; i++) {
 		mem_free(g->devices[i].uuid);
 		mem_free(g->devices[i].model);
@@ -104,15 +136,42 @@ pagegen_free(struct pagegen *g)
 		mem_free(h->slurm_account);
 		mem_free(h->user);
 	}
-	mem_free(g->readings);
 	mem_free(g->devices);
+	mem_free(g->holders);
+}
+
+void
+pagegen_free(struct pagegen *g)
+{
+	if (!g)
+		return;
+	if (!g->borrows)
+		free_names(g);
+	mem_free(g->readings);
 	mem_free(g->gpus);
 	mem_free(g->processes);
-	mem_free(g->holders);
 	mem_free(g->totals);
 	mem_free(g);
 }
 
+/* What a process does. On a node that many share, not all compute all the time: of four neighbours two train without a pause, one
+ * serves requests and is called in two of five seconds, and one has a notebook open. */
+static int64_t
+activity(int64_t n, size_t i)
+{
+	int64_t busy = 150000 + (n * 6007 + (int64_t)i * 7001) % 700000;
+
+	switch (i % 4) {
+	case 0:
+	case 1: return busy;
+	case 2: return (n + (int64_t)i / 4) % 5 < 2 ? busy : 0;
+	default: return 0;
+	}
+}
+
+/* What changes from one second to the next, of 10,000 series: nearly all of a GPU's own; of a process its activity while it computes,
+ * and its memory once in 16 ticks, because frameworks keep what they once took; of a workload the idle time always, since none
+ * computes for all of a second, and the used time while it computes. Unmeasured time stays where it is. That is 44 % of all. */
 void
 pagegen_tick(struct pagegen *g)
 {
@@ -130,12 +189,14 @@ pagegen_tick(struct pagegen *g)
 		r->temperature_c = 55 + n % 9;
 	}
 	for (size_t i = 0; i < g->process_count; i++) {
-		int64_t used = (n * 6007 + (int64_t)i * 7001) % 1000000;
+		int64_t used = activity(n, i);
 
-		g->processes[i].memory_bytes = INT64_C(1073741824) + (n + (int64_t)i) % 512 * 1048576;
+		g->processes[i].memory_bytes = INT64_C(1073741824) + (n + (int64_t)i) / 16 % 512 * 1048576;
 		g->processes[i].sm_ppm = used;
-		g->totals[i].used_unit_ns += (int128)UNITS_PER_GPU * used * 1000;
-		g->totals[i].idle_unit_ns += (int128)UNITS_PER_GPU * (1000000 - used) * 1000;
+		/* what was measured is no round number of nanoseconds */
+		used = used ? used * 1000 + (n * 331 + (int64_t)i * 17) % 1000 : 0;
+		g->totals[i].used_unit_ns += (int128)UNITS_PER_GPU * used;
+		g->totals[i].idle_unit_ns += (int128)UNITS_PER_GPU * (NS_PER_S - used);
 	}
 }
 

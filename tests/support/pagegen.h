@@ -14,10 +14,13 @@ struct pagegen {
 	struct wire_device *devices;
 	struct meter_total *totals;
 	size_t process_count;
+	bool borrows; /* holders and devices */
 };
 
 /* Five series per process, eight per GPU, and the exporter's own. */
 struct pagegen *pagegen_new(size_t gpus, size_t processes_per_gpu);
+/* The same node for another tick; its holders and devices are those of the first, which must outlive it. */
+struct pagegen *pagegen_copy(const struct pagegen *of);
 void pagegen_free(struct pagegen *g);
 void pagegen_tick(struct pagegen *g); /* one second later */
 DEFINE_OWNED(pagegen, struct pagegen)

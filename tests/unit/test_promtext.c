@@ -103,7 +103,7 @@ assert_number(int64_t value, int decimals, const char *expected)
 }
 
 static void
-numbers_are_written_exactly_and_without_needless_zeros(void **state)
+numbers_are_written_exactly_with_all_their_decimals(void **state)
 {
 	(void)state;
 	assert_number(0, -1, "0");
@@ -114,13 +114,13 @@ numbers_are_written_exactly_and_without_needless_zeros(void **state)
 	assert_number(12345, -1, "12345");
 	assert_number(INT64_MAX, -1, "9223372036854775807");
 	assert_number(INT64_MIN, -1, "-9223372036854775808");
-	assert_number(0, 9, "0");
+	assert_number(0, 9, "0.000000000");
 	assert_number(1, 9, "0.000000001");
 	assert_number(-1, 9, "-0.000000001");
-	assert_number(1000000000, 9, "1");
-	assert_number(1500000000, 9, "1.5");
-	assert_number(10, 1, "1");
-	assert_number(100, 1, "10");
+	assert_number(1000000000, 9, "1.000000000");
+	assert_number(1500000000, 9, "1.500000000");
+	assert_number(10, 1, "1.0");
+	assert_number(100, 1, "10.0");
 	assert_number(1234, 2, "12.34");
 	assert_number(1, 18, "0.000000000000000001");
 	assert_number(INT64_MIN, 18, "-9.223372036854775808");
@@ -136,9 +136,7 @@ slow_number(int64_t value, int decimals, char out[64])
 	int n = snprintf(digits, sizeof(digits), "%0*llu", decimals + 1, (unsigned long long)v);
 
 	n = snprintf(out, 64, "%s%.*s.%s", value < 0 ? "-" : "", n - decimals, digits, digits + n - decimals);
-	while (out[n - 1] == '0')
-		out[--n] = '\0';
-	if (out[n - 1] == '.')
+	if (decimals == 0)
 		out[n - 1] = '\0';
 	return out;
 }
@@ -164,6 +162,54 @@ numbers_of_every_length_agree_with_a_slow_writer(void **state)
 }
 
 static void
+assert_overwritten(int64_t old, int64_t value, int decimals)
+{
+	char page[96] = "some labels} ", want[64], was[64];
+	size_t before = strlen(page), len = strlen(slow_number(old, decimals, was));
+	bool fits = strlen(slow_number(value, decimals, want)) == len && (old < 0) == (value < 0);
+
+	snprintf(page + before, sizeof(page) - before, "%s\nnext{", was);
+	assert_int_equal(prom_overwrite_fixed(page + before, len, old, value, decimals), fits);
+	assert_memory_equal(page, "some labels} ", before);
+	assert_memory_equal(page + before, fits ? want : was, len);
+	assert_string_equal(page + before + len, "\nnext{");
+}
+
+static void
+a_number_of_the_same_length_is_written_over_another_and_nothing_else_changes(void **state)
+{
+	const int64_t values[] = {0,
+	                          1,
+	                          9,
+	                          10,
+	                          99,
+	                          100,
+	                          4711,
+	                          999999,
+	                          1000000,
+	                          12345678,
+	                          99999999,
+	                          100000000,
+	                          123456789,
+	                          9999999999,
+	                          INT64_C(12345678901234567),
+	                          INT64_C(999999999999999999),
+	                          INT64_C(1000000000000000000),
+	                          INT64_MAX,
+	                          INT64_MIN};
+
+	(void)state;
+	for (int decimals = 0; decimals <= 18; decimals++)
+		for (size_t i = 0; i < ARRAY_LEN(values); i++)
+			for (size_t k = 0; k < ARRAY_LEN(values); k++) {
+				assert_overwritten(values[i], values[k], decimals);
+				assert_overwritten(-(values[i] + 1), values[k], decimals);
+				assert_overwritten(values[i], -(values[k] + 1), decimals);
+				assert_overwritten(-(values[i] + 1), -(values[k] + 1), decimals);
+			}
+}
+
+static void
 a_sample_of_sets_is_the_sample_of_its_labels(void **state)
 {
 	in_place(buf) struct buf first, second, out;
@@ -185,7 +231,7 @@ a_sample_of_sets_is_the_sample_of_its_labels(void **state)
 	assert_memory_equal(out.data + p.number_at, "1.5", 3);
 	buf_clear(&out);
 	prom_sample(&p, NULL, 0, 0, 9);
-	assert_string_equal(buf_text(&out), "x 0\n");
+	assert_string_equal(buf_text(&out), "x 0.000000000\n");
 }
 
 static void
@@ -327,8 +373,9 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_text_format_is_as_agreed),
 		cmocka_unit_test(the_openmetrics_format_is_as_agreed),
-		cmocka_unit_test(numbers_are_written_exactly_and_without_needless_zeros),
+		cmocka_unit_test(numbers_are_written_exactly_with_all_their_decimals),
 		cmocka_unit_test(numbers_of_every_length_agree_with_a_slow_writer),
+		cmocka_unit_test(a_number_of_the_same_length_is_written_over_another_and_nothing_else_changes),
 		cmocka_unit_test(a_sample_of_sets_is_the_sample_of_its_labels),
 		cmocka_unit_test(labels_of_numbers_may_be_negative),
 		cmocka_unit_test(openmetrics_is_sent_to_those_who_ask_for_it),

@@ -1,0 +1,101 @@
+/* exporter/metrics_self.c - what the exporter says about itself on /metrics. */
+#include "common/time.h"
+#include "exporter/metrics_render.h"
+
+static void
+render_info(struct render *r)
+{
+	struct prom *p = &r->p;
+
+	render_family(r, "tollgate_exporter_build_info", PROM_GAUGE, "The version of the exporter.");
+	if (render_sample(r, 0, 0, 1, 0)) {
+		prom_begin(p);
+		prom_label(p, "version", r->in->version);
+		prom_int(p, 1);
+		render_close(r);
+	}
+	render_family(r, "tollgate_exporter_source_info", PROM_GAUGE, "Where readings of GPUs come from.");
+	if (render_sample(r, 0, 0, 1, 0)) {
+		prom_begin(p);
+		prom_label(p, "source", r->in->source);
+		prom_label(p, "driver_version", r->in->driver);
+		prom_label(p, "library_version", r->in->library);
+		prom_label(p, "simulated", r->in->simulated ? "true" : "false");
+		prom_int(p, 1);
+		render_close(r);
+	}
+}
+
+static void
+render_ticks(struct render *r)
+{
+	const struct metrics_input *in = r->in;
+
+	render_single(r, "tollgate_exporter_ticks_total", PROM_COUNTER, "Readings of all GPUs.", in->ticks, 0);
+	render_single(r, "tollgate_exporter_missed_ticks_total", PROM_COUNTER,
+	              "Readings that did not take place in time.", in->missed_ticks, 0);
+	render_single(r, "tollgate_exporter_failed_readings_total", PROM_COUNTER,
+	              "Readings that the driver did not answer.", in->failed_readings, 0);
+	render_single(r, "tollgate_exporter_tick_duration_seconds", PROM_GAUGE, "How long the last tick took.",
+	              in->tick_duration_ns, 9);
+	if (in->last_reading_wall_ns >= 0)
+		render_single(r, "tollgate_exporter_last_reading_timestamp_seconds", PROM_GAUGE,
+		              "When GPUs were last read.", in->last_reading_wall_ns / NS_PER_MS, 3);
+}
+
+static void
+render_spool(struct render *r)
+{
+	const struct outbox_stats *o = &r->in->outbox;
+
+	render_single(r, "tollgate_exporter_spool_bytes", PROM_GAUGE, "Size of the spool on disk.", o->spool.bytes, 0);
+	render_single(r, "tollgate_exporter_spool_segments", PROM_GAUGE, "Files of the spool.", o->spool.segments, 0);
+	render_single(r, "tollgate_exporter_spool_batches", PROM_GAUGE,
+	              "Batches on disk that the aggregator does not have.", o->spool.unacked_batches, 0);
+	render_single(r, "tollgate_exporter_spool_waiting_batches", PROM_GAUGE,
+	              "Batches in memory that the disk did not take.", o->waiting, 0);
+	render_single(r, "tollgate_exporter_spool_lost_batches_total", PROM_COUNTER,
+	              "Batches given up: over the cap, damaged, or not taken by the disk.",
+	              o->spool.lost_batches + o->lost_waiting, 0);
+	render_single(r, "tollgate_exporter_spool_corrupt_segments_total", PROM_COUNTER, "Damaged files set aside.",
+	              o->spool.corrupt_segments, 0);
+	if (o->spool.oldest_unacked_wall_ns >= 0)
+		render_single(r, "tollgate_exporter_spool_oldest_batch_timestamp_seconds", PROM_GAUGE,
+		              "Beginning of the oldest batch that the aggregator does not have.",
+		              o->spool.oldest_unacked_wall_ns / NS_PER_MS, 3);
+}
+
+static void
+render_push(struct render *r)
+{
+	const struct push_stats *s = &r->in->push;
+	const struct {
+		const char *result;
+		int64_t count;
+	} results[] = {{"acked", s->acked}, {"moved", s->moved}, {"failed", s->failed}};
+
+	if (!r->in->pushes)
+		return;
+	render_family(r, "tollgate_exporter_push_requests_total", PROM_COUNTER,
+	              "Requests to the aggregator by what came of them.");
+	for (size_t i = 0; i < ARRAY_LEN(results); i++) {
+		if (!render_sample(r, i, 0, results[i].count, 0))
+			continue;
+		prom_begin(&r->p);
+		prom_label(&r->p, "result", results[i].result);
+		prom_int(&r->p, results[i].count);
+		render_close(r);
+	}
+	if (s->last_success_wall_ns >= 0)
+		render_single(r, "tollgate_exporter_push_last_success_timestamp_seconds", PROM_GAUGE,
+		              "When the aggregator last acknowledged a batch.", s->last_success_wall_ns / NS_PER_MS, 3);
+}
+
+void
+render_exporter(struct render *r)
+{
+	render_info(r);
+	render_ticks(r);
+	render_spool(r);
+	render_push(r);
+}
