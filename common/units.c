@@ -52,14 +52,33 @@ static const struct {
 	/* clang-format on */
 };
 
-/* The GPU instances NVIDIA offers, as slices. A geometry that is not here has its smallest and its whole. */
+/* The GPU instances NVIDIA offers, as slices, and the memory slices they may begin at, one bit each. A geometry that is not
+ * here has its smallest and its whole. */
 struct profile {
 	int compute, memory;
+	uint32_t begins;
 };
 
-static const struct profile profiles_7_8[] = {{7, 8}, {4, 4}, {3, 4}, {2, 2}, {1, 2}, {1, 1}};
-static const struct profile profiles_4_4[] = {{4, 4}, {2, 2}, {1, 1}};
-static const struct profile profiles_other[] = {{1, 1}};
+#define AT(slice) (1u << (slice))
+static const struct profile profiles_7_8[] = {
+	/* clang-format off */
+	{7, 8, AT(0)},
+	{4, 4, AT(0)},
+	{3, 4, AT(0) | AT(4)},
+	{2, 2, AT(0) | AT(2) | AT(4)},
+	{1, 2, AT(0) | AT(2) | AT(4) | AT(6)},
+	{1, 1, AT(0) | AT(1) | AT(2) | AT(3) | AT(4) | AT(5) | AT(6)},
+	/* clang-format on */
+};
+static const struct profile profiles_4_4[] = {
+	/* clang-format off */
+	{4, 4, AT(0)},
+	{2, 2, AT(0) | AT(2)},
+	{1, 1, AT(0) | AT(1) | AT(2) | AT(3)},
+	/* clang-format on */
+};
+static const struct profile profiles_other[] = {{1, 1, 0}};
+#define MEMORY_SLICES_MAX 8 /* of the geometries whose places are known */
 
 static size_t
 profiles_of(const struct mig_geometry *g, const struct profile **ret)
@@ -280,6 +299,54 @@ units_creatable(const struct mig_geometry *g, int compute_left, int memory_left)
 	if (compute_left >= g->compute_slices && memory_left >= g->memory_slices)
 		return UNITS_PER_GPU;
 	return best_packing(g, profiles, n, 0, compute_left, memory_left);
+}
+
+bool
+mig_may_begin_at(const struct mig_geometry *g, int gi_compute, int memory, int start)
+{
+	const struct profile *profiles;
+	size_t n = profiles_of(g, &profiles);
+
+	for (size_t i = 0; i < n; i++)
+		if (profiles[i].compute == gi_compute && profiles[i].memory == memory)
+			return start >= 0 && start < MEMORY_SLICES_MAX && (profiles[i].begins & AT(start)) != 0;
+	return false;
+}
+
+static uint32_t
+slices_from(int start, int count)
+{
+	return ((1u << count) - 1) << start;
+}
+
+/* From the last slice to the first: the best of what begins here with the best after it, or of leaving this one free. The
+ * places are such that memory runs out no later than compute, so memory decides alone. */
+int64_t
+units_creatable_at(const struct mig_geometry *g, uint32_t taken)
+{
+	int64_t best[MEMORY_SLICES_MAX + 1] = {0};
+	const struct profile *profiles;
+	size_t n = profiles_of(g, &profiles);
+
+	if (taken == 0)
+		return UNITS_PER_GPU;
+	if (profiles == profiles_other)
+		return 0;
+	for (int at = g->memory_slices - 1; at >= 0; at--) {
+		best[at] = best[at + 1];
+		for (size_t i = 0; i < n; i++) {
+			const struct profile *p = &profiles[i];
+			struct mig_slices s = {.compute = p->compute, .memory = p->memory, .gi_compute = p->compute};
+			int64_t units;
+
+			if (!(p->begins & AT(at)) || taken & slices_from(at, p->memory))
+				continue;
+			units = units_of_slices(g, s) + best[at + p->memory];
+			if (units > best[at])
+				best[at] = units;
+		}
+	}
+	return best[0];
 }
 
 /* The size in a word such as 80GB or 144G; 0 when none has one. */

@@ -34,6 +34,13 @@ int64_t units_of_slices(const struct mig_geometry *g, struct mig_slices s);
  * partitioned GPU has left beyond this is stranded. */
 int64_t units_creatable(const struct mig_geometry *g, int compute_left, int memory_left);
 
+/* The same where it is known which memory slices are taken (one bit each, from the lowest): a profile may begin at certain
+ * slices only, so that free ones may be out of reach. Geometries whose places are not known have nothing left once a slice
+ * is taken. */
+int64_t units_creatable_at(const struct mig_geometry *g, uint32_t taken);
+/* Whether a GPU instance of these slices may begin at a memory slice. False for geometries whose places are not known. */
+bool mig_may_begin_at(const struct mig_geometry *g, int gi_compute, int memory, int start);
+
 /* Short model name used in policies, prices and reports: "NVIDIA H100 80GB HBM3" is "H100-80GB",
  * "NVIDIA A100-SXM4-40GB" is "A100-40GB"; an unknown name is kept, without the vendor's prefix. Writes at most size
  * bytes. */

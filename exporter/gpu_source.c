@@ -167,11 +167,29 @@ slices_are_sound(const struct gpu_instance *in, const struct mig_geometry *g)
 	       in->memory_slices <= g->memory_slices;
 }
 
+/* Marks the memory slices of a GPU instance as taken. False: where it lies is not told, or cannot be true. */
+static bool
+take_place(const struct gpu_instance *in, const struct mig_geometry *g, uint32_t *taken)
+{
+	uint32_t slices;
+
+	if (in->placement_size != in->memory_slices ||
+	    !mig_may_begin_at(g, in->gi_compute_slices, in->memory_slices, in->placement_start))
+		return false;
+	slices = ((1u << in->placement_size) - 1) << in->placement_start;
+	if (*taken & slices)
+		return false;
+	*taken |= slices;
+	return true;
+}
+
 bool
 gpu_reading_weigh(struct gpu_reading *r, const struct mig_geometry *g, struct err *err)
 {
 	int compute_left = g->compute_slices, memory_left = g->memory_slices;
 	int64_t in_instances = 0, in_gpu_instances = 0, creatable;
+	uint32_t taken = 0;
+	bool placed = true;
 
 	for (size_t i = 0; i < r->instance_count; i++) {
 		struct gpu_instance *in = &r->instances[i];
@@ -188,10 +206,11 @@ gpu_reading_weigh(struct gpu_reading *r, const struct mig_geometry *g, struct er
 		in_gpu_instances += units_of_slices(g, s);
 		compute_left -= in->gi_compute_slices;
 		memory_left -= in->memory_slices;
+		placed = placed && take_place(in, g, &taken);
 	}
 	if (compute_left < 0 || memory_left < 0 || in_instances > in_gpu_instances)
 		return err_set(err, ERR_INVALID, "MIG instances add up to more than the GPU");
-	creatable = units_creatable(g, compute_left, memory_left);
+	creatable = placed ? units_creatable_at(g, taken) : units_creatable(g, compute_left, memory_left);
 	r->units_unallocated = in_gpu_instances - in_instances + creatable;
 	r->units_stranded = UNITS_PER_GPU - in_gpu_instances - creatable;
 	return true;

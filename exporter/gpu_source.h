@@ -114,7 +114,8 @@ struct gpu_process *gpu_reading_process(struct gpu_reading *r, uint32_t pid, int
 const struct gpu_process *gpu_reading_find(const struct gpu_reading *r, uint32_t pid, int32_t gi, int32_t ci);
 /* Another entry in exits; NULL beyond GPU_EXIT_MAX. */
 struct gpu_exit *gpu_reading_exit(struct gpu_reading *r);
-/* Weighs the instances of a partitioned GPU by their slices, and what is left of it, so that all adds up to 5040. Compute
+/* Weighs the instances of a partitioned GPU by their slices, and what is left of it, so that all adds up to 5040. What can
+ * still be created depends on where the instances lie; where that is not told of all, the free slices are counted. Compute
  * slices of a GPU instance that are in no compute instance are unallocated. ERR_INVALID: more slices than the GPU has. */
 MUST_CHECK bool gpu_reading_weigh(struct gpu_reading *r, const struct mig_geometry *g, struct err *err);
 

@@ -152,6 +152,129 @@ compute_instances_add_up_to_their_gpu_instance(const void *c, struct buf *why)
 	return true;
 }
 
+/* ---- where they lie ------------------------------------------------------------------------------------------------- */
+
+/* Every place that NVIDIA lists, per profile of a GPU, as a second table: bits of the memory slices they take. */
+#define PLACES_MAX 18
+struct places {
+	const struct gpu *gpu;
+	struct mig_geometry g;
+	size_t n;
+	uint32_t slices[PLACES_MAX];
+	int64_t units[PLACES_MAX];
+	int compute[PLACES_MAX];
+	size_t count, made[LAYOUT_MAX]; /* the instances there are */
+};
+
+static bool
+may_begin(const struct mig_geometry *g, const struct mig_slices *p, int at)
+{
+	if (at + p->memory > g->memory_slices)
+		return false;
+	if (p->memory == 1) /* an H100's last memory slice has no compute slice */
+		return at < g->compute_slices;
+	if (p->compute == 2 && g->compute_slices == 7)
+		return at % 2 == 0 && at + 2 <= 6;
+	if (p->compute == 4)
+		return at == 0;
+	return at % p->memory == 0;
+}
+
+static void
+generate_places(struct prop_source *s, void *c)
+{
+	struct places *k = c;
+	uint32_t taken = 0;
+	size_t tries;
+
+	k->gpu = &gpus[prop_index(s, ARRAY_LEN(gpus))];
+	ASSERT(mig_geometry_of(k->gpu->model, k->gpu->memory_mib, &k->g, NULL));
+	for (size_t i = 0; i < k->gpu->count; i++) {
+		struct mig_slices p;
+
+		ASSERT(mig_profile_parse(&k->g, k->gpu->profile[i], &p, NULL));
+		for (int at = 0; at < k->g.memory_slices; at++) {
+			if (!may_begin(&k->g, &p, at))
+				continue;
+			ASSERT(k->n < PLACES_MAX);
+			k->slices[k->n] = ((1u << p.memory) - 1) << at;
+			k->units[k->n] = units_of_slices(&k->g, p);
+			k->compute[k->n++] = p.compute;
+		}
+	}
+	tries = prop_index(s, LAYOUT_MAX + 1);
+	for (size_t i = 0; i < tries; i++) {
+		size_t pick = prop_index(s, k->n);
+
+		if (taken & k->slices[pick])
+			continue;
+		taken |= k->slices[pick];
+		k->made[k->count++] = pick;
+	}
+}
+
+static uint32_t
+taken_by(const struct places *k)
+{
+	uint32_t taken = 0;
+
+	for (size_t i = 0; i < k->count; i++)
+		taken |= k->slices[k->made[i]];
+	return taken;
+}
+
+static void
+describe_places(const void *c, struct buf *out)
+{
+	const struct places *k = c;
+
+	buf_printf(out, "%s: slices", k->gpu->model);
+	for (size_t i = 0; i < k->count; i++)
+		buf_printf(out, " %#x", k->slices[k->made[i]]);
+	buf_printf(out, " are taken");
+}
+
+/* With and without each place: every set of instances that do not overlap. */
+static int64_t
+best_of_all_sets(const struct places *k, size_t from, uint32_t taken)
+{
+	int64_t without, with;
+
+	if (from == k->n)
+		return 0;
+	without = best_of_all_sets(k, from + 1, taken);
+	if (taken & k->slices[from])
+		return without;
+	with = k->units[from] + best_of_all_sets(k, from + 1, taken | k->slices[from]);
+	return with > without ? with : without;
+}
+
+static bool
+what_is_creatable_at_places_is_the_best_of_all_sets(const void *c, struct buf *why)
+{
+	const struct places *k = c;
+	int64_t creatable = units_creatable_at(&k->g, taken_by(k)), best = best_of_all_sets(k, 0, taken_by(k));
+
+	buf_printf(why, "%" PRId64 " instead of %" PRId64, creatable, best);
+	return creatable == best;
+}
+
+static bool
+places_never_give_more_than_counting_does(const void *c, struct buf *why)
+{
+	const struct places *k = c;
+	int compute = k->g.compute_slices, memory = k->g.memory_slices - __builtin_popcount(taken_by(k));
+	int64_t made = 0, at_places = units_creatable_at(&k->g, taken_by(k)), counted;
+
+	for (size_t i = 0; i < k->count; i++) {
+		compute -= k->compute[k->made[i]];
+		made += k->units[k->made[i]];
+	}
+	counted = units_creatable(&k->g, compute, memory);
+	buf_printf(why, "%" PRId64 " made, %" PRId64 " at places, %" PRId64 " counted", made, at_places, counted);
+	return compute >= 0 && at_places <= counted && made + at_places <= UNITS_PER_GPU;
+}
+
 int
 main(void)
 {
@@ -164,6 +287,10 @@ main(void)
 	         describe, NULL},
 		{"compute instances add up to their GPU instance", sizeof(struct layout), generate,
 	         compute_instances_add_up_to_their_gpu_instance, describe, NULL},
+		{"what is creatable at the free places is the best of all sets", sizeof(struct places), generate_places,
+	         what_is_creatable_at_places_is_the_best_of_all_sets, describe_places, NULL},
+		{"places never give more than counting slices does", sizeof(struct places), generate_places,
+	         places_never_give_more_than_counting_does, describe_places, NULL},
 	};
 
 	return prop_main("units", tests, ARRAY_LEN(tests));

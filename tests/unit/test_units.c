@@ -286,6 +286,86 @@ an_a30_is_creatable_in_quarters(void **state)
 	assert_int_equal(units_creatable(&g, 3, 2), 2520);
 }
 
+/* The memory slices of instances as a drawing: a letter each, a dot where a slice is free. */
+static void
+what_is_creatable_depends_on_where_the_instances_lie(void **state)
+{
+	static const struct {
+		const char *name, *model;
+		int64_t memory_mib;
+		const char *slices;
+		int64_t creatable;
+	} rows[] = {
+		{"a free GPU is all creatable", "NVIDIA H100 80GB HBM3", 81559, "........", 5040},
+		{"nothing is left of a full one", "NVIDIA H100 80GB HBM3", 81559, "aaaaaaaa", 0},
+		{"3g at 0 leaves a place for 3g", "NVIDIA H100 80GB HBM3", 81559, "aaaa....", 2340},
+		{"3g at 4 leaves the only place of 4g", "NVIDIA H100 80GB HBM3", 81559, "....aaaa", 2700},
+		{"1g at 0 bars 4g, and 3g from the front", "NVIDIA H100 80GB HBM3", 81559, "a.......",
+	         675 + 1350 + 2340},
+		{"1g at 5 bars 3g from the back", "NVIDIA H100 80GB HBM3", 81559, ".....a..", 2700 + 675 + 990},
+		{"the last memory slice is of use with the one before only", "NVIDIA H100 80GB HBM3", 81559, "aabbccd.",
+	         0},
+		{"the last two are 1g with twice the memory", "NVIDIA H100 80GB HBM3", 81559, "aabbcc..", 990},
+		{"two free slices that do not begin at an even one are two of 1g", "NVIDIA H100 80GB HBM3", 81559,
+	         "a..bccdd", 1350},
+		{"two that do are the same as 2g", "NVIDIA H100 80GB HBM3", 81559, "aa..ccdd", 1350},
+		{"1g on every second slice strands what lies between", "NVIDIA H100 80GB HBM3", 81559, "a.b.c.d.",
+	         3 * 675},
+		{"an A100 of 40 GB has the same places", "NVIDIA A100-SXM4-40GB", 40960, "....aaaa", 2700},
+		{"half an A30", "NVIDIA A30", 24576, "aa..", 2520},
+		{"an A30 without a place for 2g", "NVIDIA A30", 24576, "a..b", 2520},
+		{"a free A30", "NVIDIA A30", 24576, "....", 5040},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		struct mig_geometry g;
+		uint32_t taken = 0;
+		int64_t units;
+
+		assert_true(mig_geometry_of(rows[i].model, rows[i].memory_mib, &g, NULL));
+		for (size_t k = 0; rows[i].slices[k]; k++)
+			taken |= (uint32_t)(rows[i].slices[k] != '.') << k;
+		units = units_creatable_at(&g, taken);
+		if (units != rows[i].creatable)
+			fail_msg("%s: %" PRId64 " instead of %" PRId64, rows[i].name, units, rows[i].creatable);
+	}
+}
+
+static void
+places_of_unknown_geometries_are_not_guessed(void **state)
+{
+	const struct mig_geometry g = {.compute_slices = 12, .memory_slices = 12, .memory_slice_mib = 8192};
+
+	(void)state;
+	assert_false(mig_may_begin_at(&g, 1, 1, 0));
+	assert_int_equal(units_creatable_at(&g, 0), UNITS_PER_GPU);
+	assert_int_equal(units_creatable_at(&g, 1), 0);
+}
+
+static void
+profiles_begin_where_nvidia_lets_them(void **state)
+{
+	static const struct {
+		int compute, memory;
+		const char *begins;
+	} rows[] = {
+		{1, 1, "xxxxxxx."}, {1, 2, "x.x.x.x."}, {2, 2, "x.x.x..."}, {3, 4, "x...x..."},
+		{4, 4, "x......."}, {7, 8, "x......."}, {5, 4, "........"}, {2, 1, "........"},
+	};
+	struct mig_geometry g;
+
+	(void)state;
+	assert_true(mig_geometry_of("NVIDIA H100 80GB HBM3", 81559, &g, NULL));
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		for (int at = 0; at < 8; at++)
+			assert_int_equal(mig_may_begin_at(&g, rows[i].compute, rows[i].memory, at),
+			                 rows[i].begins[at] == 'x');
+		assert_false(mig_may_begin_at(&g, rows[i].compute, rows[i].memory, -1));
+		assert_false(mig_may_begin_at(&g, rows[i].compute, rows[i].memory, 40));
+	}
+}
+
 static void
 short_names_are_those_of_policies(void **state)
 {
@@ -356,6 +436,9 @@ main(void)
 		cmocka_unit_test(what_is_left_is_creatable_as_far_as_a_profile_fits),
 		cmocka_unit_test(stranded_units_are_those_of_billing),
 		cmocka_unit_test(an_a30_is_creatable_in_quarters),
+		cmocka_unit_test(what_is_creatable_depends_on_where_the_instances_lie),
+		cmocka_unit_test(places_of_unknown_geometries_are_not_guessed),
+		cmocka_unit_test(profiles_begin_where_nvidia_lets_them),
 		cmocka_unit_test(short_names_are_those_of_policies),
 		cmocka_unit_test(a_short_name_keeps_to_its_size),
 	};
