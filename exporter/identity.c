@@ -1,91 +1,75 @@
 /* exporter/identity.c - whose process it is. */
 #include "exporter/identity.h"
 
-#include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
-#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
-#include "common/text.h"
-#include "common/time.h"
 #include "common/idmap.h"
-#include "exporter/sanitize.h"
+#include "common/time.h"
+#include "exporter/cgroup.h"
+#include "exporter/identity_holders.h"
+#include "exporter/identity_pods.h"
+#include "exporter/identity_proc.h"
 
-#define PROC_FILE_MAX 65536u   /* of one /proc file; more than this is cut */
-#define PIDFDS_MAX 512u        /* descriptors spent on not reading /proc; beyond them it is read */
-#define IDLE_HOLDERS_MAX 1024u /* kept without a process */
-#define PODS_MAX 10000u        /* directories looked at */
-#define RETRY_SWEEPS 30u       /* a pod without directory is looked up again after so many */
-#define CONTAINER_CHARS 12     /* of its id: what people see in `crictl ps` */
-
-struct holder_entry {
-	struct wire_holder wire;
-	size_t processes;
-};
+#define HELD_MAX 512u      /* descriptors spent on not reading /proc; beyond them it is read */
+#define RETRY_SWEEPS 32u   /* what is not known is looked up again after 1, 2, 4 ... so many */
+#define ENDED_MAX 4096u    /* processes remembered after their end */
+#define ENDED_SWEEPS 16u   /* for so many */
+#define CONTAINER_CHARS 12 /* of its id: what people see in `crictl ps` */
 
 struct pid_entry {
 	uint32_t pid;
 	uint64_t start_ticks;
-	int pidfd; /* -1: none */
+	int held; /* see proc_hold(); -1: none */
+	bool ended;
 	struct holder_entry *holder;
 	uint64_t asked;    /* the sweep in which it was last asked for */
-	uint64_t retry_at; /* the sweep in which an unknown pod is looked up again; 0: not needed */
+	uint64_t retry_at; /* the sweep in which what is not known of it is looked up again; 0: all is known */
+	uint64_t retry_wait;
+};
+
+/* A process that is no longer asked for. Its use of the holder is kept. */
+struct ended {
+	uint32_t pid;
+	uint64_t start_ticks;
+	struct holder_entry *holder;
+	uint64_t sweep;
 };
 
 struct identity {
-	int proc_fd; /* -1: the root cannot be opened */
-	char *proc_root, *pods_root;
-	bool use_pidfds;
-	int64_t ns_per_clock_tick;
-	uint64_t sweep;
+	struct proc proc;
+	struct cgroup_base base;
+	struct pod_dirs pods;
+	uint64_t pods_read; /* in this sweep */
+	struct user_names *users;
+	int64_t patience_ns; /* left in this sweep */
+	uint64_t sweep, polled;
 	struct pid_entry *pids;
-	size_t pid_count, pid_cap, pidfd_count;
+	struct pollfd *polls; /* as long as pids */
+	size_t pid_count, pid_cap, held_count;
 	struct idmap by_pid;
-	struct holder_entry **holders;
-	size_t holder_count;
-	uint32_t last_holder_id;
-	char **pods; /* names of the directories of pods_root when it was last read */
-	size_t pod_count;
-	uint64_t pods_read;           /* in this sweep */
-	char text[PROC_FILE_MAX + 1]; /* the /proc file just read */
+	struct ended *ended; /* oldest first */
+	size_t ended_count;
+	struct holders holders;
 };
-
-static void
-holder_entry_free(struct holder_entry *h)
-{
-	wire_holder_fini(&h->wire);
-	mem_free(h);
-}
-
-static void
-forget_pods(struct identity *id)
-{
-	for (size_t i = 0; i < id->pod_count; i++)
-		mem_free(id->pods[i]);
-	mem_free(id->pods);
-	id->pods = NULL;
-	id->pod_count = 0;
-}
 
 struct identity *
 identity_new(const struct identity_options *o)
 {
 	struct identity *id = mem_alloc(sizeof(*id));
-	long ticks = sysconf(_SC_CLK_TCK);
+	size_t len;
 
-	id->proc_root = mem_strdup(o->proc_root);
-	id->pods_root = mem_strdup(o->pods_root);
-	id->proc_fd = open(o->proc_root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	/* another root's PIDs are not those of this process's system calls */
-	id->use_pidfds = strcmp(o->proc_root, "/proc") == 0;
-	id->ns_per_clock_tick = NS_PER_S / (ticks > 0 ? ticks : 100);
+	proc_init(&id->proc, o->proc_root);
+	pod_dirs_init(&id->pods, o->pods_root);
+	id->users = user_names_new(&o->users);
+	id->ended = mem_array(ENDED_MAX, sizeof(*id->ended));
 	id->sweep = 1;
+	id->patience_ns = IDENTITY_PATIENCE_NS;
+	if (proc_read(&id->proc, "self", "cgroup", &len, NULL))
+		cgroup_base_parse(id->proc.text, len, &id->base);
 	return id;
 }
 
@@ -95,316 +79,177 @@ identity_free(struct identity *id)
 	if (!id)
 		return;
 	for (size_t i = 0; i < id->pid_count; i++)
-		if (id->pids[i].pidfd >= 0)
-			close(id->pids[i].pidfd);
-	for (size_t i = 0; i < id->holder_count; i++)
-		holder_entry_free(id->holders[i]);
-	forget_pods(id);
-	if (id->proc_fd >= 0)
-		close(id->proc_fd);
+		if (id->pids[i].held >= 0)
+			close(id->pids[i].held);
+	holders_fini(&id->holders);
+	user_names_free(id->users);
+	pod_dirs_fini(&id->pods);
+	proc_fini(&id->proc);
 	idmap_fini(&id->by_pid);
 	mem_free(id->pids);
-	mem_free(id->holders);
-	mem_free(id->proc_root);
-	mem_free(id->pods_root);
+	mem_free(id->polls);
+	mem_free(id->ended);
 	mem_free(id);
-}
-
-/* ---- /proc ---- */
-
-/* Reads PROC/PID/NAME into id->text. ESRCH and ENOENT both mean that the process is gone. */
-static bool
-read_proc(struct identity *id, uint32_t pid, const char *name, size_t *ret_len, struct err *err)
-{
-	char path[48];
-	size_t len = 0;
-	ssize_t got = 0;
-	int fd;
-
-	snprintf(path, sizeof(path), "%" PRIu32 "/%s", pid, name);
-	fd = openat(id->proc_fd, path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return err_errno(err, ERR_MISSING, errno, "process %" PRIu32 ": cannot open %s/%s", pid, id->proc_root,
-		                 path);
-	while (len < PROC_FILE_MAX && (got = read(fd, id->text + len, PROC_FILE_MAX - len)) != 0) {
-		if (got < 0 && errno != EINTR)
-			break;
-		len += got > 0 ? (size_t)got : 0;
-	}
-	close(fd);
-	if (got < 0)
-		return err_errno(err, ERR_MISSING, errno, "process %" PRIu32 ": cannot read %s/%s", pid, id->proc_root,
-		                 path);
-	id->text[len] = '\0';
-	*ret_len = len;
-	return true;
-}
-
-/* Field 22 of stat. The name in field 2 may hold anything, so fields are counted from its last ')'. */
-static bool
-read_start(struct identity *id, uint32_t pid, uint64_t *ret_ticks, struct err *err)
-{
-	const char *at;
-	char *end;
-	size_t len;
-
-	if (!read_proc(id, pid, "stat", &len, err))
-		return false;
-	at = memrchr(id->text, ')', len);
-	for (int field = 2; at && field < 22; field++)
-		at = strchr(at + 1, ' ');
-	if (at) {
-		errno = 0;
-		*ret_ticks = strtoull(at + 1, &end, 10);
-		if (end != at + 1 && errno == 0 && *ret_ticks <= (uint64_t)(INT64_MAX / id->ns_per_clock_tick))
-			return true;
-	}
-	return err_set(err, ERR_MISSING, "process %" PRIu32 ": %s/%" PRIu32 "/stat has no start time", pid,
-	               id->proc_root, pid);
-}
-
-/* The real uid: who started it, whatever it may do. */
-static bool
-read_uid(struct identity *id, uint32_t pid, int64_t *ret_uid, struct err *err)
-{
-	const char key[] = "\nUid:";
-	const char *at;
-	unsigned long long uid;
-	char *end;
-	size_t len;
-
-	if (!read_proc(id, pid, "status", &len, err))
-		return false;
-	at = memmem(id->text, len, key, strlen(key));
-	if (at) {
-		uid = strtoull(at + strlen(key), &end, 10);
-		if (end != at + strlen(key) && uid <= UINT32_MAX) {
-			*ret_uid = (int64_t)uid;
-			return true;
-		}
-	}
-	return err_set(err, ERR_MISSING, "process %" PRIu32 ": %s/%" PRIu32 "/status has no Uid", pid, id->proc_root,
-	               pid);
-}
-
-/* A pidfd is readable once its process has ended; it never turns to another process with the same number. */
-static bool
-has_ended(int pidfd)
-{
-	struct pollfd p = {.fd = pidfd, .events = POLLIN};
-
-	return poll(&p, 1, 0) != 0;
-}
-
-/* ---- pods ---- */
-
-static void
-read_pods(struct identity *id)
-{
-	DIR *dir = opendir(id->pods_root);
-	const struct dirent *entry;
-
-	forget_pods(id);
-	id->pods_read = id->sweep;
-	if (!dir)
-		return;
-	while (id->pod_count < PODS_MAX && (entry = readdir(dir)) != NULL) {
-		if (entry->d_name[0] == '.')
-			continue;
-		id->pods = mem_grow(id->pods, id->pod_count + 1, sizeof(*id->pods));
-		id->pods[id->pod_count++] = mem_strdup(entry->d_name);
-	}
-	closedir(dir);
-}
-
-/* The directory "<namespace>_<name>_<uid>"; neither namespace nor name can contain '_'. */
-static const char *
-find_pod(const struct identity *id, const char *uid)
-{
-	for (size_t i = 0; i < id->pod_count; i++) {
-		const char *name = id->pods[i], *last = strrchr(name, '_');
-
-		if (last && strcmp(last + 1, uid) == 0 && strchr(name, '_') != last)
-			return name;
-	}
-	return NULL;
-}
-
-/* Fills namespace and name. False when the node has no directory for this pod. */
-static bool
-name_pod(struct identity *id, const char *uid, struct wire_holder *h)
-{
-	const char *name = find_pod(id, uid);
-	const char *first, *last;
-
-	if (!name && id->pods_read != id->sweep) {
-		read_pods(id);
-		name = find_pod(id, uid);
-	}
-	if (!name)
-		return false;
-	first = strchr(name, '_');
-	last = strrchr(name, '_');
-	owned(mem) char *ns = mem_strndup(name, (size_t)(first - name));
-	owned(mem) char *pod = mem_strndup(first + 1, (size_t)(last - first - 1));
-
-	h->ns = sanitized_copy(ns, WIRE_MAX_TEXT);
-	h->pod = sanitized_copy(pod, WIRE_MAX_TEXT);
-	return true;
 }
 
 /* ---- holders ---- */
 
-static struct holder_entry *
-find_pod_holder(const struct identity *id, const char *pod_uid, const char *container, bool named)
+/* The folder of a pod, looked for once per sweep while there is none. */
+static const struct pod_dir *
+find_pod(struct identity *id, const char *uid)
 {
-	for (size_t i = 0; i < id->holder_count; i++) {
-		const struct wire_holder *h = &id->holders[i]->wire;
+	const struct pod_dir *dir = pod_dirs_by_uid(&id->pods, uid);
 
-		if (h->kind == WIRE_POD && strcmp(h->pod_uid, pod_uid) == 0 && strcmp(h->container, container) == 0 &&
-		    named == (h->pod[0] != '\0'))
-			return id->holders[i];
+	if (!dir && id->pods_read != id->sweep) {
+		pod_dirs_read(&id->pods);
+		id->pods_read = id->sweep;
+		dir = pod_dirs_by_uid(&id->pods, uid);
 	}
-	return NULL;
+	return dir;
 }
 
+/* A pod without folder is a holder without name, until it has one; then it is another holder. */
 static struct holder_entry *
-find_user_holder(const struct identity *id, uint32_t kind, const char *job, int64_t uid)
+pod_holder(struct identity *id, struct cgroup_owner *o, bool *ret_known)
 {
-	for (size_t i = 0; i < id->holder_count; i++) {
-		const struct wire_holder *h = &id->holders[i]->wire;
+	const struct pod_dir *dir = find_pod(id, o->pod_uid);
+	struct wire_holder h = {.kind = WIRE_POD, .uid = -1, .pod_uid = o->pod_uid, .container = o->container_id};
 
-		if (h->kind == kind && h->uid == uid && strcmp(h->slurm_job, job) == 0)
-			return id->holders[i];
+	o->container_id[CONTAINER_CHARS] = '\0';
+	if (dir) {
+		h.ns = dir->ns;
+		h.pod = dir->name;
 	}
-	return NULL;
+	*ret_known = dir != NULL;
+	return holders_get(&id->holders, &h);
 }
 
-static char *
-text_or_empty(char *s)
-{
-	return s ? s : mem_strdup("");
-}
-
-/* Takes the texts over; those that are NULL become empty. */
+/* A job or a host user. The number is the identity; the name joins it when it is known. */
 static struct holder_entry *
-add_holder(struct identity *id, struct wire_holder h)
+user_holder(struct identity *id, struct cgroup_owner *o, int64_t uid, bool *ret_known)
 {
-	struct holder_entry *entry = mem_alloc(sizeof(*entry));
+	const char *name = user_names_get(id->users, (uint32_t)uid, &id->patience_ns);
+	owned(mem) char *user = name ? mem_strdup(name) : mem_printf("%" PRId64, uid);
+	struct wire_holder h = {.kind = o->slurm_job[0] ? WIRE_SLURM_JOB : WIRE_HOST_USER,
+	                        .slurm_job = o->slurm_job,
+	                        .user = user,
+	                        .uid = uid};
 
-	h.id = ++id->last_holder_id;
-	h.ns = text_or_empty(h.ns);
-	h.pod = text_or_empty(h.pod);
-	h.pod_uid = text_or_empty(h.pod_uid);
-	h.container = text_or_empty(h.container);
-	h.slurm_job = text_or_empty(h.slurm_job);
-	h.slurm_account = text_or_empty(h.slurm_account);
-	h.user = text_or_empty(h.user);
-	entry->wire = h;
-	id->holders = mem_grow(id->holders, id->holder_count + 1, sizeof(*id->holders));
-	id->holders[id->holder_count++] = entry;
-	return entry;
-}
-
-static char *
-user_name(int64_t uid)
-{
-	struct passwd pw, *found = NULL;
-	char text[4096];
-
-	if (getpwuid_r((uid_t)uid, &pw, text, sizeof(text), &found) == 0 && found && found->pw_name[0])
-		return sanitized_copy(found->pw_name, WIRE_MAX_TEXT);
-	return mem_printf("%" PRId64, uid);
-}
-
-/* A pod without directory is a holder without name, until it has one; then it is another holder. */
-static struct holder_entry *
-pod_holder(struct identity *id, const struct cgroup_owner *o)
-{
-	owned(mem) char *container = mem_strndup(o->container_id, CONTAINER_CHARS);
-	struct wire_holder h = {.kind = WIRE_POD, .uid = -1};
-	struct holder_entry *known;
-
-	known = find_pod_holder(id, o->pod_uid, container, true);
-	if (!known && !name_pod(id, o->pod_uid, &h))
-		known = find_pod_holder(id, o->pod_uid, container, false);
-	if (known)
-		return known;
-	h.pod_uid = mem_strdup(o->pod_uid);
-	h.container = take(container);
-	return add_holder(id, h);
+	*ret_known = name != NULL;
+	return holders_get(&id->holders, &h);
 }
 
 static bool
-resolve(struct identity *id, uint32_t pid, struct holder_entry **ret, struct err *err)
+resolve(struct identity *id, uint32_t pid, struct holder_entry **ret, bool *ret_known, struct err *err)
 {
-	struct cgroup_owner owner;
-	struct wire_holder h = {.kind = WIRE_HOST_USER, .uid = -1};
+	struct cgroup_owner owner = {.session_uid = -1};
+	struct err unread;
+	int64_t uid;
 	size_t len;
 
-	if (!read_proc(id, pid, "cgroup", &len, err))
-		return false;
-	if (cgroup_owner_parse(id->text, len, &owner) && owner.pod_uid[0]) {
-		*ret = pod_holder(id, &owner);
+	/* a process may make its cgroup's path longer than the kernel can show: that does not hide it, it is its user's then */
+	if (proc_cgroup(&id->proc, pid, &len, &unread))
+		(void)cgroup_owner_parse(&id->base, id->proc.text, len, &owner);
+	else if (unread.kind == ERR_MISSING)
+		return err_set(err, unread.kind, "%s", unread.text);
+	if (owner.pod_uid[0]) {
+		*ret = pod_holder(id, &owner, ret_known);
 		return true;
 	}
-	if (!read_uid(id, pid, &h.uid, err))
+	if (!proc_uid(&id->proc, pid, &uid, err))
 		return false;
-	if (owner.slurm_job[0])
-		h.kind = WIRE_SLURM_JOB;
-	*ret = find_user_holder(id, h.kind, owner.slurm_job, h.uid);
-	if (*ret)
-		return true;
-	h.slurm_job = mem_strdup(owner.slurm_job);
-	h.user = user_name(h.uid);
-	*ret = add_holder(id, h);
+	/* who logged in, also where the process has become another user or lives in a user namespace */
+	if (owner.session_uid >= 0)
+		uid = owner.session_uid;
+	*ret = user_holder(id, &owner, uid, ret_known);
 	return true;
 }
 
 /* ---- the cache ---- */
 
 static void
-drop_pid(struct identity *id, struct pid_entry *e)
+let_go(struct identity *id, struct pid_entry *e)
 {
-	if (e->pidfd >= 0) {
-		close(e->pidfd);
-		id->pidfd_count--;
+	if (e->held >= 0) {
+		close(e->held);
+		id->held_count--;
 	}
-	e->pidfd = -1;
-	if (e->holder)
-		e->holder->processes--;
-	e->holder = NULL;
+	e->held = -1;
+}
+
+static void
+forget_ended(struct identity *id, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		id->ended[i].holder->uses--;
+	id->ended_count -= n;
+	memmove(id->ended, id->ended + n, id->ended_count * sizeof(*id->ended));
+}
+
+/* The entry's holder is remembered for who asks about an ended process; its use goes over. */
+static void
+retire(struct identity *id, struct pid_entry *e)
+{
+	let_go(id, e);
+	if (!e->holder)
+		return;
+	if (id->ended_count == ENDED_MAX)
+		forget_ended(id, ENDED_MAX / 4);
+	id->ended[id->ended_count++] = (struct ended){
+		.pid = e->pid, .start_ticks = e->start_ticks, .holder = take(e->holder), .sweep = id->sweep};
+}
+
+/* One system call for all processes. */
+static void
+poll_all(struct identity *id)
+{
+	id->polled = id->sweep;
+	if (id->proc.watch != PROC_PIDFD || id->pid_count == 0)
+		return;
+	for (size_t i = 0; i < id->pid_count; i++)
+		id->polls[i] = (struct pollfd){.fd = id->pids[i].held, .events = POLLIN};
+	if (poll(id->polls, id->pid_count, 0) <= 0)
+		return;
+	for (size_t i = 0; i < id->pid_count; i++)
+		id->pids[i].ended = id->polls[i].fd >= 0 && id->polls[i].revents != 0;
 }
 
 static bool
-still_the_same(struct identity *id, struct pid_entry *e)
+still_the_same(struct identity *id, const struct pid_entry *e)
 {
 	uint64_t ticks;
 
-	if (!e->holder || (e->retry_at && e->retry_at <= id->sweep))
+	if (!e->holder)
 		return false;
-	if (e->pidfd >= 0)
-		return !has_ended(e->pidfd);
-	return read_start(id, e->pid, &ticks, NULL) && ticks == e->start_ticks;
+	if (e->held >= 0)
+		return id->proc.watch == PROC_PIDFD ? !e->ended : !proc_ended(&id->proc, e->held);
+	return proc_start(&id->proc, e->pid, &ticks, NULL) && ticks == e->start_ticks;
 }
 
 static bool
 look_up(struct identity *id, struct pid_entry *e, struct err *err)
 {
 	struct holder_entry *holder = NULL;
+	bool known = false;
 
-	if (id->use_pidfds && id->pidfd_count < PIDFDS_MAX) {
-		e->pidfd = (int)syscall(SYS_pidfd_open, (pid_t)e->pid, 0);
-		id->pidfd_count += e->pidfd >= 0;
+	if (e->held < 0 && id->held_count < HELD_MAX) {
+		e->held = proc_hold(&id->proc, e->pid);
+		id->held_count += e->held >= 0;
 	}
-	if (!read_start(id, e->pid, &e->start_ticks, err) || !resolve(id, e->pid, &holder, err))
+	if (!proc_start(&id->proc, e->pid, &e->start_ticks, err) || !resolve(id, e->pid, &holder, &known, err))
 		return false;
-	/* what was read is of the process that the pidfd names, if that is still there */
-	if (e->pidfd >= 0 && has_ended(e->pidfd))
+	/* what was read is of the process that is held, if that is still there */
+	if (e->held >= 0 && proc_ended(&id->proc, e->held))
 		return err_set(err, ERR_MISSING, "process %" PRIu32 " has ended", e->pid);
+	holder->uses++;
+	if (e->holder)
+		e->holder->uses--;
 	e->holder = holder;
-	holder->processes++;
-	e->retry_at = holder->wire.kind == WIRE_POD && !holder->wire.pod[0] ? id->sweep + RETRY_SWEEPS : 0;
+	e->ended = false;
+	e->retry_wait = known ? 0 : e->retry_wait * 2;
+	if (!known && (e->retry_wait == 0 || e->retry_wait > RETRY_SWEEPS))
+		e->retry_wait = e->retry_wait == 0 ? 1 : RETRY_SWEEPS;
+	e->retry_at = known ? 0 : id->sweep + e->retry_wait;
 	return true;
 }
 
@@ -417,57 +262,62 @@ entry_of(struct identity *id, uint32_t pid)
 		if (id->pid_count == id->pid_cap) {
 			id->pid_cap = id->pid_cap ? id->pid_cap * 2 : 64;
 			id->pids = mem_grow(id->pids, id->pid_cap, sizeof(*id->pids));
+			id->polls = mem_grow(id->polls, id->pid_cap, sizeof(*id->polls));
 		}
 		at = id->pid_count++;
-		id->pids[at] = (struct pid_entry){.pid = pid, .pidfd = -1};
+		id->pids[at] = (struct pid_entry){.pid = pid, .held = -1};
 		idmap_put(&id->by_pid, pid, at);
 	}
 	return &id->pids[at];
 }
 
+static int64_t
+boot_ns_of(const struct identity *id, uint64_t ticks)
+{
+	return (int64_t)ticks * id->proc.ns_per_clock_tick;
+}
+
 bool
 identity_of(struct identity *id, uint32_t pid, struct process_identity *ret, struct err *err)
 {
-	struct pid_entry *e = entry_of(id, pid);
+	struct pid_entry *e;
 
+	if (id->polled != id->sweep)
+		poll_all(id);
+	e = entry_of(id, pid);
 	if (e->asked != id->sweep || !e->holder) {
+		bool same = still_the_same(id, e);
+
 		e->asked = id->sweep;
-		if (!still_the_same(id, e)) {
-			drop_pid(id, e);
-			if (!look_up(id, e, err)) {
-				drop_pid(id, e);
-				return false;
-			}
+		if (!same)
+			retire(id, e);
+		if ((!same || (e->retry_at && e->retry_at <= id->sweep)) && !look_up(id, e, err)) {
+			retire(id, e);
+			return false;
 		}
 	}
-	*ret = (struct process_identity){.start_boot_ns = (int64_t)e->start_ticks * id->ns_per_clock_tick,
-	                                 .holder = &e->holder->wire};
+	*ret = (struct process_identity){.start_boot_ns = boot_ns_of(id, e->start_ticks), .holder = &e->holder->wire};
 	return true;
 }
 
-/* Holders are dropped all at once, when many have no process: a workload that comes back soon keeps its entry. */
-static void
-drop_idle_holders(struct identity *id)
+const struct wire_holder *
+identity_of_ended(struct identity *id, uint32_t pid, int64_t boot_ns)
 {
-	size_t idle = 0, kept = 0;
+	size_t at = idmap_get(&id->by_pid, pid);
 
-	for (size_t i = 0; i < id->holder_count; i++)
-		idle += id->holders[i]->processes == 0;
-	if (idle <= IDLE_HOLDERS_MAX)
-		return;
-	for (size_t i = 0; i < id->holder_count; i++) {
-		if (id->holders[i]->processes > 0)
-			id->holders[kept++] = id->holders[i];
-		else
-			holder_entry_free(id->holders[i]);
-	}
-	id->holder_count = kept;
+	/* the latest process of this number that had begun by then */
+	if (at != IDMAP_NONE && id->pids[at].holder && boot_ns_of(id, id->pids[at].start_ticks) <= boot_ns)
+		return &id->pids[at].holder->wire;
+	for (size_t i = id->ended_count; i-- > 0;)
+		if (id->ended[i].pid == pid && boot_ns_of(id, id->ended[i].start_ticks) <= boot_ns)
+			return &id->ended[i].holder->wire;
+	return NULL;
 }
 
 void
 identity_sweep(struct identity *id)
 {
-	size_t kept = 0;
+	size_t kept = 0, old = 0;
 
 	for (size_t i = 0; i < id->pid_count; i++) {
 		struct pid_entry *e = &id->pids[i];
@@ -475,14 +325,38 @@ identity_sweep(struct identity *id)
 		if (e->asked == id->sweep && e->holder)
 			id->pids[kept++] = *e;
 		else
-			drop_pid(id, e);
+			retire(id, e);
 	}
+	while (old < id->ended_count && id->ended[old].sweep + ENDED_SWEEPS <= id->sweep)
+		old++;
+	if (old > 0)
+		forget_ended(id, old);
 	if (kept != id->pid_count) {
 		id->pid_count = kept;
 		idmap_clear(&id->by_pid);
 		for (size_t i = 0; i < kept; i++)
 			idmap_put(&id->by_pid, id->pids[i].pid, i);
-		drop_idle_holders(id);
 	}
+	if (old > 0)
+		holders_sweep(&id->holders);
 	id->sweep++;
+	id->patience_ns = IDENTITY_PATIENCE_NS;
+}
+
+const struct wire_holder *
+identity_hold(struct identity *id, const struct wire_holder *content)
+{
+	struct holder_entry *h = holders_get(&id->holders, content);
+
+	h->uses++;
+	return &h->wire;
+}
+
+void
+identity_release(struct identity *id, const struct wire_holder *holder)
+{
+	struct holder_entry *h = holders_by_id(&id->holders, holder->id);
+
+	ASSERT(h && h->uses > 0);
+	h->uses--;
 }

@@ -1,7 +1,8 @@
-/* Any text of /proc/PID/cgroup: what is found is a whole name of allowed characters, and parsing is a function of the text. */
+/* Any text of /proc/PID/cgroup, the exporter's own or another's: what is found is a whole name of allowed characters, and
+ * parsing is a function of the text. */
 #include <string.h>
 
-#include "exporter/identity.h"
+#include "exporter/cgroup.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -12,23 +13,35 @@ check_name(const char *name, size_t size, const char *allowed)
 	ASSERT(strspn(name, allowed) == strlen(name));
 }
 
-int
-LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+static void
+check_owner(const struct cgroup_base *base, const char *text, size_t size)
 {
-	/* a copy of exactly this size, so that a read beyond it is seen */
-	owned(mem) char *text = mem_array(1, size);
 	struct cgroup_owner o, again;
-	bool found;
+	bool found = cgroup_owner_parse(base, text, size, &o);
 
-	if (size > 0)
-		memcpy(text, data, size);
-	found = cgroup_owner_parse(text, size, &o);
 	check_name(o.pod_uid, sizeof(o.pod_uid), "0123456789abcdefghijklmnopqrstuvwxyzABCDEF-");
 	check_name(o.container_id, sizeof(o.container_id), "0123456789abcdefABCDEF");
 	check_name(o.slurm_job, sizeof(o.slurm_job), "0123456789");
 	ASSERT(found == (o.pod_uid[0] || o.slurm_job[0]));
 	ASSERT(!(o.pod_uid[0] && o.slurm_job[0]));
-	ASSERT(cgroup_owner_parse(text, size, &again) == found);
+	ASSERT(o.session_uid >= -1 && o.session_uid < UINT32_MAX);
+	ASSERT(!found || o.session_uid == -1);
+	ASSERT(cgroup_owner_parse(base, text, size, &again) == found);
 	ASSERT(memcmp(&o, &again, sizeof(o)) == 0);
+}
+
+int
+LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	/* a copy of exactly this size, so that a read beyond it is seen */
+	owned(mem) char *text = mem_array(1, size);
+	struct cgroup_base base;
+
+	if (size > 0)
+		memcpy(text, data, size);
+	check_owner(NULL, text, size);
+	cgroup_base_parse(text, size, &base);
+	ASSERT(strlen(base.path) < size || !base.path[0]);
+	check_owner(&base, text, size);
 	return 0;
 }

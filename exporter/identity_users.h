@@ -1,0 +1,30 @@
+/* exporter/identity_users.h - user names. Asking for one may take as long as a directory server likes, so a thread of its own
+ * asks, and a tick waits for it no longer than it has patience left.
+ *
+ * A name once known stays while the exporter runs: a holder goes from its number to its name at most once, and never to
+ * another name. A number without a name is asked for again from time to time. */
+#ifndef TOLLGATE_EXPORTER_IDENTITY_USERS_H
+#define TOLLGATE_EXPORTER_IDENTITY_USERS_H
+
+#include "common/base.h"
+
+#define USER_NAME_SIZE 256
+#define USERS_MAX 4096u /* numbers remembered; further ones have no name */
+
+struct user_source {
+	/* The name of a number; false: there is none, or the directory does not answer. NULL: the system's users. */
+	bool (*ask)(void *arg, uint32_t uid, char out[USER_NAME_SIZE]);
+	void *arg;
+};
+
+struct user_names;
+struct user_names *user_names_new(const struct user_source *source);
+/* Does not wait for a question under way. */
+void user_names_free(struct user_names *n);
+DEFINE_OWNED(user_names, struct user_names)
+
+/* The name, valid as long as n, or NULL when it is not known (yet). Waits up to *patience_ns for the first answer, and takes
+ * what it waited off it. */
+const char *user_names_get(struct user_names *n, uint32_t uid, int64_t *patience_ns);
+
+#endif
