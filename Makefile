@@ -128,6 +128,7 @@ $(B)/libcore.a: $(CORE)
 $(B)/libstore.a: $(STORE)
 $(B)/libcli.a: $(CLI)
 $(B)/libtestsupport.a: $(SUPPORT)
+$(B)/libnvmlsim.a: $(SIM)
 $(B)/%.a: $(B)/sources
 	$(archive)
 
@@ -160,7 +161,7 @@ $(SIMULATOR): $(SIM) $(B)/libcommon.a $(B)/sim/exports.map
 	$(call say,LINK)$(CC) $(filter-out -pie,$(ALL_LDFLAGS)) -shared -Wl,-soname,libnvidia-ml.so.1 -Wl,--version-script=$(B)/sim/exports.map \
 	      -o $@ $(filter %.o %.a,$^) $(LIBS)
 
-TESTED := $(B)/libtestsupport.a $(B)/libexporter.a $(B)/libcli.a $(B)/libcore.a $(B)/libcommon.a
+TESTED := $(B)/libtestsupport.a $(B)/libnvmlsim.a $(B)/libexporter.a $(B)/libcli.a $(B)/libcore.a $(B)/libcommon.a
 $(UNITS): $(B)/tests/%: $(B)/obj/tests/unit/%.o $(TESTED) | $(SIMULATOR)
 	$(link) -lcmocka
 $(PROPS): $(B)/tests/%: $(B)/obj/tests/prop/%.o $(TESTED)

@@ -11,7 +11,6 @@
 
 #include "common/buf.h"
 #include "common/time.h"
-#include "tests/support/nvmlsim/world.h"
 
 #define MARK ".nvmlsim" /* in every folder that is ours */
 #define TEXT_MAX 4096
@@ -20,8 +19,9 @@ struct fakeproc {
 	const struct scenario *sc;
 	int64_t t0_ns;
 	int64_t ticks_per_s;
-	int proc, pods; /* open folders; -1: not wanted */
-	int64_t *shown; /* by process: the run that is shown; -1: none */
+	int proc, pods;   /* open folders; -1: not wanted */
+	int64_t *shown;   /* by process: the run that is shown; -1: none */
+	uint64_t version; /* of the world that is shown; 0: none */
 };
 
 /* ---- folders -------------------------------------------------------------------------------------------------------- */
@@ -129,26 +129,27 @@ write_file(int at, const char *path, const char *text, struct err *err)
 static void
 stat_text(const struct fakeproc *fp, const struct sim_process *p, int64_t run, char out[TEXT_MAX])
 {
-	uint32_t pid = world_pid(p, run);
-	int64_t start_ns = fp->t0_ns + world_run_start(p, run);
+	uint32_t pid = moment_pid(p, run);
+	int64_t start_ns = fp->t0_ns + moment_run_start(p, run);
 	int64_t start_ticks = start_ns / NS_PER_S * fp->ticks_per_s + start_ns % NS_PER_S * fp->ticks_per_s / NS_PER_S;
 
 	snprintf(out, TEXT_MAX,
-	         "%" PRIu32 " (%s) S 1 %" PRIu32 " %" PRIu32 " 0 -1 4194304 100 0 0 0 5 2 0 0 20 0 1 0 %" PRId64
+	         "%" PRIu32 " (%s) S %" PRIu32 " %" PRIu32 " %" PRIu32
+	         " 0 -1 4194304 100 0 0 0 5 2 0 0 20 0 1 0 %" PRId64
 	         " 1073741824 65536 18446744073709551615 1 1 0 0 0 0 0 0 0 0 0 0 17 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n",
-	         pid, p->comm, pid, pid, start_ticks);
+	         pid, p->comm, p->ppid, pid, pid, start_ticks);
 }
 
 static void
 status_text(const struct sim_process *p, int64_t run, char out[TEXT_MAX])
 {
-	uint32_t pid = world_pid(p, run);
+	uint32_t pid = moment_pid(p, run);
 
 	snprintf(out, TEXT_MAX,
 	         "Name:\t%s\nUmask:\t0022\nState:\tS (sleeping)\nTgid:\t%" PRIu32 "\nNgid:\t0\nPid:\t%" PRIu32
-	         "\nPPid:\t1\nTracerPid:\t0\nUid:\t%" PRId64 "\t%" PRId64 "\t%" PRId64 "\t%" PRId64 "\nGid:\t%" PRId64
-	         "\t%" PRId64 "\t%" PRId64 "\t%" PRId64 "\nThreads:\t1\n",
-	         p->comm, pid, pid, p->uid, p->uid, p->uid, p->uid, p->uid, p->uid, p->uid, p->uid);
+	         "\nPPid:\t%" PRIu32 "\nTracerPid:\t0\nUid:\t%" PRId64 "\t%" PRId64 "\t%" PRId64 "\t%" PRId64
+	         "\nGid:\t%" PRId64 "\t%" PRId64 "\t%" PRId64 "\t%" PRId64 "\nThreads:\t1\n",
+	         p->comm, pid, pid, p->ppid, p->uid, p->uid, p->uid, p->uid, p->uid, p->uid, p->uid, p->uid);
 }
 
 static bool
@@ -170,7 +171,7 @@ show_in_proc(const struct fakeproc *fp, const struct sim_process *p, int64_t run
 	snprintf(path, sizeof(path), "%s/cgroup", hidden);
 	if (!write_file(fp->proc, path, p->cgroup, err))
 		return false;
-	snprintf(name, sizeof(name), "%" PRIu32, world_pid(p, run));
+	snprintf(name, sizeof(name), "%" PRIu32, moment_pid(p, run));
 	return renameat(fp->proc, hidden, fp->proc, name) == 0 ||
 	       err_errno(err, ERR_FATAL, errno, "%s cannot be shown", name);
 }
@@ -219,7 +220,7 @@ pod_is_alive(const struct fakeproc *fp, const struct sim_pod *pod, int64_t t_ns)
 	for (size_t i = 0; i < fp->sc->process_count; i++) {
 		const struct sim_process *p = &fp->sc->processes[i];
 
-		if (p->pod && same_pod(p->pod, pod) && world_run(p, t_ns) >= 0)
+		if (p->pod && same_pod(p->pod, pod) && moment_run(p, t_ns) >= 0)
 			return true;
 	}
 	return false;
@@ -273,24 +274,26 @@ fakeproc_free(struct fakeproc *fp)
 
 /* First everything that ended goes, then what began comes: a PID may pass from one to the other. */
 bool
-fakeproc_sync(struct fakeproc *fp, int64_t t_ns, struct err *err)
+fakeproc_sync(struct fakeproc *fp, const struct world *w, struct err *err)
 {
-	if (fp->proc < 0 && fp->pods < 0)
+	int64_t t_ns = world_now(w);
+
+	if ((fp->proc < 0 && fp->pods < 0) || fp->version == world_version(w))
 		return true;
 	for (size_t i = 0; i < fp->sc->process_count; i++) {
 		const struct sim_process *p = &fp->sc->processes[i];
 
-		if (fp->shown[i] < 0 || fp->shown[i] == world_run(p, t_ns))
+		if (fp->shown[i] < 0 || fp->shown[i] == moment_run(p, t_ns))
 			continue;
 		if (fp->proc >= 0)
-			hide_from_proc(fp, world_pid(p, fp->shown[i]));
+			hide_from_proc(fp, moment_pid(p, fp->shown[i]));
 		if (fp->pods >= 0 && p->pod && !pod_is_alive(fp, p->pod, t_ns))
 			hide_pod(fp, p->pod);
 		fp->shown[i] = -1;
 	}
 	for (size_t i = 0; i < fp->sc->process_count; i++) {
 		const struct sim_process *p = &fp->sc->processes[i];
-		int64_t run = world_run(p, t_ns);
+		int64_t run = moment_run(p, t_ns);
 
 		if (run < 0 || fp->shown[i] == run)
 			continue;
@@ -300,5 +303,6 @@ fakeproc_sync(struct fakeproc *fp, int64_t t_ns, struct err *err)
 			return false;
 		fp->shown[i] = run;
 	}
+	fp->version = world_version(w);
 	return true;
 }

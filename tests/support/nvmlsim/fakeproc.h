@@ -4,7 +4,7 @@
 #ifndef TOLLGATE_NVMLSIM_FAKEPROC_H
 #define TOLLGATE_NVMLSIM_FAKEPROC_H
 
-#include "tests/support/nvmlsim/scenario.h"
+#include "tests/support/nvmlsim/world.h"
 
 struct fakeproc;
 
@@ -15,7 +15,7 @@ MUST_CHECK bool fakeproc_open(const char *proc_dir, const char *pods_dir, const 
 void fakeproc_free(struct fakeproc *fp); /* leaves the folders as they are */
 DEFINE_OWNED(fakeproc, struct fakeproc)
 
-/* Makes the folders show what is alive at t. Does nothing when that has not changed. */
-MUST_CHECK bool fakeproc_sync(struct fakeproc *fp, int64_t t_ns, struct err *err);
+/* Makes the folders show what is alive. Does nothing when that has not changed. */
+MUST_CHECK bool fakeproc_sync(struct fakeproc *fp, const struct world *w, struct err *err);
 
 #endif

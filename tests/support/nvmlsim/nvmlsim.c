@@ -1,4 +1,4 @@
-/* tests/support/nvmlsim/nvmlsim.c - a shared library with NVML's interface over a scenario; see README.md.
+/* tests/support/nvmlsim/nvmlsim.c - a shared library with NVML's interface over a scenario: the library itself; see README.md.
  *
  * The answers follow the real library: sizes are asked for by INSUFFICIENT_SIZE, missing things are NOT_SUPPORTED or
  * NOT_FOUND, a lost GPU answers GPU_IS_LOST to everything. */
@@ -10,18 +10,13 @@
 
 #include "common/time.h"
 
-struct nvmlsim sim = {.lock = PTHREAD_MUTEX_INITIALIZER};
+struct nvmlsim sim = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
 /* By this symbol the exporter knows that its readings are made up. */
 EXPORTED extern const char tollgate_simulator[];
 const char tollgate_simulator[] = "nvmlsim";
 
-/* Stops the virtual clock at a moment of the scenario; a negative one lets it run again. */
-EXPORTED void tollgate_sim_set_time_ns(int64_t t_ns);
-
-#define LIBRARY_VERSION "12.550.163.01"
-#define SENSOR_COOLEST 30
-#define SENSOR_RANGE 50
+#define FROZEN_WALL0_NS (INT64_C(1700000000) * NS_PER_S) /* where wall time begins for a test that sets the clock */
 
 void
 sim_complain(const char *text)
@@ -32,24 +27,15 @@ sim_complain(const char *text)
 	snprintf(sim.complaint, sizeof(sim.complaint), "%s", text);
 }
 
-void
-tollgate_sim_set_time_ns(int64_t t_ns)
-{
-	pthread_mutex_lock(&sim.lock);
-	sim.frozen = t_ns >= 0;
-	sim.frozen_ns = t_ns;
-	pthread_mutex_unlock(&sim.lock);
-}
-
-static void
-tell_time(void)
-{
-	sim.now_ns = sim.frozen ? sim.frozen_ns : time_boot_ns() - sim.t0_ns;
-	if (sim.now_ns < 0)
-		sim.now_ns = 0;
-}
-
 /* ---- entering a call ------------------------------------------------------------------------------------------------ */
+
+int64_t
+sim_clock_ns(void)
+{
+	int64_t now = sim.frozen ? sim.frozen_ns : time_boot_ns() - sim.t0_ns;
+
+	return now < 0 ? 0 : now;
+}
 
 void
 sim_leave(pthread_mutex_t **lock)
@@ -57,14 +43,44 @@ sim_leave(pthread_mutex_t **lock)
 	pthread_mutex_unlock(*lock);
 }
 
-bool
-sim_is_running(void)
+static bool
+is_running(void)
 {
 	if (sim.users == 0 || sim.unloaded)
 		return false;
-	tell_time();
-	sim.unloaded = world_fault(sim.sc, -1, sim.now_ns) != NULL;
+	sim.now_ns = sim_clock_ns();
+	sim.unloaded = moment_fault(sim.sc, -1, sim.now_ns) != NULL;
 	return !sim.unloaded;
+}
+
+static bool
+is_ours(const struct nvml_device *device)
+{
+	const struct nvml_device *slots = &sim.slots[0][0];
+
+	return device && ((device >= sim.gpus && device < sim.gpus + sim.sc->gpu_count) ||
+	                  (device >= slots && device < slots + sim.sc->gpu_count * SIM_INSTANCES_MAX));
+}
+
+int
+sim_enter(const char *function, const struct nvml_device *device)
+{
+	struct err err;
+
+	if (!is_running())
+		return NVST_UNINITIALIZED;
+	if (sim.sc->call_count > 0) {
+		int status = sim_misbehave(function, is_ours(device) ? (int)device->gpu : -1);
+
+		if (status != NVST_SUCCESS)
+			return status;
+		if (!is_running())
+			return NVST_UNINITIALIZED;
+	}
+	world_advance(sim.world, sim.now_ns);
+	if (sim.live && !live_sync(sim.live, sim.world, &err))
+		sim_complain(err.text);
+	return NVST_SUCCESS;
 }
 
 static uint32_t
@@ -85,7 +101,7 @@ instance_at(const struct sim_gpu *g, const struct sim_layout *l, uint32_t slot)
 static int
 fault_status(size_t gpu)
 {
-	const struct sim_fault *f = world_fault(sim.sc, (int)gpu, sim.now_ns);
+	const struct sim_fault *f = moment_fault(sim.sc, (int)gpu, sim.now_ns);
 
 	if (!f)
 		return NVST_SUCCESS;
@@ -94,27 +110,54 @@ fault_status(size_t gpu)
 	                                         : NVST_UNKNOWN;
 }
 
-static bool
-is_ours(const struct nvml_device *device)
-{
-	const struct nvml_device *slots = &sim.slots[0][0];
-
-	return (device >= sim.gpus && device < sim.gpus + sim.sc->gpu_count) ||
-	       (device >= slots && device < slots + sim.sc->gpu_count * SIM_INSTANCES_MAX);
-}
-
 int
 sim_find_target(const struct nvml_device *device, struct target *ret)
 {
-	if (!device || !is_ours(device))
+	if (!is_ours(device))
 		return NVST_INVALID_ARGUMENT;
 	ret->index = device->gpu;
 	ret->gpu = &sim.sc->gpus[device->gpu];
-	ret->layout = world_layout(ret->gpu, sim.now_ns);
+	ret->layout = world_layout(sim.world, device->gpu);
 	ret->instance = device->slot < 0 ? NULL : instance_at(ret->gpu, ret->layout, (uint32_t)device->slot);
 	if (device->slot >= 0 && !ret->instance)
 		return NVST_INVALID_ARGUMENT;
 	return fault_status(ret->index);
+}
+
+int
+sim_value(const struct target *on, enum sim_key key, int64_t derived, int64_t *ret)
+{
+	int gi = on->instance ? (int)on->instance->gi : -1, ci = on->instance ? (int)on->instance->ci : -1;
+	int64_t value = derived;
+
+	moment_scripted(on->gpu, key, gi, ci, sim.now_ns, &value);
+	if (value == SIM_ABSENT)
+		return NVST_NOT_SUPPORTED;
+	*ret = value;
+	return NVST_SUCCESS;
+}
+
+int
+sim_value_u32(const struct target *on, enum sim_key key, int64_t derived, uint32_t *ret)
+{
+	int64_t value;
+	int status = sim_value(on, key, derived, &value);
+
+	if (status == NVST_SUCCESS)
+		*ret = (uint32_t)value;
+	return status;
+}
+
+long
+sim_driver_major(void)
+{
+	return strtol(sim.sc->driver, NULL, 10);
+}
+
+bool
+sim_is_unprivileged(void)
+{
+	return (sim.sc->quirks & QUIRK_UNPRIVILEGED) != 0;
 }
 
 static int
@@ -133,54 +176,73 @@ give_text(const char *text, char *out, uint32_t size)
 static void
 stop(void)
 {
-	fakeproc_free(sim.fp);
-	sim.fp = NULL;
-	scenario_free(sim.sc);
-	sim.sc = NULL;
+	for (size_t g = 0; g < SIM_GPUS_MAX; g++) {
+		mem_free(sim.accounting[g].pids);
+		idmap_fini(&sim.accounting[g].known);
+		sim.accounting[g] = (struct sim_accounting){0};
+	}
+	live_free(take(sim.live));
+	fakeproc_free(take(sim.fp));
+	world_free(take(sim.world));
+	scenario_free(take(sim.sc));
+}
+
+static int64_t
+env_ns(const char *name, int64_t otherwise)
+{
+	const char *text = getenv(name);
+
+	return text && *text ? strtoll(text, NULL, 10) : otherwise;
 }
 
 /* Virtual time 0 is where TOLLGATE_SIM_T0_NS puts it on the boot clock, else the first nvmlInit of this process. */
 static void
 begin_time(void)
 {
-	const char *text = getenv("TOLLGATE_SIM_T0_NS");
+	sim.t0_ns = env_ns("TOLLGATE_SIM_T0_NS", sim.t0_ns ? sim.t0_ns : time_boot_ns());
+	sim.wall0_ns = env_ns("TOLLGATE_SIM_WALL0_NS",
+	                      sim.frozen ? FROZEN_WALL0_NS : time_wall_ns() - (time_boot_ns() - sim.t0_ns));
+	sim.now_ns = sim_clock_ns();
+}
 
-	if (text && *text)
-		sim.t0_ns = strtoll(text, NULL, 10);
-	else if (sim.t0_ns == 0)
-		sim.t0_ns = time_boot_ns();
+static bool
+load(struct err *err)
+{
+	const char *path = getenv("TOLLGATE_SIM_SCENARIO"), *live = getenv("TOLLGATE_SIM_LIVE");
+
+	if (!path || !*path)
+		return err_set(err, ERR_INVALID, "TOLLGATE_SIM_SCENARIO does not name a scenario file");
+	if (!scenario_load(path, &sim.sc, err))
+		return false;
+	sim.world = world_new(sim.sc);
+	return fakeproc_open(getenv("TOLLGATE_SIM_PROC"), getenv("TOLLGATE_SIM_PODS"), sim.sc, sim.t0_ns, &sim.fp,
+	                     err) &&
+	       (!live || !*live || live_open(live, sim.sc, &sim.live, err));
 }
 
 static int
 start(void)
 {
-	const char *path = getenv("TOLLGATE_SIM_SCENARIO");
 	struct err err;
-	bool ok;
 
 	begin_time();
-	if (!path || !*path)
-		ok = err_set(&err, ERR_INVALID, "TOLLGATE_SIM_SCENARIO does not name a scenario file");
-	else
-		ok = scenario_load(path, &sim.sc, &err) &&
-		     fakeproc_open(getenv("TOLLGATE_SIM_PROC"), getenv("TOLLGATE_SIM_PODS"), sim.sc, sim.t0_ns, &sim.fp,
-		                   &err);
-	if (!ok) {
+	if (!load(&err)) {
 		sim_complain(err.text);
 		return NVST_INVALID_ARGUMENT;
 	}
 	sim.complaint[0] = '\0';
 	sim.racers = 0;
-	tell_time();
 	for (size_t g = 0; g < sim.sc->gpu_count; g++) {
-		sim.energy[g] = (struct world_energy){0};
 		sim.gpus[g] = (struct nvml_device){.gpu = g, .slot = -1};
 		for (int i = 0; i < SIM_INSTANCES_MAX; i++)
 			sim.slots[g][i] = (struct nvml_device){.gpu = g, .slot = i};
+		for (uint32_t i = 0; i < SIM_GI_MAX; i++)
+			sim.gis[g][i] = (struct nvml_gpu_instance){.gpu = g, .id = i};
+		sim.accounting[g].on = sim.sc->gpus[g].accounting;
 	}
 	if (sim.sc->init_error)
 		return sim.sc->init_error;
-	return world_fault(sim.sc, -1, sim.now_ns) ? NVST_DRIVER_NOT_LOADED : NVST_SUCCESS;
+	return moment_fault(sim.sc, -1, sim.now_ns) ? NVST_DRIVER_NOT_LOADED : sim_misbehave("nvmlInit_v2", -1);
 }
 
 int
@@ -194,6 +256,8 @@ nvmlInit_v2(void)
 		sim.users = 0;
 		sim.unloaded = false;
 		status = start();
+		if (status == NVST_SUCCESS && !sim.sc)
+			status = NVST_UNKNOWN; /* it hung, and somebody else failed meanwhile */
 		if (status != NVST_SUCCESS)
 			stop();
 	}
@@ -226,6 +290,7 @@ nvmlErrorString(int status)
 	case NVST_NOT_FOUND: return "not found";
 	case NVST_INSUFFICIENT_SIZE: return "insufficient size";
 	case NVST_DRIVER_NOT_LOADED: return "driver not loaded";
+	case NVST_TIMEOUT: return "timeout";
 	case NVST_LIBRARY_NOT_FOUND: return "library not found";
 	case NVST_FUNCTION_NOT_FOUND: return "function not found";
 	case NVST_GPU_IS_LOST: return "GPU is lost";
@@ -246,21 +311,22 @@ nvmlSystemGetDriverVersion(char *text, uint32_t size)
 int
 nvmlSystemGetNVMLVersion(char *text, uint32_t size)
 {
-	return give_text(LIBRARY_VERSION, text, size);
+	static const char unloaded[] = "12.550.163.01"; /* told without a driver too */
+
+	pthread_mutex_lock(&sim.lock);
+	int status = give_text(sim.sc ? sim.sc->library : unloaded, text, size);
+	pthread_mutex_unlock(&sim.lock);
+	return status;
 }
 
 int
 nvmlSystemGetProcessName(uint32_t pid, char *text, uint32_t size)
 {
-	ENTER();
-	for (size_t i = 0; i < sim.sc->process_count; i++) {
-		const struct sim_process *p = &sim.sc->processes[i];
-		int64_t run = world_run(p, sim.now_ns);
+	const struct sim_process *p;
 
-		if (run >= 0 && world_pid(p, run) == pid)
-			return give_text(p->comm, text, size);
-	}
-	return NVST_NOT_FOUND;
+	ENTER();
+	p = world_process(sim.world, pid);
+	return p ? give_text(p->comm, text, size) : NVST_NOT_FOUND;
 }
 
 /* ---- devices -------------------------------------------------------------------------------------------------------- */
@@ -278,7 +344,7 @@ nvmlDeviceGetCount_v2(uint32_t *count)
 int
 nvmlDeviceGetHandleByIndex_v2(uint32_t index, struct nvml_device **device)
 {
-	ENTER();
+	ENTER_WITH(index < SIM_GPUS_MAX ? &sim.gpus[index] : NULL);
 	if (!device || index >= sim.sc->gpu_count)
 		return NVST_INVALID_ARGUMENT;
 	if (fault_status(index) == NVST_GPU_IS_LOST)
@@ -308,104 +374,18 @@ nvmlDeviceGetName(struct nvml_device *device, char *text, uint32_t size)
 int
 nvmlDeviceGetPciInfo_v3(struct nvml_device *device, struct nvml_pci_info *pci)
 {
+	unsigned domain = 0, bus = 0, slot = 0;
+
 	ENTER_DEVICE(device, pci);
 	memset(pci, 0, sizeof(*pci));
-	pci->bus = (uint32_t)on.index + 1;
+	snprintf(pci->bus_id, sizeof(pci->bus_id), "%s", on.gpu->pci);
+	if (sscanf(on.gpu->pci, "%8x:%2x:%2x", &domain, &bus, &slot) == 3)
+		snprintf(pci->bus_id_legacy, sizeof(pci->bus_id_legacy), "%04X:%02X:%02X.0", domain & 0xffff,
+		         bus & 0xff, slot & 0xff);
+	pci->domain = domain;
+	pci->bus = bus;
+	pci->device = slot;
 	pci->pci_device_id = 0x10de;
-	snprintf(pci->bus_id_legacy, sizeof(pci->bus_id_legacy), "0000:%02X:00.0", pci->bus & 0xff);
-	snprintf(pci->bus_id, sizeof(pci->bus_id), "00000000:%02X:00.0", pci->bus & 0xff);
-	return NVST_SUCCESS;
-}
-
-int
-nvmlDeviceGetUtilizationRates(struct nvml_device *device, struct nvml_utilization *rates)
-{
-	ENTER_DEVICE(device, rates);
-	if (on.layout->mig)
-		return NVST_NOT_SUPPORTED;
-	rates->gpu = (uint32_t)(world_active_ppm(sim.sc, on.index, sim.now_ns) / 10000);
-	rates->memory = rates->gpu / 2;
-	return NVST_SUCCESS;
-}
-
-bool
-sim_is_in(const struct target *on, const struct sim_process *p)
-{
-	return world_is_on(sim.sc, on->index, p, sim.now_ns) &&
-	       (!on->instance || on->instance == &on->layout->instances[p->instance]);
-}
-
-/* The driver's own share is "reserved" to version 2 and part of "used" to version 1. An instance reserves nothing. */
-static int
-fill_memory(const struct target *on, struct nvml_memory *m)
-{
-	if (!on->instance && on->layout->mig && sim.sc->quirks & QUIRK_UNPRIVILEGED)
-		return NVST_NO_PERMISSION;
-	m->total = (on->instance ? on->instance->memory_mib : (uint64_t)on->gpu->memory_mib) << 20;
-	m->reserved = on->instance ? 0 : m->total / 128;
-	m->used = 0;
-	for (size_t i = 0; i < sim.sc->process_count; i++)
-		if (sim_is_in(on, &sim.sc->processes[i]))
-			m->used += (uint64_t)sim.sc->processes[i].memory_bytes;
-	if (m->used > m->total - m->reserved)
-		m->used = m->total - m->reserved;
-	m->free = m->total - m->reserved - m->used;
-	return NVST_SUCCESS;
-}
-
-int
-nvmlDeviceGetMemoryInfo_v2(struct nvml_device *device, struct nvml_memory *memory)
-{
-	ENTER_DEVICE(device, memory);
-	if (sim.sc->quirks & QUIRK_MEMORY_V1)
-		return NVST_FUNCTION_NOT_FOUND;
-	if (memory->version != NVML_MEMORY_V2)
-		return NVST_ARGUMENT_VERSION_MISMATCH;
-	return fill_memory(&on, memory);
-}
-
-int
-nvmlDeviceGetMemoryInfo(struct nvml_device *device, struct nvml_memory_v1 *memory)
-{
-	struct nvml_memory m;
-	int status;
-
-	ENTER_DEVICE(device, memory);
-	status = fill_memory(&on, &m);
-	if (status == NVST_SUCCESS)
-		*memory = (struct nvml_memory_v1){.total = m.total, .free = m.free, .used = m.used + m.reserved};
-	return status;
-}
-
-int
-nvmlDeviceGetPowerUsage(struct nvml_device *device, uint32_t *milliwatts)
-{
-	ENTER_DEVICE(device, milliwatts);
-	if (on.instance)
-		return NVST_NOT_SUPPORTED;
-	*milliwatts = (uint32_t)world_power_mw(sim.sc, on.index, sim.now_ns);
-	return NVST_SUCCESS;
-}
-
-int
-nvmlDeviceGetTotalEnergyConsumption(struct nvml_device *device, uint64_t *millijoules)
-{
-	ENTER_DEVICE(device, millijoules);
-	if (on.instance)
-		return NVST_NOT_SUPPORTED;
-	*millijoules = (uint64_t)world_energy_mj(sim.sc, on.index, &sim.energy[on.index], sim.now_ns);
-	return NVST_SUCCESS;
-}
-
-int
-nvmlDeviceGetTemperature(struct nvml_device *device, uint32_t sensor, uint32_t *celsius)
-{
-	ENTER_DEVICE(device, celsius);
-	if (sensor != NVML_SENSOR_GPU)
-		return NVST_INVALID_ARGUMENT;
-	if (on.instance)
-		return NVST_NOT_SUPPORTED;
-	*celsius = (uint32_t)(SENSOR_COOLEST + SENSOR_RANGE * world_active_ppm(sim.sc, on.index, sim.now_ns) / 1000000);
 	return NVST_SUCCESS;
 }
 
@@ -414,8 +394,8 @@ nvmlDeviceGetTemperature(struct nvml_device *device, uint32_t sensor, uint32_t *
 int
 nvmlDeviceGetMigMode(struct nvml_device *device, uint32_t *current, uint32_t *pending)
 {
-	ENTER_DEVICE(device, current && pending);
-	if (!on.gpu->mig_capable || on.instance)
+	ENTER_BOARD(device, current && pending);
+	if (!on.gpu->mig_capable)
 		return NVST_NOT_SUPPORTED;
 	*current = *pending = on.layout->mig;
 	return NVST_SUCCESS;
@@ -432,8 +412,8 @@ nvmlDeviceGetMaxMigDeviceCount(struct nvml_device *device, uint32_t *count)
 int
 nvmlDeviceGetMigDeviceHandleByIndex(struct nvml_device *device, uint32_t index, struct nvml_device **mig)
 {
-	ENTER_DEVICE(device, mig);
-	if (!on.layout->mig || on.instance)
+	ENTER_BOARD(device, mig);
+	if (!on.layout->mig)
 		return NVST_NOT_SUPPORTED;
 	if (index >= max_instances(on.gpu))
 		return NVST_INVALID_ARGUMENT;
@@ -475,6 +455,53 @@ nvmlDeviceGetAttributes_v2(struct nvml_device *mig, struct nvml_attributes *attr
 		.gi_slices = (uint32_t)on.instance->slices.gi_compute,
 		.ci_slices = (uint32_t)on.instance->slices.compute,
 		.memory_mib = on.instance->memory_mib,
+	};
+	return NVST_SUCCESS;
+}
+
+static const struct sim_instance *
+instance_of_gi(const struct sim_layout *l, uint32_t gi)
+{
+	for (size_t i = 0; i < l->count; i++)
+		if (l->instances[i].gi == gi)
+			return &l->instances[i];
+	return NULL;
+}
+
+int
+nvmlDeviceGetGpuInstanceById(struct nvml_device *device, uint32_t id, struct nvml_gpu_instance **instance)
+{
+	ENTER_BOARD(device, instance);
+	if (!on.layout->mig)
+		return NVST_NOT_SUPPORTED;
+	if (sim_is_unprivileged())
+		return NVST_NO_PERMISSION;
+	if (id >= SIM_GI_MAX || !instance_of_gi(on.layout, id))
+		return NVST_NOT_FOUND;
+	*instance = &sim.gis[on.index][id];
+	return NVST_SUCCESS;
+}
+
+/* A handle of an instance that is gone is not valid. */
+int
+nvmlGpuInstanceGetInfo(struct nvml_gpu_instance *instance, struct nvml_gpu_instance_info *info)
+{
+	const struct nvml_gpu_instance *first = &sim.gis[0][0];
+	const struct sim_instance *in = NULL;
+
+	ENTER();
+	if (!info || !instance || instance < first || instance >= first + sim.sc->gpu_count * SIM_GI_MAX)
+		return NVST_INVALID_ARGUMENT;
+	in = instance_of_gi(world_layout(sim.world, instance->gpu), instance->id);
+	if (!in)
+		return NVST_INVALID_ARGUMENT;
+	if (fault_status(instance->gpu) != NVST_SUCCESS)
+		return fault_status(instance->gpu);
+	*info = (struct nvml_gpu_instance_info){
+		.device = &sim.gpus[instance->gpu],
+		.id = instance->id,
+		.profile = (uint32_t)(in->slices.gi_compute * 16 + in->slices.memory),
+		.placement = {.start = (uint32_t)in->placement, .size = (uint32_t)in->slices.memory},
 	};
 	return NVST_SUCCESS;
 }

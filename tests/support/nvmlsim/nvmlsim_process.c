@@ -5,9 +5,8 @@
 
 #include "common/time.h"
 
-#define SAMPLE_EPOCH_US UINT64_C(1700000000000000) /* what stamps of samples count from */
-#define SAMPLE_BUFFER 100u                         /* entries that a size query asks for, as drivers do */
-#define FIRST_WINDOW_NS NS_PER_S                   /* a caller without a stamp gets the last second */
+#define SAMPLE_BUFFER 100u       /* entries that a size query asks for, as drivers do */
+#define FIRST_WINDOW_NS NS_PER_S /* a caller without a stamp gets the last second */
 #define RACE_PID 3000000u
 #define RACE_STEP 20u
 #define RACE_MAX 60u
@@ -19,21 +18,24 @@ enum list { LIST_COMPUTE, LIST_GRAPHICS, LIST_MPS };
 
 /* An MPS client is in the compute list too, a graphics process only in its own. */
 static bool
-is_listed(const struct sim_process *p, enum list list)
+is_listed(const struct target *on, const struct world_run *run, enum list list)
 {
-	return list == LIST_COMPUTE ? !p->graphics : list == LIST_GRAPHICS ? p->graphics : p->mps;
+	return (list == LIST_COMPUTE    ? !run->p->graphics
+	        : list == LIST_GRAPHICS ? run->p->graphics
+	                                : run->p->mps) &&
+	       sim_is_in(on, run);
 }
 
 static void
-put_entry(void *entries, size_t at, size_t size, uint32_t pid, const struct sim_process *p, const struct target *on)
+put_entry(void *entries, size_t at, size_t size, uint32_t pid, const struct world_run *run, const struct target *on)
 {
 	struct nvml_process_detail entry = {.pid = pid, .gi = NVML_NO_INSTANCE, .ci = NVML_NO_INSTANCE};
 
-	if (p)
-		entry.used_memory = (uint64_t)p->memory_bytes;
-	if (p && p->instance >= 0) {
-		entry.gi = on->layout->instances[p->instance].gi;
-		entry.ci = on->layout->instances[p->instance].ci;
+	if (run)
+		entry.used_memory = (uint64_t)moment_phase(run->p, sim.now_ns - run->start_ns)->memory_bytes;
+	if (run && run->place >= 0) {
+		entry.gi = on->layout->instances[run->place].gi;
+		entry.ci = on->layout->instances[run->place].ci;
 	}
 	memcpy((char *)entries + at * size, &entry, size);
 }
@@ -43,14 +45,17 @@ static int
 list_processes(const struct target *on, enum list list, size_t size, uint32_t *count, void *entries)
 {
 	uint32_t racers = list == LIST_COMPUTE && !on->layout->mig ? sim.racers : 0, needed = racers, at = 0;
+	const struct world_run *runs;
+	size_t alive;
 	struct err err;
 
-	if (sim.fp && !fakeproc_sync(sim.fp, sim.now_ns, &err))
+	if (sim.fp && !fakeproc_sync(sim.fp, sim.world, &err))
 		sim_complain(err.text);
-	if (!on->instance && on->layout->mig && sim.sc->quirks & QUIRK_UNPRIVILEGED)
+	if (!on->instance && on->layout->mig && sim_is_unprivileged())
 		return NVST_NO_PERMISSION;
-	for (size_t i = 0; i < sim.sc->process_count; i++)
-		needed += is_listed(&sim.sc->processes[i], list) && sim_is_in(on, &sim.sc->processes[i]);
+	alive = world_alive(sim.world, on->index, &runs);
+	for (size_t i = 0; i < alive; i++)
+		needed += is_listed(on, &runs[i], list);
 	if (*count < needed) {
 		*count = needed;
 		if (sim.sc->quirks & QUIRK_LIST_RACE && sim.racers < RACE_MAX)
@@ -59,12 +64,9 @@ list_processes(const struct target *on, enum list list, size_t size, uint32_t *c
 	}
 	if (needed > 0 && !entries)
 		return NVST_INVALID_ARGUMENT;
-	for (size_t i = 0; i < sim.sc->process_count; i++) {
-		const struct sim_process *p = &sim.sc->processes[i];
-
-		if (is_listed(p, list) && sim_is_in(on, p))
-			put_entry(entries, at++, size, world_pid(p, world_run(p, sim.now_ns)), p, on);
-	}
+	for (size_t i = 0; i < alive; i++)
+		if (is_listed(on, &runs[i], list))
+			put_entry(entries, at++, size, runs[i].pid, &runs[i], on);
 	for (uint32_t i = 0; i < racers; i++)
 		put_entry(entries, at++, size, RACE_PID + i, NULL, on);
 	*count = needed;
@@ -103,58 +105,95 @@ PROCESS_LIST(nvmlDeviceGetMPSComputeRunningProcesses, LIST_MPS)
 
 /* ---- activity of processes ------------------------------------------------------------------------------------------ */
 
-/* Samples of one call: counted when `out` is NULL. */
+/* Samples of one call: counted when there is nowhere to put them. */
 struct sampling {
-	struct nvml_process_sample *out;
+	struct nvml_process_sample *old;      /* one of these, or none */
+	struct nvml_process_utilization *out; /* of the newer function */
 	uint32_t count;
 	int64_t from_ns, to_ns;
+	uint64_t stamp_us;
 };
 
 static void
 put_sample(struct sampling *s, uint32_t pid, uint32_t sm)
 {
-	if (s->out)
-		s->out[s->count] = (struct nvml_process_sample){
+	if (s->old)
+		s->old[s->count] = (struct nvml_process_sample){
 			.pid = pid,
-			.timestamp_us = SAMPLE_EPOCH_US + (uint64_t)(s->to_ns / NS_PER_US),
+			.timestamp_us = s->stamp_us,
+			.sm = sm,
+			.memory = sm / 2,
+		};
+	if (s->out)
+		s->out[s->count] = (struct nvml_process_utilization){
+			.pid = pid,
+			.timestamp_us = s->stamp_us,
 			.sm = sm,
 			.memory = sm / 2,
 		};
 	s->count++;
 }
 
-/* The average over the whole time asked for, of every run that had a part in it, also of one that has ended. A process
- * without activity has no sample. */
+/* The average over the whole time asked for, of every run that had a part in it. A process without activity has no sample. */
 static void
-sample_process(const struct target *on, const struct sim_process *p, struct sampling *s)
+sample_run(const struct sim_process *p, uint32_t pid, int64_t start_ns, int64_t end_ns, struct sampling *s)
 {
-	int64_t run = world_latest_run(p, s->to_ns), window = s->to_ns - s->from_ns;
+	int64_t window = s->to_ns - s->from_ns, to = end_ns < s->to_ns ? end_ns : s->to_ns;
+	int64_t sm = (int64_t)((moment_sm_ns(p, start_ns, s->from_ns, to) + window / 2) / window);
 
-	if (!(p->gpus >> on->index & 1) || p->instance >= 0)
-		return;
-	if (p->sm == 0 && sim.sc->quirks & QUIRK_ZOMBIE_SAMPLES && world_run(p, s->to_ns) >= 0)
-		put_sample(s, world_pid(p, world_run(p, s->to_ns)), 1000);
-	for (; run >= 0; run--) {
-		int64_t part = world_run_overlap(p, run, s->from_ns, s->to_ns);
-		int64_t sm = (int64_t)(((int128)p->sm * part + window / 2) / window);
-
-		if (part == 0 && world_run_start(p, run) <= s->from_ns)
-			break;
-		if (sm > 0)
-			put_sample(s, world_pid(p, run), (uint32_t)sm);
-	}
+	if (sm > 0)
+		put_sample(s, pid, (uint32_t)sm);
 }
 
 static void
 sample_all(const struct target *on, struct sampling *s)
 {
+	const struct world_run *runs;
+	const struct world_ended *e;
+	size_t count = world_alive(sim.world, on->index, &runs);
+
 	s->count = 0;
 	if (s->to_ns <= s->from_ns)
 		return;
-	for (size_t i = 0; i < sim.sc->process_count; i++)
-		sample_process(on, &sim.sc->processes[i], s);
+	for (size_t i = 0; i < count; i++) {
+		const struct sim_process *p = runs[i].p;
+
+		if (sim.sc->quirks & QUIRK_ZOMBIE_SAMPLES && moment_phase(p, sim.now_ns - runs[i].start_ns)->sm == 0)
+			put_sample(s, runs[i].pid, 1000);
+		else
+			sample_run(p, runs[i].pid, runs[i].start_ns, SIM_NEVER, s);
+	}
+	for (size_t n = 0; (e = world_ended(sim.world, on->index, n)) && e->end_ns > s->from_ns; n++)
+		if (moment_place(e->p, on->layout) == PLACE_WHOLE)
+			sample_run(e->p, e->pid, e->start_ns, e->end_ns, s);
 	if (sim.sc->quirks & QUIRK_ZOMBIE_SAMPLES)
 		put_sample(s, ZOMBIE_PID, UINT32_MAX);
+}
+
+/* Stamps are the node's wall time in microseconds; the moment of a stamp is that of its beginning. */
+static bool
+begin_sampling(const struct target *on, uint64_t last_seen_us, struct sampling *s)
+{
+	int64_t wall = moment_wall_ns(sim.sc, sim.wall0_ns, sim.now_ns);
+
+	if (on->layout->mig || !on->gpu->samples || sim.sc->quirks & QUIRK_NO_SAMPLES)
+		return false;
+	s->stamp_us = (uint64_t)(wall / NS_PER_US);
+	s->to_ns = sim.now_ns - wall % NS_PER_US;
+	if (last_seen_us == 0)
+		s->from_ns = s->to_ns - FIRST_WINDOW_NS;
+	else if (last_seen_us >= s->stamp_us)
+		s->from_ns = s->to_ns;
+	else
+		s->from_ns = moment_of_wall(sim.sc, sim.wall0_ns, (int64_t)last_seen_us * NS_PER_US, s->to_ns);
+	sample_all(on, s);
+	return true;
+}
+
+static uint32_t
+asked_for(uint32_t needed)
+{
+	return needed > SAMPLE_BUFFER ? needed : SAMPLE_BUFFER;
 }
 
 int
@@ -163,21 +202,42 @@ nvmlDeviceGetProcessUtilization(struct nvml_device *device, struct nvml_process_
 {
 	struct sampling s = {0};
 
-	ENTER_DEVICE(device, count);
-	if (on.layout->mig || sim.sc->quirks & QUIRK_NO_SAMPLES)
+	ENTER_BOARD(device, count);
+	if (!begin_sampling(&on, last_seen_us, &s))
 		return NVST_NOT_SUPPORTED;
-	s.to_ns = sim.now_ns / NS_PER_US * NS_PER_US;
-	s.from_ns = last_seen_us > SAMPLE_EPOCH_US ? (int64_t)(last_seen_us - SAMPLE_EPOCH_US) * NS_PER_US
-	                                           : s.to_ns - FIRST_WINDOW_NS;
-	sample_all(&on, &s);
 	if (!samples || *count < s.count) {
-		*count = s.count > SAMPLE_BUFFER ? s.count : SAMPLE_BUFFER;
+		*count = asked_for(s.count);
 		return NVST_INSUFFICIENT_SIZE;
 	}
 	if (s.count == 0)
 		return NVST_NOT_FOUND;
-	s.out = samples;
+	s.old = samples;
 	sample_all(&on, &s);
 	*count = s.count;
+	return NVST_SUCCESS;
+}
+
+/* Not in 535. */
+int
+nvmlDeviceGetProcessesUtilizationInfo(struct nvml_device *device, struct nvml_processes_utilization *info)
+{
+	struct sampling s = {0};
+
+	ENTER_BOARD(device, info);
+	if (sim_driver_major() < 550)
+		return NVST_FUNCTION_NOT_FOUND;
+	if (info->version != NVML_PROCESSES_UTILIZATION_V1)
+		return NVST_ARGUMENT_VERSION_MISMATCH;
+	if (!begin_sampling(&on, info->last_seen_us, &s))
+		return NVST_NOT_SUPPORTED;
+	if (!info->entries || info->count < s.count) {
+		info->count = asked_for(s.count);
+		return NVST_INSUFFICIENT_SIZE;
+	}
+	if (s.count == 0)
+		return NVST_NOT_FOUND;
+	s.out = info->entries;
+	sample_all(&on, &s);
+	info->count = s.count;
 	return NVST_SUCCESS;
 }

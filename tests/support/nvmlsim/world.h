@@ -1,35 +1,58 @@
-/* tests/support/nvmlsim/world.h - the state of a scenario at a moment of virtual time. Pure, but for the energy counters,
- * which remember how far they have come. */
+/* tests/support/nvmlsim/world.h - a scenario in motion: who is alive, how active each GPU is, what it has consumed.
+ *
+ * Time goes forward event by event (a run begins, ends or changes, a GPU is cut anew), so that a tick costs what happened since
+ * the last one and not what the scenario has in it. Going back in time begins from 0 again. */
 #ifndef TOLLGATE_NVMLSIM_WORLD_H
 #define TOLLGATE_NVMLSIM_WORLD_H
 
-#include "tests/support/nvmlsim/scenario.h"
+#include "tests/support/nvmlsim/moment.h"
 
-/* Which run of a process is alive: 0, 1, ... ; -1: none. */
-int64_t world_run(const struct sim_process *p, int64_t t_ns);
-uint32_t world_pid(const struct sim_process *p, int64_t run);
-int64_t world_run_start(const struct sim_process *p, int64_t run);
-/* The last run that began at or before t; -1: none did. */
-int64_t world_latest_run(const struct sim_process *p, int64_t t_ns);
-/* How much of from..to a run was alive. */
-int64_t world_run_overlap(const struct sim_process *p, int64_t run, int64_t from_ns, int64_t to_ns);
+struct world;
 
-const struct sim_layout *world_layout(const struct sim_gpu *g, int64_t t_ns);
-/* Alive on this GPU: in an instance of the present layout, or on a GPU that is whole. */
-bool world_is_on(const struct scenario *sc, size_t gpu, const struct sim_process *p, int64_t t_ns);
-
-/* Activity of a GPU in millionths: its processes together, never above 1000000; in MIG weighted by their slices. */
-int64_t world_active_ppm(const struct scenario *sc, size_t gpu, int64_t t_ns);
-int64_t world_power_mw(const struct scenario *sc, size_t gpu, int64_t t_ns);
-
-/* The fault of a GPU, or with gpu -1 of the driver, at a moment; NULL: none. */
-const struct sim_fault *world_fault(const struct scenario *sc, int gpu, int64_t t_ns);
-
-struct world_energy {
-	int64_t t_ns;
-	int128 mw_ns; /* power integrated from 0 to t_ns, exactly */
+/* A process that is alive on a GPU. */
+struct world_run {
+	const struct sim_process *p;
+	uint32_t pid;
+	int64_t start_ns;
+	int place;    /* see moment_place; never PLACE_NONE in what world_alive gives */
+	size_t order; /* in the file */
 };
-/* Advances the counter to t (back to 0 first when t is earlier) and returns millijoules. */
-int64_t world_energy_mj(const struct scenario *sc, size_t gpu, struct world_energy *e, int64_t t_ns);
+/* One that has ended. */
+struct world_ended {
+	const struct sim_process *p;
+	uint32_t pid;
+	int64_t start_ns, end_ns;
+	int64_t max_memory_bytes;
+};
+#define WORLD_ENDED_MAX 4000u /* the driver's accounting keeps as many */
+
+struct world *world_new(const struct scenario *sc); /* at time 0; the scenario must outlive it */
+void world_free(struct world *w);
+DEFINE_OWNED(world, struct world)
+
+void world_advance(struct world *w, int64_t t_ns);
+int64_t world_now(const struct world *w);
+/* Another number after every change. */
+uint64_t world_version(const struct world *w);
+
+/* Processes beside those of the scenario, from now on or until now. The world owns what it was given. */
+void world_add(struct world *w, struct sim_process *p);
+void world_end(struct world *w, const struct sim_process *p);
+
+/* Those on a GPU, in the order of the file. Valid until the next advance. */
+size_t world_alive(struct world *w, size_t gpu, const struct world_run **ret);
+/* The one with a PID, on any GPU; NULL: none. */
+const struct sim_process *world_process(const struct world *w, uint32_t pid);
+/* The n-th latest that ended on a GPU, from 0; NULL: not kept. */
+const struct world_ended *world_ended(const struct world *w, size_t gpu, size_t n);
+
+const struct sim_layout *world_layout(const struct world *w, size_t gpu);
+/* Activity in millionths, now and integrated over time since 0 (of an instance: since it was made). */
+int64_t world_active_ppm(struct world *w, size_t gpu);
+int64_t world_instance_ppm(struct world *w, size_t gpu, size_t instance);
+int128 world_active_ppm_ns(struct world *w, size_t gpu);
+int128 world_instance_ppm_ns(struct world *w, size_t gpu, size_t instance);
+int64_t world_power_mw(struct world *w, size_t gpu);
+int64_t world_energy_mj(struct world *w, size_t gpu); /* power integrated from 0, exactly */
 
 #endif
