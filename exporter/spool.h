@@ -1,6 +1,7 @@
 /* exporter/spool.h - batches on disk until the aggregator has them. The format is drawn in exporter/README.md.
  *
- * Not thread-safe by itself: one mutex in the daemon guards it. Every function is a short file operation. */
+ * Not thread-safe by itself: one thread of the daemon has it (see outbox.h). Every function is a short file operation, as long as
+ * the disk answers. */
 #ifndef TOLLGATE_EXPORTER_SPOOL_H
 #define TOLLGATE_EXPORTER_SPOOL_H
 
@@ -54,6 +55,19 @@ MUST_CHECK bool spool_ack(struct spool *s, uint64_t epoch, uint64_t next_seq, in
  * streams behind it go on. Its batches stay. */
 void spool_refuse(struct spool *s, uint64_t epoch);
 void spool_offer_again(struct spool *s);
+
+/* The same without writing it down: until spool_save, a crash forgets it. */
+MUST_CHECK bool spool_note_ack(struct spool *s, uint64_t epoch, uint64_t next_seq, int64_t wall_ns, struct err *err);
+MUST_CHECK bool spool_save(struct spool *s, struct err *err);
+
+/* A copy for reading: spool_peek, spool_note_ack, spool_refuse and the like, while its owner goes on writing. A file that is not
+ * as the copy has it (ERR_CONFLICT) has been changed by the owner meanwhile, or is damaged, which the owner is to find. */
+struct spool *spool_view(const struct spool *s);
+/* How far the aggregator is and what it refuses, from one copy to another or to the spool itself. */
+void spool_carry(struct spool *to, const struct spool *from);
+void spool_read_on(struct spool *to, const struct spool *from); /* reading goes on where it was, without searching */
+/* Of this run's batches, where they were not known at the opening; before the first batch. */
+void spool_set_flags(struct spool *s, uint32_t flags);
 
 struct spool_stats {
 	int64_t bytes, segments, unacked_batches;

@@ -27,6 +27,7 @@ struct stream_ack {
 struct spool {
 	struct spool_options options; /* its texts are the next three */
 	char *dir, *node, *version;
+	bool view; /* a copy for reading: touches no file but to read it */
 	int lock_fd;
 	struct segment *segments; /* by epoch and number */
 	size_t count, cap;

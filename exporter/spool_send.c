@@ -211,6 +211,10 @@ spool_peek(struct spool *s, size_t max_bytes, struct buf *frames, struct spool_c
 		ret->foreign = is_foreign(s, &s->segments[at]);
 		if (result == READ_OK)
 			return true;
+		if (s->view) {
+			s->hint_epoch = 0;
+			return err_set(err, ERR_CONFLICT, "a file of the spool %s is not as it was", s->options.dir);
+		}
 		if (!spool_set_aside(s, at, err))
 			return false;
 	}
@@ -218,7 +222,7 @@ spool_peek(struct spool *s, size_t max_bytes, struct buf *frames, struct spool_c
 }
 
 bool
-spool_ack(struct spool *s, uint64_t epoch, uint64_t next_seq, int64_t wall_ns, struct err *err)
+spool_note_ack(struct spool *s, uint64_t epoch, uint64_t next_seq, int64_t wall_ns, struct err *err)
 {
 	uint64_t end = epoch == s->epoch ? s->next_seq : 0;
 
@@ -236,5 +240,17 @@ spool_ack(struct spool *s, uint64_t epoch, uint64_t next_seq, int64_t wall_ns, s
 		               epoch, next_seq, end - 1);
 	spool_set_cursor(s, epoch, next_seq < end ? next_seq : end, wall_ns);
 	spool_mark_acked(s);
+	return true;
+}
+
+bool
+spool_save(struct spool *s, struct err *err)
+{
 	return state_save(s, err);
+}
+
+bool
+spool_ack(struct spool *s, uint64_t epoch, uint64_t next_seq, int64_t wall_ns, struct err *err)
+{
+	return spool_note_ack(s, epoch, next_seq, wall_ns, err) && state_save(s, err);
 }
