@@ -4,9 +4,13 @@
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #define DEFAULT_LIBRARY "libnvidia-ml.so.1"
 #define PCI_DEVICES "/sys/bus/pci/devices"
+#define WSL_DEVICE "/dev/dxg"
+#define DRIVER_FOLDER "/proc/driver/nvidia" /* there while the kernel module is loaded */
+#define CONTROL_NODE "/dev/nvidiactl"
 
 static const struct symbol {
 	const char *name;
@@ -105,9 +109,34 @@ load_symbols(struct nvml_source *s, const char *path, struct err *err)
 }
 
 static bool
+exists(const char *path)
+{
+	return access(path, F_OK) == 0;
+}
+
+/* On WSL 2 the GPU is behind a device of the host's, and on some virtual machines the driver is there before any PCI device is. */
+static bool
+may_have_gpu(void)
+{
+	return exists(WSL_DEVICE) || exists(DRIVER_FOLDER) || pci_has_nvidia(PCI_DEVICES);
+}
+
+/* The real library, run by root without a driver, makes a device node and leaves it, for nobody's use. */
+static int
+init_library(struct nvml_source *s)
+{
+	bool had_node = exists(CONTROL_NODE);
+	int status = s->api.nvmlInit_v2();
+
+	if (status == NVST_DRIVER_NOT_LOADED && !s->simulated && !had_node && !exists(DRIVER_FOLDER))
+		(void)unlink(CONTROL_NODE);
+	return status;
+}
+
+static bool
 initialise(struct nvml_source *s, const char *path, struct err *err)
 {
-	int status = s->api.nvmlInit_v2();
+	int status = init_library(s);
 
 	s->initialised = status == NVST_SUCCESS;
 	switch (status) {
@@ -159,8 +188,7 @@ nvml_open(const struct nvml_options *o, struct gpu_source **ret, struct err *err
 			dlerror());
 	if (!load_symbols(s, name, err))
 		return false;
-	/* The real library, run by root without a driver, makes /dev/nvidiactl and leaves it: do not let it try in vain. */
-	if (!s->simulated && !pci_has_nvidia(PCI_DEVICES))
+	if (!s->simulated && !may_have_gpu())
 		return err_set(err, ERR_MISSING, "this machine has no NVIDIA GPU: nothing of NVIDIA is on its PCI bus");
 	if (!initialise(s, name, err))
 		return false;

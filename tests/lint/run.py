@@ -9,12 +9,15 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import abi
 import layers
 import text
 import tools
 import tree
 
 ROOT = tree.ROOT
+sys.path.insert(0, str(ROOT / "tests/support"))
+import nvidia  # noqa: E402
 
 
 def check_layers():
@@ -40,6 +43,15 @@ def check_scripts():
     return findings
 
 
+def check_abi(out):
+    """(findings, what to say beside them)"""
+    try:
+        findings, missing = abi.check(ROOT, nvidia.header(out))
+    except nvidia.Unavailable as e:
+        return [], [f"skipped: the real nvml.h cannot be had ({e})"]
+    return findings, [f"not in this nvml.h, so not compared: {', '.join(missing)}"] if missing else []
+
+
 TEXT_CHECKS = {
     "layers": check_layers,
     "calls": lambda: text.check_calls(ROOT),
@@ -50,9 +62,9 @@ TEXT_CHECKS = {
 TOOL_CHECKS = ("format", "headers", "clang", "analyzer", "tidy", "cppcheck")
 
 
-def report(name, files, findings, seconds):
+def report(name, files, findings, seconds, notes=()):
     print(f"{'FAIL' if findings else 'ok  '}  {name:<11} {files:>14} {seconds:6.1f} s")
-    for finding in findings:
+    for finding in [*findings, *notes]:
         print("      " + finding.rstrip().replace(str(ROOT) + "/", "").replace("\n", "\n      "))
     sys.stdout.flush()
 
@@ -77,7 +89,7 @@ def run_tools(names, out):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", default="build", help="the build tree; what passed is remembered there")
-    parser.add_argument("--only", choices=[*TEXT_CHECKS, *TOOL_CHECKS], action="append", help="only this check; may be repeated")
+    parser.add_argument("--only", choices=[*TEXT_CHECKS, "abi", *TOOL_CHECKS], action="append", help="only this check; may be repeated")
     args = parser.parse_args()
     os.chdir(ROOT)
     failed = 0
@@ -87,6 +99,11 @@ def main():
             findings = check()
             failed += len(findings)
             report(name, "", findings, time.monotonic() - began)
+    if not args.only or "abi" in args.only:
+        began = time.monotonic()
+        findings, notes = check_abi(args.out)
+        failed += len(findings)
+        report("abi", "", findings, time.monotonic() - began, notes)
     failed += run_tools([n for n in TOOL_CHECKS if not args.only or n in args.only], args.out)
     print(f"lint: {failed} findings" if failed else "lint: clean")
     sys.exit(1 if failed else 0)

@@ -6,6 +6,7 @@ import unittest
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
+import abi  # noqa: E402
 import layers  # noqa: E402
 import text  # noqa: E402
 import tree  # noqa: E402
@@ -116,6 +117,58 @@ class Text(Planted):
 
     def test_blanking_keeps_lines(self):
         self.assertEqual(tree.code_only('a /* x\ny */ "s\\"t" \'"\' b').count("\n"), 1)
+
+
+class Abi(Planted):
+    """A small nvml.h beside a small nvml_abi.h; what the small one lacks is only named."""
+
+    OURS = "#include <stddef.h>\n#include <stdint.h>\n"
+
+    def compare(self, ours, theirs):
+        self.put("exporter/nvml_abi.h", self.OURS + ours)
+        self.put("nvml.h", "#define NVML_SUCCESS 0\n" + theirs)
+        # constants that the small header of ours lacks cannot be compared
+        kept = abi.CONSTANTS
+        self.addCleanup(setattr, abi, "CONSTANTS", kept)
+        abi.CONSTANTS = {"NVST_SUCCESS": "NVML_SUCCESS"}
+        return abi.check(self.dir.name, str(Path(self.dir.name) / "nvml.h"))
+
+    SUCCESS = "enum nvml_status { NVST_SUCCESS = 0 };\n"
+    RATES = "struct nvml_utilization {\n\tuint32_t gpu, memory; /* percent */\n};\n"
+
+    def test_equal_headers_have_no_finding(self):
+        findings, missing = self.compare(self.SUCCESS + self.RATES, "typedef struct { unsigned int gpu, memory; } nvmlUtilization_t;\n")
+        self.expect(findings)
+        self.assertEqual(missing, [])
+
+    def test_another_order_of_fields_is_found(self):
+        findings, _ = self.compare(self.SUCCESS + self.RATES, "typedef struct { unsigned int memory, gpu; } nvmlUtilization_t;\n")
+        self.expect(findings, "exporter/nvml_abi.h:1: the offset of nvml_utilization.gpu is 0, and 4 in nvml.h",
+                    "exporter/nvml_abi.h:1: the offset of nvml_utilization.memory is 4, and 0")
+
+    def test_another_width_of_a_field_is_found(self):
+        findings, _ = self.compare(self.SUCCESS + self.RATES,
+                                   "typedef struct { unsigned int gpu; unsigned short memory, pad; } nvmlUtilization_t;\n")
+        self.expect(findings, "exporter/nvml_abi.h:1: the size of nvml_utilization.memory is 4, and 2 in nvml.h")
+
+    def test_another_constant_is_found(self):
+        findings, _ = self.compare("enum nvml_status { NVST_SUCCESS = 3 };\n", "")
+        self.expect(findings, "exporter/nvml_abi.h:1: NVST_SUCCESS is 3, and 0 in nvml.h")
+
+    def test_other_arguments_are_found(self):
+        ours = "#define NVML_FUNCTIONS(REQUIRED, OPTIONAL) \\\n\tOPTIONAL(int, nvmlGet, (uint32_t id, char *text))\n"
+        findings, _ = self.compare(self.SUCCESS + ours,
+                                   "#define DECLDIR\nint DECLDIR nvmlGet(unsigned long long id, char *text);\n")
+        self.expect(findings, "exporter/nvml_abi.h:1: nvmlGet takes 4p, and 8p in nvml.h")
+
+    def test_what_the_header_is_too_old_for_is_named(self):
+        findings, missing = self.compare(self.SUCCESS + self.RATES, "")
+        self.expect(findings)
+        self.assertEqual(missing, ["nvmlUtilization_t"])
+
+    def test_a_declaration_without_partner_is_found(self):
+        findings, _ = self.compare(self.SUCCESS + "struct nvml_new {\n\tuint32_t field;\n};\n#define NVML_NEW 7\n", "")
+        self.expect(findings, "exporter/nvml_abi.h:1: struct nvml_new has no partner", "exporter/nvml_abi.h:1: NVML_NEW has no partner")
 
 
 if __name__ == "__main__":
