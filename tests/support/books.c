@@ -84,11 +84,11 @@ learn_holder(struct books_dict *d, const struct wire_holder *h)
 	}
 	to = d->holder[h->id];
 	if (h->kind == WIRE_POD)
-		snprintf(to, BOOKS_LABEL, "pod %s/%s", h->ns, h->pod);
+		snprintf(to, BOOKS_LABEL, "pod/%s/%s", h->ns, h->pod);
 	else if (h->kind == WIRE_SLURM_JOB)
-		snprintf(to, BOOKS_LABEL, "job %s", h->slurm_job);
+		snprintf(to, BOOKS_LABEL, "slurm/%s/%" PRId64, h->slurm_job, h->uid);
 	else
-		snprintf(to, BOOKS_LABEL, "user %s", h->user);
+		snprintf(to, BOOKS_LABEL, "user/%" PRId64, h->uid);
 }
 
 static void

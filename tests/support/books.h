@@ -24,7 +24,7 @@ struct book_gpu {
 
 struct book_cell {
 	size_t gpu;
-	char holder[BOOKS_LABEL]; /* "pod NAMESPACE/NAME", "job NUMBER", "user NAME" */
+	char holder[BOOKS_LABEL]; /* "pod/NAMESPACE/NAME", "slurm/JOB/UID" or "user/UID" */
 	int128 held, used, unmeasured, over;
 	int64_t first_ns, last_ns; /* wall time of its first record's start and its last one's end */
 };

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "common/time.h"
+#include "tests/support/nvmlsim/moment.h"
 
 static _Noreturn void
 give_up(const char *what, const char *why)
@@ -14,11 +15,27 @@ give_up(const char *what, const char *why)
 }
 
 static void
+set_ns(const char *name, int64_t ns)
+{
+	char text[32];
+
+	snprintf(text, sizeof(text), "%" PRId64, ns);
+	setenv(name, text, 1);
+}
+
+static void
 begin(struct fastnode *f, const struct fastnode_options *o)
 {
+	struct err err;
+
 	simnode_show_processes(&f->sim);
+	set_ns("TOLLGATE_SIM_T0_NS", FASTNODE_T0_NS);
+	set_ns("TOLLGATE_SIM_WALL0_NS", o->wall0_ns);
+	f->scenario = NULL;
+	if (!scenario_load(f->sim.scenario, &f->scenario, &err))
+		give_up(f->sim.scenario, err.text);
 	f->options = *o;
-	f->wall0_ns = o->wall0_ns;
+	f->stepped_ns = 0;
 	f->now_ns = -1;
 	f->outbox = NULL;
 	f->metrics = NULL;
@@ -52,13 +69,15 @@ void
 fastnode_fini(struct fastnode *f)
 {
 	drop_exporter(f);
+	scenario_free(take(f->scenario));
+	unsetenv("TOLLGATE_SIM_WALL0_NS");
 	simnode_fini(&f->sim);
 }
 
 int64_t
 fastnode_wall(const struct fastnode *f, int64_t t_ns)
 {
-	return f->wall0_ns + t_ns;
+	return moment_wall_ns(f->scenario, f->options.wall0_ns, t_ns) + f->stepped_ns;
 }
 
 static void
@@ -66,7 +85,7 @@ tick(struct fastnode *f, int64_t t_ns)
 {
 	f->now_ns = t_ns;
 	f->sim.set_time_ns(t_ns);
-	sampler_tick(f->sampler, SIMNODE_T0_NS + t_ns, fastnode_wall(f, t_ns), &f->last);
+	sampler_tick(f->sampler, FASTNODE_T0_NS + t_ns, fastnode_wall(f, t_ns), &f->last);
 }
 
 void
@@ -89,7 +108,7 @@ fastnode_start(struct fastnode *f, int64_t t_ns)
 		give_up("the spool does not open", err.text);
 	f->outbox = outbox_new(spool, &f->options.spool);
 	f->metrics = metrics_new();
-	f->sampler = sampler_new(&o, take(f->sim.source), f->outbox, NULL, f->metrics, SIMNODE_T0_NS + t_ns,
+	f->sampler = sampler_new(&o, take(f->sim.source), f->outbox, NULL, f->metrics, FASTNODE_T0_NS + t_ns,
 	                         fastnode_wall(f, t_ns));
 	tick(f, t_ns);
 }
@@ -104,7 +123,7 @@ fastnode_play(struct fastnode *f, int64_t t_ns)
 void
 fastnode_step(struct fastnode *f, int64_t by_ns)
 {
-	f->wall0_ns += by_ns;
+	f->stepped_ns += by_ns;
 }
 
 void

@@ -7,7 +7,11 @@
 #define TOLLGATE_TESTS_FASTNODE_H
 
 #include "exporter/sampler.h"
+#include "tests/support/nvmlsim/scenario.h"
 #include "tests/support/simnode.h"
+
+/* Boot time of virtual time 0: whole steps of the kernel's 10 ms, so that starts of processes are exact. */
+#define FASTNODE_T0_NS INT64_C(5000000000000)
 
 struct fastnode_options {
 	struct spool_options spool;
@@ -19,8 +23,9 @@ struct fastnode_options {
 struct fastnode {
 	struct simnode sim;
 	struct fastnode_options options;
-	int64_t wall0_ns; /* moved by fastnode_step */
-	int64_t now_ns;   /* virtual time of the last tick; -1: not started */
+	struct scenario *scenario; /* its clock_steps move the wall clock */
+	int64_t stepped_ns;        /* and so does fastnode_step */
+	int64_t now_ns;            /* virtual time of the last tick; -1: not started */
 	struct outbox *outbox;
 	struct metrics *metrics;
 	struct sampler *sampler;
@@ -36,12 +41,12 @@ void fastnode_fini(struct fastnode *f);
 void fastnode_start(struct fastnode *f, int64_t t_ns);
 /* Ticks at every multiple of the sample interval after the last one, up to t. */
 void fastnode_play(struct fastnode *f, int64_t t_ns);
-/* The wall clock jumps. */
+/* The wall clock jumps, without the scenario's knowing. */
 void fastnode_step(struct fastnode *f, int64_t by_ns);
 /* Closes the open interval, as SIGTERM does, and ends the exporter. The disk must take it. */
 void fastnode_stop(struct fastnode *f);
 
-/* Wall time of a virtual time, as the clock now stands. */
+/* Wall time at a virtual time. */
 int64_t fastnode_wall(const struct fastnode *f, int64_t t_ns);
 
 #endif

@@ -366,7 +366,7 @@ check_books(const struct fastnode_options *o, int64_t killed_ns, bool cut)
 	gpu = &b.gpus[b.cells[0].gpu];
 	assert_true(book_states(&b.gpus[0].sums) == (int128)UNITS_PER_GPU * t.covered_ns);
 	assert_true(book_states(&b.gpus[1].sums) == (int128)UNITS_PER_GPU * t.covered_ns);
-	assert_true(books_cell(&b, gpu->uuid, "pod team/train-0")->held == (int128)UNITS_PER_GPU * t.covered_ns);
+	assert_true(books_cell(&b, gpu->uuid, "pod/team/train-0")->held == (int128)UNITS_PER_GPU * t.covered_ns);
 }
 
 /* One run with its blow, and what comes after it. True when the blow fell. */
