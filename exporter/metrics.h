@@ -12,15 +12,31 @@
 
 #define METRICS_MAX (32u << 20) /* of one page */
 
+/* A part of the last tick that may fail. */
+struct metrics_step {
+	const char *name; /* "gpus"; a literal */
+	bool success;
+	int64_t duration_ns;
+};
+
 struct metrics_input {
 	const char *node, *version;
 	const char *source, *driver, *library; /* source: "nvml"; the others are empty when not told */
 	bool simulated;
-	const struct tick *tick; /* NULL: nothing was read yet, or the last reading failed */
-	bool process_metrics;    /* one series per process too */
+	const struct tick *tick;                          /* NULL: nothing was read yet, or the last reading failed */
+	bool process_metrics;                             /* series per process too */
+	size_t max_process_series;                        /* at most so many of these; 0: any number */
+	const struct meter_process_total *process_totals; /* in the tick's order, or none */
+	size_t process_total_count;
 	const struct meter_total *totals;
 	size_t total_count;
+	const struct meter_intruder *intruders;
+	size_t intruder_count;
 	uint64_t stream; /* another number: the ids of the totals' holders have begun anew */
+	struct meter_stats meter;
+	const struct metrics_step *steps;
+	size_t step_count;
+	size_t silent_gpus, hanging_calls;
 	struct outbox_stats outbox;
 	bool pushes; /* an aggregator is configured */
 	struct push_stats push;
@@ -33,12 +49,13 @@ struct metrics_input {
 struct process_row {
 	uint64_t thing;
 	uint32_t place;
-	int64_t memory_bytes, sm_ppm;
+	int64_t memory_bytes, sm_ppm, active_ns;
 	const struct tick_process *process;
 };
 struct process_rows {
 	struct process_row *row;
 	size_t count, cap;
+	size_t dropped;  /* series of processes that are left out */
 	bool without_id; /* one of their holders has none */
 };
 

@@ -44,6 +44,67 @@ render_ticks(struct render *r)
 }
 
 static void
+render_steps(struct render *r, bool durations)
+{
+	render_family(r, durations ? "tollgate_exporter_step_duration_seconds" : "tollgate_exporter_step_success",
+	              PROM_GAUGE,
+	              durations ? "How long a part of the last tick took."
+	                        : "1 when a part of the last tick succeeded.");
+	for (size_t i = 0; i < r->in->step_count; i++) {
+		const struct metrics_step *step = &r->in->steps[i];
+		int64_t v = durations ? step->duration_ns : step->success;
+
+		if (!render_sample(r, (uintptr_t)step->name, 0, v, durations ? 9 : 0))
+			continue;
+		prom_begin(&r->p);
+		prom_label(&r->p, "step", step->name);
+		prom_fixed(&r->p, v, durations ? 9 : 0);
+		render_close(r);
+	}
+}
+
+/* What could not be read, and what the meter made of it. */
+static void
+render_meter(struct render *r)
+{
+	const struct meter_stats *m = &r->in->meter;
+	const struct {
+		const char *held;
+		int64_t count;
+	} short_ones[] = {{"true", m->short_processes}, {"false", m->short_not_held}};
+
+	render_single(r, "tollgate_exporter_silent_gpus", PROM_GAUGE,
+	              "GPUs of which nothing is known, because the driver did not answer in time.",
+	              (int64_t)r->in->silent_gpus, 0);
+	render_single(r, "tollgate_exporter_hanging_calls", PROM_GAUGE, "Calls of the driver that have not returned.",
+	              (int64_t)r->in->hanging_calls, 0);
+	render_single(r, "tollgate_exporter_unknown_slots_total", PROM_COUNTER,
+	              "Times between two ticks that were booked as unknown for a GPU.", m->unknown_slots, 0);
+	render_single(r, "tollgate_exporter_energy_resets_total", PROM_COUNTER,
+	              "Times that a GPU's counter of energy fell or jumped.", m->energy_resets, 0);
+	render_family(r, "tollgate_exporter_short_processes_total", PROM_COUNTER,
+	              "Processes that began and ended between two ticks, by whether they held something.");
+	for (size_t i = 0; i < ARRAY_LEN(short_ones); i++) {
+		if (!render_sample(r, i, 0, short_ones[i].count, 0))
+			continue;
+		prom_begin(&r->p);
+		prom_label(&r->p, "held", short_ones[i].held);
+		prom_int(&r->p, short_ones[i].count);
+		render_close(r);
+	}
+	render_single(r, "tollgate_exporter_intruders", PROM_GAUGE,
+	              "Workloads on devices that are allocated to others.", (int64_t)r->in->intruder_count, 0);
+	render_single(r, "tollgate_exporter_intrusions_total", PROM_COUNTER,
+	              "Times that a workload came upon a device allocated to another.", m->intrusions, 0);
+	render_single(r, "tollgate_exporter_unknown_allocations", PROM_GAUGE,
+	              "Allocations of devices that are not there.", (int64_t)m->allocations_unknown, 0);
+	if (r->in->process_metrics)
+		render_single(r, "tollgate_exporter_process_series_dropped", PROM_GAUGE,
+		              "Series of processes left out, because there are more than --max-process-series.",
+		              (int64_t)r->rows->dropped, 0);
+}
+
+static void
 render_spool(struct render *r)
 {
 	const struct outbox_stats *o = &r->in->outbox;
@@ -96,6 +157,9 @@ render_exporter(struct render *r)
 {
 	render_info(r);
 	render_ticks(r);
+	render_steps(r, false);
+	render_steps(r, true);
+	render_meter(r);
 	render_spool(r);
 	render_push(r);
 }

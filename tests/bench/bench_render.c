@@ -91,7 +91,7 @@ main(void)
 	                  .arg = &w};
 
 	buf_init(&w.copy, METRICS_MAX);
-	w.nodes[0] = pagegen_new(8, 245);
+	w.nodes[0] = pagegen_new(8, 200);
 	for (int i = 0; i < 3600; i++)
 		pagegen_tick(w.nodes[0]);
 	for (int i = 1; i < TICKS; i++) {

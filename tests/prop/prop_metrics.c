@@ -29,13 +29,18 @@ enum change {
 	EXPORTER_NUMBER,
 	OTHER_DRIVER,
 	NO_READING,
+	GPU_ERROR,
+	GPU_THROTTLED,
+	INTRUDER,
+	PROCESS_LIMIT,
 	CHANGE_COUNT
 };
 static const char *const change_names[] = {
-	"nothing",        "a process ends",   "a process comes",  "a process' number", "a process' pid",
-	"a GPU's number", "a GPU is lost",    "a GPU's model",    "a GPU is cut",      "a total ends",
-	"a total comes",  "a total's number", "totals reordered", "a new stream",      "a number of the exporter",
-	"another driver", "no reading",
+	"nothing",           "a process ends",   "a process comes",  "a process' number",  "a process' pid",
+	"a GPU's number",    "a GPU is lost",    "a GPU's model",    "a GPU is cut",       "a total ends",
+	"a total comes",     "a total's number", "totals reordered", "a new stream",       "a number of the exporter",
+	"another driver",    "no reading",       "a GPU's error",    "a GPU is throttled", "intruders",
+	"a limit of series",
 };
 
 struct step {
@@ -85,6 +90,16 @@ partition(struct gpu_reading *r, const struct step *s)
 }
 
 static void
+add_error(struct gpu_reading *r, const struct step *s)
+{
+	struct gpu_xid *x = &r->xids[r->xid_count == 3 ? s->which % 3 : r->xid_count++];
+
+	x->code += r->xid_count == 3 ? 0 : 10 + (uint32_t)r->xid_count;
+	x->count++;
+	x->last_wall_ns = s->value;
+}
+
+static void
 swap_totals(struct pagegen *g, size_t a, size_t b)
 {
 	struct meter_total t = g->totals[a];
@@ -104,6 +119,8 @@ apply_to_gpu(struct pagegen *g, const struct step *s)
 	case GPU_DOWN: r->down = !r->down; break;
 	case GPU_MODEL: snprintf(r->model, sizeof(r->model), "NVIDIA H%" PRId64, s->value % 3); break;
 	case GPU_PARTITIONED: partition(r, s); break;
+	case GPU_ERROR: add_error(r, s); break;
+	case GPU_THROTTLED: r->board.throttle_reasons = s->value % 512; break;
 	}
 }
 
@@ -125,7 +142,7 @@ apply_to_process(struct pagegen *g, const struct step *s)
 }
 
 static void
-apply(struct pagegen *g, const struct step *s)
+apply(struct pagegen *g, const struct step *s, struct meter_intruder *intruder)
 {
 	struct meter_total *t = &g->totals[s->which];
 
@@ -144,6 +161,11 @@ apply(struct pagegen *g, const struct step *s)
 	case EXPORTER_NUMBER: g->in.push.last_success_wall_ns = s->value; break;
 	case OTHER_DRIVER: g->in.driver = s->value % 2 ? "" : "550.1"; break;
 	case NO_READING: g->in.tick = NULL; break;
+	case PROCESS_LIMIT: g->in.max_process_series = (size_t)s->value % 40; break;
+	case INTRUDER:
+		g->in.intruder_count = (size_t)(s->value & 1);
+		*intruder = (struct meter_intruder){t->holder, t->device, t->gpu};
+		break;
 	}
 }
 
@@ -152,10 +174,12 @@ holds(const void *c, struct buf *why)
 {
 	const struct steps *steps = c;
 	owned(pagegen) struct pagegen *g = pagegen_new(GPUS, PROCESSES);
+	struct meter_intruder intruder = {0};
 	struct metrics_memory memory;
 	in_place(buf) struct buf quick;
 	bool same = true;
 
+	g->in.intruders = &intruder;
 	metrics_memory_init(&memory);
 	buf_init(&quick, METRICS_MAX);
 	for (size_t i = 0; i < steps->count && same; i++) {
@@ -163,7 +187,7 @@ holds(const void *c, struct buf *why)
 		in_place(buf) struct buf full;
 
 		pagegen_tick(g);
-		apply(g, &steps->step[i]);
+		apply(g, &steps->step[i], &intruder);
 		metrics_memory_init(&fresh);
 		buf_init(&full, METRICS_MAX);
 		metrics_render(&g->in, &fresh, &full);

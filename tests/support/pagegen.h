@@ -13,11 +13,12 @@ struct pagegen {
 	struct wire_holder *holders; /* of processes and totals, with ids from 1 */
 	struct wire_device *devices;
 	struct meter_total *totals;
+	struct meter_process_total *process_totals;
 	size_t process_count;
 	bool borrows; /* holders and devices */
 };
 
-/* Five series per process, eight per GPU, and the exporter's own. */
+/* Six series per process, some fifty per GPU, and the exporter's own. */
 struct pagegen *pagegen_new(size_t gpus, size_t processes_per_gpu);
 /* The same node for another tick; its holders and devices are those of the first, which must outlive it. */
 struct pagegen *pagegen_copy(const struct pagegen *of);

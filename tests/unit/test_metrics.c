@@ -80,14 +80,56 @@ struct fixture {
 	struct tick_gpu gpus[3];
 	struct tick tick;
 	struct meter_total totals[3];
+	struct meter_process_total process_totals[3];
+	struct meter_intruder intruder;
+	struct metrics_step steps[2];
 	struct metrics_input in;
 };
+
+/* All that a new driver has of a new board. */
+static void
+fill_board(struct gpu_reading *r)
+{
+	r->memory_active_ppm = 250000;
+	r->sm_active_ppm = 800000;
+	r->sm_occupancy_ppm = 400000;
+	r->tensor_active_ppm = 300000;
+	r->dram_active_ppm = 200000;
+	r->board = (struct gpu_board){.graphics_clock_mhz = 1980,
+	                              .sm_clock_mhz = 1965,
+	                              .memory_clock_mhz = 2619,
+	                              .video_clock_mhz = 1545,
+	                              .memory_temperature_c = 70,
+	                              .power_limit_mw = 700000,
+	                              .throttle_reasons = 0x4 | 0x40,
+	                              .encoder_ppm = 0,
+	                              .decoder_ppm = 120000,
+	                              .memory_reserved_bytes = 574619648,
+	                              .memory_free_bytes = INT64_C(83872448512),
+	                              .ecc_corrected = 12,
+	                              .ecc_uncorrected = 1,
+	                              .remapped_corrected = 2,
+	                              .remapped_uncorrected = 1,
+	                              .remap_pending = 1,
+	                              .remap_failed = 0,
+	                              .pcie_tx_bytes_per_s = 12345000,
+	                              .pcie_rx_bytes_per_s = 67890000,
+	                              .pcie_replays = 3,
+	                              .pcie_generation = 5,
+	                              .pcie_width = 16,
+	                              .nvlink_tx_bytes = INT64_C(123456789012),
+	                              .nvlink_rx_bytes = INT64_C(210987654321)};
+	r->xids[r->xid_count++] =
+		(struct gpu_xid){.code = 31, .count = 2, .last_wall_ns = INT64_C(1794807000250000000)};
+}
 
 static void
 fill_readings(struct gpu_reading *r)
 {
-	for (int i = 0; i < 3; i++)
+	for (int i = 0; i < 3; i++) {
+		gpu_reading_clear(&r[i]);
 		r[i].index = i;
+	}
 	snprintf(r[0].uuid, sizeof(r[0].uuid), "GPU-aa");
 	snprintf(r[0].model, sizeof(r[0].model), "NVIDIA H100 80GB HBM3");
 	snprintf(r[0].pci, sizeof(r[0].pci), "00000000:1B:00.0");
@@ -98,24 +140,32 @@ fill_readings(struct gpu_reading *r)
 	r[0].energy_mj = INT64_C(9007199254740993);
 	r[0].temperature_c = 61;
 	r[0].process_activity = true;
+	fill_board(&r[0]);
 	snprintf(r[1].uuid, sizeof(r[1].uuid), "GPU-bb");
 	snprintf(r[1].model, sizeof(r[1].model), "NVIDIA A100-SXM4-80GB");
 	r[1].mig = true;
 	r[1].active_ppm = r[1].memory_bytes = r[1].memory_used_bytes = r[1].energy_mj = ABSENT;
 	r[1].power_mw = 250000;
 	r[1].temperature_c = 0;
+	r[1].board.ecc_corrected = 0; /* a counter that stands at zero, and one that is not there */
 	r[1].instance_count = 1;
 	r[1].instances[0] = (struct gpu_instance){.gi = 2,
 	                                          .ci = 0,
 	                                          .units = 2340,
 	                                          .memory_bytes = INT64_C(42949672960),
 	                                          .memory_used_bytes = 4096,
-	                                          .active_ppm = ABSENT};
+	                                          .active_ppm = ABSENT,
+	                                          .sm_active_ppm = 420000,
+	                                          .sm_occupancy_ppm = 210000,
+	                                          .tensor_active_ppm = 100000,
+	                                          .dram_active_ppm = ABSENT};
 	snprintf(r[1].instances[0].uuid, sizeof(r[1].instances[0].uuid), "MIG-cc");
 	snprintf(r[1].instances[0].profile, sizeof(r[1].instances[0].profile), "3g.40gb");
 	snprintf(r[2].uuid, sizeof(r[2].uuid), "GPU-dd");
 	snprintf(r[2].model, sizeof(r[2].model), "NVIDIA H100 80GB HBM3");
 	r[2].down = true;
+	r[2].xids[r[2].xid_count++] =
+		(struct gpu_xid){.code = 79, .count = 1, .last_wall_ns = INT64_C(1794807900000000000)};
 }
 
 static void
@@ -137,6 +187,12 @@ fixture_init(struct fixture *f)
 		&pod, &gpu0, &gpu0, (int128)UNITS_PER_GPU * 1500000000, UNITS_PER_GPU / 2 * (int128)NS_PER_S, 0};
 	f->totals[1] = (struct meter_total){&job, &gpu0, &gpu0, 0, (int128)UNITS_PER_GPU * NS_PER_HOUR * 24 * 400, 0};
 	f->totals[2] = (struct meter_total){&unnamed, &mig, &gpu1, 0, 0, (int128)2340 * 60 * NS_PER_S};
+	f->process_totals[0] =
+		(struct meter_process_total){.measured = true, .active_unit_ns = (int128)UNITS_PER_GPU * 1500000000};
+	f->process_totals[1] = (struct meter_process_total){.measured = true};
+	f->intruder = (struct meter_intruder){.holder = &job, .device = &gpu0, .gpu = &gpu0};
+	f->steps[0] = (struct metrics_step){"gpus", true, 1000000};
+	f->steps[1] = (struct metrics_step){"identity", false, 200000};
 	f->in = (struct metrics_input){
 		.node = "gn1",
 		.version = "0.1.0",
@@ -146,6 +202,21 @@ fixture_init(struct fixture *f)
 		.simulated = true,
 		.tick = &f->tick,
 		.process_metrics = true,
+		.max_process_series = 1000,
+		.process_totals = f->process_totals,
+		.process_total_count = 3,
+		.intruders = &f->intruder,
+		.intruder_count = 1,
+		.meter = {.short_processes = 5,
+	                  .short_not_held = 1,
+	                  .intrusions = 2,
+	                  .energy_resets = 1,
+	                  .unknown_slots = 3,
+	                  .allocations_unknown = 1},
+		.steps = f->steps,
+		.step_count = 2,
+		.silent_gpus = 1,
+		.hanging_calls = 1,
 		.totals = f->totals,
 		.total_count = 3,
 		.outbox = {.spool = {.bytes = 123456,
@@ -248,6 +319,73 @@ process_series_can_be_switched_off(void **state)
 	render(&f.in, &text);
 	assert_null(strstr(text.data, "tollgate_process_"));
 	assert_non_null(strstr(text.data, "tollgate_workload_gpu_seconds_total"));
+}
+
+static size_t
+occurrences(const struct buf *text, const char *of)
+{
+	size_t n = 0;
+
+	for (const char *at = buf_text(text); (at = strstr(at, of)); at++)
+		n++;
+	return n;
+}
+
+static void
+a_silent_gpu_has_its_name_and_its_errors_only(void **state)
+{
+	in_place(fixture) struct fixture f;
+	in_place(buf) struct buf text;
+
+	(void)state;
+	fixture_init(&f);
+	f.readings[0].silent = true;
+	f.gpus[0].process_count = f.in.total_count = f.in.intruder_count = 0;
+	render(&f.in, &text);
+	assert_int_equal(occurrences(&text, "uuid=\"GPU-aa\""), 4);
+	assert_non_null(strstr(text.data, "tollgate_gpu_info{gpu=\"0\""));
+	assert_non_null(strstr(text.data,
+	                       "tollgate_gpu_up{gpu=\"0\",uuid=\"GPU-aa\",gpu_model=\"H100-80GB\",node=\"gn1\"} 0\n"));
+	assert_non_null(strstr(text.data, "tollgate_gpu_xid_errors_total{gpu=\"0\""));
+	assert_non_null(strstr(text.data, "tollgate_gpu_xid_last_timestamp_seconds{gpu=\"0\""));
+}
+
+static bool
+shows(const struct buf *text, unsigned pid)
+{
+	char label[32];
+
+	snprintf(label, sizeof(label), ",pid=\"%u\"", pid);
+	return strstr(buf_text(text), label);
+}
+
+static void
+beyond_the_limit_the_processes_that_came_last_are_left_out(void **state)
+{
+	owned(pagegen) struct pagegen *g = pagegen_new(2, 10);
+	struct metrics_memory memory;
+	in_place(buf) struct buf text;
+
+	(void)state;
+	metrics_memory_init(&memory);
+	buf_init(&text, METRICS_MAX);
+	g->in.max_process_series = 3 * 12 + 2; /* a process is there with all its series or with none */
+	for (size_t i = 0; i < g->process_count; i++)
+		g->processes[i].start_boot_ns = (int64_t)(i * 7 % 20); /* in no order, none the same */
+	for (int tick = 0; tick < 5; tick++) {
+		metrics_render(&g->in, &memory, &text);
+		for (size_t i = 0; i < g->process_count; i++)
+			assert_int_equal(shows(&text, g->processes[i].pid), g->processes[i].start_boot_ns < 12);
+		assert_int_equal(occurrences(&text, ",pid=\""), 36);
+		assert_non_null(strstr(text.data, "tollgate_exporter_process_series_dropped 24\n"));
+		pagegen_tick(g);
+	}
+	g->gpus[1].process_count = 0;
+	g->in.process_total_count = 10;
+	metrics_render(&g->in, &memory, &text);
+	assert_int_equal(occurrences(&text, ",pid=\""), 30);
+	assert_non_null(strstr(text.data, "tollgate_exporter_process_series_dropped 0\n"));
+	metrics_memory_fini(&memory);
 }
 
 static void
@@ -357,6 +495,8 @@ main(void)
 		cmocka_unit_test(promtool_finds_nothing_to_say),
 		cmocka_unit_test(without_a_reading_only_the_exporter_speaks_of_itself),
 		cmocka_unit_test(process_series_can_be_switched_off),
+		cmocka_unit_test(a_silent_gpu_has_its_name_and_its_errors_only),
+		cmocka_unit_test(beyond_the_limit_the_processes_that_came_last_are_left_out),
 		cmocka_unit_test(holders_without_an_id_are_never_taken_for_each_other),
 		cmocka_unit_test(a_page_stays_as_it_is_while_someone_reads_it),
 		cmocka_unit_test(scrapes_and_ticks_do_not_disturb_each_other),
