@@ -3,24 +3,22 @@
 
 #include <stdlib.h>
 
-#include "common/split.h"
 #include "common/time.h"
 #include "common/units.h"
-
-#define PPM INT64_C(1000000)
-
-void
-gpu_view_fini(struct gpu_view *v)
-{
-	mem_free(v->presences);
-	*v = (struct gpu_view){0};
-}
+#include "exporter/meter_people.h"
+#include "exporter/meter_share.h"
 
 void
 plan_fini(struct plan *p)
 {
 	mem_free(p->entries);
 	mem_free(p->segments);
+	mem_free(p->presences);
+	mem_free(p->claims);
+	mem_free(p->parties);
+	mem_free(p->cuts);
+	mem_free(p->weights);
+	mem_free(p->shares);
 	*p = (struct plan){0};
 }
 
@@ -118,54 +116,183 @@ add_whole(struct plan *p, struct dict_device *device, uint32_t state, uint32_t s
 		                                       .part_of = 1});
 }
 
-/* A holder in the slot: seen at either end. */
-struct hold {
-	struct presence seen;
-	int64_t begin_ns;
-	int64_t sm_ppm; /* 0 when the tick at the end missed it: nothing was measured for it */
+/* The presences and claims of one device. */
+struct people {
+	const struct presence *presences;
+	size_t presence_count;
+	const struct claim *claims;
+	size_t claim_count;
 };
 
-static int
-presence_order(const struct presence *a, const struct presence *b)
+/* Adds what a process does in a segment to its holder's party. */
+static void
+join_party(struct party *to, const struct presence *who, const struct plan_segment *seg)
 {
-	if (a->device != b->device)
-		return a->device->wire.id < b->device->wire.id ? -1 : 1;
-	return dict_holder_order(a->holder, b->holder);
+	int64_t begin_ns = who->begin_ns > seg->start_ns ? who->begin_ns : seg->start_ns;
+	int64_t end_ns = who->end_ns < seg->end_ns ? who->end_ns : seg->end_ns;
+
+	if (begin_ns >= end_ns)
+		return;
+	to->lasting = to->lasting || !who->told;
+	to->told = to->told || who->told;
+	to->active_ppm_ns += (int128)who->active_ppm * (end_ns - begin_ns);
+	to->memory_byte_ns += (int128)who->memory_bytes * (end_ns - begin_ns);
 }
 
-static bool
-in_layout(const struct plan_slot *slot, const struct dict_device *device)
-{
-	if (!slot->prev->mig)
-		return device == slot->gpu;
-	for (size_t i = 0; i < slot->prev->instance_count; i++)
-		if (slot->prev->instances[i].device == device)
-			return true;
-	return false;
-}
-
-/* Rule 1: who was there at the first tick holds the whole slot, who was seen only at its end from its start on. */
+/* Who has to do with one device in the last segment, in the order of holders; presences and claims both come in it. Who holds:
+ * those who are allocated the device, or if nobody is, those who are there. */
 static size_t
-find_holds(const struct plan_slot *slot, struct hold *holds)
+find_parties(struct plan *p, const struct people *on, bool *ret_allocated)
 {
-	const struct gpu_view *prev = slot->prev, *now = slot->now;
+	const struct plan_segment *seg = &p->segments[p->segment_count - 1];
 	size_t i = 0, j = 0, n = 0;
 
-	while (i < prev->presence_count || j < now->presence_count) {
-		int order = i == prev->presence_count  ? 1
-		            : j == now->presence_count ? -1
-		                                       : presence_order(&prev->presences[i], &now->presences[j]);
-		const struct presence *seen = order < 0 ? &prev->presences[i] : &now->presences[j];
-		struct hold h = {.seen = *seen, .begin_ns = slot->start_ns, .sm_ppm = order < 0 ? 0 : seen->sm_ppm};
+	*ret_allocated = false;
+	while (i < on->presence_count || j < on->claim_count) {
+		int order = i == on->presence_count ? 1
+		            : j == on->claim_count  ? -1
+		                                    : dict_holder_order(on->presences[i].holder, on->claims[j].holder);
+		const struct claim *c = order >= 0 ? &on->claims[j] : NULL;
+		struct party party = {.holder = c ? c->holder : on->presences[i].holder};
 
-		i += order <= 0;
+		if (c && c->begin_ns <= seg->start_ns) {
+			party.claim = c;
+			*ret_allocated = true;
+		}
+		for (; order <= 0 && i < on->presence_count && on->presences[i].holder == party.holder; i++)
+			join_party(&party, &on->presences[i], seg);
 		j += order >= 0;
-		if (order > 0)
-			h.begin_ns = clamp(seen->begin_ns, slot->start_ns, slot->end_ns);
-		if (h.begin_ns < slot->end_ns && in_layout(slot, seen->device))
-			holds[n++] = h;
+		if (party.claim || party.lasting || party.told)
+			p->parties[n++] = party;
 	}
+	for (i = 0; i < n; i++)
+		p->parties[i].holds = p->parties[i].claim || !*ret_allocated;
 	return n;
+}
+
+/* Rule 4: into how many parts the device is divided. */
+struct division {
+	int64_t replicas; /* 1: by holders */
+	int64_t held, holders;
+};
+
+static struct division
+divide(const struct plan *p, size_t party_count, bool allocated, int64_t replicas)
+{
+	struct division d = {.replicas = replicas};
+	bool whole = false;
+
+	for (size_t i = 0; i < party_count; i++) {
+		const struct claim *c = p->parties[i].claim;
+
+		if (!p->parties[i].holds)
+			continue;
+		d.holders++;
+		d.held += c ? c->replicas : 1;
+		if (c && c->replica_of > d.replicas)
+			d.replicas = c->replica_of;
+		whole = whole || (c && c->replicas == 0);
+	}
+	if (allocated && whole) {
+		d.replicas = 1;
+		d.held = d.holders;
+	}
+	return d;
+}
+
+static int64_t
+memory_byte_ms(const struct party *party, int64_t duration_ns)
+{
+	int128 most = (int128)VIEW_MEMORY_MAX * duration_ns;
+
+	return (int64_t)((party->memory_byte_ns < most ? party->memory_byte_ns : most) / NS_PER_MS);
+}
+
+static void
+add_holders(struct plan *p, size_t party_count, struct plan_entry e, bool by_replicas)
+{
+	const struct plan_segment *seg = &p->segments[p->segment_count - 1];
+	int64_t duration_ns = seg->end_ns - seg->start_ns;
+
+	e.state = WIRE_HELD;
+	for (size_t i = 0; i < party_count; i++) {
+		struct party *party = &p->parties[i];
+
+		if (!party->holds)
+			continue;
+		party->entry = p->entry_count;
+		e.holder = party->holder;
+		e.part_count = by_replicas && party->claim ? party->claim->replicas : 1;
+		add_entry(p, e)->memory_byte_ms = memory_byte_ms(party, duration_ns);
+		e.part_first += e.part_count;
+	}
+}
+
+/* The entries of one device in the last segment: one per holder, and its free part. */
+static void
+plan_device(struct plan *p, const struct plan_slot *slot, struct dict_device *device, int64_t active_ppm,
+            const struct people *on)
+{
+	bool whole = device == slot->gpu, allocated;
+	size_t party_count = find_parties(p, on, &allocated);
+	struct division d = divide(p, party_count, allocated, whole ? slot->replicas : 1);
+	struct plan_entry e = {.device = device, .units = device->wire.units};
+
+	e.part_of = d.replicas > d.held ? d.replicas : d.held;
+	e.sharing = !whole                              ? WIRE_MIG
+	            : d.replicas == 1 && d.holders <= 1 ? WIRE_EXCLUSIVE
+	            : slot->now->mps                    ? WIRE_MPS
+	            : d.replicas > 1                    ? WIRE_TIMESLICE
+	                                                : WIRE_PLAIN;
+	if (e.part_of > d.held) {
+		e.state = WIRE_UNALLOCATED;
+		e.part_first = d.held;
+		e.part_count = e.part_of - d.held;
+		(void)add_entry(p, e);
+		e.part_first = 0;
+	}
+	add_holders(p, party_count, e, d.replicas > 1);
+	if (party_count > 0)
+		share_activity(p, party_count, e.part_of, active_ppm, slot->now->process_activity);
+}
+
+static int64_t
+activity_now(const struct gpu_view *now, const struct dict_device *device, size_t likely)
+{
+	if (likely < now->instance_count && now->instances[likely].device == device)
+		return now->instances[likely].active_ppm;
+	for (size_t i = 0; i < now->instance_count; i++)
+		if (now->instances[i].device == device)
+			return now->instances[i].active_ppm;
+	return ABSENT;
+}
+
+static void
+plan_segment(struct plan *p, const struct plan_slot *slot)
+{
+	const struct gpu_view *prev = slot->prev;
+	struct people on = {p->presences, p->presence_count, p->claims, p->claim_count};
+	size_t i = 0, j = 0;
+
+	if (!prev->mig) {
+		plan_device(p, slot, slot->gpu, slot->now->active_ppm, &on);
+		return;
+	}
+	add_whole(p, slot->gpu, WIRE_UNALLOCATED, WIRE_MIG, prev->units_unallocated);
+	add_whole(p, slot->gpu, WIRE_STRANDED, WIRE_MIG, prev->units_stranded);
+	/* instances, presences and claims all come in the order of device ids */
+	for (size_t k = 0; k < prev->instance_count; k++) {
+		struct dict_device *device = prev->instances[k].device;
+
+		on.presence_count = on.claim_count = 0;
+		for (; i < p->presence_count && p->presences[i].device == device; i++)
+			on.presence_count++;
+		for (; j < p->claim_count && p->claims[j].device == device; j++)
+			on.claim_count++;
+		on.presences = on.presence_count ? &p->presences[i - on.presence_count] : NULL;
+		on.claims = on.claim_count ? &p->claims[j - on.claim_count] : NULL;
+		plan_device(p, slot, device, activity_now(slot->now, device, k), &on);
+	}
 }
 
 static int
@@ -176,174 +303,56 @@ time_order(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* The holders of one device in the last segment: entries first .. first+count-1 of the plan. */
-struct sharers {
-	size_t first, count;
-	int64_t active_ppm;    /* of the device; ABSENT: not measured */
-	bool process_activity; /* holds' sm_ppm are measured */
-};
-
-/* Rule 4: activity of the device among its holders. The weights are the measured activity of each, or what each holds. */
-static void
-share_activity(struct plan *p, const struct sharers *s, const int64_t *sm_ppm, int64_t duration_ns)
+/* Rule 3: where claims begin, and where the processes of one holder on one device begin and end, taken together. */
+static size_t
+find_cuts(struct plan *p, const struct plan_slot *slot)
 {
-	owned(mem) int128 *weight = mem_array(s->count, sizeof(*weight));
-	owned(mem) int128 *activity = mem_array(s->count, sizeof(*activity));
-	bool by_process = s->process_activity && (s->count > 1 || s->active_ppm == ABSENT);
-	int128 total_ppm = s->active_ppm;
-	int128 measured_ppm = 0;
-	bool shared;
+	size_t n = 0, most = 2 * p->presence_count + p->claim_count + 2;
+	bool sorted = true;
 
-	for (size_t i = 0; i < s->count; i++) {
-		weight[i] = by_process ? sm_ppm[i] : p->entries[s->first + i].held_ns;
-		measured_ppm += by_process ? sm_ppm[i] : 0;
+	if (most > p->cut_cap) {
+		p->cut_cap = most;
+		p->cuts = mem_grow(p->cuts, most, sizeof(*p->cuts));
 	}
-	/* clients that run at the same time can add up to more than the device was active */
-	if (by_process && (s->active_ppm == ABSENT || measured_ppm < s->active_ppm))
-		total_ppm = measured_ppm;
-	shared = split_largest_remainder(total_ppm * duration_ns / PPM, weight, s->count, activity);
-	for (size_t i = 0; i < s->count; i++) {
-		struct plan_entry *e = &p->entries[s->first + i];
+	p->cuts[n++] = slot->start_ns;
+	for (size_t i = 0; i < p->claim_count; i++)
+		p->cuts[n++] = p->claims[i].begin_ns;
+	for (size_t i = 0; i < p->presence_count;) {
+		const struct presence *first = &p->presences[i];
+		int64_t end_ns = first->end_ns;
 
-		/* nothing to share by: nobody was active, or the piece is shorter than its parts */
-		if (!shared)
-			activity[i] = 0;
-		e->method = by_process || s->count == 1 ? WIRE_MEASURED : WIRE_ESTIMATED;
-		e->used_ns = activity[i] < e->held_ns ? (int64_t)activity[i] : e->held_ns;
-		e->over_ns = (int64_t)activity[i] - e->used_ns;
+		for (i++; i < p->presence_count && p->presences[i].device == first->device &&
+		          p->presences[i].holder == first->holder && p->presences[i].begin_ns <= end_ns;
+		     i++)
+			if (p->presences[i].end_ns > end_ns)
+				end_ns = p->presences[i].end_ns;
+		p->cuts[n++] = first->begin_ns;
+		p->cuts[n++] = end_ns;
 	}
-}
-
-/* The entries of one device in the last segment: one per holder, and its free part. */
-static void
-plan_device(struct plan *p, const struct plan_slot *slot, struct dict_device *device, int64_t active_ppm,
-            const struct hold *holds, size_t hold_count, int64_t *sm_ppm)
-{
-	const struct plan_segment *seg = &p->segments[p->segment_count - 1];
-	int64_t duration_ns = seg->end_ns - seg->start_ns;
-	bool whole = device == slot->gpu;
-	int64_t replicas = whole ? slot->replicas : 1;
-	struct sharers s = {.active_ppm = active_ppm, .process_activity = slot->now->process_activity};
-	int64_t parts, holders = 0;
-	uint32_t sharing;
-
-	for (size_t i = 0; i < hold_count; i++)
-		holders += holds[i].begin_ns <= seg->start_ns;
-	parts = replicas > holders ? replicas : holders;
-	sharing = !whole                          ? WIRE_MIG
-	          : replicas == 1 && holders <= 1 ? WIRE_EXCLUSIVE
-	          : slot->now->mps                ? WIRE_MPS
-	          : replicas > 1                  ? WIRE_TIMESLICE
-	                                          : WIRE_PLAIN;
-	struct plan_entry e = {.device = device, .sharing = sharing, .units = device->wire.units, .part_of = parts};
-
-	if (parts > holders) {
-		e.state = WIRE_UNALLOCATED;
-		e.part_first = holders;
-		e.part_count = parts - holders;
-		(void)add_entry(p, e);
-	}
-	e.state = WIRE_HELD;
-	e.part_first = 0;
-	e.part_count = 1;
-	s.first = p->entry_count;
-	for (size_t i = 0; i < hold_count; i++) {
-		struct plan_entry *added;
-
-		if (holds[i].begin_ns > seg->start_ns)
-			continue;
-		e.holder = holds[i].seen.holder;
-		added = add_entry(p, e);
-		added->memory_byte_ms = (int64_t)((int128)holds[i].seen.memory_bytes * duration_ns / NS_PER_MS);
-		sm_ppm[s.count++] = holds[i].sm_ppm;
-		e.part_first++;
-	}
-	if (s.count == 0)
-		return;
-	if (s.active_ppm != ABSENT || s.process_activity) {
-		share_activity(p, &s, sm_ppm, duration_ns);
-		return;
-	}
-	for (size_t i = 0; i < s.count; i++)
-		p->entries[s.first + i].unmeasured_ns = p->entries[s.first + i].held_ns;
-}
-
-static int64_t
-activity_now(const struct gpu_view *now, const struct dict_device *device)
-{
-	for (size_t i = 0; i < now->instance_count; i++)
-		if (now->instances[i].device == device)
-			return now->instances[i].active_ppm;
-	return ABSENT;
+	p->cuts[n++] = slot->end_ns;
+	for (size_t i = 1; i < n; i++)
+		sorted = sorted && p->cuts[i - 1] <= p->cuts[i];
+	if (!sorted)
+		qsort(p->cuts, n, sizeof(*p->cuts), time_order);
+	return n;
 }
 
 static void
-plan_segment(struct plan *p, const struct plan_slot *slot, const struct hold *holds, size_t hold_count,
-             int64_t *scratch)
+plan_people(const struct plan_slot *slot, struct plan *p)
 {
-	const struct gpu_view *prev = slot->prev;
-	size_t at = 0;
+	size_t cut_count;
 
-	if (!prev->mig) {
-		plan_device(p, slot, slot->gpu, slot->now->active_ppm, holds, hold_count, scratch);
-		return;
+	people_find(slot, p);
+	if (p->presence_count + p->claim_count > p->party_cap) {
+		p->party_cap = p->presence_count + p->claim_count;
+		p->parties = mem_grow(p->parties, p->party_cap, sizeof(*p->parties));
 	}
-	add_whole(p, slot->gpu, WIRE_UNALLOCATED, WIRE_MIG, prev->units_unallocated);
-	add_whole(p, slot->gpu, WIRE_STRANDED, WIRE_MIG, prev->units_stranded);
-	/* instances and holds both come in the order of device ids */
-	for (size_t i = 0; i < prev->instance_count; i++) {
-		struct dict_device *device = prev->instances[i].device;
-		size_t from = at;
-
-		while (at < hold_count && holds[at].seen.device == device)
-			at++;
-		plan_device(p, slot, device, activity_now(slot->now, device), holds + from, at - from, scratch);
-	}
-}
-
-/* Rule 7. */
-static void
-divide_energy(struct plan *p, int64_t energy_mj)
-{
-	owned(mem) int128 *weight = mem_array(p->entry_count, sizeof(*weight));
-	owned(mem) int128 *part = mem_array(p->entry_count, sizeof(*part));
-	bool active = false;
-
-	if (energy_mj == 0)
-		return;
-	for (size_t i = 0; i < p->entry_count; i++) {
-		const struct plan_entry *e = &p->entries[i];
-
-		weight[i] = (int128)e->units * (e->used_ns + e->over_ns);
-		active = active || weight[i] > 0;
-	}
-	for (size_t i = 0; !active && i < p->entry_count; i++)
-		weight[i] = (int128)p->entries[i].units * p->entries[i].held_ns;
-	/* some entry holds something, because the slot is not empty */
-	ASSERT(split_largest_remainder(energy_mj, weight, p->entry_count, part));
-	for (size_t i = 0; i < p->entry_count; i++)
-		p->entries[i].energy_mj = (int64_t)part[i];
-}
-
-static void
-plan_holders(const struct plan_slot *slot, struct plan *p)
-{
-	size_t most = slot->prev->presence_count + slot->now->presence_count;
-	owned(mem) struct hold *holds = mem_array(most, sizeof(*holds));
-	owned(mem) int64_t *cuts = mem_array(most + 2, sizeof(*cuts));
-	owned(mem) int64_t *scratch = mem_array(most, sizeof(*scratch));
-	size_t hold_count = find_holds(slot, holds), cut_count = 0;
-
-	cuts[cut_count++] = slot->start_ns;
-	for (size_t i = 0; i < hold_count; i++)
-		cuts[cut_count++] = holds[i].begin_ns;
-	cuts[cut_count++] = slot->end_ns;
-	qsort(cuts, cut_count, sizeof(*cuts), time_order);
+	cut_count = find_cuts(p, slot);
 	for (size_t i = 0; i + 1 < cut_count; i++) {
-		if (cuts[i] == cuts[i + 1])
+		if (p->cuts[i] == p->cuts[i + 1])
 			continue;
-		add_segment(p, cuts[i], cuts[i + 1]);
-		plan_segment(p, slot, holds, hold_count, scratch);
+		add_segment(p, p->cuts[i], p->cuts[i + 1]);
+		plan_segment(p, slot);
 	}
 }
 
@@ -351,19 +360,19 @@ void
 plan_make(const struct plan_slot *slot, struct plan *into)
 {
 	const struct gpu_view *prev = slot->prev, *now = slot->now;
-	bool unknown = slot->unknown || prev->layout_odd;
+	bool silent = slot->unknown || prev->silent || now->silent;
 	bool down = prev->down || now->down || prev->mig != now->mig;
 
 	into->entry_count = into->segment_count = 0;
-	if (unknown || down) {
+	into->short_held = into->short_not_held = 0;
+	into->unknown = silent || (!down && prev->layout_odd);
+	into->nobody = into->unknown || down;
+	if (into->nobody) {
 		add_segment(into, slot->start_ns, slot->end_ns);
-		add_whole(into, slot->gpu,
-		          slot->unknown ? WIRE_UNKNOWN
-		          : down        ? WIRE_DOWN
-		                        : WIRE_UNKNOWN,
-		          WIRE_EXCLUSIVE, UNITS_PER_GPU);
+		add_whole(into, slot->gpu, into->unknown ? WIRE_UNKNOWN : WIRE_DOWN, WIRE_EXCLUSIVE, UNITS_PER_GPU);
+		people_count_short(slot, into);
 	} else {
-		plan_holders(slot, into);
+		plan_people(slot, into);
 	}
-	divide_energy(into, slot->energy_mj);
+	share_energy(into, slot->energy_mj, slot->end_ns - slot->start_ns);
 }

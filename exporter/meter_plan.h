@@ -1,19 +1,48 @@
-/* exporter/meter_plan.h - who held what of one GPU in one slot: the meter's rules 1, 3, 4, 6, 7 and 8 (meter.h), pure.
+/* exporter/meter_plan.h - who held what of one GPU in one slot: the meter's rules 1, 2 and 4 to 9 (meter.h), pure.
  *
- * The plan is a list of segments, cut where a holder begins, each with one entry per record that it feeds. It does not
- * depend on where intervals end: cutting a segment later takes parts of its amounts that add up to them. */
+ * The plan is a list of segments, cut where a holder begins or ends, each with one entry per record that it feeds. It does
+ * not depend on where intervals end: cutting a segment later takes parts of its amounts that add up to them. */
 #ifndef TOLLGATE_EXPORTER_METER_PLAN_H
 #define TOLLGATE_EXPORTER_METER_PLAN_H
 
 #include "exporter/meter_dict.h"
 
-/* One holder on one device, as a tick saw it. */
-struct presence {
+#define PPM INT64_C(1000000)
+/* 4 TiB: above any GPU, and small enough that a quarter-hour of it in byte-milliseconds fits in 63 bits */
+#define VIEW_MEMORY_MAX (INT64_C(1) << 42)
+
+/* A process on one device, as a tick saw it. */
+struct view_process {
 	struct dict_device *device;
 	struct dict_holder *holder;
-	int64_t begin_ns;     /* wall: the earliest start of its processes */
-	int64_t memory_bytes; /* of all of them */
-	int64_t sm_ppm;       /* of all of them, at most 1000000 */
+	uint32_t pid;
+	int64_t begin_ns;     /* wall; with the PID: which process */
+	int64_t end_ns;       /* wall; INT64_MAX: nobody has told that it ended */
+	int64_t memory_bytes; /* 0 when not known */
+	int64_t sm_ppm;       /* 0 when not known */
+	size_t place;         /* among the processes of the tick */
+	bool measured;        /* what it did since it was first seen */
+	int128 active_unit_ns;
+};
+
+/* A process that ended since the tick before, as accounting tells. */
+struct view_exit {
+	struct dict_holder *holder; /* NULL: not known */
+	uint32_t pid;
+	int64_t begin_ns, end_ns; /* wall */
+	int64_t active_ppm;       /* ABSENT: not known */
+	int64_t memory_bytes;
+	bool seen; /* some tick saw the process */
+};
+
+/* What one holder is allocated of one device. */
+struct view_claim {
+	struct dict_device *device;
+	struct dict_holder *holder;
+	int64_t begin_ns; /* wall; INT64_MAX: not before the tick that shows it */
+	int32_t replica;  /* while they are being read: one claim each */
+	int64_t replicas; /* how many it has; 0: all of the device */
+	int64_t replica_of;
 };
 
 struct view_instance {
@@ -23,15 +52,20 @@ struct view_instance {
 
 /* One GPU as one tick saw it, with the driver's values brought into their ranges. */
 struct gpu_view {
-	bool down;
+	bool down, silent;
+	int64_t read_ns; /* wall: the last tick that had an answer */
 	bool mig, mps, process_activity;
 	bool layout_odd; /* instances that weigh more than their GPU: nothing can be said */
 	int64_t active_ppm;
 	int64_t units_unallocated, units_stranded;        /* with the instances: 5040 */
 	struct view_instance instances[GPU_INSTANCE_MAX]; /* sorted by device id */
 	size_t instance_count;
-	struct presence *presences; /* sorted by device id, then holder, each pair once */
-	size_t presence_count, presence_cap;
+	struct view_process *processes; /* sorted by device id, holder, PID and beginning */
+	size_t process_count, process_cap;
+	struct view_claim *claims; /* sorted by device id, then holder, each pair once */
+	size_t claim_count, claim_cap;
+	struct view_exit *exits;
+	size_t exit_count, exit_cap;
 };
 
 void gpu_view_fini(struct gpu_view *v);
@@ -57,6 +91,19 @@ struct plan {
 	size_t entry_count, entry_cap;
 	struct plan_segment *segments;
 	size_t segment_count, segment_cap;
+	bool unknown, nobody;               /* nobody: unknown or down, so that nobody holds */
+	int64_t short_held, short_not_held; /* processes that no tick saw */
+	/* the people of the slot, and memory to work in: kept from slot to slot */
+	struct presence *presences; /* by device id, holder and beginning */
+	size_t presence_count, presence_cap;
+	struct claim *claims; /* by device id, then holder */
+	size_t claim_count, claim_cap;
+	struct party *parties;
+	size_t party_cap;
+	int64_t *cuts;
+	size_t cut_cap;
+	int128 *weights, *shares;
+	size_t weight_cap;
 };
 
 void plan_fini(struct plan *p);
@@ -65,8 +112,9 @@ struct plan_slot {
 	struct dict_device *gpu;
 	const struct gpu_view *prev, *now;
 	int64_t start_ns, end_ns; /* wall; start < end */
-	bool unknown;             /* rule 5 */
+	bool unknown;             /* rule 5: too long */
 	int64_t energy_mj;        /* >= 0: to be divided */
+	int64_t tolerance_ns;     /* of the times that accounting tells */
 	int replicas;
 };
 void plan_make(const struct plan_slot *slot, struct plan *into);

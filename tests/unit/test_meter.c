@@ -5,195 +5,8 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "common/time.h"
 #include "common/units.h"
-#include "exporter/meter.h"
-
-#define S NS_PER_S
-#define MS NS_PER_MS
-/* wall time of boot + 0: a quarter-hour */
-#define OFFSET (INT64_C(1999999) * NS_PER_QUARTER_HOUR)
-
-static struct wire_holder
-user(uint32_t id, const char *name)
-{
-	static char empty[] = "";
-	struct wire_holder h = {.id = id, .kind = WIRE_HOST_USER, .uid = 1000 + (int64_t)id};
-
-	h.ns = h.pod = h.pod_uid = h.container = h.slurm_job = h.slurm_account = empty;
-	h.user = mem_strdup(name);
-	return h;
-}
-
-struct world {
-	struct meter *meter;
-	struct gpu_reading *gpus;
-	struct tick_gpu tick_gpus[4];
-	struct tick_process processes[4][8];
-	size_t gpu_count;
-	struct wire_holder alice, bob, carol;
-};
-
-static void
-world_init(struct world *w, size_t gpus, int replicas)
-{
-	struct meter_options o = {
-		.sample_interval_ns = S, .interval_ns = 60 * S, .wall_offset_ns = OFFSET, .replicas = replicas};
-
-	*w = (struct world){.meter = meter_new(&o), .gpu_count = gpus};
-	w->gpus = mem_array(4, sizeof(*w->gpus));
-	w->alice = user(7, "alice");
-	w->bob = user(3, "bob");
-	w->carol = user(5, "carol");
-	for (size_t i = 0; i < gpus; i++) {
-		struct gpu_reading *g = &w->gpus[i];
-
-		snprintf(g->uuid, sizeof(g->uuid), "GPU-%zu", i);
-		snprintf(g->model, sizeof(g->model), "NVIDIA H100 80GB HBM3");
-		g->index = (int32_t)i;
-		g->active_ppm = 0;
-		g->memory_bytes = INT64_C(80) << 30;
-		g->energy_mj = ABSENT;
-	}
-}
-
-static void
-world_fini(struct world *w)
-{
-	meter_free(w->meter);
-	mem_free(w->gpus);
-	mem_free(w->alice.user);
-	mem_free(w->bob.user);
-	mem_free(w->carol.user);
-}
-
-static struct tick_process *
-run(struct world *w, size_t gpu, const struct wire_holder *h, int64_t start_boot_ns)
-{
-	struct tick_gpu *g = &w->tick_gpus[gpu];
-	struct tick_process *p = &w->processes[gpu][g->process_count++];
-
-	*p = (struct tick_process){.holder = h,
-	                           .start_boot_ns = start_boot_ns,
-	                           .gi = -1,
-	                           .ci = -1,
-	                           .memory_bytes = ABSENT,
-	                           .sm_ppm = ABSENT};
-	return p;
-}
-
-static void
-stop_all(struct world *w, size_t gpu)
-{
-	w->tick_gpus[gpu].process_count = 0;
-}
-
-static bool
-tick(struct world *w, int64_t boot_ns)
-{
-	struct tick t = {.boot_ns = boot_ns, .gpus = w->tick_gpus, .gpu_count = w->gpu_count};
-
-	for (size_t i = 0; i < w->gpu_count; i++) {
-		w->tick_gpus[i].reading = &w->gpus[i];
-		w->tick_gpus[i].processes = w->processes[i];
-	}
-	return meter_tick(w->meter, &t);
-}
-
-static void
-ticks(struct world *w, int64_t from_ns, int64_t to_ns)
-{
-	for (int64_t t = from_ns; t <= to_ns; t += S)
-		(void)tick(w, t);
-}
-
-/* Flushes, takes the batch, checks it and its conservation. */
-static struct wire_batch *
-take_all(struct world *w)
-{
-	struct wire_batch *b = wire_batch_new();
-	struct err err;
-
-	meter_flush(w->meter);
-	assert_true(meter_batch(w->meter, true, b));
-	b->kind = WIRE_USAGE;
-	b->node = mem_strdup("node");
-	b->exporter_version = mem_strdup("test");
-	b->epoch = b->seq = b->last_seq = 1;
-	if (!wire_check(b, &err))
-		fail_msg("%s", err.text);
-	return b;
-}
-
-static const struct wire_device *
-device_of(const struct wire_batch *b, uint32_t id)
-{
-	size_t i = 0;
-
-	while (i < b->device_count && b->devices[i].id != id)
-		i++;
-	ASSERT(i < b->device_count); /* every record's device is in the full dictionary */
-	return &b->devices[i];
-}
-
-static const char *
-holder_of(const struct wire_batch *b, uint32_t id)
-{
-	for (size_t i = 0; i < b->holder_count; i++)
-		if (b->holders[i].id == id)
-			return b->holders[i].user;
-	return "";
-}
-
-static int128
-unit_ns(const struct wire_batch *b, const char *gpu_uuid)
-{
-	int128 sum = 0;
-
-	for (size_t i = 0; i < b->record_count; i++) {
-		const struct wire_device *d = device_of(b, b->records[i].device);
-
-		if (strcmp(device_of(b, d->gpu)->uuid, gpu_uuid) == 0)
-			sum += (int128)b->records[i].units * b->records[i].held_ns;
-	}
-	return sum;
-}
-
-/* One line per record, easy to compare: device, holder, state, sharing, method, start and length in ms since boot. */
-static void
-describe(const struct wire_batch *b, struct buf *out)
-{
-	for (size_t i = 0; i < b->record_count; i++) {
-		const struct wire_record *r = &b->records[i];
-
-		buf_printf(out,
-		           "%s %s %s %s %s %" PRId64 "+%" PRId64 " units=%" PRId64 " held=%" PRId64 " used=%" PRId64,
-		           device_of(b, r->device)->uuid, r->holder ? holder_of(b, r->holder) : "-",
-		           wire_state_name(r->state), wire_sharing_name(r->sharing), wire_method_name(r->method),
-		           (r->start_ns - OFFSET) / MS, r->duration_ns / MS, r->units, r->held_ns / MS,
-		           r->used_ns / MS);
-		if (r->unmeasured_ns)
-			buf_printf(out, " unmeasured=%" PRId64, r->unmeasured_ns / MS);
-		if (r->over_ns)
-			buf_printf(out, " over=%" PRId64, r->over_ns / MS);
-		if (r->energy_mj)
-			buf_printf(out, " mj=%" PRId64, r->energy_mj);
-		if (r->memory_byte_ms)
-			buf_printf(out, " mem=%" PRId64, r->memory_byte_ms);
-		buf_printf(out, " ticks=%" PRId64 "\n", r->ticks);
-	}
-}
-
-static void
-expect(struct world *w, const char *want)
-{
-	owned(wire_batch) struct wire_batch *b = take_all(w);
-	in_place(buf) struct buf got;
-
-	buf_init(&got, 1 << 20);
-	describe(b, &got);
-	assert_string_equal(buf_text(&got), want);
-}
+#include "tests/support/meterworld.h"
 
 static void
 the_first_tick_only_sets_the_beginning(void **state)
@@ -463,18 +276,6 @@ mps_is_named_when_several_hold(void **state)
 }
 
 static void
-instance(struct gpu_reading *g, int gi, const char *profile, int64_t units)
-{
-	struct gpu_instance *i = &g->instances[g->instance_count++];
-
-	*i = (struct gpu_instance){.gi = gi, .ci = 0, .units = units, .memory_bytes = 10, .active_ppm = ABSENT};
-	snprintf(i->uuid, sizeof(i->uuid), "MIG-%d", gi);
-	snprintf(i->profile, sizeof(i->profile), "%s", profile);
-	g->mig = true;
-	g->active_ppm = ABSENT;
-}
-
-static void
 mig_instances_hold_their_units_and_the_rest_is_unallocated_or_stranded(void **state)
 {
 	(void)state;
@@ -677,75 +478,6 @@ a_long_gap_is_unknown_cut_at_quarter_hours_and_beyond_a_day_not_covered(void **s
 }
 
 static void
-energy_goes_by_activity_and_its_parts_add_up_to_the_counter(void **state)
-{
-	(void)state;
-	in_place(world) struct world w;
-	struct gpu_reading *g;
-
-	world_init(&w, 1, 1);
-	g = &w.gpus[0];
-	g->process_activity = true;
-	g->active_ppm = 300000;
-	run(&w, 0, &w.alice, 0)->sm_ppm = 200000;
-	run(&w, 0, &w.bob, 0)->sm_ppm = 100000;
-	g->energy_mj = 1000;
-	ticks(&w, 10 * S, 10 * S);
-	g->energy_mj = 1100;
-	ticks(&w, 11 * S, 11 * S);
-	expect(&w, "GPU-0 alice held plain measured 10000+1000 units=5040 held=500 used=200 mj=67 ticks=1\n"
-	           "GPU-0 bob held plain measured 10000+1000 units=5040 held=500 used=100 mj=33 ticks=1\n");
-}
-
-static void
-energy_with_nothing_active_goes_by_what_is_held(void **state)
-{
-	(void)state;
-	in_place(world) struct world w;
-	struct gpu_reading *g;
-
-	world_init(&w, 1, 1);
-	g = &w.gpus[0];
-	instance(g, 1, "4g.40gb", 2700);
-	instance(g, 2, "3g.40gb", 2340);
-	run(&w, 0, &w.alice, 0)->gi = 1;
-	w.processes[0][0].ci = 0;
-	g->energy_mj = 0;
-	ticks(&w, 10 * S, 10 * S);
-	g->energy_mj = 5040;
-	ticks(&w, 11 * S, 11 * S);
-	expect(&w, "MIG-1 alice held mig none 10000+1000 units=2700 held=1000 used=0 unmeasured=1000 mj=2700 ticks=1\n"
-	           "MIG-2 - unallocated mig none 10000+1000 units=2340 held=1000 used=0 mj=2340 ticks=1\n");
-}
-
-static void
-energy_used_while_nobody_looked_is_on_the_record_of_that_time(void **state)
-{
-	(void)state;
-	in_place(world) struct world w;
-	struct gpu_reading *g;
-
-	world_init(&w, 1, 1);
-	g = &w.gpus[0];
-	g->energy_mj = 100;
-	ticks(&w, 10 * S, 10 * S);
-	g->down = true;
-	g->energy_mj = ABSENT;
-	ticks(&w, 11 * S, 11 * S);
-	g->down = false;
-	g->energy_mj = 170;
-	ticks(&w, 12 * S, 12 * S);
-	(void)tick(&w, 20 * S);
-	g->energy_mj = 20; /* the counter began anew: nothing is known of this slot */
-	ticks(&w, 21 * S, 21 * S);
-	g->energy_mj = 25;
-	ticks(&w, 22 * S, 22 * S);
-	expect(&w, "GPU-0 - down exclusive none 10000+2000 units=5040 held=2000 used=0 mj=70 ticks=2\n"
-	           "GPU-0 - unknown exclusive none 12000+8000 units=5040 held=8000 used=0 ticks=1\n"
-	           "GPU-0 - unallocated exclusive none 20000+2000 units=5040 held=2000 used=0 mj=5 ticks=2\n");
-}
-
-static void
 driver_values_that_cannot_be_never_break_a_record(void **state)
 {
 	(void)state;
@@ -787,35 +519,6 @@ a_tick_that_goes_back_in_time_is_ignored(void **state)
 	assert_false(tick(&w, 11 * S));
 	ticks(&w, 12 * S, 12 * S);
 	expect(&w, "GPU-0 - unallocated exclusive none 10000+2000 units=5040 held=2000 used=0 ticks=2\n");
-}
-
-static void
-totals_follow_the_workload_and_leave_with_it(void **state)
-{
-	(void)state;
-	in_place(world) struct world w;
-	const struct meter_total *totals;
-	owned(wire_batch) struct wire_batch *b = wire_batch_new();
-
-	world_init(&w, 1, 1);
-	run(&w, 0, &w.alice, 0);
-	w.gpus[0].active_ppm = 250000;
-	ticks(&w, 57 * S, 59 * S);
-	assert_int_equal(meter_totals(w.meter, &totals), 1);
-	assert_string_equal(totals[0].holder->user, "alice");
-	assert_string_equal(totals[0].device->uuid, "GPU-0");
-	assert_true(totals[0].used_unit_ns == (int128)UNITS_PER_GPU * 500 * MS);
-	assert_true(totals[0].idle_unit_ns == (int128)UNITS_PER_GPU * 1500 * MS);
-	assert_true(totals[0].unmeasured_unit_ns == 0);
-	stop_all(&w, 0);
-	ticks(&w, 60 * S, 61 * S);
-	assert_true(meter_batch(w.meter, false, b));
-	assert_int_equal(meter_totals(w.meter, &totals), 1); /* a whole interval to be scraped in */
-	ticks(&w, 62 * S, 120 * S);
-	wire_batch_free(b);
-	b = wire_batch_new();
-	assert_true(meter_batch(w.meter, false, b));
-	assert_int_equal(meter_totals(w.meter, &totals), 0);
 }
 
 static void
@@ -863,12 +566,8 @@ main(void)
 		cmocka_unit_test(a_gpu_that_left_the_inventory_is_down_until_it_is_back),
 		cmocka_unit_test(missed_ticks_are_unknown_on_every_gpu),
 		cmocka_unit_test(a_long_gap_is_unknown_cut_at_quarter_hours_and_beyond_a_day_not_covered),
-		cmocka_unit_test(energy_goes_by_activity_and_its_parts_add_up_to_the_counter),
-		cmocka_unit_test(energy_with_nothing_active_goes_by_what_is_held),
-		cmocka_unit_test(energy_used_while_nobody_looked_is_on_the_record_of_that_time),
 		cmocka_unit_test(driver_values_that_cannot_be_never_break_a_record),
 		cmocka_unit_test(a_tick_that_goes_back_in_time_is_ignored),
-		cmocka_unit_test(totals_follow_the_workload_and_leave_with_it),
 		cmocka_unit_test(a_holder_that_comes_back_under_a_new_cache_id_is_the_same_workload),
 	};
 

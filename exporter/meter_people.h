@@ -1,0 +1,36 @@
+/* exporter/meter_people.h - who was on one GPU in one slot: the processes at its two ends and those that accounting tells of, and
+ * the allocations (rules 1 and 2 of meter.h). */
+#ifndef TOLLGATE_EXPORTER_METER_PEOPLE_H
+#define TOLLGATE_EXPORTER_METER_PEOPLE_H
+
+#include "exporter/meter_plan.h"
+
+/* One process in the slot. */
+struct presence {
+	struct dict_device *device;
+	struct dict_holder *holder;
+	int64_t begin_ns, end_ns; /* inside the slot */
+	int64_t memory_bytes;
+	int64_t active_ppm;
+	bool told; /* its activity is told by accounting */
+};
+
+/* One holder's allocation of one device, from its beginning to the end of the slot. */
+struct claim {
+	struct dict_device *device;
+	struct dict_holder *holder;
+	int64_t begin_ns;
+	int64_t replicas, replica_of;
+};
+
+/* Fills presences and claims of the plan, and counts the processes that no tick saw. */
+void people_find(const struct plan_slot *slot, struct plan *into);
+/* The same count for a slot in which nobody holds. */
+void people_count_short(const struct plan_slot *slot, struct plan *into);
+
+/* By device, holder, PID and beginning. 0: the same process. */
+int view_process_order(const struct view_process *a, const struct view_process *b);
+/* By device, then holder. */
+int view_claim_order(const struct view_claim *a, const struct view_claim *b);
+
+#endif
