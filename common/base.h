@@ -11,6 +11,8 @@ __extension__ typedef __int128 int128;
 __extension__ typedef unsigned __int128 uint128;
 
 #define MUST_CHECK __attribute__((warn_unused_result))
+/* What leads to a call of it is laid apart from the code that is run each time. */
+#define SELDOM __attribute__((cold))
 #define PRINTF_LIKE(fmt, args) __attribute__((format(printf, fmt, args)))
 #define ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
 

@@ -12,31 +12,24 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "common/digest.h"
-#include "common/gz.h"
+#include "common/httpd_exchange.h"
 #include "common/httpd_listen.h"
 #include "common/httpd_pool.h"
-#include "common/httpd_rules.h"
 #include "common/httpd_tls.h"
 #include "common/httpd_watch.h"
 #include "common/time.h"
 
 #define STOP_GRACE_S 3
-#define RETRY_AFTER_S 1
-/* A refused body up to this size is read and thrown away, so that its sender comes to read the refusal and the connection
- * stays usable. Beyond it the refusal is sent at once, or, where libmicrohttpd cannot, the connection is closed. */
-#define SWALLOW_MAX (1u << 20)
 #define BODIES_HELD 8u
+#define HEAD_MAX (32u << 10)
 #define REQUEST_TIMEOUT_NS NS_PER_MIN
 #define REPLY_TIMEOUTS 10 /* a reply may take as many times the request's time */
 #define TLS_CHECK_NS (10 * NS_PER_S)
-#define WATCH_MOST_NS NS_PER_S
-#define WATCH_LEAST_NS (20 * NS_PER_MS)
 
 struct httpd {
 	struct httpd_options options;
@@ -47,9 +40,9 @@ struct httpd {
 	int64_t request_timeout_ns;
 	int64_t tls_checked_ns; /* of the watching thread alone */
 	uint16_t port;
-	size_t body_total_max;
 	/* of libmicrohttpd's thread alone */
-	size_t body_total;
+	struct http_bodies bodies;
+	struct exchange *spare; /* of the request before; NULL: none */
 	uint64_t next_id;
 	/* shared with the thread that stops the server */
 	atomic_bool stopping;
@@ -64,91 +57,73 @@ struct link {
 	void *tls; /* what httpd_tls_attach gave */
 };
 
-struct exchange {
-	struct httpd *h;
-	struct link *link;
-	struct http_request rq;
-	struct http_reply rp;
-	enum {
-		EXCHANGE_HEAD,   /* the target is known, the headers are not */
-		EXCHANGE_BODY,   /* collecting the body */
-		EXCHANGE_WORK,   /* in the pool, the connection is suspended */
-		EXCHANGE_REPLY,  /* rp is ready */
-		EXCHANGE_QUEUED, /* the reply is libmicrohttpd's */
-	} stage;
-	struct http_framing framing;
-	struct http_lines lines;
-	char method[16];
-	char *path;
-	bool unsound; /* the target: see http_target_sound */
-	bool refused; /* rp holds the refusal, what still comes is thrown away */
-	bool gzip;
-	bool close;   /* the connection ends with this reply */
-	bool counted; /* in httpd.answering */
-	struct buf body;
-	size_t held; /* this body's part of httpd.body_total, also while a worker has the body */
-	size_t swallowed;
-	int64_t begun_ns;
-	int status; /* of the reply that was queued */
-	size_t sent_bytes;
-};
-
 /* Until when the connection may take for what comes next; 0: as long as it likes. */
 static void
-link_allow(struct link *l, int64_t ns)
+link_allow(struct link *l, int64_t until_ns)
 {
-	atomic_store_explicit(&l->slot.deadline_ns, ns > 0 ? time_boot_ns() + ns : 0, memory_order_relaxed);
+	atomic_store_explicit(&l->slot.deadline_ns, until_ns, memory_order_relaxed);
+}
+
+/* An odd step goes through all of 2^64 from a random start: no number comes twice. */
+static void
+next_id(struct httpd *h, char *out)
+{
+	uint8_t bytes[sizeof(h->next_id)];
+
+	h->next_id += UINT64_C(0x9e3779b97f4a7c15);
+	for (size_t i = 0; i < sizeof(bytes); i++)
+		bytes[i] = (uint8_t)(h->next_id >> (56 - 8 * i));
+	hex_encode(bytes, sizeof(bytes), out);
 }
 
 static struct exchange *
 exchange_new(struct httpd *h, struct MHD_Connection *connection, const char *target)
 {
-	struct exchange *x = mem_alloc(sizeof(*x));
+	struct exchange *x = h->spare ? take(h->spare) : mem_alloc(sizeof(*x));
 
-	x->h = h;
+	exchange_init(x, &h->options, &h->bodies);
+	x->server = h;
 	x->begun_ns = time_boot_ns();
-	x->rq.connection = connection;
+	x->connection = connection;
+	x->rq.exchange = x;
 	x->link = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
-	link_allow(x->link, h->request_timeout_ns);
-	/* an odd step goes through all of 2^64 from a random start: no number comes twice */
-	h->next_id += UINT64_C(0x9e3779b97f4a7c15);
-	snprintf(x->rq.id, sizeof(x->rq.id), "%016" PRIx64, h->next_id);
+	link_allow(x->link, x->begun_ns + h->request_timeout_ns);
+	next_id(h, x->rq.id);
 	x->unsound = target && !http_target_sound(target);
-	http_reply_init(&x->rp);
 	return x;
 }
 
-/* The body's memory goes as soon as the handler is done with it, which may be long before the reply is out. */
+/* One is kept for the next request, which then finds its memory where the last one left it. */
 static void
-exchange_drop_body(struct exchange *x)
+exchange_free(struct httpd *h, struct exchange *x)
 {
-	buf_fini(&x->body);
-	x->rq.body = "";
-	x->rq.body_len = 0;
+	exchange_fini(x);
+	if (h->spare)
+		mem_free(x);
+	else
+		h->spare = x;
 }
 
-/* In libmicrohttpd's thread, once the body is gone. */
-static void
-exchange_unhold(struct exchange *x)
+/* The handler's view of a request leads back to the exchange that it is part of. */
+static struct MHD_Connection *
+connection_of(const struct http_request *rq)
 {
-	x->h->body_total -= x->held;
-	x->held = 0;
-}
+	const struct exchange *x = rq->exchange;
 
-static void
-exchange_free(struct exchange *x)
-{
-	exchange_drop_body(x);
-	exchange_unhold(x);
-	http_reply_fini(&x->rp);
-	mem_free(x->path);
-	mem_free(x);
+	return x->connection;
 }
 
 const char *
 http_header(const struct http_request *rq, const char *name)
 {
-	return MHD_lookup_connection_value(rq->connection, MHD_HEADER_KIND, name);
+	const struct exchange *x = rq->exchange;
+
+	for (size_t i = 0; i < x->header_count && i < ARRAY_LEN(x->headers); i++)
+		if (http_same_name(x->headers[i].name, name))
+			return x->headers[i].value;
+	return x->header_count > ARRAY_LEN(x->headers)
+	               ? MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, name)
+	               : NULL;
 }
 
 const char *
@@ -156,7 +131,7 @@ http_query(const struct http_request *rq, const char *name)
 {
 	const char *value = NULL;
 
-	if (MHD_lookup_connection_value_n(rq->connection, MHD_GET_ARGUMENT_KIND, name, strlen(name), &value, NULL) !=
+	if (MHD_lookup_connection_value_n(connection_of(rq), MHD_GET_ARGUMENT_KIND, name, strlen(name), &value, NULL) !=
 	    MHD_YES)
 		return NULL;
 	return value ? value : "";
@@ -166,7 +141,7 @@ bool
 http_client_name(const struct http_request *rq, char *out, size_t size)
 {
 	const union MHD_ConnectionInfo *info =
-		MHD_get_connection_info(rq->connection, MHD_CONNECTION_INFO_GNUTLS_SESSION);
+		MHD_get_connection_info(connection_of(rq), MHD_CONNECTION_INFO_GNUTLS_SESSION);
 
 	return info && info->tls_session && httpd_tls_client(info->tls_session, out, size);
 }
@@ -175,7 +150,7 @@ const char *
 http_client_address(const struct http_request *rq, char out[HTTP_ADDRESS_SIZE])
 {
 	const union MHD_ConnectionInfo *info =
-		MHD_get_connection_info(rq->connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+		MHD_get_connection_info(connection_of(rq), MHD_CONNECTION_INFO_CLIENT_ADDRESS);
 	const struct sockaddr *from = info ? info->client_addr : NULL;
 
 	out[0] = '\0';
@@ -191,43 +166,10 @@ http_client_address(const struct http_request *rq, char out[HTTP_ADDRESS_SIZE])
 /* ---- the reply ---- */
 
 static void
-set_header(struct MHD_Response *r, const char *name, const char *value)
+set_header(void *response, const char *name, const char *value)
 {
 	/* fails only for text that may not be in a header; the reply goes without it */
-	(void)MHD_add_response_header(r, name, value);
-}
-
-static void
-set_headers(const struct exchange *x, struct MHD_Response *r)
-{
-	const struct http_reply *rp = &x->rp;
-	char text[HTTP_DISPOSITION_SIZE];
-
-	set_header(r, "X-Request-Id", x->rq.id);
-	if (rp->content_type && rp->status != 304)
-		set_header(r, "Content-Type", rp->content_type);
-	if (rp->content_encoding && rp->status != 304)
-		set_header(r, "Content-Encoding", rp->content_encoding);
-	if (rp->etag[0]) {
-		snprintf(text, sizeof(text), "%s\"%s\"", rp->weak ? "W/" : "", rp->etag);
-		set_header(r, "ETag", text);
-	}
-	if (rp->vary)
-		set_header(r, "Vary", rp->vary);
-	if (rp->filename[0])
-		set_header(r, "Content-Disposition", http_disposition(rp->filename, text));
-	if (rp->retry_after_s > 0) {
-		snprintf(text, sizeof(text), "%d", rp->retry_after_s);
-		set_header(r, "Retry-After", text);
-	}
-	if (rp->allow[0])
-		set_header(r, "Allow", rp->allow);
-	if (rp->status == 401)
-		set_header(r, "WWW-Authenticate", "Bearer");
-	if (rp->status == 415)
-		set_header(r, "Accept-Encoding", "gzip");
-	if (x->close)
-		set_header(r, "Connection", "close");
+	(void)MHD_add_response_header(response, name, value);
 }
 
 /* Moves the body of rp into a response: libmicrohttpd frees or releases it when the last byte is out. */
@@ -259,63 +201,15 @@ exchange_send(struct exchange *x)
 	struct MHD_Response *r;
 	enum MHD_Result queued;
 
-	exchange_unhold(x);
-	link_allow(x->link, REPLY_TIMEOUTS * x->h->request_timeout_ns);
-	http_reply_settle(rp, &x->rq, http_header(&x->rq, "If-None-Match"));
-	x->status = rp->status;
-	x->sent_bytes = rp->shared ? rp->shared_len : rp->body.len;
-	if (strcmp(x->method, "HEAD") == 0)
-		x->sent_bytes = 0;
-	x->stage = EXCHANGE_QUEUED;
+	link_allow(x->link, time_boot_ns() + REPLY_TIMEOUTS * x->server->request_timeout_ns);
+	exchange_settle(x);
 	r = response_of(rp);
 	if (!r)
 		return MHD_NO;
-	set_headers(x, r);
-	queued = MHD_queue_response(x->rq.connection, (unsigned)rp->status, r);
+	http_reply_headers(rp, x->rq.id, x->close, set_header, r);
+	queued = MHD_queue_response(x->connection, (unsigned)rp->status, r);
 	MHD_destroy_response(r);
 	return queued;
-}
-
-/* ---- the answer, in a worker or inline ---- */
-
-static bool
-exchange_expand(struct exchange *x)
-{
-	struct err err = {0};
-	struct buf plain;
-
-	buf_init(&plain, x->rq.route->body_max);
-	if (!gz_expand(x->body.data, x->body.len, &plain, &err)) {
-		if (plain.over)
-			http_problem_large(&x->rp, &x->rq, " after gzip");
-		else
-			http_problem_err(&x->rp, &x->rq, &err);
-		buf_fini(&plain);
-		return false;
-	}
-	buf_fini(&x->body);
-	x->body = plain;
-	x->rq.body = buf_text(&x->body);
-	x->rq.body_len = x->body.len;
-	return true;
-}
-
-/* The guard goes first: nobody without a token makes the server expand anything. */
-static void
-exchange_answer(struct exchange *x, void *worker)
-{
-	const struct httpd_options *o = &x->h->options;
-
-	x->rq.body = buf_text(&x->body);
-	x->rq.body_len = x->body.len;
-	if (!o->guard || o->guard(o->app, worker, &x->rq, &x->rp)) {
-		if (!x->gzip || exchange_expand(x))
-			x->rq.route->handle(o->app, worker, &x->rq, &x->rp);
-	}
-	if (x->rp.to_worker && !worker)
-		return;
-	exchange_drop_body(x);
-	x->stage = EXCHANGE_REPLY;
 }
 
 static void
@@ -326,143 +220,44 @@ run_job(void *job, void *worker)
 	exchange_answer(x, worker);
 	http_reply_pack(&x->rp, &x->rq, http_header(&x->rq, "Accept-Encoding"), http_header(&x->rq, "If-None-Match"));
 	/* from here on the exchange belongs to libmicrohttpd's thread, which may free it at any time */
-	MHD_resume_connection(x->rq.connection);
+	MHD_resume_connection(x->connection);
 }
 
 /* ---- the request, in libmicrohttpd's thread ---- */
 
-static void
-refuse_busy(struct exchange *x, const char *why)
-{
-	http_problem(&x->rp, &x->rq, 503, NULL, "%s", why);
-	x->rp.retry_after_s = RETRY_AFTER_S;
-	x->refused = true;
-}
-
-static void
-refuse_large(struct exchange *x)
-{
-	http_problem_large(&x->rp, &x->rq, "");
-	x->refused = true;
-}
-
 static enum MHD_Result
-framing_header(void *arg, enum MHD_ValueKind kind, const char *name, const char *value)
+on_header(void *arg, enum MHD_ValueKind kind, const char *name, const char *value)
 {
-	struct exchange *x = arg;
-
 	(void)kind;
-	http_framing_header(&x->framing, name, value ? value : "");
-	http_lines_header(&x->lines, name, value ? value : "");
+	exchange_header(arg, name, value ? value : "");
 	return MHD_YES;
-}
-
-/* What is wrong with how the request is written; NULL: nothing. */
-static const char *
-head_fault(struct exchange *x, const char *method, const char *version)
-{
-	const union MHD_ConnectionInfo *head =
-		MHD_get_connection_info(x->rq.connection, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
-
-	http_lines_begin(&x->lines, method, version, head ? head->header_size : 0);
-	MHD_get_connection_values(x->rq.connection, MHD_HEADER_KIND, framing_header, x);
-	http_lines_end(&x->lines);
-	http_framing_end(&x->framing, version);
-	if (!x->framing.fault)
-		x->framing.fault = x->lines.fault;
-	if (!x->framing.fault && x->unsound)
-		x->framing.fault = "the request target has a control character or a space";
-	return x->framing.fault;
-}
-
-/* Rules, in order; the first that applies refuses:
- *  1. a target, line ends or framing that two readers may read differently: 400, and the connection ends
- *  2. the server is stopping: 503
- *  3. what http_judge refuses: 404, 405, 415, 413
- * Later: more than the route takes (413) or than all requests together may hold (503); no worker free (503). */
-static void
-exchange_judge(struct exchange *x, const char *method, const char *version)
-{
-	const char *fault = head_fault(x, method, version);
-
-	if (fault) {
-		http_problem(&x->rp, &x->rq, 400, NULL, "%s", fault);
-		x->refused = true;
-		x->close = true;
-		return;
-	}
-	if (atomic_load(&x->h->stopping)) {
-		refuse_busy(x, "the server is stopping");
-		x->close = true;
-		return;
-	}
-	x->refused = !http_judge(x->h->options.routes, x->h->options.route_count, &x->framing,
-	                         http_header(&x->rq, "Content-Encoding"), &x->rq, &x->rp, &x->gzip);
-}
-
-/* Whether a refusal must not wait for the rest of the request. */
-static bool
-refuse_at_once(const struct exchange *x)
-{
-	bool more = x->framing.chunked || x->framing.length > 0;
-
-	if (x->framing.fault)
-		return true;
-	return x->refused && more && (x->framing.length > SWALLOW_MAX || http_header(&x->rq, "Expect"));
 }
 
 static enum MHD_Result
 exchange_begin(struct exchange *x, const char *method, const char *path, const char *version)
 {
-	const char *id = http_header(&x->rq, "X-Request-Id");
+	const union MHD_ConnectionInfo *head =
+		MHD_get_connection_info(x->connection, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
 
-	if (http_id_sound(id))
-		memcpy(x->rq.id, id, strlen(id) + 1);
-	snprintf(x->method, sizeof(x->method), "%s", method);
-	x->path = mem_strdup(path);
-	x->rq.method = x->method;
-	x->rq.path = x->path;
-	x->rq.tail = "";
-	x->rq.body = "";
 	x->stage = EXCHANGE_BODY;
-	exchange_judge(x, method, version);
-	if (!x->refused)
-		buf_init(&x->body, x->rq.route->body_max);
-	return refuse_at_once(x) ? exchange_send(x) : MHD_YES;
-}
-
-static enum MHD_Result
-exchange_collect(struct exchange *x, const char *data, size_t n)
-{
-	struct httpd *h = x->h;
-
-	if (!x->refused) {
-		if (n > x->body.max - x->body.len)
-			refuse_large(x);
-		else if (n > h->body_total_max - h->body_total)
-			refuse_busy(x, "the bodies of other requests fill the memory set aside for them");
-	}
-	if (x->refused) {
-		exchange_drop_body(x);
-		exchange_unhold(x);
-		x->swallowed += n;
-		return x->swallowed > SWALLOW_MAX ? MHD_NO : MHD_YES;
-	}
-	buf_add(&x->body, data, n);
-	h->body_total += n;
-	x->held += n;
-	return MHD_YES;
+	http_lines_begin(&x->lines, method, version, head ? head->header_size : 0);
+	MHD_get_connection_values(x->connection, MHD_HEADER_KIND, on_header, x);
+	http_lines_end(&x->lines);
+	http_framing_end(&x->framing, version);
+	exchange_name(x, method, path);
+	exchange_judge(x, atomic_load(&x->server->stopping));
+	return exchange_hurries(x) ? exchange_send(x) : MHD_YES;
 }
 
 static void
 count_answering(struct exchange *x, int by)
 {
-	struct httpd *h = x->h;
+	struct httpd *h = x->server;
 
 	x->counted = by > 0;
 	pthread_mutex_lock(&h->lock);
 	h->answering += by;
-	if (h->answering == 0)
+	if (h->answering == 0 && atomic_load(&h->stopping))
 		pthread_cond_signal(&h->idle);
 	pthread_mutex_unlock(&h->lock);
 }
@@ -472,7 +267,7 @@ static enum MHD_Result
 exchange_dispatch(struct exchange *x)
 {
 	link_allow(x->link, 0);
-	if (!atomic_load(&x->h->stopping))
+	if (!atomic_load(&x->server->stopping))
 		count_answering(x, +1);
 	if (x->refused)
 		return exchange_send(x);
@@ -480,17 +275,18 @@ exchange_dispatch(struct exchange *x)
 		exchange_answer(x, NULL);
 		if (!x->rp.to_worker)
 			return exchange_send(x);
-		ASSERT(x->h->pool);
+		ASSERT(x->server->pool);
 		x->rp.to_worker = false;
 	}
 	/* suspended first: the worker may be done before the push returns */
 	x->stage = EXCHANGE_WORK;
-	MHD_suspend_connection(x->rq.connection);
-	if (!httpd_pool_push(x->h->pool, x)) {
-		x->close = atomic_load(&x->h->stopping);
-		refuse_busy(x, x->close ? "the server is stopping" : "all workers are busy and the queue is full");
+	MHD_suspend_connection(x->connection);
+	if (!httpd_pool_push(x->server->pool, x)) {
+		x->close = atomic_load(&x->server->stopping);
+		exchange_refuse_busy(x, x->close ? "the server is stopping"
+		                                 : "all workers are busy and the queue is full");
 		x->stage = EXCHANGE_REPLY;
-		MHD_resume_connection(x->rq.connection);
+		MHD_resume_connection(x->connection);
 	}
 	return MHD_YES;
 }
@@ -515,7 +311,7 @@ on_request(void *arg, struct MHD_Connection *connection, const char *path, const
 	case EXCHANGE_BODY:
 		if (*n == 0)
 			return exchange_dispatch(x);
-		going = exchange_collect(x, data, *n);
+		going = exchange_collect(x, data, *n) ? MHD_YES : MHD_NO;
 		*n = 0;
 		return going;
 	case EXCHANGE_REPLY: return exchange_send(x);
@@ -533,6 +329,7 @@ on_completed(void *arg, struct MHD_Connection *connection, void **slot, enum MHD
 {
 	struct exchange *x = *slot;
 	struct httpd *h = arg;
+	int64_t now_ns = time_boot_ns();
 
 	(void)connection;
 	(void)why;
@@ -540,12 +337,12 @@ on_completed(void *arg, struct MHD_Connection *connection, void **slot, enum MHD
 	if (!x)
 		return;
 	if (h->options.on_done && x->stage != EXCHANGE_HEAD)
-		h->options.on_done(h->options.app, &x->rq, x->status, x->sent_bytes, time_boot_ns() - x->begun_ns);
+		h->options.on_done(h->options.app, &x->rq, x->status, x->sent_bytes, now_ns - x->begun_ns);
 	if (x->counted)
 		count_answering(x, -1);
 	/* how long it may rest is libmicrohttpd's to see to, and then the next request's first line has its time */
-	link_allow(x->link, h->options.idle_timeout_ns + NS_PER_S + h->request_timeout_ns);
-	exchange_free(x);
+	link_allow(x->link, now_ns + h->options.idle_timeout_ns + NS_PER_S + h->request_timeout_ns);
+	exchange_free(h, x);
 }
 
 static void
@@ -600,13 +397,19 @@ httpd_tls_renew(struct httpd *h)
 		tell_tls(h, HTTPD_TLS_EXPOSED, NULL);
 }
 
+static int64_t
+tls_check_ns(const struct httpd *h)
+{
+	return h->options.tls_check_ns ? h->options.tls_check_ns : TLS_CHECK_NS;
+}
+
 static void
 on_watch(void *arg)
 {
 	struct httpd *h = arg;
 	int64_t now_ns = time_boot_ns();
 
-	if (!h->tls || now_ns - h->tls_checked_ns < (h->options.tls_check_ns ? h->options.tls_check_ns : TLS_CHECK_NS))
+	if (!h->tls || now_ns - h->tls_checked_ns < tls_check_ns(h))
 		return;
 	h->tls_checked_ns = now_ns;
 	if (httpd_tls_changed(h->tls))
@@ -626,6 +429,7 @@ daemon_start(struct httpd *h, int fd)
 		{MHD_OPTION_LISTEN_SOCKET, fd, NULL},
 		{MHD_OPTION_CONNECTION_LIMIT, o->connection_max, NULL},
 		{MHD_OPTION_CONNECTION_TIMEOUT, (intptr_t)idle_s, NULL},
+		{MHD_OPTION_CONNECTION_MEMORY_LIMIT, (intptr_t)(o->head_max ? o->head_max : HEAD_MAX), NULL},
 		{MHD_OPTION_STRICT_FOR_CLIENT, 1, NULL},
 		{h->tls ? MHD_OPTION_HTTPS_PRIORITIES : MHD_OPTION_END, 0, (void *)(uintptr_t)priorities},
 		{MHD_OPTION_END, 0, NULL},
@@ -659,7 +463,7 @@ httpd_new(const struct httpd_options *o)
 			largest = o->routes[i].body_max;
 	}
 	h->request_timeout_ns = o->request_timeout_ns ? o->request_timeout_ns : REQUEST_TIMEOUT_NS;
-	h->body_total_max = o->body_total_max ? o->body_total_max : BODIES_HELD * largest;
+	h->bodies.max = o->body_total_max ? o->body_total_max : BODIES_HELD * largest;
 	random_bytes((uint8_t *)&h->next_id, sizeof(h->next_id));
 	pthread_mutex_init(&h->lock, NULL);
 	pthread_condattr_init(&attr);
@@ -672,15 +476,15 @@ httpd_new(const struct httpd_options *o)
 static bool
 start_helpers(struct httpd *h, struct err *err)
 {
-	int64_t look_ns = h->request_timeout_ns / 8;
+	/* no deadline is set nearer than this */
+	int64_t look_ns = h->request_timeout_ns;
 
 	if (h->options.tls.cert && !httpd_tls_new(&h->options.tls, &h->tls, err))
 		return false;
 	if (h->tls && httpd_tls_key_exposed(h->tls))
 		tell_tls(h, HTTPD_TLS_EXPOSED, NULL);
-	if (h->options.tls_check_ns > 0 && h->options.tls_check_ns < look_ns)
-		look_ns = h->options.tls_check_ns;
-	look_ns = look_ns > WATCH_MOST_NS ? WATCH_MOST_NS : look_ns < WATCH_LEAST_NS ? WATCH_LEAST_NS : look_ns;
+	if (h->tls && tls_check_ns(h) < look_ns)
+		look_ns = tls_check_ns(h);
 	h->tls_checked_ns = time_boot_ns();
 	return httpd_watch_start(look_ns, on_watch, h, &h->watch, err);
 }
@@ -753,6 +557,7 @@ httpd_stop(struct httpd *h)
 	httpd_watch_free(h->watch);
 	httpd_tls_free(h->tls);
 	httpd_pool_free(h->pool);
+	mem_free(h->spare);
 	pthread_cond_destroy(&h->idle);
 	pthread_mutex_destroy(&h->lock);
 	mem_free(h);

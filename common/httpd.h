@@ -5,7 +5,7 @@
  * is answered 503 with Retry-After at once.
  *
  * Every resource a client can make the server hold has a limit: connections, idle time, the time to send a request and to
- * take its reply, headers (32 KiB, then 431), one body (as it arrives and after gzip), all bodies together, and requests
+ * take its reply, headers (then 431), one body (as it arrives and after gzip), all bodies together, and requests
  * waiting.
  *
  * A worker's reply is sent as gzip to who takes it, when that pays; a reply made inline is sent as it is. */
@@ -30,7 +30,7 @@ struct http_request {
 	const char *body;
 	size_t body_len;
 	const struct http_route *route; /* that matched; NULL in on_done when none did */
-	void *connection;               /* for http_header and http_query */
+	void *exchange;                 /* for http_header and its relatives */
 	/* The client's X-Request-Id when it is one (see http_id_sound), else a number of our own; also in the reply. */
 	char id[HTTP_ID_MAX + 1];
 };
@@ -73,11 +73,11 @@ void http_defer(struct http_reply *rp);
 
 /* RFC 9457 problem+json: type, title, status, detail, request id, and `field` when one is to blame. */
 void http_problem(struct http_reply *rp, const struct http_request *rq, int status, const char *field, const char *fmt,
-                  ...) PRINTF_LIKE(5, 6);
+                  ...) PRINTF_LIKE(5, 6) SELDOM;
 /* Adds a member to the problem just written: what a program needs to go on, such as expected_seq. */
 void http_problem_i64(struct http_reply *rp, const char *name, int64_t value);
 /* The status of an error kind: INVALID 400, DENIED 403, MISSING 404, CONFLICT 409, RETRY 503, FATAL 500. */
-void http_problem_err(struct http_reply *rp, const struct http_request *rq, const struct err *err);
+void http_problem_err(struct http_reply *rp, const struct http_request *rq, const struct err *err) SELDOM;
 
 typedef void http_handler(void *app, void *worker, const struct http_request *rq, struct http_reply *rp);
 
@@ -128,6 +128,9 @@ struct httpd_options {
 	 * Past it the connection is closed. 0: 60 s. */
 	int64_t request_timeout_ns;
 	int connection_max; /* more wait in the kernel's backlog */
+	/* Of a request, in bytes, then 431. As much is set aside for each connection, and cleared after each request: where no
+	 * client has reason to send more, less is cheaper. 0: 32 KiB. */
+	size_t head_max;
 	/* Access log, called after each request, in the server's thread. Status 0: the client went before its reply was
 	 * ready. NULL: none. */
 	void (*on_done)(void *app, const struct http_request *rq, int status, size_t bytes, int64_t duration_ns);

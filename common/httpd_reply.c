@@ -122,6 +122,39 @@ http_disposition(const char *filename, char out[HTTP_DISPOSITION_SIZE])
 	return out;
 }
 
+void
+http_reply_headers(const struct http_reply *rp, const char *id, bool close,
+                   void (*add)(void *arg, const char *name, const char *value), void *arg)
+{
+	char text[HTTP_DISPOSITION_SIZE];
+
+	add(arg, "X-Request-Id", id);
+	if (rp->content_type && rp->status != 304)
+		add(arg, "Content-Type", rp->content_type);
+	if (rp->content_encoding && rp->status != 304)
+		add(arg, "Content-Encoding", rp->content_encoding);
+	if (rp->etag[0]) {
+		snprintf(text, sizeof(text), "%s\"%s\"", rp->weak ? "W/" : "", rp->etag);
+		add(arg, "ETag", text);
+	}
+	if (rp->vary)
+		add(arg, "Vary", rp->vary);
+	if (rp->filename[0])
+		add(arg, "Content-Disposition", http_disposition(rp->filename, text));
+	if (rp->retry_after_s > 0) {
+		snprintf(text, sizeof(text), "%d", rp->retry_after_s);
+		add(arg, "Retry-After", text);
+	}
+	if (rp->allow[0])
+		add(arg, "Allow", rp->allow);
+	if (rp->status == 401)
+		add(arg, "WWW-Authenticate", "Bearer");
+	if (rp->status == 415)
+		add(arg, "Accept-Encoding", "gzip");
+	if (close)
+		add(arg, "Connection", "close");
+}
+
 static const char *
 status_title(int status)
 {

@@ -3,7 +3,35 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
+
+static bool
+is_alnum(char c)
+{
+	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+}
+
+static char
+lower(char c)
+{
+	return (char)(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
+}
+
+/* Whether n characters are this word. strncasecmp would ask the locale. */
+static bool
+same_word(const char *at, size_t n, const char *word)
+{
+	size_t i = 0;
+
+	while (i < n && word[i] && lower(at[i]) == lower(word[i]))
+		i++;
+	return i == n && !word[i];
+}
+
+bool
+http_same_name(const char *a, const char *b)
+{
+	return same_word(a, strlen(a), b);
+}
 
 /* The tail when the route covers the path, else NULL. */
 static const char *
@@ -62,15 +90,29 @@ http_route_find(const struct http_route *routes, size_t count, const char *metho
 static bool
 is_token(const char *s)
 {
-	static const char marks[] = "!#$%&'*+-.^_`|~";
-
 	if (!*s)
 		return false;
 	for (; *s; s++) {
-		bool letter = (*s >= 'a' && *s <= 'z') || (*s >= 'A' && *s <= 'Z') || (*s >= '0' && *s <= '9');
-
-		if (!letter && !strchr(marks, *s))
-			return false;
+		switch (*s) {
+		case '!':
+		case '#':
+		case '$':
+		case '%':
+		case '&':
+		case '\'':
+		case '*':
+		case '+':
+		case '-':
+		case '.':
+		case '^':
+		case '_':
+		case '`':
+		case '|':
+		case '~': break;
+		default:
+			if (!is_alnum(*s))
+				return false;
+		}
 	}
 	return true;
 }
@@ -109,7 +151,7 @@ coding_fault(struct http_framing *f, const char *value)
 {
 	if (f->chunked)
 		return "there are several Transfer-Encoding headers";
-	if (strcasecmp(value, "chunked") != 0)
+	if (!http_same_name(value, "chunked"))
 		return "Transfer-Encoding is not chunked";
 	f->chunked = true;
 	return NULL;
@@ -122,9 +164,9 @@ http_framing_header(struct http_framing *f, const char *name, const char *value)
 
 	if (!is_token(name))
 		fault = "a header's name has a space or a character that is not allowed";
-	else if (strcasecmp(name, "Content-Length") == 0)
+	else if (http_same_name(name, "Content-Length"))
 		fault = length_fault(f, value);
-	else if (strcasecmp(name, "Transfer-Encoding") == 0)
+	else if (http_same_name(name, "Transfer-Encoding"))
 		fault = coding_fault(f, value);
 	if (!f->fault)
 		f->fault = fault;
@@ -182,13 +224,9 @@ http_id_sound(const char *id)
 {
 	size_t n = 0;
 
-	for (; id && id[n] && n <= HTTP_ID_MAX; n++) {
-		bool letter = (id[n] >= 'a' && id[n] <= 'z') || (id[n] >= 'A' && id[n] <= 'Z') ||
-		              (id[n] >= '0' && id[n] <= '9');
-
-		if (!letter && !strchr("._-", id[n]))
+	for (; id && id[n] && n <= HTTP_ID_MAX; n++)
+		if (!is_alnum(id[n]) && id[n] != '.' && id[n] != '_' && id[n] != '-')
 			return false;
-	}
 	return n > 0 && n <= HTTP_ID_MAX;
 }
 
@@ -207,41 +245,51 @@ http_target_sound(const char *target)
 enum http_encoding
 http_encoding_of(const char *content_encoding)
 {
-	if (!content_encoding || strcasecmp(content_encoding, "identity") == 0)
+	if (!content_encoding || http_same_name(content_encoding, "identity"))
 		return HTTP_IDENTITY;
-	if (strcasecmp(content_encoding, "gzip") == 0 || strcasecmp(content_encoding, "x-gzip") == 0)
+	if (http_same_name(content_encoding, "gzip") || http_same_name(content_encoding, "x-gzip"))
 		return HTTP_GZIP;
 	return HTTP_OTHER_ENCODING;
 }
 
-/* One element of Accept-Encoding: 1 takes it, 0 refuses it (";q=0"), -1 is about another coding. */
-static int
-element_takes(const char *at, size_t len, const char *coding)
+static bool
+is_space(char c)
 {
-	size_t name = strcspn(at, "; \t,");
-	const char *q;
-
-	if (name > len || name != strlen(coding) || strncasecmp(at, coding, name) != 0)
-		return -1;
-	q = memmem(at, len, "q=", 2);
-	return !q || strspn(q + 2, "0.") != strcspn(q + 2, " \t,;");
+	return c == ' ' || c == '\t';
 }
 
+/* ";q=0", ";q=0.000": not at all. */
+static bool
+weight_is_none(const char *at, const char *end)
+{
+	while (at < end && !(at[0] == 'q' && at + 1 < end && at[1] == '='))
+		at++;
+	if (at == end)
+		return false;
+	for (at += 2; at < end && *at != ';' && !is_space(*at); at++)
+		if (*at != '0' && *at != '.')
+			return false;
+	return true;
+}
+
+/* What an Accept-Encoding header says of this coding: 1 takes it, 0 refuses it, -1 does not name it. */
 static int
 list_takes(const char *at, const char *coding)
 {
-	int takes = -1;
+	while (*at) {
+		const char *end, *name_end;
 
-	while (takes < 0 && *at) {
-		size_t len;
-
-		at += strspn(at, " \t,");
-		len = strcspn(at, ",");
-		if (len > 0)
-			takes = element_takes(at, len, coding);
-		at += len;
+		while (is_space(*at) || *at == ',')
+			at++;
+		for (name_end = at; *name_end && *name_end != ';' && *name_end != ',' && !is_space(*name_end);)
+			name_end++;
+		for (end = name_end; *end && *end != ',';)
+			end++;
+		if (same_word(at, (size_t)(name_end - at), coding))
+			return !weight_is_none(name_end, end);
+		at = end;
 	}
-	return takes;
+	return -1;
 }
 
 /* What is said of gzip by name counts more than what is said of everything. */

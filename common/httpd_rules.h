@@ -43,6 +43,9 @@ void http_lines_begin(struct http_lines *l, const char *method, const char *vers
 void http_lines_header(struct http_lines *l, const char *name, const char *value);
 void http_lines_end(struct http_lines *l);
 
+/* Names of headers and codings are the same whatever their case. */
+bool http_same_name(const char *a, const char *b);
+
 /* A client's request id that may be logged and repeated: 1 to HTTP_ID_MAX letters, digits, '.', '_' and '-'. NULL: no. */
 bool http_id_sound(const char *id);
 
@@ -84,6 +87,10 @@ void http_reply_pack(struct http_reply *rp, const struct http_request *rq, const
 void http_problem_large(struct http_reply *rp, const struct http_request *rq, const char *when);
 /* The last word before sending: a body past its ceiling becomes 500, an entity tag the client has becomes 304. */
 void http_reply_settle(struct http_reply *rp, const struct http_request *rq, const char *if_none_match);
+
+/* Gives each header of a settled reply to add, but those that libmicrohttpd writes itself. close: the connection ends. */
+void http_reply_headers(const struct http_reply *rp, const char *id, bool close,
+                        void (*add)(void *arg, const char *name, const char *value), void *arg);
 
 #define HTTP_DISPOSITION_SIZE 128
 /* attachment; filename="...", with every character that could end or bend the quoted name replaced. */

@@ -9,6 +9,8 @@
 
 #include "common/time.h"
 
+#define LEAST_NS (20 * NS_PER_MS)
+
 struct httpd_watch {
 	int64_t interval_ns;
 	void (*tick)(void *arg);
@@ -22,10 +24,9 @@ struct httpd_watch {
 };
 
 static bool
-sleep_interval(struct httpd_watch *w)
+sleep_for(struct httpd_watch *w, int64_t ns)
 {
 	struct timespec until;
-	int64_t ns = w->interval_ns;
 	bool stop;
 
 	clock_gettime(CLOCK_MONOTONIC, &until);
@@ -40,29 +41,40 @@ sleep_interval(struct httpd_watch *w)
 	return !stop;
 }
 
-/* Both directions: an end of reading alone is not noticed by libmicrohttpd when bytes came just before it. */
-static void
+/* Both directions: an end of reading alone is not noticed by libmicrohttpd when bytes came just before it. Returns when to look
+ * again: at the nearest deadline, and not later than a deadline set from now on can be due. */
+static int64_t
 end_overdue(struct httpd_watch *w, int64_t now_ns)
 {
+	int64_t next_ns = now_ns + w->interval_ns;
+
 	pthread_mutex_lock(&w->lock);
 	for (struct httpd_slot *s = w->first; s; s = s->behind) {
 		int64_t deadline_ns = atomic_load_explicit(&s->deadline_ns, memory_order_relaxed);
 
+		if (deadline_ns > now_ns && deadline_ns < next_ns)
+			next_ns = deadline_ns;
 		if (deadline_ns == 0 || deadline_ns > now_ns)
 			continue;
 		atomic_store_explicit(&s->deadline_ns, 0, memory_order_relaxed);
 		(void)shutdown(s->fd, SHUT_RDWR);
 	}
 	pthread_mutex_unlock(&w->lock);
+	return next_ns;
 }
 
 static void *
 watch(void *arg)
 {
 	struct httpd_watch *w = arg;
+	int64_t sleep_ns = w->interval_ns;
 
-	while (sleep_interval(w)) {
-		end_overdue(w, time_boot_ns());
+	while (sleep_for(w, sleep_ns)) {
+		int64_t now_ns = time_boot_ns();
+
+		sleep_ns = end_overdue(w, now_ns) - now_ns;
+		if (sleep_ns < LEAST_NS)
+			sleep_ns = LEAST_NS;
 		w->tick(w->arg);
 	}
 	return NULL;

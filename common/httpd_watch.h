@@ -19,6 +19,8 @@ struct httpd_slot {
 	struct httpd_slot *before, *behind;
 };
 
+/* Looks at each deadline when it is due, 20 ms late at most. interval_ns: no deadline is ever set nearer than this; tick is
+ * called as often at least. */
 MUST_CHECK bool httpd_watch_start(int64_t interval_ns, void (*tick)(void *arg), void *arg, struct httpd_watch **ret,
                                   struct err *err);
 /* Ends the thread. What is in the list may still be removed. */

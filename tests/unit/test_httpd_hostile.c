@@ -135,6 +135,47 @@ a_head_above_the_limit_is_answered_431_and_a_target_414(void **state)
 	answer_fini(&a);
 }
 
+static void
+world_end(struct world *w)
+{
+	world_fini(w);
+	mem_free(w);
+}
+
+static void
+a_server_may_set_aside_less_for_heads(void **state)
+{
+	static const struct {
+		size_t header;
+		int status;
+	} rows[] = {{1000, 200}, {6000, 200}, {9000, 431}};
+	struct world *w = mem_alloc(sizeof(*w));
+	struct answer a = answer_empty();
+	static char line[9000];
+	struct httpd_options o;
+
+	(void)state;
+	world_init(w);
+	o = options_of(w);
+	o.head_max = 8192;
+	world_start(w, &o);
+	memset(line, 'l', sizeof(line));
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		int fd = dial(w->port);
+
+		tell(fd, "GET /values HTTP/1.1\r\n" HOST "X-Thing: ");
+		(void)try_say(fd, line, rows[i].header);
+		(void)try_say(fd, "\r\n\r\n", 4);
+		hear(fd, &a, false);
+		assert_int_equal(a.status, rows[i].status);
+		if (a.status == 200)
+			assert_true(a.body.len > rows[i].header);
+		close(fd);
+	}
+	answer_fini(&a);
+	world_end(w);
+}
+
 /* ---- time ---- */
 
 #define SHORT_NS (200 * NS_PER_MS)
@@ -150,13 +191,6 @@ hasty_world(void)
 	o.request_timeout_ns = SHORT_NS;
 	world_start(w, &o);
 	return w;
-}
-
-static void
-world_end(struct world *w)
-{
-	world_fini(w);
-	mem_free(w);
 }
 
 /* Sends the byte again and again, never long after the last one, until the server has had enough. */
@@ -394,6 +428,7 @@ main(void)
 		IN_WORLD(a_bare_lf_behind_a_chunks_size_is_taken_and_changes_no_border),
 		IN_WORLD(a_sound_head_passes_in_any_pieces),
 		IN_WORLD(a_head_above_the_limit_is_answered_431_and_a_target_414),
+		cmocka_unit_test(a_server_may_set_aside_less_for_heads),
 		cmocka_unit_test(a_request_that_trickles_in_is_ended_however_steadily_it_does),
 		cmocka_unit_test(who_waits_for_a_worker_or_rests_between_requests_is_left_alone),
 		cmocka_unit_test(who_does_not_take_its_reply_is_let_go_in_the_end),
