@@ -7,6 +7,7 @@
 #define CONNECTION_MAX 64
 #define IDLE_TIMEOUT_NS (90 * NS_PER_S)
 #define REQUEST_TIMEOUT_NS (10 * NS_PER_S) /* nothing here takes a body */
+#define HEAD_MAX (8u << 10)                /* a scraper sends a few hundred bytes */
 
 static void
 handle_metrics(void *app, void *worker, const struct http_request *rq, struct http_reply *rp)
@@ -111,6 +112,7 @@ web_start(struct web *w, const struct exporter_options *o, struct httpd **ret, s
 	                             .idle_timeout_ns = IDLE_TIMEOUT_NS,
 	                             .request_timeout_ns = REQUEST_TIMEOUT_NS,
 	                             .connection_max = CONNECTION_MAX,
+	                             .head_max = HEAD_MAX,
 	                             .queue_max = 1,
 	                             .on_done = on_done};
 
