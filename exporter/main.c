@@ -13,6 +13,7 @@
 #include "common/log.h"
 #include "common/time.h"
 #include "exporter/options.h"
+#include "exporter/privileges.h"
 #include "exporter/sampler.h"
 #include "exporter/web.h"
 
@@ -25,23 +26,32 @@ enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 #define MOST_PAUSE_NS NS_PER_MIN
 #define REFUSED_PAUSE_NS NS_PER_HOUR
 #define LAST_PUSH_NS (5 * NS_PER_S)
+#define LAST_WRITE_NS (3 * NS_PER_S)
 #define STALE_INTERVALS 10
+/* A driver that does not answer for so long at the start is waited for while the exporter serves; one that says sooner that it
+ * is not there ends the start. */
+#define OPEN_PATIENCE_NS (5 * NS_PER_S)
+/* The disk's part of a sample interval, beside the driver's. */
+#define DISK_PERCENT 20
 
 /* The parts, in the order in which they start; they end in the opposite one. */
 struct daemon {
 	const struct exporter_options *options;
 	struct spool_options spool;
-	struct gpu_source *source;
+	struct nvml_options nvml;
+	struct privileges privileges;
+	struct reader *reader;
 	struct outbox *outbox;
 	struct push *push;
 	struct metrics *metrics;
-	struct web web;
-	struct httpd *httpd;
+	struct web *web;
 	struct sampler *sampler;
 	int timer_fd, signal_fd;
 	int last_signal; /* that ended the ticks */
 	/* the last ones logged, so that a lasting trouble is one line */
-	char reading[sizeof(((struct err *)0)->text)], storing[sizeof(((struct err *)0)->text)];
+	char reading[sizeof(((struct err *)0)->text)], silent[sizeof(((struct err *)0)->text)];
+	char storing[sizeof(((struct err *)0)->text)];
+	bool answered; /* the driver, once at least */
 };
 
 static bool
@@ -61,6 +71,51 @@ read_boot_id(uint8_t out[WIRE_BOOT_ID_SIZE], struct err *err)
 	return hex_decode(hex, out, WIRE_BOOT_ID_SIZE, err) || err_prefix(err, "boot_id");
 }
 
+/* ---- starting ---- */
+
+static bool
+open_source(void *arg, struct gpu_source **ret, struct err *err)
+{
+	const struct daemon *d = arg;
+
+	return nvml_open(&d->nvml, ret, err);
+}
+
+/* In the thread that opened the library. It goes no further as root. */
+static void
+on_opened(void *arg)
+{
+	const struct daemon *d = arg;
+	struct err err;
+
+	if (!d->options->user || privileges_drop(&d->privileges, &err))
+		return;
+	log_event(LOG_ERROR, "root cannot be left", LS("error", err.text));
+	_exit(EXIT_FAILED);
+}
+
+static bool
+start_reader(struct daemon *d, struct err *err)
+{
+	const struct exporter_options *o = d->options;
+	struct reader_options r = {.open = open_source, .arg = d, .opened = on_opened};
+
+	d->nvml = (struct nvml_options){.library = o->nvml_library, .enable_accounting = o->enable_accounting};
+	if (o->user && !privileges_find(o->user, &d->privileges, err))
+		return false;
+	if (!reader_new(&r, &d->reader, err) || !reader_wait_open(d->reader, OPEN_PATIENCE_NS, &d->answered, err))
+		return false;
+	if (!d->answered)
+		log_write(LOG_WARN, "the GPU driver does not answer, it is waited for", NULL);
+	if (!o->user)
+		return true;
+	if (!privileges_drop(&d->privileges, err))
+		return false;
+	log_event(LOG_INFO, "root is left", LS("user", d->privileges.user), LI("uid", d->privileges.uid),
+	          LI("gid", d->privileges.gid), LI("groups", d->privileges.group_count));
+	return true;
+}
+
 static bool
 open_outbox(struct daemon *d, struct err *err)
 {
@@ -73,12 +128,13 @@ open_outbox(struct daemon *d, struct err *err)
 	                                  .segment_bytes = o->spool_segment_bytes,
 	                                  .keep_ns = o->spool_keep_ns,
 	                                  .node = o->node,
-	                                  .flags = d->source->ops->simulated(d->source) ? WIRE_SIMULATED : 0,
 	                                  .exporter_version = TOLLGATE_VERSION};
 	if (!read_boot_id(d->spool.boot_id, err) || !spool_open(&d->spool, time_wall_ns(), &spool, err))
 		return false;
 	spool_stats(spool, &stats);
 	d->outbox = outbox_new(spool, &d->spool);
+	if (!outbox_start(d->outbox, o->sample_interval_ns / 100 * DISK_PERCENT, err))
+		return false;
 	log_event(LOG_INFO, "spool open", LS("dir", o->spool_dir), LI("unsent", stats.unacked_batches),
 	          LI("bytes", stats.bytes), LI("torn_tails", stats.torn_tails));
 	if (stats.corrupt_segments > 0)
@@ -88,6 +144,12 @@ open_outbox(struct daemon *d, struct err *err)
 		log_event(LOG_WARN, "spool files of a newer exporter were left alone",
 		          LI("files", stats.foreign_segments));
 	return true;
+}
+
+static void
+wake_push(void *arg)
+{
+	push_wake(arg);
 }
 
 static bool
@@ -110,9 +172,13 @@ start_push(struct daemon *d, struct err *err)
 	p.join = (struct join_options){.join_token_file = o->join_token_file,
 	                               .token_file = o->token_file,
 	                               .node = o->node};
-	if (o->aggregator_url)
-		return push_start(&p, d->outbox, &d->push, err);
-	log_event(LOG_INFO, "no aggregator-url: batches stay in the spool", LS("dir", o->spool_dir));
+	if (!o->aggregator_url) {
+		log_event(LOG_INFO, "no aggregator-url: batches stay in the spool", LS("dir", o->spool_dir));
+		return true;
+	}
+	if (!push_start(&p, d->outbox, &d->push, err))
+		return false;
+	outbox_listen(d->outbox, wake_push, d->push);
 	return true;
 }
 
@@ -126,51 +192,70 @@ start_clock(struct daemon *d, const sigset_t *signals, struct err *err)
 	return true;
 }
 
+static void
+start_sampler(struct daemon *d)
+{
+	const struct exporter_options *o = d->options;
+	struct sampler_options s = {.node = o->node,
+	                            .version = TOLLGATE_VERSION,
+	                            .sample_interval_ns = o->sample_interval_ns,
+	                            .interval_ns = o->interval_ns,
+	                            .read_patience_ns = o->sample_interval_ns / 100 * o->read_deadline_percent,
+	                            .replicas = (int)o->replicas,
+	                            .process_metrics = o->process_metrics,
+	                            .max_process_series = (size_t)o->max_process_series,
+	                            .clock = time_boot_ns,
+	                            .identity = {.proc_root = o->proc_root, .pods_root = o->pods_root}};
+
+	d->sampler = sampler_new(&s, d->reader, d->outbox, d->push, d->metrics, time_boot_ns(), time_wall_ns());
+}
+
+static void
+log_facts(struct daemon *d, const char *what)
+{
+	struct reader_facts facts;
+
+	reader_facts(d->reader, &facts);
+	log_event(LOG_INFO, what, LS("node", d->options->node), LS("listen", d->options->listen),
+	          LS("version", TOLLGATE_VERSION), LS("source", facts.name), LS("driver", facts.driver),
+	          LS("simulated", facts.simulated ? "yes" : "no"));
+}
+
+/* The library first, because that may need root; everything after it does not. */
 static bool
 start(struct daemon *d, const sigset_t *signals, struct err *err)
 {
 	const struct exporter_options *o = d->options;
-	const struct nvml_options nvml = {.library = o->nvml_library, .enable_accounting = o->enable_accounting};
-	struct sampler_options s = {.node = o->node,
-	                            .version = TOLLGATE_VERSION,
-	                            .nvml_library = o->nvml_library,
-	                            .enable_accounting = o->enable_accounting,
-	                            .sample_interval_ns = o->sample_interval_ns,
-	                            .interval_ns = o->interval_ns,
-	                            .replicas = (int)o->replicas,
-	                            .process_metrics = o->process_metrics,
-	                            .identity = {.proc_root = o->proc_root, .pods_root = o->pods_root}};
 
-	if (!start_clock(d, signals, err) || !nvml_open(&nvml, &d->source, err) || !open_outbox(d, err) ||
-	    !start_push(d, err))
+	if (!start_clock(d, signals, err) || !start_reader(d, err) || !open_outbox(d, err) || !start_push(d, err))
 		return false;
 	d->metrics = metrics_new();
-	d->web = (struct web){.metrics = d->metrics,
-	                      .node = o->node,
-	                      .stale_ns = STALE_INTERVALS * o->sample_interval_ns};
-	atomic_init(&d->web.last_reading_boot_ns, time_boot_ns());
-	if (!web_start(&d->web, o, &d->httpd, err))
+	if (!web_start(o, d->metrics, STALE_INTERVALS * o->sample_interval_ns, &d->web, err))
 		return false;
-	log_event(LOG_INFO, "ready", LS("node", o->node), LS("listen", o->listen), LS("version", TOLLGATE_VERSION),
-	          LS("source", d->source->ops->name), LS("driver", d->source->ops->driver_version(d->source)),
-	          LS("simulated", d->spool.flags & WIRE_SIMULATED ? "yes" : "no"));
-	d->sampler = sampler_new(&s, take(d->source), d->outbox, d->push, d->metrics, time_boot_ns(), time_wall_ns());
+	log_facts(d, "ready");
+	start_sampler(d);
 	return true;
 }
 
-static void
+/* False: a call of the driver or of the disk is still under way, and what it uses is left to it. */
+static bool
 stop(struct daemon *d)
 {
-	httpd_stop(d->httpd);
+	bool whole;
+
+	web_stop(d->web);
 	sampler_free(d->sampler);
+	if (d->outbox)
+		outbox_listen(d->outbox, NULL, NULL);
 	push_stop(d->push, LAST_PUSH_NS);
-	outbox_free(d->outbox);
+	whole = outbox_close(d->outbox);
 	metrics_free(d->metrics);
-	gpu_source_free(d->source);
+	whole &= reader_close(d->reader);
 	if (d->timer_fd >= 0)
 		close(d->timer_fd);
 	if (d->signal_fd >= 0)
 		close(d->signal_fd);
+	return whole;
 }
 
 /* ---- ticking ---- */
@@ -194,6 +279,7 @@ note_report(struct daemon *d, const struct sampler_report *r)
 {
 	note(d->reading, &r->reading, "the GPUs cannot be read, their time is unknown until they can",
 	     "the GPUs are read again");
+	note(d->silent, &r->silent, "GPUs do not answer, their time is unknown until they do", "every GPU answers");
 	note(d->storing, &r->storing, "batches wait in memory", "batches are on disk again");
 	if (r->clock_step_ns != 0)
 		log_event(LOG_WARN, "the clock was stepped: a new stream begins",
@@ -208,8 +294,11 @@ tick(struct daemon *d)
 
 	sampler_tick(d->sampler, boot_ns, time_wall_ns(), &report);
 	sampler_took(d->sampler, time_boot_ns() - boot_ns);
-	if (report.reading.kind == ERR_NONE)
-		atomic_store(&d->web.last_reading_boot_ns, boot_ns);
+	web_note(d->web, boot_ns, &report);
+	if (!d->answered && report.reading.kind == ERR_NONE) {
+		d->answered = true;
+		log_facts(d, "the GPU driver answers");
+	}
 	note_report(d, &report);
 }
 
@@ -220,8 +309,8 @@ take_signal(struct daemon *d)
 	struct signalfd_siginfo info = {0};
 
 	if (read(d->signal_fd, &info, sizeof(info)) == sizeof(info) && info.ssi_signo == SIGHUP) {
-		log_event(LOG_INFO, "SIGHUP", LS("tls", d->options->tls_cert ? "reading the files again" : "none"));
-		httpd_tls_renew(d->httpd);
+		log_write(LOG_INFO, "SIGHUP", NULL);
+		web_renew(d->web);
 		return false;
 	}
 	d->last_signal = (int)info.ssi_signo;
@@ -279,6 +368,7 @@ finish(struct daemon *d)
 	log_event(LOG_INFO, "stopping", LS("signal", strsignal(d->last_signal)));
 	/* up to now, not up to the last tick */
 	tick(d);
+	outbox_set_patience(d->outbox, LAST_WRITE_NS);
 	sampler_finish(d->sampler, time_wall_ns(), &report);
 	note_report(d, &report);
 }
@@ -302,7 +392,12 @@ run(const struct exporter_options *o, struct err *err)
 		tick_until_signal(&d);
 		finish(&d);
 	}
-	stop(&d);
+	if (!stop(&d)) {
+		/* returning from main would take the library from under its call */
+		log_write(LOG_WARN, "a call has not returned and is left behind", NULL);
+		fflush(NULL);
+		_exit(ok ? EXIT_OK : EXIT_FAILED);
+	}
 	return ok;
 }
 

@@ -37,6 +37,7 @@ struct metrics_input {
 	const struct metrics_step *steps;
 	size_t step_count;
 	size_t silent_gpus, hanging_calls;
+	int64_t silent_ns; /* how long a GPU, or the driver, has not answered; 0: all do */
 	struct outbox_stats outbox;
 	bool pushes; /* an aggregator is configured */
 	struct push_stats push;

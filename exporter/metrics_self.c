@@ -76,6 +76,8 @@ render_meter(struct render *r)
 	render_single(r, "tollgate_exporter_silent_gpus", PROM_GAUGE,
 	              "GPUs of which nothing is known, because the driver did not answer in time.",
 	              (int64_t)r->in->silent_gpus, 0);
+	render_single(r, "tollgate_exporter_silent_seconds", PROM_GAUGE,
+	              "For how long a GPU, or the whole driver, has not answered; the longest.", r->in->silent_ns, 9);
 	render_single(r, "tollgate_exporter_hanging_calls", PROM_GAUGE, "Calls of the driver that have not returned.",
 	              (int64_t)r->in->hanging_calls, 0);
 	render_single(r, "tollgate_exporter_unknown_slots_total", PROM_COUNTER,

@@ -14,7 +14,9 @@ struct exporter_options {
 	bool tls_client_required;
 	char *nvml_library; /* NULL: the driver's */
 	bool enable_accounting;
+	char *user; /* NULL: stays who it is */
 	int64_t sample_interval_ns;
+	int64_t read_deadline_percent;
 	int64_t interval_ns;
 	int64_t replicas;
 	char *proc_root;
@@ -31,6 +33,7 @@ struct exporter_options {
 	int64_t spool_segment_bytes;
 	int64_t spool_keep_ns;
 	bool process_metrics;
+	int64_t max_process_series;
 	bool access_log;
 	int log_level;
 };

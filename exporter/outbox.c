@@ -18,12 +18,12 @@ struct outbox {
 	/* of the writer alone, once it runs */
 	struct spool *spool;
 	struct spool_options options;
-	int64_t patience_ns;
 	bool has_writer;
 	pthread_t thread;
 	/* shared */
 	pthread_mutex_t lock;
 	pthread_cond_t work, done;
+	int64_t patience_ns;
 	struct entry queue[OUTBOX_WAITING_MAX];
 	size_t count;
 	bool in_hand; /* the writer has the first of them */
@@ -347,14 +347,23 @@ outbox_start(struct outbox *b, int64_t patience_ns, struct err *err)
 	return err_errno(err, ERR_FATAL, rc, "cannot start the thread of the spool");
 }
 
+void
+outbox_set_patience(struct outbox *b, int64_t patience_ns)
+{
+	pthread_mutex_lock(&b->lock);
+	b->patience_ns = patience_ns;
+	pthread_mutex_unlock(&b->lock);
+}
+
 /* Whether the writer came to its end in time. */
 static bool
 stop_writer(struct outbox *b)
 {
-	struct timespec until = after(b->patience_ns);
+	struct timespec until;
 	bool ended;
 
 	pthread_mutex_lock(&b->lock);
+	until = after(b->patience_ns);
 	b->stop = true;
 	(void)ask_writer(b);
 	while (!b->ended && pthread_cond_timedwait(&b->done, &b->lock, &until) != ETIMEDOUT)

@@ -23,6 +23,7 @@ struct outbox;
  * calls does the writer's work, and waits for it: for tests and tools. */
 struct outbox *outbox_new(struct spool *spool, const struct spool_options *o);
 MUST_CHECK bool outbox_start(struct outbox *b, int64_t patience_ns, struct err *err);
+void outbox_set_patience(struct outbox *b, int64_t patience_ns);
 /* Everything that waits is tried once more. A disk that hangs is waited for as long as the patience; then the writer and its
  * memory are left to themselves, and the result is false. */
 bool outbox_close(struct outbox *b);

@@ -456,13 +456,14 @@ calls_under_way(const struct reader *r)
 	return n;
 }
 
-void
-reader_free(struct reader *r)
+bool
+reader_close(struct reader *r)
 {
 	int64_t deadline_ns;
+	bool closed;
 
 	if (!r)
-		return;
+		return true;
 	deadline_ns = clock_ns() + CLOSE_PATIENCE_NS;
 	pthread_mutex_lock(&r->lock);
 	r->ending = true;
@@ -471,7 +472,15 @@ reader_free(struct reader *r)
 	if (calls_under_way(r) == 0)
 		while (r->workers && wait_until(r, deadline_ns))
 			;
+	closed = !r->workers;
 	unref(r);
+	return closed;
+}
+
+void
+reader_free(struct reader *r)
+{
+	(void)reader_close(r);
 }
 
 void

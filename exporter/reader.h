@@ -33,8 +33,9 @@ struct reader;
 
 /* Begins to open the source. */
 MUST_CHECK bool reader_new(const struct reader_options *o, struct reader **ret, struct err *err);
-/* Waits for no call: a worker that has one under way ends when it returns. */
-void reader_free(struct reader *r);
+/* Closes the source. False: a call is under way; nobody waits for it, and its worker ends when it returns. */
+bool reader_close(struct reader *r);
+void reader_free(struct reader *r); /* the same, where nobody asks */
 DEFINE_OWNED(reader, struct reader)
 
 /* Static facts of the source, kept while it is gone. */

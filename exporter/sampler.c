@@ -5,13 +5,14 @@
 
 #include "common/time.h"
 
+enum { STEP_GPUS, STEP_IDENTITY, STEP_METER, STEP_SPOOL, STEP_COUNT };
+
 struct sampler {
 	struct sampler_options options;
-	struct gpu_source *source; /* NULL while its library fails */
-	int64_t source_retry_boot_ns;
-	char source_name[32], driver[GPU_TEXT], library[GPU_TEXT];
-	bool simulated;
-	struct gpu_snapshot *snapshot;
+	struct reader *reader;
+	struct reader_facts facts;
+	bool flagged; /* the outbox knows whether the source is a simulator */
+	const struct gpu_snapshot *snapshot;
 	struct identity *identity;
 	struct meter *meter;
 	uint64_t stream; /* counts meters */
@@ -21,9 +22,13 @@ struct sampler {
 	struct metrics *metrics;
 	struct tick_process *processes; /* of all GPUs, one after the other */
 	size_t process_cap;
+	struct tick_exit *exits; /* the same */
+	size_t exit_cap;
 	struct tick_gpu gpus[GPU_MAX];
 	struct tick tick;
 	int64_t ticks, missed_ticks, failed_readings, tick_duration_ns, last_reading_wall_ns;
+	struct metrics_step steps[STEP_COUNT];
+	int64_t step_began_ns;
 };
 
 static struct meter *
@@ -38,35 +43,21 @@ new_meter(struct sampler *s)
 	return meter_new(&o);
 }
 
-/* The source's facts are kept: it may be gone when they are shown. */
-static void
-note_source(struct sampler *s)
-{
-	const struct gpu_source_ops *ops = s->source->ops;
-
-	snprintf(s->source_name, sizeof(s->source_name), "%s", ops->name);
-	snprintf(s->driver, sizeof(s->driver), "%s", ops->driver_version(s->source));
-	snprintf(s->library, sizeof(s->library), "%s", ops->library_version(s->source));
-	s->simulated = ops->simulated(s->source);
-}
-
 struct sampler *
-sampler_new(const struct sampler_options *o, struct gpu_source *source, struct outbox *outbox, struct push *push,
+sampler_new(const struct sampler_options *o, struct reader *reader, struct outbox *outbox, struct push *push,
             struct metrics *metrics, int64_t boot_ns, int64_t wall_ns)
 {
 	struct sampler *s = mem_alloc(sizeof(*s));
 
 	s->options = *o;
-	s->source = source;
+	s->reader = reader;
 	s->outbox = outbox;
 	s->push = push;
 	s->metrics = metrics;
-	s->snapshot = gpu_snapshot_new();
 	s->identity = identity_new(&o->identity);
 	s->wall_offset_ns = wall_ns - boot_ns;
 	s->meter = new_meter(s);
 	s->last_reading_wall_ns = -1;
-	note_source(s);
 	return s;
 }
 
@@ -77,44 +68,50 @@ sampler_free(struct sampler *s)
 		return;
 	meter_free(s->meter);
 	identity_free(s->identity);
-	gpu_snapshot_free(s->snapshot);
-	gpu_source_free(s->source);
 	mem_free(s->processes);
+	mem_free(s->exits);
 	mem_free(s);
 }
 
 /* ---- reading ---- */
 
-static bool
-reopen(struct sampler *s, int64_t boot_ns, struct err *err)
+static void
+note_silent(const struct gpu_snapshot *snap, struct sampler_report *ret)
 {
-	const struct nvml_options nvml = {.library = s->options.nvml_library,
-	                                  .enable_accounting = s->options.enable_accounting};
+	in_place(buf) struct buf names;
 
-	if (boot_ns < s->source_retry_boot_ns)
-		return err_set(err, ERR_RETRY, "the GPU library failed and is opened again soon");
-	s->source_retry_boot_ns = boot_ns + SOURCE_PAUSE_NS;
-	if (!nvml_open(&nvml, &s->source, err))
-		return false;
-	/* records are flagged once per stream: a library that is now another kind is not taken */
-	if (s->source->ops->simulated(s->source) != s->simulated) {
-		gpu_source_free(take(s->source));
-		return err_set(err, ERR_FATAL, "the GPU library changed between a real one and a simulator");
+	buf_init(&names, sizeof(ret->silent.text) - 1);
+	for (size_t i = 0; i < snap->count; i++) {
+		if (snap->gpus[i].silent)
+			buf_printf(&names, "%s%s", names.len ? " " : "", snap->gpus[i].uuid);
+		else
+			ret->gpus_read++;
 	}
-	note_source(s);
-	return true;
+	if (names.len > 0)
+		(void)err_set(&ret->silent, ERR_RETRY, "%s", buf_text(&names));
 }
 
+/* False: there is nothing to meter. Of a library that fails every GPU is silent, and that is metered. */
 static bool
-read_gpus(struct sampler *s, int64_t boot_ns, struct err *err)
+read_gpus(struct sampler *s, int64_t boot_ns, int64_t wall_ns, struct sampler_report *ret)
 {
-	if (!s->source && !reopen(s, boot_ns, err))
-		return false;
-	if (gpu_source_read_all(s->source, boot_ns, s->snapshot, err))
-		return true;
-	gpu_source_free(take(s->source));
-	s->source_retry_boot_ns = boot_ns + SOURCE_PAUSE_NS;
-	return false;
+	bool ok = reader_read(s->reader, boot_ns, s->options.read_patience_ns, &s->snapshot, &ret->reading);
+
+	reader_facts(s->reader, &s->facts);
+	if (s->facts.opened && !s->flagged) {
+		outbox_set_flags(s->outbox, s->facts.simulated ? WIRE_SIMULATED : 0);
+		s->flagged = true;
+	}
+	ret->gpus = s->snapshot->count;
+	if (ok) {
+		ret->reading.kind = ERR_NONE;
+		note_silent(s->snapshot, ret);
+		if (ret->gpus_read > 0 || ret->gpus == 0)
+			s->last_reading_wall_ns = wall_ns;
+	} else {
+		s->failed_readings++;
+	}
+	return ok || s->snapshot->count > 0;
 }
 
 /* The processes of one GPU with their owners; one that is already gone is left out. */
@@ -140,25 +137,62 @@ identify(struct sampler *s, const struct gpu_reading *r, struct tick_process *to
 	return n;
 }
 
+/* Those that ended, with their owners as far as anybody knows them. The driver stamps them with wall time. */
+static size_t
+identify_ended(struct sampler *s, const struct gpu_reading *r, int64_t offset_ns, struct tick_exit *to)
+{
+	for (size_t i = 0; i < r->exit_count; i++) {
+		const struct gpu_exit *e = &r->exits[i];
+		int64_t start_ns = e->start_wall_ns - offset_ns;
+
+		to[i] = (struct tick_exit){.holder = identity_of_ended(s->identity, e->pid, start_ns),
+		                           .pid = e->pid,
+		                           .start_boot_ns = start_ns,
+		                           .end_boot_ns = start_ns + e->duration_ns,
+		                           .active_ppm = e->active_ppm,
+		                           .memory_bytes = e->max_memory_bytes};
+	}
+	return r->exit_count;
+}
+
 static void
-make_tick(struct sampler *s, int64_t boot_ns)
+make_room(struct sampler *s)
+{
+	size_t processes = 0, exits = 0;
+
+	for (size_t i = 0; i < s->snapshot->count; i++) {
+		processes += s->snapshot->gpus[i].process_count;
+		exits += s->snapshot->gpus[i].exit_count;
+	}
+	if (processes > s->process_cap) {
+		s->process_cap = processes;
+		s->processes = mem_grow(s->processes, processes, sizeof(*s->processes));
+	}
+	if (exits > s->exit_cap) {
+		s->exit_cap = exits;
+		s->exits = mem_grow(s->exits, exits, sizeof(*s->exits));
+	}
+}
+
+static void
+make_tick(struct sampler *s, int64_t boot_ns, int64_t wall_ns)
 {
 	const struct gpu_snapshot *snap = s->snapshot;
-	size_t total = 0, used = 0;
+	struct tick_process *process;
+	struct tick_exit *exit;
 
-	for (size_t i = 0; i < snap->count; i++)
-		total += snap->gpus[i].process_count;
-	if (total > s->process_cap) {
-		s->process_cap = total;
-		s->processes = mem_grow(s->processes, total, sizeof(*s->processes));
-	}
+	make_room(s);
+	process = s->processes;
+	exit = s->exits;
 	s->tick = (struct tick){.boot_ns = boot_ns, .gpus = s->gpus};
 	for (size_t i = 0; i < snap->count && i < GPU_MAX; i++) {
 		struct tick_gpu *g = &s->gpus[s->tick.gpu_count++];
 
-		*g = (struct tick_gpu){.reading = &snap->gpus[i], .processes = s->processes + used};
-		g->process_count = identify(s, &snap->gpus[i], s->processes + used);
-		used += g->process_count;
+		*g = (struct tick_gpu){.reading = &snap->gpus[i], .processes = process, .exits = exit};
+		g->process_count = identify(s, &snap->gpus[i], process);
+		g->exit_count = identify_ended(s, &snap->gpus[i], wall_ns - boot_ns, exit);
+		process += g->process_count;
+		exit += g->exit_count;
 	}
 }
 
@@ -178,8 +212,6 @@ hand_over(struct sampler *s, int64_t wall_ns, struct err *err)
 		if (outbox_add(s->outbox, b, wall_ns, err))
 			err->kind = ERR_NONE;
 	}
-	if (s->push)
-		push_wake(s->push);
 }
 
 /* The stream ends here and the next one begins at the same tick, so that no time between them is lost or counted twice by the
@@ -210,16 +242,20 @@ meter(struct sampler *s, int64_t boot_ns, int64_t wall_ns, struct sampler_report
 }
 
 static void
-publish(struct sampler *s, bool read)
+publish(struct sampler *s, bool read, int64_t boot_ns)
 {
+	struct reader_status status;
 	struct metrics_input in = {.node = s->options.node,
 	                           .version = s->options.version,
-	                           .source = s->source_name,
-	                           .driver = s->driver,
-	                           .library = s->library,
-	                           .simulated = s->simulated,
+	                           .source = s->facts.name,
+	                           .driver = s->facts.driver,
+	                           .library = s->facts.library,
+	                           .simulated = s->facts.simulated,
 	                           .tick = read ? &s->tick : NULL,
 	                           .process_metrics = s->options.process_metrics,
+	                           .max_process_series = s->options.max_process_series,
+	                           .steps = s->steps,
+	                           .step_count = s->options.clock ? STEP_COUNT : 0,
 	                           .pushes = s->push != NULL,
 	                           .ticks = s->ticks,
 	                           .missed_ticks = s->missed_ticks,
@@ -227,12 +263,35 @@ publish(struct sampler *s, bool read)
 	                           .tick_duration_ns = s->tick_duration_ns,
 	                           .last_reading_wall_ns = s->last_reading_wall_ns};
 
+	reader_status(s->reader, boot_ns, &status);
 	in.total_count = meter_totals(s->meter, &in.totals);
+	in.process_total_count = meter_process_totals(s->meter, &in.process_totals);
+	in.intruder_count = meter_intruders(s->meter, &in.intruders);
+	meter_stats(s->meter, &in.meter);
+	in.silent_gpus = status.silent;
+	in.silent_ns = status.silent_ns;
+	in.hanging_calls = status.hanging;
 	in.stream = s->stream;
 	outbox_stats(s->outbox, &in.outbox);
 	if (s->push)
 		push_stats(s->push, &in.push);
 	metrics_publish(s->metrics, &in);
+}
+
+static void
+begin_step(struct sampler *s)
+{
+	s->step_began_ns = s->options.clock ? s->options.clock() : 0;
+}
+
+/* Ends one and begins the next. */
+static void
+end_step(struct sampler *s, int step, const char *name, bool success)
+{
+	int64_t began_ns = s->step_began_ns;
+
+	begin_step(s);
+	s->steps[step] = (struct metrics_step){name, success, s->step_began_ns - began_ns};
 }
 
 void
@@ -242,19 +301,20 @@ sampler_tick(struct sampler *s, int64_t boot_ns, int64_t wall_ns, struct sampler
 
 	*ret = (struct sampler_report){0};
 	s->ticks++;
-	read = read_gpus(s, boot_ns, &ret->reading);
-	if (read) {
-		ret->gpus = s->snapshot->count;
-		s->last_reading_wall_ns = wall_ns;
-		make_tick(s, boot_ns);
+	begin_step(s);
+	read = read_gpus(s, boot_ns, wall_ns, ret);
+	end_step(s, STEP_GPUS, "gpus", ret->reading.kind == ERR_NONE && ret->silent.kind == ERR_NONE);
+	if (read)
+		make_tick(s, boot_ns, wall_ns);
+	end_step(s, STEP_IDENTITY, "identity", read);
+	if (read)
 		meter(s, boot_ns, wall_ns, ret);
-	} else {
-		s->failed_readings++;
-	}
+	end_step(s, STEP_METER, "meter", read);
 	/* what the disk did not take before, it may take now */
 	if (ret->storing.kind == ERR_NONE && outbox_flush(s->outbox, wall_ns, &ret->storing))
 		ret->storing.kind = ERR_NONE;
-	publish(s, read);
+	end_step(s, STEP_SPOOL, "spool", ret->storing.kind == ERR_NONE);
+	publish(s, read, boot_ns);
 	identity_sweep(s->identity);
 }
 

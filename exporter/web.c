@@ -1,6 +1,10 @@
 /* exporter/web.c - the HTTP interface of the exporter. */
 #include "exporter/web.h"
 
+#include <pthread.h>
+#include <stdio.h>
+
+#include "common/httpd.h"
 #include "common/log.h"
 #include "common/time.h"
 
@@ -8,6 +12,18 @@
 #define IDLE_TIMEOUT_NS (90 * NS_PER_S)
 #define REQUEST_TIMEOUT_NS (10 * NS_PER_S) /* nothing here takes a body */
 #define HEAD_MAX (8u << 10)                /* a scraper sends a few hundred bytes */
+
+struct web {
+	struct httpd *httpd;
+	struct metrics *metrics;
+	const char *node;
+	int64_t stale_ns;
+	bool access_log;
+	pthread_mutex_t lock; /* of what follows */
+	int64_t last_tick_boot_ns;
+	bool ready;
+	char why[sizeof(((struct err *)0)->text)]; /* not */
+};
 
 static void
 handle_metrics(void *app, void *worker, const struct http_request *rq, struct http_reply *rp)
@@ -31,20 +47,55 @@ handle_metrics(void *app, void *worker, const struct http_request *rq, struct ht
 }
 
 static void
+answer_ok(struct http_reply *rp)
+{
+	rp->content_type = "text/plain; charset=utf-8";
+	buf_str(&rp->body, "ok\n");
+}
+
+/* Whether ticks take place. False when it has answered that they do not. */
+static bool
+is_alive(struct web *w, const struct http_request *rq, struct http_reply *rp)
+{
+	char age[TIME_TEXT_SIZE], limit[TIME_TEXT_SIZE];
+	int64_t age_ns;
+
+	pthread_mutex_lock(&w->lock);
+	age_ns = time_boot_ns() - w->last_tick_boot_ns;
+	pthread_mutex_unlock(&w->lock);
+	if (age_ns <= w->stale_ns)
+		return true;
+	http_problem(rp, rq, 503, NULL, "the last tick was %s ago, the limit is %s",
+	             duration_format(age_ns / NS_PER_MS * NS_PER_MS, age), duration_format(w->stale_ns, limit));
+	return false;
+}
+
+static void
 handle_healthz(void *app, void *worker, const struct http_request *rq, struct http_reply *rp)
 {
+	(void)worker;
+	if (is_alive(app, rq, rp))
+		answer_ok(rp);
+}
+
+static void
+handle_readyz(void *app, void *worker, const struct http_request *rq, struct http_reply *rp)
+{
 	struct web *w = app;
-	int64_t age_ns = time_boot_ns() - atomic_load(&w->last_reading_boot_ns);
-	char age[TIME_TEXT_SIZE], limit[TIME_TEXT_SIZE];
+	char why[sizeof(w->why)];
+	bool ready;
 
 	(void)worker;
-	if (age_ns <= w->stale_ns) {
-		rp->content_type = "text/plain; charset=utf-8";
-		buf_str(&rp->body, "ok\n");
+	if (!is_alive(w, rq, rp))
 		return;
-	}
-	http_problem(rp, rq, 503, NULL, "the last reading of the GPUs is %s old, the limit is %s",
-	             duration_format(age_ns / NS_PER_MS * NS_PER_MS, age), duration_format(w->stale_ns, limit));
+	pthread_mutex_lock(&w->lock);
+	ready = w->ready;
+	snprintf(why, sizeof(why), "%s", w->why);
+	pthread_mutex_unlock(&w->lock);
+	if (ready)
+		answer_ok(rp);
+	else
+		http_problem(rp, rq, 503, NULL, "%s", why);
 }
 
 static void
@@ -58,7 +109,8 @@ handle_root(void *app, void *worker, const struct http_request *rq, struct http_
 	buf_printf(&rp->body,
 	           "tollgate-exporter %s on %s\n\n"
 	           "/metrics   readings of the GPUs of this node, and about this exporter\n"
-	           "/healthz   whether the GPUs are being read\n",
+	           "/healthz   whether this exporter is alive\n"
+	           "/readyz    whether the driver answers, so that the GPUs are read\n",
 	           TOLLGATE_VERSION, w->node);
 }
 
@@ -69,6 +121,7 @@ static const struct http_route routes[] = {
          .handle = handle_metrics,
          .summary = "Prometheus metrics"},
 	{.method = "GET", .path = "/healthz", .inline_ = true, .handle = handle_healthz, .summary = "liveness"},
+	{.method = "GET", .path = "/readyz", .inline_ = true, .handle = handle_readyz, .summary = "the GPUs are read"},
 	{.method = "GET", .path = "/", .inline_ = true, .handle = handle_root, .summary = "what is here"},
 };
 
@@ -101,8 +154,10 @@ on_tls(void *app, enum httpd_tls_event event, const struct err *err)
 }
 
 bool
-web_start(struct web *w, const struct exporter_options *o, struct httpd **ret, struct err *err)
+web_start(const struct exporter_options *o, struct metrics *metrics, int64_t stale_ns, struct web **ret,
+          struct err *err)
 {
+	struct web *w = mem_alloc(sizeof(*w));
 	struct httpd_options http = {.listen = o->listen,
 	                             .tls = exporter_tls_files(o),
 	                             .on_tls = on_tls,
@@ -116,6 +171,46 @@ web_start(struct web *w, const struct exporter_options *o, struct httpd **ret, s
 	                             .queue_max = 1,
 	                             .on_done = on_done};
 
+	w->metrics = metrics;
+	w->node = o->node;
+	w->stale_ns = stale_ns;
 	w->access_log = o->access_log;
-	return httpd_start(&http, ret, err);
+	w->last_tick_boot_ns = time_boot_ns();
+	snprintf(w->why, sizeof(w->why), "the GPUs have not been read yet");
+	pthread_mutex_init(&w->lock, NULL);
+	if (!httpd_start(&http, &w->httpd, err)) {
+		web_stop(w);
+		return false;
+	}
+	*ret = w;
+	return true;
+}
+
+void
+web_stop(struct web *w)
+{
+	if (!w)
+		return;
+	httpd_stop(w->httpd);
+	pthread_mutex_destroy(&w->lock);
+	mem_free(w);
+}
+
+void
+web_note(struct web *w, int64_t boot_ns, const struct sampler_report *r)
+{
+	pthread_mutex_lock(&w->lock);
+	w->last_tick_boot_ns = boot_ns;
+	w->ready = r->reading.kind == ERR_NONE && (r->gpus_read > 0 || r->gpus == 0);
+	if (r->reading.kind != ERR_NONE)
+		snprintf(w->why, sizeof(w->why), "%s", r->reading.text);
+	else if (!w->ready)
+		snprintf(w->why, sizeof(w->why), "none of the %zu GPUs answers", r->gpus);
+	pthread_mutex_unlock(&w->lock);
+}
+
+void
+web_renew(struct web *w)
+{
+	httpd_tls_renew(w->httpd);
 }

@@ -1,22 +1,21 @@
-/* exporter/web.h - the HTTP interface of the exporter: /metrics, /healthz and a page with links. All answered in the server's
- * own thread, from memory. */
+/* exporter/web.h - the HTTP interface of the exporter: /metrics, /healthz, /readyz and a page with links. All answered in the
+ * server's own thread, from memory. */
 #ifndef TOLLGATE_EXPORTER_WEB_H
 #define TOLLGATE_EXPORTER_WEB_H
 
-#include <stdatomic.h>
-
-#include "common/httpd.h"
 #include "exporter/metrics.h"
 #include "exporter/options.h"
+#include "exporter/sampler.h"
 
-struct web {
-	struct metrics *metrics;
-	const char *node;
-	int64_t stale_ns; /* unhealthy when the last reading is older */
-	_Atomic int64_t last_reading_boot_ns;
-	bool access_log; /* from the options */
-};
+struct web;
 
-MUST_CHECK bool web_start(struct web *w, const struct exporter_options *o, struct httpd **ret, struct err *err);
+/* Not alive when the last tick is older than stale_ns. */
+MUST_CHECK bool web_start(const struct exporter_options *o, struct metrics *metrics, int64_t stale_ns, struct web **ret,
+                          struct err *err);
+void web_stop(struct web *w); /* NULL is allowed */
+/* What became of a tick. */
+void web_note(struct web *w, int64_t boot_ns, const struct sampler_report *r);
+/* Reads the files of TLS again. */
+void web_renew(struct web *w);
 
 #endif

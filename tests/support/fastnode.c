@@ -61,6 +61,7 @@ static void
 drop_exporter(struct fastnode *f)
 {
 	sampler_free(take(f->sampler));
+	reader_free(take(f->reader));
 	metrics_free(take(f->metrics));
 	outbox_free(take(f->outbox));
 }
@@ -93,9 +94,9 @@ fastnode_start(struct fastnode *f, int64_t t_ns)
 {
 	struct sampler_options o = {.node = f->options.spool.node,
 	                            .version = f->options.spool.exporter_version,
-	                            .nvml_library = f->sim.library,
 	                            .sample_interval_ns = f->options.sample_ns,
 	                            .interval_ns = f->options.interval_ns,
+	                            .read_patience_ns = SIMNODE_PATIENCE_NS,
 	                            .replicas = f->options.replicas,
 	                            .process_metrics = true,
 	                            .identity = {.proc_root = f->sim.proc, .pods_root = f->sim.pods}};
@@ -103,13 +104,13 @@ fastnode_start(struct fastnode *f, int64_t t_ns)
 	struct err err;
 
 	f->sim.set_time_ns(t_ns);
-	simnode_open(&f->sim);
 	if (!spool_open(&f->options.spool, fastnode_wall(f, t_ns), &spool, &err))
 		give_up("the spool does not open", err.text);
 	f->outbox = outbox_new(spool, &f->options.spool);
 	f->metrics = metrics_new();
-	f->sampler = sampler_new(&o, take(f->sim.source), f->outbox, NULL, f->metrics, FASTNODE_T0_NS + t_ns,
-	                         fastnode_wall(f, t_ns));
+	f->reader = simnode_reader(&f->sim);
+	f->sampler =
+		sampler_new(&o, f->reader, f->outbox, NULL, f->metrics, FASTNODE_T0_NS + t_ns, fastnode_wall(f, t_ns));
 	tick(f, t_ns);
 }
 

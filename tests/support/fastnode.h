@@ -28,6 +28,7 @@ struct fastnode {
 	int64_t now_ns;            /* virtual time of the last tick; -1: not started */
 	struct outbox *outbox;
 	struct metrics *metrics;
+	struct reader *reader;
 	struct sampler *sampler;
 	struct sampler_report last;
 };

@@ -121,6 +121,29 @@ simnode_try_open(struct simnode *n, struct err *err)
 	return nvml_open(&(struct nvml_options){.library = n->library}, &n->source, err);
 }
 
+static bool
+open_library(void *arg, struct gpu_source **ret, struct err *err)
+{
+	const struct simnode *n = arg;
+
+	return nvml_open(&(struct nvml_options){.library = n->library}, ret, err);
+}
+
+struct reader *
+simnode_reader(struct simnode *n)
+{
+	struct reader_options o = {.open = open_library, .arg = n};
+	struct reader *r = NULL;
+	struct err err;
+	bool answered;
+
+	if (!reader_new(&o, &r, &err) || !reader_wait_open(r, SIMNODE_PATIENCE_NS, &answered, &err))
+		give_up("the source does not open", err.text);
+	if (!answered)
+		give_up(n->library, "does not answer");
+	return r;
+}
+
 bool
 simnode_try_read(struct simnode *n, int64_t t_ns, struct err *err)
 {

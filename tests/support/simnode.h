@@ -3,7 +3,7 @@
 #ifndef TOLLGATE_TESTS_SIMNODE_H
 #define TOLLGATE_TESTS_SIMNODE_H
 
-#include "exporter/gpu_source.h"
+#include "exporter/reader.h"
 
 struct simnode {
 	char dir[64]; /* removed at the end, with what is in it */
@@ -18,6 +18,9 @@ struct simnode {
 
 #define SIMNODE_T0_NS INT64_C(5000123456789) /* boot time of virtual time 0 */
 
+/* Beyond what anything here takes on a machine that is busy. */
+#define SIMNODE_PATIENCE_NS INT64_C(60000000000)
+
 /* Where the simulator is: $TOLLGATE_BUILD_DIR/sim, or beside the folder of this program. */
 void simnode_library(char *out, size_t size);
 
@@ -27,6 +30,9 @@ void simnode_init_file(struct simnode *n, const char *path); /* a scenario that 
 void simnode_fini(struct simnode *n);
 /* Lets the simulator keep n->proc and n->pods. Before simnode_open. */
 void simnode_show_processes(struct simnode *n);
+
+/* A reader of the simulator, which opens it by itself; simnode_open is not needed then. The caller frees it. */
+struct reader *simnode_reader(struct simnode *n);
 
 MUST_CHECK bool simnode_try_open(struct simnode *n, struct err *err);
 MUST_CHECK bool simnode_try_read(struct simnode *n, int64_t t_ns, struct err *err);

@@ -217,6 +217,7 @@ fixture_init(struct fixture *f)
 		.step_count = 2,
 		.silent_gpus = 1,
 		.hanging_calls = 1,
+		.silent_ns = 12500000000,
 		.totals = f->totals,
 		.total_count = 3,
 		.outbox = {.spool = {.bytes = 123456,
