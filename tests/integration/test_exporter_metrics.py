@@ -1,0 +1,157 @@
+"""/metrics of a running exporter as a real Prometheus takes it in: every family is there, and what has ended is gone."""
+
+import gzip
+import os
+import re
+import tempfile
+import unittest
+
+from tests.support import stack
+from tests.support.prometheus import Prometheus
+
+OPENMETRICS = "application/openmetrics-text; version=1.0.0"
+GOLDEN = os.path.join(stack.ROOT, "tests", "golden", "exporter.metrics")
+# Not on this node: nobody allocates its devices, nothing pushes, and no batch waits for long.
+ELSEWHERE = {"tollgate_workload_intruder", "tollgate_exporter_push_requests_total", "tollgate_exporter_push_last_success_timestamp_seconds"}
+
+POD = {"namespace": "research", "name": "train-0", "container": "main"}
+NODE = {
+    "name": "metrics",
+    "driver": "550.163.01",
+    "gpus": [
+        {
+            "model": "NVIDIA H100 80GB HBM3",
+            "memory_mib": 81559,
+            "idle_watts": 70,
+            "max_watts": 700,
+            "accounting": True,
+            "readings": ["0s ecc_corrected=4 remapped_uncorrected=1 remap_pending=1 throttle_reasons=68"],
+        },
+        {"model": "NVIDIA H100 80GB HBM3", "memory_mib": 81559, "idle_watts": 70, "max_watts": 700, "mig": ["3g.40gb", "1g.10gb"]},
+    ],
+    "processes": [
+        {"pid": 4001, "gpu": 0, "sm": 90, "memory_mib": 1024, "comm": "python3", "pod": POD},
+        {"pid": 4002, "gpu": 1, "instance": 0, "sm": 50, "memory_mib": 2048, "comm": "python3", "pod": {**POD, "name": "train-1"}},
+    ],
+    "xids": [{"gpu": 0, "at": "1s", "xid": 31}],
+}
+
+
+class Node(stack.Stack):
+    """Exporters without an aggregator."""
+
+    def __init__(self):
+        self.processes, self.port = [], None
+
+    def __enter__(self):
+        self.folder = tempfile.TemporaryDirectory(prefix="tollgate-metrics-")
+        self.dir = self.folder.name
+        return self
+
+    def close(self):
+        for p in reversed(self.processes):
+            p.kill9()
+        self.folder.cleanup()
+
+
+def families(text):
+    return dict(re.findall(r"^# TYPE (\S+) (\S+)$", text, re.M))
+
+
+def samples(text):
+    """{name and labels: value} of the lines that are no comments."""
+    return dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+
+
+def page(exporter, **headers):
+    return stack.request("GET", exporter.url + "/metrics", headers=headers)
+
+
+class Families(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.node = n = cls.enterClassContext(Node())
+        cls.exporter = n.exporter("n1", NODE)
+        cls.prometheus = Prometheus(os.path.join(n.dir, "prometheus"), {"tollgate-exporter": [f"127.0.0.1:{cls.exporter.port}"]})
+        n.processes.append(cls.prometheus)
+
+    def find(self, expression):
+        return stack.wait_for(f"series for {expression}", lambda: self.prometheus.query(expression), self.exporter)
+
+    def test_prometheus_has_every_family_with_its_type_unit_and_help(self):
+        with open(GOLDEN, encoding="utf-8") as f:
+            text = f.read()
+        wanted = families(text)
+        self.assertGreater(len(wanted), 60)
+        for family in sorted(set(wanted) - ELSEWHERE):
+            with self.subTest(family=family):
+                self.find(family)
+        told = stack.request("GET", self.prometheus.url + "/api/v1/metadata").json()["data"]
+        helps = dict(re.findall(r"^# HELP (\S+) (.*)$", text, re.M))
+        for family in sorted(set(wanted) - ELSEWHERE):
+            with self.subTest(family=family):
+                name = family.removesuffix("_total")  # scraped as OpenMetrics
+                self.assertEqual([(m["type"], m["help"]) for m in told[name]], [(wanted[family], helps[family])])
+                unit = re.search(r"_(bytes|celsius|hertz|joules|ratio|seconds|watts)$", name)
+                self.assertEqual(told[name][0]["unit"], unit.group(1) if unit else "")
+
+    def test_no_family_is_missing_from_the_golden_page(self):
+        with open(GOLDEN, encoding="utf-8") as f:
+            self.assertEqual(set(families(page(self.exporter).text())) - set(families(f.read())), set())
+
+    def test_values_are_those_of_the_scenario_in_base_units(self):
+        def value(expression):
+            return float(self.find(expression)[0]["value"][1])
+
+        self.assertEqual(value('tollgate_gpu_memory_total_bytes{gpu="0"}'), 81559 << 20)
+        self.assertEqual(value('tollgate_gpu_ecc_errors_total{gpu="0", kind="corrected"}'), 4)
+        self.assertEqual(value('tollgate_gpu_row_remap_pending{gpu="0"}'), 1)
+        self.assertEqual(value('tollgate_gpu_xid_errors_total{gpu="0", xid="31"}'), 1)
+        self.assertEqual({r["metric"]["reason"] for r in self.find('tollgate_gpu_throttle{gpu="0"} == 1')}, {"sw_power_cap", "hw_thermal"})
+        self.assertGreater(value('tollgate_gpu_clock_hertz{gpu="0", clock="sm"}'), 1e8)
+        self.assertEqual(value('tollgate_process_memory_used_bytes{pid="4001"}'), 1 << 30)
+        # an error has come once, and the other GPU has none: absent, not zero
+        self.assertEqual(self.prometheus.query('tollgate_gpu_xid_errors_total{gpu="1"}'), [])
+        # a partitioned GPU has no utilisation of its own
+        self.assertEqual(self.prometheus.query('tollgate_gpu_utilization_ratio{gpu="1"}'), [])
+
+    def test_text_openmetrics_and_gzip_hold_the_same_samples(self):
+        text, opened = page(self.exporter), page(self.exporter, Accept=OPENMETRICS)
+        zipped = page(self.exporter, **{"Accept": OPENMETRICS, "Accept-Encoding": "gzip"})
+        self.assertEqual(zipped.headers["Content-Encoding"], "gzip")
+        self.assertTrue(opened.text().endswith("# EOF\n"))
+        names = set(samples(text.text()))
+        self.assertEqual(set(samples(opened.text())), names)
+        self.assertEqual(set(samples(gzip.decompress(zipped.body).decode())), names)
+
+
+class Bounds(unittest.TestCase):
+    def test_an_ended_workload_is_gone_from_the_next_page(self):
+        short = {**NODE, "processes": [*NODE["processes"], {"pid": 4003, "gpu": 0, "start": "0s", "end": "6s", "sm": 5, "memory_mib": 64,
+                                                            "pod": {**POD, "name": "short"}}]}  # fmt: skip
+        with Node() as n:
+            e = n.exporter("n1", short)
+            stack.wait_for("the workload", lambda: 'pod="short"' in page(e).text(), e)
+            # as soon as its process is gone, so is its time
+            gone = stack.wait_for("its end", lambda: next((t for t in [page(e).text()] if 'pid="4003"' not in t), None), e)
+            self.assertNotIn('pod="short"', gone)
+            self.assertIn('pod="train-0"', gone)
+
+    def test_series_of_processes_are_bounded_and_what_is_left_out_is_counted(self):
+        many = {**NODE, "processes": [{"pid": 5000 + i, "gpu": 0, "start": f"{i * 100}ms", "sm": 1, "memory_mib": 64, "pod": {**POD, "name": f"p-{i}"}}
+                                      for i in range(10)]}  # fmt: skip
+        with Node() as n:
+            e = n.exporter("n1", many, "--max-process-series", "12")
+
+            def settled():
+                text = page(e).text()
+                return text if len(set(re.findall(r'tollgate_workload_gpu_seconds_total\{.*pod="(p-\d)"', text))) == 10 else None
+
+            text = stack.wait_for("all ten workloads", settled, e)
+            self.assertEqual(sorted(set(re.findall(r'pid="(\d+)"', text))), ["5000", "5001", "5002", "5003"])
+            self.assertLessEqual(sum("pid=" in s for s in samples(text)), 12)
+            self.assertGreater(int(samples(text)["tollgate_exporter_process_series_dropped"]), 0)
+
+
+if __name__ == "__main__":
+    unittest.main()
