@@ -40,6 +40,7 @@ begin(struct fastnode *f, const struct fastnode_options *o)
 	f->outbox = NULL;
 	f->metrics = NULL;
 	f->sampler = NULL;
+	f->reader = NULL;
 	f->last = (struct sampler_report){0};
 }
 
