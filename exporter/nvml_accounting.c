@@ -160,7 +160,7 @@ check_running(struct nvml_reading *n, struct accounted *e)
 	if (!st.ended)
 		return;
 	e->ended = true;
-	if (st.start_us != e->start_us)
+	if (st.start_us != e->start_us && !nvml_was_mps_server(n->gpu, e->pid))
 		add_exit(n, e->pid, &st);
 	e->start_us = st.start_us;
 }

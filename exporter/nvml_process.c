@@ -212,6 +212,15 @@ nvml_drop_mps_servers(struct nvml_reading *n)
 	r->process_count = kept;
 }
 
+bool
+nvml_was_mps_server(const struct known_gpu *g, uint32_t pid)
+{
+	for (size_t i = 0; i < g->name_count; i++)
+		if (g->names[i].pid == pid)
+			return g->names[i].server;
+	return false;
+}
+
 /* ---- activity ------------------------------------------------------------------------------------------------------- */
 
 /* What both layouts of a sample say. */

@@ -252,6 +252,8 @@ void nvml_read_activity(struct nvml_reading *n);
 /* Takes MPS servers out; once all processes and their activity are there. */
 void nvml_drop_mps_servers(struct nvml_reading *n);
 
+bool nvml_was_mps_server(const struct known_gpu *g, uint32_t pid); /* at the previous reading of a whole GPU */
+
 /* The processes of a whole GPU that ended, once the running ones are there. */
 void nvml_read_exits(struct nvml_reading *n);
 void nvml_free_accounting(struct accounting *a);

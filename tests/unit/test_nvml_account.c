@@ -174,6 +174,25 @@ a_pid_used_again_unseen_is_found_by_its_start(void **state)
 	assert_int_equal(told, 2);
 }
 
+/* Rule 4: it held nothing while it ran. */
+static void
+an_mps_server_that_ends_is_not_told(void **state)
+{
+	static const char text[] = "name: a\n" GPU(
+		", accounting: true") "processes:\n"
+				      "  - {pid: 60, gpu: 0, end: 2500ms, memory_mib: 30, comm: nvidia-cuda-mps-server}\n"
+				      "  - {pid: 61, gpu: 0, end: 2500ms, memory_mib: 30, mps: true}\n";
+	const struct gpu_reading *r;
+
+	(void)state;
+	simnode_init(&node, text);
+	simnode_read(&node, S, 0);
+	simnode_read(&node, 2 * S, 0);
+	r = simnode_read(&node, 3 * S, 0);
+	assert_int_equal(r->exit_count, 1);
+	assert_int_equal(r->exits[0].pid, 61);
+}
+
 static void
 hundreds_of_short_processes_are_all_told(void **state)
 {
@@ -249,6 +268,97 @@ a_partitioned_gpu_has_no_accounting(void **state)
 	simnode_init(&node, text);
 	for (int t = 0; t < 4; t++)
 		assert_false(simnode_read(&node, t * S, 0)->accounting);
+}
+
+/* A ring of the test's own, for what drivers may do and the simulator does not. */
+static struct {
+	uint32_t pid, running;
+	uint64_t time_ms, start_us;
+	int status;
+} ring[3];
+
+static int
+tell_pids(struct nvml_device *device, uint32_t *count, uint32_t *pids)
+{
+	(void)device;
+	assert_true(*count >= ARRAY_LEN(ring));
+	for (uint32_t i = 0; i < ARRAY_LEN(ring); i++)
+		pids[i] = ring[i].pid;
+	*count = ARRAY_LEN(ring);
+	return NVST_SUCCESS;
+}
+
+static int
+tell_stats(struct nvml_device *device, uint32_t pid, struct nvml_accounting *stats)
+{
+	(void)device;
+	for (size_t i = 0; i < ARRAY_LEN(ring); i++) {
+		if (ring[i].pid != pid)
+			continue;
+		*stats = (struct nvml_accounting){.gpu = UINT32_MAX,
+		                                  .max_memory = NVML_NOT_AVAILABLE,
+		                                  .running = ring[i].running,
+		                                  .time_ms = ring[i].time_ms,
+		                                  .start_us = ring[i].start_us};
+		return ring[i].status;
+	}
+	return NVST_NOT_FOUND;
+}
+
+/* Trap: time is 0 while a process runs. It may run and not be in any list, as one does that only begins. */
+static void
+a_process_is_told_when_it_has_ended_and_has_a_time_and_not_again(void **state)
+{
+	const struct gpu_reading *r;
+
+	(void)state;
+	simnode_init(&node,
+	             "name: a\n" GPU(", accounting: true") "processes: [{pid: 5, gpu: 0, start: 6s, end: 7s}]\n");
+	source()->api.nvmlDeviceGetAccountingPids = tell_pids;
+	source()->api.nvmlDeviceGetAccountingStats = tell_stats;
+	memset(ring, 0, sizeof(ring));
+	ring[0].pid = 1;
+	ring[1].pid = 2;
+	ring[2].pid = 3;
+	assert_int_equal(simnode_read(&node, 0, 0)->exit_count, 0);
+	ring[0].pid = 4;
+	ring[0].running = 1;
+	ring[0].start_us = 1000;
+	ring[1].pid = 5;
+	ring[1].start_us = 2000;
+	assert_int_equal(simnode_read(&node, S, 0)->exit_count, 0);
+	ring[0].running = 0; /* ended, and its time is not there yet */
+	assert_int_equal(simnode_read(&node, 2 * S, 0)->exit_count, 0);
+	ring[0].time_ms = ring[1].time_ms = 50;
+	r = simnode_read(&node, 3 * S, 0);
+	assert_int_equal(r->exit_count, 2);
+	assert_non_null(exit_of(r, 4));
+	assert_non_null(exit_of(r, 5));
+	assert_int_equal(r->exits[0].active_ppm, ABSENT);
+	assert_int_equal(r->exits[0].max_memory_bytes, ABSENT);
+	assert_int_equal(simnode_read(&node, 4 * S, 0)->exit_count, 0);
+	/* the PID is on the GPU again, but the ring still has the one that was told */
+	assert_int_equal(simnode_read(&node, 6 * S, 0)->exit_count, 0);
+	assert_int_equal(simnode_read(&node, 8 * S, 0)->exit_count, 0);
+}
+
+static void
+a_process_that_the_ring_lists_and_does_not_know_is_not_told(void **state)
+{
+	(void)state;
+	simnode_init(&node, "name: a\n" GPU(", accounting: true"));
+	source()->api.nvmlDeviceGetAccountingPids = tell_pids;
+	source()->api.nvmlDeviceGetAccountingStats = tell_stats;
+	memset(ring, 0, sizeof(ring));
+	simnode_read(&node, 0, 0);
+	ring[0].pid = 9;
+	ring[0].status = NVST_NOT_FOUND;
+	for (int t = 1; t < 5; t++) {
+		const struct gpu_reading *r = simnode_read(&node, t * S, 0);
+
+		assert_true(r->accounting && !r->down);
+		assert_int_equal(r->exit_count, 0);
+	}
 }
 
 /* ---- activity of processes ------------------------------------------------------------------------------------------ */
@@ -338,10 +448,13 @@ main(void)
 		cmocka_unit_test_teardown(a_pid_used_twice_is_told_for_each_process_that_the_driver_still_knows,
 	                                  end_node),
 		cmocka_unit_test_teardown(a_pid_used_again_unseen_is_found_by_its_start, end_node),
+		cmocka_unit_test_teardown(an_mps_server_that_ends_is_not_told, end_node),
 		cmocka_unit_test_teardown(hundreds_of_short_processes_are_all_told, end_node),
 		cmocka_unit_test_teardown(accounting_that_is_off_is_not_turned_on_unasked, end_node),
 		cmocka_unit_test_teardown(accounting_is_turned_on_when_asked_and_allowed, end_node),
 		cmocka_unit_test_teardown(a_partitioned_gpu_has_no_accounting, end_node),
+		cmocka_unit_test_teardown(a_process_is_told_when_it_has_ended_and_has_a_time_and_not_again, end_node),
+		cmocka_unit_test_teardown(a_process_that_the_ring_lists_and_does_not_know_is_not_told, end_node),
 		cmocka_unit_test_teardown(activity_comes_by_the_call_that_the_driver_has, end_node),
 		cmocka_unit_test_teardown(the_newest_stamp_is_handed_back, end_node),
 	};

@@ -146,6 +146,18 @@ compute_instances_that_share_a_gpu_instance_are_not_measured(void **state)
 	assert_true(instance(r, 2, 0)->active_ppm > 0);
 }
 
+static double noise;
+static int
+tell_noise(struct nvml_gpm_metrics *m)
+{
+	for (uint32_t i = 0; i < m->count; i++) {
+		m->metrics[i].status = m->metrics[i].id == NVML_GPM_SM ? NVST_UNKNOWN : NVST_SUCCESS;
+		m->metrics[i].value = noise;
+	}
+	return NVST_SUCCESS;
+}
+
+/* Also when the driver would compute something from samples of two instances. */
 static void
 a_new_instance_in_an_old_place_begins_anew(void **state)
 {
@@ -160,6 +172,14 @@ a_new_instance_in_an_old_place_begins_anew(void **state)
 	assert_int_equal(simnode_read(&node, S, 0)->instances[0].active_ppm, 80 * PERCENT);
 	assert_int_equal(simnode_read(&node, 2 * S, 0)->instances[0].active_ppm, ABSENT);
 	assert_int_equal(simnode_read(&node, 3 * S, 0)->instances[0].active_ppm, 80 * PERCENT);
+	end_node(state);
+	simnode_init(&node, text);
+	source()->api.nvmlGpmMetricsGet = tell_noise;
+	noise = 50;
+	simnode_read(&node, 0, 0);
+	assert_int_equal(simnode_read(&node, S, 0)->instances[0].active_ppm, 50 * PERCENT);
+	assert_int_equal(simnode_read(&node, 2 * S, 0)->instances[0].active_ppm, ABSENT);
+	assert_int_equal(simnode_read(&node, 3 * S, 0)->instances[0].active_ppm, 50 * PERCENT);
 }
 
 static int (*real_mig_sample)(struct nvml_device *, uint32_t, struct nvml_gpm_sample *);
@@ -205,17 +225,6 @@ a_whole_gpu_tells_its_efficiency_and_its_bus(void **state)
 	assert_int_equal(r->dram_active_ppm, 20 * PERCENT);
 	assert_int_equal(r->board.pcie_tx_bytes_per_s, 500000 * 4096);
 	assert_int_equal(r->board.pcie_rx_bytes_per_s, 500000 * 4096);
-}
-
-static double noise;
-static int
-tell_noise(struct nvml_gpm_metrics *m)
-{
-	for (uint32_t i = 0; i < m->count; i++) {
-		m->metrics[i].status = m->metrics[i].id == NVML_GPM_SM ? NVST_UNKNOWN : NVST_SUCCESS;
-		m->metrics[i].value = noise;
-	}
-	return NVST_SUCCESS;
 }
 
 static void
