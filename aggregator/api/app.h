@@ -40,6 +40,7 @@ bool app_db_new(const struct aggregator_options *o, const char *purpose, struct 
 #define ROLES_ADMIN (ROLE_ADMIN | ROLE_TENANT_ADMIN)
 #define ROLES_MONEY (ROLE_ADMIN | ROLE_BILLING)
 #define ROLES_READ (ROLES_MONEY | ROLES_TENANT)
+#define ROLES_ANY (ROLES_READ | ROLE_NODE | ROLE_SCHEDULER)
 
 /* A body_max that stands for the option ingest-max; main puts the number in its place. */
 #define INGEST_BODY_OPTION SIZE_MAX
@@ -75,7 +76,7 @@ void api_write_time(struct buf *out, int64_t wall_ns);
 http_handler handle_healthz, handle_readyz, handle_metrics, handle_openapi;
 http_handler handle_ingest;
 http_handler handle_policy_put, handle_policy_get, handle_list;
-http_handler handle_token_create, handle_tokens, handle_token_revoke;
+http_handler handle_token_create, handle_tokens, handle_token_revoke, handle_whoami;
 http_handler handle_join, handle_join_token_create, handle_join_tokens, handle_join_token_revoke;
 http_handler handle_audit;
 http_handler handle_usage, handle_conservation, handle_report;

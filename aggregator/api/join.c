@@ -88,6 +88,11 @@ handle_join(void *app, void *worker, const struct http_request *rq, struct http_
 	bool known = false;
 
 	(void)app;
+	/* the token is judged before a word of the body is */
+	if (!store_join_check(w->db, api_bearer(rq), &err)) {
+		refuse(rq, rp, false, &err);
+		return;
+	}
 	if (!api_body(rq, fields, &doc, &err) || !json_get_str(doc, "node", &node, &err) ||
 	    !store_join(w->db, api_bearer(rq), node, &made, &known, &err)) {
 		refuse(rq, rp, known, &err);

@@ -93,6 +93,7 @@ static const struct door {
 	{"GET", "/v1/tokens", .query = "tenant:text? role:text? node:text? status:text? " PAGE, .reply_type = JSON,
          .reply = "Tokens"},
 	{"DELETE", "/v1/tokens/", .tail = "id:int", .reply_type = JSON, .reply = "Token"},
+	{"GET", "/v1/whoami", .reply_type = JSON, .reply = "Token"},
 	{"POST", "/v1/join-tokens", .body_type = JSON, .body = "JoinTokenRequest", .status = 201, .reply_type = JSON,
          .reply = "JoinTokenMade", .errors = {409}},
 	{"GET", "/v1/join-tokens", .query = "status:text? " PAGE, .reply_type = JSON, .reply = "JoinTokens"},

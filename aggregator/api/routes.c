@@ -23,6 +23,8 @@ const struct http_route api_routes[] = {
 	{"GET", "/v1/tokens", false, 0, handle_tokens, ROLES_ADMIN,
          "tokens, never their text; tenant, role, node, status, limit, before"},
 	{"DELETE", "/v1/tokens/", false, 0, handle_token_revoke, ROLES_ADMIN, "revoke the token with this id, at once"},
+	{"GET", "/v1/whoami", false, 0, handle_whoami, ROLES_ANY,
+         "the token that was shown: its role, tenant, node and expiry"},
 	{"POST", "/v1/join-tokens", false, SMALL_BODY, handle_join_token_create, ROLE_ADMIN,
          "make a join token, with which a node gets its token once; it is shown once"},
 	{"GET", "/v1/join-tokens", false, 0, handle_join_tokens, ROLE_ADMIN,

@@ -1,4 +1,4 @@
-/* aggregator/api/tokens.c - tokens: made, listed, revoked.
+/* aggregator/api/tokens.c - tokens: made, listed, shown to their holders, revoked.
  *
  * Who may make which, in order:
  *  1. an admin makes any
@@ -86,6 +86,18 @@ handle_tokens(void *app, void *worker, const struct http_request *rq, struct htt
 	if (!api_query(rq, "role", NULL, &q.role, &err) || (q.role && !role_parse(q.role, &role, &err)) ||
 	    !api_query(rq, "node", NULL, &q.node, &err) || !api_query(rq, "status", states, &q.status, &err) ||
 	    !api_page(rq, &q.page, &err) || !store_tokens_json(w->db, &q, &rp->body, &err))
+		http_problem_err(rp, rq, &err);
+}
+
+void
+handle_whoami(void *app, void *worker, const struct http_request *rq, struct http_reply *rp)
+{
+	struct worker *w = worker;
+	struct err err = {0};
+
+	(void)app;
+	rp->content_type = "application/json";
+	if (!store_token_json(w->db, w->who.token_id, NULL, &rp->body, &err))
 		http_problem_err(rp, rq, &err);
 }
 

@@ -9,6 +9,7 @@ static const char *const lists[] = {"tenants", "workspaces", "nodes", "periods",
 static const char *const roles[] = {"admin",  "billing", "tenant-admin", "developer",
                                     "viewer", "node",    "scheduler",    NULL};
 static const char *const states[] = {"active", "expired", "revoked", NULL};
+static const char *const join_states[] = {"active", "used", "expired", "revoked", NULL};
 static const char *const actions[] = {"ledger.create",     "policy.apply",      "token.create", "token.revoke",
                                       "join-token.create", "join-token.revoke", "node.join",    NULL};
 static const char *const group_keys[] = {"cluster",   "tenant",  "workspace", "user",   "workload",
@@ -81,11 +82,18 @@ const struct cli_command cli_commands[] = {
 	             {"status", 0, "STATUS", "only those that are so", states, 0}}},
 	{.name = "token revoke", .words = "ID", .word_min = 1, .word_max = 1, .run = cmd_token_revoke,
 	 .summary = "end a token at once; its id is in token list"},
+	{.name = "token whoami", .words = "", .run = cmd_token_whoami,
+	 .summary = "the token that this command shows: its role, tenant, node and expiry"},
 	{.name = "node join-token", .words = "", .run = cmd_node_join_token,
 	 .summary = "make a one-time token with which a node gets its own",
 	 .options = {{"node", 0, "NAME", "only the node of this name may use it (default: any that has no token)", NULL, 0},
 	             {"expires", 0, "TIME", "it must be used within this time, or until this moment (default 1h)", NULL, 0},
 	             {"description", 0, "TEXT", "what it is for", NULL, 0}}},
+	{.name = "node join-tokens", .words = "", .run = cmd_node_join_tokens,
+	 .summary = "join tokens and what became of them; never the tokens themselves",
+	 .options = {{"status", 0, "STATUS", "only those that are so", join_states, 0}}},
+	{.name = "node revoke-join-token", .words = "ID", .word_min = 1, .word_max = 1, .run = cmd_node_revoke_join_token,
+	 .summary = "end a join token that no node has used; its id is in node join-tokens"},
 	{.name = "audit", .words = "", .run = cmd_audit,
 	 .summary = "who changed what, newest first",
 	 .options = {TENANT_OPTION,

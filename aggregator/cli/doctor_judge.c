@@ -7,6 +7,7 @@
 #include "aggregator/cli/doctor.h"
 
 #define CLOCK_WARN_NS NS_PER_S
+#define TOKEN_WARN_NS (7 * NS_PER_DAY)
 #define CLOCK_FAIL_NS (5 * NS_PER_MIN)
 #define PUSH_LATE_NS (20 * NS_PER_MIN) /* the longest batch is 15 minutes */
 #define READING_LATE_NS (30 * NS_PER_S)
@@ -117,7 +118,10 @@ judge_token(const struct facts *f, struct finding *ret)
 	if (f->status == 401)
 		say(ret, VERDICT_FAIL, "ask an administrator for a new one: tollgate token create", "is refused: %s",
 		    f->text);
-	else if (f->status == 200 || f->status == 403)
+	else if (f->status == 200 && f->difference_ns >= 0 && f->difference_ns < TOKEN_WARN_NS)
+		say(ret, VERDICT_WARN, "have a new one made before: tollgate token create",
+		    "is accepted, role %s, and expires in %" PRId64 " hours", f->text, f->difference_ns / NS_PER_HOUR);
+	else if (f->status == 200)
 		say(ret, VERDICT_OK, "", "is accepted, role %s", f->text);
 	else
 		say(ret, VERDICT_FAIL, "see the line about the aggregator and its database", "cannot be checked: %s",

@@ -87,29 +87,33 @@ probe_token_file(struct doctor *d, struct facts *ret)
 		close(fd);
 }
 
-/* A door that only an administrator may use tells each other role its name. */
+static const char *
+text_of(const json_t *row, const char *field)
+{
+	const char *text = json_string_value(json_object_get(row, field));
+
+	return text != NULL ? text : "";
+}
+
+/* Its role, whom it is bound to, and how long it still holds. */
 void
 probe_token(struct doctor *d, struct facts *ret)
 {
-	static const char before[] = "the role ", after[] = " may not";
-	const char *at, *end;
+	owned(json) json_t *row = NULL;
+	const char *tenant, *node;
+	int64_t expires_ns;
 
 	ret->absent = !d->reachable || d->with == NULL;
-	if (ret->absent)
+	ret->difference_ns = -1;
+	if (ret->absent || !ask_json(d, "/v1/whoami", &row, ret))
 		return;
-	ask(d, d->with, "/v1/join-tokens?limit=1", NULL, ret);
-	d->accepted = ret->status == 200 || ret->status == 403;
-	if (ret->status == 200)
-		snprintf(ret->text, sizeof(ret->text), "admin");
-	at = ret->status == 403 ? strstr(ret->text, before) : NULL;
-	end = at != NULL ? strstr(at, after) : NULL;
-	if (end != NULL) {
-		char role[64];
-
-		at += strlen(before);
-		snprintf(role, sizeof(role), "%.*s", (int)(end - at), at);
-		snprintf(ret->text, sizeof(ret->text), "%s", role);
-	}
+	d->accepted = true;
+	tenant = text_of(row, "tenant");
+	node = text_of(row, "node");
+	snprintf(ret->text, sizeof(ret->text), "%s%s%s%s%s", text_of(row, "role"), tenant[0] ? ", tenant " : "", tenant,
+	         node[0] ? ", node " : "", node);
+	if (time_parse(text_of(row, "expires"), &expires_ns, NULL))
+		ret->difference_ns = expires_ns > d->now_wall_ns ? expires_ns - d->now_wall_ns : 0;
 }
 
 void
@@ -139,14 +143,6 @@ add_name(struct facts *f, const char *name)
 
 	if (strstr(f->text, name) == NULL && n + strlen(name) + 6 < sizeof(f->text))
 		snprintf(f->text + n, sizeof(f->text) - n, "%s%s", n > 0 ? ", " : "", name);
-}
-
-static const char *
-text_of(const json_t *row, const char *field)
-{
-	const char *text = json_string_value(json_object_get(row, field));
-
-	return text != NULL ? text : "";
 }
 
 void

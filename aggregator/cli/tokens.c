@@ -134,6 +134,25 @@ cmd_token_list(struct cli *c)
 }
 
 int
+cmd_node_join_tokens(struct cli *c)
+{
+	static const char *const filters[] = {"status"};
+
+	return print_pages(c, "/v1/join-tokens", "join_tokens", filters, ARRAY_LEN(filters), 0);
+}
+
+int
+cmd_token_whoami(struct cli *c)
+{
+	owned(json) json_t *row = NULL;
+	struct err err = {0};
+
+	if (!cli_get_json(c, "/v1/whoami", &row, &err))
+		return cli_fail(&err);
+	return cli_print_one(c, row);
+}
+
+int
 cmd_audit(struct cli *c)
 {
 	static const char *const filters[] = {"tenant", "actor", "action", "subject"};
@@ -143,8 +162,8 @@ cmd_audit(struct cli *c)
 
 /* ---- ending ---- */
 
-int
-cmd_token_revoke(struct cli *c)
+static int
+revoke(struct cli *c, const char *base, const char *list)
 {
 	in_place(buf) struct buf path, body;
 	owned(json) json_t *row = NULL;
@@ -154,13 +173,24 @@ cmd_token_revoke(struct cli *c)
 	buf_init(&path, CLI_PATH_BYTES);
 	buf_init(&body, CLI_PATH_BYTES);
 	if (!text_to_i64(c->words[0], &id) || id < 1) {
-		fprintf(stderr, "tollgate: \"%s\" is not the id of a token; tollgate token list shows them\n",
-		        c->words[0]);
+		fprintf(stderr, "tollgate: \"%s\" is not an id; tollgate %s shows them\n", c->words[0], list);
 		return CLI_USAGE;
 	}
-	buf_printf(&path, "/v1/tokens/%" PRId64, id);
+	buf_printf(&path, "%s%" PRId64, base, id);
 	if (!cli_call(c, "DELETE", buf_text(&path), NULL, NULL, 0, &body, &err) ||
 	    !json_parse("reply", buf_text(&body), body.len, &row, &err))
 		return cli_fail(&err);
 	return cli_print_one(c, row);
+}
+
+int
+cmd_token_revoke(struct cli *c)
+{
+	return revoke(c, "/v1/tokens/", "token list");
+}
+
+int
+cmd_node_revoke_join_token(struct cli *c)
+{
+	return revoke(c, "/v1/join-tokens/", "node join-tokens");
 }

@@ -148,6 +148,24 @@ refuse(struct db *db, const uint8_t sha[SHA256_SIZE], struct err *err)
 	               res_text(r, 0, 0)[0] == 'r' ? "was revoked" : "expired", res_text(r, 0, 1));
 }
 
+bool
+store_join_check(struct db *db, const char *join_token, struct err *err)
+{
+	static const struct db_stmt stmt = {
+		"join check",
+		"SELECT 1 FROM join_token WHERE sha256 = $1 AND used_at IS NULL AND revoked_at IS NULL AND "
+		"expires_at > now()"};
+	owned(result) PGresult *r = NULL;
+	uint8_t sha[SHA256_SIZE];
+	struct db_args a = {0};
+
+	sha256(join_token, strlen(join_token), sha);
+	arg_bytes(&a, sha, SHA256_SIZE);
+	if (!db_run(db, &stmt, &a, &r, err))
+		return false;
+	return PQntuples(r) > 0 || refuse(db, sha, err);
+}
+
 /* Rule 3. The lock makes two join tokens that want the same name come one after the other. */
 static bool
 check_name_is_free(struct db *db, const char *node, struct err *err)

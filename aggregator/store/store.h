@@ -84,6 +84,9 @@ struct token_query {
 };
 /* {"tokens":[...],"next":ID or null}; nothing in it opens a door. */
 MUST_CHECK bool store_tokens_json(struct db *db, const struct token_query *q, struct buf *out, struct err *err);
+/* The row of one token, as in the list. tenant: the only one whose tokens the caller may see; NULL: any. ERR_MISSING: there is
+ * none of that id. */
+MUST_CHECK bool store_token_json(struct db *db, int64_t id, const char *tenant, struct buf *out, struct err *err);
 /* From the next check on the token is refused. tenant: the only one whose tokens the caller may revoke; NULL: any.
  * The token's row is written to out. ERR_MISSING: there is none of that id. */
 MUST_CHECK bool store_token_revoke(struct db *db, int64_t id, const char *tenant, const char *actor, struct buf *out,
@@ -101,6 +104,8 @@ MUST_CHECK bool store_join_tokens_json(struct db *db, const char *status, const 
                                        struct err *err);
 /* ERR_CONFLICT when a node has used it already. */
 MUST_CHECK bool store_join_token_revoke(struct db *db, int64_t id, const char *actor, struct buf *out, struct err *err);
+/* ERR_DENIED when the join token is not one that works; the text says why. It stays as it was. */
+MUST_CHECK bool store_join_check(struct db *db, const char *join_token, struct err *err);
 /* The exchange, all or nothing: of two at the same time one gets a token. ERR_DENIED: the join token is not one that
  * works, and the text says why; or, with *ret_known, it is made for another node. ERR_CONFLICT: the name has an active
  * token. */

@@ -52,24 +52,30 @@ end_token(struct db *db, int64_t id, const char *tenant, const char *actor, stru
 }
 
 bool
-store_token_revoke(struct db *db, int64_t id, const char *tenant, const char *actor, struct buf *out, struct err *err)
+store_token_json(struct db *db, int64_t id, const char *tenant, struct buf *out, struct err *err)
 {
-	static const struct db_stmt row = {"token row", "SELECT " TOKEN_COLUMNS
-	                                                "FROM access_token k LEFT JOIN tenant t ON t.id = k.tenant_id "
-	                                                "WHERE k.id = $1 AND ($2::text IS NULL OR t.name = $2)"};
-	in_place(db_tx) struct db_tx tx = {0};
+	static const struct db_stmt stmt = {"token row", "SELECT " TOKEN_COLUMNS
+	                                                 "FROM access_token k LEFT JOIN tenant t ON t.id = k.tenant_id "
+	                                                 "WHERE k.id = $1 AND ($2::text IS NULL OR t.name = $2)"};
 	owned(result) PGresult *r = NULL;
 	struct db_args a = {0};
 
 	arg_i64(&a, id);
 	arg_text(&a, tenant);
-	if (!db_tx_begin(&tx, db, err) || !end_token(db, id, tenant, actor, err) || !db_run(db, &row, &a, &r, err))
+	if (!db_run(db, &stmt, &a, &r, err))
 		return false;
 	if (PQntuples(r) == 0)
 		return err_set(err, ERR_MISSING, "there is no token %" PRId64, id);
-	if (!db_tx_commit(&tx, err))
-		return false;
 	res_json_row(r, 0, out);
 	buf_char(out, '\n');
 	return buf_ok(out, "the token", err);
+}
+
+bool
+store_token_revoke(struct db *db, int64_t id, const char *tenant, const char *actor, struct buf *out, struct err *err)
+{
+	in_place(db_tx) struct db_tx tx = {0};
+
+	return db_tx_begin(&tx, db, err) && end_token(db, id, tenant, actor, err) &&
+	       store_token_json(db, id, tenant, out, err) && db_tx_commit(&tx, err);
 }

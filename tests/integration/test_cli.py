@@ -95,7 +95,7 @@ class CommandLine(unittest.TestCase):
     def test_help_names_every_command_and_its_options(self):
         text = self.run_cli("--help")
         for command in ("apply", "report", "usage", "top", "conservation", "get", "token create", "token list", "token revoke",
-                        "node join-token", "audit", "doctor", "completion"):  # fmt: skip
+                        "token whoami", "node join-token", "node join-tokens", "node revoke-join-token", "audit", "doctor", "completion"):  # fmt: skip
             self.assertIn(command, text)
             self.assertIn("--url", self.run_cli(*command.split(), "--help"))
 
@@ -191,6 +191,21 @@ class Access(unittest.TestCase):
         reply = self.run_json("node", "join-token", "--node", "n1", "--expires", "2h")
         self.assertEqual(reply["node"], "n1")
         self.assertEqual(self.stack.cli("node", "join-token").stdout.count("\n"), 1, "the token alone on a line")
+
+    def test_join_tokens_are_listed_and_revoked(self):
+        made = self.run_json("node", "join-token", "--node", "n7")
+        row = next(j for j in self.run_json("node", "join-tokens", "--status", "active") if j["id"] == made["id"])
+        self.assertEqual((row["node"], row["status"]), ("n7", "active"))
+        self.assertNotIn(made["join_token"], self.stack.cli("node", "join-tokens", "-o", "csv").stdout)
+        self.assertEqual(self.run_json("node", "revoke-join-token", str(made["id"]))["status"], "revoked")
+        self.assertNotIn(made["id"], [j["id"] for j in self.run_json("node", "join-tokens", "--status", "active")])
+        self.assertEqual(self.stack.cli("node", "revoke-join-token", "999999").returncode, 1)
+        self.assertEqual(self.stack.cli("node", "revoke-join-token", "n7").returncode, 2)
+
+    def test_a_token_says_whose_it_is(self):
+        row = self.run_json("token", "whoami")
+        self.assertEqual((row["role"], row["tenant"], row["node"], row["status"]), ("admin", None, None, "active"))
+        self.assertIn("admin", self.stack.cli("token", "whoami").stdout)
 
     def test_the_audit_comes_in_pages_and_whole(self):
         for i in range(5):

@@ -92,8 +92,9 @@ class Bash(unittest.TestCase):
             os.mkdir(os.path.join(d, "pods"))
             for words, offered in (
                 (["re"], ["report"]),
-                (["token", ""], ["create", "list", "revoke"]),
-                (["node", "j"], ["join-token"]),
+                (["token", ""], ["create", "list", "revoke", "whoami"]),
+                (["node", "j"], ["join-token", "join-tokens"]),
+                (["node", "join-tokens", "--status", "u"], ["used"]),
                 (["get", ""], ["tenants", "workspaces", "nodes", "periods", "policy"]),
                 (["report", "p"], ["previous"]),
                 (["report", "--l"], ["--last-month"]),

@@ -57,6 +57,17 @@ class Case(unittest.TestCase):
 
 
 class Tokens(Case):
+    def test_every_role_may_see_its_own_token_and_only_that(self):
+        for what in ({"role": "admin"}, {"role": "scheduler"}, {"role": "viewer", "tenant": "acme", "expires": "30d"}, {"role": "node", "node": "who"}):
+            with self.subTest(what=what):
+                made = self.make(description="who", **what)
+                reply = self.as_token(made["token"], "/v1/whoami")
+                self.assertEqual(reply.status, 200, reply.text())
+                row = reply.json()
+                self.assertEqual(row, self.rows()[made["id"]])
+                self.assertEqual((row["tenant"], row["node"], row["expires"]), (what.get("tenant"), what.get("node"), made["expires"]))
+                self.assertNotIn(made["token"], reply.text())
+
     def test_a_revoked_token_is_refused_from_the_next_request_on(self):
         made = self.make(role="viewer", tenant="acme")
         self.assertEqual(self.as_token(made["token"]).status, 200)
@@ -329,6 +340,9 @@ class Join(Case):
         self.refused(self.join(revoked, "late"), 401, "revoked")
         self.stack.tokens["join unknown"] = "f" * 64
         self.refused(self.join({"id": "unknown"}, "late"), 401, "not known")
+        for body in (b"", b"{", b'{"node": 7}', b'{"name": "late"}'):
+            with self.subTest(body=body):
+                self.refused(self.stack.call("POST", "/v1/join", body, role="join unknown"), 401, "not known")
         used = self.join_token()
         self.join(used, "used")
         self.refused(self.stack.call("DELETE", f"/v1/join-tokens/{used['id']}"), 409, "used")
