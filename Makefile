@@ -47,7 +47,7 @@ endif
 ALL_CFLAGS  := -std=gnu17 -g -D_GNU_SOURCE -I. -I$(B)/gen -DTOLLGATE_VERSION='"$(VERSION)"' -DTOLLGATE_DATE='"$(DATE)"' -fPIC -fno-semantic-interposition \
                -pthread $(WARNINGS) $(FLAGS.$(BUILD)) $(CFLAGS)
 ALL_LDFLAGS := -pie -pthread $(FLAGS.$(BUILD)) $(LINK.$(BUILD)) -Wl,--as-needed $(LDFLAGS)
-LIBS        := -lmicrohttpd -lcurl -lgnutls -ljansson -lyaml -lnghttp2 -lprotobuf-c -lz -lm
+LIBS        := -lmicrohttpd -lcurl -lgnutls -ljansson -lyaml -lcrypt -lnghttp2 -lprotobuf-c -lz -lm
 PQ_CFLAGS    = $(shell pkg-config --cflags libpq)
 
 # ---- what is made of what -------------------------------------------------------------------------------------------

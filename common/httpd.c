@@ -397,6 +397,19 @@ httpd_tls_renew(struct httpd *h)
 		tell_tls(h, HTTPD_TLS_EXPOSED, NULL);
 }
 
+bool
+httpd_tls_use(struct httpd *h, const struct httpd_tls_files *files, struct err *err)
+{
+	if (!h->tls != !files->cert)
+		return err_set(err, ERR_CONFLICT, "TLS cannot be %s while serving: a restart is needed",
+		               h->tls ? "ended" : "begun");
+	if (h->tls) {
+		httpd_tls_name(h->tls, files);
+		httpd_tls_renew(h);
+	}
+	return true;
+}
+
 static int64_t
 tls_check_ns(const struct httpd *h)
 {

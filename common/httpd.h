@@ -55,6 +55,7 @@ struct http_reply {
 	char filename[96];        /* Content-Disposition attachment; empty: none */
 	int retry_after_s;        /* 0: none */
 	char allow[64];           /* for 405 */
+	const char *challenge;    /* static text, for 401; NULL: "Bearer" */
 	/* A body that outlives the reply: when set, `body` is ignored, these bytes are sent uncopied, and release(release_arg) is
 	 * called exactly once after, in whatever thread comes last, also when the client went away. */
 	const void *shared;
@@ -93,9 +94,10 @@ struct http_route {
 
 /* PEM files. They are read again by httpd_tls_renew, and when they change. */
 struct httpd_tls_files {
-	const char *cert, *key; /* the chain, the server's own first; NULL: no TLS */
-	const char *client_ca;  /* who vouches for clients; NULL: they are not asked for a certificate */
-	bool client_required;   /* a client without one is refused; a wrong one always is */
+	const char *cert, *key;       /* the chain, the server's own first; NULL: no TLS */
+	const char *client_ca;        /* who vouches for clients; NULL: they are not asked for a certificate */
+	bool client_required;         /* a client without one is refused; a wrong one always is */
+	int min_version, max_version; /* 12 or 13, for TLS 1.2 and 1.3; 0: as far as it goes */
 };
 /* What can be said of the names alone: a certificate needs its key, a client CA both. */
 MUST_CHECK bool httpd_tls_files_check(const struct httpd_tls_files *files, struct err *err);
@@ -144,5 +146,8 @@ void httpd_stop(struct httpd *h);
 uint16_t httpd_port(const struct httpd *h); /* of a listener on port 0 */
 /* Reads the TLS files again; what comes of it is told by on_tls. Connections go on. Without TLS nothing happens. */
 void httpd_tls_renew(struct httpd *h);
+/* The same with other files; they need not outlive the call. ERR_CONFLICT: TLS cannot be begun or ended while serving. Of what is in
+ * the files on_tls tells. */
+MUST_CHECK bool httpd_tls_use(struct httpd *h, const struct httpd_tls_files *files, struct err *err);
 
 #endif

@@ -148,7 +148,7 @@ http_reply_headers(const struct http_reply *rp, const char *id, bool close,
 	if (rp->allow[0])
 		add(arg, "Allow", rp->allow);
 	if (rp->status == 401)
-		add(arg, "WWW-Authenticate", "Bearer");
+		add(arg, "WWW-Authenticate", rp->challenge ? rp->challenge : "Bearer");
 	if (rp->status == 415)
 		add(arg, "Accept-Encoding", "gzip");
 	if (close)

@@ -17,6 +17,7 @@ struct tls_set {
 	atomic_int refs;
 	gnutls_certificate_credentials_t credentials;
 	gnutls_certificate_request_t request;
+	gnutls_priority_t priority;
 };
 
 /* Enough of a file's status to see that it was written or replaced. */
@@ -29,9 +30,11 @@ struct file_mark {
 enum { FILES = 3 };
 
 struct httpd_tls {
-	char *paths[FILES]; /* certificate, key, client CA; NULL: none */
+	pthread_mutex_t reading; /* held while the files are read, and of these: */
+	char *paths[FILES];      /* certificate, key, client CA; NULL: none */
 	bool client_required;
-	pthread_mutex_t lock;
+	int min_version, max_version;
+	pthread_mutex_t lock; /* of the rest */
 	struct tls_set *current;
 	struct file_mark marks[FILES]; /* at the last attempt */
 };
@@ -43,6 +46,8 @@ set_unref(struct tls_set *s)
 		return;
 	if (s->credentials)
 		gnutls_certificate_free_credentials(s->credentials);
+	if (s->priority)
+		gnutls_priority_deinit(s->priority);
 	mem_free(s);
 }
 
@@ -140,6 +145,18 @@ read_client_ca(struct httpd_tls *t, struct tls_set *s, struct err *err)
 }
 
 static bool
+set_versions(const struct httpd_tls *t, struct tls_set *s, struct err *err)
+{
+	const char *text = t->min_version == 13   ? HTTPD_TLS_PRIORITIES ":-VERS-TLS1.2"
+	                   : t->max_version == 12 ? HTTPD_TLS_PRIORITIES ":-VERS-TLS1.3"
+	                                          : HTTPD_TLS_PRIORITIES;
+
+	if (gnutls_priority_init(&s->priority, text, NULL) == GNUTLS_E_SUCCESS)
+		return true;
+	return err_set(err, ERR_FATAL, "GnuTLS does not know the priorities %s", text);
+}
+
+static bool
 set_read(struct httpd_tls *t, struct tls_set **ret, struct err *err)
 {
 	__attribute__((cleanup(set_unrefp))) struct tls_set *s = mem_alloc(sizeof(*s));
@@ -148,7 +165,7 @@ set_read(struct httpd_tls *t, struct tls_set **ret, struct err *err)
 	s->request = GNUTLS_CERT_IGNORE;
 	if (gnutls_certificate_allocate_credentials(&s->credentials) != GNUTLS_E_SUCCESS)
 		return err_set(err, ERR_FATAL, "GnuTLS has no memory");
-	if (!read_pair(t, s, err) || (t->paths[2] && !read_client_ca(t, s, err)))
+	if (!set_versions(t, s, err) || !read_pair(t, s, err) || (t->paths[2] && !read_client_ca(t, s, err)))
 		return false;
 	*ret = take(s);
 	return true;
@@ -161,6 +178,7 @@ httpd_tls_reload(struct httpd_tls *t, struct err *err)
 	struct tls_set *fresh = NULL, *old = NULL;
 	bool ok;
 
+	pthread_mutex_lock(&t->reading);
 	/* before reading: a file that changes meanwhile is then seen as changed */
 	mark_files(t, marks);
 	ok = set_read(t, &fresh, err);
@@ -171,8 +189,31 @@ httpd_tls_reload(struct httpd_tls *t, struct err *err)
 		t->current = fresh;
 	}
 	pthread_mutex_unlock(&t->lock);
+	pthread_mutex_unlock(&t->reading);
 	set_unref(old);
 	return ok;
+}
+
+static void
+free_paths(struct httpd_tls *t)
+{
+	for (size_t i = 0; i < FILES; i++)
+		mem_free(t->paths[i]);
+}
+
+void
+httpd_tls_name(struct httpd_tls *t, const struct httpd_tls_files *files)
+{
+	ASSERT(files->cert && files->key);
+	pthread_mutex_lock(&t->reading);
+	free_paths(t);
+	t->paths[0] = mem_strdup(files->cert);
+	t->paths[1] = mem_strdup(files->key);
+	t->paths[2] = mem_strdup(files->client_ca);
+	t->client_required = files->client_required;
+	t->min_version = files->min_version;
+	t->max_version = files->max_version;
+	pthread_mutex_unlock(&t->reading);
 }
 
 bool
@@ -193,12 +234,9 @@ httpd_tls_new(const struct httpd_tls_files *files, struct httpd_tls **ret, struc
 {
 	struct httpd_tls *t = mem_alloc(sizeof(*t));
 
-	ASSERT(files->cert && files->key);
-	t->paths[0] = mem_strdup(files->cert);
-	t->paths[1] = mem_strdup(files->key);
-	t->paths[2] = mem_strdup(files->client_ca);
-	t->client_required = files->client_required;
+	pthread_mutex_init(&t->reading, NULL);
 	pthread_mutex_init(&t->lock, NULL);
+	httpd_tls_name(t, files);
 	if (!httpd_tls_reload(t, err)) {
 		httpd_tls_free(t);
 		return false;
@@ -213,8 +251,8 @@ httpd_tls_free(struct httpd_tls *t)
 	if (!t)
 		return;
 	set_unref(t->current);
-	for (size_t i = 0; i < FILES; i++)
-		mem_free(t->paths[i]);
+	free_paths(t);
+	pthread_mutex_destroy(&t->reading);
 	pthread_mutex_destroy(&t->lock);
 	mem_free(t);
 }
@@ -225,19 +263,25 @@ httpd_tls_changed(struct httpd_tls *t)
 	struct file_mark now[FILES];
 	bool changed;
 
+	pthread_mutex_lock(&t->reading);
 	mark_files(t, now);
 	pthread_mutex_lock(&t->lock);
 	changed = !marks_equal(now, t->marks);
 	pthread_mutex_unlock(&t->lock);
+	pthread_mutex_unlock(&t->reading);
 	return changed;
 }
 
 bool
-httpd_tls_key_exposed(const struct httpd_tls *t)
+httpd_tls_key_exposed(struct httpd_tls *t)
 {
 	struct stat st;
+	bool exposed;
 
-	return stat(t->paths[1], &st) == 0 && (st.st_mode & S_IRWXO) != 0;
+	pthread_mutex_lock(&t->reading);
+	exposed = stat(t->paths[1], &st) == 0 && (st.st_mode & S_IRWXO) != 0;
+	pthread_mutex_unlock(&t->reading);
+	return exposed;
 }
 
 void *
@@ -250,6 +294,7 @@ httpd_tls_attach(struct httpd_tls *t, void *session)
 	atomic_fetch_add(&s->refs, 1);
 	pthread_mutex_unlock(&t->lock);
 	gnutls_certificate_server_set_request(session, s->request);
+	(void)gnutls_priority_set(session, s->priority);
 	/* fails for want of memory only; the session then has libmicrohttpd's empty credentials and cannot begin */
 	(void)gnutls_credentials_set(session, GNUTLS_CRD_CERTIFICATE, s->credentials);
 	return s;

@@ -18,10 +18,12 @@ MUST_CHECK bool httpd_tls_new(const struct httpd_tls_files *files, struct httpd_
 void httpd_tls_free(struct httpd_tls *t);
 /* Reads the files again, all of them. When anything is wrong with the new set the old one stays. */
 MUST_CHECK bool httpd_tls_reload(struct httpd_tls *t, struct err *err);
+/* Other files, for the next time that they are read. */
+void httpd_tls_name(struct httpd_tls *t, const struct httpd_tls_files *files);
 /* Whether the files are others than at the last attempt to read them, successful or not. */
 bool httpd_tls_changed(struct httpd_tls *t);
 /* Whether users beside the owner and the group may read the key. */
-bool httpd_tls_key_exposed(const struct httpd_tls *t);
+bool httpd_tls_key_exposed(struct httpd_tls *t);
 
 /* Gives a session that has not begun its handshake the current set; the result is held until httpd_tls_detach. */
 void *httpd_tls_attach(struct httpd_tls *t, void *session);

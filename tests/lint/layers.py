@@ -26,6 +26,7 @@ LIBRARIES = {
     "curl/*": "common/httpc.c",
     "gnutls/*": "common/digest.c common/httpd_tls.c",
     "zlib.h": "common/gz.c",
+    "crypt.h": "common/basic_auth.c",
     "yaml.h": "common/yaml.c",
     "jansson.h": "common/json.h",
     "nghttp2/*": "exporter/podres_call.c",

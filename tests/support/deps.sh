@@ -6,7 +6,7 @@
 set -eu
 
 # a|b: either will do, the first is installed. The curl variants exclude each other, and any of them serves us.
-run='gcc libc6-dev make pkg-config libmicrohttpd-dev libpq-dev zlib1g-dev libgnutls28-dev libjansson-dev libyaml-dev
+run='gcc libc6-dev libcrypt-dev make pkg-config libmicrohttpd-dev libpq-dev zlib1g-dev libgnutls28-dev libjansson-dev libyaml-dev
 	libnghttp2-dev libprotobuf-c-dev protobuf-c-compiler libcurl4-gnutls-dev|libcurl4-openssl-dev|libcurl4-nss-dev postgresql-15'
 test="$run libcmocka-dev prometheus python3 python3-grpcio python3-protobuf mandoc zsh"
 lint="$test clang clang-format clang-tidy cppcheck"
