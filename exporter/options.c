@@ -7,6 +7,7 @@
 
 #include "common/text.h"
 #include "common/time.h"
+#include "common/webconf.h"
 #include "common/wire.h"
 
 static const char *const log_levels[] = {"debug", "info", "warn", "error", NULL};
@@ -40,6 +41,10 @@ static const struct conf_option options[] = {
          .offset = FIELD(tls_client_required),
          .preset = "false",
          .help = "refuse clients that show no certificate; with tls-client-ca"},
+	{.name = "web-config-file",
+         .type = CONF_PATH,
+         .offset = FIELD(web_config_file),
+         .help = "file with TLS and users with passwords in the format of Prometheus' exporters, instead of the tls options; read again on SIGHUP"},
 	{.name = "nvml-library",
          .type = CONF_PATH,
          .offset = FIELD(nvml_library),
@@ -212,6 +217,19 @@ set_node(struct exporter_options *o, struct err *err)
 	return true;
 }
 
+static bool
+check_web_config(const struct exporter_options *o, struct err *err)
+{
+	owned(webconf) struct webconf *c = NULL;
+
+	if (!o->web_config_file)
+		return true;
+	if (o->tls_cert || o->tls_key || o->tls_client_ca || o->tls_client_required)
+		return err_set(err, ERR_INVALID,
+		               "web-config-file: TLS is said there or with the tls options, not with both");
+	return webconf_read(o->web_config_file, &c, err) || err_prefix(err, "web-config-file");
+}
+
 bool
 exporter_options_check(struct exporter_options *o, struct err *err)
 {
@@ -223,7 +241,7 @@ exporter_options_check(struct exporter_options *o, struct err *err)
 		return false;
 	if (!addr_parse(o->listen, host, sizeof(host), &port, err))
 		return err_prefix(err, "listen");
-	if (!httpd_tls_files_check(&tls, err))
+	if (!httpd_tls_files_check(&tls, err) || !check_web_config(o, err))
 		return false;
 	if (!o->client_cert != !o->client_key)
 		return err_set(err, ERR_INVALID, "client-cert and client-key are given together or not at all");

@@ -12,6 +12,7 @@ struct exporter_options {
 	char *tls_key;
 	char *tls_client_ca;
 	bool tls_client_required;
+	char *web_config_file;
 	char *nvml_library; /* NULL: the driver's */
 	bool enable_accounting;
 	char *user; /* NULL: stays who it is */

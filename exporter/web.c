@@ -4,7 +4,7 @@
 #include <pthread.h>
 #include <stdio.h>
 
-#include "common/httpd.h"
+#include "common/basic_auth.h"
 #include "common/log.h"
 #include "common/time.h"
 
@@ -13,8 +13,12 @@
 #define REQUEST_TIMEOUT_NS (10 * NS_PER_S) /* nothing here takes a body */
 #define HEAD_MAX (8u << 10)                /* a scraper sends a few hundred bytes */
 
+#define PASSWORDS_WAITING 4 /* for the one worker that checks them */
+
 struct web {
 	struct httpd *httpd;
+	struct basic_auth *auth;
+	const char *config_file; /* NULL: none */
 	struct metrics *metrics;
 	const char *node;
 	int64_t stale_ns;
@@ -125,6 +129,14 @@ static const struct http_route routes[] = {
 	{.method = "GET", .path = "/", .inline_ = true, .handle = handle_root, .summary = "what is here"},
 };
 
+static bool
+guard(void *app, void *worker, const struct http_request *rq, struct http_reply *rp)
+{
+	const struct web *w = app;
+
+	return basic_auth_guard(w->auth, worker, rq, rp);
+}
+
 static void
 on_done(void *app, const struct http_request *rq, int status, size_t bytes, int64_t duration_ns)
 {
@@ -153,11 +165,11 @@ on_tls(void *app, enum httpd_tls_event event, const struct err *err)
 	}
 }
 
-bool
-web_start(const struct exporter_options *o, struct metrics *metrics, int64_t stale_ns, struct web **ret,
-          struct err *err)
+/* Without a web configuration there is no user, and TLS is as the other options say. */
+static bool
+start_server(struct web *w, const struct exporter_options *o, struct err *err)
 {
-	struct web *w = mem_alloc(sizeof(*w));
+	owned(webconf) struct webconf *c = NULL;
 	struct httpd_options http = {.listen = o->listen,
 	                             .tls = exporter_tls_files(o),
 	                             .on_tls = on_tls,
@@ -168,9 +180,33 @@ web_start(const struct exporter_options *o, struct metrics *metrics, int64_t sta
 	                             .request_timeout_ns = REQUEST_TIMEOUT_NS,
 	                             .connection_max = CONNECTION_MAX,
 	                             .head_max = HEAD_MAX,
-	                             .queue_max = 1,
+	                             .guard = guard,
+	                             .workers = 1,
+	                             .queue_max = PASSWORDS_WAITING,
+	                             .worker_new = basic_auth_worker_new,
+	                             .worker_free = basic_auth_worker_free,
 	                             .on_done = on_done};
 
+	if (!o->web_config_file) {
+		http.guard = NULL;
+		http.workers = 0;
+		return httpd_start(&http, &w->httpd, err);
+	}
+	if (!webconf_read(o->web_config_file, &c, err))
+		return false;
+	basic_auth_set(w->auth, c);
+	http.tls = webconf_tls(c);
+	return httpd_start(&http, &w->httpd, err);
+}
+
+bool
+web_start(const struct exporter_options *o, struct metrics *metrics, int64_t stale_ns, struct web **ret,
+          struct err *err)
+{
+	struct web *w = mem_alloc(sizeof(*w));
+
+	w->auth = basic_auth_new();
+	w->config_file = o->web_config_file;
 	w->metrics = metrics;
 	w->node = o->node;
 	w->stale_ns = stale_ns;
@@ -178,7 +214,7 @@ web_start(const struct exporter_options *o, struct metrics *metrics, int64_t sta
 	w->last_tick_boot_ns = time_boot_ns();
 	snprintf(w->why, sizeof(w->why), "the GPUs have not been read yet");
 	pthread_mutex_init(&w->lock, NULL);
-	if (!httpd_start(&http, &w->httpd, err)) {
+	if (!start_server(w, o, err)) {
 		web_stop(w);
 		return false;
 	}
@@ -192,6 +228,7 @@ web_stop(struct web *w)
 	if (!w)
 		return;
 	httpd_stop(w->httpd);
+	basic_auth_free(w->auth);
 	pthread_mutex_destroy(&w->lock);
 	mem_free(w);
 }
@@ -212,5 +249,22 @@ web_note(struct web *w, int64_t boot_ns, const struct sampler_report *r)
 void
 web_renew(struct web *w)
 {
-	httpd_tls_renew(w->httpd);
+	owned(webconf) struct webconf *c = NULL;
+	struct httpd_tls_files tls;
+	struct err err;
+
+	if (!w->config_file) {
+		httpd_tls_renew(w->httpd);
+		return;
+	}
+	if (webconf_read(w->config_file, &c, &err)) {
+		tls = webconf_tls(c);
+		if (httpd_tls_use(w->httpd, &tls, &err)) {
+			basic_auth_set(w->auth, c);
+			log_event(LOG_INFO, "web configuration read again", LS("file", w->config_file),
+			          LI("users", c->user_count));
+			return;
+		}
+	}
+	log_event(LOG_ERROR, "the new web configuration is refused, the old one stays in use", LS("error", err.text));
 }

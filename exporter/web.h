@@ -1,5 +1,5 @@
 /* exporter/web.h - the HTTP interface of the exporter: /metrics, /healthz, /readyz and a page with links. All answered in the
- * server's own thread, from memory. */
+ * server's own thread, from memory; only a password that was not shown before is checked in another. */
 #ifndef TOLLGATE_EXPORTER_WEB_H
 #define TOLLGATE_EXPORTER_WEB_H
 
@@ -15,7 +15,7 @@ MUST_CHECK bool web_start(const struct exporter_options *o, struct metrics *metr
 void web_stop(struct web *w); /* NULL is allowed */
 /* What became of a tick. */
 void web_note(struct web *w, int64_t boot_ns, const struct sampler_report *r);
-/* Reads the files of TLS again. */
+/* Reads the web configuration and the files of TLS again; what is wrong with them leaves the old ones in use. */
 void web_renew(struct web *w);
 
 #endif
