@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -29,36 +30,67 @@ give_up(const char *what)
 	abort();
 }
 
-/* One life of the exporter: from its first tick to its last, at which it is killed or told to stop. */
-static void
-live(struct fastnode *f, int64_t from_ns, int64_t to_ns, bool killed)
+/* The value of a sample of the page that a scrape would get; 0: it has none. */
+static int64_t
+sample_of(struct fastnode *f, const char *series)
 {
-	pid_t pid = fork();
-	int status;
+	struct metrics_page *page = metrics_get(f->metrics);
+	owned(mem) char *line = mem_printf("\n%s ", series);
+	const void *bytes;
+	const char *at;
+	size_t len;
+	int64_t value = 0;
 
-	if (pid < 0)
+	metrics_page_bytes(page, PROM_TEXT, false, &bytes, &len);
+	at = memmem(bytes, len, line, strlen(line));
+	if (at)
+		value = strtoll(at + strlen(line), NULL, 10);
+	metrics_page_release(page);
+	return value;
+}
+
+/* The exporter's part of a life, in the child; what it finds goes to the parent by a pipe. */
+static void
+live_in_child(struct fastnode *f, struct day_life life, bool killed, int pipe_fd)
+{
+	f->sim.dir[0] = '\0'; /* the parent's */
+	fastnode_start(f, life.from_ns);
+	fastnode_play(f, life.to_ns);
+	life.short_not_held = sample_of(f, "tollgate_exporter_short_processes_total{held=\"false\"}");
+	if (write(pipe_fd, &life, sizeof(life)) != (ssize_t)sizeof(life))
+		give_up("the pipe is closed");
+	if (killed)
+		raise(SIGKILL);
+	fastnode_stop(f);
+	_exit(0);
+}
+
+static void
+live(struct fastnode *f, struct day_life *life, bool killed)
+{
+	int pipe_fds[2], status;
+	bool told;
+	pid_t pid;
+
+	if (pipe(pipe_fds) != 0 || (pid = fork()) < 0)
 		give_up("cannot fork");
-	if (pid == 0) {
-		f->sim.dir[0] = '\0'; /* the parent's */
-		fastnode_start(f, from_ns);
-		fastnode_play(f, to_ns);
-		if (killed)
-			raise(SIGKILL);
-		fastnode_stop(f);
-		_exit(0);
-	}
-	if (waitpid(pid, &status, 0) != pid)
-		give_up("the exporter's process is not there");
+	if (pid == 0)
+		live_in_child(f, *life, killed, pipe_fds[1]);
+	close(pipe_fds[1]);
+	told = read(pipe_fds[0], life, sizeof(*life)) == (ssize_t)sizeof(*life);
+	close(pipe_fds[0]);
+	if (waitpid(pid, &status, 0) != pid || !told)
+		give_up("an exporter ended before its time");
 	if (killed ? !WIFSIGNALED(status) || WTERMSIG(status) != SIGKILL : status != 0)
 		give_up("an exporter did not end as it should");
 }
 
 /* The streams of one life: one more for each step of the clock. What is killed ends at its last whole interval. */
 static size_t
-expect_streams(const struct fastnode *f, int64_t from_ns, int64_t to_ns, bool killed, struct day_stream *out)
+expect_streams(const struct fastnode *f, const struct day_life *life, bool killed, struct day_stream *out)
 {
 	size_t n = 0;
-	int64_t t = from_ns;
+	int64_t t = life->from_ns, to_ns = life->to_ns;
 
 	for (size_t i = 0; i < f->scenario->step_count; i++) {
 		int64_t at_ns = f->scenario->steps[i].at_ns;
@@ -74,9 +106,9 @@ expect_streams(const struct fastnode *f, int64_t from_ns, int64_t to_ns, bool ki
 	return out[n].to_ns > t ? n + 1 : n;
 }
 
-size_t
+void
 day_play(const struct day_node *n, const struct spool_options *spool, int64_t wall0_ns, int64_t end_ns,
-         struct day_stream streams[DAY_STREAMS])
+         struct day_played *ret)
 {
 	struct fastnode_options o = {.spool = *spool,
 	                             .sample_ns = DAY_TICK_NS,
@@ -85,15 +117,19 @@ day_play(const struct day_node *n, const struct spool_options *spool, int64_t wa
 	                             .wall0_ns = wall0_ns};
 	in_place(fastnode) struct fastnode f;
 	int64_t from_ns = 0;
-	size_t count = 0;
 
+	*ret = (struct day_played){0};
 	o.spool.node = n->name;
 	fastnode_init_file(&f, n->scenario, &o);
-	for (size_t i = 0; i < n->kill_count && n->kills[i].at_ns < end_ns; i++) {
-		live(&f, from_ns, n->kills[i].at_ns, true);
-		count += expect_streams(&f, from_ns, n->kills[i].at_ns, true, &streams[count]);
+	for (size_t i = 0; i <= n->kill_count; i++) {
+		bool killed = i < n->kill_count && n->kills[i].at_ns < end_ns;
+		struct day_life *life = &ret->lives[ret->life_count++];
+
+		*life = (struct day_life){.from_ns = from_ns, .to_ns = killed ? n->kills[i].at_ns : end_ns};
+		live(&f, life, killed);
+		ret->stream_count += expect_streams(&f, life, killed, &ret->streams[ret->stream_count]);
+		if (!killed)
+			return;
 		from_ns = n->kills[i].back_ns;
 	}
-	live(&f, from_ns, end_ns, false);
-	return count + expect_streams(&f, from_ns, end_ns, false, &streams[count]);
 }

@@ -31,9 +31,22 @@ struct day_stream {
 	int64_t offset_ns; /* wall time minus virtual time */
 };
 
-/* Plays one node's day, each life of the exporter in a child of its own, into a spool. end_ns: how long the day is. Returns how
- * many streams there must be, and what each covers. */
-size_t day_play(const struct day_node *n, const struct spool_options *spool, int64_t wall0_ns, int64_t end_ns,
-                struct day_stream streams[DAY_STREAMS]);
+/* One run of the exporter: from its first tick to its last, and what its page said then. */
+struct day_life {
+	int64_t from_ns, to_ns;
+	int64_t short_not_held; /* tollgate_exporter_short_processes_total{held="false"} */
+};
+
+struct day_played {
+	struct day_stream streams[DAY_STREAMS];
+	size_t stream_count;
+	struct day_life lives[DAY_KILLS + 1];
+	size_t life_count;
+};
+
+/* Plays one node's day, each life of the exporter in a child of its own, into a spool. end_ns: how long the day is. What it returns of the
+ * streams is what must be. */
+void day_play(const struct day_node *n, const struct spool_options *spool, int64_t wall0_ns, int64_t end_ns,
+              struct day_played *ret);
 
 #endif
