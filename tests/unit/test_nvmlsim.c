@@ -7,7 +7,6 @@
 #include <cmocka.h>
 
 #include <dirent.h>
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -18,8 +17,7 @@
 
 #include "common/buf.h"
 #include "common/time.h"
-#include "exporter/nvml_abi.h"
-#include "tests/support/simnode.h"
+#include "tests/support/simapi.h"
 
 #define S NS_PER_S
 
@@ -34,24 +32,12 @@ end_node(void **state)
 	return 0;
 }
 
-/* The library's functions under their names, as the exporter has them. */
-static struct {
-#define FIELD(ret, name, args) ret(*name) args;
-	NVML_FUNCTIONS(FIELD, FIELD)
-#undef FIELD
-} nvml;
+static struct simapi nvml;
 
 static void
 load_nvml(void)
 {
-	void *symbol;
-
-#define LOAD(ret, name, args)               \
-	symbol = dlsym(node.handle, #name); \
-	assert_non_null(symbol);            \
-	memcpy(&nvml.name, &symbol, sizeof(symbol));
-	NVML_FUNCTIONS(LOAD, LOAD)
-#undef LOAD
+	simapi_load(&nvml, &node);
 }
 
 /* ---- answers -------------------------------------------------------------------------------------------------------- */
@@ -405,6 +391,35 @@ static const struct {
 	{"name: x\n" GPU "processes:\n  - {pid: 2, gpu: 0, sm: 101}\n", ":4: "},
 	{"name: x\n" GPU "faults:\n  - {gpu: 0, at: 5s}\n", ":4: a fault is one of lost"},
 	{"name: x\n" GPU "faults:\n  - {at: 5s, lost: true}\n", ":4: unloaded concerns the driver"},
+	{"name: x\ngpm_metrics: 99\n", ":2: gpm_metrics is 98, 210 or 333, as drivers have it, and not 99"},
+	{"name: x\ngpus: [{model: NVIDIA L40S, memory_mib: 46068, readings: ['power_mw=1']}]\n",
+         ":2: readings: \"power_mw=1\" is not a duration"},
+	{"name: x\ngpus: [{model: NVIDIA L40S, memory_mib: 46068, readings: ['1s colour=1']}]\n",
+         ":2: readings: \"colour\" is not known"},
+	{"name: x\ngpus: [{model: NVIDIA L40S, memory_mib: 46068, readings: ['1s power_mw=1.5']}]\n",
+         ":2: readings: \"power_mw=1.5\": the value is a number, or - for none"},
+	{"name: x\ngpus: [{model: NVIDIA L40S, memory_mib: 46068, readings: ['1s @1 active=1']}]\n",
+         ":2: readings: \"@1\" is not an instance like @1/0"},
+	{"name: x\ngpus: [{model: NVIDIA L40S, memory_mib: 46068, readings: ['2s active=1', '1s active=1']}]\n",
+         ":2: readings: readings are in order of their time"},
+	{"name: x\ngpus: [{model: NVIDIA A100-SXM4-80GB, memory_mib: 81920, mig: [{profile: 3g.40gb, placement: 2}]}]\n",
+         ":2: these instances do not fit"},
+	{"name: x\n" GPU "processes:\n  - {pid: 2, gpu: 0, activity: '1s sm=101'}\n",
+         ":4: activity: \"sm=101\" is none of sm=0..100"},
+	{"name: x\n" GPU "processes:\n  - {pid: 2, gpu: 0, activity: '2s sm=1; 1s sm=2'}\n",
+         ":4: activity: phases are in order"},
+	{"name: x\n" GPU "processes:\n  - {pid: 2, gpu: 0, end: 5s, forks: [{pid: 3, after: 5s}]}\n",
+         ":4: the fork begins at or after the end"},
+	{"name: x\n" GPU "processes:\n  - {pid: 2, gpu: 0, forks: [{pid: 2}]}\n",
+         ":4: PID 2 belongs to the process of line 4 too"},
+	{"name: x\n" MIG "processes:\n  - {pid: 2, gpu: 0, instance: 9/9}\n", ":4: GPU 0 has no instance 9/9"},
+	{"name: x\n" GPU "calls:\n  - {name: fopen, hang: true}\n", ":4: name \"fopen\" is neither a function of NVML"},
+	{"name: x\n" GPU "calls:\n  - {name: nvmlDeviceGetUUID}\n", ":4: a call has a delay, a status, or hang: true"},
+	{"name: x\n" GPU "xids:\n  - {gpu: 0, xid: 0}\n", ":4: "},
+	{"name: x\n" GPU "xids:\n  - {gpu: 0, xid: 79, instance: 0}\n", ":4: GPU 0 has no instance 0 then"},
+	{"name: x\nclock_steps: [{at: 5s}]\n", ":2: a clock step goes forward or back"},
+	{"name: x\n" GPU "processes:\n  - {pid: 2, gpu: 0, start: 36500d}\n",
+         ":4: start: \"36500d\" is more than 73 years"},
 };
 
 static void

@@ -92,18 +92,6 @@ first_of_its_gi(const struct sim_layout *l, size_t i)
 	return true;
 }
 
-/* Where NVIDIA lets a GPU instance of so many memory slices begin: at multiples of its size, one of a single slice anywhere
- * but on the last of eight, and one of four compute slices only at the beginning. */
-static bool
-may_begin_at(const struct mig_geometry *g, const struct mig_slices *s, int at)
-{
-	if (at % s->memory != 0 || at + s->memory > g->memory_slices)
-		return false;
-	if (s->memory == 1 && g->memory_slices == 8 && at == 7)
-		return false;
-	return s->gi_compute < 4 || at == 0;
-}
-
 static bool
 is_free(const struct sim_layout *l, size_t before, int at, int size)
 {
@@ -132,7 +120,8 @@ place_from(const struct mig_geometry *g, struct sim_layout *l, size_t i)
 		return place_from(g, l, i + 1);
 	}
 	for (int at = 0; at < g->memory_slices; at++) {
-		if ((given != NOT_PLACED && at != given) || !may_begin_at(g, &in->slices, at) ||
+		if ((given != NOT_PLACED && at != given) ||
+		    !mig_may_begin_at(g, in->slices.gi_compute, in->slices.memory, at) ||
 		    !is_free(l, i, at, in->slices.memory))
 			continue;
 		in->placement = at;
