@@ -70,6 +70,8 @@ MUST_CHECK bool dict_load(struct ingest *in, struct err *err);
 MUST_CHECK bool dict_add(struct ingest *in, const struct wire_batch *b, struct err *ret_reason, struct err *err);
 
 /* The two halves of dict_add. */
+/* Stores new entries, columns of local and ledger ids, by a statement whose first argument is the stream. */
+MUST_CHECK bool dict_insert(struct ingest *in, const struct db_stmt *stmt, struct db_columns *entries, struct err *err);
 MUST_CHECK bool dict_add_devices(struct ingest *in, const struct wire_batch *b, struct err *reason, struct err *err);
 MUST_CHECK bool dict_add_holders(struct ingest *in, const struct wire_batch *b, struct err *reason, struct err *err);
 void dict_device(struct dict *d, uint32_t local, const struct dict_device *dev);

@@ -101,20 +101,9 @@ devices_of(struct ingest *in, const struct wire_device *const *devices, const in
 	return db_run(in->db, &insert, &to_insert, NULL, err) && db_run(in->db, &select, &to_select, ret, err);
 }
 
-static bool
-insert_entries(struct ingest *in, struct db_columns *entries, struct err *err)
-{
-	static const struct db_stmt stmt = {
-		"dict device insert", "INSERT INTO stream_device (stream_id, local_id, device_id) SELECT $1, l, d "
-				      "FROM unnest($2::bigint[], $3::integer[]) AS e(l, d)"};
-	struct db_args a = {0};
-
-	if (entries->col[0].count == 0)
-		return true;
-	arg_i64(&a, in->stream_id);
-	arg_columns(&a, entries);
-	return db_run(in->db, &stmt, &a, NULL, err);
-}
+static const struct db_stmt insert_stmt = {"dict device insert",
+                                           "INSERT INTO stream_device (stream_id, local_id, device_id) SELECT $1, l, d "
+                                           "FROM unnest($2::bigint[], $3::integer[]) AS e(l, d)"};
 
 static bool
 contradicts(const struct ingest *in, const struct wire_device *d, const PGresult *r, int row, struct err *reason)
@@ -160,7 +149,7 @@ enter(struct ingest *in, const struct wire_device *const *devices, const int64_t
 		array_i64(&entries.col[0], devices[i]->id);
 		array_i64(&entries.col[1], dev.device_id);
 	}
-	return insert_entries(in, &entries, err);
+	return dict_insert(in, &insert_stmt, &entries, err);
 }
 
 /* GPUs first, because instances refer to them, also to those of the same batch. */

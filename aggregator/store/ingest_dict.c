@@ -159,3 +159,15 @@ dict_add(struct ingest *in, const struct wire_batch *b, struct err *ret_reason, 
 		return ret_reason->kind != ERR_NONE;
 	return dict_add_holders(in, b, ret_reason, err);
 }
+
+bool
+dict_insert(struct ingest *in, const struct db_stmt *stmt, struct db_columns *entries, struct err *err)
+{
+	struct db_args a = {0};
+
+	if (entries->col[0].count == 0)
+		return true;
+	arg_i64(&a, in->stream_id);
+	arg_columns(&a, entries);
+	return db_run(in->db, stmt, &a, NULL, err);
+}

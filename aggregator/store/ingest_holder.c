@@ -129,20 +129,9 @@ make_missing(struct ingest *in, const struct wire_batch *b, identity *who, int64
 	       find(in, who, b->holder_count, ids, err);
 }
 
-static bool
-insert_entries(struct ingest *in, struct db_columns *entries, struct err *err)
-{
-	static const struct db_stmt stmt = {
-		"dict holder insert", "INSERT INTO stream_holder (stream_id, local_id, holder_id) SELECT $1, l, h "
-				      "FROM unnest($2::bigint[], $3::bigint[]) AS e(l, h)"};
-	struct db_args a = {0};
-
-	if (entries->col[0].count == 0)
-		return true;
-	arg_i64(&a, in->stream_id);
-	arg_columns(&a, entries);
-	return db_run(in->db, &stmt, &a, NULL, err);
-}
+static const struct db_stmt insert_stmt = {"dict holder insert",
+                                           "INSERT INTO stream_holder (stream_id, local_id, holder_id) SELECT $1, l, h "
+                                           "FROM unnest($2::bigint[], $3::bigint[]) AS e(l, h)"};
 
 static bool
 enter(struct ingest *in, const struct wire_batch *b, const int64_t *ids, struct err *reason, struct err *err)
@@ -168,7 +157,7 @@ enter(struct ingest *in, const struct wire_batch *b, const int64_t *ids, struct 
 		array_i64(&entries.col[0], b->holders[i].id);
 		array_i64(&entries.col[1], ids[i]);
 	}
-	return insert_entries(in, &entries, err);
+	return dict_insert(in, &insert_stmt, &entries, err);
 }
 
 bool
