@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "common/time.h"
-#include "exporter/nvml_abi.h"
+#include "exporter/nvml_source.h"
 #include "tests/support/simnode.h"
 
 #define S NS_PER_S
@@ -179,12 +179,173 @@ one_gpu_that_fails_leaves_the_others_alone(void **state)
 	(void)state;
 }
 
+/* ---- answers that are odd ------------------------------------------------------------------------------------------- */
+
+static struct nvml_source *
+source(void)
+{
+	if (!node.source)
+		simnode_open(&node);
+	return (struct nvml_source *)node.source;
+}
+
+static uint32_t number; /* what the function that is replaced answers */
+
+static int
+tell_number(uint32_t *count)
+{
+	*count = number;
+	return NVST_SUCCESS;
+}
+
+static void
+a_gpu_that_is_no_longer_listed_is_down_and_keeps_its_place(void **state)
+{
+	struct err err;
+
+	(void)state;
+	simnode_init(&node, "name: o\ngpus: [{model: NVIDIA L40S, memory_mib: 46068, count: 3}]\n");
+	assert_false(simnode_read(&node, S, 2)->down);
+	source()->api.nvmlDeviceGetCount_v2 = tell_number;
+	number = 2;
+	assert_string_equal(simnode_read(&node, 2 * S, 2)->down_reason, "no longer listed by the driver");
+	number = GPU_MAX + 1;
+	assert_false(simnode_try_read(&node, 3 * S, &err));
+	assert_int_equal(err.kind, ERR_INVALID);
+	assert_non_null(strstr(err.text, "65 GPUs"));
+}
+
+static int
+tell_device_number(struct nvml_device *device, uint32_t *count)
+{
+	(void)device;
+	*count = number;
+	return NVST_SUCCESS;
+}
+
+static void
+a_gpu_with_an_impossible_number_of_instances_is_down(void **state)
+{
+	(void)state;
+	simnode_init(&node, "name: o\ngpus: [{model: NVIDIA H100 80GB HBM3, memory_mib: 81559, mig: [3g.40gb]}]\n");
+	source()->api.nvmlDeviceGetMaxMigDeviceCount = tell_device_number;
+	number = 0;
+	assert_string_equal(simnode_read(&node, S, 0)->down_reason,
+	                    "the driver allows 0 MIG instances, between 1 and 56 expected");
+	number = 57;
+	assert_true(simnode_read(&node, 2 * S, 0)->down);
+	number = 7;
+	assert_false(simnode_read(&node, 3 * S, 0)->down);
+}
+
+static int
+tell_whole_gpu(struct nvml_device *mig, struct nvml_attributes *a)
+{
+	(void)mig;
+	*a = (struct nvml_attributes){.gi_slices = 7, .ci_slices = 7, .memory_mib = 81000};
+	return NVST_SUCCESS;
+}
+
+static void
+instances_larger_than_their_gpu_make_it_down(void **state)
+{
+	(void)state;
+	simnode_init(&node,
+	             "name: o\ngpus: [{model: NVIDIA H100 80GB HBM3, memory_mib: 81559, mig: [3g.40gb, 3g.40gb]}]\n");
+	source()->api.nvmlDeviceGetAttributes_v2 = tell_whole_gpu;
+	assert_string_equal(simnode_read(&node, S, 0)->down_reason, "MIG instances add up to more than the GPU");
+}
+
+static int
+tell_unknown_name(struct nvml_device *device, char *text, uint32_t size)
+{
+	(void)device;
+	snprintf(text, size, "NVIDIA X900 72GB");
+	return NVST_SUCCESS;
+}
+
+/* The geometry follows from the number of instances, the profile from the slices. */
+static void
+a_model_of_the_future_is_weighed_by_what_the_driver_says(void **state)
+{
+	const struct gpu_reading *r;
+
+	(void)state;
+	simnode_init(&node, "name: o\ngpus: [{model: NVIDIA H100 80GB HBM3, memory_mib: 81559, mig: "
+	                    "[3g.40gb, {profile: 1c.2g.20gb, gi: 4}]}]\n");
+	source()->api.nvmlDeviceGetName = tell_unknown_name;
+	r = simnode_read(&node, S, 0);
+	assert_false(r->down);
+	assert_string_equal(r->instances[0].profile, "3g.40gb");
+	assert_string_equal(r->instances[1].profile, "1c.2g.20gb");
+	assert_int_equal(r->instances[0].units, 2340);
+	check_reading(r, "a model of the future");
+}
+
+/* One entry, and noise behind it: more than any entry is long. */
+static int
+write_beyond(struct nvml_device *device, uint32_t *count, void *entries)
+{
+	struct nvml_process_info entry = {
+		.pid = 7, .used_memory = 4096, .gi = NVML_NO_INSTANCE, .ci = NVML_NO_INSTANCE};
+
+	(void)device;
+	memset(entries, 0x11, 200);
+	memcpy(entries, &entry, sizeof(entry));
+	*count = 1;
+	return NVST_SUCCESS;
+}
+
+static void
+a_driver_that_writes_beyond_its_entries_is_read_as_documented(void **state)
+{
+	const struct gpu_reading *r;
+
+	(void)state;
+	simnode_init(&node, "name: o\ngpus: [{model: NVIDIA L40S, memory_mib: 46068}]\n");
+	source()->lists[LIST_COMPUTE][0] = write_beyond;
+	r = simnode_read(&node, S, 0);
+	assert_int_equal(r->process_count, 1);
+	assert_int_equal(r->processes[0].pid, 7);
+	assert_int_equal(r->processes[0].memory_bytes, 4096);
+}
+
+/* Asks for more each time. */
+static int
+never_enough(struct nvml_device *device, uint32_t *count, void *entries)
+{
+	(void)device;
+	(void)entries;
+	*count += number;
+	return NVST_INSUFFICIENT_SIZE;
+}
+
+static void
+a_list_that_is_never_large_enough_is_given_up(void **state)
+{
+	static const uint32_t steps[] = {1, 1000000};
+
+	for (size_t i = 0; i < ARRAY_LEN(steps); i++) {
+		simnode_init(&node, "name: o\ngpus: [{model: NVIDIA L40S, memory_mib: 46068}]\n");
+		source()->lists[LIST_COMPUTE][0] = never_enough;
+		number = steps[i];
+		assert_true(simnode_read(&node, S, 0)->down);
+		end_node(state);
+	}
+}
+
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_teardown(any_function_may_fail_in_any_way, end_node),
 		cmocka_unit_test_teardown(one_gpu_that_fails_leaves_the_others_alone, end_node),
+		cmocka_unit_test_teardown(a_gpu_that_is_no_longer_listed_is_down_and_keeps_its_place, end_node),
+		cmocka_unit_test_teardown(a_gpu_with_an_impossible_number_of_instances_is_down, end_node),
+		cmocka_unit_test_teardown(instances_larger_than_their_gpu_make_it_down, end_node),
+		cmocka_unit_test_teardown(a_model_of_the_future_is_weighed_by_what_the_driver_says, end_node),
+		cmocka_unit_test_teardown(a_driver_that_writes_beyond_its_entries_is_read_as_documented, end_node),
+		cmocka_unit_test_teardown(a_list_that_is_never_large_enough_is_given_up, end_node),
 	};
 
 	return cmocka_run_group_tests_name("nvml faults", tests, NULL, NULL);
