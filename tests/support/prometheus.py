@@ -8,9 +8,9 @@ from tests.support import stack
 
 
 class Prometheus(stack.Process):
-    """Scrapes once a second. targets: {job: [address, ...]}; tokens: {job: bearer token}."""
+    """Scrapes once a second. targets: {job: [address, ...]}; tokens: {job: bearer token}; more: {job: further settings}."""
 
-    def __init__(self, directory, targets, tokens=None, rules=()):
+    def __init__(self, directory, targets, tokens=None, rules=(), more=None):
         self.port = stack.free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         os.makedirs(directory, exist_ok=True)
@@ -19,6 +19,7 @@ class Prometheus(stack.Process):
             entry = {"job_name": job, "static_configs": [{"targets": addresses}]}
             if job in (tokens or {}):
                 entry["authorization"] = {"credentials": tokens[job]}
+            entry.update((more or {}).get(job, {}))
             jobs.append(entry)
         config = {"global": {"scrape_interval": "1s", "evaluation_interval": "1s"}, "rule_files": list(rules), "scrape_configs": jobs}
         path = os.path.join(directory, "prometheus.yml")
