@@ -1,6 +1,6 @@
 """The node daemon as a process: a driver that hangs, the end of it all, who may read it, and as whom it runs."""
 
-# also: san, tsan
+# also: san tsan
 
 import base64
 import contextlib
