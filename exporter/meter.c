@@ -175,6 +175,7 @@ find_gpu(struct meter *m, const struct gpu_reading *r, size_t likely)
 	g->device = dict_add_gpu(&m->dict, r);
 	memcpy(g->uuid_read, r->uuid, sizeof(g->uuid_read));
 	g->energy_mj = ABSENT;
+	g->views[0].read_ns = INT64_MAX; /* what ended before the first answer is not told of */
 	m->gpus = mem_grow(m->gpus, m->gpu_count + 1, sizeof(*m->gpus));
 	m->gpus[m->gpu_count++] = g;
 	return g;

@@ -165,7 +165,7 @@ may_hold(const struct plan_slot *slot, const struct plan *p, const struct view_e
 	for (size_t i = 0; i < p->claim_count; i++) {
 		if (p->claims[i].device != slot->gpu)
 			continue;
-		own = own || p->claims[i].holder == e->holder;
+		own = own || (p->claims[i].holder == e->holder && p->claims[i].begin_ns < e->end_ns);
 		free = free && p->claims[i].begin_ns > e->begin_ns;
 	}
 	return free || own;

@@ -53,7 +53,7 @@ struct view_instance {
 /* One GPU as one tick saw it, with the driver's values brought into their ranges. */
 struct gpu_view {
 	bool down, silent;
-	int64_t read_ns; /* wall: the last tick that had an answer */
+	int64_t read_ns; /* wall: the last tick that had an answer; INT64_MAX: none had */
 	bool mig, mps, process_activity;
 	bool layout_odd; /* instances that weigh more than their GPU: nothing can be said */
 	int64_t active_ppm;

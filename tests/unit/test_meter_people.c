@@ -317,6 +317,27 @@ a_short_process_on_a_device_of_others_is_counted_and_holds_nothing(void **state)
 }
 
 static void
+a_process_between_anothers_allocation_and_its_own_is_an_intruder(void **state)
+{
+	(void)state;
+	in_place(world) struct world w;
+
+	world_init(&w, 1, 1);
+	ticks(&w, 10 * S, 10 * S);
+	allocate(&w, &w.bob, "GPU-0", 0)->begin_boot_ns = 10 * S + 100 * MS;
+	allocate(&w, &w.alice, "GPU-0", 1)->begin_boot_ns = 10 * S + 800 * MS;
+	allocate(&w, &w.alice, "GPU-0", 2)->begin_boot_ns = 10 * S + 700 * MS; /* both from the earlier of the two */
+	ended(&w, 0, &w.alice, 55, 10 * S + 200 * MS, 10 * S + 400 * MS)->active_ppm = 1000000;
+	ticks(&w, 11 * S, 11 * S);
+	assert_int_equal(stats_of(&w).short_processes, 0);
+	assert_int_equal(stats_of(&w).short_not_held, 1);
+	expect(&w, "GPU-0 - unallocated exclusive none 10000+100 units=5040 held=100 used=0 ticks=0\n"
+	           "GPU-0 alice held timeslice estimated 10700+300 units=5040 held=200 used=0 ticks=1\n"
+	           "GPU-0 bob held exclusive measured 10100+600 units=5040 held=600 used=0 ticks=0\n"
+	           "GPU-0 bob held timeslice estimated 10700+300 units=5040 held=100 used=0 ticks=1\n");
+}
+
+static void
 activity_beside_an_intruder_is_estimated_when_processes_are_not_told_apart(void **state)
 {
 	(void)state;
@@ -601,6 +622,7 @@ main(void)
 		cmocka_unit_test(a_process_holds_until_its_allocation_is_shown_and_the_record_goes_on),
 		cmocka_unit_test(an_intruder_holds_nothing_and_is_reported),
 		cmocka_unit_test(a_short_process_on_a_device_of_others_is_counted_and_holds_nothing),
+		cmocka_unit_test(a_process_between_anothers_allocation_and_its_own_is_an_intruder),
 		cmocka_unit_test(activity_beside_an_intruder_is_estimated_when_processes_are_not_told_apart),
 		cmocka_unit_test(an_allocation_without_measurement_is_reserved),
 		cmocka_unit_test(allocated_replicas_hold_one_part_each_and_the_free_ones_are_unallocated),
