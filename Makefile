@@ -28,7 +28,8 @@ endif
 
 HARDEN       := -D_FORTIFY_SOURCE=3 -fstack-protector-strong -fstack-clash-protection
 SAN          := -fsanitize=address,undefined -fno-sanitize-recover=all
-FLAGS.release := -O2 $(HARDEN)
+# -fno-plt: all symbols are bound at the start anyway (LINK.release), and a lone scrape need not fetch the stubs between.
+FLAGS.release := -O2 -fno-plt $(HARDEN)
 FLAGS.san     := -O1 -fno-omit-frame-pointer $(SAN)
 FLAGS.tsan    := -O1 -fno-omit-frame-pointer -fsanitize=thread
 FLAGS.cov     := -O0 --coverage
@@ -63,11 +64,8 @@ SIM       := $(call objects,$(wildcard tests/support/nvmlsim/*.c))
 SUPPORT   := $(call objects,$(filter-out %_tool.c,$(wildcard tests/support/*.c)))
 MIGRATIONS := $(sort $(wildcard sql/*.sql))
 
-# A program or library appears as soon as its sources do.
-PROGRAMS := $(if $(wildcard exporter/main.c),$(B)/tollgate-exporter) \
-            $(if $(wildcard aggregator/api/main.c),$(B)/tollgate-aggregator) \
-            $(if $(CLI),$(B)/tollgate)
-SIMULATOR := $(if $(SIM),$(B)/sim/libnvidia-ml.so.1)
+PROGRAMS  := $(B)/tollgate-exporter $(B)/tollgate-aggregator $(B)/tollgate
+SIMULATOR := $(B)/sim/libnvidia-ml.so.1
 UNITS     := $(patsubst tests/unit/%.c,$(B)/tests/%,$(wildcard tests/unit/test_*.c))
 PROPS     := $(patsubst tests/prop/%.c,$(B)/tests/%,$(wildcard tests/prop/prop_*.c))
 REPLAYS   := $(patsubst tests/fuzz/%.c,$(B)/tests/%,$(wildcard tests/fuzz/fuzz_*.c))

@@ -2,7 +2,8 @@
 
 A page of 500 KB, plain and gzip, on loopback. Saturation is wrk with 16 connections. The rhythm is that of lone scrapes on one
 connection, each of a page that is new since the last; the waiting between them is cut from 15 s to 15 ms. What is counted is the
-time of the server's threads from /proc, never time that passed. Both sides run in turns, and the figures are medians."""
+time of the server's threads from /proc, never time that passed. Both sides run in turns, scrape by scrape where they are scraped, and
+the figures are medians."""
 
 import gzip
 import http.client
@@ -20,7 +21,8 @@ from tests.support import stack
 BENCH = os.path.join(stack.BUILD, "bench")
 ROUNDS = 3
 SATURATION_S = 1
-SCRAPES = 40
+SCRAPES = 120
+GATEWAY_SCRAPES = 45
 PAUSE_S = 0.015
 TICKS_PER_SCRAPE = 15  # one a second, a scrape every 15 s
 
@@ -88,43 +90,62 @@ def saturate(server, encoding):
     return spent / requests / 1000
 
 
-def scrape(server, encoding, before_each, scrapes=SCRAPES):
-    """us of the server per request at the rhythm of lone scrapes, and the size of the last answer."""
-    client = http.client.HTTPConnection("127.0.0.1", server.port)
-    spent = 0
-    for i in range(scrapes + 3):
-        before_each()
+class Scraper:
+    """One that keeps its connection open."""
+
+    def __init__(self, server, encoding, before_each=None):
+        self.server, self.headers, self.before_each = server, {"Accept-Encoding": encoding}, before_each
+        self.client = http.client.HTTPConnection("127.0.0.1", server.port)
+
+    def scrape(self):
+        """us of the server for one scrape after a rest."""
+        if self.before_each:
+            self.before_each()
         time.sleep(PAUSE_S)
-        began = server.serving_ns()
-        client.request("GET", "/metrics", headers={"Accept-Encoding": encoding})
-        body = client.getresponse().read()
+        began = self.server.serving_ns()
+        self.client.request("GET", "/metrics", headers=self.headers)
+        self.body = self.client.getresponse().read()
         time.sleep(PAUSE_S)  # the server may end its work after the last byte
-        if i >= 3:
-            spent += server.serving_ns() - began
-    client.close()
-    return spent / scrapes / 1000, body
+        return (self.server.serving_ns() - began) / 1000
 
 
-def in_turns(ours, theirs):
+def page_of(server, encoding):
+    scraper = Scraper(server, encoding)
+    scraper.scrape()
+    scraper.client.close()
+    return scraper.body
+
+
+def scraped(ours, theirs, scrapes=SCRAPES):
+    """Medians of scrapes of both, one after the other, so that both meet the same neighbours, and the medians' ratio."""
+    for s in (ours, theirs) * 3:
+        s.scrape()
+    pairs = [(ours.scrape(), theirs.scrape()) for _ in range(scrapes)]
+    mine, other = (statistics.median(p[i] for p in pairs) for i in (0, 1))
+    ours.client.close()
+    theirs.client.close()
+    return mine, other, mine / other
+
+
+def in_turns(ours, theirs, rounds=ROUNDS):
     """Medians of both, and of the ratio of neighbours."""
-    pairs = [(ours(), theirs()) for _ in range(ROUNDS)]
+    pairs = [(ours(), theirs()) for _ in range(rounds)]
     return (statistics.median(p[0] for p in pairs), statistics.median(p[1] for p in pairs), statistics.median(p[0] / p[1] for p in pairs))
 
 
 def against_mhd(page, directory, size):
     plain = os.path.join(directory, "page")
     for encoding in ("identity", "gzip"):
-        _, body = scrape(page, encoding, lambda: None, 1)
         with open(plain, "wb") as f:
-            f.write(body)
+            f.write(page_of(page, encoding))
         mhd = Server("serve_mhd", plain, *(["gzip"] if encoding == "gzip" else []))
         name = f"{size} KB {'gzip' if encoding == 'gzip' else 'plain'}"
         against = "libmicrohttpd, static buffer"
         # the one compression of a page is counted beside the pushgateway, not here: the page is compressed before
-        renew = (lambda: page.tick(1)) if encoding == "identity" else (lambda: None)
+        renew = (lambda: page.tick(1)) if encoding == "identity" else None
         ours, theirs, ratio = in_turns(lambda e=encoding: saturate(page, e), lambda e=encoding, m=mhd: saturate(m, e))
         emit(f"serve {name}, saturated", "us/request", ours, against, theirs, 1.2, ratio)
-        ours, theirs, ratio = in_turns(lambda e=encoding: scrape(page, e, renew)[0], lambda e=encoding, m=mhd: scrape(m, e, lambda: None)[0])
+        ours, theirs, ratio = scraped(Scraper(page, encoding, renew), Scraper(mhd, encoding))
         emit(f"serve {name}, scraped", "us/request", ours, against, theirs, 1.2, ratio)
         mhd.stop()
 
@@ -135,16 +156,15 @@ def series_of(text):
 
 def against_pushgateway(page, directory):
     gateway = Pushgateway(directory)
-    text = scrape(page, "identity", lambda: None, 1)[1]
+    text = page_of(page, "identity")
     reply = stack.request("PUT", f"http://127.0.0.1:{gateway.port}/metrics/job/bench", text)
     if reply.status not in (200, 202):
         raise RuntimeError(reply.text())
     for encoding, goal in (("identity", 1 / 30), ("gzip", 1 / 5)):
         rendering = []
-        ours, theirs, _ = in_turns(
-            lambda e=encoding: scrape(page, e, lambda: rendering.append(page.tick(1)))[0], lambda e=encoding: scrape(gateway, e, lambda: None, 15)[0]
-        )
-        body = scrape(gateway, encoding, lambda: None, 1)[1]
+        mine = Scraper(page, encoding, lambda r=rendering: r.append(page.tick(1)))
+        ours, theirs, _ = scraped(mine, Scraper(gateway, encoding), GATEWAY_SCRAPES)
+        body = page_of(gateway, encoding)
         held = series_of(gzip.decompress(body) if encoding == "gzip" else body)
         serve, render, peer = ours * 1000 / page.series, statistics.median(rendering) / page.series, theirs * 1000 / held
         kind = "gzip" if encoding == "gzip" else "plain"
@@ -157,7 +177,7 @@ def against_pushgateway(page, directory):
 def main():
     page = Server("serve_page", "8", "52")
     with tempfile.TemporaryDirectory(prefix="tollgate-bench-") as directory:
-        size = round(len(scrape(page, "identity", lambda: None, 1)[1]) / 1000)
+        size = round(len(page_of(page, "identity")) / 1000)
         against_mhd(page, directory, size)
         against_pushgateway(page, directory)
     page.stop()
