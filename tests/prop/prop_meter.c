@@ -9,8 +9,6 @@
 #include "exporter/meter.h"
 #include "tests/support/meterref.h"
 
-static const struct checks no_checks;
-
 /* The stream's dictionary, as an aggregator would keep it. */
 struct known {
 	uint32_t holder_id[SCHED_HOLDERS]; /* the latest */
@@ -115,6 +113,7 @@ struct checks {
 	tick_check *tick;
 	void *arg;
 };
+static const struct checks no_checks = {0};
 
 static bool
 play(const struct schedule *c, int finer, struct ledger *l, const struct checks *checks, struct buf *why)
