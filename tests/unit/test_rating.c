@@ -8,19 +8,16 @@
 
 #include <cmocka.h>
 
-#include "aggregator/core/rating.h"
 #include "aggregator/core/rounding.h"
+#include "tests/support/rates.h"
 
-#define HOUR_NS (INT64_C(3600) * 1000000000)
-#define GPU_HOUR ((int128)5040 * HOUR_NS)
-#define NANO_GPU_HOUR INT64_C(18144000)         /* unit-nanoseconds in a billionth of a GPU-hour */
-#define EUROS(cents) ((int128)(cents)*10000000) /* a price of so many cents, scale 9 */
+#define NANO_GPU_HOUR INT64_C(18144000) /* unit-nanoseconds in a billionth of a GPU-hour */
 
 static const struct rating_item demo_items[] = {
-	{.sku = "", .gpu_model = "H100-80GB", .klass = "on-demand", .price = EUROS(320)},
-	{.sku = "", .gpu_model = "H100-80GB", .klass = "borrowed", .price = EUROS(150)},
-	{.sku = "", .gpu_model = "A100-80GB", .mig_profile = "1g.10gb", .price = EUROS(35)},
-	{.sku = "", .gpu_model = "A100-80GB", .price = EUROS(210)},
+	{.sku = "", .gpu_model = "H100-80GB", .klass = "on-demand", .price = CENTS(320)},
+	{.sku = "", .gpu_model = "H100-80GB", .klass = "borrowed", .price = CENTS(150)},
+	{.sku = "", .gpu_model = "A100-80GB", .mig_profile = "1g.10gb", .price = CENTS(35)},
+	{.sku = "", .gpu_model = "A100-80GB", .price = CENTS(210)},
 };
 static const struct rating_book demo_books[] = {
 	{.version = "2026-11", .currency = "EUR", .items = demo_items, .item_count = ARRAY_LEN(demo_items)},
@@ -59,27 +56,8 @@ mig_day(const char *profile, int64_t units, int128 used)
 static struct rating_input
 november(const struct usage_day *days, size_t n)
 {
-	return (struct rating_input){.period_start = "2026-11-01",
-	                             .period_end = "2026-12-01",
-	                             .period = "2026-11",
-	                             .period_status = "open",
-	                             .currency = "EUR",
-	                             .invoice_version = 1,
-	                             .books = demo_books,
-	                             .book_count = ARRAY_LEN(demo_books),
-	                             .days = days,
-	                             .day_count = n};
-}
-
-static struct rated *
-rate(const struct rating_input *in)
-{
-	struct rated *r = NULL;
-	struct err err = {0};
-
-	if (!rating_run(in, &r, &err))
-		fail_msg("rating failed: %s", err.text);
-	return r;
+	return (struct rating_input){NOVEMBER_2026, .books = demo_books, .book_count = ARRAY_LEN(demo_books),
+	                             .days = days, .day_count = n};
 }
 
 static void
@@ -157,7 +135,7 @@ a_profile_without_a_price_is_billed_as_its_share_of_the_gpu(void **state)
 	assert_string_equal(l->sku, "a100-80gb-mig-3g.40gb");
 	assert_string_equal(l->unit, "gpu-hour");
 	assert_int_equal(l->quantity, 464285714);
-	assert_i128(l->list_cost, (int128)464285714 * EUROS(210));
+	assert_i128(l->list_cost, (int128)464285714 * CENTS(210));
 	assert_i128(l->billed, 97); /* 0.9749999994 */
 	assert_adds_up(l);
 }
@@ -255,8 +233,8 @@ the_usage_lines_of_the_worked_example_cost_what_it_says(void **state)
 {
 	/* B of BILLING 5: 2 on-demand at 3.00 and 1 borrowed at 1.50 */
 	static const struct rating_item items[] = {
-		{.sku = "", .klass = "on-demand", .price = EUROS(300)},
-		{.sku = "", .klass = "borrowed", .price = EUROS(150)},
+		{.sku = "", .klass = "on-demand", .price = CENTS(300)},
+		{.sku = "", .klass = "borrowed", .price = CENTS(150)},
 	};
 	static const struct rating_book book = {"v1", "EUR", items, ARRAY_LEN(items)};
 	struct usage_day days[] = {h100_day(1, 2 * GPU_HOUR, 0, 0), h100_day(1, GPU_HOUR, 0, 0)};
@@ -321,8 +299,8 @@ each_tenant_is_rounded_by_itself(void **state)
 static void
 a_price_change_in_the_month_gives_two_lines(void **state)
 {
-	static const struct rating_item before = {.sku = "", .price = EUROS(300)},
-					after = {.sku = "", .price = EUROS(320)};
+	static const struct rating_item before = {.sku = "", .price = CENTS(300)},
+					after = {.sku = "", .price = CENTS(320)};
 	static const struct rating_book books[] = {{"2026-11", "EUR", &before, 1}, {"2026-11b", "EUR", &after, 1}};
 	struct usage_day days[] = {h100_day(1, GPU_HOUR, 0, 0), h100_day(1, GPU_HOUR, 0, 0)};
 	struct rating_input in = november(days, 2);
@@ -359,8 +337,8 @@ the_same_book_in_force_twice_gives_one_line(void **state)
 static void
 two_prices_are_two_lines_even_under_one_version(void **state)
 {
-	static const struct rating_item before = {.sku = "", .price = EUROS(300)},
-					after = {.sku = "", .price = EUROS(320)};
+	static const struct rating_item before = {.sku = "", .price = CENTS(300)},
+					after = {.sku = "", .price = CENTS(320)};
 	static const struct rating_book books[] = {{"2026-11", "EUR", &before, 1}, {"2026-11", "EUR", &after, 1}};
 	struct usage_day days[] = {h100_day(1, GPU_HOUR, 0, 0), h100_day(1, GPU_HOUR, 0, 0)};
 	struct rating_input in = november(days, 2);
@@ -464,7 +442,7 @@ a_month_with_two_currencies_has_two_totals(void **state)
 static void
 an_item_names_its_own_sku(void **state)
 {
-	static const struct rating_item item = {.sku = "GPU-TOP", .price = EUROS(100)};
+	static const struct rating_item item = {.sku = "GPU-TOP", .price = CENTS(100)};
 	static const struct rating_book book = {"v1", "EUR", &item, 1};
 	struct usage_day days[] = {h100_day(1, GPU_HOUR, 0, 0), mig_day("3g.40gb", 2340, 2340 * (int128)HOUR_NS)};
 	struct rating_input in = november(days, 2);
@@ -521,7 +499,7 @@ sharing_is_told_in_the_description(void **state)
 		{"mps", "On-demand use of L40S-48GB, shared by MPS"},
 		{"plain", "On-demand use of L40S-48GB, shared"},
 	};
-	static const struct rating_item item = {.sku = "", .price = EUROS(110)};
+	static const struct rating_item item = {.sku = "", .price = CENTS(110)};
 	static const struct rating_book book = {"v1", "EUR", &item, 1};
 
 	(void)state;

@@ -11,11 +11,9 @@
 #include "aggregator/core/report.h"
 #include "common/json.h"
 #include "tests/support/golden.h"
+#include "tests/support/rates.h"
 
 #define REPORT_MAX (1u << 20)
-#define HOUR_NS (INT64_C(3600) * 1000000000)
-#define GPU_HOUR ((int128)5040 * HOUR_NS)
-#define CENTS(n) ((int128)(n)*10000000) /* a price, scale 9 */
 #define KWH_MJ INT64_C(3600000000)
 
 static const char header[] =
@@ -59,28 +57,8 @@ static const struct usage_day days[] = {
 };
 
 static const struct rating_input november = {
-	.period_start = "2026-11-01",
-	.period_end = "2026-12-01",
-	.period = "2026-11",
-	.period_status = "open",
-	.currency = "EUR",
-	.invoice_version = 1,
-	.books = books,
-	.book_count = ARRAY_LEN(books),
-	.days = days,
-	.day_count = ARRAY_LEN(days),
+	NOVEMBER_2026, .books = books, .book_count = ARRAY_LEN(books), .days = days, .day_count = ARRAY_LEN(days),
 };
-
-static struct rated *
-rate(const struct rating_input *in)
-{
-	struct rated *r = NULL;
-	struct err err = {0};
-
-	if (!rating_run(in, &r, &err))
-		fail_msg("rating failed: %s", err.text);
-	return r;
-}
 
 static void
 a_month_is_the_golden_file(void **state)
