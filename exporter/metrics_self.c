@@ -115,6 +115,8 @@ render_spool(struct render *r)
 	render_single(r, "tollgate_exporter_spool_segments", PROM_GAUGE, "Files of the spool.", o->spool.segments, 0);
 	render_single(r, "tollgate_exporter_spool_batches", PROM_GAUGE,
 	              "Batches on disk that the aggregator does not have.", o->spool.unacked_batches, 0);
+	render_single(r, "tollgate_exporter_spool_refused_batches", PROM_GAUGE,
+	              "Of those, batches of streams that the aggregator refuses.", o->spool.refused_batches, 0);
 	render_single(r, "tollgate_exporter_spool_waiting_batches", PROM_GAUGE,
 	              "Batches in memory that the disk did not take.", o->waiting, 0);
 	render_single(r, "tollgate_exporter_spool_lost_batches_total", PROM_COUNTER,
