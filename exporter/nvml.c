@@ -196,6 +196,7 @@ nvml_open(const struct nvml_options *o, struct gpu_source **ret, struct err *err
 	read_version(s->api.nvmlSystemGetNVMLVersion, s->library_version);
 	if (NVML_CALL(s, nvmlEventSetCreate, &s->events) != NVST_SUCCESS)
 		s->events = NULL;
+	nvml_enable_accounting(s);
 	*ret = take(source);
 	return true;
 }

@@ -201,7 +201,35 @@ check_all(struct nvml_reading *n)
 			check_running(n, &a->entries[i]);
 }
 
-/* Accounting is off unless somebody turned it on; asked rarely, because it seldom changes. */
+/* Accounting is off unless somebody turned it on, here or elsewhere. */
+static int
+ask_mode(const struct nvml_source *s, struct nvml_device *device, uint32_t *ret_on)
+{
+	int status = NVML_CALL(s, nvmlDeviceGetAccountingMode, device, ret_on);
+
+	if (status == NVST_SUCCESS && *ret_on == 0 && s->enable_accounting &&
+	    NVML_CALL(s, nvmlDeviceSetAccountingMode, device, 1) == NVST_SUCCESS)
+		*ret_on = 1;
+	return status;
+}
+
+/* A daemon that leaves root does so once the library is open. GPUs that appear later are asked at their first reading. */
+void
+nvml_enable_accounting(const struct nvml_source *s)
+{
+	uint32_t count = 0;
+
+	if (!s->enable_accounting || s->api.nvmlDeviceGetCount_v2(&count) != NVST_SUCCESS)
+		return;
+	for (uint32_t i = 0; i < count && i < GPU_MAX; i++) {
+		struct nvml_device *device = NULL;
+		uint32_t on = 0;
+
+		if (s->api.nvmlDeviceGetHandleByIndex_v2(i, &device) == NVST_SUCCESS)
+			(void)ask_mode(s, device, &on);
+	}
+}
+
 static bool
 is_on(struct nvml_reading *n)
 {
@@ -212,10 +240,7 @@ is_on(struct nvml_reading *n)
 		return true;
 	if (nvml_lacks(n, ASK_ACCOUNTING))
 		return false;
-	status = NVML_CALL(n->s, nvmlDeviceGetAccountingMode, n->device, &on);
-	if (status == NVST_SUCCESS && on == 0 && n->s->enable_accounting &&
-	    NVML_CALL(n->s, nvmlDeviceSetAccountingMode, n->device, 1) == NVST_SUCCESS)
-		on = 1;
+	status = ask_mode(n->s, n->device, &on);
 	if (status == NVST_SUCCESS && on == 0)
 		status = NVST_NOT_SUPPORTED;
 	return nvml_has(n, nvml_note(n, ASK_ACCOUNTING, status));

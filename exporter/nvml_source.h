@@ -257,5 +257,6 @@ bool nvml_was_mps_server(const struct known_gpu *g, uint32_t pid); /* at the pre
 /* The processes of a whole GPU that ended, once the running ones are there. */
 void nvml_read_exits(struct nvml_reading *n);
 void nvml_free_accounting(struct accounting *a);
+void nvml_enable_accounting(const struct nvml_source *s); /* where that is wanted */
 
 #endif

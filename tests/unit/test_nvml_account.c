@@ -258,6 +258,23 @@ accounting_is_turned_on_when_asked_and_allowed(void **state)
 	}
 }
 
+/* So that a daemon may leave root before it reads. */
+static void
+accounting_is_turned_on_when_the_library_is_opened(void **state)
+{
+	struct err err;
+
+	(void)state;
+	simnode_init(&node, "name: a\n" GPU("") "processes: [{pid: 77, gpu: 0, start: 200ms, end: 1500ms}]\n");
+	assert_true(nvml_open(&(struct nvml_options){.library = node.library, .enable_accounting = true}, &node.source,
+	                      &err));
+	real_set_mode = source()->api.nvmlDeviceSetAccountingMode;
+	source()->api.nvmlDeviceSetAccountingMode = count_set_mode;
+	assert_true(simnode_read(&node, S, 0)->accounting);
+	assert_int_equal(simnode_read(&node, 2 * S, 0)->exit_count, 1);
+	assert_int_equal(calls, 0);
+}
+
 static void
 a_partitioned_gpu_has_no_accounting(void **state)
 {
@@ -452,6 +469,7 @@ main(void)
 		cmocka_unit_test_teardown(hundreds_of_short_processes_are_all_told, end_node),
 		cmocka_unit_test_teardown(accounting_that_is_off_is_not_turned_on_unasked, end_node),
 		cmocka_unit_test_teardown(accounting_is_turned_on_when_asked_and_allowed, end_node),
+		cmocka_unit_test_teardown(accounting_is_turned_on_when_the_library_is_opened, end_node),
 		cmocka_unit_test_teardown(a_partitioned_gpu_has_no_accounting, end_node),
 		cmocka_unit_test_teardown(a_process_is_told_when_it_has_ended_and_has_a_time_and_not_again, end_node),
 		cmocka_unit_test_teardown(a_process_that_the_ring_lists_and_does_not_know_is_not_told, end_node),
