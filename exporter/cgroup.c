@@ -57,7 +57,7 @@ take_text(struct word w, const char *allowed, char *out, size_t size)
 	if (w.len == 0 || w.len >= size)
 		return false;
 	for (size_t i = 0; i < w.len; i++)
-		if (!memchr(allowed, w.at[i], strlen(allowed)))
+		if (!w.at[i] || !strchr(allowed, w.at[i]))
 			return false;
 	memcpy(out, w.at, w.len);
 	out[w.len] = '\0';
