@@ -1,4 +1,5 @@
 """The exporter with NVIDIA's own library, as Debian has it, on a machine without a driver."""
+# also: san
 
 import ctypes
 import os
