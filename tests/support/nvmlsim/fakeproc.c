@@ -272,6 +272,16 @@ fakeproc_free(struct fakeproc *fp)
 	mem_free(fp);
 }
 
+/* A process on several GPUs may be in several entries of the scenario. */
+static bool
+is_shown_by_another(const struct fakeproc *fp, size_t i, uint32_t pid)
+{
+	for (size_t j = 0; j < fp->sc->process_count; j++)
+		if (j != i && fp->shown[j] >= 0 && moment_pid(&fp->sc->processes[j], fp->shown[j]) == pid)
+			return true;
+	return false;
+}
+
 /* First everything that ended goes, then what began comes: a PID may pass from one to the other. */
 bool
 fakeproc_sync(struct fakeproc *fp, const struct world *w, struct err *err)
@@ -285,7 +295,7 @@ fakeproc_sync(struct fakeproc *fp, const struct world *w, struct err *err)
 
 		if (fp->shown[i] < 0 || fp->shown[i] == moment_run(p, t_ns))
 			continue;
-		if (fp->proc >= 0)
+		if (fp->proc >= 0 && !is_shown_by_another(fp, i, moment_pid(p, fp->shown[i])))
 			hide_from_proc(fp, moment_pid(p, fp->shown[i]));
 		if (fp->pods >= 0 && p->pod && !pod_is_alive(fp, p->pod, t_ns))
 			hide_pod(fp, p->pod);
@@ -299,7 +309,7 @@ fakeproc_sync(struct fakeproc *fp, const struct world *w, struct err *err)
 			continue;
 		if (fp->pods >= 0 && p->pod && !show_pod(fp, p->pod, err))
 			return false;
-		if (fp->proc >= 0 && !show_in_proc(fp, p, run, err))
+		if (fp->proc >= 0 && !is_shown_by_another(fp, i, moment_pid(p, run)) && !show_in_proc(fp, p, run, err))
 			return false;
 		fp->shown[i] = run;
 	}

@@ -9,6 +9,7 @@
 
 #define PERCENT_PPM 10000.0
 #define MIB 1048576.0
+#define PCIE_BYTES_PER_PPM 4096 /* so that a busy GPU moves 4 GB each second */
 
 struct nvml_gpm_sample {
 	bool taken;
@@ -144,8 +145,12 @@ fill_metric(const struct nvml_gpm_sample *from, const struct nvml_gpm_sample *to
 		m->status = NVST_SUCCESS;
 	}
 	if (m->id == NVML_GPM_PCIE_TX || m->id == NVML_GPM_PCIE_RX) {
-		m->value = (double)active * 4096 / MIB;
-		m->status = NVST_SUCCESS;
+		if (!moment_average(&sim.sc->gpus[to->gpu],
+		                    m->id == NVML_GPM_PCIE_TX ? KEY_PCIE_TX_BYTES_PER_S : KEY_PCIE_RX_BYTES_PER_S,
+		                    to->gi, to->ci, from->t_ns, to->t_ns, &value))
+			value = active * PCIE_BYTES_PER_PPM;
+		m->status = value == SIM_ABSENT ? NVST_NOT_SUPPORTED : NVST_SUCCESS;
+		m->value = value == SIM_ABSENT ? 0 : (double)value / MIB;
 	}
 }
 

@@ -390,13 +390,21 @@ read_process(const struct reader *r, const struct yaml_node *n)
 	       read_forks(r, n, at);
 }
 
+/* One process may do different things on different GPUs: it is then in several entries, which say the same of who it is. */
+static bool
+is_same_process(const struct sim_process *a, const struct sim_process *b)
+{
+	return (a->gpus & b->gpus) == 0 && a->pid == b->pid && a->pid_span == 1 && b->pid_span == 1 &&
+	       a->uid == b->uid && strcmp(a->cgroup, b->cgroup) == 0 && strcmp(a->comm, b->comm) == 0;
+}
+
 static bool
 same_pid_at_once(const struct sim_process *a, const struct sim_process *b)
 {
 	bool pids = a->pid < b->pid + b->pid_span && b->pid < a->pid + a->pid_span;
 	bool apart = a->every_ns == 0 && b->every_ns == 0 && (a->end_ns <= b->start_ns || b->end_ns <= a->start_ns);
 
-	return pids && !apart;
+	return pids && !apart && !is_same_process(a, b);
 }
 
 bool
