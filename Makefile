@@ -28,7 +28,7 @@ endif
 
 HARDEN       := -D_FORTIFY_SOURCE=3 -fstack-protector-strong -fstack-clash-protection
 SAN          := -fsanitize=address,undefined -fno-sanitize-recover=all
-# -fno-plt: all symbols are bound at the start anyway (LINK.release), and a lone scrape need not fetch the stubs between.
+# -fno-plt: all symbols are bound at the start anyway (LINK.release), and a lone scrape need not fetch the table of jumps between.
 FLAGS.release := -O2 -fno-plt $(HARDEN)
 FLAGS.san     := -O1 -fno-omit-frame-pointer $(SAN)
 FLAGS.tsan    := -O1 -fno-omit-frame-pointer -fsanitize=thread
