@@ -354,3 +354,40 @@ conf_load(const struct conf_program *p, int argc, char *const *argv, void *into,
 	*ret_action = rq.exits ? CONF_EXIT_OK : CONF_RUN;
 	return true;
 }
+
+#define TEXT_MAX (1u << 20) /* of a manual page or a sample */
+
+static int
+complain(const struct conf_program *p, const struct err *err, int status)
+{
+	fprintf(stderr, "%s: %s\n", p->name, err->text);
+	return status;
+}
+
+static int
+load_and_run(const struct conf_daemon *d, int argc, char *const *argv)
+{
+	enum conf_action action = CONF_RUN;
+	in_place(buf) struct buf text;
+	struct err err = {0};
+	bool check = false;
+
+	buf_init(&text, TEXT_MAX);
+	if (!conf_load(d->program, argc, argv, d->options, &action, &check, &text, &err) ||
+	    (action == CONF_RUN && !d->check(d->options, &err)))
+		return complain(d->program, &err, CONF_EXIT_USAGE);
+	if (action == CONF_EXIT_OK || check) {
+		fputs(buf_text(&text), stdout);
+		return CONF_EXIT_STOPPED;
+	}
+	return d->run(d->options, &err) ? CONF_EXIT_STOPPED : complain(d->program, &err, CONF_EXIT_FAILED);
+}
+
+int
+conf_main(const struct conf_daemon *d, int argc, char *const *argv)
+{
+	int status = load_and_run(d, argc, argv);
+
+	conf_free(d->program, d->options);
+	return status;
+}

@@ -56,6 +56,19 @@ MUST_CHECK bool conf_load(const struct conf_program *p, int argc, char *const *a
                           enum conf_action *ret_action, bool *ret_check, struct buf *ret_text, struct err *err);
 void conf_free(const struct conf_program *p, void *into);
 
+/* How a daemon ends. */
+enum { CONF_EXIT_STOPPED = 0, CONF_EXIT_FAILED = 1, CONF_EXIT_USAGE = 2 };
+
+/* All of a daemon's main(): options from everywhere, the texts that were asked for on stdout, and the run. What is wrong goes to
+ * stderr as "PROGRAM: sentence". Returns how it ended. */
+struct conf_daemon {
+	const struct conf_program *program;
+	void *options;                                 /* zeroed */
+	bool (*check)(void *options, struct err *err); /* what the table cannot say */
+	bool (*run)(const void *options, struct err *err);
+};
+int conf_main(const struct conf_daemon *d, int argc, char *const *argv);
+
 /* The pieces, for tests and the command line program. */
 MUST_CHECK bool conf_set_defaults(const struct conf_program *p, void *into, struct err *err);
 /* Applies a configuration file whose text is in memory; `file` names it in errors. */

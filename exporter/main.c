@@ -17,9 +17,6 @@
 #include "exporter/sampler.h"
 #include "exporter/web.h"
 
-enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
-
-#define TEXT_MAX (1u << 20)
 #define CHUNK_BYTES (1u << 20)
 #define CONNECT_TIMEOUT_NS (5 * NS_PER_S)
 #define LEAST_PAUSE_NS NS_PER_S
@@ -91,7 +88,7 @@ on_opened(void *arg)
 	if (!d->options->user || privileges_drop(&d->privileges, &err))
 		return;
 	log_event(LOG_ERROR, "root cannot be left", LS("error", err.text));
-	_exit(EXIT_FAILED);
+	_exit(CONF_EXIT_FAILED);
 }
 
 static bool
@@ -374,12 +371,14 @@ finish(struct daemon *d)
 }
 
 static bool
-run(const struct exporter_options *o, struct err *err)
+run(const void *options, struct err *err)
 {
+	const struct exporter_options *o = options;
 	struct daemon d = {.options = o, .timer_fd = -1, .signal_fd = -1};
 	sigset_t signals;
 	bool ok;
 
+	log_init(exporter_program.name, (enum log_level)o->log_level);
 	/* blocked before any thread exists, so that only the signalfd gets them */
 	sigemptyset(&signals);
 	sigaddset(&signals, SIGINT);
@@ -396,36 +395,24 @@ run(const struct exporter_options *o, struct err *err)
 		/* returning from main would take the library from under its call */
 		log_write(LOG_WARN, "a call has not returned and is left behind", NULL);
 		fflush(NULL);
-		_exit(ok ? EXIT_OK : EXIT_FAILED);
+		if (!ok)
+			fprintf(stderr, "%s: %s\n", exporter_program.name, err->text);
+		_exit(ok ? CONF_EXIT_STOPPED : CONF_EXIT_FAILED);
 	}
 	return ok;
+}
+
+static bool
+check(void *options, struct err *err)
+{
+	return exporter_options_check(options, err);
 }
 
 int
 main(int argc, char **argv)
 {
 	struct exporter_options options = {0};
-	enum conf_action action = CONF_RUN;
-	bool check = false, ok;
-	in_place(buf) struct buf text;
-	struct err err = {0};
+	const struct conf_daemon d = {&exporter_program, &options, check, run};
 
-	buf_init(&text, TEXT_MAX);
-	if (!conf_load(&exporter_program, argc, argv, &options, &action, &check, &text, &err) ||
-	    (action == CONF_RUN && !exporter_options_check(&options, &err))) {
-		fprintf(stderr, "tollgate-exporter: %s\n", err.text);
-		conf_free(&exporter_program, &options);
-		return EXIT_USAGE;
-	}
-	if (action == CONF_EXIT_OK || check) {
-		fputs(buf_text(&text), stdout);
-		conf_free(&exporter_program, &options);
-		return EXIT_OK;
-	}
-	log_init("tollgate-exporter", (enum log_level)options.log_level);
-	ok = run(&options, &err);
-	if (!ok)
-		fprintf(stderr, "tollgate-exporter: %s\n", err.text);
-	conf_free(&exporter_program, &options);
-	return ok ? EXIT_OK : EXIT_FAILED;
+	return conf_main(&d, argc, argv);
 }

@@ -11,8 +11,6 @@
 #include "common/log.h"
 #include "common/time.h"
 
-enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
-
 #define ROLLUP_AT_ONCE 500
 #define TEXT_MAX (1u << 20)
 
@@ -289,12 +287,14 @@ serve(struct app *app, const sigset_t *signals, struct err *err)
 }
 
 static bool
-run(const struct aggregator_options *o, struct err *err)
+run(const void *options, struct err *err)
 {
+	const struct aggregator_options *o = options;
 	struct app app = {.options = o, .started_wall_ns = time_wall_ns()};
 	owned(db) struct db *db = NULL;
 	sigset_t signals;
 
+	log_init(aggregator_program.name, (enum log_level)o->log_level);
 	/* Blocked before any thread exists, so that only sigwait takes them. */
 	sigemptyset(&signals);
 	sigaddset(&signals, SIGINT);
@@ -313,8 +313,9 @@ run(const struct aggregator_options *o, struct err *err)
 
 /* What the table cannot say of an option. */
 static bool
-options_check(const struct aggregator_options *o, struct err *err)
+options_check(void *options, struct err *err)
 {
+	const struct aggregator_options *o = options;
 	struct httpd_tls_files tls = tls_files(o);
 	char host[256];
 	uint16_t port;
@@ -328,33 +329,15 @@ int
 main(int argc, char **argv)
 {
 	struct aggregator_options options = {0};
-	enum conf_action action;
-	bool check = false, ok;
+	const struct conf_daemon d = {&aggregator_program, &options, options_check, run};
 	in_place(buf) struct buf text;
-	struct err err = {0};
 
 	buf_init(&text, TEXT_MAX);
 	/* for people and tests; beside the option table, because it is about the program and not about a run of it */
 	if (argc == 2 && strcmp(argv[1], "--print-routes") == 0) {
 		api_print_routes(&text);
 		fputs(buf_text(&text), stdout);
-		return EXIT_OK;
+		return CONF_EXIT_STOPPED;
 	}
-	if (!conf_load(&aggregator_program, argc, argv, &options, &action, &check, &text, &err) ||
-	    (action == CONF_RUN && !options_check(&options, &err))) {
-		fprintf(stderr, "tollgate-aggregator: %s\n", err.text);
-		conf_free(&aggregator_program, &options);
-		return EXIT_USAGE;
-	}
-	if (action == CONF_EXIT_OK || check) {
-		fputs(buf_text(&text), stdout);
-		conf_free(&aggregator_program, &options);
-		return EXIT_OK;
-	}
-	log_init("tollgate-aggregator", (enum log_level)options.log_level);
-	ok = run(&options, &err);
-	if (!ok)
-		fprintf(stderr, "tollgate-aggregator: %s\n", err.text);
-	conf_free(&aggregator_program, &options);
-	return ok ? EXIT_OK : EXIT_FAILED;
+	return conf_main(&d, argc, argv);
 }
