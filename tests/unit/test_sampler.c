@@ -2,6 +2,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <cmocka.h>
@@ -39,20 +40,20 @@ struct bench {
 };
 
 static void
-bench_init(struct bench *b)
+bench_init_with(struct bench *b, const char *yaml, int64_t patience_ns)
 {
 	struct sampler_options o = {.node = "gn1",
 	                            .version = "test",
 	                            .sample_interval_ns = S,
 	                            .interval_ns = 60 * S,
-	                            .read_patience_ns = SIMNODE_PATIENCE_NS,
+	                            .read_patience_ns = patience_ns,
 	                            .replicas = 1,
 	                            .process_metrics = true};
 	struct spool *spool = NULL;
 	struct err err;
 
 	*b = (struct bench){.wall0_ns = SPOOLDIR_WALL};
-	simnode_init(&b->node, scenario);
+	simnode_init(&b->node, yaml);
 	simnode_show_processes(&b->node);
 	spooldir_init(&b->dir);
 	b->options = spooldir_options(&b->dir);
@@ -63,6 +64,12 @@ bench_init(struct bench *b)
 	o.identity = (struct identity_options){.proc_root = b->node.proc, .pods_root = b->node.pods};
 	b->reader = simnode_reader(&b->node);
 	b->sampler = sampler_new(&o, b->reader, b->outbox, NULL, b->metrics, SIMNODE_T0_NS, b->wall0_ns);
+}
+
+static void
+bench_init(struct bench *b)
+{
+	bench_init_with(b, scenario, SIMNODE_PATIENCE_NS);
 }
 
 static void
@@ -255,6 +262,156 @@ a_library_that_fails_is_opened_again_and_the_time_between_is_unknown(void **stat
 	assert_int_equal(bill.pod, 49 * S);
 }
 
+/* The boot clock goes on while the machine sleeps; nobody saw what the GPUs did. */
+static void
+a_suspend_of_ten_minutes_is_unknown_and_everything_else_is_as_before(void **state)
+{
+	in_place(bench) struct bench b;
+	struct bill bill;
+
+	(void)state;
+	bench_init(&b);
+	play(&b, 0, 90 * S);
+	play(&b, 690 * S, 690 * S);
+	assert_int_equal(b.last.clock_step_ns, 0);
+	play(&b, 691 * S, 780 * S);
+	collect(&b, &bill);
+	assert_int_equal(bill.streams, 1);
+	assert_int_equal(bill.covered_ns, 780 * S);
+	assert_int_equal(bill.unknown, 2 * 600 * S);
+	assert_int_equal(bill.pod, 180 * S);
+	assert_int_equal(bill.unallocated, 180 * S - bill.job);
+}
+
+static void
+a_clock_that_was_set_during_a_suspend_begins_a_stream_behind_the_unknown_time(void **state)
+{
+	const int64_t steps[] = {3600 * S, -3600 * S};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(steps); i++) {
+		in_place(bench) struct bench b;
+		struct bill bill;
+
+		bench_init(&b);
+		play(&b, 0, 90 * S);
+		b.wall0_ns += steps[i];
+		play(&b, 690 * S, 690 * S);
+		assert_int_equal(b.last.clock_step_ns, steps[i]);
+		play(&b, 691 * S, 780 * S);
+		collect(&b, &bill);
+		assert_int_equal(bill.streams, 2);
+		assert_int_equal(bill.covered_ns, 780 * S);
+		assert_int_equal(bill.unknown, 2 * 600 * S);
+		assert_int_equal(bill.pod, 180 * S);
+		assert_int_equal(bill.to_ns, b.wall0_ns + 780 * S);
+	}
+}
+
+/* Sets virtual time and waits until the calls that this lets go have returned. */
+static void
+let_go(struct bench *b, int64_t t_ns)
+{
+	struct reader_status status;
+
+	b->node.set_time_ns(t_ns);
+	do
+		reader_status(b->reader, 0, &status);
+	while (status.hanging > 0);
+}
+
+static void
+a_gpu_that_hangs_is_unknown_until_it_answers_and_the_other_is_not(void **state)
+{
+	const char yaml[] = "name: lab\n"
+			    "gpus:\n"
+			    "  - {model: NVIDIA H100 80GB HBM3, memory_mib: 81920, count: 2}\n"
+			    "processes:\n"
+			    "  - {pid: 100, gpu: 0, sm: 50, memory_mib: 1024, pod: {namespace: team, name: train-0}}\n"
+			    "calls:\n"
+			    "  - {name: nvmlDeviceGetPowerUsage, gpu: 1, at: 20s, until: 30s, hang: true}\n";
+	in_place(bench) struct bench b;
+	struct bill bill;
+
+	(void)state;
+	bench_init_with(&b, yaml, 4 * S);
+	play(&b, 0, 19 * S);
+	assert_int_equal(b.last.silent.kind, ERR_NONE);
+	play(&b, 20 * S, 29 * S);
+	assert_int_equal(b.last.reading.kind, ERR_NONE);
+	assert_int_equal(b.last.silent.kind, ERR_RETRY);
+	assert_memory_equal(b.last.silent.text, "GPU-", 4);
+	assert_int_equal(b.last.gpus_read, 1);
+	let_go(&b, 30 * S);
+	play(&b, 30 * S, 60 * S);
+	assert_int_equal(b.last.silent.kind, ERR_NONE);
+	collect(&b, &bill);
+	assert_int_equal(bill.covered_ns, 60 * S);
+	assert_int_equal(bill.unknown, 11 * S); /* from tick 19 to tick 30 */
+	assert_int_equal(bill.pod, 60 * S);
+	assert_int_equal(bill.unallocated, 49 * S);
+}
+
+static void
+a_driver_that_hangs_as_a_whole_is_unknown_and_batches_go_on(void **state)
+{
+	const char yaml[] = "name: lab\n"
+			    "gpus:\n"
+			    "  - {model: NVIDIA H100 80GB HBM3, memory_mib: 81920, count: 2}\n"
+			    "calls:\n"
+			    "  - {name: nvmlDeviceGetCount_v2, at: 20s, until: 200s, hang: true}\n";
+	in_place(bench) struct bench b;
+	struct outbox_stats stats;
+	struct bill bill;
+
+	(void)state;
+	bench_init_with(&b, yaml, S);
+	play(&b, 0, 199 * S);
+	assert_int_equal(b.last.reading.kind, ERR_RETRY);
+	outbox_stats(b.outbox, &stats);
+	assert_int_equal(stats.spool.unacked_batches, 3);
+	let_go(&b, 200 * S);
+	play(&b, 200 * S, 240 * S);
+	assert_int_equal(b.last.reading.kind, ERR_NONE);
+	collect(&b, &bill);
+	assert_int_equal(bill.batches, 4);
+	assert_int_equal(bill.unknown, 2 * 181 * S);
+	assert_int_equal(bill.unallocated, 2 * 59 * S);
+}
+
+/* Of a process that a tick has seen, accounting tells the end to the driver's resolution, not the tick's. */
+static void
+the_end_of_a_process_is_the_driver_s_where_it_has_accounting(void **state)
+{
+	const char yaml[] =
+		"name: lab\n"
+		"gpus:\n"
+		"  - {model: NVIDIA H100 80GB HBM3, memory_mib: 81920, count: 2, accounting: true}\n"
+		"processes:\n"
+		"  - {pid: 200, gpu: 1, start: 10s, end: 30300ms, sm: 100, cgroup: /slurm/uid_0/job_7/step_0}\n"
+		"  - {pid: 300, gpu: 0, start: 40200ms, end: 40700ms, sm: 100, cgroup: /slurm/uid_0/job_7/step_0}\n";
+	in_place(bench) struct bench b;
+	struct metrics_page *page;
+	struct bill bill;
+	const void *bytes;
+	size_t len;
+	char wall[32];
+
+	(void)state;
+	snprintf(wall, sizeof(wall), "%" PRId64, SPOOLDIR_WALL);
+	setenv("TOLLGATE_SIM_WALL0_NS", wall, 1);
+	bench_init_with(&b, yaml, SIMNODE_PATIENCE_NS);
+	play(&b, 0, 60 * S);
+	page = metrics_get(b.metrics);
+	metrics_page_bytes(page, PROM_TEXT, false, &bytes, &len);
+	/* nobody had seen the second one: it is counted, and holds nothing */
+	assert_non_null(memmem(bytes, len, "short_processes_total{held=\"false\"} 1\n", 38));
+	metrics_page_release(page);
+	collect(&b, &bill);
+	assert_in_range(bill.job, 20290 * NS_PER_MS, 20310 * NS_PER_MS);
+	unsetenv("TOLLGATE_SIM_WALL0_NS");
+}
+
 static void
 batches_wait_for_a_disk_that_does_not_take_them(void **state)
 {
@@ -305,6 +462,11 @@ main(void)
 		cmocka_unit_test(a_clock_that_drifts_less_than_a_second_goes_on),
 		cmocka_unit_test(a_lost_gpu_is_down_while_it_is_lost),
 		cmocka_unit_test(a_library_that_fails_is_opened_again_and_the_time_between_is_unknown),
+		cmocka_unit_test(a_suspend_of_ten_minutes_is_unknown_and_everything_else_is_as_before),
+		cmocka_unit_test(a_clock_that_was_set_during_a_suspend_begins_a_stream_behind_the_unknown_time),
+		cmocka_unit_test(a_gpu_that_hangs_is_unknown_until_it_answers_and_the_other_is_not),
+		cmocka_unit_test(a_driver_that_hangs_as_a_whole_is_unknown_and_batches_go_on),
+		cmocka_unit_test(the_end_of_a_process_is_the_driver_s_where_it_has_accounting),
 		cmocka_unit_test(batches_wait_for_a_disk_that_does_not_take_them),
 		cmocka_unit_test(every_tick_publishes_a_page),
 	};
