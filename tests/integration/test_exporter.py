@@ -310,6 +310,7 @@ class WhoMayReadIt(Case):
 
 
 @unittest.skipUnless(os.geteuid() == 0, "only root can become somebody else")
+@unittest.skipIf(os.path.basename(stack.BUILD) == "tsan", "the sanitizer has a thread of its own, older than main")
 class AsWhom(Case):
     def folders_for(self, user):
         os.chmod(self.dir, 0o755)
@@ -334,7 +335,7 @@ class AsWhom(Case):
         n = Node(self.folders_for("nobody"), scenario(), "--user", "nobody")
         self.addCleanup(n.kill9)
         stack.wait_for("/readyz", lambda: stack.answers(n.url + "/readyz"), n)
-        self.assertTrue(all(self.is_nobody(s) for s in self.tasks(n)), list(self.tasks(n)))
+        self.assertEqual([s for s in self.tasks(n) if not self.is_nobody(s)], [])
         self.assertIn('msg="root is left" user=nobody', n.logged())
         self.assertEqual(n.stop(), 0, n.words())
 
@@ -345,7 +346,7 @@ class AsWhom(Case):
         self.assertEqual(sum(not self.is_nobody(s) for s in self.tasks(n)), 1, "the one that hangs")
         n.release()
         stack.wait_for("/readyz", lambda: stack.answers(n.url + "/readyz"), n)
-        self.assertTrue(all(self.is_nobody(s) for s in self.tasks(n)), list(self.tasks(n)))
+        self.assertEqual([s for s in self.tasks(n) if not self.is_nobody(s)], [])
         self.assertEqual(n.stop(), 0, n.words())
 
     def test_a_user_that_cannot_be_is_refused(self):
