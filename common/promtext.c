@@ -112,7 +112,9 @@ prom_family(struct prom *p, const char *name, enum prom_type type, const char *h
 	add_escaped(p->out, help, p->format == PROM_OPENMETRICS);
 	buf_str(p->out, "\n# TYPE ");
 	buf_add(p->out, name, shown);
-	buf_str(p->out, type == PROM_COUNTER ? " counter\n" : " gauge\n");
+	buf_str(p->out, type == PROM_GAUGE                                      ? " gauge\n"
+	                : type == PROM_COUNTER || p->format != PROM_OPENMETRICS ? " counter\n"
+	                                                                        : " unknown\n");
 	if (p->format == PROM_OPENMETRICS)
 		prom_add_unit(p->out, name, shown);
 }

@@ -5,7 +5,8 @@
 
 #include "common/buf.h"
 
-enum prom_type { PROM_GAUGE, PROM_COUNTER };
+/* A plain counter is one that somebody else named, without _total. OpenMetrics has no such thing: it is unknown there. */
+enum prom_type { PROM_GAUGE, PROM_COUNTER, PROM_PLAIN_COUNTER };
 enum prom_format { PROM_TEXT, PROM_OPENMETRICS };
 
 struct prom {

@@ -201,6 +201,7 @@ start_sampler(struct daemon *d)
 	                            .replicas = (int)o->replicas,
 	                            .process_metrics = o->process_metrics,
 	                            .max_process_series = (size_t)o->max_process_series,
+	                            .dcgm_hostname = exporter_dcgm_hostname(o),
 	                            .clock = time_boot_ns,
 	                            .identity = {.proc_root = o->proc_root, .pods_root = o->pods_root}};
 

@@ -21,6 +21,7 @@ struct metrics {
 	pthread_mutex_t lock; /* of newest */
 	struct metrics_page *newest;
 	/* of the thread that publishes */
+	struct dcgm_links links;
 	struct metrics_page *spare; /* the page before the newest, when no scrape reads it any more */
 };
 
@@ -93,8 +94,12 @@ void
 metrics_publish(struct metrics *m, const struct metrics_input *in)
 {
 	struct metrics_page *page = m->spare ? take(m->spare) : page_new(), *old;
+	struct metrics_input with_links = *in;
 
-	metrics_render(in, &page->memory, &page->text[PROM_TEXT]);
+	if (in->dcgm_hostname && in->tick)
+		dcgm_links_update(&m->links, in->tick);
+	with_links.dcgm_links = &m->links;
+	metrics_render(&with_links, &page->memory, &page->text[PROM_TEXT]);
 	pthread_mutex_lock(&m->lock);
 	old = m->newest;
 	m->newest = page;
@@ -103,13 +108,32 @@ metrics_publish(struct metrics *m, const struct metrics_input *in)
 	keep_spare(m, old);
 }
 
+/* A line of HELP or TYPE, whose name ends at `name_end`. */
+static void
+openmetrics_head(const char *text, size_t len, size_t name_end, struct buf *out)
+{
+	const char suffix[] = "_total", counter[] = " counter\n";
+	const size_t head = strlen("# HELP "), suffix_len = sizeof(suffix) - 1;
+	bool type = text[2] == 'T',
+	     total = name_end > head + suffix_len && memcmp(text + name_end - suffix_len, suffix, suffix_len) == 0;
+	size_t shown = total ? name_end - suffix_len : name_end;
+
+	buf_add(out, text, shown);
+	if (type && !total && len - name_end == strlen(counter) &&
+	    memcmp(text + name_end, counter, strlen(counter)) == 0)
+		buf_str(out, " unknown\n");
+	else
+		buf_add(out, text + name_end, len - name_end);
+	if (type)
+		prom_add_unit(out, text + head, shown - head);
+}
+
 /* The two formats differ in the names of counters in HELP and TYPE, in UNIT, and in the last line. Turning one into the other, for the
  * scrape that asks, is cheaper than rendering both every second. */
 void
 metrics_openmetrics(const char *text, size_t len, struct buf *out)
 {
-	const char suffix[] = "_total";
-	const size_t head = strlen("# HELP "), suffix_len = sizeof(suffix) - 1;
+	const size_t head = strlen("# HELP ");
 
 	while (len > 0) {
 		const char *end = memchr(text, '\n', len);
@@ -117,18 +141,10 @@ metrics_openmetrics(const char *text, size_t len, struct buf *out)
 		const char *name = line > head && text[0] == '#' ? text + head : NULL;
 		const char *space = name ? memchr(name, ' ', line - head) : NULL;
 
-		if (space) {
-			size_t name_len = (size_t)(space - name);
-
-			if (name_len > suffix_len && memcmp(space - suffix_len, suffix, suffix_len) == 0)
-				name_len -= suffix_len;
-			buf_add(out, text, head + name_len);
-			buf_add(out, space, line - (size_t)(space - text));
-			if (text[2] == 'T')
-				prom_add_unit(out, name, name_len);
-		} else {
+		if (space)
+			openmetrics_head(text, line, (size_t)(space - text), out);
+		else
 			buf_add(out, text, line);
-		}
 		text += line;
 		len -= line;
 	}

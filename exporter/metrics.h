@@ -6,6 +6,7 @@
 
 #include "common/promtext.h"
 #include "exporter/meter.h"
+#include "exporter/metrics_dcgm.h"
 #include "exporter/metrics_template.h"
 #include "exporter/outbox.h"
 #include "exporter/push.h"
@@ -41,6 +42,8 @@ struct metrics_input {
 	struct outbox_stats outbox;
 	bool pushes; /* an aggregator is configured */
 	struct push_stats push;
+	const char *dcgm_hostname; /* "Hostname" or "hostname": dcgm-exporter's names too, with that label; NULL: not */
+	const struct dcgm_links *dcgm_links; /* filled in by metrics_publish */
 	int64_t ticks, missed_ticks, failed_readings;
 	int64_t tick_duration_ns;     /* of the last one */
 	int64_t last_reading_wall_ns; /* -1: none yet */

@@ -261,7 +261,7 @@ value_of(const struct value_family *f, const void *thing)
 	int64_t v;
 
 	memcpy(&v, (const char *)thing + f->offset, sizeof(v));
-	return v == ABSENT || f->times == 0 ? v : v * f->times;
+	return f->times ? render_times(v, f->times) : v;
 }
 
 static bool

@@ -125,6 +125,7 @@ make_ground(const struct render *r, struct buf *ground)
 	ground_text(ground, in->source);
 	ground_text(ground, in->driver);
 	ground_text(ground, in->library);
+	ground_text(ground, in->dcgm_hostname ? in->dcgm_hostname : "");
 	ground_number(ground, (int64_t)in->stream);
 	ground_number(ground, in->simulated);
 	ground_number(ground, (int64_t)r->gpu_count);
@@ -153,6 +154,8 @@ render_page(struct render *r)
 	}
 	render_workloads(r);
 	render_exporter(r);
+	if (r->in->tick && r->in->dcgm_hostname)
+		render_dcgm(r);
 }
 
 static bool

@@ -60,11 +60,19 @@ render_reading(const struct render *r, size_t gpu)
 	return r->in->tick->gpus[gpu].reading;
 }
 
+/* A driver's value in a smaller unit; one that is too large for that is none. */
+static inline int64_t
+render_times(int64_t value, int64_t times)
+{
+	return value < 0 || value > INT64_MAX / times ? ABSENT : value * times;
+}
+
 /* The parts. */
 void render_gpus(struct render *r);
 void render_processes(struct render *r);
 void render_workloads(struct render *r);
 void render_exporter(struct render *r);
+void render_dcgm(struct render *r);
 
 /* The processes that are shown, found once per page. */
 void process_rows_fill(struct render *r);

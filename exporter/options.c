@@ -10,6 +10,8 @@
 #include "common/webconf.h"
 #include "common/wire.h"
 
+static const char *const compats[] = {[COMPAT_NONE] = "none", [COMPAT_DCGM] = "dcgm", NULL};
+static const char *const hostname_labels[] = {"Hostname", "hostname", NULL};
 static const char *const log_levels[] = {"debug", "info", "warn", "error", NULL};
 
 #define FIELD(f) offsetof(struct exporter_options, f)
@@ -168,6 +170,18 @@ static const struct conf_option options[] = {
          .min = 3,
          .max = 1000000,
          .help = "at most so many series per process in /metrics, three for each; the processes that came last are left out, and tollgate_exporter_process_series_dropped counts their series"},
+	{.name = "compat",
+         .type = CONF_ENUM,
+         .offset = FIELD(compat),
+         .preset = "none",
+         .choices = compats,
+         .help = "dcgm: the same readings also under dcgm-exporter's names and labels, for dashboards made for it"},
+	{.name = "compat-hostname",
+         .type = CONF_ENUM,
+         .offset = FIELD(compat_hostname),
+         .preset = "Hostname",
+         .choices = hostname_labels,
+         .help = "how dcgm-exporter's label for the host is spelled, which has changed in the course of its versions"},
 	{.name = "access-log",
          .type = CONF_BOOL,
          .offset = FIELD(access_log),
@@ -190,6 +204,12 @@ const struct conf_program exporter_program = {
 	.options = options,
 	.count = ARRAY_LEN(options),
 };
+
+const char *
+exporter_dcgm_hostname(const struct exporter_options *o)
+{
+	return o->compat == COMPAT_DCGM ? hostname_labels[o->compat_hostname] : NULL;
+}
 
 struct httpd_tls_files
 exporter_tls_files(const struct exporter_options *o)

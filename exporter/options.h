@@ -5,6 +5,8 @@
 #include "common/conf.h"
 #include "common/httpd.h"
 
+enum exporter_compat { COMPAT_NONE, COMPAT_DCGM };
+
 struct exporter_options {
 	char *node;
 	char *listen;
@@ -35,6 +37,8 @@ struct exporter_options {
 	int64_t spool_keep_ns;
 	bool process_metrics;
 	int64_t max_process_series;
+	int compat;          /* enum exporter_compat */
+	int compat_hostname; /* index of its spelling */
 	bool access_log;
 	int log_level;
 };
@@ -42,6 +46,9 @@ struct exporter_options {
 extern const struct conf_program exporter_program;
 
 struct httpd_tls_files exporter_tls_files(const struct exporter_options *o);
+
+/* The spelling of dcgm-exporter's label for the host, when its names are wanted; else NULL. */
+const char *exporter_dcgm_hostname(const struct exporter_options *o);
 
 /* Fills in what depends on the host, and checks what the table cannot say. */
 MUST_CHECK bool exporter_options_check(struct exporter_options *o, struct err *err);

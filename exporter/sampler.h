@@ -19,7 +19,8 @@ struct sampler_options {
 	int replicas;
 	bool process_metrics;
 	size_t max_process_series;
-	int64_t (*clock)(void); /* for how long the steps of a tick take; NULL: not shown */
+	const char *dcgm_hostname; /* see struct metrics_input */
+	int64_t (*clock)(void);    /* for how long the steps of a tick take; NULL: not shown */
 	struct identity_options identity;
 };
 

@@ -33,14 +33,32 @@ enum change {
 	GPU_THROTTLED,
 	INTRUDER,
 	PROCESS_LIMIT,
+	COMPAT,
 	CHANGE_COUNT
 };
 static const char *const change_names[] = {
-	"nothing",           "a process ends",   "a process comes",  "a process' number",  "a process' pid",
-	"a GPU's number",    "a GPU is lost",    "a GPU's model",    "a GPU is cut",       "a total ends",
-	"a total comes",     "a total's number", "totals reordered", "a new stream",       "a number of the exporter",
-	"another driver",    "no reading",       "a GPU's error",    "a GPU is throttled", "intruders",
+	"nothing",
+	"a process ends",
+	"a process comes",
+	"a process' number",
+	"a process' pid",
+	"a GPU's number",
+	"a GPU is lost",
+	"a GPU's model",
+	"a GPU is cut",
+	"a total ends",
+	"a total comes",
+	"a total's number",
+	"totals reordered",
+	"a new stream",
+	"a number of the exporter",
+	"another driver",
+	"no reading",
+	"a GPU's error",
+	"a GPU is throttled",
+	"intruders",
 	"a limit of series",
+	"names of another exporter",
 };
 
 struct step {
@@ -161,6 +179,7 @@ apply(struct pagegen *g, const struct step *s, struct meter_intruder *intruder)
 	case EXPORTER_NUMBER: g->in.push.last_success_wall_ns = s->value; break;
 	case OTHER_DRIVER: g->in.driver = s->value % 2 ? "" : "550.1"; break;
 	case NO_READING: g->in.tick = NULL; break;
+	case COMPAT: g->in.dcgm_hostname = s->value % 2 ? "hostname" : NULL; break;
 	case PROCESS_LIMIT: g->in.max_process_series = (size_t)s->value % 40; break;
 	case INTRUDER:
 		g->in.intruder_count = (size_t)(s->value & 1);
