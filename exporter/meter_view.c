@@ -35,12 +35,15 @@ memory_in_range(int64_t v)
 	return v > VIEW_MEMORY_MAX ? VIEW_MEMORY_MAX : v;
 }
 
+/* Far from both ends of what fits, so that who adds a tolerance or a slot need not look. */
 static int64_t
 wall_of(int64_t boot_ns, int64_t offset_ns)
 {
 	int64_t wall_ns;
 
-	return __builtin_add_overflow(boot_ns, offset_ns, &wall_ns) ? INT64_MAX : wall_ns;
+	if (__builtin_add_overflow(boot_ns, offset_ns, &wall_ns))
+		return boot_ns < 0 ? 0 : INT64_MAX / 2;
+	return wall_ns < 0 ? 0 : wall_ns > INT64_MAX / 2 ? INT64_MAX / 2 : wall_ns;
 }
 
 static struct dict_device *
