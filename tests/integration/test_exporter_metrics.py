@@ -125,6 +125,29 @@ class Families(unittest.TestCase):
         self.assertEqual(set(samples(gzip.decompress(zipped.body).decode())), names)
 
 
+class Compat(unittest.TestCase):
+    def test_prometheus_has_the_default_list_of_dcgm_exporter_by_its_names(self):
+        with open(os.path.join(stack.ROOT, "tests", "golden", "exporter.dcgm"), encoding="utf-8") as f:
+            wanted = families(f.read())
+        self.assertEqual(len(wanted), 25)
+        with Node() as n:
+            e = n.exporter("n1", NODE, "--compat", "dcgm", "--compat-hostname", "hostname")
+            p = Prometheus(os.path.join(n.dir, "prometheus"), {"tollgate-exporter": [f"127.0.0.1:{e.port}"]})
+            n.processes.append(p)
+            for family in sorted(wanted):
+                with self.subTest(family=family):
+                    found = stack.wait_for(f"series for {family}", lambda family=family: p.query(family + '{hostname="n1"}'), e)
+                    self.assertTrue(all(r["metric"]["modelName"] == "NVIDIA H100 80GB HBM3" for r in found))
+            self.assertEqual([r["metric"]["pod"] for r in p.query('DCGM_FI_DEV_GPU_UTIL{gpu="0"}')], ["train-0"])
+            self.assertEqual({(r["metric"]["GPU_I_PROFILE"], r["metric"].get("pod")) for r in p.query('DCGM_FI_DEV_FB_USED{gpu="1"}')},
+                             {("3g.40gb", "train-1"), ("1g.10gb", None)})  # fmt: skip
+            self.assertEqual(len(p.query('DCGM_FI_DEV_POWER_USAGE{gpu="1"}')), 1, "a board's power, once")
+            # both names of one reading, on one page
+            text = samples(page(e).text())
+            watts = {name.split("{")[0]: float(v) for name, v in text.items() if re.match(r'(DCGM_FI_DEV_POWER_USAGE|tollgate_gpu_power_watts)\{gpu="1"', name)}
+            self.assertEqual(watts["DCGM_FI_DEV_POWER_USAGE"], watts["tollgate_gpu_power_watts"])
+
+
 class Bounds(unittest.TestCase):
     def test_an_ended_workload_is_gone_from_the_next_page(self):
         short = {**NODE, "processes": [*NODE["processes"], {"pid": 4003, "gpu": 0, "start": "0s", "end": "6s", "sm": 5, "memory_mib": 64,
