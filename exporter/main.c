@@ -28,6 +28,10 @@
 /* A driver that does not answer for so long at the start is waited for while the exporter serves; one that says sooner that it
  * is not there ends the start. */
 #define OPEN_PATIENCE_NS (5 * NS_PER_S)
+/* The kubelet is asked every few seconds, and sooner when a process turns up that its last answer does not explain. */
+#define KUBELET_REFRESH_NS (10 * NS_PER_S)
+#define KUBELET_TIMEOUT_NS (5 * NS_PER_S)
+#define KUBELET_PATIENCE_NS (2 * NS_PER_S)
 /* The disk's part of a sample interval, beside the driver's. */
 #define DISK_PERCENT 20
 
@@ -47,7 +51,8 @@ struct daemon {
 	int last_signal; /* that ended the ticks */
 	/* the last ones logged, so that a lasting trouble is one line */
 	char reading[sizeof(((struct err *)0)->text)], silent[sizeof(((struct err *)0)->text)];
-	char storing[sizeof(((struct err *)0)->text)];
+	char storing[sizeof(((struct err *)0)->text)], kubelet[sizeof(((struct err *)0)->text)];
+	char job_files[sizeof(((struct err *)0)->text)];
 	bool answered; /* the driver, once at least */
 };
 
@@ -189,8 +194,8 @@ start_clock(struct daemon *d, const sigset_t *signals, struct err *err)
 	return true;
 }
 
-static void
-start_sampler(struct daemon *d)
+static bool
+start_sampler(struct daemon *d, struct err *err)
 {
 	const struct exporter_options *o = d->options;
 	struct sampler_options s = {.node = o->node,
@@ -205,7 +210,17 @@ start_sampler(struct daemon *d)
 	                            .clock = time_boot_ns,
 	                            .identity = {.proc_root = o->proc_root, .pods_root = o->pods_root}};
 
+	struct alloc_options a = {.kubelet = {.socket_path = o->kubelet_socket,
+	                                      .pods_root = o->pods_root,
+	                                      .cgroup_root = o->cgroup_root,
+	                                      .refresh_ns = KUBELET_REFRESH_NS,
+	                                      .timeout_ns = KUBELET_TIMEOUT_NS},
+	                          .slurm = {.slurm_dir = o->slurm_map_dir,
+	                                    .hpc_dir = o->hpc_job_mapping_dir,
+	                                    .owner_uid = o->slurm_map_uid}};
+
 	d->sampler = sampler_new(&s, d->reader, d->outbox, d->push, d->metrics, time_boot_ns(), time_wall_ns());
+	return sampler_use_allocations(d->sampler, &a, KUBELET_PATIENCE_NS, err);
 }
 
 static void
@@ -230,8 +245,9 @@ start(struct daemon *d, const sigset_t *signals, struct err *err)
 	d->metrics = metrics_new();
 	if (!web_start(o, d->metrics, STALE_INTERVALS * o->sample_interval_ns, &d->web, err))
 		return false;
+	if (!start_sampler(d, err))
+		return false;
 	log_facts(d, "ready");
-	start_sampler(d);
 	return true;
 }
 
@@ -279,6 +295,10 @@ note_report(struct daemon *d, const struct sampler_report *r)
 	     "the GPUs are read again");
 	note(d->silent, &r->silent, "GPUs do not answer, their time is unknown until they do", "every GPU answers");
 	note(d->storing, &r->storing, "batches wait in memory", "batches are on disk again");
+	note(d->kubelet, &r->kubelet, "the kubelet does not tell who has which device, its last answer holds",
+	     "the kubelet answers again");
+	note(d->job_files, &r->job_files, "files that say which job has which GPU are refused",
+	     "no such file is refused");
 	if (r->clock_step_ns != 0)
 		log_event(LOG_WARN, "the clock was stepped: a new stream begins",
 		          LI("step_ms", r->clock_step_ns / NS_PER_MS));

@@ -24,6 +24,11 @@ struct exporter_options {
 	int64_t replicas;
 	char *proc_root;
 	char *pods_root;
+	char *kubelet_socket;
+	char *cgroup_root;
+	char *slurm_map_dir;
+	int64_t slurm_map_uid;
+	char *hpc_job_mapping_dir; /* NULL: none */
 	char *aggregator_url; /* NULL: batches stay in the spool */
 	char *token_file;
 	char *join_token_file;

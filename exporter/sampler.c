@@ -14,6 +14,7 @@ struct sampler {
 	bool flagged; /* the outbox knows whether the source is a simulator */
 	const struct gpu_snapshot *snapshot;
 	struct identity *identity;
+	struct alloc *alloc; /* NULL: none */
 	struct meter *meter;
 	uint64_t stream; /* counts meters */
 	int64_t wall_offset_ns;
@@ -67,10 +68,17 @@ sampler_free(struct sampler *s)
 	if (!s)
 		return;
 	meter_free(s->meter);
+	alloc_free(s->alloc);
 	identity_free(s->identity);
 	mem_free(s->processes);
 	mem_free(s->exits);
 	mem_free(s);
+}
+
+bool
+sampler_use_allocations(struct sampler *s, const struct alloc_options *o, int64_t patience_ns, struct err *err)
+{
+	return alloc_new(o, s->identity, patience_ns, &s->alloc, err);
 }
 
 /* ---- reading ---- */
@@ -126,6 +134,8 @@ identify(struct sampler *s, const struct gpu_reading *r, struct tick_process *to
 
 		if (!identity_of(s->identity, p->pid, &who, NULL))
 			continue;
+		if (s->alloc)
+			who.holder = alloc_holder(s->alloc, who.holder, r, p->gi, p->ci);
 		to[n++] = (struct tick_process){.holder = who.holder,
 		                                .pid = p->pid,
 		                                .start_boot_ns = who.start_boot_ns,
@@ -144,8 +154,11 @@ identify_ended(struct sampler *s, const struct gpu_reading *r, int64_t offset_ns
 	for (size_t i = 0; i < r->exit_count; i++) {
 		const struct gpu_exit *e = &r->exits[i];
 		int64_t start_ns = e->start_wall_ns - offset_ns;
+		const struct wire_holder *holder = identity_of_ended(s->identity, e->pid, start_ns);
 
-		to[i] = (struct tick_exit){.holder = identity_of_ended(s->identity, e->pid, start_ns),
+		if (s->alloc && holder)
+			holder = alloc_holder(s->alloc, holder, r, -1, -1);
+		to[i] = (struct tick_exit){.holder = holder,
 		                           .pid = e->pid,
 		                           .start_boot_ns = start_ns,
 		                           .end_boot_ns = start_ns + e->duration_ns,
@@ -174,8 +187,24 @@ make_room(struct sampler *s)
 	}
 }
 
+/* Before the processes: whose they are depends on it. */
 static void
-make_tick(struct sampler *s, int64_t boot_ns, int64_t wall_ns)
+refresh_allocations(struct sampler *s, int64_t boot_ns, int64_t wall_ns, struct sampler_report *ret)
+{
+	struct alloc_stats stats;
+
+	if (!s->alloc)
+		return;
+	alloc_refresh(s->alloc, s->snapshot, boot_ns, wall_ns);
+	s->tick.allocation_count = alloc_list(s->alloc, &s->tick.allocations);
+	alloc_stats(s->alloc, boot_ns, &stats);
+	if (stats.kubelet.used)
+		ret->kubelet = stats.kubelet.trouble;
+	ret->job_files = stats.refused;
+}
+
+static void
+make_tick(struct sampler *s, int64_t boot_ns, int64_t wall_ns, struct sampler_report *ret)
 {
 	const struct gpu_snapshot *snap = s->snapshot;
 	struct tick_process *process;
@@ -185,6 +214,7 @@ make_tick(struct sampler *s, int64_t boot_ns, int64_t wall_ns)
 	process = s->processes;
 	exit = s->exits;
 	s->tick = (struct tick){.boot_ns = boot_ns, .gpus = s->gpus};
+	refresh_allocations(s, boot_ns, wall_ns, ret);
 	for (size_t i = 0; i < snap->count && i < GPU_MAX; i++) {
 		struct tick_gpu *g = &s->gpus[s->tick.gpu_count++];
 
@@ -306,7 +336,7 @@ sampler_tick(struct sampler *s, int64_t boot_ns, int64_t wall_ns, struct sampler
 	read = read_gpus(s, boot_ns, wall_ns, ret);
 	end_step(s, STEP_GPUS, "gpus", ret->reading.kind == ERR_NONE && ret->silent.kind == ERR_NONE);
 	if (read)
-		make_tick(s, boot_ns, wall_ns);
+		make_tick(s, boot_ns, wall_ns, ret);
 	end_step(s, STEP_IDENTITY, "identity", read);
 	if (read)
 		meter(s, boot_ns, wall_ns, ret);

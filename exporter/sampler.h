@@ -3,6 +3,7 @@
 #ifndef TOLLGATE_EXPORTER_SAMPLER_H
 #define TOLLGATE_EXPORTER_SAMPLER_H
 
+#include "exporter/alloc.h"
 #include "exporter/identity.h"
 #include "exporter/metrics.h"
 #include "exporter/outbox.h"
@@ -32,11 +33,18 @@ struct sampler *sampler_new(const struct sampler_options *o, struct reader *read
 void sampler_free(struct sampler *s);
 DEFINE_OWNED(sampler, struct sampler)
 
+/* From now on what schedulers gave to whom counts (alloc.h). Before the first tick; waits for the kubelet's first answer for at
+ * most patience_ns. */
+MUST_CHECK bool sampler_use_allocations(struct sampler *s, const struct alloc_options *o, int64_t patience_ns,
+                                        struct err *err);
+
 /* What became of a tick, for the log. */
 struct sampler_report {
 	struct err reading;    /* kind ERR_NONE: the driver answered */
 	struct err silent;     /* kind ERR_NONE: and so did every GPU; else the text names those that did not */
 	struct err storing;    /* kind ERR_NONE: nothing waits for the disk */
+	struct err kubelet;    /* kind ERR_NONE: it answers, or there never was one */
+	struct err job_files;  /* kind ERR_NONE: none of those that say which job has which GPUs is refused */
 	int64_t clock_step_ns; /* not 0: a new stream began */
 	size_t gpus, gpus_read;
 };

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include <cmocka.h>
 
 #include "common/frame.h"
@@ -413,6 +414,42 @@ the_end_of_a_process_is_the_driver_s_where_it_has_accounting(void **state)
 }
 
 static void
+a_job_holds_what_slurm_gave_it_also_without_a_process(void **state)
+{
+	const char yaml[] =
+		"name: lab\n"
+		"gpus:\n"
+		"  - {model: NVIDIA H100 80GB HBM3, memory_mib: 81920, count: 2}\n"
+		"processes:\n"
+		"  - {pid: 200, gpu: 1, start: 30s, end: 50s, sm: 100, cgroup: /slurm/uid_0/job_9/step_0}\n";
+	const char file[] = "job=9\naccount=physics\nuser=ada\nuid=0\ngpus=1\n";
+	in_place(bench) struct bench b;
+	struct alloc_options o = {.slurm = {.owner_uid = getuid()}};
+	char dir[128], path[160];
+	struct bill bill;
+	struct err err;
+
+	(void)state;
+	bench_init_with(&b, yaml, SIMNODE_PATIENCE_NS);
+	snprintf(dir, sizeof(dir), "%s/jobs", b.node.dir);
+	snprintf(path, sizeof(path), "%s/9", dir);
+	o.slurm.slurm_dir = dir;
+	assert_int_equal(mkdir(dir, 0755), 0);
+	assert_true(file_write_atomic(path, file, strlen(file), 0644, &err));
+	assert_true(sampler_use_allocations(b.sampler, &o, 0, &err));
+	play(&b, 0, 60 * S);
+	assert_int_equal(b.last.job_files.kind, ERR_NONE);
+	assert_int_equal(chmod(path, 0666), 0);
+	play(&b, 61 * S, 120 * S);
+	assert_int_equal(b.last.job_files.kind, ERR_DENIED);
+	collect(&b, &bill);
+	/* one holder all the time; from tick 61 on its file, which anybody could have written, gives it nothing */
+	assert_int_equal(bill.job, 61 * S);
+	assert_about(bill.job_used, 19 * S);
+	assert_int_equal(bill.unallocated, 120 * S + 59 * S);
+}
+
+static void
 batches_wait_for_a_disk_that_does_not_take_them(void **state)
 {
 	in_place(bench) struct bench b;
@@ -467,6 +504,7 @@ main(void)
 		cmocka_unit_test(a_gpu_that_hangs_is_unknown_until_it_answers_and_the_other_is_not),
 		cmocka_unit_test(a_driver_that_hangs_as_a_whole_is_unknown_and_batches_go_on),
 		cmocka_unit_test(the_end_of_a_process_is_the_driver_s_where_it_has_accounting),
+		cmocka_unit_test(a_job_holds_what_slurm_gave_it_also_without_a_process),
 		cmocka_unit_test(batches_wait_for_a_disk_that_does_not_take_them),
 		cmocka_unit_test(every_tick_publishes_a_page),
 	};
