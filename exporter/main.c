@@ -14,6 +14,7 @@
 #include "common/time.h"
 #include "exporter/options.h"
 #include "exporter/privileges.h"
+#include "exporter/record.h"
 #include "exporter/sampler.h"
 #include "exporter/web.h"
 
@@ -47,11 +48,13 @@ struct daemon {
 	struct metrics *metrics;
 	struct web *web;
 	struct sampler *sampler;
+	struct recorder *recorder; /* NULL: not wanted */
 	int timer_fd, signal_fd;
 	int last_signal; /* that ended the ticks */
 	/* the last ones logged, so that a lasting trouble is one line */
 	char reading[sizeof(((struct err *)0)->text)], silent[sizeof(((struct err *)0)->text)];
 	char storing[sizeof(((struct err *)0)->text)], kubelet[sizeof(((struct err *)0)->text)];
+	char recording[sizeof(((struct err *)0)->text)];
 	char job_files[sizeof(((struct err *)0)->text)];
 	bool answered; /* the driver, once at least */
 };
@@ -247,6 +250,9 @@ start(struct daemon *d, const sigset_t *signals, struct err *err)
 		return false;
 	if (!start_sampler(d, err))
 		return false;
+	if (o->record &&
+	    !recorder_new(&(struct recorder_options){o->record, o->node, o->proc_root, 0}, &d->recorder, err))
+		return false;
 	log_facts(d, "ready");
 	return true;
 }
@@ -255,10 +261,13 @@ start(struct daemon *d, const sigset_t *signals, struct err *err)
 static bool
 stop(struct daemon *d)
 {
+	struct err err;
 	bool whole;
 
 	web_stop(d->web);
 	sampler_free(d->sampler);
+	if (!recorder_close(d->recorder, LAST_WRITE_NS, &err))
+		log_event(LOG_WARN, "the recording lacks its end", LS("error", err.text));
 	if (d->outbox)
 		outbox_listen(d->outbox, NULL, NULL);
 	push_stop(d->push, LAST_PUSH_NS);
@@ -305,12 +314,28 @@ note_report(struct daemon *d, const struct sampler_report *r)
 }
 
 static void
+record(struct daemon *d, int64_t wall_ns)
+{
+	const struct gpu_snapshot *snapshot = sampler_snapshot(d->sampler);
+	struct reader_facts facts;
+	struct err err = {0};
+
+	if (!d->recorder || !snapshot)
+		return;
+	reader_facts(d->reader, &facts);
+	if (recorder_take(d->recorder, snapshot, facts.driver, facts.library, wall_ns, &err))
+		err.kind = ERR_NONE;
+	note(d->recording, &err, "the recording is not on disk", "the recording is on disk again");
+}
+
+static void
 tick(struct daemon *d)
 {
-	int64_t boot_ns = time_boot_ns();
+	int64_t boot_ns = time_boot_ns(), wall_ns = time_wall_ns();
 	struct sampler_report report;
 
-	sampler_tick(d->sampler, boot_ns, time_wall_ns(), &report);
+	sampler_tick(d->sampler, boot_ns, wall_ns, &report);
+	record(d, wall_ns);
 	sampler_took(d->sampler, time_boot_ns() - boot_ns);
 	web_note(d->web, boot_ns, &report);
 	if (!d->answered && report.reading.kind == ERR_NONE) {

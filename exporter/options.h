@@ -16,6 +16,7 @@ struct exporter_options {
 	bool tls_client_required;
 	char *web_config_file;
 	char *nvml_library; /* NULL: the driver's */
+	char *record;       /* NULL: not */
 	bool enable_accounting;
 	char *user; /* NULL: stays who it is */
 	int64_t sample_interval_ns;

@@ -8,6 +8,7 @@
 
 #include "common/time.h"
 #include "exporter/record_file.h"
+#include "exporter/record_writer.h"
 
 #define WRITE_EVERY_NS NS_PER_MIN
 #define RUNS_MAX 8000u
@@ -18,6 +19,7 @@ struct recorder {
 	size_t file_bytes;
 	struct proc proc;
 	struct record_file file;
+	struct record_writer *writer;
 	int number;         /* of the file; 0: none yet */
 	bool full;          /* the next reading begins another file */
 	int64_t written_ns; /* of the file's time */
@@ -25,13 +27,13 @@ struct recorder {
 };
 
 /* What lasts is written as it stands: it lasts until the next reading at least. */
-static bool
-write_file(struct recorder *r, struct err *err)
+static void
+write_file(struct recorder *r)
 {
 	owned(mem) char *path = mem_printf("%s/recording-%04d.yaml", r->dir, r->number);
 	struct record_file *f = &r->file;
 	size_t kept = f->event_count;
-	bool ok;
+	struct buf text;
 
 	for (size_t i = 0; i < f->gpu_count; i++) {
 		struct record_event e = {.gpu = i, .until_ns = RECORD_ALIVE};
@@ -48,10 +50,11 @@ write_file(struct recorder *r, struct err *err)
 			record_add_event(f, e);
 		}
 	}
-	ok = record_file_write(f, path, err);
+	buf_init(&text, RECORD_TEXT_MAX);
+	record_file_text(f, &text);
+	record_writer_put(r->writer, path, &text);
 	f->event_count = kept;
 	r->written_ns = f->now_ns;
-	return ok;
 }
 
 static void
@@ -74,6 +77,16 @@ is_full(const struct recorder *r)
 	return record_file_size(f) > r->file_bytes || f->run_count > RUNS_MAX || f->event_count > EVENTS_MAX;
 }
 
+static void
+recorder_free(struct recorder *r)
+{
+	record_file_fini(&r->file);
+	proc_fini(&r->proc);
+	mem_free(r->dir);
+	mem_free(r->node);
+	mem_free(r);
+}
+
 bool
 recorder_new(const struct recorder_options *o, struct recorder **ret, struct err *err)
 {
@@ -87,20 +100,12 @@ recorder_new(const struct recorder_options *o, struct recorder **ret, struct err
 	r->file_bytes = o->file_bytes ? o->file_bytes : RECORD_FILE_BYTES;
 	r->last_boot_ns = -1;
 	proc_init(&r->proc, o->proc_root);
+	if (!record_writer_new(&r->writer, err)) {
+		recorder_free(r);
+		return false;
+	}
 	*ret = r;
 	return true;
-}
-
-void
-recorder_free(struct recorder *r)
-{
-	if (!r)
-		return;
-	record_file_fini(&r->file);
-	proc_fini(&r->proc);
-	mem_free(r->dir);
-	mem_free(r->node);
-	mem_free(r);
 }
 
 bool
@@ -108,12 +113,11 @@ recorder_take(struct recorder *r, const struct gpu_snapshot *s, const char *driv
               int64_t wall_ns, struct err *err)
 {
 	struct record_file *f = &r->file;
-	bool ok = true;
 
 	if (s->boot_ns <= r->last_boot_ns)
 		return true;
 	if (r->number > 0 && (is_full(r) || s->count < f->gpu_count)) {
-		ok = write_file(r, err);
+		write_file(r);
 		r->full = true;
 	}
 	if (r->number == 0 || r->full)
@@ -125,13 +129,21 @@ recorder_take(struct recorder *r, const struct gpu_snapshot *s, const char *driv
 	for (size_t g = 0; g < s->count; g++)
 		record_take_gpu(f, g, &s->gpus[g]);
 	record_take_processes(f, &r->proc, s, wall_ns);
-	if (ok && f->now_ns - r->written_ns >= WRITE_EVERY_NS)
-		ok = write_file(r, err);
-	return ok;
+	if (f->now_ns - r->written_ns >= WRITE_EVERY_NS)
+		write_file(r);
+	return record_writer_check(r->writer, err);
 }
 
 bool
-recorder_finish(struct recorder *r, struct err *err)
+recorder_close(struct recorder *r, int64_t patience_ns, struct err *err)
 {
-	return r->number == 0 || write_file(r, err);
+	bool ok;
+
+	if (!r)
+		return true;
+	if (r->number > 0)
+		write_file(r);
+	ok = record_writer_close(r->writer, patience_ns, err);
+	recorder_free(r);
+	return ok;
 }

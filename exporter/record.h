@@ -8,7 +8,8 @@
  *  3. what accounting alone has seen is a process between two readings, of nobody known
  *  4. a GPU that is down is a fault; one that does not answer in time is a call that hangs
  *  5. of a process its PID, uid, cgroup and name are kept, and no command line
- *  6. a file is whole at any time: it is written anew each minute and renamed. At its limit the next one begins, by itself */
+ *  6. a file is whole at any time: it is written anew each minute and renamed, by a thread of its own. At its limit the next one
+ *     begins, by itself */
 #ifndef TOLLGATE_EXPORTER_RECORD_H
 #define TOLLGATE_EXPORTER_RECORD_H
 
@@ -26,15 +27,12 @@ struct recorder_options {
 struct recorder;
 
 MUST_CHECK bool recorder_new(const struct recorder_options *o, struct recorder **ret, struct err *err);
-/* Leaves what was not written since the last minute to recorder_finish. */
-void recorder_free(struct recorder *r);
-DEFINE_OWNED(recorder, struct recorder)
 
-/* Takes a reading; wall_ns is the time of its boot_ns. An error is the disk's: what could not be written stays, to be tried again
- * a minute later, within the limit of a file. */
+/* Takes a reading; wall_ns is the time of its boot_ns. An error is the disk's, of a file written before: what the disk did not take is
+ * written again a minute later, within the limit of a file. */
 MUST_CHECK bool recorder_take(struct recorder *r, const struct gpu_snapshot *s, const char *driver, const char *library,
                               int64_t wall_ns, struct err *err);
-/* Writes all that was taken. */
-MUST_CHECK bool recorder_finish(struct recorder *r, struct err *err);
+/* Writes all that was taken, waits for the disk for so long, and ends the recorder. r may be NULL. */
+MUST_CHECK bool recorder_close(struct recorder *r, int64_t patience_ns, struct err *err);
 
 #endif

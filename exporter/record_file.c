@@ -166,31 +166,28 @@ add_events(struct buf *out, const struct record_file *f, enum record_event_kind 
 	}
 }
 
-bool
-record_file_write(const struct record_file *f, const char *path, struct err *err)
+void
+record_file_text(const struct record_file *f, struct buf *out)
 {
-	in_place(buf) struct buf out;
 	char when[TIME_TEXT_SIZE];
 	bool hidden = false;
 
-	buf_init(&out, RECORD_TEXT_MAX);
-	buf_printf(&out, "# Recorded by tollgate-exporter; times count from %s.\n", time_format(f->wall0_ns, when));
-	add_pair(&out, "name: ", f->node);
+	buf_printf(out, "# Recorded by tollgate-exporter; times count from %s.\n", time_format(f->wall0_ns, when));
+	add_pair(out, "name: ", f->node);
 	if (f->driver[0])
-		add_pair(&out, "driver: ", f->driver);
+		add_pair(out, "driver: ", f->driver);
 	if (f->library[0])
-		add_pair(&out, "library: ", f->library);
+		add_pair(out, "library: ", f->library);
 	for (size_t i = 0; i < f->gpu_count; i++)
 		hidden |= f->gpus[i].placements_hidden;
 	if (hidden)
-		buf_str(&out, "driver_quirk: unprivileged\n");
-	add_gpus(&out, f);
+		buf_str(out, "driver_quirk: unprivileged\n");
+	add_gpus(out, f);
 	if (f->run_count)
-		buf_str(&out, "processes:\n");
+		buf_str(out, "processes:\n");
 	for (size_t i = 0; i < f->run_count; i++)
-		add_run(&out, f, &f->runs[i]);
-	add_events(&out, f, RECORD_FAULT, "faults:\n");
-	add_events(&out, f, RECORD_HANG, "calls:\n");
-	add_events(&out, f, RECORD_XID, "xids:\n");
-	return buf_ok(&out, path, err) && file_write_atomic(path, out.data, out.len, 0600, err);
+		add_run(out, f, &f->runs[i]);
+	add_events(out, f, RECORD_FAULT, "faults:\n");
+	add_events(out, f, RECORD_HANG, "calls:\n");
+	add_events(out, f, RECORD_XID, "xids:\n");
 }

@@ -84,6 +84,6 @@ void record_add_event(struct record_file *f, struct record_event e);
 void record_file_fini(struct record_file *f);
 /* About how long the text is. */
 size_t record_file_size(const struct record_file *f);
-MUST_CHECK bool record_file_write(const struct record_file *f, const char *path, struct err *err);
+void record_file_text(const struct record_file *f, struct buf *out);
 
 #endif

@@ -359,6 +359,12 @@ sampler_finish(struct sampler *s, int64_t wall_ns, struct sampler_report *ret)
 		ret->storing.kind = ERR_NONE;
 }
 
+const struct gpu_snapshot *
+sampler_snapshot(const struct sampler *s)
+{
+	return s->snapshot;
+}
+
 void
 sampler_missed(struct sampler *s, int64_t ticks)
 {

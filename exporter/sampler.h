@@ -52,6 +52,9 @@ void sampler_tick(struct sampler *s, int64_t boot_ns, int64_t wall_ns, struct sa
 /* Closes the open interval and hands it over. */
 void sampler_finish(struct sampler *s, int64_t wall_ns, struct sampler_report *ret);
 
+/* What the last tick read; NULL before the first. */
+const struct gpu_snapshot *sampler_snapshot(const struct sampler *s);
+
 /* Counted by the caller, who knows the deadlines; shown at the next tick. */
 void sampler_missed(struct sampler *s, int64_t ticks);
 void sampler_took(struct sampler *s, int64_t duration_ns);

@@ -31,9 +31,12 @@ static int
 end_all(void **state)
 {
 	char path[256];
+	struct err err;
 
 	(void)state;
-	recorder_free(take(recorder));
+
+	if (!recorder_close(take(recorder), 10 * S, &err))
+		fail_msg("%s", err.text);
 	for (size_t i = 0; i < TICKS; i++)
 		gpu_snapshot_free(take(kept[i]));
 	if (node.handle)
@@ -89,6 +92,15 @@ record_tick(int64_t t_ns)
 
 	simnode_read(&node, t_ns, 0);
 	if (!recorder_take(recorder, node.snapshot, "550.163.01", "12.550.163.01", WALL0_NS + t_ns, &err))
+		fail_msg("%s", err.text);
+}
+
+static void
+finish(void)
+{
+	struct err err;
+
+	if (!recorder_close(take(recorder), 10 * S, &err))
 		fail_msg("%s", err.text);
 }
 
@@ -241,7 +253,6 @@ static void
 a_recording_gives_the_same_readings_tick_by_tick(void **state)
 {
 	char path[256];
-	struct err err;
 
 	(void)state;
 	begin(lab, 0);
@@ -249,8 +260,7 @@ a_recording_gives_the_same_readings_tick_by_tick(void **state)
 		record_tick(i * S + i * 1234567);
 		kept[i] = copy(node.snapshot);
 	}
-	if (!recorder_finish(recorder, &err))
-		fail_msg("%s", err.text);
+	finish();
 	gpu_source_free(take(node.source));
 	snprintf(path, sizeof(path), "%s/recording-0001.yaml", dir);
 	simnode_init_file(&replay, path);
@@ -287,7 +297,7 @@ a_recording_keeps_who_a_process_was_and_no_command_line(void **state)
 	begin(lab, 0);
 	for (int i = 0; i < 30; i++)
 		record_tick(i * S);
-	assert_true(recorder_finish(recorder, &err));
+	finish();
 	snprintf(path, sizeof(path), "%s/recording-0001.yaml", dir);
 	if (!scenario_load(path, &sc, &err))
 		fail_msg("%s", err.text);
@@ -321,7 +331,7 @@ a_pid_that_is_used_again_is_another_process(void **state)
 	      0);
 	for (int i = 0; i < 10; i++)
 		record_tick(i * S);
-	assert_true(recorder_finish(recorder, &err));
+	finish();
 	snprintf(path, sizeof(path), "%s/recording-0001.yaml", dir);
 	assert_true(scenario_load(path, &sc, &err));
 	assert_int_equal(sc->process_count, 2);
@@ -344,7 +354,7 @@ a_full_file_is_followed_by_one_that_stands_alone(void **state)
 	begin(lab, 12000);
 	for (int i = 0; i < TICKS; i++)
 		record_tick(i * S);
-	assert_true(recorder_finish(recorder, &err));
+	finish();
 	for (int i = 1; i < 20; i++) {
 		owned(scenario) struct scenario *sc = NULL;
 
@@ -375,7 +385,7 @@ a_gpu_that_does_not_answer_in_time_is_a_call_that_hangs(void **state)
 			node.snapshot->gpus[0].process_count = 0;
 		assert_true(recorder_take(recorder, node.snapshot, "", "", WALL0_NS + i * S, &err));
 	}
-	assert_true(recorder_finish(recorder, &err));
+	finish();
 	snprintf(path, sizeof(path), "%s/recording-0001.yaml", dir);
 	assert_true(scenario_load(path, &sc, &err));
 	assert_int_equal(sc->call_count, 1);
@@ -384,6 +394,30 @@ a_gpu_that_does_not_answer_in_time_is_a_call_that_hangs(void **state)
 	assert_int_equal(sc->calls[0].until_ns, 7 * S);
 	assert_int_equal(sc->process_count, 1);
 	assert_int_equal(sc->processes[0].end_ns, SIM_NEVER);
+}
+
+static void
+a_disk_that_refuses_is_named_and_tried_again(void **state)
+{
+	owned(scenario) struct scenario *sc = NULL;
+	char path[256];
+	struct err err;
+	bool refused = false;
+
+	(void)state;
+	begin("name: x\ngpus: [{model: NVIDIA L40S, memory_mib: 46068}]\n", 0);
+	assert_int_equal(rmdir(dir), 0);
+	for (int i = 0; i < 1000 && !refused; i++) {
+		simnode_read(&node, i * 61 * S, 0);
+		refused = !recorder_take(recorder, node.snapshot, "", "", WALL0_NS, &err);
+		usleep(1000);
+	}
+	assert_true(refused);
+	assert_non_null(strstr(err.text, dir));
+	assert_int_equal(mkdir(dir, 0700), 0);
+	finish();
+	snprintf(path, sizeof(path), "%s/recording-0001.yaml", dir);
+	assert_true(scenario_load(path, &sc, &err));
 }
 
 static void
@@ -406,6 +440,7 @@ main(void)
 		cmocka_unit_test_teardown(a_pid_that_is_used_again_is_another_process, end_all),
 		cmocka_unit_test_teardown(a_full_file_is_followed_by_one_that_stands_alone, end_all),
 		cmocka_unit_test_teardown(a_gpu_that_does_not_answer_in_time_is_a_call_that_hangs, end_all),
+		cmocka_unit_test_teardown(a_disk_that_refuses_is_named_and_tried_again, end_all),
 		cmocka_unit_test_teardown(a_folder_that_cannot_be_made_is_named, end_all),
 	};
 
