@@ -230,6 +230,16 @@ begin_gpu(struct nvml_reading *n, unsigned mig_changes)
 	}
 }
 
+/* A GPU that was down may have been reset: its counters begin anew, and what was true before may not be after. */
+static void
+forget_before(struct known_gpu *g)
+{
+	g->slow_begun = false;
+	g->gpm_whole.begun = false;
+	for (size_t i = 0; i < GPU_INSTANCE_MAX; i++)
+		g->slots[i].gpm.begun = false;
+}
+
 void
 nvml_read(struct gpu_source *base, size_t place, struct gpu_reading *r)
 {
@@ -256,5 +266,5 @@ nvml_read(struct gpu_source *base, size_t place, struct gpu_reading *r)
 		r->library_lost = n.fault == NVST_UNINITIALIZED;
 	}
 	if (r->down)
-		n.gpu->slow_begun = false; /* what was true before may not be after */
+		forget_before(n.gpu);
 }
