@@ -21,7 +21,8 @@ enum wire_flag { WIRE_SIMULATED = 1 }; /* made by a simulator: refused by a ledg
 /* What a stretch of device time was (BILLING 1). HELD splits into used, unmeasured and the rest, idle. */
 enum wire_state { WIRE_HELD = 1, WIRE_UNALLOCATED, WIRE_STRANDED, WIRE_DOWN, WIRE_UNKNOWN };
 enum wire_sharing { WIRE_EXCLUSIVE = 1, WIRE_MIG, WIRE_MPS, WIRE_TIMESLICE, WIRE_PLAIN };
-/* Where used_ns comes from. NONE: nothing was measured, so that a held record is all unmeasured, or the record is not held. */
+/* Where used_ns comes from. NONE: nothing was measured, so that a held record is all unmeasured, or the record is not held.
+ * RESERVED: nothing was measured either, and what holds is an allocation rather than a process. */
 enum wire_method { WIRE_NONE = 0, WIRE_MEASURED = 1, WIRE_ESTIMATED = 2, WIRE_RESERVED = 3 };
 
 /* A device is a physical GPU (gi and ci are -1) or a MIG compute instance (gi and ci from 0; ci -1 where a GPU instance

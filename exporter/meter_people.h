@@ -24,9 +24,9 @@ struct claim {
 };
 
 /* Fills presences and claims of the plan, and counts the processes that no tick saw. */
-void people_find(const struct plan_slot *slot, struct plan *into);
+void people_find(const struct plan_slot *slot, struct plan *p);
 /* The same count for a slot in which nobody holds. */
-void people_count_short(const struct plan_slot *slot, struct plan *into);
+void people_count_short(const struct plan_slot *slot, struct plan *p);
 
 /* By device, holder, PID and beginning. 0: the same process. */
 int view_process_order(const struct view_process *a, const struct view_process *b);
