@@ -30,8 +30,8 @@
  * is not there ends the start. */
 #define OPEN_PATIENCE_NS (5 * NS_PER_S)
 /* The kubelet is asked every few seconds, and sooner when a process turns up that its last answer does not explain. */
-#define KUBELET_REFRESH_NS (10 * NS_PER_S)
-#define KUBELET_TIMEOUT_NS (5 * NS_PER_S)
+#define KUBELET_REFRESH_NS (2 * NS_PER_S)
+#define KUBELET_TIMEOUT_NS (3 * NS_PER_S)
 #define KUBELET_PATIENCE_NS (2 * NS_PER_S)
 /* The disk's part of a sample interval, beside the driver's. */
 #define DISK_PERCENT 20

@@ -5,6 +5,7 @@
 #define TOLLGATE_EXPORTER_METRICS_H
 
 #include "common/promtext.h"
+#include "exporter/alloc.h"
 #include "exporter/meter.h"
 #include "exporter/metrics_dcgm.h"
 #include "exporter/metrics_template.h"
@@ -38,7 +39,8 @@ struct metrics_input {
 	const struct metrics_step *steps;
 	size_t step_count;
 	size_t silent_gpus, hanging_calls;
-	int64_t silent_ns; /* how long a GPU, or the driver, has not answered; 0: all do */
+	int64_t silent_ns;               /* how long a GPU, or the driver, has not answered; 0: all do */
+	const struct alloc_stats *alloc; /* NULL: nobody looked */
 	struct outbox_stats outbox;
 	bool pushes; /* an aggregator is configured */
 	struct push_stats push;

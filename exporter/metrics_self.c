@@ -106,6 +106,42 @@ render_meter(struct render *r)
 		              (int64_t)r->rows->dropped, 0);
 }
 
+/* Who told of allocations. A node without a kubelet has no series of one. */
+static void
+render_allocations(struct render *r)
+{
+	const struct alloc_stats *a = r->in->alloc;
+	const struct {
+		const char *source;
+		size_t count;
+	} sources[] = {{"kubelet", a->from_kubelet}, {"slurm", a->from_slurm}};
+
+	render_family(r, "tollgate_exporter_allocations", PROM_GAUGE,
+	              "Devices and replicas of them that are allocated, by who told of it.");
+	for (size_t i = 0; i < ARRAY_LEN(sources); i++) {
+		if (!render_sample(r, i, 0, (int64_t)sources[i].count, 0))
+			continue;
+		prom_begin(&r->p);
+		prom_label(&r->p, "source", sources[i].source);
+		prom_int(&r->p, (int64_t)sources[i].count);
+		render_close(r);
+	}
+	render_single(r, "tollgate_exporter_unresolved_allocations", PROM_GAUGE,
+	              "Allocations by a name that is none of a GPU of this node.", (int64_t)a->unresolved, 0);
+	render_single(r, "tollgate_exporter_refused_map_files", PROM_GAUGE,
+	              "Files and folders about jobs that are not believed: wrong, or writable by others than root.",
+	              (int64_t)a->refused_files, 0);
+	if (!a->kubelet.used)
+		return;
+	render_single(r, "tollgate_exporter_kubelet_up", PROM_GAUGE, "1 when the kubelet answered the last question.",
+	              a->kubelet.up, 0);
+	render_single(r, "tollgate_exporter_kubelet_failures_total", PROM_COUNTER,
+	              "Questions that the kubelet did not answer.", a->kubelet.failures, 0);
+	if (a->kubelet_age_ns >= 0)
+		render_single(r, "tollgate_exporter_kubelet_answer_age_seconds", PROM_GAUGE,
+		              "Age of the kubelet's answer that holds.", a->kubelet_age_ns, 9);
+}
+
 static void
 render_spool(struct render *r)
 {
@@ -164,6 +200,8 @@ render_exporter(struct render *r)
 	render_steps(r, false);
 	render_steps(r, true);
 	render_meter(r);
+	if (r->in->alloc)
+		render_allocations(r);
 	render_spool(r);
 	render_push(r);
 }

@@ -15,6 +15,7 @@ struct sampler {
 	const struct gpu_snapshot *snapshot;
 	struct identity *identity;
 	struct alloc *alloc; /* NULL: none */
+	struct alloc_stats alloc_stats;
 	struct meter *meter;
 	uint64_t stream; /* counts meters */
 	int64_t wall_offset_ns;
@@ -191,16 +192,16 @@ make_room(struct sampler *s)
 static void
 refresh_allocations(struct sampler *s, int64_t boot_ns, int64_t wall_ns, struct sampler_report *ret)
 {
-	struct alloc_stats stats;
+	struct alloc_stats *stats = &s->alloc_stats;
 
 	if (!s->alloc)
 		return;
 	alloc_refresh(s->alloc, s->snapshot, boot_ns, wall_ns);
 	s->tick.allocation_count = alloc_list(s->alloc, &s->tick.allocations);
-	alloc_stats(s->alloc, boot_ns, &stats);
-	if (stats.kubelet.used)
-		ret->kubelet = stats.kubelet.trouble;
-	ret->job_files = stats.refused;
+	alloc_stats(s->alloc, boot_ns, stats);
+	if (stats->kubelet.used)
+		ret->kubelet = stats->kubelet.trouble;
+	ret->job_files = stats->refused;
 }
 
 static void
@@ -303,6 +304,7 @@ publish(struct sampler *s, bool read, int64_t boot_ns)
 	in.silent_ns = status.silent_ns;
 	in.hanging_calls = status.hanging;
 	in.stream = s->stream;
+	in.alloc = s->alloc ? &s->alloc_stats : NULL;
 	outbox_stats(s->outbox, &in.outbox);
 	if (s->push)
 		push_stats(s->push, &in.push);
