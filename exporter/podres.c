@@ -7,7 +7,6 @@
 #include <sys/stat.h>
 #include <time.h>
 
-#include "common/log.h"
 #include "common/time.h"
 #include "exporter/gpu_source.h"
 
@@ -180,15 +179,10 @@ settle(struct podres *p, struct podres_list *list, bool answered)
 static void
 note_outcome(struct podres *p, bool answered, const struct err *err)
 {
-	bool was_up, was_used;
-	struct err before;
-
 	pthread_mutex_lock(&p->lock);
-	was_up = p->stats.up;
-	was_used = p->stats.used;
-	before = p->stats.trouble;
 	p->stats.up = answered;
-	p->stats.used = was_used || answered || err->kind != ERR_MISSING;
+	/* where nobody ever listened there is no kubelet, and no trouble */
+	p->stats.used = p->stats.used || answered || err->kind != ERR_MISSING;
 	p->stats.trouble = (struct err){0};
 	if (answered) {
 		p->stats.answers++;
@@ -200,12 +194,6 @@ note_outcome(struct podres *p, bool answered, const struct err *err)
 	p->asked = true;
 	pthread_cond_broadcast(&p->changed);
 	pthread_mutex_unlock(&p->lock);
-	/* a lasting trouble is one line; a node without a kubelet has none */
-	if (answered && !was_up)
-		log_event(LOG_INFO, "the kubelet answers", LS("socket", p->socket_path), LI("devices", p->holds.count));
-	else if (!answered && (was_used || err->kind != ERR_MISSING) && (was_up || strcmp(before.text, err->text) != 0))
-		log_event(LOG_WARN, "the kubelet does not tell who has which device: its last answer holds",
-		          LS("error", err->text), LI("devices", p->holds.count));
 }
 
 /* Waits for a while, or until somebody hurries; true when the thread shall end. */

@@ -69,6 +69,7 @@ mix_stat(struct slurm_map *m, uint64_t hash, const struct stat *st)
 		m->newest_ns = changed_ns;
 	hash = mix(hash, st->st_ino);
 	hash = mix(hash, (uint64_t)st->st_size);
+	hash = mix(hash, (uint64_t)st->st_uid << 32 | st->st_mode);
 	hash = mix(hash, (uint64_t)changed_ns);
 	return mix(hash, (uint64_t)ns_of(st->st_mtim));
 }

@@ -53,7 +53,7 @@ struct slurm_map {
 	size_t gpu_count;
 	size_t refused;     /* folders and files, at the last reading */
 	struct err trouble; /* the first of them; kind ERR_NONE: none */
-	uint64_t seen;      /* of what is there: a hash of names, sizes and times */
+	uint64_t seen;      /* of what is there: a hash of names, owners, sizes and times */
 	int64_t newest_ns;  /* the last change that was seen */
 };
 

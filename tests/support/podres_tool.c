@@ -4,7 +4,6 @@
  * is how the last question went: "up", "away" (nobody listens, and nobody ever did) or the error. */
 #include <stdio.h>
 
-#include "common/log.h"
 #include "common/time.h"
 #include "exporter/podres.h"
 
@@ -28,7 +27,6 @@ main(int argc, char **argv)
 	struct err err;
 	char line[64];
 
-	log_init("podres_tool", LOG_INFO);
 	if (!podres_start(&o, &p, &err)) {
 		fprintf(stderr, "%s\n", err.text);
 		return 1;
