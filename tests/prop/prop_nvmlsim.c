@@ -40,8 +40,8 @@ generate(struct prop_source *s, void *c)
 		           1 + prop_i64(s, 0, 9000), prop_i64(s, 0, 100));
 		buf_str(&k->text, prop_bool(s) ? "[0, 1]" : "0");
 		if (prop_bool(s))
-			buf_printf(&k->text, ", every: %" PRId64 "ms, fresh_pids: %s", lasts + 500 + prop_i64(s, 0, 5000),
-			           prop_bool(s) ? "true" : "false");
+			buf_printf(&k->text, ", every: %" PRId64 "ms, fresh_pids: %s",
+			           lasts + 500 + prop_i64(s, 0, 5000), prop_bool(s) ? "true" : "false");
 		buf_str(&k->text, "}\n");
 	}
 	for (size_t i = 0; i < TIMES; i++)
