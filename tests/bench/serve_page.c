@@ -1,4 +1,5 @@
-/* tests/bench/serve_page.c - the exporter's web side with a page of a given size, for bench_http.py: serve_page GPUS PROCESSES.
+/* tests/bench/serve_page.c - the exporter's web side with a page of a given size, for bench_http.py: serve_page GPUS
+ * PROCESSES PORT.
  *
  * Prints the port and the number of series, then obeys its input: each line is how many ticks to publish, and is answered with
  * the processor time of rendering and publishing them, in ns. Nothing else of the exporter runs, so that all other time of its
@@ -52,34 +53,35 @@ publish(struct metrics *m, struct pagegen *node, long ticks)
 int
 main(int argc, char **argv)
 {
+	struct exporter_options options = {.node = (char[]){"bench"}};
+	struct metrics *metrics = metrics_new();
 	struct pagegen *node;
-	struct web web = {.metrics = metrics_new(), .node = "bench", .stale_ns = NS_PER_DAY};
-	struct httpd *httpd = NULL;
-	struct exporter_options options = {.listen = (char[]){"127.0.0.1:0"}};
+	struct web *web = NULL;
 	struct err err = {0};
-	char line[64];
+	char line[64], listen[64];
 
-	if (argc != 3) {
-		fprintf(stderr, "usage: serve_page GPUS PROCESSES\n");
+	if (argc != 4) {
+		fprintf(stderr, "usage: serve_page GPUS PROCESSES PORT\n");
 		return 2;
 	}
+	snprintf(listen, sizeof(listen), "127.0.0.1:%s", argv[3]);
+	options.listen = listen;
 	node = pagegen_new(strtoul(argv[1], NULL, 10), strtoul(argv[2], NULL, 10));
 	for (int i = 0; i < 3600; i++)
 		pagegen_tick(node);
-	metrics_publish(web.metrics, &node->in);
-	atomic_init(&web.last_reading_boot_ns, time_boot_ns());
-	if (!web_start(&web, &options, &httpd, &err)) {
+	metrics_publish(metrics, &node->in);
+	if (!web_start(&options, metrics, NS_PER_DAY, &web, &err)) {
 		fprintf(stderr, "serve_page: %s\n", err.text);
 		return 1;
 	}
-	printf("%u %zu\n", (unsigned)httpd_port(httpd), series_now(web.metrics));
+	printf("%s %zu\n", argv[3], series_now(metrics));
 	fflush(stdout);
 	while (fgets(line, sizeof(line), stdin)) {
-		printf("%" PRId64 "\n", publish(web.metrics, node, strtol(line, NULL, 10)));
+		printf("%" PRId64 "\n", publish(metrics, node, strtol(line, NULL, 10)));
 		fflush(stdout);
 	}
-	httpd_stop(httpd);
-	metrics_free(web.metrics);
+	web_stop(web);
+	metrics_free(metrics);
 	pagegen_free(node);
 	return 0;
 }
