@@ -68,9 +68,6 @@ struct dcgm_device {
 	const struct wire_holder *holder; /* when it is one */
 };
 
-/* At most so many: every GPU and each of its instances. */
-#define DEVICES_MAX (GPU_MAX * (GPU_INSTANCE_MAX + 1))
-
 struct dcgm_page {
 	struct render *r;
 	struct dcgm_device *devices;
@@ -87,7 +84,12 @@ is_partitioned(const struct gpu_reading *g)
 static void
 list_devices(struct dcgm_page *d)
 {
-	for (size_t i = 0; i < d->r->gpu_count && i < GPU_MAX; i++) {
+	size_t most = d->r->gpu_count;
+
+	for (size_t i = 0; i < d->r->gpu_count; i++)
+		most += render_reading(d->r, i)->instance_count;
+	d->devices = mem_array(most, sizeof(*d->devices));
+	for (size_t i = 0; i < d->r->gpu_count; i++) {
 		const struct gpu_reading *g = render_reading(d->r, i);
 
 		d->devices[d->count++] = (struct dcgm_device){.gpu = i, .gi = -1};
@@ -405,7 +407,7 @@ device_lines(struct dcgm_page *d, const struct dcgm_device *device, enum dcgm_fi
 void
 render_dcgm(struct render *r)
 {
-	struct dcgm_page d = {.r = r, .devices = mem_array(DEVICES_MAX, sizeof(*d.devices))};
+	struct dcgm_page d = {.r = r};
 
 	buf_init(&d.labels, LABELS_MAX);
 	list_devices(&d);

@@ -160,6 +160,13 @@ render_spool(struct render *r)
 	              o->spool.lost_batches + o->lost_waiting, 0);
 	render_single(r, "tollgate_exporter_spool_corrupt_segments_total", PROM_COUNTER, "Damaged files set aside.",
 	              o->spool.corrupt_segments, 0);
+	render_single(r, "tollgate_exporter_spool_torn_tails_total", PROM_COUNTER,
+	              "Files whose last batch was not written to its end, and was cut off.", o->spool.torn_tails, 0);
+	render_single(r, "tollgate_exporter_spool_foreign_segments", PROM_GAUGE,
+	              "Files of a newer exporter, which are left alone.", o->spool.foreign_segments, 0);
+	render_single(r, "tollgate_exporter_spool_refused_batches", PROM_GAUGE,
+	              "Batches on disk that the aggregator refuses; they are offered again now and then.",
+	              o->spool.refused_batches, 0);
 	if (o->spool.oldest_unacked_wall_ns >= 0)
 		render_single(r, "tollgate_exporter_spool_oldest_batch_timestamp_seconds", PROM_GAUGE,
 		              "Beginning of the oldest batch that the aggregator does not have.",

@@ -83,6 +83,7 @@ struct fixture {
 	struct meter_process_total process_totals[3];
 	struct meter_intruder intruder;
 	struct metrics_step steps[2];
+	struct alloc_stats alloc;
 	struct metrics_input in;
 };
 
@@ -191,6 +192,12 @@ fixture_init(struct fixture *f)
 		(struct meter_process_total){.measured = true, .active_unit_ns = (int128)UNITS_PER_GPU * 1500000000};
 	f->process_totals[1] = (struct meter_process_total){.measured = true};
 	f->intruder = (struct meter_intruder){.holder = &job, .device = &gpu0, .gpu = &gpu0};
+	f->alloc = (struct alloc_stats){.from_kubelet = 3,
+	                                .from_slurm = 1,
+	                                .unresolved = 1,
+	                                .refused_files = 2,
+	                                .kubelet = {.used = true, .up = true, .failures = 4},
+	                                .kubelet_age_ns = 1500000000};
 	f->steps[0] = (struct metrics_step){"gpus", true, 1000000};
 	f->steps[1] = (struct metrics_step){"identity", false, 200000};
 	f->in = (struct metrics_input){
@@ -215,6 +222,7 @@ fixture_init(struct fixture *f)
 	                  .allocations_unknown = 1},
 		.steps = f->steps,
 		.step_count = 2,
+		.alloc = &f->alloc,
 		.silent_gpus = 1,
 		.hanging_calls = 1,
 		.silent_ns = 12500000000,
@@ -225,6 +233,9 @@ fixture_init(struct fixture *f)
 	                             .unacked_batches = 3,
 	                             .lost_batches = 7,
 	                             .corrupt_segments = 1,
+	                             .torn_tails = 1,
+	                             .foreign_segments = 2,
+	                             .refused_batches = 1,
 	                             .oldest_unacked_wall_ns = INT64_C(1794807900123456789)},
 	                   .waiting = 4,
 	                   .lost_waiting = 2},
