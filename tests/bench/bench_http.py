@@ -175,7 +175,7 @@ def against_pushgateway(page, directory):
 
 
 def main():
-    page = Server("serve_page", "8", "52", str(stack.free_port()))
+    page = Server("serve_page", "8", "39", str(stack.free_port()))
     with tempfile.TemporaryDirectory(prefix="tollgate-bench-") as directory:
         size = round(len(page_of(page, "identity")) / 1000)
         against_mhd(page, directory, size)
