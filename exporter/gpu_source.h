@@ -13,6 +13,7 @@
 #define GPU_PROCESS_MAX 4096 /* of one GPU */
 #define GPU_EXIT_MAX 4096    /* of one GPU between two readings */
 #define GPU_XID_MAX 32       /* kinds of errors of one GPU */
+#define GPU_SAMPLED_MAX 64   /* processes of one GPU that only samples show */
 #define GPU_TEXT 96
 
 struct gpu_process {
@@ -93,6 +94,8 @@ struct gpu_reading {
 	bool process_activity;  /* sm_ppm of the processes is measured */
 	struct gpu_exit *exits; /* owned by the snapshot */
 	size_t exit_count, exit_cap;
+	uint32_t sampled[GPU_SAMPLED_MAX]; /* PIDs that were active and are in no list; the first ones */
+	size_t sampled_count;
 };
 
 struct gpu_snapshot {

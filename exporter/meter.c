@@ -256,7 +256,7 @@ read_views(struct meter *m, const struct tick *t, int64_t wall_ns)
 		c.first_place = place;
 		gpu_view_read(&g->views[!g->view], &c, &t->gpus[i]);
 		if (g->began)
-			m->stats.short_not_held += (int64_t)t->gpus[i].sampled_count;
+			m->stats.short_not_held += gpu_view_sampled(&g->views[!g->view], c.last, t->gpus[i].reading);
 	}
 	for (size_t i = 0; i < m->gpu_count; i++) {
 		struct meter_gpu *g = m->gpus[i];

@@ -55,7 +55,6 @@ struct tick_gpu {
 	size_t process_count;
 	const struct tick_exit *exits;
 	size_t exit_count;
-	size_t sampled_count; /* processes that only the driver's samples of activity showed: no list had them, nobody knows whose */
 };
 /* What a scheduler gave to a holder. */
 struct tick_allocation {

@@ -217,6 +217,31 @@ read_exits(struct gpu_view *v, const struct view_context *c, const struct tick_g
 	meet_exits(v, c);
 }
 
+static bool
+has_pid(const struct gpu_view *v, uint32_t pid)
+{
+	for (size_t i = 0; i < v->process_count; i++)
+		if (v->processes[i].pid == pid)
+			return true;
+	for (size_t i = 0; i < v->exit_count; i++)
+		if (v->exits[i].pid == pid)
+			return true;
+	return false;
+}
+
+int64_t
+gpu_view_sampled(const struct gpu_view *v, const struct gpu_view *last, const struct gpu_reading *r)
+{
+	int64_t n = 0;
+
+	/* who was there before an outage, nobody knows any more */
+	if (v->down || v->silent || last->down)
+		return 0;
+	for (size_t i = 0; i < r->sampled_count && i < GPU_SAMPLED_MAX; i++)
+		n += !has_pid(v, r->sampled[i]) && !has_pid(last, r->sampled[i]);
+	return n;
+}
+
 /* ---- allocations ---- */
 
 bool

@@ -17,6 +17,9 @@ void gpu_view_read(struct gpu_view *v, const struct view_context *c, const struc
 /* A GPU that does not answer keeps the layout of the last view, so that it is known when it is back. */
 void gpu_view_down(struct gpu_view *v, const struct gpu_view *last);
 
+/* How many processes only the driver's samples of activity show: no tick saw them, and accounting does not tell of them. */
+int64_t gpu_view_sampled(const struct gpu_view *v, const struct gpu_view *last, const struct gpu_reading *r);
+
 /* Takes an allocation when it is for a device of this view; uuid is that of the GPU. Then, when all have been offered: sorted,
  * with the replicas of one holder of one device made one claim. */
 bool gpu_view_claim(struct gpu_view *v, const struct view_context *c, const char *uuid,

@@ -305,6 +305,17 @@ is_silent(struct known_gpu *known, const struct gpu_reading *r)
 	return true;
 }
 
+/* A process that was active and is gone. */
+static void
+note_sampled(struct gpu_reading *r, const struct sample *sample)
+{
+	for (size_t i = 0; i < r->sampled_count; i++)
+		if (r->sampled[i] == sample->pid)
+			return;
+	if (nvml_percent_to_ppm(sample->sm) > 0 && r->sampled_count < GPU_SAMPLED_MAX)
+		r->sampled[r->sampled_count++] = sample->pid;
+}
+
 static void
 take_samples(struct known_gpu *known, struct gpu_reading *r, bool is_new, uint32_t count)
 {
@@ -322,6 +333,8 @@ take_samples(struct known_gpu *known, struct gpu_reading *r, bool is_new, uint32
 		/* ABSENT, the answer for noise, is below zero; of several samples of one process the highest stays */
 		if (p && nvml_percent_to_ppm(sample.sm) > p->sm_ppm)
 			r->processes[p - r->processes].sm_ppm = nvml_percent_to_ppm(sample.sm);
+		if (!p)
+			note_sampled(r, &sample);
 	}
 	known->last_seen_us = newest;
 }

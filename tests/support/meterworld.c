@@ -21,12 +21,12 @@ user(uint32_t id, const char *name)
 }
 
 void
-world_init(struct world *w, size_t gpus, int replicas)
+meterworld_init(struct meterworld *w, size_t gpus, int replicas)
 {
 	struct meter_options o = {
 		.sample_interval_ns = S, .interval_ns = 60 * S, .wall_offset_ns = OFFSET, .replicas = replicas};
 
-	*w = (struct world){.meter = meter_new(&o), .gpu_count = gpus};
+	*w = (struct meterworld){.meter = meter_new(&o), .gpu_count = gpus};
 	w->gpus = mem_array(4, sizeof(*w->gpus));
 	w->alice = user(7, "alice");
 	w->bob = user(3, "bob");
@@ -44,7 +44,7 @@ world_init(struct world *w, size_t gpus, int replicas)
 }
 
 void
-world_fini(struct world *w)
+meterworld_fini(struct meterworld *w)
 {
 	meter_free(w->meter);
 	mem_free(w->gpus);
@@ -54,7 +54,7 @@ world_fini(struct world *w)
 }
 
 struct tick_process *
-run(struct world *w, size_t gpu, const struct wire_holder *h, int64_t start_boot_ns)
+run(struct meterworld *w, size_t gpu, const struct wire_holder *h, int64_t start_boot_ns)
 {
 	struct tick_gpu *g = &w->tick_gpus[gpu];
 	struct tick_process *p = &w->processes[gpu][g->process_count];
@@ -70,13 +70,13 @@ run(struct world *w, size_t gpu, const struct wire_holder *h, int64_t start_boot
 }
 
 void
-stop_all(struct world *w, size_t gpu)
+stop_all(struct meterworld *w, size_t gpu)
 {
 	w->tick_gpus[gpu].process_count = 0;
 }
 
 struct tick_exit *
-ended(struct world *w, size_t gpu, const struct wire_holder *h, uint32_t pid, int64_t start_boot_ns,
+ended(struct meterworld *w, size_t gpu, const struct wire_holder *h, uint32_t pid, int64_t start_boot_ns,
       int64_t end_boot_ns)
 {
 	struct tick_exit *e = &w->exits[gpu][w->tick_gpus[gpu].exit_count++];
@@ -91,7 +91,7 @@ ended(struct world *w, size_t gpu, const struct wire_holder *h, uint32_t pid, in
 }
 
 struct tick_allocation *
-allocate(struct world *w, const struct wire_holder *h, const char *device_uuid, int32_t replica)
+allocate(struct meterworld *w, const struct wire_holder *h, const char *device_uuid, int32_t replica)
 {
 	struct tick_allocation *a = &w->allocations[w->allocation_count++];
 
@@ -114,7 +114,7 @@ instance(struct gpu_reading *g, int gi, const char *profile, int64_t units)
 }
 
 bool
-tick(struct world *w, int64_t boot_ns)
+tick(struct meterworld *w, int64_t boot_ns)
 {
 	struct tick t = {.boot_ns = boot_ns,
 	                 .gpus = w->tick_gpus,
@@ -135,14 +135,14 @@ tick(struct world *w, int64_t boot_ns)
 }
 
 void
-ticks(struct world *w, int64_t from_ns, int64_t to_ns)
+ticks(struct meterworld *w, int64_t from_ns, int64_t to_ns)
 {
 	for (int64_t t = from_ns; t <= to_ns; t += S)
 		(void)tick(w, t);
 }
 
 struct wire_batch *
-take_all(struct world *w)
+take_all(struct meterworld *w)
 {
 	struct wire_batch *b = wire_batch_new();
 	struct err err;
@@ -217,7 +217,7 @@ describe(const struct wire_batch *b, struct buf *out)
 }
 
 void
-expect(struct world *w, const char *want)
+expect(struct meterworld *w, const char *want)
 {
 	owned(wire_batch) struct wire_batch *b = take_all(w);
 	in_place(buf) struct buf got;

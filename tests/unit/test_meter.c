@@ -12,10 +12,10 @@ static void
 the_first_tick_only_sets_the_beginning(void **state)
 {
 	(void)state;
-	in_place(world) struct world w;
+	in_place(meterworld) struct meterworld w;
 	owned(wire_batch) struct wire_batch *b = wire_batch_new();
 
-	world_init(&w, 1, 1);
+	meterworld_init(&w, 1, 1);
 	run(&w, 0, &w.alice, 0);
 	assert_false(tick(&w, 10 * S));
 	meter_flush(w.meter);
@@ -30,9 +30,9 @@ static void
 a_free_gpu_is_unallocated(void **state)
 {
 	(void)state;
-	in_place(world) struct world w;
+	in_place(meterworld) struct meterworld w;
 
-	world_init(&w, 2, 1);
+	meterworld_init(&w, 2, 1);
 	ticks(&w, 10 * S, 13 * S);
 	expect(&w, "GPU-0 - unallocated exclusive none 10000+3000 units=5040 held=3000 used=0 ticks=3\n"
 	           "GPU-1 - unallocated exclusive none 10000+3000 units=5040 held=3000 used=0 ticks=3\n");
@@ -42,9 +42,9 @@ static void
 a_process_holds_from_its_start_until_the_tick_that_misses_it(void **state)
 {
 	(void)state;
-	in_place(world) struct world w;
+	in_place(meterworld) struct meterworld w;
 
-	world_init(&w, 1, 1);
+	meterworld_init(&w, 1, 1);
 	ticks(&w, 10 * S, 11 * S);
 	run(&w, 0, &w.alice, 11 * S + 400 * MS);
 	ticks(&w, 12 * S, 13 * S);
@@ -59,9 +59,9 @@ static void
 a_process_older_than_the_previous_tick_holds_from_that_tick(void **state)
 {
 	(void)state;
-	in_place(world) struct world w;
+	in_place(meterworld) struct meterworld w;
 
-	world_init(&w, 1, 1);
+	meterworld_init(&w, 1, 1);
 	ticks(&w, 10 * S, 11 * S);
 	run(&w, 0, &w.alice, 3 * S);
 	ticks(&w, 12 * S, 12 * S);
@@ -73,9 +73,9 @@ static void
 processes_of_one_holder_count_once_with_their_memory_added(void **state)
 {
 	(void)state;
-	in_place(world) struct world w;
+	in_place(meterworld) struct meterworld w;
 
-	world_init(&w, 1, 1);
+	meterworld_init(&w, 1, 1);
 	run(&w, 0, &w.alice, 0)->memory_bytes = 300;
 	run(&w, 0, &w.alice, 0)->memory_bytes = 700;
 	w.gpus[0].active_ppm = 1000000;
@@ -88,10 +88,10 @@ static void
 records_end_at_multiples_of_the_interval(void **state)
 {
 	(void)state;
-	in_place(world) struct world w;
+	in_place(meterworld) struct meterworld w;
 	owned(wire_batch) struct wire_batch *b = wire_batch_new();
 
-	world_init(&w, 1, 1);
+	meterworld_init(&w, 1, 1);
 	run(&w, 0, &w.alice, 0);
 	w.gpus[0].active_ppm = 500000;
 	(void)tick(&w, 58 * S + 500 * MS);
@@ -113,10 +113,10 @@ static void
 a_tick_on_the_boundary_closes_the_interval(void **state)
 {
 	(void)state;
-	in_place(world) struct world w;
+	in_place(meterworld) struct meterworld w;
 	owned(wire_batch) struct wire_batch *b = wire_batch_new();
 
-	world_init(&w, 1, 1);
+	meterworld_init(&w, 1, 1);
 	(void)tick(&w, 59 * S);
 	assert_true(tick(&w, 60 * S));
 	assert_true(meter_batch(w.meter, false, b));
@@ -129,10 +129,10 @@ static void
 the_dictionary_has_only_what_is_new_unless_all_is_asked_for(void **state)
 {
 	(void)state;
-	in_place(world) struct world w;
+	in_place(meterworld) struct meterworld w;
 	owned(wire_batch) struct wire_batch *b = wire_batch_new();
 
-	world_init(&w, 1, 1);
+	meterworld_init(&w, 1, 1);
 	run(&w, 0, &w.alice, 0);
 	ticks(&w, 59 * S, 60 * S);
 	assert_true(meter_batch(w.meter, true, b));
@@ -156,9 +156,9 @@ static void
 several_holders_have_equal_parts_exact_to_the_nanosecond(void **state)
 {
 	(void)state;
-	in_place(world) struct world w;
+	in_place(meterworld) struct meterworld w;
 
-	world_init(&w, 1, 1);
+	meterworld_init(&w, 1, 1);
 	run(&w, 0, &w.alice, 0);
 	run(&w, 0, &w.bob, 0);
 	run(&w, 0, &w.carol, 0);
@@ -183,9 +183,9 @@ static void
 per_process_activity_is_measured_and_what_exceeds_the_share_is_over(void **state)
 {
 	(void)state;
-	in_place(world) struct world w;
+	in_place(meterworld) struct meterworld w;
 
-	world_init(&w, 1, 1);
+	meterworld_init(&w, 1, 1);
 	w.gpus[0].process_activity = true;
 	w.gpus[0].active_ppm = 1000000;
 	run(&w, 0, &w.bob, 0)->sm_ppm = 800000;
@@ -199,9 +199,9 @@ static void
 per_process_activity_never_adds_up_to_more_than_the_device_was_active(void **state)
 {
 	(void)state;
-	in_place(world) struct world w;
+	in_place(meterworld) struct meterworld w;
 
-	world_init(&w, 1, 1);
+	meterworld_init(&w, 1, 1);
 	w.gpus[0].process_activity = true;
 	w.gpus[0].active_ppm = 400000;
 	run(&w, 0, &w.bob, 0)->sm_ppm = 600000;
@@ -215,9 +215,9 @@ static void
 activity_that_the_driver_lacks_is_unmeasured(void **state)
 {
 	(void)state;
-	in_place(world) struct world w;
+	in_place(meterworld) struct meterworld w;
 
-	world_init(&w, 1, 1);
+	meterworld_init(&w, 1, 1);
 	w.gpus[0].active_ppm = ABSENT;
 	run(&w, 0, &w.alice, 0);
 	ticks(&w, 10 * S, 11 * S);
@@ -228,9 +228,9 @@ static void
 replicas_hold_their_part_and_the_free_ones_are_unallocated(void **state)
 {
 	(void)state;
-	in_place(world) struct world w;
+	in_place(meterworld) struct meterworld w;
 
-	world_init(&w, 1, 4);
+	meterworld_init(&w, 1, 4);
 	w.gpus[0].active_ppm = 1000000;
 	run(&w, 0, &w.alice, 0);
 	ticks(&w, 10 * S, 11 * S);
@@ -242,9 +242,9 @@ static void
 more_holders_than_replicas_share_equally(void **state)
 {
 	(void)state;
-	in_place(world) struct world w;
+	in_place(meterworld) struct meterworld w;
 
-	world_init(&w, 1, 2);
+	meterworld_init(&w, 1, 2);
 	run(&w, 0, &w.alice, 0);
 	run(&w, 0, &w.bob, 0);
 	run(&w, 0, &w.carol, 0);
@@ -262,9 +262,9 @@ static void
 mps_is_named_when_several_hold(void **state)
 {
 	(void)state;
-	in_place(world) struct world w;
+	in_place(meterworld) struct meterworld w;
 
-	world_init(&w, 1, 1);
+	meterworld_init(&w, 1, 1);
 	w.gpus[0].mps = true;
 	run(&w, 0, &w.alice, 0);
 	ticks(&w, 10 * S, 11 * S);
@@ -279,10 +279,10 @@ static void
 mig_instances_hold_their_units_and_the_rest_is_unallocated_or_stranded(void **state)
 {
 	(void)state;
-	in_place(world) struct world w;
+	in_place(meterworld) struct meterworld w;
 	struct gpu_reading *g;
 
-	world_init(&w, 1, 4); /* replicas are of whole GPUs only */
+	meterworld_init(&w, 1, 4); /* replicas are of whole GPUs only */
 	g = &w.gpus[0];
 	instance(g, 1, "3g.40gb", 2340);
 	instance(g, 2, "1g.10gb", 675);
@@ -307,9 +307,9 @@ static void
 several_holders_of_a_mig_instance_share_it_and_the_sharing_stays_mig(void **state)
 {
 	(void)state;
-	in_place(world) struct world w;
+	in_place(meterworld) struct meterworld w;
 
-	world_init(&w, 1, 1);
+	meterworld_init(&w, 1, 1);
 	instance(&w.gpus[0], 1, "7g.80gb", 5040);
 	w.gpus[0].instances[0].active_ppm = 800000;
 	for (int i = 0; i < 2; i++) {
@@ -327,9 +327,9 @@ static void
 a_process_outside_every_instance_of_a_partitioned_gpu_holds_nothing(void **state)
 {
 	(void)state;
-	in_place(world) struct world w;
+	in_place(meterworld) struct meterworld w;
 
-	world_init(&w, 1, 1);
+	meterworld_init(&w, 1, 1);
 	instance(&w.gpus[0], 1, "7g.80gb", 5040);
 	run(&w, 0, &w.alice, 0);
 	run(&w, 0, &w.bob, 0)->gi = 9;
@@ -341,10 +341,10 @@ static void
 a_repartitioned_gpu_is_cut_at_the_tick_that_sees_it(void **state)
 {
 	(void)state;
-	in_place(world) struct world w;
+	in_place(meterworld) struct meterworld w;
 	struct gpu_reading *g;
 
-	world_init(&w, 1, 1);
+	meterworld_init(&w, 1, 1);
 	g = &w.gpus[0];
 	instance(g, 1, "7g.80gb", 5040);
 	ticks(&w, 10 * S, 11 * S);
@@ -361,12 +361,12 @@ static void
 an_instance_made_again_is_another_device(void **state)
 {
 	(void)state;
-	in_place(world) struct world w;
+	in_place(meterworld) struct meterworld w;
 	struct gpu_reading *g;
 	owned(wire_batch) struct wire_batch *b = NULL;
 	uint32_t first = 0;
 
-	world_init(&w, 1, 1);
+	meterworld_init(&w, 1, 1);
 	g = &w.gpus[0];
 	instance(g, 1, "7g.80gb", 5040);
 	ticks(&w, 10 * S, 11 * S);
@@ -393,10 +393,10 @@ static void
 a_gpu_that_does_not_answer_is_down_and_a_mode_change_too(void **state)
 {
 	(void)state;
-	in_place(world) struct world w;
+	in_place(meterworld) struct meterworld w;
 	struct gpu_reading *g;
 
-	world_init(&w, 1, 1);
+	meterworld_init(&w, 1, 1);
 	g = &w.gpus[0];
 	run(&w, 0, &w.alice, 0);
 	ticks(&w, 10 * S, 11 * S);
@@ -419,9 +419,9 @@ static void
 a_gpu_that_left_the_inventory_is_down_until_it_is_back(void **state)
 {
 	(void)state;
-	in_place(world) struct world w;
+	in_place(meterworld) struct meterworld w;
 
-	world_init(&w, 2, 1);
+	meterworld_init(&w, 2, 1);
 	ticks(&w, 10 * S, 11 * S);
 	w.gpu_count = 1;
 	ticks(&w, 12 * S, 12 * S);
@@ -437,9 +437,9 @@ static void
 missed_ticks_are_unknown_on_every_gpu(void **state)
 {
 	(void)state;
-	in_place(world) struct world w;
+	in_place(meterworld) struct meterworld w;
 
-	world_init(&w, 1, 1);
+	meterworld_init(&w, 1, 1);
 	run(&w, 0, &w.alice, 0);
 	(void)tick(&w, 10 * S);
 	(void)tick(&w, 12 * S); /* twice the interval is still a slot */
@@ -454,10 +454,10 @@ static void
 a_long_gap_is_unknown_cut_at_quarter_hours_and_beyond_a_day_not_covered(void **state)
 {
 	(void)state;
-	in_place(world) struct world w;
+	in_place(meterworld) struct meterworld w;
 	owned(wire_batch) struct wire_batch *b = wire_batch_new();
 
-	world_init(&w, 1, 1);
+	meterworld_init(&w, 1, 1);
 	(void)tick(&w, 10 * S);
 	assert_true(tick(&w, 3600 * S + 10 * S));
 	assert_true(meter_batch(w.meter, false, b));
@@ -481,10 +481,10 @@ static void
 driver_values_that_cannot_be_never_break_a_record(void **state)
 {
 	(void)state;
-	in_place(world) struct world w;
+	in_place(meterworld) struct meterworld w;
 	struct gpu_reading *g;
 
-	world_init(&w, 3, 1);
+	meterworld_init(&w, 3, 1);
 	g = &w.gpus[0];
 	run(&w, 0, &w.alice, 0)->memory_bytes = INT64_MAX;
 	run(&w, 0, &w.alice, 0)->memory_bytes = INT64_MAX;
@@ -511,9 +511,9 @@ static void
 a_tick_that_goes_back_in_time_is_ignored(void **state)
 {
 	(void)state;
-	in_place(world) struct world w;
+	in_place(meterworld) struct meterworld w;
 
-	world_init(&w, 1, 1);
+	meterworld_init(&w, 1, 1);
 	ticks(&w, 10 * S, 11 * S);
 	assert_false(tick(&w, 9 * S));
 	assert_false(tick(&w, 11 * S));
@@ -525,10 +525,10 @@ static void
 a_holder_that_comes_back_under_a_new_cache_id_is_the_same_workload(void **state)
 {
 	(void)state;
-	in_place(world) struct world w;
+	in_place(meterworld) struct meterworld w;
 	struct wire_holder again;
 
-	world_init(&w, 1, 1);
+	meterworld_init(&w, 1, 1);
 	again = w.alice;
 	again.id = 99;
 	run(&w, 0, &w.alice, 0);

@@ -14,10 +14,10 @@ static void
 the_active_part_goes_by_activity_and_the_rest_by_what_is_held(void **state)
 {
 	(void)state;
-	in_place(world) struct world w;
+	in_place(meterworld) struct meterworld w;
 	struct gpu_reading *g;
 
-	world_init(&w, 1, 1);
+	meterworld_init(&w, 1, 1);
 	g = &w.gpus[0];
 	g->process_activity = true;
 	g->active_ppm = 300000;
@@ -36,10 +36,10 @@ static void
 the_idle_rest_of_what_nobody_holds_is_on_records_without_a_holder(void **state)
 {
 	(void)state;
-	in_place(world) struct world w;
+	in_place(meterworld) struct meterworld w;
 	struct gpu_reading *g;
 
-	world_init(&w, 1, 1);
+	meterworld_init(&w, 1, 1);
 	g = &w.gpus[0];
 	instance(g, 1, "3g.40gb", 2340)->active_ppm = 500000;
 	instance(g, 2, "1g.10gb", 675);
@@ -61,10 +61,10 @@ static void
 what_is_unmeasured_counts_as_active(void **state)
 {
 	(void)state;
-	in_place(world) struct world w;
+	in_place(meterworld) struct meterworld w;
 	struct gpu_reading *g;
 
-	world_init(&w, 1, 1);
+	meterworld_init(&w, 1, 1);
 	g = &w.gpus[0];
 	instance(g, 1, "4g.40gb", 2700);
 	instance(g, 2, "3g.40gb", 2340);
@@ -83,9 +83,9 @@ static void
 over_is_activity_too_and_a_free_replica_has_its_idle_part(void **state)
 {
 	(void)state;
-	in_place(world) struct world w;
+	in_place(meterworld) struct meterworld w;
 
-	world_init(&w, 1, 4);
+	meterworld_init(&w, 1, 4);
 	w.gpus[0].active_ppm = 500000;
 	w.gpus[0].energy_mj = 0;
 	run(&w, 0, &w.alice, 0);
@@ -101,9 +101,9 @@ static void
 activity_that_accounting_tells_on_top_of_a_busy_gpu_makes_no_energy(void **state)
 {
 	(void)state;
-	in_place(world) struct world w;
+	in_place(meterworld) struct meterworld w;
 
-	world_init(&w, 1, 1);
+	meterworld_init(&w, 1, 1);
 	w.gpus[0].active_ppm = 1000000;
 	w.gpus[0].energy_mj = 0;
 	run(&w, 0, &w.alice, 0);
@@ -119,10 +119,10 @@ static void
 energy_used_while_nobody_looked_is_on_the_record_of_that_time(void **state)
 {
 	(void)state;
-	in_place(world) struct world w;
+	in_place(meterworld) struct meterworld w;
 	struct gpu_reading *g;
 
-	world_init(&w, 1, 1);
+	meterworld_init(&w, 1, 1);
 	g = &w.gpus[0];
 	g->energy_mj = 100;
 	run(&w, 0, &w.alice, 0);
@@ -150,11 +150,11 @@ static void
 a_counter_that_began_anew_leaves_its_slot_without_energy_and_is_counted(void **state)
 {
 	(void)state;
-	in_place(world) struct world w;
+	in_place(meterworld) struct meterworld w;
 	struct gpu_reading *g;
 	struct meter_stats stats;
 
-	world_init(&w, 1, 1);
+	meterworld_init(&w, 1, 1);
 	g = &w.gpus[0];
 	g->energy_mj = 100;
 	ticks(&w, 10 * S, 10 * S);
@@ -179,10 +179,10 @@ static void
 totals_follow_the_workload_and_leave_with_the_tick_that_misses_it(void **state)
 {
 	(void)state;
-	in_place(world) struct world w;
+	in_place(meterworld) struct meterworld w;
 	const struct meter_total *totals;
 
-	world_init(&w, 1, 1);
+	meterworld_init(&w, 1, 1);
 	run(&w, 0, &w.alice, 0);
 	w.gpus[0].active_ppm = 250000;
 	ticks(&w, 57 * S, 59 * S);
@@ -211,10 +211,10 @@ static void
 totals_of_an_allocation_stay_without_a_process_and_those_of_a_silent_gpu_too(void **state)
 {
 	(void)state;
-	in_place(world) struct world w;
+	in_place(meterworld) struct meterworld w;
 	const struct meter_total *totals;
 
-	world_init(&w, 2, 1);
+	meterworld_init(&w, 2, 1);
 	run(&w, 0, &w.alice, 0);
 	allocate(&w, &w.alice, "GPU-0", -1);
 	run(&w, 1, &w.bob, 0);
@@ -235,10 +235,10 @@ static void
 processes_have_their_own_activity_in_the_order_of_the_tick(void **state)
 {
 	(void)state;
-	in_place(world) struct world w;
+	in_place(meterworld) struct meterworld w;
 	const struct meter_process_total *totals;
 
-	world_init(&w, 2, 1);
+	meterworld_init(&w, 2, 1);
 	w.gpus[0].process_activity = true;
 	w.gpus[0].active_ppm = 500000;
 	run(&w, 0, &w.bob, 0)->sm_ppm = 400000;

@@ -10,7 +10,7 @@
 #include "tests/support/meterworld.h"
 
 static struct meter_stats
-stats_of(const struct world *w)
+stats_of(const struct meterworld *w)
 {
 	struct meter_stats s;
 
@@ -24,10 +24,10 @@ static void
 a_process_between_two_ticks_holds_from_its_start_to_its_end(void **state)
 {
 	(void)state;
-	in_place(world) struct world w;
+	in_place(meterworld) struct meterworld w;
 	struct tick_exit *e;
 
-	world_init(&w, 1, 1);
+	meterworld_init(&w, 1, 1);
 	ticks(&w, 10 * S, 10 * S);
 	e = ended(&w, 0, &w.alice, 55, 10 * S + 200 * MS, 10 * S + 700 * MS);
 	e->active_ppm = 400000;
@@ -44,9 +44,9 @@ static void
 a_process_that_a_tick_saw_holds_until_the_end_that_accounting_tells(void **state)
 {
 	(void)state;
-	in_place(world) struct world w;
+	in_place(meterworld) struct meterworld w;
 
-	world_init(&w, 1, 1);
+	meterworld_init(&w, 1, 1);
 	run(&w, 0, &w.alice, 3 * S);
 	ticks(&w, 10 * S, 11 * S);
 	stop_all(&w, 0);
@@ -63,9 +63,9 @@ static void
 no_stretch_counts_twice_when_a_tick_and_accounting_tell_of_one_process(void **state)
 {
 	(void)state;
-	in_place(world) struct world w;
+	in_place(meterworld) struct meterworld w;
 
-	world_init(&w, 1, 1);
+	meterworld_init(&w, 1, 1);
 	run(&w, 0, &w.alice, 3 * S);
 	ticks(&w, 10 * S, 10 * S);
 	stop_all(&w, 0);
@@ -80,9 +80,9 @@ static void
 a_reused_pid_is_another_process(void **state)
 {
 	(void)state;
-	in_place(world) struct world w;
+	in_place(meterworld) struct meterworld w;
 
-	world_init(&w, 1, 1);
+	meterworld_init(&w, 1, 1);
 	ticks(&w, 10 * S, 10 * S);
 	ended(&w, 0, &w.bob, 100, 10 * S + 200 * MS, 10 * S + 400 * MS)->active_ppm = 0;
 	run(&w, 0, &w.alice, 10 * S + 600 * MS);
@@ -98,9 +98,9 @@ static void
 a_process_that_ends_while_the_gpu_is_read_holds_no_further_slot(void **state)
 {
 	(void)state;
-	in_place(world) struct world w;
+	in_place(meterworld) struct meterworld w;
 
-	world_init(&w, 1, 1);
+	meterworld_init(&w, 1, 1);
 	run(&w, 0, &w.alice, 3 * S);
 	ticks(&w, 10 * S, 10 * S);
 	ended(&w, 0, &w.alice, 100, 3 * S, 11 * S + 5 * MS); /* listed, then gone */
@@ -116,16 +116,17 @@ static void
 processes_that_nobody_can_name_are_counted_and_hold_nothing(void **state)
 {
 	(void)state;
-	in_place(world) struct world w;
+	in_place(meterworld) struct meterworld w;
 
-	world_init(&w, 2, 1);
+	meterworld_init(&w, 2, 1);
 	instance(&w.gpus[1], 1, "7g.80gb", 5040);
 	ticks(&w, 10 * S, 10 * S);
 	ended(&w, 0, NULL, 55, 10 * S + 200 * MS, 10 * S + 700 * MS);
 	ended(&w, 0, &w.alice, 56, 9 * S + 200 * MS,
 	      9 * S + 700 * MS); /* told too late, and some tick could have seen it */
-	ended(&w, 1, &w.alice, 57, 10 * S + 200 * MS, 10 * S + 700 * MS); /* in which instance? */
-	w.tick_gpus[0].sampled_count = 2;
+	ended(&w, 1, &w.alice, 57, 10 * S + 200 * MS, 10 * S + 700 * MS);          /* in which instance? */
+	memcpy(w.gpus[0].sampled, (uint32_t[]){55, 90, 91}, 3 * sizeof(uint32_t)); /* 55 is told of already */
+	w.gpus[0].sampled_count = 3;
 	ticks(&w, 11 * S, 11 * S);
 	assert_int_equal(stats_of(&w).short_processes, 0);
 	assert_int_equal(stats_of(&w).short_not_held, 4);
@@ -137,9 +138,9 @@ static void
 a_short_process_shares_with_who_was_there(void **state)
 {
 	(void)state;
-	in_place(world) struct world w;
+	in_place(meterworld) struct meterworld w;
 
-	world_init(&w, 1, 1);
+	meterworld_init(&w, 1, 1);
 	run(&w, 0, &w.alice, 0);
 	w.gpus[0].active_ppm = 300000;
 	ticks(&w, 10 * S, 10 * S);
@@ -155,9 +156,9 @@ static void
 short_processes_of_one_workload_hold_once_where_they_overlap(void **state)
 {
 	(void)state;
-	in_place(world) struct world w;
+	in_place(meterworld) struct meterworld w;
 
-	world_init(&w, 1, 1);
+	meterworld_init(&w, 1, 1);
 	w.gpus[0].active_ppm = ABSENT;
 	ticks(&w, 10 * S, 10 * S);
 	ended(&w, 0, &w.alice, 55, 10 * S + 100 * MS, 10 * S + 500 * MS)->active_ppm = 250000;
@@ -175,9 +176,9 @@ static void
 a_short_process_without_measured_activity_is_unmeasured_where_the_device_is(void **state)
 {
 	(void)state;
-	in_place(world) struct world w;
+	in_place(meterworld) struct meterworld w;
 
-	world_init(&w, 1, 1);
+	meterworld_init(&w, 1, 1);
 	w.gpus[0].active_ppm = ABSENT;
 	ticks(&w, 10 * S, 10 * S);
 	ended(&w, 0, &w.alice, 55, 10 * S, 10 * S + 500 * MS);
@@ -190,14 +191,14 @@ static void
 very_many_records_close_the_interval_before_its_end(void **state)
 {
 	(void)state;
-	in_place(world) struct world w;
+	in_place(meterworld) struct meterworld w;
 	owned(wire_batch) struct wire_batch *b = wire_batch_new();
 	struct tick_exit *exits = mem_array(4096, sizeof(*exits));
 	struct tick_gpu g = {.exits = exits, .exit_count = 4096};
 	struct tick t = {.gpus = &g, .gpu_count = 1};
 	int64_t at = 10 * S;
 
-	world_init(&w, 1, 1);
+	meterworld_init(&w, 1, 1);
 	g.reading = &w.gpus[0];
 	do {
 		for (int64_t i = 0; i < 4096; i++)
@@ -222,9 +223,9 @@ static void
 an_allocation_holds_without_a_process_from_tick_to_tick(void **state)
 {
 	(void)state;
-	in_place(world) struct world w;
+	in_place(meterworld) struct meterworld w;
 
-	world_init(&w, 1, 1);
+	meterworld_init(&w, 1, 1);
 	ticks(&w, 10 * S, 10 * S);
 	allocate(&w, &w.alice, "GPU-0", -1);
 	ticks(&w, 11 * S, 13 * S);
@@ -239,9 +240,9 @@ static void
 an_allocation_begins_when_the_source_says(void **state)
 {
 	(void)state;
-	in_place(world) struct world w;
+	in_place(meterworld) struct meterworld w;
 
-	world_init(&w, 1, 1);
+	meterworld_init(&w, 1, 1);
 	run(&w, 0, &w.bob, 0);
 	ticks(&w, 10 * S, 10 * S);
 	allocate(&w, &w.alice, "GPU-0", -1)->begin_boot_ns = 10 * S + 250 * MS;
@@ -255,9 +256,9 @@ static void
 a_process_holds_until_its_allocation_is_shown_and_the_record_goes_on(void **state)
 {
 	(void)state;
-	in_place(world) struct world w;
+	in_place(meterworld) struct meterworld w;
 
-	world_init(&w, 1, 1);
+	meterworld_init(&w, 1, 1);
 	ticks(&w, 10 * S, 10 * S);
 	run(&w, 0, &w.alice, 10 * S + 500 * MS);
 	allocate(&w, &w.alice, "GPU-0", -1);
@@ -270,10 +271,10 @@ static void
 an_intruder_holds_nothing_and_is_reported(void **state)
 {
 	(void)state;
-	in_place(world) struct world w;
+	in_place(meterworld) struct meterworld w;
 	const struct meter_intruder *list;
 
-	world_init(&w, 2, 1);
+	meterworld_init(&w, 2, 1);
 	w.gpus[0].process_activity = true;
 	w.gpus[0].active_ppm = 900000;
 	allocate(&w, &w.alice, "GPU-0", -1);
@@ -300,9 +301,9 @@ static void
 a_short_process_on_a_device_of_others_is_counted_and_holds_nothing(void **state)
 {
 	(void)state;
-	in_place(world) struct world w;
+	in_place(meterworld) struct meterworld w;
 
-	world_init(&w, 1, 1);
+	meterworld_init(&w, 1, 1);
 	w.gpus[0].active_ppm = ABSENT;
 	allocate(&w, &w.alice, "GPU-0", -1);
 	ticks(&w, 10 * S, 10 * S);
@@ -320,9 +321,9 @@ static void
 a_process_between_anothers_allocation_and_its_own_is_an_intruder(void **state)
 {
 	(void)state;
-	in_place(world) struct world w;
+	in_place(meterworld) struct meterworld w;
 
-	world_init(&w, 1, 1);
+	meterworld_init(&w, 1, 1);
 	ticks(&w, 10 * S, 10 * S);
 	allocate(&w, &w.bob, "GPU-0", 0)->begin_boot_ns = 10 * S + 100 * MS;
 	allocate(&w, &w.alice, "GPU-0", 1)->begin_boot_ns = 10 * S + 800 * MS;
@@ -341,9 +342,9 @@ static void
 activity_beside_an_intruder_is_estimated_when_processes_are_not_told_apart(void **state)
 {
 	(void)state;
-	in_place(world) struct world w;
+	in_place(meterworld) struct meterworld w;
 
-	world_init(&w, 1, 1);
+	meterworld_init(&w, 1, 1);
 	w.gpus[0].active_ppm = 800000;
 	allocate(&w, &w.alice, "GPU-0", -1);
 	run(&w, 0, &w.alice, 0);
@@ -360,9 +361,9 @@ static void
 an_allocation_without_measurement_is_reserved(void **state)
 {
 	(void)state;
-	in_place(world) struct world w;
+	in_place(meterworld) struct meterworld w;
 
-	world_init(&w, 1, 1);
+	meterworld_init(&w, 1, 1);
 	instance(&w.gpus[0], 1, "4g.40gb", 2700);
 	instance(&w.gpus[0], 2, "3g.40gb", 2340);
 	allocate(&w, &w.alice, "MIG-1", -1);
@@ -381,10 +382,10 @@ static void
 allocated_replicas_hold_one_part_each_and_the_free_ones_are_unallocated(void **state)
 {
 	(void)state;
-	in_place(world) struct world w;
+	in_place(meterworld) struct meterworld w;
 	const struct meter_intruder *list;
 
-	world_init(&w, 1, 4);
+	meterworld_init(&w, 1, 4);
 	w.gpus[0].active_ppm = 600000;
 	allocate(&w, &w.alice, "GPU-0", 0);
 	allocate(&w, &w.bob, "GPU-0", 3);
@@ -403,9 +404,9 @@ static void
 replicas_are_as_many_as_the_device_plugin_tells(void **state)
 {
 	(void)state;
-	in_place(world) struct world w;
+	in_place(meterworld) struct meterworld w;
 
-	world_init(&w, 1, 1);
+	meterworld_init(&w, 1, 1);
 	instance(&w.gpus[0], 1, "7g.80gb", 5040)->active_ppm = 100000;
 	allocate(&w, &w.alice, "MIG-1", 0)->replica_of = 5;
 	ticks(&w, 10 * S, 11 * S);
@@ -422,9 +423,9 @@ static void
 two_allocations_of_all_of_a_device_share_it_equally(void **state)
 {
 	(void)state;
-	in_place(world) struct world w;
+	in_place(meterworld) struct meterworld w;
 
-	world_init(&w, 1, 4);
+	meterworld_init(&w, 1, 4);
 	allocate(&w, &w.alice, "GPU-0", -1);
 	allocate(&w, &w.bob, "GPU-0", -1);
 	ticks(&w, 10 * S, 11 * S);
@@ -439,9 +440,9 @@ static void
 more_allocated_replicas_than_advertised_still_add_up(void **state)
 {
 	(void)state;
-	in_place(world) struct world w;
+	in_place(meterworld) struct meterworld w;
 
-	world_init(&w, 1, 2);
+	meterworld_init(&w, 1, 2);
 	allocate(&w, &w.alice, "GPU-0", 0);
 	allocate(&w, &w.bob, "GPU-0", 0);
 	allocate(&w, &w.carol, "GPU-0", 1);
@@ -458,9 +459,9 @@ static void
 an_allocation_of_a_device_that_is_not_there_is_counted(void **state)
 {
 	(void)state;
-	in_place(world) struct world w;
+	in_place(meterworld) struct meterworld w;
 
-	world_init(&w, 2, 1);
+	meterworld_init(&w, 2, 1);
 	instance(&w.gpus[1], 1, "7g.80gb", 5040);
 	allocate(&w, &w.alice, "GPU-7", -1);
 	allocate(&w, &w.bob, "GPU-1", -1);          /* partitioned: nobody can have all of it */
@@ -480,9 +481,9 @@ static void
 a_repartition_ends_the_allocation_of_an_instance_that_is_gone(void **state)
 {
 	(void)state;
-	in_place(world) struct world w;
+	in_place(meterworld) struct meterworld w;
 
-	world_init(&w, 1, 1);
+	meterworld_init(&w, 1, 1);
 	instance(&w.gpus[0], 1, "7g.80gb", 5040);
 	allocate(&w, &w.alice, "MIG-1", -1);
 	ticks(&w, 10 * S, 11 * S);
@@ -498,9 +499,9 @@ static void
 an_allocated_gpu_that_is_down_or_missed_is_not_held(void **state)
 {
 	(void)state;
-	in_place(world) struct world w;
+	in_place(meterworld) struct meterworld w;
 
-	world_init(&w, 1, 1);
+	meterworld_init(&w, 1, 1);
 	allocate(&w, &w.alice, "GPU-0", -1);
 	ticks(&w, 10 * S, 11 * S);
 	w.gpus[0].down = true;
@@ -520,9 +521,9 @@ static void
 a_silent_gpu_is_unknown_in_the_slots_beside_its_silence(void **state)
 {
 	(void)state;
-	in_place(world) struct world w;
+	in_place(meterworld) struct meterworld w;
 
-	world_init(&w, 2, 1);
+	meterworld_init(&w, 2, 1);
 	run(&w, 0, &w.alice, 0);
 	run(&w, 1, &w.alice, 0);
 	allocate(&w, &w.alice, "GPU-0", -1); /* an allocation does not tell what became of the GPU */
@@ -542,9 +543,9 @@ static void
 silence_beside_an_outage_is_unknown_and_the_rest_of_the_outage_down(void **state)
 {
 	(void)state;
-	in_place(world) struct world w;
+	in_place(meterworld) struct meterworld w;
 
-	world_init(&w, 1, 1);
+	meterworld_init(&w, 1, 1);
 	ticks(&w, 10 * S, 11 * S);
 	w.gpus[0].down = true;
 	ticks(&w, 12 * S, 13 * S);
@@ -562,9 +563,9 @@ static void
 a_partitioned_gpu_that_was_silent_has_the_same_instances_afterwards(void **state)
 {
 	(void)state;
-	in_place(world) struct world w;
+	in_place(meterworld) struct meterworld w;
 
-	world_init(&w, 1, 1);
+	meterworld_init(&w, 1, 1);
 	instance(&w.gpus[0], 1, "7g.80gb", 5040);
 	ticks(&w, 10 * S, 11 * S);
 	w.gpus[0].silent = true;
@@ -586,9 +587,9 @@ static void
 short_processes_in_unknown_time_are_counted_once_if_no_tick_saw_them(void **state)
 {
 	(void)state;
-	in_place(world) struct world w;
+	in_place(meterworld) struct meterworld w;
 
-	world_init(&w, 1, 1);
+	meterworld_init(&w, 1, 1);
 	run(&w, 0, &w.alice, 0);
 	ticks(&w, 10 * S, 10 * S);
 	stop_all(&w, 0);

@@ -88,6 +88,23 @@ a_process_between_two_readings_is_told_with_all_that_is_known_of_it(void **state
 }
 
 static void
+a_process_between_two_readings_shows_in_samples_where_there_is_no_accounting(void **state)
+{
+	const struct gpu_reading *r;
+
+	(void)state;
+	simnode_init(&node, "name: a\n" GPU("") "processes:\n"
+	                                        "- {pid: 77, gpu: 0, start: 1200ms, end: 1500ms, sm: 100}\n"
+	                                        "- {pid: 78, gpu: 0, start: 0s, end: 9s, sm: 20}\n");
+	assert_int_equal(simnode_read(&node, S, 0)->sampled_count, 0);
+	r = simnode_read(&node, 2 * S, 0);
+	assert_false(r->accounting);
+	assert_int_equal(r->sampled_count, 1);
+	assert_int_equal(r->sampled[0], 77);
+	assert_int_equal(simnode_read(&node, 3 * S, 0)->sampled_count, 0);
+}
+
+static void
 a_process_that_was_seen_running_is_told_when_it_ends_and_once(void **state)
 {
 	int told = 0;
@@ -459,6 +476,8 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_teardown(a_process_between_two_readings_is_told_with_all_that_is_known_of_it,
+	                                  end_node),
+		cmocka_unit_test_teardown(a_process_between_two_readings_shows_in_samples_where_there_is_no_accounting,
 	                                  end_node),
 		cmocka_unit_test_teardown(a_process_that_was_seen_running_is_told_when_it_ends_and_once, end_node),
 		cmocka_unit_test_teardown(what_ended_before_the_source_was_opened_is_not_told, end_node),
