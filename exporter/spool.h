@@ -48,7 +48,8 @@ struct spool_chunk {
 MUST_CHECK bool spool_peek(struct spool *s, size_t max_bytes, struct buf *frames, struct spool_chunk *ret,
                            bool *ret_any, struct err *err);
 /* The aggregator has everything of this stream before next_seq. May also move back, when it lost some; what is no longer here is
- * then offered as a loss batch. ERR_CONFLICT: it claims batches that this stream does not have yet. */
+ * then offered as a loss batch. When it moved back, or this is the first of the stream, the end of the stream before is offered once
+ * more: the aggregator's answer tells whether it lost that too. ERR_CONFLICT: it claims batches that this stream does not have yet. */
 MUST_CHECK bool spool_ack(struct spool *s, uint64_t epoch, uint64_t next_seq, int64_t wall_ns, struct err *err);
 
 /* The aggregator will not have this stream, whatever is sent of it: spool_peek leaves it out until spool_offer_again, and the

@@ -22,6 +22,7 @@ struct stream_ack {
 	uint64_t epoch;
 	uint64_t next_seq;
 	int64_t wall_ns;
+	int64_t doubted_wall_ns; /* not 0: its end is offered again, and was acknowledged then */
 };
 
 struct spool {
@@ -73,7 +74,10 @@ MUST_CHECK bool state_save(struct spool *s, struct err *err);
 
 /* The first number of a stream that is not acknowledged. */
 uint64_t spool_cursor(const struct spool *s, uint64_t epoch);
-void spool_set_cursor(struct spool *s, uint64_t epoch, uint64_t next_seq, int64_t wall_ns);
+void spool_put_ack(struct spool *s, struct stream_ack ack);
+const struct stream_ack *spool_find_ack(const struct spool *s, uint64_t epoch); /* NULL: it has acknowledged nothing */
+/* The stream before this one is offered again at its end: the aggregator may have lost that too. */
+void spool_doubt_before(struct spool *s, uint64_t epoch);
 bool spool_is_refused(const struct spool *s, uint64_t epoch);
 /* Notes which segments are acknowledged in whole, and since when. */
 void spool_mark_acked(struct spool *s);

@@ -225,6 +225,9 @@ bool
 spool_note_ack(struct spool *s, uint64_t epoch, uint64_t next_seq, int64_t wall_ns, struct err *err)
 {
 	uint64_t end = epoch == s->epoch ? s->next_seq : 0;
+	const struct stream_ack *before = spool_find_ack(s, epoch);
+	struct stream_ack now = {.epoch = epoch, .wall_ns = wall_ns};
+	bool doubt = !before || next_seq < before->next_seq; /* it begins, or was moved back */
 
 	for (size_t i = 0; i < s->count; i++)
 		if (s->segments[i].epoch == epoch && s->segments[i].last_seq + 1 > end)
@@ -238,7 +241,12 @@ spool_note_ack(struct spool *s, uint64_t epoch, uint64_t next_seq, int64_t wall_
 		               "stream %" PRIu64 ": the aggregator wants batch %" PRIu64
 		               " next, but the last one made is %" PRIu64,
 		               epoch, next_seq, end - 1);
-	spool_set_cursor(s, epoch, next_seq < end ? next_seq : end, wall_ns);
+	now.next_seq = next_seq < end ? next_seq : end;
+	if (before && before->doubted_wall_ns && now.next_seq == end)
+		now.wall_ns = before->doubted_wall_ns;
+	spool_put_ack(s, now);
+	if (doubt)
+		spool_doubt_before(s, epoch);
 	spool_mark_acked(s);
 	return true;
 }

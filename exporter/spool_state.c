@@ -9,6 +9,7 @@
 #include "exporter/spool_files.h"
 
 #define STATE_MAX (1u << 20)
+#define DOUBTED_MAX 8 /* streams of one batch in a row: minutes, as a failover may lose */
 
 /* The position of the first entry that is not before this epoch. */
 static size_t
@@ -27,8 +28,8 @@ ack_position(const struct spool *s, uint64_t epoch)
 	return low;
 }
 
-static const struct stream_ack *
-find_ack(const struct spool *s, uint64_t epoch)
+const struct stream_ack *
+spool_find_ack(const struct spool *s, uint64_t epoch)
 {
 	size_t at = ack_position(s, epoch);
 
@@ -36,16 +37,44 @@ find_ack(const struct spool *s, uint64_t epoch)
 }
 
 void
-spool_set_cursor(struct spool *s, uint64_t epoch, uint64_t next_seq, int64_t wall_ns)
+spool_put_ack(struct spool *s, struct stream_ack ack)
 {
-	size_t at = ack_position(s, epoch);
+	size_t at = ack_position(s, ack.epoch);
 
-	if (at == s->ack_count || s->acks[at].epoch != epoch) {
+	if (at == s->ack_count || s->acks[at].epoch != ack.epoch) {
 		s->acks = mem_grow(s->acks, s->ack_count + 1, sizeof(*s->acks));
 		memmove(&s->acks[at + 1], &s->acks[at], (s->ack_count - at) * sizeof(*s->acks));
 		s->ack_count++;
 	}
-	s->acks[at] = (struct stream_ack){.epoch = epoch, .next_seq = next_seq, .wall_ns = wall_ns};
+	s->acks[at] = ack;
+}
+
+/* What it lost, it lost from the end: when the last batch is there, so is all before it, and in the streams before too. A stream of one
+ * batch cannot tell, because that batch is taken either way: then some more. */
+void
+spool_doubt_before(struct spool *s, uint64_t epoch)
+{
+	size_t streams = 0;
+
+	for (size_t i = s->count; i-- > 0 && streams < DOUBTED_MAX;) {
+		const struct segment *g = &s->segments[i];
+		const struct stream_ack *a = g->epoch < epoch ? spool_find_ack(s, g->epoch) : NULL;
+		struct stream_ack doubted;
+
+		if (g->epoch >= epoch || spool_is_refused(s, g->epoch))
+			continue;
+		if (!a || a->next_seq <= g->last_seq)
+			return; /* it is offered anyway */
+		doubted = *a;
+		doubted.next_seq = g->loss ? g->first_seq : g->last_seq;
+		if (!doubted.doubted_wall_ns)
+			doubted.doubted_wall_ns = a->wall_ns;
+		epoch = g->epoch;
+		spool_put_ack(s, doubted);
+		if (doubted.next_seq > 1)
+			return;
+		streams++;
+	}
 }
 
 /* Of a stream without acknowledgement: its first number that is here. */
@@ -53,7 +82,7 @@ uint64_t
 cursor_next(struct cursor_walk *w, const struct spool *s, const struct segment *g)
 {
 	if (w->epoch != g->epoch) {
-		const struct stream_ack *a = find_ack(s, g->epoch);
+		const struct stream_ack *a = spool_find_ack(s, g->epoch);
 
 		w->epoch = g->epoch;
 		w->cursor = a ? a->next_seq : g->first_seq;
@@ -64,7 +93,7 @@ cursor_next(struct cursor_walk *w, const struct spool *s, const struct segment *
 uint64_t
 spool_cursor(const struct spool *s, uint64_t epoch)
 {
-	const struct stream_ack *a = find_ack(s, epoch);
+	const struct stream_ack *a = spool_find_ack(s, epoch);
 
 	for (size_t i = 0; !a && i < s->count; i++)
 		if (s->segments[i].epoch == epoch)
@@ -85,7 +114,7 @@ spool_mark_acked(struct spool *s)
 {
 	for (size_t i = 0; i < s->count; i++) {
 		struct segment *g = &s->segments[i];
-		const struct stream_ack *a = find_ack(s, g->epoch);
+		const struct stream_ack *a = spool_find_ack(s, g->epoch);
 
 		if (!a || g->last_seq >= a->next_seq)
 			g->acked_wall_ns = -1;
@@ -131,7 +160,8 @@ parse_line(struct spool *s, const char *at)
 	if (!take_word(&at, "acked ") || !take_number(&at, 0, &epoch) || !take_number(&at, 1, &next_seq) ||
 	    !take_number(&at, 0, &wall_ns))
 		return false;
-	spool_set_cursor(s, (uint64_t)epoch, (uint64_t)next_seq, wall_ns);
+	spool_put_ack(
+		s, (struct stream_ack){.epoch = (uint64_t)epoch, .next_seq = (uint64_t)next_seq, .wall_ns = wall_ns});
 	return true;
 }
 

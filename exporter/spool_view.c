@@ -47,7 +47,7 @@ spool_carry(struct spool *to, const struct spool *from)
 		const struct stream_ack *a = &from->acks[i];
 
 		if (has_stream(to, a->epoch))
-			spool_set_cursor(to, a->epoch, a->next_seq, a->wall_ns);
+			spool_put_ack(to, *a);
 	}
 	to->refused_count = 0;
 	for (size_t i = 0; i < from->refused_count; i++)

@@ -49,7 +49,8 @@ struct books {
 
 void books_init(struct books *b);
 void books_fini(struct books *b);
-/* The payload of a frame. ERR_INVALID: it does not follow the one before, or does not add up. Streams come one after the other. */
+/* The payload of a frame. ERR_INVALID: it does not follow the one before, or does not add up. Streams come one after the other; what came
+ * before is passed over, as an aggregator does. */
 MUST_CHECK bool books_add(struct books *b, const void *payload, size_t len, struct err *err);
 /* All that is in a spool and not acknowledged, which is acknowledged then. */
 MUST_CHECK bool books_add_spool(struct books *b, struct spool *s, int64_t wall_ns, struct err *err);

@@ -88,6 +88,7 @@ struct node {
 	int64_t minutes; /* that batches have been added for */
 	struct err err;
 	int changes;
+	uint64_t newest; /* stream of which a batch was sent */
 };
 
 static void
@@ -149,7 +150,7 @@ settle(struct node *n)
 	assert_int_equal(stats_of(n).waiting, 0);
 }
 
-/* The next batch, acknowledged; false when there is none. */
+/* The next batch, acknowledged; false when there is none. The end of an older stream that is offered once more is passed over. */
 static bool
 send(struct node *n, struct wire_batch **ret)
 {
@@ -158,10 +159,16 @@ send(struct node *n, struct wire_batch **ret)
 	bool any;
 
 	buf_init(&frames, FRAME_HEAD + FRAME_MAX);
-	if (!outbox_peek(n->outbox, 1, &frames, &chunk, &any, &n->err))
-		fail_msg("%s", n->err.text);
-	if (!any)
-		return false;
+	for (;;) {
+		if (!outbox_peek(n->outbox, 1, &frames, &chunk, &any, &n->err))
+			fail_msg("%s", n->err.text);
+		if (!any)
+			return false;
+		if (chunk.epoch >= n->newest)
+			break;
+		assert_true(outbox_ack(n->outbox, chunk.epoch, chunk.last_seq + 1, WALL, &n->err));
+	}
+	n->newest = chunk.epoch;
 	if (!wire_unpack(frames.data + FRAME_HEAD, frames.len - FRAME_HEAD, ret, &n->err))
 		fail_msg("%s", n->err.text);
 	assert_int_equal((*ret)->seq, chunk.first_seq);

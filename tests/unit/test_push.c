@@ -122,10 +122,29 @@ struct aggregator {
 	pthread_mutex_t lock;
 	pthread_cond_t moved;
 	enum mood mood;
-	uint64_t epoch, cursor, requests, refused;
-	const char *only_node; /* whose batches are taken; NULL: all are */
+	uint64_t epoch, cursor, requests, refused; /* of the stream that came last */
+	uint64_t cursors[8], epochs[8];            /* of all of them */
+	const char *only_node;                     /* whose batches are taken; NULL: all are */
 	bool bad_request;
 };
+
+static void
+change_stream(struct aggregator *a, uint64_t epoch)
+{
+	size_t i = 0;
+
+	for (size_t k = 0; k < ARRAY_LEN(a->epochs); k++)
+		if (a->epochs[k] == a->epoch)
+			a->cursors[k] = a->cursor;
+	while (i + 1 < ARRAY_LEN(a->epochs) && a->epochs[i] != 0 && a->epochs[i] != epoch)
+		i++;
+	if (a->epochs[i] != epoch) {
+		a->epochs[i] = epoch;
+		a->cursors[i] = 1;
+	}
+	a->epoch = epoch;
+	a->cursor = a->cursors[i];
+}
 
 static void
 answer(struct aggregator *a, const struct http_request *rq, struct http_reply *rp)
@@ -160,10 +179,7 @@ answer(struct aggregator *a, const struct http_request *rq, struct http_reply *r
 			             a->only_node, b->node);
 			return;
 		}
-		if (a->epoch != b->epoch) {
-			a->epoch = b->epoch;
-			a->cursor = 1;
-		}
+		change_stream(a, b->epoch);
 		if (frames++ == 0 && b->seq > a->cursor) {
 			http_problem(rp, rq, 409, "seq", "a gap");
 			http_problem_i64(rp, "expected_seq", (int64_t)a->cursor);

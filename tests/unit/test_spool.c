@@ -67,13 +67,14 @@ ack(struct spool *s, uint64_t epoch, uint64_t next_seq)
 		fail_msg("%s", err.text);
 }
 
-/* Everything that is not acknowledged, as text: "1 2 3 loss(4-9) 10 | 1 2", a bar between streams. Acknowledges it. */
+/* Everything that is not acknowledged, as text: "1 2 3 loss(4-9) 10 | 1 2", a bar between streams. Acknowledges it. An end of a stream
+ * that is offered once more is not in it. */
 static char *
 drain(struct spool *s)
 {
 	in_place(buf) struct buf out, frames;
 	struct spool_chunk chunk;
-	uint64_t epoch = 0;
+	uint64_t epoch = 0, newest = 0;
 
 	buf_init(&out, 1 << 20);
 	buf_init(&frames, FRAME_HEAD + FRAME_MAX);
@@ -81,6 +82,11 @@ drain(struct spool *s)
 		const uint8_t *payload;
 		size_t pos = 0, len;
 
+		if (chunk.epoch < newest) {
+			ack(s, chunk.epoch, chunk.last_seq + 1);
+			continue;
+		}
+		newest = chunk.epoch;
 		if (epoch && chunk.epoch != epoch)
 			buf_str(&out, "| ");
 		epoch = chunk.epoch;
@@ -517,6 +523,85 @@ a_refused_stream_stays_and_the_ones_behind_it_go_on(void **state)
 	expect_drained(s, "1 ");
 }
 
+/* The next chunk as "FIRST-LAST of the n-th stream". */
+static void
+expect_next(struct spool *s, uint64_t epoch, uint64_t first_seq, uint64_t last_seq)
+{
+	in_place(buf) struct buf frames;
+	struct spool_chunk chunk;
+
+	buf_init(&frames, FRAME_HEAD + FRAME_MAX);
+	assert_true(peek(s, 1 << 20, &frames, &chunk));
+	assert_int_equal(chunk.epoch, epoch);
+	assert_int_equal(chunk.first_seq, first_seq);
+	assert_int_equal(chunk.last_seq, last_seq);
+}
+
+static void
+the_end_of_the_stream_before_is_offered_once_more_when_the_aggregator_may_have_lost_it(void **state)
+{
+	in_place(spooldir) struct spooldir d;
+	in_place(buf) struct buf frames;
+	struct spool_chunk chunk;
+	uint64_t first, second, third;
+
+	(void)state;
+	buf_init(&frames, FRAME_HEAD + FRAME_MAX);
+	spooldir_init(&d);
+	for (int run = 0; run < 2; run++) {
+		owned(spool) struct spool *s = open_spool(&d, NULL);
+
+		append(&d, s, 3);
+		expect_drained(s, "1 2 3 ");
+	}
+	owned(spool) struct spool *s = open_spool(&d, NULL);
+
+	third = spool_epoch(s);
+	second = third - 1;
+	first = third - 2;
+	append(&d, s, 2);
+	expect_next(s, third, 1, 2);
+	ack(s, third, 3);
+	expect_next(s, second, 3, 3); /* a stream has begun */
+	ack(s, second, 4);
+	assert_false(peek(s, 1000, &frames, &chunk));
+	append(&d, s, 1);
+	ack(s, third, 2); /* a failover */
+	expect_next(s, second, 3, 3);
+	ack(s, second, 2); /* that lost some of this one, too */
+	expect_next(s, first, 3, 3);
+	ack(s, first, 4); /* but not of that */
+	expect_next(s, second, 2, 3);
+	ack(s, second, 4);
+	expect_next(s, third, 2, 3);
+	ack(s, third, 4);
+	assert_false(peek(s, 1000, &frames, &chunk));
+}
+
+static void
+a_stream_whose_end_was_offered_once_more_is_not_kept_for_longer(void **state)
+{
+	in_place(spooldir) struct spooldir d;
+	struct err err;
+
+	(void)state;
+	spooldir_init(&d);
+	{
+		owned(spool) struct spool *s = open_spool(&d, NULL);
+
+		append(&d, s, 3);
+		expect_drained(s, "1 2 3 ");
+	}
+	owned(spool) struct spool *s = open_spool(&d, NULL);
+
+	append(&d, s, 1);
+	ack(s, spool_epoch(s), 2);
+	assert_true(spool_ack(s, spool_epoch(s) - 1, 4, WALL + NS_PER_HOUR, &err));
+	assert_int_equal(spooldir_count(&d, ".seg"), 2);
+	assert_true(spool_append(s, "x", 1, 0, 1, WALL + NS_PER_DAY, &err));
+	assert_int_equal(spooldir_count(&d, ".seg"), 1);
+}
+
 static void
 a_full_disk_leaves_the_spool_as_it_was_and_the_batch_can_be_tried_again(void **state)
 {
@@ -735,6 +820,9 @@ main(void)
 		cmocka_unit_test(a_loss_begins_where_the_aggregator_is),
 		cmocka_unit_test(a_cursor_that_moves_back_gets_what_is_here_and_a_loss_for_the_rest),
 		cmocka_unit_test(a_refused_stream_stays_and_the_ones_behind_it_go_on),
+		cmocka_unit_test(
+			the_end_of_the_stream_before_is_offered_once_more_when_the_aggregator_may_have_lost_it),
+		cmocka_unit_test(a_stream_whose_end_was_offered_once_more_is_not_kept_for_longer),
 		cmocka_unit_test(a_full_disk_leaves_the_spool_as_it_was_and_the_batch_can_be_tried_again),
 		cmocka_unit_test(one_process_at_a_time),
 		cmocka_unit_test(a_place_that_cannot_be_written_is_named),
