@@ -164,9 +164,6 @@ render_spool(struct render *r)
 	              "Files whose last batch was not written to its end, and was cut off.", o->spool.torn_tails, 0);
 	render_single(r, "tollgate_exporter_spool_foreign_segments", PROM_GAUGE,
 	              "Files of a newer exporter, which are left alone.", o->spool.foreign_segments, 0);
-	render_single(r, "tollgate_exporter_spool_refused_batches", PROM_GAUGE,
-	              "Batches on disk that the aggregator refuses; they are offered again now and then.",
-	              o->spool.refused_batches, 0);
 	if (o->spool.oldest_unacked_wall_ns >= 0)
 		render_single(r, "tollgate_exporter_spool_oldest_batch_timestamp_seconds", PROM_GAUGE,
 		              "Beginning of the oldest batch that the aggregator does not have.",

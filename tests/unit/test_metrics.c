@@ -344,6 +344,30 @@ occurrences(const struct buf *text, const char *of)
 }
 
 static void
+every_family_and_every_series_is_there_once(void **state)
+{
+	in_place(fixture) struct fixture f;
+	in_place(buf) struct buf text;
+
+	(void)state;
+	fixture_init(&f);
+	f.in.dcgm_hostname = "hostname";
+	render(&f.in, &text);
+	for (const char *at = text.data, *end; *at; at = end + 1) {
+		char head[512];
+		size_t len;
+
+		end = strchr(at, '\n');
+		/* a comment up to the end of the name, a sample up to its number */
+		len = at[0] == '#' ? strlen("# HELP ") + strcspn(at + strlen("# HELP "), " ")
+		                   : (size_t)((const char *)memrchr(at, ' ', (size_t)(end - at)) - at);
+		snprintf(head, sizeof(head), "\n%.*s ", (int)len, at);
+		if (occurrences(&text, head) != (at != text.data))
+			fail_msg("twice:%s", head);
+	}
+}
+
+static void
 a_silent_gpu_has_its_name_and_its_errors_only(void **state)
 {
 	in_place(fixture) struct fixture f;
@@ -507,6 +531,7 @@ main(void)
 		cmocka_unit_test(promtool_finds_nothing_to_say),
 		cmocka_unit_test(without_a_reading_only_the_exporter_speaks_of_itself),
 		cmocka_unit_test(process_series_can_be_switched_off),
+		cmocka_unit_test(every_family_and_every_series_is_there_once),
 		cmocka_unit_test(a_silent_gpu_has_its_name_and_its_errors_only),
 		cmocka_unit_test(beyond_the_limit_the_processes_that_came_last_are_left_out),
 		cmocka_unit_test(holders_without_an_id_are_never_taken_for_each_other),
