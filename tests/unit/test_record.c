@@ -1,5 +1,6 @@
 /* tests/unit/test_record.c - a simulated node is recorded through the source as a real one would be, and the recording is replayed:
  * the readings are the same, tick by tick. */
+/* tsan */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
