@@ -195,8 +195,9 @@ retire(struct identity *id, struct pid_entry *e)
 		return;
 	if (id->ended_count == ENDED_MAX)
 		forget_ended(id, ENDED_MAX / 4);
-	id->ended[id->ended_count++] = (struct ended){
-		.pid = e->pid, .start_ticks = e->start_ticks, .holder = take(e->holder), .sweep = id->sweep};
+	id->ended[id->ended_count++] =
+		(struct ended){.pid = e->pid, .start_ticks = e->start_ticks, .holder = e->holder, .sweep = id->sweep};
+	e->holder = NULL;
 }
 
 /* One system call for all processes. */
