@@ -6,6 +6,8 @@
 #include "common/idmap.h"
 #include "exporter/alloc_device.h"
 
+#define KNOWN_MAX 4096u /* conclusions about processes; beyond, they are drawn again */
+
 /* What identity knows as one holder, in terms of allocations. */
 enum match { MATCH_NONE, MATCH_ONE, MATCH_BY_DEVICE };
 struct known {
@@ -66,6 +68,13 @@ forget_grants(struct alloc *a, bool of_kubelet)
 		device_name_fini(&a->grants[i].device);
 	}
 	a->grant_count = kept;
+}
+
+static void
+forget_known(struct alloc *a)
+{
+	idmap_clear(&a->known_by_id);
+	a->known_count = 0;
 }
 
 void
@@ -234,10 +243,8 @@ alloc_refresh(struct alloc *a, const struct gpu_snapshot *snap, int64_t boot_ns,
 		add_hpc_jobs(a);
 	}
 	a->built = true;
-	if (kubelet || slurm) {
-		idmap_clear(&a->known_by_id);
-		a->known_count = 0;
-	}
+	if (kubelet || slurm)
+		forget_known(a);
 	make_list(a, snap, boot_ns, wall_ns);
 }
 
@@ -287,6 +294,8 @@ known_of(struct alloc *a, const struct wire_holder *process)
 	size_t at = idmap_get(&a->known_by_id, process->id);
 
 	if (at == IDMAP_NONE) {
+		if (a->known_count == KNOWN_MAX)
+			forget_known(a);
 		if (a->known_count == a->known_cap) {
 			a->known_cap = a->known_cap ? a->known_cap * 2 : 64;
 			a->known = mem_grow(a->known, a->known_cap, sizeof(*a->known));

@@ -66,25 +66,21 @@ note_run(struct podres *p)
 	p->offers_boot_ns = 0;
 }
 
-/* A kubelet without this method is none the worse: replicas are then what the options say. */
-static bool
-ask_offers(struct podres *p, struct podres_conn *conn, int64_t deadline_ns, struct err *err)
+/* A kubelet that has no such method, or has it switched off, is none the worse: replicas are then what the options say, or what
+ * it told before. */
+static void
+ask_offers(struct podres *p, struct podres_conn *conn, int64_t deadline_ns)
 {
-	struct podres_offers offers = {0};
-	struct err missing = {0};
+	struct podres_offers offers;
 
 	if (p->offers_boot_ns != 0 && time_boot_ns() - p->offers_boot_ns < OFFERS_EVERY_NS)
-		return true;
-	if (podres_call(conn, "GetAllocatableResources", deadline_ns, &p->message, &missing)) {
-		if (!podres_decode_offers(p->message.data, p->message.len, &offers, err))
-			return false;
-	} else if (missing.kind != ERR_MISSING) {
-		return err_set(err, missing.kind, "%s", missing.text);
-	}
+		return;
+	p->offers_boot_ns = time_boot_ns();
+	if (!podres_call(conn, "GetAllocatableResources", deadline_ns, &p->message, NULL) ||
+	    !podres_decode_offers(buf_text(&p->message), p->message.len, &offers, NULL))
+		return;
 	podres_offers_fini(&p->offers);
 	p->offers = offers;
-	p->offers_boot_ns = time_boot_ns();
-	return true;
 }
 
 static bool
@@ -96,8 +92,11 @@ ask(struct podres *p, struct podres_list *ret, struct err *err)
 	if (!podres_connect(p->socket_path, deadline_ns, &conn, err))
 		return false;
 	note_run(p);
-	return ask_offers(p, conn, deadline_ns, err) && podres_call(conn, "List", deadline_ns, &p->message, err) &&
-	       podres_decode_list(p->message.data, p->message.len, ret, err);
+	if (!podres_call(conn, "List", deadline_ns, &p->message, err) ||
+	    !podres_decode_list(buf_text(&p->message), p->message.len, ret, err))
+		return false;
+	ask_offers(p, conn, deadline_ns);
+	return true;
 }
 
 static bool
@@ -121,9 +120,9 @@ same_list(const struct podres_list *a, const struct podres_list *b)
 	for (size_t i = 0; i < a->count; i++) {
 		const struct podres_grant *x = &a->grants[i], *y = &b->grants[i];
 
-		if (x->replica != y->replica || x->replica_of != y->replica_of || !same_text(x->device, y->device) ||
-		    !same_text(x->ns, y->ns) || !same_text(x->pod, y->pod) || !same_text(x->uid, y->uid) ||
-		    !same_text(x->container, y->container))
+		if (x->setting_up != y->setting_up || x->replica != y->replica || x->replica_of != y->replica_of ||
+		    !same_text(x->device, y->device) || !same_text(x->ns, y->ns) || !same_text(x->pod, y->pod) ||
+		    !same_text(x->uid, y->uid) || !same_text(x->container, y->container))
 			return false;
 	}
 	return true;
@@ -142,7 +141,9 @@ copy_list(struct podres_list *to, const struct podres_list *from)
 		                                      .container = mem_strdup(g->container),
 		                                      .device = mem_strdup(g->device),
 		                                      .replica = g->replica,
-		                                      .replica_of = g->replica_of};
+		                                      .replica_of = g->replica_of,
+		                                      .listed_boot_ns = g->listed_boot_ns,
+		                                      .setting_up = g->setting_up};
 	}
 }
 
@@ -150,11 +151,11 @@ copy_list(struct podres_list *to, const struct podres_list *from)
 static void
 settle(struct podres *p, struct podres_list *list, bool answered)
 {
-	struct podres_circumstances c = {.dirs = &p->dirs, .arg = p->cgroup_root};
+	struct podres_circumstances c = {.dirs = &p->dirs, .boot_ns = time_boot_ns(), .arg = p->cgroup_root};
 	struct podres_list before;
 
 	pod_dirs_read(&p->dirs);
-	c.just_started = answered && p->restarted && time_boot_ns() - p->run_seen_boot_ns < PODRES_GRACE_NS;
+	c.just_started = answered && p->restarted && c.boot_ns - p->run_seen_boot_ns < PODRES_GRACE_NS;
 	c.alive = podres_cgroups_seen(p->cgroup_root, &p->dirs) ? is_alive : NULL;
 	/* only this thread writes it, so reading needs no lock */
 	copy_list(&before, &p->holds);
@@ -345,7 +346,8 @@ podres_visit(struct podres *p, void (*each)(void *arg, const struct podres_grant
 	pthread_mutex_lock(&p->lock);
 	version = p->stats.version;
 	for (size_t i = 0; i < p->holds.count; i++)
-		each(arg, &p->holds.grants[i]);
+		if (!p->holds.grants[i].setting_up)
+			each(arg, &p->holds.grants[i]);
 	pthread_mutex_unlock(&p->lock);
 	return version;
 }

@@ -8,7 +8,9 @@
  *     unless the device was given to another pod, or the pod's folder is gone
  *  4. a pod that has a folder but no longer a cgroup has ended and holds nothing, where the node's pods can be seen to have
  *     cgroups: some kubelets list ended pods until they are deleted
- *  5. one device id is one pod's: of several, the one whose folder changed last */
+ *  5. one device id is one pod's: of several, the one whose folder changed last
+ *  6. a pod that has no folder yet is being set up. It counts when its folder tells its UID, so that it is one holder from its
+ *     first record on, or after PODRES_SETUP_NS without */
 #ifndef TOLLGATE_EXPORTER_PODRES_H
 #define TOLLGATE_EXPORTER_PODRES_H
 
@@ -18,6 +20,7 @@
 #define PODRES_MESSAGE_MAX (16u << 20) /* of one answer */
 #define PODRES_GRANTS_MAX 8192u        /* GPUs and their replicas in one answer */
 #define PODRES_GRACE_NS INT64_C(60000000000)
+#define PODRES_SETUP_NS INT64_C(5000000000)
 
 /* ---- messages: podres_decode.c ---- */
 
@@ -27,6 +30,8 @@ struct podres_grant {
 	char *device;                     /* as advertised, without "::n" */
 	int32_t replica;                  /* n, or -1 */
 	int32_t replica_of;               /* how many are advertised; 0: not told */
+	int64_t listed_boot_ns;           /* since when */
+	bool setting_up;                  /* rule 6: does not count yet */
 };
 struct podres_list {
 	struct podres_grant *grants;
@@ -62,10 +67,11 @@ MUST_CHECK bool podres_call(struct podres_conn *c, const char *method, int64_t d
 void podres_conn_free(struct podres_conn *c);
 DEFINE_OWNED(podres_conn, struct podres_conn)
 
-/* ---- rules 2 to 5: podres_rules.c, pure ---- */
+/* ---- rules 3 to 6: podres_rules.c, pure ---- */
 
 struct podres_circumstances {
 	const struct pod_dirs *dirs;
+	int64_t boot_ns;
 	bool just_started; /* rule 3 */
 	/* Rule 4: does this pod have a cgroup? NULL: that cannot be seen on this node. */
 	bool (*alive)(const void *arg, const char *uid);
@@ -110,7 +116,7 @@ struct podres_stats {
 };
 void podres_stats(struct podres *p, struct podres_stats *ret);
 
-/* Calls `each` for every grant that holds now, under the lock; returns their version. */
+/* Calls `each` for every grant that counts now, under the lock; returns their version. */
 uint64_t podres_visit(struct podres *p, void (*each)(void *arg, const struct podres_grant *g), void *arg);
 
 #endif

@@ -1,4 +1,4 @@
-/* exporter/podres_rules.c - what the kubelet's answer means: rules 2 to 5 of podres.h. Pure. */
+/* exporter/podres_rules.c - what the kubelet's answer means: rules 3 to 6 of podres.h. Pure. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -54,6 +54,22 @@ sort(struct podres_list *l)
 {
 	if (l->count > 0)
 		qsort(l->grants, l->count, sizeof(*l->grants), by_content);
+}
+
+/* Since when each is listed, and rule 6. Where there are no folders at all, there is none to wait for. */
+static void
+note_age(const struct podres_circumstances *c, struct podres_list *list, const struct podres_list *before)
+{
+	for (size_t i = 0; i < list->count; i++) {
+		struct podres_grant *g = &list->grants[i];
+
+		g->listed_boot_ns = c->boot_ns;
+		for (size_t k = 0; k < before->count; k++)
+			if (same_device(&before->grants[k], g) && same_pod(&before->grants[k], g))
+				g->listed_boot_ns = before->grants[k].listed_boot_ns;
+		g->setting_up =
+			!g->uid[0] && c->dirs->changed_ns != 0 && c->boot_ns - g->listed_boot_ns < PODRES_SETUP_NS;
+	}
 }
 
 /* Rule 3. */
@@ -127,6 +143,7 @@ podres_apply(const struct podres_circumstances *c, const struct podres_offers *o
 {
 	for (size_t i = 0; i < list->count; i++)
 		name_uid(c, &list->grants[i]);
+	note_age(c, list, before);
 	if (c->just_started)
 		keep_missing(c, list, before);
 	for (size_t i = list->count; i-- > 0;) {

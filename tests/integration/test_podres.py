@@ -56,7 +56,6 @@ class Answers(unittest.TestCase):
         self.dir = tempfile.mkdtemp(prefix="tollgate-podres-")
         self.addCleanup(shutil.rmtree, self.dir)
         self.pods, self.cgroups = os.path.join(self.dir, "pods"), os.path.join(self.dir, "cgroup")
-        os.makedirs(self.pods)
         os.makedirs(self.cgroups)
         self.kubelet = Kubelet(os.path.join(self.dir, "kubelet.sock"))
         self.addCleanup(self.kubelet.stop)
@@ -71,13 +70,20 @@ class Answers(unittest.TestCase):
                              pod("team-b", "serve-0", main=["GPU-2::0", "GPU-2::3"]), pod("team-b", "cpu-only", main=[])]
         self.kubelet.advertised = ["GPU-1", "MIG-1", *(f"GPU-2::{i}" for i in range(4))]
         self.kubelet.start()
-        os.makedirs(os.path.join(self.pods, "team-a_train-0_uid-a"))
+        for folder in ("team-a_train-0_uid-a", "team-b_serve-0_uid-b"):
+            os.makedirs(os.path.join(self.pods, folder))
         self.assertEqual(self.client().ask(), ("up", [
-            "team-a/train-0/uid-a/main GPU-1 -1/0", "team-b/serve-0//main GPU-2 0/4", "team-b/serve-0//main GPU-2 3/4",
+            "team-a/train-0/uid-a/main GPU-1 -1/0", "team-b/serve-0/uid-b/main GPU-2 0/4", "team-b/serve-0/uid-b/main GPU-2 3/4",
             "team-a/train-0/uid-a/side MIG-1 -1/0"]))
 
     def test_a_kubelet_without_the_second_method_is_none_the_worse(self):
         self.kubelet.has_allocatable = False
+        self.kubelet.pods = [pod("a", "p", main=["GPU-1::1"])]
+        self.kubelet.start()
+        self.assertEqual(self.client().ask(), ("up", ["a/p//main GPU-1 1/0"]))
+
+    def test_a_kubelet_with_the_second_method_switched_off_is_none_the_worse(self):
+        self.kubelet.wrong_allocatable = (grpc.StatusCode.UNKNOWN, "disabled")
         self.kubelet.pods = [pod("a", "p", main=["GPU-1::1"])]
         self.kubelet.start()
         self.assertEqual(self.client().ask(), ("up", ["a/p//main GPU-1 1/0"]))
@@ -88,8 +94,17 @@ class Answers(unittest.TestCase):
         self.assertEqual(c.ask(), ("up", []))
         self.kubelet.pods = [pod("a", "p", main=["GPU-1"])]
         c.wait("the pod's allocation", "up", ["a/p//main GPU-1 -1/0"])
+        self.kubelet.pods = []
+        c.wait("its release", "up", [])
+
+    def test_a_pod_that_is_being_set_up_comes_with_its_uid(self):
+        os.makedirs(os.path.join(self.pods, "x_other_1"))
+        self.kubelet.start()
+        c = self.client()
+        self.kubelet.pods = [pod("a", "p", main=["GPU-1"])]
+        self.kubelet.wait_asked(2)
         os.makedirs(os.path.join(self.pods, "a_p_uid"))
-        c.wait("the pod's UID", "up", ["a/p/uid/main GPU-1 -1/0"])
+        c.wait("the pod's allocation", "up", ["a/p/uid/main GPU-1 -1/0"])
         self.kubelet.pods = []
         c.wait("its release", "up", [])
 

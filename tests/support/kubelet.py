@@ -71,6 +71,7 @@ class Kubelet:
         self.status = None  # (code, text) instead of an answer
         self.raw = None  # bytes instead of the message
         self.has_allocatable = True
+        self.wrong_allocatable = None  # (code, text) instead of that answer only
         self.calls = []  # names of the methods called
         self.server = None
         self.stopped = threading.Event()
@@ -79,8 +80,9 @@ class Kubelet:
         def handler(_request, context):
             self.calls.append(method)
             self.stopped.wait(self.delay_s)
-            if self.status:
-                context.abort(*self.status)
+            wrong = self.status or (self.wrong_allocatable if method != "List" else None)
+            if wrong:
+                context.abort(*wrong)
             return self.raw if self.raw is not None else make().SerializeToString()
 
         return grpc.unary_unary_rpc_method_handler(handler)

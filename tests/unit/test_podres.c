@@ -388,6 +388,26 @@ uid_and_number_of_replicas_are_filled_in(void **state)
 	assert_int_equal(list.grants[2].replica_of, 0);
 }
 
+static void
+a_pod_that_is_being_set_up_counts_when_it_has_a_folder_or_after_a_while(void **state)
+{
+	struct pod_dirs dirs = node_dirs;
+	const struct podres_offers none = {0};
+	const struct spec specs[] = {{"a", "new", "GPU-1", -1}, {"b", "unseen", "GPU-2", -1}};
+	struct podres_circumstances c = {.dirs = &dirs, .boot_ns = 100 * NS_PER_S};
+	in_place(podres_list) struct podres_list before = {0}, list = list_of(specs, 2), later = list_of(specs, 2);
+
+	(void)state;
+	dirs.changed_ns = 1; /* there are folders on this node */
+	podres_apply(&c, &none, &list, &before);
+	assert_false(list.grants[0].setting_up);
+	assert_true(list.grants[1].setting_up);
+	c.boot_ns += PODRES_SETUP_NS;
+	podres_apply(&c, &none, &later, &list);
+	assert_false(later.grants[1].setting_up);
+	assert_int_equal(later.grants[1].listed_boot_ns, 100 * NS_PER_S);
+}
+
 /* ---- cgroups ---- */
 
 static int
@@ -631,6 +651,7 @@ main(void)
 		cmocka_unit_test(answers_become_what_holds_by_the_rules),
 		cmocka_unit_test(a_pod_whose_folder_is_gone_is_not_kept),
 		cmocka_unit_test(uid_and_number_of_replicas_are_filled_in),
+		cmocka_unit_test(a_pod_that_is_being_set_up_counts_when_it_has_a_folder_or_after_a_while),
 		cmocka_unit_test(pods_have_cgroups_of_either_driver_and_version),
 		cmocka_unit_test(a_peer_that_is_no_kubelet_is_an_error_within_its_time),
 		cmocka_unit_test(where_nobody_listens_there_is_no_kubelet),
