@@ -128,9 +128,10 @@ enum cli_output { OUTPUT_TABLE, OUTPUT_JSON, OUTPUT_CSV };
 enum cli_output cli_output(const struct cli *c, enum cli_output preset);
 /* Rows of an array of flat objects, columns as in the first one; numbers to the right. */
 void cli_print_table(const json_t *rows);
-void cli_print_csv(const json_t *rows);
+/* columns, divided by commas: the header of no rows at all. */
+void cli_print_csv(const json_t *rows, const char *columns);
 /* The rows as table or CSV, or the whole reply as JSON. */
-int cli_print(const struct cli *c, const json_t *rows, const json_t *whole);
+int cli_print(const struct cli *c, const json_t *rows, const json_t *whole, const char *columns);
 /* One object as a table or CSV of one row, or as JSON. */
 int cli_print_one(const struct cli *c, json_t *object);
 /* Colours are for terminals, and for people who did not say NO_COLOR. */

@@ -144,7 +144,7 @@ print_report_table(struct cli *c, const char *path)
 
 	if (!cli_get_json(c, path, &reply, &err))
 		return cli_fail(&err);
-	return cli_print(c, json_object_get(reply, "lines"), reply);
+	return cli_print(c, json_object_get(reply, "lines"), reply, "");
 }
 
 int
@@ -183,9 +183,13 @@ cmd_report(struct cli *c)
 
 /* ---- usage and lists ---- */
 
+#define STATE_COLUMNS                                                                                   \
+	"allocated_gpu_hours,used_gpu_hours,idle_gpu_hours,unmeasured_gpu_hours,unallocated_gpu_hours," \
+	"stranded_gpu_hours,down_gpu_hours,unknown_gpu_hours,over_gpu_hours,clock_adjust_gpu_hours,"
+
 /* Prints the array of a reply; a caption goes above a table. */
 static int
-print_member(struct cli *c, const char *path, const char *member, const char *caption)
+print_member(struct cli *c, const char *path, const char *member, const char *caption, const char *columns)
 {
 	owned(json) json_t *reply = NULL;
 	struct err err = {0};
@@ -194,24 +198,42 @@ print_member(struct cli *c, const char *path, const char *member, const char *ca
 		return cli_fail(&err);
 	if (caption != NULL && cli_output(c, OUTPUT_TABLE) == OUTPUT_TABLE)
 		puts(caption);
-	return cli_print(c, member != NULL ? json_object_get(reply, member) : reply, reply);
+	return cli_print(c, member != NULL ? json_object_get(reply, member) : reply, reply, columns);
+}
+
+/* Is the key in the list, which is divided by commas? */
+static bool
+has_key(const char *list, const char *key)
+{
+	size_t n = strlen(key);
+
+	for (const char *at = list;; at++) {
+		if (strncmp(at, key, n) == 0 && (at[n] == ',' || at[n] == '\0'))
+			return true;
+		at = strchr(at, ',');
+		if (at == NULL)
+			return false;
+	}
 }
 
 int
 cmd_usage(struct cli *c)
 {
-	const char *by = cli_value(c, "by");
-	in_place(buf) struct buf path;
+	const char *by = cli_value(c, "by") != NULL ? cli_value(c, "by") : "tenant,workspace";
+	in_place(buf) struct buf path, columns;
 	int code;
 
 	buf_init(&path, CLI_PATH_BYTES);
+	buf_init(&columns, CLI_PATH_BYTES);
 	buf_str(&path, "/v1/usage");
 	code = add_range(c, &path);
 	if (code != CLI_OK)
 		return code;
-	cli_query(&path, "group_by", by != NULL ? by : "tenant,workspace");
+	cli_query(&path, "group_by", by);
 	cli_query(&path, "tenant", cli_value(c, "tenant"));
-	return print_member(c, buf_text(&path), "groups", "GPU-hours");
+	buf_printf(&columns, "%s,%s", by,
+	           has_key(by, "state") ? "gpu_hours" : STATE_COLUMNS "energy_kwh,memory_gib_hours");
+	return print_member(c, buf_text(&path), "groups", "GPU-hours", buf_text(&columns));
 }
 
 int
@@ -223,7 +245,11 @@ cmd_conservation(struct cli *c)
 	buf_init(&path, CLI_PATH_BYTES);
 	buf_str(&path, "/v1/conservation");
 	code = add_range(c, &path);
-	return code != CLI_OK ? code : print_member(c, buf_text(&path), "gpus", "GPU-hours");
+	return code != CLI_OK ? code
+	                      : print_member(c, buf_text(&path), "gpus", "GPU-hours",
+	                                     "node,gpu,uuid,gpu_model,in_service_gpu_hours," STATE_COLUMNS
+	                                     "sum_gpu_hours,difference_gpu_hours,in_service_unit_ns,sum_unit_ns,"
+	                                     "clock_adjust_unit_ns,difference_unit_ns");
 }
 
 static int
@@ -246,12 +272,24 @@ get_policy(struct cli *c)
 int
 cmd_get(struct cli *c)
 {
+	static const struct {
+		const char *list, *columns;
+	} lists[] = {
+		{"tenants", "name,display_name,cost_center,owner,workspaces,builtin,retired_at"},
+		{"workspaces", "tenant,name,description,rules,builtin,retired_at"},
+		{"nodes", "name,cluster,tenant,shared,declared,gpus,covered_until,silent"},
+		{"periods", "month,starts_at,ends_at,status"},
+	};
+	const char *columns = "";
 	in_place(buf) struct buf path;
 
 	buf_init(&path, CLI_PATH_BYTES);
 	if (strcmp(c->words[0], "policy") == 0)
 		return get_policy(c);
+	for (size_t i = 0; i < ARRAY_LEN(lists); i++)
+		if (strcmp(c->words[0], lists[i].list) == 0)
+			columns = lists[i].columns;
 	buf_printf(&path, "/v1/%s", c->words[0]);
 	cli_query(&path, "tenant", cli_value(c, "tenant"));
-	return print_member(c, buf_text(&path), NULL, NULL);
+	return print_member(c, buf_text(&path), NULL, NULL, columns);
 }

@@ -130,7 +130,7 @@ examine(struct doctor *d, unsigned groups)
 		fflush(stdout);
 	}
 	if (!lines)
-		(void)cli_print(d->cli, rows, rows);
+		(void)cli_print(d->cli, rows, rows, "result,check,finding,remedy");
 	return code;
 }
 

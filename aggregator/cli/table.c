@@ -176,13 +176,15 @@ cli_print_table(const json_t *rows)
 }
 
 void
-cli_print_csv(const json_t *rows)
+cli_print_csv(const json_t *rows, const char *columns_of_none)
 {
 	struct column columns[COLUMN_MAX];
 	size_t n = measure(rows, columns);
 	in_place(buf) struct buf line;
 
 	buf_init(&line, CLI_REPLY_MAX);
+	if (n == 0)
+		buf_printf(&line, "%s\r\n", columns_of_none);
 	for (size_t i = 0; i < n; i++) {
 		csv_field(&line, columns[i].name);
 		buf_str(&line, i + 1 == n ? "\r\n" : ",");
@@ -229,7 +231,7 @@ flatten(const json_t *rows)
 }
 
 int
-cli_print(const struct cli *c, const json_t *rows, const json_t *whole)
+cli_print(const struct cli *c, const json_t *rows, const json_t *whole, const char *columns)
 {
 	owned(json) json_t *flat = flatten(rows);
 	enum cli_output output = cli_output(c, OUTPUT_TABLE);
@@ -239,7 +241,7 @@ cli_print(const struct cli *c, const json_t *rows, const json_t *whole)
 	if (output == OUTPUT_TABLE) {
 		cli_print_table(flat);
 	} else if (output == OUTPUT_CSV) {
-		cli_print_csv(flat);
+		cli_print_csv(flat, columns);
 	} else {
 		json_write(whole, &text);
 		fwrite(buf_text(&text), 1, text.len, stdout);
@@ -253,5 +255,5 @@ cli_print_one(const struct cli *c, json_t *object)
 	owned(json) json_t *rows = json_array();
 
 	json_array_append(rows, object);
-	return cli_print(c, rows, object);
+	return cli_print(c, rows, object, "");
 }

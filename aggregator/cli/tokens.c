@@ -102,7 +102,8 @@ get_page(struct cli *c, const char *base, const char *member, int64_t limit, int
 
 /* Pages until there are --limit rows (0: all), with the named options as filters. */
 static int
-print_pages(struct cli *c, const char *path, const char *member, const char *const *filters, size_t n, int64_t preset)
+print_pages(struct cli *c, const char *path, const char *member, const char *columns, const char *const *filters,
+            size_t n, int64_t preset)
 {
 	owned(json) json_t *rows = json_array();
 	in_place(buf) struct buf base;
@@ -122,7 +123,7 @@ print_pages(struct cli *c, const char *path, const char *member, const char *con
 		if (!get_page(c, buf_text(&base), member, ask, &before, rows, &err))
 			return cli_fail(&err);
 	} while (before > 0 && (limit == 0 || (int64_t)json_array_size(rows) < limit));
-	return cli_print(c, rows, rows);
+	return cli_print(c, rows, rows, columns);
 }
 
 int
@@ -130,7 +131,11 @@ cmd_token_list(struct cli *c)
 {
 	static const char *const filters[] = {"tenant", "role", "node", "status"};
 
-	return print_pages(c, "/v1/tokens", "tokens", filters, ARRAY_LEN(filters), 0);
+	return print_pages(
+		c, "/v1/tokens", "tokens",
+		"id,role,tenant,node,name,description,created_by,created,expires,last_used,revoked,revoked_by,"
+		"status",
+		filters, ARRAY_LEN(filters), 0);
 }
 
 int
@@ -138,7 +143,9 @@ cmd_node_join_tokens(struct cli *c)
 {
 	static const char *const filters[] = {"status"};
 
-	return print_pages(c, "/v1/join-tokens", "join_tokens", filters, ARRAY_LEN(filters), 0);
+	return print_pages(c, "/v1/join-tokens", "join_tokens",
+	                   "id,node,description,created_by,created,expires,used,used_by_node,token_id,revoked,status",
+	                   filters, ARRAY_LEN(filters), 0);
 }
 
 int
@@ -157,7 +164,8 @@ cmd_audit(struct cli *c)
 {
 	static const char *const filters[] = {"tenant", "actor", "action", "subject"};
 
-	return print_pages(c, "/v1/audit", "entries", filters, ARRAY_LEN(filters), 50);
+	return print_pages(c, "/v1/audit", "entries", "id,at,actor,action,subject,tenant,before,after,reason", filters,
+	                   ARRAY_LEN(filters), 50);
 }
 
 /* ---- ending ---- */

@@ -117,7 +117,10 @@ print_data(const struct cli *c, const char *period, const struct top_row *rows, 
 		json_object_set_new(row, "currency", json_string(r->currency));
 		json_array_append_new(list, row);
 	}
-	(void)cli_print(c, list, list);
+	(void)cli_print(
+		c, list, list,
+		"period,tenant,workspace,allocated_gpu_hours,used_gpu_hours,idle_gpu_hours,unmeasured_gpu_hours,"
+		"billed_cost,currency");
 	fflush(stdout);
 }
 

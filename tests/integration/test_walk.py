@@ -102,6 +102,16 @@ class Walk(unittest.TestCase):
     def in_service(self, node, gpu):
         return Decimal(self.gpus[node, gpu]["in_service_gpu_hours"])
 
+    def test_a_csv_of_no_rows_has_the_header_of_one_with_rows(self):
+        long_ago = ("--from", "2001-01-01", "--to", "2001-01-02")
+        for words, none in ((("usage",), long_ago), (("usage", "--by", "node,state"), long_ago), (("usage", "--by", "day,workload"), long_ago),
+                            (("conservation",), long_ago), (("audit",), ("--actor", "nobody")), (("token", "list"), ("--node", "nobody")),
+                            (("get", "workspaces"), ("--tenant", "nobody"))):  # fmt: skip
+            with self.subTest(words=words):
+                header, *rows = self.stack.cli(*words, "-o", "csv").stdout.splitlines()
+                self.assertTrue(rows, "there is something to compare with")
+                self.assertEqual(self.stack.cli(*words, *none, "-o", "csv").stdout.splitlines(), [header])
+
     def test_the_states_of_every_gpu_add_up_to_its_time_in_service(self):
         self.assertEqual(len(self.gpus), 5)
         for key, g in self.gpus.items():
