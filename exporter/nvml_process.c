@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include "common/time.h"
+
 /* Larger than any entry a driver has used, so that one it enlarges stays inside our memory. */
 #define ENTRY_ROOM 64u
 #define ENTRY_WORDS (ENTRY_ROOM / sizeof(uint64_t))
@@ -339,12 +341,23 @@ take_samples(struct known_gpu *known, struct gpu_reading *r, bool is_new, uint32
 	known->last_seen_us = newest;
 }
 
+/* Without a sample up to now, the next ones are of the time from here on: else a process that wakes would be averaged with all the
+ * time that the GPU slept. */
+static void
+move_stamp(struct known_gpu *known, uint64_t before_us, int64_t boot_ns)
+{
+	if (known->last_seen_us == before_us && before_us != 0 && boot_ns > known->last_seen_boot_ns)
+		known->last_seen_us += (uint64_t)((boot_ns - known->last_seen_boot_ns) / NS_PER_US);
+	known->last_seen_boot_ns = boot_ns;
+}
+
 /* Rule 5. The driver pads its array with entries without a PID, and may repeat entries that were there before. */
 void
 nvml_read_activity(struct nvml_reading *n)
 {
 	struct known_gpu *known = n->gpu;
 	struct gpu_reading *r = n->r;
+	uint64_t before_us;
 	uint32_t count = 0;
 	bool is_new = true;
 	int status = sample_call(n, is_new, &count);
@@ -364,5 +377,7 @@ nvml_read_activity(struct nvml_reading *n)
 	r->process_activity = true;
 	for (size_t i = 0; i < r->process_count; i++)
 		r->processes[i].sm_ppm = 0;
+	before_us = known->last_seen_us;
 	take_samples(known, r, is_new, count);
+	move_stamp(known, before_us, n->boot_ns);
 }

@@ -139,6 +139,7 @@ struct known_gpu {
 	struct gpu_board slow;                         /* what the turns brought */
 	size_t list_version[LIST_KINDS];               /* the newest that the driver has */
 	uint64_t last_seen_us;                         /* rule 5 */
+	int64_t last_seen_boot_ns;                     /* of the reading that it is from */
 	int silent_readings;                           /* in a row: the GPU was active, yet no process had a sample */
 	struct known_instance slots[GPU_INSTANCE_MAX]; /* by MIG index; an empty uuid: none */
 	struct gpm_pair gpm_whole;

@@ -301,6 +301,23 @@ activity_is_the_average_since_the_previous_reading(void **state)
 }
 
 static void
+a_process_that_wakes_is_not_averaged_with_its_sleep(void **state)
+{
+	const struct gpu_process *p;
+
+	(void)state;
+	simnode_init(&node, "name: sleeper\n"
+	                    "gpus: [{model: NVIDIA L40S, memory_mib: 46068}]\n"
+	                    "processes: [{pid: 10, gpu: 0, sm: 40, activity: '10s sm=0; 20500ms sm=80'}]\n");
+	for (int64_t s = 1; s <= 20; s++)
+		simnode_read(&node, s * S, 0);
+	p = simnode_process(simnode_read(&node, 21 * S, 0), 10);
+	assert_int_equal(p->sm_ppm, 400000);
+	p = simnode_process(simnode_read(&node, 22 * S, 0), 10);
+	assert_int_equal(p->sm_ppm, 800000);
+}
+
+static void
 a_gpu_without_samples_is_idle_not_broken(void **state)
 {
 	static const char text[] = "name: idle\ngpus: [{model: NVIDIA L40S, memory_mib: 46068}]\n"
@@ -715,6 +732,7 @@ main(void)
 		cmocka_unit_test_teardown(a_gpu_with_more_processes_than_we_hold_is_down_not_half_read, end_node),
 		cmocka_unit_test_teardown(lists_are_united_and_an_mps_server_is_not_a_holder, end_node),
 		cmocka_unit_test_teardown(activity_is_the_average_since_the_previous_reading, end_node),
+		cmocka_unit_test_teardown(a_process_that_wakes_is_not_averaged_with_its_sleep, end_node),
 		cmocka_unit_test_teardown(a_gpu_without_samples_is_idle_not_broken, end_node),
 		cmocka_unit_test_teardown(activity_above_100_percent_is_noise, end_node),
 		cmocka_unit_test_teardown(a_driver_without_process_utilisation_leaves_it_absent, end_node),
