@@ -30,7 +30,7 @@ struct exporter_options {
 	char *slurm_map_dir;
 	int64_t slurm_map_uid;
 	char *hpc_job_mapping_dir; /* NULL: none */
-	char *aggregator_url; /* NULL: batches stay in the spool */
+	char *aggregator_url;      /* NULL: batches stay in the spool */
 	char *token_file;
 	char *join_token_file;
 	char *ca_file;

@@ -5,7 +5,6 @@
 #include <grp.h>
 #include <pwd.h>
 #include <stdio.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -17,9 +16,10 @@ privileges_find(const char *user, struct privileges *ret, struct err *err)
 	char text[4096];
 	int rc = getpwnam_r(user, &pw, text, sizeof(text), &found);
 
+	if (rc != 0)
+		return err_errno(err, ERR_FATAL, rc, "user: '%s' cannot be looked up", user);
 	if (!found)
-		return err_set(err, ERR_INVALID, "user: there is no '%s'%s%s", user, rc ? ": " : "",
-		               rc ? strerror(rc) : "");
+		return err_set(err, ERR_INVALID, "user: there is no '%s'", user);
 	if (pw.pw_uid == 0)
 		return err_set(err, ERR_INVALID, "user: '%s' is root, which is what this option is there to leave",
 		               user);
