@@ -64,9 +64,9 @@ class Host:
     def path(self, *parts):
         return os.path.join(self.dir, *parts)
 
-    def run(self, cgroup, device, uid=None):
+    def run(self, cgroup, device, uid=None, program="/bin/sleep", environment=None):
         """A process in a cgroup, on a device; gives its number."""
-        child = subprocess.Popen(["/bin/sleep", "600"], user=uid if os.geteuid() == 0 else None)
+        child = subprocess.Popen([program, "600"], user=uid if os.geteuid() == 0 else None, env={**os.environ, **(environment or {})})
         self.children.append(child)
         self.place(child.pid, cgroup, uid)
         name = f"{child.pid}-{device}"
@@ -236,10 +236,13 @@ class Identity:
             h.run(f"{h.pod_path(name)}/{h.container}", device)
         h.run(h.job_path, GPU[2], ALICE)
         h.run(f"user.slice/user-{ALICE}.slice/session-{os.getpid()}.scope", GPU[3], ALICE)
-        # below his own session he calls himself the victim, and comes upon its GPU too
+        # below his own session he calls himself the victim, in every way that he has, and comes upon its GPU too
         own = f"user.slice/user-{MALLORY}.slice/user@{MALLORY}.service"
-        h.run(f"{own}/{h.pod_path('team-a/train-0')}/{h.container}", GPU[3], MALLORY)
-        h.run(f"{own}/{h.job_path}", GPU[0], MALLORY)
+        evil = h.path('x) S 1\n"} 9 ')
+        shutil.copy("/bin/sleep", evil)
+        forged = {"SLURM_JOB_ID": JOB_ID, "SLURM_JOB_ACCOUNT": "physics", "POD_NAMESPACE": "team-a", "HOSTNAME": "train-0"}
+        h.run(f"{own}/{h.pod_path('team-a/train-0')}/{h.container}", GPU[3], MALLORY, evil, forged)
+        h.run(f"{own}/{h.job_path}", GPU[0], MALLORY, evil, forged)
         self.kubelet.advertised = [GPU[0], *(f"{GPU[1]}::{i}" for i in range(4)), *MIG]
         self.kubelet.pods = [
             pod("team-a", "train-0", main=[GPU[0]]), pod("team-b", "serve-0", main=[f"{GPU[1]}::0"]),
@@ -250,6 +253,10 @@ class Identity:
         with open(h.path("hpc", "5"), "w", encoding="ascii") as f:
             f.write(HPC_ID + "\n")
         os.chmod(h.path("hpc", "5"), 0o644)
+        # a file that anybody could have written
+        with open(h.path("slurm", "66"), "w", encoding="ascii") as f:
+            f.write(f"job=66\naccount=mallory\ngpus={GPU[0]},{GPU[4]}\n")
+        os.chmod(h.path("slurm", "66"), 0o666)
 
     def test_every_record_names_the_right_holder(self):
         self.populate()
@@ -267,6 +274,8 @@ class Identity:
         self.assertEqual(e.metric("tollgate_exporter_intruders"), 1)
         self.assertEqual(e.metric('tollgate_exporter_allocations{source="kubelet"}'), 6)
         self.assertEqual(e.metric('tollgate_exporter_allocations{source="slurm"}'), 2)
+        self.assertEqual(e.metric("tollgate_exporter_refused_map_files"), 1)
+        self.assertIn("/slurm/66 has mode 0666: others may write to it", e.words())
         self.kubelet.stop()
         wait_for("the kubelet's absence", lambda: e.metric("tollgate_exporter_kubelet_up") == 0, e)
         e.advance(8)
