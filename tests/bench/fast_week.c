@@ -143,8 +143,8 @@ play_days(struct fastnode *f, int days, int64_t tick_ns)
 int
 main(int argc, char **argv)
 {
-	int days = argc == 3 ? atoi(argv[1]) : 0;
-	int64_t tick_ns = argc == 3 ? atoi(argv[2]) * NS_PER_S : 0;
+	int days = argc == 3 ? (int)strtol(argv[1], NULL, 10) : 0;
+	int64_t tick_ns = argc == 3 ? strtol(argv[2], NULL, 10) * NS_PER_S : 0;
 	in_place(buf) struct buf scenario;
 	in_place(spooldir) struct spooldir dir;
 	in_place(fastnode) struct fastnode f;

@@ -114,8 +114,8 @@ real(const char *name)
 }
 
 /* dlsym gives an object pointer, and ISO C has no cast from it to a function. */
-#define REAL(name)                                               \
-	static __typeof__(&name) real_##name;                    \
+#define REAL(type, name)                                         \
+	static type *real_##name;                                \
 	if (!real_##name) {                                      \
 		void *symbol_ = real(#name);                     \
 		memcpy(&real_##name, &symbol_, sizeof(symbol_)); \
@@ -125,15 +125,35 @@ real(const char *name)
 	bool hit_ = (watch) && is_hit(name); \
 	if (hit_ && shared->blow != AFTER)   \
 		die();                       \
-	__typeof__(call) result_ = (call);   \
+	int result_ = (call);                \
 	if (hit_)                            \
 		die();                       \
 	return result_
 
+/* These are linked in the place of the C library's. */
+typedef ssize_t write_fn(int fd, const void *data, size_t n);
+typedef ssize_t pwrite_fn(int fd, const void *data, size_t n, off_t offset);
+typedef int fd_fn(int fd);
+typedef int cut_fd_fn(int fd, off_t length);
+typedef int cut_fn(const char *path, off_t length);
+typedef int two_paths_fn(const char *from, const char *to);
+typedef int path_fn(const char *path);
+typedef int temp_fn(char *template, int flags);
+write_fn struck_write __asm__("write");
+pwrite_fn struck_pwrite __asm__("pwrite");
+fd_fn struck_fsync __asm__("fsync");
+fd_fn struck_fdatasync __asm__("fdatasync");
+cut_fd_fn struck_ftruncate __asm__("ftruncate");
+cut_fn struck_truncate __asm__("truncate");
+two_paths_fn struck_rename __asm__("rename");
+two_paths_fn struck_link __asm__("link");
+path_fn struck_unlink __asm__("unlink");
+temp_fn struck_mkostemp __asm__("mkostemp");
+
 ssize_t
-write(int fd, const void *data, size_t n)
+struck_write(int fd, const void *data, size_t n)
 {
-	REAL(write);
+	REAL(write_fn, write);
 	if (fd_in_spool(fd) && is_hit("write")) {
 		if (shared->blow != BEFORE)
 			(void)!real_write(fd, data, shared->blow == WITHIN ? n / 2 : n);
@@ -143,9 +163,9 @@ write(int fd, const void *data, size_t n)
 }
 
 ssize_t
-pwrite(int fd, const void *data, size_t n, off_t offset)
+struck_pwrite(int fd, const void *data, size_t n, off_t offset)
 {
-	REAL(pwrite);
+	REAL(pwrite_fn, pwrite);
 	if (fd_in_spool(fd) && is_hit("pwrite")) {
 		if (shared->blow != BEFORE)
 			(void)!real_pwrite(fd, data, shared->blow == WITHIN ? n / 2 : n, offset);
@@ -155,58 +175,58 @@ pwrite(int fd, const void *data, size_t n, off_t offset)
 }
 
 int
-fsync(int fd)
+struck_fsync(int fd)
 {
-	REAL(fsync);
+	REAL(fd_fn, fsync);
 	STRUCK(fd_in_spool(fd), "fsync", real_fsync(fd));
 }
 
 int
-fdatasync(int fd)
+struck_fdatasync(int fd)
 {
-	REAL(fdatasync);
+	REAL(fd_fn, fdatasync);
 	STRUCK(fd_in_spool(fd), "fdatasync", real_fdatasync(fd));
 }
 
 int
-ftruncate(int fd, off_t length)
+struck_ftruncate(int fd, off_t length)
 {
-	REAL(ftruncate);
+	REAL(cut_fd_fn, ftruncate);
 	STRUCK(fd_in_spool(fd), "ftruncate", real_ftruncate(fd, length));
 }
 
 int
-truncate(const char *path, off_t length)
+struck_truncate(const char *path, off_t length)
 {
-	REAL(truncate);
+	REAL(cut_fn, truncate);
 	STRUCK(in_spool(path), "truncate", real_truncate(path, length));
 }
 
 int
-rename(const char *from, const char *to)
+struck_rename(const char *from, const char *to)
 {
-	REAL(rename);
+	REAL(two_paths_fn, rename);
 	STRUCK(in_spool(to), "rename", real_rename(from, to));
 }
 
 int
-link(const char *from, const char *to)
+struck_link(const char *from, const char *to)
 {
-	REAL(link);
+	REAL(two_paths_fn, link);
 	STRUCK(in_spool(to), "link", real_link(from, to));
 }
 
 int
-unlink(const char *path)
+struck_unlink(const char *path)
 {
-	REAL(unlink);
+	REAL(path_fn, unlink);
 	STRUCK(in_spool(path), "unlink", real_unlink(path));
 }
 
 int
-mkostemp(char *template, int flags)
+struck_mkostemp(char *template, int flags)
 {
-	REAL(mkostemp);
+	REAL(temp_fn, mkostemp);
 	STRUCK(in_spool(template), "mkostemp", real_mkostemp(template, flags));
 }
 
@@ -451,7 +471,7 @@ static void
 damage(const char *path, off_t offset)
 {
 	int fd = open(path, O_RDWR | O_CLOEXEC);
-	char c;
+	char c = 0;
 
 	assert_true(fd >= 0 && pread(fd, &c, 1, offset) == 1);
 	c ^= 0x20;
