@@ -66,6 +66,18 @@ struct gpu_xid {
 	int64_t count, last_wall_ns;
 };
 
+/* Kinds of values that more than one source may have. */
+enum gpu_kind {
+	GPU_KIND_ACTIVITY, /* of a whole GPU */
+	GPU_KIND_MIG_ACTIVITY,
+	GPU_KIND_SM_ACTIVE, /* this and those below: of either */
+	GPU_KIND_SM_OCCUPANCY,
+	GPU_KIND_TENSOR_ACTIVE,
+	GPU_KIND_DRAM_ACTIVE,
+	GPU_KIND_PCIE,
+	GPU_KINDS,
+};
+
 struct gpu_reading {
 	char uuid[GPU_TEXT];
 	char model[GPU_TEXT];
@@ -85,8 +97,9 @@ struct gpu_reading {
 	int64_t power_mw, energy_mj, temperature_c;
 	struct gpu_board board;
 	int64_t sm_active_ppm, sm_occupancy_ppm, tensor_active_ppm, dram_active_ppm; /* efficiency, never billed */
-	bool mps;                                                                    /* an MPS server is on it */
-	bool accounting;                                                             /* exits are told */
+	uint32_t by_dcgm; /* kinds of values that DCGM told, by bit; the others are NVML's */
+	bool mps;         /* an MPS server is on it */
+	bool accounting;  /* exits are told */
 	struct gpu_instance instances[GPU_INSTANCE_MAX];
 	size_t instance_count;
 	struct gpu_process *processes; /* owned by the snapshot; MPS servers left out, one entry per PID and instance */
