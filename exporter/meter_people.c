@@ -145,6 +145,19 @@ add_gone(const struct plan_slot *slot, struct plan *p, const struct view_process
 	                               .told = told});
 }
 
+/* What the driver tells of a process is of the whole slot, and was done in the part of it in which the process was there. */
+static int64_t
+active_while_there(const struct plan_slot *slot, const struct view_process *who)
+{
+	int64_t begin_ns = clamp(who->begin_ns, slot->start_ns, slot->end_ns);
+	int64_t there_ns = clamp(who->end_ns, slot->start_ns, slot->end_ns) - begin_ns;
+	int128 active_ns = (int128)who->sm_ppm * (slot->end_ns - slot->start_ns);
+
+	if (there_ns <= 0)
+		return 0;
+	return active_ns < (int128)PPM * there_ns ? (int64_t)(active_ns / there_ns) : PPM;
+}
+
 static void
 add_there(const struct plan_slot *slot, struct plan *p, const struct view_process *who)
 {
@@ -154,7 +167,7 @@ add_there(const struct plan_slot *slot, struct plan *p, const struct view_proces
 	                               .begin_ns = who->begin_ns,
 	                               .end_ns = who->end_ns,
 	                               .memory_bytes = who->memory_bytes,
-	                               .active_ppm = who->sm_ppm});
+	                               .active_ppm = active_while_there(slot, who)});
 }
 
 static bool

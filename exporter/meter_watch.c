@@ -112,7 +112,8 @@ carry_processes(struct watch *w, const struct gpu_view *prev, struct gpu_view *n
 	for (size_t i = 0; i < now->process_count; i++) {
 		struct view_process *p = &now->processes[i];
 		int64_t ppm = measured ? active_ppm(now, i) : ABSENT;
-		int64_t begin_ns = p->begin_ns < start_ns ? start_ns : p->begin_ns < end_ns ? p->begin_ns : end_ns;
+		/* what is told of a process is of the whole slot */
+		int64_t begin_ns = now->process_activity || p->begin_ns < start_ns ? start_ns : p->begin_ns;
 
 		while (k < prev->process_count && view_process_order(&prev->processes[k], p) < 0)
 			k++;
@@ -120,7 +121,7 @@ carry_processes(struct watch *w, const struct gpu_view *prev, struct gpu_view *n
 			p->measured = prev->processes[k].measured;
 			p->active_unit_ns = prev->processes[k].active_unit_ns;
 		}
-		if (ppm != ABSENT) {
+		if (ppm != ABSENT && begin_ns < end_ns) {
 			p->measured = true;
 			p->active_unit_ns += (int128)p->device->wire.units * ppm * (end_ns - begin_ns) / PPM;
 		}

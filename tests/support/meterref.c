@@ -102,13 +102,18 @@ doing_at(const struct schedule *c, size_t k, size_t g, size_t slot, const struct
 {
 	bool before = sched_alive(p, c->at[k - 1]), after = sched_alive(p, c->at[k]) && stayed(c, k, g, slot);
 	bool told = p->told && p->end <= c->at[k];
+	int64_t from = before ? c->at[k - 1] : p->begin;
 	struct doing d = {0};
 
 	if (p->gpu != g || (slot != SCHED_WHOLE && p->gi != slot))
 		return d;
 	if (after) {
 		d.there = before || t >= p->begin;
-		d.ppm = p->sm_ppm < 0 ? 0 : p->sm_ppm;
+		if (!d.there)
+			return d;
+		/* told of the slot, done while it was there */
+		d.ppm = p->sm_ppm < 0 ? 0 : p->sm_ppm * (c->at[k] - c->at[k - 1]) / (c->at[k] - from);
+		d.ppm = d.ppm > PPM ? PPM : d.ppm;
 		return d;
 	}
 	if (before)

@@ -135,6 +135,22 @@ processes_that_nobody_can_name_are_counted_and_hold_nothing(void **state)
 }
 
 static void
+what_is_told_of_a_process_that_began_in_the_slot_was_done_since_then(void **state)
+{
+	(void)state;
+	in_place(meterworld) struct meterworld w;
+
+	meterworld_init(&w, 1, 1);
+	w.gpus[0].process_activity = true;
+	w.gpus[0].active_ppm = ABSENT;
+	ticks(&w, 10 * S, 10 * S);
+	run(&w, 0, &w.alice, 10 * S + 600 * MS)->sm_ppm = 300000; /* of the second: 0.3 s, in 0.4 s */
+	ticks(&w, 11 * S, 11 * S);
+	expect(&w, "GPU-0 - unallocated exclusive none 10000+600 units=5040 held=600 used=0 ticks=0\n"
+	           "GPU-0 alice held exclusive measured 10600+400 units=5040 held=400 used=300 ticks=1\n");
+}
+
+static void
 a_short_process_shares_with_who_was_there(void **state)
 {
 	(void)state;
@@ -614,6 +630,7 @@ main(void)
 		cmocka_unit_test(a_reused_pid_is_another_process),
 		cmocka_unit_test(a_process_that_ends_while_the_gpu_is_read_holds_no_further_slot),
 		cmocka_unit_test(processes_that_nobody_can_name_are_counted_and_hold_nothing),
+		cmocka_unit_test(what_is_told_of_a_process_that_began_in_the_slot_was_done_since_then),
 		cmocka_unit_test(a_short_process_shares_with_who_was_there),
 		cmocka_unit_test(short_processes_of_one_workload_hold_once_where_they_overlap),
 		cmocka_unit_test(a_short_process_without_measured_activity_is_unmeasured_where_the_device_is),
