@@ -155,6 +155,9 @@ settle(struct podres *p, struct podres_list *list, bool answered)
 	struct podres_list before;
 
 	pod_dirs_read(&p->dirs);
+	/* without a kubelet there is nothing to look for in the cgroups */
+	if (!answered && p->holds.count == 0)
+		return;
 	c.just_started = answered && p->restarted && c.boot_ns - p->run_seen_boot_ns < PODRES_GRACE_NS;
 	c.alive = podres_cgroups_seen(p->cgroup_root, &p->dirs) ? is_alive : NULL;
 	/* only this thread writes it, so reading needs no lock */
