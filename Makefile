@@ -61,11 +61,13 @@ STORE     := $(call objects,$(wildcard aggregator/store/*.c)) $(B)/obj/gen/migra
 API       := $(call objects,$(wildcard aggregator/api/*.c))
 CLI       := $(call objects,$(filter-out %/main.c,$(wildcard aggregator/cli/*.c)))
 SIM       := $(call objects,$(wildcard tests/support/nvmlsim/*.c))
+DCGM_SIM  := $(call objects,$(wildcard tests/support/dcgmsim/*.c))
 SUPPORT   := $(call objects,$(filter-out %_tool.c,$(wildcard tests/support/*.c)))
 MIGRATIONS := $(sort $(wildcard sql/*.sql))
 
 PROGRAMS  := $(B)/tollgate-exporter $(B)/tollgate-aggregator $(B)/tollgate
 SIMULATOR := $(B)/sim/libnvidia-ml.so.1
+DCGM_SIMULATOR := $(B)/sim/libdcgm.so.4
 UNITS     := $(patsubst tests/unit/%.c,$(B)/tests/%,$(wildcard tests/unit/test_*.c))
 PROPS     := $(patsubst tests/prop/%.c,$(B)/tests/%,$(wildcard tests/prop/prop_*.c))
 REPLAYS   := $(patsubst tests/fuzz/%.c,$(B)/tests/%,$(wildcard tests/fuzz/fuzz_*.c))
@@ -73,12 +75,13 @@ TOOLS     := $(patsubst tests/support/%.c,$(B)/tests/%,$(wildcard tests/support/
 BENCHES   := $(patsubst tests/bench/%.c,$(B)/bench/%,$(wildcard tests/bench/*.c))
 FUZZERS   := $(patsubst tests/fuzz/%.c,$(O)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
 
-.PHONY: all programs pages tests benches fuzzers deps run test bench lint fuzz flags format samples install clean help FORCE
+.PHONY: all programs pages installable tests benches fuzzers deps run test bench lint fuzz flags format samples install deb clean help FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:
 
 all: programs pages
-programs: $(PROGRAMS) $(SIMULATOR)
+programs: $(PROGRAMS) $(SIMULATOR) $(DCGM_SIMULATOR)
+installable: $(PROGRAMS) pages
 tests: programs $(UNITS) $(PROPS) $(REPLAYS) $(TOOLS)
 benches: programs $(BENCHES) $(TOOLS)
 
@@ -88,7 +91,7 @@ remember = @mkdir -p $(@D); printf '%s\n' '$(subst ','\'',$(1))' | cmp -s - $@ |
 $(B)/flags: FORCE
 	$(call remember,$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS))
 $(B)/sources: FORCE
-	$(call remember,$(COMMON) $(EXPORTER) $(CORE) $(STORE) $(API) $(CLI) $(SIM) $(SUPPORT) $(MIGRATIONS))
+	$(call remember,$(COMMON) $(EXPORTER) $(CORE) $(STORE) $(API) $(CLI) $(SIM) $(DCGM_SIM) $(SUPPORT) $(MIGRATIONS))
 
 # V=1 shows the commands in full.
 say = $(if $(V),,@echo '$(1)  $(patsubst $(B)/%,%,$@)';)
@@ -159,8 +162,15 @@ $(SIMULATOR): $(SIM) $(B)/libcommon.a $(B)/sim/exports.map
 	$(call say,LINK)$(CC) $(filter-out -pie,$(ALL_LDFLAGS)) -shared -Wl,-soname,libnvidia-ml.so.1 -Wl,--version-script=$(B)/sim/exports.map \
 	      -o $@ $(filter %.o %.a,$^) $(LIBS)
 
+# DCGM's simulator over the same scenario and the same world, without NVML's functions.
+$(B)/sim/dcgm.map: Makefile
+	@mkdir -p $(@D); echo '{ global: dcgm*; errorString; tollgate_sim*; local: *; };' >$@
+$(DCGM_SIMULATOR): $(DCGM_SIM) $(filter-out %/truth.o %/fakeproc.o $(B)/obj/tests/support/nvmlsim/nvmlsim%,$(SIM)) $(B)/libcommon.a $(B)/sim/dcgm.map
+	$(call say,LINK)$(CC) $(filter-out -pie,$(ALL_LDFLAGS)) -shared -Wl,-soname,libdcgm.so.4 -Wl,--version-script=$(B)/sim/dcgm.map \
+	      -o $@ $(filter %.o %.a,$^) $(LIBS)
+
 TESTED := $(B)/libtestsupport.a $(B)/libnvmlsim.a $(B)/libexporter.a $(B)/libcli.a $(B)/libcore.a $(B)/libcommon.a
-$(UNITS): $(B)/tests/%: $(B)/obj/tests/unit/%.o $(TESTED) | $(SIMULATOR)
+$(UNITS): $(B)/tests/%: $(B)/obj/tests/unit/%.o $(TESTED) | $(SIMULATOR) $(DCGM_SIMULATOR)
 	$(link) -lcmocka
 $(PROPS): $(B)/tests/%: $(B)/obj/tests/prop/%.o $(TESTED)
 	$(link) -lcmocka
@@ -238,17 +248,30 @@ samples: programs
 
 #: make install      DESTDIR=dir PREFIX=/usr/local: programs, units, sample configurations, dashboards, man pages, completion
 TO := $(DESTDIR)$(PREFIX)
-install: programs pages
+install: installable
 	install -m 755 -D -t $(TO)/bin $(B)/tollgate $(B)/tollgate-exporter $(B)/tollgate-aggregator
 	install -m 644 -D -t $(TO)/share/tollgate $(wildcard deploy/*.yaml)
 	install -m 644 -D -t $(TO)/share/tollgate/grafana $(wildcard dashboards/grafana/*.json)
 	install -m 644 -D -t $(TO)/share/tollgate/prometheus $(filter-out %.test.yml,$(wildcard dashboards/prometheus/*.yml))
 	install -m 644 -D -t $(TO)/lib/systemd/system $(wildcard deploy/systemd/*.service)
 	sed -i 's|/usr/local/|$(PREFIX)/|' $(patsubst deploy/systemd/%,$(TO)/lib/systemd/system/%,$(wildcard deploy/systemd/*.service))
+	install -m 644 -D -t $(TO)/share/tollgate/systemd $(wildcard deploy/systemd/*.conf)
+	install -m 755 -D -t $(TO)/share/tollgate/slurm $(wildcard deploy/slurm/*.sh)
 	install -m 644 -D -t $(TO)/share/man/man1 $(filter %.1,$(PAGES))
 	install -m 644 -D -t $(TO)/share/man/man8 $(filter %.8,$(PAGES))
 	install -m 644 -D $(B)/completion/tollgate.bash $(TO)/share/bash-completion/completions/tollgate
 	install -m 644 -D -t $(TO)/share/zsh/site-functions $(B)/completion/_tollgate
+
+#: make deb          Debian packages of exporter, aggregator and command line, in build/deb/
+# dpkg-buildpackage wants debian/ at the top of a tree, so it gets a copy of ours, which finds the objects that are there already.
+DEB_TREE := $(O)/deb/tollgate-$(VERSION)
+deb: installable
+	@$(DEPS) package
+	@rm -rf $(O)/deb; mkdir -p $(DEB_TREE)
+	@cp -a Makefile README.md common exporter aggregator sql dashboards deploy tests $(DEB_TREE)/; cp -a deploy/debian $(DEB_TREE)/
+	@cd $(DEB_TREE) && env -u MAKEFLAGS -u MAKELEVEL -u MFLAGS DEB_BUILD_OPTIONS='noautodbgsym $(DEB_BUILD_OPTIONS)' TOLLGATE_OBJECTS=$(abspath $(O)) \
+		dpkg-buildpackage -us -uc -b
+	@ls $(O)/deb/*.deb
 
 #: make clean        remove the build tree
 clean:

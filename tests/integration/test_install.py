@@ -14,7 +14,8 @@ PROGRAMS = {"bin/tollgate", "bin/tollgate-exporter", "bin/tollgate-aggregator"}
 PAGES = {"share/man/man1/tollgate.1", "share/man/man8/tollgate-exporter.8", "share/man/man8/tollgate-aggregator.8"}
 UNITS = {"lib/systemd/system/tollgate-exporter.service", "lib/systemd/system/tollgate-aggregator.service"}
 COMPLETIONS = {"share/bash-completion/completions/tollgate", "share/zsh/site-functions/_tollgate"}
-SAMPLES = {"share/tollgate/aggregator.yaml", "share/tollgate/exporter.yaml"}
+SLURM = {"share/tollgate/slurm/tollgate-prolog.sh", "share/tollgate/slurm/tollgate-epilog.sh"}
+SAMPLES = {"share/tollgate/systemd/exporter-root.conf", "share/tollgate/aggregator.yaml", "share/tollgate/exporter.yaml"}
 
 
 class Install(unittest.TestCase):
@@ -41,7 +42,7 @@ class Install(unittest.TestCase):
             return f.read()
 
     def test_everything_is_there_and_nothing_beside_the_prefix(self):
-        for name in PROGRAMS | PAGES | UNITS | COMPLETIONS | SAMPLES:
+        for name in PROGRAMS | PAGES | UNITS | COMPLETIONS | SLURM | SAMPLES:
             self.assertIn(name, self.files)
         for folder in ("share/tollgate/grafana", "share/tollgate/prometheus"):
             self.assertTrue([f for f in self.files if f.startswith(folder + "/")], folder)
@@ -50,7 +51,7 @@ class Install(unittest.TestCase):
     def test_programs_may_be_run_and_the_rest_only_read(self):
         for name, mode in self.files.items():
             with self.subTest(file=name):
-                self.assertEqual(mode, 0o755 if name in PROGRAMS else 0o644)
+                self.assertEqual(mode, 0o755 if name in PROGRAMS | SLURM else 0o644)
 
     def test_the_programs_run_where_they_are(self):
         for name in PROGRAMS:

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs the Debian packages that a group of commands needs and that are missing: deps.sh run|test|lint|fuzz|bench|all.
+# Installs the Debian packages that a group of commands needs and that are missing: deps.sh run|test|lint|fuzz|bench|package|all.
 #
 # With nothing missing this is one dpkg-query. Packages come by name from wherever apt is configured to look. A server
 # package must not leave a server behind: no PostgreSQL cluster is created and no service started or enabled.
@@ -12,12 +12,13 @@ test="$run libcmocka-dev prometheus python3 python3-grpcio python3-protobuf mand
 lint="$test clang clang-format clang-tidy cppcheck"
 fuzz="$run clang libclang-rt-14-dev"
 bench="$test wrk prometheus-pushgateway"
+package="$run debhelper dpkg-dev"
 
 case "${1-}" in
-run | test | lint | fuzz | bench) eval "wanted=\$$1" ;;
-all) wanted="$lint $fuzz $bench" ;;
+run | test | lint | fuzz | bench | package) eval "wanted=\$$1" ;;
+all) wanted="$lint $fuzz $bench $package lintian" ;;
 *)
-	echo "usage: deps.sh run|test|lint|fuzz|bench|all" >&2
+	echo "usage: deps.sh run|test|lint|fuzz|bench|package|all" >&2
 	exit 2
 	;;
 esac
