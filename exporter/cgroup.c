@@ -254,13 +254,31 @@ below_base(struct word path, const struct cgroup_base *base)
 	return path;
 }
 
-static void
+static int
+rank(const struct cgroup_owner *o)
+{
+	if (o->pod_uid[0])
+		return 3;
+	return o->slurm_job[0] ? 2 : o->session_uid >= 0;
+}
+
+static int
+depth(const struct cgroup_owner *o)
+{
+	return rank(o) + (o->container_id[0] != '\0');
+}
+
+/* Gives the end of the folder that is the owner's own; NULL: nobody is named. */
+static const char *
 parse_path(struct word path, struct cgroup_owner *ret)
 {
 	struct walk k = {.owner = {.session_uid = -1}};
+	const char *own = NULL;
+	int known = 0;
 
 	while (path.len > 0 && k.place != AT_END) {
 		struct word component = next_word(&path, '/');
+		const char *end = component.at + component.len;
 
 		/* a runtime without the systemd driver: "<slice>:cri-containerd:<id>" */
 		if (find(component, ".slice:")) {
@@ -268,16 +286,13 @@ parse_path(struct word path, struct cgroup_owner *ret)
 			(void)next_word(&component, ':');
 		}
 		step(&k, component);
+		if (depth(&k.owner) > known) {
+			known = depth(&k.owner);
+			own = end;
+		}
 	}
 	*ret = k.owner;
-}
-
-static int
-rank(const struct cgroup_owner *o)
-{
-	if (o->pod_uid[0])
-		return 3;
-	return o->slurm_job[0] ? 2 : o->session_uid >= 0;
+	return own;
 }
 
 bool
@@ -289,11 +304,57 @@ cgroup_owner_parse(const struct cgroup_base *base, const char *text, size_t len,
 	while (rest.len > 0) {
 		struct cgroup_owner o;
 
-		parse_path(below_base(path_of(next_word(&rest, '\n')), base), &o);
+		(void)parse_path(below_base(path_of(next_word(&rest, '\n')), base), &o);
 		if (rank(&o) > rank(ret))
 			*ret = o;
 	}
 	return ret->pod_uid[0] || ret->slurm_job[0];
+}
+
+static bool
+has_controller(struct word line, const char *controller)
+{
+	struct word names;
+
+	(void)next_word(&line, ':');
+	names = next_word(&line, ':');
+	if (names.len == 0)
+		return !controller[0];
+	while (names.len > 0)
+		if (is(next_word(&names, ','), controller))
+			return true;
+	return false;
+}
+
+static bool
+same_owner(const struct cgroup_owner *a, const struct cgroup_owner *b)
+{
+	return strcmp(a->pod_uid, b->pod_uid) == 0 && strcmp(a->container_id, b->container_id) == 0 &&
+	       strcmp(a->slurm_job, b->slurm_job) == 0 && a->session_uid == b->session_uid;
+}
+
+bool
+cgroup_own_folder(const struct cgroup_base *base, const char *text, size_t len, const struct cgroup_owner *owner,
+                  const char *controller, char *ret, size_t size)
+{
+	struct word rest = {text, len};
+
+	while (rest.len > 0) {
+		struct word line = next_word(&rest, '\n'), path = path_of(line);
+		struct cgroup_owner o;
+		const char *end;
+
+		if (!has_controller(line, controller))
+			continue;
+		end = parse_path(below_base(path, base), &o);
+		if (!end || !same_owner(&o, owner) || (size_t)(end - path.at) >= size ||
+		    memchr(path.at, '\0', (size_t)(end - path.at)))
+			return false;
+		memcpy(ret, path.at, (size_t)(end - path.at));
+		ret[end - path.at] = '\0';
+		return true;
+	}
+	return false;
 }
 
 /* "docker/<id>", "docker-<id>.scope", "libpod-<id>.scope", "lxc/<name>", "lxc.payload.<name>": a whole system may live in it. */

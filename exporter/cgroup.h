@@ -34,4 +34,10 @@ void cgroup_base_parse(const char *text, size_t len, struct cgroup_base *ret);
 /* True when a pod or a job is named; a session's uid may be known also without. base may be NULL: the host. */
 bool cgroup_owner_parse(const struct cgroup_base *base, const char *text, size_t len, struct cgroup_owner *ret);
 
+/* The folder that is the owner's own in the hierarchy of a controller ("" for v2), without a slash at its beginning: the container,
+ * or the pod where none is named, the job, the user's slice; never what is below. False: it has none there, or its path is longer
+ * than `size`. */
+bool cgroup_own_folder(const struct cgroup_base *base, const char *text, size_t len, const struct cgroup_owner *owner,
+                       const char *controller, char *ret, size_t size);
+
 #endif

@@ -13,6 +13,25 @@ check_name(const char *name, size_t size, const char *allowed)
 	ASSERT(strspn(name, allowed) == strlen(name));
 }
 
+/* The own folder of an owner names that owner, and nothing below it does so before. */
+static void
+check_folder(const struct cgroup_base *base, const char *text, size_t size, const struct cgroup_owner *o)
+{
+	static const char *const controllers[] = {"", "memory"};
+	char line[512] = "0::/";
+	const size_t head = strlen(line);
+
+	for (size_t i = 0; i < ARRAY_LEN(controllers); i++) {
+		struct cgroup_owner again;
+
+		if (!cgroup_own_folder(base, text, size, o, controllers[i], line + head, sizeof(line) - head))
+			continue;
+		ASSERT(memmem(text, size, line + head, strlen(line + head)));
+		(void)cgroup_owner_parse(base, line, strlen(line), &again);
+		ASSERT(memcmp(o, &again, sizeof(*o)) == 0);
+	}
+}
+
 static void
 check_owner(const struct cgroup_base *base, const char *text, size_t size)
 {
@@ -28,6 +47,7 @@ check_owner(const struct cgroup_base *base, const char *text, size_t size)
 	ASSERT(!found || o.session_uid == -1);
 	ASSERT(cgroup_owner_parse(base, text, size, &again) == found);
 	ASSERT(memcmp(&o, &again, sizeof(o)) == 0);
+	check_folder(base, text, size, &o);
 }
 
 int
