@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
@@ -33,6 +34,9 @@
 #define KUBELET_REFRESH_NS (2 * NS_PER_S)
 #define KUBELET_TIMEOUT_NS (3 * NS_PER_S)
 #define KUBELET_PATIENCE_NS (2 * NS_PER_S)
+/* Open files: what all the rest may need, and cgroups', which are then read without opening them each time. */
+#define FILES_OF_THE_REST 1024u
+#define FILES_OF_USE (FILES_OF_THE_REST + 3072u)
 /* The disk's part of a sample interval, beside the driver's. */
 #define DISK_PERCENT 20
 
@@ -197,6 +201,24 @@ start_clock(struct daemon *d, const sigset_t *signals, struct err *err)
 	return true;
 }
 
+/* How many files of cgroups may stay open. Asks the system for as many as are of use. */
+static size_t
+cgroup_files(void)
+{
+	struct rlimit l;
+
+	if (getrlimit(RLIMIT_NOFILE, &l) != 0)
+		return 0;
+	if (l.rlim_cur < FILES_OF_USE) {
+		l.rlim_cur = l.rlim_max < FILES_OF_USE ? l.rlim_max : FILES_OF_USE;
+		if (setrlimit(RLIMIT_NOFILE, &l) != 0)
+			return 0;
+	}
+	if (l.rlim_cur <= FILES_OF_THE_REST)
+		return 0;
+	return (size_t)(l.rlim_cur < FILES_OF_USE ? l.rlim_cur : FILES_OF_USE) - FILES_OF_THE_REST;
+}
+
 static bool
 start_sampler(struct daemon *d, struct err *err)
 {
@@ -221,8 +243,13 @@ start_sampler(struct daemon *d, struct err *err)
 	                          .slurm = {.slurm_dir = o->slurm_map_dir,
 	                                    .hpc_dir = o->hpc_job_mapping_dir,
 	                                    .owner_uid = o->slurm_map_uid}};
+	struct workload_options w = {.proc_root = o->proc_root,
+	                             .cgroup_root = o->cgroup_root,
+	                             .files_max = cgroup_files()};
 
 	d->sampler = sampler_new(&s, d->reader, d->outbox, d->push, d->metrics, time_boot_ns(), time_wall_ns());
+	if (o->workload_metrics && !sampler_use_workloads(d->sampler, &w, err))
+		return false;
 	return sampler_use_allocations(d->sampler, &a, KUBELET_PATIENCE_NS, err);
 }
 

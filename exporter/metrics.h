@@ -11,6 +11,7 @@
 #include "exporter/metrics_template.h"
 #include "exporter/outbox.h"
 #include "exporter/push.h"
+#include "exporter/workload.h"
 
 #define METRICS_MAX (32u << 20) /* of one page */
 
@@ -34,6 +35,9 @@ struct metrics_input {
 	size_t total_count;
 	const struct meter_intruder *intruders;
 	size_t intruder_count;
+	const struct workload_row *workloads; /* what is beside their GPUs */
+	size_t workload_count;
+	const struct workload_stats *workload_stats; /* NULL: nobody looked */
 	uint64_t stream; /* another number: the ids of the totals' holders have begun anew */
 	struct meter_stats meter;
 	const struct metrics_step *steps;

@@ -153,6 +153,7 @@ render_page(struct render *r)
 		render_processes(r);
 	}
 	render_workloads(r);
+	render_workload_cgroups(r);
 	render_exporter(r);
 	if (r->in->tick && r->in->dcgm_hostname)
 		render_dcgm(r);

@@ -71,6 +71,7 @@ render_times(int64_t value, int64_t times)
 void render_gpus(struct render *r);
 void render_processes(struct render *r);
 void render_workloads(struct render *r);
+void render_workload_cgroups(struct render *r);
 void render_exporter(struct render *r);
 void render_dcgm(struct render *r);
 

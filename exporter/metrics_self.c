@@ -142,6 +142,24 @@ render_allocations(struct render *r)
 		              "Age of the kubelet's answer that holds.", a->kubelet_age_ns, 9);
 }
 
+/* Of what is beside the GPUs. */
+static void
+render_cgroup_reading(struct render *r)
+{
+	const struct workload_stats *w = r->in->workload_stats;
+
+	render_single(
+		r, "tollgate_exporter_workloads_without_cgroup", PROM_GAUGE,
+		"Workloads whose CPU time and memory are not known: no cgroup of their own was found, or it cannot be read.",
+		(int64_t)w->unread, 0);
+	render_single(r, "tollgate_exporter_cgroup_read_failures_total", PROM_COUNTER,
+	              "Files of workloads' cgroups that are there and could not be read.", w->failures, 0);
+	if (w->round_ns != ABSENT)
+		render_single(r, "tollgate_exporter_cgroup_read_duration_seconds", PROM_GAUGE,
+		              "How long the last reading of all workloads' cgroups took, beside the ticks.",
+		              w->round_ns, 9);
+}
+
 static void
 render_spool(struct render *r)
 {
@@ -206,6 +224,8 @@ render_exporter(struct render *r)
 	render_meter(r);
 	if (r->in->alloc)
 		render_allocations(r);
+	if (r->in->workload_stats)
+		render_cgroup_reading(r);
 	render_spool(r);
 	render_push(r);
 }

@@ -43,6 +43,7 @@ struct exporter_options {
 	int64_t spool_keep_ns;
 	bool process_metrics;
 	int64_t max_process_series;
+	bool workload_metrics;
 	int compat;          /* enum exporter_compat */
 	int compat_hostname; /* index of its spelling */
 	bool access_log;

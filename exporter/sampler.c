@@ -16,6 +16,7 @@ struct sampler {
 	struct identity *identity;
 	struct alloc *alloc; /* NULL: none */
 	struct alloc_stats alloc_stats;
+	struct workload *workload; /* NULL: not read */
 	struct meter *meter;
 	uint64_t stream; /* counts meters */
 	int64_t wall_offset_ns;
@@ -69,6 +70,7 @@ sampler_free(struct sampler *s)
 	if (!s)
 		return;
 	meter_free(s->meter);
+	workload_free(s->workload);
 	alloc_free(s->alloc);
 	identity_free(s->identity);
 	mem_free(s->processes);
@@ -80,6 +82,13 @@ bool
 sampler_use_allocations(struct sampler *s, const struct alloc_options *o, int64_t patience_ns, struct err *err)
 {
 	return alloc_new(o, s->identity, patience_ns, &s->alloc, err);
+}
+
+bool
+sampler_use_workloads(struct sampler *s, const struct workload_options *o, struct err *err)
+{
+	s->workload = workload_new(o);
+	return workload_start(s->workload, err);
 }
 
 /* ---- reading ---- */
@@ -276,6 +285,7 @@ static void
 publish(struct sampler *s, bool read, int64_t boot_ns)
 {
 	struct reader_status status;
+	struct workload_stats beside;
 	struct metrics_input in = {.node = s->options.node,
 	                           .version = s->options.version,
 	                           .source = s->facts.name,
@@ -305,6 +315,11 @@ publish(struct sampler *s, bool read, int64_t boot_ns)
 	in.hanging_calls = status.hanging;
 	in.stream = s->stream;
 	in.alloc = s->alloc ? &s->alloc_stats : NULL;
+	if (s->workload) {
+		in.workload_count = workload_follow(s->workload, in.tick, &in.workloads);
+		workload_stats(s->workload, &beside);
+		in.workload_stats = &beside;
+	}
 	outbox_stats(s->outbox, &in.outbox);
 	if (s->push)
 		push_stats(s->push, &in.push);

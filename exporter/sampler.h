@@ -9,6 +9,7 @@
 #include "exporter/outbox.h"
 #include "exporter/push.h"
 #include "exporter/reader.h"
+#include "exporter/workload.h"
 
 /* Wall time further than this from boot time plus the stream's offset is a step of the clock: a new stream begins. */
 #define CLOCK_STEP_NS INT64_C(1000000000)
@@ -37,6 +38,9 @@ DEFINE_OWNED(sampler, struct sampler)
  * most patience_ns. */
 MUST_CHECK bool sampler_use_allocations(struct sampler *s, const struct alloc_options *o, int64_t patience_ns,
                                         struct err *err);
+
+/* From now on CPU, memory, I/O and pressure of workloads are read (workload.h). */
+MUST_CHECK bool sampler_use_workloads(struct sampler *s, const struct workload_options *o, struct err *err);
 
 /* What became of a tick, for the log. */
 struct sampler_report {

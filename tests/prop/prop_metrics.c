@@ -34,6 +34,8 @@ enum change {
 	INTRUDER,
 	PROCESS_LIMIT,
 	COMPAT,
+	WORKLOADS,
+	WORKLOAD_NUMBER, /* any value, or none */
 	CHANGE_COUNT
 };
 static const char *const change_names[] = {
@@ -59,6 +61,8 @@ static const char *const change_names[] = {
 	"intruders",
 	"a limit of series",
 	"names of another exporter",
+	"workloads with cgroups",
+	"a workload's number",
 };
 
 struct step {
@@ -159,14 +163,34 @@ apply_to_process(struct pagegen *g, const struct step *s)
 	}
 }
 
+/* What a page points to beside the node. */
+struct beside {
+	struct meter_intruder intruder;
+	struct workload_row rows[GPUS * PROCESSES];
+};
+
 static void
-apply(struct pagegen *g, const struct step *s, struct meter_intruder *intruder)
+apply_to_workloads(struct pagegen *g, const struct step *s, struct beside *b)
+{
+	switch ((int)s->change) {
+	case WORKLOADS:
+		g->in.workload_count = (size_t)(s->value + 1) % (ARRAY_LEN(b->rows) + 1);
+		for (size_t i = 0; i < g->in.workload_count; i++)
+			b->rows[i].holder = &g->holders[(s->which + i) % g->process_count];
+		break;
+	case WORKLOAD_NUMBER: b->rows[s->which].values[(size_t)(s->value + 1) % WORKLOAD_VALUES] = s->value; break;
+	}
+}
+
+static void
+apply(struct pagegen *g, const struct step *s, struct beside *beside)
 {
 	struct meter_total *t = &g->totals[s->which];
 
 	g->in.tick = &g->tick;
 	apply_to_gpu(g, s);
 	apply_to_process(g, s);
+	apply_to_workloads(g, s, beside);
 	switch ((int)s->change) {
 	case TOTAL_ENDS: g->in.total_count -= g->in.total_count > 0; break;
 	case TOTAL_COMES: g->in.total_count += g->in.total_count < g->process_count; break;
@@ -183,7 +207,7 @@ apply(struct pagegen *g, const struct step *s, struct meter_intruder *intruder)
 	case PROCESS_LIMIT: g->in.max_process_series = (size_t)s->value % 40; break;
 	case INTRUDER:
 		g->in.intruder_count = (size_t)(s->value & 1);
-		*intruder = (struct meter_intruder){t->holder, t->device, t->gpu};
+		beside->intruder = (struct meter_intruder){t->holder, t->device, t->gpu};
 		break;
 	}
 }
@@ -193,12 +217,13 @@ holds(const void *c, struct buf *why)
 {
 	const struct steps *steps = c;
 	owned(pagegen) struct pagegen *g = pagegen_new(GPUS, PROCESSES);
-	struct meter_intruder intruder = {0};
+	struct beside beside = {0};
 	struct metrics_memory memory;
 	in_place(buf) struct buf quick;
 	bool same = true;
 
-	g->in.intruders = &intruder;
+	g->in.intruders = &beside.intruder;
+	g->in.workloads = beside.rows;
 	metrics_memory_init(&memory);
 	buf_init(&quick, METRICS_MAX);
 	for (size_t i = 0; i < steps->count && same; i++) {
@@ -206,7 +231,7 @@ holds(const void *c, struct buf *why)
 		in_place(buf) struct buf full;
 
 		pagegen_tick(g);
-		apply(g, &steps->step[i], &intruder);
+		apply(g, &steps->step[i], &beside);
 		metrics_memory_init(&fresh);
 		buf_init(&full, METRICS_MAX);
 		metrics_render(&g->in, &fresh, &full);

@@ -84,6 +84,8 @@ struct fixture {
 	struct meter_intruder intruder;
 	struct metrics_step steps[2];
 	struct alloc_stats alloc;
+	struct workload_row workloads[2];
+	struct workload_stats workload_stats;
 	struct metrics_input in;
 };
 
@@ -169,11 +171,41 @@ fill_readings(struct gpu_reading *r)
 		(struct gpu_xid){.code = 79, .count = 1, .last_wall_ns = INT64_C(1794807900000000000)};
 }
 
+/* A pod in cgroups of v2, with all there is, and a job in those of v1. */
+static void
+fill_workloads(struct fixture *f)
+{
+	f->workloads[0] = (struct workload_row){.holder = &pod,
+	                                        .values = {[WORKLOAD_CPU_USER_NS] = INT64_C(1234567890000),
+	                                                   [WORKLOAD_CPU_SYSTEM_NS] = 5000000,
+	                                                   [WORKLOAD_MEMORY_BYTES] = INT64_C(34359738368),
+	                                                   [WORKLOAD_MEMORY_WORKING_SET_BYTES] = INT64_C(30064771072),
+	                                                   [WORKLOAD_MEMORY_ANON_BYTES] = INT64_C(25769803776),
+	                                                   [WORKLOAD_MEMORY_PEAK_BYTES] = INT64_C(42949672960),
+	                                                   [WORKLOAD_MEMORY_LIMIT_BYTES] = INT64_C(68719476736),
+	                                                   [WORKLOAD_OOM_KILLS] = 0,
+	                                                   [WORKLOAD_IO_READ_BYTES] = INT64_C(987654321098),
+	                                                   [WORKLOAD_IO_WRITE_BYTES] = 4096,
+	                                                   [WORKLOAD_PRESSURE_CPU_SOME_NS] = 1000,
+	                                                   [WORKLOAD_PRESSURE_CPU_FULL_NS] = 2000,
+	                                                   [WORKLOAD_PRESSURE_MEMORY_SOME_NS] = 3000,
+	                                                   [WORKLOAD_PRESSURE_MEMORY_FULL_NS] = 4000,
+	                                                   [WORKLOAD_PRESSURE_IO_SOME_NS] = 5000,
+	                                                   [WORKLOAD_PRESSURE_IO_FULL_NS] = 6000}};
+	f->workloads[1] = f->workloads[0];
+	f->workloads[1].holder = &job;
+	f->workloads[1].values[WORKLOAD_MEMORY_LIMIT_BYTES] = ABSENT;
+	for (size_t i = WORKLOAD_PRESSURE_CPU_SOME_NS; i < WORKLOAD_VALUES; i++)
+		f->workloads[1].values[i] = ABSENT;
+	f->workload_stats = (struct workload_stats){.unread = 1, .failures = 2, .round_ns = 4000000};
+}
+
 static void
 fixture_init(struct fixture *f)
 {
 	*f = (struct fixture){.readings = mem_array(3, sizeof(*f->readings))};
 	fill_readings(f->readings);
+	fill_workloads(f);
 	f->on_gpu0[0] = (struct tick_process){
 		.holder = &pod, .pid = 100, .gi = -1, .ci = -1, .memory_bytes = 1 << 30, .sm_ppm = 500000};
 	f->on_gpu0[1] = (struct tick_process){
@@ -223,6 +255,9 @@ fixture_init(struct fixture *f)
 		.steps = f->steps,
 		.step_count = 2,
 		.alloc = &f->alloc,
+		.workloads = f->workloads,
+		.workload_count = 2,
+		.workload_stats = &f->workload_stats,
 		.silent_gpus = 1,
 		.hanging_calls = 1,
 		.silent_ns = 12500000000,
