@@ -151,7 +151,8 @@ copy_list(struct podres_list *to, const struct podres_list *from)
 static void
 settle(struct podres *p, struct podres_list *list, bool answered)
 {
-	struct podres_circumstances c = {.dirs = &p->dirs, .boot_ns = time_boot_ns(), .arg = p->cgroup_root};
+	struct podres_circumstances c = {.dirs = &p->dirs, .boot_ns = time_boot_ns()};
+	struct podres_cgroups cgroups;
 	struct podres_list before;
 
 	pod_dirs_read(&p->dirs);
@@ -159,7 +160,9 @@ settle(struct podres *p, struct podres_list *list, bool answered)
 	if (!answered && p->holds.count == 0)
 		return;
 	c.just_started = answered && p->restarted && c.boot_ns - p->run_seen_boot_ns < PODRES_GRACE_NS;
-	c.alive = podres_cgroups_seen(p->cgroup_root, &p->dirs) ? is_alive : NULL;
+	podres_cgroups_look(&cgroups, p->cgroup_root);
+	c.alive = podres_cgroups_seen(&cgroups, &p->dirs) ? is_alive : NULL;
+	c.arg = &cgroups;
 	/* only this thread writes it, so reading needs no lock */
 	copy_list(&before, &p->holds);
 	if (!answered)

@@ -83,9 +83,18 @@ void podres_apply(const struct podres_circumstances *c, const struct podres_offe
 
 /* ---- pods' cgroups: podres_cgroup.c ---- */
 
-/* Whether the kubelet's cgroups can be seen below `root` ("/sys/fs/cgroup"): false when none of these pods has one. */
-bool podres_cgroups_seen(const char *root, const struct pod_dirs *dirs);
-bool podres_cgroup_exists(const char *root, const char *uid);
+#define PODRES_HIERARCHIES 5
+#define PODRES_PLACES 4
+
+/* Where below "/sys/fs/cgroup" pods can be at all. */
+struct podres_cgroups {
+	const char *root;
+	bool exists[PODRES_HIERARCHIES][PODRES_PLACES];
+};
+void podres_cgroups_look(struct podres_cgroups *c, const char *root);
+/* Whether the kubelet's cgroups can be seen: false when none of these pods has one. */
+bool podres_cgroups_seen(const struct podres_cgroups *c, const struct pod_dirs *dirs);
+bool podres_cgroup_exists(const struct podres_cgroups *c, const char *uid);
 
 /* ---- the thread: podres.c ---- */
 

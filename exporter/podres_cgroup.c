@@ -7,64 +7,94 @@
 /* v2 is mounted at the root itself or, beside v1, at unified; every v1 hierarchy that the kubelet uses has all its pods. */
 static const char *const hierarchies[] = {"", "/memory", "/pids", "/systemd", "/unified"};
 
-/* Drivers and classes; %s is the pod's UID, for the systemd driver with '_' for '-'. */
-static const char *const systemd_paths[] = {
-	"kubepods.slice/kubepods-pod%s.slice",
-	"kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod%s.slice",
-	"kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod%s.slice",
-	"kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod%s.slice",
-	"kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-burstable.slice/kubelet-kubepods-burstable-pod%s.slice",
-	"kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-besteffort.slice/kubelet-kubepods-besteffort-pod%s.slice",
-};
-static const char *const cgroupfs_paths[] = {
-	"kubepods/pod%s",         "kubepods/burstable/pod%s",         "kubepods/besteffort/pod%s",
-	"kubelet/kubepods/pod%s", "kubelet/kubepods/burstable/pod%s", "kubelet/kubepods/besteffort/pod%s",
-};
+/* Where a kubelet keeps its pods, by driver; with the systemd driver the name of a slice repeats those above it. */
+static const struct {
+	const char *folder;
+	const char *slice; /* NULL: the cgroupfs driver */
+} places[PODRES_PLACES] = {{"kubepods.slice", "kubepods"},
+                           {"kubelet.slice/kubelet-kubepods.slice", "kubelet-kubepods"},
+                           {"kubepods", NULL},
+                           {"kubelet/kubepods", NULL}};
 
-static bool
-exists(const char *root, const char *hierarchy, const char *format, const char *uid)
+static const char *const classes[] = {"", "burstable", "besteffort"};
+
+void
+podres_cgroups_look(struct podres_cgroups *c, const char *root)
 {
-	const char *mark = format;
 	char path[1024];
 
-	while (*mark && *mark != '%')
-		mark++;
-	snprintf(path, sizeof(path), "%s%s/%.*s%s%s", root, hierarchy, (int)(mark - format), format, uid,
-	         *mark ? mark + 2 : "");
+	_Static_assert(ARRAY_LEN(hierarchies) == PODRES_HIERARCHIES, "as many as in podres.h");
+	*c = (struct podres_cgroups){.root = root};
+	for (size_t h = 0; h < PODRES_HIERARCHIES; h++)
+		for (size_t p = 0; p < PODRES_PLACES; p++) {
+			snprintf(path, sizeof(path), "%s%s/%s", root, hierarchies[h], places[p].folder);
+			c->exists[h][p] = access(path, F_OK) == 0;
+		}
+}
+
+/* The pod's folder in one place, for one class of pods. */
+static bool
+exists(const char *folder, const char *slice, const char *class, const char *uid)
+{
+	const char *dash = class[0] ? "-" : "";
+	char path[2048];
+
+	if (!slice)
+		snprintf(path, sizeof(path), "%s/%s%spod%s", folder, class, class[0] ? "/" : "", uid);
+	else if (class[0])
+		snprintf(path, sizeof(path), "%s/%s%s%s.slice/%s%s%s-pod%s.slice", folder, slice, dash, class, slice,
+		         dash, class, uid);
+	else
+		snprintf(path, sizeof(path), "%s/%s-pod%s.slice", folder, slice, uid);
 	return access(path, F_OK) == 0;
 }
 
-bool
-podres_cgroup_exists(const char *root, const char *uid)
+/* The systemd driver writes '_' for '-'. False: that is no UID. */
+static bool
+underscored(const char *uid, char *out, size_t size)
 {
-	char under[128];
 	size_t n = 0;
 
-	while (uid[n] && n < sizeof(under) - 1) {
-		if (uid[n] == '/')
+	for (; uid[n]; n++) {
+		if (n == size - 1 || uid[n] == '/')
 			return false;
-		under[n] = uid[n];
-		if (under[n] == '-')
-			under[n] = '_';
-		n++;
+		out[n] = uid[n];
+		if (out[n] == '-')
+			out[n] = '_';
 	}
-	under[n] = '\0';
-	for (size_t h = 0; h < ARRAY_LEN(hierarchies); h++) {
-		for (size_t i = 0; i < ARRAY_LEN(systemd_paths); i++)
-			if (exists(root, hierarchies[h], systemd_paths[i], under))
-				return true;
-		for (size_t i = 0; i < ARRAY_LEN(cgroupfs_paths); i++)
-			if (exists(root, hierarchies[h], cgroupfs_paths[i], uid))
-				return true;
-	}
+	out[n] = '\0';
+	return n > 0;
+}
+
+bool
+podres_cgroup_exists(const struct podres_cgroups *c, const char *uid)
+{
+	char under[128], folder[1024];
+
+	if (!underscored(uid, under, sizeof(under)))
+		return false;
+	for (size_t h = 0; h < PODRES_HIERARCHIES; h++)
+		for (size_t p = 0; p < PODRES_PLACES; p++) {
+			if (!c->exists[h][p])
+				continue;
+			snprintf(folder, sizeof(folder), "%s%s/%s", c->root, hierarchies[h], places[p].folder);
+			for (size_t i = 0; i < ARRAY_LEN(classes); i++)
+				if (exists(folder, places[p].slice, classes[i], places[p].slice ? under : uid))
+					return true;
+		}
 	return false;
 }
 
 bool
-podres_cgroups_seen(const char *root, const struct pod_dirs *dirs)
+podres_cgroups_seen(const struct podres_cgroups *c, const struct pod_dirs *dirs)
 {
-	for (size_t i = 0; i < dirs->count; i++)
-		if (podres_cgroup_exists(root, dirs->dirs[i].uid))
+	bool any = false;
+
+	for (size_t h = 0; h < PODRES_HIERARCHIES; h++)
+		for (size_t p = 0; p < PODRES_PLACES; p++)
+			any |= c->exists[h][p];
+	for (size_t i = 0; any && i < dirs->count; i++)
+		if (podres_cgroup_exists(c, dirs->dirs[i].uid))
 			return true;
 	return false;
 }

@@ -447,22 +447,26 @@ pods_have_cgroups_of_either_driver_and_version(void **state)
 	struct pod_dir dir = {(char[]){"n"}, (char[]){"p"}, (char[]){"1-9"}, 0};
 	const struct pod_dirs dirs = {.dirs = &dir, .count = 1};
 	char root[] = "/tmp/tollgate-podres-XXXXXX";
+	struct podres_cgroups c;
 
 	(void)state;
 	assert_non_null(mkdtemp(root));
-	assert_false(podres_cgroups_seen(root, &dirs));
+	podres_cgroups_look(&c, root);
+	assert_false(podres_cgroups_seen(&c, &dirs));
 	for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
 		char uid[] = "1-0";
 
 		uid[2] = (char)('1' + (int)i);
-		assert_false(podres_cgroup_exists(root, uid));
+		assert_false(podres_cgroup_exists(&c, uid));
 		make_folders(root, paths[i]);
-		assert_true(podres_cgroup_exists(root, uid));
+		podres_cgroups_look(&c, root);
+		assert_true(podres_cgroup_exists(&c, uid));
 	}
-	assert_false(podres_cgroups_seen(root, &dirs));
+	assert_false(podres_cgroups_seen(&c, &dirs));
 	dir.uid[2] = '3';
-	assert_true(podres_cgroups_seen(root, &dirs));
-	assert_false(podres_cgroup_exists(root, "1-3/../../pod1-3"));
+	assert_true(podres_cgroups_seen(&c, &dirs));
+	assert_false(podres_cgroup_exists(&c, "1-3/../../pod1-3"));
+	assert_false(podres_cgroup_exists(&c, ""));
 	(void)nftw(root, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
