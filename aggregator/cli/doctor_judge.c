@@ -192,6 +192,21 @@ judge_prices(const struct facts *f, struct finding *ret)
 /* ---- the node ---- */
 
 void
+judge_user(const struct facts *f, struct finding *ret)
+{
+	char remedy[DOCTOR_TEXT];
+
+	if (f->count == f->of) {
+		say(ret, VERDICT_OK, "", "this is the exporter's, %.400s", f->text);
+		return;
+	}
+	snprintf(remedy, sizeof(remedy), "run it as that user: runuser -u %.400s -- tollgate doctor --node", f->text);
+	say(ret, VERDICT_WARN, remedy,
+	    "the exporter's is %.400s, this one is #%" PRId64 ": what is open to one may be closed to the other",
+	    f->text, f->count);
+}
+
+void
 judge_driver(const struct facts *f, struct finding *ret)
 {
 	if (f->errnum != 0)
@@ -222,8 +237,15 @@ judge_devices(const struct facts *f, struct finding *ret)
 	if (f->of == 0)
 		say(ret, VERDICT_FAIL, "run nvidia-modprobe -u -c=0, or start nvidia-persistenced",
 		    "there is no /dev/nvidia* here");
+	else if (f->failures > 0)
+		say(ret, VERDICT_FAIL,
+		    "run nvidia-modprobe -c=N for each GPU, or start nvidia-persistenced; a container needs "
+		    "NVIDIA_VISIBLE_DEVICES=all",
+		    "%" PRId64 " of the driver's device files are missing, %" PRId64 " are there", f->failures, f->of);
 	else if (f->count > 0)
-		say(ret, VERDICT_FAIL, "open them to the user of the exporter (usually mode 0666), or to its container",
+		say(ret, VERDICT_FAIL,
+		    "open them to the user of the exporter (mode 0666, or the group of NVreg_DeviceFileGID), or to its "
+		    "container",
 		    "%" PRId64 " of %" PRId64 " device files cannot be opened: %s", f->count, f->of, f->text);
 	else
 		say(ret, VERDICT_OK, "", "%" PRId64 " device files are open to this user", f->of);
@@ -240,6 +262,20 @@ judge_pid_namespace(const struct facts *f, struct finding *ret)
 		    "this is not the host's: holders of GPUs cannot be named from here");
 	else
 		say(ret, VERDICT_OK, "", "is the host's");
+}
+
+void
+judge_processes(const struct facts *f, struct finding *ret)
+{
+	if (f->errnum != 0)
+		say(ret, VERDICT_FAIL,
+		    "mount /proc without hidepid (mount -o remount,hidepid=0 /proc), or with gid= of a group of the "
+		    "exporter's user, or run the exporter as root",
+		    "%s %s%s%s: GPU time of other users' processes belongs to nobody", f->thing, reason(f->errnum),
+		    f->text[0] != '\0' ? ", /proc has " : "", f->text);
+	else
+		say(ret, VERDICT_OK, "", "this user sees those of all users%s%s",
+		    f->text[0] != '\0' ? ", although /proc has " : "", f->text);
 }
 
 void
@@ -265,13 +301,49 @@ judge_pods(const struct facts *f, struct finding *ret)
 void
 judge_kubelet(const struct facts *f, struct finding *ret)
 {
-	if (f->errnum != 0)
+	switch (f->errnum) {
+	case 0: say(ret, VERDICT_OK, "", "%s can be opened", f->thing); break;
+	case ENOENT:
+	case ENOTDIR:
+		say(ret, VERDICT_WARN, "start the kubelet; in a pod, mount the host's /var/lib/kubelet/pod-resources",
+		    "%s does not exist: devices given to pods are not known", f->thing);
+		break;
+	case EACCES:
+	case EPERM:
 		say(ret, VERDICT_WARN,
-		    "let the exporter open the kubelet's pod-resources socket (a host mount in its pod)", "%s %s",
-		    f->thing, reason(f->errnum));
-	else
-		say(ret, VERDICT_OK, "", "%s can be opened", f->thing);
+		    "open /var/lib/kubelet/pod-resources to the exporter's user by ACLs (deploy/README.md), or run it as "
+		    "root, or as a DaemonSet",
+		    "%s is not open to this user: devices given to pods are not known", f->thing);
+		break;
+	case ENOTSOCK:
+		say(ret, VERDICT_WARN, "remove it and restart the kubelet, which makes it anew", "%s is not a socket",
+		    f->thing);
+		break;
+	case ECONNREFUSED: say(ret, VERDICT_WARN, "start the kubelet", "nobody listens at %s", f->thing); break;
+	default: say(ret, VERDICT_WARN, "see the kubelet's log", "%s: %s", f->thing, reason(f->errnum));
+	}
 }
+
+void
+judge_slurm(const struct facts *f, struct finding *ret)
+{
+	if (f->errnum == ENOENT)
+		say(ret, VERDICT_WARN, "add tollgate-prolog.sh and tollgate-epilog.sh to slurm.conf (deploy/slurm)",
+		    "this is a node of Slurm, and %s does not exist: jobs have no account, and hold nothing while idle",
+		    f->thing);
+	else if (f->errnum != 0)
+		say(ret, VERDICT_FAIL, "let the exporter's user read it (mode 0755)", "%s %s", f->thing,
+		    reason(f->errnum));
+	else if (f->failures > 0)
+		say(ret, VERDICT_FAIL,
+		    "they must belong to root and be writable by nobody else: let Slurm run the prolog as root, or name "
+		    "its user with the exporter's --slurm-map-uid",
+		    "%s: what others could have written is not believed: %s", f->thing, f->text);
+	else
+		say(ret, VERDICT_OK, "", "%s is root's, %" PRId64 " jobs", f->thing, f->of);
+}
+
+/* ---- its exporter ---- */
 
 void
 judge_exporter(const struct facts *f, struct finding *ret)
@@ -302,6 +374,59 @@ judge_readings(const struct facts *f, struct finding *ret)
 	else
 		say(ret, VERDICT_OK, "", "%" PRId64 " GPUs are read%s", f->of,
 		    f->text[0] != '\0' ? "; they are simulated" : "");
+}
+
+void
+judge_accounting(const struct facts *f, struct finding *ret)
+{
+	if (f->count > 0)
+		say(ret, VERDICT_WARN,
+		    "nvidia-smi -am 1 as root at each boot, or enable_accounting for an exporter that starts as root",
+		    "is off on %" PRId64 " of %" PRId64 " GPUs: processes that live less than a second are not seen",
+		    f->count, f->of);
+	else
+		say(ret, VERDICT_OK, "", "is on: short processes are seen");
+}
+
+void
+judge_placements(const struct facts *f, struct finding *ret)
+{
+	if (f->count > 0)
+		say(ret, VERDICT_WARN,
+		    "start the exporter as root (systemd/exporter-root.conf; in a pod, the capability SYS_ADMIN)",
+		    "the driver does not tell it where %" PRId64 " of %" PRId64
+		    " MIG instances lie: free slices are counted as if they could be moved together",
+		    f->count, f->of);
+	else
+		say(ret, VERDICT_OK, "", "the driver tells where the %" PRId64 " MIG instances lie", f->of);
+}
+
+void
+judge_kubelet_answer(const struct facts *f, struct finding *ret)
+{
+	if (f->count > 0)
+		say(ret, VERDICT_OK, "", "answers the exporter");
+	else if (f->difference_ns < 0)
+		say(ret, VERDICT_WARN,
+		    "its log says why; the socket must be open to the exporter's user, and a process of root must listen",
+		    "has never answered the exporter: devices given to pods are not known");
+	else
+		say(ret, VERDICT_WARN, "the exporter's log says why; see the line about the socket",
+		    "does not answer the exporter; its answer of %" PRId64 " s ago holds", f->difference_ns / NS_PER_S);
+}
+
+void
+judge_allocations(const struct facts *f, struct finding *ret)
+{
+	if (f->failures > 0)
+		say(ret, VERDICT_WARN,
+		    "the exporter's log names them; they must be root's, and for nobody else to write",
+		    "%" PRId64 " files about jobs are not believed", f->failures);
+	else if (f->count > 0)
+		say(ret, VERDICT_WARN, "say in /etc/tollgate/slurm-gpus which GPU each index is (deploy/slurm)",
+		    "%" PRId64 " name no GPU of this node", f->count);
+	else
+		say(ret, VERDICT_OK, "", "%" PRId64 " devices are given to workloads", f->of > 0 ? f->of : 0);
 }
 
 void

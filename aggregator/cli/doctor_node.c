@@ -1,22 +1,21 @@
 /* aggregator/cli/doctor_node.c - probes of this machine as a GPU node: what the exporter needs, and how it does. */
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "aggregator/cli/doctor.h"
-#include "common/text.h"
 
 /* The kernel's number for the first namespace of processes, which is the host's (PROC_PID_INIT_INO). */
 #define HOST_PID_NAMESPACE "pid:[4026531836]"
 
-/* A file of the host, under --root. */
-static const char *
-host_path(const struct doctor *d, const char *path, struct facts *f)
+const char *
+doctor_path(const struct doctor *d, const char *path, struct facts *f)
 {
 	snprintf(f->thing, sizeof(f->thing), "%s%s", strcmp(d->root, "/") == 0 ? "" : d->root, path);
 	return f->thing;
@@ -27,7 +26,7 @@ exists(const struct doctor *d, const char *path)
 {
 	struct facts f = {0};
 
-	return access(host_path(d, path, &f), F_OK) == 0;
+	return access(doctor_path(d, path, &f), F_OK) == 0;
 }
 
 bool
@@ -43,7 +42,7 @@ void
 probe_driver(struct doctor *d, struct facts *ret)
 {
 	in_place(buf) struct buf text;
-	const char *path = host_path(d, "/proc/driver/nvidia/version", ret), *line;
+	const char *path = doctor_path(d, "/proc/driver/nvidia/version", ret), *line;
 
 	buf_init(&text, 65536);
 	if (access(path, R_OK) != 0)
@@ -73,7 +72,7 @@ probe_library(struct doctor *d, struct facts *ret)
 
 	for (size_t i = 0; i < ARRAY_LEN(folders); i++) {
 		snprintf(path, sizeof(path), "%s/libnvidia-ml.so.1", folders[i]);
-		ret->errnum = access(host_path(d, path, ret), R_OK) == 0 ? 0 : errno;
+		ret->errnum = access(doctor_path(d, path, ret), R_OK) == 0 ? 0 : errno;
 		if (ret->errnum != ENOENT && ret->errnum != ENOTDIR)
 			return;
 	}
@@ -89,30 +88,65 @@ add_name(struct facts *f, const char *name)
 		snprintf(f->text + n, sizeof(f->text) - n, "%s%s", n > 0 ? ", " : "", name);
 }
 
-/* nvidiactl and nvidia0, nvidia1, ...: what NVML opens. */
+/* How many entries a folder has whose names do not begin with a dot; -1: it cannot be read. */
+static int64_t
+count_entries(const char *path)
+{
+	DIR *dir = opendir(path);
+	const struct dirent *e;
+	int64_t n = 0;
+
+	if (dir == NULL)
+		return -1;
+	while ((e = readdir(dir)) != NULL)
+		n += e->d_name[0] != '.';
+	closedir(dir);
+	return n;
+}
+
+/* nvidiactl is opened, because a container may be denied what its mode allows; opening a GPU could start it. */
+static bool
+can_open(const char *path, const char *name)
+{
+	int fd;
+
+	if (strcmp(name, "nvidiactl") != 0)
+		return access(path, R_OK | W_OK) == 0;
+	fd = open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC);
+	if (fd >= 0)
+		close(fd);
+	return fd >= 0;
+}
+
+/* nvidiactl and nvidia0, nvidia1, ...: what NVML opens. The driver lists its GPUs, so that a file that was not made is missed. */
 void
 probe_devices(struct doctor *d, struct facts *ret)
 {
-	DIR *dir = opendir(host_path(d, "/dev", ret));
+	struct facts at = {0};
+	int64_t gpus = count_entries(doctor_path(d, "/proc/driver/nvidia/gpus", &at)), files = 0;
+	DIR *dir = opendir(doctor_path(d, "/dev", ret));
 	const struct dirent *e;
 
 	while (dir != NULL && (e = readdir(dir)) != NULL) {
 		const char *tail = e->d_name + 6;
+		bool control = strcmp(e->d_name, "nvidiactl") == 0;
 		char path[300];
-		struct facts at = {0};
 
 		if (strncmp(e->d_name, "nvidia", 6) != 0 ||
-		    (strcmp(tail, "ctl") != 0 && (*tail == '\0' || tail[strspn(tail, "0123456789")] != '\0')))
+		    (!control && (*tail == '\0' || tail[strspn(tail, "0123456789")] != '\0')))
 			continue;
 		ret->of++;
+		files += !control;
 		snprintf(path, sizeof(path), "/dev/%s", e->d_name);
-		if (access(host_path(d, path, &at), R_OK | W_OK) != 0) {
+		if (!can_open(doctor_path(d, path, &at), e->d_name)) {
 			ret->count++;
 			add_name(ret, e->d_name);
 		}
 	}
 	if (dir != NULL)
 		closedir(dir);
+	/* one of them is the control file */
+	ret->failures = (gpus > files ? gpus - files : 0) + (ret->of == files);
 }
 
 /* ---- whose process is it ---- */
@@ -121,7 +155,7 @@ void
 probe_pid_namespace(struct doctor *d, struct facts *ret)
 {
 	char target[64];
-	ssize_t n = readlink(host_path(d, "/proc/self/ns/pid", ret), target, sizeof(target) - 1);
+	ssize_t n = readlink(doctor_path(d, "/proc/self/ns/pid", ret), target, sizeof(target) - 1);
 
 	if (n < 0) {
 		ret->errnum = errno;
@@ -129,6 +163,41 @@ probe_pid_namespace(struct doctor *d, struct facts *ret)
 	}
 	target[n] = '\0';
 	ret->count = strcmp(target, HOST_PID_NAMESPACE) == 0;
+}
+
+/* The value of hidepid among the options with which /proc is mounted. */
+static void
+find_hidepid(const struct doctor *d, struct facts *ret)
+{
+	in_place(buf) struct buf text;
+	struct facts at = {0};
+
+	buf_init(&text, 1u << 20);
+	if (!buf_read_file(&text, doctor_path(d, "/proc/self/mounts", &at), NULL))
+		return;
+	for (const char *line = buf_text(&text), *end; *line != '\0'; line = *end != '\0' ? end + 1 : end) {
+		const char *option;
+
+		end = strchrnul(line, '\n');
+		if (strncmp(line, "proc /proc proc ", 16) != 0)
+			continue;
+		option = memmem(line, (size_t)(end - line), "hidepid=", 8);
+		if (option != NULL)
+			snprintf(ret->text, sizeof(ret->text), "%.*s", (int)strcspn(option, ", \n"), option);
+	}
+}
+
+/* The first process is root's: who can read its cgroup can read everybody's. */
+void
+probe_processes(struct doctor *d, struct facts *ret)
+{
+	int fd = open(doctor_path(d, "/proc/1/cgroup", ret), O_RDONLY | O_CLOEXEC);
+
+	if (fd < 0)
+		ret->errnum = errno;
+	else
+		close(fd);
+	find_hidepid(d, ret);
 }
 
 void
@@ -139,7 +208,7 @@ probe_cgroup(struct doctor *d, struct facts *ret)
 	else if (exists(d, "/sys/fs/cgroup/memory") || exists(d, "/sys/fs/cgroup/cpu") ||
 	         exists(d, "/sys/fs/cgroup/unified"))
 		ret->count = 1;
-	host_path(d, "/sys/fs/cgroup", ret);
+	doctor_path(d, "/sys/fs/cgroup", ret);
 }
 
 static bool
@@ -151,144 +220,77 @@ is_kubernetes(const struct doctor *d)
 void
 probe_pods(struct doctor *d, struct facts *ret)
 {
-	const char *path = host_path(d, "/var/log/pods", ret);
-	DIR *dir = opendir(path);
-	const struct dirent *e;
+	const char *path = doctor_path(d, "/var/log/pods", ret);
 
-	ret->errnum = dir == NULL ? errno : 0;
+	ret->count = count_entries(path);
+	ret->errnum = ret->count < 0 ? errno : 0;
 	ret->absent = ret->errnum == ENOENT && !is_kubernetes(d);
-	while (dir != NULL && (e = readdir(dir)) != NULL)
-		ret->count += e->d_name[0] != '.';
-	if (dir != NULL)
-		closedir(dir);
+}
+
+/* Asks nothing: that somebody listens is enough. A path too long for an address is not tried. */
+static int
+try_connect(const char *path)
+{
+	struct sockaddr_un to = {.sun_family = AF_UNIX};
+	int fd, errnum;
+
+	if (strlen(path) >= sizeof(to.sun_path))
+		return 0;
+	snprintf(to.sun_path, sizeof(to.sun_path), "%s", path);
+	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	errnum = fd < 0 || connect(fd, (const struct sockaddr *)&to, sizeof(to)) != 0 ? errno : 0;
+	if (fd >= 0)
+		close(fd);
+	return errnum == EAGAIN ? 0 : errnum;
 }
 
 void
 probe_kubelet(struct doctor *d, struct facts *ret)
 {
+	const char *path = doctor_path(d, "/var/lib/kubelet/pod-resources/kubelet.sock", ret);
+	struct stat st;
+
 	ret->absent = !is_kubernetes(d);
-	if (access(host_path(d, "/var/lib/kubelet/pod-resources/kubelet.sock", ret), R_OK | W_OK) != 0)
+	if (access(path, R_OK | W_OK) != 0 || stat(path, &st) != 0)
 		ret->errnum = errno;
-}
-
-/* ---- the exporter ---- */
-
-/* "1794807961.5" in thousandths; digits beyond are cut. */
-static bool
-parse_thousandths(const char *text, int64_t *ret)
-{
-	char whole[24];
-	size_t n = strspn(text, "-0123456789");
-	int64_t v;
-
-	snprintf(whole, sizeof(whole), "%.*s", (int)n, text);
-	if (n == 0 || n >= sizeof(whole) || !text_to_i64(whole, &v) || v > INT64_MAX / 1000 || v < INT64_MIN / 1000)
-		return false;
-	v *= 1000;
-	if (text[n] == '.')
-		for (int64_t step = 100, i = 1; i <= 3 && text[n + (size_t)i] >= '0' && text[n + (size_t)i] <= '9';
-		     i++, step /= 10)
-			v += step * (text[n + (size_t)i] - '0');
-	*ret = v;
-	return true;
-}
-
-/* Goes through the series of a name: *at is the page at first, then behind the line found. */
-static bool
-next_series(const char **at, const char *name, const char *label, int64_t *ret)
-{
-	size_t n = strlen(name);
-
-	while (**at != '\0') {
-		const char *line = *at, *end = strchrnul(line, '\n'), *value = end;
-		bool match = strncmp(line, name, n) == 0 && (line[n] == ' ' || line[n] == '{');
-
-		*at = *end != '\0' ? end + 1 : end;
-		while (value > line && value[-1] != ' ')
-			value--;
-		if (match && label != NULL)
-			match = memmem(line, (size_t)(value - line), label, strlen(label)) != NULL;
-		if (match && parse_thousandths(value, ret))
-			return true;
-	}
-	return false;
-}
-
-bool
-metric_value(const char *page, const char *name, const char *label, int64_t *ret_thousandths)
-{
-	return next_series(&page, name, label, ret_thousandths);
-}
-
-void
-probe_exporter(struct doctor *d, struct facts *ret)
-{
-	struct httpc_options o = {.base_url = d->exporter_url,
-	                          .user_agent = "tollgate/" TOLLGATE_VERSION,
-	                          .connect_timeout_ns = 2 * NS_PER_S,
-	                          .timeout_ns = 10 * NS_PER_S};
-	owned(httpc) struct httpc *client = NULL;
-	struct httpc_reply reply = {0};
-	struct err err = {0};
-
-	snprintf(ret->thing, sizeof(ret->thing), "%s", d->exporter_url);
-	buf_init(&reply.body, CLI_REPLY_MAX);
-	cli_tls(d->cli, &o);
-	if (!httpc_new(&o, &client, &err) || !httpc_call(client, "GET", "/metrics", NULL, NULL, 0, &reply, &err))
-		snprintf(ret->text, sizeof(ret->text), "%.*s", DOCTOR_TEXT - 1, err.text);
-	ret->status = reply.status;
-	buf_fini(&d->metrics);
-	d->metrics = reply.body;
-	if (reply.status != 200)
-		buf_clear(&d->metrics);
-}
-
-void
-probe_readings(struct doctor *d, struct facts *ret)
-{
-	const char *page = buf_text(&d->metrics), *at = page;
-	int64_t last_ms = 0, up, simulated;
-
-	ret->absent = !metric_value(page, "tollgate_exporter_last_reading_timestamp_seconds", NULL, &last_ms);
-	ret->difference_ns = d->now_wall_ns - last_ms * NS_PER_MS;
-	while (next_series(&at, "tollgate_gpu_up", NULL, &up)) {
-		ret->of++;
-		ret->count += up == 0;
-	}
-	if (metric_value(page, "tollgate_exporter_source_info", "simulated=\"true\"", &simulated))
-		snprintf(ret->text, sizeof(ret->text), "simulated");
-}
-
-void
-probe_push(struct doctor *d, struct facts *ret)
-{
-	const char *page = buf_text(&d->metrics);
-	int64_t v;
-
-	ret->absent = d->metrics.len == 0;
-	ret->difference_ns = -1;
-	if (metric_value(page, "tollgate_exporter_push_requests_total", NULL, &v))
-		ret->status = 1;
-	if (metric_value(page, "tollgate_exporter_push_last_success_timestamp_seconds", NULL, &v))
-		ret->status = 2;
-	if (metric_value(page, "tollgate_exporter_push_requests_total", "result=\"failed\"", &v))
-		ret->of = v / 1000;
-	if (metric_value(page, "tollgate_exporter_spool_batches", NULL, &v))
-		ret->count = v / 1000;
-	if (metric_value(page, "tollgate_exporter_spool_lost_batches_total", NULL, &v))
-		ret->failures = v / 1000;
-	if (metric_value(page, "tollgate_exporter_spool_oldest_batch_timestamp_seconds", NULL, &v))
-		ret->difference_ns = d->now_wall_ns - v * NS_PER_MS;
-}
-
-void
-probe_spool(struct doctor *d, struct facts *ret)
-{
-	const char *path = host_path(d, d->spool_dir, ret);
-	struct statvfs fs;
-
-	if (access(path, W_OK | X_OK) != 0 || statvfs(path, &fs) != 0)
-		ret->errnum = errno;
+	else if (!S_ISSOCK(st.st_mode))
+		ret->errnum = ENOTSOCK;
 	else
-		ret->free_bytes = (int64_t)fs.f_bavail * (int64_t)fs.f_frsize;
+		ret->errnum = try_connect(path);
+}
+
+/* As the exporter sees it: root's, and for nobody else to write. */
+static bool
+is_believed(const struct stat *st, bool folder)
+{
+	return st->st_uid == 0 && (st->st_mode & (S_IWGRP | S_IWOTH)) == 0 &&
+	       (folder ? S_ISDIR(st->st_mode) : S_ISREG(st->st_mode));
+}
+
+void
+probe_slurm(struct doctor *d, struct facts *ret)
+{
+	bool slurm = exists(d, "/etc/slurm") || exists(d, "/etc/slurm-llnl") || exists(d, "/var/spool/slurmd");
+	DIR *dir = opendir(doctor_path(d, "/run/tollgate-slurm", ret));
+	const struct dirent *e;
+	struct stat st;
+
+	ret->errnum = dir == NULL ? errno : 0;
+	ret->absent = ret->errnum == ENOENT && !slurm;
+	if (dir == NULL)
+		return;
+	if (fstat(dirfd(dir), &st) == 0 && !is_believed(&st, true)) {
+		ret->failures++;
+		add_name(ret, "the folder itself");
+	}
+	while ((e = readdir(dir)) != NULL) {
+		if (e->d_name[0] == '.' || fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) != 0)
+			continue;
+		ret->of++;
+		if (!is_believed(&st, false)) {
+			ret->failures++;
+			add_name(ret, e->d_name);
+		}
+	}
+	closedir(dir);
 }

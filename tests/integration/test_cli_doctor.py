@@ -6,6 +6,8 @@ import email.utils
 import http.server
 import json
 import os
+import shutil
+import socket
 import subprocess
 import tempfile
 import threading
@@ -165,14 +167,19 @@ class Node(Doctor):
         self.root = self.enterContext(tempfile.TemporaryDirectory())
         for name, text in {
             "proc/driver/nvidia/version": "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.163.01\nGCC version: x\n",
+            "proc/driver/nvidia/gpus/0000:07:00.0/information": "", "proc/1/cgroup": "0::/init.scope\n",
+            "proc/self/mounts": "proc /proc proc rw,nosuid,nodev,noexec,relatime 0 0\n",
             "usr/lib64/libnvidia-ml.so.1": "", "dev/nvidiactl": "", "dev/nvidia0": "", "dev/nvidia-uvm": "",
             "sys/fs/cgroup/cgroup.controllers": "cpu memory\n", "var/log/pods/a_b_c/0.log": "",
-            "var/lib/kubelet/pod-resources/kubelet.sock": "", "var/lib/tollgate/spool/lock": "",
+            "var/lib/kubelet/pod-resources/cpu_manager_state": "", "var/lib/tollgate/spool/lock": "",
         }.items():  # fmt: skip
             path = os.path.join(self.root, name)
             os.makedirs(os.path.dirname(path), exist_ok=True)
             with open(path, "w", encoding="ascii") as f:
                 f.write(text)
+        self.kubelet = self.enterContext(socket.socket(socket.AF_UNIX))
+        self.kubelet.bind(os.path.join(self.root, "var/lib/kubelet/pod-resources/kubelet.sock"))
+        self.kubelet.listen()
         os.makedirs(os.path.join(self.root, "proc/self/ns"))
         os.symlink(HOST_PID_NAMESPACE, os.path.join(self.root, "proc/self/ns/pid"))
         self.port = free_port()
@@ -185,9 +192,10 @@ class Node(Doctor):
 
     def test_a_node_with_everything_but_an_exporter(self):
         found = self.expect(self.ask(), 1, driver=("ok", "550.163.01"), NVML_library=("ok",), GPU_devices=("ok", "2 device files"),
-                            process_namespace=("ok",), cgroups=("ok", "version 2"), pod_directories=("ok", "1 pods"), kubelet_socket=("ok",),
+                            user=("ok",), process_namespace=("ok",), processes=("ok",), cgroups=("ok", "version 2"), pod_directories=("ok", "1 pods"), kubelet_socket=("ok",),
                             exporter=("fail", "start tollgate-exporter"))  # fmt: skip
         self.assertNotIn("aggregator", found)
+        self.assertNotIn("Slurm job files", found, "it is no node of Slurm")
         self.assertIn(found["spool"][0], ("ok", "warn"))
 
     def test_each_missing_thing_is_one_line_with_its_remedy(self):
@@ -195,6 +203,7 @@ class Node(Doctor):
         self.remove("usr/lib64/libnvidia-ml.so.1")
         self.remove("dev/nvidiactl")
         self.remove("dev/nvidia0")
+        self.remove("proc/1/cgroup")
         self.remove("proc/self/ns/pid")
         os.symlink("pid:[4026532177]", os.path.join(self.root, "proc/self/ns/pid"))
         self.remove("sys/fs/cgroup/cgroup.controllers")
@@ -203,11 +212,12 @@ class Node(Doctor):
         os.removedirs(os.path.join(self.root, "var/log/pods/a_b_c"))
         done = self.ask("--spool-dir", "/var/lib/elsewhere")
         self.expect(done, 1, driver=("fail", "modprobe nvidia"), NVML_library=("fail", "--nvml-library"), GPU_devices=("fail", "nvidia-modprobe"),
-                    process_namespace=("fail", "hostPID"), cgroups=("warn", "mount"), pod_directories=("fail", "host mount"),
+                    process_namespace=("fail", "hostPID"), processes=("fail", "/proc/1/cgroup does not exist"), cgroups=("warn", "mount"), pod_directories=("fail", "host mount"),
                     kubelet_socket=("warn", "does not exist"), spool=("fail", "/var/lib/elsewhere does not exist"))  # fmt: skip
 
     def test_a_machine_without_kubernetes_needs_no_kubelet(self):
         self.remove("var/lib/kubelet/pod-resources/kubelet.sock")
+        self.remove("var/lib/kubelet/pod-resources/cpu_manager_state")
         os.removedirs(os.path.join(self.root, "var/lib/kubelet/pod-resources"))
         self.remove("var/log/pods/a_b_c/0.log")
         os.removedirs(os.path.join(self.root, "var/log/pods/a_b_c"))
@@ -215,13 +225,70 @@ class Node(Doctor):
         self.assertNotIn("kubelet socket", found)
         self.assertNotIn("pod directories", found)
 
+    def write(self, name, text="", mode=0o644):
+        path = os.path.join(self.root, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w", encoding="ascii") as f:
+            f.write(text)
+        os.chmod(path, mode)
+
+    def test_a_device_file_that_was_not_made_is_missed(self):
+        self.write("proc/driver/nvidia/gpus/0000:0a:00.0/information")
+        self.expect(self.ask(), 1, GPU_devices=("fail", "1 of the driver's device files are missing, 2 are there", "nvidia-modprobe"))
+        self.write("dev/nvidia1")
+        self.expect(self.ask(), 1, GPU_devices=("ok", "3 device files"))
+        self.remove("dev/nvidiactl")
+        self.expect(self.ask(), 1, GPU_devices=("fail", "1 of the driver's device files are missing, 2 are there"))
+
+    def test_how_proc_is_mounted_is_said(self):
+        self.write("proc/self/mounts", "sysfs /sys sysfs rw 0 0\nproc /proc proc rw,nosuid,hidepid=invisible,gid=27 0 0\n")
+        self.expect(self.ask(), 1, processes=("ok", "although /proc has hidepid=invisible"))
+        self.remove("proc/1/cgroup")
+        self.expect(self.ask(), 1, processes=("fail", "does not exist, /proc has hidepid=invisible:", "remount,hidepid=0"))
+
+    def test_a_socket_of_the_kubelet_that_is_not_one_or_that_nobody_listens_at(self):
+        self.kubelet.close()
+        self.expect(self.ask(), 1, kubelet_socket=("warn", "nobody listens", "start the kubelet"))
+        self.remove("var/lib/kubelet/pod-resources/kubelet.sock")
+        self.expect(self.ask(), 1, kubelet_socket=("warn", "does not exist", "pod-resources"))
+        self.write("var/lib/kubelet/pod-resources/kubelet.sock")
+        self.expect(self.ask(), 1, kubelet_socket=("warn", "is not a socket"))
+
+    def test_slurms_files_are_looked_at_on_its_nodes(self):
+        self.write("etc/slurm/slurm.conf")
+        self.expect(self.ask(), 1, Slurm_job_files=("warn", "/run/tollgate-slurm does not exist", "tollgate-prolog.sh"))
+        self.write("run/tollgate-slurm/4711", "job=4711\n", mode=0o666)
+        self.expect(self.ask(), 1, Slurm_job_files=("fail", "not believed", "4711", "--slurm-map-uid"))
+        os.chmod(os.path.join(self.root, "run/tollgate-slurm/4711"), 0o644)
+        found = self.expect(self.ask(), 1, Slurm_job_files=("ok" if os.geteuid() == 0 else "fail",))
+        if os.geteuid() == 0:
+            self.assertIn("1 jobs", found["Slurm job files"][1])
+
+    @unittest.skipUnless(os.geteuid() == 0, "giving files to another user needs root")
+    def test_the_exporters_user_is_told_what_is_closed_to_it(self):
+        for folder, _, _ in os.walk(self.root):
+            os.chmod(folder, 0o755)
+        for name, mode in (("dev/nvidiactl", 0o600), ("dev/nvidia0", 0o666), ("proc/1/cgroup", 0o600), ("var/log/pods", 0o700),
+                           ("var/lib/kubelet/pod-resources", 0o750), ("usr/lib64/libnvidia-ml.so.1", 0o600)):  # fmt: skip
+            os.chmod(os.path.join(self.root, name), mode)
+        os.chown(os.path.join(self.root, "var/lib/tollgate/spool"), 65534, 65534)
+        self.expect(self.ask(), 1, user=("warn", "this one is #0", "runuser -u "))
+        # the build may lie where that user cannot go
+        command = [shutil.copy(program("tollgate"), self.root), "doctor", "--node", "--root", self.root, "--exporter", f"http://127.0.0.1:{self.port}"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, user=65534, group=65534, extra_groups=[])
+        self.expect(done, 1, user=("ok",), NVML_library=("fail", "is not open to this user"), GPU_devices=("fail", "1 of 2", "nvidiactl"),
+                    processes=("fail", "is not open to this user"), pod_directories=("fail", "is not open to this user"),
+                    kubelet_socket=("warn", "is not open to this user", "ACLs"))  # fmt: skip
+        self.assertIn(lines(done)["spool"][0], ("ok", "warn"))
+
     def test_a_node_whose_exporter_sends(self):
         stack = self.enterContext(Stack())
         stack.apply(POLICY)
         exporter = stack.exporter("n1", scenario())
         self.port = exporter.port
         wait_for("an acknowledged batch", lambda: "batches arrive" in self.ask().stdout)
-        self.expect(self.ask(), 0, exporter=("ok",), readings=("ok", "1 GPUs are read", "simulated"), push=("ok",))
+        self.expect(self.ask(), 0, exporter=("ok",), readings=("ok", "1 GPUs are read", "simulated"), accounting=("warn", "is off on 1 of 1 GPUs", "nvidia-smi -am 1"),
+                    allocations=("ok", "0 devices"), push=("ok",))  # fmt: skip
 
     def test_what_to_look_at_is_found_out(self):
         bare = self.enterContext(tempfile.TemporaryDirectory())

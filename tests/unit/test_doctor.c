@@ -50,6 +50,8 @@ static const struct {
 	{"usage of somebody", judge_unattributed, {.text = ""}, VERDICT_OK, "somebody", ""},
 	{"a model without price", judge_prices, {.count = 1, .of = 4, .text = "L40S"}, VERDICT_WARN, "1 of 4 lines of this month have no price: L40S", "prices"},
 	{"prices for all", judge_prices, {.of = 4}, VERDICT_OK, "each of the 4 lines", ""},
+	{"the exporter's user", judge_user, {.count = 999, .of = 999, .text = "tollgate-exporter"}, VERDICT_OK, "tollgate-exporter", ""},
+	{"root asks for another user", judge_user, {.count = 0, .of = 999, .text = "tollgate-exporter"}, VERDICT_WARN, "the exporter's is tollgate-exporter, this one is #0", "runuser -u tollgate-exporter -- tollgate doctor --node"},
 	{"a driver", judge_driver, {.text = "NVIDIA UNIX x86_64 Kernel Module  550"}, VERDICT_OK, "550", ""},
 	{"no driver", judge_driver, {.thing = "/proc/driver/nvidia/version", .errnum = ENOENT}, VERDICT_FAIL, "no NVIDIA driver", "modprobe"},
 	{"a library", judge_library, {.thing = "/usr/lib/libnvidia-ml.so.1"}, VERDICT_OK, "/usr/lib", ""},
@@ -57,10 +59,15 @@ static const struct {
 	{"a library that is closed", judge_library, {.thing = "/usr/lib/x", .errnum = EACCES}, VERDICT_FAIL, "not open", "readable"},
 	{"no device files", judge_devices, {.of = 0}, VERDICT_FAIL, "no /dev/nvidia*", "nvidia-modprobe"},
 	{"device files that are closed", judge_devices, {.count = 1, .of = 9, .text = "nvidia3"}, VERDICT_FAIL, "1 of 9 device files cannot be opened: nvidia3", "0666"},
+	{"device files that were not made", judge_devices, {.count = 1, .of = 7, .failures = 2, .text = "nvidia3"}, VERDICT_FAIL, "2 of the driver's device files are missing, 7 are there", "nvidia-modprobe"},
 	{"device files that are open", judge_devices, {.of = 9}, VERDICT_OK, "9 device files", ""},
 	{"the host's processes", judge_pid_namespace, {.count = 1}, VERDICT_OK, "host's", ""},
 	{"a container's processes", judge_pid_namespace, {.count = 0}, VERDICT_FAIL, "not the host's", "hostPID"},
 	{"no /proc", judge_pid_namespace, {.thing = "/proc/self/ns/pid", .errnum = ENOENT}, VERDICT_WARN, "does not exist", "mount"},
+	{"processes of all users", judge_processes, {.thing = "/proc/1/cgroup"}, VERDICT_OK, "sees those of all users", ""},
+	{"hidden processes that root sees", judge_processes, {.thing = "/proc/1/cgroup", .text = "hidepid=2"}, VERDICT_OK, "although /proc has hidepid=2", ""},
+	{"hidden processes", judge_processes, {.thing = "/proc/1/cgroup", .errnum = ENOENT, .text = "hidepid=invisible"}, VERDICT_FAIL, "does not exist, /proc has hidepid=invisible", "remount,hidepid=0"},
+	{"closed processes", judge_processes, {.thing = "/proc/1/cgroup", .errnum = EACCES}, VERDICT_FAIL, "is not open to this user: GPU time", "hidepid"},
 	{"cgroups of today", judge_cgroup, {.count = 2}, VERDICT_OK, "version 2", ""},
 	{"cgroups of before", judge_cgroup, {.count = 1}, VERDICT_OK, "version 1", ""},
 	{"no cgroups", judge_cgroup, {.thing = "/sys/fs/cgroup"}, VERDICT_WARN, "none", "mount"},
@@ -68,6 +75,14 @@ static const struct {
 	{"pods that cannot be read", judge_pods, {.thing = "/var/log/pods", .errnum = EACCES}, VERDICT_FAIL, "not open", "host mount"},
 	{"the kubelet's socket", judge_kubelet, {.thing = "/k.sock"}, VERDICT_OK, "can be opened", ""},
 	{"a kubelet's socket that is closed", judge_kubelet, {.thing = "/k.sock", .errnum = EACCES}, VERDICT_WARN, "/k.sock is not open", "pod-resources"},
+	{"no kubelet's socket", judge_kubelet, {.thing = "/k.sock", .errnum = ENOENT}, VERDICT_WARN, "/k.sock does not exist", "start the kubelet"},
+	{"a kubelet's socket that is none", judge_kubelet, {.thing = "/k.sock", .errnum = ENOTSOCK}, VERDICT_WARN, "not a socket", "restart the kubelet"},
+	{"a kubelet's socket that it left behind", judge_kubelet, {.thing = "/k.sock", .errnum = ECONNREFUSED}, VERDICT_WARN, "nobody listens", "start the kubelet"},
+	{"a kubelet's socket in other trouble", judge_kubelet, {.thing = "/k.sock", .errnum = EMFILE}, VERDICT_WARN, "/k.sock", "log"},
+	{"Slurm's files", judge_slurm, {.thing = "/run/s", .of = 3}, VERDICT_OK, "/run/s is root's, 3 jobs", ""},
+	{"a node of Slurm without a prolog", judge_slurm, {.thing = "/run/s", .errnum = ENOENT}, VERDICT_WARN, "/run/s does not exist", "tollgate-prolog.sh"},
+	{"Slurm's files that are closed", judge_slurm, {.thing = "/run/s", .errnum = EACCES}, VERDICT_FAIL, "not open to this user", "0755"},
+	{"Slurm's files that anybody may write", judge_slurm, {.thing = "/run/s", .of = 3, .failures = 1, .text = "4711"}, VERDICT_FAIL, "not believed: 4711", "--slurm-map-uid"},
 	{"an exporter", judge_exporter, {.thing = "http://e", .status = 200}, VERDICT_OK, "http://e", ""},
 	{"an exporter that begins", judge_exporter, {.thing = "http://e", .status = 503}, VERDICT_WARN, "not read the GPUs yet", "wait"},
 	{"no exporter", judge_exporter, {.text = "Connection refused"}, VERDICT_FAIL, "refused", "start tollgate-exporter"},
@@ -77,6 +92,16 @@ static const struct {
 	{"a driver that hangs", judge_readings, {.of = 8, .difference_ns = 31 * NS_PER_S}, VERDICT_FAIL, "31 s ago", "nvidia-smi"},
 	{"a GPU that is lost", judge_readings, {.count = 1, .of = 8}, VERDICT_WARN, "1 of 8 GPUs do not answer", "nvidia-smi"},
 	{"no GPU", judge_readings, {.of = 0}, VERDICT_WARN, "sees no GPU", "nvidia-smi"},
+	{"accounting", judge_accounting, {.of = 8}, VERDICT_OK, "is on", ""},
+	{"no accounting", judge_accounting, {.count = 8, .of = 8}, VERDICT_WARN, "is off on 8 of 8 GPUs", "nvidia-smi -am 1"},
+	{"placements that are told", judge_placements, {.of = 14}, VERDICT_OK, "14 MIG instances", ""},
+	{"placements that are told to root only", judge_placements, {.count = 2, .of = 14}, VERDICT_WARN, "where 2 of 14 MIG instances lie", "SYS_ADMIN"},
+	{"a kubelet that answers", judge_kubelet_answer, {.count = 1, .difference_ns = NS_PER_S}, VERDICT_OK, "answers", ""},
+	{"a kubelet that is away", judge_kubelet_answer, {.count = 0, .difference_ns = 90 * NS_PER_S}, VERDICT_WARN, "90 s ago holds", "log"},
+	{"a kubelet that never answered", judge_kubelet_answer, {.count = 0, .difference_ns = -1}, VERDICT_WARN, "never", "root must listen"},
+	{"allocations", judge_allocations, {.of = 5}, VERDICT_OK, "5 devices", ""},
+	{"files about jobs that are refused", judge_allocations, {.of = 5, .failures = 2, .count = 1}, VERDICT_WARN, "2 files", "root's"},
+	{"allocations of what is not there", judge_allocations, {.of = 5, .count = 1}, VERDICT_WARN, "1 name no GPU", "slurm-gpus"},
 	{"batches that arrive", judge_push, {.status = 2, .count = 1, .of = 3, .difference_ns = NS_PER_MIN}, VERDICT_OK, "1 wait", ""},
 	{"an exporter on its own", judge_push, {.status = 0}, VERDICT_WARN, "no aggregator", "--aggregator-url"},
 	{"nothing ever acknowledged", judge_push, {.status = 1, .of = 5, .difference_ns = NS_PER_MIN}, VERDICT_FAIL, "5 requests failed", "token"},
@@ -143,12 +168,76 @@ a_page_of_metrics_is_read_by_name_and_label(void **state)
 	}
 }
 
+static struct facts
+look(probe_fn *probe, const char *page)
+{
+	struct doctor d = {.root = "/nowhere", .spool_dir = "/spool"};
+	struct facts f = {0};
+
+	buf_init(&d.metrics, CLI_REPLY_MAX);
+	buf_str(&d.metrics, page);
+	probe(&d, &f);
+	buf_fini(&d.metrics);
+	return f;
+}
+
+static void
+accounting_is_missed_only_where_the_driver_could_have_it(void **state)
+{
+	struct facts f;
+
+	(void)state;
+	f = look(probe_accounting,
+	         "tollgate_gpu_info{gpu=\"0\",mig=\"off\"} 1\ntollgate_gpu_info{gpu=\"1\",mig=\"on\"} 1\n"
+	         "tollgate_gpu_accounting{gpu=\"0\"} 0\ntollgate_gpu_accounting{gpu=\"1\"} 0\n");
+	assert_false(f.absent);
+	assert_int_equal(f.count, 1);
+	assert_int_equal(f.of, 1);
+	f = look(probe_accounting, "tollgate_gpu_info{gpu=\"1\",mig=\"on\"} 1\ntollgate_gpu_accounting{gpu=\"1\"} 0\n");
+	assert_true(f.absent);
+	assert_true(look(probe_accounting, "").absent);
+}
+
+static void
+what_the_exporter_was_not_told_is_on_its_page(void **state)
+{
+	struct facts f;
+
+	(void)state;
+	f = look(probe_placements, "tollgate_mig_info{gi=\"1\"} 1\ntollgate_mig_info{gi=\"2\"} 1\n"
+	                           "tollgate_exporter_unplaced_instances 1\n");
+	assert_false(f.absent);
+	assert_int_equal(f.count, 1);
+	assert_int_equal(f.of, 2);
+	assert_true(look(probe_placements, "tollgate_gpu_up 1\n").absent);
+
+	f = look(probe_kubelet_answer,
+	         "tollgate_exporter_kubelet_up 0\ntollgate_exporter_kubelet_answer_age_seconds 90.5\n");
+	assert_false(f.absent);
+	assert_int_equal(f.count, 0);
+	assert_int_equal(f.difference_ns, 90 * NS_PER_S + 500 * NS_PER_MS);
+	f = look(probe_kubelet_answer, "tollgate_exporter_kubelet_up 0\n");
+	assert_int_equal(f.difference_ns, -1);
+	assert_true(look(probe_kubelet_answer, "").absent);
+
+	f = look(probe_allocations,
+	         "tollgate_exporter_allocations{source=\"kubelet\"} 3\n"
+	         "tollgate_exporter_allocations{source=\"slurm\"} 2\n"
+	         "tollgate_exporter_unresolved_allocations 1\ntollgate_exporter_refused_map_files 4\n");
+	assert_int_equal(f.of, 5);
+	assert_int_equal(f.count, 1);
+	assert_int_equal(f.failures, 4);
+	assert_true(look(probe_allocations, "").absent);
+}
+
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(each_thing_that_can_be_found_has_its_verdict_and_remedy),
 		cmocka_unit_test(a_page_of_metrics_is_read_by_name_and_label),
+		cmocka_unit_test(accounting_is_missed_only_where_the_driver_could_have_it),
+		cmocka_unit_test(what_the_exporter_was_not_told_is_on_its_page),
 	};
 
 	return cmocka_run_group_tests_name("doctor", tests, NULL, NULL);
