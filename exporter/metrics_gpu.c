@@ -401,6 +401,21 @@ render_instances(struct render *r, const struct value_family *family)
 		}
 }
 
+static void
+render_unplaced(struct render *r)
+{
+	size_t instances = 0;
+	int64_t unplaced = 0;
+
+	for (size_t i = 0; i < r->gpu_count; i++)
+		for (size_t k = 0; k < render_reading(r, i)->instance_count; k++, instances++)
+			unplaced += render_reading(r, i)->instances[k].placement_start < 0;
+	if (instances > 0)
+		render_single(r, "tollgate_exporter_unplaced_instances", PROM_GAUGE,
+		              "MIG instances of which the driver does not tell where they lie; it tells root.",
+		              unplaced, 0);
+}
+
 void
 render_gpus(struct render *r)
 {
@@ -416,4 +431,5 @@ render_gpus(struct render *r)
 		render_family(r, family->name, family->type, family->help);
 		render_instances(r, family);
 	}
+	render_unplaced(r);
 }

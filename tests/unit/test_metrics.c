@@ -153,6 +153,7 @@ fill_readings(struct gpu_reading *r)
 	r[1].board.ecc_corrected = 0; /* a counter that stands at zero, and one that is not there */
 	r[1].instance_count = 1;
 	r[1].instances[0] = (struct gpu_instance){.gi = 2,
+	                                          .placement_start = -1,
 	                                          .ci = 0,
 	                                          .units = 2340,
 	                                          .memory_bytes = INT64_C(42949672960),
