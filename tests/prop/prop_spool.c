@@ -1,6 +1,7 @@
 /* The spool against an aggregator that forgets: whatever is appended, acknowledged, lost on the way, damaged or over the cap, each
  * stream arrives without a hole, every batch that arrives is the one that was appended, and nothing is given up without cause. A failover
- * takes the last things away that the aggregator took, of whatever streams, and says nothing: the spool finds out. */
+ * takes the last things away that the aggregator took, of whatever streams, and says nothing: the spool finds out. One to a story: a second
+ * one that takes away what was just sent again, and nothing else, is found out when that stream is next moved back. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -27,7 +28,7 @@ struct step {
 };
 struct story {
 	int64_t cap_bytes;
-	bool calm; /* no damage, no cap */
+	bool calm; /* no damage, no cap; half of these within a day, so that nothing ever goes */
 	struct step step[STEPS];
 	size_t steps;
 };
@@ -37,11 +38,14 @@ generate(struct prop_source *s, void *vc)
 {
 	struct story *c = vc;
 
+	size_t kinds;
+
 	c->calm = !prop_bool(s);
+	kinds = !c->calm ? DAMAGE + 1 : prop_bool(s) ? DAMAGE : NEXT_DAY;
 	c->cap_bytes = c->calm ? INT64_C(1) << 40 : 2500 + (int64_t)prop_u64(s, 20000);
 	c->steps = prop_index(s, STEPS + 1);
 	for (size_t i = 0; i < c->steps; i++)
-		c->step[i] = (struct step){.what = (enum what)prop_index(s, c->calm ? DAMAGE : DAMAGE + 1),
+		c->step[i] = (struct step){.what = (enum what)prop_index(s, kinds),
 		                           .a = prop_u64(s, 1000),
 		                           .b = prop_u64(s, 5000)};
 }
@@ -74,6 +78,7 @@ struct world {
 	const struct story *story;
 	struct taken taken[TAKEN_MAX];
 	size_t taken_count;
+	bool failed_over;
 	struct spooldir dir;
 	struct spool_options options;
 	struct spool *spool;
@@ -218,6 +223,9 @@ damage(struct world *w, uint64_t which, uint64_t where)
 static void
 fail_over(struct world *w, size_t forgotten)
 {
+	if (w->failed_over)
+		return;
+	w->failed_over = forgotten > 0 && w->taken_count > 0;
 	for (; forgotten > 0 && w->taken_count > 0; forgotten--) {
 		const struct taken *t = &w->taken[--w->taken_count];
 
