@@ -5,6 +5,7 @@ The processes are real, and so are their cgroups where the machine allows it (ro
 Where it does not, and once more in any case, /proc is a tree of files that was copied from the real one with the cgroups that
 the processes would have. GPUs are simulated, the kubelet is gRPC's own server, the job files are written by our prolog."""
 
+import fcntl
 import gzip
 import os
 import shutil
@@ -135,6 +136,9 @@ class RealHost(Host):
     def __init__(self, directory):
         super().__init__(directory)
         self.made = []
+        # one test at a time: they share the upper folders
+        self.lock = os.open(self.mount, os.O_RDONLY | os.O_DIRECTORY)
+        fcntl.flock(self.lock, fcntl.LOCK_EX)
 
     def make(self, cgroup):
         at = self.mount
@@ -157,6 +161,7 @@ class RealHost(Host):
         for at in reversed(self.made):
             if os.path.isdir(at):
                 os.rmdir(at)
+        os.close(self.lock)
 
 
 class Exporter(Process):
