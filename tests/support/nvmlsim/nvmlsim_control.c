@@ -20,6 +20,8 @@ EXPORTED void tollgate_sim_set_time_ns(int64_t t_ns);
 EXPORTED void tollgate_sim_release(void);
 /* How many calls hang. */
 EXPORTED unsigned tollgate_sim_hanging(void);
+/* The virtual clock, for the DCGM simulator; -1: it has not begun. */
+EXPORTED int64_t tollgate_sim_clock_ns(void);
 
 void
 tollgate_sim_set_time_ns(int64_t t_ns)
@@ -49,6 +51,17 @@ tollgate_sim_hanging(void)
 	hanging = sim.hanging;
 	pthread_mutex_unlock(&sim.lock);
 	return hanging;
+}
+
+int64_t
+tollgate_sim_clock_ns(void)
+{
+	int64_t t_ns;
+
+	pthread_mutex_lock(&sim.lock);
+	t_ns = sim.frozen || sim.t0_ns ? sim_clock_ns() : -1;
+	pthread_mutex_unlock(&sim.lock);
+	return t_ns;
 }
 
 void

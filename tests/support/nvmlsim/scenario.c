@@ -96,9 +96,9 @@ length_of(const struct yaml_node *root, const char *key)
 static bool
 read_root(const struct reader *r, const struct yaml_node *root)
 {
-	static const char *const keys[] = {"name",        "driver",      "library",   "driver_quirk", "init_error",
-	                                   "gpm_metrics", "gpus",        "processes", "faults",       "calls",
-	                                   "xids",        "clock_steps", NULL};
+	static const char *const keys[] = {"name", "driver",    "library", "driver_quirk", "init_error", "gpm_metrics",
+	                                   "gpus", "processes", "faults",  "calls",        "xids",       "clock_steps",
+	                                   "dcgm", NULL};
 	struct scenario *sc = r->sc;
 	int64_t init_error = 0;
 
@@ -120,7 +120,7 @@ read_root(const struct reader *r, const struct yaml_node *root)
 		if (!read_section(r, root, &sections[i]))
 			return false;
 	order_events(sc);
-	return check_pids(r);
+	return read_dcgm(r, root) && check_pids(r);
 }
 
 bool
@@ -166,6 +166,7 @@ scenario_free(struct scenario *sc)
 	mem_free(sc->name);
 	mem_free(sc->driver);
 	mem_free(sc->library);
+	mem_free(sc->dcgm.version);
 	mem_free(sc->gpus);
 	mem_free(sc->processes);
 	mem_free(sc->faults);

@@ -106,6 +106,7 @@ struct sim_gpu {
 	bool mig_capable;
 	struct mig_geometry geometry; /* when it is */
 	bool gpm, ecc, row_remap, energy, samples;
+	bool dcp; /* DCGM can profile it */
 	int64_t nvlinks;
 	bool accounting;
 	struct sim_layout *layouts; /* the first at 0, in order of time */
@@ -175,6 +176,25 @@ struct sim_clock_step {
 	int64_t at_ns, by_ns;
 };
 
+/* Habits of DCGM, and times at which its engine is not there. */
+enum sim_dcgm_quirk {
+	DCGM_QUIRK_BLANKS = 1 << 0,     /* what there is not has status 0 and a blank number */
+	DCGM_QUIRK_ABOVE_ONE = 1 << 1,  /* shares of instances are a quarter too large */
+	DCGM_QUIRK_MULTI_PASS = 1 << 2, /* one field at a time */
+	DCGM_QUIRK_UNTOLD = 1 << 3,     /* what a GPU can measure is not told */
+};
+struct sim_outage {
+	int64_t at_ns, until_ns;
+	bool stuck; /* it answers, and brings nothing new */
+};
+#define SIM_OUTAGES_MAX 16
+struct sim_dcgm {
+	char *version;
+	unsigned quirks; /* enum sim_dcgm_quirk */
+	struct sim_outage outages[SIM_OUTAGES_MAX];
+	size_t outage_count;
+};
+
 struct scenario {
 	char *name;
 	char *driver, *library;
@@ -193,6 +213,7 @@ struct scenario {
 	size_t event_count;
 	struct sim_clock_step *steps; /* in order of time */
 	size_t step_count;
+	struct sim_dcgm dcgm;
 };
 
 MUST_CHECK bool scenario_parse(const char *name, const char *text, size_t len, struct scenario **ret, struct err *err);

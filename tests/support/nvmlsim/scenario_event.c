@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool
+bool
 read_span(const struct reader *r, const struct yaml_node *n, int64_t *at_ns, int64_t *until_ns)
 {
 	*at_ns = 0;
@@ -64,8 +64,9 @@ read_call(const struct reader *r, const struct yaml_node *n)
 	    !read_flag(r, n, "hang", &c->hang) || (gpu && !read_gpu_number(r, gpu, &c->gpu)))
 		return false;
 	c->status = (int)status;
-	if (strcmp(c->name, "*") != 0 && strncmp(c->name, "nvml", 4) != 0)
-		return yaml_err(r->doc, n, r->err, "name \"%s\" is neither a function of NVML nor \"*\"", c->name);
+	if (strcmp(c->name, "*") != 0 && strncmp(c->name, "nvml", 4) != 0 && strncmp(c->name, "dcgm", 4) != 0)
+		return yaml_err(r->doc, n, r->err, "name \"%s\" is neither a function of NVML or DCGM nor \"*\"",
+		                c->name);
 	if (!c->delay_ns && !c->status && !c->hang)
 		return yaml_err(r->doc, n, r->err, "a call has a delay, a status, or hang: true");
 	return true;

@@ -205,6 +205,7 @@ set_traits(struct sim_gpu *g)
 
 	g->energy = true;
 	g->samples = true;
+	g->dcp = true;
 	for (size_t i = 0; i < ARRAY_LEN(models); i++)
 		if (has_word(g->model, models[i].word)) {
 			g->gpm = models[i].gpm;
@@ -233,16 +234,18 @@ read_one(const struct reader *r, const struct yaml_node *n, const char *model, s
 	return read_short(r, n, "uuid", g->uuid, sizeof(g->uuid)) && read_short(r, n, "pci", g->pci, sizeof(g->pci)) &&
 	       read_flag(r, n, "gpm", &g->gpm) && read_flag(r, n, "ecc", &g->ecc) &&
 	       read_flag(r, n, "row_remap", &g->row_remap) && read_flag(r, n, "energy", &g->energy) &&
-	       read_flag(r, n, "samples", &g->samples) && read_int(r, n, "nvlinks", 0, 64, &g->nvlinks) &&
-	       read_flag(r, n, "accounting", &g->accounting) && read_layouts(r, n, g) && read_readings(r, n, g);
+	       read_flag(r, n, "samples", &g->samples) && read_flag(r, n, "dcp", &g->dcp) &&
+	       read_int(r, n, "nvlinks", 0, 64, &g->nvlinks) && read_flag(r, n, "accounting", &g->accounting) &&
+	       read_layouts(r, n, g) && read_readings(r, n, g);
 }
 
 bool
 read_gpu(const struct reader *r, const struct yaml_node *n)
 {
-	static const char *const keys[] = {"model",     "count",      "uuid", "pci",         "memory_mib", "idle_watts",
-	                                   "max_watts", "gpm",        "ecc",  "energy",      "samples",    "row_remap",
-	                                   "nvlinks",   "accounting", "mig",  "repartition", "readings",   NULL};
+	static const char *const keys[] = {"model",       "count",     "uuid",    "pci",        "memory_mib",
+	                                   "idle_watts",  "max_watts", "gpm",     "ecc",        "energy",
+	                                   "samples",     "row_remap", "nvlinks", "accounting", "mig",
+	                                   "repartition", "readings",  "dcp",     NULL};
 	int64_t count = 1, memory_mib, idle = 50, max = 400;
 	const char *model;
 

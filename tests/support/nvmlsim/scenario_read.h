@@ -35,6 +35,11 @@ MUST_CHECK bool read_call(const struct reader *r, const struct yaml_node *n);
 MUST_CHECK bool read_xid(const struct reader *r, const struct yaml_node *n);
 MUST_CHECK bool read_clock_step(const struct reader *r, const struct yaml_node *n);
 
+/* `at` and `until`, from the beginning to the end unless they are given. */
+MUST_CHECK bool read_span(const struct reader *r, const struct yaml_node *n, int64_t *at_ns, int64_t *until_ns);
+/* `dcgm` of the scenario. */
+MUST_CHECK bool read_dcgm(const struct reader *r, const struct yaml_node *root);
+
 /* `mig` and `repartition` of a GPU. */
 MUST_CHECK bool read_layouts(const struct reader *r, const struct yaml_node *map, struct sim_gpu *g);
 /* `readings` of a GPU. */
