@@ -32,9 +32,9 @@ LIBRARIES = {
     "nghttp2/*": "exporter/podres_call.c",
     "podres.pb-c.h": "exporter/podres_decode.c",
     "protobuf-c/*": "exporter/podres_decode.c",
-    "dlfcn.h": "exporter/nvml.c",
+    "dlfcn.h": "exporter/nvml.c exporter/dcgm_engine.c",
     "exporter/nvml_abi.h": "exporter/nvml*.[ch]",
-    "exporter/dcgm_abi.h": "exporter/dcgm.c",
+    "exporter/dcgm_abi.h": "exporter/dcgm*.[ch]",
     "cmocka.h": "nowhere but in tests",
 }
 # core is pure: no clock, no database, no log, no I/O.
