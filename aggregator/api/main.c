@@ -219,6 +219,9 @@ issue_admin_token(struct db *db, const char *path, struct err *err)
 		return false;
 	n = strlen(made.token);
 	made.token[n++] = '\n';
+	if (strcmp(path, "-") == 0)
+		return fwrite(made.token, 1, n, stdout) == n ||
+		       err_set(err, ERR_FATAL, "the token cannot be written to standard output");
 	return file_write_atomic(path, made.token, n, 0600, err);
 }
 

@@ -28,7 +28,7 @@ static const struct conf_option options[] = {
 	{.name = "migrate", .type = CONF_BOOL, .offset = FIELD(migrate), .preset = "true",
 	 .help = "bring the schema up to date at the start; otherwise an older schema is refused"},
 	{.name = "issue-admin-token", .type = CONF_PATH, .offset = FIELD(issue_admin_token),
-	 .help = "make an administrator's token, write it to this file (mode 0600) and exit"},
+	 .help = "make an administrator's token, write it to this file (mode 0600; - for standard output) and exit"},
 	{.name = "workers", .type = CONF_INT, .offset = FIELD(workers), .preset = "4", .min = 1, .max = 64,
 	 .help = "requests answered at the same time, each with its own database connection"},
 	{.name = "queue", .type = CONF_INT, .offset = FIELD(queue), .preset = "256", .min = 1, .max = 65536,
