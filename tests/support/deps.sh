@@ -1,24 +1,26 @@
 #!/bin/sh
-# Installs the Debian packages that a group of commands needs and that are missing: deps.sh run|test|lint|fuzz|bench|package|all.
+# Installs the Debian packages that a group of commands needs and that are missing: deps.sh container|run|test|lint|fuzz|bench|package|all.
 #
 # With nothing missing this is one dpkg-query. Packages come by name from wherever apt is configured to look. A server
 # package must not leave a server behind: no PostgreSQL cluster is created and no service started or enabled.
 set -eu
 
 # a|b: either will do, the first is installed. The curl variants exclude each other, and any of them serves us.
-run='gcc libc6-dev libcrypt-dev make pkg-config libmicrohttpd-dev libpq-dev zlib1g-dev libgnutls28-dev libjansson-dev libyaml-dev
-	libnghttp2-dev libprotobuf-c-dev protobuf-c-compiler libcurl4-gnutls-dev|libcurl4-openssl-dev|libcurl4-nss-dev postgresql-15'
-test="$run libcmocka-dev prometheus python3 python3-grpcio python3-protobuf mandoc zsh"
+build='gcc libc6-dev libcrypt-dev make pkg-config libmicrohttpd-dev libpq-dev zlib1g-dev libgnutls28-dev libjansson-dev libyaml-dev
+	libnghttp2-dev libprotobuf-c-dev protobuf-c-compiler libcurl4-gnutls-dev|libcurl4-openssl-dev|libcurl4-nss-dev'
+container="$build ca-certificates"
+run="$build postgresql-15"
+test="$run libcmocka-dev prometheus python3 python3-grpcio python3-protobuf python3-yaml mandoc zsh"
 lint="$test clang clang-format clang-tidy cppcheck"
 fuzz="$run clang libclang-rt-14-dev"
 bench="$test wrk prometheus-pushgateway"
-package="$run debhelper dpkg-dev"
+package="$build debhelper dpkg-dev"
 
 case "${1-}" in
-run | test | lint | fuzz | bench | package) eval "wanted=\$$1" ;;
+container | run | test | lint | fuzz | bench | package) eval "wanted=\$$1" ;;
 all) wanted="$lint $fuzz $bench $package lintian" ;;
 *)
-	echo "usage: deps.sh run|test|lint|fuzz|bench|package|all" >&2
+	echo "usage: deps.sh container|run|test|lint|fuzz|bench|package|all" >&2
 	exit 2
 	;;
 esac
