@@ -17,6 +17,7 @@
 #include "exporter/privileges.h"
 #include "exporter/record.h"
 #include "exporter/sampler.h"
+#include "exporter/source_auto.h"
 #include "exporter/web.h"
 
 #define CHUNK_BYTES (1u << 20)
@@ -30,6 +31,9 @@
 /* A driver that does not answer for so long at the start is waited for while the exporter serves; one that says sooner that it
  * is not there ends the start. */
 #define OPEN_PATIENCE_NS (5 * NS_PER_S)
+/* DCGM is waited for at the start, and then at each tick for this part of the sample interval. */
+#define DCGM_PATIENCE_NS (4 * NS_PER_S)
+#define DCGM_PERCENT 5
 /* The kubelet is asked every few seconds, and sooner when a process turns up that its last answer does not explain. */
 #define KUBELET_REFRESH_NS (2 * NS_PER_S)
 #define KUBELET_TIMEOUT_NS (3 * NS_PER_S)
@@ -46,6 +50,7 @@ struct daemon {
 	struct spool_options spool;
 	struct nvml_options nvml;
 	struct privileges privileges;
+	struct dcgm *dcgm; /* NULL: not used */
 	struct reader *reader;
 	struct outbox *outbox;
 	struct push *push;
@@ -58,7 +63,7 @@ struct daemon {
 	/* the last ones logged, so that a lasting trouble is one line */
 	char reading[sizeof(((struct err *)0)->text)], silent[sizeof(((struct err *)0)->text)];
 	char storing[sizeof(((struct err *)0)->text)], kubelet[sizeof(((struct err *)0)->text)];
-	char recording[sizeof(((struct err *)0)->text)];
+	char recording[sizeof(((struct err *)0)->text)], dcgm_trouble[sizeof(((struct err *)0)->text)];
 	char job_files[sizeof(((struct err *)0)->text)];
 	bool answered; /* the driver, once at least */
 };
@@ -87,7 +92,41 @@ open_source(void *arg, struct gpu_source **ret, struct err *err)
 {
 	const struct daemon *d = arg;
 
-	return nvml_open(&d->nvml, ret, err);
+	if (!nvml_open(&d->nvml, ret, err))
+		return false;
+	if (d->dcgm)
+		*ret = source_auto_new(*ret, d->dcgm, d->options->source == SOURCE_DCGM);
+	return true;
+}
+
+/* A node without DCGM's library does without it, unless somebody asked for it. */
+static bool
+start_dcgm(struct daemon *d, struct err *err)
+{
+	const struct exporter_options *o = d->options;
+	struct dcgm_options dcgm = {.library = o->dcgm_library,
+	                            .host = o->dcgm_host,
+	                            .sample_interval_ns = o->sample_interval_ns,
+	                            .wait_ns = o->sample_interval_ns / 100 * DCGM_PERCENT};
+	struct dcgm_status status;
+
+	if (o->source == SOURCE_NVML)
+		return true;
+	if (!dcgm_new(&dcgm, &d->dcgm, err))
+		return false;
+	if (dcgm_wait_open(d->dcgm, DCGM_PATIENCE_NS, err)) {
+		dcgm_status(d->dcgm, &status);
+		log_event(LOG_INFO, "DCGM answers", LS("version", status.version),
+		          LI("watched", (int64_t)status.watched), LI("refused", (int64_t)status.refused));
+		return true;
+	}
+	if (o->source == SOURCE_DCGM)
+		return err_prefix(err, "source dcgm");
+	if (err->kind == ERR_MISSING && !o->dcgm_host && !o->dcgm_library) {
+		log_event(LOG_INFO, "all values are NVML's", LS("why", err->text));
+		dcgm_free(take(d->dcgm));
+	}
+	return true;
 }
 
 /* In the thread that opened the library. It goes no further as root. */
@@ -112,7 +151,8 @@ start_reader(struct daemon *d, struct err *err)
 	d->nvml = (struct nvml_options){.library = o->nvml_library, .enable_accounting = o->enable_accounting};
 	if (o->user && !privileges_find(o->user, &d->privileges, err))
 		return false;
-	if (!reader_new(&r, &d->reader, err) || !reader_wait_open(d->reader, OPEN_PATIENCE_NS, &d->answered, err))
+	if (!start_dcgm(d, err) || !reader_new(&r, &d->reader, err) ||
+	    !reader_wait_open(d->reader, OPEN_PATIENCE_NS, &d->answered, err))
 		return false;
 	if (!d->answered)
 		log_write(LOG_WARN, "the GPU driver does not answer, it is waited for", NULL);
@@ -232,6 +272,7 @@ start_sampler(struct daemon *d, struct err *err)
 	                            .process_metrics = o->process_metrics,
 	                            .max_process_series = (size_t)o->max_process_series,
 	                            .dcgm_hostname = exporter_dcgm_hostname(o),
+	                            .dcgm = d->dcgm,
 	                            .clock = time_boot_ns,
 	                            .identity = {.proc_root = o->proc_root, .pods_root = o->pods_root}};
 
@@ -300,7 +341,8 @@ stop(struct daemon *d)
 	push_stop(d->push, LAST_PUSH_NS);
 	whole = outbox_close(d->outbox);
 	metrics_free(d->metrics);
-	whole &= reader_close(d->reader);
+	/* a source that is left to its call goes on using DCGM */
+	whole &= reader_close(d->reader) && dcgm_close(d->dcgm);
 	if (d->timer_fd >= 0)
 		close(d->timer_fd);
 	if (d->signal_fd >= 0)
@@ -330,6 +372,8 @@ note_report(struct daemon *d, const struct sampler_report *r)
 	note(d->reading, &r->reading, "the GPUs cannot be read, their time is unknown until they can",
 	     "the GPUs are read again");
 	note(d->silent, &r->silent, "GPUs do not answer, their time is unknown until they do", "every GPU answers");
+	note(d->dcgm_trouble, &r->dcgm, "DCGM does not tell all that it could, NVML's values stay",
+	     "DCGM tells all that it can");
 	note(d->storing, &r->storing, "batches wait in memory", "batches are on disk again");
 	note(d->kubelet, &r->kubelet, "the kubelet does not tell who has which device, its last answer holds",
 	     "the kubelet answers again");

@@ -6,6 +6,7 @@
 
 #include "common/promtext.h"
 #include "exporter/alloc.h"
+#include "exporter/dcgm.h"
 #include "exporter/meter.h"
 #include "exporter/metrics_dcgm.h"
 #include "exporter/metrics_template.h"
@@ -45,6 +46,7 @@ struct metrics_input {
 	size_t silent_gpus, hanging_calls;
 	int64_t silent_ns;               /* how long a GPU, or the driver, has not answered; 0: all do */
 	const struct alloc_stats *alloc; /* NULL: nobody looked */
+	const struct dcgm_status *dcgm;  /* NULL: not beside NVML */
 	struct outbox_stats outbox;
 	bool pushes; /* an aggregator is configured */
 	struct push_stats push;

@@ -73,6 +73,8 @@ void render_processes(struct render *r);
 void render_workloads(struct render *r);
 void render_workload_cgroups(struct render *r);
 void render_exporter(struct render *r);
+void render_source_kinds(struct render *r); /* more of tollgate_exporter_source_info */
+void render_dcgm_state(struct render *r);
 void render_dcgm(struct render *r);
 
 /* The processes that are shown, found once per page. */

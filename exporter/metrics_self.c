@@ -24,6 +24,7 @@ render_info(struct render *r)
 		prom_int(p, 1);
 		render_close(r);
 	}
+	render_source_kinds(r);
 }
 
 static void
@@ -222,6 +223,7 @@ render_exporter(struct render *r)
 	render_steps(r, false);
 	render_steps(r, true);
 	render_meter(r);
+	render_dcgm_state(r);
 	if (r->in->alloc)
 		render_allocations(r);
 	if (r->in->workload_stats)

@@ -10,6 +10,8 @@
 #include "common/webconf.h"
 #include "common/wire.h"
 
+static const char *const sources[] = {
+	[SOURCE_AUTO] = "auto", [SOURCE_NVML] = "nvml", [SOURCE_DCGM] = "dcgm", NULL};
 static const char *const compats[] = {[COMPAT_NONE] = "none", [COMPAT_DCGM] = "dcgm", NULL};
 static const char *const hostname_labels[] = {"Hostname", "hostname", NULL};
 static const char *const log_levels[] = {"debug", "info", "warn", "error", NULL};
@@ -47,10 +49,24 @@ static const struct conf_option options[] = {
          .type = CONF_PATH,
          .offset = FIELD(web_config_file),
          .help = "file with TLS and users with passwords in the format of Prometheus' exporters, instead of the tls options; read again on SIGHUP"},
+	{.name = "source",
+         .type = CONF_ENUM,
+         .offset = FIELD(source),
+         .preset = "auto",
+         .choices = sources,
+         .help = "where the activity of GPUs and MIG instances comes from: nvml; dcgm, without which the exporter does not start; auto: each value from the one that has it, or has it better. All else comes from NVML"},
 	{.name = "nvml-library",
          .type = CONF_PATH,
          .offset = FIELD(nvml_library),
          .help = "NVML library to open instead of the driver's libnvidia-ml.so.1"},
+	{.name = "dcgm-library",
+         .type = CONF_PATH,
+         .offset = FIELD(dcgm_library),
+         .help = "DCGM library to open instead of libdcgm.so.4 or libdcgm.so.3"},
+	{.name = "dcgm-host",
+         .type = CONF_STRING,
+         .offset = FIELD(dcgm_host),
+         .help = "a running DCGM host engine, such as localhost:5555 or unix:/run/nv-hostengine.sock; without it DCGM runs inside the exporter, which needs root for MIG, and counters that only one can use at a time"},
 	{.name = "enable-accounting",
          .type = CONF_BOOL,
          .offset = FIELD(enable_accounting),
@@ -298,6 +314,9 @@ exporter_options_check(struct exporter_options *o, struct err *err)
 		return err_prefix(err, "listen");
 	if (!httpd_tls_files_check(&tls, err) || !check_web_config(o, err))
 		return false;
+	if (o->source == SOURCE_NVML && (o->dcgm_host || o->dcgm_library))
+		return err_set(err, ERR_INVALID, "%s: DCGM is not used with source nvml",
+		               o->dcgm_host ? "dcgm-host" : "dcgm-library");
 	if (!o->client_cert != !o->client_key)
 		return err_set(err, ERR_INVALID, "client-cert and client-key are given together or not at all");
 	if (NS_PER_QUARTER_HOUR % o->interval_ns != 0)

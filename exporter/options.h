@@ -5,6 +5,7 @@
 #include "common/conf.h"
 #include "common/httpd.h"
 
+enum exporter_source { SOURCE_AUTO, SOURCE_NVML, SOURCE_DCGM };
 enum exporter_compat { COMPAT_NONE, COMPAT_DCGM };
 
 struct exporter_options {
@@ -15,7 +16,10 @@ struct exporter_options {
 	char *tls_client_ca;
 	bool tls_client_required;
 	char *web_config_file;
+	int source;         /* enum exporter_source */
 	char *nvml_library; /* NULL: the driver's */
+	char *dcgm_library; /* NULL: libdcgm.so.4, then .3 */
+	char *dcgm_host;    /* NULL: an engine in this process */
 	char *record;       /* NULL: not */
 	bool enable_accounting;
 	char *user; /* NULL: stays who it is */

@@ -16,6 +16,7 @@ struct sampler {
 	struct identity *identity;
 	struct alloc *alloc; /* NULL: none */
 	struct alloc_stats alloc_stats;
+	struct dcgm_status dcgm;
 	struct workload *workload; /* NULL: not read */
 	struct meter *meter;
 	uint64_t stream; /* counts meters */
@@ -315,6 +316,7 @@ publish(struct sampler *s, bool read, int64_t boot_ns)
 	in.hanging_calls = status.hanging;
 	in.stream = s->stream;
 	in.alloc = s->alloc ? &s->alloc_stats : NULL;
+	in.dcgm = s->options.dcgm ? &s->dcgm : NULL;
 	if (s->workload) {
 		in.workload_count = workload_follow(s->workload, in.tick, &in.workloads);
 		workload_stats(s->workload, &beside);
@@ -351,6 +353,10 @@ sampler_tick(struct sampler *s, int64_t boot_ns, int64_t wall_ns, struct sampler
 	s->ticks++;
 	begin_step(s);
 	read = read_gpus(s, boot_ns, wall_ns, ret);
+	if (s->options.dcgm) {
+		dcgm_status(s->options.dcgm, &s->dcgm);
+		ret->dcgm = s->dcgm.trouble;
+	}
 	end_step(s, STEP_GPUS, "gpus", ret->reading.kind == ERR_NONE && ret->silent.kind == ERR_NONE);
 	if (read)
 		make_tick(s, boot_ns, wall_ns, ret);
@@ -369,7 +375,7 @@ sampler_tick(struct sampler *s, int64_t boot_ns, int64_t wall_ns, struct sampler
 void
 sampler_finish(struct sampler *s, int64_t wall_ns, struct sampler_report *ret)
 {
-	*ret = (struct sampler_report){0};
+	*ret = (struct sampler_report){.dcgm = s->dcgm.trouble};
 	meter_flush(s->meter);
 	hand_over(s, wall_ns, &ret->storing);
 	if (outbox_flush(s->outbox, wall_ns, &ret->storing))

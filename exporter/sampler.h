@@ -22,7 +22,8 @@ struct sampler_options {
 	bool process_metrics;
 	size_t max_process_series;
 	const char *dcgm_hostname; /* see struct metrics_input */
-	int64_t (*clock)(void);    /* for how long the steps of a tick take; NULL: not shown */
+	struct dcgm *dcgm;      /* that the reader's source uses, for /metrics and the report; NULL: none */
+	int64_t (*clock)(void); /* for how long the steps of a tick take; NULL: not shown */
 	struct identity_options identity;
 };
 
@@ -47,6 +48,7 @@ struct sampler_report {
 	struct err reading;    /* kind ERR_NONE: the driver answered */
 	struct err silent;     /* kind ERR_NONE: and so did every GPU; else the text names those that did not */
 	struct err storing;    /* kind ERR_NONE: nothing waits for the disk */
+	struct err dcgm;       /* kind ERR_NONE: it tells all that it should, or is not used */
 	struct err kubelet;    /* kind ERR_NONE: it answers, or there never was one */
 	struct err job_files;  /* kind ERR_NONE: none of those that say which job has which GPUs is refused */
 	int64_t clock_step_ns; /* not 0: a new stream began */

@@ -1,0 +1,109 @@
+/* exporter/metrics_source.c - where values come from when DCGM is beside NVML, and how DCGM is, on /metrics. */
+#include "exporter/metrics_render.h"
+
+/* A value of each kind, of a GPU and of an instance. */
+static const struct {
+	const char *name;
+	size_t of_gpu, of_instance;
+} kinds[GPU_KINDS] = {
+#define GPU(field) offsetof(struct gpu_reading, field)
+#define INSTANCE(field) offsetof(struct gpu_instance, field)
+#define NONE SIZE_MAX
+	[GPU_KIND_ACTIVITY] = {"gpu_activity", GPU(active_ppm), NONE},
+	[GPU_KIND_MIG_ACTIVITY] = {"mig_activity", NONE, INSTANCE(active_ppm)},
+	[GPU_KIND_SM_ACTIVE] = {"sm_active", GPU(sm_active_ppm), INSTANCE(sm_active_ppm)},
+	[GPU_KIND_SM_OCCUPANCY] = {"sm_occupancy", GPU(sm_occupancy_ppm), INSTANCE(sm_occupancy_ppm)},
+	[GPU_KIND_TENSOR_ACTIVE] = {"tensor_active", GPU(tensor_active_ppm), INSTANCE(tensor_active_ppm)},
+	[GPU_KIND_DRAM_ACTIVE] = {"dram_active", GPU(dram_active_ppm), INSTANCE(dram_active_ppm)},
+	[GPU_KIND_PCIE] = {"pcie_throughput", GPU(board.pcie_tx_bytes_per_s), NONE},
+};
+
+static bool
+is_there(const void *base, size_t offset)
+{
+	return offset != NONE && *(const int64_t *)((const char *)base + offset) != ABSENT;
+}
+
+static bool
+has_kind(const struct gpu_reading *r, size_t kind)
+{
+	bool found = is_there(r, kinds[kind].of_gpu);
+
+	for (size_t i = 0; !found && i < r->instance_count; i++)
+		found = is_there(&r->instances[i], kinds[kind].of_instance);
+	return found;
+}
+
+static bool
+is_told(const struct render *r, size_t kind, bool by_dcgm)
+{
+	for (size_t i = 0; i < r->gpu_count; i++) {
+		const struct gpu_reading *g = render_reading(r, i);
+
+		if ((g->by_dcgm >> kind & 1) == by_dcgm && has_kind(g, kind))
+			return true;
+	}
+	return false;
+}
+
+/* What a label says that is not a number, as a number. */
+static uint64_t
+text_key(const char *text)
+{
+	uint64_t h = UINT64_C(14695981039346656037);
+
+	for (; *text; text++)
+		h = (h ^ (unsigned char)*text) * UINT64_C(1099511628211);
+	return h;
+}
+
+void
+render_source_kinds(struct render *r)
+{
+	static const char *const sources[] = {"nvml", "dcgm"};
+	const struct dcgm_status *d = r->in->dcgm;
+
+	if (!d)
+		return;
+	if (d->up && render_sample(r, text_key(d->version), 1 + d->simulated, 1, 0)) {
+		prom_begin(&r->p);
+		prom_label(&r->p, "source", "dcgm");
+		prom_label(&r->p, "library_version", d->version);
+		prom_label(&r->p, "simulated", d->simulated ? "true" : "false");
+		prom_int(&r->p, 1);
+		render_close(r);
+	}
+	for (size_t kind = 0; kind < GPU_KINDS; kind++)
+		for (uint32_t by = 0; by < ARRAY_LEN(sources); by++) {
+			if (!is_told(r, kind, by) || !render_sample(r, kind, 3 + by, 1, 0))
+				continue;
+			prom_begin(&r->p);
+			prom_label(&r->p, "source", sources[by]);
+			prom_label(&r->p, "field", kinds[kind].name);
+			prom_int(&r->p, 1);
+			render_close(r);
+		}
+}
+
+void
+render_dcgm_state(struct render *r)
+{
+	const struct dcgm_status *d = r->in->dcgm;
+
+	if (!d)
+		return;
+	render_single(r, "tollgate_exporter_dcgm_up", PROM_GAUGE, "1 when values can be had from DCGM.", d->up, 0);
+	render_single(r, "tollgate_exporter_dcgm_connections_total", PROM_COUNTER,
+	              "Times that an engine of DCGM was reached or started.", d->connections, 0);
+	render_single(r, "tollgate_exporter_dcgm_failures_total", PROM_COUNTER,
+	              "Times that an engine of DCGM was not reached, or failed.", d->failures, 0);
+	render_single(r, "tollgate_exporter_dcgm_late_ticks_total", PROM_COUNTER,
+	              "Ticks that began while DCGM was at work for an earlier one.", d->late, 0);
+	render_single(r, "tollgate_exporter_dcgm_clamped_values_total", PROM_COUNTER,
+	              "Shares of time above 1 that were taken as 1.", d->clamped, 0);
+	render_single(r, "tollgate_exporter_dcgm_watched", PROM_GAUGE,
+	              "GPUs, GPU instances and compute instances that DCGM profiles.", (int64_t)d->watched, 0);
+	render_single(r, "tollgate_exporter_dcgm_refused", PROM_GAUGE,
+	              "GPUs, GPU instances and compute instances that DCGM refuses to profile.", (int64_t)d->refused,
+	              0);
+}
