@@ -272,6 +272,7 @@ start_sampler(struct daemon *d, struct err *err)
 	                            .process_metrics = o->process_metrics,
 	                            .max_process_series = (size_t)o->max_process_series,
 	                            .dcgm_hostname = exporter_dcgm_hostname(o),
+	                            .dcgm_pod_uid = o->compat_pod_uid,
 	                            .dcgm = d->dcgm,
 	                            .clock = time_boot_ns,
 	                            .identity = {.proc_root = o->proc_root, .pods_root = o->pods_root}};

@@ -51,6 +51,7 @@ struct metrics_input {
 	bool pushes; /* an aggregator is configured */
 	struct push_stats push;
 	const char *dcgm_hostname; /* "Hostname" or "hostname": dcgm-exporter's names too, with that label; NULL: not */
+	bool dcgm_pod_uid;         /* and with the pod's UID */
 	const struct dcgm_links *dcgm_links; /* filled in by metrics_publish */
 	int64_t ticks, missed_ticks, failed_readings;
 	int64_t tick_duration_ns;     /* of the last one */

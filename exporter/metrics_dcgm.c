@@ -38,10 +38,10 @@ dcgm_links_update(struct dcgm_links *l, const struct tick *t)
 		                        ? ABSENT
 		                        : b->nvlink_tx_bytes + b->nvlink_rx_bytes;
 
-		/* the driver is asked now and then, so a counter that stands still says nothing */
-		if (!link || bytes == ABSENT || bytes == link->bytes)
+		if (!link || t->boot_ns <= link->boot_ns)
 			continue;
-		if (link->bytes != ABSENT && bytes > link->bytes && t->boot_ns > link->boot_ns)
+		link->bytes_per_s = ABSENT;
+		if (bytes != ABSENT && link->bytes != ABSENT && bytes >= link->bytes)
 			link->bytes_per_s =
 				(int64_t)((int128)(bytes - link->bytes) * NS_PER_S / (t->boot_ns - link->boot_ns));
 		link->bytes = bytes;
@@ -134,6 +134,30 @@ find_holders(struct dcgm_page *d)
 
 /* ---- lines ---- */
 
+/* What an XID means, in a few words of ours. */
+static const char *
+error_words(int64_t xid)
+{
+	switch (xid) {
+	case 0: return "none";
+	case 13: return "exception in a kernel";
+	case 31: return "kernel used memory that it does not have";
+	case 43: return "process stopped after an error of its own";
+	case 45: return "process was taken off the GPU";
+	case 48: return "memory error that could not be corrected";
+	case 63: return "memory row or page replaced";
+	case 64: return "memory row or page could not be replaced";
+	case 74: return "error of an NVLink";
+	case 79: return "GPU is not on the bus any more";
+	case 92: return "many memory errors that were corrected";
+	case 94: return "memory error, contained to one process";
+	case 95: return "memory error, not contained";
+	case 119: return "GPU's own processor does not answer";
+	case 120: return "error of the GPU's own processor";
+	}
+	return "other";
+}
+
 static void
 put_labels(struct dcgm_page *d, const struct dcgm_device *device, const struct wire_holder *h, int64_t error)
 {
@@ -159,11 +183,14 @@ put_labels(struct dcgm_page *d, const struct dcgm_device *device, const struct w
 	prom_set_label(l, d->r->in->dcgm_hostname, d->r->in->node);
 	prom_set_label(l, "DCGM_FI_DRIVER_VERSION", d->r->in->driver);
 	prom_set_label(l, "container", h ? h->container : "");
-	if (error != ABSENT)
+	if (error != ABSENT) {
 		label_number(l, "err_code", error);
+		prom_set_label(l, "err_msg", error_words(error));
+	}
 	prom_set_label(l, "hpc_job", h ? h->slurm_job : "");
 	prom_set_label(l, "namespace", h ? h->ns : "");
 	prom_set_label(l, "pod", h ? h->pod : "");
+	prom_set_label(l, "pod_uid", h && d->r->in->dcgm_pod_uid ? h->pod_uid : "");
 }
 
 /* `error` is for the label of XID_ERRORS; ABSENT elsewhere. */
@@ -182,21 +209,26 @@ line(struct dcgm_page *d, const struct dcgm_device *device, const struct wire_ho
 	render_close(r);
 }
 
-/* What its processes on a device make of a holder's part: the sum, or ABSENT when none is known. */
+/* What its processes on a device make of a holder's part: the sum, or ABSENT when there are some and of none it is known. Who has
+ * the device and no process on it uses nothing. */
 static int64_t
 part_of(const struct dcgm_page *d, const struct dcgm_device *device, const struct wire_holder *h, bool memory)
 {
 	const struct tick_gpu *g = &d->r->in->tick->gpus[device->gpu];
+	bool any = false;
 	int64_t sum = ABSENT;
 
 	for (size_t i = 0; i < g->process_count; i++) {
 		const struct tick_process *p = &g->processes[i];
 		int64_t v = memory ? p->memory_bytes : g->reading->process_activity ? p->sm_ppm : ABSENT;
 
-		if (v != ABSENT && p->gi == device->gi && same_holder(p->holder, h))
+		if (p->gi != device->gi || !same_holder(p->holder, h))
+			continue;
+		any = true;
+		if (v != ABSENT)
 			sum = (sum == ABSENT ? 0 : sum) + v;
 	}
-	return sum;
+	return any ? sum : 0;
 }
 
 /* ---- values ---- */
@@ -217,11 +249,11 @@ enum dcgm_field {
 	FB_FREE,
 	FB_USED,
 	FB_RESERVED,
-	NVLINK_BANDWIDTH,
-	VGPU_LICENSE,
 	UNCORRECTABLE_ROWS,
 	CORRECTABLE_ROWS,
 	REMAP_FAILURE,
+	NVLINK_BANDWIDTH,
+	VGPU_LICENSE,
 	GR_ENGINE_ACTIVE,
 	TENSOR_ACTIVE,
 	DRAM_ACTIVE,
@@ -229,7 +261,7 @@ enum dcgm_field {
 	PCIE_RX,
 };
 
-/* In the order of the original's default list. */
+/* In the order in which the original writes its default list: by the numbers of the fields. */
 static const struct dcgm_family {
 	const char *name;
 	enum prom_type type;
@@ -254,15 +286,15 @@ static const struct dcgm_family {
 	[FB_FREE] = {"DCGM_FI_DEV_FB_FREE", PROM_GAUGE, "Memory that is free, in MiB.", 0},
 	[FB_USED] = {"DCGM_FI_DEV_FB_USED", PROM_GAUGE, "Memory in use, in MiB.", 0},
 	[FB_RESERVED] = {"DCGM_FI_DEV_FB_RESERVED", PROM_GAUGE, "Memory that the driver keeps for itself, in MiB.", 0},
-	[NVLINK_BANDWIDTH] = {"DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL", PROM_PLAIN_COUNTER,
-                              "Rate over all NVLinks in MB/s; a counter by name only.", 0},
-	[VGPU_LICENSE] = {"DCGM_FI_DEV_VGPU_LICENSE_STATUS", PROM_GAUGE, "Always 0: the GPU is no vGPU.", 0},
 	[UNCORRECTABLE_ROWS] = {"DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS", PROM_PLAIN_COUNTER,
                                 "Memory rows replaced after errors that could not be corrected.", 0},
 	[CORRECTABLE_ROWS] = {"DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS", PROM_PLAIN_COUNTER,
                               "Memory rows replaced after errors that were corrected.", 0},
 	[REMAP_FAILURE] = {"DCGM_FI_DEV_ROW_REMAP_FAILURE", PROM_GAUGE, "1 when a memory row could not be replaced.",
                            0},
+	[NVLINK_BANDWIDTH] = {"DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL", PROM_PLAIN_COUNTER,
+                              "Rate over all NVLinks in MB/s; a counter by name only.", 0},
+	[VGPU_LICENSE] = {"DCGM_FI_DEV_VGPU_LICENSE_STATUS", PROM_GAUGE, "Always 0: the GPU is no vGPU.", 0},
 	[GR_ENGINE_ACTIVE] = {"DCGM_FI_PROF_GR_ENGINE_ACTIVE", PROM_GAUGE,
                               "Share of time in which the compute engine was active.", 6},
 	[TENSOR_ACTIVE] = {"DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", PROM_GAUGE,
@@ -366,12 +398,30 @@ came_before(const struct dcgm_page *d, const struct dcgm_device *device, size_t 
 	return false;
 }
 
-/* Rule 2. False: it is known of none. */
+/* Whether processes on a device are told apart, or there are none. */
 static bool
+parts_are_known(const struct dcgm_page *d, const struct dcgm_device *device, bool memory)
+{
+	const struct tick_gpu *g = &d->r->in->tick->gpus[device->gpu];
+	bool any = false;
+
+	for (size_t i = 0; i < g->process_count; i++) {
+		const struct tick_process *p = &g->processes[i];
+
+		if (p->gi != device->gi)
+			continue;
+		any = true;
+		if ((memory ? p->memory_bytes : g->reading->process_activity ? p->sm_ppm : ABSENT) != ABSENT)
+			return true;
+	}
+	return !any;
+}
+
+/* Rule 2. */
+static void
 shared_lines(struct dcgm_page *d, const struct dcgm_device *device, enum dcgm_field field)
 {
 	const struct metrics_input *in = d->r->in;
-	bool known = false;
 
 	for (size_t i = 0; i < in->total_count; i++) {
 		int64_t v;
@@ -382,9 +432,7 @@ shared_lines(struct dcgm_page *d, const struct dcgm_device *device, enum dcgm_fi
 		if (v == ABSENT)
 			continue;
 		line(d, device, in->totals[i].holder, v / (field == FB_USED ? MIB : PPM_PER_PERCENT), 0, ABSENT);
-		known = true;
 	}
-	return known;
 }
 
 static void
@@ -397,8 +445,11 @@ device_lines(struct dcgm_page *d, const struct dcgm_device *device, enum dcgm_fi
 	/* the memory of a partitioned GPU is its instances' */
 	if (cut && (field == FB_USED || field == FB_FREE))
 		return;
-	if (shared && (field == FB_USED || (field == GPU_UTIL && board)) && shared_lines(d, device, field))
+	if (shared && (field == FB_USED || (field == GPU_UTIL && board)) &&
+	    parts_are_known(d, device, field == FB_USED)) {
+		shared_lines(d, device, field);
 		return;
+	}
 	if (v != ABSENT)
 		line(d, device, shared || cut ? NULL : device->holder, v, families[field].decimals,
 		     field == XID_ERRORS ? v : ABSENT);

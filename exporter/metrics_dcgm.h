@@ -14,12 +14,12 @@
 struct dcgm_links {
 	struct dcgm_link {
 		char uuid[GPU_TEXT];
-		int64_t bytes, boot_ns; /* when the counter last moved */
-		int64_t bytes_per_s;    /* ABSENT: not known yet */
+		int64_t bytes, boot_ns; /* of the last tick */
+		int64_t bytes_per_s;    /* ABSENT: not known */
 	} gpus[GPU_MAX];
 	size_t count;
 };
-/* Once per tick. A counter that falls begins anew. */
+/* Once per tick. A counter that falls begins anew, and makes no rate. */
 void dcgm_links_update(struct dcgm_links *l, const struct tick *t);
 int64_t dcgm_links_rate(const struct dcgm_links *l, const char *uuid);
 

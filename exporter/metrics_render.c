@@ -126,6 +126,7 @@ make_ground(const struct render *r, struct buf *ground)
 	ground_text(ground, in->driver);
 	ground_text(ground, in->library);
 	ground_text(ground, in->dcgm_hostname ? in->dcgm_hostname : "");
+	ground_number(ground, in->dcgm_pod_uid);
 	ground_number(ground, (int64_t)in->stream);
 	ground_number(ground, in->simulated);
 	ground_number(ground, (int64_t)r->gpu_count);

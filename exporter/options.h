@@ -50,6 +50,7 @@ struct exporter_options {
 	bool workload_metrics;
 	int compat;          /* enum exporter_compat */
 	int compat_hostname; /* index of its spelling */
+	bool compat_pod_uid;
 	bool access_log;
 	int log_level;
 };

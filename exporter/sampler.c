@@ -297,6 +297,7 @@ publish(struct sampler *s, bool read, int64_t boot_ns)
 	                           .process_metrics = s->options.process_metrics,
 	                           .max_process_series = s->options.max_process_series,
 	                           .dcgm_hostname = s->options.dcgm_hostname,
+	                           .dcgm_pod_uid = s->options.dcgm_pod_uid,
 	                           .steps = s->steps,
 	                           .step_count = s->options.clock ? STEP_COUNT : 0,
 	                           .pushes = s->push != NULL,

@@ -22,6 +22,7 @@ struct sampler_options {
 	bool process_metrics;
 	size_t max_process_series;
 	const char *dcgm_hostname; /* see struct metrics_input */
+	bool dcgm_pod_uid;
 	struct dcgm *dcgm;      /* that the reader's source uses, for /metrics and the report; NULL: none */
 	int64_t (*clock)(void); /* for how long the steps of a tick take; NULL: not shown */
 	struct identity_options identity;

@@ -226,6 +226,19 @@ the_label_of_the_host_is_spelled_as_told(void **state)
 }
 
 static void
+the_uid_of_a_pod_is_there_when_asked_for(void **state)
+{
+	in_place(fixture) struct fixture f;
+	in_place(buf) struct buf text;
+
+	(void)state;
+	fixture_init(&f);
+	f.in.dcgm_pod_uid = true;
+	render(&f.in, &text);
+	assert_non_null(strstr(text.data, ",namespace=\"research\",pod=\"alone\",pod_uid=\"alone-uid\"} 1965\n"));
+}
+
+static void
 without_the_option_there_is_none_of_it(void **state)
 {
 	in_place(fixture) struct fixture f;
@@ -294,24 +307,44 @@ where_the_driver_tells_processes_not_apart_a_shared_gpu_is_shown_once(void **sta
 }
 
 static void
-a_link_counter_that_falls_or_stands_makes_no_rate(void **state)
+a_link_counter_that_stands_is_no_traffic_and_one_that_falls_no_rate(void **state)
 {
 	in_place(fixture) struct fixture f;
 
 	(void)state;
 	fixture_init(&f);
 	assert_int_equal(dcgm_links_rate(&f.links, "GPU-0"), 1024000000);
-	assert_int_equal(dcgm_links_rate(&f.links, "GPU-1"), ABSENT);
+	assert_int_equal(dcgm_links_rate(&f.links, "GPU-1"), 0);
+	assert_int_equal(dcgm_links_rate(&f.links, "GPU-9"), ABSENT);
 	f.tick.boot_ns += NS_PER_S;
 	dcgm_links_update(&f.links, &f.tick);
-	assert_int_equal(dcgm_links_rate(&f.links, "GPU-0"), 1024000000);
+	assert_int_equal(dcgm_links_rate(&f.links, "GPU-0"), 0);
+	f.tick.boot_ns += NS_PER_S;
 	f.readings[OWN].board.nvlink_tx_bytes = 5;
 	dcgm_links_update(&f.links, &f.tick);
-	assert_int_equal(dcgm_links_rate(&f.links, "GPU-0"), 1024000000);
+	assert_int_equal(dcgm_links_rate(&f.links, "GPU-0"), ABSENT);
 	f.tick.boot_ns += NS_PER_S;
 	f.readings[OWN].board.nvlink_tx_bytes += 100;
 	dcgm_links_update(&f.links, &f.tick);
 	assert_int_equal(dcgm_links_rate(&f.links, "GPU-0"), 100);
+	f.tick.boot_ns += NS_PER_S;
+	f.readings[OWN].board.nvlink_tx_bytes = ABSENT;
+	dcgm_links_update(&f.links, &f.tick);
+	assert_int_equal(dcgm_links_rate(&f.links, "GPU-0"), ABSENT);
+}
+
+static void
+who_has_a_part_of_a_gpu_and_no_process_on_it_uses_nothing(void **state)
+{
+	in_place(fixture) struct fixture f;
+	in_place(buf) struct buf text;
+
+	(void)state;
+	fixture_init(&f);
+	f.tick_gpus[SHARED].process_count = 2; /* none of the second pod */
+	render(&f.in, &text);
+	assert_non_null(strstr(text.data, "pod=\"second\"} 0\n"));
+	assert_true(sum(&text, "DCGM_FI_DEV_FB_USED", "UUID=\"GPU-1\"") == 1024 + 512);
 }
 
 int
@@ -320,10 +353,12 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_default_list_of_dcgm_exporter_is_the_golden_one),
 		cmocka_unit_test(the_label_of_the_host_is_spelled_as_told),
+		cmocka_unit_test(the_uid_of_a_pod_is_there_when_asked_for),
 		cmocka_unit_test(without_the_option_there_is_none_of_it),
 		cmocka_unit_test(nothing_of_a_board_is_counted_twice),
 		cmocka_unit_test(where_the_driver_tells_processes_not_apart_a_shared_gpu_is_shown_once),
-		cmocka_unit_test(a_link_counter_that_falls_or_stands_makes_no_rate),
+		cmocka_unit_test(a_link_counter_that_stands_is_no_traffic_and_one_that_falls_no_rate),
+		cmocka_unit_test(who_has_a_part_of_a_gpu_and_no_process_on_it_uses_nothing),
 	};
 
 	return cmocka_run_group_tests_name("metrics_dcgm", tests, NULL, NULL);
