@@ -1,0 +1,104 @@
+"""DCGM beside NVML, from a simulated Ampere GPU that is cut to the bill: what NVML cannot measure is measured."""
+
+import os
+import re
+import subprocess
+import unittest
+from decimal import Decimal
+
+from tests.support.stack import BUILD, Stack, program, query, request, wait_for
+
+POLICY = """
+version: 1
+cluster: test
+tenants:
+  - name: acme
+    workspaces:
+      - {name: training, rules: [{namespace: acme-training}]}
+nodes:
+  - {name: profiled, shared: true}
+prices:
+  version: "2026-a"
+  currency: EUR
+  items:
+    - {gpu_model: A100-80GB, price: "2.10"}
+"""
+SCENARIO = {
+    "name": "profiled",
+    "gpus": [
+        {"model": "NVIDIA A100-SXM4-80GB", "memory_mib": 81920, "mig": ["3g.40gb", "1g.10gb"]},
+        {"model": "Tesla P100-PCIE-16GB", "memory_mib": 16280, "dcp": False},
+    ],
+    "processes": [
+        {"pid": 5001, "gpu": 0, "instance": 0, "sm": 60, "memory_mib": 1024, "pod": {"namespace": "acme-training", "name": "m-0"}},
+        {"pid": 5002, "gpu": 0, "instance": 1, "sm": 25, "memory_mib": 1024, "pod": {"namespace": "acme-training", "name": "m-1"}},
+    ],
+}
+DCGM = os.path.join(BUILD, "sim", "libdcgm.so.4")
+USED = re.compile(r'^tollgate_workload_gpu_seconds_total\{.*pod="m-1".*state="used"\} (\S+)$', re.M)
+
+
+class Profiled(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.stack = s = cls.enterClassContext(Stack())
+        s.apply(POLICY)
+        e = s.exporter("profiled", SCENARIO, "--dcgm-library", DCGM)
+        cls.page = ""
+
+        def measured():
+            cls.page = request("GET", e.url + "/metrics").text()
+            found = USED.search(cls.page)
+            return found and float(found[1]) > 0.05
+
+        wait_for("two instances to be measured for some ticks", measured, e)
+        assert e.stop() == 0, e.words()
+        cls.words = e.words()
+
+    def hours(self, workload):
+        rows = [g for g in self.stack.get("/v1/usage" + query(group_by="node,workload")).json()["groups"] if workload in g["workload"]]
+        self.assertEqual(len(rows), 1, rows)
+        return {s: Decimal(rows[0][s + "_gpu_hours"]) for s in ("used", "idle", "unmeasured")}
+
+    def test_the_bill_of_an_instance_on_ampere_tells_used_from_idle(self):
+        for name, share in (("m-0", Decimal("0.60")), ("m-1", Decimal("0.25"))):
+            with self.subTest(workload=name):
+                h = self.hours(name)
+                self.assertGreater(h["used"], 0)
+                self.assertAlmostEqual(h["used"] / (h["used"] + h["idle"]), share, 3)
+
+    def test_what_was_measured_is_in_the_ledger_as_measured(self):
+        rows = self.stack.get("/v1/usage" + query(group_by="workload,method")).json()["groups"]
+        measured = [g for g in rows if "m-0" in g["workload"] and g["method"] == "measured"]
+        self.assertEqual(len(measured), 1, rows)
+        self.assertGreater(Decimal(measured[0]["used_gpu_hours"]), 0)
+
+    def test_metrics_say_which_source_told_what(self):
+        self.assertIn('tollgate_exporter_source_info{source="dcgm",field="mig_activity"} 1', self.page)
+        self.assertNotIn('source="nvml",field="mig_activity"', self.page)
+        self.assertIn('tollgate_exporter_source_info{source="nvml",field="gpu_activity"} 1', self.page)  # of the P100
+        self.assertIn("tollgate_exporter_dcgm_up 1", self.page)
+        self.assertIn("tollgate_exporter_dcgm_refused 1", self.page)
+
+    def test_the_log_has_one_line_of_the_gpu_that_cannot_be_profiled(self):
+        self.assertEqual(self.words.count("DCGM does not profile"), 1, self.words)
+
+
+class Start(unittest.TestCase):
+    def run_exporter(self, *options):
+        env = {**os.environ, "TOLLGATE_SIM_SCENARIO": "/nonexistent"}
+        return subprocess.run([program("tollgate-exporter"), *options], capture_output=True, text=True, env=env, timeout=60)
+
+    def test_without_dcgm_the_source_dcgm_does_not_start(self):
+        r = self.run_exporter("--source", "dcgm", "--dcgm-library", "/nonexistent/libdcgm.so.4")
+        self.assertEqual(r.returncode, 1)
+        self.assertIn("DCGM's library cannot be loaded", r.stderr)
+
+    def test_options_of_dcgm_are_refused_where_it_is_not_used(self):
+        r = self.run_exporter("--source", "nvml", "--dcgm-host", "localhost", "-n")
+        self.assertEqual(r.returncode, 2)
+        self.assertIn("dcgm-host", r.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
