@@ -173,6 +173,15 @@ MUST_CHECK bool store_usage_json(struct db *db, const struct usage_query *q, str
  * beside clock_adjust, which must be 0; in GPU-hours, and exactly in unit-nanoseconds. */
 MUST_CHECK bool store_conservation_json(struct db *db, int64_t from_ns, int64_t to_ns, struct buf *out,
                                         struct err *err);
+/* The ledger computed a second time, from the batches it keeps as evidence, and every difference to what it has:
+ * {"from","to","differences":[{"kind","node","gpu","hour","what","expected","found","difference"}],"count","left_out",
+ * "nodes","hours","batches","records"}. The kinds are in store/README.md. left_out: counted, but beyond what one answer
+ * tells. ERR_MISSING: there is no such node. */
+struct verify_query {
+	int64_t from_ns, to_ns; /* widened to billing hours */
+	const char *node;       /* NULL: all */
+};
+MUST_CHECK bool store_verify_json(struct db *db, const struct verify_query *q, struct buf *out, struct err *err);
 /* The billing period that now lies in: "2026-11". */
 MUST_CHECK bool store_period_now(struct db *db, int64_t now_ns, char ret_period[40], struct err *err);
 /* The beginning of a day, "2026-11-01", in the billing zone. */

@@ -108,6 +108,9 @@ class Ledger:
     def conservation(self, start, end):
         return self.run("conservation", "--from", start, "--to", end)["gpus"]
 
+    def verify(self, start, end, node=None):
+        return self.run("verify", "--from", start, "--to", end, *(["--node", node] if node else []))
+
     def rows(self, statement):
         return self.cluster.query(statement, self.name)
 

@@ -6,6 +6,7 @@
  * store_tool CONNINFO rollup --now NS --grace NS [--limit N]
  * store_tool CONNINFO usage --from NS --to NS [--by KEYS] [--tenant T]
  * store_tool CONNINFO conservation --from NS --to NS
+ * store_tool CONNINFO verify --from NS --to NS [--node N]
  * store_tool CONNINFO report PERIOD [--tenant T] [--json 1]
  * store_tool CONNINFO totals PERIOD
  * store_tool CONNINFO token ROLE [--tenant T] [--node N]      makes one and looks it up
@@ -174,6 +175,16 @@ conservation(struct db *db, const struct args *a, struct buf *out, struct err *e
 }
 
 static bool
+verify(struct db *db, const struct args *a, struct buf *out, struct err *err)
+{
+	return store_verify_json(db,
+	                         &(struct verify_query){.from_ns = option_i64(a, "--from", 0),
+	                                                .to_ns = option_i64(a, "--to", 0),
+	                                                .node = option(a, "--node")},
+	                         out, err);
+}
+
+static bool
 report(struct db *db, const struct args *a, struct buf *out, struct err *err)
 {
 	owned(report_input) struct report_input *input = NULL;
@@ -281,6 +292,7 @@ static const struct {
 } commands[] = {
 	{"migrate", migrate}, {"ingest", ingest}, {"apply", apply},
 	{"rollup", rollup},   {"usage", usage},   {"conservation", conservation},
+	{"verify", verify},
 	{"report", report},   {"totals", totals}, {"token", token},
 	{"check", check},     {"list", list},     {"policy", policy},
 	{"ready", ready},     {"ledger", ledger}, {"period", period},

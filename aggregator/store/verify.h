@@ -1,0 +1,112 @@
+/* aggregator/store/verify.h - between the files that compare the ledger with its evidence: verify.c (nodes, the list of
+ * differences), verify_stream.c (batches, cursors, dictionaries), verify_hour.c (records and sums), verify_owner.c
+ * (attribution).
+ *
+ * A node is read in one snapshot, hour by hour. At any moment there is one page of batches in memory, the records of one
+ * of them, the keys of one node-hour, and the dictionaries of the node's streams. */
+#ifndef TOLLGATE_STORE_VERIFY_H
+#define TOLLGATE_STORE_VERIFY_H
+
+#include "aggregator/core/attribution.h"
+#include "aggregator/core/verify.h"
+#include "aggregator/store/db.h"
+#include "common/idmap.h"
+
+/* What is told, and how much was looked at. */
+struct verify_report {
+	struct buf *out;
+	int64_t count, written; /* differences */
+	int64_t nodes, hours, batches, records;
+};
+
+/* The rules and the names of workspaces, as of the node's snapshot. */
+struct verify_rules {
+	PGresult *rows, *workspaces; /* own the texts */
+	size_t count;
+	struct attribution_rule *active; /* those in force at active_ns, sorted */
+	size_t active_count;
+	int64_t active_ns, unattributed;
+	struct idmap names; /* workspace -> row of workspaces */
+};
+
+/* A stream and how far its batches have been read. */
+struct verify_stream {
+	int64_t id, epoch, next_seq, covered_until_ns; /* covered INT64_MIN: nothing */
+	char boot_id[64];
+	int64_t at_seq;              /* the first batch that may have records of the next hour */
+	int64_t next_from_ns;        /* where those begin; INT64_MAX: there are none */
+	int64_t checked_seq;         /* batches up to this one have been held against their own bytes */
+	PGresult *devices, *holders; /* the dictionary; NULL until needed */
+	struct idmap device_rows, holder_rows;
+};
+
+struct verify_gpu {
+	int64_t gpu_id, device_id;
+	char *uuid;
+	/* of the hour at hand */
+	int128 held;
+	int64_t first_ns;
+	bool outside; /* has a record outside its time in service */
+};
+struct verify_service {
+	size_t gpu;
+	int64_t from_ns, until_ns; /* INT64_MAX: still in service */
+};
+
+struct verify_node {
+	struct db *db;
+	struct db_ledger ledger;
+	struct verify_report *report;
+	int64_t from_ns, to_ns;   /* the range asked for */
+	int64_t id, accounted_ns; /* covered, or silent beyond the grace */
+	int64_t covered_until_ns;
+	const char *name;
+	int64_t hours_from_ns, hours_until_ns; /* of node_hour, then widened to what the batches cover */
+	struct verify_rules rules;
+	struct verify_stream *streams;
+	size_t stream_count;
+	struct verify_gpu *gpus;
+	size_t gpu_count;
+	struct idmap gpu_at, device_gpu; /* gpu_id, device_id -> gpus */
+	struct verify_service *services;
+	size_t service_count;
+};
+
+/* A difference. gpu: NULL where it is of no GPU; hour_ns: INT64_MIN where it is of no hour. */
+void verify_say(struct verify_node *n, const char *kind, const char *gpu, int64_t hour_ns, const char *what,
+                int128 expected, int128 found);
+void verify_say_text(struct verify_node *n, const char *kind, const char *gpu, int64_t hour_ns, const char *what,
+                     const char *expected, const char *found);
+
+size_t verify_gpu_enter(struct verify_node *n, int64_t gpu_id, int64_t device_id, const char *uuid);
+const char *verify_gpu_of(const struct verify_node *n, int64_t device_id); /* its UUID; NULL: not known */
+
+/* The node's streams: their numbers without a hole, their cursors, and where to begin reading. */
+MUST_CHECK bool verify_streams(struct verify_node *n, struct err *err);
+void verify_stream_fini(struct verify_stream *s);
+
+/* The hour at hand. */
+struct verify_hour {
+	struct verify_node *node;
+	int64_t from_ns, to_ns;
+	struct verify_rows expected;
+	/* rows of usage_interval by stream and batch */
+	PGresult *page;
+	int row;
+	bool ended;
+};
+MUST_CHECK bool verify_hour(struct verify_node *n, int64_t hour_ns, struct err *err);
+/* A batch of the stream, decoded: its records of this hour against the rows. */
+MUST_CHECK bool verify_records(struct verify_hour *h, struct verify_stream *s, const struct wire_batch *b, int64_t seq,
+                               struct err *err);
+/* The stream's batches that have records of this hour. */
+MUST_CHECK bool verify_stream_hour(struct verify_hour *h, struct verify_stream *s, struct err *err);
+
+MUST_CHECK bool verify_rules_load(struct verify_node *n, struct err *err);
+void verify_rules_fini(struct verify_rules *r);
+/* Enters the workspaces of the rows that somebody held, as the rules in force at that hour say; holder_attribution must
+ * say the same. */
+MUST_CHECK bool verify_owners(struct verify_node *n, int64_t hour_ns, struct verify_rows *rows, struct err *err);
+const char *verify_workspace(const struct verify_node *n, int64_t workspace_id);
+
+#endif

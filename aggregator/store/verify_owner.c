@@ -1,0 +1,166 @@
+/* aggregator/store/verify_owner.c - whose a holder was in an hour, asked once more of the rules in force then. */
+#include <stdio.h>
+#include <string.h>
+
+#include "aggregator/store/usage_sql.h"
+#include "aggregator/store/verify.h"
+
+void
+verify_rules_fini(struct verify_rules *r)
+{
+	PQclear(r->rows);
+	PQclear(r->workspaces);
+	mem_free(r->active);
+	idmap_fini(&r->names);
+	memset(r, 0, sizeof(*r));
+}
+
+/* Columns of rules.rows. */
+enum {
+	RULE_ID,
+	RULE_WORKSPACE,
+	RULE_PRIORITY,
+	RULE_CLUSTER,
+	RULE_NAMESPACE,
+	RULE_ACCOUNT,
+	RULE_USER,
+	RULE_FROM,
+	RULE_UNTIL
+};
+
+bool
+verify_rules_load(struct verify_node *n, struct err *err)
+{
+	static const struct db_stmt rules = {
+		"verify rules", "SELECT id, workspace_id, priority, cluster, namespace, slurm_account, user_name, "
+				"ns_of(lower(effective)), ns_of(upper(effective)) FROM attribution_rule "
+				"WHERE NOT isempty(effective)"};
+	static const struct db_stmt workspaces = {"verify workspaces",
+	                                          "SELECT w.id, t.name || '/' || w.name, w.builtin FROM workspace w "
+	                                          "JOIN tenant t ON t.id = w.tenant_id"};
+	struct verify_rules *r = &n->rules;
+
+	if (!db_run(n->db, &rules, NULL, &r->rows, err) || !db_run(n->db, &workspaces, NULL, &r->workspaces, err))
+		return false;
+	r->count = (size_t)PQntuples(r->rows);
+	r->active = mem_array(r->count, sizeof(*r->active));
+	r->active_ns = INT64_MIN;
+	for (int row = 0; row < PQntuples(r->workspaces); row++) {
+		idmap_put(&r->names, (uint64_t)res_i64(r->workspaces, row, 0), (size_t)row);
+		if (res_bool(r->workspaces, row, 2))
+			r->unattributed = res_i64(r->workspaces, row, 0);
+	}
+	return true;
+}
+
+const char *
+verify_workspace(const struct verify_node *n, int64_t workspace_id)
+{
+	size_t row = idmap_get(&n->rules.names, (uint64_t)workspace_id);
+
+	return row == IDMAP_NONE ? "" : res_text(n->rules.workspaces, (int)row, 1);
+}
+
+static const char *
+pattern(const PGresult *r, int row, int col)
+{
+	return res_null(r, row, col) ? NULL : res_text(r, row, col);
+}
+
+static void
+rules_at(struct verify_rules *s, int64_t hour_ns)
+{
+	const PGresult *r = s->rows;
+
+	if (s->active_ns == hour_ns)
+		return;
+	s->active_ns = hour_ns;
+	s->active_count = 0;
+	for (int row = 0; row < (int)s->count; row++) {
+		if ((!res_null(r, row, RULE_FROM) && hour_ns < res_i64(r, row, RULE_FROM)) ||
+		    (!res_null(r, row, RULE_UNTIL) && hour_ns >= res_i64(r, row, RULE_UNTIL)))
+			continue;
+		s->active[s->active_count++] = (struct attribution_rule){
+			.id = res_i64(r, row, RULE_ID),
+			.workspace_id = res_i64(r, row, RULE_WORKSPACE),
+			.priority = res_i64(r, row, RULE_PRIORITY),
+			.cluster = pattern(r, row, RULE_CLUSTER),
+			.ns = pattern(r, row, RULE_NAMESPACE),
+			.slurm_account = pattern(r, row, RULE_ACCOUNT),
+			.user = pattern(r, row, RULE_USER),
+		};
+	}
+	attribution_sort(s->active, s->active_count);
+}
+
+/* The workspace that the rules give a holder; what the ledger decided must be the same. */
+static int64_t
+owner_of(struct verify_node *n, int64_t hour_ns, const PGresult *r, int row)
+{
+	struct wire_holder h = {
+		.id = 1,
+		.kind = (uint32_t)res_i64(r, row, 2),
+		.ns = PQgetvalue(r, row, 3),
+		.pod = PQgetvalue(r, row, 4),
+		.pod_uid = PQgetvalue(r, row, 5),
+		.container = PQgetvalue(r, row, 6),
+		.slurm_job = PQgetvalue(r, row, 7),
+		.slurm_account = PQgetvalue(r, row, 8),
+		.user = PQgetvalue(r, row, 9),
+		.uid = res_i64(r, row, 10),
+	};
+	const struct attribution_rule *rule =
+		attribution_match(n->rules.active, n->rules.active_count, res_text(r, row, 1), &h);
+	int64_t expected = rule != NULL ? rule->workspace_id : n->rules.unattributed;
+	char what[256];
+
+	if (res_i64(r, row, 11) != expected) {
+		snprintf(what, sizeof(what), "holder_attribution of %.200s", res_text(r, row, 12));
+		verify_say_text(n, "attribution", NULL, hour_ns, what, verify_workspace(n, expected),
+		                verify_workspace(n, res_i64(r, row, 11)));
+	}
+	return expected;
+}
+
+bool
+verify_owners(struct verify_node *n, int64_t hour_ns, struct verify_rows *rows, struct err *err)
+{
+	static const struct db_stmt stmt = {
+		"verify owners",
+		"SELECT h.id, c.name, h.kind, h.namespace, h.pod, h.pod_uid, h.container, h.slurm_job, h.slurm_account, "
+		"h.user_name, h.uid, (SELECT a.workspace_id FROM holder_attribution a WHERE a.holder_id = h.id "
+		"AND a.effective @> $2::timestamptz), " USAGE_WORKLOAD " FROM holder h "
+		"JOIN cluster c ON c.id = h.cluster_id WHERE h.id = ANY ($1::bigint[])"};
+	owned(result) PGresult *r = NULL;
+	in_place(db_array) struct db_array ids;
+	in_place(idmap) struct idmap at = {0}; /* holder -> place in owner */
+	struct db_args a = {0};
+	owned(mem) int64_t *owner = NULL;
+
+	db_array_init(&ids);
+	for (size_t i = 0; i < rows->count; i++) {
+		uint64_t id = (uint64_t)rows->at[i].holder_id;
+
+		if (id == 0 || idmap_get(&at, id) != IDMAP_NONE)
+			continue;
+		idmap_put(&at, id, 0);
+		array_i64(&ids, (int64_t)id);
+	}
+	if (ids.count == 0)
+		return true;
+	arg_array(&a, &ids);
+	arg_time(&a, hour_ns);
+	if (!db_run(n->db, &stmt, &a, &r, err))
+		return false;
+	rules_at(&n->rules, hour_ns);
+	owner = mem_array((size_t)PQntuples(r) + 1, sizeof(*owner));
+	for (int row = 0; row < PQntuples(r); row++) {
+		idmap_put(&at, (uint64_t)res_i64(r, row, 0), (size_t)row + 1);
+		owner[row + 1] = owner_of(n, hour_ns, r, row);
+	}
+	/* Place 0 is for a holder that has no row; the dictionary check names it. */
+	for (size_t i = 0; i < rows->count; i++)
+		if (rows->at[i].holder_id != 0)
+			rows->at[i].workspace_id = owner[idmap_get(&at, (uint64_t)rows->at[i].holder_id)];
+	return true;
+}

@@ -1,0 +1,422 @@
+/* aggregator/store/verify_stream.c - the evidence of a stream: numbers without a hole, bytes that are still those of their
+ * SHA-256, heads and dictionaries that say what the ledger took from them. */
+#include <stdio.h>
+#include <string.h>
+
+#include "aggregator/store/verify.h"
+#include "common/digest.h"
+
+#define CHAIN_PAGE 10000
+#define BATCH_PAGE 8 /* payloads are in it */
+
+static inline void
+pgmem_free(unsigned char *p)
+{
+	PQfreemem(p);
+}
+DEFINE_OWNED(pgmem, unsigned char)
+
+void
+verify_stream_fini(struct verify_stream *s)
+{
+	PQclear(s->devices);
+	PQclear(s->holders);
+	idmap_fini(&s->device_rows);
+	idmap_fini(&s->holder_rows);
+	s->devices = s->holders = NULL;
+}
+
+/* "batch 7 of epoch 100: used_ns" */
+static void
+name_batch(const struct verify_stream *s, int64_t seq, const char *thing, char out[256])
+{
+	snprintf(out, 256, "batch %" PRId64 " of epoch %" PRId64 ": %s", seq, s->epoch, thing);
+}
+
+/* --- numbers --- */
+
+/* What a walk along the numbers finds. */
+struct chain {
+	int64_t next, covered_ns;
+	int64_t first_ns, last_ns; /* of what was accepted */
+};
+
+static void
+chain_batch(struct verify_node *n, struct verify_stream *s, struct chain *c, const PGresult *r, int row)
+{
+	int64_t seq = res_i64(r, row, 0), from_ns = res_i64(r, row, 3), to_ns = res_i64(r, row, 4);
+	const char *status = res_text(r, row, 2);
+	char what[256];
+
+	if (seq != c->next) {
+		name_batch(s, c->next, "its place in the stream", what);
+		verify_say(n, "batch-missing", NULL, INT64_MIN, what, c->next, seq);
+	}
+	c->next = res_i64(r, row, 1) + 1;
+	if (strcmp(status, "quarantined") == 0)
+		return;
+	if (to_ns > c->covered_ns)
+		c->covered_ns = to_ns;
+	if (strcmp(status, "accepted") != 0)
+		return;
+	if (from_ns < c->first_ns)
+		c->first_ns = from_ns;
+	if (to_ns > c->last_ns)
+		c->last_ns = to_ns;
+	if (to_ns <= n->from_ns) {
+		s->at_seq = seq + 1;
+		s->checked_seq = seq;
+	}
+}
+
+static void
+check_cursor(struct verify_node *n, const struct verify_stream *s, const struct chain *c)
+{
+	char what[256];
+
+	if (s->next_seq != c->next) {
+		snprintf(what, sizeof(what), "next_seq of epoch %" PRId64, s->epoch);
+		verify_say(n, "cursor", NULL, INT64_MIN, what, c->next, s->next_seq);
+	}
+	if (s->covered_until_ns != c->covered_ns) {
+		snprintf(what, sizeof(what), "covered_until_ns of epoch %" PRId64, s->epoch);
+		verify_say(n, "cursor", NULL, INT64_MIN, what, c->covered_ns == INT64_MIN ? 0 : c->covered_ns,
+		           s->covered_until_ns == INT64_MIN ? 0 : s->covered_until_ns);
+	}
+}
+
+static bool
+walk_chain(struct verify_node *n, struct verify_stream *s, struct chain *c, struct err *err)
+{
+	static const struct db_stmt stmt = {"verify chain",
+	                                    "SELECT seq, last_seq, status, from_ns, to_ns FROM ingest_batch "
+	                                    "WHERE stream_id = $1 AND seq >= $2 ORDER BY seq LIMIT $3"};
+	int64_t seq = 1;
+
+	for (;;) {
+		owned(result) PGresult *r = NULL;
+		struct db_args a = {0};
+
+		arg_i64(&a, s->id);
+		arg_i64(&a, seq);
+		arg_i64(&a, CHAIN_PAGE);
+		if (!db_run(n->db, &stmt, &a, &r, err))
+			return false;
+		for (int row = 0; row < PQntuples(r); row++)
+			chain_batch(n, s, c, r, row);
+		if (PQntuples(r) < CHAIN_PAGE)
+			break;
+		seq = res_i64(r, CHAIN_PAGE - 1, 0) + 1;
+	}
+	return true;
+}
+
+bool
+verify_streams(struct verify_node *n, struct err *err)
+{
+	static const struct db_stmt stmt = {
+		"verify streams", "SELECT id, epoch, next_seq, covered_until_ns, replace(boot_id::text, '-', '') "
+				  "FROM stream WHERE node_id = $1 ORDER BY id"};
+	owned(result) PGresult *r = NULL;
+	struct db_args a = {0};
+	int64_t covered_ns = INT64_MIN;
+
+	arg_i64(&a, n->id);
+	if (!db_run(n->db, &stmt, &a, &r, err))
+		return false;
+	n->stream_count = (size_t)PQntuples(r);
+	n->streams = mem_array(n->stream_count, sizeof(*n->streams));
+	for (int row = 0; row < PQntuples(r); row++) {
+		struct verify_stream *s = &n->streams[row];
+		struct chain c = {.next = 1, .covered_ns = INT64_MIN, .first_ns = INT64_MAX, .last_ns = INT64_MIN};
+
+		*s = (struct verify_stream){
+			.id = res_i64(r, row, 0),
+			.epoch = res_i64(r, row, 1),
+			.next_seq = res_i64(r, row, 2),
+			.covered_until_ns = res_null(r, row, 3) ? INT64_MIN : res_i64(r, row, 3),
+			.at_seq = 1,
+			.next_from_ns = INT64_MIN,
+		};
+		snprintf(s->boot_id, sizeof(s->boot_id), "%s", res_text(r, row, 4));
+		if (!walk_chain(n, s, &c, err))
+			return false;
+		check_cursor(n, s, &c);
+		if (c.covered_ns > covered_ns)
+			covered_ns = c.covered_ns;
+		/* Hours that the batches cover are looked at also where node_hour has none. */
+		if (c.first_ns < n->hours_from_ns)
+			n->hours_from_ns = hour_floor(&n->ledger, c.first_ns);
+		if (c.last_ns > n->hours_until_ns)
+			n->hours_until_ns = hour_ceil(&n->ledger, c.last_ns);
+	}
+	if (covered_ns != n->covered_until_ns)
+		verify_say(n, "cursor", NULL, INT64_MIN, "covered_until_ns of the node",
+		           covered_ns == INT64_MIN ? 0 : covered_ns,
+		           n->covered_until_ns == INT64_MIN ? 0 : n->covered_until_ns);
+	return true;
+}
+
+/* --- the dictionary --- */
+
+/* Columns of s->devices. */
+enum { DEV_LOCAL, DEV_ID, DEV_GPU, DEV_GPU_UUID, DEV_GPU_DEVICE, DEV_GI, DEV_CI, DEV_CREATED, DEV_PROFILE, DEV_UNITS };
+
+static bool
+load_dictionary(struct verify_node *n, struct verify_stream *s, struct err *err)
+{
+	static const struct db_stmt devices = {
+		"verify devices",
+		"SELECT x.local_id, d.id, d.gpu_id, g.uuid, w.id, d.gi, d.ci, d.created_ns, d.profile, d.units "
+		"FROM stream_device x JOIN device d ON d.id = x.device_id JOIN gpu g ON g.id = d.gpu_id "
+		"JOIN device w ON w.gpu_id = g.id AND w.gi = -1 WHERE x.stream_id = $1"};
+	static const struct db_stmt holders = {"verify holders",
+	                                       "SELECT local_id, holder_id FROM stream_holder WHERE stream_id = $1"};
+	struct db_args a = {0};
+
+	if (s->devices != NULL)
+		return true;
+	arg_i64(&a, s->id);
+	if (!db_run(n->db, &devices, &a, &s->devices, err) || !db_run(n->db, &holders, &a, &s->holders, err))
+		return false;
+	for (int row = 0; row < PQntuples(s->devices); row++) {
+		size_t gpu =
+			verify_gpu_enter(n, res_i64(s->devices, row, DEV_GPU), res_i64(s->devices, row, DEV_GPU_DEVICE),
+		                         res_text(s->devices, row, DEV_GPU_UUID));
+
+		idmap_put(&n->device_gpu, (uint64_t)res_i64(s->devices, row, DEV_ID), gpu);
+		idmap_put(&s->device_rows, (uint64_t)res_i64(s->devices, row, DEV_LOCAL), (size_t)row);
+	}
+	for (int row = 0; row < PQntuples(s->holders); row++)
+		idmap_put(&s->holder_rows, (uint64_t)res_i64(s->holders, row, 0), (size_t)row);
+	return true;
+}
+
+static bool
+same_device(const struct verify_stream *s, const struct wire_device *d, int row)
+{
+	const PGresult *r = s->devices;
+	size_t gpu;
+
+	if (d->gpu == d->id)
+		return strcmp(res_text(r, row, DEV_GPU_UUID), d->uuid) == 0 && res_i64(r, row, DEV_GI) == -1;
+	return idmap_find(&s->device_rows, d->gpu, &gpu) && res_i64(r, row, DEV_GPU) == res_i64(r, (int)gpu, DEV_GPU) &&
+	       res_i64(r, row, DEV_GI) == d->gi && res_i64(r, row, DEV_CI) == d->ci &&
+	       res_i64(r, row, DEV_CREATED) == d->created_ns &&
+	       strcmp(res_text(r, row, DEV_PROFILE), d->profile) == 0 && res_i64(r, row, DEV_UNITS) == d->units;
+}
+
+static void
+check_devices(struct verify_node *n, const struct verify_stream *s, const struct wire_batch *b, int64_t seq)
+{
+	for (size_t i = 0; i < b->device_count; i++) {
+		const struct wire_device *d = &b->devices[i];
+		char thing[64], what[256];
+		size_t row;
+
+		snprintf(thing, sizeof(thing), "device number %" PRIu32, d->id);
+		name_batch(s, seq, thing, what);
+		if (!idmap_find(&s->device_rows, d->id, &row))
+			verify_say_text(n, "dictionary", NULL, INT64_MIN, what, d->uuid, "");
+		else if (!same_device(s, d, (int)row))
+			verify_say_text(n, "dictionary", res_text(s->devices, (int)row, DEV_GPU_UUID), INT64_MIN, what,
+			                d->uuid, "another device, or another shape of it");
+	}
+}
+
+static bool
+same_holder(const PGresult *r, int row, const struct wire_holder *h)
+{
+	const char *const texts[] = {h->ns, h->pod, h->pod_uid, h->container, h->slurm_job, h->slurm_account, h->user};
+
+	for (size_t i = 0; i < ARRAY_LEN(texts); i++)
+		if (strcmp(res_text(r, row, 3 + (int)i), texts[i]) != 0)
+			return false;
+	return res_i64(r, row, 1) == h->kind && res_i64(r, row, 2) == h->uid;
+}
+
+static bool
+check_holders(struct verify_node *n, const struct verify_stream *s, const struct wire_batch *b, int64_t seq,
+              struct err *err)
+{
+	static const struct db_stmt stmt = {
+		"verify holder rows",
+		"SELECT e.ord, h.kind, h.uid, h.namespace, h.pod, h.pod_uid, h.container, h.slurm_job, h.slurm_account, "
+		"h.user_name, h.id FROM unnest($2::bigint[]) WITH ORDINALITY AS e(local_id, ord) "
+		"LEFT JOIN stream_holder x ON x.stream_id = $1 AND x.local_id = e.local_id "
+		"LEFT JOIN holder h ON h.id = x.holder_id ORDER BY e.ord"};
+	owned(result) PGresult *r = NULL;
+	in_place(db_array) struct db_array ids;
+	struct db_args a = {0};
+
+	db_array_init(&ids);
+	if (b->holder_count == 0)
+		return true;
+	for (size_t i = 0; i < b->holder_count; i++)
+		array_i64(&ids, b->holders[i].id);
+	arg_i64(&a, s->id);
+	arg_array(&a, &ids);
+	if (!db_run(n->db, &stmt, &a, &r, err))
+		return false;
+	for (size_t i = 0; i < b->holder_count && i < (size_t)PQntuples(r); i++) {
+		const struct wire_holder *h = &b->holders[i];
+		char thing[64], what[256], named[WIRE_MAX_TEXT + 64];
+
+		if (same_holder(r, (int)i, h))
+			continue;
+		snprintf(thing, sizeof(thing), "holder number %" PRIu32, h->id);
+		name_batch(s, seq, thing, what);
+		snprintf(named, sizeof(named), "%s %s", wire_holder_kind_name(h->kind),
+		         h->kind == WIRE_POD         ? h->pod
+		         : h->kind == WIRE_SLURM_JOB ? h->slurm_job
+		                                     : h->user);
+		verify_say_text(n, "dictionary", NULL, INT64_MIN, what, named,
+		                res_null(r, (int)i, 10) ? "" : "another holder");
+	}
+	return true;
+}
+
+/* --- a batch --- */
+
+/* Columns of a page of batches. */
+enum { BATCH_SEQ, BATCH_LAST, BATCH_STATUS, BATCH_FROM, BATCH_TO, BATCH_RECORDS, BATCH_SHA, BATCH_PAYLOAD };
+
+/* What the ledger wrote beside the bytes. A loss may stand for the end of its range only. */
+static void
+check_head(struct verify_node *n, const struct verify_stream *s, const struct wire_batch *b, const PGresult *r, int row)
+{
+	bool loss = strcmp(res_text(r, row, BATCH_STATUS), "loss") == 0;
+	int64_t seq = res_i64(r, row, BATCH_SEQ);
+	const struct {
+		const char *name;
+		int64_t expected, found;
+	} numbers[] = {
+		{"kind", b->kind, loss ? WIRE_LOSS : WIRE_USAGE},
+		{"epoch", (int64_t)b->epoch, s->epoch},
+		{"seq", loss && (int64_t)b->seq < seq ? seq : (int64_t)b->seq, seq},
+		{"last_seq", (int64_t)b->last_seq, res_i64(r, row, BATCH_LAST)},
+		{"from_ns", b->from_ns, res_i64(r, row, BATCH_FROM)},
+		{"to_ns", b->to_ns, res_i64(r, row, BATCH_TO)},
+		{"records", (int64_t)b->record_count, res_i64(r, row, BATCH_RECORDS)},
+	};
+	char boot[2 * WIRE_BOOT_ID_SIZE + 1], what[256];
+
+	for (size_t i = 0; i < ARRAY_LEN(numbers); i++) {
+		if (numbers[i].expected == numbers[i].found)
+			continue;
+		name_batch(s, seq, numbers[i].name, what);
+		verify_say(n, "batch-head", NULL, INT64_MIN, what, numbers[i].expected, numbers[i].found);
+	}
+	hex_encode(b->boot_id, sizeof(b->boot_id), boot);
+	if (strcmp(boot, s->boot_id) != 0) {
+		name_batch(s, seq, "boot_id", what);
+		verify_say_text(n, "batch-head", NULL, INT64_MIN, what, boot, s->boot_id);
+	}
+	if (strcmp(b->node, n->name) != 0) {
+		name_batch(s, seq, "node", what);
+		verify_say_text(n, "batch-head", NULL, INT64_MIN, what, b->node, n->name);
+	}
+}
+
+static void
+check_bytes(struct verify_node *n, const struct verify_stream *s, const void *payload, size_t len, const PGresult *r,
+            int row)
+{
+	const char *stored = res_text(r, row, BATCH_SHA);
+	uint8_t sha[SHA256_SIZE];
+	char hex[2 * SHA256_SIZE + 1], what[256];
+
+	n->report->batches++;
+	sha256(payload, len, sha);
+	hex_encode(sha, sizeof(sha), hex);
+	if (strcmp(hex, stored) == 0)
+		return;
+	name_batch(s, res_i64(r, row, BATCH_SEQ), "SHA-256 of its bytes", what);
+	verify_say_text(n, "batch-bytes", NULL, INT64_MIN, what, stored, hex);
+}
+
+/* Held against its own bytes at the first sight, and its records against this hour's rows. */
+static bool
+take_batch(struct verify_hour *h, struct verify_stream *s, const PGresult *r, int row, struct err *err)
+{
+	int64_t seq = res_i64(r, row, BATCH_SEQ);
+	bool first = seq > s->checked_seq;
+	owned(wire_batch) struct wire_batch *b = NULL;
+	owned(pgmem) unsigned char *payload = NULL;
+	struct err why = {0};
+	char what[256];
+	size_t len = 0;
+
+	payload = PQunescapeBytea((const unsigned char *)res_text(r, row, BATCH_PAYLOAD), &len);
+	if (payload == NULL)
+		return err_set(err, ERR_RETRY, "no memory for a batch");
+	if (first)
+		check_bytes(h->node, s, payload, len, r, row);
+	if (strcmp(res_text(r, row, BATCH_STATUS), "quarantined") == 0) {
+		s->checked_seq = first ? seq : s->checked_seq;
+		return true;
+	}
+	if (!wire_unpack(payload, len, &b, &why) || !wire_check(b, &why)) {
+		name_batch(s, seq, "its content", what);
+		if (first)
+			verify_say_text(h->node, "batch-bytes", NULL, INT64_MIN, what, "a sound batch", why.text);
+		s->checked_seq = first ? seq : s->checked_seq;
+		return true;
+	}
+	if (!load_dictionary(h->node, s, err))
+		return false;
+	if (first) {
+		s->checked_seq = seq;
+		check_head(h->node, s, b, r, row);
+		check_devices(h->node, s, b, seq);
+		if (!check_holders(h->node, s, b, seq, err))
+			return false;
+	}
+	return verify_records(h, s, b, seq, err);
+}
+
+bool
+verify_stream_hour(struct verify_hour *h, struct verify_stream *s, struct err *err)
+{
+	static const struct db_stmt stmt = {
+		"verify batches",
+		"SELECT seq, last_seq, status, from_ns, to_ns, records, encode(sha256, 'hex'), payload FROM ingest_batch "
+		"WHERE stream_id = $1 AND seq >= $2 ORDER BY seq LIMIT $3"};
+	int64_t seq = s->at_seq, next_from_ns = INT64_MAX, next_seq = 0;
+
+	if (s->next_from_ns >= h->to_ns)
+		return true;
+	for (bool more = true; more;) {
+		owned(result) PGresult *r = NULL;
+		struct db_args a = {0};
+
+		arg_i64(&a, s->id);
+		arg_i64(&a, seq);
+		arg_i64(&a, BATCH_PAGE);
+		if (!db_run(h->node->db, &stmt, &a, &r, err))
+			return false;
+		more = PQntuples(r) == BATCH_PAGE;
+		for (int row = 0; row < PQntuples(r); row++) {
+			bool accepted = strcmp(res_text(r, row, BATCH_STATUS), "accepted") == 0;
+			int64_t from_ns = res_i64(r, row, BATCH_FROM);
+
+			seq = res_i64(r, row, BATCH_SEQ);
+			if (accepted && res_i64(r, row, BATCH_TO) > h->to_ns && next_seq == 0) {
+				next_seq = seq;
+				next_from_ns = from_ns;
+			}
+			if (accepted && from_ns >= h->to_ns) {
+				more = false;
+				break;
+			}
+			if (!take_batch(h, s, r, row, err))
+				return false;
+		}
+		seq++;
+	}
+	s->at_seq = next_seq != 0 ? next_seq : seq;
+	s->next_from_ns = next_from_ns;
+	if (next_from_ns == INT64_MAX)
+		verify_stream_fini(s); /* its dictionary is not needed any more */
+	return true;
+}
