@@ -1,10 +1,14 @@
 """/metrics of a running exporter as a real Prometheus takes it in: every family is there, and what has ended is gone."""
 
+import glob
 import gzip
 import os
 import re
+import subprocess
+import sys
 import tempfile
 import unittest
+from unittest import mock
 
 from tests.support import stack
 from tests.support.prometheus import Prometheus
@@ -61,6 +65,34 @@ class Node(stack.Stack):
         self.folder.cleanup()
 
 
+# What a kernel with v2 counts for a cgroup.
+CGROUP_FILES = {
+    "cgroup.procs": "",
+    "cpu.stat": "usage_usec 7500000\nuser_usec 5000000\nsystem_usec 2500000\n",
+    "memory.current": "1000000\n",
+    "memory.peak": "2000000\n",
+    "memory.max": "4000000\n",
+    "memory.stat": "anon 400000\nfile 500000\ninactive_file 300000\n",
+    "memory.events": "oom 3\noom_kill 2\n",
+    "io.stat": "8:0 rbytes=100 wbytes=20 rios=1 wios=1\n",
+    **{f"{r}.pressure": "".join(f"{k} avg10=0.00 avg60=0.00 avg300=0.00 total=1500000\n" for k in ("some", "full")) for r in ("cpu", "memory", "io")},
+}
+
+
+SETTLED = ("tollgate_exporter_workloads_without_cgroup 0\n", "tollgate_exporter_cgroup_read_duration_seconds ")
+
+
+def make_cgroups(exporter, root):
+    """For each simulated process the files of the cgroup that it is in."""
+    for path in glob.glob(os.path.join(exporter.dir, "proc", "*", "cgroup")):
+        with open(path, encoding="ascii") as f:
+            folder = os.path.join(root, f.read().strip().removeprefix("0::/"))
+        os.makedirs(folder, exist_ok=True)
+        for name, text in CGROUP_FILES.items():
+            with open(os.path.join(folder, name), "w", encoding="ascii") as f:
+                f.write(text)
+
+
 def families(text):
     return dict(re.findall(r"^# TYPE (\S+) (\S+)$", text, re.M))
 
@@ -78,7 +110,14 @@ class Families(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.node = n = cls.enterClassContext(Node())
-        cls.exporter = n.exporter("n1", NODE)
+        cgroups = os.path.join(n.dir, "cgroup")
+        os.mkdir(cgroups)
+        with open(os.path.join(cgroups, "cgroup.controllers"), "w", encoding="ascii") as f:
+            f.write("cpu io memory\n")
+        cls.exporter = n.exporter("n1", NODE, "--cgroup-root", cgroups)
+        make_cgroups(cls.exporter, cgroups)
+        # from here on the same series are there on every page
+        stack.wait_for("workloads' cgroups", lambda: all(s in page(cls.exporter).text() for s in SETTLED), cls.exporter)
         cls.prometheus = Prometheus(os.path.join(n.dir, "prometheus"), {"tollgate-exporter": [f"127.0.0.1:{cls.exporter.port}"]})
         n.processes.append(cls.prometheus)
 
@@ -117,6 +156,10 @@ class Families(unittest.TestCase):
         self.assertEqual({r["metric"]["reason"] for r in self.find('tollgate_gpu_throttle{gpu="0"} == 1')}, {"sw_power_cap", "hw_thermal"})
         self.assertGreater(value('tollgate_gpu_clock_hertz{gpu="0", clock="sm"}'), 1e8)
         self.assertEqual(value('tollgate_process_memory_used_bytes{pid="4001"}'), 1 << 30)
+        self.assertEqual(value('tollgate_workload_cpu_seconds_total{pod="train-0", mode="user"}'), 5)
+        self.assertEqual(value('tollgate_workload_memory_working_set_bytes{pod="train-0"}'), 700000)
+        self.assertEqual(value('tollgate_workload_oom_kills_total{pod="train-0"}'), 2)
+        self.assertEqual(value('tollgate_workload_pressure_seconds_total{pod="train-0", resource="io", stall="full"}'), 1.5)
         # an error has come once, and the other GPU has none: absent, not zero
         self.assertEqual(self.prometheus.query('tollgate_gpu_xid_errors_total{gpu="1"}'), [])
         # a partitioned GPU has no utilisation of its own
@@ -153,6 +196,96 @@ class Compat(unittest.TestCase):
             text = samples(page(e).text())
             watts = {name.split("{")[0]: float(v) for name, v in text.items() if re.match(r'(DCGM_FI_DEV_POWER_USAGE|tollgate_gpu_power_watts)\{gpu="1"', name)}
             self.assertEqual(watts["DCGM_FI_DEV_POWER_USAGE"], watts["tollgate_gpu_power_watts"])
+
+
+# Uses memory, and then the processor until it is ended.
+BUSY = "block = bytearray(64 << 20)\nprint('ready', flush=True)\nwhile True: pass"
+MALLORY = 54322  # a number that nobody has
+
+
+class Workload(unittest.TestCase):
+    """Real processes in real cgroups, where this machine has some that may be changed."""
+
+    def setUp(self):
+        self.made, self.children = [], []
+        self.mounts = {h: f"/sys/fs/cgroup/{h}" for h in ("unified", "cpuacct", "memory", "blkio")}
+        if os.path.exists("/sys/fs/cgroup/cgroup.controllers"):
+            self.mounts = {"unified": "/sys/fs/cgroup"}
+        self.mounts = {h: at for h, at in self.mounts.items() if os.access(at, os.W_OK)}
+        if os.geteuid() != 0 or not self.mounts:
+            self.skipTest("no cgroups that this user may change")
+        self.node = self.enterContext(Node())
+        for sub in ("live", "pods-of-node"):
+            os.mkdir(os.path.join(self.node.dir, sub))
+        self.addCleanup(self.remove)
+
+    def remove(self):
+        for child in self.children:
+            child.kill()
+            child.wait()
+            child.stdout.close()
+        for at in reversed(self.made):
+            os.rmdir(at)
+
+    def run_in(self, cgroup):
+        child = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.readline()\n" + BUSY], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.children.append(child)
+        for mount in self.mounts.values():
+            at = mount
+            for part in cgroup.split("/"):
+                at = os.path.join(at, part)
+                if not os.path.isdir(at):
+                    os.mkdir(at)
+                    self.made.append(at)
+            with open(os.path.join(at, "cgroup.procs"), "w", encoding="ascii") as f:
+                f.write(str(child.pid))
+        child.stdin.write(b"\n")
+        child.stdin.close()
+        self.assertEqual(child.stdout.readline(), b"ready\n")
+        live = os.path.join(self.node.dir, "live")
+        with open(os.path.join(live, f".{child.pid}"), "w", encoding="ascii") as f:
+            f.write(f"{{pid: {child.pid}, gpu: 0, sm: 10, memory_mib: 100}}\n")
+        os.rename(os.path.join(live, f".{child.pid}"), os.path.join(live, str(child.pid)))
+        return child
+
+    def test_what_the_kernel_counts_is_shown_of_the_right_workload_until_it_ends(self):
+        uid = f"10000000-1111-2222-3333-{os.getpid():012d}"
+        pod = f"kubepods.slice/kubepods-pod{uid.replace('-', '_')}.slice/cri-containerd-{'4d7a9b0c1e2f' * 5}4d7a.scope"
+        os.mkdir(os.path.join(self.node.dir, "pods-of-node", f"research_train-0_{uid}"))
+        # in cgroups that they made: the pod below its own, and a user with a name like the pod's
+        child = self.run_in(f"{pod}/made-by-the-pod")
+        self.run_in(f"user.slice/user-{MALLORY}.slice/user@{MALLORY}.service/{pod}")
+        with mock.patch.dict(os.environ, TOLLGATE_SIM_LIVE=os.path.join(self.node.dir, "live")):
+            e = self.node.exporter("n1", {**NODE, "processes": []}, "--proc-root", "/proc", "--cgroup-root", "/sys/fs/cgroup",
+                                   "--pods-root", os.path.join(self.node.dir, "pods-of-node"), "--sample-interval", "250ms")  # fmt: skip
+
+        def of(kind, name, **labels):
+            found = [float(v) for s, v in samples(page(e).text()).items() if s.startswith(f"tollgate_workload_{name}{{") and f'kind="{kind}"' in s
+                     and all(f'{k}="{w}"' in s for k, w in labels.items())]  # fmt: skip
+            self.assertLessEqual(len(found), 1)
+            return found[0] if found else None
+
+        for kind in ("pod", "host_user"):
+            first = stack.wait_for(f"CPU time of the {kind}", lambda kind=kind: of(kind, "cpu_seconds_total", mode="user"), e)
+            stack.wait_for("more of it", lambda kind=kind, first=first: of(kind, "cpu_seconds_total", mode="user") > first, e)
+        if "memory" in self.mounts or os.path.exists(os.path.join(self.mounts["unified"], pod, "memory.current")):
+            self.assertGreater(of("pod", "memory_bytes"), 64 << 20)
+            self.assertGreater(of("pod", "memory_anon_bytes"), 64 << 20)
+            self.assertGreaterEqual(of("pod", "memory_peak_bytes"), of("pod", "memory_bytes"))
+            self.assertEqual(of("pod", "oom_kills_total"), 0)
+            self.assertIsNone(of("pod", "memory_limit_bytes"))
+        pressure = "unified" in self.mounts and os.path.exists(os.path.join(self.mounts["unified"], pod, "cpu.pressure"))
+        self.assertEqual(of("pod", "pressure_seconds_total", resource="cpu", stall="some") is not None, pressure)
+        self.assertEqual(float(samples(page(e).text())["tollgate_exporter_cgroup_read_failures_total"]), 0)
+        child.kill()
+        child.wait()
+        gone = stack.wait_for("its end", lambda: next((t for t in [page(e).text()] if f'pid="{child.pid}"' not in t), None), e)
+        self.assertNotIn('pod="train-0"', gone)
+        self.assertIsNotNone(of("host_user", "cpu_seconds_total", mode="user"))
+
+    def test_it_can_be_switched_off(self):
+        e = self.node.exporter("n1", NODE, "--workload-metrics=false")
+        self.assertNotIn("cgroup", page(e).text())
 
 
 class Bounds(unittest.TestCase):
