@@ -311,8 +311,8 @@ judge_kubelet(const struct facts *f, struct finding *ret)
 	case EACCES:
 	case EPERM:
 		say(ret, VERDICT_WARN,
-		    "open /var/lib/kubelet/pod-resources to the exporter's user by ACLs (deploy/README.md), or run it as "
-		    "root, or as a DaemonSet",
+		    "run the exporter as root (systemd/exporter-root.conf) or as a DaemonSet: the kubelet opens its socket to "
+		    "root alone",
 		    "%s is not open to this user: devices given to pods are not known", f->thing);
 		break;
 	case ENOTSOCK:

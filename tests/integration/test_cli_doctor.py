@@ -278,7 +278,7 @@ class Node(Doctor):
         done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, user=65534, group=65534, extra_groups=[])
         self.expect(done, 1, user=("ok",), NVML_library=("fail", "is not open to this user"), GPU_devices=("fail", "1 of 2", "nvidiactl"),
                     processes=("fail", "is not open to this user"), pod_directories=("fail", "is not open to this user"),
-                    kubelet_socket=("warn", "is not open to this user", "ACLs"))  # fmt: skip
+                    kubelet_socket=("warn", "is not open to this user", "DaemonSet"))  # fmt: skip
         self.assertIn(lines(done)["spool"][0], ("ok", "warn"))
 
     def test_a_node_whose_exporter_sends(self):

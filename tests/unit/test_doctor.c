@@ -74,7 +74,7 @@ static const struct {
 	{"pods", judge_pods, {.thing = "/var/log/pods", .count = 12}, VERDICT_OK, "12 pods", ""},
 	{"pods that cannot be read", judge_pods, {.thing = "/var/log/pods", .errnum = EACCES}, VERDICT_FAIL, "not open", "host mount"},
 	{"the kubelet's socket", judge_kubelet, {.thing = "/k.sock"}, VERDICT_OK, "can be opened", ""},
-	{"a kubelet's socket that is closed", judge_kubelet, {.thing = "/k.sock", .errnum = EACCES}, VERDICT_WARN, "/k.sock is not open", "pod-resources"},
+	{"a kubelet's socket that is closed", judge_kubelet, {.thing = "/k.sock", .errnum = EACCES}, VERDICT_WARN, "/k.sock is not open", "exporter-root.conf"},
 	{"no kubelet's socket", judge_kubelet, {.thing = "/k.sock", .errnum = ENOENT}, VERDICT_WARN, "/k.sock does not exist", "start the kubelet"},
 	{"a kubelet's socket that is none", judge_kubelet, {.thing = "/k.sock", .errnum = ENOTSOCK}, VERDICT_WARN, "not a socket", "restart the kubelet"},
 	{"a kubelet's socket that it left behind", judge_kubelet, {.thing = "/k.sock", .errnum = ECONNREFUSED}, VERDICT_WARN, "nobody listens", "start the kubelet"},
