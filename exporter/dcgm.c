@@ -34,7 +34,8 @@ struct dcgm {
 	bool ending, ended;
 	bool opened;             /* the first opening has returned */
 	uint64_t round, brought; /* wanted, and done */
-	int late;                /* rounds in a row that began while the worker was at work */
+	bool late;               /* the worker was at work when the round began */
+	int64_t brought_boot_ns; /* of the round that was done last */
 	int64_t boot_ns;         /* of the round */
 	int64_t deadline_ns;     /* of waiting for it, on the monotonic clock */
 	uint32_t look;           /* instances of these GPUs are to be found again, by bit */
@@ -168,6 +169,7 @@ take_round(struct dcgm *d)
 	}
 	d->opened = true;
 	d->brought = round;
+	d->brought_boot_ns = boot_ns;
 	pthread_cond_broadcast(&d->done);
 }
 
@@ -227,7 +229,7 @@ dcgm_new(const struct dcgm_options *o, struct dcgm **ret, struct err *err)
 	d->references = 2;
 	d->round = 1; /* to open */
 	d->retry_boot_ns = INT64_MIN;
-	d->boot_ns = -NS_PER_MIN; /* a failure before the first tick delays no other try */
+	d->boot_ns = d->brought_boot_ns = -NS_PER_MIN; /* a failure before the first tick delays no other try */
 	if (!start_worker(d, err)) {
 		pthread_mutex_lock(&d->lock);
 		d->references = 1;
@@ -284,8 +286,8 @@ void
 dcgm_begin(struct dcgm *d, int64_t boot_ns)
 {
 	pthread_mutex_lock(&d->lock);
-	d->late = d->brought != d->round ? d->late + 1 : 0;
-	d->status.late += d->late > 0;
+	d->late = d->brought != d->round;
+	d->status.late += d->late;
 	d->round++;
 	d->boot_ns = boot_ns;
 	d->deadline_ns = clock_ns() + d->options.wait_ns;
@@ -296,13 +298,16 @@ dcgm_begin(struct dcgm *d, int64_t boot_ns)
 void
 dcgm_status(struct dcgm *d, struct dcgm_status *ret)
 {
+	bool hangs;
+
 	pthread_mutex_lock(&d->lock);
+	hangs = d->brought != d->round && d->boot_ns - d->brought_boot_ns > VALUE_TICKS * d->options.sample_interval_ns;
 	*ret = d->status;
 	if (d->mismatch)
 		(void)err_set(&ret->trouble, ERR_FATAL, "of DCGM and NVML one is a simulator and the other is not");
-	else if (d->late >= VALUE_TICKS)
+	else if (hangs)
 		(void)err_set(&ret->trouble, ERR_RETRY, "DCGM does not answer in time");
-	ret->up = ret->up && !d->mismatch && d->late < VALUE_TICKS;
+	ret->up = ret->up && !d->mismatch && !hangs;
 	pthread_mutex_unlock(&d->lock);
 }
 
