@@ -74,6 +74,9 @@ MUST_CHECK bool dict_add(struct ingest *in, const struct wire_batch *b, struct e
 MUST_CHECK bool dict_insert(struct ingest *in, const struct db_stmt *stmt, struct db_columns *entries, struct err *err);
 MUST_CHECK bool dict_add_devices(struct ingest *in, const struct wire_batch *b, struct err *reason, struct err *err);
 MUST_CHECK bool dict_add_holders(struct ingest *in, const struct wire_batch *b, struct err *reason, struct err *err);
+/* The holders of a batch in the ledger, made and attributed where they are new. Needs db, cluster_id and cluster of in; ids are
+ * 0 before. */
+MUST_CHECK bool holder_ids(struct ingest *in, const struct wire_batch *b, int64_t *ids, struct err *err);
 void dict_device(struct dict *d, uint32_t local, const struct dict_device *dev);
 void dict_holder(struct dict *d, uint32_t local, int64_t holder_id);
 /* Columns 1 to 6 of a result: device, GPU, is it the GPU itself, units, and the last service of the GPU on node $2. */

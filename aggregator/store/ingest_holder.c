@@ -161,15 +161,21 @@ enter(struct ingest *in, const struct wire_batch *b, const int64_t *ids, struct 
 }
 
 bool
-dict_add_holders(struct ingest *in, const struct wire_batch *b, struct err *reason, struct err *err)
+holder_ids(struct ingest *in, const struct wire_batch *b, int64_t *ids, struct err *err)
 {
 	owned(mem) identity *who = mem_array(b->holder_count, sizeof(*who));
+
+	for (size_t i = 0; i < b->holder_count; i++)
+		holder_identity(in->cluster_id, &b->holders[i], who[i]);
+	return find(in, who, b->holder_count, ids, err) && make_missing(in, b, who, ids, err);
+}
+
+bool
+dict_add_holders(struct ingest *in, const struct wire_batch *b, struct err *reason, struct err *err)
+{
 	owned(mem) int64_t *ids = mem_array(b->holder_count, sizeof(*ids));
 
 	if (b->holder_count == 0)
 		return true;
-	for (size_t i = 0; i < b->holder_count; i++)
-		holder_identity(in->cluster_id, &b->holders[i], who[i]);
-	return find(in, who, b->holder_count, ids, err) && make_missing(in, b, who, ids, err) &&
-	       enter(in, b, ids, reason, err);
+	return holder_ids(in, b, ids, err) && enter(in, b, ids, reason, err);
 }
