@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 
 #include "aggregator/api/options.h"
+#include "aggregator/core/events.h"
 #include "aggregator/store/store.h"
 #include "common/httpd.h"
 #include "common/json.h"
@@ -13,6 +14,7 @@
 struct counters {
 	atomic_llong ingest_batches, ingest_records, ingest_duplicates, ingest_quarantined, ingest_lost, ingest_refused;
 	atomic_llong ingest_mismatches;
+	atomic_llong events[EVENT_FATES];
 	atomic_llong requests, request_errors;
 	atomic_llong hours_sealed, hours_resealed, rollup_errors;
 	atomic_llong rollup_last_wall_ns;
@@ -75,6 +77,7 @@ void api_write_time(struct buf *out, int64_t wall_ns);
 
 http_handler handle_healthz, handle_readyz, handle_metrics, handle_openapi;
 http_handler handle_ingest;
+http_handler handle_events, handle_events_summary;
 http_handler handle_policy_put, handle_policy_get, handle_list;
 http_handler handle_token_create, handle_tokens, handle_token_revoke, handle_whoami;
 http_handler handle_join, handle_join_token_create, handle_join_tokens, handle_join_token_revoke;

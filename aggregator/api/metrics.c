@@ -76,6 +76,12 @@ write_own(struct prom *p, struct app *app)
 		prom_begin(p);
 		prom_int(p, (int64_t)atomic_load(counter));
 	}
+	prom_family(p, "tollgate_events_total", PROM_COUNTER, "Events of other meters, by what became of them.");
+	for (int fate = EVENT_ACCEPTED; fate < EVENT_FATES; fate++) {
+		prom_begin(p);
+		prom_label(p, "result", event_fate_name((enum event_fate)fate));
+		prom_int(p, (int64_t)atomic_load(&app->counters.events[fate]));
+	}
 	prom_family(p, "tollgate_aggregator_start_time_seconds", PROM_GAUGE, "When this process began.");
 	prom_begin(p);
 	prom_fixed(p, app->started_wall_ns / NS_PER_MS, 3);

@@ -16,6 +16,8 @@
 #define YAML "application/yaml"
 #define OPENMETRICS "application/openmetrics-text"
 #define FRAMES "application/octet-stream"
+#define EVENT "application/cloudevents+json"
+#define EVENTS "application/cloudevents-batch+json"
 
 #define PAGE "limit:int? before:int?"
 #define RANGE "from:time? to:time?"
@@ -25,6 +27,16 @@ static const struct schema {
 	{"Problem",
          "type:text title:text status:int detail:text request_id:text field:text? epoch:int? expected_seq:int?", NULL},
 	{"IngestReply", "epoch:int next_seq:int batches:int duplicates:int quarantined:int", NULL},
+	{"Event",
+         "specversion:text id:text source:text type:text time:time subject:text? datacontenttype:text? dataschema:text? "
+         "data:any",
+         "any"},
+	{"EventProblem", "status:int field:text? detail:text", NULL},
+	{"EventFate", "index:int id:text~ source:text~ status:text problem:EventProblem?", NULL},
+	{"EventsReply", "accepted:int duplicates:int conflicts:int refused:int events:[EventFate]", NULL},
+	{"MeterTotal",
+         "tenant:text workspace:text category:text meter:text unit:text sku:text quantity:decimal events:int", NULL},
+	{"Meters", "period:text from:time to:time meters:[MeterTotal]", NULL},
 	{"PolicyReply", "dry_run:bool changes:int version:int effective:time diff:text", NULL},
 	{"TokenRequest", "role:text tenant:text? node:text? description:text? expires:text?", NULL},
 	{"TokenMade", "id:int role:text name:text expires:time~ token:text", NULL},
@@ -75,7 +87,9 @@ static const struct door {
 	const char *tail;  /* the part of the path that follows a prefix, as one field */
 	const char *query; /* fields */
 	const char *body_type, *body;
+	const char *other_body_type, *other_body;
 	int status; /* of success; 0: 200 */
+	int partly; /* of success that is not whole, with the same reply; 0: there is none */
 	const char *reply_type, *reply;
 	const char *other_type; /* as which the same can be had */
 	const int errors[3];    /* beside those that any route of its kind has */
@@ -85,6 +99,10 @@ static const struct door {
 	{"GET", "/metrics", .reply_type = TEXT, .other_type = OPENMETRICS},
 	{"GET", "/v1/openapi.json", .reply_type = JSON, .reply = "any"},
 	{"POST", "/v1/ingest", .body_type = FRAMES, .reply_type = JSON, .reply = "IngestReply", .errors = {409, 422}},
+	{"POST", "/v1/events", .body_type = EVENT, .body = "Event", .other_body_type = EVENTS, .other_body = "[Event]",
+         .reply_type = JSON, .reply = "EventsReply", .partly = 207, .errors = {404, 409}},
+	{"GET", "/v1/events/summary", .query = "period:text? meter:text? tenant:text?", .reply_type = JSON,
+         .reply = "Meters"},
 	{"PUT", "/v1/policy", .query = "dry_run:int? name:text?", .body_type = YAML, .reply_type = JSON,
          .reply = "PolicyReply", .errors = {409}},
 	{"GET", "/v1/policy", .reply_type = YAML, .errors = {404}},
@@ -220,13 +238,16 @@ write_parameters(const struct door *d, struct buf *out)
 }
 
 static void
-write_content(const char *type, const char *schema, const char *other, struct buf *out)
+write_content(const char *type, const char *schema, const char *other, const char *other_schema, struct buf *out)
 {
 	buf_printf(out, "\"content\":{\"%s\":{\"schema\":", type);
 	write_type(schema != NULL ? schema : "text", out);
 	buf_char(out, '}');
-	if (other != NULL)
-		buf_printf(out, ",\"%s\":{\"schema\":{\"type\":\"string\"}}", other);
+	if (other != NULL) {
+		buf_printf(out, ",\"%s\":{\"schema\":", other);
+		write_type(other_schema != NULL ? other_schema : "text", out);
+		buf_char(out, '}');
+	}
 	buf_char(out, '}');
 }
 
@@ -257,8 +278,13 @@ write_replies(const struct http_route *r, const struct door *d, struct buf *out)
 	for (size_t i = 0; i < ARRAY_LEN(d->errors) && d->errors[i] != 0; i++)
 		more[n++] = d->errors[i];
 	buf_printf(out, ",\"responses\":{\"%d\":{\"description\":\"done\",", d->status != 0 ? d->status : 200);
-	write_content(d->reply_type != NULL ? d->reply_type : JSON, d->reply, d->other_type, out);
+	write_content(d->reply_type != NULL ? d->reply_type : JSON, d->reply, d->other_type, NULL, out);
 	buf_char(out, '}');
+	if (d->partly != 0) {
+		buf_printf(out, ",\"%d\":{\"description\":\"done in part\",", d->partly);
+		write_content(d->reply_type, d->reply, NULL, NULL, out);
+		buf_char(out, '}');
+	}
 	for (size_t i = 0; i < ARRAY_LEN(any); i++)
 		buf_printf(out, ",\"%d\":{\"$ref\":\"#/components/responses/Problem\"}", any[i]);
 	for (int i = 0; i < n; i++)
@@ -316,7 +342,7 @@ write_operation(const struct http_route *r, const struct door *d, struct buf *ou
 	write_parameters(d, out);
 	if (d->body_type != NULL) {
 		buf_str(out, ",\"requestBody\":{\"required\":true,");
-		write_content(d->body_type, d->body, NULL, out);
+		write_content(d->body_type, d->body, d->other_body_type, d->other_body, out);
 		buf_char(out, '}');
 	}
 	write_replies(r, d, out);

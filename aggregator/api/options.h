@@ -24,6 +24,9 @@ struct aggregator_options {
 	int64_t lock_timeout_ns;
 	int64_t connect_timeout_ns;
 	int64_t ingest_max_bytes;
+	int64_t event_age_ns;
+	int64_t event_ahead_ns;
+	int64_t event_batch;
 	int64_t rollup_interval_ns;
 	int64_t seal_grace_ns;
 	bool access_log;

@@ -7,6 +7,7 @@
 
 #define SMALL_BODY (64u << 10)
 #define POLICY_BODY (4u << 20)
+#define EVENTS_BODY JSON_MAX_BYTES
 
 const struct http_route api_routes[] = {
 	{"GET", "/healthz", true, 0, handle_healthz, ROLE_NONE_NEEDED, "the process is alive"},
@@ -16,6 +17,10 @@ const struct http_route api_routes[] = {
          "Prometheus metrics: the daemon's own; with a token also the usage and cost that token may see"},
 	{"GET", "/v1/openapi.json", false, 0, handle_openapi, ROLE_NONE_NEEDED, "this API as an OpenAPI document"},
 	{"POST", "/v1/ingest", false, INGEST_BODY_OPTION, handle_ingest, ROLE_NODE, "batches of one exporter stream"},
+	{"POST", "/v1/events", false, EVENTS_BODY, handle_events, ROLES_MONEY | ROLE_TENANT_ADMIN,
+         "CloudEvents of other meters: storage, egress, inference, support"},
+	{"GET", "/v1/events/summary", false, 0, handle_events_summary, ROLES_READ,
+         "what the events of a month add up to, by workspace, meter and SKU; period, meter, tenant"},
 	{"PUT", "/v1/policy", false, POLICY_BODY, handle_policy_put, ROLE_ADMIN,
          "apply the policy; ?dry_run=1 shows the differences"},
 	{"GET", "/v1/policy", false, 0, handle_policy_get, ROLES_MONEY, "the policy as it was applied"},

@@ -37,6 +37,8 @@ EXPECTED = {
     ("GET", "/metrics"): (OPEN, None),
     ("GET", "/v1/openapi.json"): (OPEN, None),
     ("POST", "/v1/ingest"): ({"node"}, None),
+    ("POST", "/v1/events"): (MONEY | {"tenant-admin"}, None),
+    ("GET", "/v1/events/summary"): (READ, None),
     ("PUT", "/v1/policy"): ({"admin"}, None),
     ("GET", "/v1/policy"): (MONEY, None),
     ("POST", "/v1/tokens"): (ADMINS, None),
@@ -59,7 +61,9 @@ EXPECTED = {
 INLINE = {"/healthz"}  # answered before anything is looked up
 OF_THE_TOKEN = {"/v1/whoami"}  # its own row and no other
 # What shows a tenant's rows, and so must not know other tenants.
-OF_A_TENANT = {"/v1/tokens", "/v1/audit", "/v1/usage", "/v1/reports/", "/v1/tenants", "/v1/workspaces", "/v1/periods"}
+OF_A_TENANT = {
+    "/v1/tokens", "/v1/audit", "/v1/usage", "/v1/events/summary", "/v1/reports/", "/v1/tenants", "/v1/workspaces", "/v1/periods",
+}  # fmt: skip
 
 
 def program_routes():

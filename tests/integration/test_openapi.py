@@ -7,6 +7,7 @@ import gzip
 import json
 import re
 import subprocess
+import time
 import unittest
 import urllib.parse
 
@@ -31,6 +32,10 @@ BATCH = {
     "from_ns": 29_000_000 * MINUTE, "to_ns": 29_000_001 * MINUTE,
     "devices": [{"id": 1, "uuid": "GPU-n2-0", "model": "NVIDIA H100 80GB HBM3", "index": 0}], "holders": [],
     "records": [[1, 0, 2, 1, 0, 5040, 29_000_000 * MINUTE, MINUTE, MINUTE, 0, 0, 0, 0, 0, 1]],
+}  # fmt: skip
+EVENT = {
+    "specversion": "1.0", "id": "1", "source": "/ceph", "type": "tollgate.storage.v1", "traceparent": "00-x",
+    "data": {"tenant": "acme", "workspace": "training", "gb_hours": "12.5"},
 }  # fmt: skip
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
 FORMATS = {"date-time": TIME, "date": re.compile(r"\d{4}-\d\d-\d\d")}
@@ -101,21 +106,22 @@ class Recorder:
         template, operation = self.document.operation(method, parts.path)
         where = f"{method} {path} as {role}"
         if not wrong:
-            self.check_request(operation, parts.query, body, where)
+            self.check_request(operation, parts.query, body, headers, where)
         reply = self.stack.call(method, path, body, role=role, headers=headers)
         self.check_reply(operation, reply, where)
         self.seen.setdefault((method, template), set()).add(reply.status)
         return reply
 
-    def check_request(self, operation, query, body, where):
+    def check_request(self, operation, query, body, headers, where):
         declared = {p["name"]: p for p in operation["parameters"] if p["in"] == "query"}
         for name, value in urllib.parse.parse_qsl(query):
             assert name in declared, f"{where}: the parameter {name} is not in the document"
             integer = self.document.resolve(declared[name]["schema"])["type"] == "integer"
             self.document.check(declared[name]["schema"], int(value) if integer else value, f"{where}: {name}")
         assert (body is not None) == ("requestBody" in operation), f"{where}: a body where the document has none, or the reverse"
-        if body is not None and "application/json" in operation["requestBody"]["content"]:
-            self.document.check(operation["requestBody"]["content"]["application/json"]["schema"], json.loads(body), f"{where}: body")
+        for media, content in operation["requestBody"]["content"].items() if body is not None else ():
+            if media == "application/json" or (headers or {}).get("Content-Type") == media:
+                self.document.check(content["schema"], json.loads(body), f"{where}: body")
 
     def check_reply(self, operation, reply, where):
         where = f"{where}: {reply.status} {reply.body[:200]!r}"
@@ -191,6 +197,7 @@ class OpenApi(unittest.TestCase):
     def test_all_traffic_is_as_the_document_says(self):
         r = Recorder(self.stack, self.document)
         self.good_requests(r)
+        self.events(r)
         self.tokens(r)
         self.bad_requests(r)
         for path, methods in self.doc["paths"].items():
@@ -222,6 +229,18 @@ class OpenApi(unittest.TestCase):
         self.assertEqual(r.call("POST", "/v1/ingest", gzip.compress(frames), role="node", headers={"Content-Encoding": "gzip"}).status, 200)
         self.assertEqual(r.call("POST", "/v1/ingest", ledger.frames([{**BATCH, "seq": 7}]), role="node").status, 409)
         r.call("GET", "/v1/usage", headers={"Accept-Encoding": "gzip"})
+
+    def events(self, r):
+        sound = {**EVENT, "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
+        one, many = {"Content-Type": "application/cloudevents+json"}, {"Content-Type": "application/cloudevents-batch+json"}
+        self.assertEqual(r.call("POST", "/v1/events", json.dumps(sound).encode(), headers=one).status, 200)
+        self.assertEqual(r.call("POST", "/v1/events", json.dumps([sound, {**sound, "id": "2"}]).encode(), headers=many).status, 200)
+        other = {**sound, "data": {**sound["data"], "gb_hours": 1}}
+        self.assertEqual(r.call("POST", "/v1/events", json.dumps(other).encode(), headers=one).status, 409)
+        self.assertEqual(r.call("POST", "/v1/events", json.dumps([sound, other, {"id": 7}]).encode(), headers=many, wrong=True).status, 207)
+        self.assertEqual(r.call("POST", "/v1/events", json.dumps(sound).encode()).status, 415)
+        self.assertTrue(r.call("GET", "/v1/events/summary").json()["meters"], "nothing to check")
+        self.assertEqual(r.call("GET", "/v1/events/summary?meter=storage&period=1999-01").status, 404)
 
     def tokens(self, r):
         made = r.call("POST", "/v1/tokens", json.dumps({"role": "viewer", "tenant": "acme", "expires": "1h", "description": "x"}).encode())

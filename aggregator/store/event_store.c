@@ -1,0 +1,330 @@
+/* aggregator/store/event_store.c - events into the ledger: each once, whoever sends it how often.
+ *
+ * Rules, in order:
+ *  1. an event that names a workspace is refused when there was none of that name at its time
+ *  2. one that names a namespace is of a holder with that namespace: the attribution rules own it, as they are at its hour,
+ *     also when they change later
+ *  3. source and id are the key. The operator's senders share one set of sources, each tenant's senders have their own
+ *  4. what is not there yet goes in by one statement, in the order of the key, so that two senders of the same events wait
+ *     for each other and never in a circle
+ *  5. what is there already is a duplicate when it says the same, else a conflict; within one call the first of a key counts
+ *  6. only the commit makes any of it true */
+#include "aggregator/store/event_store.h"
+
+#include <string.h>
+
+#include "aggregator/store/ingest.h"
+#include "common/money.h"
+
+/* The events that are still sound; the arrays go along with them. */
+struct adding {
+	struct db *db;
+	const struct event_sender *sender;
+	struct event **events;
+	int64_t *workspace_id, *holder_id, *source_id; /* 0: none */
+	size_t count;
+};
+
+static void
+adding_fini(struct adding *a)
+{
+	mem_free(a->events);
+	mem_free(a->workspace_id);
+	mem_free(a->holder_id);
+	mem_free(a->source_id);
+}
+
+static void
+adding_init(struct adding *a, struct db *db, struct events *all, const struct event_sender *sender)
+{
+	*a = (struct adding){.db = db,
+	                     .sender = sender,
+	                     .events = mem_array(all->count, sizeof(struct event *)),
+	                     .workspace_id = mem_array(all->count, sizeof(int64_t)),
+	                     .holder_id = mem_array(all->count, sizeof(int64_t)),
+	                     .source_id = mem_array(all->count, sizeof(int64_t))};
+	for (size_t i = 0; i < all->count; i++)
+		if (all->items[i].fate == EVENT_SOUND)
+			a->events[a->count++] = &all->items[i];
+}
+
+/* --- whose --- */
+
+/* Rule 1. */
+static bool
+find_workspaces(struct adding *a, struct err *err)
+{
+	static const struct db_stmt stmt = {
+		"event workspaces",
+		"SELECT e.ord, w.id FROM unnest($1::text[], $2::text[], $3::bigint[]) WITH ORDINALITY AS e(tenant, "
+		"workspace, time_ns, ord) JOIN tenant t ON t.name = e.tenant "
+		"JOIN workspace w ON w.tenant_id = t.id AND w.name = e.workspace WHERE NOT w.builtin "
+		"AND (t.retired_at IS NULL OR at_ns(e.time_ns) < t.retired_at) "
+		"AND (w.retired_at IS NULL OR at_ns(e.time_ns) < w.retired_at)"};
+	owned(result) PGresult *r = NULL;
+	in_place(db_columns) struct db_columns rows;
+	struct db_args args = {0};
+	size_t kept = 0;
+
+	db_columns_init(&rows, 3);
+	for (size_t i = 0; i < a->count; i++) {
+		array_text(&rows.col[0], a->events[i]->tenant);
+		array_text(&rows.col[1], a->events[i]->workspace);
+		array_i64(&rows.col[2], a->events[i]->time_ns);
+	}
+	arg_columns(&args, &rows);
+	if (!db_run(a->db, &stmt, &args, &r, err))
+		return false;
+	for (int row = 0; row < PQntuples(r); row++)
+		a->workspace_id[res_i64(r, row, 0) - 1] = res_i64(r, row, 1);
+	for (size_t i = 0; i < a->count; i++) {
+		struct event *e = a->events[i];
+
+		if (a->workspace_id[i] == 0 && e->ns[0] == '\0') {
+			(void)event_refuse(e, EVENT_REFUSED, ERR_MISSING, "data.workspace",
+			                   "there is no workspace \"%.64s\" of a tenant \"%.64s\" at that time",
+			                   e->workspace, e->tenant);
+			continue;
+		}
+		a->workspace_id[kept] = a->workspace_id[i];
+		a->events[kept++] = e;
+	}
+	a->count = kept;
+	return true;
+}
+
+/* Rule 2. A namespace without a pod is a holder like any other, in the cluster that the ledger is of. */
+static bool
+find_holders(struct adding *a, struct err *err)
+{
+	static const struct db_stmt stmt = {"event cluster",
+	                                    "SELECT c.id, c.name FROM ledger l JOIN cluster c ON c.id = l.cluster_id"};
+	static char none[] = "";
+	owned(result) PGresult *r = NULL;
+	owned(mem) char *cluster = NULL;
+	owned(mem) struct wire_holder *holders = mem_array(a->count, sizeof(*holders));
+	owned(mem) size_t *place = mem_array(a->count, sizeof(*place));
+	owned(mem) int64_t *ids = mem_array(a->count, sizeof(*ids));
+	struct ingest in = {.db = a->db};
+	struct wire_batch b = {.holders = holders};
+
+	for (size_t i = 0; i < a->count; i++) {
+		if (a->workspace_id[i] != 0)
+			continue;
+		place[b.holder_count] = i;
+		/* the texts of a holder that is looked up are only read */
+		holders[b.holder_count++] = (struct wire_holder){.kind = WIRE_POD,
+		                                                 .ns = (char *)(uintptr_t)a->events[i]->ns,
+		                                                 .pod = none,
+		                                                 .pod_uid = none,
+		                                                 .container = none,
+		                                                 .slurm_job = none,
+		                                                 .slurm_account = none,
+		                                                 .user = none,
+		                                                 .uid = -1};
+	}
+	if (b.holder_count == 0)
+		return true;
+	if (!db_run(a->db, &stmt, NULL, &r, err))
+		return false;
+	in.cluster_id = res_i64(r, 0, 0);
+	in.cluster = cluster = mem_strdup(res_text(r, 0, 1));
+	if (!holder_ids(&in, &b, ids, err))
+		return false;
+	for (size_t k = 0; k < b.holder_count; k++)
+		a->holder_id[place[k]] = ids[k];
+	return true;
+}
+
+/* --- rule 3 --- */
+
+static bool
+source_ids(struct adding *a, bool *ret_all, struct err *err)
+{
+	static const struct db_stmt stmt = {
+		"event sources", "SELECT e.ord, s.id FROM unnest($2::text[]) WITH ORDINALITY AS e(name, ord) "
+				 "JOIN event_source s ON s.name = e.name AND s.tenant_id IS NOT DISTINCT FROM "
+				 "(SELECT t.id FROM tenant t WHERE t.name = $1)"};
+	owned(result) PGresult *r = NULL;
+	in_place(db_array) struct db_array names;
+	struct db_args args = {0};
+
+	db_array_init(&names);
+	for (size_t i = 0; i < a->count; i++)
+		array_text(&names, a->events[i]->source);
+	arg_text(&args, a->sender->tenant);
+	arg_array(&args, &names);
+	if (!db_run(a->db, &stmt, &args, &r, err))
+		return false;
+	for (int row = 0; row < PQntuples(r); row++)
+		a->source_id[res_i64(r, row, 0) - 1] = res_i64(r, row, 1);
+	*ret_all = PQntuples(r) == (int)a->count;
+	return true;
+}
+
+static bool
+find_sources(struct adding *a, struct err *err)
+{
+	static const struct db_stmt stmt = {"event sources new",
+	                                    "INSERT INTO event_source (tenant_id, name) "
+	                                    "SELECT DISTINCT (SELECT t.id FROM tenant t WHERE t.name = $1), e.name "
+	                                    "FROM unnest($2::text[]) AS e(name) ORDER BY 2 ON CONFLICT DO NOTHING"};
+	in_place(db_array) struct db_array names;
+	struct db_args args = {0};
+	bool all = false;
+
+	db_array_init(&names);
+	if (!source_ids(a, &all, err) || all)
+		return all;
+	for (size_t i = 0; i < a->count; i++)
+		if (a->source_id[i] == 0)
+			array_text(&names, a->events[i]->source);
+	arg_text(&args, a->sender->tenant);
+	arg_array(&args, &names);
+	if (!db_run(a->db, &stmt, &args, NULL, err) || !source_ids(a, &all, err))
+		return false;
+	return all || err_set(err, ERR_RETRY, "the ledger did not give the sources of the events back");
+}
+
+/* --- rules 4 and 5 --- */
+
+static void
+array_id(struct db_array *list, int64_t id)
+{
+	if (id == 0)
+		array_text(list, NULL);
+	else
+		array_i64(list, id);
+}
+
+static void
+array_amount(struct db_array *list, int128 amount, int scale)
+{
+	char text[DECIMAL_TEXT_SIZE];
+
+	array_text(list, amount == EVENT_NONE ? NULL : decimal_format(amount, scale, 0, text));
+}
+
+enum { COLUMNS = 15 };
+
+static void
+add_row(struct db_columns *c, const struct adding *a, size_t i)
+{
+	const struct event *e = a->events[i];
+	struct db_array *col = c->col;
+
+	array_i64(col++, a->source_id[i]);
+	array_text(col++, e->id);
+	array_i64(col++, e->type);
+	array_i64(col++, e->time_ns);
+	array_id(col++, a->workspace_id[i]);
+	array_id(col++, a->holder_id[i]);
+	array_text(col++, e->sku);
+	array_amount(col++, e->amount, QUANTITY_SCALE);
+	array_amount(col++, e->requests, 0);
+	array_amount(col++, e->input_tokens, 0);
+	array_amount(col++, e->output_tokens, 0);
+	array_text(col++, e->model);
+	array_text(col++, e->caller);
+	array_text(col++, e->server);
+	array_bytes(col++, e->digest, sizeof(e->digest));
+	ASSERT(col == c->col + COLUMNS);
+}
+
+static bool
+insert(struct adding *a, struct err *err)
+{
+	static const struct db_stmt stmt = {
+		"events insert",
+		"INSERT INTO meter_event (token_id, source_id, id, type, time_ns, workspace_id, holder_id, sku, amount, "
+		"requests, input_tokens, output_tokens, model, caller, server, digest) "
+		"SELECT DISTINCT ON (e.source_id, e.id) $1::bigint, e.source_id, e.id, e.type, e.time_ns, e.workspace_id, "
+		"e.holder_id, e.sku, e.amount, e.requests, e.input_tokens, e.output_tokens, e.model, e.caller, e.server, "
+		"e.digest FROM unnest($2::bigint[], $3::text[], $4::smallint[], $5::bigint[], $6::integer[], $7::bigint[], "
+		"$8::text[], $9::numeric[], $10::bigint[], $11::bigint[], $12::bigint[], $13::text[], $14::text[], "
+		"$15::text[], $16::bytea[]) WITH ORDINALITY AS e(source_id, id, type, time_ns, workspace_id, holder_id, "
+		"sku, amount, requests, input_tokens, output_tokens, model, caller, server, digest, ord) "
+		"ORDER BY e.source_id, e.id, e.ord ON CONFLICT (source_id, id) DO NOTHING"};
+	in_place(db_columns) struct db_columns rows;
+	struct db_args args = {0};
+
+	db_columns_init(&rows, COLUMNS);
+	for (size_t i = 0; i < a->count; i++)
+		add_row(&rows, a, i);
+	arg_i64(&args, a->sender->token_id);
+	arg_columns(&args, &rows);
+	return db_run(a->db, &stmt, &args, NULL, err);
+}
+
+/* A row that this transaction wrote is the first event of its key in this call; any other is held against what is there. */
+static bool
+settle(struct adding *a, struct err *err)
+{
+	static const struct db_stmt stmt = {
+		"events settle",
+		"SELECT e.ord, m.xmin = pg_current_xact_id()::xid AND row_number() OVER (PARTITION BY e.source_id, e.id "
+		"ORDER BY e.ord) = 1, m.digest = e.digest FROM unnest($1::bigint[], $2::text[], $3::bytea[]) "
+		"WITH ORDINALITY AS e(source_id, id, digest, ord) "
+		"JOIN meter_event m ON m.source_id = e.source_id AND m.id = e.id"};
+	owned(result) PGresult *r = NULL;
+	in_place(db_columns) struct db_columns keys;
+	struct db_args args = {0};
+
+	db_columns_init(&keys, 3);
+	for (size_t i = 0; i < a->count; i++) {
+		array_i64(&keys.col[0], a->source_id[i]);
+		array_text(&keys.col[1], a->events[i]->id);
+		array_bytes(&keys.col[2], a->events[i]->digest, SHA256_SIZE);
+	}
+	arg_columns(&args, &keys);
+	if (!db_run(a->db, &stmt, &args, &r, err))
+		return false;
+	if (PQntuples(r) != (int)a->count)
+		return err_set(err, ERR_RETRY, "the ledger gave %d of %zu events back", PQntuples(r), a->count);
+	for (int row = 0; row < PQntuples(r); row++) {
+		struct event *e = a->events[res_i64(r, row, 0) - 1];
+
+		if (res_bool(r, row, 1))
+			e->fate = EVENT_ACCEPTED;
+		else if (res_bool(r, row, 2))
+			e->fate = EVENT_DUPLICATE;
+		else
+			(void)event_refuse(e, EVENT_CONFLICT, ERR_CONFLICT, "id",
+			                   "this source sent an event of this id with other content before");
+	}
+	return true;
+}
+
+/* The months that the events lie in have their bounds from here on. */
+static bool
+make_periods(struct adding *a, struct err *err)
+{
+	static const struct db_stmt stmt = {"event periods", "SELECT make_periods(at_ns($1), at_ns($2))"};
+	int64_t first_ns = a->events[0]->time_ns, last_ns = first_ns;
+	struct db_args args = {0};
+
+	for (size_t i = 0; i < a->count; i++) {
+		first_ns = a->events[i]->time_ns < first_ns ? a->events[i]->time_ns : first_ns;
+		last_ns = a->events[i]->time_ns > last_ns ? a->events[i]->time_ns : last_ns;
+	}
+	arg_i64(&args, first_ns);
+	arg_i64(&args, last_ns + NS_PER_US);
+	return db_run(a->db, &stmt, &args, NULL, err);
+}
+
+bool
+store_events_add(struct db *db, struct events *all, const struct event_sender *sender, struct err *err)
+{
+	in_place(adding) struct adding a;
+	in_place(db_tx) struct db_tx tx = {0};
+
+	adding_init(&a, db, all, sender);
+	if (a.count == 0)
+		return true;
+	if (!db_tx_begin(&tx, db, err) || !find_workspaces(&a, err))
+		return false;
+	if (a.count == 0)
+		return true;
+	return find_holders(&a, err) && find_sources(&a, err) && insert(&a, err) && settle(&a, err) &&
+	       make_periods(&a, err) && db_tx_commit(&tx, err);
+}
