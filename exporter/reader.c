@@ -354,8 +354,8 @@ work(struct worker *w)
 		while (is_current(w) && r->listed && !w->ends && !r->lost && (place = next_pending(r)) < w->into->count)
 			read_place(w, place);
 	}
-	pthread_cond_signal(&r->done);
 	release(w, take(w->held));
+	pthread_cond_signal(&r->done);
 }
 
 static void *
@@ -520,12 +520,13 @@ look_at(const struct reader *r, int64_t deadline_ns)
 	return from_ns + (deadline_ns - from_ns) / 2;
 }
 
+/* Where the library failed, its closing is part of the round: mostly it is quick, and the next round finds a worker. */
 static bool
 round_is_over(const struct reader *r)
 {
-	if (r->listed)
-		return r->undone == 0 || r->lost;
-	return !r->job && (!r->worker || r->worker->stage == STAGE_IDLE || r->worker->stage == STAGE_CLOSE);
+	if (r->listed && !r->lost)
+		return r->undone == 0;
+	return !r->job && (!r->worker || r->worker->stage == STAGE_IDLE);
 }
 
 static void
@@ -564,15 +565,16 @@ end_round(struct reader *r)
 	}
 }
 
+/* A worker that has not begun is the first one, and opens. */
 static const char *
 stage_text(enum stage stage)
 {
 	switch (stage) {
+	case STAGE_IDLE:
 	case STAGE_OPEN: return "opening its library";
 	case STAGE_LIST: return "listing its GPUs";
 	case STAGE_CLOSE: return "closing its library";
-	case STAGE_READ:
-	case STAGE_IDLE: break;
+	case STAGE_READ: break;
 	}
 	return "a call";
 }
