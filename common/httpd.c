@@ -381,6 +381,14 @@ tell_tls(struct httpd *h, enum httpd_tls_event event, const struct err *err)
 		h->options.on_tls(h->options.app, event, err);
 }
 
+static void
+tell_renewed(struct httpd *h)
+{
+	tell_tls(h, HTTPD_TLS_RENEWED, NULL);
+	if (httpd_tls_key_exposed(h->tls))
+		tell_tls(h, HTTPD_TLS_EXPOSED, NULL);
+}
+
 void
 httpd_tls_renew(struct httpd *h)
 {
@@ -388,13 +396,10 @@ httpd_tls_renew(struct httpd *h)
 
 	if (!h->tls)
 		return;
-	if (!httpd_tls_reload(h->tls, &err)) {
+	if (httpd_tls_reload(h->tls, &err))
+		tell_renewed(h);
+	else
 		tell_tls(h, HTTPD_TLS_REFUSED, &err);
-		return;
-	}
-	tell_tls(h, HTTPD_TLS_RENEWED, NULL);
-	if (httpd_tls_key_exposed(h->tls))
-		tell_tls(h, HTTPD_TLS_EXPOSED, NULL);
 }
 
 bool
@@ -403,10 +408,11 @@ httpd_tls_use(struct httpd *h, const struct httpd_tls_files *files, struct err *
 	if (!h->tls != !files->cert)
 		return err_set(err, ERR_CONFLICT, "TLS cannot be %s while serving: a restart is needed",
 		               h->tls ? "ended" : "begun");
-	if (h->tls) {
-		httpd_tls_name(h->tls, files);
-		httpd_tls_renew(h);
-	}
+	if (!h->tls)
+		return true;
+	if (!httpd_tls_take(h->tls, files, err))
+		return false;
+	tell_renewed(h);
 	return true;
 }
 

@@ -146,8 +146,8 @@ void httpd_stop(struct httpd *h);
 uint16_t httpd_port(const struct httpd *h); /* of a listener on port 0 */
 /* Reads the TLS files again; what comes of it is told by on_tls. Connections go on. Without TLS nothing happens. */
 void httpd_tls_renew(struct httpd *h);
-/* The same with other files; they need not outlive the call. ERR_CONFLICT: TLS cannot be begun or ended while serving. Of what is in
- * the files on_tls tells. */
+/* The same with other files; they need not outlive the call. False: the old ones stay in use. ERR_CONFLICT: TLS cannot be begun or
+ * ended while serving. */
 MUST_CHECK bool httpd_tls_use(struct httpd *h, const struct httpd_tls_files *files, struct err *err);
 
 #endif

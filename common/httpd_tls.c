@@ -110,16 +110,16 @@ read_pair(struct httpd_tls *t, struct tls_set *s, struct err *err)
 	buf_init(&cert, FILE_BYTES_MAX);
 	buf_init(&key, FILE_BYTES_MAX);
 	if (!buf_read_file(&cert, t->paths[0], err))
-		return err_prefix(err, "tls-cert");
+		return err_prefix(err, "TLS certificate");
 	if (!buf_read_file(&key, t->paths[1], err))
-		return err_prefix(err, "tls-key");
+		return err_prefix(err, "TLS key");
 	cert_text = datum(&cert);
 	key_text = datum(&key);
 	rc = gnutls_certificate_set_x509_key_mem2(s->credentials, &cert_text, &key_text, GNUTLS_X509_FMT_PEM, NULL, 0);
 	if (key.data)
 		gnutls_memset(key.data, 0, key.cap);
 	if (rc < 0)
-		return err_set(err, ERR_INVALID, "tls-cert %s with tls-key %s: %s", t->paths[0], t->paths[1],
+		return err_set(err, ERR_INVALID, "TLS certificate %s with key %s: %s", t->paths[0], t->paths[1],
 		               gnutls_strerror(rc));
 	return true;
 }
@@ -133,11 +133,11 @@ read_client_ca(struct httpd_tls *t, struct tls_set *s, struct err *err)
 
 	buf_init(&ca, FILE_BYTES_MAX);
 	if (!buf_read_file(&ca, t->paths[2], err))
-		return err_prefix(err, "tls-client-ca");
+		return err_prefix(err, "TLS client CA");
 	text = datum(&ca);
 	rc = ca.len > 0 ? gnutls_certificate_set_x509_trust_mem(s->credentials, &text, GNUTLS_X509_FMT_PEM) : 0;
 	if (rc <= 0)
-		return err_set(err, ERR_INVALID, "tls-client-ca %s: %s", t->paths[2],
+		return err_set(err, ERR_INVALID, "TLS client CA %s: %s", t->paths[2],
 		               rc < 0 ? gnutls_strerror(rc) : "there is no certificate in it");
 	gnutls_certificate_set_verify_function(s->credentials, verify_client);
 	s->request = t->client_required ? GNUTLS_CERT_REQUIRE : GNUTLS_CERT_REQUEST;
@@ -201,19 +201,16 @@ free_paths(struct httpd_tls *t)
 		mem_free(t->paths[i]);
 }
 
-void
-httpd_tls_name(struct httpd_tls *t, const struct httpd_tls_files *files)
+static void
+name_files(struct httpd_tls *t, const struct httpd_tls_files *files)
 {
 	ASSERT(files->cert && files->key);
-	pthread_mutex_lock(&t->reading);
-	free_paths(t);
 	t->paths[0] = mem_strdup(files->cert);
 	t->paths[1] = mem_strdup(files->key);
 	t->paths[2] = mem_strdup(files->client_ca);
 	t->client_required = files->client_required;
 	t->min_version = files->min_version;
 	t->max_version = files->max_version;
-	pthread_mutex_unlock(&t->reading);
 }
 
 bool
@@ -236,7 +233,7 @@ httpd_tls_new(const struct httpd_tls_files *files, struct httpd_tls **ret, struc
 
 	pthread_mutex_init(&t->reading, NULL);
 	pthread_mutex_init(&t->lock, NULL);
-	httpd_tls_name(t, files);
+	name_files(t, files);
 	if (!httpd_tls_reload(t, err)) {
 		httpd_tls_free(t);
 		return false;
@@ -255,6 +252,30 @@ httpd_tls_free(struct httpd_tls *t)
 	pthread_mutex_destroy(&t->reading);
 	pthread_mutex_destroy(&t->lock);
 	mem_free(t);
+}
+
+bool
+httpd_tls_take(struct httpd_tls *t, const struct httpd_tls_files *files, struct err *err)
+{
+	struct httpd_tls *fresh = NULL, old;
+
+	if (!httpd_tls_new(files, &fresh, err))
+		return false;
+	pthread_mutex_lock(&t->reading);
+	pthread_mutex_lock(&t->lock);
+	old = *t;
+	memcpy(t->paths, fresh->paths, sizeof(t->paths));
+	t->client_required = fresh->client_required;
+	t->min_version = fresh->min_version;
+	t->max_version = fresh->max_version;
+	t->current = fresh->current;
+	memcpy(t->marks, fresh->marks, sizeof(t->marks));
+	pthread_mutex_unlock(&t->lock);
+	pthread_mutex_unlock(&t->reading);
+	memcpy(fresh->paths, old.paths, sizeof(old.paths));
+	fresh->current = old.current;
+	httpd_tls_free(fresh);
+	return true;
 }
 
 bool

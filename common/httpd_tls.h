@@ -18,8 +18,8 @@ MUST_CHECK bool httpd_tls_new(const struct httpd_tls_files *files, struct httpd_
 void httpd_tls_free(struct httpd_tls *t);
 /* Reads the files again, all of them. When anything is wrong with the new set the old one stays. */
 MUST_CHECK bool httpd_tls_reload(struct httpd_tls *t, struct err *err);
-/* Other files, for the next time that they are read. */
-void httpd_tls_name(struct httpd_tls *t, const struct httpd_tls_files *files);
+/* The same with other files. When anything is wrong with them the old ones stay, and go on being looked at. */
+MUST_CHECK bool httpd_tls_take(struct httpd_tls *t, const struct httpd_tls_files *files, struct err *err);
 /* Whether the files are others than at the last attempt to read them, successful or not. */
 bool httpd_tls_changed(struct httpd_tls *t);
 /* Whether users beside the owner and the group may read the key. */

@@ -160,7 +160,7 @@ on_tls(void *app, enum httpd_tls_event event, const struct err *err)
 		log_event(LOG_ERROR, "new TLS files refused, the old ones stay in use", LS("error", err->text));
 		break;
 	case HTTPD_TLS_EXPOSED:
-		log_write(LOG_WARN, "every user of this host may read the file of tls-key", NULL);
+		log_write(LOG_WARN, "every user of this host may read the key of the TLS certificate", NULL);
 		break;
 	}
 }

@@ -317,6 +317,29 @@ a_renewed_certificate_is_shown_to_new_connections_and_old_ones_go_on(void **stat
 }
 
 static void
+other_files_are_taken_together_or_not_at_all(void **state)
+{
+	struct world *w = tls_world(false, false);
+	struct httpd_tls_files files = {.cert = file("renewed.pem"), .key = file("server.key")};
+	struct err err;
+
+	(void)state;
+	assert_false(httpd_tls_use(w->h, &files, &err));
+	assert_non_null(strstr(err.text, "server.key"));
+	expect_server(w, "CN=server");
+	httpd_tls_renew(w->h); /* the old files are still the ones that are read */
+	expect_server(w, "CN=server");
+	files = (struct httpd_tls_files){.cert = file("renewed.pem"), .key = file("renewed.key")};
+	assert_true(httpd_tls_use(w->h, &files, &err));
+	expect_server(w, "CN=renewed");
+	httpd_tls_renew(w->h);
+	expect_server(w, "CN=renewed");
+	assert_int_equal(atomic_load(&events.renewed), 3);
+	assert_int_equal(atomic_load(&events.refused), 0);
+	world_end(w);
+}
+
+static void
 a_bad_pair_is_refused_and_the_old_one_stays(void **state)
 {
 	static const struct {
@@ -324,7 +347,7 @@ a_bad_pair_is_refused_and_the_old_one_stays(void **state)
 	} cases[] = {
 		{"a key of another certificate", "renewed.pem", "server.key", "live.key"},
 		{"a file that is no certificate", "server.key", "server.key", "live.pem"},
-		{"no key", "renewed.pem", NULL, "tls-key"},
+		{"no key", "renewed.pem", NULL, "TLS key"},
 	};
 	struct world *w = tls_world(false, false);
 
@@ -588,6 +611,7 @@ main(void)
 		cmocka_unit_test(plain_http_gets_no_reply_where_tls_is_spoken),
 		cmocka_unit_test(clients_are_let_in_by_their_certificate),
 		cmocka_unit_test(a_renewed_certificate_is_shown_to_new_connections_and_old_ones_go_on),
+		cmocka_unit_test(other_files_are_taken_together_or_not_at_all),
 		cmocka_unit_test(a_bad_pair_is_refused_and_the_old_one_stays),
 		cmocka_unit_test(changed_files_are_noticed_and_a_bad_one_is_told_once),
 		cmocka_unit_test(renewals_amid_handshakes_break_none),
