@@ -32,9 +32,10 @@ render_ticks(struct render *r)
 {
 	const struct metrics_input *in = r->in;
 
-	render_single(r, "tollgate_exporter_ticks_total", PROM_COUNTER, "Readings of all GPUs.", in->ticks, 0);
+	render_single(r, "tollgate_exporter_ticks_total", PROM_COUNTER, "Ticks: readings of all GPUs at once.",
+	              in->ticks, 0);
 	render_single(r, "tollgate_exporter_missed_ticks_total", PROM_COUNTER,
-	              "Readings that did not take place in time.", in->missed_ticks, 0);
+	              "Ticks that were left out because the one before took too long.", in->missed_ticks, 0);
 	render_single(r, "tollgate_exporter_failed_readings_total", PROM_COUNTER,
 	              "Readings that the driver did not answer.", in->failed_readings, 0);
 	render_single(r, "tollgate_exporter_tick_duration_seconds", PROM_GAUGE, "How long the last tick took.",
@@ -82,7 +83,8 @@ render_meter(struct render *r)
 	render_single(r, "tollgate_exporter_hanging_calls", PROM_GAUGE, "Calls of the driver that have not returned.",
 	              (int64_t)r->in->hanging_calls, 0);
 	render_single(r, "tollgate_exporter_unknown_slots_total", PROM_COUNTER,
-	              "Times between two ticks that were booked as unknown for a GPU.", m->unknown_slots, 0);
+	              "Times between two ticks that were booked as unknown, for want of a reading of a GPU.",
+	              m->unknown_slots, 0);
 	render_single(r, "tollgate_exporter_energy_resets_total", PROM_COUNTER,
 	              "Times that a GPU's counter of energy fell or jumped.", m->energy_resets, 0);
 	render_family(r, "tollgate_exporter_short_processes_total", PROM_COUNTER,
@@ -96,11 +98,14 @@ render_meter(struct render *r)
 		render_close(r);
 	}
 	render_single(r, "tollgate_exporter_intruders", PROM_GAUGE,
-	              "Workloads on devices that are allocated to others.", (int64_t)r->in->intruder_count, 0);
+	              "Workloads on GPUs or instances that are allocated to others.", (int64_t)r->in->intruder_count,
+	              0);
 	render_single(r, "tollgate_exporter_intrusions_total", PROM_COUNTER,
-	              "Times that a workload came upon a device allocated to another.", m->intrusions, 0);
+	              "Times that a workload came upon a GPU or instance that is allocated to another.", m->intrusions,
+	              0);
 	render_single(r, "tollgate_exporter_unknown_allocations", PROM_GAUGE,
-	              "Allocations of devices that are not there.", (int64_t)m->allocations_unknown, 0);
+	              "Allocations of GPUs and instances that the driver does not show now.",
+	              (int64_t)m->allocations_unknown, 0);
 	if (r->in->process_metrics)
 		render_single(r, "tollgate_exporter_process_series_dropped", PROM_GAUGE,
 		              "Series of processes left out, because there are more than --max-process-series.",
@@ -118,7 +123,7 @@ render_allocations(struct render *r)
 	} sources[] = {{"kubelet", a->from_kubelet}, {"slurm", a->from_slurm}};
 
 	render_family(r, "tollgate_exporter_allocations", PROM_GAUGE,
-	              "Devices and replicas of them that are allocated, by who told of it.");
+	              "GPUs, instances and replicas that are allocated, by who told of it.");
 	for (size_t i = 0; i < ARRAY_LEN(sources); i++) {
 		if (!render_sample(r, i, 0, (int64_t)sources[i].count, 0))
 			continue;
@@ -128,7 +133,7 @@ render_allocations(struct render *r)
 		render_close(r);
 	}
 	render_single(r, "tollgate_exporter_unresolved_allocations", PROM_GAUGE,
-	              "Allocations by a name that is none of a GPU of this node.", (int64_t)a->unresolved, 0);
+	              "Allocations by names that mean no GPU of this node.", (int64_t)a->unresolved, 0);
 	render_single(r, "tollgate_exporter_refused_map_files", PROM_GAUGE,
 	              "Files and folders about jobs that are not believed: wrong, or writable by others than root.",
 	              (int64_t)a->refused_files, 0);

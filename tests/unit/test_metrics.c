@@ -165,6 +165,18 @@ fill_readings(struct gpu_reading *r)
 	                                          .dram_active_ppm = ABSENT};
 	snprintf(r[1].instances[0].uuid, sizeof(r[1].instances[0].uuid), "MIG-cc");
 	snprintf(r[1].instances[0].profile, sizeof(r[1].instances[0].profile), "3g.40gb");
+	r[1].instances[r[1].instance_count++] = (struct gpu_instance){.gi = 9,
+	                                                              .ci = 0,
+	                                                              .units = 720,
+	                                                              .memory_bytes = INT64_C(10200547328),
+	                                                              .memory_used_bytes = ABSENT,
+	                                                              .active_ppm = 10000,
+	                                                              .sm_active_ppm = ABSENT,
+	                                                              .sm_occupancy_ppm = ABSENT,
+	                                                              .tensor_active_ppm = ABSENT,
+	                                                              .dram_active_ppm = 5000};
+	snprintf(r[1].instances[1].uuid, sizeof(r[1].instances[1].uuid), "MIG-ee");
+	snprintf(r[1].instances[1].profile, sizeof(r[1].instances[1].profile), "1g.10gb");
 	snprintf(r[2].uuid, sizeof(r[2].uuid), "GPU-dd");
 	snprintf(r[2].model, sizeof(r[2].model), "NVIDIA H100 80GB HBM3");
 	r[2].down = true;
