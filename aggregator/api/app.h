@@ -69,6 +69,9 @@ MUST_CHECK bool api_page(const struct http_request *rq, struct page *ret, struct
 MUST_CHECK bool api_id(const struct http_request *rq, int64_t *ret, struct err *err);       /* the path's tail */
 MUST_CHECK bool api_body(const struct http_request *rq, const char *const *fields, json_t **ret, struct err *err);
 MUST_CHECK bool api_field(const json_t *doc, const char *field, const char **ret, struct err *err); /* NULL: absent */
+/* ?from= and ?to=, moments or days of the billing zone; by default the last 24 hours. */
+MUST_CHECK bool api_range(struct db *db, const struct http_request *rq, int64_t now_ns, int64_t *ret_from_ns,
+                          int64_t *ret_to_ns, struct err *err);
 /* "expires": a time or a duration from now. Absent: now + preset_ns, or never (0) when that is 0. */
 MUST_CHECK bool api_expiry(const json_t *doc, int64_t now_ns, int64_t preset_ns, int64_t most_ns, int64_t *ret_ns,
                            struct err *err);
@@ -82,6 +85,6 @@ http_handler handle_policy_put, handle_policy_get, handle_list;
 http_handler handle_token_create, handle_tokens, handle_token_revoke, handle_whoami;
 http_handler handle_join, handle_join_token_create, handle_join_tokens, handle_join_token_revoke;
 http_handler handle_audit;
-http_handler handle_usage, handle_conservation, handle_report;
+http_handler handle_usage, handle_conservation, handle_verify, handle_report;
 
 #endif

@@ -182,6 +182,22 @@ write_cost(struct prom *p, const struct rating_input *in, const struct rated *ra
 	}
 }
 
+/* Of the whole ledger, so not for a tenant. Rounded up: the smallest error is not 0. */
+static bool
+write_conservation(struct prom *p, struct worker *w, const char *period, struct err *err)
+{
+	int128 unit_ns = 0, ns;
+
+	if (!store_conservation_error(w->db, period, &unit_ns, err))
+		return false;
+	ns = (unit_ns + UNITS_PER_GPU - 1) / UNITS_PER_GPU;
+	prom_family(p, "tollgate_conservation_error_seconds", PROM_GAUGE,
+	            "GPU-seconds of the billing period in which states and time in service differ, of all GPUs.");
+	prom_begin(p);
+	prom_fixed(p, ns > INT64_MAX ? INT64_MAX : (int64_t)ns, 9);
+	return true;
+}
+
 /* What a token may see of the ledger, from the same rated lines as the report. */
 static bool
 write_ledger(struct prom *p, struct worker *w, struct err *err)
@@ -193,6 +209,8 @@ write_ledger(struct prom *p, struct worker *w, struct err *err)
 
 	hours.only_tenant = (w->who.role & ROLES_TENANT) != 0 ? w->who.tenant : NULL;
 	if (!store_period_now(w->db, time_wall_ns(), period, err))
+		return false;
+	if (hours.only_tenant == NULL && !write_conservation(p, w, period, err))
 		return false;
 	if (!store_report_load(w->db, period, hours.only_tenant, &input, err))
 		return err->kind == ERR_MISSING;

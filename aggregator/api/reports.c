@@ -26,10 +26,9 @@ time_point(struct db *db, const struct http_request *rq, const char *name, int64
 	       store_day_start(db, text, ret_ns, err);
 }
 
-/* ?from= and ?to=; by default the last 24 hours. */
-static bool
-time_range(struct db *db, const struct http_request *rq, int64_t now_ns, int64_t *ret_from_ns, int64_t *ret_to_ns,
-           struct err *err)
+bool
+api_range(struct db *db, const struct http_request *rq, int64_t now_ns, int64_t *ret_from_ns, int64_t *ret_to_ns,
+          struct err *err)
 {
 	int64_t to_ns, from_ns;
 
@@ -56,7 +55,7 @@ handle_usage(void *app, void *worker, const struct http_request *rq, struct http
 	if (!api_tenant(w, rq, &q.tenant, rp))
 		return;
 	rp->content_type = "application/json";
-	if (!time_range(w->db, rq, time_wall_ns(), &q.from_ns, &q.to_ns, &err) ||
+	if (!api_range(w->db, rq, time_wall_ns(), &q.from_ns, &q.to_ns, &err) ||
 	    !store_usage_json(w->db, &q, &rp->body, &err))
 		http_problem_err(rp, rq, &err);
 }
@@ -70,7 +69,7 @@ handle_conservation(void *app, void *worker, const struct http_request *rq, stru
 
 	(void)app;
 	rp->content_type = "application/json";
-	if (!time_range(w->db, rq, time_wall_ns(), &from_ns, &to_ns, &err) ||
+	if (!api_range(w->db, rq, time_wall_ns(), &from_ns, &to_ns, &err) ||
 	    !store_conservation_json(w->db, from_ns, to_ns, &rp->body, &err))
 		http_problem_err(rp, rq, &err);
 }

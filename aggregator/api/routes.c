@@ -43,6 +43,8 @@ const struct http_route api_routes[] = {
 	{"GET", "/v1/usage", false, 0, handle_usage, ROLES_READ, "GPU-hours by group; from, to, group_by, tenant"},
 	{"GET", "/v1/conservation", false, 0, handle_conservation, ROLES_MONEY,
          "per GPU: the states against the time in service"},
+	{"GET", "/v1/conservation/differences", false, 0, handle_verify, ROLES_MONEY,
+         "the ledger computed again from the batches it keeps: every difference; from, to, node"},
 	{"GET", "/v1/reports/", false, 0, handle_report, ROLES_READ,
          "the month's chargeback: YYYY-MM.csv, YYYY-MM.json; tenant"},
 	{"GET", "/v1/tenants", false, 0, handle_list, ROLES_READ, "tenants"},

@@ -62,6 +62,12 @@ const struct cli_command cli_commands[] = {
 	 .summary = "per GPU: the states of its time against the time in service",
 	 .details = "The difference is 0 for every GPU, or the ledger has an error. " RANGE_DETAILS,
 	 .options = {RANGE_OPTIONS}},
+	{.name = "verify", .words = "", .run = cmd_verify,
+	 .summary = "compute the ledger again from the batches it keeps, and list every difference",
+	 .details = "Bytes against their SHA-256, numbers, dictionaries, records, the sums of every hour, whose they are, and conservation; one "
+	            "node after the other. The exit code is 1 when something differs. " RANGE_DETAILS,
+	 .options = {RANGE_OPTIONS,
+	             {"node", 0, "NAME", "this node only", NULL, 0}}},
 	{.name = "get", .words = "tenants|workspaces|nodes|periods|policy", .word_min = 1, .word_max = 1,
 	 .word_choices = lists, .run = cmd_get,
 	 .summary = "what the ledger knows",
@@ -131,7 +137,7 @@ const size_t cli_common_count = ARRAY_LEN(cli_common);
 
 const struct cli_note cli_exits[] = {
 	{"0", "done"},
-	{"1", "refused or failed; doctor: something fails"},
+	{"1", "refused or failed; doctor: something fails; verify: something differs"},
 	{"2", "wrong use: an unknown command, option or value"},
 	{"3", "the aggregator cannot be reached"},
 };

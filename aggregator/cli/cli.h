@@ -123,6 +123,9 @@ MUST_CHECK bool range_resolve(const struct range_options *o, int64_t now_ns, con
 /* The billing month that now lies in, or the one before it. */
 MUST_CHECK bool range_month(const json_t *periods, int64_t now_ns, bool previous, const json_t **ret, struct err *err);
 
+/* --since and its relatives as from=... and to=... in the path; gives the exit code. */
+int cli_add_range(struct cli *c, struct buf *path);
+
 /* ---- output ---- */
 enum cli_output { OUTPUT_TABLE, OUTPUT_JSON, OUTPUT_CSV };
 enum cli_output cli_output(const struct cli *c, enum cli_output preset);
@@ -143,6 +146,7 @@ int cmd_usage(struct cli *c);
 int cmd_top(struct cli *c);
 int cmd_get(struct cli *c);
 int cmd_conservation(struct cli *c);
+int cmd_verify(struct cli *c);
 int cmd_token_create(struct cli *c);
 int cmd_token_list(struct cli *c);
 int cmd_token_revoke(struct cli *c);

@@ -76,9 +76,8 @@ find_month(struct cli *c, bool previous, json_t **ret_periods, const json_t **re
 	                   err);
 }
 
-/* --since and its relatives as from=... and to=... in the path; gives the exit code. */
-static int
-add_range(struct cli *c, struct buf *path)
+int
+cli_add_range(struct cli *c, struct buf *path)
 {
 	struct range_options o = {
 		.since = cli_value(c, "since"),
@@ -226,7 +225,7 @@ cmd_usage(struct cli *c)
 	buf_init(&path, CLI_PATH_BYTES);
 	buf_init(&columns, CLI_PATH_BYTES);
 	buf_str(&path, "/v1/usage");
-	code = add_range(c, &path);
+	code = cli_add_range(c, &path);
 	if (code != CLI_OK)
 		return code;
 	cli_query(&path, "group_by", by);
@@ -244,7 +243,7 @@ cmd_conservation(struct cli *c)
 
 	buf_init(&path, CLI_PATH_BYTES);
 	buf_str(&path, "/v1/conservation");
-	code = add_range(c, &path);
+	code = cli_add_range(c, &path);
 	return code != CLI_OK ? code
 	                      : print_member(c, buf_text(&path), "gpus", "GPU-hours",
 	                                     "node,gpu,uuid,gpu_model,in_service_gpu_hours," STATE_COLUMNS

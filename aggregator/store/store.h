@@ -173,6 +173,9 @@ MUST_CHECK bool store_usage_json(struct db *db, const struct usage_query *q, str
  * beside clock_adjust, which must be 0; in GPU-hours, and exactly in unit-nanoseconds. */
 MUST_CHECK bool store_conservation_json(struct db *db, int64_t from_ns, int64_t to_ns, struct buf *out,
                                         struct err *err);
+/* What the differences of all GPUs over a period add up to, in unit-nanoseconds, whatever their sign: 0, or the ledger has
+ * an error. The cheap check, by the roll-ups; nothing is read again from the batches. */
+MUST_CHECK bool store_conservation_error(struct db *db, const char *period, int128 *ret_unit_ns, struct err *err);
 /* The ledger computed a second time, from the batches it keeps as evidence, and every difference to what it has:
  * {"from","to","differences":[{"kind","node","gpu","hour","what","expected","found","difference"}],"count","left_out",
  * "nodes","hours","batches","records"}. The kinds are in store/README.md. left_out: counted, but beyond what one answer

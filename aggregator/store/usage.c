@@ -338,6 +338,17 @@ static const char conservation_sql[] =
 	"JOIN node n ON n.id = coalesce(s.node_id, u.node_id) JOIN gpu g ON g.id = coalesce(s.gpu_id, u.gpu_id) "
 	"ORDER BY n.name, g.index, g.uuid";
 
+/* v: 5040 x the time in service, the states, over, clock_adjust. */
+static int128
+gpu_difference(const int128 *v)
+{
+	int128 sum = 0;
+
+	for (size_t i = 0; i < STATE_COUNT; i++)
+		sum += v[1 + i];
+	return sum - v[1 + STATE_COUNT + 1] - v[0];
+}
+
 static bool
 write_gpu(const PGresult *r, int row, struct buf *out, struct err *err)
 {
@@ -348,7 +359,7 @@ write_gpu(const PGresult *r, int row, struct buf *out, struct err *err)
 		return false;
 	for (size_t i = 0; i < STATE_COUNT; i++)
 		sum += v[1 + i];
-	difference = sum - v[1 + STATE_COUNT + 1] - v[0];
+	difference = gpu_difference(v);
 	buf_str(out, row > 0 ? ",\n{" : "{");
 	member_text(&o, "node", res_text(r, row, 0));
 	member(&o, "gpu", "");
@@ -396,29 +407,68 @@ store_conservation_json(struct db *db, int64_t from_ns, int64_t to_ns, struct bu
 
 /* --- totals of a period --- */
 
+static bool
+period_bounds(struct db *db, const char *period, struct db_args *ret, bool *ret_known, struct err *err)
+{
+	static const struct db_stmt bounds = {"period bounds",
+	                                      "SELECT ns_of(starts_at), ns_of(ends_at) FROM period WHERE month = $1"};
+	owned(result) PGresult *p = NULL;
+	struct db_args a = {0};
+
+	arg_text(&a, period);
+	if (!db_run(db, &bounds, &a, &p, err))
+		return false;
+	*ret_known = PQntuples(p) > 0;
+	if (*ret_known) {
+		arg_time(ret, res_i64(p, 0, 0));
+		arg_time(ret, res_i64(p, 0, 1));
+	}
+	return true;
+}
+
+bool
+store_conservation_error(struct db *db, const char *period, int128 *ret_unit_ns, struct err *err)
+{
+	owned(result) PGresult *r = NULL;
+	int128 v[1 + STATE_COUNT + 2], error = 0;
+	struct db_args a = {0};
+	bool known;
+
+	if (!period_bounds(db, period, &a, &known, err))
+		return false;
+	if (known && !db_run_text(db, conservation_sql, &a, &r, err))
+		return false;
+	for (int row = 0; known && row < PQntuples(r); row++) {
+		int128 difference;
+
+		if (!read_sums(r, row, 4, ARRAY_LEN(v), v, err))
+			return false;
+		difference = gpu_difference(v);
+		error += difference < 0 ? -difference : difference;
+	}
+	*ret_unit_ns = error;
+	return true;
+}
+
 bool
 store_period_totals(struct db *db, const char *period, void (*each)(void *arg, const struct usage_total *t), void *arg,
                     struct err *err)
 {
-	static const struct db_stmt bounds = {"period bounds",
-	                                      "SELECT ns_of(starts_at), ns_of(ends_at) FROM period WHERE month = $1"};
 	static const char totals[] =
 		"SELECT c.name, coalesce(t.name, ''), coalesce(w.name, ''), g.short_model, d.profile, sum(u.used), "
 		"sum(u.idle), sum(u.unmeasured), sum(u.unallocated), sum(u.stranded), sum(u.down), sum(u.unknown) "
 		"FROM (SELECT u.node_id, u.device_id, u.workspace_id, NULL::bigint AS holder_id, " USAGE_SUMS
 		" FROM usage_rows($1, $2) u GROUP BY u.node_id, u.device_id, u.workspace_id) u " USAGE_JOINS
 		"GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2, 3, 4, 5";
-	owned(result) PGresult *p = NULL, *r = NULL;
+	owned(result) PGresult *r = NULL;
 	int128 v[STATE_COUNT];
-	struct db_args b = {0}, a = {0};
+	struct db_args a = {0};
+	bool known;
 
-	arg_text(&b, period);
-	if (!db_run(db, &bounds, &b, &p, err))
+	if (!period_bounds(db, period, &a, &known, err))
 		return false;
-	if (PQntuples(p) == 0)
+	if (!known)
 		return true;
-	arg_time(&a, res_i64(p, 0, 0));
-	arg_time(&a, res_i64(p, 0, 1));
 	if (!db_run_text(db, totals, &a, &r, err))
 		return false;
 	for (int row = 0; row < PQntuples(r); row++) {

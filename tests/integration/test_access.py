@@ -52,6 +52,7 @@ EXPECTED = {
     ("GET", "/v1/audit"): (MONEY | {"tenant-admin"}, None),
     ("GET", "/v1/usage"): (READ, None),
     ("GET", "/v1/conservation"): (MONEY, None),
+    ("GET", "/v1/conservation/differences"): (MONEY, None),
     ("GET", "/v1/reports/"): (READ, "/v1/reports/current.csv"),
     ("GET", "/v1/tenants"): (READ, None),
     ("GET", "/v1/workspaces"): (READ, None),

@@ -94,7 +94,7 @@ class CommandLine(unittest.TestCase):
 
     def test_help_names_every_command_and_its_options(self):
         text = self.run_cli("--help")
-        for command in ("apply", "report", "usage", "top", "conservation", "get", "token create", "token list", "token revoke",
+        for command in ("apply", "report", "usage", "top", "conservation", "verify", "get", "token create", "token list", "token revoke",
                         "token whoami", "node join-token", "node join-tokens", "node revoke-join-token", "audit", "doctor", "completion"):  # fmt: skip
             self.assertIn(command, text)
             self.assertIn("--url", self.run_cli(*command.split(), "--help"))
@@ -122,7 +122,7 @@ class Ranges(unittest.TestCase):
         return reply["from"], reply["to"]
 
     def test_months_are_those_of_the_ledger(self):
-        for command in ("usage", "conservation"):
+        for command in ("usage", "conservation", "verify"):
             with self.subTest(command=command):
                 self.assertEqual(self.asked(command, "--last-month"), self.months[self.last])
                 self.assertEqual(self.asked(command, "--this-month")[0], self.months[self.this][0])
@@ -223,7 +223,7 @@ class Access(unittest.TestCase):
         path = os.path.join(self.stack.dir, "same.yaml")
         with open(path, "w", encoding="utf-8") as f:
             f.write(POLICY)
-        for words in (("usage",), ("conservation",), ("get", "nodes"), ("get", "policy"), ("get", "periods"), ("top", "--count", "1"),
+        for words in (("usage",), ("conservation",), ("verify",), ("get", "nodes"), ("get", "policy"), ("get", "periods"), ("top", "--count", "1"),
                       ("apply", "-f", path), ("token", "list"), ("audit",), ("report", "current"), ("doctor", "--server")):  # fmt: skip
             with self.subTest(words=words):
                 for kind in ("table", "json", "csv"):

@@ -92,6 +92,12 @@ class Day(unittest.TestCase):
         for gpu in reply["gpus"]:
             self.assertEqual(int(gpu["difference_unit_ns"]), 0, gpu)
 
+    def test_the_evidence_says_the_same_as_the_ledger(self):
+        done = self.stack.cli("verify", "--from", self.instant(0), "--to", self.instant(HOURS), "-o", "json")
+        reply = json.loads(done.stdout)
+        self.assertEqual((done.returncode, reply["differences"], reply["nodes"]), (0, [], len(NODES)), done.stderr)
+        self.assertEqual([[str(reply["batches"])]], self.stack.sql("select count(*) from ingest_batch"))
+
     def instant(self, hours):
         return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.wall0 + hours * 3600))
 

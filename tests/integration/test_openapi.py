@@ -213,7 +213,7 @@ class OpenApi(unittest.TestCase):
             r.call("GET", path, role=None)
         r.call("GET", "/metrics")
         r.call("GET", "/metrics", headers={"Accept": "application/openmetrics-text; version=1.0.0"})
-        for path in ("/v1/policy", "/v1/usage", "/v1/conservation", "/v1/tenants", "/v1/workspaces", "/v1/nodes", "/v1/periods",
+        for path in ("/v1/policy", "/v1/usage", "/v1/conservation", "/v1/conservation/differences", "/v1/tenants", "/v1/workspaces", "/v1/nodes", "/v1/periods",
                      "/v1/audit", "/v1/audit?limit=1&action=policy.apply", "/v1/tokens", "/v1/tokens?limit=1&status=active"):  # fmt: skip
             r.call("GET", path)
         for keys in ("", "tenant,workspace,user,workload", "node,gpu,gpu_model,profile,sharing,method", "day,hour", "cluster,state"):
@@ -266,7 +266,7 @@ class OpenApi(unittest.TestCase):
                 for role in ("wrong", None, "node", "viewer"):
                     r.call(method.upper(), at, body, role=role, wrong=True)
         for method, path in (("DELETE", "/v1/tokens/x"), ("DELETE", "/v1/join-tokens/0"), ("GET", "/v1/reports/x"), ("GET", "/v1/reports/1999-01.csv"),
-                             ("GET", "/v1/usage?from=yesterday"), ("GET", "/v1/usage?group_by=colour"), ("GET", "/v1/conservation?to=x"),
+                             ("GET", "/v1/usage?from=yesterday"), ("GET", "/v1/usage?group_by=colour"), ("GET", "/v1/conservation?to=x"), ("GET", "/v1/conservation/differences?node=nobody"),
                              ("GET", "/v1/audit?limit=0"), ("GET", "/v1/tokens?status=odd"), ("GET", "/v1/tokens?tenant=nobody")):  # fmt: skip
             r.call(method, path, wrong=True)
         for path in ("/v1/tenants", "/v1/workspaces", "/v1/usage", "/v1/reports/current.csv"):

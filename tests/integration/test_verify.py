@@ -1,12 +1,20 @@
 """The ledger is computed a second time from the batches it keeps: a sound one differs nowhere, and every kind of tampering is named."""
 
+import csv
+import io
+import json
+import os
+import pty
 import random
+import subprocess
+import time
 import unittest
 
 from tests.integration.test_store import OWNER, POLICY, START, deliver, seed
 from tests.support import pg
 from tests.support.fleet import HOUR, MINUTE, Fleet
-from tests.support.ledger import Ledger
+from tests.support.ledger import Ledger, frames
+from tests.support.stack import Stack, program
 
 DAYS = 48 * HOUR
 
@@ -256,6 +264,89 @@ class Tampered(Base):
         reply = self.spoil("delete from usage_interval")
         total = sum(len(b["records"]) for b in self.fleet.batches())
         self.assertEqual((reply["count"], reply["left_out"]), (total, max(0, total - 10000)))
+
+    def test_the_error_of_a_period_is_the_sum_of_what_its_gpus_differ_by(self):
+        def error(period):
+            return int(self.led.run("conservation-error", period)["unit_ns"])
+
+        self.assertEqual((error("2026-11"), error("2026-12"), error("1999-01")), (0, 0, 0))
+        rows = self.led.rows("select distinct on (d.gpu_id) u.ctid from usage_hourly u join device d on d.id = u.device_id where u.unknown > 7 and u.hour < '2026-12-01' order by d.gpu_id limit 2")
+        self.led.rows(f"update usage_hourly set unknown = unknown + 7 where ctid = '{rows[0][0]}'")
+        self.led.rows(f"update usage_hourly set unknown = unknown - 7 where ctid = '{rows[1][0]}'")
+        self.assertEqual((error("2026-11"), error("2026-12")), (14, 0))
+
+
+class Command(unittest.TestCase):
+    """tollgate verify, against a running aggregator."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.stack = s = cls.enterClassContext(Stack())
+        s.apply(POLICY.replace("effective: 2026-11-30T00:00:00Z\n", ""))
+        start = int(time.time()) // 3600 * HOUR - 4 * HOUR
+        cls.fleet = Fleet(20261116, start, start + 3 * HOUR, nodes=2)
+        for node in cls.fleet.nodes:
+            s.node_token(node.name)
+            for stream in node.streams:
+                reply = s.call("POST", "/v1/ingest", frames(stream), role=f"node {node.name}")
+                assert reply.status == 200, reply.text()
+        s.token("viewer", role="viewer", tenant="acme")
+
+    def spoiled(self, spoil, mend):
+        self.stack.sql(spoil)
+        self.addCleanup(self.stack.sql, mend)
+
+    def test_a_sound_ledger_ends_with_0_and_says_how_much_was_looked_at(self):
+        done = self.stack.cli("verify")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertRegex(done.stdout, r"^2 nodes, \d+ node-hours, %d batches, %d records: no difference\n$"
+                         % (len(self.fleet.batches()), sum(len(b["records"]) for b in self.fleet.batches())))  # fmt: skip
+        self.assertEqual(self.stack.cli("verify", "-o", "csv").stdout, "kind,node,gpu,hour,what,expected,found,difference\n")
+        self.assertEqual(json.loads(self.stack.cli("verify", "-o", "json").stdout)["differences"], [])
+
+    def test_a_difference_is_shown_in_three_ways_and_ends_with_1(self):
+        self.spoiled("update stream set next_seq = next_seq + 3 where id = (select min(id) from stream)",
+                     "update stream set next_seq = next_seq - 3 where id = (select min(id) from stream)")  # fmt: skip
+        table = self.stack.cli("verify")
+        self.assertEqual(table.returncode, 1)
+        self.assertIn("cursor", table.stdout)
+        self.assertIn(": 1 differences, 0 of them not shown\n", table.stdout)
+        done = self.stack.cli("verify", "-o", "csv")
+        [row] = csv.DictReader(io.StringIO(done.stdout))
+        self.assertEqual((done.returncode, row["kind"], row["difference"]), (1, "cursor", "3"))
+        done = self.stack.cli("verify", "-o", "json")
+        reply = json.loads(done.stdout)
+        self.assertEqual((done.returncode, reply["count"], reply["nodes"]), (1, 1, 2))
+        other = [n.name for n in self.fleet.nodes if n.name != row["node"]][0]
+        self.assertEqual(self.stack.cli("verify", "--node", other).returncode, 0)
+        self.assertEqual(self.stack.cli("verify", "--node", row["node"]).returncode, 1)
+
+    def test_a_node_that_is_not_there_and_a_role_that_may_not_are_refused(self):
+        done = self.stack.cli("verify", "--node", "nobody")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn('there is no node "nobody"', done.stderr)
+        self.assertEqual(self.stack.cli("verify", role="viewer").returncode, 1)
+        self.assertEqual(self.stack.cli("verify", "--since", "7").returncode, 2)
+
+    def test_a_terminal_sees_how_far_it_has_come(self):
+        outer, inner = pty.openpty()
+        self.addCleanup(os.close, outer)
+        token = os.path.join(self.stack.dir, "verify-token")
+        with open(token, "w", encoding="ascii") as f:
+            f.write(self.stack.tokens["admin"])
+        env = {**os.environ, "TERM": "xterm", "TOLLGATE_URL": self.stack.url, "TOLLGATE_TOKEN_FILE": token}
+        done = subprocess.run([program("tollgate"), "verify"], stdout=subprocess.PIPE, stderr=inner, env=env, check=False)
+        os.close(inner)
+        self.assertEqual(done.returncode, 0)
+        self.assertNotIn(b"\x1b", done.stdout)
+        seen = os.read(outer, 4096).decode()
+        for i, node in enumerate(sorted(n.name for n in self.fleet.nodes)):
+            self.assertIn(f"node {i + 1} of 2: {node}", seen)
+        self.assertTrue(seen.endswith("\x1b[K"), seen)
+
+    def test_the_gauge_is_the_operators_and_zero(self):
+        self.assertIn("\ntollgate_conservation_error_seconds 0\n", self.stack.get("/metrics").text().replace(" 0.000000000\n", " 0\n"))
+        self.assertNotIn("tollgate_conservation_error_seconds", self.stack.get("/metrics", role="viewer").text())
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@
  * store_tool CONNINFO rollup --now NS --grace NS [--limit N]
  * store_tool CONNINFO usage --from NS --to NS [--by KEYS] [--tenant T]
  * store_tool CONNINFO conservation --from NS --to NS
+ * store_tool CONNINFO conservation-error PERIOD
  * store_tool CONNINFO verify --from NS --to NS [--node N]
  * store_tool CONNINFO report PERIOD [--tenant T] [--json 1]
  * store_tool CONNINFO totals PERIOD
@@ -175,6 +176,18 @@ conservation(struct db *db, const struct args *a, struct buf *out, struct err *e
 }
 
 static bool
+conservation_error(struct db *db, const struct args *a, struct buf *out, struct err *err)
+{
+	char text[DECIMAL_TEXT_SIZE];
+	int128 unit_ns;
+
+	if (!store_conservation_error(db, word(a, 0), &unit_ns, err))
+		return false;
+	buf_printf(out, "{\"unit_ns\":\"%s\"}\n", decimal_format(unit_ns, 0, 0, text));
+	return true;
+}
+
+static bool
 verify(struct db *db, const struct args *a, struct buf *out, struct err *err)
 {
 	return store_verify_json(db,
@@ -290,12 +303,15 @@ static const struct {
 	const char *name;
 	bool (*run)(struct db *db, const struct args *a, struct buf *out, struct err *err);
 } commands[] = {
-	{"migrate", migrate}, {"ingest", ingest}, {"apply", apply},
-	{"rollup", rollup},   {"usage", usage},   {"conservation", conservation},
-	{"verify", verify},
-	{"report", report},   {"totals", totals}, {"token", token},
-	{"check", check},     {"list", list},     {"policy", policy},
-	{"ready", ready},     {"ledger", ledger}, {"period", period},
+	{"migrate", migrate}, {"ingest", ingest},
+	{"apply", apply},     {"rollup", rollup},
+	{"usage", usage},     {"conservation", conservation},
+	{"verify", verify},   {"conservation-error", conservation_error},
+	{"report", report},   {"totals", totals},
+	{"token", token},     {"check", check},
+	{"list", list},       {"policy", policy},
+	{"ready", ready},     {"ledger", ledger},
+	{"period", period},
 };
 
 int
