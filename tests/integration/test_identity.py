@@ -5,6 +5,7 @@ The processes are real, and so are their cgroups where the machine allows it (ro
 Where it does not, and once more in any case, /proc is a tree of files that was copied from the real one with the cgroups that
 the processes would have. GPUs are simulated, the kubelet is gRPC's own server, the job files are written by our prolog."""
 
+import errno
 import fcntl
 import gzip
 import os
@@ -128,6 +129,18 @@ def mounted(kind, option):
     return None
 
 
+def removed(cgroup):
+    try:
+        os.rmdir(cgroup)
+    except FileNotFoundError:
+        return True
+    except OSError as e:
+        if e.errno != errno.EBUSY:
+            raise
+        return False
+    return True
+
+
 class RealHost(Host):
     proc_root = "/proc"
     cgroup_root = "/sys/fs/cgroup"
@@ -159,8 +172,8 @@ class RealHost(Host):
     def close(self):
         super().close()
         for at in reversed(self.made):
-            if os.path.isdir(at):
-                os.rmdir(at)
+            # the kernel lets go of an ended process a moment after its parent was told
+            wait_for(f"the end of {at}", lambda at=at: removed(at))
         os.close(self.lock)
 
 
