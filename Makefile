@@ -86,8 +86,9 @@ tests: programs $(UNITS) $(PROPS) $(REPLAYS) $(TOOLS)
 benches: programs $(BENCHES) $(TOOLS)
 
 # Below, $(B)/flags and $(B)/sources change only when their text does: a new flag recompiles everything, a file that
-# comes or goes makes its library anew.
-remember = @mkdir -p $(@D); printf '%s\n' '$(subst ','\'',$(1))' | cmp -s - $@ || printf '%s\n' '$(subst ','\'',$(1))' >$@
+# comes or goes makes its library anew. Where the build tree is, is none of it: it may be named from here or from the root.
+remembered = '$(subst $(B)/,,$(subst ','\'',$(1)))'
+remember = @mkdir -p $(@D); printf '%s\n' $(remembered) | cmp -s - $@ || printf '%s\n' $(remembered) >$@
 $(B)/flags: FORCE
 	$(call remember,$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS))
 $(B)/sources: FORCE
