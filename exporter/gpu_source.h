@@ -32,6 +32,14 @@ struct gpu_exit {
 	int64_t max_memory_bytes;
 };
 
+/* What only DCGM tells: shares of time in which arithmetic of a kind was done, and NVLink of a whole GPU. Told, or nothing of it. */
+enum gpu_pipe { GPU_PIPE_FP64, GPU_PIPE_FP32, GPU_PIPE_FP16, GPU_PIPES };
+struct gpu_counters {
+	bool told;
+	int64_t pipe_ppm[GPU_PIPES];
+	int64_t nvlink_tx_bytes_per_s, nvlink_rx_bytes_per_s;
+};
+
 struct gpu_instance {
 	char uuid[GPU_TEXT];
 	char profile[GPU_TEXT]; /* "3g.40gb" */
@@ -42,6 +50,7 @@ struct gpu_instance {
 	int64_t memory_bytes, memory_used_bytes;
 	int64_t active_ppm; /* engine-active time since the previous reading */
 	int64_t sm_active_ppm, sm_occupancy_ppm, tensor_active_ppm, dram_active_ppm;
+	struct gpu_counters counters;
 };
 
 /* Of the board, whatever it is cut into. */
@@ -60,7 +69,7 @@ struct gpu_board {
 	int64_t nvlink_tx_bytes, nvlink_rx_bytes; /* counters over all links */
 };
 
-/* Critical errors by NVIDIA's number, counted since the source was opened. Kinds beyond GPU_XID_MAX are counted as 0. */
+/* Critical errors by NVIDIA's number, counted by a source since it was opened (xids.h: by the exporter). Kinds beyond GPU_XID_MAX are counted as 0. */
 struct gpu_xid {
 	uint32_t code;
 	int64_t count, last_wall_ns;
@@ -97,6 +106,7 @@ struct gpu_reading {
 	int64_t power_mw, energy_mj, temperature_c;
 	struct gpu_board board;
 	int64_t sm_active_ppm, sm_occupancy_ppm, tensor_active_ppm, dram_active_ppm; /* efficiency, never billed */
+	struct gpu_counters counters;
 	uint32_t by_dcgm; /* kinds of values that DCGM told, by bit; the others are NVML's */
 	bool mps;         /* an MPS server is on it */
 	bool accounting;  /* exits are told */

@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "common/time.h"
+#include "exporter/xids.h"
 
 #define LEAST_WAIT_NS (2 * NS_PER_MS) /* less than this is no time to give to a call */
 #define CLOSE_PATIENCE_NS (2 * NS_PER_S)
@@ -45,6 +46,7 @@ struct reader {
 	struct worker *worker;  /* who takes the next job; NULL: none */
 	bool job;               /* a reading is wanted */
 	struct held *held;      /* NULL: closed */
+	unsigned openings;      /* that succeeded */
 	struct reader_facts facts;
 	bool first_returned; /* the first opening */
 	struct err trouble;  /* why it is closed */
@@ -57,6 +59,7 @@ struct reader {
 	enum place places[GPU_MAX];
 	size_t undone;
 	struct gpu_snapshot *snapshot;
+	struct xids *xids;
 	int64_t silent_since_ns[GPU_MAX], library_since_ns; /* boot time; -1: it answers */
 };
 
@@ -87,6 +90,7 @@ unref(struct reader *r)
 	if (!last)
 		return;
 	gpu_snapshot_free(r->snapshot);
+	xids_free(r->xids);
 	pthread_cond_destroy(&r->work);
 	pthread_cond_destroy(&r->done);
 	pthread_mutex_destroy(&r->lock);
@@ -152,6 +156,7 @@ open_source(struct worker *w)
 	}
 	if (ok) {
 		note_facts(&r->facts, source);
+		r->openings++;
 		r->held = mem_alloc(sizeof(*r->held));
 		*r->held = (struct held){.source = source, .references = 1};
 	} else {
@@ -426,6 +431,7 @@ reader_new(const struct reader_options *o, struct reader **ret, struct err *err)
 	r->references = 1;
 	r->library_since_ns = -1;
 	r->snapshot = gpu_snapshot_new();
+	r->xids = xids_new();
 	for (size_t i = 0; i < GPU_MAX; i++)
 		r->silent_since_ns[i] = -1;
 	pthread_mutex_init(&r->lock, NULL);
@@ -607,6 +613,8 @@ run_round(struct reader *r, int64_t patience_ns, struct err *err)
 	pthread_cond_signal(&r->work);
 	await_round(r, patience_ns);
 	end_round(r);
+	if (r->listed)
+		xids_carry(r->xids, r->openings, r->snapshot);
 	if (r->listed && !r->lost)
 		return true;
 	if (r->worker && r->worker->stage != STAGE_IDLE && r->worker->stage != STAGE_CLOSE)

@@ -26,6 +26,7 @@ static struct fake {
 	bool hang_open, hang_list, hang_close, hang_read[GPUS];
 	bool fail_open, fail_list, lose[GPUS], down[GPUS], simulated;
 	int opened, closed, lists, reads[GPUS], hanging, opened_calls;
+	int64_t xids[GPUS];
 	int64_t power_mw; /* of every GPU, to tell one reading from another */
 } fake = {.lock = PTHREAD_MUTEX_INITIALIZER, .change = PTHREAD_COND_INITIALIZER};
 
@@ -67,6 +68,8 @@ fake_list(struct gpu_source *s, int64_t boot_ns, struct gpu_snapshot *into, stru
 	for (size_t i = 0; i < GPUS; i++) {
 		gpu_reading_clear(&into->gpus[i]);
 		snprintf(into->gpus[i].uuid, sizeof(into->gpus[i].uuid), "GPU-%zu", i);
+		into->gpus[i].xid_count = fake.xids[i] > 0;
+		into->gpus[i].xids[0] = (struct gpu_xid){.code = 79, .count = fake.xids[i], .last_wall_ns = 1};
 		into->gpus[i].index = (int32_t)i;
 		if (fake.down[i])
 			gpu_reading_down(&into->gpus[i], "gone");
@@ -469,6 +472,33 @@ a_library_that_fails_is_closed_and_opened_again_after_a_pause(void **state)
 }
 
 static void
+errors_are_counted_on_when_the_library_is_opened_again(void **state)
+{
+	in_place(bench) struct bench b;
+
+	(void)state;
+	bench_init(&b);
+	fake.xids[0] = 3;
+	assert_true(read_gpus(&b, PATIENCE_NS));
+	assert_int_equal(b.last->gpus[0].xids[0].count, 3);
+	set(&fake.fail_list, true);
+	assert_false(read_gpus(&b, PATIENCE_NS));
+	assert_int_equal(b.last->gpus[0].xids[0].count, 3);
+	set(&fake.fail_list, false);
+	fake.xids[0] = 0;
+	b.boot_ns += READER_PAUSE_NS;
+	read_until_all_answer(&b);
+	assert_int_equal(b.last->gpus[0].xid_count, 1);
+	assert_int_equal(b.last->gpus[0].xids[0].count, 3);
+	fake.xids[0] = 1;
+	assert_true(read_gpus(&b, PATIENCE_NS));
+	assert_true(read_gpus(&b, PATIENCE_NS));
+	fake.xids[0] = 0;
+	assert_int_equal(b.last->gpus[0].xids[0].count, 4);
+	assert_int_equal(b.last->gpus[1].xid_count, 0);
+}
+
+static void
 a_library_with_a_call_under_way_is_closed_by_that_call_s_worker(void **state)
 {
 	in_place(bench) struct bench b;
@@ -578,6 +608,7 @@ main(void)
 		cmocka_unit_test(an_opening_that_hangs_is_no_error_and_is_used_when_it_returns),
 		cmocka_unit_test(an_opening_that_fails_says_why_and_is_tried_again_after_a_pause),
 		cmocka_unit_test(a_library_that_fails_is_closed_and_opened_again_after_a_pause),
+		cmocka_unit_test(errors_are_counted_on_when_the_library_is_opened_again),
 		cmocka_unit_test(a_library_with_a_call_under_way_is_closed_by_that_call_s_worker),
 		cmocka_unit_test(a_closing_that_hangs_blocks_nobody),
 		cmocka_unit_test(a_gpu_that_the_list_has_as_down_is_down_and_not_read),
