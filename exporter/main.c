@@ -339,8 +339,8 @@ stop(struct daemon *d)
 		log_event(LOG_WARN, "the recording lacks its end", LS("error", err.text));
 	if (d->outbox)
 		outbox_listen(d->outbox, NULL, NULL);
-	push_stop(d->push, LAST_PUSH_NS);
-	whole = outbox_close(d->outbox);
+	/* while the thread that sends is in a call of the disk, the outbox is left to it */
+	whole = push_stop(d->push, LAST_PUSH_NS) && outbox_close(d->outbox);
 	metrics_free(d->metrics);
 	/* a source that is left to its call goes on using DCGM */
 	whole &= reader_close(d->reader) && dcgm_close(d->dcgm);

@@ -15,7 +15,8 @@
 
 #define REPLY_MAX (64u << 10)
 #define ASKED_PAUSES 10
-#define MOVES_MAX 3 /* in a row: more is an aggregator that contradicts itself */
+#define ABORT_NS (2 * NS_PER_S) /* for a request that was broken off to return */
+#define MOVES_MAX 3             /* in a row: more is an aggregator that contradicts itself */
 
 /* ---- the decision ---- */
 
@@ -394,24 +395,40 @@ push_wake(struct push *p)
 	pthread_mutex_unlock(&p->lock);
 }
 
-void
-push_stop(struct push *p, int64_t patience_ns)
+static bool
+wait_for_end(struct push *p, int64_t patience_ns)
 {
 	struct timespec until = after(patience_ns);
+	bool ended;
 
-	if (!p)
-		return;
 	pthread_mutex_lock(&p->lock);
 	p->finishing = true;
 	pthread_cond_signal(&p->wake);
 	while (!p->ended && pthread_cond_timedwait(&p->done, &p->lock, &until) != ETIMEDOUT)
 		;
+	ended = p->ended;
 	pthread_mutex_unlock(&p->lock);
+	return ended;
+}
+
+bool
+push_stop(struct push *p, int64_t patience_ns)
+{
+	bool ended;
+
+	if (!p)
+		return true;
+	ended = wait_for_end(p, patience_ns);
 	httpc_abort(p->http);
 	if (p->join_http)
 		httpc_abort(p->join_http);
+	if (!ended && !wait_for_end(p, ABORT_NS)) {
+		pthread_detach(p->thread);
+		return false;
+	}
 	pthread_join(p->thread, NULL);
 	push_free(p);
+	return true;
 }
 
 void
