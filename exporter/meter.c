@@ -421,6 +421,23 @@ meter_batch(struct meter *m, bool full_dict, struct wire_batch *into)
 	return true;
 }
 
+void
+meter_carry(struct meter *m, const struct meter *before)
+{
+	watch_carry(&m->watch, &m->dict, &before->watch, &before->dict);
+	for (size_t i = 0; i < m->gpu_count; i++) {
+		struct gpu_view *v = &m->gpus[i]->views[m->gpus[i]->view];
+
+		for (size_t k = 0; k < v->process_count; k++) {
+			struct view_process *p = &v->processes[k];
+
+			p->measured = m->watch.processes[p->place].measured;
+			p->active_unit_ns = m->watch.processes[p->place].active_unit_ns;
+		}
+	}
+	m->stats = before->stats;
+}
+
 size_t
 meter_totals(const struct meter *m, const struct meter_total **ret)
 {

@@ -13,7 +13,8 @@
  *     free parts are unallocated. Nanosecond t of wall time belongs to part t mod n: that is largest remainder in every
  *     piece, however it is cut
  *  5. a slot longer than twice the sample interval is unknown, on every GPU; so is one at whose beginning or end a GPU was
- *     silent, on that GPU, also when it is allocated; a GPU that is lost or in error is down
+ *     silent, on that GPU, also when it is allocated: that is evidence of a holder, but none that the GPU could be used while
+ *     its driver hung, and nobody is billed for it. A GPU that is lost or in error is down
  *  6. in every piece and for every GPU the units x held_ns of its records add up to 5040 x the piece
  *  7. used is what the source measured, never more than held; the excess is over. The activity of a device is the only
  *     one's that has a process there, or an intruder's; between several it is divided by what is measured for each process
@@ -121,7 +122,6 @@ struct meter_intruder {
 };
 size_t meter_intruders(const struct meter *m, const struct meter_intruder **ret);
 
-/* Counted since the meter was made; a new stream begins at 0. */
 struct meter_stats {
 	int64_t short_processes; /* no tick saw them, accounting told of them: they hold, or are active for their allocation */
 	int64_t short_not_held; /* no tick saw them, and they hold nothing: nobody knows whose, or on a device of others */
@@ -131,5 +131,9 @@ struct meter_stats {
 	size_t allocations_unknown; /* of the last tick: for devices that are not there */
 };
 void meter_stats(const struct meter *m, struct meter_stats *ret);
+
+/* Totals and counts go on from those of the stream before, whose meter has taken the same tick last: a step of the clock is no
+ * reason for a counter of /metrics to fall. */
+void meter_carry(struct meter *m, const struct meter *before);
 
 #endif

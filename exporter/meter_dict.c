@@ -172,6 +172,28 @@ dict_holder(struct dict *d, const struct wire_holder *h)
 	return d->holders[at];
 }
 
+struct dict_device *
+dict_twin_device(const struct dict *d, const struct dict_device *other)
+{
+	for (size_t i = 0; i < d->device_count; i++) {
+		struct dict_device *device = d->devices[i];
+
+		if (device->wire.gi == other->wire.gi && device->wire.ci == other->wire.ci &&
+		    strcmp(device->wire.uuid, other->wire.uuid) == 0 &&
+		    strcmp(device->gpu->wire.uuid, other->gpu->wire.uuid) == 0)
+			return device;
+	}
+	return NULL;
+}
+
+struct dict_holder *
+dict_twin_holder(const struct dict *d, const struct dict_holder *other)
+{
+	size_t at = find_holder(d, &other->wire);
+
+	return at == IDMAP_NONE ? NULL : d->holders[at];
+}
+
 static void
 note_needed(struct dict *d, const struct wire_batch *b, bool full)
 {

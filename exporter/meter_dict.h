@@ -47,6 +47,10 @@ struct dict_holder *dict_holder(struct dict *d, const struct wire_holder *h);
 /* A total order of holders by their content: the same in every stream, whatever ids they have. 0: the same holder. */
 int dict_holder_order(const struct dict_holder *a, const struct dict_holder *b);
 
+/* The entry that is the same as one of another stream's dictionary; NULL: none. */
+struct dict_device *dict_twin_device(const struct dict *d, const struct dict_device *other);
+struct dict_holder *dict_twin_holder(const struct dict *d, const struct dict_holder *other);
+
 /* Fills the batch's dictionary with the entries that its records need. */
 void dict_write(struct dict *d, bool full, struct wire_batch *into);
 

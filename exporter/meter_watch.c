@@ -83,6 +83,31 @@ drop_totals(struct watch *w)
 		idmap_put(&w->total_by_pair, w->keys[i].pair, i);
 }
 
+void
+watch_carry(struct watch *w, const struct dict *dict, const struct watch *before, const struct dict *before_dict)
+{
+	const struct dict *from = before_dict;
+
+	for (size_t i = 0; i < before->total_count; i++) {
+		const struct meter_total *total = &before->totals[i];
+		struct plan_entry same = {
+			.device = dict_twin_device(dict,
+		                                   from->devices[idmap_get(&from->device_by_id, total->device->id)]),
+			.holder = dict_twin_holder(dict,
+		                                   from->holders[idmap_get(&from->holder_by_id, total->holder->id)])};
+		struct meter_total *to;
+
+		if (!same.device || !same.holder)
+			continue;
+		to = total_of(w, &same);
+		to->used_unit_ns = total->used_unit_ns;
+		to->idle_unit_ns = total->idle_unit_ns;
+		to->unmeasured_unit_ns = total->unmeasured_unit_ns;
+	}
+	for (size_t i = 0; i < w->process_count && i < before->process_count; i++)
+		w->processes[i] = before->processes[i];
+}
+
 /* ---- processes ---- */
 
 /* The only process on its device does what the device does. */

@@ -32,6 +32,8 @@ void watch_begin(struct watch *w, size_t process_count);
 /* One GPU of the tick. `measured`: the slot before it is one in which holders were found. */
 void watch_gpu(struct watch *w, const struct gpu_view *prev, struct gpu_view *now, int64_t slot_start_ns,
                int64_t slot_end_ns, bool measured);
+/* Goes on from the watch of another stream, which has seen the same tick last. */
+void watch_carry(struct watch *w, const struct dict *dict, const struct watch *before, const struct dict *before_dict);
 /* All of them: totals of those who are not there are dropped. Returns how many intrusions began. */
 int64_t watch_end(struct watch *w);
 

@@ -158,21 +158,34 @@ identify(struct sampler *s, const struct gpu_reading *r, struct tick_process *to
 	return n;
 }
 
-/* Those that ended, with their owners as far as anybody knows them. The driver stamps them with wall time. */
+/* The end of the range where the sum is beyond it: nothing that a driver says may overflow. */
+static int64_t
+add_clamped(int64_t a, int64_t b)
+{
+	int64_t sum;
+
+	if (__builtin_add_overflow(a, b, &sum))
+		return a < 0 ? INT64_MIN : INT64_MAX;
+	return sum;
+}
+
+/* Those that ended, with their owners as far as anybody knows them. The driver stamps them with wall time; one without sound
+ * times is nobody's. */
 static size_t
 identify_ended(struct sampler *s, const struct gpu_reading *r, int64_t offset_ns, struct tick_exit *to)
 {
 	for (size_t i = 0; i < r->exit_count; i++) {
 		const struct gpu_exit *e = &r->exits[i];
-		int64_t start_ns = e->start_wall_ns - offset_ns;
-		const struct wire_holder *holder = identity_of_ended(s->identity, e->pid, start_ns);
+		bool sound = e->start_wall_ns != ABSENT && e->duration_ns != ABSENT;
+		int64_t start_ns = add_clamped(e->start_wall_ns, -offset_ns);
+		const struct wire_holder *holder = sound ? identity_of_ended(s->identity, e->pid, start_ns) : NULL;
 
 		if (s->alloc && holder)
 			holder = alloc_holder(s->alloc, holder, r, -1, -1);
 		to[i] = (struct tick_exit){.holder = holder,
 		                           .pid = e->pid,
 		                           .start_boot_ns = start_ns,
-		                           .end_boot_ns = start_ns + e->duration_ns,
+		                           .end_boot_ns = add_clamped(start_ns, e->duration_ns),
 		                           .active_ppm = e->active_ppm,
 		                           .memory_bytes = e->max_memory_bytes};
 	}
@@ -260,15 +273,18 @@ hand_over(struct sampler *s, int64_t wall_ns, struct err *err)
 static void
 step_clock(struct sampler *s, int64_t boot_ns, int64_t wall_ns, struct sampler_report *ret)
 {
+	struct meter *before = s->meter;
+
 	ret->clock_step_ns = wall_ns - boot_ns - s->wall_offset_ns;
 	meter_flush(s->meter);
 	hand_over(s, wall_ns, &ret->storing);
 	if (outbox_new_stream(s->outbox, wall_ns, &ret->storing))
 		ret->storing.kind = ERR_NONE;
 	s->wall_offset_ns = wall_ns - boot_ns;
-	meter_free(s->meter);
 	s->meter = new_meter(s);
 	(void)meter_tick(s->meter, &s->tick); /* the first one closes nothing */
+	meter_carry(s->meter, before);
+	meter_free(before);
 }
 
 static void

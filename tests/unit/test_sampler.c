@@ -190,6 +190,61 @@ holders_are_billed_what_the_scenario_gave_them_to_within_a_tick(void **state)
 	assert_int_equal(bill.unallocated, 180 * S - bill.job);
 }
 
+/* The value of the first sample on the page that has both texts in its line. */
+static double
+on_page(struct bench *b, const char *name, const char *label)
+{
+	struct metrics_page *page = metrics_get(b->metrics);
+	owned(mem) char *text = NULL;
+	const void *bytes;
+	double value = -1;
+	size_t len;
+
+	metrics_page_bytes(page, PROM_TEXT, false, &bytes, &len);
+	text = mem_strndup(bytes, len);
+	metrics_page_release(page);
+	for (char *rest = text, *line; (line = strsep(&rest, "\n")) != NULL;)
+		if (line[0] != '#' && strstr(line, name) && strstr(line, label) && strrchr(line, ' ')) {
+			value = strtod(strrchr(line, ' '), NULL);
+			break;
+		}
+	return value;
+}
+
+static void
+no_counter_falls_when_the_clock_is_stepped(void **state)
+{
+	static const struct {
+		const char *name, *label;
+	} counters[] = {{"tollgate_workload_gpu_seconds_total", "state=\"used\""},
+	                {"tollgate_process_gpu_seconds_total", "pid=\"100\""},
+	                {"tollgate_exporter_unknown_slots_total", ""}};
+	in_place(bench) struct bench b;
+	double before[ARRAY_LEN(counters)];
+
+	(void)state;
+	bench_init(&b);
+	play(&b, 0, 20 * S);
+	play(&b, 25 * S, 40 * S); /* ticks were missed: unknown */
+	for (size_t i = 0; i < ARRAY_LEN(counters); i++) {
+		before[i] = on_page(&b, counters[i].name, counters[i].label);
+		assert_true(before[i] > 0);
+	}
+	b.wall0_ns += 3600 * S;
+	for (int64_t t = 41 * S; t <= 44 * S; t += S) {
+		play(&b, t, t);
+		for (size_t i = 0; i < ARRAY_LEN(counters); i++) {
+			double now = on_page(&b, counters[i].name, counters[i].label);
+
+			if (now < before[i])
+				fail_msg("%s fell from %g to %g", counters[i].name, before[i], now);
+			before[i] = now;
+		}
+	}
+	/* half of each second, but for the five that nobody saw */
+	assert_true(before[0] > 19 && before[0] < 20);
+}
+
 static void
 a_stepped_clock_begins_a_stream_and_loses_no_time_of_the_boot_clock(void **state)
 {
@@ -500,6 +555,7 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(holders_are_billed_what_the_scenario_gave_them_to_within_a_tick),
 		cmocka_unit_test(a_stepped_clock_begins_a_stream_and_loses_no_time_of_the_boot_clock),
+		cmocka_unit_test(no_counter_falls_when_the_clock_is_stepped),
 		cmocka_unit_test(a_clock_that_drifts_less_than_a_second_goes_on),
 		cmocka_unit_test(a_lost_gpu_is_down_while_it_is_lost),
 		cmocka_unit_test(a_library_that_fails_is_opened_again_and_the_time_between_is_unknown),
