@@ -392,6 +392,22 @@ put(int64_t *to, int64_t value, bool over, enum gpu_kind kind, struct gpu_readin
 	r->by_dcgm |= 1u << kind;
 }
 
+static void
+add_counters(const struct dcgm *d, const struct dcgm_entity *e, struct gpu_counters *to)
+{
+	static const enum dcgm_value pipes[GPU_PIPES] = {
+		[GPU_PIPE_FP64] = DCGM_FP64, [GPU_PIPE_FP32] = DCGM_FP32, [GPU_PIPE_FP16] = DCGM_FP16};
+
+	to->told = false;
+	for (size_t i = 0; i < GPU_PIPES; i++) {
+		to->pipe_ppm[i] = value_of(d, e, pipes[i]);
+		to->told |= to->pipe_ppm[i] != ABSENT;
+	}
+	to->nvlink_tx_bytes_per_s = value_of(d, e, DCGM_NVLINK_TX);
+	to->nvlink_rx_bytes_per_s = value_of(d, e, DCGM_NVLINK_RX);
+	to->told |= to->nvlink_tx_bytes_per_s != ABSENT || to->nvlink_rx_bytes_per_s != ABSENT;
+}
+
 /* NVML tells the utilisation of a whole GPU in steps of its own, and PCIe by a look of 20 ms; its counters (GPM) are as good as
  * DCGM's, which are the same. */
 static void
@@ -408,6 +424,7 @@ add_whole(const struct dcgm *d, bool prefer, const struct dcgm_entity *e, struct
 	put(&r->sm_occupancy_ppm, value_of(d, e, DCGM_OCCUPANCY), prefer, GPU_KIND_SM_OCCUPANCY, r);
 	put(&r->tensor_active_ppm, value_of(d, e, DCGM_TENSOR), prefer, GPU_KIND_TENSOR_ACTIVE, r);
 	put(&r->dram_active_ppm, value_of(d, e, DCGM_DRAM), prefer, GPU_KIND_DRAM_ACTIVE, r);
+	add_counters(d, e, &r->counters);
 }
 
 static bool
@@ -440,6 +457,7 @@ add_instance(const struct dcgm *d, bool prefer, size_t gpu, struct gpu_instance 
 	put(&in->sm_occupancy_ppm, instance_value(d, ci, same, DCGM_OCCUPANCY), prefer, GPU_KIND_SM_OCCUPANCY, r);
 	put(&in->tensor_active_ppm, instance_value(d, ci, same, DCGM_TENSOR), prefer, GPU_KIND_TENSOR_ACTIVE, r);
 	put(&in->dram_active_ppm, value_of(d, gi, DCGM_DRAM), prefer, GPU_KIND_DRAM_ACTIVE, r);
+	add_counters(d, ci, &in->counters);
 }
 
 static void

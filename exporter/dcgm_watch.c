@@ -221,14 +221,16 @@ refuse(struct dcgm_engine *e, const size_t *members, size_t count, int status)
 	}
 }
 
-/* What to try where all of it is refused: without NVLink, which boards may lack, then activity alone. 0: nothing is left. */
+/* What to try where all of it is refused: without NVLink and pipes, which boards may lack, then activity alone. 0: nothing is left. */
 static uint32_t
 fewer_fields(uint32_t fields)
 {
-	uint32_t links = DCGM_BIT(DCGM_NVLINK_TX) | DCGM_BIT(DCGM_NVLINK_RX), least = fields & DCGM_BIT(DCGM_ENGINE);
+	uint32_t rare = DCGM_BIT(DCGM_NVLINK_TX) | DCGM_BIT(DCGM_NVLINK_RX) | DCGM_BIT(DCGM_FP64) |
+	                DCGM_BIT(DCGM_FP32) | DCGM_BIT(DCGM_FP16);
+	uint32_t least = fields & DCGM_BIT(DCGM_ENGINE);
 
-	if (fields & links)
-		return fields & ~links;
+	if (fields & rare)
+		return fields & ~rare;
 	return fields == least ? 0 : least;
 }
 

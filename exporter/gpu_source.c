@@ -51,6 +51,7 @@ forget_values(struct gpu_reading *r)
 	memset(&r->board, 0xff, sizeof(r->board)); /* all ABSENT */
 	r->sm_active_ppm = r->sm_occupancy_ppm = r->tensor_active_ppm = r->dram_active_ppm = ABSENT;
 	r->by_dcgm = 0;
+	r->counters.told = false;
 	r->instance_count = r->process_count = r->exit_count = r->sampled_count = 0;
 }
 

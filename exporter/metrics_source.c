@@ -85,6 +85,72 @@ render_source_kinds(struct render *r)
 		}
 }
 
+/* ---- what only DCGM tells ---- */
+
+static const struct prom_set pipe_labels[GPU_PIPES] = {
+	[GPU_PIPE_FP64] = PROM_SET(",pipe=\"fp64\""),
+	[GPU_PIPE_FP32] = PROM_SET(",pipe=\"fp32\""),
+	[GPU_PIPE_FP16] = PROM_SET(",pipe=\"fp16\""),
+};
+
+static void
+render_gpu_pipes(struct render *r)
+{
+	render_family(r, "tollgate_gpu_pipe_active_ratio", PROM_GAUGE,
+	              "Share of time in which arithmetic of this kind was done.");
+	for (size_t i = 0; i < r->gpu_count; i++)
+		for (uint32_t k = 0; k < GPU_PIPES; k++) {
+			const struct gpu_counters *f = &render_reading(r, i)->counters;
+
+			if (f->told && f->pipe_ppm[k] != ABSENT && render_sample(r, i, k, f->pipe_ppm[k], 6))
+				render_gpu_line(r, i, &pipe_labels[k], f->pipe_ppm[k], 6);
+		}
+}
+
+static void
+put_instance_pipe(struct render *r, size_t gpu, size_t instance, uint32_t pipe, int64_t ppm)
+{
+	struct prom_set set = label_sets_get(&r->instances, instance);
+	in_place(buf) struct buf labels;
+
+	buf_init(&labels, 4096);
+	buf_add(&labels, set.text, set.len);
+	buf_add(&labels, pipe_labels[pipe].text, pipe_labels[pipe].len);
+	render_gpu_line(r, gpu, &(struct prom_set){buf_text(&labels), labels.len}, ppm, 6);
+}
+
+static void
+render_instance_pipes(struct render *r)
+{
+	size_t n = 0;
+
+	render_family(r, "tollgate_mig_pipe_active_ratio", PROM_GAUGE,
+	              "Share of time in which arithmetic of this kind was done in the instance.");
+	for (size_t i = 0; i < r->gpu_count; i++)
+		for (size_t at = 0; at < render_reading(r, i)->instance_count; at++, n++)
+			for (uint32_t k = 0; k < GPU_PIPES; k++) {
+				const struct gpu_counters *f = &render_reading(r, i)->instances[at].counters;
+
+				if (f->told && f->pipe_ppm[k] != ABSENT && render_sample(r, n, k, f->pipe_ppm[k], 6))
+					put_instance_pipe(r, i, n, k, f->pipe_ppm[k]);
+			}
+}
+
+static void
+render_nvlink(struct render *r, const char *name, const char *help, size_t offset)
+{
+	render_family(r, name, PROM_GAUGE, help);
+	for (size_t i = 0; i < r->gpu_count; i++) {
+		const struct gpu_counters *c = &render_reading(r, i)->counters;
+		int64_t rate = *(const int64_t *)((const char *)c + offset);
+
+		if (c->told && rate != ABSENT && render_sample(r, i, 0, rate, 0))
+			render_gpu_line(r, i, NULL, rate, 0);
+	}
+}
+
+/* ---- how DCGM is ---- */
+
 void
 render_dcgm_state(struct render *r)
 {
@@ -92,6 +158,14 @@ render_dcgm_state(struct render *r)
 
 	if (!d)
 		return;
+	render_gpu_pipes(r);
+	render_instance_pipes(r);
+	render_nvlink(r, "tollgate_gpu_nvlink_transmit_bytes_per_second",
+	              "Bytes sent over NVLink, with what the protocol adds.",
+	              offsetof(struct gpu_counters, nvlink_tx_bytes_per_s));
+	render_nvlink(r, "tollgate_gpu_nvlink_receive_bytes_per_second",
+	              "Bytes received over NVLink, with what the protocol adds.",
+	              offsetof(struct gpu_counters, nvlink_rx_bytes_per_s));
 	render_single(r, "tollgate_exporter_dcgm_up", PROM_GAUGE, "1 when values can be had from DCGM.", d->up, 0);
 	render_single(r, "tollgate_exporter_dcgm_connections_total", PROM_COUNTER,
 	              "Times that an engine of DCGM was reached or started.", d->connections, 0);

@@ -77,6 +77,7 @@ class Profiled(unittest.TestCase):
         self.assertIn('tollgate_exporter_source_info{source="dcgm",field="mig_activity"} 1', self.page)
         self.assertNotIn('source="nvml",field="mig_activity"', self.page)
         self.assertIn('tollgate_exporter_source_info{source="nvml",field="gpu_activity"} 1', self.page)  # of the P100
+        self.assertRegex(self.page, r'(?m)^tollgate_mig_pipe_active_ratio\{.*profile="1g.10gb",pipe="fp16"\} 0\.0[45]\d*$')
         self.assertIn("tollgate_exporter_dcgm_up 1", self.page)
         self.assertIn("tollgate_exporter_dcgm_refused 1", self.page)
 
