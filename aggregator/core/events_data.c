@@ -1,6 +1,7 @@
 /* aggregator/core/events_data.c - an event's data: whose it is, what was used, how much. */
 #include "aggregator/core/events_data.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "common/money.h"
@@ -63,9 +64,9 @@ read_owner(struct event *e, const json_t *data, const struct event_rules *r)
 static bool
 refuse_amount(struct event *e, const char *name, int scale)
 {
-	char field[48] = DATA;
+	char field[48];
 
-	strncat(field, name, sizeof(field) - sizeof(DATA));
+	snprintf(field, sizeof(field), DATA "%s", name);
 	return event_refuse(
 		e, EVENT_REFUSED, ERR_INVALID, field,
 		scale == 0 ? "%s must be a whole number from 0, below 10^%d"

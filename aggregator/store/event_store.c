@@ -128,7 +128,8 @@ find_holders(struct adding *a, struct err *err)
 	if (!db_run(a->db, &stmt, NULL, &r, err))
 		return false;
 	in.cluster_id = res_i64(r, 0, 0);
-	in.cluster = cluster = mem_strdup(res_text(r, 0, 1));
+	cluster = mem_strdup(res_text(r, 0, 1));
+	in.cluster = cluster;
 	if (!holder_ids(&in, &b, ids, err))
 		return false;
 	for (size_t k = 0; k < b.holder_count; k++)
