@@ -374,6 +374,8 @@ static const struct level_row level_rows[] = {
          "0::/" USER_SLICE "/user@1000.service/" POD_SCOPE "\n", USER_SLICE},
 	{"a pod seen from another pod", &pod,
          "0::/../../kubepods-burstable-pod" UID_UNDERSCORED ".slice/cri-containerd-" CID ".scope\n", POD_SCOPE},
+	{"a pod seen from another pod, not a folder of nobody that is called so", &pod,
+         "0::/../pod" UID_DASHED "/" CID "\n", "kubepods/besteffort/pod" UID_DASHED "/" CID},
 	{"a job seen from a pod", &job, "0::/../../../../" JOB_FOLDER "/step_0\n", JOB_FOLDER},
 	{"a PID that is another pod's by now", &again, "0::/" POD_SCOPE "\n", NULL},
 	{"a PID that is a pod's by now", &job, "0::/" POD_SCOPE "\n", NULL},
@@ -395,6 +397,8 @@ only_the_own_folder_of_the_holder_is_read(void **state)
 	                                      JOB_FOLDER "/step_0/user/task_0",
 	                                      USER_SLICE "/session-1.scope",
 	                                      "user.slice/user-1001.slice",
+	                                      "pod" UID_DASHED "/" CID,
+	                                      "kubepods/besteffort/pod" UID_DASHED "/" CID,
 	                                      "system.slice/cron.service"};
 
 	put(n, "cgroup/cgroup.controllers", "");
