@@ -17,7 +17,7 @@ from tests.support import stack
 from tests.support.kubelet import Kubelet, pod
 
 MIB = 1 << 20
-MODEL = "NVIDIA H100 80GB HBM3"
+HOPPER, AMPERE = "NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB"
 DRIVER = "550.163.01"
 ALONE, SHARED, CUT, JOB, IDLE, UNTOLD = range(6)
 UUIDS = [f"GPU-00000000-0000-0000-0000-00000000000{i}" for i in range(6)]
@@ -67,11 +67,11 @@ INSTANCES = [
 ]  # fmt: skip
 
 
-def scenario():
+def scenario(model):
     gpus = []
     for i, uuid in enumerate(UUIDS):
         b = board(i)
-        gpu = {"model": MODEL, "memory_mib": 81559, "uuid": uuid, "pci": f"00000000:{0x1B + i:02X}:00.0"}
+        gpu = {"model": model, "memory_mib": 81559, "uuid": uuid, "pci": f"00000000:{0x1B + i:02X}:00.0"}
         if i == UNTOLD:
             gpu["samples"] = False  # the driver does not tell its processes apart
         if i == CUT:
@@ -95,9 +95,9 @@ def in_team(name, **more):
     return {"namespace": "team", "name": name, "container": "main", "uid": "", **more}
 
 
-def node(with_owners):
+def node(with_owners, model=HOPPER):
     """The truth, for dcgm_expected."""
-    gpus = [{"index": i, "uuid": u, "pci": f"00000000:{0x1B + i:02X}:00.0", "model": MODEL, "board": as_dcgm(board(i), i == CUT)} for i, u in enumerate(UUIDS)]
+    gpus = [{"index": i, "uuid": u, "pci": f"00000000:{0x1B + i:02X}:00.0", "model": model, "board": as_dcgm(board(i), i == CUT)} for i, u in enumerate(UUIDS)]
     gpus[ALONE]["board"][expected.DEV + "XID_ERRORS"] = 31
     gpus[CUT]["instances"] = [
         {"gi": n["gi"], "profile": n["profile"], "values": {
@@ -141,17 +141,17 @@ def compat_lines(text):
     return pods_sorted(re.sub(r'err_msg="[^"]+"', 'err_msg="*"', line) for line in lines)
 
 
-def start(n, hostname, *options):
+def start(n, hostname, *options, model=HOPPER):
     nowhere = os.path.join(n.dir, "none")
-    return n.exporter("gn1", scenario(), *options, "--compat", "dcgm", "--compat-hostname", hostname, "--cgroup-root", n.dir, "--slurm-map-dir", nowhere)
+    return n.exporter("gn1", scenario(model), *options, "--compat", "dcgm", "--compat-hostname", hostname, "--cgroup-root", n.dir, "--slurm-map-dir", nowhere)
 
 
 class Compat(unittest.TestCase):
-    def compare(self, with_owners, hostname, *options):
-        truth = node(with_owners)
+    def compare(self, with_owners, hostname, *options, model=HOPPER):
+        truth = node(with_owners, model)
         wanted = pods_sorted(expected.rendered(line, truth, hostname) for line in expected.deliberate(expected.original(truth)))
         with Node() as n:
-            e = start(n, hostname, *options)
+            e = start(n, hostname, *options, model=model)
 
             def settled():
                 lines = compat_lines(stack.request("GET", e.url + "/metrics").text())
@@ -166,6 +166,11 @@ class Compat(unittest.TestCase):
     def test_a_node_without_owners_is_the_same_line_by_line(self):
         with tempfile.TemporaryDirectory() as d:
             self.compare(False, "hostname", "--kubelet-socket", os.path.join(d, "none"), "--proc-root", d)
+
+    def test_before_hopper_dcgm_tells_what_nvml_does_not(self):
+        with tempfile.TemporaryDirectory() as d:
+            self.compare(False, "hostname", "--kubelet-socket", os.path.join(d, "none"), "--proc-root", d, "--dcgm-library",
+                         os.path.join(stack.BUILD, "sim", "libdcgm.so.4"), model=AMPERE)  # fmt: skip
 
     def test_pods_shared_gpus_instances_and_jobs_are_the_same_but_for_the_table(self):
         with tempfile.TemporaryDirectory() as d:
