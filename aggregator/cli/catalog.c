@@ -12,6 +12,9 @@ static const char *const states[] = {"active", "expired", "revoked", NULL};
 static const char *const join_states[] = {"active", "used", "expired", "revoked", NULL};
 static const char *const actions[] = {"ledger.create",     "policy.apply",      "token.create", "token.revoke",
                                       "join-token.create", "join-token.revoke", "node.join",    NULL};
+static const char *const meters[] = {
+	"storage", "egress", "inference-requests", "inference-input-tokens", "inference-output-tokens",
+	"support", NULL};
 static const char *const group_keys[] = {"cluster",   "tenant",  "workspace", "user",   "workload",
                                          "gpu_model", "profile", "node",      "gpu",    "sharing",
                                          "day",       "hour",    "state",     "method", NULL};
@@ -72,6 +75,13 @@ const struct cli_command cli_commands[] = {
 	 .word_choices = lists, .run = cmd_get,
 	 .summary = "what the ledger knows",
 	 .options = {TENANT_OPTION}},
+	{.name = "events send", .words = "FILE", .word_min = 1, .word_max = 1, .run = cmd_events_send,
+	 .summary = "send CloudEvents of other meters: a JSON object or a list of them; - for standard input",
+	 .details = "An event that the ledger has already counts once, so a file may be sent again. Those that are refused are listed, the "
+	            "others are kept; the exit code is 1 when there are some."},
+	{.name = "events summary", .words = "YYYY-MM", .word_max = 1, .run = cmd_events_summary,
+	 .summary = "what the events of a month add up to (default: the month that is open)",
+	 .options = {{"meter", 0, "METER", "this meter only", meters, 0}, TENANT_OPTION}},
 	{.name = "token create", .words = "", .run = cmd_token_create,
 	 .summary = "make a bearer token; it is shown once",
 	 .options = {{"role", 0, "ROLE", "what the token may do", roles, CLI_REQUIRED},

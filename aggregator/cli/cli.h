@@ -86,6 +86,8 @@ void cli_completion_zsh(struct buf *out);
 MUST_CHECK bool cli_call(struct cli *c, const char *method, const char *path, const char *content_type,
                          const void *body, size_t n, struct buf *ret_body, struct err *err);
 MUST_CHECK bool cli_get_json(struct cli *c, const char *path, json_t **ret, struct err *err);
+/* A file's text, or standard input's for "-", up to the ceiling of out. */
+MUST_CHECK bool cli_read_document(const char *file, struct buf *out, struct err *err);
 /* Adds ?name=value or &name=value, escaped. */
 void cli_query(struct buf *path, const char *name, const char *value);
 
@@ -147,6 +149,8 @@ int cmd_top(struct cli *c);
 int cmd_get(struct cli *c);
 int cmd_conservation(struct cli *c);
 int cmd_verify(struct cli *c);
+int cmd_events_send(struct cli *c);
+int cmd_events_summary(struct cli *c);
 int cmd_token_create(struct cli *c);
 int cmd_token_list(struct cli *c);
 int cmd_token_revoke(struct cli *c);

@@ -6,8 +6,8 @@
 
 #define POLICY_BYTES (4u << 20)
 
-static bool
-read_document(const char *file, struct buf *out, struct err *err)
+bool
+cli_read_document(const char *file, struct buf *out, struct err *err)
 {
 	char chunk[8192];
 	size_t n;
@@ -57,7 +57,7 @@ cmd_apply(struct cli *c)
 	buf_str(&path, "/v1/policy");
 	cli_query(&path, "name", strcmp(file, "-") == 0 ? "standard input" : file);
 	cli_query(&path, "dry_run", dry_run ? "1" : NULL);
-	if (!read_document(file, &document, &err) ||
+	if (!cli_read_document(file, &document, &err) ||
 	    !cli_call(c, "PUT", buf_text(&path), "application/yaml", buf_text(&document), document.len, &body, &err) ||
 	    !json_parse("reply", buf_text(&body), body.len, &reply, &err))
 		return cli_fail(&err);

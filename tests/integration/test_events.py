@@ -1,8 +1,10 @@
 """POST /v1/events: CloudEvents of other meters. Each counts once, whoever sends it how often, and each has its own answer."""
 
+import csv
 import datetime
 import decimal
 import gzip
+import io
 import json
 import os
 import random
@@ -265,6 +267,38 @@ class Events(unittest.TestCase):
         self.assertEqual(failures, [])
         self.assertEqual(sum(accepted), len(events), "each was accepted by exactly one answer")
         self.assertEqual(self.totals("/twice"), truth)
+
+    # ---- the command line ----
+
+    def cli_file(self, events):
+        path = os.path.join(self.stack.dir, "events.json")
+        with open(path, "w", encoding="utf-8") as f:
+            json.dump(events, f)
+        return path
+
+    def test_the_command_line_sends_a_file_of_one_or_many_and_lists_what_was_refused(self):
+        done = self.stack.cli("events", "send", self.cli_file(event(1, source="/cli")))
+        self.assertEqual((done.returncode, done.stdout), (0, "1 accepted, 0 known already, 0 refused\n"))
+        path = self.cli_file([event(2, source="/cli"), event(3, source="/cli", at=now() - datetime.timedelta(days=46)), event(2, source="/cli", gb_hours=9)])
+        done = self.stack.cli("events", "send", path)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("1 accepted, 0 known already, 2 refused\n", done.stdout)
+        self.assertIn("45d", done.stdout)
+        self.assertEqual(json.loads(self.stack.cli("events", "send", path, "-o", "json").stdout)["duplicates"], 1)
+        rows = list(csv.DictReader(io.StringIO(self.stack.cli("events", "send", path, "-o", "csv").stdout)))
+        self.assertEqual([(r["index"], r["status"], r["field"]) for r in rows], [("0", "duplicate", ""), ("1", "refused", "time"), ("2", "conflict", "id")])
+        self.assertEqual(self.stack.cli("events", "send", self.cli_file({})).returncode, 1)
+        self.assertEqual(self.rows("/cli"), 2)
+
+    def test_the_command_line_shows_what_a_month_adds_up_to(self):
+        self.post(event(1, "support", source="/cli/month", at=self.since))
+        month = self.since.strftime("%Y-%m")
+        shown = json.loads(self.stack.cli("events", "summary", month, "--meter", "support", "--tenant", "acme", "-o", "json").stdout)
+        self.assertEqual({m["meter"] for m in shown["meters"]}, {"support"})
+        rows = list(csv.DictReader(io.StringIO(self.stack.cli("events", "summary", month, "--meter", "support", "-o", "csv").stdout)))
+        self.assertIn(("acme", "ml"), {(r["tenant"], r["workspace"]) for r in rows})
+        self.assertIn("support", self.stack.cli("events", "summary", month).stdout)
+        self.assertEqual(self.stack.cli("events", "summary", "--meter", "gpu").returncode, 2)
 
     # ---- wrong states ----
 
