@@ -358,11 +358,34 @@ class Killed(unittest.TestCase):
                 self.assertEqual(again["accepted"] + again["duplicates"], 500)
                 self.assertEqual(s.sql(count), [["500"]])
 
+    def test_a_database_killed_in_the_middle_of_a_request_is_answered_503_and_the_repetition_counts_once(self):
+        with stack.Stack() as s:
+            s.apply(POLICY)
+            body = json.dumps([event(i, source="/crash") for i in range(500)]).encode()
+            answers = []
+            lock = threading.Thread(target=self.hold, args=(s, 0))
+            sender = threading.Thread(target=lambda: answers.append(self.send(s, body)))
+            lock.start()
+            stack.wait_for("the lock", lambda: s.sql("select count(*) from pg_locks where relation = 'meter_event'::regclass and mode = 'ExclusiveLock'") != [["0"]])
+            sender.start()
+            stack.wait_for("the request at the lock", lambda: s.sql(
+                "select count(*) from pg_locks where relation = 'meter_event'::regclass and not granted") != [["0"]])  # fmt: skip
+            s.pg.crash()
+            sender.join()
+            lock.join()
+            self.assertEqual(answers, [503])
+            s.pg.start()
+            s.wait_ready()
+            self.assertEqual(s.sql("select count(*) from meter_event"), [["0"]])
+            self.assertEqual([self.send(s, body), self.send(s, body)], [200, 200])
+            self.assertEqual(s.sql("select count(*), sum(amount)::int from meter_event"), [["500", "500"]])
+
     def send(self, s, body):
+        """The status, or None: no answer, and that is what the repetition is for."""
         try:
-            s.call("POST", "/v1/events", body, headers={"Content-Type": BATCH})
+            return s.call("POST", "/v1/events", body, headers={"Content-Type": BATCH}).status
         except OSError:
-            pass  # no answer: that is what the repetition is for
+            return None
 
     def hold(self, s, case):
         try:
