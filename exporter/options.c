@@ -10,8 +10,7 @@
 #include "common/webconf.h"
 #include "common/wire.h"
 
-static const char *const sources[] = {
-	[SOURCE_AUTO] = "auto", [SOURCE_NVML] = "nvml", [SOURCE_DCGM] = "dcgm", NULL};
+static const char *const sources[] = {[SOURCE_AUTO] = "auto", [SOURCE_NVML] = "nvml", [SOURCE_DCGM] = "dcgm", NULL};
 static const char *const compats[] = {[COMPAT_NONE] = "none", [COMPAT_DCGM] = "dcgm", NULL};
 static const char *const hostname_labels[] = {"Hostname", "hostname", NULL};
 static const char *const log_levels[] = {"debug", "info", "warn", "error", NULL};
