@@ -84,7 +84,7 @@ int dsim_misbehave(const char *function);
 /* The outage of this moment; NULL: none. */
 const struct sim_outage *dsim_outage(bool stuck);
 
-/* What a pair stands for now. */
+/* What a pair stands for at this moment. */
 struct sim_entity {
 	size_t gpu;
 	const struct sim_layout *layout;
