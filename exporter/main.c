@@ -99,7 +99,8 @@ open_source(void *arg, struct gpu_source **ret, struct err *err)
 	return true;
 }
 
-/* A node without DCGM's library does without it, unless somebody asked for it. */
+/* A node without DCGM's library does without it, unless somebody asked for it. Who names NVML's library by hand names DCGM's too, so that
+ * a simulator does not start the engine of a real node. */
 static bool
 start_dcgm(struct daemon *d, struct err *err)
 {
@@ -110,7 +111,8 @@ start_dcgm(struct daemon *d, struct err *err)
 	                            .wait_ns = o->sample_interval_ns / 100 * DCGM_PERCENT};
 	struct dcgm_status status;
 
-	if (o->source == SOURCE_NVML)
+	if (o->source == SOURCE_NVML ||
+	    (o->source == SOURCE_AUTO && o->nvml_library && !o->dcgm_library && !o->dcgm_host))
 		return true;
 	if (!dcgm_new(&dcgm, &d->dcgm, err))
 		return false;
