@@ -1,5 +1,7 @@
 """POST /v1/events: CloudEvents of other meters. Each counts once, whoever sends it how often, and each has its own answer."""
 
+# also: san
+
 import csv
 import datetime
 import decimal
