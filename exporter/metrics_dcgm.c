@@ -225,8 +225,8 @@ part_of(const struct dcgm_page *d, const struct dcgm_device *device, const struc
 		if (p->gi != device->gi || !same_holder(p->holder, h))
 			continue;
 		any = true;
-		if (v != ABSENT)
-			sum = (sum == ABSENT ? 0 : sum) + v;
+		if (v != ABSENT && __builtin_add_overflow(sum == ABSENT ? 0 : sum, v, &sum))
+			sum = INT64_MAX;
 	}
 	return any ? sum : 0;
 }
