@@ -1,5 +1,6 @@
 """/metrics of a running exporter as a real Prometheus takes it in: every family is there, and what has ended is gone."""
 
+import contextlib
 import glob
 import gzip
 import os
@@ -225,7 +226,9 @@ class Workload(unittest.TestCase):
             child.wait()
             child.stdout.close()
         for at in reversed(self.made):
-            os.rmdir(at)
+            # another test may use the upper folders meanwhile
+            if not any(entry.is_dir() for entry in os.scandir(at)):
+                os.rmdir(at)
 
     def run_in(self, cgroup):
         child = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.readline()\n" + BUSY], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -234,7 +237,7 @@ class Workload(unittest.TestCase):
             at = mount
             for part in cgroup.split("/"):
                 at = os.path.join(at, part)
-                if not os.path.isdir(at):
+                with contextlib.suppress(FileExistsError):
                     os.mkdir(at)
                     self.made.append(at)
             with open(os.path.join(at, "cgroup.procs"), "w", encoding="ascii") as f:
