@@ -15,7 +15,7 @@
 
 #define REPLY_MAX (64u << 10)
 #define ASKED_PAUSES 10
-#define ABORT_NS (2 * NS_PER_S) /* for a request that was broken off to return */
+#define ABORT_NS (5 * NS_PER_S) /* for a request that was broken off to return */
 #define MOVES_MAX 3             /* in a row: more is an aggregator that contradicts itself */
 
 /* ---- the decision ---- */
@@ -422,10 +422,8 @@ push_stop(struct push *p, int64_t patience_ns)
 	httpc_abort(p->http);
 	if (p->join_http)
 		httpc_abort(p->join_http);
-	if (!ended && !wait_for_end(p, ABORT_NS)) {
-		pthread_detach(p->thread);
+	if (!ended && !wait_for_end(p, ABORT_NS))
 		return false;
-	}
 	pthread_join(p->thread, NULL);
 	push_free(p);
 	return true;

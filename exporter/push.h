@@ -41,7 +41,8 @@ MUST_CHECK bool push_start(const struct push_options *o, struct outbox *outbox, 
 /* There may be something new in the outbox. */
 void push_wake(struct push *p);
 /* Sends what is there at once, without pauses, until all of it is acknowledged, something fails or the time is over. Then ends the
- * thread and frees. NULL is allowed. False: the thread does not return from the disk; it and the outbox are left as they are. */
+ * thread and frees. NULL is allowed. False: the thread has not returned from the disk; it and the
+ * outbox are as they were, and it can be asked again. */
 bool push_stop(struct push *p, int64_t patience_ns);
 
 struct push_stats {

@@ -7,7 +7,9 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 #include <cmocka.h>
 
 #include "common/frame.h"
@@ -19,6 +21,47 @@
 
 #define WALL SPOOLDIR_WALL
 #define PATIENCE_S 60 /* only a test that would hang waits this long */
+
+/* ---- the disk ---- */
+
+static struct disk {
+	pthread_mutex_t lock;
+	pthread_cond_t change;
+	bool hang;
+	int hanging;
+} disk = {.lock = PTHREAD_MUTEX_INITIALIZER, .change = PTHREAD_COND_INITIALIZER};
+
+/* In place of libc's: batches are read with it before they are sent. */
+ssize_t
+pread(int fd, void *to, size_t n, off_t offset)
+{
+	pthread_mutex_lock(&disk.lock);
+	disk.hanging++;
+	pthread_cond_broadcast(&disk.change);
+	while (disk.hang)
+		pthread_cond_wait(&disk.change, &disk.lock);
+	disk.hanging--;
+	pthread_mutex_unlock(&disk.lock);
+	return (ssize_t)syscall(SYS_pread64, fd, to, n, offset);
+}
+
+static void
+disk_hang(bool hang)
+{
+	pthread_mutex_lock(&disk.lock);
+	disk.hang = hang;
+	pthread_cond_broadcast(&disk.change);
+	pthread_mutex_unlock(&disk.lock);
+}
+
+static void
+await_hanging_read(void)
+{
+	pthread_mutex_lock(&disk.lock);
+	while (disk.hanging == 0)
+		pthread_cond_wait(&disk.change, &disk.lock);
+	pthread_mutex_unlock(&disk.lock);
+}
 
 /* ---- the decision ---- */
 
@@ -309,7 +352,7 @@ set_mood(struct node *n, enum mood mood)
 static void
 node_fini(struct node *n)
 {
-	push_stop(n->push, 0);
+	assert_true(push_stop(n->push, 0));
 	set_mood(n, WORKING);
 	httpd_stop(n->aggregator.httpd);
 	assert_false(n->aggregator.bad_request);
@@ -521,6 +564,23 @@ a_stop_does_not_wait_for_an_aggregator_that_is_silent_or_gone(void **state)
 	assert_int_equal(unacked(&n), 2);
 }
 
+static void
+a_stop_does_not_wait_for_a_disk_that_hangs_in_a_read(void **state)
+{
+	in_place(node) struct node n;
+
+	(void)state;
+	node_init(&n);
+	add(&n, 2);
+	disk_hang(true);
+	start(&n);
+	await_hanging_read();
+	assert_false(push_stop(n.push, NS_PER_MS));
+	disk_hang(false);
+	assert_true(push_stop(take(n.push), NS_PER_S * PATIENCE_S));
+	assert_int_equal(unacked(&n), 2); /* the request was broken off before it began */
+}
+
 /* ---- the outbox ---- */
 
 /* A disk that is full: the spool's directory is gone. */
@@ -613,6 +673,7 @@ main(void)
 		cmocka_unit_test(an_aggregator_that_takes_little_gets_little),
 		cmocka_unit_test(a_stop_sends_what_is_there_without_waiting_for_the_pause),
 		cmocka_unit_test(a_stop_does_not_wait_for_an_aggregator_that_is_silent_or_gone),
+		cmocka_unit_test(a_stop_does_not_wait_for_a_disk_that_hangs_in_a_read),
 		cmocka_unit_test(batches_that_the_disk_does_not_take_wait_in_memory),
 		cmocka_unit_test(a_batch_that_breaks_the_rules_goes_as_a_loss_and_does_not_hold_up_the_others),
 	};
