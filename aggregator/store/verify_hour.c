@@ -84,7 +84,7 @@ tell_interval(void *arg, enum verify_fault fault, const struct verify_interval *
 
 	if (p->stream != NULL)
 		snprintf(batch, sizeof(batch), "batch %" PRId64 " of epoch %" PRId64, p->seq, p->stream->epoch);
-	if (fault != VERIFY_CHANGED) {
+	if (fault != VERIFY_CHANGED || expected == NULL || found == NULL) {
 		snprintf(what, sizeof(what), "%s: unit-ns of device %" PRId64 " at start_ns %" PRId64, batch,
 		         some->v[VERIFY_DEVICE], some->v[VERIFY_START]);
 		verify_say(n, kinds[fault], gpu, p->hour->from_ns, what,
@@ -332,7 +332,7 @@ tell_row(void *arg, enum verify_fault fault, const struct verify_row *expected, 
 	const char *gpu = verify_gpu_of(h->node, some->device_id);
 	char what[256];
 
-	if (fault != VERIFY_CHANGED) {
+	if (expected == NULL || found == NULL) {
 		name_row(some, "unit-ns", what);
 		verify_say(h->node, fault == VERIFY_MISSING ? "hour-row-missing" : "hour-row-extra", gpu, h->from_ns,
 		           what, expected != NULL ? states_of(expected) : 0, found != NULL ? states_of(found) : 0);

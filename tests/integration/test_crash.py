@@ -76,6 +76,8 @@ class KillNine(unittest.TestCase):
         for g in s.get("/v1/conservation").json()["gpus"]:
             self.assertEqual(Decimal(g["difference_gpu_hours"]), 0, g)
             self.assertEqual(Decimal(g["clock_adjust_gpu_hours"]), 0, g)
+        verified = s.cli("verify")
+        self.assertEqual(verified.returncode, 0, verified.stdout + verified.stderr)
 
 
 if __name__ == "__main__":

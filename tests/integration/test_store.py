@@ -90,7 +90,9 @@ class Base(unittest.TestCase):
 
     def new_ledger(self, now=START + 12 * HOUR, **options):
         type(self).count += 1
-        return Ledger(self.cluster, f"s{self.count}", now=now, **options)
+        led = Ledger(self.cluster, f"s{self.count}", now=now, **options)
+        self.addCleanup(led.assert_sound)
+        return led
 
     def assert_truth(self, led, fleet):
         states, held = truth(fleet.batches(), led.now, led.grace)

@@ -38,7 +38,9 @@ class Base(unittest.TestCase):
 
     def new_ledger(self, **options):
         type(self).count += 1
-        return Ledger(self.cluster, f"i{self.count}", now=START + HOUR, **options)
+        led = Ledger(self.cluster, f"i{self.count}", now=START + HOUR, **options)
+        self.addCleanup(led.assert_sound)
+        return led
 
     def total(self, led):
         return int(led.value("select coalesce(sum(used + idle + unmeasured), 0) from usage_rows('2026-01-01', '2028-01-01')"))

@@ -54,7 +54,9 @@ class Base(unittest.TestCase):
 
     def new_ledger(self, now=START + 6 * HOUR, **options):
         type(self).count += 1
-        return Ledger(self.cluster, f"p{self.count}", now=now, **options)
+        led = Ledger(self.cluster, f"p{self.count}", now=now, **options)
+        self.addCleanup(led.assert_sound)
+        return led
 
     def refused(self, kind, call, *args, **more):
         with self.assertRaises(StoreError) as caught:

@@ -111,6 +111,12 @@ class Ledger:
     def verify(self, start, end, node=None):
         return self.run("verify", "--from", start, "--to", end, *(["--node", node] if node else []))
 
+    def assert_sound(self):
+        """Whatever a test did to it through the store, the ledger says what its evidence says."""
+        reply = self.verify(self.now - 1000 * HOUR, self.now + 1000 * HOUR)
+        if reply["count"]:
+            raise AssertionError(f"{reply['count']} differences, the first: {reply['differences'][:3]}")
+
     def rows(self, statement):
         return self.cluster.query(statement, self.name)
 
