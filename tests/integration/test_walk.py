@@ -147,9 +147,9 @@ class Walk(unittest.TestCase):
                 self.assertEqual((h["used"], h["idle"]), (0, 0))
                 self.assertAlmostEqual(h["unmeasured"], measured * units / 5040, 8)
         g = self.gpus["cut", 0]
-        # One small instance is free; of 5040 - 2340 - 2 x 675 units 2g.20gb could still be made: nothing is stranded.
-        self.assertAlmostEqual(Decimal(g["unallocated_gpu_hours"]), measured * (5040 - 2340 - 675) / 5040, 8)
-        self.assertEqual(Decimal(g["stranded_gpu_hours"]), 0)
+        # One small instance is free. The rest of the GPU is 1350 units, but where it lies only 1g.20gb fits, not 2g.20gb.
+        self.assertAlmostEqual(Decimal(g["unallocated_gpu_hours"]), measured * (675 + 990) / 5040, 8)
+        self.assertAlmostEqual(Decimal(g["stranded_gpu_hours"]), measured * (1350 - 990) / 5040, 8)
 
     def test_a_replica_is_a_quarter_and_the_free_one_is_nobodys(self):
         measured = self.in_service("sliced", 0) - Decimal(self.gpus["sliced", 0]["unknown_gpu_hours"])
