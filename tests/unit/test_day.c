@@ -290,16 +290,11 @@ check_workload(const struct day *d, const struct row *r)
 	expect_near(d, r->gpu, what, c->over, r->over / TRUTH_PARTS, used_most);
 }
 
-/* Runs that lie between two ticks of one life, since the clock was last stepped in it, for counters begin anew then; on all GPUs, or on
- * those with accounting. */
+/* Runs that lie between two ticks of one life, on all GPUs or on those with accounting. */
 static int64_t
 unseen_runs(const struct day *d, const struct day_life *life, bool accounting)
 {
-	int64_t runs = 0, from_ns = life->from_ns;
-
-	for (size_t i = 0; i < d->scenario->step_count; i++)
-		if (d->scenario->steps[i].at_ns > from_ns && d->scenario->steps[i].at_ns <= life->to_ns)
-			from_ns = d->scenario->steps[i].at_ns;
+	int64_t runs = 0;
 
 	for (size_t i = 0; i < d->scenario->process_count; i++) {
 		const struct sim_process *p = &d->scenario->processes[i];
@@ -307,7 +302,8 @@ unseen_runs(const struct day *d, const struct day_life *life, bool accounting)
 
 		for (int64_t start = p->start_ns, end = p->end_ns; counts && p->every_ns && start < life->to_ns;
 		     start += p->every_ns, end += p->every_ns)
-			runs += start > from_ns && end <= life->to_ns && time_next_multiple(start, DAY_TICK_NS) >= end;
+			runs += start > life->from_ns && end <= life->to_ns &&
+			        time_next_multiple(start, DAY_TICK_NS) >= end;
 	}
 	return runs;
 }
