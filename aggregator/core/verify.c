@@ -65,7 +65,7 @@ compare_group(struct verify_interval *e, size_t n, struct verify_interval *f, si
 {
 	size_t i = 0, j = 0, less = 0, more = 0;
 	const struct verify_interval *twin = NULL;
-	struct verify_interval matched = {0};
+	struct verify_interval matched;
 
 	while (i < n || j < m) {
 		int order = i == n ? 1 : j == m ? -1 : compare_intervals(&e[i], &f[j]);

@@ -1,6 +1,4 @@
 /* aggregator/store/verify.c - the ledger against its evidence: every node of a range, and the list of differences. */
-#include <stdio.h>
-#include <string.h>
 
 #include "aggregator/store/verify.h"
 #include "common/json.h"
@@ -10,16 +8,21 @@
 
 /* --- the list --- */
 
-void
-verify_say_text(struct verify_node *n, const char *kind, const char *gpu, int64_t hour_ns, const char *what,
-                const char *expected, const char *found)
+static void
+say(struct verify_node *n, const char *kind, const char *gpu, int64_t hour_ns, const char *what, const char *expected,
+    const char *found, const char *difference)
 {
 	struct verify_report *r = n->report;
 	char hour[TIME_TEXT_SIZE] = "";
 	const struct {
 		const char *name, *text;
-	} members[] = {{"node", n->name}, {"gpu", gpu != NULL ? gpu : ""}, {"hour", hour},
-	               {"what", what},    {"expected", expected},          {"found", found}};
+	} members[] = {{"node", n->name},
+	               {"gpu", gpu != NULL ? gpu : ""},
+	               {"hour", hour},
+	               {"what", what},
+	               {"expected", expected},
+	               {"found", found},
+	               {"difference", difference}};
 
 	if (r->count++ >= DIFFERENCES_MAX)
 		return;
@@ -30,23 +33,24 @@ verify_say_text(struct verify_node *n, const char *kind, const char *gpu, int64_
 		buf_printf(r->out, ",\"%s\":", members[i].name);
 		json_write_string(members[i].text, r->out);
 	}
-	buf_str(r->out, ",\"difference\":\"\"}");
+	buf_char(r->out, '}');
+}
+
+void
+verify_say_text(struct verify_node *n, const char *kind, const char *gpu, int64_t hour_ns, const char *what,
+                const char *expected, const char *found)
+{
+	say(n, kind, gpu, hour_ns, what, expected, found, "");
 }
 
 void
 verify_say(struct verify_node *n, const char *kind, const char *gpu, int64_t hour_ns, const char *what, int128 expected,
            int128 found)
 {
-	static const char none[] = "\"\"}";
-	struct verify_report *r = n->report;
-	char a[DECIMAL_TEXT_SIZE], b[DECIMAL_TEXT_SIZE];
-	int64_t written = r->written;
+	char a[DECIMAL_TEXT_SIZE], b[DECIMAL_TEXT_SIZE], c[DECIMAL_TEXT_SIZE];
 
-	verify_say_text(n, kind, gpu, hour_ns, what, decimal_format(expected, 0, 0, a), decimal_format(found, 0, 0, b));
-	if (r->written == written || r->out->over)
-		return;
-	r->out->len -= strlen(none);
-	buf_printf(r->out, "\"%s\"}", decimal_format(found - expected, 0, 0, a));
+	say(n, kind, gpu, hour_ns, what, decimal_format(expected, 0, 0, a), decimal_format(found, 0, 0, b),
+	    decimal_format(found - expected, 0, 0, c));
 }
 
 /* --- a node --- */

@@ -84,7 +84,7 @@ tell_interval(void *arg, enum verify_fault fault, const struct verify_interval *
 
 	if (p->stream != NULL)
 		snprintf(batch, sizeof(batch), "batch %" PRId64 " of epoch %" PRId64, p->seq, p->stream->epoch);
-	if (fault != VERIFY_CHANGED || expected == NULL || found == NULL) {
+	if (fault != VERIFY_CHANGED) {
 		snprintf(what, sizeof(what), "%s: unit-ns of device %" PRId64 " at start_ns %" PRId64, batch,
 		         some->v[VERIFY_DEVICE], some->v[VERIFY_START]);
 		verify_say(n, kinds[fault], gpu, p->hour->from_ns, what,
@@ -325,31 +325,47 @@ states_of(const struct verify_row *r)
 }
 
 static void
-tell_row(void *arg, enum verify_fault fault, const struct verify_row *expected, const struct verify_row *found)
+tell_lone_row(const struct verify_hour *h, const char *kind, const struct verify_row *row, int128 expected,
+              int128 found)
 {
-	const struct verify_hour *h = arg;
-	const struct verify_row *some = expected != NULL ? expected : found;
-	const char *gpu = verify_gpu_of(h->node, some->device_id);
 	char what[256];
 
-	if (expected == NULL || found == NULL) {
-		name_row(some, "unit-ns", what);
-		verify_say(h->node, fault == VERIFY_MISSING ? "hour-row-missing" : "hour-row-extra", gpu, h->from_ns,
-		           what, expected != NULL ? states_of(expected) : 0, found != NULL ? states_of(found) : 0);
-		return;
-	}
+	name_row(row, "unit-ns", what);
+	verify_say(h->node, kind, verify_gpu_of(h->node, row->device_id), h->from_ns, what, expected, found);
+}
+
+static void
+tell_changes(const struct verify_hour *h, const struct verify_row *expected, const struct verify_row *found)
+{
+	const char *gpu = verify_gpu_of(h->node, expected->device_id);
+	char what[256];
+
 	for (size_t s = 0; s < VERIFY_SUMS; s++) {
 		if (expected->sum[s] == found->sum[s])
 			continue;
-		name_row(some, verify_sum_names[s], what);
+		name_row(expected, verify_sum_names[s], what);
 		verify_say(h->node, "hour-changed", gpu, h->from_ns, what, expected->sum[s], found->sum[s]);
 	}
 	if (expected->workspace_id != found->workspace_id) {
-		name_row(some, "workspace", what);
+		name_row(expected, "workspace", what);
 		verify_say_text(h->node, "attribution", gpu, h->from_ns, what,
 		                verify_workspace(h->node, expected->workspace_id),
 		                verify_workspace(h->node, found->workspace_id));
 	}
+}
+
+static void
+tell_row(void *arg, enum verify_fault fault, const struct verify_row *expected, const struct verify_row *found)
+{
+	const struct verify_hour *h = arg;
+
+	(void)fault;
+	if (expected == NULL)
+		tell_lone_row(h, "hour-row-extra", found, 0, states_of(found));
+	else if (found == NULL)
+		tell_lone_row(h, "hour-row-missing", expected, states_of(expected), 0);
+	else
+		tell_changes(h, expected, found);
 }
 
 static bool

@@ -35,7 +35,7 @@ note_interval(void *arg, enum verify_fault fault, const struct verify_interval *
 	const struct verify_interval *some = expected != NULL ? expected : found;
 
 	buf_printf(arg, "%s %" PRId64 "@%" PRId64, names[fault], some->v[VERIFY_DEVICE], some->v[VERIFY_START]);
-	if (fault == VERIFY_CHANGED && expected != NULL && found != NULL)
+	if (fault == VERIFY_CHANGED && expected != NULL)
 		buf_printf(arg, " %" PRId64 ">%" PRId64, expected->v[VERIFY_ENERGY_MJ], found->v[VERIFY_ENERGY_MJ]);
 	buf_char(arg, ';');
 }
