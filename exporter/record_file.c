@@ -42,9 +42,8 @@ record_file_size(const struct record_file *f)
 
 /* ---- text ----------------------------------------------------------------------------------------------------------- */
 
-/* In double quotes; bytes that are no plain text are written by their number. */
-static void
-add_quoted(struct buf *out, const char *text)
+void
+record_quoted(struct buf *out, const char *text)
 {
 	buf_char(out, '"');
 	for (const char *p = text; *p; p++) {
@@ -64,7 +63,7 @@ static void
 add_pair(struct buf *out, const char *key, const char *text)
 {
 	buf_str(out, key);
-	add_quoted(out, text);
+	record_quoted(out, text);
 	buf_char(out, '\n');
 }
 

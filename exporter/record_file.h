@@ -85,5 +85,7 @@ void record_file_fini(struct record_file *f);
 /* About how long the text is. */
 size_t record_file_size(const struct record_file *f);
 void record_file_text(const struct record_file *f, struct buf *out);
+/* Text of a driver or a process, as YAML has it in double quotes; bytes that are no plain text are written by their number. */
+void record_quoted(struct buf *out, const char *text);
 
 #endif

@@ -232,8 +232,10 @@ describe_layout(const struct gpu_reading *r, struct buf *out)
 	for (size_t i = 0; r->mig && i < r->instance_count; i++) {
 		const struct gpu_instance *in = &r->instances[i];
 
-		buf_printf(out, "%s{profile: %s, gi: %d, ci: %d, uuid: \"%s\"", i ? ", " : "", in->profile, in->gi,
-		           in->ci, in->uuid);
+		buf_printf(out, "%s{gi: %d, ci: %d, profile: ", i ? ", " : "", in->gi, in->ci);
+		record_quoted(out, in->profile);
+		buf_str(out, ", uuid: ");
+		record_quoted(out, in->uuid);
 		if (in->placement_start >= 0)
 			buf_printf(out, ", placement: %d", in->placement_start);
 		buf_char(out, '}');
