@@ -5,19 +5,42 @@
 
 #define LINE_BYTES 78u
 
-/* A hyphen of an option must stay the character that people copy. */
+/* What stands for a character that roff takes for its own, or NULL. A hyphen of an option must stay the character that people
+ * copy. */
+static const char *
+escape_of(char c)
+{
+	switch (c) {
+	case '\\': return "\\e";
+	case '-': return "\\-";
+	case '\'': return "\\(aq";
+	case '`': return "\\(ga";
+	case '^': return "\\(ha";
+	case '~': return "\\(ti";
+	default: return NULL;
+	}
+}
+
 static void
 put_char(struct buf *out, char c)
 {
-	switch (c) {
-	case '\\': buf_str(out, "\\e"); break;
-	case '-': buf_str(out, "\\-"); break;
-	case '\'': buf_str(out, "\\(aq"); break;
-	case '`': buf_str(out, "\\(ga"); break;
-	case '^': buf_str(out, "\\(ha"); break;
-	case '~': buf_str(out, "\\(ti"); break;
-	default: buf_char(out, c);
-	}
+	const char *escape = escape_of(c);
+
+	if (escape)
+		buf_str(out, escape);
+	else
+		buf_char(out, c);
+}
+
+/* Of the next word as it will be written. */
+static size_t
+word_bytes(const char *text)
+{
+	size_t bytes = 0;
+
+	for (; *text && *text != ' '; text++)
+		bytes += escape_of(*text) ? strlen(escape_of(*text)) : 1;
+	return bytes;
 }
 
 void
@@ -36,7 +59,7 @@ put_words(struct buf *out, const char *text, size_t line)
 {
 	for (; *text; text++) {
 		/* a word that begins with a full stop stays on the line of the one before it */
-		if (*text == ' ' && text[1] != '.' && out->len - line + strcspn(text + 1, " ") > LINE_BYTES) {
+		if (*text == ' ' && text[1] != '.' && out->len - line + word_bytes(text + 1) > LINE_BYTES) {
 			buf_char(out, '\n');
 			line = out->len;
 		} else {

@@ -236,7 +236,7 @@ static const struct conf_option options[] = {
          .type = CONF_BOOL,
          .offset = FIELD(compat_pod_uid),
          .preset = "false",
-         .help = "dcgm-exporter's label pod_uid too, as with its --kubernetes-enable-pod-uid"},
+         .help = "with compat=dcgm also the label pod_uid, as dcgm-exporter has it by --kubernetes-enable-pod-uid"},
 	{.name = "access-log",
          .type = CONF_BOOL,
          .offset = FIELD(access_log),
