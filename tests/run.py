@@ -284,7 +284,8 @@ def main():
     parser.add_argument("--out", default="build", help="the build tree")
     parser.add_argument("-k", dest="pattern", help="only tests whose name contains this")
     parser.add_argument("--only", choices=SUITES, action="append", help="only this suite; may be repeated")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="test processes at a time")
+    # twice the cores: the tests of daemons wait for ticks more than they compute
+    parser.add_argument("--jobs", type=int, default=2 * (os.cpu_count() or 1), help="test processes at a time")
     args = parser.parse_args()
 
     os.chdir(ROOT)
