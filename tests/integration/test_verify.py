@@ -62,7 +62,8 @@ class Sound(Base):
     def test_loss_quarantine_silence_and_a_clock_that_was_set_back_are_no_differences(self):
         led = self.new_ledger()
         led.apply(POLICY)
-        fleet = Fleet(seed(), START, START + 3 * HOUR, nodes=1)
+        # always the same: a gap in the hour that is delivered twice could outweigh what is there twice
+        fleet = Fleet(1, START, START + 3 * HOUR, nodes=1)
         led.ingest_many([s for n in fleet.nodes for s in n.streams])
         first = fleet.nodes[0].streams[0][0]
         again = {**first, "epoch": 1, "devices": list(first["devices"]), "boot_id": "ab" * 16}
