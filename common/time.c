@@ -27,6 +27,12 @@ time_boot_ns(void)
 	return read_clock(CLOCK_BOOTTIME);
 }
 
+int64_t
+time_monotonic_ns(void)
+{
+	return read_clock(CLOCK_MONOTONIC);
+}
+
 /* Rounds towards minus infinity, so that instants before 1970 work too; by > 0. */
 static int64_t
 floor_div(int64_t a, int64_t by)

@@ -15,6 +15,8 @@
 
 int64_t time_wall_ns(void); /* CLOCK_REALTIME, since 1970-01-01T00:00:00Z */
 int64_t time_boot_ns(void); /* CLOCK_BOOTTIME */
+/* CLOCK_MONOTONIC, which stands still while the machine is suspended: for waiting, never for metering. */
+int64_t time_monotonic_ns(void);
 
 /* The first multiple of step_ns (since 1970) strictly after t_ns; step_ns > 0. */
 int64_t time_next_multiple(int64_t t_ns, int64_t step_ns);

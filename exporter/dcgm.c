@@ -45,15 +45,6 @@ struct dcgm {
 	struct dcgm_status status;
 };
 
-static int64_t
-clock_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (int64_t)t.tv_sec * NS_PER_S + t.tv_nsec;
-}
-
 /* False at the deadline. */
 static bool
 wait_until(struct dcgm *d, int64_t deadline_ns)
@@ -243,7 +234,7 @@ dcgm_new(const struct dcgm_options *o, struct dcgm **ret, struct err *err)
 bool
 dcgm_close(struct dcgm *d)
 {
-	int64_t deadline_ns = clock_ns() + CLOSE_PATIENCE_NS;
+	int64_t deadline_ns = time_monotonic_ns() + CLOSE_PATIENCE_NS;
 	bool ended;
 
 	if (!d)
@@ -267,7 +258,7 @@ dcgm_free(struct dcgm *d)
 bool
 dcgm_wait_open(struct dcgm *d, int64_t patience_ns, struct err *err)
 {
-	int64_t deadline_ns = clock_ns() + patience_ns;
+	int64_t deadline_ns = time_monotonic_ns() + patience_ns;
 	bool ok;
 
 	pthread_mutex_lock(&d->lock);
@@ -290,7 +281,7 @@ dcgm_begin(struct dcgm *d, int64_t boot_ns)
 	d->status.late += d->late;
 	d->round++;
 	d->boot_ns = boot_ns;
-	d->deadline_ns = clock_ns() + d->options.wait_ns;
+	d->deadline_ns = time_monotonic_ns() + d->options.wait_ns;
 	pthread_cond_signal(&d->work);
 	pthread_mutex_unlock(&d->lock);
 }

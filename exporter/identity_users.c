@@ -176,15 +176,6 @@ want(struct user_names *n, uint32_t uid)
 	return &n->users[at];
 }
 
-static int64_t
-monotonic_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec * NS_PER_S + t.tv_nsec;
-}
-
 const char *
 user_names_get(struct user_names *n, uint32_t uid, int64_t *patience_ns)
 {
@@ -197,12 +188,12 @@ user_names_get(struct user_names *n, uint32_t uid, int64_t *patience_ns)
 	if (u && u->state == WANTED && u->asked_boot_ns == 0 && n->has_thread && *patience_ns > 0) {
 		struct timespec until;
 
-		began_ns = monotonic_ns();
+		began_ns = time_monotonic_ns();
 		end_ns = began_ns + *patience_ns;
 		until = (struct timespec){.tv_sec = (time_t)(end_ns / NS_PER_S), .tv_nsec = (long)(end_ns % NS_PER_S)};
 		while (u->state == WANTED && pthread_cond_timedwait(&n->answered, &n->lock, &until) != ETIMEDOUT)
 			;
-		*patience_ns -= monotonic_ns() - began_ns;
+		*patience_ns -= time_monotonic_ns() - began_ns;
 	}
 	/* one that is asked for again keeps what it had */
 	name = u ? u->name : NULL;

@@ -39,15 +39,6 @@ struct podres {
 
 /* ---- one question ---- */
 
-static int64_t
-monotonic_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec * NS_PER_S + t.tv_nsec;
-}
-
 /* Notes when another run of the kubelet began to answer. */
 static void
 note_run(struct podres *p)
@@ -87,7 +78,7 @@ static bool
 ask(struct podres *p, struct podres_list *ret, struct err *err)
 {
 	owned(podres_conn) struct podres_conn *conn = NULL;
-	int64_t deadline_ns = monotonic_ns() + p->options.timeout_ns;
+	int64_t deadline_ns = time_monotonic_ns() + p->options.timeout_ns;
 
 	if (!podres_connect(p->socket_path, deadline_ns, &conn, err))
 		return false;
@@ -234,12 +225,12 @@ take_hurry(struct podres *p)
 static bool
 pause_until_next(struct podres *p)
 {
-	int64_t end_ns = monotonic_ns() + p->options.refresh_ns;
+	int64_t end_ns = time_monotonic_ns() + p->options.refresh_ns;
 
 	do {
-		if (rest(p, monotonic_ns() + LEAST_PAUSE_NS))
+		if (rest(p, time_monotonic_ns() + LEAST_PAUSE_NS))
 			return true;
-	} while (!take_hurry(p) && !pod_dirs_changed(&p->dirs) && monotonic_ns() < end_ns);
+	} while (!take_hurry(p) && !pod_dirs_changed(&p->dirs) && time_monotonic_ns() < end_ns);
 	return false;
 }
 
@@ -318,7 +309,7 @@ podres_free(struct podres *p)
 void
 podres_wait_first(struct podres *p, int64_t most_ns)
 {
-	int64_t until_ns = monotonic_ns() + most_ns;
+	int64_t until_ns = time_monotonic_ns() + most_ns;
 	struct timespec t = {.tv_sec = (time_t)(until_ns / NS_PER_S), .tv_nsec = (long)(until_ns % NS_PER_S)};
 
 	pthread_mutex_lock(&p->lock);

@@ -7,7 +7,6 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "common/time.h"
@@ -121,20 +120,11 @@ on_close(nghttp2_session *session, int32_t stream, uint32_t error_code, void *ar
 
 /* ---- the connection ---- */
 
-static int64_t
-monotonic_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec * NS_PER_S + t.tv_nsec;
-}
-
 static bool
 wait_for(int fd, short events, int64_t deadline_ns, struct err *err)
 {
 	for (;;) {
-		int64_t left_ns = deadline_ns - monotonic_ns();
+		int64_t left_ns = deadline_ns - time_monotonic_ns();
 		struct pollfd p = {.fd = fd, .events = events};
 		int n = left_ns <= 0 ? 0 : poll(&p, 1, (int)(left_ns / NS_PER_MS) + 1);
 
@@ -344,7 +334,7 @@ podres_call(struct podres_conn *c, const char *method, int64_t deadline_ns, stru
 {
 	buf_clear(ret);
 	c->call = (struct call){.message = ret};
-	if (!submit(c, method, deadline_ns - monotonic_ns(), err))
+	if (!submit(c, method, deadline_ns - time_monotonic_ns(), err))
 		return false;
 	while (!c->call.closed) {
 		if (!send_all(c, deadline_ns, err))

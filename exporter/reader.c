@@ -63,15 +63,6 @@ struct reader {
 	int64_t silent_since_ns[GPU_MAX], library_since_ns; /* boot time; -1: it answers */
 };
 
-static int64_t
-clock_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (int64_t)t.tv_sec * NS_PER_S + t.tv_nsec;
-}
-
 /* False at the deadline. */
 static bool
 wait_until(struct reader *r, int64_t deadline_ns)
@@ -103,7 +94,7 @@ static void
 begin_call(struct worker *w, enum stage stage)
 {
 	w->stage = stage;
-	w->call_began_ns = clock_ns();
+	w->call_began_ns = time_monotonic_ns();
 	pthread_mutex_unlock(&w->reader->lock);
 }
 
@@ -470,7 +461,7 @@ reader_close(struct reader *r)
 
 	if (!r)
 		return true;
-	deadline_ns = clock_ns() + CLOSE_PATIENCE_NS;
+	deadline_ns = time_monotonic_ns() + CLOSE_PATIENCE_NS;
 	pthread_mutex_lock(&r->lock);
 	r->ending = true;
 	pthread_cond_broadcast(&r->work);
@@ -500,7 +491,7 @@ reader_facts(struct reader *r, struct reader_facts *ret)
 bool
 reader_wait_open(struct reader *r, int64_t patience_ns, bool *ret_answered, struct err *err)
 {
-	int64_t deadline_ns = clock_ns() + patience_ns;
+	int64_t deadline_ns = time_monotonic_ns() + patience_ns;
 	bool ok;
 
 	pthread_mutex_lock(&r->lock);
@@ -519,7 +510,7 @@ static int64_t
 look_at(const struct reader *r, int64_t deadline_ns)
 {
 	const struct worker *w = r->worker;
-	int64_t from_ns = w && w->stage == STAGE_READ ? w->call_began_ns : clock_ns();
+	int64_t from_ns = w && w->stage == STAGE_READ ? w->call_began_ns : time_monotonic_ns();
 
 	if (!w || (r->listed && next_pending(r) >= r->snapshot->count) || deadline_ns - from_ns < 2 * LEAST_WAIT_NS)
 		return deadline_ns;
@@ -538,7 +529,7 @@ round_is_over(const struct reader *r)
 static void
 await_round(struct reader *r, int64_t patience_ns)
 {
-	int64_t deadline_ns = clock_ns() + patience_ns;
+	int64_t deadline_ns = time_monotonic_ns() + patience_ns;
 
 	while (!round_is_over(r)) {
 		int64_t until_ns = look_at(r, deadline_ns);
@@ -547,7 +538,7 @@ await_round(struct reader *r, int64_t patience_ns)
 			continue;
 		if (until_ns == deadline_ns)
 			break;
-		if (round_is_over(r) || r->worker->stage != STAGE_READ || clock_ns() < look_at(r, deadline_ns))
+		if (round_is_over(r) || r->worker->stage != STAGE_READ || time_monotonic_ns() < look_at(r, deadline_ns))
 			continue; /* it is in another call by now */
 		r->worker->ends = true;
 		r->worker = NULL;

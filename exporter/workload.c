@@ -427,15 +427,6 @@ workload_round(struct workload *w, int64_t boot_ns, bool all)
 
 /* ---- the thread ---- */
 
-static int64_t
-monotonic_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec * NS_PER_S + t.tv_nsec;
-}
-
 /* Until then, or until somebody new is there. True: at the end of the wait all are read. */
 static bool
 wait_until(struct workload *w, int64_t until_ns)
@@ -453,13 +444,13 @@ static void *
 run(void *arg)
 {
 	struct workload *w = arg;
-	int64_t next_ns = monotonic_ns() + WORKLOAD_INTERVAL_NS;
+	int64_t next_ns = time_monotonic_ns() + WORKLOAD_INTERVAL_NS;
 	bool orphaned;
 
 	pthread_mutex_lock(&w->lock);
 	while (!w->stop) {
 		bool all = wait_until(w, next_ns);
-		int64_t began_ns = monotonic_ns();
+		int64_t began_ns = time_monotonic_ns();
 
 		if (w->stop)
 			break;
@@ -469,7 +460,7 @@ run(void *arg)
 		pthread_mutex_lock(&w->lock);
 		w->busy = false;
 		if (all) {
-			w->stats.round_ns = monotonic_ns() - began_ns;
+			w->stats.round_ns = time_monotonic_ns() - began_ns;
 			next_ns = began_ns + WORKLOAD_INTERVAL_NS;
 		}
 	}
