@@ -1,11 +1,12 @@
 """The exporter on a node of 8 GPUs x 7 MIG instances x 3 processes at 1 s: processor time and memory, and both over a simulated week.
 
 The first two are of the real tollgate-exporter, on the NVML simulator and its folder of processes, which cost it more than a driver and /proc
-would: the work of the thread that reads the GPUs is shown by itself. The week is in fast-forward (fast_week.c), a tick every 10 s; first and
-last day are compared, by the median of their hours. Its memory has the scenario of 7,056 pods in it, twice."""
+would: the work of the thread that reads the GPUs is shown by itself. The week is in fast-forward (fast_week.c), a tick every 10 s; the first
+and the last three days are compared, each by the median of its hours. Its memory has the scenario of 7,056 pods in it, twice."""
 
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -82,7 +83,9 @@ def real_time(directory):
 def week():
     done = subprocess.run([os.path.join(stack.BUILD, "bench", "fast_week"), str(WEEK_DAYS), str(WEEK_TICK_S)], capture_output=True, text=True, check=True)
     days = [tuple(map(int, line.split())) for line in done.stdout.splitlines()]
-    emit("simulated week, tick on the last day", "us", days[-1][0] / 1000, "on the first day", days[0][0] / 1000, 1.05)
+    # a day's processor time varies by a quarter on a shared machine; memory does not
+    first, last = (statistics.median(d[0] for d in part) / 1000 for part in (days[:3], days[-3:]))
+    emit("simulated week, tick, median of the last 3 days", "us", last, "of the first 3 days", first, 1.05)
     emit("simulated week, resident memory on the last day", "MB", days[-1][1] / 1024, "on the first day", days[0][1] / 1024, 1.05)
     emit("simulated week, heap in use on the last day", "MB", days[-1][2] / 2**20, "on the first day", days[0][2] / 2**20, 1.05)
 
