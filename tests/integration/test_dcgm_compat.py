@@ -186,7 +186,7 @@ class Compat(unittest.TestCase):
                           pod("team", "second", main=[f"{UUIDS[SHARED]}::1"]), pod("team", "idle", main=[f"{UUIDS[SHARED]}::2"]),
                           pod("team", "in-mig", main=[MIG[0]]), pod("team", "third", main=[f"{UUIDS[UNTOLD]}::0"]),
                           pod("team", "fourth", main=[f"{UUIDS[UNTOLD]}::1"])]  # fmt: skip
-                self.compare(True, "Hostname", "--kubelet-socket", k.path, "--hpc-job-mapping-dir", hpc)
+                self.compare(True, "Hostname", "--kubelet-socket", k.path, "--hpc-job-mapping-dir", hpc, "--slurm-map-uid", str(os.geteuid()))
 
 
 class Table(unittest.TestCase):

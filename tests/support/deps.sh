@@ -10,7 +10,7 @@ build='gcc libc6-dev libcrypt-dev make pkg-config libmicrohttpd-dev libpq-dev zl
 	libnghttp2-dev libprotobuf-c-dev protobuf-c-compiler libcurl4-gnutls-dev|libcurl4-openssl-dev|libcurl4-nss-dev'
 container="$build ca-certificates"
 run="$build postgresql-15"
-test="$run libcmocka-dev prometheus python3 python3-grpcio python3-protobuf python3-yaml mandoc zsh"
+test="$run curl libcmocka-dev prometheus python3 python3-grpcio python3-protobuf python3-yaml mandoc zsh"
 lint="$test clang clang-format clang-tidy cppcheck"
 fuzz="$run clang libclang-rt-14-dev"
 bench="$test wrk prometheus-pushgateway"
