@@ -596,7 +596,7 @@ a_peer_that_is_no_kubelet_is_an_error_within_its_time(void **state)
 static void
 where_nobody_listens_there_is_no_kubelet(void **state)
 {
-	const char *const paths[] = {"/nonexistent/kubelet.sock", "/proc/self/cmdline"};
+	const char *const paths[] = {"/nonexistent/kubelet.sock", "/dev/null"};
 	struct podres_conn *c = NULL;
 	struct err err;
 
