@@ -160,6 +160,14 @@ simnode_open(struct simnode *n)
 		give_up("the source does not open", err.text);
 }
 
+struct nvml_source *
+simnode_nvml(struct simnode *n)
+{
+	if (!n->source)
+		simnode_open(n);
+	return (struct nvml_source *)n->source;
+}
+
 const struct gpu_reading *
 simnode_read(struct simnode *n, int64_t t_ns, size_t gpu)
 {

@@ -37,6 +37,8 @@ struct reader *simnode_reader(struct simnode *n);
 MUST_CHECK bool simnode_try_open(struct simnode *n, struct err *err);
 MUST_CHECK bool simnode_try_read(struct simnode *n, int64_t t_ns, struct err *err);
 void simnode_open(struct simnode *n);
+/* The NVML source of the node, opened if it is not, for replacing one of its functions. */
+struct nvml_source *simnode_nvml(struct simnode *n);
 /* Reads at a virtual time; returns the GPU at a place of the snapshot. */
 const struct gpu_reading *simnode_read(struct simnode *n, int64_t t_ns, size_t gpu);
 const struct gpu_process *simnode_process(const struct gpu_reading *r, uint32_t pid); /* NULL: not there */

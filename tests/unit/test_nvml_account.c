@@ -30,14 +30,6 @@ end_node(void **state)
 	return 0;
 }
 
-static struct nvml_source *
-source(void)
-{
-	if (!node.source)
-		simnode_open(&node);
-	return (struct nvml_source *)node.source;
-}
-
 static const struct gpu_exit *
 exit_of(const struct gpu_reading *r, uint32_t pid)
 {
@@ -263,9 +255,9 @@ accounting_is_turned_on_when_asked_and_allowed(void **state)
 		         "name: a\n%s" GPU("") "processes: [{pid: 77, gpu: 0, start: 1200ms, end: 1500ms}]\n",
 		         rows[i].quirk);
 		simnode_init(&node, text);
-		source()->enable_accounting = true;
-		real_set_mode = source()->api.nvmlDeviceSetAccountingMode;
-		source()->api.nvmlDeviceSetAccountingMode = count_set_mode;
+		simnode_nvml(&node)->enable_accounting = true;
+		real_set_mode = simnode_nvml(&node)->api.nvmlDeviceSetAccountingMode;
+		simnode_nvml(&node)->api.nvmlDeviceSetAccountingMode = count_set_mode;
 		for (int t = 0; t < 3; t++)
 			r = simnode_read(&node, t * S, 0);
 		assert_int_equal(r->accounting, rows[i].on);
@@ -285,8 +277,8 @@ accounting_is_turned_on_when_the_library_is_opened(void **state)
 	simnode_init(&node, "name: a\n" GPU("") "processes: [{pid: 77, gpu: 0, start: 200ms, end: 1500ms}]\n");
 	assert_true(nvml_open(&(struct nvml_options){.library = node.library, .enable_accounting = true}, &node.source,
 	                      &err));
-	real_set_mode = source()->api.nvmlDeviceSetAccountingMode;
-	source()->api.nvmlDeviceSetAccountingMode = count_set_mode;
+	real_set_mode = simnode_nvml(&node)->api.nvmlDeviceSetAccountingMode;
+	simnode_nvml(&node)->api.nvmlDeviceSetAccountingMode = count_set_mode;
 	assert_true(simnode_read(&node, S, 0)->accounting);
 	assert_int_equal(simnode_read(&node, 2 * S, 0)->exit_count, 1);
 	assert_int_equal(calls, 0);
@@ -348,8 +340,8 @@ a_process_is_told_when_it_has_ended_and_has_a_time_and_not_again(void **state)
 	(void)state;
 	simnode_init(&node,
 	             "name: a\n" GPU(", accounting: true") "processes: [{pid: 5, gpu: 0, start: 6s, end: 7s}]\n");
-	source()->api.nvmlDeviceGetAccountingPids = tell_pids;
-	source()->api.nvmlDeviceGetAccountingStats = tell_stats;
+	simnode_nvml(&node)->api.nvmlDeviceGetAccountingPids = tell_pids;
+	simnode_nvml(&node)->api.nvmlDeviceGetAccountingStats = tell_stats;
 	memset(ring, 0, sizeof(ring));
 	ring[0].pid = 1;
 	ring[1].pid = 2;
@@ -381,8 +373,8 @@ a_process_that_the_ring_lists_and_does_not_know_is_not_told(void **state)
 {
 	(void)state;
 	simnode_init(&node, "name: a\n" GPU(", accounting: true"));
-	source()->api.nvmlDeviceGetAccountingPids = tell_pids;
-	source()->api.nvmlDeviceGetAccountingStats = tell_stats;
+	simnode_nvml(&node)->api.nvmlDeviceGetAccountingPids = tell_pids;
+	simnode_nvml(&node)->api.nvmlDeviceGetAccountingStats = tell_stats;
 	memset(ring, 0, sizeof(ring));
 	simnode_read(&node, 0, 0);
 	ring[0].pid = 9;
@@ -422,8 +414,8 @@ activity_comes_by_the_call_that_the_driver_has(void **state)
 				 "") "processes: [{pid: 10, gpu: 0, sm: 40}, {pid: 11, gpu: 0, sm: 0}]\n",
 		         rows[i].driver);
 		simnode_init(&node, text);
-		real_old = source()->api.nvmlDeviceGetProcessUtilization;
-		source()->api.nvmlDeviceGetProcessUtilization = count_old;
+		real_old = simnode_nvml(&node)->api.nvmlDeviceGetProcessUtilization;
+		simnode_nvml(&node)->api.nvmlDeviceGetProcessUtilization = count_old;
 		for (int t = 1; t <= 4; t++) {
 			const struct gpu_reading *r = simnode_read(&node, t * S, 0);
 
@@ -460,7 +452,7 @@ the_newest_stamp_is_handed_back(void **state)
 {
 	(void)state;
 	simnode_init(&node, "name: s\n" GPU("") "processes: [{pid: 10, gpu: 0}, {pid: 11, gpu: 0}]\n");
-	source()->api.nvmlDeviceGetProcessesUtilizationInfo = keep_stamp;
+	simnode_nvml(&node)->api.nvmlDeviceGetProcessesUtilizationInfo = keep_stamp;
 	for (int t = 1; t <= 4; t++) {
 		const struct gpu_reading *r = simnode_read(&node, t * S, 0);
 

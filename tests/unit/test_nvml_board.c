@@ -27,15 +27,6 @@ end_node(void **state)
 	return 0;
 }
 
-/* The source of the node, for replacing one of its functions. */
-static struct nvml_source *
-source(void)
-{
-	if (!node.source)
-		simnode_open(&node);
-	return (struct nvml_source *)node.source;
-}
-
 /* ---- values --------------------------------------------------------------------------------------------------------- */
 
 #define BOARD(field)                                      \
@@ -177,7 +168,7 @@ a_library_with_the_required_functions_only_is_read(void **state)
 
 	(void)state;
 	simnode_init(&node, text);
-	s = source();
+	s = simnode_nvml(&node);
 #define KEEP(ret, name, args) bare.name = s->api.name;
 #define DROP(ret, name, args)
 	NVML_FUNCTIONS(KEEP, DROP)
@@ -271,7 +262,7 @@ a_field_is_read_in_the_type_that_the_driver_says(void **state)
 
 	(void)state;
 	simnode_init(&node, "name: f\ngpus: [{model: NVIDIA A100-SXM4-80GB, memory_mib: 81920}]\n");
-	source()->api.nvmlDeviceGetFieldValues = tell_fields;
+	simnode_nvml(&node)->api.nvmlDeviceGetFieldValues = tell_fields;
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		int64_t value;
 
@@ -289,7 +280,7 @@ no_field_is_asked_for_once_all_are_known_to_be_missing(void **state)
 {
 	(void)state;
 	simnode_init(&node, "name: f\ngpus: [{model: NVIDIA A100-SXM4-80GB, memory_mib: 81920}]\n");
-	source()->api.nvmlDeviceGetFieldValues = tell_fields;
+	simnode_nvml(&node)->api.nvmlDeviceGetFieldValues = tell_fields;
 	told.status = NVST_NOT_SUPPORTED;
 	for (int t = 0; t < 60; t++)
 		assert_int_equal(simnode_read(&node, t * S, 0)->board.memory_temperature_c, ABSENT);
@@ -311,8 +302,8 @@ what_is_not_supported_is_asked_again_after_ten_minutes(void **state)
 {
 	(void)state;
 	simnode_init(&node, "name: e\ngpus: [{model: NVIDIA A100-SXM4-80GB, memory_mib: 81920, energy: false}]\n");
-	real_energy = source()->api.nvmlDeviceGetTotalEnergyConsumption;
-	source()->api.nvmlDeviceGetTotalEnergyConsumption = count_energy;
+	real_energy = simnode_nvml(&node)->api.nvmlDeviceGetTotalEnergyConsumption;
+	simnode_nvml(&node)->api.nvmlDeviceGetTotalEnergyConsumption = count_energy;
 	for (int t = 0; t < 599; t++)
 		assert_int_equal(simnode_read(&node, t * S, 0)->energy_mj, ABSENT);
 	assert_int_equal(calls, 1);
@@ -325,8 +316,8 @@ what_is_supported_is_asked_at_each_reading(void **state)
 {
 	(void)state;
 	simnode_init(&node, "name: e\ngpus: [{model: NVIDIA A100-SXM4-80GB, memory_mib: 81920}]\n");
-	real_energy = source()->api.nvmlDeviceGetTotalEnergyConsumption;
-	source()->api.nvmlDeviceGetTotalEnergyConsumption = count_energy;
+	real_energy = simnode_nvml(&node)->api.nvmlDeviceGetTotalEnergyConsumption;
+	simnode_nvml(&node)->api.nvmlDeviceGetTotalEnergyConsumption = count_energy;
 	for (int t = 0; t < 30; t++)
 		simnode_read(&node, t * S, 0);
 	assert_int_equal(calls, 30);
@@ -354,8 +345,8 @@ the_long_wait_for_pcie_comes_every_ten_seconds_and_never_with_gpm(void **state)
 
 		snprintf(text, sizeof(text), "name: p\ngpus: [{model: %s, memory_mib: 81559}]\n", rows[m].model);
 		simnode_init(&node, text);
-		real_throughput = source()->api.nvmlDeviceGetPcieThroughput;
-		source()->api.nvmlDeviceGetPcieThroughput = count_throughput;
+		real_throughput = simnode_nvml(&node)->api.nvmlDeviceGetPcieThroughput;
+		simnode_nvml(&node)->api.nvmlDeviceGetPcieThroughput = count_throughput;
 		for (int t = 0; t <= 60; t++)
 			simnode_read(&node, t * S, 0);
 		assert_int_equal(calls, rows[m].calls);

@@ -30,14 +30,6 @@ end_node(void **state)
 	return 0;
 }
 
-static struct nvml_source *
-source(void)
-{
-	if (!node.source)
-		simnode_open(&node);
-	return (struct nvml_source *)node.source;
-}
-
 static int64_t
 xids(const struct gpu_reading *r, uint32_t code)
 {
@@ -156,9 +148,9 @@ only_events_that_the_driver_knows_are_asked_for_and_once_per_handle(void **state
 {
 	(void)state;
 	simnode_init(&node, "name: x\ngpus: [{model: NVIDIA A100-SXM4-80GB, memory_mib: 81920}]\n");
-	real_register = source()->api.nvmlDeviceRegisterEvents;
-	source()->api.nvmlDeviceRegisterEvents = keep_register;
-	source()->api.nvmlDeviceGetSupportedEventTypes = support_old_events;
+	real_register = simnode_nvml(&node)->api.nvmlDeviceRegisterEvents;
+	simnode_nvml(&node)->api.nvmlDeviceRegisterEvents = keep_register;
+	simnode_nvml(&node)->api.nvmlDeviceGetSupportedEventTypes = support_old_events;
 	for (int t = 0; t < 5; t++)
 		simnode_read(&node, t * S, 0);
 	assert_int_equal(registered, NVML_EVENT_XID);
@@ -196,7 +188,7 @@ read_one(void *arg)
 	size_t place = *(const size_t *)arg;
 
 	for (int i = 0; i < ROUNDS; i++)
-		source()->base.ops->read(&source()->base, place, readings[place]);
+		simnode_nvml(&node)->base.ops->read(&simnode_nvml(&node)->base, place, readings[place]);
 	return NULL;
 }
 
@@ -224,7 +216,8 @@ gpus_are_read_in_threads_while_the_list_goes_on(void **state)
 		assert_int_equal(pthread_create(&threads[i], NULL, read_one, &places[i]), 0);
 	}
 	for (int i = 0; i < ROUNDS; i++)
-		assert_true(source()->base.ops->list(&source()->base, SIMNODE_T0_NS + 2 * S + i, node.snapshot, &err));
+		assert_true(simnode_nvml(&node)->base.ops->list(&simnode_nvml(&node)->base, SIMNODE_T0_NS + 2 * S + i,
+		                                                node.snapshot, &err));
 	for (size_t i = 0; i < GPUS; i++) {
 		pthread_join(threads[i], NULL);
 		assert_false(readings[i]->down);

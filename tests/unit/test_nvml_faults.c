@@ -181,14 +181,6 @@ one_gpu_that_fails_leaves_the_others_alone(void **state)
 
 /* ---- answers that are odd ------------------------------------------------------------------------------------------- */
 
-static struct nvml_source *
-source(void)
-{
-	if (!node.source)
-		simnode_open(&node);
-	return (struct nvml_source *)node.source;
-}
-
 static uint32_t number; /* what the function that is replaced answers */
 
 static int
@@ -206,7 +198,7 @@ a_gpu_that_is_no_longer_listed_is_down_and_keeps_its_place(void **state)
 	(void)state;
 	simnode_init(&node, "name: o\ngpus: [{model: NVIDIA L40S, memory_mib: 46068, count: 3}]\n");
 	assert_false(simnode_read(&node, S, 2)->down);
-	source()->api.nvmlDeviceGetCount_v2 = tell_number;
+	simnode_nvml(&node)->api.nvmlDeviceGetCount_v2 = tell_number;
 	number = 2;
 	assert_string_equal(simnode_read(&node, 2 * S, 2)->down_reason, "no longer listed by the driver");
 	number = GPU_MAX + 1;
@@ -228,7 +220,7 @@ a_gpu_with_an_impossible_number_of_instances_is_down(void **state)
 {
 	(void)state;
 	simnode_init(&node, "name: o\ngpus: [{model: NVIDIA H100 80GB HBM3, memory_mib: 81559, mig: [3g.40gb]}]\n");
-	source()->api.nvmlDeviceGetMaxMigDeviceCount = tell_device_number;
+	simnode_nvml(&node)->api.nvmlDeviceGetMaxMigDeviceCount = tell_device_number;
 	number = 0;
 	assert_string_equal(simnode_read(&node, S, 0)->down_reason,
 	                    "the driver allows 0 MIG instances, between 1 and 56 expected");
@@ -252,7 +244,7 @@ instances_larger_than_their_gpu_make_it_down(void **state)
 	(void)state;
 	simnode_init(&node,
 	             "name: o\ngpus: [{model: NVIDIA H100 80GB HBM3, memory_mib: 81559, mig: [3g.40gb, 3g.40gb]}]\n");
-	source()->api.nvmlDeviceGetAttributes_v2 = tell_whole_gpu;
+	simnode_nvml(&node)->api.nvmlDeviceGetAttributes_v2 = tell_whole_gpu;
 	assert_string_equal(simnode_read(&node, S, 0)->down_reason, "MIG instances add up to more than the GPU");
 }
 
@@ -273,7 +265,7 @@ a_model_of_the_future_is_weighed_by_what_the_driver_says(void **state)
 	(void)state;
 	simnode_init(&node, "name: o\ngpus: [{model: NVIDIA H100 80GB HBM3, memory_mib: 81559, mig: "
 	                    "[3g.40gb, {profile: 1c.2g.20gb, gi: 4}]}]\n");
-	source()->api.nvmlDeviceGetName = tell_unknown_name;
+	simnode_nvml(&node)->api.nvmlDeviceGetName = tell_unknown_name;
 	r = simnode_read(&node, S, 0);
 	assert_false(r->down);
 	assert_string_equal(r->instances[0].profile, "3g.40gb");
@@ -303,7 +295,7 @@ a_driver_that_writes_beyond_its_entries_is_read_as_documented(void **state)
 
 	(void)state;
 	simnode_init(&node, "name: o\ngpus: [{model: NVIDIA L40S, memory_mib: 46068}]\n");
-	source()->lists[LIST_COMPUTE][0] = write_beyond;
+	simnode_nvml(&node)->lists[LIST_COMPUTE][0] = write_beyond;
 	r = simnode_read(&node, S, 0);
 	assert_int_equal(r->process_count, 1);
 	assert_int_equal(r->processes[0].pid, 7);
@@ -327,7 +319,7 @@ a_list_that_is_never_large_enough_is_given_up(void **state)
 
 	for (size_t i = 0; i < ARRAY_LEN(steps); i++) {
 		simnode_init(&node, "name: o\ngpus: [{model: NVIDIA L40S, memory_mib: 46068}]\n");
-		source()->lists[LIST_COMPUTE][0] = never_enough;
+		simnode_nvml(&node)->lists[LIST_COMPUTE][0] = never_enough;
 		number = steps[i];
 		assert_true(simnode_read(&node, S, 0)->down);
 		end_node(state);

@@ -30,14 +30,6 @@ end_node(void **state)
 	return 0;
 }
 
-static struct nvml_source *
-source(void)
-{
-	if (!node.source)
-		simnode_open(&node);
-	return (struct nvml_source *)node.source;
-}
-
 static const struct gpu_instance *
 instance(const struct gpu_reading *r, int32_t gi, int32_t ci)
 {
@@ -174,7 +166,7 @@ a_new_instance_in_an_old_place_begins_anew(void **state)
 	assert_int_equal(simnode_read(&node, 3 * S, 0)->instances[0].active_ppm, 80 * PERCENT);
 	end_node(state);
 	simnode_init(&node, text);
-	source()->api.nvmlGpmMetricsGet = tell_noise;
+	simnode_nvml(&node)->api.nvmlGpmMetricsGet = tell_noise;
 	noise = 50;
 	simnode_read(&node, 0, 0);
 	assert_int_equal(simnode_read(&node, S, 0)->instances[0].active_ppm, 50 * PERCENT);
@@ -195,8 +187,8 @@ a_driver_without_counters_of_instances_is_not_asked_each_second(void **state)
 {
 	(void)state;
 	simnode_init(&node, "name: g\ncalls: [{name: nvmlGpmMigSampleGet, status: 3}]\n" TWO_INSTANCES);
-	real_mig_sample = source()->api.nvmlGpmMigSampleGet;
-	source()->api.nvmlGpmMigSampleGet = count_mig_sample;
+	real_mig_sample = simnode_nvml(&node)->api.nvmlGpmMigSampleGet;
+	simnode_nvml(&node)->api.nvmlGpmMigSampleGet = count_mig_sample;
 	for (int t = 0; t < 30; t++)
 		assert_int_equal(simnode_read(&node, t * S, 0)->instances[0].active_ppm, ABSENT);
 	assert_int_equal(calls, 1);
@@ -245,7 +237,7 @@ values_that_cannot_be_are_not_taken(void **state)
 		&node,
 		"name: n\ngpus: [{model: NVIDIA H100 80GB HBM3, memory_mib: 81559}]\n"
 		"calls: [{name: nvmlDeviceGetUtilizationRates, status: 3}, {name: nvmlDeviceGetPcieThroughput, status: 3}]\n");
-	source()->api.nvmlGpmMetricsGet = tell_noise;
+	simnode_nvml(&node)->api.nvmlGpmMetricsGet = tell_noise;
 	simnode_read(&node, 0, 0);
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		const struct gpu_reading *r;
