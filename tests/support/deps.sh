@@ -10,7 +10,8 @@ build='gcc libc6-dev libcrypt-dev make pkg-config libmicrohttpd-dev libpq-dev zl
 	libnghttp2-dev libprotobuf-c-dev protobuf-c-compiler libcurl4-gnutls-dev|libcurl4-openssl-dev|libcurl4-nss-dev'
 container="$build ca-certificates"
 run="$build postgresql-15"
-test="$run curl libcmocka-dev prometheus python3 python3-grpcio python3-protobuf python3-yaml mandoc zsh"
+test="$run curl libcmocka-dev prometheus python3 python3-grpcio python3-protobuf python3-yaml mandoc zsh
+	slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge"
 lint="$test clang clang-format clang-tidy cppcheck"
 fuzz="$run clang libclang-rt-14-dev"
 bench="$test wrk prometheus-pushgateway"
@@ -100,7 +101,7 @@ fi
 
 # policy-rc.d keeps a service from starting now; this keeps it from starting at the next boot. PostgreSQL has no
 # cluster to start.
-for service in prometheus prometheus-pushgateway; do
+for service in prometheus prometheus-pushgateway munge slurmctld slurmd; do
 	case " $* " in
 	*" $service "*)
 		update-rc.d $service disable || true
