@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "common/digest.h"
+#include "common/gz.h"
 #include "common/json.h"
 #include "common/text.h"
 #include "common/time.h"
@@ -17,12 +18,15 @@
 #define TOKEN_MAX 512u
 #define EXCERPT_MAX 200u
 #define RETRY_AFTER_MAX_S 86400
+#define GZIP_LEVEL 1
 
 struct httpc {
 	CURLM *multi; /* keeps the connection */
 	CURL *easy;
 	char *base_url; /* without a slash at the end */
 	char *token_file;
+	char *clock_header;
+	bool gzip;
 	void (*progress)(void *arg, int64_t sent_bytes, int64_t received_bytes, int64_t total_bytes);
 	void *progress_arg;
 	atomic_bool aborted;
@@ -136,6 +140,8 @@ httpc_new(const struct httpc_options *o, struct httpc **ret, struct err *err)
 		n--;
 	c->base_url = mem_strndup(o->base_url, n);
 	c->token_file = mem_strdup(o->token_file);
+	c->clock_header = mem_strdup(o->clock_header);
+	c->gzip = o->gzip;
 	c->multi = curl_multi_init();
 	c->easy = curl_easy_init();
 	if (!c->multi || !c->easy || !set_options(c, o))
@@ -153,6 +159,7 @@ httpc_free(struct httpc *c)
 	curl_multi_cleanup(c->multi);
 	mem_free(c->base_url);
 	mem_free(c->token_file);
+	mem_free(c->clock_header);
 	mem_free(c);
 }
 
@@ -215,6 +222,34 @@ add_token(const char *path, struct curl_slist **headers, struct err *err)
 	value = mem_printf("Bearer %s", token.data);
 	add_header(headers, "Authorization", value);
 	return true;
+}
+
+/* The body that is sent: as it is, or compressed into `room`, whose memory it then is. */
+static bool
+add_body(const struct httpc *c, const void **body, size_t *n, struct buf *room, struct curl_slist **headers,
+         struct err *err)
+{
+	if (!c->gzip || !*body)
+		return true;
+	buf_init(room, *n + *n / 8 + 1024);
+	if (!gz_compress(*body, *n, GZIP_LEVEL, room, err))
+		return false;
+	*body = room->data;
+	*n = room->len;
+	add_header(headers, "Content-Encoding", "gzip");
+	return true;
+}
+
+/* The last header to be made: what it says is when the call goes out. */
+static void
+add_clock(const struct httpc *c, struct curl_slist **headers)
+{
+	char now[24];
+
+	if (!c->clock_header)
+		return;
+	snprintf(now, sizeof(now), "%" PRId64, time_wall_ns());
+	add_header(headers, c->clock_header, now);
 }
 
 /* Runs the easy handle to its end or to an abort. */
@@ -286,15 +321,19 @@ httpc_call(struct httpc *c, const char *method, const char *path, const char *co
 {
 	__attribute__((cleanup(curl_slist_freep))) struct curl_slist *headers = NULL;
 	owned(mem) char *url = mem_printf("%s%s", c->base_url, path);
+	in_place(buf) struct buf compressed;
 	CURLcode code;
 
+	buf_init(&compressed, 0);
 	ASSERT(path[0] == '/' && (body || n == 0));
 	buf_clear(&reply->body);
 	reply->status = 0;
-	if (c->token_file && !add_token(c->token_file, &headers, err))
+	if ((c->token_file && !add_token(c->token_file, &headers, err)) ||
+	    !add_body(c, &body, &n, &compressed, &headers, err))
 		return false;
 	/* an empty value takes away the header that libcurl would make up */
 	add_header(&headers, "Content-Type", content_type ? content_type : "");
+	add_clock(c, &headers);
 	c->reason[0] = '\0';
 	curl_easy_setopt(c->easy, CURLOPT_URL, url);
 	curl_easy_setopt(c->easy, CURLOPT_HTTPHEADER, headers);

@@ -14,6 +14,8 @@ struct httpc_options {
 	/* PEM files, both or neither: what is shown to a server that asks who is calling. */
 	const char *client_cert, *client_key;
 	const char *user_agent;
+	const char *clock_header; /* the header that says when a call was sent, in nanoseconds since 1970; NULL: none */
+	bool gzip;                /* bodies are sent compressed */
 	int64_t connect_timeout_ns;
 	int64_t timeout_ns; /* of a whole call */
 	/* Called while a call is under way, at least once a second; total_bytes of the reply, 0: not known. NULL: nobody. */

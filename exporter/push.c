@@ -357,9 +357,11 @@ bool
 push_start(const struct push_options *o, struct outbox *outbox, struct push **ret, struct err *err)
 {
 	owned(push) struct push *p = mem_alloc(sizeof(*p));
+	struct httpc_options http = o->http;
 	pthread_condattr_t attr;
 	int rc;
 
+	http.clock_header = PUSH_CLOCK_HEADER;
 	p->options = *o;
 	p->outbox = outbox;
 	p->chunk_bytes = o->chunk_bytes;
@@ -370,11 +372,9 @@ push_start(const struct push_options *o, struct outbox *outbox, struct push **re
 	pthread_cond_init(&p->wake, &attr);
 	pthread_cond_init(&p->done, &attr);
 	pthread_condattr_destroy(&attr);
-	if (!httpc_new(&o->http, &p->http, err))
+	if (!httpc_new(&http, &p->http, err))
 		return false;
 	if (o->join.join_token_file) {
-		struct httpc_options http = o->http;
-
 		http.token_file = o->join.join_token_file;
 		if (!httpc_new(&http, &p->join_http, err))
 			return false;

@@ -10,6 +10,8 @@
 
 #define PUSH_PATH "/v1/ingest"
 #define PUSH_CONTENT_TYPE "application/vnd.tollgate.batches"
+/* The node's clock at the moment of sending, in nanoseconds since 1970: the aggregator measures by it how wrong that clock is. */
+#define PUSH_CLOCK_HEADER "Tollgate-Clock"
 
 /* What a reply means. Pure. Rules, in order:
  *  1. 200 with next_seq behind the first batch sent: acknowledged up to there

@@ -194,6 +194,65 @@ a_large_body_is_sent_and_a_refusal_of_it_is_read(void **state)
 }
 
 static void
+a_body_may_be_sent_compressed_and_arrives_as_it_was(void **state)
+{
+	struct world *w = *state;
+	char url[64];
+	struct httpc_options o = {.base_url = url,
+	                          .user_agent = "tollgate-test/1",
+	                          .gzip = true,
+	                          .connect_timeout_ns = WORLD_PATIENCE_S * NS_PER_S,
+	                          .timeout_ns = WORLD_PATIENCE_S * NS_PER_S};
+	owned(httpc) struct httpc *c = NULL;
+	in_place(httpc_reply) struct httpc_reply r;
+	struct err err = {0};
+
+	reply_init(&r);
+	snprintf(url, sizeof(url), "http://127.0.0.1:%u", (unsigned)w->port);
+	assert_true(httpc_new(&o, &c, &err));
+	call_ok(c, "POST", "/echo", "the same, the same, the same, the same, the same", &r);
+	assert_string_equal(buf_text(&r.body), "the same, the same, the same, the same, the same");
+	/* nothing to compress is nothing to say about it */
+	call_ok(c, "POST", "/echo", NULL, &r);
+	assert_int_equal(r.status, 200);
+	assert_int_equal(r.body.len, 0);
+	call_ok(c, "GET", "/inline", NULL, &r);
+	assert_int_equal(r.status, 200);
+}
+
+static void
+a_call_says_compression_and_the_clock_in_headers(void **state)
+{
+	struct canned s;
+	char url[64];
+	struct httpc_options o = {.base_url = url,
+	                          .user_agent = "tollgate-test/1",
+	                          .gzip = true,
+	                          .clock_header = "Test-Clock",
+	                          .connect_timeout_ns = WORLD_PATIENCE_S * NS_PER_S,
+	                          .timeout_ns = WORLD_PATIENCE_S * NS_PER_S};
+	struct httpc *c = NULL;
+	in_place(httpc_reply) struct httpc_reply r;
+	struct err err = {0};
+	const char *clock;
+	int64_t away_ns;
+
+	(void)state;
+	canned_init(&s, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+	reply_init(&r);
+	snprintf(url, sizeof(url), "http://127.0.0.1:%u", (unsigned)s.port);
+	assert_true(httpc_new(&o, &c, &err));
+	call_ok(c, "POST", "/echo", "a body", &r);
+	httpc_free(c);
+	canned_fini(&s);
+	assert_non_null(strstr(s.request, "\r\nContent-Encoding: gzip\r\n"));
+	clock = strstr(s.request, "\r\nTest-Clock: ");
+	assert_non_null(clock);
+	away_ns = strtoll(clock + strlen("\r\nTest-Clock: "), NULL, 10) - time_wall_ns();
+	assert_true(away_ns < NS_PER_DAY && away_ns > -NS_PER_DAY);
+}
+
+static void
 a_server_that_was_restarted_is_found_again(void **state)
 {
 	struct world *w = *state;
@@ -730,6 +789,8 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		IN_WORLD(a_reply_of_any_status_is_a_reply),
 		IN_WORLD(a_large_body_is_sent_and_a_refusal_of_it_is_read),
+		IN_WORLD(a_body_may_be_sent_compressed_and_arrives_as_it_was),
+		cmocka_unit_test(a_call_says_compression_and_the_clock_in_headers),
 		IN_WORLD(a_server_that_was_restarted_is_found_again),
 		cmocka_unit_test(a_503_says_when_to_come_back),
 		cmocka_unit_test(a_request_carries_its_agent_type_and_nothing_of_the_environment),

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -191,6 +192,19 @@ change_stream(struct aggregator *a, uint64_t epoch)
 	a->cursor = a->cursors[i];
 }
 
+/* Of today: what a clock says to the second is no matter of a test. */
+static bool
+says_the_time(const struct http_request *rq)
+{
+	const char *clock = http_header(rq, PUSH_CLOCK_HEADER);
+	int64_t away_ns;
+
+	if (!clock || strspn(clock, "0123456789") != strlen(clock))
+		return false;
+	away_ns = strtoll(clock, NULL, 10) - time_wall_ns();
+	return away_ns < NS_PER_DAY && away_ns > -NS_PER_DAY;
+}
+
 static void
 answer(struct aggregator *a, const struct http_request *rq, struct http_reply *rp)
 {
@@ -199,7 +213,7 @@ answer(struct aggregator *a, const struct http_request *rq, struct http_reply *r
 	size_t pos = 0, len, frames = 0;
 
 	a->requests++;
-	if (!type || strcmp(type, PUSH_CONTENT_TYPE) != 0)
+	if (!type || strcmp(type, PUSH_CONTENT_TYPE) != 0 || !says_the_time(rq))
 		a->bad_request = true;
 	if (a->mood == BUSY || (a->mood == SMALL && rq->body_len > 500)) {
 		a->refused++;
