@@ -2,13 +2,11 @@
 
 import os
 import shutil
-import sys
 import tempfile
 import unittest
 
-sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
-from tests.support.slurm import Slurm  # noqa: E402
-from tests.support.stack import BUILD, Process, Stack, answers, free_port, program, wait_for  # noqa: E402
+from tests.support.slurm import Slurm
+from tests.support.stack import BUILD, Process, Stack, answers, free_port, program, wait_for
 
 GPUS = 4
 NODES = ["gn1", "gn2"]
