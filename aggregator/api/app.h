@@ -14,6 +14,7 @@
 struct counters {
 	atomic_llong ingest_batches, ingest_records, ingest_duplicates, ingest_quarantined, ingest_lost, ingest_refused;
 	atomic_llong ingest_mismatches;
+	atomic_llong ingest_refused_by[INGEST_REFUSALS], ingest_quarantined_by[QUARANTINE_CLASSES];
 	atomic_llong events[EVENT_FATES];
 	atomic_llong requests, request_errors;
 	atomic_llong hours_sealed, hours_resealed, rollup_errors;

@@ -3,6 +3,7 @@
 
 #include "aggregator/api/app.h"
 #include "common/log.h"
+#include "common/text.h"
 #include "common/time.h"
 
 static void
@@ -13,6 +14,8 @@ count(struct counters *c, const struct ingest_result *r)
 	atomic_fetch_add(&c->ingest_duplicates, r->duplicates);
 	atomic_fetch_add(&c->ingest_quarantined, r->quarantined);
 	atomic_fetch_add(&c->ingest_lost, r->lost);
+	for (size_t i = 0; i < QUARANTINE_CLASSES; i++)
+		atomic_fetch_add(&c->ingest_quarantined_by[i], r->quarantined_by[i]);
 }
 
 /* 409 carries the number the stream must go on with, so that the exporter can move its cursor either way. */
@@ -30,6 +33,7 @@ refuse(struct app *app, const struct worker *w, const struct http_request *rq, s
        const struct ingest_result *r, const struct err *err)
 {
 	atomic_fetch_add(&app->counters.ingest_refused, 1);
+	atomic_fetch_add(&app->counters.ingest_refused_by[r->refusal], 1);
 	if (r->mismatch) {
 		atomic_fetch_add(&app->counters.ingest_mismatches, 1);
 		log_event(LOG_ERROR, "a batch number came again with other bytes", LS("node", w->who.node),
@@ -43,6 +47,16 @@ refuse(struct app *app, const struct worker *w, const struct http_request *rq, s
 		http_problem_err(rp, rq, err);
 }
 
+/* What the node's clock said when it sent. A header that says nothing sensible is as good as none. */
+static int64_t
+clock_of(const struct http_request *rq)
+{
+	const char *text = http_header(rq, "Tollgate-Clock");
+	int64_t ns;
+
+	return text != NULL && text_to_i64(text, &ns) && ns >= 0 ? ns : INT64_MIN;
+}
+
 void
 handle_ingest(void *app_, void *worker, const struct http_request *rq, struct http_reply *rp)
 {
@@ -51,7 +65,14 @@ handle_ingest(void *app_, void *worker, const struct http_request *rq, struct ht
 	struct ingest_result r = {0};
 	struct err err = {0};
 
-	if (!store_ingest(w->db, w->who.node, rq->body, rq->body_len, time_wall_ns(), &r, &err)) {
+	if (!store_ingest(w->db,
+	                  &(struct ingest_request){.node = w->who.node,
+	                                           .frames = rq->body,
+	                                           .len = rq->body_len,
+	                                           .now_ns = time_wall_ns(),
+	                                           .clock_ns = clock_of(rq),
+	                                           .skew_max_ns = app->options->clock_skew_max_ns},
+	                  &r, &err)) {
 		refuse(app, w, rq, rp, &r, &err);
 		return;
 	}

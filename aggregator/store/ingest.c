@@ -18,6 +18,7 @@
 
 #include "aggregator/store/ingest.h"
 #include "common/frame.h"
+#include "common/gz.h"
 #include "common/text.h"
 
 #define NODE_NAME_MAX 253
@@ -48,6 +49,18 @@ ingest_fini(struct ingest *in)
 	mem_free(in->cluster);
 }
 
+/* What was wrong with a payload that cannot be unpacked; looked at only then. */
+static enum ingest_refusal
+why_unsound(const uint8_t *payload, size_t len, const struct err *why)
+{
+	in_place(buf) struct buf plain;
+
+	buf_init(&plain, WIRE_MAX_BODY);
+	if (!gz_expand(payload, len, &plain, NULL))
+		return REFUSAL_GZIP;
+	return why->kind == ERR_RETRY ? REFUSAL_VERSION : REFUSAL_CONTENT;
+}
+
 static bool
 same_stream(const struct wire_batch *a, const struct wire_batch *b)
 {
@@ -57,13 +70,15 @@ same_stream(const struct wire_batch *a, const struct wire_batch *b)
 
 /* What must hold of a batch before its stream can be found. */
 static bool
-check_stream(const struct wire_batch *b, const char *node, struct err *err)
+check_stream(const struct wire_batch *b, const char *node, enum ingest_refusal *ret_why, struct err *err)
 {
 	size_t len = strlen(b->node);
 
+	*ret_why = REFUSAL_NODE;
 	if (node && strcmp(node, b->node) != 0)
 		return err_set(err, ERR_DENIED, "the token speaks for node %s, the batch is of node %.256s", node,
 		               b->node);
+	*ret_why = REFUSAL_STREAM;
 	if (len == 0 || len > NODE_NAME_MAX || !text_is_clean(b->node))
 		return err_set(err, ERR_INVALID, "the node's name has %zu bytes; it is UTF-8 text of 1 to %d", len,
 		               NODE_NAME_MAX);
@@ -75,12 +90,17 @@ check_stream(const struct wire_batch *b, const char *node, struct err *err)
 }
 
 static bool
-add_frame(struct ingest *in, const uint8_t *payload, size_t len, const char *node, struct err *err)
+add_frame(struct ingest *in, const uint8_t *payload, size_t len, const char *node, enum ingest_refusal *ret_why,
+          struct err *err)
 {
 	owned(wire_batch) struct wire_batch *b = NULL;
 	struct ingest_frame *f;
 
-	if (!wire_unpack(payload, len, &b, err) || !check_stream(b, node, err))
+	if (!wire_unpack(payload, len, &b, err)) {
+		*ret_why = why_unsound(payload, len, err);
+		return false;
+	}
+	if (!check_stream(b, node, ret_why, err))
 		return false;
 	if (in->count > 0 && !same_stream(in->frames[0].batch, b))
 		return err_set(err, ERR_INVALID, "is of another stream than frame 0");
@@ -93,8 +113,9 @@ add_frame(struct ingest *in, const uint8_t *payload, size_t len, const char *nod
 	return true;
 }
 
+/* Rule 1, and the first half of rule 2. */
 static bool
-read_frames(struct ingest *in, const char *node, const void *data, size_t n, struct err *err)
+read_frames(struct ingest *in, const struct ingest_request *rq, enum ingest_refusal *ret_why, struct err *err)
 {
 	const uint8_t *payload;
 	size_t pos = 0, len, things = 0;
@@ -102,13 +123,17 @@ read_frames(struct ingest *in, const char *node, const void *data, size_t n, str
 	while (things < CALL_MAX_THINGS && in->count < CALL_MAX_FRAMES) {
 		const struct wire_batch *b;
 
-		switch (frame_next(data, n, &pos, &payload, &len)) {
+		switch (frame_next(rq->frames, rq->len, &pos, &payload, &len)) {
 		case FRAME_END: return in->count > 0 || err_set(err, ERR_INVALID, "the body has no frame");
-		case FRAME_TORN: return err_set(err, ERR_INVALID, "frame %zu: the body ends inside it", in->count);
-		case FRAME_BAD: return err_set(err, ERR_INVALID, "frame %zu: its length or CRC32C is wrong", in->count);
+		case FRAME_TORN:
+			*ret_why = REFUSAL_TORN;
+			return err_set(err, ERR_INVALID, "frame %zu: the body ends inside it", in->count);
+		case FRAME_BAD:
+			*ret_why = REFUSAL_CRC;
+			return err_set(err, ERR_INVALID, "frame %zu: its length or CRC32C is wrong", in->count);
 		case FRAME_OK: break;
 		}
-		if (!add_frame(in, payload, len, node, err))
+		if (!add_frame(in, payload, len, rq->node, ret_why, err))
 			return err_prefix(err, "frame %zu", in->count);
 		b = in->frames[in->count - 1].batch;
 		things += b->record_count + b->holder_count + b->device_count + 1;
@@ -218,6 +243,7 @@ check_known(struct ingest *in, const struct ingest_frame *f, struct ingest_resul
 	if (same || f->batch->kind == WIRE_LOSS)
 		return true;
 	ret->mismatch = true;
+	ret->refusal = REFUSAL_MISMATCH;
 	return err_set(err, ERR_CONFLICT, "batch %" PRId64 " of node %s, epoch %" PRIu64 ", is known with other bytes",
 	               f->seq, f->batch->node, f->batch->epoch);
 }
@@ -235,6 +261,7 @@ judge_frames(struct ingest *in, struct ingest_result *ret, int64_t *ret_next, st
 			f->seq = next;
 		if (f->seq > next) {
 			ret->gap = true;
+			ret->refusal = REFUSAL_GAP;
 			return err_set(err, ERR_CONFLICT,
 			               "node %s, epoch %" PRIu64 ": batch %" PRId64 " came, %" PRId64 " is expected",
 			               f->batch->node, f->batch->epoch, f->seq, next);
@@ -256,8 +283,8 @@ judge_frames(struct ingest *in, struct ingest_result *ret, int64_t *ret_next, st
 
 /* --- what is stored --- */
 
-static bool
-make_partitions(struct ingest *in, struct err *err)
+bool
+ingest_partitions(struct ingest *in, struct err *err)
 {
 	static const struct db_stmt stmt = {"partitions", "SELECT make_partitions($1, $2)"};
 	int64_t first = INT64_MAX, last = INT64_MIN;
@@ -378,8 +405,8 @@ touch_hours(struct ingest *in, struct err *err)
 	return db_run(in->db, &stmt, &a, NULL, err);
 }
 
-static bool
-move_cursor(struct ingest *in, int64_t next, struct err *err)
+bool
+ingest_move_cursor(struct ingest *in, int64_t next, struct err *err)
 {
 	static const struct db_stmt stmt = {
 		"stream move",
@@ -411,6 +438,7 @@ count_frames(const struct ingest *in, struct ingest_result *ret)
 		case FATE_LOSS: ret->lost += f->last_seq - f->seq + 1; break;
 		case FATE_QUARANTINED:
 			ret->quarantined++;
+			ret->quarantined_by[f->klass]++;
 			snprintf(ret->quarantine_reason, sizeof(ret->quarantine_reason), "batch %" PRId64 ": %.200s",
 			         f->seq, f->reason.text);
 			make_clean(ret->quarantine_reason);
@@ -435,12 +463,12 @@ ingest_once(struct ingest *in, struct ingest_result *ret, struct err *err)
 	if (next == in->next_seq)
 		return true; /* nothing new: the transaction has only read */
 	count_frames(in, ret);
-	if (ret->records > 0 && (!make_partitions(in, err) || !ingest_copy(in, err)))
+	if (ret->records > 0 && (!ingest_partitions(in, err) || !ingest_copy(in, err)))
 		return false;
 	for (size_t i = 0; i < in->count; i++)
 		if (in->frames[i].fate != FATE_DUPLICATE && !store_evidence(in, &in->frames[i], err))
 			return false;
-	if (!move_cursor(in, next, err) || !db_tx_commit(&tx, err))
+	if (!ingest_move_cursor(in, next, err) || !db_tx_commit(&tx, err))
 		return false;
 	ret->next_seq = (uint64_t)next;
 	return true;
@@ -454,6 +482,7 @@ check_demo(const struct ingest *in, struct ingest_result *ret, struct err *err)
 		if ((in->frames[i].batch->flags & WIRE_SIMULATED) == 0)
 			continue;
 		ret->simulated = true;
+		ret->refusal = REFUSAL_SIMULATED;
 		return err_set(err, ERR_INVALID,
 		               "frame %zu was made by a simulator, and this ledger was not created as a demo", i);
 	}
@@ -479,13 +508,17 @@ forget(struct ingest *in)
 }
 
 bool
-store_ingest(struct db *db, const char *node, const void *frames, size_t n, int64_t now_ns, struct ingest_result *ret,
-             struct err *err)
+store_ingest(struct db *db, const struct ingest_request *rq, struct ingest_result *ret, struct err *err)
 {
-	in_place(ingest) struct ingest in = {.db = db, .now_ns = now_ns};
+	in_place(ingest) struct ingest in = {
+		.db = db,
+		.now_ns = rq->now_ns,
+		.skew_ns = rq->clock_ns == INT64_MIN ? 0 : rq->clock_ns - rq->now_ns,
+		.skew_max_ns = rq->skew_max_ns,
+	};
 
-	*ret = (struct ingest_result){0};
-	if (!read_frames(&in, node, frames, n, err) || !db_ledger_get(db, &in.ledger, err) ||
+	*ret = (struct ingest_result){.refusal = REFUSAL_OTHER};
+	if (!read_frames(&in, rq, &ret->refusal, err) || !db_ledger_get(db, &in.ledger, err) ||
 	    !check_demo(&in, ret, err))
 		return false;
 	/* Two nodes may introduce the same holder or claim the same GPU at the same moment; one of them goes again. */
@@ -494,6 +527,8 @@ store_ingest(struct db *db, const char *node, const void *frames, size_t n, int6
 		forget(&in);
 		if (ingest_once(&in, ret, err))
 			return true;
+		if (ret->refusal == REFUSAL_NONE)
+			ret->refusal = REFUSAL_OTHER;
 		if (ret->gap || ret->mismatch || attempt == ATTEMPTS || !db_contended(db))
 			return false;
 	}

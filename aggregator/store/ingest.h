@@ -44,8 +44,9 @@ struct ingest_frame {
 	uint8_t sha[SHA256_SIZE];
 	struct wire_batch *batch;
 	enum frame_fate fate;
-	int64_t seq, last_seq;          /* what it stands for in the stream */
-	struct err reason;              /* why it is quarantined; ERR_NONE: it is not */
+	int64_t seq, last_seq; /* what it stands for in the stream */
+	struct err reason;     /* why it is quarantined; ERR_NONE: it is not */
+	enum quarantine_class klass;
 	int64_t *device_id, *holder_id; /* per record, once accepted; holder 0: nobody */
 };
 
@@ -53,6 +54,8 @@ struct ingest {
 	struct db *db;
 	struct db_ledger ledger;
 	int64_t now_ns;
+	int64_t skew_ns, skew_max_ns; /* the node's clock less ours; 0: not known */
+	bool overruled;               /* an operator lets the frame in: see ingest_judge.c */
 	struct ingest_frame *frames;
 	size_t count;
 	int64_t stream_id, node_id, cluster_id;
@@ -88,6 +91,11 @@ struct dict_device dict_device_at(struct dict *d, const PGresult *r, int row);
 
 /* Decides the fate of a frame whose number is the next; advances covered_until_ns. */
 MUST_CHECK bool ingest_judge(struct ingest *in, struct ingest_frame *f, struct err *err);
+
+/* The day partitions that the accepted frames need. */
+MUST_CHECK bool ingest_partitions(struct ingest *in, struct err *err);
+/* Moves the stream's cursor to next, and touches the hours of the accepted frames. */
+MUST_CHECK bool ingest_move_cursor(struct ingest *in, int64_t next, struct err *err);
 
 /* The records of all accepted frames, by COPY BINARY. */
 MUST_CHECK bool ingest_copy(struct ingest *in, struct err *err);

@@ -3,12 +3,17 @@
  * A sound frame with refused content is acknowledged, so that it cannot wedge its stream. Rules, in order:
  *  1. the rules of the wire format (wire_check)
  *  2. a number of the dictionary keeps its meaning, and a MIG instance has a GPU
- *  3. the time covered ends at most five minutes ahead of the clock and begins at most 45 days behind it
+ *  3. the node's clock was right when it sent; the time covered ends at most five minutes ahead of the clock and begins
+ *     at most 45 days behind it
  *  4. it does not go back behind what the stream has covered already
  *  5. every device and holder that a record names has been introduced, and no record weighs more than its device
  *  6. no GPU has more than 5040 units in the time covered
  *  7. a GPU is in service on one node at a time A batch refused by rules 3 to 7 has still introduced its dictionary.
- *     A loss batch is judged by rules 1 and 3's end. */
+ *     A loss batch is judged by rules 1 and 3's end.
+ *
+ * An operator who releases a batch overrules rule 3, but for time that is still ahead: that nobody can have measured.
+ * Rule 4 then asks for its place: later than every accepted batch of the stream with a lower number, earlier than every
+ * one with a higher number. All others are judged again as the ledger is now. */
 #include <stdio.h>
 #include <string.h>
 
@@ -18,10 +23,61 @@
 #define AHEAD_MAX_NS (5 * NS_PER_MIN)
 #define BEHIND_MAX_NS (45 * NS_PER_DAY)
 
+const char *
+quarantine_class_name(enum quarantine_class c)
+{
+	static const char *const names[QUARANTINE_CLASSES] = {
+		[QUARANTINE_NONE] = "none",
+		[QUARANTINE_FORMAT] = "format",
+		[QUARANTINE_DICTIONARY] = "dictionary",
+		[QUARANTINE_SKEW] = "skewed-clock",
+		[QUARANTINE_FUTURE] = "future",
+		[QUARANTINE_PAST] = "past",
+		[QUARANTINE_COVERED] = "covered",
+		[QUARANTINE_UNKNOWN_ID] = "unknown-id",
+		[QUARANTINE_WEIGHT] = "weight",
+		[QUARANTINE_TWO_NODES] = "two-nodes",
+	};
+
+	return names[c];
+}
+
+const char *
+ingest_refusal_name(enum ingest_refusal r)
+{
+	static const char *const names[INGEST_REFUSALS] = {
+		[REFUSAL_NONE] = "none",       [REFUSAL_OTHER] = "other",
+		[REFUSAL_TORN] = "torn",       [REFUSAL_CRC] = "crc",
+		[REFUSAL_GZIP] = "gzip",       [REFUSAL_CONTENT] = "content",
+		[REFUSAL_VERSION] = "version", [REFUSAL_STREAM] = "stream",
+		[REFUSAL_NODE] = "node",       [REFUSAL_SIMULATED] = "simulated",
+		[REFUSAL_GAP] = "gap",         [REFUSAL_MISMATCH] = "mismatch",
+	};
+
+	return names[r];
+}
+
+/* Gives false, as err_set does. */
+#define REFUSE(f, why, ...) ((f)->klass = (why), err_set(&(f)->reason, ERR_INVALID, __VA_ARGS__))
+
 static bool
 refused(const struct ingest_frame *f)
 {
 	return f->reason.kind != ERR_NONE;
+}
+
+/* Rule 3's first part. */
+static void
+judge_clock(const struct ingest *in, struct ingest_frame *f)
+{
+	bool ahead = in->skew_ns > 0;
+	char apart[TIME_TEXT_SIZE], limit[TIME_TEXT_SIZE];
+
+	if (in->overruled || (ahead ? in->skew_ns : -in->skew_ns) <= in->skew_max_ns)
+		return;
+	duration_format(ahead ? in->skew_ns : -in->skew_ns, apart);
+	REFUSE(f, QUARANTINE_SKEW, "the node's clock was %s %s when it sent, more than %s", apart,
+	       ahead ? "ahead" : "behind", duration_format(in->skew_max_ns, limit));
 }
 
 /* Rules 3 and 4. */
@@ -34,16 +90,39 @@ judge_time(const struct ingest *in, struct ingest_frame *f)
 	time_format(b->from_ns, from);
 	time_format(b->to_ns, to);
 	if (b->to_ns > in->now_ns + AHEAD_MAX_NS)
-		err_set(&f->reason, ERR_INVALID, "covers time until %s, more than five minutes after %s", to,
-		        time_format(in->now_ns, limit));
-	else if (b->kind == WIRE_LOSS)
+		REFUSE(f, QUARANTINE_FUTURE, "covers time until %s, more than five minutes after %s", to,
+		       time_format(in->now_ns, limit));
+	else if (b->kind == WIRE_LOSS || in->overruled)
 		return;
 	else if (b->from_ns < in->now_ns - BEHIND_MAX_NS)
-		err_set(&f->reason, ERR_INVALID, "covers time from %s, more than 45 days before %s", from,
-		        time_format(in->now_ns, limit));
+		REFUSE(f, QUARANTINE_PAST, "covers time from %s, more than 45 days before %s", from,
+		       time_format(in->now_ns, limit));
 	else if (b->from_ns < in->covered_until_ns)
-		err_set(&f->reason, ERR_INVALID, "covers time from %s, but this stream has covered all until %s", from,
-		        time_format(in->covered_until_ns, limit));
+		REFUSE(f, QUARANTINE_COVERED, "covers time from %s, but this stream has covered all until %s", from,
+		       time_format(in->covered_until_ns, limit));
+}
+
+/* Rule 4 for a batch that an operator releases. */
+static bool
+judge_place(struct ingest *in, struct ingest_frame *f, struct err *err)
+{
+	static const struct db_stmt stmt = {
+		"batch place", "SELECT seq FROM ingest_batch WHERE stream_id = $1 AND status = 'accepted' "
+			       "AND ((seq < $2 AND to_ns > $3) OR (seq > $2 AND from_ns < $4)) ORDER BY seq LIMIT 1"};
+	owned(result) PGresult *r = NULL;
+	struct db_args a = {0};
+
+	arg_i64(&a, in->stream_id);
+	arg_i64(&a, f->seq);
+	arg_i64(&a, f->batch->from_ns);
+	arg_i64(&a, f->batch->to_ns);
+	if (!db_run(in->db, &stmt, &a, &r, err))
+		return false;
+	if (PQntuples(r) > 0)
+		REFUSE(f, QUARANTINE_COVERED,
+		       "covers time that batch %s of this stream accounts for, or that lies beyond it",
+		       res_text(r, 0, 0));
+	return true;
 }
 
 /* Rule 5 for one record; adds it to its GPU's account. */
@@ -56,15 +135,15 @@ judge_record(struct ingest *in, struct ingest_frame *f, size_t i)
 	struct dict_gpu *g;
 
 	if (!idmap_find(&d->device_ids, r->device, &device))
-		return !err_set(&f->reason, ERR_INVALID,
-		                "record %zu: device %" PRIu32 " was never introduced in this stream", i, r->device);
+		return !REFUSE(f, QUARANTINE_UNKNOWN_ID,
+		               "record %zu: device %" PRIu32 " was never introduced in this stream", i, r->device);
 	if (r->holder != 0 && !idmap_find(&d->holder_ids, r->holder, &holder))
-		return !err_set(&f->reason, ERR_INVALID,
-		                "record %zu: holder %" PRIu32 " was never introduced in this stream", i, r->holder);
+		return !REFUSE(f, QUARANTINE_UNKNOWN_ID,
+		               "record %zu: holder %" PRIu32 " was never introduced in this stream", i, r->holder);
 	if (r->units > d->devices[device].units)
-		return !err_set(&f->reason, ERR_INVALID,
-		                "record %zu: units is %" PRId64 ", more than its device's %" PRId64, i, r->units,
-		                d->devices[device].units);
+		return !REFUSE(f, QUARANTINE_WEIGHT,
+		               "record %zu: units is %" PRId64 ", more than its device's %" PRId64, i, r->units,
+		               d->devices[device].units);
 	f->device_id[i] = d->devices[device].device_id;
 	f->holder_id[i] = r->holder != 0 ? d->holders[holder] : 0;
 	g = &d->gpus[d->devices[device].gpu];
@@ -93,9 +172,9 @@ judge_records(struct ingest *in, struct ingest_frame *f)
 		judge_record(in, f, i);
 	for (size_t i = 0; i < in->dict.gpu_count && !refused(f); i++)
 		if (in->dict.gpus[i].unit_ns > most)
-			err_set(&f->reason, ERR_INVALID,
-			        "GPU number %" PRId64 " has more than 5040 units in the time covered",
-			        in->dict.gpus[i].gpu_id);
+			REFUSE(f, QUARANTINE_WEIGHT,
+			       "GPU number %" PRId64 " has more than 5040 units in the time covered",
+			       in->dict.gpus[i].gpu_id);
 }
 
 static bool
@@ -113,8 +192,8 @@ serve(struct ingest *in, struct ingest_frame *f, struct dict_gpu *g, struct err 
 	if (!db_run(in->db, &stmt, &a, &r, err))
 		return false;
 	if (!res_null(r, 0, 0))
-		return !err_set(&f->reason, ERR_INVALID, "GPU %s is reported by node %s for the same time",
-		                res_text(r, 0, 1), res_text(r, 0, 0));
+		return !REFUSE(f, QUARANTINE_TWO_NODES, "GPU %s is reported by node %s for the same time",
+		               res_text(r, 0, 1), res_text(r, 0, 0));
 	/* Another service of the GPU may have been stretched than the last one: what is known here only grows. */
 	if (!g->in_service || g->first_ns < g->from_ns)
 		g->from_ns = g->first_ns;
@@ -156,14 +235,19 @@ judge(struct ingest *in, struct ingest_frame *f, struct err *err)
 	struct err why = {0};
 
 	if (!wire_check(f->batch, &why))
-		return !err_set(&f->reason, ERR_INVALID, "%s", why.text);
+		return !REFUSE(f, QUARANTINE_FORMAT, "%s", why.text);
 	if ((uint64_t)f->last_seq != f->batch->last_seq)
-		return !err_set(&f->reason, ERR_INVALID, "last_seq is %" PRIu64 ", beyond what a stream can reach",
-		                f->batch->last_seq);
+		return !REFUSE(f, QUARANTINE_FORMAT, "last_seq is %" PRIu64 ", beyond what a stream can reach",
+		               f->batch->last_seq);
+	f->klass = QUARANTINE_DICTIONARY;
 	if (!dict_add(in, f->batch, &f->reason, err))
 		return false;
 	if (!refused(f))
+		judge_clock(in, f);
+	if (!refused(f))
 		judge_time(in, f);
+	if (!refused(f) && in->overruled && f->batch->kind != WIRE_LOSS && !judge_place(in, f, err))
+		return false;
 	if (!refused(f))
 		judge_records(in, f);
 	return refused(f) || judge_service(in, f, err);
@@ -173,12 +257,14 @@ bool
 ingest_judge(struct ingest *in, struct ingest_frame *f, struct err *err)
 {
 	f->reason = (struct err){0};
+	f->klass = QUARANTINE_NONE;
 	if (!judge(in, f, err))
 		return false;
 	if (refused(f)) {
 		f->fate = FATE_QUARANTINED;
 		return true;
 	}
+	f->klass = QUARANTINE_NONE;
 	f->fate = f->batch->kind == WIRE_LOSS ? FATE_LOSS : FATE_ACCEPTED;
 	if (f->batch->to_ns > in->covered_until_ns)
 		in->covered_until_ns = f->batch->to_ns;

@@ -122,6 +122,47 @@ struct audit_query {
 MUST_CHECK bool store_audit_json(struct db *db, const struct audit_query *q, struct buf *out, struct err *err);
 
 /* --- ingest --- */
+/* Why a push was refused as a whole. */
+enum ingest_refusal {
+	REFUSAL_NONE,
+	REFUSAL_OTHER,   /* the database, or no frame at all */
+	REFUSAL_TORN,    /* the body ends inside a frame */
+	REFUSAL_CRC,     /* length or CRC32C */
+	REFUSAL_GZIP,    /* no gzip, a torn one, or a bomb */
+	REFUSAL_CONTENT, /* bytes that are no batch */
+	REFUSAL_VERSION, /* a wire version that this program does not know */
+	REFUSAL_STREAM,  /* frames of several streams, or of one that cannot be */
+	REFUSAL_NODE,    /* another node than the token's */
+	REFUSAL_SIMULATED,
+	REFUSAL_GAP,
+	REFUSAL_MISMATCH, /* a number that is known with other bytes */
+	INGEST_REFUSALS
+};
+const char *ingest_refusal_name(enum ingest_refusal r);
+/* Why a sound batch is in quarantine (ingest_judge.c). */
+enum quarantine_class {
+	QUARANTINE_NONE,
+	QUARANTINE_FORMAT,     /* numbers and texts that no batch may have */
+	QUARANTINE_DICTIONARY, /* a number of the dictionary with another meaning */
+	QUARANTINE_SKEW,       /* the node's clock was wrong when it sent */
+	QUARANTINE_FUTURE,
+	QUARANTINE_PAST,
+	QUARANTINE_COVERED,    /* time that the stream has accounted for */
+	QUARANTINE_UNKNOWN_ID, /* a device or holder that was never introduced */
+	QUARANTINE_WEIGHT,     /* more units than there are */
+	QUARANTINE_TWO_NODES,  /* a GPU that another node has at that time */
+	QUARANTINE_CLASSES
+};
+const char *quarantine_class_name(enum quarantine_class c);
+
+struct ingest_request {
+	const char *node; /* the name the token speaks for; NULL: any */
+	const void *frames;
+	size_t len;
+	int64_t now_ns;      /* judges times in the future */
+	int64_t clock_ns;    /* the node's clock at the moment of sending; INT64_MIN: it did not say */
+	int64_t skew_max_ns; /* how far the two may be apart */
+};
 struct ingest_result {
 	uint64_t epoch, next_seq; /* of the stream after this call: everything before is durable */
 	/* what this call did */
@@ -129,12 +170,13 @@ struct ingest_result {
 	bool gap;                    /* ERR_CONFLICT: next_seq is the number expected */
 	bool mismatch;               /* ERR_CONFLICT: a number that is known with other bytes */
 	bool simulated;              /* ERR_INVALID: simulated records, and the ledger is not a demo */
+	enum ingest_refusal refusal; /* NONE: it was taken */
+	int64_t quarantined_by[QUARANTINE_CLASSES];
 	char quarantine_reason[256]; /* of the last one */
 };
-/* Frames of one stream in one transaction. node: the name the token speaks for; NULL: any. now_ns judges times in
- * the future. */
-MUST_CHECK bool store_ingest(struct db *db, const char *node, const void *frames, size_t n, int64_t now_ns,
-                             struct ingest_result *ret, struct err *err);
+/* Frames of one stream in one transaction. */
+MUST_CHECK bool store_ingest(struct db *db, const struct ingest_request *rq, struct ingest_result *ret,
+                             struct err *err);
 
 /* --- policy --- */
 struct policy_outcome {

@@ -53,19 +53,19 @@ class Refused(Base):
     """The call fails, nothing of it is stored, and the same stream goes on afterwards."""
 
     CASES = [
-        ("an empty body", b"", "invalid", "no frame"),
-        ("a wrong CRC", [batch(break_="crc")], "invalid", "frame 0: its length or CRC32C is wrong"),
-        ("a frame that is cut off", [batch(1), batch(2, break_="torn")], "invalid", "frame 1: the body ends inside it"),
-        ("a payload that is no gzip", [batch(1), batch(2, break_="gzip")], "invalid", "frame 1"),
-        ("a gzip bomb", [batch(break_="bomb")], "invalid", "frame 0"),
-        ("a body without its end", [batch(break_="body")], "invalid", "frame 0"),
-        ("a length that cannot be", b"\xff\xff\xff\xff" + b"\0" * 60, "invalid", "frame 0"),
-        ("a version from the future", [batch(break_="version")], "retry", "version"),
-        ("frames of two streams", [batch(1), batch(2, epoch=6)], "invalid", "frame 1: is of another stream"),
-        ("frames of two boots", [batch(1), batch(2, boot_id="33" * 16)], "invalid", "another stream"),
-        ("another node than the token's", [batch(node="n2")], "denied", "the token speaks for node n1, the batch is of node n2"),
-        ("epoch 0", [batch(epoch=0)], "invalid", "epoch is 0"),
-        ("number 0", [batch(seq=1, seq_=0)], "invalid", "seq is 0"),
+        ("an empty body", "other", b"", "invalid", "no frame"),
+        ("a wrong CRC", "crc", [batch(break_="crc")], "invalid", "frame 0: its length or CRC32C is wrong"),
+        ("a frame that is cut off", "torn", [batch(1), batch(2, break_="torn")], "invalid", "frame 1: the body ends inside it"),
+        ("a payload that is no gzip", "gzip", [batch(1), batch(2, break_="gzip")], "invalid", "frame 1"),
+        ("a gzip bomb", "gzip", [batch(break_="bomb")], "invalid", "frame 0"),
+        ("a body without its end", "content", [batch(break_="body")], "invalid", "frame 0"),
+        ("a length that cannot be", "crc", b"\xff\xff\xff\xff" + b"\0" * 60, "invalid", "frame 0"),
+        ("a version from the future", "version", [batch(break_="version")], "retry", "version"),
+        ("frames of two streams", "stream", [batch(1), batch(2, epoch=6)], "invalid", "frame 1: is of another stream"),
+        ("frames of two boots", "stream", [batch(1), batch(2, boot_id="33" * 16)], "invalid", "another stream"),
+        ("another node than the token's", "node", [batch(node="n2")], "denied", "the token speaks for node n1, the batch is of node n2"),
+        ("epoch 0", "stream", [batch(epoch=0)], "invalid", "epoch is 0"),
+        ("number 0", "stream", [batch(seq=1, seq_=0)], "invalid", "seq is 0"),
     ]
 
     def encode(self, batches):
@@ -75,10 +75,10 @@ class Refused(Base):
 
     def test_each_unsound_push_is_refused_with_the_frame_and_the_reason(self):
         led = self.new_ledger()
-        for name, batches, kind, words in self.CASES:
+        for name, refusal, batches, kind, words in self.CASES:
             with self.subTest(name):
                 r = led.ingest(self.encode(batches), node="n1")
-                self.assertEqual((r["ok"], r["error"]), (False, kind), r)
+                self.assertEqual((r["ok"], r["error"], r["refusal"]), (False, kind, refusal), r)
                 self.assertIn(words, r["text"])
                 self.assertEqual(self.counts(led), [0, 0, 0])
         r = led.ingest([batch(1), batch(2)], node="n1")
@@ -99,7 +99,7 @@ class Refused(Base):
             with self.subTest(push=[b["seq"] for b in push]):
                 before = self.counts(led)
                 r = led.ingest(push)
-                self.assertEqual((r["ok"], r["gap"], r["error"], r["epoch"], r["next_seq"]), (False, True, "conflict", 5, 2))
+                self.assertEqual((r["ok"], r["gap"], r["refusal"], r["error"], r["epoch"], r["next_seq"]), (False, True, "gap", "conflict", 5, 2))
                 self.assertEqual(self.counts(led), before)
 
     def test_a_known_number_with_other_bytes_is_an_alarm(self):
@@ -109,7 +109,7 @@ class Refused(Base):
         other = batch(2, records=[record(start_ns=START + MINUTE, used_ns=7)])
         for push in ([other], [batch(1), other, batch(3)]):
             r = led.ingest(push)
-            self.assertEqual((r["ok"], r["mismatch"], r["error"], r["next_seq"]), (False, True, "conflict", 3))
+            self.assertEqual((r["ok"], r["mismatch"], r["refusal"], r["error"], r["next_seq"]), (False, True, "mismatch", "conflict", 3))
             self.assertIn("batch 2 of node n1, epoch 5, is known with other bytes", r["text"])
             self.assertEqual((self.counts(led), self.total(led)), before)
         r = led.ingest([batch(3), batch(4), batch(4, records=[])])
@@ -128,7 +128,7 @@ class Refused(Base):
     def test_simulated_records_are_for_demos_only(self):
         led = self.new_ledger(demo=False)
         r = led.ingest([batch(1), batch(2, flags=1)])
-        self.assertEqual((r["ok"], r["simulated"], r["error"]), (False, True, "invalid"))
+        self.assertEqual((r["ok"], r["simulated"], r["refusal"], r["error"]), (False, True, "simulated", "invalid"))
         self.assertIn("simulator", r["text"])
         self.assertEqual(self.counts(led), [0, 0, 0])
         self.assertTrue(led.ingest([batch(1), batch(2)])["ok"])
@@ -142,41 +142,41 @@ class Quarantined(Base):
     """The second batch is sound but wrong: it is kept with its reason, acknowledged, and changes no total."""
 
     CASES = [
-        ("more used than held", {"records": [record(start_ns=START + MINUTE, used_ns=MINUTE + 1)]}, "used_ns"),
-        ("more held than time", {"records": [record(start_ns=START + MINUTE, held_ns=MINUTE + 1)]}, "held_ns"),
-        ("a negative amount", {"records": [record(start_ns=START + MINUTE, energy_mj=-1)]}, "energy_mj"),
-        ("an amount that overflows", {"records": [record(start_ns=START + MINUTE, duration_ns=2**63 - 1)]}, "duration_ns"),
-        ("a state that does not exist", {"records": [record(start_ns=START + MINUTE, state=9)]}, "state"),
-        ("a holder where nobody holds", {"records": [record(start_ns=START + MINUTE, state=2, method=0, used_ns=0)]}, "holder"),
-        ("a record outside the batch", {"records": [record(start_ns=START)]}, "before the batch's from_ns"),
-        ("a record across a quarter-hour", {"to_ns": START + 16 * MINUTE, "records": [record(start_ns=START + 14 * MINUTE + 30 * NS)]}, "quarter-hour"),
-        ("an unknown device", {"records": [record(start_ns=START + MINUTE, device=7)]}, "record 0: device 7 was never introduced"),
-        ("an unknown holder", {"records": [record(start_ns=START + MINUTE, holder=7)]}, "record 0: holder 7 was never introduced"),
-        ("the future", {"from_ns": START + HOUR, "to_ns": START + HOUR + 6 * MINUTE, "records": []}, "more than five minutes after"),
-        ("the distant past", {"from_ns": START - 46 * 24 * HOUR, "to_ns": START - 46 * 24 * HOUR + MINUTE, "records": []}, "more than 45 days before"),
-        ("time the stream has covered", {"from_ns": START + MINUTE - 1, "to_ns": START + 2 * MINUTE}, "has covered all until"),
-        ("a GPU counted twice", {"records": [record(start_ns=START + MINUTE), record(start_ns=START + MINUTE)]}, "more than 5040 units"),
-        ("a device number with another meaning", {"devices": [{**GPU, "uuid": "GPU-2"}]}, "device id 1 meant another device before"),
-        ("a holder number with another meaning", {"holders": [{**POD, "pod": "q"}]}, "holder id 1 meant another holder before"),
-        ("an instance of no GPU", {"devices": [{**MIG, "gpu": 9}]}, "which the stream has not introduced"),
-        ("an instance of an instance", {"devices": [MIG, {**MIG, "id": 3, "gi": 2, "gpu": 2}]}, "which the stream has not introduced"),
-        ("more units than the device has", {"devices": [MIG], "records": [record(start_ns=START + MINUTE, device=2)]}, "more than its device's 2340"),
-        ("text that is not UTF-8", {"break": "text"}, "exporter_version"),
-        ("a kind that does not exist", {"kind": 3}, "kind"),
-        ("a loss beyond all numbers", {"kind": 2, "last_seq": 2**62 + 5, "records": []}, "beyond what a stream can reach"),
+        ("more used than held", "format", {"records": [record(start_ns=START + MINUTE, used_ns=MINUTE + 1)]}, "used_ns"),
+        ("more held than time", "format", {"records": [record(start_ns=START + MINUTE, held_ns=MINUTE + 1)]}, "held_ns"),
+        ("a negative amount", "format", {"records": [record(start_ns=START + MINUTE, energy_mj=-1)]}, "energy_mj"),
+        ("an amount that overflows", "format", {"records": [record(start_ns=START + MINUTE, duration_ns=2**63 - 1)]}, "duration_ns"),
+        ("a state that does not exist", "format", {"records": [record(start_ns=START + MINUTE, state=9)]}, "state"),
+        ("a holder where nobody holds", "format", {"records": [record(start_ns=START + MINUTE, state=2, method=0, used_ns=0)]}, "holder"),
+        ("a record outside the batch", "format", {"records": [record(start_ns=START)]}, "before the batch's from_ns"),
+        ("a record across a quarter-hour", "format", {"to_ns": START + 16 * MINUTE, "records": [record(start_ns=START + 14 * MINUTE + 30 * NS)]}, "quarter-hour"),
+        ("an unknown device", "unknown-id", {"records": [record(start_ns=START + MINUTE, device=7)]}, "record 0: device 7 was never introduced"),
+        ("an unknown holder", "unknown-id", {"records": [record(start_ns=START + MINUTE, holder=7)]}, "record 0: holder 7 was never introduced"),
+        ("the future", "future", {"from_ns": START + HOUR, "to_ns": START + HOUR + 6 * MINUTE, "records": []}, "more than five minutes after"),
+        ("the distant past", "past", {"from_ns": START - 46 * 24 * HOUR, "to_ns": START - 46 * 24 * HOUR + MINUTE, "records": []}, "more than 45 days before"),
+        ("time the stream has covered", "covered", {"from_ns": START + MINUTE - 1, "to_ns": START + 2 * MINUTE}, "has covered all until"),
+        ("a GPU counted twice", "weight", {"records": [record(start_ns=START + MINUTE), record(start_ns=START + MINUTE)]}, "more than 5040 units"),
+        ("a device number with another meaning", "dictionary", {"devices": [{**GPU, "uuid": "GPU-2"}]}, "device id 1 meant another device before"),
+        ("a holder number with another meaning", "dictionary", {"holders": [{**POD, "pod": "q"}]}, "holder id 1 meant another holder before"),
+        ("an instance of no GPU", "dictionary", {"devices": [{**MIG, "gpu": 9}]}, "which the stream has not introduced"),
+        ("an instance of an instance", "dictionary", {"devices": [MIG, {**MIG, "id": 3, "gi": 2, "gpu": 2}]}, "which the stream has not introduced"),
+        ("more units than the device has", "weight", {"devices": [MIG], "records": [record(start_ns=START + MINUTE, device=2)]}, "more than its device's 2340"),
+        ("text that is not UTF-8", "format", {"break": "text"}, "exporter_version"),
+        ("a kind that does not exist", "format", {"kind": 3}, "kind"),
+        ("a loss beyond all numbers", "format", {"kind": 2, "last_seq": 2**62 + 5, "records": []}, "beyond what a stream can reach"),
     ]
 
     def test_each_refused_content_is_quarantined_with_its_reason_and_the_stream_goes_on(self):
         led = self.new_ledger()
-        for i, (name, change, words) in enumerate(self.CASES):
+        for i, (name, klass, change, words) in enumerate(self.CASES):
             with self.subTest(name):
-                self.one_case(led, i, change, words)
+                self.one_case(led, i, klass, change, words)
         led.rollup()
         gpus = led.conservation(START, START + HOUR)
         self.assertEqual({g["difference_unit_ns"] for g in gpus}, {"0"})
         self.assertEqual(len(gpus), len(self.CASES))
 
-    def one_case(self, led, i, change, words):
+    def one_case(self, led, i, klass, change, words):
         """Every case has a node and a GPU of its own."""
 
         def own(b):
@@ -189,6 +189,7 @@ class Quarantined(Base):
         first, bad, next_ = own(batch(1)), own(batch(2, **change)), own(batch(3))
         _, r = led.ingest_many([[first], [bad]])
         self.assertEqual((r["ok"], r["quarantined"], r["batches"], r["next_seq"]), (True, 1, 0, 3), r)
+        self.assertEqual(r["classes"], {klass: 1})
         self.assertIn(words, r["reason"])
         self.assertEqual(total(), 5040 * MINUTE)
         [[status, reason]] = led.rows(

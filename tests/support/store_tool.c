@@ -1,7 +1,7 @@
 /* tests/support/store_tool.c - the store's calls for integration tests, one process each:
  *
  * store_tool CONNINFO migrate [--demo 1] [--zone Z]
- * store_tool CONNINFO ingest --now NS [--node N] FILE...      one call per file
+ * store_tool CONNINFO ingest --now NS [--node N] [--clock NS] FILE...      one call per file
  * store_tool CONNINFO apply --now NS [--dry-run 1] FILE
  * store_tool CONNINFO rollup --now NS --grace NS [--limit N]
  * store_tool CONNINFO usage --from NS --to NS [--by KEYS] [--tenant T]
@@ -88,6 +88,8 @@ migrate(struct db *db, const struct args *a, struct buf *out, struct err *err)
 static void
 write_ingest(struct buf *out, bool ok, const struct ingest_result *r, const struct err *err)
 {
+	bool any = false;
+
 	buf_printf(out,
 	           "{\"ok\":%s,\"epoch\":%" PRIu64 ",\"next_seq\":%" PRIu64 ",\"batches\":%" PRId64
 	           ",\"records\":%" PRId64 ",\"duplicates\":%" PRId64 ",\"quarantined\":%" PRId64 ",\"lost\":%" PRId64
@@ -95,7 +97,15 @@ write_ingest(struct buf *out, bool ok, const struct ingest_result *r, const stru
 	           ok ? "true" : "false", r->epoch, r->next_seq, r->batches, r->records, r->duplicates, r->quarantined,
 	           r->lost, r->gap ? "true" : "false", r->mismatch ? "true" : "false", r->simulated ? "true" : "false");
 	json_write_string(r->quarantine_reason, out);
-	buf_printf(out, ",\"error\":\"%s\",\"text\":", ok ? "" : err_kind_name(err->kind));
+	buf_printf(out, ",\"refusal\":\"%s\",\"classes\":{", ingest_refusal_name(r->refusal));
+	for (size_t i = 0; i < QUARANTINE_CLASSES; i++) {
+		if (r->quarantined_by[i] == 0)
+			continue;
+		buf_printf(out, "%s\"%s\":%" PRId64, any ? "," : "", quarantine_class_name((enum quarantine_class)i),
+		           r->quarantined_by[i]);
+		any = true;
+	}
+	buf_printf(out, "},\"error\":\"%s\",\"text\":", ok ? "" : err_kind_name(err->kind));
 	json_write_string(ok ? "" : err->text, out);
 	buf_str(out, "}\n");
 }
@@ -115,8 +125,14 @@ ingest(struct db *db, const struct args *a, struct buf *out, struct err *err)
 
 		if (!buf_read_file(&file, name, err))
 			return false;
-		ok = store_ingest(db, option(a, "--node"), buf_text(&file), file.len, option_i64(a, "--now", 0), &r,
-		                  &why);
+		ok = store_ingest(db,
+		                  &(struct ingest_request){.node = option(a, "--node"),
+		                                           .frames = buf_text(&file),
+		                                           .len = file.len,
+		                                           .now_ns = option_i64(a, "--now", 0),
+		                                           .clock_ns = option_i64(a, "--clock", INT64_MIN),
+		                                           .skew_max_ns = 30 * NS_PER_S},
+		                  &r, &why);
 		write_ingest(out, ok, &r, &why);
 		/* A test that kills the server reads along. */
 		fwrite(out->data, 1, out->len, stdout);
