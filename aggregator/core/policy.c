@@ -11,6 +11,8 @@ free_workspace(struct policy_workspace *w)
 		mem_free(r->ns);
 		mem_free(r->slurm_account);
 		mem_free(r->user);
+		mem_free(r->group);
+		mem_free(r->labels);
 	}
 	mem_free(w->rules);
 	mem_free(w->name);

@@ -24,7 +24,9 @@ struct policy_rule {
 	char *cluster;
 	char *ns; /* Kubernetes namespace; a vCluster's host namespace too */
 	char *slurm_account;
-	char *user; /* of a host or a Slurm job: name, or uid in decimal */
+	char *user;  /* of a host or a Slurm job: name, or uid in decimal */
+	char *group; /* primary group of such a user */
+	char *labels; /* of a pod, as common/labels.h writes them, with patterns for values: all of the keys must be there */
 	int line;
 };
 

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/labels.h"
+
 /* ---- single values ---- */
 
 #define LOWER "abcdefghijklmnopqrstuvwxyz"
@@ -56,6 +58,17 @@ policy_ns_fault(const char *text)
 	return NULL;
 }
 
+/* As long as a value and of its characters, or it could never match; empty for the empty value. */
+const char *
+policy_value_fault(const char *text)
+{
+	if (strlen(text) > LABEL_MAX_VALUE)
+		return "is longer than 63 characters";
+	if (!only(text, LOWER UPPER DIGIT "-_.*?"))
+		return "must be letters, digits, '-', '_' and '.', with * and ? for what varies";
+	return NULL;
+}
+
 const char *
 policy_code_fault(const char *text)
 {
@@ -96,9 +109,9 @@ policy_profile_fault(const char *text)
 
 /* ---- the whole file ---- */
 
-/* Something that may occur only once, by up to four texts of which some may be NULL. */
+/* Something that may occur only once, by up to six texts of which some may be NULL. */
 struct entry {
-	const char *part[4];
+	const char *part[6];
 	int line;
 	const struct policy_tenant *tenant; /* where it stands, for the message */
 	const struct policy_workspace *workspace;
@@ -233,7 +246,8 @@ list_rules(const struct policy_tenant *t, struct entry *out)
 			const struct policy_rule *r = &t->workspaces[w].rules[i];
 
 			if (out != NULL)
-				out[n] = (struct entry){.part = {r->cluster, r->ns, r->slurm_account, r->user},
+				out[n] = (struct entry){.part = {r->cluster, r->ns, r->slurm_account, r->user, r->group,
+				                                 r->labels},
 				                        .line = r->line,
 				                        .tenant = t,
 				                        .workspace = &t->workspaces[w]};

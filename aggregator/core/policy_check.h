@@ -10,6 +10,7 @@
 const char *policy_label_fault(const char *text);   /* names of clusters, tenants and workspaces */
 const char *policy_node_fault(const char *text);    /* host names, as Kubernetes and Slurm write them */
 const char *policy_ns_fault(const char *text);      /* patterns of namespaces */
+const char *policy_value_fault(const char *text);   /* patterns of a label's values */
 const char *policy_code_fault(const char *text);    /* sku, price version, GPU model */
 const char *policy_profile_fault(const char *text); /* "3g.40gb", "1c.3g.40gb", "1g.10gb+me" */
 

@@ -49,7 +49,8 @@ find_rule(const struct policy_workspace *w, const struct policy_rule *r)
 		const struct policy_rule *x = &w->rules[i];
 
 		if (same_text(x->cluster, r->cluster) && same_text(x->ns, r->ns) &&
-		    same_text(x->slurm_account, r->slurm_account) && same_text(x->user, r->user))
+		    same_text(x->slurm_account, r->slurm_account) && same_text(x->user, r->user) &&
+		    same_text(x->group, r->group) && same_text(x->labels, r->labels))
 			return x;
 	}
 	return NULL;
@@ -80,8 +81,8 @@ text_change(struct diff *d, const char *kind, const char *name, const char *fiel
 static void
 write_rule(struct buf *out, const struct policy_rule *r)
 {
-	const char *const names[] = {"namespace", "slurm_account", "user", "cluster"};
-	const char *const patterns[] = {r->ns, r->slurm_account, r->user, r->cluster};
+	const char *const names[] = {"namespace", "slurm_account", "user", "group", "labels", "cluster"};
+	const char *const patterns[] = {r->ns, r->slurm_account, r->user, r->group, r->labels, r->cluster};
 
 	for (size_t i = 0; i < ARRAY_LEN(names); i++)
 		if (patterns[i] != NULL)

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "aggregator/core/policy_check.h"
+#include "common/labels.h"
 #include "common/text.h"
 #include "common/time.h"
 #include "common/yaml.h"
@@ -121,10 +122,41 @@ read_list(const struct yaml_doc *doc, const struct yaml_node *map, const char *k
 
 /* ---- tenants ---- */
 
+/* The key is looked up as it is, its value is a pattern. Leaves one text with one spelling, as of the labels themselves. */
+static bool
+read_labels(const struct yaml_doc *doc, const struct yaml_node *rule, char **ret, struct err *err)
+{
+	const struct yaml_node *map = yaml_get(rule, "labels");
+	struct labels_set set = {0};
+
+	if (map == NULL)
+		return true;
+	if (!yaml_expect(doc, map, YAML_MAP, "labels", err))
+		return false;
+	if (map->count == 0 || map->count > LABELS_MAX)
+		return yaml_err(doc, map, err, "labels has %zu keys, 1 to %u are allowed", map->count, LABELS_MAX);
+	for (const struct yaml_node *n = map->child; n != NULL; n = n->next) {
+		const char *text, *reason = label_key_fault(n->key, strlen(n->key));
+
+		if (reason != NULL)
+			return yaml_err(doc, n, err, "label \"%.*s\" %s", shown(n->key), n->key, reason);
+		if (!yaml_str(doc, map, n->key, &text, err))
+			return false;
+		reason = policy_value_fault(text);
+		if (reason != NULL)
+			return yaml_err(doc, n, err, "label %.*s \"%.*s\" %s", shown(n->key), n->key, shown(text), text,
+			                reason);
+		ASSERT(labels_put(&set, n->key, text));
+	}
+	*ret = labels_join(&set);
+	return true;
+}
+
 static bool
 read_rule(const struct yaml_doc *doc, const struct yaml_node *n, struct policy_rule *r, struct err *err)
 {
-	static const char *const keys[] = {"namespace", "slurm_account", "user", "cluster", "priority", NULL};
+	static const char *const keys[] = {"namespace", "slurm_account", "user",     "group",
+	                                   "labels",    "cluster",       "priority", NULL};
 
 	r->line = n->line;
 	r->priority = DEFAULT_PRIORITY;
@@ -132,12 +164,16 @@ read_rule(const struct yaml_doc *doc, const struct yaml_node *n, struct policy_r
 	    !read_optional(doc, n, "rule", "namespace", policy_ns_fault, &r->ns, err) ||
 	    !read_text(doc, n, "slurm_account", NULL, PATTERN_MAX, &r->slurm_account, err) ||
 	    !read_text(doc, n, "user", NULL, PATTERN_MAX, &r->user, err) ||
+	    !read_text(doc, n, "group", NULL, PATTERN_MAX, &r->group, err) || !read_labels(doc, n, &r->labels, err) ||
 	    !read_text(doc, n, "cluster", NULL, PATTERN_MAX, &r->cluster, err))
 		return false;
 	if (yaml_get(n, "priority") != NULL && !yaml_i64(doc, n, "priority", 0, POLICY_MAX_PRIORITY, &r->priority, err))
 		return false;
-	if (r->ns == NULL && r->slurm_account == NULL && r->user == NULL && r->cluster == NULL)
-		return yaml_err(doc, n, err, "a rule needs at least one of namespace, slurm_account, user and cluster");
+	if (r->ns == NULL && r->slurm_account == NULL && r->user == NULL && r->group == NULL && r->labels == NULL &&
+	    r->cluster == NULL)
+		return yaml_err(
+			doc, n, err,
+			"a rule needs at least one of namespace, slurm_account, user, group, labels and cluster");
 	return true;
 }
 

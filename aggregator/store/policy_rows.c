@@ -210,14 +210,17 @@ enum {
 	RULE_NAMESPACE,
 	RULE_ACCOUNT,
 	RULE_USER,
+	RULE_GROUP,
+	RULE_LABELS,
 	RULE_COLUMNS
 };
 
 #define RULES_OF_FILE                                                                                \
-	"SELECT w.id, e.position, e.priority, e.cluster, e.ns, e.account, e.usr "                    \
+	"SELECT w.id, e.position, e.priority, e.cluster, e.ns, e.account, e.usr, e.grp, "            \
+	"labels_of(e.labels) "                                                                       \
 	"FROM unnest($2::text[], $3::text[], $4::integer[], $5::integer[], $6::text[], $7::text[], " \
-	"$8::text[], $9::text[]) "                                                                   \
-	"AS e(tenant, workspace, position, priority, cluster, ns, account, usr) "                    \
+	"$8::text[], $9::text[], $10::text[], $11::text[]) "                                         \
+	"AS e(tenant, workspace, position, priority, cluster, ns, account, usr, grp, labels) "       \
 	"JOIN tenant t ON t.name = e.tenant JOIN workspace w ON w.tenant_id = t.id AND w.name = e.workspace"
 
 static void
@@ -238,6 +241,8 @@ rule_columns(const struct policy *p, struct db_columns *c)
 				array_text(&c->col[RULE_NAMESPACE], w->rules[m].ns);
 				array_text(&c->col[RULE_ACCOUNT], w->rules[m].slurm_account);
 				array_text(&c->col[RULE_USER], w->rules[m].user);
+				array_text(&c->col[RULE_GROUP], w->rules[m].group);
+				array_text(&c->col[RULE_LABELS], w->rules[m].labels);
 			}
 		}
 	}
@@ -250,7 +255,7 @@ write_rules(struct db *db, const struct policy *p, int64_t effective_ns, bool *r
 		"policy rules same",
 		"WITH file AS (" RULES_OF_FILE
 		"), held AS (SELECT workspace_id, position, priority, cluster, namespace, slurm_account, "
-		"user_name FROM attribution_rule "
+		"user_name, group_name, labels FROM attribution_rule "
 		"WHERE upper_inf(effective) AND effective @> $1::timestamptz) SELECT NOT EXISTS ((TABLE file "
 		"EXCEPT TABLE held) UNION ALL (TABLE held EXCEPT TABLE file)) AND NOT EXISTS (SELECT "
 		"FROM attribution_rule WHERE lower(effective) > $1)"};
@@ -262,7 +267,7 @@ write_rules(struct db *db, const struct policy *p, int64_t effective_ns, bool *r
 	static const struct db_stmt fill = {
 		"policy rules",
 		"INSERT INTO attribution_rule (workspace_id, position, priority, cluster, namespace, "
-		"slurm_account, user_name, effective) SELECT x.*, tstzrange($1, NULL) FROM (" RULES_OF_FILE
+		"slurm_account, user_name, group_name, labels, effective) SELECT x.*, tstzrange($1, NULL) FROM (" RULES_OF_FILE
 		" ORDER BY e.position) x"};
 	in_place(db_columns) struct db_columns c;
 	owned(result) PGresult *r = NULL;

@@ -204,6 +204,19 @@ static const struct refusal {
          "p.yaml:8: workspace \"a\" of tenant \"acme\" is already on line 6"},
 	{"a rule without a pattern", HEAD RULES "          - {priority: 1}\n",
          "p.yaml:8: a rule needs at least one of"},
+	{"labels that are a list", HEAD RULES "          - {labels: [a]}\n", "p.yaml:8: labels must be a map"},
+	{"labels without a key", HEAD RULES "          - {labels: {}}\n",
+         "p.yaml:8: labels has 0 keys, 1 to 16 are allowed"},
+	{"a label that no pod can have", HEAD RULES "          - {labels: {\"a b\": x}}\n",
+         "p.yaml:8: label \"a b\" must be letters"},
+	{"a value that no label can have", HEAD RULES "          - {labels: {team: \"m/l\"}}\n",
+         "p.yaml:8: label team \"m/l\" must be letters"},
+	{"a label without a value", HEAD RULES "          - {labels: {team: }}\n", "p.yaml:8: team "},
+	{"an empty group", HEAD RULES "          - {group: \"\"}\n", "p.yaml:8: group is empty"},
+	{"the same labels in another order",
+         HEAD RULES
+         "          - {labels: {a: x, b: y}}\n      - name: b\n        rules:\n          - {labels: {b: y, a: x}}\n",
+         "p.yaml:11: this rule of workspace acme/b is also on line 8, for acme/a"},
 	{"an empty pattern", HEAD RULES "          - {user: \"\"}\n", "p.yaml:8: user is empty"},
 	{"a namespace that cannot exist", HEAD RULES "          - {namespace: Acme}\n",
          "p.yaml:8: rule namespace \"Acme\" must be"},
@@ -358,6 +371,24 @@ the_host_policy_is_sound_once_it_has_a_node(void **state)
 	assert_string_equal(p->tenants[0].workspaces[0].rules[0].user, "*");
 }
 
+static void
+labels_of_a_rule_have_one_spelling_whatever_the_order(void **state)
+{
+	owned(policy) struct policy *p = parse(HEAD RULES "          - labels:\n"
+	                                                  "              team: \"m*\"\n"
+	                                                  "              example.com/app: web\n"
+	                                                  "              flag: \"\"\n"
+	                                                  "            group: \"gpu-?\"\n"
+	                                                  "          - {group: staff}\n");
+	const struct policy_workspace *w = &p->tenants[0].workspaces[0];
+
+	(void)state;
+	assert_string_equal(w->rules[0].labels, "example.com/app=web,flag=,team=m*");
+	assert_string_equal(w->rules[0].group, "gpu-?");
+	assert_null(w->rules[1].labels);
+	assert_string_equal(w->rules[1].group, "staff");
+}
+
 /* ---- differences ---- */
 
 static void
@@ -395,6 +426,20 @@ a_first_policy_is_all_new(void **state)
 	            "+ price A100-80GB MIG 1g.10gb 0.35\n"
 	            "+ price any GPU timeslice 0.00\n"
 	            "+ price any GPU 0.000000001\n");
+}
+
+static void
+groups_and_labels_of_rules_are_part_of_what_changes(void **state)
+{
+	owned(policy) struct policy *a =
+		parse(HEAD RULES "          - {group: staff}\n          - {labels: {b: x, a: y}}\n");
+	owned(policy) struct policy *b =
+		parse(HEAD RULES "          - {group: staff}\n          - {labels: {a: y, b: z}}\n");
+
+	(void)state;
+	assert_diff(a, b,
+	            "+ rule acme/a labels a=y,b=z priority 100\n"
+	            "- rule acme/a labels a=y,b=x priority 100\n");
 }
 
 static void
@@ -571,6 +616,8 @@ main(void)
 		cmocka_unit_test(each_kind_of_change_is_one_line),
 		cmocka_unit_test(prices_and_clusters_of_nodes_come_and_go),
 		cmocka_unit_test(another_order_of_equal_rules_is_a_change),
+		cmocka_unit_test(labels_of_a_rule_have_one_spelling_whatever_the_order),
+		cmocka_unit_test(groups_and_labels_of_rules_are_part_of_what_changes),
 		cmocka_unit_test(a_tenant_that_goes_takes_its_workspaces_along),
 		cmocka_unit_test(patterns_match_as_in_a_shell),
 		cmocka_unit_test(a_hostile_pattern_is_only_slow),
