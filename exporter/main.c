@@ -54,6 +54,7 @@ struct daemon {
 	struct reader *reader;
 	struct outbox *outbox;
 	struct push *push;
+	struct status *status;
 	struct metrics *metrics;
 	struct web *web;
 	struct sampler *sampler;
@@ -230,7 +231,10 @@ start_push(struct daemon *d, struct err *err)
 	if (!push_start(&p, d->outbox, &d->push, err))
 		return false;
 	outbox_listen(d->outbox, wake_push, d->push);
-	return true;
+	return status_start(&(struct status_options){.http = p.http,
+	                                             .joins = o->join_token_file != NULL,
+	                                             .interval_ns = o->status_interval_ns},
+	                    &d->status, err);
 }
 
 static bool
@@ -292,6 +296,8 @@ start_sampler(struct daemon *d, struct err *err)
 	                             .files_max = cgroup_files()};
 
 	d->sampler = sampler_new(&s, d->reader, d->outbox, d->push, d->metrics, time_boot_ns(), time_wall_ns());
+	if (d->status)
+		sampler_use_status(d->sampler, d->status, d->spool.boot_id);
 	if (o->workload_metrics && !sampler_use_workloads(d->sampler, &w, err))
 		return false;
 	return sampler_use_allocations(d->sampler, &a, KUBELET_PATIENCE_NS, err);
@@ -343,6 +349,7 @@ stop(struct daemon *d)
 		outbox_listen(d->outbox, NULL, NULL);
 	/* while the thread that sends is in a call of the disk, the outbox is left to it */
 	whole = push_stop(d->push, LAST_PUSH_NS) && outbox_close(d->outbox);
+	whole &= status_stop(d->status);
 	metrics_free(d->metrics);
 	/* a source that is left to its call goes on using DCGM */
 	whole &= reader_close(d->reader) && dcgm_close(d->dcgm);

@@ -12,6 +12,7 @@
 #include "exporter/metrics_template.h"
 #include "exporter/outbox.h"
 #include "exporter/push.h"
+#include "exporter/status.h"
 #include "exporter/workload.h"
 
 #define METRICS_MAX (32u << 20) /* of one page */
@@ -50,6 +51,7 @@ struct metrics_input {
 	struct outbox_stats outbox;
 	bool pushes; /* an aggregator is configured */
 	struct push_stats push;
+	const struct status_stats *status; /* NULL: statuses are not sent */
 	const char *dcgm_hostname; /* "Hostname" or "hostname": dcgm-exporter's names too, with that label; NULL: not */
 	bool dcgm_pod_uid;         /* and with the pod's UID */
 	const struct dcgm_links *dcgm_links; /* filled in by metrics_publish */

@@ -220,6 +220,30 @@ render_push(struct render *r)
 		              "When the aggregator last acknowledged a batch.", s->last_success_wall_ns / NS_PER_MS, 3);
 }
 
+static void
+render_status(struct render *r)
+{
+	const struct status_stats *s = r->in->status;
+	const struct {
+		const char *result;
+		int64_t count;
+	} results[] = {{"sent", s->sent}, {"failed", s->failed}, {"replaced", s->replaced}};
+
+	render_family(r, "tollgate_exporter_status_messages_total", PROM_COUNTER,
+	              "Messages about who holds what now, by what came of them.");
+	for (size_t i = 0; i < ARRAY_LEN(results); i++) {
+		if (!render_sample(r, i, 0, results[i].count, 0))
+			continue;
+		prom_begin(&r->p);
+		prom_label(&r->p, "result", results[i].result);
+		prom_int(&r->p, results[i].count);
+		render_close(r);
+	}
+	if (s->last_success_wall_ns >= 0)
+		render_single(r, "tollgate_exporter_status_last_success_timestamp_seconds", PROM_GAUGE,
+		              "When the aggregator last took such a message.", s->last_success_wall_ns / NS_PER_MS, 3);
+}
+
 void
 render_exporter(struct render *r)
 {
@@ -235,4 +259,6 @@ render_exporter(struct render *r)
 		render_cgroup_reading(r);
 	render_spool(r);
 	render_push(r);
+	if (r->in->status)
+		render_status(r);
 }

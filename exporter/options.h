@@ -41,6 +41,7 @@ struct exporter_options {
 	char *client_cert;
 	char *client_key;
 	int64_t push_timeout_ns;
+	int64_t status_interval_ns;
 	char *spool_dir;
 	int64_t spool_cap_bytes;
 	int64_t spool_segment_bytes;

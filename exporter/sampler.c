@@ -2,6 +2,7 @@
 #include "exporter/sampler.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "common/time.h"
 
@@ -18,6 +19,9 @@ struct sampler {
 	struct alloc_stats alloc_stats;
 	struct dcgm_status dcgm;
 	struct workload *workload; /* NULL: not read */
+	struct status *status;     /* NULL: not told */
+	uint8_t boot_id[WIRE_BOOT_ID_SIZE];
+	struct buf status_text;
 	struct meter *meter;
 	uint64_t stream; /* counts meters */
 	int64_t wall_offset_ns;
@@ -62,6 +66,7 @@ sampler_new(const struct sampler_options *o, struct reader *reader, struct outbo
 	s->wall_offset_ns = wall_ns - boot_ns;
 	s->meter = new_meter(s);
 	s->last_reading_wall_ns = -1;
+	buf_init(&s->status_text, STATUS_MAX);
 	return s;
 }
 
@@ -74,6 +79,7 @@ sampler_free(struct sampler *s)
 	workload_free(s->workload);
 	alloc_free(s->alloc);
 	identity_free(s->identity);
+	buf_fini(&s->status_text);
 	mem_free(s->processes);
 	mem_free(s->exits);
 	mem_free(s);
@@ -90,6 +96,13 @@ sampler_use_workloads(struct sampler *s, const struct workload_options *o, struc
 {
 	s->workload = workload_new(o);
 	return workload_start(s->workload, err);
+}
+
+void
+sampler_use_status(struct sampler *s, struct status *status, const uint8_t boot_id[WIRE_BOOT_ID_SIZE])
+{
+	s->status = status;
+	memcpy(s->boot_id, boot_id, sizeof(s->boot_id));
 }
 
 /* ---- reading ---- */
@@ -298,11 +311,30 @@ meter(struct sampler *s, int64_t boot_ns, int64_t wall_ns, struct sampler_report
 		step_clock(s, boot_ns, wall_ns, ret);
 }
 
+/* Only the text is made here: compressing and sending it is another thread's. */
+static void
+tell_status(struct sampler *s, bool read, int64_t boot_ns, int64_t wall_ns)
+{
+	struct status_input in = {.node = s->options.node,
+	                          .boot_ns = boot_ns,
+	                          .wall_ns = wall_ns,
+	                          .interval_ns = status_interval_ns(s->status),
+	                          .simulated = s->facts.simulated,
+	                          .replicas = s->options.replicas,
+	                          .tick = read ? &s->tick : NULL};
+
+	memcpy(in.boot_id, s->boot_id, sizeof(in.boot_id));
+	buf_clear(&s->status_text);
+	status_write(&in, &s->status_text);
+	status_offer(s->status, &s->status_text, boot_ns);
+}
+
 static void
 publish(struct sampler *s, bool read, int64_t boot_ns)
 {
 	struct reader_status status;
 	struct workload_stats beside;
+	struct status_stats told;
 	struct metrics_input in = {.node = s->options.node,
 	                           .version = s->options.version,
 	                           .source = s->facts.name,
@@ -342,6 +374,10 @@ publish(struct sampler *s, bool read, int64_t boot_ns)
 	outbox_stats(s->outbox, &in.outbox);
 	if (s->push)
 		push_stats(s->push, &in.push);
+	if (s->status) {
+		status_stats(s->status, &told);
+		in.status = &told;
+	}
 	metrics_publish(s->metrics, &in);
 }
 
@@ -385,6 +421,8 @@ sampler_tick(struct sampler *s, int64_t boot_ns, int64_t wall_ns, struct sampler
 	if (ret->storing.kind == ERR_NONE && outbox_flush(s->outbox, wall_ns, &ret->storing))
 		ret->storing.kind = ERR_NONE;
 	end_step(s, STEP_SPOOL, "spool", ret->storing.kind == ERR_NONE);
+	if (s->status && status_due(s->status, boot_ns))
+		tell_status(s, read, boot_ns, wall_ns);
 	publish(s, read, boot_ns);
 	identity_sweep(s->identity);
 }

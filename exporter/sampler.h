@@ -9,6 +9,7 @@
 #include "exporter/outbox.h"
 #include "exporter/push.h"
 #include "exporter/reader.h"
+#include "exporter/status.h"
 #include "exporter/workload.h"
 
 /* Wall time further than this from boot time plus the stream's offset is a step of the clock: a new stream begins. */
@@ -43,6 +44,9 @@ MUST_CHECK bool sampler_use_allocations(struct sampler *s, const struct alloc_op
 
 /* From now on CPU, memory, I/O and pressure of workloads are read (workload.h). */
 MUST_CHECK bool sampler_use_workloads(struct sampler *s, const struct workload_options *o, struct err *err);
+
+/* From now on the aggregator is told who holds what (status.h), in the name of this boot of the machine. */
+void sampler_use_status(struct sampler *s, struct status *status, const uint8_t boot_id[WIRE_BOOT_ID_SIZE]);
 
 /* What became of a tick, for the log. */
 struct sampler_report {
