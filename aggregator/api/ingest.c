@@ -62,7 +62,7 @@ handle_ingest(void *app_, void *worker, const struct http_request *rq, struct ht
 {
 	struct app *app = app_;
 	struct worker *w = worker;
-	struct ingest_result r = {0};
+	in_place(ingest_result) struct ingest_result r = {0};
 	struct err err = {0};
 
 	if (!store_ingest(w->db,

@@ -61,6 +61,12 @@ why_unsound(const uint8_t *payload, size_t len, const struct err *why)
 	return why->kind == ERR_RETRY ? REFUSAL_VERSION : REFUSAL_CONTENT;
 }
 
+void
+ingest_result_fini(struct ingest_result *r)
+{
+	ingest_sums_fini(&r->sums);
+}
+
 static bool
 same_stream(const struct wire_batch *a, const struct wire_batch *b)
 {
@@ -451,6 +457,7 @@ static bool
 ingest_once(struct ingest *in, struct ingest_result *ret, struct err *err)
 {
 	in_place(db_tx) struct db_tx tx = {0};
+	in_place(ingest_sums) struct ingest_sums sums = {0};
 	int64_t next = 0;
 
 	in->policy_locked = false;
@@ -463,7 +470,8 @@ ingest_once(struct ingest *in, struct ingest_result *ret, struct err *err)
 	if (next == in->next_seq)
 		return true; /* nothing new: the transaction has only read */
 	count_frames(in, ret);
-	if (ret->records > 0 && (!ingest_partitions(in, err) || !ingest_copy(in, err)))
+	if (ret->records > 0 &&
+	    (!ingest_partitions(in, err) || !ingest_copy(in, err) || !ingest_sum_up(in, &sums, err)))
 		return false;
 	for (size_t i = 0; i < in->count; i++)
 		if (in->frames[i].fate != FATE_DUPLICATE && !store_evidence(in, &in->frames[i], err))
@@ -471,6 +479,8 @@ ingest_once(struct ingest *in, struct ingest_result *ret, struct err *err)
 	if (!ingest_move_cursor(in, next, err) || !db_tx_commit(&tx, err))
 		return false;
 	ret->next_seq = (uint64_t)next;
+	ret->sums = sums;
+	sums = (struct ingest_sums){0};
 	return true;
 }
 

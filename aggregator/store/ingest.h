@@ -1,11 +1,10 @@
 /* aggregator/store/ingest.h - between the files that take batches in: ingest.c (the order of things), ingest_dict.c,
  * ingest_device.c and ingest_holder.c (what a stream's numbers mean), ingest_judge.c (what is refused),
- * ingest_copy.c (rows). */
+ * ingest_copy.c (rows), ingest_sum.c (what they add up to). */
 #ifndef TOLLGATE_STORE_INGEST_H
 #define TOLLGATE_STORE_INGEST_H
 
 #include "aggregator/store/db.h"
-#include "common/idmap.h"
 #include "common/digest.h"
 #include "common/wire.h"
 
@@ -22,6 +21,13 @@ struct dict_device {
 	size_t gpu; /* index into dict.gpus */
 	bool is_gpu;
 	int64_t units;
+	int32_t device_class; /* index into dict.classes */
+};
+/* Whose a holder is over a stretch of time. */
+struct dict_owner {
+	int64_t holder_id;
+	int32_t workspace_id;
+	int64_t from_ns, until_ns;
 };
 
 /* What the numbers of one stream mean, as far as this call needs it. */
@@ -34,6 +40,10 @@ struct dict {
 	struct idmap gpu_ids;    /* gpu_id -> gpus */
 	struct idmap device_ids; /* local id -> devices */
 	struct idmap holder_ids; /* local id -> holders */
+	struct device_classes classes;
+	struct dict_owner *owners; /* of the holders; a holder's lie together, by time */
+	size_t owner_count;
+	struct idmap owner_ids; /* holder_id -> its first owner */
 };
 void dict_fini(struct dict *d);
 
@@ -82,12 +92,13 @@ MUST_CHECK bool dict_add_holders(struct ingest *in, const struct wire_batch *b, 
 MUST_CHECK bool holder_ids(struct ingest *in, const struct wire_batch *b, int64_t *ids, struct err *err);
 void dict_device(struct dict *d, uint32_t local, const struct dict_device *dev);
 void dict_holder(struct dict *d, uint32_t local, int64_t holder_id);
-/* Columns 1 to 6 of a result: device, GPU, is it the GPU itself, units, and the last service of the GPU on node $2. */
-#define DICT_DEVICE_COLUMNS "d.id, d.gpu_id, d.gi = -1, d.units, s.from_ns, s.until_ns "
+/* Columns 1 to 8 of a result: device, GPU, is it the GPU itself, units, the last service of the GPU on node $2, model and profile. */
+#define DICT_DEVICE_COLUMNS "d.id, d.gpu_id, d.gi = -1, d.units, s.from_ns, s.until_ns, m.short_model, d.profile "
 #define DICT_LAST_SERVICE                                                     \
+	"JOIN gpu m ON m.id = d.gpu_id "                                      \
 	"LEFT JOIN LATERAL (SELECT g.from_ns, g.until_ns FROM gpu_service g " \
 	"WHERE g.gpu_id = d.gpu_id AND g.node_id = $2 ORDER BY g.from_ns DESC LIMIT 1) s ON true "
-struct dict_device dict_device_at(struct dict *d, const PGresult *r, int row);
+struct dict_device dict_device_at(struct ingest *in, const PGresult *r, int row);
 
 /* Decides the fate of a frame whose number is the next; advances covered_until_ns. */
 MUST_CHECK bool ingest_judge(struct ingest *in, struct ingest_frame *f, struct err *err);
@@ -96,6 +107,9 @@ MUST_CHECK bool ingest_judge(struct ingest *in, struct ingest_frame *f, struct e
 MUST_CHECK bool ingest_partitions(struct ingest *in, struct err *err);
 /* Moves the stream's cursor to next, and touches the hours of the accepted frames. */
 MUST_CHECK bool ingest_move_cursor(struct ingest *in, int64_t next, struct err *err);
+
+/* What the records of the accepted frames add up to. */
+MUST_CHECK bool ingest_sum_up(struct ingest *in, struct ingest_sums *sums, struct err *err);
 
 /* The records of all accepted frames, by COPY BINARY. */
 MUST_CHECK bool ingest_copy(struct ingest *in, struct err *err);

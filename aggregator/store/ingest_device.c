@@ -110,7 +110,7 @@ contradicts(const struct ingest *in, const struct wire_device *d, const PGresult
 {
 	size_t known;
 
-	if (!res_bool(r, row, 7)) {
+	if (!res_bool(r, row, 9)) {
 		err_set(reason, ERR_INVALID, "device %s has another profile or other units than before", d->uuid);
 		return true;
 	}
@@ -141,7 +141,7 @@ enter(struct ingest *in, const struct wire_device *const *devices, const int64_t
 		if (contradicts(in, devices[i], r, (int)i, reason))
 			return true;
 	for (size_t i = 0; i < n; i++) {
-		struct dict_device dev = dict_device_at(&in->dict, r, (int)i);
+		struct dict_device dev = dict_device_at(in, r, (int)i);
 
 		if (idmap_find(&in->dict.device_ids, devices[i]->id, &known))
 			continue;

@@ -16,6 +16,9 @@ dict_fini(struct dict *d)
 	idmap_fini(&d->gpu_ids);
 	idmap_fini(&d->device_ids);
 	idmap_fini(&d->holder_ids);
+	device_classes_fini(&d->classes);
+	mem_free(d->owners);
+	idmap_fini(&d->owner_ids);
 	memset(d, 0, sizeof(*d));
 }
 
@@ -59,7 +62,7 @@ dict_holder(struct dict *d, uint32_t local, int64_t holder_id)
 }
 
 struct dict_device
-dict_device_at(struct dict *d, const PGresult *r, int row)
+dict_device_at(struct ingest *in, const PGresult *r, int row)
 {
 	struct dict_gpu g = {
 		.gpu_id = res_i64(r, row, 2),
@@ -69,9 +72,11 @@ dict_device_at(struct dict *d, const PGresult *r, int row)
 	};
 
 	return (struct dict_device){.device_id = res_i64(r, row, 1),
-	                            .gpu = dict_gpu(d, &g),
+	                            .gpu = dict_gpu(&in->dict, &g),
 	                            .is_gpu = res_bool(r, row, 3),
-	                            .units = res_i64(r, row, 4)};
+	                            .units = res_i64(r, row, 4),
+	                            .device_class = device_classes_find(&in->dict.classes, in->cluster,
+	                                                                res_text(r, row, 7), res_text(r, row, 8))};
 }
 
 /* --- what earlier batches of the stream said --- */
@@ -91,7 +96,7 @@ load_devices(struct ingest *in, struct err *err)
 	if (!db_run(in->db, &stmt, &a, &r, err))
 		return false;
 	for (int row = 0; row < PQntuples(r); row++) {
-		struct dict_device dev = dict_device_at(&in->dict, r, row);
+		struct dict_device dev = dict_device_at(in, r, row);
 
 		dict_device(&in->dict, (uint32_t)res_i64(r, row, 0), &dev);
 	}

@@ -2,6 +2,7 @@
 #ifndef TOLLGATE_STORE_STORE_H
 #define TOLLGATE_STORE_STORE_H
 
+#include "aggregator/core/ingest_sums.h"
 #include "aggregator/core/policy.h"
 #include "aggregator/core/rating.h"
 #include "common/buf.h"
@@ -173,7 +174,9 @@ struct ingest_result {
 	enum ingest_refusal refusal; /* NONE: it was taken */
 	int64_t quarantined_by[QUARANTINE_CLASSES];
 	char quarantine_reason[256]; /* of the last one */
+	struct ingest_sums sums;     /* of the records that this call made durable; duplicates are not among them */
 };
+void ingest_result_fini(struct ingest_result *r);
 /* Frames of one stream in one transaction. */
 MUST_CHECK bool store_ingest(struct db *db, const struct ingest_request *rq, struct ingest_result *ret,
                              struct err *err);

@@ -228,6 +228,47 @@ class Quarantined(Base):
         self.assertEqual(self.total(led), 5040 * MINUTE)
 
 
+class Sums(Base):
+    """What a call says it has added: by workspace, class of device and state."""
+
+    POLICY = "version: 1\ncluster: test\neffective: 2026-11-30T00:00:00Z\ntenants:\n  - {name: t, workspaces: [{name: w, rules: [{namespace: a}]}]}\n"
+
+    def test_only_what_became_durable_is_summed_and_only_once(self):
+        led = self.new_ledger()
+        led.apply(self.POLICY)
+        workspace = int(led.value("select w.id from workspace w join tenant t on t.id = w.tenant_id where t.name = 't'"))
+        nobody = int(led.value("select id from workspace where builtin"))
+        free = record(start_ns=START + MINUTE, holder=0, state=2, method=0, used_ns=0, device=2, units=2340, energy_mj=0)
+        held = record(start_ns=START + MINUTE, units=2700, unmeasured_ns=MINUTE // 4, used_ns=MINUTE // 4)
+        first, second = batch(1, holders=[POD, {"id": 2, "ns": "else", "pod": "q"}]), batch(2, devices=[GPU, MIG], records=[held, free])
+        pushes = [
+            [first],
+            [first, second],
+            [first, second],
+            [batch(3, records=[record(start_ns=START + 2 * MINUTE, holder=2), record(start_ns=0)])],
+            [batch(4, records=[record(start_ns=START + 3 * MINUTE, holder=2, used_ns=MINUTE)])],
+            [batch(6)],
+        ]
+        half = 5040 * MINUTE // 2
+        whole, slice_ = ["test", "H100-80GB", ""], ["test", "H100-80GB", "3g.40gb"]
+        expected = [
+            [[workspace, *whole, "used", half, 1000], [workspace, *whole, "idle", half, 0]],
+            [
+                [workspace, *whole, "used", 2700 * MINUTE // 4, 1000],
+                [workspace, *whole, "unmeasured", 2700 * MINUTE // 4, 0],
+                [workspace, *whole, "idle", 2700 * MINUTE // 2, 0],
+                [0, *slice_, "unallocated", 2340 * MINUTE, 0],
+            ],
+            [],  # duplicates
+            [],  # quarantined
+            [[nobody, *whole, "used", 5040 * MINUTE, 1000]],
+            [],  # a gap
+        ]
+        for push, sums in zip(pushes, expected):
+            with self.subTest(push=[b["seq"] for b in push]):
+                self.assertEqual(sorted(led.ingest(push)["sums"]), sorted(sums))
+
+
 class Loss(Base):
     def loss(self, seq, last, start, end, **change):
         return batch(seq, kind=2, last_seq=last, from_ns=start, to_ns=end, devices=[], holders=[], records=[], **change)

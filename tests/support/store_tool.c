@@ -105,7 +105,17 @@ write_ingest(struct buf *out, bool ok, const struct ingest_result *r, const stru
 		           r->quarantined_by[i]);
 		any = true;
 	}
-	buf_printf(out, "},\"error\":\"%s\",\"text\":", ok ? "" : err_kind_name(err->kind));
+	buf_str(out, "},\"sums\":[");
+	for (size_t i = 0; i < r->sums.count; i++) {
+		const struct ingest_sum *s = &r->sums.at[i];
+		const struct device_class *c = &r->sums.classes.at[s->device_class];
+		char text[DECIMAL_TEXT_SIZE];
+
+		buf_printf(out, "%s[%" PRId32 ",\"%s\",\"%s\",\"%s\",\"%s\",%s,%" PRId64 "]", i > 0 ? "," : "",
+		           s->workspace_id, c->cluster, c->gpu_model, c->profile, usage_state_name(s->state),
+		           decimal_format(s->unit_ns, 0, 0, text), s->energy_mj);
+	}
+	buf_printf(out, "],\"error\":\"%s\",\"text\":", ok ? "" : err_kind_name(err->kind));
 	json_write_string(ok ? "" : err->text, out);
 	buf_str(out, "}\n");
 }
@@ -119,7 +129,7 @@ ingest(struct db *db, const struct args *a, struct buf *out, struct err *err)
 
 	buf_init(&file, FILE_MAX);
 	for (int i = 0; (name = word(a, i)) != NULL; i++) {
-		struct ingest_result r;
+		in_place(ingest_result) struct ingest_result r = {0};
 		struct err why = {0};
 		bool ok;
 
