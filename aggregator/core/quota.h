@@ -190,6 +190,7 @@ struct quota_lease {
 	int64_t seen_ns;        /* last confirmation, heartbeat or telemetry */
 	enum quota_order order; /* draining without a hold is QUOTA_DRAINING */
 	int64_t ordered_ns, due_ns;
+	bool reclaimed;             /* ordered for another workspace: its own may not borrow for a while */
 	int64_t unit_seconds, cost; /* committed in budgets */
 	int64_t other[QUOTA_OTHERS];
 };
@@ -359,7 +360,6 @@ struct quota_victim {
 };
 
 enum quota_change_kind {
-	QUOTA_CHANGE_NOTHING, /* it is admitted, or no change of one thing would help */
 	QUOTA_CHANGE_REQUEST, /* ask for something else: it is not valid, or can never be had */
 	QUOTA_CHANGE_LIMIT,
 	QUOTA_CHANGE_TENANT_MAXIMUM,
@@ -371,9 +371,10 @@ enum quota_change_kind {
 	QUOTA_CHANGE_PREEMPTIBLE, /* ask as preemptible */
 	QUOTA_CHANGE_CAPACITY,    /* amount more units that are free and not protected, where the shape fits */
 	QUOTA_CHANGE_WAIT,        /* amount ns, until the back-off ends */
-	QUOTA_CHANGE_LESS,        /* ask for at most amount devices */
+	QUOTA_CHANGE_TURN,        /* wait: the head of the queue comes first */
 };
 
+#define QUOTA_MAX_CHANGES 8
 struct quota_change {
 	enum quota_change_kind kind;
 	int64_t amount;
@@ -398,7 +399,9 @@ struct quota_verdict {
 	size_t victim_count;
 	struct quota_check *checks;
 	size_t check_count;
-	struct quota_change change; /* the smallest that would admit it */
+	/* The smallest change that would admit it: what must be done, together. None when it is admitted. */
+	struct quota_change changes[QUOTA_MAX_CHANGES];
+	size_t change_count;
 };
 
 enum quota_notice_kind {
