@@ -4,6 +4,7 @@
         c.create_database("ledger")
         c.query("SELECT 1, NULL", "ledger")        # [["1", None]]
         c.crash(); c.start()                       # kill -9, then recovery
+        with c.standby() as s:                     # a second server that follows; c.crash(); s.promote()
 
 As root the server runs as the system user postgres, because it refuses to run as root. Whatever ends the test (its end, an
 exception, SIGTERM, SIGINT, SIGHUP) stops the server by its process id and removes the directory; if this process is killed
@@ -159,6 +160,14 @@ class Cluster(contextlib.AbstractContextManager):
     def conninfo(self, database="postgres"):
         return f"host={self.socket_dir} port=5432 user={USER} dbname='{database}'"
 
+    def standby(self):
+        return Standby(self)
+
+    def wait_for_standby(self):
+        """From here on a commit waits for the standby to have it."""
+        self.query("ALTER SYSTEM SET synchronous_standby_names = '*'")
+        self.query("SELECT pg_reload_conf()")
+
     def create_database(self, name, template="template1"):
         self.query(f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
         self.names.add(name)
@@ -200,6 +209,14 @@ class Cluster(contextlib.AbstractContextManager):
         if not _open:
             _watch_exits()
         _open.append(self)
+        self._make_root()
+        self._fill()
+        with open(os.path.join(self.data, "postgresql.conf"), "a", encoding="utf-8") as f:
+            print(f"listen_addresses = ''\nunix_socket_directories = '{self.socket_dir}'\nport = 5432", file=f)
+            for name, value in self.settings.items():
+                print(f"{name} = {value}", file=f)
+
+    def _make_root(self):
         self.bin = bindir()
         self.root = tempfile.mkdtemp(prefix="tollgate-pg-", dir=_base())
         os.chmod(self.root, 0o755)
@@ -211,19 +228,14 @@ class Cluster(contextlib.AbstractContextManager):
             self._give(path)
         open(self.log_file, "w", encoding="utf-8").close()
         self._give(self.log_file)
-        done = subprocess.run(
-            [os.path.join(self.bin, "initdb"), "-D", self.data, "-U", USER, "-A", "trust", "-E", "UTF8",
-             "--locale=C.UTF-8", "--no-sync"],  # fmt: skip
-            capture_output=True,
-            text=True,
-            **self._as_server(),
-        )
+
+    def _fill(self):
+        self._run("initdb", "-D", self.data, "-U", USER, "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8", "--no-sync")
+
+    def _run(self, name, *args):
+        done = subprocess.run([os.path.join(self.bin, name), *args], capture_output=True, text=True, **self._as_server())
         if done.returncode != 0:
-            raise RuntimeError(f"initdb failed: {done.stderr.strip()}")
-        with open(os.path.join(self.data, "postgresql.conf"), "a", encoding="utf-8") as f:
-            print(f"listen_addresses = ''\nunix_socket_directories = '{self.socket_dir}'\nport = 5432", file=f)
-            for name, value in self.settings.items():
-                print(f"{name} = {value}", file=f)
+            raise RuntimeError(f"{name} failed: {done.stderr.strip()}")
 
     def _give(self, path):
         if self.account:
@@ -255,13 +267,13 @@ class Cluster(contextlib.AbstractContextManager):
         return False
 
     def _answers(self):
-        """The server writes "ready" into its pid file when it takes connections."""
+        """The server writes "ready" into its pid file when it takes connections, "standby" when only readers."""
         try:
             with open(os.path.join(self.data, "postmaster.pid"), encoding="ascii") as f:
                 lines = f.read().splitlines()
         except OSError:
             return False
-        return len(lines) >= 8 and lines[0] == str(self.server.pid) and lines[7].strip() == "ready"
+        return len(lines) >= 8 and lines[0] == str(self.server.pid) and lines[7].strip() in ("ready", "standby")
 
     def _children(self):
         pids = []
@@ -273,3 +285,37 @@ class Cluster(contextlib.AbstractContextManager):
                     if int(parent) == self.server.pid:
                         pids.append(int(entry))
         return pids
+
+
+class Standby(Cluster):
+    """Follows another cluster from its first start on, by streaming, until it is promoted."""
+
+    def __init__(self, primary):
+        super().__init__(primary.settings)
+        self.primary = primary
+        self.names = primary.names
+
+    def _fill(self):
+        self._run("pg_basebackup", "-h", self.primary.socket_dir, "-p", "5432", "-U", USER, "-D", self.data, "-R", "-X", "stream",
+                  "--checkpoint=fast", "--no-sync")
+
+    def wait_following(self):
+        deadline = time.monotonic() + WAIT_S
+        while self.primary.value("SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'") == "0":
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"the standby does not follow:\n{self.log()}")
+            time.sleep(0.05)
+
+    def fall_behind(self):
+        """What the primary does from now on does not arrive any more."""
+        self.query("ALTER SYSTEM SET primary_conninfo = ''")
+        self.query("SELECT pg_reload_conf()")
+        deadline = time.monotonic() + WAIT_S
+        while self.primary.value("SELECT count(*) FROM pg_stat_replication") != "0":
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"the standby goes on following:\n{self.log()}")
+            time.sleep(0.05)
+
+    def promote(self):
+        if self.value("SELECT pg_promote(true, 60)") != "t":
+            raise RuntimeError(f"the standby was not promoted:\n{self.log()}")

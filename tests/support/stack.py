@@ -152,9 +152,10 @@ class Exporter(Process):
 
 
 class Stack(contextlib.AbstractContextManager):
-    def __init__(self, demo=True, zone="UTC", options=()):
+    def __init__(self, demo=True, zone="UTC", options=(), standby=False):
         self.demo, self.zone, self.options = demo, zone, list(options)
         self.processes, self.tokens = [], {}
+        self.standby = standby  # True: a second PostgreSQL follows the first; failover() makes it the first
         self.port = free_port()
         self.url = f"{scheme(self.options)}://127.0.0.1:{self.port}"
 
@@ -164,6 +165,11 @@ class Stack(contextlib.AbstractContextManager):
             self.pg.start()
             self.pg.create_database("tollgate")
             self.dir = self.pg.private_dir("stack")
+            self.servers = [self.pg]
+            if self.standby:
+                self.standby = self.pg.standby()
+                self.servers.append(self.standby)
+                self.standby.start().wait_following()
             self._aggregator_token()
             self.aggregator = Process(self._aggregator_argv(), os.path.join(self.dir, "aggregator.log"))
             self.processes.append(self.aggregator)
@@ -179,11 +185,33 @@ class Stack(contextlib.AbstractContextManager):
     def close(self):
         for p in reversed(self.processes):
             p.kill9()
-        self.pg.close()
+        for server in getattr(self, "servers", [self.pg]):
+            server.close()
 
-    def _aggregator_argv(self):
-        return [program("tollgate-aggregator"), "--listen", f"127.0.0.1:{self.port}",
-                "--database", self.pg.conninfo("tollgate"), "--billing-zone", self.zone,
+    def conninfo(self):
+        """Of all servers: whoever connects finds the one that takes writes."""
+        hosts = ",".join(server.socket_dir for server in self.servers)
+        return f"host={hosts} port=5432 user={pg.USER} dbname=tollgate"
+
+    def failover(self):
+        """The first PostgreSQL is gone at this moment, and the second takes its place."""
+        self.pg.crash()
+        self.pg = self.standby
+        self.pg.promote()
+
+    def replica(self):
+        """One more aggregator on the same database; a process with a port."""
+        port = free_port()
+        log = os.path.join(self.dir, f"aggregator-{port}.log")
+        p = Process(self._aggregator_argv(port), log)
+        p.port = port
+        self.processes.append(p)
+        wait_for("the replica's /readyz", lambda: answers(f"{scheme(self.options)}://127.0.0.1:{port}/readyz"), p)
+        return p
+
+    def _aggregator_argv(self, port=None):
+        return [program("tollgate-aggregator"), "--listen", f"127.0.0.1:{port or self.port}",
+                "--database", self.conninfo(), "--billing-zone", self.zone,
                 "--demo" if self.demo else "--no-demo", *self.options]  # fmt: skip
 
     def _aggregator_token(self):
