@@ -4,6 +4,7 @@
 #ifndef TOLLGATE_CORE_POLICY_H
 #define TOLLGATE_CORE_POLICY_H
 
+#include "aggregator/core/quantity.h"
 #include "common/buf.h"
 #include "common/money.h"
 
@@ -12,6 +13,12 @@
 #define POLICY_MAX_WORKSPACES 1000u /* of one tenant */
 #define POLICY_MAX_RULES 1000u      /* of one workspace */
 #define POLICY_MAX_NODES 20000u
+#define POLICY_MAX_MEMBERS 1000u /* of one tenant or workspace */
+#define POLICY_MAX_CLASSES 100u
+#define POLICY_MAX_DEVICES 64u  /* GPUs of one node */
+#define POLICY_MAX_PROFILES 32u /* of one node */
+#define POLICY_MAX_CLASS_VALUE 1000000
+#define POLICY_MAX_WEIGHT 1000000
 #define POLICY_MAX_PRICES 1000u
 #define POLICY_MAX_PRIORITY 10000
 #define POLICY_MAX_PRICE 1000000000 /* per hour, in whole units of the currency */
@@ -30,11 +37,51 @@ struct policy_rule {
 	int line;
 };
 
+/* Who belongs to a tenant or a workspace, by the name the identity provider gives. */
+struct policy_member {
+	char *user;
+	const char *role; /* of a tenant: tenant-admin, developer, viewer; of a workspace: developer, viewer */
+	int line;
+};
+struct policy_members {
+	struct policy_member *at;
+	size_t count;
+};
+
+/* An amount of GPUs, by model (quantity.h); no entry: the key is absent. */
+struct policy_amounts {
+	struct quantity *at;
+	size_t count;
+	int line;
+};
+
+/* What is not a GPU; -1: no limit. */
+struct policy_resources {
+	int64_t cpu_millis;
+	int64_t memory_bytes;
+	int64_t storage_bytes;
+	int line;
+};
+
+/* Words are those of the file, and point to text that is never freed. */
 struct policy_workspace {
 	char *name;
 	char *description; /* "" when absent */
+	char *cluster;     /* where its reservations lie; default: the file's cluster */
 	struct policy_rule *rules;
 	size_t rule_count;
+	struct policy_members members;
+	struct policy_amounts reserved;        /* among the tenant's own nodes */
+	struct policy_amounts reserved_shared; /* among the shared ones */
+	struct policy_amounts limit;
+	struct policy_amounts borrow;
+	struct policy_amounts lend;
+	const char *reclaim;     /* any, lower, never */
+	const char *preempt_own; /* lower, never */
+	const char *enforce;     /* off, warn, on */
+	int64_t weight;
+	int64_t idle_timeout_ns; /* 0: none */
+	struct policy_resources limits;
 	int line;
 };
 
@@ -43,15 +90,49 @@ struct policy_tenant {
 	char *display_name; /* the name when absent */
 	char *cost_center;  /* "" when absent */
 	char *owner;        /* "" when absent */
+	struct policy_members members;
+	struct policy_amounts maximum;       /* over all its workspaces */
+	struct policy_amounts default_limit; /* of a workspace that reserves nothing */
+	const char *isolation;               /* node, gpu, mig, shared */
+	char **classes;                      /* priority classes it may use */
+	size_t class_count;
+	bool classes_given; /* false: it may use all */
+	struct policy_resources limits;
 	struct policy_workspace *workspaces;
 	size_t workspace_count;
 	int line;
 };
 
+/* Of a request: the higher value goes first; what is not preemptible stays within the reservation. */
+struct policy_class {
+	char *name;
+	int64_t value;
+	bool preemptible;
+	int line;
+};
+
+struct policy_profile {
+	char *profile;
+	int64_t count;
+};
+
+struct policy_device {
+	char *uuid;
+	const char *state;
+	int line;
+};
+
 struct policy_node {
 	char *name;
-	char *cluster; /* default: the file's cluster */
-	char *tenant;  /* owner; NULL: shared */
+	char *cluster;                   /* default: the file's cluster */
+	char *tenant;                    /* owner; NULL: shared */
+	char *model;                     /* what it has, until it was seen; NULL: not declared */
+	int64_t gpus;                    /* whole ones */
+	struct policy_profile *profiles; /* MIG instances, on further GPUs */
+	size_t profile_count;
+	const char *state; /* in-service, maintenance, retired */
+	struct policy_device *devices;
+	size_t device_count;
 	int line;
 };
 
@@ -78,6 +159,8 @@ struct policy_book {
 struct policy {
 	char *cluster;        /* name of this ledger's cluster */
 	int64_t effective_ns; /* INT64_MIN: not given, the start of the current billing hour */
+	struct policy_class *classes;
+	size_t class_count;
 	struct policy_tenant *tenants;
 	size_t tenant_count;
 	struct policy_node *nodes;
@@ -90,6 +173,23 @@ DEFINE_OWNED(policy, struct policy)
 
 /* version: 1, then the sections. All or nothing; the first error names file, line, field, value and limit. */
 MUST_CHECK bool policy_parse(const char *name, const char *text, size_t len, struct policy **ret, struct err *err);
+/* The same for a file of one tenant's administrator, which has neither nodes nor priority classes: what can only be judged
+ * beside them is not. */
+MUST_CHECK bool policy_parse_part(const char *name, const char *text, size_t len, struct policy **ret, struct err *err);
+
+/* The policy as a file, with every key in one place and no comments: what policy_parse() reads back as the same. */
+void policy_render(const struct policy *p, struct buf *out);
+/* One tenant of it as a file of its administrator. */
+void policy_render_part(const struct policy *p, const struct policy_tenant *t, struct buf *out);
+/* One tenant as an entry of the list `tenants`, indented by so many spaces. */
+void policy_render_tenant(const struct policy_tenant *t, int indent, struct buf *out);
+
+/* The amount for a model: that model's own, or the one without a model; NULL: none is given. */
+const struct quantity *policy_amount_for(const struct policy_amounts *a, const char *model);
+/* As the file has it: "4", "3/7", "{H100-80GB: 4, A100-80GB: 2x1g.10gb}"; "" when absent. */
+void policy_amounts_text(const struct policy_amounts *a, struct buf *out);
+/* Where a workspace's reservations lie. */
+const char *policy_workspace_cluster(const struct policy *p, const struct policy_workspace *w);
 
 /* What applying `to` over `from` (NULL: an empty ledger) changes, one line each for people: "+ workspace
  * acme/training", "~ price H100-80GB on-demand 3.00 -> 3.20", "- node demo-1". In the order of the file; what is

@@ -300,13 +300,81 @@ check_prices(const struct policy_book *b, const char *file, struct err *err)
 	return true;
 }
 
+/* Members of one tenant or workspace, which `what` names. */
+static bool
+check_members(const struct policy_members *m, const char *what, const char *file, struct err *err)
+{
+	owned(mem) struct entry *names = mem_array(m->count, sizeof(*names));
+	const struct entry *again;
+
+	for (size_t i = 0; i < m->count; i++)
+		names[i] = (struct entry){.part = {m->at[i].user}, .line = m->at[i].line};
+	again = find_repeated(names, m->count);
+	if (again != NULL)
+		return err_set(err, ERR_INVALID, "%s:%d: member \"%s\" of %s is already on line %d", file, again->line,
+		               again->part[0], what, again[-1].line);
+	return true;
+}
+
+static bool
+check_devices(const struct policy *p, const char *file, struct err *err)
+{
+	owned(mem) struct entry *devices = NULL;
+	const struct entry *again;
+	size_t count = 0;
+
+	for (size_t i = 0; i < p->node_count; i++)
+		count += p->nodes[i].device_count;
+	devices = mem_array(count, sizeof(*devices));
+	count = 0;
+	for (size_t i = 0; i < p->node_count; i++)
+		for (size_t k = 0; k < p->nodes[i].device_count; k++)
+			devices[count++] = (struct entry){.part = {p->nodes[i].devices[k].uuid},
+			                                  .line = p->nodes[i].devices[k].line};
+	again = find_repeated(devices, count);
+	if (again != NULL)
+		return err_set(err, ERR_INVALID, "%s:%d: device \"%s\" is already on line %d", file, again->line,
+		               again->part[0], again[-1].line);
+	return true;
+}
+
+static bool
+check_classes(const struct policy *p, const char *file, struct err *err)
+{
+	owned(mem) struct entry *names = mem_array(p->class_count, sizeof(*names));
+	const struct entry *again;
+
+	for (size_t i = 0; i < p->class_count; i++)
+		names[i] = (struct entry){.part = {p->classes[i].name}, .line = p->classes[i].line};
+	again = find_repeated(names, p->class_count);
+	if (again != NULL)
+		return err_set(err, ERR_INVALID, "%s:%d: priority class \"%s\" is already on line %d", file,
+		               again->line, again->part[0], again[-1].line);
+	return true;
+}
+
+static bool
+check_tenant(const struct policy_tenant *t, const char *file, struct err *err)
+{
+	if (!check_workspaces(t, file, err) || !check_members(&t->members, t->name, file, err))
+		return false;
+	for (size_t i = 0; i < t->workspace_count; i++) {
+		owned(mem) char *what = mem_printf("%s/%s", t->name, t->workspaces[i].name);
+
+		if (!check_members(&t->workspaces[i].members, what, file, err))
+			return false;
+	}
+	return policy_check_quota(t, file, err);
+}
+
 bool
 policy_check(const struct policy *p, const char *file, struct err *err)
 {
 	if (!check_tenants(p, file, err))
 		return false;
 	for (size_t i = 0; i < p->tenant_count; i++)
-		if (!check_workspaces(&p->tenants[i], file, err))
+		if (!check_tenant(&p->tenants[i], file, err))
 			return false;
-	return check_rules(p, file, err) && check_nodes(p, file, err) && check_prices(p->prices, file, err);
+	return check_classes(p, file, err) && check_rules(p, file, err) && check_nodes(p, file, err) &&
+	       check_devices(p, file, err) && check_prices(p->prices, file, err);
 }

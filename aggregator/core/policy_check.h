@@ -14,7 +14,13 @@ const char *policy_value_fault(const char *text);   /* patterns of a label's val
 const char *policy_code_fault(const char *text);    /* sku, price version, GPU model */
 const char *policy_profile_fault(const char *text); /* "3g.40gb", "1c.3g.40gb", "1g.10gb+me" */
 
-/* Names that occur twice, rules and prices that can never be reached, nodes of unknown tenants. */
+/* Names that occur twice, rules and prices that can never be reached, nodes of unknown tenants, and what one tenant's quotas
+ * contradict. */
 MUST_CHECK bool policy_check(const struct policy *p, const char *file, struct err *err);
+/* What must agree between tenants, priority classes and nodes. */
+MUST_CHECK bool policy_check_whole(const struct policy *p, const char *file, struct err *err);
+
+/* policy_check_quota.c: amounts of one tenant that contradict each other. */
+MUST_CHECK bool policy_check_quota(const struct policy_tenant *t, const char *file, struct err *err);
 
 #endif

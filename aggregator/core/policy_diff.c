@@ -1,28 +1,18 @@
 /* aggregator/core/policy_diff.c - what applying a policy changes, one line each, for the person who is about to do
  * it. */
-#include "aggregator/core/policy.h"
-
 #include <string.h>
 
-struct diff {
-	struct buf *out;
-	size_t changes;
-	size_t *asked_last; /* per priority: which workspace of the old file had the rule seen last */
-	bool reordered;
-};
-
-/* One line; the format ends in a newline. */
-#define CHANGE(d, ...) ((d)->changes++, buf_printf((d)->out, __VA_ARGS__))
+#include "aggregator/core/policy_diff.h"
 
 /* ---- finding the old entry ---- */
 
 _Static_assert(offsetof(struct policy_tenant, name) == 0 && offsetof(struct policy_workspace, name) == 0 &&
-                       offsetof(struct policy_node, name) == 0,
-               "find_named() reads the name as the first member");
+                       offsetof(struct policy_node, name) == 0 && offsetof(struct policy_class, name) == 0 &&
+                       offsetof(struct policy_member, user) == 0 && offsetof(struct policy_device, uuid) == 0,
+               "diff_find() reads the name as the first member");
 
-/* The entry of that name; `hint` is where to look first. Files keep their order, so it is nearly always there. */
-static const void *
-find_named(const void *array, size_t n, size_t size, const char *name, size_t *hint)
+const void *
+diff_find(const void *array, size_t n, size_t size, const char *name, size_t *hint)
 {
 	for (size_t i = 0; i < n; i++) {
 		size_t at = (*hint + i) % n;
@@ -36,21 +26,15 @@ find_named(const void *array, size_t n, size_t size, const char *name, size_t *h
 	return NULL;
 }
 
-static bool
-same_text(const char *a, const char *b)
-{
-	return a != NULL && b != NULL ? strcmp(a, b) == 0 : a == b;
-}
-
 static const struct policy_rule *
 find_rule(const struct policy_workspace *w, const struct policy_rule *r)
 {
 	for (size_t i = 0; i < w->rule_count; i++) {
 		const struct policy_rule *x = &w->rules[i];
 
-		if (same_text(x->cluster, r->cluster) && same_text(x->ns, r->ns) &&
-		    same_text(x->slurm_account, r->slurm_account) && same_text(x->user, r->user) &&
-		    same_text(x->group, r->group) && same_text(x->labels, r->labels))
+		if (diff_same_text(x->cluster, r->cluster) && diff_same_text(x->ns, r->ns) &&
+		    diff_same_text(x->slurm_account, r->slurm_account) && diff_same_text(x->user, r->user) &&
+		    diff_same_text(x->group, r->group) && diff_same_text(x->labels, r->labels))
 			return x;
 	}
 	return NULL;
@@ -62,8 +46,8 @@ find_price(const struct policy_book *b, const struct policy_price *p)
 	for (size_t i = 0; i < b->item_count; i++) {
 		const struct policy_price *x = &b->items[i];
 
-		if (same_text(x->gpu_model, p->gpu_model) && same_text(x->mig_profile, p->mig_profile) &&
-		    same_text(x->sharing_mode, p->sharing_mode) && same_text(x->klass, p->klass))
+		if (diff_same_text(x->gpu_model, p->gpu_model) && diff_same_text(x->mig_profile, p->mig_profile) &&
+		    diff_same_text(x->sharing_mode, p->sharing_mode) && diff_same_text(x->klass, p->klass))
 			return x;
 	}
 	return NULL;
@@ -122,29 +106,31 @@ diff_rules(struct diff *d, const char *name, const struct policy_workspace *from
 			rule_change(d, '-', name, &from->rules[i]);
 }
 
+static const struct policy_workspace no_workspace;
+
 static void
 diff_workspaces(struct diff *d, const struct policy_tenant *from, const struct policy_tenant *to, size_t tenant_ordinal)
 {
-	static const struct policy_workspace none;
 	size_t hint = 0;
 
 	for (size_t i = 0; i < to->workspace_count; i++) {
 		const struct policy_workspace *w = &to->workspaces[i];
 		const struct policy_workspace *old =
-			find_named(from->workspaces, from->workspace_count, sizeof(*w), w->name, &hint);
+			diff_find(from->workspaces, from->workspace_count, sizeof(*w), w->name, &hint);
 		owned(mem) char *name = mem_printf("%s/%s", to->name, w->name);
 
 		if (old == NULL)
 			CHANGE(d, "+ workspace %s\n", name);
 		else
 			text_change(d, "workspace", name, "description", old->description, w->description);
-		diff_rules(d, name, old ? old : &none, w, tenant_ordinal * POLICY_MAX_WORKSPACES + hint);
+		diff_workspace_quota(d, name, old, w);
+		diff_rules(d, name, old ? old : &no_workspace, w, tenant_ordinal * POLICY_MAX_WORKSPACES + hint);
 	}
 	hint = 0;
 	for (size_t i = 0; i < from->workspace_count; i++) {
 		const char *gone = from->workspaces[i].name;
 
-		if (find_named(to->workspaces, to->workspace_count, sizeof(*to->workspaces), gone, &hint) == NULL)
+		if (diff_find(to->workspaces, to->workspace_count, sizeof(*to->workspaces), gone, &hint) == NULL)
 			CHANGE(d, "- workspace %s/%s\n", to->name, gone);
 	}
 }
@@ -158,7 +144,7 @@ diff_tenants(struct diff *d, const struct policy *from, const struct policy *to)
 	for (size_t i = 0; i < to->tenant_count; i++) {
 		const struct policy_tenant *t = &to->tenants[i];
 		const struct policy_tenant *old =
-			find_named(from->tenants, from->tenant_count, sizeof(*t), t->name, &hint);
+			diff_find(from->tenants, from->tenant_count, sizeof(*t), t->name, &hint);
 
 		if (old == NULL) {
 			CHANGE(d, "+ tenant %s (%s)\n", t->name, t->display_name);
@@ -167,13 +153,14 @@ diff_tenants(struct diff *d, const struct policy *from, const struct policy *to)
 			text_change(d, "tenant", t->name, "cost_center", old->cost_center, t->cost_center);
 			text_change(d, "tenant", t->name, "owner", old->owner, t->owner);
 		}
+		diff_tenant_quota(d, old, t);
 		diff_workspaces(d, old ? old : &none, t, hint);
 	}
 	hint = 0;
 	for (size_t i = 0; i < from->tenant_count; i++) {
 		const struct policy_tenant *gone = &from->tenants[i];
 
-		if (find_named(to->tenants, to->tenant_count, sizeof(*gone), gone->name, &hint) != NULL)
+		if (diff_find(to->tenants, to->tenant_count, sizeof(*gone), gone->name, &hint) != NULL)
 			continue;
 		CHANGE(d, "- tenant %s (%s)\n", gone->name, gone->display_name);
 		for (size_t w = 0; w < gone->workspace_count; w++)
@@ -181,39 +168,6 @@ diff_tenants(struct diff *d, const struct policy *from, const struct policy *to)
 	}
 	if (d->reordered)
 		CHANGE(d, "~ rules of equal priority are asked in another order\n");
-}
-
-/* ---- nodes ---- */
-
-static const char *
-owner_of(const struct policy_node *n)
-{
-	return n->tenant ? n->tenant : "shared";
-}
-
-static void
-diff_nodes(struct diff *d, const struct policy *from, const struct policy *to)
-{
-	size_t hint = 0;
-
-	for (size_t i = 0; i < to->node_count; i++) {
-		const struct policy_node *n = &to->nodes[i];
-		const struct policy_node *old = find_named(from->nodes, from->node_count, sizeof(*n), n->name, &hint);
-
-		if (old == NULL) {
-			CHANGE(d, "+ node %s %s%s\n", n->name, n->tenant ? "of " : "", owner_of(n));
-			continue;
-		}
-		if (!same_text(old->tenant, n->tenant))
-			CHANGE(d, "~ node %s %s%s -> %s%s\n", n->name, old->tenant ? "of " : "", owner_of(old),
-			       n->tenant ? "of " : "", owner_of(n));
-		if (strcmp(old->cluster, n->cluster) != 0)
-			CHANGE(d, "~ node %s cluster %s -> %s\n", n->name, old->cluster, n->cluster);
-	}
-	hint = 0;
-	for (size_t i = 0; i < from->node_count; i++)
-		if (find_named(to->nodes, to->node_count, sizeof(*to->nodes), from->nodes[i].name, &hint) == NULL)
-			CHANGE(d, "- node %s\n", from->nodes[i].name);
 }
 
 /* ---- prices ---- */
@@ -305,6 +259,7 @@ policy_diff(const struct policy *from, const struct policy *to, struct buf *out)
 	} else if (strcmp(from->cluster, to->cluster) != 0) {
 		CHANGE(&d, "~ cluster %s -> %s\n", from->cluster, to->cluster);
 	}
+	diff_classes(&d, from, to);
 	diff_tenants(&d, from, to);
 	diff_nodes(&d, from, to);
 	diff_books(&d, from->prices, to->prices);

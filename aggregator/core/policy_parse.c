@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "aggregator/core/policy_check.h"
+#include "aggregator/core/policy_read.h"
 #include "common/labels.h"
 #include "common/text.h"
 #include "common/time.h"
@@ -15,110 +16,6 @@
 #define OWNER_MAX 254u /* an address of mail */
 #define PATTERN_MAX 253u
 #define DEFAULT_PRIORITY 100
-
-/* ---- values ---- */
-
-#define SHOWN_MAX 80
-
-/* How much of a wrong value an error shows: not so much that the reason behind it is cut off, and whole
- * characters. */
-static int
-shown(const char *text)
-{
-	size_t n = strnlen(text, SHOWN_MAX);
-
-	while (n > 0 && ((unsigned char)text[n] & 0xc0) == 0x80)
-		n--;
-	return (int)n;
-}
-
-/* A text of at most max bytes without control characters. `preset` stands for a missing key; "" also lets the
- * value be empty, and NULL leaves *ret NULL. */
-static bool
-read_text(const struct yaml_doc *doc, const struct yaml_node *map, const char *key, const char *preset, size_t max,
-          char **ret, struct err *err)
-{
-	const struct yaml_node *n = yaml_get(map, key);
-	const char *text;
-
-	if (n == NULL) {
-		*ret = mem_strdup(preset);
-		return true;
-	}
-	if (!yaml_str(doc, map, key, &text, err))
-		return false;
-	if (text[0] == '\0' && (preset == NULL || preset[0] != '\0'))
-		return yaml_err(doc, n, err, "%s is empty", key);
-	if (strlen(text) > max)
-		return yaml_err(doc, n, err, "%s has %zu bytes, at most %zu are allowed", key, strlen(text), max);
-	if (!text_is_clean(text))
-		return yaml_err(doc, n, err, "%s has a control character, or is not UTF-8", key);
-	*ret = mem_strdup(text);
-	return true;
-}
-
-/* A value that a rule of policy_check.c must accept; a missing key is an error. `what` is the thing that has the
- * key. */
-static bool
-read_checked(const struct yaml_doc *doc, const struct yaml_node *map, const char *what, const char *key,
-             const char *(*fault)(const char *), char **ret, struct err *err)
-{
-	const char *text, *reason;
-
-	if (yaml_get(map, key) == NULL)
-		return yaml_err(doc, map, err, "a %s needs the key %s", what, key);
-	if (!yaml_str(doc, map, key, &text, err))
-		return false;
-	reason = fault(text);
-	if (reason != NULL)
-		return yaml_err(doc, yaml_get(map, key), err, "%s %s \"%.*s\" %s", what, key, shown(text), text,
-		                reason);
-	*ret = mem_strdup(text);
-	return true;
-}
-
-static bool
-read_optional(const struct yaml_doc *doc, const struct yaml_node *map, const char *what, const char *key,
-              const char *(*fault)(const char *), char **ret, struct err *err)
-{
-	return yaml_get(map, key) == NULL || read_checked(doc, map, what, key, fault, ret, err);
-}
-
-/* One of a few words, or nothing. */
-static bool
-read_choice(const struct yaml_doc *doc, const struct yaml_node *map, const char *key, const char *const *choices,
-            const char *listed, char **ret, struct err *err)
-{
-	const char *text;
-
-	if (yaml_get(map, key) == NULL)
-		return true;
-	if (!yaml_str(doc, map, key, &text, err))
-		return false;
-	for (; *choices != NULL; choices++)
-		if (strcmp(*choices, text) == 0) {
-			*ret = mem_strdup(text);
-			return true;
-		}
-	return yaml_err(doc, yaml_get(map, key), err, "%s \"%.*s\" is not one of %s", key, shown(text), text, listed);
-}
-
-/* The list under a key; NULL in *ret and true when the key is missing. */
-static bool
-read_list(const struct yaml_doc *doc, const struct yaml_node *map, const char *key, size_t max,
-          const struct yaml_node **ret, struct err *err)
-{
-	const struct yaml_node *n = yaml_get(map, key);
-
-	*ret = n;
-	if (n == NULL)
-		return true;
-	if (!yaml_expect(doc, n, YAML_LIST, key, err))
-		return false;
-	if (n->count > max)
-		return yaml_err(doc, n, err, "%s has %zu entries, at most %zu are allowed", key, n->count, max);
-	return true;
-}
 
 /* ---- tenants ---- */
 
@@ -133,19 +30,19 @@ read_labels(const struct yaml_doc *doc, const struct yaml_node *rule, char **ret
 		return true;
 	if (!yaml_expect(doc, map, YAML_MAP, "labels", err))
 		return false;
-	if (map->count == 0 || map->count > LABELS_MAX)
-		return yaml_err(doc, map, err, "labels has %zu keys, 1 to %u are allowed", map->count, LABELS_MAX);
+	if (map->count == 0 || map->count > LABEL_MAX_COUNT)
+		return yaml_err(doc, map, err, "labels has %zu keys, 1 to %u are allowed", map->count, LABEL_MAX_COUNT);
 	for (const struct yaml_node *n = map->child; n != NULL; n = n->next) {
 		const char *text, *reason = label_key_fault(n->key, strlen(n->key));
 
 		if (reason != NULL)
-			return yaml_err(doc, n, err, "label \"%.*s\" %s", shown(n->key), n->key, reason);
+			return yaml_err(doc, n, err, "label \"%.*s\" %s", policy_shown(n->key), n->key, reason);
 		if (!yaml_str(doc, map, n->key, &text, err))
 			return false;
 		reason = policy_value_fault(text);
 		if (reason != NULL)
-			return yaml_err(doc, n, err, "label %.*s \"%.*s\" %s", shown(n->key), n->key, shown(text), text,
-			                reason);
+			return yaml_err(doc, n, err, "label %.*s \"%.*s\" %s", policy_shown(n->key), n->key,
+			                policy_shown(text), text, reason);
 		ASSERT(labels_put(&set, n->key, text));
 	}
 	*ret = labels_join(&set);
@@ -161,11 +58,12 @@ read_rule(const struct yaml_doc *doc, const struct yaml_node *n, struct policy_r
 	r->line = n->line;
 	r->priority = DEFAULT_PRIORITY;
 	if (!yaml_expect(doc, n, YAML_MAP, "a rule", err) || !yaml_only_keys(doc, n, keys, err) ||
-	    !read_optional(doc, n, "rule", "namespace", policy_ns_fault, &r->ns, err) ||
-	    !read_text(doc, n, "slurm_account", NULL, PATTERN_MAX, &r->slurm_account, err) ||
-	    !read_text(doc, n, "user", NULL, PATTERN_MAX, &r->user, err) ||
-	    !read_text(doc, n, "group", NULL, PATTERN_MAX, &r->group, err) || !read_labels(doc, n, &r->labels, err) ||
-	    !read_text(doc, n, "cluster", NULL, PATTERN_MAX, &r->cluster, err))
+	    !policy_read_optional(doc, n, "rule", "namespace", policy_ns_fault, &r->ns, err) ||
+	    !policy_read_text(doc, n, "slurm_account", NULL, PATTERN_MAX, &r->slurm_account, err) ||
+	    !policy_read_text(doc, n, "user", NULL, PATTERN_MAX, &r->user, err) ||
+	    !policy_read_text(doc, n, "group", NULL, PATTERN_MAX, &r->group, err) ||
+	    !read_labels(doc, n, &r->labels, err) ||
+	    !policy_read_text(doc, n, "cluster", NULL, PATTERN_MAX, &r->cluster, err))
 		return false;
 	if (yaml_get(n, "priority") != NULL && !yaml_i64(doc, n, "priority", 0, POLICY_MAX_PRIORITY, &r->priority, err))
 		return false;
@@ -177,17 +75,27 @@ read_rule(const struct yaml_doc *doc, const struct yaml_node *n, struct policy_r
 	return true;
 }
 
+static const char *const workspace_keys[] = {"name",    "description", "rules",           "members",
+                                             "cluster", "reserved",    "reserved_shared", "limit",
+                                             "borrow",  "lend",        "reclaim",         "preempt_own",
+                                             "weight",  "enforce",     "idle_timeout",    "limits",
+                                             NULL};
+static const char *const tenant_keys[] = {"name",          "display_name", "cost_center",
+                                          "owner",         "members",      "maximum",
+                                          "default_limit", "isolation",    "priority_classes",
+                                          "limits",        "workspaces",   NULL};
+
 static bool
 read_workspace(const struct yaml_doc *doc, const struct yaml_node *n, struct policy_workspace *w, struct err *err)
 {
-	static const char *const keys[] = {"name", "description", "rules", NULL};
 	const struct yaml_node *rules;
 
 	w->line = n->line;
-	if (!yaml_expect(doc, n, YAML_MAP, "a workspace", err) || !yaml_only_keys(doc, n, keys, err) ||
-	    !read_checked(doc, n, "workspace", "name", policy_label_fault, &w->name, err) ||
-	    !read_text(doc, n, "description", "", DESCRIPTION_MAX, &w->description, err) ||
-	    !read_list(doc, n, "rules", POLICY_MAX_RULES, &rules, err))
+	if (!yaml_expect(doc, n, YAML_MAP, "a workspace", err) || !yaml_only_keys(doc, n, workspace_keys, err) ||
+	    !policy_read_checked(doc, n, "workspace", "name", policy_label_fault, &w->name, err) ||
+	    !policy_read_text(doc, n, "description", "", DESCRIPTION_MAX, &w->description, err) ||
+	    !policy_read_workspace_quota(doc, n, w, err) ||
+	    !policy_read_list(doc, n, "rules", POLICY_MAX_RULES, &rules, err))
 		return false;
 	if (rules == NULL)
 		return true;
@@ -201,16 +109,16 @@ read_workspace(const struct yaml_doc *doc, const struct yaml_node *n, struct pol
 static bool
 read_tenant(const struct yaml_doc *doc, const struct yaml_node *n, struct policy_tenant *t, struct err *err)
 {
-	static const char *const keys[] = {"name", "display_name", "cost_center", "owner", "workspaces", NULL};
 	const struct yaml_node *workspaces;
 
 	t->line = n->line;
-	if (!yaml_expect(doc, n, YAML_MAP, "a tenant", err) || !yaml_only_keys(doc, n, keys, err) ||
-	    !read_checked(doc, n, "tenant", "name", policy_label_fault, &t->name, err) ||
-	    !read_text(doc, n, "display_name", t->name, DISPLAY_MAX, &t->display_name, err) ||
-	    !read_text(doc, n, "cost_center", "", COST_CENTER_MAX, &t->cost_center, err) ||
-	    !read_text(doc, n, "owner", "", OWNER_MAX, &t->owner, err) ||
-	    !read_list(doc, n, "workspaces", POLICY_MAX_WORKSPACES, &workspaces, err))
+	if (!yaml_expect(doc, n, YAML_MAP, "a tenant", err) || !yaml_only_keys(doc, n, tenant_keys, err) ||
+	    !policy_read_checked(doc, n, "tenant", "name", policy_label_fault, &t->name, err) ||
+	    !policy_read_text(doc, n, "display_name", t->name, DISPLAY_MAX, &t->display_name, err) ||
+	    !policy_read_text(doc, n, "cost_center", "", COST_CENTER_MAX, &t->cost_center, err) ||
+	    !policy_read_text(doc, n, "owner", "", OWNER_MAX, &t->owner, err) ||
+	    !policy_read_tenant_quota(doc, n, t, err) ||
+	    !policy_read_list(doc, n, "workspaces", POLICY_MAX_WORKSPACES, &workspaces, err))
 		return false;
 	if (strcmp(t->name, "unattributed") == 0 || strcmp(t->name, "platform") == 0)
 		return yaml_err(doc, yaml_get(n, "name"), err,
@@ -229,58 +137,13 @@ read_tenants(const struct yaml_doc *doc, struct policy *p, struct err *err)
 {
 	const struct yaml_node *list;
 
-	if (!read_list(doc, yaml_root(doc), "tenants", POLICY_MAX_TENANTS, &list, err))
+	if (!policy_read_list(doc, yaml_root(doc), "tenants", POLICY_MAX_TENANTS, &list, err))
 		return false;
 	if (list == NULL)
 		return true;
 	p->tenants = mem_array(list->count, sizeof(*p->tenants));
 	for (const struct yaml_node *c = list->child; c != NULL; c = c->next)
 		if (!read_tenant(doc, c, &p->tenants[p->tenant_count++], err))
-			return false;
-	return true;
-}
-
-/* ---- nodes ---- */
-
-static bool
-read_node(const struct yaml_doc *doc, const struct yaml_node *n, const char *cluster, struct policy_node *ret,
-          struct err *err)
-{
-	static const char *const keys[] = {"name", "cluster", "tenant", "shared", NULL};
-	const struct yaml_node *shared = yaml_get(n, "shared");
-	bool is_shared = true;
-
-	ret->line = n->line;
-	if (!yaml_expect(doc, n, YAML_MAP, "a node", err) || !yaml_only_keys(doc, n, keys, err) ||
-	    !read_checked(doc, n, "node", "name", policy_node_fault, &ret->name, err) ||
-	    !read_optional(doc, n, "node", "cluster", policy_label_fault, &ret->cluster, err) ||
-	    !read_optional(doc, n, "node", "tenant", policy_label_fault, &ret->tenant, err))
-		return false;
-	if ((shared != NULL) == (ret->tenant != NULL))
-		return yaml_err(doc, n, err, "node \"%s\" needs exactly one of tenant: NAME and shared: true",
-		                ret->name);
-	if (shared != NULL && !yaml_bool(doc, n, "shared", &is_shared, err))
-		return false;
-	if (!is_shared)
-		return yaml_err(doc, shared, err,
-		                "node \"%s\" has shared: false, but no tenant; write tenant: NAME instead", ret->name);
-	if (ret->cluster == NULL)
-		ret->cluster = mem_strdup(cluster);
-	return true;
-}
-
-static bool
-read_nodes(const struct yaml_doc *doc, struct policy *p, struct err *err)
-{
-	const struct yaml_node *list;
-
-	if (!read_list(doc, yaml_root(doc), "nodes", POLICY_MAX_NODES, &list, err))
-		return false;
-	if (list == NULL)
-		return true;
-	p->nodes = mem_array(list->count, sizeof(*p->nodes));
-	for (const struct yaml_node *c = list->child; c != NULL; c = c->next)
-		if (!read_node(doc, c, p->cluster, &p->nodes[p->node_count++], err))
 			return false;
 	return true;
 }
@@ -299,7 +162,8 @@ read_amount(const struct yaml_doc *doc, const struct yaml_node *map, int128 *ret
 	if (!decimal_parse(text, PRICE_SCALE, ret, &why))
 		return yaml_err(doc, n, err, "price %s", why.text);
 	if (*ret < 0 || *ret > POLICY_MAX_PRICE * pow10_i128(PRICE_SCALE))
-		return yaml_err(doc, n, err, "price \"%.*s\" is outside 0 to %d", shown(text), text, POLICY_MAX_PRICE);
+		return yaml_err(doc, n, err, "price \"%.*s\" is outside 0 to %d", policy_shown(text), text,
+		                POLICY_MAX_PRICE);
 	return true;
 }
 
@@ -309,17 +173,18 @@ read_price(const struct yaml_doc *doc, const struct yaml_node *n, struct policy_
 	static const char *const keys[] = {"sku", "gpu_model", "mig_profile", "sharing_mode", "class", "price", NULL};
 	static const char *const modes[] = {"exclusive", "mig", "mps", "timeslice", "plain", NULL};
 	static const char *const classes[] = {"on-demand", "borrowed", "dedicated", "reserved", NULL};
+	const char *mode = NULL, *klass = NULL;
 
 	p->line = n->line;
 	if (!yaml_expect(doc, n, YAML_MAP, "a price", err) || !yaml_only_keys(doc, n, keys, err) ||
-	    !read_optional(doc, n, "price", "sku", policy_code_fault, &p->sku, err) ||
-	    !read_optional(doc, n, "price", "gpu_model", policy_code_fault, &p->gpu_model, err) ||
-	    !read_optional(doc, n, "price", "mig_profile", policy_profile_fault, &p->mig_profile, err) ||
-	    !read_choice(doc, n, "sharing_mode", modes, "exclusive, mig, mps, timeslice, plain", &p->sharing_mode,
-	                 err) ||
-	    !read_choice(doc, n, "class", classes, "on-demand, borrowed, dedicated, reserved", &p->klass, err) ||
-	    !read_amount(doc, n, &p->price, err))
+	    !policy_read_optional(doc, n, "price", "sku", policy_code_fault, &p->sku, err) ||
+	    !policy_read_optional(doc, n, "price", "gpu_model", policy_code_fault, &p->gpu_model, err) ||
+	    !policy_read_optional(doc, n, "price", "mig_profile", policy_profile_fault, &p->mig_profile, err) ||
+	    !policy_read_word(doc, n, "sharing_mode", modes, &mode, err) ||
+	    !policy_read_word(doc, n, "class", classes, &klass, err) || !read_amount(doc, n, &p->price, err))
 		return false;
+	p->sharing_mode = mem_strdup(mode);
+	p->klass = mem_strdup(klass);
 	if (p->sku == NULL)
 		p->sku = mem_strdup("");
 	return true;
@@ -339,9 +204,9 @@ read_prices(const struct yaml_doc *doc, struct policy *p, struct err *err)
 	p->prices = mem_alloc(sizeof(*p->prices));
 	p->prices->line = n->line;
 	if (!yaml_expect(doc, n, YAML_MAP, "prices", err) || !yaml_only_keys(doc, n, keys, err) ||
-	    !read_checked(doc, n, "price book", "version", policy_code_fault, &p->prices->version, err) ||
+	    !policy_read_checked(doc, n, "price book", "version", policy_code_fault, &p->prices->version, err) ||
 	    !yaml_str(doc, n, "currency", &currency, err) ||
-	    !read_list(doc, n, "items", POLICY_MAX_PRICES, &items, err))
+	    !policy_read_list(doc, n, "items", POLICY_MAX_PRICES, &items, err))
 		return false;
 	if (!currency_exponent(currency, &exponent, &why))
 		return yaml_err(doc, yaml_get(n, "currency"), err, "currency %s", why.text);
@@ -360,7 +225,8 @@ read_prices(const struct yaml_doc *doc, struct policy *p, struct err *err)
 static bool
 read_head(const struct yaml_doc *doc, struct policy *p, struct err *err)
 {
-	static const char *const keys[] = {"version", "cluster", "effective", "tenants", "nodes", "prices", NULL};
+	static const char *const keys[] = {"version", "cluster", "effective", "priority_classes",
+	                                   "tenants", "nodes",   "prices",    NULL};
 	const struct yaml_node *root = yaml_root(doc), *effective = yaml_get(root, "effective");
 	struct err why = {0};
 	const char *text;
@@ -374,7 +240,7 @@ read_head(const struct yaml_doc *doc, struct policy *p, struct err *err)
 		return yaml_err(doc, yaml_get(root, "version"), err,
 		                "version is %" PRId64 ", this program reads version %d", version, POLICY_VERSION);
 	if (!yaml_only_keys(doc, root, keys, err) ||
-	    !read_checked(doc, root, "policy", "cluster", policy_label_fault, &p->cluster, err))
+	    !policy_read_checked(doc, root, "policy", "cluster", policy_label_fault, &p->cluster, err))
 		return false;
 	p->effective_ns = INT64_MIN;
 	if (effective == NULL)
@@ -386,14 +252,31 @@ read_head(const struct yaml_doc *doc, struct policy *p, struct err *err)
 	return true;
 }
 
+static bool
+read_policy(const struct yaml_doc *doc, struct policy *p, struct err *err)
+{
+	return read_head(doc, p, err) && policy_read_classes(doc, p, err) && read_tenants(doc, p, err) &&
+	       policy_read_nodes(doc, p, err) && read_prices(doc, p, err) && policy_check(p, yaml_name(doc), err);
+}
+
 bool
-policy_parse(const char *name, const char *text, size_t len, struct policy **ret, struct err *err)
+policy_parse_part(const char *name, const char *text, size_t len, struct policy **ret, struct err *err)
 {
 	owned(yaml) struct yaml_doc *doc = NULL;
 	owned(policy) struct policy *p = mem_alloc(sizeof(*p));
 
-	if (!yaml_parse(name, text, len, &doc, err) || !read_head(doc, p, err) || !read_tenants(doc, p, err) ||
-	    !read_nodes(doc, p, err) || !read_prices(doc, p, err) || !policy_check(p, name, err))
+	if (!yaml_parse(name, text, len, &doc, err) || !read_policy(doc, p, err))
+		return false;
+	*ret = take(p);
+	return true;
+}
+
+bool
+policy_parse(const char *name, const char *text, size_t len, struct policy **ret, struct err *err)
+{
+	owned(policy) struct policy *p = NULL;
+
+	if (!policy_parse_part(name, text, len, &p, err) || !policy_check_whole(p, name, err))
 		return false;
 	*ret = take(p);
 	return true;
