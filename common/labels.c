@@ -110,9 +110,9 @@ labels_fault(const char *labels)
 	size_t count = 0;
 
 	for (; labels_next(&at, &l); before = l) {
-		if (++count > LABELS_MAX)
+		if (++count > LABEL_MAX_COUNT)
 			return "has more than 16 labels";
-		_Static_assert(LABELS_MAX == 16, "the message above says 16");
+		_Static_assert(LABEL_MAX_COUNT == 16, "the message above says 16");
 		if (l.value == l.key + l.key_len)
 			return "has a label without =";
 		if ((fault = label_key_fault(l.key, l.key_len)) || (fault = label_value_fault(l.value, l.value_len)))
@@ -141,7 +141,7 @@ labels_put(struct labels_set *s, const char *key, const char *value)
 	while (at < s->count && compare_keys(&s->at[at], &l) < 0)
 		at++;
 	if (at == s->count || compare_keys(&s->at[at], &l) != 0) {
-		if (s->count == LABELS_MAX)
+		if (s->count == LABEL_MAX_COUNT)
 			return false;
 		memmove(&s->at[at + 1], &s->at[at], (s->count - at) * sizeof(s->at[0]));
 		s->count++;

@@ -8,18 +8,18 @@
 
 #include "common/buf.h"
 
-#define LABELS_MAX 16u        /* of one pod */
+#define LABEL_MAX_COUNT 16u   /* of one pod */
 #define LABEL_MAX_PREFIX 253u /* of a key, before its / */
 #define LABEL_MAX_NAME 63u
 #define LABEL_MAX_KEY (LABEL_MAX_PREFIX + 1 + LABEL_MAX_NAME)
 #define LABEL_MAX_VALUE 63u
-#define LABELS_MAX_TEXT (LABELS_MAX * (LABEL_MAX_KEY + 1 + LABEL_MAX_VALUE + 1) - 1)
+#define LABELS_MAX_TEXT (LABEL_MAX_COUNT * (LABEL_MAX_KEY + 1 + LABEL_MAX_VALUE + 1) - 1)
 
 /* NULL for what Kubernetes allows, else the reason as the end of a sentence: "is longer than 63 characters". */
 const char *label_key_fault(const char *key, size_t len);
 const char *label_value_fault(const char *value, size_t len);
 
-/* NULL when the text is the one spelling of at most LABELS_MAX labels, each with a key and a value that are allowed; else the
+/* NULL when the text is the one spelling of at most LABEL_MAX_COUNT labels, each with a key and a value that are allowed; else the
  * reason. */
 const char *labels_fault(const char *labels);
 
@@ -36,7 +36,7 @@ bool labels_find(const char *labels, const char *key, size_t key_len, struct lab
 
 /* A set that is being put together, in any order. Texts are borrowed. */
 struct labels_set {
-	struct label at[LABELS_MAX];
+	struct label at[LABEL_MAX_COUNT];
 	size_t count;
 };
 

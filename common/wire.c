@@ -6,10 +6,11 @@
 #include "common/units.h"
 #include "common/wire_layout.h"
 
-#define FIELD(s, name, type, min, max)                          \
-	{                                                       \
-#name, type, offsetof(struct s, name), min, max \
+#define FIELD_SINCE(version, s, name, type, min, max)                    \
+	{                                                                \
+#name, type, offsetof(struct s, name), min, max, version \
 	}
+#define FIELD(s, name, type, min, max) FIELD_SINCE(1, s, name, type, min, max)
 #define TEXT(s, name) FIELD(s, name, WIRE_TEXT, 0, 0)
 
 static const struct wire_field head_fields[] = {
@@ -50,6 +51,8 @@ static const struct wire_field holder_fields[] = {
 	TEXT(wire_holder, slurm_account),
 	TEXT(wire_holder, user),
 	FIELD(wire_holder, uid, WIRE_I64, -1, UINT32_MAX),
+	FIELD_SINCE(2, wire_holder, group, WIRE_TEXT, 0, 0),
+	FIELD_SINCE(2, wire_holder, labels, WIRE_LABELS, 0, 0),
 };
 
 static const struct wire_field record_fields[] = {
@@ -82,7 +85,10 @@ const struct wire_layout wire_record_layout = LAYOUT("record", record_fields, wi
 struct wire_batch *
 wire_batch_new(void)
 {
-	return mem_alloc(sizeof(struct wire_batch));
+	struct wire_batch *b = mem_alloc(sizeof(*b));
+
+	b->version = WIRE_VERSION;
+	return b;
 }
 
 static void
@@ -92,7 +98,7 @@ free_texts(const struct wire_layout *l, void *things, size_t count)
 		char *thing = (char *)things + i * l->size;
 
 		for (size_t f = 0; f < l->count; f++)
-			if (l->fields[f].type == WIRE_TEXT)
+			if (wire_is_text(l->fields[f].type))
 				mem_free(*(char **)(void *)(thing + l->fields[f].offset));
 	}
 }

@@ -3,9 +3,9 @@
 #ifndef TOLLGATE_COMMON_WIRE_H
 #define TOLLGATE_COMMON_WIRE_H
 
-#include "common/buf.h"
+#include "common/labels.h"
 
-#define WIRE_VERSION 1
+#define WIRE_VERSION 2
 #define WIRE_OLDEST_VERSION 1
 #define WIRE_MAX_BODY (32u << 20) /* of one batch before gzip */
 #define WIRE_MAX_RECORDS 200000u
@@ -43,7 +43,7 @@ struct wire_device {
 enum wire_holder_kind { WIRE_POD = 1, WIRE_SLURM_JOB, WIRE_HOST_USER };
 
 /* Who holds: only the fields of its kind are filled, the others are empty, never NULL. user and uid may be known for every
- * kind. A pod has a name or a uid, a Slurm job its number, a host user its user. */
+ * kind. A pod has a name or a uid, a Slurm job its number, a host user its user. group and labels are of version 2. */
 struct wire_holder {
 	uint32_t id;
 	uint32_t kind;
@@ -51,6 +51,8 @@ struct wire_holder {
 	char *slurm_job, *slurm_account;      /* SLURM_JOB */
 	char *user;                           /* name, or the uid in decimal */
 	int64_t uid;                          /* -1 when not known */
+	char *group;                          /* SLURM_JOB, HOST_USER: primary group of the user; empty: not known */
+	char *labels;                         /* POD: those the exporter was told to read, as labels.h spells them */
 };
 
 struct wire_record {
@@ -73,6 +75,7 @@ struct wire_record {
 
 /* Records may come in any order; by device, holder and start they take a third less room than by start. */
 struct wire_batch {
+	uint32_t version; /* of the format it is written in, WIRE_OLDEST_VERSION to WIRE_VERSION */
 	uint32_t kind;
 	char *node;
 	uint8_t boot_id[WIRE_BOOT_ID_SIZE];
@@ -91,12 +94,12 @@ struct wire_batch {
 };
 
 /* Appends the body before gzip; the same batch always gives the same bytes. The batch must be valid (wire_check): one whose
- * counts or texts are over the caps, or whose values cannot be told apart by 64-bit differences, is refused. After an error
- * `out` is as before. */
+ * counts or texts are over the caps, whose values cannot be told apart by 64-bit differences, or that has what its version has
+ * no place for, is refused. After an error `out` is as before. */
 MUST_CHECK bool wire_encode(const struct wire_batch *b, struct buf *out, struct err *err);
 
 /* ERR_INVALID with the reason for unsound bytes; ERR_RETRY for a version this program does not know. Content is decoded
- * but not judged: call wire_check. A body that is accepted is the only one of its content: encoding gives it back. */
+ * but not judged: call wire_check. A body that is accepted is the only one of its content: encoding gives it back, in the version it came in. */
 MUST_CHECK bool wire_decode(const void *body, size_t n, struct wire_batch **ret, struct err *err);
 
 /* The rules every batch obeys whoever made it; the number of each is in wire_check.c and WIRE.md. Enumerations, ranges,
@@ -106,7 +109,7 @@ MUST_CHECK bool wire_decode(const void *body, size_t n, struct wire_batch **ret,
  * its value and the limit. */
 MUST_CHECK bool wire_check(const struct wire_batch *b, struct err *err);
 
-/* A batch owns its texts and arrays: each is from mem_*, and freed with it. */
+/* A batch owns its texts and arrays: each is from mem_*, and freed with it. A new one is of WIRE_VERSION. */
 struct wire_batch *wire_batch_new(void);
 void wire_device_fini(struct wire_device *d); /* its texts */
 void wire_holder_fini(struct wire_holder *h);

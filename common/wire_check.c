@@ -24,14 +24,19 @@ blame(const struct place *at, struct err *err)
 #define REFUSE(at, ...) (err_set(err, ERR_INVALID, __VA_ARGS__), blame(at, err))
 
 static bool
-check_text(const struct place *at, const char *name, const char *text, struct err *err)
+check_text(const struct place *at, const struct wire_field *f, const char *text, struct err *err)
 {
+	size_t max = wire_text_max(f->type);
+	const char *fault;
+
 	if (!text)
-		return REFUSE(at, "%s is NULL", name);
-	if (strnlen(text, WIRE_MAX_TEXT + 1) > WIRE_MAX_TEXT)
-		return REFUSE(at, "%s has more than %u bytes", name, WIRE_MAX_TEXT);
+		return REFUSE(at, "%s is NULL", f->name);
+	if (strnlen(text, max + 1) > max)
+		return REFUSE(at, "%s has more than %zu bytes", f->name, max);
 	if (!text_is_clean(text))
-		return REFUSE(at, "%s is not UTF-8 text without control characters: '%s'", name, text);
+		return REFUSE(at, "%s is not UTF-8 text without control characters: '%s'", f->name, text);
+	if (f->type == WIRE_LABELS && (fault = labels_fault(text)) != NULL)
+		return REFUSE(at, "%s is '%.200s': it %s", f->name, text, fault);
 	return true;
 }
 
@@ -43,8 +48,8 @@ check_fields(const struct place *at, const void *thing, struct err *err)
 		const struct wire_field *f = &at->layout->fields[i];
 		int64_t v;
 
-		if (f->type == WIRE_TEXT) {
-			if (!check_text(at, f->name, wire_text(thing, f), err))
+		if (wire_is_text(f->type)) {
+			if (!check_text(at, f, wire_text(thing, f), err))
 				return false;
 			continue;
 		}
@@ -128,7 +133,10 @@ check_holder(const struct place *at, const struct wire_holder *h, struct err *er
 		return false;
 	if (h->kind != WIRE_POD &&
 	    !(check_absent(at, "ns", h->ns, err) && check_absent(at, "pod", h->pod, err) &&
-	      check_absent(at, "pod_uid", h->pod_uid, err) && check_absent(at, "container", h->container, err)))
+	      check_absent(at, "pod_uid", h->pod_uid, err) && check_absent(at, "container", h->container, err) &&
+	      check_absent(at, "labels", h->labels, err)))
+		return false;
+	if (h->kind == WIRE_POD && !check_absent(at, "group", h->group, err))
 		return false;
 	if (h->kind != WIRE_SLURM_JOB && !(check_absent(at, "slurm_job", h->slurm_job, err) &&
 	                                   check_absent(at, "slurm_account", h->slurm_account, err)))

@@ -6,6 +6,7 @@
 
 struct cursor {
 	const uint8_t *start, *at, *end;
+	uint32_t version;
 };
 
 static size_t
@@ -52,19 +53,22 @@ unzigzag(uint64_t v)
 }
 
 static bool
-get_text(struct cursor *c, const char *name, char **ret, struct err *err)
+get_text(struct cursor *c, const struct wire_field *f, char **ret, struct err *err)
 {
 	uint64_t len;
 
-	if (!get_varint(c, name, &len, err))
+	if (!get_varint(c, f->name, &len, err))
 		return false;
-	if (len > WIRE_MAX_TEXT)
-		return unsound(c, name, "a text over the limit of 512 bytes", err);
-	_Static_assert(WIRE_MAX_TEXT == 512, "the message above says 512");
+	if (len > wire_text_max(f->type))
+		return unsound(c, f->name,
+		               f->type == WIRE_LABELS ? "a text over the limit of 6111 bytes"
+		                                      : "a text over the limit of 512 bytes",
+		               err);
+	_Static_assert(WIRE_MAX_TEXT == 512 && LABELS_MAX_TEXT == 6111, "the messages above say 512 and 6111");
 	if (len > left(c))
-		return unsound(c, name, "the bytes end inside a text", err);
+		return unsound(c, f->name, "the bytes end inside a text", err);
 	if (memchr(c->at, '\0', (size_t)len))
-		return unsound(c, name, "a NUL byte in a text", err);
+		return unsound(c, f->name, "a NUL byte in a text", err);
 	*ret = mem_strndup((const char *)c->at, (size_t)len);
 	c->at += len;
 	return true;
@@ -119,16 +123,22 @@ get_boot_id(struct cursor *c, void *to, struct err *err)
 	return true;
 }
 
+/* What its version has no field for is empty. */
 static bool
 get_thing(struct cursor *c, const struct wire_layout *l, char *thing, struct err *err)
 {
-	for (size_t i = 0; i < l->count; i++) {
+	size_t count = wire_field_count(l, c->version);
+
+	for (size_t i = count; i < l->count; i++)
+		if (wire_is_text(l->fields[i].type))
+			*(char **)(void *)(thing + l->fields[i].offset) = mem_strdup("");
+	for (size_t i = 0; i < count; i++) {
 		const struct wire_field *f = &l->fields[i];
 		void *to = thing + f->offset;
 		bool ok;
 
-		if (f->type == WIRE_TEXT)
-			ok = get_text(c, f->name, to, err);
+		if (wire_is_text(f->type))
+			ok = get_text(c, f, to, err);
 		else if (f->type == WIRE_BOOT)
 			ok = get_boot_id(c, to, err);
 		else
@@ -163,7 +173,7 @@ get_dictionary(struct cursor *c, const struct wire_layout *l, void **ret_things,
 	size_t count;
 	char *things;
 
-	if (!get_count(c, l->thing, WIRE_MAX_DICT, l->count, &count, err))
+	if (!get_count(c, l->thing, WIRE_MAX_DICT, wire_field_count(l, c->version), &count, err))
 		return false;
 	if (count == 0)
 		return true;
@@ -187,7 +197,7 @@ get_column(struct cursor *c, const struct wire_field *f, struct wire_record *rec
 		return false;
 	if (len > left(c))
 		return unsound(c, f->name, "the bytes end inside the column", err);
-	column = (struct cursor){c->start, c->at, c->at + len};
+	column = (struct cursor){c->start, c->at, c->at + len, c->version};
 	c->at += len;
 	for (size_t i = 0; i < count; i++) {
 		uint64_t raw;
@@ -224,15 +234,16 @@ get_records(struct cursor *c, struct wire_batch *b, struct err *err)
 static bool
 get_version(struct cursor *c, struct err *err)
 {
-	unsigned version;
+	uint32_t version;
 
 	if (left(c) < WIRE_MAGIC_SIZE + 1 || memcmp(c->at, WIRE_MAGIC, WIRE_MAGIC_SIZE) != 0)
 		return err_set(err, ERR_INVALID, "not a batch: it does not begin with " WIRE_MAGIC);
 	version = c->at[WIRE_MAGIC_SIZE];
 	if (version < WIRE_OLDEST_VERSION || version > WIRE_VERSION)
-		return err_set(err, ERR_RETRY, "wire version %u is not known here; versions %d to %d are", version,
-		               WIRE_OLDEST_VERSION, WIRE_VERSION);
+		return err_set(err, ERR_RETRY, "wire version %" PRIu32 " is not known here; versions %d to %d are",
+		               version, WIRE_OLDEST_VERSION, WIRE_VERSION);
 	c->at += WIRE_MAGIC_SIZE + 1;
+	c->version = version;
 	return true;
 }
 
@@ -241,7 +252,7 @@ wire_decode(const void *body, size_t n, struct wire_batch **ret, struct err *err
 {
 	owned(wire_batch) struct wire_batch *b = wire_batch_new();
 	void *devices = NULL, *holders = NULL;
-	struct cursor c = {body, body, body};
+	struct cursor c = {body, body, body, 0};
 	bool ok;
 
 	if (n > 0) /* body may be NULL when there is nothing */
@@ -250,6 +261,7 @@ wire_decode(const void *body, size_t n, struct wire_batch **ret, struct err *err
 		return err_set(err, ERR_INVALID, "a batch of %zu bytes, the limit is %u", n, WIRE_MAX_BODY);
 	if (!get_version(&c, err) || !get_thing(&c, &wire_head, (char *)b, err))
 		return false;
+	b->version = c.version;
 	ok = get_dictionary(&c, &wire_device_layout, &devices, &b->device_count, err) &&
 	     get_dictionary(&c, &wire_holder_layout, &holders, &b->holder_count, err);
 	b->devices = devices;

@@ -33,31 +33,50 @@ add_varint(struct buf *out, uint64_t v)
 }
 
 static bool
-add_text(struct buf *out, const char *thing, const char *name, const char *text, struct err *err)
+add_text(struct buf *out, const char *thing, const struct wire_field *f, const char *text, struct err *err)
 {
 	size_t len;
 
 	if (!text)
-		return err_set(err, ERR_INVALID, "%s: %s is NULL", thing, name);
+		return err_set(err, ERR_INVALID, "%s: %s is NULL", thing, f->name);
 	len = strlen(text);
-	if (len > WIRE_MAX_TEXT)
-		return err_set(err, ERR_INVALID, "%s: %s has %zu bytes, the limit is %u", thing, name, len,
-		               WIRE_MAX_TEXT);
+	if (len > wire_text_max(f->type))
+		return err_set(err, ERR_INVALID, "%s: %s has %zu bytes, the limit is %zu", thing, f->name, len,
+		               wire_text_max(f->type));
 	add_varint(out, len);
 	buf_add(out, text, len);
 	return true;
 }
 
+/* A version has no place for the fields that came after it: nothing may be in them that would be lost. */
+static bool
+check_later_fields(const struct wire_layout *l, uint32_t version, const void *thing, struct err *err)
+{
+	for (size_t i = wire_field_count(l, version); i < l->count; i++) {
+		const struct wire_field *f = &l->fields[i];
+		const char *text = wire_is_text(f->type) ? wire_text(thing, f) : NULL;
+
+		if (text && text[0])
+			return err_set(err, ERR_INVALID,
+			               "%s: %s is '%.200s', which version %" PRIu32 " has no place for", l->thing,
+			               f->name, text, version);
+	}
+	return true;
+}
+
 /* One struct field by field: texts with their length, unsigned numbers as varints, signed ones zigzagged. */
 static bool
-add_thing(struct buf *out, const struct wire_layout *l, const void *thing, struct err *err)
+add_thing(struct buf *out, const struct wire_layout *l, uint32_t version, const void *thing, struct err *err)
 {
-	for (size_t i = 0; i < l->count; i++) {
+	size_t count = wire_field_count(l, version);
+
+	for (size_t i = 0; i < count; i++) {
 		const struct wire_field *f = &l->fields[i];
 
 		switch (f->type) {
 		case WIRE_TEXT:
-			if (!add_text(out, l->thing, f->name, wire_text(thing, f), err))
+		case WIRE_LABELS:
+			if (!add_text(out, l->thing, f, wire_text(thing, f), err))
 				return false;
 			break;
 		case WIRE_BOOT: buf_add(out, wire_at(thing, f), WIRE_BOOT_ID_SIZE); break;
@@ -67,18 +86,19 @@ add_thing(struct buf *out, const struct wire_layout *l, const void *thing, struc
 		case WIRE_I64: add_varint(out, zigzag(wire_number(thing, f))); break;
 		}
 	}
-	return true;
+	return check_later_fields(l, version, thing, err);
 }
 
 static bool
-add_dictionary(struct buf *out, const struct wire_layout *l, const void *things, size_t count, struct err *err)
+add_dictionary(struct buf *out, const struct wire_layout *l, uint32_t version, const void *things, size_t count,
+               struct err *err)
 {
 	if (count > WIRE_MAX_DICT)
 		return err_set(err, ERR_INVALID, "%zu %ss in one batch, the limit is %u", count, l->thing,
 		               WIRE_MAX_DICT);
 	add_varint(out, count);
 	for (size_t i = 0; i < count; i++)
-		if (!add_thing(out, l, (const char *)things + i * l->size, err))
+		if (!add_thing(out, l, version, (const char *)things + i * l->size, err))
 			return false;
 	return true;
 }
@@ -129,12 +149,16 @@ bool
 wire_encode(const struct wire_batch *b, struct buf *out, struct err *err)
 {
 	size_t start = out->len;
+	uint32_t v = b->version;
 
+	if (v < WIRE_OLDEST_VERSION || v > WIRE_VERSION)
+		return err_set(err, ERR_INVALID, "version is %" PRIu32 ", %d to %d can be written", v,
+		               WIRE_OLDEST_VERSION, WIRE_VERSION);
 	buf_add(out, WIRE_MAGIC, WIRE_MAGIC_SIZE);
-	buf_char(out, WIRE_VERSION);
-	if (add_thing(out, &wire_head, b, err) &&
-	    add_dictionary(out, &wire_device_layout, b->devices, b->device_count, err) &&
-	    add_dictionary(out, &wire_holder_layout, b->holders, b->holder_count, err) && add_records(b, out, err) &&
+	buf_char(out, (char)v);
+	if (add_thing(out, &wire_head, v, b, err) &&
+	    add_dictionary(out, &wire_device_layout, v, b->devices, b->device_count, err) &&
+	    add_dictionary(out, &wire_holder_layout, v, b->holders, b->holder_count, err) && add_records(b, out, err) &&
 	    buf_ok(out, "the batch", err))
 		return true;
 	/* also after an overflow, so that the buffer's owner can go on with what it held */

@@ -5,7 +5,7 @@
 
 #include "common/wire.h"
 
-enum wire_type { WIRE_TEXT, WIRE_U32, WIRE_I32, WIRE_U64, WIRE_I64, WIRE_BOOT };
+enum wire_type { WIRE_TEXT, WIRE_LABELS, WIRE_U32, WIRE_I32, WIRE_U64, WIRE_I64, WIRE_BOOT };
 
 /* One field of a batch, a device, a holder or a record. The range is for wire_check; the type alone binds the decoder. */
 struct wire_field {
@@ -13,6 +13,7 @@ struct wire_field {
 	enum wire_type type;
 	size_t offset;
 	int64_t min, max;
+	uint32_t since; /* the first version that has it; later fields come behind earlier ones */
 };
 
 struct wire_layout {
@@ -27,6 +28,30 @@ extern const struct wire_layout wire_head, wire_device_layout, wire_holder_layou
 /* "TGW" and the version. */
 #define WIRE_MAGIC "TGW"
 #define WIRE_MAGIC_SIZE 3u
+
+/* How many of its fields a version has. */
+static inline size_t
+wire_field_count(const struct wire_layout *l, uint32_t version)
+{
+	size_t n = l->count;
+
+	while (n > 0 && l->fields[n - 1].since > version)
+		n--;
+	return n;
+}
+
+static inline bool
+wire_is_text(enum wire_type type)
+{
+	return type == WIRE_TEXT || type == WIRE_LABELS;
+}
+
+/* The longest text of a field. */
+static inline size_t
+wire_text_max(enum wire_type type)
+{
+	return type == WIRE_LABELS ? LABELS_MAX_TEXT : WIRE_MAX_TEXT;
+}
 
 static inline const void *
 wire_at(const void *thing, const struct wire_field *f)

@@ -4,13 +4,14 @@
 #include <string.h>
 
 #define IDLE_MAX 1024u /* kept without a use */
-#define HOLDER_TEXTS 7
+#define HOLDER_TEXTS 9
 
 static void
 texts_of(const struct wire_holder *w, const char *out[HOLDER_TEXTS])
 {
-	const char *const texts[HOLDER_TEXTS] = {w->ns,        w->pod,           w->pod_uid, w->container,
-	                                         w->slurm_job, w->slurm_account, w->user};
+	const char *const texts[HOLDER_TEXTS] = {w->ns,        w->pod,       w->pod_uid,
+	                                         w->container, w->slurm_job, w->slurm_account,
+	                                         w->user,      w->group,     w->labels};
 
 	for (size_t i = 0; i < HOLDER_TEXTS; i++)
 		out[i] = texts[i] ? texts[i] : "";
@@ -103,6 +104,8 @@ holders_get(struct holders *h, const struct wire_holder *content)
 	                               .slurm_job = text_copy(content->slurm_job),
 	                               .slurm_account = text_copy(content->slurm_account),
 	                               .user = text_copy(content->user),
+	                               .group = text_copy(content->group),
+	                               .labels = text_copy(content->labels),
 	                               .uid = content->uid};
 	h->entries = mem_grow(h->entries, h->count + 1, sizeof(*h->entries));
 	h->entries[h->count++] = e;

@@ -108,7 +108,9 @@ holder_order(const struct wire_holder *a, const struct wire_holder *b)
 	                                {a->container, b->container},
 	                                {a->slurm_job, b->slurm_job},
 	                                {a->slurm_account, b->slurm_account},
-	                                {a->user, b->user}};
+	                                {a->user, b->user},
+	                                {a->group, b->group},
+	                                {a->labels, b->labels}};
 	int order = 0;
 
 	if (a->kind != b->kind)
@@ -146,6 +148,8 @@ copy_holder(struct wire_holder *to, const struct wire_holder *from)
 	to->slurm_job = mem_strdup(from->slurm_job);
 	to->slurm_account = mem_strdup(from->slurm_account);
 	to->user = mem_strdup(from->user);
+	to->group = mem_strdup(from->group);
+	to->labels = mem_strdup(from->labels);
 }
 
 /* The identity cache never gives an id to other content, so its id is a short way to the entry; a new id is looked up by

@@ -65,8 +65,8 @@ static bool
 ruleset_load(struct db *db, struct ruleset *s, struct err *err)
 {
 	static const struct db_stmt rules = {
-		"rules", "SELECT id, workspace_id, priority, cluster, namespace, slurm_account, user_name, "
-			 "ns_of(lower(effective)), ns_of(upper(effective)) FROM attribution_rule "
+		"rules", "SELECT id, workspace_id, priority, cluster, namespace, slurm_account, user_name, group_name, "
+			 "labels_text(labels), ns_of(lower(effective)), ns_of(upper(effective)) FROM attribution_rule "
 			 "WHERE NOT isempty(effective)"};
 	static const struct db_stmt builtin = {"unattributed", "SELECT id FROM workspace WHERE builtin"};
 	owned(result) PGresult *b = NULL;
@@ -89,9 +89,11 @@ ruleset_load(struct db *db, struct ruleset *s, struct err *err)
 			.ns = pattern_at(s->rows, row, 4),
 			.slurm_account = pattern_at(s->rows, row, 5),
 			.user = pattern_at(s->rows, row, 6),
+			.group = pattern_at(s->rows, row, 7),
+			.labels = pattern_at(s->rows, row, 8),
 		};
-		s->from_ns[i] = res_null(s->rows, row, 7) ? INT64_MIN : res_i64(s->rows, row, 7);
-		s->until_ns[i] = res_null(s->rows, row, 8) ? INT64_MAX : res_i64(s->rows, row, 8);
+		s->from_ns[i] = res_null(s->rows, row, 9) ? INT64_MIN : res_i64(s->rows, row, 9);
+		s->until_ns[i] = res_null(s->rows, row, 10) ? INT64_MAX : res_i64(s->rows, row, 10);
 	}
 	ruleset_cuts(s);
 	return true;
@@ -224,6 +226,8 @@ holder_at(const PGresult *r, int row)
 		.slurm_account = PQgetvalue(r, row, 8),
 		.user = PQgetvalue(r, row, 9),
 		.uid = res_i64(r, row, 10),
+		.group = PQgetvalue(r, row, 11),
+		.labels = PQgetvalue(r, row, 12),
 	};
 }
 
@@ -235,7 +239,8 @@ attribute_page(struct db *db, const struct ruleset *s, const struct attribution_
 	static const struct db_stmt page = {
 		"holders page",
 		"SELECT h.id, c.name, h.kind, h.namespace, h.pod, h.pod_uid, h.container, h.slurm_job, "
-		"h.slurm_account, h.user_name, h.uid, (SELECT a.workspace_id FROM holder_attribution a WHERE "
+		"h.slurm_account, h.user_name, h.uid, h.group_name, labels_text(h.labels), "
+		"(SELECT a.workspace_id FROM holder_attribution a WHERE "
 		"a.holder_id = h.id AND upper_inf(a.effective) AND a.effective @> $2::timestamptz) FROM holder h "
 		"JOIN cluster c ON c.id = h.cluster_id WHERE h.id > $1 ORDER BY h.id LIMIT $3"};
 	owned(result) PGresult *r = NULL;
@@ -254,7 +259,7 @@ attribute_page(struct db *db, const struct ruleset *s, const struct attribution_
 		struct wire_holder h = holder_at(r, row);
 		int64_t w = workspace_of(s, active, active_count, res_text(r, row, 1), &h);
 
-		if (res_null(r, row, 11) || res_i64(r, row, 11) != w)
+		if (res_null(r, row, 13) || res_i64(r, row, 13) != w)
 			rows_add(&rows, res_i64(r, row, 0), w, effective_ns, INT64_MAX);
 	}
 	if (n > 0)

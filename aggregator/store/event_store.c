@@ -121,6 +121,8 @@ find_holders(struct adding *a, struct err *err)
 		                                                 .slurm_job = none,
 		                                                 .slurm_account = none,
 		                                                 .user = none,
+		                                                 .group = none,
+		                                                 .labels = none,
 		                                                 .uid = -1};
 	}
 	if (b.holder_count == 0)

@@ -16,13 +16,14 @@ hash_text(struct buf *b, const char *s)
 	buf_str(b, s);
 }
 
-/* Every text with its length, so that no two holders are spelt the same. */
+/* Every text with its length, so that no two holders are spelt the same. Group and labels are spelt where there are any:
+ * those of version 1, which had none, are who they were. */
 static void
 holder_identity(int64_t cluster_id, const struct wire_holder *h, identity out)
 {
 	in_place(buf) struct buf b;
 
-	buf_init(&b, 16 * WIRE_MAX_TEXT);
+	buf_init(&b, 16 * WIRE_MAX_TEXT + LABELS_MAX_TEXT);
 	buf_printf(&b, "%" PRId64 " %" PRIu32 " %" PRId64 " ", cluster_id, h->kind, h->uid);
 	hash_text(&b, h->ns);
 	hash_text(&b, h->pod);
@@ -31,6 +32,10 @@ holder_identity(int64_t cluster_id, const struct wire_holder *h, identity out)
 	hash_text(&b, h->slurm_job);
 	hash_text(&b, h->slurm_account);
 	hash_text(&b, h->user);
+	if (h->group[0] || h->labels[0]) {
+		hash_text(&b, h->group);
+		hash_text(&b, h->labels);
+	}
 	ASSERT(!b.over);
 	sha256(b.data, b.len, out);
 }
@@ -70,6 +75,8 @@ add_row(struct db_columns *c, const struct wire_holder *h, const identity who)
 	array_text(&c->col[7], h->slurm_account);
 	array_text(&c->col[8], h->user);
 	array_i64(&c->col[9], h->uid);
+	array_text(&c->col[10], h->group);
+	array_text(&c->col[11], h->labels);
 }
 
 /* Rules may not change between asking them and entering what they say. */
@@ -92,11 +99,11 @@ make_missing(struct ingest *in, const struct wire_batch *b, identity *who, int64
 	static const struct db_stmt stmt = {
 		"holder insert",
 		"WITH made AS (INSERT INTO holder (identity, cluster_id, kind, namespace, pod, pod_uid, "
-		"container, slurm_job, slurm_account, user_name, uid) SELECT identity, $1, kind, ns, pod, "
-		"pod_uid, container, job, account, usr, uid FROM unnest($2::bytea[], $3::smallint[], $4::text[], "
+		"container, slurm_job, slurm_account, user_name, uid, group_name, labels) SELECT identity, $1, kind, ns, "
+		"pod, pod_uid, container, job, account, usr, uid, grp, labels_of(labels) FROM unnest($2::bytea[], $3::smallint[], $4::text[], "
 		"$5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], "
-		"$11::bigint[]) AS e(identity, kind, ns, pod, pod_uid, container, job, account, usr, "
-		"uid) ORDER BY identity ON CONFLICT (identity) DO NOTHING RETURNING id, identity) "
+		"$11::bigint[], $12::text[], $13::text[]) AS e(identity, kind, ns, pod, pod_uid, container, job, account, "
+		"usr, uid, grp, labels) ORDER BY identity ON CONFLICT (identity) DO NOTHING RETURNING id, identity) "
 		"SELECT DISTINCT ON (m.id) e.ord, m.id "
 		"FROM unnest($2::bytea[]) WITH ORDINALITY AS e(identity, ord) JOIN made m USING (identity) "
 		"ORDER BY m.id, e.ord"};
@@ -108,7 +115,7 @@ make_missing(struct ingest *in, const struct wire_batch *b, identity *who, int64
 	struct db_args a = {0};
 	size_t n = 0, made_count = 0;
 
-	db_columns_init(&rows, 10);
+	db_columns_init(&rows, 12);
 	for (size_t i = 0; i < b->holder_count; i++) {
 		if (ids[i] != 0)
 			continue;

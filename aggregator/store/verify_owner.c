@@ -24,6 +24,8 @@ enum {
 	RULE_NAMESPACE,
 	RULE_ACCOUNT,
 	RULE_USER,
+	RULE_GROUP,
+	RULE_LABELS,
 	RULE_FROM,
 	RULE_UNTIL
 };
@@ -32,9 +34,10 @@ bool
 verify_rules_load(struct verify_node *n, struct err *err)
 {
 	static const struct db_stmt rules = {
-		"verify rules", "SELECT id, workspace_id, priority, cluster, namespace, slurm_account, user_name, "
-				"ns_of(lower(effective)), ns_of(upper(effective)) FROM attribution_rule "
-				"WHERE NOT isempty(effective)"};
+		"verify rules",
+		"SELECT id, workspace_id, priority, cluster, namespace, slurm_account, user_name, "
+		"group_name, labels_text(labels), ns_of(lower(effective)), ns_of(upper(effective)) FROM attribution_rule "
+		"WHERE NOT isempty(effective)"};
 	static const struct db_stmt workspaces = {"verify workspaces",
 	                                          "SELECT w.id, t.name || '/' || w.name, w.builtin FROM workspace w "
 	                                          "JOIN tenant t ON t.id = w.tenant_id"};
@@ -88,6 +91,8 @@ rules_at(struct verify_rules *s, int64_t hour_ns)
 			.ns = pattern(r, row, RULE_NAMESPACE),
 			.slurm_account = pattern(r, row, RULE_ACCOUNT),
 			.user = pattern(r, row, RULE_USER),
+			.group = pattern(r, row, RULE_GROUP),
+			.labels = pattern(r, row, RULE_LABELS),
 		};
 	}
 	attribution_sort(s->active, s->active_count);
@@ -108,16 +113,18 @@ owner_of(struct verify_node *n, int64_t hour_ns, const PGresult *r, int row)
 		.slurm_account = PQgetvalue(r, row, 8),
 		.user = PQgetvalue(r, row, 9),
 		.uid = res_i64(r, row, 10),
+		.group = PQgetvalue(r, row, 11),
+		.labels = PQgetvalue(r, row, 12),
 	};
 	const struct attribution_rule *rule =
 		attribution_match(n->rules.active, n->rules.active_count, res_text(r, row, 1), &h);
 	int64_t expected = rule != NULL ? rule->workspace_id : n->rules.unattributed;
 	char what[256];
 
-	if (res_i64(r, row, 11) != expected) {
-		snprintf(what, sizeof(what), "holder_attribution of %.200s", res_text(r, row, 12));
+	if (res_i64(r, row, 13) != expected) {
+		snprintf(what, sizeof(what), "holder_attribution of %.200s", res_text(r, row, 14));
 		verify_say_text(n, "attribution", NULL, hour_ns, what, verify_workspace(n, expected),
-		                verify_workspace(n, res_i64(r, row, 11)));
+		                verify_workspace(n, res_i64(r, row, 13)));
 	}
 	return expected;
 }
@@ -128,7 +135,8 @@ verify_owners(struct verify_node *n, int64_t hour_ns, struct verify_rows *rows, 
 	static const struct db_stmt stmt = {
 		"verify owners",
 		"SELECT h.id, c.name, h.kind, h.namespace, h.pod, h.pod_uid, h.container, h.slurm_job, h.slurm_account, "
-		"h.user_name, h.uid, (SELECT a.workspace_id FROM holder_attribution a WHERE a.holder_id = h.id "
+		"h.user_name, h.uid, h.group_name, labels_text(h.labels), (SELECT a.workspace_id "
+		"FROM holder_attribution a WHERE a.holder_id = h.id "
 		"AND a.effective @> $2::timestamptz), " USAGE_WORKLOAD " FROM holder h "
 		"JOIN cluster c ON c.id = h.cluster_id WHERE h.id = ANY ($1::bigint[])"};
 	owned(result) PGresult *r = NULL;

@@ -227,7 +227,8 @@ check_devices(struct verify_node *n, const struct verify_stream *s, const struct
 static bool
 same_holder(const PGresult *r, int row, const struct wire_holder *h)
 {
-	const char *const texts[] = {h->ns, h->pod, h->pod_uid, h->container, h->slurm_job, h->slurm_account, h->user};
+	const char *const texts[] = {h->ns,   h->pod,   h->pod_uid, h->container, h->slurm_job, h->slurm_account,
+	                             h->user, h->group, h->labels};
 
 	for (size_t i = 0; i < ARRAY_LEN(texts); i++)
 		if (strcmp(res_text(r, row, 3 + (int)i), texts[i]) != 0)
@@ -242,7 +243,8 @@ check_holders(struct verify_node *n, const struct verify_stream *s, const struct
 	static const struct db_stmt stmt = {
 		"verify holder rows",
 		"SELECT e.ord, h.kind, h.uid, h.namespace, h.pod, h.pod_uid, h.container, h.slurm_job, h.slurm_account, "
-		"h.user_name, h.id FROM unnest($2::bigint[]) WITH ORDINALITY AS e(local_id, ord) "
+		"h.user_name, h.group_name, labels_text(h.labels), h.id "
+		"FROM unnest($2::bigint[]) WITH ORDINALITY AS e(local_id, ord) "
 		"LEFT JOIN stream_holder x ON x.stream_id = $1 AND x.local_id = e.local_id "
 		"LEFT JOIN holder h ON h.id = x.holder_id ORDER BY e.ord"};
 	owned(result) PGresult *r = NULL;
@@ -271,7 +273,7 @@ check_holders(struct verify_node *n, const struct verify_stream *s, const struct
 		         : h->kind == WIRE_SLURM_JOB ? h->slurm_job
 		                                     : h->user);
 		verify_say_text(n, "dictionary", NULL, INT64_MIN, what, named,
-		                res_null(r, (int)i, 10) ? "" : "another holder");
+		                res_null(r, (int)i, 12) ? "" : "another holder");
 	}
 	return true;
 }

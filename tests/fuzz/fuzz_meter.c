@@ -179,7 +179,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	for (size_t i = 0; i < HOLDERS; i++) {
 		holders[i] = (struct wire_holder){.id = (uint32_t)i + 1, .kind = WIRE_HOST_USER, .user = names[i]};
 		holders[i].ns = holders[i].pod = holders[i].pod_uid = holders[i].container = empty;
-		holders[i].slurm_job = holders[i].slurm_account = empty;
+		holders[i].slurm_job = holders[i].slurm_account = holders[i].group = holders[i].labels = empty;
 	}
 	n.readings = mem_array(GPUS, sizeof(*n.readings));
 	for (size_t g = 0; g < GPUS; g++) {

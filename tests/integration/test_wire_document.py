@@ -17,8 +17,13 @@ def golden(name):
 
 
 class WireDocument(unittest.TestCase):
-    def test_a_usage_batch_reads_as_the_document_says(self):
-        batch = wire.decode(golden("wire_v1_usage.hex"))
+    def test_a_usage_batch_of_each_version_reads_as_the_document_says(self):
+        for version in 1, 2:
+            with self.subTest(version=version):
+                self.check_usage(wire.decode(golden(f"wire_v{version}_usage.hex")), version)
+
+    def check_usage(self, batch, version):
+        self.assertEqual(batch["version"], version)
         self.assertEqual((batch["kind"], batch["flags"], batch["node"], batch["epoch"], batch["seq"], batch["last_seq"]),
                          (1, 1, "gpu-node-01", 1794800000, 7, 7))
         self.assertEqual(batch["boot_id"], bytes(range(0xa0, 0xb0)))
@@ -34,6 +39,9 @@ class WireDocument(unittest.TestCase):
         self.assertEqual((job["kind"], job["slurm_job"], job["slurm_account"], job["user"], job["uid"]),
                          (2, "4711", "physics", "jørgen", 1007))
         self.assertEqual((user["kind"], user["user"]), (3, "1000"))
+        self.assertEqual([h["group"] for h in batch["holders"]], ["", "physics", "staff"] if version == 2 else ["", "", ""])
+        self.assertEqual(pod["labels"], "app.kubernetes.io/name=trainer,debug=,team=ml" if version == 2 else "")
+        self.assertEqual((job["labels"], user["labels"]), ("", ""))
         self.assertEqual(len(batch["records"]), 8)
         self.assertEqual(batch["records"][0], {
             "device": 1, "holder": 1, "state": 1, "sharing": 5, "method": 1, "units": 5040, "start_ns": START,
@@ -53,7 +61,7 @@ class WireDocument(unittest.TestCase):
         text = (ROOT / "common/WIRE.md").read_text()
         example = re.search(r"### Example.*?```\n(.*?)```", text, re.S)[1]
         shown = b"".join(bytes.fromhex(re.match(r"(?:[0-9a-f]{2}(?: |$))+", line)[0]) for line in example.splitlines())
-        self.assertEqual(shown, golden("wire_v1_loss.hex"))
+        self.assertEqual(shown, golden("wire_v2_loss.hex"))
         batch = wire.decode(shown)
         self.assertEqual((batch["kind"], batch["seq"], batch["last_seq"], batch["records"]), (2, 7, 1006, []))
 
@@ -73,10 +81,11 @@ class WireDocument(unittest.TestCase):
                 wire.decode(seed.with_suffix("").read_bytes())
 
     def test_bytes_cut_short_are_unsound(self):
-        body = golden("wire_v1_usage.hex")
-        for end in range(len(body)):
-            with self.assertRaises(wire.Unsound):
-                wire.decode(body[:end])
+        for name in "wire_v1_usage.hex", "wire_v2_usage.hex":
+            body = golden(name)
+            for end in range(len(body)):
+                with self.assertRaises(wire.Unsound):
+                    wire.decode(body[:end])
 
     def test_the_crc_is_castagnoli(self):
         self.assertEqual(wire.crc32c(b"123456789"), 0xE3069283)

@@ -46,8 +46,23 @@ draw_device(struct prop_source *s, struct wire_device *d, uint32_t id)
 	d->index = (int32_t)prop_u64(s, INT32_MAX);
 }
 
+/* Few keys, so that one is drawn twice now and then. */
+static char *
+draw_labels(struct prop_source *s)
+{
+	static const char *const keys[] = {"a", "a-b", "a.b", "ab", "b", "x.io/a", "x.io/team", "z"};
+	static const char *const values[] = {"", "v", "0", "a.b_c-D", "longer-than-the-others"};
+	struct labels_set set = {0};
+	size_t count = prop_index(s, 6);
+
+	for (size_t i = 0; i < count; i++)
+		ASSERT(labels_put(&set, keys[prop_index(s, ARRAY_LEN(keys))],
+		                  values[prop_index(s, ARRAY_LEN(values))]));
+	return labels_join(&set);
+}
+
 static void
-draw_holder(struct prop_source *s, struct wire_holder *h, uint32_t id)
+draw_holder(struct prop_source *s, struct wire_holder *h, uint32_t id, uint32_t version)
 {
 	h->id = id;
 	h->kind = WIRE_POD + (uint32_t)prop_index(s, 3);
@@ -60,6 +75,8 @@ draw_holder(struct prop_source *s, struct wire_holder *h, uint32_t id)
 	h->slurm_account = job ? draw_text(s, true) : mem_strdup("");
 	h->user = draw_text(s, pod || job);
 	h->uid = prop_i64(s, -1, UINT32_MAX);
+	h->group = version > 1 && !pod ? draw_text(s, true) : mem_strdup("");
+	h->labels = version > 1 && pod ? draw_labels(s) : mem_strdup("");
 }
 
 /* Inside from..to and inside one quarter-hour; shares that do not exceed the whole. */
@@ -105,6 +122,7 @@ draw_batch(struct prop_source *s)
 	struct wire_batch *b = wire_batch_new();
 	uint32_t id = 0;
 
+	b->version = WIRE_VERSION - (uint32_t)prop_index(s, WIRE_VERSION - WIRE_OLDEST_VERSION + 1);
 	b->kind = prop_u64(s, 9) == 9 ? WIRE_LOSS : WIRE_USAGE;
 	b->flags = (uint32_t)prop_bool(s);
 	b->node = draw_text(s, false);
@@ -123,7 +141,7 @@ draw_batch(struct prop_source *s)
 	b->holders = mem_array(b->holder_count, sizeof(*b->holders));
 	id = 0;
 	for (size_t i = 0; i < b->holder_count; i++)
-		draw_holder(s, &b->holders[i], id = next_id(s, id));
+		draw_holder(s, &b->holders[i], id = next_id(s, id), b->version);
 	b->record_count = b->kind == WIRE_LOSS ? 0 : (size_t)prop_u64(s, 40);
 	b->records = mem_array(b->record_count, sizeof(*b->records));
 	for (size_t i = 0; i < b->record_count; i++)
@@ -169,9 +187,10 @@ describe(const void *c, struct buf *out)
 	const struct wire_case *w = c;
 
 	buf_printf(out,
-	           "kind %" PRIu32 ", %zu devices, %zu holders, %zu records, from %" PRId64 " to %" PRId64 "; changes:",
-	           w->batch->kind, w->batch->device_count, w->batch->holder_count, w->batch->record_count,
-	           w->batch->from_ns, w->batch->to_ns);
+	           "version %" PRIu32 ", kind %" PRIu32 ", %zu devices, %zu holders, %zu records, from %" PRId64
+	           " to %" PRId64 "; changes:",
+	           w->batch->version, w->batch->kind, w->batch->device_count, w->batch->holder_count,
+	           w->batch->record_count, w->batch->from_ns, w->batch->to_ns);
 	for (size_t i = 0; i < w->change_count; i++)
 		buf_printf(out, " %zu^%02x", w->changes[i].at, w->changes[i].with);
 }

@@ -90,6 +90,8 @@ read_holders(const json_t *list, struct wire_batch *b)
 			.slurm_account = text(h, "slurm_account"),
 			.user = text(h, "user"),
 			.uid = number(h, "uid", -1),
+			.group = text(h, "group"),
+			.labels = text(h, "labels"),
 		};
 	}
 }
@@ -134,6 +136,7 @@ read_batch(const json_t *j)
 	const char *boot_id = json_string_value(json_object_get(j, "boot_id"));
 	struct err err;
 
+	b->version = (uint32_t)number(j, "version", WIRE_VERSION);
 	b->kind = (uint32_t)number(j, "kind", WIRE_USAGE);
 	b->node = text(j, "node");
 	if (boot_id && !hex_decode(boot_id, b->boot_id, sizeof(b->boot_id), &err))
@@ -155,7 +158,7 @@ static void
 damage_body(const char *how, struct buf *body)
 {
 	if (strcmp(how, "version") == 0)
-		body->data[3]++;
+		body->data[3] = WIRE_VERSION + 1;
 	else if (strcmp(how, "body") == 0)
 		body->len -= 1;
 	else if (strcmp(how, "bomb") == 0)

@@ -162,6 +162,7 @@ stage_init(struct stage *st)
 		*h = (struct wire_holder){
 			.id = (uint32_t)i + 10, .kind = WIRE_HOST_USER, .user = names[i], .uid = (int64_t)i};
 		h->ns = h->pod = h->pod_uid = h->container = h->slurm_job = h->slurm_account = empty;
+		h->group = h->labels = empty;
 	}
 }
 

@@ -15,7 +15,7 @@ user(uint32_t id, const char *name)
 	static char empty[] = "";
 	struct wire_holder h = {.id = id, .kind = WIRE_HOST_USER, .uid = 1000 + (int64_t)id};
 
-	h.ns = h.pod = h.pod_uid = h.container = h.slurm_job = h.slurm_account = empty;
+	h.ns = h.pod = h.pod_uid = h.container = h.slurm_job = h.slurm_account = h.group = h.labels = empty;
 	h.user = mem_strdup(name);
 	return h;
 }

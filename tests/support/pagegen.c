@@ -53,6 +53,8 @@ make_process(struct pagegen *g, size_t i, const struct wire_device *device)
 	                                     .slurm_job = mem_strdup(""),
 	                                     .slurm_account = mem_strdup(""),
 	                                     .user = mem_strdup(""),
+	                                     .group = mem_strdup(""),
+	                                     .labels = mem_strdup(""),
 	                                     .uid = -1};
 	g->processes[i] =
 		(struct tick_process){.holder = &g->holders[i], .pid = 40000 + (uint32_t)i, .gi = -1, .ci = -1};
@@ -145,13 +147,7 @@ free_names(struct pagegen *g)
 	for (size_t i = 0; i < g->process_count; i++) {
 		struct wire_holder *h = &g->holders[i];
 
-		mem_free(h->ns);
-		mem_free(h->pod);
-		mem_free(h->pod_uid);
-		mem_free(h->container);
-		mem_free(h->slurm_job);
-		mem_free(h->slurm_account);
-		mem_free(h->user);
+		wire_holder_fini(h);
 	}
 	mem_free(g->devices);
 	mem_free(g->holders);

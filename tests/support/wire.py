@@ -2,16 +2,17 @@
 
 import gzip
 
-WIRE_VERSION = 1
-MAX_TEXT = 512
-VARINT, ZIGZAG, TEXT, BOOT_ID = "varint", "zigzag", "text", "boot_id"
+WIRE_VERSION, OLDEST_VERSION = 2, 1
+MAX_TEXT, MAX_LABELS = 512, 6111
+VARINT, ZIGZAG, TEXT, LABELS, BOOT_ID = "varint", "zigzag", "text", "labels", "boot_id"
 
 HEAD = (("kind", VARINT), ("flags", VARINT), ("node", TEXT), ("boot_id", BOOT_ID), ("epoch", VARINT), ("seq", VARINT),
         ("last_seq", VARINT), ("exporter_version", TEXT), ("from_ns", ZIGZAG), ("to_ns", ZIGZAG))
 DEVICE = (("id", VARINT), ("gpu", VARINT), ("uuid", TEXT), ("model", TEXT), ("profile", TEXT), ("gi", ZIGZAG), ("ci", ZIGZAG),
           ("created_ns", ZIGZAG), ("units", ZIGZAG), ("memory_bytes", ZIGZAG), ("index", ZIGZAG))
 HOLDER = (("id", VARINT), ("kind", VARINT), ("ns", TEXT), ("pod", TEXT), ("pod_uid", TEXT), ("container", TEXT),
-          ("slurm_job", TEXT), ("slurm_account", TEXT), ("user", TEXT), ("uid", ZIGZAG))
+          ("slurm_job", TEXT), ("slurm_account", TEXT), ("user", TEXT), ("uid", ZIGZAG), ("group", TEXT), ("labels", LABELS))
+SINCE_VERSION_2 = ("group", "labels")
 COLUMNS = ("device", "holder", "state", "sharing", "method", "units", "start_ns", "duration_ns", "held_ns", "used_ns",
            "unmeasured_ns", "over_ns", "memory_byte_ms", "energy_mj", "ticks")
 
@@ -45,11 +46,14 @@ class Reader:
         value = self.varint()
         return -(value + 1 >> 1) if value & 1 else value >> 1
 
-    def text(self):
+    def text(self, most=MAX_TEXT):
         length = self.varint()
-        if length > MAX_TEXT:
+        if length > most:
             raise Unsound(f"byte {self.at}: a text of {length} bytes")
         return self.take(length).decode("utf-8")
+
+    def labels(self):
+        return self.text(MAX_LABELS)
 
     def boot_id(self):
         return self.take(16)
@@ -76,11 +80,12 @@ def decode(body):
     if r.take(3) != b"TGW":
         raise Unsound("not a batch")
     version = r.take(1)[0]
-    if version != WIRE_VERSION:
+    if not OLDEST_VERSION <= version <= WIRE_VERSION:
         raise Unsound(f"version {version}")
-    batch = r.fields(HEAD)
+    holder = [f for f in HOLDER if version >= 2 or f[0] not in SINCE_VERSION_2]
+    batch = {"version": version} | r.fields(HEAD)
     batch["devices"] = [r.fields(DEVICE) for _ in range(r.varint())]
-    batch["holders"] = [r.fields(HOLDER) for _ in range(r.varint())]
+    batch["holders"] = [dict.fromkeys(SINCE_VERSION_2, "") | r.fields(holder) for _ in range(r.varint())]
     count = r.varint()
     columns = [r.column(count) for _ in COLUMNS]
     batch["records"] = [dict(zip(COLUMNS, row)) for row in zip(*columns)]

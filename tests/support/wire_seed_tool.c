@@ -36,15 +36,15 @@ write_batch(const char *folder, const char *name, const struct wire_batch *b)
 int
 main(int argc, char **argv)
 {
-	owned(wire_batch) struct wire_batch *fixed = wiregen_fixed(), *loss = wiregen_loss();
-	owned(wire_batch) struct wire_batch *node = wiregen_node(7, 2, 2, 2);
+	owned(wire_batch) struct wire_batch *fixed = wiregen_fixed(), *loss = wiregen_loss(WIRE_VERSION);
+	owned(wire_batch) struct wire_batch *node = wiregen_node(7, 2, 2, 2), *old = wiregen_fixed_v1();
 
 	if (argc != 2) {
 		fprintf(stderr, "usage: wire_seed_tool FOLDER\n");
 		return 2;
 	}
 	return write_batch(argv[1], "usage", fixed) && write_batch(argv[1], "loss", loss) &&
-	                       write_batch(argv[1], "node", node)
+	                       write_batch(argv[1], "node", node) && write_batch(argv[1], "usage-v1", old)
 	               ? 0
 	               : 1;
 }

@@ -56,6 +56,8 @@ holder(uint32_t id, uint32_t kind)
 		.slurm_account = mem_strdup(""),
 		.user = mem_strdup(""),
 		.uid = -1,
+		.group = mem_strdup(""),
+		.labels = mem_strdup(""),
 	};
 }
 
@@ -101,8 +103,8 @@ fixed_dictionary(struct wire_batch *b)
 	b->holders[2].uid = 1000;
 }
 
-struct wire_batch *
-wiregen_fixed(void)
+static struct wire_batch *
+fixed(void)
 {
 	static const struct wire_record records[] = {
 		/* device, holder, state, sharing, method, units, start, duration, held, used, unmeasured, over, memory, energy, ticks */
@@ -134,11 +136,32 @@ wiregen_fixed(void)
 }
 
 struct wire_batch *
-wiregen_loss(void)
+wiregen_fixed_v1(void)
+{
+	struct wire_batch *b = fixed();
+
+	b->version = 1;
+	return b;
+}
+
+struct wire_batch *
+wiregen_fixed(void)
+{
+	struct wire_batch *b = fixed();
+
+	set(&b->holders[0].labels, "app.kubernetes.io/name=trainer,debug=,team=ml");
+	set(&b->holders[1].group, "physics");
+	set(&b->holders[2].group, "staff");
+	return b;
+}
+
+struct wire_batch *
+wiregen_loss(uint32_t version)
 {
 	struct wire_batch *b = wire_batch_new();
 
 	head(b, "gpu-node-01");
+	b->version = version;
 	b->kind = WIRE_LOSS;
 	b->last_seq = 1006;
 	b->to_ns = b->from_ns + 1000 * NS_PER_MIN;
@@ -310,6 +333,8 @@ same_holder(const struct wire_holder *a, const struct wire_holder *b, struct buf
 	SAME_TEXT(a, b, slurm_account)
 	SAME_TEXT(a, b, user)
 	SAME(a, b, uid)
+	SAME_TEXT(a, b, group)
+	SAME_TEXT(a, b, labels)
 	return true;
 }
 
@@ -337,6 +362,7 @@ same_record(const struct wire_record *a, const struct wire_record *b, struct buf
 bool
 wiregen_same(const struct wire_batch *a, const struct wire_batch *b, struct buf *why)
 {
+	SAME(a, b, version)
 	SAME(a, b, kind)
 	SAME_TEXT(a, b, node)
 	SAME(a, b, epoch)

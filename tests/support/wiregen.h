@@ -4,9 +4,11 @@
 
 #include "common/wire.h"
 
-/* The batch whose bytes are tests/golden/wire_v1.hex: every kind of device, holder and state once. Never change it. */
+/* The batches whose bytes are tests/golden/wire_v*_usage.hex: every kind of device, holder and state once, and what version 2
+ * has more. Never change them. */
+struct wire_batch *wiregen_fixed_v1(void);
 struct wire_batch *wiregen_fixed(void);
-struct wire_batch *wiregen_loss(void);
+struct wire_batch *wiregen_loss(uint32_t version);
 
 /* A node as the figures of common/WIRE.md suppose it: gpus with holders sharing each, metered in `stretches` of ten seconds of
  * ten ticks. A third of the holders is idle, a sixth busy all the time, the others somewhere between; memory mostly stays.

@@ -22,7 +22,9 @@ pod(char *ns)
 	                            .slurm_job = empty,
 	                            .slurm_account = empty,
 	                            .user = empty,
-	                            .uid = -1};
+	                            .uid = -1,
+	                            .group = empty,
+	                            .labels = empty};
 }
 
 static struct wire_holder
@@ -46,13 +48,31 @@ host_user(char *user, int64_t uid)
 	return h;
 }
 
+static struct wire_holder
+member(char *user, char *group)
+{
+	struct wire_holder h = host_user(user, 7);
+
+	h.group = group;
+	return h;
+}
+
+static struct wire_holder
+labelled(char *ns, char *labels)
+{
+	struct wire_holder h = pod(ns);
+
+	h.labels = labels;
+	return h;
+}
+
 /* A pod that also carries what only others have. */
 static struct wire_holder
 spoilt_pod(char *ns, char *account)
 {
 	struct wire_holder h = pod(ns);
 
-	h.slurm_account = account;
+	h.slurm_account = h.group = account;
 	h.uid = 0;
 	return h;
 }
@@ -61,6 +81,9 @@ static void
 one_rule_matches_or_does_not(void **state)
 {
 	static char ns[] = "acme-training", account[] = "acme-gpu", alice[] = "alice", uid_text[] = "20001";
+	static char staff[] = "staff", labels[] = "app=web,empty=,x.io/team=ml-core";
+	struct wire_holder spoilt_job = job(account, alice, 7);
+	spoilt_job.labels = labels;
 	const struct {
 		const char *name;
 		struct attribution_rule rule;
@@ -87,6 +110,36 @@ one_rule_matches_or_does_not(void **state)
 		{"the uid inside a pod decides nothing", {.user = "0"}, spoilt_pod(ns, account), false},
 		{"an account inside a pod decides nothing", {.slurm_account = "*"}, spoilt_pod(ns, account), false},
 		{"a job without an account does not match *", {.slurm_account = "*"}, job(empty, alice, 7), false},
+		{"a group matches", {.group = "st?ff"}, member(alice, staff), true},
+		{"another group does not", {.group = "gpu*"}, member(alice, staff), false},
+		{"a user whose group is not known does not match *", {.group = "*"}, host_user(alice, 7), false},
+		{"user and group must both match", {.group = "staff", .user = "bob"}, member(alice, staff), false},
+		{"a group inside a pod decides nothing", {.group = "*"}, spoilt_pod(ns, account), false},
+		{"a label matches its pattern", {.labels = "x.io/team=ml-*"}, labelled(ns, labels), true},
+		{"another value does not", {.labels = "x.io/team=ops"}, labelled(ns, labels), false},
+		{"a pattern is for the whole value", {.labels = "app=we"}, labelled(ns, labels), false},
+		{"all labels of a rule must match", {.labels = "app=web,x.io/team=ops"}, labelled(ns, labels), false},
+		{"all labels of a rule do match", {.labels = "app=*,x.io/team=ml-*"}, labelled(ns, labels), true},
+		{"a label that the pod lacks does not match *", {.labels = "team=*"}, labelled(ns, labels), false},
+		{"part of a key is another key", {.labels = "ap=*"}, labelled(ns, labels), false},
+		{"the empty value matches *", {.labels = "empty=*"}, labelled(ns, labels), true},
+		{"the empty value matches the empty pattern", {.labels = "empty="}, labelled(ns, labels), true},
+		{"another value does not match the empty pattern", {.labels = "app="}, labelled(ns, labels), false},
+		{"a pod without labels does not match", {.labels = "app=*"}, pod(ns), false},
+		{"namespace and labels must both match",
+	         {.ns = "other", .labels = "app=*"},
+	         labelled(ns, labels),
+	         false},
+		{"namespace and labels do both match", {.ns = "acme-*", .labels = "app=*"}, labelled(ns, labels), true},
+		{"labels of a job decide nothing", {.labels = "app=*"}, spoilt_job, false},
+		{"a vCluster's pods are in its host namespace",
+	         {.ns = "vc-acme-*"},
+	         pod((char[]){"vc-acme-dev"}),
+	         true},
+		{"a vCluster's namespaces are labels of its pods",
+	         {.ns = "vc-*", .labels = "vcluster.loft.sh/namespace=train*"},
+	         labelled((char[]){"vc-acme-dev"}, (char[]){"vcluster.loft.sh/namespace=training"}),
+	         true},
 	};
 
 	(void)state;

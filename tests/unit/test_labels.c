@@ -116,11 +116,11 @@ labels_put_in_any_order_come_out_in_one(void **state)
 static void
 the_largest_set_fits_and_one_more_is_refused(void **state)
 {
-	char keys[LABELS_MAX][LABEL_MAX_KEY + 1];
+	char keys[LABEL_MAX_COUNT][LABEL_MAX_KEY + 1];
 	struct labels_set s = {0};
 
 	(void)state;
-	for (size_t i = 0; i < LABELS_MAX; i++) {
+	for (size_t i = 0; i < LABEL_MAX_COUNT; i++) {
 		memset(keys[i], 'a', LABEL_MAX_KEY);
 		keys[i][LABEL_MAX_PREFIX] = '/';
 		keys[i][LABEL_MAX_KEY - 1] = (char)('p' - (char)i);

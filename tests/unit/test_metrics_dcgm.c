@@ -16,7 +16,7 @@ static char none[] = "";
 	{                                                                                            \
 		.id = (number), .kind = WIRE_POD, .ns = (char[]){"research"}, .pod = (char[]){name}, \
 		.pod_uid = (char[]){name "-uid"}, .container = (char[]){"main"}, .slurm_job = none,  \
-		.slurm_account = none, .user = none, .uid = -1                                       \
+		.slurm_account = none, .user = none, .group = none, .labels = none, .uid = -1        \
 	}
 static struct wire_holder alone = POD(1, "alone"), first = POD(2, "first"), second = POD(3, "second"),
 			  in_mig = POD(4, "in-mig");
@@ -29,6 +29,8 @@ static struct wire_holder job = {.id = 5,
                                  .slurm_job = (char[]){"4711"},
                                  .slurm_account = none,
                                  .user = (char[]){"alice"},
+                                 .group = none,
+                                 .labels = none,
                                  .uid = 1000};
 
 /* An own GPU, a shared one, one in MIG mode, one of a job, a lost one. */

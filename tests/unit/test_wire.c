@@ -55,13 +55,14 @@ assert_round_trip(const struct wire_batch *b)
 static void
 a_batch_comes_back_as_it_was(void **state)
 {
-	owned(wire_batch) struct wire_batch *fixed = wiregen_fixed(), *loss = wiregen_loss(),
-					    *node = wiregen_node(1, 2, 3, 4);
+	owned(wire_batch) struct wire_batch *fixed = wiregen_fixed(), *loss = wiregen_loss(WIRE_VERSION),
+					    *node = wiregen_node(1, 2, 3, 4), *old = wiregen_fixed_v1();
 	struct err err;
 
 	(void)state;
-	if (!wire_check(fixed, &err) || !wire_check(loss, &err) || !wire_check(node, &err))
+	if (!wire_check(fixed, &err) || !wire_check(loss, &err) || !wire_check(node, &err) || !wire_check(old, &err))
 		fail_msg("%s", err.text);
+	assert_round_trip(old);
 	assert_round_trip(fixed);
 	assert_round_trip(loss);
 	assert_round_trip(node);
@@ -83,36 +84,49 @@ add_hex(struct buf *out, const struct buf *body)
 }
 
 static void
-the_bytes_of_version_1_never_change(void **state)
+assert_golden(const struct wire_batch *b, const char *name)
 {
-	owned(wire_batch) struct wire_batch *fixed = wiregen_fixed(), *loss = wiregen_loss();
-	in_place(buf) struct buf fixed_body, loss_body, hex;
+	in_place(buf) struct buf body, hex;
 	struct err err;
 
-	(void)state;
-	encode(fixed, &fixed_body);
-	encode(loss, &loss_body);
+	encode(b, &body);
 	buf_init(&hex, 1 << 20);
-	add_hex(&hex, &fixed_body);
-	if (!golden_check("wire_v1_usage.hex", hex.data, hex.len, &err))
-		fail_msg("%s", err.text);
-	buf_clear(&hex);
-	add_hex(&hex, &loss_body);
-	if (!golden_check("wire_v1_loss.hex", hex.data, hex.len, &err))
+	add_hex(&hex, &body);
+	if (!golden_check(name, hex.data, hex.len, &err))
 		fail_msg("%s", err.text);
 }
 
 static void
-the_stored_bytes_of_version_1_are_still_read(void **state)
+the_bytes_of_version_1_never_change(void **state)
 {
-	owned(wire_batch) struct wire_batch *fixed = wiregen_fixed(), *back = NULL;
-	in_place(buf) struct buf hex, body;
-	struct err err;
+	owned(wire_batch) struct wire_batch *fixed = wiregen_fixed_v1(), *loss = wiregen_loss(1);
 
 	(void)state;
+	assert_golden(fixed, "wire_v1_usage.hex");
+	assert_golden(loss, "wire_v1_loss.hex");
+}
+
+static void
+the_bytes_of_version_2_never_change(void **state)
+{
+	owned(wire_batch) struct wire_batch *fixed = wiregen_fixed(), *loss = wiregen_loss(2);
+
+	(void)state;
+	assert_golden(fixed, "wire_v2_usage.hex");
+	assert_golden(loss, "wire_v2_loss.hex");
+}
+
+/* The batch of a golden file; its bytes are in `body`. */
+static struct wire_batch *
+read_golden(const char *path, struct buf *body)
+{
+	in_place(buf) struct buf hex;
+	struct wire_batch *back = NULL;
+	struct err err;
+
 	buf_init(&hex, 1 << 20);
-	buf_init(&body, 1 << 20);
-	if (!buf_read_file(&hex, "tests/golden/wire_v1_usage.hex", &err))
+	buf_init(body, 1 << 20);
+	if (!buf_read_file(&hex, path, &err))
 		fail_msg("%s", err.text);
 	for (const char *at = buf_text(&hex); *at; at += strcspn(at, "\n") + 1) {
 		size_t n = strcspn(at, "\n") / 2;
@@ -122,23 +136,76 @@ the_stored_bytes_of_version_1_are_still_read(void **state)
 		assert_true(n <= sizeof(bytes));
 		if (!hex_decode(line, bytes, n, &err))
 			fail_msg("%s", err.text);
-		buf_add(&body, bytes, n);
+		buf_add(body, bytes, n);
 	}
-	if (!wire_decode(body.data, body.len, &back, &err))
+	if (!wire_decode(body->data, body->len, &back, &err))
 		fail_msg("%s", err.text);
-	assert_same(fixed, back);
+	return back;
 }
 
 static void
-a_batch_that_ends_early_or_late_is_refused_at_every_byte(void **state)
+the_stored_bytes_of_version_1_are_still_read(void **state)
 {
-	owned(wire_batch) struct wire_batch *fixed = wiregen_fixed();
+	in_place(buf) struct buf body, again;
+	owned(wire_batch) struct wire_batch *fixed = wiregen_fixed_v1(),
+					    *back = read_golden("tests/golden/wire_v1_usage.hex", &body);
+
+	(void)state;
+	assert_same(fixed, back);
+	assert_int_equal(back->version, 1);
+	assert_string_equal(back->holders[0].labels, "");
+	assert_string_equal(back->holders[1].group, "");
+	/* what came in version 1 goes on in version 1 */
+	encode(back, &again);
+	assert_int_equal(again.len, body.len);
+	assert_memory_equal(again.data, body.data, body.len);
+}
+
+static void
+the_stored_bytes_of_version_2_are_still_read(void **state)
+{
+	in_place(buf) struct buf body;
+	owned(wire_batch) struct wire_batch *fixed = wiregen_fixed(),
+					    *back = read_golden("tests/golden/wire_v2_usage.hex", &body);
+
+	(void)state;
+	assert_same(fixed, back);
+	assert_int_equal(back->version, 2);
+}
+
+static void
+what_version_1_has_no_place_for_is_refused_and_not_lost(void **state)
+{
+	owned(wire_batch) struct wire_batch *b = wiregen_fixed();
+	in_place(buf) struct buf body;
+	struct err err;
+
+	(void)state;
+	buf_init(&body, WIRE_MAX_BODY);
+	b->version = 1;
+	assert_false(wire_encode(b, &body, &err));
+	assert_string_equal(err.text,
+	                    "holder: labels is 'app.kubernetes.io/name=trainer,debug=,team=ml', which version "
+	                    "1 has no place for");
+	b->holders[0].labels[0] = '\0';
+	assert_false(wire_encode(b, &body, &err));
+	assert_string_equal(err.text, "holder: group is 'physics', which version 1 has no place for");
+	b->version = 3;
+	assert_false(wire_encode(b, &body, &err));
+	assert_string_equal(err.text, "version is 3, 1 to 2 can be written");
+	b->version = 0;
+	assert_false(wire_encode(b, &body, &err));
+	assert_int_equal(body.len, 0);
+}
+
+static void
+assert_whole(const struct wire_batch *b)
+{
 	in_place(buf) struct buf body;
 	struct wire_batch *back = NULL;
 	struct err err;
 
-	(void)state;
-	encode(fixed, &body);
+	encode(b, &body);
 	for (size_t n = 0; n < body.len; n++) {
 		/* a copy of the exact size, so that the sanitizer sees a step beyond */
 		owned(mem) char *cut = mem_alloc(n ? n : 1);
@@ -157,20 +224,30 @@ a_batch_that_ends_early_or_late_is_refused_at_every_byte(void **state)
 }
 
 static void
+a_batch_that_ends_early_or_late_is_refused_at_every_byte(void **state)
+{
+	owned(wire_batch) struct wire_batch *fixed = wiregen_fixed(), *old = wiregen_fixed_v1();
+
+	(void)state;
+	assert_whole(fixed);
+	assert_whole(old);
+}
+
+static void
 an_unknown_version_is_for_later_and_says_which_are_known(void **state)
 {
-	owned(wire_batch) struct wire_batch *loss = wiregen_loss();
+	owned(wire_batch) struct wire_batch *loss = wiregen_loss(WIRE_VERSION);
 	in_place(buf) struct buf body;
 	struct wire_batch *back = NULL;
 	struct err err;
 
 	(void)state;
 	encode(loss, &body);
-	assert_memory_equal(body.data, "TGW\x01", 4);
-	body.data[3] = 2;
+	assert_memory_equal(body.data, "TGW\x02", 4);
+	body.data[3] = 3;
 	assert_false(wire_decode(body.data, body.len, &back, &err));
 	assert_int_equal(err.kind, ERR_RETRY);
-	assert_string_equal(err.text, "wire version 2 is not known here; versions 1 to 1 are");
+	assert_string_equal(err.text, "wire version 3 is not known here; versions 1 to 2 are");
 	body.data[3] = 0;
 	assert_false(wire_decode(body.data, body.len, &back, &err));
 	assert_int_equal(err.kind, ERR_RETRY);
@@ -265,7 +342,7 @@ unsound_bytes_behind_the_head_are_refused_before_memory_is_taken(void **state)
 	            "record 1: units leaves its 64 bits"),
 #undef ROW
 	};
-	owned(wire_batch) struct wire_batch *loss = wiregen_loss();
+	owned(wire_batch) struct wire_batch *loss = wiregen_loss(WIRE_VERSION);
 	in_place(buf) struct buf head;
 
 	(void)state;
@@ -347,6 +424,18 @@ set(char **field, const char *text)
 	X("a user without name", TEXT(b->holders[2].user, ""), "holder 2: user is empty")                                            \
 	X("a user with an account", TEXT(b->holders[2].slurm_account, "x"),                                                          \
 	  "holder 2: slurm_account is 'x', it must be empty for this kind")                                                          \
+	X("a pod with a group", TEXT(b->holders[0].group, "x"),                                                                      \
+	  "holder 0: group is 'x', it must be empty for this kind")                                                                  \
+	X("a job with labels", TEXT(b->holders[1].labels, "a=b"),                                                                    \
+	  "holder 1: labels is 'a=b', it must be empty for this kind")                                                               \
+	X("labels out of order", TEXT(b->holders[0].labels, "b=1,a=2"),                                                              \
+	  "holder 0: labels is 'b=1,a=2': it has labels that are not in the order of their keys, or one of them twice")              \
+	X("a label twice", TEXT(b->holders[0].labels, "a=1,a=1"),                                                                    \
+	  "holder 0: labels is 'a=1,a=1': it has labels that are not in the order of their keys, or one of them twice")              \
+	X("a label without value", TEXT(b->holders[0].labels, "a"),                                                                  \
+	  "holder 0: labels is 'a': it has a label without =")                                                                       \
+	X("labels that are NULL", (mem_free(b->holders[0].labels), b->holders[0].labels = NULL),                                     \
+	  "holder 0: labels is NULL")                                                                                                \
 	X("a uid below none", b->holders[2].uid = -2, "holder 2: uid is -2, the least is -1")                                        \
 	X("a record of no device", r[0].device = 0, "record 0: device is 0, the least is 1")                                         \
 	X("no state", r[0].state = 0, "record 0: state is 0, the least is 1")                                                        \
@@ -485,6 +574,35 @@ a_text_may_have_512_bytes_and_no_more(void **state)
 }
 
 static void
+labels_may_fill_their_room_and_no_more(void **state)
+{
+	static const char name[] = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"; /* 62 */
+	owned(wire_batch) struct wire_batch *b = wiregen_fixed();
+	in_place(buf) struct buf labels, body;
+	struct err err;
+
+	(void)state;
+	buf_init(&labels, LABELS_MAX_TEXT + 1);
+	for (size_t i = 0; i < LABEL_MAX_COUNT; i++) {
+		for (size_t k = 0; k < LABEL_MAX_PREFIX; k++)
+			buf_char(&labels, 'p');
+		buf_printf(&labels, "/%s%c=%sv%s", name, (int)('a' + i), name, i + 1 < LABEL_MAX_COUNT ? "," : "");
+	}
+	assert_int_equal(labels.len, LABELS_MAX_TEXT);
+	TEXT(b->holders[0].labels, buf_text(&labels));
+	if (!wire_check(b, &err))
+		fail_msg("%s", err.text);
+	assert_round_trip(b);
+	buf_char(&labels, 'v');
+	TEXT(b->holders[0].labels, buf_text(&labels));
+	buf_init(&body, WIRE_MAX_BODY);
+	assert_false(wire_encode(b, &body, &err));
+	assert_string_equal(err.text, "holder: labels has 6112 bytes, the limit is 6111");
+	assert_false(wire_check(b, &err));
+	assert_string_equal(err.text, "holder 0: labels has more than 6111 bytes");
+}
+
+static void
 a_batch_that_does_not_fit_leaves_the_buffer_as_it_was(void **state)
 {
 	owned(wire_batch) struct wire_batch *b = wiregen_fixed();
@@ -576,6 +694,10 @@ main(void)
 		cmocka_unit_test(a_batch_comes_back_as_it_was),
 		cmocka_unit_test(the_bytes_of_version_1_never_change),
 		cmocka_unit_test(the_stored_bytes_of_version_1_are_still_read),
+		cmocka_unit_test(the_bytes_of_version_2_never_change),
+		cmocka_unit_test(the_stored_bytes_of_version_2_are_still_read),
+		cmocka_unit_test(what_version_1_has_no_place_for_is_refused_and_not_lost),
+		cmocka_unit_test(labels_may_fill_their_room_and_no_more),
 		cmocka_unit_test(a_batch_that_ends_early_or_late_is_refused_at_every_byte),
 		cmocka_unit_test(an_unknown_version_is_for_later_and_says_which_are_known),
 		cmocka_unit_test(unsound_bytes_behind_the_head_are_refused_before_memory_is_taken),

@@ -27,12 +27,13 @@ static char none[] = "";
 	{                                                                                                 \
 		.id = (number), .kind = WIRE_POD, .ns = (char[]){"research"}, .pod = (char[]){"train-0"}, \
 		.pod_uid = (char[]){uid_of_pod}, .container = (char[]){"main"}, .slurm_job = none,        \
-		.slurm_account = none, .user = none, .uid = -1                                            \
+		.slurm_account = none, .user = none, .group = none, .labels = none, .uid = -1             \
 	}
-#define OTHER(number, what, job_id, of_uid)                                                                      \
-	{                                                                                                        \
-		.id = (number), .kind = (what), .ns = none, .pod = none, .pod_uid = none, .container = none,     \
-		.slurm_job = (char[]){job_id}, .slurm_account = none, .user = (char[]){"alice"}, .uid = (of_uid) \
+#define OTHER(number, what, job_id, of_uid)                                                                     \
+	{                                                                                                       \
+		.id = (number), .kind = (what), .ns = none, .pod = none, .pod_uid = none, .container = none,    \
+		.slurm_job = (char[]){job_id}, .slurm_account = none, .user = (char[]){"alice"}, .group = none, \
+		.labels = none, .uid = (of_uid)                                                                 \
 	}
 static struct wire_holder pod = POD(1, UID_DASHED), job = OTHER(2, WIRE_SLURM_JOB, "4711", -1),
 			  user = OTHER(3, WIRE_HOST_USER, "", 1000);
