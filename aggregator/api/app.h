@@ -15,6 +15,7 @@ struct counters {
 	atomic_llong ingest_batches, ingest_records, ingest_duplicates, ingest_quarantined, ingest_lost, ingest_refused;
 	atomic_llong ingest_mismatches;
 	atomic_llong ingest_refused_by[INGEST_REFUSALS], ingest_quarantined_by[QUARANTINE_CLASSES];
+	atomic_llong quarantine_released, quarantine_discarded;
 	atomic_llong events[EVENT_FATES];
 	atomic_llong requests, request_errors;
 	atomic_llong hours_sealed, hours_resealed, rollup_errors;
@@ -66,6 +67,9 @@ bool api_tenant(const struct worker *w, const struct http_request *rq, const cha
 /* A query parameter, of UTF-8 text; NULL: absent. When there are choices (NULL-ended), one of them. */
 MUST_CHECK bool api_query(const struct http_request *rq, const char *name, const char *const *choices, const char **ret,
                           struct err *err);
+/* A number from 1 to max; what *ret was when it is absent. */
+MUST_CHECK bool api_query_i64(const struct http_request *rq, const char *name, int64_t max, int64_t *ret,
+                              struct err *err);
 MUST_CHECK bool api_page(const struct http_request *rq, struct page *ret, struct err *err); /* limit, before */
 MUST_CHECK bool api_id(const struct http_request *rq, int64_t *ret, struct err *err);       /* the path's tail */
 MUST_CHECK bool api_body(const struct http_request *rq, const char *const *fields, json_t **ret, struct err *err);
@@ -81,6 +85,7 @@ void api_write_time(struct buf *out, int64_t wall_ns);
 
 http_handler handle_healthz, handle_readyz, handle_metrics, handle_openapi;
 http_handler handle_ingest;
+http_handler handle_quarantine, handle_quarantine_show, handle_quarantine_decide;
 http_handler handle_events, handle_events_summary;
 http_handler handle_policy_put, handle_policy_get, handle_list;
 http_handler handle_token_create, handle_tokens, handle_token_revoke, handle_whoami;

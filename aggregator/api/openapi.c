@@ -27,6 +27,13 @@ static const struct schema {
 	{"Problem",
          "type:text title:text status:int detail:text request_id:text field:text? epoch:int? expected_seq:int?", NULL},
 	{"IngestReply", "epoch:int next_seq:int batches:int duplicates:int quarantined:int", NULL},
+	{"QuarantinedBatch",
+         "id:int node:text stream:int epoch:int seq:int last_seq:int class:text reason:text from:time to:time records:int "
+         "received:time age_seconds:int decision:text decided_by:text~ decided:time~ why:text~ sha256:text? bytes:int? "
+         "exporter_version:text? device_count:int? holder_count:int? devices:any? holders:any? first_records:any?",
+         NULL},
+	{"Quarantine", "batches:[QuarantinedBatch] next:int~", NULL},
+	{"Decision", "reason:text", NULL},
 	{"Event",
          "specversion:text id:text source:text type:text time:time subject:text? datacontenttype:text? dataschema:text? "
          "data:any",
@@ -89,7 +96,7 @@ static const struct schema {
 
 static const struct door {
 	const char *method, *path;
-	const char *tail;  /* the part of the path that follows a prefix, as one field */
+	const char *tail;  /* the part of the path that follows a prefix: fields, divided by slashes */
 	const char *query; /* fields */
 	const char *body_type, *body;
 	const char *other_body_type, *other_body;
@@ -104,6 +111,11 @@ static const struct door {
 	{"GET", "/metrics", .reply_type = TEXT, .other_type = OPENMETRICS},
 	{"GET", "/v1/openapi.json", .reply_type = JSON, .reply = "any"},
 	{"POST", "/v1/ingest", .body_type = FRAMES, .reply_type = JSON, .reply = "IngestReply", .errors = {409, 422}},
+	{"GET", "/v1/quarantine", .query = "node:text? stream:int? class:text? decision:text? " PAGE,
+         .reply_type = JSON, .reply = "Quarantine"},
+	{"GET", "/v1/quarantine/", .tail = "stream:int seq:int", .reply_type = JSON, .reply = "QuarantinedBatch"},
+	{"POST", "/v1/quarantine/", .tail = "stream:int seq:int decision:text", .body_type = JSON, .body = "Decision",
+         .reply_type = JSON, .reply = "QuarantinedBatch", .errors = {409}},
 	{"POST", "/v1/events", .body_type = EVENT, .body = "Event", .other_body_type = EVENTS, .other_body = "[Event]",
          .reply_type = JSON, .reply = "EventsReply", .partly = 207, .errors = {404, 409}},
 	{"GET", "/v1/events/summary", .query = "period:text? meter:text? tenant:text?", .reply_type = JSON,
@@ -323,16 +335,22 @@ write_security(const struct http_route *r, struct buf *out)
 	buf_char(out, ']');
 }
 
-/* A name for generators of clients: get_v1_reports. */
+/* A name for generators of clients: get_v1_reports, get_v1_quarantine_seq. */
 static void
-write_operation_id(const struct http_route *r, struct buf *out)
+write_operation_id(const struct http_route *r, const struct door *d, struct buf *out)
 {
+	const char *line = d->tail;
+	struct field f = {0};
+
 	buf_str(out, "\"operationId\":\"");
 	for (const char *p = r->method; *p != '\0'; p++)
 		buf_char(out, (char)(*p | 0x20));
 	for (const char *p = r->path; *p != '\0'; p++)
 		if (*p != '/' || p[1] != '\0')
 			buf_char(out, *p == '/' || *p == '-' || *p == '.' ? '_' : *p);
+	for (bool several = false; line != NULL && next_field(&line, &f); several = true)
+		if (several && line[0] == '\0')
+			buf_printf(out, "_%s", f.name);
 	buf_char(out, '"');
 }
 
@@ -343,7 +361,7 @@ write_operation(const struct http_route *r, const struct door *d, struct buf *ou
 	for (const char *p = r->method; *p != '\0'; p++)
 		buf_char(out, (char)(*p | 0x20));
 	buf_str(out, "\":{");
-	write_operation_id(r, out);
+	write_operation_id(r, d, out);
 	buf_str(out, ",\"summary\":");
 	json_write_string(r->summary, out);
 	write_parameters(d, out);
@@ -372,13 +390,22 @@ static void
 write_path(const struct http_route *r, struct buf *out)
 {
 	const struct door *d = door_of(r);
-	const char *line = d->tail;
+	const char *line = d->tail, *slash = "";
 	struct field f;
 
 	buf_printf(out, "\"%s", r->path);
-	if (line != NULL && next_field(&line, &f))
-		buf_printf(out, "{%s}", f.name);
+	for (; line != NULL && next_field(&line, &f); slash = "/")
+		buf_printf(out, "%s{%s}", slash, f.name);
 	buf_str(out, "\":{");
+}
+
+/* One path of the document: two methods may want different things behind the same prefix. */
+static bool
+same_path(const struct http_route *a, const struct http_route *b)
+{
+	const char *x = door_of(a)->tail, *y = door_of(b)->tail;
+
+	return strcmp(a->path, b->path) == 0 && strcmp(x != NULL ? x : "", y != NULL ? y : "") == 0;
 }
 
 static void
@@ -390,14 +417,14 @@ write_paths(const struct http_route *routes, size_t count, struct buf *out)
 		bool first = true;
 
 		for (size_t k = 0; k < i; k++)
-			first = first && strcmp(routes[k].path, routes[i].path) != 0;
+			first = first && !same_path(&routes[k], &routes[i]);
 		if (!first)
 			continue;
 		buf_str(out, comma);
 		comma = ",\n";
 		write_path(&routes[i], out);
 		for (size_t k = i; k < count; k++)
-			if (strcmp(routes[k].path, routes[i].path) == 0) {
+			if (same_path(&routes[k], &routes[i])) {
 				buf_str(out, k > i ? "," : "");
 				write_operation(&routes[k], door_of(&routes[k]), out);
 			}

@@ -26,8 +26,8 @@ api_query(const struct http_request *rq, const char *name, const char *const *ch
 	return err_set(err, ERR_INVALID, "%s: \"%.64s\" is not known; try %s", name, text, choices[0]);
 }
 
-static bool
-query_i64(const struct http_request *rq, const char *name, int64_t max, int64_t *ret, struct err *err)
+bool
+api_query_i64(const struct http_request *rq, const char *name, int64_t max, int64_t *ret, struct err *err)
 {
 	const char *text = http_query(rq, name);
 
@@ -42,8 +42,8 @@ bool
 api_page(const struct http_request *rq, struct page *ret, struct err *err)
 {
 	*ret = (struct page){.limit = PAGE_PRESET};
-	return query_i64(rq, "limit", PAGE_MAX, &ret->limit, err) &&
-	       query_i64(rq, "before", INT64_MAX, &ret->before, err);
+	return api_query_i64(rq, "limit", PAGE_MAX, &ret->limit, err) &&
+	       api_query_i64(rq, "before", INT64_MAX, &ret->before, err);
 }
 
 bool

@@ -10,8 +10,12 @@ static const char *const roles[] = {"admin",  "billing", "tenant-admin", "develo
                                     "viewer", "node",    "scheduler",    NULL};
 static const char *const states[] = {"active", "expired", "revoked", NULL};
 static const char *const join_states[] = {"active", "used", "expired", "revoked", NULL};
-static const char *const actions[] = {"ledger.create",     "policy.apply",      "token.create", "token.revoke",
-                                      "join-token.create", "join-token.revoke", "node.join",    NULL};
+static const char *const actions[] = {
+	"ledger.create",     "policy.apply", "token.create",       "token.revoke",       "join-token.create",
+	"join-token.revoke", "node.join",    "quarantine.release", "quarantine.discard", NULL};
+static const char *const classes[] = {"format",  "dictionary", "skewed-clock", "future",    "past",
+                                      "covered", "unknown-id", "weight",       "two-nodes", NULL};
+static const char *const decisions[] = {"open", "released", "discarded", NULL};
 static const char *const meters[] = {
 	"storage", "egress", "inference-requests", "inference-input-tokens", "inference-output-tokens",
 	"support", NULL};
@@ -35,6 +39,11 @@ static const char *const group_keys[] = {"cluster",   "tenant",  "workspace", "u
 		"tenant", 0, "NAME", "this tenant only", NULL, 0 \
 	}
 
+#define DECISION_OPTIONS                                                                                           \
+	{"reason", 0, "TEXT", "why, for the audit log", NULL, CLI_REQUIRED},                                       \
+	{                                                                                                          \
+		"through", 0, "SEQ", "also those of the stream that are open up to this number, in order", NULL, 0 \
+	}
 #define RANGE_DETAILS \
 	"Days and months are those of the ledger's billing zone. Ranges are widened to whole billing hours."
 
@@ -75,6 +84,24 @@ const struct cli_command cli_commands[] = {
 	 .word_choices = lists, .run = cmd_get,
 	 .summary = "what the ledger knows",
 	 .options = {TENANT_OPTION}},
+	{.name = "quarantine list", .words = "", .run = cmd_quarantine_list,
+	 .summary = "batches whose content was refused, newest first, and what was decided about them",
+	 .options = {{"node", 0, "NAME", "this node only", NULL, 0},
+	             {"stream", 0, "STREAM", "this stream only", NULL, 0},
+	             {"class", 0, "CLASS", "those that this rule refused", classes, 0},
+	             {"decision", 0, "DECISION", "only those that are so; open: nobody has decided", decisions, 0},
+	             {"limit", 0, "N", "at most this many (default 50; 0 for all)", NULL, 0},
+	             {"before", 0, "ID", "only those older than this one", NULL, 0}}},
+	{.name = "quarantine show", .words = "STREAM SEQ", .word_min = 2, .word_max = 2, .run = cmd_quarantine_show,
+	 .summary = "one of them, and what is in it"},
+	{.name = "quarantine release", .words = "STREAM SEQ", .word_min = 2, .word_max = 2, .run = cmd_quarantine_release,
+	 .summary = "take a batch into the ledger after all",
+	 .details = "It is judged again: a wrong clock and an old age are overruled, what can never be true stays refused. Its hours are "
+	            "computed again. A second time changes nothing.",
+	 .options = {DECISION_OPTIONS}},
+	{.name = "quarantine discard", .words = "STREAM SEQ", .word_min = 2, .word_max = 2, .run = cmd_quarantine_discard,
+	 .summary = "leave a batch out: its time stays unknown on the books",
+	 .options = {DECISION_OPTIONS}},
 	{.name = "events send", .words = "FILE", .word_min = 1, .word_max = 1, .run = cmd_events_send,
 	 .summary = "send CloudEvents of other meters: a JSON object or a list of them; - for standard input",
 	 .details = "An event that the ledger has already counts once, so a file may be sent again. Those that are refused are listed, the "

@@ -91,6 +91,13 @@ MUST_CHECK bool cli_read_document(const char *file, struct buf *out, struct err 
 /* Adds ?name=value or &name=value, escaped. */
 void cli_query(struct buf *path, const char *name, const char *value);
 
+/* One page of a list that is newest first, added to `rows`; *before is where the next one begins, 0 when there is none. */
+MUST_CHECK bool cli_get_page(struct cli *c, const char *base, const char *member, int64_t limit, int64_t *before,
+                             json_t *rows, struct err *err);
+/* Pages until there are --limit rows (preset; 0: all), with the named options as filters; gives the exit code. */
+int cli_print_pages(struct cli *c, const char *path, const char *member, const char *columns,
+                    const char *const *filters, size_t n, int64_t preset);
+
 /* Prints the error and gives the exit code: unreachable 3, else 1. */
 int cli_fail(const struct err *err);
 /* Prints the error as a wrong use: 2. */
@@ -159,6 +166,10 @@ int cmd_node_join_token(struct cli *c);
 int cmd_node_join_tokens(struct cli *c);
 int cmd_node_revoke_join_token(struct cli *c);
 int cmd_audit(struct cli *c);
+int cmd_quarantine_list(struct cli *c);
+int cmd_quarantine_show(struct cli *c);
+int cmd_quarantine_release(struct cli *c);
+int cmd_quarantine_discard(struct cli *c);
 int cmd_doctor(struct cli *c);
 int cmd_completion(struct cli *c);
 

@@ -77,10 +77,9 @@ number_option(const struct cli *c, const char *name, int64_t preset, int64_t *re
 	       err_set(err, ERR_INVALID, "--%s: \"%s\" is not a number from 0", name, v);
 }
 
-/* One page, newest first, added to `rows`; *before is where the next one begins, 0 when there is none. */
-static bool
-get_page(struct cli *c, const char *base, const char *member, int64_t limit, int64_t *before, json_t *rows,
-         struct err *err)
+bool
+cli_get_page(struct cli *c, const char *base, const char *member, int64_t limit, int64_t *before, json_t *rows,
+             struct err *err)
 {
 	owned(json) json_t *reply = NULL;
 	in_place(buf) struct buf path;
@@ -100,10 +99,9 @@ get_page(struct cli *c, const char *base, const char *member, int64_t limit, int
 	return true;
 }
 
-/* Pages until there are --limit rows (0: all), with the named options as filters. */
-static int
-print_pages(struct cli *c, const char *path, const char *member, const char *columns, const char *const *filters,
-            size_t n, int64_t preset)
+int
+cli_print_pages(struct cli *c, const char *path, const char *member, const char *columns, const char *const *filters,
+                size_t n, int64_t preset)
 {
 	owned(json) json_t *rows = json_array();
 	in_place(buf) struct buf base;
@@ -120,7 +118,7 @@ print_pages(struct cli *c, const char *path, const char *member, const char *col
 		int64_t left = limit - (int64_t)json_array_size(rows);
 		int64_t ask = limit == 0 || left > PAGE_ENTRIES ? PAGE_ENTRIES : left;
 
-		if (!get_page(c, buf_text(&base), member, ask, &before, rows, &err))
+		if (!cli_get_page(c, buf_text(&base), member, ask, &before, rows, &err))
 			return cli_fail(&err);
 	} while (before > 0 && (limit == 0 || (int64_t)json_array_size(rows) < limit));
 	return cli_print(c, rows, rows, columns);
@@ -131,7 +129,7 @@ cmd_token_list(struct cli *c)
 {
 	static const char *const filters[] = {"tenant", "role", "node", "status"};
 
-	return print_pages(
+	return cli_print_pages(
 		c, "/v1/tokens", "tokens",
 		"id,role,tenant,node,name,description,created_by,created,expires,last_used,revoked,revoked_by,"
 		"status",
@@ -143,9 +141,10 @@ cmd_node_join_tokens(struct cli *c)
 {
 	static const char *const filters[] = {"status"};
 
-	return print_pages(c, "/v1/join-tokens", "join_tokens",
-	                   "id,node,description,created_by,created,expires,used,used_by_node,token_id,revoked,status",
-	                   filters, ARRAY_LEN(filters), 0);
+	return cli_print_pages(
+		c, "/v1/join-tokens", "join_tokens",
+		"id,node,description,created_by,created,expires,used,used_by_node,token_id,revoked,status", filters,
+		ARRAY_LEN(filters), 0);
 }
 
 int
@@ -164,8 +163,8 @@ cmd_audit(struct cli *c)
 {
 	static const char *const filters[] = {"tenant", "actor", "action", "subject"};
 
-	return print_pages(c, "/v1/audit", "entries", "id,at,actor,action,subject,tenant,before,after,reason", filters,
-	                   ARRAY_LEN(filters), 50);
+	return cli_print_pages(c, "/v1/audit", "entries", "id,at,actor,action,subject,tenant,before,after,reason",
+	                       filters, ARRAY_LEN(filters), 50);
 }
 
 /* ---- ending ---- */

@@ -329,7 +329,8 @@ store_evidence(struct ingest *in, const struct ingest_frame *f, struct err *err)
 	static const struct db_stmt stmt = {
 		"batch insert",
 		"INSERT INTO ingest_batch (stream_id, seq, last_seq, status, reason, from_ns, to_ns, records, "
-		"exporter_version, sha256, payload) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)"};
+		"exporter_version, sha256, payload, class, quarantine_id) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, "
+		"$10, $11, $12, CASE WHEN $4 = 'quarantined' THEN nextval('quarantine_id') END)"};
 	static const char *const status[] = {
 		[FATE_ACCEPTED] = "accepted", [FATE_QUARANTINED] = "quarantined", [FATE_LOSS] = "loss"};
 	char reason[sizeof(f->reason.text)];
@@ -348,6 +349,7 @@ store_evidence(struct ingest *in, const struct ingest_frame *f, struct err *err)
 	arg_text(&a, text_is_clean(f->batch->exporter_version) ? f->batch->exporter_version : "");
 	arg_bytes(&a, f->sha, sizeof(f->sha));
 	arg_bytes(&a, f->payload, f->len);
+	arg_text(&a, f->fate == FATE_QUARANTINED ? quarantine_class_name(f->klass) : NULL);
 	return db_run(in->db, &stmt, &a, NULL, err);
 }
 

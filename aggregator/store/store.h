@@ -181,6 +181,32 @@ void ingest_result_fini(struct ingest_result *r);
 MUST_CHECK bool store_ingest(struct db *db, const struct ingest_request *rq, struct ingest_result *ret,
                              struct err *err);
 
+/* --- quarantine --- */
+struct quarantine_query {
+	const char *node, *klass;
+	const char *decision; /* open, released or discarded; each of them NULL: any */
+	int64_t stream;       /* 0: any */
+	struct page page;
+};
+/* {"batches":[...],"next":ID or null}, newest first: what was put into quarantine, why, and what was decided. */
+MUST_CHECK bool store_quarantine_json(struct db *db, const struct quarantine_query *q, struct buf *out,
+                                      struct err *err);
+/* One of them, and what is in it. ERR_MISSING: no batch of that number was ever in quarantine. */
+MUST_CHECK bool store_quarantine_show(struct db *db, int64_t stream, int64_t seq, struct buf *out, struct err *err);
+
+struct quarantine_decision {
+	int64_t stream, seq;
+	bool release; /* else discard */
+	const char *actor, *why;
+	int64_t now_ns;
+};
+/* Discarding is the operator's word that its time stays unknown. Releasing judges the batch again, with rule 3 of
+ * ingest_judge.c overruled, and takes it in as ingest would; ERR_CONFLICT says what still stands against it. What was
+ * discarded can be released, what was released stays. The same decision again changes nothing. The batch's row is written
+ * to out; ret says what was taken in by this call. */
+MUST_CHECK bool store_quarantine_decide(struct db *db, const struct quarantine_decision *d, struct ingest_result *ret,
+                                        struct buf *out, struct err *err);
+
 /* --- policy --- */
 struct policy_outcome {
 	size_t changes;

@@ -190,13 +190,14 @@ class OpenApi(unittest.TestCase):
         for path, methods in self.doc["paths"].items():
             for method, operation in methods.items():
                 who = set(operation.get("x-tollgate-roles", ["open"])) or {"join-token"}
-                documented[method.upper(), re.sub(r"\{\w+\}$", "", path)] = who
+                documented[method.upper(), path.partition("{")[0]] = who
         self.assertEqual(documented, routes)
         self.assertGreater(len(routes), 20)
 
     def test_all_traffic_is_as_the_document_says(self):
         r = Recorder(self.stack, self.document)
         self.good_requests(r)
+        self.quarantine(r)
         self.events(r)
         self.tokens(r)
         self.bad_requests(r)
@@ -230,6 +231,19 @@ class OpenApi(unittest.TestCase):
         self.assertEqual(r.call("POST", "/v1/ingest", ledger.frames([{**BATCH, "seq": 7}]), role="node").status, 409)
         r.call("GET", "/v1/usage", headers={"Accept-Encoding": "gzip"})
 
+    def quarantine(self, r):
+        odd = {**BATCH, "seq": 2, "kind": 3, "devices": [], "records": []}
+        self.assertEqual(r.call("POST", "/v1/ingest", ledger.frames([odd]), role="node").json()["quarantined"], 1)
+        [batch, *_] = r.call("GET", "/v1/quarantine?node=n2&decision=open&limit=1").json()["batches"]
+        at = f"/v1/quarantine/{batch['stream']}/{batch['seq']}"
+        self.assertEqual(r.call("GET", at).json()["class"], "format")
+        why = json.dumps({"reason": "a test"}).encode()
+        self.assertEqual(r.call("POST", at + "/discard", why).json()["decision"], "discarded")
+        self.assertEqual(r.call("POST", at + "/release", why).status, 409)
+        self.assertEqual(r.call("POST", at + "/burn", why).status, 404)
+        self.assertEqual(r.call("POST", at + "/discard", b'{"reason": ""}').status, 400)
+        self.assertEqual(r.call("GET", "/v1/quarantine?class=odd", wrong=True).status, 400)
+
     def events(self, r):
         sound = {**EVENT, "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
         one, many = {"Content-Type": "application/cloudevents+json"}, {"Content-Type": "application/cloudevents-batch+json"}
@@ -261,7 +275,8 @@ class OpenApi(unittest.TestCase):
             for method in methods:
                 if path == "/healthz":
                     continue
-                at = path.replace("{id}", "999999999").replace("{report}", "current.csv")
+                at = path.replace("{id}", "999999999").replace("{report}", "current.csv").replace("{decision}", "release")
+                at = re.sub(r"\{(stream|seq)\}", "999999999", at)
                 body = b"{" if method in ("post", "put") else None
                 for role in ("wrong", None, "node", "viewer"):
                     r.call(method.upper(), at, body, role=role, wrong=True)

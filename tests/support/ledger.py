@@ -85,15 +85,27 @@ class Ledger:
             f.write(data if isinstance(data, bytes) else data.encode())
         return path
 
-    def ingest(self, batches, node=None):
+    def ingest(self, batches, node=None, clock=None):
         """One call with these batches, or with these bytes. The result as a dict; "ok" says whether it was taken."""
         data = batches if isinstance(batches, bytes) else frames(batches)
-        return self.run("ingest", "--now", self.now, *(["--node", node] if node else []), self.file(data, "push"))
+        said = [*(["--node", node] if node else []), *(["--clock", clock] if clock is not None else [])]
+        return self.run("ingest", "--now", self.now, *said, self.file(data, "push"))
 
     def ingest_many(self, pushes):
         """Several calls in one process."""
         paths = [self.file(p if isinstance(p, bytes) else frames(p), f"push-{i}") for i, p in enumerate(pushes)]
         return [json.loads(line) for line in self.text("ingest", "--now", self.now, *paths).splitlines()]
+
+    def quarantine(self, decision=None, node=None):
+        """The batches in quarantine, oldest first."""
+        asked = [*(["--decision", decision] if decision else []), *(["--node", node] if node else [])]
+        return self.run("quarantine", *asked)["batches"][::-1]
+
+    def release(self, batch, why="the clock was set"):
+        return self.run("release", "--now", self.now, "--why", why, batch["stream"], batch["seq"])
+
+    def discard(self, batch, why="a broken node"):
+        return self.run("discard", "--now", self.now, "--why", why, batch["stream"], batch["seq"])
 
     def apply(self, policy, dry_run=False):
         return self.run("apply", "--now", self.now, *(["--dry-run", "1"] if dry_run else []), self.file(policy, "policy"))

@@ -2,6 +2,8 @@
  *
  * store_tool CONNINFO migrate [--demo 1] [--zone Z]
  * store_tool CONNINFO ingest --now NS [--node N] [--clock NS] FILE...      one call per file
+ * store_tool CONNINFO quarantine [--decision D] [--node N]
+ * store_tool CONNINFO release --now NS [--why TEXT] STREAM SEQ         or discard
  * store_tool CONNINFO apply --now NS [--dry-run 1] FILE
  * store_tool CONNINFO rollup --now NS --grace NS [--limit N]
  * store_tool CONNINFO usage --from NS --to NS [--by KEYS] [--tenant T]
@@ -150,6 +152,46 @@ ingest(struct db *db, const struct args *a, struct buf *out, struct err *err)
 		buf_clear(out);
 	}
 	return true;
+}
+
+static bool
+quarantine(struct db *db, const struct args *a, struct buf *out, struct err *err)
+{
+	struct quarantine_query q = {.node = option(a, "--node"),
+	                             .decision = option(a, "--decision"),
+	                             .page = {.limit = PAGE_MAX}};
+
+	return word(a, 1) == NULL ? store_quarantine_json(db, &q, out, err)
+	                          : store_quarantine_show(db, strtoll(word(a, 0), NULL, 10),
+	                                                  strtoll(word(a, 1), NULL, 10), out, err);
+}
+
+static bool
+decide(struct db *db, const struct args *a, bool release, struct buf *out, struct err *err)
+{
+	struct ingest_result r;
+	struct quarantine_decision d = {
+		.stream = strtoll(word(a, 0), NULL, 10),
+		.seq = strtoll(word(a, 1), NULL, 10),
+		.release = release,
+		.actor = "test",
+		.why = option(a, "--why") ? option(a, "--why") : "a test says so",
+		.now_ns = option_i64(a, "--now", 0),
+	};
+
+	return store_quarantine_decide(db, &d, &r, out, err);
+}
+
+static bool
+release(struct db *db, const struct args *a, struct buf *out, struct err *err)
+{
+	return decide(db, a, true, out, err);
+}
+
+static bool
+discard(struct db *db, const struct args *a, struct buf *out, struct err *err)
+{
+	return decide(db, a, false, out, err);
 }
 
 static bool
@@ -337,7 +379,8 @@ static const struct {
 	{"token", token},     {"check", check},
 	{"list", list},       {"policy", policy},
 	{"ready", ready},     {"ledger", ledger},
-	{"period", period},
+	{"period", period},   {"quarantine", quarantine},
+	{"release", release}, {"discard", discard},
 };
 
 int
