@@ -14,16 +14,52 @@ struct share {
 #define SPLIT_LIMIT ((int128)1 << 126)
 
 static int128
-sum_of_weights(int128 magnitude, const int128 *weight, size_t n)
+sum_of_weights(const int128 *weight, size_t n)
 {
-	int128 sum = 0, product;
+	int128 sum = 0;
 
 	for (size_t i = 0; i < n; i++) {
 		ASSERT(weight[i] >= 0 && weight[i] < SPLIT_LIMIT - sum);
-		ASSERT(!__builtin_mul_overflow(magnitude, weight[i], &product) && product < SPLIT_LIMIT);
 		sum += weight[i];
 	}
 	return sum;
+}
+
+/* a x b in two halves of 128 bits, by the four products of their halves. */
+static void
+multiply(uint128 a, uint128 b, uint128 *ret_high, uint128 *ret_low)
+{
+	uint128 a0 = (uint64_t)a, a1 = a >> 64, b0 = (uint64_t)b, b1 = b >> 64;
+	uint128 low = a0 * b0, middle = a1 * b0 + (low >> 64), other = a0 * b1 + (uint64_t)middle;
+
+	*ret_high = a1 * b1 + (middle >> 64) + (other >> 64);
+	*ret_low = other << 64 | (uint64_t)low;
+}
+
+/* a x b / d and what is left, for b <= d. The product of a large pool's unit-nanoseconds with another one's has more than 128
+ * bits; the quotient has not. */
+static int128
+part_of(int128 a, int128 b, int128 d, int128 *ret_remainder)
+{
+	uint128 high, low, rest, quotient = 0;
+	int128 product;
+
+	if (!__builtin_mul_overflow(a, b, &product)) {
+		*ret_remainder = product % d;
+		return product / d;
+	}
+	multiply((uint128)a, (uint128)b, &high, &low);
+	rest = high; /* below d, because a and b / d are below 2^126 and 1 */
+	for (int bit = 127; bit >= 0; bit--) {
+		rest = rest << 1 | (low >> bit & 1);
+		quotient <<= 1;
+		if (rest >= (uint128)d) {
+			rest -= (uint128)d;
+			quotient |= 1;
+		}
+	}
+	*ret_remainder = (int128)rest;
+	return (int128)quotient;
 }
 
 /* Largest remainder first; the lower index first among equals, so that the order is total. */
@@ -43,10 +79,8 @@ split_magnitude(int128 magnitude, int128 sum, const int128 *weight, size_t n, st
 	int128 left = magnitude;
 
 	for (size_t i = 0; i < n; i++) {
-		int128 product = magnitude * weight[i];
-
-		shares[i] = (struct share){.remainder = product % sum, .index = i};
-		out[i] = product / sum;
+		shares[i].index = i;
+		out[i] = part_of(magnitude, weight[i], sum, &shares[i].remainder);
 		left -= out[i];
 	}
 	/* left is the sum of the remainders over sum: fewer than there are remainders above 0 */
@@ -64,7 +98,7 @@ split_largest_remainder(int128 total, const int128 *weight, size_t n, int128 *ou
 
 	ASSERT(total > -SPLIT_LIMIT && total < SPLIT_LIMIT);
 	magnitude = total < 0 ? -total : total;
-	sum = sum_of_weights(magnitude, weight, n);
+	sum = sum_of_weights(weight, n);
 	if (sum == 0) {
 		for (size_t i = 0; i < n; i++)
 			out[i] = 0;

@@ -96,6 +96,24 @@ a_months_unit_nanoseconds_are_split_exactly(void **state)
 	assert_true(part[0] == total / 2 && part[2] == 2520 && part[1] == total / 2 - 2520);
 }
 
+/* A pool of 20,000 GPUs for an hour: the products have more than 128 bits. */
+static void
+products_beyond_128_bits_are_exact(void **state)
+{
+	const int128 gpu_hour = (int128)5040 * 3600 * 1000000000;
+	const int128 total = gpu_hour * 20000 + 1;
+	int128 weight[3] = {gpu_hour * 7000, gpu_hour * 7000, gpu_hour * 7000}, part[3];
+
+	(void)state;
+	assert_true(split_largest_remainder(total, weight, 3, part));
+	assert_true(part[0] == total / 3 + (total % 3 > 0) && part[1] == total / 3 + (total % 3 > 1) &&
+	            part[2] == total / 3);
+	weight[1] = gpu_hour * 3000;
+	weight[2] = 0;
+	assert_true(split_largest_remainder(-total, weight, 3, part));
+	assert_true(part[0] == -(gpu_hour * 14000 + 1) && part[1] == -gpu_hour * 6000 && part[2] == 0);
+}
+
 /* More parties than are kept on the stack. */
 static void
 many_parties_are_served_in_order(void **state)
@@ -118,6 +136,7 @@ main(void)
 		cmocka_unit_test(a_total_without_weights_belongs_to_nobody),
 		cmocka_unit_test(the_bounds_of_128_bits_are_split_exactly),
 		cmocka_unit_test(a_months_unit_nanoseconds_are_split_exactly),
+		cmocka_unit_test(products_beyond_128_bits_are_exact),
 		cmocka_unit_test(many_parties_are_served_in_order),
 	};
 
