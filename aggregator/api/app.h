@@ -4,6 +4,7 @@
 
 #include <stdatomic.h>
 
+#include "aggregator/api/ingest_line.h"
 #include "aggregator/api/options.h"
 #include "aggregator/core/events.h"
 #include "aggregator/store/store.h"
@@ -25,6 +26,7 @@ struct counters {
 struct app {
 	const struct aggregator_options *options;
 	struct counters counters;
+	struct ingest_line *line;
 	int64_t started_wall_ns;
 };
 

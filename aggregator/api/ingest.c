@@ -62,17 +62,17 @@ handle_ingest(void *app_, void *worker, const struct http_request *rq, struct ht
 {
 	struct app *app = app_;
 	struct worker *w = worker;
+	owned(ingest_push) struct ingest_push *push = NULL;
 	in_place(ingest_result) struct ingest_result r = {0};
 	struct err err = {0};
+	struct ingest_request in = {.node = w->who.node,
+	                            .frames = rq->body,
+	                            .len = rq->body_len,
+	                            .now_ns = time_wall_ns(),
+	                            .clock_ns = clock_of(rq),
+	                            .skew_max_ns = app->options->clock_skew_max_ns};
 
-	if (!store_ingest(w->db,
-	                  &(struct ingest_request){.node = w->who.node,
-	                                           .frames = rq->body,
-	                                           .len = rq->body_len,
-	                                           .now_ns = time_wall_ns(),
-	                                           .clock_ns = clock_of(rq),
-	                                           .skew_max_ns = app->options->clock_skew_max_ns},
-	                  &r, &err)) {
+	if (!ingest_push_new(&in, &push, &r, &err) || !ingest_line_pass(app->line, w->db, push, &r, &err)) {
 		refuse(app, w, rq, rp, &r, &err);
 		return;
 	}

@@ -296,6 +296,7 @@ run(const void *options, struct err *err)
 	struct app app = {.options = o, .started_wall_ns = time_wall_ns()};
 	owned(db) struct db *db = NULL;
 	sigset_t signals;
+	bool ok;
 
 	log_init(aggregator_program.name, (enum log_level)o->log_level);
 	/* Blocked before any thread exists, so that only sigwait takes them. */
@@ -311,7 +312,10 @@ run(const void *options, struct err *err)
 	if (o->issue_admin_token != NULL)
 		return issue_admin_token(db, o->issue_admin_token, err);
 	db_free(take(db));
-	return serve(&app, &signals, err);
+	app.line = ingest_line_new();
+	ok = serve(&app, &signals, err);
+	ingest_line_free(app.line);
+	return ok;
 }
 
 /* What the table cannot say of an option. */

@@ -324,6 +324,68 @@ db_script(struct db *db, const char *sql, struct err *err)
 	}
 }
 
+/* --- several in one round trip --- */
+
+/* What was sent is answered in order; after a failure the server skips the rest until the sync. */
+static bool
+take_answers(struct db *db, const struct db_call *calls, size_t n, bool begun, struct err *err)
+{
+	bool ok = true;
+
+	for (size_t i = 0; i < n + begun; i++) {
+		owned(result) PGresult *r = PQgetResult(db->conn);
+		const struct db_call *c = i < begun ? NULL : &calls[i - begun];
+
+		if (ok && !succeeded(r))
+			ok = fail(db, r, err);
+		PQclear(PQgetResult(db->conn)); /* the end of this statement's results */
+		if (ok && c && c->ret)
+			*c->ret = take(r);
+	}
+	PQclear(PQgetResult(db->conn)); /* the sync */
+	return ok;
+}
+
+static bool
+send_all(struct db *db, const struct db_call *calls, size_t n, bool begin_first)
+{
+	if (begin_first && !PQsendQueryParams(db->conn, "BEGIN", 0, NULL, NULL, NULL, NULL, 0))
+		return false;
+	for (size_t i = 0; i < n; i++) {
+		const struct db_args *a = calls[i].args ? calls[i].args : &no_args;
+
+		if (!PQsendQueryPrepared(db->conn, calls[i].stmt->name, a->count, a->value, a->length, a->format, 0))
+			return false;
+	}
+	return PQpipelineSync(db->conn) != 0;
+}
+
+static bool
+run_all(struct db *db, const struct db_call *calls, size_t n, bool begin_first, struct err *err)
+{
+	bool ok;
+
+	for (size_t i = 0; i < n; i++)
+		if (!prepare(db, calls[i].stmt, err))
+			return false;
+	ok = PQenterPipelineMode(db->conn) && send_all(db, calls, n, begin_first);
+	ok = ok ? take_answers(db, calls, n, begin_first, err) : fail_connection(db, err);
+	/* A session that is still in the middle of it is of no more use. */
+	if (!PQexitPipelineMode(db->conn)) {
+		if (ok)
+			ok = fail_connection(db, err);
+		disconnect(db);
+	}
+	return ok;
+}
+
+bool
+db_run_all(struct db *db, const struct db_call *calls, size_t n, struct err *err)
+{
+	ASSERT(db->in_tx);
+	return connected(db, err) && run_all(db, calls, n, false, err);
+}
+
 /* --- transactions --- */
 
 static bool
@@ -342,6 +404,32 @@ bool
 db_tx_begin(struct db_tx *tx, struct db *db, struct err *err)
 {
 	return begin(tx, db, "BEGIN", err);
+}
+
+bool
+db_tx_begin_all(struct db_tx *tx, struct db *db, const struct db_call *calls, size_t n, struct err *err)
+{
+	ASSERT(!db->in_tx);
+	db->sqlstate[0] = '\0';
+	if (!connected(db, err))
+		return false;
+	for (bool again = false;; again = true) {
+		bool ok = run_all(db, calls, n, true, err);
+
+		/* Whatever of it was done is rolled back with tx. */
+		if (ok || PQtransactionStatus(db->conn) != PQTRANS_IDLE) {
+			db->in_tx = true;
+			tx->db = db;
+		}
+		if (ok)
+			return true;
+		if (again || PQstatus(db->conn) != CONNECTION_BAD)
+			return false;
+		db->in_tx = false;
+		tx->db = NULL;
+		if (!connect_now(db, err))
+			return false;
+	}
 }
 
 bool
@@ -435,7 +523,10 @@ db_copy_end(struct db *db, struct err *err)
 bool
 db_ledger_get(struct db *db, struct db_ledger *ret, struct err *err)
 {
-	static const struct db_stmt stmt = {"ledger", "SELECT demo, zone, hour_phase_ns FROM ledger"};
+	static const struct db_stmt stmt = {
+		"ledger", "SELECT demo, zone, hour_phase_ns, "
+			  "(extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint, "
+			  "(SELECT oid FROM pg_database WHERE datname = current_database()) FROM ledger"};
 	owned(result) PGresult *r = NULL;
 
 	if (db->has_ledger && db->conn && PQstatus(db->conn) == CONNECTION_OK) {
@@ -449,23 +540,9 @@ db_ledger_get(struct db *db, struct db_ledger *ret, struct err *err)
 	db->ledger.demo = res_bool(r, 0, 0);
 	snprintf(db->ledger.zone, sizeof(db->ledger.zone), "%s", res_text(r, 0, 1));
 	db->ledger.hour_phase_ns = res_i64(r, 0, 2);
+	db->ledger.server_started_us = res_i64(r, 0, 3);
+	db->ledger.database = res_i64(r, 0, 4);
 	db->has_ledger = true;
 	*ret = db->ledger;
 	return true;
-}
-
-int64_t
-hour_floor(const struct db_ledger *l, int64_t wall_ns)
-{
-	int64_t rest = (wall_ns - l->hour_phase_ns) % NS_PER_HOUR;
-
-	return wall_ns - (rest < 0 ? rest + NS_PER_HOUR : rest);
-}
-
-int64_t
-hour_ceil(const struct db_ledger *l, int64_t wall_ns)
-{
-	int64_t floor = hour_floor(l, wall_ns);
-
-	return floor == wall_ns ? floor : floor + NS_PER_HOUR;
 }

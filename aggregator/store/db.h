@@ -78,6 +78,14 @@ MUST_CHECK bool db_run_text(struct db *db, const char *sql, const struct db_args
                             struct err *err);                               /* not prepared */
 MUST_CHECK bool db_script(struct db *db, const char *sql, struct err *err); /* several statements, no parameters */
 
+/* Several statements in one round trip, inside a transaction. The first that fails is the error of all. */
+struct db_call {
+	const struct db_stmt *stmt;
+	const struct db_args *args; /* NULL: none */
+	PGresult **ret;             /* NULL: not wanted */
+};
+MUST_CHECK bool db_run_all(struct db *db, const struct db_call *calls, size_t n, struct err *err);
+
 bool res_null(const PGresult *r, int row, int col);
 const char *res_text(const PGresult *r, int row, int col); /* "" for NULL */
 int64_t res_i64(const PGresult *r, int row, int col);      /* 0 for NULL */
@@ -95,6 +103,9 @@ struct db_tx {
 	struct db *db;
 };
 MUST_CHECK bool db_tx_begin(struct db_tx *tx, struct db *db, struct err *err);
+/* With its first statements in the same round trip. */
+MUST_CHECK bool db_tx_begin_all(struct db_tx *tx, struct db *db, const struct db_call *calls, size_t n,
+                                struct err *err);
 MUST_CHECK bool db_tx_begin_read(struct db_tx *tx, struct db *db,
                                  struct err *err); /* one snapshot for several statements */
 MUST_CHECK bool db_tx_begin_long(struct db_tx *tx, struct db *db,
@@ -118,6 +129,9 @@ struct db_ledger {
 	bool demo;
 	char zone[64];
 	int64_t hour_phase_ns;
+	/* Which database of which server this is: after a failover, a restart or a restore it is another one, and what was
+	 * known of the one before may not be true of it. */
+	int64_t server_started_us, database;
 };
 MUST_CHECK bool db_ledger_get(struct db *db, struct db_ledger *ret, struct err *err);
 int64_t hour_floor(const struct db_ledger *l, int64_t wall_ns); /* start of the billing hour in which it lies */

@@ -259,3 +259,19 @@ res_json_page(const PGresult *r, const char *name, int64_t limit, struct buf *ou
 	buf_printf(out, ",\"next\":%s}\n", more ? res_text(r, rows - 1, 0) : "null");
 	return buf_ok(out, "the list", err);
 }
+
+int64_t
+hour_floor(const struct db_ledger *l, int64_t wall_ns)
+{
+	int64_t rest = (wall_ns - l->hour_phase_ns) % NS_PER_HOUR;
+
+	return wall_ns - (rest < 0 ? rest + NS_PER_HOUR : rest);
+}
+
+int64_t
+hour_ceil(const struct db_ledger *l, int64_t wall_ns)
+{
+	int64_t floor = hour_floor(l, wall_ns);
+
+	return floor == wall_ns ? floor : floor + NS_PER_HOUR;
+}

@@ -17,135 +17,9 @@
 #include <string.h>
 
 #include "aggregator/store/ingest.h"
-#include "common/frame.h"
-#include "common/gz.h"
 #include "common/text.h"
 
-#define NODE_NAME_MAX 253
 #define ATTEMPTS 5
-#define SEQ_MAX (UINT64_C(1) << 62) /* of a number a loss batch may reach */
-/* What one call decodes; the rest of the body is left for the next, which begins at the number acknowledged. */
-#define CALL_MAX_THINGS 300000u
-#define CALL_MAX_FRAMES 10000u
-
-/* --- frames, before the database --- */
-
-static void
-frames_fini(struct ingest *in)
-{
-	for (size_t i = 0; i < in->count; i++) {
-		wire_batch_free(in->frames[i].batch);
-		mem_free(in->frames[i].device_id);
-		mem_free(in->frames[i].holder_id);
-	}
-	mem_free(in->frames);
-}
-
-static void
-ingest_fini(struct ingest *in)
-{
-	frames_fini(in);
-	dict_fini(&in->dict);
-	mem_free(in->cluster);
-}
-
-/* What was wrong with a payload that cannot be unpacked; looked at only then. */
-static enum ingest_refusal
-why_unsound(const uint8_t *payload, size_t len, const struct err *why)
-{
-	in_place(buf) struct buf plain;
-
-	buf_init(&plain, WIRE_MAX_BODY);
-	if (!gz_expand(payload, len, &plain, NULL))
-		return REFUSAL_GZIP;
-	return why->kind == ERR_RETRY ? REFUSAL_VERSION : REFUSAL_CONTENT;
-}
-
-void
-ingest_result_fini(struct ingest_result *r)
-{
-	ingest_sums_fini(&r->sums);
-}
-
-static bool
-same_stream(const struct wire_batch *a, const struct wire_batch *b)
-{
-	return strcmp(a->node, b->node) == 0 && a->epoch == b->epoch &&
-	       memcmp(a->boot_id, b->boot_id, sizeof(a->boot_id)) == 0;
-}
-
-/* What must hold of a batch before its stream can be found. */
-static bool
-check_stream(const struct wire_batch *b, const char *node, enum ingest_refusal *ret_why, struct err *err)
-{
-	size_t len = strlen(b->node);
-
-	*ret_why = REFUSAL_NODE;
-	if (node && strcmp(node, b->node) != 0)
-		return err_set(err, ERR_DENIED, "the token speaks for node %s, the batch is of node %.256s", node,
-		               b->node);
-	*ret_why = REFUSAL_STREAM;
-	if (len == 0 || len > NODE_NAME_MAX || !text_is_clean(b->node))
-		return err_set(err, ERR_INVALID, "the node's name has %zu bytes; it is UTF-8 text of 1 to %d", len,
-		               NODE_NAME_MAX);
-	if (b->epoch == 0 || b->epoch > INT64_MAX)
-		return err_set(err, ERR_INVALID, "epoch is %" PRIu64 ", outside 1 to %" PRId64, b->epoch, INT64_MAX);
-	if (b->seq == 0 || b->seq > INT64_MAX)
-		return err_set(err, ERR_INVALID, "seq is %" PRIu64 ", outside 1 to %" PRId64, b->seq, INT64_MAX);
-	return true;
-}
-
-static bool
-add_frame(struct ingest *in, const uint8_t *payload, size_t len, const char *node, enum ingest_refusal *ret_why,
-          struct err *err)
-{
-	owned(wire_batch) struct wire_batch *b = NULL;
-	struct ingest_frame *f;
-
-	if (!wire_unpack(payload, len, &b, err)) {
-		*ret_why = why_unsound(payload, len, err);
-		return false;
-	}
-	if (!check_stream(b, node, ret_why, err))
-		return false;
-	if (in->count > 0 && !same_stream(in->frames[0].batch, b))
-		return err_set(err, ERR_INVALID, "is of another stream than frame 0");
-	if ((in->count & (in->count - 1)) == 0)
-		in->frames = mem_grow(in->frames, in->count == 0 ? 1 : 2 * in->count, sizeof(*in->frames));
-	f = &in->frames[in->count++];
-	*f = (struct ingest_frame){.payload = payload, .len = len};
-	sha256(payload, len, f->sha);
-	f->batch = take(b);
-	return true;
-}
-
-/* Rule 1, and the first half of rule 2. */
-static bool
-read_frames(struct ingest *in, const struct ingest_request *rq, enum ingest_refusal *ret_why, struct err *err)
-{
-	const uint8_t *payload;
-	size_t pos = 0, len, things = 0;
-
-	while (things < CALL_MAX_THINGS && in->count < CALL_MAX_FRAMES) {
-		const struct wire_batch *b;
-
-		switch (frame_next(rq->frames, rq->len, &pos, &payload, &len)) {
-		case FRAME_END: return in->count > 0 || err_set(err, ERR_INVALID, "the body has no frame");
-		case FRAME_TORN:
-			*ret_why = REFUSAL_TORN;
-			return err_set(err, ERR_INVALID, "frame %zu: the body ends inside it", in->count);
-		case FRAME_BAD:
-			*ret_why = REFUSAL_CRC;
-			return err_set(err, ERR_INVALID, "frame %zu: its length or CRC32C is wrong", in->count);
-		case FRAME_OK: break;
-		}
-		if (!add_frame(in, payload, len, rq->node, ret_why, err))
-			return err_prefix(err, "frame %zu", in->count);
-		b = in->frames[in->count - 1].batch;
-		things += b->record_count + b->holder_count + b->device_count + 1;
-	}
-	return true;
-}
 
 /* --- the stream --- */
 
@@ -154,7 +28,8 @@ select_stream(struct ingest *in, PGresult **ret, struct err *err)
 {
 	static const struct db_stmt stmt = {
 		"stream lock",
-		"SELECT s.id, s.node_id, s.next_seq, s.covered_until_ns, n.cluster_id, c.name FROM stream s "
+		"SELECT s.id, s.node_id, s.next_seq, s.covered_until_ns, n.cluster_id, c.name, "
+		"coalesce((SELECT max(v.id) FROM policy_version v), 0) FROM stream s "
 		"JOIN node n ON n.id = s.node_id JOIN cluster c ON c.id = n.cluster_id "
 		"WHERE n.name = $1 AND s.boot_id = encode($2, 'hex')::uuid AND s.epoch = $3 FOR NO KEY UPDATE OF s"};
 	const struct wire_batch *b = in->frames[0].batch;
@@ -208,6 +83,7 @@ lock_stream(struct ingest *in, struct err *err)
 	in->cluster_id = res_i64(r, 0, 4);
 	mem_free(in->cluster);
 	in->cluster = mem_strdup(res_text(r, 0, 5));
+	in->policy_version = res_i64(r, 0, 6);
 	return true;
 }
 
@@ -362,8 +238,8 @@ compare_i64(const void *a, const void *b)
 }
 
 /* The distinct billing hours of the accepted records, ascending. Neighbours are mostly in the same one. */
-static size_t
-hours_of(const struct ingest *in, int64_t **ret)
+size_t
+ingest_hours(const struct ingest *in, int64_t **ret)
 {
 	owned(mem) int64_t *hours = NULL;
 	size_t n = 0, distinct = 0;
@@ -391,13 +267,13 @@ hours_of(const struct ingest *in, int64_t **ret)
 }
 
 /* Hours exist from the first record to where the node is covered, a loss included. */
-static bool
-touch_hours(struct ingest *in, struct err *err)
+bool
+ingest_touch_hours(struct ingest *in, struct err *err)
 {
 	static const struct db_stmt stmt = {"hours touch",
 	                                    "SELECT node_hours_touch($1, $2::timestamptz[], $3, $4, $5)"};
 	owned(mem) int64_t *hours = NULL;
-	size_t n = hours_of(in, &hours);
+	size_t n = ingest_hours(in, &hours);
 	int64_t last = hour_floor(&in->ledger, in->covered_until_ns - 1);
 	in_place(db_array) struct db_array list;
 	struct db_args a = {0};
@@ -428,11 +304,11 @@ ingest_move_cursor(struct ingest *in, int64_t next, struct err *err)
 		arg_i64(&a, in->covered_until_ns);
 	else
 		arg_text(&a, NULL);
-	return (!covered || touch_hours(in, err)) && db_run(in->db, &stmt, &a, NULL, err);
+	return (!covered || ingest_touch_hours(in, err)) && db_run(in->db, &stmt, &a, NULL, err);
 }
 
-static void
-count_frames(const struct ingest *in, struct ingest_result *ret)
+void
+ingest_count(const struct ingest *in, struct ingest_result *ret)
 {
 	for (size_t i = 0; i < in->count; i++) {
 		const struct ingest_frame *f = &in->frames[i];
@@ -471,7 +347,7 @@ ingest_once(struct ingest *in, struct ingest_result *ret, struct err *err)
 		return false;
 	if (next == in->next_seq)
 		return true; /* nothing new: the transaction has only read */
-	count_frames(in, ret);
+	ingest_count(in, ret);
 	if (ret->records > 0 &&
 	    (!ingest_partitions(in, err) || !ingest_copy(in, err) || !ingest_sum_up(in, &sums, err)))
 		return false;
@@ -501,47 +377,51 @@ check_demo(const struct ingest *in, struct ingest_result *ret, struct err *err)
 	return true;
 }
 
-/* Every attempt begins without what the one before thought of the frames. Only a loss batch stands for several
- * numbers. */
-static void
-forget(struct ingest *in)
+static bool
+ingest_alone(struct ingest *in, struct ingest_result *ret, struct err *err)
 {
-	for (size_t i = 0; i < in->count; i++) {
-		struct ingest_frame *f = &in->frames[i];
-		const struct wire_batch *b = f->batch;
-
-		mem_free(take(f->device_id));
-		mem_free(take(f->holder_id));
-		f->fate = FATE_DUPLICATE;
-		f->seq = f->last_seq = (int64_t)b->seq;
-		if (b->kind == WIRE_LOSS && b->last_seq > b->seq && b->last_seq < SEQ_MAX)
-			f->last_seq = (int64_t)b->last_seq;
-	}
-}
-
-bool
-store_ingest(struct db *db, const struct ingest_request *rq, struct ingest_result *ret, struct err *err)
-{
-	in_place(ingest) struct ingest in = {
-		.db = db,
-		.now_ns = rq->now_ns,
-		.skew_ns = rq->clock_ns == INT64_MIN ? 0 : rq->clock_ns - rq->now_ns,
-		.skew_max_ns = rq->skew_max_ns,
-	};
-
 	*ret = (struct ingest_result){.refusal = REFUSAL_OTHER};
-	if (!read_frames(&in, rq, &ret->refusal, err) || !db_ledger_get(db, &in.ledger, err) ||
-	    !check_demo(&in, ret, err))
+	if (!db_ledger_get(in->db, &in->ledger, err) || !check_demo(in, ret, err))
 		return false;
 	/* Two nodes may introduce the same holder or claim the same GPU at the same moment; one of them goes again. */
 	for (int attempt = 1;; attempt++) {
 		*ret = (struct ingest_result){0};
-		forget(&in);
-		if (ingest_once(&in, ret, err))
+		ingest_forget(in);
+		if (ingest_once(in, ret, err))
 			return true;
 		if (ret->refusal == REFUSAL_NONE)
 			ret->refusal = REFUSAL_OTHER;
-		if (ret->gap || ret->mismatch || attempt == ATTEMPTS || !db_contended(db))
+		if (ret->gap || ret->mismatch || attempt == ATTEMPTS || !db_contended(in->db))
 			return false;
 	}
+}
+
+bool
+store_ingest_push(struct db *db, struct ingest_cache *cache, struct ingest_push *p, struct ingest_result *ret,
+                  struct err *err)
+{
+	if (p->done) {
+		*ret = p->result;
+		p->result = (struct ingest_result){0};
+		return true;
+	}
+	p->in.db = db;
+	if (!ingest_alone(&p->in, ret, err))
+		return false;
+	if (cache)
+		ingest_cache_learn(cache, &p->in);
+	return true;
+}
+
+bool
+store_ingest(struct db *db, struct ingest_cache *cache, const struct ingest_request *rq, struct ingest_result *ret,
+             struct err *err)
+{
+	owned(ingest_push) struct ingest_push *p = NULL;
+
+	if (!ingest_push_new(rq, &p, ret, err))
+		return false;
+	if (cache)
+		store_ingest_group(db, cache, &p, 1);
+	return store_ingest_push(db, cache, p, ret, err);
 }

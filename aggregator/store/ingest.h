@@ -41,6 +41,7 @@ struct dict {
 	struct idmap device_ids; /* local id -> devices */
 	struct idmap holder_ids; /* local id -> holders */
 	struct device_classes classes;
+	bool has_owners;
 	struct dict_owner *owners; /* of the holders; a holder's lie together, by time */
 	size_t owner_count;
 	struct idmap owner_ids; /* holder_id -> its first owner */
@@ -74,6 +75,18 @@ struct ingest {
 	int64_t covered_until_ns; /* of the stream; INT64_MIN: nothing yet */
 	struct dict dict;
 	bool policy_locked;
+	int64_t policy_version; /* 0: none yet */
+	/* One of a group: what only the ledger could answer is not asked, and the push is then not for the group. */
+	bool grouped, unsteady;
+};
+void ingest_fini(struct ingest *in);
+/* Every attempt begins without what the one before thought of the frames. */
+void ingest_forget(struct ingest *in);
+
+struct ingest_push {
+	struct ingest in;
+	bool done; /* by a group */
+	struct ingest_result result;
 };
 
 /* Loads what the records and dictionaries of the frames may refer to. */
@@ -110,8 +123,40 @@ MUST_CHECK bool ingest_move_cursor(struct ingest *in, int64_t next, struct err *
 
 /* What the records of the accepted frames add up to. */
 MUST_CHECK bool ingest_sum_up(struct ingest *in, struct ingest_sums *sums, struct err *err);
+/* The same, when the dictionary has its owners. */
+void ingest_sum_known(const struct ingest *in, struct ingest_sums *sums);
 
 /* The records of all accepted frames, by COPY BINARY. */
 MUST_CHECK bool ingest_copy(struct ingest *in, struct err *err);
+MUST_CHECK bool ingest_copy_all(struct db *db, struct ingest_push *const *pushes, size_t n, struct err *err);
+
+/* The billing hours of the accepted records, ascending; the caller frees them. */
+size_t ingest_hours(const struct ingest *in, int64_t **ret);
+MUST_CHECK bool ingest_touch_hours(struct ingest *in, struct err *err);
+void ingest_count(const struct ingest *in, struct ingest_result *ret);
+
+/* What is known of a stream after its last push, for the next one (ingest_cache.c). */
+struct stream_known {
+	struct stream_known *next;          /* in its bucket */
+	struct stream_known *newer, *older; /* by use */
+	char *node;
+	uint8_t boot_id[WIRE_BOOT_ID_SIZE];
+	uint64_t epoch;
+	int64_t server_started_us, database; /* see struct db_ledger */
+	int64_t policy_version;
+	int64_t stream_id, node_id, cluster_id;
+	char *cluster;
+	struct dict dict;
+};
+void stream_known_free(struct stream_known *k);
+DEFINE_OWNED(stream_known, struct stream_known)
+/* What is known of the batch's stream; it is the caller's then, and nobody else finds it. NULL: nothing. */
+struct stream_known *ingest_cache_take(struct ingest_cache *c, const struct wire_batch *b);
+void ingest_cache_put(struct ingest_cache *c, struct stream_known *k);
+/* After a push was stored alone: the next one of its stream may be for a group. */
+void ingest_cache_learn(struct ingest_cache *c, struct ingest *in);
+/* Whether the partitions of the days from there to there are known to exist. */
+bool ingest_cache_has_days(struct ingest_cache *c, const struct db_ledger *l, int64_t from_ns, int64_t to_ns);
+void ingest_cache_forget_days(struct ingest_cache *c);
 
 #endif

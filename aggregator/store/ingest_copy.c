@@ -86,7 +86,7 @@ put_row(uint8_t *p, const struct ingest *in, const struct ingest_frame *f, size_
 }
 
 static bool
-copy_frame(struct ingest *in, const struct ingest_frame *f, struct buf *b, struct err *err)
+copy_frame(const struct ingest *in, const struct ingest_frame *f, struct db *db, struct buf *b, struct err *err)
 {
 	for (size_t i = 0; i < f->batch->record_count; i++) {
 		uint8_t *at = (uint8_t *)buf_reserve(b, ROW_MAX);
@@ -95,27 +95,59 @@ copy_frame(struct ingest *in, const struct ingest_frame *f, struct buf *b, struc
 		buf_commit(b, (size_t)(put_row(at, in, f, i) - at));
 		if (b->len < COPY_CHUNK)
 			continue;
-		if (!db_copy_put(in->db, b->data, b->len, err))
+		if (!db_copy_put(db, b->data, b->len, err))
 			return false;
 		buf_clear(b);
 	}
 	return true;
 }
 
+static bool
+copy_push(const struct ingest *in, struct db *db, struct buf *b, struct err *err)
+{
+	for (size_t i = 0; i < in->count; i++)
+		if (in->frames[i].fate == FATE_ACCEPTED && !copy_frame(in, &in->frames[i], db, b, err))
+			return false;
+	return true;
+}
+
+static bool
+copy_begin(struct db *db, struct buf *b, struct err *err)
+{
+	static const uint8_t head[] = "PGCOPY\n\377\r\n\0\0\0\0\0\0\0\0";
+
+	buf_init(b, COPY_CHUNK + ROW_MAX + sizeof(head));
+	if (!db_copy_begin(db, COPY_SQL, err))
+		return false;
+	buf_add(b, head, sizeof(head));
+	return true;
+}
+
+static bool
+copy_end(struct db *db, const struct buf *b, struct err *err)
+{
+	static const uint8_t end[] = {0xff, 0xff};
+
+	return db_copy_put(db, b->data, b->len, err) && db_copy_put(db, end, sizeof(end), err) && db_copy_end(db, err);
+}
+
 bool
 ingest_copy(struct ingest *in, struct err *err)
 {
-	static const uint8_t head[] = "PGCOPY\n\377\r\n\0\0\0\0\0\0\0\0";
-	static const uint8_t end[] = {0xff, 0xff};
-	in_place(buf) struct buf b;
+	in_place(buf) struct buf b = {0};
 
-	buf_init(&b, COPY_CHUNK + ROW_MAX + sizeof(head));
-	if (!db_copy_begin(in->db, COPY_SQL, err))
+	return copy_begin(in->db, &b, err) && copy_push(in, in->db, &b, err) && copy_end(in->db, &b, err);
+}
+
+bool
+ingest_copy_all(struct db *db, struct ingest_push *const *pushes, size_t n, struct err *err)
+{
+	in_place(buf) struct buf b = {0};
+
+	if (!copy_begin(db, &b, err))
 		return false;
-	buf_add(&b, head, sizeof(head));
-	for (size_t i = 0; i < in->count; i++)
-		if (in->frames[i].fate == FATE_ACCEPTED && !copy_frame(in, &in->frames[i], &b, err))
+	for (size_t i = 0; i < n; i++)
+		if (!copy_push(&pushes[i]->in, db, &b, err))
 			return false;
-	return db_copy_put(in->db, b.data, b.len, err) && db_copy_put(in->db, end, sizeof(end), err) &&
-	       db_copy_end(in->db, err);
+	return copy_end(db, &b, err);
 }

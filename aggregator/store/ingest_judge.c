@@ -215,6 +215,9 @@ judge_service(struct ingest *in, struct ingest_frame *f, struct err *err)
 
 		if (g->last_ns == 0 || (g->in_service && g->from_ns <= g->first_ns && g->last_ns <= g->until_ns))
 			continue;
+		in->unsteady = in->grouped;
+		if (in->unsteady)
+			return true;
 		if (!asked && !db_script(in->db, "SAVEPOINT service", err))
 			return false;
 		asked = true;

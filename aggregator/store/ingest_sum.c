@@ -1,34 +1,19 @@
 /* aggregator/store/ingest_sum.c - what the accepted records add up to, by whose they are at their hour. */
 #include "aggregator/store/ingest.h"
 
-/* The holders of the accepted records, each once, and where their time begins. */
+/* Where the accepted records begin. */
 static int64_t
-accepted_holders(const struct ingest *in, struct db_array *ids)
+accepted_from(const struct ingest *in)
 {
-	in_place(idmap) struct idmap seen = {0};
 	int64_t from_ns = INT64_MAX;
-	size_t ignored;
 
-	for (size_t i = 0; i < in->count; i++) {
-		const struct ingest_frame *f = &in->frames[i];
-
-		if (f->fate != FATE_ACCEPTED)
-			continue;
-		if (f->batch->from_ns < from_ns)
-			from_ns = f->batch->from_ns;
-		for (size_t k = 0; k < f->batch->record_count; k++) {
-			uint64_t id = (uint64_t)f->holder_id[k];
-
-			if (id == 0 || idmap_find(&seen, id, &ignored))
-				continue;
-			idmap_put(&seen, id, 0);
-			array_i64(ids, f->holder_id[k]);
-		}
-	}
+	for (size_t i = 0; i < in->count; i++)
+		if (in->frames[i].fate == FATE_ACCEPTED && in->frames[i].batch->from_ns < from_ns)
+			from_ns = in->frames[i].batch->from_ns;
 	return from_ns;
 }
 
-/* From the first record on, without an end: rules may change at any hour. */
+/* Of all holders of the dictionary, from the first record on, without an end: rules may change at any hour. */
 static bool
 load_owners(struct ingest *in, struct err *err)
 {
@@ -41,17 +26,18 @@ load_owners(struct ingest *in, struct err *err)
 	in_place(db_array) struct db_array ids;
 	struct dict *d = &in->dict;
 	struct db_args a = {0};
-	int64_t from_ns;
 
 	db_array_init(&ids);
 	mem_free(take(d->owners));
 	d->owner_count = 0;
 	idmap_clear(&d->owner_ids);
-	from_ns = accepted_holders(in, &ids);
-	if (ids.count == 0)
+	d->has_owners = true;
+	if (d->holder_count == 0)
 		return true;
+	for (size_t i = 0; i < d->holder_count; i++)
+		array_i64(&ids, d->holders[i]);
 	arg_array(&a, &ids);
-	arg_time(&a, hour_floor(&in->ledger, from_ns));
+	arg_time(&a, hour_floor(&in->ledger, accepted_from(in)));
 	if (!db_run(in->db, &stmt, &a, &r, err))
 		return false;
 	d->owners = mem_array((size_t)PQntuples(r), sizeof(*d->owners));
@@ -96,14 +82,12 @@ add_frame(const struct dict *d, const struct ingest_frame *f, const int32_t *cla
 	}
 }
 
-bool
-ingest_sum_up(struct ingest *in, struct ingest_sums *sums, struct err *err)
+void
+ingest_sum_known(const struct ingest *in, struct ingest_sums *sums)
 {
 	const struct dict *d = &in->dict;
 	owned(mem) int32_t *classes = mem_array(d->classes.count, sizeof(*classes));
 
-	if (!load_owners(in, err))
-		return false;
 	for (size_t i = 0; i < d->classes.count; i++) {
 		const struct device_class *c = &d->classes.at[i];
 
@@ -112,5 +96,13 @@ ingest_sum_up(struct ingest *in, struct ingest_sums *sums, struct err *err)
 	for (size_t i = 0; i < in->count; i++)
 		if (in->frames[i].fate == FATE_ACCEPTED)
 			add_frame(d, &in->frames[i], classes, sums);
+}
+
+bool
+ingest_sum_up(struct ingest *in, struct ingest_sums *sums, struct err *err)
+{
+	if (!load_owners(in, err))
+		return false;
+	ingest_sum_known(in, sums);
 	return true;
 }

@@ -177,9 +177,28 @@ struct ingest_result {
 	struct ingest_sums sums;     /* of the records that this call made durable; duplicates are not among them */
 };
 void ingest_result_fini(struct ingest_result *r);
-/* Frames of one stream in one transaction. */
-MUST_CHECK bool store_ingest(struct db *db, const struct ingest_request *rq, struct ingest_result *ret,
-                             struct err *err);
+/* What is known of streams from one push to the next; one for all threads of a process. */
+struct ingest_cache;
+struct ingest_cache *ingest_cache_new(void);
+void ingest_cache_free(struct ingest_cache *c);
+DEFINE_OWNED(ingest_cache, struct ingest_cache)
+
+/* A push that has been decoded. It borrows the frames of its request. */
+struct ingest_push;
+/* Without the database, for any thread. False: ret_result says which refusal it is. */
+MUST_CHECK bool ingest_push_new(const struct ingest_request *rq, struct ingest_push **ret,
+                                struct ingest_result *ret_result, struct err *err);
+void ingest_push_free(struct ingest_push *p);
+DEFINE_OWNED(ingest_push, struct ingest_push)
+/* Takes in, in one transaction, those of the pushes that are what a steady stream sends: the next numbers, and nothing new in
+ * the dictionary. The others, and all of them when anything fails, are left as they were. */
+void store_ingest_group(struct db *db, struct ingest_cache *cache, struct ingest_push *const *pushes, size_t n);
+/* The outcome of a push: what the group made of it, or now, in a transaction of its own. cache may be NULL. */
+MUST_CHECK bool store_ingest_push(struct db *db, struct ingest_cache *cache, struct ingest_push *p,
+                                  struct ingest_result *ret, struct err *err);
+/* All of that for one push. */
+MUST_CHECK bool store_ingest(struct db *db, struct ingest_cache *cache, const struct ingest_request *rq,
+                             struct ingest_result *ret, struct err *err);
 
 /* --- quarantine --- */
 struct quarantine_query {

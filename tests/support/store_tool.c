@@ -127,6 +127,7 @@ static bool
 ingest(struct db *db, const struct args *a, struct buf *out, struct err *err)
 {
 	in_place(buf) struct buf file;
+	owned(ingest_cache) struct ingest_cache *cache = ingest_cache_new();
 	const char *name;
 
 	buf_init(&file, FILE_MAX);
@@ -137,7 +138,7 @@ ingest(struct db *db, const struct args *a, struct buf *out, struct err *err)
 
 		if (!buf_read_file(&file, name, err))
 			return false;
-		ok = store_ingest(db,
+		ok = store_ingest(db, cache,
 		                  &(struct ingest_request){.node = option(a, "--node"),
 		                                           .frames = buf_text(&file),
 		                                           .len = file.len,

@@ -1,0 +1,86 @@
+/* aggregator/api/ingest_line.c - pushes that wait at the same time become one transaction. */
+#include "aggregator/api/ingest_line.h"
+
+#include <pthread.h>
+
+#define GROUP_MAX 64u /* as many as there can be workers */
+
+struct waiter {
+	struct ingest_push *push;
+	struct waiter *next;
+	bool tried; /* a group has been written with it, or without it */
+};
+
+struct ingest_line {
+	struct ingest_cache *cache;
+	pthread_mutex_t lock;
+	pthread_cond_t moved;
+	struct waiter *first, **end;
+	bool writing;
+};
+
+struct ingest_line *
+ingest_line_new(void)
+{
+	struct ingest_line *l = mem_alloc(sizeof(*l));
+
+	l->cache = ingest_cache_new();
+	l->end = &l->first;
+	pthread_mutex_init(&l->lock, NULL);
+	pthread_cond_init(&l->moved, NULL);
+	return l;
+}
+
+void
+ingest_line_free(struct ingest_line *l)
+{
+	if (!l)
+		return;
+	ASSERT(!l->first && !l->writing);
+	pthread_cond_destroy(&l->moved);
+	pthread_mutex_destroy(&l->lock);
+	ingest_cache_free(l->cache);
+	mem_free(l);
+}
+
+/* With the lock, which is let go of while the group is written. */
+static void
+write_group(struct ingest_line *l, struct db *db)
+{
+	struct waiter *group[GROUP_MAX];
+	struct ingest_push *pushes[GROUP_MAX];
+	size_t n = 0;
+
+	for (; l->first && n < GROUP_MAX; l->first = l->first->next) {
+		group[n] = l->first;
+		pushes[n++] = l->first->push;
+	}
+	if (!l->first)
+		l->end = &l->first;
+	l->writing = true;
+	pthread_mutex_unlock(&l->lock);
+	store_ingest_group(db, l->cache, pushes, n);
+	pthread_mutex_lock(&l->lock);
+	l->writing = false;
+	for (size_t i = 0; i < n; i++)
+		group[i]->tried = true;
+	pthread_cond_broadcast(&l->moved);
+}
+
+bool
+ingest_line_pass(struct ingest_line *l, struct db *db, struct ingest_push *p, struct ingest_result *ret, struct err *err)
+{
+	struct waiter me = {.push = p};
+
+	pthread_mutex_lock(&l->lock);
+	*l->end = &me;
+	l->end = &me.next;
+	while (!me.tried) {
+		if (l->writing)
+			pthread_cond_wait(&l->moved, &l->lock);
+		else
+			write_group(l, db);
+	}
+	pthread_mutex_unlock(&l->lock);
+	return store_ingest_push(db, l->cache, p, ret, err);
+}

@@ -1,0 +1,341 @@
+/* aggregator/store/ingest_group.c - the pushes of several steady streams in one transaction: one COPY, one commit.
+ *
+ * Rules, in order; a push that one of them leaves out is taken in alone afterwards (ingest.c), by the same rules as ever:
+ *  1. it brings nothing for the dictionary, its numbers follow each other, and it is no loss
+ *  2. its stream is known (ingest_cache.c) to this server and under this policy, and no other of the group is of its node
+ *  3. its cursor is not locked by somebody else, and stands at its first number
+ *  4. judged without asking the ledger anything, all of it is accepted
+ * Nothing is written for a push before rule 4 has let it pass. When anything fails the transaction is rolled back and the
+ * whole group goes alone, so that one of them never spoils another. */
+#include <string.h>
+
+#include "aggregator/store/ingest.h"
+
+#define CALLS_AT_ONCE 64u /* of one round trip */
+
+/* --- rules 1 and 2 --- */
+
+static bool
+looks_steady(struct ingest_cache *c, const struct db_ledger *l, const struct ingest *in)
+{
+	for (size_t i = 0; i < in->count; i++) {
+		const struct wire_batch *b = in->frames[i].batch;
+
+		if (b->kind != WIRE_USAGE || b->device_count > 0 || b->holder_count > 0 ||
+		    b->seq != in->frames[0].batch->seq + i)
+			return false;
+		if ((b->flags & WIRE_SIMULATED) != 0 && !l->demo)
+			return false;
+		if (b->from_ns < 0 || b->to_ns <= b->from_ns || !ingest_cache_has_days(c, l, b->from_ns, b->to_ns))
+			return false;
+	}
+	return true;
+}
+
+/* What is known becomes the push's, until give_back(). */
+static bool
+take_known(struct ingest_cache *c, const struct db_ledger *l, struct ingest *in)
+{
+	owned(stream_known) struct stream_known *k = ingest_cache_take(c, in->frames[0].batch);
+
+	if (!k || k->server_started_us != l->server_started_us || k->database != l->database)
+		return false;
+	in->ledger = *l;
+	in->stream_id = k->stream_id;
+	in->node_id = k->node_id;
+	in->cluster_id = k->cluster_id;
+	in->policy_version = k->policy_version;
+	mem_free(in->cluster);
+	in->cluster = take(k->cluster);
+	in->dict = k->dict;
+	k->dict = (struct dict){0};
+	return true;
+}
+
+/* --- rule 3 --- */
+
+/* In this transaction the connection cannot become another one: what is known is compared with it once more. */
+static bool
+same_ledger(struct db *db, const struct db_ledger *was, struct err *err)
+{
+	struct db_ledger now;
+
+	if (!db_ledger_get(db, &now, err))
+		return false;
+	if (now.server_started_us == was->server_started_us && now.database == was->database)
+		return true;
+	return err_set(err, ERR_RETRY, "another server answers than before");
+}
+
+/* Whose row was not given is locked by somebody else. */
+static void
+take_cursor(struct ingest *in, const PGresult *cursors)
+{
+	in->unsteady = true;
+	for (int row = 0; row < PQntuples(cursors); row++) {
+		if (res_i64(cursors, row, 0) != in->stream_id)
+			continue;
+		in->next_seq = res_i64(cursors, row, 1);
+		in->covered_until_ns = res_null(cursors, row, 2) ? INT64_MIN : res_i64(cursors, row, 2);
+		in->unsteady = in->next_seq != in->frames[0].seq || in->policy_version != res_i64(cursors, row, 3);
+	}
+}
+
+/* A GPU may have been moved by what another node has reported. */
+static void
+take_services(struct ingest *in, const PGresult *services)
+{
+	for (size_t i = 0; i < in->dict.gpu_count; i++)
+		in->dict.gpus[i].in_service = false;
+	for (int row = 0; row < PQntuples(services); row++) {
+		size_t i;
+
+		if (res_i64(services, row, 0) != in->node_id ||
+		    !idmap_find(&in->dict.gpu_ids, (uint64_t)res_i64(services, row, 1), &i))
+			continue;
+		in->dict.gpus[i].in_service = true;
+		in->dict.gpus[i].from_ns = res_i64(services, row, 2);
+		in->dict.gpus[i].until_ns = res_null(services, row, 3) ? INT64_MAX : res_i64(services, row, 3);
+	}
+}
+
+static bool
+begin(struct db_tx *tx, struct db *db, struct ingest_push *const *group, size_t n, struct err *err)
+{
+	static const struct db_stmt lock = {
+		"group lock",
+		"SELECT s.id, s.next_seq, s.covered_until_ns, coalesce((SELECT max(v.id) FROM policy_version v), 0) "
+		"FROM stream s WHERE s.id = ANY ($1::integer[]) FOR NO KEY UPDATE SKIP LOCKED"};
+	static const struct db_stmt services = {
+		"group services",
+		"SELECT DISTINCT ON (node_id, gpu_id) node_id, gpu_id, from_ns, until_ns FROM gpu_service "
+		"WHERE node_id = ANY ($1::integer[]) ORDER BY node_id, gpu_id, from_ns DESC"};
+	owned(result) PGresult *cursors = NULL, *served = NULL;
+	in_place(db_array) struct db_array streams, nodes;
+	struct db_args s = {0}, g = {0};
+	const struct db_call calls[] = {{&lock, &s, &cursors}, {&services, &g, &served}};
+
+	db_array_init(&streams);
+	db_array_init(&nodes);
+	for (size_t i = 0; i < n; i++) {
+		array_i64(&streams, group[i]->in.stream_id);
+		array_i64(&nodes, group[i]->in.node_id);
+	}
+	arg_array(&s, &streams);
+	arg_array(&g, &nodes);
+	if (!db_tx_begin_all(tx, db, calls, ARRAY_LEN(calls), err) || !same_ledger(db, &group[0]->in.ledger, err))
+		return false;
+	for (size_t i = 0; i < n; i++) {
+		take_cursor(&group[i]->in, cursors);
+		take_services(&group[i]->in, served);
+	}
+	return true;
+}
+
+/* --- rule 4 --- */
+
+static bool
+judge(struct ingest *in, struct err *err)
+{
+	bool ok = true;
+
+	in->grouped = true;
+	for (size_t i = 0; i < in->count && ok && !in->unsteady; i++) {
+		ok = ingest_judge(in, &in->frames[i], err);
+		if (in->frames[i].fate != FATE_ACCEPTED)
+			in->unsteady = true;
+	}
+	in->grouped = false;
+	return ok;
+}
+
+/* Those that stay come first; how many they are. */
+static bool
+judge_all(struct ingest_push **group, size_t *n, struct err *err)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < *n; i++) {
+		struct ingest_push *p = group[i];
+
+		if (!judge(&p->in, err))
+			return false;
+		if (p->in.unsteady)
+			continue;
+		group[i] = group[kept];
+		group[kept++] = p;
+	}
+	*n = kept;
+	return true;
+}
+
+/* --- what is stored --- */
+
+static bool
+store_evidence(struct db *db, struct ingest_push *const *group, size_t n, struct err *err)
+{
+	static const struct db_stmt stmt = {
+		"group evidence",
+		"INSERT INTO ingest_batch (stream_id, seq, last_seq, status, from_ns, to_ns, records, exporter_version, sha256, "
+		"payload) VALUES ($1, $2, $2, 'accepted', $3, $4, $5, $6, $7, $8)"};
+	owned(mem) struct db_args *args = mem_array(CALLS_AT_ONCE, sizeof(*args));
+	struct db_call calls[CALLS_AT_ONCE];
+	size_t waiting = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		const struct ingest *in = &group[i]->in;
+
+		for (size_t k = 0; k < in->count; k++) {
+			const struct ingest_frame *f = &in->frames[k];
+			struct db_args *a = &args[waiting];
+
+			a->count = 0;
+			arg_i64(a, in->stream_id);
+			arg_i64(a, f->seq);
+			arg_i64(a, f->batch->from_ns);
+			arg_i64(a, f->batch->to_ns);
+			arg_i64(a, (int64_t)f->batch->record_count);
+			arg_text(a, f->batch->exporter_version);
+			arg_bytes(a, f->sha, sizeof(f->sha));
+			arg_bytes(a, f->payload, f->len);
+			calls[waiting++] = (struct db_call){&stmt, a, NULL};
+			if (waiting == CALLS_AT_ONCE) {
+				if (!db_run_all(db, calls, waiting, err))
+					return false;
+				waiting = 0;
+			}
+		}
+	}
+	return waiting == 0 || db_run_all(db, calls, waiting, err);
+}
+
+/* Whether the node's hours reach as far as its records now do. */
+static bool
+has_hours(const struct ingest *in, const PGresult *nodes, const int64_t *hours, size_t n)
+{
+	int64_t last = hour_floor(&in->ledger, in->covered_until_ns - 1);
+	int64_t first = n > 0 ? hours[0] : last;
+
+	for (int row = 0; row < PQntuples(nodes); row++)
+		if (res_i64(nodes, row, 0) == in->node_id)
+			return !res_null(nodes, row, 1) && res_i64(nodes, row, 1) <= first &&
+			       last < res_i64(nodes, row, 2);
+	return false;
+}
+
+/* The cursors, and the hours. node_hours_touch() is for one node and does all there is to do; what is done here is what it does where
+ * the hours are there and open, for all nodes at once. Where they are not, it is called. */
+static bool
+move_cursors(struct db *db, struct ingest_push *const *group, size_t n, struct err *err)
+{
+	static const struct db_stmt move = {
+		"group move",
+		"UPDATE stream s SET next_seq = e.next, covered_until_ns = greatest(s.covered_until_ns, e.covered) "
+		"FROM unnest($1::integer[], $2::bigint[], $3::bigint[]) AS e(id, next, covered) WHERE s.id = e.id"};
+	static const struct db_stmt cover = {
+		"group cover", "UPDATE node n SET covered_until_ns = greatest(n.covered_until_ns, e.covered) "
+			       "FROM unnest($1::integer[], $2::bigint[]) AS e(id, covered) WHERE n.id = e.id "
+			       "RETURNING n.id, ns_of(n.hours_from), ns_of(n.hours_until)"};
+	static const struct db_stmt share = {
+		"group hours",
+		"SELECT coalesce(bool_or(x.sealed), false) FROM (SELECT h.sealed_at IS NOT NULL AND NOT h.dirty AS sealed "
+		"FROM unnest($1::integer[], $2::timestamptz[]) AS e(node_id, hour) "
+		"JOIN node_hour h USING (node_id, hour) ORDER BY h.hour, h.node_id FOR SHARE OF h) x"};
+	in_place(db_columns) struct db_columns streams, nodes, hours;
+	owned(result) PGresult *covered = NULL, *sealed = NULL;
+	struct db_args m = {0}, c = {0}, h = {0};
+	const struct db_call calls[] = {{&move, &m, NULL}, {&cover, &c, &covered}, {&share, &h, &sealed}};
+	bool all_open = true;
+
+	db_columns_init(&streams, 3);
+	db_columns_init(&nodes, 2);
+	db_columns_init(&hours, 2);
+	for (size_t i = 0; i < n; i++) {
+		const struct ingest *in = &group[i]->in;
+		owned(mem) int64_t *list = NULL;
+		size_t count = ingest_hours(in, &list);
+
+		array_i64(&streams.col[0], in->stream_id);
+		array_i64(&streams.col[1], in->frames[in->count - 1].seq + 1);
+		array_i64(&streams.col[2], in->covered_until_ns);
+		array_i64(&nodes.col[0], in->node_id);
+		array_i64(&nodes.col[1], in->covered_until_ns);
+		for (size_t k = 0; k < count; k++) {
+			array_i64(&hours.col[0], in->node_id);
+			array_time(&hours.col[1], list[k]);
+		}
+	}
+	arg_columns(&m, &streams);
+	arg_columns(&c, &nodes);
+	arg_columns(&h, &hours);
+	if (!db_run_all(db, calls, ARRAY_LEN(calls), err))
+		return false;
+	all_open = !res_bool(sealed, 0, 0);
+	for (size_t i = 0; i < n; i++) {
+		struct ingest *in = &group[i]->in;
+		owned(mem) int64_t *list = NULL;
+		size_t count = ingest_hours(in, &list);
+
+		in->db = db;
+		if ((!all_open || !has_hours(in, covered, list, count)) && !ingest_touch_hours(in, err))
+			return false;
+	}
+	return true;
+}
+
+static bool
+store_all(struct db *db, struct ingest_push **group, size_t *n, struct err *err)
+{
+	in_place(db_tx) struct db_tx tx = {0};
+
+	if (!begin(&tx, db, group, *n, err) || !judge_all(group, n, err))
+		return false;
+	if (*n == 0)
+		return true;
+	return ingest_copy_all(db, group, *n, err) && store_evidence(db, group, *n, err) &&
+	       move_cursors(db, group, *n, err) && db_tx_commit(&tx, err);
+}
+
+static void
+finish(struct ingest_cache *cache, struct ingest_push *p)
+{
+	struct ingest *in = &p->in;
+
+	p->done = true;
+	p->result.epoch = in->frames[0].batch->epoch;
+	p->result.next_seq = (uint64_t)in->frames[in->count - 1].seq + 1;
+	ingest_count(in, &p->result);
+	ingest_sum_known(in, &p->result.sums);
+	ingest_cache_learn(cache, in);
+}
+
+void
+store_ingest_group(struct db *db, struct ingest_cache *cache, struct ingest_push *const *pushes, size_t n)
+{
+	owned(mem) struct ingest_push **group = mem_array(n, sizeof(*group));
+	in_place(idmap) struct idmap nodes = {0};
+	struct db_ledger ledger;
+	struct err ignored = {0};
+	size_t count = 0;
+
+	if (!db_ledger_get(db, &ledger, &ignored))
+		return;
+	for (size_t i = 0; i < n; i++) {
+		struct ingest *in = &pushes[i]->in;
+
+		if (!looks_steady(cache, &ledger, in) || !take_known(cache, &ledger, in) ||
+		    idmap_get(&nodes, (uint64_t)in->node_id) != IDMAP_NONE)
+			continue;
+		idmap_put(&nodes, (uint64_t)in->node_id, count);
+		group[count++] = pushes[i];
+	}
+	if (count == 0)
+		return;
+	if (!store_all(db, group, &count, &ignored)) {
+		/* A partition may have been the reason. */
+		ingest_cache_forget_days(cache);
+		return;
+	}
+	for (size_t i = 0; i < count; i++)
+		finish(cache, group[i]);
+}
