@@ -18,6 +18,7 @@ struct counters {
 	atomic_llong ingest_refused_by[INGEST_REFUSALS], ingest_quarantined_by[QUARANTINE_CLASSES];
 	atomic_llong quarantine_released, quarantine_discarded;
 	atomic_llong events[EVENT_FATES];
+	atomic_llong status_kept, status_late, status_refused;
 	atomic_llong requests, request_errors;
 	atomic_llong hours_sealed, hours_resealed, rollup_errors;
 	atomic_llong rollup_last_wall_ns;
@@ -86,8 +87,8 @@ MUST_CHECK bool api_expiry(const json_t *doc, int64_t now_ns, int64_t preset_ns,
 void api_write_time(struct buf *out, int64_t wall_ns);
 
 http_handler handle_healthz, handle_readyz, handle_metrics, handle_openapi;
-http_handler handle_ingest;
 http_handler handle_quarantine, handle_quarantine_show, handle_quarantine_decide;
+http_handler handle_ingest, handle_status, handle_status_list;
 http_handler handle_events, handle_events_summary;
 http_handler handle_policy_put, handle_policy_get, handle_list;
 http_handler handle_token_create, handle_tokens, handle_token_revoke, handle_whoami;

@@ -34,6 +34,23 @@ static const struct schema {
          NULL},
 	{"Quarantine", "batches:[QuarantinedBatch] next:int~", NULL},
 	{"Decision", "reason:text", NULL},
+	{"StatusInstance", "gi:int ci:int units:int uuid:text profile:text", NULL},
+	{"StatusHolder",
+         "tenant:text? workspace:text? kind:text namespace:text? pod:text? pod_uid:text? container:text? slurm_job:text? "
+         "slurm_account:text? user:text uid:int device:text replica:int allocated:bool holds:bool active:bool",
+         NULL},
+	{"StatusGpu",
+         "uuid:text model:text? gpu_model:text? index:int healthy:bool reason:text xid:int sharing:text replicas:int "
+         "instances:[StatusInstance] holders:[StatusHolder]",
+         NULL},
+	{"Status",
+         "node:text boot_id:text boot_ns:int wall_ns:int interval_ns:int simulated:bool left_out:int gpus:[StatusGpu]",
+         "any"},
+	{"StatusReply", "kept:bool skew_ns:int", NULL},
+	{"NodeStatus",
+         "node:text cluster:text tenant:text received_at:time~ age_seconds:int~ silent:bool skew_seconds:decimal~ "
+         "skewed:bool gpus:int healthy:int held:int left_out:int devices:[StatusGpu]",
+         NULL},
 	{"Event",
          "specversion:text id:text source:text type:text time:time subject:text? datacontenttype:text? dataschema:text? "
          "data:any",
@@ -116,6 +133,9 @@ static const struct door {
 	{"GET", "/v1/quarantine/", .tail = "stream:int seq:int", .reply_type = JSON, .reply = "QuarantinedBatch"},
 	{"POST", "/v1/quarantine/", .tail = "stream:int seq:int decision:text", .body_type = JSON, .body = "Decision",
          .reply_type = JSON, .reply = "QuarantinedBatch", .errors = {409}},
+	{"POST", "/v1/status", .body_type = JSON, .body = "Status", .reply_type = JSON, .reply = "StatusReply",
+         .errors = {422}},
+	{"GET", "/v1/status", .query = "tenant:text? node:text?", .reply_type = JSON, .reply = "[NodeStatus]"},
 	{"POST", "/v1/events", .body_type = EVENT, .body = "Event", .other_body_type = EVENTS, .other_body = "[Event]",
          .reply_type = JSON, .reply = "EventsReply", .partly = 207, .errors = {404, 409}},
 	{"GET", "/v1/events/summary", .query = "period:text? meter:text? tenant:text?", .reply_type = JSON,

@@ -3,6 +3,7 @@
 #include <strings.h>
 
 #include "aggregator/api/app.h"
+#include "aggregator/core/live.h"
 #include "common/text.h"
 
 #define SMALL_BODY (64u << 10)
@@ -22,6 +23,10 @@ const struct http_route api_routes[] = {
 	{"GET", "/v1/quarantine/", false, 0, handle_quarantine_show, ROLES_MONEY, "one of them, and what is in it"},
 	{"POST", "/v1/quarantine/", false, SMALL_BODY, handle_quarantine_decide, ROLE_ADMIN,
          "release a batch into the ledger, or discard it: its time stays unknown"},
+	{"POST", "/v1/status", false, LIVE_MAX_BYTES, handle_status, ROLE_NODE,
+         "what a node says of this moment: which GPUs work, and who holds them"},
+	{"GET", "/v1/status", false, 0, handle_status_list, ROLES_READ,
+         "live state of nodes: age, health, holders, clocks; tenant, node"},
 	{"POST", "/v1/events", false, EVENTS_BODY, handle_events, ROLES_MONEY | ROLE_TENANT_ADMIN,
          "CloudEvents of other meters: storage, egress, inference, support"},
 	{"GET", "/v1/events/summary", false, 0, handle_events_summary, ROLES_READ,

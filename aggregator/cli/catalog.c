@@ -5,7 +5,7 @@ static const char *const outputs[] = {"table", "json", "csv", NULL};
 static const char *const formats[] = {"csv", "json", NULL};
 static const char *const shells[] = {"bash", "zsh", NULL};
 static const char *const months[] = {"current", "previous", NULL};
-static const char *const lists[] = {"tenants", "workspaces", "nodes", "periods", "policy", NULL};
+static const char *const lists[] = {"tenants", "workspaces", "nodes", "status", "periods", "policy", NULL};
 static const char *const roles[] = {"admin",  "billing", "tenant-admin", "developer",
                                     "viewer", "node",    "scheduler",    NULL};
 static const char *const states[] = {"active", "expired", "revoked", NULL};
@@ -80,7 +80,7 @@ const struct cli_command cli_commands[] = {
 	            "node after the other. The exit code is 1 when something differs. " RANGE_DETAILS,
 	 .options = {RANGE_OPTIONS,
 	             {"node", 0, "NAME", "this node only", NULL, 0}}},
-	{.name = "get", .words = "tenants|workspaces|nodes|periods|policy", .word_min = 1, .word_max = 1,
+	{.name = "get", .words = "tenants|workspaces|nodes|status|periods|policy", .word_min = 1, .word_max = 1,
 	 .word_choices = lists, .run = cmd_get,
 	 .summary = "what the ledger knows",
 	 .options = {TENANT_OPTION}},

@@ -277,6 +277,7 @@ cmd_get(struct cli *c)
 		{"tenants", "name,display_name,cost_center,owner,workspaces,builtin,retired_at"},
 		{"workspaces", "tenant,name,description,rules,builtin,retired_at"},
 		{"nodes", "name,cluster,tenant,shared,declared,gpus,covered_until,silent"},
+		{"status", "node,cluster,tenant,age_seconds,silent,skew_seconds,skewed,gpus,healthy,held"},
 		{"periods", "month,starts_at,ends_at,status"},
 	};
 	const char *columns = "";

@@ -22,6 +22,8 @@ static const struct check checks[] = {
 	{"clock", GROUP_SERVER, probe_clock, judge_clock},
 	{"clock synchronisation", GROUP_SERVER | GROUP_NODE, probe_ntp, judge_ntp},
 	{"nodes", GROUP_SERVER, probe_nodes, judge_nodes},
+	{"live state", GROUP_SERVER, probe_live, judge_live},
+	{"clocks of nodes", GROUP_SERVER, probe_node_clocks, judge_node_clocks},
 	{"unattributed usage", GROUP_SERVER, probe_unattributed, judge_unattributed},
 	{"prices", GROUP_SERVER, probe_prices, judge_prices},
 	{"user", GROUP_NODE, probe_user, judge_user},
@@ -166,6 +168,7 @@ cmd_doctor(struct cli *c)
 	code = open_clients(&d, &err) ? examine(&d, choose_groups(&d)) : cli_misuse(&err);
 	httpc_free(d.open);
 	httpc_free(d.with);
+	json_decref(d.live);
 	json_decref(d.report);
 	buf_fini(&d.metrics);
 	return code;

@@ -168,6 +168,28 @@ judge_nodes(const struct facts *f, struct finding *ret)
 }
 
 void
+judge_live(const struct facts *f, struct finding *ret)
+{
+	if (f->count > 0)
+		say(ret, VERDICT_WARN, "run tollgate doctor --node there",
+		    "nothing is known of this moment on %" PRId64 " of %" PRId64 " nodes: %s", f->count, f->of,
+		    f->text);
+	else
+		say(ret, VERDICT_OK, "", "%" PRId64 " nodes say what goes on now", f->of);
+}
+
+void
+judge_node_clocks(const struct facts *f, struct finding *ret)
+{
+	if (f->count > 0)
+		say(ret, VERDICT_FAIL,
+		    "set their clocks, with chrony or ntpd; what they sent meanwhile waits in quarantine for a decision",
+		    "%" PRId64 " of %" PRId64 " are wrong by more than clock-skew-max: %s", f->count, f->of, f->text);
+	else
+		say(ret, VERDICT_OK, "", "those of %" PRId64 " nodes agree with the aggregator's", f->of);
+}
+
+void
 judge_unattributed(const struct facts *f, struct finding *ret)
 {
 	if (f->text[0] != '\0')

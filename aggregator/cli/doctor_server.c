@@ -164,6 +164,36 @@ probe_nodes(struct doctor *d, struct facts *ret)
 	}
 }
 
+/* Names the nodes of which something is true. */
+static void
+name_nodes(const struct doctor *d, const char *field, struct facts *ret)
+{
+	ret->absent = d->live == NULL || json_array_size(d->live) == 0;
+	ret->of = (int64_t)json_array_size(d->live);
+	for (size_t i = 0; i < json_array_size(d->live); i++) {
+		const json_t *node = json_array_get(d->live, i);
+
+		if (!json_is_true(json_object_get(node, field)))
+			continue;
+		ret->count++;
+		add_name(ret, text_of(node, "node"));
+	}
+}
+
+void
+probe_live(struct doctor *d, struct facts *ret)
+{
+	if (d->accepted && d->live == NULL)
+		(void)ask_json(d, "/v1/status", &d->live, ret);
+	name_nodes(d, "silent", ret);
+}
+
+void
+probe_node_clocks(struct doctor *d, struct facts *ret)
+{
+	name_nodes(d, "skewed", ret);
+}
+
 void
 probe_unattributed(struct doctor *d, struct facts *ret)
 {

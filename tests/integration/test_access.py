@@ -40,6 +40,8 @@ EXPECTED = {
     ("GET", "/v1/quarantine"): (MONEY, None),
     ("GET", "/v1/quarantine/"): (MONEY, "/v1/quarantine/999999/1"),
     ("POST", "/v1/quarantine/"): ({"admin"}, "/v1/quarantine/999999/1/release"),
+    ("POST", "/v1/status"): ({"node"}, None),
+    ("GET", "/v1/status"): (READ, None),
     ("POST", "/v1/events"): (MONEY | {"tenant-admin"}, None),
     ("GET", "/v1/events/summary"): (READ, None),
     ("PUT", "/v1/policy"): ({"admin"}, None),
@@ -66,7 +68,7 @@ INLINE = {"/healthz"}  # answered before anything is looked up
 OF_THE_TOKEN = {"/v1/whoami"}  # its own row and no other
 # What shows a tenant's rows, and so must not know other tenants.
 OF_A_TENANT = {
-    "/v1/tokens", "/v1/audit", "/v1/usage", "/v1/events/summary", "/v1/reports/", "/v1/tenants", "/v1/workspaces", "/v1/periods",
+    "/v1/tokens", "/v1/audit", "/v1/usage", "/v1/status", "/v1/events/summary", "/v1/reports/", "/v1/tenants", "/v1/workspaces", "/v1/periods",
 }  # fmt: skip
 
 

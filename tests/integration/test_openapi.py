@@ -225,6 +225,7 @@ class OpenApi(unittest.TestCase):
         self.assertTrue(r.call("GET", "/v1/reports/current.json").json()["lines"], "nothing to check")
         r.call("GET", "/v1/tenants", role="viewer")
         r.call("PUT", "/v1/policy?dry_run=1&name=p.yaml", POLICY.encode())
+        self.live(r)
         frames = ledger.frames([BATCH])
         self.assertEqual(r.call("POST", "/v1/ingest", frames, role="node").status, 200)
         self.assertEqual(r.call("POST", "/v1/ingest", gzip.compress(frames), role="node", headers={"Content-Encoding": "gzip"}).status, 200)
@@ -243,6 +244,19 @@ class OpenApi(unittest.TestCase):
         self.assertEqual(r.call("POST", at + "/burn", why).status, 404)
         self.assertEqual(r.call("POST", at + "/discard", b'{"reason": ""}').status, 400)
         self.assertEqual(r.call("GET", "/v1/quarantine?class=odd", wrong=True).status, 400)
+    def live(self, r):
+        pod = {"kind": "pod", "namespace": "acme", "pod": "a", "pod_uid": "1", "container": "c", "user": "", "uid": -1,
+               "device": "MIG-0", "replica": -1, "allocated": True, "holds": True, "active": False}  # fmt: skip
+        gpu = {"uuid": "GPU-n2-0", "model": "NVIDIA H100 80GB HBM3", "index": 0, "healthy": True, "reason": "", "xid": 0, "sharing": "mig",
+               "replicas": 1, "holders": [pod], "instances": [{"gi": 1, "ci": 0, "units": 675, "uuid": "MIG-0", "profile": "1g.10gb"}]}  # fmt: skip
+        status = {"node": "n2", "boot_id": "abcd0000-0000-0000-0000-000000000001", "boot_ns": 1, "wall_ns": time.time_ns(),
+                  "interval_ns": 5_000_000_000, "simulated": True, "left_out": 0, "gpus": [gpu]}  # fmt: skip
+        json_body = {"Content-Type": "application/json"}
+        self.assertEqual(r.call("POST", "/v1/status", json.dumps(status).encode(), role="node", headers=json_body).status, 200)
+        devices = [n["devices"] for n in r.call("GET", "/v1/status?node=n2").json()]
+        self.assertTrue(devices[0][0]["holders"] and devices[0][0]["instances"], "nothing to check")
+        r.call("GET", "/v1/status", role="viewer")
+        self.assertEqual(r.call("GET", "/v1/status?tenant=nobody", role="viewer").status, 404)
 
     def events(self, r):
         sound = {**EVENT, "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
