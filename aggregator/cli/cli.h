@@ -158,6 +158,7 @@ int cmd_conservation(struct cli *c);
 int cmd_verify(struct cli *c);
 int cmd_events_send(struct cli *c);
 int cmd_events_summary(struct cli *c);
+int cmd_quota_simulate(struct cli *c);
 int cmd_token_create(struct cli *c);
 int cmd_token_list(struct cli *c);
 int cmd_token_revoke(struct cli *c);

@@ -1,0 +1,125 @@
+/* aggregator/core/scenario_text.c - the numbers of checks as people count. */
+#include "aggregator/core/scenario_text.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/time.h"
+
+#define DECIMALS 9
+
+static const struct {
+	const char *name;
+	int64_t one;
+} measures[] = {
+	/* clang-format off */
+	[SCENARIO_GPUS] = {"gpus", UNITS_PER_GPU},
+	[SCENARIO_COUNT] = {"count", 1},
+	[SCENARIO_CORES] = {"cores", 1000},
+	[SCENARIO_BYTES] = {"bytes", 1},
+	[SCENARIO_HOURS] = {"gpu_hours", UNITS_PER_GPU * 3600},
+	[SCENARIO_MONEY] = {"money", 100},
+	[SCENARIO_SECONDS] = {"seconds", NS_PER_S},
+	/* clang-format on */
+};
+
+const char *
+scenario_measure_name(enum scenario_measure m)
+{
+	return measures[m].name;
+}
+
+enum scenario_measure
+scenario_measure_of(const struct quota_scenario *sc, const struct quota_check *c, int32_t workspace)
+{
+	const struct quota_policy *p = &sc->world.policy;
+
+	switch (c->scope) {
+	case QUOTA_SCOPE_REQUEST:
+	case QUOTA_SCOPE_ISOLATION:
+	case QUOTA_SCOPE_PREEMPTIBLE:
+	case QUOTA_SCOPE_SHAPE: return SCENARIO_COUNT;
+	case QUOTA_SCOPE_CPU:
+	case QUOTA_SCOPE_TENANT_CPU: return SCENARIO_CORES;
+	case QUOTA_SCOPE_MEMORY:
+	case QUOTA_SCOPE_STORAGE:
+	case QUOTA_SCOPE_TENANT_MEMORY:
+	case QUOTA_SCOPE_TENANT_STORAGE: return SCENARIO_BYTES;
+	case QUOTA_SCOPE_BACKOFF: return SCENARIO_SECONDS;
+	default: break;
+	}
+	if (c->rule != QUOTA_RULE_BUDGET)
+		return SCENARIO_GPUS;
+	for (size_t i = 0; i < p->budget_count && workspace != QUOTA_NONE; i++) {
+		const struct quota_budget *b = &p->budgets[i];
+
+		if (b->tenant == p->workspaces[workspace].tenant &&
+		    b->workspace == (c->scope == QUOTA_SCOPE_TENANT ? QUOTA_NONE : workspace))
+			return b->kind == QUOTA_BUDGET_MONEY ? SCENARIO_MONEY : SCENARIO_HOURS;
+	}
+	return SCENARIO_HOURS;
+}
+
+enum scenario_measure
+scenario_change_measure(enum quota_change_kind kind)
+{
+	switch (kind) {
+	case QUOTA_CHANGE_WAIT: return SCENARIO_SECONDS;
+	case QUOTA_CHANGE_OTHER_LIMIT:
+	case QUOTA_CHANGE_BUDGET:
+	case QUOTA_CHANGE_TURN:
+	case QUOTA_CHANGE_REQUEST:
+	case QUOTA_CHANGE_PREEMPTIBLE: return SCENARIO_COUNT;
+	default: return SCENARIO_GPUS;
+	}
+}
+
+void
+scenario_number(int64_t value, enum scenario_measure m, struct buf *out)
+{
+	int64_t one = measures[m].one, size = value < 0 ? -value : value, scale = 1;
+	char digits[DECIMALS + 1];
+	int64_t part;
+	int n = DECIMALS;
+
+	for (int i = 0; i < DECIMALS; i++)
+		scale *= 10;
+	part = (int64_t)(((int128)(size % one) * scale * 2 + one) / (2 * (int128)one));
+	size /= one;
+	if (part == scale) {
+		part = 0;
+		size++;
+	}
+	buf_printf(out, "%s%" PRId64, value < 0 && (size > 0 || part > 0) ? "-" : "", size);
+	for (int i = DECIMALS; i-- > 0; part /= 10)
+		digits[i] = (char)('0' + part % 10);
+	while (n > 0 && digits[n - 1] == '0')
+		n--;
+	if (n > 0)
+		buf_printf(out, ".%.*s", n, digits);
+}
+
+void
+quota_scenario_workspace(const struct quota_scenario *sc, int32_t workspace, struct buf *out)
+{
+	const struct quota_policy *p = &sc->world.policy;
+
+	if (workspace != QUOTA_NONE)
+		buf_printf(out, "%s/%s", p->tenants[p->workspaces[workspace].tenant].name,
+		           p->workspaces[workspace].name);
+}
+
+static int
+compare_id(const void *key, const void *run)
+{
+	return strcmp(key, ((const struct scenario_run *)run)->id);
+}
+
+int32_t
+scenario_workspace_of(const struct quota_scenario *sc, const char *request_id)
+{
+	const struct scenario_run *r =
+		sc->run_count == 0 ? NULL : bsearch(request_id, sc->runs, sc->run_count, sizeof(*sc->runs), compare_id);
+
+	return r == NULL ? QUOTA_NONE : r->workspace;
+}
