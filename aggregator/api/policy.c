@@ -31,14 +31,21 @@ handle_policy_put(void *app, void *worker, const struct http_request *rq, struct
 	const char *dry = http_query(rq, "dry_run");
 	bool dry_run = dry != NULL && strcmp(dry, "0") != 0;
 	struct policy_outcome outcome = {0};
+	struct policy_request request;
 	char name[DOCUMENT_NAME_MAX], when[TIME_TEXT_SIZE];
 	in_place(buf) struct buf diff;
 	struct err err = {0};
 
 	(void)app;
 	buf_init(&diff, DIFF_MAX);
-	if (!store_policy_apply(w->db, document_name(rq, name), rq->body, rq->body_len, w->who.name, time_wall_ns(),
-	                        dry_run, &outcome, &diff, &err)) {
+	request = (struct policy_request){.name = document_name(rq, name),
+	                                  .text = rq->body,
+	                                  .len = rq->body_len,
+	                                  .actor = w->who.name,
+	                                  .tenant = w->who.role == ROLE_TENANT_ADMIN ? w->who.tenant : NULL,
+	                                  .now_ns = time_wall_ns(),
+	                                  .dry_run = dry_run};
+	if (!store_policy_apply(w->db, &request, &outcome, &diff, &err)) {
 		http_problem_err(rp, rq, &err);
 		return;
 	}
@@ -57,11 +64,14 @@ void
 handle_policy_get(void *app, void *worker, const struct http_request *rq, struct http_reply *rp)
 {
 	struct worker *w = worker;
+	const char *tenant = NULL;
 	struct err err = {0};
 
 	(void)app;
+	if (!api_tenant(w, rq, &tenant, rp))
+		return;
 	rp->content_type = "application/yaml; charset=utf-8";
-	if (!store_policy_get(w->db, &rp->body, &err))
+	if (!store_policy_get(w->db, tenant, &rp->body, &err))
 		http_problem_err(rp, rq, &err);
 }
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "aggregator/store/attribute.h"
+#include "aggregator/store/policy_over_time.h"
 #include "aggregator/store/policy_rows.h"
 #include "common/digest.h"
 
@@ -431,12 +432,15 @@ write_prices(struct db *db, const struct policy_book *book, int64_t effective_ns
 }
 
 bool
-policy_rows_write(struct db *db, const struct policy *p, int64_t effective_ns, struct err *err)
+policy_rows_write(struct db *db, const struct policy *p, const char *only, const char *file, int64_t effective_ns,
+                  struct err *err)
 {
 	bool home_changed = false, rules_changed = false;
 
 	if (!write_home(db, p->cluster, &home_changed, err) || !write_tenants(db, p, effective_ns, err) ||
 	    !write_workspaces(db, p, effective_ns, err) || !write_nodes(db, p, effective_ns, err) ||
+	    !quota_rows_write(db, p, effective_ns, err) || !node_rows_write(db, p, file, effective_ns, err) ||
+	    !reservation_rows_write(db, p, only, file, effective_ns, err) ||
 	    !write_rules(db, p, effective_ns, &rules_changed, err) || !write_prices(db, p->prices, effective_ns, err))
 		return false;
 	/* A rule may name a cluster. */

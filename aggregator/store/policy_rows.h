@@ -5,7 +5,9 @@
 
 #include "aggregator/store/db.h"
 
-/* Makes the ledger say what the policy says from effective_ns on. The caller holds DB_LOCK_POLICY exclusively. */
-MUST_CHECK bool policy_rows_write(struct db *db, const struct policy *p, int64_t effective_ns, struct err *err);
+/* Makes the ledger say what the policy says from effective_ns on. The caller holds DB_LOCK_POLICY exclusively. `only` is
+ * the one tenant whose part is new (NULL: all of it is), `file` the name of the document for a refusal. */
+MUST_CHECK bool policy_rows_write(struct db *db, const struct policy *p, const char *only, const char *file,
+                                  int64_t effective_ns, struct err *err);
 
 #endif

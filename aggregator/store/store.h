@@ -232,12 +232,21 @@ struct policy_outcome {
 	int64_t effective_ns;
 	int64_t version; /* 0 for a dry run or when nothing changed */
 };
+struct policy_request {
+	const char *name; /* of the document, for errors */
+	const char *text;
+	size_t len;
+	const char *actor;
+	const char *tenant; /* NULL: the whole policy, by an operator; else this tenant's part, by its administrator */
+	int64_t now_ns;
+	bool dry_run;
+};
 /* All or nothing. The differences are written to ret_diff, for people. */
-MUST_CHECK bool store_policy_apply(struct db *db, const char *name, const char *text, size_t len, const char *actor,
-                                   int64_t now_ns, bool dry_run, struct policy_outcome *ret, struct buf *ret_diff,
-                                   struct err *err);
-/* The document as it was applied; ERR_MISSING when there is none yet. */
-MUST_CHECK bool store_policy_get(struct db *db, struct buf *ret_text, struct err *err);
+MUST_CHECK bool store_policy_apply(struct db *db, const struct policy_request *rq, struct policy_outcome *ret,
+                                   struct buf *ret_diff, struct err *err);
+/* The document as it was applied, with what tenants' administrators changed in it; or one tenant's part of it. ERR_MISSING
+ * when there is none yet. */
+MUST_CHECK bool store_policy_get(struct db *db, const char *tenant, struct buf *ret_text, struct err *err);
 
 /* --- roll-up --- */
 struct rollup_result {

@@ -107,8 +107,10 @@ class Ledger:
     def discard(self, batch, why="a broken node"):
         return self.run("discard", "--now", self.now, "--why", why, batch["stream"], batch["seq"])
 
-    def apply(self, policy, dry_run=False):
-        return self.run("apply", "--now", self.now, *(["--dry-run", "1"] if dry_run else []), self.file(policy, "policy"))
+    def apply(self, policy, dry_run=False, tenant=None):
+        """As an operator, or the part of a tenant as its administrator."""
+        options = (["--dry-run", "1"] if dry_run else []) + (["--tenant", tenant] if tenant else [])
+        return self.run("apply", "--now", self.now, *options, self.file(policy, "policy"))
 
     def rollup(self, limit=100000):
         return self.run("rollup", "--now", self.now, "--grace", self.grace, "--limit", limit)

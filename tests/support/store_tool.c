@@ -4,7 +4,7 @@
  * store_tool CONNINFO ingest --now NS [--node N] [--clock NS] FILE...      one call per file
  * store_tool CONNINFO quarantine [--decision D] [--node N]
  * store_tool CONNINFO release --now NS [--why TEXT] STREAM SEQ         or discard
- * store_tool CONNINFO apply --now NS [--dry-run 1] FILE
+ * store_tool CONNINFO apply --now NS [--dry-run 1] [--tenant T] FILE    a tenant's part, by its administrator
  * store_tool CONNINFO rollup --now NS --grace NS [--limit N]
  * store_tool CONNINFO usage --from NS --to NS [--by KEYS] [--tenant T]
  * store_tool CONNINFO conservation --from NS --to NS
@@ -15,7 +15,8 @@
  * store_tool CONNINFO token ROLE [--tenant T] [--node N]      makes one and looks it up
  * store_tool CONNINFO check TOKEN
  * store_tool CONNINFO list WHAT [--tenant T]
- * store_tool CONNINFO policy | ready | ledger | period --now NS
+ * store_tool CONNINFO policy [--tenant T]
+ * store_tool CONNINFO ready | ledger | period --now NS
  *
  * Every call writes one line of JSON (or the document itself). A call that fails writes {"error": KIND, "text": ...}
  * and the exit code is 1. */
@@ -204,8 +205,15 @@ apply(struct db *db, const struct args *a, struct buf *out, struct err *err)
 	buf_init(&file, FILE_MAX);
 	buf_init(&diff, OUT_MAX);
 	if (!buf_read_file(&file, word(a, 0), err) ||
-	    !store_policy_apply(db, "policy.yaml", buf_text(&file), file.len, "test", option_i64(a, "--now", 0),
-	                        option(a, "--dry-run") != NULL, &o, &diff, err))
+	    !store_policy_apply(db,
+	                        &(struct policy_request){.name = "policy.yaml",
+	                                                 .text = buf_text(&file),
+	                                                 .len = file.len,
+	                                                 .actor = "test",
+	                                                 .tenant = option(a, "--tenant"),
+	                                                 .now_ns = option_i64(a, "--now", 0),
+	                                                 .dry_run = option(a, "--dry-run") != NULL},
+	                        &o, &diff, err))
 		return false;
 	buf_printf(out, "{\"changes\":%zu,\"effective_ns\":%" PRId64 ",\"version\":%" PRId64 ",\"diff\":", o.changes,
 	           o.effective_ns, o.version);
@@ -331,8 +339,7 @@ list(struct db *db, const struct args *a, struct buf *out, struct err *err)
 static bool
 policy(struct db *db, const struct args *a, struct buf *out, struct err *err)
 {
-	(void)a;
-	return store_policy_get(db, out, err);
+	return store_policy_get(db, option(a, "--tenant"), out, err);
 }
 
 static bool
