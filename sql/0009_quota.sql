@@ -12,7 +12,7 @@ COMMENT ON FUNCTION is_range_of_hours IS 'begins and ends where a billing hour o
 -- One whole GPU is 5040 units.
 CREATE FUNCTION quantity_text(units bigint, profile text, instances bigint) RETURNS text
 	LANGUAGE sql IMMUTABLE PARALLEL SAFE
-	RETURN CASE WHEN units IS NULL THEN 'none' WHEN profile <> '' THEN instances || 'x' || profile
+	RETURN CASE WHEN profile <> '' THEN instances || 'x' || profile WHEN units IS NULL THEN 'none'
 		WHEN mod(units, 5040) = 0 THEN (units / 5040)::text ELSE units / gcd(units, 5040) || '/' || 5040 / gcd(units, 5040) END;
 COMMENT ON FUNCTION quantity_text IS 'as people write it in a policy: 4, 3/7, 2x1g.10gb, none';
 
@@ -120,6 +120,30 @@ COMMENT ON TABLE reservation IS 'An entitlement in a pool: a cluster''s nodes of
 COMMENT ON COLUMN reservation.shared IS 'false: among the tenant''s own nodes; true: among the shared ones';
 COMMENT ON COLUMN reservation.profile IS 'empty: GPUs or parts of them, else a MIG profile';
 COMMENT ON COLUMN reservation.units IS '5040 are a GPU; of a profile: instances x its weight';
+
+CREATE FUNCTION tenant_limit_text(p_tenant integer, p_kind text, p_at timestamptz) RETURNS text
+	LANGUAGE sql STABLE PARALLEL SAFE
+	BEGIN ATOMIC
+		SELECT coalesce(string_agg(CASE WHEN l.model = '' THEN '' ELSE l.model || ': ' END || quantity_text(l.units, l.profile, l.instances),
+			', ' ORDER BY l.model), '')
+		FROM tenant_limit l WHERE l.tenant_id = p_tenant AND l.kind = p_kind AND l.effective @> p_at;
+	END;
+CREATE FUNCTION workspace_limit_text(p_workspace integer, p_kind text, p_at timestamptz) RETURNS text
+	LANGUAGE sql STABLE PARALLEL SAFE
+	BEGIN ATOMIC
+		SELECT coalesce(string_agg(CASE WHEN l.model = '' THEN '' ELSE l.model || ': ' END || quantity_text(l.units, l.profile, l.instances),
+			', ' ORDER BY l.model), '')
+		FROM workspace_limit l WHERE l.workspace_id = p_workspace AND l.kind = p_kind AND l.effective @> p_at;
+	END;
+CREATE FUNCTION reservation_text(p_workspace integer, p_shared boolean, p_at timestamptz) RETURNS text
+	LANGUAGE sql STABLE PARALLEL SAFE
+	BEGIN ATOMIC
+		SELECT coalesce(string_agg(r.model || ': ' || quantity_text(r.units, r.profile, r.instances), ', ' ORDER BY r.model, r.profile), '')
+		FROM reservation r WHERE r.workspace_id = p_workspace AND r.shared = p_shared AND r.effective @> p_at;
+	END;
+COMMENT ON FUNCTION tenant_limit_text IS 'a limit at an hour, as people write it; empty: none is declared';
+COMMENT ON FUNCTION workspace_limit_text IS 'a limit at an hour, as people write it; empty: none is declared';
+COMMENT ON FUNCTION reservation_text IS 'what is reserved at an hour, as people write it';
 
 CREATE TABLE node_declared (
 	node_id integer NOT NULL REFERENCES node,

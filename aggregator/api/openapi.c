@@ -104,10 +104,19 @@ static const struct schema {
 	{"ReportLine", "tenant:text workspace:text", "text"},
 	{"Report", "period:text period_status:text currency:text totals:[ReportTotal] lines:[ReportLine]", NULL},
 	{"Tenant",
-         "name:text display_name:text cost_center:text owner:text workspaces:int builtin:bool retired_at:time~", NULL},
-	{"Workspace", "tenant:text name:text description:text rules:int builtin:bool retired_at:time~", NULL},
+         "name:text display_name:text cost_center:text owner:text workspaces:int isolation:text maximum:text "
+         "default_limit:text members:int builtin:bool retired_at:time~",
+         NULL},
+	{"Workspace",
+         "tenant:text name:text description:text rules:int members:int reserved:text reserved_shared:text limit:text "
+         "borrow:text lend:text weight:int~ enforce:text builtin:bool retired_at:time~",
+         NULL},
 	{"Node",
-         "name:text cluster:text tenant:text shared:bool declared:bool gpus:int covered_until:time~ silent:bool", NULL},
+         "name:text cluster:text tenant:text shared:bool declared:bool isolation:text state:text gpus:int capacity:text "
+         "covered_until:time~ silent:bool",
+         NULL},
+	{"Member", "tenant:text workspace:text user:text role:text since:time", NULL},
+	{"Said", "kind:text tenant:text subject:text value:text from:time until:time~", NULL},
 	{"Period", "month:text starts_at:time ends_at:time status:text", NULL},
 };
 
@@ -142,7 +151,7 @@ static const struct door {
          .reply = "Meters"},
 	{"PUT", "/v1/policy", .query = "dry_run:int? name:text?", .body_type = YAML, .reply_type = JSON,
          .reply = "PolicyReply", .errors = {409}},
-	{"GET", "/v1/policy", .reply_type = YAML, .errors = {404}},
+	{"GET", "/v1/policy", .query = "tenant:text?", .reply_type = YAML, .errors = {404}},
 	{"POST", "/v1/tokens", .body_type = JSON, .body = "TokenRequest", .status = 201, .reply_type = JSON,
          .reply = "TokenMade", .errors = {404, 409}},
 	{"GET", "/v1/tokens", .query = "tenant:text? role:text? node:text? status:text? " PAGE, .reply_type = JSON,
@@ -166,6 +175,8 @@ static const struct door {
 	{"GET", "/v1/tenants", .query = "tenant:text?", .reply_type = JSON, .reply = "[Tenant]"},
 	{"GET", "/v1/workspaces", .query = "tenant:text?", .reply_type = JSON, .reply = "[Workspace]"},
 	{"GET", "/v1/nodes", .query = "tenant:text?", .reply_type = JSON, .reply = "[Node]"},
+	{"GET", "/v1/members", .query = "tenant:text?", .reply_type = JSON, .reply = "[Member]"},
+	{"GET", "/v1/history", .query = "tenant:text?", .reply_type = JSON, .reply = "[Said]"},
 	{"GET", "/v1/periods", .query = "tenant:text?", .reply_type = JSON, .reply = "[Period]"},
 };
 

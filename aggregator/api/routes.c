@@ -31,9 +31,10 @@ const struct http_route api_routes[] = {
          "CloudEvents of other meters: storage, egress, inference, support"},
 	{"GET", "/v1/events/summary", false, 0, handle_events_summary, ROLES_READ,
          "what the events of a month add up to, by workspace, meter and SKU; period, meter, tenant"},
-	{"PUT", "/v1/policy", false, POLICY_BODY, handle_policy_put, ROLE_ADMIN,
-         "apply the policy; ?dry_run=1 shows the differences"},
-	{"GET", "/v1/policy", false, 0, handle_policy_get, ROLES_MONEY, "the policy as it was applied"},
+	{"PUT", "/v1/policy", false, POLICY_BODY, handle_policy_put, ROLES_ADMIN,
+         "apply the policy, or a tenant's part of it; ?dry_run=1 shows the differences"},
+	{"GET", "/v1/policy", false, 0, handle_policy_get, ROLES_MONEY | ROLE_TENANT_ADMIN,
+         "the policy as it was applied, or a tenant's part of it; tenant"},
 	{"POST", "/v1/tokens", false, SMALL_BODY, handle_token_create, ROLES_ADMIN, "make a token; it is shown once"},
 	{"GET", "/v1/tokens", false, 0, handle_tokens, ROLES_ADMIN,
          "tokens, never their text; tenant, role, node, status, limit, before"},
@@ -60,6 +61,9 @@ const struct http_route api_routes[] = {
 	{"GET", "/v1/tenants", false, 0, handle_list, ROLES_READ, "tenants"},
 	{"GET", "/v1/workspaces", false, 0, handle_list, ROLES_READ, "workspaces"},
 	{"GET", "/v1/nodes", false, 0, handle_list, ROLES_MONEY, "nodes, their owners and how far their records reach"},
+	{"GET", "/v1/members", false, 0, handle_list, ROLES_READ, "members of tenants and workspaces, and their roles"},
+	{"GET", "/v1/history", false, 0, handle_list, ROLES_READ,
+         "what the policy said when: owners and states of nodes, isolation, limits, reservations"},
 	{"GET", "/v1/periods", false, 0, handle_list, ROLES_READ, "billing periods"},
 };
 const size_t api_route_count = ARRAY_LEN(api_routes);

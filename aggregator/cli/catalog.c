@@ -5,7 +5,8 @@ static const char *const outputs[] = {"table", "json", "csv", NULL};
 static const char *const formats[] = {"csv", "json", NULL};
 static const char *const shells[] = {"bash", "zsh", NULL};
 static const char *const months[] = {"current", "previous", NULL};
-static const char *const lists[] = {"tenants", "workspaces", "nodes", "status", "periods", "policy", NULL};
+static const char *const lists[] = {"tenants", "workspaces", "nodes",  "status", "members",
+                                    "history", "periods",    "policy", NULL};
 static const char *const roles[] = {"admin",  "billing", "tenant-admin", "developer",
                                     "viewer", "node",    "scheduler",    NULL};
 static const char *const states[] = {"active", "expired", "revoked", NULL};
@@ -51,7 +52,8 @@ static const char *const group_keys[] = {"cluster",   "tenant",  "workspace", "u
 const struct cli_command cli_commands[] = {
 	{.name = "apply", .words = "", .run = cmd_apply,
 	 .summary = "apply a policy file, or show what it would change",
-	 .details = "All of the file is applied, or nothing of it. Applying the same file again changes nothing.",
+	 .details = "All of the file is applied, or nothing of it. Applying the same file again changes nothing. A tenant's administrator "
+	            "applies a file of its own tenant, as get policy shows it.",
 	 .options = {{"file", 'f', "FILE", "the policy; - for standard input", NULL, CLI_REQUIRED},
 	             {"dry-run", 0, NULL, "show the differences, change nothing", NULL, 0}}},
 	{.name = "report", .words = "YYYY-MM", .word_max = 1, .word_choices = months, .words_open = true, .run = cmd_report,
@@ -80,9 +82,11 @@ const struct cli_command cli_commands[] = {
 	            "node after the other. The exit code is 1 when something differs. " RANGE_DETAILS,
 	 .options = {RANGE_OPTIONS,
 	             {"node", 0, "NAME", "this node only", NULL, 0}}},
-	{.name = "get", .words = "tenants|workspaces|nodes|status|periods|policy", .word_min = 1, .word_max = 1,
+	{.name = "get", .words = "tenants|workspaces|nodes|status|members|history|periods|policy", .word_min = 1, .word_max = 1,
 	 .word_choices = lists, .run = cmd_get,
 	 .summary = "what the ledger knows",
+	 .details = "Amounts are those of this hour, as the policy writes them; history has all of them, with owners and states of "
+	            "nodes, and from when to when each held.",
 	 .options = {TENANT_OPTION}},
 	{.name = "quarantine list", .words = "", .run = cmd_quarantine_list,
 	 .summary = "batches whose content was refused, newest first, and what was decided about them",

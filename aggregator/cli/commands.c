@@ -255,11 +255,14 @@ static int
 get_policy(struct cli *c)
 {
 	owned(json) json_t *object = NULL;
-	in_place(buf) struct buf body;
+	in_place(buf) struct buf body, path;
 	struct err err = {0};
 
 	buf_init(&body, CLI_REPLY_MAX);
-	if (!cli_call(c, "GET", "/v1/policy", NULL, NULL, 0, &body, &err))
+	buf_init(&path, CLI_PATH_BYTES);
+	buf_str(&path, "/v1/policy");
+	cli_query(&path, "tenant", cli_value(c, "tenant"));
+	if (!cli_call(c, "GET", buf_text(&path), NULL, NULL, 0, &body, &err))
 		return cli_fail(&err);
 	if (cli_output(c, OUTPUT_TABLE) == OUTPUT_TABLE)
 		return fwrite(buf_text(&body), 1, body.len, stdout) == body.len ? CLI_OK : CLI_FAILED;
@@ -274,9 +277,14 @@ cmd_get(struct cli *c)
 	static const struct {
 		const char *list, *columns;
 	} lists[] = {
-		{"tenants", "name,display_name,cost_center,owner,workspaces,builtin,retired_at"},
-		{"workspaces", "tenant,name,description,rules,builtin,retired_at"},
-		{"nodes", "name,cluster,tenant,shared,declared,gpus,covered_until,silent"},
+		{"tenants",
+	         "name,display_name,cost_center,owner,workspaces,isolation,maximum,default_limit,members,builtin,retired_at"},
+		{"workspaces",
+	         "tenant,name,description,rules,members,reserved,reserved_shared,limit,borrow,lend,weight,"
+	         "enforce,builtin,retired_at"},
+		{"nodes", "name,cluster,tenant,shared,declared,isolation,state,gpus,capacity,covered_until,silent"},
+		{"members", "tenant,workspace,user,role,since"},
+		{"history", "kind,tenant,subject,value,from,until"},
 		{"status", "node,cluster,tenant,age_seconds,silent,skew_seconds,skewed,gpus,healthy,held"},
 		{"periods", "month,starts_at,ends_at,status"},
 	};

@@ -44,8 +44,8 @@ EXPECTED = {
     ("GET", "/v1/status"): (READ, None),
     ("POST", "/v1/events"): (MONEY | {"tenant-admin"}, None),
     ("GET", "/v1/events/summary"): (READ, None),
-    ("PUT", "/v1/policy"): ({"admin"}, None),
-    ("GET", "/v1/policy"): (MONEY, None),
+    ("PUT", "/v1/policy"): (ADMINS, None),
+    ("GET", "/v1/policy"): (MONEY | {"tenant-admin"}, None),
     ("POST", "/v1/tokens"): (ADMINS, None),
     ("GET", "/v1/tokens"): (ADMINS, None),
     ("DELETE", "/v1/tokens/"): (ADMINS, "/v1/tokens/999999999"),
@@ -62,13 +62,16 @@ EXPECTED = {
     ("GET", "/v1/tenants"): (READ, None),
     ("GET", "/v1/workspaces"): (READ, None),
     ("GET", "/v1/nodes"): (MONEY, None),
+    ("GET", "/v1/members"): (READ, None),
+    ("GET", "/v1/history"): (READ, None),
     ("GET", "/v1/periods"): (READ, None),
 }
 INLINE = {"/healthz"}  # answered before anything is looked up
 OF_THE_TOKEN = {"/v1/whoami"}  # its own row and no other
 # What shows a tenant's rows, and so must not know other tenants.
 OF_A_TENANT = {
-    "/v1/tokens", "/v1/audit", "/v1/usage", "/v1/status", "/v1/events/summary", "/v1/reports/", "/v1/tenants", "/v1/workspaces", "/v1/periods",
+    "/v1/tokens", "/v1/audit", "/v1/usage", "/v1/status", "/v1/events/summary", "/v1/reports/", "/v1/tenants", "/v1/workspaces", "/v1/members",
+    "/v1/history", "/v1/policy", "/v1/periods",
 }  # fmt: skip
 
 
