@@ -319,14 +319,11 @@ static bool
 add_amounts(struct scenario_builder *b, const struct scenario_at *at, const char *key, int32_t preset,
             struct capacity *sums, struct err *err)
 {
-	const struct yaml_node *n = yaml_get(at->map, key);
 	struct quantities all;
 	struct err why = {0};
 
-	if (n == NULL)
-		return true;
-	if (!quantity_read(at->doc, n, &all, err))
-		return err_prefix(err, "%s %s", at->what, key);
+	if (!scenario_amounts(at, key, &all, err))
+		return false;
 	for (size_t i = 0; i < all.count; i++) {
 		int32_t model = all.at[i].model[0] ? scenario_find_name(&b->models, all.at[i].model) : preset;
 		struct capacity *sum;

@@ -29,8 +29,8 @@ amount(struct scenario_builder *b, const struct scenario_at *at, const char *key
 
 	if (n == NULL)
 		return true;
-	if (!quantity_read(at->doc, n, &all, err))
-		return err_prefix(err, "%s %s", at->what, key);
+	if (!scenario_amounts(at, key, &all, err))
+		return false;
 	q = quantity_for(&all, ((const char *const *)b->models.at)[model]);
 	if (q == NULL)
 		return true;

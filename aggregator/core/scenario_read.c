@@ -60,11 +60,11 @@ scenario_choice(const struct scenario_at *at, const char *key, const char *const
 	in_place(buf) struct buf listed;
 	const char *text;
 
+	buf_init(&listed, 256);
 	if (yaml_get(at->map, key) == NULL)
 		return true;
 	if (!yaml_str(at->doc, at->map, key, &text, err))
 		return false;
-	buf_init(&listed, 256);
 	for (int i = 0; words[i] != NULL; i++) {
 		if (strcmp(words[i], text) == 0) {
 			*ret = i;
@@ -122,6 +122,22 @@ scenario_list(const struct scenario_at *at, const char *key, size_t max, const s
 	if (n->count > max)
 		return yaml_err(at->doc, n, err, "%s has %zu entries, at most %zu are allowed", key, n->count, max);
 	return true;
+}
+
+bool
+scenario_amounts(const struct scenario_at *at, const char *key, struct quantities *ret, struct err *err)
+{
+	const struct yaml_node *n = yaml_get(at->map, key);
+	struct err why = {0};
+
+	*ret = (struct quantities){0};
+	if (n == NULL)
+		return true;
+	if (n->kind != YAML_SCALAR)
+		return quantity_read(at->doc, n, ret, err);
+	ret->count = 1;
+	return quantity_parse(n->text, &ret->at[0], &why) ||
+	       yaml_err(at->doc, n, err, "%s %s %s", at->what, key, why.text);
 }
 
 const char *

@@ -3,6 +3,7 @@
 #ifndef TOLLGATE_CORE_SCENARIO_READ_H
 #define TOLLGATE_CORE_SCENARIO_READ_H
 
+#include "aggregator/core/quantity.h"
 #include "common/yaml.h"
 
 /* The map that is being read; `what` names it in errors: "lease". */
@@ -26,6 +27,9 @@ MUST_CHECK bool scenario_bool(const struct scenario_at *at, const char *key, boo
 /* "90s", "10m", "7d"; 0 without a unit is allowed. */
 MUST_CHECK bool scenario_duration(const struct scenario_at *at, const char *key, int64_t max_ns, int64_t *ret_ns,
                                   struct err *err);
+/* Amounts of GPUs, by model; none when the key is missing. */
+MUST_CHECK bool scenario_amounts(const struct scenario_at *at, const char *key, struct quantities *ret,
+                                 struct err *err);
 /* The list under a key; NULL when there is none. */
 MUST_CHECK bool scenario_list(const struct scenario_at *at, const char *key, size_t max, const struct yaml_node **ret,
                               struct err *err);
