@@ -23,6 +23,7 @@ void
 http_reply_fini(struct http_reply *rp)
 {
 	buf_fini(&rp->body);
+	mem_free(rp->link);
 	if (rp->release)
 		rp->release(rp->release_arg);
 	*rp = (struct http_reply){.status = 0};
@@ -147,6 +148,8 @@ http_reply_headers(const struct http_reply *rp, const char *id, bool close,
 	}
 	if (rp->allow[0])
 		add(arg, "Allow", rp->allow);
+	if (rp->link)
+		add(arg, "Link", rp->link);
 	if (rp->status == 401)
 		add(arg, "WWW-Authenticate", rp->challenge ? rp->challenge : "Bearer");
 	if (rp->status == 415)
@@ -200,6 +203,7 @@ http_problem(struct http_reply *rp, const struct http_request *rq, int status, c
 	drop_content(rp);
 	rp->etag[0] = '\0';
 	rp->filename[0] = '\0';
+	mem_free(take(rp->link));
 	rp->weak = false;
 	rp->vary = NULL;
 

@@ -83,6 +83,8 @@ MUST_CHECK bool api_range(struct db *db, const struct http_request *rq, int64_t 
 /* "expires": a time or a duration from now. Absent: now + preset_ns, or never (0) when that is 0. */
 MUST_CHECK bool api_expiry(const json_t *doc, int64_t now_ns, int64_t preset_ns, int64_t most_ns, int64_t *ret_ns,
                            struct err *err);
+/* As http_problem_err; a text that begins with a parameter's name and a colon also says so in "field". */
+void api_problem(struct http_reply *rp, const struct http_request *rq, const struct err *err);
 /* The text as JSON, or null for 0. */
 void api_write_time(struct buf *out, int64_t wall_ns);
 

@@ -81,12 +81,12 @@ static const struct schema {
 	{"AuditEntry",
          "id:int at:time actor:text action:text subject:text tenant:text~ before:any~ after:any~ reason:text~", NULL},
 	{"Audit", "entries:[AuditEntry] next:int~", NULL},
-	/* the keys of group_by, and by state one number, else one of each state */
+	/* the keys of group_by, labels among them, and by state one number, else one of each state */
 	{"UsageGroup",
          "cluster:text? tenant:text? workspace:text? user:text? workload:text? gpu_model:text? profile:text? node:text? "
-         "gpu:text? sharing:text? day:day? hour:time? state:text? method:text? gpu_hours:decimal?",
-         "decimal"},
-	{"Usage", "from:time to:time groups:[UsageGroup]", NULL},
+         "gpu:text? sharing:text? day:day? hour:time? state:text? method:text? gpu_hours:decimal? unit_ns:decimal?",
+         "text"},
+	{"Usage", "from:time to:time groups:[UsageGroup] next:text~", NULL},
 	{"GpuConservation",
          "node:text gpu:int uuid:text gpu_model:text in_service_gpu_hours:decimal sum_gpu_hours:decimal "
          "difference_gpu_hours:decimal in_service_unit_ns:decimal sum_unit_ns:decimal clock_adjust_unit_ns:decimal "
@@ -166,7 +166,11 @@ static const struct door {
          .reply = "Joined", .errors = {409}},
 	{"GET", "/v1/audit", .query = "tenant:text? actor:text? action:text? subject:text? " RANGE " " PAGE,
          .reply_type = JSON, .reply = "Audit"},
-	{"GET", "/v1/usage", .query = RANGE " group_by:text? tenant:text?", .reply_type = JSON, .reply = "Usage"},
+	{"GET", "/v1/usage",
+         .query = RANGE
+         " group_by:text? tenant:text? workspace:text? cluster:text? user:text? gpu_model:text? node:text? "
+         "limit:int? cursor:text? exact:int? format:text?",
+         .reply_type = JSON, .reply = "Usage", .other_type = CSV},
 	{"GET", "/v1/conservation", .query = RANGE, .reply_type = JSON, .reply = "Conservation"},
 	{"GET", "/v1/conservation/differences", .query = RANGE " node:text?", .reply_type = JSON, .reply = "Verified",
          .errors = {404}},

@@ -85,7 +85,7 @@ handle_quarantine_decide(void *app_, void *worker, const struct http_request *rq
 	struct app *app = app_;
 	struct worker *w = worker;
 	struct quarantine_decision d = {.actor = w->who.name, .now_ns = time_wall_ns()};
-	struct ingest_result r = {0};
+	in_place(ingest_result) struct ingest_result r = {0};
 	owned(json) json_t *doc = NULL;
 	const char *verb = NULL;
 	struct err err = {0};

@@ -1,4 +1,4 @@
-/* aggregator/api/reports.c - usage, conservation and the month's chargeback. */
+/* aggregator/api/reports.c - ranges of time, conservation and the month's chargeback. */
 #include <stdio.h>
 #include <string.h>
 
@@ -40,24 +40,6 @@ api_range(struct db *db, const struct http_request *rq, int64_t now_ns, int64_t 
 	*ret_from_ns = from_ns;
 	*ret_to_ns = to_ns;
 	return true;
-}
-
-void
-handle_usage(void *app, void *worker, const struct http_request *rq, struct http_reply *rp)
-{
-	struct worker *w = worker;
-	struct usage_query q = {.group_by = http_query(rq, "group_by")};
-	struct err err = {0};
-
-	(void)app;
-	if (q.group_by == NULL)
-		q.group_by = "tenant,workspace";
-	if (!api_tenant(w, rq, &q.tenant, rp))
-		return;
-	rp->content_type = "application/json";
-	if (!api_range(w->db, rq, time_wall_ns(), &q.from_ns, &q.to_ns, &err) ||
-	    !store_usage_json(w->db, &q, &rp->body, &err))
-		http_problem_err(rp, rq, &err);
 }
 
 void

@@ -38,6 +38,21 @@ api_query_i64(const struct http_request *rq, const char *name, int64_t max, int6
 	return true;
 }
 
+void
+api_problem(struct http_reply *rp, const struct http_request *rq, const struct err *err)
+{
+	size_t n = strspn(err->text, "abcdefghijklmnopqrstuvwxyz_");
+	char field[64];
+
+	if (err->kind != ERR_INVALID || n == 0 || n >= sizeof(field) || err->text[n] != ':') {
+		http_problem_err(rp, rq, err);
+		return;
+	}
+	memcpy(field, err->text, n);
+	field[n] = '\0';
+	http_problem(rp, rq, 400, field, "%s", err->text);
+}
+
 bool
 api_page(const struct http_request *rq, struct page *ret, struct err *err)
 {

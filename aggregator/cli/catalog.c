@@ -20,9 +20,9 @@ static const char *const decisions[] = {"open", "released", "discarded", NULL};
 static const char *const meters[] = {
 	"storage", "egress", "inference-requests", "inference-input-tokens", "inference-output-tokens",
 	"support", NULL};
-static const char *const group_keys[] = {"cluster",   "tenant",  "workspace", "user",   "workload",
-                                         "gpu_model", "profile", "node",      "gpu",    "sharing",
-                                         "day",       "hour",    "state",     "method", NULL};
+static const char *const group_keys[] = {"cluster",   "tenant",  "workspace", "user", "workload", "label:",
+                                         "gpu_model", "profile", "node",      "gpu",  "sharing",  "day",
+                                         "hour",      "state",   "method",    NULL};
 
 #define MONTH_OPTIONS                                                           \
 	{"this-month", 0, NULL, "the billing month that now lies in", NULL, 0}, \
@@ -66,8 +66,14 @@ const struct cli_command cli_commands[] = {
 	 .summary = "GPU-hours by group",
 	 .details = RANGE_DETAILS,
 	 .options = {RANGE_OPTIONS,
-	             {"by", 0, "KEYS", "what makes a group (default tenant,workspace)", group_keys, CLI_LIST},
-	             TENANT_OPTION}},
+	             {"by", 0, "KEYS", "what makes a group (default tenant,workspace); label:KEY is a label of pods", group_keys, CLI_LIST},
+	             TENANT_OPTION,
+	             {"workspace", 0, "NAME", "workspaces of this name only", NULL, 0},
+	             {"cluster", 0, "NAME", "this cluster only", NULL, 0},
+	             {"user", 0, "NAME", "this user only", NULL, 0},
+	             {"gpu-model", 0, "MODEL", "this model only, by its short name", NULL, 0},
+	             {"node", 0, "NAME", "this node only", NULL, 0},
+	             {"exact", 0, NULL, "whole unit-nanoseconds instead of rounded hours: they add up to the last one", NULL, 0}}},
 	{.name = "top", .words = "", .run = cmd_top,
 	 .summary = "live table of this month's usage and cost by workspace",
 	 .options = {{"interval", 0, "AGE", "time between two tables (default 5s)", NULL, 0},

@@ -1,4 +1,4 @@
-/* aggregator/cli/commands.c - apply, report, usage, conservation, get. */
+/* aggregator/cli/commands.c - apply, report, conservation, get. */
 #include <stdio.h>
 #include <string.h>
 
@@ -180,7 +180,7 @@ cmd_report(struct cli *c)
 	return file_write_atomic(file, buf_text(&body), body.len, 0644, &err) ? CLI_OK : cli_fail(&err);
 }
 
-/* ---- usage and lists ---- */
+/* ---- conservation and lists ---- */
 
 #define STATE_COLUMNS                                                                                   \
 	"allocated_gpu_hours,used_gpu_hours,idle_gpu_hours,unmeasured_gpu_hours,unallocated_gpu_hours," \
@@ -198,41 +198,6 @@ print_member(struct cli *c, const char *path, const char *member, const char *ca
 	if (caption != NULL && cli_output(c, OUTPUT_TABLE) == OUTPUT_TABLE)
 		puts(caption);
 	return cli_print(c, member != NULL ? json_object_get(reply, member) : reply, reply, columns);
-}
-
-/* Is the key in the list, which is divided by commas? */
-static bool
-has_key(const char *list, const char *key)
-{
-	size_t n = strlen(key);
-
-	for (const char *at = list;; at++) {
-		if (strncmp(at, key, n) == 0 && (at[n] == ',' || at[n] == '\0'))
-			return true;
-		at = strchr(at, ',');
-		if (at == NULL)
-			return false;
-	}
-}
-
-int
-cmd_usage(struct cli *c)
-{
-	const char *by = cli_value(c, "by") != NULL ? cli_value(c, "by") : "tenant,workspace";
-	in_place(buf) struct buf path, columns;
-	int code;
-
-	buf_init(&path, CLI_PATH_BYTES);
-	buf_init(&columns, CLI_PATH_BYTES);
-	buf_str(&path, "/v1/usage");
-	code = cli_add_range(c, &path);
-	if (code != CLI_OK)
-		return code;
-	cli_query(&path, "group_by", by);
-	cli_query(&path, "tenant", cli_value(c, "tenant"));
-	buf_printf(&columns, "%s,%s", by,
-	           has_key(by, "state") ? "gpu_hours" : STATE_COLUMNS "energy_kwh,memory_gib_hours");
-	return print_member(c, buf_text(&path), "groups", "GPU-hours", buf_text(&columns));
 }
 
 int

@@ -68,9 +68,13 @@ match_option(const struct cli_option *o, size_t n, const char *word, const char 
 static bool
 is_choice(const char *const *choices, const char *word, size_t len)
 {
-	for (size_t i = 0; choices[i] != NULL; i++)
-		if (strlen(choices[i]) == len && strncmp(choices[i], word, len) == 0)
+	for (size_t i = 0; choices[i] != NULL; i++) {
+		size_t n = strlen(choices[i]);
+		bool begins = choices[i][n - 1] == ':' && len > n; /* label: is the beginning of a word */
+
+		if ((n == len || begins) && strncmp(choices[i], word, n) == 0)
 			return true;
+	}
 	return false;
 }
 

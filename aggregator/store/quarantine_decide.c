@@ -101,7 +101,8 @@ release(struct ingest *in, const struct quarantine_decision *d, struct ingest_re
 		return false;
 	if (f->fate == FATE_QUARANTINED)
 		return err_set(err, ERR_CONFLICT, "it cannot be released: %s", f->reason.text);
-	if (f->batch->record_count > 0 && (!ingest_partitions(in, err) || !ingest_copy(in, err)))
+	if (f->batch->record_count > 0 &&
+	    (!ingest_partitions(in, err) || !ingest_copy(in, err) || !ingest_sum_up(in, &ret->sums, err)))
 		return false;
 	if (!ingest_move_cursor(in, in->next_seq, err) ||
 	    !write_decision(in->db, d, f->fate == FATE_LOSS ? "loss" : "accepted", err))
@@ -148,6 +149,7 @@ bool
 store_quarantine_decide(struct db *db, const struct quarantine_decision *d, struct ingest_result *ret, struct buf *out,
                         struct err *err)
 {
+	*ret = (struct ingest_result){0};
 	/* A push may introduce the same holder or claim the same GPU at the same moment. */
 	for (int attempt = 1;; attempt++) {
 		struct ingest_frame frame = {0};
@@ -158,9 +160,10 @@ store_quarantine_decide(struct db *db, const struct quarantine_decision *d, stru
 		                                      .frames = &frame,
 		                                      .count = 1};
 
-		*ret = (struct ingest_result){0};
 		if (decide(&in, d, ret, out, err))
 			return true;
+		ingest_result_fini(ret);
+		*ret = (struct ingest_result){0};
 		if (attempt == ATTEMPTS || !db_contended(db))
 			return err_prefix(err, "batch %" PRId64 " of stream %" PRId64, d->seq, d->stream);
 	}

@@ -258,16 +258,23 @@ MUST_CHECK bool store_rollup(struct db *db, int64_t now_ns, int64_t grace_ns, in
                              struct err *err);
 
 /* --- reading --- */
+#define USAGE_PAGE_MAX 100000
 struct usage_query {
 	int64_t from_ns, to_ns; /* widened to billing hours */
-	/* comma list of: cluster tenant workspace user workload gpu_model profile node gpu sharing day hour state
+	/* comma list of: cluster tenant workspace user workload label:KEY gpu_model profile node gpu sharing day hour state
 	 * method; "" is one group of everything. gpu is the UUID. */
 	const char *group_by;
-	const char *tenant; /* NULL: all */
+	const char *tenant, *workspace, *cluster, *user, *gpu_model, *node; /* exactly this one; NULL: all */
+	const char *cursor; /* next of the page before, with its range; NULL: the first page */
+	int64_t limit;      /* groups in one answer, 1 to USAGE_PAGE_MAX */
+	bool exact; /* whole numbers of unit-nanoseconds, millijoules, byte-milliseconds, which add up to the last one */
+	bool csv;
 };
-/* {"from","to","groups":[{...keys, "allocated_gpu_hours", "used_gpu_hours", ...}]}, decimals as text with nine places;
- * sealed and open hours alike. By state, a group has one number, "gpu_hours". Keys that a row has not are "". */
-MUST_CHECK bool store_usage_json(struct db *db, const struct usage_query *q, struct buf *out, struct err *err);
+/* {"from","to","groups":[{...keys, "allocated_gpu_hours", "used_gpu_hours", ...}],"next"}, decimals as text with nine places; or CSV
+ * of the groups. Sealed and open hours alike. By state, a group has one number, "gpu_hours". Keys that a row has not are "".
+ * ret_next: the cursor of the next page; empty on the last one. */
+MUST_CHECK bool store_usage(struct db *db, const struct usage_query *q, struct buf *out, struct buf *ret_next,
+                            struct err *err);
 /* {"from","to","gpus":[...]}: per GPU and node the time in service, the states, their sum, and the difference of both
  * beside clock_adjust, which must be 0; in GPU-hours, and exactly in unit-nanoseconds. */
 MUST_CHECK bool store_conservation_json(struct db *db, int64_t from_ns, int64_t to_ns, struct buf *out,

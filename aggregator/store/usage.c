@@ -1,321 +1,6 @@
-/* aggregator/store/usage.c - usage as JSON and as totals, over sealed and open hours alike. */
-#include <stdio.h>
-#include <string.h>
-
-#include "aggregator/core/rounding.h"
-#include "aggregator/store/db.h"
+/* aggregator/store/usage.c - conservation and totals, over sealed and open hours alike. */
 #include "aggregator/store/usage_sql.h"
-#include "common/json.h"
-#include "common/units.h"
-
-#define USAGE_MAX_GROUPS 100000
-#define USAGE_SQL_MAX (64u << 10)
-/* unit-nanoseconds of 1e-9 GPU-hours */
-#define UNIT_NS_PER_NGH (UNITS_PER_GPU * (NS_PER_HOUR / NS_PER_S))
-
-/* The columns of usage_rows that a key is made of. Rows are summed by these first, because numbers are cheap to group
- * and names are not. */
-enum { ID_HOUR = 1, ID_NODE = 2, ID_DEVICE = 4, ID_HOLDER = 8, ID_WORKSPACE = 16, ID_SHARING = 32, ID_METHOD = 64 };
-static const struct id_column {
-	unsigned id;
-	const char *name, *absent; /* absent: what stands for it in a row that was summed over it */
-} id_columns[] = {
-	{ID_HOUR, "hour", "NULL::timestamptz"},          {ID_NODE, "node_id", "NULL::integer"},
-	{ID_DEVICE, "device_id", "NULL::integer"},       {ID_HOLDER, "holder_id", "NULL::bigint"},
-	{ID_WORKSPACE, "workspace_id", "NULL::integer"}, {ID_SHARING, "sharing", "NULL::smallint"},
-	{ID_METHOD, "method", "NULL::smallint"},
-};
-
-/* What usage can be grouped by, and the expression that gives it. "state" is not here: it turns columns into rows. */
-static const struct group_key {
-	const char *name, *sql;
-	unsigned ids;
-} group_keys[] = {
-	{"cluster", "c.name", ID_NODE},
-	{"tenant", "coalesce(t.name, '')", ID_WORKSPACE},
-	{"workspace", "coalesce(w.name, '')", ID_WORKSPACE},
-	{"user", "coalesce(h.user_name, '')", ID_HOLDER},
-	{"workload", USAGE_WORKLOAD, ID_HOLDER},
-	{"gpu_model", "g.short_model", ID_DEVICE},
-	{"profile", "d.profile", ID_DEVICE},
-	{"node", "n.name", ID_NODE},
-	{"gpu", "g.uuid", ID_DEVICE},
-	{"sharing", "sharing_name(u.sharing)", ID_SHARING},
-	{"day", "to_char(u.hour AT TIME ZONE (SELECT zone FROM ledger), 'YYYY-MM-DD')", ID_HOUR},
-	{"hour", "rfc3339(u.hour)", ID_HOUR},
-	{"method", "CASE WHEN u.workspace_id IS NULL THEN '' ELSE method_name(u.method) END", ID_METHOD | ID_WORKSPACE},
-};
-
-/* The first three are the parts of what is allocated. */
-static const char *const state_names[] = {"used", "idle", "unmeasured", "unallocated", "stranded", "down", "unknown"};
-#define STATE_COUNT ARRAY_LEN(state_names)
-#define HELD_STATES 3
-#define STATE_ROWS                                                                             \
-	", LATERAL (VALUES ('used', u.used), ('idle', u.idle), ('unmeasured', u.unmeasured), " \
-	"('unallocated', u.unallocated), ('stranded', u.stranded), ('down', u.down), "         \
-	"('unknown', u.unknown)) AS s(state, unit_ns) "
-
-#define KEYS_MAX (ARRAY_LEN(group_keys) + 1)
-struct grouping {
-	const char *name[KEYS_MAX];
-	const char *sql[KEYS_MAX];
-	int count;
-	unsigned ids; /* the columns that the names and the filter need */
-	bool by_state;
-};
-
-static bool
-add_key(struct grouping *g, const char *word, size_t len, struct err *err)
-{
-	const char *name = NULL, *sql = NULL;
-
-	for (size_t i = 0; i < ARRAY_LEN(group_keys); i++) {
-		if (strlen(group_keys[i].name) == len && memcmp(group_keys[i].name, word, len) == 0) {
-			name = group_keys[i].name;
-			sql = group_keys[i].sql;
-			g->ids |= group_keys[i].ids;
-		}
-	}
-	if (len == 5 && memcmp(word, "state", len) == 0) {
-		name = sql = "state";
-		g->by_state = true;
-	}
-	if (!name)
-		return err_set(
-			err, ERR_INVALID,
-			"group_by: \"%.*s\" is not one of cluster, tenant, workspace, user, workload, gpu_model, "
-			"profile, node, gpu, sharing, day, hour, "
-			"state, method",
-			(int)(len < 64 ? len : 64), word);
-	for (int i = 0; i < g->count; i++)
-		if (g->name[i] == name)
-			return err_set(err, ERR_INVALID, "group_by: %s is named twice", name);
-	g->name[g->count] = name;
-	g->sql[g->count++] = sql;
-	return true;
-}
-
-static bool
-parse_grouping(const char *text, struct grouping *g, struct err *err)
-{
-	for (const char *p = text; *p;) {
-		size_t len = strcspn(p, ",");
-
-		if (!add_key(g, p, len, err))
-			return false;
-		p += len;
-		if (*p == ',' && *++p == '\0')
-			return err_set(err, ERR_INVALID, "group_by: ends with a comma");
-	}
-	return true;
-}
-
-static void
-buf_list(struct buf *sql, const char *before, int count)
-{
-	for (int i = 0; i < count; i++)
-		buf_printf(sql, "%s%d", i == 0 ? before : ", ", i + 1);
-}
-
-/* The rows of the range, summed by the ids that are needed. */
-static void
-build_summed(const struct grouping *g, struct buf *sql)
-{
-	const char *before = "GROUP BY ";
-
-	buf_str(sql, "(SELECT ");
-	for (size_t i = 0; i < ARRAY_LEN(id_columns); i++) {
-		bool needed = (g->ids & id_columns[i].id) != 0;
-
-		buf_printf(sql, "%s%s AS %s, ", needed ? "u." : "", needed ? id_columns[i].name : id_columns[i].absent,
-		           id_columns[i].name);
-	}
-	buf_str(sql, USAGE_SUMS " FROM usage_rows($1, $2) u ");
-	for (size_t i = 0; i < ARRAY_LEN(id_columns); i++) {
-		if ((g->ids & id_columns[i].id) == 0)
-			continue;
-		buf_printf(sql, "%su.%s", before, id_columns[i].name);
-		before = ", ";
-	}
-	buf_str(sql, ") u");
-}
-
-/* Every word of the statement is from the tables above; what the caller gave is a parameter. */
-static void
-build_sql(const struct grouping *g, struct buf *sql)
-{
-	buf_str(sql, "SELECT ");
-	for (int i = 0; i < g->count; i++)
-		buf_printf(sql, "%s AS \"%s\", ", g->sql[i], g->name[i]);
-	buf_str(sql, g->by_state ? "sum(s.unit_ns) FROM " : USAGE_SUMS " FROM ");
-	build_summed(g, sql);
-	buf_str(sql, " " USAGE_JOINS);
-	if (g->by_state)
-		buf_str(sql, STATE_ROWS);
-	buf_str(sql, g->by_state ? "WHERE s.unit_ns > 0 AND " : "WHERE ");
-	buf_str(sql, "($3::text IS NULL OR t.name = $3)");
-	buf_list(sql, " GROUP BY ", g->count);
-	buf_list(sql, " ORDER BY ", g->count);
-	buf_printf(sql, " LIMIT %d", USAGE_MAX_GROUPS + 1);
-}
-
-/* --- writing --- */
-
-/* One JSON object; member names are our own words. */
-struct object {
-	struct buf *out;
-	bool any;
-};
-
-static void
-member(struct object *o, const char *name, const char *suffix)
-{
-	buf_printf(o->out, "%s\"%s%s\":", o->any ? "," : "", name, suffix);
-	o->any = true;
-}
-
-static void
-member_text(struct object *o, const char *name, const char *text)
-{
-	member(o, name, "");
-	json_write_string(text, o->out);
-}
-
-static void
-member_scaled(struct object *o, const char *name, const char *suffix, int128 value, int scale)
-{
-	char text[DECIMAL_TEXT_SIZE];
-
-	member(o, name, suffix);
-	buf_printf(o->out, "\"%s\"", decimal_format(value, scale, scale, text));
-}
-
-static void
-member_hours(struct object *o, const char *name, int128 unit_ns)
-{
-	member_scaled(o, name, "_gpu_hours", div_round_half_even(unit_ns, UNIT_NS_PER_NGH), QUANTITY_SCALE);
-}
-
-/* A sum over no rows is NULL in SQL, and nothing here. */
-static bool
-read_sums(const PGresult *r, int row, int col, size_t n, int128 *out, struct err *err)
-{
-	for (size_t i = 0; i < n; i++) {
-		out[i] = 0;
-		if (!res_null(r, row, col + (int)i) && !res_i128(r, row, col + (int)i, 0, &out[i], err))
-			return false;
-	}
-	return true;
-}
-
-/* What is held is rounded together, so that used + idle + unmeasured is allocated to the last digit. */
-static bool
-write_states(struct object *o, const int128 *unit_ns, struct err *err)
-{
-	int128 ngh[HELD_STATES], allocated;
-
-	if (!round_together(unit_ns, HELD_STATES, UNIT_NS_PER_NGH, ngh, &allocated))
-		return err_set(err, ERR_FATAL, "a sum of unit-nanoseconds does not fit 128 bits");
-	member_scaled(o, "allocated", "_gpu_hours", allocated, QUANTITY_SCALE);
-	for (size_t i = 0; i < HELD_STATES; i++)
-		member_scaled(o, state_names[i], "_gpu_hours", ngh[i], QUANTITY_SCALE);
-	for (size_t i = HELD_STATES; i < STATE_COUNT; i++)
-		member_hours(o, state_names[i], unit_ns[i]);
-	return true;
-}
-
-static bool
-write_sums(struct object *o, const PGresult *r, int row, int col, struct err *err)
-{
-	int128 v[STATE_COUNT + 4];
-
-	if (!read_sums(r, row, col, ARRAY_LEN(v), v, err) || !write_states(o, v, err))
-		return false;
-	member_hours(o, "over", v[STATE_COUNT]);
-	member_hours(o, "clock_adjust", v[STATE_COUNT + 1]);
-	/* millijoules to 1e-9 kWh, byte-milliseconds to 1e-9 GiB-hours */
-	member_scaled(o, "energy", "_kwh", div_round_half_even(v[STATE_COUNT + 2] * 10, 36), QUANTITY_SCALE);
-	member_scaled(o, "memory", "_gib_hours", div_round_half_even(v[STATE_COUNT + 3] * 10000, (int128)36 << 30),
-	              QUANTITY_SCALE);
-	return true;
-}
-
-static bool
-write_group(const PGresult *r, int row, const struct grouping *g, struct buf *out, struct err *err)
-{
-	struct object o = {.out = out};
-	int128 v = 0;
-
-	buf_str(out, row > 0 ? ",\n{" : "{");
-	for (int i = 0; i < g->count; i++)
-		member_text(&o, g->name[i], res_text(r, row, i));
-	if (!g->by_state) {
-		if (!write_sums(&o, r, row, g->count, err))
-			return false;
-	} else if (read_sums(r, row, g->count, 1, &v, err)) {
-		member_scaled(&o, "gpu", "_hours", div_round_half_even(v, UNIT_NS_PER_NGH), QUANTITY_SCALE);
-	} else {
-		return false;
-	}
-	buf_char(out, '}');
-	return true;
-}
-
-static void
-write_range(struct object *o, int64_t from_ns, int64_t to_ns)
-{
-	char text[TIME_TEXT_SIZE];
-
-	buf_char(o->out, '{');
-	member_text(o, "from", time_format(from_ns, text));
-	member_text(o, "to", time_format(to_ns, text));
-}
-
-static bool
-widen(struct db *db, int64_t *from_ns, int64_t *to_ns, struct err *err)
-{
-	struct db_ledger l;
-
-	if (!db_ledger_get(db, &l, err))
-		return false;
-	*from_ns = hour_floor(&l, *from_ns);
-	*to_ns = hour_ceil(&l, *to_ns);
-	return *from_ns < *to_ns || err_set(err, ERR_INVALID, "from must be before to");
-}
-
-bool
-store_usage_json(struct db *db, const struct usage_query *q, struct buf *out, struct err *err)
-{
-	struct grouping g = {.count = 0};
-	owned(result) PGresult *r = NULL;
-	in_place(buf) struct buf sql;
-	struct object o = {.out = out};
-	int64_t from_ns = q->from_ns, to_ns = q->to_ns;
-	struct db_args a = {0};
-
-	buf_init(&sql, USAGE_SQL_MAX);
-	if (!parse_grouping(q->group_by, &g, err) || !widen(db, &from_ns, &to_ns, err))
-		return false;
-	if (q->tenant)
-		g.ids |= ID_WORKSPACE;
-	build_sql(&g, &sql);
-	arg_time(&a, from_ns);
-	arg_time(&a, to_ns);
-	arg_text(&a, q->tenant);
-	if (!buf_ok(&sql, "the statement", err) || !db_run_text(db, buf_text(&sql), &a, &r, err))
-		return false;
-	if (PQntuples(r) > USAGE_MAX_GROUPS)
-		return err_set(err, ERR_INVALID, "group_by: more than %d groups; ask for a shorter time or fewer keys",
-		               USAGE_MAX_GROUPS);
-	write_range(&o, from_ns, to_ns);
-	member(&o, "groups", "");
-	buf_char(out, '[');
-	for (int row = 0; row < PQntuples(r); row++)
-		if (!write_group(r, row, &g, out, err))
-			return false;
-	buf_str(out, "]}\n");
-	return buf_ok(out, "the answer", err);
-}
+#include "aggregator/store/usage_write.h"
 
 /* --- conservation --- */
 
@@ -344,41 +29,42 @@ gpu_difference(const int128 *v)
 {
 	int128 sum = 0;
 
-	for (size_t i = 0; i < STATE_COUNT; i++)
+	for (size_t i = 0; i < USAGE_STATES; i++)
 		sum += v[1 + i];
-	return sum - v[1 + STATE_COUNT + 1] - v[0];
+	return sum - v[1 + USAGE_STATES + 1] - v[0];
 }
 
 static bool
 write_gpu(const PGresult *r, int row, struct buf *out, struct err *err)
 {
-	struct object o = {.out = out};
-	int128 v[1 + STATE_COUNT + 2], sum = 0, difference;
+	struct usage_row o = {.out = out};
+	int128 v[1 + USAGE_STATES + 2], sum = 0, difference;
 
-	if (!read_sums(r, row, 4, ARRAY_LEN(v), v, err))
+	if (!usage_read(r, row, 4, ARRAY_LEN(v), v, err))
 		return false;
-	for (size_t i = 0; i < STATE_COUNT; i++)
+	for (size_t i = 0; i < USAGE_STATES; i++)
 		sum += v[1 + i];
 	difference = gpu_difference(v);
-	buf_str(out, row > 0 ? ",\n{" : "{");
-	member_text(&o, "node", res_text(r, row, 0));
-	member(&o, "gpu", "");
+	buf_str(out, row > 0 ? ",\n" : "");
+	row_begin(&o);
+	row_text(&o, "node", res_text(r, row, 0));
+	row_name(&o, "gpu", "");
 	buf_str(out, res_text(r, row, 1));
-	member_text(&o, "uuid", res_text(r, row, 2));
-	member_text(&o, "gpu_model", res_text(r, row, 3));
-	member_hours(&o, "in_service", v[0]);
-	if (!write_states(&o, v + 1, err))
+	row_text(&o, "uuid", res_text(r, row, 2));
+	row_text(&o, "gpu_model", res_text(r, row, 3));
+	row_hours(&o, "in_service", v[0]);
+	if (!row_states(&o, v + 1, err))
 		return false;
-	member_hours(&o, "over", v[1 + STATE_COUNT]);
-	member_hours(&o, "clock_adjust", v[1 + STATE_COUNT + 1]);
-	member_hours(&o, "sum", sum);
-	member_hours(&o, "difference", difference);
+	row_hours(&o, "over", v[1 + USAGE_STATES]);
+	row_hours(&o, "clock_adjust", v[1 + USAGE_STATES + 1]);
+	row_hours(&o, "sum", sum);
+	row_hours(&o, "difference", difference);
 	/* Exact: hours would round a nanosecond away. */
-	member_scaled(&o, "in_service", "_unit_ns", v[0], 0);
-	member_scaled(&o, "sum", "_unit_ns", sum, 0);
-	member_scaled(&o, "clock_adjust", "_unit_ns", v[1 + STATE_COUNT + 1], 0);
-	member_scaled(&o, "difference", "_unit_ns", difference, 0);
-	buf_char(out, '}');
+	row_decimal(&o, "in_service", "_unit_ns", v[0], 0);
+	row_decimal(&o, "sum", "_unit_ns", sum, 0);
+	row_decimal(&o, "clock_adjust", "_unit_ns", v[1 + USAGE_STATES + 1], 0);
+	row_decimal(&o, "difference", "_unit_ns", difference, 0);
+	row_end(&o);
 	return true;
 }
 
@@ -386,17 +72,17 @@ bool
 store_conservation_json(struct db *db, int64_t from_ns, int64_t to_ns, struct buf *out, struct err *err)
 {
 	owned(result) PGresult *r = NULL;
-	struct object o = {.out = out};
+	struct usage_row o = {.out = out};
 	struct db_args a = {0};
 
-	if (!widen(db, &from_ns, &to_ns, err))
+	if (!usage_widen(db, &from_ns, &to_ns, err))
 		return false;
 	arg_time(&a, from_ns);
 	arg_time(&a, to_ns);
 	if (!db_run_text(db, conservation_sql, &a, &r, err))
 		return false;
-	write_range(&o, from_ns, to_ns);
-	member(&o, "gpus", "");
+	row_range(&o, from_ns, to_ns);
+	row_name(&o, "gpus", "");
 	buf_char(out, '[');
 	for (int row = 0; row < PQntuples(r); row++)
 		if (!write_gpu(r, row, out, err))
@@ -430,7 +116,7 @@ bool
 store_conservation_error(struct db *db, const char *period, int128 *ret_unit_ns, struct err *err)
 {
 	owned(result) PGresult *r = NULL;
-	int128 v[1 + STATE_COUNT + 2], error = 0;
+	int128 v[1 + USAGE_STATES + 2], error = 0;
 	struct db_args a = {0};
 	bool known;
 
@@ -441,7 +127,7 @@ store_conservation_error(struct db *db, const char *period, int128 *ret_unit_ns,
 	for (int row = 0; known && row < PQntuples(r); row++) {
 		int128 difference;
 
-		if (!read_sums(r, row, 4, ARRAY_LEN(v), v, err))
+		if (!usage_read(r, row, 4, ARRAY_LEN(v), v, err))
 			return false;
 		difference = gpu_difference(v);
 		error += difference < 0 ? -difference : difference;
@@ -461,7 +147,7 @@ store_period_totals(struct db *db, const char *period, void (*each)(void *arg, c
 		" FROM usage_rows($1, $2) u GROUP BY u.node_id, u.device_id, u.workspace_id) u " USAGE_JOINS
 		"GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2, 3, 4, 5";
 	owned(result) PGresult *r = NULL;
-	int128 v[STATE_COUNT];
+	int128 v[USAGE_STATES];
 	struct db_args a = {0};
 	bool known;
 
@@ -472,16 +158,16 @@ store_period_totals(struct db *db, const char *period, void (*each)(void *arg, c
 	if (!db_run_text(db, totals, &a, &r, err))
 		return false;
 	for (int row = 0; row < PQntuples(r); row++) {
-		if (!read_sums(r, row, 5, STATE_COUNT, v, err))
+		if (!usage_read(r, row, 5, USAGE_STATES, v, err))
 			return false;
-		for (size_t i = 0; i < STATE_COUNT; i++)
+		for (size_t i = 0; i < USAGE_STATES; i++)
 			if (v[i] != 0)
 				each(arg, &(struct usage_total){.cluster = res_text(r, row, 0),
 				                                .tenant = res_text(r, row, 1),
 				                                .workspace = res_text(r, row, 2),
 				                                .gpu_model = res_text(r, row, 3),
 				                                .profile = res_text(r, row, 4),
-				                                .state = state_names[i],
+				                                .state = usage_states[i],
 				                                .unit_ns = v[i]});
 	}
 	return true;

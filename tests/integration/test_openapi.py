@@ -217,7 +217,9 @@ class OpenApi(unittest.TestCase):
         for path in ("/v1/policy", "/v1/usage", "/v1/conservation", "/v1/conservation/differences", "/v1/tenants", "/v1/workspaces", "/v1/nodes", "/v1/periods",
                      "/v1/audit", "/v1/audit?limit=1&action=policy.apply", "/v1/tokens", "/v1/tokens?limit=1&status=active"):  # fmt: skip
             r.call("GET", path)
-        for keys in ("", "tenant,workspace,user,workload", "node,gpu,gpu_model,profile,sharing,method", "day,hour", "cluster,state"):
+        r.call("GET", "/v1/usage?format=csv&limit=5")
+        r.call("GET", "/v1/usage?exact=1&node=n1&workspace=training&cluster=test&user=x&gpu_model=y")
+        for keys in ("", "label:team,label:app.kubernetes.io/name", "tenant,workspace,user,workload", "node,gpu,gpu_model,profile,sharing,method", "day,hour", "cluster,state"):
             usage = r.call("GET", "/v1/usage" + stack.query(group_by=keys)).json()
             self.assertTrue(usage["groups"], "nothing to check")
         for report in ("current.json", "current.csv", "current.json?tenant=acme"):

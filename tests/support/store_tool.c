@@ -6,7 +6,7 @@
  * store_tool CONNINFO release --now NS [--why TEXT] STREAM SEQ         or discard
  * store_tool CONNINFO apply --now NS [--dry-run 1] [--tenant T] FILE    a tenant's part, by its administrator
  * store_tool CONNINFO rollup --now NS --grace NS [--limit N]
- * store_tool CONNINFO usage --from NS --to NS [--by KEYS] [--tenant T]
+ * store_tool CONNINFO usage --from NS --to NS [--by KEYS] [--FILTER NAME] [--limit N] [--cursor C] [--exact 1] [--csv 1]
  * store_tool CONNINFO conservation --from NS --to NS
  * store_tool CONNINFO conservation-error PERIOD
  * store_tool CONNINFO verify --from NS --to NS [--node N]
@@ -171,7 +171,7 @@ quarantine(struct db *db, const struct args *a, struct buf *out, struct err *err
 static bool
 decide(struct db *db, const struct args *a, bool release, struct buf *out, struct err *err)
 {
-	struct ingest_result r;
+	in_place(ingest_result) struct ingest_result r = {0};
 	struct quarantine_decision d = {
 		.stream = strtoll(word(a, 0), NULL, 10),
 		.seq = strtoll(word(a, 1), NULL, 10),
@@ -241,9 +241,20 @@ usage(struct db *db, const struct args *a, struct buf *out, struct err *err)
 	struct usage_query q = {.from_ns = option_i64(a, "--from", 0),
 	                        .to_ns = option_i64(a, "--to", 0),
 	                        .group_by = by ? by : "",
-	                        .tenant = option(a, "--tenant")};
+	                        .tenant = option(a, "--tenant"),
+	                        .workspace = option(a, "--workspace"),
+	                        .cluster = option(a, "--cluster"),
+	                        .user = option(a, "--user"),
+	                        .gpu_model = option(a, "--gpu-model"),
+	                        .node = option(a, "--node"),
+	                        .cursor = option(a, "--cursor"),
+	                        .limit = option_i64(a, "--limit", USAGE_PAGE_MAX),
+	                        .exact = option(a, "--exact") != NULL,
+	                        .csv = option(a, "--csv") != NULL};
+	in_place(buf) struct buf next;
 
-	return store_usage_json(db, &q, out, err);
+	buf_init(&next, OUT_MAX);
+	return store_usage(db, &q, out, &next, err);
 }
 
 static bool

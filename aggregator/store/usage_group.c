@@ -1,0 +1,232 @@
+/* aggregator/store/usage_group.c - what usage can be grouped by, and the statement that sums it so. */
+#include "aggregator/store/usage_group.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "aggregator/store/usage_sql.h"
+
+/* The columns of usage_rows that a key is made of. Rows are summed by these first, because numbers are cheap to group
+ * and names are not. */
+enum { ID_HOUR = 1, ID_NODE = 2, ID_DEVICE = 4, ID_HOLDER = 8, ID_WORKSPACE = 16, ID_SHARING = 32, ID_METHOD = 64 };
+static const struct id_column {
+	unsigned id;
+	const char *name, *absent; /* absent: what stands for it in a row that was summed over it */
+} id_columns[] = {
+	{ID_HOUR, "hour", "NULL::timestamptz"},          {ID_NODE, "node_id", "NULL::integer"},
+	{ID_DEVICE, "device_id", "NULL::integer"},       {ID_HOLDER, "holder_id", "NULL::bigint"},
+	{ID_WORKSPACE, "workspace_id", "NULL::integer"}, {ID_SHARING, "sharing", "NULL::smallint"},
+	{ID_METHOD, "method", "NULL::smallint"},
+};
+
+/* What usage can be grouped by, and the expression that gives it. "state" turns columns into rows. Labels are not here:
+ * their keys are the caller's. */
+static const struct group_key {
+	const char *name, *sql;
+	unsigned ids;
+} group_keys[] = {
+	{"cluster", "c.name", ID_NODE},
+	{"tenant", "coalesce(t.name, '')", ID_WORKSPACE},
+	{"workspace", "coalesce(w.name, '')", ID_WORKSPACE},
+	{"user", "coalesce(h.user_name, '')", ID_HOLDER},
+	{"workload", USAGE_WORKLOAD, ID_HOLDER},
+	{"gpu_model", "g.short_model", ID_DEVICE},
+	{"profile", "d.profile", ID_DEVICE},
+	{"node", "n.name", ID_NODE},
+	{"gpu", "g.uuid", ID_DEVICE},
+	{"sharing", "sharing_name(u.sharing)", ID_SHARING},
+	{"day", "to_char(u.hour AT TIME ZONE (SELECT zone FROM ledger), 'YYYY-MM-DD')", ID_HOUR},
+	{"hour", "rfc3339(u.hour)", ID_HOUR},
+	{"method", "CASE WHEN u.workspace_id IS NULL THEN '' ELSE method_name(u.method) END", ID_METHOD | ID_WORKSPACE},
+	{"state", "s.state", 0},
+};
+#define LABEL_PREFIX "label:"
+
+#define STATE_ROWS                                                                             \
+	", LATERAL (VALUES ('used', u.used), ('idle', u.idle), ('unmeasured', u.unmeasured), " \
+	"('unallocated', u.unallocated), ('stranded', u.stranded), ('down', u.down), "         \
+	"('unknown', u.unknown)) AS s(state, unit_ns) "
+
+static bool
+add_label(struct grouping *g, const char *word, size_t len, struct err *err)
+{
+	const char *key = word + strlen(LABEL_PREFIX);
+	size_t key_len = len - strlen(LABEL_PREFIX);
+	const char *fault = label_key_fault(key, key_len);
+
+	if (fault != NULL)
+		return err_set(err, ERR_INVALID, "group_by: the label \"%.*s\" %s", (int)(key_len < 64 ? key_len : 64),
+		               key, fault);
+	if (g->label_count == USAGE_LABELS)
+		return err_set(err, ERR_INVALID, "group_by: more than %u labels", USAGE_LABELS);
+	snprintf(g->name[g->count], USAGE_KEY_NAME, "%.*s", (int)len, word);
+	g->label[g->count] = ++g->label_count;
+	g->ids |= ID_HOLDER;
+	return true;
+}
+
+static bool
+add_known(struct grouping *g, const char *word, size_t len, struct err *err)
+{
+	for (size_t i = 0; i < ARRAY_LEN(group_keys); i++) {
+		if (strlen(group_keys[i].name) != len || memcmp(group_keys[i].name, word, len) != 0)
+			continue;
+		snprintf(g->name[g->count], USAGE_KEY_NAME, "%s", group_keys[i].name);
+		g->sql[g->count] = group_keys[i].sql;
+		g->ids |= group_keys[i].ids;
+		g->by_state = g->by_state || strcmp(group_keys[i].name, "state") == 0;
+		return true;
+	}
+	return err_set(
+		err, ERR_INVALID,
+		"group_by: \"%.*s\" is not one of cluster, tenant, workspace, user, workload, label:KEY, gpu_model, "
+		"profile, node, gpu, sharing, day, hour, state, method",
+		(int)(len < 64 ? len : 64), word);
+}
+
+static bool
+add_key(struct grouping *g, const char *word, size_t len, struct err *err)
+{
+	bool label = len > strlen(LABEL_PREFIX) && memcmp(word, LABEL_PREFIX, strlen(LABEL_PREFIX)) == 0;
+
+	for (size_t i = 0; i < g->count; i++)
+		if (strlen(g->name[i]) == len && memcmp(g->name[i], word, len) == 0)
+			return err_set(err, ERR_INVALID, "group_by: %s is named twice", g->name[i]);
+	/* Keys are different, and of each kind there are at most as many as there is room for. */
+	ASSERT(g->count < USAGE_KEYS);
+	if (!(label ? add_label(g, word, len, err) : add_known(g, word, len, err)))
+		return false;
+	g->count++;
+	return true;
+}
+
+bool
+grouping_parse(const char *text, struct grouping *g, struct err *err)
+{
+	for (const char *p = text; *p;) {
+		size_t len = strcspn(p, ",");
+
+		if (!add_key(g, p, len, err))
+			return false;
+		p += len;
+		if (*p == ',' && *++p == '\0')
+			return err_set(err, ERR_INVALID, "group_by: ends with a comma");
+	}
+	return true;
+}
+
+/* --- the statement --- */
+
+/* The number of the parameter just added. */
+static int
+filter(struct db_args *a, const char *text)
+{
+	arg_text(a, text);
+	return a->count;
+}
+
+/* What a filter says of the ids is asked before anything is summed; the tables of names it looks into are small. */
+static void
+build_filters(const struct usage_query *q, struct buf *sql, struct db_args *a)
+{
+	if (q->tenant != NULL)
+		buf_printf(sql,
+		           " AND u.workspace_id IN (SELECT w.id FROM workspace w JOIN tenant t ON t.id = w.tenant_id "
+		           "WHERE t.name = $%d)",
+		           filter(a, q->tenant));
+	if (q->workspace != NULL)
+		buf_printf(sql, " AND u.workspace_id IN (SELECT w.id FROM workspace w WHERE w.name = $%d)",
+		           filter(a, q->workspace));
+	if (q->node != NULL)
+		buf_printf(sql, " AND u.node_id = (SELECT n.id FROM node n WHERE n.name = $%d)", filter(a, q->node));
+	if (q->cluster != NULL)
+		buf_printf(sql,
+		           " AND u.node_id IN (SELECT n.id FROM node n JOIN cluster c ON c.id = n.cluster_id "
+		           "WHERE c.name = $%d)",
+		           filter(a, q->cluster));
+}
+
+/* The rows of the range, summed by the ids that are needed. */
+static void
+build_summed(const struct grouping *g, const struct usage_query *q, struct buf *sql, struct db_args *a)
+{
+	const char *before = " GROUP BY ";
+
+	buf_str(sql, "(SELECT ");
+	for (size_t i = 0; i < ARRAY_LEN(id_columns); i++) {
+		bool needed = (g->ids & id_columns[i].id) != 0;
+
+		buf_printf(sql, "%s%s AS %s, ", needed ? "u." : "", needed ? id_columns[i].name : id_columns[i].absent,
+		           id_columns[i].name);
+	}
+	buf_str(sql, USAGE_SUMS " FROM usage_rows($1, $2) u WHERE true");
+	build_filters(q, sql, a);
+	for (size_t i = 0; i < ARRAY_LEN(id_columns); i++) {
+		if ((g->ids & id_columns[i].id) == 0)
+			continue;
+		buf_printf(sql, "%su.%s", before, id_columns[i].name);
+		before = ", ";
+	}
+	buf_str(sql, ") u ");
+}
+
+/* "1, 2, 3" or "k1, k2, k3" between two words; nothing at all when there is nothing to list. */
+static void
+build_list(struct buf *sql, const char *before, const char *prefix, size_t count, const char *after)
+{
+	for (size_t i = 0; i < count; i++)
+		buf_printf(sql, "%s%s%zu", i == 0 ? before : ", ", prefix, i + 1);
+	buf_str(sql, count > 0 ? after : "");
+}
+
+/* The groups behind the last one of the page before. */
+static void
+build_after(const struct grouping *g, struct db_array *after, struct buf *sql, struct db_args *a)
+{
+	arg_array(a, after);
+	build_list(sql, " WHERE ROW(", "k", g->count, ") > ROW(");
+	for (size_t i = 0; i < g->count; i++)
+		buf_printf(sql, "%s($%d::text[])[%zu]", i > 0 ? ", " : "", a->count, i + 1);
+	buf_char(sql, ')');
+}
+
+/* Every word of the statement is from the tables above; what the caller gave is a parameter. */
+void
+grouping_sql(struct grouping *g, const struct usage_query *q, struct db_array *labels, struct db_array *after,
+             struct buf *sql, struct db_args *a)
+{
+	in_place(buf) struct buf summed;
+	int labels_at;
+
+	buf_init(&summed, sql->max);
+	g->ids |= (q->user != NULL ? ID_HOLDER : 0u) | (q->gpu_model != NULL ? ID_DEVICE : 0u);
+	build_summed(g, q, &summed, a);
+	for (size_t i = 0; i < g->count; i++)
+		if (g->label[i] > 0)
+			array_text(labels, g->name[i] + strlen(LABEL_PREFIX));
+	if (g->label_count > 0)
+		arg_array(a, labels);
+	labels_at = a->count;
+	buf_str(sql, "SELECT * FROM (SELECT ");
+	for (size_t i = 0; i < g->count; i++) {
+		if (g->label[i] > 0)
+			buf_printf(sql, "coalesce(h.labels ->> ($%d::text[])[%zu], '')", labels_at, g->label[i]);
+		else
+			buf_printf(sql, "(%s)", g->sql[i]);
+		buf_printf(sql, " COLLATE \"C\" AS k%zu, ", i + 1);
+	}
+	buf_str(sql, g->by_state ? "sum(s.unit_ns) FROM " : USAGE_SUMS " FROM ");
+	buf_add(sql, buf_text(&summed), summed.len);
+	buf_str(sql, USAGE_JOINS);
+	buf_str(sql, g->by_state ? STATE_ROWS "WHERE s.unit_ns > 0" : "WHERE true");
+	if (q->user != NULL)
+		buf_printf(sql, " AND h.user_name = $%d", filter(a, q->user));
+	if (q->gpu_model != NULL)
+		buf_printf(sql, " AND g.short_model = $%d", filter(a, q->gpu_model));
+	build_list(sql, " GROUP BY ", "", g->count, "");
+	buf_str(sql, ") x");
+	if (after != NULL)
+		build_after(g, after, sql, a);
+	build_list(sql, " ORDER BY ", "", g->count, "");
+	buf_printf(sql, " LIMIT %" PRId64, q->limit + 1);
+}

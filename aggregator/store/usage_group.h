@@ -1,0 +1,30 @@
+/* aggregator/store/usage_group.h - what usage can be grouped by, and the statement that sums it so. */
+#ifndef TOLLGATE_STORE_USAGE_GROUP_H
+#define TOLLGATE_STORE_USAGE_GROUP_H
+
+#include "aggregator/store/db.h"
+#include "common/labels.h"
+
+#define USAGE_LABELS 4u                 /* keys of labels in one question */
+#define USAGE_KEYS (14u + USAGE_LABELS) /* every other key once */
+#define USAGE_KEY_NAME (sizeof("label:") + LABEL_MAX_KEY)
+
+struct grouping {
+	char name[USAGE_KEYS][USAGE_KEY_NAME];
+	const char *sql[USAGE_KEYS];
+	size_t label[USAGE_KEYS]; /* the how manieth label it is, from 1; 0: it is none */
+	size_t count, label_count;
+	unsigned ids; /* the columns of usage_rows() that names and filters need */
+	bool by_state;
+};
+
+/* "tenant,label:team,day"; an error names group_by and the word. */
+MUST_CHECK bool grouping_parse(const char *text, struct grouping *g, struct err *err);
+
+/* The statement: the keys as text, in bytewise order, then USAGE_SUMS, or one sum by state; one group more than the limit, to see
+ * whether there is a next page. after: the keys of the last group of the page before; NULL: from the first one. Both arrays
+ * must live until the statement has run. */
+void grouping_sql(struct grouping *g, const struct usage_query *q, struct db_array *labels, struct db_array *after,
+                  struct buf *sql, struct db_args *a);
+
+#endif
