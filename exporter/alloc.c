@@ -26,7 +26,7 @@ struct alloc {
 	struct identity *identity;
 	struct podres *kubelet; /* NULL: none */
 	struct slurm_map slurm;
-	uint64_t kubelet_version;
+	uint64_t kubelet_version, identity_version;
 	bool built; /* once */
 	struct grant *grants;
 	size_t grant_count, grant_cap;
@@ -122,8 +122,10 @@ add_pod(void *arg, const struct podres_grant *g)
 	struct alloc *a = arg;
 	struct wire_holder pod = {
 		.kind = WIRE_POD, .ns = g->ns, .pod = g->pod, .pod_uid = g->uid, .container = g->container, .uid = -1};
+	owned(mem) char *labels = mem_strdup(g->uid[0] ? identity_labels(a->identity, g->uid) : "");
 	struct device_name device = device_name_parse(g->device);
 
+	pod.labels = labels;
 	if (g->replica >= 0)
 		device.replica = g->replica;
 	device.replica_of = g->replica_of;
@@ -143,8 +145,13 @@ static void
 add_job_device(struct alloc *a, const struct slurm_job *j, struct device_name device)
 {
 	owned(mem) char *user = j->user[0] || j->uid < 0 ? mem_strdup(j->user) : mem_printf("%" PRId64, j->uid);
-	struct wire_holder job = {
-		.kind = WIRE_SLURM_JOB, .slurm_job = j->job, .slurm_account = j->account, .user = user, .uid = j->uid};
+	owned(mem) char *group = mem_strdup(identity_group(a->identity, j->uid));
+	struct wire_holder job = {.kind = WIRE_SLURM_JOB,
+	                          .slurm_job = j->job,
+	                          .slurm_account = j->account,
+	                          .user = user,
+	                          .uid = j->uid,
+	                          .group = group};
 
 	add_grant(a, &job, device, j->start_wall_ns, false);
 }
@@ -224,14 +231,18 @@ make_list(struct alloc *a, const struct gpu_snapshot *snap, int64_t boot_ns, int
 void
 alloc_refresh(struct alloc *a, const struct gpu_snapshot *snap, int64_t boot_ns, int64_t wall_ns)
 {
-	bool slurm = slurm_map_refresh(&a->slurm, wall_ns), kubelet = false;
+	/* groups and labels are part of who a holder is */
+	uint64_t identity_now = identity_version(a->identity);
+	bool others = identity_now != a->identity_version;
+	bool slurm = slurm_map_refresh(&a->slurm, wall_ns) || others, kubelet = false;
 	uint64_t version = a->kubelet_version;
 
+	a->identity_version = identity_now;
 	if (a->kubelet) {
 		struct podres_stats stats;
 
 		podres_stats(a->kubelet, &stats);
-		kubelet = !a->built || stats.version != version;
+		kubelet = !a->built || stats.version != version || others;
 	}
 	if (kubelet) {
 		forget_grants(a, true);

@@ -2,8 +2,9 @@
  *
  * Belongs to the tick's thread; the kubelet is asked by a thread of its own (podres.h), Slurm's files are looked at in each tick
  * (slurm_map.h). Rules:
- *  1. an allocation of the kubelet is held by the pod, with the container's name
- *  2. an allocation of Slurm is held by the job, with account, user and uid from its file; of an HPC mapping by the job alone
+ *  1. an allocation of the kubelet is held by the pod, with the container's name and the pod's labels
+ *  2. an allocation of Slurm is held by the job, with account, user and uid from its file and the user's group; of an HPC mapping
+ *     by the job alone
  *  3. a process of a pod or a job that has allocations has the holder of that one which has its device, else that of
  *     its only container. So a workload is one holder, whether it is known by its allocation or by its processes
  *  4. a process outside any job is the job's, where it is of the job's user and on a device that the job has: Slurm without

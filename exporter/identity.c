@@ -45,6 +45,9 @@ struct identity {
 	struct pod_dirs pods;
 	uint64_t pods_read; /* in this sweep */
 	struct user_names *users;
+	struct podlabels_list labels;
+	uint64_t labels_version;
+	bool misses_labels;
 	int64_t patience_ns; /* left in this sweep */
 	uint64_t sweep, polled;
 	struct pid_entry *pids;
@@ -84,6 +87,7 @@ identity_free(struct identity *id)
 	holders_fini(&id->holders);
 	user_names_free(id->users);
 	pod_dirs_fini(&id->pods);
+	podlabels_list_fini(&id->labels);
 	proc_fini(&id->proc);
 	idmap_fini(&id->by_pid);
 	mem_free(id->pids);
@@ -108,6 +112,13 @@ find_pod(struct identity *id, const char *uid)
 	return dir;
 }
 
+/* What a holder was made with is read only. */
+static char *
+borrowed(const char *text)
+{
+	return (char *)(uintptr_t)text;
+}
+
 /* A pod without folder is a holder without name, until it has one; then it is another holder. */
 static struct holder_entry *
 pod_holder(struct identity *id, struct cgroup_owner *o, bool *ret_known)
@@ -116,6 +127,7 @@ pod_holder(struct identity *id, struct cgroup_owner *o, bool *ret_known)
 	struct wire_holder h = {.kind = WIRE_POD, .uid = -1, .pod_uid = o->pod_uid, .container = o->container_id};
 
 	o->container_id[CONTAINER_CHARS] = '\0';
+	h.labels = borrowed(identity_labels(id, o->pod_uid));
 	if (dir) {
 		h.ns = dir->ns;
 		h.pod = dir->name;
@@ -128,14 +140,15 @@ pod_holder(struct identity *id, struct cgroup_owner *o, bool *ret_known)
 static struct holder_entry *
 user_holder(struct identity *id, struct cgroup_owner *o, int64_t uid, bool *ret_known)
 {
-	const char *name = user_names_get(id->users, (uint32_t)uid, &id->patience_ns);
-	owned(mem) char *user = name ? mem_strdup(name) : mem_printf("%" PRId64, uid);
+	struct user_name who = user_names_get(id->users, (uint32_t)uid, &id->patience_ns);
+	owned(mem) char *user = who.name ? mem_strdup(who.name) : mem_printf("%" PRId64, uid);
 	struct wire_holder h = {.kind = o->slurm_job[0] ? WIRE_SLURM_JOB : WIRE_HOST_USER,
 	                        .slurm_job = o->slurm_job,
 	                        .user = user,
-	                        .uid = uid};
+	                        .uid = uid,
+	                        .group = borrowed(who.group)};
 
-	*ret_known = name != NULL;
+	*ret_known = who.name != NULL;
 	return holders_get(&id->holders, &h);
 }
 
@@ -342,6 +355,58 @@ identity_sweep(struct identity *id)
 		holders_sweep(&id->holders);
 	id->sweep++;
 	id->patience_ns = IDENTITY_PATIENCE_NS;
+}
+
+/* ---- labels ---- */
+
+const char *
+identity_labels(struct identity *id, const char *pod_uid)
+{
+	const char *labels = podlabels_find(&id->labels, pod_uid);
+
+	id->misses_labels |= labels == NULL;
+	return labels ? labels : "";
+}
+
+const char *
+identity_group(struct identity *id, int64_t uid)
+{
+	if (uid < 0 || uid > UINT32_MAX)
+		return "";
+	return user_names_get(id->users, (uint32_t)uid, &id->patience_ns).group;
+}
+
+void
+identity_set_labels(struct identity *id, struct podlabels_list *list)
+{
+	podlabels_list_fini(&id->labels);
+	id->labels = *list;
+	*list = (struct podlabels_list){0};
+	id->labels_version++;
+	for (size_t i = 0; i < id->pid_count; i++) {
+		struct pid_entry *e = &id->pids[i];
+		const char *labels = e->holder && e->holder->wire.kind == WIRE_POD
+		                             ? podlabels_find(&id->labels, e->holder->wire.pod_uid)
+		                             : NULL;
+
+		if (labels && strcmp(labels, e->holder->wire.labels) != 0)
+			e->retry_at = id->sweep;
+	}
+}
+
+bool
+identity_misses_labels(struct identity *id)
+{
+	bool misses = id->misses_labels;
+
+	id->misses_labels = false;
+	return misses;
+}
+
+uint64_t
+identity_version(struct identity *id)
+{
+	return id->labels_version + user_names_known(id->users);
 }
 
 const struct wire_holder *

@@ -8,6 +8,7 @@
 #include "common/err.h"
 #include "common/wire.h"
 #include "exporter/identity_users.h"
+#include "exporter/podlabels.h"
 
 struct identity; /* caches by PID and start time */
 
@@ -38,6 +39,21 @@ const struct wire_holder *identity_of_ended(struct identity *id, uint32_t pid, i
 /* Call once per tick after all lookups: forgets PIDs not asked for since the last sweep, and holders without a use when there
  * are many. */
 void identity_sweep(struct identity *id);
+
+/* ---- labels of pods ---- */
+
+/* What the kubelet says of labels now, taken over. Before the look-ups of a tick: pods whose labels became known or changed are
+ * other holders from then on. A pod that the list does not have keeps what it had. */
+void identity_set_labels(struct identity *id, struct podlabels_list *list);
+/* Whether a pod was looked for that the list does not have, since this was last asked. */
+bool identity_misses_labels(struct identity *id);
+/* Another number when labels of pods are others, or names of users came to be known: holders made from them are then to be
+ * made anew. */
+uint64_t identity_version(struct identity *id);
+
+/* For holders that are known from elsewhere. Valid until the labels are set again; empty: not known. */
+const char *identity_labels(struct identity *id, const char *pod_uid);
+const char *identity_group(struct identity *id, int64_t uid);
 
 /* A holder that is known from elsewhere, under the id that its content has; it stays until released as often. The id in `content`
  * is not looked at, a text may be NULL. */

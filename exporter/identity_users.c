@@ -2,6 +2,7 @@
 #include "exporter/identity_users.h"
 
 #include <errno.h>
+#include <grp.h>
 #include <pthread.h>
 #include <pwd.h>
 #include <stdio.h>
@@ -19,7 +20,7 @@ struct user {
 	uint32_t uid;
 	enum state state;
 	int64_t asked_boot_ns;
-	char *name; /* NULL: none */
+	char *name, *group; /* NULL: none */
 };
 
 struct user_names {
@@ -33,10 +34,32 @@ struct user_names {
 	struct user *users;
 	size_t count;
 	struct idmap by_uid;
+	uint64_t known; /* users with a name */
 };
 
+/* A large group is a long text: its members are listed, though nobody here looks at them. */
+#define GROUP_TEXT_MAX (4u << 20)
+
+static void
+ask_group(gid_t gid, char out[USER_NAME_SIZE])
+{
+	size_t size = 16384;
+	struct group gr, *found;
+	int rc;
+
+	do {
+		owned(mem) char *text = mem_alloc(size);
+
+		found = NULL;
+		rc = getgrgid_r(gid, &gr, text, size, &found);
+		if (rc == 0 && found)
+			snprintf(out, USER_NAME_SIZE, "%s", found->gr_name);
+		size *= 4;
+	} while (rc == ERANGE && size <= GROUP_TEXT_MAX);
+}
+
 static bool
-ask_system(void *arg, uint32_t uid, char out[USER_NAME_SIZE])
+ask_system(void *arg, uint32_t uid, struct user_text *ret)
 {
 	struct passwd pw, *found = NULL;
 	char text[16384];
@@ -44,15 +67,18 @@ ask_system(void *arg, uint32_t uid, char out[USER_NAME_SIZE])
 	(void)arg;
 	if (getpwuid_r((uid_t)uid, &pw, text, sizeof(text), &found) != 0 || !found || !found->pw_name[0])
 		return false;
-	snprintf(out, USER_NAME_SIZE, "%s", found->pw_name);
+	snprintf(ret->name, sizeof(ret->name), "%s", found->pw_name);
+	ask_group(found->pw_gid, ret->group);
 	return true;
 }
 
 static void
 destroy(struct user_names *n)
 {
-	for (size_t i = 0; i < n->count; i++)
+	for (size_t i = 0; i < n->count; i++) {
 		mem_free(n->users[i].name);
+		mem_free(n->users[i].group);
+	}
 	mem_free(n->users);
 	idmap_fini(&n->by_uid);
 	pthread_cond_destroy(&n->wanted);
@@ -77,18 +103,21 @@ static void
 ask(struct user_names *n, size_t at)
 {
 	uint32_t uid = n->users[at].uid;
-	char text[USER_NAME_SIZE] = "";
+	struct user_text text = {0};
 	bool known;
 
 	n->busy = true;
 	pthread_mutex_unlock(&n->lock);
-	known = n->source.ask(n->source.arg, uid, text);
+	known = n->source.ask(n->source.arg, uid, &text);
 	pthread_mutex_lock(&n->lock);
 	n->busy = false;
 	n->users[at].state = known ? NAMED : NAMELESS;
 	n->users[at].asked_boot_ns = time_boot_ns();
-	if (known)
-		n->users[at].name = sanitized_copy(text, USER_NAME_SIZE);
+	if (known) {
+		n->users[at].name = sanitized_copy(text.name, USER_NAME_SIZE);
+		n->users[at].group = sanitized_copy(text.group, USER_NAME_SIZE);
+		n->known++;
+	}
 	pthread_cond_broadcast(&n->answered);
 }
 
@@ -176,12 +205,12 @@ want(struct user_names *n, uint32_t uid)
 	return &n->users[at];
 }
 
-const char *
+struct user_name
 user_names_get(struct user_names *n, uint32_t uid, int64_t *patience_ns)
 {
+	struct user_name ret = {.group = ""};
 	int64_t began_ns, end_ns;
 	const struct user *u;
-	const char *name;
 
 	pthread_mutex_lock(&n->lock);
 	u = want(n, uid);
@@ -196,7 +225,19 @@ user_names_get(struct user_names *n, uint32_t uid, int64_t *patience_ns)
 		*patience_ns -= time_monotonic_ns() - began_ns;
 	}
 	/* one that is asked for again keeps what it had */
-	name = u ? u->name : NULL;
+	if (u && u->name)
+		ret = (struct user_name){.name = u->name, .group = u->group};
 	pthread_mutex_unlock(&n->lock);
-	return name;
+	return ret;
+}
+
+uint64_t
+user_names_known(struct user_names *n)
+{
+	uint64_t known;
+
+	pthread_mutex_lock(&n->lock);
+	known = n->known;
+	pthread_mutex_unlock(&n->lock);
+	return known;
 }

@@ -38,6 +38,9 @@
 #define KUBELET_REFRESH_NS (2 * NS_PER_S)
 #define KUBELET_TIMEOUT_NS (3 * NS_PER_S)
 #define KUBELET_PATIENCE_NS (2 * NS_PER_S)
+/* The labels of pods that are known change rarely; of one that is not known they are asked for at once. */
+#define LABELS_REFRESH_NS (15 * NS_PER_S)
+#define LABELS_TIMEOUT_NS (5 * NS_PER_S)
 /* Open files: what all the rest may need, and cgroups', which are then read without opening them each time. */
 #define FILES_OF_THE_REST 1024u
 #define FILES_OF_USE (FILES_OF_THE_REST + 3072u)
@@ -57,6 +60,7 @@ struct daemon {
 	struct status *status;
 	struct metrics *metrics;
 	struct web *web;
+	struct podlabels *labels; /* NULL: not asked for */
 	struct sampler *sampler;
 	struct recorder *recorder; /* NULL: not wanted */
 	int timer_fd, signal_fd;
@@ -65,7 +69,7 @@ struct daemon {
 	char reading[sizeof(((struct err *)0)->text)], silent[sizeof(((struct err *)0)->text)];
 	char storing[sizeof(((struct err *)0)->text)], kubelet[sizeof(((struct err *)0)->text)];
 	char recording[sizeof(((struct err *)0)->text)], dcgm_trouble[sizeof(((struct err *)0)->text)];
-	char job_files[sizeof(((struct err *)0)->text)];
+	char job_files[sizeof(((struct err *)0)->text)], labels_trouble[sizeof(((struct err *)0)->text)];
 	bool answered; /* the driver, once at least */
 };
 
@@ -265,6 +269,28 @@ cgroup_files(void)
 	return (size_t)(l.rlim_cur < FILES_OF_USE ? l.rlim_cur : FILES_OF_USE) - FILES_OF_THE_REST;
 }
 
+/* Who names no label asks for none. */
+static bool
+start_labels(struct daemon *d, struct err *err)
+{
+	const struct exporter_options *o = d->options;
+	struct podlabels_options l = {.url = o->kubelet_url,
+	                              .token_file = o->kubelet_token_file,
+	                              .ca_file = o->kubelet_ca_file,
+	                              .keys = o->pod_labels,
+	                              .user_agent = "tollgate-exporter/" TOLLGATE_VERSION,
+	                              .refresh_ns = LABELS_REFRESH_NS,
+	                              .timeout_ns = LABELS_TIMEOUT_NS};
+
+	if (!o->kubelet_url || !o->pod_labels)
+		return true;
+	if (!podlabels_start(&l, &d->labels, err))
+		return false;
+	podlabels_wait_first(d->labels, KUBELET_PATIENCE_NS);
+	sampler_use_labels(d->sampler, d->labels);
+	return true;
+}
+
 static bool
 start_sampler(struct daemon *d, struct err *err)
 {
@@ -300,7 +326,7 @@ start_sampler(struct daemon *d, struct err *err)
 		sampler_use_status(d->sampler, d->status, d->spool.boot_id);
 	if (o->workload_metrics && !sampler_use_workloads(d->sampler, &w, err))
 		return false;
-	return sampler_use_allocations(d->sampler, &a, KUBELET_PATIENCE_NS, err);
+	return start_labels(d, err) && sampler_use_allocations(d->sampler, &a, KUBELET_PATIENCE_NS, err);
 }
 
 static void
@@ -343,6 +369,7 @@ stop(struct daemon *d)
 
 	web_stop(d->web);
 	sampler_free(d->sampler);
+	podlabels_free(d->labels);
 	if (!recorder_close(d->recorder, LAST_WRITE_NS, &err))
 		log_event(LOG_WARN, "the recording lacks its end", LS("error", err.text));
 	if (d->outbox)
@@ -387,6 +414,8 @@ note_report(struct daemon *d, const struct sampler_report *r)
 	note(d->storing, &r->storing, "batches wait in memory", "batches are on disk again");
 	note(d->kubelet, &r->kubelet, "the kubelet does not tell who has which device, its last answer holds",
 	     "the kubelet answers again");
+	note(d->labels_trouble, &r->labels, "the kubelet does not tell the labels of its pods, its last answer holds",
+	     "the kubelet tells the labels of its pods again");
 	note(d->job_files, &r->job_files, "files that say which job has which GPU are refused",
 	     "no such file is refused");
 	if (r->clock_step_ns != 0)

@@ -6,7 +6,8 @@
  *  2. a process holds only a device that nobody is allocated, from the later of the previous tick and its start until its end,
  *     where the driver's accounting tells it, else until the first tick that misses it; so does one that began and ended
  *     inside the slot. A process of somebody else on an allocated device holds nothing: an intruder. A holder is all
- *     processes of one workload on one device
+ *     processes of one workload on one device. A process whose holder becomes another one (a name or labels came to be known) is
+ *     the former's until the tick that says so
  *  3. a slot is cut into pieces where a holder begins or ends, and at every multiple of the interval since 1970
  *  4. several holders of one device have equal parts of each piece, by largest remainder; with n replicas advertised each
  *     holder has one of n parts, or as many as replicas are allocated to it (n raised to what is held if that is more), the

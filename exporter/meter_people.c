@@ -170,6 +170,40 @@ add_there(const struct plan_slot *slot, struct plan *p, const struct view_proces
 	                               .active_ppm = active_while_there(slot, who)});
 }
 
+/* The same process of a holder that became another one: its user's name, its pod's labels or its allocation came to be known. */
+static const struct view_process *
+under_another_holder(const struct gpu_view *v, const struct view_process *who)
+{
+	for (size_t i = 0; i < v->process_count; i++) {
+		const struct view_process *p = &v->processes[i];
+
+		if (p->pid == who->pid && p->begin_ns == who->begin_ns && p->device == who->device &&
+		    p->holder != who->holder)
+			return p;
+	}
+	return NULL;
+}
+
+/* One that some tick shows and the other does not, under this holder. A holder that became another is who it was until the tick that
+ * says so: what lies before it is not divided between the two. */
+static void
+add_changed(const struct plan_slot *slot, struct plan *p, const struct view_process *gone,
+            const struct view_process *there)
+{
+	const struct view_process *other =
+		gone ? under_another_holder(slot->now, gone) : under_another_holder(slot->prev, there);
+	struct view_process as_before;
+
+	if (gone && !other)
+		add_gone(slot, p, gone);
+	if (gone)
+		return;
+	as_before = *there;
+	if (other)
+		as_before.holder = other->holder;
+	add_there(slot, p, &as_before);
+}
+
 static bool
 may_hold(const struct plan_slot *slot, const struct plan *p, const struct view_exit *e)
 {
@@ -246,10 +280,12 @@ people_find(const struct plan_slot *slot, struct plan *p)
 		            : j == now->process_count ? -1
 		                                      : view_process_order(&prev->processes[i], &now->processes[j]);
 
-		if (order < 0)
-			add_gone(slot, p, &prev->processes[i]);
-		else
+		if (order == 0)
 			add_there(slot, p, &now->processes[j]);
+		else if (order < 0)
+			add_changed(slot, p, &prev->processes[i], NULL);
+		else
+			add_changed(slot, p, NULL, &now->processes[j]);
 		i += order <= 0;
 		j += order >= 0;
 	}

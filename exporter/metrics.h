@@ -45,9 +45,11 @@ struct metrics_input {
 	const struct metrics_step *steps;
 	size_t step_count;
 	size_t silent_gpus, hanging_calls;
-	int64_t silent_ns;               /* how long a GPU, or the driver, has not answered; 0: all do */
-	const struct alloc_stats *alloc; /* NULL: nobody looked */
-	const struct dcgm_status *dcgm;  /* NULL: not beside NVML */
+	int64_t silent_ns;                    /* how long a GPU, or the driver, has not answered; 0: all do */
+	const struct alloc_stats *alloc;      /* NULL: nobody looked */
+	const struct podlabels_stats *labels; /* NULL: the kubelet is not asked for them */
+	int64_t boot_ns;
+	const struct dcgm_status *dcgm; /* NULL: not beside NVML */
 	struct outbox_stats outbox;
 	bool pushes; /* an aggregator is configured */
 	struct push_stats push;

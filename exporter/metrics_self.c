@@ -148,6 +148,26 @@ render_allocations(struct render *r)
 		              "Age of the kubelet's answer that holds.", a->kubelet_age_ns, 9);
 }
 
+/* What the kubelet tells of labels, where it is asked. */
+static void
+render_labels(struct render *r)
+{
+	const struct podlabels_stats *l = r->in->labels;
+
+	render_single(r, "tollgate_exporter_pod_labels_up", PROM_GAUGE,
+	              "1 when the kubelet answered the last question for its pods' labels.", l->up, 0);
+	render_single(r, "tollgate_exporter_pod_labels_failures_total", PROM_COUNTER,
+	              "Questions for pods' labels that the kubelet did not answer.", l->failures, 0);
+	if (l->answered_boot_ns != ABSENT)
+		render_single(r, "tollgate_exporter_pod_labels_answer_age_seconds", PROM_GAUGE,
+		              "Age of the kubelet's last answer about its pods' labels.",
+		              r->in->boot_ns > l->answered_boot_ns ? r->in->boot_ns - l->answered_boot_ns : 0, 9);
+	render_single(r, "tollgate_exporter_pods_known", PROM_GAUGE, "Pods that the kubelet told of.", (int64_t)l->pods,
+	              0);
+	render_single(r, "tollgate_exporter_pods_labelled", PROM_GAUGE,
+	              "Pods that have one of the labels of --pod-labels.", (int64_t)l->labelled, 0);
+}
+
 /* Of what is beside the GPUs. */
 static void
 render_cgroup_reading(struct render *r)
@@ -253,6 +273,8 @@ render_exporter(struct render *r)
 	render_steps(r, true);
 	render_meter(r);
 	render_dcgm_state(r);
+	if (r->in->labels)
+		render_labels(r);
 	if (r->in->alloc)
 		render_allocations(r);
 	if (r->in->workload_stats)

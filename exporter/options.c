@@ -9,6 +9,7 @@
 #include "common/time.h"
 #include "common/webconf.h"
 #include "common/wire.h"
+#include "exporter/podlabels.h"
 
 static const char *const sources[] = {[SOURCE_AUTO] = "auto", [SOURCE_NVML] = "nvml", [SOURCE_DCGM] = "dcgm", NULL};
 static const char *const compats[] = {[COMPAT_NONE] = "none", [COMPAT_DCGM] = "dcgm", NULL};
@@ -123,6 +124,22 @@ static const struct conf_option options[] = {
          .offset = FIELD(kubelet_socket),
          .preset = "/var/lib/kubelet/pod-resources/kubelet.sock",
          .help = "where the kubelet tells which pod has which device; a node without a kubelet has no such file"},
+	{.name = "kubelet-url",
+         .type = CONF_STRING,
+         .offset = FIELD(kubelet_url),
+         .help = "this node's own kubelet, such as https://10.0.0.7:10250, which is asked for the labels of its pods; http is spoken with this host only"},
+	{.name = "kubelet-token-file",
+         .type = CONF_PATH,
+         .offset = FIELD(kubelet_token_file),
+         .help = "file with the token to show to kubelet-url, which must allow it to see the pods of its node (deploy/kubernetes)"},
+	{.name = "kubelet-ca-file",
+         .type = CONF_PATH,
+         .offset = FIELD(kubelet_ca_file),
+         .help = "certificates that the one of kubelet-url is checked with; the system's when not given"},
+	{.name = "pod-labels",
+         .type = CONF_STRING,
+         .offset = FIELD(pod_labels),
+         .help = "which labels of pods are read and sent to the ledger, for rules and reports: at most 16 keys, such as team,example.com/project; no others leave the node. Needs kubelet-url"},
 	{.name = "cgroup-root",
          .type = CONF_PATH,
          .offset = FIELD(cgroup_root),
@@ -312,6 +329,37 @@ check_web_config(const struct exporter_options *o, struct err *err)
 	return webconf_read(o->web_config_file, &c, err) || err_prefix(err, "web-config-file");
 }
 
+/* A token is not shown to whoever listens between two hosts. */
+static bool
+is_on_this_host(const char *url)
+{
+	static const char *const hosts[] = {"127.0.0.1", "localhost", "[::1]"};
+	const char *host = url + strlen("http://");
+	size_t len = host[0] == '[' ? strcspn(host, "]") + 1 : strcspn(host, ":/");
+
+	for (size_t i = 0; i < ARRAY_LEN(hosts); i++)
+		if (strlen(hosts[i]) == len && strncmp(host, hosts[i], len) == 0)
+			return true;
+	return false;
+}
+
+static bool
+check_labels(const struct exporter_options *o, struct err *err)
+{
+	struct podlabels_keys keys;
+
+	if (o->pod_labels && !o->kubelet_url)
+		return err_set(err, ERR_INVALID, "pod-labels: needs kubelet-url, where labels are asked for");
+	if (o->kubelet_url && strncmp(o->kubelet_url, "https://", 8) != 0 &&
+	    (strncmp(o->kubelet_url, "http://", 7) != 0 || !is_on_this_host(o->kubelet_url)))
+		return err_set(err, ERR_INVALID, "kubelet-url: '%s' is neither https:// nor http:// of this host",
+		               o->kubelet_url);
+	if (!podlabels_keys_parse(o->pod_labels ? o->pod_labels : "", &keys, err))
+		return err_prefix(err, "pod-labels");
+	podlabels_keys_fini(&keys);
+	return true;
+}
+
 bool
 exporter_options_check(struct exporter_options *o, struct err *err)
 {
@@ -323,7 +371,7 @@ exporter_options_check(struct exporter_options *o, struct err *err)
 		return false;
 	if (!addr_parse(o->listen, host, sizeof(host), &port, err))
 		return err_prefix(err, "listen");
-	if (!httpd_tls_files_check(&tls, err) || !check_web_config(o, err))
+	if (!httpd_tls_files_check(&tls, err) || !check_web_config(o, err) || !check_labels(o, err))
 		return false;
 	if (o->source == SOURCE_NVML && (o->dcgm_host || o->dcgm_library))
 		return err_set(err, ERR_INVALID, "%s: DCGM is not used with source nvml",

@@ -30,6 +30,10 @@ struct exporter_options {
 	char *proc_root;
 	char *pods_root;
 	char *kubelet_socket;
+	char *kubelet_url; /* NULL: labels are not asked for */
+	char *kubelet_token_file;
+	char *kubelet_ca_file;
+	char *pod_labels; /* NULL: none */
 	char *cgroup_root;
 	char *slurm_map_dir;
 	int64_t slurm_map_uid;

@@ -17,6 +17,9 @@ struct sampler {
 	struct identity *identity;
 	struct alloc *alloc; /* NULL: none */
 	struct alloc_stats alloc_stats;
+	struct podlabels *labels; /* NULL: not asked */
+	uint64_t labels_version;
+	struct podlabels_stats label_stats;
 	struct dcgm_status dcgm;
 	struct workload *workload; /* NULL: not read */
 	struct status *status;     /* NULL: not told */
@@ -89,6 +92,12 @@ bool
 sampler_use_allocations(struct sampler *s, const struct alloc_options *o, int64_t patience_ns, struct err *err)
 {
 	return alloc_new(o, s->identity, patience_ns, &s->alloc, err);
+}
+
+void
+sampler_use_labels(struct sampler *s, struct podlabels *labels)
+{
+	s->labels = labels;
 }
 
 bool
@@ -224,6 +233,22 @@ make_room(struct sampler *s)
 	}
 }
 
+/* Before allocations and processes: labels are part of who a holder is. */
+static void
+refresh_labels(struct sampler *s, struct sampler_report *ret)
+{
+	struct podlabels_list list;
+
+	if (!s->labels)
+		return;
+	if (podlabels_take(s->labels, &s->labels_version, &list))
+		identity_set_labels(s->identity, &list);
+	if (identity_misses_labels(s->identity))
+		podlabels_hurry(s->labels);
+	podlabels_stats(s->labels, &s->label_stats);
+	ret->labels = s->label_stats.trouble;
+}
+
 /* Before the processes: whose they are depends on it. */
 static void
 refresh_allocations(struct sampler *s, int64_t boot_ns, int64_t wall_ns, struct sampler_report *ret)
@@ -251,6 +276,7 @@ make_tick(struct sampler *s, int64_t boot_ns, int64_t wall_ns, struct sampler_re
 	process = s->processes;
 	exit = s->exits;
 	s->tick = (struct tick){.boot_ns = boot_ns, .gpus = s->gpus};
+	refresh_labels(s, ret);
 	refresh_allocations(s, boot_ns, wall_ns, ret);
 	for (size_t i = 0; i < snap->count && i < GPU_MAX; i++) {
 		struct tick_gpu *g = &s->gpus[s->tick.gpu_count++];
@@ -365,6 +391,8 @@ publish(struct sampler *s, bool read, int64_t boot_ns)
 	in.hanging_calls = status.hanging;
 	in.stream = s->stream;
 	in.alloc = s->alloc ? &s->alloc_stats : NULL;
+	in.labels = s->labels ? &s->label_stats : NULL;
+	in.boot_ns = boot_ns;
 	in.dcgm = s->options.dcgm ? &s->dcgm : NULL;
 	if (s->workload) {
 		in.workload_count = workload_follow(s->workload, in.tick, &in.workloads);

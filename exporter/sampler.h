@@ -42,6 +42,9 @@ DEFINE_OWNED(sampler, struct sampler)
 MUST_CHECK bool sampler_use_allocations(struct sampler *s, const struct alloc_options *o, int64_t patience_ns,
                                         struct err *err);
 
+/* From now on what the kubelet says of pods' labels counts (podlabels.h). It is the caller's, and outlives the sampler. */
+void sampler_use_labels(struct sampler *s, struct podlabels *labels);
+
 /* From now on CPU, memory, I/O and pressure of workloads are read (workload.h). */
 MUST_CHECK bool sampler_use_workloads(struct sampler *s, const struct workload_options *o, struct err *err);
 
@@ -55,6 +58,7 @@ struct sampler_report {
 	struct err storing;    /* kind ERR_NONE: nothing waits for the disk */
 	struct err dcgm;       /* kind ERR_NONE: it tells all that it should, or is not used */
 	struct err kubelet;    /* kind ERR_NONE: it answers, or there never was one */
+	struct err labels;     /* kind ERR_NONE: it tells the labels of its pods, or is not asked */
 	struct err job_files;  /* kind ERR_NONE: none of those that say which job has which GPUs is refused */
 	int64_t clock_step_ns; /* not 0: a new stream began */
 	size_t gpus, gpus_read;

@@ -97,10 +97,21 @@ struct node {
 	int64_t boot_ns, wall_ns;
 };
 
+/* Who has a name, and a group with it. */
+static bool
+ask_directory(void *arg, uint32_t uid, struct user_text *ret)
+{
+	(void)arg;
+	snprintf(ret->name, sizeof(ret->name), "alice");
+	snprintf(ret->group, sizeof(ret->group), "gpu-research");
+	return uid == 1000;
+}
+
 static void
 node_init(struct node *n)
 {
-	struct identity_options o = {.proc_root = "/nonexistent", .pods_root = "/nonexistent"};
+	struct identity_options o = {
+		.proc_root = "/nonexistent", .pods_root = "/nonexistent", .users = {.ask = ask_directory}};
 	struct alloc_options a = {0};
 	struct err err;
 
@@ -300,10 +311,32 @@ a_gpu_without_answer_keeps_its_allocation(void **state)
 	assert_string_equal(allocations(&n, text), "7//@GPU-a ");
 }
 
+/* The directory is asked by a thread: the group may come some ticks later, and is then the job's from there on. */
+static void
+a_job_has_the_group_of_its_user(void **state)
+{
+	in_place(node) struct node n;
+	const struct tick_allocation *list;
+	char text[1024];
+
+	(void)state;
+	node_init(&n);
+	put(n.slurm, "7", "job=7\nuser=alice\nuid=1000\ngpus=0\n");
+	put(n.slurm, "8", "job=8\nuser=bob\nuid=1001\ngpus=MIG-2\n");
+	do {
+		identity_sweep(n.id);
+		(void)allocations(&n, text);
+		assert_int_equal(alloc_list(n.alloc, &list), 2);
+	} while (!list[0].holder->group[0]);
+	assert_string_equal(list[0].holder->group, "gpu-research");
+	assert_string_equal(list[1].holder->group, "");
+}
+
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_job_has_the_group_of_its_user),
 		cmocka_unit_test(schedulers_name_gpus_in_many_ways),
 		cmocka_unit_test(a_job_holds_the_gpus_of_its_file),
 		cmocka_unit_test(a_job_of_the_future_begins_when_it_is_seen),

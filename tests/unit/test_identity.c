@@ -385,7 +385,7 @@ struct directory {
 };
 
 static bool
-ask_directory(void *arg, uint32_t uid, char out[USER_NAME_SIZE])
+ask_directory(void *arg, uint32_t uid, struct user_text *ret)
 {
 	struct directory *d = arg;
 	bool known;
@@ -396,7 +396,8 @@ ask_directory(void *arg, uint32_t uid, char out[USER_NAME_SIZE])
 		pthread_cond_wait(&d->changed, &d->lock);
 	known = d->known;
 	pthread_mutex_unlock(&d->lock);
-	snprintf(out, USER_NAME_SIZE, "user\n%u", uid);
+	snprintf(ret->name, sizeof(ret->name), "user\n%u", uid);
+	snprintf(ret->group, sizeof(ret->group), "group\t%u", uid / 1000);
 	return known;
 }
 
@@ -423,6 +424,7 @@ a_directory_that_hangs_leaves_the_number_until_it_answers(void **state)
 	h = who(&n, 100).holder;
 	numbered = h->id;
 	assert_string_equal(h->user, "1000");
+	assert_string_equal(h->group, "");
 	assert_int_equal(h->uid, 1000);
 	for (int i = 0; i < 5; i++) {
 		identity_sweep(n.id);
@@ -433,6 +435,9 @@ a_directory_that_hangs_leaves_the_number_until_it_answers(void **state)
 		identity_sweep(n.id);
 	named = who(&n, 100).holder->id;
 	assert_string_equal(who(&n, 100).holder->user, "user?1000");
+	assert_string_equal(who(&n, 100).holder->group, "group?1");
+	assert_string_equal(identity_group(n.id, 1000), "group?1");
+	assert_string_equal(identity_group(n.id, -1), "");
 	assert_int_equal(who(&n, 100).holder->uid, 1000);
 	/* from then on it is the name, also for processes to come, and whatever the directory does */
 	pthread_mutex_lock(&d.lock);
@@ -462,6 +467,69 @@ a_look_up_under_way_does_not_keep_the_exporter_from_ending(void **state)
 	assert_string_equal(who(&n, 100).holder->user, "1000");
 	node_fini(&n);
 	directory_open(&d);
+}
+
+/* ---- labels ---- */
+
+static void
+set_labels(struct node *n, const char *items)
+{
+	owned(mem) char *body = mem_printf("{\"items\":[%s]}", items);
+	struct podlabels_list list;
+	struct podlabels_keys keys;
+	struct err err;
+
+	assert_true(podlabels_keys_parse("app,team", &keys, &err));
+	if (!podlabels_decode(body, strlen(body), &keys, &list, &err))
+		fail_msg("%s", err.text);
+	podlabels_keys_fini(&keys);
+	identity_set_labels(n->id, &list);
+}
+
+#define LABELLED(labels) "{\"metadata\":{\"uid\":\"" UID_DASHED "\",\"labels\":" labels "}}"
+
+static void
+labels_that_become_known_or_change_make_another_holder(void **state)
+{
+	in_place(node) struct node n;
+	uint32_t bare, first;
+	uint64_t version;
+
+	(void)state;
+	node_init(&n);
+	put(&n, "pods/research_train-0_" UID_DASHED, NULL);
+	put_process(&n, 100, "python", 1, POD_CGROUP, 1000);
+	put_process(&n, 200, "python", 1, "0::/\n", 1000);
+	assert_false(identity_misses_labels(n.id));
+	bare = who(&n, 100).holder->id;
+	assert_string_equal(who(&n, 100).holder->labels, "");
+	/* said once */
+	assert_true(identity_misses_labels(n.id));
+	assert_false(identity_misses_labels(n.id));
+	identity_sweep(n.id);
+	version = identity_version(n.id);
+	set_labels(&n, LABELLED("{\"team\":\"ml\",\"app\":\"web\",\"x\":\"y\"}"));
+	assert_true(identity_version(n.id) != version);
+	first = who(&n, 100).holder->id;
+	assert_int_not_equal(first, bare);
+	assert_string_equal(who(&n, 100).holder->labels, "app=web,team=ml");
+	assert_string_equal(who(&n, 100).holder->pod, "train-0");
+	assert_string_equal(who(&n, 200).holder->labels, "");
+	assert_string_equal(identity_labels(n.id, UID_DASHED), "app=web,team=ml");
+	/* a list that does not have the pod leaves it who it is; one that has it, changed, does not */
+	identity_sweep(n.id);
+	set_labels(&n, "");
+	assert_int_equal(who(&n, 100).holder->id, first);
+	identity_sweep(n.id);
+	set_labels(&n, LABELLED("{\"team\":\"ml\",\"app\":\"web\"}"));
+	assert_int_equal(who(&n, 100).holder->id, first);
+	identity_sweep(n.id);
+	set_labels(&n, LABELLED("{\"team\":\"ops\"}"));
+	assert_string_equal(who(&n, 100).holder->labels, "team=ops");
+	/* labels that it loses are gone, and it is who it was without */
+	identity_sweep(n.id);
+	set_labels(&n, LABELLED("{}"));
+	assert_int_equal(who(&n, 100).holder->id, bare);
 }
 
 /* ---- processes that end ---- */
@@ -624,6 +692,7 @@ main(void)
 		cmocka_unit_test(a_pod_of_a_virtual_cluster_is_in_its_host_namespace),
 		cmocka_unit_test(folders_that_name_no_pod_are_passed_over),
 		cmocka_unit_test(a_directory_that_hangs_leaves_the_number_until_it_answers),
+		cmocka_unit_test(labels_that_become_known_or_change_make_another_holder),
 		cmocka_unit_test(a_look_up_under_way_does_not_keep_the_exporter_from_ending),
 		cmocka_unit_test(an_ended_process_keeps_its_holder_for_a_while),
 		cmocka_unit_test(two_hundred_starts_in_a_tick_are_all_followed),

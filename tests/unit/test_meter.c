@@ -538,10 +538,58 @@ a_holder_that_comes_back_under_a_new_cache_id_is_the_same_workload(void **state)
 	expect(&w, "GPU-0 alice held exclusive measured 10000+2000 units=5040 held=2000 used=0 ticks=2\n");
 }
 
+static void
+a_holder_that_becomes_another_is_cut_at_the_tick_that_says_so(void **state)
+{
+	static char staff[] = "staff";
+	in_place(meterworld) struct meterworld w;
+	struct wire_holder known;
+
+	(void)state;
+	meterworld_init(&w, 1, 1);
+	known = w.alice;
+	known.id = 99;
+	known.group = staff;
+	run(&w, 0, &w.alice, 0);
+	run(&w, 0, &w.bob, 0);
+	ticks(&w, 10 * S, 12 * S);
+	w.processes[0][0].holder = &known;
+	ticks(&w, 13 * S, 14 * S);
+	/* three seconds of the former, one of the latter: alice has half at any time, and never two thirds */
+	expect(&w, "GPU-0 alice held plain estimated 10000+3000 units=5040 held=1500 used=0 ticks=3\n"
+	           "GPU-0 bob held plain estimated 10000+3000 units=5040 held=1500 used=0 ticks=3\n"
+	           "GPU-0 bob held plain estimated 13000+1000 units=5040 held=500 used=0 ticks=1\n"
+	           "GPU-0 alice held plain estimated 13000+1000 units=5040 held=500 used=0 ticks=1\n");
+}
+
+static void
+an_allocation_whose_holder_becomes_another_is_cut_there_too(void **state)
+{
+	static char staff[] = "staff";
+	in_place(meterworld) struct meterworld w;
+	struct wire_holder known;
+
+	(void)state;
+	meterworld_init(&w, 1, 1);
+	known = w.alice;
+	known.id = 99;
+	known.group = staff;
+	allocate(&w, &w.alice, "GPU-0", -1);
+	run(&w, 0, &w.alice, 0);
+	ticks(&w, 10 * S, 12 * S);
+	w.processes[0][0].holder = &known;
+	w.allocations[0].holder = &known;
+	ticks(&w, 13 * S, 14 * S);
+	expect(&w, "GPU-0 alice held exclusive measured 10000+3000 units=5040 held=3000 used=0 ticks=3\n"
+	           "GPU-0 alice held exclusive measured 13000+1000 units=5040 held=1000 used=0 ticks=1\n");
+}
+
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_holder_that_becomes_another_is_cut_at_the_tick_that_says_so),
+		cmocka_unit_test(an_allocation_whose_holder_becomes_another_is_cut_there_too),
 		cmocka_unit_test(the_first_tick_only_sets_the_beginning),
 		cmocka_unit_test(a_free_gpu_is_unallocated),
 		cmocka_unit_test(a_process_holds_from_its_start_until_the_tick_that_misses_it),
