@@ -127,15 +127,14 @@ make_rows(struct working *w)
 	size_t u = 0, r = 0;
 
 	while (u < in->use_count || r < in->right_count) {
-		const struct class_use *use = u < in->use_count ? w->uses[u] : NULL;
-		const struct class_right *right = r < in->right_count ? w->rights[r] : NULL;
 		struct holder_row *row = &w->rows[w->row_count++];
 
-		row->workspace =
-			!use || (right && right->workspace < use->workspace) ? right->workspace : use->workspace;
+		row->workspace = u < in->use_count ? w->uses[u]->workspace : INT64_MAX;
+		if (r < in->right_count && w->rights[r]->workspace < row->workspace)
+			row->workspace = w->rights[r]->workspace;
 		row->first = u;
 		row->right = -1;
-		if (right && right->workspace == row->workspace)
+		if (r < in->right_count && w->rights[r]->workspace == row->workspace)
 			row->right = w->rights[r++] - in->rights;
 		for (; u < in->use_count && w->uses[u]->workspace == row->workspace; u++) {
 			row->count++;

@@ -4,59 +4,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "aggregator/core/rating_rows.h"
 #include "aggregator/core/rating_text.h"
 #include "aggregator/core/rounding.h"
-#include "common/time.h"
 #include "common/units.h"
 
-/* A quantity of hours has nine decimals, so the nanoseconds of an hour cancel down to its seconds. */
-#define SECONDS_PER_HOUR (NS_PER_HOUR / NS_PER_S)
-_Static_assert(QUANTITY_SCALE == 9, "the divisors below turn nanoseconds into billionths of an hour");
-
 /* Far above any bill, and far enough below 2^127 that rounding up cannot leave it. */
+#define RATIO_ONE 1000000000 /* ratios are in 10^-9 */
 #define COST_MAX (pow10_i128(COST_SCALE) * pow10_i128(COST_SCALE))
 
-/* A row of the input with what its price decides about the line it belongs to. */
-struct row {
-	const struct usage_day *day;
-	const char *sku; /* "" : derived */
-	const char *price_version;
-	const char *currency;
-	int128 price;
-	bool priced;
-	bool per_instance; /* 4 */
-};
-
-/* ---- rule 3: the price ---- */
-
-static bool
-accepts(const char *wanted, const char *value)
-{
-	return wanted == NULL || strcmp(wanted, value) == 0;
-}
-
-static int
-specificity(const struct rating_item *i)
-{
-	return (i->gpu_model ? 8 : 0) + (i->mig_profile ? 4 : 0) + (i->sharing_mode ? 2 : 0) + (i->klass ? 1 : 0);
-}
-
-const struct rating_item *
-rating_pick(const struct rating_book *book, const char *gpu_model, const char *mig_profile, const char *sharing_mode,
-            const char *klass)
-{
-	const struct rating_item *best = NULL;
-
-	for (size_t i = 0; i < book->item_count; i++) {
-		const struct rating_item *it = &book->items[i];
-
-		if (accepts(it->gpu_model, gpu_model) && accepts(it->mig_profile, mig_profile) &&
-		    accepts(it->sharing_mode, sharing_mode) && accepts(it->klass, klass) &&
-		    (best == NULL || specificity(it) > specificity(best)))
-			best = it;
-	}
-	return best;
-}
+/* ---- rows ---- */
 
 static bool
 check_day(const struct rating_input *in, size_t index, struct err *err)
@@ -66,10 +23,13 @@ check_day(const struct rating_input *in, size_t index, struct err *err)
 	if (d->used_unit_ns < 0 || d->idle_unit_ns < 0 || d->unmeasured_unit_ns < 0)
 		return err_set(err, ERR_INVALID, "usage row %zu of %s/%s: used, idle or unmeasured is negative", index,
 		               d->tenant, d->workspace);
+	if (d->over_unit_ns < 0 || d->unit_ns < 0 || d->quantity < 0)
+		return err_set(err, ERR_INVALID, "usage row %zu of %s/%s: an amount is negative", index, d->tenant,
+		               d->workspace);
 	if (d->energy_mj < 0)
 		return err_set(err, ERR_INVALID, "usage row %zu of %s/%s: energy is negative", index, d->tenant,
 		               d->workspace);
-	if (d->instance_units < 1 || d->instance_units > UNITS_PER_GPU)
+	if (d->kind != CHARGE_METER && (d->instance_units < 1 || d->instance_units > UNITS_PER_GPU))
 		return err_set(err, ERR_INVALID,
 		               "usage row %zu of %s/%s: instance_units is %" PRId64 ", outside 1 to %" PRId64, index,
 		               d->tenant, d->workspace, d->instance_units, UNITS_PER_GPU);
@@ -83,23 +43,25 @@ static struct row
 price_day(const struct rating_input *in, const struct usage_day *d)
 {
 	const struct rating_book *book = d->price_book < 0 ? NULL : &in->books[d->price_book];
-	const struct rating_item *item =
-		book ? rating_pick(book, d->gpu_model, d->mig_profile, d->sharing_mode, d->klass) : NULL;
+	struct rating_price price = {0};
 
-	if (item == NULL) /* 7 */
-		return (struct row){.day = d, .sku = "", .price_version = "", .currency = in->currency};
+	if (book != NULL)
+		price = rating_price_of(book, d);
+	if (price.item == NULL) /* 7; what costs nothing by rule 8 needs no price */
+		return (struct row){.day = d,
+		                    .sku = "",
+		                    .price_version = "",
+		                    .currency = in->currency,
+		                    .priced = d->kind == CHARGE_COVERED || d->kind == CHARGE_UNUSED};
 	return (struct row){.day = d,
-	                    .sku = item->sku,
+	                    .sku = price.item->sku,
 	                    .price_version = book->version,
 	                    .currency = book->currency,
-	                    .price = item->price,
-	                    .priced = true,
-	                    .per_instance = item->mig_profile != NULL};
+	                    .price = price,
+	                    .priced = true};
 }
 
 /* ---- rule 1: which rows are one line ---- */
-
-#define ORDER(a, b) (((a) > (b)) - ((a) < (b)))
 
 static int
 compare_text(const char *const *a, const char *const *b, size_t n)
@@ -111,181 +73,250 @@ compare_text(const char *const *a, const char *const *b, size_t n)
 	return order;
 }
 
-static int
-compare_keys(const struct row *x, const struct row *y)
+static const char *
+text_or_empty(const char *text)
 {
-	const struct usage_day *a = x->day, *b = y->day;
-	const char *const at[] = {a->tenant,      a->workspace,    a->cluster, x->sku,      a->gpu_model,
-	                          a->mig_profile, a->sharing_mode, a->klass,   x->currency, x->price_version};
-	const char *const bt[] = {b->tenant,      b->workspace,    b->cluster, y->sku,      b->gpu_model,
-	                          b->mig_profile, b->sharing_mode, b->klass,   y->currency, y->price_version};
-	int order = compare_text(at, bt, ARRAY_LEN(at));
+	return text ? text : "";
+}
 
+#define KEY_TEXTS 14
+
+static void
+key_texts(const struct row *r, const char *out[KEY_TEXTS])
+{
+	const struct usage_day *d = r->day;
+	const char *const texts[KEY_TEXTS] = {d->tenant,
+	                                      d->workspace,
+	                                      d->cluster,
+	                                      r->sku,
+	                                      d->gpu_model,
+	                                      d->mig_profile,
+	                                      d->sharing_mode,
+	                                      d->klass,
+	                                      r->currency,
+	                                      r->price_version,
+	                                      text_or_empty(d->counterparty),
+	                                      text_or_empty(d->meter),
+	                                      text_or_empty(d->meter_sku),
+	                                      text_or_empty(d->unit)};
+
+	memcpy(out, texts, sizeof(texts));
+}
+
+static int
+compare_prices(const struct rating_price *a, const struct rating_price *b)
+{
+	int order = ORDER(a->unit_price, b->unit_price);
+
+	if (order == 0)
+		order = ORDER(a->discount_price, b->discount_price);
+	if (order == 0)
+		order = ORDER(a->discount_ratio, b->discount_ratio);
+	if (order == 0)
+		order = ORDER(a->per_instance, b->per_instance);
+	return order ? order : ORDER(a->basis_used, b->basis_used);
+}
+
+int
+rating_compare_keys(const struct row *x, const struct row *y)
+{
+	const char *a[KEY_TEXTS], *b[KEY_TEXTS];
+	int order;
+
+	key_texts(x, a);
+	key_texts(y, b);
+	order = compare_text(a, b, KEY_TEXTS);
+	if (order == 0)
+		order = ORDER(x->day->kind, y->day->kind);
 	if (order == 0)
 		order = ORDER(x->priced, y->priced);
 	if (order == 0)
-		order = ORDER(x->price, y->price);
-	if (order == 0)
-		order = ORDER(x->per_instance, y->per_instance);
-	return order ? order : ORDER(a->instance_units, b->instance_units);
+		order = compare_prices(&x->price, &y->price);
+	return order ? order : ORDER(x->day->instance_units, y->day->instance_units);
 }
 
-static int
-compare_rows(const void *a, const void *b)
+int
+rating_compare_rows(const void *a, const void *b)
 {
 	const struct row *x = a, *y = b;
-	int order = compare_keys(x, y);
+	int order = rating_compare_keys(x, y);
 
-	return order ? order : ORDER(x->day->day, y->day->day);
+	if (order == 0)
+		order = ORDER(x->day->day, y->day->day);
+	return order ? order : ORDER(x->day->reservation, y->day->reservation);
 }
 
-/* Rows in which nothing happened are left out: they would make lines of nothing. */
-static bool
-resolve_rows(const struct rating_input *in, struct row **ret, size_t *ret_count, struct err *err)
+/* Rule 10: a row of energy for every row that has some, where it has a price. */
+static size_t
+add_energy_rows(const struct rating_input *in, struct usage_day *out)
 {
-	owned(mem) struct row *rows = mem_array(in->day_count, sizeof(*rows));
 	size_t n = 0;
 
 	for (size_t i = 0; i < in->day_count; i++) {
 		const struct usage_day *d = &in->days[i];
+		struct usage_day e = {.day = d->day,
+		                      .kind = CHARGE_ENERGY,
+		                      .cluster = d->cluster,
+		                      .tenant = d->tenant,
+		                      .cost_center = d->cost_center,
+		                      .workspace = d->workspace,
+		                      .gpu_model = "",
+		                      .mig_profile = "",
+		                      .sharing_mode = "",
+		                      .klass = "",
+		                      .instance_units = UNITS_PER_GPU,
+		                      .price_book = d->price_book,
+		                      .energy_mj = d->energy_mj};
 
+		if (d->energy_mj > 0 && d->kind != CHARGE_LENT && d->price_book >= 0 &&
+		    rating_price_of(&in->books[d->price_book], &e).item != NULL)
+			out[n++] = e;
+	}
+	return n;
+}
+
+/* Rows in which nothing happened are left out: they would make lines of nothing. */
+static bool
+something_happened(const struct usage_day *d)
+{
+	return d->used_unit_ns > 0 || d->idle_unit_ns > 0 || d->unmeasured_unit_ns > 0 || d->energy_mj > 0 ||
+	       d->unit_ns > 0 || d->quantity > 0;
+}
+
+static bool
+resolve_rows(const struct rating_input *in, struct usage_day *energy, struct row **ret, size_t *ret_count,
+             struct err *err)
+{
+	owned(mem) struct row *rows = mem_array(in->day_count * 2, sizeof(*rows));
+	size_t n = 0, energy_count;
+
+	for (size_t i = 0; i < in->day_count; i++) {
 		if (!check_day(in, i, err))
 			return false;
-		if (d->used_unit_ns > 0 || d->idle_unit_ns > 0 || d->unmeasured_unit_ns > 0 || d->energy_mj > 0)
-			rows[n++] = price_day(in, d);
+		if (something_happened(&in->days[i]))
+			rows[n++] = price_day(in, &in->days[i]);
 	}
-	qsort(rows, n, sizeof(*rows), compare_rows);
+	energy_count = add_energy_rows(in, energy);
+	for (size_t i = 0; i < energy_count; i++)
+		rows[n++] = price_day(in, &energy[i]);
+	qsort(rows, n, sizeof(*rows), rating_compare_rows);
 	*ret = take(rows);
 	*ret_count = n;
 	return true;
 }
 
-/* ---- rules 2, 4, 5: amounts ---- */
+/* ---- lines ---- */
 
-enum { USED, IDLE, UNMEASURED, STATE_COUNT };
-
-/* The sums of rows; false when they leave 128 bits. */
 static bool
-sum_rows(const struct row *rows, size_t n, int128 ret_unit_ns[STATE_COUNT], int128 *energy_mj)
+add_cell(struct rated_line *l, const struct cell *c)
 {
-	bool fits = true;
+	enum charge_kind kind = c->row->day->kind;
 
-	memset(ret_unit_ns, 0, STATE_COUNT * sizeof(*ret_unit_ns));
-	for (size_t i = 0; i < n && fits; i++) {
-		const struct usage_day *d = rows[i].day;
-
-		fits = !__builtin_add_overflow(ret_unit_ns[USED], d->used_unit_ns, &ret_unit_ns[USED]) &&
-		       !__builtin_add_overflow(ret_unit_ns[IDLE], d->idle_unit_ns, &ret_unit_ns[IDLE]) &&
-		       !__builtin_add_overflow(ret_unit_ns[UNMEASURED], d->unmeasured_unit_ns,
-		                               &ret_unit_ns[UNMEASURED]) &&
-		       !__builtin_add_overflow(*energy_mj, d->energy_mj, energy_mj);
-	}
-	return fits;
-}
-
-/* Adds one day, given as all its rows. */
-static bool
-add_day(struct rated_line *l, const struct row *rows, size_t n)
-{
-	int128 unit_ns[STATE_COUNT], ngh[STATE_COUNT], allocated_ngh, quantity;
-
-	if (!sum_rows(rows, n, unit_ns, &l->energy_mj) ||
-	    !round_together(unit_ns, STATE_COUNT, UNITS_PER_GPU * SECONDS_PER_HOUR, ngh, &allocated_ngh))
+	if (!ADD(l->ngh, c->ngh) || !ADD(l->quantity, rating_quantity(c)))
 		return false;
-	quantity = allocated_ngh;
-	if (rows->per_instance)
-		quantity = div_round_half_even(unit_ns[USED] + unit_ns[IDLE] + unit_ns[UNMEASURED],
-		                               rows->day->instance_units * SECONDS_PER_HOUR);
-	return !__builtin_add_overflow(l->used_ngh, ngh[USED], &l->used_ngh) &&
-	       !__builtin_add_overflow(l->idle_ngh, ngh[IDLE], &l->idle_ngh) &&
-	       !__builtin_add_overflow(l->unmeasured_ngh, ngh[UNMEASURED], &l->unmeasured_ngh) &&
-	       !__builtin_add_overflow(l->allocated_ngh, allocated_ngh, &l->allocated_ngh) &&
-	       !__builtin_add_overflow(l->quantity, quantity, &l->quantity);
-}
-
-static bool
-add_days(struct rated_line *l, const struct row *rows, size_t n, struct err *err)
-{
-	for (size_t i = 0, end; i < n; i = end) {
-		for (end = i + 1; end < n && rows[end].day->day == rows[i].day->day; end++)
-			;
-		if (!add_day(l, rows + i, end - i))
-			return err_set(err, ERR_INVALID,
-			               "%s/%s: the hours or the energy of %s are beyond what a line holds", l->tenant,
-			               l->workspace, l->gpu_model);
-	}
-	return true;
+	if (kind == CHARGE_USAGE || kind == CHARGE_COVERED) /* lent time is on the borrower's line */
+		if (!ADD(l->allocated_ngh, c->ngh) || !ADD(l->used_ngh, c->state_ngh[USED]) ||
+		    !ADD(l->idle_ngh, c->state_ngh[IDLE]) || !ADD(l->unmeasured_ngh, c->state_ngh[UNMEASURED]))
+			return false;
+	return kind == CHARGE_LENT || kind == CHARGE_ENERGY || ADD(l->energy_mj, c->energy_mj);
 }
 
 /* The cost centre is no part of the key: if rows differ, the first in byte order stands on the line, whatever
- * their order. */
+ * their order. The rows of a line are one stretch. */
 static const char *
-first_cost_center(const struct row *rows, size_t n)
+first_cost_center(const struct row *rows, const struct row *end)
 {
 	const char *first = rows->day->cost_center;
 
-	for (size_t i = 1; i < n; i++)
-		if (strcmp(rows[i].day->cost_center, first) < 0)
-			first = rows[i].day->cost_center;
+	for (const struct row *r = rows + 1; r < end; r++)
+		if (strcmp(r->day->cost_center, first) < 0)
+			first = r->day->cost_center;
 	return first;
 }
 
+/* Rule 5, and what is taken off. */
 static bool
-fill_line(const struct rating_input *in, const struct row *rows, size_t n, struct rated_line *l, struct err *err)
+cost_line(const struct rating_price *p, struct rated_line *l, struct err *err)
 {
-	const struct usage_day *d = rows->day;
+	int128 own, rest;
 
+	if (__builtin_mul_overflow((int128)l->quantity, l->unit_price, &l->list_cost) || l->list_cost > COST_MAX ||
+	    l->list_cost < -COST_MAX)
+		return err_set(err, ERR_INVALID, "%s/%s: the cost of %s is beyond what a line holds", l->tenant,
+		               l->workspace, l->sku);
+	own = (int128)l->quantity * p->discount_price; /* at most as much as the list cost */
+	/* the rest in parts, because its product with a ratio would leave 128 bits */
+	rest = l->list_cost - own;
+	l->discount = own + rest / RATIO_ONE * p->discount_ratio +
+	              div_round_half_even(rest % RATIO_ONE * p->discount_ratio, RATIO_ONE);
+	return true;
+}
+
+static bool
+fill_line(const struct rating_input *in, const struct cell *cells, size_t n, const struct row *end,
+          struct rated_line *l, struct err *err)
+{
+	const struct row *r = cells->row;
+	const struct usage_day *d = r->day;
+
+	l->kind = d->kind;
 	l->cluster = d->cluster;
 	l->tenant = d->tenant;
-	l->cost_center = first_cost_center(rows, n);
+	l->cost_center = first_cost_center(r, end);
 	l->workspace = d->workspace;
 	l->gpu_model = d->gpu_model;
 	l->mig_profile = d->mig_profile;
 	l->sharing_mode = d->sharing_mode;
-	l->klass = d->klass;
-	l->charge_type = "usage";
-	l->category = "gpu";
-	l->unit = rows->per_instance ? "instance-hour" : "gpu-hour";
-	l->price_version = rows->price_version;
-	l->currency = rows->currency;
-	l->priced = rows->priced;
-	l->unit_price = rows->price;
+	l->klass = rating_class(d);
+	l->counterparty = text_or_empty(d->counterparty);
+	l->charge_type = rating_charge_type(d->kind);
+	l->category = d->kind == CHARGE_METER ? d->category : d->kind == CHARGE_ENERGY ? "energy" : "gpu";
+	l->unit = d->kind == CHARGE_METER    ? d->unit
+	          : d->kind == CHARGE_ENERGY ? "kWh"
+	          : r->price.per_instance    ? "instance-hour"
+	                                     : "gpu-hour";
+	l->price_version = r->price_version;
+	l->currency = r->currency;
+	l->priced = r->priced;
+	l->unit_price = r->price.unit_price;
 	l->invoice_id = mem_printf("%s-%s-%" PRId32, d->tenant, in->period, in->invoice_version);
-	l->sku = rows->sku[0] != '\0' ? mem_strdup(rows->sku) : rating_sku(d->gpu_model, d->mig_profile);
-	l->description = rating_description(l);
-	if (!currency_exponent(l->currency, &l->currency_scale, err) || !add_days(l, rows, n, err) ||
-	    !rating_line_id(in->period, d->instance_units, l, err))
-		return false;
-	if (__builtin_mul_overflow((int128)l->quantity, l->unit_price, &l->list_cost) ||
-	    l->list_cost > COST_MAX) /* 5 */
-		return err_set(err, ERR_INVALID, "%s/%s: the cost of %s is beyond what a line holds", l->tenant,
-		               l->workspace, l->sku);
-	return true;
+	l->sku = r->sku[0] != '\0'         ? mem_strdup(r->sku)
+	         : d->kind == CHARGE_METER ? mem_strdup(d->meter_sku)
+	                                   : rating_sku(d->gpu_model, d->mig_profile);
+	l->description = rating_description(l, d->meter);
+	for (size_t i = 0; i < n; i++)
+		if (!add_cell(l, &cells[i]))
+			return rating_too_much(r, err);
+	return currency_exponent(l->currency, &l->currency_scale, err) && rating_line_id(in->period, d, l, err) &&
+	       cost_line(&r->price, l, err);
 }
 
 static size_t
-run_length(const struct row *rows, size_t n)
+run_length(const struct cell *cells, size_t n)
 {
 	size_t end = 1;
 
-	while (end < n && compare_keys(&rows[0], &rows[end]) == 0)
+	while (end < n && rating_compare_keys(cells[0].row, cells[end].row) == 0)
 		end++;
 	return end;
 }
 
 static bool
-make_lines(const struct rating_input *in, const struct row *rows, size_t n, struct rated *r, struct err *err)
+make_lines(const struct rating_input *in, const struct row *rows, size_t row_count, struct rated *r, struct err *err)
 {
-	size_t count = 0;
+	owned(mem) struct cell *cells = mem_array(row_count, sizeof(*cells));
+	size_t n = 0, count = 0;
 
-	for (size_t i = 0; i < n; i += run_length(rows + i, n - i))
+	if (!rating_cells(rows, row_count, cells, &n, err))
+		return false;
+	for (size_t i = 0; i < n; i += run_length(cells + i, n - i))
 		count++;
 	r->lines = mem_array(count, sizeof(*r->lines));
 	for (size_t i = 0, len; i < n; i += len) {
 		struct rated_line *l = &r->lines[r->count++];
 
-		len = run_length(rows + i, n - i);
-		if (!fill_line(in, rows + i, len, l, err))
+		len = run_length(cells + i, n - i);
+		if (!fill_line(in, cells + i, len, i + len < n ? cells[i + len].row : rows + row_count, l, err))
 			return false;
 	}
 	return true;
@@ -358,10 +389,11 @@ bool
 rating_run(const struct rating_input *in, struct rated **ret, struct err *err)
 {
 	owned(rated) struct rated *r = mem_alloc(sizeof(*r));
+	owned(mem) struct usage_day *energy = mem_array(in->day_count, sizeof(*energy));
 	owned(mem) struct row *rows = NULL;
 	size_t row_count;
 
-	if (!resolve_rows(in, &rows, &row_count, err) || !make_lines(in, rows, row_count, r, err))
+	if (!resolve_rows(in, energy, &rows, &row_count, err) || !make_lines(in, rows, row_count, r, err))
 		return false;
 	qsort(r->lines, r->count, sizeof(*r->lines), compare_lines);
 	if (!round_invoices(r, err))

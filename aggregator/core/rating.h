@@ -2,20 +2,28 @@
  *
  * Rules, in order:
  *  1. a line is month x cluster x workspace x sku x class x charge type x price version. Two kinds of device
- *     (model, MIG profile, size, sharing mode) or two prices are never in one line, so that a line has one unit
- *     price
- *  2. each day of a line is quantised once: allocated to nano-GPU-hours, half to even, and used, idle and
- *     unmeasured rounded together by largest remainder, so that they add up to it; everything larger is a sum of
- *     these integers
+ *     (model, MIG profile, size, sharing mode), two prices or two counterparties are never in one line, so that a
+ *     line has one unit price
+ *  2. each day of a line is quantised once: hours to nano-GPU-hours, half to even, and used, idle and unmeasured
+ *     rounded together by largest remainder, so that they add up to it; everything larger is a sum of these
+ *     integers. The parts of a reservation's day (covered, lent, unused, undelivered) are rounded together, so
+ *     that they add up to the commitment
  *  3. the price is the most specific item that matches: GPU model, then MIG profile, then sharing mode, then
- *     class; ties by order in the book
+ *     class; ties by order in the book. An item for one tenant goes before those for all; what it saves against
+ *     these is a discount, and so is what the book grants a tenant in percent
  *  4. an item with a MIG profile is priced per instance-hour, quantised per day like the hours; any other per
- *     GPU-equivalent hour
- *  5. list_cost = quantity x unit_price, exactly
+ *     GPU-equivalent hour. With basis used it is the active and the unmeasured time, and what was active beyond
+ *     the share, that is priced
+ *  5. list_cost = quantity x unit_price, exactly. Credits have a negative quantity
  *  6. an invoice is a tenant's month: its total is rounded once, half to even, to the currency's exponent, and the
  *     cents go to the lines by largest remainder of list_cost - discount, ties by line_id; rounding = billed_cost
  *     - (list_cost - discount). Where a month has two currencies, each is a total of its own
  *  7. usage without a price is a line without price at cost 0, and says so
+ *  8. a commitment is all that was reserved at the reserved price; what was undelivered is a credit at the same
+ *     price; what was covered, and what was neither used nor lent, is shown at price 0
+ *  9. lent time is a credit: the price that its borrower paid x lender ratio, never more than the borrower paid
+ *     nor than the commitment cost
+ * 10. energy is priced per kWh where the book has a price for the cluster, once for all that a workspace held
  *
  * The order of the input and the number of rows in which a day arrives change nothing. */
 #ifndef TOLLGATE_CORE_RATING_H
@@ -23,27 +31,68 @@
 
 #include "common/money.h"
 
+enum charge_kind {
+	CHARGE_USAGE,       /* held, on demand or borrowed */
+	CHARGE_COVERED,     /* held, and reserved */
+	CHARGE_COMMITMENT,  /* all that is reserved */
+	CHARGE_UNUSED,      /* of it: neither held nor lent */
+	CHARGE_UNDELIVERED, /* of it: there was no capacity */
+	CHARGE_LENT,        /* of it: borrowed by others */
+	CHARGE_DEDICATED,   /* of a tenant's own nodes: held by nobody, reserved by nobody */
+	CHARGE_METER,       /* of another meter */
+	CHARGE_ENERGY,      /* made by rule 10, not in the input */
+	CHARGE_KINDS
+};
+
 /* One day of one combination, summed by the store. Strings are borrowed. */
 struct usage_day {
 	int32_t day; /* ordinal in the period, only to quantise per day */
+	enum charge_kind kind;
 	const char *cluster, *tenant, *cost_center, *workspace;
-	const char *gpu_model, *mig_profile, *sharing_mode, *klass; /* mig_profile is "" for a whole GPU */
+	/* mig_profile is "" for a whole GPU; klass is "" for other meters. Of lent time it is the kind that was borrowed */
+	const char *gpu_model, *mig_profile, *sharing_mode, *klass;
 	int64_t instance_units; /* units of one whole device of this kind: 5040, or the MIG instance's */
 	int64_t price_book;     /* index into rating_input.books; -1: none in force */
-	int128 used_unit_ns, idle_unit_ns, unmeasured_unit_ns; /* >= 0, as is the energy */
+	int128 used_unit_ns, idle_unit_ns, unmeasured_unit_ns; /* >= 0, as are all amounts; of usage and covered */
+	int128 over_unit_ns;                                   /* beside them */
 	int128 energy_mj;
+	int128 unit_ns; /* of the kinds that have no activity */
+	/* Rows of one day and book with the same number above 0 are one commitment and its parts. */
+	int64_t reservation;
+	const char *counterparty; /* of lent time: the tenant that borrowed it; else NULL */
+	/* Of another meter, else NULL and 0. */
+	const char *meter, *category, *unit, *meter_sku;
+	int128 quantity; /* scale QUANTITY_SCALE */
 };
 
 struct rating_item {
 	const char *sku;                                            /* "" : derived from model and profile */
 	const char *gpu_model, *mig_profile, *sharing_mode, *klass; /* NULL: any */
 	int128 price;
+	const char *tenant;    /* for this tenant alone; NULL: for all */
+	bool basis_used;       /* only of usage: 4 */
+	const char *meter;     /* of another meter; NULL: of GPUs */
+	const char *meter_sku; /* NULL: any of that meter */
+};
+/* What a tenant is granted, in 10^-9 of the price. */
+struct rating_discount {
+	const char *tenant, *category, *klass; /* NULL: any; the one with the most fields given wins, then the first */
+	int64_t ratio;                         /* 0 .. 10^9 */
+};
+struct rating_site {
+	const char *cluster;
+	int128 energy_price; /* per kWh; scale PRICE_SCALE */
 };
 struct rating_book {
 	const char *version;
 	const char *currency;
 	const struct rating_item *items;
 	size_t item_count;
+	const struct rating_discount *discounts;
+	size_t discount_count;
+	const struct rating_site *sites; /* where energy has a price */
+	size_t site_count;
+	int64_t lender_ratio; /* 10^-9 of what the borrower pays; 0 .. 10^9 */
 };
 
 struct rating_input {
@@ -63,17 +112,19 @@ struct rated_line {
 	char line_id[33];
 	char *invoice_id; /* tenant-period-version */
 	char *sku;
-	const char *cluster, *tenant, *cost_center, *workspace, *gpu_model, *mig_profile, *sharing_mode,
-		*klass; /* borrowed from the input */
+	enum charge_kind kind;
+	const char *cluster, *tenant, *cost_center, *workspace, *gpu_model, *mig_profile, *sharing_mode, *klass,
+		*counterparty; /* borrowed from the input */
 	const char *charge_type, *category, *unit;
 	const char *price_version; /* "" without a price */
 	const char *currency;
 	bool priced;
-	int64_t allocated_ngh, used_ngh, idle_ngh, unmeasured_ngh; /* nano-GPU-hours */
-	int64_t quantity;                                          /* scale QUANTITY_SCALE */
-	int128 unit_price;                                         /* scale PRICE_SCALE */
-	int128 list_cost, discount, rounding;                      /* scale COST_SCALE */
-	int128 billed;                                             /* scale currency_scale */
+	int64_t allocated_ngh, used_ngh, idle_ngh, unmeasured_ngh; /* nano-GPU-hours; of usage and covered, else 0 */
+	int64_t ngh; /* GPU-hours of any kind of GPU line, not negative: those that the commitment's parts add up to */
+	int64_t quantity;                     /* scale QUANTITY_SCALE; of credits negative */
+	int128 unit_price;                    /* scale PRICE_SCALE */
+	int128 list_cost, discount, rounding; /* scale COST_SCALE */
+	int128 billed;                        /* scale currency_scale */
 	int currency_scale;
 	int128 energy_mj;
 	char *description;
@@ -90,8 +141,15 @@ MUST_CHECK bool rating_run(const struct rating_input *in, struct rated **ret, st
 void rated_free(struct rated *r);
 DEFINE_OWNED(rated, struct rated)
 
-/* The item of the book that prices this usage, or NULL. */
-const struct rating_item *rating_pick(const struct rating_book *book, const char *gpu_model, const char *mig_profile,
-                                      const char *sharing_mode, const char *klass);
+/* The price of a row by rules 3, 4, 8, 9 and 10; item NULL: there is none. */
+struct rating_price {
+	const struct rating_item *item;
+	int128 unit_price;      /* the list price, or what is credited for a unit */
+	int128 net_price;       /* with the tenant's own item and discount; rounded down to scale PRICE_SCALE */
+	int128 discount_price;  /* of a unit: unit_price - the tenant's own price */
+	int64_t discount_ratio; /* of what is left then */
+	bool per_instance, basis_used;
+};
+struct rating_price rating_price_of(const struct rating_book *book, const struct usage_day *d);
 
 #endif

@@ -29,8 +29,35 @@ words_for(const struct wording *table, size_t n, const char *value, const char *
 	return otherwise;
 }
 
+/* By kind: the word on a line, the class where the kind decides it, and the description around the device. */
+static const struct {
+	const char *charge_type, *klass, *before, *after;
+} kinds[CHARGE_KINDS] = {
+	[CHARGE_USAGE] = {"usage", NULL, " use of ", ""},
+	[CHARGE_COVERED] = {"covered", "reserved", "Use of ", ", covered by the reservation"},
+	[CHARGE_COMMITMENT] = {"commitment", "reserved", "Reservation of ", ""},
+	[CHARGE_UNUSED] = {"covered", "reserved", "Reserved ", ", neither used nor lent"},
+	[CHARGE_UNDELIVERED] = {"credit", "reserved", "Reserved ", ", not delivered"},
+	[CHARGE_LENT] = {"credit", "borrowed", "Reserved ", ", lent to "},
+	[CHARGE_DEDICATED] = {"usage", "dedicated", "Own ", ", held by nobody"},
+	[CHARGE_METER] = {"usage", "", "", ""},
+	[CHARGE_ENERGY] = {"usage", "", "Energy", ""},
+};
+
+const char *
+rating_class(const struct usage_day *d)
+{
+	return kinds[d->kind].klass ? kinds[d->kind].klass : d->klass;
+}
+
+const char *
+rating_charge_type(enum charge_kind kind)
+{
+	return kinds[kind].charge_type;
+}
+
 char *
-rating_description(const struct rated_line *l)
+rating_description(const struct rated_line *l, const char *meter)
 {
 	static const struct wording classes[] = {
 		{"on-demand", "On-demand"},
@@ -44,11 +71,15 @@ rating_description(const struct rated_line *l)
 		{"mps", ", shared by MPS"},
 		{"plain", ", shared"},
 	};
+	const char *unpriced = l->priced ? "" : " (no price in force)";
 
-	return mem_printf("%s use of %s%s%s%s%s", words_for(classes, ARRAY_LEN(classes), l->klass, l->klass),
-	                  l->gpu_model, l->mig_profile[0] != '\0' ? " MIG " : "", l->mig_profile,
-	                  words_for(sharing, ARRAY_LEN(sharing), l->sharing_mode, ""),
-	                  l->priced ? "" : " (no price in force)");
+	if (l->kind == CHARGE_METER)
+		return mem_printf("%s, %s%s", l->sku, meter, unpriced);
+	return mem_printf("%s%s%s%s%s%s%s%s%s",
+	                  l->kind == CHARGE_USAGE ? words_for(classes, ARRAY_LEN(classes), l->klass, l->klass) : "",
+	                  kinds[l->kind].before, l->gpu_model, l->mig_profile[0] != '\0' ? " MIG " : "", l->mig_profile,
+	                  words_for(sharing, ARRAY_LEN(sharing), l->sharing_mode, ""), kinds[l->kind].after,
+	                  l->kind == CHARGE_LENT ? l->counterparty : "", unpriced);
 }
 
 /* "LENGTH:TEXT," - no text can be mistaken for its neighbour's, whatever characters it has. */
@@ -64,23 +95,26 @@ add_column(struct buf *b, const char *text)
 #define LINE_KEY_MAX (1u << 16) /* names are at most some hundred bytes each */
 
 bool
-rating_line_id(const char *period, int64_t instance_units, struct rated_line *l, struct err *err)
+rating_line_id(const char *period, const struct usage_day *d, struct rated_line *l, struct err *err)
 {
 	char units[DECIMAL_TEXT_SIZE], price[DECIMAL_TEXT_SIZE] = "";
 	uint8_t digest[SHA256_SIZE];
 	in_place(buf) struct buf key;
 
-	decimal_format(instance_units, 0, 0, units);
+	decimal_format(d->instance_units, 0, 0, units);
 	if (l->priced)
 		decimal_format(l->unit_price, PRICE_SCALE, 0, price);
 	const char *const columns[] = {
-		"tollgate-line-1", /* a later change of this list changes this word */
+		"tollgate-line-2", /* a later change of this list changes this word */
 		period,
 		l->cluster,
 		l->tenant,
 		l->workspace,
 		l->charge_type,
+		kinds[l->kind].after, /* two kinds of one charge type are two lines */
+		l->counterparty,
 		l->category,
+		d->meter ? d->meter : "",
 		l->sku,
 		l->gpu_model,
 		l->mig_profile,

@@ -7,10 +7,14 @@
 /* The stock-keeping unit of a kind of device: "h100-80gb", "a100-80gb-mig-3g.40gb". */
 char *rating_sku(const char *gpu_model, const char *mig_profile);
 
-/* What the line is for, in the words of whoever pays it: "On-demand use of A100-80GB MIG 3g.40gb". */
-char *rating_description(const struct rated_line *l);
+/* The class a row is priced and shown as: that of its usage, or what its kind says. */
+const char *rating_class(const struct usage_day *d);
+const char *rating_charge_type(enum charge_kind kind);
+
+/* What the line is for, in the words of whoever pays it: "On-demand use of A100-80GB MIG 3g.40gb". meter: of another meter. */
+char *rating_description(const struct rated_line *l, const char *meter);
 
 /* Fills l->line_id from the key columns, which must all be set. */
-MUST_CHECK bool rating_line_id(const char *period, int64_t instance_units, struct rated_line *l, struct err *err);
+MUST_CHECK bool rating_line_id(const char *period, const struct usage_day *d, struct rated_line *l, struct err *err);
 
 #endif

@@ -26,6 +26,14 @@ cell_hours(struct buf *b, int64_t nano_hours)
 	cell_decimal(b, nano_hours, QUANTITY_SCALE, QUANTITY_SCALE);
 }
 
+/* Lines that are not of GPUs leave the columns of GPUs empty. */
+static void
+cell_gpu_hours(struct buf *b, const struct rated_line *l, int64_t nano_hours)
+{
+	if (l->kind != CHARGE_METER && l->kind != CHARGE_ENERGY)
+		cell_hours(b, nano_hours);
+}
+
 /* Exact, with as many decimals as it needs and at least the currency's. */
 static void
 cell_cost(struct buf *b, const struct rated_line *l, int128 cost)
@@ -68,9 +76,9 @@ TEXT_CELL(class, l->klass)
 TEXT_CELL(unit, l->unit)
 TEXT_CELL(price_version, l->price_version)
 TEXT_CELL(currency, l->currency)
-TEXT_CELL(counterparty, "") /* usage has none: it is between the tenant and the platform */
+TEXT_CELL(counterparty, l->counterparty)
 TEXT_CELL(description, l->description)
-TEXT_CELL(correction_of, "") /* a usage line corrects nothing */
+TEXT_CELL(correction_of, "") /* nothing here corrects a closed month */
 
 static void
 cell_invoice_version(const struct rating_input *in, const struct rated_line *l, struct buf *out)
@@ -79,10 +87,10 @@ cell_invoice_version(const struct rating_input *in, const struct rated_line *l, 
 	buf_i64(out, in->invoice_version);
 }
 
-CELL(allocated_gpu_hours, cell_hours(out, l->allocated_ngh))
-CELL(used_gpu_hours, cell_hours(out, l->used_ngh))
-CELL(idle_gpu_hours, cell_hours(out, l->idle_ngh))
-CELL(unmeasured_gpu_hours, cell_hours(out, l->unmeasured_ngh))
+CELL(allocated_gpu_hours, cell_gpu_hours(out, l, l->allocated_ngh))
+CELL(used_gpu_hours, cell_gpu_hours(out, l, l->used_ngh))
+CELL(idle_gpu_hours, cell_gpu_hours(out, l, l->idle_ngh))
+CELL(unmeasured_gpu_hours, cell_gpu_hours(out, l, l->unmeasured_ngh))
 CELL(quantity, cell_hours(out, l->quantity))
 CELL(list_cost, cell_cost(out, l, l->list_cost))
 CELL(discount, cell_cost(out, l, l->discount))
@@ -94,8 +102,7 @@ static void
 cell_unknown_gpu_hours(const struct rating_input *in, const struct rated_line *l, struct buf *out)
 {
 	(void)in;
-	(void)l;
-	cell_hours(out, 0);
+	cell_gpu_hours(out, l, 0);
 }
 
 /* Which part of the allocated time has a measurement. Of nothing there is no ratio: the cell stays empty. */
@@ -119,8 +126,15 @@ cell_unit_price(const struct rating_input *in, const struct rated_line *l, struc
 		cell_decimal(out, l->unit_price, PRICE_SCALE, l->currency_scale);
 }
 
-CELL(energy_kwh,
-     cell_decimal(out, div_round_half_even(l->energy_mj, ENERGY_MJ_PER_MICRO_KWH), ENERGY_DECIMALS, ENERGY_DECIMALS))
+/* The energy of what was held; where it has a price, its quantity is on a line of its own. */
+static void
+cell_energy_kwh(const struct rating_input *in, const struct rated_line *l, struct buf *out)
+{
+	(void)in;
+	if (l->kind != CHARGE_METER && l->kind != CHARGE_ENERGY)
+		cell_decimal(out, div_round_half_even(l->energy_mj, ENERGY_MJ_PER_MICRO_KWH), ENERGY_DECIMALS,
+		             ENERGY_DECIMALS);
+}
 
 /* ---- the table ---- */
 

@@ -13,4 +13,7 @@
  * false: the sum does not fit 128 bits. */
 MUST_CHECK bool round_together(const int128 *num, size_t n, int128 den, int128 *out, int128 *ret_sum);
 
+/* The same with the sum given: it must be the exact sum of num / den rounded down or up. */
+void round_to_sum(const int128 *num, size_t n, int128 den, int128 sum, int128 *out);
+
 #endif

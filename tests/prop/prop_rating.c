@@ -132,7 +132,8 @@ rate(const struct month *m, const struct usage_day *rows, size_t n, struct ratin
 			r->items[b][i] = selectors[i];
 			r->items[b][i].price = m->prices[b][i];
 		}
-		r->books[b] = (struct rating_book){versions[b], m->currency, r->items[b], ITEMS};
+		r->books[b] = (struct rating_book){
+			.version = versions[b], .currency = m->currency, .items = r->items[b], .item_count = ITEMS};
 	}
 	r->in = (struct rating_input){.period_start = "2026-11-01",
 	                              .period_end = "2026-12-01",

@@ -200,7 +200,11 @@ the_most_specific_price_wins(void **state)
 		{.sku = "only a model", .gpu_model = "L4"},
 		{.sku = "other class", .gpu_model = "A100-80GB", .mig_profile = "1g.10gb", .klass = "borrowed"},
 	};
-	static const struct rating_book book = {"v", "EUR", items, ARRAY_LEN(items)}, empty = {"v", "EUR", NULL, 0};
+	static const struct rating_book book = {.version = "v",
+	                                        .currency = "EUR",
+	                                        .items = items,
+	                                        .item_count = ARRAY_LEN(items)},
+					empty = {.version = "v", .currency = "EUR"};
 	static const struct {
 		const char *name, *model, *profile, *mode, *klass, *want;
 	} rows[] = {
@@ -219,13 +223,22 @@ the_most_specific_price_wins(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
-		const struct rating_item *it =
-			rating_pick(&book, rows[i].model, rows[i].profile, rows[i].mode, rows[i].klass);
+		const struct usage_day row = {.tenant = "acme",
+		                              .gpu_model = rows[i].model,
+		                              .mig_profile = rows[i].profile,
+		                              .sharing_mode = rows[i].mode,
+		                              .klass = rows[i].klass};
+		const struct rating_item *it = rating_price_of(&book, &row).item;
 
 		if (it == NULL || strcmp(it->sku, rows[i].want) != 0)
 			fail_msg("%s: got %s", rows[i].name, it ? it->sku : "nothing");
 	}
-	assert_null(rating_pick(&empty, "A100-80GB", "", "exclusive", "on-demand"));
+	assert_null(rating_price_of(&empty, &(struct usage_day){.tenant = "acme",
+	                                                        .gpu_model = "A100-80GB",
+	                                                        .mig_profile = "",
+	                                                        .sharing_mode = "exclusive",
+	                                                        .klass = "on-demand"})
+	                    .item);
 }
 
 static void
@@ -236,7 +249,8 @@ the_usage_lines_of_the_worked_example_cost_what_it_says(void **state)
 		{.sku = "", .klass = "on-demand", .price = CENTS(300)},
 		{.sku = "", .klass = "borrowed", .price = CENTS(150)},
 	};
-	static const struct rating_book book = {"v1", "EUR", items, ARRAY_LEN(items)};
+	static const struct rating_book book = {
+		.version = "v1", .currency = "EUR", .items = items, .item_count = ARRAY_LEN(items)};
 	struct usage_day days[] = {h100_day(1, 2 * GPU_HOUR, 0, 0), h100_day(1, GPU_HOUR, 0, 0)};
 	struct rating_input in = november(days, 2);
 
@@ -257,7 +271,7 @@ eighty_one_rounded_lines_lose_no_cent(void **state)
 	static char names[81][8];
 	struct usage_day days[81];
 	static const struct rating_item item = {.sku = "", .price = 13333333};
-	static const struct rating_book book = {"v1", "EUR", &item, 1};
+	static const struct rating_book book = {.version = "v1", .currency = "EUR", .items = &item, .item_count = 1};
 	struct rating_input in = november(days, ARRAY_LEN(days));
 	int128 sum = 0;
 
@@ -283,7 +297,7 @@ each_tenant_is_rounded_by_itself(void **state)
 {
 	/* 0.005 each: half to even is 0.00 for each invoice, though the two together are a cent */
 	static const struct rating_item item = {.sku = "", .price = 5000000};
-	static const struct rating_book book = {"v1", "EUR", &item, 1};
+	static const struct rating_book book = {.version = "v1", .currency = "EUR", .items = &item, .item_count = 1};
 	struct usage_day days[] = {h100_day(1, GPU_HOUR, 0, 0), h100_day(1, GPU_HOUR, 0, 0)};
 	struct rating_input in = november(days, 2);
 
@@ -301,7 +315,9 @@ a_price_change_in_the_month_gives_two_lines(void **state)
 {
 	static const struct rating_item before = {.sku = "", .price = CENTS(300)},
 					after = {.sku = "", .price = CENTS(320)};
-	static const struct rating_book books[] = {{"2026-11", "EUR", &before, 1}, {"2026-11b", "EUR", &after, 1}};
+	static const struct rating_book books[] = {
+		{.version = "2026-11", .currency = "EUR", .items = &before, .item_count = 1},
+		{.version = "2026-11b", .currency = "EUR", .items = &after, .item_count = 1}};
 	struct usage_day days[] = {h100_day(1, GPU_HOUR, 0, 0), h100_day(1, GPU_HOUR, 0, 0)};
 	struct rating_input in = november(days, 2);
 
@@ -339,7 +355,9 @@ two_prices_are_two_lines_even_under_one_version(void **state)
 {
 	static const struct rating_item before = {.sku = "", .price = CENTS(300)},
 					after = {.sku = "", .price = CENTS(320)};
-	static const struct rating_book books[] = {{"2026-11", "EUR", &before, 1}, {"2026-11", "EUR", &after, 1}};
+	static const struct rating_book books[] = {
+		{.version = "2026-11", .currency = "EUR", .items = &before, .item_count = 1},
+		{.version = "2026-11", .currency = "EUR", .items = &after, .item_count = 1}};
 	struct usage_day days[] = {h100_day(1, GPU_HOUR, 0, 0), h100_day(1, GPU_HOUR, 0, 0)};
 	struct rating_input in = november(days, 2);
 
@@ -423,7 +441,9 @@ static void
 a_month_with_two_currencies_has_two_totals(void **state)
 {
 	static const struct rating_item item = {.sku = "", .price = 5000000};
-	static const struct rating_book books[] = {{"a", "EUR", &item, 1}, {"b", "USD", &item, 1}};
+	static const struct rating_book books[] = {
+		{.version = "a", .currency = "EUR", .items = &item, .item_count = 1},
+		{.version = "b", .currency = "USD", .items = &item, .item_count = 1}};
 	struct usage_day days[] = {h100_day(1, GPU_HOUR, 0, 0), h100_day(1, GPU_HOUR, 0, 0)};
 	struct rating_input in = november(days, 2);
 
@@ -443,7 +463,7 @@ static void
 an_item_names_its_own_sku(void **state)
 {
 	static const struct rating_item item = {.sku = "GPU-TOP", .price = CENTS(100)};
-	static const struct rating_book book = {"v1", "EUR", &item, 1};
+	static const struct rating_book book = {.version = "v1", .currency = "EUR", .items = &item, .item_count = 1};
 	struct usage_day days[] = {h100_day(1, GPU_HOUR, 0, 0), mig_day("3g.40gb", 2340, 2340 * (int128)HOUR_NS)};
 	struct rating_input in = november(days, 2);
 
@@ -500,7 +520,7 @@ sharing_is_told_in_the_description(void **state)
 		{"plain", "On-demand use of L40S-48GB, shared"},
 	};
 	static const struct rating_item item = {.sku = "", .price = CENTS(110)};
-	static const struct rating_book book = {"v1", "EUR", &item, 1};
+	static const struct rating_book book = {.version = "v1", .currency = "EUR", .items = &item, .item_count = 1};
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
@@ -563,7 +583,9 @@ static void
 what_cannot_be_rated_is_refused(void **state)
 {
 	static const struct rating_item dear = {.sku = "", .price = (int128)1 << 100};
-	static const struct rating_book dear_book = {"v1", "EUR", &dear, 1}, foreign = {"v1", "XXX", demo_items, 1};
+	static const struct rating_book
+		dear_book = {.version = "v1", .currency = "EUR", .items = &dear, .item_count = 1},
+		foreign = {.version = "v1", .currency = "XXX", .items = demo_items, .item_count = 1};
 	static const struct {
 		const char *name, *want;
 		int64_t units, price_book;

@@ -30,8 +30,8 @@ static const struct rating_item november_items[] = {
 };
 static const struct rating_item late_items[] = {{.sku = "GPU-TOP", .gpu_model = "H100-80GB", .price = 3333333333}};
 static const struct rating_book books[] = {
-	{"2026-11", "EUR", november_items, ARRAY_LEN(november_items)},
-	{"2026-11b", "EUR", late_items, ARRAY_LEN(late_items)},
+	{.version = "2026-11", .currency = "EUR", .items = november_items, .item_count = ARRAY_LEN(november_items)},
+	{.version = "2026-11b", .currency = "EUR", .items = late_items, .item_count = ARRAY_LEN(late_items)},
 };
 
 #define DAY(n, tenant_, center_, ws_, model_, profile_, mode_, units_, book_, used_, idle_, unmeasured_, mj_)        \
@@ -178,7 +178,7 @@ static void
 yen_have_no_decimal_point(void **state)
 {
 	static const struct rating_item item = {.sku = "", .price = (int128)500 * 1000000000};
-	static const struct rating_book yen = {"v1", "JPY", &item, 1};
+	static const struct rating_book yen = {.version = "v1", .currency = "JPY", .items = &item, .item_count = 1};
 	static const struct usage_day day = DAY(1, "acme", "", "training", "H100-80GB", "", "exclusive", 5040, 0,
 	                                        GPU_HOUR / 2 + GPU_HOUR / 1000, 0, 0, 0);
 	struct rating_input in = november;

@@ -1,0 +1,424 @@
+/* tests/unit/test_rating_kinds.c - who pays what: commitments, credits, own prices, other meters and energy, to the cent. */
+#include "aggregator/core/rating.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "common/units.h"
+
+#define HOURS(n) ((int128)(n)*UNITS_PER_GPU * 3600 * 1000000000)
+#define PRICE(cents) ((int128)(cents)*10000000)
+#define RATIO(percent) ((int64_t)(percent)*10000000)
+
+static struct usage_day
+row_of(enum charge_kind kind, const char *tenant, const char *workspace, int hours)
+{
+	struct usage_day d = {.kind = kind,
+	                      .cluster = "main",
+	                      .tenant = tenant,
+	                      .cost_center = "",
+	                      .workspace = workspace,
+	                      .gpu_model = "H100-80GB",
+	                      .mig_profile = "",
+	                      .sharing_mode = kind == CHARGE_USAGE || kind == CHARGE_COVERED || kind == CHARGE_LENT
+	                                              ? "exclusive"
+	                                              : "",
+	                      .klass = "on-demand",
+	                      .instance_units = UNITS_PER_GPU};
+
+	if (kind == CHARGE_USAGE || kind == CHARGE_COVERED || kind == CHARGE_LENT)
+		d.idle_unit_ns = HOURS(hours);
+	else
+		d.unit_ns = HOURS(hours);
+	return d;
+}
+
+static struct usage_day
+part_of(enum charge_kind kind, const char *tenant, const char *workspace, int hours)
+{
+	struct usage_day d = row_of(kind, tenant, workspace, hours);
+
+	d.reservation = 1;
+	return d;
+}
+
+static struct usage_day
+borrowed(const char *tenant, const char *workspace, int hours)
+{
+	struct usage_day d = row_of(CHARGE_USAGE, tenant, workspace, hours);
+
+	d.klass = "borrowed";
+	return d;
+}
+
+static struct usage_day
+lent_to(const char *borrower, struct usage_day d)
+{
+	d.klass = "borrowed";
+	d.counterparty = borrower;
+	return d;
+}
+
+static struct rated *
+rate(const struct rating_book *book, const struct usage_day *days, size_t n)
+{
+	const struct rating_input in = {.period_start = "2026-11-01",
+	                                .period_end = "2026-12-01",
+	                                .period = "2026-11",
+	                                .period_status = "open",
+	                                .currency = "EUR",
+	                                .invoice_version = 1,
+	                                .books = book,
+	                                .book_count = 1,
+	                                .days = days,
+	                                .day_count = n};
+	struct rated *r = NULL;
+	struct err err = {0};
+
+	if (!rating_run(&in, &r, &err))
+		fail_msg("%s", err.text);
+	return r;
+}
+
+/* Cents of a tenant's lines of a kind; CHARGE_KINDS: of all. */
+static int64_t
+cents(const struct rated *r, const char *tenant, enum charge_kind kind)
+{
+	int64_t sum = 0;
+
+	for (size_t i = 0; i < r->count; i++)
+		if (strcmp(r->lines[i].tenant, tenant) == 0 && (kind == CHARGE_KINDS || r->lines[i].kind == kind))
+			sum += (int64_t)r->lines[i].billed;
+	return sum;
+}
+
+static const struct rated_line *
+line_of(const struct rated *r, enum charge_kind kind)
+{
+	const struct rated_line *found = NULL;
+
+	for (size_t i = 0; i < r->count; i++)
+		if (r->lines[i].kind == kind) {
+			assert_null(found);
+			found = &r->lines[i];
+		}
+	assert_non_null(found);
+	return found;
+}
+
+static const struct rating_item example_items[] = {
+	{.sku = "", .klass = "reserved", .price = PRICE(200)},
+	{.sku = "", .klass = "on-demand", .price = PRICE(300)},
+	{.sku = "", .klass = "borrowed", .price = PRICE(150)},
+	{.sku = "", .klass = "dedicated", .price = PRICE(50)},
+};
+static const struct rating_book example_book = {.version = "v1",
+                                                .currency = "EUR",
+                                                .items = example_items,
+                                                .item_count = ARRAY_LEN(example_items),
+                                                .lender_ratio = RATIO(80)};
+
+static void
+the_pool_of_eight_costs_what_the_worked_example_says(void **state)
+{
+	struct usage_day days[] = {
+		part_of(CHARGE_COMMITMENT, "a", "w", 4),
+		part_of(CHARGE_COVERED, "a", "w", 1),
+		lent_to("b", part_of(CHARGE_LENT, "a", "w", 1)),
+		part_of(CHARGE_UNUSED, "a", "w", 2),
+		part_of(CHARGE_COMMITMENT, "b", "w", 2),
+		part_of(CHARGE_COVERED, "b", "w", 2),
+		row_of(CHARGE_USAGE, "b", "w", 2),
+		borrowed("b", "w", 1),
+	};
+	owned(rated) struct rated *r = NULL;
+
+	(void)state;
+	days[4].reservation = days[5].reservation = 2;
+	r = rate(&example_book, days, ARRAY_LEN(days));
+	assert_int_equal(cents(r, "a", CHARGE_COMMITMENT), 800);
+	assert_int_equal(cents(r, "a", CHARGE_LENT), -120);
+	assert_int_equal(cents(r, "a", CHARGE_KINDS), 680);
+	assert_int_equal(cents(r, "b", CHARGE_KINDS), 1150);
+	assert_int_equal(cents(r, "a", CHARGE_COVERED) + cents(r, "a", CHARGE_UNUSED), 0);
+}
+
+static void
+the_shared_node_of_four_costs_what_the_worked_example_says(void **state)
+{
+	static const struct rating_item items[] = {{.sku = "", .klass = "reserved", .price = PRICE(200)},
+	                                           {.sku = "", .klass = "borrowed", .price = PRICE(120)}};
+	static const struct rating_book book = {
+		.version = "v1", .currency = "EUR", .items = items, .item_count = 2, .lender_ratio = RATIO(50)};
+	struct usage_day days[] = {
+		part_of(CHARGE_COMMITMENT, "prod", "w", 2880),
+		part_of(CHARGE_COVERED, "prod", "w", 1440),
+		part_of(CHARGE_UNUSED, "prod", "w", 900),
+		lent_to("research", part_of(CHARGE_LENT, "prod", "w", 500)),
+		part_of(CHARGE_UNDELIVERED, "prod", "w", 40),
+		borrowed("research", "w", 500),
+	};
+	owned(rated) struct rated *r = NULL;
+
+	(void)state;
+	days[1].idle_unit_ns = HOURS(440);
+	days[1].used_unit_ns = HOURS(1000);
+	r = rate(&book, days, ARRAY_LEN(days));
+	assert_int_equal(cents(r, "prod", CHARGE_COMMITMENT), 576000);
+	assert_int_equal(cents(r, "prod", CHARGE_LENT), -30000);
+	assert_int_equal(cents(r, "prod", CHARGE_UNDELIVERED), -8000);
+	assert_int_equal(cents(r, "prod", CHARGE_KINDS), 538000);
+	assert_int_equal(cents(r, "research", CHARGE_KINDS), 60000);
+	assert_int_equal(line_of(r, CHARGE_COVERED)->used_ngh, 1000000000000);
+	assert_string_equal(line_of(r, CHARGE_LENT)->counterparty, "research");
+	assert_string_equal(line_of(r, CHARGE_LENT)->charge_type, "credit");
+	assert_string_equal(line_of(r, CHARGE_LENT)->description, "Reserved H100-80GB, lent to research");
+	assert_int_equal(line_of(r, CHARGE_LENT)->quantity, -500000000000);
+	assert_int_equal(line_of(r, CHARGE_LENT)->allocated_ngh, 0);
+}
+
+static void
+own_idle_capacity_is_dedicated(void **state)
+{
+	struct usage_day day = row_of(CHARGE_DEDICATED, "a", "", 10);
+	owned(rated) struct rated *r = NULL;
+
+	(void)state;
+	r = rate(&example_book, &day, 1);
+	assert_int_equal(cents(r, "a", CHARGE_DEDICATED), 500);
+	assert_string_equal(r->lines[0].klass, "dedicated");
+	assert_string_equal(r->lines[0].description, "Own H100-80GB, held by nobody");
+}
+
+/* The price of a's borrowers is 1.50 x 0.8 = 1.20 for the lender, unless that is more than somebody paid. */
+static void
+lent_time_earns_no_more_than_was_paid_for_it(void **state)
+{
+	static const struct {
+		const char *name;
+		int64_t reserved, borrowed, own, ratio, discount,
+			earned; /* cents, percent; own 0: no price of its own */
+	} rows[] = {
+		{"the ratio of the borrower's price", 200, 150, 0, 80, 0, 120},
+		{"no more than the commitment cost", 100, 150, 0, 80, 0, 100},
+		{"a borrower with a price of its own", 200, 150, 100, 80, 0, 80},
+		{"a borrower with a discount", 200, 150, 0, 80, 10, 108},
+		{"a ratio of 100 gives all of it", 200, 150, 0, 100, 0, 150},
+		{"a ratio of 0 gives nothing", 200, 150, 0, 0, 0, 0},
+		{"a reservation without a price cost nothing", 0, 150, 0, 80, 0, 0},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		const struct rating_item items[] = {
+			{.sku = "", .klass = "borrowed", .price = PRICE(rows[i].borrowed)},
+			{.sku = "", .klass = rows[i].reserved ? "reserved" : "none", .price = PRICE(rows[i].reserved)},
+			{.sku = "",
+		         .klass = "borrowed",
+		         .price = PRICE(rows[i].own),
+		         .tenant = rows[i].own ? "b" : "nobody"},
+		};
+		const struct rating_discount discount = {.tenant = "b", .ratio = RATIO(rows[i].discount)};
+		const struct rating_book book = {.version = "v1",
+		                                 .currency = "EUR",
+		                                 .items = items,
+		                                 .item_count = ARRAY_LEN(items),
+		                                 .discounts = &discount,
+		                                 .discount_count = 1,
+		                                 .lender_ratio = RATIO(rows[i].ratio)};
+		const struct usage_day day = lent_to("b", row_of(CHARGE_LENT, "a", "w", 1));
+		owned(rated) struct rated *r = rate(&book, &day, 1);
+
+		if (cents(r, "a", CHARGE_LENT) != -rows[i].earned)
+			fail_msg("%s: %" PRId64 " cents", rows[i].name, cents(r, "a", CHARGE_LENT));
+	}
+}
+
+static void
+what_a_tenant_saves_is_a_discount_on_the_list_price(void **state)
+{
+	static const struct rating_item items[] = {{.sku = "", .price = PRICE(300)},
+	                                           {.sku = "", .price = PRICE(250), .tenant = "a"}};
+	static const struct rating_discount discounts[] = {{.ratio = RATIO(1)}, {.tenant = "a", .ratio = RATIO(10)}};
+	static const struct rating_book book = {.version = "v1",
+	                                        .currency = "EUR",
+	                                        .items = items,
+	                                        .item_count = 2,
+	                                        .discounts = discounts,
+	                                        .discount_count = 2};
+	const struct usage_day days[] = {row_of(CHARGE_USAGE, "a", "w", 10), row_of(CHARGE_USAGE, "b", "w", 10)};
+	const int128 euro = pow10_i128(COST_SCALE);
+	owned(rated) struct rated *r = rate(&book, days, 2);
+
+	(void)state;
+	assert_true(r->lines[0].list_cost == 30 * euro && r->lines[0].unit_price == PRICE(300));
+	/* 5.00 by its own price, then a tenth of what is left */
+	assert_true(r->lines[0].discount == 5 * euro + 25 * euro / 10);
+	assert_int_equal(cents(r, "a", CHARGE_KINDS), 2250);
+	assert_int_equal(cents(r, "b", CHARGE_KINDS), 2970);
+}
+
+static void
+a_price_of_its_own_above_the_list_is_the_price(void **state)
+{
+	static const struct rating_item items[] = {{.sku = "", .price = PRICE(300)},
+	                                           {.sku = "", .price = PRICE(350), .tenant = "a"}};
+	static const struct rating_book book = {.version = "v1", .currency = "EUR", .items = items, .item_count = 2};
+	const struct usage_day day = row_of(CHARGE_USAGE, "a", "w", 10);
+	owned(rated) struct rated *r = rate(&book, &day, 1);
+
+	(void)state;
+	assert_true(r->lines[0].unit_price == PRICE(350) && r->lines[0].discount == 0);
+	assert_int_equal(cents(r, "a", CHARGE_KINDS), 3500);
+}
+
+static void
+basis_used_prices_activity_and_what_cannot_be_measured(void **state)
+{
+	static const struct rating_item item = {.sku = "", .price = PRICE(100), .basis_used = true};
+	static const struct rating_book book = {.version = "v1", .currency = "EUR", .items = &item, .item_count = 1};
+	struct usage_day day = row_of(CHARGE_USAGE, "a", "w", 5);
+	owned(rated) struct rated *r = NULL;
+
+	(void)state;
+	day.used_unit_ns = HOURS(3);
+	day.unmeasured_unit_ns = HOURS(1);
+	day.over_unit_ns = HOURS(2);
+	r = rate(&book, &day, 1);
+	assert_int_equal(r->lines[0].allocated_ngh, 9000000000);
+	assert_int_equal(r->lines[0].quantity, 6000000000);
+	assert_int_equal(cents(r, "a", CHARGE_KINDS), 600);
+}
+
+static void
+other_meters_have_their_own_items(void **state)
+{
+	static const struct rating_item items[] = {
+		{.sku = "", .price = PRICE(100)}, /* of GPUs */
+		{.sku = "", .meter = "storage", .price = PRICE(1)},
+		{.sku = "STO-NVME", .meter = "storage", .meter_sku = "nvme", .price = PRICE(2)},
+	};
+	static const struct rating_book book = {.version = "v1", .currency = "EUR", .items = items, .item_count = 3};
+	struct usage_day days[] = {row_of(CHARGE_METER, "a", "w", 0), row_of(CHARGE_METER, "a", "w", 0),
+	                           row_of(CHARGE_METER, "a", "w", 0)};
+	static const char *const skus[] = {"nvme", "disk", "standard"}, *const meters[] = {"storage", "storage",
+	                                                                                   "egress"};
+	owned(rated) struct rated *r = NULL;
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(days); i++) {
+		days[i].gpu_model = days[i].sharing_mode = days[i].klass = "";
+		days[i].instance_units = 0;
+		days[i].meter = meters[i];
+		days[i].meter_sku = skus[i];
+		days[i].category = i < 2 ? "storage" : "network";
+		days[i].unit = i < 2 ? "GB-hour" : "GB";
+		days[i].quantity = 100000000000;
+	}
+	r = rate(&book, days, ARRAY_LEN(days));
+	assert_int_equal(r->count, 3);
+	assert_string_equal(r->lines[0].sku, "STO-NVME");
+	assert_int_equal(r->lines[0].billed, 200);
+	assert_string_equal(r->lines[1].sku, "disk");
+	assert_int_equal(r->lines[1].billed, 100);
+	assert_string_equal(r->lines[1].unit, "GB-hour");
+	assert_string_equal(r->lines[2].description, "standard, egress (no price in force)");
+	assert_int_equal(r->lines[2].billed, 0);
+}
+
+static void
+energy_is_a_line_where_it_has_a_price(void **state)
+{
+	static const struct rating_site site = {.cluster = "main", .energy_price = PRICE(30)};
+	static const struct rating_item item = {.sku = "", .price = 0};
+	static const struct rating_book book = {
+		.version = "v1", .currency = "EUR", .items = &item, .item_count = 1, .sites = &site, .site_count = 1};
+	struct usage_day days[] = {row_of(CHARGE_USAGE, "a", "w", 1), row_of(CHARGE_COVERED, "a", "w", 1),
+	                           row_of(CHARGE_USAGE, "a", "w", 1)};
+	owned(rated) struct rated *r = NULL;
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(days); i++)
+		days[i].energy_mj = (int128)3600000000 * 10; /* 10 kWh each */
+	days[2].cluster = "elsewhere";
+	r = rate(&book, days, ARRAY_LEN(days));
+	assert_int_equal(line_of(r, CHARGE_ENERGY)->quantity, 20000000000);
+	assert_string_equal(line_of(r, CHARGE_ENERGY)->unit, "kWh");
+	assert_string_equal(line_of(r, CHARGE_ENERGY)->category, "energy");
+	assert_int_equal(cents(r, "a", CHARGE_KINDS), 600);
+}
+
+static void
+the_parts_of_a_commitment_add_up_to_it_in_every_digit(void **state)
+{
+	/* thirds of a nano-GPU-hour each day, which each part alone would round away */
+	struct usage_day days[4 * 30];
+	int64_t parts = 0;
+	owned(rated) struct rated *r = NULL;
+
+	(void)state;
+	for (int32_t i = 0; i < 30; i++) {
+		static const enum charge_kind kinds[] = {CHARGE_COVERED, CHARGE_UNUSED, CHARGE_UNDELIVERED};
+		int128 third = UNITS_PER_GPU * 3600 / 3;
+
+		for (size_t k = 0; k < ARRAY_LEN(kinds); k++) {
+			struct usage_day *d = &days[i * 4 + (int)k];
+
+			*d = part_of(kinds[k], "a", "w", 0);
+			d->day = i;
+			*(kinds[k] == CHARGE_COVERED ? &d->idle_unit_ns : &d->unit_ns) = third;
+		}
+		days[i * 4 + 3] = part_of(CHARGE_COMMITMENT, "a", "w", 0);
+		days[i * 4 + 3].day = i;
+		days[i * 4 + 3].unit_ns = 3 * third;
+	}
+	r = rate(&example_book, days, ARRAY_LEN(days));
+	for (size_t i = 0; i < r->count; i++)
+		parts += r->lines[i].kind == CHARGE_COMMITMENT ? 0 : r->lines[i].ngh;
+	assert_int_equal(line_of(r, CHARGE_COMMITMENT)->ngh, 30);
+	assert_int_equal(parts, 30);
+}
+
+static void
+a_commitment_that_is_not_its_parts_is_refused(void **state)
+{
+	const struct usage_day days[] = {part_of(CHARGE_COMMITMENT, "a", "w", 4), part_of(CHARGE_COVERED, "a", "w", 3)};
+	const struct rating_input in = {.period_start = "2026-11-01",
+	                                .period_end = "2026-12-01",
+	                                .period = "2026-11",
+	                                .period_status = "open",
+	                                .currency = "EUR",
+	                                .books = &example_book,
+	                                .book_count = 1,
+	                                .days = days,
+	                                .day_count = 2};
+	struct rated *r = NULL;
+	struct err err = {0};
+
+	(void)state;
+	assert_false(rating_run(&in, &r, &err));
+	assert_non_null(strstr(err.text, "a/w: the parts of reservation 1 of day 0 do not add up to it"));
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(the_pool_of_eight_costs_what_the_worked_example_says),
+		cmocka_unit_test(the_shared_node_of_four_costs_what_the_worked_example_says),
+		cmocka_unit_test(own_idle_capacity_is_dedicated),
+		cmocka_unit_test(lent_time_earns_no_more_than_was_paid_for_it),
+		cmocka_unit_test(what_a_tenant_saves_is_a_discount_on_the_list_price),
+		cmocka_unit_test(a_price_of_its_own_above_the_list_is_the_price),
+		cmocka_unit_test(basis_used_prices_activity_and_what_cannot_be_measured),
+		cmocka_unit_test(other_meters_have_their_own_items),
+		cmocka_unit_test(energy_is_a_line_where_it_has_a_price),
+		cmocka_unit_test(the_parts_of_a_commitment_add_up_to_it_in_every_digit),
+		cmocka_unit_test(a_commitment_that_is_not_its_parts_is_refused),
+	};
+
+	return cmocka_run_group_tests_name("rating_kinds", tests, NULL, NULL);
+}
