@@ -1,9 +1,30 @@
 /* tests/fuzz/fuzz_policy.c - any bytes as a policy file: refused with one clear sentence, or read into something sound. */
 #include <string.h>
 
-#include "aggregator/core/policy.h"
+#include "aggregator/core/policy_part.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void
+check_amounts(const struct policy_amounts *a)
+{
+	for (size_t i = 0; i < a->count; i++)
+		ASSERT(a->at[i].unlimited || (a->at[i].num >= 0 && a->at[i].den > 0));
+}
+
+static void
+check_quota(const struct policy_workspace *w)
+{
+	check_amounts(&w->reserved);
+	check_amounts(&w->reserved_shared);
+	check_amounts(&w->limit);
+	check_amounts(&w->borrow);
+	check_amounts(&w->lend);
+	ASSERT(w->reclaim != NULL && w->preempt_own != NULL && w->enforce != NULL);
+	ASSERT(w->weight >= 1 && w->idle_timeout_ns >= 0);
+	for (size_t i = 0; i < w->members.count; i++)
+		ASSERT(w->members.at[i].user != NULL && w->members.at[i].role != NULL);
+}
 
 /* What other code relies on without asking again. */
 static void
@@ -15,14 +36,41 @@ check_sound(const struct policy *p)
 			const struct policy_workspace *ws = &p->tenants[i].workspaces[w];
 
 			ASSERT(ws->name != NULL && ws->description != NULL);
+			check_quota(ws);
 			for (size_t r = 0; r < ws->rule_count; r++)
 				ASSERT(ws->rules[r].priority >= 0 && ws->rules[r].priority <= POLICY_MAX_PRIORITY);
 		}
 	for (size_t i = 0; i < p->node_count; i++)
-		ASSERT(p->nodes[i].name != NULL && p->nodes[i].cluster != NULL);
+		ASSERT(p->nodes[i].name != NULL && p->nodes[i].cluster != NULL && p->nodes[i].state != NULL);
 	if (p->prices != NULL)
 		for (size_t i = 0; i < p->prices->item_count; i++)
 			ASSERT(p->prices->items[i].price >= 0 && p->prices->items[i].sku != NULL);
+}
+
+/* Written as a file it says the same, also when each tenant's administrator puts its own part back. */
+static void
+check_written(const struct policy *p, const char *document, size_t size)
+{
+	in_place(buf) struct buf text, part_text, diff;
+	owned(policy) struct policy *again = NULL;
+	struct err err = {0};
+
+	buf_init(&text, 8u << 20);
+	buf_init(&part_text, 8u << 20);
+	buf_init(&diff, 8u << 20);
+	policy_render(p, &text);
+	ASSERT(policy_parse("again.yaml", buf_text(&text), text.len, &again, &err));
+	ASSERT(policy_diff(p, again, &diff) == 0 && again->effective_ns == p->effective_ns);
+	for (size_t i = 0; i < p->tenant_count && i < 4; i++) {
+		owned(policy) struct policy *part = NULL;
+
+		buf_clear(&part_text);
+		buf_clear(&text);
+		policy_render_part(p, &p->tenants[i], &part_text);
+		ASSERT(policy_parse_part("part.yaml", buf_text(&part_text), part_text.len, &part, &err));
+		ASSERT(policy_part_check(p, part, p->tenants[i].name, "part.yaml", &err));
+		ASSERT(policy_part_merge(document, size, p, part, p->effective_ns, &text, &err));
+	}
 }
 
 int
@@ -44,5 +92,6 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	ASSERT(first >= 1 + p->tenant_count + p->node_count);
 	buf_clear(&out);
 	ASSERT(policy_diff(p, p, &out) == 0 && out.len == 0);
+	check_written(p, (const char *)data, size);
 	return 0;
 }
