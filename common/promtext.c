@@ -113,6 +113,7 @@ prom_family(struct prom *p, const char *name, enum prom_type type, const char *h
 	buf_str(p->out, "\n# TYPE ");
 	buf_add(p->out, name, shown);
 	buf_str(p->out, type == PROM_GAUGE                                      ? " gauge\n"
+	                : type == PROM_HISTOGRAM                                ? " histogram\n"
 	                : type == PROM_COUNTER || p->format != PROM_OPENMETRICS ? " counter\n"
 	                                                                        : " unknown\n");
 	if (p->format == PROM_OPENMETRICS)
@@ -125,6 +126,14 @@ prom_begin(struct prom *p)
 	ASSERT(p->family);
 	buf_add(p->out, p->family, p->family_len);
 	p->first_label = true;
+}
+
+void
+prom_begin_part(struct prom *p, const char *part)
+{
+	ASSERT(p->type == PROM_HISTOGRAM);
+	prom_begin(p);
+	buf_str(p->out, part);
 }
 
 static void

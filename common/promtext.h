@@ -6,7 +6,7 @@
 #include "common/buf.h"
 
 /* A plain counter is one that somebody else named, without _total. OpenMetrics has no such thing: it is unknown there. */
-enum prom_type { PROM_GAUGE, PROM_COUNTER, PROM_PLAIN_COUNTER };
+enum prom_type { PROM_GAUGE, PROM_COUNTER, PROM_PLAIN_COUNTER, PROM_HISTOGRAM };
 enum prom_format { PROM_TEXT, PROM_OPENMETRICS };
 
 struct prom {
@@ -28,6 +28,8 @@ void prom_add_unit(struct buf *out, const char *name, size_t len);
 /* A sample: prom_begin, any number of prom_label, one of prom_int / prom_fixed. Label values are escaped; bytes that are
  * not UTF-8 become U+FFFD. An empty value (or NULL) leaves the label out. */
 void prom_begin(struct prom *p);
+/* A sample of a histogram: "_bucket" (whose label le comes last), "_sum" or "_count". */
+void prom_begin_part(struct prom *p, const char *part);
 void prom_label(struct prom *p, const char *name, const char *value);
 void prom_label_i64(struct prom *p, const char *name, int64_t value);
 void prom_int(struct prom *p, int64_t value);

@@ -5,6 +5,8 @@
 #include <stdatomic.h>
 
 #include "aggregator/api/ingest_line.h"
+#include "aggregator/api/gauges.h"
+#include "aggregator/api/metrics.h"
 #include "aggregator/api/options.h"
 #include "aggregator/core/events.h"
 #include "aggregator/store/store.h"
@@ -13,13 +15,15 @@
 
 /* What this replica did since it started; summed over replicas by Prometheus. */
 struct counters {
-	atomic_llong ingest_batches, ingest_records, ingest_duplicates, ingest_quarantined, ingest_lost, ingest_refused;
+	atomic_llong ingest_batches, ingest_records, ingest_duplicates, ingest_lost;
 	atomic_llong ingest_mismatches;
 	atomic_llong ingest_refused_by[INGEST_REFUSALS], ingest_quarantined_by[QUARANTINE_CLASSES];
 	atomic_llong quarantine_released, quarantine_discarded;
 	atomic_llong events[EVENT_FATES];
 	atomic_llong status_kept, status_late, status_refused;
-	atomic_llong requests, request_errors;
+	atomic_llong ingest_bytes;
+	struct histogram ingest_duration;
+	atomic_llong requests, request_errors, responses[RESPONSE_CLASSES];
 	atomic_llong hours_sealed, hours_resealed, rollup_errors;
 	atomic_llong rollup_last_wall_ns;
 };
@@ -27,6 +31,9 @@ struct counters {
 struct app {
 	const struct aggregator_options *options;
 	struct counters counters;
+	struct db_counters db;
+	struct usage_counters *usage;
+	struct gauges *gauges;
 	struct ingest_line *line;
 	int64_t started_wall_ns;
 };
@@ -37,7 +44,9 @@ struct worker {
 	struct identity_row who; /* role 0: nobody showed a token */
 };
 
-bool app_db_new(const struct aggregator_options *o, const char *purpose, struct db **ret, struct err *err);
+/* counters: of the app; NULL: nobody counts. */
+bool app_db_new(const struct aggregator_options *o, const char *purpose, struct db_counters *counters, struct db **ret,
+                struct err *err);
 
 /* The role of each route is in its row; a route open to all has ROLE_NONE_NEEDED. At one with TAKES_JOIN_TOKEN no token's role
  * helps: its handler takes the bearer token for a join token. */
@@ -65,6 +74,9 @@ void api_print_routes(struct buf *out);
 /* The tenant whose rows may be shown: the token's own, or what ?tenant= asks for (NULL: all). False when it asks for another
  * tenant than its own, with 404 written: a token never learns who else exists. */
 bool api_tenant(const struct worker *w, const struct http_request *rq, const char **ret_tenant, struct http_reply *rp);
+
+/* Whether a row of a tenant is for them: operators see all, a tenant's token its own, everybody else none. NULL: a row of no tenant. */
+bool api_sees(const struct identity_row *who, const char *tenant);
 
 /* Things that several handlers read from a request; ERR_INVALID names the field or parameter. */
 /* A query parameter, of UTF-8 text; NULL: absent. When there are choices (NULL-ended), one of them. */

@@ -6,13 +6,16 @@
 #include "common/text.h"
 #include "common/time.h"
 
+/* Only what this call made durable: a push that came again counts nothing, whichever replica takes it. */
 static void
-count(struct counters *c, const struct ingest_result *r)
+count(struct app *app, const struct ingest_result *r)
 {
+	struct counters *c = &app->counters;
+
+	usage_counters_add(app->usage, &r->sums);
 	atomic_fetch_add(&c->ingest_batches, r->batches);
 	atomic_fetch_add(&c->ingest_records, r->records);
 	atomic_fetch_add(&c->ingest_duplicates, r->duplicates);
-	atomic_fetch_add(&c->ingest_quarantined, r->quarantined);
 	atomic_fetch_add(&c->ingest_lost, r->lost);
 	for (size_t i = 0; i < QUARANTINE_CLASSES; i++)
 		atomic_fetch_add(&c->ingest_quarantined_by[i], r->quarantined_by[i]);
@@ -32,7 +35,6 @@ static void
 refuse(struct app *app, const struct worker *w, const struct http_request *rq, struct http_reply *rp,
        const struct ingest_result *r, const struct err *err)
 {
-	atomic_fetch_add(&app->counters.ingest_refused, 1);
 	atomic_fetch_add(&app->counters.ingest_refused_by[r->refusal], 1);
 	if (r->mismatch) {
 		atomic_fetch_add(&app->counters.ingest_mismatches, 1);
@@ -57,11 +59,9 @@ clock_of(const struct http_request *rq)
 	return text != NULL && text_to_i64(text, &ns) && ns >= 0 ? ns : INT64_MIN;
 }
 
-void
-handle_ingest(void *app_, void *worker, const struct http_request *rq, struct http_reply *rp)
+static void
+take_push(struct app *app, struct worker *w, const struct http_request *rq, struct http_reply *rp)
 {
-	struct app *app = app_;
-	struct worker *w = worker;
 	owned(ingest_push) struct ingest_push *push = NULL;
 	in_place(ingest_result) struct ingest_result r = {0};
 	struct err err = {0};
@@ -76,7 +76,7 @@ handle_ingest(void *app_, void *worker, const struct http_request *rq, struct ht
 		refuse(app, w, rq, rp, &r, &err);
 		return;
 	}
-	count(&app->counters, &r);
+	count(app, &r);
 	if (r.quarantined > 0)
 		log_event(LOG_WARN, "batches quarantined", LS("node", w->who.node), LI("batches", r.quarantined),
 		          LS("reason", r.quarantine_reason));
@@ -85,4 +85,15 @@ handle_ingest(void *app_, void *worker, const struct http_request *rq, struct ht
 	           "{\"epoch\":%" PRIu64 ",\"next_seq\":%" PRIu64 ",\"batches\":%" PRId64 ",\"duplicates\":%" PRId64
 	           ",\"quarantined\":%" PRId64 "}\n",
 	           r.epoch, r.next_seq, r.batches, r.duplicates, r.quarantined);
+}
+
+void
+handle_ingest(void *app_, void *worker, const struct http_request *rq, struct http_reply *rp)
+{
+	int64_t began_ns = time_monotonic_ns();
+	struct app *app = app_;
+
+	take_push(app, worker, rq, rp);
+	atomic_fetch_add(&app->counters.ingest_bytes, (long long)rq->body_len);
+	histogram_add(&app->counters.ingest_duration, time_monotonic_ns() - began_ns);
 }

@@ -15,10 +15,12 @@
 #define TEXT_MAX (1u << 20)
 
 bool
-app_db_new(const struct aggregator_options *o, const char *purpose, struct db **ret, struct err *err)
+app_db_new(const struct aggregator_options *o, const char *purpose, struct db_counters *counters, struct db **ret,
+           struct err *err)
 {
 	return db_new(
 		&(struct db_options){
+			.counters = counters,
 			.conninfo = o->database,
 			.application = purpose,
 			.statement_timeout_ns = o->statement_timeout_ns,
@@ -36,7 +38,7 @@ worker_new(void *app_)
 	struct err err = {0};
 
 	/* db_new fails on an unreadable connection string only, and main has made one from it already. */
-	if (!app_db_new(app->options, "tollgate-aggregator", &w->db, &err))
+	if (!app_db_new(app->options, "tollgate-aggregator", &app->db, &w->db, &err))
 		log_event(LOG_ERROR, "no database handle", LS("error", err.text));
 	ASSERT(w->db != NULL);
 	return w;
@@ -70,6 +72,7 @@ on_done(void *app_, const struct http_request *rq, int status, size_t bytes, int
 	struct app *app = app_;
 
 	atomic_fetch_add(&app->counters.requests, 1);
+	atomic_fetch_add(&app->counters.responses[status / 100 < RESPONSE_CLASSES ? status / 100 : 0], 1);
 	if (status >= 500)
 		atomic_fetch_add(&app->counters.request_errors, 1);
 	log_request(app->options->access_log, rq, status, bytes, duration_ns);
@@ -128,7 +131,7 @@ rollup_main(void *arg)
 	char last_error[sizeof((struct err *)0)->text] = "";
 	struct err err = {0};
 
-	if (!app_db_new(o, "tollgate-aggregator roll-up", &db, &err)) {
+	if (!app_db_new(o, "tollgate-aggregator roll-up", &t->app->db, &db, &err)) {
 		log_event(LOG_ERROR, "no roll-up", LS("error", err.text));
 		return NULL;
 	}
@@ -307,13 +310,16 @@ run(const void *options, struct err *err)
 	pthread_sigmask(SIG_BLOCK, &signals, NULL);
 	signal(SIGPIPE, SIG_IGN);
 
-	if (!app_db_new(o, "tollgate-aggregator start", &db, err) || !prepare_schema(o, db, err))
+	if (!app_db_new(o, "tollgate-aggregator start", NULL, &db, err) || !prepare_schema(o, db, err))
 		return false;
 	if (o->issue_admin_token != NULL)
 		return issue_admin_token(db, o->issue_admin_token, err);
 	db_free(take(db));
 	app.line = ingest_line_new();
-	ok = serve(&app, &signals, err);
+	app.usage = usage_counters_new((size_t)o->metrics_series_max);
+	ok = gauges_start(o, &app.db, &app.gauges, err) && serve(&app, &signals, err);
+	gauges_stop(app.gauges);
+	usage_counters_free(app.usage);
 	ingest_line_free(app.line);
 	return ok;
 }

@@ -1,15 +1,10 @@
-/* aggregator/api/metrics.c - liveness, readiness and /metrics. */
-#include <stdlib.h>
+/* aggregator/api/metrics.c - liveness, readiness and /metrics: what the daemon says of itself, and what a token may see beside it. */
 #include <string.h>
 
 #include "aggregator/api/app.h"
-#include "aggregator/core/rating.h"
-#include "common/promtext.h"
 #include "common/time.h"
-#include "common/units.h"
 
 #define METRICS_MAX (64u << 20)
-#define TOTALS_MAX 200000u /* tenant x workspace x state */
 
 void
 handle_healthz(void *app, void *worker, const struct http_request *rq, struct http_reply *rp)
@@ -36,6 +31,8 @@ handle_readyz(void *app, void *worker, const struct http_request *rq, struct htt
 	buf_str(&rp->body, "ready\n");
 }
 
+/* ---- what this replica did ---- */
+
 struct counter_row {
 	const char *name, *help;
 	size_t offset;
@@ -47,12 +44,10 @@ static const struct counter_row counter_rows[] = {
 	{"tollgate_ingest_records_total", "Interval records accepted into the ledger.", COUNTER(ingest_records)},
 	{"tollgate_ingest_duplicate_batches_total", "Batches that were known already, acknowledged again.",
          COUNTER(ingest_duplicates)},
-	{"tollgate_ingest_quarantined_batches_total", "Sound batches whose content was refused, kept aside.",
-         COUNTER(ingest_quarantined)},
 	{"tollgate_ingest_lost_batches_total", "Batches that exporters reported as dropped.", COUNTER(ingest_lost)},
-	{"tollgate_ingest_refused_total", "Pushes that were refused.", COUNTER(ingest_refused)},
 	{"tollgate_ingest_mismatched_batches_total", "Batch numbers that came again with other bytes.",
          COUNTER(ingest_mismatches)},
+	{"tollgate_ingest_bytes_total", "Bytes of pushes, as they were sent.", COUNTER(ingest_bytes)},
 	{"tollgate_aggregator_requests_total", "HTTP requests answered.", COUNTER(requests)},
 	{"tollgate_aggregator_request_errors_total", "HTTP requests answered with a status of 500 or above.",
          COUNTER(request_errors)},
@@ -60,6 +55,87 @@ static const struct counter_row counter_rows[] = {
 	{"tollgate_aggregator_reseals_total", "Node-hours rolled up again.", COUNTER(hours_resealed)},
 	{"tollgate_aggregator_rollup_errors_total", "Roll-ups that failed.", COUNTER(rollup_errors)},
 };
+
+static void
+write_one(struct prom *p, const char *name, enum prom_type type, const char *help, int64_t value, int decimals)
+{
+	prom_family(p, name, type, help);
+	prom_begin(p);
+	prom_fixed(p, value, decimals);
+}
+
+static void
+write_labelled(struct prom *p, const char *label, const char *value, const atomic_llong *counter)
+{
+	prom_begin(p);
+	prom_label(p, label, value);
+	prom_int(p, (int64_t)atomic_load(counter));
+}
+
+static void
+write_ingest(struct prom *p, struct counters *c)
+{
+	prom_family(p, "tollgate_ingest_quarantined_batches_total", PROM_COUNTER,
+	            "Sound batches whose content was refused, kept aside, by why.");
+	for (int i = QUARANTINE_NONE + 1; i < QUARANTINE_CLASSES; i++)
+		write_labelled(p, "reason", quarantine_class_name((enum quarantine_class)i),
+		               &c->ingest_quarantined_by[i]);
+	prom_family(p, "tollgate_ingest_refused_total", PROM_COUNTER, "Pushes that were refused, by why.");
+	for (int i = REFUSAL_NONE + 1; i < INGEST_REFUSALS; i++)
+		write_labelled(p, "reason", ingest_refusal_name((enum ingest_refusal)i), &c->ingest_refused_by[i]);
+	prom_family(p, "tollgate_ingest_duration_seconds", PROM_HISTOGRAM,
+	            "How long pushes took, from the handler's first line to the answer.");
+	histogram_write(p, &c->ingest_duration);
+	prom_family(p, "tollgate_quarantine_decisions_total", PROM_COUNTER,
+	            "What operators decided about batches in quarantine.");
+	write_labelled(p, "decision", "released", &c->quarantine_released);
+	write_labelled(p, "decision", "discarded", &c->quarantine_discarded);
+	prom_family(p, "tollgate_status_messages_total", PROM_COUNTER,
+	            "Messages of nodes about who holds what now, by what became of them; late: a newer one was there.");
+	write_labelled(p, "result", "kept", &c->status_kept);
+	write_labelled(p, "result", "late", &c->status_late);
+	write_labelled(p, "result", "refused", &c->status_refused);
+}
+
+static void
+write_http(struct prom *p, struct counters *c)
+{
+	static const char *const codes[RESPONSE_CLASSES] = {"none", "1xx", "2xx", "3xx", "4xx", "5xx"};
+
+	prom_family(p, "tollgate_aggregator_http_responses_total", PROM_COUNTER,
+	            "HTTP requests by the class of their status; none: the client went before.");
+	for (size_t i = 0; i < RESPONSE_CLASSES; i++)
+		write_labelled(p, "code", codes[i], &c->responses[i]);
+}
+
+static void
+write_background(struct prom *p, struct app *app)
+{
+	struct gauges_stats stats;
+
+	gauges_stats(app->gauges, &stats);
+	write_one(p, "tollgate_aggregator_start_time_seconds", PROM_GAUGE, "When this process began.",
+	          app->started_wall_ns / NS_PER_MS, 3);
+	write_one(p, "tollgate_aggregator_rollup_time_seconds", PROM_GAUGE, "When the last roll-up ended.",
+	          (int64_t)atomic_load(&app->counters.rollup_last_wall_ns) / NS_PER_MS, 3);
+	write_one(p, "tollgate_aggregator_metrics_readings_total", PROM_COUNTER,
+	          "Readings of the ledger for this page.", stats.readings, 0);
+	write_one(p, "tollgate_aggregator_metrics_failures_total", PROM_COUNTER, "Of those, readings that failed.",
+	          stats.failures, 0);
+	write_one(p, "tollgate_aggregator_metrics_duration_seconds", PROM_GAUGE, "How long the last one took.",
+	          stats.duration_ns, 9);
+	write_one(p, "tollgate_aggregator_database_connects_total", PROM_COUNTER,
+	          "Connections to the database that came about.", (int64_t)atomic_load(&app->db.connects), 0);
+	write_one(p, "tollgate_aggregator_database_connections", PROM_GAUGE, "Connections to the database now.",
+	          (int64_t)atomic_load(&app->db.open), 0);
+	write_one(p, "tollgate_aggregator_database_failures_total", PROM_COUNTER,
+	          "Connections that did not come about, and statements that failed.",
+	          (int64_t)atomic_load(&app->db.failures), 0);
+	write_one(
+		p, "tollgate_aggregator_usage_series_left_out", PROM_GAUGE,
+		"Series of GPU time and energy that are added up under the tenant other, because of metrics-series-max.",
+		(int64_t)usage_counters_left_out(app->usage), 0);
+}
 
 static void
 write_own(struct prom *p, struct app *app)
@@ -72,162 +148,28 @@ write_own(struct prom *p, struct app *app)
 		const char *base = (const char *)&app->counters;
 		const atomic_llong *counter = (const void *)(base + counter_rows[i].offset);
 
-		prom_family(p, counter_rows[i].name, PROM_COUNTER, counter_rows[i].help);
-		prom_begin(p);
-		prom_int(p, (int64_t)atomic_load(counter));
+		write_one(p, counter_rows[i].name, PROM_COUNTER, counter_rows[i].help, (int64_t)atomic_load(counter),
+		          0);
 	}
+	write_ingest(p, &app->counters);
 	prom_family(p, "tollgate_events_total", PROM_COUNTER, "Events of other meters, by what became of them.");
-	for (int fate = EVENT_ACCEPTED; fate < EVENT_FATES; fate++) {
-		prom_begin(p);
-		prom_label(p, "result", event_fate_name((enum event_fate)fate));
-		prom_int(p, (int64_t)atomic_load(&app->counters.events[fate]));
-	}
-	prom_family(p, "tollgate_aggregator_start_time_seconds", PROM_GAUGE, "When this process began.");
-	prom_begin(p);
-	prom_fixed(p, app->started_wall_ns / NS_PER_MS, 3);
-	prom_family(p, "tollgate_aggregator_rollup_time_seconds", PROM_GAUGE, "When the last roll-up ended.");
-	prom_begin(p);
-	prom_fixed(p, (int64_t)atomic_load(&app->counters.rollup_last_wall_ns) / NS_PER_MS, 3);
+	for (int fate = EVENT_ACCEPTED; fate < EVENT_FATES; fate++)
+		write_labelled(p, "result", event_fate_name((enum event_fate)fate), &app->counters.events[fate]);
+	write_http(p, &app->counters);
+	write_background(p, app);
 }
 
-/* The period's hours by tenant, workspace and state; models and profiles are added up here. */
-struct hours_row {
-	char *tenant, *workspace, *state;
-	int128 unit_ns;
-};
-struct hours {
-	struct hours_row *rows;
-	size_t count;
-	const char *only_tenant; /* NULL: all */
-};
-
-static void
-hours_fini(struct hours *h)
-{
-	for (size_t i = 0; i < h->count; i++) {
-		mem_free(h->rows[i].tenant);
-		mem_free(h->rows[i].workspace);
-		mem_free(h->rows[i].state);
-	}
-	mem_free(h->rows);
-}
-
-static void
-hours_add(void *arg, const struct usage_total *t)
-{
-	struct hours *h = arg;
-
-	if (h->only_tenant != NULL && strcmp(h->only_tenant, t->tenant) != 0)
-		return;
-	for (size_t i = 0; i < h->count; i++) {
-		struct hours_row *r = &h->rows[i];
-
-		if (strcmp(r->tenant, t->tenant) == 0 && strcmp(r->workspace, t->workspace) == 0 &&
-		    strcmp(r->state, t->state) == 0) {
-			r->unit_ns += t->unit_ns;
-			return;
-		}
-	}
-	if (h->count == TOTALS_MAX)
-		return;
-	if ((h->count & (h->count - 1)) == 0)
-		h->rows = mem_grow(h->rows, h->count == 0 ? 1 : h->count * 2, sizeof(*h->rows));
-	h->rows[h->count++] =
-		(struct hours_row){mem_strdup(t->tenant), mem_strdup(t->workspace), mem_strdup(t->state), t->unit_ns};
-}
-
-static bool
-is_held(const char *state)
-{
-	return strcmp(state, "used") == 0 || strcmp(state, "idle") == 0 || strcmp(state, "unmeasured") == 0;
-}
-
-static void
-write_hours(struct prom *p, const char *period, const struct hours *h)
-{
-	prom_family(p, "tollgate_period_gpu_hours", PROM_GAUGE,
-	            "GPU-equivalent hours of the billing period in the ledger.");
-	for (size_t i = 0; i < h->count; i++) {
-		const struct hours_row *r = &h->rows[i];
-
-		prom_begin(p);
-		prom_label(p, "period", period);
-		prom_label(p, "tenant", r->tenant);
-		prom_label(p, "workspace", r->workspace);
-		prom_label(p, "class", is_held(r->state) ? "on-demand" : "");
-		prom_label(p, "state", r->state);
-		prom_fixed(p, (int64_t)div_round_half_even(r->unit_ns, UNITS_PER_GPU * (NS_PER_HOUR / NS_PER_S)), 9);
-	}
-}
-
-static void
-write_cost(struct prom *p, const struct rating_input *in, const struct rated *rated)
-{
-	prom_family(p, "tollgate_period_cost", PROM_GAUGE, "Billed cost of the billing period so far.");
-	for (size_t i = 0; i < rated->count;) {
-		const struct rated_line *first = &rated->lines[i];
-		int128 sum = 0;
-
-		for (; i < rated->count && strcmp(rated->lines[i].tenant, first->tenant) == 0 &&
-		       strcmp(rated->lines[i].workspace, first->workspace) == 0 &&
-		       strcmp(rated->lines[i].currency, first->currency) == 0;
-		     i++)
-			sum += rated->lines[i].billed;
-		prom_begin(p);
-		prom_label(p, "period", in->period);
-		prom_label(p, "tenant", first->tenant);
-		prom_label(p, "workspace", first->workspace);
-		prom_label(p, "currency", first->currency);
-		prom_fixed(p, (int64_t)sum, first->currency_scale);
-	}
-}
-
-/* Of the whole ledger, so not for a tenant. Rounded up: the smallest error is not 0. */
-static bool
-write_conservation(struct prom *p, struct worker *w, const char *period, struct err *err)
-{
-	int128 unit_ns = 0, ns;
-
-	if (!store_conservation_error(w->db, period, &unit_ns, err))
-		return false;
-	ns = (unit_ns + UNITS_PER_GPU - 1) / UNITS_PER_GPU;
-	prom_family(p, "tollgate_conservation_error_seconds", PROM_GAUGE,
-	            "GPU-seconds of the billing period in which states and time in service differ, of all GPUs.");
-	prom_begin(p);
-	prom_fixed(p, ns > INT64_MAX ? INT64_MAX : (int64_t)ns, 9);
-	return true;
-}
-
-/* What a token may see of the ledger, from the same rated lines as the report. */
-static bool
-write_ledger(struct prom *p, struct worker *w, struct err *err)
-{
-	owned(report_input) struct report_input *input = NULL;
-	owned(rated) struct rated *rated = NULL;
-	in_place(hours) struct hours hours = {0};
-	char period[TIME_TEXT_SIZE];
-
-	hours.only_tenant = (w->who.role & ROLES_TENANT) != 0 ? w->who.tenant : NULL;
-	if (!store_period_now(w->db, time_wall_ns(), period, err))
-		return false;
-	if (hours.only_tenant == NULL && !write_conservation(p, w, period, err))
-		return false;
-	if (!store_report_load(w->db, period, hours.only_tenant, &input, err))
-		return err->kind == ERR_MISSING;
-	if (!rating_run(&input->in, &rated, err) || !store_period_totals(w->db, period, hours_add, &hours, err))
-		return false;
-	write_hours(p, period, &hours);
-	write_cost(p, &input->in, rated);
-	return true;
-}
+/* ---- the page ---- */
 
 /* Inline: this replica's own series are at hand, so that a scrape is answered also when every worker is busy or the
  * database is gone. A token needs both, and goes to a worker. */
 void
-handle_metrics(void *app, void *worker, const struct http_request *rq, struct http_reply *rp)
+handle_metrics(void *app_, void *worker, const struct http_request *rq, struct http_reply *rp)
 {
+	struct app *app = app_;
 	struct worker *w = worker;
 	enum prom_format format = prom_negotiate(http_header(rq, "Accept"));
+	struct gauges_page *page = NULL;
 	struct prom p;
 	struct err err = {0};
 
@@ -235,13 +177,18 @@ handle_metrics(void *app, void *worker, const struct http_request *rq, struct ht
 		http_defer(rp);
 		return;
 	}
+	if (w != NULL && (w->who.role & ROLES_READ) != 0 && !gauges_get(app->gauges, &page, &err)) {
+		http_problem_err(rp, rq, &err);
+		return;
+	}
 	rp->body.max = METRICS_MAX;
 	rp->content_type = format == PROM_OPENMETRICS ? PROM_OPENMETRICS_TYPE : PROM_TEXT_TYPE;
 	prom_init(&p, &rp->body, format);
 	write_own(&p, app);
-	if (w != NULL && (w->who.role & ROLES_READ) != 0 && !write_ledger(&p, w, &err)) {
-		http_problem_err(rp, rq, &err);
-		return;
+	if (page != NULL) {
+		usage_counters_write(&p, app->usage, page, &w->who);
+		metrics_write_ledger(&p, page, &w->who);
+		gauges_put(app->gauges, page);
 	}
 	prom_end(&p);
 }

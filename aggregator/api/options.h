@@ -30,6 +30,8 @@ struct aggregator_options {
 	int64_t event_batch;
 	int64_t rollup_interval_ns;
 	int64_t seal_grace_ns;
+	int64_t metrics_refresh_ns;
+	int64_t metrics_series_max;
 	bool access_log;
 	int log_level;
 };

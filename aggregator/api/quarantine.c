@@ -106,6 +106,7 @@ handle_quarantine_decide(void *app_, void *worker, const struct http_request *rq
 	atomic_fetch_add(d.release ? &app->counters.quarantine_released : &app->counters.quarantine_discarded, 1);
 	atomic_fetch_add(&app->counters.ingest_batches, r.batches);
 	atomic_fetch_add(&app->counters.ingest_records, r.records);
+	usage_counters_add(app->usage, &r.sums);
 	log_event(LOG_INFO, d.release ? "batch released from quarantine" : "batch in quarantine discarded",
 	          LS("by", w->who.name), LI("stream", d.stream), LI("seq", d.seq), LI("records", r.records));
 }

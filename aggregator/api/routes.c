@@ -136,6 +136,14 @@ api_tenant(const struct worker *w, const struct http_request *rq, const char **r
 	return true;
 }
 
+bool
+api_sees(const struct identity_row *who, const char *tenant)
+{
+	if ((who->role & ROLES_MONEY) != 0)
+		return true;
+	return (who->role & ROLES_TENANT) != 0 && tenant != NULL && strcmp(who->tenant, tenant) == 0;
+}
+
 void
 api_print_routes(struct buf *out)
 {

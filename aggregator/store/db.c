@@ -9,12 +9,14 @@
 #define DB_WHERE_MAX 4096u
 
 struct db {
+	struct db_counters *counters;
 	char *conninfo;
 	char *application;
 	char *where;      /* the hosts and the database's name, for messages */
 	bool any_session; /* the connection string itself says which kind of server it wants */
 	int64_t statement_timeout_ns, lock_timeout_ns, connect_timeout_ns;
 	PGconn *conn;
+	bool open; /* counted as such */
 	const struct db_stmt *prepared[DB_MAX_PREPARED];
 	size_t prepared_count;
 	bool in_tx;
@@ -71,6 +73,7 @@ db_new(const struct db_options *o, struct db **ret, struct err *err)
 		               "the database connection string cannot be read: it is \"host=... dbname=...\" or "
 		               "\"postgresql://...\"");
 	db = mem_alloc(sizeof(*db));
+	db->counters = o->counters;
 	db->conninfo = mem_strdup(o->conninfo);
 	db->application = mem_strdup(o->application ? o->application : "tollgate");
 	db->where = describe(options);
@@ -86,6 +89,9 @@ db_new(const struct db_options *o, struct db **ret, struct err *err)
 static void
 disconnect(struct db *db)
 {
+	if (db->counters && db->open)
+		atomic_fetch_sub(&db->counters->open, 1);
+	db->open = false;
 	PQfinish(db->conn);
 	db->conn = NULL;
 	db->prepared_count = 0;
@@ -136,9 +142,17 @@ kind_of(const char *state)
 	return is_one_of(state, conflict_states) ? ERR_CONFLICT : ERR_FATAL;
 }
 
+static void
+count_failure(const struct db *db)
+{
+	if (db->counters)
+		atomic_fetch_add(&db->counters->failures, 1);
+}
+
 static bool
 fail_connection(struct db *db, struct err *err)
 {
+	count_failure(db);
 	memcpy(db->sqlstate, "08006", 6);
 	err_set(err, ERR_RETRY, "database at %s does not answer: %s", db->where, PQerrorMessage(db->conn));
 	/* libpq ends its messages with a newline, which err_set made a blank. */
@@ -156,6 +170,7 @@ fail(struct db *db, const PGresult *r, struct err *err)
 
 	if (!state || PQstatus(db->conn) == CONNECTION_BAD)
 		return fail_connection(db, err);
+	count_failure(db);
 	snprintf(db->sqlstate, sizeof(db->sqlstate), "%s", state);
 	if (is_one_of(state, schema_states))
 		return err_set(err, ERR_FATAL, "database at %s has not the schema of this program (migrate it): %s",
@@ -215,6 +230,11 @@ connect_now(struct db *db, struct err *err)
 	PQsetNoticeProcessor(db->conn, ignore_notice, NULL);
 	if (PQstatus(db->conn) != CONNECTION_OK)
 		return fail_connection(db, err);
+	db->open = true;
+	if (db->counters) {
+		atomic_fetch_add(&db->counters->connects, 1);
+		atomic_fetch_add(&db->counters->open, 1);
+	}
 	return session_setup(db, err);
 }
 

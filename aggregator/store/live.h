@@ -18,4 +18,35 @@ struct live_query {
 /* A JSON array, one object for each node. */
 MUST_CHECK bool store_status_json(struct db *db, const struct live_query *q, struct buf *out, struct err *err);
 
+/* --- for the daemon's gauges: each calls back once per row, whose texts last until it returns --- */
+
+/* GPUs in service by state, which add up: healthy, down, unknown. tenant: of nodes that have an owner, else "". */
+struct capacity_row {
+	const char *cluster, *tenant, *gpu_model, *state;
+	int64_t gpus;
+};
+MUST_CHECK bool store_capacity(struct db *db, void (*each)(void *arg, const struct capacity_row *c), void *arg,
+                               struct err *err);
+
+struct node_row {
+	const char *cluster, *node, *tenant; /* tenant: its owner, else "" */
+	int64_t lag_ns;                      /* how far its records are behind; -1: it has none */
+	bool heard;                          /* it has sent a status */
+	int64_t age_ns, skew_ns;             /* of that */
+	bool silent;
+};
+MUST_CHECK bool store_nodes(struct db *db, int64_t now_ns, void (*each)(void *arg, const struct node_row *n), void *arg,
+                            struct err *err);
+
+/* What waits for somebody. */
+struct backlog {
+	int64_t quarantined, quarantine_age_ns;           /* batches without a decision; 0: there is none */
+	int64_t open_hours, dirty_hours, unsealed_age_ns; /* node-hours; since the end of the oldest */
+};
+MUST_CHECK bool store_backlog(struct db *db, int64_t now_ns, struct backlog *ret, struct err *err);
+
+MUST_CHECK bool store_workspaces(struct db *db,
+                                 void (*each)(void *arg, int32_t id, const char *tenant, const char *workspace),
+                                 void *arg, struct err *err);
+
 #endif

@@ -2,13 +2,22 @@
 #ifndef TOLLGATE_STORE_STORE_H
 #define TOLLGATE_STORE_STORE_H
 
+#include <stdatomic.h>
+
 #include "aggregator/core/ingest_sums.h"
 #include "aggregator/core/policy.h"
 #include "aggregator/core/rating.h"
 #include "common/buf.h"
 
 struct db;
+/* Of all connections of a program. */
+struct db_counters {
+	atomic_llong connects; /* that came about */
+	atomic_llong open;     /* now */
+	atomic_llong failures; /* of connecting, and statements that failed */
+};
 struct db_options {
+	struct db_counters *counters; /* NULL: nobody counts */
 	const char *conninfo; /* libpq's; may name several hosts */
 	const char *application;
 	int64_t statement_timeout_ns;

@@ -367,10 +367,44 @@ prometheus_reads_the_openmetrics_format(void **state)
 	assert_non_null(strstr(buf_text(&said), " 6 "));
 }
 
+static void
+a_histogram_has_buckets_a_sum_and_a_count(void **state)
+{
+	const enum prom_format formats[] = {PROM_TEXT, PROM_OPENMETRICS};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(formats); i++) {
+		in_place(buf) struct buf out, wanted;
+		struct prom p;
+
+		buf_init(&out, 4096);
+		buf_init(&wanted, 4096);
+		prom_init(&p, &out, formats[i]);
+		prom_family(&p, "wait_seconds", PROM_HISTOGRAM, "How long.");
+		prom_begin_part(&p, "_bucket");
+		prom_label(&p, "le", "0.1");
+		prom_int(&p, 2);
+		prom_begin_part(&p, "_bucket");
+		prom_label(&p, "le", "+Inf");
+		prom_int(&p, 3);
+		prom_begin_part(&p, "_sum");
+		prom_fixed(&p, 1500, 3);
+		prom_begin_part(&p, "_count");
+		prom_int(&p, 3);
+		buf_printf(&wanted,
+		           "# HELP wait_seconds How long.\n# TYPE wait_seconds histogram\n%s"
+		           "wait_seconds_bucket{le=\"0.1\"} 2\nwait_seconds_bucket{le=\"+Inf\"} 3\n"
+		           "wait_seconds_sum 1.500\nwait_seconds_count 3\n",
+		           formats[i] == PROM_TEXT ? "" : "# UNIT wait_seconds seconds\n");
+		assert_string_equal(buf_text(&out), buf_text(&wanted));
+	}
+}
+
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_histogram_has_buckets_a_sum_and_a_count),
 		cmocka_unit_test(the_text_format_is_as_agreed),
 		cmocka_unit_test(the_openmetrics_format_is_as_agreed),
 		cmocka_unit_test(numbers_are_written_exactly_with_all_their_decimals),

@@ -1,0 +1,213 @@
+/* aggregator/api/gauges_page.c - one reading of the ledger for /metrics. */
+#include <string.h>
+
+#include "aggregator/api/gauges_page.h"
+#include "aggregator/core/rating.h"
+#include "common/time.h"
+
+/* ---- rows ---- */
+
+static void
+gauge_rows_fini(struct gauge_rows *r)
+{
+	for (size_t i = 0; i < r->count; i++) {
+		struct gauge_row *row = &r->at[i];
+
+		mem_free(row->cluster);
+		mem_free(row->tenant);
+		mem_free(row->workspace);
+		mem_free(row->what);
+		mem_free(row->kind);
+	}
+	mem_free(r->at);
+	idmap_fini(&r->where);
+	idmap_fini(&r->beyond);
+}
+
+void
+gauges_page_free(struct gauges_page *p)
+{
+	if (p == NULL)
+		return;
+	gauge_rows_fini(&p->hours);
+	gauge_rows_fini(&p->costs);
+	gauge_rows_fini(&p->capacity);
+	gauge_rows_fini(&p->nodes);
+	for (size_t i = 0; i < p->name_count; i++) {
+		mem_free(p->names[i].tenant);
+		mem_free(p->names[i].workspace);
+	}
+	mem_free(p->names);
+	idmap_fini(&p->names_by_id);
+	mem_free(p);
+}
+
+struct gauge_key {
+	const char *cluster, *tenant, *workspace, *what, *kind;
+	bool rest;
+};
+
+static uint64_t
+hash_of(const struct gauge_key *k)
+{
+	const char *texts[] = {k->cluster, k->tenant, k->workspace, k->what, k->kind};
+	const uint64_t prime = UINT64_C(0x100000001b3);
+	uint64_t hash = UINT64_C(0xcbf29ce484222325) ^ k->rest;
+
+	for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
+		for (const char *c = texts[i]; *c != '\0'; c++)
+			hash = (hash ^ (unsigned char)*c) * prime;
+		hash *= prime;
+	}
+	return hash;
+}
+
+static bool
+is_of(const struct gauge_row *r, const struct gauge_key *k)
+{
+	return r->rest == k->rest && strcmp(r->cluster, k->cluster) == 0 && strcmp(r->tenant, k->tenant) == 0 &&
+	       strcmp(r->workspace, k->workspace) == 0 && strcmp(r->what, k->what) == 0 &&
+	       strcmp(r->kind, k->kind) == 0;
+}
+
+/* The row of a key, made where it is new; NULL when there are as many as there may be. The rest's rows are always made. */
+static struct gauge_row *
+row_of(struct gauge_rows *r, const struct gauge_key *k)
+{
+	uint64_t key = hash_of(k);
+	size_t at;
+
+	for (; idmap_find(&r->where, key, &at); key++)
+		if (is_of(&r->at[at], k))
+			return &r->at[at];
+	if (r->count >= r->max && !k->rest) {
+		idmap_put(&r->beyond, key, 0);
+		return NULL;
+	}
+	idmap_put(&r->where, key, r->count);
+	if ((r->count & (r->count - 1)) == 0)
+		r->at = mem_grow(r->at, r->count == 0 ? 1 : 2 * r->count, sizeof(*r->at));
+	r->at[r->count] = (struct gauge_row){.cluster = mem_strdup(k->cluster),
+	                                     .tenant = mem_strdup(k->tenant),
+	                                     .workspace = mem_strdup(k->workspace),
+	                                     .what = mem_strdup(k->what),
+	                                     .kind = mem_strdup(k->kind),
+	                                     .rest = k->rest};
+	return &r->at[r->count++];
+}
+
+/* Rule 4. */
+static struct gauge_row *
+row_or_rest(struct gauge_rows *r, const struct gauge_key *k)
+{
+	struct gauge_row *row = row_of(r, k);
+
+	if (row != NULL)
+		return row;
+	return row_of(r, &(struct gauge_key){.cluster = "",
+	                                     .tenant = REST_TENANT,
+	                                     .workspace = "",
+	                                     .what = "",
+	                                     .kind = k->kind,
+	                                     .rest = true});
+}
+
+/* ---- families ---- */
+
+static void
+add_hours(void *arg, const struct usage_total *t)
+{
+	row_or_rest(arg, &(struct gauge_key){.cluster = "",
+	                                     .tenant = t->tenant,
+	                                     .workspace = t->workspace,
+	                                     .what = "",
+	                                     .kind = t->state})
+		->amount += t->unit_ns;
+}
+
+static void
+add_costs(struct gauge_rows *rows, const struct rated *rated)
+{
+	for (size_t i = 0; i < rated->count; i++) {
+		const struct rated_line *l = &rated->lines[i];
+		struct gauge_row *row = row_or_rest(rows, &(struct gauge_key){.cluster = "",
+		                                                              .tenant = l->tenant,
+		                                                              .workspace = l->workspace,
+		                                                              .what = "",
+		                                                              .kind = l->currency});
+
+		row->amount += l->billed;
+		row->scale = l->currency_scale;
+	}
+}
+
+static void
+add_capacity(void *arg, const struct capacity_row *c)
+{
+	row_or_rest(arg, &(struct gauge_key){.cluster = c->cluster,
+	                                     .tenant = c->tenant,
+	                                     .workspace = "",
+	                                     .what = c->gpu_model,
+	                                     .kind = c->state})
+		->amount += c->gpus;
+}
+
+static void
+add_node(void *arg, const struct node_row *n)
+{
+	struct gauge_row *row = row_of(
+		arg, &(struct gauge_key){
+			     .cluster = n->cluster, .tenant = n->tenant, .workspace = "", .what = n->node, .kind = ""});
+
+	if (row == NULL)
+		return;
+	row->lag_ns = n->lag_ns;
+	row->age_ns = n->heard ? n->age_ns : -1;
+	row->skew_ns = n->skew_ns;
+	row->silent = n->silent;
+}
+
+static void
+add_name(void *arg, int32_t id, const char *tenant, const char *workspace)
+{
+	struct gauges_page *p = arg;
+
+	if ((p->name_count & (p->name_count - 1)) == 0)
+		p->names = mem_grow(p->names, p->name_count == 0 ? 1 : 2 * p->name_count, sizeof(*p->names));
+	p->names[p->name_count] = (struct workspace_name){mem_strdup(tenant), mem_strdup(workspace)};
+	idmap_put(&p->names_by_id, (uint32_t)id, p->name_count++);
+}
+
+/* From the same rated lines as the report. A month of which there is nothing yet has no cost. */
+static bool
+read_period(struct db *db, struct gauges_page *p, struct err *err)
+{
+	owned(report_input) struct report_input *input = NULL;
+	owned(rated) struct rated *rated = NULL;
+
+	if (!store_period_now(db, time_wall_ns(), p->period, err) ||
+	    !store_conservation_error(db, p->period, &p->conservation_error_unit_ns, err))
+		return false;
+	if (!store_report_load(db, p->period, NULL, &input, err))
+		return err->kind == ERR_MISSING;
+	if (!rating_run(&input->in, &rated, err) || !store_period_totals(db, p->period, add_hours, &p->hours, err))
+		return false;
+	add_costs(&p->costs, rated);
+	return true;
+}
+
+bool
+gauges_page_read(struct db *db, size_t rows_max, struct gauges_page **ret, struct err *err)
+{
+	owned(gauges_page) struct gauges_page *p = mem_alloc(sizeof(*p));
+	int64_t now_ns = time_wall_ns();
+
+	p->refs = 1;
+	p->hours.max = p->costs.max = p->capacity.max = p->nodes.max = rows_max;
+	if (!store_workspaces(db, add_name, p, err) || !read_period(db, p, err) ||
+	    !store_capacity(db, add_capacity, &p->capacity, err) ||
+	    !store_nodes(db, now_ns, add_node, &p->nodes, err) || !store_backlog(db, now_ns, &p->backlog, err))
+		return false;
+	*ret = take(p);
+	return true;
+}
