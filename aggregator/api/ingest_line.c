@@ -68,7 +68,8 @@ write_group(struct ingest_line *l, struct db *db)
 }
 
 bool
-ingest_line_pass(struct ingest_line *l, struct db *db, struct ingest_push *p, struct ingest_result *ret, struct err *err)
+ingest_line_pass(struct ingest_line *l, struct db *db, struct ingest_push *p, struct ingest_result *ret,
+                 struct err *err)
 {
 	struct waiter me = {.push = p};
 

@@ -302,6 +302,7 @@ finish(struct ingest_cache *cache, struct ingest_push *p)
 	struct ingest *in = &p->in;
 
 	p->done = true;
+	p->result.grouped = true;
 	p->result.epoch = in->frames[0].batch->epoch;
 	p->result.next_seq = (uint64_t)in->frames[in->count - 1].seq + 1;
 	ingest_count(in, &p->result);

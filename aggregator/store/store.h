@@ -177,6 +177,7 @@ struct ingest_result {
 	uint64_t epoch, next_seq; /* of the stream after this call: everything before is durable */
 	/* what this call did */
 	int64_t batches, records, duplicates, quarantined, lost;
+	bool grouped;                /* in one transaction with others, if there were any */
 	bool gap;                    /* ERR_CONFLICT: next_seq is the number expected */
 	bool mismatch;               /* ERR_CONFLICT: a number that is known with other bytes */
 	bool simulated;              /* ERR_INVALID: simulated records, and the ledger is not a demo */

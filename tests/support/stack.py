@@ -152,7 +152,8 @@ class Exporter(Process):
 
 
 class Stack(contextlib.AbstractContextManager):
-    def __init__(self, demo=True, zone="UTC", options=(), standby=False):
+    def __init__(self, demo=True, zone="UTC", options=(), standby=False, settings=None):
+        self.settings = settings  # of PostgreSQL
         self.demo, self.zone, self.options = demo, zone, list(options)
         self.processes, self.tokens = [], {}
         self.standby = standby  # True: a second PostgreSQL follows the first; failover() makes it the first
@@ -160,7 +161,7 @@ class Stack(contextlib.AbstractContextManager):
         self.url = f"{scheme(self.options)}://127.0.0.1:{self.port}"
 
     def __enter__(self):
-        self.pg = pg.Cluster()
+        self.pg = pg.Cluster(self.settings)
         try:
             self.pg.start()
             self.pg.create_database("tollgate")

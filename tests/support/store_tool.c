@@ -4,6 +4,8 @@
  * store_tool CONNINFO ingest --now NS [--node N] [--clock NS] FILE...      one call per file
  * store_tool CONNINFO quarantine [--decision D] [--node N]
  * store_tool CONNINFO release --now NS [--why TEXT] STREAM SEQ         or discard
+ * store_tool CONNINFO ingest-group --now NS                   each line of standard input names the files of pushes that wait at the
+ *     same time; the process remembers what it knows from one line to the next
  * store_tool CONNINFO apply --now NS [--dry-run 1] [--tenant T] FILE    a tenant's part, by its administrator
  * store_tool CONNINFO rollup --now NS --grace NS [--limit N]
  * store_tool CONNINFO usage --from NS --to NS [--by KEYS] [--FILTER NAME] [--limit N] [--cursor C] [--exact 1] [--csv 1]
@@ -96,9 +98,10 @@ write_ingest(struct buf *out, bool ok, const struct ingest_result *r, const stru
 	buf_printf(out,
 	           "{\"ok\":%s,\"epoch\":%" PRIu64 ",\"next_seq\":%" PRIu64 ",\"batches\":%" PRId64
 	           ",\"records\":%" PRId64 ",\"duplicates\":%" PRId64 ",\"quarantined\":%" PRId64 ",\"lost\":%" PRId64
-	           ",\"gap\":%s,\"mismatch\":%s,\"simulated\":%s,\"reason\":",
+	           ",\"grouped\":%s,\"gap\":%s,\"mismatch\":%s,\"simulated\":%s,\"reason\":",
 	           ok ? "true" : "false", r->epoch, r->next_seq, r->batches, r->records, r->duplicates, r->quarantined,
-	           r->lost, r->gap ? "true" : "false", r->mismatch ? "true" : "false", r->simulated ? "true" : "false");
+	           r->lost, r->grouped ? "true" : "false", r->gap ? "true" : "false", r->mismatch ? "true" : "false",
+	           r->simulated ? "true" : "false");
 	json_write_string(r->quarantine_reason, out);
 	buf_printf(out, ",\"refusal\":\"%s\",\"classes\":{", ingest_refusal_name(r->refusal));
 	for (size_t i = 0; i < QUARANTINE_CLASSES; i++) {
@@ -194,6 +197,67 @@ static bool
 discard(struct db *db, const struct args *a, struct buf *out, struct err *err)
 {
 	return decide(db, a, false, out, err);
+}
+
+#define STEP_MAX 64
+
+/* The pushes of one step: decoded, written as a group, then each has its outcome. Unsound files are not for this command. */
+static bool
+ingest_step(struct db *db, struct ingest_cache *cache, const char *const *names, size_t n, int64_t now_ns,
+            struct buf *out, struct err *err)
+{
+	struct buf files[STEP_MAX];
+	struct ingest_push *pushes[STEP_MAX] = {0};
+	bool ok = true;
+
+	for (size_t i = 0; i < n; i++)
+		buf_init(&files[i], FILE_MAX);
+	for (size_t i = 0; i < n && ok; i++) {
+		struct ingest_result r = {0};
+
+		ok = buf_read_file(&files[i], names[i], err) &&
+		     ingest_push_new(&(struct ingest_request){.frames = buf_text(&files[i]),
+		                                              .len = files[i].len,
+		                                              .now_ns = now_ns,
+		                                              .clock_ns = INT64_MIN,
+		                                              .skew_max_ns = 30 * NS_PER_S},
+		                     &pushes[i], &r, err);
+	}
+	if (ok)
+		store_ingest_group(db, cache, pushes, n);
+	for (size_t i = 0; i < n; i++) {
+		in_place(ingest_result) struct ingest_result r = {0};
+		struct err why = {0};
+		bool taken = ok && store_ingest_push(db, cache, pushes[i], &r, &why);
+
+		if (ok)
+			write_ingest(out, taken, &r, &why);
+		ingest_push_free(pushes[i]);
+		buf_fini(&files[i]);
+	}
+	fwrite(out->data, 1, out->len, stdout);
+	fflush(stdout);
+	buf_clear(out);
+	return ok;
+}
+
+/* Steps come as lines on standard input, the files of a step with blanks between them: a test does what it likes between two of them. */
+static bool
+ingest_group(struct db *db, const struct args *a, struct buf *out, struct err *err)
+{
+	owned(ingest_cache) struct ingest_cache *cache = ingest_cache_new();
+	char line[16384];
+
+	while (fgets(line, sizeof(line), stdin)) {
+		const char *names[STEP_MAX];
+		size_t n = 0;
+
+		for (char *rest = line, *name; n < STEP_MAX && (name = strtok_r(rest, " \n", &rest)) != NULL;)
+			names[n++] = name;
+		if (!ingest_step(db, cache, names, n, option_i64(a, "--now", 0), out, err))
+			return false;
+	}
+	return true;
 }
 
 static bool
@@ -390,16 +454,27 @@ static const struct {
 	const char *name;
 	bool (*run)(struct db *db, const struct args *a, struct buf *out, struct err *err);
 } commands[] = {
-	{"migrate", migrate}, {"ingest", ingest},
-	{"apply", apply},     {"rollup", rollup},
-	{"usage", usage},     {"conservation", conservation},
-	{"verify", verify},   {"conservation-error", conservation_error},
-	{"report", report},   {"totals", totals},
-	{"token", token},     {"check", check},
-	{"list", list},       {"policy", policy},
-	{"ready", ready},     {"ledger", ledger},
-	{"period", period},   {"quarantine", quarantine},
-	{"release", release}, {"discard", discard},
+	{"migrate", migrate},
+	{"ingest", ingest},
+	{"ingest-group", ingest_group},
+	{"apply", apply},
+	{"rollup", rollup},
+	{"usage", usage},
+	{"conservation", conservation},
+	{"verify", verify},
+	{"conservation-error", conservation_error},
+	{"report", report},
+	{"totals", totals},
+	{"token", token},
+	{"check", check},
+	{"list", list},
+	{"policy", policy},
+	{"ready", ready},
+	{"ledger", ledger},
+	{"period", period},
+	{"quarantine", quarantine},
+	{"release", release},
+	{"discard", discard},
 };
 
 int

@@ -1,0 +1,392 @@
+"""Pushes that wait at the same time are one transaction: each has its own outcome, none spoils another, and nothing is counted twice,
+whatever is lost on the way and whoever else is writing."""
+
+# also: san
+
+import contextlib
+import http.client
+import json
+import os
+import socket
+import subprocess
+import threading
+import time
+import unittest
+
+from tests.support import pg
+from tests.support.fleet import HOUR, MINUTE, NS
+from tests.support.ledger import BUILD, Ledger, each_frame, frames
+from tests.support.stack import Stack, wait_for
+
+START = 1_796_068_800 * NS  # 2026-11-30T20:00Z
+POLICY = """
+version: 1
+cluster: test
+effective: 2026-11-30T00:00:00Z
+tenants: [{name: acme, workspaces: [{name: one, rules: [{namespace: %s}]}, {name: two, rules: [{namespace: %s}]}]}]
+"""
+COMMIT = b"Q\0\0\0\x0bCOMMIT\0"
+
+
+def batch(node, seq, origin=START, **change):
+    """A minute of one GPU, held by one pod; the minute follows from the number."""
+    start = origin + (seq - 1) * MINUTE
+    b = {"node": f"n{node}", "boot_id": "33" * 16, "epoch": 5, "seq": seq, "from_ns": start, "to_ns": start + MINUTE,
+         "devices": [{"id": 1, "uuid": f"GPU-{node}", "model": "NVIDIA H100 80GB HBM3"}] if seq == 1 else [],
+         "holders": [{"id": 1, "ns": "a", "pod": f"p{node}"}] if seq == 1 else [],
+         "records": [[1, 1, 1, 1, 1, 5040, start, MINUTE, MINUTE, MINUTE // 2, 0, 0, 0, 1000, 60]]}  # fmt: skip
+    return {**b, **change}
+
+
+class Proxy(contextlib.AbstractContextManager):
+    """Stands between the store and the server, and cuts the connection at the next COMMIT when it is told to."""
+
+    def __init__(self, cluster, name):
+        self.target = os.path.join(cluster.socket_dir, ".s.PGSQL.5432")
+        self.cut = None  # "before": the server never sees it; "after": its answer is lost
+        self.cuts = 0
+        self.drained = threading.Event()  # the server has ended the session
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.conninfo = f"host=127.0.0.1 port={self.listener.getsockname()[1]} user={pg.USER} dbname={name} sslmode=disable gssencmode=disable"
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def __exit__(self, *exc):
+        self.listener.close()
+
+    def accept(self):
+        while True:
+            try:
+                client, _ = self.listener.accept()
+            except OSError:
+                return
+            server = socket.socket(socket.AF_UNIX)
+            server.connect(self.target)
+            threading.Thread(target=self.forward, args=(client, server), daemon=True).start()
+            threading.Thread(target=self.back, args=(server, client), daemon=True).start()
+
+    def forward(self, client, server):
+        with client, server, contextlib.suppress(OSError):
+            while data := client.recv(65536):
+                if self.cut and COMMIT in data:
+                    how, self.cut = self.cut, None
+                    self.cuts += 1
+                    # Nothing more goes back to the client.
+                    client.shutdown(socket.SHUT_WR)
+                    if how == "after":
+                        server.sendall(data)
+                    server.shutdown(socket.SHUT_WR)
+                    self.drained.wait()
+                    return
+                server.sendall(data)
+
+    def back(self, server, client):
+        with contextlib.suppress(OSError):
+            while data := server.recv(65536):
+                with contextlib.suppress(OSError):
+                    client.sendall(data)
+        self.drained.set()
+
+
+class Replica(contextlib.AbstractContextManager):
+    """A process with what it remembers of streams, as a running aggregator has it."""
+
+    def __init__(self, led, conninfo=None):
+        self.led, self.steps = led, 0
+        self.child = subprocess.Popen(
+            [os.path.join(BUILD, "tests", "store_tool"), conninfo or led.cluster.conninfo(led.name), "ingest-group", "--now", str(led.now)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)  # fmt: skip
+
+    def __exit__(self, *exc):
+        self.child.stdin.close()
+        self.child.wait()
+        self.child.stdout.close()
+
+    def send(self, *pushes):
+        self.steps += 1
+        paths = [
+            self.led.file(frames(p if isinstance(p, list) else [p]), f"group-{self.child.pid}-{self.steps}-{i}") for i, p in enumerate(pushes)
+        ]
+        self.child.stdin.write(" ".join(paths) + "\n")
+        self.child.stdin.flush()
+        self.expected = len(paths)
+
+    def outcomes(self):
+        return [json.loads(self.child.stdout.readline()) for _ in range(self.expected)]
+
+    def push(self, *pushes):
+        self.send(*pushes)
+        return self.outcomes()
+
+
+class Base(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.cluster = cls.enterClassContext(pg.Cluster())
+        cls.count = 0
+
+    def setUp(self):
+        type(self).count += 1
+        self.led = Ledger(self.cluster, f"g{self.count}", now=START + HOUR)
+        self.addCleanup(self.led.assert_sound)
+
+    def replica(self, conninfo=None):
+        return self.enterContext(Replica(self.led, conninfo))
+
+    def steady(self, replica, nodes):
+        """After this the replica knows the streams of these nodes."""
+        for r in replica.push(*[batch(n, 1) for n in nodes]):
+            self.assertEqual((r["ok"], r["grouped"]), (True, False), r)
+
+    def minutes(self):
+        """By node, what the ledger has of it, in minutes of its GPU."""
+        rows = self.led.rows("select n.name, sum(u.used + u.idle) from usage_rows('2026-01-01', '2028-01-01') u join node n on n.id = u.node_id group by 1")
+        return {name: int(v) // (5040 * MINUTE) for name, v in rows}
+
+    def transactions(self, seq):
+        return int(self.led.value(f"select count(distinct xmin::text) from ingest_batch where seq = {seq}"))
+
+
+class Group(Base):
+    def test_steady_streams_share_one_transaction(self):
+        a = self.replica()
+        self.steady(a, range(5))
+        for seq in (2, 3):
+            got = a.push(*[[batch(n, seq)] for n in range(5)])
+            self.assertEqual([(r["ok"], r["grouped"], r["next_seq"], r["records"]) for r in got], [(True, True, seq + 1, 1)] * 5)
+            self.assertEqual(self.transactions(seq), 1)
+        self.assertEqual(self.minutes(), {f"n{n}": 3 for n in range(5)})
+
+    def test_one_that_is_not_steady_has_its_own_outcome_and_the_others_go_through_together(self):
+        odd = [
+            ("a gap", [batch(0, 4)], dict(ok=False, gap=True, next_seq=2)),
+            ("a known number with other bytes", [batch(0, 1, records=[])], dict(ok=False, mismatch=True, next_seq=2)),
+            ("a duplicate", [batch(0, 1)], dict(ok=True, duplicates=1, batches=0, next_seq=2)),
+            ("a duplicate and what follows", [batch(0, 1), batch(0, 2)], dict(ok=True, duplicates=1, batches=1, next_seq=3)),
+            ("refused content", [batch(0, 3, from_ns=START)], dict(ok=True, quarantined=1, next_seq=4)),
+            ("a loss", [batch(0, 4, kind=2, last_seq=5, records=[], to_ns=START + 5 * MINUTE)], dict(ok=True, lost=2, next_seq=6)),
+            ("numbers that do not follow each other", [batch(0, 6), batch(0, 6), batch(0, 7)], dict(ok=True, duplicates=1, batches=2, next_seq=8)),
+            ("a holder that is new", [batch(0, 8, holders=[{"id": 2, "ns": "b", "pod": "q"}])], dict(ok=True, batches=1, next_seq=9)),
+        ]
+        a = self.replica()
+        self.steady(a, range(3))
+        for seq, (name, push, expected) in enumerate(odd, 2):
+            with self.subTest(name):
+                first, mine, last = a.push(batch(1, seq), push, batch(2, seq))
+                self.assertEqual({k: mine[k] for k in expected}, expected, mine)
+                self.assertFalse(mine["grouped"])
+                for r in (first, last):
+                    self.assertEqual((r["ok"], r["grouped"], r["next_seq"]), (True, True, seq + 1), r)
+        self.assertEqual(self.minutes(), {"n0": 5, "n1": 9, "n2": 9})
+        (r,) = a.push(batch(0, 9))
+        self.assertTrue(r["grouped"], "the stream is steady again")
+
+    def test_a_record_that_names_nobody_the_stream_has_introduced_is_quarantined_as_ever(self):
+        a = self.replica()
+        self.steady(a, range(2))
+        strange = batch(0, 2)
+        strange["records"][0][1] = 9
+        bad, good = a.push(strange, batch(1, 2))
+        self.assertEqual((bad["ok"], bad["quarantined"], good["grouped"]), (True, 1, True))
+        self.assertIn("holder 9 was never introduced", bad["reason"])
+
+    def test_two_pushes_of_one_stream_in_a_group_are_taken_in_once(self):
+        a = self.replica()
+        self.steady(a, range(2))
+        got = a.push(batch(0, 2), batch(1, 2), batch(0, 2))
+        self.assertEqual([(r["ok"], r["batches"], r["duplicates"]) for r in got], [(True, 1, 0), (True, 1, 0), (True, 0, 1)])
+        self.assertEqual(self.minutes(), {"n0": 2, "n1": 2})
+
+    def test_two_streams_of_one_node_do_not_lose_what_either_covers(self):
+        a = self.replica()
+        record = batch(0, 1)["records"][0]
+
+        def later(seq):
+            start = START + (9 + seq) * MINUTE
+            return batch(0, seq, epoch=6, from_ns=start, to_ns=start + MINUTE, records=[record[:6] + [start] + record[7:]])
+
+        self.steady(a, [0])
+        a.push(later(1))
+        got = a.push(batch(0, 2), later(2))
+        self.assertTrue(all(r["ok"] for r in got), got)
+        self.assertEqual(self.led.value("select covered_until_ns from node"), str(START + 12 * MINUTE))
+
+    def test_a_new_hour_and_a_sealed_one_are_touched_as_ever(self):
+        a = self.replica()
+        self.led.now = START + 3 * HOUR
+        self.steady(a, range(2))
+        for r in a.push(*[[batch(n, seq) for seq in range(2, 60)] for n in range(2)]):
+            self.assertTrue(r["grouped"], r)
+        self.assertEqual(self.led.rollup()["sealed"], 4, "the hour of each, and one of silence")
+        # 60 lies in the first hour, 61 begins another
+        for r in a.push(*[[batch(n, 60)] for n in range(2)]):
+            self.assertTrue(r["grouped"], r)
+        self.assertEqual(self.led.value("select count(*) from node_hour where dirty"), "2")
+        for r in a.push(*[[batch(n, 61)] for n in range(2)]):
+            self.assertTrue(r["grouped"], r)
+        self.led.rollup()
+        self.assertEqual(self.minutes(), {"n0": 61, "n1": 61})
+
+
+class Others(Base):
+    """What somebody else does between two pushes is never overlooked."""
+
+    def test_two_replicas_take_the_same_stream_in_turn(self):
+        a, b = self.replica(), self.replica()
+        self.steady(a, [0])
+        (r,) = b.push(batch(0, 2, holders=[{"id": 2, "ns": "b", "pod": "new"}]))
+        self.assertTrue(r["ok"], r)
+        by_two = batch(0, 3)
+        by_two["records"][0][1] = 2
+        (r,) = a.push(by_two)  # a has never heard of holder 2
+        self.assertEqual((r["ok"], r["batches"], r["quarantined"]), (True, 1, 0), r)
+        for seq in range(4, 10):
+            (r,) = (a, b)[seq % 2].push(batch(0, seq))
+            self.assertEqual((r["ok"], r["batches"], r["next_seq"]), (True, 1, seq + 1), r)
+        (r,) = b.push(batch(0, 9))
+        self.assertEqual((r["ok"], r["duplicates"]), (True, 1), r)
+        self.assertEqual(self.minutes(), {"n0": 9})
+
+    def test_two_replicas_take_the_same_pushes_at_the_same_time(self):
+        a, b = self.replica(), self.replica()
+        nodes = range(8)
+        self.steady(a, nodes)
+        b.push(*[[batch(n, 1), batch(n, 2)] for n in nodes])
+        for seq in range(3, 12):
+            a.send(*[[batch(n, seq)] for n in nodes])
+            b.send(*[[batch(n, seq)] for n in reversed(nodes)])
+            pairs = list(zip(a.outcomes(), reversed(b.outcomes())))
+            for both in pairs:
+                self.assertEqual([r["ok"] for r in both], [True, True], both)
+                self.assertEqual(sum(r["batches"] for r in both), 1, both)
+                self.assertEqual(sum(len(r["sums"]) > 0 for r in both), 1, "only one of them counts it")
+        self.assertEqual(self.minutes(), {f"n{n}": 11 for n in nodes})
+
+    def test_a_stream_that_somebody_holds_does_not_stop_the_others(self):
+        a = self.replica()
+        self.steady(a, range(3))
+        with subprocess.Popen([os.path.join(self.cluster.bin, "psql"), "-X", "-q", "-At", "-d", self.cluster.conninfo(self.led.name)],
+                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:  # fmt: skip
+            holder.stdin.write("begin; select 'held' from tollgate.stream where id = 2 for update;\n")
+            holder.stdin.flush()
+            self.assertEqual(holder.stdout.readline().strip(), "held")
+            a.send(*[[batch(n, 2)] for n in range(3)])
+            wait_for("the two others", lambda: self.led.value("select count(*) from ingest_batch where seq = 2") == "2")
+            holder.stdin.write("rollback;\n")
+            holder.stdin.close()
+        got = a.outcomes()
+        self.assertEqual([r["ok"] for r in got], [True] * 3)
+        self.assertEqual([r["grouped"] for r in got].count(False), 1)
+
+    def test_a_change_of_rules_changes_whose_the_next_push_is(self):
+        self.led.apply(POLICY % ("a", "b"))
+        ids = dict((name, int(i)) for i, name in self.led.rows("select id, name from workspace"))
+        a = self.replica()
+        self.steady(a, range(2))
+        for r in a.push(batch(0, 2), batch(1, 2)):
+            self.assertEqual((r["grouped"], {s[0] for s in r["sums"]}), (True, {ids["one"]}))
+        self.led.apply(POLICY % ("b", "a"))
+        for seq, grouped in ((3, False), (4, True)):
+            for r in a.push(batch(0, seq), batch(1, seq)):
+                self.assertEqual((r["grouped"], {s[0] for s in r["sums"]}), (grouped, {ids["two"]}))
+
+    def test_a_gpu_that_moved_meanwhile_is_not_served_from_memory(self):
+        a = self.replica()
+        self.steady(a, [0])
+        moved = batch(1, 1, devices=[{"id": 1, "uuid": "GPU-0", "model": "NVIDIA H100 80GB HBM3"}], from_ns=START + 5 * MINUTE, to_ns=START + 6 * MINUTE)
+        moved["records"][0][6] = START + 5 * MINUTE
+        self.assertTrue(self.led.ingest([moved])["ok"])
+        self.assertEqual(self.led.value("select count(*) from gpu_service"), "2")
+        late = batch(0, 2, from_ns=START + 5 * MINUTE, to_ns=START + 6 * MINUTE)
+        late["records"][0][6] = START + 5 * MINUTE
+        (r,) = a.push(late)
+        self.assertEqual((r["ok"], r["quarantined"]), (True, 1), r)
+        self.assertIn("is reported by node n1 for the same time", r["reason"])
+
+    def test_a_partition_that_is_gone_is_made_again(self):
+        a = self.replica()
+        self.steady(a, range(2))
+        self.led.rows("drop table usage_interval_20261130; delete from ingest_batch; update stream set next_seq = 2")
+        for r in a.push(batch(0, 2), batch(1, 2)):
+            self.assertEqual((r["ok"], r["grouped"]), (True, False), r)
+        self.led.rows("truncate usage_interval, ingest_batch, usage_hourly, node_hour, gpu_service, stream_device, stream_holder, stream cascade")
+        self.led.rows("update node set covered_until_ns = null, hours_from = null, hours_until = null")
+
+
+class Lost(Base):
+    """The connection is gone at the very COMMIT: the outcome is unknown to whoever asked, and never wrong in the books."""
+
+    def test_a_commit_that_was_or_was_not_done_is_found_out_by_doing_it_again(self):
+        for how in ("before", "after"):
+            with self.subTest(how), Proxy(self.cluster, self.led.name) as proxy:
+                shift = {"before": 0, "after": 10}[how]
+                a = self.replica(proxy.conninfo)
+                nodes = [shift + n for n in range(4)]
+                self.steady(a, nodes)
+                proxy.drained.clear()
+                proxy.cut = how
+                got = a.push(*[[batch(n, 2)] for n in nodes])
+                self.assertEqual(proxy.cuts, 1)
+                for r in got:
+                    self.assertEqual((r["ok"], r["grouped"], r["next_seq"]), (True, False, 3), r)
+                    self.assertEqual((r["batches"], r["duplicates"]), (1, 0) if how == "before" else (0, 1), r)
+                for r in a.push(*[[batch(n, 3)] for n in nodes]):
+                    self.assertEqual((r["ok"], r["batches"]), (True, 1), r)
+                self.assertEqual({self.minutes()[f"n{n}"] for n in nodes}, {3})
+
+    def test_a_server_that_was_restarted_is_asked_everything_anew(self):
+        a = self.replica()
+        self.steady(a, range(3))
+        self.assertTrue(all(r["grouped"] for r in a.push(*[[batch(n, 2)] for n in range(3)])))
+        self.cluster.crash()
+        down = a.push(*[[batch(n, 3)] for n in range(3)])
+        self.assertEqual({(r["ok"], r["error"]) for r in down}, {(False, "retry")}, down)
+        self.cluster.start()
+        for r in a.push(*[[batch(n, 3)] for n in range(3)]):
+            self.assertEqual((r["ok"], r["grouped"], r["batches"]), (True, False, 1), r)
+        for r in a.push(*[[batch(n, 4)] for n in range(3)]):
+            self.assertEqual((r["ok"], r["grouped"]), (True, True), r)
+        self.assertEqual(self.minutes(), {f"n{n}": 4 for n in range(3)})
+
+
+class KillNine(unittest.TestCase):
+    NODES, BATCHES, BLOWS = 6, 60, 3
+
+    def test_an_aggregator_killed_with_groups_half_way_loses_nothing_and_counts_nothing_twice(self):
+        origin = time.time_ns() // (24 * HOUR) * 24 * HOUR - 24 * HOUR
+        with Stack() as s:
+            acknowledged = [0] * self.NODES
+            threads = [threading.Thread(target=self.node, args=(s, n, origin, acknowledged)) for n in range(self.NODES)]
+            for n in range(self.NODES):
+                s.token(f"node n{n}", role="node", node=f"n{n}")
+            for t in threads:
+                t.start()
+            for blow in range(1, self.BLOWS + 1):
+                due = blow * self.NODES * self.BATCHES // (self.BLOWS + 1)
+                wait_for("batches to be acknowledged", lambda: sum(acknowledged) >= due, s.aggregator)
+                s.aggregator.kill9()
+                s.restart_aggregator()
+            for t in threads:
+                t.join()
+            self.assertEqual(acknowledged, [self.BATCHES] * self.NODES)
+            rows = s.sql("select n.name, t.next_seq, (select count(*) from tollgate.ingest_batch b where b.stream_id = t.id and b.status = 'accepted'), "
+                         "(select count(*) from tollgate.usage_interval i where i.stream_id = t.id) "
+                         "from tollgate.stream t join tollgate.node n on n.id = t.node_id order by 1")  # fmt: skip
+            self.assertEqual(rows, [[f"n{n}", str(self.BATCHES + 1), str(self.BATCHES), str(self.BATCHES)] for n in range(self.NODES)])
+            verified = s.cli("verify", "--since", "3d")
+            self.assertEqual(verified.returncode, 0, verified.stdout + verified.stderr)
+
+    def node(self, s, n, origin, acknowledged):
+        """One after the other, each until it is acknowledged."""
+        for frame in each_frame([batch(n, seq, origin) for seq in range(1, self.BATCHES + 1)]):
+            while True:
+                with contextlib.suppress(OSError, http.client.HTTPException):
+                    reply = s.call("POST", "/v1/ingest", frame, role=f"node n{n}")
+                    if reply.status == 200:
+                        break
+                    if reply.status < 500:
+                        return  # acknowledged stays behind, and the test fails
+            acknowledged[n] += 1
+
+
+if __name__ == "__main__":
+    unittest.main()
