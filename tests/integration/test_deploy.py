@@ -261,6 +261,55 @@ class Kubernetes(unittest.TestCase):
             self.assertNotRegex(json.dumps(self.container(name)) + json.dumps(self.config(name)), r"(?i)password|secretKeyRef")
 
 
+@unittest.skipUnless(shutil.which("kubectl"), "kubectl is not installed")
+@unittest.skipUnless(yaml, "python3-yaml is not installed: make deps")
+class PodLabels(unittest.TestCase):
+    """The component that lets exporters read labels, as kustomize puts it into the rest."""
+
+    @classmethod
+    def setUpClass(cls):
+        folder = cls.enterClassContext(tempfile.TemporaryDirectory())
+        whole = os.path.join(folder, "kubernetes")
+        shutil.copytree(os.path.join(DEPLOY, "kubernetes"), whole)
+        path = os.path.join(whole, "kustomization.yaml")
+        text = text_of(path)
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(text.replace("#components:\n#  - pod-labels\n", "components:\n  - pod-labels\n"))
+        done = run("kubectl", "kustomize", whole)
+        assert done.returncode == 0, done.stderr
+        cls.objects = list(yaml.safe_load_all(done.stdout))
+        cls.by = {(d["kind"], d["metadata"]["name"]): d for d in cls.objects}
+        cls.pod = cls.by["DaemonSet", "tollgate-exporter"]["spec"]["template"]["spec"]
+        cls.env = {e["name"]: e.get("value") for e in cls.pod["containers"][0]["env"]}
+
+    def test_every_object_is_as_the_api_has_it(self):
+        self.assertIn(("ClusterRole", "tollgate-exporter-pods"), self.by)
+        for d in self.objects:
+            with self.subTest(kind=d["kind"], name=d["metadata"]["name"]):
+                self.assertEqual(k8s.check(d), [])
+
+    def test_the_token_is_for_the_kubelets_pods_alone(self):
+        self.assertEqual(self.by["ClusterRole", "tollgate-exporter-pods"]["rules"], [{"apiGroups": [""], "resources": ["nodes/pods"], "verbs": ["get"]}])
+        bound = self.by["ClusterRoleBinding", "tollgate-exporter-pods"]
+        self.assertIn((bound["roleRef"]["kind"], bound["roleRef"]["name"]), self.by)
+        [who] = bound["subjects"]
+        self.assertEqual(self.by[who["kind"], who["name"]]["metadata"]["namespace"], who["namespace"])
+        self.assertEqual(self.pod["serviceAccountName"], who["name"])
+        self.assertFalse(self.pod["automountServiceAccountToken"])
+
+    def test_the_exporter_finds_token_and_certificate_and_accepts_its_options(self):
+        mounts = {m["name"]: m["mountPath"] for m in self.pod["containers"][0]["volumeMounts"]}
+        [access] = [v for v in self.pod["volumes"] if "projected" in v]
+        there = {f"{mounts[access['name']]}/{item['path']}" for s in access["projected"]["sources"]
+                 for item in (s["configMap"]["items"] if "configMap" in s else [s["serviceAccountToken"]])}  # fmt: skip
+        self.assertEqual(there, {self.env["TOLLGATE_KUBELET_TOKEN_FILE"], self.env["TOLLGATE_KUBELET_CA_FILE"]})
+        given = {k: v.replace("$(NODE_IP)", "10.0.0.7") for k, v in self.env.items() if k.startswith("TOLLGATE_")}
+        done = run(program("tollgate-exporter"), "--node=n1", "-n", env={**os.environ, **given})
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        names = list(self.env)
+        self.assertLess(names.index("NODE_IP"), names.index("TOLLGATE_KUBELET_URL"), "a variable is there before it is used")
+
+
 # ---- as the manifests run them ---------------------------------------------------------------------------------------
 
 

@@ -1,7 +1,7 @@
 """A small schema of the Kubernetes objects in deploy/kubernetes: fields, types and which of them must be there.
 
 What is not listed is an error, so a misspelled field is found without a cluster. The lists are of what we use, from the API reference of
-apps/v1, policy/v1 and core/v1, not of all there is."""
+apps/v1, policy/v1, rbac.authorization.k8s.io/v1 and core/v1, not of all there is."""
 
 STR, INT, BOOL = str, int, bool
 
@@ -35,7 +35,7 @@ PROBE = {
 }  # fmt: skip
 CONTAINER = {
     "name!": STR, "image!": STR, "args": [STR],
-    "env": [{"name!": STR, "value": STR, "valueFrom": {"fieldRef": {"fieldPath!": Choice("spec.nodeName", "metadata.name", "status.podIP")}}}],
+    "env": [{"name!": STR, "value": STR, "valueFrom": {"fieldRef": {"fieldPath!": Choice("spec.nodeName", "metadata.name", "status.podIP", "status.hostIP")}}}],
     "ports": [{"name": STR, "containerPort!": INT, "protocol": Choice("TCP", "UDP")}],
     "securityContext": {
         "privileged": BOOL, "allowPrivilegeEscalation": BOOL, "readOnlyRootFilesystem": BOOL, "runAsUser": INT, "runAsNonRoot": BOOL,
@@ -51,7 +51,10 @@ VOLUME = {
     "secret": {"secretName!": STR, "optional": BOOL, "defaultMode": INT},
     "hostPath": {"path!": STR, "type": Choice("Directory", "DirectoryOrCreate", "File", "Socket")},
     "emptyDir": Map(STR),
-}
+    "projected": {"defaultMode": INT, "sources!": [{
+        "serviceAccountToken": {"path!": STR, "expirationSeconds": INT, "audience": STR},
+        "configMap": {"name!": STR, "items": [{"key!": STR, "path!": STR}]}}]},
+}  # fmt: skip
 TEMPLATE = {
     "metadata!": {"labels!": Map(STR), "annotations": Map(STR)},
     "spec!": {
@@ -72,6 +75,9 @@ KINDS = {
     ("v1", "Service"): {"spec!": {"selector!": Map(STR), "type": Choice("ClusterIP"), "ports!": [{"name": STR, "port!": INT, "targetPort": PORT}]}},
     ("apps/v1", "Deployment"): {"spec!": {"replicas": INT, "selector!": SELECTOR, "strategy": ROLLING, "template!": TEMPLATE}},
     ("apps/v1", "DaemonSet"): {"spec!": {"selector!": SELECTOR, "updateStrategy": ROLLING, "template!": TEMPLATE}},
+    ("rbac.authorization.k8s.io/v1", "ClusterRole"): {"rules!": [{"apiGroups!": [STR], "resources!": [STR], "verbs!": [STR]}]},
+    ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding"): {
+        "roleRef!": {"apiGroup!": STR, "kind!": STR, "name!": STR}, "subjects!": [{"kind!": STR, "name!": STR, "namespace": STR}]},
     ("policy/v1", "PodDisruptionBudget"): {"spec!": {"minAvailable": Any(INT, STR), "maxUnavailable": Any(INT, STR), "selector!": SELECTOR}},
 }
 

@@ -110,8 +110,9 @@ ask_directory(void *arg, uint32_t uid, struct user_text *ret)
 static void
 node_init(struct node *n)
 {
-	struct identity_options o = {
-		.proc_root = "/nonexistent", .pods_root = "/nonexistent", .users = {.ask = ask_directory}};
+	struct identity_options o = {.proc_root = "/nonexistent",
+	                             .pods_root = "/nonexistent",
+	                             .users = {.ask = ask_directory}};
 	struct alloc_options a = {0};
 	struct err err;
 
