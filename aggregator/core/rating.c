@@ -207,18 +207,68 @@ resolve_rows(const struct rating_input *in, struct usage_day *energy, struct row
 
 /* ---- lines ---- */
 
+/* Lent time is on the borrower's line, and the energy of a line of energy is its quantity. */
 static bool
-add_cell(struct rated_line *l, const struct cell *c)
+add_cell(struct rated_day *d, const struct cell *c)
 {
 	enum charge_kind kind = c->row->day->kind;
 
-	if (!ADD(l->ngh, c->ngh) || !ADD(l->quantity, rating_quantity(c)))
+	d->day = c->row->day->day;
+	if (!ADD(d->ngh, c->ngh) || !ADD(d->quantity, rating_quantity(c)))
 		return false;
-	if (kind == CHARGE_USAGE || kind == CHARGE_COVERED) /* lent time is on the borrower's line */
-		if (!ADD(l->allocated_ngh, c->ngh) || !ADD(l->used_ngh, c->state_ngh[USED]) ||
-		    !ADD(l->idle_ngh, c->state_ngh[IDLE]) || !ADD(l->unmeasured_ngh, c->state_ngh[UNMEASURED]))
+	if (kind == CHARGE_USAGE || kind == CHARGE_COVERED)
+		if (!ADD(d->used_ngh, c->state_ngh[USED]) || !ADD(d->idle_ngh, c->state_ngh[IDLE]) ||
+		    !ADD(d->unmeasured_ngh, c->state_ngh[UNMEASURED]))
 			return false;
-	return kind == CHARGE_LENT || kind == CHARGE_ENERGY || ADD(l->energy_mj, c->energy_mj);
+	return kind == CHARGE_LENT || kind == CHARGE_ENERGY || ADD(d->energy_mj, c->energy_mj);
+}
+
+/* Rule 5, and what is taken off. */
+static bool
+cost_day(const struct rating_price *p, struct rated_day *d)
+{
+	int128 own, rest;
+
+	if (__builtin_mul_overflow((int128)d->quantity, p->unit_price, &d->list_cost) || d->list_cost > COST_MAX ||
+	    d->list_cost < -COST_MAX)
+		return false;
+	own = (int128)d->quantity * p->discount_price; /* at most as much as the list cost */
+	/* the rest in parts, because its product with a ratio would leave 128 bits */
+	rest = d->list_cost - own;
+	d->discount = own + rest / RATIO_ONE * p->discount_ratio +
+	              div_round_half_even(rest % RATIO_ONE * p->discount_ratio, RATIO_ONE);
+	return true;
+}
+
+static bool
+add_day(struct rated_line *l, const struct rated_day *d)
+{
+	return ADD(l->ngh, d->ngh) && ADD(l->quantity, d->quantity) && ADD(l->used_ngh, d->used_ngh) &&
+	       ADD(l->idle_ngh, d->idle_ngh) && ADD(l->unmeasured_ngh, d->unmeasured_ngh) &&
+	       ADD(l->energy_mj, d->energy_mj) && ADD(l->list_cost, d->list_cost) && ADD(l->discount, d->discount) &&
+	       l->list_cost <= COST_MAX && l->list_cost >= -COST_MAX;
+}
+
+/* The cells of a line are sorted by day; those of several reservations may be of one. */
+static bool
+fill_days(const struct cell *cells, size_t n, struct rated_line *l, struct err *err)
+{
+	const struct row *r = cells->row;
+
+	l->days = mem_array(n, sizeof(*l->days));
+	for (size_t i = 0; i < n; i++) {
+		if (i == 0 || cells[i].row->day->day != cells[i - 1].row->day->day)
+			l->day_count++;
+		if (!add_cell(&l->days[l->day_count - 1], &cells[i]))
+			return rating_too_much(r, err);
+	}
+	for (size_t i = 0; i < l->day_count; i++)
+		if (!cost_day(&r->price, &l->days[i]) || !add_day(l, &l->days[i]))
+			return err_set(err, ERR_INVALID, "%s/%s: the cost of %s is beyond what a line holds", l->tenant,
+			               l->workspace, l->sku);
+	if (l->kind == CHARGE_USAGE || l->kind == CHARGE_COVERED)
+		l->allocated_ngh = l->ngh;
+	return true;
 }
 
 /* The cost centre is no part of the key: if rows differ, the first in byte order stands on the line, whatever
@@ -232,24 +282,6 @@ first_cost_center(const struct row *rows, const struct row *end)
 		if (strcmp(r->day->cost_center, first) < 0)
 			first = r->day->cost_center;
 	return first;
-}
-
-/* Rule 5, and what is taken off. */
-static bool
-cost_line(const struct rating_price *p, struct rated_line *l, struct err *err)
-{
-	int128 own, rest;
-
-	if (__builtin_mul_overflow((int128)l->quantity, l->unit_price, &l->list_cost) || l->list_cost > COST_MAX ||
-	    l->list_cost < -COST_MAX)
-		return err_set(err, ERR_INVALID, "%s/%s: the cost of %s is beyond what a line holds", l->tenant,
-		               l->workspace, l->sku);
-	own = (int128)l->quantity * p->discount_price; /* at most as much as the list cost */
-	/* the rest in parts, because its product with a ratio would leave 128 bits */
-	rest = l->list_cost - own;
-	l->discount = own + rest / RATIO_ONE * p->discount_ratio +
-	              div_round_half_even(rest % RATIO_ONE * p->discount_ratio, RATIO_ONE);
-	return true;
 }
 
 static bool
@@ -284,11 +316,8 @@ fill_line(const struct rating_input *in, const struct cell *cells, size_t n, con
 	         : d->kind == CHARGE_METER ? mem_strdup(d->meter_sku)
 	                                   : rating_sku(d->gpu_model, d->mig_profile);
 	l->description = rating_description(l, d->meter);
-	for (size_t i = 0; i < n; i++)
-		if (!add_cell(l, &cells[i]))
-			return rating_too_much(r, err);
 	return currency_exponent(l->currency, &l->currency_scale, err) && rating_line_id(in->period, d, l, err) &&
-	       cost_line(&r->price, l, err);
+	       fill_days(cells, n, l, err);
 }
 
 static size_t
@@ -346,6 +375,20 @@ compare_for_cents(const void *a, const void *b)
 	return compare_text(xt, yt, ARRAY_LEN(xt));
 }
 
+/* The line's cents to its days. */
+static void
+round_days(struct rated_line *l, int128 minor_unit)
+{
+	owned(mem) int128 *net = mem_array(l->day_count, sizeof(*net));
+	owned(mem) int128 *billed = mem_array(l->day_count, sizeof(*billed));
+
+	for (size_t i = 0; i < l->day_count; i++)
+		net[i] = l->days[i].list_cost - l->days[i].discount;
+	round_to_sum(net, l->day_count, minor_unit, l->billed, billed);
+	for (size_t i = 0; i < l->day_count; i++)
+		l->days[i].billed = billed[i];
+}
+
 /* Lines of one tenant in one currency, by line_id. */
 static bool
 round_invoice(struct rated_line *const *lines, size_t n, struct err *err)
@@ -362,6 +405,7 @@ round_invoice(struct rated_line *const *lines, size_t n, struct err *err)
 	for (size_t i = 0; i < n; i++) {
 		lines[i]->billed = billed[i];
 		lines[i]->rounding = billed[i] * minor_unit - net[i];
+		round_days(lines[i], minor_unit);
 	}
 	return true;
 }
@@ -411,6 +455,7 @@ rated_free(struct rated *r)
 		mem_free(r->lines[i].invoice_id);
 		mem_free(r->lines[i].sku);
 		mem_free(r->lines[i].description);
+		mem_free(r->lines[i].days);
 	}
 	mem_free(r->lines);
 	mem_free(r);

@@ -107,6 +107,15 @@ struct rating_input {
 	size_t day_count;
 };
 
+/* One day of a line: the line's numbers are the sums of its days'. */
+struct rated_day {
+	int32_t day;
+	int64_t ngh, used_ngh, idle_ngh, unmeasured_ngh, quantity;
+	int128 list_cost, discount; /* scale COST_SCALE */
+	int128 billed;              /* the line's cents, apportioned by largest remainder */
+	int128 energy_mj;
+};
+
 struct rated_line {
 	/* Half a SHA-256 over the key of rule 1: the same line has the same id in every computation. */
 	char line_id[33];
@@ -128,6 +137,8 @@ struct rated_line {
 	int currency_scale;
 	int128 energy_mj;
 	char *description;
+	struct rated_day *days; /* in their order */
+	size_t day_count;
 };
 
 struct rated {

@@ -166,6 +166,27 @@ write_csv(const struct rating *r, struct buf *out, struct buf *why)
 /* ---- sums ---- */
 
 static bool
+days_add_up(const struct rated_line *l)
+{
+	int128 quantity = 0, cost = 0, billed = 0, hours = 0, unit = pow10_i128(COST_SCALE - l->currency_scale);
+
+	for (size_t i = 0; i < l->day_count; i++) {
+		const struct rated_day *d = &l->days[i];
+		int128 off = d->billed * unit - (d->list_cost - d->discount);
+
+		if ((i > 0 && d->day <= l->days[i - 1].day) || off >= unit || off <= -unit ||
+		    d->list_cost != (int128)d->quantity * l->unit_price)
+			return false;
+		quantity += d->quantity;
+		cost += d->list_cost - d->discount;
+		billed += d->billed;
+		hours += d->used_ngh + d->idle_ngh + d->unmeasured_ngh;
+	}
+	return quantity == l->quantity && cost == l->list_cost - l->discount && billed == l->billed &&
+	       hours == l->allocated_ngh;
+}
+
+static bool
 line_adds_up(const struct rated_line *l)
 {
 	int128 unit = pow10_i128(COST_SCALE - l->currency_scale), net = l->list_cost - l->discount;
@@ -192,7 +213,7 @@ sums_agree(const void *c, struct buf *why)
 
 			if (strcmp(l->tenant, tenants[t]) != 0)
 				continue;
-			if (!line_adds_up(l)) {
+			if (!line_adds_up(l) || !days_add_up(l)) {
 				buf_printf(why, "line %s does not add up", l->line_id);
 				return false;
 			}
