@@ -41,6 +41,7 @@ static const struct check checks[] = {
 	{"accounting", GROUP_NODE, probe_accounting, judge_accounting},
 	{"MIG placements", GROUP_NODE, probe_placements, judge_placements},
 	{"kubelet", GROUP_NODE, probe_kubelet_answer, judge_kubelet_answer},
+	{"pod labels", GROUP_NODE, probe_pod_labels, judge_pod_labels},
 	{"allocations", GROUP_NODE, probe_allocations, judge_allocations},
 	{"push", GROUP_NODE, probe_push, judge_push},
 	{"spool", GROUP_NODE, probe_spool, judge_spool},

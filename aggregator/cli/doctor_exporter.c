@@ -150,6 +150,21 @@ probe_kubelet_answer(struct doctor *d, struct facts *ret)
 		ret->difference_ns = age_ms * NS_PER_MS;
 }
 
+/* An exporter that is not told to read labels says nothing about them. */
+void
+probe_pod_labels(struct doctor *d, struct facts *ret)
+{
+	const char *page = buf_text(&d->metrics);
+	int64_t age_ms = 0;
+
+	ret->count = sum_of(page, "tollgate_exporter_pod_labels_up", NULL);
+	ret->of = sum_of(page, "tollgate_exporter_pods_labelled", NULL);
+	ret->absent = ret->count < 0;
+	ret->difference_ns = -1;
+	if (metric_value(page, "tollgate_exporter_pod_labels_answer_age_seconds", NULL, &age_ms))
+		ret->difference_ns = age_ms * NS_PER_MS;
+}
+
 void
 probe_allocations(struct doctor *d, struct facts *ret)
 {

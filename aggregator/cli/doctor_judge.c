@@ -438,6 +438,22 @@ judge_kubelet_answer(const struct facts *f, struct finding *ret)
 }
 
 void
+judge_pod_labels(const struct facts *f, struct finding *ret)
+{
+	if (f->count > 0)
+		say(ret, VERDICT_OK, "", "the kubelet tells them; %" PRId64 " pods have one that is read", f->of);
+	else if (f->difference_ns < 0)
+		say(ret, VERDICT_WARN,
+		    "the exporter's log says why; the token must allow nodes/pods, and kubelet_ca_file must have signed the "
+		    "kubelet's certificate (deploy/kubernetes)",
+		    "the kubelet has never told them: rules by label match nothing of this node");
+	else
+		say(ret, VERDICT_WARN, "the exporter's log says why",
+		    "the kubelet does not tell them; its answer of %" PRId64 " s ago holds",
+		    f->difference_ns / NS_PER_S);
+}
+
+void
 judge_allocations(const struct facts *f, struct finding *ret)
 {
 	if (f->failures > 0)

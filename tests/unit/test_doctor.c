@@ -102,6 +102,9 @@ static const struct {
 	{"placements that are told to root only", judge_placements, {.count = 2, .of = 14}, VERDICT_WARN, "where 2 of 14 MIG instances lie", "SYS_ADMIN"},
 	{"a kubelet that answers", judge_kubelet_answer, {.count = 1, .difference_ns = NS_PER_S}, VERDICT_OK, "answers", ""},
 	{"a kubelet that is away", judge_kubelet_answer, {.count = 0, .difference_ns = 90 * NS_PER_S}, VERDICT_WARN, "90 s ago holds", "log"},
+	{"labels that are told", judge_pod_labels, {.count = 1, .of = 3, .difference_ns = NS_PER_S}, VERDICT_OK, "3 pods", ""},
+	{"labels that are no longer told", judge_pod_labels, {.count = 0, .difference_ns = 90 * NS_PER_S}, VERDICT_WARN, "90 s ago holds", "log"},
+	{"labels that were never told", judge_pod_labels, {.count = 0, .difference_ns = -1}, VERDICT_WARN, "never", "nodes/pods"},
 	{"a kubelet that never answered", judge_kubelet_answer, {.count = 0, .difference_ns = -1}, VERDICT_WARN, "never", "root must listen"},
 	{"allocations", judge_allocations, {.of = 5}, VERDICT_OK, "5 devices", ""},
 	{"files about jobs that are refused", judge_allocations, {.of = 5, .failures = 2, .count = 1}, VERDICT_WARN, "2 files", "root's"},
@@ -223,6 +226,14 @@ what_the_exporter_was_not_told_is_on_its_page(void **state)
 	f = look(probe_kubelet_answer, "tollgate_exporter_kubelet_up 0\n");
 	assert_int_equal(f.difference_ns, -1);
 	assert_true(look(probe_kubelet_answer, "").absent);
+	f = look(probe_pod_labels,
+	         "tollgate_exporter_pod_labels_up 1\ntollgate_exporter_pod_labels_answer_age_seconds 2.5\n"
+	         "tollgate_exporter_pods_labelled 7\n");
+	assert_int_equal(f.count, 1);
+	assert_int_equal(f.of, 7);
+	assert_int_equal(f.difference_ns, 2500 * NS_PER_MS);
+	assert_false(f.absent);
+	assert_true(look(probe_pod_labels, "").absent);
 
 	f = look(probe_allocations,
 	         "tollgate_exporter_allocations{source=\"kubelet\"} 3\n"
