@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/gz.h"
 #include "common/time.h"
 
 void
@@ -144,9 +145,11 @@ spooldir_from_ns(uint64_t seq)
 
 /* The filler is a text that gzip cannot shorten. */
 void
-spooldir_batch(const struct spool_options *o, uint64_t epoch, uint64_t seq, size_t filler, struct buf *out)
+spooldir_batch_in(uint32_t version, const struct spool_options *o, uint64_t epoch, uint64_t seq, size_t filler,
+                  struct buf *out)
 {
 	owned(wire_batch) struct wire_batch *b = wire_batch_new();
+	in_place(buf) struct buf body;
 	char text[WIRE_MAX_TEXT + 1] = "v";
 	uint64_t x = epoch * 1000003 + seq + 1;
 	struct err err;
@@ -164,5 +167,15 @@ spooldir_batch(const struct spool_options *o, uint64_t epoch, uint64_t seq, size
 	b->exporter_version = mem_strdup(text);
 	b->from_ns = spooldir_from_ns(seq);
 	b->to_ns = b->from_ns + NS_PER_MIN;
-	ASSERT(wire_pack(b, out, &err));
+	b->version = version < WIRE_VERSION ? version : WIRE_VERSION;
+	buf_init(&body, WIRE_MAX_BODY);
+	ASSERT(wire_check(b, &err) && wire_encode(b, &body, &err));
+	body.data[3] = (char)version; /* behind TGW */
+	ASSERT(gz_compress(body.data, body.len, 6, out, &err));
+}
+
+void
+spooldir_batch(const struct spool_options *o, uint64_t epoch, uint64_t seq, size_t filler, struct buf *out)
+{
+	spooldir_batch_in(WIRE_VERSION, o, epoch, seq, filler, out);
 }

@@ -21,6 +21,9 @@ struct spool_options spooldir_options(const struct spooldir *d);
 
 /* A sound batch of this number, about `filler` bytes long, one minute after the other, packed. */
 void spooldir_batch(const struct spool_options *o, uint64_t epoch, uint64_t seq, size_t filler, struct buf *out);
+/* The same in another version of the wire format; one that is not known is as the newest, but for its number. */
+void spooldir_batch_in(uint32_t version, const struct spool_options *o, uint64_t epoch, uint64_t seq, size_t filler,
+                       struct buf *out);
 int64_t spooldir_from_ns(uint64_t seq);
 
 #endif

@@ -100,6 +100,8 @@ static const struct decision_row decision_rows[] = {
 	{"not yours", 403, "{\"expected_seq\":3}", PUSH_WAIT, 0},
 	{"simulated data on a real ledger", 422, "{\"title\":\"no\"}", PUSH_WAIT, 0},
 	{"busy", 503, "", PUSH_WAIT, 0},
+	{"a version that it does not know yet", 503, "{\"status\":503,\"detail\":\"wire version 3 is not known here\"}",
+         PUSH_WAIT, 0},
 	{"accepted is not taken", 202, "{\"next_seq\":9}", PUSH_WAIT, 0},
 	{"moved elsewhere", 301, "", PUSH_WAIT, 0},
 	{"broken", 500, "{\"next_seq\":9}", PUSH_WAIT, 0},

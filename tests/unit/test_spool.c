@@ -802,10 +802,49 @@ a_segment_of_a_newer_exporter_is_left_alone(void **state)
 	assert_int_equal(access(path, F_OK), 0);
 }
 
+/* An exporter that was upgraded, or went back to before: what is in the spool goes out as it is. */
+static void
+batches_of_other_wire_versions_come_out_byte_for_byte(void **state)
+{
+	static const uint32_t versions[] = {1, 1, WIRE_VERSION + 1, 2};
+	in_place(spooldir) struct spooldir d;
+	in_place(buf) struct buf want, frames;
+	struct spool_chunk chunk;
+	struct spool_options o;
+
+	(void)state;
+	spooldir_init(&d);
+	o = spooldir_options(&d);
+	buf_init(&want, 1 << 20);
+	buf_init(&frames, FRAME_HEAD + FRAME_MAX);
+	for (size_t i = 0; i < ARRAY_LEN(versions); i++) {
+		/* each run begins a segment of its own, so each version is the first of one */
+		owned(spool) struct spool *s = open_spool(&d, NULL);
+		in_place(buf) struct buf payload;
+		struct err err;
+
+		buf_init(&payload, FRAME_MAX);
+		spooldir_batch_in(versions[i], &o, spool_epoch(s), spool_next_seq(s), FILLER, &payload);
+		if (!spool_append(s, payload.data, payload.len, WALL, WALL + NS_PER_MIN, WALL, &err))
+			fail_msg("%s", err.text);
+		frame_append(&want, payload.data, payload.len);
+	}
+	owned(spool) struct spool *s = open_spool(&d, NULL);
+
+	for (size_t at = 0; at < want.len; at += frames.len) {
+		if (!peek(s, 1 << 20, &frames, &chunk))
+			fail_msg("nothing is left at byte %zu of %zu", at, want.len);
+		assert_true(frames.len <= want.len - at);
+		assert_memory_equal(frames.data, want.data + at, frames.len);
+		ack(s, chunk.epoch, chunk.last_seq + 1);
+	}
+}
+
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(batches_of_other_wire_versions_come_out_byte_for_byte),
 		cmocka_unit_test(batches_come_out_in_order_until_acknowledged),
 		cmocka_unit_test(every_run_is_a_stream_of_its_own_and_the_older_goes_first),
 		cmocka_unit_test(an_epoch_is_never_used_twice_even_when_its_segments_are_gone),
