@@ -40,6 +40,7 @@
 #define QUOTA_UNLIMITED INT64_MAX
 #define QUOTA_DEFAULT INT64_C(-1) /* limit, borrow, lend: what QUOTA.md says when nothing is given */
 #define QUOTA_NONE (-1)           /* as an index */
+#define QUOTA_NOWHERE (-2)        /* as a lease's node: on no device that is known */
 #define QUOTA_ID_SIZE 64          /* of leases, requests, exceptions, with the NUL */
 #define QUOTA_NAME_SIZE 128       /* of tenants, workspaces, nodes, with the NUL */
 #define QUOTA_MAX_COUNT 1000000   /* devices of one request */
@@ -180,6 +181,7 @@ struct quota_lease {
 	const char *id;
 	int32_t workspace, cluster, shape, count;
 	int32_t node; /* where it runs, or QUOTA_NONE: the first node where it fits. Not read with parts */
+	bool shared;  /* of the shared pool; read where the node is QUOTA_NOWHERE */
 	const struct quota_part *parts; /* its devices, when they are known */
 	size_t part_count;
 	int32_t priority;
@@ -337,6 +339,7 @@ struct quota_check {
 	enum quota_scope scope;
 	bool shared; /* of the shared pool */
 	bool ok;
+	bool soft;    /* a budget that only warns */
 	int64_t need; /* the sum that must not exceed `have` */
 	int64_t have; /* QUOTA_UNLIMITED: no limit */
 	int64_t leased, held, requested;

@@ -1,0 +1,358 @@
+/* aggregator/core/quota_check.c - rules 1 to 7 and 9 of quota.h, on the state as it is. Nothing here changes it. */
+#include "aggregator/core/quota_state.h"
+
+#include "aggregator/core/quota_queue.h"
+
+static int64_t
+clamp(int128 v)
+{
+	return v > INT64_MAX ? INT64_MAX : v < INT64_MIN ? INT64_MIN : (int64_t)v;
+}
+
+static int64_t
+least(int64_t a, int64_t b)
+{
+	return a < b ? a : b;
+}
+
+/* need <= have, written down. leased and held say what of the need was there before. */
+static bool
+check(struct checks *out, enum quota_rule rule, enum quota_scope scope, bool shared, int128 need, int64_t have,
+      struct quota_check about)
+{
+	bool ok = have == QUOTA_UNLIMITED || need <= have;
+
+	if (out) {
+		about.rule = rule;
+		about.scope = scope;
+		about.shared = shared;
+		about.ok = ok;
+		about.need = clamp(need);
+		about.have = have;
+		about.headroom =
+			have == QUOTA_UNLIMITED ? QUOTA_UNLIMITED : clamp((int128)have - need + about.requested);
+		*PUSH(*out) = about;
+	}
+	return ok;
+}
+
+/* A check that is a yes or a no: need 1 of have 0 or 1. */
+static bool
+check_yes(struct checks *out, enum quota_rule rule, enum quota_scope scope, bool shared, bool yes)
+{
+	return check(out, rule, scope, shared, 1, yes ? 1 : 0, (struct quota_check){.requested = 1});
+}
+
+static const struct tenant *
+tenant_of(const struct quota_state *s, const struct wait *w)
+{
+	return &s->tenants.at[s->workspaces.at[w->in.workspace].in.tenant];
+}
+
+/* ---- 1 ---------------------------------------------------------------------------------------------------------------------- */
+
+static bool
+well_formed(const struct quota_state *s, const struct wait *w)
+{
+	uint64_t classes = tenant_of(s, w)->in.classes;
+
+	if (w->in.shape == QUOTA_NONE || w->in.count <= 0 || (w->in.per_node > 0 && w->in.count % w->in.per_node != 0))
+		return false;
+	if (w->in.klass == QUOTA_NONE)
+		return true;
+	return w->in.klass >= 0 && (size_t)w->in.klass < s->class_count &&
+	       (classes == 0 || (w->in.klass < 64 && (classes >> w->in.klass & 1)));
+}
+
+static int64_t
+nodes_with(const struct quota_state *s, const struct wait *w, bool shared)
+{
+	int32_t account =
+		quota_account_find(s, w->in.workspace, w->in.cluster, s->shapes.at[w->in.shape].in.model, shared);
+	int32_t shelf = account == QUOTA_NONE ? QUOTA_NONE : quota_shelf(s, s->accounts.at[account].pool, w->in.shape);
+
+	return shelf == QUOTA_NONE ? 0 : s->shelves.at[shelf].stock_count;
+}
+
+bool
+quota_rule_valid(const struct quota_state *s, int32_t wait, struct checks *out)
+{
+	const struct wait *w = &s->waits.at[wait];
+	int64_t guard =
+		least(tenant_of(s, w)->in.per_workload_units, s->workspaces.at[w->in.workspace].in.per_workload_units);
+	bool formed = check_yes(out, QUOTA_RULE_VALID, QUOTA_SCOPE_REQUEST, false, well_formed(s, w));
+	bool guarded = check(out, QUOTA_RULE_VALID, QUOTA_SCOPE_GUARDRAIL, false, w->units, guard,
+	                     (struct quota_check){.requested = w->units});
+
+	/* Every shape can be had alone by filling its GPU or node; what is left to ask is whether there is a node. */
+	return check_yes(out, QUOTA_RULE_VALID, QUOTA_SCOPE_ISOLATION, false,
+	                 w->in.shape != QUOTA_NONE && nodes_with(s, w, false) + nodes_with(s, w, true) > 0) &&
+	       formed && guarded;
+}
+
+/* ---- 2 ---------------------------------------------------------------------------------------------------------------------- */
+
+static bool
+within_cap(const struct quota_state *s, const struct wait *w, int32_t cap, enum quota_scope scope, bool shared,
+           struct checks *out)
+{
+	const struct cap *c = cap == QUOTA_NONE ? NULL : &s->caps.at[cap];
+	int64_t committed = c ? c->committed : 0;
+
+	return check(out, QUOTA_RULE_LIMIT, scope, shared, (int128)committed + w->units,
+	             c ? c->in.maximum : QUOTA_UNLIMITED,
+	             (struct quota_check){.leased = committed, .requested = w->units});
+}
+
+bool
+quota_rule_limit(const struct quota_state *s, int32_t wait, int32_t account, struct checks *out)
+{
+	const struct wait *w = &s->waits.at[wait];
+	const struct account *a = &s->accounts.at[account];
+	const struct workspace *ws = &s->workspaces.at[w->in.workspace];
+	bool ok = check(out, QUOTA_RULE_LIMIT, QUOTA_SCOPE_WORKSPACE, a->base.shared,
+	                (int128)quota_committed(a) + w->units, a->limit,
+	                (struct quota_check){.leased = a->leased, .held = a->held, .requested = w->units});
+
+	ok = within_cap(s, w, a->cap, QUOTA_SCOPE_TENANT, a->base.shared, out) && ok;
+	ok = within_cap(s, w, a->cluster_cap, QUOTA_SCOPE_CLUSTER, a->base.shared, out) && ok;
+	for (int i = 0; i < QUOTA_OTHERS; i++) {
+		const struct tenant *t = tenant_of(s, w);
+		int64_t want = w->in.other[i];
+
+		if (want == 0)
+			continue;
+		ok = check(out, QUOTA_RULE_LIMIT, (enum quota_scope)(QUOTA_SCOPE_CPU + i), a->base.shared,
+		           ws->other_used[i] + want, ws->in.other_limit[i],
+		           (struct quota_check){.leased = clamp(ws->other_used[i]), .requested = want}) &&
+		     ok;
+		ok = check(out, QUOTA_RULE_LIMIT, (enum quota_scope)(QUOTA_SCOPE_TENANT_CPU + i), a->base.shared,
+		           t->other_used[i] + want, t->in.other_limit[i],
+		           (struct quota_check){.leased = clamp(t->other_used[i]), .requested = want}) &&
+		     ok;
+	}
+	return ok;
+}
+
+/* ---- 3 ---------------------------------------------------------------------------------------------------------------------- */
+
+/* With `empty` as if nothing were running: what was consumed stays consumed. */
+bool
+quota_rule_budget(const struct quota_state *s, int32_t wait, bool empty, bool *ret_warn, struct checks *out)
+{
+	const struct wait *w = &s->waits.at[wait];
+	bool ok = true;
+
+	for (int32_t i = tenant_of(s, w)->first_budget; i != QUOTA_NONE; i = s->budgets.at[i].next) {
+		const struct budget *b = &s->budgets.at[i];
+		int64_t want = b->in.kind == QUOTA_BUDGET_MONEY ? w->in.cost : w->units * w->in.expected_s;
+		int128 committed = empty ? 0 : b->committed;
+		bool fits;
+
+		if (b->in.workspace != QUOTA_NONE && b->in.workspace != w->in.workspace)
+			continue;
+		fits = check(out, QUOTA_RULE_BUDGET,
+		             b->in.workspace == QUOTA_NONE ? QUOTA_SCOPE_TENANT : QUOTA_SCOPE_WORKSPACE, false,
+		             b->in.consumed + committed + want, b->in.amount,
+		             (struct quota_check){.soft = !b->in.hard,
+		                                  .leased = b->in.consumed,
+		                                  .held = clamp(committed),
+		                                  .requested = want});
+		if (!fits && b->in.hard)
+			ok = false;
+		if (!fits && !b->in.hard && ret_warn)
+			*ret_warn = true;
+	}
+	return ok;
+}
+
+/* ---- 4 ---------------------------------------------------------------------------------------------------------------------- */
+
+bool
+quota_rule_ownership(const struct quota_state *s, int32_t wait, int32_t account, struct checks *out)
+{
+	const struct wait *w = &s->waits.at[wait];
+	const struct account *a = &s->accounts.at[account];
+	int64_t nodes = nodes_with(s, w, a->base.shared);
+
+	return check(out, QUOTA_RULE_OWNERSHIP, QUOTA_SCOPE_ISOLATION, a->base.shared, 1, nodes,
+	             (struct quota_check){.requested = 1});
+}
+
+/* ---- 5 ---------------------------------------------------------------------------------------------------------------------- */
+
+static int64_t
+free_of_shape(const struct quota_state *s, const struct account *a, int32_t shape)
+{
+	int32_t shelf = quota_shelf(s, a->pool, shape);
+	int64_t kept;
+
+	if (shelf == QUOTA_NONE)
+		return 0;
+	kept = s->shelves.at[shelf].protected_units - (a->shelf == shelf ? quota_protected(a) : 0);
+	return s->shelves.at[shelf].free * s->shapes.at[shape].in.units - kept;
+}
+
+/* The head of the queue keeps the next units it could use: every node that could ever give it a part. An owed request of another
+ * workspace does not mind; later ones of its own workspace wait behind it. */
+static bool
+head_allows(const struct quota_state *s, int32_t wait, const struct account *a, bool owed, struct ask *ask)
+{
+	const struct pool *p = &s->pools.at[a->pool];
+	const struct wait *w = &s->waits.at[wait], *h;
+
+	if (p->head == QUOTA_NONE || p->head == wait)
+		return true;
+	h = &s->waits.at[p->head];
+	if (s->partial && quota_order_before(s, wait, p->head))
+		return true;
+	if (h->in.workspace == w->in.workspace)
+		return false;
+	if (owed)
+		return true;
+	if (h->in.shape == w->in.shape)
+		ask->avoid_live = h->in.per_node > 1 ? h->in.per_node : 1;
+	return p->free - p->protected_units - w->units >= h->units;
+}
+
+static void
+judge_available(const struct quota_state *s, int32_t wait, const struct account *a, struct judgement *j,
+                struct checks *out)
+{
+	const struct wait *w = &s->waits.at[wait];
+	const struct pool *p = &s->pools.at[a->pool];
+	bool shared = a->base.shared;
+	int64_t each = s->shapes.at[w->in.shape].in.units;
+	int64_t sum = p->free - (p->protected_units - quota_protected(a)), shape = free_of_shape(s, a, w->in.shape);
+	bool ok;
+
+	ok = check(out, QUOTA_RULE_AVAILABLE, QUOTA_SCOPE_POOL, shared, w->units, sum,
+	           (struct quota_check){.leased = p->leased, .held = p->held, .requested = w->units});
+	ok = check(out, QUOTA_RULE_AVAILABLE, QUOTA_SCOPE_SHAPE, shared, w->units, shape,
+	           (struct quota_check){.requested = w->units}) &&
+	     ok;
+	if (out || ok)
+		ok = check(out, QUOTA_RULE_AVAILABLE, QUOTA_SCOPE_NODES, shared, w->units,
+		           quota_fit_devices(s, &j->ask) * each, (struct quota_check){.requested = w->units}) &&
+		     ok;
+	if (out && !j->head)
+		check_yes(out, QUOTA_RULE_AVAILABLE, QUOTA_SCOPE_HEAD, shared, false);
+	j->available = ok && j->head;
+}
+
+/* ---- 6, 7 -------------------------------------------------------------------------------------------------------------------- */
+
+static bool
+judge_owed(const struct quota_state *s, const struct wait *w, const struct account *a, struct checks *out)
+{
+	bool ok = check(out, QUOTA_RULE_OWED, QUOTA_SCOPE_WORKSPACE, a->base.shared,
+	                (int128)quota_committed(a) + w->units, a->reserved,
+	                (struct quota_check){.leased = a->leased, .held = a->held, .requested = w->units});
+
+	(void)s;
+	if (!w->in.preemptible)
+		ok = check(out, QUOTA_RULE_OWED, QUOTA_SCOPE_FIXED, a->base.shared, (int128)a->fixed + w->units,
+		           a->reserved, (struct quota_check){.leased = a->fixed, .requested = w->units}) &&
+		     ok;
+	return ok;
+}
+
+static int64_t
+backoff_left(const struct quota_state *s, const struct wait *w)
+{
+	int32_t model = s->shapes.at[w->in.shape].in.model;
+
+	for (size_t i = 0; i < s->backoffs.count; i++) {
+		const struct quota_backoff *b = &s->backoffs.at[i];
+
+		if (b->workspace == w->in.workspace && b->cluster == w->in.cluster && b->model == model)
+			return b->until_ns > s->now_ns ? b->until_ns - s->now_ns : 0;
+	}
+	return 0;
+}
+
+static void
+judge_borrow(const struct quota_state *s, const struct wait *w, const struct account *a, struct judgement *j,
+             struct checks *out)
+{
+	const struct pool *p = &s->pools.at[a->pool];
+	bool shared = a->base.shared;
+	int64_t debt = quota_debt(a),
+		after = least(w->units, INT64_MAX - quota_committed(a)) + quota_committed(a) - a->reserved;
+	int64_t fresh, sum = p->free - (p->protected_units - quota_protected(a)), left = backoff_left(s, w);
+	bool ok = check_yes(out, QUOTA_RULE_BORROW, QUOTA_SCOPE_PREEMPTIBLE, shared, w->in.preemptible);
+
+	after = after > 0 ? after : 0;
+	fresh = after - debt;
+	ok = check(out, QUOTA_RULE_BORROW, QUOTA_SCOPE_WORKSPACE, shared, after, a->borrow,
+	           (struct quota_check){.leased = debt, .requested = fresh}) &&
+	     ok;
+	if (left > 0) {
+		if (out)
+			*PUSH(*out) = (struct quota_check){.rule = QUOTA_RULE_BORROW,
+			                                   .scope = QUOTA_SCOPE_BACKOFF,
+			                                   .shared = shared,
+			                                   .have = left};
+		ok = false;
+	}
+	j->borrow_but_for_room = ok && !j->owed;
+	ok = check(out, QUOTA_RULE_BORROW, QUOTA_SCOPE_POOL, shared, fresh, sum - (w->units - fresh),
+	           (struct quota_check){.leased = p->debt, .held = p->held, .requested = fresh}) &&
+	     ok;
+	j->borrow = ok && !j->owed;
+}
+
+struct judgement
+quota_judge(const struct quota_state *s, int32_t wait, int32_t account, struct checks *available, struct checks *owed,
+            struct checks *borrow)
+{
+	const struct wait *w = &s->waits.at[wait];
+	const struct account *a = &s->accounts.at[account];
+	struct judgement j = {.ask = {.pool = a->pool,
+	                              .shape = w->in.shape,
+	                              .tenant = s->workspaces.at[w->in.workspace].in.tenant,
+	                              .count = w->in.count,
+	                              .per_node = w->in.per_node,
+	                              .node = QUOTA_NONE}};
+
+	j.owed = judge_owed(s, w, a, owed);
+	j.head = head_allows(s, wait, a, j.owed, &j.ask);
+	judge_available(s, wait, a, &j, available);
+	judge_borrow(s, w, a, &j, borrow);
+	return j;
+}
+
+/* ---- 9 ---------------------------------------------------------------------------------------------------------------------- */
+
+bool
+quota_rule_declared(const struct quota_state *s, int32_t wait, int32_t account, struct checks *out)
+{
+	const struct wait *w = &s->waits.at[wait];
+	const struct account *a = &s->accounts.at[account];
+	const struct workspace *ws = &s->workspaces.at[w->in.workspace];
+	const struct pool *p = &s->pools.at[a->pool];
+	const struct tenant *t = tenant_of(s, w);
+	int32_t shelf = quota_shelf(s, a->pool, w->in.shape);
+	int64_t own = a->reserved > a->lend ? a->reserved - a->lend : 0;
+	int64_t have = p->declared - (p->protected_empty - own), most = a->limit;
+	struct ask ask = {.pool = a->pool, .shape = w->in.shape, .count = w->in.count, .per_node = w->in.per_node};
+	bool ok = quota_rule_budget(s, wait, true, NULL, NULL) && quota_fit_declared(s, &ask);
+
+	if (shelf != QUOTA_NONE)
+		have = least(have, s->shelves.at[shelf].declared * s->shapes.at[w->in.shape].in.units -
+		                           (s->shelves.at[shelf].protected_empty - (a->shelf == shelf ? own : 0)));
+	if (a->cap != QUOTA_NONE)
+		most = least(most, s->caps.at[a->cap].in.maximum);
+	if (a->cluster_cap != QUOTA_NONE)
+		most = least(most, s->caps.at[a->cluster_cap].in.maximum);
+	/* Owed, or borrowed up to the cap; work that cannot be preempted is never borrowed. */
+	if (!w->in.preemptible)
+		most = least(most, a->reserved);
+	else if (a->borrow != QUOTA_UNLIMITED)
+		most = least(most, a->reserved + a->borrow);
+	for (int i = 0; i < QUOTA_OTHERS; i++)
+		ok = ok && w->in.other[i] <= ws->in.other_limit[i] && w->in.other[i] <= t->in.other_limit[i];
+	return check(out, QUOTA_RULE_DECLARED, QUOTA_SCOPE_POOL, a->base.shared, w->units, ok ? least(have, most) : 0,
+	             (struct quota_check){.requested = w->units}) &&
+	       ok;
+}

@@ -1,0 +1,369 @@
+/* aggregator/core/quota_decide.c - one request: what the rules say, how it is told, and what is done about it. */
+#include "aggregator/core/quota_queue.h"
+
+void
+quota_ruling_fini(struct ruling *r)
+{
+	plan_fini(&r->plan);
+	quota_hunt_fini(&r->hunt);
+}
+
+/* ---- what the rules say ------------------------------------------------------------------------------------------------------ */
+
+static int64_t
+borrowed_by(const struct account *a, int64_t units)
+{
+	int64_t after = quota_committed(a) + units - a->reserved;
+
+	return (after > 0 ? after : 0) - quota_debt(a);
+}
+
+static bool
+rule_admit(struct quota_state *s, int32_t wait, struct ruling *r)
+{
+	for (int i = 0; i < 2; i++) {
+		const struct judgement *j = &r->j[i];
+
+		if (!r->may[i] || !j->available || !(j->owed || j->borrow) || !quota_fit(s, &j->ask, &r->plan))
+			continue;
+		r->place = i;
+		r->decision = j->owed ? QUOTA_ADMIT : QUOTA_BORROW;
+		r->borrowed = j->owed ? 0 : borrowed_by(&s->accounts.at[r->account[i]], s->waits.at[wait].units);
+		return true;
+	}
+	return false;
+}
+
+static bool
+rule_reclaim(struct quota_state *s, int32_t wait, struct ruling *r)
+{
+	for (int i = 0; i < 2; i++) {
+		quota_hunt_fini(&r->hunt);
+		r->hunt = (struct hunt){0};
+		if (!r->may[i] || !r->j[i].head || !quota_hunt(s, wait, r->account[i], &r->hunt))
+			continue;
+		r->place = i;
+		r->borrowed = r->hunt.borrowed;
+		r->decision = r->hunt.count > 0 ? QUOTA_RECLAIM : QUOTA_ADMIT;
+		return true;
+	}
+	return false;
+}
+
+void
+quota_rule(struct quota_state *s, int32_t wait, struct ruling *ret)
+{
+	const struct quota_request *in = &s->waits.at[wait].in;
+	bool ever = false;
+
+	*ret = (struct ruling){.decision = QUOTA_REJECT};
+	if (!quota_rule_valid(s, wait, NULL))
+		return;
+	for (int i = 0; i < 2; i++) {
+		ret->account[i] =
+			quota_account_find(s, in->workspace, in->cluster, s->shapes.at[in->shape].in.model, i == 1);
+		ret->may[i] = quota_rule_limit(s, wait, ret->account[i], NULL) &&
+		              quota_rule_budget(s, wait, false, &ret->warn, NULL) &&
+		              quota_rule_ownership(s, wait, ret->account[i], NULL);
+		if (ret->may[i])
+			ret->j[i] = quota_judge(s, wait, ret->account[i], NULL, NULL, NULL);
+	}
+	if (rule_admit(s, wait, ret) || rule_reclaim(s, wait, ret))
+		return;
+	for (int i = 0; i < 2; i++)
+		ever = ever || quota_rule_declared(s, wait, ret->account[i], NULL);
+	ret->decision = ever ? QUOTA_QUEUE : QUOTA_REJECT; /* 9 */
+}
+
+/* ---- how it is told ---------------------------------------------------------------------------------------------------------- */
+
+/* 8: what the workspace could give up itself. */
+static void
+tell_own(const struct quota_state *s, int32_t wait, int32_t account, bool used, struct checks *out)
+{
+	const struct wait *w = &s->waits.at[wait];
+	const struct account *a = &s->accounts.at[account];
+	bool may = s->workspaces.at[w->in.workspace].in.preempt_own;
+	int64_t lower = 0;
+
+	for (int32_t l = a->first_lease; may && l != QUOTA_NONE; l = s->leases.at[l].next)
+		if (s->leases.at[l].in.preemptible && s->leases.at[l].in.priority < w->in.priority)
+			lower += s->leases.at[l].units;
+	*PUSH(*out) = (struct quota_check){.rule = QUOTA_RULE_OWN,
+	                                   .scope = QUOTA_SCOPE_WORKSPACE,
+	                                   .shared = a->base.shared,
+	                                   .ok = used,
+	                                   .need = w->units,
+	                                   .have = lower,
+	                                   .leased = a->leased,
+	                                   .requested = w->units,
+	                                   .headroom = lower};
+}
+
+static bool
+has_own_victim(const struct ruling *r, int i)
+{
+	for (size_t v = 0; r->place == i && v < r->hunt.count; v++)
+		if (r->hunt.at[v].why == QUOTA_WHY_OWN)
+			return true;
+	return false;
+}
+
+/* All checks in the order of the rules, the own pool before the shared one. */
+static void
+tell_checks(struct quota_state *s, int32_t wait, const struct ruling *r, struct checks *out)
+{
+	struct checks sorted[3] = {{0}};
+
+	(void)quota_rule_valid(s, wait, out);
+	if (s->waits.at[wait].in.shape == QUOTA_NONE || s->waits.at[wait].in.count <= 0)
+		return;
+	for (int i = 0; i < 2; i++)
+		(void)quota_rule_limit(s, wait, r->account[i], out);
+	(void)quota_rule_budget(s, wait, false, NULL, out);
+	for (int i = 0; i < 2; i++)
+		(void)quota_rule_ownership(s, wait, r->account[i], out);
+	for (int i = 0; i < 2; i++)
+		(void)quota_judge(s, wait, r->account[i], &sorted[0], &sorted[1], &sorted[2]);
+	for (size_t k = 0; k < ARRAY_LEN(sorted); k++) {
+		for (size_t i = 0; i < sorted[k].count; i++)
+			*PUSH(*out) = sorted[k].at[i];
+		mem_free(sorted[k].at);
+	}
+	for (int i = 0; i < 2; i++)
+		tell_own(s, wait, r->account[i], has_own_victim(r, i), out);
+	for (int i = 0; i < 2; i++)
+		(void)quota_rule_declared(s, wait, r->account[i], out);
+}
+
+static void
+tell_placed(const struct quota_state *s, const struct plan *plan, struct quota_verdict *v)
+{
+	v->placed = mem_array(plan->count + 1, sizeof(*v->placed));
+	for (size_t i = 0; i < plan->count; i++) {
+		const struct group *g = &s->groups.at[plan->at[i].group];
+		int32_t node = s->gpus.at[g->gpu].node;
+
+		v->placed[v->placed_count++] = (struct quota_placed){.node = node,
+		                                                     .gpu = g->gpu - s->nodes.at[node].first_gpu,
+		                                                     .shape = g->shape,
+		                                                     .count = plan->at[i].count};
+	}
+}
+
+static void
+tell_victims(const struct quota_state *s, const struct hunt *h, struct quota_verdict *v)
+{
+	v->victims = mem_array(h->count + 1, sizeof(*v->victims));
+	for (size_t i = 0; i < h->count; i++) {
+		const struct lease *l = &s->leases.at[h->at[i].lease];
+		int32_t workspace = s->accounts.at[l->account].workspace;
+		struct quota_victim *to = &v->victims[v->victim_count++];
+
+		*to = (struct quota_victim){.workspace = workspace,
+		                            .why = h->at[i].why,
+		                            .priority = l->in.priority,
+		                            .units = l->units,
+		                            .debt = h->at[i].debt,
+		                            .weight = s->workspaces.at[workspace].in.weight};
+		memcpy(to->id, l->id, sizeof(to->id));
+	}
+}
+
+void
+quota_tell(struct quota_state *s, int32_t wait, const struct ruling *r, struct quota_verdict *ret)
+{
+	const struct wait *w = &s->waits.at[wait];
+	enum quota_enforce enforce = s->workspaces.at[w->in.workspace].in.enforce;
+	bool granted = r->decision != QUOTA_QUEUE && r->decision != QUOTA_REJECT;
+	struct checks checks = {0};
+
+	*ret = (struct quota_verdict){.decision = enforce == QUOTA_ENFORCE_ON ? r->decision : QUOTA_ADMIT,
+	                              .would = r->decision,
+	                              .warn = r->warn || (enforce == QUOTA_ENFORCE_WARN && r->decision != QUOTA_ADMIT),
+	                              .borrowed_units = r->borrowed,
+	                              .shared = granted && r->place == 1,
+	                              .owed = r->may[0] && r->j[0].owed};
+	if (granted)
+		ret->owed = r->decision == QUOTA_RECLAIM ? r->hunt.owed : r->decision == QUOTA_ADMIT;
+	else if (r->may[1])
+		ret->owed = ret->owed || r->j[1].owed;
+	memcpy(ret->id, w->id, sizeof(ret->id));
+	tell_checks(s, wait, r, &checks);
+	ret->checks = checks.at;
+	ret->check_count = checks.count;
+	if (enforce == QUOTA_ENFORCE_ON) {
+		tell_placed(s, r->hunt.plan.count > 0 ? &r->hunt.plan : &r->plan, ret);
+		tell_victims(s, &r->hunt, ret);
+	}
+	if (!granted)
+		quota_changes(ret);
+}
+
+void
+quota_notice(struct gather *g, enum quota_notice_kind kind, const char *id, const char *for_id, int64_t at_ns)
+{
+	struct quota_notice *n = PUSH(g->notices);
+
+	n->kind = kind;
+	n->at_ns = at_ns;
+	memcpy(n->id, id, strnlen(id, QUOTA_ID_SIZE - 1));
+	memcpy(n->for_id, for_id, strnlen(for_id, QUOTA_ID_SIZE - 1));
+}
+
+/* ---- what is done about it --------------------------------------------------------------------------------------------------- */
+
+void
+quota_replan(struct quota_state *s, int32_t wait, struct gather *g)
+{
+	quota_hold_drop(s, wait);
+	quota_notice(g, QUOTA_HOLD_DROPPED, s->waits.at[wait].id, "", s->now_ns);
+	s->dirty = true;
+}
+
+/* Devices of a group that victims will return and that nobody else waits for. */
+static int32_t
+from_victims(struct quota_state *s, int32_t wait, const struct hunt *h, int32_t group, int32_t count, bool *used)
+{
+	for (size_t v = 0; v < h->count && count > 0; v++) {
+		for (int32_t p = s->leases.at[h->at[v].lease].first_part; p != QUOTA_NONE; p = s->parts.at[p].next) {
+			int32_t left = s->parts.at[p].count - s->parts.at[p].promised;
+
+			if (s->parts.at[p].group != group || left <= 0)
+				continue;
+			left = left < count ? left : count;
+			quota_hold_add(s, wait, group, left, h->at[v].lease);
+			count -= left;
+			used[v] = true;
+			break;
+		}
+	}
+	return count;
+}
+
+/* What is free now and what the victims will return: everything is held at once. */
+static void
+make_hold(struct quota_state *s, int32_t wait, const struct ruling *r)
+{
+	const struct hunt *h = &r->hunt;
+	owned(mem) bool *used = mem_array(h->count + 1, sizeof(*used));
+
+	for (size_t i = 0; i < h->plan.count; i++) {
+		int32_t group = h->plan.at[i].group, count = h->plan.at[i].count, now = quota_group_free(s, group);
+
+		now = now < count ? now : count;
+		if (now > 0)
+			quota_hold_add(s, wait, group, now, QUOTA_NONE);
+		count = from_victims(s, wait, h, group, count - now, used);
+		ASSERT(count == 0);
+	}
+	for (size_t v = 0; v < h->count; v++)
+		if (!used[v])
+			quota_hold_add(s, wait, QUOTA_NONE, 0, h->at[v].lease);
+	s->waits.at[wait].hold_owed = h->owed;
+	quota_hold_attach(s, wait, r->account[r->place]);
+	ASSERT(s->waits.at[wait].missing > 0);
+}
+
+/* enforce off or warn: it runs whatever the rules say, where it fits or else nowhere that is known. */
+static void
+let_through(struct quota_state *s, int32_t wait, const struct ruling *r)
+{
+	const struct wait *w = &s->waits.at[wait];
+	struct workspace *ws = &s->workspaces.at[w->in.workspace];
+
+	if (r->decision != QUOTA_ADMIT && r->decision != QUOTA_BORROW)
+		ws->would_deny++;
+	if (w->in.shape == QUOTA_NONE || w->in.count <= 0) {
+		quota_wait_free(s, wait);
+		return;
+	}
+	for (int i = 0; i < 2; i++) {
+		int32_t model = s->shapes.at[w->in.shape].in.model;
+		int32_t account = quota_account_find(s, w->in.workspace, w->in.cluster, model, i == 1);
+		struct ask ask = {.pool = s->accounts.at[account].pool,
+		                  .shape = w->in.shape,
+		                  .tenant = ws->in.tenant,
+		                  .count = w->in.count,
+		                  .per_node = w->in.per_node,
+		                  .node = QUOTA_NONE};
+		in_place(plan) struct plan plan = {0};
+
+		if (quota_fit(s, &ask, &plan)) {
+			(void)quota_admit(s, wait, account, &plan);
+			return;
+		}
+	}
+	(void)quota_admit(
+		s, wait,
+		quota_account_find(s, w->in.workspace, w->in.cluster, s->shapes.at[w->in.shape].in.model, false), NULL);
+}
+
+bool
+quota_carry_out(struct quota_state *s, int32_t wait, struct ruling *r, struct gather *g)
+{
+	bool better = r->hunt.count > 0 || r->hunt.displaced_count > 0;
+
+	s->waits.at[wait].fresh = false;
+	if (s->workspaces.at[s->waits.at[wait].in.workspace].in.enforce != QUOTA_ENFORCE_ON) {
+		let_through(s, wait, r);
+		return false;
+	}
+	for (size_t i = 0; i < r->hunt.displaced_count; i++)
+		quota_replan(s, r->hunt.displaced[i], g);
+	switch (r->decision) {
+	case QUOTA_ADMIT:
+	case QUOTA_BORROW:
+		(void)quota_admit(s, wait, r->account[r->place], r->hunt.plan.count > 0 ? &r->hunt.plan : &r->plan);
+		break;
+	case QUOTA_RECLAIM: make_hold(s, wait, r); break;
+	case QUOTA_QUEUE: break;
+	case QUOTA_REJECT: quota_wait_free(s, wait); break;
+	}
+	return better;
+}
+
+/* The oldest first; they cannot get in each other's way. */
+static int32_t
+next_complete(const struct quota_state *s)
+{
+	int32_t best = QUOTA_NONE;
+
+	for (size_t i = 0; i < s->waits.count; i++) {
+		const struct wait *w = &s->waits.at[i], *b = best == QUOTA_NONE ? NULL : &s->waits.at[best];
+
+		if (w->id[0] == '\0' || w->account == QUOTA_NONE || w->missing > 0)
+			continue;
+		if (!b || w->in.submitted_ns < b->in.submitted_ns ||
+		    (w->in.submitted_ns == b->in.submitted_ns && strcmp(w->id, b->id) < 0))
+			best = (int32_t)i;
+	}
+	return best;
+}
+
+void
+quota_complete(struct quota_state *s, struct gather *g)
+{
+	if (!s->complete)
+		return;
+	s->complete = false;
+	for (int32_t wait = next_complete(s); wait != QUOTA_NONE; wait = next_complete(s)) {
+		const struct wait *w = &s->waits.at[wait];
+		const struct account *a = &s->accounts.at[w->account];
+		struct quota_verdict *v = PUSH(g->verdicts);
+		in_place(plan) struct plan plan = {0};
+		int64_t debt = quota_debt(a);
+
+		for (int32_t p = w->first_part; p != QUOTA_NONE; p = s->parts.at[p].next)
+			if (s->parts.at[p].group != QUOTA_NONE)
+				*PUSH(plan) =
+					(struct spot){.group = s->parts.at[p].group, .count = s->parts.at[p].count};
+		memcpy(v->id, w->id, sizeof(v->id));
+		v->borrowed_units = debt < w->units ? debt : w->units;
+		v->decision = v->would = v->borrowed_units > 0 ? QUOTA_BORROW : QUOTA_ADMIT;
+		v->owed = w->hold_owed;
+		v->shared = a->base.shared;
+		tell_placed(s, &plan, v);
+		(void)quota_admit(s, wait, w->account, NULL);
+	}
+}

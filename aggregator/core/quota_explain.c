@@ -1,0 +1,241 @@
+/* aggregator/core/quota_explain.c - words for people: names, what would admit a request, and a request as it stands now. */
+#include "aggregator/core/quota_queue.h"
+
+/* ---- the smallest change ---------------------------------------------------------------------------------------------------- */
+
+struct changes {
+	struct quota_change at[QUOTA_MAX_CHANGES];
+	size_t count;
+	int128 sum;
+};
+
+/* Of two shortages of the same thing the larger one counts. */
+static void
+want(struct changes *c, enum quota_change_kind kind, int64_t amount)
+{
+	for (size_t i = 0; i < c->count; i++) {
+		if (c->at[i].kind != kind)
+			continue;
+		if (amount > c->at[i].amount)
+			c->at[i].amount = amount;
+		return;
+	}
+	if (c->count < QUOTA_MAX_CHANGES)
+		c->at[c->count++] = (struct quota_change){.kind = kind, .amount = amount};
+}
+
+static enum quota_change_kind
+kind_of_limit(enum quota_scope scope)
+{
+	switch (scope) {
+	case QUOTA_SCOPE_WORKSPACE: return QUOTA_CHANGE_LIMIT;
+	case QUOTA_SCOPE_TENANT: return QUOTA_CHANGE_TENANT_MAXIMUM;
+	case QUOTA_SCOPE_CLUSTER: return QUOTA_CHANGE_CLUSTER_MAXIMUM;
+	default: return QUOTA_CHANGE_OTHER_LIMIT;
+	}
+}
+
+/* 7 matters only where 6 says no; work that cannot be preempted needs a larger reservation or another request. */
+static void
+want_right(const struct quota_check *k, int64_t short_of_owed, struct changes *c)
+{
+	int64_t amount = k->need - k->have;
+
+	if (k->scope == QUOTA_SCOPE_PREEMPTIBLE)
+		want(c, short_of_owed > 0 ? QUOTA_CHANGE_RESERVED : QUOTA_CHANGE_PREEMPTIBLE, short_of_owed);
+	else if (k->scope == QUOTA_SCOPE_BACKOFF)
+		want(c, QUOTA_CHANGE_WAIT, k->have);
+	else if (k->scope == QUOTA_SCOPE_WORKSPACE)
+		want(c, QUOTA_CHANGE_BORROW, amount);
+}
+
+static void
+want_for(const struct quota_check *k, bool owed, int64_t short_of_owed, struct changes *c)
+{
+	int64_t amount = k->need - k->have;
+
+	if (k->ok || k->soft)
+		return;
+	switch (k->rule) {
+	case QUOTA_RULE_VALID: want(c, QUOTA_CHANGE_REQUEST, 0); break;
+	case QUOTA_RULE_LIMIT: want(c, kind_of_limit(k->scope), amount); break;
+	case QUOTA_RULE_BUDGET: want(c, QUOTA_CHANGE_BUDGET, amount); break;
+	case QUOTA_RULE_AVAILABLE:
+		if (k->scope == QUOTA_SCOPE_HEAD)
+			want(c, QUOTA_CHANGE_TURN, 0);
+		else
+			want(c, QUOTA_CHANGE_CAPACITY, amount);
+		break;
+	case QUOTA_RULE_BORROW:
+		if (!owed)
+			want_right(k, short_of_owed, c);
+		break;
+	case QUOTA_RULE_OWNERSHIP:
+	case QUOTA_RULE_OWED:
+	case QUOTA_RULE_OWN:
+	case QUOTA_RULE_DECLARED: break; /* said by others: no node is no capacity */
+	}
+}
+
+static void
+changes_in(const struct quota_verdict *v, bool shared, struct changes *ret)
+{
+	int64_t short_of_owed = 0;
+	bool known = false;
+
+	*ret = (struct changes){0};
+	for (size_t i = 0; i < v->check_count; i++) {
+		const struct quota_check *k = &v->checks[i];
+
+		if (k->rule != QUOTA_RULE_OWED || k->shared != shared)
+			continue;
+		known = true;
+		if (!k->ok && k->need - k->have > short_of_owed)
+			short_of_owed = k->need - k->have;
+	}
+	for (size_t i = 0; i < v->check_count; i++) {
+		const struct quota_check *k = &v->checks[i];
+
+		if (k->shared == shared || k->rule == QUOTA_RULE_VALID || k->rule == QUOTA_RULE_BUDGET)
+			want_for(k, known && short_of_owed == 0, short_of_owed, ret);
+	}
+	for (size_t i = 0; i < ret->count; i++)
+		ret->sum += ret->at[i].amount;
+}
+
+/* In the pool where fewer things must change, then where they must change less, then in the own one. */
+void
+quota_changes(struct quota_verdict *v)
+{
+	struct changes own, shared;
+	const struct changes *best = &own;
+
+	changes_in(v, false, &own);
+	changes_in(v, true, &shared);
+	if (shared.count < own.count || (shared.count == own.count && shared.sum < own.sum))
+		best = &shared;
+	memcpy(v->changes, best->at, sizeof(v->changes));
+	v->change_count = best->count;
+}
+
+/* ---- a request as it stands now ---------------------------------------------------------------------------------------------- */
+
+struct quota_outcome *
+quota_explain(const struct quota_state *s, int64_t now_ns, const char *request_id)
+{
+	owned(quota) struct quota_state *c = NULL;
+	owned(quota_outcome) struct quota_outcome *o = NULL;
+	int32_t wait = quota_wait_by_id(s, request_id);
+	in_place(ruling) struct ruling r = {0};
+	struct verdicts list;
+
+	if (wait == QUOTA_NONE)
+		return NULL;
+	c = quota_clone(s);
+	if (now_ns > c->now_ns)
+		c->now_ns = now_ns;
+	c->step++;
+	c->partial = true;
+	if (c->waits.at[wait].account != QUOTA_NONE)
+		quota_hold_drop(c, wait);
+	o = mem_alloc(sizeof(*o));
+	o->verdicts = mem_array(1, sizeof(*o->verdicts));
+	o->verdict_count = 1;
+	quota_rule(c, wait, &r);
+	quota_tell(c, wait, &r, &o->verdicts[0]);
+	list = (struct verdicts){.at = o->verdicts, .count = 1, .cap = 1};
+	quota_positions(s, &list);
+	return take(o);
+}
+
+/* ---- names ------------------------------------------------------------------------------------------------------------------- */
+
+const char *
+quota_decision_name(enum quota_decision d)
+{
+	static const char *const names[] = {"admit", "borrow", "reclaim", "queue", "reject"};
+
+	return names[d];
+}
+
+const char *
+quota_rule_name(enum quota_rule r)
+{
+	static const char *const names[] = {"",          "valid", "limit",  "budget", "ownership",
+	                                    "available", "owed",  "borrow", "own",    "declared"};
+
+	return names[r];
+}
+
+const char *
+quota_scope_name(enum quota_scope s)
+{
+	static const char *const names[] = {
+		[QUOTA_SCOPE_REQUEST] = "request",
+		[QUOTA_SCOPE_GUARDRAIL] = "guardrail",
+		[QUOTA_SCOPE_ISOLATION] = "isolation",
+		[QUOTA_SCOPE_WORKSPACE] = "workspace",
+		[QUOTA_SCOPE_TENANT] = "tenant",
+		[QUOTA_SCOPE_CLUSTER] = "cluster",
+		[QUOTA_SCOPE_CPU] = "cpu",
+		[QUOTA_SCOPE_MEMORY] = "memory",
+		[QUOTA_SCOPE_STORAGE] = "storage",
+		[QUOTA_SCOPE_TENANT_CPU] = "tenant cpu",
+		[QUOTA_SCOPE_TENANT_MEMORY] = "tenant memory",
+		[QUOTA_SCOPE_TENANT_STORAGE] = "tenant storage",
+		[QUOTA_SCOPE_POOL] = "pool",
+		[QUOTA_SCOPE_SHAPE] = "shape",
+		[QUOTA_SCOPE_NODES] = "nodes",
+		[QUOTA_SCOPE_FIXED] = "not preemptible",
+		[QUOTA_SCOPE_BACKOFF] = "back-off",
+		[QUOTA_SCOPE_PREEMPTIBLE] = "preemptible",
+		[QUOTA_SCOPE_HEAD] = "head of the queue",
+	};
+
+	return names[s];
+}
+
+const char *
+quota_why_name(enum quota_why w)
+{
+	static const char *const names[] = {"already draining", "its workspace has more than its reservation",
+	                                    "lower priority in the same workspace"};
+
+	return names[w];
+}
+
+const char *
+quota_change_name(enum quota_change_kind k)
+{
+	static const char *const names[] = {
+		[QUOTA_CHANGE_REQUEST] = "ask for something else",
+		[QUOTA_CHANGE_LIMIT] = "raise the workspace's limit",
+		[QUOTA_CHANGE_TENANT_MAXIMUM] = "raise the tenant's maximum",
+		[QUOTA_CHANGE_CLUSTER_MAXIMUM] = "raise the cluster's maximum",
+		[QUOTA_CHANGE_OTHER_LIMIT] = "raise the limit of CPU, memory or storage",
+		[QUOTA_CHANGE_BUDGET] = "raise the budget",
+		[QUOTA_CHANGE_RESERVED] = "raise the reservation",
+		[QUOTA_CHANGE_BORROW] = "raise the borrow cap",
+		[QUOTA_CHANGE_PREEMPTIBLE] = "ask as preemptible",
+		[QUOTA_CHANGE_CAPACITY] = "more free capacity",
+		[QUOTA_CHANGE_WAIT] = "wait until the back-off ends",
+		[QUOTA_CHANGE_TURN] = "wait for the head of the queue",
+	};
+
+	return names[k];
+}
+
+const char *
+quota_notice_name(enum quota_notice_kind k)
+{
+	static const char *const names[] = {
+		[QUOTA_ORDER_MADE] = "reclaim ordered",          [QUOTA_ORDER_CANCELLED] = "reclaim cancelled",
+		[QUOTA_ORDER_OVERDUE] = "reclaim overdue",       [QUOTA_HOLD_DROPPED] = "hold dropped",
+		[QUOTA_LEASE_RETURNED] = "lease returned",       [QUOTA_LEASE_EXPIRED] = "lease expired",
+		[QUOTA_LEASE_SUSPECT] = "lease suspect",         [QUOTA_REQUEST_EXPIRED] = "request expired",
+		[QUOTA_REQUEST_CANCELLED] = "request cancelled", [QUOTA_EXCEPTION_BEGAN] = "exception began",
+		[QUOTA_EXCEPTION_ENDED] = "exception ended",     [QUOTA_REFUSED] = "refused",
+	};
+
+	return names[k];
+}

@@ -1,0 +1,446 @@
+/* aggregator/core/quota_lease.c - leases, and holds of what they will return. */
+#include "aggregator/core/quota_state.h"
+
+static int32_t
+tenant_of(const struct quota_state *s, int32_t workspace)
+{
+	return s->workspaces.at[workspace].in.tenant;
+}
+
+/* ---- parts ---------------------------------------------------------------------------------------------------------------- */
+
+int32_t
+quota_part_new(struct quota_state *s)
+{
+	int32_t at = s->free_part;
+
+	if (at == QUOTA_NONE) {
+		at = (int32_t)s->parts.count;
+		(void)PUSH(s->parts);
+	} else {
+		s->free_part = s->parts.at[at].next;
+	}
+	s->parts.at[at] = (struct part){.group = QUOTA_NONE, .lease = QUOTA_NONE, .next = QUOTA_NONE};
+	return at;
+}
+
+static void
+free_parts(struct quota_state *s, int32_t *first)
+{
+	while (*first != QUOTA_NONE) {
+		int32_t next = s->parts.at[*first].next;
+
+		s->parts.at[*first].next = s->free_part;
+		s->free_part = *first;
+		*first = next;
+	}
+}
+
+/* At the end, so that a saved list keeps its order. */
+static struct part *
+add_part(struct quota_state *s, int32_t *first)
+{
+	int32_t at = quota_part_new(s), *last = first;
+
+	while (*last != QUOTA_NONE)
+		last = &s->parts.at[*last].next;
+	*last = at;
+	return &s->parts.at[at];
+}
+
+/* The one part on a group. */
+static struct part *
+part_on(struct quota_state *s, int32_t *first, int32_t group)
+{
+	struct part *added;
+
+	for (int32_t i = *first; i != QUOTA_NONE; i = s->parts.at[i].next)
+		if (s->parts.at[i].group == group)
+			return &s->parts.at[i];
+	added = add_part(s, first);
+	added->group = group;
+	return added;
+}
+
+/* ---- what a lease or hold counts for ------------------------------------------------------------------------------------- */
+
+static void
+count_others(struct quota_state *s, int32_t workspace, const int64_t other[QUOTA_OTHERS], int sign)
+{
+	struct workspace *w = &s->workspaces.at[workspace];
+	struct tenant *t = &s->tenants.at[w->in.tenant];
+
+	for (size_t i = 0; i < QUOTA_OTHERS; i++) {
+		w->other_used[i] += sign * (int128)other[i];
+		t->other_used[i] += sign * (int128)other[i];
+	}
+}
+
+static void
+count_budgets(struct quota_state *s, int32_t workspace, int64_t unit_seconds, int64_t cost, int sign)
+{
+	int32_t b = s->tenants.at[tenant_of(s, workspace)].first_budget;
+
+	for (; b != QUOTA_NONE; b = s->budgets.at[b].next) {
+		struct budget *at = &s->budgets.at[b];
+
+		if (at->in.workspace == QUOTA_NONE || at->in.workspace == workspace)
+			at->committed += sign * (int128)(at->in.kind == QUOTA_BUDGET_MONEY ? cost : unit_seconds);
+	}
+}
+
+static void
+count_lease(struct quota_state *s, const struct lease *l, int sign)
+{
+	struct account *a = &s->accounts.at[l->account];
+	int64_t units = sign * l->units;
+
+	quota_account_out(s, l->account);
+	a->leased += units;
+	if (l->in.order != QUOTA_NO_ORDER)
+		a->leaving += units;
+	if (l->own_promises > 0)
+		a->own_leaving += units;
+	if (!l->in.preemptible)
+		a->fixed += units;
+	quota_account_in(s, l->account);
+}
+
+/* ---- leases --------------------------------------------------------------------------------------------------------------- */
+
+int32_t
+quota_lease_by_id(const struct quota_state *s, const char *id)
+{
+	return quota_ids_get(&s->lease_ids, s->leases.at, sizeof(*s->leases.at), id);
+}
+
+int32_t
+quota_lease_new(struct quota_state *s, const char *id, const struct quota_lease *in, int32_t account)
+{
+	struct account *a = &s->accounts.at[account];
+	int32_t at = s->free_lease;
+	struct lease *l;
+
+	if (at == QUOTA_NONE) {
+		at = (int32_t)s->leases.count;
+		(void)PUSH(s->leases);
+	} else {
+		s->free_lease = s->leases.at[at].next;
+	}
+	l = &s->leases.at[at];
+	*l = (struct lease){.in = *in,
+	                    .account = account,
+	                    .first_part = QUOTA_NONE,
+	                    .next = a->first_lease,
+	                    .prev = QUOTA_NONE,
+	                    .units = in->count * s->shapes.at[in->shape].in.units,
+	                    .was = in->order};
+	memcpy(l->id, id, strlen(id) + 1);
+	if (a->first_lease != QUOTA_NONE)
+		s->leases.at[a->first_lease].prev = at;
+	a->first_lease = at;
+	quota_ids_put(&s->lease_ids, s->leases.at, sizeof(*s->leases.at), at);
+	s->lease_count++;
+	s->pools.at[a->pool].unplaced += l->units;
+	count_lease(s, l, 1);
+	count_others(s, a->workspace, l->in.other, 1);
+	count_budgets(s, a->workspace, l->in.unit_seconds, l->in.cost, 1);
+	return at;
+}
+
+void
+quota_lease_place(struct quota_state *s, int32_t lease, const struct plan *plan)
+{
+	int32_t account = s->leases.at[lease].account;
+	int32_t tenant = tenant_of(s, s->accounts.at[account].workspace);
+
+	for (size_t i = 0; i < plan->count; i++) {
+		const struct spot *spot = &plan->at[i];
+		int64_t units = spot->count * s->shapes.at[s->groups.at[spot->group].shape].in.units;
+
+		part_on(s, &s->leases.at[lease].first_part, spot->group)->count += spot->count;
+		quota_group_change(s, spot->group, spot->count, 0, tenant);
+		s->leases.at[lease].placed_units += units;
+		s->pools.at[s->accounts.at[account].pool].unplaced -= units;
+	}
+}
+
+void
+quota_lease_unplace(struct quota_state *s, int32_t lease)
+{
+	struct lease *l = &s->leases.at[lease];
+	const struct account *a = &s->accounts.at[l->account];
+
+	for (int32_t p = l->first_part; p != QUOTA_NONE; p = s->parts.at[p].next)
+		quota_group_change(s, s->parts.at[p].group, -s->parts.at[p].count, 0, tenant_of(s, a->workspace));
+	free_parts(s, &l->first_part);
+	s->pools.at[a->pool].unplaced += l->placed_units;
+	l->placed_units = 0;
+}
+
+void
+quota_lease_set_order(struct quota_state *s, int32_t lease, enum quota_order order)
+{
+	struct lease *l = &s->leases.at[lease];
+
+	count_lease(s, l, -1);
+	l->in.order = order;
+	count_lease(s, l, 1);
+}
+
+/* Holds that wait for the lease have its devices now. */
+static void
+hand_over(struct quota_state *s, int32_t lease)
+{
+	int32_t left = s->leases.at[lease].promises;
+
+	for (size_t i = 0; i < s->waits.count && left > 0; i++) {
+		struct wait *w = &s->waits.at[i];
+
+		if (w->id[0] == '\0' || w->account == QUOTA_NONE)
+			continue;
+		for (int32_t p = w->first_part; p != QUOTA_NONE; p = s->parts.at[p].next) {
+			struct part *part = &s->parts.at[p];
+
+			if (part->lease != lease)
+				continue;
+			part->lease = QUOTA_NONE;
+			if (--w->missing == 0)
+				s->complete = true;
+			left--;
+			if (part->group != QUOTA_NONE)
+				quota_group_change(s, part->group, 0, part->count, tenant_of(s, w->in.workspace));
+		}
+	}
+	ASSERT(left == 0);
+}
+
+void
+quota_lease_end(struct quota_state *s, int32_t lease)
+{
+	struct lease *l = &s->leases.at[lease];
+	struct account *a = &s->accounts.at[l->account];
+
+	count_lease(s, l, -1);
+	count_others(s, a->workspace, l->in.other, -1);
+	count_budgets(s, a->workspace, l->in.unit_seconds, l->in.cost, -1);
+	quota_lease_unplace(s, lease);
+	hand_over(s, lease);
+	s->pools.at[a->pool].unplaced -= l->units;
+	if (l->prev == QUOTA_NONE)
+		a->first_lease = l->next;
+	else
+		s->leases.at[l->prev].next = l->next;
+	if (l->next != QUOTA_NONE)
+		s->leases.at[l->next].prev = l->prev;
+	quota_ids_drop(&s->lease_ids, s->leases.at, sizeof(*s->leases.at), lease);
+	l->id[0] = '\0';
+	l->next = s->free_lease;
+	s->free_lease = lease;
+	s->lease_count--;
+	s->dirty = true;
+}
+
+static void
+vanish(struct quota_state *s, struct lease *l, int sign)
+{
+	int32_t tenant = tenant_of(s, s->accounts.at[l->account].workspace);
+
+	for (int32_t p = l->first_part; p != QUOTA_NONE; p = s->parts.at[p].next)
+		quota_group_change(s, s->parts.at[p].group, sign * (s->parts.at[p].count - s->parts.at[p].promised), 0,
+		                   tenant);
+	count_lease(s, l, sign);
+	l->gone = sign < 0;
+}
+
+void
+quota_lease_vanish(struct quota_state *s, int32_t lease)
+{
+	vanish(s, &s->leases.at[lease], -1);
+}
+
+void
+quota_lease_appear(struct quota_state *s, int32_t lease)
+{
+	vanish(s, &s->leases.at[lease], 1);
+}
+
+/* ---- requests and their holds ---------------------------------------------------------------------------------------------- */
+
+int32_t
+quota_wait_by_id(const struct quota_state *s, const char *id)
+{
+	return quota_ids_get(&s->wait_ids, s->waits.at, sizeof(*s->waits.at), id);
+}
+
+int32_t
+quota_wait_new(struct quota_state *s, const struct quota_request *in)
+{
+	int32_t at = s->free_wait;
+	struct wait *w;
+
+	if (at == QUOTA_NONE) {
+		at = (int32_t)s->waits.count;
+		(void)PUSH(s->waits);
+	} else {
+		s->free_wait = s->waits.at[at].first_part;
+	}
+	w = &s->waits.at[at];
+	*w = (struct wait){.in = *in, .first_part = QUOTA_NONE, .account = QUOTA_NONE, .head_of = QUOTA_NONE};
+	if (in->shape != QUOTA_NONE)
+		w->units = in->count * s->shapes.at[in->shape].in.units;
+	memcpy(w->id, in->id, strlen(in->id) + 1);
+	quota_ids_put(&s->wait_ids, s->waits.at, sizeof(*s->waits.at), at);
+	s->wait_count++;
+	return at;
+}
+
+void
+quota_wait_free(struct quota_state *s, int32_t wait)
+{
+	struct wait *w = &s->waits.at[wait];
+
+	ASSERT(w->account == QUOTA_NONE && w->first_part == QUOTA_NONE);
+	quota_ids_drop(&s->wait_ids, s->waits.at, sizeof(*s->waits.at), wait);
+	w->id[0] = '\0';
+	w->first_part = s->free_wait;
+	s->free_wait = wait;
+	s->wait_count--;
+	if (w->head_of != QUOTA_NONE)
+		s->pools.at[w->head_of].head = QUOTA_NONE;
+}
+
+void
+quota_hold_add(struct quota_state *s, int32_t wait, int32_t group, int32_t count, int32_t lease)
+{
+	struct part *p = add_part(s, &s->waits.at[wait].first_part);
+
+	p->group = group;
+	p->count = count;
+	p->lease = lease;
+}
+
+/* A promise of a lease's devices, or its end. */
+static void
+promise(struct quota_state *s, const struct wait *w, const struct part *p, int sign)
+{
+	struct lease *l = &s->leases.at[p->lease];
+	bool own = s->accounts.at[l->account].workspace == w->in.workspace;
+
+	PUSH(s->touched)->lease = p->lease;
+	count_lease(s, l, -1);
+	l->promises += sign;
+	if (own)
+		l->own_promises += sign;
+	if (sign > 0 && l->in.order == QUOTA_NO_ORDER) {
+		/* In the step that cancelled it the order is the old one, with its old time. */
+		if (l->dropped_step != s->step || s->step == 0) {
+			l->in.ordered_ns = s->now_ns;
+			l->in.due_ns = s->now_ns + s->settings.grace_ns;
+		}
+		l->in.order = QUOTA_ORDERED;
+		l->in.reclaimed = !own;
+	} else if (l->promises == 0 && l->in.order == QUOTA_ORDERED) {
+		l->in.order = QUOTA_NO_ORDER;
+		l->in.reclaimed = false;
+		l->dropped_step = s->step;
+	}
+	count_lease(s, l, 1);
+	for (int32_t i = l->first_part; i != QUOTA_NONE; i = s->parts.at[i].next)
+		if (s->parts.at[i].group == p->group)
+			s->parts.at[i].promised += sign * p->count;
+}
+
+static void
+attach(struct quota_state *s, struct wait *w, int sign)
+{
+	struct account *a = &s->accounts.at[w->account];
+
+	for (int32_t i = w->first_part; i != QUOTA_NONE; i = s->parts.at[i].next) {
+		const struct part *p = &s->parts.at[i];
+
+		if (p->lease != QUOTA_NONE) {
+			promise(s, w, p, sign);
+			w->missing += sign;
+		} else if (p->group != QUOTA_NONE) {
+			quota_group_change(s, p->group, 0, sign * p->count, tenant_of(s, w->in.workspace));
+		}
+	}
+	quota_account_out(s, w->account);
+	a->held += sign * w->units;
+	if (!w->in.preemptible)
+		a->fixed += sign * w->units;
+	quota_account_in(s, w->account);
+	count_others(s, w->in.workspace, w->in.other, sign);
+	count_budgets(s, w->in.workspace, w->units * w->in.expected_s, w->in.cost, sign);
+}
+
+void
+quota_hold_attach(struct quota_state *s, int32_t wait, int32_t account)
+{
+	s->waits.at[wait].account = account;
+	attach(s, &s->waits.at[wait], 1);
+}
+
+void
+quota_hold_detach(struct quota_state *s, int32_t wait)
+{
+	attach(s, &s->waits.at[wait], -1);
+	s->waits.at[wait].account = QUOTA_NONE;
+}
+
+void
+quota_hold_drop(struct quota_state *s, int32_t wait)
+{
+	quota_hold_detach(s, wait);
+	free_parts(s, &s->waits.at[wait].first_part);
+}
+
+/* The parts of a hold as a plan. */
+static void
+plan_of_hold(const struct quota_state *s, const struct wait *w, struct plan *ret)
+{
+	for (int32_t i = w->first_part; i != QUOTA_NONE; i = s->parts.at[i].next) {
+		if (s->parts.at[i].group == QUOTA_NONE)
+			continue;
+		*PUSH(*ret) = (struct spot){.group = s->parts.at[i].group, .count = s->parts.at[i].count};
+	}
+}
+
+int32_t
+quota_admit(struct quota_state *s, int32_t wait, int32_t account, const struct plan *plan)
+{
+	struct wait *w = &s->waits.at[wait];
+	in_place(plan) struct plan held = {0};
+	struct quota_request in = w->in;
+	char id[QUOTA_ID_SIZE];
+	int32_t lease;
+
+	memcpy(id, w->id, sizeof(id));
+	if (w->account != QUOTA_NONE) {
+		ASSERT(w->missing == 0);
+		plan_of_hold(s, w, &held);
+		quota_hold_drop(s, wait);
+		plan = &held;
+	}
+	quota_wait_free(s, wait);
+	lease = quota_lease_new(s, id,
+	                        &(struct quota_lease){.workspace = in.workspace,
+	                                              .cluster = in.cluster,
+	                                              .shape = in.shape,
+	                                              .count = in.count,
+	                                              .node = QUOTA_NONE,
+	                                              .priority = in.priority,
+	                                              .preemptible = in.preemptible,
+	                                              .since_ns = s->now_ns,
+	                                              .seen_ns = s->now_ns,
+	                                              .unit_seconds = in.count * s->shapes.at[in.shape].in.units *
+	                                                              in.expected_s,
+	                                              .cost = in.cost,
+	                                              .other = {in.other[0], in.other[1], in.other[2]}},
+	                        account);
+	s->leases.at[lease].batch = s->step;
+	if (plan)
+		quota_lease_place(s, lease, plan);
+	return lease;
+}

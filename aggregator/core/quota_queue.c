@@ -1,0 +1,259 @@
+/* aggregator/core/quota_queue.c - the queue: its order, its head, and the pass over it. */
+#include "aggregator/core/quota_queue.h"
+
+#include <stdlib.h>
+
+/* ---- the order ----------------------------------------------------------------------------------------------------------------- */
+
+struct place_in_queue {
+	int32_t wait;
+	bool owed;
+	int64_t priority; /* with aging */
+	int64_t debt, weight;
+	int64_t submitted_ns;
+	const char *id;
+};
+
+static bool
+owed_in(const struct wait *w, const struct account *a)
+{
+	return quota_committed(a) + w->units <= a->reserved &&
+	       (w->in.preemptible || a->fixed + w->units <= a->reserved);
+}
+
+static struct place_in_queue
+place_of(const struct quota_state *s, int32_t wait)
+{
+	const struct wait *w = &s->waits.at[wait];
+	struct place_in_queue p = {.wait = wait,
+	                           .owed = w->account != QUOTA_NONE && w->hold_owed,
+	                           .priority = w->in.priority,
+	                           .weight = s->workspaces.at[w->in.workspace].in.weight,
+	                           .submitted_ns = w->in.submitted_ns,
+	                           .id = w->id};
+	int64_t waited = s->now_ns - w->in.submitted_ns;
+
+	if (s->settings.aging_ns > 0 && waited > 0)
+		p.priority += waited / s->settings.aging_ns;
+	for (int i = 0; i < 2 && w->in.shape != QUOTA_NONE; i++) {
+		int32_t account = quota_account_find(s, w->in.workspace, w->in.cluster,
+		                                     s->shapes.at[w->in.shape].in.model, i == 1);
+		const struct account *a = &s->accounts.at[account];
+
+		p.debt += quota_debt(a);
+		if (w->account == QUOTA_NONE)
+			p.owed = p.owed || owed_in(w, a);
+	}
+	return p;
+}
+
+static int
+compare_queue(const struct place_in_queue *a, const struct place_in_queue *b)
+{
+	int128 left = (int128)a->debt * b->weight, right = (int128)b->debt * a->weight;
+
+	if (a->owed != b->owed)
+		return a->owed ? -1 : 1;
+	if (a->priority != b->priority)
+		return a->priority > b->priority ? -1 : 1;
+	if (left != right)
+		return left < right ? -1 : 1;
+	if (a->submitted_ns != b->submitted_ns)
+		return a->submitted_ns < b->submitted_ns ? -1 : 1;
+	return strcmp(a->id, b->id);
+}
+
+bool
+quota_order_before(const struct quota_state *s, int32_t a, int32_t b)
+{
+	struct place_in_queue x = place_of(s, a), y = place_of(s, b);
+
+	return compare_queue(&x, &y) < 0;
+}
+
+/* ---- a heap of those still to be decided --------------------------------------------------------------------------------------- */
+
+struct heap {
+	struct place_in_queue *at;
+	size_t count, cap;
+};
+
+static void
+heap_fini(struct heap *h)
+{
+	mem_free(h->at);
+}
+
+static void
+sink(struct heap *h, size_t i)
+{
+	struct place_in_queue moving = h->at[i];
+
+	for (size_t child = 2 * i + 1; child < h->count; child = 2 * i + 1) {
+		if (child + 1 < h->count && compare_queue(&h->at[child + 1], &h->at[child]) < 0)
+			child++;
+		if (compare_queue(&moving, &h->at[child]) <= 0)
+			break;
+		h->at[i] = h->at[child];
+		i = child;
+	}
+	h->at[i] = moving;
+}
+
+static void
+heap_refresh(const struct quota_state *s, struct heap *h)
+{
+	for (size_t i = 0; i < h->count; i++)
+		h->at[i] = place_of(s, h->at[i].wait);
+	for (size_t i = h->count / 2; i-- > 0;)
+		sink(h, i);
+}
+
+/* The first as things are now. A decision can only take rights away and add debt, so that a place which has not become worse is
+ * right; where one gave something back, heap_refresh() was called. */
+static int32_t
+heap_pop(const struct quota_state *s, struct heap *h)
+{
+	for (;;) {
+		struct place_in_queue now = place_of(s, h->at[0].wait);
+		int32_t first = h->at[0].wait;
+
+		if (compare_queue(&now, &h->at[0]) <= 0) {
+			h->at[0] = h->at[--h->count];
+			if (h->count > 0)
+				sink(h, 0);
+			return first;
+		}
+		h->at[0] = now;
+		sink(h, 0);
+	}
+}
+
+/* ---- the pass ------------------------------------------------------------------------------------------------------------------ */
+
+static void
+clear_heads(struct quota_state *s)
+{
+	for (size_t i = 0; i < s->waits.count; i++) {
+		struct wait *w = &s->waits.at[i];
+
+		if (w->id[0] == '\0' || w->head_of == QUOTA_NONE)
+			continue;
+		s->pools.at[w->head_of].head = QUOTA_NONE;
+		w->head_of = QUOTA_NONE;
+	}
+}
+
+/* It waited long enough, and nothing but room is missing: the pool keeps the next units for it, unless it does so for another. */
+static void
+consider_as_head(struct quota_state *s, int32_t wait, const struct ruling *r)
+{
+	struct wait *w = &s->waits.at[wait];
+
+	if (s->partial || s->settings.head_wait_ns == 0 || s->now_ns - w->in.submitted_ns < s->settings.head_wait_ns)
+		return;
+	for (int i = 0; i < 2; i++) {
+		struct pool *p = &s->pools.at[s->accounts.at[r->account[i]].pool];
+
+		if (!r->may[i] || p->head != QUOTA_NONE || !(r->j[i].owed || r->j[i].borrow_but_for_room) ||
+		    !quota_rule_declared(s, wait, r->account[i], NULL))
+			continue;
+		p->head = wait;
+		w->head_of = s->accounts.at[r->account[i]].pool;
+		return;
+	}
+}
+
+static void
+decide(struct quota_state *s, int32_t wait, struct heap *heap, struct gather *g)
+{
+	bool enforced = s->workspaces.at[s->waits.at[wait].in.workspace].in.enforce == QUOTA_ENFORCE_ON;
+	in_place(ruling) struct ruling r;
+	bool better;
+
+	quota_rule(s, wait, &r);
+	if (s->waits.at[wait].fresh || r.decision != QUOTA_QUEUE || !enforced) {
+		struct quota_verdict *v = PUSH(g->verdicts);
+
+		quota_tell(s, wait, &r, v);
+	}
+	better = quota_carry_out(s, wait, &r, g);
+	if (r.decision == QUOTA_QUEUE && enforced)
+		consider_as_head(s, wait, &r);
+	/* A hold that had to go waits again, behind or before those that are left. */
+	for (size_t i = 0; i < r.hunt.displaced_count; i++)
+		PUSH(*heap)->wait = r.hunt.displaced[i];
+	if (better)
+		heap_refresh(s, heap);
+}
+
+static void
+pass(struct quota_state *s, bool all, struct gather *g)
+{
+	in_place(heap) struct heap heap = {0};
+
+	s->partial = !all;
+	if (all)
+		clear_heads(s);
+	for (size_t i = 0; i < s->waits.count; i++) {
+		const struct wait *w = &s->waits.at[i];
+
+		if (w->id[0] != '\0' && w->account == QUOTA_NONE && (all || w->fresh))
+			PUSH(heap)->wait = (int32_t)i;
+	}
+	heap_refresh(s, &heap);
+	while (heap.count > 0)
+		decide(s, heap_pop(s, &heap), &heap, g);
+	s->partial = false;
+}
+
+/* A hold that was dropped on the way may leave room for those passed over before: once more, then with the next step. */
+void
+quota_pass(struct quota_state *s, struct gather *g)
+{
+	bool all = s->dirty;
+
+	s->dirty = false;
+	pass(s, all, g);
+	if (s->dirty) {
+		s->dirty = false;
+		pass(s, true, g);
+	}
+}
+
+/* ---- places for people --------------------------------------------------------------------------------------------------------- */
+
+static int
+compare_places(const void *a, const void *b)
+{
+	return compare_queue(a, b);
+}
+
+void
+quota_positions(const struct quota_state *s, struct verdicts *v)
+{
+	owned(mem) struct place_in_queue *queue = NULL;
+	owned(mem) int64_t *before = NULL;
+	bool anybody = false;
+	size_t n = 0;
+
+	for (size_t i = 0; i < v->count; i++)
+		anybody = anybody || v->at[i].decision == QUOTA_QUEUE || v->at[i].decision == QUOTA_RECLAIM;
+	if (!anybody)
+		return;
+	queue = mem_array(s->wait_count + 1, sizeof(*queue));
+	before = mem_array(s->clusters.count * s->models.count + 1, sizeof(*before));
+	for (size_t i = 0; i < s->waits.count; i++)
+		if (s->waits.at[i].id[0] != '\0')
+			queue[n++] = place_of(s, (int32_t)i);
+	qsort(queue, n, sizeof(*queue), compare_places);
+	for (size_t i = 0; i < n; i++) {
+		const struct quota_request *in = &s->waits.at[queue[i].wait].in;
+		size_t at = (size_t)in->cluster * s->models.count + (size_t)s->shapes.at[in->shape].in.model;
+
+		before[at]++;
+		for (size_t k = 0; k < v->count; k++)
+			if (strcmp(v->at[k].id, queue[i].id) == 0)
+				v->at[k].position = before[at];
+	}
+}

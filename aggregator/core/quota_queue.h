@@ -1,0 +1,71 @@
+/* aggregator/core/quota_queue.h - the order in which waiting requests are decided, and the decisions. For the engine's own files.
+ *
+ * Queue order: owed requests first; then priority plus aging; then the smallest debt relative to weight; then the time of
+ * submission; then the id. It is looked at again after each decision, because that may end a right or raise a debt. */
+#ifndef TOLLGATE_CORE_QUOTA_QUEUE_H
+#define TOLLGATE_CORE_QUOTA_QUEUE_H
+
+#include "aggregator/core/quota_victims.h"
+
+bool quota_order_before(const struct quota_state *s, int32_t a, int32_t b);
+
+/* What a step gathers for its outcome. */
+struct verdicts {
+	struct quota_verdict *at;
+	size_t count, cap;
+};
+struct notices {
+	struct quota_notice *at;
+	size_t count, cap;
+};
+struct gather {
+	struct verdicts verdicts;
+	struct notices notices;
+};
+
+/* What the rules say of one request, before anything is done about it. */
+struct ruling {
+	enum quota_decision decision;
+	int32_t account[2]; /* own, shared */
+	bool may[2];        /* rules 2 to 4 */
+	struct judgement j[2];
+	int place; /* where it goes: 0 own, 1 shared */
+	bool warn; /* a soft budget is exceeded */
+	int64_t borrowed;
+	struct plan plan;
+	struct hunt hunt; /* reclaim */
+};
+
+/* ---- quota_decide.c --------------------------------------------------------------------------------------------------------- */
+
+void quota_ruling_fini(struct ruling *r);
+static inline void
+ruling_fini(struct ruling *r)
+{
+	quota_ruling_fini(r);
+}
+/* The state is as before when it returns. */
+void quota_rule(struct quota_state *s, int32_t wait, struct ruling *ret);
+/* The verdict with all its checks; made before the ruling is carried out. */
+void quota_tell(struct quota_state *s, int32_t wait, const struct ruling *r, struct quota_verdict *ret);
+/* Carries it out. True when requests may have got a better place in the queue. */
+bool quota_carry_out(struct quota_state *s, int32_t wait, struct ruling *r, struct gather *g);
+void quota_notice(struct gather *g, enum quota_notice_kind kind, const char *id, const char *for_id, int64_t at_ns);
+/* Drops a request's hold; it waits on and is decided again in this step. */
+void quota_replan(struct quota_state *s, int32_t wait, struct gather *g);
+/* Requests whose hold misses nothing any more are admitted. */
+void quota_complete(struct quota_state *s, struct gather *g);
+
+/* ---- quota_queue.c ---------------------------------------------------------------------------------------------------------- */
+
+/* Decides the waiting requests: all of them when something became possible, else those just submitted. */
+void quota_pass(struct quota_state *s, struct gather *g);
+/* The place of each waiting request in the queue, from 1, into the verdicts that wait. */
+void quota_positions(const struct quota_state *s, struct verdicts *v);
+
+/* ---- quota_explain.c -------------------------------------------------------------------------------------------------------- */
+
+/* The changes that would admit it, from its checks. */
+void quota_changes(struct quota_verdict *v);
+
+#endif
