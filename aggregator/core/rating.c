@@ -311,6 +311,8 @@ fill_line(const struct rating_input *in, const struct cell *cells, size_t n, con
 	l->currency = r->currency;
 	l->priced = r->priced;
 	l->unit_price = r->price.unit_price;
+	l->discount_price = r->price.discount_price;
+	l->discount_ratio = r->price.discount_ratio;
 	l->invoice_id = mem_printf("%s-%s-%" PRId32, d->tenant, in->period, in->invoice_version);
 	l->sku = r->sku[0] != '\0'         ? mem_strdup(r->sku)
 	         : d->kind == CHARGE_METER ? mem_strdup(d->meter_sku)

@@ -132,6 +132,8 @@ struct rated_line {
 	int64_t ngh; /* GPU-hours of any kind of GPU line, not negative: those that the commitment's parts add up to */
 	int64_t quantity;                     /* scale QUANTITY_SCALE; of credits negative */
 	int128 unit_price;                    /* scale PRICE_SCALE */
+	int128 discount_price;                /* of it: what the tenant's own price saves */
+	int64_t discount_ratio;               /* of what is left, in 10^-9 */
 	int128 list_cost, discount, rounding; /* scale COST_SCALE */
 	int128 billed;                        /* scale currency_scale */
 	int currency_scale;

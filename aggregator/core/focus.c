@@ -1,0 +1,458 @@
+/* aggregator/core/focus.c - FOCUS rows from rated lines: one table of columns. The numbers are those of focus.h. */
+#include "aggregator/core/focus.h"
+
+#include <string.h>
+
+#include "aggregator/core/focus_costs.h"
+#include "aggregator/core/report.h"
+#include "common/json.h"
+
+#define CELL_MAX (16u << 10)
+#define RATIO_ONE 1000000000
+#define KWH_MJ 3600000000 /* a kWh in mJ */
+
+struct focus_row {
+	const struct focus_input *f;
+	const struct rated_line *l;
+	const struct rated_day *d;
+	int128 effective; /* in the currency's smallest unit */
+};
+
+/* ---- words by kind of charge ---- */
+
+static const struct {
+	const char *charge, *pricing, *frequency, *reservation;
+} kinds[CHARGE_KINDS] = {
+	[CHARGE_USAGE] = {"Usage", "Standard", "Usage-Based", ""},
+	[CHARGE_COVERED] = {"Usage", "Committed", "Usage-Based", "Used"},
+	[CHARGE_COMMITMENT] = {"Purchase", "Committed", "Recurring", ""},
+	[CHARGE_UNUSED] = {"Usage", "Committed", "Usage-Based", "Unused"},
+	[CHARGE_UNDELIVERED] = {"Credit", "", "Usage-Based", ""},
+	[CHARGE_LENT] = {"Credit", "", "Usage-Based", ""},
+	[CHARGE_DEDICATED] = {"Usage", "Standard", "Usage-Based", ""},
+	[CHARGE_METER] = {"Usage", "Standard", "Usage-Based", ""},
+	[CHARGE_ENERGY] = {"Usage", "Standard", "Usage-Based", ""},
+};
+
+static const struct service {
+	const char *category; /* ours */
+	const char *name, *focus_category, *focus_subcategory, *resource;
+} services[] = {
+	{"gpu", "GPU Platform", "AI and Machine Learning", "AI Platforms", "GPU"},
+	{"storage", "Storage", "Storage", "Block Storage", "Volume"},
+	{"network", "Network Egress", "Networking", "Network Connectivity", "Network"},
+	{"inference", "Inference", "AI and Machine Learning", "Generative AI", "Model"},
+	{"support", "Support", "Management and Governance", "Support", "Support Contract"},
+	{"energy", "Energy", "Other", "Other (Other)", "Power"},
+	{"other", "Other Charges", "Other", "Other (Other)", "Other"},
+};
+
+static const struct service *
+service_of(const struct rated_line *l)
+{
+	for (size_t i = 0; i < ARRAY_LEN(services); i++)
+		if (strcmp(services[i].category, l->category) == 0)
+			return &services[i];
+	return &services[ARRAY_LEN(services) - 1];
+}
+
+/* Of FOCUS's grammar of units: a capitalised count, or a size of data, with the time it is for. */
+static const char *
+unit_of(const struct rated_line *l)
+{
+	static const struct {
+		const char *ours, *focus;
+	} units[] = {{"gpu-hour", "GPU-Hours"}, {"instance-hour", "Instance-Hours"},
+	             {"GB-hour", "GB-Hours"},   {"GB", "GB"},
+	             {"request", "Requests"},   {"token", "Tokens"},
+	             {"hour", "Hours"},         {"kWh", "Kilowatt-Hours"}};
+
+	for (size_t i = 0; i < ARRAY_LEN(units); i++)
+		if (strcmp(units[i].ours, l->unit) == 0)
+			return units[i].focus;
+	return "Units";
+}
+
+/* ---- cells ---- */
+
+typedef bool cell_fn(const struct focus_row *w, struct buf *out);
+
+static void
+decimal(struct buf *out, int128 value, int scale)
+{
+	char text[DECIMAL_TEXT_SIZE];
+
+	buf_str(out, decimal_format(value, scale, 0, text));
+}
+
+#define TEXT_CELL(name, value)                                              \
+	static bool cell_##name(const struct focus_row *w, struct buf *out) \
+	{                                                                   \
+		(void)w;                                                    \
+		buf_str(out, (value));                                      \
+		return true;                                                \
+	}
+
+static bool
+is_usage(const struct focus_row *w)
+{
+	return strcmp(kinds[w->l->kind].charge, "Usage") == 0;
+}
+
+static bool
+is_reserved(const struct focus_row *w)
+{
+	return kinds[w->l->kind].reservation[0] != '\0';
+}
+
+TEXT_CELL(account_id, w->f->account_id)
+TEXT_CELL(account_name, w->f->account_name)
+TEXT_CELL(currency, w->l->currency)
+TEXT_CELL(period_end, w->f->period_end)
+TEXT_CELL(period_start, w->f->period_start)
+TEXT_CELL(reservation_status, kinds[w->l->kind].reservation)
+TEXT_CELL(charge_category, kinds[w->l->kind].charge)
+TEXT_CELL(nothing, "")
+TEXT_CELL(description, w->l->description)
+TEXT_CELL(frequency, kinds[w->l->kind].frequency)
+TEXT_CELL(day_start, w->f->day_bounds[w->d->day])
+TEXT_CELL(day_end, w->f->day_bounds[w->d->day + 1])
+TEXT_CELL(provider, w->f->provider)
+TEXT_CELL(invoice_id, w->l->invoice_id)
+TEXT_CELL(unit, unit_of(w->l))
+TEXT_CELL(consumed_unit, is_usage(w) ? unit_of(w->l) : "")
+TEXT_CELL(cluster, w->l->cluster)
+TEXT_CELL(service_category, service_of(w->l)->focus_category)
+TEXT_CELL(service_subcategory, service_of(w->l)->focus_subcategory)
+TEXT_CELL(service_name, service_of(w->l)->name)
+TEXT_CELL(sku, w->l->sku)
+TEXT_CELL(tenant, w->l->tenant)
+TEXT_CELL(account_type, "Tenant")
+TEXT_CELL(workspace, w->l->workspace)
+TEXT_CELL(line_id, w->l->line_id)
+TEXT_CELL(klass, w->l->klass)
+TEXT_CELL(charge_type, w->l->charge_type)
+TEXT_CELL(price_version, w->l->price_version)
+TEXT_CELL(counterparty, w->l->counterparty)
+TEXT_CELL(cost_center, w->l->cost_center)
+
+/* What was borrowed can be taken back at any time: the price of that is not the standard one. */
+static bool
+cell_pricing_category(const struct focus_row *w, struct buf *out)
+{
+	bool borrowed = w->l->kind == CHARGE_USAGE && strcmp(w->l->klass, "borrowed") == 0;
+
+	buf_str(out, borrowed ? "Dynamic" : kinds[w->l->kind].pricing);
+	return true;
+}
+
+static bool
+cell_billed(const struct focus_row *w, struct buf *out)
+{
+	decimal(out, w->d->billed, w->l->currency_scale);
+	return true;
+}
+
+static bool
+cell_effective(const struct focus_row *w, struct buf *out)
+{
+	decimal(out, w->effective, w->l->currency_scale);
+	return true;
+}
+
+static bool
+cell_quantity(const struct focus_row *w, struct buf *out)
+{
+	decimal(out, w->d->quantity, QUANTITY_SCALE);
+	return true;
+}
+
+static bool
+cell_consumed(const struct focus_row *w, struct buf *out)
+{
+	return !is_usage(w) || cell_quantity(w, out);
+}
+
+static bool
+cell_list_price(const struct focus_row *w, struct buf *out)
+{
+	decimal(out, w->l->unit_price, PRICE_SCALE);
+	return true;
+}
+
+static bool
+cell_list_cost(const struct focus_row *w, struct buf *out)
+{
+	decimal(out, w->d->list_cost, COST_SCALE);
+	return true;
+}
+
+/* With the tenant's own price and discount, exactly: a price and a ratio have nine decimals each. */
+static int128
+contracted_price(const struct rated_line *l)
+{
+	return (l->unit_price - l->discount_price) * (RATIO_ONE - l->discount_ratio);
+}
+
+static bool
+cell_contracted_price(const struct focus_row *w, struct buf *out)
+{
+	decimal(out, contracted_price(w->l), PRICE_SCALE + 9);
+	return true;
+}
+
+static bool
+cell_contracted_cost(const struct focus_row *w, struct buf *out)
+{
+	int128 cost;
+
+	if (__builtin_mul_overflow(contracted_price(w->l), (int128)w->d->quantity, &cost))
+		return false;
+	decimal(out, cost, COST_SCALE + 9);
+	return true;
+}
+
+static void
+pool_name(const struct rated_line *l, struct buf *out)
+{
+	buf_str(out, l->cluster);
+	buf_char(out, '/');
+	buf_str(out, l->gpu_model[0] ? l->gpu_model : l->sku);
+	if (l->mig_profile[0]) {
+		buf_char(out, '/');
+		buf_str(out, l->mig_profile);
+	}
+}
+
+static bool
+cell_reservation_id(const struct focus_row *w, struct buf *out)
+{
+	if (is_reserved(w))
+		buf_printf(out, "%s/%s/%s/%s", w->l->cluster, w->l->tenant, w->l->workspace, w->l->gpu_model);
+	return true;
+}
+
+static bool
+cell_resource_id(const struct focus_row *w, struct buf *out)
+{
+	pool_name(w->l, out);
+	return true;
+}
+
+static bool
+cell_resource_type(const struct focus_row *w, struct buf *out)
+{
+	buf_str(out, w->l->mig_profile[0] ? "MIG Instance" : service_of(w->l)->resource);
+	return true;
+}
+
+/* A sku, how it is shared and its class have one price at a time, whatever version of the book says so. */
+static bool
+cell_sku_price_id(const struct focus_row *w, struct buf *out)
+{
+	buf_str(out, w->l->sku);
+	if (w->l->sharing_mode[0])
+		buf_printf(out, "/%s", w->l->sharing_mode);
+	buf_printf(out, "/%s/%s", w->l->klass[0] ? w->l->klass : "standard", w->l->charge_type);
+	return true;
+}
+
+static void
+member(struct buf *out, const char **comma, const char *name, const char *value)
+{
+	if (value[0] == '\0')
+		return;
+	buf_str(out, *comma);
+	*comma = ",";
+	json_write_string(name, out);
+	buf_char(out, ':');
+	json_write_string(value, out);
+}
+
+static bool
+cell_sku_details(const struct focus_row *w, struct buf *out)
+{
+	const char *comma = ",";
+
+	if (strcmp(w->l->category, "gpu") != 0)
+		return true;
+	buf_str(out, "{\"GpuCount\":1");
+	member(out, &comma, "InstanceType", w->l->gpu_model);
+	member(out, &comma, "x_MigProfile", w->l->mig_profile);
+	member(out, &comma, "x_SharingMode", w->l->sharing_mode);
+	member(out, &comma, "x_Class", w->l->klass);
+	buf_char(out, '}');
+	return true;
+}
+
+static bool
+cell_tags(const struct focus_row *w, struct buf *out)
+{
+	const char *comma = "";
+
+	buf_char(out, '{');
+	member(out, &comma, "tollgate/cluster", w->l->cluster);
+	member(out, &comma, "tollgate/workspace", w->l->workspace);
+	member(out, &comma, "tollgate/cost-center", w->l->cost_center);
+	buf_char(out, '}');
+	return true;
+}
+
+#define HOURS_CELL(name, field)                                             \
+	static bool cell_##name(const struct focus_row *w, struct buf *out) \
+	{                                                                   \
+		if (strcmp(w->l->category, "gpu") == 0)                     \
+			decimal(out, w->d->field, QUANTITY_SCALE);          \
+		return true;                                                \
+	}
+HOURS_CELL(gpu_hours, ngh)
+HOURS_CELL(used_hours, used_ngh)
+HOURS_CELL(idle_hours, idle_ngh)
+HOURS_CELL(unmeasured_hours, unmeasured_ngh)
+
+static bool
+cell_energy(const struct focus_row *w, struct buf *out)
+{
+	if (strcmp(w->l->category, "gpu") == 0)
+		decimal(out, div_round_half_even(w->d->energy_mj, KWH_MJ / 1000000), 6);
+	return true;
+}
+
+/* ---- the table ---- */
+
+static const struct {
+	const char *name;
+	cell_fn *cell;
+} columns[] = {
+	{"BilledCost", cell_billed},
+	{"BillingAccountId", cell_account_id},
+	{"BillingAccountName", cell_account_name},
+	{"BillingCurrency", cell_currency},
+	{"BillingPeriodEnd", cell_period_end},
+	{"BillingPeriodStart", cell_period_start},
+	{"CapacityReservationId", cell_reservation_id},
+	{"CapacityReservationStatus", cell_reservation_status},
+	{"ChargeCategory", cell_charge_category},
+	{"ChargeClass", cell_nothing},
+	{"ChargeDescription", cell_description},
+	{"ChargeFrequency", cell_frequency},
+	{"ChargePeriodEnd", cell_day_end},
+	{"ChargePeriodStart", cell_day_start},
+	{"CommitmentDiscountStatus", cell_nothing},
+	{"ConsumedQuantity", cell_consumed},
+	{"ConsumedUnit", cell_consumed_unit},
+	{"ContractedCost", cell_contracted_cost},
+	{"ContractedUnitPrice", cell_contracted_price},
+	{"EffectiveCost", cell_effective},
+	{"HostProviderName", cell_provider},
+	{"InvoiceId", cell_invoice_id},
+	{"InvoiceIssuerName", cell_provider},
+	{"ListCost", cell_list_cost},
+	{"ListUnitPrice", cell_list_price},
+	{"PricingCategory", cell_pricing_category},
+	{"PricingCurrency", cell_currency},
+	{"PricingCurrencyContractedUnitPrice", cell_contracted_price},
+	{"PricingCurrencyEffectiveCost", cell_effective},
+	{"PricingCurrencyListUnitPrice", cell_list_price},
+	{"PricingQuantity", cell_quantity},
+	{"PricingUnit", cell_unit},
+	{"ProviderName", cell_provider},
+	{"PublisherName", cell_provider},
+	{"RegionId", cell_cluster},
+	{"RegionName", cell_cluster},
+	{"ResourceId", cell_resource_id},
+	{"ResourceName", cell_resource_id},
+	{"ResourceType", cell_resource_type},
+	{"ServiceCategory", cell_service_category},
+	{"ServiceName", cell_service_name},
+	{"ServiceProviderName", cell_provider},
+	{"ServiceSubcategory", cell_service_subcategory},
+	{"SkuId", cell_sku},
+	{"SkuMeter", cell_unit},
+	{"SkuPriceDetails", cell_sku_details},
+	{"SkuPriceId", cell_sku_price_id},
+	{"SubAccountId", cell_tenant},
+	{"SubAccountName", cell_tenant},
+	{"SubAccountType", cell_account_type},
+	{"Tags", cell_tags},
+	{"x_WorkspaceId", cell_workspace},
+	{"x_LineId", cell_line_id},
+	{"x_ChargeType", cell_charge_type},
+	{"x_Class", cell_klass},
+	{"x_CostCenter", cell_cost_center},
+	{"x_Counterparty", cell_counterparty},
+	{"x_PriceVersion", cell_price_version},
+	{"x_GpuHours", cell_gpu_hours},
+	{"x_UsedGpuHours", cell_used_hours},
+	{"x_IdleGpuHours", cell_idle_hours},
+	{"x_UnmeasuredGpuHours", cell_unmeasured_hours},
+	{"x_EnergyKwh", cell_energy},
+	{"x_CorrectionOf", cell_nothing},
+};
+
+void
+focus_header(struct buf *out)
+{
+	for (size_t i = 0; i < ARRAY_LEN(columns); i++) {
+		buf_str(out, i > 0 ? "," : "");
+		buf_str(out, columns[i].name);
+	}
+	buf_str(out, "\r\n");
+}
+
+static bool
+write_row(const struct focus_row *w, struct buf *cell, struct buf *out, struct err *err)
+{
+	for (size_t i = 0; i < ARRAY_LEN(columns); i++) {
+		buf_clear(cell);
+		if (!columns[i].cell(w, cell))
+			return err_set(err, ERR_INVALID, "%s/%s: %s of %s is beyond what a row holds", w->l->tenant,
+			               w->l->workspace, columns[i].name, w->l->sku);
+		if (!buf_ok(cell, columns[i].name, err))
+			return false;
+		if (i > 0)
+			buf_char(out, ',');
+		csv_field(out, buf_text(cell));
+	}
+	buf_str(out, "\r\n");
+	return true;
+}
+
+/* ---- rows ---- */
+
+bool
+focus_rows(const struct focus_input *f, const struct rated *r, struct buf *out, struct err *err)
+{
+	owned(mem) int128 *effective = focus_effective(r);
+	const int128 *next = effective;
+	in_place(buf) struct buf cell;
+
+	buf_init(&cell, CELL_MAX);
+	for (size_t i = 0; i < r->count; i++)
+		for (size_t d = 0; d < r->lines[i].day_count; d++) {
+			const struct focus_row row = {
+				.f = f, .l = &r->lines[i], .d = &r->lines[i].days[d], .effective = *next++};
+
+			ASSERT(row.d->day >= 0 && (size_t)row.d->day < f->day_count);
+			if (!write_row(&row, &cell, out, err))
+				return false;
+		}
+	return buf_ok(out, "the FOCUS export", err);
+}
+
+/* ---- billing periods ---- */
+
+void
+focus_periods(const struct focus_input *f, const struct focus_period *periods, size_t n, struct buf *out)
+{
+	buf_str(out,
+	        "BillingPeriodStart,BillingPeriodEnd,BillingPeriodStatus,BillingPeriodClosed,InvoiceIssuerName\r\n");
+	for (size_t i = 0; i < n; i++) {
+		const struct focus_period *p = &periods[i];
+
+		buf_printf(out, "%s,%s,%s,%s,", p->start, p->end, strcmp(p->status, "closed") == 0 ? "Closed" : "Open",
+		           p->closed_at);
+		csv_field(out, f->provider);
+		buf_str(out, "\r\n");
+	}
+}

@@ -1,0 +1,147 @@
+/* tests/unit/test_focus.c - FOCUS rows: one month byte by byte, and what its costs add up to. */
+#include <string.h>
+
+#include "tests/support/rates.h"
+
+#include "aggregator/core/focus.h"
+#include "aggregator/core/focus_costs.h"
+#include "tests/support/golden.h"
+
+#define EXPORT_MAX (1u << 20)
+
+static const struct rating_item items[] = {
+	{.sku = "", .klass = "reserved", .price = CENTS(200)},
+	{.sku = "", .klass = "on-demand", .price = CENTS(300)},
+	{.sku = "", .klass = "borrowed", .price = CENTS(150)},
+	{.sku = "", .meter = "storage", .price = 123456},
+};
+static const struct rating_discount discount = {.tenant = "globex", .ratio = 100000000};
+static const struct rating_site site = {.cluster = "main", .energy_price = CENTS(30)};
+static const struct rating_book book = {.version = "2026-11",
+                                        .currency = "EUR",
+                                        .items = items,
+                                        .item_count = ARRAY_LEN(items),
+                                        .discounts = &discount,
+                                        .discount_count = 1,
+                                        .sites = &site,
+                                        .site_count = 1,
+                                        .lender_ratio = 800000000};
+
+#define ROW(n, kind_, tenant_, class_, ...)                                                                  \
+	{                                                                                                    \
+		.day = (n), .kind = (kind_), .cluster = "main", .tenant = (tenant_), .cost_center = "47,11", \
+		.workspace = "w", .gpu_model = "H100-80GB", .mig_profile = "", .sharing_mode = "exclusive",  \
+		.klass = (class_), .instance_units = 5040, __VA_ARGS__                                       \
+	}
+/* Two days of the worked example, the second one with thirds of hours. */
+#define EXAMPLE(n, hour)                                                                                               \
+	ROW(n, CHARGE_COMMITMENT, "acme", "", .unit_ns = 4 * (hour), .reservation = 1),                                \
+		ROW(n, CHARGE_COVERED, "acme", "", .used_unit_ns = (hour), .reservation = 1, .energy_mj = 7200000000), \
+		ROW(n, CHARGE_UNUSED, "acme", "", .unit_ns = 2 * (hour), .reservation = 1),                            \
+		ROW(n, CHARGE_LENT, "acme", "", .idle_unit_ns = (hour), .reservation = 1, .counterparty = "globex"),   \
+		ROW(n, CHARGE_USAGE, "globex", "on-demand", .used_unit_ns = 2 * (hour)),                               \
+		ROW(n, CHARGE_USAGE, "globex", "borrowed", .idle_unit_ns = (hour))
+static const struct usage_day days[] = {
+	EXAMPLE(0, GPU_HOUR),
+	EXAMPLE(1, GPU_HOUR / 3),
+	{.day = 1,
+         .kind = CHARGE_METER,
+         .cluster = "main",
+         .tenant = "globex",
+         .cost_center = "",
+         .workspace = "w",
+         .gpu_model = "",
+         .mig_profile = "",
+         .sharing_mode = "",
+         .klass = "",
+         .meter = "storage",
+         .meter_sku = "nvme",
+         .category = "storage",
+         .unit = "GB-hour",
+         .quantity = 1000500000000},
+};
+static const struct rating_input november = {NOVEMBER_2026, .books = &book, .book_count = 1, .days = days,
+                                             .day_count = ARRAY_LEN(days)};
+/* A month of Berlin. */
+static const char *const bounds[] = {"2026-10-31T23:00:00Z", "2026-11-01T23:00:00Z", "2026-11-02T23:00:00Z"};
+static const struct focus_input focus = {.in = &november,
+                                         .account_id = "org/1",
+                                         .account_name = "Example, Inc.",
+                                         .provider = "Platform Team",
+                                         .period_start = "2026-10-31T23:00:00Z",
+                                         .period_end = "2026-11-30T23:00:00Z",
+                                         .day_bounds = bounds,
+                                         .day_count = 2};
+
+static void
+a_month_is_the_golden_file(void **state)
+{
+	owned(rated) struct rated *r = rate(&november);
+	in_place(buf) struct buf out;
+	struct err err = {0};
+
+	(void)state;
+	buf_init(&out, EXPORT_MAX);
+	focus_header(&out);
+	if (!focus_rows(&focus, r, &out, &err) || !golden_check("focus.csv", buf_text(&out), out.len, &err))
+		fail_msg("%s", err.text);
+}
+
+static void
+effective_costs_add_up_to_what_was_billed_and_a_purchase_has_none(void **state)
+{
+	owned(rated) struct rated *r = rate(&november);
+	owned(mem) int128 *effective = focus_effective(r);
+	const int128 *next = effective;
+	int128 acme = 0, billed = 0, covered = 0;
+
+	(void)state;
+	for (size_t i = 0; i < r->count; i++)
+		for (size_t d = 0; d < r->lines[i].day_count; d++, next++) {
+			const struct rated_line *l = &r->lines[i];
+
+			if (l->kind == CHARGE_COMMITMENT)
+				assert_true(*next == 0);
+			if (l->kind == CHARGE_COVERED && d == 0)
+				covered += *next;
+			if (strcmp(l->tenant, "globex") == 0)
+				assert_true(*next == l->days[d].billed);
+			else {
+				acme += *next;
+				billed += l->days[d].billed;
+			}
+		}
+	assert_true(acme == billed);
+	assert_true(covered == 200); /* one hour of four at 2.00 */
+}
+
+static void
+periods_are_open_until_they_are_closed(void **state)
+{
+	static const struct focus_period periods[] = {
+		{"2026-09-30T22:00:00Z", "2026-10-31T23:00:00Z", "closed", "2026-11-04T08:00:00Z"},
+		{"2026-10-31T23:00:00Z", "2026-11-30T23:00:00Z", "grace", ""},
+	};
+	in_place(buf) struct buf out;
+
+	(void)state;
+	buf_init(&out, EXPORT_MAX);
+	focus_periods(&focus, periods, ARRAY_LEN(periods), &out);
+	assert_string_equal(
+		buf_text(&out),
+		"BillingPeriodStart,BillingPeriodEnd,BillingPeriodStatus,BillingPeriodClosed,InvoiceIssuerName\r\n"
+		"2026-09-30T22:00:00Z,2026-10-31T23:00:00Z,Closed,2026-11-04T08:00:00Z,Platform Team\r\n"
+		"2026-10-31T23:00:00Z,2026-11-30T23:00:00Z,Open,,Platform Team\r\n");
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_month_is_the_golden_file),
+		cmocka_unit_test(effective_costs_add_up_to_what_was_billed_and_a_purchase_has_none),
+		cmocka_unit_test(periods_are_open_until_they_are_closed),
+	};
+
+	return cmocka_run_group_tests_name("focus", tests, NULL, NULL);
+}
