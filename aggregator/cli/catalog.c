@@ -119,6 +119,15 @@ const struct cli_command cli_commands[] = {
 	{.name = "events summary", .words = "YYYY-MM", .word_max = 1, .run = cmd_events_summary,
 	 .summary = "what the events of a month add up to (default: the month that is open)",
 	 .options = {{"meter", 0, "METER", "this meter only", meters, 0}, TENANT_OPTION}},
+	{.name = "quota simulate", .words = "FILE", .word_min = 1, .word_max = 1, .run = cmd_quota_simulate,
+	 .summary = "what the quota engine would decide, on a state from a file; - for standard input",
+	 .details = "Offline: it asks no aggregator and changes nothing. The file is YAML or JSON: version: 1, nodes, tenants with their "
+	            "workspaces, leases (oldest first), requests (one batch) and, over time, events. It prints a JSON object per request in the "
+	            "order decided: id, decision (admit, borrow, reclaim, queue, reject), borrowed_gpus, victims, and checks with rule, ok, need "
+	            "and have; null is no limit. With events, and for work that ends by itself (runs), also one for each thing that happens "
+	            "later, with its time. A warning on standard error says when reservations exceed capacity. The same file gives the same "
+	            "bytes. All keys: aggregator/core/README.md, \"The scenario file\".",
+	 .options = {{"explain", 0, NULL, "for people: all checks in a table, the queue, the victims with reasons, what would admit it", NULL, 0}}},
 	{.name = "token create", .words = "", .run = cmd_token_create,
 	 .summary = "make a bearer token; it is shown once",
 	 .options = {{"role", 0, "ROLE", "what the token may do", roles, CLI_REQUIRED},

@@ -32,6 +32,22 @@ cell(int64_t value, enum scenario_measure m)
 	return json_string(buf_text(&text));
 }
 
+/* A tenant without nodes of a pool has nothing to learn from what is not in it, as long as there is another. */
+static bool
+says_something(const struct quota_verdict *v, const struct quota_check *c)
+{
+	bool other = false, here = true;
+
+	for (size_t i = 0; i < v->check_count; i++)
+		if (v->checks[i].rule == QUOTA_RULE_OWNERSHIP) {
+			if (v->checks[i].shared == c->shared)
+				here = v->checks[i].ok;
+			else
+				other = v->checks[i].ok;
+		}
+	return here || !other || c->rule == QUOTA_RULE_OWNERSHIP;
+}
+
 static void
 print_checks(const struct quota_scenario *sc, const struct quota_verdict *v)
 {
@@ -41,12 +57,16 @@ print_checks(const struct quota_scenario *sc, const struct quota_verdict *v)
 	for (size_t i = 0; i < v->check_count; i++) {
 		const struct quota_check *c = &v->checks[i];
 		enum scenario_measure m = scenario_measure_of(sc, c, w);
-		json_t *row = json_pack("{s:s, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:s}", "rule",
-		                        quota_rule_name(c->rule), "scope", quota_scope_name(c->scope), "pool",
-		                        c->shared ? "shared" : "own", "holds", c->ok ? "yes" : "NO", "need",
-		                        cell(c->need, m), "have", cell(c->have, m), "leased", cell(c->leased, m),
-		                        "held", cell(c->held, m), "requested", cell(c->requested, m), "headroom",
-		                        cell(c->headroom, m), "unit", scenario_measure_name(m));
+		json_t *row;
+
+		if (!says_something(v, c))
+			continue;
+		row = json_pack("{s:s, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:s}", "rule",
+		                quota_rule_name(c->rule), "scope", quota_scope_name(c->scope), "pool",
+		                c->shared ? "shared" : "own", "holds", c->ok ? "yes" : "NO", "need", cell(c->need, m),
+		                "have", cell(c->have, m), "leased", cell(c->leased, m), "held", cell(c->held, m),
+		                "requested", cell(c->requested, m), "headroom", cell(c->headroom, m), "unit",
+		                scenario_measure_name(m));
 
 		ASSERT(row != NULL && json_array_append_new(rows, row) == 0);
 	}

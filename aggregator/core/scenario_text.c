@@ -37,8 +37,7 @@ scenario_measure_of(const struct quota_scenario *sc, const struct quota_check *c
 	switch (c->scope) {
 	case QUOTA_SCOPE_REQUEST:
 	case QUOTA_SCOPE_ISOLATION:
-	case QUOTA_SCOPE_PREEMPTIBLE:
-	case QUOTA_SCOPE_SHAPE: return SCENARIO_COUNT;
+	case QUOTA_SCOPE_PREEMPTIBLE: return SCENARIO_COUNT;
 	case QUOTA_SCOPE_CPU:
 	case QUOTA_SCOPE_TENANT_CPU: return SCENARIO_CORES;
 	case QUOTA_SCOPE_MEMORY:

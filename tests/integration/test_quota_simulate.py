@@ -1,0 +1,260 @@
+"""tollgate quota simulate: the worked examples of QUOTA through the real program, YAML and JSON alike, a week replayed, and files that
+are wrong."""
+
+# also: san
+
+import json
+import os
+import subprocess
+import tempfile
+import unittest
+
+from tests.support.stack import program
+
+
+def simulate(scenario, *options, check=True):
+    """What the program prints for a scenario, a value or a text; its lines as objects unless it explains."""
+    text = scenario if isinstance(scenario, str) else json.dumps(scenario)
+    done = subprocess.run(
+        [program("tollgate"), "quota", "simulate", "-", *options], input=text, capture_output=True, text=True, timeout=60
+    )
+    if check and done.returncode != 0:
+        raise AssertionError(f"exit {done.returncode}: {done.stderr}")
+    return done
+
+
+def lines(scenario):
+    return [json.loads(line) for line in simulate(scenario).stdout.splitlines()]
+
+
+def by_id(scenario):
+    return {line["id"]: line for line in lines(scenario) if "decision" in line}
+
+
+def one_tenant(workspaces, leases=(), requests=(), **more):
+    return {
+        "version": 1,
+        "tenants": [{"name": "t", "workspaces": workspaces} | more.pop("tenant", {})],
+        "leases": [dict(zip(("id", "workspace", "gpus", "priority"), row)) if isinstance(row, tuple) else row for row in leases],
+        "requests": [dict(zip(("id", "workspace", "gpus", "priority"), row)) if isinstance(row, tuple) else row for row in requests],
+    } | more
+
+
+def ws(name, reserved, **more):
+    return {"name": name, "reserved": reserved} | more
+
+
+A50_B50 = [ws("a", 50, borrow=50), ws("b", 50, borrow=10)]
+C1_C2 = [ws("c1", 6), ws("c2", 6)]
+SLICES = {"workspaces": [ws("q0", "1x1g.10gb"), ws("q1", "2x1g.10gb")], "tenant": {"capacity": "4x1g.10gb"}}
+
+# name, scenario, id -> (decision, borrowed, victims)
+EXAMPLES = [
+    ("45 and 56 are more than there is",
+     one_tenant(A50_B50, requests=[("a", "t/a", 45), ("b", "t/b", 56)]),
+     {"a": ("admit", 0, []), "b": ("queue", 0, [])}),
+    ("45 and 55 fit, and five of them are borrowed",
+     one_tenant(A50_B50, requests=[("a", "t/a", 45), ("b", "t/b", 55)]),
+     {"a": ("admit", 0, []), "b": ("borrow", 5, [])}),
+    ("a lender with a cap of two lends two",
+     one_tenant([ws("a", 3, lend=2), ws("b", 2, lend=2)], [("l", "t/b", 2)], [("r", "t/b", 3)]),
+     {"r": ("queue", 0, [])}),
+    ("the borrower goes, not the own low job",
+     one_tenant(C1_C2, [("c1-low", "t/c1", 3, -1), ("c2-mid", "t/c2", 3, 0), ("c2-high", "t/c2", 6, 1)], [("r", "t/c1", 3, 1)]),
+     {"r": ("reclaim", 0, ["c2-mid"])}),
+    ("who would have to borrow has no right to reclaim",
+     one_tenant(C1_C2, [("x", "t/c1", 4, 1), ("y", "t/c2", 4, -1), ("z", "t/c2", 4, -1)], [("r", "t/c1", 4, 1)]),
+     {"r": ("queue", 0, [])}),
+    ("low alone is too small, and not needed with mid",
+     one_tenant([ws("a", 6)], [("low", "t/a", 1, -1), ("mid", "t/a", 2, 0), ("high", "t/a", 3, 1)], [("r", "t/a", 2, 1)]),
+     {"r": ("reclaim", 0, ["mid"])}),
+    ("a gang that could not be completed evicts nobody",
+     one_tenant([ws("q0", 0), ws("q1", 2)], [("l", "t/q0", 1)], [("r", "t/q1", 2)],
+                nodes=[{"name": "n1", "tenant": "t", "gpus": 1}, {"name": "n2", "tenant": "t", "gpus": 1, "lost": True}]),
+     {"r": ("queue", 0, [])}),
+    ("one slice is free and one is lent",
+     one_tenant(SLICES["workspaces"], [{"id": "two", "workspace": "t/q0", "profile": "1g.10gb", "count": 2},
+                                       {"id": "one", "workspace": "t/q0", "profile": "1g.10gb"}],
+                [{"id": "r", "workspace": "t/q1", "profile": "1g.10gb", "count": 2}], tenant=SLICES["tenant"]),
+     {"r": ("reclaim", 0, ["one"])}),
+]  # fmt: skip
+
+# The example of the document, as it stands there.
+DOCUMENT = """
+version: 1
+nodes:                 # optional: without nodes a tenant has one node of `capacity` GPUs (default: sum of reserved) of one model
+  - {name: n1, tenant: acme, model: H100, gpus: 8}
+  - {name: n2, tenant: acme, model: H100, mig: {1g.10gb: 7}}
+tenants:
+  - name: acme
+    maximum: 16
+    workspaces:
+      - {name: prod, reserved: 4, limit: 8, borrow: 4, lend: 4, reclaim: any, preempt_own: lower, weight: 1}
+      - {name: research, reserved: 2x1g.10gb}
+leases:                # oldest first
+  - {id: l1, workspace: acme/prod, gpus: 2, priority: 0, preemptible: true, draining: false, node: n1}
+requests:              # one batch
+  - {id: r1, workspace: acme/prod, gpus: 3, priority: 1, preemptible: true, per_node: 3}
+  - {id: r2, workspace: acme/research, profile: 1g.10gb, count: 2}
+"""
+
+
+class WorkedExamples(unittest.TestCase):
+    def test_each_is_answered_as_the_document_says(self):
+        for name, scenario, expected in EXAMPLES:
+            with self.subTest(name):
+                got = {k: (v["decision"], v["borrowed_gpus"], v["victims"]) for k, v in by_id(scenario).items()}
+                self.assertEqual(got, expected)
+
+    def test_the_documents_file_is_read_and_its_keys_come_first(self):
+        first, second = sorted(lines(DOCUMENT), key=lambda line: line["id"])
+        self.assertEqual(list(first)[:5], ["id", "decision", "borrowed_gpus", "victims", "checks"])
+        self.assertEqual((first["decision"], first["borrowed_gpus"], first["victims"]), ("borrow", 1, []))
+        self.assertEqual((second["decision"], second["borrowed_gpus"]), ("admit", 0))
+        limit = next(c for c in first["checks"] if c["rule"] == "limit" and c["scope"] == "workspace")
+        self.assertEqual(list(limit)[:4], ["rule", "ok", "need", "have"])
+        self.assertEqual((limit["ok"], limit["need"], limit["have"], limit["headroom"]), (True, 5, 8, 6))
+
+    def test_every_rule_is_recorded_also_when_it_holds(self):
+        rules = {c["rule"] for c in by_id(EXAMPLES[3][1])["r"]["checks"]}
+        self.assertGreaterEqual(rules, {"valid", "limit", "ownership", "available", "owed"})
+
+    def test_no_limit_is_null(self):
+        r = by_id(one_tenant([ws("a", 1, limit="none")], requests=[("r", "t/a", 1)]))["r"]
+        self.assertIn(None, [c["have"] for c in r["checks"] if c["rule"] == "limit"])
+
+
+class Bytes(unittest.TestCase):
+    def test_json_and_yaml_give_the_same_bytes_each_time(self):
+        for name, scenario, _ in EXAMPLES:
+            with self.subTest(name):
+                compact, indented = json.dumps(scenario), json.dumps(scenario, indent=2)
+                yaml = "\n".join(f"{key}: {json.dumps(value)}" for key, value in scenario.items()) + "\n"
+                outputs = {simulate(text).stdout for text in (compact, indented, yaml, compact)}
+                self.assertEqual(len(outputs), 1)
+
+    def test_block_style_and_flow_style_give_the_same_bytes(self):
+        block = (
+            "version: 1\ntenants:\n  - name: t\n    workspaces:\n      - name: a\n        reserved: 2\n"
+            "requests:\n  - id: r\n    workspace: t/a\n    gpus: 1\n"
+        )
+        flow = json.dumps(one_tenant([ws("a", 2)], requests=[("r", "t/a", 1)]))
+        self.assertEqual(simulate(block).stdout, simulate(flow).stdout)
+
+    def test_a_file_by_name_is_read_and_left_alone(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "s.yaml")
+            with open(path, "w", encoding="utf-8") as f:
+                f.write(DOCUMENT)
+            done = subprocess.run([program("tollgate"), "quota", "simulate", path], capture_output=True, text=True, cwd=folder,
+                                  env={"PATH": os.environ["PATH"]})  # fmt: skip
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            self.assertEqual(done.stdout, simulate(DOCUMENT).stdout)
+            self.assertEqual(os.listdir(folder), ["s.yaml"])
+
+
+class Warnings(unittest.TestCase):
+    def test_reservations_beyond_capacity_warn_and_go_on(self):
+        done = simulate(one_tenant([ws("a", 3), ws("b", 3)], requests=[("r", "t/a", 2)], tenant={"capacity": 4}))
+        self.assertIn("reservations of 6 GPU exceed the capacity of 4", done.stderr)
+        self.assertEqual(json.loads(done.stdout)["decision"], "admit")
+
+    def test_wrong_files_and_wrong_use_have_their_exit_codes(self):
+        for text, code, said in [
+            ("version: 3\n", 1, "standard input:1: version"),
+            ("{", 1, "standard input"),
+            ("version: 1\ntenants: []\nbudgets: []\n", 1, "standard input:3"),
+        ]:
+            with self.subTest(text):
+                done = simulate(text, check=False)
+                self.assertEqual((done.returncode, done.stdout), (code, ""))
+                self.assertIn(said, done.stderr)
+        for words in ([], ["a", "b"], ["x", "--dance"]):
+            done = subprocess.run([program("tollgate"), "quota", "simulate", *words], capture_output=True, text=True)
+            self.assertEqual(done.returncode, 2)
+        done = subprocess.run([program("tollgate"), "quota", "simulate", "/nonexistent/s.yaml"], capture_output=True, text=True)
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+
+
+class Explain(unittest.TestCase):
+    def test_checks_victims_and_the_smallest_change_are_told(self):
+        text = simulate(EXAMPLES[3][1], "--explain").stdout
+        self.assertRegex(text, r"request r of t/c1: reclaim, owed")
+        self.assertRegex(text, r"victim 1: c2-mid of t/c2, 3 GPUs, priority 0, debt 3")
+        self.assertRegex(text, r"RULE +SCOPE +POOL +HOLDS +NEED +HAVE")
+        self.assertRegex(text, r"owed +workspace +own +yes +6 +6")
+        waiting = simulate(EXAMPLES[2][1], "--explain").stdout
+        self.assertRegex(waiting, r"request r of t/b: queue, position 1 of the queue")
+        self.assertRegex(waiting, r"would be admitted after: ")
+        self.assertEqual(waiting, simulate(EXAMPLES[2][1], "-o", "table").stdout)
+
+
+def week():
+    """Seven days: a team that works by day, another that borrows by night, and a node that fails on Wednesday."""
+    events = []
+    for day in range(7):
+        at = day * 24
+        events.append({"at": f"{at}h" if at else "0", "requests": [
+            {"id": f"night-{day}-{i}", "workspace": "t/research", "gpus": 4, "runs": "20h", "drains": "2m"} for i in range(3)]})  # fmt: skip
+        if day == 2:
+            events.append({"at": f"{at + 4}h", "node_lost": "n1"})
+            events.append({"at": f"{at + 6}h", "node_back": "n1"})
+        if day < 5:
+            events.append({"at": f"{at + 8}h", "requests": [
+                {"id": f"day-{day}-{i}", "workspace": "t/prod", "gpus": 2, "priority": 1, "runs": "9h"} for i in range(4)]})  # fmt: skip
+        events.append({"at": f"{at + 23}h", "tick": True})
+    return one_tenant([ws("prod", 8), ws("research", 4, limit="none")], requests=[], events=events, settings={"tick": "10m", "end": "8d"},
+                      nodes=[{"name": "n1", "tenant": "t", "gpus": 8}, {"name": "n2", "tenant": "t", "gpus": 4}])  # fmt: skip
+
+
+class OverTime(unittest.TestCase):
+    def setUp(self):
+        scenario = week()
+        del scenario["requests"], scenario["leases"]
+        self.scenario = scenario
+        self.told = lines(scenario)
+
+    def test_everybody_is_served_in_the_end(self):
+        asked = {r["id"] for e in self.scenario["events"] for r in e.get("requests", ())}
+        admitted = [t["id"] for t in self.told if t.get("decision") in ("admit", "borrow")]
+        self.assertEqual(len(admitted), len(set(admitted)), "nobody is admitted twice")
+        self.assertEqual(set(admitted), asked)
+
+    def test_owners_wait_one_grace_at_most(self):
+        asked, got = {}, {}
+        for t in self.told:
+            if t.get("id", "").startswith("day-") and "decision" in t:
+                asked.setdefault(t["id"], t["at"])
+                if t["decision"] in ("admit", "borrow"):
+                    got[t["id"]] = t["at"]
+        self.assertTrue(any(asked[i] != got[i] for i in asked), "some had to wait for a reclaim")
+        for i in asked:
+            self.assertLessEqual(minutes(got[i]) - minutes(asked[i]), 5, i)
+
+    def test_what_happens_later_has_its_time_and_its_reason(self):
+        kinds = {t["event"] for t in self.told if "event" in t}
+        self.assertGreaterEqual(len(kinds), 2, kinds)
+        for t in self.told:
+            self.assertIn("at", t)
+        times = [minutes(t["at"]) for t in self.told]
+        self.assertEqual(times, sorted(times))
+
+    def test_a_replay_gives_the_same_bytes(self):
+        text = json.dumps(self.scenario)
+        self.assertEqual(simulate(text).stdout, simulate(text).stdout)
+
+
+def minutes(text):
+    """"1d8h2m" as minutes."""
+    total, number = 0, ""
+    for c in text:
+        if c.isdigit():
+            number += c
+        else:
+            total += int(number) * {"d": 1440, "h": 60, "m": 1, "s": 0}[c]
+            number = ""
+    return total
+
+
+if __name__ == "__main__":
+    unittest.main()
