@@ -96,12 +96,10 @@ static bool
 within_cap(const struct quota_state *s, const struct wait *w, int32_t cap, enum quota_scope scope, bool shared,
            struct checks *out)
 {
-	const struct cap *c = cap == QUOTA_NONE ? NULL : &s->caps.at[cap];
-	int64_t committed = c ? c->committed : 0;
+	const struct cap *c = &s->caps.at[cap];
 
-	return check(out, QUOTA_RULE_LIMIT, scope, shared, (int128)committed + w->units,
-	             c ? c->in.maximum : QUOTA_UNLIMITED,
-	             (struct quota_check){.leased = committed, .requested = w->units});
+	return check(out, QUOTA_RULE_LIMIT, scope, shared, (int128)c->committed + w->units, c->in.maximum,
+	             (struct quota_check){.leased = c->committed, .requested = w->units});
 }
 
 bool
@@ -341,10 +339,7 @@ quota_rule_declared(const struct quota_state *s, int32_t wait, int32_t account, 
 	if (shelf != QUOTA_NONE)
 		have = least(have, s->shelves.at[shelf].declared * s->shapes.at[w->in.shape].in.units -
 		                           (s->shelves.at[shelf].protected_empty - (a->shelf == shelf ? own : 0)));
-	if (a->cap != QUOTA_NONE)
-		most = least(most, s->caps.at[a->cap].in.maximum);
-	if (a->cluster_cap != QUOTA_NONE)
-		most = least(most, s->caps.at[a->cluster_cap].in.maximum);
+	most = least(most, least(s->caps.at[a->cap].in.maximum, s->caps.at[a->cluster_cap].in.maximum));
 	/* Owed, or borrowed up to the cap; work that cannot be preempted is never borrowed. */
 	if (!w->in.preemptible)
 		most = least(most, a->reserved);

@@ -56,12 +56,13 @@ quota_rule(struct quota_state *s, int32_t wait, struct ruling *ret)
 	const struct quota_request *in = &s->waits.at[wait].in;
 	bool ever = false;
 
-	*ret = (struct ruling){.decision = QUOTA_REJECT};
+	*ret = (struct ruling){.decision = s->waits.at[wait].fresh ? QUOTA_REJECT : QUOTA_QUEUE};
+	for (int i = 0; i < 2 && in->shape != QUOTA_NONE; i++)
+		ret->account[i] =
+			quota_account_find(s, in->workspace, in->cluster, s->shapes.at[in->shape].in.model, i == 1);
 	if (!quota_rule_valid(s, wait, NULL))
 		return;
 	for (int i = 0; i < 2; i++) {
-		ret->account[i] =
-			quota_account_find(s, in->workspace, in->cluster, s->shapes.at[in->shape].in.model, i == 1);
 		ret->may[i] = quota_rule_limit(s, wait, ret->account[i], NULL) &&
 		              quota_rule_budget(s, wait, false, &ret->warn, NULL) &&
 		              quota_rule_ownership(s, wait, ret->account[i], NULL);
@@ -72,7 +73,8 @@ quota_rule(struct quota_state *s, int32_t wait, struct ruling *ret)
 		return;
 	for (int i = 0; i < 2; i++)
 		ever = ever || quota_rule_declared(s, wait, ret->account[i], NULL);
-	ret->decision = ever ? QUOTA_QUEUE : QUOTA_REJECT; /* 9 */
+	/* 9. What waits already only advances: a later policy that could not admit it leaves it waiting. */
+	ret->decision = ever || !s->waits.at[wait].fresh ? QUOTA_QUEUE : QUOTA_REJECT;
 }
 
 /* ---- how it is told ---------------------------------------------------------------------------------------------------------- */

@@ -357,7 +357,6 @@ end_exception(struct quota_state *s, const char *id, struct gather *g)
 		s->exceptions.at[i].in.until_ns = s->now_ns;
 		if (s->exceptions.at[i].in.from_ns > s->now_ns)
 			s->exceptions.at[i].in.from_ns = s->now_ns;
-		exceptions_at(s, g);
 		return;
 	}
 	quota_notice(g, QUOTA_REFUSED, id, "unknown", s->now_ns);
@@ -365,10 +364,9 @@ end_exception(struct quota_state *s, const char *id, struct gather *g)
 
 /* Loaded anew with the other policy: there is one way in which a policy becomes a state. */
 static bool
-change_policy(struct quota_state *s, const struct quota_policy *policy, struct gather *g, struct err *err)
+load_policy(const struct quota_state *s, const struct quota_policy *policy, struct quota_state **ret, struct err *err)
 {
 	struct quota_saved saved;
-	struct quota_state *anew = NULL;
 	bool ok;
 
 	if (policy->cluster_count < s->clusters.count || policy->model_count < s->models.count ||
@@ -378,25 +376,26 @@ change_policy(struct quota_state *s, const struct quota_policy *policy, struct g
 		               "a policy keeps the positions of what there is, and this one has less");
 	quota_save(s, &saved);
 	saved.world.policy = *policy;
-	ok = quota_load(&saved.world, &anew, err);
+	ok = quota_load(&saved.world, ret, err);
 	quota_saved_fini(&saved);
-	if (!ok)
-		return false;
+	return ok;
+}
+
+static void
+change_policy(struct quota_state *s, struct quota_state *anew, struct gather *g)
+{
+	struct quota_state old = *s;
+
 	anew->step = s->step;
+	anew->now_ns = s->now_ns;
 	for (size_t i = 0; i < s->workspaces.count; i++)
 		anew->workspaces.at[i].would_deny = s->workspaces.at[i].would_deny;
-	{
-		struct quota_state old = *s;
-
-		*s = *anew;
-		*anew = old;
-	}
-	quota_free(anew);
+	*s = *anew;
+	*anew = old;
 	for (size_t i = 0; i < s->waits.count; i++)
 		if (s->waits.at[i].account != QUOTA_NONE)
 			quota_replan(s, (int32_t)i, g);
 	s->dirty = true;
-	return true;
 }
 
 /* ---- a step ------------------------------------------------------------------------------------------------------------------- */
@@ -427,8 +426,8 @@ event_ok(const struct quota_state *s, const struct quota_event *e, struct err *e
 	return e->kind != QUOTA_SUBMIT || submit_ok(s, e, err);
 }
 
-static bool
-apply(struct quota_state *s, const struct quota_event *e, struct gather *g, struct err *err)
+static void
+apply(struct quota_state *s, const struct quota_event *e, struct quota_state *anew, struct gather *g)
 {
 	struct exception *x;
 	int32_t wait;
@@ -452,13 +451,11 @@ apply(struct quota_state *s, const struct quota_event *e, struct gather *g, stru
 		x = PUSH(s->exceptions);
 		x->in = *e->exception;
 		memcpy(x->id, e->exception->id, strlen(e->exception->id) + 1);
-		exceptions_at(s, g);
 		break;
 	case QUOTA_EXCEPTION_END: end_exception(s, e->id, g); break;
-	case QUOTA_POLICY: return change_policy(s, e->policy, g, err);
+	case QUOTA_POLICY: change_policy(s, anew, g); break;
 	default: lease_event(s, e, g); break;
 	}
-	return true;
 }
 
 static int
@@ -525,32 +522,28 @@ bool
 quota_step(struct quota_state *s, int64_t now_ns, const struct quota_event *event, struct quota_outcome **ret,
            struct err *err)
 {
-	owned(quota_outcome) struct quota_outcome *o = NULL;
+	owned(quota) struct quota_state *anew = NULL;
+	struct quota_outcome *o = NULL;
 	struct gather g = {0};
-	bool ok;
 
-	if (!event_ok(s, event, err))
+	if (!event_ok(s, event, err) || (event->kind == QUOTA_POLICY && !load_policy(s, event->policy, &anew, err)))
 		return false;
 	s->step++;
 	s->touched.count = 0;
 	if (now_ns > s->now_ns)
 		s->now_ns = now_ns;
+	apply(s, event, anew, &g);
 	exceptions_at(s, &g);
-	ok = apply(s, event, &g, err);
-	if (ok) {
-		quota_complete(s, &g);
-		quota_pass(s, &g);
-		quota_positions(s, &g.verdicts);
-		tell_orders(s, &g);
-	}
+	quota_complete(s, &g);
+	quota_pass(s, &g);
+	quota_positions(s, &g.verdicts);
+	tell_orders(s, &g);
 	o = mem_alloc(sizeof(*o));
 	o->verdicts = g.verdicts.at;
 	o->verdict_count = g.verdicts.count;
 	o->notices = g.notices.at;
 	o->notice_count = g.notices.count;
-	if (!ok)
-		return false;
-	*ret = take(o);
+	*ret = o;
 	return true;
 }
 

@@ -38,7 +38,7 @@ quota_protected(const struct account *a)
 int64_t
 quota_victim_debt(const struct account *a)
 {
-	return above_zero(a->leased - a->leaving - a->reserved);
+	return above_zero(a->leased - a->leaving + a->held - a->reserved);
 }
 
 static void
@@ -57,10 +57,8 @@ account_add(struct quota_state *s, int32_t account, int64_t sign)
 		s->shelves.at[a->shelf].protected_units += sign * quota_protected(a);
 		s->shelves.at[a->shelf].protected_empty += empty;
 	}
-	if (a->cap != QUOTA_NONE)
-		s->caps.at[a->cap].committed += sign * quota_committed(a);
-	if (a->cluster_cap != QUOTA_NONE)
-		s->caps.at[a->cluster_cap].committed += sign * quota_committed(a);
+	s->caps.at[a->cap].committed += sign * quota_committed(a);
+	s->caps.at[a->cluster_cap].committed += sign * quota_committed(a);
 }
 
 void
@@ -118,25 +116,28 @@ quota_account_find(const struct quota_state *s, int32_t workspace, int32_t clust
 	return QUOTA_NONE;
 }
 
+/* Without a maximum the sum is kept all the same: explanations show it. */
 static int32_t
-cap_of(const struct quota_state *s, int32_t first, int32_t cluster, int32_t model)
+cap_of(struct quota_state *s, int32_t tenant, int32_t cluster, int32_t model)
 {
-	for (; first != QUOTA_NONE; first = s->caps.at[first].next)
-		if (s->caps.at[first].in.cluster == cluster && s->caps.at[first].in.model == model)
-			return first;
-	return QUOTA_NONE;
-}
+	int32_t *first = tenant == QUOTA_NONE ? &s->first_cluster_cap : &s->tenants.at[tenant].first_cap;
+	int32_t at = *first;
+	struct cap *c;
 
-static int32_t
-cluster_cap_of(const struct quota_state *s, int32_t cluster, int32_t model)
-{
-	for (size_t i = 0; i < s->caps.count; i++) {
-		const struct quota_cap *c = &s->caps.at[i].in;
-
-		if (c->tenant == QUOTA_NONE && c->cluster == cluster && c->model == model)
-			return (int32_t)i;
-	}
-	return QUOTA_NONE;
+	for (; at != QUOTA_NONE; at = s->caps.at[at].next)
+		if (s->caps.at[at].in.cluster == cluster && s->caps.at[at].in.model == model)
+			return at;
+	at = (int32_t)s->caps.count;
+	c = PUSH(s->caps);
+	c->in = (struct quota_cap){.tenant = tenant,
+	                           .cluster = cluster,
+	                           .model = model,
+	                           .maximum = QUOTA_UNLIMITED,
+	                           .default_limit = QUOTA_DEFAULT};
+	c->implied = true;
+	c->next = *first;
+	*first = at;
+	return at;
 }
 
 int32_t
@@ -154,8 +155,8 @@ quota_account(struct quota_state *s, int32_t workspace, int32_t cluster, int32_t
 	a = PUSH(s->accounts);
 	a->workspace = workspace;
 	a->pool = pool;
-	a->cap = cap_of(s, s->tenants.at[w->in.tenant].first_cap, cluster, model);
-	a->cluster_cap = cluster_cap_of(s, cluster, model);
+	a->cap = cap_of(s, w->in.tenant, cluster, model);
+	a->cluster_cap = cap_of(s, QUOTA_NONE, cluster, model);
 	a->shelf = QUOTA_NONE;
 	a->first_lease = QUOTA_NONE;
 	a->base = (struct quota_share){.workspace = workspace,
@@ -187,12 +188,10 @@ plus(int64_t a, int64_t b)
 static int64_t
 default_limit(const struct quota_state *s, const struct account *a)
 {
-	const struct quota_cap *c = a->cap == QUOTA_NONE ? NULL : &s->caps.at[a->cap].in;
+	const struct quota_cap *c = &s->caps.at[a->cap].in;
 
 	if (a->base.reserved > 0)
 		return plus(a->base.reserved, a->base.reserved * s->settings.burst);
-	if (!c)
-		return QUOTA_UNLIMITED;
 	return c->default_limit == QUOTA_DEFAULT ? c->maximum : c->default_limit;
 }
 

@@ -129,6 +129,7 @@ load_caps(struct quota_state *s, const struct quota_policy *p, struct err *err)
 {
 	for (size_t i = 0; i < p->cap_count; i++) {
 		const struct quota_cap *in = &p->caps[i];
+		int32_t *first;
 		struct cap *c;
 
 		if ((in->tenant != QUOTA_NONE && !index_ok(in->tenant, p->tenant_count)) ||
@@ -137,11 +138,9 @@ load_caps(struct quota_state *s, const struct quota_policy *p, struct err *err)
 			return bad(err, "maximum", i, "tenant, cluster, model or amount", in->maximum);
 		c = PUSH(s->caps);
 		c->in = *in;
-		c->next = QUOTA_NONE;
-		if (in->tenant != QUOTA_NONE) {
-			c->next = s->tenants.at[in->tenant].first_cap;
-			s->tenants.at[in->tenant].first_cap = (int32_t)i;
-		}
+		first = in->tenant == QUOTA_NONE ? &s->first_cluster_cap : &s->tenants.at[in->tenant].first_cap;
+		c->next = *first;
+		*first = (int32_t)i;
 	}
 	/* From the last, so that a tenant's list is in the order of the policy. */
 	for (size_t i = 0; i < p->budget_count; i++)
@@ -479,7 +478,7 @@ quota_load(const struct quota_world *world, struct quota_state **ret, struct err
 {
 	owned(quota) struct quota_state *s = mem_alloc(sizeof(*s));
 
-	s->free_part = s->free_lease = s->free_wait = QUOTA_NONE;
+	s->free_part = s->free_lease = s->free_wait = s->first_cluster_cap = QUOTA_NONE;
 	s->now_ns = world->now_ns;
 	if (!load_policy(s, &world->policy, err) || !load_nodes(s, world, err))
 		return false;

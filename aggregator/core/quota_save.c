@@ -105,7 +105,8 @@ save_policy(const struct quota_state *s, struct memory *m, struct quota_policy *
 		shares[i] = s->accounts.at[i].base;
 	qsort(shares, s->accounts.count, sizeof(*shares), compare_shares);
 	for (size_t i = 0; i < s->caps.count; i++)
-		caps[i] = s->caps.at[i].in;
+		if (!s->caps.at[i].implied)
+			caps[p->cap_count++] = s->caps.at[i].in;
 	for (size_t i = 0; i < s->budgets.count; i++)
 		budgets[i] = s->budgets.at[i].in;
 	p->settings = s->settings;
@@ -116,7 +117,6 @@ save_policy(const struct quota_state *s, struct memory *m, struct quota_policy *
 	p->shares = shares;
 	p->share_count = s->accounts.count;
 	p->caps = caps;
-	p->cap_count = s->caps.count;
 	p->budgets = budgets;
 	p->budget_count = s->budgets.count;
 }

@@ -114,7 +114,8 @@ struct workspace {
 struct cap {
 	struct quota_cap in;
 	int64_t committed;
-	int32_t next; /* of the same tenant */
+	int32_t next; /* of the same tenant, or of the clusters */
+	bool implied; /* not in the policy: no maximum */
 };
 
 struct budget {
@@ -124,8 +125,8 @@ struct budget {
 };
 
 struct account {
-	int32_t workspace, pool, cap, cluster_cap; /* caps: QUOTA_NONE when there is no maximum */
-	int32_t shelf;                             /* of reserved_shape, or QUOTA_NONE */
+	int32_t workspace, pool, cap, cluster_cap;
+	int32_t shelf; /* of reserved_shape, or QUOTA_NONE */
 	int32_t next_of_workspace, next_of_pool;
 	struct quota_share base; /* with the defaults filled in, without exceptions */
 	int64_t reserved, limit; /* with running exceptions */
@@ -227,6 +228,7 @@ struct quota_state {
 	ARRAY_OF(quota_backoff) backoffs;
 	ARRAY_OF(place_of_lease) touched; /* leases whose order changed in this step */
 	struct quota_ids lease_ids, wait_ids;
+	int32_t first_cluster_cap;
 	int32_t free_part, free_lease, free_wait; /* positions to use again */
 	size_t lease_count, wait_count;
 	bool complete; /* a hold misses nothing any more */
@@ -248,7 +250,7 @@ int64_t quota_committed(const struct account *a);
 int64_t quota_debt(const struct account *a);
 int64_t quota_idle(const struct account *a);
 int64_t quota_protected(const struct account *a);
-/* What reclaim may take from it: what is ordered or draining counts as gone. */
+/* What reclaim may take from it: what is ordered or draining counts as gone, what is held as there. */
 int64_t quota_victim_debt(const struct account *a);
 /* Stocks, shelves and pools anew from the groups, and all accounts into them. */
 void quota_reindex(struct quota_state *s);

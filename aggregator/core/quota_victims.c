@@ -109,7 +109,7 @@ quota_hunt_may(const struct quota_state *s, const struct hunt *h, const struct l
 	                 s->workspaces.at[workspace_of(s, l)].in.enforce != QUOTA_ENFORCE_ON))
 		return false;
 	if (is_own(s, h, l))
-		return leaving || (asker->in.preempt_own && l->in.priority < w->in.priority);
+		return asker->in.preempt_own && l->in.priority < w->in.priority;
 	if (asker->in.reclaim == QUOTA_RECLAIM_NEVER)
 		return false;
 	return leaving || asker->in.reclaim == QUOTA_RECLAIM_ANY || l->in.priority < w->in.priority;
