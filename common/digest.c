@@ -11,6 +11,42 @@ sha256(const void *data, size_t n, uint8_t out[SHA256_SIZE])
 	ASSERT(gnutls_hash_fast(GNUTLS_DIG_SHA256, data, n, out) == 0);
 }
 
+struct sha256_state {
+	gnutls_hash_hd_t hash;
+};
+
+struct sha256_state *
+sha256_begin(void)
+{
+	struct sha256_state *s = mem_alloc(sizeof(*s));
+
+	ASSERT(gnutls_hash_init(&s->hash, GNUTLS_DIG_SHA256) == 0);
+	return s;
+}
+
+void
+sha256_add(struct sha256_state *s, const void *data, size_t n)
+{
+	if (n > 0)
+		ASSERT(gnutls_hash(s->hash, data, n) == 0);
+}
+
+void
+sha256_end(struct sha256_state *s, uint8_t out[SHA256_SIZE])
+{
+	gnutls_hash_deinit(s->hash, out);
+	mem_free(s);
+}
+
+void
+sha256_drop(struct sha256_state *s)
+{
+	uint8_t unused[SHA256_SIZE];
+
+	if (s)
+		sha256_end(s, unused);
+}
+
 void
 hex_encode(const uint8_t *in, size_t n, char *out)
 {

@@ -56,8 +56,9 @@ roll_back(struct buf *out, size_t len)
 		out->data[len] = '\0';
 }
 
+/* last: the stream ends with this input. Otherwise what zlib has not given out yet stays with it. */
 static bool
-deflate_all(z_stream *z, const uint8_t *in, size_t n, struct buf *out, struct err *err)
+deflate_all(z_stream *z, const uint8_t *in, size_t n, bool last, struct buf *out, struct err *err)
 {
 	size_t fed = 0;
 	int rc;
@@ -71,10 +72,10 @@ deflate_all(z_stream *z, const uint8_t *in, size_t n, struct buf *out, struct er
 		}
 		offered = z->avail_out;
 		feed(z, in, n, &fed);
-		rc = deflate(z, fed == n ? Z_FINISH : Z_NO_FLUSH);
+		rc = deflate(z, last && fed == n ? Z_FINISH : Z_NO_FLUSH);
 		ASSERT(rc == Z_OK || rc == Z_STREAM_END || rc == Z_BUF_ERROR);
 		buf_commit(out, offered - z->avail_out);
-	} while (rc != Z_STREAM_END);
+	} while (last ? rc != Z_STREAM_END : fed < n || z->avail_in > 0 || z->avail_out == 0);
 	return true;
 }
 
@@ -90,11 +91,46 @@ gz_compress(const void *in, size_t n, int level, struct buf *out, struct err *er
 	if (deflateInit2(&z, level, Z_DEFLATED, GZ_WINDOW, 8, Z_DEFAULT_STRATEGY) != Z_OK)
 		return err_set(err, ERR_RETRY, "no memory to gzip %zu bytes", n);
 	ASSERT(deflateSetHeader(&z, &header) == Z_OK);
-	ok = deflate_all(&z, in, n, out, err);
+	ok = deflate_all(&z, in, n, true, out, err);
 	deflateEnd(&z);
 	if (!ok)
 		roll_back(out, before);
 	return ok;
+}
+
+struct gz_stream {
+	z_stream z;
+	gz_header header;
+	bool ready;
+};
+
+struct gz_stream *
+gz_stream_new(int level)
+{
+	struct gz_stream *g = mem_alloc(sizeof(*g));
+
+	ASSERT(level >= 1 && level <= 9);
+	g->header.os = GZ_OS_UNKNOWN;
+	g->ready = deflateInit2(&g->z, level, Z_DEFLATED, GZ_WINDOW, 8, Z_DEFAULT_STRATEGY) == Z_OK;
+	if (g->ready)
+		ASSERT(deflateSetHeader(&g->z, &g->header) == Z_OK);
+	return g;
+}
+
+void
+gz_stream_free(struct gz_stream *g)
+{
+	if (g && g->ready)
+		deflateEnd(&g->z);
+	mem_free(g);
+}
+
+bool
+gz_stream_add(struct gz_stream *g, const void *in, size_t n, bool last, struct buf *out, struct err *err)
+{
+	if (!g->ready)
+		return err_set(err, ERR_RETRY, "no memory to gzip");
+	return deflate_all(&g->z, in, n, last, out, err);
 }
 
 /* At the ceiling: the stream may still have its trailer to read, but not one byte to give. */

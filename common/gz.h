@@ -12,4 +12,13 @@ MUST_CHECK bool gz_compress(const void *in, size_t n, int level, struct buf *out
  * ERR_INVALID. */
 MUST_CHECK bool gz_expand(const void *in, size_t n, struct buf *out, struct err *err);
 
+/* The same in pieces: one member, of any length, with memory for a piece. */
+struct gz_stream;
+struct gz_stream *gz_stream_new(int level);
+void gz_stream_free(struct gz_stream *g);
+DEFINE_OWNED(gz_stream, struct gz_stream)
+/* Appends what there is of the gzipped data to out; `last` ends it, and nothing may follow. */
+MUST_CHECK bool gz_stream_add(struct gz_stream *g, const void *in, size_t n, bool last, struct buf *out,
+                              struct err *err);
+
 #endif

@@ -178,7 +178,11 @@ response_of(struct http_reply *rp)
 {
 	struct MHD_Response *r;
 
-	if (rp->shared) {
+	if (rp->file_len > 0) {
+		r = MHD_create_response_from_fd64(rp->file_len, rp->file);
+		if (r)
+			rp->file_len = 0;
+	} else if (rp->shared) {
 		r = MHD_create_response_from_buffer_with_free_callback_cls(rp->shared_len,
 		                                                           (void *)(uintptr_t)rp->shared, rp->release,
 		                                                           rp->release_arg);

@@ -63,7 +63,11 @@ struct http_reply {
 	size_t shared_len;
 	void (*release)(void *arg);
 	void *release_arg;
-	const char *content_encoding; /* "gzip" when the shared bytes are compressed */
+	/* A body in a file, from its beginning: when file_len is above 0, it is sent instead of all others, and the descriptor is
+	 * closed after. */
+	int file;
+	size_t file_len;
+	const char *content_encoding; /* "gzip" when the shared bytes or those of the file are compressed */
 	const char *vary;             /* static text: the request headers that decided about the reply; NULL: none */
 	bool weak;      /* the entity tag: set where the server compresses, as these bytes are not the tag's own */
 	bool to_worker; /* see http_defer */

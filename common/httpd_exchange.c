@@ -193,6 +193,9 @@ exchange_settle(struct exchange *x)
 	unhold(x);
 	http_reply_settle(rp, &x->rq, http_header(&x->rq, "If-None-Match"));
 	x->status = rp->status;
-	x->sent_bytes = strcmp(x->method, "HEAD") == 0 ? 0 : rp->shared ? rp->shared_len : rp->body.len;
+	x->sent_bytes = strcmp(x->method, "HEAD") == 0 ? 0
+	                : rp->file_len > 0             ? rp->file_len
+	                : rp->shared                   ? rp->shared_len
+	                                               : rp->body.len;
 	x->stage = EXCHANGE_QUEUED;
 }

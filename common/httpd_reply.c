@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/gz.h"
 #include "common/json.h"
@@ -19,10 +20,19 @@ http_reply_init(struct http_reply *rp)
 	buf_init(&rp->body, HTTP_REPLY_MAX);
 }
 
+static void
+drop_file(struct http_reply *rp)
+{
+	if (rp->file_len > 0)
+		close(rp->file);
+	rp->file_len = 0;
+}
+
 void
 http_reply_fini(struct http_reply *rp)
 {
 	buf_fini(&rp->body);
+	drop_file(rp);
 	mem_free(rp->link);
 	if (rp->release)
 		rp->release(rp->release_arg);
@@ -34,6 +44,7 @@ drop_content(struct http_reply *rp)
 {
 	if (rp->release)
 		rp->release(rp->release_arg);
+	drop_file(rp);
 	rp->shared = NULL;
 	rp->shared_len = 0;
 	rp->release = NULL;
@@ -77,7 +88,7 @@ http_reply_pack(struct http_reply *rp, const struct http_request *rq, const char
 {
 	struct buf *body = &rp->body, packed;
 
-	if (rp->shared || rp->content_encoding || body->over || !type_is_text(rp->content_type) ||
+	if (rp->file_len > 0 || rp->shared || rp->content_encoding || body->over || !type_is_text(rp->content_type) ||
 	    body->len < GZIP_LEAST || body->len > HTTP_GZIP_MAX)
 		return;
 	if (!rp->vary)
@@ -101,7 +112,7 @@ http_reply_pack(struct http_reply *rp, const struct http_request *rq, const char
 void
 http_reply_settle(struct http_reply *rp, const struct http_request *rq, const char *if_none_match)
 {
-	if (rp->body.over && !rp->shared)
+	if (rp->body.over && !rp->shared && rp->file_len == 0)
 		http_problem(rp, rq, 500, NULL, "the reply is larger than the limit of %zu bytes", rp->body.max);
 	ASSERT(rp->status >= 200 && rp->status <= 599);
 	if (reads(rq) && rp->status == 200 && http_etag_listed(if_none_match, rp->etag)) {

@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/spill.h"
 #include "common/time.h"
 
 /* ---- the server under test ---- */
@@ -112,6 +113,26 @@ handle_gate(void *app, void *worker, const struct http_request *rq, struct http_
 	say(rp, "through\n");
 }
 
+/* The shared bytes once more, from a file; with ?fail a problem instead. */
+static void
+handle_document(void *app, void *worker, const struct http_request *rq, struct http_reply *rp)
+{
+	owned(spill) struct spill *document = NULL;
+	struct world *w = app;
+	struct spill_file file;
+	struct err err = {0};
+
+	(void)worker;
+	assert_true(spill_new(false, &document, &err));
+	buf_add(spill_buf(document), w->shared, WORLD_SHARED_BYTES);
+	assert_true(spill_end(document, &file, &err));
+	rp->content_type = "text/plain";
+	rp->file = file.fd;
+	rp->file_len = (size_t)file.len;
+	if (http_query(rq, "fail"))
+		http_problem(rp, rq, 409, NULL, "not now");
+}
+
 static void
 handle_shared(void *app, void *worker, const struct http_request *rq, struct http_reply *rp)
 {
@@ -208,6 +229,7 @@ static const struct http_route routes[] = {
 	{"DELETE", "/thing", true, 0, handle_hello, 0, ""},
 	{"GET", "/gate", false, 0, handle_gate, 0, ""},
 	{"GET", "/shared", false, 0, handle_shared, 0, ""},
+	{"GET", "/document", false, 0, handle_document, 0, ""},
 	{"GET", "/files/", true, 0, handle_file, 0, ""},
 	{"GET", "/problem", false, 0, handle_problem, 0, ""},
 	{"GET", "/over", false, 0, handle_over, 0, ""},

@@ -34,7 +34,7 @@ struct world {
 };
 
 /* Two workers, a queue of one, 64 connections, any free port. Routes: / /inline /worker /values /values/ /values/deep/ /echo
- * /echo-inline /thing /gate /shared /files/ /problem /over /name /text /text-inline /either. The guard refuses whoever sends X-Stranger. */
+ * /echo-inline /thing /gate /shared /document /files/ /problem /over /name /text /text-inline /either. The guard refuses whoever sends X-Stranger. */
 struct httpd_options options_of(struct world *w);
 void world_init(struct world *w);
 void world_start(struct world *w, const struct httpd_options *o);

@@ -3,6 +3,7 @@
 #include "tests/support/httpd_world.h"
 
 #include <stdio.h>
+#include <dirent.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -209,6 +210,51 @@ a_shared_body_is_released_exactly_once(void **state)
 	httpd_stop(w->h);
 	w->h = NULL;
 	assert_int_equal(atomic_load(&w->released), 5);
+}
+
+static int
+open_descriptors(void)
+{
+	DIR *dir = opendir("/proc/self/fd");
+	int n = 0;
+
+	assert_non_null(dir);
+	while (readdir(dir))
+		n++;
+	closedir(dir);
+	return n;
+}
+
+static void
+a_body_in_a_file_is_sent_whole_and_its_descriptor_closed(void **state)
+{
+	struct world *w = *state;
+	struct answer a = answer_empty();
+	char some[1000];
+	int fd, before;
+
+	ask(w, "GET /document HTTP/1.1\r\n" HOST "\r\n", &a);
+	before = open_descriptors();
+	for (int i = 0; i < 5; i++) {
+		ask(w, "GET /document HTTP/1.1\r\n" HOST "Accept-Encoding: gzip\r\n\r\n", &a);
+		assert_int_equal(a.status, 200);
+		assert_int_equal(a.body.len, WORLD_SHARED_BYTES);
+		assert_memory_equal(a.body.data, w->shared, WORLD_SHARED_BYTES);
+		ask(w, "HEAD /document HTTP/1.1\r\n" HOST "\r\n", &a);
+		expect_header(&a, "Content-Length: 4194304\r\n");
+		ask(w, "GET /document?fail HTTP/1.1\r\n" HOST "\r\n", &a);
+		assert_int_equal(a.status, 409);
+		/* the client goes away in the middle */
+		fd = dial(w->port);
+		tell(fd, "GET /document HTTP/1.1\r\n" HOST "\r\n");
+		assert_true(recv(fd, some, sizeof(some), 0) > 0);
+		close(fd);
+	}
+	await_count(&w->done, 21);
+	httpd_stop(w->h);
+	w->h = NULL;
+	assert_true(open_descriptors() < before + 5);
+	answer_fini(&a);
 }
 
 /* ---- bodies ---- */
@@ -529,6 +575,7 @@ main(void)
 		IN_WORLD(a_known_entity_tag_is_answered_304),
 		IN_WORLD(a_file_name_cannot_leave_its_quotes),
 		IN_WORLD(a_shared_body_is_released_exactly_once),
+		IN_WORLD(a_body_in_a_file_is_sent_whole_and_its_descriptor_closed),
 		IN_WORLD(a_body_is_taken_up_to_the_routes_limit),
 		IN_WORLD(a_chunked_body_is_counted_as_it_arrives_and_the_connection_stays),
 		IN_WORLD(a_huge_announcement_is_refused_before_the_body_comes),
