@@ -247,11 +247,12 @@ samples: programs
 	$(B)/tollgate-exporter --print-config >deploy/exporter.yaml
 	$(B)/tollgate-aggregator --print-config >deploy/aggregator.yaml
 
-#: make install      DESTDIR=dir PREFIX=/usr/local: programs, units, sample configurations, dashboards, man pages, completion
+#: make install      DESTDIR=dir PREFIX=/usr/local: programs, units, sample configurations and policies, dashboards, man pages, completion
 TO := $(DESTDIR)$(PREFIX)
 install: installable
 	install -m 755 -D -t $(TO)/bin $(B)/tollgate $(B)/tollgate-exporter $(B)/tollgate-aggregator
 	install -m 644 -D -t $(TO)/share/tollgate $(wildcard deploy/*.yaml)
+	install -m 644 -D -t $(TO)/share/tollgate/examples deploy/demo/policy.yaml $(wildcard deploy/examples/*.yaml)
 	install -m 644 -D -t $(TO)/share/tollgate/grafana $(wildcard dashboards/grafana/*.json)
 	install -m 644 -D -t $(TO)/share/tollgate/prometheus $(filter-out %.test.yml,$(wildcard dashboards/prometheus/*.yml))
 	install -m 644 -D -t $(TO)/lib/systemd/system $(wildcard deploy/systemd/*.service)

@@ -16,6 +16,7 @@ UNITS = {"lib/systemd/system/tollgate-exporter.service", "lib/systemd/system/tol
 COMPLETIONS = {"share/bash-completion/completions/tollgate", "share/zsh/site-functions/_tollgate"}
 SLURM = {"share/tollgate/slurm/tollgate-prolog.sh", "share/tollgate/slurm/tollgate-epilog.sh"}
 SAMPLES = {"share/tollgate/systemd/exporter-root.conf", "share/tollgate/aggregator.yaml", "share/tollgate/exporter.yaml"}
+POLICIES = {f"share/tollgate/examples/{name}.yaml" for name in ("policy", "two-nodes", "slurm", "showback")}
 
 
 class Install(unittest.TestCase):
@@ -42,7 +43,7 @@ class Install(unittest.TestCase):
             return f.read()
 
     def test_everything_is_there_and_nothing_beside_the_prefix(self):
-        for name in PROGRAMS | PAGES | UNITS | COMPLETIONS | SLURM | SAMPLES:
+        for name in PROGRAMS | PAGES | UNITS | COMPLETIONS | SLURM | SAMPLES | POLICIES:
             self.assertIn(name, self.files)
         for folder in ("share/tollgate/grafana", "share/tollgate/prometheus"):
             self.assertTrue([f for f in self.files if f.startswith(folder + "/")], folder)
