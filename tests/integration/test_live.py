@@ -161,10 +161,11 @@ class Live(unittest.TestCase):
         self.stack.sql("update node_status s set received_at = now() - interval '1 day' from node n where n.id = s.node_id and n.name = 'other'")
         rows = self.stack.sql(states)
         self.assertEqual(rows, [["other", "unknown", "2"], ["own", "healthy", "1"], ["own", "unknown", "1"], ["shared", "down", "1"], ["shared", "healthy", "1"]])
-        self.stack.sql("insert into node_state (node_id, state, effective) select id, 'maintenance', tstzrange(date_trunc('hour', now()), null) from node where name = 'own'")
-        self.addCleanup(self.stack.sql, "delete from node_state")
+        declare = "update node_state s set state = '{}' from node n where n.id = s.node_id and n.name = 'own'"
+        self.addCleanup(self.stack.sql, declare.format("in-service"))
+        self.stack.sql(declare.format("maintenance"))
         self.assertIn(["own", "down", "2"], self.stack.sql(states))
-        self.stack.sql("update node_state set state = 'retired'")
+        self.stack.sql(declare.format("retired"))
         self.assertNotIn("own", [r[0] for r in self.stack.sql(states)])
 
 
