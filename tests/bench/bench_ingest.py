@@ -1,10 +1,11 @@
 #!/usr/bin/python3
-"""Taking batches in, beside a bare COPY BINARY of the same rows into the same table; and sealing them, beside the plainest sum.
+"""Taking batches in over HTTP (gunzip, decode, evidence, COPY, commit), beside a bare COPY BINARY of the same rows into the same table; what
+a record takes on the wire and as evidence; and sealing, beside the plainest sum.
 
-The figure is processor time per record of all processes together (the caller, the server and its helpers), because the wall
-clock of a shared machine says little. A push is five batches of a node with 8 GPUs and 168 holders, as after an outage of
-five minutes; the bare COPY takes the rows of one push per transaction too. The table is emptied between the two, the server
-syncs."""
+The figure is processor time per record of all processes that do the work (the aggregator, the server and its helpers; psql on the other
+side), because the wall clock of a shared machine says little. What stands for the exporters is not counted. A backlog is what a node sends
+after an outage of five minutes, a steady push is one interval; the bare COPY has the rows of one push in a transaction too. The table
+is emptied between the two, the server syncs."""
 
 import os
 import resource
@@ -15,99 +16,107 @@ import time
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, ROOT)
 
-from tests.support import pg  # noqa: E402
-from tests.support.fleet import HOUR, MINUTE, NS  # noqa: E402
-from tests.support.ledger import BUILD, Ledger, each_frame  # noqa: E402
+from tests.bench.bench_http import emit  # noqa: E402
+from tests.support import stack  # noqa: E402
+from tests.support.fleetrun import Fleet, server_cpu  # noqa: E402
 
-START = 1_796_068_800 * NS
-NODES, MINUTES, GPUS, HOLDERS, CUTS, PUSH = 10, 30, 8, 21, 6, 5
-STEP = MINUTE // CUTS
-
-
-def batch(node, minute):
-    start = START + minute * MINUTE
-    records = []
-    for gpu in range(GPUS):
-        for h in range(HOLDERS):
-            for cut in range(CUTS):
-                held = STEP // HOLDERS
-                used = held * ((gpu * 7 + h * 13 + minute * 5 + cut) % 11) // 10 if h % 3 else 0
-                records.append([gpu + 1, gpu * HOLDERS + h + 1, 1, 5, 1, 5040, start + cut * STEP, STEP, held, min(used, held), 0, 0, 10**12, 500, 10])
-    first = minute == 0
-    return {
-        "node": f"n{node}", "boot_id": "77" * 16, "epoch": 1, "seq": minute + 1, "from_ns": start, "to_ns": start + MINUTE,
-        "devices": [{"id": g + 1, "uuid": f"GPU-{node}-{g}", "model": "NVIDIA H100 80GB HBM3", "index": g} for g in range(GPUS)] if first else [],
-        "holders": [{"id": i + 1, "ns": f"team-{i % 20}", "pod": f"pod-{node}-{i}"} for i in range(GPUS * HOLDERS)] if first else [],
-        "records": records,
-    }  # fmt: skip
+NODES = 60
+ROUNDS = 3
 
 
-def server_cpu(cluster):
-    """Seconds of the server, of what it has reaped, and of what runs under it now."""
-    ticks = 0
-    for pid in [cluster.server.pid, *cluster._children()]:
-        try:
-            with open(f"/proc/{pid}/stat", encoding="utf-8") as f:
-                v = f.read().rpartition(")")[2].split()
-        except OSError:
-            continue
-        ticks += int(v[11]) + int(v[12]) + (int(v[13]) + int(v[14]) if pid == cluster.server.pid else 0)
-    return ticks / os.sysconf("SC_CLK_TCK")
-
-
-def measured(cluster, argv):
+def spent(cluster, argv):
     """Runs it; its own processor seconds with the server's, and the wall clock's."""
+    sessions = set(cluster._children())
     before, server = resource.getrusage(resource.RUSAGE_CHILDREN), server_cpu(cluster)
     began = time.monotonic()
-    done = subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=True)
+    subprocess.run(argv, stdout=subprocess.PIPE, check=True)
     wall = time.monotonic() - began
+    while set(cluster._children()) - sessions:  # what its session spent is the server's once that has ended
+        time.sleep(0.01)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     own = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
-    return own + server_cpu(cluster) - server, wall, done.stdout
+    return own + server_cpu(cluster) - server, wall
 
 
-def figure(name, ours, against, theirs, goal, unit="us/record"):
-    print(f'{{"name": "{name}", "unit": "{unit}", "ours": {ours:.3f}, "against": "{against}", "theirs": {theirs:.3f}, '
-          f'"ratio": {ours / theirs:.3f}, "goal": {goal}}}', flush=True)  # fmt: skip
+class Bare:
+    """The rows of each push in a file, as COPY BINARY takes them."""
+
+    def __init__(self, s, batches):
+        self.s, self.dir = s, s.pg.private_dir("copies")
+        os.chmod(self.dir, 0o777)
+        self.psql = [os.path.join(s.pg.bin, "psql"), "-X", "-q", "-d", s.pg.conninfo("tollgate"), "-f"]
+        pushes = s.sql(f"select stream_id, min(seq), max(seq) from tollgate.ingest_batch where seq > 1 group by stream_id, (seq - 2) / {batches} order by 2, 1")
+        out_of, into = [], []
+        for stream, first, last in pushes:
+            path = os.path.join(self.dir, f"{stream}-{first}")
+            rows = f"select * from tollgate.usage_interval where stream_id = {stream} and seq between {first} and {last}"
+            out_of.append(f"\\copy ({rows}) to '{path}' (format binary)\n")
+            into.append(f"\\copy tollgate.usage_interval from '{path}' (format binary)\n")
+        s.sql("create index bare_copy on tollgate.usage_interval (stream_id, seq)")
+        self.records = int(s.sql("select count(*) from tollgate.usage_interval where seq > 1")[0][0])
+        subprocess.run([*self.psql, self.script("out.sql", out_of)], check=True)
+        s.sql("drop index tollgate.bare_copy")
+        self.into = self.script("into.sql", into)
+
+    def script(self, name, lines):
+        path = os.path.join(self.dir, name)
+        with open(path, "w", encoding="utf-8") as f:
+            f.write("".join(lines))
+        return path
+
+    def run(self):
+        """Microseconds per record: processor, wall; the middle of three."""
+        rounds = []
+        for _ in range(ROUNDS):
+            self.s.sql("truncate tollgate.usage_interval; checkpoint")
+            rounds.append(spent(self.s.pg, [*self.psql, self.into]))
+        assert int(self.s.sql("select count(*) from tollgate.usage_interval")[0][0]) == self.records
+        return [sorted(r)[ROUNDS // 2] * 1e6 / self.records for r in zip(*rounds)]
+
+
+def against_copy(name, steps, batches):
+    with Fleet(NODES) as fleet:
+        run = fleet.run("--steps", steps, "--batches", batches, "--at-once", 32)
+        bare = Bare(fleet.stack, batches)
+        assert bare.records == run["records"], (bare.records, run)
+        cpu, wall = bare.run()
+        ours = (run["cpu"]["aggregator"] + run["cpu"]["server"]) * 1e6 / run["records"]
+        rows = run["records"] // run["pushes"]
+        emit(f"ingest, {name}, cpu", "us/record", ours, f"COPY BINARY, {rows} rows a transaction", cpu, 2.0)
+        emit(f"ingest, {name}, wall", "us/record", run["seconds"] * 1e6 / run["records"], f"COPY BINARY, {rows} rows a transaction", wall, 2.0)
+        return run
+
+
+def sealing(fleet):
+    s = fleet.stack
+    records = int(s.sql("select count(*) from tollgate.usage_interval")[0][0])
+    plain = "select count(*) from (select node_id, device_id, holder_id, sum(units * held_ns) from tollgate.usage_interval group by 1, 2, 3) x"
+    psql = [os.path.join(s.pg.bin, "psql"), "-X", "-q", "-d", s.pg.conninfo("tollgate"), "-c", plain]
+    bare = sorted(spent(s.pg, psql)[0] for _ in range(ROUNDS))[ROUNDS // 2]
+    tool = [stack.program("tests/store_tool"), s.pg.conninfo("tollgate"), "rollup", "--now", str(time.time_ns() + 2 * 3600 * 10**9), "--grace", "0"]
+    s.aggregator.stop()
+    ours, _ = spent(s.pg, tool)
+    emit("sealing, cpu", "us/record", ours * 1e6 / records, "one sum over the same rows", bare * 1e6 / records, 3.0)
+    emit("sealing, cpu, as such", "us/record", ours * 1e6 / records, "the limit", 0.5, 1.0)
+
+
+def bytes_per_record(name, shape, goal):
+    """On the wire without the first batch, which has the dictionary and is sent once; on disk all that the table takes."""
+    with Fleet(20, shape) as fleet:
+        run = fleet.run("--steps", 60, "--at-once", 8)
+        on_disk, records = fleet.evidence()
+        emit(f"wire, {name}", "bytes/record", run["wire_bytes"] / run["records"], "the limit", 12, goal)
+        emit(f"evidence, {name}", "bytes/record", on_disk / records, "the limit", 20, goal)
+        if shape == (8, 7, 3):
+            sealing(fleet)
 
 
 def main():
-    settings = {"fsync": "on", "shared_buffers": "512MB", "max_wal_size": "4GB", "autovacuum": "off"}
-    with pg.Cluster(settings) as cluster:
-        led = Ledger(cluster, "bench", now=START + HOUR)
-        nodes = [each_frame([batch(n, m) for m in range(MINUTES)]) for n in range(NODES)]
-        paths = []
-        for at in range(0, MINUTES, PUSH):
-            for n, frames in enumerate(nodes):
-                paths.append(led.file(b"".join(frames[at : at + PUSH]), f"push-{n}-{at}"))
-        tool = os.path.join(BUILD, "tests", "store_tool")
-        cpu, wall, out = measured(cluster, [tool, cluster.conninfo("bench"), "ingest", "--now", str(led.now), *paths])
-        assert out.count('"ok":true') == len(paths) and '"quarantined":0' in out, out
-        records = int(led.value("select count(*) from usage_interval"))
-
-        psql = [os.path.join(cluster.bin, "psql"), "-X", "-q", "-d", cluster.conninfo("bench"), "-f"]
-        out_of, into = [], []
-        for at in range(0, MINUTES, PUSH):
-            for node in range(NODES):
-                dump = led.file(b"", f"dump-{node}-{at}")
-                rows = f"select i.* from tollgate.usage_interval i join tollgate.node n on n.id = i.node_id where n.name = 'n{node}' and seq between {at + 1} and {at + PUSH}"
-                out_of.append(f"\\copy ({rows}) to '{dump}' (format binary)\n")
-                into.append(f"\\copy tollgate.usage_interval from '{dump}' (format binary)\n")
-        subprocess.run([*psql, led.file("".join(out_of), "out.sql")], check=True)
-        script, bare = led.file("".join(into), "into.sql"), []
-        for _ in range(3):
-            led.rows("truncate usage_interval; checkpoint")
-            bare.append(measured(cluster, [*psql, script])[:2])
-        assert int(led.value("select count(*) from usage_interval")) == records
-        bare_cpu, bare_wall = sorted(bare)[1]
-        figure("ingest_cpu", cpu * 1e6 / records, "COPY BINARY of the same rows", bare_cpu * 1e6 / records, 2.0)
-        figure("ingest_wall", wall * 1e6 / records, "COPY BINARY of the same rows", bare_wall * 1e6 / records, 2.0)
-
-        plain = "select count(*) from (select node_id, device_id, holder_id, sum(units * held_ns) from tollgate.usage_interval group by 1, 2, 3) x"
-        bare_cpu = sorted(measured(cluster, [*psql, led.file(plain, "plain.sql")])[0] for _ in range(3))[1]
-        led.now = START + 2 * HOUR
-        cpu, _, _ = measured(cluster, [tool, cluster.conninfo("bench"), "rollup", "--now", str(led.now), "--grace", "0"])
-        figure("seal_cpu", cpu * 1e6 / records, "one sum over the same rows", bare_cpu * 1e6 / records, 3.0)
+    against_copy("backlog", 4, 30)
+    against_copy("steady", 60, 1)
+    bytes_per_record("8 GPUs x 7 x 3", (8, 7, 3), 1.0)
+    bytes_per_record("8 GPUs, whole", (8, 0, 1), None)
+    bytes_per_record("1 GPU, whole", (1, 0, 1), None)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
 /* tests/support/fleet_tool.c - a fleet that pushes over real HTTP:
  *
  * fleet_tool PORT [--nodes N] [--gpus N] [--instances N] [--processes N] [--step-ms MS] [--steps N] [--paced 1] [--burst 1]
- *            [--at-once N] [--wait 1]
+ *            [--at-once N] [--batches N] [--wait 1]
  *
  * Frames are made before anything is measured. Every node then sends its first batch, with the dictionary; when all are
  * acknowledged the measured part begins: --steps more batches of each node. Paced: a step is due every --step-ms, nodes one
  * after the other over the step, or all at once (--burst). Not paced: as fast as they are acknowledged, --at-once of the
- * nodes at a time. A node's token is the SHA-256 of its name, in hex. 503 is repeated after a second.
+ * nodes at a time. A push is --batches of them: more than one is what a node sends that was cut off for a while. A node's token is the SHA-256 of its name, in hex. 503 is repeated after a second.
  *
  * --wait: says {"ready":true} when the dictionaries are in, and goes on when a line comes. At the end one line of JSON: what was
  * sent, how long it took, its own processor time, and for each step how many of its batches were not acknowledged at its end and
@@ -33,7 +33,7 @@
 
 struct options {
 	uint16_t port;
-	int64_t nodes, gpus, instances, processes, step_ms, steps, paced, burst, at_once, wait;
+	int64_t nodes, gpus, instances, processes, step_ms, steps, paced, burst, at_once, batches, wait;
 };
 
 struct node {
@@ -109,11 +109,13 @@ prepare(struct fleet *f, size_t i, int64_t start_ns)
 	buf_init(&n->request, FRAMES_MAX);
 	n->ends = mem_array((size_t)f->o.steps + 1, sizeof(*n->ends));
 	for (size_t k = 0; k <= (size_t)f->o.steps; k++) {
-		size_t records = fleet_node_next(n->gen, &n->frames);
+		for (int64_t b = 0; b < (k > 0 ? f->o.batches : 1); b++) {
+			size_t records = fleet_node_next(n->gen, &n->frames);
 
+			if (k > 0)
+				f->records += (int64_t)records;
+		}
 		n->ends[k] = n->frames.len;
-		if (k > 0)
-			f->records += (int64_t)records;
 	}
 }
 
@@ -288,7 +290,7 @@ fleet_run(struct fleet *f)
 	char line[16];
 
 	start_ns = time_wall_ns();
-	start_ns -= start_ns % step_ns + (f->o.paced ? step_ns : (f->o.steps + 1) * step_ns);
+	start_ns -= start_ns % step_ns + (f->o.paced ? step_ns : (f->o.steps * f->o.batches + 1) * step_ns);
 	f->steps = mem_array((size_t)f->o.steps, sizeof(*f->steps));
 	f->nodes = mem_array((size_t)f->o.nodes, sizeof(*f->nodes));
 	f->epoll = epoll_create1(EPOLL_CLOEXEC);
@@ -333,6 +335,7 @@ main(int argc, char **argv)
 		.paced = option(argc, argv, "--paced", 0),
 		.burst = option(argc, argv, "--burst", 0),
 		.at_once = option(argc, argv, "--at-once", 64),
+		.batches = option(argc, argv, "--batches", 1),
 		.wait = option(argc, argv, "--wait", 0),
 	};
 	fleet_run(&f);

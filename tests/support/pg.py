@@ -34,7 +34,7 @@ SETTINGS = {
     # A crash here is the death of processes, never of the machine: what was written is in the kernel.
     "fsync": "off",
     "shared_buffers": "64MB",
-    "max_connections": "50",
+    "max_connections": "100",
     "log_min_messages": "warning",
     "log_line_prefix": "'%m [%p] %a '",
 }

@@ -1,0 +1,92 @@
+"""A simulated fleet that pushes to a real aggregator, and what all processes spent on it: for benchmarks.
+
+    with Fleet(1000) as fleet:
+        run = fleet.run("--steps", 12, "--paced", 1)
+        run["records"], run["cpu"]["server"], ...
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import subprocess
+import threading
+
+from tests.support import stack
+
+# As a machine of its own for PostgreSQL would have them, scaled to this one; deploy/README.md says more.
+SETTINGS = {"fsync": "on", "synchronous_commit": "on", "shared_buffers": "512MB", "max_wal_size": "4GB", "checkpoint_timeout": "15min"}
+
+
+def process_cpu(pid, children=False):
+    """Seconds; with those of the children that have ended."""
+    with open(f"/proc/{pid}/stat", encoding="utf-8") as f:
+        v = f.read().rpartition(")")[2].split()
+    ticks = int(v[11]) + int(v[12]) + (int(v[13]) + int(v[14]) if children else 0)
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def server_cpu(cluster):
+    """Of the server, of what it has reaped, and of what runs under it now."""
+    total = process_cpu(cluster.server.pid, children=True)
+    for pid in cluster._children():
+        with contextlib.suppress(OSError):
+            total += process_cpu(pid)
+    return total
+
+
+def resident_kib(pid):
+    with open(f"/proc/{pid}/status", encoding="ascii") as f:
+        return int(next(line for line in f if line.startswith("VmRSS")).split()[1])
+
+
+class Fleet(contextlib.AbstractContextManager):
+    def __init__(self, nodes, shape=(8, 7, 3), options=()):
+        self.nodes, self.shape = nodes, shape
+        self.stack = stack.Stack(settings=SETTINGS, options=options)
+
+    def __enter__(self):
+        self.stack.__enter__()
+        rows = []
+        for i in range(self.nodes):
+            name = f"fleet-{i:05}"
+            token = hashlib.sha256(name.encode()).hexdigest()
+            rows.append(f"('\\x{hashlib.sha256(token.encode()).hexdigest()}', 'node', '{name}', 'bench')")
+        self.stack.sql(f"insert into tollgate.access_token (sha256, role, node, created_by) values {','.join(rows)}")
+        return self
+
+    def __exit__(self, *exc):
+        self.stack.__exit__(*exc)
+
+    def evidence(self):
+        (row,) = self.stack.sql("select pg_total_relation_size('tollgate.ingest_batch'), coalesce(sum(records), 0) from tollgate.ingest_batch")
+        return [int(v) for v in row]
+
+    def run(self, *options):
+        """Of the measured part: what fleet_tool says of it, and cpu, resident (KiB, every second), evidence_bytes."""
+        gpus, instances, processes = self.shape
+        argv = [stack.program("tests/fleet_tool"), self.stack.port, "--nodes", self.nodes, "--gpus", gpus, "--instances", instances,
+                "--processes", processes, "--wait", 1, *options]  # fmt: skip
+        aggregator = self.stack.aggregator.child.pid
+        with subprocess.Popen([str(a) for a in argv], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+            assert json.loads(child.stdout.readline())["ready"]
+            resident, done = [], threading.Event()
+
+            def watch():
+                while not done.wait(1):
+                    resident.append(resident_kib(aggregator))
+
+            watcher = threading.Thread(target=watch)
+            watcher.start()
+            bytes_before, _ = self.evidence()
+            before = process_cpu(aggregator), server_cpu(self.stack.pg)
+            child.stdin.write("go\n")
+            child.stdin.flush()
+            result = json.loads(child.stdout.readline())
+            after = process_cpu(aggregator), server_cpu(self.stack.pg)
+            done.set()
+            watcher.join()
+        result["cpu"] = {"aggregator": after[0] - before[0], "server": after[1] - before[1], "fleet": result.pop("own_cpu")}
+        result["resident"] = resident
+        result["evidence_bytes"] = self.evidence()[0] - bytes_before
+        return result
