@@ -152,6 +152,7 @@ static const struct door {
 	{"PUT", "/v1/policy", .query = "dry_run:int? name:text?", .body_type = YAML, .reply_type = JSON,
          .reply = "PolicyReply", .errors = {409}},
 	{"GET", "/v1/policy", .query = "tenant:text?", .reply_type = YAML, .errors = {404}},
+	{"GET", "/v1/policy/suggest", .query = RANGE, .reply_type = YAML},
 	{"POST", "/v1/tokens", .body_type = JSON, .body = "TokenRequest", .status = 201, .reply_type = JSON,
          .reply = "TokenMade", .errors = {404, 409}},
 	{"GET", "/v1/tokens", .query = "tenant:text? role:text? node:text? status:text? " PAGE, .reply_type = JSON,

@@ -56,6 +56,12 @@ const struct cli_command cli_commands[] = {
 	            "applies a file of its own tenant, as get policy shows it.",
 	 .options = {{"file", 'f', "FILE", "the policy; - for standard input", NULL, CLI_REQUIRED},
 	             {"dry-run", 0, NULL, "show the differences, change nothing", NULL, 0}}},
+	{.name = "policy suggest", .words = "", .run = cmd_policy_suggest,
+	 .summary = "a draft of a policy that owns what was seen, to be looked at and applied",
+	 .details = "Tenants and workspaces from namespaces, Slurm accounts, users, groups and labels, with the time that is behind each rule. What the policy in "
+	            "force says stays.",
+	 .options = {{"since", 0, "AGE", "look at this much time (default 30d)", NULL, 0},
+	             {"output", 'O', "FILE", "write here instead of standard output", NULL, 0}}},
 	{.name = "report", .words = "YYYY-MM", .word_max = 1, .word_choices = months, .words_open = true, .run = cmd_report,
 	 .summary = "the month's chargeback; \"current\" for the month that is open, \"previous\" for the one before",
 	 .details = "One line per workspace, SKU, class and price version. Without --out or --format it is CSV.",

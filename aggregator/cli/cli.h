@@ -150,6 +150,7 @@ int cli_print_one(const struct cli *c, json_t *object);
 bool cli_colours(void);
 
 int cmd_apply(struct cli *c);
+int cmd_policy_suggest(struct cli *c);
 int cmd_report(struct cli *c);
 int cmd_usage(struct cli *c);
 int cmd_top(struct cli *c);

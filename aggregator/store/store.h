@@ -18,7 +18,7 @@ struct db_counters {
 };
 struct db_options {
 	struct db_counters *counters; /* NULL: nobody counts */
-	const char *conninfo; /* libpq's; may name several hosts */
+	const char *conninfo;         /* libpq's; may name several hosts */
 	const char *application;
 	int64_t statement_timeout_ns;
 	int64_t lock_timeout_ns;
@@ -254,6 +254,9 @@ struct policy_request {
 /* All or nothing. The differences are written to ret_diff, for people. */
 MUST_CHECK bool store_policy_apply(struct db *db, const struct policy_request *rq, struct policy_outcome *ret,
                                    struct buf *ret_diff, struct err *err);
+/* A draft of a policy from what was held in the range (core/suggest.h), cut to where a rule may still change something: not before the
+ * policy in force, and not in a closed period. */
+MUST_CHECK bool store_policy_suggest(struct db *db, int64_t from_ns, int64_t to_ns, struct buf *out, struct err *err);
 /* The document as it was applied, with what tenants' administrators changed in it; or one tenant's part of it. ERR_MISSING
  * when there is none yet. */
 MUST_CHECK bool store_policy_get(struct db *db, const char *tenant, struct buf *ret_text, struct err *err);

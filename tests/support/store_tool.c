@@ -7,6 +7,7 @@
  * store_tool CONNINFO ingest-group --now NS                   each line of standard input names the files of pushes that wait at the
  *     same time; the process remembers what it knows from one line to the next
  * store_tool CONNINFO apply --now NS [--dry-run 1] [--tenant T] FILE    a tenant's part, by its administrator
+ * store_tool CONNINFO suggest --from NS --to NS
  * store_tool CONNINFO rollup --now NS --grace NS [--limit N]
  * store_tool CONNINFO usage --from NS --to NS [--by KEYS] [--FILTER NAME] [--limit N] [--cursor C] [--exact 1] [--csv 1]
  * store_tool CONNINFO conservation --from NS --to NS
@@ -287,6 +288,12 @@ apply(struct db *db, const struct args *a, struct buf *out, struct err *err)
 }
 
 static bool
+suggest(struct db *db, const struct args *a, struct buf *out, struct err *err)
+{
+	return store_policy_suggest(db, option_i64(a, "--from", 0), option_i64(a, "--to", 0), out, err);
+}
+
+static bool
 rollup(struct db *db, const struct args *a, struct buf *out, struct err *err)
 {
 	struct rollup_result r;
@@ -473,6 +480,7 @@ static const struct {
 	{"ledger", ledger},
 	{"period", period},
 	{"quarantine", quarantine},
+	{"suggest", suggest},
 	{"release", release},
 	{"discard", discard},
 };
