@@ -173,26 +173,26 @@ new_debt(const struct qref_state *s, const struct qref_request *r, int pool, uns
 }
 
 /* The new part of the debt is found in free unreserved devices first, then in idle reservations of others, at most L_j each
- * counting what they lend already: all debt together is at most what is unreserved and what is lendable. */
+ * counting what they lend already. What is idle and yet not free is lent. */
 static bool
 lendable(const struct qref_state *s, const struct qref_request *r, int pool, unsigned gone)
 {
-	int64_t unreserved = 0, lent = new_debt(s, r, pool, gone), idle = 0;
+	int64_t own_idle = at_least_0(quota_in(s, r->workspace, pool)->reserved - leased(s, r->workspace, pool, gone));
+	int64_t free = 0, idle = 0, may_lend = 0;
 
 	for (int n = 0; n < s->node_count; n++)
-		if (s->nodes[n].tenant == pool && !s->nodes[n].down)
-			unreserved += s->nodes[n].devices;
-	for (int j = 0; j < s->workspace_count; j++) {
-		const struct qref_quota *q = quota_in(s, j, pool);
+		if (s->nodes[n].tenant == pool)
+			free += free_on(s, n, gone, false);
+	for (int j = 0; j < s->workspace_count; j++)
+		if (uses_pool(s, j, pool) && j != r->workspace) {
+			const struct qref_quota *q = quota_in(s, j, pool);
+			int64_t idle_j = at_least_0(q->reserved - leased(s, j, pool, gone));
 
-		if (!uses_pool(s, j, pool))
-			continue;
-		unreserved -= q->reserved;
-		lent += debt(s, j, pool, gone);
-		if (j != r->workspace)
-			idle += least(at_least_0(q->reserved - leased(s, j, pool, gone)), q->lend);
-	}
-	return lent <= at_least_0(unreserved) + idle;
+			idle += idle_j;
+			may_lend += least(idle_j, q->lend);
+		}
+	return new_debt(s, r, pool, gone) <=
+	       at_least_0(free - own_idle - idle) + may_lend - at_least_0(own_idle + idle - free);
 }
 
 static bool
@@ -221,6 +221,18 @@ within_limit(const struct qref_state *s, const struct qref_request *r, int pool)
 
 /* ---- victims ---- */
 
+/* On nodes that the request may use: a lost one is not among them. */
+static int64_t
+usable_devices(const struct qref_state *s, const struct qref_lease *l, int pool)
+{
+	int64_t sum = 0;
+
+	for (int n = 0; n < s->node_count; n++)
+		if (s->nodes[n].tenant == pool && !s->nodes[n].down)
+			sum += l->on[n];
+	return sum;
+}
+
 /* Legal with the leases of `before` gone already, beside those draining. */
 static bool
 legal_after(const struct qref_state *s, const struct qref_request *r, int pool, int i, unsigned before)
@@ -229,13 +241,17 @@ legal_after(const struct qref_state *s, const struct qref_request *r, int pool, 
 	const struct qref_workspace *w = &s->workspaces[r->workspace];
 	unsigned gone = before | draining(s);
 
-	if (!l->preemptible || devices_of(s, l, pool) == 0)
+	if (usable_devices(s, l, pool) == 0)
 		return false;
-	if (l->workspace == r->workspace)
-		return w->preempt_own && l->priority < r->priority;
-	if (w->reclaim == QREF_NEVER || (w->reclaim == QREF_LOWER && l->priority >= r->priority))
+	if (l->workspace == r->workspace && !(w->preempt_own && l->priority < r->priority))
 		return false;
-	return debt(s, l->workspace, pool, l->draining ? gone & ~BIT(i) : gone) > 0;
+	if (l->workspace != r->workspace && w->reclaim == QREF_NEVER)
+		return false;
+	if (l->draining) /* it goes anyway, and waiting for it harms nobody */
+		return true;
+	if (l->workspace != r->workspace && w->reclaim == QREF_LOWER && l->priority >= r->priority)
+		return false;
+	return l->preemptible && (l->workspace == r->workspace || debt(s, l->workspace, pool, gone) > 0);
 }
 
 /* Some order exists in which each of them is legal just before its removal. Taking a legal one never makes another set's
@@ -298,9 +314,9 @@ qref_victims_hold(const struct qref_state *s, const struct qref_request *r, int 
 
 /* ---- the order of victims ---- */
 
-/* Whether a comes before b. Debt is that of the state, relative to weight. */
+/* Whether a comes before b when those in `taken` are gone: what was debt before a removal may be none after it. */
 static bool
-comes_before(const struct qref_state *s, const struct qref_request *r, int pool, int a, int b)
+comes_before(const struct qref_state *s, const struct qref_request *r, int pool, int a, int b, unsigned taken)
 {
 	const struct qref_lease *x = &s->leases[a], *y = &s->leases[b];
 	int64_t dx, dy;
@@ -309,8 +325,8 @@ comes_before(const struct qref_state *s, const struct qref_request *r, int pool,
 		return x->draining;
 	if ((x->workspace == r->workspace) != (y->workspace == r->workspace))
 		return y->workspace == r->workspace;
-	dx = debt(s, x->workspace, pool, draining(s)) * s->workspaces[y->workspace].weight;
-	dy = debt(s, y->workspace, pool, draining(s)) * s->workspaces[x->workspace].weight;
+	dx = debt(s, x->workspace, pool, draining(s) | taken) * s->workspaces[y->workspace].weight;
+	dy = debt(s, y->workspace, pool, draining(s) | taken) * s->workspaces[x->workspace].weight;
 	if (dx != dy)
 		return dx > dy;
 	if (x->priority != y->priority)
@@ -330,7 +346,7 @@ take_in_order(const struct qref_state *s, const struct qref_request *r, int pool
 
 		for (int i = 0; i < s->lease_count; i++)
 			if (!((set | without) & BIT(i)) && legal_after(s, r, pool, i, set) &&
-			    (next < 0 || comes_before(s, r, pool, i, next)))
+			    (next < 0 || comes_before(s, r, pool, i, next, set)))
 				next = i;
 		if (next < 0)
 			return 0;
@@ -341,11 +357,9 @@ take_in_order(const struct qref_state *s, const struct qref_request *r, int pool
 	return set;
 }
 
-unsigned
-qref_ordered_victims(const struct qref_state *s, const struct qref_request *r, int pool)
+static unsigned
+ordered_without(const struct qref_state *s, const struct qref_request *r, int pool, unsigned without)
 {
-	unsigned without = 0;
-
 	for (;;) {
 		int order[QREF_LEASES], count = 0;
 		unsigned set = take_in_order(s, r, pool, without, order, &count), before = 0, faulty = 0;
@@ -365,6 +379,16 @@ qref_ordered_victims(const struct qref_state *s, const struct qref_request *r, i
 			return set;
 		without |= faulty;
 	}
+}
+
+unsigned
+qref_ordered_victims(const struct qref_state *s, const struct qref_request *r, int pool)
+{
+	bool mixed = false;
+
+	for (int i = 0; i < s->lease_count; i++)
+		mixed |= s->leases[i].workspace != r->workspace && legal_after(s, r, pool, i, 0);
+	return mixed && !owed(s, r, pool, 0) ? 0 : ordered_without(s, r, pool, 0);
 }
 
 /* ---- the decision ---- */
@@ -409,17 +433,17 @@ qref_decide(const struct qref_state *s, const struct qref_request *r)
 		if (!possible_in(s, r, pools[i]))
 			continue;
 		a.decision = QREF_QUEUE;
-		if (!within_limit(s, r, pools[i]))
-			continue;
-		if (available(s, r, pools[i], 0) && (owed(s, r, pools[i], 0) || may_borrow(s, r, pools[i], 0))) {
+		if (within_limit(s, r, pools[i]) && available(s, r, pools[i], 0) &&
+		    (owed(s, r, pools[i], 0) || may_borrow(s, r, pools[i], 0))) {
 			a.pool = pools[i];
 			a.decision = owed(s, r, pools[i], 0) ? QREF_ADMIT : QREF_BORROW;
 			a.borrowed = new_debt(s, r, pools[i], 0);
 			return a;
 		}
-		if (reclaim_in(s, r, pools[i], &a))
-			return a;
 	}
+	for (int i = 0; i < 2; i++)
+		if (possible_in(s, r, pools[i]) && within_limit(s, r, pools[i]) && reclaim_in(s, r, pools[i], &a))
+			return a;
 	return a;
 }
 

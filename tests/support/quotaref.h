@@ -78,7 +78,8 @@ bool qref_victims_hold(const struct qref_state *s, const struct qref_request *r,
                        struct buf *why);
 
 /* The set that the order of QUOTA finds: taken in order, the needless dropped in reverse, those no longer legal left out and
- * started over. 0 when the order finds none. */
+ * started over. 0 when the order finds none, and when the request is not owed and both its own and others' leases could go: which
+ * of the two rights is used first is not said. */
 unsigned qref_ordered_victims(const struct qref_state *s, const struct qref_request *r, int pool);
 
 /* Whether the request fits on the healthy devices once the leases in `gone` have ended, whatever others are protected. */
