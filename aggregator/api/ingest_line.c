@@ -4,6 +4,10 @@
 #include <pthread.h>
 
 #define GROUP_MAX 64u /* as many as there can be workers */
+/* A second transaction beside the first uses a second core, and shares nothing with it. It is begun only for as many records as make what
+ * every transaction costs small beside what they cost themselves. */
+#define WRITERS_MAX 2u
+#define WORTH_A_SECOND 1000u
 
 struct waiter {
 	struct ingest_push *push;
@@ -16,7 +20,8 @@ struct ingest_line {
 	pthread_mutex_t lock;
 	pthread_cond_t moved;
 	struct waiter *first, **end;
-	bool writing;
+	size_t records; /* of those that wait */
+	unsigned writing;
 };
 
 struct ingest_line *
@@ -52,16 +57,17 @@ write_group(struct ingest_line *l, struct db *db)
 	size_t n = 0;
 
 	for (; l->first && n < GROUP_MAX; l->first = l->first->next) {
+		l->records -= ingest_push_records(l->first->push);
 		group[n] = l->first;
 		pushes[n++] = l->first->push;
 	}
 	if (!l->first)
 		l->end = &l->first;
-	l->writing = true;
+	l->writing++;
 	pthread_mutex_unlock(&l->lock);
 	store_ingest_group(db, l->cache, pushes, n);
 	pthread_mutex_lock(&l->lock);
-	l->writing = false;
+	l->writing--;
 	for (size_t i = 0; i < n; i++)
 		group[i]->tried = true;
 	pthread_cond_broadcast(&l->moved);
@@ -76,11 +82,12 @@ ingest_line_pass(struct ingest_line *l, struct db *db, struct ingest_push *p, st
 	pthread_mutex_lock(&l->lock);
 	*l->end = &me;
 	l->end = &me.next;
+	l->records += ingest_push_records(p);
 	while (!me.tried) {
-		if (l->writing)
-			pthread_cond_wait(&l->moved, &l->lock);
-		else
+		if (l->writing == 0 || (l->writing < WRITERS_MAX && l->records >= WORTH_A_SECOND))
 			write_group(l, db);
+		else
+			pthread_cond_wait(&l->moved, &l->lock);
 	}
 	pthread_mutex_unlock(&l->lock);
 	return store_ingest_push(db, l->cache, p, ret, err);

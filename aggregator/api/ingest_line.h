@@ -1,4 +1,4 @@
-/* aggregator/api/ingest_line.h - where decoded pushes wait for the one worker that is writing, so that the next to write takes all of
+/* aggregator/api/ingest_line.h - where decoded pushes wait for the worker that is writing, so that the next to write takes all of
  * them in one transaction. There is no thread of its own: a push that finds nobody writing is written by its own worker at once, and
  * nobody ever waits for company. At most as many pushes wait as there are workers. */
 #ifndef TOLLGATE_API_INGEST_LINE_H

@@ -166,6 +166,16 @@ ingest_push_new(const struct ingest_request *rq, struct ingest_push **ret, struc
 	return true;
 }
 
+size_t
+ingest_push_records(const struct ingest_push *p)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < p->in.count; i++)
+		n += p->in.frames[i].batch->record_count;
+	return n;
+}
+
 void
 ingest_push_free(struct ingest_push *p)
 {

@@ -198,6 +198,7 @@ struct ingest_push;
 /* Without the database, for any thread. False: ret_result says which refusal it is. */
 MUST_CHECK bool ingest_push_new(const struct ingest_request *rq, struct ingest_push **ret,
                                 struct ingest_result *ret_result, struct err *err);
+size_t ingest_push_records(const struct ingest_push *p);
 void ingest_push_free(struct ingest_push *p);
 DEFINE_OWNED(ingest_push, struct ingest_push)
 /* Takes in, in one transaction, those of the pushes that are what a steady stream sends: the next numbers, and nothing new in

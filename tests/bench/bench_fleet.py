@@ -30,7 +30,8 @@ def paced():
         emit("fleet, records", "records/s", run["records"] / run["seconds"], "what 1,000 nodes send", WANTED, None)
         emit("fleet, not in before the next", "batches", sum(s["late"] for s in steps), "of all", run["pushes"], 0.0)
         first, last = (sum(s["mean_ms"] for s in part) / third for part in (steps[:third], steps[-third:]))
-        emit("fleet, lag of the last third", "ms", last, "of the first", first, 1.5)
+        emit("fleet, lag of the last third", "ms", last, "of the first", first, None)
+        emit("fleet, growth of the lag", "ms", max(0, last - first), "a step", STEP_S * 1000, 0.01)
         emit("fleet, longest lag", "ms", max(s["max_ms"] for s in steps), "a step", STEP_S * 1000, 1.0)
         for who in ("aggregator", "server", "fleet"):
             emit(f"fleet, {who}", "cores", used[who], "the machine", os.cpu_count(), None)
