@@ -1,8 +1,8 @@
 /* aggregator/core/focus_costs.c - EffectiveCost: rule 3 of focus.h. */
 #include "aggregator/core/focus_costs.h"
 
+#include <stddef.h>
 #include <string.h>
-#include <sys/types.h>
 
 #include "common/split.h"
 
@@ -29,12 +29,12 @@ struct costs {
 	int128 *cents;
 };
 
-static ssize_t
+static ptrdiff_t
 find_day(const struct rated_line *l, int32_t day)
 {
 	for (size_t i = 0; i < l->day_count; i++)
 		if (l->days[i].day == day)
-			return (ssize_t)i;
+			return (ptrdiff_t)i;
 	return -1;
 }
 
@@ -48,7 +48,7 @@ spread_day(const struct rated *r, const size_t *group, size_t n, int32_t day, st
 
 	for (size_t i = 0; i < n; i++) {
 		const struct rated_line *l = &r->lines[group[i]];
-		ssize_t at = find_day(l, day);
+		ptrdiff_t at = find_day(l, day);
 
 		if (at >= 0 && l->kind == CHARGE_COMMITMENT)
 			billed += l->days[at].billed;
@@ -59,7 +59,7 @@ spread_day(const struct rated *r, const size_t *group, size_t n, int32_t day, st
 		return;
 	for (size_t i = 0; i < n; i++) {
 		const struct rated_line *l = &r->lines[group[i]];
-		ssize_t at = find_day(l, day);
+		ptrdiff_t at = find_day(l, day);
 
 		if (at >= 0 && l->kind == CHARGE_COMMITMENT)
 			c->cents[c->first[group[i]] + (size_t)at] = 0;
