@@ -222,9 +222,9 @@ ingest_cache_learn(struct ingest_cache *c, struct ingest *in)
 		.stream_id = in->stream_id,
 		.node_id = in->node_id,
 		.cluster_id = in->cluster_id,
-		.cluster = take(in->cluster),
 		.dict = in->dict,
 	};
+	k->cluster = take(in->cluster);
 	memcpy(k->boot_id, b->boot_id, sizeof(k->boot_id));
 	in->dict = (struct dict){0};
 	ingest_cache_put(c, k);
