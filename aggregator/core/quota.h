@@ -212,7 +212,8 @@ struct quota_request {
 	/* As saved: the hold it has, empty when none. At least one part then waits for a lease. */
 	const struct quota_part *hold;
 	size_t hold_count;
-	bool hold_owed; /* made for an owed request */
+	bool hold_owed;             /* made for an owed request */
+	bool head_own, head_shared; /* the head of the queue of its own pool, or of the shared one */
 };
 
 struct quota_exception {
@@ -434,7 +435,7 @@ struct quota_notice {
 struct quota_outcome {
 	struct quota_verdict *verdicts;
 	size_t verdict_count;
-	struct quota_notice *notices; /* in the order they happened; orders by id at the end */
+	struct quota_notice *notices; /* by kind and id */
 	size_t notice_count;
 };
 

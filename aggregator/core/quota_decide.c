@@ -77,6 +77,46 @@ quota_rule(struct quota_state *s, int32_t wait, struct ruling *ret)
 	ret->decision = ever || !s->waits.at[wait].fresh ? QUOTA_QUEUE : QUOTA_REJECT;
 }
 
+/* Leases that nobody else made leave, and that are not on their way yet. */
+static size_t
+spared_by(const struct quota_state *s, const struct wait *w)
+{
+	size_t count = 0;
+
+	for (int32_t i = w->first_part; i != QUOTA_NONE; i = s->parts.at[i].next) {
+		bool seen = false;
+
+		for (int32_t k = w->first_part; k != i; k = s->parts.at[k].next)
+			seen = seen || s->parts.at[k].lease == s->parts.at[i].lease;
+		if (!seen && s->parts.at[i].lease != QUOTA_NONE &&
+		    s->leases.at[s->parts.at[i].lease].in.order == QUOTA_NO_ORDER)
+			count++;
+	}
+	return count;
+}
+
+/* What became free may make victims needless: then they are spared, and the request may be admitted at once. */
+bool
+quota_improve(struct quota_state *s, int32_t wait, struct ruling *ret)
+{
+	int32_t account = s->waits.at[wait].account;
+	size_t before, after = 0;
+	bool better;
+
+	quota_hold_detach(s, wait);
+	before = spared_by(s, &s->waits.at[wait]);
+	quota_rule(s, wait, ret);
+	for (size_t i = 0; i < ret->hunt.count; i++)
+		after += s->leases.at[ret->hunt.at[i].lease].in.order == QUOTA_NO_ORDER;
+	better = ret->hunt.displaced_count == 0 && (ret->decision == QUOTA_ADMIT || ret->decision == QUOTA_BORROW ||
+	                                            (ret->decision == QUOTA_RECLAIM && after < before));
+	quota_hold_attach(s, wait, account);
+	if (better)
+		quota_hold_drop(s, wait);
+	s->dirty = s->dirty || better;
+	return better;
+}
+
 /* ---- how it is told ---------------------------------------------------------------------------------------------------------- */
 
 /* 8: what the workspace could give up itself. */
@@ -318,7 +358,11 @@ quota_carry_out(struct quota_state *s, int32_t wait, struct ruling *r, struct ga
 	case QUOTA_BORROW:
 		(void)quota_admit(s, wait, r->account[r->place], r->hunt.plan.count > 0 ? &r->hunt.plan : &r->plan);
 		break;
-	case QUOTA_RECLAIM: make_hold(s, wait, r); break;
+	case QUOTA_RECLAIM:
+		make_hold(s, wait, r);
+		for (size_t i = 0; i < r->hunt.count; i++)
+			s->dirty = s->dirty || r->hunt.at[i].why == QUOTA_WHY_OWN;
+		break;
 	case QUOTA_QUEUE: break;
 	case QUOTA_REJECT: quota_wait_free(s, wait); break;
 	}

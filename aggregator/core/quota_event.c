@@ -137,12 +137,38 @@ end_request(struct quota_state *s, int32_t wait, enum quota_notice_kind kind, st
 	s->dirty = true;
 }
 
+static int
+compare_by_order(const void *a, const void *b, void *arg)
+{
+	const struct quota_state *s = arg;
+	const struct lease *x = &s->leases.at[((const struct place_of_lease *)a)->lease];
+	const struct lease *y = &s->leases.at[((const struct place_of_lease *)b)->lease];
+
+	if (x->in.ordered_ns != y->in.ordered_ns)
+		return x->in.ordered_ns < y->in.ordered_ns ? -1 : 1;
+	return strcmp(x->id, y->id);
+}
+
+/* In the order of their orders: back-offs depend on it. */
+static void
+tick_leases(struct quota_state *s, struct gather *g)
+{
+	owned(mem) struct place_of_lease *list = mem_array(s->lease_count + 1, sizeof(*list));
+	size_t count = 0;
+
+	for (size_t i = 0; i < s->leases.count; i++)
+		if (s->leases.at[i].id[0] != '\0' && (s->leases.at[i].in.order != QUOTA_NO_ORDER ||
+		                                      s->settings.confirm_ns > 0 || s->settings.silence_ns > 0))
+			list[count++].lease = (int32_t)i;
+	qsort_r(list, count, sizeof(*list), compare_by_order, s);
+	for (size_t i = 0; i < count; i++)
+		tick_lease(s, list[i].lease, g);
+}
+
 static void
 tick(struct quota_state *s, struct gather *g)
 {
-	for (size_t i = 0; i < s->leases.count; i++)
-		if (s->leases.at[i].id[0] != '\0')
-			tick_lease(s, (int32_t)i, g);
+	tick_leases(s, g);
 	for (size_t i = 0; i < s->waits.count; i++) {
 		const struct wait *w = &s->waits.at[i];
 
@@ -190,17 +216,9 @@ move_lease(struct quota_state *s, int32_t lease, const struct quota_event *e, st
 	for (int32_t p = l->first_part; p != QUOTA_NONE; p = s->parts.at[p].next)
 		*PUSH(from) = (struct spot){.group = s->parts.at[p].group, .count = s->parts.at[p].count};
 	quota_lease_unplace(s, lease);
-	for (size_t i = 0; i < to.count && ok; i++) {
-		struct plan one = {.at = &to.at[i], .count = 1};
-
+	for (size_t i = 0; i < to.count && ok; i++)
 		ok = quota_group_free(s, to.at[i].group) >= to.at[i].count;
-		if (ok)
-			quota_lease_place(s, lease, &one);
-	}
-	if (!ok) {
-		quota_lease_unplace(s, lease);
-		quota_lease_place(s, lease, &from);
-	}
+	quota_lease_place(s, lease, ok ? &to : &from);
 	s->dirty = true;
 	return ok;
 }
@@ -321,6 +339,7 @@ submit(struct quota_state *s, const struct quota_event *e)
 
 		in.hold = NULL;
 		in.hold_count = 0;
+		in.head_own = in.head_shared = false;
 		wait = quota_wait_new(s, &in);
 		s->waits.at[wait].fresh = true;
 		if (in.shape == QUOTA_NONE)
@@ -451,6 +470,7 @@ apply(struct quota_state *s, const struct quota_event *e, struct quota_state *an
 		x = PUSH(s->exceptions);
 		x->in = *e->exception;
 		memcpy(x->id, e->exception->id, strlen(e->exception->id) + 1);
+		(void)quota_account(s, x->in.workspace, x->in.cluster, x->in.model, x->in.shared);
 		break;
 	case QUOTA_EXCEPTION_END: end_exception(s, e->id, g); break;
 	case QUOTA_POLICY: change_policy(s, anew, g); break;
@@ -469,7 +489,11 @@ compare_touched(const void *a, const void *b)
 static int
 compare_notices(const void *a, const void *b)
 {
-	return strcmp(((const struct quota_notice *)a)->id, ((const struct quota_notice *)b)->id);
+	const struct quota_notice *x = a, *y = b;
+
+	if (x->kind != y->kind)
+		return x->kind < y->kind ? -1 : 1;
+	return strcmp(x->id, y->id);
 }
 
 /* Who waits for a lease: the first by time and id. */
@@ -496,11 +520,8 @@ beneficiary(const struct quota_state *s, int32_t lease)
 static void
 tell_orders(struct quota_state *s, struct gather *g)
 {
-	size_t before = g->notices.count;
-
-	if (s->touched.count == 0)
-		return;
-	qsort(s->touched.at, s->touched.count, sizeof(*s->touched.at), compare_touched);
+	if (s->touched.count > 0)
+		qsort(s->touched.at, s->touched.count, sizeof(*s->touched.at), compare_touched);
 	for (size_t i = 0; i < s->touched.count; i++) {
 		int32_t lease = s->touched.at[i].lease;
 		struct lease *l = &s->leases.at[lease];
@@ -513,8 +534,8 @@ tell_orders(struct quota_state *s, struct gather *g)
 			quota_notice(g, QUOTA_ORDER_CANCELLED, l->id, "", s->now_ns);
 		l->was = l->in.order;
 	}
-	if (g->notices.count > before)
-		qsort(&g->notices.at[before], g->notices.count - before, sizeof(*g->notices.at), compare_notices);
+	if (g->notices.count > 0)
+		qsort(g->notices.at, g->notices.count, sizeof(*g->notices.at), compare_notices);
 	s->touched.count = 0;
 }
 

@@ -128,16 +128,38 @@ take_from_node(const struct quota_state *s, const struct ask *ask, int32_t node,
 	}
 }
 
+/* Rule 1: most requests fit one node, and then nothing needs to be remembered. */
+static int32_t
+one_node(const struct quota_state *s, const struct ask *ask, const struct shelf *f, bool careful)
+{
+	int32_t best = QUOTA_NONE, least = 0;
+
+	for (int32_t i = f->first_stock; i < f->first_stock + f->stock_count; i++) {
+		int32_t give = s->stocks.at[i].free < ask->count ? 0 : can_give(s, ask, &s->stocks.at[i], careful);
+
+		if (give >= ask->count && (best == QUOTA_NONE || give < least)) {
+			best = i;
+			least = give;
+		}
+	}
+	return best;
+}
+
 bool
 quota_fit(const struct quota_state *s, const struct ask *ask, struct plan *ret)
 {
 	const struct shelf *f = shelf_of(s, ask);
 	bool careful = company_matters(s, ask);
 	owned(mem) int32_t *give = NULL;
-	int32_t missing = ask->count;
+	int32_t missing = ask->count, one;
 
-	if (quota_fit_devices(s, ask) < ask->count || !f)
+	if (!f || quota_fit_devices(s, ask) < ask->count)
 		return false;
+	one = one_node(s, ask, f, careful);
+	if (one != QUOTA_NONE) {
+		take_from_node(s, ask, s->stocks.at[one].node, ask->count, careful, ret);
+		return true;
+	}
 	give = mem_array((size_t)f->stock_count, sizeof(*give));
 	for (int32_t i = 0; i < f->stock_count; i++)
 		give[i] = can_give(s, ask, &s->stocks.at[f->first_stock + i], careful);

@@ -1,6 +1,8 @@
 /* aggregator/core/quota_lease.c - leases, and holds of what they will return. */
 #include "aggregator/core/quota_state.h"
 
+#include <stdlib.h>
+
 static int32_t
 tenant_of(const struct quota_state *s, int32_t workspace)
 {
@@ -36,30 +38,41 @@ free_parts(struct quota_state *s, int32_t *first)
 	}
 }
 
-/* At the end, so that a saved list keeps its order. */
+/* At the front; saved from the back, so that a loaded list is the same one. */
 static struct part *
 add_part(struct quota_state *s, int32_t *first)
 {
-	int32_t at = quota_part_new(s), *last = first;
+	int32_t at = quota_part_new(s);
 
-	while (*last != QUOTA_NONE)
-		last = &s->parts.at[*last].next;
-	*last = at;
+	s->parts.at[at].next = *first;
+	*first = at;
 	return &s->parts.at[at];
 }
 
-/* The one part on a group. */
-static struct part *
-part_on(struct quota_state *s, int32_t *first, int32_t group)
+static int
+compare_spots(const void *a, const void *b)
 {
-	struct part *added;
+	const struct spot *x = a, *y = b;
 
-	for (int32_t i = *first; i != QUOTA_NONE; i = s->parts.at[i].next)
-		if (s->parts.at[i].group == group)
-			return &s->parts.at[i];
-	added = add_part(s, first);
-	added->group = group;
-	return added;
+	return (x->group > y->group) - (x->group < y->group);
+}
+
+/* Each group once: a hold may have some of its devices now and some later. */
+void
+quota_plan_merge(struct plan *p)
+{
+	size_t count = 0;
+
+	if (p->count == 0)
+		return;
+	qsort(p->at, p->count, sizeof(*p->at), compare_spots);
+	for (size_t i = 1; i < p->count; i++) {
+		if (p->at[i].group == p->at[count].group)
+			p->at[count].count += p->at[i].count;
+		else
+			p->at[++count] = p->at[i];
+	}
+	p->count = count + 1;
 }
 
 /* ---- what a lease or hold counts for ------------------------------------------------------------------------------------- */
@@ -156,9 +169,12 @@ quota_lease_place(struct quota_state *s, int32_t lease, const struct plan *plan)
 
 	for (size_t i = 0; i < plan->count; i++) {
 		const struct spot *spot = &plan->at[i];
+		struct part *p;
 		int64_t units = spot->count * s->shapes.at[s->groups.at[spot->group].shape].in.units;
 
-		part_on(s, &s->leases.at[lease].first_part, spot->group)->count += spot->count;
+		p = add_part(s, &s->leases.at[lease].first_part);
+		p->group = spot->group;
+		p->count = spot->count;
 		quota_group_change(s, spot->group, spot->count, 0, tenant);
 		s->leases.at[lease].placed_units += units;
 		s->pools.at[s->accounts.at[account].pool].unplaced -= units;
@@ -420,6 +436,7 @@ quota_admit(struct quota_state *s, int32_t wait, int32_t account, const struct p
 	if (w->account != QUOTA_NONE) {
 		ASSERT(w->missing == 0);
 		plan_of_hold(s, w, &held);
+		quota_plan_merge(&held);
 		quota_hold_drop(s, wait);
 		plan = &held;
 	}

@@ -295,6 +295,7 @@ quota_plan_of_parts(const struct quota_state *s, const struct quota_part *parts,
 		*PUSH(*ret) = (struct spot){.group = group, .count = parts[i].count};
 		sum += parts[i].count;
 	}
+	quota_plan_merge(ret);
 	return sum <= want;
 }
 
@@ -418,20 +419,29 @@ load_hold(struct quota_state *s, int32_t wait, const struct quota_request *in)
 	return true;
 }
 
+static void
+load_head(struct quota_state *s, int32_t wait, int32_t account)
+{
+	s->waits.at[wait].head_of = s->accounts.at[account].pool;
+	s->pools.at[s->accounts.at[account].pool].head = wait;
+}
+
 static bool
 load_waiting(struct quota_state *s, const struct quota_world *w, struct err *err)
 {
 	for (size_t i = 0; i < w->waiting_count; i++) {
 		const struct quota_request *in = &w->waiting[i];
-		int32_t wait;
+		int32_t wait, own, shared;
 
 		if (!quota_request_ok(s, in) || in->shape == QUOTA_NONE || in->count == 0)
 			return bad(err, "request", i, "a field, count", in->count);
 		if (quota_wait_by_id(s, in->id) != QUOTA_NONE || quota_lease_by_id(s, in->id) != QUOTA_NONE)
 			return err_set(err, ERR_INVALID, "request %zu: its id is used already", i);
 		wait = quota_wait_new(s, in);
-		(void)quota_account(s, in->workspace, in->cluster, s->shapes.at[in->shape].in.model, false);
-		(void)quota_account(s, in->workspace, in->cluster, s->shapes.at[in->shape].in.model, true);
+		own = quota_account(s, in->workspace, in->cluster, s->shapes.at[in->shape].in.model, false);
+		shared = quota_account(s, in->workspace, in->cluster, s->shapes.at[in->shape].in.model, true);
+		if (in->head_own || in->head_shared)
+			load_head(s, wait, in->head_own ? own : shared);
 		if (in->hold_count > 0 && !load_hold(s, wait, in))
 			return bad(err, "request", i, "a part of its hold, of", (int64_t)in->hold_count);
 	}
@@ -459,6 +469,7 @@ load_rest(struct quota_state *s, const struct quota_world *w, struct err *err)
 		e->in = *in;
 		copy_name(e->id, in->id);
 		e->running = in->from_ns <= s->now_ns && s->now_ns < in->until_ns;
+		(void)quota_account(s, in->workspace, in->cluster, in->model, in->shared);
 	}
 	for (size_t i = 0; i < w->backoff_count; i++) {
 		const struct quota_backoff *in = &w->backoffs[i];

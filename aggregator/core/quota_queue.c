@@ -168,10 +168,15 @@ static void
 decide(struct quota_state *s, int32_t wait, struct heap *heap, struct gather *g)
 {
 	bool enforced = s->workspaces.at[s->waits.at[wait].in.workspace].in.enforce == QUOTA_ENFORCE_ON;
-	in_place(ruling) struct ruling r;
+	in_place(ruling) struct ruling r = {0};
 	bool better;
 
-	quota_rule(s, wait, &r);
+	if (s->waits.at[wait].account != QUOTA_NONE) {
+		if (!quota_improve(s, wait, &r))
+			return;
+	} else {
+		quota_rule(s, wait, &r);
+	}
 	if (s->waits.at[wait].fresh || r.decision != QUOTA_QUEUE || !enforced) {
 		struct quota_verdict *v = PUSH(g->verdicts);
 
@@ -198,7 +203,7 @@ pass(struct quota_state *s, bool all, struct gather *g)
 	for (size_t i = 0; i < s->waits.count; i++) {
 		const struct wait *w = &s->waits.at[i];
 
-		if (w->id[0] != '\0' && w->account == QUOTA_NONE && (all || w->fresh))
+		if (w->id[0] != '\0' && (all || w->fresh))
 			PUSH(heap)->wait = (int32_t)i;
 	}
 	heap_refresh(s, &heap);
@@ -207,18 +212,19 @@ pass(struct quota_state *s, bool all, struct gather *g)
 	s->partial = false;
 }
 
-/* A hold that was dropped on the way may leave room for those passed over before: once more, then with the next step. */
+/* A hold that was dropped on the way, or a workspace that gave up its own, may leave room or a right for those passed over before. Each
+ * further pass needs a new plan of somebody; should it ever take more, the rest comes with the next step. */
 void
 quota_pass(struct quota_state *s, struct gather *g)
 {
 	bool all = s->dirty;
+	size_t passes = 0;
 
-	s->dirty = false;
-	pass(s, all, g);
-	if (s->dirty) {
+	do {
 		s->dirty = false;
-		pass(s, true, g);
-	}
+		pass(s, all, g);
+		all = true;
+	} while (s->dirty && ++passes < 2 + s->wait_count);
 }
 
 /* ---- places for people --------------------------------------------------------------------------------------------------------- */

@@ -46,6 +46,8 @@ ruling_fini(struct ruling *r)
 }
 /* The state is as before when it returns. */
 void quota_rule(struct quota_state *s, int32_t wait, struct ruling *ret);
+/* A request that has a hold: true when it can do with less now, and then its hold is gone. */
+bool quota_improve(struct quota_state *s, int32_t wait, struct ruling *ret);
 /* The verdict with all its checks; made before the ruling is carried out. */
 void quota_tell(struct quota_state *s, int32_t wait, const struct ruling *r, struct quota_verdict *ret);
 /* Carries it out. True when requests may have got a better place in the queue. */

@@ -167,10 +167,10 @@ save_parts(const struct quota_state *s, struct memory *m, int32_t first, size_t 
 	for (int32_t p = first; p != QUOTA_NONE; p = s->parts.at[p].next)
 		count++;
 	parts = keep(m, count, sizeof(*parts));
-	count = 0;
+	*ret_count = count;
 	for (int32_t p = first; p != QUOTA_NONE; p = s->parts.at[p].next) {
 		const struct part *in = &s->parts.at[p];
-		struct quota_part *out = &parts[count++];
+		struct quota_part *out = &parts[--count];
 
 		*out = (struct quota_part){
 			.node = QUOTA_NONE, .gpu = QUOTA_NONE, .shape = QUOTA_NONE, .count = in->count};
@@ -184,7 +184,6 @@ save_parts(const struct quota_state *s, struct memory *m, int32_t first, size_t 
 			out->shape = g->shape;
 		}
 	}
-	*ret_count = count;
 	return parts;
 }
 
@@ -237,6 +236,8 @@ save_leases(const struct quota_state *s, struct memory *m, struct quota_world *w
 		out->id = keep_text(m, in->id);
 		out->hold = save_parts(s, m, in->first_part, &out->hold_count);
 		out->hold_owed = in->account != QUOTA_NONE && in->hold_owed;
+		out->head_shared = in->head_of != QUOTA_NONE && s->pools.at[in->head_of].tenant == QUOTA_NONE;
+		out->head_own = in->head_of != QUOTA_NONE && !out->head_shared;
 		w->waiting_count++;
 	}
 	qsort(leases, w->lease_count, sizeof(*leases), compare_leases);

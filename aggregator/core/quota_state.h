@@ -278,12 +278,14 @@ plan_fini(struct plan *p)
 	mem_free(p->at);
 }
 
+void quota_plan_merge(struct plan *p);
+
 int32_t quota_lease_new(struct quota_state *s, const char *id, const struct quota_lease *in, int32_t account);
 int32_t quota_wait_new(struct quota_state *s, const struct quota_request *in);
 void quota_wait_free(struct quota_state *s, int32_t wait);
 int32_t quota_lease_by_id(const struct quota_state *s, const char *id);
 int32_t quota_wait_by_id(const struct quota_state *s, const char *id);
-/* Devices of a lease: they are in use from now on. */
+/* Devices of a lease, each group once: they are in use from now on. */
 void quota_lease_place(struct quota_state *s, int32_t lease, const struct plan *plan);
 void quota_lease_unplace(struct quota_state *s, int32_t lease);
 void quota_lease_set_order(struct quota_state *s, int32_t lease, enum quota_order order);
