@@ -13,6 +13,23 @@
 #include "common/httpd.h"
 #include "common/json.h"
 
+/* What a replica does besides answering (background.c). */
+enum background_task {
+	BACKGROUND_SLICE,
+	BACKGROUND_SEAL,
+	BACKGROUND_FOLD,
+	BACKGROUND_PARTITIONS,
+	BACKGROUND_RETAIN,
+	BACKGROUND_TASKS
+};
+extern const char *const background_task_names[BACKGROUND_TASKS];
+struct background_counters {
+	atomic_llong runs, errors;
+	atomic_llong duration_ns;  /* of all runs together */
+	atomic_llong last_wall_ns; /* when it last succeeded; 0: never */
+	atomic_llong done;         /* node-hours sliced, sealed; days folded; partitions made; things retired */
+};
+
 /* What this replica did since it started; summed over replicas by Prometheus. */
 struct counters {
 	atomic_llong ingest_batches, ingest_records, ingest_duplicates, ingest_lost;
@@ -26,6 +43,7 @@ struct counters {
 	atomic_llong requests, request_errors, responses[RESPONSE_CLASSES];
 	atomic_llong hours_sealed, hours_resealed, rollup_errors;
 	atomic_llong rollup_last_wall_ns;
+	struct background_counters background[BACKGROUND_TASKS];
 };
 
 struct app {
@@ -43,6 +61,11 @@ struct worker {
 	struct db *db;
 	struct identity_row who; /* role 0: nobody showed a token */
 };
+
+/* The thread that works in the background, with a connection of its own. */
+struct background;
+MUST_CHECK bool background_start(struct app *app, struct background **ret, struct err *err);
+void background_stop(struct background *b);
 
 /* counters: of the app; NULL: nobody counts. */
 bool app_db_new(const struct aggregator_options *o, const char *purpose, struct db_counters *counters, struct db **ret,

@@ -1,4 +1,4 @@
-/* aggregator/api/main.c - tollgate-aggregator: schema, HTTP, and the thread that rolls hours up. */
+/* aggregator/api/main.c - tollgate-aggregator: schema, HTTP, and the work in the background. */
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -11,7 +11,6 @@
 #include "common/log.h"
 #include "common/time.h"
 
-#define ROLLUP_AT_ONCE 500
 #define TEXT_MAX (1u << 20)
 
 bool
@@ -91,96 +90,6 @@ on_tls(void *app, enum httpd_tls_event event, const struct err *err)
 		log_write(LOG_WARN, "every user of this host may read the key of the TLS certificate", NULL);
 		break;
 	}
-}
-
-/* --- the thread that rolls hours up --- */
-
-struct rollup_thread {
-	struct app *app;
-	pthread_t thread;
-	pthread_mutex_t lock;
-	pthread_cond_t wake;
-	bool stop;
-};
-
-static bool
-rollup_wait(struct rollup_thread *t, int64_t ns)
-{
-	struct timespec until;
-	bool stop;
-
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	ns += until.tv_nsec;
-	until.tv_sec += (time_t)(ns / NS_PER_S);
-	until.tv_nsec = (long)(ns % NS_PER_S);
-	pthread_mutex_lock(&t->lock);
-	while (!t->stop && pthread_cond_timedwait(&t->wake, &t->lock, &until) != ETIMEDOUT)
-		;
-	stop = t->stop;
-	pthread_mutex_unlock(&t->lock);
-	return !stop;
-}
-
-static void *
-rollup_main(void *arg)
-{
-	struct rollup_thread *t = arg;
-	struct counters *c = &t->app->counters;
-	const struct aggregator_options *o = t->app->options;
-	owned(db) struct db *db = NULL;
-	char last_error[sizeof((struct err *)0)->text] = "";
-	struct err err = {0};
-
-	if (!app_db_new(o, "tollgate-aggregator roll-up", &t->app->db, &db, &err)) {
-		log_event(LOG_ERROR, "no roll-up", LS("error", err.text));
-		return NULL;
-	}
-	do {
-		struct rollup_result r = {0};
-
-		if (store_rollup(db, time_wall_ns(), o->seal_grace_ns, ROLLUP_AT_ONCE, &r, &err)) {
-			atomic_fetch_add(&c->hours_sealed, r.sealed);
-			atomic_fetch_add(&c->hours_resealed, r.resealed);
-			atomic_store(&c->rollup_last_wall_ns, time_wall_ns());
-			if (r.sealed + r.resealed > 0)
-				log_event(LOG_INFO, "hours sealed", LI("first", r.sealed), LI("again", r.resealed));
-			last_error[0] = '\0';
-		} else {
-			atomic_fetch_add(&c->rollup_errors, 1);
-			if (strcmp(last_error, err.text) != 0)
-				log_event(LOG_WARN, "roll-up failed, will try again", LS("error", err.text));
-			memcpy(last_error, err.text, sizeof(last_error));
-		}
-	} while (rollup_wait(t, o->rollup_interval_ns));
-	return NULL;
-}
-
-static bool
-rollup_start(struct rollup_thread *t, struct app *app, struct err *err)
-{
-	pthread_condattr_t attr;
-	int rc;
-
-	t->app = app;
-	pthread_mutex_init(&t->lock, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&t->wake, &attr);
-	pthread_condattr_destroy(&attr);
-	rc = pthread_create(&t->thread, NULL, rollup_main, t);
-	return rc == 0 || err_errno(err, ERR_FATAL, rc, "cannot start the roll-up thread");
-}
-
-static void
-rollup_stop(struct rollup_thread *t)
-{
-	pthread_mutex_lock(&t->lock);
-	t->stop = true;
-	pthread_cond_signal(&t->wake);
-	pthread_mutex_unlock(&t->lock);
-	pthread_join(t->thread, NULL);
-	pthread_cond_destroy(&t->wake);
-	pthread_mutex_destroy(&t->lock);
 }
 
 /* --- start and stop --- */
@@ -271,14 +180,14 @@ serve(struct app *app, const sigset_t *signals, struct err *err)
 		.connection_max = (int)o->connections,
 		.on_done = on_done,
 	};
-	struct rollup_thread rollup = {0};
+	struct background *background = NULL;
 	struct httpd *httpd = NULL;
 	int signal_number = 0;
 
-	if (!rollup_start(&rollup, app, err))
+	if (!background_start(app, &background, err))
 		return false;
 	if (!httpd_start(&http, &httpd, err)) {
-		rollup_stop(&rollup);
+		background_stop(background);
 		return false;
 	}
 	log_event(LOG_INFO, "ready", LS("listen", o->listen), LS("version", TOLLGATE_VERSION));
@@ -288,7 +197,7 @@ serve(struct app *app, const sigset_t *signals, struct err *err)
 	}
 	log_event(LOG_INFO, "stopping", LS("signal", strsignal(signal_number)));
 	httpd_stop(httpd);
-	rollup_stop(&rollup);
+	background_stop(background);
 	return true;
 }
 
@@ -335,6 +244,8 @@ options_check(void *options, struct err *err)
 
 	if (!addr_parse(o->listen, host, sizeof(host), &port, err))
 		return err_prefix(err, "listen");
+	if (NS_PER_HOUR % o->slice_ns != 0)
+		return err_set(err, ERR_INVALID, "slice: an hour is not a multiple of it");
 	return httpd_tls_files_check(&tls, err);
 }
 

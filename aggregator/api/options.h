@@ -32,6 +32,10 @@ struct aggregator_options {
 	int64_t seal_grace_ns;
 	int64_t metrics_refresh_ns;
 	int64_t metrics_series_max;
+	int64_t slice_ns;
+	int64_t keep_intervals_ns;
+	int64_t keep_batches_ns;
+	int64_t keep_hours_ns;
 	bool access_log;
 	int log_level;
 };

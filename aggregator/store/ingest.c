@@ -266,12 +266,24 @@ ingest_hours(const struct ingest *in, int64_t **ret)
 	return distinct;
 }
 
+/* Where the accepted records begin; INT64_MAX: there are none. */
+int64_t
+ingest_first_ns(const struct ingest *in)
+{
+	int64_t first_ns = INT64_MAX;
+
+	for (size_t i = 0; i < in->count; i++)
+		if (in->frames[i].fate == FATE_ACCEPTED && in->frames[i].batch->from_ns < first_ns)
+			first_ns = in->frames[i].batch->from_ns;
+	return first_ns;
+}
+
 /* Hours exist from the first record to where the node is covered, a loss included. */
 bool
 ingest_touch_hours(struct ingest *in, struct err *err)
 {
 	static const struct db_stmt stmt = {"hours touch",
-	                                    "SELECT node_hours_touch($1, $2::timestamptz[], $3, $4, $5)"};
+	                                    "SELECT node_hours_touch($1, $2::timestamptz[], $3, $4, $5, $6, $7)"};
 	owned(mem) int64_t *hours = NULL;
 	size_t n = ingest_hours(in, &hours);
 	int64_t last = hour_floor(&in->ledger, in->covered_until_ns - 1);
@@ -286,6 +298,11 @@ ingest_touch_hours(struct ingest *in, struct err *err)
 	arg_time(&a, n > 0 ? hours[0] : last);
 	arg_time(&a, last);
 	arg_i64(&a, in->covered_until_ns);
+	arg_i64(&a, ingest_first_ns(in));
+	if (in->node_had)
+		arg_i64(&a, in->node_had_ns);
+	else
+		arg_text(&a, NULL);
 	return db_run(in->db, &stmt, &a, NULL, err);
 }
 
@@ -339,6 +356,7 @@ ingest_once(struct ingest *in, struct ingest_result *ret, struct err *err)
 	int64_t next = 0;
 
 	in->policy_locked = false;
+	in->node_had = false;
 	if (!db_tx_begin(&tx, in->db, err) || !lock_stream(in, err))
 		return false;
 	ret->epoch = in->frames[0].batch->epoch;

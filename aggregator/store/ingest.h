@@ -73,6 +73,8 @@ struct ingest {
 	char *cluster;
 	int64_t next_seq;         /* of the stream before this call */
 	int64_t covered_until_ns; /* of the stream; INT64_MIN: nothing yet */
+	bool node_had;            /* how far its node was covered before is known: */
+	int64_t node_had_ns;      /* INT64_MIN: not at all */
 	struct dict dict;
 	bool policy_locked;
 	int64_t policy_version; /* 0: none yet */
@@ -132,6 +134,7 @@ MUST_CHECK bool ingest_copy_all(struct db *db, struct ingest_push *const *pushes
 
 /* The billing hours of the accepted records, ascending; the caller frees them. */
 size_t ingest_hours(const struct ingest *in, int64_t **ret);
+int64_t ingest_first_ns(const struct ingest *in);
 MUST_CHECK bool ingest_touch_hours(struct ingest *in, struct err *err);
 void ingest_count(const struct ingest *in, struct ingest_result *ret);
 

@@ -209,22 +209,26 @@ store_evidence(struct db *db, struct ingest_push *const *group, size_t n, struct
 	return waiting == 0 || db_run_all(db, calls, waiting, err);
 }
 
-/* Whether the node's hours reach as far as its records now do. */
+/* Whether the node's hours reach as far as its records now do, and these all lie behind what it had covered before. */
 static bool
-has_hours(const struct ingest *in, const PGresult *nodes, const int64_t *hours, size_t n)
+has_hours(struct ingest *in, const PGresult *nodes, const int64_t *hours, size_t n)
 {
 	int64_t last = hour_floor(&in->ledger, in->covered_until_ns - 1);
 	int64_t first = n > 0 ? hours[0] : last;
 
-	for (int row = 0; row < PQntuples(nodes); row++)
-		if (res_i64(nodes, row, 0) == in->node_id)
-			return !res_null(nodes, row, 1) && res_i64(nodes, row, 1) <= first &&
-			       last < res_i64(nodes, row, 2);
+	for (int row = 0; row < PQntuples(nodes); row++) {
+		if (res_i64(nodes, row, 0) != in->node_id)
+			continue;
+		in->node_had = true;
+		in->node_had_ns = res_null(nodes, row, 3) ? INT64_MIN : res_i64(nodes, row, 3);
+		return !res_null(nodes, row, 1) && res_i64(nodes, row, 1) <= first && last < res_i64(nodes, row, 2) &&
+		       ingest_first_ns(in) >= in->node_had_ns;
+	}
 	return false;
 }
 
 /* The cursors, and the hours. node_hours_touch() is for one node and does all there is to do; what is done here is what it does where
- * the hours are there and open, for all nodes at once. Where they are not, it is called. */
+ * the hours are there and open and nothing comes behind, for all nodes at once. Where they are not, it is called. */
 static bool
 move_cursors(struct db *db, struct ingest_push *const *group, size_t n, struct err *err)
 {
@@ -233,9 +237,12 @@ move_cursors(struct db *db, struct ingest_push *const *group, size_t n, struct e
 		"UPDATE stream s SET next_seq = e.next, covered_until_ns = greatest(s.covered_until_ns, e.covered) "
 		"FROM unnest($1::integer[], $2::bigint[], $3::bigint[]) AS e(id, next, covered) WHERE s.id = e.id"};
 	static const struct db_stmt cover = {
-		"group cover", "UPDATE node n SET covered_until_ns = greatest(n.covered_until_ns, e.covered) "
-			       "FROM unnest($1::integer[], $2::bigint[]) AS e(id, covered) WHERE n.id = e.id "
-			       "RETURNING n.id, ns_of(n.hours_from), ns_of(n.hours_until)"};
+		"group cover", "WITH had AS (SELECT id, covered_until_ns FROM node WHERE id = ANY ($1::integer[]) "
+			       "ORDER BY id FOR NO KEY UPDATE) "
+			       "UPDATE node n SET covered_until_ns = greatest(n.covered_until_ns, e.covered) "
+			       "FROM unnest($1::integer[], $2::bigint[]) AS e(id, covered) JOIN had USING (id) "
+			       "WHERE n.id = e.id RETURNING n.id, ns_of(n.hours_from), ns_of(n.hours_until), "
+			       "had.covered_until_ns"};
 	static const struct db_stmt share = {
 		"group hours",
 		"SELECT coalesce(bool_or(x.sealed), false) FROM (SELECT h.sealed_at IS NOT NULL AND NOT h.dirty AS sealed "
@@ -275,9 +282,10 @@ move_cursors(struct db *db, struct ingest_push *const *group, size_t n, struct e
 		struct ingest *in = &group[i]->in;
 		owned(mem) int64_t *list = NULL;
 		size_t count = ingest_hours(in, &list);
+		bool has = has_hours(in, covered, list, count);
 
 		in->db = db;
-		if ((!all_open || !has_hours(in, covered, list, count)) && !ingest_touch_hours(in, err))
+		if ((!all_open || !has) && !ingest_touch_hours(in, err))
 			return false;
 	}
 	return true;

@@ -191,6 +191,8 @@ serve(struct ingest *in, struct ingest_frame *f, struct dict_gpu *g, struct err 
 	arg_i64(&a, g->last_ns);
 	if (!db_run(in->db, &stmt, &a, &r, err))
 		return false;
+	if (!res_null(r, 0, 0) && res_text(r, 0, 0)[0] == '\0')
+		return !REFUSE(f, QUARANTINE_PAST, "GPU %s was declared retired for that time", res_text(r, 0, 1));
 	if (!res_null(r, 0, 0))
 		return !REFUSE(f, QUARANTINE_TWO_NODES, "GPU %s is reported by node %s for the same time",
 		               res_text(r, 0, 1), res_text(r, 0, 0));

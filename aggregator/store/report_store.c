@@ -162,20 +162,13 @@ fill_day(const PGresult *r, int row, const struct idmap *books, struct usage_day
 	       res_i128(r, row, 12, 0, &d->unmeasured_unit_ns, err) && res_i128(r, row, 13, 0, &d->energy_mj, err);
 }
 
-/* First by hour and ids, which is most of the work; then names, the hour's price book, and the day. Not prepared: a
- * plan that does not know how long the period is would be made for a few rows. */
-#define DAYS_SQL                                                                                            \
-	"SELECT (x.hour AT TIME ZONE l.zone)::date - ($1::timestamptz AT TIME ZONE l.zone)::date, c.name, " \
-	"t.name, t.cost_center, w.name, g.short_model, d.profile, sharing_name(x.sharing), d.units, "       \
-	"(SELECT b.id FROM price_book b WHERE b.effective @> x.hour), "                                     \
-	"sum(x.used), sum(x.idle), sum(x.unmeasured), sum(x.energy_mj) "                                    \
-	"FROM ledger l, (SELECT u.hour, u.node_id, u.device_id, u.workspace_id, u.sharing, "                \
-	"sum(u.used) AS used, sum(u.idle) AS idle, sum(u.unmeasured) AS unmeasured, "                       \
-	"sum(u.energy_mj) AS energy_mj FROM usage_rows($1, $2) u WHERE u.workspace_id IS NOT NULL "         \
-	"GROUP BY 1, 2, 3, 4, 5) x JOIN node n ON n.id = x.node_id JOIN cluster c ON c.id = n.cluster_id "  \
-	"JOIN device d ON d.id = x.device_id JOIN gpu g ON g.id = d.gpu_id "                                \
-	"JOIN workspace w ON w.id = x.workspace_id JOIN tenant t ON t.id = w.tenant_id "                    \
-	"WHERE $3::text IS NULL OR t.name = $3 "                                                            \
+/* Not prepared: a plan that does not know how long the period is would be made for a few rows. */
+#define DAYS_SQL                                                                                           \
+	"SELECT u.day - ($1::timestamptz AT TIME ZONE l.zone)::date, c.name, t.name, t.cost_center, "      \
+	"w.name, u.gpu_model, u.profile, sharing_name(u.sharing), u.units, u.price_book_id, sum(u.used), " \
+	"sum(u.idle), sum(u.unmeasured), sum(u.energy_mj) FROM ledger l, daily_rows($1, $2) u "            \
+	"JOIN cluster c ON c.id = u.cluster_id JOIN workspace w ON w.id = u.workspace_id "                 \
+	"JOIN tenant t ON t.id = w.tenant_id WHERE $3::text IS NULL OR t.name = $3 "                       \
 	"GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 ORDER BY 2, 3, 5, 6, 7, 8, 9, 1, 10"
 
 static bool

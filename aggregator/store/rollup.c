@@ -1,109 +1,350 @@
-/* aggregator/store/rollup.c - node-hours: sealed when they are due, and again when something they were made of has
- * changed.
+/* aggregator/store/rollup.c - node-hours: sliced while they are open, sealed when they are due, and again when something
+ * they were made of has changed.
  *
  * Rules, in order:
  *  1. one replica at a time rolls up; another one finds the lock taken and does nothing
  *  2. a node that has been silent for longer than the grace has its time counted until now, as unknown
- *  3. an hour is due when its node has covered it, or when the grace after its end has passed; and whenever it is
+ *  3. what a node has covered of an open hour is summed in slices, so that reading it costs as much as its end; a record
+ *     that comes behind voids the slices of its hour, and one that comes while a slice is being made undoes it
+ *  4. an hour is due when its node has covered it, or when the grace after its end has passed; and whenever it is
  *     dirty
- *  4. sealing locks the hours first and reads afterwards, so that no record slips between; ingest locks the same
+ *  5. a dirty hour whose records were retired is made again from its stored sums; if its records changed, they are made
+ *     again from the batches first
+ *  6. sealing locks the hours first and reads afterwards, so that no record slips between; ingest locks the same
  *     rows
- *  5. the rows of an hour are replaced in one transaction: nothing is ever added to what is there */
-#include "aggregator/store/db.h"
+ *  7. the rows of an hour are replaced in one transaction: nothing is ever added to what is there */
+#include "aggregator/store/rollup.h"
 
-#define PARTITION_DAYS_AHEAD 2
+#include <inttypes.h>
+#include <stdio.h>
 
-/* Rule 2, and the partitions that the next days need. */
-static bool
-prepare(struct db *db, int64_t now_ns, int64_t grace_ns, struct err *err)
+/* Nodes in one statement: what they are summed into should stay in memory. */
+#define NODES_AT_ONCE 250
+#define COMPILE_RECORDS 2000000
+
+bool
+background_alone(struct db *db, const char *lock, background_work *work, void *arg, struct err *err)
 {
-	static const struct db_stmt silent = {"nodes silent", "SELECT nodes_fall_silent($1, $2)"};
-	static const struct db_stmt partitions = {"partitions ahead", "SELECT make_partitions($1, $2)"};
-	in_place(db_tx) struct db_tx tx = {0};
-	struct db_args s = {0}, p = {0};
+	char take_lock[96], give_back[96];
+	owned(result) PGresult *r = NULL;
+	struct err unlock = {0};
+	bool ok;
 
-	arg_i64(&s, now_ns);
-	arg_i64(&s, grace_ns);
-	arg_i64(&p, now_ns);
-	arg_i64(&p, now_ns + PARTITION_DAYS_AHEAD * NS_PER_DAY);
-	return db_tx_begin(&tx, db, err) && db_run(db, &silent, &s, NULL, err) &&
-	       db_run(db, &partitions, &p, NULL, err) && db_tx_commit(&tx, err);
+	snprintf(take_lock, sizeof(take_lock), "SELECT pg_try_advisory_lock(%s)", lock);
+	snprintf(give_back, sizeof(give_back), "SELECT pg_advisory_unlock(%s)", lock);
+	if (!db_run_text(db, take_lock, NULL, &r, err))
+		return false;
+	if (!res_bool(r, 0, 0))
+		return true;
+	ok = work(db, arg, err);
+	/* A session that cannot give the lock back ends, and the lock with it. */
+	if (!db_script(db, give_back, &unlock))
+		db_drop(db);
+	return ok;
 }
 
-/* Rule 3. One row per hour: the hour and its nodes, oldest first. */
-static bool
-due(struct db *db, int64_t now_ns, int64_t grace_ns, int limit, PGresult **ret, struct err *err)
+bool
+background_settings(struct db *db, int64_t from_ns, int64_t until_ns, int64_t nodes, struct err *err)
 {
-	static const struct db_stmt stmt = {
-		"hours due",
-		"SELECT ns_of(x.hour), array_agg(x.node_id) "
-		"FROM (SELECT h.hour, h.node_id FROM node_hour h JOIN node n ON n.id = h.node_id WHERE "
-		"(h.sealed_at IS NULL OR h.dirty) AND (h.dirty OR ns_of(h.hour) + 3600000000000 <= "
-		"greatest(n.covered_until_ns, $1::bigint - $2::bigint)) ORDER BY h.hour, h.node_id LIMIT $3) x "
-		"GROUP BY x.hour ORDER BY x.hour"};
+	static const struct db_stmt jit = {"seal compile",
+	                                   "SELECT set_config('jit', (expected_records($1, $2, $3) > $4)::text, true)"};
 	struct db_args a = {0};
 
-	arg_i64(&a, now_ns);
-	arg_i64(&a, grace_ns);
-	arg_i64(&a, limit);
+	arg_i64(&a, from_ns);
+	arg_i64(&a, until_ns);
+	arg_i64(&a, nodes);
+	arg_i64(&a, COMPILE_RECORDS);
+	return db_script(db,
+	                 "SET LOCAL enable_sort = off; SET LOCAL work_mem = '128MB'; SET LOCAL jit_above_cost = 0; "
+	                 "SET LOCAL jit_inline_above_cost = 0; SET LOCAL jit_optimize_above_cost = 0",
+	                 err) &&
+	       db_run(db, &jit, &a, NULL, err);
+}
+
+/* --- slices --- */
+
+/* A stretch of an hour and the nodes that have covered it. */
+struct stretch {
+	int64_t hour_ns, from_ns, until_ns, count;
+	const char *nodes, *changes;
+};
+
+/* Rule 3. What is covered to its end is due, and not sliced any more. */
+static bool
+to_slice(struct db *db, int64_t slice_ns, PGresult **ret, struct err *err)
+{
+	static const struct db_stmt stmt = {
+		"slices due",
+		"SELECT ns_of(y.hour), y.from_ns, y.until_ns, count(*), array_agg(y.node_id ORDER BY y.node_id), "
+		"array_agg(y.changes ORDER BY y.node_id) FROM (SELECT x.*, row_number() OVER (PARTITION BY x.hour, "
+		"x.from_ns, x.until_ns ORDER BY x.node_id) - 1 AS place FROM (SELECT h.hour, h.node_id, h.changes, "
+		"coalesce(h.sliced_until_ns, ns_of(h.hour)) AS from_ns, n.covered_until_ns - "
+		"mod(n.covered_until_ns - ns_of(h.hour), $1) AS until_ns FROM node_hour h JOIN node n ON n.id = h.node_id "
+		"WHERE h.sealed_at IS NULL AND n.covered_until_ns > ns_of(h.hour) "
+		"AND n.covered_until_ns < ns_of(h.hour) + 3600000000000) x WHERE x.until_ns > x.from_ns) y "
+		"GROUP BY y.hour, y.from_ns, y.until_ns, y.place / $2 ORDER BY 1, 2, 3"};
+	struct db_args a = {0};
+
+	arg_i64(&a, slice_ns);
+	arg_i64(&a, NODES_AT_ONCE);
 	return db_run(db, &stmt, &a, ret, err);
 }
 
-/* The hour just ended is where the planner's statistics are oldest: it expects a few rows and would sort a million. */
-#define SEAL_SETTINGS "SET LOCAL enable_sort = off; SET LOCAL work_mem = '64MB'"
-
-/* Rules 4 and 5. */
 static bool
-seal(struct db *db, int64_t hour_ns, const char *nodes, int64_t now_ns, struct rollup_result *ret, struct err *err)
+slice(struct db *db, const struct stretch *s, int64_t *ret_count, struct err *err)
+{
+	static const struct db_stmt drop = {"slice drop",
+	                                    "DELETE FROM usage_slice WHERE hour = $1 AND node_id = ANY ($2::integer[]) "
+	                                    "AND until_ns > $3"};
+	static const char fill[] = "INSERT INTO usage_slice SELECT $1::timestamptz, $4::bigint, r.* "
+				   "FROM summed_records($3, $4, $2::integer[]) r";
+	static const struct db_stmt mark = {
+		"slice mark",
+		"UPDATE node_hour h SET sliced_until_ns = $4 FROM unnest($2::integer[], $5::bigint[]) AS x(node_id, "
+		"changes) WHERE h.node_id = x.node_id AND h.hour = $1 AND h.changes = x.changes AND h.sealed_at IS NULL "
+		"AND coalesce(h.sliced_until_ns, ns_of(h.hour)) = $3 RETURNING h.node_id"};
+	static const struct db_stmt undo = {
+		"slice undo",
+		"DELETE FROM usage_slice s WHERE s.hour = $1 AND s.node_id = ANY ($2::integer[]) AND s.until_ns = $3 "
+		"AND NOT EXISTS (SELECT FROM node_hour h WHERE h.hour = s.hour AND h.node_id = s.node_id "
+		"AND h.sliced_until_ns = s.until_ns)"};
+	in_place(db_tx) struct db_tx tx = {0};
+	owned(result) PGresult *r = NULL;
+	struct db_args d = {0}, f = {0}, m = {0}, u = {0};
+	struct db_args *all[] = {&d, &f, &m, &u};
+
+	for (size_t i = 0; i < ARRAY_LEN(all); i++) {
+		arg_time(all[i], s->hour_ns);
+		arg_text(all[i], s->nodes);
+	}
+	arg_i64(&d, s->from_ns);
+	arg_i64(&f, s->from_ns);
+	arg_i64(&f, s->until_ns);
+	arg_i64(&m, s->from_ns);
+	arg_i64(&m, s->until_ns);
+	arg_text(&m, s->changes);
+	arg_i64(&u, s->until_ns);
+	if (!db_tx_begin_long(&tx, db, err) || !background_settings(db, s->from_ns, s->until_ns, s->count, err) ||
+	    !db_run(db, &drop, &d, NULL, err) || !db_run_text(db, fill, &f, NULL, err) ||
+	    !db_run(db, &mark, &m, &r, err))
+		return false;
+	if (PQntuples(r) < s->count && !db_run(db, &undo, &u, NULL, err))
+		return false;
+	*ret_count += PQntuples(r);
+	return db_tx_commit(&tx, err);
+}
+
+struct slicing {
+	int64_t slice_ns, sliced;
+};
+
+static bool
+slice_all(struct db *db, void *arg, struct err *err)
+{
+	struct slicing *w = arg;
+	owned(result) PGresult *due = NULL;
+
+	if (!to_slice(db, w->slice_ns, &due, err))
+		return false;
+	for (int row = 0; row < PQntuples(due); row++) {
+		struct stretch s = {.hour_ns = res_i64(due, row, 0),
+		                    .from_ns = res_i64(due, row, 1),
+		                    .until_ns = res_i64(due, row, 2),
+		                    .count = res_i64(due, row, 3),
+		                    .nodes = res_text(due, row, 4),
+		                    .changes = res_text(due, row, 5)};
+		char at[TIME_TEXT_SIZE];
+
+		if (!slice(db, &s, &w->sliced, err))
+			return err_prefix(err, "slicing the hour of %s", time_format(s.hour_ns, at));
+	}
+	return true;
+}
+
+bool
+store_slice(struct db *db, int64_t slice_ns, int64_t *ret_sliced, struct err *err)
+{
+	struct slicing w = {.slice_ns = slice_ns};
+	bool ok = background_alone(db, DB_LOCK_ROLLUP, slice_all, &w, err);
+
+	*ret_sliced = w.sliced;
+	return ok;
+}
+
+/* --- hours --- */
+
+struct sealing {
+	int64_t now_ns, grace_ns;
+	int limit;
+	struct rollup_result *result;
+};
+
+/* Rule 2. */
+static bool
+fall_silent(struct db *db, const struct sealing *w, struct err *err)
+{
+	static const struct db_stmt silent = {"nodes silent", "SELECT nodes_fall_silent($1, $2)"};
+	in_place(db_tx) struct db_tx tx = {0};
+	struct db_args a = {0};
+
+	arg_i64(&a, w->now_ns);
+	arg_i64(&a, w->grace_ns);
+	return db_tx_begin(&tx, db, err) && db_run(db, &silent, &a, NULL, err) && db_tx_commit(&tx, err);
+}
+
+/* Rule 4. One row per hour and what it is made from: its nodes, where its slices end, whether its records are gone. Oldest
+ * first. */
+static bool
+due(struct db *db, const struct sealing *w, PGresult **ret, struct err *err)
+{
+	static const struct db_stmt stmt = {
+		"hours due",
+		"SELECT ns_of(x.hour), x.from_ns, x.retired, count(*), array_agg(x.node_id) "
+		"FROM (SELECT h.hour, h.node_id, h.retired, coalesce(h.sliced_until_ns, ns_of(h.hour)) AS from_ns, "
+		"row_number() OVER (PARTITION BY h.hour ORDER BY h.node_id) - 1 AS place "
+		"FROM node_hour h JOIN node n ON n.id = h.node_id WHERE "
+		"(h.sealed_at IS NULL OR h.dirty) AND (NOT h.retired OR h.changes = h.sealed_changes) "
+		"AND (h.dirty OR ns_of(h.hour) + 3600000000000 <= "
+		"greatest(n.covered_until_ns, $1::bigint - $2::bigint)) ORDER BY h.hour, h.node_id LIMIT $3) x "
+		"GROUP BY x.hour, x.from_ns, x.retired, x.place / $4 ORDER BY x.hour"};
+	struct db_args a = {0};
+
+	arg_i64(&a, w->now_ns);
+	arg_i64(&a, w->grace_ns);
+	arg_i64(&a, w->limit);
+	arg_i64(&a, NODES_AT_ONCE);
+	return db_run(db, &stmt, &a, ret, err);
+}
+
+/* The hours that are still as they were found; NULL: none is. */
+static bool
+lock_hours(struct db *db, const struct stretch *s, bool retired, PGresult **ret, struct err *err)
 {
 	static const struct db_stmt policy = {"seal policy", "SELECT pg_advisory_xact_lock_shared(" DB_LOCK_POLICY ")"};
 	static const struct db_stmt lock = {
-		"seal lock", "SELECT count(*) FILTER (WHERE x.sealed_at IS NULL), count(*) FILTER (WHERE x.dirty) "
-			     "FROM (SELECT h.sealed_at, h.dirty FROM node_hour h WHERE h.hour = $1 "
-			     "AND h.node_id = ANY ($2::integer[]) ORDER BY h.node_id FOR UPDATE) x"};
+		"seal lock",
+		"SELECT array_agg(x.node_id), count(*) FILTER (WHERE x.sealed_at IS NULL), count(*) FILTER (WHERE x.dirty) "
+		"FROM (SELECT h.* FROM node_hour h WHERE h.hour = $1 AND h.node_id = ANY ($2::integer[]) "
+		"ORDER BY h.node_id FOR UPDATE) x "
+		"WHERE coalesce(x.sliced_until_ns, ns_of(x.hour)) = $3 AND x.retired = $4 "
+		"AND (NOT x.retired OR x.changes = x.sealed_changes)"};
+	struct db_args a = {0};
+
+	arg_time(&a, s->hour_ns);
+	arg_text(&a, s->nodes);
+	arg_i64(&a, s->from_ns);
+	arg_bool(&a, retired);
+	return db_run(db, &policy, NULL, NULL, err) && db_run(db, &lock, &a, ret, err);
+}
+
+/* Rule 7, for an hour whose records are there. Not prepared: the plan should know how much an hour is. */
+static bool
+replace_rows(struct db *db, const struct db_args *hours, const struct db_args *source, struct err *err)
+{
 	static const struct db_stmt drop = {
 		"seal drop", "DELETE FROM usage_hourly WHERE hour = $1 AND node_id = ANY ($2::integer[])"};
-	/* Not prepared: its plan should know how much an hour is. */
-	static const char fill[] =
-		"INSERT INTO usage_hourly (hour, node_id, device_id, holder_id, workspace_id, sharing, method, "
-		"used, idle, unmeasured, unallocated, stranded, down, unknown, over, clock_adjust, energy_mj, "
-		"memory_byte_ms) "
-		"SELECT $1, u.node_id, u.device_id, u.holder_id, u.workspace_id, u.sharing, u.method, u.used, "
-		"u.idle, u.unmeasured, u.unallocated, u.stranded, u.down, u.unknown, u.over, u.clock_adjust, "
-		"u.energy_mj, u.memory_byte_ms FROM hour_usage($1, $2::integer[]) u";
-	static const struct db_stmt mark = {"seal mark", "UPDATE node_hour SET sealed_at = $3, dirty = false "
-	                                                 "WHERE hour = $1 AND node_id = ANY ($2::integer[])"};
+	static const char fill[] = "INSERT INTO usage_hourly SELECT $1::timestamptz, u.* "
+				   "FROM hour_usage($1, $2::integer[], $3, false) u";
+	static const struct db_stmt slices = {
+		"seal slices", "DELETE FROM usage_slice WHERE hour = $1 AND node_id = ANY ($2::integer[])"};
+
+	return db_run(db, &drop, hours, NULL, err) && db_run_text(db, fill, source, NULL, err) &&
+	       db_run(db, &slices, hours, NULL, err);
+}
+
+/* Rule 5: whose the stored sums are, and what is left of the time in service beside them. */
+static bool
+redo_rows(struct db *db, const struct db_args *hours, const struct db_args *source, struct err *err)
+{
+	static const struct db_stmt owners = {
+		"kept owners",
+		"UPDATE usage_hourly u SET workspace_id = x.workspace_id FROM hour_usage($1, $2::integer[], $3, true) x "
+		"WHERE u.hour = $1 AND u.node_id = x.node_id AND u.device_id = x.device_id AND u.holder_id = x.holder_id "
+		"AND u.sharing = x.sharing AND u.method = x.method AND u.workspace_id <> x.workspace_id"};
+	static const struct db_stmt drop = {
+		"kept drop",
+		"DELETE FROM usage_hourly WHERE hour = $1 AND node_id = ANY ($2::integer[]) AND sharing = 0"};
+	static const struct db_stmt fill = {"kept fill",
+	                                    "INSERT INTO usage_hourly SELECT $1::timestamptz, u.* "
+	                                    "FROM hour_usage($1, $2::integer[], $3, true) u WHERE u.sharing = 0"};
+
+	return db_run(db, &owners, source, NULL, err) && db_run(db, &drop, hours, NULL, err) &&
+	       db_run(db, &fill, source, NULL, err);
+}
+
+static bool
+seal(struct db *db, const struct stretch *s, bool retired, int64_t now_ns, struct rollup_result *ret, struct err *err)
+{
+	static const struct db_stmt mark = {
+		"seal mark", "UPDATE node_hour SET sealed_at = $3, dirty = false, sealed_changes = changes, "
+			     "sliced_until_ns = NULL WHERE hour = $1 AND node_id = ANY ($2::integer[])"};
 	in_place(db_tx) struct db_tx tx = {0};
 	owned(result) PGresult *r = NULL;
-	struct db_args a = {0}, m = {0};
+	struct db_args hours = {0}, source = {0}, sealed = {0};
+	struct db_args *all[] = {&hours, &source, &sealed};
 
-	arg_time(&a, hour_ns);
-	arg_text(&a, nodes);
-	arg_time(&m, hour_ns);
-	arg_text(&m, nodes);
-	arg_time(&m, now_ns);
-	if (!db_tx_begin_long(&tx, db, err) || !db_script(db, SEAL_SETTINGS, err) ||
-	    !db_run(db, &policy, NULL, NULL, err) || !db_run(db, &lock, &a, &r, err) ||
-	    !db_run(db, &drop, &a, NULL, err) || !db_run_text(db, fill, &a, NULL, err) ||
-	    !db_run(db, &mark, &m, NULL, err) || !db_tx_commit(&tx, err))
+	if (!db_tx_begin_long(&tx, db, err) ||
+	    !background_settings(db, s->from_ns, s->hour_ns + NS_PER_HOUR, s->count, err) ||
+	    !lock_hours(db, s, retired, &r, err))
 		return false;
-	ret->sealed += res_i64(r, 0, 0);
-	ret->resealed += res_i64(r, 0, 1);
+	if (res_null(r, 0, 0))
+		return true;
+	for (size_t i = 0; i < ARRAY_LEN(all); i++) {
+		arg_time(all[i], s->hour_ns);
+		arg_text(all[i], res_text(r, 0, 0));
+	}
+	arg_i64(&source, s->from_ns);
+	arg_time(&sealed, now_ns);
+	if (!(retired ? redo_rows : replace_rows)(db, &hours, &source, err) || !db_run(db, &mark, &sealed, NULL, err) ||
+	    !db_tx_commit(&tx, err))
+		return false;
+	ret->sealed += res_i64(r, 0, 1);
+	ret->resealed += res_i64(r, 0, 2);
+	return true;
+}
+
+/* Rule 5, the other half: one hour of one node at a time. */
+static bool
+restore(struct db *db, const struct sealing *w, struct err *err)
+{
+	static const struct db_stmt due = {
+		"restore due", "SELECT h.node_id, ns_of(h.hour) FROM node_hour h WHERE h.dirty AND h.retired "
+			       "AND h.changes <> h.sealed_changes ORDER BY h.hour, h.node_id LIMIT $1"};
+	owned(result) PGresult *r = NULL;
+	struct db_args a = {0};
+	char at[TIME_TEXT_SIZE];
+
+	arg_i64(&a, w->limit);
+	if (!db_run(db, &due, &a, &r, err))
+		return false;
+	for (int row = 0; row < PQntuples(r); row++) {
+		in_place(db_tx) struct db_tx tx = {0};
+
+		if (!db_tx_begin_long(&tx, db, err) || !restore_hour(db, res_i64(r, row, 0), res_i64(r, row, 1), err) ||
+		    !db_tx_commit(&tx, err))
+			return err_prefix(err, "making the records of %s again", time_format(res_i64(r, row, 1), at));
+		w->result->restored++;
+	}
 	return true;
 }
 
 static bool
-rollup_locked(struct db *db, int64_t now_ns, int64_t grace_ns, int limit, struct rollup_result *ret, struct err *err)
+seal_all(struct db *db, void *arg, struct err *err)
 {
+	struct sealing *w = arg;
 	owned(result) PGresult *hours = NULL;
 
-	if (!prepare(db, now_ns, grace_ns, err) || !due(db, now_ns, grace_ns, limit, &hours, err))
+	if (!fall_silent(db, w, err) || !restore(db, w, err) || !due(db, w, &hours, err))
 		return false;
 	for (int row = 0; row < PQntuples(hours); row++) {
-		char hour[TIME_TEXT_SIZE];
+		struct stretch s = {.hour_ns = res_i64(hours, row, 0),
+		                    .from_ns = res_i64(hours, row, 1),
+		                    .count = res_i64(hours, row, 3),
+		                    .nodes = res_text(hours, row, 4)};
+		char at[TIME_TEXT_SIZE];
 
-		if (!seal(db, res_i64(hours, row, 0), res_text(hours, row, 1), now_ns, ret, err))
-			return err_prefix(err, "sealing the hour of %s", time_format(res_i64(hours, row, 0), hour));
+		if (!seal(db, &s, res_bool(hours, row, 2), w->now_ns, w->result, err))
+			return err_prefix(err, "sealing the hour of %s", time_format(s.hour_ns, at));
 	}
 	return true;
 }
@@ -111,19 +352,8 @@ rollup_locked(struct db *db, int64_t now_ns, int64_t grace_ns, int limit, struct
 bool
 store_rollup(struct db *db, int64_t now_ns, int64_t grace_ns, int limit, struct rollup_result *ret, struct err *err)
 {
-	static const struct db_stmt lock = {"rollup lock", "SELECT pg_try_advisory_lock(" DB_LOCK_ROLLUP ")"};
-	owned(result) PGresult *r = NULL;
-	struct err unlock = {0};
-	bool ok;
+	struct sealing w = {.now_ns = now_ns, .grace_ns = grace_ns, .limit = limit, .result = ret};
 
 	*ret = (struct rollup_result){0};
-	if (!db_run(db, &lock, NULL, &r, err))
-		return false;
-	if (!res_bool(r, 0, 0))
-		return true;
-	ok = rollup_locked(db, now_ns, grace_ns, limit, ret, err);
-	/* A session that cannot give the lock back ends, and the lock with it. */
-	if (!db_script(db, "SELECT pg_advisory_unlock(" DB_LOCK_ROLLUP ")", &unlock))
-		db_drop(db);
-	return ok;
+	return background_alone(db, DB_LOCK_ROLLUP, seal_all, &w, err);
 }

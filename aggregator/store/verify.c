@@ -65,6 +65,7 @@ verify_node_fini(struct verify_node *n)
 	mem_free(n->streams);
 	mem_free(n->gpus);
 	mem_free(n->services);
+	mem_free(n->states);
 	idmap_fini(&n->gpu_at);
 	idmap_fini(&n->device_gpu);
 	verify_rules_fini(&n->rules);
@@ -118,6 +119,31 @@ load_services(struct verify_node *n, struct err *err)
 	return true;
 }
 
+static bool
+load_states(struct verify_node *n, struct err *err)
+{
+	static const struct db_stmt stmt = {
+		"verify states",
+		"SELECT s.gpu_id, s.state = 'maintenance', ns_of(lower(s.effective)), ns_of(upper(s.effective)) "
+		"FROM node_state s WHERE s.node_id = $1 OR s.gpu_id IN (SELECT g.gpu_id FROM gpu_service g WHERE g.node_id = $1)"};
+	owned(result) PGresult *r = NULL;
+	struct db_args a = {0};
+
+	arg_i64(&a, n->id);
+	if (!db_run(n->db, &stmt, &a, &r, err))
+		return false;
+	n->state_count = (size_t)PQntuples(r);
+	n->states = mem_array(n->state_count, sizeof(*n->states));
+	for (int row = 0; row < PQntuples(r); row++)
+		n->states[row] = (struct verify_state){
+			.gpu = res_null(r, row, 0) ? SIZE_MAX : idmap_get(&n->gpu_at, (uint64_t)res_i64(r, row, 0)),
+			.maintenance = res_bool(r, row, 1),
+			.from_ns = res_i64(r, row, 2),
+			.until_ns = res_null(r, row, 3) ? INT64_MAX : res_i64(r, row, 3),
+		};
+	return true;
+}
+
 /* How far the node is accounted for: read in the same snapshot as everything else. */
 static bool
 load_node(struct verify_node *n, struct err *err)
@@ -147,11 +173,14 @@ verify_node(struct verify_node *n, struct err *err)
 	int64_t from_ns, to_ns;
 
 	if (!db_tx_begin_read(&tx, n->db, err) || !load_node(n, err) || !load_services(n, err) ||
-	    !verify_rules_load(n, err) || !verify_streams(n, err))
+	    !load_states(n, err) || !verify_rules_load(n, err) || !verify_streams(n, err))
 		return false;
 	n->report->nodes++;
 	from_ns = n->hours_from_ns > n->from_ns ? n->hours_from_ns : n->from_ns;
 	to_ns = n->hours_until_ns < n->to_ns ? n->hours_until_ns : n->to_ns;
+	/* Without its batches an hour can be shown, and not proved. */
+	if (from_ns < n->report->proved_ns)
+		from_ns = hour_ceil(&n->ledger, n->report->proved_ns);
 	for (int64_t hour_ns = from_ns; hour_ns < to_ns; hour_ns += NS_PER_HOUR)
 		if (!verify_hour(n, hour_ns, err))
 			return false;
@@ -187,6 +216,23 @@ verify_nodes(struct db *db, const struct verify_query *q, struct verify_report *
 		if (!db_ledger_get(db, &n.ledger, err) || !verify_node(&n, err))
 			return err_prefix(err, "node %s", n.name);
 	}
+	if (q->node == NULL) {
+		struct verify_node all = {.db = db, .report = report, .from_ns = from_ns, .to_ns = to_ns, .name = ""};
+
+		return verify_days(&all, err);
+	}
+	return true;
+}
+
+static bool
+load_proved(struct db *db, struct verify_report *report, struct err *err)
+{
+	static const struct db_stmt stmt = {"verify proved", "SELECT evidence_from_ns FROM ledger"};
+	owned(result) PGresult *r = NULL;
+
+	if (!db_run(db, &stmt, NULL, &r, err))
+		return false;
+	report->proved_ns = res_i64(r, 0, 0);
 	return true;
 }
 
@@ -194,7 +240,7 @@ bool
 store_verify_json(struct db *db, const struct verify_query *q, struct buf *out, struct err *err)
 {
 	struct verify_report report = {.out = out};
-	char from[TIME_TEXT_SIZE], to[TIME_TEXT_SIZE];
+	char from[TIME_TEXT_SIZE], to[TIME_TEXT_SIZE], proved[TIME_TEXT_SIZE];
 	int64_t from_ns, to_ns;
 	struct db_ledger l;
 
@@ -204,14 +250,18 @@ store_verify_json(struct db *db, const struct verify_query *q, struct buf *out, 
 	to_ns = hour_ceil(&l, q->to_ns);
 	if (from_ns >= to_ns)
 		return err_set(err, ERR_INVALID, "from must be before to");
+	if (!load_proved(db, &report, err))
+		return false;
 	buf_printf(out, "{\"from\":\"%s\",\"to\":\"%s\",\"differences\":[", time_format(from_ns, from),
 	           time_format(to_ns, to));
 	if (!verify_nodes(db, q, &report, from_ns, to_ns, err))
 		return false;
 	buf_printf(out,
 	           "],\"count\":%" PRId64 ",\"left_out\":%" PRId64 ",\"nodes\":%" PRId64 ",\"hours\":%" PRId64
-	           ",\"batches\":%" PRId64 ",\"records\":%" PRId64 "}\n",
+	           ",\"batches\":%" PRId64 ",\"records\":%" PRId64 ",\"days\":%" PRId64 ",\"pending\":%" PRId64
+	           ",\"proved_from\":\"%s\"}\n",
 	           report.count, report.count - report.written, report.nodes, report.hours, report.batches,
-	           report.records);
+	           report.records, report.days, report.pending,
+	           time_format(from_ns > report.proved_ns ? from_ns : report.proved_ns, proved));
 	return buf_ok(out, "the answer", err);
 }

@@ -16,7 +16,9 @@
 struct verify_report {
 	struct buf *out;
 	int64_t count, written; /* differences */
-	int64_t nodes, hours, batches, records;
+	int64_t nodes, hours, batches, records, days;
+	int64_t pending;   /* hours that are being made again */
+	int64_t proved_ns; /* where the evidence begins */
 };
 
 /* The rules and the names of workspaces, as of the node's snapshot. */
@@ -33,6 +35,7 @@ struct verify_rules {
 struct verify_stream {
 	int64_t id, epoch, next_seq, covered_until_ns; /* covered INT64_MIN: nothing */
 	char boot_id[64];
+	int64_t evidence_seq;        /* the first number whose batch is kept */
 	int64_t at_seq;              /* the first batch that may have records of the next hour */
 	int64_t next_from_ns;        /* where those begin; INT64_MAX: there are none */
 	int64_t checked_seq;         /* batches up to this one have been held against their own bytes */
@@ -53,6 +56,13 @@ struct verify_service {
 	int64_t from_ns, until_ns; /* INT64_MAX: still in service */
 };
 
+/* What operators declared: of the node, or of one of its GPUs. */
+struct verify_state {
+	size_t gpu; /* SIZE_MAX: of the node */
+	bool maintenance;
+	int64_t from_ns, until_ns; /* INT64_MAX: still */
+};
+
 struct verify_node {
 	struct db *db;
 	struct db_ledger ledger;
@@ -70,6 +80,8 @@ struct verify_node {
 	struct idmap gpu_at, device_gpu; /* gpu_id, device_id -> gpus */
 	struct verify_service *services;
 	size_t service_count;
+	struct verify_state *states;
+	size_t state_count;
 };
 
 /* A difference. gpu: NULL where it is of no GPU; hour_ns: INT64_MIN where it is of no hour. */
@@ -89,6 +101,9 @@ void verify_stream_fini(struct verify_stream *s);
 struct verify_hour {
 	struct verify_node *node;
 	int64_t from_ns, to_ns;
+	bool stored, retired;    /* sealed and clean; its records are gone */
+	bool pending;            /* retired, and what has come since is not in it yet */
+	int64_t sliced_until_ns; /* of one that is not stored */
 	struct verify_rows expected;
 	/* rows of usage_interval by stream and batch */
 	PGresult *page;
@@ -101,6 +116,9 @@ MUST_CHECK bool verify_records(struct verify_hour *h, struct verify_stream *s, c
                                struct err *err);
 /* The stream's batches that have records of this hour. */
 MUST_CHECK bool verify_stream_hour(struct verify_hour *h, struct verify_stream *s, struct err *err);
+
+/* Folded days that lie in the range, against their sealed hours. */
+MUST_CHECK bool verify_days(struct verify_node *n, struct err *err);
 
 MUST_CHECK bool verify_rules_load(struct verify_node *n, struct err *err);
 void verify_rules_fini(struct verify_rules *r);

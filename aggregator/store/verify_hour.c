@@ -199,8 +199,11 @@ verify_records(struct verify_hour *h, struct verify_stream *s, const struct wire
 		if (r->start_ns < h->from_ns || r->start_ns >= h->to_ns || !translate(s, r, &i))
 			continue;
 		account(h, &i);
-		push(&expected, &n, &i);
+		if (!h->retired)
+			push(&expected, &n, &i);
 	}
+	if (h->retired)
+		return true;
 	if (!pass_rows(h, s->id, seq, err))
 		return false;
 	for (;; h->row++) {
@@ -268,25 +271,20 @@ check_services(struct verify_hour *h)
 static bool
 load_found(struct verify_hour *h, struct verify_rows *ret, struct err *err)
 {
-	static const struct db_stmt state = {
-		"verify hour",
-		"SELECT sealed_at IS NOT NULL AND NOT dirty FROM node_hour WHERE node_id = $1 AND hour = $2"};
 	static const struct db_stmt sealed = {"verify sealed",
 	                                      SUM_COLUMNS "usage_hourly u LEFT JOIN device d ON d.id = u.device_id "
 	                                                  "WHERE u.node_id = $1 AND u.hour = $2"};
-	static const struct db_stmt open = {
-		"verify open",
-		SUM_COLUMNS "hour_usage($2, ARRAY[$1::integer]) u LEFT JOIN device d ON d.id = u.device_id"};
-	owned(result) PGresult *known = NULL, *r = NULL;
+	static const struct db_stmt open = {"verify open",
+	                                    SUM_COLUMNS "hour_usage($2, ARRAY[$1::integer], $3, false) u "
+	                                                "LEFT JOIN device d ON d.id = u.device_id"};
+	owned(result) PGresult *r = NULL;
 	struct db_args a = {0};
 
 	arg_i64(&a, h->node->id);
 	arg_time(&a, h->from_ns);
-	if (!db_run(h->node->db, &state, &a, &known, err))
-		return false;
-	if (PQntuples(known) == 0)
-		verify_say_text(h->node, "hour-missing", NULL, h->from_ns, "the node-hour", "a row", "");
-	if (!db_run(h->node->db, PQntuples(known) > 0 && res_bool(known, 0, 0) ? &sealed : &open, &a, &r, err))
+	if (!h->stored)
+		arg_i64(&a, h->sliced_until_ns);
+	if (!db_run(h->node->db, h->stored ? &sealed : &open, &a, &r, err))
 		return false;
 	for (int row = 0; row < PQntuples(r); row++) {
 		struct verify_row u = {
@@ -368,6 +366,40 @@ tell_row(void *arg, enum verify_fault fault, const struct verify_row *expected, 
 		tell_changes(h, expected, found);
 }
 
+/* A GPU's own state goes before its node's. */
+static bool
+in_maintenance(const struct verify_hour *h, size_t gpu)
+{
+	const struct verify_state *found = NULL;
+
+	for (size_t i = 0; i < h->node->state_count; i++) {
+		const struct verify_state *s = &h->node->states[i];
+
+		if (s->from_ns <= h->from_ns && h->from_ns < s->until_ns &&
+		    (s->gpu == gpu || (s->gpu == SIZE_MAX && found == NULL)))
+			found = s;
+	}
+	return found != NULL && found->maintenance;
+}
+
+/* In maintenance what nobody holds is down, whatever it was seen as. */
+static void
+apply_states(struct verify_hour *h)
+{
+	static const enum verify_sum free_sums[] = {VERIFY_UNALLOCATED, VERIFY_STRANDED, VERIFY_UNKNOWN};
+
+	for (size_t i = 0; h->node->state_count > 0 && i < h->expected.count; i++) {
+		struct verify_row *row = &h->expected.at[i];
+
+		if (!in_maintenance(h, idmap_get(&h->node->gpu_at, (uint64_t)row->gpu_id)))
+			continue;
+		for (size_t s = 0; s < ARRAY_LEN(free_sums); s++) {
+			row->sum[VERIFY_DOWN] += row->sum[free_sums[s]];
+			row->sum[free_sums[s]] = 0;
+		}
+	}
+}
+
 static bool
 compare_sums(struct verify_hour *h, struct err *err)
 {
@@ -378,6 +410,7 @@ compare_sums(struct verify_hour *h, struct err *err)
 		verify_rows_balance(&h->expected, n->gpus[i].gpu_id, n->gpus[i].device_id, served_ns(h, i),
 		                    n->gpus[i].held);
 	verify_rows_pack(&h->expected);
+	apply_states(h);
 	if (!verify_owners(n, h->from_ns, &h->expected, err) || !load_found(h, &found, err))
 		return false;
 	verify_rows_compare(&h->expected, &found, tell_row, h);
@@ -393,23 +426,57 @@ compare_sums(struct verify_hour *h, struct err *err)
 	return true;
 }
 
+/* How the hour is kept: sealed and clean, or read as an open one; its records there, or gone. */
+static bool
+load_state(struct verify_hour *h, struct err *err)
+{
+	static const struct db_stmt stmt = {
+		"verify hour",
+		"SELECT sealed_at IS NOT NULL AND (retired OR NOT dirty), retired, retired AND changes <> sealed_changes, "
+		"coalesce(sliced_until_ns, ns_of(hour)) FROM node_hour WHERE node_id = $1 AND hour = $2"};
+	owned(result) PGresult *r = NULL;
+	struct db_args a = {0};
+
+	arg_i64(&a, h->node->id);
+	arg_time(&a, h->from_ns);
+	if (!db_run(h->node->db, &stmt, &a, &r, err))
+		return false;
+	h->sliced_until_ns = h->from_ns;
+	if (PQntuples(r) == 0) {
+		verify_say_text(h->node, "hour-missing", NULL, h->from_ns, "the node-hour", "a row", "");
+		return true;
+	}
+	h->stored = res_bool(r, 0, 0);
+	h->retired = res_bool(r, 0, 1);
+	h->pending = res_bool(r, 0, 2);
+	h->sliced_until_ns = res_i64(r, 0, 3);
+	return true;
+}
+
 bool
 verify_hour(struct verify_node *n, int64_t hour_ns, struct err *err)
 {
 	in_place(verify_hour) struct verify_hour h = {.node = n, .from_ns = hour_ns, .to_ns = hour_ns + NS_PER_HOUR};
 
+	if (!load_state(&h, err))
+		return false;
+	/* What has come for it is on its way into its records: nothing of it says yet what the batches say. */
+	if (h.pending) {
+		n->report->pending++;
+		return true;
+	}
 	n->report->hours++;
 	for (size_t i = 0; i < n->gpu_count; i++) {
 		n->gpus[i].held = 0;
 		n->gpus[i].first_ns = INT64_MAX;
 		n->gpus[i].outside = false;
 	}
-	if (!open_rows(&h, err))
+	if (!h.retired && !open_rows(&h, err))
 		return false;
 	for (size_t i = 0; i < n->stream_count; i++)
 		if (!verify_stream_hour(&h, &n->streams[i], err))
 			return false;
-	if (!pass_rows(&h, INT64_MAX, 0, err) || !db_script(n->db, "CLOSE verify_rows", err))
+	if (!h.retired && (!pass_rows(&h, INT64_MAX, 0, err) || !db_script(n->db, "CLOSE verify_rows", err)))
 		return false;
 	check_services(&h);
 	return compare_sums(&h, err);

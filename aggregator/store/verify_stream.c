@@ -91,7 +91,7 @@ walk_chain(struct verify_node *n, struct verify_stream *s, struct chain *c, stru
 	static const struct db_stmt stmt = {"verify chain",
 	                                    "SELECT seq, last_seq, status, from_ns, to_ns FROM ingest_batch "
 	                                    "WHERE stream_id = $1 AND seq >= $2 ORDER BY seq LIMIT $3"};
-	int64_t seq = 1;
+	int64_t seq = s->evidence_seq;
 
 	for (;;) {
 		owned(result) PGresult *r = NULL;
@@ -115,8 +115,9 @@ bool
 verify_streams(struct verify_node *n, struct err *err)
 {
 	static const struct db_stmt stmt = {
-		"verify streams", "SELECT id, epoch, next_seq, covered_until_ns, replace(boot_id::text, '-', '') "
-				  "FROM stream WHERE node_id = $1 ORDER BY id"};
+		"verify streams",
+		"SELECT id, epoch, next_seq, covered_until_ns, replace(boot_id::text, '-', ''), evidence_seq "
+		"FROM stream WHERE node_id = $1 ORDER BY id"};
 	owned(result) PGresult *r = NULL;
 	struct db_args a = {0};
 	int64_t covered_ns = INT64_MIN;
@@ -128,19 +129,26 @@ verify_streams(struct verify_node *n, struct err *err)
 	n->streams = mem_array(n->stream_count, sizeof(*n->streams));
 	for (int row = 0; row < PQntuples(r); row++) {
 		struct verify_stream *s = &n->streams[row];
-		struct chain c = {.next = 1, .covered_ns = INT64_MIN, .first_ns = INT64_MAX, .last_ns = INT64_MIN};
+		struct chain c = {.next = res_i64(r, row, 5),
+		                  .covered_ns = INT64_MIN,
+		                  .first_ns = INT64_MAX,
+		                  .last_ns = INT64_MIN};
 
 		*s = (struct verify_stream){
 			.id = res_i64(r, row, 0),
 			.epoch = res_i64(r, row, 1),
 			.next_seq = res_i64(r, row, 2),
 			.covered_until_ns = res_null(r, row, 3) ? INT64_MIN : res_i64(r, row, 3),
-			.at_seq = 1,
+			.evidence_seq = res_i64(r, row, 5),
+			.at_seq = res_i64(r, row, 5),
 			.next_from_ns = INT64_MIN,
 		};
 		snprintf(s->boot_id, sizeof(s->boot_id), "%s", res_text(r, row, 4));
 		if (!walk_chain(n, s, &c, err))
 			return false;
+		/* What its retired batches covered is not to be seen any more. */
+		if (s->evidence_seq > 1 && c.covered_ns == INT64_MIN)
+			c.covered_ns = s->covered_until_ns;
 		check_cursor(n, s, &c);
 		if (c.covered_ns > covered_ns)
 			covered_ns = c.covered_ns;

@@ -262,7 +262,7 @@ class RollUp(Base):
         self.assertGreater(sealed, 0)
         self.assertEqual(sealed, int(led.value("select count(*) from node_hour where sealed_at is not null")))
         self.assertEqual(all_rows(led), before)
-        self.assertEqual(led.rollup(), {"sealed": 0, "resealed": 0})
+        self.assertEqual(led.rollup(), {"sealed": 0, "resealed": 0, "restored": 0})
 
     def test_an_open_hour_counts_until_the_node_is_covered(self):
         led = self.new_ledger(now=START + 10 * MINUTE)
@@ -284,7 +284,7 @@ class RollUp(Base):
         led = self.new_ledger(now=START + 10 * MINUTE)
         led.ingest([run(minutes=5)])
         led.now = START + 3 * HOUR + led.grace
-        self.assertEqual(led.rollup(), {"sealed": 3, "resealed": 0})
+        self.assertEqual(led.rollup(), {"sealed": 3, "resealed": 0, "restored": 0})
         self.assertEqual(self.states(led, START + HOUR), {"unknown": 5040 * HOUR})
         self.assertEqual(self.states(led, START + 2 * HOUR), {"unknown": 5040 * HOUR})
         self.assert_conserved(led)
@@ -306,7 +306,7 @@ class RollUp(Base):
         self.assertEqual(sum(late.values()), 5040 * HOUR)
         self.assertNotIn("unknown", late)
         self.assertEqual(led.value("select count(*) from node_hour where dirty"), "1")
-        self.assertEqual(led.rollup(), {"sealed": 0, "resealed": 1})
+        self.assertEqual(led.rollup(), {"sealed": 0, "resealed": 1, "restored": 0})
         self.assertEqual(self.states(led), late)
         self.assertEqual(led.value("select count(*) from node_hour where dirty"), "0")
         self.assert_conserved(led)
@@ -354,13 +354,13 @@ class RollUp(Base):
         holder.stdin.flush()
         while "held" not in holder.stdout.readline():
             pass
-        self.assertEqual(led.rollup(), {"sealed": 0, "resealed": 0})
+        self.assertEqual(led.rollup(), {"sealed": 0, "resealed": 0, "restored": 0})
         holder.communicate("\\q\n")
         self.assertEqual(led.rollup()["sealed"], 9)
 
     def test_partitions_are_made_ahead(self):
         led = self.new_ledger(now=START)
-        led.rollup()
+        led.retain()
         days = [r[0] for r in led.rows("select inhrelid::regclass::text from pg_inherits where inhparent = 'usage_interval'::regclass order by 1")]
         self.assertEqual(days, ["usage_interval_20261130", "usage_interval_20261201", "usage_interval_20261202"])
 

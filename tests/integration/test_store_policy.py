@@ -198,12 +198,12 @@ class Attribution(Base):
         self.assertGreater(r["changes"], 0)
         # Right at once, while one of the two hours is dirty and the other open, and after they are sealed.
         self.assertEqual(self.by_workspace(led), {"w1": 2, "g1": 2})
-        self.assertEqual(led.rollup(), {"sealed": 1, "resealed": 1})
+        self.assertEqual(led.rollup(), {"sealed": 1, "resealed": 1, "restored": 0})
         self.assertEqual(self.by_workspace(led), {"w1": 2, "g1": 2})
-        self.assertEqual(led.rollup(), {"sealed": 0, "resealed": 0})
+        self.assertEqual(led.rollup(), {"sealed": 0, "resealed": 0, "restored": 0})
         # And back, for one hour more.
         led.apply(policy("2026-11-30T23:00:00Z", tenants=TWO))
-        self.assertEqual(led.rollup(), {"sealed": 0, "resealed": 1})
+        self.assertEqual(led.rollup(), {"sealed": 0, "resealed": 1, "restored": 0})
         self.assertEqual(self.by_workspace(led), {"w1": 3, "g1": 1})
 
     def test_only_hours_that_a_rule_changes_are_sealed_again(self):

@@ -115,6 +115,15 @@ class Ledger:
     def rollup(self, limit=100000):
         return self.run("rollup", "--now", self.now, "--grace", self.grace, "--limit", limit)
 
+    def slice(self):
+        return self.run("slice")["sliced"]
+
+    def fold(self):
+        return self.run("fold", "--now", self.now)["folded"]
+
+    def retain(self, intervals=0, batches=0, hours=0):
+        return self.run("retain", "--now", self.now, "--intervals", intervals, "--batches", batches, "--hours", hours)
+
     def usage(self, start, end, by="", tenant=None):
         extra = ["--tenant", tenant] if tenant else []
         return self.run("usage", "--from", start, "--to", end, "--by", by, *extra)["groups"]

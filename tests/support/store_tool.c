@@ -9,6 +9,9 @@
  * store_tool CONNINFO apply --now NS [--dry-run 1] [--tenant T] FILE    a tenant's part, by its administrator
  * store_tool CONNINFO suggest --from NS --to NS
  * store_tool CONNINFO rollup --now NS --grace NS [--limit N]
+ * store_tool CONNINFO slice [--slice NS]
+ * store_tool CONNINFO fold --now NS [--limit N]
+ * store_tool CONNINFO retain --now NS [--intervals NS] [--batches NS] [--hours NS]
  * store_tool CONNINFO usage --from NS --to NS [--by KEYS] [--FILTER NAME] [--limit N] [--cursor C] [--exact 1] [--csv 1]
  * store_tool CONNINFO conservation --from NS --to NS
  * store_tool CONNINFO conservation-error PERIOD
@@ -301,7 +304,47 @@ rollup(struct db *db, const struct args *a, struct buf *out, struct err *err)
 	if (!store_rollup(db, option_i64(a, "--now", 0), option_i64(a, "--grace", 0),
 	                  (int)option_i64(a, "--limit", 100000), &r, err))
 		return false;
-	buf_printf(out, "{\"sealed\":%" PRId64 ",\"resealed\":%" PRId64 "}\n", r.sealed, r.resealed);
+	buf_printf(out, "{\"sealed\":%" PRId64 ",\"resealed\":%" PRId64 ",\"restored\":%" PRId64 "}\n", r.sealed,
+	           r.resealed, r.restored);
+	return true;
+}
+
+static bool
+slice(struct db *db, const struct args *a, struct buf *out, struct err *err)
+{
+	int64_t sliced;
+
+	if (!store_slice(db, option_i64(a, "--slice", 5 * NS_PER_MIN), &sliced, err))
+		return false;
+	buf_printf(out, "{\"sliced\":%" PRId64 "}\n", sliced);
+	return true;
+}
+
+static bool
+fold(struct db *db, const struct args *a, struct buf *out, struct err *err)
+{
+	int64_t folded;
+
+	if (!store_fold(db, option_i64(a, "--now", 0), (int)option_i64(a, "--limit", 100000), &folded, err))
+		return false;
+	buf_printf(out, "{\"folded\":%" PRId64 "}\n", folded);
+	return true;
+}
+
+static bool
+retain(struct db *db, const struct args *a, struct buf *out, struct err *err)
+{
+	const struct retention keep = {.intervals_ns = option_i64(a, "--intervals", 0),
+	                               .batches_ns = option_i64(a, "--batches", 0),
+	                               .hours_ns = option_i64(a, "--hours", 0)};
+	struct retention_result r;
+	int64_t made;
+
+	if (!store_partitions(db, option_i64(a, "--now", 0), &made, err) ||
+	    !store_retain(db, option_i64(a, "--now", 0), &keep, &r, err))
+		return false;
+	buf_printf(out, "{\"days\":%" PRId64 ",\"busy\":%" PRId64 ",\"batches\":%" PRId64 ",\"hours\":%" PRId64 "}\n",
+	           r.days, r.busy, r.batches, r.hours);
 	return true;
 }
 
@@ -466,6 +509,9 @@ static const struct {
 	{"ingest-group", ingest_group},
 	{"apply", apply},
 	{"rollup", rollup},
+	{"slice", slice},
+	{"fold", fold},
+	{"retain", retain},
 	{"usage", usage},
 	{"conservation", conservation},
 	{"verify", verify},

@@ -1,0 +1,203 @@
+/* aggregator/api/background.c - what a replica does besides answering: slices, hours, days, partitions, retention.
+ *
+ * One thread, one connection, one task after the other. Every replica does all of them: the store sees to it that one works at
+ * a time and the others find nothing to do. A task that fails is tried again at its next turn; the others go on. */
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+#include <time.h>
+
+#include "aggregator/api/app.h"
+#include "common/log.h"
+#include "common/time.h"
+
+#define HOURS_AT_ONCE 500
+#define DAYS_AT_ONCE 40
+
+const char *const background_task_names[BACKGROUND_TASKS] = {
+	[BACKGROUND_SLICE] = "slice",           [BACKGROUND_SEAL] = "seal",     [BACKGROUND_FOLD] = "fold",
+	[BACKGROUND_PARTITIONS] = "partitions", [BACKGROUND_RETAIN] = "retain",
+};
+
+struct background {
+	struct app *app;
+	struct db *db;
+	pthread_t thread;
+	pthread_mutex_t lock;
+	pthread_cond_t wake;
+	bool stop;
+	char last_error[BACKGROUND_TASKS][sizeof((struct err *)0)->text];
+};
+
+/* --- tasks: each says how much it did --- */
+
+static bool
+do_slice(struct background *b, int64_t *ret_done, struct err *err)
+{
+	return store_slice(b->db, b->app->options->slice_ns, ret_done, err);
+}
+
+static bool
+do_seal(struct background *b, int64_t *ret_done, struct err *err)
+{
+	struct counters *c = &b->app->counters;
+	struct rollup_result r = {0};
+
+	if (!store_rollup(b->db, time_wall_ns(), b->app->options->seal_grace_ns, HOURS_AT_ONCE, &r, err))
+		return false;
+	atomic_fetch_add(&c->hours_sealed, r.sealed);
+	atomic_fetch_add(&c->hours_resealed, r.resealed);
+	atomic_store(&c->rollup_last_wall_ns, time_wall_ns());
+	if (r.sealed + r.resealed > 0)
+		log_event(LOG_INFO, "hours sealed", LI("first", r.sealed), LI("again", r.resealed),
+		          LI("from_batches", r.restored));
+	*ret_done = r.sealed + r.resealed;
+	return true;
+}
+
+static bool
+do_fold(struct background *b, int64_t *ret_done, struct err *err)
+{
+	return store_fold(b->db, time_wall_ns(), DAYS_AT_ONCE, ret_done, err);
+}
+
+static bool
+do_partitions(struct background *b, int64_t *ret_done, struct err *err)
+{
+	return store_partitions(b->db, time_wall_ns(), ret_done, err);
+}
+
+static bool
+do_retain(struct background *b, int64_t *ret_done, struct err *err)
+{
+	const struct aggregator_options *o = b->app->options;
+	struct retention keep = {.intervals_ns = o->keep_intervals_ns,
+	                         .batches_ns = o->keep_batches_ns,
+	                         .hours_ns = o->keep_hours_ns};
+	struct retention_result r;
+
+	if (!store_retain(b->db, time_wall_ns(), &keep, &r, err))
+		return false;
+	if (r.days + r.batches + r.hours > 0)
+		log_event(LOG_INFO, "kept long enough", LI("days_of_records", r.days), LI("batches", r.batches),
+		          LI("hours", r.hours));
+	*ret_done = r.days + r.batches + r.hours;
+	return true;
+}
+
+/* How often, in turns of the option rollup-interval. */
+static const struct {
+	bool (*run)(struct background *b, int64_t *ret_done, struct err *err);
+	unsigned every;
+} tasks[BACKGROUND_TASKS] = {
+	[BACKGROUND_SLICE] = {do_slice, 1},    [BACKGROUND_SEAL] = {do_seal, 1},
+	[BACKGROUND_FOLD] = {do_fold, 6},      [BACKGROUND_PARTITIONS] = {do_partitions, 12},
+	[BACKGROUND_RETAIN] = {do_retain, 60},
+};
+
+/* The same error is told once. */
+static void
+run_task(struct background *b, enum background_task task)
+{
+	struct background_counters *c = &b->app->counters.background[task];
+	int64_t began_ns = time_boot_ns(), done = 0;
+	struct err err = {0};
+	bool ok = tasks[task].run(b, &done, &err);
+
+	atomic_fetch_add(&c->runs, 1);
+	atomic_fetch_add(&c->duration_ns, time_boot_ns() - began_ns);
+	if (ok) {
+		atomic_fetch_add(&c->done, done);
+		atomic_store(&c->last_wall_ns, time_wall_ns());
+		b->last_error[task][0] = '\0';
+		return;
+	}
+	atomic_fetch_add(&c->errors, 1);
+	if (task == BACKGROUND_SEAL)
+		atomic_fetch_add(&b->app->counters.rollup_errors, 1);
+	if (strcmp(b->last_error[task], err.text) != 0)
+		log_event(LOG_WARN, "work in the background failed, will try again",
+		          LS("task", background_task_names[task]), LS("error", err.text));
+	memcpy(b->last_error[task], err.text, sizeof(b->last_error[task]));
+}
+
+/* --- the thread --- */
+
+static bool
+wait_turn(struct background *b, int64_t ns)
+{
+	struct timespec until;
+	bool stop;
+
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	ns += until.tv_nsec;
+	until.tv_sec += (time_t)(ns / NS_PER_S);
+	until.tv_nsec = (long)(ns % NS_PER_S);
+	pthread_mutex_lock(&b->lock);
+	while (!b->stop && pthread_cond_timedwait(&b->wake, &b->lock, &until) != ETIMEDOUT)
+		;
+	stop = b->stop;
+	pthread_mutex_unlock(&b->lock);
+	return !stop;
+}
+
+static void *
+background_main(void *arg)
+{
+	struct background *b = arg;
+	unsigned turn = 0;
+
+	do {
+		for (enum background_task t = 0; t < BACKGROUND_TASKS; t++)
+			if (turn % tasks[t].every == 0)
+				run_task(b, t);
+		turn++;
+	} while (wait_turn(b, b->app->options->rollup_interval_ns));
+	return NULL;
+}
+
+static void
+background_free(struct background *b)
+{
+	pthread_cond_destroy(&b->wake);
+	pthread_mutex_destroy(&b->lock);
+	db_free(b->db);
+	mem_free(b);
+}
+
+bool
+background_start(struct app *app, struct background **ret, struct err *err)
+{
+	struct background *b;
+	pthread_condattr_t attr;
+	struct db *db = NULL;
+	int rc;
+
+	if (!app_db_new(app->options, "tollgate-aggregator roll-up", &app->db, &db, err))
+		return false;
+	b = mem_alloc(sizeof(*b));
+	*b = (struct background){.app = app, .db = db};
+	pthread_mutex_init(&b->lock, NULL);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&b->wake, &attr);
+	pthread_condattr_destroy(&attr);
+	rc = pthread_create(&b->thread, NULL, background_main, b);
+	if (rc != 0) {
+		background_free(b);
+		return err_errno(err, ERR_FATAL, rc, "cannot start the thread for work in the background");
+	}
+	*ret = b;
+	return true;
+}
+
+void
+background_stop(struct background *b)
+{
+	pthread_mutex_lock(&b->lock);
+	b->stop = true;
+	pthread_cond_signal(&b->wake);
+	pthread_mutex_unlock(&b->lock);
+	pthread_join(b->thread, NULL);
+	background_free(b);
+}

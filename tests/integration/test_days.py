@@ -1,0 +1,261 @@
+"""Slices, days and retention: whatever has been summed, folded or dropped, the ledger says what its batches say."""
+
+import concurrent.futures
+import contextlib
+import random
+import unittest
+
+from tests.integration.test_store import POLICY, START, Base, all_rows, deliver, seed
+from tests.support.fleet import HOUR, MINUTE, Fleet
+from tests.support.ledger import StoreError, each_frame
+
+DAY = 24 * HOUR
+
+
+def streams(fleet):
+    return [each_frame(s) for n in fleet.nodes for s in n.streams]
+
+
+def settle(led):
+    while sum(led.rollup().values()):
+        pass
+    led.fold()
+
+
+class Background(Base):
+    def report(self, led):
+        return [led.text("report", month) for [month] in led.rows("select month from period order by 1")]
+
+    def assert_report_of_hours(self, led):
+        """The report of folded days is, byte for byte, that of the hours."""
+        folded = self.report(led)
+        led.rows("update billing_day set dirty = true where not hours_gone")
+        self.assertEqual(self.report(led), folded)
+        led.fold()
+        self.assertEqual(self.report(led), folded)
+
+    def assert_sound_everywhere(self, led):
+        led.assert_sound()
+        reply = led.verify(START - 40 * DAY, led.now + DAY)
+        self.assertEqual(reply["pending"], 0)
+        return reply
+
+    def test_a_random_fleet_with_everything_in_between_is_exact(self):
+        rng = random.Random(seed())
+        for zone, effective in (("UTC", "T00:00:00Z"), ("Asia/Kathmandu", "T00:15:00Z"), ("America/New_York", "T00:00:00Z")):
+            with self.subTest(zone):
+                led = self.new_ledger(zone=zone)
+                led.apply(POLICY.replace("T00:00:00Z", effective))
+                fleet = Fleet(rng.randrange(1 << 32), START, START + 8 * HOUR)
+                work = [led.slice, led.rollup, led.fold, lambda led=led: led.retain(intervals=1)]
+                for part in self.deliveries(rng, led, fleet):
+                    self.assertTrue(part)
+                    for task in rng.choices(work, k=rng.randint(0, 4)):
+                        task()
+                settle(led)
+                led.retain(intervals=1)
+                self.assert_truth(led, fleet) if zone != "Asia/Kathmandu" else self.assert_conserved(led)
+                self.assert_sound_everywhere(led)
+                self.assert_report_of_hours(led)
+
+    def deliveries(self, rng, led, fleet):
+        """All batches in any order of streams, a push at a time."""
+        left = [[s, 0] for s in streams(fleet)]
+        while left:
+            cursor = rng.choice(left)
+            stream, at = cursor
+            r = led.ingest(b"".join(stream[at : at + rng.choice([1, 5, 20])]))
+            cursor[1] = r["next_seq"] - 1
+            if cursor[1] == len(stream):
+                left.remove(cursor)
+            yield r["ok"] and r["quarantined"] == 0
+
+    def test_what_comes_for_a_day_whose_records_are_gone_is_taken_in_exactly(self):
+        rng = random.Random(seed())
+        led = self.new_ledger()
+        led.apply(POLICY)
+        fleet = Fleet(rng.randrange(1 << 32), START, START + 8 * HOUR)
+        # A stream of the first day stays away until that day's records are gone.
+        late = next(s for n in fleet.nodes for s in n.streams[1:] if s[0]["from_ns"] < START + 3 * HOUR)
+        led.ingest_many([s for n in fleet.nodes for s in n.streams if s is not late])
+        settle(led)
+        led.rows("insert into node_owner (node_id, tenant_id, effective) select min(n.id), (select min(id) from tenant), '[2026-11-30 21:00Z,2026-11-30 22:00Z)' from node n")
+        settle(led)
+        self.assertEqual(led.retain(intervals=1)["days"], 1)
+        self.assertEqual(led.value("select to_regclass('usage_interval_20261130')"), None)
+        self.assert_sound_everywhere(led)
+        led.ingest_many([late])
+        self.assertNotEqual(led.value("select count(*) from node_hour where retired and dirty"), "0")
+        self.assertGreater(led.verify(START, led.now)["pending"], 0)
+        self.assertEqual(led.retain(intervals=1)["days"], 0, "nothing goes that is still needed")
+        self.assertGreater(led.rollup()["restored"], 0)
+        settle(led)
+        self.assert_truth(led, fleet)
+        self.assert_sound_everywhere(led)
+        self.assertEqual(led.retain(intervals=1)["days"], 1)
+        self.assert_truth(led, fleet)
+        self.assert_sound_everywhere(led)
+
+    def test_an_older_hour_changes_its_owner_without_its_records(self):
+        led = self.new_ledger()
+        led.apply(POLICY)
+        fleet = Fleet(seed(), START, START + 8 * HOUR)
+        led.ingest_many([s for n in fleet.nodes for s in n.streams])
+        settle(led)
+        led.retain(intervals=1)
+        before = all_rows(led)
+        led.apply(POLICY.replace("{namespace: ns-2}", "{namespace: ns-4}"))
+        self.assertNotEqual(led.value("select count(*) from node_hour where retired and dirty"), "0")
+        r = led.rollup()
+        self.assertEqual(r["restored"], 0)
+        self.assertGreater(r["resealed"], 0)
+        self.assertNotEqual(all_rows(led), before)
+        self.assertEqual(led.value("select to_regclass('usage_interval_20261130')"), None)
+
+    def test_an_open_hour_is_read_from_slices_and_its_end(self):
+        led = self.new_ledger(now=START + 2 * HOUR)
+        led.grace = 9 * HOUR
+        led.apply(POLICY)
+        fleet = Fleet(seed(), START, START + 2 * HOUR - 7 * MINUTE)
+        parts = [s for n in fleet.nodes for s in n.streams]
+        led.ingest_many(parts[:-1])
+        before = all_rows(led)
+        self.assertGreater(led.slice(), 0)
+        self.assertEqual(led.slice(), 0)
+        self.assertEqual(all_rows(led), before)
+        self.assertGreater(int(led.value("select count(*) from usage_slice")), 0)
+        led.assert_sound()
+        led.ingest_many(parts[-1:])
+        self.assert_truth(led, fleet)
+        led.slice()
+        self.assert_truth(led, fleet)
+        led.now += 12 * HOUR
+        settle(led)
+        self.assert_truth(led, fleet)
+        self.assertEqual(led.value("select count(*) from usage_slice s join node_hour h using (node_id, hour) where h.sealed_at is not null"), "0")
+
+    def test_a_record_that_comes_behind_voids_the_slices_of_its_hour(self):
+        led = self.new_ledger(now=START + HOUR)
+        led.apply(POLICY)
+        fleet = Fleet(seed(), START, START + HOUR - 7 * MINUTE, nodes=1)
+        first = fleet.nodes[0].streams[0]
+        led.ingest_many([first])
+        led.slice()
+        again = {**first[0], "epoch": 1, "boot_id": "ab" * 16}
+        self.assertTrue(led.ingest([again])["ok"])
+        self.assertEqual(led.value(f"select count(*) from node_hour where sliced_until_ns is not null and hour = at_ns({first[0]['from_ns'] // HOUR * HOUR})"), "0")
+        led.assert_sound()
+        led.slice()
+        led.assert_sound()
+
+    def test_a_day_is_folded_once_it_is_over_and_again_when_a_price_or_an_owner_changes(self):
+        led = self.new_ledger(now=START + 3 * HOUR)
+        led.apply(POLICY)
+        fleet = Fleet(seed(), START, START + 3 * HOUR)
+        led.ingest_many([s for n in fleet.nodes for s in n.streams])
+        led.rollup()
+        self.assertEqual(led.fold(), 0, "the day is not over")
+        led.now = START + 10 * HOUR
+        while sum(led.rollup().values()):
+            pass
+        self.assertEqual(led.fold(), 1)
+        self.assertEqual(led.fold(), 0)
+        led.rows("insert into price_book (version, currency, sha256, effective) values ('x', 'EUR', sha256('x'), '[2026-10-01,2026-11-30 21:00Z)')")
+        self.assertEqual(led.fold(), 1)
+        led.rows("insert into node_owner (node_id, tenant_id, effective) select min(n.id), (select min(id) from tenant), '[2026-11-30 21:00Z,2026-11-30 22:00Z)' from node n")
+        self.assertEqual(led.fold(), 1)
+        self.assert_report_of_hours(led)
+
+    def test_what_nobody_holds_in_maintenance_is_down_and_a_retired_gpu_serves_no_more(self):
+        led = self.new_ledger()
+        led.apply(POLICY)
+        fleet = Fleet(seed(), START, START + 5 * HOUR, nodes=2)
+        led.ingest_many([s for n in fleet.nodes for s in n.streams])
+        settle(led)
+        led.rows(f"insert into node_state (node_id, state, effective) select min(id), 'maintenance', tstzrange(at_ns({START + HOUR}), at_ns({START + 3 * HOUR})) from node")
+        led.rows(f"insert into node_state (gpu_id, state, effective) select max(gpu_id), 'retired', tstzrange(at_ns({START + 6 * HOUR}), null) from gpu_service")
+        settle(led)
+        where = f"hour >= at_ns({START + HOUR}) and hour < at_ns({START + 3 * HOUR}) and node_id = (select min(id) from node)"
+        self.assertEqual(led.value(f"select sum(unallocated + stranded + unknown) from usage_hourly where {where}"), "0")
+        self.assertNotEqual(led.value(f"select sum(down) from usage_hourly where {where}"), "0")
+        self.assert_conserved(led)
+        self.assert_sound_everywhere(led)
+        self.assertEqual(led.value(f"select until_ns from gpu_service where gpu_id = (select gpu_id from node_state where state = 'retired')"), str(START + 6 * HOUR))
+        led.rows("delete from node_state where state = 'maintenance'")
+        settle(led)
+        self.assertNotEqual(led.value(f"select sum(unallocated + stranded + unknown) from usage_hourly where {where}"), "0")
+        self.assert_sound_everywhere(led)
+
+    def test_a_changed_slice_or_day_is_found(self):
+        led = self.new_ledger(now=START + 10 * HOUR)
+        led.apply(POLICY)
+        led.grace = 20 * HOUR
+        fleet = Fleet(20261116, START, START + 9 * HOUR - 7 * MINUTE, nodes=2)
+        led.ingest_many([s for n in fleet.nodes for s in n.streams])
+        settle(led)
+        self.assertEqual(led.verify(START - DAY, led.now)["days"], 1)
+        for table, where, kind in (("usage_daily", "used > 0", "day-changed"), ("usage_slice", "held > 0", "hour-changed")):
+            with self.subTest(table):
+                led.slice()
+                column = "used" if table == "usage_daily" else "energy_mj"
+                [[place]] = led.rows(f"select ctid from {table} where {where} order by ctid limit 1")
+                led.rows(f"update {table} set {column} = {column} + 1 where ctid = '{place}'")
+                found = led.verify(START - DAY, led.now)["differences"]
+                self.assertEqual([(d["kind"], d["difference"], d["what"].split()[0]) for d in found], [(kind, "1", column)])
+                led.rows(f"update {table} set {column} = {column} - 1 where ({column}) in (select {column} from {table} where {column} > 0 order by ctid desc limit 1)")
+
+    def test_replicas_that_work_at_once_do_each_thing_once(self):
+        rng = random.Random(seed())
+        led = self.new_ledger()
+        led.apply(POLICY)
+        fleet = Fleet(rng.randrange(1 << 32), START, START + 5 * HOUR)
+        with concurrent.futures.ThreadPoolExecutor(3) as pool:
+            stop = []
+
+            def work(task):
+                while not stop:
+                    task()
+
+            tasks = [pool.submit(work, t) for t in (led.slice, led.rollup, lambda: (led.rollup(), led.fold(), led.retain(intervals=1)))]
+            deliver(rng, led, fleet)
+            stop.append(True)
+            for t in tasks:
+                t.result()
+        settle(led)
+        self.assert_truth(led, fleet)
+        self.assert_report_of_hours(led)
+
+    def test_a_server_killed_while_it_seals_folds_and_retires_loses_nothing(self):
+        rng = random.Random(seed())
+        led = self.new_ledger()
+        led.apply(POLICY)
+        fleet = Fleet(rng.randrange(1 << 32), START, START + 8 * HOUR)
+        led.ingest_many([s for n in fleet.nodes for s in n.streams])
+        for task in (led.slice, lambda: led.rollup(limit=3), led.rollup, led.fold, lambda: led.retain(intervals=1)):
+            with concurrent.futures.ThreadPoolExecutor(1) as pool:
+                running = pool.submit(task)
+                with contextlib.suppress(concurrent.futures.TimeoutError):
+                    running.exception(timeout=rng.random() / 20)
+                self.cluster.crash()
+                self.cluster.start()
+                with contextlib.suppress(StoreError, AssertionError):
+                    running.result()
+            task()
+        settle(led)
+        led.retain(intervals=1)
+        self.assert_truth(led, fleet)
+        self.assert_sound_everywhere(led)
+
+    def test_a_clock_that_is_far_ahead_drops_nothing(self):
+        led = self.new_ledger()
+        led.apply(POLICY)
+        fleet = Fleet(seed(), START, START + 2 * HOUR)
+        led.ingest_many([s for n in fleet.nodes for s in n.streams])
+        settle(led)
+        led.now += 400 * DAY
+        self.assertEqual(led.retain(intervals=7 * DAY, batches=DAY, hours=30 * DAY), {"days": 0, "busy": 0, "batches": 0, "hours": 0})
+        led.now -= 400 * DAY
+
+
+if __name__ == "__main__":
+    unittest.main()
