@@ -16,8 +16,32 @@ make_node(struct db *db, const char *name, struct err *err)
 	return db_run(db, &stmt, &a, NULL, err);
 }
 
-/* One statement, the same when it runs twice. While the lists stay as they are, they are not written again. It need not be on disk
- * before the answer: what is lost is said again. */
+/* The usual case: nothing has changed but the time, and the lists are neither sent nor written again. */
+static bool
+touch(struct db *db, const struct live_status *s, int64_t skew_ns, bool *ret_kept, struct err *err)
+{
+	static const struct db_stmt stmt = {
+		"live touch", "UPDATE node_status s SET boot_ns = $3, wall_ns = $4, received_at = now(), skew_ns = $5, "
+			      "interval_ns = $6, left_out = $7 FROM node n WHERE n.name = $1 AND s.node_id = n.id "
+			      "AND s.boot_id = $2 AND s.boot_ns <= $3 AND s.digest = $8 RETURNING 1"};
+	owned(result) PGresult *r = NULL;
+	struct db_args a = {0};
+
+	arg_text(&a, s->node);
+	arg_text(&a, s->boot_id);
+	arg_i64(&a, s->boot_ns);
+	arg_i64(&a, s->wall_ns);
+	arg_i64(&a, skew_ns);
+	arg_i64(&a, s->interval_ns);
+	arg_i64(&a, s->left_out);
+	arg_bytes(&a, s->digest, sizeof(s->digest));
+	if (!db_run(db, &stmt, &a, &r, err))
+		return false;
+	*ret_kept = PQntuples(r) > 0;
+	return true;
+}
+
+/* One statement, the same when it runs twice. It need not be on disk before the answer: what is lost is said again. */
 static bool
 replace(struct db *db, const struct live_status *s, int64_t skew_ns, bool *ret_node, bool *ret_kept, struct err *err)
 {
@@ -30,9 +54,7 @@ replace(struct db *db, const struct live_status *s, int64_t skew_ns, bool *ret_n
 		"boot_id = excluded.boot_id, boot_ns = excluded.boot_ns, wall_ns = excluded.wall_ns, "
 		"received_at = excluded.received_at, skew_ns = excluded.skew_ns, interval_ns = excluded.interval_ns, "
 		"left_out = excluded.left_out, digest = excluded.digest, "
-		"gpus = CASE WHEN s.digest = excluded.digest THEN s.gpus ELSE excluded.gpus END, "
-		"instances = CASE WHEN s.digest = excluded.digest THEN s.instances ELSE excluded.instances END, "
-		"holders = CASE WHEN s.digest = excluded.digest THEN s.holders ELSE excluded.holders END "
+		"gpus = excluded.gpus, instances = excluded.instances, holders = excluded.holders "
 		"WHERE s.boot_id <> excluded.boot_id OR s.boot_ns <= excluded.boot_ns RETURNING 1) "
 		"SELECT EXISTS (SELECT FROM n), EXISTS (SELECT FROM kept)"};
 	owned(result) PGresult *r = NULL;
@@ -67,9 +89,9 @@ store_status_keep(struct db *db, const struct live_status *s, int64_t skew_ns, b
 	if (s->simulated && !ledger.demo)
 		return err_set(err, ERR_DENIED,
 		               "the status was made by a simulator, and this ledger was not created as a demo");
-	if (!replace(db, s, skew_ns, &known, &kept, err))
+	if (!touch(db, s, skew_ns, &kept, err) || (!kept && !replace(db, s, skew_ns, &known, &kept, err)))
 		return false;
-	if (!known && (!make_node(db, s->node, err) || !replace(db, s, skew_ns, &known, &kept, err)))
+	if (!kept && !known && (!make_node(db, s->node, err) || !replace(db, s, skew_ns, &known, &kept, err)))
 		return false;
 	*ret_kept = kept;
 	return true;
