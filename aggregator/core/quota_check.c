@@ -1,8 +1,6 @@
 /* aggregator/core/quota_check.c - rules 1 to 7 and 9 of quota.h, on the state as it is. Nothing here changes it. */
 #include "aggregator/core/quota_state.h"
 
-#include "aggregator/core/quota_queue.h"
-
 static int64_t
 clamp(int128 v)
 {
@@ -191,8 +189,16 @@ free_of_shape(const struct quota_state *s, const struct account *a, int32_t shap
 	return s->shelves.at[shelf].free * s->shapes.at[shape].in.units - kept;
 }
 
+static bool
+submitted_after(const struct wait *w, const struct wait *h)
+{
+	if (w->in.submitted_ns != h->in.submitted_ns)
+		return w->in.submitted_ns > h->in.submitted_ns;
+	return strcmp(w->id, h->id) > 0;
+}
+
 /* The head of the queue keeps the next units it could use: every node that could ever give it a part. An owed request of another
- * workspace does not mind; later ones of its own workspace wait behind it. */
+ * workspace does not mind; what its own workspace submitted later waits behind it, owed or not. */
 static bool
 head_allows(const struct quota_state *s, int32_t wait, const struct account *a, bool owed, struct ask *ask)
 {
@@ -202,10 +208,8 @@ head_allows(const struct quota_state *s, int32_t wait, const struct account *a, 
 	if (p->head == QUOTA_NONE || p->head == wait)
 		return true;
 	h = &s->waits.at[p->head];
-	if (s->partial && quota_order_before(s, wait, p->head))
-		return true;
 	if (h->in.workspace == w->in.workspace)
-		return false;
+		return !submitted_after(w, h);
 	if (owed)
 		return true;
 	if (h->in.shape == w->in.shape)

@@ -303,6 +303,7 @@ make_hold(struct quota_state *s, int32_t wait, const struct ruling *r)
 		if (!used[v])
 			quota_hold_add(s, wait, QUOTA_NONE, 0, h->at[v].lease);
 	s->waits.at[wait].hold_owed = h->owed;
+	quota_head_clear(s, wait);
 	quota_hold_attach(s, wait, r->account[r->place]);
 	ASSERT(s->waits.at[wait].missing > 0);
 }

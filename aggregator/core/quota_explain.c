@@ -135,7 +135,6 @@ quota_explain(const struct quota_state *s, int64_t now_ns, const char *request_i
 	if (now_ns > c->now_ns)
 		c->now_ns = now_ns;
 	c->step++;
-	c->partial = true;
 	if (c->waits.at[wait].account != QUOTA_NONE)
 		quota_hold_drop(c, wait);
 	o = mem_alloc(sizeof(*o));

@@ -312,6 +312,16 @@ quota_wait_new(struct quota_state *s, const struct quota_request *in)
 }
 
 void
+quota_head_clear(struct quota_state *s, int32_t wait)
+{
+	struct wait *w = &s->waits.at[wait];
+
+	if (w->head_of != QUOTA_NONE)
+		s->pools.at[w->head_of].head = QUOTA_NONE;
+	w->head_of = QUOTA_NONE;
+}
+
+void
 quota_wait_free(struct quota_state *s, int32_t wait)
 {
 	struct wait *w = &s->waits.at[wait];
@@ -322,8 +332,7 @@ quota_wait_free(struct quota_state *s, int32_t wait)
 	w->first_part = s->free_wait;
 	s->free_wait = wait;
 	s->wait_count--;
-	if (w->head_of != QUOTA_NONE)
-		s->pools.at[w->head_of].head = QUOTA_NONE;
+	quota_head_clear(s, wait);
 }
 
 void

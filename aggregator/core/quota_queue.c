@@ -63,14 +63,6 @@ compare_queue(const struct place_in_queue *a, const struct place_in_queue *b)
 	return strcmp(a->id, b->id);
 }
 
-bool
-quota_order_before(const struct quota_state *s, int32_t a, int32_t b)
-{
-	struct place_in_queue x = place_of(s, a), y = place_of(s, b);
-
-	return compare_queue(&x, &y) < 0;
-}
-
 /* ---- a heap of those still to be decided --------------------------------------------------------------------------------------- */
 
 struct heap {
@@ -131,26 +123,15 @@ heap_pop(const struct quota_state *s, struct heap *h)
 
 /* ---- the pass ------------------------------------------------------------------------------------------------------------------ */
 
-static void
-clear_heads(struct quota_state *s)
-{
-	for (size_t i = 0; i < s->waits.count; i++) {
-		struct wait *w = &s->waits.at[i];
-
-		if (w->id[0] == '\0' || w->head_of == QUOTA_NONE)
-			continue;
-		s->pools.at[w->head_of].head = QUOTA_NONE;
-		w->head_of = QUOTA_NONE;
-	}
-}
-
-/* It waited long enough, and nothing but room is missing: the pool keeps the next units for it, unless it does so for another. */
+/* It waited long enough, and nothing but room is missing: the pool keeps the next units for it, unless it does so for another. It stays
+ * the head while this is so, or smaller ones with less debt could pass it for ever. */
 static void
 consider_as_head(struct quota_state *s, int32_t wait, const struct ruling *r)
 {
 	struct wait *w = &s->waits.at[wait];
 
-	if (s->partial || s->settings.head_wait_ns == 0 || s->now_ns - w->in.submitted_ns < s->settings.head_wait_ns)
+	quota_head_clear(s, wait);
+	if (s->settings.head_wait_ns == 0 || s->now_ns - w->in.submitted_ns < s->settings.head_wait_ns)
 		return;
 	for (int i = 0; i < 2; i++) {
 		struct pool *p = &s->pools.at[s->accounts.at[r->account[i]].pool];
@@ -197,9 +178,6 @@ pass(struct quota_state *s, bool all, struct gather *g)
 {
 	in_place(heap) struct heap heap = {0};
 
-	s->partial = !all;
-	if (all)
-		clear_heads(s);
 	for (size_t i = 0; i < s->waits.count; i++) {
 		const struct wait *w = &s->waits.at[i];
 
@@ -209,7 +187,6 @@ pass(struct quota_state *s, bool all, struct gather *g)
 	heap_refresh(s, &heap);
 	while (heap.count > 0)
 		decide(s, heap_pop(s, &heap), &heap, g);
-	s->partial = false;
 }
 
 /* A hold that was dropped on the way, or a workspace that gave up its own, may leave room or a right for those passed over before. Each

@@ -7,8 +7,6 @@
 
 #include "aggregator/core/quota_victims.h"
 
-bool quota_order_before(const struct quota_state *s, int32_t a, int32_t b);
-
 /* What a step gathers for its outcome. */
 struct verdicts {
 	struct quota_verdict *at;

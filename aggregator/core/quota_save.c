@@ -1,33 +1,47 @@
 /* aggregator/core/quota_save.c - a state as plain lists again, and copies of it. */
 #include "aggregator/core/quota_state.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 
 /* ---- memory of what was saved ----------------------------------------------------------------------------------------------- */
 
+#define BLOCK_BYTES (UINT64_C(64) << 10)
+
+/* Blocks that are filled from the front, the last one first in the chain. */
 struct memory {
-	void **at;
-	size_t count, cap;
+	struct memory *before;
+	size_t used, cap;
+	max_align_t data[];
 };
 
 static void *
-keep(struct memory *m, size_t count, size_t size)
+keep(struct memory **m, size_t count, size_t size)
 {
-	if (m->count == m->cap) {
-		m->cap = m->cap ? 2 * m->cap : 64;
-		m->at = mem_grow(m->at, m->cap, sizeof(*m->at));
+	size_t bytes = (count * size + sizeof(max_align_t)) / sizeof(max_align_t) * sizeof(max_align_t);
+	char *at;
+
+	ASSERT(count < SIZE_MAX / 4 / size);
+	if (!*m || (*m)->cap - (*m)->used < bytes) {
+		size_t cap = bytes > BLOCK_BYTES ? bytes : BLOCK_BYTES;
+		struct memory *block = mem_alloc(sizeof(*block) + cap);
+
+		block->before = *m;
+		block->cap = cap;
+		*m = block;
 	}
-	m->at[m->count] = mem_array(count + 1, size);
-	return m->at[m->count++];
+	at = (char *)(*m)->data + (*m)->used;
+	(*m)->used += bytes;
+	return at;
 }
 
 static const char *
-keep_text(struct memory *m, const char *text)
+keep_text(struct memory **m, const char *text)
 {
 	size_t len = strlen(text);
-	char *copy = keep(m, len, 1);
+	char *copy = keep(m, len + 1, 1);
 
-	memcpy(copy, text, len);
+	memcpy(copy, text, len + 1);
 	return copy;
 }
 
@@ -36,18 +50,19 @@ quota_saved_fini(struct quota_saved *saved)
 {
 	struct memory *m = saved->memory;
 
-	for (size_t i = 0; m && i < m->count; i++)
-		mem_free(m->at[i]);
-	if (m)
-		mem_free(m->at);
-	mem_free(m);
+	while (m) {
+		struct memory *before = m->before;
+
+		mem_free(m);
+		m = before;
+	}
 	*saved = (struct quota_saved){0};
 }
 
 /* ---- the lists ---------------------------------------------------------------------------------------------------------------- */
 
 static void
-save_names(const struct quota_state *s, struct memory *m, struct quota_policy *p)
+save_names(const struct quota_state *s, struct memory **m, struct quota_policy *p)
 {
 	const char **clusters = keep(m, s->clusters.count, sizeof(*clusters));
 	const char **models = keep(m, s->models.count, sizeof(*models));
@@ -85,7 +100,7 @@ compare_shares(const void *a, const void *b)
 }
 
 static void
-save_policy(const struct quota_state *s, struct memory *m, struct quota_policy *p)
+save_policy(const struct quota_state *s, struct memory **m, struct quota_policy *p)
 {
 	struct quota_tenant *tenants = keep(m, s->tenants.count, sizeof(*tenants));
 	struct quota_workspace *workspaces = keep(m, s->workspaces.count, sizeof(*workspaces));
@@ -122,7 +137,7 @@ save_policy(const struct quota_state *s, struct memory *m, struct quota_policy *
 }
 
 static void
-save_gpu(const struct quota_state *s, struct memory *m, const struct gpu *d, struct quota_gpu *ret)
+save_gpu(const struct quota_state *s, struct memory **m, const struct gpu *d, struct quota_gpu *ret)
 {
 	struct quota_slots *slots;
 	size_t count = 0;
@@ -137,7 +152,7 @@ save_gpu(const struct quota_state *s, struct memory *m, const struct gpu *d, str
 }
 
 static void
-save_nodes(const struct quota_state *s, struct memory *m, struct quota_world *w)
+save_nodes(const struct quota_state *s, struct memory **m, struct quota_world *w)
 {
 	struct quota_node *nodes = keep(m, s->nodes.count, sizeof(*nodes));
 	struct quota_gpu *gpus = keep(m, s->gpus.count, sizeof(*gpus));
@@ -159,7 +174,7 @@ save_nodes(const struct quota_state *s, struct memory *m, struct quota_world *w)
 }
 
 static const struct quota_part *
-save_parts(const struct quota_state *s, struct memory *m, int32_t first, size_t *ret_count)
+save_parts(const struct quota_state *s, struct memory **m, int32_t first, size_t *ret_count)
 {
 	struct quota_part *parts;
 	size_t count = 0;
@@ -208,7 +223,7 @@ compare_requests(const void *a, const void *b)
 }
 
 static void
-save_leases(const struct quota_state *s, struct memory *m, struct quota_world *w)
+save_leases(const struct quota_state *s, struct memory **m, struct quota_world *w)
 {
 	struct quota_lease *leases = keep(m, s->lease_count, sizeof(*leases));
 	struct quota_request *waiting = keep(m, s->wait_count, sizeof(*waiting));
@@ -247,7 +262,7 @@ save_leases(const struct quota_state *s, struct memory *m, struct quota_world *w
 }
 
 static void
-save_rest(const struct quota_state *s, struct memory *m, struct quota_world *w)
+save_rest(const struct quota_state *s, struct memory **m, struct quota_world *w)
 {
 	struct quota_exception *exceptions = keep(m, s->exceptions.count, sizeof(*exceptions));
 	struct quota_backoff *backoffs = keep(m, s->backoffs.count, sizeof(*backoffs));
@@ -267,15 +282,16 @@ save_rest(const struct quota_state *s, struct memory *m, struct quota_world *w)
 void
 quota_save(const struct quota_state *s, struct quota_saved *ret)
 {
-	struct memory *m = mem_alloc(sizeof(*m));
+	struct memory *m = NULL;
 
-	*ret = (struct quota_saved){.memory = m};
+	*ret = (struct quota_saved){0};
 	ret->world.now_ns = s->now_ns;
-	save_names(s, m, &ret->world.policy);
-	save_policy(s, m, &ret->world.policy);
-	save_nodes(s, m, &ret->world);
-	save_leases(s, m, &ret->world);
-	save_rest(s, m, &ret->world);
+	save_names(s, &m, &ret->world.policy);
+	save_policy(s, &m, &ret->world.policy);
+	save_nodes(s, &m, &ret->world);
+	save_leases(s, &m, &ret->world);
+	save_rest(s, &m, &ret->world);
+	ret->memory = m;
 }
 
 /* ---- copies ------------------------------------------------------------------------------------------------------------------- */

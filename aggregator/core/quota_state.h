@@ -233,7 +233,6 @@ struct quota_state {
 	size_t lease_count, wait_count;
 	bool complete; /* a hold misses nothing any more */
 	bool dirty;    /* something became possible: all waiting requests are looked at again */
-	bool partial;  /* only new requests are looked at: a head of the queue may come after them */
 };
 
 /* ---- quota_index.c: the sums -------------------------------------------------------------------------------------------- */
@@ -283,6 +282,8 @@ void quota_plan_merge(struct plan *p);
 int32_t quota_lease_new(struct quota_state *s, const char *id, const struct quota_lease *in, int32_t account);
 int32_t quota_wait_new(struct quota_state *s, const struct quota_request *in);
 void quota_wait_free(struct quota_state *s, int32_t wait);
+/* It is the head of no pool's queue any more. */
+void quota_head_clear(struct quota_state *s, int32_t wait);
 int32_t quota_lease_by_id(const struct quota_state *s, const char *id);
 int32_t quota_wait_by_id(const struct quota_state *s, const char *id);
 /* Devices of a lease, each group once: they are in use from now on. */

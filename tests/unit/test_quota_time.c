@@ -1,0 +1,201 @@
+/* tests/unit/test_quota_time.c - what happens to leases, holds, orders and the queue over time, a sentence each. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "tests/support/quotascript.h"
+
+struct row {
+	const char *name;
+	const char *script;
+	const char *answers;
+};
+
+static void
+run(const struct row *rows, size_t count)
+{
+	size_t wrong = 0;
+
+	for (size_t i = 0; i < count; i++) {
+		struct buf answers;
+		struct err err;
+
+		buf_init(&answers, 1 << 16);
+		if (!quotascript_run(rows[i].script, &answers, NULL, &err)) {
+			print_error("%s: %s\n", rows[i].name, err.text);
+			wrong++;
+		} else if (strcmp(buf_text(&answers), rows[i].answers) != 0) {
+			print_error("%s:\n  got      %s\n  expected %s\n", rows[i].name, buf_text(&answers),
+			            rows[i].answers);
+			wrong++;
+		}
+		buf_fini(&answers);
+	}
+	assert_int_equal(wrong, 0);
+}
+#define RUN(rows) run(rows, ARRAY_LEN(rows))
+
+static void
+holds_and_orders(void **state)
+{
+	static const struct row rows[] = {
+		{"the step that returns the victim admits the request",
+	         "ws a R2; ws b R0 M9; node n 2; lease x b 2; ask r a 2; drain x; finish x",
+	         "r reclaim x; order x for r; r admit; returned x"},
+		{"released is not returned until the devices are seen empty",
+	         "ws a R2; ws b R0 M9; node n 2; lease x b 2; ask r a 2; drain x; release x; empty x",
+	         "r reclaim x; order x for r; r admit; returned x"},
+		{"what is free is held with what will return, so that borrowers cannot take it",
+	         "ws a R4; ws b R0 M9; node n 4; lease x b 3; ask r a 4; ask s b 1; finish x",
+	         "r reclaim x; order x for r; s queue; r admit; returned x"},
+		{"a cancelled request takes its order back",
+	         "ws a R2; ws b R0 M9; node n 2; lease x b 2; ask r a 2; cancel r",
+	         "r reclaim x; order x for r; cancel order x; dropped r; cancelled r"},
+		{"what drains already goes on draining when the request is cancelled",
+	         "ws a R2; ws b R0 M9; node n 2; lease x b 2; ask r a 2; drain x; cancel r; ask s b 1; finish x",
+	         "r reclaim x; order x for r; dropped r; cancelled r; s queue; s borrow 1; returned x"},
+		{"a lost node makes another plan",
+	         "ws a R2; ws b R0 M9; node n1 2; node n2 2; lease x b 2 @n1; lease y b 2 @n2; ask r a 2 k2; lost n2",
+	         "r reclaim y; order y for r; r reclaim x; order x for r; cancel order y; dropped r"},
+		{"without another plan the request waits again",
+	         "ws a R2; ws b R0 M9; node n 2; lease x b 2; ask r a 2; lost n; back n",
+	         "r reclaim x; order x for r; cancel order x; dropped r; r reclaim x; order x for r"},
+		{"an order is overdue after the grace, whether or not it was acknowledged",
+	         "set grace=10; ws a R2; ws b R0 M9; node n 2; lease x b 2; ask r a 2; tick 9; tick 1; enforce x; finish x",
+	         "r reclaim x; order x for r; overdue x; r admit; returned x"},
+		{"only what is overdue is enforced", "ws a R2; ws b R0 M9; node n 2; lease x b 2; ask r a 2; enforce x",
+	         "r reclaim x; order x for r; refused x not overdue"},
+		{"GPUs that become free elsewhere spare the victim",
+	         "ws a R1; ws b R0 M9; node n 2; lease b0 b 1; lease b1 b 1; ask r a 1; finish b0",
+	         "r reclaim b1; order b1 for r; r admit; cancel order b1; returned b0"},
+		{"the own job that was given up returns to its workspace",
+	         "ws a R2; node n 2; lease low a 2 p0; ask r a 1 p1; ask s a 1 p0; finish low",
+	         "r reclaim low; order low for r; s queue; r admit; s admit; returned low"},
+		{"a borrower's hold yields to an owner",
+	         "ws a R2; ws b R0 M9; node n 2; lease x b 2 p0; ask r b 2 p1; ask s a 2; finish x",
+	         "r reclaim 2 x; order x for r; s reclaim x; dropped r; s admit; returned x"},
+	};
+
+	(void)state;
+	RUN(rows);
+}
+
+static void
+back_off_and_exceptions(void **state)
+{
+	static const struct row rows[] = {
+		{"who was reclaimed may not borrow for a while",
+	         "set backoff=60 forget=600; ws a R2; ws b R0 M9; node n 4; lease x b 4; ask r a 2; finish x; ask s b 1; tick 59; tick 1",
+	         "r reclaim x; order x for r; r admit; returned x; s queue; s borrow 1"},
+		{"the back-off doubles with each reclaim",
+	         "set backoff=60 forget=600; ws a R2; ws b R0 M9; node n 2; lease x b 2; ask r a 2; finish x; finish r; tick 60;"
+	         "ask s b 2; ask q a 2; finish s; finish q; ask v b 1; tick 119; tick 1",
+	         "r reclaim x; order x for r; r admit; returned x; returned r; s borrow 2; q reclaim s; order s for q; q admit; returned s;"
+	         " returned q; v queue; v borrow 1"},
+		{"after a quiet time it begins anew",
+	         "set backoff=60 forget=600; ws a R2; ws b R0 M9; node n 2; lease x b 2; ask r a 2; finish x; finish r; tick 700;"
+	         "ask s b 2; ask q a 2; finish s; finish q; ask v b 1; tick 60",
+	         "r reclaim x; order x for r; r admit; returned x; returned r; s borrow 2; q reclaim s; order s for q; q admit; returned s;"
+	         " returned q; v queue; v borrow 1"},
+		{"what is owed is not held up by a back-off",
+	         "set backoff=60; ws a R2; ws b R1 M9; node n 3; lease x b 3; ask r a 2; finish x; ask s b 1",
+	         "r reclaim x; order x for r; r admit; returned x; s admit"},
+		{"an exception raises the limit and ends by itself",
+	         "ws a R2 M2 B9; node n 4; lease l a 2; ask r a 1; except x a 1 for=60; tick 60; ask s a 1",
+	         "r queue; r borrow 1; began x; ended x; s queue"},
+		{"an exception may be a reservation",
+	         "ws a R0 M9; ws b R0 M9; node n 2; lease x b 2; reserve e a 2 for=60; ask r a 2",
+	         "began e; r reclaim x; order x for r"},
+		{"what an ended exception left over the limit is not confirmed again",
+	         "ws a R2 M2 B9; node n 4; lease l a 2; except x a 2 for=60; ask r a 2; confirm r; tick 60; confirm r; beat r",
+	         "began x; r borrow 2; ended x; refused r limit"},
+		{"a revoked exception ends at once",
+	         "ws a R2 M2 B9; node n 4; lease l a 2; except x a 1 for=60; revoke x; ask r a 1",
+	         "began x; ended x; r queue"},
+		{"a policy that takes a reservation back leaves the lease and makes it a debt",
+	         "ws a R2; ws b R2; node n 2; lease x a 2; ask r b 2; policy ws a R0 M9",
+	         "r queue; r reclaim x; order x for r"},
+		{"a policy under which nobody is owed drops the hold",
+	         "ws a R2; ws b R0 M9; node n 2; lease x b 2; ask r a 2; policy ws a R0 M9",
+	         "r reclaim x; order x for r; cancel order x; dropped r"},
+	};
+
+	(void)state;
+	RUN(rows);
+}
+
+static void
+leases_and_the_queue(void **state)
+{
+	static const struct row rows[] = {
+		{"an unconfirmed lease expires",
+	         "set confirm=30; ws a R2; node n 2; ask r a 2; tick 29; ask s a 1; tick 1",
+	         "r admit; s queue; s admit; expired r"},
+		{"a confirmed lease does not expire, but is suspect when silent, and still counts",
+	         "set confirm=30 silence=60; ws a R2; node n 2; ask r a 2; confirm r; tick 60; ask s a 1; empty r",
+	         "r admit; suspect r; s queue; s admit; returned r"},
+		{"a heartbeat keeps it",
+	         "set silence=60; ws a R2; node n 2; ask r a 2; confirm r; tick 59; beat r; tick 59", "r admit"},
+		{"devices seen empty do not end what is alive",
+	         "ws a R2; node n 2; ask r a 2; confirm r; empty r; ask s a 1", "r admit; s queue"},
+		{"what is not known is refused", "ws a R2; node n 2; ask r a 1; finish zzz; cancel yyy",
+	         "r admit; refused zzz unknown; refused yyy unknown"},
+		{"a waiting request expires", "ws a R2; node n 2; lease l a 2; ask r a 1 until=30; tick 30; finish l",
+	         "r queue; expired r; returned l"},
+		{"owed requests come first",
+	         "ws a R2; ws b R0 M9; node n 2; lease x a 2 fixed; ask r b 1 p9, s a 1; finish x",
+	         "r queue; s queue; s admit; r borrow 1; returned x"},
+		{"then priority", "ws a R0 M9; ws b R0 M9; node n 1; lease x a 1; ask r a 1 p0, s b 1 p1; finish x",
+	         "s queue; r queue; s borrow 1; returned x"},
+		{"then priority with aging",
+	         "set aging=60; ws a R0 M9; ws b R0 M9; node n 1; lease x a 1; ask r a 1 p0; tick 120; ask s b 1 p1; finish x",
+	         "r queue; s queue; r borrow 1; returned x"},
+		{"then the smallest debt",
+	         "ws a R0 M9; ws b R0 M9; node n 2; lease x a 1; lease y b 1; ask r a 1; ask s b 1; finish y",
+	         "r queue; s queue; s borrow 1; returned y"},
+		{"a small one passes a large one that does not fit",
+	         "ws a R0 M9; ws b R0 M9; node n 4; lease x a 2; ask r a 4; ask s b 1", "r queue; s borrow 1"},
+		{"after head_wait the next units are kept for the large one",
+	         "set head=60; ws a R0 M9; ws b R0 M9; node n 4; lease x a 2; ask r a 4; tick 60; ask s b 1; finish x",
+	         "r queue; s queue; r borrow 4; returned x"},
+		{"an owner does not wait behind another's head of the queue",
+	         "set head=60; ws a R0 M9; ws b R1; node n 4; lease x a 2; ask r a 4; tick 60; ask s b 1",
+	         "r queue; s admit"},
+		{"later requests of the head's own workspace wait behind it, owed or not",
+	         "set head=60; ws a R3 M9; ws b R0 M9; node n 4; lease x b 2 fixed; lease y a 1; ask r a 3; tick 60; ask s a 1",
+	         "r queue; s queue"},
+		{"enforce off admits whatever the rules say, and counts", "ws a R1 M1 off; node n 2; ask r a 4, s a 1",
+	         "s admit; r admit would reject"},
+		{"enforce warn says so", "ws a R1 M1 warn; node n 2; ask r a 2", "r admit would reject warn"},
+		{"leases of a workspace that is not enforced are no victims",
+	         "ws a R2; ws b R0 M9 off; node n 2; lease x b 2; ask r a 2", "r queue"},
+		{"a GPU that is cut anew holds what it holds",
+	         "ws a R2; node n 1; ask r a 1; cut n 0 7; ask s a 1 mig; finish r; cut n 0 0",
+	         "r admit; s admit; returned r"},
+		{"a node to itself is not shared with anybody",
+	         "tenant t iso=node; ws a S4 M9; ws b S4 M9 of=u; node n1 4 shared; node n2 4 shared; ask r a 1; ask s b 6; ask q b 4",
+	         "r admit; s queue; q admit"},
+		{"slices of one GPU are for one tenant that wants it so",
+	         "tenant t iso=gpu; ws a S1 M9; ws b S1 M9 of=u; mig n1 7 shared; ask r a 1 mig; ask s b 1 mig",
+	         "r admit; s queue"},
+	};
+
+	(void)state;
+	RUN(rows);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(holds_and_orders),
+		cmocka_unit_test(back_off_and_exceptions),
+		cmocka_unit_test(leases_and_the_queue),
+	};
+
+	return cmocka_run_group_tests_name("quota over time", tests, NULL, NULL);
+}
