@@ -1,5 +1,5 @@
 -- oldest-binary: 0.1.0
--- Why a batch is in quarantine, in one word, and what an operator decided about it.
+-- Why a batch is in quarantine, in one word, and what an operator decided about it; how far a change of rules has come.
 
 CREATE SEQUENCE quarantine_id AS bigint;
 ALTER TABLE ingest_batch
@@ -36,3 +36,24 @@ BEGIN
 END $$;
 CREATE TRIGGER released_stays_released BEFORE UPDATE OF status, decision, decided_by, decided_at, decided_why ON ingest_batch
 	FOR EACH ROW WHEN (OLD.decision = 'released') EXECUTE FUNCTION released_stays_released();
+
+CREATE TABLE reattribution (
+	one boolean PRIMARY KEY DEFAULT true CHECK (one),
+	effective_at timestamptz NOT NULL,
+	started_at timestamptz NOT NULL DEFAULT now(),
+	finished_at timestamptz,
+	after_id bigint NOT NULL DEFAULT 0 CHECK (after_id >= 0),
+	last_id bigint NOT NULL CHECK (last_id >= 0),
+	holders bigint NOT NULL CHECK (holders >= 0),
+	holders_done bigint NOT NULL DEFAULT 0 CHECK (holders_done >= 0),
+	changed bigint NOT NULL DEFAULT 0 CHECK (changed BETWEEN 0 AND holders_done),
+	hour timestamptz,
+	last_hour timestamptz,
+	hours_dirty bigint NOT NULL DEFAULT 0,
+	CHECK (hour IS NULL OR after_id >= last_id),
+	CHECK (finished_at IS NULL OR hour IS NOT NULL)
+);
+COMMENT ON TABLE reattribution IS 'The last change of rules, and how far it has come with what was there: first the holders, in the order of their ids, then '
+	'the sealed hours whose rows say something else. A change that comes before the end begins again, from the earlier of both times.';
+COMMENT ON COLUMN reattribution.after_id IS 'holders up to this one have what the rules say; those after last_id are attributed as they are made';
+COMMENT ON COLUMN reattribution.hour IS 'hours before this one are marked; NULL: the holders come first';

@@ -15,6 +15,7 @@
 
 /* What a replica does besides answering (background.c). */
 enum background_task {
+	BACKGROUND_ATTRIBUTE,
 	BACKGROUND_SLICE,
 	BACKGROUND_SEAL,
 	BACKGROUND_FOLD,
@@ -127,7 +128,7 @@ http_handler handle_healthz, handle_readyz, handle_metrics, handle_openapi;
 http_handler handle_quarantine, handle_quarantine_show, handle_quarantine_decide;
 http_handler handle_ingest, handle_status, handle_status_list;
 http_handler handle_events, handle_events_summary;
-http_handler handle_policy_suggest;
+http_handler handle_policy_suggest, handle_policy_progress;
 http_handler handle_policy_put, handle_policy_get, handle_list;
 http_handler handle_token_create, handle_tokens, handle_token_revoke, handle_whoami;
 http_handler handle_join, handle_join_token_create, handle_join_tokens, handle_join_token_revoke;

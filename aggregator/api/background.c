@@ -1,4 +1,5 @@
-/* aggregator/api/background.c - what a replica does besides answering: slices, hours, days, partitions, retention.
+/* aggregator/api/background.c - what a replica does besides answering: attribution after a change of rules, slices, hours, days, partitions,
+ * retention.
  *
  * One thread, one connection, one task after the other. Every replica does all of them: the store sees to it that one works at
  * a time and the others find nothing to do. A task that fails is tried again at its next turn; the others go on. */
@@ -13,10 +14,11 @@
 
 #define HOURS_AT_ONCE 500
 #define DAYS_AT_ONCE 40
+#define STEPS_AT_ONCE 100 /* of attributing holders again */
 
 const char *const background_task_names[BACKGROUND_TASKS] = {
-	[BACKGROUND_SLICE] = "slice",           [BACKGROUND_SEAL] = "seal",     [BACKGROUND_FOLD] = "fold",
-	[BACKGROUND_PARTITIONS] = "partitions", [BACKGROUND_RETAIN] = "retain",
+	[BACKGROUND_ATTRIBUTE] = "attribute", [BACKGROUND_SLICE] = "slice",           [BACKGROUND_SEAL] = "seal",
+	[BACKGROUND_FOLD] = "fold",           [BACKGROUND_PARTITIONS] = "partitions", [BACKGROUND_RETAIN] = "retain",
 };
 
 struct background {
@@ -30,6 +32,22 @@ struct background {
 };
 
 /* --- tasks: each says how much it did --- */
+
+/* What a change of rules means for holders that are there. */
+static bool
+do_attribute(struct background *b, int64_t *ret_done, struct err *err)
+{
+	int steps = 0;
+
+	if (!store_reattribute(b->db, STEPS_AT_ONCE, &steps, err))
+		return false;
+	if (steps > 0)
+		log_event(LOG_INFO,
+		          steps < STEPS_AT_ONCE ? "holders attributed again" : "holders are being attributed again",
+		          LI("steps", steps));
+	*ret_done = steps;
+	return true;
+}
 
 static bool
 do_slice(struct background *b, int64_t *ret_done, struct err *err)
@@ -90,8 +108,11 @@ static const struct {
 	bool (*run)(struct background *b, int64_t *ret_done, struct err *err);
 	unsigned every;
 } tasks[BACKGROUND_TASKS] = {
-	[BACKGROUND_SLICE] = {do_slice, 1},    [BACKGROUND_SEAL] = {do_seal, 1},
-	[BACKGROUND_FOLD] = {do_fold, 6},      [BACKGROUND_PARTITIONS] = {do_partitions, 12},
+	[BACKGROUND_ATTRIBUTE] = {do_attribute, 1},
+	[BACKGROUND_SLICE] = {do_slice, 1},
+	[BACKGROUND_SEAL] = {do_seal, 1},
+	[BACKGROUND_FOLD] = {do_fold, 6},
+	[BACKGROUND_PARTITIONS] = {do_partitions, 12},
 	[BACKGROUND_RETAIN] = {do_retain, 60},
 };
 

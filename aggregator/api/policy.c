@@ -53,9 +53,11 @@ handle_policy_put(void *app, void *worker, const struct http_request *rq, struct
 		log_event(LOG_INFO, "policy applied", LS("by", w->who.name), LI("version", outcome.version),
 		          LI("changes", outcome.changes));
 	rp->content_type = "application/json";
-	buf_printf(&rp->body, "{\"dry_run\":%s,\"changes\":%zu,\"version\":%" PRId64 ",\"effective\":\"%s\",\"diff\":",
+	buf_printf(&rp->body,
+	           "{\"dry_run\":%s,\"changes\":%zu,\"version\":%" PRId64
+	           ",\"effective\":\"%s\",\"reattributing\":%s,\"diff\":",
 	           dry_run ? "true" : "false", outcome.changes, outcome.version,
-	           time_format(outcome.effective_ns, when));
+	           time_format(outcome.effective_ns, when), outcome.reattributing ? "true" : "false");
 	json_write_string(buf_text(&diff), &rp->body);
 	buf_str(&rp->body, "}\n");
 }

@@ -35,6 +35,8 @@ const struct http_route api_routes[] = {
          "apply the policy, or a tenant's part of it; ?dry_run=1 shows the differences"},
 	{"GET", "/v1/policy", false, 0, handle_policy_get, ROLES_MONEY | ROLE_TENANT_ADMIN,
          "the policy as it was applied, or a tenant's part of it; tenant"},
+	{"GET", "/v1/policy/progress", false, 0, handle_policy_progress, ROLES_MONEY,
+         "how far holders are attributed again after the last change of rules"},
 	{"GET", "/v1/policy/suggest", false, 0, handle_policy_suggest, ROLE_ADMIN,
          "a draft of a policy that owns what was seen; from, to"},
 	{"POST", "/v1/tokens", false, SMALL_BODY, handle_token_create, ROLES_ADMIN, "make a token; it is shown once"},

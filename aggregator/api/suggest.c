@@ -1,4 +1,5 @@
-/* aggregator/api/suggest.c - GET /v1/policy/suggest: a draft of a policy from what was seen. */
+/* aggregator/api/suggest.c - GET /v1/policy/suggest: a draft of a policy from what was seen. And GET /v1/policy/progress: how far the last
+ * change of rules has come. */
 #include "aggregator/api/app.h"
 #include "common/time.h"
 
@@ -21,4 +22,16 @@ handle_policy_suggest(void *app, void *worker, const struct http_request *rq, st
 	rp->content_type = "application/yaml; charset=utf-8";
 	if (!store_policy_suggest(w->db, from_ns, to_ns, &rp->body, &err))
 		api_problem(rp, rq, &err);
+}
+
+void
+handle_policy_progress(void *app, void *worker, const struct http_request *rq, struct http_reply *rp)
+{
+	struct worker *w = worker;
+	struct err err = {0};
+
+	(void)app;
+	rp->content_type = "application/json";
+	if (!store_reattribution_json(w->db, &rp->body, &err))
+		http_problem_err(rp, rq, &err);
 }

@@ -11,9 +11,17 @@ static const char *const roles[] = {"admin",  "billing", "tenant-admin", "develo
                                     "viewer", "node",    "scheduler",    NULL};
 static const char *const states[] = {"active", "expired", "revoked", NULL};
 static const char *const join_states[] = {"active", "used", "expired", "revoked", NULL};
-static const char *const actions[] = {
-	"ledger.create",     "policy.apply", "token.create",       "token.revoke",       "join-token.create",
-	"join-token.revoke", "node.join",    "quarantine.release", "quarantine.discard", NULL};
+static const char *const actions[] = {"ledger.create",
+                                      "policy.apply",
+                                      "token.create",
+                                      "token.revoke",
+                                      "join-token.create",
+                                      "join-token.revoke",
+                                      "node.join",
+                                      "policy.reattribute",
+                                      "quarantine.release",
+                                      "quarantine.discard",
+                                      NULL};
 static const char *const classes[] = {"format",  "dictionary", "skewed-clock", "future",    "past",
                                       "covered", "unknown-id", "weight",       "two-nodes", NULL};
 static const char *const decisions[] = {"open", "released", "discarded", NULL};
@@ -55,7 +63,8 @@ const struct cli_command cli_commands[] = {
 	 .details = "All of the file is applied, or nothing of it. Applying the same file again changes nothing. A tenant's administrator "
 	            "applies a file of its own tenant, as get policy shows it.",
 	 .options = {{"file", 'f', "FILE", "the policy; - for standard input", NULL, CLI_REQUIRED},
-	             {"dry-run", 0, NULL, "show the differences, change nothing", NULL, 0}}},
+	             {"dry-run", 0, NULL, "show the differences, change nothing", NULL, 0},
+	             {"no-wait", 0, NULL, "do not wait until holders are attributed again; the aggregator goes on by itself", NULL, 0}}},
 	{.name = "policy suggest", .words = "", .run = cmd_policy_suggest,
 	 .summary = "a draft of a policy that owns what was seen, to be looked at and applied",
 	 .details = "Tenants and workspaces from namespaces, Slurm accounts, users, groups and labels, with the time that is behind each rule. What the policy in "

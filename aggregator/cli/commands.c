@@ -50,6 +50,7 @@ cmd_apply(struct cli *c)
 	in_place(buf) struct buf document, path, body;
 	owned(json) json_t *reply = NULL;
 	struct err err = {0};
+	int code;
 
 	buf_init(&document, POLICY_BYTES);
 	buf_init(&path, CLI_PATH_BYTES);
@@ -61,7 +62,10 @@ cmd_apply(struct cli *c)
 	    !cli_call(c, "PUT", buf_text(&path), "application/yaml", buf_text(&document), document.len, &body, &err) ||
 	    !json_parse("reply", buf_text(&body), body.len, &reply, &err))
 		return cli_fail(&err);
-	return print_applied(c, reply, dry_run);
+	code = print_applied(c, reply, dry_run);
+	if (code == CLI_OK && json_is_true(json_object_get(reply, "reattributing")) && cli_value(c, "no-wait") == NULL)
+		return cli_await_policy(c);
+	return code;
 }
 
 /* ---- which time ---- */

@@ -1,5 +1,7 @@
-/* aggregator/cli/suggest.c - policy suggest: a draft of a policy, to standard output or a file. */
+/* aggregator/cli/suggest.c - policy suggest: a draft of a policy, to standard output or a file. And what apply waits for. */
 #include <stdio.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "aggregator/cli/cli.h"
 
@@ -26,4 +28,33 @@ cmd_policy_suggest(struct cli *c)
 	if (file == NULL)
 		return fwrite(buf_text(&body), 1, body.len, stdout) == body.len ? CLI_OK : CLI_FAILED;
 	return file_write_atomic(file, buf_text(&body), body.len, 0644, &err) ? CLI_OK : cli_fail(&err);
+}
+
+#define CLEAR_LINE "\r\033[K"
+#define ASK_AGAIN_NS (500 * NS_PER_MS)
+
+/* Until holders are attributed again, which the aggregator does by itself. */
+int
+cli_await_policy(struct cli *c)
+{
+	bool terminal = isatty(STDERR_FILENO) != 0, running = true;
+	struct err err = {0};
+
+	while (running) {
+		owned(json) json_t *at = NULL;
+		int64_t done = 0, all = 0;
+
+		if (!cli_get_json(c, "/v1/policy/progress", &at, &err) ||
+		    !json_get_i64(at, "holders_done", &done, &err) || !json_get_i64(at, "holders", &all, &err))
+			/* How much others have there is not for a tenant's administrator, whose change is done all the same. */
+			return err.kind == ERR_DENIED ? CLI_OK : cli_fail(&err);
+		running = json_is_true(json_object_get(at, "running"));
+		if (terminal)
+			fprintf(stderr, CLEAR_LINE "attributed again: %" PRId64 " of %" PRId64 " holders", done, all);
+		if (running)
+			nanosleep(&(struct timespec){.tv_nsec = ASK_AGAIN_NS}, NULL);
+	}
+	if (terminal)
+		fputs(CLEAR_LINE, stderr);
+	return CLI_OK;
 }

@@ -6,8 +6,6 @@
 
 #include "aggregator/store/attribute.h"
 
-#define HOLDER_PAGE 5000
-
 /* The rules with their ranges; INT64_MIN and INT64_MAX are without end. */
 struct ruleset {
 	PGresult *rows; /* owns the texts */
@@ -112,31 +110,83 @@ ruleset_at(const struct ruleset *s, int64_t at_ns, struct attribution_rule *out)
 	return n;
 }
 
-static int64_t
-workspace_of(const struct ruleset *s, const struct attribution_rule *active, size_t n, const char *cluster,
-             const struct wire_holder *h)
-{
-	const struct attribution_rule *rule = attribution_match(active, n, cluster, h);
+/* From a moment on: where each set of rules begins, and the rules. */
+struct stretches {
+	int64_t *from_ns;
+	struct attribution_rule **rules;
+	size_t *rule_count;
+	size_t count;
+};
 
-	return rule ? rule->workspace_id : s->unattributed;
+static void
+stretches_fini(struct stretches *t)
+{
+	for (size_t i = 0; i < t->count; i++)
+		mem_free(t->rules[i]);
+	mem_free(t->from_ns);
+	mem_free(t->rules);
+	mem_free(t->rule_count);
+}
+
+static void
+stretches_make(const struct ruleset *s, int64_t from_ns, struct stretches *t)
+{
+	t->from_ns = mem_array(s->cut_count + 1, sizeof(*t->from_ns));
+	t->rules = mem_array(s->cut_count + 1, sizeof(struct attribution_rule *));
+	t->rule_count = mem_array(s->cut_count + 1, sizeof(*t->rule_count));
+	for (size_t i = 0; i <= s->cut_count; i++) {
+		if (i > 0 && s->cuts[i - 1] <= from_ns)
+			continue;
+		t->from_ns[t->count] = i == 0 ? from_ns : s->cuts[i - 1];
+		t->rules[t->count] = mem_array(s->count, sizeof(struct attribution_rule));
+		t->rule_count[t->count] = ruleset_at(s, t->from_ns[t->count], t->rules[t->count]);
+		t->count++;
+	}
+}
+
+/* Whose a holder is over some time. */
+struct span {
+	int64_t workspace, from_ns, until_ns;
+};
+
+/* What the rules say of a holder, one span for each run of stretches with the same answer; out has room for one per stretch. */
+static size_t
+spans_of(const struct ruleset *s, const struct stretches *t, const char *cluster, const struct wire_holder *h,
+         struct span *out)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < t->count; i++) {
+		const struct attribution_rule *rule = attribution_match(t->rules[i], t->rule_count[i], cluster, h);
+		int64_t workspace = rule != NULL ? rule->workspace_id : s->unattributed;
+
+		if (n > 0 && out[n - 1].workspace == workspace)
+			continue;
+		if (n > 0)
+			out[n - 1].until_ns = t->from_ns[i];
+		out[n++] = (struct span){.workspace = workspace, .from_ns = t->from_ns[i], .until_ns = INT64_MAX};
+	}
+	return n;
 }
 
 /* Rows of holder_attribution: holder, workspace, from, until. */
 enum { ROW_HOLDER, ROW_WORKSPACE, ROW_FROM, ROW_UNTIL, ROW_COLUMNS };
 
 static void
-rows_add(struct db_columns *r, int64_t holder, int64_t workspace, int64_t from_ns, int64_t until_ns)
+rows_add(struct db_columns *r, int64_t holder, const struct span *spans, size_t n)
 {
-	array_i64(&r->col[ROW_HOLDER], holder);
-	array_i64(&r->col[ROW_WORKSPACE], workspace);
-	if (from_ns == INT64_MIN)
-		array_text(&r->col[ROW_FROM], NULL);
-	else
-		array_time(&r->col[ROW_FROM], from_ns);
-	if (until_ns == INT64_MAX)
-		array_text(&r->col[ROW_UNTIL], NULL);
-	else
-		array_time(&r->col[ROW_UNTIL], until_ns);
+	for (size_t i = 0; i < n; i++) {
+		array_i64(&r->col[ROW_HOLDER], holder);
+		array_i64(&r->col[ROW_WORKSPACE], spans[i].workspace);
+		if (spans[i].from_ns == INT64_MIN)
+			array_text(&r->col[ROW_FROM], NULL);
+		else
+			array_time(&r->col[ROW_FROM], spans[i].from_ns);
+		if (spans[i].until_ns == INT64_MAX)
+			array_text(&r->col[ROW_UNTIL], NULL);
+		else
+			array_time(&r->col[ROW_UNTIL], spans[i].until_ns);
+	}
 }
 
 static bool
@@ -159,32 +209,17 @@ attribute_new(struct db *db, const char *cluster, const struct wire_holder *cons
               size_t n, struct err *err)
 {
 	in_place(ruleset) struct ruleset s = {0};
+	in_place(stretches) struct stretches t = {0};
 	in_place(db_columns) struct db_columns rows;
-	owned(mem) struct attribution_rule *active = NULL;
-	owned(mem) int64_t *workspace = mem_array(n, sizeof(*workspace)); /* of the stretch before */
-	owned(mem) int64_t *since_ns = mem_array(n, sizeof(*since_ns));
+	owned(mem) struct span *spans = NULL;
 
 	db_columns_init(&rows, ROW_COLUMNS);
 	if (!ruleset_load(db, &s, err))
 		return false;
-	active = mem_array(s.count, sizeof(*active));
-	for (size_t cut = 0; cut <= s.cut_count; cut++) {
-		int64_t from_ns = cut == 0 ? INT64_MIN : s.cuts[cut - 1];
-		size_t active_count = ruleset_at(&s, from_ns, active);
-
-		for (size_t i = 0; i < n; i++) {
-			int64_t w = workspace_of(&s, active, active_count, cluster, holders[i]);
-
-			if (cut > 0 && w != workspace[i])
-				rows_add(&rows, ids[i], workspace[i], since_ns[i], from_ns);
-			if (cut == 0 || w != workspace[i]) {
-				workspace[i] = w;
-				since_ns[i] = from_ns;
-			}
-		}
-	}
+	stretches_make(&s, INT64_MIN, &t);
+	spans = mem_array(t.count, sizeof(*spans));
 	for (size_t i = 0; i < n; i++)
-		rows_add(&rows, ids[i], workspace[i], since_ns[i], INT64_MAX);
+		rows_add(&rows, ids[i], spans, spans_of(&s, &t, cluster, holders[i], spans));
 	return rows_insert(db, &rows, err);
 }
 
@@ -231,58 +266,80 @@ holder_at(const PGresult *r, int row)
 	};
 }
 
+/* The holders of a page in r, and in *ret_had what they have from then on, in the order of holder and time. */
 static bool
-attribute_page(struct db *db, const struct ruleset *s, const struct attribution_rule *active, size_t active_count,
-               int64_t effective_ns, int64_t *after_id, bool *ret_more, struct err *err)
+load_page(struct db *db, int64_t effective_ns, int64_t after_id, int limit, PGresult **ret, PGresult **ret_had,
+          struct err *err)
 {
-	/* The last column is what the holder has for all the time from then on, if that is one workspace. */
 	static const struct db_stmt page = {
 		"holders page",
 		"SELECT h.id, c.name, h.kind, h.namespace, h.pod, h.pod_uid, h.container, h.slurm_job, "
-		"h.slurm_account, h.user_name, h.uid, h.group_name, labels_text(h.labels), "
-		"(SELECT a.workspace_id FROM holder_attribution a WHERE "
-		"a.holder_id = h.id AND upper_inf(a.effective) AND a.effective @> $2::timestamptz) FROM holder h "
-		"JOIN cluster c ON c.id = h.cluster_id WHERE h.id > $1 ORDER BY h.id LIMIT $3"};
-	owned(result) PGresult *r = NULL;
-	in_place(db_columns) struct db_columns rows;
-	struct db_args a = {0};
-	int n;
+		"h.slurm_account, h.user_name, h.uid, h.group_name, labels_text(h.labels) FROM holder h "
+		"JOIN cluster c ON c.id = h.cluster_id WHERE h.id > $1 ORDER BY h.id LIMIT $2"};
+	static const struct db_stmt had = {
+		"holders had",
+		"SELECT a.holder_id, a.workspace_id, ns_of(lower(a.effective)), ns_of(upper(a.effective)) "
+		"FROM holder_attribution a WHERE a.holder_id > $1 AND a.holder_id <= $2 "
+		"AND (upper_inf(a.effective) OR upper(a.effective) > $3) ORDER BY a.holder_id, lower(a.effective)"};
+	struct db_args p = {0}, h = {0};
 
-	db_columns_init(&rows, ROW_COLUMNS);
-	arg_i64(&a, *after_id);
-	arg_time(&a, effective_ns);
-	arg_i64(&a, HOLDER_PAGE);
-	if (!db_run(db, &page, &a, &r, err))
+	arg_i64(&p, after_id);
+	arg_i64(&p, limit);
+	if (!db_run(db, &page, &p, ret, err))
 		return false;
-	n = PQntuples(r);
-	for (int row = 0; row < n; row++) {
-		struct wire_holder h = holder_at(r, row);
-		int64_t w = workspace_of(s, active, active_count, res_text(r, row, 1), &h);
+	arg_i64(&h, after_id);
+	arg_i64(&h, PQntuples(*ret) > 0 ? res_i64(*ret, PQntuples(*ret) - 1, 0) : after_id);
+	arg_time(&h, effective_ns);
+	return db_run(db, &had, &h, ret_had, err);
+}
 
-		if (res_null(r, row, 13) || res_i64(r, row, 13) != w)
-			rows_add(&rows, res_i64(r, row, 0), w, effective_ns, INT64_MAX);
+/* Does the holder have these spans already? *at moves behind its rows. */
+static bool
+has_spans(const PGresult *had, int *at, int64_t holder, const struct span *spans, size_t n)
+{
+	size_t i = 0;
+	bool same = true;
+
+	for (; *at < PQntuples(had) && res_i64(had, *at, 0) == holder; (*at)++) {
+		bool end = res_null(had, *at, 3);
+
+		/* Neighbours of one workspace are one span in two rows. */
+		if (same && i < n && res_i64(had, *at, 1) == spans[i].workspace &&
+		    (end ? spans[i].until_ns == INT64_MAX : res_i64(had, *at, 3) <= spans[i].until_ns))
+			i += end || res_i64(had, *at, 3) == spans[i].until_ns;
+		else
+			same = false;
 	}
-	if (n > 0)
-		*after_id = res_i64(r, n - 1, 0);
-	*ret_more = n == HOLDER_PAGE;
-	return replace_from(db, &rows, effective_ns, err);
+	return same && i == n;
 }
 
 bool
-attribute_again(struct db *db, int64_t effective_ns, struct err *err)
+attribute_page(struct db *db, int64_t effective_ns, int64_t after_id, int limit, struct attribute_page *ret,
+               struct err *err)
 {
 	in_place(ruleset) struct ruleset s = {0};
-	owned(mem) struct attribution_rule *active = NULL;
-	int64_t after_id = 0;
-	size_t active_count;
-	bool more = true;
+	in_place(stretches) struct stretches t = {0};
+	in_place(db_columns) struct db_columns rows;
+	owned(result) PGresult *r = NULL, *had = NULL;
+	owned(mem) struct span *spans = NULL;
+	int at = 0;
 
-	if (!ruleset_load(db, &s, err))
+	*ret = (struct attribute_page){.last_id = after_id};
+	db_columns_init(&rows, ROW_COLUMNS);
+	if (!ruleset_load(db, &s, err) || !load_page(db, effective_ns, after_id, limit, &r, &had, err))
 		return false;
-	active = mem_array(s.count, sizeof(*active));
-	active_count = ruleset_at(&s, effective_ns, active);
-	while (more)
-		if (!attribute_page(db, &s, active, active_count, effective_ns, &after_id, &more, err))
-			return false;
-	return true;
+	stretches_make(&s, effective_ns, &t);
+	spans = mem_array(t.count, sizeof(*spans));
+	for (int row = 0; row < PQntuples(r); row++) {
+		struct wire_holder h = holder_at(r, row);
+		size_t n = spans_of(&s, &t, res_text(r, row, 1), &h, spans);
+
+		ret->last_id = res_i64(r, row, 0);
+		ret->holders++;
+		if (has_spans(had, &at, ret->last_id, spans, n))
+			continue;
+		ret->changed++;
+		rows_add(&rows, ret->last_id, spans, n);
+	}
+	return replace_from(db, &rows, effective_ns, err);
 }

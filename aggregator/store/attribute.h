@@ -9,7 +9,17 @@
 MUST_CHECK bool attribute_new(struct db *db, const char *cluster, const struct wire_holder *const *holders,
                               const int64_t *ids, size_t n, struct err *err);
 
-/* Asks the rules in force from effective_ns on for every holder there is, and enters what changes from then on. */
-MUST_CHECK bool attribute_again(struct db *db, int64_t effective_ns, struct err *err);
+/* A page of holders after a change of rules: what the rules say of them from then on is entered where it is something else. */
+struct attribute_page {
+	int64_t last_id;          /* of the page */
+	int64_t holders, changed; /* 0 holders: there are no more */
+};
+MUST_CHECK bool attribute_page(struct db *db, int64_t effective_ns, int64_t after_id, int limit,
+                               struct attribute_page *ret, struct err *err);
+
+/* Beside a change of rules, in its transaction: from then on holders are due to be attributed again (reattribute.c). */
+MUST_CHECK bool reattribute_begin(struct db *db, int64_t effective_ns, struct err *err);
+/* ERR_RETRY while that is under way. */
+MUST_CHECK bool reattribute_settled(struct db *db, struct err *err);
 
 #endif

@@ -285,23 +285,6 @@ write_rules(struct db *db, const struct policy *p, int64_t effective_ns, bool *r
 	return !*ret_changed || (db_run(db, &end, &at, NULL, err) && db_run(db, &fill, &a, NULL, err));
 }
 
-/* The sealed hours whose stored rows are not what the rules say now. */
-static bool
-mark_dirty(struct db *db, int64_t effective_ns, struct err *err)
-{
-	static const struct db_stmt stmt = {
-		"policy dirty",
-		"UPDATE node_hour h SET dirty = true "
-		"FROM (SELECT DISTINCT u.node_id, u.hour FROM usage_hourly u JOIN holder_attribution a ON "
-		"a.holder_id = u.holder_id AND a.effective @> u.hour WHERE u.hour >= $1 "
-		"AND a.workspace_id <> u.workspace_id) x "
-		"WHERE h.node_id = x.node_id AND h.hour = x.hour AND h.sealed_at IS NOT NULL AND NOT h.dirty"};
-	struct db_args a = {0};
-
-	arg_time(&a, effective_ns);
-	return db_run(db, &stmt, &a, NULL, err);
-}
-
 /* --- prices --- */
 
 static void
@@ -446,5 +429,5 @@ policy_rows_write(struct db *db, const struct policy *p, const char *only, const
 	/* A rule may name a cluster. */
 	if (!home_changed && !rules_changed)
 		return true;
-	return attribute_again(db, effective_ns, err) && mark_dirty(db, effective_ns, err);
+	return reattribute_begin(db, effective_ns, err);
 }

@@ -13,6 +13,8 @@
 #include "aggregator/store/policy_rows.h"
 #include "common/digest.h"
 
+#define STEPS_AT_ONCE 10 /* of attributing holders again, before the answer */
+
 /* Rule 2. */
 static bool
 effective_of(const struct db_ledger *l, const struct policy *p, int64_t now_ns, int64_t *ret_ns, struct err *err)
@@ -216,6 +218,8 @@ store_policy_apply(struct db *db, const struct policy_request *rq, struct policy
 	owned(policy) struct policy *p = NULL;
 	in_place(db_tx) struct db_tx tx = {0};
 	struct db_ledger ledger;
+	struct err later = {0};
+	int done = 0;
 	bool parsed = rq->tenant != NULL ? policy_parse_part(rq->name, rq->text, rq->len, &p, err)
 	                                 : policy_parse(rq->name, rq->text, rq->len, &p, err);
 
@@ -229,6 +233,9 @@ store_policy_apply(struct db *db, const struct policy_request *rq, struct policy
 		ret->version = 0;
 		return false;
 	}
+	/* A small ledger is done at once; what is left, or fails here, is the background's. */
+	if (ret->version != 0)
+		ret->reattributing = !store_reattribute(db, STEPS_AT_ONCE, &done, &later) || done == STEPS_AT_ONCE;
 	return true;
 }
 

@@ -241,7 +241,8 @@ MUST_CHECK bool store_quarantine_decide(struct db *db, const struct quarantine_d
 struct policy_outcome {
 	size_t changes;
 	int64_t effective_ns;
-	int64_t version; /* 0 for a dry run or when nothing changed */
+	int64_t version;    /* 0 for a dry run or when nothing changed */
+	bool reattributing; /* holders are still being attributed again: store_reattribution_json */
 };
 struct policy_request {
 	const char *name; /* of the document, for errors */
@@ -255,6 +256,11 @@ struct policy_request {
 /* All or nothing. The differences are written to ret_diff, for people. */
 MUST_CHECK bool store_policy_apply(struct db *db, const struct policy_request *rq, struct policy_outcome *ret,
                                    struct buf *ret_diff, struct err *err);
+/* After a change of rules, holders that are there are attributed again in the background (reattribute.c): some steps of it, each a
+ * short transaction, in any replica. ret_done: fewer than steps, and there is nothing left to do here. */
+MUST_CHECK bool store_reattribute(struct db *db, int steps, int *ret_done, struct err *err);
+/* {"running","effective","started","finished","holders","holders_done","changed","hours_dirty"} of the last change of rules. */
+MUST_CHECK bool store_reattribution_json(struct db *db, struct buf *out, struct err *err);
 /* A draft of a policy from what was held in the range (core/suggest.h), cut to where a rule may still change something: not before the
  * policy in force, and not in a closed period. */
 MUST_CHECK bool store_policy_suggest(struct db *db, int64_t from_ns, int64_t to_ns, struct buf *out, struct err *err);

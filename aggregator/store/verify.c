@@ -1,5 +1,6 @@
 /* aggregator/store/verify.c - the ledger against its evidence: every node of a range, and the list of differences. */
 
+#include "aggregator/store/attribute.h"
 #include "aggregator/store/verify.h"
 #include "common/json.h"
 
@@ -244,7 +245,8 @@ store_verify_json(struct db *db, const struct verify_query *q, struct buf *out, 
 	int64_t from_ns, to_ns;
 	struct db_ledger l;
 
-	if (!db_ledger_get(db, &l, err))
+	/* While holders are being attributed again, the ledger does not say yet what the rules say. */
+	if (!db_ledger_get(db, &l, err) || !reattribute_settled(db, err))
 		return false;
 	from_ns = hour_floor(&l, q->from_ns);
 	to_ns = hour_ceil(&l, q->to_ns);

@@ -46,6 +46,7 @@ EXPECTED = {
     ("GET", "/v1/events/summary"): (READ, None),
     ("PUT", "/v1/policy"): (ADMINS, None),
     ("GET", "/v1/policy"): (MONEY | {"tenant-admin"}, None),
+    ("GET", "/v1/policy/progress"): (MONEY, None),
     ("GET", "/v1/policy/suggest"): ({"admin"}, None),
     ("POST", "/v1/tokens"): (ADMINS, None),
     ("GET", "/v1/tokens"): (ADMINS, None),

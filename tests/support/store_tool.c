@@ -7,6 +7,7 @@
  * store_tool CONNINFO ingest-group --now NS                   each line of standard input names the files of pushes that wait at the
  *     same time; the process remembers what it knows from one line to the next
  * store_tool CONNINFO apply --now NS [--dry-run 1] [--tenant T] FILE    a tenant's part, by its administrator
+ * store_tool CONNINFO reattribute [--steps N]
  * store_tool CONNINFO suggest --from NS --to NS
  * store_tool CONNINFO rollup --now NS --grace NS [--limit N]
  * store_tool CONNINFO slice [--slice NS]
@@ -290,6 +291,16 @@ apply(struct db *db, const struct args *a, struct buf *out, struct err *err)
 	return true;
 }
 
+/* As the daemon's thread does it: to the end, or so many steps. */
+static bool
+reattribute(struct db *db, const struct args *a, struct buf *out, struct err *err)
+{
+	int done = 0;
+
+	return store_reattribute(db, (int)option_i64(a, "--steps", 1000000), &done, err) &&
+	       store_reattribution_json(db, out, err);
+}
+
 static bool
 suggest(struct db *db, const struct args *a, struct buf *out, struct err *err)
 {
@@ -527,6 +538,7 @@ static const struct {
 	{"period", period},
 	{"quarantine", quarantine},
 	{"suggest", suggest},
+	{"reattribute", reattribute},
 	{"release", release},
 	{"discard", discard},
 };
