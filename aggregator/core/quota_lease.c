@@ -215,17 +215,26 @@ hand_over(struct quota_state *s, int32_t lease)
 
 		if (w->id[0] == '\0' || w->account == QUOTA_NONE)
 			continue;
-		for (int32_t p = w->first_part; p != QUOTA_NONE; p = s->parts.at[p].next) {
+		for (int32_t *link = &w->first_part; *link != QUOTA_NONE;) {
+			int32_t p = *link;
 			struct part *part = &s->parts.at[p];
 
-			if (part->lease != lease)
+			if (part->lease != lease) {
+				link = &part->next;
 				continue;
+			}
 			part->lease = QUOTA_NONE;
 			if (--w->missing == 0)
 				s->complete = true;
 			left--;
-			if (part->group != QUOTA_NONE)
+			if (part->group != QUOTA_NONE) {
 				quota_group_change(s, part->group, 0, part->count, tenant_of(s, w->in.workspace));
+				link = &part->next;
+			} else { /* it waited for the right alone: there is nothing to keep */
+				*link = part->next;
+				part->next = s->free_part;
+				s->free_part = p;
+			}
 		}
 	}
 	ASSERT(left == 0);
