@@ -95,21 +95,33 @@ spared_by(const struct quota_state *s, const struct wait *w)
 	return count;
 }
 
-/* What became free may make victims needless: then they are spared, and the request may be admitted at once. */
+static bool
+waits_for(const struct quota_state *s, const struct wait *w, int32_t lease)
+{
+	for (int32_t i = w->first_part; i != QUOTA_NONE; i = s->parts.at[i].next)
+		if (s->parts.at[i].lease == lease)
+			return true;
+	return false;
+}
+
+/* What became free may make victims needless: then they are spared, and the request may be admitted at once. A plan that waits
+ * for others than before is no better: what was returned already would go to somebody else, and the wait would begin anew. */
 bool
 quota_improve(struct quota_state *s, int32_t wait, struct ruling *ret)
 {
 	int32_t account = s->waits.at[wait].account;
 	size_t before, after = 0;
-	bool better;
+	bool better, others = false;
 
 	quota_hold_detach(s, wait);
 	before = spared_by(s, &s->waits.at[wait]);
 	quota_rule(s, wait, ret);
-	for (size_t i = 0; i < ret->hunt.count; i++)
+	for (size_t i = 0; i < ret->hunt.count; i++) {
 		after += s->leases.at[ret->hunt.at[i].lease].in.order == QUOTA_NO_ORDER;
+		others = others || !waits_for(s, &s->waits.at[wait], ret->hunt.at[i].lease);
+	}
 	better = ret->hunt.displaced_count == 0 && (ret->decision == QUOTA_ADMIT || ret->decision == QUOTA_BORROW ||
-	                                            (ret->decision == QUOTA_RECLAIM && after < before));
+	                                            (ret->decision == QUOTA_RECLAIM && after < before && !others));
 	quota_hold_attach(s, wait, account);
 	if (better)
 		quota_hold_drop(s, wait);
