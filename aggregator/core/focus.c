@@ -30,6 +30,7 @@ static const struct {
 	[CHARGE_UNDELIVERED] = {"Credit", "", "Usage-Based", ""},
 	[CHARGE_LENT] = {"Credit", "", "Usage-Based", ""},
 	[CHARGE_DEDICATED] = {"Usage", "Standard", "Usage-Based", ""},
+	[CHARGE_SHARED] = {"Usage", "Standard", "Usage-Based", ""},
 	[CHARGE_METER] = {"Usage", "Standard", "Usage-Based", ""},
 	[CHARGE_ENERGY] = {"Usage", "Standard", "Usage-Based", ""},
 };

@@ -24,6 +24,7 @@
  *  9. lent time is a credit: the price that its borrower paid x lender ratio, never more than the borrower paid
  *     nor than the commitment cost
  * 10. energy is priced per kWh where the book has a price for the cluster, once for all that a workspace held
+ * 11. what nobody held of shared nodes and is spread over tenants costs the dedicated price
  *
  * The order of the input and the number of rows in which a day arrives change nothing. */
 #ifndef TOLLGATE_CORE_RATING_H
@@ -39,6 +40,7 @@ enum charge_kind {
 	CHARGE_UNDELIVERED, /* of it: there was no capacity */
 	CHARGE_LENT,        /* of it: borrowed by others */
 	CHARGE_DEDICATED,   /* of a tenant's own nodes: held by nobody, reserved by nobody */
+	CHARGE_SHARED,      /* of shared nodes: held by nobody, spread over tenants (shared_cost.h) */
 	CHARGE_METER,       /* of another meter */
 	CHARGE_ENERGY,      /* made by rule 10, not in the input */
 	CHARGE_KINDS
@@ -81,7 +83,14 @@ struct rating_discount {
 };
 struct rating_site {
 	const char *cluster;
-	int128 energy_price; /* per kWh; scale PRICE_SCALE */
+	int128 energy_price; /* per kWh; scale PRICE_SCALE; -1: none */
+	int128 carbon;       /* grams per kWh; scale PRICE_SCALE; -1: not known */
+};
+/* Who pays what nobody held of shared nodes. */
+enum shared_method { SHARED_NONE, SHARED_EVEN, SHARED_PROPORTIONAL, SHARED_WEIGHTS };
+struct rating_weight {
+	const char *tenant;
+	int64_t weight; /* >= 1 */
 };
 struct rating_book {
 	const char *version;
@@ -90,9 +99,13 @@ struct rating_book {
 	size_t item_count;
 	const struct rating_discount *discounts;
 	size_t discount_count;
-	const struct rating_site *sites; /* where energy has a price */
+	const struct rating_site *sites; /* where energy has a price, or its carbon is known */
 	size_t site_count;
 	int64_t lender_ratio; /* 10^-9 of what the borrower pays; 0 .. 10^9 */
+	enum shared_method shared_idle;
+	const struct rating_weight *weights; /* of SHARED_WEIGHTS */
+	size_t weight_count;
+	int128 platform_cost; /* what the platform itself costs in a month; scale PRICE_SCALE; -1: not said */
 };
 
 struct rating_input {

@@ -147,7 +147,7 @@ energy_price(const struct rating_book *book, const struct usage_day *d)
 	struct rating_price p = {0};
 
 	for (size_t i = 0; i < book->site_count && p.item == NULL; i++)
-		if (strcmp(book->sites[i].cluster, d->cluster) == 0)
+		if (book->sites[i].energy_price >= 0 && strcmp(book->sites[i].cluster, d->cluster) == 0)
 			p = (struct rating_price){.item = &energy,
 			                          .unit_price = book->sites[i].energy_price,
 			                          .net_price = book->sites[i].energy_price};
@@ -172,6 +172,7 @@ rating_price_of(const struct rating_book *book, const struct usage_day *d)
 	case CHARGE_COMMITMENT:
 	case CHARGE_UNDELIVERED:
 	case CHARGE_DEDICATED:
+	case CHARGE_SHARED:
 	case CHARGE_KINDS: break;
 	}
 	return gpu_price(book, d, d->tenant, rating_class(d));

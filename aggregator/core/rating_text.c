@@ -40,6 +40,7 @@ static const struct {
 	[CHARGE_UNDELIVERED] = {"credit", "reserved", "Reserved ", ", not delivered"},
 	[CHARGE_LENT] = {"credit", "borrowed", "Reserved ", ", lent to "},
 	[CHARGE_DEDICATED] = {"usage", "dedicated", "Own ", ", held by nobody"},
+	[CHARGE_SHARED] = {"usage", "dedicated", "Share of ", " on shared nodes, held by nobody"},
 	[CHARGE_METER] = {"usage", "", "", ""},
 	[CHARGE_ENERGY] = {"usage", "", "Energy", ""},
 };
