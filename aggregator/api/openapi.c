@@ -99,7 +99,8 @@ static const struct schema {
 	{"Difference", "kind:text node:text gpu:text hour:text what:text expected:text found:text difference:text",
          NULL},
 	{"Verified",
-         "from:time to:time differences:[Difference] count:int left_out:int nodes:int hours:int batches:int records:int",
+         "from:time to:time differences:[Difference] count:int left_out:int nodes:int hours:int batches:int records:int "
+         "days:int pending:int proved_from:time",
          NULL},
 	{"ReportTotal", "invoice_id:text tenant:text allocated_gpu_hours:decimal billed_cost:decimal currency:text",
          NULL},
