@@ -20,7 +20,9 @@
 
 /* Nodes in one statement: what they are summed into should stay in memory. */
 #define NODES_AT_ONCE 250
-#define COMPILE_RECORDS 2000000
+/* From so many records on compiling pays off: a slice is one sum, an hour a statement many times as long. */
+#define COMPILE_SLICE 1000000
+#define COMPILE_HOUR 10000000
 
 bool
 background_alone(struct db *db, const char *lock, background_work *work, void *arg, struct err *err)
@@ -44,7 +46,7 @@ background_alone(struct db *db, const char *lock, background_work *work, void *a
 }
 
 bool
-background_settings(struct db *db, int64_t from_ns, int64_t until_ns, int64_t nodes, struct err *err)
+background_settings(struct db *db, int64_t from_ns, int64_t until_ns, int64_t nodes, int64_t compile, struct err *err)
 {
 	static const struct db_stmt jit = {"seal compile",
 	                                   "SELECT set_config('jit', (expected_records($1, $2, $3) > $4)::text, true)"};
@@ -53,7 +55,7 @@ background_settings(struct db *db, int64_t from_ns, int64_t until_ns, int64_t no
 	arg_i64(&a, from_ns);
 	arg_i64(&a, until_ns);
 	arg_i64(&a, nodes);
-	arg_i64(&a, COMPILE_RECORDS);
+	arg_i64(&a, compile);
 	return db_script(db,
 	                 "SET LOCAL enable_sort = off; SET LOCAL work_mem = '128MB'; SET LOCAL jit_above_cost = 0; "
 	                 "SET LOCAL jit_inline_above_cost = 0; SET LOCAL jit_optimize_above_cost = 0",
@@ -124,7 +126,8 @@ slice(struct db *db, const struct stretch *s, int64_t *ret_count, struct err *er
 	arg_i64(&m, s->until_ns);
 	arg_text(&m, s->changes);
 	arg_i64(&u, s->until_ns);
-	if (!db_tx_begin_long(&tx, db, err) || !background_settings(db, s->from_ns, s->until_ns, s->count, err) ||
+	if (!db_tx_begin_long(&tx, db, err) ||
+	    !background_settings(db, s->from_ns, s->until_ns, s->count, COMPILE_SLICE, err) ||
 	    !db_run(db, &drop, &d, NULL, err) || !db_run_text(db, fill, &f, NULL, err) ||
 	    !db_run(db, &mark, &m, &r, err))
 		return false;
@@ -284,7 +287,7 @@ seal(struct db *db, const struct stretch *s, bool retired, int64_t now_ns, struc
 	struct db_args *all[] = {&hours, &source, &sealed};
 
 	if (!db_tx_begin_long(&tx, db, err) ||
-	    !background_settings(db, s->from_ns, s->hour_ns + NS_PER_HOUR, s->count, err) ||
+	    !background_settings(db, s->from_ns, s->hour_ns + NS_PER_HOUR, s->count, COMPILE_HOUR, err) ||
 	    !lock_hours(db, s, retired, &r, err))
 		return false;
 	if (res_null(r, 0, 0))

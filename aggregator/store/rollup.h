@@ -15,8 +15,9 @@ typedef bool background_work(struct db *db, void *arg, struct err *err);
 MUST_CHECK bool background_alone(struct db *db, const char *lock, background_work *work, void *arg, struct err *err);
 
 /* For statements over many records: the planner's statistics are oldest where an hour has just ended, it expects a few rows
- * and would sort a million. Compiling pays off from some two million records on. */
-MUST_CHECK bool background_settings(struct db *db, int64_t from_ns, int64_t until_ns, int64_t nodes, struct err *err);
+ * and would sort a million. Statements over more records than `compile` are compiled. */
+MUST_CHECK bool background_settings(struct db *db, int64_t from_ns, int64_t until_ns, int64_t nodes, int64_t compile,
+                                    struct err *err);
 
 /* Records of a node-hour into usage_interval again, from the batches that brought them; the hour is then read from them.
  * Inside a transaction that has locked the hour. */

@@ -1,0 +1,109 @@
+#!/usr/bin/python3
+"""What becomes of records: sealing an hour, reading an open one, and a month's usage when there are many more records behind it.
+
+Figures are processor time of the server. The records are made in the database: nodes of 8 GPUs with 21 holders each, cut every 10 s,
+as 1,000 nodes would send 16,800 a second. A month's query reads days and hours, so its rows stay the same in number while the
+records behind them grow, TOLLGATE_BENCH_GROWTH times (10 unless told)."""
+
+import os
+import sys
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, ROOT)
+
+from tests.bench.bench_http import emit  # noqa: E402
+from tests.bench.bench_ingest import spent  # noqa: E402
+from tests.support import pg  # noqa: E402
+from tests.support.fleet import HOUR, MINUTE, NS  # noqa: E402
+from tests.support.ledger import BUILD, Ledger  # noqa: E402
+
+START = 1_796_083_200 * NS  # 2026-12-01T00:00Z
+NODES, GPUS, HOLDERS, CUTS = 50, 8, 21, 6
+GROWTH = int(os.environ.get("TOLLGATE_BENCH_GROWTH", "10"))
+MONTH_NODES, MONTH_HOURS = 10, 96
+
+
+def directory(nodes):
+    """Nodes, their GPUs and holders, without a stream: what is measured here begins behind ingest."""
+    return f"""
+insert into node (cluster_id, name, covered_until_ns) select 1, 'n' || n, {START} from generate_series(1, {nodes}) n;
+insert into gpu (uuid, model, short_model, memory_bytes, index) select 'GPU-' || n || '-' || g, 'H100', 'H100', 1, g
+    from generate_series(1, {nodes}) n, generate_series(0, {GPUS - 1}) g order by n, g;
+insert into device (gpu_id, gi, ci, created_ns, uuid, profile, units, memory_bytes) select id, -1, -1, 0, uuid, '', 5040, 1 from gpu order by id;
+insert into gpu_service (gpu_id, node_id, from_ns) select id, (id - 1) / {GPUS} + 1, {START} from gpu;
+insert into holder (identity, cluster_id, kind, namespace, pod, pod_uid, container, slurm_job, slurm_account, user_name, uid)
+    select sha256(h::text::bytea), 1, 1, 'team-' || h % 20, 'pod-' || h, '', '', '', '', '', -1 from generate_series(1, {nodes * GPUS * HOLDERS}) h;
+insert into holder_attribution select id, (select id from workspace), '(,)' from holder;
+"""
+
+
+def records(nodes, hour, minutes):
+    """Those minutes of an hour, a node's minute in one piece, as a push brings it."""
+    return f"""
+insert into usage_interval select {START + hour * HOUR} + m * {MINUTE} + c * {MINUTE // CUTS}, {MINUTE // CUTS}, {MINUTE // CUTS // HOLDERS},
+    case when h % 3 = 0 then 0 else {MINUTE // CUTS // HOLDERS}::bigint * ((g * 7 + h * 13 + m * 5 + c) % 11) / 10 end, 0, 0, 1000000000000, 500, m + 1, n, n,
+    (n - 1) * {GPUS} + g + 1, 10, 5040, 1, 5, 1, ((n - 1) * {GPUS} + g) * {HOLDERS} + h + 1
+    from generate_series({minutes.start}, {minutes.stop - 1}) m, generate_series(1, {nodes}) n, generate_series(0, {GPUS - 1}) g, generate_series(0, {HOLDERS - 1}) h,
+    generate_series(0, {CUTS - 1}) c order by m, n, g, h, c;
+"""
+
+
+def cpu_of(cluster, argv):
+    """Seconds of the program and of the server together."""
+    return spent(cluster, argv)[0]
+
+
+def tool(cluster, led, *args):
+    return cpu_of(cluster, [os.path.join(BUILD, "tests", "store_tool"), cluster.conninfo(led.name), *map(str, args)])
+
+
+def least(times, run):
+    return min(run() for _ in range(times))
+
+
+def seal(cluster):
+    """An hour of which 40 minutes are there: read as it is, read with slices, and sealed."""
+    led = Ledger(cluster, "seal", now=START + HOUR)
+    led.rows(directory(NODES) + f"select make_partitions({START}, {START + HOUR})")
+    led.rows(f"select node_hours_extend(id, at_ns({START}), at_ns({START + HOUR})) from node; " + records(NODES, 0, range(40)))
+    led.rows(f"update node set covered_until_ns = {START + 40 * MINUTE}; vacuum analyze")
+    count = int(led.value("select count(*) from usage_interval"))
+    usage = lambda: tool(cluster, led, "usage", "--from", START, "--to", START + HOUR, "--by", "workspace")  # noqa: E731
+    plain = "select count(*) from (select node_id, device_id, holder_id, sum(units * held_ns) x from tollgate.usage_interval group by 1, 2, 3) y where x > 0"
+    psql = [os.path.join(cluster.bin, "psql"), "-X", "-q", "-d", cluster.conninfo(led.name), "-c", plain]
+    theirs = least(3, lambda: cpu_of(cluster, psql))
+    whole = usage()
+    sliced = tool(cluster, led, "slice")
+    emit("slicing", "us/record", sliced * 1e6 / count, "one sum over the same rows", theirs * 1e6 / count, 3.0)
+    emit("open hour, sliced", "ms/query", least(3, usage) * 1e3, "the same from its records", whole * 1e3, 0.5)
+    led.rows("update node_hour set sliced_until_ns = null; truncate usage_slice")
+    cpu = tool(cluster, led, "rollup", "--now", START + 2 * HOUR, "--grace", 0)
+    emit("sealing, a whole hour", "us/record", cpu * 1e6 / count, "one sum over the same rows", theirs * 1e6 / count, 3.0)
+    emit("sealing, a whole hour", "us/record", cpu * 1e6 / count, "what it may cost", 0.5, 1.0)
+
+
+def month(cluster):
+    led = Ledger(cluster, "month", now=START + (MONTH_HOURS + 1) * HOUR)
+    led.rows(directory(MONTH_NODES) + f"select make_partitions({START}, {START + MONTH_HOURS * HOUR})")
+    led.rows(f"select node_hours_extend(id, at_ns({START}), at_ns({START + MONTH_HOURS * HOUR})) from node; update node set covered_until_ns = {START + MONTH_HOURS * HOUR}")
+    found = []
+    for minutes in (range(1), range(1, GROWTH)):
+        led.rows("begin; " + "".join(records(MONTH_NODES, hour, minutes) for hour in range(MONTH_HOURS)) + "update node_hour set dirty = sealed_at is not null; commit")
+        led.rollup()
+        led.fold()
+        led.rows("vacuum analyze")
+        queries = [["usage", "--from", START, "--to", START + MONTH_HOURS * HOUR, "--by", "workspace,day"], ["report", "2026-12"]]
+        found.append([least(5, lambda q=q: tool(cluster, led, *q)) for q in queries])
+    behind = int(led.value("select count(*) from usage_interval")) // GROWTH
+    for name, ours, theirs in zip(("month's usage", "month's report"), found[1], found[0]):
+        emit(name, "ms/query", ours * 1e3, f"{behind:,} records, not {GROWTH} times as many", theirs * 1e3, 1.3)
+
+
+def main():
+    with pg.Cluster({"shared_buffers": "512MB", "max_wal_size": "4GB", "autovacuum": "off"}) as cluster:
+        seal(cluster)
+        month(cluster)
+
+
+if __name__ == "__main__":
+    main()
