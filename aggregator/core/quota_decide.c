@@ -77,9 +77,9 @@ quota_rule(struct quota_state *s, int32_t wait, struct ruling *ret)
 	ret->decision = ever || !s->waits.at[wait].fresh ? QUOTA_QUEUE : QUOTA_REJECT;
 }
 
-/* Leases that nobody else made leave, and that are not on their way yet. */
+/* Leases that the hold waits for, each once. */
 static size_t
-spared_by(const struct quota_state *s, const struct wait *w)
+waited_for(const struct quota_state *s, const struct wait *w)
 {
 	size_t count = 0;
 
@@ -88,8 +88,7 @@ spared_by(const struct quota_state *s, const struct wait *w)
 
 		for (int32_t k = w->first_part; k != i; k = s->parts.at[k].next)
 			seen = seen || s->parts.at[k].lease == s->parts.at[i].lease;
-		if (!seen && s->parts.at[i].lease != QUOTA_NONE &&
-		    s->leases.at[s->parts.at[i].lease].in.order == QUOTA_NO_ORDER)
+		if (!seen && s->parts.at[i].lease != QUOTA_NONE)
 			count++;
 	}
 	return count;
@@ -104,24 +103,21 @@ waits_for(const struct quota_state *s, const struct wait *w, int32_t lease)
 	return false;
 }
 
-/* What became free may make victims needless: then they are spared, and the request may be admitted at once. A plan that waits
- * for others than before is no better: what was returned already would go to somebody else, and the wait would begin anew. */
+/* What became free may make victims needless: then they are spared, and the request may be admitted at once. It never comes to wait for
+ * somebody else, or its waiting would begin anew each time. */
 bool
 quota_improve(struct quota_state *s, int32_t wait, struct ruling *ret)
 {
 	int32_t account = s->waits.at[wait].account;
-	size_t before, after = 0;
-	bool better, others = false;
+	bool fewer, better;
 
 	quota_hold_detach(s, wait);
-	before = spared_by(s, &s->waits.at[wait]);
 	quota_rule(s, wait, ret);
-	for (size_t i = 0; i < ret->hunt.count; i++) {
-		after += s->leases.at[ret->hunt.at[i].lease].in.order == QUOTA_NO_ORDER;
-		others = others || !waits_for(s, &s->waits.at[wait], ret->hunt.at[i].lease);
-	}
+	fewer = ret->hunt.count < waited_for(s, &s->waits.at[wait]);
+	for (size_t i = 0; i < ret->hunt.count; i++)
+		fewer = fewer && waits_for(s, &s->waits.at[wait], ret->hunt.at[i].lease);
 	better = ret->hunt.displaced_count == 0 && (ret->decision == QUOTA_ADMIT || ret->decision == QUOTA_BORROW ||
-	                                            (ret->decision == QUOTA_RECLAIM && after < before && !others));
+	                                            (ret->decision == QUOTA_RECLAIM && fewer));
 	quota_hold_attach(s, wait, account);
 	if (better)
 		quota_hold_drop(s, wait);

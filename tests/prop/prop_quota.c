@@ -1,0 +1,689 @@
+/* tests/prop/prop_quota.c - what holds of the quota engine after any sequence of events.
+ *
+ * A case is a small world and a long list of events. After each event everything is computed again from the plain lists of
+ * quota_save() and held against what the engine keeps, and against what QUOTA promises:
+ *   sums       pools, accounts, stocks and shelves are what the lists add up to; leased + held + free = live + excess
+ *   places     what was admitted is on live devices that nobody else has; a lease has as many devices as it counts
+ *   holds      each waits for something; what it waits for is ordered, and promised once; an order has somebody who waits
+ *   rights     no admission above a limit; work that cannot be preempted is never above its reservation; a borrower leaves what is
+ *              protected; an owed request gets its due at once or by reclaim
+ *   victims    preemptible, for an owed request from somebody with debt, or own of lower priority; none of a workspace not enforced
+ *   sameness   a copy and a state saved and loaded answer with the same bytes, and a dry run changes nothing
+ *   the end    when all jobs end and all nodes are back, nobody waits who could ever be admitted */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "aggregator/core/quota_state.h"
+#include "tests/support/prop.h"
+#include "tests/support/quotaworld.h"
+
+static size_t events_done;
+
+/* ---- what was said, as bytes ------------------------------------------------------------------------------------------------------ */
+
+static void
+write_outcome(const struct quota_outcome *o, struct buf *out)
+{
+	for (size_t i = 0; i < o->verdict_count; i++) {
+		const struct quota_verdict *v = &o->verdicts[i];
+
+		buf_printf(out, "%s %d %d %d %d %d %" PRId64 " %" PRId64 ":", v->id, v->decision, v->would, v->warn,
+		           v->owed, v->shared, v->borrowed_units, v->position);
+		for (size_t k = 0; k < v->placed_count; k++)
+			buf_printf(out, " %d/%d/%d x%d", v->placed[k].node, v->placed[k].gpu, v->placed[k].shape,
+			           v->placed[k].count);
+		for (size_t k = 0; k < v->victim_count; k++)
+			buf_printf(out, " -%s(%d,%" PRId64 ")", v->victims[k].id, v->victims[k].why,
+			           v->victims[k].debt);
+		for (size_t k = 0; k < v->check_count; k++)
+			buf_printf(out, " %d.%d.%d=%" PRId64 "/%" PRId64, v->checks[k].rule, v->checks[k].scope,
+			           v->checks[k].ok, v->checks[k].need, v->checks[k].have);
+		buf_char(out, '\n');
+	}
+	for (size_t i = 0; i < o->notice_count; i++)
+		buf_printf(out, "%d %s %s %" PRId64 "\n", o->notices[i].kind, o->notices[i].id, o->notices[i].for_id,
+		           o->notices[i].at_ns);
+}
+
+static void
+write_parts(const struct quota_part *parts, size_t count, struct buf *out)
+{
+	for (size_t i = 0; i < count; i++)
+		buf_printf(out, " %d/%d/%dx%d%s%s", parts[i].node, parts[i].gpu, parts[i].shape, parts[i].count,
+		           parts[i].lease ? "<" : "", parts[i].lease ? parts[i].lease : "");
+	buf_char(out, '\n');
+}
+
+static void
+write_world(const struct quota_world *w, struct buf *out)
+{
+	for (size_t i = 0; i < w->lease_count; i++) {
+		const struct quota_lease *l = &w->leases[i];
+
+		buf_printf(out, "%s %d %d %d %d %d", l->id, l->state, l->order, l->released, l->empty, l->reclaimed);
+		write_parts(l->parts, l->part_count, out);
+	}
+	for (size_t i = 0; i < w->waiting_count; i++) {
+		buf_printf(out, "%s %d", w->waiting[i].id, w->waiting[i].hold_owed);
+		write_parts(w->waiting[i].hold, w->waiting[i].hold_count, out);
+	}
+	for (size_t i = 0; i < w->backoff_count; i++)
+		buf_printf(out, "%d %d %" PRId64 "\n", w->backoffs[i].workspace, w->backoffs[i].times,
+		           w->backoffs[i].until_ns);
+}
+
+/* ---- everything again from the lists --------------------------------------------------------------------------------------------- */
+
+static bool
+wrong(struct buf *why, const char *what, int64_t got, int64_t expected)
+{
+	buf_printf(why, "%s is %" PRId64 ", the lists say %" PRId64 "; ", what, got, expected);
+	return false;
+}
+
+static bool
+same(struct buf *why, const char *what, int64_t got, int64_t expected)
+{
+	return got == expected || wrong(why, what, got, expected);
+}
+
+/* Devices of a shape on a GPU: [0] in use, [1] held. */
+static void
+count_devices(const struct quota_world *w, int32_t node, int32_t gpu, int32_t shape, int64_t ret[2])
+{
+	ret[0] = ret[1] = 0;
+	for (size_t i = 0; i < w->lease_count; i++)
+		for (size_t k = 0; k < w->leases[i].part_count; k++) {
+			const struct quota_part *p = &w->leases[i].parts[k];
+
+			if (p->node == node && p->gpu == gpu && p->shape == shape)
+				ret[0] += p->count;
+		}
+	for (size_t i = 0; i < w->waiting_count; i++)
+		for (size_t k = 0; k < w->waiting[i].hold_count; k++) {
+			const struct quota_part *p = &w->waiting[i].hold[k];
+
+			if (p->node == node && p->gpu == gpu && p->shape == shape && !p->lease)
+				ret[1] += p->count;
+		}
+}
+
+static bool
+of_pool(const struct quota_world *w, const struct quota_pool_figures *p, int32_t workspace, int32_t cluster,
+        int32_t shape, bool shared)
+{
+	return cluster == p->cluster && w->policy.shapes[shape].model == p->model &&
+	       shared == (p->tenant == QUOTA_NONE) && (shared || w->policy.workspaces[workspace].tenant == p->tenant);
+}
+
+static bool
+hold_is_shared(const struct quota_world *w, const struct quota_request *r)
+{
+	for (size_t k = 0; k < r->hold_count; k++)
+		if (r->hold[k].node != QUOTA_NONE)
+			return w->nodes[r->hold[k].node].tenant == QUOTA_NONE;
+	return false;
+}
+
+static bool
+drains_for_own(const struct quota_world *w, const struct quota_lease *l)
+{
+	for (size_t i = 0; i < w->waiting_count; i++)
+		for (size_t k = 0; k < w->waiting[i].hold_count; k++)
+			if (w->waiting[i].workspace == l->workspace && w->waiting[i].hold[k].lease &&
+			    strcmp(w->waiting[i].hold[k].lease, l->id) == 0)
+				return true;
+	return false;
+}
+
+struct sums {
+	int64_t leased, held, own_leaving, fixed, reserved;
+};
+
+static struct sums
+account_sums(const struct quota_world *w, int32_t workspace, const struct quota_pool_figures *p)
+{
+	struct sums s = {0};
+
+	for (size_t i = 0; i < w->lease_count; i++) {
+		const struct quota_lease *l = &w->leases[i];
+		int64_t units = l->count * w->policy.shapes[l->shape].units;
+
+		if (l->workspace != workspace || !of_pool(w, p, workspace, l->cluster, l->shape, l->shared))
+			continue;
+		s.leased += units;
+		s.fixed += l->preemptible ? 0 : units;
+		s.own_leaving += drains_for_own(w, l) ? units : 0;
+	}
+	for (size_t i = 0; i < w->waiting_count; i++) {
+		const struct quota_request *r = &w->waiting[i];
+		int64_t units = r->count * w->policy.shapes[r->shape].units;
+
+		if (r->workspace != workspace || r->hold_count == 0 ||
+		    !of_pool(w, p, workspace, r->cluster, r->shape, hold_is_shared(w, r)))
+			continue;
+		s.held += units;
+		s.fixed += r->preemptible ? 0 : units;
+	}
+	for (size_t i = 0; i < w->policy.share_count; i++) {
+		const struct quota_share *h = &w->policy.shares[i];
+
+		if (h->workspace == workspace && h->cluster == p->cluster && h->model == p->model &&
+		    h->shared == (p->tenant == QUOTA_NONE))
+			s.reserved += h->reserved;
+	}
+	for (size_t i = 0; i < w->exception_count; i++) {
+		const struct quota_exception *x = &w->exceptions[i];
+
+		if (x->workspace == workspace && x->cluster == p->cluster && x->model == p->model &&
+		    x->shared == (p->tenant == QUOTA_NONE) && x->from_ns <= w->now_ns && w->now_ns < x->until_ns)
+			s.reserved += x->extra_reserved;
+	}
+	return s;
+}
+
+static bool
+accounts_add_up(const struct quota_state *s, const struct quota_world *w, const struct quota_pool_figures *p,
+                struct buf *why)
+{
+	struct quota_pool_figures all = {0};
+	bool ok = true;
+
+	for (int32_t i = 0; i < (int32_t)w->policy.workspace_count; i++) {
+		struct quota_account_figures a;
+		struct sums sums;
+		int64_t committed, idle;
+
+		if (p->tenant != QUOTA_NONE && w->policy.workspaces[i].tenant != p->tenant)
+			continue;
+		a = quota_account_at(s, i, p->cluster, p->model, p->tenant == QUOTA_NONE);
+		sums = account_sums(w, i, p);
+		committed = sums.leased + sums.held - sums.own_leaving;
+		idle = sums.reserved > committed ? sums.reserved - committed : 0;
+		ok = same(why, "an account's leased", a.leased, sums.leased) &&
+		     same(why, "an account's held", a.held, sums.held) &&
+		     same(why, "an account's committed", a.committed, committed) &&
+		     same(why, "an account's fixed", a.fixed, sums.fixed) &&
+		     same(why, "an account's reserved", a.reserved, sums.reserved) && ok;
+		all.reserved += sums.reserved;
+		all.idle += idle;
+		all.debt += committed > sums.reserved ? committed - sums.reserved : 0;
+		all.protected_units += idle > a.lend ? idle - a.lend : 0;
+	}
+	return same(why, "a pool's reserved", p->reserved, all.reserved) &&
+	       same(why, "a pool's idle", p->idle, all.idle) && same(why, "a pool's debt", p->debt, all.debt) &&
+	       same(why, "a pool's protected", p->protected_units, all.protected_units) && ok;
+}
+
+static bool
+pools_add_up(const struct quota_state *s, const struct quota_world *w, struct buf *why)
+{
+	bool ok = true;
+
+	for (size_t i = 0; i < quota_pool_count(s) && ok; i++) {
+		struct quota_pool_figures p = quota_pool_at(s, i), sum = {0};
+
+		for (size_t n = 0; n < w->node_count; n++) {
+			const struct quota_node *node = &w->nodes[n];
+
+			if (node->cluster != p.cluster || node->tenant != p.tenant)
+				continue;
+			for (size_t d = 0; d < node->gpu_count; d++)
+				for (size_t k = 0; k < node->gpus[d].slot_count; k++) {
+					const struct quota_slots *slots = &node->gpus[d].slots[k];
+					int64_t units = w->policy.shapes[slots->shape].units, taken[2], left;
+					bool live = !node->lost && !node->gpus[d].lost;
+
+					if (w->policy.shapes[slots->shape].model != p.model)
+						continue;
+					count_devices(w, (int32_t)n, (int32_t)d, slots->shape, taken);
+					left = slots->count - taken[0] - taken[1];
+					sum.declared += slots->count * units;
+					sum.live += live ? slots->count * units : 0;
+					sum.free += live && left > 0 ? left * units : 0;
+					sum.held += taken[1] * units;
+					sum.leased += taken[0] * units;
+				}
+		}
+		for (size_t k = 0; k < w->lease_count; k++) {
+			const struct quota_lease *l = &w->leases[k];
+			int64_t placed = 0;
+
+			if (!of_pool(w, &p, l->workspace, l->cluster, l->shape, l->shared))
+				continue;
+			for (size_t q = 0; q < l->part_count; q++)
+				placed += l->parts[q].count;
+			sum.leased += (l->count - placed) * w->policy.shapes[l->shape].units;
+		}
+		ok = same(why, "declared", p.declared, sum.declared) && same(why, "live", p.live, sum.live) &&
+		     same(why, "free", p.free, sum.free) && same(why, "held", p.held, sum.held) &&
+		     same(why, "leased", p.leased, sum.leased) &&
+		     same(why, "the excess", p.excess, sum.leased + sum.held + sum.free - sum.live) &&
+		     accounts_add_up(s, w, &p, why);
+	}
+	return ok;
+}
+
+/* The indexes inside, against themselves made anew. */
+static bool
+indexes_add_up(const struct quota_state *s, struct buf *why)
+{
+	owned(quota) struct quota_state *c = quota_clone(s);
+	bool ok;
+
+	quota_reindex(c);
+	ok = same(why, "the number of stocks", (int64_t)s->stocks.count, (int64_t)c->stocks.count) &&
+	     same(why, "the number of shelves", (int64_t)s->shelves.count, (int64_t)c->shelves.count);
+	for (size_t i = 0; ok && i < s->stocks.count; i++)
+		ok = same(why, "a stock", memcmp(&s->stocks.at[i], &c->stocks.at[i], sizeof(s->stocks.at[i])), 0);
+	for (size_t i = 0; ok && i < s->shelves.count; i++)
+		ok = same(why, "a shelf", memcmp(&s->shelves.at[i], &c->shelves.at[i], sizeof(s->shelves.at[i])), 0);
+	for (size_t i = 0; ok && i < s->pools.count; i++)
+		ok = same(why, "a pool's protected when empty", s->pools.at[i].protected_empty,
+		          c->pools.at[i].protected_empty);
+	for (size_t i = 0; ok && i < s->caps.count; i++)
+		ok = same(why, "what counts for a maximum", s->caps.at[i].committed, c->caps.at[i].committed);
+	return ok;
+}
+
+/* ---- holds and orders ------------------------------------------------------------------------------------------------------------- */
+
+static const struct quota_lease *
+lease_named(const struct quota_world *w, const char *id)
+{
+	for (size_t i = 0; i < w->lease_count; i++)
+		if (strcmp(w->leases[i].id, id) == 0)
+			return &w->leases[i];
+	return NULL;
+}
+
+static bool
+say(struct buf *why, const char *sentence, const char *id)
+{
+	buf_printf(why, "%s: %s; ", id, sentence);
+	return false;
+}
+
+static bool
+hold_is_sound(const struct quota_world *w, const struct quota_request *r, struct buf *why)
+{
+	int64_t devices = 0, waits = 0;
+
+	for (size_t k = 0; k < r->hold_count; k++) {
+		const struct quota_part *p = &r->hold[k];
+		const struct quota_lease *l = p->lease ? lease_named(w, p->lease) : NULL;
+
+		devices += p->count;
+		waits += p->lease ? 1 : 0;
+		if (p->lease && (!l || l->order == QUOTA_NO_ORDER))
+			return say(why, "its hold waits for a lease that is not ordered to leave", r->id);
+		if (p->node != QUOTA_NONE && (w->nodes[p->node].lost || w->nodes[p->node].gpus[p->gpu].lost))
+			return say(why, "its hold is on a lost device", r->id);
+	}
+	if (r->hold_count > 0 && waits == 0)
+		return say(why, "its hold waits for nothing", r->id);
+	return r->hold_count == 0 || devices == r->count || say(why, "its hold has another number of devices", r->id);
+}
+
+static bool
+lease_is_sound(const struct quota_world *w, const struct quota_lease *l, struct buf *why)
+{
+	int64_t waited_for = 0;
+
+	for (size_t i = 0; i < w->waiting_count; i++)
+		for (size_t k = 0; k < w->waiting[i].hold_count; k++)
+			waited_for += w->waiting[i].hold[k].lease && strcmp(w->waiting[i].hold[k].lease, l->id) == 0;
+	if (l->order == QUOTA_ORDERED && waited_for == 0)
+		return say(why, "is ordered to leave and nobody waits for it", l->id);
+	for (size_t q = 0; q < l->part_count; q++) {
+		int64_t promised = 0;
+
+		for (size_t i = 0; i < w->waiting_count; i++)
+			for (size_t k = 0; k < w->waiting[i].hold_count; k++) {
+				const struct quota_part *p = &w->waiting[i].hold[k];
+
+				if (p->lease && strcmp(p->lease, l->id) == 0 && p->node == l->parts[q].node &&
+				    p->gpu == l->parts[q].gpu)
+					promised += p->count;
+			}
+		if (promised > l->parts[q].count)
+			return say(why, "its devices are promised twice", l->id);
+	}
+	return true;
+}
+
+/* ---- what was decided ------------------------------------------------------------------------------------------------------------- */
+
+static bool
+enforced(const struct quota_world *w, int32_t workspace)
+{
+	return w->policy.workspaces[workspace].enforce == QUOTA_ENFORCE_ON;
+}
+
+static bool
+admission_is_sound(const struct quota_state *s, const struct quota_world *w, const struct quota_verdict *v, bool last,
+                   struct buf *why)
+{
+	const struct quota_lease *l = lease_named(w, v->id);
+	struct quota_account_figures a;
+
+	if (!l)
+		return say(why, "was admitted and has no lease", v->id);
+	a = quota_account_at(s, l->workspace, l->cluster, w->policy.shapes[l->shape].model, l->shared);
+	for (size_t k = 0; k < l->part_count; k++) {
+		const struct quota_part *p = &l->parts[k];
+		const struct quota_gpu *d = &w->nodes[p->node].gpus[p->gpu];
+		int64_t taken[2], total = 0;
+
+		count_devices(w, p->node, p->gpu, p->shape, taken);
+		for (size_t q = 0; q < d->slot_count; q++)
+			total += d->slots[q].shape == p->shape ? d->slots[q].count : 0;
+		if (d->lost || w->nodes[p->node].lost || taken[0] + taken[1] > total)
+			return say(why, "was admitted where there is no room", v->id);
+		if (w->nodes[p->node].tenant != QUOTA_NONE &&
+		    w->nodes[p->node].tenant != w->policy.workspaces[l->workspace].tenant)
+			return say(why, "was admitted on another tenant's node", v->id);
+	}
+	if (!enforced(w, l->workspace))
+		return true;
+	if (last && v->checks && a.committed > a.limit)
+		return say(why, "was admitted above the limit", v->id);
+	if (last && !l->preemptible && a.fixed > a.reserved)
+		return say(why, "cannot be preempted and was admitted above the reservation", v->id);
+	if (last && v->checks && v->decision == QUOTA_BORROW)
+		for (size_t i = 0; i < quota_pool_count(s); i++) {
+			struct quota_pool_figures p = quota_pool_at(s, i);
+			int64_t own = a.idle > a.lend ? a.idle - a.lend : 0;
+
+			if (of_pool(w, &p, l->workspace, l->cluster, l->shape, l->shared) &&
+			    p.free < p.protected_units - own)
+				return say(why, "borrowed what is protected", v->id);
+		}
+	return true;
+}
+
+static bool
+victims_are_sound(const struct quota_world *before, const struct quota_world *w, const struct quota_verdict *v,
+                  struct buf *why)
+{
+	const struct quota_request *r = NULL;
+
+	for (size_t i = 0; i < w->waiting_count; i++)
+		if (strcmp(w->waiting[i].id, v->id) == 0)
+			r = &w->waiting[i];
+	if (v->victim_count > 0 && v->decision != QUOTA_RECLAIM)
+		return say(why, "has victims without reclaim", v->id);
+	if (v->decision == QUOTA_RECLAIM && (!r || r->hold_count == 0) && v->would == QUOTA_RECLAIM)
+		return true; /* displaced later in the same step */
+	for (size_t k = 0; k < v->victim_count; k++) {
+		const struct quota_lease *l = lease_named(before, v->victims[k].id);
+
+		if (!l)
+			return say(why, "is a victim that was not there before the step", v->victims[k].id);
+		if (v->victims[k].why == QUOTA_WHY_DRAINING)
+			continue;
+		if (!enforced(w, l->workspace))
+			return say(why, "is a victim of a workspace that is not enforced", l->id);
+		if (!l->preemptible)
+			return say(why, "is a victim and cannot be preempted", l->id);
+		if (r && l->workspace == r->workspace && l->priority >= r->priority)
+			return say(why, "is an own victim of no lower priority", l->id);
+		if (r && l->workspace != r->workspace && (!v->owed || v->victims[k].debt <= 0))
+			return say(why, "is a victim of others without a debt, or for somebody who is not owed", l->id);
+	}
+	return true;
+}
+
+/* A whole-GPU request of an own pool without other shapes, within its rights: at once or after one grace period. */
+static bool
+owed_gets_its_due(const struct quota_state *s, const struct quota_world *w, const struct quota_event *e,
+                  const struct quota_outcome *o, struct buf *why)
+{
+	const struct quota_request *r;
+	const struct quota_verdict *v;
+	bool shared;
+
+	if (e->kind != QUOTA_SUBMIT || e->request_count != 1 || o->verdict_count < 1)
+		return true;
+	r = &e->requests[0];
+	v = &o->verdicts[0];
+	if (!v->owed || v->decision != QUOTA_QUEUE || r->shape != 0 || r->per_node > 1 ||
+	    w->policy.workspaces[r->workspace].reclaim != QUOTA_RECLAIM_ANY)
+		return true;
+	for (size_t i = 0; i < v->check_count; i++) {
+		const struct quota_check *k = &v->checks[i];
+
+		if ((k->rule <= QUOTA_RULE_BUDGET && !k->ok && !k->soft) || k->scope == QUOTA_SCOPE_HEAD)
+			return true;
+	}
+	shared = quota_account_at(s, r->workspace, r->cluster, 0, false).reserved < r->count * UNITS_PER_GPU;
+	if (shared)
+		return true;
+	for (size_t i = 0; i < quota_pool_count(s); i++) {
+		struct quota_pool_figures p = quota_pool_at(s, i);
+
+		if (of_pool(w, &p, r->workspace, r->cluster, r->shape, false) &&
+		    (p.live < p.reserved || p.excess != 0 || !quotaworld_only_whole(w, p.tenant)))
+			return true;
+	}
+	for (size_t i = 0; i < w->policy.workspace_count; i++) {
+		struct quota_account_figures a = quota_account_at(s, (int32_t)i, r->cluster, 0, false);
+
+		if (a.fixed > a.reserved || (!enforced(w, (int32_t)i) && a.leased > 0))
+			return true;
+	}
+	{
+		struct quota_account_figures a = quota_account_at(s, r->workspace, r->cluster, 0, false);
+
+		if (a.committed + r->count * UNITS_PER_GPU > a.reserved)
+			return true; /* owed only in the shared pool */
+	}
+	return say(why, "is owed, could be had, and waits without a hold", r->id);
+}
+
+static bool
+outcome_is_sound(const struct quota_state *s, const struct quota_world *before, const struct quota_world *w,
+                 const struct quota_event *e, const struct quota_outcome *o, struct buf *why)
+{
+	bool ok = true;
+
+	for (size_t i = 0; i < o->verdict_count && ok; i++) {
+		const struct quota_verdict *v = &o->verdicts[i];
+		bool in = v->decision == QUOTA_ADMIT || v->decision == QUOTA_BORROW;
+
+		ok = victims_are_sound(before, w, v, why);
+		if (in && v->check_count != 3 && lease_named(w, v->id))
+			ok = admission_is_sound(s, w, v, i + 1 == o->verdict_count, why) && ok;
+	}
+	return ok && owed_gets_its_due(s, w, e, o, why);
+}
+
+/* ---- sameness --------------------------------------------------------------------------------------------------------------------- */
+
+static void
+answer(struct quota_state *s, int64_t now_ns, const struct quota_event *e, struct buf *out)
+{
+	owned(quota_outcome) struct quota_outcome *o = NULL;
+	struct err err;
+
+	if (quota_step(s, now_ns, e, &o, &err))
+		write_outcome(o, out);
+	else
+		buf_str(out, err.text);
+}
+
+static bool
+answers_alike(const struct quota_state *s, int64_t now_ns, const struct quota_event *e, struct buf *why)
+{
+	owned(quota) struct quota_state *copy = quota_clone(s), *loaded = NULL;
+	owned(quota_outcome) struct quota_outcome *tried = NULL;
+	struct quota_saved saved, after;
+	struct buf text[5];
+	struct err err;
+	bool ok;
+
+	for (size_t i = 0; i < ARRAY_LEN(text); i++)
+		buf_init(&text[i], 1 << 20);
+	quota_save(s, &saved);
+	ok = quota_load(&saved.world, &loaded, &err);
+	if (!ok)
+		buf_printf(why, "what was saved cannot be loaded: %s", err.text);
+	write_world(&saved.world, &text[3]);
+	if (ok) {
+		answer(copy, now_ns, e, &text[0]);
+		answer(loaded, now_ns, e, &text[1]);
+		if (quota_try(s, now_ns, e, &tried, &err))
+			write_outcome(tried, &text[2]);
+		else
+			buf_str(&text[2], err.text);
+		quota_save(s, &after);
+		write_world(&after.world, &text[4]);
+		quota_saved_fini(&after);
+		ok = strcmp(buf_text(&text[0]), buf_text(&text[1])) == 0 &&
+		     strcmp(buf_text(&text[0]), buf_text(&text[2])) == 0 &&
+		     strcmp(buf_text(&text[3]), buf_text(&text[4])) == 0;
+		if (!ok)
+			buf_printf(why, "a copy says\n%sthe state saved and loaded\n%sthe dry run\n%s",
+			           buf_text(&text[0]), buf_text(&text[1]), buf_text(&text[2]));
+	}
+	quota_saved_fini(&saved);
+	for (size_t i = 0; i < ARRAY_LEN(text); i++)
+		buf_fini(&text[i]);
+	return ok;
+}
+
+/* ---- a case ------------------------------------------------------------------------------------------------------------------------ */
+
+static bool
+state_is_sound(const struct quota_state *s, const struct quota_world *w, struct buf *why)
+{
+	bool ok = pools_add_up(s, w, why);
+
+	for (size_t i = 0; i < w->waiting_count && ok; i++)
+		ok = hold_is_sound(w, &w->waiting[i], why);
+	for (size_t i = 0; i < w->lease_count && ok; i++)
+		ok = lease_is_sound(w, &w->leases[i], why);
+	return ok;
+}
+
+static bool
+step_is_sound(struct quota_state *s, const struct quotaworld *k, size_t i, struct quota_saved *saved, struct buf *why)
+{
+	owned(quota_outcome) struct quota_outcome *o = NULL;
+	struct quotaworld_event made;
+	const struct quota_event *e = quotaworld_event(k, i, &saved->world, &made);
+	struct quota_saved after;
+	struct err err;
+	bool ok;
+
+	if (i % 48 == 0 && !answers_alike(s, made.now_ns, e, why))
+		return false;
+	if (!quota_step(s, made.now_ns, e, &o, &err)) {
+		buf_printf(why, "an event is refused: %s", err.text);
+		return false;
+	}
+	events_done++;
+	quota_save(s, &after);
+	ok = state_is_sound(s, &after.world, why) && outcome_is_sound(s, &saved->world, &after.world, e, o, why) &&
+	     (i % 16 != 0 || indexes_add_up(s, why));
+	quota_saved_fini(saved);
+	*saved = after;
+	return ok;
+}
+
+/* All jobs end, all nodes are back, and time passes: who still waits is one that the policy could never admit. */
+static bool
+all_ends_well(struct quota_state *s, const struct quotaworld *k, struct quota_saved *saved, struct buf *why)
+{
+	int64_t now = saved->world.now_ns;
+	size_t rounds = 2 * (saved->world.waiting_count + saved->world.lease_count) + 4;
+	struct err err;
+
+	(void)k;
+	for (size_t i = 0; i < saved->world.node_count; i++)
+		for (int32_t d = QUOTA_NONE; d < (int32_t)saved->world.nodes[i].gpu_count; d++) {
+			owned(quota_outcome) struct quota_outcome *o = NULL;
+
+			if (!quota_step(s, now,
+			                &(struct quota_event){.kind = d == QUOTA_NONE ? QUOTA_NODE_BACK
+			                                                              : QUOTA_GPU_BACK,
+			                                      .node = (int32_t)i,
+			                                      .gpu = d},
+			                &o, &err))
+				return say(why, err.text, "node");
+		}
+	for (size_t round = 0; round < rounds && quota_waiting_count(s) + quota_lease_count(s) > 0; round++) {
+		quota_saved_fini(saved);
+		quota_save(s, saved);
+		for (size_t i = 0; i < saved->world.lease_count; i++) {
+			owned(quota_outcome) struct quota_outcome *o = NULL;
+
+			if (!quota_step(s, now,
+			                &(struct quota_event){.kind = QUOTA_FINISH, .id = saved->world.leases[i].id},
+			                &o, &err))
+				return say(why, err.text, "finish");
+		}
+		now += INT64_C(1) << 50;
+		{
+			owned(quota_outcome) struct quota_outcome *o = NULL;
+
+			if (!quota_step(s, now, &(struct quota_event){.kind = QUOTA_TICK}, &o, &err))
+				return say(why, err.text, "tick");
+		}
+	}
+	quota_saved_fini(saved);
+	quota_save(s, saved);
+	for (size_t i = 0; i < saved->world.waiting_count; i++) {
+		owned(quota_outcome) struct quota_outcome *o = quota_explain(s, now, saved->world.waiting[i].id);
+		bool never = true;
+
+		for (size_t c = 0; c < o->verdicts[0].check_count; c++)
+			if (o->verdicts[0].checks[c].rule == QUOTA_RULE_DECLARED && o->verdicts[0].checks[c].ok)
+				never = false;
+		for (size_t c = 0; c < o->verdicts[0].check_count; c++)
+			if (o->verdicts[0].checks[c].rule == QUOTA_RULE_VALID && !o->verdicts[0].checks[c].ok)
+				never = true;
+		if (!never)
+			return say(why, "waits for ever although everything has ended", saved->world.waiting[i].id);
+	}
+	return true;
+}
+
+static bool
+everything_holds(const void *c, struct buf *why)
+{
+	const struct quotaworld *k = c;
+	owned(quota) struct quota_state *s = NULL;
+	struct quota_saved saved;
+	struct err err;
+	bool ok;
+
+	if (!quotaworld_load(k, &s, &err)) {
+		buf_printf(why, "the world cannot be loaded: %s", err.text);
+		return false;
+	}
+	quota_save(s, &saved);
+	ok = state_is_sound(s, &saved.world, why);
+	for (size_t i = 0; i < k->event_count && ok; i++) {
+		ok = step_is_sound(s, k, i, &saved, why);
+		if (!ok)
+			buf_printf(why, " (event %zu)", i);
+	}
+	ok = ok && all_ends_well(s, k, &saved, why);
+	quota_saved_fini(&saved);
+	return ok;
+}
+
+int
+main(void)
+{
+	static const struct prop_test tests[] = {
+		{"after any events sums, places, holds, rights, victims and answers are as promised",
+	         sizeof(struct quotaworld), quotaworld_generate, everything_holds, quotaworld_describe, NULL},
+	};
+	int code = prop_main("prop_quota", tests, ARRAY_LEN(tests));
+
+	printf("# %zu events\n", events_done);
+	return code;
+}
