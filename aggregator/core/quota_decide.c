@@ -370,7 +370,7 @@ quota_carry_out(struct quota_state *s, int32_t wait, struct ruling *r, struct ga
 	case QUOTA_RECLAIM:
 		make_hold(s, wait, r);
 		for (size_t i = 0; i < r->hunt.count; i++)
-			s->dirty = s->dirty || r->hunt.at[i].why == QUOTA_WHY_OWN;
+			s->dirty = s->dirty || s->leases.at[r->hunt.at[i].lease].account == r->account[r->place];
 		break;
 	case QUOTA_QUEUE: break;
 	case QUOTA_REJECT: quota_wait_free(s, wait); break;

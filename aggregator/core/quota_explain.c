@@ -7,6 +7,7 @@ struct changes {
 	struct quota_change at[QUOTA_MAX_CHANGES];
 	size_t count;
 	int128 sum;
+	bool no_nodes; /* the pool has none for it */
 };
 
 /* Of two shortages of the same thing the larger one counts. */
@@ -96,6 +97,8 @@ changes_in(const struct quota_verdict *v, bool shared, struct changes *ret)
 	for (size_t i = 0; i < v->check_count; i++) {
 		const struct quota_check *k = &v->checks[i];
 
+		if (k->rule == QUOTA_RULE_OWNERSHIP && k->shared == shared && !k->ok)
+			ret->no_nodes = true;
 		if (k->shared == shared || k->rule == QUOTA_RULE_VALID || k->rule == QUOTA_RULE_BUDGET)
 			want_for(k, known && short_of_owed == 0, short_of_owed, ret);
 	}
@@ -103,7 +106,7 @@ changes_in(const struct quota_verdict *v, bool shared, struct changes *ret)
 		ret->sum += ret->at[i].amount;
 }
 
-/* In the pool where fewer things must change, then where they must change less, then in the own one. */
+/* In a pool that has nodes for it; where fewer things must change, then where they must change less, then in the own one. */
 void
 quota_changes(struct quota_verdict *v)
 {
@@ -112,7 +115,9 @@ quota_changes(struct quota_verdict *v)
 
 	changes_in(v, false, &own);
 	changes_in(v, true, &shared);
-	if (shared.count < own.count || (shared.count == own.count && shared.sum < own.sum))
+	if (shared.no_nodes != own.no_nodes)
+		best = own.no_nodes ? &shared : &own;
+	else if (shared.count < own.count || (shared.count == own.count && shared.sum < own.sum))
 		best = &shared;
 	memcpy(v->changes, best->at, sizeof(v->changes));
 	v->change_count = best->count;
