@@ -62,34 +62,6 @@ check_devices(struct db *db, struct db_columns *c, const char *file, struct err 
 	               res_text(r, 0, 2), res_text(r, 0, 1), res_text(r, 0, 0));
 }
 
-/* Sealed hours in which a state begins or ends to count. Being in service is what a node without a row is, too. */
-static bool
-mark_dirty(struct db *db, struct db_columns *nodes, struct db_columns *devices, int64_t effective_ns, struct err *err)
-{
-	static const struct db_stmt stmt = {
-		"policy states dirty",
-		"WITH file AS (SELECT n.id AS node_id, NULL::integer AS gpu_id, e.state "
-		"FROM unnest($2::text[], $3::text[]) AS e(node, state) JOIN node n ON n.name = e.node UNION ALL "
-		"SELECT NULL, g.id, e.state FROM unnest($4::text[], $5::text[]) AS e(uuid, state) "
-		"JOIN gpu g ON g.uuid = e.uuid), "
-		"said AS (SELECT * FROM file WHERE state <> 'in-service'), "
-		"held AS (SELECT node_id, gpu_id, state, lower(effective) <= $1 AND upper_inf(effective) AS stays "
-		"FROM node_state WHERE state <> 'in-service' AND (upper_inf(effective) OR upper(effective) > $1)), "
-		"stays AS (SELECT node_id, gpu_id, state FROM held WHERE stays), "
-		"differ AS ((TABLE said EXCEPT TABLE stays) UNION (TABLE stays EXCEPT TABLE said) "
-		"UNION SELECT node_id, gpu_id, state FROM held WHERE NOT stays) "
-		"UPDATE node_hour h SET dirty = true FROM (SELECT DISTINCT coalesce(d.node_id, s.node_id) AS node_id "
-		"FROM differ d LEFT JOIN gpu_service s ON s.gpu_id = d.gpu_id) x "
-		"WHERE h.node_id = x.node_id AND h.hour >= $1 AND h.sealed_at IS NOT NULL AND NOT h.dirty"};
-	struct db_args a = {0};
-
-	arg_time(&a, effective_ns);
-	arg_columns(&a, nodes);
-	arg_array(&a, &devices->col[1]);
-	arg_array(&a, &devices->col[2]);
-	return db_run(db, &stmt, &a, NULL, err);
-}
-
 static bool
 write_states(struct db *db, const struct policy *p, const char *file, int64_t effective_ns, struct err *err)
 {
@@ -118,7 +90,7 @@ write_states(struct db *db, const struct policy *p, const char *file, int64_t ef
 			array_i64(&d.col[3], p->nodes[i].devices[k].line);
 		}
 	}
-	if (!check_devices(db, &d, file, err) || !mark_dirty(db, &n, &d, effective_ns, err))
+	if (!check_devices(db, &d, file, err))
 		return false;
 	arg_time(&of_nodes, effective_ns);
 	arg_columns(&of_nodes, &n);
