@@ -184,21 +184,21 @@ under_another_holder(const struct gpu_view *v, const struct view_process *who)
 	return NULL;
 }
 
-/* One that some tick shows and the other does not, under this holder. A holder that became another is who it was until the tick that
- * says so: what lies before it is not divided between the two. */
+/* One that the tick before showed under this holder, and this one does not. A holder that became another is who it was until the
+ * tick that says so: what lies before it is not divided between the two. */
 static void
-add_changed(const struct plan_slot *slot, struct plan *p, const struct view_process *gone,
-            const struct view_process *there)
+add_changed_gone(const struct plan_slot *slot, struct plan *p, const struct view_process *gone)
 {
-	const struct view_process *other =
-		gone ? under_another_holder(slot->now, gone) : under_another_holder(slot->prev, there);
-	struct view_process as_before;
-
-	if (gone && !other)
+	if (!under_another_holder(slot->now, gone))
 		add_gone(slot, p, gone);
-	if (gone)
-		return;
-	as_before = *there;
+}
+
+static void
+add_changed_there(const struct plan_slot *slot, struct plan *p, const struct view_process *there)
+{
+	const struct view_process *other = under_another_holder(slot->prev, there);
+	struct view_process as_before = *there;
+
 	if (other)
 		as_before.holder = other->holder;
 	add_there(slot, p, &as_before);
@@ -283,9 +283,9 @@ people_find(const struct plan_slot *slot, struct plan *p)
 		if (order == 0)
 			add_there(slot, p, &now->processes[j]);
 		else if (order < 0)
-			add_changed(slot, p, &prev->processes[i], NULL);
+			add_changed_gone(slot, p, &prev->processes[i]);
 		else
-			add_changed(slot, p, NULL, &now->processes[j]);
+			add_changed_there(slot, p, &now->processes[j]);
 		i += order <= 0;
 		j += order >= 0;
 	}
