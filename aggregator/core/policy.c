@@ -69,8 +69,8 @@ free_node(struct policy_node *n)
 	mem_free(n->model);
 }
 
-static void
-free_book(struct policy_book *b)
+void
+policy_book_free(struct policy_book *b)
 {
 	if (b == NULL)
 		return;
@@ -82,11 +82,28 @@ free_book(struct policy_book *b)
 		mem_free(it->mig_profile);
 		mem_free(it->sharing_mode);
 		mem_free(it->klass);
+		mem_free(it->tenant);
+		mem_free(it->meter_sku);
 	}
+	for (size_t i = 0; i < b->discount_count; i++)
+		mem_free(b->discounts[i].tenant);
+	for (size_t i = 0; i < b->energy_count; i++)
+		mem_free(b->energy[i].cluster);
+	for (size_t i = 0; i < b->weight_count; i++)
+		mem_free(b->weights[i].tenant);
 	mem_free(b->items);
+	mem_free(b->discounts);
+	mem_free(b->energy);
+	mem_free(b->weights);
 	mem_free(b->version);
 	mem_free(b->currency);
 	mem_free(b);
+}
+
+int128
+policy_price_each(const struct policy_price *p)
+{
+	return p->price / p->per;
 }
 
 void
@@ -103,7 +120,7 @@ policy_free(struct policy *p)
 	for (size_t i = 0; i < p->class_count; i++)
 		mem_free(p->classes[i].name);
 	mem_free(p->classes);
-	free_book(p->prices);
+	policy_book_free(p->prices);
 	mem_free(p->cluster);
 	mem_free(p);
 }

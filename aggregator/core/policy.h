@@ -21,7 +21,9 @@
 #define POLICY_MAX_WEIGHT 1000000
 #define POLICY_MAX_PRICES 1000u
 #define POLICY_MAX_PRIORITY 10000
-#define POLICY_MAX_PRICE 1000000000 /* per hour, in whole units of the currency */
+#define POLICY_MAX_PRICE 1000000000 /* in whole units of the currency */
+#define POLICY_MAX_PER 1000000000   /* units that a price is for */
+#define POLICY_MAX_CARBON 1000000   /* grams per kWh */
 
 /* A rule says whose usage belongs to a workspace. Every pattern given must match (`*` and `?` as in a shell);
  * absent ones (NULL) match anything. At least one is given. Lower priority numbers are asked first, then document
@@ -136,15 +138,42 @@ struct policy_node {
 	int line;
 };
 
-/* A price per hour of a GPU, or of a MIG instance when mig_profile is given. The most specific item wins
- * (rating.h). */
+/* A price per hour of a GPU, or of a MIG instance when mig_profile is given, or of a unit of another meter. The most
+ * specific item wins (rating.h). */
 struct policy_price {
 	char *sku;          /* "" : derived */
 	char *gpu_model;    /* short model name, NULL: any */
 	char *mig_profile;  /* NULL: any, share-priced */
 	char *sharing_mode; /* exclusive, mig, mps, timeslice, plain; NULL: any */
 	char *klass;        /* on-demand, borrowed, dedicated, reserved; NULL: any */
+	char *tenant;       /* for this tenant alone; NULL: for all */
+	const char *meter;  /* a word of events.h; NULL: of GPUs */
+	char *meter_sku;    /* NULL: any of that meter */
+	bool basis_used;    /* what was active is priced, not what was held */
 	int128 price;       /* scale PRICE_SCALE, >= 0 */
+	int64_t per;        /* units that the price is for; it divides the price */
+	int line;
+};
+
+/* Off every price that matches, in percent; NULL: any. Not off energy. */
+struct policy_discount {
+	char *tenant;
+	const char *category; /* gpu, storage, network, inference, support */
+	const char *klass;
+	int64_t ratio; /* 10^-9 of the price, 0 .. 10^9 */
+	int line;
+};
+
+struct policy_energy {
+	char *cluster;
+	int128 price;  /* per kWh; scale PRICE_SCALE; -1: none */
+	int128 carbon; /* grams per kWh; scale PRICE_SCALE; -1: not known */
+	int line;
+};
+
+struct policy_weight {
+	char *tenant;
+	int64_t weight;
 	int line;
 };
 
@@ -153,8 +182,19 @@ struct policy_book {
 	char *currency; /* ISO 4217 */
 	struct policy_price *items;
 	size_t item_count;
+	struct policy_discount *discounts;
+	size_t discount_count;
+	struct policy_energy *energy;
+	size_t energy_count;
+	int64_t lender_ratio;    /* 10^-9 of what a borrower pays */
+	const char *shared_idle; /* who pays what nobody held of shared nodes: none, even, proportional, weights */
+	struct policy_weight *weights;
+	size_t weight_count;
+	int128 platform_cost; /* what the platform costs in a month; scale PRICE_SCALE; -1: not said */
 	int line;
 };
+void policy_book_free(struct policy_book *b);
+DEFINE_OWNED(policy_book, struct policy_book)
 
 struct policy {
 	char *cluster;        /* name of this ledger's cluster */
@@ -176,6 +216,13 @@ MUST_CHECK bool policy_parse(const char *name, const char *text, size_t len, str
 /* The same for a file of one tenant's administrator, which has neither nodes nor priority classes: what can only be judged
  * beside them is not. */
 MUST_CHECK bool policy_parse_part(const char *name, const char *text, size_t len, struct policy **ret, struct err *err);
+
+/* The prices of a policy, or of a file that has nothing but the key prices; such a file may name the tenants and clusters
+ * of `beside`. A file without prices is refused. */
+MUST_CHECK bool policy_parse_book(const char *name, const char *text, size_t len, const struct policy *beside,
+                                  struct policy_book **ret, struct err *err);
+/* The price of one unit. */
+int128 policy_price_each(const struct policy_price *p);
 
 /* The policy as a file, with every key in one place and no comments: what policy_parse() reads back as the same. */
 void policy_render(const struct policy *p, struct buf *out);

@@ -278,28 +278,6 @@ check_rules(const struct policy *p, const char *file, struct err *err)
 	return true;
 }
 
-static bool
-check_prices(const struct policy_book *b, const char *file, struct err *err)
-{
-	owned(mem) struct entry *prices = NULL;
-	const struct entry *again;
-
-	if (b == NULL)
-		return true;
-	prices = mem_array(b->item_count, sizeof(*prices));
-	for (size_t i = 0; i < b->item_count; i++) {
-		const struct policy_price *it = &b->items[i];
-
-		prices[i] = (struct entry){.part = {it->gpu_model, it->mig_profile, it->sharing_mode, it->klass},
-		                           .line = it->line};
-	}
-	again = find_repeated(prices, b->item_count);
-	if (again != NULL)
-		return err_set(err, ERR_INVALID, "%s:%d: this price is for the same usage as the one on line %d", file,
-		               again->line, again[-1].line);
-	return true;
-}
-
 /* Members of one tenant or workspace, which `what` names. */
 static bool
 check_members(const struct policy_members *m, const char *what, const char *file, struct err *err)
@@ -376,5 +354,5 @@ policy_check(const struct policy *p, const char *file, struct err *err)
 		if (!check_tenant(&p->tenants[i], file, err))
 			return false;
 	return check_classes(p, file, err) && check_rules(p, file, err) && check_nodes(p, file, err) &&
-	       check_devices(p, file, err) && check_prices(p->prices, file, err);
+	       check_devices(p, file, err) && policy_check_book(p->prices, p, file, err);
 }

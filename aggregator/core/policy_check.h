@@ -23,4 +23,11 @@ MUST_CHECK bool policy_check_whole(const struct policy *p, const char *file, str
 /* policy_check_quota.c: amounts of one tenant that contradict each other. */
 MUST_CHECK bool policy_check_quota(const struct policy_tenant *t, const char *file, struct err *err);
 
+/* policy_check_price.c: prices that are for the same, and tenants and clusters that `p` does not have. No book is right. */
+MUST_CHECK bool policy_check_book(const struct policy_book *b, const struct policy *p, const char *file,
+                                  struct err *err);
+/* Are the two prices, or discounts, for the same? */
+bool policy_same_price(const struct policy_price *a, const struct policy_price *b);
+bool policy_same_discount(const struct policy_discount *a, const struct policy_discount *b);
+
 #endif

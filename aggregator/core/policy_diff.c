@@ -8,7 +8,8 @@
 
 _Static_assert(offsetof(struct policy_tenant, name) == 0 && offsetof(struct policy_workspace, name) == 0 &&
                        offsetof(struct policy_node, name) == 0 && offsetof(struct policy_class, name) == 0 &&
-                       offsetof(struct policy_member, user) == 0 && offsetof(struct policy_device, uuid) == 0,
+                       offsetof(struct policy_member, user) == 0 && offsetof(struct policy_device, uuid) == 0 &&
+                       offsetof(struct policy_energy, cluster) == 0 && offsetof(struct policy_weight, tenant) == 0,
                "diff_find() reads the name as the first member");
 
 const void *
@@ -35,19 +36,6 @@ find_rule(const struct policy_workspace *w, const struct policy_rule *r)
 		if (diff_same_text(x->cluster, r->cluster) && diff_same_text(x->ns, r->ns) &&
 		    diff_same_text(x->slurm_account, r->slurm_account) && diff_same_text(x->user, r->user) &&
 		    diff_same_text(x->group, r->group) && diff_same_text(x->labels, r->labels))
-			return x;
-	}
-	return NULL;
-}
-
-static const struct policy_price *
-find_price(const struct policy_book *b, const struct policy_price *p)
-{
-	for (size_t i = 0; i < b->item_count; i++) {
-		const struct policy_price *x = &b->items[i];
-
-		if (diff_same_text(x->gpu_model, p->gpu_model) && diff_same_text(x->mig_profile, p->mig_profile) &&
-		    diff_same_text(x->sharing_mode, p->sharing_mode) && diff_same_text(x->klass, p->klass))
 			return x;
 	}
 	return NULL;
@@ -168,82 +156,6 @@ diff_tenants(struct diff *d, const struct policy *from, const struct policy *to)
 	}
 	if (d->reordered)
 		CHANGE(d, "~ rules of equal priority are asked in another order\n");
-}
-
-/* ---- prices ---- */
-
-static void
-write_price(struct buf *out, const struct policy_price *p)
-{
-	const char *const words[] = {p->sharing_mode, p->klass};
-
-	buf_str(out, p->gpu_model ? p->gpu_model : "any GPU");
-	if (p->mig_profile != NULL)
-		buf_printf(out, " MIG %s", p->mig_profile);
-	for (size_t i = 0; i < ARRAY_LEN(words); i++)
-		if (words[i] != NULL)
-			buf_printf(out, " %s", words[i]);
-}
-
-/* "SIGN price WHAT", to which the caller adds the rest of the line. */
-static void
-price_change(struct diff *d, char sign, const struct policy_price *p)
-{
-	CHANGE(d, "%c price ", sign);
-	write_price(d->out, p);
-}
-
-static void
-diff_price(struct diff *d, const struct policy_price *old, const struct policy_price *p, int decimals)
-{
-	char before[DECIMAL_TEXT_SIZE], after[DECIMAL_TEXT_SIZE];
-
-	decimal_format(p->price, PRICE_SCALE, decimals, after);
-	if (old == NULL) {
-		price_change(d, '+', p);
-		buf_printf(d->out, " %s\n", after);
-		return;
-	}
-	if (old->price != p->price) {
-		price_change(d, '~', p);
-		buf_printf(d->out, " %s -> %s\n", decimal_format(old->price, PRICE_SCALE, decimals, before), after);
-	}
-	if (strcmp(old->sku, p->sku) != 0) {
-		price_change(d, '~', p);
-		buf_printf(d->out, " sku \"%s\" -> \"%s\"\n", old->sku, p->sku);
-	}
-}
-
-static void
-diff_books(struct diff *d, const struct policy_book *from, const struct policy_book *to)
-{
-	static const struct policy_book none;
-	struct err err;
-	int decimals = 0;
-
-	if (to == NULL) {
-		if (from != NULL)
-			CHANGE(d, "- prices %s in %s\n", from->version, from->currency);
-		return;
-	}
-	if (from == NULL) {
-		CHANGE(d, "+ prices %s in %s\n", to->version, to->currency);
-		from = &none;
-	} else {
-		if (strcmp(from->version, to->version) != 0)
-			CHANGE(d, "~ prices version %s -> %s\n", from->version, to->version);
-		if (strcmp(from->currency, to->currency) != 0)
-			CHANGE(d, "~ prices currency %s -> %s\n", from->currency, to->currency);
-	}
-	if (!currency_exponent(to->currency, &decimals, &err))
-		decimals = 0; /* only how many zeros are shown */
-	for (size_t i = 0; i < to->item_count; i++)
-		diff_price(d, find_price(from, &to->items[i]), &to->items[i], decimals);
-	for (size_t i = 0; i < from->item_count; i++)
-		if (find_price(to, &from->items[i]) == NULL) {
-			price_change(d, '-', &from->items[i]);
-			buf_char(d->out, '\n');
-		}
 }
 
 size_t

@@ -31,5 +31,7 @@ void diff_tenant_quota(struct diff *d, const struct policy_tenant *from, const s
 void diff_workspace_quota(struct diff *d, const char *name, const struct policy_workspace *from,
                           const struct policy_workspace *to);
 void diff_nodes(struct diff *d, const struct policy *from, const struct policy *to);
+/* policy_diff_price.c */
+void diff_books(struct diff *d, const struct policy_book *from, const struct policy_book *to);
 
 #endif

@@ -148,78 +148,6 @@ read_tenants(const struct yaml_doc *doc, struct policy *p, struct err *err)
 	return true;
 }
 
-/* ---- prices ---- */
-
-static bool
-read_amount(const struct yaml_doc *doc, const struct yaml_node *map, int128 *ret, struct err *err)
-{
-	const struct yaml_node *n = yaml_get(map, "price");
-	const char *text;
-	struct err why = {0};
-
-	if (!yaml_str(doc, map, "price", &text, err))
-		return false;
-	if (!decimal_parse(text, PRICE_SCALE, ret, &why))
-		return yaml_err(doc, n, err, "price %s", why.text);
-	if (*ret < 0 || *ret > POLICY_MAX_PRICE * pow10_i128(PRICE_SCALE))
-		return yaml_err(doc, n, err, "price \"%.*s\" is outside 0 to %d", policy_shown(text), text,
-		                POLICY_MAX_PRICE);
-	return true;
-}
-
-static bool
-read_price(const struct yaml_doc *doc, const struct yaml_node *n, struct policy_price *p, struct err *err)
-{
-	static const char *const keys[] = {"sku", "gpu_model", "mig_profile", "sharing_mode", "class", "price", NULL};
-	static const char *const modes[] = {"exclusive", "mig", "mps", "timeslice", "plain", NULL};
-	static const char *const classes[] = {"on-demand", "borrowed", "dedicated", "reserved", NULL};
-	const char *mode = NULL, *klass = NULL;
-
-	p->line = n->line;
-	if (!yaml_expect(doc, n, YAML_MAP, "a price", err) || !yaml_only_keys(doc, n, keys, err) ||
-	    !policy_read_optional(doc, n, "price", "sku", policy_code_fault, &p->sku, err) ||
-	    !policy_read_optional(doc, n, "price", "gpu_model", policy_code_fault, &p->gpu_model, err) ||
-	    !policy_read_optional(doc, n, "price", "mig_profile", policy_profile_fault, &p->mig_profile, err) ||
-	    !policy_read_word(doc, n, "sharing_mode", modes, &mode, err) ||
-	    !policy_read_word(doc, n, "class", classes, &klass, err) || !read_amount(doc, n, &p->price, err))
-		return false;
-	p->sharing_mode = mem_strdup(mode);
-	p->klass = mem_strdup(klass);
-	if (p->sku == NULL)
-		p->sku = mem_strdup("");
-	return true;
-}
-
-static bool
-read_prices(const struct yaml_doc *doc, struct policy *p, struct err *err)
-{
-	static const char *const keys[] = {"version", "currency", "items", NULL};
-	const struct yaml_node *n = yaml_get(yaml_root(doc), "prices"), *items;
-	const char *currency;
-	struct err why = {0};
-	int exponent;
-
-	if (n == NULL)
-		return true;
-	p->prices = mem_alloc(sizeof(*p->prices));
-	p->prices->line = n->line;
-	if (!yaml_expect(doc, n, YAML_MAP, "prices", err) || !yaml_only_keys(doc, n, keys, err) ||
-	    !policy_read_checked(doc, n, "price book", "version", policy_code_fault, &p->prices->version, err) ||
-	    !yaml_str(doc, n, "currency", &currency, err) ||
-	    !policy_read_list(doc, n, "items", POLICY_MAX_PRICES, &items, err))
-		return false;
-	if (!currency_exponent(currency, &exponent, &why))
-		return yaml_err(doc, yaml_get(n, "currency"), err, "currency %s", why.text);
-	p->prices->currency = mem_strdup(currency);
-	if (items == NULL)
-		return yaml_err(doc, n, err, "a price book needs the key items");
-	p->prices->items = mem_array(items->count, sizeof(*p->prices->items));
-	for (const struct yaml_node *c = items->child; c != NULL; c = c->next)
-		if (!read_price(doc, c, &p->prices->items[p->prices->item_count++], err))
-			return false;
-	return true;
-}
-
 /* ---- the file ---- */
 
 static bool
@@ -256,7 +184,8 @@ static bool
 read_policy(const struct yaml_doc *doc, struct policy *p, struct err *err)
 {
 	return read_head(doc, p, err) && policy_read_classes(doc, p, err) && read_tenants(doc, p, err) &&
-	       policy_read_nodes(doc, p, err) && read_prices(doc, p, err) && policy_check(p, yaml_name(doc), err);
+	       policy_read_nodes(doc, p, err) && policy_read_book(doc, &p->prices, err) &&
+	       policy_check(p, yaml_name(doc), err);
 }
 
 bool
@@ -268,6 +197,40 @@ policy_parse_part(const char *name, const char *text, size_t len, struct policy 
 	if (!yaml_parse(name, text, len, &doc, err) || !read_policy(doc, p, err))
 		return false;
 	*ret = take(p);
+	return true;
+}
+
+/* Only the key prices, beside a policy that has the tenants and clusters. */
+static bool
+parse_section(const struct yaml_doc *doc, const struct policy *beside, struct policy_book **ret, struct err *err)
+{
+	static const char *const keys[] = {"version", "prices", NULL};
+
+	return yaml_only_keys(doc, yaml_root(doc), keys, err) && policy_read_book(doc, ret, err) &&
+	       policy_check_book(*ret, beside, yaml_name(doc), err);
+}
+
+bool
+policy_parse_book(const char *name, const char *text, size_t len, const struct policy *beside, struct policy_book **ret,
+                  struct err *err)
+{
+	owned(yaml) struct yaml_doc *doc = NULL;
+	owned(policy) struct policy *p = NULL;
+	owned(policy_book) struct policy_book *book = NULL;
+
+	if (!yaml_parse(name, text, len, &doc, err))
+		return false;
+	if (yaml_get(yaml_root(doc), "prices") == NULL)
+		return yaml_err(doc, yaml_root(doc), err, "the file has no key prices");
+	if (yaml_get(yaml_root(doc), "cluster") == NULL) {
+		if (!parse_section(doc, beside, &book, err))
+			return false;
+		*ret = take(book);
+		return true;
+	}
+	if (!policy_parse(name, text, len, &p, err))
+		return false;
+	*ret = take(p->prices);
 	return true;
 }
 

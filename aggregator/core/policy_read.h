@@ -36,6 +36,8 @@ MUST_CHECK bool policy_read_tenant_quota(const struct yaml_doc *doc, const struc
 MUST_CHECK bool policy_read_workspace_quota(const struct yaml_doc *doc, const struct yaml_node *n,
                                             struct policy_workspace *w, struct err *err);
 MUST_CHECK bool policy_read_classes(const struct yaml_doc *doc, struct policy *p, struct err *err);
+/* policy_read_price.c; *ret is NULL when there is no key prices. Also after an error the caller owns *ret. */
+MUST_CHECK bool policy_read_book(const struct yaml_doc *doc, struct policy_book **ret, struct err *err);
 /* policy_read_nodes.c */
 MUST_CHECK bool policy_read_nodes(const struct yaml_doc *doc, struct policy *p, struct err *err);
 

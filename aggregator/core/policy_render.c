@@ -6,6 +6,8 @@
 #include "common/labels.h"
 #include "common/time.h"
 
+#define PERCENT_SCALE 7 /* 10^-9 of a price is 10^-7 of a percentage */
+
 /* Values of the file have no control characters. */
 static void
 write_quoted(struct buf *out, const char *text, size_t len)
@@ -191,28 +193,96 @@ write_node(struct buf *out, const struct policy_node *n)
 }
 
 static void
-write_prices(struct buf *out, const struct policy_book *b)
+write_item(struct buf *out, const struct policy_price *it)
 {
+	const char *before = "    - {";
 	char price[DECIMAL_TEXT_SIZE];
 
+	write_pair(out, &before, "sku", it->sku[0] ? it->sku : NULL);
+	write_pair(out, &before, "gpu_model", it->gpu_model);
+	write_pair(out, &before, "mig_profile", it->mig_profile);
+	write_pair(out, &before, "sharing_mode", it->sharing_mode);
+	write_pair(out, &before, "class", it->klass);
+	write_pair(out, &before, "basis", it->basis_used ? "used" : NULL);
+	write_pair(out, &before, "meter", it->meter);
+	write_pair(out, &before, "meter_sku", it->meter_sku);
+	write_pair(out, &before, "tenant", it->tenant);
+	write_pair(out, &before, "price", decimal_format(it->price, PRICE_SCALE, 0, price));
+	if (it->per != 1)
+		buf_printf(out, ", per: %" PRId64, it->per);
+	buf_str(out, "}\n");
+}
+
+/* An amount that may be absent, which is -1. */
+static void
+write_amount(struct buf *out, const char **before, const char *key, int128 amount)
+{
+	char text[DECIMAL_TEXT_SIZE];
+
+	write_pair(out, before, key, amount >= 0 ? decimal_format(amount, PRICE_SCALE, 0, text) : NULL);
+}
+
+static void
+write_discounts(struct buf *out, const struct policy_book *b)
+{
+	char percent[DECIMAL_TEXT_SIZE];
+
+	buf_str(out, b->discount_count > 0 ? "  discounts:\n" : "");
+	for (size_t i = 0; i < b->discount_count; i++) {
+		const char *before = "    - {";
+
+		write_pair(out, &before, "tenant", b->discounts[i].tenant);
+		write_pair(out, &before, "category", b->discounts[i].category);
+		write_pair(out, &before, "class", b->discounts[i].klass);
+		write_pair(out, &before, "percent", decimal_format(b->discounts[i].ratio, PERCENT_SCALE, 0, percent));
+		buf_str(out, "}\n");
+	}
+}
+
+static void
+write_beside(struct buf *out, const struct policy_book *b)
+{
+	char text[DECIMAL_TEXT_SIZE];
+	const char *before;
+
+	write_discounts(out, b);
+	if (b->lender_ratio > 0)
+		write_text(out, 2, "lender_ratio", decimal_format(b->lender_ratio, PRICE_SCALE, 0, text));
+	buf_str(out, b->energy_count > 0 ? "  energy:\n" : "");
+	for (size_t i = 0; i < b->energy_count; i++) {
+		before = "    - {";
+		write_pair(out, &before, "cluster", b->energy[i].cluster);
+		write_amount(out, &before, "price_per_kwh", b->energy[i].price);
+		write_amount(out, &before, "carbon_g_per_kwh", b->energy[i].carbon);
+		buf_str(out, "}\n");
+	}
+	if (strcmp(b->shared_idle, "none") != 0)
+		buf_printf(out, "  shared_idle: {method: %s", b->shared_idle);
+	before = ", weights: {";
+	for (size_t i = 0; i < b->weight_count; i++, before = ", ") {
+		buf_str(out, before);
+		write_quoted(out, b->weights[i].tenant, strlen(b->weights[i].tenant));
+		buf_printf(out, ": %" PRId64, b->weights[i].weight);
+	}
+	if (strcmp(b->shared_idle, "none") != 0)
+		buf_str(out, b->weight_count > 0 ? "}}\n" : "}\n");
+	if (b->platform_cost >= 0)
+		buf_printf(out, "  platform_cost: {monthly: \"%s\"}\n",
+		           decimal_format(b->platform_cost, PRICE_SCALE, 0, text));
+}
+
+static void
+write_prices(struct buf *out, const struct policy_book *b)
+{
 	if (b == NULL)
 		return;
 	buf_str(out, "prices:\n");
 	write_text(out, 2, "version", b->version);
 	write_text(out, 2, "currency", b->currency);
 	buf_str(out, b->item_count > 0 ? "  items:\n" : "  items: []\n");
-	for (size_t i = 0; i < b->item_count; i++) {
-		const struct policy_price *it = &b->items[i];
-		const char *before = "    - {";
-
-		write_pair(out, &before, "sku", it->sku[0] ? it->sku : NULL);
-		write_pair(out, &before, "gpu_model", it->gpu_model);
-		write_pair(out, &before, "mig_profile", it->mig_profile);
-		write_pair(out, &before, "sharing_mode", it->sharing_mode);
-		write_pair(out, &before, "class", it->klass);
-		write_pair(out, &before, "price", decimal_format(it->price, PRICE_SCALE, 0, price));
-		buf_str(out, "}\n");
-	}
+	for (size_t i = 0; i < b->item_count; i++)
+		write_item(out, &b->items[i]);
+	write_beside(out, b);
 }
 
 void

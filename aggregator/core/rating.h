@@ -10,7 +10,8 @@
  *     that they add up to the commitment
  *  3. the price is the most specific item that matches: GPU model, then MIG profile, then sharing mode, then
  *     class; ties by order in the book. An item for one tenant goes before those for all; what it saves against
- *     these is a discount, and so is what the book grants a tenant in percent
+ *     these is a discount, and so is what the book grants a tenant in percent: one discount, the most specific.
+ *     None reaches energy
  *  4. an item with a MIG profile is priced per instance-hour, quantised per day like the hours; any other per
  *     GPU-equivalent hour. With basis used it is the active and the unmeasured time, and what was active beyond
  *     the share, that is priced
@@ -22,7 +23,7 @@
  *  8. a commitment is all that was reserved at the reserved price; what was undelivered is a credit at the same
  *     price; what was covered, and what was neither used nor lent, is shown at price 0
  *  9. lent time is a credit: the price that its borrower paid x lender ratio, never more than the borrower paid
- *     nor than the commitment cost
+ *     nor than the commitment cost. It is rounded down to a price's nine decimals
  * 10. energy is priced per kWh where the book has a price for the cluster, once for all that a workspace held
  * 11. what nobody held of shared nodes and is spread over tenants costs the dedicated price
  *
@@ -76,9 +77,9 @@ struct rating_item {
 	const char *meter;     /* of another meter; NULL: of GPUs */
 	const char *meter_sku; /* NULL: any of that meter */
 };
-/* What a tenant is granted, in 10^-9 of the price. */
+/* What a tenant is granted, in 10^-9 of the price. The one with the tenant wins, then with the category, then with the class. */
 struct rating_discount {
-	const char *tenant, *category, *klass; /* NULL: any; the one with the most fields given wins, then the first */
+	const char *tenant, *category, *klass; /* NULL: any */
 	int64_t ratio;                         /* 0 .. 10^9 */
 };
 struct rating_site {

@@ -59,7 +59,7 @@ discount_of(const struct rating_book *book, const char *tenant, const char *cate
 
 	for (size_t i = 0; i < book->discount_count; i++) {
 		const struct rating_discount *d = &book->discounts[i];
-		int fields = (d->tenant != NULL) + (d->category != NULL) + (d->klass != NULL);
+		int fields = (d->tenant ? 4 : 0) + (d->category ? 2 : 0) + (d->klass ? 1 : 0);
 
 		if (accepts(d->tenant, tenant) && accepts(d->category, category) && accepts(d->klass, klass) &&
 		    fields > best) {

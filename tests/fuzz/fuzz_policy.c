@@ -26,6 +26,24 @@ check_quota(const struct policy_workspace *w)
 		ASSERT(w->members.at[i].user != NULL && w->members.at[i].role != NULL);
 }
 
+static void
+check_book(const struct policy_book *b)
+{
+	for (size_t i = 0; i < b->item_count; i++) {
+		const struct policy_price *it = &b->items[i];
+
+		ASSERT(it->price >= 0 && it->sku != NULL && it->per >= 1);
+		ASSERT(policy_price_each(it) * it->per == it->price);
+		ASSERT(it->meter == NULL || (it->gpu_model == NULL && it->klass == NULL && !it->basis_used));
+	}
+	for (size_t i = 0; i < b->discount_count; i++)
+		ASSERT(b->discounts[i].ratio >= 0 && b->discounts[i].ratio <= 1000000000);
+	for (size_t i = 0; i < b->weight_count; i++)
+		ASSERT(b->weights[i].tenant != NULL && b->weights[i].weight >= 1);
+	ASSERT(b->lender_ratio >= 0 && b->lender_ratio <= 1000000000);
+	ASSERT(b->shared_idle != NULL && b->platform_cost >= -1);
+}
+
 /* What other code relies on without asking again. */
 static void
 check_sound(const struct policy *p)
@@ -43,8 +61,7 @@ check_sound(const struct policy *p)
 	for (size_t i = 0; i < p->node_count; i++)
 		ASSERT(p->nodes[i].name != NULL && p->nodes[i].cluster != NULL && p->nodes[i].state != NULL);
 	if (p->prices != NULL)
-		for (size_t i = 0; i < p->prices->item_count; i++)
-			ASSERT(p->prices->items[i].price >= 0 && p->prices->items[i].sku != NULL);
+		check_book(p->prices);
 }
 
 /* Written as a file it says the same, also when each tenant's administrator puts its own part back. */

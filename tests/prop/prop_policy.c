@@ -125,6 +125,39 @@ write_node(struct prop_source *s, struct buf *out, size_t number, size_t tenants
 	buf_str(out, "}\n");
 }
 
+static void
+write_beside(struct prop_source *s, struct buf *out, size_t tenants)
+{
+	maybe(s, out, "lender_ratio", PICK(s, "0", "\"0.8\"", "1", "0.000000001"));
+	maybe(s, out, "platform_cost", PICK(s, "{monthly: 0}", "{monthly: \"120000.00\"}"));
+	maybe(s, out, "energy",
+	      PICK(s, "[]", "[{cluster: demo, price_per_kwh: 0.3}]",
+	           "[{cluster: west, carbon_g_per_kwh: 12.5}, {cluster: demo, price_per_kwh: 0, carbon_g_per_kwh: 0}]"));
+	maybe(s, out, "discounts",
+	      PICK(s, "[]", "[{percent: 0}]", "[{category: gpu, class: borrowed, percent: \"99.9999999\"}]"));
+	if (tenants > 0 && prop_bool(s))
+		buf_printf(out, ", shared_idle: {method: weights, weights: {t%zu: %" PRIu64 "}}",
+		           prop_index(s, tenants), 1 + prop_u64(s, POLICY_MAX_WEIGHT - 1));
+	else
+		maybe(s, out, "shared_idle", PICK(s, "{method: none}", "{method: even}", "{method: proportional}"));
+}
+
+static void
+write_prices(struct prop_source *s, struct buf *out, size_t tenants)
+{
+	buf_str(out, "prices: {version: v, currency: EUR, items: [{price: 1.5}");
+	buf_str(out, PICK(s, "", ", {gpu_model: L4, class: borrowed, sku: S, price: 0}",
+	                  ", {gpu_model: L4, class: on-demand, basis: used, price: 0.000000001}"));
+	buf_str(out, PICK(s, "", ", {meter: storage, price: 1}",
+	                  ", {meter: inference-input-tokens, meter_sku: \"7b x\", price: 0.15, per: 1000000}"));
+	if (tenants > 0 && prop_bool(s))
+		buf_printf(out, ", {tenant: t%zu, price: 1}, {tenant: t0, meter: egress, price: 3, per: 3}",
+		           prop_index(s, tenants));
+	buf_char(out, ']');
+	write_beside(s, out, tenants);
+	buf_str(out, "}\n");
+}
+
 /* A node that everybody may use makes every isolation possible, and both clusters known. */
 static void
 generate(struct prop_source *s, void *c)
@@ -144,10 +177,8 @@ generate(struct prop_source *s, void *c)
 	buf_str(&w->text, "nodes:\n  - {name: all, shared: true, cluster: west}\n");
 	for (size_t i = 0; i < nodes; i++)
 		write_node(s, &w->text, i, tenants);
-	buf_str(&w->text,
-	        PICK(s, "",
-	             "prices: {version: v, currency: EUR, items: [{price: 1.5}, {gpu_model: L4, class: borrowed, "
-	             "sku: S, price: 0}]}\n"));
+	if (prop_bool(s))
+		write_prices(s, &w->text, tenants);
 }
 
 static void

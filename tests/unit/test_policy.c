@@ -243,7 +243,7 @@ static const struct refusal {
          "p.yaml:3: a price book needs the key items"},
 	{"an unknown currency", HEAD "prices: {version: a, currency: EURO, items: []}\n",
          "p.yaml:3: currency \"EURO\" is not"},
-	{"no price", HEAD BOOK "    - {class: on-demand}\n", "p.yaml:7: key 'price' is missing"},
+	{"no price", HEAD BOOK "    - {class: on-demand}\n", "p.yaml:7: a price needs the key price"},
 	{"a price with a comma", HEAD BOOK "    - {price: \"3,20\"}\n", "p.yaml:7: price \"3,20\" is not a decimal"},
 	{"a price with ten decimals", HEAD BOOK "    - {price: 0.0000000001}\n",
          "p.yaml:7: price \"0.0000000001\" has 10 decimals"},
