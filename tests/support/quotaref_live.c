@@ -37,22 +37,71 @@ owed_in(const struct quota_state *s, const struct quota_world *w, const struct q
 	       want <= f.limit - f.committed;
 }
 
-bool
-qref_owed_are_served(const struct quota_state *s, struct buf *why)
+static bool
+is_owed(const struct quota_state *s, const struct quota_world *w, const struct quota_request *r)
+{
+	return r->per_node == 0 && w->policy.workspaces[r->workspace].reclaim == QUOTA_RECLAIM_ANY &&
+	       (owed_in(s, w, r, false) || owed_in(s, w, r, true));
+}
+
+static bool
+waits_without_hold(const struct quota_state *s, const struct quota_world *w, const char *id)
+{
+	for (size_t i = 0; i < w->waiting_count; i++)
+		if (strcmp(w->waiting[i].id, id) == 0)
+			return w->waiting[i].hold_count == 0 && is_owed(s, w, &w->waiting[i]);
+	return false;
+}
+
+/* One that was owed and had no hold, and now still is owed or has only got one: it would wait a second grace period. */
+static const char *
+find_late(const struct quota_state *before, const struct quota_world *w, const struct quota_state *after,
+          const struct quota_world *now)
+{
+	for (size_t i = 0; i < now->waiting_count; i++)
+		if (waits_without_hold(before, w, now->waiting[i].id) &&
+		    (now->waiting[i].hold_count > 0 || is_owed(after, now, &now->waiting[i])))
+			return now->waiting[i].id;
+	return NULL;
+}
+
+/* What is leaving has left. */
+static bool
+end_leaving(struct quota_state *s, int64_t now_ns, struct buf *why)
 {
 	struct quota_saved saved = {0};
 	bool ok = true;
 
 	quota_save(s, &saved);
-	for (size_t i = 0; ok && i < saved.world.waiting_count; i++) {
-		const struct quota_request *r = &saved.world.waiting[i];
+	for (size_t i = 0; ok && i < saved.world.lease_count; i++)
+		if (saved.world.leases[i].order != QUOTA_NO_ORDER)
+			ok = step_id(s, now_ns, QUOTA_FINISH, saved.world.leases[i].id, why);
+	quota_saved_fini(&saved);
+	return ok;
+}
 
-		if (r->hold_count > 0 || r->per_node > 0 ||
-		    saved.world.policy.workspaces[r->workspace].reclaim != QUOTA_RECLAIM_ANY)
-			continue;
-		ok = !owed_in(s, &saved.world, r, false) && !owed_in(s, &saved.world, r, true);
-		if (!ok)
-			buf_printf(why, "%s is owed and waits without a hold", r->id);
+bool
+qref_owed_are_served(const struct quota_state *s, struct buf *why)
+{
+	owned(quota) struct quota_state *copy = NULL;
+	struct quota_saved saved = {0}, after = {0};
+	bool any = false, ok = true;
+	const char *late;
+
+	quota_save(s, &saved);
+	for (size_t i = 0; i < saved.world.waiting_count; i++)
+		any |= waits_without_hold(s, &saved.world, saved.world.waiting[i].id);
+	if (any) {
+		copy = quota_clone(s);
+		ok = end_leaving(copy, saved.world.now_ns, why);
+		quota_save(copy, &after);
+		late = ok ? find_late(s, &saved.world, copy, &after.world) : NULL;
+		if (late != NULL) {
+			buf_printf(why, "%s is owed, has no hold, and still waits when all that is leaving has left",
+			           late);
+			ok = false;
+		}
+		quota_saved_fini(&after);
 	}
 	quota_saved_fini(&saved);
 	return ok;

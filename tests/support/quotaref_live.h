@@ -7,8 +7,8 @@
 #include "aggregator/core/quota.h"
 #include "common/buf.h"
 
-/* Nobody waits who is owed, has reclaim any and no shape by node, and has no hold. Only for states in which all nodes are there and
- * reservations fit. */
+/* Nobody who is owed, has reclaim any and no shape by node waits without a hold, unless what is leaving already serves it. Only for
+ * states in which reservations fit what is live. */
 bool qref_owed_are_served(const struct quota_state *s, struct buf *why);
 
 /* Who has a hold is admitted when the leases that it waits for have ended: one grace period. */

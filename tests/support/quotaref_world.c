@@ -235,7 +235,7 @@ promised(const struct quota_world *w, const char *lease, const struct quota_part
 }
 
 static bool
-leases_sound(const struct quota_world *w, struct buf *why)
+leases_sound(const struct quota_world *w, int64_t *ret_nowhere, struct buf *why)
 {
 	for (size_t i = 0; i < w->lease_count; i++) {
 		const struct quota_lease *l = &w->leases[i];
@@ -253,10 +253,11 @@ leases_sound(const struct quota_world *w, struct buf *why)
 				return false;
 			}
 		}
-		if (count != l->count) {
+		if (count > l->count) {
 			buf_printf(why, "%s of %d devices is on %" PRId64, l->id, l->count, count);
 			return false;
 		}
+		*ret_nowhere += (l->count - count) * w->policy.shapes[l->shape].units;
 		if (l->order == QUOTA_ORDERED && !is_waited_for(w, l->id)) {
 			buf_printf(why, "%s was told to go, and no hold waits for it", l->id);
 			return false;
@@ -308,10 +309,11 @@ bool
 qref_sound(const struct quota_state *s, struct buf *why)
 {
 	struct quota_saved saved = {0};
+	int64_t nowhere = 0, excess = 0;
 	bool ok;
 
 	quota_save(s, &saved);
-	ok = leases_sound(&saved.world, why);
+	ok = leases_sound(&saved.world, &nowhere, why);
 	for (size_t i = 0; ok && i < saved.world.waiting_count; i++)
 		ok = hold_sound(&saved.world, &saved.world.waiting[i], why);
 	quota_saved_fini(&saved);
@@ -324,6 +326,12 @@ qref_sound(const struct quota_state *s, struct buf *why)
 			           "leased %" PRId64 " + held %" PRId64 " + free %" PRId64 " is not live %" PRId64
 			           " + excess %" PRId64,
 			           f.leased, f.held, f.free, f.live, f.excess);
+		excess += f.excess;
+	}
+	if (ok && nowhere > excess) {
+		buf_printf(why, "%" PRId64 " leased units are on no device, and %" PRId64 " are reported as excess",
+		           nowhere, excess);
+		return false;
 	}
 	return ok;
 }
