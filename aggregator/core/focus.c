@@ -32,6 +32,7 @@ static const struct {
 	[CHARGE_DEDICATED] = {"Usage", "Standard", "Usage-Based", ""},
 	[CHARGE_SHARED] = {"Usage", "Standard", "Usage-Based", ""},
 	[CHARGE_METER] = {"Usage", "Standard", "Usage-Based", ""},
+	[CHARGE_ADJUSTMENT] = {"Adjustment", "", "One-Time", ""},
 	[CHARGE_ENERGY] = {"Usage", "Standard", "Usage-Based", ""},
 };
 
@@ -112,7 +113,7 @@ TEXT_CELL(currency, w->l->currency)
 TEXT_CELL(period_end, w->f->period_end)
 TEXT_CELL(period_start, w->f->period_start)
 TEXT_CELL(reservation_status, kinds[w->l->kind].reservation)
-TEXT_CELL(charge_category, kinds[w->l->kind].charge)
+TEXT_CELL(charge_category, w->l->kind == CHARGE_ADJUSTMENT && w->l->quantity < 0 ? "Credit" : kinds[w->l->kind].charge)
 TEXT_CELL(nothing, "")
 TEXT_CELL(description, w->l->description)
 TEXT_CELL(frequency, kinds[w->l->kind].frequency)
@@ -236,14 +237,16 @@ cell_reservation_id(const struct focus_row *w, struct buf *out)
 static bool
 cell_resource_id(const struct focus_row *w, struct buf *out)
 {
-	pool_name(w->l, out);
+	if (w->l->kind != CHARGE_ADJUSTMENT) /* money alone is no resource */
+		pool_name(w->l, out);
 	return true;
 }
 
 static bool
 cell_resource_type(const struct focus_row *w, struct buf *out)
 {
-	buf_str(out, w->l->mig_profile[0] ? "MIG Instance" : service_of(w->l)->resource);
+	if (w->l->kind != CHARGE_ADJUSTMENT)
+		buf_str(out, w->l->mig_profile[0] ? "MIG Instance" : service_of(w->l)->resource);
 	return true;
 }
 
@@ -275,7 +278,7 @@ cell_sku_details(const struct focus_row *w, struct buf *out)
 {
 	const char *comma = ",";
 
-	if (strcmp(w->l->category, "gpu") != 0)
+	if (strcmp(w->l->category, "gpu") != 0 || w->l->kind == CHARGE_ADJUSTMENT)
 		return true;
 	buf_str(out, "{\"GpuCount\":1");
 	member(out, &comma, "InstanceType", w->l->gpu_model);

@@ -15,6 +15,21 @@
 
 /* ---- rows ---- */
 
+/* Far below what a line holds, and above what anybody would enter. */
+#define AMOUNT_MAX pow10_i128(PRICE_SCALE + 15)
+
+static bool
+check_adjustment(size_t index, const struct usage_day *d, struct err *err)
+{
+	if (d->amount == 0 || d->amount > AMOUNT_MAX || d->amount < -AMOUNT_MAX)
+		return err_set(err, ERR_INVALID, "row %zu of %s: the amount of %s is 0 or beyond 10^15", index,
+		               d->tenant, d->meter_sku);
+	if (d->quantity != pow10_i128(QUANTITY_SCALE))
+		return err_set(err, ERR_INVALID, "row %zu of %s: the quantity of %s is not 1", index, d->tenant,
+		               d->meter_sku);
+	return true;
+}
+
 static bool
 check_day(const struct rating_input *in, size_t index, struct err *err)
 {
@@ -29,6 +44,8 @@ check_day(const struct rating_input *in, size_t index, struct err *err)
 	if (d->energy_mj < 0)
 		return err_set(err, ERR_INVALID, "usage row %zu of %s/%s: energy is negative", index, d->tenant,
 		               d->workspace);
+	if (d->kind == CHARGE_ADJUSTMENT)
+		return check_adjustment(index, d, err);
 	if (d->kind != CHARGE_METER && (d->instance_units < 1 || d->instance_units > UNITS_PER_GPU))
 		return err_set(err, ERR_INVALID,
 		               "usage row %zu of %s/%s: instance_units is %" PRId64 ", outside 1 to %" PRId64, index,
@@ -45,6 +62,13 @@ price_day(const struct rating_input *in, const struct usage_day *d)
 	const struct rating_book *book = d->price_book < 0 ? NULL : &in->books[d->price_book];
 	struct rating_price price = {0};
 
+	if (d->kind == CHARGE_ADJUSTMENT) /* 12 */
+		return (struct row){.day = d,
+		                    .sku = d->meter_sku,
+		                    .price_version = "",
+		                    .currency = d->currency,
+		                    .price = {.unit_price = d->amount < 0 ? -d->amount : d->amount},
+		                    .priced = true};
 	if (book != NULL)
 		price = rating_price_of(book, d);
 	if (price.item == NULL) /* 7; what costs nothing by rule 8 needs no price */
@@ -301,9 +325,9 @@ fill_line(const struct rating_input *in, const struct cell *cells, size_t n, con
 	l->sharing_mode = d->sharing_mode;
 	l->klass = rating_class(d);
 	l->counterparty = text_or_empty(d->counterparty);
-	l->charge_type = rating_charge_type(d->kind);
-	l->category = d->kind == CHARGE_METER ? d->category : d->kind == CHARGE_ENERGY ? "energy" : "gpu";
-	l->unit = d->kind == CHARGE_METER    ? d->unit
+	l->charge_type = rating_charge_type(d);
+	l->category = d->category != NULL ? d->category : d->kind == CHARGE_ENERGY ? "energy" : "gpu";
+	l->unit = d->unit != NULL            ? d->unit
 	          : d->kind == CHARGE_ENERGY ? "kWh"
 	          : r->price.per_instance    ? "instance-hour"
 	                                     : "gpu-hour";
@@ -317,7 +341,7 @@ fill_line(const struct rating_input *in, const struct cell *cells, size_t n, con
 	l->sku = r->sku[0] != '\0'         ? mem_strdup(r->sku)
 	         : d->kind == CHARGE_METER ? mem_strdup(d->meter_sku)
 	                                   : rating_sku(d->gpu_model, d->mig_profile);
-	l->description = rating_description(l, d->meter);
+	l->description = rating_description(l, d);
 	return currency_exponent(l->currency, &l->currency_scale, err) && rating_line_id(in->period, d, l, err) &&
 	       fill_days(cells, n, l, err);
 }

@@ -26,6 +26,8 @@
  *     nor than the commitment cost. It is rounded down to a price's nine decimals
  * 10. energy is priced per kWh where the book has a price for the cluster, once for all that a workspace held
  * 11. what nobody held of shared nodes and is spread over tenants costs the dedicated price
+ * 12. a one-off charge is one line of quantity 1 whose price is its own; a credit has the quantity -1. No book and no
+ *     discount reaches it
  *
  * The order of the input and the number of rows in which a day arrives change nothing. */
 #ifndef TOLLGATE_CORE_RATING_H
@@ -43,6 +45,7 @@ enum charge_kind {
 	CHARGE_DEDICATED,   /* of a tenant's own nodes: held by nobody, reserved by nobody */
 	CHARGE_SHARED,      /* of shared nodes: held by nobody, spread over tenants (shared_cost.h) */
 	CHARGE_METER,       /* of another meter */
+	CHARGE_ADJUSTMENT,  /* one-off: a charge, or a credit when the amount is negative */
 	CHARGE_ENERGY,      /* made by rule 10, not in the input */
 	CHARGE_KINDS
 };
@@ -65,7 +68,10 @@ struct usage_day {
 	const char *counterparty; /* of lent time: the tenant that borrowed it; else NULL */
 	/* Of another meter, else NULL and 0. */
 	const char *meter, *category, *unit, *meter_sku;
-	int128 quantity; /* scale QUANTITY_SCALE */
+	int128 quantity; /* scale QUANTITY_SCALE; of a one-off charge or credit 1 */
+	/* Of a one-off charge or credit, which also has a category and, as meter_sku, a name that no other has. */
+	int128 amount; /* scale PRICE_SCALE; not 0 */
+	const char *currency, *reason;
 };
 
 struct rating_item {

@@ -17,9 +17,9 @@ has_states(enum charge_kind kind)
 }
 
 static bool
-is_credit(enum charge_kind kind)
+is_credit(const struct usage_day *d)
 {
-	return kind == CHARGE_UNDELIVERED || kind == CHARGE_LENT;
+	return d->kind == CHARGE_UNDELIVERED || d->kind == CHARGE_LENT || d->amount < 0;
 }
 
 static bool
@@ -153,8 +153,8 @@ rating_quantity(const struct cell *c)
 	const struct usage_day *d = r->day;
 	int128 priced = c->total_unit_ns, quantity = c->ngh;
 
-	if (d->kind == CHARGE_METER)
-		return c->meter_quantity;
+	if (d->kind == CHARGE_METER || d->kind == CHARGE_ADJUSTMENT)
+		return is_credit(d) ? -c->meter_quantity : c->meter_quantity;
 	if (d->kind == CHARGE_ENERGY) /* mJ to 10^-9 kWh: a kWh is 3.6e9 mJ */
 		return c->energy_mj / 18 * 5 + div_round_half_even(c->energy_mj % 18 * 5, 18);
 	if (r->price.basis_used && has_states(d->kind)) {
@@ -163,7 +163,7 @@ rating_quantity(const struct cell *c)
 	}
 	if (r->price.per_instance)
 		quantity = div_round_half_even(priced, d->instance_units * SECONDS_PER_HOUR);
-	return is_credit(d->kind) ? -quantity : quantity;
+	return is_credit(d) ? -quantity : quantity;
 }
 
 bool

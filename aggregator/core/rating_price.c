@@ -162,6 +162,7 @@ rating_price_of(const struct rating_book *book, const struct usage_day *d)
 
 	switch (d->kind) {
 	case CHARGE_COVERED:
+	case CHARGE_ADJUSTMENT:                                           /* 12 */
 	case CHARGE_UNUSED: return (struct rating_price){.item = &shown}; /* 8 */
 	case CHARGE_LENT: return lent_price(book, d);
 	case CHARGE_ENERGY: return energy_price(book, d);

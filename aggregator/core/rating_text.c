@@ -42,6 +42,7 @@ static const struct {
 	[CHARGE_DEDICATED] = {"usage", "dedicated", "Own ", ", held by nobody"},
 	[CHARGE_SHARED] = {"usage", "dedicated", "Share of ", " on shared nodes, held by nobody"},
 	[CHARGE_METER] = {"usage", "", "", ""},
+	[CHARGE_ADJUSTMENT] = {"adjustment", "", "", ""},
 	[CHARGE_ENERGY] = {"usage", "", "Energy", ""},
 };
 
@@ -52,13 +53,13 @@ rating_class(const struct usage_day *d)
 }
 
 const char *
-rating_charge_type(enum charge_kind kind)
+rating_charge_type(const struct usage_day *d)
 {
-	return kinds[kind].charge_type;
+	return d->amount < 0 ? "credit" : kinds[d->kind].charge_type;
 }
 
 char *
-rating_description(const struct rated_line *l, const char *meter)
+rating_description(const struct rated_line *l, const struct usage_day *d)
 {
 	static const struct wording classes[] = {
 		{"on-demand", "On-demand"},
@@ -75,7 +76,9 @@ rating_description(const struct rated_line *l, const char *meter)
 	const char *unpriced = l->priced ? "" : " (no price in force)";
 
 	if (l->kind == CHARGE_METER)
-		return mem_printf("%s, %s%s", l->sku, meter, unpriced);
+		return mem_printf("%s, %s%s", l->sku, d->meter, unpriced);
+	if (l->kind == CHARGE_ADJUSTMENT)
+		return mem_printf("%s: %s", d->amount < 0 ? "Credit" : "One-off charge", d->reason);
 	return mem_printf("%s%s%s%s%s%s%s%s%s",
 	                  l->kind == CHARGE_USAGE ? words_for(classes, ARRAY_LEN(classes), l->klass, l->klass) : "",
 	                  kinds[l->kind].before, l->gpu_model, l->mig_profile[0] != '\0' ? " MIG " : "", l->mig_profile,

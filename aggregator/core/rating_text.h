@@ -9,10 +9,10 @@ char *rating_sku(const char *gpu_model, const char *mig_profile);
 
 /* The class a row is priced and shown as: that of its usage, or what its kind says. */
 const char *rating_class(const struct usage_day *d);
-const char *rating_charge_type(enum charge_kind kind);
+const char *rating_charge_type(const struct usage_day *d);
 
-/* What the line is for, in the words of whoever pays it: "On-demand use of A100-80GB MIG 3g.40gb". meter: of another meter. */
-char *rating_description(const struct rated_line *l, const char *meter);
+/* What the line is for, in the words of whoever pays it: "On-demand use of A100-80GB MIG 3g.40gb". d: a row of the line. */
+char *rating_description(const struct rated_line *l, const struct usage_day *d);
 
 /* Fills l->line_id from the key columns, which must all be set. */
 MUST_CHECK bool rating_line_id(const char *period, const struct usage_day *d, struct rated_line *l, struct err *err);

@@ -30,7 +30,7 @@ cell_hours(struct buf *b, int64_t nano_hours)
 static void
 cell_gpu_hours(struct buf *b, const struct rated_line *l, int64_t nano_hours)
 {
-	if (l->kind != CHARGE_METER && l->kind != CHARGE_ENERGY)
+	if (l->kind != CHARGE_METER && l->kind != CHARGE_ENERGY && l->kind != CHARGE_ADJUSTMENT)
 		cell_hours(b, nano_hours);
 }
 
@@ -131,7 +131,7 @@ static void
 cell_energy_kwh(const struct rating_input *in, const struct rated_line *l, struct buf *out)
 {
 	(void)in;
-	if (l->kind != CHARGE_METER && l->kind != CHARGE_ENERGY)
+	if (l->kind != CHARGE_METER && l->kind != CHARGE_ENERGY && l->kind != CHARGE_ADJUSTMENT)
 		cell_decimal(out, div_round_half_even(l->energy_mj, ENERGY_MJ_PER_MICRO_KWH), ENERGY_DECIMALS,
 		             ENERGY_DECIMALS);
 }

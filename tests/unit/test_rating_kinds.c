@@ -403,6 +403,96 @@ a_commitment_that_is_not_its_parts_is_refused(void **state)
 	assert_non_null(strstr(err.text, "a/w: the parts of reservation 1 of day 0 do not add up to it"));
 }
 
+/* ---- one-off charges and credits ---- */
+
+static struct usage_day
+one_off(const char *workspace, int cents, const char *sku, const char *reason)
+{
+	return (struct usage_day){.kind = CHARGE_ADJUSTMENT,
+	                          .cluster = "",
+	                          .tenant = "acme",
+	                          .cost_center = "",
+	                          .workspace = workspace,
+	                          .gpu_model = "",
+	                          .mig_profile = "",
+	                          .sharing_mode = "",
+	                          .klass = "",
+	                          .price_book = -1,
+	                          .category = "support",
+	                          .unit = "charge",
+	                          .meter_sku = sku,
+	                          .quantity = 1000000000,
+	                          .amount = PRICE(cents),
+	                          .currency = "EUR",
+	                          .reason = reason};
+}
+
+static void
+a_one_off_charge_and_a_credit_are_lines_of_their_own(void **state)
+{
+	const struct rating_item items[] = {{.sku = "", .price = PRICE(300)}};
+	const struct rating_discount off[] = {{.ratio = RATIO(50)}};
+	const struct rating_book book = {.version = "1",
+	                                 .currency = "EUR",
+	                                 .items = items,
+	                                 .item_count = 1,
+	                                 .discounts = off,
+	                                 .discount_count = 1};
+	const struct usage_day days[] = {row_of(CHARGE_USAGE, "acme", "training", 2),
+	                                 one_off("training", 2550, "adjustment-1", "on-site visit"),
+	                                 one_off("", -1000, "adjustment-2", "node lost on the 3rd")};
+	owned(rated) struct rated *r = rate(&book, days, ARRAY_LEN(days));
+	const struct rated_line *credit = &r->lines[0], *charge = &r->lines[1];
+
+	(void)state;
+	assert_int_equal(r->count, 3);
+	assert_string_equal(credit->charge_type, "credit");
+	assert_string_equal(credit->sku, "adjustment-2");
+	assert_string_equal(credit->category, "support");
+	assert_string_equal(credit->unit, "charge");
+	assert_string_equal(credit->description, "Credit: node lost on the 3rd");
+	assert_true(credit->quantity == -1000000000 && credit->unit_price == PRICE(1000) && credit->billed == -1000);
+	assert_string_equal(charge->charge_type, "adjustment");
+	assert_string_equal(charge->description, "One-off charge: on-site visit");
+	assert_true(charge->quantity == 1000000000 && charge->billed == 2550 && charge->discount == 0 &&
+	            charge->ngh == 0);
+	assert_true(r->lines[2].billed == 300); /* 2 h x 3.00, half off */
+}
+
+static void
+the_total_of_an_invoice_is_rounded_with_its_adjustments(void **state)
+{
+	const struct rating_book book = {.version = "1", .currency = "EUR"};
+	struct usage_day days[] = {one_off("", 0, "adjustment-1", "a"), one_off("", 0, "adjustment-2", "b"),
+	                           one_off("", 0, "adjustment-3", "c")};
+	int128 sum = 0;
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(days); i++)
+		days[i].amount = PRICE(1) / 3 + 1; /* a third of a cent, and a little */
+	owned(rated) struct rated *r = rate(&book, days, ARRAY_LEN(days));
+	for (size_t i = 0; i < r->count; i++)
+		sum += r->lines[i].billed;
+	assert_int_equal(r->count, 3);
+	assert_true(sum == 1);
+}
+
+static void
+an_adjustment_of_nothing_is_refused(void **state)
+{
+	const struct rating_book book = {.version = "1", .currency = "EUR"};
+	const struct usage_day day = one_off("", 0, "adjustment-1", "nothing");
+	const struct rating_input in = {
+		.period = "2026-11", .currency = "EUR", .books = &book, .book_count = 1, .days = &day, .day_count = 1};
+	struct rated *r = NULL;
+	struct err err = {0};
+
+	(void)state;
+	assert_false(rating_run(&in, &r, &err));
+	assert_int_equal(err.kind, ERR_INVALID);
+	assert_non_null(strstr(err.text, "adjustment-1"));
+}
+
 int
 main(void)
 {
@@ -418,6 +508,9 @@ main(void)
 		cmocka_unit_test(energy_is_a_line_where_it_has_a_price),
 		cmocka_unit_test(the_parts_of_a_commitment_add_up_to_it_in_every_digit),
 		cmocka_unit_test(a_commitment_that_is_not_its_parts_is_refused),
+		cmocka_unit_test(a_one_off_charge_and_a_credit_are_lines_of_their_own),
+		cmocka_unit_test(the_total_of_an_invoice_is_rounded_with_its_adjustments),
+		cmocka_unit_test(an_adjustment_of_nothing_is_refused),
 	};
 
 	return cmocka_run_group_tests_name("rating_kinds", tests, NULL, NULL);
