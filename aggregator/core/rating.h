@@ -159,7 +159,11 @@ struct rated_line {
 	int currency_scale;
 	int128 energy_mj;
 	char *description;
-	struct rated_day *days; /* in their order */
+	/* Of a correction (correction.h), else NULL and 0: the line it changes, that line's month, and which invoice of that
+	 * month it is on. */
+	const char *correction_of, *period_start, *period_end;
+	int32_t invoice_version;
+	struct rated_day *days; /* in their order; of a correction one for the whole month */
 	size_t day_count;
 };
 
