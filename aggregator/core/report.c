@@ -57,8 +57,8 @@ typedef void cell_fn(const struct rating_input *in, const struct rated_line *l, 
 		statement;                                                                                  \
 	}
 
-TEXT_CELL(period_start, in->period_start)
-TEXT_CELL(period_end, in->period_end)
+TEXT_CELL(period_start, l->period_start != NULL ? l->period_start : in->period_start)
+TEXT_CELL(period_end, l->period_end != NULL ? l->period_end : in->period_end)
 TEXT_CELL(period_status, in->period_status)
 TEXT_CELL(invoice_id, l->invoice_id)
 TEXT_CELL(line_id, l->line_id)
@@ -78,13 +78,12 @@ TEXT_CELL(price_version, l->price_version)
 TEXT_CELL(currency, l->currency)
 TEXT_CELL(counterparty, l->counterparty)
 TEXT_CELL(description, l->description)
-TEXT_CELL(correction_of, "") /* nothing here corrects a closed month */
+TEXT_CELL(correction_of, l->correction_of != NULL ? l->correction_of : "")
 
 static void
 cell_invoice_version(const struct rating_input *in, const struct rated_line *l, struct buf *out)
 {
-	(void)l;
-	buf_i64(out, in->invoice_version);
+	buf_i64(out, l->correction_of != NULL ? l->invoice_version : in->invoice_version);
 }
 
 CELL(allocated_gpu_hours, cell_gpu_hours(out, l, l->allocated_ngh))
@@ -228,8 +227,55 @@ csv_text_field(struct buf *out, const char *text)
 	add_escaped(out, text, text[0] != '\0' && strchr("=+-@\t\r", text[0]) != NULL ? "'" : "");
 }
 
+/* A text that a spreadsheet would make a number or a date of: it begins with a digit and has nothing but digits, signs and an
+ * exponent. */
 static bool
-csv_line(const struct rating_input *in, const struct rated_line *l, struct buf *cell, struct buf *out, struct err *err)
+looks_like_a_number(const char *text)
+{
+	return text[0] >= '0' && text[0] <= '9' && text[strspn(text, "0123456789.,:/eE+-")] == '\0';
+}
+
+/* In quotes, always: a semicolon or a line end may be in it. */
+static void
+excel_text(struct buf *out, const char *text, bool date)
+{
+	const bool guarded = !date && looks_like_a_number(text);
+	in_place(buf) struct buf cell;
+
+	buf_init(&cell, CELL_MAX + 8);
+	buf_printf(&cell, guarded ? "=\"%s\"" : "%s%s",
+	           guarded                                                  ? text
+	           : text[0] != '\0' && strchr("=+-@\t\r", text[0]) != NULL ? "'"
+	                                                                    : "",
+	           text);
+	buf_char(out, '"');
+	for (const char *c = buf_text(&cell); *c != '\0'; c++) {
+		if (*c == '"')
+			buf_char(out, '"');
+		buf_char(out, *c);
+	}
+	buf_char(out, '"');
+}
+
+static void
+csv_cell(const struct column *c, const char *text, enum csv_dialect dialect, struct buf *out)
+{
+	if (dialect == CSV_EXCEL && c->kind == COLUMN_NUMBER) {
+		for (; *text != '\0'; text++)
+			buf_char(out, *text == '.' ? ',' : *text);
+	} else if (dialect == CSV_EXCEL) {
+		if (text[0] != '\0')
+			excel_text(out, text, c->cell == cell_period_start || c->cell == cell_period_end);
+	} else if (c->kind == COLUMN_TEXT) {
+		csv_text_field(out, text);
+	} else {
+		csv_field(out, text);
+	}
+}
+
+static bool
+csv_line(const struct rating_input *in, const struct rated_line *l, enum csv_dialect dialect, struct buf *cell,
+         struct buf *out, struct err *err)
 {
 	for (size_t i = 0; i < ARRAY_LEN(columns); i++) {
 		buf_clear(cell);
@@ -237,31 +283,42 @@ csv_line(const struct rating_input *in, const struct rated_line *l, struct buf *
 		if (!buf_ok(cell, columns[i].name, err))
 			return false;
 		if (i > 0)
-			buf_char(out, ',');
-		if (columns[i].kind == COLUMN_TEXT)
-			csv_text_field(out, buf_text(cell));
-		else
-			csv_field(out, buf_text(cell));
+			buf_char(out, dialect == CSV_EXCEL ? ';' : ',');
+		csv_cell(&columns[i], buf_text(cell), dialect, out);
 	}
 	buf_str(out, "\r\n");
 	return true;
 }
 
+void
+report_csv_header(enum csv_dialect dialect, struct buf *out)
+{
+	buf_str(out, dialect == CSV_EXCEL ? "\xef\xbb\xbf" : "");
+	for (size_t i = 0; i < ARRAY_LEN(columns); i++) {
+		buf_str(out, i == 0 ? "" : dialect == CSV_EXCEL ? ";" : ",");
+		csv_field(out, columns[i].name);
+	}
+	buf_str(out, "\r\n");
+}
+
 bool
-report_csv(const struct rating_input *in, const struct rated *r, struct buf *out, struct err *err)
+report_csv_rows(const struct rating_input *in, const struct rated *r, enum csv_dialect dialect, struct buf *out,
+                struct err *err)
 {
 	in_place(buf) struct buf cell;
 
 	buf_init(&cell, CELL_MAX);
-	for (size_t i = 0; i < ARRAY_LEN(columns); i++) {
-		buf_str(out, i > 0 ? "," : "");
-		csv_field(out, columns[i].name);
-	}
-	buf_str(out, "\r\n");
 	for (size_t i = 0; i < r->count; i++)
-		if (!csv_line(in, &r->lines[i], &cell, out, err))
+		if (!csv_line(in, &r->lines[i], dialect, &cell, out, err))
 			return false;
 	return buf_ok(out, "the chargeback report", err);
+}
+
+bool
+report_csv(const struct rating_input *in, const struct rated *r, struct buf *out, struct err *err)
+{
+	report_csv_header(CSV_RFC4180, out);
+	return report_csv_rows(in, r, CSV_RFC4180, out, err);
 }
 
 /* ---- JSON ---- */
@@ -293,7 +350,7 @@ json_line(const struct rating_input *in, const struct rated_line *l, struct buf 
 static bool
 same_total(const struct rated_line *a, const struct rated_line *b)
 {
-	return strcmp(a->tenant, b->tenant) == 0 && strcmp(a->currency, b->currency) == 0;
+	return strcmp(a->invoice_id, b->invoice_id) == 0 && strcmp(a->currency, b->currency) == 0;
 }
 
 /* A line is the first of its invoice and currency when no earlier line of the tenant, which are its neighbours,
@@ -328,30 +385,54 @@ json_total(const struct rated *r, size_t index, struct buf *out)
 	buf_char(out, '}');
 }
 
-bool
-report_json(const struct rating_input *in, const struct rated *r, struct buf *out, struct err *err)
+void
+report_json_begin(const struct rating_input *in, struct buf *out)
 {
-	in_place(buf) struct buf cell;
-	const char *comma = "";
-
-	buf_init(&cell, CELL_MAX);
 	buf_char(out, '{');
 	json_member(out, true, "period", in->period);
 	json_member(out, false, "period_status", in->period_status);
 	json_member(out, false, "currency", in->currency);
-	buf_str(out, ",\"totals\":[");
-	for (size_t i = 0; i < r->count; i++)
-		if (opens_total(r, i)) {
-			buf_str(out, comma);
-			json_total(r, i, out);
-			comma = ",";
-		}
-	buf_str(out, "],\"lines\":[");
+	buf_str(out, ",\"lines\":[");
+}
+
+bool
+report_json_rows(const struct rating_input *in, const struct rated *r, bool first, struct buf *out, struct buf *totals,
+                 struct err *err)
+{
+	in_place(buf) struct buf cell;
+
+	buf_init(&cell, CELL_MAX);
 	for (size_t i = 0; i < r->count; i++) {
-		buf_str(out, i > 0 ? ",\n" : "\n");
+		buf_str(out, first && i == 0 ? "\n" : ",\n");
 		if (!json_line(in, &r->lines[i], &cell, out, err))
 			return false;
+		if (!opens_total(r, i))
+			continue;
+		buf_str(totals, totals->len > 0 ? ",\n" : "\n");
+		json_total(r, i, totals);
 	}
+	return buf_ok(out, "the chargeback report", err) && buf_ok(totals, "the totals of the chargeback report", err);
+}
+
+void
+report_json_end(struct buf *totals, struct buf *out)
+{
+	buf_str(out, "],\"totals\":[");
+	buf_add(out, buf_text(totals), totals->len);
 	buf_str(out, "]}\n");
+}
+
+#define TOTALS_MAX (64u << 20)
+
+bool
+report_json(const struct rating_input *in, const struct rated *r, struct buf *out, struct err *err)
+{
+	in_place(buf) struct buf totals;
+
+	buf_init(&totals, TOTALS_MAX);
+	report_json_begin(in, out);
+	if (!report_json_rows(in, r, true, out, &totals, err))
+		return false;
+	report_json_end(&totals, out);
 	return buf_ok(out, "the chargeback report", err);
 }

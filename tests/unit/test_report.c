@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "aggregator/core/manifest.h"
 #include "aggregator/core/report.h"
 #include "common/json.h"
 #include "tests/support/golden.h"
@@ -197,6 +198,56 @@ yen_have_no_decimal_point(void **state)
 }
 
 static void
+a_spreadsheet_gets_the_same_numbers_with_a_comma(void **state)
+{
+	owned(rated) struct rated *r = rate(&november);
+	in_place(buf) struct buf out;
+	struct err err = {0};
+
+	(void)state;
+	buf_init(&out, REPORT_MAX);
+	report_csv_header(CSV_EXCEL, &out);
+	assert_true(report_csv_rows(&november, r, CSV_EXCEL, &out, &err));
+	assert_memory_equal(buf_text(&out), "\xef\xbb\xbfperiod_start;period_end;", 3 + 24);
+	assert_non_null(strstr(buf_text(&out), "\r\n\"2026-11-01\";\"2026-12-01\";\"open\";"));
+	/* neither a date nor a formula */
+	assert_non_null(strstr(buf_text(&out), ";\"=\"\"2026-11\"\"\";"));
+	assert_non_null(strstr(buf_text(&out), ";\"'=4711\";"));
+	assert_non_null(strstr(buf_text(&out), ";\"R&D, \"\"east\"\"\";"));
+	assert_non_null(strstr(buf_text(&out), ";3,20;"));
+	assert_null(strstr(buf_text(&out), ";3.20;"));
+}
+
+static void
+a_manifest_has_the_sums_of_all_pieces(void **state)
+{
+	owned(rated) struct rated *r = rate(&november);
+	const struct manifest_document doc = {.name = "2026-11.csv", .period = "2026-11", .period_status = "open"};
+	struct manifest m = {0};
+	in_place(buf) struct buf out;
+	owned(json) json_t *json = NULL;
+	const json_t *total;
+	int128 billed = 0, told;
+	struct err err = {0};
+
+	(void)state;
+	buf_init(&out, REPORT_MAX);
+	for (size_t i = 0; i < r->count; i++)
+		billed += 2 * r->lines[i].billed;
+	assert_true(manifest_add(&m, &november, r, 7, &err) && manifest_add(&m, &november, r, 8, &err));
+	manifest_json(&m, &doc, &out);
+	if (!json_parse("manifest", buf_text(&out), out.len, &json, &err))
+		fail_msg("%s", err.text);
+	assert_int_equal(json_integer_value(json_object_get(json, "rows")), 15);
+	assert_int_equal(json_integer_value(json_object_get(json, "lines")), 2 * r->count);
+	assert_true(json_is_null(json_object_get(json, "tenant")));
+	assert_int_equal(json_array_size(json_object_get(json, "totals")), 1);
+	total = json_array_get(json_object_get(json, "totals"), 0);
+	assert_true(decimal_parse(json_string_value(json_object_get(total, "billed_cost")), 2, &told, &err));
+	assert_true(told == billed);
+}
+
+static void
 a_report_beyond_its_ceiling_is_refused(void **state)
 {
 	owned(rated) struct rated *r = rate(&november);
@@ -221,6 +272,8 @@ main(void)
 		cmocka_unit_test(a_negative_number_is_not_a_formula),
 		cmocka_unit_test(json_says_the_same_as_csv_and_adds_up),
 		cmocka_unit_test(yen_have_no_decimal_point),
+		cmocka_unit_test(a_spreadsheet_gets_the_same_numbers_with_a_comma),
+		cmocka_unit_test(a_manifest_has_the_sums_of_all_pieces),
 		cmocka_unit_test(a_report_beyond_its_ceiling_is_refused),
 	};
 
