@@ -1,0 +1,263 @@
+/* aggregator/core/correction.c - what a closed month would cost now, less what was billed of it. */
+#include "aggregator/core/correction.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/digest.h"
+
+void
+corrections_init(struct corrections *c)
+{
+	*c = (struct corrections){0};
+}
+
+/* The texts of a line that rating borrows from its input; a correction has its own. */
+#define BORROWED_TEXTS 16
+static void
+borrowed_texts(struct rated_line *l, const char **ret[BORROWED_TEXTS])
+{
+	const char **const all[BORROWED_TEXTS] = {
+		&l->cluster,      &l->tenant,        &l->cost_center,  &l->workspace,  &l->gpu_model, &l->mig_profile,
+		&l->sharing_mode, &l->klass,         &l->counterparty, &l->category,   &l->unit,      &l->price_version,
+		&l->currency,     &l->correction_of, &l->period_start, &l->period_end,
+	};
+
+	memcpy(ret, all, sizeof(all));
+}
+
+static void
+line_fini(struct rated_line *l)
+{
+	const char **texts[BORROWED_TEXTS];
+
+	borrowed_texts(l, texts);
+	for (size_t i = 0; i < BORROWED_TEXTS; i++) {
+		union {
+			const char *text;
+			void *memory;
+		} own = {.text = *texts[i]};
+
+		mem_free(own.memory);
+	}
+	mem_free(l->invoice_id);
+	mem_free(l->sku);
+	mem_free(l->description);
+	mem_free(l->days);
+}
+
+void
+corrections_fini(struct corrections *c)
+{
+	for (size_t i = 0; i < c->count; i++)
+		line_fini(&c->lines[i]);
+	mem_free(c->lines);
+	*c = (struct corrections){0};
+}
+
+/* --- the difference --- */
+
+#define SUBTRACT(field) __builtin_sub_overflow(now->field, billed->field, &l->field)
+
+/* Rule 2. Either may be NULL: nothing. */
+static bool
+subtract(const struct rated_line *now, const struct rated_line *billed, struct rated_line *l)
+{
+	static const struct rated_line nothing;
+
+	now = now != NULL ? now : &nothing;
+	billed = billed != NULL ? billed : &nothing;
+	return !(SUBTRACT(allocated_ngh) | SUBTRACT(used_ngh) | SUBTRACT(idle_ngh) | SUBTRACT(unmeasured_ngh) |
+	         SUBTRACT(ngh) | SUBTRACT(quantity) | SUBTRACT(list_cost) | SUBTRACT(discount) | SUBTRACT(rounding) |
+	         SUBTRACT(billed) | SUBTRACT(energy_mj));
+}
+
+/* Rule 4. */
+static bool
+is_nothing(const struct rated_line *l)
+{
+	return l->allocated_ngh == 0 && l->used_ngh == 0 && l->idle_ngh == 0 && l->unmeasured_ngh == 0 && l->ngh == 0 &&
+	       l->quantity == 0 && l->list_cost == 0 && l->discount == 0 && l->rounding == 0 && l->billed == 0 &&
+	       l->energy_mj == 0;
+}
+
+/* Rule 6. */
+static void
+correction_id(const struct correction_input *in, const char *line_id, char ret[33])
+{
+	char text[256];
+	uint8_t digest[SHA256_SIZE];
+	int n = snprintf(text, sizeof(text), "correction\n%.40s\n%.40s\n%s", in->billed_in, in->month, line_id);
+
+	sha256(text, (size_t)n, digest);
+	hex_encode(digest, 16, ret);
+}
+
+/* What the line is called and what it costs each is as it is now, or as it was billed where it is no more. */
+static void
+describe(const struct correction_input *in, const struct rated_line *from, struct rated_line *l)
+{
+	const char **texts[BORROWED_TEXTS];
+
+	l->kind = from->kind;
+	l->priced = from->priced;
+	l->currency_scale = from->currency_scale;
+	l->unit_price = from->unit_price;
+	l->discount_price = from->discount_price;
+	l->discount_ratio = from->discount_ratio;
+	l->cluster = from->cluster;
+	l->tenant = in->tenant;
+	l->cost_center = from->cost_center;
+	l->workspace = from->workspace;
+	l->gpu_model = from->gpu_model;
+	l->mig_profile = from->mig_profile;
+	l->sharing_mode = from->sharing_mode;
+	l->klass = from->klass;
+	l->counterparty = from->counterparty;
+	l->category = from->category;
+	l->unit = from->unit;
+	l->price_version = from->price_version;
+	l->currency = from->currency;
+	l->correction_of = from->line_id;
+	l->period_start = in->period_start;
+	l->period_end = in->period_end;
+	borrowed_texts(l, texts);
+	for (size_t i = 0; i < BORROWED_TEXTS; i++)
+		*texts[i] = *texts[i] != NULL ? mem_strdup(*texts[i]) : NULL;
+	l->charge_type = "correction";
+	l->sku = mem_strdup(from->sku);
+	l->invoice_version = in->version;
+	l->invoice_id = mem_printf("%s-%s-%d", in->tenant, in->month, (int)in->version);
+	l->description = mem_printf("correction of %s: %s", in->month, from->description);
+	l->days = mem_alloc(sizeof(*l->days));
+	l->day_count = 1;
+	*l->days = (struct rated_day){.ngh = l->ngh,
+	                              .used_ngh = l->used_ngh,
+	                              .idle_ngh = l->idle_ngh,
+	                              .unmeasured_ngh = l->unmeasured_ngh,
+	                              .quantity = l->quantity,
+	                              .list_cost = l->list_cost,
+	                              .discount = l->discount,
+	                              .billed = l->billed,
+	                              .energy_mj = l->energy_mj};
+}
+
+static bool
+correct(const struct correction_input *in, const struct rated_line *now, const struct rated_line *billed,
+        struct corrections *c, struct err *err)
+{
+	const struct rated_line *from = now != NULL ? now : billed;
+	struct rated_line l = {0};
+
+	if (!subtract(now, billed, &l))
+		return err_set(err, ERR_INVALID, "line %s of %s: the difference to what was billed is too large",
+		               from->line_id, in->month);
+	if (is_nothing(&l))
+		return true;
+	correction_id(in, from->line_id, l.line_id);
+	describe(in, from, &l);
+	if (c->count == c->cap) {
+		c->cap = c->cap > 0 ? 2 * c->cap : 16;
+		c->lines = mem_grow(c->lines, c->cap, sizeof(*c->lines));
+	}
+	c->lines[c->count++] = l;
+	return true;
+}
+
+static int
+by_id(const void *a, const void *b)
+{
+	const struct rated_line *const *x = a, *const *y = b;
+
+	return strcmp((*x)->line_id, (*y)->line_id);
+}
+
+static const struct rated_line **
+sorted_by_id(const struct rated_line *lines, size_t n)
+{
+	const struct rated_line **at = mem_array(n, sizeof(*at));
+
+	for (size_t i = 0; i < n; i++)
+		at[i] = &lines[i];
+	if (n > 0)
+		qsort(at, n, sizeof(*at), by_id);
+	return at;
+}
+
+bool
+correction_run(const struct correction_input *in, struct corrections *c, struct err *err)
+{
+	size_t now_count = in->now != NULL ? in->now->count : 0, i = 0, j = 0;
+	const struct rated_line **now = sorted_by_id(in->now != NULL ? in->now->lines : NULL, now_count);
+	const struct rated_line **billed = sorted_by_id(in->billed, in->billed_count);
+	bool ok = true;
+
+	while (ok && (i < now_count || j < in->billed_count)) {
+		int order = i == now_count ? 1 : j == in->billed_count ? -1 : by_id(&now[i], &billed[j]);
+
+		ok = correct(in, order <= 0 ? now[i] : NULL, order >= 0 ? billed[j] : NULL, c, err);
+		i += order <= 0;
+		j += order >= 0;
+	}
+	mem_free(now);
+	mem_free(billed);
+	return ok;
+}
+
+/* --- as a report wants them --- */
+
+static int
+by_tenant(const void *a, const void *b)
+{
+	const struct rated_line *x = a, *y = b;
+	const char *const xs[] = {x->tenant,        x->period_start, x->workspace,    x->sku,          x->klass,
+	                          x->price_version, x->cluster,      x->sharing_mode, x->correction_of};
+	const char *const ys[] = {y->tenant,        y->period_start, y->workspace,    y->sku,          y->klass,
+	                          y->price_version, y->cluster,      y->sharing_mode, y->correction_of};
+	int order = 0;
+
+	for (size_t i = 0; order == 0 && i < ARRAY_LEN(xs); i++)
+		order = strcmp(xs[i], ys[i]);
+	return order;
+}
+
+void
+corrections_sort(struct corrections *c)
+{
+	if (c->count > 1)
+		qsort(c->lines, c->count, sizeof(*c->lines), by_tenant);
+}
+
+size_t
+corrections_of(const struct corrections *c, const char *tenant, const struct rated_line **ret)
+{
+	size_t i = 0, n = 0;
+
+	while (i < c->count && strcmp(c->lines[i].tenant, tenant) < 0)
+		i++;
+	*ret = c->lines + i;
+	while (i + n < c->count && strcmp(c->lines[i + n].tenant, tenant) == 0)
+		n++;
+	return n;
+}
+
+void
+rated_view_make(struct rated_view *v, const struct rated *r, const struct rated_line *corrections, size_t count)
+{
+	size_t own = r != NULL ? r->count : 0;
+
+	v->rated.lines = mem_array(own + count, sizeof(*v->rated.lines));
+	v->rated.count = own + count;
+	if (own > 0)
+		memcpy(v->rated.lines, r->lines, own * sizeof(*v->rated.lines));
+	if (count > 0)
+		memcpy(v->rated.lines + own, corrections, count * sizeof(*v->rated.lines));
+}
+
+void
+rated_view_fini(struct rated_view *v)
+{
+	mem_free(v->rated.lines);
+	v->rated = (struct rated){0};
+}
