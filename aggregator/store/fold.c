@@ -4,6 +4,7 @@
  *  1. a day is folded when it is over, everything in it is sealed and clean, and it is dirty
  *  2. whoever changes something of a day holds its lock until commit: folding takes the lock alone, or leaves the day
  *  3. its rows are replaced in one transaction: nothing is ever added to what is there */
+#include "aggregator/store/charges.h"
 #include "aggregator/store/rollup.h"
 
 struct folding {
@@ -18,7 +19,7 @@ due(struct db *db, const struct folding *w, PGresult **ret, struct err *err)
 {
 	static const struct db_stmt stmt = {
 		"days due",
-		"SELECT b.day FROM billing_day b WHERE b.dirty AND b.ends_at <= $1 AND NOT EXISTS (SELECT FROM node_hour h "
+		"SELECT b.day, ns_of(b.starts_at), ns_of(b.ends_at) FROM billing_day b WHERE b.dirty AND b.ends_at <= $1 AND NOT EXISTS (SELECT FROM node_hour h "
 		"WHERE h.hour >= b.starts_at AND h.hour < b.ends_at AND (h.sealed_at IS NULL OR h.dirty)) "
 		"ORDER BY b.day LIMIT $2"};
 	struct db_args a = {0};
@@ -28,18 +29,39 @@ due(struct db *db, const struct folding *w, PGresult **ret, struct err *err)
 	return db_run(db, &stmt, &a, ret, err);
 }
 
+/* Rule 3: usage and charges. */
+static bool
+replace_rows(struct db *db, const char *day, int64_t from_ns, int64_t until_ns, struct err *err)
+{
+	static const struct db_stmt drops[] = {
+		{"fold drop", "DELETE FROM usage_daily WHERE day = $1::date"},
+		{"fold drop charges", "DELETE FROM charge_day WHERE day = $1::date"},
+		{"fold drop reserves", "DELETE FROM reserve_day WHERE day = $1::date"},
+		{"fold drop loans", "DELETE FROM loan_day WHERE day = $1::date"},
+		{"fold drop pools", "DELETE FROM pool_day WHERE day = $1::date"},
+	};
+	static const char fill[] = "INSERT INTO usage_daily SELECT b.day, u.* FROM billing_day b, "
+				   "LATERAL folded_usage(b.starts_at, b.ends_at) u WHERE b.day = $1::date";
+	struct db_args a = {0};
+
+	arg_text(&a, day);
+	if (!db_script(db, "SET LOCAL work_mem = '128MB'; SET LOCAL jit = off", err))
+		return false;
+	for (size_t i = 0; i < ARRAY_LEN(drops); i++)
+		if (!db_run(db, &drops[i], &a, NULL, err))
+			return false;
+	return db_run_text(db, fill, &a, NULL, err) && charges_write(db, day, from_ns, until_ns, CHARGES_STORED, err);
+}
+
 /* Under the lock the day is looked at once more: what was marked before is committed now. */
 static bool
-fold(struct db *db, const char *day, int64_t now_ns, int64_t *folded, struct err *err)
+fold(struct db *db, const char *day, int64_t from_ns, int64_t until_ns, struct folding *w, struct err *err)
 {
 	static const struct db_stmt lock = {"fold lock", "SELECT pg_try_advisory_xact_lock(" DB_LOCK_DAY ", "
 	                                                 "day_lock($1::date))"};
 	static const struct db_stmt clean = {
 		"fold clean", "SELECT NOT EXISTS (SELECT FROM node_hour h, billing_day b WHERE b.day = $1::date "
 			      "AND h.hour >= b.starts_at AND h.hour < b.ends_at AND (h.sealed_at IS NULL OR h.dirty))"};
-	static const struct db_stmt drop = {"fold drop", "DELETE FROM usage_daily WHERE day = $1::date"};
-	static const char fill[] = "INSERT INTO usage_daily SELECT b.day, u.* FROM billing_day b, "
-				   "LATERAL folded_usage(b.starts_at, b.ends_at) u WHERE b.day = $1::date";
 	static const struct db_stmt mark = {"fold mark", "UPDATE billing_day SET dirty = false, folded_at = $2 "
 	                                                 "WHERE day = $1::date"};
 	in_place(db_tx) struct db_tx tx = {0};
@@ -48,7 +70,7 @@ fold(struct db *db, const char *day, int64_t now_ns, int64_t *folded, struct err
 
 	arg_text(&a, day);
 	arg_text(&m, day);
-	arg_time(&m, now_ns);
+	arg_time(&m, w->now_ns);
 	if (!db_tx_begin_long(&tx, db, err) || !db_run(db, &lock, &a, &mine, err))
 		return false;
 	if (!res_bool(mine, 0, 0))
@@ -57,11 +79,9 @@ fold(struct db *db, const char *day, int64_t now_ns, int64_t *folded, struct err
 		return false;
 	if (!res_bool(ready, 0, 0))
 		return true;
-	if (!db_script(db, "SET LOCAL work_mem = '128MB'; SET LOCAL jit = off", err) ||
-	    !db_run(db, &drop, &a, NULL, err) || !db_run_text(db, fill, &a, NULL, err) ||
-	    !db_run(db, &mark, &m, NULL, err) || !db_tx_commit(&tx, err))
+	if (!replace_rows(db, day, from_ns, until_ns, err) || !db_run(db, &mark, &m, NULL, err) || !db_tx_commit(&tx, err))
 		return false;
-	(*folded)++;
+	w->folded++;
 	return true;
 }
 
@@ -74,7 +94,7 @@ fold_all(struct db *db, void *arg, struct err *err)
 	if (!due(db, w, &days, err))
 		return false;
 	for (int row = 0; row < PQntuples(days); row++)
-		if (!fold(db, res_text(days, row, 0), w->now_ns, &w->folded, err))
+		if (!fold(db, res_text(days, row, 0), res_i64(days, row, 1), res_i64(days, row, 2), w, err))
 			return err_prefix(err, "folding %s", res_text(days, row, 0));
 	return true;
 }

@@ -1,19 +1,24 @@
-/* aggregator/store/report_store.c - what rating needs for a month: its days, its price books, its bounds. */
+/* aggregator/store/report_store.c - what rating needs for a month, one tenant after the other: its bounds, its price books, its rows.
+ *
+ * Days that are not folded are charged first, into temporary tables; from there on all days are alike. Everything is of one
+ * snapshot, and memory holds one tenant's month. */
 #include <stdio.h>
 #include <string.h>
 
-#include "aggregator/store/db.h"
-#include "common/idmap.h"
+#include "aggregator/store/charges.h"
+#include "aggregator/store/report_rows.h"
 
-/* Without reservations everything that is allocated is on demand (BILLING 2). */
-#define REPORT_CLASS "on-demand"
 /* Of lines that have no price in a ledger that never had one. */
 #define REPORT_CURRENCY "EUR"
 
 /* Texts of the rating input point into these results. */
 struct report_memory {
-	PGresult *period, *days, *books, *items;
+	PGresult *period, *books, *items, *tenants;
+	struct report_month month;
+	struct report_rows *parts; /* of the tenants, where all are kept */
+	size_t part_count;
 	struct usage_day *day_rows;
+	struct idmap book_at;
 	struct rating_book *book_rows;
 	struct rating_item *item_rows;
 };
@@ -27,9 +32,16 @@ report_input_free(struct report_input *r)
 		return;
 	m = r->memory;
 	PQclear(m->period);
-	PQclear(m->days);
 	PQclear(m->books);
 	PQclear(m->items);
+	PQclear(m->tenants);
+	PQclear(m->month.clusters);
+	idmap_fini(&m->month.cluster_at);
+	idmap_fini(&m->book_at);
+	mem_free(m->month.dirty);
+	for (size_t i = 0; i < m->part_count; i++)
+		report_rows_fini(&m->parts[i]);
+	mem_free(m->parts);
 	mem_free(m->day_rows);
 	mem_free(m->book_rows);
 	mem_free(m->item_rows);
@@ -132,85 +144,184 @@ pick_currency(struct rating_input *in)
 	in->currency = in->book_count > 0 ? in->books[in->book_count - 1].currency : REPORT_CURRENCY;
 }
 
-/* --- days --- */
+/* --- the month --- */
 
 static bool
-fill_day(const PGresult *r, int row, const struct idmap *books, struct usage_day *d, struct err *err)
+load_clusters(struct report_month *m, struct err *err)
 {
-	size_t book = 0;
+	static const struct db_stmt stmt = {"report clusters", "SELECT id, name FROM cluster"};
 
-	*d = (struct usage_day){
-		.day = (int32_t)res_i64(r, row, 0),
-		.cluster = res_text(r, row, 1),
-		.tenant = res_text(r, row, 2),
-		.cost_center = res_text(r, row, 3),
-		.workspace = res_text(r, row, 4),
-		.gpu_model = res_text(r, row, 5),
-		.mig_profile = res_text(r, row, 6),
-		.sharing_mode = res_text(r, row, 7),
-		.klass = REPORT_CLASS,
-		.instance_units = res_i64(r, row, 8),
-		.price_book = -1,
-	};
-	if (!res_null(r, row, 9)) {
-		if (!idmap_find(books, (uint64_t)res_i64(r, row, 9), &book))
-			return err_set(err, ERR_FATAL, "price book %s is in force but was not loaded",
-			               res_text(r, row, 9));
-		d->price_book = (int64_t)book;
-	}
-	return res_i128(r, row, 10, 0, &d->used_unit_ns, err) && res_i128(r, row, 11, 0, &d->idle_unit_ns, err) &&
-	       res_i128(r, row, 12, 0, &d->unmeasured_unit_ns, err) && res_i128(r, row, 13, 0, &d->energy_mj, err);
-}
-
-/* Not prepared: a plan that does not know how long the period is would be made for a few rows. */
-#define DAYS_SQL                                                                                           \
-	"SELECT u.day - ($1::timestamptz AT TIME ZONE l.zone)::date, c.name, t.name, t.cost_center, "      \
-	"w.name, u.gpu_model, u.profile, sharing_name(u.sharing), u.units, u.price_book_id, sum(u.used), " \
-	"sum(u.idle), sum(u.unmeasured), sum(u.energy_mj) FROM ledger l, daily_rows($1, $2) u "            \
-	"JOIN cluster c ON c.id = u.cluster_id JOIN workspace w ON w.id = u.workspace_id "                 \
-	"JOIN tenant t ON t.id = w.tenant_id WHERE $3::text IS NULL OR t.name = $3 "                       \
-	"GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 ORDER BY 2, 3, 5, 6, 7, 8, 9, 1, 10"
-
-static bool
-load_days(struct db *db, struct report_memory *m, struct rating_input *in, const char *tenant,
-          const struct idmap *books, struct err *err)
-{
-	struct db_args a = {0};
-
-	arg_time(&a, res_i64(m->period, 0, 4));
-	arg_time(&a, res_i64(m->period, 0, 5));
-	arg_text(&a, tenant);
-	if (!db_run_text(db, DAYS_SQL, &a, &m->days, err))
+	if (!db_run(m->db, &stmt, NULL, &m->clusters, err))
 		return false;
-	in->day_count = (size_t)PQntuples(m->days);
-	in->days = m->day_rows = mem_array(in->day_count, sizeof(*m->day_rows));
-	for (size_t i = 0; i < in->day_count; i++)
-		if (!fill_day(m->days, (int)i, books, &m->day_rows[i], err))
-			return false;
+	for (int row = 0; row < PQntuples(m->clusters); row++)
+		idmap_put(&m->cluster_at, (uint64_t)res_i64(m->clusters, row, 0), (size_t)row);
 	return true;
 }
 
-bool
-store_report_load(struct db *db, const char *period, const char *tenant, struct report_input **ret, struct err *err)
+static bool
+open_days(struct report_month *m, int64_t from_ns, int64_t until_ns, struct err *err)
 {
-	owned(report_input) struct report_input *r = mem_alloc(sizeof(*r));
-	in_place(idmap) struct idmap books = {0};
-	in_place(db_tx) struct db_tx tx = {0};
-	struct report_memory *m = r->memory = mem_alloc(sizeof(*m));
-	struct rating_input *in = &r->in;
+	static const struct db_stmt dirty = {
+		"report dirty", "SELECT coalesce(array_agg(b.day), '{}') FROM billing_day b WHERE b.dirty "
+				"AND b.starts_at >= $1 AND b.starts_at < $2"};
+	owned(result) PGresult *r = NULL;
+	struct db_args a = {0};
+	int64_t count;
 
-	if (!db_tx_begin_read(&tx, db, err) || !load_period(db, period, &m->period, err))
+	arg_time(&a, from_ns);
+	arg_time(&a, until_ns);
+	if (!db_run(m->db, &dirty, &a, &r, err) || !charges_open(m->db, from_ns, until_ns, false, &count, err))
+		return false;
+	m->dirty = mem_strdup(res_text(r, 0, 0));
+	m->open = count > 0;
+	return true;
+}
+
+/* Tenants by name, each with its workspaces. */
+static bool
+load_tenants(struct db *db, const char *tenant, PGresult **ret, struct err *err)
+{
+	static const struct db_stmt stmt = {
+		"report tenants", "SELECT t.id, t.name, t.cost_center, w.id, w.name FROM tenant t "
+				  "LEFT JOIN workspace w ON w.tenant_id = t.id WHERE $1::text IS NULL OR t.name = $1 "
+				  "ORDER BY t.name COLLATE \"C\", w.id"};
+	struct db_args a = {0};
+
+	arg_text(&a, tenant);
+	return db_run(db, &stmt, &a, ret, err);
+}
+
+/* Read once for all tenants: events have no roll-up of their own. Not prepared: the plan should know how long the range is. */
+static bool
+open_meters(struct db *db, int64_t from_ns, int64_t until_ns, const char *tenant, struct err *err)
+{
+	static const char fill[] =
+		"INSERT INTO open_meter_day SELECT m.day - ($1::timestamptz AT TIME ZONE l.zone)::date, "
+		"coalesce(m.price_book_id, 0), w.tenant_id, w.id, m.category, m.meter, m.unit, m.sku, m.quantity "
+		"FROM ledger l, meter_charges($1, $2) m JOIN workspace w ON w.id = m.workspace_id "
+		"JOIN tenant t ON t.id = w.tenant_id WHERE $3::text IS NULL OR t.name = $3";
+	struct db_args a = {0};
+
+	arg_time(&a, from_ns);
+	arg_time(&a, until_ns);
+	arg_text(&a, tenant);
+	return db_run_text(db, fill, &a, NULL, err);
+}
+
+static bool
+load_month(struct db *db, struct db_tx *tx, const char *period, const char *tenant, struct report_input *r,
+           struct err *err)
+{
+	struct report_memory *m = r->memory;
+	struct rating_input *in = &r->in;
+	int64_t from_ns, until_ns;
+
+	if (!db_tx_begin_long(tx, db, err) || !db_script(db, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ", err) ||
+	    !load_period(db, period, &m->period, err))
 		return false;
 	in->period = res_text(m->period, 0, 0);
 	in->period_start = res_text(m->period, 0, 1);
 	in->period_end = res_text(m->period, 0, 2);
 	in->period_status = res_text(m->period, 0, 3);
 	in->invoice_version = 1;
-	if (!load_books(db, m, in, &books, err) || !load_days(db, m, in, tenant, &books, err))
+	from_ns = res_i64(m->period, 0, 4);
+	until_ns = res_i64(m->period, 0, 5);
+	m->month = (struct report_month){.db = db, .in = in, .books = &m->book_at};
+	if (!load_books(db, m, in, &m->book_at, err) || !load_clusters(&m->month, err) ||
+	    !load_tenants(db, tenant, &m->tenants, err) || !charges_tables(db, err) ||
+	    !open_days(&m->month, from_ns, until_ns, err) || !open_meters(db, from_ns, until_ns, tenant, err))
 		return false;
 	pick_currency(in);
-	*ret = take(r);
 	return true;
+}
+
+static struct report_input *
+report_input_new(void)
+{
+	struct report_input *r = mem_alloc(sizeof(*r));
+
+	r->memory = mem_alloc(sizeof(struct report_memory));
+	return r;
+}
+
+/* The rows of the tenant that begins at *row, which is then the next one's. */
+static bool
+next_tenant(const struct report_memory *m, int *row, struct report_rows *ret, struct err *err)
+{
+	const PGresult *t = m->tenants;
+	int first = *row;
+
+	while (*row < PQntuples(t) && res_i64(t, *row, 0) == res_i64(t, first, 0))
+		(*row)++;
+	*ret = (struct report_rows){.month = &m->month,
+	                            .tenant_id = res_i64(t, first, 0),
+	                            .tenant = res_text(t, first, 1),
+	                            .cost_center = res_text(t, first, 2),
+	                            .workspaces = t,
+	                            .first = first,
+	                            .end = *row};
+	return report_rows_load(ret, err) || err_prefix(err, "tenant %s", ret->tenant);
+}
+
+bool
+report_each(struct db *db, const char *period, const char *tenant, const struct report_steps *steps, void *arg,
+            struct err *err)
+{
+	owned(report_input) struct report_input *r = report_input_new();
+	struct report_memory *m = r->memory;
+	in_place(db_tx) struct db_tx tx = {0};
+
+	if (!load_month(db, &tx, period, tenant, r, err) || (steps->begin != NULL && !steps->begin(arg, &r->in, err)))
+		return false;
+	for (int row = 0; row < PQntuples(m->tenants);) {
+		in_place(report_rows) struct report_rows rows = {0};
+
+		if (!next_tenant(m, &row, &rows, err))
+			return false;
+		r->in.days = rows.at;
+		r->in.day_count = rows.count;
+		if (rows.count > 0 && !steps->each(arg, &r->in, err))
+			return false;
+	}
+	r->in.days = NULL;
+	r->in.day_count = 0;
+	return (steps->end == NULL || steps->end(arg, &r->in, err)) && db_tx_commit(&tx, err);
+}
+
+bool
+store_report_each(struct db *db, const char *period, const char *tenant, report_begin *begin, report_tenant *each,
+                  void *arg, struct err *err)
+{
+	return report_each(db, period, tenant, &(struct report_steps){.begin = begin, .each = each}, arg, err);
+}
+
+bool
+store_report_load(struct db *db, const char *period, const char *tenant, struct report_input **ret, struct err *err)
+{
+	owned(report_input) struct report_input *r = report_input_new();
+	struct report_memory *m = r->memory;
+	in_place(db_tx) struct db_tx tx = {0};
+	size_t count = 0;
+
+	if (!load_month(db, &tx, period, tenant, r, err))
+		return false;
+	m->parts = mem_array((size_t)PQntuples(m->tenants), sizeof(*m->parts));
+	for (int row = 0; row < PQntuples(m->tenants);) {
+		struct report_rows *part = &m->parts[m->part_count++];
+
+		if (!next_tenant(m, &row, part, err))
+			return false;
+		count += part->count;
+	}
+	m->day_rows = mem_array(count, sizeof(*m->day_rows));
+	for (size_t i = 0; i < m->part_count; i++) {
+		if (m->parts[i].count > 0)
+			memcpy(m->day_rows + r->in.day_count, m->parts[i].at, m->parts[i].count * sizeof(*m->day_rows));
+		r->in.day_count += m->parts[i].count;
+	}
+	r->in.days = m->day_rows;
+	*ret = take(r);
+	return db_tx_commit(&tx, err);
 }
 
 bool

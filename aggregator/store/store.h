@@ -354,6 +354,14 @@ DEFINE_OWNED(report_input, struct report_input)
 MUST_CHECK bool store_report_load(struct db *db, const char *period, const char *tenant, struct report_input **ret,
                                   struct err *err);
 
+/* One tenant after the other, by name: memory holds one tenant's month. in is that tenant's input, valid during the call; tenants
+ * of which there is nothing are left out. begin is called once before them, with no days; it may be NULL. False of either ends
+ * it. All is of one snapshot. */
+typedef bool report_begin(void *arg, const struct rating_input *in, struct err *err);
+typedef bool report_tenant(void *arg, const struct rating_input *in, struct err *err);
+MUST_CHECK bool store_report_each(struct db *db, const char *period, const char *tenant, report_begin *begin,
+                                  report_tenant *each, void *arg, struct err *err);
+
 /* Lists for `tollgate get`: JSON arrays of objects. what: tenants, workspaces, nodes, periods. */
 MUST_CHECK bool store_list_json(struct db *db, const char *what, const char *tenant, struct buf *out, struct err *err);
 

@@ -1,0 +1,430 @@
+/* aggregator/store/report_rows.c - the rows of one tenant's month for rating, from the charges of its days.
+ *
+ * Rules, in order:
+ *  1. what was held is a row of usage, or covered where it was reserved
+ *  2. every kind of instances reserved is a commitment; its parts (covered, lent, unused, undelivered) carry its number, and add up to it
+ *  3. where a workspace has reserved several kinds in one pool on one day, what was covered and lent goes to them in the order of
+ *     the table, as charges.c divided it
+ *  4. what nobody held or had reserved of a tenant's own nodes is a row of no workspace, with the energy of all that nobody held there */
+#include "aggregator/store/report_rows.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "common/units.h"
+
+/* The columns that all rows of a workspace's pool begin with; rows are sorted by them. */
+enum { DAY, BOOK, CLUSTER, OWNER, MODEL, WORKSPACE, OWN };
+#define POOL_COLUMNS                                                                                        \
+	"c.day - $1::date AS d, coalesce(c.price_book_id, 0) AS b, c.cluster_id, coalesce(c.owner_id, 0) AS o, " \
+	"c.gpu_model, "
+#define STORED_DAYS "c.day >= $1::date AND c.day < $2::date AND c.day <> ALL ($3::date[])"
+#define OPEN_DAYS "$3::date[] IS NOT NULL AND c.day >= $1::date AND c.day < $2::date"
+#define POOL_ORDER(rest) " ORDER BY cluster_id, o, gpu_model COLLATE \"C\", " rest ", d, b"
+/* The same rows from the table, and from the days that are not stored. */
+#define BOTH(columns, table, of)                                                                                \
+	"SELECT " columns " FROM " table " c WHERE " STORED_DAYS " AND " of " UNION ALL SELECT " columns " FROM open_" \
+	table " c WHERE " OPEN_DAYS " AND " of
+#define STORED(columns, table, of) "SELECT " columns " FROM " table " c WHERE " STORED_DAYS " AND " of
+
+#define CHARGE_COLUMNS                                                                                              \
+	POOL_COLUMNS "c.workspace_id, c.profile, c.units, c.sharing, c.class, c.used, c.idle, c.unmeasured, c.over, " \
+		     "c.energy_mj"
+#define RESERVE_COLUMNS \
+	POOL_COLUMNS "c.workspace_id, c.profile, c.units, c.reserved, c.covered, c.lent, c.unused, c.undelivered"
+#define LOAN_COLUMNS                                                                                               \
+	POOL_COLUMNS "c.lender_id, c.profile, c.units, c.sharing, (SELECT t.name FROM workspace w JOIN tenant t ON t.id = " \
+		     "w.tenant_id WHERE w.id = c.borrower_id), c.used, c.idle, c.unmeasured, c.over, c.borrower_id"
+#define POOL_DAY_COLUMNS POOL_COLUMNS "c.unreserved_idle, c.energy_mj"
+#define OF_WORKSPACES(column) "c." column " = ANY ($4::integer[])"
+#define CHARGE_ORDER POOL_ORDER("workspace_id") ", units DESC, profile COLLATE \"C\", sharing, class"
+#define RESERVE_ORDER POOL_ORDER("workspace_id") ", units DESC, profile COLLATE \"C\""
+#define LOAN_ORDER POOL_ORDER("lender_id") ", borrower_id, units DESC, profile COLLATE \"C\", sharing"
+#define OF_OWNER "c.owner_id = $4::integer AND c.unreserved_idle + c.energy_mj > 0"
+#define IN_ORDER(rows, order) "SELECT * FROM (" rows ") x" order
+
+/* [0]: all days are stored; [1]: some are not. */
+static const struct db_stmt charge_rows[] = {
+	{"report charges", IN_ORDER(STORED(CHARGE_COLUMNS, "charge_day", OF_WORKSPACES("workspace_id")), CHARGE_ORDER)},
+	{"report open charges",
+         IN_ORDER(BOTH(CHARGE_COLUMNS, "charge_day", OF_WORKSPACES("workspace_id")), CHARGE_ORDER)},
+};
+static const struct db_stmt reserve_rows[] = {
+	{"report reserves",
+         IN_ORDER(STORED(RESERVE_COLUMNS, "reserve_day", OF_WORKSPACES("workspace_id")), RESERVE_ORDER)},
+	{"report open reserves",
+         IN_ORDER(BOTH(RESERVE_COLUMNS, "reserve_day", OF_WORKSPACES("workspace_id")), RESERVE_ORDER)},
+};
+static const struct db_stmt loan_rows[] = {
+	{"report loans", IN_ORDER(STORED(LOAN_COLUMNS, "loan_day", OF_WORKSPACES("lender_id")), LOAN_ORDER)},
+	{"report open loans", IN_ORDER(BOTH(LOAN_COLUMNS, "loan_day", OF_WORKSPACES("lender_id")), LOAN_ORDER)},
+};
+static const struct db_stmt meter_rows = {
+	"report meters", "SELECT day, price_book_id, workspace_id, category, meter, unit, sku, quantity FROM open_meter_day "
+			 "WHERE tenant_id = $1 ORDER BY workspace_id, meter, sku, day, price_book_id"};
+static const struct db_stmt pool_rows[] = {
+	{"report pools", STORED(POOL_DAY_COLUMNS, "pool_day", OF_OWNER)},
+	{"report open pools", BOTH(POOL_DAY_COLUMNS, "pool_day", OF_OWNER)},
+};
+
+void
+report_rows_fini(struct report_rows *r)
+{
+	idmap_fini(&r->workspace_at);
+	PQclear(r->charges);
+	PQclear(r->reserves);
+	PQclear(r->loans);
+	PQclear(r->pools);
+	PQclear(r->meters);
+	mem_free(r->at);
+}
+
+static void
+add(struct report_rows *r, const struct usage_day *d)
+{
+	if (r->count == r->cap) {
+		r->cap = r->cap == 0 ? 256 : 2 * r->cap;
+		r->at = mem_grow(r->at, r->cap, sizeof(*r->at));
+	}
+	r->at[r->count++] = *d;
+}
+
+/* --- one row --- */
+
+static const char *
+sharing_text(int64_t sharing)
+{
+	static const char *const names[] = {"", "exclusive", "mig", "mps", "timeslice", "plain"};
+
+	return sharing >= 0 && sharing < (int64_t)ARRAY_LEN(names) ? names[sharing] : "";
+}
+
+/* 0: none was in force. */
+static bool
+find_book(const struct report_rows *r, const PGresult *res, int row, int col, int64_t *ret, struct err *err)
+{
+	int64_t id = res_i64(res, row, col);
+	size_t book = 0;
+
+	if (id != 0 && !idmap_find(r->month->books, (uint64_t)id, &book))
+		return err_set(err, ERR_FATAL, "price book %" PRId64 " is in force but was not loaded", id);
+	*ret = id == 0 ? -1 : (int64_t)book;
+	return true;
+}
+
+/* What all rows of a pool have. */
+static bool
+begin_row(const struct report_rows *r, const PGresult *res, int row, struct usage_day *d, struct err *err)
+{
+	size_t cluster = idmap_get(&r->month->cluster_at, (uint64_t)res_i64(res, row, CLUSTER));
+
+	if (cluster == IDMAP_NONE)
+		return err_set(err, ERR_FATAL, "cluster %s is charged but was not loaded", res_text(res, row, CLUSTER));
+	*d = (struct usage_day){
+		.day = (int32_t)res_i64(res, row, DAY),
+		.cluster = res_text(r->month->clusters, (int)cluster, 1),
+		.tenant = r->tenant,
+		.cost_center = r->cost_center,
+		.workspace = "",
+		.gpu_model = res_text(res, row, MODEL),
+		.mig_profile = "",
+		.sharing_mode = "",
+		.klass = "",
+		.instance_units = UNITS_PER_GPU,
+	};
+	return find_book(r, res, row, BOOK, &d->price_book, err);
+}
+
+static bool
+begin_workspace_row(const struct report_rows *r, const PGresult *res, int row, struct usage_day *d, struct err *err)
+{
+	size_t at = idmap_get(&r->workspace_at, (uint64_t)res_i64(res, row, WORKSPACE));
+
+	if (!begin_row(r, res, row, d, err))
+		return false;
+	if (at == IDMAP_NONE)
+		return err_set(err, ERR_FATAL, "workspace %s is charged but was not loaded",
+		               res_text(res, row, WORKSPACE));
+	d->workspace = res_text(r->workspaces, (int)at, 4);
+	d->mig_profile = res_text(res, row, OWN);
+	d->instance_units = res_i64(res, row, OWN + 1);
+	return true;
+}
+
+static bool
+read_states(const PGresult *res, int row, struct usage_day *d, struct err *err)
+{
+	int128 *const to[] = {&d->used_unit_ns, &d->idle_unit_ns, &d->unmeasured_unit_ns, &d->over_unit_ns};
+
+	for (int i = 0; i < (int)ARRAY_LEN(to); i++)
+		if (!res_i128(res, row, OWN + 4 + i, 0, to[i], err))
+			return false;
+	d->sharing_mode = sharing_text(res_i64(res, row, OWN + 2));
+	return true;
+}
+
+/* --- commitments and their parts --- */
+
+/* Two rows of any of the three results: of the same pool, workspace, day and book? */
+static int
+compare_pools(const PGresult *a, int i, const PGresult *b, int j)
+{
+	static const int columns[] = {CLUSTER, OWNER, MODEL, WORKSPACE, DAY, BOOK};
+
+	for (size_t k = 0; k < ARRAY_LEN(columns); k++) {
+		int64_t x, y;
+
+		if (columns[k] == MODEL) {
+			int order = strcmp(res_text(a, i, MODEL), res_text(b, j, MODEL));
+
+			if (order != 0)
+				return order;
+			continue;
+		}
+		x = res_i64(a, i, columns[k]);
+		y = res_i64(b, j, columns[k]);
+		if (x != y)
+			return x < y ? -1 : 1;
+	}
+	return 0;
+}
+
+struct commitment {
+	int64_t number;
+	int128 reserved, covered, lent, unused, undelivered;
+};
+/* The commitments of one pool, workspace, day and book. */
+struct commitments {
+	struct commitment *at;
+	size_t count, cap;
+	int row;  /* of reserve_rows: the first that is not among them */
+	int from; /* the first that is; -1: none yet */
+};
+
+static bool
+add_commitment(struct report_rows *r, struct commitments *c, int row, struct err *err)
+{
+	static const enum charge_kind kinds[] = {CHARGE_COMMITMENT, CHARGE_UNUSED, CHARGE_UNDELIVERED};
+	struct commitment x = {.number = ++r->reservations};
+	int128 *const to[] = {&x.reserved, &x.covered, &x.lent, &x.unused, &x.undelivered};
+	const int128 *const amounts[] = {&x.reserved, &x.unused, &x.undelivered};
+	struct usage_day d;
+
+	for (int i = 0; i < (int)ARRAY_LEN(to); i++)
+		if (!res_i128(r->reserves, row, OWN + 2 + i, 0, to[i], err))
+			return false;
+	if (!begin_workspace_row(r, r->reserves, row, &d, err))
+		return false;
+	d.klass = "reserved";
+	d.reservation = x.number;
+	for (size_t k = 0; k < ARRAY_LEN(kinds); k++) {
+		d.kind = kinds[k];
+		d.unit_ns = *amounts[k];
+		if (d.unit_ns > 0)
+			add(r, &d);
+	}
+	if (c->count == c->cap) {
+		c->cap = c->cap == 0 ? 4 : 2 * c->cap;
+		c->at = mem_grow(c->at, c->cap, sizeof(*c->at));
+	}
+	c->at[c->count++] = x;
+	return true;
+}
+
+/* Brings c to the commitments of this row, past those that have no such row; none is allowed. */
+static bool
+seek_commitments(struct report_rows *r, struct commitments *c, const PGresult *res, int row, bool all, struct err *err)
+{
+	int rows = PQntuples(r->reserves);
+
+	if (!all && c->count > 0 && compare_pools(r->reserves, c->from, res, row) == 0)
+		return true;
+	c->count = 0;
+	while (c->row < rows) {
+		int order = all ? -1 : compare_pools(r->reserves, c->row, res, row);
+
+		if (order > 0)
+			break;
+		if (c->count > 0 && compare_pools(r->reserves, c->from, r->reserves, c->row) != 0)
+			c->count = 0;
+		if (c->count == 0)
+			c->from = c->row;
+		if (!add_commitment(r, c, c->row++, err))
+			return false;
+	}
+	if (!all && c->count > 0 && compare_pools(r->reserves, c->from, res, row) != 0)
+		c->count = 0;
+	return true;
+}
+
+/* The first `amount` of what a row has, in the order of its states. */
+static struct usage_day
+cut(struct usage_day *d, int128 amount)
+{
+	int128 *const from[] = {&d->used_unit_ns, &d->idle_unit_ns, &d->unmeasured_unit_ns};
+	struct usage_day part = *d;
+	int128 *const to[] = {&part.used_unit_ns, &part.idle_unit_ns, &part.unmeasured_unit_ns};
+
+	for (size_t i = 0; i < ARRAY_LEN(from); i++) {
+		*to[i] = *from[i] < amount ? *from[i] : amount;
+		*from[i] -= *to[i];
+		amount -= *to[i];
+	}
+	d->over_unit_ns = d->energy_mj = 0;
+	return part;
+}
+
+static int128
+held_of(const struct usage_day *d)
+{
+	return d->used_unit_ns + d->idle_unit_ns + d->unmeasured_unit_ns;
+}
+
+/* Rules 2 and 3. */
+static bool
+add_parts(struct report_rows *r, struct commitments *c, struct usage_day *d, struct err *err)
+{
+	for (size_t i = 0; i < c->count; i++) {
+		int128 *room = d->kind == CHARGE_LENT ? &c->at[i].lent : &c->at[i].covered;
+		int128 held = held_of(d), amount = held < *room ? held : *room;
+		struct usage_day part;
+
+		if (amount == 0)
+			continue;
+		part = cut(d, amount);
+		part.reservation = c->at[i].number;
+		*room -= amount;
+		add(r, &part);
+	}
+	if (held_of(d) != 0)
+		return err_set(err, ERR_FATAL, "%s/%s: more %s on day %" PRId32 " than was reserved", d->tenant, d->workspace,
+		               d->kind == CHARGE_LENT ? "lent" : "covered", d->day);
+	return true;
+}
+
+/* --- the tables --- */
+
+/* Rule 1. */
+static bool
+add_charge(struct report_rows *r, struct commitments *c, int row, struct err *err)
+{
+	const char *klass = res_text(r->charges, row, OWN + 3);
+	struct usage_day d;
+
+	if (!begin_workspace_row(r, r->charges, row, &d, err) || !read_states(r->charges, row, &d, err) ||
+	    !res_i128(r->charges, row, OWN + 8, 0, &d.energy_mj, err))
+		return false;
+	if (strcmp(klass, "covered") != 0 || held_of(&d) == 0) {
+		d.kind = CHARGE_USAGE;
+		d.klass = strcmp(klass, "covered") != 0 ? klass : "on-demand";
+		add(r, &d);
+		return true;
+	}
+	d.kind = CHARGE_COVERED;
+	d.klass = "reserved";
+	return seek_commitments(r, c, r->charges, row, false, err) && add_parts(r, c, &d, err);
+}
+
+static bool
+add_charges(struct report_rows *r, struct err *err)
+{
+	struct commitments c = {.from = -1};
+	int loan = 0, loans = PQntuples(r->loans), charges = PQntuples(r->charges);
+	bool ok = true;
+
+	for (int row = 0; ok && row <= charges; row++) {
+		/* Loans of the pools before this one, and of this one. */
+		while (ok && loan < loans && (row == charges || compare_pools(r->loans, loan, r->charges, row) <= 0)) {
+			struct usage_day d;
+
+			ok = begin_workspace_row(r, r->loans, loan, &d, err) && read_states(r->loans, loan, &d, err);
+			d.kind = CHARGE_LENT;
+			d.klass = "reserved";
+			d.counterparty = res_text(r->loans, loan, OWN + 3);
+			ok = ok && seek_commitments(r, &c, r->loans, loan, false, err) && add_parts(r, &c, &d, err);
+			loan++;
+		}
+		ok = ok && (row == charges || add_charge(r, &c, row, err));
+	}
+	ok = ok && seek_commitments(r, &c, NULL, 0, true, err);
+	mem_free(c.at);
+	return ok;
+}
+
+/* Rule 4. */
+static bool
+add_pools(struct report_rows *r, struct err *err)
+{
+	for (int row = 0; row < PQntuples(r->pools); row++) {
+		struct usage_day d;
+
+		if (!begin_row(r, r->pools, row, &d, err) || !res_i128(r->pools, row, WORKSPACE, 0, &d.unit_ns, err) ||
+		    !res_i128(r->pools, row, WORKSPACE + 1, 0, &d.energy_mj, err))
+			return false;
+		d.kind = CHARGE_DEDICATED;
+		d.klass = "dedicated";
+		add(r, &d);
+	}
+	return true;
+}
+
+static bool
+add_meters(struct report_rows *r, struct err *err)
+{
+	enum { METER_DAY, METER_BOOK, METER_WORKSPACE, CATEGORY, METER, UNIT, SKU, QUANTITY };
+
+	for (int row = 0; row < PQntuples(r->meters); row++) {
+		size_t at = idmap_get(&r->workspace_at, (uint64_t)res_i64(r->meters, row, METER_WORKSPACE));
+		struct usage_day d = {
+			.day = (int32_t)res_i64(r->meters, row, METER_DAY),
+			.kind = CHARGE_METER,
+			.cluster = "",
+			.tenant = r->tenant,
+			.cost_center = r->cost_center,
+			.workspace = at == IDMAP_NONE ? "" : res_text(r->workspaces, (int)at, 4),
+			.gpu_model = "",
+			.mig_profile = "",
+			.sharing_mode = "",
+			.klass = "",
+			.category = res_text(r->meters, row, CATEGORY),
+			.meter = res_text(r->meters, row, METER),
+			.unit = res_text(r->meters, row, UNIT),
+			.meter_sku = res_text(r->meters, row, SKU),
+		};
+
+		if (!find_book(r, r->meters, row, METER_BOOK, &d.price_book, err) ||
+		    !res_i128(r->meters, row, QUANTITY, QUANTITY_SCALE, &d.quantity, err))
+			return false;
+		add(r, &d);
+	}
+	return true;
+}
+
+bool
+report_rows_load(struct report_rows *r, struct err *err)
+{
+	const struct report_month *m = r->month;
+	in_place(db_array) struct db_array ids;
+	struct db_args a = {0}, own, id = {0};
+
+	db_array_init(&ids);
+	for (int i = r->first; i < r->end; i++) {
+		if (res_null(r->workspaces, i, 3))
+			continue;
+		array_i64(&ids, res_i64(r->workspaces, i, 3));
+		idmap_put(&r->workspace_at, (uint64_t)res_i64(r->workspaces, i, 3), (size_t)i);
+	}
+	arg_text(&a, m->in->period_start);
+	arg_text(&a, m->in->period_end);
+	arg_text(&a, m->dirty);
+	own = a;
+	arg_array(&a, &ids);
+	arg_i64(&own, r->tenant_id);
+	arg_i64(&id, r->tenant_id);
+	return db_run(m->db, &charge_rows[m->open], &a, &r->charges, err) &&
+	       db_run(m->db, &reserve_rows[m->open], &a, &r->reserves, err) &&
+	       db_run(m->db, &loan_rows[m->open], &a, &r->loans, err) &&
+	       db_run(m->db, &pool_rows[m->open], &own, &r->pools, err) &&
+	       db_run(m->db, &meter_rows, &id, &r->meters, err) && add_charges(r, err) && add_pools(r, err) &&
+	       add_meters(r, err);
+}

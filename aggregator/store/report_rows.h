@@ -1,0 +1,44 @@
+/* aggregator/store/report_rows.h - between report_store.c (the month, its books, its tenants) and report_rows.c (the rows of one of
+ * them). */
+#ifndef TOLLGATE_STORE_REPORT_ROWS_H
+#define TOLLGATE_STORE_REPORT_ROWS_H
+
+#include "aggregator/store/db.h"
+#include "common/idmap.h"
+
+/* One snapshot of a month. */
+struct report_month {
+	struct db *db;
+	const struct rating_input *in; /* its bounds and books */
+	const struct idmap *books;     /* id -> index */
+	PGresult *clusters;            /* id, name */
+	struct idmap cluster_at;
+	char *dirty; /* days that are not stored, as an array */
+	bool open;   /* there are such days: they are in temporary tables */
+};
+
+/* The rows of one tenant's month. in_place(report_rows) struct report_rows rows = {0}; */
+struct report_rows {
+	const struct report_month *month;
+	const char *tenant, *cost_center;
+	int64_t tenant_id;
+	const PGresult *workspaces; /* id and name in columns 3 and 4, rows first to end */
+	int first, end;
+	struct idmap workspace_at;
+	PGresult *charges, *reserves, *loans, *pools, *meters; /* own the texts */
+	struct usage_day *at;
+	size_t count, cap;
+	int64_t reservations;
+};
+/* store_report_each for files of store/: what the steps write is committed with the end, or not at all. */
+struct report_steps {
+	report_begin *begin; /* NULL: nothing; as is end */
+	report_tenant *each;
+	report_begin *end;
+};
+MUST_CHECK bool report_each(struct db *db, const char *period, const char *tenant, const struct report_steps *steps,
+                            void *arg, struct err *err);
+MUST_CHECK bool report_rows_load(struct report_rows *r, struct err *err);
+void report_rows_fini(struct report_rows *r);
+
+#endif
