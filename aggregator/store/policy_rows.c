@@ -4,14 +4,9 @@
  * because old usage keeps its name. Owners, rules and prices are ranges of billing hours: what the file changes ends
  * at `effective`, what had not begun by then is taken back, and the new begins. What is the same stays untouched, so
  * that nothing is rolled up again without need. */
-#include <string.h>
-
 #include "aggregator/store/attribute.h"
 #include "aggregator/store/policy_over_time.h"
 #include "aggregator/store/policy_rows.h"
-#include "common/digest.h"
-
-#define PRICES_MAX_BYTES (16u << 20)
 
 /* --- clusters, tenants, workspaces --- */
 
@@ -285,135 +280,6 @@ write_rules(struct db *db, const struct policy *p, int64_t effective_ns, bool *r
 	return !*ret_changed || (db_run(db, &end, &at, NULL, err) && db_run(db, &fill, &a, NULL, err));
 }
 
-/* --- prices --- */
-
-static void
-hash_field(struct buf *b, const char *s)
-{
-	if (s)
-		buf_printf(b, "%zu:%s", strlen(s), s);
-	else
-		buf_char(b, '-');
-}
-
-static void
-hash_book(const struct policy_book *book, uint8_t out[SHA256_SIZE])
-{
-	in_place(buf) struct buf b;
-	char price[DECIMAL_TEXT_SIZE];
-
-	buf_init(&b, PRICES_MAX_BYTES);
-	hash_field(&b, book->currency);
-	for (size_t i = 0; i < book->item_count; i++) {
-		const struct policy_price *item = &book->items[i];
-
-		hash_field(&b, item->sku);
-		hash_field(&b, item->gpu_model);
-		hash_field(&b, item->mig_profile);
-		hash_field(&b, item->sharing_mode);
-		hash_field(&b, item->klass);
-		hash_field(&b, decimal_format(item->price, PRICE_SCALE, 0, price));
-	}
-	/* A policy file is at most a quarter of this. */
-	ASSERT(!b.over);
-	sha256(buf_text(&b), b.len, out);
-}
-
-static bool
-check_version(struct db *db, const struct policy_book *book, const uint8_t sha[SHA256_SIZE], int64_t effective_ns,
-              struct err *err)
-{
-	static const struct db_stmt stmt = {
-		"policy price version",
-		"SELECT FROM price_book WHERE version = $1 AND sha256 <> $2 AND lower(effective) < $3 LIMIT 1"};
-	owned(result) PGresult *r = NULL;
-	struct db_args a = {0};
-
-	arg_text(&a, book->version);
-	arg_bytes(&a, sha, SHA256_SIZE);
-	arg_time(&a, effective_ns);
-	if (!db_run(db, &stmt, &a, &r, err))
-		return false;
-	return PQntuples(r) == 0 ||
-	       err_set(err, ERR_CONFLICT,
-	               "line %d: prices: version \"%s\" was in force with other prices: a change needs a new version",
-	               book->line, book->version);
-}
-
-static bool
-insert_items(struct db *db, const struct policy_book *book, const char *book_id, struct err *err)
-{
-	static const struct db_stmt stmt = {
-		"policy price items",
-		"INSERT INTO price_item (book_id, position, sku, gpu_model, mig_profile, sharing_mode, class, "
-		"price) SELECT $1, * "
-		"FROM unnest($2::integer[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], "
-		"$8::numeric[])"};
-	in_place(db_columns) struct db_columns c;
-	char price[DECIMAL_TEXT_SIZE];
-	struct db_args a = {0};
-
-	db_columns_init(&c, 7);
-	for (size_t i = 0; i < book->item_count; i++) {
-		const struct policy_price *item = &book->items[i];
-
-		array_i64(&c.col[0], (int64_t)i);
-		array_text(&c.col[1], item->sku ? item->sku : "");
-		array_text(&c.col[2], item->gpu_model);
-		array_text(&c.col[3], item->mig_profile);
-		array_text(&c.col[4], item->sharing_mode);
-		array_text(&c.col[5], item->klass);
-		array_text(&c.col[6], decimal_format(item->price, PRICE_SCALE, 0, price));
-	}
-	arg_text(&a, book_id);
-	arg_columns(&a, &c);
-	return db_run(db, &stmt, &a, NULL, err);
-}
-
-static bool
-end_books(struct db *db, int64_t effective_ns, struct err *err)
-{
-	static const struct db_stmt stmt = {
-		"policy prices end",
-		"UPDATE price_book "
-		"SET effective = CASE WHEN lower(effective) >= $1 THEN 'empty'::tstzrange ELSE "
-		"tstzrange(lower(effective), $1) END "
-		"WHERE NOT isempty(effective) AND (upper_inf(effective) OR upper(effective) > $1)"};
-	struct db_args a = {0};
-
-	arg_time(&a, effective_ns);
-	return db_run(db, &stmt, &a, NULL, err);
-}
-
-static bool
-write_prices(struct db *db, const struct policy_book *book, int64_t effective_ns, struct err *err)
-{
-	static const struct db_stmt same = {
-		"policy prices same", "SELECT FROM price_book "
-				      "WHERE version = $1 AND sha256 = $2 AND currency = $4 AND upper_inf(effective) "
-				      "AND effective @> $3::timestamptz"};
-	static const struct db_stmt fill = {"policy prices",
-	                                    "INSERT INTO price_book (version, sha256, effective, currency) "
-	                                    "VALUES ($1, $2, tstzrange($3, NULL), $4) RETURNING id"};
-	owned(result) PGresult *have = NULL, *made = NULL;
-	uint8_t sha[SHA256_SIZE];
-	struct db_args a = {0};
-
-	if (!book)
-		return end_books(db, effective_ns, err);
-	hash_book(book, sha);
-	arg_text(&a, book->version);
-	arg_bytes(&a, sha, sizeof(sha));
-	arg_time(&a, effective_ns);
-	arg_text(&a, book->currency);
-	if (!db_run(db, &same, &a, &have, err))
-		return false;
-	if (PQntuples(have) > 0)
-		return true;
-	return check_version(db, book, sha, effective_ns, err) && end_books(db, effective_ns, err) &&
-	       db_run(db, &fill, &a, &made, err) && insert_items(db, book, res_text(made, 0, 0), err);
-}
-
 bool
 policy_rows_write(struct db *db, const struct policy *p, const char *only, const char *file, int64_t effective_ns,
                   struct err *err)
@@ -424,7 +290,7 @@ policy_rows_write(struct db *db, const struct policy *p, const char *only, const
 	    !write_workspaces(db, p, effective_ns, err) || !write_nodes(db, p, effective_ns, err) ||
 	    !quota_rows_write(db, p, effective_ns, err) || !node_rows_write(db, p, file, effective_ns, err) ||
 	    !reservation_rows_write(db, p, only, file, effective_ns, err) ||
-	    !write_rules(db, p, effective_ns, &rules_changed, err) || !write_prices(db, p->prices, effective_ns, err))
+	    !write_rules(db, p, effective_ns, &rules_changed, err) || !price_rows_write(db, p->prices, effective_ns, err))
 		return false;
 	/* A rule may name a cluster. */
 	if (!home_changed && !rules_changed)
