@@ -1,0 +1,506 @@
+/* aggregator/core/invoice_html.c - the page of a tenant's month, from top to bottom. The numbers are those of invoice_html.h. */
+#include "aggregator/core/invoice_html.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/split.h"
+
+#define MINUS "\xe2\x88\x92"
+#define DASH "\xe2\x80\x93"
+#define HOUR_DECIMALS 3
+#define PARTS_MAX 8
+#define NANO_PER_MILLI 1000000
+#define UNIT_NS_PER_MILLI_HOUR ((int128)5040 * 3600000000)
+
+/* ---- pieces ---- */
+
+static void
+text(struct buf *out, const char *s)
+{
+	for (; *s != '\0'; s++)
+		switch (*s) {
+		case '&': buf_str(out, "&amp;"); break;
+		case '<': buf_str(out, "&lt;"); break;
+		case '>': buf_str(out, "&gt;"); break;
+		case '"': buf_str(out, "&quot;"); break;
+		case '\'': buf_str(out, "&#39;"); break;
+		default: buf_char(out, (unsigned char)*s < ' ' ? ' ' : *s);
+		}
+}
+
+/* A minus sign as wide as a digit. */
+static void
+number(struct buf *out, int128 value, int scale, int min_decimals)
+{
+	char digits[DECIMAL_TEXT_SIZE];
+
+	decimal_format(value, scale, min_decimals, digits);
+	buf_str(out, digits[0] == '-' ? MINUS : "");
+	buf_str(out, digits[0] == '-' ? digits + 1 : digits);
+}
+
+static void
+cell_number(struct buf *out, const char *klass, int128 value, int scale, int min_decimals)
+{
+	buf_printf(out, "<td class=\"n%s\">", klass);
+	number(out, value, scale, min_decimals);
+	buf_str(out, "</td>");
+}
+
+static void
+fact(struct buf *out, const char *name, const char *value)
+{
+	buf_printf(out, "<div><dt>%s</dt><dd>", name);
+	text(out, value[0] != '\0' ? value : DASH);
+	buf_str(out, "</dd></div>\n");
+}
+
+/* ---- currencies ---- */
+
+struct page {
+	const struct invoice_input *i;
+	struct invoice_amount sums[INVOICE_CURRENCIES];
+	size_t count;
+};
+
+static size_t
+column_of(const struct page *p, const char *currency)
+{
+	size_t at = 0;
+
+	while (at < p->count && strcmp(p->sums[at].currency, currency) != 0)
+		at++;
+	return at;
+}
+
+static bool
+add_up(struct page *p, struct err *err)
+{
+	const struct rated *r = p->i->r;
+
+	for (size_t i = 0; i < r->count; i++) {
+		size_t at = column_of(p, r->lines[i].currency);
+
+		if (at == INVOICE_CURRENCIES)
+			return err_set(err, ERR_INVALID, "an invoice has at most %d currencies", INVOICE_CURRENCIES);
+		if (at == p->count)
+			p->sums[p->count++] = (struct invoice_amount){.currency = r->lines[i].currency,
+			                                              .scale = r->lines[i].currency_scale};
+		p->sums[at].billed += r->lines[i].billed;
+	}
+	return true;
+}
+
+typedef bool line_filter(const struct rated_line *l, const void *arg);
+
+/* A cell per currency with what the lines of the filter add up to. */
+static void
+sum_cells(const struct page *p, line_filter *wanted, const void *arg, struct buf *out)
+{
+	int128 sums[INVOICE_CURRENCIES] = {0};
+
+	for (size_t i = 0; i < p->i->r->count; i++)
+		if (wanted(&p->i->r->lines[i], arg))
+			sums[column_of(p, p->i->r->lines[i].currency)] += p->i->r->lines[i].billed;
+	for (size_t c = 0; c < p->count; c++)
+		cell_number(out, "", sums[c], p->sums[c].scale, p->sums[c].scale);
+}
+
+static void
+currency_heads(const struct page *p, struct buf *out)
+{
+	for (size_t c = 0; c < p->count; c++)
+		buf_printf(out, "<th class=\"n\">%s</th>", p->sums[c].currency);
+}
+
+/* ---- head ---- */
+
+static void
+add_head(const struct page *p, struct buf *out)
+{
+	const struct rating_input *in = p->i->in;
+	const struct rated_line *l = &p->i->r->lines[0];
+	bool closed = strcmp(in->period_status, "closed") == 0;
+	in_place(buf) struct buf period, version;
+
+	buf_init(&period, 256);
+	buf_init(&version, 32);
+	buf_printf(&period, "%s to %s (exclusive), %s", in->period_start, in->period_end, p->i->zone);
+	buf_i64(&version, in->invoice_version);
+	buf_str(out, "<header><div><p class=\"from\">");
+	text(out, p->i->provider);
+	buf_printf(out, "</p><h1>%s %s</h1></div><p class=\"status %s\">%s</p></header>\n",
+	           closed ? "Invoice" : "Statement", in->period, closed ? "closed" : "open",
+	           closed ? "closed" : "open " DASH " not final");
+	buf_str(out, "<dl class=\"facts\">\n");
+	fact(out, "Tenant", p->i->tenant_name[0] != '\0' ? p->i->tenant_name : l->tenant);
+	fact(out, "Cost centre", l->cost_center);
+	fact(out, "Organisation", p->i->organisation);
+	fact(out, "Number", l->invoice_id);
+	fact(out, "Version", buf_text(&version));
+	fact(out, "Period", buf_text(&period));
+	buf_str(out, "</dl>\n");
+}
+
+/* ---- totals ---- */
+
+static bool
+is_category(const struct rated_line *l, const void *category)
+{
+	return strcmp(l->category, category) == 0;
+}
+
+static bool
+is_correction(const struct rated_line *l, const void *arg)
+{
+	(void)arg;
+	return l->correction_of != NULL && l->correction_of[0] != '\0';
+}
+
+static const struct invoice_amount *
+previous_of(const struct invoice_input *i, const char *currency)
+{
+	for (size_t c = 0; c < i->previous_count; c++)
+		if (strcmp(i->previous[c].currency, currency) == 0)
+			return &i->previous[c];
+	return NULL;
+}
+
+static void
+add_change(const struct page *p, struct buf *out)
+{
+	if (p->i->previous_period == NULL)
+		return;
+	buf_printf(out, "<tr class=\"memo\"><th>Change against %s</th>", p->i->previous_period);
+	for (size_t c = 0; c < p->count; c++) {
+		const struct invoice_amount *before = previous_of(p->i, p->sums[c].currency);
+		int128 change = p->sums[c].billed - (before ? before->billed : 0);
+
+		buf_str(out, "<td class=\"n\">");
+		buf_str(out, change > 0 ? "+" : "");
+		number(out, change, p->sums[c].scale, p->sums[c].scale);
+		if (before != NULL && before->billed > 0) {
+			buf_printf(out, " (%s", change > 0 ? "+" : "");
+			number(out, div_round_half_even(change * 1000, before->billed), 1, 1);
+			buf_str(out, "\xc2\xa0%)");
+		}
+		buf_str(out, "</td>");
+	}
+	buf_str(out, "</tr>\n");
+}
+
+static void
+add_budget(const struct page *p, struct buf *out)
+{
+	const struct invoice_budget *b = p->i->budget;
+
+	if (b == NULL)
+		return;
+	buf_printf(out, "<tr class=\"memo\"><th>Budget, %s</th><td class=\"n\" colspan=\"%zu\">",
+	           b->hard ? "hard" : "soft", p->count);
+	number(out, b->spent, PRICE_SCALE, 2);
+	buf_str(out, " of ");
+	number(out, b->limit, PRICE_SCALE, 2);
+	buf_printf(out, " %s", b->currency != NULL ? b->currency : "GPU-hours");
+	if (b->limit > 0) {
+		buf_str(out, " (");
+		number(out, div_round_half_even(b->spent * 1000, b->limit), 1, 1);
+		buf_str(out, "\xc2\xa0%)");
+	}
+	buf_str(out, "</td></tr>\n");
+}
+
+static void
+add_totals(const struct page *p, struct buf *out)
+{
+	static const char *const categories[][2] = {{"gpu", "GPU"},         {"storage", "Storage"},
+	                                            {"network", "Network"}, {"inference", "Inference"},
+	                                            {"support", "Support"}, {"energy", "Energy"},
+	                                            {"other", "Other"}};
+	size_t corrections = 0;
+
+	for (size_t i = 0; i < p->i->r->count; i++)
+		corrections += is_correction(&p->i->r->lines[i], NULL);
+	buf_str(out, "<table class=\"totals\"><thead><tr><th>Totals</th>");
+	currency_heads(p, out);
+	buf_str(out, "</tr></thead><tbody>\n");
+	for (size_t c = 0; c < ARRAY_LEN(categories); c++) {
+		buf_printf(out, "<tr><th>%s</th>", categories[c][1]);
+		sum_cells(p, is_category, categories[c][0], out);
+		buf_str(out, "</tr>\n");
+	}
+	buf_str(out, "<tr class=\"total\"><th>Total</th>");
+	for (size_t c = 0; c < p->count; c++)
+		cell_number(out, "", p->sums[c].billed, p->sums[c].scale, p->sums[c].scale);
+	buf_printf(out, "</tr>\n<tr class=\"memo\"><th>Corrections of earlier months in it: %zu</th>", corrections);
+	sum_cells(p, is_correction, NULL, out);
+	buf_str(out, "</tr>\n");
+	add_change(p, out);
+	add_budget(p, out);
+	buf_str(out, "</tbody></table>\n");
+}
+
+/* ---- hours ---- */
+
+struct part {
+	const char *name;
+	int128 amount;
+};
+
+/* Rule 4. */
+static int128
+round_parts(int128 whole, const struct part *parts, size_t n, int128 per_milli_hour, int128 ret_milli[PARTS_MAX])
+{
+	int128 weight[PARTS_MAX], total = div_round_half_even(whole, per_milli_hour);
+
+	ASSERT(n <= PARTS_MAX);
+	for (size_t i = 0; i < n; i++)
+		weight[i] = parts[i].amount;
+	if (!split_largest_remainder(total, weight, n, ret_milli))
+		memset(ret_milli, 0, sizeof(*ret_milli) * n);
+	return total;
+}
+
+/* One below the other: the whole, then what it is made of. In nano-GPU-hours. */
+static void
+add_parts(const char *title, const struct part *whole, const struct part *parts, size_t n, struct buf *out)
+{
+	int128 milli[PARTS_MAX], total = round_parts(whole->amount, parts, n, NANO_PER_MILLI, milli);
+
+	buf_printf(out,
+	           "<table class=\"parts\"><thead><tr><th>%s</th><th class=\"n\">GPU-hours</th></tr></thead><tbody>\n",
+	           title);
+	buf_printf(out, "<tr class=\"whole\"><th>%s</th>", whole->name);
+	cell_number(out, "", total, HOUR_DECIMALS, HOUR_DECIMALS);
+	buf_str(out, "</tr>\n");
+	for (size_t i = 0; i < n; i++) {
+		buf_printf(out, "<tr><th>%s %s</th>", i == 0 ? "=" : "+", parts[i].name);
+		cell_number(out, "", milli[i], HOUR_DECIMALS, HOUR_DECIMALS);
+		buf_str(out, "</tr>\n");
+	}
+	buf_str(out, "</tbody></table>\n");
+}
+
+static int128
+hours_of(const struct page *p, enum charge_kind kind)
+{
+	int128 sum = 0;
+
+	for (size_t i = 0; i < p->i->r->count; i++)
+		if (p->i->r->lines[i].kind == kind && !is_correction(&p->i->r->lines[i], NULL))
+			sum += p->i->r->lines[i].ngh;
+	return sum;
+}
+
+static void
+add_committed(const struct page *p, struct buf *out)
+{
+	const struct part whole = {"Committed", hours_of(p, CHARGE_COMMITMENT)};
+	const struct part parts[] = {
+		{"covered", hours_of(p, CHARGE_COVERED)},
+		{"lent", hours_of(p, CHARGE_LENT)},
+		{"reserved, unused", hours_of(p, CHARGE_UNUSED)},
+		{"undelivered", hours_of(p, CHARGE_UNDELIVERED)},
+	};
+
+	add_parts("Reservations", &whole, parts, ARRAY_LEN(parts), out);
+}
+
+static void
+add_held(const struct page *p, struct buf *out)
+{
+	struct part whole = {"Allocated", 0}, parts[] = {{"used", 0}, {"idle", 0}, {"unmeasured", 0}};
+
+	for (size_t i = 0; i < p->i->r->count; i++) {
+		const struct rated_line *l = &p->i->r->lines[i];
+
+		if (is_correction(l, NULL))
+			continue;
+		whole.amount += l->allocated_ngh;
+		parts[0].amount += l->used_ngh;
+		parts[1].amount += l->idle_ngh;
+		parts[2].amount += l->unmeasured_ngh;
+	}
+	add_parts("GPU time held", &whole, parts, ARRAY_LEN(parts), out);
+	buf_str(out, "<p class=\"note\">Measured: ");
+	if (whole.amount > 0) {
+		number(out, div_round_half_even((parts[0].amount + parts[1].amount) * 1000, whole.amount), 1, 1);
+		buf_str(out, "\xc2\xa0% of the time held.</p>\n");
+	} else {
+		buf_str(out, DASH "</p>\n");
+	}
+}
+
+/* Beside each other, to save the page's height. */
+static void
+add_capacity(const struct page *p, struct buf *out)
+{
+	const struct invoice_capacity *c = p->i->own;
+
+	if (c == NULL)
+		return;
+	const struct part parts[] = {{"held by somebody", c->held},
+	                             {"held by nobody", c->unallocated},
+	                             {"stranded", c->stranded},
+	                             {"down", c->down},
+	                             {"unknown", c->unknown}};
+	int128 milli[PARTS_MAX], total = round_parts(c->held + c->unallocated + c->stranded + c->down + c->unknown,
+	                                             parts, ARRAY_LEN(parts), UNIT_NS_PER_MILLI_HOUR, milli);
+
+	buf_str(out, "<table class=\"parts\"><thead><tr><th>Own nodes, GPU-hours</th><th class=\"n\">in service</th>");
+	for (size_t i = 0; i < ARRAY_LEN(parts); i++)
+		buf_printf(out, "<th class=\"n\">%s %s</th>", i == 0 ? "=" : "+", parts[i].name);
+	buf_str(out, "</tr></thead><tbody><tr><th>States of the capacity</th>");
+	cell_number(out, " whole", total, HOUR_DECIMALS, HOUR_DECIMALS);
+	for (size_t i = 0; i < ARRAY_LEN(parts); i++)
+		cell_number(out, "", milli[i], HOUR_DECIMALS, HOUR_DECIMALS);
+	buf_str(out, "</tr></tbody></table>\n");
+}
+
+/* ---- lines ---- */
+
+static int128
+size_of(const struct rated_line *l)
+{
+	return l->billed < 0 ? -l->billed : l->billed;
+}
+
+/* Whether a line is among the largest: fewer than INVOICE_LINES go before it, ties by their order. */
+static bool
+is_shown(const struct rated *r, size_t index)
+{
+	size_t before = 0;
+
+	if (r->count <= INVOICE_LINES)
+		return true;
+	for (size_t i = 0; i < r->count && before < INVOICE_LINES; i++)
+		before += size_of(&r->lines[i]) > size_of(&r->lines[index]) ||
+		          (i < index && size_of(&r->lines[i]) == size_of(&r->lines[index]));
+	return before < INVOICE_LINES;
+}
+
+static void
+add_line(const struct page *p, const struct rated_line *l, struct buf *out)
+{
+	buf_str(out, "<tr><td>");
+	text(out, l->workspace);
+	buf_str(out, "</td><td>");
+	text(out, l->description);
+	if (is_correction(l, NULL)) {
+		buf_str(out, " <span class=\"of\">corrects ");
+		text(out, l->correction_of);
+		buf_str(out, "</span>");
+	}
+	buf_str(out, "</td>");
+	cell_number(out, "", l->quantity, QUANTITY_SCALE, 2);
+	buf_str(out, "<td>");
+	text(out, l->unit);
+	buf_str(out, "</td>");
+	if (l->priced)
+		cell_number(out, "", l->unit_price, PRICE_SCALE, l->currency_scale);
+	else
+		buf_str(out, "<td class=\"n\">" DASH "</td>");
+	for (size_t c = 0; c < p->count; c++)
+		if (strcmp(p->sums[c].currency, l->currency) == 0)
+			cell_number(out, "", l->billed, l->currency_scale, l->currency_scale);
+		else
+			buf_str(out, "<td></td>");
+	buf_str(out, "</tr>\n");
+}
+
+static void
+add_lines(const struct page *p, struct buf *out)
+{
+	const struct rated *r = p->i->r;
+	int128 rest[INVOICE_CURRENCIES] = {0};
+	size_t left = 0;
+
+	buf_str(out,
+	        "<table class=\"lines\"><thead><tr><th>Workspace</th><th>What</th><th class=\"n\">Quantity</th><th>Unit</th>"
+	        "<th class=\"n\">Price</th>");
+	currency_heads(p, out);
+	buf_str(out, "</tr></thead><tbody>\n");
+	for (size_t i = 0; i < r->count; i++)
+		if (is_shown(r, i)) {
+			add_line(p, &r->lines[i], out);
+		} else {
+			rest[column_of(p, r->lines[i].currency)] += r->lines[i].billed;
+			left++;
+		}
+	if (left > 0) {
+		buf_printf(out, "<tr><td></td><td colspan=\"4\">%zu smaller lines, in the CSV of this month</td>",
+		           left);
+		for (size_t c = 0; c < p->count; c++)
+			cell_number(out, "", rest[c], p->sums[c].scale, p->sums[c].scale);
+		buf_str(out, "</tr>\n");
+	}
+	buf_str(out, "<tr class=\"total\"><td></td><td colspan=\"4\">Total</td>");
+	for (size_t c = 0; c < p->count; c++)
+		cell_number(out, "", p->sums[c].billed, p->sums[c].scale, p->sums[c].scale);
+	buf_str(out, "</tr>\n</tbody></table>\n");
+}
+
+/* ---- the document ---- */
+
+static const char style[] =
+	"@page{size:A4;margin:14mm 14mm 12mm}"
+	"*{box-sizing:border-box}"
+	"body{margin:0;background:#eef0f2;color:#1b2126;font:9.5pt/1.4 'DejaVu Sans',Verdana,Arial,sans-serif}"
+	"section{background:#fff;width:210mm;min-height:270mm;margin:8mm auto;padding:14mm;box-shadow:0 1px 6px #0003;"
+	"display:flex;flex-direction:column;gap:5mm}"
+	"header{display:flex;justify-content:space-between;align-items:flex-end;border-bottom:2pt solid #0b5c63;padding-bottom:3mm}"
+	"h1{font-size:20pt;line-height:1.1;margin:1mm 0 0;font-weight:600}p{margin:0}.from{color:#0b5c63;font-weight:600}"
+	".status{padding:1mm 3mm;border-radius:3mm;font-weight:600;background:#fff1d6;color:#7a4b00}"
+	".status.closed{background:#dcf1e4;color:#14532d}"
+	".facts{display:grid;grid-template-columns:repeat(3,1fr);gap:2.5mm 6mm;margin:0}"
+	"dt{font-size:7.5pt;color:#5a6670}dd{margin:0;overflow-wrap:anywhere}"
+	".sides{display:grid;grid-template-columns:1.25fr 1fr;gap:6mm;align-items:start}"
+	".side{display:flex;flex-direction:column;gap:3mm}"
+	"table{border-collapse:collapse;width:100%}th,td{text-align:left;font-weight:400;padding:.75mm 1.2mm;vertical-align:top}"
+	"thead th{font-size:7.5pt;color:#5a6670;border-bottom:.6pt solid #9aa5ae}"
+	"tbody tr+tr>*{border-top:.3pt solid #e1e5e8}"
+	".n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}"
+	".total>*{font-weight:700;border-top:1pt solid #1b2126!important}.memo>*{color:#46525b;font-size:8.5pt}"
+	".whole,.whole>*{font-weight:600}.parts{font-size:8.5pt}.lines{font-size:8pt}.lines td{overflow-wrap:anywhere}"
+	".note,.of{font-size:8pt;color:#46525b}footer{margin-top:auto;font-size:7.5pt;color:#5a6670}"
+	"@media print{body{background:none}section{width:auto;min-height:0;margin:0;padding:0;box-shadow:none;break-after:page}"
+	"section:last-of-type{break-after:auto}}";
+
+void
+invoice_html_begin(const char *title, struct buf *out)
+{
+	buf_str(out, "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<title>");
+	text(out, title);
+	buf_printf(out, "</title>\n<style>%s</style>\n</head>\n<body>\n", style);
+}
+
+bool
+invoice_html_page(const struct invoice_input *i, struct buf *out, struct err *err)
+{
+	struct page p = {.i = i};
+
+	ASSERT(i->r->count > 0);
+	if (!add_up(&p, err))
+		return false;
+	buf_str(out, "<section>\n");
+	add_head(&p, out);
+	buf_str(out, "<div class=\"sides\"><div class=\"side\">\n");
+	add_totals(&p, out);
+	buf_str(out, "</div><div class=\"side\">\n");
+	add_held(&p, out);
+	add_committed(&p, out);
+	buf_str(out, "</div></div>\n");
+	add_capacity(&p, out);
+	add_lines(&p, out);
+	buf_str(out,
+	        "<footer>Every line of this month, with its sums and a SHA-256, is in the CSV and its manifest. Time that was down or "
+	        "unknown is never billed.</footer>\n</section>\n");
+	return buf_ok(out, "the invoice", err);
+}
+
+void
+invoice_html_end(struct buf *out)
+{
+	buf_str(out, "</body>\n</html>\n");
+}

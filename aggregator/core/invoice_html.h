@@ -1,0 +1,54 @@
+/* aggregator/core/invoice_html.h - a tenant's month as one printed page. Pure.
+ *
+ * Rules:
+ *  1. the page needs nothing beside itself: no script, no other file, no address; every text is escaped
+ *  2. amounts are the cents of the lines: those by category add up to the total, and so do the lines shown and the rest
+ *  3. a page has room for INVOICE_LINES lines. Of more, the largest are shown, in the report's order, and the others are one row
+ *  4. hours that are shown as parts of a sum are rounded together, so that they add up as they are printed
+ *  5. a month of two currencies has a column of amounts for each; they are never added */
+#ifndef TOLLGATE_CORE_INVOICE_HTML_H
+#define TOLLGATE_CORE_INVOICE_HTML_H
+
+#include "aggregator/core/rating.h"
+
+#define INVOICE_LINES 14
+#define INVOICE_CURRENCIES 3 /* columns of one page */
+
+struct invoice_amount {
+	const char *currency;
+	int128 billed; /* in the currency's smallest unit */
+	int scale;
+};
+
+/* What became of the time of the tenant's own nodes, in unit-nanoseconds. */
+struct invoice_capacity {
+	int128 held, unallocated, stranded, down, unknown;
+};
+
+struct invoice_budget {
+	const char *currency; /* NULL: GPU-hours */
+	int128 limit, spent;  /* scale PRICE_SCALE */
+	bool hard;
+};
+
+struct invoice_input {
+	const struct rating_input *in;
+	const struct rated *r;       /* of one tenant, at least one line */
+	const char *provider;        /* who runs the platform */
+	const char *organisation;    /* who pays */
+	const char *tenant_name;     /* for people; "" : there is none but its name */
+	const char *zone;            /* of the days, such as Europe/Berlin */
+	const char *previous_period; /* "2026-10"; NULL: there is none to compare with */
+	const struct invoice_amount *previous;
+	size_t previous_count;
+	const struct invoice_capacity *own;  /* NULL: it has no nodes of its own */
+	const struct invoice_budget *budget; /* NULL: none */
+};
+
+/* A document is begin, one page per tenant, end. */
+void invoice_html_begin(const char *title, struct buf *out);
+/* ERR_INVALID: more currencies than a page has columns. */
+MUST_CHECK bool invoice_html_page(const struct invoice_input *i, struct buf *out, struct err *err);
+void invoice_html_end(struct buf *out);
+
+#endif

@@ -1,0 +1,179 @@
+/* tests/unit/test_invoice_html.c - the printed page: one month byte by byte, sums that add up as printed, and hostile names. */
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/support/rates.h"
+
+#include "aggregator/core/invoice_html.h"
+#include "tests/support/golden.h"
+
+#define PAGE_MAX (1u << 20)
+
+static const struct rating_item items[] = {
+	{.sku = "", .klass = "reserved", .price = CENTS(200)},
+	{.sku = "", .klass = "on-demand", .price = CENTS(300)},
+	{.sku = "", .klass = "borrowed", .price = CENTS(120)},
+	{.sku = "", .klass = "dedicated", .price = CENTS(110)},
+	{.sku = "", .meter = "storage", .price = 123456},
+	{.sku = "", .meter = "egress", .price = CENTS(4)},
+	{.sku = "", .meter = "inference-requests", .price = 2500},
+	{.sku = "", .meter = "support", .price = CENTS(9000)},
+};
+static const struct rating_site site = {.cluster = "main", .energy_price = CENTS(30)};
+static const struct rating_book book = {.version = "2026-11",
+                                        .currency = "EUR",
+                                        .items = items,
+                                        .item_count = ARRAY_LEN(items),
+                                        .sites = &site,
+                                        .site_count = 1,
+                                        .lender_ratio = 500000000};
+
+#define GPU(kind_, workspace_, class_, ...)                                                                          \
+	{                                                                                                            \
+		.day = 0, .kind = (kind_), .cluster = "main", .tenant = "acme", .cost_center = "R&D <4711>",         \
+		.workspace = (workspace_), .gpu_model = "H100-80GB", .mig_profile = "", .sharing_mode = "exclusive", \
+		.klass = (class_), .instance_units = 5040, __VA_ARGS__                                               \
+	}
+#define OTHER(meter_, sku_, category_, unit_, quantity_)                                                          \
+	{                                                                                                         \
+		.day = 1, .kind = CHARGE_METER, .cluster = "main", .tenant = "acme", .cost_center = "R&D <4711>", \
+		.workspace = "prod", .gpu_model = "", .mig_profile = "", .sharing_mode = "", .klass = "",         \
+		.meter = (meter_), .meter_sku = (sku_), .category = (category_), .unit = (unit_),                 \
+		.quantity = (int128)(quantity_)*1000000000                                                        \
+	}
+/* The second worked example of a month, other meters, and thirds of an hour. */
+static const struct usage_day days[] = {
+	GPU(CHARGE_COMMITMENT, "prod", "", .unit_ns = 2880 * GPU_HOUR, .reservation = 1),
+	GPU(CHARGE_COVERED, "prod", "", .used_unit_ns = 1000 * GPU_HOUR, .idle_unit_ns = 440 * GPU_HOUR,
+            .reservation = 1, .energy_mj = 7200000000000),
+	GPU(CHARGE_UNUSED, "prod", "", .unit_ns = 900 * GPU_HOUR, .reservation = 1),
+	GPU(CHARGE_LENT, "prod", "", .idle_unit_ns = 500 * GPU_HOUR, .reservation = 1, .counterparty = "globex"),
+	GPU(CHARGE_UNDELIVERED, "prod", "", .unit_ns = 40 * GPU_HOUR, .reservation = 1),
+	GPU(CHARGE_USAGE, "<b>dev</b>", "on-demand", .used_unit_ns = GPU_HOUR / 3, .idle_unit_ns = GPU_HOUR / 3,
+            .unmeasured_unit_ns = GPU_HOUR / 3),
+	GPU(CHARGE_DEDICATED, "prod", "", .unit_ns = 12 * GPU_HOUR),
+	OTHER("storage", "nvme", "storage", "GB-hour", 720000),
+	OTHER("egress", "egress", "network", "GB", 125),
+	OTHER("inference-requests", "llama", "inference", "request", 100000),
+	OTHER("support", "gold", "support", "hour", 1),
+};
+static const struct rating_input november = {NOVEMBER_2026, .books = &book, .book_count = 1, .days = days,
+                                             .day_count = ARRAY_LEN(days)};
+static const struct invoice_amount october = {.currency = "EUR", .billed = 512345, .scale = 2};
+static const struct invoice_capacity own = {.held = 1000 * GPU_HOUR,
+                                            .unallocated = 12 * GPU_HOUR,
+                                            .stranded = GPU_HOUR / 3,
+                                            .down = 30 * GPU_HOUR,
+                                            .unknown = 10 * GPU_HOUR};
+static const struct invoice_budget budget = {
+	.currency = "EUR", .limit = CENTS(800000), .spent = CENTS(610000), .hard = false};
+static const struct invoice_input values = {.in = &november,
+                                            .provider = "Platform Team",
+                                            .organisation = "Example & Söhne",
+                                            .tenant_name = "Acme \"Robotics\"",
+                                            .zone = "Europe/Berlin",
+                                            .previous_period = "2026-10",
+                                            .previous = &october,
+                                            .previous_count = 1,
+                                            .own = &own,
+                                            .budget = &budget};
+
+static void
+render(const struct rating_input *in, struct buf *out)
+{
+	owned(rated) struct rated *r = rate(in);
+	struct invoice_input i = values;
+	struct err err = {0};
+
+	i.in = in;
+	i.r = r;
+	buf_init(out, PAGE_MAX);
+	invoice_html_begin("acme-2026-11-1", out);
+	if (!invoice_html_page(&i, out, &err))
+		fail_msg("%s", err.text);
+	invoice_html_end(out);
+}
+
+static void
+a_month_is_the_golden_file(void **state)
+{
+	in_place(buf) struct buf out;
+	struct err err = {0};
+
+	(void)state;
+	render(&november, &out);
+	if (!golden_check("invoice.html", buf_text(&out), out.len, &err))
+		fail_msg("%s", err.text);
+}
+
+static void
+names_are_text_whatever_they_look_like(void **state)
+{
+	in_place(buf) struct buf out;
+
+	(void)state;
+	render(&november, &out);
+	assert_null(strstr(buf_text(&out), "<b>"));
+	assert_non_null(strstr(buf_text(&out), "&lt;b&gt;dev&lt;/b&gt;"));
+	assert_non_null(strstr(buf_text(&out), "R&amp;D &lt;4711&gt;"));
+	assert_non_null(strstr(buf_text(&out), "Acme &quot;Robotics&quot;"));
+	assert_null(strstr(buf_text(&out), "<script"));
+	assert_null(strstr(buf_text(&out), "http"));
+	assert_null(strstr(buf_text(&out), "url("));
+}
+
+static void
+parts_add_up_as_they_are_printed(void **state)
+{
+	in_place(buf) struct buf out;
+
+	(void)state;
+	render(&november, &out);
+	assert_non_null(strstr(buf_text(&out), "<th>Committed</th><td class=\"n\">2880.000</td>"));
+	assert_non_null(strstr(buf_text(&out), "<th>= covered</th><td class=\"n\">1440.000</td>"));
+	assert_non_null(strstr(buf_text(&out), "<th>+ undelivered</th><td class=\"n\">40.000</td>"));
+	/* 1440 and three thirds, of which the first gets the odd thousandth */
+	assert_non_null(strstr(buf_text(&out), "<th>Allocated</th><td class=\"n\">1441.000</td>"));
+	assert_non_null(strstr(buf_text(&out), "<th>= used</th><td class=\"n\">1000.334</td>"));
+	assert_non_null(strstr(buf_text(&out), "<th>+ unmeasured</th><td class=\"n\">0.333</td>"));
+}
+
+/* Every workspace has one line: more than a page has room for. */
+static void
+lines_beyond_the_page_are_one_row_and_the_sum_stays(void **state)
+{
+	enum { WORKSPACES = 40 };
+	static char names[WORKSPACES][16];
+	struct usage_day many[WORKSPACES];
+	struct rating_input in = november;
+	in_place(buf) struct buf out;
+
+	(void)state;
+	for (int i = 0; i < WORKSPACES; i++) {
+		snprintf(names[i], sizeof(names[i]), "team-%02d", i);
+		many[i] =
+			(struct usage_day)GPU(CHARGE_USAGE, names[i], "on-demand", .used_unit_ns = (i + 1) * GPU_HOUR);
+	}
+	in.days = many;
+	in.day_count = WORKSPACES;
+	render(&in, &out);
+	/* 3.00 for each of 1..40 hours is 2460.00; the 26 smallest are 1..26 hours: 1053.00 */
+	assert_non_null(
+		strstr(buf_text(&out), "26 smaller lines, in the CSV of this month</td><td class=\"n\">1053.00</td>"));
+	assert_non_null(strstr(buf_text(&out), "<td colspan=\"4\">Total</td><td class=\"n\">2460.00</td>"));
+	assert_null(strstr(buf_text(&out), "team-25"));
+	assert_non_null(strstr(buf_text(&out), "team-26"));
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_month_is_the_golden_file),
+		cmocka_unit_test(names_are_text_whatever_they_look_like),
+		cmocka_unit_test(parts_add_up_as_they_are_printed),
+		cmocka_unit_test(lines_beyond_the_page_are_one_row_and_the_sum_stays),
+	};
+
+	return cmocka_run_group_tests_name("invoice_html", tests, NULL, NULL);
+}
