@@ -167,7 +167,10 @@ rating_compare_rows(const void *a, const void *b)
 
 	if (order == 0)
 		order = ORDER(x->day->day, y->day->day);
-	return order ? order : ORDER(x->day->reservation, y->day->reservation);
+	if (order == 0)
+		order = ORDER(x->day->reservation, y->day->reservation);
+	/* a version that comes back within a day is two books, and each has a commitment and its parts */
+	return order || x->day->reservation == 0 ? order : ORDER(x->day->price_book, y->day->price_book);
 }
 
 /* Rule 10: a row of energy for every row that has some, where it has a price. */

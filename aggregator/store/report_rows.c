@@ -189,6 +189,15 @@ compare_pools(const PGresult *a, int i, const PGresult *b, int j)
 	return 0;
 }
 
+static bool
+same_texts(const PGresult *res, int a, int b, const int *columns, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (strcmp(res_text(res, a, columns[i]), res_text(res, b, columns[i])) != 0)
+			return false;
+	return true;
+}
+
 struct commitment {
 	int64_t number;
 	int128 reserved, covered, lent, unused, undelivered;
@@ -201,11 +210,24 @@ struct commitments {
 	int from; /* the first that is; -1: none yet */
 };
 
+/* The same in all books of a day: whether they count as one is rating's to say. */
+static int64_t
+number_of(const PGresult *res, int row)
+{
+	static const int pool[] = {CLUSTER, OWNER, MODEL, WORKSPACE, DAY}, kind[] = {OWN, OWN + 1};
+	int first = row;
+
+	for (int k = row - 1; k >= 0 && same_texts(res, row, k, pool, ARRAY_LEN(pool)); k--)
+		if (same_texts(res, row, k, kind, ARRAY_LEN(kind)))
+			first = k;
+	return first + 1;
+}
+
 static bool
 add_commitment(struct report_rows *r, struct commitments *c, int row, struct err *err)
 {
 	static const enum charge_kind kinds[] = {CHARGE_COMMITMENT, CHARGE_UNUSED, CHARGE_UNDELIVERED};
-	struct commitment x = {.number = ++r->reservations};
+	struct commitment x = {.number = number_of(r->reserves, row)};
 	int128 *const to[] = {&x.reserved, &x.covered, &x.lent, &x.unused, &x.undelivered};
 	const int128 *const amounts[] = {&x.reserved, &x.unused, &x.undelivered};
 	struct usage_day d;

@@ -28,7 +28,6 @@ struct report_rows {
 	PGresult *charges, *reserves, *loans, *pools, *meters; /* own the texts */
 	struct usage_day *at;
 	size_t count, cap;
-	int64_t reservations;
 };
 /* store_report_each for files of store/: what the steps write is committed with the end, or not at all. */
 struct report_steps {

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "aggregator/store/charges.h"
+#include "aggregator/store/price_books.h"
 #include "aggregator/store/report_rows.h"
 
 /* Of lines that have no price in a ledger that never had one. */
@@ -13,14 +14,12 @@
 
 /* Texts of the rating input point into these results. */
 struct report_memory {
-	PGresult *period, *books, *items, *tenants;
+	PGresult *period, *tenants;
 	struct report_month month;
 	struct report_rows *parts; /* of the tenants, where all are kept */
 	size_t part_count;
 	struct usage_day *day_rows;
-	struct idmap book_at;
-	struct rating_book *book_rows;
-	struct rating_item *item_rows;
+	struct price_books books;
 };
 
 void
@@ -32,19 +31,15 @@ report_input_free(struct report_input *r)
 		return;
 	m = r->memory;
 	PQclear(m->period);
-	PQclear(m->books);
-	PQclear(m->items);
 	PQclear(m->tenants);
 	PQclear(m->month.clusters);
 	idmap_fini(&m->month.cluster_at);
-	idmap_fini(&m->book_at);
+	price_books_fini(&m->books);
 	mem_free(m->month.dirty);
 	for (size_t i = 0; i < m->part_count; i++)
 		report_rows_fini(&m->parts[i]);
 	mem_free(m->parts);
 	mem_free(m->day_rows);
-	mem_free(m->book_rows);
-	mem_free(m->item_rows);
 	mem_free(m);
 	mem_free(r);
 }
@@ -76,67 +71,6 @@ load_period(struct db *db, const char *period, PGresult **ret, struct err *err)
 	return PQntuples(*ret) == 1 || err_set(err, ERR_MISSING, "the ledger has nothing of period %s", period);
 }
 
-/* --- price books --- */
-
-static const char *
-optional(const PGresult *r, int row, int col)
-{
-	return res_null(r, row, col) ? NULL : res_text(r, row, col);
-}
-
-/* Items are sorted by book and position, books by id: each book's items are one stretch. */
-static bool
-fill_books(struct report_memory *m, struct rating_input *in, struct idmap *index, struct err *err)
-{
-	int item = 0, items = PQntuples(m->items);
-
-	in->book_count = (size_t)PQntuples(m->books);
-	in->books = m->book_rows = mem_array(in->book_count, sizeof(*m->book_rows));
-	m->item_rows = mem_array((size_t)items, sizeof(*m->item_rows));
-	for (int i = 0; i < items; i++) {
-		m->item_rows[i] = (struct rating_item){
-			.sku = res_text(m->items, i, 1),
-			.gpu_model = optional(m->items, i, 2),
-			.mig_profile = optional(m->items, i, 3),
-			.sharing_mode = optional(m->items, i, 4),
-			.klass = optional(m->items, i, 5),
-		};
-		if (!res_i128(m->items, i, 6, PRICE_SCALE, &m->item_rows[i].price, err))
-			return false;
-	}
-	for (size_t b = 0; b < in->book_count; b++) {
-		int64_t id = res_i64(m->books, (int)b, 0);
-		struct rating_book *book = &m->book_rows[b];
-
-		*book = (struct rating_book){.version = res_text(m->books, (int)b, 1),
-		                             .currency = res_text(m->books, (int)b, 2),
-		                             .items = m->item_rows + item};
-		for (; item < items && res_i64(m->items, item, 0) == id; item++)
-			book->item_count++;
-		idmap_put(index, (uint64_t)id, b);
-	}
-	return true;
-}
-
-static bool
-load_books(struct db *db, struct report_memory *m, struct rating_input *in, struct idmap *index, struct err *err)
-{
-	static const struct db_stmt books = {
-		"report books",
-		"SELECT b.id, b.version, b.currency FROM price_book b, period p "
-		"WHERE p.month = $1 AND b.effective && tstzrange(p.starts_at, p.ends_at) ORDER BY b.id"};
-	static const struct db_stmt items = {
-		"report items", "SELECT i.book_id, i.sku, i.gpu_model, i.mig_profile, i.sharing_mode, i.class, i.price "
-				"FROM price_item i JOIN price_book b ON b.id = i.book_id, period p "
-				"WHERE p.month = $1 AND b.effective && tstzrange(p.starts_at, p.ends_at) "
-				"ORDER BY i.book_id, i.position"};
-	struct db_args a = {0};
-
-	arg_text(&a, in->period);
-	return db_run(db, &books, &a, &m->books, err) && db_run(db, &items, &a, &m->items, err) &&
-	       fill_books(m, in, index, err);
-}
-
 /* Lines without a price carry the currency of the month's newest book. */
 static void
 pick_currency(struct rating_input *in)
@@ -161,9 +95,9 @@ load_clusters(struct report_month *m, struct err *err)
 static bool
 open_days(struct report_month *m, int64_t from_ns, int64_t until_ns, struct err *err)
 {
-	static const struct db_stmt dirty = {
-		"report dirty", "SELECT coalesce(array_agg(b.day), '{}') FROM billing_day b WHERE b.dirty "
-				"AND b.starts_at >= $1 AND b.starts_at < $2"};
+	static const struct db_stmt dirty = {"report dirty",
+	                                     "SELECT coalesce(array_agg(b.day), '{}') FROM billing_day b WHERE b.dirty "
+	                                     "AND b.starts_at >= $1 AND b.starts_at < $2"};
 	owned(result) PGresult *r = NULL;
 	struct db_args a = {0};
 	int64_t count;
@@ -226,11 +160,13 @@ load_month(struct db *db, struct db_tx *tx, const char *period, const char *tena
 	in->invoice_version = 1;
 	from_ns = res_i64(m->period, 0, 4);
 	until_ns = res_i64(m->period, 0, 5);
-	m->month = (struct report_month){.db = db, .in = in, .books = &m->book_at};
-	if (!load_books(db, m, in, &m->book_at, err) || !load_clusters(&m->month, err) ||
+	m->month = (struct report_month){.db = db, .in = in, .books = &m->books.at};
+	if (!price_books_load(db, period, &m->books, err) || !load_clusters(&m->month, err) ||
 	    !load_tenants(db, tenant, &m->tenants, err) || !charges_tables(db, err) ||
 	    !open_days(&m->month, from_ns, until_ns, err) || !open_meters(db, from_ns, until_ns, tenant, err))
 		return false;
+	in->books = m->books.books;
+	in->book_count = m->books.count;
 	pick_currency(in);
 	return true;
 }
