@@ -107,6 +107,14 @@ static const struct schema {
 	/* the columns of the CSV, as text */
 	{"ReportLine", "tenant:text workspace:text", "text"},
 	{"Report", "period:text period_status:text currency:text totals:[ReportTotal] lines:[ReportLine]", NULL},
+	{"AdjustmentRequest",
+         "tenant:text workspace:text? period:text? amount:decimal currency:text category:text? reason:text", NULL},
+	{"AdjustmentDecision", "reason:text period:text?", NULL},
+	{"Adjustment",
+         "id:int tenant:text workspace:text period:text amount:decimal currency:text category:text reason:text status:text "
+         "requested_by:text requested:time approved_by:text~ approved:time~ reverses:int~ reversed_by:int~",
+         NULL},
+	{"Adjustments", "adjustments:[Adjustment] next:int~", NULL},
 	{"Tenant",
          "name:text display_name:text cost_center:text owner:text workspaces:int isolation:text maximum:text "
          "default_limit:text members:int builtin:bool retired_at:time~",
@@ -182,6 +190,12 @@ static const struct door {
          .errors = {404}},
 	{"GET", "/v1/reports/", .tail = "report:text", .query = "tenant:text?", .reply_type = JSON, .reply = "Report",
          .other_type = CSV, .errors = {409}},
+	{"POST", "/v1/adjustments", .body_type = JSON, .body = "AdjustmentRequest", .status = 201, .reply_type = JSON,
+         .reply = "Adjustment", .errors = {404, 409}},
+	{"POST", "/v1/adjustments/", .tail = "id:int decision:text", .body_type = JSON, .body = "AdjustmentDecision",
+         .reply_type = JSON, .reply = "Adjustment", .errors = {409}},
+	{"GET", "/v1/adjustments", .query = "tenant:text? period:text? " PAGE, .reply_type = JSON,
+         .reply = "Adjustments"},
 	{"GET", "/v1/tenants", .query = "tenant:text?", .reply_type = JSON, .reply = "[Tenant]"},
 	{"GET", "/v1/workspaces", .query = "tenant:text?", .reply_type = JSON, .reply = "[Workspace]"},
 	{"GET", "/v1/nodes", .query = "tenant:text?", .reply_type = JSON, .reply = "[Node]"},

@@ -11,19 +11,16 @@ static const char *const roles[] = {"admin",  "billing", "tenant-admin", "develo
                                     "viewer", "node",    "scheduler",    NULL};
 static const char *const states[] = {"active", "expired", "revoked", NULL};
 static const char *const join_states[] = {"active", "used", "expired", "revoked", NULL};
-static const char *const actions[] = {"ledger.create",
-                                      "policy.apply",
-                                      "token.create",
-                                      "token.revoke",
-                                      "join-token.create",
-                                      "join-token.revoke",
-                                      "node.join",
-                                      "policy.reattribute",
-                                      "quarantine.release",
-                                      "quarantine.discard",
-                                      NULL};
+static const char *const actions[] = {"ledger.create",      "policy.apply",
+                                      "token.create",       "token.revoke",
+                                      "join-token.create",  "join-token.revoke",
+                                      "node.join",          "policy.reattribute",
+                                      "quarantine.release", "quarantine.discard",
+                                      "credit.add",         "credit.approve",
+                                      "credit.reverse",     NULL};
 static const char *const classes[] = {"format",  "dictionary", "skewed-clock", "future",    "past",
                                       "covered", "unknown-id", "weight",       "two-nodes", NULL};
+static const char *const categories[] = {"gpu", "storage", "network", "inference", "support", "energy", "other", NULL};
 static const char *const decisions[] = {"open", "released", "discarded", NULL};
 static const char *const meters[] = {
 	"storage", "egress", "inference-requests", "inference-input-tokens", "inference-output-tokens",
@@ -134,6 +131,30 @@ const struct cli_command cli_commands[] = {
 	{.name = "events summary", .words = "YYYY-MM", .word_max = 1, .run = cmd_events_summary,
 	 .summary = "what the events of a month add up to (default: the month that is open)",
 	 .options = {{"meter", 0, "METER", "this meter only", meters, 0}, TENANT_OPTION}},
+	{.name = "credit add", .words = "", .run = cmd_credit_add,
+	 .summary = "enter a one-off charge, or a credit when the amount is negative",
+	 .details = "It is a line of the month's report. What an administrator enters counts at once; what billing enters counts when "
+	            "somebody else approves it. Rows are never changed, and none enters a closed month.",
+	 .options = {{"tenant", 0, "NAME", "who is charged", NULL, CLI_REQUIRED},
+	             {"workspace", 0, "NAME", "one of its workspaces (default: the tenant as a whole)", NULL, 0},
+	             {"period", 0, "YYYY-MM", "the month (default: the one that is open)", NULL, 0},
+	             {"amount", 0, "DECIMAL", "such as 25.50, or -100.00 for a credit", NULL, CLI_REQUIRED},
+	             {"currency", 0, "CODE", "such as EUR", NULL, CLI_REQUIRED},
+	             {"category", 0, "CATEGORY", "under which it is summed up (default other)", categories, 0},
+	             {"reason", 0, "TEXT", "why, for the invoice and the audit log", NULL, CLI_REQUIRED}}},
+	{.name = "credit list", .words = "", .run = cmd_credit_list,
+	 .summary = "one-off charges and credits, newest first",
+	 .options = {TENANT_OPTION,
+	             {"period", 0, "YYYY-MM", "this month only", NULL, 0},
+	             {"limit", 0, "N", "at most this many (default 50; 0 for all)", NULL, 0},
+	             {"before", 0, "ID", "only those older than this one", NULL, 0}}},
+	{.name = "credit approve", .words = "ID", .word_min = 1, .word_max = 1, .run = cmd_credit_approve,
+	 .summary = "agree to a one-off charge or credit that somebody else entered",
+	 .options = {{"reason", 0, "TEXT", "why, for the audit log", NULL, CLI_REQUIRED}}},
+	{.name = "credit reverse", .words = "ID", .word_min = 1, .word_max = 1, .run = cmd_credit_reverse,
+	 .summary = "take a one-off charge or credit back, by a new row of the opposite amount",
+	 .options = {{"reason", 0, "TEXT", "why, for the invoice and the audit log", NULL, CLI_REQUIRED},
+	             {"period", 0, "YYYY-MM", "the month that it goes into (default: that of the row)", NULL, 0}}},
 	{.name = "quota simulate", .words = "FILE", .word_min = 1, .word_max = 1, .run = cmd_quota_simulate,
 	 .summary = "what the quota engine would decide, on a state from a file; - for standard input",
 	 .details = "Offline: it asks no aggregator and changes nothing. The file is YAML or JSON: version: 1, nodes, tenants with their "

@@ -11,30 +11,32 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "aggregator/store/finance_rows.h"
 #include "common/units.h"
 
 /* The columns that all rows of a workspace's pool begin with; rows are sorted by them. */
 enum { DAY, BOOK, CLUSTER, OWNER, MODEL, WORKSPACE, OWN };
-#define POOL_COLUMNS                                                                                        \
+#define POOL_COLUMNS                                                                                             \
 	"c.day - $1::date AS d, coalesce(c.price_book_id, 0) AS b, c.cluster_id, coalesce(c.owner_id, 0) AS o, " \
 	"c.gpu_model, "
 #define STORED_DAYS "c.day >= $1::date AND c.day < $2::date AND c.day <> ALL ($3::date[])"
 #define OPEN_DAYS "$3::date[] IS NOT NULL AND c.day >= $1::date AND c.day < $2::date"
 #define POOL_ORDER(rest) " ORDER BY cluster_id, o, gpu_model COLLATE \"C\", " rest ", d, b"
 /* The same rows from the table, and from the days that are not stored. */
-#define BOTH(columns, table, of)                                                                                \
-	"SELECT " columns " FROM " table " c WHERE " STORED_DAYS " AND " of " UNION ALL SELECT " columns " FROM open_" \
-	table " c WHERE " OPEN_DAYS " AND " of
+#define BOTH(columns, table, of)                                                                         \
+	"SELECT " columns " FROM " table " c WHERE " STORED_DAYS " AND " of " UNION ALL SELECT " columns \
+	" FROM open_" table " c WHERE " OPEN_DAYS " AND " of
 #define STORED(columns, table, of) "SELECT " columns " FROM " table " c WHERE " STORED_DAYS " AND " of
 
-#define CHARGE_COLUMNS                                                                                              \
+#define CHARGE_COLUMNS                                                                                                \
 	POOL_COLUMNS "c.workspace_id, c.profile, c.units, c.sharing, c.class, c.used, c.idle, c.unmeasured, c.over, " \
 		     "c.energy_mj"
 #define RESERVE_COLUMNS \
 	POOL_COLUMNS "c.workspace_id, c.profile, c.units, c.reserved, c.covered, c.lent, c.unused, c.undelivered"
-#define LOAN_COLUMNS                                                                                               \
-	POOL_COLUMNS "c.lender_id, c.profile, c.units, c.sharing, (SELECT t.name FROM workspace w JOIN tenant t ON t.id = " \
-		     "w.tenant_id WHERE w.id = c.borrower_id), c.used, c.idle, c.unmeasured, c.over, c.borrower_id"
+#define LOAN_COLUMNS                                                                                                   \
+	POOL_COLUMNS                                                                                                   \
+		"c.lender_id, c.profile, c.units, c.sharing, (SELECT t.name FROM workspace w JOIN tenant t ON t.id = " \
+		"w.tenant_id WHERE w.id = c.borrower_id), c.used, c.idle, c.unmeasured, c.over, c.borrower_id"
 #define POOL_DAY_COLUMNS POOL_COLUMNS "c.unreserved_idle, c.energy_mj"
 #define OF_WORKSPACES(column) "c." column " = ANY ($4::integer[])"
 #define CHARGE_ORDER POOL_ORDER("workspace_id") ", units DESC, profile COLLATE \"C\", sharing, class"
@@ -60,8 +62,9 @@ static const struct db_stmt loan_rows[] = {
 	{"report open loans", IN_ORDER(BOTH(LOAN_COLUMNS, "loan_day", OF_WORKSPACES("lender_id")), LOAN_ORDER)},
 };
 static const struct db_stmt meter_rows = {
-	"report meters", "SELECT day, price_book_id, workspace_id, category, meter, unit, sku, quantity FROM open_meter_day "
-			 "WHERE tenant_id = $1 ORDER BY workspace_id, meter, sku, day, price_book_id"};
+	"report meters",
+	"SELECT day, price_book_id, workspace_id, category, meter, unit, sku, quantity FROM open_meter_day "
+	"WHERE tenant_id = $1 ORDER BY workspace_id, meter, sku, day, price_book_id"};
 static const struct db_stmt pool_rows[] = {
 	{"report pools", STORED(POOL_DAY_COLUMNS, "pool_day", OF_OWNER)},
 	{"report open pools", BOTH(POOL_DAY_COLUMNS, "pool_day", OF_OWNER)},
@@ -76,6 +79,7 @@ report_rows_fini(struct report_rows *r)
 	PQclear(r->loans);
 	PQclear(r->pools);
 	PQclear(r->meters);
+	PQclear(r->adjustments);
 	mem_free(r->at);
 }
 
@@ -319,8 +323,8 @@ add_parts(struct report_rows *r, struct commitments *c, struct usage_day *d, str
 		add(r, &part);
 	}
 	if (held_of(d) != 0)
-		return err_set(err, ERR_FATAL, "%s/%s: more %s on day %" PRId32 " than was reserved", d->tenant, d->workspace,
-		               d->kind == CHARGE_LENT ? "lent" : "covered", d->day);
+		return err_set(err, ERR_FATAL, "%s/%s: more %s on day %" PRId32 " than was reserved", d->tenant,
+		               d->workspace, d->kind == CHARGE_LENT ? "lent" : "covered", d->day);
 	return true;
 }
 
@@ -422,6 +426,21 @@ add_meters(struct report_rows *r, struct err *err)
 	return true;
 }
 
+static bool
+add_adjustments(struct report_rows *r, struct err *err)
+{
+	struct usage_day d;
+
+	for (int row = 0; row < PQntuples(r->adjustments); row++) {
+		if (!adjustment_day(r->adjustments, row, &d, err))
+			return false;
+		d.tenant = r->tenant;
+		d.cost_center = r->cost_center;
+		add(r, &d);
+	}
+	return true;
+}
+
 bool
 report_rows_load(struct report_rows *r, struct err *err)
 {
@@ -447,6 +466,7 @@ report_rows_load(struct report_rows *r, struct err *err)
 	       db_run(m->db, &reserve_rows[m->open], &a, &r->reserves, err) &&
 	       db_run(m->db, &loan_rows[m->open], &a, &r->loans, err) &&
 	       db_run(m->db, &pool_rows[m->open], &own, &r->pools, err) &&
-	       db_run(m->db, &meter_rows, &id, &r->meters, err) && add_charges(r, err) && add_pools(r, err) &&
-	       add_meters(r, err);
+	       db_run(m->db, &meter_rows, &id, &r->meters, err) &&
+	       adjustment_rows(m->db, m->in->period, r->tenant_id, &r->adjustments, err) && add_charges(r, err) &&
+	       add_pools(r, err) && add_meters(r, err) && add_adjustments(r, err);
 }

@@ -25,7 +25,7 @@ struct report_rows {
 	const PGresult *workspaces; /* id and name in columns 3 and 4, rows first to end */
 	int first, end;
 	struct idmap workspace_at;
-	PGresult *charges, *reserves, *loans, *pools, *meters; /* own the texts */
+	PGresult *charges, *reserves, *loans, *pools, *meters, *adjustments; /* own the texts */
 	struct usage_day *at;
 	size_t count, cap;
 };

@@ -199,6 +199,7 @@ class OpenApi(unittest.TestCase):
         self.good_requests(r)
         self.quarantine(r)
         self.events(r)
+        self.adjustments(r)
         self.tokens(r)
         self.bad_requests(r)
         for path, methods in self.doc["paths"].items():
@@ -246,6 +247,18 @@ class OpenApi(unittest.TestCase):
         self.assertEqual(r.call("POST", at + "/burn", why).status, 404)
         self.assertEqual(r.call("POST", at + "/discard", b'{"reason": ""}').status, 400)
         self.assertEqual(r.call("GET", "/v1/quarantine?class=odd", wrong=True).status, 400)
+    def adjustments(self, r):
+        what = {"tenant": "acme", "workspace": "training", "amount": "-1.00", "currency": "EUR", "category": "other", "reason": "a test"}
+        made = r.call("POST", "/v1/adjustments", json.dumps(what).encode())
+        self.assertEqual(made.status, 201)
+        at, why = f"/v1/adjustments/{made.json()['id']}", json.dumps({"reason": "a test"}).encode()
+        self.assertEqual(r.call("POST", at + "/approve", why).status, 200)
+        self.assertEqual(r.call("POST", at + "/reverse", why).json()["amount"], "1.00")
+        self.assertEqual(r.call("POST", at + "/reverse", why).status, 409)
+        self.assertEqual(r.call("POST", "/v1/adjustments", json.dumps({**what, "amount": "0"}).encode()).status, 400)
+        self.assertTrue(r.call("GET", "/v1/adjustments?tenant=acme&limit=5").json()["adjustments"], "nothing to check")
+        self.assertEqual(r.call("GET", "/v1/adjustments?limit=0", wrong=True).status, 400)
+
     def live(self, r):
         pod = {"kind": "pod", "namespace": "acme", "pod": "a", "pod_uid": "1", "container": "c", "user": "", "uid": -1,
                "device": "MIG-0", "replica": -1, "allocated": True, "holds": True, "active": False}  # fmt: skip
