@@ -216,22 +216,23 @@ struct commitments {
 
 /* The same in all books of a day: whether they count as one is rating's to say. */
 static int64_t
-number_of(const PGresult *res, int row)
+number_of(const struct report_rows *r, int row)
 {
+	const PGresult *res = r->reserves;
 	static const int pool[] = {CLUSTER, OWNER, MODEL, WORKSPACE, DAY}, kind[] = {OWN, OWN + 1};
 	int first = row;
 
 	for (int k = row - 1; k >= 0 && same_texts(res, row, k, pool, ARRAY_LEN(pool)); k--)
 		if (same_texts(res, row, k, kind, ARRAY_LEN(kind)))
 			first = k;
-	return first + 1;
+	return (r->tenant_id << 32) + first + 1;
 }
 
 static bool
 add_commitment(struct report_rows *r, struct commitments *c, int row, struct err *err)
 {
 	static const enum charge_kind kinds[] = {CHARGE_COMMITMENT, CHARGE_UNUSED, CHARGE_UNDELIVERED};
-	struct commitment x = {.number = number_of(r->reserves, row)};
+	struct commitment x = {.number = number_of(r, row)};
 	int128 *const to[] = {&x.reserved, &x.covered, &x.lent, &x.unused, &x.undelivered};
 	const int128 *const amounts[] = {&x.reserved, &x.unused, &x.undelivered};
 	struct usage_day d;

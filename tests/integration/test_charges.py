@@ -1,0 +1,261 @@
+"""What a day is charged as: classes, commitments, loans and idle capacity, from ingest to the report, exactly."""
+
+import csv
+import io
+import random
+import unittest
+from decimal import Decimal
+
+from tests.integration.test_store import POLICY, START, Base, seed
+from tests.support import chargeref
+from tests.support.fleet import DOWN, EXCLUSIVE, H100, HELD, HOUR, MEASURED, MINUTE, NONE, NS, UNALLOCATED, UNITS, UNKNOWN, Fleet
+
+MODEL = "H100-80GB"
+
+
+def settle(led):
+    while sum(led.rollup().values()):
+        pass
+    led.fold()
+
+
+def at(ns):
+    return f"at_ns({ns})"
+
+
+def hold(led, node, gpus, start, end, active):
+    """gpus: per GPU a list of (until, namespace, or the state in which nobody holds it). active: until when each is used while held."""
+    devices = [{"id": i + 1, "uuid": f"GPU-{node}-{i}", "model": H100, "index": i} for i in range(len(gpus))]
+    names = sorted({what for g in gpus for _, what in g if isinstance(what, str)})
+    holders = [{"id": i + 1, "kind": 1, "ns": ns, "pod": "p", "pod_uid": f"uid-{ns}"} for i, ns in enumerate(names)]
+    batches, quarter = [], 15 * MINUTE
+    for hour in range(start, end, HOUR):
+        until = min(hour + HOUR, end)
+        records = []
+        for at_ns in range(hour, until, quarter):
+            for i, pieces in enumerate(gpus):
+                what = next(w for until_ns, w in pieces if at_ns < until_ns)
+                held = isinstance(what, str)
+                used = quarter if held and at_ns < active[i] else 0
+                records.append([i + 1, names.index(what) + 1 if held else 0, HELD if held else what, EXCLUSIVE, MEASURED if held else NONE, UNITS,
+                                at_ns, quarter, quarter, used, 0, 0, 0, 3600, 1])  # fmt: skip
+        batches.append({"node": node, "boot_id": "ab" * 16, "epoch": 1, "seq": len(batches) + 1, "flags": 1, "from_ns": hour, "to_ns": until,
+                        "devices": devices if not batches else [], "holders": holders if not batches else [], "records": records})  # fmt: skip
+    r = led.ingest(batches)
+    assert r["ok"] and not r["quarantined"], r
+
+
+class Random(Base):
+    """Reservations, lending, owners, books and states that come and go, over fleets that do."""
+
+    def hours(self, rng, start, count, phase):
+        """Disjoint ranges of billing hours, the last one without end."""
+        first = start // HOUR * HOUR + phase
+        cuts = sorted(rng.sample(range(-2, count), rng.randint(1, 3)))
+        for i, c in enumerate(cuts):
+            until = f"at_ns({first + cuts[i + 1] * HOUR})" if i + 1 < len(cuts) else "NULL"
+            yield f"tstzrange(at_ns({first + c * HOUR}), {until})"
+
+    def grant(self, rng, led, start, count, phase):
+        nodes = [n for [n] in led.rows("select id from node order by 1")]
+        tenants = [t for [t] in led.rows("select id from tenant order by 1")]
+        for node in nodes:
+            for when in self.hours(rng, start, count, phase):
+                if rng.random() < 0.5:
+                    led.rows(f"insert into node_owner (node_id, tenant_id, effective) values ({node}, {rng.choice(tenants)}, {when})")
+        for [workspace] in led.rows("select id from workspace order by 1"):
+            for shared in ("true", "false"):
+                for when in self.hours(rng, start, count, phase):
+                    what = rng.choice(["NULL", "'', NULL, %d" % rng.choice([2520, 5040, 10080, 720]), "'1g.10gb', 2, 1350", "'3g.40gb', 1, 2340"])
+                    if what != "NULL":
+                        led.rows(
+                            "insert into reservation (workspace_id, cluster_id, shared, model, profile, instances, units, effective) "
+                            f"select {workspace}, (select min(id) from cluster), {shared}, '{MODEL}', {what}, {when}"
+                        )
+            for when in self.hours(rng, start, count, phase):
+                model, what = rng.choice(["''", f"'{MODEL}'"]), rng.choice(["'', NULL, NULL", "'', NULL, 0", "'', NULL, 1260", "'1g.10gb', 1, NULL"])
+                if rng.random() < 0.5:
+                    led.rows(f"insert into workspace_limit (workspace_id, kind, model, profile, instances, units, effective) select {workspace}, 'lend', {model}, {what}, {when}")
+        for i, when in enumerate(self.hours(rng, start, count, phase)):
+            led.rows(f"insert into price_book (version, currency, sha256, effective) values ('v{i}', 'EUR', sha256('{i}'), {when})")
+
+    def assert_charged(self, led):
+        for name, found, expected in zip(("charge_day", "reserve_day", "loan_day", "pool_day"), chargeref.found(led), chargeref.expected(led)):
+            self.assertEqual(found, expected, name)
+        self.assertEqual(
+            led.rows(
+                "select 1 from (select day, workspace_id, sum(used) u, sum(idle) i, sum(unmeasured) m, sum(over) o, sum(energy_mj) e from charge_day group by 1, 2) c "
+                "full join (select day, workspace_id, sum(used) u, sum(idle) i, sum(unmeasured) m, sum(over) o, sum(energy_mj) e from usage_daily "
+                "where workspace_id is not null group by 1, 2) d using (day, workspace_id) where (c.u, c.i, c.m, c.o, c.e) is distinct from (d.u, d.i, d.m, d.o, d.e)"
+            ),
+            [],
+            "what was held is what is charged",
+        )
+
+    def dirty(self, led):
+        """Days that are over."""
+        return int(led.value(f"select count(*) from billing_day where dirty and ends_at <= {at(led.now)}"))
+
+    def report(self, led):
+        return [led.text("report", month) for [month] in led.rows("select month from period order by 1")]
+
+    def test_any_fleet_is_charged_as_the_rules_say_in_any_zone(self):
+        rng = random.Random(seed())
+        # The second is the day on which the summer time of Berlin ends.
+        for zone, start, phase in (("UTC", START, 0), ("Europe/Berlin", 1_792_872_000 * 10**9, 0), ("Asia/Kolkata", START, HOUR // 2)):
+            with self.subTest(zone):
+                led = self.new_ledger(now=start + 14 * HOUR, zone=zone)
+                effective = "2026-10-24T00:00:00Z" if start < START else "2026-11-30T00:00:00Z"
+                led.apply(POLICY.replace("2026-11-30T00:00:00Z", effective if phase == 0 else effective.replace("00:00Z", "30:00Z")))
+                fleet = Fleet(rng.randrange(1 << 32), start, start + 8 * HOUR)
+                led.ingest_many([s for n in fleet.nodes for s in n.streams])
+                self.grant(rng, led, start, 9, phase)
+                led.rows(f"insert into node_state (node_id, state, effective) select min(id), 'maintenance', tstzrange(at_ns({start // HOUR * HOUR + phase + 3 * HOUR}), at_ns({start // HOUR * HOUR + phase + 5 * HOUR})) from node")
+                settle(led)
+                led.now += 24 * HOUR
+                settle(led)
+                self.assertEqual(self.dirty(led), 0)
+                self.assert_charged(led)
+                folded = self.report(led)
+                led.rows("update billing_day set dirty = true")
+                self.assertEqual(self.report(led), folded, "a month is the same from its days and from its hours")
+                led.fold()
+                self.assertEqual(self.report(led), folded)
+
+    def test_what_changes_a_charge_makes_its_days_dirty(self):
+        led = self.new_ledger()
+        led.apply(POLICY)
+        fleet = Fleet(seed(), START, START + 3 * HOUR)
+        led.ingest_many([s for n in fleet.nodes for s in n.streams])
+        settle(led)
+        led.now += 48 * HOUR
+        settle(led)
+        hours = f"tstzrange({at(START)}, {at(START + HOUR)})"
+        for change in (
+            f"insert into reservation select min(id), (select min(id) from cluster), true, '{MODEL}', '', NULL, 5040, {hours} from workspace",
+            f"update reservation set effective = tstzrange({at(START)}, {at(START + 2 * HOUR)})",
+            f"insert into workspace_limit select min(id), 'lend', '', '', NULL, 1, {hours} from workspace",
+            "delete from workspace_limit where kind = 'lend'",
+            "delete from reservation",
+        ):
+            with self.subTest(change):
+                led.rows(change)
+                self.assertEqual(self.dirty(led), 1)
+                settle(led)
+                self.assert_charged(led)
+        led.rows(f"insert into workspace_limit select min(id), 'limit', '', '', NULL, 1, {hours} from workspace")
+        self.assertEqual(self.dirty(led), 0)
+
+    def test_of_an_open_hour_a_reservation_counts_as_far_as_the_nodes_have_come(self):
+        led = self.new_ledger(now=START + 45 * MINUTE)
+        led.apply(POLICY + "prices: {version: v, currency: EUR, items: [{price: '1.00'}]}\n")
+        hold(led, "n", [[(START + HOUR, "ns-0")]], START, START + 30 * MINUTE, [0])
+        led.rows(f"insert into reservation select min(id), (select min(id) from cluster), true, '{MODEL}', '', NULL, 5040, tstzrange({at(START)}, NULL) from workspace where name = 'even'")
+        lines = [r for r in csv.DictReader(io.StringIO(led.text("report", "2026-11"))) if r["category"] == "gpu"]
+        self.assertEqual({(r["charge_type"], Decimal(r["quantity"])) for r in lines}, {("commitment", Decimal("0.5")), ("covered", Decimal("0.5"))})
+
+    def test_wrong_charges_are_refused_by_the_tables(self):
+        led = self.new_ledger()
+        led.rows("insert into billing_day (day, starts_at, ends_at) values ('2026-11-30', '2026-11-30', '2026-12-01')")
+        for wrong in (
+            "insert into reserve_day values ('2026-11-30', 1, 1, NULL, 'x', 1, '', 5040, 10, 1, 2, 3, 5)",
+            "insert into pool_day values ('2026-11-30', 1, 1, NULL, 'x', 10, 1, 2, 3, 3, 2, 4, 0, 0, 0, 0)",
+            "insert into pool_day values ('2026-11-30', 1, 1, NULL, 'x', 10, 1, 2, 3, 2, 2, 5, 0, 0, 0, 0)",
+            "insert into loan_day values ('2026-11-30', 1, 1, NULL, 'x', 1, 1, '', 5040, 1, 1, 0, 0, 0, 0)",
+            "insert into charge_day values ('2026-11-30', 1, 1, NULL, 'x', 1, '', 5040, 1, 'free', 1, 0, 0, 0, 0)",
+        ):
+            with self.subTest(wrong), self.assertRaises(Exception):
+                led.rows(wrong)
+
+
+class Worked(Base):
+    """The examples of the rules, from the node's records to the invoice's cents."""
+
+    PRICES = """
+prices:
+  version: example
+  currency: EUR
+  lender_ratio: "%s"
+  items:
+    - {gpu_model: H100-80GB, class: reserved, price: "2.00"}
+    - {gpu_model: H100-80GB, class: on-demand, price: "3.00"}
+    - {gpu_model: H100-80GB, class: borrowed, price: "%s"}
+"""
+
+    def lines(self, led, month):
+        rows = list(csv.DictReader(io.StringIO(led.text("report", month))))
+        for r in rows:
+            self.assertEqual(Decimal(r["list_cost"]) - Decimal(r["discount"]) + Decimal(r["rounding"]), Decimal(r["billed_cost"]))
+        return sorted((r["tenant"], r["charge_type"], r["class"], r["counterparty"], Decimal(r["quantity"]), Decimal(r["billed_cost"])) for r in rows)
+
+    def test_eight_gpus_for_an_hour(self):
+        led = self.new_ledger(now=START + HOUR + MINUTE)
+        led.apply(
+            """
+version: 1
+cluster: test
+effective: 2026-11-30T20:00:00Z
+tenants:
+  - {name: a, workspaces: [{name: wa, reserved_shared: 4, rules: [{namespace: a}]}]}
+  - {name: b, workspaces: [{name: wb, reserved_shared: 2, rules: [{namespace: b}]}]}
+nodes: [{name: n, shared: true, model: H100-80GB, gpus: 8}]
+"""
+            + self.PRICES % ("0.8", "1.50")
+        )
+        end = START + HOUR
+        hold(led, "n", [[(end, what)] for what in ["a"] + ["b"] * 5 + [UNALLOCATED] * 2], START, end, [end] * 8)
+        expected = [
+            ("a", "commitment", "reserved", "", 4, Decimal("8.00")),
+            ("a", "covered", "reserved", "", 1, 0),
+            ("a", "covered", "reserved", "", 2, 0),  # reserved and unused
+            ("a", "credit", "borrowed", "b", -1, Decimal("-1.20")),
+            ("b", "commitment", "reserved", "", 2, Decimal("4.00")),
+            ("b", "covered", "reserved", "", 2, 0),
+            ("b", "usage", "borrowed", "", 1, Decimal("1.50")),
+            ("b", "usage", "on-demand", "", 2, Decimal("6.00")),
+        ]
+        self.assertEqual(self.lines(led, "2026-11"), expected)
+        self.assertEqual(sum(line[-1] for line in expected if line[0] == "a"), Decimal("6.80"))
+        self.assertEqual(sum(line[-1] for line in expected), Decimal("18.30"))
+        led.rollup()
+        self.assertEqual(self.lines(led, "2026-11"), expected)
+
+    def test_a_shared_node_for_a_month(self):
+        start = 1_793_491_200 * NS  # 2026-11-01
+        end = start + 720 * HOUR
+        led = self.new_ledger(now=end + MINUTE)
+        led.apply(
+            """
+version: 1
+cluster: test
+effective: 2026-11-01T00:00:00Z
+tenants:
+  - {name: acme, workspaces: [{name: prod, reserved_shared: 4, rules: [{namespace: prod}]}, {name: research, rules: [{namespace: research}]}]}
+nodes: [{name: n, shared: true, model: H100-80GB, gpus: 4}]
+"""
+            + self.PRICES % ("0.5", "1.20")
+        )
+        gpus = [
+            [(end, "prod")],
+            [(end, "prod")],
+            [(start + 500 * HOUR, "research"), (end, UNALLOCATED)],
+            [(start + 30 * HOUR, DOWN), (start + 40 * HOUR, UNKNOWN), (end, UNALLOCATED)],
+        ]
+        hold(led, "n", gpus, start, end, [end, start + 280 * HOUR, end, end])
+        settle(led)
+        expected = [
+            ("acme", "commitment", "reserved", "", 2880, 5760),
+            ("acme", "covered", "reserved", "", 900, 0),
+            ("acme", "covered", "reserved", "", 1440, 0),
+            ("acme", "credit", "borrowed", "acme", -500, -300),
+            ("acme", "credit", "reserved", "", -40, -80),
+            ("acme", "usage", "borrowed", "", 500, 600),
+        ]
+        self.assertEqual(self.lines(led, "2026-11"), expected)
+        self.assertEqual(sum(line[-1] for line in expected), 5980)
+        covered = [r for r in csv.DictReader(io.StringIO(led.text("report", "2026-11"))) if r["allocated_gpu_hours"] == "1440.000000000"]
+        self.assertEqual([(r["used_gpu_hours"], r["idle_gpu_hours"]) for r in covered], [("1000.000000000", "440.000000000")])
+
+
+if __name__ == "__main__":
+    unittest.main()
