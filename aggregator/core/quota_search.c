@@ -106,17 +106,20 @@ descend(struct quota_state *s, struct hunt *h, struct search *q, size_t from)
 	return false;
 }
 
-/* If even without all of them it does not fit, no set will do. */
+/* If even without all of them the shape does not fit, or there is no right to it, no set will do. What is protected is not looked at: a
+ * lease that leaves may protect more for its owner than it frees, where it is on lost nodes or promised. */
 static bool
 hopeless(struct quota_state *s, struct hunt *h, const struct search *q)
 {
 	struct judgement j;
+	bool fits;
 
 	for (size_t i = 0; i < q->count; i++)
 		quota_hunt_take(s, h, q->lease[i], QUOTA_WHY_DRAINING);
 	(void)quota_hunt_valid(s, h, &j);
+	fits = quota_fit_devices(s, &j.ask) >= j.ask.count;
 	quota_hunt_undo(s, h, 0);
-	return !j.available || !(j.owed || j.borrow);
+	return !fits || !(j.owed || j.borrow_but_for_room);
 }
 
 /* Listed so that each has debt before it: of one workspace the largest comes last. */

@@ -120,7 +120,6 @@ struct running {
 	struct quota_saved saved;
 	int64_t now_ns;
 	size_t exceptions;
-	bool drained; /* the scheduler drained something of itself */
 	char id[QUOTA_ID_SIZE];
 	struct quota_request requests[3];
 	char ids[3][QUOTA_ID_SIZE];
@@ -249,9 +248,8 @@ reservations_fit(const struct quota_state *s)
 static bool
 rights_fit(const struct quota_state *s, const struct running *r)
 {
-	/* half of an own lease that drains of itself may be promised, and the other half then serves nobody until it has returned;
-	 * who waits behind the head of its own workspace waits longer, and what is not enforced takes what it wants */
-	if (r->q->settings.head_wait_ns > 0 || r->drained || !reservations_fit(s))
+	/* who waits behind the head of its own workspace waits longer, and what is not enforced takes what it wants */
+	if (r->q->settings.head_wait_ns > 0 || !reservations_fit(s))
 		return false;
 	for (int32_t w = 0; w < r->q->state.workspace_count; w++) {
 		if (r->w->workspaces[w].enforce != QUOTA_ENFORCE_ON)
@@ -320,7 +318,6 @@ one_step(struct running *r, size_t index, struct buf *why)
 	bool ok = true;
 
 	r->now_ns += 10;
-	r->drained = r->drained || r->q->events[index].kind == DO_DRAIN;
 	quota_save(r->state, &r->saved);
 	if (make_event(r, &r->q->events[index], index, &e)) {
 		ok = quota_step(r->state, r->now_ns, &e, &o, &err);

@@ -174,36 +174,11 @@ victims_agree(const struct small *c, const struct quota_verdict *v, struct buf *
 	return true;
 }
 
-/* Known, and open: with more reserved than is live, removing a lease whose owner has a lend cap can protect more than it frees. The
- * engine's order then passes by a smaller set that would have served, and queues; it touches nobody. */
-static bool
-removal_protects(const struct qref_state *s)
-{
-	int64_t own_left[QREF_TENANTS] = {0}, shared_left = 0;
-	bool capped = false, over = false;
-
-	for (int n = 0; n < s->node_count; n++)
-		if (!s->nodes[n].down)
-			*(s->nodes[n].tenant == QREF_SHARED ? &shared_left : &own_left[s->nodes[n].tenant]) +=
-				s->nodes[n].devices;
-	for (int i = 0; i < s->workspace_count; i++) {
-		const struct qref_workspace *w = &s->workspaces[i];
-
-		capped = capped || w->own.lend != QREF_NONE || w->shared.lend != QREF_NONE;
-		own_left[w->tenant] -= w->own.reserved;
-		shared_left -= w->shared.reserved;
-		over = over || own_left[w->tenant] < 0 || shared_left < 0;
-	}
-	return capped && over;
-}
-
 static bool
 agrees(const struct small *c, const struct quota_verdict *v, int64_t unit, struct buf *why)
 {
 	struct qref_answer a = qref_decide(&c->state, &c->request);
 
-	if (v->decision == QUOTA_QUEUE && a.decision == QREF_RECLAIM && removal_protects(&c->state))
-		return true;
 	if ((int)v->decision != (int)a.decision) {
 		buf_printf(why, "the engine says %s, the rules %s (a legal set: %x)", quota_decision_name(v->decision),
 		           qref_decision_name(a.decision), a.legal);

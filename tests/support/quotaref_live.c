@@ -26,6 +26,8 @@ has_request(const struct quota_world *w, const char *id)
 	return false;
 }
 
+/* leased + want <= R, and leased has draining leases in it until they returned: what the workspace itself is about to return, for a
+ * hold of its own or for nobody, gives no right before it has. What its holds will be is taken already. */
 static bool
 owed_in(const struct quota_state *s, const struct quota_world *w, const struct quota_request *r, bool shared)
 {
@@ -33,8 +35,8 @@ owed_in(const struct quota_state *s, const struct quota_world *w, const struct q
 	struct quota_account_figures f = quota_account_at(s, r->workspace, r->cluster, shape->model, shared);
 	int64_t want = r->count * shape->units;
 
-	return f.committed + want <= f.reserved && (r->preemptible || f.fixed + want <= f.reserved) &&
-	       want <= f.limit - f.committed;
+	return f.leased + want <= f.reserved && f.committed + want <= f.reserved &&
+	       (r->preemptible || f.fixed + want <= f.reserved) && want <= f.limit - f.committed;
 }
 
 static bool
