@@ -121,6 +121,9 @@ MUST_CHECK bool api_expiry(const json_t *doc, int64_t now_ns, int64_t preset_ns,
                            struct err *err);
 /* As http_problem_err; a text that begins with a parameter's name and a colon also says so in "field". */
 void api_problem(struct http_reply *rp, const struct http_request *rq, const struct err *err);
+#define API_DOCUMENT_NAME_MAX 128
+/* The name that errors about a document carry: the file the operator typed, told by the client in ?name=. */
+const char *api_document_name(const struct http_request *rq, const char *preset, char out[API_DOCUMENT_NAME_MAX]);
 /* The text as JSON, or null for 0. */
 void api_write_time(struct buf *out, int64_t wall_ns);
 
@@ -128,7 +131,7 @@ http_handler handle_healthz, handle_readyz, handle_metrics, handle_openapi;
 http_handler handle_quarantine, handle_quarantine_show, handle_quarantine_decide;
 http_handler handle_ingest, handle_status, handle_status_list;
 http_handler handle_events, handle_events_summary;
-http_handler handle_policy_suggest, handle_policy_progress;
+http_handler handle_policy_suggest, handle_policy_progress, handle_price_preview;
 http_handler handle_policy_put, handle_policy_get, handle_list;
 http_handler handle_token_create, handle_tokens, handle_token_revoke, handle_whoami;
 http_handler handle_join, handle_join_token_create, handle_join_tokens, handle_join_token_revoke;

@@ -7,18 +7,16 @@
 #include "common/time.h"
 
 #define DIFF_MAX (4u << 20)
-#define DOCUMENT_NAME_MAX 128
 
-/* The name that errors carry: the file the operator typed, told by the client. */
-static const char *
-document_name(const struct http_request *rq, char out[DOCUMENT_NAME_MAX])
+const char *
+api_document_name(const struct http_request *rq, const char *preset, char out[API_DOCUMENT_NAME_MAX])
 {
 	const char *name = http_query(rq, "name");
 	size_t n = 0;
 
 	if (name == NULL || name[0] == '\0')
-		return "policy";
-	for (; name[n] != '\0' && n < DOCUMENT_NAME_MAX - 1; n++)
+		return preset;
+	for (; name[n] != '\0' && n < API_DOCUMENT_NAME_MAX - 1; n++)
 		out[n] = name[n] < ' ' || name[n] == 0x7f ? '?' : name[n];
 	out[n] = '\0';
 	return out;
@@ -32,13 +30,13 @@ handle_policy_put(void *app, void *worker, const struct http_request *rq, struct
 	bool dry_run = dry != NULL && strcmp(dry, "0") != 0;
 	struct policy_outcome outcome = {0};
 	struct policy_request request;
-	char name[DOCUMENT_NAME_MAX], when[TIME_TEXT_SIZE];
+	char name[API_DOCUMENT_NAME_MAX], when[TIME_TEXT_SIZE];
 	in_place(buf) struct buf diff;
 	struct err err = {0};
 
 	(void)app;
 	buf_init(&diff, DIFF_MAX);
-	request = (struct policy_request){.name = document_name(rq, name),
+	request = (struct policy_request){.name = api_document_name(rq, "policy", name),
 	                                  .text = rq->body,
 	                                  .len = rq->body_len,
 	                                  .actor = w->who.name,

@@ -39,6 +39,8 @@ const struct http_route api_routes[] = {
          "how far holders are attributed again after the last change of rules"},
 	{"GET", "/v1/policy/suggest", false, 0, handle_policy_suggest, ROLE_ADMIN,
          "a draft of a policy that owns what was seen; from, to"},
+	{"POST", "/v1/prices/preview", false, POLICY_BODY, handle_price_preview, ROLES_MONEY,
+         "what a month would have cost with these prices: a policy file, or its key prices; period, tenant, name"},
 	{"POST", "/v1/tokens", false, SMALL_BODY, handle_token_create, ROLES_ADMIN, "make a token; it is shown once"},
 	{"GET", "/v1/tokens", false, 0, handle_tokens, ROLES_ADMIN,
          "tokens, never their text; tenant, role, node, status, limit, before"},

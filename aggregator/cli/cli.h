@@ -153,6 +153,7 @@ int cmd_apply(struct cli *c);
 /* Waits while holders are attributed again after a change of rules, and shows how far that is. */
 int cli_await_policy(struct cli *c);
 int cmd_policy_suggest(struct cli *c);
+int cmd_price_preview(struct cli *c);
 int cmd_report(struct cli *c);
 int cmd_usage(struct cli *c);
 int cmd_top(struct cli *c);

@@ -10,4 +10,7 @@
 MUST_CHECK bool policy_rows_write(struct db *db, const struct policy *p, const char *only, const char *file,
                                   int64_t effective_ns, struct err *err);
 
+/* policy_store.c: what was applied last; NULL in *ret: nothing was. */
+MUST_CHECK bool policy_in_force(struct db *db, struct policy **ret, struct err *err);
+
 #endif

@@ -89,6 +89,17 @@ load_latest(struct db *db, struct stored_policy *s, struct err *err)
 	return true;
 }
 
+bool
+policy_in_force(struct db *db, struct policy **ret, struct err *err)
+{
+	in_place(stored_policy) struct stored_policy s = {0};
+
+	if (!load_latest(db, &s, err))
+		return false;
+	*ret = take(s.policy);
+	return true;
+}
+
 static bool
 load_granted(struct db *db, struct stored_policy *s, struct err *err)
 {

@@ -5,13 +5,16 @@
  *  2. every kind of instances reserved is a commitment; its parts (covered, lent, unused, undelivered) carry its number, and add up to it
  *  3. where a workspace has reserved several kinds in one pool on one day, what was covered and lent goes to them in the order of
  *     the table, as charges.c divided it
- *  4. what nobody held or had reserved of a tenant's own nodes is a row of no workspace, with the energy of all that nobody held there */
+ *  4. what nobody held or had reserved of a tenant's own nodes is a row of no workspace, with the energy of all that nobody held there
+ *  5. its part of what nobody held of shared nodes is a row of no workspace (shared_month.h)
+ *  6. where a book is only proposed, it prices all rows */
 #include "aggregator/store/report_rows.h"
 
 #include <inttypes.h>
 #include <string.h>
 
 #include "aggregator/store/finance_rows.h"
+#include "aggregator/store/shared_month.h"
 #include "common/units.h"
 
 /* The columns that all rows of a workspace's pool begin with; rows are sorted by them. */
@@ -33,10 +36,10 @@ enum { DAY, BOOK, CLUSTER, OWNER, MODEL, WORKSPACE, OWN };
 		     "c.energy_mj"
 #define RESERVE_COLUMNS \
 	POOL_COLUMNS "c.workspace_id, c.profile, c.units, c.reserved, c.covered, c.lent, c.unused, c.undelivered"
-#define LOAN_COLUMNS                                                                                                   \
-	POOL_COLUMNS                                                                                                   \
-		"c.lender_id, c.profile, c.units, c.sharing, (SELECT t.name FROM workspace w JOIN tenant t ON t.id = " \
-		"w.tenant_id WHERE w.id = c.borrower_id), c.used, c.idle, c.unmeasured, c.over, c.borrower_id"
+#define LOAN_COLUMNS                                                                                           \
+	POOL_COLUMNS                                                                                           \
+	"c.lender_id, c.profile, c.units, c.sharing, (SELECT t.name FROM workspace w JOIN tenant t ON t.id = " \
+	"w.tenant_id WHERE w.id = c.borrower_id), c.used, c.idle, c.unmeasured, c.over, c.borrower_id"
 #define POOL_DAY_COLUMNS POOL_COLUMNS "c.unreserved_idle, c.energy_mj"
 #define OF_WORKSPACES(column) "c." column " = ANY ($4::integer[])"
 #define CHARGE_ORDER POOL_ORDER("workspace_id") ", units DESC, profile COLLATE \"C\", sharing, class"
@@ -110,6 +113,10 @@ find_book(const struct report_rows *r, const PGresult *res, int row, int col, in
 	int64_t id = res_i64(res, row, col);
 	size_t book = 0;
 
+	if (r->month->proposed) {
+		*ret = 0;
+		return true;
+	}
 	if (id != 0 && !idmap_find(r->month->books, (uint64_t)id, &book))
 		return err_set(err, ERR_FATAL, "price book %" PRId64 " is in force but was not loaded", id);
 	*ret = id == 0 ? -1 : (int64_t)book;
@@ -214,7 +221,7 @@ struct commitments {
 	int from; /* the first that is; -1: none yet */
 };
 
-/* The same in all books of a day: whether they count as one is rating's to say. */
+/* The same in all books of a day: whether they count as one is rating's to say. Never another tenant's. */
 static int64_t
 number_of(const struct report_rows *r, int row)
 {
@@ -395,6 +402,27 @@ add_pools(struct report_rows *r, struct err *err)
 	return true;
 }
 
+/* Rule 5. */
+static bool
+add_shared(struct report_rows *r, struct err *err)
+{
+	const struct shared_month *s = r->month->shared;
+
+	if (s == NULL)
+		return true;
+	for (size_t i = shared_month_first(s, r->tenant_id); i < s->count && s->parts[i].tenant == r->tenant_id; i++) {
+		struct usage_day d;
+
+		if (!begin_row(r, s->pools, s->parts[i].pool, &d, err))
+			return false;
+		d.kind = CHARGE_SHARED;
+		d.klass = "dedicated";
+		d.unit_ns = s->parts[i].unit_ns;
+		add(r, &d);
+	}
+	return true;
+}
+
 static bool
 add_meters(struct report_rows *r, struct err *err)
 {
@@ -469,5 +497,5 @@ report_rows_load(struct report_rows *r, struct err *err)
 	       db_run(m->db, &pool_rows[m->open], &own, &r->pools, err) &&
 	       db_run(m->db, &meter_rows, &id, &r->meters, err) &&
 	       adjustment_rows(m->db, m->in->period, r->tenant_id, &r->adjustments, err) && add_charges(r, err) &&
-	       add_pools(r, err) && add_meters(r, err) && add_adjustments(r, err);
+	       add_pools(r, err) && add_shared(r, err) && add_meters(r, err) && add_adjustments(r, err);
 }

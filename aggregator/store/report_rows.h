@@ -3,6 +3,7 @@
 #ifndef TOLLGATE_STORE_REPORT_ROWS_H
 #define TOLLGATE_STORE_REPORT_ROWS_H
 
+#include "aggregator/core/policy.h"
 #include "aggregator/store/db.h"
 #include "common/idmap.h"
 
@@ -13,8 +14,10 @@ struct report_month {
 	const struct idmap *books;     /* id -> index */
 	PGresult *clusters;            /* id, name */
 	struct idmap cluster_at;
-	char *dirty; /* days that are not stored, as an array */
-	bool open;   /* there are such days: they are in temporary tables */
+	char *dirty;                       /* days that are not stored, as an array */
+	bool open;                         /* there are such days: they are in temporary tables */
+	const struct shared_month *shared; /* what this tenant pays of what nobody held; NULL: nothing */
+	bool proposed;                     /* one book prices everything: the first of in */
 };
 
 /* The rows of one tenant's month. in_place(report_rows) struct report_rows rows = {0}; */
@@ -34,6 +37,9 @@ struct report_steps {
 	report_begin *begin; /* NULL: nothing; as is end */
 	report_tenant *each;
 	report_begin *end;
+	const struct policy_book
+		*proposed; /* NULL: none; else `then` gets each tenant's rows, priced by this book alone */
+	report_tenant *then;
 };
 MUST_CHECK bool report_each(struct db *db, const char *period, const char *tenant, const struct report_steps *steps,
                             void *arg, struct err *err);

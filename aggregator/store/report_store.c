@@ -7,7 +7,7 @@
 
 #include "aggregator/store/charges.h"
 #include "aggregator/store/price_books.h"
-#include "aggregator/store/report_rows.h"
+#include "aggregator/store/shared_month.h"
 
 /* Of lines that have no price in a ledger that never had one. */
 #define REPORT_CURRENCY "EUR"
@@ -20,6 +20,7 @@ struct report_memory {
 	size_t part_count;
 	struct usage_day *day_rows;
 	struct price_books books;
+	struct shared_month shared;
 };
 
 void
@@ -35,6 +36,7 @@ report_input_free(struct report_input *r)
 	PQclear(m->month.clusters);
 	idmap_fini(&m->month.cluster_at);
 	price_books_fini(&m->books);
+	shared_month_fini(&m->shared);
 	mem_free(m->month.dirty);
 	for (size_t i = 0; i < m->part_count; i++)
 		report_rows_fini(&m->parts[i]);
@@ -168,7 +170,8 @@ load_month(struct db *db, struct db_tx *tx, const char *period, const char *tena
 	in->books = m->books.books;
 	in->book_count = m->books.count;
 	pick_currency(in);
-	return true;
+	m->month.shared = &m->shared;
+	return shared_month_load(&m->month, NULL, &m->shared, err);
 }
 
 static struct report_input *
@@ -182,14 +185,15 @@ report_input_new(void)
 
 /* The rows of the tenant that begins at *row, which is then the next one's. */
 static bool
-next_tenant(const struct report_memory *m, int *row, struct report_rows *ret, struct err *err)
+next_tenant(const struct report_memory *m, const struct report_month *month, int *row, struct report_rows *ret,
+            struct err *err)
 {
 	const PGresult *t = m->tenants;
 	int first = *row;
 
 	while (*row < PQntuples(t) && res_i64(t, *row, 0) == res_i64(t, first, 0))
 		(*row)++;
-	*ret = (struct report_rows){.month = &m->month,
+	*ret = (struct report_rows){.month = month,
 	                            .tenant_id = res_i64(t, first, 0),
 	                            .tenant = res_text(t, first, 1),
 	                            .cost_center = res_text(t, first, 2),
@@ -199,24 +203,69 @@ next_tenant(const struct report_memory *m, int *row, struct report_rows *ret, st
 	return report_rows_load(ret, err) || err_prefix(err, "tenant %s", ret->tenant);
 }
 
+/* The same month as it would be if one book, which is only proposed, priced all of it. */
+struct proposal {
+	struct rating_input in;
+	struct price_books books;
+	struct shared_month shared;
+	struct report_month month; /* owns nothing */
+};
+
+static void
+proposal_fini(struct proposal *p)
+{
+	price_books_fini(&p->books);
+	shared_month_fini(&p->shared);
+}
+
+static bool
+propose(const struct report_input *r, const struct policy_book *book, struct proposal *p, struct err *err)
+{
+	const struct report_memory *m = r->memory;
+
+	price_books_of(book, &p->books);
+	p->in = r->in;
+	p->in.books = p->books.books;
+	p->in.book_count = 1;
+	p->in.currency = book->currency;
+	p->month = m->month;
+	p->month.in = &p->in;
+	p->month.shared = &p->shared;
+	p->month.proposed = true;
+	return shared_month_load(&p->month, p->books.books, &p->shared, err);
+}
+
+/* The tenant that begins at *row, by what the month says. */
+static bool
+step(const struct report_memory *m, const struct report_month *month, struct rating_input *in, int *row,
+     report_tenant *each, void *arg, struct err *err)
+{
+	in_place(report_rows) struct report_rows rows = {0};
+
+	if (!next_tenant(m, month, row, &rows, err))
+		return false;
+	in->days = rows.at;
+	in->day_count = rows.count;
+	return rows.count == 0 || each(arg, in, err);
+}
+
 bool
 report_each(struct db *db, const char *period, const char *tenant, const struct report_steps *steps, void *arg,
             struct err *err)
 {
 	owned(report_input) struct report_input *r = report_input_new();
 	struct report_memory *m = r->memory;
+	in_place(proposal) struct proposal then = {0};
 	in_place(db_tx) struct db_tx tx = {0};
 
-	if (!load_month(db, &tx, period, tenant, r, err) || (steps->begin != NULL && !steps->begin(arg, &r->in, err)))
+	if (!load_month(db, &tx, period, tenant, r, err) || (steps->begin != NULL && !steps->begin(arg, &r->in, err)) ||
+	    (steps->proposed != NULL && !propose(r, steps->proposed, &then, err)))
 		return false;
-	for (int row = 0; row < PQntuples(m->tenants);) {
-		in_place(report_rows) struct report_rows rows = {0};
-
-		if (!next_tenant(m, &row, &rows, err))
+	for (int row = 0, next; row < PQntuples(m->tenants); row = next) {
+		next = row;
+		if (!step(m, &m->month, &r->in, &next, steps->each, arg, err))
 			return false;
-		r->in.days = rows.at;
-		r->in.day_count = rows.count;
-		if (rows.count > 0 && !steps->each(arg, &r->in, err))
+		if (steps->proposed != NULL && !step(m, &then.month, &then.in, &(int){row}, steps->then, arg, err))
 			return false;
 	}
 	r->in.days = NULL;
@@ -245,7 +294,7 @@ store_report_load(struct db *db, const char *period, const char *tenant, struct 
 	for (int row = 0; row < PQntuples(m->tenants);) {
 		struct report_rows *part = &m->parts[m->part_count++];
 
-		if (!next_tenant(m, &row, part, err))
+		if (!next_tenant(m, &m->month, &row, part, err))
 			return false;
 		count += part->count;
 	}

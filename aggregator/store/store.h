@@ -362,6 +362,16 @@ typedef bool report_tenant(void *arg, const struct rating_input *in, struct err 
 MUST_CHECK bool store_report_each(struct db *db, const char *period, const char *tenant, report_begin *begin,
                                   report_tenant *each, void *arg, struct err *err);
 
+/* What the month would have cost with these prices: a policy file, or only its key prices. JSON; nothing is written. */
+struct price_request {
+	const char *name; /* of the file, for errors */
+	const char *text;
+	size_t len;
+	const char *period;
+	const char *tenant; /* NULL: all */
+};
+MUST_CHECK bool store_price_preview(struct db *db, const struct price_request *rq, struct buf *out, struct err *err);
+
 /* Lists for `tollgate get`: JSON arrays of objects. what: tenants, workspaces, nodes, periods. */
 MUST_CHECK bool store_list_json(struct db *db, const char *what, const char *tenant, struct buf *out, struct err *err);
 

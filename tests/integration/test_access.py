@@ -48,6 +48,7 @@ EXPECTED = {
     ("GET", "/v1/policy"): (MONEY | {"tenant-admin"}, None),
     ("GET", "/v1/policy/progress"): (MONEY, None),
     ("GET", "/v1/policy/suggest"): ({"admin"}, None),
+    ("POST", "/v1/prices/preview"): (MONEY, None),
     ("POST", "/v1/tokens"): (ADMINS, None),
     ("GET", "/v1/tokens"): (ADMINS, None),
     ("DELETE", "/v1/tokens/"): (ADMINS, "/v1/tokens/999999999"),

@@ -228,6 +228,7 @@ class OpenApi(unittest.TestCase):
         self.assertTrue(r.call("GET", "/v1/reports/current.json").json()["lines"], "nothing to check")
         r.call("GET", "/v1/tenants", role="viewer")
         r.call("PUT", "/v1/policy?dry_run=1&name=p.yaml", POLICY.encode())
+        self.assertTrue(r.call("POST", "/v1/prices/preview?period=current", POLICY.encode()).json()["tenants"], "nothing to check")
         self.live(r)
         frames = ledger.frames([BATCH])
         self.assertEqual(r.call("POST", "/v1/ingest", frames, role="node").status, 200)

@@ -2,11 +2,16 @@
 
 # also: san
 
+import csv
+import io
+import os
 import unittest
+from decimal import Decimal
 
 from tests.support import pg
-from tests.support.fleet import HOUR, NS
+from tests.support.fleet import EXCLUSIVE, H100, HELD, HOUR, MEASURED, MINUTE, NONE, NS, UNALLOCATED, UNITS
 from tests.support.ledger import Ledger, StoreError
+from tests.support.stack import Stack
 
 START = 1_796_068_800 * NS  # 2026-11-30T20:00Z
 
@@ -33,7 +38,7 @@ def policy(effective=None, **said):
     return text + "tenants: [{name: acme}, {name: globex}]\n" + BOOK.format(**{**PRESET, **said})
 
 
-class Books(unittest.TestCase):
+class Base(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.cluster = cls.enterClassContext(pg.Cluster())
@@ -49,6 +54,8 @@ class Books(unittest.TestCase):
         self.assertEqual(caught.exception.kind, kind, caught.exception)
         return caught.exception.text
 
+
+class Books(Base):
     def test_everything_that_prices_is_kept_exactly(self):
         led = self.new_ledger()
         led.apply(policy())
@@ -124,6 +131,187 @@ class Books(unittest.TestCase):
         r = led.apply("version: 1\ncluster: test\neffective: 2026-11-30T22:00:00Z\ntenants: [{name: acme}, {name: globex}]\n")
         self.assertIn("- prices a in EUR", r["diff"])
         self.assertEqual(led.rows("select rfc3339(upper(effective)) from price_book"), [["2026-11-30T22:00:00Z"]])
+
+
+WORLD = """version: 1
+cluster: test
+effective: {effective}
+tenants:
+  - {{name: acme, cost_center: "7", workspaces: [{{name: w, reserved_shared: 1, rules: [{{namespace: acme}}]}}]}}
+  - {{name: globex, workspaces: [{{name: g, rules: [{{namespace: globex}}]}}]}}
+  - {{name: initech}}
+nodes: [{{name: n1, shared: true, model: H100-80GB, gpus: 4}}]
+"""
+PLAIN = """prices:
+  version: "{version}"
+  currency: EUR
+  items:
+    - {{class: on-demand, price: "3.00"}}
+    - {{class: reserved, price: "2.00"}}
+    - {{class: dedicated, price: "0.30"}}
+"""
+RICH = """prices:
+  version: "{version}"
+  currency: EUR
+  items:
+    - {{class: on-demand, price: "3.10"}}
+    - {{class: reserved, price: "2.20"}}
+    - {{class: dedicated, price: "0.35"}}
+    - {{class: on-demand, basis: used, tenant: globex, sku: globex-secret, price: "4.10"}}
+  discounts: [{{tenant: acme, category: gpu, percent: "33.3333333"}}]
+  energy: [{{cluster: test, price_per_kwh: "0.31"}}]
+  shared_idle: {{method: weights, weights: {{acme: 1, initech: 2}}}}
+"""
+MONTH = "2026-11"
+FIRST = "2026-11-01T00:00:00Z"
+
+
+def usage(led, hours=4):
+    """Of four GPUs acme holds two (one is reserved), globex holds one and uses a third of it, and nobody the last."""
+    holders = [{"id": i + 1, "ns": ns, "pod": "p"} for i, ns in enumerate(("acme", "globex"))]
+    devices = [{"id": i + 1, "uuid": f"GPU-{i}", "model": H100, "index": i} for i in range(4)]
+    batches = []
+    for i in range(4 * hours):
+        at = START + i * 15 * MINUTE
+        records = [
+            [gpu, holder, HELD if holder else UNALLOCATED, EXCLUSIVE, MEASURED if holder else NONE, UNITS, at, 15 * MINUTE, 15 * MINUTE,
+             used * MINUTE, 0, 0, 0, 3_600_001, 1]
+            for gpu, holder, used in ((1, 1, 15), (2, 1, 4), (3, 2, 5), (4, 0, 0))
+        ]  # fmt: skip
+        batches.append({
+            "node": "n1", "boot_id": "44" * 16, "epoch": 1, "seq": i + 1, "from_ns": at, "to_ns": at + 15 * MINUTE,
+            "devices": devices, "holders": holders, "records": records,
+        })  # fmt: skip
+    r = led.ingest(batches)
+    assert r["ok"] and r["quarantined"] == 0, r
+
+
+class Preview(Base):
+    def world(self, book=PLAIN):
+        led = self.new_ledger()
+        led.apply(WORLD.format(effective=FIRST) + book.format(version="a"))
+        usage(led)
+        return led
+
+    def preview(self, led, book, *more):
+        reply = led.run("preview", MONTH, led.file(book.format(version="b"), "prices"), *more)
+        return reply, {r["tenant"]: (Decimal(r["now"]), Decimal(r["then"])) for r in reply["tenants"]}
+
+    def report(self, led, *more):
+        return list(csv.DictReader(io.StringIO(led.text("report", MONTH, *more), newline="")))
+
+    def billed(self, led):
+        sums = {}
+        for line in self.report(led):
+            sums[line["tenant"]] = sums.get(line["tenant"], Decimal(0)) + Decimal(line["billed_cost"])
+        return sums
+
+    def test_a_preview_is_what_the_report_says_once_the_book_holds_from_the_start(self):
+        led = self.world()
+        now = self.billed(led)
+        self.assertEqual(now, {"acme": Decimal("20.00"), "globex": Decimal("12.00")})
+        reply, rows = self.preview(led, RICH)
+        led.apply(WORLD.format(effective=FIRST) + RICH.format(version="b"))
+        then = self.billed(led)
+        self.assertNotEqual(now, then)
+        self.assertEqual({t: v for t, (v, _) in rows.items() if v}, now)
+        self.assertEqual({t: v for t, (_, v) in rows.items()}, then)
+        self.assertIn("initech", then)  # pays its share although it held nothing
+        self.assertEqual((reply["period"], reply["status"], reply["version"]), (MONTH, "open", "b"))
+        [total] = reply["totals"]
+        self.assertEqual((Decimal(total["now"]), Decimal(total["then"])), (sum(now.values()), sum(then.values())))
+        self.assertEqual(Decimal(total["difference"]), sum(then.values()) - sum(now.values()))
+        for row in reply["tenants"]:
+            self.assertEqual(Decimal(row["difference"]), Decimal(row["then"]) - Decimal(row["now"]))
+
+    def test_a_preview_over_a_change_of_prices_within_a_day_is_the_same(self):
+        led = self.world()
+        led.apply(WORLD.format(effective="2026-11-30T22:00:00Z") + PLAIN.format(version="b").replace("3.00", "3.33"))
+        self.assertEqual({line["price_version"] for line in self.report(led)}, {"a", "b"})
+        _, rows = self.preview(led, RICH.replace("{version}", "c"))
+        led.apply(WORLD.format(effective=FIRST) + RICH.format(version="c"))
+        self.assertEqual({t: v for t, (_, v) in rows.items()}, self.billed(led))
+
+    def test_a_price_change_at_an_hour_is_two_bills(self):
+        led = self.world()
+        led.apply(WORLD.format(effective="2026-11-30T22:00:00Z") + PLAIN.format(version="b").replace("3.00", "4.00"))
+        lines = [(x["price_version"], x["quantity"], x["list_cost"]) for x in self.report(led) if x["tenant"] == "globex"]
+        self.assertEqual([(v, Decimal(q), Decimal(c)) for v, q, c in sorted(lines)], [("a", 2, 6), ("b", 2, 8)])
+
+    def test_a_preview_writes_nothing(self):
+        led = self.world()
+        tables = [t for [t] in led.rows("select tablename from pg_tables where schemaname = 'tollgate' order by 1")]
+        state = [f"select md5(coalesce(string_agg(x::text, '|' order by x::text), '')) from {t} x" for t in tables]
+        before = [led.value(s) for s in state]
+        self.preview(led, RICH)
+        self.assertEqual([led.value(s) for s in state], before)
+
+    def test_an_open_month_is_priced_again_when_its_book_changes(self):
+        led = self.world()
+        led.now += 10 * HOUR
+        while sum(led.rollup().values()):
+            pass
+        led.fold()
+        self.assertEqual(self.billed(led)["globex"], Decimal("12.00"))
+        led.apply(WORLD.format(effective=FIRST) + PLAIN.format(version="b").replace("3.00", "5.00"))
+        self.assertEqual(self.billed(led)["globex"], Decimal("20.00"))
+        led.fold()
+        self.assertEqual(self.billed(led)["globex"], Decimal("20.00"))
+
+    def test_what_nobody_held_is_divided_without_remainder(self):
+        led = self.world(RICH)
+        for method, payers in (
+            ("weights, weights: {acme: 1, initech: 2}", {"acme", "initech"}), ("even", {"acme", "globex"}), ("proportional", {"acme", "globex"}), ("none", set()),
+        ):  # fmt: skip
+            with self.subTest(method):
+                book = RICH.replace("method: weights, weights: {{acme: 1, initech: 2}}", "method: " + method.replace("{", "{{").replace("}", "}}"))
+                led.apply(WORLD.format(effective=FIRST) + book.format(version=method[:4]))
+                lines = [x for x in self.report(led) if x["class"] == "dedicated"]
+                self.assertEqual({x["tenant"] for x in lines}, payers)
+                self.assertEqual(sum((Decimal(x["quantity"]) for x in lines), Decimal(0)), 4 if payers else 0)
+                for tenant in payers:  # alone it is the same
+                    [line] = [x for x in self.report(led, "--tenant", tenant) if x["class"] == "dedicated"]
+                    self.assertIn(line, lines)
+
+    def test_no_line_of_usage_is_negative_and_prices_of_one_tenant_leak_to_nobody(self):
+        led = self.world(RICH.replace('price: "4.10"', 'price: "0"').replace("33.3333333", "100"))
+        for line in self.report(led):
+            self.assertGreaterEqual(Decimal(line["billed_cost"]), 0, line)
+            self.assertGreaterEqual(Decimal(line["list_cost"]), Decimal(line["discount"]), line)
+        self.assertNotIn("globex", led.text("report", MONTH, "--tenant", "acme"))
+        self.assertIn("globex-secret", led.text("report", MONTH, "--tenant", "globex"))
+
+    def test_a_preview_of_one_tenant_is_its_row_of_all(self):
+        led = self.world()
+        everybody = {r["tenant"]: r for r in self.preview(led, RICH)[0]["tenants"]}
+        for tenant in ("acme", "initech"):
+            [row] = self.preview(led, RICH, "--tenant", tenant)[0]["tenants"]
+            self.assertEqual(row, everybody[tenant])
+
+    def test_a_wrong_file_or_month_is_refused(self):
+        led = self.world()
+        for book, word in (("prices: {version: b}", "currency"), ("tenants: []", "no key prices"), (RICH.format(version="b").replace("initech", "nobody"), "nobody")):
+            with self.subTest(word):
+                text = self.refused("invalid", led.run, "preview", MONTH, led.file(book, "prices"))
+                self.assertIn(word, text)
+                self.assertIn("prices.yaml:", text)
+        self.refused("missing", led.run, "preview", "2019-01", led.file(RICH.format(version="b"), "prices"))
+
+
+class Door(unittest.TestCase):
+    def test_the_command_shows_now_then_and_the_difference(self):
+        with Stack() as s:
+            s.apply("version: 1\ncluster: test\ntenants: [{name: acme}]\n" + PLAIN.format(version="a"))
+            path = os.path.join(s.dir, "prices.yaml")
+            with open(path, "w", encoding="utf-8") as f:
+                f.write(RICH.format(version="b").replace("globex", "acme").replace("initech", "acme").replace("acme: 1, ", ""))
+            s.sql("select tollgate.make_periods(now(), now())")
+            done = s.cli("price", "preview", "-f", path, "--month", "current")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("(open) with prices b:", done.stdout)
+            done = s.cli("price", "preview", "-f", path, "--month", "2019-01")
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("2019-01", done.stderr)
 
 
 if __name__ == "__main__":

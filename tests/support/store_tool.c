@@ -411,6 +411,22 @@ verify(struct db *db, const struct args *a, struct buf *out, struct err *err)
 }
 
 static bool
+preview(struct db *db, const struct args *a, struct buf *out, struct err *err)
+{
+	in_place(buf) struct buf text;
+
+	buf_init(&text, FILE_MAX);
+	return buf_read_file(&text, word(a, 1), err) &&
+	       store_price_preview(db,
+	                           &(struct price_request){.name = "prices.yaml",
+	                                                   .text = buf_text(&text),
+	                                                   .len = text.len,
+	                                                   .period = word(a, 0),
+	                                                   .tenant = option(a, "--tenant")},
+	                           out, err);
+}
+
+static bool
 report(struct db *db, const struct args *a, struct buf *out, struct err *err)
 {
 	owned(report_input) struct report_input *input = NULL;
@@ -528,6 +544,7 @@ static const struct {
 	{"verify", verify},
 	{"conservation-error", conservation_error},
 	{"report", report},
+	{"preview", preview},
 	{"totals", totals},
 	{"token", token},
 	{"check", check},
