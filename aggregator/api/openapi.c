@@ -109,7 +109,12 @@ static const struct schema {
          NULL},
 	/* the columns of the CSV, as text */
 	{"ReportLine", "tenant:text workspace:text", "text"},
-	{"Report", "period:text period_status:text currency:text totals:[ReportTotal] lines:[ReportLine]", NULL},
+	{"DocumentSum", "currency:text list_cost:decimal discount:decimal rounding:decimal billed_cost:decimal", NULL},
+	/* and, with manifest=1, of any document: document to sums */
+	{"Report",
+         "period:text period_status:text currency:text? totals:[ReportTotal]? lines:[ReportLine]? document:text? tenant:text~? "
+         "invoice_version:int? chargeback_lines:int? rows:int? bytes:int? sha256:text? sums:[DocumentSum]?",
+         NULL},
 	{"AdjustmentRequest",
          "tenant:text workspace:text? period:text? amount:decimal currency:text category:text? reason:text", NULL},
 	{"AdjustmentDecision", "reason:text period:text?", NULL},
@@ -193,8 +198,8 @@ static const struct door {
 	{"GET", "/v1/conservation", .query = RANGE, .reply_type = JSON, .reply = "Conservation"},
 	{"GET", "/v1/conservation/differences", .query = RANGE " node:text?", .reply_type = JSON, .reply = "Verified",
          .errors = {404}},
-	{"GET", "/v1/reports/", .tail = "report:text", .query = "tenant:text?", .reply_type = JSON, .reply = "Report",
-         .other_type = CSV, .errors = {409}},
+	{"GET", "/v1/reports/", .tail = "report:text", .query = "tenant:text? manifest:int? excel:int?", .reply_type = JSON,
+         .reply = "Report", .other_type = CSV, .errors = {409}},
 	{"POST", "/v1/adjustments", .body_type = JSON, .body = "AdjustmentRequest", .status = 201, .reply_type = JSON,
          .reply = "Adjustment", .errors = {404, 409}},
 	{"POST", "/v1/adjustments/", .tail = "id:int decision:text", .body_type = JSON, .body = "AdjustmentDecision",

@@ -1,9 +1,10 @@
 /* aggregator/api/reports.c - ranges of time, conservation and the month's chargeback. */
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "aggregator/api/app.h"
-#include "aggregator/core/report.h"
+#include "aggregator/store/document.h"
 #include "common/time.h"
 
 #define DAY_LENGTH 10 /* 2026-11-01 */
@@ -56,66 +57,118 @@ handle_conservation(void *app, void *worker, const struct http_request *rq, stru
 		http_problem_err(rp, rq, &err);
 }
 
-enum report_format { REPORT_NONE, REPORT_CSV, REPORT_JSON };
-
 #define PERIOD_MAX 40
 
 /* "2026-11.csv" is period and format; the period "current" is the one that now lies in. */
-static enum report_format
-report_name(const char *tail, char ret_period[PERIOD_MAX])
+static bool
+report_name(const char *tail, char ret_period[PERIOD_MAX], enum document_format *ret_format)
 {
 	const char *dot = strchr(tail, '.');
 
 	if (dot == NULL || dot - tail >= PERIOD_MAX)
-		return REPORT_NONE;
+		return false;
 	memcpy(ret_period, tail, (size_t)(dot - tail));
 	ret_period[dot - tail] = '\0';
-	if (strcmp(dot, ".csv") == 0)
-		return REPORT_CSV;
-	return strcmp(dot, ".json") == 0 ? REPORT_JSON : REPORT_NONE;
+	for (int i = 0; i < DOCUMENT_FORMATS; i++)
+		if (strcmp(dot + 1, document_suffix((enum document_format)i)) == 0) {
+			*ret_format = (enum document_format)i;
+			return true;
+		}
+	return false;
 }
 
+/* What is asked for beside the name. */
 static bool
-report_body(struct db *db, char period[PERIOD_MAX], const char *tenant, enum report_format format, struct buf *out,
-            struct err *err)
+report_flags(const struct http_request *rq, enum document_format *format, bool *ret_manifest, struct err *err)
 {
-	owned(report_input) struct report_input *input = NULL;
-	owned(rated) struct rated *rated = NULL;
+	static const char *const yes_no[] = {"0", "1", NULL};
+	const char *manifest = NULL, *excel = NULL;
 
-	if (strcmp(period, "current") == 0 && !store_period_now(db, time_wall_ns(), period, err))
+	if (!api_query(rq, "manifest", yes_no, &manifest, err) || !api_query(rq, "excel", yes_no, &excel, err))
 		return false;
-	if (!store_report_load(db, period, tenant, &input, err) || !rating_run(&input->in, &rated, err))
+	*ret_manifest = manifest != NULL && strcmp(manifest, "1") == 0;
+	if (excel == NULL || strcmp(excel, "0") == 0)
+		return true;
+	if (*format != DOCUMENT_CSV)
+		return err_set(err, ERR_INVALID, "excel: only the chargeback CSV has a form for spreadsheets");
+	*format = DOCUMENT_EXCEL;
+	return true;
+}
+
+static const char *
+report_type(enum document_format format)
+{
+	if (format == DOCUMENT_JSON)
+		return "application/json";
+	return format == DOCUMENT_HTML ? "text/html; charset=utf-8" : "text/csv; charset=utf-8; header=present";
+}
+
+/* The document, or its manifest, as the reply. */
+static bool
+report_reply(struct worker *w, const struct http_request *rq, const struct document_request *doc, bool manifest,
+             struct http_reply *rp, struct err *err)
+{
+	bool gzip = !manifest && http_takes_gzip(http_header(rq, "Accept-Encoding"));
+	owned(spill) struct spill *spill = NULL;
+	struct document_result result = {0};
+	struct spill_file file;
+
+	snprintf(rp->filename, sizeof(rp->filename), "tollgate-%.7s%s%.48s.%s", doc->period,
+	         doc->tenant != NULL ? "-" : "", doc->tenant != NULL ? doc->tenant : "", document_suffix(doc->format));
+	if (!spill_new(gzip, &spill, err) || !store_document(w->db, doc, spill, &result, err) ||
+	    !spill_end(spill, &file, err))
 		return false;
-	return format == REPORT_CSV ? report_csv(&input->in, rated, out, err)
-	                            : report_json(&input->in, rated, out, err);
+	if (manifest) {
+		struct manifest_document about = {.name = rp->filename,
+		                                  .period = doc->period,
+		                                  .period_status = result.period_status,
+		                                  .tenant = doc->tenant,
+		                                  .bytes = file.plain_len};
+
+		close(file.fd);
+		memcpy(about.sha256, file.sha256, sizeof(about.sha256));
+		manifest_json(&result.sums, &about, &rp->body);
+		rp->content_type = "application/json";
+		rp->filename[0] = '\0';
+		return true;
+	}
+	hex_encode(file.sha256, SHA256_SIZE, rp->etag);
+	rp->content_type = report_type(doc->format);
+	rp->vary = "Accept-Encoding";
+	rp->file = file.fd;
+	rp->file_len = (size_t)file.len;
+	rp->content_encoding = gzip ? "gzip" : NULL;
+	rp->weak = gzip;
+	return true;
 }
 
 void
 handle_report(void *app, void *worker, const struct http_request *rq, struct http_reply *rp)
 {
+	const struct aggregator_options *o = ((const struct app *)app)->options;
 	struct worker *w = worker;
-	const char *tenant = NULL;
 	char period[PERIOD_MAX];
-	enum report_format format = report_name(rq->tail, period);
+	struct document_request doc = {.period = period, .organisation = o->organisation, .provider = o->provider_name};
+	bool manifest = false;
 	struct err err = {0};
 
-	(void)app;
-	if (format == REPORT_NONE) {
-		http_problem(rp, rq, 404, NULL, "there is no report \"%.32s\"; ask for YYYY-MM.csv or YYYY-MM.json",
-		             rq->tail);
+	if (!report_name(rq->tail, period, &doc.format)) {
+		http_problem(
+			rp, rq, 404, NULL,
+			"there is no report \"%.32s\"; ask for YYYY-MM.csv, .json, .html, .focus.csv or .focus-periods.csv",
+			rq->tail);
 		return;
 	}
-	if (!api_tenant(w, rq, &tenant, rp))
+	if (!api_tenant(w, rq, &doc.tenant, rp))
 		return;
-	if (!report_body(w->db, period, tenant, format, &rp->body, &err)) {
+	if (!report_flags(rq, &doc.format, &manifest, &err) ||
+	    (strcmp(period, "current") == 0 && !store_period_now(w->db, time_wall_ns(), period, &err)) ||
+	    !report_reply(w, rq, &doc, manifest, rp, &err)) {
+		rp->filename[0] = '\0';
 		http_problem_err(rp, rq, &err);
 		return;
 	}
-	if (format == REPORT_JSON) {
-		rp->content_type = "application/json";
-		return;
-	}
-	rp->content_type = "text/csv; charset=utf-8; header=present";
-	snprintf(rp->filename, sizeof(rp->filename), "tollgate-%s%s%.63s.csv", period, tenant != NULL ? "-" : "",
-	         tenant != NULL ? tenant : "");
+	/* pages and JSON are looked at, tables are saved */
+	if (doc.format == DOCUMENT_JSON || doc.format == DOCUMENT_HTML)
+		rp->filename[0] = '\0';
 }

@@ -15,7 +15,8 @@ struct focus_row {
 	const struct focus_input *f;
 	const struct rated_line *l;
 	const struct rated_day *d;
-	int128 effective; /* in the currency's smallest unit */
+	int128 effective;                     /* in the currency's smallest unit */
+	const struct focus_period *corrected; /* NULL: it is no correction */
 };
 
 /* ---- words by kind of charge ---- */
@@ -117,10 +118,7 @@ TEXT_CELL(charge_category, w->l->kind == CHARGE_ADJUSTMENT && w->l->quantity < 0
 TEXT_CELL(nothing, "")
 TEXT_CELL(description, w->l->description)
 TEXT_CELL(frequency, kinds[w->l->kind].frequency)
-TEXT_CELL(day_start, w->f->day_bounds[w->d->day])
-TEXT_CELL(day_end, w->f->day_bounds[w->d->day + 1])
 TEXT_CELL(provider, w->f->provider)
-TEXT_CELL(invoice_id, w->l->invoice_id)
 TEXT_CELL(unit, unit_of(w->l))
 TEXT_CELL(consumed_unit, is_usage(w) ? unit_of(w->l) : "")
 TEXT_CELL(cluster, w->l->cluster)
@@ -137,6 +135,21 @@ TEXT_CELL(charge_type, w->l->charge_type)
 TEXT_CELL(price_version, w->l->price_version)
 TEXT_CELL(counterparty, w->l->counterparty)
 TEXT_CELL(cost_center, w->l->cost_center)
+
+TEXT_CELL(charge_class, w->corrected != NULL ? "Correction" : "")
+TEXT_CELL(correction_of, w->l->correction_of != NULL ? w->l->correction_of : "")
+TEXT_CELL(day_start, w->corrected != NULL ? w->corrected->start : w->f->day_bounds[w->d->day])
+TEXT_CELL(day_end, w->corrected != NULL ? w->corrected->end : w->f->day_bounds[w->d->day + 1])
+
+/* An invoice of FOCUS has one currency: what is in another one than the month's is an invoice of its own. */
+static bool
+cell_invoice_id(const struct focus_row *w, struct buf *out)
+{
+	buf_str(out, w->l->invoice_id);
+	if (strcmp(w->l->currency, w->f->in->currency) != 0)
+		buf_printf(out, "-%s", w->l->currency);
+	return true;
+}
 
 /* What was borrowed can be taken back at any time: the price of that is not the standard one. */
 static bool
@@ -250,13 +263,16 @@ cell_resource_type(const struct focus_row *w, struct buf *out)
 	return true;
 }
 
-/* A sku, how it is shared and its class have one price at a time, whatever version of the book says so. */
+/* A sku on a kind of device, how it is shared and its class have one price at a time, whatever version of the book says so. */
 static bool
 cell_sku_price_id(const struct focus_row *w, struct buf *out)
 {
+	const char *const parts[] = {w->l->gpu_model, w->l->mig_profile, w->l->sharing_mode};
+
 	buf_str(out, w->l->sku);
-	if (w->l->sharing_mode[0])
-		buf_printf(out, "/%s", w->l->sharing_mode);
+	for (size_t i = 0; i < ARRAY_LEN(parts); i++)
+		if (parts[i][0] != '\0')
+			buf_printf(out, "/%s", parts[i]);
 	buf_printf(out, "/%s/%s", w->l->klass[0] ? w->l->klass : "standard", w->l->charge_type);
 	return true;
 }
@@ -337,7 +353,7 @@ static const struct {
 	{"CapacityReservationId", cell_reservation_id},
 	{"CapacityReservationStatus", cell_reservation_status},
 	{"ChargeCategory", cell_charge_category},
-	{"ChargeClass", cell_nothing},
+	{"ChargeClass", cell_charge_class},
 	{"ChargeDescription", cell_description},
 	{"ChargeFrequency", cell_frequency},
 	{"ChargePeriodEnd", cell_day_end},
@@ -391,7 +407,7 @@ static const struct {
 	{"x_IdleGpuHours", cell_idle_hours},
 	{"x_UnmeasuredGpuHours", cell_unmeasured_hours},
 	{"x_EnergyKwh", cell_energy},
-	{"x_CorrectionOf", cell_nothing},
+	{"x_CorrectionOf", cell_correction_of},
 };
 
 void
@@ -424,6 +440,23 @@ write_row(const struct focus_row *w, struct buf *cell, struct buf *out, struct e
 
 /* ---- rows ---- */
 
+/* The month that a line corrects; NULL of other lines. */
+static bool
+find_corrected(const struct focus_input *f, const struct rated_line *l, const struct focus_period **ret,
+               struct err *err)
+{
+	*ret = NULL;
+	if (l->correction_of == NULL || l->correction_of[0] == '\0')
+		return true;
+	for (size_t i = 0; i < f->period_count; i++)
+		if (strcmp(f->periods[i].first_day, l->period_start) == 0) {
+			*ret = &f->periods[i];
+			return true;
+		}
+	return err_set(err, ERR_INVALID, "%s/%s: a correction of the month of %s, which is not known", l->tenant,
+	               l->workspace, l->period_start);
+}
+
 bool
 focus_rows(const struct focus_input *f, const struct rated *r, struct buf *out, struct err *err)
 {
@@ -432,15 +465,23 @@ focus_rows(const struct focus_input *f, const struct rated *r, struct buf *out, 
 	in_place(buf) struct buf cell;
 
 	buf_init(&cell, CELL_MAX);
-	for (size_t i = 0; i < r->count; i++)
-		for (size_t d = 0; d < r->lines[i].day_count; d++) {
-			const struct focus_row row = {
-				.f = f, .l = &r->lines[i], .d = &r->lines[i].days[d], .effective = *next++};
+	for (size_t i = 0; i < r->count; i++) {
+		const struct focus_period *corrected = NULL;
 
-			ASSERT(row.d->day >= 0 && (size_t)row.d->day < f->day_count);
+		if (!find_corrected(f, &r->lines[i], &corrected, err))
+			return false;
+		for (size_t d = 0; d < r->lines[i].day_count; d++) {
+			const struct focus_row row = {.f = f,
+			                              .l = &r->lines[i],
+			                              .d = &r->lines[i].days[d],
+			                              .effective = *next++,
+			                              .corrected = corrected};
+
+			ASSERT(corrected != NULL || (row.d->day >= 0 && (size_t)row.d->day < f->day_count));
 			if (!write_row(&row, &cell, out, err))
 				return false;
 		}
+	}
 	return buf_ok(out, "the FOCUS export", err);
 }
 

@@ -7,11 +7,19 @@
  *     became of it that day (covered, unused, lent, undelivered) in proportion to the hours. So EffectiveCost adds up to BilledCost
  *  4. what gives money back is a Credit; everything else is Usage
  *  5. an empty field is null; texts are never neutralised: this file is read by programs
- *  6. the columns of FOCUS come first, then ours, which begin with x_ */
+ *  6. a correction has the class Correction and keeps the month that it corrects as its charge period
+ *  7. the columns of FOCUS come first, then ours, which begin with x_ */
 #ifndef TOLLGATE_CORE_FOCUS_H
 #define TOLLGATE_CORE_FOCUS_H
 
 #include "aggregator/core/rating.h"
+
+struct focus_period {
+	const char *start, *end; /* UTC */
+	const char *status;      /* open, grace, closed */
+	const char *closed_at;   /* UTC; "" while it is not */
+	const char *first_day;   /* in the billing zone: "2026-11-01" */
+};
 
 struct focus_input {
 	const struct rating_input *in;
@@ -21,6 +29,8 @@ struct focus_input {
 	const char *period_start, *period_end;
 	const char *const *day_bounds;
 	size_t day_count;
+	const struct focus_period *periods; /* those that lines may correct */
+	size_t period_count;
 };
 
 void focus_header(struct buf *out);
@@ -28,11 +38,6 @@ void focus_header(struct buf *out);
 MUST_CHECK bool focus_rows(const struct focus_input *f, const struct rated *r, struct buf *out, struct err *err);
 
 /* The billing periods (FOCUS 1.4, draft): one row each. */
-struct focus_period {
-	const char *start, *end; /* UTC */
-	const char *status;      /* open, grace, closed */
-	const char *closed_at;   /* UTC; "" while it is not */
-};
 void focus_periods(const struct focus_input *f, const struct focus_period *periods, size_t n, struct buf *out);
 
 #endif

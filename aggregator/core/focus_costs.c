@@ -8,10 +8,18 @@
 
 #define MONTH_DAYS 31
 
+/* A correction is about another month: what it costs is what is billed. */
 static bool
-is_part(enum charge_kind kind)
+is_commitment(const struct rated_line *l)
 {
-	return kind == CHARGE_COVERED || kind == CHARGE_UNUSED || kind == CHARGE_LENT || kind == CHARGE_UNDELIVERED;
+	return l->kind == CHARGE_COMMITMENT && l->correction_of == NULL;
+}
+
+static bool
+is_part(const struct rated_line *l)
+{
+	return l->correction_of == NULL && (l->kind == CHARGE_COVERED || l->kind == CHARGE_UNUSED ||
+	                                    l->kind == CHARGE_LENT || l->kind == CHARGE_UNDELIVERED);
 }
 
 /* Lines of one reserved model: a commitment and what became of it. */
@@ -76,8 +84,7 @@ spread_commitment(const struct rated *r, size_t first, size_t commitment, size_t
 	size_t n = 0;
 
 	for (size_t i = first; i < r->count && strcmp(r->lines[i].tenant, l->tenant) == 0; i++)
-		if ((is_part(r->lines[i].kind) || r->lines[i].kind == CHARGE_COMMITMENT) &&
-		    same_commitment(l, &r->lines[i]))
+		if ((is_part(&r->lines[i]) || is_commitment(&r->lines[i])) && same_commitment(l, &r->lines[i]))
 			group[n++] = i;
 	for (int32_t day = 0; day < MONTH_DAYS; day++)
 		spread_day(r, group, n, day, c);
@@ -96,7 +103,7 @@ fill_costs(const struct rated *r, struct costs *c)
 	for (size_t i = 0; i < r->count; i++) {
 		if (strcmp(r->lines[i].tenant, r->lines[tenant].tenant) != 0)
 			tenant = i;
-		if (r->lines[i].kind != CHARGE_COMMITMENT || done[i])
+		if (!is_commitment(&r->lines[i]) || done[i])
 			continue;
 		for (size_t j = i; j < r->count; j++)
 			done[j] = done[j] || same_commitment(&r->lines[i], &r->lines[j]);

@@ -76,9 +76,10 @@ manifest_json(const struct manifest *m, const struct manifest_document *d, struc
 		json_write_string(d->tenant, out);
 	else
 		buf_str(out, "null");
-	buf_printf(out,
-	           ",\"invoice_version\":%d,\"lines\":%lld,\"rows\":%lld,\"bytes\":%lld,\"sha256\":\"%s\",\"totals\":[",
-	           m->invoice_version, (long long)m->lines, (long long)m->rows, (long long)d->bytes, hex);
+	buf_printf(
+		out,
+		",\"invoice_version\":%d,\"chargeback_lines\":%lld,\"rows\":%lld,\"bytes\":%lld,\"sha256\":\"%s\",\"sums\":[",
+		m->invoice_version, (long long)m->lines, (long long)m->rows, (long long)d->bytes, hex);
 	for (size_t i = 0; i < m->total_count; i++) {
 		buf_str(out, i > 0 ? "," : "");
 		add_total(&m->totals[i], out);

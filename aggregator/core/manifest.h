@@ -32,7 +32,7 @@ struct manifest_document {
 	int64_t bytes;
 	uint8_t sha256[SHA256_SIZE];
 };
-/* {"document","period","period_status","tenant","invoice_version","lines","rows","bytes","sha256","totals":[{"currency","list_cost",
+/* {"document","period","period_status","tenant","invoice_version","chargeback_lines","rows","bytes","sha256","sums":[{"currency","list_cost",
  * "discount","rounding","billed_cost"}]}; amounts are text. */
 void manifest_json(const struct manifest *m, const struct manifest_document *d, struct buf *out);
 

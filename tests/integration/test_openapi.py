@@ -223,7 +223,7 @@ class OpenApi(unittest.TestCase):
         for keys in ("", "label:team,label:app.kubernetes.io/name", "tenant,workspace,user,workload", "node,gpu,gpu_model,profile,sharing,method", "day,hour", "cluster,state"):
             usage = r.call("GET", "/v1/usage" + stack.query(group_by=keys)).json()
             self.assertTrue(usage["groups"], "nothing to check")
-        for report in ("current.json", "current.csv", "current.json?tenant=acme"):
+        for report in ("current.json", "current.csv", "current.json?tenant=acme", "current.csv?manifest=1", "current.csv?excel=1"):
             r.call("GET", "/v1/reports/" + report)
         self.assertTrue(r.call("GET", "/v1/reports/current.json").json()["lines"], "nothing to check")
         r.call("GET", "/v1/tenants", role="viewer")

@@ -119,8 +119,8 @@ static void
 periods_are_open_until_they_are_closed(void **state)
 {
 	static const struct focus_period periods[] = {
-		{"2026-09-30T22:00:00Z", "2026-10-31T23:00:00Z", "closed", "2026-11-04T08:00:00Z"},
-		{"2026-10-31T23:00:00Z", "2026-11-30T23:00:00Z", "grace", ""},
+		{"2026-09-30T22:00:00Z", "2026-10-31T23:00:00Z", "closed", "2026-11-04T08:00:00Z", "2026-10-01"},
+		{"2026-10-31T23:00:00Z", "2026-11-30T23:00:00Z", "grace", "", "2026-11-01"},
 	};
 	in_place(buf) struct buf out;
 

@@ -239,10 +239,10 @@ a_manifest_has_the_sums_of_all_pieces(void **state)
 	if (!json_parse("manifest", buf_text(&out), out.len, &json, &err))
 		fail_msg("%s", err.text);
 	assert_int_equal(json_integer_value(json_object_get(json, "rows")), 15);
-	assert_int_equal(json_integer_value(json_object_get(json, "lines")), 2 * r->count);
+	assert_int_equal(json_integer_value(json_object_get(json, "chargeback_lines")), 2 * r->count);
 	assert_true(json_is_null(json_object_get(json, "tenant")));
-	assert_int_equal(json_array_size(json_object_get(json, "totals")), 1);
-	total = json_array_get(json_object_get(json, "totals"), 0);
+	assert_int_equal(json_array_size(json_object_get(json, "sums")), 1);
+	total = json_array_get(json_object_get(json, "sums"), 0);
 	assert_true(decimal_parse(json_string_value(json_object_get(total, "billed_cost")), 2, &told, &err));
 	assert_true(told == billed);
 }

@@ -1,0 +1,49 @@
+/* aggregator/store/document.h - a month as a document: written tenant by tenant, so that memory holds one tenant's month.
+ *
+ * Without a word of SQL or libpq: api/ includes this. */
+#ifndef TOLLGATE_STORE_DOCUMENT_H
+#define TOLLGATE_STORE_DOCUMENT_H
+
+#include "aggregator/core/manifest.h"
+#include "aggregator/store/store.h"
+#include "common/spill.h"
+
+enum document_format {
+	DOCUMENT_CSV,
+	DOCUMENT_EXCEL,
+	DOCUMENT_JSON,
+	DOCUMENT_FOCUS,
+	DOCUMENT_PERIODS, /* FOCUS's file of billing periods: the same for every tenant */
+	DOCUMENT_HTML,
+	DOCUMENT_FORMATS
+};
+/* What follows the month in the name of its file: "csv", "focus.csv". Two are "csv": Excel's is asked for otherwise. */
+const char *document_suffix(enum document_format format);
+
+struct document_request {
+	const char *period; /* "2026-11" */
+	const char *tenant; /* NULL: all */
+	enum document_format format;
+	const char *organisation, *provider; /* who pays, and who runs the platform */
+};
+
+struct document_result {
+	struct manifest sums;
+	char period_status[16];
+};
+/* ERR_MISSING when the ledger has nothing of the period. */
+MUST_CHECK bool store_document(struct db *db, const struct document_request *rq, struct spill *to,
+                               struct document_result *ret, struct err *err);
+
+/* The same in steps, for who has the lines: begin, the lines of each tenant by name, end. Inside a transaction that began before. in is
+ * without days. The request and the spill must stay until it is freed. */
+struct document;
+MUST_CHECK bool document_begin(struct db *db, const struct document_request *rq, const struct rating_input *in,
+                               struct spill *to, struct document **ret, struct err *err);
+MUST_CHECK bool document_tenant(struct document *d, const struct rating_input *in, const struct rated *r,
+                                struct err *err);
+MUST_CHECK bool document_end(struct document *d, struct document_result *ret, struct err *err);
+void document_free(struct document *d);
+DEFINE_OWNED(document, struct document)
+
+#endif

@@ -1,0 +1,240 @@
+"""A month as documents: CSV, FOCUS, JSON and the printed page say the same, down to the last cent, and every one is checked by its rules."""
+
+import csv
+import datetime
+import hashlib
+import html
+import io
+import json
+import os
+import re
+import unittest
+from decimal import Decimal
+
+from tests.support import csv_check, focus_check, ledger
+from tests.support.fleet import EXCLUSIVE, H100, HELD, HOUR, MEASURED, MINUTE, NONE, NS, UNALLOCATED, UNITS
+from tests.support.stack import ROOT, Stack, wait_for
+
+FIRST = datetime.datetime.now(datetime.timezone.utc).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+START = (int(FIRST.timestamp()) - 50 * 3600) * NS  # in the month before this one, over three days of it
+BEFORE = (FIRST - datetime.timedelta(days=1)).replace(day=1)
+MONTH = BEFORE.strftime("%Y-%m")
+POLICY = f"""
+version: 1
+cluster: test
+effective: {BEFORE:%Y-%m-%d}T00:00:00Z
+tenants:
+  - name: acme
+    display_name: Acme <Robotics>
+    cost_center: R&D, Köln
+    workspaces:
+      - {{name: training, rules: [{{namespace: acme}}], reserved_shared: "2", lend: "2"}}
+      - {{name: own, rules: [{{namespace: own}}]}}
+  - {{name: globex, workspaces: [{{name: research, rules: [{{namespace: globex}}], borrow: "4"}}]}}
+nodes: [{{name: n1, shared: true, gpus: 4, model: H100-80GB}}, {{name: n2, tenant: acme, gpus: 2, model: H100-80GB}}]
+prices:
+  version: "{MONTH}"
+  currency: EUR
+  lender_ratio: "0.8"
+  items:
+    - {{class: reserved, price: "2.00"}}
+    - {{class: on-demand, price: "3.333"}}
+    - {{class: borrowed, price: "1.50"}}
+    - {{class: dedicated, price: "1.10"}}
+    - {{meter: storage, price: "0.000123"}}
+  discounts: [{{tenant: globex, category: gpu, percent: "7"}}]
+  energy: [{{cluster: test, price_per_kwh: "0.30", carbon_g_per_kwh: "380"}}]
+"""
+
+
+def batches(node, held, hours):
+    """held: per GPU the namespace that holds it, or None. A record per quarter-hour; a third of it is active."""
+    devices = [{"id": i + 1, "uuid": f"GPU-{node}-{i}", "model": H100, "index": i} for i in range(len(held))]
+    names = sorted({ns for ns in held if ns})
+    holders = [{"id": i + 1, "kind": 1, "ns": ns, "pod": f"pod-{ns}", "pod_uid": f"{node}-{ns}", "container": "c"} for i, ns in enumerate(names)]
+    out, step = [], 15 * MINUTE
+    for at in range(START, START + hours * HOUR, step):
+        records = [
+            [i + 1, names.index(ns) + 1 if ns else 0, HELD if ns else UNALLOCATED, EXCLUSIVE, MEASURED if ns else NONE, UNITS, at, step, step,
+             step // 3 if ns else 0, 0, 0, 0, 360_000, 1]
+            for i, ns in enumerate(held)
+        ]  # fmt: skip
+        out.append({"node": node, "boot_id": "ab" * 16, "epoch": 1, "seq": len(out) + 1, "flags": 1, "from_ns": at, "to_ns": at + step,
+                    "devices": [] if out else devices, "holders": [] if out else holders, "records": records})  # fmt: skip
+    return out
+
+
+def fill(s):
+    s.apply(POLICY)
+    s.token("acme", role="viewer", tenant="acme")
+    for node, held, hours in (("n1", ["acme", "globex", "globex", "globex"], 44), ("n2", ["own", None], 41)):
+        s.token(node, role="node", node=node)
+        reply = s.call("POST", "/v1/ingest", ledger.frames(batches(node, held, hours)), role=node)
+        assert reply.status == 200 and reply.json()["quarantined"] == 0, reply.text()
+    event = {"specversion": "1.0", "id": "1", "source": "/ceph", "type": "tollgate.storage.v1", "time": (FIRST - datetime.timedelta(hours=30)).isoformat(),
+             "data": {"tenant": "acme", "workspace": "training", "gb_hours": "1234.5"}}  # fmt: skip
+    reply = s.call("POST", "/v1/events", json.dumps(event).encode(), headers={"Content-Type": "application/cloudevents+json"})
+    assert reply.status in (200, 201, 202), reply.text()
+    # From then on nothing of the month changes by itself.
+    folded = f"select count(*) from billing_day b join period p on b.starts_at >= p.starts_at and b.starts_at < p.ends_at where p.month = '{MONTH}' and b.dirty"
+    wait_for("the days of the month to be folded", lambda: s.sql(folded) == [["0"]])
+
+
+def page_amounts(text):
+    """The total of each invoice on the pages, and its amounts by category."""
+    out = {}
+    for section in text.split("<section>")[1:]:
+        number = html.unescape(re.search(r"<dt>Number</dt><dd>(.*?)</dd>", section)[1])
+        rows = dict(re.findall(r'<tr(?: class="total")?><th>(\w+)</th><td class="n">(.*?)</td>', section))
+        lines = re.findall(r'<td class="n">([^<]*)</td></tr>', section.split('class="lines"')[1])
+        out[number] = {k: Decimal(v.replace("\N{MINUS SIGN}", "-")) for k, v in rows.items() if k in ("GPU", "Storage", "Network", "Inference", "Support", "Energy", "Other", "Total")}
+        out[number]["lines"] = [Decimal(v.replace("\N{MINUS SIGN}", "-")) for v in lines]
+    return out
+
+
+class Documents(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.s = cls.enterClassContext(Stack(zone="Europe/Berlin", options=["--rollup-interval", "100ms", "--organisation", "Example & Söhne", "--provider-name", "Platform"]))
+        fill(cls.s)
+        cls.text = cls.report("csv")
+        cls.rows = csv_check.rows_of(cls.text)
+        cls.payable = {}
+        for row in cls.rows:
+            cls.payable[row["invoice_id"]] = cls.payable.get(row["invoice_id"], Decimal(0)) + Decimal(row["billed_cost"])
+
+    @classmethod
+    def report(cls, suffix, role="admin", **query):
+        asked = "&".join(f"{k}={v}" for k, v in query.items())
+        return cls.s.get(f"/v1/reports/{MONTH}.{suffix}?{asked}", role).body.decode()
+
+    def test_the_month_has_every_kind_of_line(self):
+        kinds = {(r["charge_type"], r["class"], r["category"]) for r in self.rows}
+        for kind in (("commitment", "reserved", "gpu"), ("covered", "reserved", "gpu"), ("credit", "borrowed", "gpu"), ("usage", "on-demand", "gpu"), ("usage", "borrowed", "gpu"),
+                     ("usage", "dedicated", "gpu"), ("usage", "", "storage"), ("usage", "", "energy")):  # fmt: skip
+            self.assertIn(kind, kinds)
+
+    def test_the_csv_adds_up_at_every_level_and_so_does_its_manifest(self):
+        manifest = json.loads(self.report("csv", manifest=1))
+        self.assertEqual(csv_check.check(self.text, manifest), [])
+        self.assertEqual(manifest["sha256"], hashlib.sha256(self.text.encode()).hexdigest())
+        self.assertEqual(manifest["bytes"], len(self.text.encode()))
+
+    def test_focus_follows_its_rules_and_comes_to_the_same_invoices(self):
+        text = self.report("focus.csv")
+        self.assertEqual(focus_check.check(text, self.payable), [])
+        rows = list(csv.DictReader(io.StringIO(text, newline="")))
+        for line in self.rows:
+            days = [r for r in rows if r["x_LineId"] == line["line_id"]]
+            for ours, theirs in (("billed_cost", "BilledCost"), ("list_cost", "ListCost"), ("quantity", "PricingQuantity")):
+                self.assertEqual(sum(Decimal(r[theirs]) for r in days), Decimal(line[ours]), f"{theirs} of {line['description']}")
+        self.assertEqual(json.loads(self.report("focus.csv", manifest=1))["rows"], len(rows))
+        self.assertEqual(focus_check.check_periods(self.report("focus-periods.csv")), [])
+
+    def test_json_has_the_lines_of_the_csv(self):
+        doc = json.loads(self.report("json"))
+        self.assertEqual(doc["lines"], self.rows)
+        self.assertEqual({t["invoice_id"]: Decimal(t["billed_cost"]) for t in doc["totals"]}, self.payable)
+
+    def test_the_printed_pages_have_the_sums_of_the_csv(self):
+        text = self.report("html")
+        pages = page_amounts(text)
+        self.assertEqual({k: v["Total"] for k, v in pages.items()}, self.payable)
+        for invoice, page in pages.items():
+            lines = [r for r in self.rows if r["invoice_id"] == invoice]
+            for category in ("gpu", "storage", "network", "inference", "support", "energy", "other"):
+                there = sum((Decimal(r["billed_cost"]) for r in lines if r["category"] == category), Decimal(0))
+                self.assertEqual(page[category.upper() if category == "gpu" else category.capitalize()], there, f"{invoice} {category}")
+            self.assertEqual(sum(page["lines"][:-1]), page["lines"][-1], "the table of lines ends with its sum")
+        self.assertNotIn("<Robotics>", text)
+        self.assertIn("Acme &lt;Robotics&gt;", text)
+        self.assertIn("Example &amp; Söhne", text)
+
+    def test_hours_are_those_of_usage_and_of_the_tables(self):
+        held = sum(Decimal(r["allocated_gpu_hours"] or "0") for r in self.rows)
+        asked = f"/v1/usage?from={BEFORE:%Y-%m-%d}&to={FIRST:%Y-%m-%d}&group_by=tenant&exact=1"
+        groups = [g for g in self.s.get(asked).json()["groups"] if g["tenant"]]
+        exact = sum(int(g["allocated_unit_ns"]) for g in groups)
+        self.assertEqual(exact, int(held * UNITS * HOUR))
+        table = self.s.sql(f"select sum(u.used + u.idle + u.unmeasured)::text from period p, usage_rows(p.starts_at, p.ends_at) u where p.month = '{MONTH}' and u.workspace_id is not null")
+        self.assertEqual(table, [[str(exact)]])
+
+    def test_a_tenant_gets_its_own_document_and_no_other(self):
+        mine = [r for r in self.rows if r["tenant"] == "acme"]
+        self.assertEqual(csv_check.rows_of(self.report("csv", role="acme")), mine)
+        for suffix in ("csv", "focus.csv", "json", "html"):
+            self.assertEqual(self.s.call("GET", f"/v1/reports/{MONTH}.{suffix}?tenant=globex", role="acme").status, 404)
+            self.assertNotIn("globex-" + MONTH, self.report(suffix, role="acme"))
+
+    def test_a_spreadsheet_gets_the_same_numbers(self):
+        text = self.report("csv", excel=1)
+        self.assertTrue(text.startswith("\N{ZERO WIDTH NO-BREAK SPACE}period_start;"))
+        rows = list(csv.DictReader(io.StringIO(text[1:], newline=""), delimiter=";"))
+        for row, same in zip(rows, self.rows, strict=True):
+            for name in csv_check.NUMBERS:
+                self.assertEqual(row[name].replace(",", "."), same[name], name)
+        self.assertEqual(self.s.call("GET", f"/v1/reports/{MONTH}.json?excel=1").status, 400)
+
+
+class Checkers(unittest.TestCase):
+    """A checker that cannot fail checks nothing."""
+
+    def golden(self, name):
+        with open(os.path.join(ROOT, "tests", "golden", name), encoding="utf-8", newline="") as f:
+            return f.read()
+
+    def change(self, text, column, value, where=lambda row: True):
+        rows = list(csv.DictReader(io.StringIO(text, newline="")))
+        row = next(r for r in rows if where(r))
+        row[column] = value(row[column]) if callable(value) else value
+        out = io.StringIO(newline="")
+        writer = csv.DictWriter(out, rows[0].keys(), lineterminator="\r\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        return out.getvalue()
+
+    def test_the_golden_files_follow_the_rules(self):
+        self.assertEqual(csv_check.check(self.golden("report.csv")), [])
+        self.assertEqual(focus_check.check(self.golden("focus.csv")), [])
+
+    def test_every_harm_to_a_chargeback_is_seen(self):
+        text = self.golden("report.csv")
+
+        def more(v):
+            return str(Decimal(v) + Decimal("0.01"))
+
+        for rule, column, value in (("C2", "quantity", "1,5"), ("C4", "unit_price", more), ("C5", "billed_cost", more), ("C5", "discount", more), ("C6", "idle_gpu_hours", more),
+                                    ("C10", "tenant", "globex")):  # fmt: skip
+            with self.subTest(rule, column=column):
+                self.assertTrue([s for s in csv_check.check(self.change(text, column, value)) if s.startswith(rule)])
+        self.assertTrue(csv_check.check(text.replace("\r\n", "\n")))
+        self.assertTrue(csv_check.check(text + text.splitlines(keepends=True)[1]), "a line twice")
+
+    def test_every_harm_to_focus_is_seen(self):
+        text = self.golden("focus.csv")
+
+        def usage(r):
+            return r["ChargeCategory"] == "Usage" and r["SkuPriceDetails"]
+
+        for rule, column, value in (
+            ("F2", "ChargePeriodEnd", "2026-02-30T00:00:00Z"), ("F3", "BilledCost", "+1"), ("F4", "ResourceName", "N/A"), ("F5", "Tags", '{"a":{"b":1}}'), ("F5", "Tags", '{"a":1,"a":2}'),
+            ("F6", "BillingCurrency", "GPU"), ("F7", "PricingUnit", "gpu hours"), ("R1", "ServiceName", ""), ("R2", "ChargeCategory", "usage"), ("R2", "ServiceSubcategory", "Block Storage"),
+            ("R3", "SkuId", ""), ("R5", "ConsumedQuantity", ""), ("R6", "PricingUnit", ""), ("R8", "ListCost", "1.000001"), ("R9", "ListUnitPrice", "-1"),
+            ("R10", "ChargePeriodEnd", "2027-01-01T00:00:00Z"), ("R11", "SubAccountName", ""), ("R11", "ResourceType", ""), ("R13", "SkuPriceDetails", '{"Price":"1"}'),
+            ("R13", "SkuPriceDetails", '{"GpuCount":"1"}'), ("D1", "BillingAccountId", "org/2"), ("D2", "ServiceName", "Storage"), ("D3", "SkuId", "other"),
+            ("D4", "BillingPeriodStart", "2026-10-30T23:00:00Z"), ("D5", "EffectiveCost", "99"),
+        ):  # fmt: skip
+            with self.subTest(rule, column=column):
+                said = focus_check.check(self.change(text, column, value, usage))
+                self.assertTrue([s for s in said if s.startswith(rule)], said)
+        for rule, column, value in (("R7", "ChargeFrequency", "Usage-Based"), ("R12", "EffectiveCost", "1"), ("R5", "ConsumedQuantity", "1")):
+            with self.subTest(rule, column=column):
+                said = focus_check.check(self.change(text, column, value, lambda r: r["ChargeCategory"] == "Purchase"))
+                self.assertTrue([s for s in said if s.startswith(rule)], said)
+        self.assertTrue(focus_check.check(text.replace("x_WorkspaceId", "WorkspaceId")))
+        self.assertTrue(focus_check.check(text.replace("PublisherName", "x_PublisherName")))
+        self.assertTrue(focus_check.check(text, {"acme-2026-11-1": "1.00"}))
+
+
+if __name__ == "__main__":
+    unittest.main()

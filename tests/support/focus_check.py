@@ -1,0 +1,295 @@
+"""FOCUS exports checked by the rules of the specification, row by row and over the whole file; stricter than the official validator.
+
+    check(text)                          # a list of sentences that begin with the rule that is broken; [] when all hold
+    check(text, payable={"ID": "18.30"}) # also what each invoice comes to
+    check_periods(text)                  # the file of billing periods
+
+F rules are about format, R rules about a row, D rules about the file; their numbers are in the sentences.
+"""
+
+import collections
+import csv
+import datetime
+import decimal
+import io
+import json
+import re
+
+decimal.getcontext().prec = 80
+D = decimal.Decimal
+
+MANDATORY = (
+    "BilledCost BillingAccountId BillingAccountName BillingCurrency BillingPeriodEnd BillingPeriodStart ChargeCategory ChargeClass ChargeDescription "
+    "ChargePeriodEnd ChargePeriodStart ContractedCost EffectiveCost InvoiceIssuerName ListCost PricingQuantity PricingUnit ProviderName PublisherName "
+    "ServiceCategory ServiceName ServiceProviderName"
+).split()
+# beyond the mandatory ones: what FOCUS knows, and the official validator wants to see
+KNOWN = set(MANDATORY) | set(
+    "AllocatedMethodDetails AllocatedMethodId AvailabilityZone CapacityReservationId CapacityReservationStatus ChargeFrequency CommitmentDiscountCategory "
+    "CommitmentDiscountId CommitmentDiscountName CommitmentDiscountQuantity CommitmentDiscountStatus CommitmentDiscountType CommitmentDiscountUnit "
+    "ConsumedQuantity ConsumedUnit ContractApplied ContractedUnitPrice HostProviderName InvoiceId ListUnitPrice PricingCategory PricingCurrency "
+    "PricingCurrencyContractedUnitPrice PricingCurrencyEffectiveCost PricingCurrencyListUnitPrice RegionId RegionName ResourceId ResourceName ResourceType "
+    "ServiceSubcategory SkuId SkuMeter SkuPriceDetails SkuPriceId SubAccountId SubAccountName SubAccountType Tags".split()
+)
+EXPECTED = "CommitmentDiscountStatus PricingCurrency PricingCurrencyContractedUnitPrice PricingCurrencyEffectiveCost PricingCurrencyListUnitPrice HostProviderName".split()
+NULLABLE = {"BillingAccountName", "ChargeClass", "ChargeDescription", "PricingQuantity", "PricingUnit"}
+DATES = ("BillingPeriodStart", "BillingPeriodEnd", "ChargePeriodStart", "ChargePeriodEnd")
+NUMBERS = (
+    "BilledCost ConsumedQuantity ContractedCost ContractedUnitPrice EffectiveCost ListCost ListUnitPrice PricingCurrencyContractedUnitPrice "
+    "PricingCurrencyEffectiveCost PricingCurrencyListUnitPrice PricingQuantity"
+).split()
+JSONS = ("SkuPriceDetails", "Tags")
+ENUMS = {
+    "ChargeCategory": {"Usage", "Purchase", "Tax", "Credit", "Adjustment"},
+    "ChargeClass": {"", "Correction"},
+    "ChargeFrequency": {"", "One-Time", "Recurring", "Usage-Based"},
+    "PricingCategory": {"", "Standard", "Dynamic", "Committed", "Other"},
+    "CapacityReservationStatus": {"", "Used", "Unused"},
+    "CommitmentDiscountStatus": {"", "Used", "Unused"},
+    "CommitmentDiscountCategory": {"", "Spend", "Usage"},
+}
+SUBCATEGORIES = {
+    "AI and Machine Learning": {"AI Platforms", "Bots", "Generative AI", "Machine Learning", "Natural Language Processing", "Other (AI and Machine Learning)"},
+    "Compute": {"Containers", "End User Computing", "Quantum Compute", "Serverless Compute", "Virtual Machines", "Other (Compute)"},
+    "Storage": {"Backup Storage", "Block Storage", "File Storage", "Object Storage", "Storage Platforms", "Other (Storage)"},
+    "Networking": {
+        "Application Networking", "Content Delivery", "Network Connectivity", "Network Infrastructure", "Network Routing", "Network Security", "Other (Networking)",
+    },
+    "Management and Governance": {
+        "Architecture", "Compliance", "Cost Management", "Data Governance", "Disaster Recovery", "Endpoint Management", "Observability", "Support",
+        "Other (Management and Governance)",
+    },
+    "Other": {"Other (Other)"},
+}  # fmt: skip
+CATEGORIES = set(SUBCATEGORIES) | {
+    "Analytics", "Business Applications", "Databases", "Developer Tools", "Multicloud", "Identity", "Integration", "Internet of Things", "Media",
+    "Migration", "Mobile", "Security", "Web",
+}  # fmt: skip
+CURRENCIES = set(
+    "AED ARS AUD BDT BGN BHD BRL CAD CHF CLP CNY COP CZK DKK EGP EUR GBP HKD HUF IDR ILS INR ISK JOD JPY KRW KWD KZT LKR MAD MXN MYR NGN NOK NPR NZD OMR PEN PHP "
+    "PKR PLN QAR RON RSD SAR SEK SGD THB TND TRY TWD UAH USD UYU VND ZAR".split()
+)
+DETAIL_KEYS = {"CoreCount": int, "DiskMaxIops": int, "DiskSpace": (int, float), "DiskType": str, "GpuCount": int, "InstanceSeries": str, "InstanceType": str,
+               "MemorySize": (int, float), "NetworkMaxIops": int, "OperatingSystem": str, "Redundancy": str, "StorageClass": str}  # fmt: skip
+DATA = r"(?:[KMGTPE]?[bB]|[KMGTPE]i[bB])"
+NOUN = rf"(?:{DATA}|[A-Z]\w*(?: [A-Z]\w*)*)"
+UNIT = re.compile(
+    rf"(?:\d+ )?{NOUN}(?:-(?:Years|Months|Days|Hours|Minutes|Seconds)|/(?:Year|Month|Day|Hour|Minute|Second)|/\d+ (?:Years|Months|Days|Hours|Minutes|Seconds))?"
+)
+NUMERIC = re.compile(r"-?\d+(\.\d+)?(E-?\d+)?")
+PLACEHOLDERS = {"N/A", "n/a", "NULL", "null", "None", "none", "-", '""', "NaN"}
+
+
+def is_date(text):
+    if not re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", text):
+        return False
+    try:
+        datetime.datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ")
+    except ValueError:
+        return False
+    return True
+
+
+def flat_object(text):
+    """Its members; None when it is not a flat object with unique keys."""
+    try:
+        pairs = json.loads(text, object_pairs_hook=list)
+    except ValueError:
+        return None
+    if not isinstance(pairs, list) or any(not isinstance(p, tuple) for p in pairs):
+        return None
+    if len({k for k, _ in pairs}) != len(pairs) or any(isinstance(v, (list, dict)) for _, v in pairs):
+        return None
+    return dict(pairs)
+
+
+def check_header(header, say):
+    custom = [name.startswith("x_") for name in header]
+    if len(set(header)) != len(header):
+        say("F1 a column is there twice")
+    if custom != sorted(custom):
+        say("F1 a column of FOCUS comes after one of ours")
+    for name in header:
+        if not name.startswith("x_") and name not in KNOWN:
+            say(f"F1 FOCUS has no column {name}")
+    for name in MANDATORY + EXPECTED:
+        if name not in header:
+            say(f"P the column {name} is missing")
+
+
+def check_format(r, say):
+    for name, value in r.items():
+        if value in PLACEHOLDERS:
+            say(f"F4 {name} is {value}: null is an empty field")
+        if value != value.strip():
+            say(f"F4 {name} has spaces around it")
+    for name in DATES:
+        if not is_date(r[name]):
+            say(f"F2 {name} is {r[name]!r}")
+    for name, value in r.items():
+        number = name in NUMBERS or (name.startswith("x_") and name.endswith(("Hours", "Kwh", "Ratio", "Seconds")))
+        if number and value and not NUMERIC.fullmatch(value):
+            say(f"F3 {name} is {value!r}")
+    for name in JSONS:
+        if r.get(name) and flat_object(r[name]) is None:
+            say(f"F5 {name} is not a flat object: {r[name]}")
+    for name in ("BillingCurrency", "PricingCurrency"):
+        if r.get(name, "EUR") not in CURRENCIES:
+            say(f"F6 {name} is {r[name]!r}")
+    for name in ("PricingUnit", "ConsumedUnit"):
+        if r.get(name) and not UNIT.fullmatch(r[name]):
+            say(f"F7 {name} is {r[name]!r}")
+
+
+def check_values(r, say):
+    correction = r["ChargeClass"] == "Correction"
+    category = r["ChargeCategory"]
+    priced = "PricingQuantity PricingUnit ListUnitPrice ContractedUnitPrice PricingCategory SkuId SkuPriceId".split()
+
+    for name in MANDATORY:
+        if name not in NULLABLE and r[name] == "":
+            say(f"R1 {name} is null")
+    for name, allowed in ENUMS.items():
+        if r.get(name, "") not in allowed:
+            say(f"R2 {name} is {r[name]!r}")
+    if r["ServiceCategory"] not in CATEGORIES:
+        say(f"R2 ServiceCategory is {r['ServiceCategory']!r}")
+    if r.get("ServiceSubcategory") and r["ServiceSubcategory"] not in SUBCATEGORIES.get(r["ServiceCategory"], {r["ServiceSubcategory"]}):
+        say(f"R2 {r['ServiceSubcategory']!r} is not of {r['ServiceCategory']!r}")
+    if category in ("Usage", "Purchase") and not correction:
+        for name in priced:
+            if r[name] == "":
+                say(f"R3 {name} of {category} is null")
+    if category == "Tax":
+        for name in priced:
+            if r[name] != "":
+                say(f"R4 {name} of a tax is {r[name]!r}")
+    unused = r.get("CommitmentDiscountStatus") == "Unused"
+    if r["ConsumedQuantity"] and (category != "Usage" or unused):
+        say(f"R5 {category} consumed {r['ConsumedQuantity']}")
+    if not r["ConsumedQuantity"] and category == "Usage" and not correction and not unused:
+        say("R5 a Usage consumed nothing that is said")
+    for quantity, unit in (("ConsumedQuantity", "ConsumedUnit"), ("PricingQuantity", "PricingUnit")):
+        if (r[quantity] == "") != (r[unit] == ""):
+            say(f"R6 {quantity} {r[quantity]!r} with {unit} {r[unit]!r}")
+    if category == "Purchase" and r["ChargeFrequency"] == "Usage-Based":
+        say("R7 a Purchase is not Usage-Based")
+
+
+def check_money(r, say):
+    correction = r["ChargeClass"] == "Correction"
+
+    for price, cost in (("ListUnitPrice", "ListCost"), ("ContractedUnitPrice", "ContractedCost")):
+        if r[price] and D(r[price]) < 0:
+            say(f"R9 {price} is {r[price]}")
+        if r[price] and r["PricingQuantity"] and not correction and D(r[price]) * D(r["PricingQuantity"]) != D(r[cost]):
+            say(f"R8 {r[price]} x {r['PricingQuantity']} is not the {cost} {r[cost]}")
+    if r["ChargeCategory"] == "Purchase" and not correction and D(r["EffectiveCost"]) != 0:
+        say(f"R12 a Purchase of what is used later has the EffectiveCost {r['EffectiveCost']}")
+    if r.get("PricingCurrency") == r["BillingCurrency"]:
+        for ours in ("ListUnitPrice", "ContractedUnitPrice", "EffectiveCost"):
+            if r.get("PricingCurrency" + ours) != r[ours]:
+                say(f"R8 PricingCurrency{ours} is not {ours}, and the currency is the same")
+
+
+def check_places(r, say):
+    if not (r["ChargePeriodStart"] < r["ChargePeriodEnd"] and r["BillingPeriodStart"] < r["BillingPeriodEnd"]):
+        say("R10 a period ends before it begins")
+    inside = r["BillingPeriodStart"] <= r["ChargePeriodStart"] and r["ChargePeriodEnd"] <= r["BillingPeriodEnd"]
+    if r["ChargeClass"] != "Correction" and not inside:
+        say(f"R10 the charge of {r['ChargePeriodStart']} is not of the billing period")
+    if r["ChargeClass"] == "Correction" and not r["ChargePeriodEnd"] <= r["BillingPeriodStart"]:
+        say("R10 a correction is of a period before")
+    for name, other in (("SubAccountName", "SubAccountId"), ("SubAccountType", "SubAccountId"), ("RegionName", "RegionId"), ("ResourceType", "ResourceId")):
+        if (r.get(name, "") == "") != (r.get(other, "") == ""):
+            say(f"R11 {name} is {r.get(name)!r} with {other} {r.get(other)!r}")
+    for name, other in (("ResourceName", "ResourceId"), ("SkuMeter", "SkuId"), ("SkuPriceDetails", "SkuPriceId"), ("CapacityReservationStatus", "CapacityReservationId")):
+        if r.get(name) and not r.get(other):
+            say(f"R11 {name} without {other}")
+    for key, value in (flat_object(r.get("SkuPriceDetails") or "{}") or {}).items():
+        kind = DETAIL_KEYS.get(key)
+        if kind is None and not key.startswith("x_"):
+            say(f"R13 SkuPriceDetails has {key}")
+        elif kind is not None and (not isinstance(value, kind) or isinstance(value, bool)):
+            say(f"R13 {key} is {value!r}")
+
+
+def one_each(rows, key, values, rule, say):
+    """Rows with the same key have the same values."""
+    seen = {}
+    for r in rows:
+        if r.get(key):
+            found = tuple(r.get(v, "") for v in values)
+            if seen.setdefault(r[key], found) != found:
+                say(f"{rule} {key} {r[key]} has {seen[r[key]]} and {found}")
+
+
+def check_file(rows, payable, say):
+    billed, effective, purchases = collections.Counter(), collections.Counter(), collections.Counter()
+
+    for r in rows:
+        billed[r["InvoiceId"]] += D(r["BilledCost"])
+        key = r["InvoiceId"], r["BillingCurrency"]
+        effective[key] += D(r["EffectiveCost"])
+        purchases[key] += D(r["BilledCost"])
+    for invoice, amount in (payable or {}).items():
+        if billed[invoice] != D(amount):
+            say(f"D1 {invoice} is {billed[invoice]}, payable are {amount}")
+    if payable is not None and set(billed) != set(payable):
+        say(f"D1 invoices {sorted(set(billed) ^ set(payable))} are in one of the two only")
+    one_each(rows, "InvoiceId", ("BillingAccountId", "BillingCurrency"), "D1", say)
+    one_each(rows, "ServiceName", ("ServiceCategory", "ServiceSubcategory"), "D2", say)
+    one_each(rows, "SkuPriceId", ("SkuId", "SkuPriceDetails"), "D3", say)
+    bounds = sorted({(r["BillingPeriodStart"], r["BillingPeriodEnd"]) for r in rows})
+    for (_, end), (start, _) in zip(bounds, bounds[1:]):
+        if end != start:
+            say(f"D4 a billing period ends at {end}, the next begins at {start}")
+    for key in effective:
+        if effective[key] != purchases[key]:
+            say(f"D5 {key[0]}: EffectiveCost adds up to {effective[key]}, BilledCost to {purchases[key]} {key[1]}")
+
+
+def check(text, payable=None):
+    said = []
+    table = list(csv.reader(io.StringIO(text, newline=""), strict=True))
+    check_header(table[0], said.append)
+    if said:
+        return said
+    rows = []
+    for n, values in enumerate(table[1:], 1):
+        if len(values) != len(table[0]):
+            return said + [f"F1 row {n} has {len(values)} fields"]
+        r = dict(zip(table[0], values))
+        before = len(said)
+
+        def say(sentence, n=n):
+            said.append(f"{sentence} (row {n})")
+
+        check_format(r, say)
+        if len(said) == before:
+            check_values(r, say)
+            check_money(r, say)
+            check_places(r, say)
+        rows.append(r)
+    if not any(s.startswith("F") for s in said):
+        check_file(rows, payable, said.append)
+    return said
+
+
+def check_periods(text):
+    said = []
+    rows = list(csv.DictReader(io.StringIO(text, newline=""), strict=True))
+    for r in rows:
+        for name in ("BillingPeriodStart", "BillingPeriodEnd"):
+            if not is_date(r[name]):
+                said.append(f"F2 {name} is {r[name]!r}")
+        if r["BillingPeriodStatus"] not in ("Open", "Closed"):
+            said.append(f"R2 BillingPeriodStatus is {r['BillingPeriodStatus']!r}")
+        if (r["BillingPeriodStatus"] == "Closed") != is_date(r["BillingPeriodClosed"]):
+            said.append("R6 a closed period says when it was closed, and no other does")
+    for a, b in zip(rows, rows[1:]):
+        if a["BillingPeriodEnd"] != b["BillingPeriodStart"]:
+            said.append(f"D4 {a['BillingPeriodEnd']} is not {b['BillingPeriodStart']}")
+        if a["BillingPeriodStatus"] == "Open" and b["BillingPeriodStatus"] == "Closed":
+            said.append("D7 a period is closed before the one before it")
+    return said
