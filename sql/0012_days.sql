@@ -207,19 +207,22 @@ CREATE FUNCTION declared_state(p_node integer, p_gpu integer, p_hour timestamptz
 		(SELECT s.state FROM node_state s WHERE s.node_id = p_node AND s.effective @> p_hour));
 COMMENT ON FUNCTION declared_state IS 'What was declared of a GPU at that hour, or else of its node; NULL: nothing';
 
--- A retired GPU's service ends where the state begins. What was cut off is not given back when the state is taken back: the next
--- record begins a new service.
+ALTER TABLE gpu_service DROP CONSTRAINT gpu_service_check, ADD CONSTRAINT gpu_service_check CHECK (until_ns >= from_ns);
+
+-- A retired GPU's service ends where the state begins, and one that began later where it began. What was cut off is not given back
+-- when the state is taken back: the next record is what stretches it again.
 CREATE FUNCTION state_is_declared(p_state node_state, p_now boolean) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
 	retired_ns bigint := tollgate.ns_of(lower(p_state.effective));
 BEGIN
-	IF p_now AND p_state.state = 'retired' THEN
-		UPDATE tollgate.gpu_service s SET until_ns = retired_ns
-			WHERE (s.gpu_id = p_state.gpu_id OR s.node_id = p_state.node_id) AND s.from_ns < retired_ns AND (s.until_ns IS NULL OR s.until_ns > retired_ns);
-	END IF;
 	PERFORM tollgate.node_hours_change(x.node_id, lower(p_state.effective), coalesce(upper(p_state.effective), 'infinity'), 1)
 		FROM (SELECT p_state.node_id WHERE p_state.node_id IS NOT NULL
 			UNION SELECT s.node_id FROM tollgate.gpu_service s WHERE s.gpu_id = p_state.gpu_id ORDER BY 1) x;
+	IF p_now AND p_state.state = 'retired' THEN
+		UPDATE tollgate.gpu_service s SET until_ns = greatest(retired_ns, s.from_ns)
+			WHERE (s.gpu_id = p_state.gpu_id OR s.node_id = p_state.node_id)
+				AND int8range(s.from_ns, s.until_ns) && int8range(retired_ns, tollgate.ns_of(upper(p_state.effective)));
+	END IF;
 END $$;
 
 CREATE FUNCTION node_state_changes_hours() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -241,10 +244,16 @@ CREATE FUNCTION is_retired(p_node integer, p_gpu integer, p_from_ns bigint, p_un
 		AND int8range(ns_of(lower(s.effective)), ns_of(upper(s.effective))) && int8range(p_from_ns, p_until_ns));
 COMMENT ON FUNCTION is_retired IS 'the GPU, or its node, was declared retired for some of that time';
 
+CREATE FUNCTION retired_from(p_node integer, p_gpu integer, p_from_ns bigint) RETURNS bigint LANGUAGE sql STABLE PARALLEL SAFE
+	RETURN (SELECT min(ns_of(lower(s.effective))) FROM node_state s WHERE s.state = 'retired' AND (s.gpu_id = p_gpu OR s.node_id = p_node)
+		AND ns_of(lower(s.effective)) >= p_from_ns);
+COMMENT ON FUNCTION retired_from IS 'where the next retirement of the GPU, or of its node, begins; NULL: none is declared';
+
 -- A GPU reported on a node over a stretch of time. NULL when that is possible; else the node that has it at that time, or '' when
 -- the GPU or the node is retired then.
 --  1. what is retired serves nowhere
---  2. a service of this node is stretched to cover it, unless another service or a retirement lies in the way
+--  2. a service of this node is stretched to cover it, unless another service or a retirement lies in the way; the GPU's last one,
+--     which a retirement has ended that was taken back, goes on until the next
 --  3. else it was moved: the node that had it last must have nothing from the start of this stretch on, and its service ends
 --     where its accounts end
 --  4. else it is an older stretch that arrives late: it is entered if it overlaps nothing
@@ -263,7 +272,10 @@ BEGIN
 		CONTINUE WHEN EXISTS (SELECT FROM tollgate.gpu_service s
 			WHERE s.gpu_id = p_gpu AND s.id <> mine.id AND int8range(s.from_ns, s.until_ns) && reach)
 			OR (mine.until_ns < p_from_ns AND tollgate.is_retired(p_node, p_gpu, mine.until_ns, p_from_ns));
-		IF lower(reach) < mine.from_ns OR upper(reach) > mine.until_ns THEN
+		IF upper(reach) > mine.until_ns AND NOT EXISTS (SELECT FROM tollgate.gpu_service s WHERE s.gpu_id = p_gpu AND s.from_ns > mine.from_ns) THEN
+			reach := int8range(lower(reach), tollgate.retired_from(p_node, p_gpu, p_until_ns));
+		END IF;
+		IF lower(reach) < mine.from_ns OR upper(reach) IS DISTINCT FROM mine.until_ns THEN
 			UPDATE tollgate.gpu_service s SET from_ns = lower(reach), until_ns = upper(reach) WHERE s.id = mine.id;
 			PERFORM tollgate.node_hours_dirty(p_node, least(p_from_ns, mine.until_ns));
 		END IF;
@@ -279,8 +291,7 @@ BEGIN
 
 	IF NOT EXISTS (SELECT FROM tollgate.gpu_service s WHERE s.gpu_id = p_gpu AND s.from_ns >= p_from_ns) THEN
 		-- In service from then on, until a retirement that is declared already.
-		p_until_ns := (SELECT min(tollgate.ns_of(lower(s.effective))) FROM tollgate.node_state s WHERE s.state = 'retired'
-			AND (s.gpu_id = p_gpu OR s.node_id = p_node) AND tollgate.ns_of(lower(s.effective)) >= p_until_ns);
+		p_until_ns := tollgate.retired_from(p_node, p_gpu, p_until_ns);
 	END IF;
 	SELECT n.name INTO other FROM tollgate.gpu_service s JOIN tollgate.node n ON n.id = s.node_id
 		WHERE s.gpu_id = p_gpu AND int8range(s.from_ns, s.until_ns) && int8range(p_from_ns, p_until_ns) LIMIT 1;
@@ -457,6 +468,9 @@ ALTER TABLE stream ADD COLUMN evidence_seq bigint NOT NULL DEFAULT 1 CHECK (evid
 COMMENT ON COLUMN stream.evidence_seq IS 'the first number whose batch is kept; those before were retired with their period';
 ALTER TABLE ledger ADD COLUMN evidence_from_ns bigint NOT NULL DEFAULT 0;
 COMMENT ON COLUMN ledger.evidence_from_ns IS 'what ends before has lost its batches, and nothing of it can be taken in any more';
+ALTER TABLE ingest_batch DROP CONSTRAINT ingest_batch_class_check,
+	ADD CONSTRAINT ingest_batch_class_check CHECK (class IN ('format', 'dictionary', 'skewed-clock', 'future', 'past', 'covered', 'unknown-id', 'weight',
+		'two-nodes', 'retired', 'unproved'));
 
 CREATE FUNCTION partition_name(p_day bigint) RETURNS text LANGUAGE sql STABLE STRICT
 	RETURN 'usage_interval_' || to_char(at_ns(p_day * 86400000000000) AT TIME ZONE 'UTC', 'YYYYMMDD');

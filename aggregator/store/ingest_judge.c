@@ -5,15 +5,17 @@
  *  2. a number of the dictionary keeps its meaning, and a MIG instance has a GPU
  *  3. the node's clock was right when it sent; the time covered ends at most five minutes ahead of the clock and begins
  *     at most 45 days behind it
- *  4. it does not go back behind what the stream has covered already
+ *  4. it does not go back behind what the stream has covered already, nor behind where the ledger's evidence begins
  *  5. every device and holder that a record names has been introduced, and no record weighs more than its device
  *  6. no GPU has more than 5040 units in the time covered
- *  7. a GPU is in service on one node at a time A batch refused by rules 3 to 7 has still introduced its dictionary.
- *     A loss batch is judged by rules 1 and 3's end.
+ *  7. a GPU is in service on one node at a time, and nowhere once it was declared retired
+ *
+ * A batch refused by rules 3 to 7 has still introduced its dictionary. A loss batch is judged by rules 1 and 3's end.
  *
  * An operator who releases a batch overrules rule 3, but for time that is still ahead: that nobody can have measured.
  * Rule 4 then asks for its place: later than every accepted batch of the stream with a lower number, earlier than every
- * one with a higher number. All others are judged again as the ledger is now. */
+ * one with a higher number. All others are judged again as the ledger is now: what was retired can be in service again,
+ * but nobody can prove an hour whose batches are gone. */
 #include <stdio.h>
 #include <string.h>
 
@@ -37,6 +39,8 @@ quarantine_class_name(enum quarantine_class c)
 		[QUARANTINE_UNKNOWN_ID] = "unknown-id",
 		[QUARANTINE_WEIGHT] = "weight",
 		[QUARANTINE_TWO_NODES] = "two-nodes",
+		[QUARANTINE_RETIRED] = "retired",
+		[QUARANTINE_UNPROVED] = "unproved",
 	};
 
 	return names[c];
@@ -125,6 +129,30 @@ judge_place(struct ingest *in, struct ingest_frame *f, struct err *err)
 	return true;
 }
 
+/* Rule 4's end. Only what is older than a day needs the question: no batch goes before that (retention.c). The lock is held
+ * until the commit, so that no batch of the same time goes meanwhile. */
+static bool
+judge_evidence(struct ingest *in, struct ingest_frame *f, struct err *err)
+{
+	static const struct db_stmt lock = {"evidence lock",
+	                                    "SELECT pg_advisory_xact_lock_shared(" DB_LOCK_EVIDENCE ")"};
+	static const struct db_stmt from = {"evidence from", "SELECT evidence_from_ns FROM ledger"};
+	owned(result) PGresult *r = NULL;
+	char covers[TIME_TEXT_SIZE], limit[TIME_TEXT_SIZE];
+
+	if (f->batch->kind == WIRE_LOSS || f->batch->from_ns >= in->now_ns - EVIDENCE_ASKED_NS)
+		return true;
+	in->unsteady = in->grouped;
+	if (in->unsteady)
+		return true;
+	if (!db_run(in->db, &lock, NULL, NULL, err) || !db_run(in->db, &from, NULL, &r, err))
+		return false;
+	if (f->batch->from_ns < res_i64(r, 0, 0))
+		REFUSE(f, QUARANTINE_UNPROVED, "covers time from %s, but the evidence of all before %s was retired",
+		       time_format(f->batch->from_ns, covers), time_format(res_i64(r, 0, 0), limit));
+	return true;
+}
+
 /* Rule 5 for one record; adds it to its GPU's account. */
 static bool
 judge_record(struct ingest *in, struct ingest_frame *f, size_t i)
@@ -192,7 +220,7 @@ serve(struct ingest *in, struct ingest_frame *f, struct dict_gpu *g, struct err 
 	if (!db_run(in->db, &stmt, &a, &r, err))
 		return false;
 	if (!res_null(r, 0, 0) && res_text(r, 0, 0)[0] == '\0')
-		return !REFUSE(f, QUARANTINE_PAST, "GPU %s was declared retired for that time", res_text(r, 0, 1));
+		return !REFUSE(f, QUARANTINE_RETIRED, "GPU %s was declared retired for that time", res_text(r, 0, 1));
 	if (!res_null(r, 0, 0))
 		return !REFUSE(f, QUARANTINE_TWO_NODES, "GPU %s is reported by node %s for the same time",
 		               res_text(r, 0, 1), res_text(r, 0, 0));
@@ -252,6 +280,8 @@ judge(struct ingest *in, struct ingest_frame *f, struct err *err)
 	if (!refused(f))
 		judge_time(in, f);
 	if (!refused(f) && in->overruled && f->batch->kind != WIRE_LOSS && !judge_place(in, f, err))
+		return false;
+	if (!refused(f) && !judge_evidence(in, f, err))
 		return false;
 	if (!refused(f))
 		judge_records(in, f);

@@ -4,7 +4,7 @@
  *  1. the records of a UTC day go when every node-hour of it is sealed and clean, and every day that it reaches into folded
  *  2. ingest is never kept waiting: the lock is asked for briefly, and again at the next time
  *  3. batches go after their period was closed, from the front of their stream; what comes for that time later cannot be
- *     proved any more, and is quarantined
+ *     proved any more, and is quarantined (ingest_judge.c)
  *  4. node-hours go when their day is folded and their records are gone
  *  5. ages are counted from where the nodes have come, never from a clock that is ahead of them */
 #include <inttypes.h>
@@ -15,6 +15,8 @@
 #define DAYS_AT_ONCE 10
 #define ROWS_AT_ONCE 5000
 #define RETIRE_LOCK_TIMEOUT "SET LOCAL lock_timeout = '200ms'"
+/* Replicas whose clocks differ by a day would still not take in what another one retires. */
+#define BATCH_AGE_MIN_NS (2 * EVIDENCE_ASKED_NS)
 
 /* --- ahead --- */
 
@@ -112,22 +114,23 @@ retire_days(struct db *db, struct retaining *w, struct err *err)
 
 /* --- batches --- */
 
-/* Rule 3. Periods are closed in order: what ends before the newest that was closed long enough ago. The stream's row is
- * locked as by ingest, so that nobody looks for a batch that goes. */
+/* Rule 3. Periods are closed in order: what ends before the newest that was closed long enough ago. What came later than that,
+ * and is in quarantine, is kept as long. The stream's row is locked as by ingest, so that nobody looks for a batch that goes. */
 static bool
 retire_batches(struct db *db, struct retaining *w, struct err *err)
 {
+	static const struct db_stmt lock = {"evidence alone", "SELECT pg_advisory_xact_lock(" DB_LOCK_EVIDENCE ")"};
 	static const struct db_stmt limit = {
 		"evidence limit",
 		"UPDATE ledger SET evidence_from_ns = x.ns FROM (SELECT max(ns_of(p.ends_at)) AS ns FROM period p "
-		"WHERE p.status = 'closed' AND p.closed_at <= $1 AND NOT EXISTS (SELECT FROM period o "
+		"WHERE p.status = 'closed' AND p.closed_at <= $1 AND p.ends_at <= $1 AND NOT EXISTS (SELECT FROM period o "
 		"WHERE o.starts_at < p.starts_at AND o.status <> 'closed')) x WHERE x.ns > evidence_from_ns"};
 	static const struct db_stmt drop = {
 		"evidence drop",
 		"WITH old AS (SELECT s.id, s.evidence_seq, (SELECT min(b.seq) FROM ingest_batch b WHERE b.stream_id = s.id "
-		"AND b.to_ns > l.evidence_from_ns) AS keep_seq, s.next_seq FROM stream s, ledger l "
+		"AND (b.to_ns > l.evidence_from_ns OR b.received_at > $2)) AS keep_seq, s.next_seq FROM stream s, ledger l "
 		"WHERE EXISTS (SELECT FROM ingest_batch b WHERE b.stream_id = s.id AND b.seq = s.evidence_seq "
-		"AND b.to_ns <= l.evidence_from_ns) ORDER BY s.id LIMIT 100 FOR NO KEY UPDATE OF s), "
+		"AND b.to_ns <= l.evidence_from_ns AND b.received_at <= $2) ORDER BY s.id LIMIT 100 FOR NO KEY UPDATE OF s), "
 		"gone AS (DELETE FROM ingest_batch b USING old o WHERE b.stream_id = o.id "
 		"AND b.seq < least(coalesce(o.keep_seq, o.next_seq), o.evidence_seq + $1) RETURNING b.stream_id, b.last_seq) "
 		"UPDATE stream s SET evidence_seq = g.seq + 1 FROM (SELECT stream_id, max(last_seq) AS seq, count(*) AS n "
@@ -135,13 +138,16 @@ retire_batches(struct db *db, struct retaining *w, struct err *err)
 	in_place(db_tx) struct db_tx tx = {0};
 	owned(result) PGresult *r = NULL;
 	struct db_args at = {0}, rows = {0};
+	int64_t at_ns;
 
 	if (w->keep->batches_ns == 0)
 		return true;
-	arg_time(&at, w->now_ns - w->keep->batches_ns);
+	at_ns = w->now_ns - (w->keep->batches_ns > BATCH_AGE_MIN_NS ? w->keep->batches_ns : BATCH_AGE_MIN_NS);
+	arg_time(&at, at_ns);
 	arg_i64(&rows, ROWS_AT_ONCE);
-	if (!db_tx_begin_long(&tx, db, err) || !db_run(db, &limit, &at, NULL, err) ||
-	    !db_run(db, &drop, &rows, &r, err) || !db_tx_commit(&tx, err))
+	arg_time(&rows, at_ns);
+	if (!db_tx_begin_long(&tx, db, err) || !db_run(db, &lock, NULL, NULL, err) ||
+	    !db_run(db, &limit, &at, NULL, err) || !db_run(db, &drop, &rows, &r, err) || !db_tx_commit(&tx, err))
 		return false;
 	for (int row = 0; row < PQntuples(r); row++)
 		w->result->batches += res_i64(r, row, 0);

@@ -9,7 +9,7 @@
  *  4. an hour is due when its node has covered it, or when the grace after its end has passed; and whenever it is
  *     dirty
  *  5. a dirty hour whose records were retired is made again from its stored sums; if its records changed, they are made
- *     again from the batches first
+ *     again from the batches first, unless those are gone too
  *  6. sealing locks the hours first and reads afterwards, so that no record slips between; ingest locks the same
  *     rows
  *  7. the rows of an hour are replaced in one transaction: nothing is ever added to what is there */
@@ -23,6 +23,7 @@
 /* From so many records on compiling pays off: a slice is one sum, an hour a statement many times as long. */
 #define COMPILE_SLICE 1000000
 #define COMPILE_HOUR 10000000
+#define UNPROVED "(ns_of(h.hour) < (SELECT evidence_from_ns FROM ledger))"
 
 bool
 background_alone(struct db *db, const char *lock, background_work *work, void *arg, struct err *err)
@@ -206,7 +207,7 @@ due(struct db *db, const struct sealing *w, PGresult **ret, struct err *err)
 		"FROM (SELECT h.hour, h.node_id, h.retired, coalesce(h.sliced_until_ns, ns_of(h.hour)) AS from_ns, "
 		"row_number() OVER (PARTITION BY h.hour ORDER BY h.node_id) - 1 AS place "
 		"FROM node_hour h JOIN node n ON n.id = h.node_id WHERE "
-		"(h.sealed_at IS NULL OR h.dirty) AND (NOT h.retired OR h.changes = h.sealed_changes) "
+		"(h.sealed_at IS NULL OR h.dirty) AND (NOT h.retired OR h.changes = h.sealed_changes OR " UNPROVED ") "
 		"AND (h.dirty OR ns_of(h.hour) + 3600000000000 <= "
 		"greatest(n.covered_until_ns, $1::bigint - $2::bigint)) ORDER BY h.hour, h.node_id LIMIT $3) x "
 		"GROUP BY x.hour, x.from_ns, x.retired, x.place / $4 ORDER BY x.hour"};
@@ -226,11 +227,11 @@ lock_hours(struct db *db, const struct stretch *s, bool retired, PGresult **ret,
 	static const struct db_stmt policy = {"seal policy", "SELECT pg_advisory_xact_lock_shared(" DB_LOCK_POLICY ")"};
 	static const struct db_stmt lock = {
 		"seal lock",
-		"SELECT array_agg(x.node_id), count(*) FILTER (WHERE x.sealed_at IS NULL), count(*) FILTER (WHERE x.dirty) "
-		"FROM (SELECT h.* FROM node_hour h WHERE h.hour = $1 AND h.node_id = ANY ($2::integer[]) "
-		"ORDER BY h.node_id FOR UPDATE) x "
-		"WHERE coalesce(x.sliced_until_ns, ns_of(x.hour)) = $3 AND x.retired = $4 "
-		"AND (NOT x.retired OR x.changes = x.sealed_changes)"};
+		"SELECT array_agg(h.node_id), count(*) FILTER (WHERE h.sealed_at IS NULL), count(*) FILTER (WHERE h.dirty) "
+		"FROM (SELECT x.* FROM node_hour x WHERE x.hour = $1 AND x.node_id = ANY ($2::integer[]) "
+		"ORDER BY x.node_id FOR UPDATE) h "
+		"WHERE coalesce(h.sliced_until_ns, ns_of(h.hour)) = $3 AND h.retired = $4 "
+		"AND (NOT h.retired OR h.changes = h.sealed_changes OR " UNPROVED ")"};
 	struct db_args a = {0};
 
 	arg_time(&a, s->hour_ns);
@@ -312,7 +313,7 @@ restore(struct db *db, const struct sealing *w, struct err *err)
 {
 	static const struct db_stmt due = {
 		"restore due", "SELECT h.node_id, ns_of(h.hour) FROM node_hour h WHERE h.dirty AND h.retired "
-			       "AND h.changes <> h.sealed_changes ORDER BY h.hour, h.node_id LIMIT $1"};
+			       "AND h.changes <> h.sealed_changes AND NOT " UNPROVED " ORDER BY h.hour, h.node_id LIMIT $1"};
 	owned(result) PGresult *r = NULL;
 	struct db_args a = {0};
 	char at[TIME_TEXT_SIZE];

@@ -161,6 +161,8 @@ enum quarantine_class {
 	QUARANTINE_UNKNOWN_ID, /* a device or holder that was never introduced */
 	QUARANTINE_WEIGHT,     /* more units than there are */
 	QUARANTINE_TWO_NODES,  /* a GPU that another node has at that time */
+	QUARANTINE_RETIRED,    /* a GPU that was declared retired for that time */
+	QUARANTINE_UNPROVED,   /* time whose batches were kept long enough, and are gone */
 	QUARANTINE_CLASSES
 };
 const char *quarantine_class_name(enum quarantine_class c);

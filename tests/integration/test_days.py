@@ -5,7 +5,7 @@ import contextlib
 import random
 import unittest
 
-from tests.integration.test_store import POLICY, START, Base, all_rows, deliver, seed
+from tests.integration.test_store import POLICY, START, Base, all_rows, seed
 from tests.support.fleet import HOUR, MINUTE, Fleet
 from tests.support.ledger import StoreError, each_frame
 
@@ -46,11 +46,11 @@ class Background(Base):
             with self.subTest(zone):
                 led = self.new_ledger(zone=zone)
                 led.apply(POLICY.replace("T00:00:00Z", effective))
-                fleet = Fleet(rng.randrange(1 << 32), START, START + 8 * HOUR)
+                fleet = Fleet(rng.randrange(1 << 32), START, START + 5 * HOUR)
                 work = [led.slice, led.rollup, led.fold, lambda led=led: led.retain(intervals=1)]
                 for part in self.deliveries(rng, led, fleet):
                     self.assertTrue(part)
-                    for task in rng.choices(work, k=rng.randint(0, 4)):
+                    for task in rng.choices(work, k=rng.randint(0, 3)):
                         task()
                 settle(led)
                 led.retain(intervals=1)
@@ -59,16 +59,19 @@ class Background(Base):
                 self.assert_report_of_hours(led)
 
     def deliveries(self, rng, led, fleet):
-        """All batches in any order of streams, a push at a time."""
+        """All batches in any order of streams, a few pushes at a time."""
         left = [[s, 0] for s in streams(fleet)]
         while left:
-            cursor = rng.choice(left)
-            stream, at = cursor
-            r = led.ingest(b"".join(stream[at : at + rng.choice([1, 5, 20])]))
-            cursor[1] = r["next_seq"] - 1
-            if cursor[1] == len(stream):
-                left.remove(cursor)
-            yield r["ok"] and r["quarantined"] == 0
+            pushes, cursors = [], []
+            for _ in range(rng.randint(1, 12)):
+                stream, at = cursor = rng.choice(left)
+                cursor[1] += rng.choice([1, 5, 30])
+                pushes.append(b"".join(stream[at : cursor[1]]))
+                cursors.append(min(cursor[1], len(stream)) + 1)
+                left = [c for c in left if c[1] < len(c[0])]
+                if not left:
+                    break
+            yield [(r["next_seq"], r["quarantined"]) for r in led.ingest_many(pushes)] == [(seq, 0) for seq in cursors]
 
     def test_what_comes_for_a_day_whose_records_are_gone_is_taken_in_exactly(self):
         rng = random.Random(seed())
@@ -217,7 +220,8 @@ class Background(Base):
                     task()
 
             tasks = [pool.submit(work, t) for t in (led.slice, led.rollup, lambda: (led.rollup(), led.fold(), led.retain(intervals=1)))]
-            deliver(rng, led, fleet)
+            for part in self.deliveries(rng, led, fleet):
+                self.assertTrue(part)
             stop.append(True)
             for t in tasks:
                 t.result()
