@@ -56,6 +56,16 @@ corrections_fini(struct corrections *c)
 	*c = (struct corrections){0};
 }
 
+void
+corrections_add(struct corrections *c, const struct rated_line *l)
+{
+	if (c->count == c->cap) {
+		c->cap = c->cap > 0 ? 2 * c->cap : 16;
+		c->lines = mem_grow(c->lines, c->cap, sizeof(*c->lines));
+	}
+	c->lines[c->count++] = *l;
+}
+
 /* --- the difference --- */
 
 #define SUBTRACT(field) __builtin_sub_overflow(now->field, billed->field, &l->field)
@@ -157,11 +167,7 @@ correct(const struct correction_input *in, const struct rated_line *now, const s
 		return true;
 	correction_id(in, from->line_id, l.line_id);
 	describe(in, from, &l);
-	if (c->count == c->cap) {
-		c->cap = c->cap > 0 ? 2 * c->cap : 16;
-		c->lines = mem_grow(c->lines, c->cap, sizeof(*c->lines));
-	}
-	c->lines[c->count++] = l;
+	corrections_add(c, &l);
 	return true;
 }
 
@@ -245,14 +251,17 @@ corrections_of(const struct corrections *c, const char *tenant, const struct rat
 void
 rated_view_make(struct rated_view *v, const struct rated *r, const struct rated_line *corrections, size_t count)
 {
-	size_t own = r != NULL ? r->count : 0;
+	size_t own = r != NULL ? r->count : 0, i = 0, j = 0;
 
 	v->rated.lines = mem_array(own + count, sizeof(*v->rated.lines));
 	v->rated.count = own + count;
-	if (own > 0)
-		memcpy(v->rated.lines, r->lines, own * sizeof(*v->rated.lines));
-	if (count > 0)
-		memcpy(v->rated.lines + own, corrections, count * sizeof(*v->rated.lines));
+	while (i < own || j < count) {
+		bool line = j == count || (i < own && strcmp(r->lines[i].tenant, corrections[j].tenant) <= 0);
+
+		v->rated.lines[i + j] = line ? r->lines[i] : corrections[j];
+		i += line;
+		j += !line;
+	}
 }
 
 void

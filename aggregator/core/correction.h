@@ -34,12 +34,14 @@ MUST_CHECK bool correction_run(const struct correction_input *in, struct correct
 void corrections_init(struct corrections *c);
 void corrections_fini(struct corrections *c);
 void corrections_sort(struct corrections *c);
+/* A correction that was made before; all its texts but charge_type become the corrections'. */
+void corrections_add(struct corrections *c, const struct rated_line *l);
 
 /* The tenant's corrections, as they are after sorting: count of them from *ret on. */
 size_t corrections_of(const struct corrections *c, const char *tenant, const struct rated_line **ret);
 
-/* Lines of a month and corrections behind them, as one set for a report. It borrows both: only its array is its own. Its corrections
- * have tenant as their tenant; r may be NULL. in_place(rated_view) struct rated_view v = {0}; */
+/* Lines of a month and corrections as one set for a report: of each tenant its lines, then its corrections. It borrows both: only its
+ * array is its own. r may be NULL. in_place(rated_view) struct rated_view v = {0}; */
 struct rated_view {
 	struct rated rated;
 };

@@ -126,7 +126,7 @@ class Apply(Base):
     def test_a_closed_period_cannot_be_reached_back_into(self):
         led = self.new_ledger()
         hours(led, start=START, n=2)
-        led.rows("update period set status = 'closed' where month = '2026-11'")
+        led.close_by_hand("2026-11")
         text = self.refused("conflict", led.apply, policy("2026-11-30T23:00:00Z"))
         self.assertIn("period 2026-11, which is closed", text)
         self.assertEqual(led.apply(policy("2026-12-01T00:00:00Z"))["version"], 1)

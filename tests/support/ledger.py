@@ -124,6 +124,25 @@ class Ledger:
     def retain(self, intervals=0, batches=0, hours=0):
         return self.run("retain", "--now", self.now, "--intervals", intervals, "--batches", batches, "--hours", hours)
 
+    def close(self, month, reason=None, now=None):
+        return self.run("close", "--now", now or self.now, *(["--reason", reason] if reason else []), month)["closed"]
+
+    def close_by_hand(self, month):
+        """Closed, with nothing in it."""
+        self.rows(
+            f"insert into period_close values ('{month}', '2027-01-01', 'test', '', '[]', '{{}}', sha256(''), sha256(''), sha256('')); "
+            f"update period set status = 'closed', closed_at = '2027-01-01' where month = '{month}'"
+        )
+
+    def close_check(self, month):
+        """What stands against closing: check -> number."""
+        reply = self.run("close-check", "--now", self.now, month)
+        return {c["check"]: c["number"] for c in reply["checks"] if not c["ok"]}
+
+    def bill(self, month, tenant=None, json_form=False):
+        """The month's CSV or JSON: as it was stored, or with corrections while it is open."""
+        return self.text("bill", *(["--tenant", tenant] if tenant else []), *(["--json", "1"] if json_form else []), month)
+
     def usage(self, start, end, by="", tenant=None):
         extra = ["--tenant", tenant] if tenant else []
         return self.run("usage", "--from", start, "--to", end, "--by", by, *extra)["groups"]

@@ -18,6 +18,10 @@
  * store_tool CONNINFO conservation-error PERIOD
  * store_tool CONNINFO verify --from NS --to NS [--node N]
  * store_tool CONNINFO report PERIOD [--tenant T] [--json 1]
+ * store_tool CONNINFO close-check PERIOD --now NS
+ * store_tool CONNINFO close PERIOD --now NS [--reason TEXT]
+ * store_tool CONNINFO bill PERIOD [--tenant T] [--json 1]     as it was stored, or with corrections while it is not closed
+ * store_tool CONNINFO recompute PERIOD
  * store_tool CONNINFO totals PERIOD
  * store_tool CONNINFO token ROLE [--tenant T] [--node N]      makes one and looks it up
  * store_tool CONNINFO check TOKEN
@@ -32,7 +36,7 @@
 #include <string.h>
 
 #include "aggregator/core/report.h"
-#include "aggregator/store/store.h"
+#include "aggregator/store/period.h"
 #include "common/json.h"
 #include "common/time.h"
 
@@ -438,6 +442,57 @@ report(struct db *db, const struct args *a, struct buf *out, struct err *err)
 	return option(a, "--json") ? report_json(&input->in, rated, out, err) : report_csv(&input->in, rated, out, err);
 }
 
+static bool
+close_check(struct db *db, const struct args *a, struct buf *out, struct err *err)
+{
+	struct period_checks c;
+
+	if (!store_period_check(db, word(a, 0), option_i64(a, "--now", 0), &PERIOD_THRESHOLDS, &c, err))
+		return false;
+	period_checks_json(&c, word(a, 0), out);
+	return true;
+}
+
+static bool
+close_period(struct db *db, const struct args *a, struct buf *out, struct err *err)
+{
+	return store_period_close(db,
+	                          &(struct period_close){.month = word(a, 0),
+	                                                 .actor = "test",
+	                                                 .reason = option(a, "--reason") ? option(a, "--reason") : "",
+	                                                 .now_ns = option_i64(a, "--now", 0),
+	                                                 .thresholds = PERIOD_THRESHOLDS},
+	                          out, err);
+}
+
+static bool
+bill(struct db *db, const struct args *a, struct buf *out, struct err *err)
+{
+	const char *month = word(a, 0), *tenant = option(a, "--tenant"), *format = option(a, "--json") ? "json" : "csv";
+	in_place(corrections) struct corrections corrections = {0};
+	in_place(rated_view) struct rated_view view = {0};
+	owned(report_input) struct report_input *input = NULL;
+	owned(rated) struct rated *rated = NULL;
+	bool closed = false;
+
+	if (!store_closed_document(db, month, tenant, format, out, &closed, err))
+		return false;
+	if (closed)
+		return true;
+	if (!store_corrections(db, month, tenant, &corrections, err) ||
+	    !store_report_load(db, month, tenant, &input, err) || !rating_run(&input->in, &rated, err))
+		return false;
+	rated_view_make(&view, rated, corrections.lines, corrections.count);
+	return option(a, "--json") ? report_json(&input->in, &view.rated, out, err)
+	                           : report_csv(&input->in, &view.rated, out, err);
+}
+
+static bool
+recompute(struct db *db, const struct args *a, struct buf *out, struct err *err)
+{
+	return store_period_recompute(db, word(a, 0), out, err);
+}
+
 static void
 add_total(void *arg, const struct usage_total *t)
 {
@@ -545,6 +600,10 @@ static const struct {
 	{"conservation-error", conservation_error},
 	{"report", report},
 	{"preview", preview},
+	{"close-check", close_check},
+	{"close", close_period},
+	{"bill", bill},
+	{"recompute", recompute},
 	{"totals", totals},
 	{"token", token},
 	{"check", check},

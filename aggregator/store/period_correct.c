@@ -1,0 +1,233 @@
+/* aggregator/store/period_correct.c - what has changed of closed months since they were billed.
+ *
+ * Only the first month that is not closed has corrections, and only months of which something has changed (late_change) are computed
+ * again. Each is one snapshot: the changes that are seen in it are in the difference. */
+#include <string.h>
+
+#include "aggregator/store/period_rows.h"
+
+struct correcting {
+	struct db *db;
+	const char *month;  /* in which they are billed */
+	const char *late;   /* which is computed again */
+	const char *tenant; /* NULL: all */
+	struct corrections *to;
+	struct db_array *seen; /* NULL: not wanted */
+	char **visited;        /* tenants that have something now, by name */
+	size_t visited_count;
+};
+
+/* --- what was billed --- */
+
+struct billed_lines {
+	PGresult *rows; /* owns the texts */
+	struct rated_line *at;
+	size_t count;
+	int32_t versions; /* how many invoices there are of the tenant's month */
+};
+
+static void
+billed_lines_fini(struct billed_lines *b)
+{
+	for (size_t i = 0; i < b->count; i++) {
+		mem_free(b->at[i].sku);
+		mem_free(b->at[i].description);
+	}
+	mem_free(b->at);
+	PQclear(b->rows);
+}
+
+static bool
+read_amounts(const PGresult *r, int row, struct rated_line *l, struct err *err)
+{
+	int64_t *const hours[] = {&l->allocated_ngh,  &l->used_ngh, &l->idle_ngh,
+	                          &l->unmeasured_ngh, &l->ngh,      &l->quantity};
+	int128 *const costs[] = {&l->list_cost, &l->discount, &l->rounding};
+	int col = 18;
+
+	for (size_t i = 0; i < ARRAY_LEN(hours); i++) {
+		int128 v;
+
+		if (!res_i128(r, row, col++, QUANTITY_SCALE, &v, err))
+			return false;
+		*hours[i] = (int64_t)v;
+	}
+	for (size_t i = 0; i < ARRAY_LEN(costs); i++)
+		if (!res_i128(r, row, col++, COST_SCALE, costs[i], err))
+			return false;
+	return res_i128(r, row, col, l->currency_scale, &l->billed, err) &&
+	       res_i128(r, row, col + 1, 0, &l->energy_mj, err) &&
+	       res_i128(r, row, col + 2, PRICE_SCALE, &l->unit_price, err);
+}
+
+static bool
+read_line(const PGresult *r, int row, struct rated_line *l, struct err *err)
+{
+	memcpy(l->line_id, res_text(r, row, 0), strnlen(res_text(r, row, 0), sizeof(l->line_id) - 1));
+	l->kind = (enum charge_kind)res_i64(r, row, 1);
+	l->priced = res_bool(r, row, 2);
+	l->currency_scale = (int)res_i64(r, row, 3);
+	l->cluster = res_text(r, row, 4);
+	l->cost_center = res_text(r, row, 5);
+	l->workspace = res_text(r, row, 6);
+	l->category = res_text(r, row, 7);
+	l->sku = mem_strdup(res_text(r, row, 8));
+	l->gpu_model = res_text(r, row, 9);
+	l->mig_profile = res_text(r, row, 10);
+	l->sharing_mode = res_text(r, row, 11);
+	l->klass = res_text(r, row, 12);
+	l->unit = res_text(r, row, 13);
+	l->price_version = res_text(r, row, 14);
+	l->currency = res_text(r, row, 15);
+	l->counterparty = res_text(r, row, 16);
+	l->description = mem_strdup(res_text(r, row, 17));
+	return read_amounts(r, row, l, err);
+}
+
+/* Each line as it was first billed, with the sums of all invoices of the month. */
+static bool
+load_billed(const struct correcting *c, const char *tenant, struct billed_lines *b, struct err *err)
+{
+	static const struct db_stmt lines = {
+		"period billed",
+		"WITH l AS (SELECT l.*, coalesce(l.correction_of, l.line_id) AS line FROM tenant t "
+		"JOIN invoice i ON i.tenant_id = t.id AND i.month = $2 JOIN invoice_line l ON l.number = i.number WHERE t.name = $1), "
+		"sums AS (SELECT line, sum(allocated_gpu_hours) AS a, sum(used_gpu_hours) AS u, sum(idle_gpu_hours) AS i, "
+		"sum(unmeasured_gpu_hours) AS m, sum(gpu_hours) AS g, sum(quantity) AS q, sum(list_cost) AS c, sum(discount) AS d, "
+		"sum(rounding) AS r, sum(billed) AS b, sum(energy_mj) AS e FROM l GROUP BY line) "
+		"SELECT DISTINCT ON (l.line) l.line, l.kind, l.priced, l.currency_scale, l.cluster, l.cost_center, l.workspace, l.category, "
+		"l.sku, l.gpu_model, l.mig_profile, l.sharing_mode, l.class, l.unit, l.price_version, l.currency, l.counterparty, "
+		"l.description, s.a, s.u, s.i, s.m, s.g, s.q, s.c, s.d, s.r, s.b, s.e, l.unit_price "
+		"FROM l JOIN sums s ON s.line = l.line ORDER BY l.line, l.number"};
+	static const struct db_stmt versions = {"period versions",
+	                                        "SELECT count(*) FROM tenant t JOIN invoice i ON i.tenant_id = t.id "
+	                                        "AND i.month = $2 WHERE t.name = $1"};
+	owned(result) PGresult *v = NULL;
+	struct db_args a = {0};
+
+	arg_text(&a, tenant);
+	arg_text(&a, c->late);
+	if (!db_run(c->db, &lines, &a, &b->rows, err) || !db_run(c->db, &versions, &a, &v, err))
+		return false;
+	b->versions = (int32_t)res_i64(v, 0, 0);
+	b->at = mem_array((size_t)PQntuples(b->rows), sizeof(*b->at));
+	for (int row = 0; row < PQntuples(b->rows); row++)
+		if (!read_line(b->rows, row, &b->at[b->count++], err))
+			return false;
+	return true;
+}
+
+/* --- the difference --- */
+
+static bool
+correct_tenant(struct correcting *c, const struct rating_input *in, const char *tenant, const struct rated *now,
+               struct err *err)
+{
+	in_place(billed_lines) struct billed_lines billed = {0};
+	struct correction_input ci = {.tenant = tenant,
+	                              .month = c->late,
+	                              .period_start = in->period_start,
+	                              .period_end = in->period_end,
+	                              .billed_in = c->month,
+	                              .now = now};
+
+	if (!load_billed(c, tenant, &billed, err))
+		return false;
+	ci.version = billed.versions + 1;
+	ci.billed = billed.at;
+	ci.billed_count = billed.count;
+	return correction_run(&ci, c->to, err);
+}
+
+static bool
+each_tenant(void *arg, const struct rating_input *in, struct err *err)
+{
+	struct correcting *c = arg;
+	owned(rated) struct rated *now = NULL;
+
+	c->visited = mem_grow(c->visited, c->visited_count + 1, sizeof(*c->visited));
+	c->visited[c->visited_count++] = mem_strdup(in->days[0].tenant);
+	return rating_run(in, &now, err) && correct_tenant(c, in, in->days[0].tenant, now, err);
+}
+
+/* What was billed to tenants that have nothing of the month any more; and which changes this snapshot has. */
+static bool
+end_month(void *arg, const struct rating_input *in, struct err *err)
+{
+	static const struct db_stmt stmt = {
+		"period billed tenants",
+		"SELECT DISTINCT t.name COLLATE \"C\" FROM tenant t JOIN invoice i ON i.tenant_id = t.id "
+		"WHERE i.month = $1 AND ($2::text IS NULL OR t.name = $2) ORDER BY 1"};
+	static const struct db_stmt changes = {"period changes seen", "SELECT id FROM late_change WHERE month = $1"};
+	struct correcting *c = arg;
+	owned(result) PGresult *r = NULL, *ids = NULL;
+	struct db_args a = {0}, m = {0};
+	size_t v = 0;
+
+	arg_text(&a, c->late);
+	arg_text(&a, c->tenant);
+	arg_text(&m, c->late);
+	if (!db_run(c->db, &stmt, &a, &r, err) || !db_run(c->db, &changes, &m, &ids, err))
+		return false;
+	for (int row = 0; row < PQntuples(r); row++) {
+		const char *tenant = res_text(r, row, 0);
+
+		while (v < c->visited_count && strcmp(c->visited[v], tenant) < 0)
+			v++;
+		if ((v == c->visited_count || strcmp(c->visited[v], tenant) != 0) &&
+		    !correct_tenant(c, in, tenant, NULL, err))
+			return false;
+	}
+	for (int row = 0; c->seen != NULL && row < PQntuples(ids); row++)
+		array_i64(c->seen, res_i64(ids, row, 0));
+	return true;
+}
+
+static bool
+correct_month(struct correcting *c, struct err *err)
+{
+	bool ok = report_each(c->db, c->late, c->tenant, &(struct report_steps){.each = each_tenant, .end = end_month},
+	                      c, err);
+
+	for (size_t i = 0; i < c->visited_count; i++)
+		mem_free(c->visited[i]);
+	mem_free(c->visited);
+	c->visited = NULL;
+	c->visited_count = 0;
+	return ok;
+}
+
+bool
+period_corrections(struct db *db, const char *month, const char *tenant, struct corrections *ret,
+                   struct db_array *ret_seen, struct err *err)
+{
+	static const struct db_stmt late = {
+		"period late",
+		"SELECT p.month FROM period p WHERE p.status = 'closed' AND EXISTS (SELECT FROM late_change c WHERE c.month = p.month) "
+		"AND $1 = (SELECT min(o.month) FROM period o WHERE o.status <> 'closed') ORDER BY p.month"};
+	owned(result) PGresult *r = NULL;
+	struct db_args a = {0};
+
+	arg_text(&a, month);
+	if (!db_run(db, &late, &a, &r, err))
+		return false;
+	for (int row = 0; row < PQntuples(r); row++) {
+		struct correcting c = {.db = db,
+		                       .month = month,
+		                       .late = res_text(r, row, 0),
+		                       .tenant = tenant,
+		                       .to = ret,
+		                       .seen = ret_seen};
+
+		if (!correct_month(&c, err))
+			return err_prefix(err, "correcting %s", c.late);
+	}
+	corrections_sort(ret);
+	return true;
+}
+
+bool
+store_corrections(struct db *db, const char *month, const char *tenant, struct corrections *ret, struct err *err)
+{
+	return period_corrections(db, month, tenant, ret, NULL, err);
+}

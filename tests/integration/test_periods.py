@@ -1,0 +1,245 @@
+"""Months that close: what was billed stays, byte for byte, and what comes later is billed as corrections, to the cent."""
+
+import concurrent.futures
+import csv
+import io
+import json
+import os
+import random
+import subprocess
+import time
+import unittest
+from decimal import Decimal
+
+from tests.integration.test_store import START, Base, seed
+from tests.support.fleet import HOUR, Fleet
+from tests.support.ledger import BUILD, StoreError
+
+DAY = 24 * HOUR
+LATER = START + 90 * DAY  # only for closing: nodes that are silent until then would be many hours
+PRICED = """
+version: 1
+cluster: test
+effective: {effective}
+tenants:
+  - {{name: acme, workspaces: [{{name: even, rules: [{{namespace: ns-0}}, {{namespace: ns-2}}]}}, {{name: odd, rules: [{{namespace: ns-1}}, {{namespace: ns-3}}]}}]}}
+  - {{name: globex, workspaces: [{{name: rest, rules: [{{namespace: "ns-?", priority: 500}}]}}]}}
+prices:
+  version: "{version}"
+  currency: EUR
+  items:
+    - {{price: "{price}"}}
+"""
+
+
+def policy(effective="2026-11-30T00:00:00Z", version="v1", price="3.333333333"):
+    return PRICED.format(effective=effective, version=version, price=price)
+
+
+def settle(led):
+    while sum(led.rollup().values()):
+        pass
+    led.fold()
+
+
+def rows(text):
+    return list(csv.DictReader(io.StringIO(text, newline="")))
+
+
+def cents(lines):
+    """Per tenant, of one month's usage: what was billed."""
+    out = {}
+    for line in lines:
+        key = (line["tenant"], line["period_start"])
+        out[key] = out.get(key, 0) + Decimal(line["billed_cost"])
+        exact = Decimal(line["list_cost"]) - Decimal(line["discount"]) + Decimal(line["rounding"])
+        assert exact == Decimal(line["billed_cost"]), line
+    return {k: v for k, v in out.items() if v}
+
+
+class Periods(Base):
+    def fleet_of(self, value=None, start=START):
+        fleet = Fleet(seed() if value is None else value, start, start + 8 * HOUR)
+        return [s for n in fleet.nodes for s in n.streams]
+
+    def closed(self, led, **kw):
+        led.apply(policy(**kw))
+        streams = self.fleet_of()
+        led.ingest_many(streams)
+        settle(led)
+        led.close("2026-11", "a test")
+        return streams
+
+    def refused(self, led, sql, words):
+        with self.assertRaisesRegex(RuntimeError, words):
+            led.rows(sql)
+
+    def test_a_closed_month_is_the_bytes_that_were_stored(self):
+        led = self.new_ledger()
+        self.closed(led)
+        before = {(t, j): led.bill("2026-11", t, j) for t in (None, "acme", "globex") for j in (False, True)}
+        self.assertEqual({line["period_status"] for line in rows(before[None, False])}, {"closed"})
+        self.assertEqual(json.loads(before["acme", True])["period_status"], "closed")
+        proof = led.run("recompute", "2026-11")
+        self.assertEqual((proof["identical"], proof["differences"]), (True, []))
+        self.assertEqual(led.value("select count(*) from audit_log where action = 'period.close' and reason = 'a test'"), "1")
+        # What is stored adds up to what was exported.
+        self.assertEqual(
+            Decimal(led.value("select sum(billed) from invoice_total")), sum(Decimal(line["billed_cost"]) for line in rows(before[None, False]))
+        )
+        for price in ("1", "2"):
+            led.apply(policy(f"2026-12-0{price}T00:00:00Z", f"v{price}{price}", price))
+        self.assertEqual({k: led.bill("2026-11", *k) for k in before}, before)
+        self.assertTrue(led.run("recompute", "2026-11")["identical"])
+
+    def test_late_usage_is_billed_as_corrections_to_the_cent(self):
+        rng = random.Random(seed())
+        # Where the month ends in each zone, the fleet has run for some hours.
+        for zone, effective, start in (
+            ("UTC", "T00:00:00Z", START),
+            ("Asia/Kolkata", "T00:30:00Z", START - 5 * HOUR),
+            ("America/New_York", "T00:00:00Z", START + 5 * HOUR),
+        ):
+            with self.subTest(zone):
+                led = self.new_ledger(zone=zone, now=START + 16 * HOUR)
+                led.apply(policy("2026-11-30" + effective))
+                streams = self.fleet_of(rng.randrange(1 << 32), start)
+                first = [s for s in streams if s[0]["from_ns"] < start + 2 * HOUR]
+                late = [s for s in streams if s not in first]
+                rng.shuffle(late)
+                led.ingest_many(first)
+                settle(led)
+                led.close("2026-11", "two nodes are down")
+                billed = led.bill("2026-11")
+                led.ingest_many(late[: len(late) // 2])
+                settle(led)
+                december = led.bill("2026-12")
+                self.assert_recomputed(led, [billed, december])
+                led.close("2026-12", "the same", LATER)
+                self.assertEqual(led.bill("2026-12").replace(",closed,", ",open,"), december.replace(",grace,", ",open,"))
+                led.ingest_many(late[len(late) // 2 :])
+                settle(led)
+                led.rows("select make_periods('2027-01-15', '2027-01-16')")
+                self.assert_recomputed(led, [billed, led.bill("2026-12"), led.bill("2027-01")])
+                led.close("2027-01", "the same", LATER)
+                self.assert_recomputed(led, [billed, led.bill("2026-12"), led.bill("2027-01")])
+                self.assertEqual(led.bill("2026-11"), billed)
+                for month in ("2026-11", "2026-12", "2027-01"):
+                    self.assertTrue(led.run("recompute", month)["identical"], month)
+                numbers = led.rows("select number from invoice order by number")
+                self.assertEqual([int(n) for [n] in numbers], list(range(1, len(numbers) + 1)))
+
+    def assert_recomputed(self, led, bills):
+        """Invoices and corrections together are the months computed again from what the ledger has now."""
+        lines = [line for text in bills for line in rows(text)]
+        now = [line for [month] in led.rows("select month from period order by 1") for line in rows(led.text("report", month))]
+        self.assertEqual(cents(lines), cents(now))
+        for line in lines:
+            self.assertEqual(line["charge_type"] == "correction", line["correction_of"] != "")
+
+    def test_re_attribution_takes_from_one_tenant_and_gives_to_another(self):
+        led = self.new_ledger()
+        self.closed(led)
+        billed = led.bill("2026-11")
+
+        def give(to):
+            led.rows(
+                f"update holder_attribution a set workspace_id = (select id from workspace where name = '{to}') from holder h "
+                "where h.id = a.holder_id and h.namespace = 'ns-1'; update node_hour set dirty = true where sealed_at is not null"
+            )
+            settle(led)
+
+        give("rest")
+        december = led.bill("2026-12")
+        self.assert_recomputed(led, [billed, december])
+        corrections = [line for line in rows(december) if line["correction_of"]]
+        self.assertEqual({line["invoice_id"] for line in corrections}, {"acme-2026-11-2", "globex-2026-11-2"})
+        self.assertEqual({line["period_start"] for line in corrections}, {"2026-11-01"})
+        give("odd")
+        self.assertEqual([line for line in rows(led.bill("2026-12")) if line["correction_of"]], [])
+        self.assertEqual(led.bill("2026-11"), billed)
+
+    def test_what_was_billed_cannot_be_changed_by_hand(self):
+        led = self.new_ledger()
+        self.closed(led)
+        for table in ("period_close", "invoice", "invoice_total", "invoice_line", "invoice_document"):
+            for sql in (f"delete from {table}", f"truncate {table} cascade"):
+                self.refused(led, sql, "what was billed is final")
+        self.refused(led, "update invoice_line set billed = 0", "what was billed is final")
+        self.refused(led, "update invoice_document set gzip = ''", "what was billed is final")
+        self.refused(led, "update period set status = 'open', closed_at = null where month = '2026-11'", "only goes forward")
+        self.refused(led, "update period set starts_at = starts_at - interval '1 hour' where month = '2026-12'", "bounds stay")
+        self.refused(led, "delete from period where month = '2026-11'", "closed one stays")
+        self.refused(led, "update period set status = 'closed', closed_at = now() where month = '2026-12'", "no record of its closing")
+        self.refused(
+            led,
+            "insert into invoice (number, tenant_id, month, version, closed_in, invoice_id) select max(number) + 1, 1, '2026-11', 9, '2026-11', 'x' from invoice",
+            "violates",
+        )
+        self.refused(
+            led,
+            "insert into invoice (number, tenant_id, month, version, closed_in, invoice_id) select max(number) + 2, 1, '2026-12', 1, '2026-12', 'x' from invoice",
+            "violates foreign key",
+        )
+        self.refused(led, "insert into invoice_line select l.* from invoice_line l limit 1", "violates")
+
+    def test_what_stands_against_closing_is_told_with_its_numbers(self):
+        led = self.new_ledger()
+        led.apply(policy(price="1").split("prices:")[0])
+        led.ingest_many(self.fleet_of())
+        led.now = START + 8 * HOUR
+        self.assertIn("open-hours", led.close_check("2026-11"))
+        led.now = START + 12 * HOUR
+        settle(led)
+        self.assertIn("missing-prices", led.close_check("2026-11"))
+        self.assertIn("earlier-open", led.close_check("2026-12"))
+        with self.assertRaises(StoreError) as no_price:
+            led.close("2026-11", "because")
+        self.assertEqual(no_price.exception.kind, "conflict")
+        self.assertIn("missing-prices", no_price.exception.text)
+        led.apply(policy())
+        settle(led)
+        with self.assertRaises(StoreError) as no_reason:
+            led.close("2026-11")
+        self.assertIn("with a reason only", no_reason.exception.text)
+        self.assertGreater(led.close("2026-11", "because")["lines"], 0)
+        with self.assertRaises(StoreError) as again:
+            led.close("2026-11", "because")
+        self.assertIn("is closed", again.exception.text)
+
+    def test_a_close_that_dies_leaves_nothing_and_two_at_once_are_one(self):
+        led = self.new_ledger()
+        led.apply(policy())
+        led.ingest_many(self.fleet_of())
+        settle(led)
+        # A lock that the last statement waits for: everything else is written when the process dies.
+        holder = subprocess.Popen(
+            [os.path.join(led.cluster.bin, "psql"), "-X", "-q", "-d", led.cluster.conninfo(led.name)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        holder.stdin.write("begin; lock table tollgate.audit_log in access exclusive mode;\n\\echo locked\n")
+        holder.stdin.flush()
+        self.assertEqual(holder.stdout.readline(), "locked\n")
+        argv = [os.path.join(BUILD, "tests", "store_tool"), led.cluster.conninfo(led.name), "close", "--now", str(led.now), "--reason", "x", "2026-11"]
+        tool = subprocess.Popen(argv, stdout=subprocess.DEVNULL)
+        while led.value("select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query like '%audit_log%'") == "0":
+            self.assertIsNone(tool.poll())
+            time.sleep(0.02)
+        tool.kill()
+        tool.wait()
+        holder.communicate("rollback;\n")
+        self.assertEqual(led.value("select status from period where month = '2026-11'"), "open")
+        self.assertEqual(led.value("select count(*) from invoice"), "0")
+
+        def close(_):
+            try:
+                return led.close("2026-11", "both")["status"]
+            except StoreError as e:
+                return e.kind
+
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            self.assertEqual(sorted(pool.map(close, range(2))), ["closed", "conflict"])
+        self.assertEqual(led.value("select count(*) from period_close"), "1")
+
+
+if __name__ == "__main__":
+    unittest.main()
