@@ -220,7 +220,7 @@ verify_nodes(struct db *db, const struct verify_query *q, struct verify_report *
 	if (q->node == NULL) {
 		struct verify_node all = {.db = db, .report = report, .from_ns = from_ns, .to_ns = to_ns, .name = ""};
 
-		return verify_days(&all, err);
+		return verify_days(&all, err) && verify_charges(&all, err);
 	}
 	return true;
 }

@@ -119,6 +119,8 @@ MUST_CHECK bool verify_stream_hour(struct verify_hour *h, struct verify_stream *
 
 /* Folded days that lie in the range, against their sealed hours. */
 MUST_CHECK bool verify_days(struct verify_node *n, struct err *err);
+/* What they are charged as, made again. */
+MUST_CHECK bool verify_charges(struct verify_node *n, struct err *err);
 
 MUST_CHECK bool verify_rules_load(struct verify_node *n, struct err *err);
 void verify_rules_fini(struct verify_rules *r);

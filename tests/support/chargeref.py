@@ -126,12 +126,17 @@ class World:
             out[cluster, owner, model][int(workspace)][profile, one] = int(units) * HOUR
         return out
 
-    def cap(self, hour, workspace, model, kinds):
+    def cap(self, hour, workspace, model):
+        """An amount of instances weighs what the workspace's reservations of that profile do, in whatever pool of the model."""
         rows = [r for r in self.lends.at(hour) if int(r[0]) == workspace]
         rows = [r for r in rows if r[1] == model] or [r for r in rows if r[1] == ""]
         if not rows or any(r[4] is None and r[2] == "" for r in rows):
             return None
-        weight = {profile: one for profile, one in kinds}
+        weight = {
+            profile: int(units) // int(instances)
+            for _, _, of_model, of_workspace, profile, instances, units in self.reservations.at(hour)
+            if int(of_workspace) == workspace and of_model == model and instances is not None
+        }
         return sum(int(r[4]) if r[4] is not None else int(r[3]) * weight.get(r[2], 0) for r in rows) * HOUR
 
     def add_hour(self, hour, uses, pools):
@@ -147,7 +152,7 @@ class World:
             state = pools[pool, hour]
             capacity = sum(held.values()) + state["unallocated"] + state["stranded"]
             reserved = {w: sum(kinds.values()) for w, kinds in rights[pool].items()}
-            caps = {w: self.cap(hour, w, pool[2], kinds) for w, kinds in rights[pool].items()}
+            caps = {w: self.cap(hour, w, pool[2]) for w in rights[pool]}
             settled, idle = settle(capacity, held, reserved, {w: c for w, c in caps.items() if c is not None})
             at = (day, book, *pool)
             self.add_uses(at, uses[pool, hour], settled)
