@@ -14,14 +14,14 @@ price_preview_fini(struct price_preview *p)
 	mem_free(p->rows);
 }
 
-/* Tenants come one after the other: the row is among the last ones, or new. */
+/* Tenants come one after the other: the row is nearly always among the last ones, or new. */
 static struct price_preview_row *
 row_of(struct price_preview *p, const struct rated_line *l)
 {
 	struct price_preview_row *r;
 
-	for (size_t i = p->count; i > 0 && strcmp(p->rows[i - 1].tenant, l->tenant) == 0; i--)
-		if (strcmp(p->rows[i - 1].currency, l->currency) == 0)
+	for (size_t i = p->count; i > 0; i--)
+		if (strcmp(p->rows[i - 1].tenant, l->tenant) == 0 && strcmp(p->rows[i - 1].currency, l->currency) == 0)
 			return &p->rows[i - 1];
 	if (p->count == p->cap) {
 		p->cap = p->cap == 0 ? 64 : 2 * p->cap;

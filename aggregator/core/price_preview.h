@@ -16,12 +16,12 @@ struct price_preview_row {
 };
 /* in_place(price_preview) struct price_preview p = {0}; */
 struct price_preview {
-	struct price_preview_row *rows; /* by tenant in the order in which they came, then by currency */
+	struct price_preview_row *rows; /* in the order in which they came */
 	size_t count, cap;
 };
 void price_preview_fini(struct price_preview *p);
 
-/* The rows of one tenant; those of now and then come in any order, tenant after tenant. */
+/* Of one tenant or several, in any order. */
 MUST_CHECK bool price_preview_add(struct price_preview *p, const struct rating_input *in, bool then, struct err *err);
 
 /* {"period", "status", "version", "tenants": [{"tenant", "currency", "now", "then", "difference", "unpriced_lines"}], "totals":
