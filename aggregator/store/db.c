@@ -5,7 +5,7 @@
 
 #include "aggregator/store/db.h"
 
-#define DB_MAX_PREPARED 96
+#define DB_MAX_PREPARED 512 /* more than all files of store/ have: a worker may come to use every one */
 #define DB_WHERE_MAX 4096u
 
 struct db {
