@@ -57,7 +57,7 @@ check_day(const struct rating_input *in, size_t index, struct err *err)
 }
 
 static struct row
-price_day(const struct rating_input *in, const struct usage_day *d)
+price_day(const struct rating_input *in, struct price_memo *memo, const struct usage_day *d)
 {
 	const struct rating_book *book = d->price_book < 0 ? NULL : &in->books[d->price_book];
 	struct rating_price price = {0};
@@ -70,7 +70,7 @@ price_day(const struct rating_input *in, const struct usage_day *d)
 		                    .price = {.unit_price = d->amount < 0 ? -d->amount : d->amount},
 		                    .priced = true};
 	if (book != NULL)
-		price = rating_price_of(book, d);
+		price = rating_price_again(memo, in, d);
 	if (price.item == NULL) /* 7; what costs nothing by rule 8 needs no price */
 		return (struct row){.day = d,
 		                    .sku = "",
@@ -93,7 +93,7 @@ compare_text(const char *const *a, const char *const *b, size_t n)
 	int order = 0;
 
 	for (size_t i = 0; i < n && order == 0; i++)
-		order = strcmp(a[i], b[i]);
+		order = a[i] == b[i] ? 0 : strcmp(a[i], b[i]); /* many are the same text in memory */
 	return order;
 }
 
@@ -215,17 +215,18 @@ resolve_rows(const struct rating_input *in, struct usage_day *energy, struct row
              struct err *err)
 {
 	owned(mem) struct row *rows = mem_array(in->day_count * 2, sizeof(*rows));
+	owned(mem) struct price_memo *memo = mem_alloc(sizeof(*memo));
 	size_t n = 0, energy_count;
 
 	for (size_t i = 0; i < in->day_count; i++) {
 		if (!check_day(in, i, err))
 			return false;
 		if (something_happened(&in->days[i]))
-			rows[n++] = price_day(in, &in->days[i]);
+			rows[n++] = price_day(in, memo, &in->days[i]);
 	}
 	energy_count = add_energy_rows(in, energy);
 	for (size_t i = 0; i < energy_count; i++)
-		rows[n++] = price_day(in, &energy[i]);
+		rows[n++] = price_day(in, memo, &energy[i]);
 	qsort(rows, n, sizeof(*rows), rating_compare_rows);
 	*ret = take(rows);
 	*ret_count = n;

@@ -1,6 +1,7 @@
 /* aggregator/core/rating_price.c - what a unit of a row costs: rules 3, 4, 8, 9 and 10 of rating.h. */
 #include <string.h>
 
+#include "aggregator/core/rating_rows.h"
 #include "aggregator/core/rating_text.h"
 #include "common/units.h"
 
@@ -177,4 +178,61 @@ rating_price_of(const struct rating_book *book, const struct usage_day *d)
 	case CHARGE_KINDS: break;
 	}
 	return gpu_price(book, d, d->tenant, rating_class(d));
+}
+
+/* ---- prices that were found before ---- */
+
+#define MEMO_TEXTS 9
+
+/* All that rating_price_of() looks at, beside numbers. */
+static void
+memo_texts(const struct usage_day *d, const char *out[MEMO_TEXTS])
+{
+	const char *const texts[MEMO_TEXTS] = {d->gpu_model,    d->mig_profile, d->sharing_mode, d->klass,   d->cluster,
+	                                       d->counterparty, d->meter,       d->meter_sku,    d->category};
+
+	memcpy(out, texts, sizeof(texts));
+}
+
+static bool
+same_question(const struct usage_day *a, const struct usage_day *b)
+{
+	const char *x[MEMO_TEXTS], *y[MEMO_TEXTS];
+
+	if (a->kind != b->kind || a->price_book != b->price_book || a->instance_units != b->instance_units ||
+	    strcmp(a->tenant, b->tenant) != 0)
+		return false;
+	memo_texts(a, x);
+	memo_texts(b, y);
+	for (size_t i = 0; i < MEMO_TEXTS; i++)
+		if (x[i] != y[i] && (x[i] == NULL || y[i] == NULL || strcmp(x[i], y[i]) != 0))
+			return false;
+	return true;
+}
+
+/* FNV-1a; a collision costs a search, nothing else. */
+static size_t
+memo_slot(const struct usage_day *d)
+{
+	const char *texts[MEMO_TEXTS];
+	uint32_t hash =
+		2166136261u ^ (uint32_t)d->kind ^ ((uint32_t)d->price_book << 8) ^ ((uint32_t)d->instance_units << 16);
+
+	memo_texts(d, texts);
+	for (size_t i = 0; i < MEMO_TEXTS; i++)
+		for (const char *c = texts[i]; c != NULL && *c != '\0'; c++)
+			hash = (hash ^ (unsigned char)*c) * 16777619u;
+	return (hash ^ hash >> 16) % PRICE_MEMO_SIZE;
+}
+
+struct rating_price
+rating_price_again(struct price_memo *m, const struct rating_input *in, const struct usage_day *d)
+{
+	size_t slot = memo_slot(d);
+
+	if (m->at[slot].day == NULL || !same_question(m->at[slot].day, d)) {
+		m->at[slot].day = d;
+		m->at[slot].price = rating_price_of(&in->books[d->price_book], d);
+	}
+	return m->at[slot].price;
 }

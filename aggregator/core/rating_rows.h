@@ -27,6 +27,17 @@ struct cell {
 #define ORDER(a, b) (((a) > (b)) - ((a) < (b)))
 #define ADD(sum, v) (!__builtin_add_overflow((sum), (v), &(sum)))
 
+/* Prices that were found before: a month has few kinds of rows, and each comes once a day. */
+#define PRICE_MEMO_SIZE 256u
+struct price_memo {
+	struct {
+		const struct usage_day *day; /* that asked; NULL: nobody did */
+		struct rating_price price;
+	} at[PRICE_MEMO_SIZE];
+};
+/* rating_price_of() by the row's own book, which it has. */
+struct rating_price rating_price_again(struct price_memo *m, const struct rating_input *in, const struct usage_day *d);
+
 /* Which rows are one line: those that compare as 0. */
 int rating_compare_keys(const struct row *x, const struct row *y);
 /* Also by day and reservation: those that compare as 0 are one cell. */
