@@ -18,8 +18,8 @@ static const char *const actions[] = {"ledger.create",      "policy.apply",
                                       "quarantine.release", "quarantine.discard",
                                       "credit.add",         "credit.approve",
                                       "credit.reverse",     NULL};
-static const char *const classes[] = {"format",  "dictionary", "skewed-clock", "future",    "past",
-                                      "covered", "unknown-id", "weight",       "two-nodes", NULL};
+static const char *const classes[] = {"format",     "dictionary", "skewed-clock", "future",  "past",     "covered",
+                                      "unknown-id", "weight",     "two-nodes",    "retired", "unproved", NULL};
 static const char *const categories[] = {"gpu", "storage", "network", "inference", "support", "energy", "other", NULL};
 static const char *const decisions[] = {"open", "released", "discarded", NULL};
 static const char *const meters[] = {

@@ -312,8 +312,9 @@ static bool
 restore(struct db *db, const struct sealing *w, struct err *err)
 {
 	static const struct db_stmt due = {
-		"restore due", "SELECT h.node_id, ns_of(h.hour) FROM node_hour h WHERE h.dirty AND h.retired "
-			       "AND h.changes <> h.sealed_changes AND NOT " UNPROVED " ORDER BY h.hour, h.node_id LIMIT $1"};
+		"restore due",
+		"SELECT h.node_id, ns_of(h.hour) FROM node_hour h WHERE h.dirty AND h.retired "
+		"AND h.changes <> h.sealed_changes AND NOT " UNPROVED " ORDER BY h.hour, h.node_id LIMIT $1"};
 	owned(result) PGresult *r = NULL;
 	struct db_args a = {0};
 	char at[TIME_TEXT_SIZE];
