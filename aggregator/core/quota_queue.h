@@ -63,6 +63,16 @@ void quota_pass(struct quota_state *s, struct gather *g);
 /* The place of each waiting request in the queue, from 1, into the verdicts that wait. */
 void quota_positions(const struct quota_state *s, struct verdicts *v);
 
+/* ---- quota_time.c ----------------------------------------------------------------------------------------------------------- */
+
+/* Exceptions begin and end with the clock. */
+void quota_exceptions_at(struct quota_state *s, struct gather *g);
+/* Orders become overdue, leases expire or are suspect, requests expire. */
+void quota_tick(struct quota_state *s, struct gather *g);
+void quota_end_request(struct quota_state *s, int32_t wait, enum quota_notice_kind kind, struct gather *g);
+/* What the scheduler or telemetry says of a lease. */
+void quota_lease_event(struct quota_state *s, const struct quota_event *e, struct gather *g);
+
 /* ---- quota_explain.c -------------------------------------------------------------------------------------------------------- */
 
 /* The changes that would admit it, from its checks. */

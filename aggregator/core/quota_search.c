@@ -1,4 +1,4 @@
-/* aggregator/core/quota_search.c - all legal sets of victims, while there are few enough. Step 4 of quota_victims.h.
+/* aggregator/core/quota_search.c - all legal sets of victims, while there are few enough. Step 5 of quota_victims.h.
  *
  * Several leases of one workspace are legal together when there is an order in which each has debt before it: all but the largest are
  * below the debt. */

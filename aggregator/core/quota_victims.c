@@ -1,4 +1,4 @@
-/* aggregator/core/quota_victims.c - the order of victims, taking and dropping them. Steps 1 to 3 of quota_victims.h. */
+/* aggregator/core/quota_victims.c - the order of victims, taking and dropping them. Steps 1 to 4 and 6 of quota_victims.h. */
 #include "aggregator/core/quota_victims.h"
 
 void
@@ -85,15 +85,18 @@ quota_hunt_prune(struct quota_state *s, struct hunt *h)
 static bool
 has_device(const struct quota_state *s, const struct lease *l, const struct filter *f)
 {
+	bool some = false;
+
 	for (int32_t p = l->first_part; p != QUOTA_NONE; p = s->parts.at[p].next) {
 		const struct part *part = &s->parts.at[p];
 		const struct gpu *d = &s->gpus.at[s->groups.at[part->group].gpu];
+		bool live = !d->lost && !s->nodes.at[d->node].lost;
 
-		if (part->count > part->promised && !d->lost && !s->nodes.at[d->node].lost &&
-		    (f->node == QUOTA_NONE || d->node == f->node))
-			return true;
+		if (f->whole && (!live || part->promised > 0))
+			return false;
+		some = some || (live && part->count > part->promised && (f->node == QUOTA_NONE || d->node == f->node));
 	}
-	return false;
+	return some;
 }
 
 bool
@@ -253,7 +256,7 @@ take_next(struct quota_state *s, struct hunt *h, struct chase *c, bool owed)
 	return true;
 }
 
-/* ---- steps 1 to 3 ------------------------------------------------------------------------------------------------------------ */
+/* ---- steps 1 to 4 ------------------------------------------------------------------------------------------------------------ */
 
 static bool
 in_order(struct quota_state *s, struct hunt *h, struct filter filter)
@@ -330,9 +333,11 @@ find_set(struct quota_state *s, struct hunt *h)
 {
 	struct filter shape = {.shape = s->waits.at[h->wait].in.shape, .node = QUOTA_NONE};
 	struct filter any = {.shape = QUOTA_NONE, .node = QUOTA_NONE};
+	struct filter whole = {.shape = QUOTA_NONE, .node = QUOTA_NONE, .whole = true};
+	bool caps = s->pools.at[s->accounts.at[h->account].pool].protected_empty > 0;
 
 	return in_order(s, h, shape) || (together_or_alone(s, h) && node_by_node(s, h)) || in_order(s, h, any) ||
-	       quota_hunt_all_sets(s, h);
+	       (caps && in_order(s, h, whole)) || quota_hunt_all_sets(s, h);
 }
 
 /* In the order of the rules: own victims that had to come first to make the request owed are listed last. What was dropped changes
@@ -376,7 +381,7 @@ found(struct quota_state *s, struct hunt *h)
 	return ok;
 }
 
-/* Step 5: the latest goes first, and comes back when it was not needed. */
+/* Step 6: the latest goes first, and comes back when it was not needed. */
 static bool
 without_borrowers_holds(struct quota_state *s, struct hunt *h)
 {

@@ -11,8 +11,10 @@
  *  1. in this order, leases of the request's shape only
  *  2. the same node by node, where devices must be together or alone
  *  3. in this order, leases of all shapes of the pool, whose sum may be what is missing
- *  4. all sets, while there are few enough
- *  5. the same without the holds of other workspaces that would only borrow, when the request is owed
+ *  4. where reservations are protected, in this order without leases on lost nodes or promised in part: they may leave more protected
+ *     than free
+ *  5. all sets, while there are few enough
+ *  6. the same without the holds of other workspaces that would only borrow, when the request is owed
  * Then, from the last to the first, everything that is not needed is dropped, until nothing can be. */
 #ifndef TOLLGATE_CORE_QUOTA_VICTIMS_H
 #define TOLLGATE_CORE_QUOTA_VICTIMS_H
@@ -51,6 +53,7 @@ MUST_CHECK bool quota_hunt(struct quota_state *s, int32_t wait, int32_t account,
 struct filter {
 	int32_t shape; /* leases of this shape only, or QUOTA_NONE */
 	int32_t node;  /* with a device on this node, or QUOTA_NONE */
+	bool whole;    /* those whose return frees all they have */
 };
 
 bool quota_hunt_valid(const struct quota_state *s, const struct hunt *h, struct judgement *ret);

@@ -206,6 +206,16 @@ the_order_of_victims(void **state)
 		{"what was admitted in a batch is no victim of it",
 	         "ws a R2; ws b R0 M9; node n 2; ask r b 2 p9; ask s a 2, q b 1",
 	         "r borrow 2; s reclaim r; q queue; order r for s"},
+		{"a return that would protect more than it frees is left out",
+	         "ws a R1; ws b R0 M9; ws c R2 L0; node n1 1; node n2 2; lease x b 1 @n2; lease y c 2 draining; lost n1; ask r a 1",
+	         "r reclaim x; order x for r"},
+		{"also where there are too many leases to try all sets",
+	         "ws a R1; ws b R0 M99; ws c R30 L0; node n1 29; node n2 22; lease x0 b 1 @n2; lease x1 b 1 @n2; lease x2 b 1 @n2;"
+	         "lease x3 b 1 @n2; lease x4 b 1 @n2; lease x5 b 1 @n2; lease x6 b 1 @n2; lease x7 b 1 @n2; lease x8 b 1 @n2;"
+	         "lease x9 b 1 @n2; lease xa b 1 @n2; lease xb b 1 @n2; lease xc b 1 @n2; lease xd b 1 @n2; lease xe b 1 @n2;"
+	         "lease xf b 1 @n2; lease xg b 1 @n2; lease xh b 1 @n2; lease xi b 1 @n2; lease xj b 1 @n2; lease xk b 1 @n2;"
+	         "lease y c 30 draining; lost n1; ask r a 1",
+	         "r reclaim xk; order xk for r"},
 		{"devices that must be together are sought node by node",
 	         "ws a R2; ws b R0 M9; node n1 2; node n2 2; lease x b 1 @n1; lease f b 1 @n2 fixed; lease y b 1 @n1; lease z b 1 @n2;"
 	         "ask r a 2 k2",
