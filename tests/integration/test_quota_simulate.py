@@ -79,6 +79,102 @@ EXAMPLES = [
      {"r": ("reclaim", 0, ["one"])}),
 ]  # fmt: skip
 
+def scenario(nodes, tenants, requests, **more):
+    return {"version": 1, "nodes": nodes, "tenants": tenants, "requests": requests} | more
+
+
+def node(name, gpus=None, **more):
+    return {"name": name, "tenant": "t", "model": "H100"} | ({"gpus": gpus} if gpus else {}) | more
+
+
+def tenant(*workspaces, name="t", **more):
+    return {"name": name, "workspaces": list(workspaces)} | more
+
+
+def ask(name, workspace, gpus=None, **more):
+    return {"id": name, "workspace": workspace} | ({"gpus": gpus} if gpus else {}) | more
+
+
+EAST_WEST = [node("e", 4, cluster="east"), node("w", 4, cluster="west")]
+CLASSES = [{"name": "batch", "value": -10}, {"name": "production", "value": 100, "preemptible": False}]
+TWO_MODELS = [node("h", 4), node("a", 4, model="A100")]
+
+# name, scenario, id -> (decision, borrowed, victims)
+RULES = [
+    ("clusters have their own capacity, and what is free in one is not in the other",
+     scenario(EAST_WEST, [tenant(ws("a", 4, cluster="east"), ws("b", 4, cluster="west"))],
+              [ask("r1", "t/a", 4), ask("r2", "t/a", 1), ask("r3", "t/b", 4)], clusters=[{"name": "east"}, {"name": "west"}]),
+     {"r1": ("admit", 0, []), "r2": ("queue", 0, []), "r3": ("admit", 0, [])}),
+    ("a reservation in one cluster takes nothing back in another",
+     scenario(EAST_WEST, [tenant(ws("a", 4, cluster="east"), ws("b", 0, cluster="west", limit="none"))],
+              [ask("r1", "t/a", 1), ask("r2", "t/a", 1, cluster="west")], clusters=[{"name": "east"}, {"name": "west"}],
+              leases=[ask("x", "t/b", 4)]),
+     {"r1": ("admit", 0, []), "r2": ("queue", 0, [])}),
+    ("the cluster's maximum counts all tenants",
+     scenario([node("n", 4), node("m", 4, tenant="u")], [tenant(ws("a", 4)), tenant(ws("b", 4), name="u")],
+              [ask("r1", "t/a", 4), ask("r2", "u/b", 3), ask("r3", "u/b", 2)], clusters=[{"name": "c", "maximum": 6}]),
+     {"r1": ("admit", 0, []), "r2": ("queue", 0, []), "r3": ("admit", 0, [])}),
+    ("the tenant's maximum is per model",
+     scenario(TWO_MODELS, [tenant(ws("a", {"H100": 4, "A100": 4}), maximum={"H100": 2, "A100": 4})],
+              [ask("r1", "t/a", 3, model="H100"), ask("r2", "t/a", 3, model="A100"), ask("r3", "t/a", 2, model="H100")]),
+     {"r1": ("reject", 0, []), "r2": ("admit", 0, []), "r3": ("admit", 0, [])}),
+    ("models are never summed: a debt of one gives no right to the other",
+     scenario(TWO_MODELS, [tenant(ws("a", {"H100": 4, "A100": 0}), ws("b", {"H100": 0, "A100": 4}, limit="none"))],
+              [ask("r1", "t/a", 4, model="H100"), ask("r2", "t/a", 1, model="A100")],
+              leases=[ask("x", "t/b", 4, model="H100"), ask("y", "t/b", 4, model="A100")]),
+     {"r1": ("reclaim", 0, ["x"]), "r2": ("queue", 0, [])}),
+    ("a hard budget of GPU-hours stops new work, running work stays",
+     scenario([node("n", 4)], [tenant(ws("a", 4, budget={"gpu_hours": 10, "consumed": 5}))],
+              [ask("r1", "t/a", 1, expected="3h"), ask("r2", "t/a", 1, expected="3h"), ask("r3", "t/a", 1, expected="6h")]),
+     {"r1": ("admit", 0, []), "r2": ("queue", 0, []), "r3": ("reject", 0, [])}),
+    ("a hard budget of money counts what requests say they cost",
+     scenario([node("n", 4)], [tenant(ws("a", 4), ws("b", 0, limit="none"), budget={"money": 100, "consumed": 40})],
+              [ask("r1", "t/a", 1, cost=50), ask("r2", "t/b", 1, cost=20), ask("r3", "t/b", 1, cost=10)]),
+     {"r1": ("admit", 0, []), "r2": ("queue", 0, []), "r3": ("borrow", 1, [])}),
+    ("a class by name gives priority and says whether it can be preempted",
+     scenario([node("n", 4)], [tenant(ws("a", 2), ws("b", 2, limit="none"))],
+              [ask("r1", "t/a", 2, priority="production"), ask("r2", "t/a", 1, priority="production")], priority_classes=CLASSES,
+              leases=[ask("x", "t/b", 1, priority="production"), ask("y", "t/b", 2, priority="batch"), ask("z", "t/b", 1)]),
+     {"r1": ("reclaim", 0, ["y"]), "r2": ("queue", 0, [])}),
+    ("a class that the tenant may not use is refused",
+     scenario([node("n", 4)], [tenant(ws("a", 4), priority_classes=["batch"])],
+              [ask("r1", "t/a", 1, priority="production"), ask("r2", "t/a", 1, priority="batch")], priority_classes=CLASSES),
+     {"r1": ("reject", 0, []), "r2": ("admit", 0, [])}),
+    ("slices and whole GPUs of one pool are counted together and placed apart",
+     scenario([node("n", 1), node("m", mig={"1g.10gb": 7})], [tenant(ws("a", "1x1g.10gb"), ws("b", 1, limit="none"))],
+              [ask("r1", "t/b", 1), ask("r2", "t/b", 1), ask("r3", "t/b", profile="1g.10gb", count=6),
+               ask("r4", "t/a", profile="1g.10gb")]),
+     {"r1": ("admit", 0, []), "r2": ("queue", 0, []), "r3": ("borrow", 0.803571429, []), "r4": ("admit", 0, [])}),
+    ("cores, memory and storage are limited for the workspace and for the tenant, without borrowing",
+     scenario([node("n", 8)], [tenant(ws("a", 4, limits={"memory": "10Gi"}), ws("b", 4), limits={"cpu": 8, "storage": "1Ti"})],
+              [ask("r1", "t/a", 1, limits={"memory": "8Gi", "cpu": 4}), ask("r2", "t/a", 1, limits={"memory": "4Gi"}),
+               ask("r3", "t/b", 1, limits={"cpu": 6}), ask("r4", "t/b", 1, limits={"storage": "2Ti"}),
+               ask("r5", "t/b", 1, limits={"cpu": 4, "memory": "900Gi", "storage": "1Ti"})]),
+     {"r1": ("admit", 0, []), "r2": ("queue", 0, []), "r3": ("queue", 0, []), "r4": ("reject", 0, []), "r5": ("admit", 0, [])}),
+    ("a workload above the guardrail of its workspace or tenant is refused, whatever is free",
+     scenario([node("n", 8)], [tenant(ws("a", 4, max_per_workload=2), ws("b", 4), max_per_workload=3)],
+              [ask("r1", "t/a", 3), ask("r2", "t/a", 2), ask("r3", "t/b", 4), ask("r4", "t/b", 3)]),
+     {"r1": ("reject", 0, []), "r2": ("admit", 0, []), "r3": ("reject", 0, []), "r4": ("admit", 0, [])}),
+] + [
+    (f"on shared nodes isolation by {kind}: {said}",
+     scenario([{"name": "s", "shared": True, "model": "H100", "gpus": 2}, {"name": "m", "shared": True, "model": "H100", "mig": {"1g.10gb": 7}}],
+              [tenant(ws("a", 0, limit="none"), isolation=kind), tenant(ws("b", 0, limit="none"), name="u")],
+              [ask("r1", "u/b", 1), ask("r2", "u/b", profile="1g.10gb")],
+              leases=[ask("x", "t/a", 1), ask("y", "t/a", profile="1g.10gb")]),
+     {"r1": (gpu, 1 if gpu == "borrow" else 0, []), "r2": (mig, 0.133928571 if mig == "borrow" else 0, [])})
+    for kind, said, gpu, mig in [
+        ("node", "nobody else is on its nodes", "queue", "queue"),
+        ("gpu", "others are on its nodes, not on its GPUs", "borrow", "queue"),
+        ("mig", "others have the other instances of its GPUs", "borrow", "borrow"),
+        ("shared", "anybody is beside it", "borrow", "borrow"),
+    ]
+]  # fmt: skip
+
+
+def answers(told):
+    return {k: (v["decision"], v["borrowed_gpus"], v["victims"]) for k, v in told.items()}
+
+
 # The example of the document, as it stands there.
 DOCUMENT = """
 version: 1
@@ -101,10 +197,24 @@ requests:              # one batch
 
 class WorkedExamples(unittest.TestCase):
     def test_each_is_answered_as_the_document_says(self):
-        for name, scenario, expected in EXAMPLES:
+        for name, state, expected in EXAMPLES:
             with self.subTest(name):
-                got = {k: (v["decision"], v["borrowed_gpus"], v["victims"]) for k, v in by_id(scenario).items()}
-                self.assertEqual(got, expected)
+                self.assertEqual(answers(by_id(state)), expected)
+
+    def test_every_kind_of_limit_capacity_and_right_is_answered_as_the_rules_say(self):
+        for name, state, expected in RULES:
+            with self.subTest(name):
+                self.assertEqual(answers(by_id(state)), expected)
+
+    def test_a_soft_budget_warns_and_admits(self):
+        for kind, requested in ({"gpu_hours": 1}, {"expected": "2h"}), ({"money": 10}, {"cost": 11}):
+            told = by_id(scenario([node("n", 1)], [tenant(ws("a", 1, budget=kind | {"hard": False}))], [ask("r", "t/a", 1, **requested)]))
+            self.assertEqual((told["r"]["decision"], told["r"]["warn"]), ("admit", True))
+
+    def test_an_idle_timeout_is_for_the_service_and_warns(self):
+        done = simulate(one_tenant([ws("a", 1, idle_timeout="1h")], requests=[("r", "t/a", 1)]))
+        self.assertIn("idle_timeout of workspace", done.stderr)
+        self.assertEqual(json.loads(done.stdout)["decision"], "admit")
 
     def test_the_documents_file_is_read_and_its_keys_come_first(self):
         first, second = sorted(lines(DOCUMENT), key=lambda line: line["id"])

@@ -16,7 +16,15 @@
 
 #include "aggregator/core/quota_state.h"
 #include "tests/support/prop.h"
+#include "tests/support/quotasums.h"
 #include "tests/support/quotaworld.h"
+
+/* A case has some thousand events: more than a million of them; with a sanitizer each costs twenty times as much. */
+#ifdef __SANITIZE_ADDRESS__
+#define CASES "40"
+#else
+#define CASES "1200"
+#endif
 
 static size_t events_done;
 
@@ -71,220 +79,6 @@ write_world(const struct quota_world *w, struct buf *out)
 	for (size_t i = 0; i < w->backoff_count; i++)
 		buf_printf(out, "%d %d %" PRId64 "\n", w->backoffs[i].workspace, w->backoffs[i].times,
 		           w->backoffs[i].until_ns);
-}
-
-/* ---- everything again from the lists --------------------------------------------------------------------------------------------- */
-
-static bool
-wrong(struct buf *why, const char *what, int64_t got, int64_t expected)
-{
-	buf_printf(why, "%s is %" PRId64 ", the lists say %" PRId64 "; ", what, got, expected);
-	return false;
-}
-
-static bool
-same(struct buf *why, const char *what, int64_t got, int64_t expected)
-{
-	return got == expected || wrong(why, what, got, expected);
-}
-
-/* Devices of a shape on a GPU: [0] in use, [1] held. */
-static void
-count_devices(const struct quota_world *w, int32_t node, int32_t gpu, int32_t shape, int64_t ret[2])
-{
-	ret[0] = ret[1] = 0;
-	for (size_t i = 0; i < w->lease_count; i++)
-		for (size_t k = 0; k < w->leases[i].part_count; k++) {
-			const struct quota_part *p = &w->leases[i].parts[k];
-
-			if (p->node == node && p->gpu == gpu && p->shape == shape)
-				ret[0] += p->count;
-		}
-	for (size_t i = 0; i < w->waiting_count; i++)
-		for (size_t k = 0; k < w->waiting[i].hold_count; k++) {
-			const struct quota_part *p = &w->waiting[i].hold[k];
-
-			if (p->node == node && p->gpu == gpu && p->shape == shape && !p->lease)
-				ret[1] += p->count;
-		}
-}
-
-static bool
-of_pool(const struct quota_world *w, const struct quota_pool_figures *p, int32_t workspace, int32_t cluster,
-        int32_t shape, bool shared)
-{
-	return cluster == p->cluster && w->policy.shapes[shape].model == p->model &&
-	       shared == (p->tenant == QUOTA_NONE) && (shared || w->policy.workspaces[workspace].tenant == p->tenant);
-}
-
-static bool
-hold_is_shared(const struct quota_world *w, const struct quota_request *r)
-{
-	for (size_t k = 0; k < r->hold_count; k++)
-		if (r->hold[k].node != QUOTA_NONE)
-			return w->nodes[r->hold[k].node].tenant == QUOTA_NONE;
-	return false;
-}
-
-static bool
-drains_for_own(const struct quota_world *w, const struct quota_lease *l)
-{
-	for (size_t i = 0; i < w->waiting_count; i++)
-		for (size_t k = 0; k < w->waiting[i].hold_count; k++)
-			if (w->waiting[i].workspace == l->workspace && w->waiting[i].hold[k].lease &&
-			    strcmp(w->waiting[i].hold[k].lease, l->id) == 0)
-				return true;
-	return false;
-}
-
-struct sums {
-	int64_t leased, held, own_leaving, fixed, reserved;
-};
-
-static struct sums
-account_sums(const struct quota_world *w, int32_t workspace, const struct quota_pool_figures *p)
-{
-	struct sums s = {0};
-
-	for (size_t i = 0; i < w->lease_count; i++) {
-		const struct quota_lease *l = &w->leases[i];
-		int64_t units = l->count * w->policy.shapes[l->shape].units;
-
-		if (l->workspace != workspace || !of_pool(w, p, workspace, l->cluster, l->shape, l->shared))
-			continue;
-		s.leased += units;
-		s.fixed += l->preemptible ? 0 : units;
-		s.own_leaving += drains_for_own(w, l) ? units : 0;
-	}
-	for (size_t i = 0; i < w->waiting_count; i++) {
-		const struct quota_request *r = &w->waiting[i];
-		int64_t units = r->count * w->policy.shapes[r->shape].units;
-
-		if (r->workspace != workspace || r->hold_count == 0 ||
-		    !of_pool(w, p, workspace, r->cluster, r->shape, hold_is_shared(w, r)))
-			continue;
-		s.held += units;
-		s.fixed += r->preemptible ? 0 : units;
-	}
-	for (size_t i = 0; i < w->policy.share_count; i++) {
-		const struct quota_share *h = &w->policy.shares[i];
-
-		if (h->workspace == workspace && h->cluster == p->cluster && h->model == p->model &&
-		    h->shared == (p->tenant == QUOTA_NONE))
-			s.reserved += h->reserved;
-	}
-	for (size_t i = 0; i < w->exception_count; i++) {
-		const struct quota_exception *x = &w->exceptions[i];
-
-		if (x->workspace == workspace && x->cluster == p->cluster && x->model == p->model &&
-		    x->shared == (p->tenant == QUOTA_NONE) && x->from_ns <= w->now_ns && w->now_ns < x->until_ns)
-			s.reserved += x->extra_reserved;
-	}
-	return s;
-}
-
-static bool
-accounts_add_up(const struct quota_state *s, const struct quota_world *w, const struct quota_pool_figures *p,
-                struct buf *why)
-{
-	struct quota_pool_figures all = {0};
-	bool ok = true;
-
-	for (int32_t i = 0; i < (int32_t)w->policy.workspace_count; i++) {
-		struct quota_account_figures a;
-		struct sums sums;
-		int64_t committed, idle;
-
-		if (p->tenant != QUOTA_NONE && w->policy.workspaces[i].tenant != p->tenant)
-			continue;
-		a = quota_account_at(s, i, p->cluster, p->model, p->tenant == QUOTA_NONE);
-		sums = account_sums(w, i, p);
-		committed = sums.leased + sums.held - sums.own_leaving;
-		idle = sums.reserved > committed ? sums.reserved - committed : 0;
-		ok = same(why, "an account's leased", a.leased, sums.leased) &&
-		     same(why, "an account's held", a.held, sums.held) &&
-		     same(why, "an account's committed", a.committed, committed) &&
-		     same(why, "an account's fixed", a.fixed, sums.fixed) &&
-		     same(why, "an account's reserved", a.reserved, sums.reserved) && ok;
-		all.reserved += sums.reserved;
-		all.idle += idle;
-		all.debt += committed > sums.reserved ? committed - sums.reserved : 0;
-		all.protected_units += idle > a.lend ? idle - a.lend : 0;
-	}
-	return same(why, "a pool's reserved", p->reserved, all.reserved) &&
-	       same(why, "a pool's idle", p->idle, all.idle) && same(why, "a pool's debt", p->debt, all.debt) &&
-	       same(why, "a pool's protected", p->protected_units, all.protected_units) && ok;
-}
-
-static bool
-pools_add_up(const struct quota_state *s, const struct quota_world *w, struct buf *why)
-{
-	bool ok = true;
-
-	for (size_t i = 0; i < quota_pool_count(s) && ok; i++) {
-		struct quota_pool_figures p = quota_pool_at(s, i), sum = {0};
-
-		for (size_t n = 0; n < w->node_count; n++) {
-			const struct quota_node *node = &w->nodes[n];
-
-			if (node->cluster != p.cluster || node->tenant != p.tenant)
-				continue;
-			for (size_t d = 0; d < node->gpu_count; d++)
-				for (size_t k = 0; k < node->gpus[d].slot_count; k++) {
-					const struct quota_slots *slots = &node->gpus[d].slots[k];
-					int64_t units = w->policy.shapes[slots->shape].units, taken[2], left;
-					bool live = !node->lost && !node->gpus[d].lost;
-
-					if (w->policy.shapes[slots->shape].model != p.model)
-						continue;
-					count_devices(w, (int32_t)n, (int32_t)d, slots->shape, taken);
-					left = slots->count - taken[0] - taken[1];
-					sum.declared += slots->count * units;
-					sum.live += live ? slots->count * units : 0;
-					sum.free += live && left > 0 ? left * units : 0;
-					sum.held += taken[1] * units;
-					sum.leased += taken[0] * units;
-				}
-		}
-		for (size_t k = 0; k < w->lease_count; k++) {
-			const struct quota_lease *l = &w->leases[k];
-			int64_t placed = 0;
-
-			if (!of_pool(w, &p, l->workspace, l->cluster, l->shape, l->shared))
-				continue;
-			for (size_t q = 0; q < l->part_count; q++)
-				placed += l->parts[q].count;
-			sum.leased += (l->count - placed) * w->policy.shapes[l->shape].units;
-		}
-		ok = same(why, "declared", p.declared, sum.declared) && same(why, "live", p.live, sum.live) &&
-		     same(why, "free", p.free, sum.free) && same(why, "held", p.held, sum.held) &&
-		     same(why, "leased", p.leased, sum.leased) &&
-		     same(why, "the excess", p.excess, sum.leased + sum.held + sum.free - sum.live) &&
-		     accounts_add_up(s, w, &p, why);
-	}
-	return ok;
-}
-
-/* The indexes inside, against themselves made anew. */
-static bool
-indexes_add_up(const struct quota_state *s, struct buf *why)
-{
-	owned(quota) struct quota_state *c = quota_clone(s);
-	bool ok;
-
-	quota_reindex(c);
-	ok = same(why, "the number of stocks", (int64_t)s->stocks.count, (int64_t)c->stocks.count) &&
-	     same(why, "the number of shelves", (int64_t)s->shelves.count, (int64_t)c->shelves.count);
-	for (size_t i = 0; ok && i < s->stocks.count; i++)
-		ok = same(why, "a stock", memcmp(&s->stocks.at[i], &c->stocks.at[i], sizeof(s->stocks.at[i])), 0);
-	for (size_t i = 0; ok && i < s->shelves.count; i++)
-		ok = same(why, "a shelf", memcmp(&s->shelves.at[i], &c->shelves.at[i], sizeof(s->shelves.at[i])), 0);
-	for (size_t i = 0; ok && i < s->pools.count; i++)
-		ok = same(why, "a pool's protected when empty", s->pools.at[i].protected_empty,
-		          c->pools.at[i].protected_empty);
-	for (size_t i = 0; ok && i < s->caps.count; i++)
-		ok = same(why, "what counts for a maximum", s->caps.at[i].committed, c->caps.at[i].committed);
-	return ok;
 }
 
 /* ---- holds and orders ------------------------------------------------------------------------------------------------------------- */
@@ -376,7 +170,7 @@ admission_is_sound(const struct quota_state *s, const struct quota_world *w, con
 		const struct quota_gpu *d = &w->nodes[p->node].gpus[p->gpu];
 		int64_t taken[2], total = 0;
 
-		count_devices(w, p->node, p->gpu, p->shape, taken);
+		quotasums_devices(w, p->node, p->gpu, p->shape, taken);
 		for (size_t q = 0; q < d->slot_count; q++)
 			total += d->slots[q].shape == p->shape ? d->slots[q].count : 0;
 		if (d->lost || w->nodes[p->node].lost || taken[0] + taken[1] > total)
@@ -396,7 +190,7 @@ admission_is_sound(const struct quota_state *s, const struct quota_world *w, con
 			struct quota_pool_figures p = quota_pool_at(s, i);
 			int64_t own = a.idle > a.lend ? a.idle - a.lend : 0;
 
-			if (of_pool(w, &p, l->workspace, l->cluster, l->shape, l->shared) &&
+			if (quotasums_of_pool(w, &p, l->workspace, l->cluster, l->shape, l->shared) &&
 			    p.free < p.protected_units - own)
 				return say(why, "borrowed what is protected", v->id);
 		}
@@ -463,7 +257,7 @@ owed_gets_its_due(const struct quota_state *s, const struct quota_world *w, cons
 	for (size_t i = 0; i < quota_pool_count(s); i++) {
 		struct quota_pool_figures p = quota_pool_at(s, i);
 
-		if (of_pool(w, &p, r->workspace, r->cluster, r->shape, false) &&
+		if (quotasums_of_pool(w, &p, r->workspace, r->cluster, r->shape, false) &&
 		    (p.live < p.reserved || p.excess != 0 || !quotaworld_only_whole(w, p.tenant)))
 			return true;
 	}
@@ -558,7 +352,7 @@ answers_alike(const struct quota_state *s, int64_t now_ns, const struct quota_ev
 static bool
 state_is_sound(const struct quota_state *s, const struct quota_world *w, struct buf *why)
 {
-	bool ok = pools_add_up(s, w, why);
+	bool ok = quotasums_pools(s, w, why);
 
 	for (size_t i = 0; i < w->waiting_count && ok; i++)
 		ok = hold_is_sound(w, &w->waiting[i], why);
@@ -586,7 +380,7 @@ step_is_sound(struct quota_state *s, const struct quotaworld *k, size_t i, struc
 	events_done++;
 	quota_save(s, &after);
 	ok = state_is_sound(s, &after.world, why) && outcome_is_sound(s, &saved->world, &after.world, e, o, why) &&
-	     (i % 16 != 0 || indexes_add_up(s, why));
+	     (i % 16 != 0 || quotasums_indexes(s, why));
 	quota_saved_fini(saved);
 	*saved = after;
 	return ok;
@@ -682,8 +476,10 @@ main(void)
 		{"after any events sums, places, holds, rights, victims and answers are as promised",
 	         sizeof(struct quotaworld), quotaworld_generate, everything_holds, quotaworld_describe, NULL},
 	};
-	int code = prop_main("prop_quota", tests, ARRAY_LEN(tests));
+	int code;
 
+	ASSERT(setenv("TOLLGATE_PROP_CASES", CASES, 0) == 0);
+	code = prop_main("prop_quota", tests, ARRAY_LEN(tests));
 	printf("# %zu events\n", events_done);
 	return code;
 }

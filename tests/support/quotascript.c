@@ -1,335 +1,7 @@
-/* tests/support/quotascript.c - a quota state and what happens to it, in a few words a line. */
-#include "tests/support/quotascript.h"
+/* tests/support/quotascript.c - what happens to the state of a script, and the answers in a few words. */
+#include "tests/support/quotascript_state.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-
-#define MOST 32
-#define SECOND INT64_C(1000000000)
-
-struct script {
-	struct quota_settings settings;
-	struct quota_tenant tenants[MOST];
-	struct quota_workspace workspaces[MOST];
-	struct quota_share shares[2 * MOST];
-	struct quota_cap caps[MOST];
-	struct quota_budget budgets[MOST];
-	struct quota_node nodes[MOST];
-	struct quota_gpu gpus[MOST][MOST];
-	struct quota_slots slots[MOST][MOST];
-	struct quota_lease leases[MOST];
-	size_t tenant_count, workspace_count, share_count, cap_count, budget_count, node_count, lease_count;
-	struct quota_state *state;
-	int64_t now_ns;
-	struct buf *answers;
-	struct err *err;
-	char *words[MOST];
-	size_t word_count;
-	const char *unknown; /* a word nobody knew */
-};
-
-static const char *const clusters[] = {"c"};
-static const char *const models[] = {"H100"};
-static const struct quota_shape shapes[] = {
-	{.model = 0, .kind = QUOTA_WHOLE, .units = 5040, .name = ""},
-	{.model = 0, .kind = QUOTA_MIG, .units = 675, .name = "1g.10gb"},
-	{.model = 0, .kind = QUOTA_REPLICA, .units = 1260, .name = "1/4"},
-};
-
-/* ---- words ------------------------------------------------------------------------------------------------------------------- */
-
-static bool
-number_after(const char *word, const char *prefix, int64_t *ret)
-{
-	size_t len = strlen(prefix);
-	char *end;
-
-	if (strncmp(word, prefix, len) != 0 || word[len] == '\0' || strchr("0123456789-", word[len]) == NULL)
-		return false;
-	*ret = strtoll(word + len, &end, 10);
-	if (strcmp(end, "m") == 0)
-		*ret *= shapes[SCRIPT_MIG].units;
-	else if (strcmp(end, "r") == 0)
-		*ret *= shapes[SCRIPT_REP].units;
-	else if (*end != '\0')
-		return false;
-	return true;
-}
-
-/* GPUs as units, unless the word says slices or replicas. */
-static bool
-amount_after(const char *word, const char *prefix, int64_t *ret)
-{
-	if (!number_after(word, prefix, ret))
-		return false;
-	if (word[strlen(word) - 1] != 'm' && word[strlen(word) - 1] != 'r')
-		*ret *= UNITS_PER_GPU;
-	return true;
-}
-
-static int32_t
-tenant_named(struct script *s, const char *name)
-{
-	for (size_t i = 0; i < s->tenant_count; i++)
-		if (strcmp(s->tenants[i].name, name) == 0)
-			return (int32_t)i;
-	s->tenants[s->tenant_count] = (struct quota_tenant){
-		.name = name,
-		.per_workload_units = QUOTA_UNLIMITED,
-		.other_limit = {QUOTA_UNLIMITED, QUOTA_UNLIMITED, QUOTA_UNLIMITED},
-	};
-	return (int32_t)s->tenant_count++;
-}
-
-static int32_t
-find_workspace(struct script *s, const char *name)
-{
-	for (size_t i = 0; i < s->workspace_count; i++)
-		if (strcmp(s->workspaces[i].name, name) == 0)
-			return (int32_t)i;
-	s->unknown = name;
-	return 0;
-}
-
-static int32_t
-find_node(struct script *s, const char *name)
-{
-	for (size_t i = 0; i < s->node_count; i++)
-		if (strcmp(s->nodes[i].name, name) == 0)
-			return (int32_t)i;
-	s->unknown = name;
-	return 0;
-}
-
-/* ---- the state --------------------------------------------------------------------------------------------------------------- */
-
-static void
-set_words(struct script *s)
-{
-	for (size_t i = 1; i < s->word_count; i++) {
-		const char *w = s->words[i];
-		int64_t v;
-
-		if (number_after(w, "grace=", &v))
-			s->settings.grace_ns = v * SECOND;
-		else if (number_after(w, "aging=", &v))
-			s->settings.aging_ns = v * SECOND;
-		else if (number_after(w, "head=", &v))
-			s->settings.head_wait_ns = v * SECOND;
-		else if (number_after(w, "backoff=", &v))
-			s->settings.backoff_ns = v * SECOND;
-		else if (number_after(w, "forget=", &v))
-			s->settings.backoff_forget_ns = v * SECOND;
-		else if (number_after(w, "confirm=", &v))
-			s->settings.confirm_ns = v * SECOND;
-		else if (number_after(w, "silence=", &v))
-			s->settings.silence_ns = v * SECOND;
-		else if (amount_after(w, "cluster=", &v))
-			s->caps[s->cap_count++] =
-				(struct quota_cap){.tenant = QUOTA_NONE, .maximum = v, .default_limit = QUOTA_DEFAULT};
-		else
-			s->unknown = w;
-	}
-}
-
-static void
-tenant_words(struct script *s)
-{
-	int32_t at = tenant_named(s, s->words[1]);
-	struct quota_tenant *t = &s->tenants[at];
-	struct quota_cap cap = {.tenant = at, .maximum = QUOTA_UNLIMITED, .default_limit = QUOTA_DEFAULT};
-
-	for (size_t i = 2; i < s->word_count; i++) {
-		const char *w = s->words[i];
-
-		if (strcmp(w, "iso=node") == 0)
-			t->isolation = QUOTA_BY_NODE;
-		else if (strcmp(w, "iso=gpu") == 0)
-			t->isolation = QUOTA_BY_GPU;
-		else if (strcmp(w, "iso=mig") == 0)
-			t->isolation = QUOTA_BY_MIG;
-		else if (!amount_after(w, "max=", &cap.maximum) && !amount_after(w, "default=", &cap.default_limit) &&
-		         !amount_after(w, "guard=", &t->per_workload_units) &&
-		         !number_after(w, "cpu=", &t->other_limit[QUOTA_CPU]))
-			s->unknown = w;
-	}
-	s->caps[s->cap_count++] = cap;
-}
-
-static bool
-workspace_word(struct quota_workspace *w, const char *word)
-{
-	if (strcmp(word, "lower") == 0)
-		w->reclaim = QUOTA_RECLAIM_LOWER;
-	else if (strcmp(word, "never") == 0)
-		w->reclaim = QUOTA_RECLAIM_NEVER;
-	else if (strcmp(word, "noown") == 0)
-		w->preempt_own = false;
-	else if (strcmp(word, "off") == 0)
-		w->enforce = QUOTA_ENFORCE_OFF;
-	else if (strcmp(word, "warn") == 0)
-		w->enforce = QUOTA_ENFORCE_WARN;
-	else
-		return number_after(word, "W", &w->weight) || amount_after(word, "guard=", &w->per_workload_units) ||
-		       number_after(word, "cpu=", &w->other_limit[QUOTA_CPU]);
-	return true;
-}
-
-/* A workspace that is there already gets other numbers. */
-static void
-workspace_words(struct script *s, size_t from)
-{
-	const char *name = s->words[from];
-	size_t at = s->workspace_count;
-	struct quota_share own = {
-		.reserved_shape = QUOTA_NONE, .limit = QUOTA_DEFAULT, .borrow = QUOTA_DEFAULT, .lend = QUOTA_DEFAULT};
-	struct quota_share shared;
-	struct quota_workspace w = {.name = name,
-	                            .preempt_own = true,
-	                            .weight = 1,
-	                            .per_workload_units = QUOTA_UNLIMITED,
-	                            .other_limit = {QUOTA_UNLIMITED, QUOTA_UNLIMITED, QUOTA_UNLIMITED}};
-	const char *tenant = "t";
-
-	for (size_t i = 0; i < s->workspace_count; i++)
-		if (strcmp(s->workspaces[i].name, name) == 0)
-			at = i;
-	own.workspace = (int32_t)at;
-	shared = own;
-	shared.shared = true;
-	for (size_t i = from + 1; i < s->word_count; i++) {
-		const char *word = s->words[i];
-
-		if (strncmp(word, "of=", 3) == 0)
-			tenant = word + 3;
-		else if (amount_after(word, "R", &own.reserved))
-			own.reserved_shape = word[strlen(word) - 1] == 'm' ? SCRIPT_MIG : QUOTA_NONE;
-		else if (amount_after(word, "M", &own.limit))
-			shared.limit = own.limit;
-		else if (amount_after(word, "B", &own.borrow))
-			shared.borrow = own.borrow;
-		else if (!amount_after(word, "S", &shared.reserved) && !amount_after(word, "L", &own.lend) &&
-		         !workspace_word(&w, word))
-			s->unknown = word;
-	}
-	w.tenant = at < s->workspace_count ? s->workspaces[at].tenant : tenant_named(s, tenant);
-	s->workspaces[at] = w;
-	s->shares[2 * at] = own;
-	s->shares[2 * at + 1] = shared;
-	if (at == s->workspace_count) {
-		s->workspace_count++;
-		s->share_count += 2;
-	}
-}
-
-static void
-node_words(struct script *s)
-{
-	size_t at = s->node_count++;
-	struct quota_node *n = &s->nodes[at];
-	const char *tenant = "t";
-	bool whole = strcmp(s->words[0], "node") == 0, shared = false;
-	int64_t count = 0;
-
-	*n = (struct quota_node){.name = s->words[1], .gpus = s->gpus[at]};
-	(void)number_after(s->words[2], "", &count);
-	for (size_t i = 3; i < s->word_count; i++) {
-		if (strcmp(s->words[i], "shared") == 0)
-			shared = true;
-		else if (strcmp(s->words[i], "down") == 0)
-			n->lost = true;
-		else if (strncmp(s->words[i], "of=", 3) == 0)
-			tenant = s->words[i] + 3;
-		else
-			s->unknown = s->words[i];
-	}
-	n->tenant = shared ? QUOTA_NONE : tenant_named(s, tenant);
-	n->gpu_count = whole && count < MOST ? (size_t)count : 1;
-	for (size_t d = 0; d < n->gpu_count; d++) {
-		s->slots[at][d] =
-			(struct quota_slots){.shape = SCRIPT_WHOLE, .count = count < MOST ? 1 : (int32_t)count};
-		if (!whole)
-			s->slots[at][d] =
-				(struct quota_slots){.shape = strcmp(s->words[0], "mig") == 0 ? SCRIPT_MIG : SCRIPT_REP,
-			                             .count = (int32_t)count};
-		s->gpus[at][d] = (struct quota_gpu){.slots = &s->slots[at][d], .slot_count = 1};
-	}
-}
-
-static void
-lease_words(struct script *s)
-{
-	struct quota_lease *l = &s->leases[s->lease_count];
-	int64_t v = 0;
-
-	*l = (struct quota_lease){.id = s->words[1],
-	                          .workspace = find_workspace(s, s->words[2]),
-	                          .node = QUOTA_NONE,
-	                          .preemptible = true,
-	                          .since_ns = (int64_t)s->lease_count - MOST};
-	(void)number_after(s->words[3], "", &v);
-	l->count = (int32_t)v;
-	for (size_t i = 4; i < s->word_count; i++) {
-		const char *w = s->words[i];
-
-		if (strcmp(w, "fixed") == 0)
-			l->preemptible = false;
-		else if (strcmp(w, "draining") == 0)
-			l->order = QUOTA_DRAINING;
-		else if (strcmp(w, "confirmed") == 0)
-			l->state = QUOTA_CONFIRMED;
-		else if (strcmp(w, "mig") == 0)
-			l->shape = SCRIPT_MIG;
-		else if (strcmp(w, "rep") == 0)
-			l->shape = SCRIPT_REP;
-		else if (w[0] == '@')
-			l->node = find_node(s, w + 1);
-		else if (number_after(w, "p", &v))
-			l->priority = (int32_t)v;
-		else
-			s->unknown = w;
-	}
-	s->lease_count++;
-}
-
-static void
-budget_words(struct script *s)
-{
-	struct quota_budget *b = &s->budgets[s->budget_count++];
-
-	*b = (struct quota_budget){.workspace = find_workspace(s, s->words[1])};
-	b->tenant = s->workspaces[b->workspace].tenant;
-	(void)amount_after(s->words[2], "", &b->amount);
-	for (size_t i = 3; i < s->word_count; i++) {
-		if (strcmp(s->words[i], "hard") == 0)
-			b->hard = true;
-		else if (strcmp(s->words[i], "soft") != 0 && !amount_after(s->words[i], "used=", &b->consumed))
-			s->unknown = s->words[i];
-	}
-}
-
-static struct quota_policy
-policy_of(const struct script *s)
-{
-	return (struct quota_policy){.settings = s->settings,
-	                             .clusters = clusters,
-	                             .cluster_count = 1,
-	                             .models = models,
-	                             .model_count = 1,
-	                             .shapes = shapes,
-	                             .shape_count = ARRAY_LEN(shapes),
-	                             .tenants = s->tenants,
-	                             .tenant_count = s->tenant_count,
-	                             .workspaces = s->workspaces,
-	                             .workspace_count = s->workspace_count,
-	                             .shares = s->shares,
-	                             .share_count = s->share_count,
-	                             .caps = s->caps,
-	                             .cap_count = s->cap_count,
-	                             .budgets = s->budgets,
-	                             .budget_count = s->budget_count};
-}
 
 /* ---- answers ----------------------------------------------------------------------------------------------------------------- */
 
@@ -383,7 +55,7 @@ step(struct script *s, const struct quota_event *e)
 	owned(quota_outcome) struct quota_outcome *o = NULL;
 
 	if (!s->state) {
-		const struct quota_world world = {.policy = policy_of(s),
+		const struct quota_world world = {.policy = script_policy_of(s),
 		                                  .nodes = s->nodes,
 		                                  .node_count = s->node_count,
 		                                  .leases = s->leases,
@@ -418,11 +90,11 @@ ask_words(struct script *s)
 		if (from + 2 >= s->word_count)
 			return err_set(s->err, ERR_INVALID, "ask: id, workspace and count are expected");
 		*r = (struct quota_request){.id = s->words[from],
-		                            .workspace = find_workspace(s, s->words[from + 1]),
+		                            .workspace = script_find_workspace(s, s->words[from + 1]),
 		                            .klass = QUOTA_NONE,
 		                            .preemptible = true,
 		                            .submitted_ns = s->now_ns};
-		(void)number_after(s->words[from + 2], "", &v);
+		(void)script_number_after(s->words[from + 2], "", &v);
 		r->count = (int32_t)v;
 		for (i = from + 3; i < s->word_count && strcmp(s->words[i], ",") != 0; i++) {
 			const char *w = s->words[i];
@@ -435,14 +107,14 @@ ask_words(struct script *s)
 				r->shape = SCRIPT_REP;
 			else if (strcmp(w, "unknown") == 0)
 				r->shape = QUOTA_NONE;
-			else if (number_after(w, "p", &v))
+			else if (script_number_after(w, "p", &v))
 				r->priority = (int32_t)v;
-			else if (number_after(w, "k", &v))
+			else if (script_number_after(w, "k", &v))
 				r->per_node = (int32_t)v;
-			else if (number_after(w, "until=", &v))
+			else if (script_number_after(w, "until=", &v))
 				r->expires_ns = v * SECOND;
-			else if (!number_after(w, "for=", &r->expected_s) &&
-			         !number_after(w, "cpu=", &r->other[QUOTA_CPU]))
+			else if (!script_number_after(w, "for=", &r->expected_s) &&
+			         !script_number_after(w, "cpu=", &r->other[QUOTA_CPU]))
 				s->unknown = w;
 		}
 		from = i + 1;
@@ -456,12 +128,12 @@ cut_words(struct script *s)
 	int64_t gpu = 0, count = 0;
 	struct quota_slots slots;
 
-	(void)number_after(s->words[2], "", &gpu);
-	(void)number_after(s->words[3], "", &count);
+	(void)script_number_after(s->words[2], "", &gpu);
+	(void)script_number_after(s->words[3], "", &count);
 	slots = (struct quota_slots){.shape = count > 0 ? SCRIPT_MIG : SCRIPT_WHOLE,
 	                             .count = count > 0 ? (int32_t)count : 1};
 	return step(s, &(struct quota_event){.kind = QUOTA_LAYOUT,
-	                                     .node = find_node(s, s->words[1]),
+	                                     .node = script_find_node(s, s->words[1]),
 	                                     .gpu = (int32_t)gpu,
 	                                     .slots = &slots,
 	                                     .slot_count = 1});
@@ -471,13 +143,13 @@ static bool
 except_words(struct script *s)
 {
 	struct quota_exception x = {.id = s->words[1],
-	                            .workspace = find_workspace(s, s->words[2]),
+	                            .workspace = script_find_workspace(s, s->words[2]),
 	                            .from_ns = s->now_ns};
 	int64_t amount = 0, span = 60;
 
-	(void)amount_after(s->words[3], "", &amount);
+	(void)script_amount_after(s->words[3], "", &amount);
 	if (s->word_count > 4)
-		(void)number_after(s->words[4], "for=", &span);
+		(void)script_number_after(s->words[4], "for=", &span);
 	if (strcmp(s->words[0], "reserve") == 0)
 		x.extra_reserved = amount;
 	else
@@ -508,9 +180,9 @@ simple_words(struct script *s)
 			continue;
 		e.id = s->words[1];
 		if (e.kind >= QUOTA_NODE_LOST && e.kind <= QUOTA_GPU_BACK)
-			e.node = find_node(s, s->words[1]);
+			e.node = script_find_node(s, s->words[1]);
 		if (s->word_count > 2)
-			(void)number_after(s->words[2], "", &gpu);
+			(void)script_number_after(s->words[2], "", &gpu);
 		e.gpu = (int32_t)gpu;
 		return step(s, &e);
 	}
@@ -530,15 +202,15 @@ event_words(struct script *s)
 	if (strcmp(s->words[0], "except") == 0 || strcmp(s->words[0], "reserve") == 0)
 		return except_words(s);
 	if (strcmp(s->words[0], "tick") == 0) {
-		(void)number_after(s->words[1], "", &seconds);
+		(void)script_number_after(s->words[1], "", &seconds);
 		s->now_ns += seconds * SECOND;
 		return step(s, &(struct quota_event){.kind = QUOTA_TICK});
 	}
 	if (strcmp(s->words[0], "policy") == 0) {
 		struct quota_policy policy;
 
-		workspace_words(s, 2);
-		policy = policy_of(s);
+		script_workspace(s, 2);
+		policy = script_policy_of(s);
 		return step(s, &(struct quota_event){.kind = QUOTA_POLICY, .policy = &policy});
 	}
 	return simple_words(s);
@@ -550,19 +222,19 @@ statement(struct script *s)
 	const char *first = s->words[0];
 
 	if (strcmp(first, "set") == 0)
-		set_words(s);
+		script_set(s);
 	else if (s->word_count < 2)
 		s->unknown = first;
 	else if (strcmp(first, "tenant") == 0)
-		tenant_words(s);
+		script_tenant(s);
 	else if (strcmp(first, "ws") == 0)
-		workspace_words(s, 1);
+		script_workspace(s, 1);
 	else if (strcmp(first, "node") == 0 || strcmp(first, "mig") == 0 || strcmp(first, "rep") == 0)
-		node_words(s);
+		script_node(s);
 	else if (strcmp(first, "lease") == 0)
-		lease_words(s);
+		script_lease(s);
 	else if (strcmp(first, "budget") == 0)
-		budget_words(s);
+		script_budget(s);
 	else if (!event_words(s))
 		return false;
 	if (s->unknown)
