@@ -11,7 +11,7 @@ build='gcc libc6-dev libcrypt-dev make pkg-config libmicrohttpd-dev libpq-dev zl
 container="$build ca-certificates"
 run="$build postgresql-15"
 test="$run curl libcmocka-dev prometheus python3 python3-grpcio python3-protobuf python3-yaml mandoc zsh
-	slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge"
+	slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge chromium fonts-dejavu-core poppler-utils"
 lint="$test clang clang-format clang-tidy cppcheck"
 fuzz="$run clang libclang-rt-14-dev"
 bench="$test wrk prometheus-pushgateway"
