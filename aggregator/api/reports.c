@@ -58,6 +58,7 @@ handle_conservation(void *app, void *worker, const struct http_request *rq, stru
 }
 
 #define PERIOD_MAX 40
+#define LINE_MAX 64
 
 /* "2026-11.csv" is period and format; the period "current" is the one that now lies in. */
 static bool
@@ -103,6 +104,17 @@ report_type(enum document_format format)
 	return format == DOCUMENT_HTML ? "text/html; charset=utf-8" : "text/csv; charset=utf-8; header=present";
 }
 
+static void
+reply_file(const struct spill_file *file, bool gzip, struct http_reply *rp)
+{
+	hex_encode(file->sha256, SHA256_SIZE, rp->etag);
+	rp->vary = "Accept-Encoding";
+	rp->file = file->fd;
+	rp->file_len = (size_t)file->len;
+	rp->content_encoding = gzip ? "gzip" : NULL;
+	rp->weak = gzip;
+}
+
 /* The document, or its manifest, as the reply. */
 static bool
 report_reply(struct worker *w, const struct http_request *rq, const struct document_request *doc, bool manifest,
@@ -132,14 +144,54 @@ report_reply(struct worker *w, const struct http_request *rq, const struct docum
 		rp->filename[0] = '\0';
 		return true;
 	}
-	hex_encode(file.sha256, SHA256_SIZE, rp->etag);
 	rp->content_type = report_type(doc->format);
-	rp->vary = "Accept-Encoding";
-	rp->file = file.fd;
-	rp->file_len = (size_t)file.len;
-	rp->content_encoding = gzip ? "gzip" : NULL;
-	rp->weak = gzip;
+	reply_file(&file, gzip, rp);
 	return true;
+}
+
+/* "2026-11/lines/ID", as a table unless it ends in .json; false: it is not one. */
+static bool
+detail_name(const char *tail, char ret_period[PERIOD_MAX], char ret_line[LINE_MAX], bool *ret_json)
+{
+	static const char between[] = "/lines/";
+	const char *slash = strchr(tail, '/'), *line, *dot;
+	size_t len;
+
+	if (slash == NULL || slash - tail >= PERIOD_MAX || strncmp(slash, between, strlen(between)) != 0)
+		return false;
+	line = slash + strlen(between);
+	dot = strchr(line, '.');
+	len = dot != NULL ? (size_t)(dot - line) : strlen(line);
+	if (len == 0 || len >= LINE_MAX || (dot != NULL && strcmp(dot, ".csv") != 0 && strcmp(dot, ".json") != 0))
+		return false;
+	memcpy(ret_period, tail, (size_t)(slash - tail));
+	ret_period[slash - tail] = '\0';
+	memcpy(ret_line, line, len);
+	ret_line[len] = '\0';
+	*ret_json = dot != NULL && strcmp(dot, ".json") == 0;
+	return true;
+}
+
+static void
+reply_detail(struct worker *w, const struct http_request *rq, struct detail_request *d, char period[PERIOD_MAX],
+             struct http_reply *rp)
+{
+	bool gzip = http_takes_gzip(http_header(rq, "Accept-Encoding"));
+	owned(spill) struct spill *spill = NULL;
+	struct spill_file file;
+	struct err err = {0};
+	int64_t rows;
+
+	if (!api_tenant(w, rq, &d->tenant, rp))
+		return;
+	if ((strcmp(period, "current") == 0 && !store_period_now(w->db, time_wall_ns(), period, &err)) ||
+	    !spill_new(gzip, &spill, &err) || !store_detail(w->db, d, spill, &rows, &err) ||
+	    !spill_end(spill, &file, &err)) {
+		http_problem_err(rp, rq, &err);
+		return;
+	}
+	rp->content_type = report_type(d->json ? DOCUMENT_JSON : DOCUMENT_CSV);
+	reply_file(&file, gzip, rp);
 }
 
 void
@@ -149,13 +201,19 @@ handle_report(void *app, void *worker, const struct http_request *rq, struct htt
 	struct worker *w = worker;
 	char period[PERIOD_MAX];
 	struct document_request doc = {.period = period, .organisation = o->organisation, .provider = o->provider_name};
+	char line[LINE_MAX];
+	struct detail_request detail = {.period = period, .line_id = line};
 	bool manifest = false;
 	struct err err = {0};
 
+	if (detail_name(rq->tail, period, line, &detail.json)) {
+		reply_detail(w, rq, &detail, period, rp);
+		return;
+	}
 	if (!report_name(rq->tail, period, &doc.format)) {
 		http_problem(
 			rp, rq, 404, NULL,
-			"there is no report \"%.32s\"; ask for YYYY-MM.csv, .json, .html, .focus.csv or .focus-periods.csv",
+			"there is no report \"%.32s\"; ask for YYYY-MM.csv, .json, .html, .focus.csv or .focus-periods.csv, or YYYY-MM/lines/ID",
 			rq->tail);
 		return;
 	}

@@ -2,7 +2,7 @@
 #include "aggregator/cli/cli.h"
 
 static const char *const outputs[] = {"table", "json", "csv", NULL};
-static const char *const formats[] = {"csv", "json", NULL};
+static const char *const formats[] = {"csv", "focus", "json", "html", NULL};
 static const char *const shells[] = {"bash", "zsh", NULL};
 static const char *const months[] = {"current", "previous", NULL};
 static const char *const lists[] = {"tenants", "workspaces", "nodes",  "status", "members",
@@ -76,10 +76,14 @@ const struct cli_command cli_commands[] = {
 	             TENANT_OPTION}},
 	{.name = "report", .words = "YYYY-MM", .word_max = 1, .word_choices = months, .words_open = true, .run = cmd_report,
 	 .summary = "the month's chargeback; \"current\" for the month that is open, \"previous\" for the one before",
-	 .details = "One line per workspace, SKU, class and price version. Without --out or --format it is CSV.",
-	 .options = {{"format", 0, "csv|json", "the same as --out", formats, 0},
+	 .details = "One line per workspace, SKU, class and price version. Without --out or --format it is CSV. FOCUS has a row for each day of a "
+	            "line; HTML is a page to print for each tenant. Into a folder, each document is written with a manifest beside it: rows, sums per "
+	            "currency and SHA-256; with FOCUS comes the file of billing periods.",
+	 .options = {{"format", 0, "csv|focus|json|html", "what document; csv and json are the same as --out", formats, 0},
 	             MONTH_OPTIONS, TENANT_OPTION,
-	             {"output", 'O', "FILE", "write here instead of standard output", NULL, 0}}},
+	             {"excel", 0, NULL, "CSV for spreadsheets that write 1,5: semicolons, a decimal comma, a byte order mark", NULL, 0},
+	             {"detail", 0, "LINE_ID", "the workloads that add up to this line, by day and device", NULL, 0},
+	             {"output", 'O', "FILE", "write to this file, or into this folder", NULL, 0}}},
 	{.name = "usage", .words = "", .run = cmd_usage,
 	 .summary = "GPU-hours by group",
 	 .details = RANGE_DETAILS,

@@ -1,4 +1,4 @@
-/* aggregator/cli/commands.c - apply, report, conservation, get. */
+/* aggregator/cli/commands.c - apply, conservation, get. */
 #include <stdio.h>
 #include <string.h>
 
@@ -70,16 +70,6 @@ cmd_apply(struct cli *c)
 
 /* ---- which time ---- */
 
-/* The aggregator's clock decides which month it is: it is the one that bills. */
-static bool
-find_month(struct cli *c, bool previous, json_t **ret_periods, const json_t **ret, struct err *err)
-{
-	if (!cli_get_json(c, "/v1/periods", ret_periods, err))
-		return false;
-	return range_month(*ret_periods, c->server_wall_ns >= 0 ? c->server_wall_ns : time_wall_ns(), previous, ret,
-	                   err);
-}
-
 int
 cli_add_range(struct cli *c, struct buf *path)
 {
@@ -107,81 +97,6 @@ cli_add_range(struct cli *c, struct buf *path)
 	cli_query(path, "from", r.from);
 	cli_query(path, "to", r.to);
 	return CLI_OK;
-}
-
-/* ---- report ---- */
-
-/* The month in the path: as written, or what --last-month and --this-month say. */
-static int
-report_month(struct cli *c, struct buf *path)
-{
-	const char *word = c->word_count > 0 ? c->words[0] : NULL;
-	bool this_month = cli_value(c, "this-month") != NULL, last_month = cli_value(c, "last-month") != NULL;
-	owned(json) json_t *periods = NULL;
-	const json_t *period = NULL;
-	struct err err = {0};
-
-	if ((word != NULL) + this_month + last_month != 1) {
-		fprintf(stderr,
-		        "tollgate: report needs one of YYYY-MM, current, previous, --this-month, --last-month\n");
-		return CLI_USAGE;
-	}
-	if (word == NULL)
-		word = this_month ? "current" : "previous";
-	if (strcmp(word, "previous") == 0) {
-		if (!find_month(c, true, &periods, &period, &err) || !json_get_str(period, "month", &word, &err))
-			return cli_fail(&err);
-	} else if (strcmp(word, "current") != 0 && strspn(word, "0123456789-") != strlen(word)) {
-		fprintf(stderr, "tollgate: \"%s\" is not a month; write YYYY-MM\n", word);
-		return CLI_USAGE;
-	}
-	buf_printf(path, "/v1/reports/%s", word);
-	return CLI_OK;
-}
-
-static int
-print_report_table(struct cli *c, const char *path)
-{
-	owned(json) json_t *reply = NULL;
-	struct err err = {0};
-
-	if (!cli_get_json(c, path, &reply, &err))
-		return cli_fail(&err);
-	return cli_print(c, json_object_get(reply, "lines"), reply, "");
-}
-
-int
-cmd_report(struct cli *c)
-{
-	const char *format = cli_value(c, "format"), *file = cli_value(c, "output");
-	enum cli_output output =
-		cli_output(c, format != NULL && strcmp(format, "json") == 0 ? OUTPUT_JSON : OUTPUT_CSV);
-	in_place(buf) struct buf path, body;
-	struct err err = {0};
-	int code;
-
-	buf_init(&path, CLI_PATH_BYTES);
-	buf_init(&body, CLI_REPLY_MAX);
-	if (format != NULL && cli_value(c, "out") != NULL) {
-		fprintf(stderr, "tollgate: --format and --out say the same; give one of them\n");
-		return CLI_USAGE;
-	}
-	if (output == OUTPUT_TABLE && file != NULL) {
-		fprintf(stderr, "tollgate: a file is written as CSV or JSON: --out csv or --out json\n");
-		return CLI_USAGE;
-	}
-	code = report_month(c, &path);
-	if (code != CLI_OK)
-		return code;
-	buf_str(&path, output == OUTPUT_CSV ? ".csv" : ".json");
-	cli_query(&path, "tenant", cli_value(c, "tenant"));
-	if (output == OUTPUT_TABLE)
-		return print_report_table(c, buf_text(&path));
-	if (!cli_call(c, "GET", buf_text(&path), NULL, NULL, 0, &body, &err))
-		return cli_fail(&err);
-	if (file == NULL)
-		return fwrite(buf_text(&body), 1, body.len, stdout) == body.len ? CLI_OK : CLI_FAILED;
-	return file_write_atomic(file, buf_text(&body), body.len, 0644, &err) ? CLI_OK : cli_fail(&err);
 }
 
 /* ---- conservation and lists ---- */

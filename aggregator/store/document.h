@@ -46,4 +46,14 @@ MUST_CHECK bool document_end(struct document *d, struct document_result *ret, st
 void document_free(struct document *d);
 DEFINE_OWNED(document, struct document)
 
+/* The workloads that add up to a line (core/detail.h): one row per day, workload and device, with the day of the month; energy in whole
+ * millijoules. A table, or {"rows":[{every column, as text}]}. ERR_MISSING: there is no such line, or it is another tenant's. */
+struct detail_request {
+	const char *period, *tenant; /* tenant NULL: any */
+	const char *line_id;
+	bool json;
+};
+MUST_CHECK bool store_detail(struct db *db, const struct detail_request *rq, struct spill *to, int64_t *ret_rows,
+                             struct err *err);
+
 #endif

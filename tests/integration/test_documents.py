@@ -176,6 +176,44 @@ class Documents(unittest.TestCase):
         self.assertEqual(self.s.call("GET", f"/v1/reports/{MONTH}.json?excel=1").status, 400)
 
 
+    def test_workloads_add_up_to_every_line_in_every_digit(self):
+        named = 0
+        for line in self.rows:
+            rows = csv_check.rows_of(self.s.get(f"/v1/reports/{MONTH}/lines/{line['line_id']}").body.decode())
+            same = [("quantity", "quantity"), ("billed_cost", "billed_cost"), ("list_cost", "list_cost")]
+            if line["charge_type"] == "usage" and line["class"] in ("on-demand", "borrowed"):
+                same += [(k, k) for k in ("used_gpu_hours", "idle_gpu_hours", "unmeasured_gpu_hours")] + [("gpu_hours", "allocated_gpu_hours")]
+                self.assertTrue(all(r["pod"].startswith("pod-") and r["device"].startswith("GPU-") and r["container"] == "c" for r in rows), rows[:1])
+                named += len(rows)
+            for theirs, ours in same:
+                self.assertEqual(sum(Decimal(r[theirs]) for r in rows), Decimal(line[ours]), f"{theirs} of {line['description']}")
+        self.assertGreater(named, 6, "several devices on several days")
+        one = self.rows[0]["line_id"]
+        self.assertEqual(self.s.get(f"/v1/reports/{MONTH}/lines/{one}.json").json()["rows"], csv_check.rows_of(self.s.get(f"/v1/reports/{MONTH}/lines/{one}.csv").body.decode()))
+        self.assertEqual(self.s.cli("report", MONTH, "--detail", one).stdout, self.s.get(f"/v1/reports/{MONTH}/lines/{one}").body.decode().replace("\r\n", "\n"))
+
+    def test_the_workloads_of_others_are_not_there(self):
+        theirs = next(r["line_id"] for r in self.rows if r["tenant"] == "globex")
+        self.assertEqual(self.s.call("GET", f"/v1/reports/{MONTH}/lines/{theirs}", role="acme").status, 404)
+        self.assertEqual(self.s.call("GET", f"/v1/reports/{MONTH}/lines/{theirs}?tenant=globex", role="acme").status, 404)
+        self.assertEqual(self.s.call("GET", f"/v1/reports/{MONTH}/lines/0000").status, 404)
+
+    def test_the_command_keeps_each_document_with_its_manifest(self):
+        folder = os.path.join(self.s.dir, "documents")
+        os.mkdir(folder)
+        for wanted in (["--format", "csv"], ["--format", "focus"], ["--format", "html", "--tenant", "acme"], ["--format", "json"]):
+            done = self.s.cli("report", MONTH, *wanted, "--output", folder)
+            self.assertEqual(done.returncode, 0, done.stderr)
+        names = {n for n in os.listdir(folder) if not n.endswith(".manifest.json")}
+        self.assertEqual(names, {f"tollgate-{MONTH}{n}" for n in (".csv", ".focus.csv", ".focus-periods.csv", "-acme.html", ".json")})
+        for name in names:
+            with open(os.path.join(folder, name), "rb") as f, open(os.path.join(folder, name + ".manifest.json"), encoding="utf-8") as m:
+                manifest = json.load(m)
+                self.assertEqual((manifest["document"], manifest["sha256"]), (name, hashlib.sha256(f.read()).hexdigest()))
+        self.assertEqual(self.s.cli("report", MONTH, "--format", "csv").stdout.replace("\n", "\r\n"), self.text.replace("\r\r", "\r"))
+        self.assertEqual(self.s.cli("report", MONTH, "--format", "focus", "--excel").returncode, 2)
+
+
 class Checkers(unittest.TestCase):
     """A checker that cannot fail checks nothing."""
 

@@ -1,0 +1,202 @@
+/* aggregator/store/document_detail.c - the workloads that add up to a line: core/detail.h divides, usage by the hour has the weights. */
+#include <string.h>
+
+#include "aggregator/core/detail.h"
+#include "aggregator/core/report.h"
+#include "aggregator/store/db.h"
+#include "aggregator/store/document.h"
+#include "common/json.h"
+
+#define COLUMNS                                                                                                                  \
+	"line_id,day,user,job,namespace,pod,container,node,device,gpu_hours,used_gpu_hours,idle_gpu_hours,unmeasured_gpu_hours," \
+	"quantity,unit,list_cost,billed_cost,currency,energy_mj"
+
+struct detail {
+	struct db *db;
+	const struct detail_request *rq;
+	struct spill *to;
+	bool found;
+	int64_t rows;
+	PGresult *workloads;
+	struct detail_workload *at;
+	size_t count;
+};
+
+static void
+detail_fini(struct detail *d)
+{
+	PQclear(d->workloads);
+	mem_free(d->at);
+}
+
+/* Of an energy line, everything that the workspace held in the cluster; else what it held of that kind of device. */
+static const char workloads_sql[] =
+	"SELECT (u.hour AT TIME ZONE l.zone)::date - (p.starts_at AT TIME ZONE l.zone)::date, h.user_name, h.slurm_job, h.namespace, "
+	"coalesce(nullif(h.pod, ''), h.pod_uid), h.container, d.uuid, n.name, sum(u.used), sum(u.idle), sum(u.unmeasured), sum(u.energy_mj) "
+	"FROM ledger l, period p, tenant t JOIN workspace w ON w.tenant_id = t.id, LATERAL usage_rows(p.starts_at, p.ends_at) u "
+	"JOIN node n ON n.id = u.node_id JOIN cluster c ON c.id = n.cluster_id JOIN device d ON d.id = u.device_id "
+	"JOIN gpu g ON g.id = d.gpu_id JOIN holder h ON h.id = u.holder_id LEFT JOIN price_book b ON b.effective @> u.hour "
+	"WHERE p.month = $1 AND t.name = $2 AND w.name = $3 AND u.workspace_id = w.id AND c.name = $4 "
+	"AND coalesce(b.version, '') = $5 AND ($6 OR (g.short_model = $7 AND d.profile = $8 AND sharing_name(u.sharing) = $9)) "
+	"GROUP BY 1, 2, 3, 4, 5, 6, 7, 8 ORDER BY 1, 2, 3, 4, 5, 6, 7, 8";
+
+static bool
+load_workloads(struct detail *d, const struct rating_input *in, const struct rated_line *l, struct err *err)
+{
+	struct db_args a = {0};
+	const PGresult *r;
+
+	arg_text(&a, in->period);
+	arg_text(&a, l->tenant);
+	arg_text(&a, l->workspace);
+	arg_text(&a, l->cluster);
+	arg_text(&a, l->price_version);
+	arg_bool(&a, l->kind == CHARGE_ENERGY);
+	arg_text(&a, l->gpu_model);
+	arg_text(&a, l->mig_profile);
+	arg_text(&a, l->sharing_mode);
+	if (!db_run_text(d->db, workloads_sql, &a, &d->workloads, err))
+		return false;
+	r = d->workloads;
+	d->count = (size_t)PQntuples(r);
+	d->at = mem_array(d->count, sizeof(*d->at));
+	for (int i = 0; (size_t)i < d->count; i++) {
+		d->at[i] = (struct detail_workload){.day = (int32_t)res_i64(r, i, 0),
+		                                    .user = res_text(r, i, 1),
+		                                    .job = res_text(r, i, 2),
+		                                    .namespace = res_text(r, i, 3),
+		                                    .pod = res_text(r, i, 4),
+		                                    .container = res_text(r, i, 5),
+		                                    .device = res_text(r, i, 6),
+		                                    .node = res_text(r, i, 7)};
+		if (!res_i128(r, i, 8, 0, &d->at[i].used, err) || !res_i128(r, i, 9, 0, &d->at[i].idle, err) ||
+		    !res_i128(r, i, 10, 0, &d->at[i].unmeasured, err) ||
+		    !res_i128(r, i, 11, 0, &d->at[i].energy_mj, err))
+			return false;
+	}
+	return true;
+}
+
+/* ---- a row ---- */
+
+/* Column by column, as CSV or as members of an object. */
+struct row_out {
+	struct buf *out;
+	const char *name; /* of the next column, in COLUMNS */
+	bool json, first;
+};
+
+static void
+put(struct row_out *o, const char *text, bool number)
+{
+	size_t len = strcspn(o->name, ",");
+
+	buf_str(o->out, o->first ? "" : ",");
+	o->first = false;
+	if (o->json) {
+		buf_printf(o->out, "\"%.*s\":", (int)len, o->name);
+		json_write_string(text, o->out);
+	} else if (number) {
+		csv_field(o->out, text);
+	} else {
+		csv_text_field(o->out, text);
+	}
+	o->name += len + (o->name[len] == ',');
+}
+
+static void
+put_decimal(struct row_out *o, int128 value, int scale, int min_decimals)
+{
+	char text[DECIMAL_TEXT_SIZE];
+
+	put(o, decimal_format(value, scale, min_decimals, text), true);
+}
+
+static void
+write_row(const struct detail *d, const struct rated_line *l, const struct detail_row *row)
+{
+	static const struct detail_workload nobody = {
+		.user = "", .job = "", .namespace = "", .pod = "", .container = "", .device = "", .node = ""};
+	const struct detail_workload *w = row->workload ? row->workload : &nobody;
+	struct row_out o = {.out = spill_buf(d->to), .name = COLUMNS, .json = d->rq->json, .first = true};
+	const char *const texts[] = {w->user, w->job, w->namespace, w->pod, w->container, w->node, w->device};
+
+	if (o.json)
+		buf_str(o.out, d->rows > 0 ? ",\n{" : "\n{");
+	put(&o, l->line_id, false);
+	put_decimal(&o, row->day + 1, 0, 0); /* of the month */
+	for (size_t i = 0; i < ARRAY_LEN(texts); i++)
+		put(&o, texts[i], false);
+	put_decimal(&o, row->ngh, QUANTITY_SCALE, QUANTITY_SCALE);
+	put_decimal(&o, row->used_ngh, QUANTITY_SCALE, QUANTITY_SCALE);
+	put_decimal(&o, row->idle_ngh, QUANTITY_SCALE, QUANTITY_SCALE);
+	put_decimal(&o, row->unmeasured_ngh, QUANTITY_SCALE, QUANTITY_SCALE);
+	put_decimal(&o, row->quantity, QUANTITY_SCALE, QUANTITY_SCALE);
+	put(&o, l->unit, false);
+	put_decimal(&o, row->list_cost, COST_SCALE, l->currency_scale);
+	put_decimal(&o, row->billed, l->currency_scale, l->currency_scale);
+	put(&o, l->currency, false);
+	put_decimal(&o, row->energy_mj, 0, 0);
+	buf_str(o.out, o.json ? "}" : "\r\n");
+}
+
+static bool
+write_line(struct detail *d, const struct rating_input *in, const struct rated_line *l, struct err *err)
+{
+	size_t next = 0;
+
+	if (detail_has_workloads(l) && !load_workloads(d, in, l, err))
+		return false;
+	for (size_t i = 0; i < l->day_count; i++) {
+		owned(mem) struct detail_row *rows = NULL;
+		size_t first, n;
+
+		while (next < d->count && d->at[next].day < l->days[i].day)
+			next++;
+		for (first = next; next < d->count && d->at[next].day == l->days[i].day;)
+			next++;
+		n = detail_day(l, &l->days[i], d->at + first, next - first, &rows);
+		for (size_t k = 0; k < n; k++, d->rows++)
+			write_row(d, l, &rows[k]);
+		if (!spill_step(d->to, err))
+			return false;
+	}
+	return true;
+}
+
+static bool
+look_for_line(void *arg, const struct rating_input *in, struct err *err)
+{
+	struct detail *d = arg;
+	owned(rated) struct rated *r = NULL;
+
+	if (d->found)
+		return true;
+	if (!rating_run(in, &r, err))
+		return false;
+	for (size_t i = 0; i < r->count && !d->found; i++)
+		if (strcmp(r->lines[i].line_id, d->rq->line_id) == 0) {
+			d->found = true;
+			if (!write_line(d, in, &r->lines[i], err))
+				return false;
+		}
+	return true;
+}
+
+bool
+store_detail(struct db *db, const struct detail_request *rq, struct spill *to, int64_t *ret_rows, struct err *err)
+{
+	struct detail d = {.db = db, .rq = rq, .to = to};
+	bool ok;
+
+	buf_str(spill_buf(to), rq->json ? "{\"rows\":[" : COLUMNS "\r\n");
+	ok = store_report_each(db, rq->period, rq->tenant, NULL, look_for_line, &d, err);
+	detail_fini(&d);
+	if (!ok)
+		return false;
+	if (!d.found)
+		return err_set(err, ERR_MISSING, "period %s has no line %.40s", rq->period, rq->line_id);
+	buf_str(spill_buf(to), rq->json ? "]}\n" : "");
+	*ret_rows = d.rows;
+	return buf_ok(spill_buf(to), "the detail of a line", err);
+}
