@@ -1,5 +1,5 @@
 /* aggregator/api/background.c - what a replica does besides answering: attribution after a change of rules, slices, hours, days, partitions,
- * retention.
+ * retention, closing months.
  *
  * One thread, one connection, one task after the other. Every replica does all of them: the store sees to it that one works at
  * a time and the others find nothing to do. A task that fails is tried again at its next turn; the others go on. */
@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "aggregator/api/app.h"
+#include "aggregator/store/period.h"
 #include "common/log.h"
 #include "common/time.h"
 
@@ -19,6 +20,7 @@
 const char *const background_task_names[BACKGROUND_TASKS] = {
 	[BACKGROUND_ATTRIBUTE] = "attribute", [BACKGROUND_SLICE] = "slice",           [BACKGROUND_SEAL] = "seal",
 	[BACKGROUND_FOLD] = "fold",           [BACKGROUND_PARTITIONS] = "partitions", [BACKGROUND_RETAIN] = "retain",
+	[BACKGROUND_CLOSE] = "close",
 };
 
 struct background {
@@ -103,6 +105,34 @@ do_retain(struct background *b, int64_t *ret_done, struct err *err)
 	return true;
 }
 
+/* Months that are over are in grace; one that is due is closed, unless something stands against it. */
+static bool
+do_close(struct background *b, int64_t *ret_done, struct err *err)
+{
+	struct period_close close = {
+		.actor = "schedule", .reason = "", .now_ns = time_wall_ns(), .thresholds = PERIOD_THRESHOLDS};
+	int64_t after_ns = b->app->options->close_after_ns;
+	in_place(buf) struct buf reply;
+	char month[8] = "";
+
+	buf_init(&reply, 1u << 20);
+	close.thresholds.grace_ns = b->app->options->period_grace_ns;
+	if (!store_period_grace(b->db, close.now_ns, ret_done, err))
+		return false;
+	if (after_ns == 0)
+		return true;
+	if (!store_period_due(b->db, close.now_ns, after_ns, month, err))
+		return false;
+	if (month[0] == '\0')
+		return true;
+	close.month = month;
+	if (!store_period_close(b->db, &close, &reply, err))
+		return false;
+	log_event(LOG_INFO, "period closed", LS("period", month), LS("by", close.actor));
+	(*ret_done)++;
+	return true;
+}
+
 /* How often, in turns of the option rollup-interval. */
 static const struct {
 	bool (*run)(struct background *b, int64_t *ret_done, struct err *err);
@@ -114,6 +144,7 @@ static const struct {
 	[BACKGROUND_FOLD] = {do_fold, 6},
 	[BACKGROUND_PARTITIONS] = {do_partitions, 12},
 	[BACKGROUND_RETAIN] = {do_retain, 60},
+	[BACKGROUND_CLOSE] = {do_close, 60},
 };
 
 /* The same error is told once. */

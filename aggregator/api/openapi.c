@@ -34,6 +34,8 @@ static const struct schema {
          NULL},
 	{"Quarantine", "batches:[QuarantinedBatch] next:int~", NULL},
 	{"Decision", "reason:text", NULL},
+	{"CloseRequest", "reason:text?", NULL},
+	{"PeriodClosed", "period:text closed:any", NULL},
 	{"StatusInstance", "gi:int ci:int units:int uuid:text profile:text", NULL},
 	{"StatusHolder",
          "tenant:text? workspace:text? kind:text namespace:text? pod:text? pod_uid:text? container:text? slurm_job:text? "
@@ -212,6 +214,9 @@ static const struct door {
 	{"GET", "/v1/members", .query = "tenant:text?", .reply_type = JSON, .reply = "[Member]"},
 	{"GET", "/v1/history", .query = "tenant:text?", .reply_type = JSON, .reply = "[Said]"},
 	{"GET", "/v1/periods", .query = "tenant:text?", .reply_type = JSON, .reply = "[Period]"},
+	{"GET", "/v1/periods/", .tail = "month:text question:text", .reply_type = JSON, .reply = "any", .errors = {409}},
+	{"POST", "/v1/periods/", .tail = "month:text verb:text", .body_type = JSON, .body = "CloseRequest",
+         .reply_type = JSON, .reply = "PeriodClosed", .errors = {409}},
 };
 
 /* ---- fields ---- */

@@ -36,6 +36,8 @@ struct aggregator_options {
 	int64_t keep_intervals_ns;
 	int64_t keep_batches_ns;
 	int64_t keep_hours_ns;
+	int64_t period_grace_ns;
+	int64_t close_after_ns;
 	char *organisation;
 	char *provider_name;
 	bool access_log;

@@ -78,6 +78,10 @@ const struct http_route api_routes[] = {
 	{"GET", "/v1/history", false, 0, handle_list, ROLES_READ,
          "what the policy said when: owners and states of nodes, isolation, limits, reservations"},
 	{"GET", "/v1/periods", false, 0, handle_list, ROLES_READ, "billing periods"},
+	{"GET", "/v1/periods/", false, 0, handle_period_check, ROLES_MONEY,
+         "YYYY-MM/check: what stands against closing the month; YYYY-MM/recompute: a closed month proved from what was kept"},
+	{"POST", "/v1/periods/", false, SMALL_BODY, handle_period_close, ROLES_MONEY,
+         "YYYY-MM/close: close the month, for good; above a threshold with a reason only"},
 };
 const size_t api_route_count = ARRAY_LEN(api_routes);
 

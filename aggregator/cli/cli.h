@@ -175,6 +175,7 @@ int cmd_credit_add(struct cli *c);
 int cmd_credit_list(struct cli *c);
 int cmd_credit_approve(struct cli *c);
 int cmd_credit_reverse(struct cli *c);
+int cmd_close(struct cli *c);
 int cmd_quarantine_list(struct cli *c);
 int cmd_quarantine_show(struct cli *c);
 int cmd_quarantine_release(struct cli *c);

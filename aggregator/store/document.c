@@ -8,6 +8,7 @@
 #include "aggregator/core/invoice_html.h"
 #include "aggregator/core/report.h"
 #include "aggregator/store/db.h"
+#include "aggregator/store/period_rows.h"
 
 #define TOTALS_MAX (64u << 20) /* of a JSON document: a hundred bytes for each invoice */
 #define NAME_MAX_BYTES 1024
@@ -190,12 +191,19 @@ previous_of(struct document *d, const struct rated_line *l)
 }
 
 static bool
-add_previous(void *arg, const struct rating_input *in, struct err *err)
+skip(void *arg, const struct rating_input *in, struct err *err)
 {
-	owned(rated) struct rated *r = NULL;
+	(void)arg;
+	(void)in;
+	(void)err;
+	return true;
+}
 
-	if (!rating_run(in, &r, err))
-		return false;
+static bool
+add_previous(void *arg, const struct rating_input *in, const struct rated *r, struct err *err)
+{
+	(void)in;
+	(void)err;
 	for (size_t i = 0; i < r->count; i++)
 		previous_of(arg, &r->lines[i])->billed += r->lines[i].billed;
 	return true;
@@ -217,7 +225,7 @@ load_previous(struct document *d, struct err *err)
 	snprintf(d->previous_period, sizeof(d->previous_period), "%s", res_text(r, 0, 0));
 	if (d->previous_period[0] == '\0')
 		return true;
-	return store_report_each(d->db, d->previous_period, d->rq->tenant, NULL, add_previous, d, err);
+	return period_each(d->db, d->previous_period, d->rq->tenant, skip, add_previous, d, err);
 }
 
 static bool
@@ -360,11 +368,9 @@ document_end(struct document *d, struct document_result *ret, struct err *err)
 }
 
 static bool
-add_tenant(void *arg, const struct rating_input *in, struct err *err)
+add_tenant(void *arg, const struct rating_input *in, const struct rated *r, struct err *err)
 {
-	owned(rated) struct rated *r = NULL;
-
-	return rating_run(in, &r, err) && document_tenant(arg, in, r, err);
+	return document_tenant(arg, in, r, err);
 }
 
 bool
@@ -375,5 +381,5 @@ store_document(struct db *db, const struct document_request *rq, struct spill *t
 
 	if (rq->format == DOCUMENT_HTML && !load_previous(d, err))
 		return false;
-	return store_report_each(db, rq->period, rq->tenant, begin, add_tenant, d, err) && document_end(d, ret, err);
+	return period_each(db, rq->period, rq->tenant, begin, add_tenant, d, err) && document_end(d, ret, err);
 }

@@ -13,6 +13,7 @@ enum period_check {
 	CHECK_EARLIER_OPEN,  /* final: months before it that are not closed */
 	CHECK_MISSING_PRICE, /* final: lines without a price */
 	CHECK_CONSERVATION,  /* final: unit-nanoseconds that the states do not add up to */
+	CHECK_GRACE,         /* hours until the time for what is late has passed */
 	CHECK_SILENT_NODES,  /* nodes in service that have not accounted for the whole month */
 	CHECK_QUARANTINE,    /* batches of which nobody has decided */
 	CHECK_UNATTRIBUTED,  /* share of what was held, in millionths */
@@ -23,8 +24,9 @@ enum period_check {
 };
 struct period_thresholds {
 	int64_t unattributed_ppm, unknown_ppm;
+	int64_t grace_ns; /* after the end of the month */
 };
-#define PERIOD_THRESHOLDS ((struct period_thresholds){.unattributed_ppm = 10000, .unknown_ppm = 10000})
+#define PERIOD_THRESHOLDS ((struct period_thresholds){.unattributed_ppm = 10000, .unknown_ppm = 10000, .grace_ns = 0})
 
 struct period_checks {
 	char status[8]; /* open, grace, closed */

@@ -13,6 +13,7 @@ static const struct {
 	[CHECK_EARLIER_OPEN] = {"earlier-open", "months before it that are not closed", true},
 	[CHECK_MISSING_PRICE] = {"missing-prices", "lines without a price", true},
 	[CHECK_CONSERVATION] = {"conservation", "unit-nanoseconds that the states of GPUs do not add up to", true},
+	[CHECK_GRACE] = {"grace", "hours until the time for what is late has passed", false},
 	[CHECK_SILENT_NODES] = {"silent-nodes", "nodes in service that have not accounted for the whole month", false},
 	[CHECK_QUARANTINE] = {"quarantine", "batches in quarantine of which nobody has decided", false},
 	[CHECK_UNATTRIBUTED] = {"unattributed", "share of held time that is nobody's, in millionths", false},
@@ -76,11 +77,12 @@ period_checks_json(const struct period_checks *c, const char *month, struct buf 
 
 /* Counts in the order of the enum, but for prices and conservation, which are not in SQL. */
 static bool
-count(struct db *db, const char *month, int64_t now_ns, struct period_checks *c, struct err *err)
+count(struct db *db, const char *month, int64_t now_ns, int64_t grace_ns, struct period_checks *c, struct err *err)
 {
 	static const char sql[] =
 		"SELECT p.status, "
 		"greatest(0, ceil(extract(epoch FROM p.ends_at - $2::timestamptz) / 3600))::bigint, "
+		"greatest(0, ceil(extract(epoch FROM p.ends_at - $3::timestamptz) / 3600))::bigint, "
 		"(SELECT count(*) FROM period o WHERE o.starts_at < p.starts_at AND o.status <> 'closed'), "
 		"(SELECT count(*) FROM node n WHERE coalesce(n.covered_until_ns, 0) < ns_of(p.ends_at) AND EXISTS ("
 		"SELECT FROM gpu_service s WHERE s.node_id = n.id AND s.from_ns < ns_of(p.ends_at) "
@@ -97,14 +99,15 @@ count(struct db *db, const char *month, int64_t now_ns, struct period_checks *c,
 		"FROM (SELECT d.workspace_id, d.used + d.idle + d.unmeasured AS held, d.unknown, d.used + d.idle + d.unmeasured + "
 		"d.unallocated + d.stranded + d.down + d.unknown AS all_time FROM daily_rows(p.starts_at, p.ends_at) d) x "
 		"LEFT JOIN workspace w ON w.id = x.workspace_id) u WHERE p.month = $1";
-	static const enum period_check order[] = {CHECK_NOT_OVER,   CHECK_EARLIER_OPEN, CHECK_SILENT_NODES,
-	                                          CHECK_QUARANTINE, CHECK_UNATTRIBUTED, CHECK_UNKNOWN,
-	                                          CHECK_HOURS,      CHECK_DAYS};
+	static const enum period_check order[] = {CHECK_NOT_OVER,     CHECK_GRACE,      CHECK_EARLIER_OPEN,
+	                                          CHECK_SILENT_NODES, CHECK_QUARANTINE, CHECK_UNATTRIBUTED,
+	                                          CHECK_UNKNOWN,      CHECK_HOURS,      CHECK_DAYS};
 	owned(result) PGresult *r = NULL;
 	struct db_args a = {0};
 
 	arg_text(&a, month);
 	arg_time(&a, now_ns);
+	arg_time(&a, now_ns - grace_ns);
 	if (!db_run_text(db, sql, &a, &r, err))
 		return false;
 	if (PQntuples(r) != 1)
@@ -136,7 +139,8 @@ store_period_check(struct db *db, const char *month, int64_t now_ns, const struc
 
 	c.at[CHECK_UNATTRIBUTED].threshold = t->unattributed_ppm;
 	c.at[CHECK_UNKNOWN].threshold = t->unknown_ppm;
-	if (!store_report_each(db, month, NULL, NULL, count_unpriced, &c, err) || !count(db, month, now_ns, &c, err) ||
+	if (!store_report_each(db, month, NULL, NULL, count_unpriced, &c, err) ||
+	    !count(db, month, now_ns, t->grace_ns, &c, err) ||
 	    !store_conservation_error(db, month, &c.at[CHECK_CONSERVATION].number, err))
 		return false;
 	*ret = c;

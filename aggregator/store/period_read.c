@@ -60,20 +60,9 @@ store_closed_document(struct db *db, const char *month, const char *tenant, cons
 	       (!*ret_closed || load_document(db, month, tenant, format, out, err));
 }
 
-/* --- the proof --- */
-
-struct proof {
-	struct db *db;
-	const char *month;
-	struct buf prices;
-	struct period_papers all;
-	int64_t documents, different;
-	struct buf *out;
-};
-
 /* The corrections that were billed with the month, as the lines they are. */
 static bool
-load_corrections(struct proof *p, const char *tenant, struct corrections *ret, struct err *err)
+load_corrections(struct db *db, const char *month, const char *tenant, struct corrections *ret, struct err *err)
 {
 	static const struct db_stmt stmt = {
 		"period corrections billed",
@@ -87,9 +76,9 @@ load_corrections(struct proof *p, const char *tenant, struct corrections *ret, s
 	owned(result) PGresult *r = NULL;
 	struct db_args a = {0};
 
-	arg_text(&a, p->month);
+	arg_text(&a, month);
 	arg_text(&a, tenant);
-	if (!db_run(p->db, &stmt, &a, &r, err))
+	if (!db_run(db, &stmt, &a, &r, err))
 		return false;
 	for (int row = 0; row < PQntuples(r); row++) {
 		struct rated_line l = {.kind = (enum charge_kind)res_i64(r, row, 2),
@@ -132,6 +121,149 @@ load_corrections(struct proof *p, const char *tenant, struct corrections *ret, s
 	corrections_sort(ret);
 	return true;
 }
+
+static bool
+kept_tenant(struct db *db, const char *month, const struct buf *prices, const char *tenant, period_tenant *each,
+            void *arg, struct err *err)
+{
+	in_place(buf) struct buf text;
+	in_place(corrections) struct corrections corrections = {0};
+	in_place(rated_view) struct rated_view view = {0};
+	owned(rating_file) struct rating_file *file = NULL;
+	owned(rated) struct rated *rated = NULL;
+
+	buf_init(&text, SOURCE_MAX);
+	buf_add(&text, buf_text(prices), prices->len);
+	if (!load_document(db, month, tenant, SOURCE_ROWS, &text, err) || !buf_ok(&text, "what was rated", err) ||
+	    !rating_file_read(buf_text(&text), text.len, &file, err) ||
+	    !load_corrections(db, month, tenant, &corrections, err))
+		return false;
+	file->in.period_status = "closed";
+	if (!rating_run(&file->in, &rated, err))
+		return false;
+	rated_view_make(&view, rated, corrections.lines, corrections.count);
+	return each(arg, &file->in, &view.rated, err);
+}
+
+/* Of a closed month, from what was kept. */
+static bool
+kept_each(struct db *db, const char *month, const char *tenant, report_begin *begin, period_tenant *each, void *arg,
+          struct err *err)
+{
+	static const struct db_stmt tenants = {
+		"period kept tenants",
+		"SELECT t.name FROM invoice_document d JOIN tenant t ON t.id = d.tenant_id WHERE d.month = $1 "
+		"AND d.format = '" SOURCE_ROWS "' AND ($2::text IS NULL OR t.name = $2) ORDER BY t.name COLLATE \"C\""};
+	in_place(buf) struct buf prices;
+	owned(rating_file) struct rating_file *file = NULL;
+	owned(result) PGresult *r = NULL;
+	struct db_args a = {0};
+
+	buf_init(&prices, SOURCE_MAX);
+	arg_text(&a, month);
+	arg_text(&a, tenant);
+	if (!load_document(db, month, NULL, SOURCE_PRICES, &prices, err) || !db_run(db, &tenants, &a, &r, err) ||
+	    !rating_file_read(buf_text(&prices), prices.len, &file, err))
+		return err_prefix(err, "what period %s was made from", month);
+	file->in.period_status = "closed";
+	if (!begin(arg, &file->in, err))
+		return false;
+	for (int row = 0; row < PQntuples(r); row++)
+		if (!kept_tenant(db, month, &prices, res_text(r, row, 0), each, arg, err))
+			return err_prefix(err, "tenant %s", res_text(r, row, 0));
+	return true;
+}
+
+/* --- a month that is not closed --- */
+
+struct reading {
+	report_begin *begin;
+	period_tenant *each;
+	void *arg;
+	struct corrections corrections;
+	size_t next;
+};
+
+static bool
+read_begin(void *arg, const struct rating_input *in, struct err *err)
+{
+	struct reading *r = arg;
+
+	return r->begin(r->arg, in, err);
+}
+
+/* Tenants come by name: those that have nothing but corrections are between them. NULL: all that are left. */
+static bool
+read_corrected(struct reading *r, const struct rating_input *in, const char *before, struct err *err)
+{
+	while (r->next < r->corrections.count &&
+	       (before == NULL || strcmp(r->corrections.lines[r->next].tenant, before) < 0)) {
+		in_place(rated_view) struct rated_view view = {0};
+		const struct rated_line *lines = NULL;
+		size_t n = corrections_of(&r->corrections, r->corrections.lines[r->next].tenant, &lines);
+
+		rated_view_make(&view, NULL, lines, n);
+		r->next += n;
+		if (!r->each(r->arg, in, &view.rated, err))
+			return false;
+	}
+	return true;
+}
+
+static bool
+read_tenant(void *arg, const struct rating_input *in, struct err *err)
+{
+	struct reading *r = arg;
+	in_place(rated_view) struct rated_view view = {0};
+	owned(rated) struct rated *rated = NULL;
+	const struct rated_line *lines = NULL;
+	struct rating_input empty = *in;
+	size_t n;
+
+	empty.days = NULL;
+	empty.day_count = 0;
+	if (!read_corrected(r, &empty, in->days[0].tenant, err) || !rating_run(in, &rated, err))
+		return false;
+	n = corrections_of(&r->corrections, in->days[0].tenant, &lines);
+	rated_view_make(&view, rated, lines, n);
+	r->next += n;
+	return r->each(r->arg, in, &view.rated, err);
+}
+
+static bool
+read_end(void *arg, const struct rating_input *in, struct err *err)
+{
+	return read_corrected(arg, in, NULL, err);
+}
+
+bool
+period_each(struct db *db, const char *month, const char *tenant, report_begin *begin, period_tenant *each, void *arg,
+            struct err *err)
+{
+	static const struct report_steps steps = {.begin = read_begin, .each = read_tenant, .end = read_end};
+	struct reading r = {.begin = begin, .each = each, .arg = arg};
+	bool closed = false, ok;
+
+	if (!is_closed(db, month, &closed, err))
+		return false;
+	if (closed)
+		return kept_each(db, month, tenant, begin, each, arg, err);
+	corrections_init(&r.corrections);
+	ok = store_corrections(db, month, tenant, &r.corrections, err) &&
+	     report_each(db, month, tenant, &steps, &r, err);
+	corrections_fini(&r.corrections);
+	return ok;
+}
+
+/* --- the proof --- */
+
+struct proof {
+	struct db *db;
+	const char *month;
+	struct period_papers all;
+	int64_t documents, different;
+	struct buf *out;
+};
 
 /* The documents that were made now against those that were stored. tenant NULL: all. */
 static bool
@@ -177,56 +309,21 @@ compare(struct proof *p, struct period_papers *papers, const char *tenant, struc
 }
 
 static bool
-prove_tenant(struct proof *p, const char *tenant, struct err *err)
+prove_begin(void *arg, const struct rating_input *in, struct err *err)
 {
-	in_place(buf) struct buf text;
-	in_place(period_papers) struct period_papers own = {0};
-	in_place(corrections) struct corrections corrections = {0};
-	in_place(rated_view) struct rated_view view = {0};
-	owned(rating_file) struct rating_file *file = NULL;
-	owned(rated) struct rated *rated = NULL;
+	struct proof *p = arg;
 
-	buf_init(&text, SOURCE_MAX);
-	buf_add(&text, buf_text(&p->prices), p->prices.len);
-	if (!load_document(p->db, p->month, tenant, SOURCE_ROWS, &text, err) || !buf_ok(&text, "what was rated", err) ||
-	    !rating_file_read(buf_text(&text), text.len, &file, err) || !load_corrections(p, tenant, &corrections, err))
-		return false;
-	file->in.period_status = "closed";
-	if (!rating_run(&file->in, &rated, err))
-		return false;
-	rated_view_make(&view, rated, corrections.lines, corrections.count);
-	if (p->all.at[0] == NULL && !period_papers_begin(&p->all, &file->in, err))
-		return false;
-	return period_papers_begin(&own, &file->in, err) && period_papers_add(&own, &file->in, &view.rated, err) &&
-	       period_papers_add(&p->all, &file->in, &view.rated, err) && compare(p, &own, tenant, err);
+	return period_papers_begin(&p->all, in, err);
 }
 
 static bool
-prove(struct proof *p, struct err *err)
+prove_tenant(void *arg, const struct rating_input *in, const struct rated *view, struct err *err)
 {
-	static const struct db_stmt tenants = {
-		"period proof tenants",
-		"SELECT t.name FROM invoice_document d JOIN tenant t ON t.id = d.tenant_id "
-		"WHERE d.month = $1 AND d.format = '" SOURCE_ROWS "' ORDER BY t.name COLLATE \"C\""};
-	owned(result) PGresult *r = NULL;
-	struct db_args a = {0};
+	struct proof *p = arg;
+	in_place(period_papers) struct period_papers own = {0};
 
-	arg_text(&a, p->month);
-	if (!load_document(p->db, p->month, NULL, SOURCE_PRICES, &p->prices, err) ||
-	    !db_run(p->db, &tenants, &a, &r, err))
-		return false;
-	for (int row = 0; row < PQntuples(r); row++)
-		if (!prove_tenant(p, res_text(r, row, 0), err))
-			return err_prefix(err, "tenant %s", res_text(r, row, 0));
-	if (PQntuples(r) == 0) {
-		owned(rating_file) struct rating_file *file = NULL;
-
-		if (!rating_file_read(buf_text(&p->prices), p->prices.len, &file, err))
-			return false;
-		file->in.period_status = "closed";
-		return period_papers_begin(&p->all, &file->in, err) && compare(p, &p->all, NULL, err);
-	}
-	return compare(p, &p->all, NULL, err);
+	return period_papers_begin(&own, in, err) && period_papers_add(&own, in, view, err) &&
+	       period_papers_add(&p->all, in, view, err) && compare(p, &own, view->lines[0].tenant, err);
 }
 
 bool
@@ -245,11 +342,10 @@ store_period_recompute(struct db *db, const char *month, struct buf *out, struct
 		return err_set(err, ERR_CONFLICT, "period %.40s is not closed: its report is computed at every reading",
 		               month);
 	arg_text(&a, month);
-	buf_init(&p.prices, SOURCE_MAX);
 	buf_printf(out, "{\"period\":\"%s\",\"differences\":[", month);
-	ok = db_run(db, &late, &a, &r, err) && prove(&p, err);
+	ok = db_run(db, &late, &a, &r, err) && kept_each(db, month, NULL, prove_begin, prove_tenant, &p, err) &&
+	     compare(&p, &p.all, NULL, err);
 	period_papers_fini(&p.all);
-	buf_fini(&p.prices);
 	if (ok)
 		buf_printf(out, "],\"documents\":%" PRId64 ",\"identical\":%s,\"uncorrected_changes\":%s}\n",
 		           p.documents, p.different == 0 ? "true" : "false", res_text(r, 0, 0));

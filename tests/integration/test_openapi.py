@@ -200,6 +200,7 @@ class OpenApi(unittest.TestCase):
         self.quarantine(r)
         self.events(r)
         self.adjustments(r)
+        self.periods(r)
         self.tokens(r)
         self.bad_requests(r)
         for path, methods in self.doc["paths"].items():
@@ -248,6 +249,18 @@ class OpenApi(unittest.TestCase):
         self.assertEqual(r.call("POST", at + "/burn", why).status, 404)
         self.assertEqual(r.call("POST", at + "/discard", b'{"reason": ""}').status, 400)
         self.assertEqual(r.call("GET", "/v1/quarantine?class=odd", wrong=True).status, 400)
+    def periods(self, r):
+        # A month before all others, in which nothing was.
+        self.stack.sql("select make_periods('2001-01-15', '2001-01-16')")
+        self.assertTrue(r.call("GET", "/v1/periods/2001-01/check").json()["closable"])
+        self.assertEqual(r.call("GET", "/v1/periods/1999-01/check").status, 404)
+        self.assertEqual(r.call("GET", "/v1/periods/2001-01/recompute").status, 409)
+        closed = r.call("POST", "/v1/periods/2001-01/close", json.dumps({"reason": "a test"}).encode())
+        self.assertEqual((closed.status, closed.json()["period"]), (200, "2001-01"))
+        self.assertEqual(r.call("POST", "/v1/periods/2001-01/close", b"{}").status, 409)
+        self.assertTrue(r.call("GET", "/v1/periods/2001-01/recompute").json()["identical"])
+        self.assertEqual(r.call("POST", "/v1/periods/2001-01/open", b"{}").status, 404)
+
     def adjustments(self, r):
         what = {"tenant": "acme", "workspace": "training", "amount": "-1.00", "currency": "EUR", "category": "other", "reason": "a test"}
         made = r.call("POST", "/v1/adjustments", json.dumps(what).encode())

@@ -12,6 +12,7 @@ import unittest
 from decimal import Decimal
 
 from tests.integration.test_store import START, Base, seed
+from tests.support import stack
 from tests.support.fleet import HOUR, Fleet
 from tests.support.ledger import BUILD, StoreError
 
@@ -239,6 +240,23 @@ class Periods(Base):
         with concurrent.futures.ThreadPoolExecutor(2) as pool:
             self.assertEqual(sorted(pool.map(close, range(2))), ["closed", "conflict"])
         self.assertEqual(led.value("select count(*) from period_close"), "1")
+
+
+class Daemon(unittest.TestCase):
+    def test_the_command_closes_a_month_and_reports_are_what_was_stored(self):
+        with stack.Stack() as s:
+            s.sql("select make_periods('2001-01-15', '2001-01-16')")
+            check = s.cli("close", "2001-01", "--check", "--out", "json")
+            self.assertEqual(check.returncode, 0, check.stderr)
+            self.assertTrue(json.loads(check.stdout)["closable"])
+            s.token("billing", role="billing")
+            self.assertEqual(s.cli("close", "2001-01", "--yes", role="billing").returncode, 0)
+            again = s.cli("close", "2001-01", "--yes", "--reason", "once more")
+            self.assertEqual(again.returncode, 1)
+            self.assertIn("is closed", again.stderr)
+            self.assertEqual(s.get("/v1/reports/2001-01.json").json()["period_status"], "closed")
+            self.assertEqual(s.sql("select actor from audit_log where action = 'period.close'")[0][0].split()[0], "billing")
+            self.assertTrue(s.get("/v1/periods/2001-01/recompute").json()["identical"])
 
 
 if __name__ == "__main__":

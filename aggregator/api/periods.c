@@ -1,0 +1,88 @@
+/* aggregator/api/periods.c - what stands against closing a month, closing it, and the proof of a closed one. */
+#include <string.h>
+
+#include "aggregator/api/app.h"
+#include "aggregator/store/period.h"
+#include "common/log.h"
+#include "common/text.h"
+#include "common/time.h"
+
+#define MONTH_LENGTH 7
+#define REASON_MAX 1000
+
+/* YYYY-MM/VERB */
+static bool
+month_of(const struct http_request *rq, const char *verb, char ret_month[MONTH_LENGTH + 1], struct err *err)
+{
+	if (strnlen(rq->tail, MONTH_LENGTH + 1) <= MONTH_LENGTH || rq->tail[MONTH_LENGTH] != '/' ||
+	    strcmp(rq->tail + MONTH_LENGTH + 1, verb) != 0)
+		return err_set(err, ERR_MISSING, "there is nothing at \"%.64s\"; it is YYYY-MM/%s", rq->tail, verb);
+	memcpy(ret_month, rq->tail, MONTH_LENGTH);
+	ret_month[MONTH_LENGTH] = '\0';
+	return true;
+}
+
+void
+handle_period_check(void *app, void *worker, const struct http_request *rq, struct http_reply *rp)
+{
+	struct worker *w = worker;
+	char month[MONTH_LENGTH + 1];
+	struct period_thresholds t = PERIOD_THRESHOLDS;
+	struct period_checks c;
+	struct err err = {0};
+
+	t.grace_ns = ((const struct app *)app)->options->period_grace_ns;
+	rp->content_type = "application/json";
+	if (month_of(rq, "recompute", month, &err)) {
+		if (!store_period_recompute(w->db, month, &rp->body, &err)) {
+			buf_clear(&rp->body);
+			http_problem_err(rp, rq, &err);
+		}
+		return;
+	}
+	if (!month_of(rq, "check", month, &err) || !store_period_check(w->db, month, time_wall_ns(), &t, &c, &err)) {
+		http_problem_err(rp, rq, &err);
+		return;
+	}
+	period_checks_json(&c, month, &rp->body);
+}
+
+/* {"reason": TEXT}, or nothing. */
+static bool
+reason_of(const struct http_request *rq, json_t **ret_doc, const char **ret, struct err *err)
+{
+	static const char *const fields[] = {"reason", NULL};
+
+	*ret = NULL;
+	if (rq->body_len > 0 && (!api_body(rq, fields, ret_doc, err) || !api_field(*ret_doc, "reason", ret, err)))
+		return false;
+	if (*ret == NULL)
+		*ret = "";
+	return (strlen(*ret) <= REASON_MAX && text_is_clean(*ret)) ||
+	       err_set(err, ERR_INVALID, "reason: it is UTF-8 text of at most %d bytes, without control characters",
+	               REASON_MAX);
+}
+
+void
+handle_period_close(void *app, void *worker, const struct http_request *rq, struct http_reply *rp)
+{
+	struct worker *w = worker;
+	char month[MONTH_LENGTH + 1];
+	struct period_close close = {.month = month, .actor = w->who.name, .thresholds = PERIOD_THRESHOLDS};
+	owned(json) json_t *doc = NULL;
+	struct err err = {0};
+
+	close.thresholds.grace_ns = ((const struct app *)app)->options->period_grace_ns;
+	rp->content_type = "application/json";
+	if (!month_of(rq, "close", month, &err) || !reason_of(rq, &doc, &close.reason, &err)) {
+		http_problem_err(rp, rq, &err);
+		return;
+	}
+	close.now_ns = time_wall_ns();
+	if (!store_period_close(w->db, &close, &rp->body, &err)) {
+		buf_clear(&rp->body);
+		http_problem_err(rp, rq, &err);
+		return;
+	}
+	log_event(LOG_INFO, "period closed", LS("period", month), LS("by", w->who.name), LS("reason", close.reason));
+}
