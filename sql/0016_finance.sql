@@ -1,5 +1,5 @@
 -- oldest-binary: 0.1.0
--- One-off charges and credits, and who agreed to them.
+-- One-off charges and credits, and who agreed to them; budgets.
 
 CREATE TABLE adjustment (
 	id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -57,3 +57,16 @@ BEGIN
 END $$;
 CREATE TRIGGER adjustment_month_is_open BEFORE INSERT ON adjustment FOR EACH ROW EXECUTE FUNCTION adjustment_month_is_open();
 CREATE TRIGGER adjustment_month_is_open BEFORE INSERT ON adjustment_approval FOR EACH ROW EXECUTE FUNCTION adjustment_month_is_open();
+
+CREATE TABLE budget (
+	tenant_id integer NOT NULL REFERENCES tenant,
+	workspace_id integer REFERENCES workspace,
+	kind text NOT NULL CHECK (kind IN ('soft', 'hard')),
+	currency text CHECK (currency ~ '^[A-Z]{3}$'),
+	amount numeric(30, 9) NOT NULL CHECK (amount > 0),
+	effective tstzrange NOT NULL CHECK (is_range_of_hours(effective)),
+	EXCLUDE USING gist (tenant_id WITH =, coalesce(workspace_id, 0) WITH =, effective WITH &&)
+);
+COMMENT ON TABLE budget IS 'What a tenant, or one of its workspaces, means to spend in a month. Nothing is priced by it.';
+COMMENT ON COLUMN budget.workspace_id IS 'NULL: of the tenant as a whole';
+COMMENT ON COLUMN budget.currency IS 'NULL: the amount is GPU-hours';

@@ -117,6 +117,11 @@ static const struct schema {
          "period:text period_status:text currency:text? totals:[ReportTotal]? lines:[ReportLine]? document:text? tenant:text~? "
          "invoice_version:int? chargeback_lines:int? rows:int? bytes:int? sha256:text? sums:[DocumentSum]?",
          NULL},
+	{"Budget",
+         "tenant:text workspace:text kind:text unit:text limit:decimal consumed:decimal forecast:decimal ratio:decimal "
+         "threshold:int forecast_breach:bool method:text method_text:text",
+         NULL},
+	{"Budgets", "period:text budgets:[Budget]", NULL},
 	{"AdjustmentRequest",
          "tenant:text workspace:text? period:text? amount:decimal currency:text category:text? reason:text", NULL},
 	{"AdjustmentDecision", "reason:text period:text?", NULL},
@@ -208,6 +213,7 @@ static const struct door {
          .reply_type = JSON, .reply = "Adjustment", .errors = {409}},
 	{"GET", "/v1/adjustments", .query = "tenant:text? period:text? " PAGE, .reply_type = JSON,
          .reply = "Adjustments"},
+	{"GET", "/v1/budgets", .query = "period:text? tenant:text?", .reply_type = JSON, .reply = "Budgets"},
 	{"GET", "/v1/tenants", .query = "tenant:text?", .reply_type = JSON, .reply = "[Tenant]"},
 	{"GET", "/v1/workspaces", .query = "tenant:text?", .reply_type = JSON, .reply = "[Workspace]"},
 	{"GET", "/v1/nodes", .query = "tenant:text?", .reply_type = JSON, .reply = "[Node]"},

@@ -149,6 +149,11 @@ const struct cli_command cli_commands[] = {
 	{.name = "events summary", .words = "YYYY-MM", .word_max = 1, .run = cmd_events_summary,
 	 .summary = "what the events of a month add up to (default: the month that is open)",
 	 .options = {{"meter", 0, "METER", "this meter only", meters, 0}, TENANT_OPTION}},
+	{.name = "budget status", .words = "YYYY-MM", .word_max = 1, .run = cmd_budget_status,
+	 .summary = "budgets of a month: what was spent, and what it will come to (default: the month that is open)",
+	 .details = "The forecast is the mean of the last 7 full days for the time that is left, or pro rata of the time elapsed while there "
+	            "are fewer; one-off charges and credits count once.",
+	 .options = {TENANT_OPTION}},
 	{.name = "credit add", .words = "", .run = cmd_credit_add,
 	 .summary = "enter a one-off charge, or a credit when the amount is negative",
 	 .details = "It is a line of the month's report. What an administrator enters counts at once; what billing enters counts when "

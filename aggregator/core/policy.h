@@ -20,6 +20,7 @@
 #define POLICY_MAX_CLASS_VALUE 1000000
 #define POLICY_MAX_WEIGHT 1000000
 #define POLICY_MAX_PRICES 1000u
+#define POLICY_MAX_BUDGET INT64_C(1000000000000) /* money in whole units, or GPU-hours */
 #define POLICY_MAX_PRIORITY 10000
 #define POLICY_MAX_PRICE 1000000000 /* in whole units of the currency */
 #define POLICY_MAX_PER 1000000000   /* units that a price is for */
@@ -65,6 +66,15 @@ struct policy_resources {
 	int line;
 };
 
+/* What is meant to be spent in a month. soft: told when it is passed; hard: nothing new is admitted then. */
+struct policy_budget {
+	const char *kind; /* soft, hard; NULL: there is no budget */
+	bool hours;       /* GPU-hours, else money */
+	int128 amount;    /* scale PRICE_SCALE, > 0 */
+	char currency[4]; /* of money */
+	int line;
+};
+
 /* Words are those of the file, and point to text that is never freed. */
 struct policy_workspace {
 	char *name;
@@ -84,6 +94,7 @@ struct policy_workspace {
 	int64_t weight;
 	int64_t idle_timeout_ns; /* 0: none */
 	struct policy_resources limits;
+	struct policy_budget budget;
 	int line;
 };
 
@@ -100,6 +111,7 @@ struct policy_tenant {
 	size_t class_count;
 	bool classes_given; /* false: it may use all */
 	struct policy_resources limits;
+	struct policy_budget budget;
 	struct policy_workspace *workspaces;
 	size_t workspace_count;
 	int line;

@@ -75,15 +75,13 @@ read_rule(const struct yaml_doc *doc, const struct yaml_node *n, struct policy_r
 	return true;
 }
 
-static const char *const workspace_keys[] = {"name",    "description", "rules",           "members",
-                                             "cluster", "reserved",    "reserved_shared", "limit",
-                                             "borrow",  "lend",        "reclaim",         "preempt_own",
-                                             "weight",  "enforce",     "idle_timeout",    "limits",
-                                             NULL};
-static const char *const tenant_keys[] = {"name",          "display_name", "cost_center",
-                                          "owner",         "members",      "maximum",
-                                          "default_limit", "isolation",    "priority_classes",
-                                          "limits",        "workspaces",   NULL};
+static const char *const workspace_keys[] = {"name",     "description",     "rules",  "members", "cluster",
+                                             "reserved", "reserved_shared", "limit",  "borrow",  "lend",
+                                             "reclaim",  "preempt_own",     "weight", "enforce", "idle_timeout",
+                                             "limits",   "budget",          NULL};
+static const char *const tenant_keys[] = {
+	"name",      "display_name",     "cost_center", "owner",  "members",    "maximum", "default_limit",
+	"isolation", "priority_classes", "limits",      "budget", "workspaces", NULL};
 
 static bool
 read_workspace(const struct yaml_doc *doc, const struct yaml_node *n, struct policy_workspace *w, struct err *err)

@@ -31,6 +31,7 @@ merged_tenant(const struct policy_tenant *granted, const struct policy_tenant *p
 	t.class_count = granted->class_count;
 	t.classes_given = granted->classes_given;
 	t.limits = granted->limits;
+	t.budget = granted->budget;
 	return t;
 }
 

@@ -2,6 +2,7 @@
  * are lent, priority classes. */
 #include <string.h>
 
+#include "aggregator/core/policy_budget.h"
 #include "aggregator/core/policy_check.h"
 #include "aggregator/core/policy_read.h"
 #include "common/time.h"
@@ -88,7 +89,8 @@ policy_read_workspace_quota(const struct yaml_doc *doc, const struct yaml_node *
 	       policy_read_word(doc, n, "preempt_own", preempt, &w->preempt_own, err) &&
 	       policy_read_word(doc, n, "enforce", enforce, &w->enforce, err) &&
 	       (yaml_get(n, "weight") == NULL || yaml_i64(doc, n, "weight", 1, POLICY_MAX_WEIGHT, &w->weight, err)) &&
-	       read_idle_timeout(doc, n, &w->idle_timeout_ns, err) && policy_read_resources(doc, n, &w->limits, err);
+	       read_idle_timeout(doc, n, &w->idle_timeout_ns, err) && policy_read_resources(doc, n, &w->limits, err) &&
+	       policy_read_budget(doc, n, &w->budget, err);
 }
 
 /* The names of priority classes; that they exist is looked at when the whole file is known. */
@@ -129,7 +131,8 @@ policy_read_tenant_quota(const struct yaml_doc *doc, const struct yaml_node *n, 
 	       policy_read_amounts(doc, n, "maximum", &t->maximum, err) &&
 	       policy_read_amounts(doc, n, "default_limit", &t->default_limit, err) &&
 	       policy_read_word(doc, n, "isolation", isolations, &t->isolation, err) &&
-	       read_class_names(doc, n, t, err) && policy_read_resources(doc, n, &t->limits, err);
+	       read_class_names(doc, n, t, err) && policy_read_resources(doc, n, &t->limits, err) &&
+	       policy_read_budget(doc, n, &t->budget, err);
 }
 
 static bool

@@ -1,6 +1,7 @@
 /* aggregator/core/policy_text.c - the fields of tenants, workspaces and nodes as text. */
 #include "aggregator/core/policy_text.h"
 
+#include "aggregator/core/policy_budget.h"
 #include "common/time.h"
 
 const struct policy_tenant policy_tenant_preset = {
@@ -78,6 +79,7 @@ policy_tenant_field(const struct policy_tenant *t, size_t nth, struct buf *out)
 			buf_str(out, t->class_count == 0 ? "[]" : "]");
 		return "priority_classes";
 	case 4: write_resources(&t->limits, out); return "limits";
+	case 5: policy_budget_text(&t->budget, out); return "budget";
 	default: return NULL;
 	}
 }
@@ -94,9 +96,9 @@ write_timeout(int64_t ns, struct buf *out)
 const char *
 policy_workspace_field(const struct policy_workspace *w, size_t nth, struct buf *out)
 {
-	static const char *const names[] = {"cluster", "reserved", "reserved_shared", "limit",
-	                                    "borrow",  "lend",     "reclaim",         "preempt_own",
-	                                    "weight",  "enforce",  "idle_timeout",    "limits"};
+	static const char *const names[] = {"cluster",      "reserved", "reserved_shared", "limit",  "borrow",
+	                                    "lend",         "reclaim",  "preempt_own",     "weight", "enforce",
+	                                    "idle_timeout", "limits",   "budget"};
 	const struct policy_amounts *const amounts[] = {&w->reserved, &w->reserved_shared, &w->limit, &w->borrow,
 	                                                &w->lend};
 
@@ -117,6 +119,8 @@ policy_workspace_field(const struct policy_workspace *w, size_t nth, struct buf 
 		write_timeout(w->idle_timeout_ns, out);
 	else if (nth == 11)
 		write_resources(&w->limits, out);
+	else if (nth == 12)
+		policy_budget_text(&w->budget, out);
 	return nth < ARRAY_LEN(names) ? names[nth] : NULL;
 }
 

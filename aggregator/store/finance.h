@@ -1,7 +1,8 @@
-/* aggregator/store/finance.h - one-off charges and credits: what api/ asks for, and the rows of a report. */
+/* aggregator/store/finance.h - one-off charges and credits, and budgets. */
 #ifndef TOLLGATE_STORE_FINANCE_H
 #define TOLLGATE_STORE_FINANCE_H
 
+#include "aggregator/core/budget.h"
 #include "aggregator/store/store.h"
 
 /* Texts are clean; amount has the currency's decimals, and is not 0. */
@@ -36,5 +37,19 @@ struct adjustment_query {
 /* {"adjustments":[...],"next":ID or null} */
 MUST_CHECK bool store_adjustments_json(struct db *db, const struct adjustment_query *q, struct buf *out,
                                        struct err *err);
+
+/* The budgets of a month that are in force now, by tenant and workspace, and the days of that month with no amounts. */
+struct budget_list {
+	struct budget *at;
+	size_t count;
+	struct forecast_day *days;
+	size_t day_count; /* at least 1 */
+	void *memory;
+};
+void budget_list_free(struct budget_list *l);
+DEFINE_OWNED(budget_list, struct budget_list)
+/* ERR_MISSING: the ledger has nothing of the period. tenant NULL: all. */
+MUST_CHECK bool store_budgets_load(struct db *db, const char *period, const char *tenant, int64_t now_ns,
+                                   struct budget_list **ret, struct err *err);
 
 #endif

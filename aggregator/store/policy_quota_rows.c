@@ -246,11 +246,48 @@ write_workspace_limits(struct db *db, const struct policy *p, int64_t effective_
 	return write_columns(db, &table, &c, effective_ns, err);
 }
 
+static void
+add_budget(struct db_columns *c, const char *tenant, const char *workspace, const struct policy_budget *b)
+{
+	char text[DECIMAL_TEXT_SIZE];
+
+	if (b->kind == NULL)
+		return;
+	array_text(&c->col[0], tenant);
+	array_text(&c->col[1], workspace);
+	array_text(&c->col[2], b->kind);
+	array_text(&c->col[3], b->hours ? NULL : b->currency);
+	array_text(&c->col[4], decimal_format(b->amount, PRICE_SCALE, 0, text));
+}
+
+static bool
+write_budgets(struct db *db, const struct policy *p, int64_t effective_ns, struct err *err)
+{
+	static const struct over_time table = OVER_TIME(
+		"policy budgets", "budget", "tenant_id, workspace_id, kind, currency, amount",
+		"t.tenant_id, t.workspace_id, t.kind, t.currency, t.amount",
+		"SELECT x.id, w.id, e.kind, e.currency, e.amount::numeric(30, 9) FROM unnest($2::text[], $3::text[], "
+		"$4::text[], $5::text[], $6::numeric[]) AS e(tenant, workspace, kind, currency, amount) JOIN tenant x ON "
+		"x.name = e.tenant LEFT JOIN workspace w ON w.tenant_id = x.id AND w.name = e.workspace",
+		"");
+	in_place(db_columns) struct db_columns c;
+
+	db_columns_init(&c, 5);
+	for (size_t i = 0; i < p->tenant_count; i++) {
+		const struct policy_tenant *t = &p->tenants[i];
+
+		add_budget(&c, t->name, NULL, &t->budget);
+		for (size_t k = 0; k < t->workspace_count; k++)
+			add_budget(&c, t->name, t->workspaces[k].name, &t->workspaces[k].budget);
+	}
+	return write_columns(db, &table, &c, effective_ns, err);
+}
+
 bool
 quota_rows_write(struct db *db, const struct policy *p, int64_t effective_ns, struct err *err)
 {
 	return write_classes(db, p, effective_ns, err) && write_tenant_members(db, p, effective_ns, err) &&
 	       write_workspace_members(db, p, effective_ns, err) && write_tenant_quotas(db, p, effective_ns, err) &&
 	       write_tenant_limits(db, p, effective_ns, err) && write_workspace_quotas(db, p, effective_ns, err) &&
-	       write_workspace_limits(db, p, effective_ns, err);
+	       write_workspace_limits(db, p, effective_ns, err) && write_budgets(db, p, effective_ns, err);
 }

@@ -62,6 +62,7 @@ EXPECTED = {
     ("GET", "/v1/conservation"): (MONEY, None),
     ("GET", "/v1/conservation/differences"): (MONEY, None),
     ("GET", "/v1/reports/"): (READ, "/v1/reports/current.csv"),
+    ("GET", "/v1/budgets"): (READ, None),
     ("POST", "/v1/adjustments"): (MONEY, None),
     ("POST", "/v1/adjustments/"): (MONEY, "/v1/adjustments/999999999/approve"),
     ("GET", "/v1/adjustments"): (READ, None),
@@ -79,7 +80,7 @@ OF_THE_TOKEN = {"/v1/whoami"}  # its own row and no other
 # What shows a tenant's rows, and so must not know other tenants.
 OF_A_TENANT = {
     "/v1/tokens", "/v1/audit", "/v1/usage", "/v1/status", "/v1/events/summary", "/v1/reports/", "/v1/tenants", "/v1/workspaces", "/v1/members",
-    "/v1/history", "/v1/policy", "/v1/periods", "/v1/adjustments",
+    "/v1/history", "/v1/policy", "/v1/periods", "/v1/adjustments", "/v1/budgets",
 }  # fmt: skip
 
 

@@ -17,7 +17,7 @@ POLICY = """
 version: 1
 cluster: test
 tenants:
-  - {name: acme, display_name: Acme, cost_center: "1", workspaces: [{name: training, rules: [{namespace: acme}]}]}
+  - {name: acme, display_name: Acme, cost_center: "1", budget: {amount: "10.00", currency: EUR}, workspaces: [{name: training, rules: [{namespace: acme}]}]}
 nodes: [{name: n1, shared: true}]
 prices: {version: "1", currency: EUR, items: [{price: "1.00"}]}
 """
@@ -272,6 +272,8 @@ class OpenApi(unittest.TestCase):
         self.assertEqual(r.call("POST", "/v1/adjustments", json.dumps({**what, "amount": "0"}).encode()).status, 400)
         self.assertTrue(r.call("GET", "/v1/adjustments?tenant=acme&limit=5").json()["adjustments"], "nothing to check")
         self.assertEqual(r.call("GET", "/v1/adjustments?limit=0", wrong=True).status, 400)
+        self.assertTrue(r.call("GET", "/v1/budgets?period=current&tenant=acme").json()["budgets"], "nothing to check")
+        self.assertEqual(r.call("GET", "/v1/budgets?period=1999-01").status, 404)
 
     def live(self, r):
         pod = {"kind": "pod", "namespace": "acme", "pod": "a", "pod_uid": "1", "container": "c", "user": "", "uid": -1,

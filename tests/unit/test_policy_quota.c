@@ -153,6 +153,18 @@ static const struct refusal {
 	{"an idle time without a unit", QUOTA("idle_timeout: 30"), "p.yaml:7: idle_timeout: \"30\""},
 	{"an idle time that is too long", QUOTA("idle_timeout: 31d"),
          "p.yaml:7: idle_timeout \"31d\" is outside 1s to"},
+	{"a budget of both", QUOTA("budget: {amount: 1, currency: EUR, gpu_hours: 1}"),
+         "p.yaml:7: a budget has either an amount or gpu_hours"},
+	{"a budget of neither", QUOTA("budget: {kind: hard}"), "p.yaml:7: a budget has either an amount or gpu_hours"},
+	{"a budget of money without a currency", QUOTA("budget: {amount: 1}"),
+         "p.yaml:7: a budget with an amount needs the key currency"},
+	{"a budget of hours with a currency", QUOTA("budget: {gpu_hours: 1, currency: EUR}"),
+         "p.yaml:7: a budget of gpu_hours has no currency"},
+	{"a budget of nothing", QUOTA("budget: {gpu_hours: 0}"), "p.yaml:7: gpu_hours \"0\" is outside 0"},
+	{"a budget finer than its currency", QUOTA("budget: {amount: \"1.001\", currency: EUR}"), "p.yaml:7: amount:"},
+	{"a budget beyond the most", QUOTA("budget: {gpu_hours: 1000000000001}"), "p.yaml:7: gpu_hours"},
+	{"an unknown kind of budget", QUOTA("budget: {gpu_hours: 1, kind: firm}"),
+         "p.yaml:7: kind \"firm\" is not one of soft, hard"},
 	{"a share of memory", QUOTA("limits: {memory: 50%}"), "p.yaml:7: memory \"50%\" is not an amount like 512Gi"},
 	{"memory beyond 64 bits", QUOTA("limits: {memory: 9999999Pi}"),
          "p.yaml:7: memory \"9999999Pi\" is not an amount"},
@@ -325,14 +337,14 @@ each_change_of_a_quota_is_one_line(void **state)
 		"priority_classes: [{name: x, value: 1}, {name: y, value: 2}]\n"
 		"tenants:\n"
 		"  - {name: t, maximum: 8, priority_classes: [x], members: [{user: u, role: viewer}, {user: v, role: viewer}],\n"
-		"     workspaces: [{name: w, reserved: 2, limit: 4, weight: 2, limits: {cpu: 1500m}}]}\n"
+		"     budget: {gpu_hours: 7, kind: hard}, workspaces: [{name: w, reserved: 2, limit: 4, weight: 2, limits: {cpu: 1500m}}]}\n"
 		"nodes: [{name: n, shared: true, model: L4, gpus: 2, devices: [{uuid: G1, state: retired}]}]\n");
 	owned(policy) struct policy *b = parse(
 		HEAD
 		"priority_classes: [{name: x, value: 3, preemptible: false}, {name: z, value: 2}]\n"
 		"tenants:\n"
 		"  - {name: t, isolation: mig, default_limit: 2, members: [{user: u, role: developer}, {user: q, role: viewer}],\n"
-		"     workspaces: [{name: w, reserved: 3, borrow: 1, members: [{user: k, role: viewer}], idle_timeout: 2h}]}\n"
+		"     workspaces: [{name: w, reserved: 3, borrow: 1, members: [{user: k, role: viewer}], idle_timeout: 2h, budget: {amount: 9, currency: EUR}}]}\n"
 		"nodes: [{name: n, shared: true, model: L4, gpus: 4, state: maintenance, devices: [{uuid: G2, state: retired}]}]\n");
 
 	(void)state;
@@ -344,6 +356,7 @@ each_change_of_a_quota_is_one_line(void **state)
 	            "+ tenant t default_limit 2\n"
 	            "~ tenant t isolation shared -> mig\n"
 	            "- tenant t priority_classes [x]\n"
+	            "- tenant t budget {gpu_hours: \"7\", kind: hard}\n"
 	            "~ member t u viewer -> developer\n"
 	            "+ member t q viewer\n"
 	            "- member t v viewer\n"
@@ -353,6 +366,7 @@ each_change_of_a_quota_is_one_line(void **state)
 	            "~ workspace t/w weight 2 -> 1\n"
 	            "+ workspace t/w idle_timeout 2h\n"
 	            "- workspace t/w limits {cpu: 1500m}\n"
+	            "+ workspace t/w budget {amount: \"9.00\", currency: EUR, kind: soft}\n"
 	            "+ member t/w k viewer\n"
 	            "~ node n gpus 2 -> 4\n"
 	            "~ node n state in-service -> maintenance\n"

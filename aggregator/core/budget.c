@@ -1,0 +1,77 @@
+/* aggregator/core/budget.c - a budget held against a month's report. The numbers are those of budget.h. */
+#include "aggregator/core/budget.h"
+
+#include <string.h>
+
+#define ADD(sum, v) (!__builtin_add_overflow((sum), (v), &(sum)))
+
+static bool
+too_much(const struct budget *b, struct err *err)
+{
+	return err_set(err, ERR_INVALID, "%s/%s: the month is beyond what a budget holds", b->tenant, b->workspace);
+}
+
+/* Rules 1 and 2: what one day of a line counts. */
+static int128
+counted(const struct budget *b, const struct rated_line *l, const struct rated_day *d)
+{
+	if (b->currency[0] == '\0')
+		return l->kind == CHARGE_USAGE || l->kind == CHARGE_COVERED ? d->ngh : 0;
+	return strcmp(l->currency, b->currency) == 0 ? d->billed * pow10_i128(PRICE_SCALE - l->currency_scale) : 0;
+}
+
+bool
+budget_consume(const struct budget *b, const struct rated *r, struct forecast_day *days, size_t count, int128 *once,
+               struct err *err)
+{
+	for (size_t i = 0; i < r->count; i++) {
+		const struct rated_line *l = &r->lines[i];
+
+		if (strcmp(l->tenant, b->tenant) != 0 || (b->workspace[0] && strcmp(l->workspace, b->workspace) != 0))
+			continue;
+		for (size_t k = 0; k < l->day_count; k++) {
+			const struct rated_day *d = &l->days[k];
+
+			if (d->day < 0 || (size_t)d->day >= count)
+				return err_set(err, ERR_INVALID, "%s: day %" PRId32 " is not in the month", l->tenant,
+				               d->day);
+			if (!ADD(*(l->kind == CHARGE_ADJUSTMENT ? once : &days[d->day].amount), counted(b, l, d)))
+				return too_much(b, err);
+		}
+	}
+	return true;
+}
+
+/* Rule 3. */
+static int
+threshold_of(int128 consumed, int128 limit)
+{
+	static const int steps[] = {100, 80, 50};
+
+	for (size_t i = 0; i < ARRAY_LEN(steps); i++)
+		if (consumed * 100 >= limit * steps[i])
+			return steps[i];
+	return 0;
+}
+
+#define BUDGET_MAX (pow10_i128(PRICE_SCALE) * pow10_i128(24)) /* a thousandfold of it fits 128 bits */
+
+bool
+budget_judge(const struct budget *b, const struct forecast_input *in, struct budget_state *ret, struct err *err)
+{
+	struct budget_state s = {.consumed = in->once};
+	struct forecast f;
+
+	for (size_t i = 0; i < in->count; i++)
+		if (!ADD(s.consumed, in->days[i].amount))
+			return too_much(b, err);
+	if (!forecast_run(in, &f) || s.consumed > BUDGET_MAX || s.consumed < -BUDGET_MAX || b->limit > BUDGET_MAX)
+		return too_much(b, err);
+	s.forecast = f.amount;
+	s.method = f.method;
+	s.threshold = threshold_of(s.consumed, b->limit);
+	s.per_mille = s.consumed > 0 ? (int64_t)(s.consumed * 1000 / b->limit) : 0;
+	s.forecast_breach = s.forecast > b->limit;
+	*ret = s;
+	return true;
+}

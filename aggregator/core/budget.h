@@ -1,0 +1,37 @@
+/* aggregator/core/budget.h - a budget held against a month's report: what was spent, what it will come to, which thresholds are
+ * passed. Pure, exact.
+ *
+ * Rules, in order:
+ *  1. of money, all that the report bills in the budget's currency counts: the tenant's lines, or those of the workspace alone
+ *  2. of GPU-hours, what was held counts: on demand, borrowed or covered by a reservation
+ *  3. a threshold is reached at its percentage exactly, not above it; the forecast breaches when it is above the whole budget */
+#ifndef TOLLGATE_CORE_BUDGET_H
+#define TOLLGATE_CORE_BUDGET_H
+
+#include "aggregator/core/forecast.h"
+#include "aggregator/core/rating.h"
+
+/* Amounts have the scale PRICE_SCALE. */
+struct budget {
+	const char *tenant, *workspace; /* workspace "": of the tenant as a whole */
+	const char *kind;               /* soft, hard */
+	const char *currency;           /* "": GPU-hours */
+	int128 limit;                   /* > 0 */
+};
+
+/* Adds each day's consumption to days[day].amount (as many as the month has), and what comes once to *once. Lines of other tenants
+ * are passed over. ERR_INVALID: a sum is beyond the number's range, or a day beyond the month. */
+MUST_CHECK bool budget_consume(const struct budget *b, const struct rated *r, struct forecast_day *days, size_t count,
+                               int128 *once, struct err *err);
+
+struct budget_state {
+	int128 consumed, forecast;
+	const char *method;
+	int64_t per_mille; /* consumed of the limit, rounded down; 0 when it is negative */
+	int threshold;     /* the highest reached: 0, 50, 80, 100 percent */
+	bool forecast_breach;
+};
+MUST_CHECK bool budget_judge(const struct budget *b, const struct forecast_input *in, struct budget_state *ret,
+                             struct err *err);
+
+#endif

@@ -1,0 +1,64 @@
+/* aggregator/core/forecast.c - what a month will have come to. The numbers are those of forecast.h. */
+#include "aggregator/core/forecast.h"
+
+#include <string.h>
+
+#include "common/money.h"
+
+const char *
+forecast_method_text(const char *method)
+{
+	static const struct {
+		const char *method, *text;
+	} texts[] = {{"over", "the month is over"},
+	             {"7-day-mean", "mean of the last 7 full days x the time left"},
+	             {"pro-rata", "pro rata of the time elapsed, for want of 7 full days"}};
+
+	for (size_t i = 0; i < ARRAY_LEN(texts); i++)
+		if (strcmp(texts[i].method, method) == 0)
+			return texts[i].text;
+	return "nothing has been measured yet";
+}
+
+/* amount x num / den, both of time; in two parts, because the product would leave 128 bits. */
+static bool
+extrapolate(int128 amount, int64_t num, int64_t den, int128 *sum)
+{
+	int128 whole;
+
+	return !__builtin_mul_overflow(amount / den, (int128)num, &whole) &&
+	       !__builtin_add_overflow(*sum, whole, sum) &&
+	       !__builtin_add_overflow(*sum, div_round_half_even(amount % den * num, den), sum);
+}
+
+bool
+forecast_run(const struct forecast_input *in, struct forecast *ret)
+{
+	int128 so_far = 0, last = 0, sum;
+	int64_t last_ns = 0;
+	size_t full = 0;
+
+	for (size_t i = 0; i < in->count; i++) {
+		if (__builtin_add_overflow(so_far, in->days[i].amount, &so_far))
+			return false;
+		full += in->days[i].to_ns <= in->now_ns;
+	}
+	if (__builtin_add_overflow(so_far, in->once, &sum))
+		return false;
+	if (in->now_ns >= in->end_ns || in->now_ns <= in->start_ns) { /* 1, 4 */
+		*ret = (struct forecast){.amount = sum, .method = in->now_ns >= in->end_ns ? "over" : "none"};
+		return true;
+	}
+	if (full < FORECAST_DAYS) { /* 3 */
+		ret->method = "pro-rata";
+		ret->amount = in->once;
+		return extrapolate(so_far, in->end_ns - in->start_ns, in->now_ns - in->start_ns, &ret->amount);
+	}
+	for (size_t i = full - FORECAST_DAYS; i < full; i++) { /* 2 */
+		last += in->days[i].amount;                    /* a part of so_far, or as small */
+		last_ns += in->days[i].to_ns - in->days[i].from_ns;
+	}
+	ret->method = "7-day-mean";
+	ret->amount = sum;
+	return extrapolate(last, in->end_ns - in->now_ns, last_ns, &ret->amount);
+}
