@@ -42,7 +42,7 @@ class Background(Base):
 
     def test_a_random_fleet_with_everything_in_between_is_exact(self):
         rng = random.Random(seed())
-        for zone, effective in (("UTC", "T00:00:00Z"), ("Asia/Kathmandu", "T00:15:00Z"), ("America/New_York", "T00:00:00Z")):
+        for zone, effective in (("Asia/Kathmandu", "T00:15:00Z"), ("America/New_York", "T00:00:00Z")):
             with self.subTest(zone):
                 led = self.new_ledger(zone=zone)
                 led.apply(POLICY.replace("T00:00:00Z", effective))
@@ -216,8 +216,9 @@ class Background(Base):
             stop = []
 
             def work(task):
-                while not stop:
-                    task()
+                for _ in range(20):
+                    if not stop:
+                        task()
 
             tasks = [pool.submit(work, t) for t in (led.slice, led.rollup, lambda: (led.rollup(), led.fold(), led.retain(intervals=1)))]
             for part in self.deliveries(rng, led, fleet):
