@@ -19,7 +19,7 @@
 /* One row of a family; each uses what it needs. */
 struct gauge_row {
 	char *cluster, *tenant, *workspace; /* tenant "": nobody's. Texts are never NULL */
-	char *what;                         /* GPU model, or the node */
+	char *what;                         /* GPU model, the node, or the class of what was held */
 	char *kind;                         /* state, or currency */
 	bool rest;                          /* rule 4: shown to operators only */
 	int128 amount;

@@ -114,15 +114,47 @@ row_or_rest(struct gauge_rows *r, const struct gauge_key *k)
 
 /* ---- families ---- */
 
+static bool
+is_held(const char *state)
+{
+	return strcmp(state, "used") == 0 || strcmp(state, "idle") == 0 || strcmp(state, "unmeasured") == 0;
+}
+
+/* What nobody held; what was held comes by class. */
 static void
 add_hours(void *arg, const struct usage_total *t)
 {
+	if (is_held(t->state))
+		return;
 	row_or_rest(arg, &(struct gauge_key){.cluster = "",
 	                                     .tenant = t->tenant,
 	                                     .workspace = t->workspace,
 	                                     .what = "",
 	                                     .kind = t->state})
 		->amount += t->unit_ns;
+}
+
+static void
+add_classes(struct gauge_rows *rows, const struct rating_input *in)
+{
+	for (size_t i = 0; i < in->day_count; i++) {
+		const struct usage_day *d = &in->days[i];
+		const struct {
+			const char *state;
+			int128 unit_ns;
+		} parts[] = {{"used", d->used_unit_ns}, {"idle", d->idle_unit_ns}, {"unmeasured", d->unmeasured_unit_ns}};
+
+		if (d->kind != CHARGE_USAGE && d->kind != CHARGE_COVERED)
+			continue;
+		for (size_t k = 0; k < ARRAY_LEN(parts); k++)
+			if (parts[k].unit_ns != 0)
+				row_or_rest(rows, &(struct gauge_key){.cluster = "",
+				                                      .tenant = d->tenant,
+				                                      .workspace = d->workspace,
+				                                      .what = d->klass,
+				                                      .kind = parts[k].state})
+					->amount += parts[k].unit_ns;
+	}
 }
 
 static void
@@ -178,22 +210,29 @@ add_name(void *arg, int32_t id, const char *tenant, const char *workspace)
 	idmap_put(&p->names_by_id, (uint32_t)id, p->name_count++);
 }
 
-/* From the same rated lines as the report. A month of which there is nothing yet has no cost. */
+static bool
+add_tenant(void *arg, const struct rating_input *in, struct err *err)
+{
+	struct gauges_page *p = arg;
+	owned(rated) struct rated *rated = NULL;
+
+	if (!rating_run(in, &rated, err))
+		return false;
+	add_classes(&p->hours, in);
+	add_costs(&p->costs, rated);
+	return true;
+}
+
+/* From the same rows and lines as the report. A month of which there is nothing yet has no cost. */
 static bool
 read_period(struct db *db, struct gauges_page *p, struct err *err)
 {
-	owned(report_input) struct report_input *input = NULL;
-	owned(rated) struct rated *rated = NULL;
-
 	if (!store_period_now(db, time_wall_ns(), p->period, err) ||
 	    !store_conservation_error(db, p->period, &p->conservation_error_unit_ns, err))
 		return false;
-	if (!store_report_load(db, p->period, NULL, &input, err))
+	if (!store_report_each(db, p->period, NULL, NULL, add_tenant, p, err))
 		return err->kind == ERR_MISSING;
-	if (!rating_run(&input->in, &rated, err) || !store_period_totals(db, p->period, add_hours, &p->hours, err))
-		return false;
-	add_costs(&p->costs, rated);
-	return true;
+	return store_period_totals(db, p->period, add_hours, &p->hours, err);
 }
 
 bool

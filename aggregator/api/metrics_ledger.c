@@ -12,12 +12,6 @@ sees(const struct identity_row *who, const struct gauge_row *r)
 	return api_sees(who, r->rest ? NULL : r->tenant);
 }
 
-static bool
-is_held(const char *state)
-{
-	return strcmp(state, "used") == 0 || strcmp(state, "idle") == 0 || strcmp(state, "unmeasured") == 0;
-}
-
 static int64_t
 bounded(int128 v)
 {
@@ -38,7 +32,7 @@ write_hours(struct prom *p, const struct gauges_page *page, const struct identit
 		prom_label(p, "period", page->period);
 		prom_label(p, "tenant", r->tenant);
 		prom_label(p, "workspace", r->workspace);
-		prom_label(p, "class", is_held(r->kind) ? "on-demand" : "");
+		prom_label(p, "class", r->what);
 		prom_label(p, "state", r->kind);
 		prom_fixed(p, bounded(div_round_half_even(r->amount, UNITS_PER_GPU * (NS_PER_HOUR / NS_PER_S))), 9);
 	}

@@ -96,6 +96,20 @@ LEDGER = """select coalesce(t.name, ''), coalesce(w.name, ''), g.short_model, d.
 
 
 class Replicas(unittest.TestCase):
+    def test_hours_of_the_period_are_shown_by_class(self):
+        with Stack() as s:
+            s.apply(POLICY)
+            fleet = Fleet(s, ("shared",), 1)
+            fleet.push(0, s.port)
+            s.sql("insert into reservation select w.id, c.id, true, 'H100-80GB', '', NULL, 2520, tstzrange(date_trunc('hour', now()) - interval '1 hour', NULL) "
+                  "from workspace w, cluster c where w.name = 'training' and c.name = 'test'")  # fmt: skip
+            page = s.get("/metrics").text()
+            # Reserved since the hour began, and there for a second: all of it is delivered to whom it is reserved, and lent to the others.
+            for tenant, klass in (("acme", "reserved"), ("globex", "borrowed")):
+                held = {c: total(page, "tollgate_period_gpu_hours", tenant=tenant, **{"class": c}) for c in ("reserved", "on-demand", "borrowed")}
+                self.assertEqual({c for c, hours in held.items() if hours > 0}, {klass}, held)
+            self.assertGreater(total(page, "tollgate_period_gpu_hours", state="unallocated"), 0)
+
     def test_the_increase_over_two_replicas_is_what_the_ledger_has_and_is_there_within_seconds(self):
         with Stack() as s:
             s.apply(POLICY)
