@@ -12,12 +12,15 @@
 
 #define TOTALS_MAX (64u << 20) /* of a JSON document: a hundred bytes for each invoice */
 #define NAME_MAX_BYTES 1024
+#define STORED_MAX (1000u << 20)
+#define STORED_PIECE (1u << 20)
 
 struct document {
 	struct db *db;
 	const struct document_request *rq;
 	struct spill *to;
 	struct document_result result;
+	bool stored; /* the bytes are there: lines are only counted */
 	struct buf totals, account_id;
 	struct focus_input focus;
 	/* Texts point into these. */
@@ -268,6 +271,7 @@ write_begin(struct document *d, const struct rating_input *in, struct err *err)
 	struct buf *out = spill_buf(d->to);
 	in_place(buf) struct buf title;
 
+	buf_init(&title, NAME_MAX_BYTES);
 	switch (d->rq->format) {
 	case DOCUMENT_CSV:
 	case DOCUMENT_EXCEL:
@@ -277,7 +281,6 @@ write_begin(struct document *d, const struct rating_input *in, struct err *err)
 	case DOCUMENT_FOCUS: focus_header(out); return load_bounds(d, in, err) && load_periods(d, err);
 	case DOCUMENT_PERIODS: return load_periods(d, err);
 	case DOCUMENT_HTML:
-		buf_init(&title, NAME_MAX_BYTES);
 		buf_printf(&title, "%s %s", d->rq->tenant ? d->rq->tenant : d->rq->organisation, in->period);
 		invoice_html_begin(buf_text(&title), out);
 		return load_bounds(d, in, err) && load_tenants(d, in, err);
@@ -308,7 +311,7 @@ begin(void *arg, const struct rating_input *in, struct err *err)
 	struct document *d = arg;
 
 	snprintf(d->result.period_status, sizeof(d->result.period_status), "%s", in->period_status);
-	return write_begin(d, in, err);
+	return d->stored || write_begin(d, in, err);
 }
 
 bool
@@ -332,6 +335,8 @@ document_tenant(struct document *d, const struct rating_input *in, const struct 
 
 	if (r->count == 0 || d->rq->format == DOCUMENT_PERIODS)
 		return true;
+	if (d->stored)
+		return manifest_add(&d->result.sums, in, r, rows, err);
 	switch (d->rq->format) {
 	case DOCUMENT_CSV:
 	case DOCUMENT_EXCEL:
@@ -355,7 +360,9 @@ document_end(struct document *d, struct document_result *ret, struct err *err)
 {
 	struct buf *out = spill_buf(d->to);
 
-	if (d->rq->format == DOCUMENT_JSON)
+	if (d->stored)
+		;
+	else if (d->rq->format == DOCUMENT_JSON)
 		report_json_end(&d->totals, out);
 	else if (d->rq->format == DOCUMENT_HTML)
 		invoice_html_end(out);
@@ -373,6 +380,28 @@ add_tenant(void *arg, const struct rating_input *in, const struct rated *r, stru
 	return document_tenant(arg, in, r, err);
 }
 
+/* A closed month's CSV and JSON are the bytes that were stored. */
+static bool
+add_stored(struct document *d, struct err *err)
+{
+	const char *format = document_suffix(d->rq->format);
+	in_place(buf) struct buf text;
+
+	buf_init(&text, STORED_MAX);
+	if (d->rq->format != DOCUMENT_CSV && d->rq->format != DOCUMENT_JSON)
+		return true;
+	if (!store_closed_document(d->db, d->rq->period, d->rq->tenant, format, &text, &d->stored, err))
+		return false;
+	d->stored = d->stored && text.len > 0;
+	for (size_t at = 0, n; at < text.len; at += n) {
+		n = text.len - at < STORED_PIECE ? text.len - at : STORED_PIECE;
+		buf_add(spill_buf(d->to), buf_text(&text) + at, n);
+		if (!spill_step(d->to, err))
+			return false;
+	}
+	return true;
+}
+
 bool
 store_document(struct db *db, const struct document_request *rq, struct spill *to, struct document_result *ret,
                struct err *err)
@@ -381,5 +410,6 @@ store_document(struct db *db, const struct document_request *rq, struct spill *t
 
 	if (rq->format == DOCUMENT_HTML && !load_previous(d, err))
 		return false;
-	return period_each(db, rq->period, rq->tenant, begin, add_tenant, d, err) && document_end(d, ret, err);
+	return add_stored(d, err) && period_each(db, rq->period, rq->tenant, begin, add_tenant, d, err) &&
+	       document_end(d, ret, err);
 }
