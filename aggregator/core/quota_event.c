@@ -135,6 +135,7 @@ change_policy(struct quota_state *s, struct quota_state *anew, struct gather *g)
 {
 	struct quota_state old = *s;
 
+	ASSERT(anew != NULL);
 	anew->step = s->step;
 	anew->now_ns = s->now_ns;
 	for (size_t i = 0; i < s->workspaces.count; i++)

@@ -146,8 +146,10 @@ save_gpu(const struct quota_state *s, struct memory **m, const struct gpu *d, st
 		count++;
 	slots = keep(m, count, sizeof(*slots));
 	count = 0;
-	for (int32_t g = d->first_group; g != QUOTA_NONE; g = s->groups.at[g].next)
-		slots[count++] = (struct quota_slots){.shape = s->groups.at[g].shape, .count = s->groups.at[g].total};
+	for (int32_t g = d->first_group; g != QUOTA_NONE; g = s->groups.at[g].next) {
+		slots[count] = (struct quota_slots){.shape = s->groups.at[g].shape, .count = s->groups.at[g].total};
+		count++;
+	}
 	*ret = (struct quota_gpu){.slots = slots, .slot_count = count, .lost = d->lost};
 }
 

@@ -19,9 +19,9 @@
 #include "tests/support/quotasums.h"
 #include "tests/support/quotaworld.h"
 
-/* A case has some thousand events: more than a million of them; with a sanitizer each costs twenty times as much. */
+/* Some thousand events each: more than a million in all; with a sanitizer they cost several times as much. */
 #ifdef __SANITIZE_ADDRESS__
-#define CASES "40"
+#define CASES "100"
 #else
 #define CASES "1200"
 #endif
