@@ -83,6 +83,7 @@ const struct cli_command cli_commands[] = {
 	 .options = {{"format", 0, "csv|focus|json|html", "what document; csv and json are the same as --out", formats, 0},
 	             MONTH_OPTIONS, TENANT_OPTION,
 	             {"excel", 0, NULL, "CSV for spreadsheets that write 1,5: semicolons, a decimal comma, a byte order mark", NULL, 0},
+	             {"recompute", 0, NULL, "prove a closed month: compute it again from what was kept, and compare every byte", NULL, 0},
 	             {"detail", 0, "LINE_ID", "the workloads that add up to this line, by day and device", NULL, 0},
 	             {"output", 'O', "FILE", "write to this file, or into this folder", NULL, 0}}},
 	{.name = "close", .words = "YYYY-MM", .word_min = 1, .word_max = 1, .words_open = true, .run = cmd_close,

@@ -1,4 +1,4 @@
-/* aggregator/cli/close.c - a month is closed, or what stands against it. */
+/* aggregator/cli/close.c - a month is closed, or what stands against it; a closed one is proved. */
 #include <stdio.h>
 #include <string.h>
 
@@ -55,6 +55,22 @@ close_month(struct cli *c, const char *month)
 		return cli_print_one(c, reply);
 	printf("%s is closed\n", month);
 	return CLI_OK;
+}
+
+int
+cli_prove(struct cli *c, const char *month)
+{
+	owned(json) json_t *reply = NULL;
+	in_place(buf) struct buf path;
+	struct err err = {0};
+	int code;
+
+	buf_init(&path, CLI_PATH_BYTES);
+	buf_printf(&path, "/v1/periods/%s/recompute", month);
+	if (!cli_get_json(c, buf_text(&path), &reply, &err))
+		return cli_fail(&err);
+	code = cli_print_one(c, reply);
+	return code == CLI_OK && !json_is_true(json_object_get(reply, "identical")) ? CLI_FAILED : code;
 }
 
 int

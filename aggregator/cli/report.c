@@ -223,6 +223,8 @@ cmd_report(struct cli *c)
 		code = report_month(c, &path);
 	if (code != CLI_OK)
 		return code;
+	if (cli_value(c, "recompute") != NULL)
+		return cli_prove(c, strrchr(buf_text(&path), '/') + 1);
 	if (file != NULL && line == NULL && is_directory(file))
 		return save_all(c, buf_text(&path), want.suffix, file);
 	add_name(c, &want, &path);

@@ -256,7 +256,8 @@ class Daemon(unittest.TestCase):
             self.assertIn("is closed", again.stderr)
             self.assertEqual(s.get("/v1/reports/2001-01.json").json()["period_status"], "closed")
             self.assertEqual(s.sql("select actor from audit_log where action = 'period.close'")[0][0].split()[0], "billing")
-            self.assertTrue(s.get("/v1/periods/2001-01/recompute").json()["identical"])
+            proof = s.cli("report", "2001-01", "--recompute", "--out", "json")
+            self.assertEqual((proof.returncode, json.loads(proof.stdout)["identical"]), (0, True), proof.stderr)
 
 
 if __name__ == "__main__":
