@@ -114,6 +114,17 @@ load_corrections(struct db *db, const char *month, const char *tenant, struct co
 		}
 		for (size_t i = 0; ok && i < ARRAY_LEN(amounts); i++)
 			ok = res_i128(r, row, 29 + (int)i, scales[i], amounts[i], err);
+		l.days = mem_alloc(sizeof(*l.days));
+		l.day_count = 1;
+		*l.days = (struct rated_day){.ngh = l.ngh,
+		                             .used_ngh = l.used_ngh,
+		                             .idle_ngh = l.idle_ngh,
+		                             .unmeasured_ngh = l.unmeasured_ngh,
+		                             .quantity = l.quantity,
+		                             .list_cost = l.list_cost,
+		                             .discount = l.discount,
+		                             .billed = l.billed,
+		                             .energy_mj = l.energy_mj};
 		corrections_add(ret, &l);
 		if (!ok)
 			return false;

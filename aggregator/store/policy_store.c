@@ -42,17 +42,18 @@ check_periods(struct db *db, int64_t effective_ns, struct err *err)
 {
 	static const struct db_stmt stmt = {
 		"policy closed",
-		"SELECT month FROM period WHERE status = 'closed' AND ends_at > $1 ORDER BY month DESC LIMIT 1"};
+		"SELECT month, ns_of(ends_at) FROM period WHERE status = 'closed' AND ends_at > $1 ORDER BY month DESC LIMIT 1"};
 	owned(result) PGresult *r = NULL;
-	char when[TIME_TEXT_SIZE];
+	char when[TIME_TEXT_SIZE], open[TIME_TEXT_SIZE];
 	struct db_args a = {0};
 
 	arg_time(&a, effective_ns);
 	if (!db_run(db, &stmt, &a, &r, err))
 		return false;
 	return PQntuples(r) == 0 ||
-	       err_set(err, ERR_CONFLICT, "effective: %s lies before the end of period %s, which is closed",
-	               time_format(effective_ns, when), res_text(r, 0, 0));
+	       err_set(err, ERR_CONFLICT,
+	               "effective: %s lies before the end of period %s, which is closed; the first open hour is %s",
+	               time_format(effective_ns, when), res_text(r, 0, 0), time_format(res_i64(r, 0, 1), open));
 }
 
 struct stored_policy {
