@@ -142,7 +142,9 @@ add_classes(struct gauge_rows *rows, const struct rating_input *in)
 		const struct {
 			const char *state;
 			int128 unit_ns;
-		} parts[] = {{"used", d->used_unit_ns}, {"idle", d->idle_unit_ns}, {"unmeasured", d->unmeasured_unit_ns}};
+		} parts[] = {{"used", d->used_unit_ns},
+		             {"idle", d->idle_unit_ns},
+		             {"unmeasured", d->unmeasured_unit_ns}};
 
 		if (d->kind != CHARGE_USAGE && d->kind != CHARGE_COVERED)
 			continue;

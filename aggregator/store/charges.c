@@ -132,12 +132,9 @@ settle_uses(struct pool_hour *h, const struct classes *c, int128 held[CLASS_COUN
 	for (size_t i = 0; i < c->loan_count; i++) {
 		const struct class_loan *l = &c->loans[i];
 		const struct class_use *u = &h->uses[l->use];
-		int64_t key[CHARGE_KEYS] = {h->book,
-		                            h->rights[l->lender].workspace,
-		                            u->workspace,
-		                            charge_profile(h->out, u->profile),
-		                            u->instance_units,
-		                            u->sharing};
+		int64_t key[CHARGE_KEYS] = {h->book,           h->rights[l->lender].workspace,
+		                            u->workspace,      charge_profile(h->out, u->profile),
+		                            u->instance_units, u->sharing};
 		int128 sum[] = {l->part.used, l->part.idle, l->part.unmeasured, l->part.over, l->part.energy_mj};
 
 		charge_add(h->out, LOAN_DAY, key, sum, ARRAY_LEN(sum));
@@ -254,7 +251,8 @@ same_pool(const struct pool_hour *h, const PGresult *r, int row)
 static bool
 end_pool(struct pool_hour *h, struct err *err)
 {
-	return !h->any || (settle_hour(h, err) && charge_pool_end(h->out, h->cluster_id, h->owner_id, h->gpu_model, err));
+	return !h->any ||
+	       (settle_hour(h, err) && charge_pool_end(h->out, h->cluster_id, h->owner_id, h->gpu_model, err));
 }
 
 static bool
@@ -324,7 +322,8 @@ charges_write(struct db *db, const char *day, int64_t from_ns, int64_t until_ns,
 bool
 charges_tables(struct db *db, struct err *err)
 {
-	static const struct db_stmt there = {"charges there", "SELECT to_regclass('pg_temp.open_pool_day') IS NOT NULL"};
+	static const struct db_stmt there = {"charges there",
+	                                     "SELECT to_regclass('pg_temp.open_pool_day') IS NOT NULL"};
 	owned(result) PGresult *r = NULL;
 
 	if (!db_run(db, &there, NULL, &r, err))
@@ -345,8 +344,9 @@ bool
 charges_open(struct db *db, int64_t from_ns, int64_t until_ns, bool folded, int64_t *ret_count, struct err *err)
 {
 	static const struct db_stmt days = {
-		"charge days", "SELECT b.day, ns_of(b.starts_at), ns_of(b.ends_at) FROM billing_day b WHERE b.dirty <> $3 "
-			       "AND NOT b.hours_gone AND b.starts_at >= $1 AND b.starts_at < $2 ORDER BY b.day"};
+		"charge days",
+		"SELECT b.day, ns_of(b.starts_at), ns_of(b.ends_at) FROM billing_day b WHERE b.dirty <> $3 "
+		"AND NOT b.hours_gone AND b.starts_at >= $1 AND b.starts_at < $2 ORDER BY b.day"};
 	owned(result) PGresult *r = NULL;
 	struct db_args a = {0};
 

@@ -21,18 +21,19 @@ static const struct {
                         {KEY_ID, KEY_ID, KEY_PROFILE, KEY_ID, KEY_ID, KEY_CLASS},
                         5},
 	[RESERVE_DAY] = {"reserve_day",
-                        "workspace_id, profile, units, reserved, covered, lent, unused, undelivered",
-                        {KEY_ID, KEY_ID, KEY_PROFILE, KEY_ID},
-                        5},
+                         "workspace_id, profile, units, reserved, covered, lent, unused, undelivered",
+                         {KEY_ID, KEY_ID, KEY_PROFILE, KEY_ID},
+                         5},
 	[LOAN_DAY] = {"loan_day",
-                        "lender_id, borrower_id, profile, units, sharing, used, idle, unmeasured, over, energy_mj",
-                        {KEY_ID, KEY_ID, KEY_ID, KEY_PROFILE, KEY_ID, KEY_ID},
-                        5},
-	[POOL_DAY] = {"pool_day",
-                        "capacity, covered, on_demand, borrowed, unused, unreserved_idle, unallocated, stranded, down, unknown, "
-                        "energy_mj",
-                        {KEY_ID},
-                        CHARGE_SUMS},
+                      "lender_id, borrower_id, profile, units, sharing, used, idle, unmeasured, over, energy_mj",
+                      {KEY_ID, KEY_ID, KEY_ID, KEY_PROFILE, KEY_ID, KEY_ID},
+                      5},
+	[POOL_DAY] =
+		{"pool_day",
+                 "capacity, covered, on_demand, borrowed, unused, unreserved_idle, unallocated, stranded, down, unknown, "
+                 "energy_mj",
+                 {KEY_ID},
+                 CHARGE_SUMS},
 };
 static const char *const places[CHARGE_PLACES] = {"", "open_"};
 static const char *const class_names[CLASS_COUNT] = {"covered", "on-demand", "borrowed"};

@@ -79,7 +79,8 @@ fold(struct db *db, const char *day, int64_t from_ns, int64_t until_ns, struct f
 		return false;
 	if (!res_bool(ready, 0, 0))
 		return true;
-	if (!replace_rows(db, day, from_ns, until_ns, err) || !db_run(db, &mark, &m, NULL, err) || !db_tx_commit(&tx, err))
+	if (!replace_rows(db, day, from_ns, until_ns, err) || !db_run(db, &mark, &m, NULL, err) ||
+	    !db_tx_commit(&tx, err))
 		return false;
 	w->folded++;
 	return true;
