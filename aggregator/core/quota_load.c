@@ -14,12 +14,6 @@ bad(struct err *err, const char *what, size_t i, const char *field, int64_t valu
 }
 
 static bool
-index_ok(int64_t v, size_t count)
-{
-	return v >= 0 && (uint64_t)v < count;
-}
-
-static bool
 name_ok(const char *name, size_t size)
 {
 	return name && strnlen(name, size) < size;
@@ -71,7 +65,7 @@ load_names(struct quota_state *s, const struct quota_policy *p, struct err *err)
 		const struct quota_shape *in = &p->shapes[i];
 		struct shape *shape;
 
-		if (!index_ok(in->model, p->model_count) || in->units <= 0 || in->units > UNITS_PER_GPU)
+		if (!quota_index_ok(in->model, p->model_count) || in->units <= 0 || in->units > UNITS_PER_GPU)
 			return bad(err, "shape", i, "model or units", in->units);
 		if (!name_ok(in->name, QUOTA_NAME_SIZE))
 			return bad(err, "shape", i, "length of its name", QUOTA_NAME_SIZE);
@@ -111,7 +105,7 @@ load_people(struct quota_state *s, const struct quota_policy *p, struct err *err
 		const struct quota_workspace *in = &p->workspaces[i];
 		struct workspace *w;
 
-		if (!index_ok(in->tenant, p->tenant_count) || in->weight <= 0 || in->weight > INT32_MAX)
+		if (!quota_index_ok(in->tenant, p->tenant_count) || in->weight <= 0 || in->weight > INT32_MAX)
 			return bad(err, "workspace", i, "tenant or weight", in->weight);
 		if (!name_ok(in->name, QUOTA_NAME_SIZE) || !others_ok(in->other_limit) ||
 		    !amount_ok(in->per_workload_units))
@@ -132,8 +126,8 @@ load_caps(struct quota_state *s, const struct quota_policy *p, struct err *err)
 		int32_t *first;
 		struct cap *c;
 
-		if ((in->tenant != QUOTA_NONE && !index_ok(in->tenant, p->tenant_count)) ||
-		    !index_ok(in->cluster, p->cluster_count) || !index_ok(in->model, p->model_count) ||
+		if ((in->tenant != QUOTA_NONE && !quota_index_ok(in->tenant, p->tenant_count)) ||
+		    !quota_index_ok(in->cluster, p->cluster_count) || !quota_index_ok(in->model, p->model_count) ||
 		    !amount_ok(in->maximum) || (in->default_limit != QUOTA_DEFAULT && !amount_ok(in->default_limit)))
 			return bad(err, "maximum", i, "tenant, cluster, model or amount", in->maximum);
 		c = PUSH(s->caps);
@@ -148,8 +142,8 @@ load_caps(struct quota_state *s, const struct quota_policy *p, struct err *err)
 	for (size_t i = p->budget_count; i-- > 0;) {
 		const struct quota_budget *in = &p->budgets[i];
 
-		if (!index_ok(in->tenant, p->tenant_count) ||
-		    (in->workspace != QUOTA_NONE && !index_ok(in->workspace, p->workspace_count)) ||
+		if (!quota_index_ok(in->tenant, p->tenant_count) ||
+		    (in->workspace != QUOTA_NONE && !quota_index_ok(in->workspace, p->workspace_count)) ||
 		    !amount_ok(in->amount) || !amount_ok(in->consumed))
 			return bad(err, "budget", i, "tenant, workspace or amount", in->amount);
 		s->budgets.at[i].next = s->tenants.at[in->tenant].first_budget;
@@ -165,11 +159,11 @@ load_shares(struct quota_state *s, const struct quota_policy *p, struct err *err
 		const struct quota_share *in = &p->shares[i];
 		int32_t account;
 
-		if (!index_ok(in->workspace, p->workspace_count) || !index_ok(in->cluster, p->cluster_count) ||
-		    !index_ok(in->model, p->model_count))
+		if (!quota_index_ok(in->workspace, p->workspace_count) ||
+		    !quota_index_ok(in->cluster, p->cluster_count) || !quota_index_ok(in->model, p->model_count))
 			return bad(err, "share", i, "workspace, cluster or model", in->workspace);
-		if (in->reserved_shape != QUOTA_NONE &&
-		    (!index_ok(in->reserved_shape, p->shape_count) || p->shapes[in->reserved_shape].model != in->model))
+		if (in->reserved_shape != QUOTA_NONE && (!quota_index_ok(in->reserved_shape, p->shape_count) ||
+		                                         p->shapes[in->reserved_shape].model != in->model))
 			return bad(err, "share", i, "shape", in->reserved_shape);
 		if (in->reserved < 0 || in->reserved > MAX_AMOUNT / 2048 ||
 		    (in->limit != QUOTA_DEFAULT && !amount_ok(in->limit)) ||
@@ -202,42 +196,6 @@ load_policy(struct quota_state *s, const struct quota_policy *p, struct err *err
 
 /* ---- devices --------------------------------------------------------------------------------------------------------------- */
 
-bool
-quota_slots_ok(const struct quota_state *s, const struct quota_slots *slots, size_t count)
-{
-	for (size_t i = 0; i < count; i++) {
-		if (!index_ok(slots[i].shape, s->shapes.count) || slots[i].count < 0 ||
-		    slots[i].count > QUOTA_MAX_COUNT ||
-		    s->shapes.at[slots[i].shape].in.model != s->shapes.at[slots[0].shape].in.model)
-			return false;
-	}
-	return true;
-}
-
-/* Groups of a GPU stay where they are, with what is on them; shapes that are gone have none left. */
-void
-quota_gpu_slots(struct quota_state *s, int32_t gpu, const struct quota_slots *slots, size_t count)
-{
-	for (int32_t g = s->gpus.at[gpu].first_group; g != QUOTA_NONE; g = s->groups.at[g].next)
-		s->groups.at[g].total = 0;
-	for (size_t i = 0; i < count; i++) {
-		int32_t *last = &s->gpus.at[gpu].first_group;
-
-		while (*last != QUOTA_NONE && s->groups.at[*last].shape != slots[i].shape)
-			last = &s->groups.at[*last].next;
-		if (*last == QUOTA_NONE) {
-			struct group *g;
-
-			*last = (int32_t)s->groups.count;
-			g = PUSH(s->groups);
-			*g = (struct group){.gpu = gpu, .shape = slots[i].shape, .next = QUOTA_NONE};
-			g->total = slots[i].count;
-		} else {
-			s->groups.at[*last].total += slots[i].count;
-		}
-	}
-}
-
 static bool
 load_nodes(struct quota_state *s, const struct quota_world *w, struct err *err)
 {
@@ -245,8 +203,8 @@ load_nodes(struct quota_state *s, const struct quota_world *w, struct err *err)
 		const struct quota_node *in = &w->nodes[i];
 		struct node *n;
 
-		if (!name_ok(in->name, QUOTA_NAME_SIZE) || !index_ok(in->cluster, s->clusters.count) ||
-		    (in->tenant != QUOTA_NONE && !index_ok(in->tenant, s->tenants.count)) ||
+		if (!name_ok(in->name, QUOTA_NAME_SIZE) || !quota_index_ok(in->cluster, s->clusters.count) ||
+		    (in->tenant != QUOTA_NONE && !quota_index_ok(in->tenant, s->tenants.count)) ||
 		    in->gpu_count > QUOTA_MAX_COUNT)
 			return bad(err, "node", i, "name, cluster, owner or GPUs", in->cluster);
 		n = PUSH(s->nodes);
@@ -268,46 +226,15 @@ load_nodes(struct quota_state *s, const struct quota_world *w, struct err *err)
 	return true;
 }
 
-int32_t
-quota_group_at(const struct quota_state *s, int32_t node, int32_t gpu, int32_t shape)
-{
-	int32_t g;
-
-	if (!index_ok(node, s->nodes.count) || !index_ok(gpu, (size_t)s->nodes.at[node].gpu_count))
-		return QUOTA_NONE;
-	g = s->gpus.at[s->nodes.at[node].first_gpu + gpu].first_group;
-	while (g != QUOTA_NONE && s->groups.at[g].shape != shape)
-		g = s->groups.at[g].next;
-	return g;
-}
-
-bool
-quota_plan_of_parts(const struct quota_state *s, const struct quota_part *parts, size_t count, int32_t shape,
-                    int64_t want, struct plan *ret)
-{
-	int64_t sum = 0;
-
-	for (size_t i = 0; i < count; i++) {
-		int32_t group = quota_group_at(s, parts[i].node, parts[i].gpu, parts[i].shape);
-
-		if (group == QUOTA_NONE || parts[i].shape != shape || parts[i].count <= 0 || parts[i].count > want)
-			return false;
-		*PUSH(*ret) = (struct spot){.group = group, .count = parts[i].count};
-		sum += parts[i].count;
-	}
-	quota_plan_merge(ret);
-	return sum <= want;
-}
-
 /* ---- leases, requests and the rest ----------------------------------------------------------------------------------------- */
 
 static bool
 lease_ok(const struct quota_state *s, const struct quota_lease *in)
 {
-	return name_ok(in->id, QUOTA_ID_SIZE) && in->id[0] && index_ok(in->workspace, s->workspaces.count) &&
-	       index_ok(in->cluster, s->clusters.count) && index_ok(in->shape, s->shapes.count) && in->count > 0 &&
-	       in->count <= QUOTA_MAX_COUNT &&
-	       (in->node == QUOTA_NONE || in->node == QUOTA_NOWHERE || index_ok(in->node, s->nodes.count)) &&
+	return name_ok(in->id, QUOTA_ID_SIZE) && in->id[0] && quota_index_ok(in->workspace, s->workspaces.count) &&
+	       quota_index_ok(in->cluster, s->clusters.count) && quota_index_ok(in->shape, s->shapes.count) &&
+	       in->count > 0 && in->count <= QUOTA_MAX_COUNT &&
+	       (in->node == QUOTA_NONE || in->node == QUOTA_NOWHERE || quota_index_ok(in->node, s->nodes.count)) &&
 	       others_ok(in->other) && in->unit_seconds >= 0 && in->cost >= 0 && in->order <= QUOTA_ENFORCED &&
 	       in->state <= QUOTA_SUSPECT;
 }
@@ -344,7 +271,7 @@ load_lease(struct quota_state *s, const struct quota_lease *in, int pass, size_t
 {
 	int32_t model = s->shapes.at[in->shape].in.model;
 	int32_t node = in->part_count > 0 ? in->parts[0].node : in->node;
-	bool known = index_ok(node, s->nodes.count), nowhere = node == QUOTA_NOWHERE;
+	bool known = quota_index_ok(node, s->nodes.count), nowhere = node == QUOTA_NOWHERE;
 	bool shared = known ? s->nodes.at[node].tenant == QUOTA_NONE : nowhere && in->shared;
 	in_place(plan) struct plan plan = {0};
 	int32_t account = quota_account(s, in->workspace, in->cluster, model, shared), lease;
@@ -386,9 +313,9 @@ load_leases(struct quota_state *s, const struct quota_world *w, struct err *err)
 bool
 quota_request_ok(const struct quota_state *s, const struct quota_request *in)
 {
-	return name_ok(in->id, QUOTA_ID_SIZE) && in->id[0] && index_ok(in->workspace, s->workspaces.count) &&
-	       index_ok(in->cluster, s->clusters.count) &&
-	       (in->shape == QUOTA_NONE || index_ok(in->shape, s->shapes.count)) && in->count >= 0 &&
+	return name_ok(in->id, QUOTA_ID_SIZE) && in->id[0] && quota_index_ok(in->workspace, s->workspaces.count) &&
+	       quota_index_ok(in->cluster, s->clusters.count) &&
+	       (in->shape == QUOTA_NONE || quota_index_ok(in->shape, s->shapes.count)) && in->count >= 0 &&
 	       in->count <= QUOTA_MAX_COUNT && in->per_node >= 0 && others_ok(in->other) && in->cost >= 0 &&
 	       in->cost <= MAX_AMOUNT && in->expected_s >= 0 && in->expected_s <= MAX_SECONDS &&
 	       in->priority >= -QUOTA_MAX_PRIORITY && in->priority <= QUOTA_MAX_PRIORITY;
@@ -451,8 +378,8 @@ load_waiting(struct quota_state *s, const struct quota_world *w, struct err *err
 bool
 quota_exception_ok(const struct quota_state *s, const struct quota_exception *in)
 {
-	return name_ok(in->id, QUOTA_ID_SIZE) && in->id[0] && index_ok(in->workspace, s->workspaces.count) &&
-	       index_ok(in->cluster, s->clusters.count) && index_ok(in->model, s->models.count) &&
+	return name_ok(in->id, QUOTA_ID_SIZE) && in->id[0] && quota_index_ok(in->workspace, s->workspaces.count) &&
+	       quota_index_ok(in->cluster, s->clusters.count) && quota_index_ok(in->model, s->models.count) &&
 	       amount_ok(in->extra_limit) && in->extra_reserved >= 0 && in->extra_reserved <= MAX_AMOUNT / 2048;
 }
 
@@ -474,8 +401,8 @@ load_rest(struct quota_state *s, const struct quota_world *w, struct err *err)
 	for (size_t i = 0; i < w->backoff_count; i++) {
 		const struct quota_backoff *in = &w->backoffs[i];
 
-		if (!index_ok(in->workspace, s->workspaces.count) || !index_ok(in->cluster, s->clusters.count) ||
-		    !index_ok(in->model, s->models.count))
+		if (!quota_index_ok(in->workspace, s->workspaces.count) ||
+		    !quota_index_ok(in->cluster, s->clusters.count) || !quota_index_ok(in->model, s->models.count))
 			return bad(err, "back-off", i, "workspace, cluster or model", in->workspace);
 		*PUSH(s->backoffs) = *in;
 	}
