@@ -10,10 +10,9 @@
 static int
 print_preview(const struct cli *c, json_t *reply)
 {
-	json_t *rows = json_object_get(reply, "tenants"), *total;
+	json_t *rows = json_object_get(reply, "tenants"), *totals = json_object_get(reply, "totals");
 	const char *period = "", *status = "", *version = "";
 	struct err err = {0};
-	size_t i;
 	int code;
 
 	if (!json_get_str(reply, "period", &period, &err) || !json_get_str(reply, "status", &status, &err) ||
@@ -23,10 +22,15 @@ print_preview(const struct cli *c, json_t *reply)
 		return cli_print(c, rows, reply, "tenant,currency,now,then,difference,unpriced_lines");
 	printf("%s (%s) with prices %s:\n", period, status, version);
 	code = cli_print(c, rows, reply, "");
-	json_array_foreach(json_object_get(reply, "totals"), i, total) printf(
-		"all in %s: %s now, %s then, difference %s\n", json_string_value(json_object_get(total, "currency")),
-		json_string_value(json_object_get(total, "now")), json_string_value(json_object_get(total, "then")),
-		json_string_value(json_object_get(total, "difference")));
+	for (size_t i = 0; i < json_array_size(totals); i++) {
+		const json_t *total = json_array_get(totals, i);
+
+		printf("all in %s: %s now, %s then, difference %s\n",
+		       json_string_value(json_object_get(total, "currency")),
+		       json_string_value(json_object_get(total, "now")),
+		       json_string_value(json_object_get(total, "then")),
+		       json_string_value(json_object_get(total, "difference")));
+	}
 	return code;
 }
 

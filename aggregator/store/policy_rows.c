@@ -290,7 +290,8 @@ policy_rows_write(struct db *db, const struct policy *p, const char *only, const
 	    !write_workspaces(db, p, effective_ns, err) || !write_nodes(db, p, effective_ns, err) ||
 	    !quota_rows_write(db, p, effective_ns, err) || !node_rows_write(db, p, file, effective_ns, err) ||
 	    !reservation_rows_write(db, p, only, file, effective_ns, err) ||
-	    !write_rules(db, p, effective_ns, &rules_changed, err) || !price_rows_write(db, p->prices, effective_ns, err))
+	    !write_rules(db, p, effective_ns, &rules_changed, err) ||
+	    !price_rows_write(db, p->prices, effective_ns, err))
 		return false;
 	/* A rule may name a cluster. */
 	if (!home_changed && !rules_changed)

@@ -261,11 +261,11 @@ report_each(struct db *db, const char *period, const char *tenant, const struct 
 	if (!load_month(db, &tx, period, tenant, r, err) || (steps->begin != NULL && !steps->begin(arg, &r->in, err)) ||
 	    (steps->proposed != NULL && !propose(r, steps->proposed, &then, err)))
 		return false;
-	for (int row = 0, next; row < PQntuples(m->tenants); row = next) {
-		next = row;
+	for (int row = 0, next, again; row < PQntuples(m->tenants); row = next) {
+		next = again = row;
 		if (!step(m, &m->month, &r->in, &next, steps->each, arg, err))
 			return false;
-		if (steps->proposed != NULL && !step(m, &then.month, &then.in, &(int){row}, steps->then, arg, err))
+		if (steps->proposed != NULL && !step(m, &then.month, &then.in, &again, steps->then, arg, err))
 			return false;
 	}
 	r->in.days = NULL;
