@@ -19,9 +19,9 @@
 /* One row of a family; each uses what it needs. */
 struct gauge_row {
 	char *cluster, *tenant, *workspace; /* tenant "": nobody's. Texts are never NULL */
-	char *what;                         /* GPU model, the node, or the class of what was held */
-	char *kind;                         /* state, or currency */
-	bool rest;                          /* rule 4: shown to operators only */
+	char *what; /* GPU model, the node, the class of what was held, or a budget's currency */
+	char *kind; /* state, currency, or which number of a budget */
+	bool rest;  /* rule 4: shown to operators only */
 	int128 amount;
 	int scale;              /* of a cost */
 	int64_t lag_ns, age_ns; /* of a node; -1: not known */
@@ -40,7 +40,7 @@ struct workspace_name {
 struct gauges_page {
 	int refs; /* under the lock of gauges */
 	char period[40];
-	struct gauge_rows hours, costs, capacity, nodes;
+	struct gauge_rows hours, costs, capacity, nodes, budgets;
 	int128 conservation_error_unit_ns;
 	struct backlog backlog;
 	struct workspace_name *names;

@@ -1,6 +1,7 @@
 /* aggregator/api/gauges_page.c - one reading of the ledger for /metrics. */
 #include <string.h>
 
+#include "aggregator/api/budgets.h"
 #include "aggregator/api/gauges_page.h"
 #include "aggregator/core/rating.h"
 #include "common/time.h"
@@ -33,6 +34,7 @@ gauges_page_free(struct gauges_page *p)
 	gauge_rows_fini(&p->costs);
 	gauge_rows_fini(&p->capacity);
 	gauge_rows_fini(&p->nodes);
+	gauge_rows_fini(&p->budgets);
 	for (size_t i = 0; i < p->name_count; i++) {
 		mem_free(p->names[i].tenant);
 		mem_free(p->names[i].workspace);
@@ -212,27 +214,89 @@ add_name(void *arg, int32_t id, const char *tenant, const char *workspace)
 	idmap_put(&p->names_by_id, (uint32_t)id, p->name_count++);
 }
 
+/* Four numbers of each; one that finds no room has none of them. */
+static void
+add_budget(struct gauge_rows *rows, const struct budget *b, const struct budget_state *s)
+{
+	const struct {
+		const char *kind;
+		int128 amount;
+		int scale;
+	} numbers[] = {{"limit", b->limit, PRICE_SCALE},
+	               {"consumed", s->consumed, PRICE_SCALE},
+	               {"forecast", s->forecast, PRICE_SCALE},
+	               {"ratio", s->per_mille, 3}};
+
+	for (size_t i = 0; i < ARRAY_LEN(numbers); i++) {
+		struct gauge_row *row = row_of(rows, &(struct gauge_key){.cluster = "",
+		                                                         .tenant = b->tenant,
+		                                                         .workspace = b->workspace,
+		                                                         .what = b->currency,
+		                                                         .kind = numbers[i].kind});
+
+		if (row == NULL)
+			return;
+		row->amount = numbers[i].amount;
+		row->scale = numbers[i].scale;
+	}
+}
+
+/* The month while its tenants come one after the other. */
+struct period_reading {
+	struct gauges_page *page;
+	struct budget_table budgets;
+};
+
 static bool
 add_tenant(void *arg, const struct rating_input *in, struct err *err)
 {
-	struct gauges_page *p = arg;
+	struct period_reading *m = arg;
 	owned(rated) struct rated *rated = NULL;
 
-	if (!rating_run(in, &rated, err))
+	if (!rating_run(in, &rated, err) || !budget_table_add(&m->budgets, rated, err))
 		return false;
-	add_classes(&p->hours, in);
-	add_costs(&p->costs, rated);
+	add_classes(&m->page->hours, in);
+	add_costs(&m->page->costs, rated);
+	return true;
+}
+
+static bool
+add_budgets(const struct budget_table *t, int64_t now_ns, struct gauges_page *p, struct err *err)
+{
+	for (size_t i = 0; i < t->list->count; i++) {
+		struct budget_state s;
+
+		if (!budget_table_judge(t, i, now_ns, &s, err))
+			return false;
+		add_budget(&p->budgets, &t->list->at[i], &s);
+	}
 	return true;
 }
 
 /* From the same rows and lines as the report. A month of which there is nothing yet has no cost. */
 static bool
+read_month(struct db *db, const struct budget_list *list, int64_t now_ns, struct gauges_page *p, struct err *err)
+{
+	struct period_reading m = {.page = p};
+	bool ok;
+
+	budget_table_init(&m.budgets, list);
+	ok = store_report_each(db, p->period, NULL, NULL, add_tenant, &m, err) &&
+	     add_budgets(&m.budgets, now_ns, p, err);
+	budget_table_fini(&m.budgets);
+	return ok;
+}
+
+static bool
 read_period(struct db *db, struct gauges_page *p, struct err *err)
 {
-	if (!store_period_now(db, time_wall_ns(), p->period, err) ||
+	owned(budget_list) struct budget_list *list = NULL;
+	int64_t now_ns = time_wall_ns();
+
+	if (!store_period_now(db, now_ns, p->period, err) ||
 	    !store_conservation_error(db, p->period, &p->conservation_error_unit_ns, err))
 		return false;
-	if (!store_report_each(db, p->period, NULL, NULL, add_tenant, p, err))
+	if (!store_budgets_load(db, p->period, NULL, now_ns, &list, err) || !read_month(db, list, now_ns, p, err))
 		return err->kind == ERR_MISSING;
 	return store_period_totals(db, p->period, add_hours, &p->hours, err);
 }
@@ -244,7 +308,7 @@ gauges_page_read(struct db *db, size_t rows_max, struct gauges_page **ret, struc
 	int64_t now_ns = time_wall_ns();
 
 	p->refs = 1;
-	p->hours.max = p->costs.max = p->capacity.max = p->nodes.max = rows_max;
+	p->hours.max = p->costs.max = p->capacity.max = p->nodes.max = p->budgets.max = rows_max;
 	if (!store_workspaces(db, add_name, p, err) || !read_period(db, p, err) ||
 	    !store_capacity(db, add_capacity, &p->capacity, err) ||
 	    !store_nodes(db, now_ns, add_node, &p->nodes, err) || !store_backlog(db, now_ns, &p->backlog, err))

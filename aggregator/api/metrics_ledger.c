@@ -56,6 +56,30 @@ write_costs(struct prom *p, const struct gauges_page *page, const struct identit
 	}
 }
 
+/* Money has as many decimals as are kept of it, hours too. */
+static void
+write_budgets(struct prom *p, const struct gauges_page *page, const struct identity_row *who, bool ratio)
+{
+	prom_family(
+		p, ratio ? "tollgate_budget_ratio" : "tollgate_budget", PROM_GAUGE,
+		ratio ? "Consumed part of the month's budget: 1 is all of it."
+		      : "Budget of the billing period in money, or in GPU-hours where there is no currency: its limit, "
+			"what is consumed, and the forecast to the period's end.");
+	for (size_t i = 0; i < page->budgets.count; i++) {
+		const struct gauge_row *r = &page->budgets.at[i];
+
+		if (!sees(who, r) || ratio != (strcmp(r->kind, "ratio") == 0))
+			continue;
+		prom_begin(p);
+		prom_label(p, "tenant", r->tenant);
+		prom_label(p, "workspace", r->workspace);
+		if (!ratio)
+			prom_label(p, "kind", r->kind);
+		prom_label(p, "currency", r->what);
+		prom_fixed(p, bounded(r->amount), r->scale);
+	}
+}
+
 static void
 write_capacity(struct prom *p, const struct gauges_page *page, const struct identity_row *who)
 {
@@ -143,6 +167,7 @@ write_whole(struct prom *p, const struct gauges_page *page)
 		const struct gauge_rows *rows;
 	} families[] = {{"tollgate_period_gpu_hours", &page->hours},
 	                {"tollgate_period_cost", &page->costs},
+	                {"tollgate_budget", &page->budgets},
 	                {"tollgate_capacity_gpus", &page->capacity},
 	                {"tollgate_node", &page->nodes}};
 
@@ -176,6 +201,8 @@ metrics_write_ledger(struct prom *p, const struct gauges_page *page, const struc
 		write_whole(p, page);
 	write_hours(p, page, who);
 	write_costs(p, page, who);
+	write_budgets(p, page, who, false);
+	write_budgets(p, page, who, true);
 	write_capacity(p, page, who);
 	write_nodes(p, page, who);
 }

@@ -6,7 +6,7 @@ import json
 import unittest
 from decimal import Decimal
 
-from tests.support.stack import Stack
+from tests.support.stack import Stack, wait_for
 
 POLICY = """
 version: 1
@@ -155,6 +155,9 @@ class Budgets(Case):
         "{name: acme, workspaces: [{name: training,", '{name: acme, budget: {amount: "40.00", currency: EUR, kind: hard}, workspaces: [{name: training, budget: {gpu_hours: 10},'
     )
 
+    def metrics(self, role):
+        return self.stack.get("/metrics", role).text()
+
     def test_a_budget_has_spent_what_the_report_bills_and_says_how_it_foresees(self):
         self.stack.apply(self.BUDGETS)
         self.assertEqual(self.stack.apply(self.BUDGETS)["changes"], 0)
@@ -171,6 +174,11 @@ class Budgets(Case):
         self.assertEqual(self.stack.get("/v1/budgets", "globex").json()["budgets"], [])
         self.refused(self.stack.call("GET", "/v1/budgets?period=1999-01"), 404, "1999-01")
         table = self.stack.cli("budget", "status").stdout
+        for kind, value in (("limit", "40"), ("consumed", "20"), ("forecast", "20")):
+            line = f'tollgate_budget{{tenant="acme",kind="{kind}",currency="EUR"}} {value}'
+            wait_for(line, lambda want=line: want in self.metrics("acme"), self.stack.aggregator)
+        self.assertIn('tollgate_budget_ratio{tenant="acme",currency="EUR"} 0.5', self.metrics("acme"))
+        self.assertNotIn("tollgate_budget{", self.metrics("globex"))
         self.assertIn("##########..........", table)
         self.stack.apply(POLICY)
         self.assertEqual(self.stack.get("/v1/budgets").json()["budgets"], [])
