@@ -1,8 +1,8 @@
 /* aggregator/cli/budget.c - budgets, with a bar each. */
-#include <stdio.h>
 #include <string.h>
 
 #include "aggregator/cli/cli.h"
+#include "common/money.h"
 
 #define BAR 20
 #define COLUMNS "tenant,workspace,kind,unit,limit,consumed,forecast,ratio,threshold,forecast_breach,method"
@@ -12,14 +12,16 @@ static json_t *
 bar_of(const char *ratio)
 {
 	char bar[BAR + 2] = "";
-	int whole = 0, thousandths = 0, n;
+	struct err err = {0};
+	int128 thousandths;
+	size_t n;
 
-	if (sscanf(ratio, "%9d.%3d", &whole, &thousandths) != 2)
+	if (!decimal_parse(ratio, 3, &thousandths, &err))
 		return json_string("");
-	n = whole > 0 ? BAR : thousandths * BAR / 1000;
-	memset(bar, '#', (size_t)n);
-	memset(bar + n, '.', (size_t)(BAR - n));
-	if (whole > 1 || (whole == 1 && thousandths > 0))
+	n = thousandths >= 1000 ? BAR : (size_t)thousandths * BAR / 1000;
+	memset(bar, '#', n);
+	memset(bar + n, '.', BAR - n);
+	if (thousandths > 1000)
 		bar[BAR] = '>';
 	return json_string(bar);
 }

@@ -11,14 +11,11 @@ static const char *const roles[] = {"admin",  "billing", "tenant-admin", "develo
                                     "viewer", "node",    "scheduler",    NULL};
 static const char *const states[] = {"active", "expired", "revoked", NULL};
 static const char *const join_states[] = {"active", "used", "expired", "revoked", NULL};
-static const char *const actions[] = {"ledger.create",      "policy.apply",
-                                      "token.create",       "token.revoke",
-                                      "join-token.create",  "join-token.revoke",
-                                      "node.join",          "policy.reattribute",
-                                      "quarantine.release", "quarantine.discard",
-                                      "period.close",
-                                      "credit.add",         "credit.approve",
-                                      "credit.reverse",     NULL};
+static const char *const actions[] = {"ledger.create",      "policy.apply",       "token.create",
+                                      "token.revoke",       "join-token.create",  "join-token.revoke",
+                                      "node.join",          "policy.reattribute", "quarantine.release",
+                                      "quarantine.discard", "period.close",       "credit.add",
+                                      "credit.approve",     "credit.reverse",     NULL};
 static const char *const classes[] = {"format",     "dictionary", "skewed-clock", "future",  "past",     "covered",
                                       "unknown-id", "weight",     "two-nodes",    "retired", "unproved", NULL};
 static const char *const categories[] = {"gpu", "storage", "network", "inference", "support", "energy", "other", NULL};

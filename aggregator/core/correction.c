@@ -68,7 +68,7 @@ corrections_add(struct corrections *c, const struct rated_line *l)
 
 /* --- the difference --- */
 
-#define SUBTRACT(field) __builtin_sub_overflow(now->field, billed->field, &l->field)
+#define SUBTRACT(field) !__builtin_sub_overflow(now->field, billed->field, &l->field)
 
 /* Rule 2. Either may be NULL: nothing. */
 static bool
@@ -78,9 +78,9 @@ subtract(const struct rated_line *now, const struct rated_line *billed, struct r
 
 	now = now != NULL ? now : &nothing;
 	billed = billed != NULL ? billed : &nothing;
-	return !(SUBTRACT(allocated_ngh) | SUBTRACT(used_ngh) | SUBTRACT(idle_ngh) | SUBTRACT(unmeasured_ngh) |
-	         SUBTRACT(ngh) | SUBTRACT(quantity) | SUBTRACT(list_cost) | SUBTRACT(discount) | SUBTRACT(rounding) |
-	         SUBTRACT(billed) | SUBTRACT(energy_mj));
+	return SUBTRACT(allocated_ngh) && SUBTRACT(used_ngh) && SUBTRACT(idle_ngh) && SUBTRACT(unmeasured_ngh) &&
+	       SUBTRACT(ngh) && SUBTRACT(quantity) && SUBTRACT(list_cost) && SUBTRACT(discount) && SUBTRACT(rounding) &&
+	       SUBTRACT(billed) && SUBTRACT(energy_mj);
 }
 
 /* Rule 4. */
