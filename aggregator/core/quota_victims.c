@@ -381,30 +381,37 @@ found(struct quota_state *s, struct hunt *h)
 	return ok;
 }
 
+/* The latest hold of another workspace in the pool that would only borrow, or QUOTA_NONE. */
+static int32_t
+last_borrowers_hold(const struct quota_state *s, const struct hunt *h)
+{
+	int32_t pool = s->accounts.at[h->account].pool, last = QUOTA_NONE;
+
+	for (size_t i = 0; i < s->waits.count; i++) {
+		const struct wait *w = &s->waits.at[i], *l = last == QUOTA_NONE ? NULL : &s->waits.at[last];
+
+		if (w->id[0] == '\0' || w->account == QUOTA_NONE || w->hold_owed ||
+		    s->accounts.at[w->account].pool != pool || w->in.workspace == s->waits.at[h->wait].in.workspace)
+			continue;
+		if (!l || w->in.submitted_ns > l->in.submitted_ns ||
+		    (w->in.submitted_ns == l->in.submitted_ns && strcmp(w->id, l->id) > 0))
+			last = (int32_t)i;
+	}
+	return last;
+}
+
 /* Step 6: the latest goes first, and comes back when it was not needed. */
 static bool
 without_borrowers_holds(struct quota_state *s, struct hunt *h)
 {
-	int32_t pool = s->accounts.at[h->account].pool;
 	bool ok = false;
 
 	if (!quota_judge(s, h->wait, h->account, NULL, NULL, NULL).owed ||
 	    s->workspaces.at[s->waits.at[h->wait].in.workspace].in.reclaim != QUOTA_RECLAIM_ANY)
 		return false;
 	while (!ok) {
-		int32_t last = QUOTA_NONE;
+		int32_t last = last_borrowers_hold(s, h);
 
-		for (size_t i = 0; i < s->waits.count; i++) {
-			const struct wait *w = &s->waits.at[i], *l = last == QUOTA_NONE ? NULL : &s->waits.at[last];
-
-			if (w->id[0] == '\0' || w->account == QUOTA_NONE || w->hold_owed ||
-			    s->accounts.at[w->account].pool != pool ||
-			    w->in.workspace == s->waits.at[h->wait].in.workspace)
-				continue;
-			if (!l || w->in.submitted_ns > l->in.submitted_ns ||
-			    (w->in.submitted_ns == l->in.submitted_ns && strcmp(w->id, l->id) > 0))
-				last = (int32_t)i;
-		}
 		if (last == QUOTA_NONE)
 			break;
 		if (h->displaced_count == h->displaced_cap) {

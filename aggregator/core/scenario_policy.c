@@ -272,11 +272,12 @@ static bool
 read_cap(struct scenario_builder *b, const struct scenario_at *at, int32_t tenant, int32_t cluster, struct err *err)
 {
 	for (size_t i = 0; i < b->models.count; i++) {
-		struct quota_cap *cap = b->caps.at, *end = cap + b->caps.count;
+		struct quota_cap *all = b->caps.at, *cap = NULL;
 
-		while (cap < end && !(cap->tenant == tenant && cap->cluster == cluster && cap->model == (int32_t)i))
-			cap++;
-		if (cap == end) {
+		for (size_t k = 0; k < b->caps.count && !cap; k++)
+			if (all[k].tenant == tenant && all[k].cluster == cluster && all[k].model == (int32_t)i)
+				cap = &all[k];
+		if (!cap) {
 			cap = scenario_push(&b->caps);
 			*cap = (struct quota_cap){tenant, cluster, (int32_t)i, QUOTA_UNLIMITED, QUOTA_DEFAULT};
 		}
