@@ -342,8 +342,7 @@ rating_file_read(const char *text, size_t len, struct rating_file **ret, struct 
 	if (len > 0 && (text[len - 1] != '\n' || memchr(text, '\0', len) != NULL))
 		return err_set(err, ERR_INVALID, "the end of the last line is missing, or it is not text");
 	m->text = mem_strndup(len > 0 ? text : "", len);
-	for (char *line = m->text, *end; *line != '\0'; line = end + 1) {
-		end = strchr(line, '\n');
+	for (char *line = m->text, *end; (end = strchr(line, '\n')) != NULL; line = end + 1) {
 		*end = '\0';
 		number++;
 		if (!read_line(m, line))

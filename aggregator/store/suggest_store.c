@@ -101,33 +101,57 @@ load_current(struct db *db, struct buf *text, struct err *err)
 	return false;
 }
 
+/* Whole billing hours, one at least. */
+static bool
+load_range(struct db *db, int64_t from_ns, int64_t to_ns, struct suggest_input *in, struct err *err)
+{
+	struct db_ledger l;
+
+	if (!db_ledger_get(db, &l, err) || !effective_at(db, &l, from_ns, &in->effective_ns, err))
+		return false;
+	in->from_ns = in->effective_ns;
+	in->to_ns = hour_ceil(&l, to_ns) > in->from_ns ? hour_ceil(&l, to_ns) : in->from_ns + NS_PER_HOUR;
+	return true;
+}
+
+/* What a draft is made of; texts point into the results. */
+struct seen {
+	PGresult *use_rows, *node_rows, *cluster;
+	struct suggest_use *uses;
+	struct suggest_node *nodes;
+	struct buf current;
+};
+
+static void
+seen_fini(struct seen *s)
+{
+	PQclear(s->use_rows);
+	PQclear(s->node_rows);
+	PQclear(s->cluster);
+	mem_free(s->uses);
+	mem_free(s->nodes);
+	buf_fini(&s->current);
+}
+
 bool
 store_policy_suggest(struct db *db, int64_t from_ns, int64_t to_ns, struct buf *out, struct err *err)
 {
 	static const struct db_stmt home = {"suggest cluster",
 	                                    "SELECT c.name FROM ledger l JOIN cluster c ON c.id = l.cluster_id"};
 	in_place(db_tx) struct db_tx tx = {0};
-	owned(result) PGresult *use_rows = NULL, *node_rows = NULL, *cluster = NULL;
-	owned(mem) struct suggest_use *uses = NULL;
-	owned(mem) struct suggest_node *nodes = NULL;
-	in_place(buf) struct buf current;
+	in_place(seen) struct seen s = {0};
 	struct suggest_input in = {0};
-	struct db_ledger l;
 
-	buf_init(&current, POLICY_BYTES);
-	if (!db_ledger_get(db, &l, err) || !db_tx_begin_read(&tx, db, err) ||
-	    !effective_at(db, &l, from_ns, &in.effective_ns, err))
+	buf_init(&s.current, POLICY_BYTES);
+	if (!db_tx_begin_read(&tx, db, err) || !load_range(db, from_ns, to_ns, &in, err) ||
+	    !load_uses(db, in.from_ns, in.to_ns, &s.use_rows, &s.uses, &in.use_count, err) ||
+	    !load_nodes(db, &s.node_rows, &s.nodes, &in.node_count, err) || !load_current(db, &s.current, err) ||
+	    !db_run(db, &home, NULL, &s.cluster, err) || !db_tx_commit(&tx, err))
 		return false;
-	in.from_ns = in.effective_ns;
-	in.to_ns = hour_ceil(&l, to_ns) > in.from_ns ? hour_ceil(&l, to_ns) : in.from_ns + NS_PER_HOUR;
-	if (!load_uses(db, in.from_ns, in.to_ns, &use_rows, &uses, &in.use_count, err) ||
-	    !load_nodes(db, &node_rows, &nodes, &in.node_count, err) || !load_current(db, &current, err) ||
-	    !db_run(db, &home, NULL, &cluster, err) || !db_tx_commit(&tx, err))
-		return false;
-	in.cluster = res_text(cluster, 0, 0);
-	in.uses = uses;
-	in.nodes = nodes;
-	in.current = current.len > 0 ? buf_text(&current) : NULL;
-	in.current_len = current.len;
+	in.cluster = res_text(s.cluster, 0, 0);
+	in.uses = s.uses;
+	in.nodes = s.nodes;
+	in.current = s.current.len > 0 ? buf_text(&s.current) : NULL;
+	in.current_len = s.current.len;
 	return suggest_policy(&in, out, err);
 }
