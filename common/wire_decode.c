@@ -155,6 +155,7 @@ get_count(struct cursor *c, const char *thing, size_t cap, size_t least_bytes, s
 {
 	uint64_t n;
 
+	ASSERT(least_bytes > 0);
 	if (!get_varint(c, thing, &n, err))
 		return false;
 	if (n > cap)

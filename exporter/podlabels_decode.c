@@ -85,12 +85,12 @@ podlabels_find(const struct podlabels_list *l, const char *uid)
 	return found ? found->labels : NULL;
 }
 
+/* The texts of the pod become the list's. */
 static void
-add_pod(struct podlabels_list *l, const char *uid, char *labels, int64_t listed_boot_ns)
+add_pod(struct podlabels_list *l, struct pod_labels pod)
 {
 	l->pods = mem_grow(l->pods, l->count + 1, sizeof(*l->pods));
-	l->pods[l->count++] =
-		(struct pod_labels){.uid = mem_strdup(uid), .labels = labels, .listed_boot_ns = listed_boot_ns};
+	l->pods[l->count++] = pod;
 }
 
 /* Of a UID that is there twice one is kept, the same one whatever the order in which they came. */
@@ -125,7 +125,9 @@ podlabels_keep(struct podlabels_list *list, const struct podlabels_list *before,
 
 		if (boot_ns - old->listed_boot_ns < PODLABELS_KEEP_NS && !podlabels_find(&now, old->uid) &&
 		    list->count < PODLABELS_PODS_MAX)
-			add_pod(list, old->uid, mem_strdup(old->labels), old->listed_boot_ns);
+			add_pod(list, (struct pod_labels){.uid = mem_strdup(old->uid),
+			                                  .labels = mem_strdup(old->labels),
+			                                  .listed_boot_ns = old->listed_boot_ns});
 	}
 	sort_list(list);
 }
@@ -247,7 +249,8 @@ read_pod(const char *text, size_t len, const struct podlabels_keys *keys, struct
 		return true;
 	if (to->count == PODLABELS_PODS_MAX)
 		return err_set(err, ERR_INVALID, "the kubelet tells of more than %u pods", PODLABELS_PODS_MAX);
-	add_pod(to, uid, labels_of(json_object_get(metadata, "labels"), keys), 0);
+	add_pod(to, (struct pod_labels){.uid = mem_strdup(uid),
+	                                .labels = labels_of(json_object_get(metadata, "labels"), keys)});
 	return true;
 }
 

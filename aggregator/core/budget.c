@@ -35,7 +35,8 @@ budget_consume(const struct budget *b, const struct rated *r, struct forecast_da
 			if (d->day < 0 || (size_t)d->day >= count)
 				return err_set(err, ERR_INVALID, "%s: day %" PRId32 " is not in the month", l->tenant,
 				               d->day);
-			if (!ADD(*(l->kind == CHARGE_ADJUSTMENT ? once : &days[d->day].amount), counted(b, l, d)))
+			if (l->kind == CHARGE_ADJUSTMENT ? !ADD(*once, counted(b, l, d))
+			                                 : !ADD(days[d->day].amount, counted(b, l, d)))
 				return too_much(b, err);
 		}
 	}

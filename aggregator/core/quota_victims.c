@@ -400,15 +400,12 @@ last_borrowers_hold(const struct quota_state *s, const struct hunt *h)
 	return last;
 }
 
-/* Step 6: the latest goes first, and comes back when it was not needed. */
+/* Takes holds of borrowers away, the latest first, until there is a set. */
 static bool
-without_borrowers_holds(struct quota_state *s, struct hunt *h)
+displace_holds(struct quota_state *s, struct hunt *h)
 {
 	bool ok = false;
 
-	if (!quota_judge(s, h->wait, h->account, NULL, NULL, NULL).owed ||
-	    s->workspaces.at[s->waits.at[h->wait].in.workspace].in.reclaim != QUOTA_RECLAIM_ANY)
-		return false;
 	while (!ok) {
 		int32_t last = last_borrowers_hold(s, h);
 
@@ -424,6 +421,19 @@ without_borrowers_holds(struct quota_state *s, struct hunt *h)
 		ok = find_set(s, h);
 	}
 	quota_hunt_undo(s, h, 0);
+	return ok;
+}
+
+/* Step 6: the latest goes first, and comes back when it was not needed. */
+static bool
+without_borrowers_holds(struct quota_state *s, struct hunt *h)
+{
+	bool ok;
+
+	if (!quota_judge(s, h->wait, h->account, NULL, NULL, NULL).owed ||
+	    s->workspaces.at[s->waits.at[h->wait].in.workspace].in.reclaim != QUOTA_RECLAIM_ANY)
+		return false;
+	ok = displace_holds(s, h);
 	for (size_t i = 0; ok && i < h->displaced_count;) {
 		int32_t wait = h->displaced[i];
 
