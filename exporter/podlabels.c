@@ -84,7 +84,9 @@ note_outcome(struct podlabels *p, bool answered, const struct err *err)
 {
 	pthread_mutex_lock(&p->lock);
 	p->stats.up = answered;
-	p->stats.trouble = answered ? (struct err){0} : *err;
+	memset(&p->stats.trouble, 0, sizeof(p->stats.trouble));
+	if (!answered)
+		p->stats.trouble = *err;
 	if (answered) {
 		p->stats.answers++;
 		p->stats.answered_boot_ns = time_boot_ns();

@@ -65,7 +65,7 @@ note(struct status *s, const char *reason)
 	if (ok)
 		s->stats.last_success_wall_ns = time_wall_ns();
 	pthread_mutex_unlock(&s->lock);
-	if (ok) {
+	if (reason == NULL) {
 		if (s->reason[0])
 			log_event(LOG_INFO, "the aggregator takes statuses again", LS("was", s->reason));
 		s->reason[0] = '\0';

@@ -91,7 +91,9 @@ publish(struct gauges *g, struct gauges_page *page, const struct err *err, int64
 	failed_before = g->failure.kind != ERR_NONE;
 	unref(g->page);
 	g->page = page;
-	g->failure = page != NULL ? (struct err){0} : *err;
+	memset(&g->failure, 0, sizeof(g->failure));
+	if (page == NULL)
+		g->failure = *err;
 	g->stats.readings++;
 	g->stats.failures += page == NULL;
 	g->stats.duration_ns = duration_ns;
