@@ -31,12 +31,13 @@ budget_consume(const struct budget *b, const struct rated *r, struct forecast_da
 			continue;
 		for (size_t k = 0; k < l->day_count; k++) {
 			const struct rated_day *d = &l->days[k];
+			int128 *to;
 
 			if (d->day < 0 || (size_t)d->day >= count)
 				return err_set(err, ERR_INVALID, "%s: day %" PRId32 " is not in the month", l->tenant,
 				               d->day);
-			if (l->kind == CHARGE_ADJUSTMENT ? !ADD(*once, counted(b, l, d))
-			                                 : !ADD(days[d->day].amount, counted(b, l, d)))
+			to = l->kind == CHARGE_ADJUSTMENT ? once : &days[d->day].amount;
+			if (!ADD(*to, counted(b, l, d)))
 				return too_much(b, err);
 		}
 	}
