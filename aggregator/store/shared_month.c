@@ -179,7 +179,8 @@ shared_month_load(const struct report_month *m, const struct rating_book *propos
 	for (int row = 0; row < PQntuples(s->pools); row++)
 		if (!divide(&d, s, row, err))
 			return false;
-	qsort(s->parts, s->count, sizeof(*s->parts), compare_parts);
+	if (s->count > 0)
+		qsort(s->parts, s->count, sizeof(*s->parts), compare_parts);
 	return true;
 }
 
