@@ -67,15 +67,17 @@ def fuzz_jobs(out):
 
 
 def python_jobs(suite, out):
-    """Integration tests run against the release programs, and again against the variants named in '# also: ...'."""
+    """Integration tests run against the release programs, and again against the variants named in '# also: ...'; those that say
+    '# instead: ...' run against these alone."""
     for source in sorted(glob(f"tests/{suite}/test_*.py")):
         if suite == "lint":
             yield Job(suite, Path(source).stem, "", source)
             continue
-        also = re.search(r"^# also:(.*)$", text_of(source), re.M)
-        for variant in ["release"] + (also.group(1).split() if also else []):
+        said = re.search(r"^# (also|instead):(.*)$", text_of(source), re.M)
+        first = [] if said and said.group(1) == "instead" else ["release"]
+        for variant in first + (said.group(2).split() if said else []):
             if variant not in VARIANTS:
-                sys.exit(f"{source}: '# also: {variant}' is not a variant; there are {', '.join(VARIANTS)}")
+                sys.exit(f"{source}: '{said.group(0)}' names no variant; there are {', '.join(VARIANTS)}")
             tools = [f"{out}/{variant}/tests/{Path(t).stem}" for t in sorted(glob("tests/support/*_tool.c"))]
             yield Job(suite, Path(source).stem, variant, source, ["programs"] + tools)
 

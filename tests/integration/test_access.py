@@ -3,7 +3,7 @@
 The routes come from the program itself (--print-routes). What is expected of each is written here by hand: a route that the
 program has and this file does not know fails, and so does one that it declares for other roles than are written here."""
 
-# also: san
+# instead: san
 
 import json
 import subprocess

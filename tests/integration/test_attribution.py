@@ -1,6 +1,6 @@
 """Whose usage it is, from what a node says of a holder to the workspace in the ledger: groups, labels, and the version that had neither."""
 
-# also: san
+# instead: san
 
 import hashlib
 import unittest

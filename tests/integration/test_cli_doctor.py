@@ -1,6 +1,6 @@
 """tollgate doctor on whole and broken systems: the line that matters, its remedy, and the exit code."""
 
-# also: san
+# instead: san
 
 import email.utils
 import http.server

@@ -1,6 +1,6 @@
 """POST /v1/events: CloudEvents of other meters. Each counts once, whoever sends it how often, and each has its own answer."""
 
-# also: san
+# instead: san
 
 import csv
 import datetime

@@ -1,6 +1,6 @@
 """Labels and groups from the node to the bill: a kubelet that tells the labels of its pods, an exporter, a ledger with rules about them."""
 
-# also: san
+# instead: san
 
 import unittest
 

@@ -1,6 +1,6 @@
 """Quotas, members, reservations and states in the ledger: over time, all or nothing, within what the nodes have, and a tenant's own part."""
 
-# also: san
+# instead: san
 
 import json
 import os

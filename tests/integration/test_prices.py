@@ -1,6 +1,6 @@
 """Price books in the ledger: everything that prices is kept, a version stands for all of it, and nobody changes it afterwards."""
 
-# also: san
+# instead: san
 
 import csv
 import io

@@ -1,7 +1,7 @@
 """tollgate quota simulate: the worked examples of QUOTA through the real program, YAML and JSON alike, a week replayed, and files that
 are wrong."""
 
-# also: san
+# instead: san
 
 import json
 import os

@@ -1,6 +1,6 @@
 """A policy in the ledger: all or nothing, at billing hours, and what it changes is what the books say afterwards."""
 
-# also: san
+# instead: san
 
 import csv
 import hashlib

@@ -1,6 +1,6 @@
 """Both daemons over TLS: the whole way of a batch, client certificates, and new certificates while they serve."""
 
-# also: san
+# instead: san
 
 import http.client
 import os

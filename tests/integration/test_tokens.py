@@ -1,6 +1,6 @@
 """Tokens from their making to their end, nodes that join, and the log that has it all."""
 
-# also: san
+# instead: san
 
 import concurrent.futures
 import json
