@@ -169,7 +169,7 @@ decide(struct quota_state *s, int32_t wait, struct heap *heap, struct gather *g)
 	/* A hold that had to go waits again, behind or before those that are left. */
 	for (size_t i = 0; i < r.hunt.displaced_count; i++)
 		PUSH(*heap)->wait = r.hunt.displaced[i];
-	if (better)
+	if (better || r.hunt.displaced_count > 0)
 		heap_refresh(s, heap);
 }
 

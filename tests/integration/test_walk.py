@@ -206,7 +206,7 @@ class Walk(unittest.TestCase):
             if line.startswith("tollgate_period_cost{"):
                 labels, value = line[len("tollgate_period_cost{"):].split("} ")
                 pairs = dict(p.split("=") for p in labels.replace('"', "").split(","))
-                cost[pairs["tenant"], pairs["workspace"]] = Decimal(value)
+                cost[pairs["tenant"], pairs.get("workspace", "")] = Decimal(value)
         self.assertEqual(cost, {k: sum(Decimal(r["billed_cost"]) for r in self.lines if (r["tenant"], r["workspace"]) == k) for k in hours})
 
     def test_a_tenant_sees_only_its_own(self):

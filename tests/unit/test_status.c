@@ -502,7 +502,7 @@ a_node_that_has_not_joined_yet_keeps_quiet(void **state)
 	struct aggregator a;
 	struct status_stats stats;
 	FILE *f;
-	char path[] = "/tmp/test_status.XXXXXX";
+	char path[] = "/tmp/test_status.XXXXXX", made[sizeof(path) + 4];
 	int fd = mkstemp(path);
 
 	(void)state;
@@ -512,10 +512,13 @@ a_node_that_has_not_joined_yet_keeps_quiet(void **state)
 	aggregator_start(&a, path);
 	offer(&a, "{\"n\":1}", 0);
 	offer(&a, "{\"n\":2}", 0);
-	f = fopen(path, "w");
+	/* as joining writes it: whole or not at all */
+	snprintf(made, sizeof(made), "%s.new", path);
+	f = fopen(made, "w");
 	assert_non_null(f);
 	fputs("token\n", f);
 	fclose(f);
+	assert_int_equal(rename(made, path), 0);
 	offer(&a, "{\"n\":3}", 0);
 	stats = await_outcomes(&a, 1);
 	assert_int_equal(stats.failed, 0);
