@@ -143,7 +143,7 @@ static void
 lines_beyond_the_page_are_one_row_and_the_sum_stays(void **state)
 {
 	enum { WORKSPACES = 40 };
-	static char names[WORKSPACES][16];
+	static char names[WORKSPACES][24];
 	struct usage_day many[WORKSPACES];
 	struct rating_input in = november;
 	in_place(buf) struct buf out;
