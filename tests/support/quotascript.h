@@ -26,4 +26,13 @@ enum { SCRIPT_WHOLE, SCRIPT_MIG, SCRIPT_REP };
 MUST_CHECK bool quotascript_run(const char *script, struct buf *answers, struct quota_state **ret_state,
                                 struct err *err);
 
+/* A table of scripts and their answers, a sentence each: fails the running test with every row that came out otherwise. */
+struct quotascript_row {
+	const char *name;
+	const char *script;
+	const char *answers;
+};
+void quotascript_check(const struct quotascript_row *rows, size_t count);
+#define QUOTASCRIPT_CHECK(rows) quotascript_check(rows, ARRAY_LEN(rows))
+
 #endif

@@ -3,46 +3,15 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <string.h>
 
 #include <cmocka.h>
 
 #include "tests/support/quotascript.h"
 
-struct row {
-	const char *name;
-	const char *script;
-	const char *answers;
-};
-
-static void
-run(const struct row *rows, size_t count)
-{
-	size_t wrong = 0;
-
-	for (size_t i = 0; i < count; i++) {
-		struct buf answers;
-		struct err err;
-
-		buf_init(&answers, 1 << 16);
-		if (!quotascript_run(rows[i].script, &answers, NULL, &err)) {
-			print_error("%s: %s\n", rows[i].name, err.text);
-			wrong++;
-		} else if (strcmp(buf_text(&answers), rows[i].answers) != 0) {
-			print_error("%s:\n  got      %s\n  expected %s\n", rows[i].name, buf_text(&answers),
-			            rows[i].answers);
-			wrong++;
-		}
-		buf_fini(&answers);
-	}
-	assert_int_equal(wrong, 0);
-}
-#define RUN(rows) run(rows, ARRAY_LEN(rows))
-
 static void
 the_worked_examples(void **state)
 {
-	static const struct row rows[] = {
+	static const struct quotascript_row rows[] = {
 		{"45 and 56 do not fit 100: the second waits",
 	         "ws a R50 B50; ws b R50 B10; node n 100; ask ra a 45, rb b 56", "ra admit; rb queue"},
 		{"45 and 55 fit: b borrows what a leaves",
@@ -66,13 +35,13 @@ the_worked_examples(void **state)
 	};
 
 	(void)state;
-	RUN(rows);
+	QUOTASCRIPT_CHECK(rows);
 }
 
 static void
 rules_1_to_4(void **state)
 {
-	static const struct row rows[] = {
+	static const struct quotascript_row rows[] = {
 		{"a shape that nobody knows is refused", "ws a R4; node n 4; ask r a 1 unknown", "r reject"},
 		{"a count that is no multiple of per_node is refused", "ws a R4; node n 4; ask r a 3 k2", "r reject"},
 		{"a count of nothing is refused", "ws a R4; node n 4; ask r a 0", "r reject"},
@@ -114,13 +83,13 @@ rules_1_to_4(void **state)
 	};
 
 	(void)state;
-	RUN(rows);
+	QUOTASCRIPT_CHECK(rows);
 }
 
 static void
 rules_5_to_9(void **state)
 {
-	static const struct row rows[] = {
+	static const struct quotascript_row rows[] = {
 		{"free GPUs on two nodes are not together",
 	         "ws a R8; node n1 4; node n2 4; lease x a 2 @n1; lease y a 2 @n2; ask r a 4 k4", "r queue"},
 		{"a request without shape is spread",
@@ -171,13 +140,13 @@ rules_5_to_9(void **state)
 	};
 
 	(void)state;
-	RUN(rows);
+	QUOTASCRIPT_CHECK(rows);
 }
 
 static void
 the_order_of_victims(void **state)
 {
-	static const struct row rows[] = {
+	static const struct quotascript_row rows[] = {
 		{"the largest debt first",
 	         "ws a R2; ws b R0 M9; ws c R0 M9; node n 6; lease x b 1; lease y c 2; lease z c 3; ask r a 1",
 	         "r reclaim z; order z for r"},
@@ -223,7 +192,7 @@ the_order_of_victims(void **state)
 	};
 
 	(void)state;
-	RUN(rows);
+	QUOTASCRIPT_CHECK(rows);
 }
 
 int

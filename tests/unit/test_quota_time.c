@@ -3,46 +3,15 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <string.h>
 
 #include <cmocka.h>
 
 #include "tests/support/quotascript.h"
 
-struct row {
-	const char *name;
-	const char *script;
-	const char *answers;
-};
-
-static void
-run(const struct row *rows, size_t count)
-{
-	size_t wrong = 0;
-
-	for (size_t i = 0; i < count; i++) {
-		struct buf answers;
-		struct err err;
-
-		buf_init(&answers, 1 << 16);
-		if (!quotascript_run(rows[i].script, &answers, NULL, &err)) {
-			print_error("%s: %s\n", rows[i].name, err.text);
-			wrong++;
-		} else if (strcmp(buf_text(&answers), rows[i].answers) != 0) {
-			print_error("%s:\n  got      %s\n  expected %s\n", rows[i].name, buf_text(&answers),
-			            rows[i].answers);
-			wrong++;
-		}
-		buf_fini(&answers);
-	}
-	assert_int_equal(wrong, 0);
-}
-#define RUN(rows) run(rows, ARRAY_LEN(rows))
-
 static void
 holds_and_orders(void **state)
 {
-	static const struct row rows[] = {
+	static const struct quotascript_row rows[] = {
 		{"the step that returns the victim admits the request",
 	         "ws a R2; ws b R0 M9; node n 2; lease x b 2; ask r a 2; drain x; finish x",
 	         "r reclaim x; order x for r; r admit; returned x"},
@@ -87,13 +56,13 @@ holds_and_orders(void **state)
 	};
 
 	(void)state;
-	RUN(rows);
+	QUOTASCRIPT_CHECK(rows);
 }
 
 static void
 back_off_and_exceptions(void **state)
 {
-	static const struct row rows[] = {
+	static const struct quotascript_row rows[] = {
 		{"who was reclaimed may not borrow for a while",
 	         "set backoff=60 forget=600; ws a R2; ws b R0 M9; node n 4; lease x b 4; ask r a 2; finish x; ask s b 1; tick 59; tick 1",
 	         "r reclaim x; order x for r; r admit; returned x; s queue; s borrow 1"},
@@ -131,13 +100,13 @@ back_off_and_exceptions(void **state)
 	};
 
 	(void)state;
-	RUN(rows);
+	QUOTASCRIPT_CHECK(rows);
 }
 
 static void
 leases_and_the_queue(void **state)
 {
-	static const struct row rows[] = {
+	static const struct quotascript_row rows[] = {
 		{"an unconfirmed lease expires",
 	         "set confirm=30; ws a R2; node n 2; ask r a 2; tick 29; ask s a 1; tick 1",
 	         "r admit; s queue; s admit; expired r"},
@@ -191,7 +160,7 @@ leases_and_the_queue(void **state)
 	};
 
 	(void)state;
-	RUN(rows);
+	QUOTASCRIPT_CHECK(rows);
 }
 
 int
