@@ -390,6 +390,7 @@ struct quota_placed {
 
 struct quota_verdict {
 	char id[QUOTA_ID_SIZE];
+	int32_t workspace; /* whose request it is */
 	enum quota_decision decision;
 	enum quota_decision would; /* what the rules say: differs only where enforce is not on */
 	bool warn;                 /* enforce is warn and would is not admit, or a soft budget is exceeded */

@@ -239,6 +239,7 @@ quota_tell(struct quota_state *s, int32_t wait, const struct ruling *r, struct q
 	else if (r->may[1])
 		ret->owed = ret->owed || r->j[1].owed;
 	memcpy(ret->id, w->id, sizeof(ret->id));
+	ret->workspace = w->in.workspace;
 	tell_checks(s, wait, r, &checks);
 	ret->checks = checks.at;
 	ret->check_count = checks.count;
@@ -414,6 +415,7 @@ quota_complete(struct quota_state *s, struct gather *g)
 				*PUSH(plan) =
 					(struct spot){.group = s->parts.at[p].group, .count = s->parts.at[p].count};
 		memcpy(v->id, w->id, sizeof(v->id));
+		v->workspace = w->in.workspace;
 		v->borrowed_units = debt < w->units ? debt : w->units;
 		v->decision = v->would = v->borrowed_units > 0 ? QUOTA_BORROW : QUOTA_ADMIT;
 		v->owed = w->hold_owed;
