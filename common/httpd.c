@@ -2,7 +2,8 @@
  *
  * One thread of libmicrohttpd reads and writes all connections. A request is an exchange: it is judged when its headers
  * are in, its body is collected, then it is answered here (inline routes) or suspended and given to the pool. A worker
- * only touches its own exchange; it hands it back by resuming the connection, and the reply is queued in this thread. */
+ * only touches its own exchange; it hands it back by resuming the connection, and the reply is queued in this thread. A
+ * request that is kept (http_later) rests in the same way until somebody else has written its reply. */
 #include "common/httpd.h"
 
 #include <arpa/inet.h>
@@ -49,6 +50,7 @@ struct httpd {
 	pthread_mutex_t lock;
 	pthread_cond_t idle; /* answering became 0 */
 	int answering;       /* exchanges whose request is complete and whose reply is not yet out */
+	int kept;            /* of these, by http_later */
 };
 
 /* One connection. */
@@ -216,12 +218,77 @@ exchange_send(struct exchange *x)
 	return queued;
 }
 
+/* ---- replies that come later ---- */
+
+bool
+http_later(const struct http_request *rq)
+{
+	struct exchange *x = rq->exchange;
+	struct httpd *h = x->server;
+	int most = h->options.later_max ? h->options.later_max : h->options.connection_max / 2;
+
+	ASSERT(!x->rq.route->inline_ && !x->later);
+	pthread_mutex_lock(&h->lock);
+	x->later = !atomic_load(&h->stopping) && h->kept < most;
+	h->kept += x->later;
+	pthread_mutex_unlock(&h->lock);
+	return x->later;
+}
+
+void
+http_later_refuse(const struct http_request *rq, struct http_reply *rp)
+{
+	const struct exchange *x = rq->exchange;
+
+	http_problem(rp, rq, 503, NULL, "%s",
+	             atomic_load(&x->server->stopping) ? "the server is stopping" : "too many requests wait already");
+	rp->retry_after_s = 1;
+}
+
+/* Whichever of handler and reply comes second gives the exchange back to libmicrohttpd's thread, which may free it at any time. */
+static void
+later_meet(struct exchange *x)
+{
+	struct httpd *h = x->server;
+
+	if (atomic_fetch_add(&x->ready, 1) == 0)
+		return;
+	MHD_resume_connection(x->connection);
+	pthread_mutex_lock(&h->lock);
+	h->kept--;
+	if (h->kept == 0 && atomic_load(&h->stopping))
+		pthread_cond_signal(&h->idle);
+	pthread_mutex_unlock(&h->lock);
+}
+
+void
+http_later_done(const struct http_request *rq)
+{
+	later_meet(rq->exchange);
+}
+
+/* Nobody can be refused to whom it was promised, so there is no limit. */
+static void
+wait_for_kept(struct httpd *h)
+{
+	if (h->daemon && h->options.on_stop)
+		h->options.on_stop(h->options.app);
+	pthread_mutex_lock(&h->lock);
+	while (h->kept > 0)
+		pthread_cond_wait(&h->idle, &h->lock);
+	pthread_mutex_unlock(&h->lock);
+}
+
 static void
 run_job(void *job, void *worker)
 {
 	struct exchange *x = job;
 
 	exchange_answer(x, worker);
+	if (x->later) {
+		later_meet(x);
+		return;
+	}
 	http_reply_pack(&x->rp, &x->rq, http_header(&x->rq, "Accept-Encoding"), http_header(&x->rq, "If-None-Match"));
 	/* from here on the exchange belongs to libmicrohttpd's thread, which may free it at any time */
 	MHD_resume_connection(x->connection);
@@ -571,7 +638,8 @@ httpd_stop(struct httpd *h)
 	atomic_store(&h->stopping, true);
 	if (h->pool)
 		httpd_pool_drain(h->pool);
-	/* every suspended connection is resumed now: a worker did it, or the push was refused */
+	wait_for_kept(h);
+	/* every suspended connection is resumed now: a worker did it, or who kept it, or the push was refused */
 	wait_for_replies(h);
 	/* it calls on_tls, and may not outlive the caller's wish to hear */
 	httpd_watch_stop(h->watch);

@@ -77,6 +77,15 @@ struct http_reply {
  * worker's thread. */
 void http_defer(struct http_reply *rp);
 
+/* For a worker's handler whose answer depends on what is yet to happen: the request is kept without a worker. From here on rq and rp
+ * belong to whoever calls http_later_done, exactly once, in any thread, as soon as it likes; rq and rp are valid until then, with
+ * query and headers, but without the body, and the handler touches neither again. A reply that came later is sent as it is, not
+ * compressed. That the client has gone is seen when the reply is sent, so whoever keeps a request keeps it for a limited time.
+ * False: the server stops, or keeps later_max already; nothing has happened, the handler answers at once (http_later_refuse: with 503). */
+MUST_CHECK bool http_later(const struct http_request *rq);
+void http_later_refuse(const struct http_request *rq, struct http_reply *rp) SELDOM;
+void http_later_done(const struct http_request *rq);
+
 /* RFC 9457 problem+json: type, title, status, detail, request id, and `field` when one is to blame. */
 void http_problem(struct http_reply *rp, const struct http_request *rq, int status, const char *field, const char *fmt,
                   ...) PRINTF_LIKE(5, 6) SELDOM;
@@ -135,6 +144,10 @@ struct httpd_options {
 	 * Past it the connection is closed. 0: 60 s. */
 	int64_t request_timeout_ns;
 	int connection_max; /* more wait in the kernel's backlog */
+	int later_max;      /* requests kept by http_later, of which each has a connection; 0: half of connection_max */
+	/* Called by httpd_stop when no handler runs any more and none will: whoever has kept requests is to answer them now. The stop
+	 * waits for that without limit. NULL: nobody keeps any. */
+	void (*on_stop)(void *app);
 	/* Of a request, in bytes, then 431. As much is set aside for each connection, and cleared after each request: where no
 	 * client has reason to send more, less is cheaper. 0: 32 KiB. */
 	size_t head_max;

@@ -179,7 +179,7 @@ exchange_answer(struct exchange *x, void *worker)
 		if (!x->gzip || expand(x))
 			x->rq.route->handle(o->app, worker, &x->rq, &x->rp);
 	}
-	if (x->rp.to_worker && !worker)
+	if (!x->later && x->rp.to_worker && !worker)
 		return;
 	drop_body(x);
 	x->stage = EXCHANGE_REPLY;

@@ -4,6 +4,8 @@
 #ifndef TOLLGATE_COMMON_HTTPD_EXCHANGE_H
 #define TOLLGATE_COMMON_HTTPD_EXCHANGE_H
 
+#include <stdatomic.h>
+
 #include "common/httpd_rules.h"
 
 /* A refused body up to this size is read and thrown away, so that its sender comes to read the refusal and the connection
@@ -36,7 +38,10 @@ struct exchange {
 	bool gzip;
 	bool close;   /* the connection ends with this reply */
 	bool counted; /* among those that a stop waits for */
-	int status;   /* of the reply that was queued */
+	bool later;   /* http_later was called; of the handler's thread */
+	/* its handler has returned, its reply is written: what comes second gives the exchange back. Only where it is kept */
+	atomic_int ready;
+	int status; /* of the reply that was queued */
 	size_t sent_bytes;
 	size_t held; /* this body's part of bodies, also while a worker has the body */
 	size_t swallowed;
@@ -76,7 +81,7 @@ MUST_CHECK bool exchange_collect(struct exchange *x, const char *data, size_t n)
 /* 503 with Retry-After. */
 void exchange_refuse_busy(struct exchange *x, const char *why) SELDOM;
 /* Guard, gzip, handler; in a worker's thread, or in the server's with NULL. Then stage is EXCHANGE_REPLY, or the handler
- * wants a worker (rp.to_worker). */
+ * wants a worker (rp.to_worker), or has kept the request (later): then rp is another's. */
 void exchange_answer(struct exchange *x, void *worker);
 /* The reply is about to be sent, in the server's thread. */
 void exchange_settle(struct exchange *x);
