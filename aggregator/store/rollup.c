@@ -3,7 +3,8 @@
  *
  * Rules, in order:
  *  1. one replica at a time rolls up; another one finds the lock taken and does nothing
- *  2. a node that has been silent for longer than the grace has its time counted until now, as unknown
+ *  2. a node that has been silent for longer than the grace has its time counted as unknown, until now or until its
+ *     last GPU left service
  *  3. what a node has covered of an open hour is summed in slices, so that reading it costs as much as its end; a record
  *     that comes behind voids the slices of its hour, and one that comes while a slice is being made undoes it
  *  4. an hour is due when its node has covered it, or when the grace after its end has passed; and whenever it is

@@ -5,7 +5,7 @@ import unittest
 
 from tests.integration.test_days import DAY, settle
 from tests.integration.test_ingest_group import Replica, batch
-from tests.integration.test_store import POLICY, START, Base, by_state, seed
+from tests.integration.test_store import ALWAYS, POLICY, START, Base, by_state, seed
 from tests.support.fleet import HOUR, MINUTE, NS, Fleet, truth
 from tests.support.ledger import StoreError
 
@@ -139,6 +139,21 @@ class Released(Base):
         held = {k: v for k, v in states.items() if k[2] != "unknown"}
         self.assertEqual({k: v for k, v in by_state(led).items() if k[2] != "unknown"}, held)
         self.assert_conserved(led)
+
+    def test_a_node_that_fell_silent_before_its_gpu_was_retired_has_the_time_between_as_unknown(self):
+        led = self.new_ledger(now=START + 6 * HOUR)
+        led.ingest([batch(1, 1)])
+        led.rows(f"insert into node_state (gpu_id, state, effective) select id, 'retired', tstzrange(at_ns({START + 2 * HOUR}), null) from gpu")
+        settle(led)
+        self.assertEqual(self.unknown(led), {"GPU-1": 2 * HOUR - MINUTE})
+        led.assert_sound()
+        led.rows("delete from node_state")
+        self.assertTrue(led.ingest([{**batch(1, 1 + 5 * 60), "seq": 2}])["ok"])
+        settle(led)
+        self.assertEqual(self.unknown(led), {"GPU-1": 6 * HOUR - 2 * MINUTE})
+
+    def unknown(self, led):
+        return {uuid: int(v) // 5040 for uuid, v in led.rows(f"select g.uuid, sum(u.unknown) from {ALWAYS} group by 1")}
 
     def test_a_steady_stream_notices_at_once_that_a_gpu_was_retired(self):
         led = self.new_ledger(now=START + 2 * HOUR)
