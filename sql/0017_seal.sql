@@ -1,5 +1,5 @@
 -- oldest-binary: 0.1.0
--- Silence ends with the last service, and what sealing costs.
+-- Silence ends with the last service; a partition is made once.
 
 -- Nodes that have been silent for longer than the grace: their time counts as unknown, until now or until the last of their GPUs has
 -- left service, also when that was declared before the silence. So an hour is only ever sealed when all time in service in it is
@@ -20,4 +20,26 @@ BEGIN
 		PERFORM tollgate.node_hours_extend(n.id, tollgate.hour_of(end_ns - 1), tollgate.hour_of(end_ns - 1) + interval '1 hour');
 		PERFORM tollgate.node_hours_dirty(n.id, n.accounted_ns);
 	END LOOP;
+END $$;
+
+-- As before; but whether somebody else has made it meanwhile is asked of the catalogue. to_regclass() may remember that there was
+-- none: waiting for an advisory lock does not make a session hear of what others have committed.
+CREATE OR REPLACE FUNCTION make_partitions(p_from_ns bigint, p_until_ns bigint) RETURNS integer LANGUAGE plpgsql AS $$
+DECLARE
+	day_ns constant bigint := 86400000000000;
+	made integer := 0;
+	name text;
+BEGIN
+	FOR day IN p_from_ns / day_ns .. (p_until_ns - 1) / day_ns LOOP
+		name := tollgate.partition_name(day);
+		CONTINUE WHEN to_regclass('tollgate.' || name) IS NOT NULL;
+		PERFORM pg_advisory_xact_lock(hashtextextended('tollgate.' || name, 0));
+		CONTINUE WHEN EXISTS (SELECT FROM pg_class c WHERE c.relname = name AND c.relnamespace = 'tollgate'::regnamespace);
+		-- Made apart and attached, because PARTITION OF would stop all writers for as long as this transaction lasts.
+		EXECUTE format('CREATE TABLE tollgate.%I (LIKE tollgate.usage_interval INCLUDING DEFAULTS INCLUDING CONSTRAINTS)', name);
+		EXECUTE format('ALTER TABLE tollgate.usage_interval ATTACH PARTITION tollgate.%I FOR VALUES FROM (%s) TO (%s)',
+			name, day * day_ns, (day + 1) * day_ns);
+		made := made + 1;
+	END LOOP;
+	RETURN made;
 END $$;

@@ -13,6 +13,7 @@ from decimal import ROUND_HALF_EVEN, Decimal
 from tests.support import pg
 from tests.support.fleet import ALL_STATES, HOUR, MINUTE, NS, Fleet, truth
 from tests.support.ledger import BUILD, Ledger, each_frame
+from tests.support.stack import wait_for
 
 # 2026-11-30T20:00Z: the fleets run over midnight and the end of a month.
 START = 1_796_068_800 * NS
@@ -363,6 +364,20 @@ class RollUp(Base):
         led.retain()
         days = [r[0] for r in led.rows("select inhrelid::regclass::text from pg_inherits where inhparent = 'usage_interval'::regclass order by 1")]
         self.assertEqual(days, ["usage_interval_20261130", "usage_interval_20261201", "usage_interval_20261202"])
+
+    def test_two_sessions_that_make_the_same_partition_both_find_it_made(self):
+        led = self.new_ledger(now=START)
+        make = f"select tollgate.make_partitions({START}, {START + HOUR})"
+        psql = [os.path.join(self.cluster.bin, "psql"), "-X", "-q", "-At", "-d", self.cluster.conninfo(led.name)]
+        with subprocess.Popen(psql, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as first:
+            first.stdin.write(f"begin; {make};\n")
+            first.stdin.flush()
+            self.assertEqual(first.stdout.readline().strip(), "1")
+            with subprocess.Popen([*psql, "-c", make], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as second:
+                wait_for("the second to wait", lambda: led.value("select count(*) from pg_locks where locktype = 'advisory' and not granted") == "1")
+                first.stdin.write("commit;\n")
+                first.stdin.close()
+                self.assertEqual(second.stdout.read().strip(), "0")
 
     def test_billing_hours_days_and_months_are_the_zones(self):
         # Kathmandu is at +5:45: its hours begin at a quarter past, its December at 18:15 UTC.
