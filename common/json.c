@@ -36,12 +36,17 @@ depth_of(const char *text, size_t len)
 bool
 json_parse(const char *name, const char *text, size_t len, json_t **ret, struct err *err)
 {
+	return json_parse_max(name, text, len, JSON_MAX_BYTES, ret, err);
+}
+
+bool
+json_parse_max(const char *name, const char *text, size_t len, size_t max_bytes, json_t **ret, struct err *err)
+{
 	json_error_t why;
 	json_t *j;
 
-	if (len > JSON_MAX_BYTES)
-		return err_set(err, ERR_INVALID, "%s: %zu bytes are more than the limit of %u", name, len,
-		               JSON_MAX_BYTES);
+	if (len > max_bytes)
+		return err_set(err, ERR_INVALID, "%s: %zu bytes are more than the limit of %zu", name, len, max_bytes);
 	if (depth_of(text, len) > JSON_MAX_DEPTH)
 		return err_set(err, ERR_INVALID, "%s: nested deeper than %d levels", name, JSON_MAX_DEPTH);
 	j = json_loadb(len ? text : "", len, JSON_REJECT_DUPLICATES, &why);

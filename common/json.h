@@ -12,6 +12,9 @@
 
 /* An object or a list. Errors read "NAME:LINE:COLUMN: ...". */
 MUST_CHECK bool json_parse(const char *name, const char *text, size_t len, json_t **ret, struct err *err);
+/* The same with another limit, for texts that this program wrote itself. */
+MUST_CHECK bool json_parse_max(const char *name, const char *text, size_t len, size_t max_bytes, json_t **ret,
+                               struct err *err);
 static inline void
 json_free(json_t *j)
 {

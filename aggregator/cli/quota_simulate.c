@@ -51,12 +51,12 @@ says_something(const struct quota_verdict *v, const struct quota_check *c)
 static void
 print_checks(const struct quota_scenario *sc, const struct quota_verdict *v)
 {
-	int32_t w = scenario_workspace_of(sc, v->id);
 	owned(json) json_t *rows = json_array();
 
 	for (size_t i = 0; i < v->check_count; i++) {
 		const struct quota_check *c = &v->checks[i];
-		enum scenario_measure m = scenario_measure_of(sc, c, w);
+		bool money = scenario_budget_is_money(&sc->world.policy, v->workspace, c->scope == QUOTA_SCOPE_TENANT);
+		enum scenario_measure m = scenario_measure_of(c, money);
 		json_t *row;
 
 		if (!says_something(v, c))
@@ -129,7 +129,7 @@ print_verdict(const struct quota_scenario *sc, int64_t at_ns, const struct quota
 
 	buf_init(&path, 1024);
 	buf_init(&borrowed, 64);
-	quota_scenario_workspace(sc, scenario_workspace_of(sc, v->id), &path);
+	quota_scenario_workspace(sc, v->workspace, &path);
 	printf("%s  request %s of %s: %s", duration_format(at_ns, at), v->id, buf_text(&path),
 	       quota_decision_name(v->decision));
 	if (v->would != v->decision)

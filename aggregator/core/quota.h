@@ -480,6 +480,9 @@ struct quota_account_figures quota_account_at(const struct quota_state *s, int32
 int64_t quota_would_deny_count(const struct quota_state *s, int32_t workspace);
 size_t quota_lease_count(const struct quota_state *s);
 size_t quota_waiting_count(const struct quota_state *s);
+int64_t quota_now(const struct quota_state *s); /* of the last step */
+/* The shape of a lease; QUOTA_NONE when there is none of that id. */
+int32_t quota_lease_shape(const struct quota_state *s, const char *id);
 
 const char *quota_decision_name(enum quota_decision d); /* "admit" */
 const char *quota_rule_name(enum quota_rule r);         /* "limit" */

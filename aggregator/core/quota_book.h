@@ -90,7 +90,7 @@ const char *quota_book_workspace_path(const struct quota_book *b,
                                       int32_t workspace); /* "acme/prod"; "" for QUOTA_NONE */
 const char *quota_book_node_name(const struct quota_book *b, int32_t node);
 const char *quota_book_gpu_uuid(const struct quota_book *b, int32_t node, int32_t gpu); /* "": not seen yet */
-const struct quota_shape *quota_book_shape(const struct quota_book *b, int32_t shape);
+struct quota_shape quota_book_shape(const struct quota_book *b, int32_t shape);
 /* The settings in force. */
 const struct quota_settings *quota_book_settings(const struct quota_book *b);
 /* Requests of a workspace that is not enforced that the rules would not have admitted, since the book began. */

@@ -1,5 +1,9 @@
 /* aggregator/core/quota_ids.c - the positions of leases and requests by their ids: a hash table with linear probing. */
-#include "aggregator/core/quota_state.h"
+#include "aggregator/core/quota_ids.h"
+
+#include <string.h>
+
+#include "aggregator/core/quota.h"
 
 static size_t
 hash_of(const char *id)

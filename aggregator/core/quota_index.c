@@ -396,6 +396,20 @@ quota_waiting_count(const struct quota_state *s)
 	return s->wait_count;
 }
 
+int64_t
+quota_now(const struct quota_state *s)
+{
+	return s->now_ns;
+}
+
+int32_t
+quota_lease_shape(const struct quota_state *s, const char *id)
+{
+	int32_t lease = quota_lease_by_id(s, id);
+
+	return lease == QUOTA_NONE ? QUOTA_NONE : s->leases.at[lease].in.shape;
+}
+
 /* ---- everything anew ------------------------------------------------------------------------------------------------------- */
 
 struct place_of_group {

@@ -1,80 +1,26 @@
 /* aggregator/core/quota_save.c - a state as plain lists again, and copies of it. */
 #include "aggregator/core/quota_state.h"
 
-#include <stddef.h>
 #include <stdlib.h>
 
-/* ---- memory of what was saved ----------------------------------------------------------------------------------------------- */
-
-#define BLOCK_BYTES (UINT64_C(64) << 10)
-
-/* Blocks that are filled from the front, the last one first in the chain. */
-struct memory {
-	struct memory *before;
-	size_t used, cap;
-	max_align_t data[];
-};
-
-static void *
-keep(struct memory **m, size_t count, size_t size)
-{
-	size_t bytes = (count * size + sizeof(max_align_t)) / sizeof(max_align_t) * sizeof(max_align_t);
-	char *at;
-
-	ASSERT(count < SIZE_MAX / 4 / size);
-	if (!*m || (*m)->cap - (*m)->used < bytes) {
-		size_t cap = bytes > BLOCK_BYTES ? bytes : BLOCK_BYTES;
-		struct memory *block = mem_alloc(sizeof(*block) + cap);
-
-		block->before = *m;
-		block->cap = cap;
-		*m = block;
-	}
-	at = (char *)(*m)->data + (*m)->used;
-	(*m)->used += bytes;
-	return at;
-}
-
-static const char *
-keep_text(struct memory **m, const char *text)
-{
-	size_t len = strlen(text);
-	char *copy = keep(m, len + 1, 1);
-
-	memcpy(copy, text, len + 1);
-	return copy;
-}
-
-void
-quota_saved_fini(struct quota_saved *saved)
-{
-	struct memory *m = saved->memory;
-
-	while (m) {
-		struct memory *before = m->before;
-
-		mem_free(m);
-		m = before;
-	}
-	*saved = (struct quota_saved){0};
-}
+#include "aggregator/core/quota_memory.h"
 
 /* ---- the lists ---------------------------------------------------------------------------------------------------------------- */
 
 static void
-save_names(const struct quota_state *s, struct memory **m, struct quota_policy *p)
+save_names(const struct quota_state *s, struct quota_memory **m, struct quota_policy *p)
 {
-	const char **clusters = keep(m, s->clusters.count, sizeof(*clusters));
-	const char **models = keep(m, s->models.count, sizeof(*models));
-	struct quota_shape *shapes = keep(m, s->shapes.count, sizeof(*shapes));
+	const char **clusters = quota_keep(m, s->clusters.count, sizeof(*clusters));
+	const char **models = quota_keep(m, s->models.count, sizeof(*models));
+	struct quota_shape *shapes = quota_keep(m, s->shapes.count, sizeof(*shapes));
 
 	for (size_t i = 0; i < s->clusters.count; i++)
-		clusters[i] = keep_text(m, s->clusters.at[i].text);
+		clusters[i] = quota_keep_text(m, s->clusters.at[i].text);
 	for (size_t i = 0; i < s->models.count; i++)
-		models[i] = keep_text(m, s->models.at[i].text);
+		models[i] = quota_keep_text(m, s->models.at[i].text);
 	for (size_t i = 0; i < s->shapes.count; i++) {
 		shapes[i] = s->shapes.at[i].in;
-		shapes[i].name = keep_text(m, s->shapes.at[i].name);
+		shapes[i].name = quota_keep_text(m, s->shapes.at[i].name);
 	}
 	p->clusters = clusters;
 	p->cluster_count = s->clusters.count;
@@ -100,21 +46,21 @@ compare_shares(const void *a, const void *b)
 }
 
 static void
-save_policy(const struct quota_state *s, struct memory **m, struct quota_policy *p)
+save_policy(const struct quota_state *s, struct quota_memory **m, struct quota_policy *p)
 {
-	struct quota_tenant *tenants = keep(m, s->tenants.count, sizeof(*tenants));
-	struct quota_workspace *workspaces = keep(m, s->workspaces.count, sizeof(*workspaces));
-	struct quota_share *shares = keep(m, s->accounts.count, sizeof(*shares));
-	struct quota_cap *caps = keep(m, s->caps.count, sizeof(*caps));
-	struct quota_budget *budgets = keep(m, s->budgets.count, sizeof(*budgets));
+	struct quota_tenant *tenants = quota_keep(m, s->tenants.count, sizeof(*tenants));
+	struct quota_workspace *workspaces = quota_keep(m, s->workspaces.count, sizeof(*workspaces));
+	struct quota_share *shares = quota_keep(m, s->accounts.count, sizeof(*shares));
+	struct quota_cap *caps = quota_keep(m, s->caps.count, sizeof(*caps));
+	struct quota_budget *budgets = quota_keep(m, s->budgets.count, sizeof(*budgets));
 
 	for (size_t i = 0; i < s->tenants.count; i++) {
 		tenants[i] = s->tenants.at[i].in;
-		tenants[i].name = keep_text(m, s->tenants.at[i].name);
+		tenants[i].name = quota_keep_text(m, s->tenants.at[i].name);
 	}
 	for (size_t i = 0; i < s->workspaces.count; i++) {
 		workspaces[i] = s->workspaces.at[i].in;
-		workspaces[i].name = keep_text(m, s->workspaces.at[i].name);
+		workspaces[i].name = quota_keep_text(m, s->workspaces.at[i].name);
 	}
 	for (size_t i = 0; i < s->accounts.count; i++)
 		shares[i] = s->accounts.at[i].base;
@@ -137,14 +83,14 @@ save_policy(const struct quota_state *s, struct memory **m, struct quota_policy 
 }
 
 static void
-save_gpu(const struct quota_state *s, struct memory **m, const struct gpu *d, struct quota_gpu *ret)
+save_gpu(const struct quota_state *s, struct quota_memory **m, const struct gpu *d, struct quota_gpu *ret)
 {
 	struct quota_slots *slots;
 	size_t count = 0;
 
 	for (int32_t g = d->first_group; g != QUOTA_NONE; g = s->groups.at[g].next)
 		count++;
-	slots = keep(m, count, sizeof(*slots));
+	slots = quota_keep(m, count, sizeof(*slots));
 	count = 0;
 	for (int32_t g = d->first_group; g != QUOTA_NONE; g = s->groups.at[g].next) {
 		slots[count] = (struct quota_slots){.shape = s->groups.at[g].shape, .count = s->groups.at[g].total};
@@ -154,17 +100,17 @@ save_gpu(const struct quota_state *s, struct memory **m, const struct gpu *d, st
 }
 
 static void
-save_nodes(const struct quota_state *s, struct memory **m, struct quota_world *w)
+save_nodes(const struct quota_state *s, struct quota_memory **m, struct quota_world *w)
 {
-	struct quota_node *nodes = keep(m, s->nodes.count, sizeof(*nodes));
-	struct quota_gpu *gpus = keep(m, s->gpus.count, sizeof(*gpus));
+	struct quota_node *nodes = quota_keep(m, s->nodes.count, sizeof(*nodes));
+	struct quota_gpu *gpus = quota_keep(m, s->gpus.count, sizeof(*gpus));
 
 	for (size_t i = 0; i < s->gpus.count; i++)
 		save_gpu(s, m, &s->gpus.at[i], &gpus[i]);
 	for (size_t i = 0; i < s->nodes.count; i++) {
 		const struct node *n = &s->nodes.at[i];
 
-		nodes[i] = (struct quota_node){.name = keep_text(m, n->name),
+		nodes[i] = (struct quota_node){.name = quota_keep_text(m, n->name),
 		                               .cluster = n->cluster,
 		                               .tenant = n->tenant,
 		                               .lost = n->lost,
@@ -175,15 +121,15 @@ save_nodes(const struct quota_state *s, struct memory **m, struct quota_world *w
 	w->node_count = s->nodes.count;
 }
 
-static const struct quota_part *
-save_parts(const struct quota_state *s, struct memory **m, int32_t first, size_t *ret_count)
+static struct quota_part *
+save_parts(const struct quota_state *s, struct quota_memory **m, int32_t first, size_t *ret_count)
 {
 	struct quota_part *parts;
 	size_t count = 0;
 
 	for (int32_t p = first; p != QUOTA_NONE; p = s->parts.at[p].next)
 		count++;
-	parts = keep(m, count, sizeof(*parts));
+	parts = quota_keep(m, count, sizeof(*parts));
 	*ret_count = count;
 	for (int32_t p = first; p != QUOTA_NONE; p = s->parts.at[p].next) {
 		const struct part *in = &s->parts.at[p];
@@ -192,7 +138,7 @@ save_parts(const struct quota_state *s, struct memory **m, int32_t first, size_t
 		*out = (struct quota_part){
 			.node = QUOTA_NONE, .gpu = QUOTA_NONE, .shape = QUOTA_NONE, .count = in->count};
 		if (in->lease != QUOTA_NONE)
-			out->lease = keep_text(m, s->leases.at[in->lease].id);
+			out->lease = quota_keep_text(m, s->leases.at[in->lease].id);
 		if (in->group != QUOTA_NONE) {
 			const struct group *g = &s->groups.at[in->group];
 
@@ -201,6 +147,29 @@ save_parts(const struct quota_state *s, struct memory **m, int32_t first, size_t
 			out->shape = g->shape;
 		}
 	}
+	return parts;
+}
+
+static int
+compare_parts(const void *a, const void *b)
+{
+	const struct quota_part *x = a, *y = b;
+
+	if (x->node != y->node)
+		return x->node < y->node ? -1 : 1;
+	if (x->gpu != y->gpu)
+		return x->gpu < y->gpu ? -1 : 1;
+	return (x->shape > y->shape) - (x->shape < y->shape);
+}
+
+/* Devices of a lease in the order of places, however it came by them. */
+static const struct quota_part *
+save_places(const struct quota_state *s, struct quota_memory **m, int32_t first, size_t *ret_count)
+{
+	struct quota_part *parts = save_parts(s, m, first, ret_count);
+
+	if (*ret_count > 1)
+		qsort(parts, *ret_count, sizeof(*parts), compare_parts);
 	return parts;
 }
 
@@ -225,10 +194,10 @@ compare_requests(const void *a, const void *b)
 }
 
 static void
-save_leases(const struct quota_state *s, struct memory **m, struct quota_world *w)
+save_leases(const struct quota_state *s, struct quota_memory **m, struct quota_world *w)
 {
-	struct quota_lease *leases = keep(m, s->lease_count, sizeof(*leases));
-	struct quota_request *waiting = keep(m, s->wait_count, sizeof(*waiting));
+	struct quota_lease *leases = quota_keep(m, s->lease_count, sizeof(*leases));
+	struct quota_request *waiting = quota_keep(m, s->wait_count, sizeof(*waiting));
 
 	for (size_t i = 0; i < s->leases.count; i++) {
 		const struct lease *in = &s->leases.at[i];
@@ -237,10 +206,10 @@ save_leases(const struct quota_state *s, struct memory **m, struct quota_world *
 		if (in->id[0] == '\0')
 			continue;
 		*out = in->in;
-		out->id = keep_text(m, in->id);
+		out->id = quota_keep_text(m, in->id);
 		out->node = QUOTA_NOWHERE;
 		out->shared = s->accounts.at[in->account].base.shared;
-		out->parts = save_parts(s, m, in->first_part, &out->part_count);
+		out->parts = save_places(s, m, in->first_part, &out->part_count);
 		w->lease_count++;
 	}
 	for (size_t i = 0; i < s->waits.count; i++) {
@@ -250,7 +219,7 @@ save_leases(const struct quota_state *s, struct memory **m, struct quota_world *
 		if (in->id[0] == '\0')
 			continue;
 		*out = in->in;
-		out->id = keep_text(m, in->id);
+		out->id = quota_keep_text(m, in->id);
 		out->hold = save_parts(s, m, in->first_part, &out->hold_count);
 		out->hold_owed = in->account != QUOTA_NONE && in->hold_owed;
 		out->head_shared = in->head_of != QUOTA_NONE && s->pools.at[in->head_of].tenant == QUOTA_NONE;
@@ -264,14 +233,14 @@ save_leases(const struct quota_state *s, struct memory **m, struct quota_world *
 }
 
 static void
-save_rest(const struct quota_state *s, struct memory **m, struct quota_world *w)
+save_rest(const struct quota_state *s, struct quota_memory **m, struct quota_world *w)
 {
-	struct quota_exception *exceptions = keep(m, s->exceptions.count, sizeof(*exceptions));
-	struct quota_backoff *backoffs = keep(m, s->backoffs.count, sizeof(*backoffs));
+	struct quota_exception *exceptions = quota_keep(m, s->exceptions.count, sizeof(*exceptions));
+	struct quota_backoff *backoffs = quota_keep(m, s->backoffs.count, sizeof(*backoffs));
 
 	for (size_t i = 0; i < s->exceptions.count; i++) {
 		exceptions[i] = s->exceptions.at[i].in;
-		exceptions[i].id = keep_text(m, s->exceptions.at[i].id);
+		exceptions[i].id = quota_keep_text(m, s->exceptions.at[i].id);
 	}
 	for (size_t i = 0; i < s->backoffs.count; i++)
 		backoffs[i] = s->backoffs.at[i];
@@ -284,7 +253,7 @@ save_rest(const struct quota_state *s, struct memory **m, struct quota_world *w)
 void
 quota_save(const struct quota_state *s, struct quota_saved *ret)
 {
-	struct memory *m = NULL;
+	struct quota_memory *m = NULL;
 
 	*ret = (struct quota_saved){0};
 	ret->world.now_ns = s->now_ns;
@@ -294,6 +263,13 @@ quota_save(const struct quota_state *s, struct quota_saved *ret)
 	save_leases(s, &m, &ret->world);
 	save_rest(s, &m, &ret->world);
 	ret->memory = m;
+}
+
+void
+quota_saved_fini(struct quota_saved *saved)
+{
+	quota_memory_free(saved->memory);
+	*saved = (struct quota_saved){0};
 }
 
 /* ---- copies ------------------------------------------------------------------------------------------------------------------- */

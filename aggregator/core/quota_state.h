@@ -14,18 +14,7 @@
 #include <string.h>
 
 #include "aggregator/core/quota.h"
-
-/* ---- ids to positions ------------------------------------------------------------------------------------------------- */
-
-struct quota_ids {
-	int32_t *slots; /* position, or QUOTA_NONE */
-	size_t cap, count;
-};
-
-/* ids are the first member of what `base` is an array of, `stride` bytes apart. */
-int32_t quota_ids_get(const struct quota_ids *m, const void *base, size_t stride, const char *id);
-void quota_ids_put(struct quota_ids *m, const void *base, size_t stride, int32_t position);
-void quota_ids_drop(struct quota_ids *m, const void *base, size_t stride, int32_t position);
+#include "aggregator/core/quota_ids.h"
 
 struct name {
 	char text[QUOTA_NAME_SIZE];

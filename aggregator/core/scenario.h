@@ -25,7 +25,6 @@ struct scenario_event {
 struct scenario_run {
 	const char *id;
 	int line;
-	int32_t workspace;
 	int64_t runs_ns, drains_ns; /* -1: until an event says so */
 };
 

@@ -1,9 +1,6 @@
 /* aggregator/core/scenario_text.c - the numbers of checks as people count. */
 #include "aggregator/core/scenario_text.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "common/time.h"
 
 #define DECIMALS 9
@@ -30,10 +27,8 @@ scenario_measure_name(enum scenario_measure m)
 }
 
 enum scenario_measure
-scenario_measure_of(const struct quota_scenario *sc, const struct quota_check *c, int32_t workspace)
+scenario_measure_of(const struct quota_check *c, bool money)
 {
-	const struct quota_policy *p = &sc->world.policy;
-
 	switch (c->scope) {
 	case QUOTA_SCOPE_REQUEST:
 	case QUOTA_SCOPE_ISOLATION:
@@ -49,14 +44,20 @@ scenario_measure_of(const struct quota_scenario *sc, const struct quota_check *c
 	}
 	if (c->rule != QUOTA_RULE_BUDGET)
 		return SCENARIO_GPUS;
+	return money ? SCENARIO_MONEY : SCENARIO_HOURS;
+}
+
+bool
+scenario_budget_is_money(const struct quota_policy *p, int32_t workspace, bool whole_tenant)
+{
 	for (size_t i = 0; i < p->budget_count && workspace != QUOTA_NONE; i++) {
 		const struct quota_budget *b = &p->budgets[i];
 
 		if (b->tenant == p->workspaces[workspace].tenant &&
-		    b->workspace == (c->scope == QUOTA_SCOPE_TENANT ? QUOTA_NONE : workspace))
-			return b->kind == QUOTA_BUDGET_MONEY ? SCENARIO_MONEY : SCENARIO_HOURS;
+		    b->workspace == (whole_tenant ? QUOTA_NONE : workspace))
+			return b->kind == QUOTA_BUDGET_MONEY;
 	}
-	return SCENARIO_HOURS;
+	return false;
 }
 
 enum scenario_measure
@@ -89,13 +90,17 @@ scenario_number(int64_t value, enum scenario_measure m, struct buf *out)
 		part = 0;
 		size++;
 	}
-	buf_printf(out, "%s%" PRId64, value < 0 && (size > 0 || part > 0) ? "-" : "", size);
+	if (value < 0 && (size > 0 || part > 0))
+		buf_char(out, '-');
+	buf_i64(out, size);
+	if (part == 0)
+		return;
 	for (int i = DECIMALS; i-- > 0; part /= 10)
 		digits[i] = (char)('0' + part % 10);
 	while (n > 0 && digits[n - 1] == '0')
 		n--;
-	if (n > 0)
-		buf_printf(out, ".%.*s", n, digits);
+	buf_char(out, '.');
+	buf_add(out, digits, (size_t)n);
 }
 
 void
@@ -106,19 +111,4 @@ quota_scenario_workspace(const struct quota_scenario *sc, int32_t workspace, str
 	if (workspace != QUOTA_NONE)
 		buf_printf(out, "%s/%s", p->tenants[p->workspaces[workspace].tenant].name,
 		           p->workspaces[workspace].name);
-}
-
-static int
-compare_id(const void *key, const void *run)
-{
-	return strcmp(key, ((const struct scenario_run *)run)->id);
-}
-
-int32_t
-scenario_workspace_of(const struct quota_scenario *sc, const char *request_id)
-{
-	const struct scenario_run *r =
-		sc->run_count == 0 ? NULL : bsearch(request_id, sc->runs, sc->run_count, sizeof(*sc->runs), compare_id);
-
-	return r == NULL ? QUOTA_NONE : r->workspace;
 }

@@ -15,13 +15,12 @@ enum scenario_measure {
 };
 
 const char *scenario_measure_name(enum scenario_measure m);
-/* What the numbers of a check on a workspace's request are in. */
-enum scenario_measure scenario_measure_of(const struct quota_scenario *sc, const struct quota_check *c,
-                                          int32_t workspace);
+/* What the numbers of a check are in; money: its budget is of money. */
+enum scenario_measure scenario_measure_of(const struct quota_check *c, bool money);
+/* Whether the budget of a workspace, or of its tenant, is of money. */
+bool scenario_budget_is_money(const struct quota_policy *p, int32_t workspace, bool whole_tenant);
 enum scenario_measure scenario_change_measure(enum quota_change_kind kind);
 /* A decimal number of at most nine digits behind the point, rounded; exact for whole GPUs. */
 void scenario_number(int64_t value, enum scenario_measure m, struct buf *out);
-/* The workspace of a request of the file. */
-int32_t scenario_workspace_of(const struct quota_scenario *sc, const char *request_id);
 
 #endif

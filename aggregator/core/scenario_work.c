@@ -148,7 +148,7 @@ read_work(struct scenario_builder *b, const struct scenario_at *at, struct work 
 	w->other[QUOTA_MEMORY] = r.memory_bytes < 0 ? 0 : r.memory_bytes;
 	w->other[QUOTA_STORAGE] = r.storage_bytes < 0 ? 0 : r.storage_bytes;
 	*(struct scenario_run *)scenario_push(&b->runs) =
-		(struct scenario_run){w->id, at->map->line, w->workspace, runs_ns, drains_ns};
+		(struct scenario_run){w->id, at->map->line, runs_ns, drains_ns};
 	return true;
 }
 

@@ -1,0 +1,199 @@
+/* aggregator/core/quota_book_tell.c - what the positions in a quota book are called, and outcomes by names. */
+#include <string.h>
+
+#include "aggregator/core/quota_book_names.h"
+#include "aggregator/core/quota_json.h"
+#include "common/json.h"
+
+/* ---- names ---------------------------------------------------------------------------------------------------------------- */
+
+int32_t
+quota_book_cluster(const struct quota_book *b, const char *name)
+{
+	return book_find(&b->names->clusters, name);
+}
+
+int32_t
+quota_book_model(const struct quota_book *b, const char *name)
+{
+	return book_find(&b->names->models, name);
+}
+
+int32_t
+quota_book_tenant(const struct quota_book *b, const char *name)
+{
+	return book_find(&b->names->tenants, name);
+}
+
+int32_t
+quota_book_workspace(const struct quota_book *b, const char *path)
+{
+	return book_find(&b->names->workspaces, path);
+}
+
+int32_t
+quota_book_node(const struct quota_book *b, const char *name)
+{
+	return book_find(&b->names->nodes, name);
+}
+
+int32_t
+quota_book_gpu(const struct quota_book *b, int32_t node, const char *uuid)
+{
+	const struct book_node *n = BOOK_AT(b->names->nodes, book_node, node);
+
+	for (size_t i = 0; i < n->gpu_count; i++)
+		if (strcmp(n->uuids[i], uuid) == 0)
+			return (int32_t)i;
+	return QUOTA_NONE;
+}
+
+size_t
+quota_book_cluster_count(const struct quota_book *b)
+{
+	return b->names->clusters.count;
+}
+
+size_t
+quota_book_model_count(const struct quota_book *b)
+{
+	return b->names->models.count;
+}
+
+size_t
+quota_book_workspace_count(const struct quota_book *b)
+{
+	return b->names->workspaces.count;
+}
+
+size_t
+quota_book_node_count(const struct quota_book *b)
+{
+	return b->names->nodes.count;
+}
+
+const char *
+quota_book_cluster_name(const struct quota_book *b, int32_t cluster)
+{
+	return BOOK_AT(b->names->clusters, book_name, cluster)->text;
+}
+
+const char *
+quota_book_model_name(const struct quota_book *b, int32_t model)
+{
+	return BOOK_AT(b->names->models, book_name, model)->text;
+}
+
+const char *
+quota_book_tenant_name(const struct quota_book *b, int32_t tenant)
+{
+	return BOOK_AT(b->names->tenants, book_name, tenant)->text;
+}
+
+const char *
+quota_book_workspace_path(const struct quota_book *b, int32_t workspace)
+{
+	return workspace == QUOTA_NONE ? "" : BOOK_AT(b->names->workspaces, book_workspace, workspace)->text;
+}
+
+const char *
+quota_book_node_name(const struct quota_book *b, int32_t node)
+{
+	return BOOK_AT(b->names->nodes, book_node, node)->text;
+}
+
+const char *
+quota_book_gpu_uuid(const struct quota_book *b, int32_t node, int32_t gpu)
+{
+	return BOOK_AT(b->names->nodes, book_node, node)->uuids[gpu];
+}
+
+struct quota_shape
+quota_book_shape(const struct quota_book *b, int32_t shape)
+{
+	const struct book_shape *s = BOOK_AT(b->names->shapes, book_shape, shape);
+	struct quota_shape ret = s->in;
+
+	ret.name = s->name;
+	return ret;
+}
+
+const struct quota_settings *
+quota_book_settings(const struct quota_book *b)
+{
+	return &b->names->settings;
+}
+
+int64_t
+quota_book_would_deny(const struct quota_book *b, int32_t workspace)
+{
+	return quota_would_deny_count(b->state, workspace) +
+	       ((size_t)workspace < b->denied_count ? b->denied[workspace] : 0);
+}
+
+/* ---- outcomes ------------------------------------------------------------------------------------------------------------- */
+
+static void
+name_workspace(const void *of, int32_t workspace, struct buf *out)
+{
+	buf_str(out, quota_book_workspace_path(of, workspace));
+}
+
+static const char *
+name_node(const void *of, int32_t node)
+{
+	return quota_book_node_name(of, node);
+}
+
+static bool
+money(const void *of, int32_t workspace, bool whole_tenant)
+{
+	const struct book_names *n = ((const struct quota_book *)of)->names;
+	int32_t tenant = BOOK_AT(n->workspaces, book_workspace, workspace)->tenant;
+
+	for (size_t i = 0; i < n->budget_count; i++)
+		if (n->budgets[i].tenant == tenant &&
+		    n->budgets[i].workspace == (whole_tenant ? QUOTA_NONE : workspace))
+			return n->budgets[i].money;
+	return false;
+}
+
+void
+quota_book_verdict_json(const struct quota_book *b, const struct quota_verdict *v, struct buf *out)
+{
+	quota_json_verdict(&(struct quota_namer){b, name_workspace, name_node, money}, v, NULL, out);
+}
+
+static void
+notice_json(const struct quota_notice *n, struct buf *out)
+{
+	buf_str(out, "{\"event\":");
+	json_write_string(quota_notice_name(n->kind), out);
+	buf_str(out, ",\"id\":");
+	json_write_string(n->id, out);
+	if (n->for_id[0] != '\0') {
+		buf_str(out, n->kind == QUOTA_REFUSED ? ",\"reason\":" : ",\"for\":");
+		json_write_string(n->for_id, out);
+	}
+	if (n->kind == QUOTA_ORDER_MADE)
+		buf_printf(out, ",\"due_ns\":%" PRId64, n->at_ns);
+	buf_char(out, '}');
+}
+
+void
+quota_book_outcome_json(const struct quota_book *b, const struct quota_outcome *o, struct buf *out)
+{
+	buf_str(out, "{\"verdicts\":[");
+	for (size_t i = 0; i < o->verdict_count; i++) {
+		if (i > 0)
+			buf_char(out, ',');
+		quota_book_verdict_json(b, &o->verdicts[i], out);
+	}
+	buf_str(out, "],\"notices\":[");
+	for (size_t i = 0; i < o->notice_count; i++) {
+		if (i > 0)
+			buf_char(out, ',');
+		notice_json(&o->notices[i], out);
+	}
+	buf_str(out, "]}");
+}
