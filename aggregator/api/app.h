@@ -138,7 +138,7 @@ http_handler handle_policy_put, handle_policy_get, handle_list;
 http_handler handle_token_create, handle_tokens, handle_token_revoke, handle_whoami;
 http_handler handle_join, handle_join_token_create, handle_join_tokens, handle_join_token_revoke;
 http_handler handle_audit;
-http_handler handle_budgets;
+http_handler handle_budgets, handle_reconciliation;
 http_handler handle_adjustment_add, handle_adjustment_decide, handle_adjustments;
 http_handler handle_usage, handle_conservation, handle_verify, handle_report;
 

@@ -123,6 +123,23 @@ static const struct schema {
          "threshold:int forecast_breach:bool method:text method_text:text",
          NULL},
 	{"Budgets", "period:text budgets:[Budget]", NULL},
+	{"ReconcileHours",
+         "on_demand:decimal borrowed:decimal covered:decimal unused:decimal dedicated:decimal shared:decimal idle:decimal "
+         "stranded:decimal down:decimal unknown:decimal",
+         NULL},
+	{"ReconcileTerm", "section:text item:text amount:decimal", NULL},
+	{"ReconcileRow",
+         "level:text cluster:text gpu_model:text currency:text list_price:decimal~ capacity_gpu_hours:decimal "
+         "gpu_hours:ReconcileHours unpriced_gpu_hours:decimal differing_gpu_hours:decimal capacity_value:decimal billed:decimal "
+         "credits:decimal unrecovered:decimal prices:decimal terms:[ReconcileTerm] agrees:bool",
+         NULL},
+	{"ReconcileTotal",
+         "currency:text capacity:decimal energy:decimal storage:decimal network:decimal inference:decimal support:decimal "
+         "other:decimal adjustments:decimal corrections:decimal total:decimal platform_cost:decimal~ difference:decimal~",
+         NULL},
+	{"Reconciliation",
+         "period:text period_status:text period_start:day period_end:day rows:[ReconcileRow] totals:[ReconcileTotal]",
+         NULL},
 	{"AdjustmentRequest",
          "tenant:text workspace:text? period:text? amount:decimal currency:text category:text? reason:text", NULL},
 	{"AdjustmentDecision", "reason:text period:text?", NULL},
@@ -215,6 +232,8 @@ static const struct door {
 	{"GET", "/v1/adjustments", .query = "tenant:text? period:text? " PAGE, .reply_type = JSON,
          .reply = "Adjustments"},
 	{"GET", "/v1/budgets", .query = "period:text? tenant:text?", .reply_type = JSON, .reply = "Budgets"},
+	{"GET", "/v1/reconciliation", .query = "month:text? format:text?", .reply_type = JSON,
+         .reply = "Reconciliation", .other_type = CSV, .errors = {404}},
 	{"GET", "/v1/tenants", .query = "tenant:text?", .reply_type = JSON, .reply = "[Tenant]"},
 	{"GET", "/v1/workspaces", .query = "tenant:text?", .reply_type = JSON, .reply = "[Workspace]"},
 	{"GET", "/v1/nodes", .query = "tenant:text?", .reply_type = JSON, .reply = "[Node]"},

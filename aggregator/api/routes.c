@@ -73,6 +73,8 @@ const struct http_route api_routes[] = {
          "one-off charges and credits, newest first; tenants see the approved ones; tenant, period, limit, before"},
 	{"GET", "/v1/budgets", false, 0, handle_budgets, ROLES_READ,
          "budgets of a month: what was spent, and what it will come to; period, tenant"},
+	{"GET", "/v1/reconciliation", false, 0, handle_reconciliation, ROLES_MONEY,
+         "a month's capacity at list price against what was billed of it, term by term, and the platform's cost; month, format"},
 	{"GET", "/v1/tenants", false, 0, handle_list, ROLES_READ, "tenants"},
 	{"GET", "/v1/workspaces", false, 0, handle_list, ROLES_READ, "workspaces"},
 	{"GET", "/v1/nodes", false, 0, handle_list, ROLES_MONEY, "nodes, their owners and how far their records reach"},

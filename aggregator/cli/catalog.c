@@ -3,6 +3,7 @@
 
 static const char *const outputs[] = {"table", "json", "csv", NULL};
 static const char *const formats[] = {"csv", "focus", "json", "html", NULL};
+static const char *const page_formats[] = {"csv", "json", "html", NULL};
 static const char *const shells[] = {"bash", "zsh", NULL};
 static const char *const months[] = {"current", "previous", NULL};
 static const char *const lists[] = {"tenants", "workspaces", "nodes",  "status", "members",
@@ -152,6 +153,13 @@ const struct cli_command cli_commands[] = {
 	 .details = "The forecast is the mean of the last 7 full days for the time that is left, or pro rata of the time elapsed while there "
 	            "are fewer; one-off charges and credits count once.",
 	 .options = {TENANT_OPTION}},
+	{.name = "reconcile", .words = "", .run = cmd_reconcile,
+	 .summary = "a month's capacity at list price against what was billed of it, and what the platform costs",
+	 .details = "Capacity x list price = billed + credits + what nobody pays (idle, stranded, down, unknown) + what other prices take "
+	            "away, per cluster and GPU model and in total, to the cent. The HTML is a page to print.",
+	 .options = {{"month", 0, "YYYY-MM", "the month (default: the one that is open)", NULL, 0},
+	             {"format", 0, "FORMAT", "every term, as a document (default: a table of the sums)", page_formats, 0},
+	             {"output", 0, "FILE", "write it to this file", NULL, 0}}},
 	{.name = "credit add", .words = "", .run = cmd_credit_add,
 	 .summary = "enter a one-off charge, or a credit when the amount is negative",
 	 .details = "It is a line of the month's report. What an administrator enters counts at once; what billing enters counts when "

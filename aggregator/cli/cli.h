@@ -172,6 +172,7 @@ int cmd_node_join_tokens(struct cli *c);
 int cmd_node_revoke_join_token(struct cli *c);
 int cmd_audit(struct cli *c);
 int cmd_budget_status(struct cli *c);
+int cmd_reconcile(struct cli *c);
 int cmd_credit_add(struct cli *c);
 int cmd_credit_list(struct cli *c);
 int cmd_credit_approve(struct cli *c);

@@ -4,57 +4,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "aggregator/core/html.h"
 #include "common/split.h"
 
-#define MINUS "\xe2\x88\x92"
-#define DASH "\xe2\x80\x93"
 #define HOUR_DECIMALS 3
 #define PARTS_MAX 8
 #define NANO_PER_MILLI 1000000
 #define UNIT_NS_PER_MILLI_HOUR ((int128)5040 * 3600000000)
-
-/* ---- pieces ---- */
-
-static void
-text(struct buf *out, const char *s)
-{
-	for (; *s != '\0'; s++)
-		switch (*s) {
-		case '&': buf_str(out, "&amp;"); break;
-		case '<': buf_str(out, "&lt;"); break;
-		case '>': buf_str(out, "&gt;"); break;
-		case '"': buf_str(out, "&quot;"); break;
-		case '\'': buf_str(out, "&#39;"); break;
-		default: buf_char(out, (unsigned char)*s < ' ' ? ' ' : *s);
-		}
-}
-
-/* A minus sign as wide as a digit. */
-static void
-number(struct buf *out, int128 value, int scale, int min_decimals)
-{
-	char digits[DECIMAL_TEXT_SIZE];
-
-	decimal_format(value, scale, min_decimals, digits);
-	buf_str(out, digits[0] == '-' ? MINUS : "");
-	buf_str(out, digits[0] == '-' ? digits + 1 : digits);
-}
-
-static void
-cell_number(struct buf *out, const char *klass, int128 value, int scale, int min_decimals)
-{
-	buf_printf(out, "<td class=\"n%s\">", klass);
-	number(out, value, scale, min_decimals);
-	buf_str(out, "</td>");
-}
-
-static void
-fact(struct buf *out, const char *name, const char *value)
-{
-	buf_printf(out, "<div><dt>%s</dt><dd>", name);
-	text(out, value[0] != '\0' ? value : DASH);
-	buf_str(out, "</dd></div>\n");
-}
 
 /* ---- currencies ---- */
 
@@ -104,7 +60,7 @@ sum_cells(const struct page *p, line_filter *wanted, const void *arg, struct buf
 		if (wanted(&p->i->r->lines[i], arg))
 			sums[column_of(p, p->i->r->lines[i].currency)] += p->i->r->lines[i].billed;
 	for (size_t c = 0; c < p->count; c++)
-		cell_number(out, "", sums[c], p->sums[c].scale, p->sums[c].scale);
+		html_cell(out, "", sums[c], p->sums[c].scale, p->sums[c].scale);
 }
 
 static void
@@ -129,17 +85,17 @@ add_head(const struct page *p, struct buf *out)
 	buf_printf(&period, "%s to %s (exclusive), %s", in->period_start, in->period_end, p->i->zone);
 	buf_i64(&version, in->invoice_version);
 	buf_str(out, "<header><div><p class=\"from\">");
-	text(out, p->i->provider);
+	html_text(out, p->i->provider);
 	buf_printf(out, "</p><h1>%s %s</h1></div><p class=\"status %s\">%s</p></header>\n",
 	           closed ? "Invoice" : "Statement", in->period, closed ? "closed" : "open",
-	           closed ? "closed" : "open " DASH " not final");
+	           closed ? "closed" : "open " HTML_DASH " not final");
 	buf_str(out, "<dl class=\"facts\">\n");
-	fact(out, "Tenant", p->i->tenant_name[0] != '\0' ? p->i->tenant_name : l->tenant);
-	fact(out, "Cost centre", l->cost_center);
-	fact(out, "Organisation", p->i->organisation);
-	fact(out, "Number", l->invoice_id);
-	fact(out, "Version", buf_text(&version));
-	fact(out, "Period", buf_text(&period));
+	html_fact(out, "Tenant", p->i->tenant_name[0] != '\0' ? p->i->tenant_name : l->tenant);
+	html_fact(out, "Cost centre", l->cost_center);
+	html_fact(out, "Organisation", p->i->organisation);
+	html_fact(out, "Number", l->invoice_id);
+	html_fact(out, "Version", buf_text(&version));
+	html_fact(out, "Period", buf_text(&period));
 	buf_str(out, "</dl>\n");
 }
 
@@ -179,10 +135,10 @@ add_change(const struct page *p, struct buf *out)
 
 		buf_str(out, "<td class=\"n\">");
 		buf_str(out, change > 0 ? "+" : "");
-		number(out, change, p->sums[c].scale, p->sums[c].scale);
+		html_number(out, change, p->sums[c].scale, p->sums[c].scale);
 		if (before != NULL && before->billed > 0) {
 			buf_printf(out, " (%s", change > 0 ? "+" : "");
-			number(out, div_round_half_even(change * 1000, before->billed), 1, 1);
+			html_number(out, div_round_half_even(change * 1000, before->billed), 1, 1);
 			buf_str(out, "\xc2\xa0%)");
 		}
 		buf_str(out, "</td>");
@@ -199,13 +155,13 @@ add_budget(const struct page *p, struct buf *out)
 		return;
 	buf_printf(out, "<tr class=\"memo\"><th>Budget, %s</th><td class=\"n\" colspan=\"%zu\">",
 	           b->hard ? "hard" : "soft", p->count);
-	number(out, b->spent, PRICE_SCALE, 2);
+	html_number(out, b->spent, PRICE_SCALE, 2);
 	buf_str(out, " of ");
-	number(out, b->limit, PRICE_SCALE, 2);
+	html_number(out, b->limit, PRICE_SCALE, 2);
 	buf_printf(out, " %s", b->currency != NULL ? b->currency : "GPU-hours");
 	if (b->limit > 0) {
 		buf_str(out, " (");
-		number(out, div_round_half_even(b->spent * 1000, b->limit), 1, 1);
+		html_number(out, div_round_half_even(b->spent * 1000, b->limit), 1, 1);
 		buf_str(out, "\xc2\xa0%)");
 	}
 	buf_str(out, "</td></tr>\n");
@@ -232,7 +188,7 @@ add_totals(const struct page *p, struct buf *out)
 	}
 	buf_str(out, "<tr class=\"total\"><th>Total</th>");
 	for (size_t c = 0; c < p->count; c++)
-		cell_number(out, "", p->sums[c].billed, p->sums[c].scale, p->sums[c].scale);
+		html_cell(out, "", p->sums[c].billed, p->sums[c].scale, p->sums[c].scale);
 	buf_printf(out, "</tr>\n<tr class=\"memo\"><th>Corrections of earlier months in it: %zu</th>", corrections);
 	sum_cells(p, is_correction, NULL, out);
 	buf_str(out, "</tr>\n");
@@ -272,11 +228,11 @@ add_parts(const char *title, const struct part *whole, const struct part *parts,
 	           "<table class=\"parts\"><thead><tr><th>%s</th><th class=\"n\">GPU-hours</th></tr></thead><tbody>\n",
 	           title);
 	buf_printf(out, "<tr class=\"whole\"><th>%s</th>", whole->name);
-	cell_number(out, "", total, HOUR_DECIMALS, HOUR_DECIMALS);
+	html_cell(out, "", total, HOUR_DECIMALS, HOUR_DECIMALS);
 	buf_str(out, "</tr>\n");
 	for (size_t i = 0; i < n; i++) {
 		buf_printf(out, "<tr><th>%s %s</th>", i == 0 ? "=" : "+", parts[i].name);
-		cell_number(out, "", milli[i], HOUR_DECIMALS, HOUR_DECIMALS);
+		html_cell(out, "", milli[i], HOUR_DECIMALS, HOUR_DECIMALS);
 		buf_str(out, "</tr>\n");
 	}
 	buf_str(out, "</tbody></table>\n");
@@ -325,10 +281,10 @@ add_held(const struct page *p, struct buf *out)
 	add_parts("GPU time held", &whole, parts, ARRAY_LEN(parts), out);
 	buf_str(out, "<p class=\"note\">Measured: ");
 	if (whole.amount > 0) {
-		number(out, div_round_half_even((parts[0].amount + parts[1].amount) * 1000, whole.amount), 1, 1);
+		html_number(out, div_round_half_even((parts[0].amount + parts[1].amount) * 1000, whole.amount), 1, 1);
 		buf_str(out, "\xc2\xa0% of the time held.</p>\n");
 	} else {
-		buf_str(out, DASH "</p>\n");
+		buf_str(out, HTML_DASH "</p>\n");
 	}
 }
 
@@ -352,9 +308,9 @@ add_capacity(const struct page *p, struct buf *out)
 	for (size_t i = 0; i < ARRAY_LEN(parts); i++)
 		buf_printf(out, "<th class=\"n\">%s %s</th>", i == 0 ? "=" : "+", parts[i].name);
 	buf_str(out, "</tr></thead><tbody><tr><th>States of the capacity</th>");
-	cell_number(out, " whole", total, HOUR_DECIMALS, HOUR_DECIMALS);
+	html_cell(out, " whole", total, HOUR_DECIMALS, HOUR_DECIMALS);
 	for (size_t i = 0; i < ARRAY_LEN(parts); i++)
-		cell_number(out, "", milli[i], HOUR_DECIMALS, HOUR_DECIMALS);
+		html_cell(out, "", milli[i], HOUR_DECIMALS, HOUR_DECIMALS);
 	buf_str(out, "</tr></tbody></table>\n");
 }
 
@@ -384,26 +340,26 @@ static void
 add_line(const struct page *p, const struct rated_line *l, struct buf *out)
 {
 	buf_str(out, "<tr><td>");
-	text(out, l->workspace);
+	html_text(out, l->workspace);
 	buf_str(out, "</td><td>");
-	text(out, l->description);
+	html_text(out, l->description);
 	if (is_correction(l, NULL)) {
 		buf_str(out, " <span class=\"of\">corrects ");
-		text(out, l->correction_of);
+		html_text(out, l->correction_of);
 		buf_str(out, "</span>");
 	}
 	buf_str(out, "</td>");
-	cell_number(out, "", l->quantity, QUANTITY_SCALE, 2);
+	html_cell(out, "", l->quantity, QUANTITY_SCALE, 2);
 	buf_str(out, "<td>");
-	text(out, l->unit);
+	html_text(out, l->unit);
 	buf_str(out, "</td>");
 	if (l->priced)
-		cell_number(out, "", l->unit_price, PRICE_SCALE, l->currency_scale);
+		html_cell(out, "", l->unit_price, PRICE_SCALE, l->currency_scale);
 	else
-		buf_str(out, "<td class=\"n\">" DASH "</td>");
+		buf_str(out, "<td class=\"n\">" HTML_DASH "</td>");
 	for (size_t c = 0; c < p->count; c++)
 		if (strcmp(p->sums[c].currency, l->currency) == 0)
-			cell_number(out, "", l->billed, l->currency_scale, l->currency_scale);
+			html_cell(out, "", l->billed, l->currency_scale, l->currency_scale);
 		else
 			buf_str(out, "<td></td>");
 	buf_str(out, "</tr>\n");
@@ -432,47 +388,21 @@ add_lines(const struct page *p, struct buf *out)
 		buf_printf(out, "<tr><td></td><td colspan=\"4\">%zu smaller lines, in the CSV of this month</td>",
 		           left);
 		for (size_t c = 0; c < p->count; c++)
-			cell_number(out, "", rest[c], p->sums[c].scale, p->sums[c].scale);
+			html_cell(out, "", rest[c], p->sums[c].scale, p->sums[c].scale);
 		buf_str(out, "</tr>\n");
 	}
 	buf_str(out, "<tr class=\"total\"><td></td><td colspan=\"4\">Total</td>");
 	for (size_t c = 0; c < p->count; c++)
-		cell_number(out, "", p->sums[c].billed, p->sums[c].scale, p->sums[c].scale);
+		html_cell(out, "", p->sums[c].billed, p->sums[c].scale, p->sums[c].scale);
 	buf_str(out, "</tr>\n</tbody></table>\n");
 }
 
 /* ---- the document ---- */
 
-static const char style[] =
-	"@page{size:A4;margin:14mm 14mm 12mm}"
-	"*{box-sizing:border-box}"
-	"body{margin:0;background:#eef0f2;color:#1b2126;font:9.5pt/1.4 'DejaVu Sans',Verdana,Arial,sans-serif}"
-	"section{background:#fff;width:210mm;min-height:270mm;margin:8mm auto;padding:14mm;box-shadow:0 1px 6px #0003;"
-	"display:flex;flex-direction:column;gap:5mm}"
-	"header{display:flex;justify-content:space-between;align-items:flex-end;border-bottom:2pt solid #0b5c63;padding-bottom:3mm}"
-	"h1{font-size:20pt;line-height:1.1;margin:1mm 0 0;font-weight:600}p{margin:0}.from{color:#0b5c63;font-weight:600}"
-	".status{padding:1mm 3mm;border-radius:3mm;font-weight:600;background:#fff1d6;color:#7a4b00}"
-	".status.closed{background:#dcf1e4;color:#14532d}"
-	".facts{display:grid;grid-template-columns:repeat(3,1fr);gap:2.5mm 6mm;margin:0}"
-	"dt{font-size:7.5pt;color:#5a6670}dd{margin:0;overflow-wrap:anywhere}"
-	".sides{display:grid;grid-template-columns:1.25fr 1fr;gap:6mm;align-items:start}"
-	".side{display:flex;flex-direction:column;gap:3mm}"
-	"table{border-collapse:collapse;width:100%}th,td{text-align:left;font-weight:400;padding:.75mm 1.2mm;vertical-align:top}"
-	"thead th{font-size:7.5pt;color:#5a6670;border-bottom:.6pt solid #9aa5ae}"
-	"tbody tr+tr>*{border-top:.3pt solid #e1e5e8}"
-	".n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}"
-	".total>*{font-weight:700;border-top:1pt solid #1b2126!important}.memo>*{color:#46525b;font-size:8.5pt}"
-	".whole,.whole>*{font-weight:600}.parts{font-size:8.5pt}.lines{font-size:8pt}.lines td{overflow-wrap:anywhere}"
-	".note,.of{font-size:8pt;color:#46525b}footer{margin-top:auto;font-size:7.5pt;color:#5a6670}"
-	"@media print{body{background:none}section{width:auto;min-height:0;margin:0;padding:0;box-shadow:none;break-after:page}"
-	"section:last-of-type{break-after:auto}}";
-
 void
 invoice_html_begin(const char *title, struct buf *out)
 {
-	buf_str(out, "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<title>");
-	text(out, title);
-	buf_printf(out, "</title>\n<style>%s</style>\n</head>\n<body>\n", style);
+	html_begin(title, out);
 }
 
 bool
@@ -502,5 +432,5 @@ invoice_html_page(const struct invoice_input *i, struct buf *out, struct err *er
 void
 invoice_html_end(struct buf *out)
 {
-	buf_str(out, "</body>\n</html>\n");
+	html_end(out);
 }

@@ -66,6 +66,7 @@ EXPECTED = {
     ("POST", "/v1/adjustments"): (MONEY, None),
     ("POST", "/v1/adjustments/"): (MONEY, "/v1/adjustments/999999999/approve"),
     ("GET", "/v1/adjustments"): (READ, None),
+    ("GET", "/v1/reconciliation"): (MONEY, None),
     ("GET", "/v1/tenants"): (READ, None),
     ("GET", "/v1/workspaces"): (READ, None),
     ("GET", "/v1/nodes"): (MONEY, None),

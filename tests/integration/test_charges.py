@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 import random
 import unittest
 from decimal import Decimal
@@ -77,7 +78,8 @@ class Random(Base):
                 if rng.random() < 0.5:
                     led.rows(f"insert into workspace_limit (workspace_id, kind, model, profile, instances, units, effective) select {workspace}, 'lend', {model}, {what}, {when}")
         for i, when in enumerate(self.hours(rng, start, count, phase)):
-            led.rows(f"insert into price_book (version, currency, sha256, effective) values ('v{i}', 'EUR', sha256('{i}'), {when})")
+            shared = rng.choice(["none", "even", "proportional"])
+            led.rows(f"insert into price_book (version, currency, sha256, effective, lender_ratio, shared_idle) values ('v{i}', 'EUR', sha256('{i}'), {when}, 0.8, '{shared}')")
 
     def assert_charged(self, led):
         for name, found, expected in zip(("charge_day", "reserve_day", "loan_day", "pool_day"), chargeref.found(led), chargeref.expected(led)):
@@ -100,6 +102,45 @@ class Random(Base):
     def report(self, led):
         return [led.text("report", month) for [month] in led.rows("select month from period order by 1")]
 
+    PRICES = (("NULL, NULL, 'on-demand'", "3.37"), ("NULL, NULL, 'borrowed'", "1.211"), ("NULL, NULL, 'reserved'", "2.003"), ("NULL, NULL, 'dedicated'", "0.91"),
+              ("NULL, '1g.10gb', NULL", "0.777"))  # fmt: skip
+
+    def price(self, rng, led):
+        """Prices for the books that grant() made."""
+        for [book] in led.rows("select id from price_book order by 1"):
+            for n, (what, price) in enumerate(self.PRICES):
+                led.rows(f"insert into price_item (book_id, position, gpu_model, mig_profile, class, price) select {book}, {n}, {what}, {price}")
+            led.rows(f"insert into price_discount (book_id, position, category, ratio) values ({book}, 0, 'gpu', 0.0{rng.randint(1, 9)})")
+
+    def assert_reconciled(self, led):
+        """Capacity x list price = billed + credits + unrecovered + prices, to the cent; what is billed is the report, and capacity all that was in service."""
+        hours = Decimal(0)
+        for [month] in led.rows("select month from period order by 1"):
+            doc = json.loads(led.text("reconcile", month))
+            lines = list(csv.DictReader(io.StringIO(led.text("report", month))))
+            for row in doc["rows"]:
+                where = (month, row["level"], row["cluster"], row["gpu_model"])
+                sections = {}
+                for t in row["terms"]:
+                    sections[t["section"]] = sections.get(t["section"], Decimal(0)) + Decimal(t["amount"])
+                self.assertEqual(sections, {k: Decimal(row[k]) for k in ("billed", "credits", "unrecovered", "prices")}, where)
+                self.assertEqual(sum(sections.values()), Decimal(row["capacity_value"]), where)
+                self.assertEqual(sum(map(Decimal, row["gpu_hours"].values())), Decimal(row["capacity_gpu_hours"]), where)
+                self.assertTrue(row["agrees"], where)
+                if row["level"] != "model":
+                    below = [r for r in doc["rows"] if r["level"] == "model" and row["cluster"] in ("", r["cluster"])]
+                    self.assertEqual(sum(Decimal(r["capacity_value"]) for r in below), Decimal(row["capacity_value"]), where)
+                    self.assertEqual([sum(Decimal(r["terms"][i]["amount"]) for r in below) for i in range(len(row["terms"]))], [Decimal(t["amount"]) for t in row["terms"]], where)
+                else:
+                    priced = Decimal(row["capacity_gpu_hours"]) - Decimal(row["unpriced_gpu_hours"])
+                    self.assertLessEqual(abs(Decimal(row["capacity_value"]) - priced * Decimal("3.37")), Decimal("0.01"), where)
+                    hours += Decimal(row["capacity_gpu_hours"])
+            for total in doc["totals"]:
+                self.assertEqual(Decimal(total["total"]), sum(Decimal(r["billed_cost"]) for r in lines if r["currency"] == total["currency"]), month)
+                self.assertEqual(Decimal(total["capacity"]) + Decimal(total["energy"]), Decimal(total["total"]), "there are no other meters")
+        exact = led.value("select sum(used + idle + unmeasured + unallocated + stranded + down + unknown)::text from usage_rows('2026-01-01', '2027-12-01')")
+        self.assertLess(abs(hours - Decimal(exact) / UNITS / HOUR), Decimal("1e-6"))
+
     def test_any_fleet_is_charged_as_the_rules_say_in_any_zone(self):
         rng = random.Random(seed())
         # The second is the day on which the summer time of Berlin ends.
@@ -117,9 +158,12 @@ class Random(Base):
                 settle(led)
                 self.assertEqual(self.dirty(led), 0)
                 self.assert_charged(led)
+                self.price(rng, led)
+                self.assert_reconciled(led)
                 folded = self.report(led)
                 led.rows("update billing_day set dirty = true")
                 self.assertEqual(self.report(led), folded, "a month is the same from its days and from its hours")
+                self.assert_reconciled(led)
                 led.fold()
                 self.assertEqual(self.report(led), folded)
 

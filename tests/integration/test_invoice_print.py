@@ -1,4 +1,4 @@
-"""The invoice as a browser prints it: one page, and the numbers on the paper are those of the document."""
+"""Invoice and reconciliation as a browser prints them: one page, and the numbers on the paper are those of the document."""
 
 import html
 import os
@@ -51,6 +51,18 @@ class Printed(unittest.TestCase):
         for cell in cells:
             self.assertIn(cell, text)
         for name in ("Acme \"Robotics\"", "R&D <4711>", "Example & Söhne", "acme-2026-11-1", "<b>dev</b>"):
+            self.assertIn(name, text)
+
+    def test_a_reconciliation_is_one_page_with_all_its_numbers(self):
+        with open(os.path.join(ROOT, "tests", "golden", "reconciliation.html"), encoding="utf-8") as f:
+            document = f.read()
+        pages, text = self.printed(document)
+        self.assertEqual(pages, 1)
+        cells = [words(html.unescape(c)) for c in re.findall(r'<td class="n">(.*?)</td>', document)]
+        self.assertGreater(len(cells), 50)
+        for cell in cells:
+            self.assertIn(cell, text)
+        for name in ("Platform <Team>", "<east>", "=west"):
             self.assertIn(name, text)
 
     def test_a_page_that_is_full_is_still_one_and_each_tenant_has_its_own(self):

@@ -18,6 +18,7 @@
  * store_tool CONNINFO conservation-error PERIOD
  * store_tool CONNINFO verify --from NS --to NS [--node N]
  * store_tool CONNINFO report PERIOD [--tenant T] [--json 1]
+ * store_tool CONNINFO reconcile PERIOD [--csv 1]
  * store_tool CONNINFO close-check PERIOD --now NS
  * store_tool CONNINFO close PERIOD --now NS [--reason TEXT]
  * store_tool CONNINFO bill PERIOD [--tenant T] [--json 1]     as it was stored, or with corrections while it is not closed
@@ -37,6 +38,7 @@
 
 #include "aggregator/core/report.h"
 #include "aggregator/store/period.h"
+#include "aggregator/store/reconcile.h"
 #include "common/json.h"
 #include "common/time.h"
 
@@ -443,6 +445,17 @@ report(struct db *db, const struct args *a, struct buf *out, struct err *err)
 }
 
 static bool
+reconcile(struct db *db, const struct args *a, struct buf *out, struct err *err)
+{
+	owned(reconciliation) struct reconciliation *r = NULL;
+	char zone[64];
+
+	if (!store_reconcile(db, word(a, 0), &r, zone, err))
+		return false;
+	return option(a, "--csv") ? reconcile_csv(r, out, err) : reconcile_json(r, out, err);
+}
+
+static bool
 close_check(struct db *db, const struct args *a, struct buf *out, struct err *err)
 {
 	struct period_checks c;
@@ -599,6 +612,7 @@ static const struct {
 	{"verify", verify},
 	{"conservation-error", conservation_error},
 	{"report", report},
+	{"reconcile", reconcile},
 	{"preview", preview},
 	{"close-check", close_check},
 	{"close", close_period},
