@@ -56,114 +56,11 @@ check_day(const struct rating_input *in, size_t index, struct err *err)
 	return true;
 }
 
-static struct row
-price_day(const struct rating_input *in, struct price_memo *memo, const struct usage_day *d)
-{
-	const struct rating_book *book = d->price_book < 0 ? NULL : &in->books[d->price_book];
-	struct rating_price price = {0};
-
-	if (d->kind == CHARGE_ADJUSTMENT) /* 12 */
-		return (struct row){.day = d,
-		                    .sku = d->meter_sku,
-		                    .price_version = "",
-		                    .currency = d->currency,
-		                    .price = {.unit_price = d->amount < 0 ? -d->amount : d->amount},
-		                    .priced = true};
-	if (book != NULL)
-		price = rating_price_again(memo, in, d);
-	if (price.item == NULL) /* 7; what costs nothing by rule 8 needs no price */
-		return (struct row){.day = d,
-		                    .sku = "",
-		                    .price_version = "",
-		                    .currency = in->currency,
-		                    .priced = d->kind == CHARGE_COVERED || d->kind == CHARGE_UNUSED};
-	return (struct row){.day = d,
-	                    .sku = price.item->sku,
-	                    .price_version = book->version,
-	                    .currency = book->currency,
-	                    .price = price,
-	                    .priced = true};
-}
-
-/* ---- rule 1: which rows are one line ---- */
-
-static int
-compare_text(const char *const *a, const char *const *b, size_t n)
-{
-	int order = 0;
-
-	for (size_t i = 0; i < n && order == 0; i++)
-		order = strcmp(a[i], b[i]);
-	return order;
-}
-
-static const char *
-text_or_empty(const char *text)
-{
-	return text ? text : "";
-}
-
-/* In place: this is most of what rating a month costs. NULL is "". */
-static int
-compare_at(const void *x, const void *y, const size_t *offsets, size_t n)
-{
-	int order = 0;
-
-	for (size_t i = 0; i < n && order == 0; i++) {
-		const char *a = *(const char *const *)(const void *)((const char *)x + offsets[i]);
-		const char *b = *(const char *const *)(const void *)((const char *)y + offsets[i]);
-
-		if (a != b) /* many are the same text in memory */
-			order = strcmp(text_or_empty(a), text_or_empty(b));
-	}
-	return order;
-}
-
-static int
-compare_prices(const struct rating_price *a, const struct rating_price *b)
-{
-	int order = ORDER(a->unit_price, b->unit_price);
-
-	if (order == 0)
-		order = ORDER(a->discount_price, b->discount_price);
-	if (order == 0)
-		order = ORDER(a->discount_ratio, b->discount_ratio);
-	if (order == 0)
-		order = ORDER(a->per_instance, b->per_instance);
-	return order ? order : ORDER(a->basis_used, b->basis_used);
-}
-
-int
-rating_compare_keys(const struct row *x, const struct row *y)
-{
-	static const size_t of_day[] = {
-		offsetof(struct usage_day, tenant),       offsetof(struct usage_day, workspace),
-		offsetof(struct usage_day, gpu_model),    offsetof(struct usage_day, mig_profile),
-		offsetof(struct usage_day, klass),        offsetof(struct usage_day, sharing_mode),
-		offsetof(struct usage_day, cluster),      offsetof(struct usage_day, meter_sku),
-		offsetof(struct usage_day, meter),        offsetof(struct usage_day, unit),
-		offsetof(struct usage_day, counterparty),
-	};
-	static const size_t of_row[] = {offsetof(struct row, sku), offsetof(struct row, price_version),
-	                                offsetof(struct row, currency)};
-	int order = compare_at(x->day, y->day, of_day, ARRAY_LEN(of_day));
-
-	if (order == 0)
-		order = compare_at(x, y, of_row, ARRAY_LEN(of_row));
-	if (order == 0)
-		order = ORDER(x->day->kind, y->day->kind);
-	if (order == 0)
-		order = ORDER(x->priced, y->priced);
-	if (order == 0)
-		order = compare_prices(&x->price, &y->price);
-	return order ? order : ORDER(x->day->instance_units, y->day->instance_units);
-}
-
 int
 rating_compare_rows(const void *a, const void *b)
 {
 	const struct row *x = a, *y = b;
-	int order = rating_compare_keys(x, y);
+	int order = ORDER(x->kind->line, y->kind->line);
 
 	if (order == 0)
 		order = ORDER(x->day->day, y->day->day);
@@ -175,7 +72,7 @@ rating_compare_rows(const void *a, const void *b)
 
 /* Rule 10: a row of energy for every row that has some, where it has a price. */
 static size_t
-add_energy_rows(const struct rating_input *in, struct usage_day *out)
+add_energy_rows(const struct rating_input *in, struct row_kinds *kinds, struct usage_day *energy, struct row *out)
 {
 	size_t n = 0;
 
@@ -195,9 +92,13 @@ add_energy_rows(const struct rating_input *in, struct usage_day *out)
 		                      .price_book = d->price_book,
 		                      .energy_mj = d->energy_mj};
 
-		if (d->energy_mj > 0 && d->kind != CHARGE_LENT && d->price_book >= 0 &&
-		    rating_price_of(&in->books[d->price_book], &e).item != NULL)
-			out[n++] = e;
+		if (d->energy_mj == 0 || d->kind == CHARGE_LENT || d->price_book < 0 ||
+		    in->books[d->price_book].site_count == 0 ||
+		    rating_price_of(&in->books[d->price_book], &e).item == NULL)
+			continue;
+		energy[n] = e;
+		out[n] = (struct row){.day = &energy[n], .kind = row_kind_of(kinds, in, &energy[n])};
+		n++;
 	}
 	return n;
 }
@@ -211,22 +112,22 @@ something_happened(const struct usage_day *d)
 }
 
 static bool
-resolve_rows(const struct rating_input *in, struct usage_day *energy, struct row **ret, size_t *ret_count,
-             struct err *err)
+resolve_rows(const struct rating_input *in, struct row_kinds *kinds, struct usage_day *energy, struct row **ret,
+             size_t *ret_count, struct err *err)
 {
 	owned(mem) struct row *rows = mem_array(in->day_count * 2, sizeof(*rows));
-	owned(mem) struct price_memo *memo = mem_alloc(sizeof(*memo));
-	size_t n = 0, energy_count;
+	size_t n = 0;
 
 	for (size_t i = 0; i < in->day_count; i++) {
+		const struct usage_day *d = &in->days[i];
+
 		if (!check_day(in, i, err))
 			return false;
-		if (something_happened(&in->days[i]))
-			rows[n++] = price_day(in, memo, &in->days[i]);
+		if (something_happened(d))
+			rows[n++] = (struct row){.day = d, .kind = row_kind_of(kinds, in, d)};
 	}
-	energy_count = add_energy_rows(in, energy);
-	for (size_t i = 0; i < energy_count; i++)
-		rows[n++] = price_day(in, memo, &energy[i]);
+	n += add_energy_rows(in, kinds, energy, rows + n);
+	row_kinds_number(kinds);
 	qsort(rows, n, sizeof(*rows), rating_compare_rows);
 	*ret = take(rows);
 	*ret_count = n;
@@ -282,6 +183,7 @@ static bool
 fill_days(const struct cell *cells, size_t n, struct rated_line *l, struct err *err)
 {
 	const struct row *r = cells->row;
+	const struct rating_price *price = &r->kind->price;
 
 	l->days = mem_array(n, sizeof(*l->days));
 	for (size_t i = 0; i < n; i++) {
@@ -291,7 +193,7 @@ fill_days(const struct cell *cells, size_t n, struct rated_line *l, struct err *
 			return rating_too_much(r, err);
 	}
 	for (size_t i = 0; i < l->day_count; i++)
-		if (!cost_day(&r->price, &l->days[i]) || !add_day(l, &l->days[i]))
+		if (!cost_day(price, &l->days[i]) || !add_day(l, &l->days[i]))
 			return err_set(err, ERR_INVALID, "%s/%s: the cost of %s is beyond what a line holds", l->tenant,
 			               l->workspace, l->sku);
 	if (l->kind == CHARGE_USAGE || l->kind == CHARGE_COVERED)
@@ -316,33 +218,33 @@ static bool
 fill_line(const struct rating_input *in, const struct cell *cells, size_t n, const struct row *end,
           struct rated_line *l, struct err *err)
 {
-	const struct row *r = cells->row;
-	const struct usage_day *d = r->day;
+	const struct row_kind *k = cells->row->kind;
+	const struct usage_day *d = cells->row->day;
 
 	l->kind = d->kind;
 	l->cluster = d->cluster;
 	l->tenant = d->tenant;
-	l->cost_center = first_cost_center(r, end);
+	l->cost_center = first_cost_center(cells->row, end);
 	l->workspace = d->workspace;
 	l->gpu_model = d->gpu_model;
 	l->mig_profile = d->mig_profile;
 	l->sharing_mode = d->sharing_mode;
 	l->klass = rating_class(d);
-	l->counterparty = text_or_empty(d->counterparty);
+	l->counterparty = d->counterparty ? d->counterparty : "";
 	l->charge_type = rating_charge_type(d);
 	l->category = d->category != NULL ? d->category : d->kind == CHARGE_ENERGY ? "energy" : "gpu";
 	l->unit = d->unit != NULL            ? d->unit
 	          : d->kind == CHARGE_ENERGY ? "kWh"
-	          : r->price.per_instance    ? "instance-hour"
+	          : k->price.per_instance    ? "instance-hour"
 	                                     : "gpu-hour";
-	l->price_version = r->price_version;
-	l->currency = r->currency;
-	l->priced = r->priced;
-	l->unit_price = r->price.unit_price;
-	l->discount_price = r->price.discount_price;
-	l->discount_ratio = r->price.discount_ratio;
+	l->price_version = k->price_version;
+	l->currency = k->currency;
+	l->priced = k->priced;
+	l->unit_price = k->price.unit_price;
+	l->discount_price = k->price.discount_price;
+	l->discount_ratio = k->price.discount_ratio;
 	l->invoice_id = mem_printf("%s-%s-%" PRId32, d->tenant, in->period, in->invoice_version);
-	l->sku = r->sku[0] != '\0'         ? mem_strdup(r->sku)
+	l->sku = k->sku[0] != '\0'         ? mem_strdup(k->sku)
 	         : d->kind == CHARGE_METER ? mem_strdup(d->meter_sku)
 	                                   : rating_sku(d->gpu_model, d->mig_profile);
 	l->description = rating_description(l, d);
@@ -355,7 +257,7 @@ run_length(const struct cell *cells, size_t n)
 {
 	size_t end = 1;
 
-	while (end < n && rating_compare_keys(cells[0].row, cells[end].row) == 0)
+	while (end < n && cells[0].row->kind->line == cells[end].row->kind->line)
 		end++;
 	return end;
 }
@@ -382,6 +284,16 @@ make_lines(const struct rating_input *in, const struct row *rows, size_t row_cou
 }
 
 /* ---- rule 6: invoices ---- */
+
+static int
+compare_text(const char *const *a, const char *const *b, size_t n)
+{
+	int order = 0;
+
+	for (size_t i = 0; i < n && order == 0; i++)
+		order = strcmp(a[i], b[i]);
+	return order;
+}
 
 static int
 compare_lines(const void *a, const void *b)
@@ -464,10 +376,11 @@ rating_run(const struct rating_input *in, struct rated **ret, struct err *err)
 {
 	owned(rated) struct rated *r = mem_alloc(sizeof(*r));
 	owned(mem) struct usage_day *energy = mem_array(in->day_count, sizeof(*energy));
+	in_place(row_kinds) struct row_kinds kinds = {0};
 	owned(mem) struct row *rows = NULL;
 	size_t row_count;
 
-	if (!resolve_rows(in, energy, &rows, &row_count, err) || !make_lines(in, rows, row_count, r, err))
+	if (!resolve_rows(in, &kinds, energy, &rows, &row_count, err) || !make_lines(in, rows, row_count, r, err))
 		return false;
 	qsort(r->lines, r->count, sizeof(*r->lines), compare_lines);
 	if (!round_invoices(r, err))

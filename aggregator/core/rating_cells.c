@@ -69,7 +69,7 @@ compare_reservations(const void *a, const void *b)
 		order = ORDER(p->price_book, q->price_book);
 	if (order == 0)
 		order = ORDER(p->kind != CHARGE_COMMITMENT, q->kind != CHARGE_COMMITMENT);
-	return order ? order : rating_compare_keys(x->row, y->row);
+	return order ? order : row_kind_compare(x->row->kind, y->row->kind);
 }
 
 /* The commitment comes first; the others are its parts. */
@@ -149,19 +149,19 @@ quantise(struct cell *cells, size_t n, struct err *err)
 int128
 rating_quantity(const struct cell *c)
 {
-	const struct row *r = c->row;
-	const struct usage_day *d = r->day;
+	const struct rating_price *price = &c->row->kind->price;
+	const struct usage_day *d = c->row->day;
 	int128 priced = c->total_unit_ns, quantity = c->ngh;
 
 	if (d->kind == CHARGE_METER || d->kind == CHARGE_ADJUSTMENT)
 		return is_credit(d) ? -c->meter_quantity : c->meter_quantity;
 	if (d->kind == CHARGE_ENERGY) /* mJ to 10^-9 kWh: a kWh is 3.6e9 mJ */
 		return c->energy_mj / 18 * 5 + div_round_half_even(c->energy_mj % 18 * 5, 18);
-	if (r->price.basis_used && has_states(d->kind)) {
+	if (price->basis_used && has_states(d->kind)) {
 		priced = c->unit_ns[USED] + c->unit_ns[UNMEASURED] + c->over_unit_ns;
 		quantity = div_round_half_even(priced, NGH_DIVISOR);
 	}
-	if (r->price.per_instance)
+	if (price->per_instance)
 		quantity = div_round_half_even(priced, d->instance_units * SECONDS_PER_HOUR);
 	return is_credit(d) ? -quantity : quantity;
 }

@@ -4,14 +4,21 @@
 
 #include "aggregator/core/rating.h"
 
-/* A row of the input with what its price decides about the line it belongs to. */
-struct row {
-	const struct usage_day *day;
-	const char *sku; /* "" : derived */
+/* What all rows of one kind of charge, device, holder and price book have: a month has few kinds, and each comes once a day. */
+struct row_kind {
+	const struct usage_day *day; /* the first of them */
+	const char *sku;             /* "" : derived */
 	const char *price_version;
 	const char *currency;
 	struct rating_price price; /* zero without a price */
 	bool priced;
+	size_t line; /* rows of kinds with the same number are one line */
+};
+
+/* A row of the input. */
+struct row {
+	const struct usage_day *day;
+	const struct row_kind *kind;
 };
 
 enum { USED, IDLE, UNMEASURED, STATE_COUNT };
@@ -27,20 +34,22 @@ struct cell {
 #define ORDER(a, b) (((a) > (b)) - ((a) < (b)))
 #define ADD(sum, v) (!__builtin_add_overflow((sum), (v), &(sum)))
 
-/* Prices that were found before: a month has few kinds of rows, and each comes once a day. */
-#define PRICE_MEMO_SIZE 256u
-struct price_memo {
-	struct {
-		const struct usage_day *day; /* that asked; NULL: nobody did */
-		struct rating_price price;
-	} at[PRICE_MEMO_SIZE];
+/* The kinds that were seen; in_place(row_kinds) struct row_kinds k = {0}; */
+struct row_kinds {
+	struct row_kind **at;
+	size_t count, cap;
+	size_t *slots; /* a hash table of positions + 1 */
+	size_t slot_count;
 };
-/* rating_price_of() by the row's own book, which it has. */
-struct rating_price rating_price_again(struct price_memo *m, const struct rating_input *in, const struct usage_day *d);
+void row_kinds_fini(struct row_kinds *k);
+/* The row's kind, with its price; it stays where it is. */
+const struct row_kind *row_kind_of(struct row_kinds *k, const struct rating_input *in, const struct usage_day *d);
+/* Gives all kinds the numbers of their lines: when all rows have one. */
+void row_kinds_number(struct row_kinds *k);
 
-/* Which rows are one line: those that compare as 0. */
-int rating_compare_keys(const struct row *x, const struct row *y);
-/* Also by day and reservation: those that compare as 0 are one cell. */
+/* By rule 1: those that compare as 0 are one line. */
+int row_kind_compare(const struct row_kind *x, const struct row_kind *y);
+/* By line, day and reservation: those that compare as 0 are one cell. */
 int rating_compare_rows(const void *a, const void *b);
 
 /* Rows in their order to cells in the same order, as many as there are rows at most; quantised (rule 2). */

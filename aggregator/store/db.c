@@ -265,7 +265,7 @@ succeeded(const PGresult *r)
 {
 	ExecStatusType s = PQresultStatus(r);
 
-	return s == PGRES_TUPLES_OK || s == PGRES_COMMAND_OK || s == PGRES_COPY_IN;
+	return s == PGRES_TUPLES_OK || s == PGRES_COMMAND_OK || s == PGRES_COPY_IN || s == PGRES_COPY_OUT;
 }
 
 static bool
@@ -531,6 +531,29 @@ db_copy_end(struct db *db, struct err *err)
 	PGresult *rest;
 
 	if (PQputCopyEnd(db->conn, NULL) != 1)
+		return fail_connection(db, err);
+	r = PQgetResult(db->conn);
+	while ((rest = PQgetResult(db->conn)) != NULL)
+		PQclear(rest);
+	return PQresultStatus(r) == PGRES_COMMAND_OK || fail(db, r, err);
+}
+
+bool
+db_copy_read(struct db *db, const char *sql, struct buf *out, struct err *err)
+{
+	owned(result) PGresult *r = NULL;
+	PGresult *rest;
+	char *row;
+	int n;
+
+	ASSERT(db->in_tx);
+	if (!connected(db, err) || !finish(db, PQexec(db->conn, sql), NULL, err))
+		return false;
+	while ((n = PQgetCopyData(db->conn, &row, 0)) > 0) {
+		buf_add(out, row, (size_t)n);
+		PQfreemem(row);
+	}
+	if (n == -2)
 		return fail_connection(db, err);
 	r = PQgetResult(db->conn);
 	while ((rest = PQgetResult(db->conn)) != NULL)

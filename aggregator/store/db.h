@@ -120,6 +120,8 @@ void db_tx_fini(struct db_tx *tx);
 MUST_CHECK bool db_copy_begin(struct db *db, const char *sql, struct err *err);
 MUST_CHECK bool db_copy_put(struct db *db, const void *data, size_t n, struct err *err);
 MUST_CHECK bool db_copy_end(struct db *db, struct err *err);
+/* COPY ... TO STDOUT inside a transaction: all of it. */
+MUST_CHECK bool db_copy_read(struct db *db, const char *sql, struct buf *out, struct err *err);
 
 /* Ends the session; the next use begins a new one. */
 void db_drop(struct db *db);

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "aggregator/store/finance_rows.h"
+#include "aggregator/store/report_charges.h"
 #include "aggregator/store/shared_month.h"
 #include "common/units.h"
 
@@ -31,9 +32,6 @@ enum { DAY, BOOK, CLUSTER, OWNER, MODEL, WORKSPACE, OWN };
 	" FROM open_" table " c WHERE " OPEN_DAYS " AND " of
 #define STORED(columns, table, of) "SELECT " columns " FROM " table " c WHERE " STORED_DAYS " AND " of
 
-#define CHARGE_COLUMNS                                                                                                \
-	POOL_COLUMNS "c.workspace_id, c.profile, c.units, c.sharing, c.class, c.used, c.idle, c.unmeasured, c.over, " \
-		     "c.energy_mj"
 #define RESERVE_COLUMNS \
 	POOL_COLUMNS "c.workspace_id, c.profile, c.units, c.reserved, c.covered, c.lent, c.unused, c.undelivered"
 #define LOAN_COLUMNS                                                                                           \
@@ -42,18 +40,12 @@ enum { DAY, BOOK, CLUSTER, OWNER, MODEL, WORKSPACE, OWN };
 	"w.tenant_id WHERE w.id = c.borrower_id), c.used, c.idle, c.unmeasured, c.over, c.borrower_id"
 #define POOL_DAY_COLUMNS POOL_COLUMNS "c.unreserved_idle, c.energy_mj"
 #define OF_WORKSPACES(column) "c." column " = ANY ($4::integer[])"
-#define CHARGE_ORDER POOL_ORDER("workspace_id") ", units DESC, profile COLLATE \"C\", sharing, class"
 #define RESERVE_ORDER POOL_ORDER("workspace_id") ", units DESC, profile COLLATE \"C\""
 #define LOAN_ORDER POOL_ORDER("lender_id") ", borrower_id, units DESC, profile COLLATE \"C\", sharing"
 #define OF_OWNER "c.owner_id = $4::integer AND c.unreserved_idle + c.energy_mj > 0"
 #define IN_ORDER(rows, order) "SELECT * FROM (" rows ") x" order
 
 /* [0]: all days are stored; [1]: some are not. */
-static const struct db_stmt charge_rows[] = {
-	{"report charges", IN_ORDER(STORED(CHARGE_COLUMNS, "charge_day", OF_WORKSPACES("workspace_id")), CHARGE_ORDER)},
-	{"report open charges",
-         IN_ORDER(BOTH(CHARGE_COLUMNS, "charge_day", OF_WORKSPACES("workspace_id")), CHARGE_ORDER)},
-};
 static const struct db_stmt reserve_rows[] = {
 	{"report reserves",
          IN_ORDER(STORED(RESERVE_COLUMNS, "reserve_day", OF_WORKSPACES("workspace_id")), RESERVE_ORDER)},
@@ -77,7 +69,7 @@ void
 report_rows_fini(struct report_rows *r)
 {
 	idmap_fini(&r->workspace_at);
-	PQclear(r->charges);
+	report_charges_fini(&r->charges);
 	PQclear(r->reserves);
 	PQclear(r->loans);
 	PQclear(r->pools);
@@ -106,11 +98,21 @@ sharing_text(int64_t sharing)
 	return sharing >= 0 && sharing < (int64_t)ARRAY_LEN(names) ? names[sharing] : "";
 }
 
+static struct pool_key
+key_of(const PGresult *res, int row)
+{
+	return (struct pool_key){.cluster_id = res_i64(res, row, CLUSTER),
+	                         .owner_id = res_i64(res, row, OWNER),
+	                         .gpu_model = res_text(res, row, MODEL),
+	                         .workspace_id = res_i64(res, row, WORKSPACE),
+	                         .day = res_i64(res, row, DAY),
+	                         .book_id = res_i64(res, row, BOOK)};
+}
+
 /* 0: none was in force. */
 static bool
-find_book(const struct report_rows *r, const PGresult *res, int row, int col, int64_t *ret, struct err *err)
+find_book(const struct report_rows *r, int64_t id, int64_t *ret, struct err *err)
 {
-	int64_t id = res_i64(res, row, col);
 	size_t book = 0;
 
 	if (r->month->proposed) {
@@ -125,80 +127,45 @@ find_book(const struct report_rows *r, const PGresult *res, int row, int col, in
 
 /* What all rows of a pool have. */
 static bool
-begin_row(const struct report_rows *r, const PGresult *res, int row, struct usage_day *d, struct err *err)
+begin_row(const struct report_rows *r, const struct pool_key *key, struct usage_day *d, struct err *err)
 {
-	size_t cluster = idmap_get(&r->month->cluster_at, (uint64_t)res_i64(res, row, CLUSTER));
+	size_t cluster = idmap_get(&r->month->cluster_at, (uint64_t)key->cluster_id);
 
 	if (cluster == IDMAP_NONE)
-		return err_set(err, ERR_FATAL, "cluster %s is charged but was not loaded", res_text(res, row, CLUSTER));
+		return err_set(err, ERR_FATAL, "cluster %" PRId64 " is charged but was not loaded", key->cluster_id);
 	*d = (struct usage_day){
-		.day = (int32_t)res_i64(res, row, DAY),
+		.day = (int32_t)key->day,
 		.cluster = res_text(r->month->clusters, (int)cluster, 1),
 		.tenant = r->tenant,
 		.cost_center = r->cost_center,
 		.workspace = "",
-		.gpu_model = res_text(res, row, MODEL),
+		.gpu_model = key->gpu_model,
 		.mig_profile = "",
 		.sharing_mode = "",
 		.klass = "",
 		.instance_units = UNITS_PER_GPU,
 	};
-	return find_book(r, res, row, BOOK, &d->price_book, err);
+	return find_book(r, key->book_id, &d->price_book, err);
 }
 
 static bool
-begin_workspace_row(const struct report_rows *r, const PGresult *res, int row, struct usage_day *d, struct err *err)
+begin_workspace_row(const struct report_rows *r, const struct pool_key *key, const char *profile, int64_t units,
+                    struct usage_day *d, struct err *err)
 {
-	size_t at = idmap_get(&r->workspace_at, (uint64_t)res_i64(res, row, WORKSPACE));
+	size_t at = idmap_get(&r->workspace_at, (uint64_t)key->workspace_id);
 
-	if (!begin_row(r, res, row, d, err))
+	if (!begin_row(r, key, d, err))
 		return false;
 	if (at == IDMAP_NONE)
-		return err_set(err, ERR_FATAL, "workspace %s is charged but was not loaded",
-		               res_text(res, row, WORKSPACE));
+		return err_set(err, ERR_FATAL, "workspace %" PRId64 " is charged but was not loaded",
+		               key->workspace_id);
 	d->workspace = res_text(r->workspaces, (int)at, 4);
-	d->mig_profile = res_text(res, row, OWN);
-	d->instance_units = res_i64(res, row, OWN + 1);
-	return true;
-}
-
-static bool
-read_states(const PGresult *res, int row, struct usage_day *d, struct err *err)
-{
-	int128 *const to[] = {&d->used_unit_ns, &d->idle_unit_ns, &d->unmeasured_unit_ns, &d->over_unit_ns};
-
-	for (int i = 0; i < (int)ARRAY_LEN(to); i++)
-		if (!res_i128(res, row, OWN + 4 + i, 0, to[i], err))
-			return false;
-	d->sharing_mode = sharing_text(res_i64(res, row, OWN + 2));
+	d->mig_profile = profile;
+	d->instance_units = units;
 	return true;
 }
 
 /* --- commitments and their parts --- */
-
-/* Two rows of any of the three results: of the same pool, workspace, day and book? */
-static int
-compare_pools(const PGresult *a, int i, const PGresult *b, int j)
-{
-	static const int columns[] = {CLUSTER, OWNER, MODEL, WORKSPACE, DAY, BOOK};
-
-	for (size_t k = 0; k < ARRAY_LEN(columns); k++) {
-		int64_t x, y;
-
-		if (columns[k] == MODEL) {
-			int order = strcmp(res_text(a, i, MODEL), res_text(b, j, MODEL));
-
-			if (order != 0)
-				return order;
-			continue;
-		}
-		x = res_i64(a, i, columns[k]);
-		y = res_i64(b, j, columns[k]);
-		if (x != y)
-			return x < y ? -1 : 1;
-	}
-	return 0;
-}
 
 static bool
 same_texts(const PGresult *res, int a, int b, const int *columns, size_t n)
@@ -217,8 +184,8 @@ struct commitment {
 struct commitments {
 	struct commitment *at;
 	size_t count, cap;
-	int row;  /* of reserve_rows: the first that is not among them */
-	int from; /* the first that is; -1: none yet */
+	int row;              /* of reserve_rows: the first that is not among them */
+	struct pool_key pool; /* whose they are, where there are some */
 };
 
 /* The same in all books of a day: whether they count as one is rating's to say. Never another tenant's. */
@@ -236,7 +203,7 @@ number_of(const struct report_rows *r, int row)
 }
 
 static bool
-add_commitment(struct report_rows *r, struct commitments *c, int row, struct err *err)
+add_commitment(struct report_rows *r, struct commitments *c, int row, const struct pool_key *key, struct err *err)
 {
 	static const enum charge_kind kinds[] = {CHARGE_COMMITMENT, CHARGE_UNUSED, CHARGE_UNDELIVERED};
 	struct commitment x = {.number = number_of(r, row)};
@@ -247,7 +214,7 @@ add_commitment(struct report_rows *r, struct commitments *c, int row, struct err
 	for (int i = 0; i < (int)ARRAY_LEN(to); i++)
 		if (!res_i128(r->reserves, row, OWN + 2 + i, 0, to[i], err))
 			return false;
-	if (!begin_workspace_row(r, r->reserves, row, &d, err))
+	if (!begin_workspace_row(r, key, res_text(r->reserves, row, OWN), res_i64(r->reserves, row, OWN + 1), &d, err))
 		return false;
 	d.klass = "reserved";
 	d.reservation = x.number;
@@ -265,28 +232,27 @@ add_commitment(struct report_rows *r, struct commitments *c, int row, struct err
 	return true;
 }
 
-/* Brings c to the commitments of this row, past those that have no such row; none is allowed. */
+/* Brings c to the commitments of this pool, past those before it; it may have none. NULL: past all. */
 static bool
-seek_commitments(struct report_rows *r, struct commitments *c, const PGresult *res, int row, bool all, struct err *err)
+seek_commitments(struct report_rows *r, struct commitments *c, const struct pool_key *pool, struct err *err)
 {
 	int rows = PQntuples(r->reserves);
 
-	if (!all && c->count > 0 && compare_pools(r->reserves, c->from, res, row) == 0)
+	if (pool != NULL && c->count > 0 && pool_key_compare(&c->pool, pool) == 0)
 		return true;
 	c->count = 0;
 	while (c->row < rows) {
-		int order = all ? -1 : compare_pools(r->reserves, c->row, res, row);
+		struct pool_key key = key_of(r->reserves, c->row);
 
-		if (order > 0)
+		if (pool != NULL && pool_key_compare(&key, pool) > 0)
 			break;
-		if (c->count > 0 && compare_pools(r->reserves, c->from, r->reserves, c->row) != 0)
+		if (c->count > 0 && pool_key_compare(&c->pool, &key) != 0)
 			c->count = 0;
-		if (c->count == 0)
-			c->from = c->row;
-		if (!add_commitment(r, c, c->row++, err))
+		c->pool = key;
+		if (!add_commitment(r, c, c->row++, &key, err))
 			return false;
 	}
-	if (!all && c->count > 0 && compare_pools(r->reserves, c->from, res, row) != 0)
+	if (pool != NULL && c->count > 0 && pool_key_compare(&c->pool, pool) != 0)
 		c->count = 0;
 	return true;
 }
@@ -340,47 +306,72 @@ add_parts(struct report_rows *r, struct commitments *c, struct usage_day *d, str
 
 /* Rule 1. */
 static bool
-add_charge(struct report_rows *r, struct commitments *c, int row, struct err *err)
+add_charge(struct report_rows *r, struct commitments *c, const struct report_charge *from, struct err *err)
 {
-	const char *klass = res_text(r->charges, row, OWN + 3);
+	const bool covered = strcmp(from->klass, "covered") == 0;
 	struct usage_day d;
 
-	if (!begin_workspace_row(r, r->charges, row, &d, err) || !read_states(r->charges, row, &d, err) ||
-	    !res_i128(r->charges, row, OWN + 8, 0, &d.energy_mj, err))
+	if (!begin_workspace_row(r, &from->key, from->profile, from->units, &d, err))
 		return false;
-	if (strcmp(klass, "covered") != 0 || held_of(&d) == 0) {
+	d.sharing_mode = sharing_text(from->sharing);
+	d.used_unit_ns = from->used;
+	d.idle_unit_ns = from->idle;
+	d.unmeasured_unit_ns = from->unmeasured;
+	d.over_unit_ns = from->over;
+	d.energy_mj = from->energy_mj;
+	if (!covered || held_of(&d) == 0) {
 		d.kind = CHARGE_USAGE;
-		d.klass = strcmp(klass, "covered") != 0 ? klass : "on-demand";
+		d.klass = covered ? "on-demand" : from->klass;
 		add(r, &d);
 		return true;
 	}
 	d.kind = CHARGE_COVERED;
 	d.klass = "reserved";
-	return seek_commitments(r, c, r->charges, row, false, err) && add_parts(r, c, &d, err);
+	return seek_commitments(r, c, &from->key, err) && add_parts(r, c, &d, err);
+}
+
+static bool
+add_loan(struct report_rows *r, struct commitments *c, int row, const struct pool_key *key, struct err *err)
+{
+	const PGresult *res = r->loans;
+	struct usage_day d;
+	int128 *const to[] = {&d.used_unit_ns, &d.idle_unit_ns, &d.unmeasured_unit_ns, &d.over_unit_ns};
+
+	if (!begin_workspace_row(r, key, res_text(res, row, OWN), res_i64(res, row, OWN + 1), &d, err))
+		return false;
+	for (int i = 0; i < (int)ARRAY_LEN(to); i++)
+		if (!res_i128(res, row, OWN + 4 + i, 0, to[i], err))
+			return false;
+	d.sharing_mode = sharing_text(res_i64(res, row, OWN + 2));
+	d.kind = CHARGE_LENT;
+	d.klass = "reserved";
+	d.counterparty = res_text(res, row, OWN + 3);
+	return seek_commitments(r, c, key, err) && add_parts(r, c, &d, err);
 }
 
 static bool
 add_charges(struct report_rows *r, struct err *err)
 {
-	struct commitments c = {.from = -1};
-	int loan = 0, loans = PQntuples(r->loans), charges = PQntuples(r->charges);
+	struct commitments c = {0};
+	int loan = 0, loans = PQntuples(r->loans);
 	bool ok = true;
 
-	for (int row = 0; ok && row <= charges; row++) {
-		/* Loans of the pools before this one, and of this one. */
-		while (ok && loan < loans && (row == charges || compare_pools(r->loans, loan, r->charges, row) <= 0)) {
-			struct usage_day d;
+	if (loans > 0 || PQntuples(r->reserves) > 0)
+		report_charges_sort(&r->charges);
+	for (size_t row = 0; ok && row <= r->charges.count; row++) {
+		const struct report_charge *charge = row < r->charges.count ? &r->charges.at[row] : NULL;
 
-			ok = begin_workspace_row(r, r->loans, loan, &d, err) && read_states(r->loans, loan, &d, err);
-			d.kind = CHARGE_LENT;
-			d.klass = "reserved";
-			d.counterparty = res_text(r->loans, loan, OWN + 3);
-			ok = ok && seek_commitments(r, &c, r->loans, loan, false, err) && add_parts(r, &c, &d, err);
-			loan++;
+		/* Loans of the pools before this one, and of this one. */
+		for (; ok && loan < loans; loan++) {
+			struct pool_key key = key_of(r->loans, loan);
+
+			if (charge != NULL && pool_key_compare(&key, &charge->key) > 0)
+				break;
+			ok = add_loan(r, &c, loan, &key, err);
 		}
-		ok = ok && (row == charges || add_charge(r, &c, row, err));
+		ok = ok && (charge == NULL || add_charge(r, &c, charge, err));
 	}
-	ok = ok && seek_commitments(r, &c, NULL, 0, true, err);
+	ok = ok && seek_commitments(r, &c, NULL, err);
 	mem_free(c.at);
 	return ok;
 }
@@ -390,9 +381,10 @@ static bool
 add_pools(struct report_rows *r, struct err *err)
 {
 	for (int row = 0; row < PQntuples(r->pools); row++) {
+		struct pool_key key = key_of(r->pools, row);
 		struct usage_day d;
 
-		if (!begin_row(r, r->pools, row, &d, err) || !res_i128(r->pools, row, WORKSPACE, 0, &d.unit_ns, err) ||
+		if (!begin_row(r, &key, &d, err) || !res_i128(r->pools, row, WORKSPACE, 0, &d.unit_ns, err) ||
 		    !res_i128(r->pools, row, WORKSPACE + 1, 0, &d.energy_mj, err))
 			return false;
 		d.kind = CHARGE_DEDICATED;
@@ -411,9 +403,10 @@ add_shared(struct report_rows *r, struct err *err)
 	if (s == NULL)
 		return true;
 	for (size_t i = shared_month_first(s, r->tenant_id); i < s->count && s->parts[i].tenant == r->tenant_id; i++) {
+		struct pool_key key = key_of(s->pools, s->parts[i].pool);
 		struct usage_day d;
 
-		if (!begin_row(r, s->pools, s->parts[i].pool, &d, err))
+		if (!begin_row(r, &key, &d, err))
 			return false;
 		d.kind = CHARGE_SHARED;
 		d.klass = "dedicated";
@@ -447,7 +440,7 @@ add_meters(struct report_rows *r, struct err *err)
 			.meter_sku = res_text(r->meters, row, SKU),
 		};
 
-		if (!find_book(r, r->meters, row, METER_BOOK, &d.price_book, err) ||
+		if (!find_book(r, res_i64(r->meters, row, METER_BOOK), &d.price_book, err) ||
 		    !res_i128(r->meters, row, QUANTITY, QUANTITY_SCALE, &d.quantity, err))
 			return false;
 		add(r, &d);
@@ -491,11 +484,12 @@ report_rows_load(struct report_rows *r, struct err *err)
 	arg_array(&a, &ids);
 	arg_i64(&own, r->tenant_id);
 	arg_i64(&id, r->tenant_id);
-	return db_run(m->db, &charge_rows[m->open], &a, &r->charges, err) &&
-	       db_run(m->db, &reserve_rows[m->open], &a, &r->reserves, err) &&
-	       db_run(m->db, &loan_rows[m->open], &a, &r->loans, err) &&
-	       db_run(m->db, &pool_rows[m->open], &own, &r->pools, err) &&
-	       db_run(m->db, &meter_rows, &id, &r->meters, err) &&
+	const struct db_call calls[] = {{&reserve_rows[m->open], &a, &r->reserves},
+	                                {&loan_rows[m->open], &a, &r->loans},
+	                                {&pool_rows[m->open], &own, &r->pools},
+	                                {&meter_rows, &id, &r->meters}};
+	return db_run_all(m->db, calls, ARRAY_LEN(calls), err) &&
+	       (ids.count == 0 || report_charges_load(m, buf_text(&ids.text), &r->charges, err)) &&
 	       adjustment_rows(m->db, m->in->period, r->tenant_id, &r->adjustments, err) && add_charges(r, err) &&
 	       add_pools(r, err) && add_shared(r, err) && add_meters(r, err) && add_adjustments(r, err);
 }

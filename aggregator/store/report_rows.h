@@ -20,6 +20,13 @@ struct report_month {
 	bool proposed;                     /* one book prices everything: the first of in */
 };
 
+/* What its workspaces held (report_charges.h). */
+struct report_charges {
+	struct buf text; /* owns the texts */
+	struct report_charge *at;
+	size_t count;
+};
+
 /* The rows of one tenant's month. in_place(report_rows) struct report_rows rows = {0}; */
 struct report_rows {
 	const struct report_month *month;
@@ -28,7 +35,8 @@ struct report_rows {
 	const PGresult *workspaces; /* id and name in columns 3 and 4, rows first to end */
 	int first, end;
 	struct idmap workspace_at;
-	PGresult *charges, *reserves, *loans, *pools, *meters, *adjustments; /* own the texts */
+	struct report_charges charges;
+	PGresult *reserves, *loans, *pools, *meters, *adjustments; /* own the texts */
 	struct usage_day *at;
 	size_t count, cap;
 };
