@@ -191,7 +191,9 @@ const struct cli_command cli_commands[] = {
 	            "order decided: id, decision (admit, borrow, reclaim, queue, reject), borrowed_gpus, victims, and checks with rule, ok, need "
 	            "and have; null is no limit. With events, and for work that ends by itself (runs), also one for each thing that happens "
 	            "later, with its time. A warning on standard error says when reservations exceed capacity. The same file gives the same "
-	            "bytes. All keys: aggregator/core/README.md, \"The scenario file\".",
+	            "bytes. A file made by quota record is replayed: what comes of each event is held against the outcome that was recorded, "
+	            "and the first differences are on standard error, with exit code 1. All keys: aggregator/core/README.md, \"The scenario "
+	            "file\" and \"The quota book\".",
 	 .options = {{"explain", 0, NULL, "for people: all checks in a table, the queue, the victims with reasons, what would admit it", NULL, 0}}},
 	{.name = "token create", .words = "", .run = cmd_token_create,
 	 .summary = "make a bearer token; it is shown once",

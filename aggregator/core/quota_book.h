@@ -34,8 +34,7 @@
 #ifndef TOLLGATE_CORE_QUOTA_BOOK_H
 #define TOLLGATE_CORE_QUOTA_BOOK_H
 
-#include "aggregator/core/quota.h"
-#include "common/buf.h"
+#include "aggregator/core/quota_json.h"
 
 #define QUOTA_BOOK_MAX_BYTES (256u << 20) /* of a state */
 #define QUOTA_EVENT_MAX_BYTES (64u << 20)
@@ -67,6 +66,8 @@ struct quota_outcome *quota_book_explain(const struct quota_book *b, int64_t now
 /* {"verdicts":[...],"notices":[...]}: verdicts as `tollgate quota simulate` prints them, without "at"; notices as
  * {"event","id","for" or "reason","due_ns"}. */
 void quota_book_outcome_json(const struct quota_book *b, const struct quota_outcome *o, struct buf *out);
+/* What its positions are called, as long as the book is there. */
+struct quota_namer quota_book_namer(const struct quota_book *b);
 void quota_book_verdict_json(const struct quota_book *b, const struct quota_verdict *v, struct buf *out);
 
 /* ---- names and positions ---------------------------------------------------------------------------------------------- */

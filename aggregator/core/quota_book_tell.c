@@ -2,8 +2,6 @@
 #include <string.h>
 
 #include "aggregator/core/quota_book_names.h"
-#include "aggregator/core/quota_json.h"
-#include "common/json.h"
 
 /* ---- names ---------------------------------------------------------------------------------------------------------------- */
 
@@ -158,26 +156,18 @@ money(const void *of, int32_t workspace, bool whole_tenant)
 	return false;
 }
 
+struct quota_namer
+quota_book_namer(const struct quota_book *b)
+{
+	return (struct quota_namer){b, name_workspace, name_node, money};
+}
+
 void
 quota_book_verdict_json(const struct quota_book *b, const struct quota_verdict *v, struct buf *out)
 {
-	quota_json_verdict(&(struct quota_namer){b, name_workspace, name_node, money}, v, NULL, out);
-}
+	const struct quota_namer namer = quota_book_namer(b);
 
-static void
-notice_json(const struct quota_notice *n, struct buf *out)
-{
-	buf_str(out, "{\"event\":");
-	json_write_string(quota_notice_name(n->kind), out);
-	buf_str(out, ",\"id\":");
-	json_write_string(n->id, out);
-	if (n->for_id[0] != '\0') {
-		buf_str(out, n->kind == QUOTA_REFUSED ? ",\"reason\":" : ",\"for\":");
-		json_write_string(n->for_id, out);
-	}
-	if (n->kind == QUOTA_ORDER_MADE)
-		buf_printf(out, ",\"due_ns\":%" PRId64, n->at_ns);
-	buf_char(out, '}');
+	quota_json_verdict(&namer, v, NULL, out);
 }
 
 void
@@ -193,7 +183,7 @@ quota_book_outcome_json(const struct quota_book *b, const struct quota_outcome *
 	for (size_t i = 0; i < o->notice_count; i++) {
 		if (i > 0)
 			buf_char(out, ',');
-		notice_json(&o->notices[i], out);
+		quota_json_notice(&o->notices[i], NULL, out);
 	}
 	buf_str(out, "]}");
 }

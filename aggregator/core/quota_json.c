@@ -63,12 +63,19 @@ amount(struct buf *out, const char *name, int64_t value, enum scenario_measure m
 		scenario_number(value, m, out);
 }
 
-static void
-check(const struct quota_namer *namer, const struct quota_check *c, int32_t w, struct buf *out)
+enum scenario_measure
+quota_json_measure(const struct quota_namer *namer, const struct quota_check *c, int32_t w)
 {
 	bool money = c->rule == QUOTA_RULE_BUDGET && w != QUOTA_NONE &&
 	             namer->money(namer->of, w, c->scope == QUOTA_SCOPE_TENANT);
-	enum scenario_measure m = scenario_measure_of(c, money);
+
+	return scenario_measure_of(c, money);
+}
+
+static void
+check(const struct quota_namer *namer, const struct quota_check *c, int32_t w, struct buf *out)
+{
+	enum scenario_measure m = quota_json_measure(namer, c, w);
 
 	buf_str(out, "{\"rule\":\"");
 	buf_str(out, quota_rule_name(c->rule));
@@ -178,5 +185,24 @@ quota_json_verdict(const struct quota_namer *namer, const struct quota_verdict *
 	placed(namer, v, out);
 	victims(namer, v, out);
 	changes(v, out);
+	buf_char(out, '}');
+}
+
+void
+quota_json_notice(const struct quota_notice *n, const char *at, struct buf *out)
+{
+	buf_char(out, '{');
+	if (at) {
+		buf_str(out, "\"at\":");
+		json_write_string(at, out);
+		buf_char(out, ',');
+	}
+	buf_str(out, "\"event\":");
+	json_write_string(quota_notice_name(n->kind), out);
+	string(out, "id", n->id);
+	if (n->for_id[0] != '\0')
+		string(out, n->kind == QUOTA_REFUSED ? "reason" : "for", n->for_id);
+	if (n->kind == QUOTA_ORDER_MADE)
+		whole(out, "due_ns", n->at_ns);
 	buf_char(out, '}');
 }

@@ -17,5 +17,7 @@ struct quota_namer {
 /* at: when it was decided, or NULL to leave it out. */
 void quota_json_verdict(const struct quota_namer *namer, const struct quota_verdict *v, const char *at,
                         struct buf *out);
+/* {"event","id","for" or "reason","due_ns"}; with at: {"at",...}. */
+void quota_json_notice(const struct quota_notice *n, const char *at, struct buf *out);
 
 #endif

@@ -5,8 +5,7 @@
 #ifndef TOLLGATE_CORE_SCENARIO_H
 #define TOLLGATE_CORE_SCENARIO_H
 
-#include "aggregator/core/quota.h"
-#include "common/buf.h"
+#include "aggregator/core/quota_json.h"
 
 #define SCENARIO_VERSION 1
 #define SCENARIO_MAX_GPUS 100000u /* of all nodes; a simulation is of a site, not of a continent */
@@ -64,7 +63,7 @@ MUST_CHECK bool quota_scenario_replay(const struct quota_scenario *sc, scenario_
 /* One JSON object and a newline for each verdict, and over time for each notice. */
 void quota_scenario_json(const struct quota_scenario *sc, const struct scenario_told *told, struct buf *out);
 
-/* "acme/prod". */
-void quota_scenario_workspace(const struct quota_scenario *sc, int32_t workspace, struct buf *out);
+/* What its positions are called, as long as the scenario is there. */
+struct quota_namer quota_scenario_namer(const struct quota_scenario *sc);
 
 #endif

@@ -16,7 +16,10 @@ string(struct buf *out, const char *name, const char *text)
 static void
 name_workspace(const void *of, int32_t w, struct buf *out)
 {
-	quota_scenario_workspace(of, w, out);
+	const struct quota_policy *p = &((const struct quota_scenario *)of)->world.policy;
+
+	if (w != QUOTA_NONE)
+		buf_printf(out, "%s/%s", p->tenants[p->workspaces[w].tenant].name, p->workspaces[w].name);
 }
 
 static const char *
@@ -29,6 +32,12 @@ static bool
 money(const void *of, int32_t w, bool whole_tenant)
 {
 	return scenario_budget_is_money(&((const struct quota_scenario *)of)->world.policy, w, whole_tenant);
+}
+
+struct quota_namer
+quota_scenario_namer(const struct quota_scenario *sc)
+{
+	return (struct quota_namer){sc, name_workspace, name_node, money};
 }
 
 static void
@@ -50,7 +59,7 @@ notice(const struct scenario_told *t, const struct quota_notice *n, struct buf *
 void
 quota_scenario_json(const struct quota_scenario *sc, const struct scenario_told *told, struct buf *out)
 {
-	const struct quota_namer namer = {sc, name_workspace, name_node, money};
+	const struct quota_namer namer = quota_scenario_namer(sc);
 	char at[TIME_TEXT_SIZE];
 
 	for (size_t i = 0; i < told->outcome->verdict_count; i++) {

@@ -102,13 +102,3 @@ scenario_number(int64_t value, enum scenario_measure m, struct buf *out)
 	buf_char(out, '.');
 	buf_add(out, digits, (size_t)n);
 }
-
-void
-quota_scenario_workspace(const struct quota_scenario *sc, int32_t workspace, struct buf *out)
-{
-	const struct quota_policy *p = &sc->world.policy;
-
-	if (workspace != QUOTA_NONE)
-		buf_printf(out, "%s/%s", p->tenants[p->workspaces[workspace].tenant].name,
-		           p->workspaces[workspace].name);
-}

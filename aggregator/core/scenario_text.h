@@ -14,6 +14,9 @@ enum scenario_measure {
 	SCENARIO_SECONDS, /* of nanoseconds */
 };
 
+/* What the numbers of a check on a workspace's request are in. */
+enum scenario_measure quota_json_measure(const struct quota_namer *namer, const struct quota_check *c,
+                                         int32_t workspace);
 const char *scenario_measure_name(enum scenario_measure m);
 /* What the numbers of a check are in; money: its budget is of money. */
 enum scenario_measure scenario_measure_of(const struct quota_check *c, bool money);
