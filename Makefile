@@ -30,11 +30,15 @@ HARDEN       := -D_FORTIFY_SOURCE=3 -fstack-protector-strong -fstack-clash-prote
 SAN          := -fsanitize=address,undefined -fno-sanitize-recover=all
 # -fno-plt: all symbols are bound at the start anyway (LINK.release), and a lone scrape need not fetch the table of jumps between.
 FLAGS.release := -O2 -fno-plt $(HARDEN)
-FLAGS.san     := -O1 -fno-omit-frame-pointer $(SAN)
-FLAGS.tsan    := -O1 -fno-omit-frame-pointer -fsanitize=thread
+# -g1: a sanitizer's report names functions and lines, and more than that is a quarter of the compiler's time.
+FLAGS.san     := -O1 -g1 -fno-omit-frame-pointer $(SAN)
+FLAGS.tsan    := -O0 -g1 -fno-omit-frame-pointer -fsanitize=thread
 FLAGS.cov     := -O0 --coverage
 FLAGS.fuzz    := -O1 -fno-omit-frame-pointer -fsanitize=fuzzer-no-link $(SAN)
 LINK.release  := -Wl,-z,relro,-z,now
+# A unit test's own statements run once: what the optimizer would save there is far less than it costs. Without it gcc guesses at what is initialised.
+UNIT.release  := -O1
+UNIT.san      := -O0 -Wno-maybe-uninitialized
 ifeq ($(filter $(BUILD),release san tsan cov fuzz),)
 $(error BUILD=$(BUILD) is not known: release, san, tsan or cov)
 endif
@@ -90,7 +94,7 @@ benches: programs $(BENCHES) $(TOOLS)
 remembered = '$(subst $(B)/,,$(subst ','\'',$(1)))'
 remember = @mkdir -p $(@D); printf '%s\n' $(remembered) | cmp -s - $@ || printf '%s\n' $(remembered) >$@
 $(B)/flags: FORCE
-	$(call remember,$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS))
+	$(call remember,$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) $(UNIT.$(BUILD)))
 $(B)/sources: FORCE
 	$(call remember,$(COMMON) $(EXPORTER) $(CORE) $(STORE) $(API) $(CLI) $(SIM) $(DCGM_SIM) $(SUPPORT) $(MIGRATIONS))
 
@@ -98,6 +102,7 @@ $(B)/sources: FORCE
 say = $(if $(V),,@echo '$(1)  $(patsubst $(B)/%,%,$@)';)
 compile = $(call say,CC  )mkdir -p $(@D); $(CC) $(ALL_CFLAGS) $(EXTRA_CFLAGS) -MMD -MP -c -o $@ $<
 $(STORE): EXTRA_CFLAGS = $(PQ_CFLAGS)
+$(B)/obj/tests/unit/%.o $(B)/obj/tests/fuzz/%.o: EXTRA_CFLAGS = $(UNIT.$(BUILD))
 $(B)/obj/%.o: %.c $(B)/flags
 	$(compile)
 $(B)/obj/gen/%.o: $(B)/gen/%.c $(B)/flags

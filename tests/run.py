@@ -21,6 +21,8 @@ VARIANTS = ("release", "san", "tsan")
 # A test that takes this long hangs: it is ended and counted as failed. No test passes or fails by being slow.
 HANG_SECONDS = {"integration": 300}
 HANG_SECONDS_DEFAULT = 180
+# How many of the slowest are named at the end: CI's time is a budget, and these are where it goes.
+SLOWEST = 10
 
 
 class Job:
@@ -32,6 +34,7 @@ class Job:
         self.results = []  # (name, passed|failed|skipped, detail)
         self.output = ""
         self.seconds = 0.0
+        self.cpu_seconds = 0.0  # of all its processes
 
     @property
     def label(self):
@@ -160,10 +163,11 @@ class Runner:
         prefix = self.tsan_prefix if job.variant == "tsan" else []
         began = time.monotonic()
         with open(log, "wb") as f:
-            subprocess.run(
+            child = subprocess.Popen(
                 [sys.executable, "-SE", str(SUPPORT / "supervise.py"), str(status), str(timeout), *prefix, *command],
-                stdin=subprocess.DEVNULL, stdout=f, stderr=subprocess.STDOUT, env=env, cwd=ROOT, check=False)
-        job.seconds = time.monotonic() - began
+                stdin=subprocess.DEVNULL, stdout=f, stderr=subprocess.STDOUT, env=env, cwd=ROOT)
+        _, child.returncode, used = os.wait4(child.pid, 0)
+        job.seconds, job.cpu_seconds = time.monotonic() - began, used.ru_utime + used.ru_stime
         job.output = text_of(log)
         ended = json.loads(text_of(status)) if status.exists() else {"exit": -9, "timeout": False, "left": []}
         if ended["timeout"]:
@@ -257,7 +261,7 @@ def read_tap(job, code):
 def report(job):
     failed, skipped = job.count("failed"), job.count("skipped")
     counts = f"{job.count('passed')} passed" + (f", {failed} failed" if failed else "") + (f", {skipped} skipped" if skipped else "")
-    print(f"{'FAIL' if failed else 'ok  '}  {job.label:<50} {counts}, {job.seconds:.1f} s")
+    print(f"{'FAIL' if failed else 'ok  '}  {job.label:<50} {counts}, {job.seconds:.1f} s, {job.cpu_seconds:.1f} s of CPU")
     if failed:
         for line in job.output.splitlines():
             print(f"      | {line}")
@@ -276,6 +280,9 @@ def summary(jobs):
             for name, r, detail in job.results:
                 if r == result:
                     print(f"{result}: {job.label}: {name}" + (f" ({detail})" if r == "skipped" else ""))
+    print(f"the slowest, of {sum(j.cpu_seconds for j in jobs):.0f} s of CPU:")
+    for job in sorted(jobs, key=lambda j: j.seconds, reverse=True)[:SLOWEST]:
+        print(f"      {job.label:<50} {job.seconds:5.1f} s, {job.cpu_seconds:5.1f} s of CPU")
     passed, failed, skipped = (sum(j.count(r) for j in jobs) for r in ("passed", "failed", "skipped"))
     print(f"{passed} passed, {failed} failed, {skipped} skipped")
     return 0 if failed == 0 and passed > 0 else 1

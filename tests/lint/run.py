@@ -59,7 +59,8 @@ TEXT_CHECKS = {
     "readmes": lambda: text.check_readmes(ROOT),
     "scripts": check_scripts,
 }
-TOOL_CHECKS = ("format", "headers", "clang", "analyzer", "tidy", "cppcheck")
+# The longest first, so that the last to end is a short one.
+TOOL_CHECKS = ("analyzer", "tidy", "cppcheck", "clang", "headers", "format")
 
 
 def report(name, files, findings, seconds, notes=()):
@@ -69,20 +70,40 @@ def report(name, files, findings, seconds, notes=()):
     sys.stdout.flush()
 
 
-def run_tools(names, out):
-    """(failures) The tasks of all checks share the processors; each check reports when its last file is done."""
+def start_tools(pool, names, out):
+    """What runs, by check: the tasks of each batch with the future of their call."""
     cache = tools.Cache(ROOT, Path(out) / "lint")
     todo = [t for t in tools.tasks(ROOT) if t.check in names]
+    running = {name: [] for name in names}
+    for batch in sorted(tools.batches(todo), key=lambda b: TOOL_CHECKS.index(b[0].check)):
+        running[batch[0].check].append((batch, pool.submit(tools.run, ROOT, batch, cache)))
+    return running
+
+
+def end_tools(running):
+    """(failures) Each check reports when its last file is done."""
     failed = 0
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        running = {name: [(t, pool.submit(tools.run, ROOT, t, cache)) for t in todo if t.check == name] for name in names}
-        for name, pairs in running.items():
+    for name, batches in running.items():
+        began = time.monotonic()
+        for _, future in batches:
+            future.result()
+        tasks = [t for batch, _ in batches for t in batch]
+        findings = [t.output or f"{t.path}:1: {name} failed" for t in tasks if not t.ok]
+        failed += len(findings)
+        report(name, f"{len(tasks)} files", findings, time.monotonic() - began)
+    return failed
+
+
+def check_text(only, out):
+    """(failures) What needs no tool, and the comparison with NVIDIA's header."""
+    failed = 0
+    checks = {**{name: lambda check=check: (check(), []) for name, check in TEXT_CHECKS.items()}, "abi": lambda: check_abi(out)}
+    for name, check in checks.items():
+        if not only or name in only:
             began = time.monotonic()
-            for _, future in pairs:
-                future.result()
-            findings = [t.output or f"{t.path}:1: {name} failed" for t, _ in pairs if not t.ok]
+            findings, notes = check()
             failed += len(findings)
-            report(name, f"{len(pairs)} files", findings, time.monotonic() - began)
+            report(name, "", findings, time.monotonic() - began, notes)
     return failed
 
 
@@ -92,19 +113,9 @@ def main():
     parser.add_argument("--only", choices=[*TEXT_CHECKS, "abi", *TOOL_CHECKS], action="append", help="only this check; may be repeated")
     args = parser.parse_args()
     os.chdir(ROOT)
-    failed = 0
-    for name, check in TEXT_CHECKS.items():
-        if not args.only or name in args.only:
-            began = time.monotonic()
-            findings = check()
-            failed += len(findings)
-            report(name, "", findings, time.monotonic() - began)
-    if not args.only or "abi" in args.only:
-        began = time.monotonic()
-        findings, notes = check_abi(args.out)
-        failed += len(findings)
-        report("abi", "", findings, time.monotonic() - began, notes)
-    failed += run_tools([n for n in TOOL_CHECKS if not args.only or n in args.only], args.out)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        running = start_tools(pool, [n for n in TOOL_CHECKS if not args.only or n in args.only], args.out)
+        failed = check_text(args.only, args.out) + end_tools(running)
     print(f"lint: {failed} findings" if failed else "lint: clean")
     sys.exit(1 if failed else 0)
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import tree
 
-# What clang's analyzer explores of one function before it gives up; its default takes four times as long.
-ANALYZER_DEPTH = "max-nodes=60000"
+# What the compiler would do after its analyzer is of no use here.
+ANALYZER = ["-fanalyzer", "-g0", "-S", "-o", os.devnull]
 CPPCHECK = ["--quiet", "--std=c11", "--enable=warning,performance,portability", "--inline-suppr", "--error-exitcode=1",
             # It reads no system headers, so it takes the one that checks the library's version for a mismatch.
             "--suppress=preprocessorErrorDirective:*podres.pb-c.h",
@@ -20,13 +20,33 @@ CPPCHECK = ["--quiet", "--std=c11", "--enable=warning,performance,portability", 
 # The files that define the functions of analysis.h; clang does not look into a variadic function, so that it takes
 # yaml_err for one that may succeed.
 ANALYSIS_DEFINES = {"common/err.c": ["-DDEFINES_ERR"], "common/yaml.c": ["-DDEFINES_YAML_ERR"]}
-TIDY_WITHOUT = {"common/yaml.c": ["--checks=-clang-analyzer-core.NullDereference"]}
+
+
+# Files that one call of a tool reads: starting it and its tables takes longer than most files do.
+BATCH = {"format": 40, "tidy": 10, "cppcheck": 10}
 
 
 class Task:
-    def __init__(self, check, path, command, stdin=None):
-        self.check, self.path, self.command, self.stdin = check, path, command, stdin
+    """One file and the command that reads it: `before`, the path, `after`. Tasks that differ in the path alone may share a call."""
+
+    def __init__(self, check, path, before, after=(), stdin=None):
+        self.check, self.path, self.before, self.after, self.stdin = check, path, list(before), list(after), stdin
         self.output, self.ok = "", False
+
+
+def command(tasks):
+    paths = [t.path for t in tasks] if tasks[0].stdin is None else []
+    return [*tasks[0].before, *paths, *tasks[0].after]
+
+
+def batches(tasks):
+    """The tasks in groups that one call can serve."""
+    alike = {}
+    for t in tasks:
+        alike.setdefault((t.check, *t.before, None, *t.after), []).append(t)
+    for group in alike.values():
+        size = BATCH.get(group[0].check, 1)
+        yield from (group[i : i + size] for i in range(0, len(group), size))
 
 
 def make_flags(root):
@@ -42,25 +62,24 @@ def product(path):
 
 def tasks(root):
     flags = make_flags(root)
-    # What clang needs to read the same file: it knows neither all of gcc's warnings nor -fanalyzer.
-    plain = [f for f in flags if f.startswith(("-std", "-D", "-I")) and not f.startswith("-D_FORTIFY")]
+    paths = [f for f in flags if f.startswith(("-D", "-I")) and not f.startswith("-D_FORTIFY")]
     # An owned() variable that only keeps something alive is in use; gcc knows, and finds the unused ones.
     clang = [*flags, "-Wno-unused-variable"]
     for path in tree.files(root, (".c", ".h")):
-        yield Task("format", path, ["clang-format", "--dry-run", "-Werror", path])
+        yield Task("format", path, ["clang-format", "--dry-run", "-Werror"])
     for path in tree.files(root, ".h"):
         # Twice: it needs nothing before it and does no harm after itself. It may hold nothing but macros.
         text = f'#include "{path}"\n' * 2 + "extern int not_empty;\n"
-        yield Task("headers", path, ["gcc", *flags, "-fsyntax-only", "-x", "c", "-"], text)
+        yield Task("headers", path, ["gcc", *flags, "-fsyntax-only", "-x", "c", "-"], stdin=text)
     for path in tree.files(root, ".c"):
-        yield Task("clang", path, ["clang", *clang, "-fsyntax-only", path])
         if not product(path):
+            yield Task("clang", path, ["clang", *clang, "-fsyntax-only"])
             continue
         known = ["-include", "tests/lint/analysis.h", *ANALYSIS_DEFINES.get(path, [])]
-        yield Task("analyzer", path, ["gcc", *flags, *known, "-fanalyzer", "-c", "-o", "/dev/null", path])
-        depth = [f"--extra-arg={a}" for a in ("-Xclang", "-analyzer-config", "-Xclang", ANALYZER_DEPTH)]
-        yield Task("tidy", path, ["clang-tidy", "--quiet", *TIDY_WITHOUT.get(path, []), *depth, path, "--", *plain, *known])
-        yield Task("cppcheck", path, ["cppcheck", *CPPCHECK, *[f for f in plain if f.startswith(("-D", "-I"))], path])
+        yield Task("analyzer", path, ["gcc", *flags, *known, *ANALYZER])
+        # clang's warnings come with it: the file is read once for both.
+        yield Task("tidy", path, ["clang-tidy", "--quiet"], ["--", *clang, *known])
+        yield Task("cppcheck", path, ["cppcheck", *CPPCHECK, *paths])
 
 
 class Cache:
@@ -94,7 +113,7 @@ class Cache:
         seen = {}
         self.closure(task.path, seen)
         self.closure("tests/lint/analysis.h", seen)
-        return hashlib.sha256(repr((self.base, task.command, task.stdin, sorted(seen.items()))).encode()).hexdigest()
+        return hashlib.sha256(repr((self.base, command([task]), task.stdin, sorted(seen.items()))).encode()).hexdigest()
 
     def has(self, key):
         return (self.folder / key).exists()
@@ -103,15 +122,24 @@ class Cache:
         (self.folder / key).touch()
 
 
-def run(root, task, cache):
-    key = cache.key(task)
-    if cache.has(key):
-        task.ok = True
-        return
+def call(root, tasks):
+    """(whether the tool is content with all of them, its words)"""
+    words = command(tasks)
     try:
-        done = subprocess.run(task.command, cwd=root, input=task.stdin, capture_output=True, text=True, timeout=300, check=False)
-        task.ok, task.output = done.returncode == 0, done.stdout + done.stderr
+        done = subprocess.run(words, cwd=root, input=tasks[0].stdin, capture_output=True, text=True, timeout=300, check=False)
     except subprocess.TimeoutExpired:
-        task.output = f"{task.path}:1: {task.command[0]} did not end within 300 s"
-    if task.ok:
-        cache.add(key)
+        return False, f"{tasks[0].path}:1: {words[0]} did not end within 300 s"
+    return done.returncode == 0, done.stdout + done.stderr
+
+
+def run(root, batch, cache):
+    """One call for all that are not known to pass; when it finds something, one for each, so that each finding has its file."""
+    keys = {t: cache.key(t) for t in batch}
+    todo = [t for t in batch if not cache.has(keys[t])]
+    together = len(todo) > 1 and call(root, todo)[0]
+    for t in batch:
+        t.ok = t not in todo or together
+        if not t.ok:
+            t.ok, t.output = call(root, [t])
+        if t.ok:
+            cache.add(keys[t])
