@@ -1,0 +1,117 @@
+/* aggregator/core/quota_loop.h - the closed loop: what telemetry shows against what the quota book says. Pure.
+ *
+ * Given the book, what nodes say of this moment and the time, it finds what the book must be told, and what differs. Rules, in order:
+ *  1. inventory   a node or GPU that is new, gone or of another owner: the whole inventory is told. A node that is silent or in maintenance is
+ *                 lost, and one that speaks again is back; likewise a GPU; a GPU that is cut otherwise has another layout
+ *  2. seen        a lease is seen by the identity of its workload, wherever that is; without identity by devices of its shape that
+ *                 its workspace holds on the nodes of its plan and that no other lease is seen on. Only what was heard after the
+ *                 lease last changed counts
+ *  3. confirm     an admitted lease that is seen is confirmed; with the devices, when all of them are seen and nobody else has them
+ *  4. heartbeat   a lease that is seen is told so before a third of the silence has passed
+ *  5. empty       a lease that was released or is suspect and is not seen, while every node that it might be on speaks, is empty. A silent
+ *                 node says nothing: its leases stay counted
+ *  6. idle        a lease whose holders are all measured inactive for longer than its workspace's idle_timeout is warned, and drained
+ *                 when one grace period more has passed
+ *  7. due         a tick, when the clock alone changes something
+ *  8. anomalies   unleased: devices held beyond leases, by workspace and node. unused: a confirmed lease that is not seen for the
+ *                 silence. foreign: a holder of another tenant on a node or device that is kept for one. excess, reserved, overdue: what
+ *                 the book itself says of pools and orders. idle: those that were warned */
+#ifndef TOLLGATE_CORE_QUOTA_LOOP_H
+#define TOLLGATE_CORE_QUOTA_LOOP_H
+
+#include "aggregator/core/quota_book.h"
+
+/* ---- what telemetry shows; texts are borrowed, none is NULL --------------------------------------------------------------------- */
+
+struct quota_seen_slot {
+	const char *profile; /* of an instance; "": whole, or replicas */
+	int32_t of;          /* replicas to a GPU; 0: none */
+	int32_t count;
+	int64_t units; /* of one */
+};
+
+struct quota_seen_gpu {
+	const char *uuid, *model; /* uuid "": declared, not seen */
+	bool lost;
+	const struct quota_seen_slot *slots;
+	size_t slot_count;
+};
+
+struct quota_seen_node {
+	const char *name, *cluster, *tenant; /* tenant "": shared */
+	bool lost;                           /* silent, in maintenance, never heard */
+	bool partial;                        /* holders were left out of what it said */
+	int64_t heard_ns;
+	const struct quota_seen_gpu *gpus;
+	size_t gpu_count;
+};
+
+struct quota_seen_holder {
+	int32_t node;       /* index into the nodes */
+	const char *gpu;    /* UUID */
+	const char *device; /* UUID of an instance, or of the GPU */
+	int32_t replica;
+	const char *profile;   /* of the instance, or "" */
+	const char *workspace; /* path; "": nobody's */
+	const char *namespace, *pod, *pod_uid, *slurm_job;
+	bool holds;  /* it has the device; else it is on somebody else's */
+	bool active; /* measured; false: it was measured to do nothing */
+};
+
+/* Of a lease: who its workload is, and when anything last changed. */
+struct quota_workload {
+	const char *lease;
+	const char *namespace, *pod, *pod_uid, *slurm_job;
+	int64_t changed_ns;
+};
+
+struct quota_idle {
+	const char *lease;
+	int64_t since_ns, warned_ns; /* warned_ns 0: not yet */
+};
+
+struct quota_idle_rule {
+	const char *workspace;
+	int64_t timeout_ns;
+};
+
+struct quota_observed {
+	const struct quota_seen_node *nodes; /* by name */
+	size_t node_count;
+	const struct quota_seen_holder *holders; /* by node, GPU, device, replica */
+	size_t holder_count;
+	const struct quota_workload *workloads; /* by lease */
+	size_t workload_count;
+	const struct quota_idle *idle; /* by lease */
+	size_t idle_count;
+	const struct quota_idle_rule *idle_rules; /* by workspace */
+	size_t idle_rule_count;
+	int64_t last_tick_ns;
+	bool in_service; /* something was decided before: leases are expected */
+};
+
+/* ---- what comes of it ------------------------------------------------------------------------------------------------------------ */
+
+struct quota_anomaly {
+	const char *kind, *subject, *tenant; /* tenant "": of nobody */
+	const char *detail;                  /* JSON */
+};
+
+struct quota_loop_out {
+	const char **events; /* texts, in the order in which they are to be told */
+	size_t event_count;
+	struct quota_anomaly *anomalies; /* by kind and subject */
+	size_t anomaly_count;
+	struct quota_idle *idle; /* what is to be remembered, by lease */
+	size_t idle_count;
+	const char **warned; /* leases that are warned now */
+	size_t warned_count;
+	bool ticked;
+	void *memory;
+};
+void quota_loop_out_fini(struct quota_loop_out *out);
+
+void quota_loop(const struct quota_book *b, const struct quota_observed *seen, int64_t now_ns,
+                struct quota_loop_out *ret);
+
+#endif
