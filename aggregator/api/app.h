@@ -4,6 +4,7 @@
 
 #include <stdatomic.h>
 
+#include "aggregator/api/audit_reads.h"
 #include "aggregator/api/ingest_line.h"
 #include "aggregator/api/gauges.h"
 #include "aggregator/api/metrics.h"
@@ -22,6 +23,7 @@ enum background_task {
 	BACKGROUND_PARTITIONS,
 	BACKGROUND_RETAIN,
 	BACKGROUND_CLOSE,
+	BACKGROUND_AUDIT,
 	BACKGROUND_TASKS
 };
 extern const char *const background_task_names[BACKGROUND_TASKS];
@@ -29,7 +31,7 @@ struct background_counters {
 	atomic_llong runs, errors;
 	atomic_llong duration_ns;  /* of all runs together */
 	atomic_llong last_wall_ns; /* when it last succeeded; 0: never */
-	atomic_llong done;         /* node-hours sliced, sealed; days folded; partitions made; things retired */
+	atomic_llong done; /* node-hours sliced, sealed; days folded; partitions made; things retired; entries sealed */
 };
 
 /* What this replica did since it started; summed over replicas by Prometheus. */
@@ -55,6 +57,7 @@ struct app {
 	struct usage_counters *usage;
 	struct gauges *gauges;
 	struct ingest_line *line;
+	struct audit_reads *reads;
 	int64_t started_wall_ns;
 };
 
@@ -122,6 +125,9 @@ MUST_CHECK bool api_expiry(const json_t *doc, int64_t now_ns, int64_t preset_ns,
                            struct err *err);
 /* As http_problem_err; a text that begins with a parameter's name and a colon also says so in "field". */
 void api_problem(struct http_reply *rp, const struct http_request *rq, const struct err *err);
+/* For the audit log: this token has read something; tenant: whose rows, NULL: not of one tenant. */
+void api_note_read(struct app *app, const struct worker *w, const char *tenant, const char *action,
+                   const char *subject);
 #define API_DOCUMENT_NAME_MAX 128
 /* The name that errors about a document carry: the file the operator typed, told by the client in ?name=. */
 const char *api_document_name(const struct http_request *rq, const char *preset, char out[API_DOCUMENT_NAME_MAX]);
@@ -137,7 +143,7 @@ http_handler handle_policy_suggest, handle_policy_progress, handle_price_preview
 http_handler handle_policy_put, handle_policy_get, handle_list;
 http_handler handle_token_create, handle_tokens, handle_token_revoke, handle_whoami;
 http_handler handle_join, handle_join_token_create, handle_join_tokens, handle_join_token_revoke;
-http_handler handle_audit;
+http_handler handle_audit, handle_audit_verify;
 http_handler handle_budgets, handle_reconciliation;
 http_handler handle_adjustment_add, handle_adjustment_decide, handle_adjustments;
 http_handler handle_usage, handle_conservation, handle_verify, handle_report;

@@ -1,6 +1,12 @@
-/* aggregator/api/audit.c - GET /v1/audit: who changed what, when. */
+/* aggregator/api/audit.c - who changed and who read what, when, and whether the log of it is whole. */
+#include <string.h>
+
 #include "aggregator/api/app.h"
+#include "aggregator/store/audit.h"
+#include "common/text.h"
 #include "common/time.h"
+
+#define HASH_TEXT ((size_t)2 * SHA256_SIZE)
 
 static bool
 query_time(const struct http_request *rq, const char *name, int64_t preset_ns, int64_t *ret_ns, struct err *err)
@@ -12,13 +18,18 @@ query_time(const struct http_request *rq, const char *name, int64_t preset_ns, i
 }
 
 void
+api_note_read(struct app *app, const struct worker *w, const char *tenant, const char *action, const char *subject)
+{
+	audit_reads_note(app->reads, w->db, &w->who, tenant, action, subject, time_wall_ns());
+}
+
+void
 handle_audit(void *app, void *worker, const struct http_request *rq, struct http_reply *rp)
 {
 	struct worker *w = worker;
 	struct audit_query q = {0};
 	struct err err = {0};
 
-	(void)app;
 	if (!api_tenant(w, rq, &q.tenant, rp))
 		return;
 	rp->content_type = "application/json";
@@ -27,4 +38,41 @@ handle_audit(void *app, void *worker, const struct http_request *rq, struct http
 	    !query_time(rq, "to", INT64_MAX, &q.to_ns, &err) || !api_page(rq, &q.page, &err) ||
 	    !store_audit_json(w->db, &q, &rp->body, &err))
 		http_problem_err(rp, rq, &err);
+	else
+		api_note_read(app, w, q.tenant, "audit.read", "audit log");
+}
+
+/* SEQ:HASH, as the daemon's log has it. */
+static bool
+query_seal(const struct http_request *rq, char number[24], struct audit_proof *q, struct err *err)
+{
+	const char *text = http_query(rq, "seal"), *colon = text != NULL ? strchr(text, ':') : NULL;
+	uint8_t hash[SHA256_SIZE];
+	size_t n = colon != NULL ? (size_t)(colon - text) : 0;
+
+	if (text == NULL)
+		return true;
+	if (colon == NULL || n >= 24 || strlen(colon + 1) != HASH_TEXT ||
+	    !hex_decode(colon + 1, hash, sizeof(hash), NULL))
+		return err_set(err, ERR_INVALID, "seal: it is SEQ:HASH, as in the aggregator's log");
+	memcpy(number, text, n);
+	number[n] = '\0';
+	q->witness_hash = colon + 1;
+	return (text_to_i64(number, &q->witness_seq) && q->witness_seq > 0) ||
+	       err_set(err, ERR_INVALID, "seal: \"%s\" is not a number from 1", number);
+}
+
+void
+handle_audit_verify(void *app, void *worker, const struct http_request *rq, struct http_reply *rp)
+{
+	struct worker *w = worker;
+	struct audit_proof q = {0};
+	char number[24];
+	struct err err = {0};
+
+	(void)app;
+	rp->content_type = "application/json";
+	if (!api_query(rq, "after", NULL, &q.after, &err) || !query_seal(rq, number, &q, &err) ||
+	    !store_audit_verify_json(w->db, &q, &rp->body, &err))
+		api_problem(rp, rq, &err);
 }

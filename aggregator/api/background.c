@@ -1,5 +1,5 @@
 /* aggregator/api/background.c - what a replica does besides answering: attribution after a change of rules, slices, hours, days, partitions,
- * retention, closing months.
+ * retention, closing months, sealing the audit log.
  *
  * One thread, one connection, one task after the other. Every replica does all of them: the store sees to it that one works at
  * a time and the others find nothing to do. A task that fails is tried again at its next turn; the others go on. */
@@ -9,18 +9,20 @@
 #include <time.h>
 
 #include "aggregator/api/app.h"
+#include "aggregator/store/audit.h"
 #include "aggregator/store/period.h"
 #include "common/log.h"
 #include "common/time.h"
 
 #define HOURS_AT_ONCE 500
 #define DAYS_AT_ONCE 40
+#define ENTRIES_AT_ONCE 10000
 #define STEPS_AT_ONCE 100 /* of attributing holders again */
 
 const char *const background_task_names[BACKGROUND_TASKS] = {
 	[BACKGROUND_ATTRIBUTE] = "attribute", [BACKGROUND_SLICE] = "slice",           [BACKGROUND_SEAL] = "seal",
 	[BACKGROUND_FOLD] = "fold",           [BACKGROUND_PARTITIONS] = "partitions", [BACKGROUND_RETAIN] = "retain",
-	[BACKGROUND_CLOSE] = "close",
+	[BACKGROUND_CLOSE] = "close",         [BACKGROUND_AUDIT] = "audit",
 };
 
 struct background {
@@ -30,6 +32,7 @@ struct background {
 	pthread_mutex_t lock;
 	pthread_cond_t wake;
 	bool stop;
+	int64_t audited_ns; /* boot clock; INT64_MIN: never */
 	char last_error[BACKGROUND_TASKS][sizeof((struct err *)0)->text];
 };
 
@@ -133,6 +136,37 @@ do_close(struct background *b, int64_t *ret_done, struct err *err)
 	return true;
 }
 
+/* Each seal is in this log too, where who rewrites the database does not reach. */
+static bool
+seal_entries(struct background *b, int64_t *ret_done, struct err *err)
+{
+	struct audit_sealed s;
+
+	do {
+		if (!store_audit_seal(b->db, ENTRIES_AT_ONCE, &s, err))
+			return false;
+		if (s.entries > 0)
+			log_event(LOG_INFO, "audit log sealed", LI("entries", s.entries), LI("seal", s.seal),
+			          LS("hash", s.hash));
+		*ret_done += s.entries;
+	} while (s.entries == ENTRIES_AT_ONCE);
+	return true;
+}
+
+/* By its own clock: a turn is shorter. */
+static bool
+do_audit(struct background *b, int64_t *ret_done, struct err *err)
+{
+	int64_t now_ns = time_boot_ns(), entered;
+
+	if (b->audited_ns != INT64_MIN && now_ns - b->audited_ns < b->app->options->audit_interval_ns)
+		return true;
+	if (!audit_reads_enter(b->app->reads, b->db, &entered, err) || !seal_entries(b, ret_done, err))
+		return false;
+	b->audited_ns = now_ns;
+	return true;
+}
+
 /* How often, in turns of the option rollup-interval. */
 static const struct {
 	bool (*run)(struct background *b, int64_t *ret_done, struct err *err);
@@ -145,6 +179,7 @@ static const struct {
 	[BACKGROUND_PARTITIONS] = {do_partitions, 12},
 	[BACKGROUND_RETAIN] = {do_retain, 60},
 	[BACKGROUND_CLOSE] = {do_close, 60},
+	[BACKGROUND_AUDIT] = {do_audit, 1},
 };
 
 /* The same error is told once. */
@@ -205,6 +240,9 @@ background_main(void *arg)
 				run_task(b, t);
 		turn++;
 	} while (wait_turn(b, b->app->options->rollup_interval_ns));
+	/* nobody asks any more: what was read is entered before the end */
+	b->audited_ns = INT64_MIN;
+	run_task(b, BACKGROUND_AUDIT);
 	return NULL;
 }
 
@@ -228,7 +266,7 @@ background_start(struct app *app, struct background **ret, struct err *err)
 	if (!app_db_new(app->options, "tollgate-aggregator roll-up", &app->db, &db, err))
 		return false;
 	b = mem_alloc(sizeof(*b));
-	*b = (struct background){.app = app, .db = db};
+	*b = (struct background){.app = app, .db = db, .audited_ns = INT64_MIN};
 	pthread_mutex_init(&b->lock, NULL);
 	pthread_condattr_init(&attr);
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);

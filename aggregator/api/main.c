@@ -225,10 +225,12 @@ run(const void *options, struct err *err)
 		return issue_admin_token(db, o->issue_admin_token, err);
 	db_free(take(db));
 	app.line = ingest_line_new();
+	app.reads = audit_reads_new();
 	app.usage = usage_counters_new((size_t)o->metrics_series_max);
 	ok = gauges_start(o, &app.db, &app.gauges, err) && serve(&app, &signals, err);
 	gauges_stop(app.gauges);
 	usage_counters_free(app.usage);
+	audit_reads_free(app.reads);
 	ingest_line_free(app.line);
 	return ok;
 }

@@ -104,6 +104,8 @@ static const struct schema {
 	{"Conservation", "from:time to:time gpus:[GpuConservation]", NULL},
 	{"Difference", "kind:text node:text gpu:text hour:text what:text expected:text found:text difference:text",
          NULL},
+	{"AuditVerified",
+         "differences:[Difference] count:int left_out:int entries:int seals:int unsealed:int next:text~", NULL},
 	{"Verified",
          "from:time to:time differences:[Difference] count:int left_out:int nodes:int hours:int batches:int records:int "
          "days:int pending:int proved_from:time",
@@ -215,6 +217,8 @@ static const struct door {
          .reply = "Joined", .errors = {409}},
 	{"GET", "/v1/audit", .query = "tenant:text? actor:text? action:text? subject:text? " RANGE " " PAGE,
          .reply_type = JSON, .reply = "Audit"},
+	{"GET", "/v1/audit/differences", .query = "after:text? seal:text?", .reply_type = JSON,
+         .reply = "AuditVerified"},
 	{"GET", "/v1/usage",
          .query = RANGE
          " group_by:text? tenant:text? workspace:text? cluster:text? user:text? gpu_model:text? node:text? "

@@ -38,6 +38,7 @@ struct aggregator_options {
 	int64_t keep_hours_ns;
 	int64_t period_grace_ns;
 	int64_t close_after_ns;
+	int64_t audit_interval_ns;
 	char *organisation;
 	char *provider_name;
 	bool access_log;

@@ -172,9 +172,19 @@ detail_name(const char *tail, char ret_period[PERIOD_MAX], char ret_line[LINE_MA
 	return true;
 }
 
+/* By the name it has for good: "current" is another month next time. */
 static void
-reply_detail(struct worker *w, const struct http_request *rq, struct detail_request *d, char period[PERIOD_MAX],
-             struct http_reply *rp)
+note_report(struct app *app, const struct worker *w, const char *tenant, const char *period, const char *tail)
+{
+	char subject[PERIOD_MAX + LINE_MAX + 32];
+
+	snprintf(subject, sizeof(subject), "report %s%s", period, tail + strcspn(tail, "./"));
+	api_note_read(app, w, tenant, "report.read", subject);
+}
+
+static void
+reply_detail(struct app *app, struct worker *w, const struct http_request *rq, struct detail_request *d,
+             char period[PERIOD_MAX], struct http_reply *rp)
 {
 	bool gzip = http_takes_gzip(http_header(rq, "Accept-Encoding"));
 	owned(spill) struct spill *spill = NULL;
@@ -192,6 +202,7 @@ reply_detail(struct worker *w, const struct http_request *rq, struct detail_requ
 	}
 	rp->content_type = report_type(d->json ? DOCUMENT_JSON : DOCUMENT_CSV);
 	reply_file(&file, gzip, rp);
+	note_report(app, w, d->tenant, period, rq->tail);
 }
 
 void
@@ -207,7 +218,7 @@ handle_report(void *app, void *worker, const struct http_request *rq, struct htt
 	struct err err = {0};
 
 	if (detail_name(rq->tail, period, line, &detail.json)) {
-		reply_detail(w, rq, &detail, period, rp);
+		reply_detail(app, w, rq, &detail, period, rp);
 		return;
 	}
 	if (!report_name(rq->tail, period, &doc.format)) {
@@ -226,6 +237,7 @@ handle_report(void *app, void *worker, const struct http_request *rq, struct htt
 		http_problem_err(rp, rq, &err);
 		return;
 	}
+	note_report(app, w, doc.tenant, period, rq->tail);
 	/* pages and JSON are looked at, tables are saved */
 	if (doc.format == DOCUMENT_JSON || doc.format == DOCUMENT_HTML)
 		rp->filename[0] = '\0';

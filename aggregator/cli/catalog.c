@@ -12,11 +12,23 @@ static const char *const roles[] = {"admin",  "billing", "tenant-admin", "develo
                                     "viewer", "node",    "scheduler",    NULL};
 static const char *const states[] = {"active", "expired", "revoked", NULL};
 static const char *const join_states[] = {"active", "used", "expired", "revoked", NULL};
-static const char *const actions[] = {"ledger.create",      "policy.apply",       "token.create",
-                                      "token.revoke",       "join-token.create",  "join-token.revoke",
-                                      "node.join",          "policy.reattribute", "quarantine.release",
-                                      "quarantine.discard", "period.close",       "credit.add",
-                                      "credit.approve",     "credit.reverse",     NULL};
+static const char *const actions[] = {"ledger.create",
+                                      "policy.apply",
+                                      "token.create",
+                                      "token.revoke",
+                                      "join-token.create",
+                                      "join-token.revoke",
+                                      "node.join",
+                                      "policy.reattribute",
+                                      "quarantine.release",
+                                      "quarantine.discard",
+                                      "period.close",
+                                      "credit.add",
+                                      "credit.approve",
+                                      "credit.reverse",
+                                      "report.read",
+                                      "audit.read",
+                                      NULL};
 static const char *const classes[] = {"format",     "dictionary", "skewed-clock", "future",  "past",     "covered",
                                       "unknown-id", "weight",     "two-nodes",    "retired", "unproved", NULL};
 static const char *const categories[] = {"gpu", "storage", "network", "inference", "support", "energy", "other", NULL};
@@ -114,9 +126,11 @@ const struct cli_command cli_commands[] = {
 	{.name = "verify", .words = "", .run = cmd_verify,
 	 .summary = "compute the ledger again from the batches it keeps, and list every difference",
 	 .details = "Bytes against their SHA-256, numbers, dictionaries, records, the sums of every hour, whose they are, and conservation; one "
-	            "node after the other. The exit code is 1 when something differs. " RANGE_DETAILS,
+	            "node after the other; then the chains of the audit log from their beginning, and the seals over them. The exit code is 1 when "
+	            "something differs. " RANGE_DETAILS,
 	 .options = {RANGE_OPTIONS,
-	             {"node", 0, "NAME", "this node only", NULL, 0}}},
+	             {"node", 0, "NAME", "this node only, and no audit log", NULL, 0},
+	             {"seal", 0, "SEQ:HASH", "a seal of the audit log as it was written down: the aggregator logs each", NULL, 0}}},
 	{.name = "get", .words = "tenants|workspaces|nodes|status|members|history|periods|policy", .word_min = 1, .word_max = 1,
 	 .word_choices = lists, .run = cmd_get,
 	 .summary = "what the ledger knows",
@@ -224,11 +238,16 @@ const struct cli_command cli_commands[] = {
 	{.name = "node revoke-join-token", .words = "ID", .word_min = 1, .word_max = 1, .run = cmd_node_revoke_join_token,
 	 .summary = "end a join token that no node has used; its id is in node join-tokens"},
 	{.name = "audit", .words = "", .run = cmd_audit,
-	 .summary = "who changed what, newest first",
+	 .summary = "who changed what, when and why, and who read reports and this log; newest first",
+	 .details = "The table shows the parts that changed, cut to one line; JSON and CSV have all. Entries are in chains of hashes, which verify "
+	            "checks. Reads are entered once a minute, those of one kind together.",
 	 .options = {TENANT_OPTION,
 	             {"actor", 0, "NAME", "what this one did", NULL, 0},
 	             {"action", 0, "ACTION", "what was done", actions, 0},
 	             {"subject", 0, "TEXT", "what it was done to", NULL, 0},
+	             {"since", 0, "AGE", "not longer ago than this, such as 90m, 24h or 7d", NULL, 0},
+	             {"from", 0, "TIME", "from this moment on (2026-11-01T08:00:00Z)", NULL, 0},
+	             {"to", 0, "TIME", "before this moment", NULL, 0},
 	             {"limit", 0, "N", "at most this many entries (default 50; 0 for all)", NULL, 0},
 	             {"before", 0, "ID", "only entries older than this one", NULL, 0}}},
 	{.name = "doctor", .words = "", .run = cmd_doctor,

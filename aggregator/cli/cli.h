@@ -94,6 +94,8 @@ void cli_query(struct buf *path, const char *name, const char *value);
 /* One page of a list that is newest first, added to `rows`; *before is where the next one begins, 0 when there is none. */
 MUST_CHECK bool cli_get_page(struct cli *c, const char *base, const char *member, int64_t limit, int64_t *before,
                              json_t *rows, struct err *err);
+/* Pages of a path with its filters until there are --limit rows (preset; 0: all), added to `rows`; gives the exit code. */
+int cli_get_pages(struct cli *c, const char *base, const char *member, int64_t preset, json_t *rows);
 /* Pages until there are --limit rows (preset; 0: all), with the named options as filters; gives the exit code. */
 int cli_print_pages(struct cli *c, const char *path, const char *member, const char *columns,
                     const char *const *filters, size_t n, int64_t preset);

@@ -1,4 +1,4 @@
-/* aggregator/cli/tokens.c - who may do what, and who did what: tokens, join tokens, the audit. */
+/* aggregator/cli/tokens.c - who may do what: tokens, join tokens; lists in pages. */
 #include <stdio.h>
 #include <string.h>
 
@@ -100,28 +100,37 @@ cli_get_page(struct cli *c, const char *base, const char *member, int64_t limit,
 }
 
 int
+cli_get_pages(struct cli *c, const char *base, const char *member, int64_t preset, json_t *rows)
+{
+	int64_t limit, before;
+	struct err err = {0};
+
+	if (!number_option(c, "limit", preset, &limit, &err) || !number_option(c, "before", 0, &before, &err))
+		return cli_misuse(&err);
+	do {
+		int64_t left = limit - (int64_t)json_array_size(rows);
+		int64_t ask = limit == 0 || left > PAGE_ENTRIES ? PAGE_ENTRIES : left;
+
+		if (!cli_get_page(c, base, member, ask, &before, rows, &err))
+			return cli_fail(&err);
+	} while (before > 0 && (limit == 0 || (int64_t)json_array_size(rows) < limit));
+	return CLI_OK;
+}
+
+int
 cli_print_pages(struct cli *c, const char *path, const char *member, const char *columns, const char *const *filters,
                 size_t n, int64_t preset)
 {
 	owned(json) json_t *rows = json_array();
 	in_place(buf) struct buf base;
-	int64_t limit, before;
-	struct err err = {0};
+	int code;
 
 	buf_init(&base, CLI_PATH_BYTES);
-	if (!number_option(c, "limit", preset, &limit, &err) || !number_option(c, "before", 0, &before, &err))
-		return cli_misuse(&err);
 	buf_str(&base, path);
 	for (size_t i = 0; i < n; i++)
 		cli_query(&base, filters[i], cli_value(c, filters[i]));
-	do {
-		int64_t left = limit - (int64_t)json_array_size(rows);
-		int64_t ask = limit == 0 || left > PAGE_ENTRIES ? PAGE_ENTRIES : left;
-
-		if (!cli_get_page(c, buf_text(&base), member, ask, &before, rows, &err))
-			return cli_fail(&err);
-	} while (before > 0 && (limit == 0 || (int64_t)json_array_size(rows) < limit));
-	return cli_print(c, rows, rows, columns);
+	code = cli_get_pages(c, buf_text(&base), member, preset, rows);
+	return code != CLI_OK ? code : cli_print(c, rows, rows, columns);
 }
 
 int
@@ -156,15 +165,6 @@ cmd_token_whoami(struct cli *c)
 	if (!cli_get_json(c, "/v1/whoami", &row, &err))
 		return cli_fail(&err);
 	return cli_print_one(c, row);
-}
-
-int
-cmd_audit(struct cli *c)
-{
-	static const char *const filters[] = {"tenant", "actor", "action", "subject"};
-
-	return cli_print_pages(c, "/v1/audit", "entries", "id,at,actor,action,subject,tenant,before,after,reason",
-	                       filters, ARRAY_LEN(filters), 50);
 }
 
 /* ---- ending ---- */

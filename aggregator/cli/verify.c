@@ -16,7 +16,23 @@ struct verified {
 	bool terminal;               /* standard error is one that can */
 };
 
-static const char *const counts[] = {"count", "left_out", "nodes", "hours", "batches", "records"};
+static const char *const counts[] = {"count", "left_out", "nodes", "hours", "batches", "records", "entries", "seals"};
+/* How many of them, from the first on, an answer about nodes has; one about the audit log has the first two and the last two. */
+#define NODE_COUNTS 6
+
+static bool
+add_counts(struct verified *v, const json_t *reply, size_t from, size_t to, struct err *err)
+{
+	for (size_t i = from; i < to; i++) {
+		int64_t some = 0;
+
+		if (!json_get_i64(reply, counts[i], &some, err))
+			return false;
+		json_integer_set(json_object_get(v->whole, counts[i]),
+		                 json_integer_value(json_object_get(v->whole, counts[i])) + some);
+	}
+	return true;
+}
 
 static bool
 ask_node(struct cli *c, struct verified *v, const char *range, const char *node, struct err *err)
@@ -29,14 +45,8 @@ ask_node(struct cli *c, struct verified *v, const char *range, const char *node,
 	cli_query(&path, "node", node);
 	if (!cli_get_json(c, buf_text(&path), &reply, err))
 		return false;
-	for (size_t i = 0; i < ARRAY_LEN(counts); i++) {
-		int64_t some = 0;
-
-		if (!json_get_i64(reply, counts[i], &some, err))
-			return false;
-		json_integer_set(json_object_get(v->whole, counts[i]),
-		                 json_integer_value(json_object_get(v->whole, counts[i])) + some);
-	}
+	if (!add_counts(v, reply, 0, NODE_COUNTS, err))
+		return false;
 	json_object_set(v->whole, "from", json_object_get(reply, "from"));
 	json_object_set(v->whole, "to", json_object_get(reply, "to"));
 	json_array_extend(v->differences, json_object_get(reply, "differences"));
@@ -81,6 +91,33 @@ ask_all(struct cli *c, struct verified *v, const char *range, struct err *err)
 	return true;
 }
 
+/* The chains of the audit log have no range: they are proved from their beginning. */
+static bool
+ask_audit(struct cli *c, struct verified *v, struct err *err)
+{
+	char next[64] = "";
+
+	if (cli_value(c, "node") != NULL)
+		return true;
+	do {
+		owned(json) json_t *reply = NULL;
+		in_place(buf) struct buf path;
+		const char *after;
+
+		buf_init(&path, CLI_PATH_BYTES);
+		buf_str(&path, "/v1/audit/differences");
+		cli_query(&path, "after", next[0] != '\0' ? next : NULL);
+		cli_query(&path, "seal", cli_value(c, "seal"));
+		if (!cli_get_json(c, buf_text(&path), &reply, err) || !add_counts(v, reply, 0, 2, err) ||
+		    !add_counts(v, reply, NODE_COUNTS, ARRAY_LEN(counts), err))
+			return false;
+		json_array_extend(v->differences, json_object_get(reply, "differences"));
+		after = json_string_value(json_object_get(reply, "next"));
+		snprintf(next, sizeof(next), "%s", after != NULL ? after : "");
+	} while (next[0] != '\0');
+	return true;
+}
+
 static int
 print_verified(struct cli *c, const struct verified *v)
 {
@@ -93,8 +130,11 @@ print_verified(struct cli *c, const struct verified *v)
 		code = cli_print(c, v->differences, v->whole, COLUMNS);
 	if (cli_output(c, OUTPUT_TABLE) == OUTPUT_TABLE) {
 		printf("%" JSON_INTEGER_FORMAT " nodes, %" JSON_INTEGER_FORMAT " node-hours, %" JSON_INTEGER_FORMAT
-		       " batches, %" JSON_INTEGER_FORMAT " records: ",
+		       " batches, %" JSON_INTEGER_FORMAT " records",
 		       n[2], n[3], n[4], n[5]);
+		if (cli_value(c, "node") == NULL)
+			printf(", %" JSON_INTEGER_FORMAT " audit entries, %" JSON_INTEGER_FORMAT " seals", n[6], n[7]);
+		fputs(": ", stdout);
 		if (n[0] == 0)
 			puts("no difference");
 		else
@@ -108,9 +148,9 @@ int
 cmd_verify(struct cli *c)
 {
 	const char *term = getenv("TERM");
-	owned(json) json_t *whole =
-		json_pack("{s:s,s:s,s:[],s:i,s:i,s:i,s:i,s:i,s:i}", "from", "", "to", "", "differences", counts[0], 0,
-	                  counts[1], 0, counts[2], 0, counts[3], 0, counts[4], 0, counts[5], 0);
+	owned(json) json_t *whole = json_pack("{s:s,s:s,s:[],s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i}", "from", "", "to", "",
+	                                      "differences", counts[0], 0, counts[1], 0, counts[2], 0, counts[3], 0,
+	                                      counts[4], 0, counts[5], 0, counts[6], 0, counts[7], 0);
 	struct verified v = {
 		.whole = whole,
 		.differences = json_object_get(whole, "differences"),
@@ -125,5 +165,5 @@ cmd_verify(struct cli *c)
 	code = cli_add_range(c, &path);
 	if (code != CLI_OK)
 		return code;
-	return ask_all(c, &v, buf_text(&path), &err) ? print_verified(c, &v) : cli_fail(&err);
+	return ask_all(c, &v, buf_text(&path), &err) && ask_audit(c, &v, &err) ? print_verified(c, &v) : cli_fail(&err);
 }

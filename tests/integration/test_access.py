@@ -58,6 +58,7 @@ EXPECTED = {
     ("DELETE", "/v1/join-tokens/"): ({"admin"}, "/v1/join-tokens/999999999"),
     ("POST", "/v1/join"): (JOIN, None),
     ("GET", "/v1/audit"): (MONEY | {"tenant-admin"}, None),
+    ("GET", "/v1/audit/differences"): (MONEY, None),
     ("GET", "/v1/usage"): (READ, None),
     ("GET", "/v1/conservation"): (MONEY, None),
     ("GET", "/v1/conservation/differences"): (MONEY, None),

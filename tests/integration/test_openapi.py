@@ -217,7 +217,7 @@ class OpenApi(unittest.TestCase):
         r.call("GET", "/metrics")
         r.call("GET", "/metrics", headers={"Accept": "application/openmetrics-text; version=1.0.0"})
         for path in ("/v1/policy", "/v1/policy/progress", "/v1/policy/suggest?from=2026-11-01T00:00:00Z", "/v1/usage", "/v1/conservation", "/v1/conservation/differences", "/v1/tenants", "/v1/workspaces", "/v1/nodes", "/v1/periods",
-                     "/v1/audit", "/v1/audit?limit=1&action=policy.apply", "/v1/tokens", "/v1/tokens?limit=1&status=active"):  # fmt: skip
+                     "/v1/audit", "/v1/audit?limit=1&action=policy.apply", "/v1/audit/differences", "/v1/audit/differences?after=seals.0", "/v1/tokens", "/v1/tokens?limit=1&status=active"):  # fmt: skip
             r.call("GET", path)
         r.call("GET", "/v1/usage?format=csv&limit=5")
         r.call("GET", "/v1/usage?exact=1&node=n1&workspace=training&cluster=test&user=x&gpu_model=y")
@@ -327,7 +327,7 @@ class OpenApi(unittest.TestCase):
                     r.call(method.upper(), at, body, role=role, wrong=True)
         for method, path in (("DELETE", "/v1/tokens/x"), ("DELETE", "/v1/join-tokens/0"), ("GET", "/v1/reports/x"), ("GET", "/v1/reports/1999-01.csv"),
                              ("GET", "/v1/usage?from=yesterday"), ("GET", "/v1/usage?group_by=colour"), ("GET", "/v1/conservation?to=x"), ("GET", "/v1/conservation/differences?node=nobody"),
-                             ("GET", "/v1/audit?limit=0"), ("GET", "/v1/tokens?status=odd"), ("GET", "/v1/tokens?tenant=nobody")):  # fmt: skip
+                             ("GET", "/v1/audit?limit=0"), ("GET", "/v1/audit/differences?after=here"), ("GET", "/v1/audit/differences?seal=1"), ("GET", "/v1/tokens?status=odd"), ("GET", "/v1/tokens?tenant=nobody")):  # fmt: skip
             r.call(method, path, wrong=True)
         for path in ("/v1/tenants", "/v1/workspaces", "/v1/usage", "/v1/reports/current.csv"):
             self.assertEqual(r.call("GET", path + "?tenant=nobody", role="viewer").status, 404)

@@ -3,6 +3,7 @@
 # instead: san
 
 import concurrent.futures
+import contextlib
 import json
 import os
 import stat
@@ -10,7 +11,7 @@ import subprocess
 import unittest
 
 from tests.support import ledger
-from tests.support.stack import Stack, program, wait_for
+from tests.support.stack import Stack, program, query, wait_for
 
 POLICY = """
 version: 1
@@ -274,6 +275,141 @@ class Audit(Case):
             self.assertNotIn(secret, text)
         for (sha,) in self.stack.sql("select encode(sha256, 'hex') from access_token union select encode(sha256, 'hex') from join_token"):
             self.assertNotIn(sha, text)
+
+
+class Chains(Case):
+    """The audit log in chains: what is changed behind the program's back is found."""
+
+    def seal(self):
+        """As the background does each minute."""
+        return self.stack.sql("select entries, seal, encode(hash, 'hex') from audit_seal_entries(1000)")[0]
+
+    @contextlib.contextmanager
+    def behind(self, *statements):
+        """Changes as by somebody who may do anything in the database and switches its triggers off; undone afterwards."""
+        tables = ("log", "unsealed", "link", "chain", "seal", "sealed_head")
+        self.stack.sql("; ".join(["set session_replication_role = replica", *(f"create table kept_{t} as select * from audit_{t}" for t in tables), *statements]))
+        yield
+        self.stack.sql("; ".join(["set session_replication_role = replica", *(
+            f"delete from audit_{t}; insert into audit_{t} overriding system value select * from kept_{t}; drop table kept_{t}" for t in tables)]))  # fmt: skip
+        self.assertEqual(self.verify(), [])
+
+    def verify(self, seal=None):
+        found, after = [], None
+        while True:
+            asked = {k: v for k, v in (("after", after), ("seal", seal)) if v}
+            page = self.stack.get("/v1/audit/differences" + query(**asked)).json()
+            self.assertEqual(page["count"], len(page["differences"]))
+            found, after = found + page["differences"], page["next"]
+            if after is None:
+                return found
+
+    def kinds(self, seal=None):
+        return {d["kind"] for d in self.verify(seal)}
+
+    def entry(self, tenant):
+        """The id of a sealed one in the middle of its chain, and the chain."""
+        for _ in range(3):
+            self.make(role="viewer", tenant=tenant)
+        self.seal()
+        return self.stack.sql(f"select a.id, t.id from audit_log a join tenant t on t.id = a.tenant_id where t.name = '{tenant}' order by a.id desc offset 1 limit 1")[0]  # fmt: skip
+
+    def test_one_chain_for_each_tenant_and_one_for_the_operator_are_sound(self):
+        self.entry("acme")
+        self.entry("globex")
+        done = self.stack.cli("verify")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stdout, r", [1-9]\d+ audit entries, [1-9]\d* seals: no difference\n$")
+        chains = self.stack.sql("select count(distinct chain), count(distinct coalesce(tenant_id, 0)), bool_and(chain = coalesce(tenant_id, 0)) "
+                                "from audit_link l join audit_log a on a.id = l.audit_id")  # fmt: skip
+        self.assertEqual(chains, [["3", "3", "t"]])
+
+    def test_a_change_of_any_column_is_found_and_the_entry_named(self):
+        changes = {"actor": "'nobody'", "action": "'token.revoke'", "subject": "subject || ' '", "before": "'{}'", "after": "after || '{\"role\": \"admin\"}'",
+                   "reason": "'why not'", "at": "at + interval '1 microsecond'", "tenant_id": "null"}  # fmt: skip
+        for _ in changes:
+            self.make(role="viewer", tenant="acme")
+        self.seal()
+        ids = [i for (i,) in self.stack.sql(f"select id from audit_log order by id desc limit {len(changes)}")]
+        with self.behind(*(f"update audit_log set {column} = {value} where id = {i}" for i, (column, value) in zip(ids, changes.items(), strict=True))):
+            found = self.verify()
+            done = self.stack.cli("verify", "-o", "json")
+        self.assertEqual({d["kind"] for d in found}, {"audit-changed"})
+        self.assertEqual([d["what"].split(",")[0] for d in found], [f"entry {i}" for i in reversed(ids)])
+        self.assertEqual({d["what"].partition(" in ")[2] for d in found}, {"the chain of acme"})
+        self.assertEqual((done.returncode, json.loads(done.stdout)["differences"]), (1, found))
+
+    def test_an_entry_that_is_removed_is_found_also_with_its_link(self):
+        one, _ = self.entry("acme")
+        with self.behind(f"delete from audit_log where id = {one}"):
+            self.assertEqual(self.kinds(), {"audit-removed"})
+            self.stack.sql(f"set session_replication_role = replica; delete from audit_link where audit_id = {one}")
+            self.assertEqual(self.kinds(), {"audit-removed"})
+
+    def test_the_last_entry_cannot_be_cut_off_unseen(self):
+        _, chain = self.entry("globex")
+        last = f"(select max(audit_id) from audit_link where chain = {chain})"
+        with self.behind(f"delete from audit_log where id = {last}", f"delete from audit_link where audit_id = {last}"):
+            self.assertEqual(self.kinds(), {"audit-head", "audit-seal"})
+            self.stack.sql(f"update audit_chain c set (seq, hash) = (select seq, hash from audit_link l where l.chain = c.chain order by seq desc limit 1) where chain = {chain}")
+            self.assertEqual(self.kinds(), {"audit-seal"})
+
+    def test_an_entry_that_is_put_beside_the_chains_is_found(self):
+        with self.behind("insert into audit_log (actor, action, subject) values ('nobody', 'token.create', 'token 1')"):
+            [found] = self.verify()
+        self.assertEqual((found["kind"], found["found"]), ("audit-inserted", "nobody token.create"))
+
+    def test_one_that_is_slipped_in_with_all_hashes_made_again_is_found_by_the_seals(self):
+        one, chain = self.entry("acme")
+        seal = self.stack.sql("select seq || ':' || encode(hash, 'hex') from audit_seal order by seq desc limit 1")[0][0]
+        again = (f"delete from audit_link where chain = {chain}", f"delete from audit_chain where chain = {chain}", "delete from audit_unsealed",
+                 f"insert into audit_unsealed select id from audit_log where tenant_id = {chain}", "select audit_seal_entries(100000)")  # fmt: skip
+        with self.behind(f"update audit_log set actor = 'nobody' where id = {one}", *again):
+            self.assertEqual(self.kinds(), {"audit-seal"})
+            # with the seals made again too, all that is left is what somebody wrote down
+            self.stack.sql("; ".join(["set session_replication_role = replica", "delete from audit_sealed_head", "delete from audit_seal", *again]))
+            self.assertEqual((self.kinds(), self.kinds(seal)), (set(), {"audit-seal"}))
+        self.assertEqual(self.kinds(seal), set())
+
+    def test_entries_that_wait_for_their_seal_are_no_difference_and_one_that_is_removed_meanwhile_is(self):
+        self.make(role="scheduler")
+        self.assertNotEqual(self.stack.sql("select count(*) from audit_unsealed"), [["0"]])
+        self.assertEqual(self.verify(), [])
+        with self.behind("delete from audit_log where id = (select max(id) from audit_log)"):
+            self.assertEqual(self.kinds(), {"audit-removed"})
+        self.seal()
+
+    def test_writers_of_one_chain_do_not_wait_for_each_other(self):
+        slow = subprocess.Popen([os.path.join(self.stack.pg.bin, "psql"), "-X", "-q", "-d", self.stack.pg.conninfo("tollgate") + " options=-csearch_path=tollgate"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        with slow, slow.stdin:
+            slow.stdin.write("begin; insert into audit_log (actor, action, subject) values ('slow', 'x', 'y');\n\\echo written\n")
+            slow.stdin.flush()
+            self.assertEqual(slow.stdout.readline(), "written\n")
+            self.make(role="scheduler")  # answered while the other one is in the middle
+            self.assertGreater(int(self.seal()[0]), 0)
+            slow.stdin.write("commit;\n")
+        self.assertEqual(slow.returncode, 0)
+        self.assertEqual(int(self.seal()[0]), 1)
+        self.assertEqual(self.verify(), [])
+
+    def test_reads_of_reports_and_of_the_log_are_in_it_when_the_daemon_stops_and_each_minute(self):
+        self.stack.sql("select make_periods(now(), now() + interval '1 hour')")
+        for path, role in (("/v1/reports/current.csv", "viewer of globex"), ("/v1/reports/current.csv", "viewer of globex"), ("/v1/reports/current.json?tenant=acme", "admin"),
+                           ("/v1/audit", "boss of acme"), ("/v1/audit", "admin")):  # fmt: skip
+            self.assertEqual(self.stack.call("GET", path, role=role).status, 200)
+        month = self.stack.sql("select month from period where now() <@ tstzrange(starts_at, ends_at)")[0][0]
+        self.assertEqual(self.stack.aggregator.stop(), 0)
+        self.stack.restart_aggregator()
+        reads = [(e["tenant"], e["actor"].rpartition(" #")[0], e["action"], e["subject"], (e["after"] or {}).get("times", 1)) for e in self.entries(limit=1000) if e["action"].endswith(".read")]
+        for expected in (("globex", "viewer globex", "report.read", f"report {month}.csv", 2), ("acme", "admin", "report.read", f"report {month}.json", 1),
+                         ("acme", "tenant-admin acme", "audit.read", "audit log", 1)):  # fmt: skip
+            self.assertIn(expected, reads)
+        self.assertEqual({t for t, *_ in reads if t} | {None}, {"acme", "globex", None})
+        self.assertEqual(self.stack.sql("select count(*) from audit_unsealed"), [["0"]])
+        with open(self.stack.aggregator.log, encoding="utf-8") as f:
+            told = [line for line in f if "audit log sealed" in line]
+        last = self.stack.sql("select seq, encode(hash, 'hex') from audit_seal order by seq desc limit 1")[0]
+        self.assertTrue(told and f"seal={last[0]} " in told[-1] and last[1] in told[-1], told[-1:])
 
 
 class Join(Case):

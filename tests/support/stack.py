@@ -213,7 +213,9 @@ class Stack(contextlib.AbstractContextManager):
     def _aggregator_argv(self, port=None):
         return [program("tollgate-aggregator"), "--listen", f"127.0.0.1:{port or self.port}",
                 "--database", self.conninfo(), "--billing-zone", self.zone,
-                "--demo" if self.demo else "--no-demo", *self.options]  # fmt: skip
+                "--demo" if self.demo else "--no-demo",
+                # reads are entered when the test says so
+                *([] if "--audit-interval" in self.options else ["--audit-interval", "1h"]), *self.options]  # fmt: skip
 
     def _aggregator_token(self):
         path = os.path.join(self.dir, "admin.token")
