@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "aggregator/api/app.h"
+#include "aggregator/store/period.h"
 #include "common/time.h"
 
 #define PERIOD_MAX 40
@@ -51,15 +52,10 @@ budget_table_judge(const struct budget_table *t, size_t i, int64_t now_ns, struc
 }
 
 static bool
-add_tenant(void *arg, const struct rating_input *in, struct err *err)
+add_tenant(void *arg, const struct rating_input *in, const struct rated *view, struct err *err)
 {
-	struct budget_table *t = arg;
-	owned(rated) struct rated *rated = NULL;
-
-	for (size_t i = 0; i < t->list->count; i++)
-		if (strcmp(t->list->at[i].tenant, in->days[0].tenant) == 0)
-			return rating_run(in, &rated, err) && budget_table_add(t, rated, err);
-	return true;
+	(void)in;
+	return budget_table_add(arg, view, err);
 }
 
 /* ---- the reply ---- */
@@ -108,7 +104,7 @@ write_budgets(struct db *db, const char *period, const char *tenant, struct buf 
 	if (!store_budgets_load(db, period, tenant, now_ns, &list, err))
 		return false;
 	budget_table_init(&t, list);
-	if (list->count > 0 && !store_report_each(db, period, tenant, NULL, add_tenant, &t, err))
+	if (list->count > 0 && !store_period_each(db, period, tenant, add_tenant, &t, err))
 		return false;
 	buf_printf(out, "{\"period\":\"%s\",\"budgets\":[", period);
 	for (size_t i = 0; i < list->count; i++) {

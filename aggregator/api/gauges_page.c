@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "aggregator/api/budgets.h"
+#include "aggregator/store/period.h"
 #include "aggregator/api/gauges_page.h"
 #include "aggregator/core/rating.h"
 #include "common/time.h"
@@ -214,7 +215,7 @@ add_name(void *arg, int32_t id, const char *tenant, const char *workspace)
 	idmap_put(&p->names_by_id, (uint32_t)id, p->name_count++);
 }
 
-/* Four numbers of each; one that finds no room has none of them. */
+/* One that finds no room for its numbers has none of them. */
 static void
 add_budget(struct gauge_rows *rows, const struct budget *b, const struct budget_state *s)
 {
@@ -222,10 +223,9 @@ add_budget(struct gauge_rows *rows, const struct budget *b, const struct budget_
 		const char *kind;
 		int128 amount;
 		int scale;
-	} numbers[] = {{"limit", b->limit, PRICE_SCALE},
-	               {"consumed", s->consumed, PRICE_SCALE},
-	               {"forecast", s->forecast, PRICE_SCALE},
-	               {"ratio", s->per_mille, 3}};
+	} numbers[] = {{"limit", b->limit, PRICE_SCALE},       {"consumed", s->consumed, PRICE_SCALE},
+	               {"forecast", s->forecast, PRICE_SCALE}, {"ratio", s->per_mille, 3},
+	               {"threshold", s->threshold, 0},         {"breach", s->forecast_breach, 0}};
 
 	for (size_t i = 0; i < ARRAY_LEN(numbers); i++) {
 		struct gauge_row *row = row_of(rows, &(struct gauge_key){.cluster = "",
@@ -248,15 +248,14 @@ struct period_reading {
 };
 
 static bool
-add_tenant(void *arg, const struct rating_input *in, struct err *err)
+add_tenant(void *arg, const struct rating_input *in, const struct rated *view, struct err *err)
 {
 	struct period_reading *m = arg;
-	owned(rated) struct rated *rated = NULL;
 
-	if (!rating_run(in, &rated, err) || !budget_table_add(&m->budgets, rated, err))
+	if (!budget_table_add(&m->budgets, view, err))
 		return false;
 	add_classes(&m->page->hours, in);
-	add_costs(&m->page->costs, rated);
+	add_costs(&m->page->costs, view);
 	return true;
 }
 
@@ -281,8 +280,7 @@ read_month(struct db *db, const struct budget_list *list, int64_t now_ns, struct
 	bool ok;
 
 	budget_table_init(&m.budgets, list);
-	ok = store_report_each(db, p->period, NULL, NULL, add_tenant, &m, err) &&
-	     add_budgets(&m.budgets, now_ns, p, err);
+	ok = store_period_each(db, p->period, NULL, add_tenant, &m, err) && add_budgets(&m.budgets, now_ns, p, err);
 	budget_table_fini(&m.budgets);
 	return ok;
 }

@@ -58,25 +58,67 @@ write_costs(struct prom *p, const struct gauges_page *page, const struct identit
 
 /* Money has as many decimals as are kept of it, hours too. */
 static void
-write_budgets(struct prom *p, const struct gauges_page *page, const struct identity_row *who, bool ratio)
+begin_budget(struct prom *p, const struct gauge_row *r)
 {
-	prom_family(
-		p, ratio ? "tollgate_budget_ratio" : "tollgate_budget", PROM_GAUGE,
-		ratio ? "Consumed part of the month's budget: 1 is all of it."
-		      : "Budget of the billing period in money, or in GPU-hours where there is no currency: its limit, "
-			"what is consumed, and the forecast to the period's end.");
+	prom_begin(p);
+	prom_label(p, "tenant", r->tenant);
+	prom_label(p, "workspace", r->workspace);
+}
+
+static void
+write_budgets(struct prom *p, const struct gauges_page *page, const struct identity_row *who)
+{
+	prom_family(p, "tollgate_budget", PROM_GAUGE,
+	            "Budget of the billing period in money, or in GPU-hours where there is no currency: its limit, "
+	            "what is consumed, and the forecast to the period's end.");
 	for (size_t i = 0; i < page->budgets.count; i++) {
 		const struct gauge_row *r = &page->budgets.at[i];
 
-		if (!sees(who, r) || ratio != (strcmp(r->kind, "ratio") == 0))
+		if (!sees(who, r) || (strcmp(r->kind, "limit") != 0 && strcmp(r->kind, "consumed") != 0 &&
+		                      strcmp(r->kind, "forecast") != 0))
 			continue;
-		prom_begin(p);
-		prom_label(p, "tenant", r->tenant);
-		prom_label(p, "workspace", r->workspace);
-		if (!ratio)
-			prom_label(p, "kind", r->kind);
+		begin_budget(p, r);
+		prom_label(p, "kind", r->kind);
 		prom_label(p, "currency", r->what);
 		prom_fixed(p, bounded(r->amount), r->scale);
+	}
+	prom_family(p, "tollgate_budget_ratio", PROM_GAUGE, "Consumed part of the month's budget: 1 is all of it.");
+	for (size_t i = 0; i < page->budgets.count; i++) {
+		const struct gauge_row *r = &page->budgets.at[i];
+
+		if (!sees(who, r) || strcmp(r->kind, "ratio") != 0)
+			continue;
+		begin_budget(p, r);
+		prom_label(p, "currency", r->what);
+		prom_fixed(p, bounded(r->amount), r->scale);
+	}
+}
+
+/* Decided on the exact amounts, which a ratio of three decimals is not. */
+static void
+write_budget_thresholds(struct prom *p, const struct gauges_page *page, const struct identity_row *who)
+{
+	static const struct {
+		const char *label, *kind;
+		int least;
+	} thresholds[] = {
+		{"50", "threshold", 50}, {"80", "threshold", 80}, {"100", "threshold", 100}, {"forecast", "breach", 1}};
+
+	prom_family(
+		p, "tollgate_budget_reached", PROM_GAUGE,
+		"1 where a budget of the billing period has reached 50, 80 or 100 percent; forecast: where it will be exceeded by the "
+		"period's end.");
+	for (size_t i = 0; i < page->budgets.count; i++) {
+		const struct gauge_row *r = &page->budgets.at[i];
+
+		for (size_t k = 0; k < ARRAY_LEN(thresholds) && sees(who, r); k++) {
+			if (strcmp(r->kind, thresholds[k].kind) != 0)
+				continue;
+			begin_budget(p, r);
+			prom_label(p, "currency", r->what);
+			prom_label(p, "threshold", thresholds[k].label);
+			prom_int(p, r->amount >= thresholds[k].least);
+		}
 	}
 }
 
@@ -201,8 +243,8 @@ metrics_write_ledger(struct prom *p, const struct gauges_page *page, const struc
 		write_whole(p, page);
 	write_hours(p, page, who);
 	write_costs(p, page, who);
-	write_budgets(p, page, who, false);
-	write_budgets(p, page, who, true);
+	write_budgets(p, page, who);
+	write_budget_thresholds(p, page, who);
 	write_capacity(p, page, who);
 	write_nodes(p, page, who);
 }

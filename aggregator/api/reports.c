@@ -211,7 +211,10 @@ handle_report(void *app, void *worker, const struct http_request *rq, struct htt
 	const struct aggregator_options *o = ((const struct app *)app)->options;
 	struct worker *w = worker;
 	char period[PERIOD_MAX];
-	struct document_request doc = {.period = period, .organisation = o->organisation, .provider = o->provider_name};
+	struct document_request doc = {.period = period,
+	                               .organisation = o->organisation,
+	                               .provider = o->provider_name,
+	                               .now_ns = time_wall_ns()};
 	char line[LINE_MAX];
 	struct detail_request detail = {.period = period, .line_id = line};
 	bool manifest = false;

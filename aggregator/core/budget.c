@@ -11,12 +11,18 @@ too_much(const struct budget *b, struct err *err)
 	return err_set(err, ERR_INVALID, "%s/%s: the month is beyond what a budget holds", b->tenant, b->workspace);
 }
 
+static bool
+is_correction(const struct rated_line *l)
+{
+	return l->correction_of != NULL && l->correction_of[0] != '\0';
+}
+
 /* Rules 1 and 2: what one day of a line counts. */
 static int128
 counted(const struct budget *b, const struct rated_line *l, const struct rated_day *d)
 {
 	if (b->currency[0] == '\0')
-		return l->kind == CHARGE_USAGE || l->kind == CHARGE_COVERED ? d->ngh : 0;
+		return (l->kind == CHARGE_USAGE || l->kind == CHARGE_COVERED) && !is_correction(l) ? d->ngh : 0;
 	return strcmp(l->currency, b->currency) == 0 ? d->billed * pow10_i128(PRICE_SCALE - l->currency_scale) : 0;
 }
 
@@ -36,7 +42,7 @@ budget_consume(const struct budget *b, const struct rated *r, struct forecast_da
 			if (d->day < 0 || (size_t)d->day >= count)
 				return err_set(err, ERR_INVALID, "%s: day %" PRId32 " is not in the month", l->tenant,
 				               d->day);
-			to = l->kind == CHARGE_ADJUSTMENT ? once : &days[d->day].amount;
+			to = l->kind == CHARGE_ADJUSTMENT || is_correction(l) ? once : &days[d->day].amount;
 			if (!ADD(*to, counted(b, l, d)))
 				return too_much(b, err);
 		}

@@ -2,8 +2,9 @@
  * passed. Pure, exact.
  *
  * Rules, in order:
- *  1. of money, all that the report bills in the budget's currency counts: the tenant's lines, or those of the workspace alone
- *  2. of GPU-hours, what was held counts: on demand, borrowed or covered by a reservation
+ *  1. of money, all that the report bills in the budget's currency counts: the tenant's lines, or those of the workspace alone. One-off
+ *     charges and credits, and corrections of earlier months, come once
+ *  2. of GPU-hours, what was held in the month counts: on demand, borrowed or covered by a reservation
  *  3. a threshold is reached at its percentage exactly, not above it; the forecast breaches when it is above the whole budget */
 #ifndef TOLLGATE_CORE_BUDGET_H
 #define TOLLGATE_CORE_BUDGET_H

@@ -147,27 +147,6 @@ add_change(const struct page *p, struct buf *out)
 }
 
 static void
-add_budget(const struct page *p, struct buf *out)
-{
-	const struct invoice_budget *b = p->i->budget;
-
-	if (b == NULL)
-		return;
-	buf_printf(out, "<tr class=\"memo\"><th>Budget, %s</th><td class=\"n\" colspan=\"%zu\">",
-	           b->hard ? "hard" : "soft", p->count);
-	html_number(out, b->spent, PRICE_SCALE, 2);
-	buf_str(out, " of ");
-	html_number(out, b->limit, PRICE_SCALE, 2);
-	buf_printf(out, " %s", b->currency != NULL ? b->currency : "GPU-hours");
-	if (b->limit > 0) {
-		buf_str(out, " (");
-		html_number(out, div_round_half_even(b->spent * 1000, b->limit), 1, 1);
-		buf_str(out, "\xc2\xa0%)");
-	}
-	buf_str(out, "</td></tr>\n");
-}
-
-static void
 add_totals(const struct page *p, struct buf *out)
 {
 	static const char *const categories[][2] = {{"gpu", "GPU"},         {"storage", "Storage"},
@@ -193,7 +172,6 @@ add_totals(const struct page *p, struct buf *out)
 	sum_cells(p, is_correction, NULL, out);
 	buf_str(out, "</tr>\n");
 	add_change(p, out);
-	add_budget(p, out);
 	buf_str(out, "</tbody></table>\n");
 }
 
@@ -314,6 +292,57 @@ add_capacity(const struct page *p, struct buf *out)
 	buf_str(out, "</tr></tbody></table>\n");
 }
 
+/* ---- budgets ---- */
+
+static void
+budget_cells(struct buf *out, const struct invoice_budget *b, int128 amount)
+{
+	html_cell(out, "", div_round_half_even(amount, pow10_i128(PRICE_SCALE - HOUR_DECIMALS)), HOUR_DECIMALS, 2);
+	buf_str(out, "<td class=\"n\">");
+	html_number(out, div_round_half_even(amount * 1000, b->limit), 1, 1);
+	buf_str(out, "\xc2\xa0%</td>");
+}
+
+static void
+add_budget(const struct invoice_budget *b, struct buf *out)
+{
+	buf_str(out, "<tr><th>");
+	html_text(out, b->workspace[0] != '\0' ? b->workspace : "All workspaces");
+	buf_printf(out, ", %s</th><td>%s</td>", b->hard ? "hard" : "soft",
+	           b->currency != NULL ? b->currency : "GPU-hours");
+	html_cell(out, " whole", div_round_half_even(b->limit, pow10_i128(PRICE_SCALE - HOUR_DECIMALS)), HOUR_DECIMALS,
+	          2);
+	budget_cells(out, b, b->spent);
+	budget_cells(out, b, b->forecast);
+	buf_str(out, "</tr>\n");
+}
+
+static size_t
+shown_budgets(const struct invoice_input *i)
+{
+	return i->budget_count < INVOICE_BUDGETS ? i->budget_count : INVOICE_BUDGETS;
+}
+
+/* Those that there is room for, and how the forecast was made. */
+static void
+add_budgets(const struct page *p, struct buf *out)
+{
+	const struct invoice_input *i = p->i;
+	size_t shown = shown_budgets(i);
+
+	if (shown == 0)
+		return;
+	buf_str(out,
+	        "<div><table class=\"parts\"><thead><tr><th>Budgets of the month</th><th>in</th><th class=\"n\">limit</th>"
+	        "<th class=\"n\">spent</th><th></th><th class=\"n\">at its end</th><th></th></tr></thead><tbody>\n");
+	for (size_t k = 0; k < shown; k++)
+		add_budget(&i->budgets[k], out);
+	buf_printf(out, "</tbody></table>\n<p class=\"note\">At its end: %s.", i->budgets[0].method);
+	if (i->budget_count > shown)
+		buf_printf(out, " Not shown: %zu more budgets.", i->budget_count - shown);
+	buf_str(out, "</p></div>\n");
+}
+
 /* ---- lines ---- */
 
 static int128
@@ -322,18 +351,19 @@ size_of(const struct rated_line *l)
 	return l->billed < 0 ? -l->billed : l->billed;
 }
 
-/* Whether a line is among the largest: fewer than INVOICE_LINES go before it, ties by their order. */
+/* Whether a line is among the largest: fewer than there is room for go before it, ties by their order. */
 static bool
-is_shown(const struct rated *r, size_t index)
+is_shown(const struct page *p, size_t index)
 {
-	size_t before = 0;
+	const struct rated *r = p->i->r;
+	size_t before = 0, budgets = shown_budgets(p->i), room = INVOICE_LINES - (budgets > 0 ? budgets + 2 : 0);
 
-	if (r->count <= INVOICE_LINES)
+	if (r->count <= room)
 		return true;
-	for (size_t i = 0; i < r->count && before < INVOICE_LINES; i++)
+	for (size_t i = 0; i < r->count && before < room; i++)
 		before += size_of(&r->lines[i]) > size_of(&r->lines[index]) ||
 		          (i < index && size_of(&r->lines[i]) == size_of(&r->lines[index]));
-	return before < INVOICE_LINES;
+	return before < room;
 }
 
 static void
@@ -378,7 +408,7 @@ add_lines(const struct page *p, struct buf *out)
 	currency_heads(p, out);
 	buf_str(out, "</tr></thead><tbody>\n");
 	for (size_t i = 0; i < r->count; i++)
-		if (is_shown(r, i)) {
+		if (is_shown(p, i)) {
 			add_line(p, &r->lines[i], out);
 		} else {
 			rest[column_of(p, r->lines[i].currency)] += r->lines[i].billed;
@@ -422,6 +452,7 @@ invoice_html_page(const struct invoice_input *i, struct buf *out, struct err *er
 	add_committed(&p, out);
 	buf_str(out, "</div></div>\n");
 	add_capacity(&p, out);
+	add_budgets(&p, out);
 	add_lines(&p, out);
 	buf_str(out,
 	        "<footer>Every line of this month, with its sums and a SHA-256, is in the CSV and its manifest. Time that was down or "

@@ -3,7 +3,7 @@
  * Rules:
  *  1. the page needs nothing beside itself: no script, no other file, no address; every text is escaped
  *  2. amounts are the cents of the lines: those by category add up to the total, and so do the lines shown and the rest
- *  3. a page has room for INVOICE_LINES lines. Of more, the largest are shown, in the report's order, and the others are one row
+ *  3. a page has room for INVOICE_LINES lines, of which its budgets take one each and two. Of more, the largest are shown, in the report's order, and the others are one row
  *  4. hours that are shown as parts of a sum are rounded together, so that they add up as they are printed
  *  5. a month of two currencies has a column of amounts for each; they are never added */
 #ifndef TOLLGATE_CORE_INVOICE_HTML_H
@@ -25,9 +25,14 @@ struct invoice_capacity {
 	int128 held, unallocated, stranded, down, unknown;
 };
 
+#define INVOICE_BUDGETS 3 /* for which a page has room */
+
 struct invoice_budget {
-	const char *currency; /* NULL: GPU-hours */
-	int128 limit, spent;  /* scale PRICE_SCALE */
+	const char *workspace; /* "": of the tenant as a whole */
+	const char *currency;  /* NULL: GPU-hours */
+	int128 limit, spent;   /* scale PRICE_SCALE; a limit is above 0 */
+	int128 forecast;       /* at the end of the month */
+	const char *method;    /* of it, in words; the same for all of a month */
 	bool hard;
 };
 
@@ -41,8 +46,9 @@ struct invoice_input {
 	const char *previous_period; /* "2026-10"; NULL: there is none to compare with */
 	const struct invoice_amount *previous;
 	size_t previous_count;
-	const struct invoice_capacity *own;  /* NULL: it has no nodes of its own */
-	const struct invoice_budget *budget; /* NULL: none */
+	const struct invoice_capacity *own;   /* NULL: it has no nodes of its own */
+	const struct invoice_budget *budgets; /* those beyond the room are counted */
+	size_t budget_count;
 };
 
 /* A document is begin, one page per tenant, end. */

@@ -175,6 +175,7 @@ struct memory {
 	char *text;
 	void *at[RECORDS];
 	size_t count[RECORDS], cap[RECORDS];
+	enum record last; /* that was read */
 };
 
 void
@@ -204,6 +205,8 @@ read_text(char *text, const char **ret)
 	}
 	*ret = text;
 	for (; *text != '\0'; text++) {
+		if (*text == '\r')
+			return false;
 		if (*text != '\\') {
 			*to++ = *text;
 			continue;
@@ -220,6 +223,16 @@ read_text(char *text, const char **ret)
 	return true;
 }
 
+/* As they are written: no zero in front, no plus. */
+static bool
+is_plain_number(const char *text)
+{
+	bool negative = text[0] == '-';
+
+	text += negative;
+	return text[0] == '0' ? text[1] == '\0' && !negative : text[0] >= '1' && text[0] <= '9';
+}
+
 static bool
 read_field(char *text, enum field_type type, void *at)
 {
@@ -227,6 +240,8 @@ read_field(char *text, enum field_type type, void *at)
 
 	if (type == FIELD_TEXT)
 		return read_text(text, at);
+	if (!is_plain_number(text))
+		return false;
 	if (type == FIELD_I128)
 		return decimal_parse(text, 0, at, NULL);
 	if (!text_to_i64(text, &n))
@@ -266,7 +281,17 @@ read_record(struct memory *m, enum record kind, char *fields)
 	return fields == NULL;
 }
 
-/* What a book has follows it. */
+/* The month, its books, the rows; what a book has follows it, each kind after the one before. */
+static bool
+is_in_order(const struct memory *m, enum record kind)
+{
+	enum record last = m->last;
+
+	if (m->count[RECORD_MONTH] == 0 || kind == RECORD_MONTH)
+		return kind == RECORD_MONTH && m->count[RECORD_MONTH] == 0;
+	return kind >= last || (kind == RECORD_BOOK && last < RECORD_ROW);
+}
+
 static bool
 count_part(struct memory *m, enum record kind)
 {
@@ -289,7 +314,8 @@ read_line(struct memory *m, char *line)
 {
 	for (enum record kind = 0; kind < RECORDS; kind++)
 		if (line[0] == records[kind].letter)
-			return line[1] == '\t' && read_record(m, kind, line + 2) && count_part(m, kind);
+			return line[1] == '\t' && is_in_order(m, kind) && read_record(m, m->last = kind, line + 2) &&
+			       count_part(m, kind);
 	return false;
 }
 
@@ -307,14 +333,44 @@ join_books(struct memory *m)
 		book->discounts = discount;
 		book->sites = site;
 		book->weights = weight;
-		item += book->item_count;
-		discount += book->discount_count;
-		site += book->site_count;
-		weight += book->weight_count;
+		item = book->item_count > 0 ? item + book->item_count : item; /* there may be none at all */
+		discount = book->discount_count > 0 ? discount + book->discount_count : discount;
+		site = book->site_count > 0 ? site + book->site_count : site;
+		weight = book->weight_count > 0 ? weight + book->weight_count : weight;
 	}
 }
 
+#define RATIO_MAX 1000000000
+#define PRICE_MAX pow10_i128(PRICE_SCALE + 15) /* far above any, and a ratio of it stays in 128 bits */
+
+static bool
+has_all(const char *const *texts, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (texts[i] == NULL)
+			return false;
+	return true;
+}
+
 /* Texts that rating compares without a look, and numbers that it takes for positions. */
+static bool
+row_is_sound(const struct memory *m, const struct usage_day *d)
+{
+	const char *const all[] = {d->cluster,   d->tenant,      d->cost_center,  d->workspace,
+	                           d->gpu_model, d->mig_profile, d->sharing_mode, d->klass};
+	const char *const meter[] = {d->meter, d->category, d->unit, d->meter_sku};
+	const char *const once[] = {d->category, d->unit, d->meter_sku, d->currency, d->reason};
+
+	if (d->kind < 0 || d->kind >= CHARGE_ENERGY || d->price_book < -1 ||
+	    d->price_book >= (int64_t)m->count[RECORD_BOOK] || !has_all(all, ARRAY_LEN(all)))
+		return false;
+	if (d->kind == CHARGE_METER)
+		return has_all(meter, ARRAY_LEN(meter));
+	if (d->kind == CHARGE_ADJUSTMENT)
+		return has_all(once, ARRAY_LEN(once));
+	return d->meter == NULL && (d->kind != CHARGE_LENT || d->counterparty != NULL);
+}
+
 static bool
 rows_are_sound(const struct memory *m, size_t *ret_row)
 {
@@ -322,14 +378,47 @@ rows_are_sound(const struct memory *m, size_t *ret_row)
 
 	for (size_t i = 0; i < m->count[RECORD_ROW]; i++, d++) {
 		*ret_row = i + 1;
-		if (d->kind < 0 || d->kind >= CHARGE_KINDS || d->price_book < -1 ||
-		    d->price_book >= (int64_t)m->count[RECORD_BOOK])
-			return false;
-		if (d->cluster == NULL || d->tenant == NULL || d->cost_center == NULL || d->workspace == NULL ||
-		    d->gpu_model == NULL || d->mig_profile == NULL || d->sharing_mode == NULL || d->klass == NULL)
+		if (!row_is_sound(m, d))
 			return false;
 	}
 	return true;
+}
+
+static bool
+is_price(int128 price, int128 least)
+{
+	return price >= least && price <= PRICE_MAX;
+}
+
+static bool
+book_is_sound(const struct rating_book *b)
+{
+	bool ok = b->version != NULL && b->currency != NULL && b->lender_ratio >= 0 && b->lender_ratio <= RATIO_MAX &&
+	          b->shared_idle >= 0 && b->shared_idle <= SHARED_WEIGHTS && is_price(b->platform_cost, -1);
+
+	for (size_t i = 0; ok && i < b->item_count; i++)
+		ok = b->items[i].sku != NULL && is_price(b->items[i].price, 0);
+	for (size_t i = 0; ok && i < b->discount_count; i++)
+		ok = b->discounts[i].ratio >= 0 && b->discounts[i].ratio <= RATIO_MAX;
+	for (size_t i = 0; ok && i < b->site_count; i++)
+		ok = b->sites[i].cluster != NULL && is_price(b->sites[i].energy_price, -1) &&
+		     is_price(b->sites[i].carbon, -1);
+	for (size_t i = 0; ok && i < b->weight_count; i++)
+		ok = b->weights[i].tenant != NULL && b->weights[i].weight >= 1;
+	return ok;
+}
+
+static bool
+month_is_sound(const struct memory *m)
+{
+	const struct rating_input *in = m->at[RECORD_MONTH];
+	const struct rating_book *books = m->at[RECORD_BOOK];
+	const char *const texts[] = {in->period, in->period_start, in->period_end, in->currency};
+
+	for (size_t i = 0; i < m->count[RECORD_BOOK]; i++)
+		if (!book_is_sound(&books[i]))
+			return false;
+	return has_all(texts, ARRAY_LEN(texts));
 }
 
 bool
@@ -353,6 +442,8 @@ rating_file_read(const char *text, size_t len, struct rating_file **ret, struct 
 	if (!rows_are_sound(m, &row))
 		return err_set(err, ERR_INVALID, "row %zu of the charges cannot be", row);
 	join_books(m);
+	if (!month_is_sound(m))
+		return err_set(err, ERR_INVALID, "its month or its price books cannot be");
 	f->in = *(const struct rating_input *)m->at[RECORD_MONTH];
 	f->in.books = m->at[RECORD_BOOK];
 	f->in.book_count = m->count[RECORD_BOOK];

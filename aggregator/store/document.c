@@ -8,6 +8,7 @@
 #include "aggregator/core/invoice_html.h"
 #include "aggregator/core/report.h"
 #include "aggregator/store/db.h"
+#include "aggregator/store/finance.h"
 #include "aggregator/store/period_rows.h"
 
 #define TOTALS_MAX (64u << 20) /* of a JSON document: a hundred bytes for each invoice */
@@ -32,6 +33,7 @@ struct document {
 	struct previous *previous;
 	size_t previous_count;
 	char previous_period[8];
+	struct budget_list *budgets;
 };
 
 struct previous {
@@ -54,6 +56,7 @@ document_free(struct document *d)
 	mem_free(d->day_bounds);
 	mem_free(d->period_rows);
 	mem_free(d->previous);
+	budget_list_free(d->budgets);
 	mem_free(d);
 }
 
@@ -231,11 +234,51 @@ load_previous(struct document *d, struct err *err)
 	return period_each(d->db, d->previous_period, d->rq->tenant, skip, add_previous, d, err);
 }
 
+/* What the tenant's budgets have come to, its own before those of its workspaces. The caller frees *ret. */
+static bool
+judge_budgets(const struct document *d, const struct rated *r, struct invoice_budget **ret, size_t *ret_count,
+              struct err *err)
+{
+	const struct budget_list *l = d->budgets;
+	owned(mem) struct forecast_day *days = mem_array(l->day_count, sizeof(*days));
+	owned(mem) struct invoice_budget *out = mem_array(l->count, sizeof(*out));
+	size_t count = 0;
+
+	for (size_t i = 0; i < l->count; i++) {
+		const struct budget *b = &l->at[i];
+		struct forecast_input in = {.start_ns = l->days[0].from_ns,
+		                            .end_ns = l->days[l->day_count - 1].to_ns,
+		                            .now_ns = d->rq->now_ns,
+		                            .days = days,
+		                            .count = l->day_count};
+		struct budget_state s;
+
+		if (strcmp(b->tenant, r->lines[0].tenant) != 0)
+			continue;
+		memcpy(days, l->days, l->day_count * sizeof(*days));
+		if (!budget_consume(b, r, days, l->day_count, &in.once, err) || !budget_judge(b, &in, &s, err))
+			return false;
+		out[count++] = (struct invoice_budget){
+			.workspace = b->workspace,
+			.currency = b->currency[0] != '\0' ? b->currency : NULL,
+			.limit = b->limit,
+			.spent = s.consumed,
+			.forecast = s.forecast,
+			.method = forecast_method_text(s.method),
+			.hard = strcmp(b->kind, "hard") == 0,
+		};
+	}
+	*ret = take(out);
+	*ret_count = count;
+	return true;
+}
+
 static bool
 add_page(struct document *d, const struct rating_input *in, const struct rated *r, struct err *err)
 {
 	struct invoice_amount before[INVOICE_CURRENCIES];
 	struct invoice_capacity own = {0};
+	owned(mem) struct invoice_budget *budgets = NULL;
 	struct invoice_input page = {.in = in,
 	                             .r = r,
 	                             .provider = d->rq->provider,
@@ -260,6 +303,9 @@ add_page(struct document *d, const struct rating_input *in, const struct rated *
 			before[page.previous_count++] = (struct invoice_amount){.currency = d->previous[i].currency,
 			                                                        .billed = d->previous[i].billed,
 			                                                        .scale = d->previous[i].scale};
+	if (!judge_budgets(d, r, &budgets, &page.budget_count, err))
+		return false;
+	page.budgets = budgets;
 	return invoice_html_page(&page, spill_buf(d->to), err);
 }
 
@@ -283,7 +329,8 @@ write_begin(struct document *d, const struct rating_input *in, struct err *err)
 	case DOCUMENT_HTML:
 		buf_printf(&title, "%s %s", d->rq->tenant ? d->rq->tenant : d->rq->organisation, in->period);
 		invoice_html_begin(buf_text(&title), out);
-		return load_bounds(d, in, err) && load_tenants(d, in, err);
+		return load_bounds(d, in, err) && load_tenants(d, in, err) &&
+		       store_budgets_load(d->db, in->period, d->rq->tenant, d->rq->now_ns, &d->budgets, err);
 	default: return err_set(err, ERR_FATAL, "no such format of a document");
 	}
 }

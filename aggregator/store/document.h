@@ -25,6 +25,7 @@ struct document_request {
 	const char *tenant; /* NULL: all */
 	enum document_format format;
 	const char *organisation, *provider; /* who pays, and who runs the platform */
+	int64_t now_ns;                      /* an invoice says what its budgets will come to */
 };
 
 struct document_result {

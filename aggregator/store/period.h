@@ -65,6 +65,11 @@ MUST_CHECK bool store_period_due(struct db *db, int64_t now_ns, int64_t after_ns
 MUST_CHECK bool store_corrections(struct db *db, const char *month, const char *tenant, struct corrections *ret,
                                   struct err *err);
 
+/* The lines and corrections of a month, tenant by tenant, as its report has them: of a closed one as it was billed. tenant NULL: all. */
+typedef bool period_tenant(void *arg, const struct rating_input *in, const struct rated *view, struct err *err);
+MUST_CHECK bool store_period_each(struct db *db, const char *month, const char *tenant, period_tenant *each, void *arg,
+                                  struct err *err);
+
 /* The document of a closed month as it was stored. ret_closed: the month is closed; with no row of the tenant in it, out stays
  * empty. format: csv, json, ... */
 MUST_CHECK bool store_closed_document(struct db *db, const char *month, const char *tenant, const char *format,

@@ -54,7 +54,6 @@ void period_prices_sha256(const struct rating_input *in, uint8_t ret[SHA256_SIZE
 /* --- reading --- */
 
 /* The lines and corrections of a month, tenant by tenant: of a closed one as it was billed, else as they are now. */
-typedef bool period_tenant(void *arg, const struct rating_input *in, const struct rated *view, struct err *err);
 MUST_CHECK bool period_each(struct db *db, const char *month, const char *tenant, report_begin *begin,
                             period_tenant *each, void *arg, struct err *err);
 

@@ -27,6 +27,7 @@ tenants:
   - name: acme
     display_name: Acme <Robotics>
     cost_center: R&D, Köln
+    budget: {{amount: "500.00", currency: EUR}}
     workspaces:
       - {{name: training, rules: [{{namespace: acme}}], reserved_shared: "2", lend: "2"}}
       - {{name: own, rules: [{{namespace: own}}]}}
@@ -44,6 +45,8 @@ prices:
     - {{meter: storage, price: "0.000123"}}
   discounts: [{{tenant: globex, category: gpu, percent: "7"}}]
   energy: [{{cluster: test, price_per_kwh: "0.30", carbon_g_per_kwh: "380"}}]
+  shared_idle: {{method: even}}
+  platform_cost: {{monthly: "1000.00"}}
 """
 
 
@@ -149,6 +152,74 @@ class Documents(unittest.TestCase):
         self.assertNotIn("<Robotics>", text)
         self.assertIn("Acme &lt;Robotics&gt;", text)
         self.assertIn("Example &amp; Söhne", text)
+
+    def test_the_page_says_what_the_budget_has_come_to(self):
+        text = self.report("html", role="acme")
+        spent = self.payable[f"acme-{MONTH}-1"]
+        row = re.search(r'<tr><th>All workspaces, soft</th><td>EUR</td><td class="n whole">500.00</td><td class="n">(.*?)</td><td class="n">(.*?)</td><td class="n">(.*?)</td>', text)
+        self.assertEqual((row[1], row[3]), (str(spent), str(spent)), "the month is over: it has come to what was spent")
+        self.assertIn("the month is over", text)
+        self.assertNotIn("Budgets", self.report("html", tenant="globex"))
+
+    def reconciled(self, month):
+        """Its totals, after every row was added up again, as JSON, table and page have it; of the open month, which grows, JSON alone."""
+        doc = self.s.get(f"/v1/reconciliation?month={month}").json()
+        table = list(csv.DictReader(io.StringIO(self.s.get(f"/v1/reconciliation?month={month}&format=csv").body.decode(), newline="")))
+        page = self.s.get(f"/v1/reconciliation?month={month}&format=html").body.decode().replace("\N{MINUS SIGN}", "-")
+        for row in doc["rows"]:
+            terms = {t["item"]: t["amount"] for t in row["terms"]}
+            self.assertEqual(sum(map(Decimal, terms.values())), Decimal(row["capacity_value"]))
+            self.assertTrue(row["agrees"])
+            if month == "current":
+                continue
+            same = {r["item"]: r["amount"] for r in table if (r["level"], r["cluster"], r["gpu_model"]) == (row["level"], row["cluster"], row["gpu_model"]) and r["section"] not in ("hours", "capacity")}
+            self.assertEqual(same, terms)
+            self.assertIn(f'<td class="n">{row["capacity_value"]}</td>', page)
+        return {t["currency"]: t for t in doc["totals"]}
+
+    def test_the_reconciliation_comes_to_the_sum_of_all_invoices(self):
+        total = self.reconciled(MONTH)["EUR"]
+        self.assertEqual(Decimal(total["total"]), sum(self.payable.values()))
+        for category in ("storage", "energy"):
+            self.assertEqual(Decimal(total[category]), sum(Decimal(r["billed_cost"]) for r in self.rows if r["category"] == category))
+        self.assertEqual(Decimal(total["capacity"]), sum(Decimal(r["billed_cost"]) for r in self.rows if r["category"] == "gpu"))
+        self.assertEqual((total["platform_cost"], Decimal(total["difference"])), ("1000.00", sum(self.payable.values()) - 1000))
+        self.assertEqual(self.s.call("GET", "/v1/reconciliation", role="acme").status, 403)
+        self.assertEqual(self.s.call("GET", "/v1/reconciliation?month=1999-01").status, 404)
+        self.assertEqual(self.s.call("GET", "/v1/reconciliation?format=pdf").status, 400)
+        self.assertIn("test", self.s.cli("reconcile", "--month", MONTH).stdout)
+        self.assertEqual(self.s.cli("reconcile", "--month", MONTH, "--format", "csv").stdout.replace("\n", "\r\n"),
+                         self.s.get(f"/v1/reconciliation?month={MONTH}&format=csv").body.decode().replace("\r\r", "\r"))  # fmt: skip
+
+    def test_of_the_open_month_metrics_and_every_document_have_the_same_sum(self):
+        for tenant, amount in (("acme", "12.34"), ("globex", "-5.55")):
+            what = {"tenant": tenant, "amount": amount, "currency": "EUR", "reason": "a test"}
+            self.assertEqual(self.s.call("POST", "/v1/adjustments", json.dumps(what).encode()).status, 201)
+
+        def by_tenant(rows, tenant, cost):
+            out = {}
+            for r in rows:
+                out[r[tenant]] = out.get(r[tenant], Decimal(0)) + Decimal(r[cost])
+            return out
+
+        def metrics():
+            found = re.findall(r'^tollgate_period_cost\{period="(.*?)",tenant="(.*?)"[^}]*currency="EUR"\} (\S+)$', self.s.get("/metrics").text(), re.M)
+            return by_tenant([dict(zip(("period", "tenant", "cost"), f)) for f in found], "tenant", "cost")
+
+        def document(suffix):
+            return self.s.get(f"/v1/reports/current.{suffix}").body.decode()
+
+        rows = csv_check.rows_of(document("csv"))
+        expected = by_tenant(rows, "tenant", "billed_cost")
+        self.assertEqual((expected["acme"], expected["globex"]), (Decimal("12.34"), Decimal("-5.55")))
+        wait_for("the metrics to have it", lambda: metrics() == expected, self.s.aggregator)
+        focus = list(csv.DictReader(io.StringIO(document("focus.csv"), newline="")))
+        self.assertEqual(by_tenant(focus, "SubAccountId", "BilledCost"), expected)
+        self.assertEqual(by_tenant(json.loads(document("json"))["lines"], "tenant", "billed_cost"), expected)
+        self.assertEqual({k.split("-")[0]: v["Total"] for k, v in page_amounts(document("html")).items()}, expected)
+        self.assertEqual(Decimal(self.reconciled("current")["EUR"]["total"]), sum(expected.values()))
+        table = self.s.sql("select t.name, sum(a.amount)::text from adjustment a join adjustment_approval p on p.adjustment_id = a.id join tenant t on t.id = a.tenant_id group by 1")
+        self.assertEqual({k: Decimal(v) for k, v in table}, expected)
 
     def test_hours_are_those_of_usage_and_of_the_tables(self):
         held = sum(Decimal(r["allocated_gpu_hours"] or "0") for r in self.rows)

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 import unittest
 from decimal import Decimal
 
@@ -178,7 +179,9 @@ class Budgets(Case):
             line = f'tollgate_budget{{tenant="acme",kind="{kind}",currency="EUR"}} {value}'
             wait_for(line, lambda want=line: want in self.metrics("acme"), self.stack.aggregator)
         self.assertIn('tollgate_budget_ratio{tenant="acme",currency="EUR"} 0.5', self.metrics("acme"))
-        self.assertNotIn("tollgate_budget{", self.metrics("globex"))
+        for threshold, reached in (("50", 1), ("80", 0), ("100", 0), ("forecast", 0)):
+            self.assertIn(f'tollgate_budget_reached{{tenant="acme",currency="EUR",threshold="{threshold}"}} {reached}', self.metrics("acme"))
+        self.assertNotIn("tollgate_budget", re.sub("^#.*$", "", self.metrics("globex"), flags=re.M).replace('family="tollgate_budget"', ""))
         self.assertIn("##########..........", table)
         self.stack.apply(POLICY)
         self.assertEqual(self.stack.get("/v1/budgets").json()["budgets"], [])

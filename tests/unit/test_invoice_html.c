@@ -65,8 +65,27 @@ static const struct invoice_capacity own = {.held = 1000 * GPU_HOUR,
                                             .stranded = GPU_HOUR / 3,
                                             .down = 30 * GPU_HOUR,
                                             .unknown = 10 * GPU_HOUR};
-static const struct invoice_budget budget = {
-	.currency = "EUR", .limit = CENTS(800000), .spent = CENTS(610000), .hard = false};
+static const struct invoice_budget budgets[] = {
+	{.workspace = "",
+         .currency = "EUR",
+         .limit = CENTS(800000),
+         .spent = CENTS(610000),
+         .forecast = CENTS(810000),
+         .method = "mean of the last 7 full days x the time left"},
+	{.workspace = "<b>dev</b>",
+         .limit = (int128)1000 * 1000000000,
+         .spent = (int128)1000000000 / 3,
+         .forecast = 1000000000,
+         .method = "mean of the last 7 full days x the time left",
+         .hard = true},
+	{.workspace = "prod",
+         .currency = "EUR",
+         .limit = CENTS(100),
+         .spent = CENTS(100),
+         .forecast = CENTS(101),
+         .method = "mean of the last 7 full days x the time left"},
+	{.workspace = "rest", .currency = "EUR", .limit = CENTS(100)},
+};
 static const struct invoice_input values = {.in = &november,
                                             .provider = "Platform Team",
                                             .organisation = "Example & Söhne",
@@ -76,7 +95,8 @@ static const struct invoice_input values = {.in = &november,
                                             .previous = &october,
                                             .previous_count = 1,
                                             .own = &own,
-                                            .budget = &budget};
+                                            .budgets = budgets,
+                                            .budget_count = ARRAY_LEN(budgets)};
 
 static void
 render(const struct rating_input *in, struct buf *out)
@@ -157,12 +177,12 @@ lines_beyond_the_page_are_one_row_and_the_sum_stays(void **state)
 	in.days = many;
 	in.day_count = WORKSPACES;
 	render(&in, &out);
-	/* 3.00 for each of 1..40 hours is 2460.00; the 26 smallest are 1..26 hours: 1053.00 */
+	/* 3.00 for each of 1..40 hours is 2460.00; beside three budgets there is room for 9; the 31 smallest are 1..31 hours: 1488.00 */
 	assert_non_null(
-		strstr(buf_text(&out), "26 smaller lines, in the CSV of this month</td><td class=\"n\">1053.00</td>"));
+		strstr(buf_text(&out), "31 smaller lines, in the CSV of this month</td><td class=\"n\">1488.00</td>"));
 	assert_non_null(strstr(buf_text(&out), "<td colspan=\"4\">Total</td><td class=\"n\">2460.00</td>"));
-	assert_null(strstr(buf_text(&out), "team-25"));
-	assert_non_null(strstr(buf_text(&out), "team-26"));
+	assert_null(strstr(buf_text(&out), "team-30"));
+	assert_non_null(strstr(buf_text(&out), "team-31"));
 }
 
 int
