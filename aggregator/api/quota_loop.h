@@ -11,11 +11,6 @@ struct quota_loop_memory;
 struct quota_loop_memory *quota_loop_memory_new(const struct quota_settings *settings);
 void quota_loop_memory_free(struct quota_loop_memory *m);
 
-struct quota_loop_event {
-	const char *actor; /* "telemetry", "policy", "clock", "ledger" */
-	const char *text;
-};
-
 struct quota_loop_result {
 	struct quota_loop_event *events; /* in the order in which they are to be told */
 	size_t event_count;

@@ -4,14 +4,14 @@
  *  1. inventory   a node or GPU that is new, gone or of another owner: the whole inventory is told. A node that is silent or in maintenance is
  *                 lost, and one that speaks again is back; likewise a GPU; a GPU that is cut otherwise has another layout
  *  2. seen        a lease is seen by the identity of its workload, wherever that is; without identity by devices of its shape that
- *                 its workspace holds on the nodes of its plan and that no other lease is seen on. Only what was heard after the
- *                 lease last changed counts
+ *                 its workspace holds and that no other lease is seen on: those of its plan first, then others of those nodes, then
+ *                 elsewhere in its cluster. Only what was heard after the lease last changed counts
  *  3. confirm     an admitted lease that is seen is confirmed; with the devices, when all of them are seen and nobody else has them
  *  4. heartbeat   a lease that is seen is told so before a third of the silence has passed
  *  5. empty       a lease that was released or is suspect and is not seen, while every node that it might be on speaks, is empty. A silent
  *                 node says nothing: its leases stay counted
- *  6. idle        a lease whose holders are all measured inactive for longer than its workspace's idle_timeout is warned, and drained
- *                 when one grace period more has passed
+ *  6. idle        a lease whose holders are all measured, and were not active for longer than its workspace's idle_timeout, is warned, and
+ *                 drained when one grace period more has passed without a change. What cannot be measured counts as active
  *  7. due         a tick, when the clock alone changes something
  *  8. anomalies   unleased: devices held beyond leases, by workspace and node. unused: a confirmed lease that is not seen for the
  *                 silence. foreign: a holder of another tenant on a node or device that is kept for one. excess, reserved, overdue: what
@@ -32,6 +32,7 @@ struct quota_seen_slot {
 
 struct quota_seen_gpu {
 	const char *uuid, *model; /* uuid "": declared, not seen */
+	bool known;               /* its node speaks of it now: what it is cut into is known */
 	bool lost;
 	const struct quota_seen_slot *slots;
 	size_t slot_count;
@@ -39,8 +40,9 @@ struct quota_seen_gpu {
 
 struct quota_seen_node {
 	const char *name, *cluster, *tenant; /* tenant "": shared */
-	bool lost;                           /* silent, in maintenance, never heard */
-	bool partial;                        /* holders were left out of what it said */
+	bool silent;                         /* nothing was heard for a while, or ever */
+	bool maintenance;
+	bool partial; /* holders were left out of what it said */
 	int64_t heard_ns;
 	const struct quota_seen_gpu *gpus;
 	size_t gpu_count;
@@ -53,15 +55,16 @@ struct quota_seen_holder {
 	int32_t replica;
 	const char *profile;   /* of the instance, or "" */
 	const char *workspace; /* path; "": nobody's */
-	const char *namespace, *pod, *pod_uid, *slurm_job;
-	bool holds;  /* it has the device; else it is on somebody else's */
-	bool active; /* measured; false: it was measured to do nothing */
+	const char *ns, *pod, *pod_uid, *slurm_job;
+	bool holds; /* it has the device; else it is on somebody else's */
+	/* Until when it is measured, and the last of that in which it was active or could not be; 0: not known. */
+	int64_t measured_ns, active_ns;
 };
 
 /* Of a lease: who its workload is, and when anything last changed. */
 struct quota_workload {
 	const char *lease;
-	const char *namespace, *pod, *pod_uid, *slurm_job;
+	const char *ns, *pod, *pod_uid, *slurm_job;
 	int64_t changed_ns;
 };
 
@@ -97,8 +100,13 @@ struct quota_anomaly {
 	const char *detail;                  /* JSON */
 };
 
+struct quota_loop_event {
+	const char *actor; /* "telemetry", "idle", "clock"; of the service also "policy", "ledger" */
+	const char *text;
+};
+
 struct quota_loop_out {
-	const char **events; /* texts, in the order in which they are to be told */
+	struct quota_loop_event *events; /* in the order in which they are to be told */
 	size_t event_count;
 	struct quota_anomaly *anomalies; /* by kind and subject */
 	size_t anomaly_count;
