@@ -25,11 +25,11 @@ struct ingest_line {
 };
 
 struct ingest_line *
-ingest_line_new(void)
+ingest_line_new(int64_t slice_ns)
 {
 	struct ingest_line *l = mem_alloc(sizeof(*l));
 
-	l->cache = ingest_cache_new();
+	l->cache = ingest_cache_new(slice_ns);
 	l->end = &l->first;
 	pthread_mutex_init(&l->lock, NULL);
 	pthread_cond_init(&l->moved, NULL);

@@ -7,7 +7,8 @@
 #include "aggregator/store/store.h"
 
 struct ingest_line;
-struct ingest_line *ingest_line_new(void);
+/* slice_ns: see ingest_cache_new(). */
+struct ingest_line *ingest_line_new(int64_t slice_ns);
 void ingest_line_free(struct ingest_line *l); /* nobody waits any more */
 
 /* The outcome of the push. db is the caller's own connection: by it the caller writes for others too, and what no group takes. */

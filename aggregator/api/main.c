@@ -224,7 +224,7 @@ run(const void *options, struct err *err)
 	if (o->issue_admin_token != NULL)
 		return issue_admin_token(db, o->issue_admin_token, err);
 	db_free(take(db));
-	app.line = ingest_line_new();
+	app.line = ingest_line_new(o->slice_ns);
 	app.reads = audit_reads_new();
 	app.usage = usage_counters_new((size_t)o->metrics_series_max);
 	ok = gauges_start(o, &app.db, &app.gauges, err) && serve(&app, &signals, err);

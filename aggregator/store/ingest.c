@@ -11,7 +11,8 @@
  *  6. a loss batch stands for the part of its range that is not known yet, so it can never contradict
  *  7. the next number is judged (ingest_judge.c); accepted, quarantined or loss, it is kept as evidence and the
  *     cursor moves
- *  8. the records go in by one COPY, the hours they lie in are touched, and only the commit makes any of it true */
+ *  8. the records go in by one COPY, the hours they lie in are touched, slices that end in them are stored, and only the
+ *     commit makes any of it true */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -282,9 +283,10 @@ ingest_first_ns(const struct ingest *in)
 bool
 ingest_touch_hours(struct ingest *in, struct err *err)
 {
-	static const struct db_stmt stmt = {"hours touch",
-	                                    "SELECT node_hours_touch($1, $2::timestamptz[], $3, $4, $5, $6, $7)"};
+	static const struct db_stmt stmt = {
+		"hours touch", "SELECT * FROM node_hours_touch($1, $2::timestamptz[], $3, $4, $5, $6, $7)"};
 	owned(mem) int64_t *hours = NULL;
+	owned(result) PGresult *r = NULL;
 	size_t n = ingest_hours(in, &hours);
 	int64_t last = hour_floor(&in->ledger, in->covered_until_ns - 1);
 	in_place(db_array) struct db_array list;
@@ -303,7 +305,12 @@ ingest_touch_hours(struct ingest *in, struct err *err)
 		arg_i64(&a, in->node_had_ns);
 	else
 		arg_text(&a, NULL);
-	return db_run(in->db, &stmt, &a, NULL, err);
+	if (!db_run(in->db, &stmt, &a, &r, err))
+		return false;
+	in->node_had = true;
+	in->node_had_ns = res_null(r, 0, 0) ? INT64_MIN : res_i64(r, 0, 0);
+	in->node_behind = res_i64(r, 0, 1);
+	return true;
 }
 
 bool
@@ -312,6 +319,7 @@ ingest_move_cursor(struct ingest *in, int64_t next, struct err *err)
 	static const struct db_stmt stmt = {
 		"stream move",
 		"UPDATE stream SET next_seq = $2, covered_until_ns = greatest(covered_until_ns, $3) WHERE id = $1"};
+	in_place(slice_rows) struct slice_rows slices = {0};
 	bool covered = in->covered_until_ns != INT64_MIN;
 	struct db_args a = {0};
 
@@ -321,7 +329,12 @@ ingest_move_cursor(struct ingest *in, int64_t next, struct err *err)
 		arg_i64(&a, in->covered_until_ns);
 	else
 		arg_text(&a, NULL);
-	return (!covered || ingest_touch_hours(in, err)) && db_run(in->db, &stmt, &a, NULL, err);
+	if (covered) {
+		if (!ingest_touch_hours(in, err))
+			return false;
+		ingest_slice(in, &slices);
+	}
+	return ingest_slices_store(in->db, &slices, err) && db_run(in->db, &stmt, &a, NULL, err);
 }
 
 void
@@ -396,15 +409,19 @@ check_demo(const struct ingest *in, struct ingest_result *ret, struct err *err)
 }
 
 static bool
-ingest_alone(struct ingest *in, struct ingest_result *ret, struct err *err)
+ingest_alone(struct ingest *in, struct ingest_cache *cache, struct ingest_result *ret, struct err *err)
 {
 	*ret = (struct ingest_result){.refusal = REFUSAL_OTHER};
 	if (!db_ledger_get(in->db, &in->ledger, err) || !check_demo(in, ret, err))
 		return false;
+	if (cache)
+		ingest_cache_slice(cache, &in->ledger, in);
 	/* Two nodes may introduce the same holder or claim the same GPU at the same moment; one of them goes again. */
 	for (int attempt = 1;; attempt++) {
 		*ret = (struct ingest_result){0};
 		ingest_forget(in);
+		if (attempt > 1)
+			slice_sums_fini(&in->slice);
 		if (ingest_once(in, ret, err))
 			return true;
 		if (ret->refusal == REFUSAL_NONE)
@@ -424,7 +441,7 @@ store_ingest_push(struct db *db, struct ingest_cache *cache, struct ingest_push 
 		return true;
 	}
 	p->in.db = db;
-	if (!ingest_alone(&p->in, ret, err))
+	if (!ingest_alone(&p->in, cache, ret, err))
 		return false;
 	if (cache)
 		ingest_cache_learn(cache, &p->in);

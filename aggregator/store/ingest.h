@@ -1,6 +1,6 @@
 /* aggregator/store/ingest.h - between the files that take batches in: ingest.c (the order of things), ingest_dict.c,
  * ingest_device.c and ingest_holder.c (what a stream's numbers mean), ingest_judge.c (what is refused),
- * ingest_copy.c (rows), ingest_sum.c (what they add up to). */
+ * ingest_copy.c (rows), ingest_sum.c (what they add up to), ingest_slice.c (slices of open hours). */
 #ifndef TOLLGATE_STORE_INGEST_H
 #define TOLLGATE_STORE_INGEST_H
 
@@ -61,6 +61,24 @@ struct ingest_frame {
 	int64_t *device_id, *holder_id; /* per record, once accepted; holder 0: nobody */
 };
 
+/* What a stream's records add up to since its node's last slice. */
+#define SLICE_AMOUNTS 6 /* held, used, unmeasured, over, energy, memory: the columns of usage_slice */
+struct slice_sum {
+	int64_t device_id, holder_id; /* holder 0: nobody */
+	int64_t amount[SLICE_AMOUNTS];
+	int8_t state, sharing, method;
+};
+struct slice_sums {
+	bool begun;
+	int64_t from_ns;    /* all records of the node from there on are in them */
+	int64_t covered_ns; /* and these as its last push left them */
+	int64_t behind;
+	struct slice_sum *at;
+	size_t count, cap;
+	struct idmap index; /* of a record's numbers and words -> at */
+};
+void slice_sums_fini(struct slice_sums *s);
+
 struct ingest {
 	struct db *db;
 	struct db_ledger ledger;
@@ -75,6 +93,9 @@ struct ingest {
 	int64_t covered_until_ns; /* of the stream; INT64_MIN: nothing yet */
 	bool node_had;            /* how far its node was covered before is known: */
 	int64_t node_had_ns;      /* INT64_MIN: not at all */
+	int64_t node_behind;      /* how often something had come behind that */
+	int64_t slice_ns;         /* 0: no sums of slices are kept */
+	struct slice_sums slice;
 	struct dict dict;
 	bool policy_locked;
 	int64_t policy_version; /* 0: none yet */
@@ -132,6 +153,24 @@ void ingest_sum_known(const struct ingest *in, struct ingest_sums *sums);
 MUST_CHECK bool ingest_copy(struct ingest *in, struct err *err);
 MUST_CHECK bool ingest_copy_all(struct db *db, struct ingest_push *const *pushes, size_t n, struct err *err);
 
+/* Slices whose end a push has covered. */
+struct slice_row {
+	int64_t node_id, hour_ns, from_ns, until_ns;
+	struct slice_sum *sums;
+	size_t count;
+	bool marked; /* its hour has it as its next slice */
+};
+struct slice_rows {
+	struct slice_row *at;
+	size_t count;
+};
+void slice_rows_fini(struct slice_rows *rows);
+/* Adds the accepted records to the sums of the stream, once its hours are touched; slices that are complete go to rows. */
+void ingest_slice(struct ingest *in, struct slice_rows *rows);
+MUST_CHECK bool ingest_slices_store(struct db *db, struct slice_rows *rows, struct err *err);
+/* Those that are marked, by COPY BINARY. */
+MUST_CHECK bool ingest_copy_slices(struct db *db, const struct slice_rows *rows, struct err *err);
+
 /* The billing hours of the accepted records, ascending; the caller frees them. */
 size_t ingest_hours(const struct ingest *in, int64_t **ret);
 int64_t ingest_first_ns(const struct ingest *in);
@@ -150,12 +189,16 @@ struct stream_known {
 	int64_t stream_id, node_id, cluster_id;
 	char *cluster;
 	struct dict dict;
+	struct slice_sums slice;
 };
 void stream_known_free(struct stream_known *k);
 DEFINE_OWNED(stream_known, struct stream_known)
 /* What is known of the batch's stream; it is the caller's then, and nobody else finds it. NULL: nothing. */
 struct stream_known *ingest_cache_take(struct ingest_cache *c, const struct wire_batch *b);
 void ingest_cache_put(struct ingest_cache *c, struct stream_known *k);
+/* For a push that goes alone: the length of slices, and the sums of its stream. */
+void ingest_cache_slice(struct ingest_cache *c, const struct db_ledger *l, struct ingest *in);
+int64_t ingest_cache_slice_ns(const struct ingest_cache *c);
 /* After a push was stored alone: the next one of its stream may be for a group. */
 void ingest_cache_learn(struct ingest_cache *c, struct ingest *in);
 /* Whether the partitions of the days from there to there are known to exist. */

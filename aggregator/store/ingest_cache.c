@@ -20,16 +20,18 @@ struct ingest_cache {
 	pthread_mutex_t lock;
 	struct stream_known *bucket[BUCKETS];
 	struct stream_known *newest, *oldest;
+	int64_t slice_ns;
 	size_t kept;
 	int64_t server_started_us, database; /* of the days */
 	int64_t days_from, days_until;       /* their partitions exist */
 };
 
 struct ingest_cache *
-ingest_cache_new(void)
+ingest_cache_new(int64_t slice_ns)
 {
 	struct ingest_cache *c = mem_alloc(sizeof(*c));
 
+	c->slice_ns = slice_ns;
 	pthread_mutex_init(&c->lock, NULL);
 	return c;
 }
@@ -42,6 +44,7 @@ stream_known_free(struct stream_known *k)
 	mem_free(k->node);
 	mem_free(k->cluster);
 	dict_fini(&k->dict);
+	slice_sums_fini(&k->slice);
 	mem_free(k);
 }
 
@@ -61,7 +64,7 @@ ingest_cache_free(struct ingest_cache *c)
 static size_t
 weight(const struct stream_known *k)
 {
-	return STREAM_OVERHEAD + k->dict.device_count + k->dict.holder_count + k->dict.owner_count;
+	return STREAM_OVERHEAD + k->dict.device_count + k->dict.holder_count + k->dict.owner_count + 2 * k->slice.cap;
 }
 
 /* FNV-1a. */
@@ -202,6 +205,28 @@ ingest_cache_forget_days(struct ingest_cache *c)
 	pthread_mutex_unlock(&c->lock);
 }
 
+int64_t
+ingest_cache_slice_ns(const struct ingest_cache *c)
+{
+	return c->slice_ns;
+}
+
+void
+ingest_cache_slice(struct ingest_cache *c, const struct db_ledger *l, struct ingest *in)
+{
+	owned(stream_known) struct stream_known *k = NULL;
+
+	in->slice_ns = c->slice_ns;
+	if (in->slice.begun)
+		return;
+	k = ingest_cache_take(c, in->frames[0].batch);
+	if (!k || k->server_started_us != l->server_started_us || k->database != l->database)
+		return;
+	slice_sums_fini(&in->slice);
+	in->slice = k->slice;
+	k->slice = (struct slice_sums){0};
+}
+
 void
 ingest_cache_learn(struct ingest_cache *c, struct ingest *in)
 {
@@ -223,9 +248,11 @@ ingest_cache_learn(struct ingest_cache *c, struct ingest *in)
 		.node_id = in->node_id,
 		.cluster_id = in->cluster_id,
 		.dict = in->dict,
+		.slice = in->slice,
 	};
 	k->cluster = take(in->cluster);
 	memcpy(k->boot_id, b->boot_id, sizeof(k->boot_id));
 	in->dict = (struct dict){0};
+	in->slice = (struct slice_sums){0};
 	ingest_cache_put(c, k);
 }

@@ -49,6 +49,9 @@ take_known(struct ingest_cache *c, const struct db_ledger *l, struct ingest *in)
 	in->cluster = take(k->cluster);
 	in->dict = k->dict;
 	k->dict = (struct dict){0};
+	in->slice_ns = ingest_cache_slice_ns(c);
+	in->slice = k->slice;
+	k->slice = (struct slice_sums){0};
 	return true;
 }
 
@@ -221,6 +224,7 @@ has_hours(struct ingest *in, const PGresult *nodes, const int64_t *hours, size_t
 			continue;
 		in->node_had = true;
 		in->node_had_ns = res_null(nodes, row, 3) ? INT64_MIN : res_i64(nodes, row, 3);
+		in->node_behind = res_i64(nodes, row, 4);
 		return !res_null(nodes, row, 1) && res_i64(nodes, row, 1) <= first && last < res_i64(nodes, row, 2) &&
 		       ingest_first_ns(in) >= in->node_had_ns;
 	}
@@ -237,18 +241,20 @@ move_cursors(struct db *db, struct ingest_push *const *group, size_t n, struct e
 		"UPDATE stream s SET next_seq = e.next, covered_until_ns = greatest(s.covered_until_ns, e.covered) "
 		"FROM unnest($1::integer[], $2::bigint[], $3::bigint[]) AS e(id, next, covered) WHERE s.id = e.id"};
 	static const struct db_stmt cover = {
-		"group cover", "WITH had AS (SELECT id, covered_until_ns FROM node WHERE id = ANY ($1::integer[]) "
-			       "ORDER BY id FOR NO KEY UPDATE) "
-			       "UPDATE node n SET covered_until_ns = greatest(n.covered_until_ns, e.covered) "
-			       "FROM unnest($1::integer[], $2::bigint[]) AS e(id, covered) JOIN had USING (id) "
-			       "WHERE n.id = e.id RETURNING n.id, ns_of(n.hours_from), ns_of(n.hours_until), "
-			       "had.covered_until_ns"};
+		"group cover",
+		"WITH had AS (SELECT id, covered_until_ns, behind FROM node WHERE id = ANY ($1::integer[]) "
+		"ORDER BY id FOR NO KEY UPDATE) "
+		"UPDATE node n SET covered_until_ns = greatest(n.covered_until_ns, e.covered) "
+		"FROM unnest($1::integer[], $2::bigint[]) AS e(id, covered) JOIN had USING (id) "
+		"WHERE n.id = e.id RETURNING n.id, ns_of(n.hours_from), ns_of(n.hours_until), "
+		"had.covered_until_ns, had.behind"};
 	static const struct db_stmt share = {
 		"group hours",
 		"SELECT coalesce(bool_or(x.sealed), false) FROM (SELECT h.sealed_at IS NOT NULL AND NOT h.dirty AS sealed "
 		"FROM unnest($1::integer[], $2::timestamptz[]) AS e(node_id, hour) "
 		"JOIN node_hour h USING (node_id, hour) ORDER BY h.hour, h.node_id FOR SHARE OF h) x"};
 	in_place(db_columns) struct db_columns streams, nodes, hours;
+	in_place(slice_rows) struct slice_rows slices = {0};
 	owned(result) PGresult *covered = NULL, *sealed = NULL;
 	struct db_args m = {0}, c = {0}, h = {0};
 	const struct db_call calls[] = {{&move, &m, NULL}, {&cover, &c, &covered}, {&share, &h, &sealed}};
@@ -287,8 +293,9 @@ move_cursors(struct db *db, struct ingest_push *const *group, size_t n, struct e
 		in->db = db;
 		if ((!all_open || !has) && !ingest_touch_hours(in, err))
 			return false;
+		ingest_slice(in, &slices);
 	}
-	return true;
+	return ingest_slices_store(db, &slices, err);
 }
 
 static bool
@@ -325,7 +332,7 @@ store_ingest_group(struct db *db, struct ingest_cache *cache, struct ingest_push
 	in_place(idmap) struct idmap nodes = {0};
 	struct db_ledger ledger;
 	struct err ignored = {0};
-	size_t count = 0;
+	size_t count = 0, taken;
 
 	if (!db_ledger_get(db, &ledger, &ignored))
 		return;
@@ -340,7 +347,10 @@ store_ingest_group(struct db *db, struct ingest_cache *cache, struct ingest_push
 	}
 	if (count == 0)
 		return;
+	taken = count;
 	if (!store_all(db, group, &count, &ignored)) {
+		for (size_t i = 0; i < taken; i++)
+			slice_sums_fini(&group[i]->in.slice);
 		/* A partition may have been the reason. */
 		ingest_cache_forget_days(cache);
 		return;

@@ -30,6 +30,7 @@ ingest_fini(struct ingest *in)
 {
 	frames_fini(in);
 	dict_fini(&in->dict);
+	slice_sums_fini(&in->slice);
 	mem_free(in->cluster);
 }
 

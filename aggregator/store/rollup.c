@@ -5,14 +5,16 @@
  *  1. one replica at a time rolls up; another one finds the lock taken and does nothing
  *  2. a node that has been silent for longer than the grace has its time counted as unknown, until now or until its
  *     last GPU left service
- *  3. what a node has covered of an open hour is summed in slices, so that reading it costs as much as its end; a record
- *     that comes behind voids the slices of its hour, and one that comes while a slice is being made undoes it
+ *  3. what a node has covered of an open hour is summed in slices, so that reading it costs as much as its end. Mostly it
+ *     is whoever takes the records in that has done so (ingest_slice.c), and here it is only done where that could not. A
+ *     record that comes behind voids the slices of its hour, and one that comes while a slice is being made undoes it, as
+ *     does a slice that somebody else has stored
  *  4. an hour is due when its node has covered it, or when the grace after its end has passed; and whenever it is
  *     dirty
  *  5. a dirty hour whose records were retired is made again from its stored sums; if its records changed, they are made
  *     again from the batches first, unless those are gone too
  *  6. sealing locks the hours first and reads afterwards, so that no record slips between; ingest locks the same
- *     rows
+ *     rows. An hour whose time in service is not accounted for is left for the next time
  *  7. the rows of an hour are replaced in one transaction: nothing is ever added to what is there */
 #include "aggregator/store/rollup.h"
 
@@ -97,9 +99,6 @@ to_slice(struct db *db, int64_t slice_ns, PGresult **ret, struct err *err)
 static bool
 slice(struct db *db, const struct stretch *s, int64_t *ret_count, struct err *err)
 {
-	static const struct db_stmt drop = {"slice drop",
-	                                    "DELETE FROM usage_slice WHERE hour = $1 AND node_id = ANY ($2::integer[]) "
-	                                    "AND until_ns > $3"};
 	static const char fill[] = "INSERT INTO usage_slice SELECT $1::timestamptz, $4::bigint, r.* "
 				   "FROM summed_records($3, $4, $2::integer[]) r";
 	static const struct db_stmt mark = {
@@ -110,18 +109,18 @@ slice(struct db *db, const struct stretch *s, int64_t *ret_count, struct err *er
 	static const struct db_stmt undo = {
 		"slice undo",
 		"DELETE FROM usage_slice s WHERE s.hour = $1 AND s.node_id = ANY ($2::integer[]) AND s.until_ns = $3 "
-		"AND NOT EXISTS (SELECT FROM node_hour h WHERE h.hour = s.hour AND h.node_id = s.node_id "
-		"AND h.sliced_until_ns = s.until_ns)"};
+		"AND s.node_id <> ALL ($4::integer[]) AND s.xmin = pg_current_xact_id()::xid"};
 	in_place(db_tx) struct db_tx tx = {0};
 	owned(result) PGresult *r = NULL;
-	struct db_args d = {0}, f = {0}, m = {0}, u = {0};
-	struct db_args *all[] = {&d, &f, &m, &u};
+	in_place(db_array) struct db_array marked;
+	struct db_args f = {0}, m = {0}, u = {0};
+	struct db_args *all[] = {&f, &m, &u};
 
+	db_array_init(&marked);
 	for (size_t i = 0; i < ARRAY_LEN(all); i++) {
 		arg_time(all[i], s->hour_ns);
 		arg_text(all[i], s->nodes);
 	}
-	arg_i64(&d, s->from_ns);
 	arg_i64(&f, s->from_ns);
 	arg_i64(&f, s->until_ns);
 	arg_i64(&m, s->from_ns);
@@ -130,9 +129,11 @@ slice(struct db *db, const struct stretch *s, int64_t *ret_count, struct err *er
 	arg_i64(&u, s->until_ns);
 	if (!db_tx_begin_long(&tx, db, err) ||
 	    !background_settings(db, s->from_ns, s->until_ns, s->count, COMPILE_SLICE, err) ||
-	    !db_run(db, &drop, &d, NULL, err) || !db_run_text(db, fill, &f, NULL, err) ||
-	    !db_run(db, &mark, &m, &r, err))
+	    !db_run_text(db, fill, &f, NULL, err) || !db_run(db, &mark, &m, &r, err))
 		return false;
+	for (int row = 0; row < PQntuples(r); row++)
+		array_i64(&marked, res_i64(r, row, 0));
+	arg_array(&u, &marked);
 	if (PQntuples(r) < s->count && !db_run(db, &undo, &u, NULL, err))
 		return false;
 	*ret_count += PQntuples(r);
@@ -221,25 +222,33 @@ due(struct db *db, const struct sealing *w, PGresult **ret, struct err *err)
 	return db_run(db, &stmt, &a, ret, err);
 }
 
-/* The hours that are still as they were found; NULL: none is. */
+/* The hours that are still as they were found, and all of whose time in service is accounted for; NULL: none is. A node that
+ * pushed since rule 2 was applied may not be: it is when that is applied again. Looked at only when they are locked. */
 static bool
 lock_hours(struct db *db, const struct stretch *s, bool retired, PGresult **ret, struct err *err)
 {
 	static const struct db_stmt policy = {"seal policy", "SELECT pg_advisory_xact_lock_shared(" DB_LOCK_POLICY ")"};
 	static const struct db_stmt lock = {
 		"seal lock",
+		"SELECT count(*) FROM (SELECT FROM node_hour WHERE hour = $1 AND node_id = ANY ($2::integer[]) "
+		"ORDER BY node_id FOR UPDATE) h"};
+	static const struct db_stmt locked = {
+		"seal locked",
 		"SELECT array_agg(h.node_id), count(*) FILTER (WHERE h.sealed_at IS NULL), count(*) FILTER (WHERE h.dirty) "
-		"FROM (SELECT x.* FROM node_hour x WHERE x.hour = $1 AND x.node_id = ANY ($2::integer[]) "
-		"ORDER BY x.node_id FOR UPDATE) h "
-		"WHERE coalesce(h.sliced_until_ns, ns_of(h.hour)) = $3 AND h.retired = $4 "
-		"AND (NOT h.retired OR h.changes = h.sealed_changes OR " UNPROVED ")"};
-	struct db_args a = {0};
+		"FROM node_hour h WHERE h.hour = $1 AND h.node_id = ANY ($2::integer[]) "
+		"AND coalesce(h.sliced_until_ns, ns_of(h.hour)) = $3 AND h.retired = $4 "
+		"AND (NOT h.retired OR h.changes = h.sealed_changes OR " UNPROVED
+		") AND is_accounted(h.node_id, h.hour)"};
+	struct db_args l = {0}, a = {0};
 
+	arg_time(&l, s->hour_ns);
+	arg_text(&l, s->nodes);
 	arg_time(&a, s->hour_ns);
 	arg_text(&a, s->nodes);
 	arg_i64(&a, s->from_ns);
 	arg_bool(&a, retired);
-	return db_run(db, &policy, NULL, NULL, err) && db_run(db, &lock, &a, ret, err);
+	return db_run(db, &policy, NULL, NULL, err) && db_run(db, &lock, &l, NULL, err) &&
+	       db_run(db, &locked, &a, ret, err);
 }
 
 /* Rule 7, for an hour whose records are there. Not prepared: the plan should know how much an hour is. */

@@ -189,9 +189,10 @@ struct ingest_result {
 	struct ingest_sums sums;     /* of the records that this call made durable; duplicates are not among them */
 };
 void ingest_result_fini(struct ingest_result *r);
-/* What is known of streams from one push to the next; one for all threads of a process. */
+/* What is known of streams from one push to the next; one for all threads of a process. Records are summed in slices of slice_ns,
+ * which divides an hour, as they go by (ingest_slice.c). */
 struct ingest_cache;
-struct ingest_cache *ingest_cache_new(void);
+struct ingest_cache *ingest_cache_new(int64_t slice_ns);
 void ingest_cache_free(struct ingest_cache *c);
 DEFINE_OWNED(ingest_cache, struct ingest_cache)
 

@@ -227,6 +227,118 @@ class Group(Base):
         self.assertEqual(self.minutes(), {"n0": 61, "n1": 61})
 
 
+class Slices(Base):
+    """Whoever takes in all records of a slice stores it; what it cannot vouch for is left to the roll-up. The ledger is verified after each."""
+
+    def stored(self):
+        """Where the slices of each node end that are there, in minutes, and where its open hour is sliced to."""
+        rows = self.led.rows("select n.name, s.until_ns from usage_slice s join node n on n.id = s.node_id order by 1, 2")
+        marks = self.led.rows("select n.name, h.sliced_until_ns from node_hour h join node n on n.id = h.node_id where h.sealed_at is null order by 1, h.hour")
+        self.assertEqual({name: max(int(v) for n, v in rows if n == name) for name, _ in rows}, {name: int(v) for name, v in marks if v})
+        return [(name, (int(until) - START) // MINUTE) for name, until in rows]
+
+    def push(self, replica, seqs, node=0, **change):
+        for seq in seqs:
+            (r,) = replica.push(batch(node, seq, **change))
+            self.assertTrue(r["ok"] and r["batches"], r)
+
+    def test_a_steady_stream_leaves_nothing_to_slice(self):
+        a = self.replica()
+        for seq in range(1, 13):
+            for r in a.push(*[batch(n, seq) for n in range(2)]):
+                self.assertTrue(r["ok"], r)
+        self.assertEqual(self.stored(), [("n0", 5), ("n0", 10), ("n1", 5), ("n1", 10)])
+        self.assertEqual(self.led.slice(), 0)
+        self.assertEqual(self.minutes(), {"n0": 12, "n1": 12})
+
+    def test_one_push_of_hours_is_sliced_to_the_last_boundary_of_each(self):
+        self.led.now = START + 3 * HOUR
+        (r,) = self.replica().push([batch(0, seq) for seq in range(1, 129)])
+        self.assertTrue(r["ok"], r)
+        self.assertEqual(self.stored(), [("n0", 60), ("n0", 120), ("n0", 125)])
+        self.assertEqual(self.led.slice(), 0)
+        self.led.rollup()
+        self.assertEqual(self.minutes(), {"n0": 128})
+
+    def test_a_holder_that_is_new_does_not_interrupt_a_slice(self):
+        a = self.replica()
+        self.push(a, range(1, 4))
+        self.push(a, [4], holders=[{"id": 2, "ns": "b", "pod": "q"}])
+        self.push(a, [5])
+        self.assertEqual(self.stored(), [("n0", 5)])
+
+    def test_a_slice_that_another_replica_has_a_part_of_is_left_to_the_roll_up(self):
+        a, b = self.replica(), self.replica()
+        self.push(a, [1, 2, 3])
+        self.push(b, [4])
+        self.push(a, [5, 6])
+        self.assertEqual(self.stored(), [])
+        self.assertEqual(self.led.slice(), 1)
+        self.push(a, range(7, 11))
+        self.assertEqual(self.stored(), [("n0", 5), ("n0", 10)])
+
+    def test_a_slice_whose_beginning_nobody_has_made_yet_is_left_to_the_roll_up(self):
+        a = self.replica()
+        self.push(self.replica(), [1])
+        self.push(a, range(2, 11))
+        self.assertEqual(self.stored(), [], "the first slice was in two hands")
+        self.assertEqual(self.led.slice(), 1)
+        self.push(a, range(11, 16))
+        self.assertEqual(self.stored(), [("n0", 10), ("n0", 15)])
+
+    def test_what_comes_behind_in_the_middle_of_a_slice_is_in_it(self):
+        a = self.replica()
+        record = batch(0, 1)["records"][0]
+        self.push(a, range(1, 9))
+        at = START + 6 * MINUTE
+        self.assertTrue(self.led.ingest([batch(0, 1, epoch=9, from_ns=at, to_ns=at + MINUTE, records=[record[:6] + [at] + record[7:]])])["ok"])
+        self.assertEqual(self.stored(), [], "the slice that was there is gone with it")
+        self.push(a, [9, 10, 11])
+        self.assertEqual(self.stored(), [])
+        self.assertEqual(self.led.slice(), 1)
+        self.assertEqual(self.minutes(), {"n0": 12})
+
+    def test_a_commit_that_fails_or_whose_answer_is_lost_counts_nothing_twice(self):
+        for node, how in enumerate(("before", "after")):
+            with self.subTest(how), Proxy(self.cluster, self.led.name) as proxy:
+                a = self.replica(proxy.conninfo)
+                self.push(a, range(1, 4), node)
+                proxy.cut = how
+                (r,) = a.push(batch(node, 4))
+                self.assertTrue(r["ok"], r)
+                self.assertEqual(proxy.cuts, 1)
+                self.push(a, range(5, 12), node)
+                self.led.slice()
+                self.assertEqual(self.minutes()[f"n{node}"], 11)
+                self.led.assert_sound()
+
+    def test_an_hour_that_somebody_has_locked_is_not_waited_for(self):
+        a = self.replica()
+        self.push(a, range(1, 5))
+        with subprocess.Popen([os.path.join(self.cluster.bin, "psql"), "-X", "-q", "-At", "-d", self.cluster.conninfo(self.led.name)],
+                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:  # fmt: skip
+            holder.stdin.write("begin; select 'held' from tollgate.node_hour for share;\n")
+            holder.stdin.flush()
+            self.assertEqual(holder.stdout.readline().strip(), "held")
+            self.push(a, [5])
+            holder.stdin.close()
+        self.assertEqual(self.stored(), [])
+        self.assertEqual(self.led.slice(), 1)
+        self.push(a, range(6, 11))
+        self.assertEqual(self.stored(), [("n0", 5), ("n0", 10)])
+
+    def test_sums_beyond_64_bits_are_left_to_the_roll_up(self):
+        a = self.replica()
+        for seq in range(1, 6):
+            b = batch(0, seq)
+            b["records"][0][12] = (1 << 63) - 1
+            (r,) = a.push(b)
+            self.assertTrue(r["ok"] and r["batches"], r)
+        self.assertEqual(self.stored(), [])
+        self.assertEqual(self.led.slice(), 1)
+        self.assertEqual(self.led.value("select sum(memory_byte_ms) from usage_slice"), str(5 * ((1 << 63) - 1)))
+
+
 class Others(Base):
     """What somebody else does between two pushes is never overlooked."""
 

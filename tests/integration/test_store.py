@@ -1,5 +1,6 @@
 """The ledger is exact: whatever is repeated, split, reordered, late or killed, the totals are those of the records."""
 
+import concurrent.futures
 import datetime
 import json
 import os
@@ -358,6 +359,31 @@ class RollUp(Base):
         self.assertEqual(led.rollup(), {"sealed": 0, "resealed": 0, "restored": 0})
         holder.communicate("\\q\n")
         self.assertEqual(led.rollup()["sealed"], 9)
+
+    def test_an_hour_whose_node_pushed_while_it_was_about_to_be_sealed_has_all_its_time(self):
+        led = self.new_ledger(now=START + 10 * HOUR)
+
+        def free(minute, seq):
+            at = START + minute * MINUTE
+            return run(seq=seq, start=at, minutes=1, holders=[], records=[[1, 0, 2, 1, 0, 5040, at, MINUTE, MINUTE, 0, 0, 0, 0, 0, 1]])
+
+        loss = run(seq=1, minutes=1, kind=2, last_seq=1, devices=[], holders=[], records=[])
+        self.assertTrue(led.ingest([loss])["ok"])  # an hour with nothing in service
+        with subprocess.Popen([os.path.join(self.cluster.bin, "psql"), "-X", "-q", "-At", "-d", self.cluster.conninfo(led.name)],
+                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as policy:  # fmt: skip
+            policy.stdin.write("select 'held' from pg_advisory_lock(1953459308, 2);\n")
+            policy.stdin.flush()
+            self.assertEqual(policy.stdout.readline().strip(), "held")
+            with concurrent.futures.ThreadPoolExecutor(1) as pool:
+                sealing = pool.submit(led.rollup)
+                wait_for("sealing to wait", lambda: led.value("select count(*) from pg_locks where locktype = 'advisory' and not granted") == "1")
+                self.assertTrue(led.ingest([free(5, 2)])["ok"])
+                policy.stdin.close()
+                self.assertEqual(sealing.result()["sealed"], 0)
+        self.assertTrue(led.ingest([free(125, 3)])["ok"])
+        while sum(led.rollup().values()):
+            pass
+        self.assertEqual(int(led.value(f"select sum(u.unknown) from {ALWAYS}")), 5040 * (10 * HOUR - 7 * MINUTE))
 
     def test_partitions_are_made_ahead(self):
         led = self.new_ledger(now=START)

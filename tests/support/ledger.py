@@ -50,6 +50,7 @@ class Ledger:
     def __init__(self, cluster, name, now=0, demo=True, zone="UTC"):
         self.cluster, self.name, self.now = cluster, name, now
         self.grace = HOUR // 12
+        self.slices = []  # --slice and nanoseconds: as ingest stores them, 0 for none
         self.dir = cluster.private_dir(name)
         # The first ledger of a kind is migrated; the others are copies of what it was then.
         template = f"template {zone} {demo}"
@@ -89,12 +90,12 @@ class Ledger:
         """One call with these batches, or with these bytes. The result as a dict; "ok" says whether it was taken."""
         data = batches if isinstance(batches, bytes) else frames(batches)
         said = [*(["--node", node] if node else []), *(["--clock", clock] if clock is not None else [])]
-        return self.run("ingest", "--now", self.now, *said, self.file(data, "push"))
+        return self.run("ingest", "--now", self.now, *self.slices, *said, self.file(data, "push"))
 
     def ingest_many(self, pushes):
         """Several calls in one process."""
         paths = [self.file(p if isinstance(p, bytes) else frames(p), f"push-{i}") for i, p in enumerate(pushes)]
-        return [json.loads(line) for line in self.text("ingest", "--now", self.now, *paths).splitlines()]
+        return [json.loads(line) for line in self.text("ingest", "--now", self.now, *self.slices, *paths).splitlines()]
 
     def quarantine(self, decision=None, node=None):
         """The batches in quarantine, oldest first."""

@@ -142,7 +142,7 @@ static bool
 ingest(struct db *db, const struct args *a, struct buf *out, struct err *err)
 {
 	in_place(buf) struct buf file;
-	owned(ingest_cache) struct ingest_cache *cache = ingest_cache_new();
+	owned(ingest_cache) struct ingest_cache *cache = ingest_cache_new(option_i64(a, "--slice", 5 * NS_PER_MIN));
 	const char *name;
 
 	buf_init(&file, FILE_MAX);
@@ -256,7 +256,7 @@ ingest_step(struct db *db, struct ingest_cache *cache, const char *const *names,
 static bool
 ingest_group(struct db *db, const struct args *a, struct buf *out, struct err *err)
 {
-	owned(ingest_cache) struct ingest_cache *cache = ingest_cache_new();
+	owned(ingest_cache) struct ingest_cache *cache = ingest_cache_new(option_i64(a, "--slice", 5 * NS_PER_MIN));
 	char line[16384];
 
 	while (fgets(line, sizeof(line), stdin)) {
