@@ -10,6 +10,7 @@
 #include "aggregator/api/metrics.h"
 #include "aggregator/api/options.h"
 #include "aggregator/core/events.h"
+#include "aggregator/store/period.h"
 #include "aggregator/store/store.h"
 #include "common/httpd.h"
 #include "common/json.h"
@@ -69,6 +70,8 @@ struct worker {
 
 /* The thread that works in the background, with a connection of its own. */
 struct background;
+/* What stands against closing a month above this needs a reason. */
+struct period_thresholds api_thresholds(const struct aggregator_options *o);
 MUST_CHECK bool background_start(struct app *app, struct background **ret, struct err *err);
 void background_stop(struct background *b);
 

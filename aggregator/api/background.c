@@ -112,19 +112,22 @@ do_retain(struct background *b, int64_t *ret_done, struct err *err)
 static bool
 do_close(struct background *b, int64_t *ret_done, struct err *err)
 {
-	struct period_close close = {
-		.actor = "schedule", .reason = "", .now_ns = time_wall_ns(), .thresholds = PERIOD_THRESHOLDS};
-	int64_t after_ns = b->app->options->close_after_ns;
+	const struct aggregator_options *o = b->app->options;
+	struct period_close close = {.actor = "schedule",
+	                             .reason = "",
+	                             .now_ns = time_wall_ns(),
+	                             .organisation = o->organisation,
+	                             .provider = o->provider_name,
+	                             .thresholds = api_thresholds(o)};
 	in_place(buf) struct buf reply;
 	char month[8] = "";
 
 	buf_init(&reply, 1u << 20);
-	close.thresholds.grace_ns = b->app->options->period_grace_ns;
 	if (!store_period_grace(b->db, close.now_ns, ret_done, err))
 		return false;
-	if (after_ns == 0)
+	if (o->close_after_ns == 0)
 		return true;
-	if (!store_period_due(b->db, close.now_ns, after_ns, month, err))
+	if (!store_period_due(b->db, close.now_ns, o->close_after_ns, month, err))
 		return false;
 	if (month[0] == '\0')
 		return true;

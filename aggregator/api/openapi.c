@@ -244,10 +244,10 @@ static const struct door {
 	{"GET", "/v1/members", .query = "tenant:text?", .reply_type = JSON, .reply = "[Member]"},
 	{"GET", "/v1/history", .query = "tenant:text?", .reply_type = JSON, .reply = "[Said]"},
 	{"GET", "/v1/periods", .query = "tenant:text?", .reply_type = JSON, .reply = "[Period]"},
-	{"GET", "/v1/periods/", .tail = "month:text question:text", .reply_type = JSON, .reply = "any",
-         .errors = {409}},
-	{"POST", "/v1/periods/", .tail = "month:text verb:text", .body_type = JSON, .body = "CloseRequest",
-         .reply_type = JSON, .reply = "PeriodClosed", .errors = {409}},
+	{"GET", "/v1/periods/", .tail = "month:text question:text", .query = "unknown_max:int? unattributed_max:int?",
+         .reply_type = JSON, .reply = "any", .errors = {409}},
+	{"POST", "/v1/periods/", .tail = "month:text verb:text", .query = "unknown_max:int? unattributed_max:int?",
+         .body_type = JSON, .body = "CloseRequest", .reply_type = JSON, .reply = "PeriodClosed", .errors = {409}},
 };
 
 /* ---- fields ---- */

@@ -39,6 +39,8 @@ struct aggregator_options {
 	int64_t period_grace_ns;
 	int64_t close_after_ns;
 	int64_t audit_interval_ns;
+	int64_t close_unknown_ppm;
+	int64_t close_unattributed_ppm;
 	char *organisation;
 	char *provider_name;
 	bool access_log;

@@ -22,16 +22,48 @@ month_of(const struct http_request *rq, const char *verb, char ret_month[MONTH_L
 	return true;
 }
 
+/* As this aggregator was told. */
+struct period_thresholds
+api_thresholds(const struct aggregator_options *o)
+{
+	return (struct period_thresholds){.unknown_ppm = o->close_unknown_ppm,
+	                                  .unattributed_ppm = o->close_unattributed_ppm,
+	                                  .grace_ns = o->period_grace_ns};
+}
+
+/* A request may ask for less than that, so that nobody is without need of a reason by asking for more. */
+static bool
+threshold(const struct http_request *rq, const char *name, int64_t *ppm, struct err *err)
+{
+	const char *text = http_query(rq, name);
+	int64_t max = *ppm;
+
+	if (text == NULL || (text_to_i64(text, ppm) && *ppm >= 0 && *ppm <= max))
+		return true;
+	return err_set(err, ERR_INVALID,
+	               "%s: \"%.64s\" is not a number from 0 to %" PRId64
+	               ", which is what the aggregator allows without a reason",
+	               name, text, max);
+}
+
+static bool
+thresholds_of(const struct aggregator_options *o, const struct http_request *rq, struct period_thresholds *ret,
+              struct err *err)
+{
+	*ret = api_thresholds(o);
+	return threshold(rq, "unknown_max", &ret->unknown_ppm, err) &&
+	       threshold(rq, "unattributed_max", &ret->unattributed_ppm, err);
+}
+
 void
 handle_period_check(void *app, void *worker, const struct http_request *rq, struct http_reply *rp)
 {
 	struct worker *w = worker;
 	char month[MONTH_LENGTH + 1];
-	struct period_thresholds t = PERIOD_THRESHOLDS;
+	struct period_thresholds t;
 	struct period_checks c;
 	struct err err = {0};
 
-	t.grace_ns = ((const struct app *)app)->options->period_grace_ns;
 	rp->content_type = "application/json";
 	if (month_of(rq, "recompute", month, &err)) {
 		if (!store_period_recompute(w->db, month, &rp->body, &err)) {
@@ -40,7 +72,8 @@ handle_period_check(void *app, void *worker, const struct http_request *rq, stru
 		}
 		return;
 	}
-	if (!month_of(rq, "check", month, &err) || !store_period_check(w->db, month, time_wall_ns(), &t, &c, &err)) {
+	if (!month_of(rq, "check", month, &err) || !thresholds_of(((const struct app *)app)->options, rq, &t, &err) ||
+	    !store_period_check(w->db, month, time_wall_ns(), &t, &c, &err)) {
 		http_problem_err(rp, rq, &err);
 		return;
 	}
@@ -68,13 +101,15 @@ handle_period_close(void *app, void *worker, const struct http_request *rq, stru
 {
 	struct worker *w = worker;
 	char month[MONTH_LENGTH + 1];
-	struct period_close close = {.month = month, .actor = w->who.name, .thresholds = PERIOD_THRESHOLDS};
+	const struct aggregator_options *o = ((const struct app *)app)->options;
+	struct period_close close = {
+		.month = month, .actor = w->who.name, .organisation = o->organisation, .provider = o->provider_name};
 	owned(json) json_t *doc = NULL;
 	struct err err = {0};
 
-	close.thresholds.grace_ns = ((const struct app *)app)->options->period_grace_ns;
 	rp->content_type = "application/json";
-	if (!month_of(rq, "close", month, &err) || !reason_of(rq, &doc, &close.reason, &err)) {
+	if (!month_of(rq, "close", month, &err) || !reason_of(rq, &doc, &close.reason, &err) ||
+	    !thresholds_of(o, rq, &close.thresholds, &err)) {
 		http_problem_err(rp, rq, &err);
 		return;
 	}

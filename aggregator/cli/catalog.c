@@ -102,6 +102,8 @@ const struct cli_command cli_commands[] = {
 	            "overruled. With --check the exit code is 1 when something stands against it.",
 	 .options = {{"check", 0, NULL, "list what stands against closing, change nothing", NULL, 0},
 	             {"reason", 0, "TEXT", "close it although something stands against it, for this reason", NULL, 0},
+	             {"unknown-max", 0, "N", "at most this share of unknown time, in millionths: less than the aggregator was told", NULL, 0},
+	             {"unattributed-max", 0, "N", "at most this share of time that is nobody's, in millionths: less than the aggregator was told", NULL, 0},
 	             {"yes", 0, NULL, "do not ask", NULL, 0}}},
 	{.name = "usage", .words = "", .run = cmd_usage,
 	 .summary = "GPU-hours by group",

@@ -6,6 +6,19 @@
 
 #define COLUMNS "check,number,threshold,ok,final,meaning"
 
+/* /v1/periods/YYYY-MM/VERB, with the thresholds that were asked for. */
+static void
+add_path(struct cli *c, const char *month, const char *verb, struct buf *path)
+{
+	static const char *const options[][2] = {{"unknown-max", "unknown_max"},
+	                                         {"unattributed-max", "unattributed_max"}};
+
+	buf_printf(path, "/v1/periods/%s/%s", month, verb);
+	for (size_t i = 0; i < ARRAY_LEN(options); i++)
+		if (cli_value(c, options[i][0]) != NULL)
+			cli_query(path, options[i][1], cli_value(c, options[i][0]));
+}
+
 static int
 print_checks(struct cli *c, const char *month, bool *ret_closable, bool *ret_needs_reason)
 {
@@ -14,7 +27,7 @@ print_checks(struct cli *c, const char *month, bool *ret_closable, bool *ret_nee
 	struct err err = {0};
 
 	buf_init(&path, CLI_PATH_BYTES);
-	buf_printf(&path, "/v1/periods/%s/check", month);
+	add_path(c, month, "check", &path);
 	if (!cli_get_json(c, buf_text(&path), &reply, &err))
 		return cli_fail(&err);
 	*ret_closable = json_is_true(json_object_get(reply, "closable"));
@@ -45,7 +58,7 @@ close_month(struct cli *c, const char *month)
 	buf_init(&path, CLI_PATH_BYTES);
 	buf_init(&body, CLI_PATH_BYTES);
 	buf_init(&text, CLI_REPLY_MAX);
-	buf_printf(&path, "/v1/periods/%s/close", month);
+	add_path(c, month, "close", &path);
 	json_object_set_new(request, "reason", json_string(reason != NULL ? reason : ""));
 	json_write(request, &body);
 	if (!cli_call(c, "POST", buf_text(&path), "application/json", buf_text(&body), body.len, &text, &err) ||

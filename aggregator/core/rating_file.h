@@ -1,8 +1,6 @@
 /* aggregator/core/rating_file.h - what a month was rated from, as a text that is kept, and back. Pure.
  *
- * One line per record, fields between tabs, the first says what it is: M the month, B a price book, I, D, S, W its items, discounts,
- * sites and weights, U a row of charges. Numbers are whole, in the scale of their field; a field that is not there is \N; backslash,
- * tab and line ends are written \\ \t \n \r. The same input always gives the same bytes. */
+ * Lines of records.h: M the month, B a price book, I, D, S, W its items, discounts, sites and weights, U a row of charges. */
 #ifndef TOLLGATE_CORE_RATING_FILE_H
 #define TOLLGATE_CORE_RATING_FILE_H
 

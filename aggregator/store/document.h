@@ -5,6 +5,7 @@
 #define TOLLGATE_STORE_DOCUMENT_H
 
 #include "aggregator/core/manifest.h"
+#include "aggregator/core/month_facts.h"
 #include "aggregator/store/store.h"
 #include "common/spill.h"
 
@@ -13,12 +14,14 @@ enum document_format {
 	DOCUMENT_EXCEL,
 	DOCUMENT_JSON,
 	DOCUMENT_FOCUS,
-	DOCUMENT_PERIODS, /* FOCUS's file of billing periods: the same for every tenant */
+	DOCUMENT_PERIODS, /* FOCUS's file of billing periods up to the month: the same for every tenant */
 	DOCUMENT_HTML,
 	DOCUMENT_FORMATS
 };
 /* What follows the month in the name of its file: "csv", "focus.csv". Two are "csv": Excel's is asked for otherwise. */
 const char *document_suffix(enum document_format format);
+/* The same, each with a name of its own: "excel.csv". */
+const char *document_name(enum document_format format);
 
 struct document_request {
 	const char *period; /* "2026-11" */
@@ -32,15 +35,15 @@ struct document_result {
 	struct manifest sums;
 	char period_status[16];
 };
-/* ERR_MISSING when the ledger has nothing of the period. */
+/* Of a closed month the bytes that were stored. ERR_MISSING when the ledger has nothing of the period. */
 MUST_CHECK bool store_document(struct db *db, const struct document_request *rq, struct spill *to,
                                struct document_result *ret, struct err *err);
 
-/* The same in steps, for who has the lines: begin, the lines of each tenant by name, end. Inside a transaction that began before. in is
- * without days. The request and the spill must stay until it is freed. */
+/* The same in steps, for who has the lines: begin, the lines of each tenant by name, end. in is without days. CSV, Excel's and JSON need
+ * no facts. Facts and spill must stay until it is freed. What is written stays in the spill's buffer until the caller's spill_step(). */
 struct document;
-MUST_CHECK bool document_begin(struct db *db, const struct document_request *rq, const struct rating_input *in,
-                               struct spill *to, struct document **ret, struct err *err);
+MUST_CHECK bool document_begin(enum document_format format, const char *tenant, const struct month_facts *facts,
+                               const struct rating_input *in, struct spill *to, struct document **ret, struct err *err);
 MUST_CHECK bool document_tenant(struct document *d, const struct rating_input *in, const struct rated *r,
                                 struct err *err);
 MUST_CHECK bool document_end(struct document *d, struct document_result *ret, struct err *err);

@@ -47,7 +47,8 @@ MUST_CHECK bool store_period_check(struct db *db, const char *month, int64_t now
 
 struct period_close {
 	const char *month, *actor;
-	const char *reason; /* "": none; what stands against it needs one */
+	const char *reason;                  /* "": none; what stands against it needs one */
+	const char *organisation, *provider; /* who pays, and who runs the platform: documents name them */
 	int64_t now_ns;
 	struct period_thresholds thresholds;
 };
@@ -70,12 +71,8 @@ typedef bool period_tenant(void *arg, const struct rating_input *in, const struc
 MUST_CHECK bool store_period_each(struct db *db, const char *month, const char *tenant, period_tenant *each, void *arg,
                                   struct err *err);
 
-/* The document of a closed month as it was stored. ret_closed: the month is closed; with no row of the tenant in it, out stays
- * empty. format: csv, json, ... */
-MUST_CHECK bool store_closed_document(struct db *db, const char *month, const char *tenant, const char *format,
-                                      struct buf *out, bool *ret_closed, struct err *err);
 /* A closed month computed again from the charge rows, prices and corrections that were kept, and compared byte for byte:
- * {"period","identical","documents":[{"tenant","format","sha256","recomputed_sha256","identical"}],"changed_since"} */
+ * {"period","differences":[{"tenant","format","sha256","recomputed_sha256"}],"documents","formats":[...],"identical","uncorrected_changes"} */
 MUST_CHECK bool store_period_recompute(struct db *db, const char *month, struct buf *out, struct err *err);
 
 #endif

@@ -10,9 +10,11 @@
 #include <string.h>
 
 #include "aggregator/core/rating_file.h"
+#include "aggregator/store/document_facts.h"
 #include "aggregator/store/period_rows.h"
 
 #define PRICES_MAX (64u << 20)
+#define FACTS_MAX (256u << 20)
 
 struct closing {
 	const struct period_close *rq;
@@ -22,6 +24,8 @@ struct closing {
 	struct db_array *seen;
 	struct period_writer w;
 	struct rating_input month; /* as of a closed month, without rows */
+	struct buf facts;          /* what the documents say beside their lines, as it is kept */
+	struct month_facts *read;  /* the same */
 	struct buf *out;
 };
 
@@ -56,6 +60,21 @@ allowed(const struct period_checks *c, const struct period_close *rq, struct err
 
 /* --- rule 4 --- */
 
+/* The month before is closed, or there is none. */
+static bool
+load_facts(struct closing *c, struct err *err)
+{
+	in_place(previous_month) struct previous_month previous = {0};
+	const struct facts_request rq = {.organisation = c->rq->organisation,
+	                                 .provider = c->rq->provider,
+	                                 .now_ns = c->rq->now_ns,
+	                                 .closing = true};
+
+	return previous_month_load(c->w.db, c->rq->month, NULL, &previous, err) &&
+	       document_facts(c->w.db, &c->month, &rq, &previous, &c->facts, err) &&
+	       month_facts_read(buf_text(&c->facts), c->facts.len, &c->read, err);
+}
+
 static bool
 begin_close(void *arg, const struct rating_input *in, struct err *err)
 {
@@ -74,7 +93,7 @@ begin_close(void *arg, const struct rating_input *in, struct err *err)
 	c->w.number = res_i64(r, 0, 1);
 	c->month = *in;
 	c->month.period_status = "closed";
-	return period_papers_begin(&c->w.all, &c->month, err);
+	return load_facts(c, err) && period_papers_begin(&c->w.papers, c->read, &c->month, err);
 }
 
 static bool
@@ -187,7 +206,7 @@ end_close(void *arg, const struct rating_input *in, struct err *err)
 	arg_text(&month, c->rq->month);
 	arg_text(&at, c->rq->month);
 	arg_time(&at, c->rq->now_ns);
-	if (!write_corrected(c, NULL, err) || !period_write_all(&c->w, &c->month, err))
+	if (!write_corrected(c, NULL, err) || !period_write_all(&c->w, &c->month, &c->facts, err))
 		return false;
 	sha256_end(c->w.input, input);
 	sha256_end(c->w.output, output);
@@ -214,6 +233,7 @@ close_now(struct db *db, const struct period_close *rq, struct buf *out, struct 
 
 	corrections_init(&corrections);
 	db_array_init(&seen);
+	buf_init(&c.facts, FACTS_MAX);
 	c.w.input = sha256_begin();
 	c.w.output = sha256_begin();
 	ok = store_period_check(db, rq->month, rq->now_ns, &rq->thresholds, &checks, err) &&
@@ -221,7 +241,9 @@ close_now(struct db *db, const struct period_close *rq, struct buf *out, struct 
 	     report_each(db, rq->month, NULL, &steps, &c, err);
 	sha256_drop(c.w.input);
 	sha256_drop(c.w.output);
-	period_papers_fini(&c.w.all);
+	period_papers_fini(&c.w.papers);
+	month_facts_free(c.read);
+	buf_fini(&c.facts);
 	db_array_fini(&seen);
 	corrections_fini(&corrections);
 	return ok;

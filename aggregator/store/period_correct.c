@@ -57,7 +57,8 @@ read_amounts(const PGresult *r, int row, struct rated_line *l, struct err *err)
 			return false;
 	return res_i128(r, row, col, l->currency_scale, &l->billed, err) &&
 	       res_i128(r, row, col + 1, 0, &l->energy_mj, err) &&
-	       res_i128(r, row, col + 2, PRICE_SCALE, &l->unit_price, err);
+	       res_i128(r, row, col + 2, PRICE_SCALE, &l->unit_price, err) &&
+	       res_i128(r, row, col + 3, PRICE_SCALE, &l->discount_price, err);
 }
 
 static bool
@@ -81,6 +82,7 @@ read_line(const PGresult *r, int row, struct rated_line *l, struct err *err)
 	l->currency = res_text(r, row, 15);
 	l->counterparty = res_text(r, row, 16);
 	l->description = mem_strdup(res_text(r, row, 17));
+	l->discount_ratio = res_i64(r, row, 31);
 	return read_amounts(r, row, l, err);
 }
 
@@ -97,7 +99,7 @@ load_billed(const struct correcting *c, const char *tenant, struct billed_lines 
 		"sum(rounding) AS r, sum(billed) AS b, sum(energy_mj) AS e FROM l GROUP BY line) "
 		"SELECT DISTINCT ON (l.line) l.line, l.kind, l.priced, l.currency_scale, l.cluster, l.cost_center, l.workspace, l.category, "
 		"l.sku, l.gpu_model, l.mig_profile, l.sharing_mode, l.class, l.unit, l.price_version, l.currency, l.counterparty, "
-		"l.description, s.a, s.u, s.i, s.m, s.g, s.q, s.c, s.d, s.r, s.b, s.e, l.unit_price "
+		"l.description, s.a, s.u, s.i, s.m, s.g, s.q, s.c, s.d, s.r, s.b, s.e, l.unit_price, l.discount_price, l.discount_ratio "
 		"FROM l JOIN sums s ON s.line = l.line ORDER BY l.line, l.number"};
 	static const struct db_stmt versions = {"period versions",
 	                                        "SELECT count(*) FROM tenant t JOIN invoice i ON i.tenant_id = t.id "

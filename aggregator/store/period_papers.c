@@ -1,54 +1,152 @@
-/* aggregator/store/period_papers.c - the documents of a month that are kept, written tenant by tenant. */
-#include "aggregator/core/report.h"
+/* aggregator/store/period_papers.c - the documents of a month that are kept, made from its lines, tenant by tenant. */
+#include <string.h>
+#include <unistd.h>
+
 #include "aggregator/store/period_rows.h"
 
-#define TOTALS_MAX (64u << 20)
+/* How the document of all tenants comes from theirs. */
+enum joining {
+	JOIN_ROWS,  /* its first line, and all lines of theirs but the first */
+	JOIN_PAGES, /* what a tenant adds is the same in both */
+	JOIN_NOT,   /* made of all lines once more */
+	JOIN_NONE,  /* there is none of one tenant */
+};
+static const enum joining joinings[DOCUMENT_FORMATS] = {
+	[DOCUMENT_CSV] = JOIN_ROWS,   [DOCUMENT_EXCEL] = JOIN_ROWS,   [DOCUMENT_FOCUS] = JOIN_ROWS,
+	[DOCUMENT_HTML] = JOIN_PAGES, [DOCUMENT_PERIODS] = JOIN_NONE, [DOCUMENT_JSON] = JOIN_NOT,
+};
 
-const char *const kept_names[KEPT_FORMATS] = {[KEPT_CSV] = "csv", [KEPT_JSON] = "json"};
-
-bool
-period_papers_begin(struct period_papers *p, const struct rating_input *in, struct err *err)
+static bool
+is_wanted(const struct period_papers *p, enum document_format f)
 {
-	*p = (struct period_papers){0};
-	buf_init(&p->totals, TOTALS_MAX);
-	for (size_t i = 0; i < KEPT_FORMATS; i++)
-		if (!spill_new(true, &p->at[i], err))
-			return false;
-	report_csv_header(CSV_RFC4180, spill_buf(p->at[KEPT_CSV]));
-	report_json_begin(in, spill_buf(p->at[KEPT_JSON]));
-	return true;
+	return p->facts != NULL || f == DOCUMENT_CSV || f == DOCUMENT_JSON;
 }
 
-bool
-period_papers_add(struct period_papers *p, const struct rating_input *in, const struct rated *r, struct err *err)
+static void
+paper_fini(struct paper *p)
 {
-	if (!report_csv_rows(in, r, CSV_RFC4180, spill_buf(p->at[KEPT_CSV]), err) ||
-	    !report_json_rows(in, r, p->lines == 0, spill_buf(p->at[KEPT_JSON]), &p->totals, err))
-		return false;
-	p->lines += (int64_t)r->count;
-	for (size_t i = 0; i < KEPT_FORMATS; i++)
-		if (!spill_step(p->at[i], err))
-			return false;
-	return true;
-}
-
-bool
-period_papers_end(struct period_papers *p, struct spill_file ret[KEPT_FORMATS], struct err *err)
-{
-	report_json_end(&p->totals, spill_buf(p->at[KEPT_JSON]));
-	for (size_t i = 0; i < KEPT_FORMATS; i++)
-		ret[i] = (struct spill_file){.fd = -1};
-	for (size_t i = 0; i < KEPT_FORMATS; i++)
-		if (!spill_end(p->at[i], &ret[i], err))
-			return false;
-	return true;
+	document_free(p->document);
+	spill_free(p->spill);
+	sha256_drop(p->sha);
+	*p = (struct paper){0};
 }
 
 void
 period_papers_fini(struct period_papers *p)
 {
-	for (size_t i = 0; i < KEPT_FORMATS; i++)
-		spill_free(p->at[i]);
-	buf_fini(&p->totals);
+	for (size_t i = 0; i < DOCUMENT_FORMATS; i++)
+		paper_fini(&p->at[i]);
 	*p = (struct period_papers){0};
+}
+
+void
+kept_files_close(struct kept_file files[DOCUMENT_FORMATS])
+{
+	for (size_t i = 0; i < DOCUMENT_FORMATS; i++)
+		if (files[i].file.fd >= 0)
+			close(files[i].file.fd);
+}
+
+static void
+kept_files_none(struct kept_file files[DOCUMENT_FORMATS])
+{
+	for (size_t i = 0; i < DOCUMENT_FORMATS; i++)
+		files[i] = (struct kept_file){.file = {.fd = -1}};
+}
+
+static void
+join(struct paper *all, const char *text, size_t n)
+{
+	sha256_add(all->sha, text, n);
+	all->bytes += (int64_t)n;
+}
+
+bool
+period_papers_begin(struct period_papers *p, const struct month_facts *facts, const struct rating_input *in,
+                    struct err *err)
+{
+	*p = (struct period_papers){.facts = facts};
+	for (enum document_format f = 0; f < DOCUMENT_FORMATS; f++) {
+		struct paper *all = &p->at[f];
+
+		if (!is_wanted(p, f))
+			continue;
+		if (!spill_new(true, &all->spill, err) ||
+		    !document_begin(f, NULL, facts, in, all->spill, &all->document, err))
+			return false;
+		if (joinings[f] != JOIN_ROWS)
+			continue;
+		all->sha = sha256_begin();
+		join(all, buf_text(spill_buf(all->spill)), spill_buf(all->spill)->len);
+	}
+	return true;
+}
+
+/* One tenant's document, and its part of the one of all. */
+static bool
+make_own(struct period_papers *p, enum document_format f, const struct rating_input *in, const char *tenant,
+         const struct rated *r, struct kept_file *ret, struct err *err)
+{
+	in_place(paper) struct paper own = {0};
+	struct paper *all = &p->at[f];
+	struct document_result result;
+	struct buf *text;
+	size_t begun;
+
+	if (!spill_new(true, &own.spill, err) ||
+	    !document_begin(f, tenant, p->facts, in, own.spill, &own.document, err))
+		return false;
+	text = spill_buf(own.spill);
+	begun = text->len;
+	if (!document_tenant(own.document, in, r, err))
+		return false;
+	if (joinings[f] == JOIN_ROWS)
+		join(all, buf_text(text) + begun, text->len - begun);
+	else if (joinings[f] == JOIN_PAGES)
+		buf_add(spill_buf(all->spill), buf_text(text) + begun, text->len - begun);
+	else if (!document_tenant(all->document, in, r, err))
+		return false;
+	if (!spill_step(all->spill, err) || !document_end(own.document, &result, err) ||
+	    !spill_end(own.spill, &ret->file, err))
+		return false;
+	ret->lines = result.sums.lines;
+	ret->rows = result.sums.rows;
+	all->lines += ret->lines;
+	all->rows += ret->rows;
+	return true;
+}
+
+bool
+period_papers_tenant(struct period_papers *p, const struct rating_input *in, const char *tenant, const struct rated *r,
+                     struct kept_file ret[DOCUMENT_FORMATS], struct err *err)
+{
+	kept_files_none(ret);
+	for (enum document_format f = 0; f < DOCUMENT_FORMATS; f++)
+		if (is_wanted(p, f) && joinings[f] != JOIN_NONE && !make_own(p, f, in, tenant, r, &ret[f], err))
+			return err_prefix(err, "%s", document_name(f));
+	return true;
+}
+
+bool
+period_papers_end(struct period_papers *p, struct kept_file ret[DOCUMENT_FORMATS], struct err *err)
+{
+	kept_files_none(ret);
+	for (enum document_format f = 0; f < DOCUMENT_FORMATS; f++) {
+		struct paper *all = &p->at[f];
+		struct document_result result;
+
+		if (!is_wanted(p, f))
+			continue;
+		if (!document_end(all->document, &result, err) || !spill_end(all->spill, &ret[f].file, err))
+			return false;
+		ret[f].lines = all->lines;
+		ret[f].rows = joinings[f] == JOIN_NONE ? result.sums.rows : all->rows;
+		ret[f].joined = joinings[f] == JOIN_ROWS;
+		if (!ret[f].joined)
+			continue;
+		ret[f].file.plain_len = all->bytes;
+		sha256_end(all->sha, ret[f].file.sha256);
+		all->sha = NULL;
+	}
+	return true;
 }

@@ -1,9 +1,11 @@
 /* aggregator/store/period_rows.h - between the files of closed months: period_close.c (the close), period_write.c (a tenant's invoices and
- * documents), period_correct.c (corrections), period_read.c (what was stored, and the proof of it). */
+ * documents), period_papers.c (documents from lines), period_correct.c (corrections), period_kept.c (what was stored), period_read.c (a
+ * month as it is), period_prove.c (the proof of a closed one). */
 #ifndef TOLLGATE_STORE_PERIOD_ROWS_H
 #define TOLLGATE_STORE_PERIOD_ROWS_H
 
 #include "aggregator/store/db.h"
+#include "aggregator/store/document.h"
 #include "aggregator/store/period.h"
 #include "aggregator/store/report_rows.h"
 #include "common/digest.h"
@@ -11,26 +13,40 @@
 
 #define DB_LOCK_CLOSE DB_LOCK_CLASS ", 8"
 
-/* --- documents --- */
-
-/* Those that are kept. */
-enum kept_format { KEPT_CSV, KEPT_JSON, KEPT_FORMATS };
-extern const char *const kept_names[KEPT_FORMATS];
-/* What they were made from, kept beside them (core/rating_file.h): charge rows per tenant, price books of the month. */
+/* What documents were made from, kept beside them: charge rows per tenant and price books of the month (core/rating_file.h), and what they
+ * say beside their lines (core/month_facts.h; months that were closed before that was kept have none, and only CSV and JSON). */
 #define SOURCE_ROWS "source.rows"
 #define SOURCE_PRICES "source.prices"
+#define SOURCE_FACTS "source.facts"
 
-/* The documents of a month, written tenant by tenant. in_place(period_papers) struct period_papers p = {0}; */
-struct period_papers {
-	struct spill *at[KEPT_FORMATS];
-	struct buf totals; /* of JSON: they come last */
-	int64_t lines;
+/* --- documents from lines --- */
+
+/* A document as it is kept. Tables of all tenants are kept as their first line alone: behind it come the rows of each tenant's own. */
+struct kept_file {
+	struct spill_file file; /* of a joined one: its first line; size and SHA-256 are of the whole */
+	int64_t lines, rows;
+	bool joined;
 };
-MUST_CHECK bool period_papers_begin(struct period_papers *p, const struct rating_input *in, struct err *err);
-/* All lines of a tenant. */
-MUST_CHECK bool period_papers_add(struct period_papers *p, const struct rating_input *in, const struct rated *r,
-                                  struct err *err);
-MUST_CHECK bool period_papers_end(struct period_papers *p, struct spill_file ret[KEPT_FORMATS], struct err *err);
+void kept_files_close(struct kept_file files[DOCUMENT_FORMATS]);
+
+/* The documents of all tenants, written as the tenants come. in_place(period_papers) struct period_papers p = {0}; */
+struct period_papers {
+	const struct month_facts *facts;
+	struct paper {
+		struct spill *spill;
+		struct document *document;
+		/* Of a joined one. */
+		struct sha256_state *sha;
+		int64_t bytes, lines, rows;
+	} at[DOCUMENT_FORMATS];
+};
+/* facts NULL: CSV and JSON alone. They must stay until it is freed. */
+MUST_CHECK bool period_papers_begin(struct period_papers *p, const struct month_facts *facts,
+                                    const struct rating_input *in, struct err *err);
+/* All lines of a tenant: its own documents. Those that do not exist of one tenant, or are not wanted, have no descriptor. */
+MUST_CHECK bool period_papers_tenant(struct period_papers *p, const struct rating_input *in, const char *tenant,
+                                     const struct rated *r, struct kept_file ret[DOCUMENT_FORMATS], struct err *err);
+MUST_CHECK bool period_papers_end(struct period_papers *p, struct kept_file ret[DOCUMENT_FORMATS], struct err *err);
 void period_papers_fini(struct period_papers *p);
 
 /* --- writing, inside the transaction of the close --- */
@@ -41,13 +57,14 @@ struct period_writer {
 	int64_t number; /* the last invoice number that was given */
 	int64_t invoices, lines, corrections;
 	struct sha256_state *input, *output;
-	struct period_papers all;
+	struct period_papers papers;
 };
 /* A tenant's month: input, invoices, documents. view: its lines and its corrections. */
 MUST_CHECK bool period_write_tenant(struct period_writer *w, const struct rating_input *in, const char *tenant,
                                     const struct rated *view, struct err *err);
-/* The documents of all tenants, and the price books. */
-MUST_CHECK bool period_write_all(struct period_writer *w, const struct rating_input *in, struct err *err);
+/* The documents of all tenants, the price books, and what documents say beside their lines. */
+MUST_CHECK bool period_write_all(struct period_writer *w, const struct rating_input *in, const struct buf *facts,
+                                 struct err *err);
 /* SHA-256 over what the price books say. */
 void period_prices_sha256(const struct rating_input *in, uint8_t ret[SHA256_SIZE]);
 
@@ -56,6 +73,21 @@ void period_prices_sha256(const struct rating_input *in, uint8_t ret[SHA256_SIZE
 /* The lines and corrections of a month, tenant by tenant: of a closed one as it was billed, else as they are now. */
 MUST_CHECK bool period_each(struct db *db, const char *month, const char *tenant, report_begin *begin,
                             period_tenant *each, void *arg, struct err *err);
+/* The same of a closed month, from what was kept. */
+MUST_CHECK bool period_kept_each(struct db *db, const char *month, const char *tenant, report_begin *begin,
+                                 period_tenant *each, void *arg, struct err *err);
+MUST_CHECK bool period_is_closed(struct db *db, const char *month, bool *ret, struct err *err);
+/* A text that documents were made from; nothing where there is none. tenant NULL: of the month. */
+MUST_CHECK bool period_kept_source(struct db *db, const char *month, const char *tenant, const char *name,
+                                   struct buf *out, struct err *err);
+
+/* A document of a closed month, byte for byte as it was stored. */
+struct kept_document {
+	bool found;
+	struct manifest sums;
+};
+MUST_CHECK bool period_kept_document(struct db *db, const char *month, const char *tenant, const char *name,
+                                     struct spill *to, struct kept_document *ret, struct err *err);
 
 /* --- corrections --- */
 

@@ -13,7 +13,8 @@
 	"COPY invoice_line (number, closed_in, line_id, correction_of, kind, priced, currency_scale, cluster, cost_center, "  \
 	"workspace, charge_type, category, sku, gpu_model, mig_profile, sharing_mode, class, unit, price_version, currency, " \
 	"counterparty, description, allocated_gpu_hours, used_gpu_hours, idle_gpu_hours, unmeasured_gpu_hours, gpu_hours, "   \
-	"quantity, unit_price, list_cost, discount, rounding, billed, energy_mj) FROM STDIN (FORMAT csv, NULL '\\N')"
+	"quantity, unit_price, list_cost, discount, rounding, billed, energy_mj, discount_price, discount_ratio) "            \
+	"FROM STDIN (FORMAT csv, NULL '\\N')"
 
 /* --- invoices --- */
 
@@ -66,6 +67,8 @@ add_line(struct buf *b, const struct period_writer *w, const struct rated_line *
 	add_number(b, l->rounding, COST_SCALE);
 	add_number(b, l->billed, l->currency_scale);
 	add_number(b, l->energy_mj, 0);
+	add_number(b, l->discount_price, PRICE_SCALE);
+	add_number(b, l->discount_ratio, 0);
 	buf_char(b, '\n');
 }
 
@@ -178,42 +181,40 @@ read_file(const struct spill_file *f, struct buf *out, struct err *err)
 }
 
 static bool
-write_document(struct period_writer *w, const char *tenant_id, const char *format, int64_t lines,
-               const struct spill_file *f, struct err *err)
+write_document(struct period_writer *w, const char *tenant_id, const char *name, const struct kept_file *k,
+               struct err *err)
 {
 	static const struct db_stmt stmt = {
 		"period document",
-		"INSERT INTO invoice_document (month, tenant_id, format, lines, plain_bytes, sha256, gzip) "
-		"VALUES ($1, $2::integer, $3, $4, $5, $6, $7)"};
+		"INSERT INTO invoice_document (month, tenant_id, format, lines, rows, joined, plain_bytes, sha256, gzip) "
+		"VALUES ($1, $2::integer, $3, $4, $5, $6, $7, $8, $9)"};
 	in_place(buf) struct buf packed;
 	struct db_args a = {0};
 
 	buf_init(&packed, DOCUMENT_MAX);
-	if (!read_file(f, &packed, err))
+	if (!read_file(&k->file, &packed, err))
 		return false;
-	sha256_add(w->output, f->sha256, sizeof(f->sha256));
+	sha256_add(w->output, k->file.sha256, sizeof(k->file.sha256));
 	arg_text(&a, w->month);
 	arg_text(&a, tenant_id);
-	arg_text(&a, format);
-	arg_i64(&a, lines);
-	arg_i64(&a, f->plain_len);
-	arg_bytes(&a, f->sha256, sizeof(f->sha256));
+	arg_text(&a, name);
+	arg_i64(&a, k->lines);
+	arg_i64(&a, k->rows);
+	arg_bool(&a, k->joined);
+	arg_i64(&a, k->file.plain_len);
+	arg_bytes(&a, k->file.sha256, sizeof(k->file.sha256));
 	arg_bytes(&a, buf_text(&packed), packed.len);
 	return db_run(w->db, &stmt, &a, NULL, err);
 }
 
 static bool
-write_papers(struct period_writer *w, struct period_papers *p, const char *tenant_id, struct err *err)
+write_papers(struct period_writer *w, const char *tenant_id, const struct kept_file files[DOCUMENT_FORMATS],
+             struct err *err)
 {
-	struct spill_file files[KEPT_FORMATS];
-	bool ok = period_papers_end(p, files, err);
-
-	for (size_t i = 0; i < KEPT_FORMATS; i++) {
-		ok = ok && write_document(w, tenant_id, kept_names[i], p->lines, &files[i], err);
-		if (files[i].fd >= 0)
-			close(files[i].fd);
-	}
-	return ok;
+	for (enum document_format f = 0; f < DOCUMENT_FORMATS; f++)
+		if (files[f].file.fd >= 0 && !write_document(w, tenant_id, document_name(f), &files[f], err))
+			return false;
+	return true;
 }
 
 /* A text that is kept beside the documents: what they were made from. */
@@ -222,15 +223,15 @@ write_source(struct period_writer *w, const char *tenant_id, const char *format,
              struct err *err)
 {
 	owned(spill) struct spill *s = NULL;
-	struct spill_file f = {.fd = -1};
+	struct kept_file k = {.file = {.fd = -1}, .lines = lines, .rows = lines};
 	bool ok;
 
 	if (!buf_ok(text, format, err) || !spill_new(true, &s, err))
 		return false;
 	buf_add(spill_buf(s), buf_text(text), text->len);
-	ok = spill_end(s, &f, err) && write_document(w, tenant_id, format, lines, &f, err);
-	if (f.fd >= 0)
-		close(f.fd);
+	ok = spill_end(s, &k.file, err) && write_document(w, tenant_id, format, &k, err);
+	if (k.file.fd >= 0)
+		close(k.file.fd);
 	return ok;
 }
 
@@ -250,27 +251,38 @@ period_write_tenant(struct period_writer *w, const struct rating_input *in, cons
                     const struct rated *view, struct err *err)
 {
 	static const struct db_stmt stmt = {"period tenant", "SELECT id FROM tenant WHERE name = $1"};
-	in_place(period_papers) struct period_papers own = {0};
+	struct kept_file files[DOCUMENT_FORMATS];
 	owned(result) PGresult *r = NULL;
 	struct db_args a = {0};
+	bool ok;
 
 	arg_text(&a, tenant);
 	if (!db_run(w->db, &stmt, &a, &r, err))
 		return false;
 	if (PQntuples(r) != 1)
 		return err_set(err, ERR_FATAL, "tenant %s has lines and is not in the ledger", tenant);
-	return write_rows(w, in, res_text(r, 0, 0), err) && write_invoices(w, in, res_i64(r, 0, 0), view, err) &&
-	       period_papers_begin(&own, in, err) && period_papers_add(&own, in, view, err) &&
-	       write_papers(w, &own, res_text(r, 0, 0), err) && period_papers_add(&w->all, in, view, err);
+	if (!write_rows(w, in, res_text(r, 0, 0), err) || !write_invoices(w, in, res_i64(r, 0, 0), view, err))
+		return false;
+	ok = period_papers_tenant(&w->papers, in, tenant, view, files, err) &&
+	     write_papers(w, res_text(r, 0, 0), files, err);
+	kept_files_close(files);
+	return ok;
 }
 
 bool
-period_write_all(struct period_writer *w, const struct rating_input *in, struct err *err)
+period_write_all(struct period_writer *w, const struct rating_input *in, const struct buf *facts, struct err *err)
 {
+	struct kept_file files[DOCUMENT_FORMATS];
 	in_place(buf) struct buf prices;
+	bool ok;
 
 	buf_init(&prices, COPY_MAX);
 	rating_file_prices(in, &prices);
-	return write_source(w, NULL, SOURCE_PRICES, &prices, (int64_t)in->book_count, err) &&
-	       write_papers(w, &w->all, NULL, err);
+	sha256_add(w->input, buf_text(facts), facts->len);
+	if (!write_source(w, NULL, SOURCE_PRICES, &prices, (int64_t)in->book_count, err) ||
+	    !write_source(w, NULL, SOURCE_FACTS, facts, 0, err))
+		return false;
+	ok = period_papers_end(&w->papers, files, err) && write_papers(w, NULL, files, err);
+	kept_files_close(files);
+	return ok;
 }

@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import csv
+import hashlib
 import io
 import json
 import os
@@ -35,6 +36,31 @@ prices:
 
 def policy(effective="2026-11-30T00:00:00Z", version="v1", price="3.333333333"):
     return PRICED.format(effective=effective, version=version, price=price)
+
+FORMATS = ("csv", "excel.csv", "json", "focus.csv", "focus.periods.csv", "html")
+# One of everything that documents show and a later policy can change.
+FULL = """
+version: 1
+cluster: test
+effective: {effective}
+nodes: [{{name: node-0, tenant: {owner}}}, {{name: spare, shared: true, model: H100-80GB, gpus: 4}}]
+tenants:
+  - name: acme
+    display_name: "{name}"
+    cost_center: "{name}"
+    workspaces: [{{name: even, rules: [{{namespace: ns-0}}, {{namespace: ns-2}}]}}, {{name: odd, rules: [{{namespace: ns-1}}, {{namespace: ns-3}}]}}]
+  - name: globex
+    workspaces: [{{name: rest, reserved_shared: {reserved}, rules: [{{namespace: "ns-?", priority: 500}}]}}]
+prices:
+  version: "{version}"
+  currency: EUR
+  lender_ratio: "0.5"
+  items:
+    - {{price: "{price}"}}
+    - {{price: "1.25", tenant: acme, class: on-demand}}
+    - {{meter: storage, price: "0.02"}}
+  discounts: [{{tenant: globex, percent: "12.5"}}]
+"""
 
 
 def settle(led):
@@ -92,6 +118,53 @@ class Periods(Base):
             led.apply(policy(f"2026-12-0{price}T00:00:00Z", f"v{price}{price}", price))
         self.assertEqual({k: led.bill("2026-11", *k) for k in before}, before)
         self.assertTrue(led.run("recompute", "2026-11")["identical"])
+
+    def test_a_closed_month_is_the_same_in_every_format_after_a_year_of_changes(self):
+        led = self.new_ledger()
+        streams = self.fleet_of()
+        first, late = streams[::2], streams[1::2]
+        led.apply(FULL.format(effective="2026-11-30T00:00:00Z", owner="acme", name="Acme Ltd.", reserved="{H100-80GB: 1}", version="v1", price="3.333333333"))
+        led.ingest_many(first)
+        settle(led)
+        led.close("2026-11", "a test")
+        wanted = [(t, f, m) for t in (None, "acme", "globex") for f in FORMATS for m in (False, True)]
+
+        def documents(organisation):
+            return {(t, f, m): led.document("2026-11", t, f, m, organisation) for t, f, m in wanted}
+
+        before = documents("Example Inc.")
+        self.assertIn(b"Acme Ltd.", before["acme", "html", False])
+        self.assertIn(b"Example Inc.", before["acme", "focus.csv", False])
+        for (tenant, fmt, manifest), text in before.items():
+            if manifest:
+                about = json.loads(text)
+                plain = before[tenant, fmt, False]
+                self.assertEqual((about["sha256"], about["bytes"]), (hashlib.sha256(plain).hexdigest(), len(plain)), (tenant, fmt))
+        led.ingest_many(late)
+        settle(led)
+        led.rows("select make_periods('2026-12-15', '2027-11-16')")
+        for month in range(12):
+            at = f"{2026 + (month + 11) // 12}-{(month + 11) % 12 + 1:02}"
+            led.apply(
+                FULL.format(
+                    effective=f"{at}-01T00:00:00Z",
+                    owner=("globex", "acme")[month % 2],
+                    name=f"Acme {month}",
+                    reserved=("{H100-80GB: 3}", "{H100-80GB: 2}")[month % 2],
+                    version=f"v{at}",
+                    price=month + 1,
+                )
+            )
+            led.close(at, "the same", LATER + 31 * (month + 1) * DAY)
+        self.assertEqual(led.value("select count(*) > 0 from invoice where month = '2026-11' and closed_in = '2026-12'"), "t")
+        led.assert_sound()
+        led.assert_sound = lambda: None
+        # Nothing of what was measured is asked any more.
+        led.rows("set session_replication_role = replica; truncate usage_interval, usage_hourly, usage_daily, charge_day, reserve_day, loan_day, pool_day, meter_event")
+        self.assertEqual(documents("Renamed GmbH"), before)
+        for [month] in led.rows("select month from period where status = 'closed'"):
+            proof = led.run("recompute", month)
+            self.assertEqual((proof["identical"], proof["differences"], set(proof["formats"])), (True, [], set(FORMATS)), month)
 
     def test_late_usage_is_billed_as_corrections_to_the_cent(self):
         rng = random.Random(seed())

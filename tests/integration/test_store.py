@@ -93,7 +93,7 @@ class Base(unittest.TestCase):
     def new_ledger(self, now=START + 12 * HOUR, **options):
         type(self).count += 1
         led = Ledger(self.cluster, f"s{self.count}", now=now, **options)
-        self.addCleanup(led.assert_sound)
+        self.addCleanup(lambda: led.assert_sound())
         return led
 
     def assert_truth(self, led, fleet):

@@ -142,7 +142,13 @@ class Ledger:
 
     def bill(self, month, tenant=None, json_form=False):
         """The month's CSV or JSON: as it was stored, or with corrections while it is open."""
-        return self.text("bill", *(["--tenant", tenant] if tenant else []), *(["--json", "1"] if json_form else []), month)
+        return self.text("bill", *(["--tenant", tenant] if tenant else []), "--format", "json" if json_form else "csv", month)
+
+    def document(self, month, tenant, name, manifest=False, organisation="Example Inc."):
+        """A document of the month in bytes, or its manifest."""
+        options = [*(["--tenant", tenant] if tenant else []), *(["--manifest", "1"] if manifest else [])]
+        argv = [os.path.join(BUILD, "tests", "store_tool"), self.cluster.conninfo(self.name), "bill", *options]
+        return subprocess.run([*argv, "--format", name, "--organisation", organisation, month], capture_output=True, check=True).stdout
 
     def usage(self, start, end, by="", tenant=None):
         extra = ["--tenant", tenant] if tenant else []

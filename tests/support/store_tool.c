@@ -20,8 +20,10 @@
  * store_tool CONNINFO report PERIOD [--tenant T] [--json 1]
  * store_tool CONNINFO reconcile PERIOD [--csv 1]
  * store_tool CONNINFO close-check PERIOD --now NS
- * store_tool CONNINFO close PERIOD --now NS [--reason TEXT]
- * store_tool CONNINFO bill PERIOD [--tenant T] [--json 1]     as it was stored, or with corrections while it is not closed
+ * store_tool CONNINFO close PERIOD --now NS [--reason TEXT] [--organisation NAME] [--unknown PPM]
+ * store_tool CONNINFO bill PERIOD [--tenant T] [--format F] [--organisation NAME] [--manifest 1]    a document (document_name()) as it was
+ *     stored, or with corrections while it is not closed
+ * store_tool CONNINFO schedule --now NS --after NS            months that are over are in grace; the first that is due is closed
  * store_tool CONNINFO recompute PERIOD
  * store_tool CONNINFO totals PERIOD
  * store_tool CONNINFO token ROLE [--tenant T] [--node N]      makes one and looks it up
@@ -35,8 +37,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "aggregator/core/report.h"
+#include "aggregator/store/document.h"
 #include "aggregator/store/period.h"
 #include "aggregator/store/reconcile.h"
 #include "common/json.h"
@@ -466,38 +470,88 @@ close_check(struct db *db, const struct args *a, struct buf *out, struct err *er
 	return true;
 }
 
+static const char *
+organisation(const struct args *a)
+{
+	return option(a, "--organisation") ? option(a, "--organisation") : "Example Inc.";
+}
+
+static struct period_close
+close_request(const struct args *a, const char *month)
+{
+	struct period_close rq = {.month = month,
+	                          .actor = "test",
+	                          .reason = option(a, "--reason") ? option(a, "--reason") : "",
+	                          .organisation = organisation(a),
+	                          .provider = "Platform",
+	                          .now_ns = option_i64(a, "--now", 0),
+	                          .thresholds = PERIOD_THRESHOLDS};
+
+	rq.thresholds.unknown_ppm = option_i64(a, "--unknown", rq.thresholds.unknown_ppm);
+	return rq;
+}
+
 static bool
 close_period(struct db *db, const struct args *a, struct buf *out, struct err *err)
 {
-	return store_period_close(db,
-	                          &(struct period_close){.month = word(a, 0),
-	                                                 .actor = "test",
-	                                                 .reason = option(a, "--reason") ? option(a, "--reason") : "",
-	                                                 .now_ns = option_i64(a, "--now", 0),
-	                                                 .thresholds = PERIOD_THRESHOLDS},
-	                          out, err);
+	struct period_close rq = close_request(a, word(a, 0));
+
+	return store_period_close(db, &rq, out, err);
+}
+
+static bool
+schedule(struct db *db, const struct args *a, struct buf *out, struct err *err)
+{
+	int64_t now_ns = option_i64(a, "--now", 0), changed;
+	char month[8] = "";
+	struct period_close rq = close_request(a, month);
+
+	if (!store_period_grace(db, now_ns, &changed, err) ||
+	    !store_period_due(db, now_ns, option_i64(a, "--after", 0), month, err))
+		return false;
+	if (month[0] != '\0')
+		return store_period_close(db, &rq, out, err);
+	buf_printf(out, "{\"grace\":%" PRId64 "}\n", changed);
+	return true;
 }
 
 static bool
 bill(struct db *db, const struct args *a, struct buf *out, struct err *err)
 {
-	const char *month = word(a, 0), *tenant = option(a, "--tenant"), *format = option(a, "--json") ? "json" : "csv";
-	in_place(corrections) struct corrections corrections = {0};
-	in_place(rated_view) struct rated_view view = {0};
-	owned(report_input) struct report_input *input = NULL;
-	owned(rated) struct rated *rated = NULL;
-	bool closed = false;
+	struct document_request rq = {.period = word(a, 0),
+	                              .tenant = option(a, "--tenant"),
+	                              .format = DOCUMENT_FORMATS,
+	                              .organisation = organisation(a),
+	                              .provider = "Platform",
+	                              .now_ns = option_i64(a, "--now", 0)};
+	const char *format = option(a, "--format") ? option(a, "--format") : "csv";
+	struct document_result result;
+	owned(spill) struct spill *spill = NULL;
+	struct spill_file file;
+	char piece[65536];
+	ssize_t n;
 
-	if (!store_closed_document(db, month, tenant, format, out, &closed, err))
+	for (int i = 0; i < DOCUMENT_FORMATS; i++)
+		if (strcmp(format, document_name((enum document_format)i)) == 0)
+			rq.format = (enum document_format)i;
+	if (!spill_new(false, &spill, err) || !store_document(db, &rq, spill, &result, err) ||
+	    !spill_end(spill, &file, err))
 		return false;
-	if (closed)
-		return true;
-	if (!store_corrections(db, month, tenant, &corrections, err) ||
-	    !store_report_load(db, month, tenant, &input, err) || !rating_run(&input->in, &rated, err))
-		return false;
-	rated_view_make(&view, rated, corrections.lines, corrections.count);
-	return option(a, "--json") ? report_json(&input->in, &view.rated, out, err)
-	                           : report_csv(&input->in, &view.rated, out, err);
+	if (option(a, "--manifest")) {
+		struct manifest_document about = {.name = format,
+		                                  .period = rq.period,
+		                                  .period_status = result.period_status,
+		                                  .tenant = rq.tenant,
+		                                  .bytes = file.plain_len};
+
+		memcpy(about.sha256, file.sha256, sizeof(about.sha256));
+		manifest_json(&result.sums, &about, out);
+	} else {
+		while ((n = read(file.fd, piece, sizeof(piece))) > 0)
+			buf_add(out, piece, (size_t)n);
+	}
+	close(file.fd);
+	return true;
 }
 
 static bool
@@ -617,6 +671,7 @@ static const struct {
 	{"close-check", close_check},
 	{"close", close_period},
 	{"bill", bill},
+	{"schedule", schedule},
 	{"recompute", recompute},
 	{"totals", totals},
 	{"token", token},

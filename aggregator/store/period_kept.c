@@ -1,0 +1,291 @@
+/* aggregator/store/period_kept.c - a closed month as it was stored: its documents, and the lines they were made of. */
+#include <stdio.h>
+#include <string.h>
+
+#include "aggregator/core/rating_file.h"
+#include "aggregator/store/period_rows.h"
+#include "common/gz.h"
+
+#define KEPT_MAX (1000u << 20)
+#define PIECE (1u << 20)
+
+bool
+period_is_closed(struct db *db, const char *month, bool *ret, struct err *err)
+{
+	static const struct db_stmt stmt = {"period is closed",
+	                                    "SELECT status = 'closed' FROM period WHERE month = $1"};
+	owned(result) PGresult *r = NULL;
+	struct db_args a = {0};
+
+	arg_text(&a, month);
+	if (!db_run(db, &stmt, &a, &r, err))
+		return false;
+	*ret = PQntuples(r) == 1 && res_bool(r, 0, 0);
+	return true;
+}
+
+/* --- documents --- */
+
+static bool
+expand(const char *hex, struct buf *out, struct err *err)
+{
+	size_t n = strlen(hex) / 2;
+	owned(mem) uint8_t *packed = mem_array(n, 1);
+
+	return hex_decode(hex, packed, n, err) && gz_expand(packed, n, out, err);
+}
+
+/* lines, rows, whether it is joined; and its bytes. No row: there is none. */
+static bool
+load_document(struct db *db, const char *month, const char *tenant, const char *name, PGresult **ret, struct err *err)
+{
+	static const struct db_stmt stmt = {
+		"period document read",
+		"SELECT d.lines, coalesce(d.rows, d.lines), d.joined, encode(d.gzip, 'hex') FROM invoice_document d LEFT JOIN tenant t "
+		"ON t.id = d.tenant_id WHERE d.month = $1 AND d.format = $3 AND t.name IS NOT DISTINCT FROM $2"};
+	struct db_args a = {0};
+
+	arg_text(&a, month);
+	arg_text(&a, tenant);
+	arg_text(&a, name);
+	return db_run(db, &stmt, &a, ret, err);
+}
+
+bool
+period_kept_source(struct db *db, const char *month, const char *tenant, const char *name, struct buf *out,
+                   struct err *err)
+{
+	owned(result) PGresult *r = NULL;
+
+	return load_document(db, month, tenant, name, &r, err) &&
+	       (PQntuples(r) == 0 || expand(res_text(r, 0, 3), out, err));
+}
+
+/* skip_line: all but its first line. */
+static bool
+spill_plain(const char *hex, bool skip_line, struct spill *to, struct err *err)
+{
+	in_place(buf) struct buf text;
+	size_t at = 0;
+
+	buf_init(&text, KEPT_MAX);
+	if (!expand(hex, &text, err))
+		return false;
+	if (skip_line) {
+		const char *end = memchr(buf_text(&text), '\n', text.len);
+
+		at = end != NULL ? (size_t)(end - buf_text(&text)) + 1 : text.len;
+	}
+	for (size_t n; at < text.len; at += n) {
+		n = text.len - at < PIECE ? text.len - at : PIECE;
+		buf_add(spill_buf(to), buf_text(&text) + at, n);
+		if (!spill_step(to, err))
+			return false;
+	}
+	return true;
+}
+
+/* The rows of every tenant, by name. */
+static bool
+spill_joined(struct db *db, const char *month, const char *name, struct spill *to, struct err *err)
+{
+	static const struct db_stmt stmt = {
+		"period document tenants",
+		"SELECT t.name FROM invoice_document d JOIN tenant t ON t.id = d.tenant_id WHERE d.month = $1 AND d.format = $2 "
+		"ORDER BY t.name COLLATE \"C\""};
+	owned(result) PGresult *tenants = NULL;
+	struct db_args a = {0};
+
+	arg_text(&a, month);
+	arg_text(&a, name);
+	if (!db_run(db, &stmt, &a, &tenants, err))
+		return false;
+	for (int row = 0; row < PQntuples(tenants); row++) {
+		owned(result) PGresult *r = NULL;
+
+		if (!load_document(db, month, res_text(tenants, row, 0), name, &r, err) ||
+		    !spill_plain(res_text(r, 0, 3), true, to, err))
+			return err_prefix(err, "%s of %s", name, res_text(tenants, row, 0));
+	}
+	return true;
+}
+
+/* What its invoices add up to, and the corrections that were billed with it. */
+static bool
+load_sums(struct db *db, const char *month, const char *tenant, struct manifest *m, struct err *err)
+{
+	static const struct db_stmt stmt = {
+		"period document sums",
+		"SELECT s.currency, sum(s.list_cost), sum(s.discount), sum(s.rounding), sum(s.billed) FROM invoice i "
+		"JOIN invoice_total s ON s.number = i.number JOIN tenant t ON t.id = i.tenant_id "
+		"WHERE i.closed_in = $1 AND ($2::text IS NULL OR t.name = $2) GROUP BY 1 ORDER BY 1"};
+	owned(result) PGresult *r = NULL;
+	struct db_args a = {0};
+
+	arg_text(&a, month);
+	arg_text(&a, tenant);
+	if (!db_run(db, &stmt, &a, &r, err))
+		return false;
+	if (PQntuples(r) > MANIFEST_CURRENCIES)
+		return err_set(err, ERR_INVALID, "a document has at most %d currencies", MANIFEST_CURRENCIES);
+	m->invoice_version = 1;
+	for (int row = 0; row < PQntuples(r); row++) {
+		struct manifest_total *t = &m->totals[m->total_count++];
+
+		snprintf(t->currency, sizeof(t->currency), "%s", res_text(r, row, 0));
+		if (!currency_exponent(t->currency, &t->scale, err) ||
+		    !res_i128(r, row, 1, COST_SCALE, &t->list_cost, err) ||
+		    !res_i128(r, row, 2, COST_SCALE, &t->discount, err) ||
+		    !res_i128(r, row, 3, COST_SCALE, &t->rounding, err) ||
+		    !res_i128(r, row, 4, t->scale, &t->billed, err))
+			return false;
+	}
+	return true;
+}
+
+bool
+period_kept_document(struct db *db, const char *month, const char *tenant, const char *name, struct spill *to,
+                     struct kept_document *ret, struct err *err)
+{
+	owned(result) PGresult *r = NULL;
+
+	if (!load_document(db, month, tenant, name, &r, err))
+		return false;
+	ret->found = PQntuples(r) > 0;
+	if (!ret->found)
+		return true;
+	ret->sums.lines = res_i64(r, 0, 0);
+	ret->sums.rows = res_i64(r, 0, 1);
+	/* The file of billing periods has no line. */
+	return (ret->sums.lines == 0 || load_sums(db, month, tenant, &ret->sums, err)) &&
+	       spill_plain(res_text(r, 0, 3), false, to, err) &&
+	       (!res_bool(r, 0, 2) || spill_joined(db, month, name, to, err));
+}
+
+/* --- lines --- */
+
+/* The corrections that were billed with the month, as the lines they are. */
+static bool
+load_corrections(struct db *db, const char *month, const char *tenant, struct corrections *ret, struct err *err)
+{
+	static const struct db_stmt stmt = {
+		"period corrections billed",
+		"SELECT l.line_id, l.correction_of, l.kind, l.priced, l.currency_scale, l.cluster, l.cost_center, l.workspace, l.category, "
+		"l.sku, l.gpu_model, l.mig_profile, l.sharing_mode, l.class, l.unit, l.price_version, l.currency, l.counterparty, "
+		"l.description, to_char(p.starts_at AT TIME ZONE g.zone, 'YYYY-MM-DD'), to_char(p.ends_at AT TIME ZONE g.zone, "
+		"'YYYY-MM-DD'), i.version, i.invoice_id, l.allocated_gpu_hours, l.used_gpu_hours, l.idle_gpu_hours, "
+		"l.unmeasured_gpu_hours, l.gpu_hours, l.quantity, l.unit_price, l.list_cost, l.discount, l.rounding, l.billed, l.energy_mj, l.discount_price, l.discount_ratio "
+		"FROM ledger g, invoice i JOIN invoice_line l ON l.number = i.number JOIN tenant t ON t.id = i.tenant_id "
+		"JOIN period p ON p.month = i.month WHERE i.closed_in = $1 AND t.name = $2 AND l.correction_of IS NOT NULL"};
+	owned(result) PGresult *r = NULL;
+	struct db_args a = {0};
+
+	arg_text(&a, month);
+	arg_text(&a, tenant);
+	if (!db_run(db, &stmt, &a, &r, err))
+		return false;
+	for (int row = 0; row < PQntuples(r); row++) {
+		struct rated_line l = {.kind = (enum charge_kind)res_i64(r, row, 2),
+		                       .priced = res_bool(r, row, 3),
+		                       .currency_scale = (int)res_i64(r, row, 4),
+		                       .invoice_version = (int32_t)res_i64(r, row, 21),
+		                       .charge_type = "correction",
+		                       .tenant = mem_strdup(tenant)};
+		const char **const texts[] = {
+			&l.cluster,       &l.cost_center, &l.workspace,    &l.category, NULL,
+			&l.gpu_model,     &l.mig_profile, &l.sharing_mode, &l.klass,    &l.unit,
+			&l.price_version, &l.currency,    &l.counterparty, NULL,        &l.period_start,
+			&l.period_end};
+		int64_t *const hours[] = {&l.allocated_ngh,  &l.used_ngh, &l.idle_ngh,
+		                          &l.unmeasured_ngh, &l.ngh,      &l.quantity};
+		int128 *const amounts[] = {&l.unit_price, &l.list_cost, &l.discount,      &l.rounding,
+		                           &l.billed,     &l.energy_mj, &l.discount_price};
+		const int scales[] = {PRICE_SCALE,      COST_SCALE, COST_SCALE, COST_SCALE,
+		                      l.currency_scale, 0,          PRICE_SCALE};
+		int128 v;
+		bool ok = true;
+
+		memcpy(l.line_id, res_text(r, row, 0), strnlen(res_text(r, row, 0), sizeof(l.line_id) - 1));
+		l.correction_of = mem_strdup(res_text(r, row, 1));
+		for (size_t i = 0; i < ARRAY_LEN(texts); i++)
+			if (texts[i] != NULL)
+				*texts[i] = mem_strdup(res_text(r, row, 5 + (int)i));
+		l.sku = mem_strdup(res_text(r, row, 9));
+		l.description = mem_strdup(res_text(r, row, 18));
+		l.invoice_id = mem_strdup(res_text(r, row, 22));
+		for (size_t i = 0; ok && i < ARRAY_LEN(hours); i++) {
+			ok = res_i128(r, row, 23 + (int)i, QUANTITY_SCALE, &v, err);
+			*hours[i] = ok ? (int64_t)v : 0;
+		}
+		for (size_t i = 0; ok && i < ARRAY_LEN(amounts); i++)
+			ok = res_i128(r, row, 29 + (int)i, scales[i], amounts[i], err);
+		l.discount_ratio = res_i64(r, row, 36);
+		l.days = mem_alloc(sizeof(*l.days));
+		l.day_count = 1;
+		*l.days = (struct rated_day){.ngh = l.ngh,
+		                             .used_ngh = l.used_ngh,
+		                             .idle_ngh = l.idle_ngh,
+		                             .unmeasured_ngh = l.unmeasured_ngh,
+		                             .quantity = l.quantity,
+		                             .list_cost = l.list_cost,
+		                             .discount = l.discount,
+		                             .billed = l.billed,
+		                             .energy_mj = l.energy_mj};
+		corrections_add(ret, &l);
+		if (!ok)
+			return false;
+	}
+	corrections_sort(ret);
+	return true;
+}
+
+static bool
+kept_tenant(struct db *db, const char *month, const struct buf *prices, const char *tenant, period_tenant *each,
+            void *arg, struct err *err)
+{
+	in_place(buf) struct buf text;
+	in_place(corrections) struct corrections corrections = {0};
+	in_place(rated_view) struct rated_view view = {0};
+	owned(rating_file) struct rating_file *file = NULL;
+	owned(rated) struct rated *rated = NULL;
+
+	buf_init(&text, KEPT_MAX);
+	buf_add(&text, buf_text(prices), prices->len);
+	if (!period_kept_source(db, month, tenant, SOURCE_ROWS, &text, err) || !buf_ok(&text, "what was rated", err) ||
+	    !rating_file_read(buf_text(&text), text.len, &file, err) ||
+	    !load_corrections(db, month, tenant, &corrections, err))
+		return false;
+	file->in.period_status = "closed";
+	if (!rating_run(&file->in, &rated, err))
+		return false;
+	rated_view_make(&view, rated, corrections.lines, corrections.count);
+	return each(arg, &file->in, &view.rated, err);
+}
+
+bool
+period_kept_each(struct db *db, const char *month, const char *tenant, report_begin *begin, period_tenant *each,
+                 void *arg, struct err *err)
+{
+	static const struct db_stmt tenants = {
+		"period kept tenants",
+		"SELECT t.name FROM invoice_document d JOIN tenant t ON t.id = d.tenant_id WHERE d.month = $1 "
+		"AND d.format = '" SOURCE_ROWS "' AND ($2::text IS NULL OR t.name = $2) ORDER BY t.name COLLATE \"C\""};
+	in_place(buf) struct buf prices;
+	owned(rating_file) struct rating_file *file = NULL;
+	owned(result) PGresult *r = NULL;
+	struct db_args a = {0};
+
+	buf_init(&prices, KEPT_MAX);
+	arg_text(&a, month);
+	arg_text(&a, tenant);
+	if (!period_kept_source(db, month, NULL, SOURCE_PRICES, &prices, err) || !db_run(db, &tenants, &a, &r, err) ||
+	    !rating_file_read(buf_text(&prices), prices.len, &file, err))
+		return err_prefix(err, "what period %s was made from", month);
+	file->in.period_status = "closed";
+	if (!begin(arg, &file->in, err))
+		return false;
+	for (int row = 0; row < PQntuples(r); row++)
+		if (!kept_tenant(db, month, &prices, res_text(r, row, 0), each, arg, err))
+			return err_prefix(err, "tenant %s", res_text(r, row, 0));
+	return true;
+}
