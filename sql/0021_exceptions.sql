@@ -120,3 +120,73 @@ END $$;
 -- Entries from before are chained as they are now.
 INSERT INTO audit_unsealed SELECT id FROM audit_log;
 SELECT audit_seal_entries(2147483647);
+
+-- ---- exceptions ----
+
+CREATE TABLE tenant_auto_approve (
+	tenant_id integer NOT NULL REFERENCES tenant,
+	units bigint NOT NULL CHECK (units > 0),
+	for_ns bigint NOT NULL CHECK (for_ns > 0),
+	effective tstzrange NOT NULL CHECK (is_range_of_hours(effective)),
+	EXCLUDE USING gist (tenant_id WITH =, effective WITH &&)
+);
+COMMENT ON TABLE tenant_auto_approve IS 'Which exceptions from limits of a tenant''s workspaces nobody has to agree to; from the policy.';
+COMMENT ON COLUMN tenant_auto_approve.units IS 'of one model, all that run at one time together';
+
+CREATE TABLE exception (
+	id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+	tenant_id integer NOT NULL REFERENCES tenant,
+	workspace_id integer NOT NULL REFERENCES workspace,
+	cluster_id integer NOT NULL REFERENCES cluster,
+	model text NOT NULL CHECK (model <> ''),
+	shared boolean NOT NULL,
+	kind text NOT NULL CHECK (kind IN ('limit', 'reserved')),
+	units bigint NOT NULL CHECK (units BETWEEN 1 AND 5040000000),
+	reason text NOT NULL CHECK (reason <> ''),
+	effective tstzrange NOT NULL CHECK (NOT isempty(effective) AND NOT lower_inf(effective) AND NOT upper_inf(effective)),
+	requested_by text NOT NULL CHECK (requested_by <> ''),
+	requested_at timestamptz NOT NULL,
+	status text NOT NULL CHECK (status IN ('requested', 'approved', 'refused', 'revoked', 'ended')),
+	rule text CHECK (rule IN ('auto_approve', 'administrator', 'tenant-admin')),
+	decided_by text,
+	decided_at timestamptz,
+	decided_why text,
+	over_by text,
+	over_at timestamptz,
+	over_why text,
+	begun_seq bigint,
+	ended_seq bigint,
+	CONSTRAINT a_decision_has_who_and_when CHECK (num_nonnulls(decided_by, decided_at, rule) IN (0, 3)),
+	CONSTRAINT what_is_decided_was CHECK (status NOT IN ('approved', 'refused') OR decided_at IS NOT NULL),
+	CONSTRAINT what_is_asked_is_open CHECK (status <> 'requested' OR decided_at IS NULL),
+	CONSTRAINT an_end_has_who_and_when CHECK ((status IN ('revoked', 'ended')) = (over_at IS NOT NULL) AND num_nonnulls(over_by, over_at) IN (0, 2)),
+	CONSTRAINT in_the_book_once_agreed_to CHECK (begun_seq IS NULL OR (decided_at IS NOT NULL AND status <> 'refused')),
+	CONSTRAINT out_of_the_book_once_in_it CHECK (ended_seq IS NULL OR (begun_seq < ended_seq AND status = 'revoked'))
+);
+CREATE INDEX exception_of_tenant ON exception (tenant_id, id);
+CREATE INDEX exception_open ON exception (upper(effective)) WHERE status IN ('requested', 'approved');
+CREATE INDEX exception_not_in_book ON exception (id) WHERE (status = 'approved' AND begun_seq IS NULL) OR (status = 'revoked' AND begun_seq IS NOT NULL AND ended_seq IS NULL);
+COMMENT ON TABLE exception IS 'Extra limit or reservation of a workspace until a time: who asked, why, and who agreed. Rows are never removed.';
+COMMENT ON COLUMN exception.shared IS 'among the shared nodes; false: among the tenant''s own';
+COMMENT ON COLUMN exception.rule IS 'who may have agreed: the tenant''s rule, an administrator, or the tenant''s own';
+COMMENT ON COLUMN exception.begun_seq IS 'the event of the quota log that brought it in; ended_seq: the one that took it out before its time';
+
+CREATE FUNCTION exception_goes_on() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	RAISE EXCEPTION 'an exception is not changed or removed, and what is over stays over' USING ERRCODE = 'integrity_constraint_violation';
+END $$;
+CREATE TRIGGER exception_stays BEFORE DELETE OR TRUNCATE ON exception FOR EACH STATEMENT EXECUTE FUNCTION exception_goes_on();
+CREATE TRIGGER exception_is_what_it_was BEFORE UPDATE OF id, tenant_id, workspace_id, cluster_id, model, shared, kind, units, reason, effective, requested_by,
+	requested_at ON exception FOR EACH ROW EXECUTE FUNCTION exception_goes_on();
+CREATE TRIGGER exception_goes_on BEFORE UPDATE ON exception FOR EACH ROW
+	WHEN ((OLD.status IN ('refused', 'revoked', 'ended') AND NEW.status <> OLD.status) OR (OLD.status = 'approved' AND NEW.status IN ('requested', 'refused'))
+		OR (OLD.decided_at IS NOT NULL AND (NEW.decided_by, NEW.decided_at, NEW.rule) IS DISTINCT FROM (OLD.decided_by, OLD.decided_at, OLD.rule))
+		OR (OLD.begun_seq IS NOT NULL AND NEW.begun_seq IS DISTINCT FROM OLD.begun_seq) OR (OLD.ended_seq IS NOT NULL AND NEW.ended_seq IS DISTINCT FROM OLD.ended_seq))
+	EXECUTE FUNCTION exception_goes_on();
+
+CREATE FUNCTION shown(x exception) RETURNS jsonb LANGUAGE sql STABLE
+	BEGIN ATOMIC
+		SELECT jsonb_strip_nulls(jsonb_build_object('workspace', (SELECT t.name || '/' || w.name FROM workspace w JOIN tenant t ON t.id = w.tenant_id WHERE w.id = x.workspace_id),
+			'gpu_model', x.model, 'kind', x.kind, 'gpus', quantity_text(x.units, '', NULL), 'shared', x.shared, 'from', rfc3339(lower(x.effective)),
+			'until', rfc3339(upper(x.effective)), 'status', x.status, 'rule', x.rule));
+	END;

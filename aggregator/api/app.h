@@ -25,6 +25,7 @@ enum background_task {
 	BACKGROUND_RETAIN,
 	BACKGROUND_CLOSE,
 	BACKGROUND_AUDIT,
+	BACKGROUND_EXCEPTIONS,
 	BACKGROUND_TASKS
 };
 extern const char *const background_task_names[BACKGROUND_TASKS];
@@ -32,7 +33,8 @@ struct background_counters {
 	atomic_llong runs, errors;
 	atomic_llong duration_ns;  /* of all runs together */
 	atomic_llong last_wall_ns; /* when it last succeeded; 0: never */
-	atomic_llong done; /* node-hours sliced, sealed; days folded; partitions made; things retired; entries sealed */
+	atomic_llong
+		done; /* node-hours sliced, sealed; days folded; partitions made; things retired; entries sealed; exceptions ended */
 };
 
 /* What this replica did since it started; summed over replicas by Prometheus. */
@@ -147,6 +149,7 @@ http_handler handle_policy_put, handle_policy_get, handle_list;
 http_handler handle_token_create, handle_tokens, handle_token_revoke, handle_whoami;
 http_handler handle_join, handle_join_token_create, handle_join_tokens, handle_join_token_revoke;
 http_handler handle_audit, handle_audit_verify;
+http_handler handle_exception_request, handle_exception_decide, handle_exceptions;
 http_handler handle_budgets, handle_reconciliation;
 http_handler handle_adjustment_add, handle_adjustment_decide, handle_adjustments;
 http_handler handle_usage, handle_conservation, handle_verify, handle_report;

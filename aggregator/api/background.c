@@ -1,5 +1,5 @@
 /* aggregator/api/background.c - what a replica does besides answering: attribution after a change of rules, slices, hours, days, partitions,
- * retention, closing months, sealing the audit log.
+ * retention, closing months, sealing the audit log, ending exceptions.
  *
  * One thread, one connection, one task after the other. Every replica does all of them: the store sees to it that one works at
  * a time and the others find nothing to do. A task that fails is tried again at its next turn; the others go on. */
@@ -10,6 +10,7 @@
 
 #include "aggregator/api/app.h"
 #include "aggregator/store/audit.h"
+#include "aggregator/store/exception.h"
 #include "aggregator/store/period.h"
 #include "common/log.h"
 #include "common/time.h"
@@ -20,9 +21,15 @@
 #define STEPS_AT_ONCE 100 /* of attributing holders again */
 
 const char *const background_task_names[BACKGROUND_TASKS] = {
-	[BACKGROUND_ATTRIBUTE] = "attribute", [BACKGROUND_SLICE] = "slice",           [BACKGROUND_SEAL] = "seal",
-	[BACKGROUND_FOLD] = "fold",           [BACKGROUND_PARTITIONS] = "partitions", [BACKGROUND_RETAIN] = "retain",
-	[BACKGROUND_CLOSE] = "close",         [BACKGROUND_AUDIT] = "audit",
+	[BACKGROUND_ATTRIBUTE] = "attribute",
+	[BACKGROUND_SLICE] = "slice",
+	[BACKGROUND_SEAL] = "seal",
+	[BACKGROUND_FOLD] = "fold",
+	[BACKGROUND_PARTITIONS] = "partitions",
+	[BACKGROUND_RETAIN] = "retain",
+	[BACKGROUND_CLOSE] = "close",
+	[BACKGROUND_AUDIT] = "audit",
+	[BACKGROUND_EXCEPTIONS] = "exceptions",
 };
 
 struct background {
@@ -170,6 +177,12 @@ do_audit(struct background *b, int64_t *ret_done, struct err *err)
 	return true;
 }
 
+static bool
+do_exceptions(struct background *b, int64_t *ret_done, struct err *err)
+{
+	return store_exceptions_end(b->db, time_wall_ns(), ret_done, err);
+}
+
 /* How often, in turns of the option rollup-interval. */
 static const struct {
 	bool (*run)(struct background *b, int64_t *ret_done, struct err *err);
@@ -183,6 +196,7 @@ static const struct {
 	[BACKGROUND_RETAIN] = {do_retain, 60},
 	[BACKGROUND_CLOSE] = {do_close, 60},
 	[BACKGROUND_AUDIT] = {do_audit, 1},
+	[BACKGROUND_EXCEPTIONS] = {do_exceptions, 1},
 };
 
 /* The same error is told once. */

@@ -12,23 +12,19 @@ static const char *const roles[] = {"admin",  "billing", "tenant-admin", "develo
                                     "viewer", "node",    "scheduler",    NULL};
 static const char *const states[] = {"active", "expired", "revoked", NULL};
 static const char *const join_states[] = {"active", "used", "expired", "revoked", NULL};
-static const char *const actions[] = {"ledger.create",
-                                      "policy.apply",
-                                      "token.create",
-                                      "token.revoke",
-                                      "join-token.create",
-                                      "join-token.revoke",
-                                      "node.join",
-                                      "policy.reattribute",
-                                      "quarantine.release",
-                                      "quarantine.discard",
-                                      "period.close",
-                                      "credit.add",
-                                      "credit.approve",
-                                      "credit.reverse",
-                                      "report.read",
-                                      "audit.read",
-                                      NULL};
+static const char *const actions[] = {"ledger.create",      "policy.apply",
+                                      "token.create",       "token.revoke",
+                                      "join-token.create",  "join-token.revoke",
+                                      "node.join",          "policy.reattribute",
+                                      "quarantine.release", "quarantine.discard",
+                                      "period.close",       "credit.add",
+                                      "credit.approve",     "credit.reverse",
+                                      "report.read",        "audit.read",
+                                      "exception.request",  "exception.approve",
+                                      "exception.refuse",   "exception.revoke",
+                                      "exception.end",      NULL};
+static const char *const exception_kinds[] = {"limit", "reserved", NULL};
+static const char *const exception_states[] = {"requested", "approved", "refused", "revoked", "ended", NULL};
 static const char *const classes[] = {"format",     "dictionary", "skewed-clock", "future",  "past",     "covered",
                                       "unknown-id", "weight",     "two-nodes",    "retired", "unproved", NULL};
 static const char *const categories[] = {"gpu", "storage", "network", "inference", "support", "energy", "other", NULL};
@@ -211,6 +207,35 @@ const struct cli_command cli_commands[] = {
 	            "and the first differences are on standard error, with exit code 1. All keys: aggregator/core/README.md, \"The scenario "
 	            "file\" and \"The quota book\".",
 	 .options = {{"explain", 0, NULL, "for people: all checks in a table, the queue, the victims with reasons, what would admit it", NULL, 0}}},
+	{.name = "exception request", .words = "TENANT/WORKSPACE", .word_min = 1, .word_max = 1, .run = cmd_exception_request,
+	 .summary = "ask for extra GPUs beyond a workspace's limit, or for an extra reservation, until a time",
+	 .details = "It needs a reason and an end, and ends by itself. An extra limit within the tenant's rule (auto_approve in the policy) is agreed to at "
+	            "once; else a tenant's administrator agrees to a limit within the tenant's maximum, and an administrator to anything. A tenant's token may "
+	            "leave the tenant's name out.",
+	 .options = {{"gpus", 0, "N", "how many: 2, 3/7 or 2x1g.10gb", NULL, CLI_REQUIRED},
+	             {"gpu-model", 0, "MODEL", "of this model, by its short name", NULL, CLI_REQUIRED},
+	             {"until", 0, "TIME", "its end: this long from its beginning (8h) or a moment", NULL, CLI_REQUIRED},
+	             {"reason", 0, "TEXT", "why, for who decides and for the audit log", NULL, CLI_REQUIRED},
+	             {"kind", 0, "limit|reserved", "what is raised (default limit)", exception_kinds, 0},
+	             {"from", 0, "TIME", "its beginning: this long from now or a moment (default: now)", NULL, 0},
+	             {"shared", 0, NULL, "among the shared nodes (default: the tenant's own)", NULL, 0},
+	             {"cluster", 0, "NAME", "in this cluster (default: the workspace's)", NULL, 0}}},
+	{.name = "exception list", .words = "", .run = cmd_exception_list,
+	 .summary = "exceptions and how they stand, newest first",
+	 .options = {TENANT_OPTION,
+	             {"workspace", 0, "NAME", "workspaces of this name only", NULL, 0},
+	             {"status", 0, "STATUS", "only those that are so", exception_states, 0},
+	             {"limit", 0, "N", "at most this many (default 50; 0 for all)", NULL, 0},
+	             {"before", 0, "ID", "only those older than this one", NULL, 0}}},
+	{.name = "exception approve", .words = "ID", .word_min = 1, .word_max = 1, .run = cmd_exception_approve,
+	 .summary = "agree to an exception",
+	 .options = {{"reason", 0, "TEXT", "why, for the audit log", NULL, CLI_REQUIRED}}},
+	{.name = "exception refuse", .words = "ID", .word_min = 1, .word_max = 1, .run = cmd_exception_refuse,
+	 .summary = "do not agree to an exception",
+	 .options = {{"reason", 0, "TEXT", "why, for the audit log", NULL, CLI_REQUIRED}}},
+	{.name = "exception revoke", .words = "ID", .word_min = 1, .word_max = 1, .run = cmd_exception_revoke,
+	 .summary = "end an exception before its time, or take a request back",
+	 .options = {{"reason", 0, "TEXT", "why, for the audit log", NULL, CLI_REQUIRED}}},
 	{.name = "token create", .words = "", .run = cmd_token_create,
 	 .summary = "make a bearer token; it is shown once",
 	 .options = {{"role", 0, "ROLE", "what the token may do", roles, CLI_REQUIRED},

@@ -22,9 +22,10 @@
 #define POLICY_MAX_PRICES 1000u
 #define POLICY_MAX_BUDGET INT64_C(1000000000000) /* money in whole units, or GPU-hours */
 #define POLICY_MAX_PRIORITY 10000
-#define POLICY_MAX_PRICE 1000000000 /* in whole units of the currency */
-#define POLICY_MAX_PER 1000000000   /* units that a price is for */
-#define POLICY_MAX_CARBON 1000000   /* grams per kWh */
+#define POLICY_MAX_EXCEPTION_NS (INT64_C(366) * 86400 * 1000000000) /* how long an exception may last */
+#define POLICY_MAX_PRICE 1000000000                                 /* in whole units of the currency */
+#define POLICY_MAX_PER 1000000000                                   /* units that a price is for */
+#define POLICY_MAX_CARBON 1000000                                   /* grams per kWh */
 
 /* A rule says whose usage belongs to a workspace. Every pattern given must match (`*` and `?` as in a shell);
  * absent ones (NULL) match anything. At least one is given. Lower priority numbers are asked first, then document
@@ -75,6 +76,12 @@ struct policy_budget {
 	int line;
 };
 
+/* Extra limits for a workspace that nobody has to agree to. */
+struct policy_auto_approve {
+	int64_t units;  /* of one model, all of them together; 0: there is no such rule */
+	int64_t for_ns; /* each for no longer than this */
+};
+
 /* Words are those of the file, and point to text that is never freed. */
 struct policy_workspace {
 	char *name;
@@ -112,6 +119,7 @@ struct policy_tenant {
 	bool classes_given; /* false: it may use all */
 	struct policy_resources limits;
 	struct policy_budget budget;
+	struct policy_auto_approve auto_approve;
 	struct policy_workspace *workspaces;
 	size_t workspace_count;
 	int line;

@@ -80,8 +80,8 @@ static const char *const workspace_keys[] = {"name",     "description",     "rul
                                              "reclaim",  "preempt_own",     "weight", "enforce", "idle_timeout",
                                              "limits",   "budget",          NULL};
 static const char *const tenant_keys[] = {
-	"name",      "display_name",     "cost_center", "owner",  "members",    "maximum", "default_limit",
-	"isolation", "priority_classes", "limits",      "budget", "workspaces", NULL};
+	"name",      "display_name",     "cost_center", "owner",  "members",      "maximum",    "default_limit",
+	"isolation", "priority_classes", "limits",      "budget", "auto_approve", "workspaces", NULL};
 
 static bool
 read_workspace(const struct yaml_doc *doc, const struct yaml_node *n, struct policy_workspace *w, struct err *err)

@@ -32,6 +32,7 @@ merged_tenant(const struct policy_tenant *granted, const struct policy_tenant *p
 	t.classes_given = granted->classes_given;
 	t.limits = granted->limits;
 	t.budget = granted->budget;
+	t.auto_approve = granted->auto_approve;
 	return t;
 }
 

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "aggregator/core/policy_budget.h"
+#include "aggregator/core/policy_exception.h"
 #include "aggregator/core/policy_check.h"
 #include "aggregator/core/policy_read.h"
 #include "common/time.h"
@@ -132,7 +133,7 @@ policy_read_tenant_quota(const struct yaml_doc *doc, const struct yaml_node *n, 
 	       policy_read_amounts(doc, n, "default_limit", &t->default_limit, err) &&
 	       policy_read_word(doc, n, "isolation", isolations, &t->isolation, err) &&
 	       read_class_names(doc, n, t, err) && policy_read_resources(doc, n, &t->limits, err) &&
-	       policy_read_budget(doc, n, &t->budget, err);
+	       policy_read_budget(doc, n, &t->budget, err) && policy_read_auto_approve(doc, n, &t->auto_approve, err);
 }
 
 static bool

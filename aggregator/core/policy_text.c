@@ -2,6 +2,7 @@
 #include "aggregator/core/policy_text.h"
 
 #include "aggregator/core/policy_budget.h"
+#include "aggregator/core/policy_exception.h"
 #include "common/time.h"
 
 const struct policy_tenant policy_tenant_preset = {
@@ -80,6 +81,7 @@ policy_tenant_field(const struct policy_tenant *t, size_t nth, struct buf *out)
 		return "priority_classes";
 	case 4: write_resources(&t->limits, out); return "limits";
 	case 5: policy_budget_text(&t->budget, out); return "budget";
+	case 6: policy_auto_approve_text(&t->auto_approve, out); return "auto_approve";
 	default: return NULL;
 	}
 }

@@ -283,11 +283,36 @@ write_budgets(struct db *db, const struct policy *p, int64_t effective_ns, struc
 	return write_columns(db, &table, &c, effective_ns, err);
 }
 
+static bool
+write_auto_approve(struct db *db, const struct policy *p, int64_t effective_ns, struct err *err)
+{
+	static const struct over_time table = OVER_TIME(
+		"policy auto-approval", "tenant_auto_approve", "tenant_id, units, for_ns",
+		"t.tenant_id, t.units, t.for_ns",
+		"SELECT x.id, e.units, e.for_ns FROM unnest($2::text[], $3::bigint[], $4::bigint[]) AS e(tenant, units, "
+		"for_ns) JOIN tenant x ON x.name = e.tenant",
+		"");
+	in_place(db_columns) struct db_columns c;
+
+	db_columns_init(&c, 3);
+	for (size_t i = 0; i < p->tenant_count; i++) {
+		const struct policy_tenant *t = &p->tenants[i];
+
+		if (t->auto_approve.units == 0)
+			continue;
+		array_text(&c.col[0], t->name);
+		array_i64(&c.col[1], t->auto_approve.units);
+		array_i64(&c.col[2], t->auto_approve.for_ns);
+	}
+	return write_columns(db, &table, &c, effective_ns, err);
+}
+
 bool
 quota_rows_write(struct db *db, const struct policy *p, int64_t effective_ns, struct err *err)
 {
 	return write_classes(db, p, effective_ns, err) && write_tenant_members(db, p, effective_ns, err) &&
 	       write_workspace_members(db, p, effective_ns, err) && write_tenant_quotas(db, p, effective_ns, err) &&
 	       write_tenant_limits(db, p, effective_ns, err) && write_workspace_quotas(db, p, effective_ns, err) &&
-	       write_workspace_limits(db, p, effective_ns, err) && write_budgets(db, p, effective_ns, err);
+	       write_workspace_limits(db, p, effective_ns, err) && write_budgets(db, p, effective_ns, err) &&
+	       write_auto_approve(db, p, effective_ns, err);
 }

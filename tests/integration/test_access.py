@@ -59,6 +59,9 @@ EXPECTED = {
     ("POST", "/v1/join"): (JOIN, None),
     ("GET", "/v1/audit"): (MONEY | {"tenant-admin"}, None),
     ("GET", "/v1/audit/differences"): (MONEY, None),
+    ("POST", "/v1/exceptions"): (ADMINS | {"developer"}, None),
+    ("POST", "/v1/exceptions/"): (ADMINS | {"developer"}, "/v1/exceptions/999999999/approve"),
+    ("GET", "/v1/exceptions"): (READ, None),
     ("GET", "/v1/usage"): (READ, None),
     ("GET", "/v1/conservation"): (MONEY, None),
     ("GET", "/v1/conservation/differences"): (MONEY, None),
@@ -82,7 +85,7 @@ OF_THE_TOKEN = {"/v1/whoami"}  # its own row and no other
 # What shows a tenant's rows, and so must not know other tenants.
 OF_A_TENANT = {
     "/v1/tokens", "/v1/audit", "/v1/usage", "/v1/status", "/v1/events/summary", "/v1/reports/", "/v1/tenants", "/v1/workspaces", "/v1/members",
-    "/v1/history", "/v1/policy", "/v1/periods", "/v1/adjustments", "/v1/budgets",
+    "/v1/history", "/v1/policy", "/v1/periods", "/v1/adjustments", "/v1/budgets", "/v1/exceptions",
 }  # fmt: skip
 
 

@@ -200,6 +200,7 @@ class OpenApi(unittest.TestCase):
         self.quarantine(r)
         self.events(r)
         self.adjustments(r)
+        self.exceptions(r)
         self.periods(r)
         self.tokens(r)
         self.bad_requests(r)
@@ -274,6 +275,17 @@ class OpenApi(unittest.TestCase):
         self.assertEqual(r.call("GET", "/v1/adjustments?limit=0", wrong=True).status, 400)
         self.assertTrue(r.call("GET", "/v1/budgets?period=current&tenant=acme").json()["budgets"], "nothing to check")
         self.assertEqual(r.call("GET", "/v1/budgets?period=1999-01").status, 404)
+
+    def exceptions(self, r):
+        what = {"workspace": "acme/training", "gpu_model": "H100-80GB", "gpus": 2, "until": "8h", "reason": "a test"}
+        made = r.call("POST", "/v1/exceptions", json.dumps(what).encode())
+        self.assertEqual((made.status, made.json()["status"]), (201, "approved"))
+        at, why = f"/v1/exceptions/{made.json()['id']}", json.dumps({"reason": "a test"}).encode()
+        self.assertEqual(r.call("POST", at + "/revoke", why).json()["status"], "revoked")
+        self.assertEqual(r.call("POST", at + "/approve", why).status, 409)
+        self.assertEqual(r.call("POST", "/v1/exceptions", json.dumps({**what, "gpus": "many"}).encode()).status, 400)
+        self.assertTrue(r.call("GET", "/v1/exceptions?tenant=acme&workspace=training&status=revoked&limit=5").json()["exceptions"], "nothing to check")
+        self.assertEqual(r.call("GET", "/v1/exceptions?status=odd", wrong=True).status, 400)
 
     def live(self, r):
         pod = {"kind": "pod", "namespace": "acme", "pod": "a", "pod_uid": "1", "container": "c", "user": "", "uid": -1,

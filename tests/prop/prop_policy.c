@@ -95,6 +95,7 @@ write_tenant(struct prop_source *s, struct buf *out, size_t number, size_t *rule
 
 	buf_printf(out, "  - {name: t%zu", number);
 	maybe(s, out, "budget", PICK(s, "{amount: \"1000.00\", currency: EUR}", "{gpu_hours: 7, kind: soft}"));
+	maybe(s, out, "auto_approve", PICK(s, "{max: 2, for: 24h}", "{max: \"3/7\", for: 90m}"));
 	maybe(s, out, "display_name", PICK(s, "\"The \\\\ One\"", "null-ish"));
 	maybe(s, out, "cost_center", PICK(s, "\"007\"", "x"));
 	maybe(s, out, "owner", "o@example");

@@ -129,6 +129,7 @@ a_node_says_what_it_has_and_in_which_state_it_is(void **state)
 	assert_int_equal(p->nodes[1].profiles[1].count, 2);
 }
 
+#define TENANT_QUOTA(text) TENANT "    " text "\n" /* line 5 */
 #define QUOTA(text) WORKSPACE "        " text "\n" /* line 7 */
 
 static const struct refusal {
@@ -163,6 +164,15 @@ static const struct refusal {
 	{"a budget of nothing", QUOTA("budget: {gpu_hours: 0}"), "p.yaml:7: gpu_hours \"0\" is outside 0"},
 	{"a budget finer than its currency", QUOTA("budget: {amount: \"1.001\", currency: EUR}"), "p.yaml:7: amount:"},
 	{"a budget beyond the most", QUOTA("budget: {gpu_hours: 1000000000001}"), "p.yaml:7: gpu_hours"},
+	{"an auto-approval without an end", TENANT_QUOTA("auto_approve: {max: 2}"),
+         "p.yaml:5: auto_approve needs the keys max and for"},
+	{"an auto-approval of nothing", TENANT_QUOTA("auto_approve: {max: 0, for: 1h}"), "p.yaml:5: max \"0\" is not"},
+	{"an auto-approval of everything", TENANT_QUOTA("auto_approve: {max: none, for: 1h}"),
+         "p.yaml:5: max \"none\" is not a number of GPUs"},
+	{"an auto-approval of instances", TENANT_QUOTA("auto_approve: {max: 2x1g.10gb, for: 1h}"),
+         "p.yaml:5: max \"2x1g.10gb\" is not a number of GPUs"},
+	{"an auto-approval for ever", TENANT_QUOTA("auto_approve: {max: 1, for: 367d}"),
+         "p.yaml:5: for \"367d\" is outside 1m"},
 	{"an unknown kind of budget", QUOTA("budget: {gpu_hours: 1, kind: firm}"),
          "p.yaml:7: kind \"firm\" is not one of soft, hard"},
 	{"a share of memory", QUOTA("limits: {memory: 50%}"), "p.yaml:7: memory \"50%\" is not an amount like 512Gi"},
@@ -337,7 +347,7 @@ each_change_of_a_quota_is_one_line(void **state)
 		"priority_classes: [{name: x, value: 1}, {name: y, value: 2}]\n"
 		"tenants:\n"
 		"  - {name: t, maximum: 8, priority_classes: [x], members: [{user: u, role: viewer}, {user: v, role: viewer}],\n"
-		"     budget: {gpu_hours: 7, kind: hard}, workspaces: [{name: w, reserved: 2, limit: 4, weight: 2, limits: {cpu: 1500m}}]}\n"
+		"     budget: {gpu_hours: 7, kind: hard}, auto_approve: {max: \"3/2\", for: 24h}, workspaces: [{name: w, reserved: 2, limit: 4, weight: 2, limits: {cpu: 1500m}}]}\n"
 		"nodes: [{name: n, shared: true, model: L4, gpus: 2, devices: [{uuid: G1, state: retired}]}]\n");
 	owned(policy) struct policy *b = parse(
 		HEAD
@@ -357,6 +367,7 @@ each_change_of_a_quota_is_one_line(void **state)
 	            "~ tenant t isolation shared -> mig\n"
 	            "- tenant t priority_classes [x]\n"
 	            "- tenant t budget {gpu_hours: \"7\", kind: hard}\n"
+	            "- tenant t auto_approve {max: 3/2, for: 1d}\n"
 	            "~ member t u viewer -> developer\n"
 	            "+ member t q viewer\n"
 	            "- member t v viewer\n"
