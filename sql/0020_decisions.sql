@@ -153,3 +153,10 @@ CREATE TABLE quota_anomaly (
 	PRIMARY KEY (kind, subject)
 );
 COMMENT ON TABLE quota_anomaly IS 'Where what telemetry shows and what the book says differ, while they do.';
+
+CREATE TABLE quota_idle (
+	lease_id text PRIMARY KEY REFERENCES decision,
+	since_ns bigint NOT NULL,
+	warned_ns bigint
+);
+COMMENT ON TABLE quota_idle IS 'Leases of workspaces with an idle_timeout: since when their holders are measured and do nothing, and when they were warned.';

@@ -1,0 +1,28 @@
+/* aggregator/store/quota_store.h - what the closed loop of quota reads of the ledger, and keeps in it. */
+#ifndef TOLLGATE_STORE_QUOTA_STORE_H
+#define TOLLGATE_STORE_QUOTA_STORE_H
+
+#include "aggregator/core/quota_loop.h"
+#include "aggregator/store/store.h"
+
+/* What telemetry shows now. in_place(quota_live) struct quota_live live = {0}; */
+struct quota_live {
+	struct quota_observed seen;
+	void *memory;
+};
+void quota_live_fini(struct quota_live *live);
+MUST_CHECK bool store_quota_observe(struct db *db, int64_t now_ns, struct quota_live *ret, struct err *err);
+
+/* {"policy":{...}}: the policy in force at a time, with these settings, as the quota book reads it. The text of a policy is
+ * the same as long as it says the same. */
+MUST_CHECK bool store_quota_policy(struct db *db, int64_t now_ns, const struct quota_settings *settings,
+                                   struct buf *out, struct err *err);
+
+/* Of the last policy that was applied; 0: none was. */
+MUST_CHECK bool store_quota_policy_version(struct db *db, int64_t *ret, struct err *err);
+
+/* Anomalies as they are now: new ones and those that ended are audited. Idle leases that are to be remembered. In a transaction. */
+MUST_CHECK bool store_quota_anomalies(struct db *db, const struct quota_loop_out *found, int64_t now_ns,
+                                      struct err *err);
+
+#endif
