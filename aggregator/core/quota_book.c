@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "aggregator/core/quota_book_row.h"
 #include "aggregator/core/quota_book_step.h"
 #include "aggregator/core/quota_json.h"
 
@@ -287,7 +288,7 @@ exception_event(struct book_step *s, enum quota_event_kind kind, const json_t *v
 	x.shared = json_is_true(json_object_get(v, "shared"));
 	x.extra_limit = json_integer_value(json_object_get(v, "extra_limit_units"));
 	x.extra_reserved = json_integer_value(json_object_get(v, "extra_reserved_units"));
-	if (x.from_ns < 0 || x.until_ns < 0 || x.until_ns > INT64_C(1) << 60)
+	if (x.from_ns < 0 || x.until_ns < 0 || x.until_ns > BOOK_MAX_NS)
 		return err_set(err, ERR_INVALID, "exception %s: a time is out of range", x.id);
 	if (x.workspace == QUOTA_NONE || x.cluster == QUOTA_NONE || x.model == QUOTA_NONE)
 		return err_set(err, ERR_INVALID, "exception %s: %s, %s or %s is not known", x.id, workspace, cluster,
@@ -347,7 +348,7 @@ quota_book_step(struct quota_book *b, int64_t now_ns, const char *event, size_t 
 		return false;
 	if (!json_is_object(doc) || json_object_size(doc) != 1)
 		return err_set(err, ERR_INVALID, "event: an object with one member is expected");
-	if (now_ns < 0 || now_ns > INT64_C(1) << 60)
+	if (now_ns < 0 || now_ns > BOOK_MAX_NS)
 		return err_set(err, ERR_INVALID, "event: the time %" PRId64 " is out of range", now_ns);
 	json_object_foreach(doc, name, value) ok =
 		named_event(&s, name, value, err) || err_prefix(err, "event %.40s", name);

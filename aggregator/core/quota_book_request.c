@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "aggregator/core/quota_book_row.h"
 #include "aggregator/core/quota_book_step.h"
 
 #define MAX_REQUESTS 100000u
@@ -138,7 +139,7 @@ read_rest(const struct book_names *n, const json_t *o, struct asked *a)
 	bool priced;
 
 	(void)number(o, "expected_s", 0, MAX_SECONDS, a, &a->r.expected_s);
-	(void)number(o, "expires_ns", 0, MAX_AMOUNT, a, &a->r.expires_ns);
+	(void)number(o, "expires_ns", 0, BOOK_MAX_NS, a, &a->r.expires_ns);
 	(void)number(o, "cpu_millis", 0, MAX_AMOUNT, a, &a->r.other[QUOTA_CPU]);
 	(void)number(o, "memory_bytes", 0, MAX_AMOUNT, a, &a->r.other[QUOTA_MEMORY]);
 	(void)number(o, "storage_bytes", 0, MAX_AMOUNT, a, &a->r.other[QUOTA_STORAGE]);

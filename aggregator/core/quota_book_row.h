@@ -17,7 +17,7 @@ enum book_type {
 	BOOK_ENUM,
 	BOOK_TEXT
 };
-#define BOOK_MAX_NS (INT64_C(1) << 60)
+#define BOOK_MAX_NS (INT64_C(1) << 62)
 
 struct book_column {
 	const char *key;

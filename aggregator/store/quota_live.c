@@ -129,7 +129,7 @@ load_gpus(struct db *db, struct live_memory *m, const struct idmap *at, struct e
 		"NOT is_silent(s.received_at, s.interval_ns) AS heard FROM live_gpu l JOIN node_status s ON s.node_id = l.node_id), "
 		"served AS (SELECT v.node_id, g.uuid, g.short_model, g.id FROM gpu_service v JOIN gpu g ON g.id = v.gpu_id "
 		"WHERE v.until_ns IS NULL), "
-		"every AS (SELECT DISTINCT ON (uuid) * FROM (SELECT coalesce(l.node_id, v.node_id) AS node_id, "
+		"every AS (SELECT DISTINCT ON (uuid COLLATE \"C\") * FROM (SELECT coalesce(l.node_id, v.node_id) AS node_id, "
 		"coalesce(l.uuid, v.uuid) AS uuid, coalesce(l.short_model, v.short_model) AS model, coalesce(l.heard, false) AS known, "
 		"coalesce(l.healthy, false) AS healthy, coalesce(l.sharing, '') AS sharing, coalesce(l.replicas, 0) AS replicas "
 		"FROM served v FULL JOIN live l ON l.node_id = v.node_id AND l.uuid = v.uuid) e "
@@ -140,7 +140,7 @@ load_gpus(struct db *db, struct live_memory *m, const struct idmap *at, struct e
 	static const struct db_stmt instances = {
 		"quota instances",
 		"SELECT node_id, gpu, profile, units, count(*) FROM live_instance GROUP BY 1, 2, 3, 4 "
-		"ORDER BY 1, 2 COLLATE \"C\", 3 COLLATE \"C\""};
+		"ORDER BY node_id, gpu COLLATE \"C\", profile COLLATE \"C\""};
 	struct quota_seen_gpu *all;
 	struct instances in = {0};
 	PGresult *r, *cut;

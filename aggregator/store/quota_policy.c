@@ -44,7 +44,7 @@ policy_rows_fini(struct policy_rows *r)
 	"JOIN cluster c ON c.id = n.cluster_id LEFT JOIN node_owner o ON o.node_id = n.id AND o.effective @> $1::timestamptz "             \
 	"LEFT JOIN tenant t ON t.id = o.tenant_id WHERE NOT EXISTS (SELECT FROM node_state x WHERE x.node_id = n.id "                      \
 	"AND x.state = 'retired' AND x.effective @> $1::timestamptz)) "
-#define PATH "t.name || '/' || w.name"
+#define PATH "(t.name || '/' || w.name)"
 #define OF_WORKSPACE \
 	"JOIN workspace w ON w.id = x.workspace_id AND w.retired_at IS NULL AND NOT w.builtin JOIN tenant t ON t.id = w.tenant_id "
 

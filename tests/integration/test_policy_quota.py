@@ -7,12 +7,13 @@ import os
 import random
 import re
 import subprocess
+import time
 import unittest
 
 from tests.support import pg
 from tests.support.fleet import HOUR, MINUTE, NS
 from tests.support.ledger import BUILD, Ledger, StoreError
-from tests.support.stack import ROOT, Stack, wait_for
+from tests.support.stack import ROOT, Stack, program, wait_for
 
 START = 1_796_068_800 * NS  # 2026-11-30T20:00Z
 EXAMPLES = ["examples/two-nodes.yaml", "examples/slurm.yaml", "examples/showback.yaml", "demo/policy.yaml"]
@@ -295,6 +296,90 @@ class OwnPart(Base):
         part = led.text("policy", "--tenant", "acme").replace("limit: 8", "limit: 7")
         self.assertEqual(led.apply(part, tenant="acme")["changes"], 1)
         self.assertEqual(led.value("select units from reservation r join workspace w on w.id = workspace_id where w.name = 'g' and upper_inf(effective)"), "10080")
+
+
+class InTheBook(Base):
+    """What a policy in the ledger means to the quota engine is what the same policy means in a scenario's file."""
+
+    WORLD = {
+        "priority_classes": [{"name": "prod", "value": 100, "preemptible": False}],
+        "tenants": [
+            {"name": "acme", "maximum": 14, "isolation": "gpu", "limits": {"cpu": 64},
+             "workspaces": [{"name": "a", "reserved": 4, "limit": 8, "lend": 2}, {"name": "b", "reserved": 2, "borrow": 3, "reclaim": "lower", "weight": 3},
+                            {"name": "c", "reserved_shared": 2}, {"name": "off", "enforce": "off"}]},
+            {"name": "globex", "default_limit": 3, "priority_classes": ["prod"],
+             "workspaces": [{"name": "g", "reserved": "2x1g.10gb"}, {"name": "h", "limit": "3x1g.10gb", "preempt_own": "never"}]},
+        ],
+        "nodes": [
+            {"name": "n1", "tenant": "acme", "model": "H100-80GB", "gpus": 8},
+            {"name": "n2", "shared": True, "model": "H100-80GB", "gpus": 4},
+            {"name": "n3", "tenant": "globex", "model": "H100-80GB", "mig": {"1g.10gb": 7}},
+        ],
+    }  # fmt: skip
+
+    def statuses(self, led):
+        """All of it is there and healthy."""
+        for node in self.WORLD["nodes"]:
+            cut = node.get("mig")
+            gpus = [{"uuid": f"GPU-{node['name']}-{i}", "model": "NVIDIA H100 80GB HBM3", "short_model": "H100-80GB", "index": i, "healthy": True, "reason": "", "xid": 0,
+                     "sharing": "mig" if cut else "exclusive", "replicas": 0} for i in range(node.get("gpus", 1))]  # fmt: skip
+            parts = [{"gpu": gpus[0]["uuid"], "uuid": f"MIG-{i}", "profile": "1g.10gb", "gi": i, "ci": 0, "units": 675} for i in range(7)] if cut else []
+            led.rows(f"INSERT INTO node_status SELECT id, gen_random_uuid(), 1, 1, now(), 0, 3600000000000, 0, sha256('x'), '{json.dumps(gpus)}', "
+                     f"'{json.dumps(parts)}', '[]' FROM node WHERE name = '{node['name']}'")  # fmt: skip
+
+    def batches(self, rng):
+        paths = [(t["name"], w["name"]) for t in self.WORLD["tenants"] for w in t["workspaces"]]
+        for batch in range(3):
+            requests = []
+            for i in range(6):
+                tenant, name = rng.choice(paths)
+                r = {"id": f"r{batch}-{i}", "workspace": f"{tenant}/{name}"}
+                if tenant == "globex" or rng.random() < 0.2:
+                    r |= {"profile": "1g.10gb", "count": rng.randint(1, 4)}
+                else:
+                    r |= {"gpus": rng.randint(1, 6)}
+                if rng.random() < 0.3:
+                    r["priority"] = "prod"
+                else:
+                    r |= {"priority": rng.randint(-1, 2), "preemptible": rng.random() < 0.7}
+                requests.append(r)
+            yield requests
+
+    @staticmethod
+    def as_event(r):
+        r = dict(r)
+        if r["priority"] == "prod":
+            r["class"] = r.pop("priority")
+        return r
+
+    def simulate(self, document):
+        done = subprocess.run([program("tollgate"), "quota", "simulate", "-"], input=json.dumps(document), capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        verdicts = [json.loads(line) for line in done.stdout.splitlines()]
+        for v in verdicts:
+            v.pop("at")
+            v.pop("due", v.pop("due_ns", None))
+        return verdicts
+
+    def test_the_ledger_and_a_scenario_decide_alike(self):
+        led = self.new_ledger(now=time.time_ns())
+        rules = {"tenants": [t | {"workspaces": [w | {"rules": [{"namespace": f"{t['name']}-{w['name']}"}]} for w in t["workspaces"]]} for t in self.WORLD["tenants"]]}
+        led.apply(json.dumps({"version": 1, "cluster": "demo"} | self.WORLD | rules))
+        self.statuses(led)
+        look = led.run("quota-look", "--now", led.now)
+        self.assertEqual([list(e)[0] for e in look["events"]], ["policy", "nodes"])
+        for seed in range(5):
+            rng = random.Random(seed)
+            batches = list(self.batches(rng))
+            scenario = {"version": 1, "clusters": [{"name": "demo"}]} | self.WORLD | {"requests": batches[0]}
+            scenario["events"] = [{"at": f"{i}s", "requests": b} for i, b in enumerate(batches) if i > 0]
+            events = look["events"] + [{"submit": [self.as_event(r) for r in b]} for b in batches]
+            at = [0, 0, *range(len(batches))]
+            recording = {"recording": 1, "state": {}, "state_seq": 0,
+                         "events": [{"seq": i + 1, "at_ns": led.now + at[i] * NS, "event": e} for i, e in enumerate(events)]}  # fmt: skip
+            verdicts = self.simulate(recording)
+            self.assertGreaterEqual(len({v["id"] for v in verdicts}), 18)
+            self.assertEqual(verdicts, self.simulate(scenario), f"seed {seed}")
 
 
 class OverHttp(unittest.TestCase):

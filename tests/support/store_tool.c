@@ -30,6 +30,7 @@
  * store_tool CONNINFO check TOKEN
  * store_tool CONNINFO list WHAT [--tenant T]
  * store_tool CONNINFO policy [--tenant T]
+ * store_tool CONNINFO quota-look --now NS     what a quota book that knows nothing is told: {"events":[...],"anomalies":[...]}
  * store_tool CONNINFO ready | ledger | period --now NS
  *
  * Every call writes one line of JSON (or the document itself). A call that fails writes {"error": KIND, "text": ...}
@@ -42,6 +43,7 @@
 #include "aggregator/core/report.h"
 #include "aggregator/store/document.h"
 #include "aggregator/store/period.h"
+#include "aggregator/store/quota_store.h"
 #include "aggregator/store/reconcile.h"
 #include "common/json.h"
 #include "common/time.h"
@@ -580,6 +582,38 @@ totals(struct db *db, const struct args *a, struct buf *out, struct err *err)
 	return true;
 }
 
+/* The policy first, then what the loop says of a book that has it. */
+static bool
+quota_look(struct db *db, const struct args *a, struct buf *out, struct err *err)
+{
+	static const struct quota_settings settings = {.burst = 2,
+	                                               .grace_ns = 300 * NS_PER_S,
+	                                               .silence_ns = 300 * NS_PER_S};
+	owned(quota_book) struct quota_book *book = NULL;
+	owned(quota_outcome) struct quota_outcome *outcome = NULL;
+	in_place(quota_live) struct quota_live live = {0};
+	struct quota_loop_out found;
+	in_place(buf) struct buf policy;
+	int64_t now_ns = option_i64(a, "--now", 0);
+
+	buf_init(&policy, OUT_MAX);
+	if (!store_quota_policy(db, now_ns, &settings, &policy, err) || !quota_book_open("{}", 2, &book, err) ||
+	    !quota_book_step(book, now_ns, buf_text(&policy), policy.len, &outcome, err) ||
+	    !store_quota_observe(db, now_ns, &live, err))
+		return false;
+	quota_loop(book, &live.seen, now_ns, &found);
+	buf_printf(out, "{\"events\":[%s", buf_text(&policy));
+	for (size_t i = 0; i < found.event_count; i++)
+		buf_printf(out, ",%s", found.events[i].text);
+	buf_str(out, "],\"anomalies\":[");
+	for (size_t i = 0; i < found.anomaly_count; i++)
+		buf_printf(out, "%s[\"%s\",\"%s\",\"%s\",%s]", i > 0 ? "," : "", found.anomalies[i].kind,
+		           found.anomalies[i].subject, found.anomalies[i].tenant, found.anomalies[i].detail);
+	buf_str(out, "]}\n");
+	quota_loop_out_fini(&found);
+	return true;
+}
+
 static bool
 check(struct db *db, const struct args *a, struct buf *out, struct err *err)
 {
@@ -678,6 +712,7 @@ static const struct {
 	{"check", check},
 	{"list", list},
 	{"policy", policy},
+	{"quota-look", quota_look},
 	{"ready", ready},
 	{"ledger", ledger},
 	{"period", period},

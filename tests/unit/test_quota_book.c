@@ -67,7 +67,7 @@ setup(void **state)
 	static struct book k;
 	struct err err;
 
-	k = (struct book){0};
+	k = (struct book){.now_ns = INT64_C(1800000000000000000)}; /* of 2027 */
 	buf_init(&k.out, BYTES);
 	assert_true(quota_book_open("{}", 2, &k.b, &err));
 	(void)step(&k, POLICY);

@@ -10,7 +10,7 @@
 
 #define BYTES (4u << 20)
 #define S INT64_C(1000000000)
-#define START (1000 * S)
+#define START (1800000000 * S) /* of 2027 */
 
 #define POLICY                                                                                                                       \
 	"{\"policy\":{\"settings\":{\"burst\":2,\"grace_ns\":60000000000,\"confirm_ns\":600000000000,\"silence_ns\":300000000000},"  \
