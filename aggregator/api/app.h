@@ -47,12 +47,14 @@ struct counters {
 	atomic_llong status_kept, status_late, status_refused;
 	atomic_llong ingest_bytes;
 	struct histogram ingest_duration;
+	struct histogram decision_duration; /* from the request to the answer, commit included */
 	atomic_llong requests, request_errors, responses[RESPONSE_CLASSES];
 	atomic_llong hours_sealed, hours_resealed, rollup_errors;
 	atomic_llong rollup_last_wall_ns;
 	struct background_counters background[BACKGROUND_TASKS];
 };
 
+struct decider;
 struct app {
 	const struct aggregator_options *options;
 	struct counters counters;
@@ -61,6 +63,7 @@ struct app {
 	struct gauges *gauges;
 	struct ingest_line *line;
 	struct audit_reads *reads;
+	struct decider *decider;
 	int64_t started_wall_ns;
 };
 
@@ -89,6 +92,7 @@ bool app_db_new(const struct aggregator_options *o, const char *purpose, struct 
 #define ROLES_ADMIN (ROLE_ADMIN | ROLE_TENANT_ADMIN)
 #define ROLES_MONEY (ROLE_ADMIN | ROLE_BILLING)
 #define ROLES_READ (ROLES_MONEY | ROLES_TENANT)
+#define ROLES_ASK (ROLES_ADMIN | ROLE_DEVELOPER | ROLE_SCHEDULER)
 #define ROLES_ANY (ROLES_READ | ROLE_NODE | ROLE_SCHEDULER)
 
 /* A body_max that stands for the option ingest-max; main puts the number in its place. */
@@ -150,6 +154,9 @@ http_handler handle_token_create, handle_tokens, handle_token_revoke, handle_who
 http_handler handle_join, handle_join_token_create, handle_join_tokens, handle_join_token_revoke;
 http_handler handle_audit, handle_audit_verify;
 http_handler handle_exception_request, handle_exception_decide, handle_exceptions;
+http_handler handle_decision_ask, handle_decision_get, handle_decision_cancel, handle_decisions;
+http_handler handle_leases, handle_lease_event, handle_reclaims, handle_reclaim_event;
+http_handler handle_quota, handle_quota_recording;
 http_handler handle_budgets, handle_reconciliation;
 http_handler handle_adjustment_add, handle_adjustment_decide, handle_adjustments;
 http_handler handle_usage, handle_conservation, handle_verify, handle_report;

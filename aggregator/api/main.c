@@ -7,7 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "aggregator/api/app.h"
+#include "aggregator/api/decider.h"
 #include "common/log.h"
 #include "common/time.h"
 
@@ -75,6 +75,14 @@ on_done(void *app_, const struct http_request *rq, int status, size_t bytes, int
 	if (status >= 500)
 		atomic_fetch_add(&app->counters.request_errors, 1);
 	log_request(app->options->access_log, rq, status, bytes, duration_ns);
+}
+
+static void
+on_stop(void *app_)
+{
+	struct app *app = app_;
+
+	decider_hurry(app->decider);
 }
 
 static void
@@ -178,6 +186,7 @@ serve(struct app *app, const sigset_t *signals, struct err *err)
 		.idle_timeout_ns = o->idle_timeout_ns,
 		.request_timeout_ns = o->request_timeout_ns,
 		.connection_max = (int)o->connections,
+		.on_stop = on_stop,
 		.on_done = on_done,
 	};
 	struct background *background = NULL;
@@ -186,7 +195,8 @@ serve(struct app *app, const sigset_t *signals, struct err *err)
 
 	if (!background_start(app, &background, err))
 		return false;
-	if (!httpd_start(&http, &httpd, err)) {
+	if (!decider_start(app, &app->decider, err) || !httpd_start(&http, &httpd, err)) {
+		decider_stop(app->decider);
 		background_stop(background);
 		return false;
 	}
@@ -197,6 +207,7 @@ serve(struct app *app, const sigset_t *signals, struct err *err)
 	}
 	log_event(LOG_INFO, "stopping", LS("signal", strsignal(signal_number)));
 	httpd_stop(httpd);
+	decider_stop(app->decider);
 	background_stop(background);
 	return true;
 }

@@ -174,6 +174,49 @@ static const struct schema {
 	{"Member", "tenant:text workspace:text user:text role:text since:time", NULL},
 	{"Said", "kind:text tenant:text subject:text value:text from:time until:time~", NULL},
 	{"Period", "month:text starts_at:time ends_at:time status:text", NULL},
+	{"Workload", "namespace:text?~ pod:text?~ pod_uid:text?~ slurm_job:text?~", NULL},
+	{"Ask",
+         "request_id:text workspace:text cluster:text? gpu_model:text? gpus:int? profile:text? count:int? replicas:int? of:int? "
+         "per_node:int? priority_class:text? priority:int? preemptible:bool? expected_duration:text? expires:text? cpu:text? "
+         "memory:text? storage:text? workload:Workload?",
+         NULL},
+	{"Lease",
+         "id:text state:text admitted_at:time confirmed_at:time~ seen_at:time~ released_at:time~ ended_at:time~ reclaim:text~",
+         NULL},
+	/* and the members of the verdict, or of a dry run's */
+	{"Verdict",
+         "id:text? decision:text? borrowed_gpus:any? victims:any? checks:any? workspace:text? would:text? warn:bool? owed:bool? "
+         "pool:text? position:int? borrowed_units:int? nodes:any? reasons:any? changes:any?",
+         NULL},
+	{"Decided",
+         "request_id:text status:text? decision:text? rule:text? asked_by:text? submitted_at:time? changed_at:time? "
+         "ended_at:time?~ ended_why:text?~ seq:int? request:Ask? lease:Lease?~ warnings:any? borrowed_gpus:any? victims:any? "
+         "checks:any? workspace:text? would:text? warn:bool? owed:bool? pool:text? position:int? borrowed_units:int? nodes:any? "
+         "reasons:any? changes:any? dry_run:bool? verdict:Verdict?",
+         NULL},
+	{"DecisionRow",
+         "id:int request_id:text workspace:text status:text decision:text would:text rule:text warn:bool position:int "
+         "request:Ask asked_by:text submitted_at:time changed_at:time admitted_at:time~ confirmed_at:time~ seen_at:time~ "
+         "released_at:time~ ended_at:time~ ended_why:text~ reclaim:text~",
+         NULL},
+	{"Decisions", "decisions:[DecisionRow] next:int~", NULL},
+	{"Leases", "leases:[DecisionRow] next:int~", NULL},
+	{"LeaseEvent", "nodes:any? workload:Workload?", NULL},
+	{"Reclaim",
+         "id:int lease:text workspace:text cause:text for:text~ state:text ordered_at:time due_at:time~ acked_at:time~ "
+         "ended_at:time~ seq:int workload:Workload",
+         NULL},
+	{"Reclaims", "reclaims:[Reclaim] seq:int", NULL},
+	{"QuotaAccount",
+         "cluster:text workspace:text gpu_model:text pool:text would_deny:int limit_units:int~ reserved_units:int "
+         "in_use_units:int held_units:int borrowed_units:int idle_units:int borrow_units:int~ lend_units:int~ queued_units:int",
+         NULL},
+	{"QuotaPool",
+         "cluster:text tenant:text~ gpu_model:text declared_units:int live_units:int in_use_units:int held_units:int "
+         "free_units:int excess_units:int reserved_units:int borrowed_units:int lent_units:int protected_units:int",
+         NULL},
+	{"Quota", "seq:int at:time~ workspaces:[QuotaAccount] pools:[QuotaPool]", NULL},
+	{"Recording", "recording:int state:any state_seq:int events:any", NULL},
 };
 
 static const struct door {
@@ -228,6 +271,20 @@ static const struct door {
          .reply_type = JSON, .reply = "Audit"},
 	{"GET", "/v1/audit/differences", .query = "after:text? seal:text?", .reply_type = JSON,
          .reply = "AuditVerified"},
+	{"POST", "/v1/decisions", .query = "dry_run:int? wait:text?", .body_type = JSON, .body = "Ask",
+         .reply_type = JSON, .reply = "Decided", .errors = {404, 409}},
+	{"GET", "/v1/decisions", .query = "tenant:text? workspace:text? status:text? " PAGE, .reply_type = JSON,
+         .reply = "Decisions"},
+	{"GET", "/v1/decisions/", .tail = "id:text", .query = "wait:text?", .reply_type = JSON, .reply = "Decided"},
+	{"DELETE", "/v1/decisions/", .tail = "id:text", .reply_type = JSON, .reply = "Decided", .errors = {409}},
+	{"GET", "/v1/leases", .query = "tenant:text? workspace:text? status:text? " PAGE, .reply_type = JSON,
+         .reply = "Leases"},
+	{"POST", "/v1/leases/", .tail = "id:text event:text", .body_type = JSON, .body = "LeaseEvent",
+         .reply_type = JSON, .reply = "Decided", .errors = {409}},
+	{"GET", "/v1/reclaims", .query = "tenant:text? wait:text? after:int?", .reply_type = JSON, .reply = "Reclaims"},
+	{"POST", "/v1/reclaims/", .tail = "id:int event:text", .reply_type = JSON, .reply = "Decided", .errors = {409}},
+	{"GET", "/v1/quota", .query = "tenant:text?", .reply_type = JSON, .reply = "Quota"},
+	{"GET", "/v1/quota/recording", .query = "from_seq:int? to_seq:int?", .reply_type = JSON, .reply = "Recording"},
 	{"GET", "/v1/usage",
          .query = RANGE
          " group_by:text? tenant:text? workspace:text? cluster:text? user:text? gpu_model:text? node:text? "
@@ -451,7 +508,20 @@ write_security(const struct http_route *r, struct buf *out)
 	buf_char(out, ']');
 }
 
-/* A name for generators of clients: get_v1_reports, get_v1_quarantine_seq. */
+/* Whether the list that a thing is in has a route with the same method. */
+static bool
+has_list(const struct http_route *r)
+{
+	size_t n = strlen(r->path) - 1;
+
+	for (size_t i = 0; i < api_route_count; i++)
+		if (strcmp(api_routes[i].method, r->method) == 0 && strlen(api_routes[i].path) == n &&
+		    strncmp(api_routes[i].path, r->path, n) == 0)
+			return true;
+	return false;
+}
+
+/* A name for generators of clients: get_v1_reports, get_v1_quarantine_seq, get_v1_decisions_id. */
 static void
 write_operation_id(const struct http_route *r, const struct door *d, struct buf *out)
 {
@@ -464,7 +534,7 @@ write_operation_id(const struct http_route *r, const struct door *d, struct buf 
 	for (const char *p = r->path; *p != '\0'; p++)
 		if (*p != '/' || p[1] != '\0')
 			buf_char(out, *p == '/' || *p == '-' || *p == '.' ? '_' : *p);
-	for (bool several = false; line != NULL && next_field(&line, &f); several = true)
+	for (bool several = has_list(r); line != NULL && next_field(&line, &f); several = true)
 		if (several && line[0] == '\0')
 			buf_printf(out, "_%s", f.name);
 	buf_char(out, '"');

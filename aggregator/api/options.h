@@ -41,6 +41,14 @@ struct aggregator_options {
 	int64_t audit_interval_ns;
 	int64_t close_unknown_ppm;
 	int64_t close_unattributed_ppm;
+	int64_t reclaim_grace_ns;
+	int64_t queue_aging_ns;
+	int64_t head_wait_ns;
+	int64_t borrow_backoff_ns;
+	int64_t borrow_backoff_forget_ns;
+	int64_t lease_confirm_ns;
+	int64_t lease_silence_ns;
+	int64_t quota_tick_ns;
 	char *organisation;
 	char *provider_name;
 	bool access_log;

@@ -182,6 +182,7 @@ add_drain(struct decision_rows *r, const struct decision_moment *m, const char *
 
 /* ---- decisions ------------------------------------------------------------------------------------------------------------- */
 
+/* Of the pool that it is in, or would be. */
 static enum quota_rule
 deciding_rule(const struct quota_verdict *v)
 {
@@ -190,7 +191,7 @@ deciding_rule(const struct quota_verdict *v)
 	if (v->decision == QUOTA_ADMIT && v->would == QUOTA_ADMIT)
 		return QUOTA_RULE_OWED;
 	for (size_t i = 0; i < v->check_count; i++)
-		if (!v->checks[i].ok && !v->checks[i].soft)
+		if (!v->checks[i].ok && !v->checks[i].soft && v->checks[i].shared == v->shared)
 			return v->checks[i].rule;
 	return v->decision == QUOTA_ADMIT ? QUOTA_RULE_OWED : QUOTA_RULE_AVAILABLE;
 }

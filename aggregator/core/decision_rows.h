@@ -88,7 +88,7 @@ struct decision_moment {
 	const char *actor; /* outlives the rows */
 };
 /* An actor of this name drains what was measured idle. */
-#define DECISION_ACTOR_IDLE "idle timeout"
+#define DECISION_ACTOR_IDLE "idle"
 
 void decision_rows_add(struct decision_rows *r, const struct decision_moment *m, const struct decision_cause *cause,
                        const struct quota_outcome *o);

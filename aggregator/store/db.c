@@ -346,6 +346,8 @@ db_script(struct db *db, const char *sql, struct err *err)
 
 /* --- several in one round trip --- */
 
+static const struct db_stmt commit_stmt = {"commit", "COMMIT"};
+
 /* What was sent is answered in order; after a failure the server skips the rest until the sync. */
 static bool
 take_answers(struct db *db, const struct db_call *calls, size_t n, bool begun, struct err *err)
@@ -476,6 +478,27 @@ db_tx_commit(struct db_tx *tx, struct err *err)
 	if (PQresultStatus(r) != PGRES_COMMAND_OK)
 		return fail(db, r, err);
 	/* COMMIT of a transaction that failed answers ROLLBACK. */
+	if (strcmp(PQcmdStatus(r), "COMMIT") != 0)
+		return err_set(err, ERR_FATAL, "database at %s: the transaction had failed and was rolled back",
+		               db->where);
+	db->in_tx = false;
+	tx->db = NULL;
+	return true;
+}
+
+/* What fails before the COMMIT makes the server skip it: it is rolled back with tx. */
+bool
+db_tx_commit_all(struct db_tx *tx, const struct db_call *calls, size_t n, struct err *err)
+{
+	owned(mem) struct db_call *all = mem_array(n + 1, sizeof(*all));
+	owned(result) PGresult *r = NULL;
+	struct db *db = tx->db;
+
+	for (size_t i = 0; i < n; i++)
+		all[i] = calls[i];
+	all[n] = (struct db_call){.stmt = &commit_stmt, .ret = &r};
+	if (!connected(db, err) || !run_all(db, all, n + 1, false, err))
+		return false;
 	if (strcmp(PQcmdStatus(r), "COMMIT") != 0)
 		return err_set(err, ERR_FATAL, "database at %s: the transaction had failed and was rolled back",
 		               db->where);

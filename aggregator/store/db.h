@@ -114,6 +114,8 @@ MUST_CHECK bool db_tx_begin_read(struct db_tx *tx, struct db *db,
 MUST_CHECK bool db_tx_begin_long(struct db_tx *tx, struct db *db,
                                  struct err *err); /* work over many rows: ten minutes a statement */
 MUST_CHECK bool db_tx_commit(struct db_tx *tx, struct err *err);
+/* With its last statements in the same round trip. After ERR_RETRY nobody knows whether it was done. */
+MUST_CHECK bool db_tx_commit_all(struct db_tx *tx, const struct db_call *calls, size_t n, struct err *err);
 void db_tx_fini(struct db_tx *tx);
 
 /* COPY ... FROM STDIN inside a transaction. */

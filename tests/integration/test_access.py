@@ -26,6 +26,7 @@ TENANT = {"tenant-admin", "developer", "viewer"}
 ADMINS = {"admin", "tenant-admin"}
 MONEY = {"admin", "billing"}
 READ = MONEY | TENANT
+ASK = ADMINS | {"developer", "scheduler"}
 OPEN = {"open"}
 JOIN = {"join-token"}
 
@@ -62,6 +63,16 @@ EXPECTED = {
     ("POST", "/v1/exceptions"): (ADMINS | {"developer"}, None),
     ("POST", "/v1/exceptions/"): (ADMINS | {"developer"}, "/v1/exceptions/999999999/approve"),
     ("GET", "/v1/exceptions"): (READ, None),
+    ("POST", "/v1/decisions"): (ASK, None),
+    ("GET", "/v1/decisions"): (READ | {"scheduler"}, None),
+    ("GET", "/v1/decisions/"): (READ | {"scheduler"}, "/v1/decisions/never-asked"),
+    ("DELETE", "/v1/decisions/"): (ASK, "/v1/decisions/never-asked"),
+    ("GET", "/v1/leases"): (READ | {"scheduler"}, None),
+    ("POST", "/v1/leases/"): (ASK, "/v1/leases/never-asked/heartbeat"),
+    ("GET", "/v1/reclaims"): (READ | {"scheduler"}, None),
+    ("POST", "/v1/reclaims/"): (ASK, "/v1/reclaims/999999999/ack"),
+    ("GET", "/v1/quota"): (READ | {"scheduler"}, None),
+    ("GET", "/v1/quota/recording"): ({"admin"}, None),
     ("GET", "/v1/usage"): (READ, None),
     ("GET", "/v1/conservation"): (MONEY, None),
     ("GET", "/v1/conservation/differences"): (MONEY, None),
@@ -86,6 +97,7 @@ OF_THE_TOKEN = {"/v1/whoami"}  # its own row and no other
 OF_A_TENANT = {
     "/v1/tokens", "/v1/audit", "/v1/usage", "/v1/status", "/v1/events/summary", "/v1/reports/", "/v1/tenants", "/v1/workspaces", "/v1/members",
     "/v1/history", "/v1/policy", "/v1/periods", "/v1/adjustments", "/v1/budgets", "/v1/exceptions",
+    "/v1/decisions", "/v1/decisions/", "/v1/leases", "/v1/reclaims", "/v1/quota",
 }  # fmt: skip
 
 

@@ -11,7 +11,7 @@ import time
 import unittest
 import urllib.parse
 
-from tests.support import ledger, stack
+from tests.support import ledger, quotalog, stack
 
 POLICY = """
 version: 1
@@ -37,6 +37,9 @@ EVENT = {
     "specversion": "1.0", "id": "1", "source": "/ceph", "type": "tollgate.storage.v1", "traceparent": "00-x",
     "data": {"tenant": "acme", "workspace": "training", "gb_hours": "12.5"},
 }  # fmt: skip
+BOOK_POLICY = {"policy": {"settings": {"burst": 2}, "clusters": ["test"], "models": ["H100"], "tenants": [{"name": "acme"}],
+                          "workspaces": [{"path": "acme/training", "home": "test"}]}}  # fmt: skip
+BOOK_NODES = {"nodes": [{"name": "n1", "cluster": "test", "gpus": [{"uuid": "GPU-0", "model": "H100", "slots": [{"count": 1}]}]}]}
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
 FORMATS = {"date-time": TIME, "date": re.compile(r"\d{4}-\d\d-\d\d")}
 TYPES = {"string": str, "boolean": bool, "array": list, "object": dict, "null": type(None)}
@@ -202,6 +205,7 @@ class OpenApi(unittest.TestCase):
         self.adjustments(r)
         self.exceptions(r)
         self.periods(r)
+        self.decisions(r)
         self.tokens(r)
         self.bad_requests(r)
         for path, methods in self.doc["paths"].items():
@@ -250,6 +254,34 @@ class OpenApi(unittest.TestCase):
         self.assertEqual(r.call("POST", at + "/burn", why).status, 404)
         self.assertEqual(r.call("POST", at + "/discard", b'{"reason": ""}').status, 400)
         self.assertEqual(r.call("GET", "/v1/quarantine?class=odd", wrong=True).status, 400)
+    def decisions(self, r):
+        quotalog.append(self.stack, BOOK_POLICY)
+        quotalog.append(self.stack, BOOK_NODES)
+        ask = {"request_id": "a", "workspace": "acme/training", "gpu_model": "H100", "gpus": 1, "workload": {"slurm_job": "7"}}
+        path, b = "/v1/decisions", {**ask, "request_id": "b", "expires": "1h", "cpu": "500m", "memory": "1Gi"}
+        self.assertEqual(r.call("POST", path + "?dry_run=1", json.dumps(ask).encode()).json()["verdict"]["decision"], "borrow")
+        self.assertEqual(r.call("POST", path, json.dumps(ask).encode()).json()["status"], "admitted")
+        self.assertEqual(r.call("POST", path, json.dumps({**ask, "gpus": 2}).encode()).status, 409)
+        self.assertEqual(r.call("POST", path + "?wait=1ms", json.dumps(b).encode()).json()["status"], "waiting")
+        self.assertEqual(r.call("GET", path + "/b?wait=1ms").json()["position"], 1)
+        self.assertEqual(r.call("DELETE", path + "/b").json()["status"], "cancelled")
+        self.assertEqual(r.call("DELETE", path + "/a").status, 409)
+        self.assertEqual(len(r.call("GET", path + "?limit=5&status=cancelled").json()["decisions"]), 1)
+        self.assertEqual(r.call("POST", "/v1/leases/a/confirm", b'{"nodes": [{"node": "n1", "gpus": ["GPU-0"]}]}').json()["status"], "confirmed")
+        self.assertEqual(r.call("POST", "/v1/leases/a/confirm", b'{"nodes": [{"node": "n9", "gpus": ["GPU-0"]}]}', wrong=True).status, 400)
+        for word in ("heartbeat", "drain"):
+            self.assertEqual(r.call("POST", f"/v1/leases/a/{word}", b"{}").status, 200)
+        [order] = r.call("GET", "/v1/reclaims?wait=10s").json()["reclaims"]
+        self.assertEqual((order["cause"], order["state"], order["workload"]["slurm_job"]), ("drain", "draining", "7"))
+        self.assertEqual(r.call("POST", f"/v1/reclaims/{order['id']}/ack").json()["lease"]["reclaim"], "draining")
+        self.assertEqual(r.call("POST", f"/v1/reclaims/{order['id']}/enforce").status, 409)
+        self.assertEqual(len(r.call("GET", "/v1/leases?workspace=acme/training").json()["leases"]), 1)
+        self.assertEqual(r.call("GET", "/v1/quota?tenant=acme").json()["pools"][0]["in_use_units"], 5040)
+        self.assertEqual(len(r.call("GET", "/v1/quota/recording?from_seq=1&to_seq=4").json()["events"]), 4)
+        for path in ("/v1/decisions/none", "/v1/decisions?status=odd", "/v1/leases?limit=0", "/v1/reclaims?wait=1y", "/v1/quota/recording?from_seq=0"):
+            self.assertGreaterEqual(r.call("GET", path, wrong=True).status, 400)
+        self.assertEqual(r.call("GET", "/v1/quota", role="node").status, 403)
+
     def periods(self, r):
         # A month before all others, in which nothing was.
         self.stack.sql("select make_periods('2001-01-15', '2001-01-16')")

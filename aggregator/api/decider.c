@@ -1,0 +1,507 @@
+/* aggregator/api/decider.c - the thread that decides: its desk, its rhythm, and who is answered when. */
+#include "aggregator/api/decider.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+#include <time.h>
+
+#include "aggregator/api/decider_turn.h"
+#include "common/log.h"
+#include "common/time.h"
+
+#define GROUP_MAX 512               /* a turn with more would keep the first one waiting */
+#define FOLLOW_NS (100 * NS_PER_MS) /* how often others are asked about while somebody waits */
+
+struct decider {
+	struct app *app;
+	struct db *db;
+	struct quota_log *log;
+	pthread_t thread;
+	pthread_mutex_t lock;
+	pthread_cond_t wake;
+	struct desk_item *first, **end; /* in the order they came */
+	atomic_bool hurry;
+	bool stop;
+	/* of the thread alone */
+	struct desk_item *watches;
+	int64_t ticked_ns, followed_ns, disagreements;
+	char last_error[sizeof(((struct err *)0)->text)];
+};
+
+/* ---- items ----------------------------------------------------------------------------------------------------------------- */
+
+struct desk_item *
+desk_item_new(enum desk_kind kind, const struct worker *w, const struct http_request *rq, struct http_reply *rp)
+{
+	struct desk_item *i = mem_alloc(sizeof(*i));
+
+	i->kind = kind;
+	i->rq = rq;
+	i->rp = rp;
+	i->began_ns = time_boot_ns();
+	memcpy(i->actor, w->who.name, sizeof(i->actor) < sizeof(w->who.name) ? sizeof(i->actor) : sizeof(w->who.name));
+	i->actor[sizeof(i->actor) - 1] = '\0';
+	if ((w->who.role & ROLES_TENANT) != 0)
+		memcpy(i->tenant, w->who.tenant, sizeof(i->tenant));
+	return i;
+}
+
+void
+desk_item_free(struct desk_item *i)
+{
+	if (!i)
+		return;
+	decision_body_fini(&i->body);
+	buf_fini(&i->told);
+	json_decref(i->doc);
+	mem_free(i->event);
+	mem_free(i);
+}
+
+void
+decider_put(struct decider *d, struct desk_item *item)
+{
+	if (!http_later(item->rq)) {
+		http_later_refuse(item->rq, item->rp);
+		desk_item_free(item);
+		return;
+	}
+	pthread_mutex_lock(&d->lock);
+	*d->end = item;
+	d->end = &item->next;
+	pthread_cond_signal(&d->wake);
+	pthread_mutex_unlock(&d->lock);
+}
+
+/* The reply is written. */
+static void
+done(struct decider *d, struct desk_item *item)
+{
+	const struct http_request *rq = item->rq;
+
+	if (item->kind == DESK_SUBMIT)
+		histogram_add(&d->app->counters.decision_duration, time_boot_ns() - item->began_ns);
+	desk_item_free(item);
+	http_later_done(rq);
+}
+
+static void
+refuse(struct decider *d, struct desk_item *item, const struct err *err)
+{
+	api_problem(item->rp, item->rq, err);
+	if (err->kind == ERR_RETRY)
+		item->rp->retry_after_s = 1;
+	done(d, item);
+}
+
+static void
+refuse_all(struct decider *d, struct desk_item *items, const struct err *err)
+{
+	for (struct desk_item *i = items, *next; i; i = next) {
+		next = i->next;
+		refuse(d, i, err);
+	}
+}
+
+/* The same error is told once. */
+static void
+tell(struct decider *d, const struct err *err)
+{
+	if (strcmp(d->last_error, err->text) != 0)
+		log_event(LOG_WARN, "deciding about capacity failed, will try again", LS("error", err->text));
+	memcpy(d->last_error, err->text, sizeof(d->last_error));
+}
+
+/* ---- answers ---------------------------------------------------------------------------------------------------------------- */
+
+static const struct decision_view *
+view_named(const struct decision_views *views, const struct desk_item *i)
+{
+	for (size_t k = 0; k < views->count; k++) {
+		const struct decision_view *v = &views->at[k];
+
+		if (strcmp(v->request_id, i->id) == 0)
+			return i->tenant[0] != '\0' && strcmp(v->tenant, i->tenant) != 0 ? NULL : v;
+	}
+	return NULL;
+}
+
+/* What waits is shown with its checks as they stand now. */
+static void
+write_view(struct decider *d, const struct decision_view *v, const char *warning, struct http_reply *rp)
+{
+	owned(quota_outcome) struct quota_outcome *o = NULL;
+	in_place(buf) struct buf now;
+	const struct quota_book *b;
+
+	buf_init(&now, HTTP_REPLY_MAX);
+	if (strcmp(v->status, "waiting") == 0) {
+		b = quota_log_borrow(d->log);
+		o = b ? quota_book_explain(b, quota_book_now(b), v->request_id) : NULL;
+		if (o && o->verdict_count == 1)
+			quota_book_verdict_json(b, &o->verdicts[0], &now);
+		quota_log_give_back(d->log);
+	}
+	rp->content_type = "application/json";
+	decision_json(v, now.len > 0 ? buf_text(&now) : NULL, warning, &rp->body);
+}
+
+static void
+missing(struct decider *d, struct desk_item *i)
+{
+	struct err err = {0};
+
+	err_set(&err, ERR_MISSING, "there is no decision \"%s\"", i->id);
+	refuse(d, i, &err);
+}
+
+/* True: it was answered; false: it goes on waiting. */
+static bool
+answer_view(struct decider *d, struct desk_item *i, const struct decision_view *v)
+{
+	bool waits = i->until_ns > time_boot_ns() && !d->hurry;
+	struct err err = {0};
+
+	if (!v) {
+		missing(d, i);
+		return true;
+	}
+	if (i->kind == DESK_SUBMIT && waits && strcmp(v->status, "waiting") == 0) {
+		i->kind = DESK_WATCH;
+		i->after = v->changed_seq;
+		return false;
+	}
+	if (i->kind == DESK_WATCH && waits && strcmp(v->status, "waiting") == 0 && v->changed_seq <= i->after)
+		return false;
+	if (i->kind == DESK_EVENT && strcmp(i->word, "cancel") == 0 && strcmp(v->status, "cancelled") != 0) {
+		err_set(&err, ERR_CONFLICT, "\"%s\" does not wait: it is %s", i->id, v->status);
+		refuse(d, i, &err);
+		return true;
+	}
+	if (i->kind == DESK_EVENT && strcmp(i->word, "enforce") == 0 && strcmp(v->reclaim, "enforced") != 0 &&
+	    strcmp(v->status, "ended") != 0) {
+		err_set(&err, ERR_CONFLICT, "\"%s\" has no order that is overdue", i->id);
+		refuse(d, i, &err);
+		return true;
+	}
+	write_view(d, v, i->warning[0] != '\0' ? i->warning : NULL, i->rp);
+	done(d, i);
+	return true;
+}
+
+static void
+keep_watching(struct decider *d, struct desk_item *i)
+{
+	i->next = d->watches;
+	d->watches = i;
+}
+
+/* Decisions whose rows must be read, in one question. */
+static void
+answer_by_rows(struct decider *d, struct desk_item *items)
+{
+	in_place(decision_views) struct decision_views views = {0};
+	owned(mem) const char **ids = NULL;
+	struct err err = {0};
+	size_t n = 0;
+
+	for (const struct desk_item *i = items; i; i = i->next)
+		n++;
+	if (n == 0)
+		return;
+	ids = mem_array(n, sizeof(*ids));
+	n = 0;
+	for (const struct desk_item *i = items; i; i = i->next)
+		ids[n++] = i->id;
+	if (!store_decisions_get(d->db, ids, n, &views, &err)) {
+		tell(d, &err);
+		refuse_all(d, items, &err);
+		return;
+	}
+	for (struct desk_item *i = items, *next; i; i = next) {
+		next = i->next;
+		if (!answer_view(d, i, view_named(&views, i)))
+			keep_watching(d, i);
+	}
+}
+
+/* True: it was answered. */
+static bool
+answer_reclaims(struct decider *d, struct desk_item *i)
+{
+	struct reclaim_query q = {.tenant = i->tenant[0] != '\0' ? i->tenant : NULL,
+	                          .after = i->after,
+	                          .ended = i->after > 0};
+	struct err err = {0};
+	int64_t count = 0;
+
+	if (!store_reclaims_json(d->db, &q, &i->rp->body, &count, &err)) {
+		buf_clear(&i->rp->body);
+		refuse(d, i, &err);
+		return true;
+	}
+	if (count == 0 && i->until_ns > time_boot_ns() && !d->hurry) {
+		buf_clear(&i->rp->body);
+		return false;
+	}
+	i->rp->content_type = "application/json";
+	done(d, i);
+	return true;
+}
+
+/* ---- long polls --------------------------------------------------------------------------------------------------------------- */
+
+/* Those whose time is over, or that a change is about; NULL: nothing changed. */
+static void
+look_at_watches(struct decider *d, const struct decision_rows *changed)
+{
+	struct desk_item *kept = NULL, *rows = NULL, *reclaims = NULL;
+	int64_t now_ns = time_boot_ns();
+
+	for (struct desk_item *i = d->watches, *next; i; i = next) {
+		bool due = d->hurry || i->until_ns <= now_ns;
+		struct desk_item **to = &kept;
+
+		next = i->next;
+		if (i->kind == DESK_RECLAIMS && (due || (changed && changed->reclaim_count > 0)))
+			to = &reclaims;
+		else if (i->kind == DESK_WATCH && (due || (changed && decision_rows_of(changed, i->id))))
+			to = &rows;
+		i->next = *to;
+		*to = i;
+	}
+	d->watches = kept;
+	answer_by_rows(d, rows);
+	for (struct desk_item *i = reclaims, *next; i; i = next) {
+		next = i->next;
+		if (!answer_reclaims(d, i))
+			keep_watching(d, i);
+	}
+}
+
+static void
+follow(struct decider *d)
+{
+	in_place(decision_rows) struct decision_rows changed = {0};
+	struct err err = {0};
+
+	d->followed_ns = time_boot_ns();
+	if (!store_quota_follow(d->db, d->log, &changed, &err))
+		tell(d, &err);
+	look_at_watches(d, &changed);
+}
+
+/* ---- a turn ------------------------------------------------------------------------------------------------------------------- */
+
+static void
+tell_disagreements(struct decider *d)
+{
+	int64_t n = quota_log_disagreements(d->log);
+
+	if (n > d->disagreements)
+		log_event(LOG_ERROR,
+		          "another replica decided otherwise than this program would have: run one version everywhere",
+		          LI("events", n - d->disagreements));
+	d->disagreements = n;
+}
+
+static void
+look_at_turn(struct decider *d, const struct turn_result *r)
+{
+	if (!r->turn)
+		return;
+	look_at_watches(d, quota_turn_foreign(r->turn));
+	look_at_watches(d, quota_turn_rows(r->turn));
+}
+
+static void
+answer_items(struct decider *d, struct desk_item *items, const struct turn_result *r)
+{
+	struct desk_item *rows = NULL, **end = &rows;
+
+	for (struct desk_item *i = items, *next; i; i = next) {
+		struct decision_view v;
+
+		next = i->next;
+		i->next = NULL;
+		if (i->kind == DESK_RECLAIMS) {
+			if (!answer_reclaims(d, i))
+				keep_watching(d, i);
+		} else if (i->fate == DESK_REFUSED) {
+			refuse(d, i, &i->err);
+		} else if (i->kind == DESK_TRY) {
+			i->rp->content_type = "application/json";
+			done(d, i);
+		} else if (i->fate == DESK_DECIDED && turn_result_view(r, i, &v)) {
+			if (!answer_view(d, i, &v))
+				keep_watching(d, i);
+		} else {
+			*end = i;
+			end = &i->next;
+		}
+	}
+	answer_by_rows(d, rows);
+}
+
+/* An attempt that failed was rolled back, or nobody knows: the second one finds what the first one left, by the requests' ids. */
+static bool
+take_turn(struct decider *d, struct desk_item *items, struct err *err)
+{
+	in_place(turn_result) struct turn_result r = {0};
+
+	for (int attempt = 0;; attempt++) {
+		turn_result_fini(&r);
+		if (decider_turn(d->db, d->log, items, &r, err))
+			break;
+		if (err->kind != ERR_RETRY || attempt == 1)
+			return false;
+		tell(d, err);
+	}
+	d->last_error[0] = '\0';
+	tell_disagreements(d);
+	look_at_turn(d, &r);
+	answer_items(d, items, &r);
+	return true;
+}
+
+/* ---- the thread --------------------------------------------------------------------------------------------------------------- */
+
+/* The desk's first items, or NULL when it is time for something else. */
+static struct desk_item *
+take_items(struct decider *d, int64_t until_ns, bool *ret_stop)
+{
+	struct desk_item *items, *last = NULL;
+	struct timespec until;
+	size_t n = 0;
+
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until_ns += until.tv_sec * NS_PER_S + until.tv_nsec - time_boot_ns();
+	until = (struct timespec){.tv_sec = (time_t)(until_ns / NS_PER_S), .tv_nsec = (long)(until_ns % NS_PER_S)};
+	pthread_mutex_lock(&d->lock);
+	while (!d->first && !d->stop && !(d->hurry && d->watches))
+		if (pthread_cond_clockwait(&d->wake, &d->lock, CLOCK_MONOTONIC, &until) == ETIMEDOUT)
+			break;
+	items = d->first;
+	for (struct desk_item *i = items; i && n < GROUP_MAX; i = i->next, n++)
+		last = i;
+	if (last) {
+		d->first = last->next;
+		last->next = NULL;
+		if (!d->first)
+			d->end = &d->first;
+	}
+	*ret_stop = d->stop && !items;
+	pthread_mutex_unlock(&d->lock);
+	return items;
+}
+
+static void
+tick(struct decider *d)
+{
+	in_place(turn_result) struct turn_result r = {0};
+	struct err err = {0};
+
+	d->ticked_ns = time_boot_ns();
+	if (!decider_tick(d->app, d->db, d->log, &r, &err))
+		tell(d, &err);
+	tell_disagreements(d);
+	look_at_turn(d, &r);
+}
+
+static int64_t
+next_ns(const struct decider *d)
+{
+	int64_t at_ns = d->ticked_ns + d->app->options->quota_tick_ns;
+
+	if (d->watches && d->followed_ns + FOLLOW_NS < at_ns)
+		at_ns = d->followed_ns + FOLLOW_NS;
+	return at_ns;
+}
+
+static void *
+decider_main(void *arg)
+{
+	struct decider *d = arg;
+	bool stop = false;
+
+	while (!stop) {
+		struct desk_item *items = take_items(d, next_ns(d), &stop);
+		struct err err = {0};
+
+		if (items && !take_turn(d, items, &err)) {
+			tell(d, &err);
+			refuse_all(d, items, &err);
+		}
+		if (d->hurry)
+			look_at_watches(d, NULL);
+		if (!stop && time_boot_ns() - d->ticked_ns >= d->app->options->quota_tick_ns)
+			tick(d);
+		else if (d->watches && time_boot_ns() - d->followed_ns >= FOLLOW_NS)
+			follow(d);
+	}
+	return NULL;
+}
+
+static void
+decider_free(struct decider *d)
+{
+	ASSERT(!d->first && !d->watches);
+	pthread_cond_destroy(&d->wake);
+	pthread_mutex_destroy(&d->lock);
+	quota_log_free(d->log);
+	db_free(d->db);
+	mem_free(d);
+}
+
+bool
+decider_start(struct app *app, struct decider **ret, struct err *err)
+{
+	struct decider *d;
+	struct db *db = NULL;
+	int rc;
+
+	if (!app_db_new(app->options, "tollgate-aggregator decider", &app->db, &db, err))
+		return false;
+	d = mem_alloc(sizeof(*d));
+	*d = (struct decider){.app = app, .db = db, .log = quota_log_new()};
+	d->end = &d->first;
+	d->ticked_ns = time_boot_ns() - app->options->quota_tick_ns;
+	pthread_mutex_init(&d->lock, NULL);
+	pthread_cond_init(&d->wake, NULL);
+	rc = pthread_create(&d->thread, NULL, decider_main, d);
+	if (rc != 0) {
+		decider_free(d);
+		return err_errno(err, ERR_FATAL, rc, "cannot start the thread that decides");
+	}
+	*ret = d;
+	return true;
+}
+
+void
+decider_hurry(struct decider *d)
+{
+	pthread_mutex_lock(&d->lock);
+	d->hurry = true;
+	pthread_cond_signal(&d->wake);
+	pthread_mutex_unlock(&d->lock);
+}
+
+void
+decider_stop(struct decider *d)
+{
+	if (!d)
+		return;
+	pthread_mutex_lock(&d->lock);
+	d->stop = d->hurry = true;
+	pthread_cond_signal(&d->wake);
+	pthread_mutex_unlock(&d->lock);
+	pthread_join(d->thread, NULL);
+	decider_free(d);
+}
+
+struct quota_log *
+decider_log(struct decider *d)
+{
+	return d->log;
+}

@@ -1,0 +1,76 @@
+/* aggregator/api/decider.h - the one thread of a replica that decides about capacity.
+ *
+ * Handlers put what was asked on its desk and keep their request without a worker (http_later). The thread takes everything that lies
+ * there, decides it in one turn (store/decision.h) and answers: nobody waits for company, and who comes while a turn is being
+ * committed shares the next one. Long polls lie on the desk until what they wait for has changed, in whichever replica, or their time
+ * is over. */
+#ifndef TOLLGATE_API_DECIDER_H
+#define TOLLGATE_API_DECIDER_H
+
+#include "aggregator/api/app.h"
+#include "aggregator/store/decision.h"
+
+enum desk_kind {
+	DESK_SUBMIT,
+	DESK_TRY,      /* a submit that is only thought through */
+	DESK_EVENT,    /* about one lease or request that there is */
+	DESK_WATCH,    /* a decision, until it changes */
+	DESK_RECLAIMS, /* reclaims, until there are any behind `after` */
+};
+
+/* What lies on the desk. It owns its texts. */
+struct desk_item {
+	enum desk_kind kind;
+	const struct http_request *rq;
+	struct http_reply *rp;
+	char actor[352];  /* for the log */
+	char tenant[64];  /* the only one whose rows may be shown; empty: any */
+	int64_t began_ns; /* on the boot clock */
+	int64_t until_ns; /* likewise: how long it may wait for more than a first answer; 0: not at all */
+	char id[QUOTA_ID_SIZE];
+	/* a submit */
+	json_t *doc;
+	struct decision_body body;
+	struct decision_ask ask; /* points into body */
+	/* an event: its word, and the whole text where it is more than {WORD: ID} */
+	const char *word;
+	char *event;
+	struct decision_workload workload; /* points into doc */
+	int64_t after;                     /* a watch: what was seen already; reclaims: what is known */
+	struct desk_item *next;
+	/* what came of it, of the decider's thread alone */
+	enum {
+		DESK_OPEN,
+		DESK_DECIDED, /* by this turn: `view` is made from it */
+		DESK_READ,    /* the row is read */
+		DESK_REFUSED, /* err says why */
+	} fate;
+	struct err err;
+	const struct quota_verdict *verdict; /* the turn's */
+	struct buf told;                     /* the same as JSON */
+	char warning[QUOTA_ID_SIZE];         /* what was not done as asked; empty: nothing */
+};
+struct desk_item *desk_item_new(enum desk_kind kind, const struct worker *w, const struct http_request *rq,
+                                struct http_reply *rp);
+void desk_item_free(struct desk_item *i);
+DEFINE_OWNED(desk_item, struct desk_item)
+
+struct decider;
+MUST_CHECK bool decider_start(struct app *app, struct decider **ret, struct err *err);
+/* Keeps the request and takes the item; answers at once with 503 where that cannot be. The handler touches neither again. */
+void decider_put(struct decider *d, struct desk_item *item);
+/* From now on nothing waits: what lies on the desk is decided, and long polls are answered as things stand. For httpd's on_stop. */
+void decider_hurry(struct decider *d);
+void decider_stop(struct decider *d);
+/* The log of this replica, for readers. */
+struct quota_log *decider_log(struct decider *d);
+
+/* ?wait=: until when on the boot clock; 0: not at all. */
+MUST_CHECK bool api_wait(const struct http_request *rq, int64_t *ret_until_ns, struct err *err);
+/* ERR_MISSING: there is no such decision, or it is not the asker's to see. */
+MUST_CHECK bool api_decision_mine(struct worker *w, const char *id, struct err *err);
+
+/* The resource of a decision. explained: the checks as they stand now, instead of those of the verdict; NULL: none. */
+void decision_json(const struct decision_view *v, const char *explained, const char *warning, struct buf *out);
+
+#endif

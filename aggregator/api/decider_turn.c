@@ -1,0 +1,346 @@
+/* aggregator/api/decider_turn.c - one turn of the decider.
+ *
+ * What is about leases goes first, because it may free what is then asked for; all requests are one batch behind it. Things of one kind
+ * by one asker are one event. */
+#include "aggregator/api/decider_turn.h"
+
+#include <string.h>
+
+#define TEXT_MAX QUOTA_EVENT_MAX_BYTES
+#define ACTORS_MAX 2000u
+
+void
+turn_result_fini(struct turn_result *r)
+{
+	quota_turn_free(r->turn);
+	for (size_t i = 0; i < r->text_count; i++)
+		mem_free(r->texts[i]);
+	mem_free(r->texts);
+	*r = (struct turn_result){0};
+}
+
+/* A text that lives as long as the turn. */
+static const char *
+keep(struct turn_result *r, char *text)
+{
+	r->texts = mem_grow(r->texts, r->text_count + 1, sizeof(*r->texts));
+	r->texts[r->text_count++] = text;
+	return text;
+}
+
+static bool
+step(struct turn_result *r, const char *actor, const char *event, size_t len, const struct decision_ask *asks,
+     size_t ask_count, const struct quota_outcome **ret, struct err *err)
+{
+	return quota_turn_step(r->turn, actor, event, len, asks, ask_count, ret, err);
+}
+
+/* ---- leases ------------------------------------------------------------------------------------------------------------------- */
+
+static const char *
+refusal_of(const struct quota_outcome *o, const char *id)
+{
+	for (size_t i = 0; i < o->notice_count; i++)
+		if (o->notices[i].kind == QUOTA_REFUSED && strcmp(o->notices[i].id, id) == 0)
+			return o->notices[i].for_id;
+	return NULL;
+}
+
+/* What the engine would not do. That a lease has ended is no refusal to who wants its end; whether a request that no longer waits was
+ * cancelled, or an order that is not overdue is enforced, is in their rows. */
+static void
+settle_event(struct desk_item *i, const struct quota_outcome *o)
+{
+	const char *why = refusal_of(o, i->id);
+
+	i->fate = DESK_READ;
+	if (!why)
+		return;
+	if (strcmp(why, "place") == 0) {
+		memcpy(i->warning, "place", sizeof("place"));
+		return;
+	}
+	if (strcmp(why, "limit") == 0) {
+		i->fate = DESK_REFUSED;
+		err_set(&i->err, ERR_CONFLICT, "its workspace is above its limit: lease \"%s\" is not confirmed again",
+		        i->id);
+	} else if (strcmp(i->word, "heartbeat") == 0 || strcmp(i->word, "confirm") == 0) {
+		i->fate = DESK_REFUSED;
+		err_set(&i->err, ERR_CONFLICT, "\"%s\" is not a lease that runs", i->id);
+	}
+}
+
+static bool
+same_group(const struct desk_item *a, const struct desk_item *b)
+{
+	return b->kind == DESK_EVENT && b->fate == DESK_OPEN && !b->event && a->word == b->word &&
+	       strcmp(a->actor, b->actor) == 0;
+}
+
+static bool
+takes_list(const char *word)
+{
+	return strcmp(word, "cancel") != 0 && strcmp(word, "confirm") != 0;
+}
+
+static bool
+step_group(struct turn_result *r, struct desk_item *first, struct err *err)
+{
+	const struct quota_outcome *o = NULL;
+	in_place(buf) struct buf text;
+	const char *comma = "[";
+
+	buf_init(&text, TEXT_MAX);
+	buf_printf(&text, "{\"%s\":", first->word);
+	for (struct desk_item *i = first; i; i = i->next) {
+		if (!same_group(first, i) || (!takes_list(first->word) && i != first))
+			continue;
+		if (takes_list(first->word))
+			buf_str(&text, comma);
+		comma = ",";
+		json_write_string(i->id, &text);
+	}
+	buf_str(&text, takes_list(first->word) ? "]}" : "}");
+	if (!buf_ok(&text, "an event", err) || !step(r, first->actor, buf_text(&text), text.len, NULL, 0, &o, err))
+		return false;
+	for (struct desk_item *i = first->next; i && takes_list(first->word); i = i->next)
+		if (same_group(first, i))
+			settle_event(i, o);
+	settle_event(first, o);
+	return true;
+}
+
+static bool
+step_alone(struct turn_result *r, struct desk_item *i)
+{
+	const struct quota_outcome *o = NULL;
+
+	if (!step(r, i->actor, i->event, strlen(i->event), NULL, 0, &o, &i->err)) {
+		i->fate = DESK_REFUSED; /* a node or GPU that is not known */
+		return true;
+	}
+	settle_event(i, o);
+	return true;
+}
+
+static bool
+step_events(struct turn_result *r, struct desk_item *items, struct err *err)
+{
+	for (struct desk_item *i = items; i; i = i->next) {
+		if (i->kind != DESK_EVENT || i->fate != DESK_OPEN)
+			continue;
+		if (!(i->event ? step_alone(r, i) : step_group(r, i, err)))
+			return false;
+		if (i->fate == DESK_READ && (i->workload.pod_uid || i->workload.slurm_job || i->workload.pod))
+			quota_turn_workload(r->turn, i->id, &i->workload);
+	}
+	return true;
+}
+
+/* ---- requests ----------------------------------------------------------------------------------------------------------------- */
+
+static void
+settle_known(struct desk_item *i, const uint8_t digest[SHA256_SIZE])
+{
+	i->fate = DESK_READ;
+	if (memcmp(digest, i->body.digest, SHA256_SIZE) == 0)
+		return;
+	i->fate = DESK_REFUSED;
+	err_set(&i->err, ERR_CONFLICT, "request_id: \"%s\" was used for another request", i->id);
+}
+
+static bool
+is_repeated(const struct turn_result *r, struct desk_item *items, struct desk_item *i)
+{
+	const struct decision_known *k = quota_turn_known(r->turn, i->id);
+	const uint8_t *digest = k ? k->digest : NULL;
+
+	for (const struct desk_item *before = items; before != i && !digest; before = before->next)
+		if (before->kind == DESK_SUBMIT && before->fate == DESK_DECIDED && strcmp(before->id, i->id) == 0)
+			digest = before->body.digest;
+	if (!digest)
+		return false;
+	settle_known(i, digest);
+	return true;
+}
+
+static void
+add_actor(struct buf *actors, const char *actor)
+{
+	const char *at = actors->len > 0 ? strstr(buf_text(actors), actor) : NULL;
+	size_t n = strlen(actor);
+
+	if (at && (at[n] == '\0' || at[n] == ','))
+		return;
+	if (actors->len > 0)
+		buf_str(actors, ", ");
+	buf_str(actors, actor);
+}
+
+static const struct quota_verdict *
+verdict_of(const struct quota_outcome *o, const char *id)
+{
+	for (size_t i = o->verdict_count; i-- > 0;)
+		if (strcmp(o->verdicts[i].id, id) == 0)
+			return &o->verdicts[i];
+	return NULL;
+}
+
+static bool
+step_submits(struct turn_result *r, struct desk_item *items, struct err *err)
+{
+	const struct quota_outcome *o = NULL;
+	in_place(buf) struct buf text, actors;
+	struct decision_ask *asks;
+	size_t n = 0;
+
+	for (const struct desk_item *i = items; i; i = i->next)
+		n += i->kind == DESK_SUBMIT;
+	buf_init(&text, TEXT_MAX);
+	buf_init(&actors, ACTORS_MAX);
+	asks = mem_array(n + 1, sizeof(*asks));
+	(void)keep(r, (char *)asks);
+	n = 0;
+	for (struct desk_item *i = items; i; i = i->next) {
+		if (i->kind != DESK_SUBMIT || is_repeated(r, items, i))
+			continue;
+		i->fate = DESK_DECIDED;
+		asks[n] = i->ask;
+		buf_str(&text, n++ == 0 ? "{\"submit\":[" : ",");
+		buf_add(&text, i->body.request.data, i->body.request.len);
+		add_actor(&actors, i->actor);
+	}
+	if (n == 0)
+		return true;
+	buf_str(&text, "]}");
+	if (!buf_ok(&text, "an event", err) ||
+	    !step(r, keep(r, mem_strdup(buf_text(&actors))), buf_text(&text), text.len, asks, n, &o, err))
+		return false;
+	for (struct desk_item *i = items; i; i = i->next) {
+		if (i->kind != DESK_SUBMIT || i->fate != DESK_DECIDED)
+			continue;
+		i->verdict = verdict_of(o, i->id);
+		ASSERT(i->verdict != NULL);
+		buf_init(&i->told, HTTP_REPLY_MAX);
+		quota_book_verdict_json(quota_turn_book(r->turn), i->verdict, &i->told);
+	}
+	return true;
+}
+
+/* ---- what if -------------------------------------------------------------------------------------------------------------------- */
+
+static void
+think(const struct turn_result *r, struct desk_item *i)
+{
+	owned(quota_outcome) struct quota_outcome *o = NULL;
+	const struct quota_book *b = quota_turn_book(r->turn);
+	const struct quota_verdict *v;
+	in_place(buf) struct buf text, told;
+
+	buf_init(&text, TEXT_MAX);
+	buf_init(&told, HTTP_REPLY_MAX);
+	buf_printf(&text, "{\"submit\":[%s]}", buf_text(&i->body.request));
+	i->fate = DESK_REFUSED;
+	if (!quota_book_try(b, quota_turn_now(r->turn), buf_text(&text), text.len, &o, &i->err))
+		return;
+	v = verdict_of(o, i->id);
+	if (!v) {
+		err_set(&i->err, ERR_FATAL, "the request has no verdict");
+		return;
+	}
+	i->fate = DESK_DECIDED;
+	quota_book_verdict_json(b, v, &told);
+	buf_str(&i->rp->body, "{\"dry_run\":true,\"request_id\":");
+	json_write_string(i->id, &i->rp->body);
+	buf_str(&i->rp->body, ",\"verdict\":");
+	buf_add(&i->rp->body, told.data, told.len);
+	buf_str(&i->rp->body, "}\n");
+}
+
+/* ---- a turn --------------------------------------------------------------------------------------------------------------------- */
+
+static size_t
+begin_items(struct desk_item *items, const char **ids, size_t *ret_ids)
+{
+	size_t n = 0;
+
+	*ret_ids = 0;
+	for (struct desk_item *i = items; i; i = i->next) {
+		i->fate = DESK_OPEN;
+		i->warning[0] = '\0';
+		i->verdict = NULL;
+		buf_fini(&i->told);
+		if (i->kind == DESK_TRY)
+			buf_clear(&i->rp->body);
+		n += i->kind == DESK_SUBMIT || i->kind == DESK_TRY || i->kind == DESK_EVENT;
+		if (i->kind == DESK_SUBMIT && ids)
+			ids[(*ret_ids)++] = i->id;
+	}
+	return n;
+}
+
+bool
+decider_turn(struct db *db, struct quota_log *log, struct desk_item *items, struct turn_result *ret, struct err *err)
+{
+	owned(mem) const char **ids = NULL;
+	size_t n = 0, id_count = 0;
+
+	for (const struct desk_item *i = items; i; i = i->next)
+		n++;
+	ids = mem_array(n + 1, sizeof(*ids));
+	if (begin_items(items, ids, &id_count) == 0)
+		return true;
+	if (!store_quota_turn(db, log, ids, id_count, &ret->turn, err) || !step_events(ret, items, err) ||
+	    !step_submits(ret, items, err))
+		return false;
+	for (struct desk_item *i = items; i; i = i->next)
+		if (i->kind == DESK_TRY)
+			think(ret, i);
+	return quota_turn_commit(ret->turn, err);
+}
+
+bool
+decider_tick(struct app *app, struct db *db, struct quota_log *log, struct turn_result *ret, struct err *err)
+{
+	const struct quota_outcome *o = NULL;
+	const struct quota_state *s;
+
+	(void)app;
+	if (!store_quota_turn(db, log, NULL, 0, &ret->turn, err))
+		return false;
+	s = quota_book_state(quota_turn_book(ret->turn));
+	if (quota_lease_count(s) + quota_waiting_count(s) > 0 &&
+	    !step(ret, "clock", "{\"tick\":true}", strlen("{\"tick\":true}"), NULL, 0, &o, err))
+		return false;
+	return quota_turn_snapshot(ret->turn, err) && quota_turn_commit(ret->turn, err);
+}
+
+bool
+turn_result_view(const struct turn_result *r, const struct desk_item *i, struct decision_view *v)
+{
+	const struct decision_change *c = decision_rows_of(quota_turn_rows(r->turn), i->id);
+
+	if (!c || !c->fresh)
+		return false;
+	*v = (struct decision_view){.request_id = i->id,
+	                            .tenant = i->tenant,
+	                            .workspace = i->body.workspace,
+	                            .status = decision_status_name(c->status),
+	                            .decision = quota_decision_name(c->decision),
+	                            .would = quota_decision_name(c->would),
+	                            .rule = quota_rule_name(c->rule),
+	                            .warn = c->warn,
+	                            .position = c->position,
+	                            .body = buf_text(&i->body.body),
+	                            .asked_by = i->actor,
+	                            .submitted_ns = quota_turn_now(r->turn),
+	                            .changed_ns = c->changed_ns,
+	                            .changed_seq = c->changed_seq,
+	                            .admitted_ns = c->admitted_ns,
+	                            .seen_ns = c->seen_ns,
+	                            .ended_why = "",
+	                            .reclaim = "",
+	                            .workload = i->body.workload,
+	                            .verdict = buf_text(&i->told)};
+	return true;
+}

@@ -1,0 +1,23 @@
+/* aggregator/api/decider_turn.h - one turn of the decider: from the items on its desk to events and back, for decider.c alone. */
+#ifndef TOLLGATE_API_DECIDER_TURN_H
+#define TOLLGATE_API_DECIDER_TURN_H
+
+#include "aggregator/api/decider.h"
+
+struct turn_result {
+	struct quota_turn *turn; /* NULL: there was nothing to decide */
+	char **texts;            /* that the turn borrows */
+	size_t text_count;
+};
+void turn_result_fini(struct turn_result *r);
+
+/* Decides the items together and commits; each gets its fate. False: nothing is known to have happened, and none has one. */
+MUST_CHECK bool decider_turn(struct db *db, struct quota_log *log, struct desk_item *items, struct turn_result *ret,
+                             struct err *err);
+/* What time and telemetry do to the book. */
+MUST_CHECK bool decider_tick(struct app *app, struct db *db, struct quota_log *log, struct turn_result *ret,
+                             struct err *err);
+/* A request that this turn decided, without reading its row. */
+bool turn_result_view(const struct turn_result *r, const struct desk_item *i, struct decision_view *ret);
+
+#endif

@@ -1,0 +1,213 @@
+/* aggregator/api/decisions.c - /v1/decisions: capacity is asked for, shown, waited for, and no longer wanted. */
+#include <string.h>
+
+#include "aggregator/api/decider.h"
+#include "common/text.h"
+#include "common/time.h"
+
+#define WAIT_MOST_NS (5 * NS_PER_MIN)
+
+/* ---- the resource ---------------------------------------------------------------------------------------------------------------- */
+
+static void
+time_member(struct buf *out, const char *name, int64_t ns)
+{
+	buf_printf(out, ",\"%s\":", name);
+	api_write_time(out, ns);
+}
+
+static void
+text_member(struct buf *out, const char *name, const char *text)
+{
+	buf_printf(out, ",\"%s\":", name);
+	json_write_string(text, out);
+}
+
+static void
+lease_member(const struct decision_view *v, struct buf *out)
+{
+	if (v->admitted_ns == 0) {
+		buf_str(out, ",\"lease\":null");
+		return;
+	}
+	buf_str(out, ",\"lease\":{\"id\":");
+	json_write_string(v->request_id, out);
+	text_member(out, "state", v->status);
+	time_member(out, "admitted_at", v->admitted_ns);
+	time_member(out, "confirmed_at", v->confirmed_ns);
+	time_member(out, "seen_at", v->seen_ns);
+	time_member(out, "released_at", v->released_ns);
+	time_member(out, "ended_at", v->ended_ns);
+	text_member(out, "reclaim", v->reclaim[0] != '\0' ? v->reclaim : NULL);
+	buf_char(out, '}');
+}
+
+/* The verdict's own members but the first two, which are the row's. */
+static void
+verdict_members(const char *verdict, struct buf *out)
+{
+	const char *from = verdict ? strstr(verdict, ",\"borrowed_gpus\"") : NULL;
+	size_t n = from ? strlen(from) : 0;
+
+	while (n > 0 && from[n - 1] != '}')
+		n--;
+	if (n > 1)
+		buf_add(out, from, n - 1);
+}
+
+void
+decision_json(const struct decision_view *v, const char *explained, const char *warning, struct buf *out)
+{
+	size_t n = strlen(v->body);
+
+	buf_str(out, "{\"request_id\":");
+	json_write_string(v->request_id, out);
+	text_member(out, "status", v->status);
+	text_member(out, "decision", v->decision);
+	text_member(out, "rule", v->rule);
+	text_member(out, "asked_by", v->asked_by);
+	time_member(out, "submitted_at", v->submitted_ns);
+	time_member(out, "changed_at", v->changed_ns);
+	time_member(out, "ended_at", v->ended_ns);
+	text_member(out, "ended_why", v->ended_why[0] != '\0' ? v->ended_why : NULL);
+	buf_printf(out, ",\"seq\":%" PRId64 ",\"request\":", v->changed_seq);
+	buf_add(out, v->body, n > 0 && v->body[n - 1] == '\n' ? n - 1 : n);
+	lease_member(v, out);
+	buf_str(out, ",\"warnings\":[");
+	if (warning)
+		json_write_string(
+			strcmp(warning, "place") == 0
+				? "what it says it runs on is not free in its pool: its planned place stays counted"
+				: warning,
+			out);
+	if (v->warn)
+		buf_printf(out, "%s\"not enforced: the rules say %s\"", warning ? "," : "", v->would);
+	buf_char(out, ']');
+	verdict_members(explained ? explained : v->verdict, out);
+	buf_str(out, "}\n");
+}
+
+/* ---- handlers --------------------------------------------------------------------------------------------------------------------- */
+
+bool
+api_wait(const struct http_request *rq, int64_t *ret_until_ns, struct err *err)
+{
+	const char *text = http_query(rq, "wait");
+	int64_t ns = 0;
+
+	*ret_until_ns = 0;
+	if (!text)
+		return true;
+	if (!duration_parse(text, &ns, NULL) || ns < 0 || ns > WAIT_MOST_NS)
+		return err_set(err, ERR_INVALID, "wait: it is a duration like 30s, of at most 5m");
+	*ret_until_ns = time_boot_ns() + ns;
+	return true;
+}
+
+void
+handle_decision_ask(void *app_, void *worker, const struct http_request *rq, struct http_reply *rp)
+{
+	owned(desk_item) struct desk_item *i = desk_item_new(DESK_SUBMIT, worker, rq, rp);
+	struct app *app = app_;
+	const char *dry_run = http_query(rq, "dry_run");
+	struct err err = {0};
+
+	if (dry_run && strcmp(dry_run, "0") != 0)
+		i->kind = DESK_TRY;
+	if (!api_wait(rq, &i->until_ns, &err) || !json_parse("body", rq->body, rq->body_len, &i->doc, &err) ||
+	    !decision_body_read(i->doc, i->tenant[0] != '\0' ? i->tenant : NULL, time_wall_ns(), &i->body, &err)) {
+		api_problem(rp, rq, &err);
+		return;
+	}
+	memcpy(i->id, i->body.request_id, sizeof(i->id));
+	i->ask = (struct decision_ask){.request_id = i->body.request_id,
+	                               .workspace = i->body.workspace,
+	                               .body = buf_text(&i->body.body),
+	                               .asked_by = i->actor,
+	                               .workload = i->body.workload};
+	memcpy(i->ask.digest, i->body.digest, sizeof(i->ask.digest));
+	decider_put(app->decider, take(i));
+}
+
+static bool
+id_of(const struct http_request *rq, struct desk_item *i, struct err *err)
+{
+	if (!decision_id_sound(rq->tail))
+		return err_set(err, ERR_MISSING, "there is no decision \"%.64s\"", rq->tail);
+	memcpy(i->id, rq->tail, strlen(rq->tail) + 1);
+	return true;
+}
+
+void
+handle_decision_get(void *app_, void *worker, const struct http_request *rq, struct http_reply *rp)
+{
+	owned(desk_item) struct desk_item *i = desk_item_new(DESK_WATCH, worker, rq, rp);
+	struct app *app = app_;
+	struct err err = {0};
+
+	i->after = INT64_MAX; /* while it waits, whatever it says */
+	if (!api_wait(rq, &i->until_ns, &err) || !id_of(rq, i, &err)) {
+		api_problem(rp, rq, &err);
+		return;
+	}
+	decider_put(app->decider, take(i));
+}
+
+void
+handle_decision_cancel(void *app_, void *worker, const struct http_request *rq, struct http_reply *rp)
+{
+	struct app *app = app_;
+	struct worker *w = worker;
+	owned(desk_item) struct desk_item *i = desk_item_new(DESK_EVENT, w, rq, rp);
+	struct err err = {0};
+
+	i->word = "cancel";
+	if (!id_of(rq, i, &err) || !api_decision_mine(w, i->id, &err)) {
+		api_problem(rp, rq, &err);
+		return;
+	}
+	decider_put(app->decider, take(i));
+}
+
+bool
+api_decision_mine(struct worker *w, const char *id, struct err *err)
+{
+	in_place(decision_views) struct decision_views v = {0};
+
+	if (!store_decisions_get(w->db, &id, 1, &v, err))
+		return false;
+	if (v.count == 1 && ((w->who.role & ROLES_TENANT) == 0 || strcmp(v.at[0].tenant, w->who.tenant) == 0))
+		return true;
+	return err_set(err, ERR_MISSING, "there is no decision or lease \"%s\"", id);
+}
+
+static void
+list(struct worker *w, const struct http_request *rq, struct http_reply *rp, bool leases)
+{
+	static const char *const statuses[] = {"waiting",  "admitted",  "confirmed", "suspect", "ended",
+	                                       "rejected", "cancelled", "expired",   NULL};
+	struct decision_query q = {.leases = leases};
+	struct err err = {0};
+
+	if (!api_tenant(w, rq, &q.tenant, rp))
+		return;
+	rp->content_type = "application/json";
+	if (!api_query(rq, "workspace", NULL, &q.workspace, &err) ||
+	    !api_query(rq, "status", statuses, &q.status, &err) || !api_page(rq, &q.page, &err) ||
+	    !store_decisions_json(w->db, &q, &rp->body, &err))
+		api_problem(rp, rq, &err);
+}
+
+void
+handle_decisions(void *app, void *worker, const struct http_request *rq, struct http_reply *rp)
+{
+	(void)app;
+	list(worker, rq, rp, false);
+}
+
+void
+handle_leases(void *app, void *worker, const struct http_request *rq, struct http_reply *rp)
+{
+	(void)app;
+	list(worker, rq, rp, true);
+}

@@ -1,0 +1,271 @@
+/* aggregator/core/decision_ask.c - a request for capacity as clients write it, and as the quota book reads it. */
+#include "aggregator/core/decision_ask.h"
+
+#include <string.h>
+
+#include "common/text.h"
+#include "common/time.h"
+
+#define BODY_MAX (64u << 10)
+#define WORKLOAD_TEXT_MAX 253
+#define EXPIRES_MOST_NS (366 * NS_PER_DAY)
+
+void
+decision_body_fini(struct decision_body *b)
+{
+	buf_fini(&b->request);
+	buf_fini(&b->body);
+}
+
+bool
+decision_id_sound(const char *id)
+{
+	static const char ok[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._:-";
+	size_t n = strspn(id, ok);
+
+	return n > 0 && n < QUOTA_ID_SIZE && id[n] == '\0' && !strchr("._:-", id[0]);
+}
+
+/* ---- fields ------------------------------------------------------------------------------------------------------------- */
+
+static bool
+text_field(const json_t *doc, const char *field, const char **ret, struct err *err)
+{
+	const json_t *v = json_object_get(doc, field);
+
+	*ret = json_string_value(v);
+	if (!v || (*ret && text_is_clean(*ret)))
+		return true;
+	return err_set(err, ERR_INVALID, "%s: it is text", field);
+}
+
+static void
+add_text(struct buf *out, const char *key, const char *value)
+{
+	if (!value)
+		return;
+	buf_printf(out, ",\"%s\":", key);
+	json_write_string(value, out);
+}
+
+static bool
+copy_text(const json_t *doc, const char *field, const char *key, struct buf *out, struct err *err)
+{
+	const char *value = NULL;
+
+	if (!text_field(doc, field, &value, err))
+		return false;
+	add_text(out, key, value);
+	return true;
+}
+
+static bool
+copy_number(const json_t *doc, const char *field, int64_t min, struct buf *out, struct err *err)
+{
+	const json_t *v = json_object_get(doc, field);
+
+	if (!v)
+		return true;
+	if (!json_is_integer(v) || json_integer_value(v) < min || json_integer_value(v) > QUOTA_MAX_PRIORITY)
+		return err_set(err, ERR_INVALID, "%s: it is a whole number from %" PRId64, field, min);
+	buf_printf(out, ",\"%s\":%" PRId64, field, (int64_t)json_integer_value(v));
+	return true;
+}
+
+/* A number with a unit; a plain number too. */
+static bool
+copy_quantity(const json_t *doc, const char *field, const char *key, const char *sample, struct buf *out,
+              struct err *err)
+{
+	static const struct {
+		const char *unit;
+		int64_t cpu, bytes; /* 0: not of these */
+	} units[] = {{"", 1000, 1},        {"m", 1, 0},
+	             {"k", 0, 1000},       {"M", 0, 1000000},
+	             {"G", 0, 1000000000}, {"T", 0, INT64_C(1000000000000)},
+	             {"Ki", 0, 1 << 10},   {"Mi", 0, 1 << 20},
+	             {"Gi", 0, 1 << 30},   {"Ti", 0, INT64_C(1) << 40}};
+	const json_t *v = json_object_get(doc, field);
+	const char *text = json_string_value(v);
+	char digits[20] = "";
+	int64_t value = -1, factor = 0;
+	size_t n = text ? strspn(text, "0123456789") : 0;
+
+	if (!v)
+		return true;
+	for (size_t i = 0; text && n > 0 && n < sizeof(digits) && i < ARRAY_LEN(units); i++)
+		if (strcmp(text + n, units[i].unit) == 0)
+			factor = strcmp(field, "cpu") == 0 ? units[i].cpu : units[i].bytes;
+	if (factor > 0) {
+		memcpy(digits, text, n);
+		if (!text_to_i64(digits, &value))
+			value = -1;
+	} else if (json_is_integer(v)) {
+		value = json_integer_value(v);
+		factor = strcmp(field, "cpu") == 0 ? 1000 : 1;
+	}
+	if (value < 0 || value > (INT64_C(1) << 60) / (factor > 0 ? factor : 1))
+		return err_set(err, ERR_INVALID, "%s: it is a quantity like %s", field, sample);
+	buf_printf(out, ",\"%s\":%" PRId64, key, value * factor);
+	return true;
+}
+
+static bool
+copy_duration(const json_t *doc, struct buf *out, struct err *err)
+{
+	const char *text = NULL;
+	int64_t ns = 0;
+
+	if (!text_field(doc, "expected_duration", &text, err))
+		return false;
+	if (!text)
+		return true;
+	if (!duration_parse(text, &ns, NULL) || ns < 0 || ns > EXPIRES_MOST_NS)
+		return err_set(err, ERR_INVALID, "expected_duration: it is a duration like 2h, of at most a year");
+	buf_printf(out, ",\"expected_s\":%" PRId64, (ns + NS_PER_S - 1) / NS_PER_S);
+	return true;
+}
+
+static bool
+copy_expiry(const json_t *doc, int64_t now_ns, struct buf *out, struct err *err)
+{
+	const char *text = NULL;
+	int64_t ns = 0;
+
+	if (!text_field(doc, "expires", &text, err))
+		return false;
+	if (!text)
+		return true;
+	if (duration_parse(text, &ns, NULL))
+		ns = ns > EXPIRES_MOST_NS ? INT64_MAX : now_ns + ns;
+	else if (!time_parse(text, &ns, NULL))
+		return err_set(err, ERR_INVALID,
+		               "expires: it is a time like 2027-01-31T00:00:00Z or a duration like 30m");
+	if (ns <= now_ns || ns > now_ns + EXPIRES_MOST_NS)
+		return err_set(err, ERR_INVALID, "expires: it is not within a year from now");
+	buf_printf(out, ",\"expires_ns\":%" PRId64, ns);
+	return true;
+}
+
+bool
+decision_workload_read(const json_t *doc, struct decision_workload *ret, struct err *err)
+{
+	static const char *const fields[] = {"namespace", "pod", "pod_uid", "slurm_job", NULL};
+	const json_t *w = json_object_get(doc, "workload");
+	const char **to[] = {&ret->namespace, &ret->pod, &ret->pod_uid, &ret->slurm_job};
+
+	*ret = (struct decision_workload){0};
+	if (!w)
+		return true;
+	if (!json_is_object(w))
+		return err_set(err, ERR_INVALID, "workload: it is an object");
+	if (!json_only_fields(w, fields, err))
+		return err_prefix(err, "workload");
+	for (size_t i = 0; i < ARRAY_LEN(to); i++) {
+		if (!text_field(w, fields[i], to[i], err))
+			return err_prefix(err, "workload");
+		if (*to[i] && (**to[i] == '\0' || strlen(*to[i]) > WORKLOAD_TEXT_MAX))
+			return err_set(err, ERR_INVALID, "workload: %s has 1 to %d bytes", fields[i],
+			               WORKLOAD_TEXT_MAX);
+	}
+	if (!ret->pod_uid && !ret->slurm_job && !(ret->namespace && ret->pod))
+		return err_set(err, ERR_INVALID, "workload: pod_uid, namespace and pod, or slurm_job say which it is");
+	return true;
+}
+
+/* ---- the request ---------------------------------------------------------------------------------------------------------- */
+
+static bool
+read_workspace(const json_t *doc, const char *tenant, struct decision_body *b, struct err *err)
+{
+	const char *name = NULL, *slash;
+	size_t n;
+
+	if (!text_field(doc, "workspace", &name, err))
+		return false;
+	if (!name || name[0] == '\0' || strlen(name) >= QUOTA_NAME_SIZE)
+		return err_set(err, ERR_INVALID, "workspace: it is TENANT/WORKSPACE, and must be there");
+	slash = strchr(name, '/');
+	if (!slash && !tenant)
+		return err_set(err, ERR_INVALID, "workspace: it is TENANT/WORKSPACE");
+	if (slash && tenant && (strncmp(name, tenant, (size_t)(slash - name)) != 0 || tenant[slash - name] != '\0'))
+		return err_set(err, ERR_MISSING, "workspace: there is no workspace \"%.64s\"", name);
+	n = slash ? 0 : strlen(tenant);
+	if (n + 1 >= QUOTA_NAME_SIZE)
+		return err_set(err, ERR_INVALID, "workspace: its name is too long");
+	memset(b->workspace, 0, sizeof(b->workspace));
+	if (!slash) {
+		memcpy(b->workspace, tenant, n);
+		b->workspace[n++] = '/';
+	}
+	memcpy(b->workspace + n, name, strlen(name));
+	return true;
+}
+
+static bool
+read_count(const json_t *doc, struct buf *out, struct err *err)
+{
+	bool gpus = json_object_get(doc, "gpus") != NULL, profile = json_object_get(doc, "profile") != NULL,
+	     replicas = json_object_get(doc, "replicas") != NULL;
+
+	if (gpus + profile + replicas != 1)
+		return err_set(err, ERR_INVALID, "gpus: one of gpus, profile and replicas says what is asked for");
+	if ((json_object_get(doc, "count") && !profile) || (json_object_get(doc, "of") != NULL) != replicas)
+		return err_set(err, ERR_INVALID, "count: count goes with profile, of with replicas");
+	return copy_number(doc, "gpus", 1, out, err) && copy_text(doc, "profile", "profile", out, err) &&
+	       copy_number(doc, "count", 1, out, err) && copy_number(doc, "replicas", 1, out, err) &&
+	       copy_number(doc, "of", 2, out, err) && copy_number(doc, "per_node", 1, out, err);
+}
+
+static bool
+read_rest(const json_t *doc, int64_t now_ns, struct buf *out, struct err *err)
+{
+	const json_t *preemptible = json_object_get(doc, "preemptible");
+
+	if (preemptible && !json_is_boolean(preemptible))
+		return err_set(err, ERR_INVALID, "preemptible: it is true or false");
+	if (preemptible)
+		buf_str(out, json_is_true(preemptible) ? ",\"preemptible\":true" : ",\"preemptible\":false");
+	if (json_object_get(doc, "priority") && json_object_get(doc, "priority_class"))
+		return err_set(err, ERR_INVALID, "priority: it is given by a class or as a number, not both");
+	return copy_text(doc, "cluster", "cluster", out, err) && copy_text(doc, "gpu_model", "model", out, err) &&
+	       copy_text(doc, "priority_class", "class", out, err) &&
+	       copy_number(doc, "priority", -QUOTA_MAX_PRIORITY, out, err) && copy_duration(doc, out, err) &&
+	       copy_expiry(doc, now_ns, out, err) && copy_quantity(doc, "cpu", "cpu_millis", "64 or 500m", out, err) &&
+	       copy_quantity(doc, "memory", "memory_bytes", "512Gi", out, err) &&
+	       copy_quantity(doc, "storage", "storage_bytes", "10Ti", out, err);
+}
+
+bool
+decision_body_read(const json_t *doc, const char *tenant, int64_t now_ns, struct decision_body *b, struct err *err)
+{
+	static const char *const fields[] = {"request_id",  "workspace",         "cluster",        "gpu_model",
+	                                     "gpus",        "profile",           "count",          "replicas",
+	                                     "of",          "per_node",          "priority_class", "priority",
+	                                     "preemptible", "expected_duration", "expires",        "cpu",
+	                                     "memory",      "storage",           "workload",       NULL};
+	const char *id = NULL;
+
+	*b = (struct decision_body){0};
+	buf_init(&b->request, BODY_MAX);
+	buf_init(&b->body, 2 * BODY_MAX);
+	if (!json_only_fields(doc, fields, err) || !text_field(doc, "request_id", &id, err))
+		return false;
+	if (!id || !decision_id_sound(id))
+		return err_set(err, ERR_INVALID,
+		               "request_id: 1 to %d letters, digits, '.', '_', ':' or '-', the first a letter or digit",
+		               QUOTA_ID_SIZE - 1);
+	memcpy(b->request_id, id, strlen(id) + 1);
+	if (!read_workspace(doc, tenant, b, err))
+		return false;
+	buf_str(&b->request, "{\"id\":");
+	json_write_string(id, &b->request);
+	add_text(&b->request, "workspace", b->workspace);
+	if (!read_count(doc, &b->request, err) || !read_rest(doc, now_ns, &b->request, err) ||
+	    !decision_workload_read(doc, &b->workload, err))
+		return false;
+	buf_char(&b->request, '}');
+	json_write(doc, &b->body);
+	sha256(buf_text(&b->body), b->body.len, b->digest);
+	return buf_ok(&b->request, "the request", err) && buf_ok(&b->body, "the request", err);
+}

@@ -1,0 +1,42 @@
+/* aggregator/core/decision_ask.h - a request for capacity as clients write it, and as the quota book reads it. Pure.
+ *
+ *   {"request_id": "job-4711", "workspace": "acme/prod", "cluster": "c1", "gpu_model": "H100",
+ *    "gpus": 8 | "profile": "1g.10gb", "count": 2 | "replicas": 1, "of": 4,
+ *    "per_node": 8, "priority_class": "high" | "priority": 10, "preemptible": true, "expected_duration": "2h", "expires": "30m",
+ *    "cpu": "64" | "500m", "memory": "512Gi", "storage": "10Ti",
+ *    "workload": {"namespace": ..., "pod": ..., "pod_uid": ...} | {"slurm_job": ...}}
+ *
+ * Only request_id, workspace and what is counted must be there. */
+#ifndef TOLLGATE_CORE_DECISION_ASK_H
+#define TOLLGATE_CORE_DECISION_ASK_H
+
+#include "aggregator/core/quota.h"
+#include "common/buf.h"
+#include "common/digest.h"
+#include "common/json.h"
+
+/* By which telemetry knows a workload; NULL: not said. */
+struct decision_workload {
+	const char *namespace, *pod, *pod_uid, *slurm_job;
+};
+
+struct decision_body {
+	char request_id[QUOTA_ID_SIZE];
+	char workspace[2 * QUOTA_NAME_SIZE]; /* "acme/prod" */
+	struct buf request;                  /* for a submit event */
+	struct buf body;                     /* what was asked, with sorted keys */
+	uint8_t digest[SHA256_SIZE];         /* of body: the same request has the same one however it is spelt */
+	struct decision_workload workload;   /* lives as long as doc */
+};
+void decision_body_fini(struct decision_body *b);
+
+/* tenant: whose workspaces may be named, and need not be; NULL: anybody's. ERR_INVALID begins with the field to blame; ERR_MISSING: the
+ * workspace is not the tenant's. */
+MUST_CHECK bool decision_body_read(const json_t *doc, const char *tenant, int64_t now_ns, struct decision_body *ret,
+                                   struct err *err);
+/* The member "workload" of an object, if it has one. */
+MUST_CHECK bool decision_workload_read(const json_t *doc, struct decision_workload *ret, struct err *err);
+/* 1 to 63 letters, digits, '.', '_', ':' and '-', beginning with a letter or digit. */
+bool decision_id_sound(const char *id);
+
+#endif

@@ -1,0 +1,133 @@
+/* aggregator/store/decision.h - quota in service: this replica's book and its place in the log, turns of deciding, and what was decided.
+ *
+ * A turn is one transaction under the lock of the book's row: first what other replicas have logged since is applied, then events of
+ * this one, then all of it is committed. Two round trips, however many events. */
+#ifndef TOLLGATE_STORE_DECISION_H
+#define TOLLGATE_STORE_DECISION_H
+
+#include "aggregator/core/decision_ask.h"
+#include "aggregator/core/decision_rows.h"
+#include "aggregator/core/quota_book.h"
+#include "aggregator/store/store.h"
+#include "common/spill.h"
+
+/* ---- the log ------------------------------------------------------------------------------------------------------------ */
+
+/* Changed by the thread that takes turns; read by any, between borrow and give_back. */
+struct quota_log;
+struct quota_log *quota_log_new(void);
+void quota_log_free(struct quota_log *l);
+DEFINE_OWNED(quota_log, struct quota_log)
+
+/* NULL: nothing was read yet. Nothing changes it until it is given back, which should be soon: decisions wait. */
+const struct quota_book *quota_log_borrow(struct quota_log *l);
+void quota_log_give_back(struct quota_log *l);
+int64_t quota_log_seq(struct quota_log *l);
+/* Events of others whose outcome was not what this program makes of them, since the start. */
+int64_t quota_log_disagreements(struct quota_log *l);
+
+/* What other replicas have logged, without a turn. The rows they changed are added to `changed`. */
+MUST_CHECK bool store_quota_follow(struct db *db, struct quota_log *l, struct decision_rows *changed, struct err *err);
+/* The last number in the log. */
+MUST_CHECK bool store_quota_seq(struct db *db, int64_t *ret, struct err *err);
+
+/* ---- a turn ------------------------------------------------------------------------------------------------------------- */
+
+/* What was asked for. */
+struct decision_ask {
+	const char *request_id, *workspace;
+	const char *body; /* JSON, as it is shown again */
+	uint8_t digest[SHA256_SIZE];
+	const char *asked_by;
+	struct decision_workload workload;
+};
+
+/* A request_id that is known already. */
+struct decision_known {
+	char request_id[QUOTA_ID_SIZE];
+	uint8_t digest[SHA256_SIZE];
+};
+
+struct quota_turn;
+/* ids: of which known ones are told. */
+MUST_CHECK bool store_quota_turn(struct db *db, struct quota_log *l, const char *const *ids, size_t id_count,
+                                 struct quota_turn **ret, struct err *err);
+int64_t quota_turn_now(const struct quota_turn *t); /* of the database's clock, never before the last event */
+const struct quota_book *quota_turn_book(const struct quota_turn *t);
+/* NULL: not known. */
+const struct decision_known *quota_turn_known(const struct quota_turn *t, const char *request_id);
+/* Rows that this turn changes, and those that others have changed before it. */
+const struct decision_rows *quota_turn_rows(const struct quota_turn *t);
+const struct decision_rows *quota_turn_foreign(const struct quota_turn *t);
+/* One event. asks: those of a submit, in its order; they are borrowed until the turn ends, as are actor and event. The outcome is the
+ * turn's. An error leaves the turn as it was. */
+MUST_CHECK bool quota_turn_step(struct quota_turn *t, const char *actor, const char *event, size_t len,
+                                const struct decision_ask *asks, size_t ask_count, const struct quota_outcome **ret,
+                                struct err *err);
+/* The workload of a lease, told with its confirmation; NULL members stay as they are. */
+void quota_turn_workload(struct quota_turn *t, const char *request_id, const struct decision_workload *w);
+/* What the last policy and inventory events carry; 32 bytes each. NULL: none yet. */
+const uint8_t *quota_turn_policy_digest(const struct quota_turn *t);
+const uint8_t *quota_turn_nodes_digest(const struct quota_turn *t);
+void quota_turn_set_policy_digest(struct quota_turn *t, const uint8_t digest[SHA256_SIZE]);
+void quota_turn_set_nodes_digest(struct quota_turn *t, const uint8_t digest[SHA256_SIZE]);
+/* Writes the book down where the log has grown long enough since it last was. */
+MUST_CHECK bool quota_turn_snapshot(struct quota_turn *t, struct err *err);
+/* ERR_RETRY: nobody knows whether it was done. The book is read anew at the next turn. */
+MUST_CHECK bool quota_turn_commit(struct quota_turn *t, struct err *err);
+/* Rolls back what was not committed. */
+void quota_turn_free(struct quota_turn *t);
+DEFINE_OWNED(quota_turn, struct quota_turn)
+
+/* ---- what was decided ------------------------------------------------------------------------------------------------------ */
+
+/* One decision with everything that is shown of it. Texts are the list's. */
+struct decision_view {
+	const char *request_id, *tenant, *workspace; /* tenant "" where the workspace is not known */
+	const char *status, *decision, *would, *rule;
+	bool warn;
+	int64_t position;
+	const char *body, *asked_by;
+	int64_t submitted_ns, changed_ns, changed_seq;
+	int64_t admitted_ns, confirmed_ns, seen_ns, released_ns, ended_ns; /* 0: not */
+	const char *ended_why;                                             /* "" */
+	const char *reclaim;                                               /* state of the order that is open; "" */
+	struct decision_workload workload;
+	const char *verdict; /* JSON; NULL: not read */
+};
+struct decision_views {
+	struct decision_view *at;
+	size_t count;
+	void *memory;
+};
+void decision_views_fini(struct decision_views *v);
+/* Those of these ids that there are, in any order. */
+MUST_CHECK bool store_decisions_get(struct db *db, const char *const *ids, size_t n, struct decision_views *ret,
+                                    struct err *err);
+
+struct decision_query {
+	const char *tenant, *workspace, *status; /* NULL: any */
+	bool leases;                             /* only what runs, unless a status is asked for */
+	struct page page;
+};
+/* {"decisions":[...],"next":ID or null} or "leases"; newest first, without verdicts. */
+MUST_CHECK bool store_decisions_json(struct db *db, const struct decision_query *q, struct buf *out, struct err *err);
+
+struct reclaim_query {
+	const char *tenant; /* NULL: any */
+	int64_t after;      /* only what changed behind this event */
+	bool ended;         /* those that ended behind `after` too */
+};
+/* {"reclaims":[...],"seq":N}; ret_count: how many. */
+MUST_CHECK bool store_reclaims_json(struct db *db, const struct reclaim_query *q, struct buf *out, int64_t *ret_count,
+                                    struct err *err);
+/* The lease that a reclaim is of; ERR_MISSING: none of that id is the tenant's (NULL: anybody's). */
+MUST_CHECK bool store_reclaim_lease(struct db *db, int64_t id, const char *tenant, char ret_lease[QUOTA_ID_SIZE],
+                                    char ret_state[16], struct err *err);
+
+/* {"recording":1,"state":{...},"state_seq":n,"events":[...]}: everything from the last snapshot at or before from_seq to to_seq, piece
+ * by piece. ERR_INVALID: there is no such range. */
+MUST_CHECK bool store_quota_recording(struct db *db, int64_t from_seq, int64_t to_seq, struct spill *out,
+                                      struct err *err);
+
+#endif

@@ -1,0 +1,315 @@
+/* aggregator/store/decision_turn.c - a turn of deciding: the lock, what others logged, this replica's events, COMMIT. */
+#include "aggregator/store/decision_write.h"
+
+#include <string.h>
+
+#include "common/gz.h"
+
+#define SNAPSHOT_EVENTS 2000
+#define SNAPSHOT_NS (10 * NS_PER_MIN)
+#define SNAPSHOT_LEVEL 1
+
+struct quota_turn {
+	struct db *db;
+	struct quota_log *log;
+	struct db_tx tx;
+	struct book_row row;
+	bool stepped, committed; /* the book is ahead of what was committed */
+	struct decision_rows rows;
+	struct decision_known *known;
+	size_t known_count;
+	struct turn_event *events;
+	size_t event_count;
+	const struct decision_ask **asks;
+	size_t ask_count;
+	struct turn_workload *workloads;
+	size_t workload_count;
+	struct decision_rows foreign;
+	struct buf snapshot;
+	int64_t snapshot_bytes;
+};
+
+void
+quota_turn_free(struct quota_turn *t)
+{
+	if (!t)
+		return;
+	db_tx_fini(&t->tx);
+	if (t->stepped && !t->committed)
+		quota_log_drop(t->log);
+	for (size_t i = 0; i < t->event_count; i++) {
+		mem_free(t->events[i].event);
+		mem_free(t->events[i].outcome);
+		quota_outcome_free(t->events[i].told);
+	}
+	decision_rows_fini(&t->rows);
+	decision_rows_fini(&t->foreign);
+	buf_fini(&t->snapshot);
+	mem_free(t->known);
+	mem_free(t->events);
+	mem_free(t->asks);
+	mem_free(t->workloads);
+	mem_free(t);
+}
+
+/* ---- begin ----------------------------------------------------------------------------------------------------------------- */
+
+static void
+take_known(struct quota_turn *t, const PGresult *r)
+{
+	t->known = mem_array((size_t)PQntuples(r) + 1, sizeof(*t->known));
+	for (int i = 0; i < PQntuples(r); i++) {
+		struct decision_known *k = &t->known[t->known_count];
+		const char *id = res_text(r, i, 0);
+
+		if (strlen(id) >= sizeof(k->request_id) || !hex_decode(res_text(r, i, 1), k->digest, SHA256_SIZE, NULL))
+			continue;
+		memcpy(k->request_id, id, strlen(id) + 1);
+		t->known_count++;
+	}
+}
+
+static const struct db_stmt lock_stmt = {
+	"quota_book_lock",
+	"SELECT seq, at_ns, encode(head, 'hex'), snapshot_seq, snapshot_at_ns, encode(policy_digest, 'hex'), "
+	"encode(nodes_digest, 'hex') FROM quota_book FOR UPDATE"};
+static const struct db_stmt clock_stmt = {"quota_clock",
+                                          "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint * 1000"};
+static const struct db_stmt known_stmt = {
+	"decision_known", "SELECT request_id, encode(digest, 'hex') FROM decision WHERE request_id = ANY($1::text[])"};
+
+/* Each statement sees what was committed when it began, so what is read behind the lock is what the lock protects. */
+static bool
+begin(struct quota_turn *t, const char *const *ids, size_t id_count, struct err *err)
+{
+	owned(result) PGresult *row = NULL;
+	owned(result) PGresult *events = NULL;
+	owned(result) PGresult *clock = NULL;
+	owned(result) PGresult *known = NULL;
+	in_place(db_array) struct db_array list;
+	struct db_args after = {0}, asked = {0};
+	struct db_call calls[] = {{&lock_stmt, NULL, &row},
+	                          {&quota_events_stmt, &after, &events},
+	                          {&clock_stmt, NULL, &clock},
+	                          {&known_stmt, &asked, &known}};
+	int64_t now_ns;
+
+	db_array_init(&list);
+	for (size_t i = 0; i < id_count; i++)
+		array_text(&list, ids[i]);
+	arg_array(&asked, &list);
+	quota_events_args(&after, t->log->seq);
+	if (!db_tx_begin_all(&t->tx, t->db, calls, id_count > 0 ? 4 : 3, err))
+		return false;
+	if (PQntuples(row) != 1)
+		return err_set(err, ERR_FATAL, "the quota book has no row");
+	book_row_of(row, &t->row);
+	/* the connection may be another one than a moment ago */
+	if (!quota_log_same_place(t->db, t->log, err))
+		return false;
+	if (!t->log->book)
+		return err_set(err, ERR_RETRY, "the database is another one than a moment ago");
+	if (!quota_log_apply(t->log, events, &t->foreign, err)) {
+		quota_log_drop(t->log);
+		return false;
+	}
+	if (!quota_log_reach(t->db, t->log, &t->row, &t->foreign, err))
+		return false;
+	now_ns = res_i64(clock, 0, 0);
+	if (now_ns > t->row.at_ns)
+		t->row.at_ns = now_ns;
+	if (known)
+		take_known(t, known);
+	return true;
+}
+
+bool
+store_quota_turn(struct db *db, struct quota_log *l, const char *const *ids, size_t id_count, struct quota_turn **ret,
+                 struct err *err)
+{
+	owned(quota_turn) struct quota_turn *t = mem_alloc(sizeof(*t));
+
+	t->db = db;
+	t->log = l;
+	buf_init(&t->snapshot, QUOTA_BOOK_MAX_BYTES);
+	/* the long way without the lock, so that a replica that starts does not hold up the others */
+	if (!l->book && !store_quota_follow(db, l, NULL, err))
+		return false;
+	if (!begin(t, ids, id_count, err))
+		return false;
+	*ret = take(t);
+	return true;
+}
+
+int64_t
+quota_turn_now(const struct quota_turn *t)
+{
+	return t->row.at_ns;
+}
+
+const struct quota_book *
+quota_turn_book(const struct quota_turn *t)
+{
+	return t->log->book;
+}
+
+const struct decision_known *
+quota_turn_known(const struct quota_turn *t, const char *request_id)
+{
+	for (size_t i = 0; i < t->known_count; i++)
+		if (strcmp(t->known[i].request_id, request_id) == 0)
+			return &t->known[i];
+	return NULL;
+}
+
+const struct decision_rows *
+quota_turn_rows(const struct quota_turn *t)
+{
+	return &t->rows;
+}
+
+const struct decision_rows *
+quota_turn_foreign(const struct quota_turn *t)
+{
+	return &t->foreign;
+}
+
+/* ---- events ---------------------------------------------------------------------------------------------------------------- */
+
+static void
+add_rows(struct quota_turn *t, const struct turn_event *e)
+{
+	struct decision_moment m = {.seq = e->seq, .at_ns = t->row.at_ns, .actor = e->actor};
+	owned(json) json_t *doc = NULL;
+	struct decision_cause cause;
+	owned(mem) const char **ids = NULL;
+	bool ok = json_parse("event", e->event, e->event_len, &doc, NULL);
+
+	ASSERT(ok); /* the book has just read it */
+	decision_cause_of(doc, &cause, &ids);
+	decision_rows_add(&t->rows, &m, &cause, e->told);
+}
+
+bool
+quota_turn_step(struct quota_turn *t, const char *actor, const char *event, size_t len, const struct decision_ask *asks,
+                size_t ask_count, const struct quota_outcome **ret, struct err *err)
+{
+	struct turn_event e = {.actor = actor, .event_len = len, .seq = t->row.seq + 1};
+	struct quota_log *l = t->log;
+	in_place(buf) struct buf told;
+	bool ok;
+
+	buf_init(&told, QUOTA_EVENT_MAX_BYTES);
+	pthread_mutex_lock(&l->lock);
+	ok = quota_book_step(l->book, t->row.at_ns, event, len, &e.told, err);
+	if (ok)
+		quota_book_outcome_json(l->book, e.told, &told);
+	pthread_mutex_unlock(&l->lock);
+	if (!ok)
+		return false;
+	t->stepped = true;
+	e.event = mem_strndup(event, len);
+	e.outcome_len = told.len;
+	e.outcome = mem_strndup(buf_text(&told), told.len);
+	quota_log_hash(t->row.head,
+	               &(struct quota_log_entry){.seq = e.seq,
+	                                         .at_ns = t->row.at_ns,
+	                                         .actor = actor,
+	                                         .event = e.event,
+	                                         .event_len = len,
+	                                         .outcome = e.outcome,
+	                                         .outcome_len = e.outcome_len},
+	               e.hash);
+	t->row.seq = e.seq;
+	memcpy(t->row.head, e.hash, SHA256_SIZE);
+	t->events = mem_grow(t->events, t->event_count + 1, sizeof(*t->events));
+	t->events[t->event_count++] = e;
+	t->asks = mem_grow(t->asks, t->ask_count + ask_count + 1, sizeof(*t->asks));
+	for (size_t i = 0; i < ask_count; i++)
+		t->asks[t->ask_count++] = &asks[i];
+	add_rows(t, &e);
+	*ret = e.told;
+	return buf_ok(&told, "the outcome of an event", err);
+}
+
+void
+quota_turn_workload(struct quota_turn *t, const char *request_id, const struct decision_workload *w)
+{
+	t->workloads = mem_grow(t->workloads, t->workload_count + 1, sizeof(*t->workloads));
+	t->workloads[t->workload_count++] = (struct turn_workload){.request_id = request_id, .workload = *w};
+}
+
+const uint8_t *
+quota_turn_policy_digest(const struct quota_turn *t)
+{
+	return t->row.has_policy ? t->row.policy_digest : NULL;
+}
+
+const uint8_t *
+quota_turn_nodes_digest(const struct quota_turn *t)
+{
+	return t->row.has_nodes ? t->row.nodes_digest : NULL;
+}
+
+void
+quota_turn_set_policy_digest(struct quota_turn *t, const uint8_t digest[SHA256_SIZE])
+{
+	memcpy(t->row.policy_digest, digest, SHA256_SIZE);
+	t->row.has_policy = true;
+}
+
+void
+quota_turn_set_nodes_digest(struct quota_turn *t, const uint8_t digest[SHA256_SIZE])
+{
+	memcpy(t->row.nodes_digest, digest, SHA256_SIZE);
+	t->row.has_nodes = true;
+}
+
+/* ---- the end --------------------------------------------------------------------------------------------------------------- */
+
+bool
+quota_turn_snapshot(struct quota_turn *t, struct err *err)
+{
+	in_place(buf) struct buf state = {.max = QUOTA_BOOK_MAX_BYTES};
+
+	if (t->row.seq == t->row.snapshot_seq ||
+	    (t->row.seq - t->row.snapshot_seq < SNAPSHOT_EVENTS && t->row.at_ns - t->row.snapshot_at_ns < SNAPSHOT_NS))
+		return true;
+	quota_book_write(t->log->book, &state);
+	if (!buf_ok(&state, "the quota book", err) ||
+	    !gz_compress(buf_text(&state), state.len, SNAPSHOT_LEVEL, &t->snapshot, err))
+		return false;
+	t->snapshot_bytes = (int64_t)state.len;
+	t->row.snapshot_seq = t->row.seq;
+	t->row.snapshot_at_ns = t->row.at_ns;
+	return true;
+}
+
+bool
+quota_turn_commit(struct quota_turn *t, struct err *err)
+{
+	struct turn_write w = {.row = &t->row,
+	                       .events = t->events,
+	                       .event_count = t->event_count,
+	                       .rows = &t->rows,
+	                       .asks = t->asks,
+	                       .ask_count = t->ask_count,
+	                       .workloads = t->workloads,
+	                       .workload_count = t->workload_count,
+	                       .snapshot = t->snapshot.len > 0 ? &t->snapshot : NULL,
+	                       .snapshot_bytes = t->snapshot_bytes};
+
+	if (t->event_count == 0 && !w.snapshot && t->workload_count == 0)
+		return true; /* the lock goes with the transaction */
+	if (!turn_write(&t->tx, &w, err)) {
+		t->stepped = true;
+		return false;
+	}
+	pthread_mutex_lock(&t->log->lock);
+	t->log->seq = t->row.seq;
+	t->log->at_ns = t->row.at_ns;
+	memcpy(t->log->head, t->row.head, SHA256_SIZE);
+	pthread_mutex_unlock(&t->log->lock);
+	t->committed = true;
+	return true;
+}

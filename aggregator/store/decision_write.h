@@ -1,0 +1,37 @@
+/* aggregator/store/decision_write.h - a turn of deciding as rows, for decision_turn.c alone. */
+#ifndef TOLLGATE_STORE_DECISION_WRITE_H
+#define TOLLGATE_STORE_DECISION_WRITE_H
+
+#include "aggregator/store/decision_log.h"
+
+/* An event as it will be logged. */
+struct turn_event {
+	const char *actor;
+	char *event, *outcome; /* the turn's */
+	size_t event_len, outcome_len;
+	int64_t seq;
+	uint8_t hash[SHA256_SIZE];
+	struct quota_outcome *told;
+};
+
+struct turn_workload {
+	const char *request_id;
+	struct decision_workload workload;
+};
+
+struct turn_write {
+	const struct book_row *row; /* as it will be */
+	const struct turn_event *events;
+	size_t event_count;
+	const struct decision_rows *rows;
+	const struct decision_ask *const *asks; /* of all that are fresh */
+	size_t ask_count;
+	const struct turn_workload *workloads;
+	size_t workload_count;
+	const struct buf *snapshot; /* packed; NULL: none */
+	int64_t snapshot_bytes;
+};
+/* Everything and COMMIT, in one round trip. */
+MUST_CHECK bool turn_write(struct db_tx *tx, const struct turn_write *w, struct err *err);
+
+#endif
