@@ -6,8 +6,8 @@ static const char *const formats[] = {"csv", "focus", "json", "html", NULL};
 static const char *const page_formats[] = {"csv", "json", "html", NULL};
 static const char *const shells[] = {"bash", "zsh", NULL};
 static const char *const months[] = {"current", "previous", NULL};
-static const char *const lists[] = {"tenants", "workspaces", "nodes",  "status", "members",
-                                    "history", "periods",    "policy", NULL};
+static const char *const lists[] = {"tenants", "workspaces", "nodes",     "status",   "members", "history",
+                                    "periods", "leases",     "decisions", "reclaims", "policy",  NULL};
 static const char *const roles[] = {"admin",  "billing", "tenant-admin", "developer",
                                     "viewer", "node",    "scheduler",    NULL};
 static const char *const states[] = {"active", "expired", "revoked", NULL};
@@ -23,6 +23,7 @@ static const char *const actions[] = {"ledger.create",      "policy.apply",
                                       "exception.request",  "exception.approve",
                                       "exception.refuse",   "exception.revoke",
                                       "exception.end",      NULL};
+static const char *const yes_no[] = {"yes", "no", NULL};
 static const char *const exception_kinds[] = {"limit", "reserved", NULL};
 static const char *const exception_states[] = {"requested", "approved", "refused", "revoked", "ended", NULL};
 static const char *const classes[] = {"format",     "dictionary", "skewed-clock", "future",  "past",     "covered",
@@ -129,7 +130,7 @@ const struct cli_command cli_commands[] = {
 	 .options = {RANGE_OPTIONS,
 	             {"node", 0, "NAME", "this node only, and no audit log", NULL, 0},
 	             {"seal", 0, "SEQ:HASH", "a seal of the audit log as it was written down: the aggregator logs each", NULL, 0}}},
-	{.name = "get", .words = "tenants|workspaces|nodes|status|members|history|periods|policy", .word_min = 1, .word_max = 1,
+	{.name = "get", .words = "tenants|workspaces|nodes|status|members|history|periods|leases|decisions|reclaims|policy", .word_min = 1, .word_max = 1,
 	 .word_choices = lists, .run = cmd_get,
 	 .summary = "what the ledger knows",
 	 .details = "Amounts are those of this hour, as the policy writes them; history has all of them, with owners and states of "
@@ -196,6 +197,44 @@ const struct cli_command cli_commands[] = {
 	 .summary = "take a one-off charge or credit back, by a new row of the opposite amount",
 	 .options = {{"reason", 0, "TEXT", "why, for the invoice and the audit log", NULL, CLI_REQUIRED},
 	             {"period", 0, "YYYY-MM", "the month that it goes into (default: that of the row)", NULL, 0}}},
+	{.name = "quota status", .words = "", .run = cmd_quota_status,
+	 .summary = "who may have how many GPUs, and who has them: a bar for each workspace and model",
+	 .details = "Of each workspace in its own pool and the shared one: in use, the limit, what is reserved, borrowed, lent to others and waited for; then what the "
+	            "pools have. With enforce: off, WOULD DENY counts what the rules would not have admitted. JSON and CSV have units, 5040 to a GPU.",
+	 .options = {TENANT_OPTION,
+	             {"workspace", 0, "NAME", "this workspace only", NULL, 0}}},
+	{.name = "quota watch", .words = "", .run = cmd_quota_watch,
+	 .summary = "the same, again and again",
+	 .options = {TENANT_OPTION,
+	             {"workspace", 0, "NAME", "this workspace only", NULL, 0},
+	             {"interval", 0, "AGE", "time between two tables (default 2s)", NULL, 0},
+	             {"count", 0, "N", "stop after N tables (default: never)", NULL, 0}}},
+	{.name = "quota decide", .words = "TENANT/WORKSPACE", .word_min = 1, .word_max = 1, .run = cmd_quota_decide,
+	 .summary = "ask for GPUs as a scheduler does, or only what the answer would be",
+	 .details = "Shows the decision with every check and its numbers. What is admitted is a lease, which ends unless it is confirmed. The exit code is 1 for a reject. "
+	            "The same id asks once: again shows the same decision.",
+	 .options = {{"gpus", 0, "N", "so many whole GPUs", NULL, 0},
+	             {"profile", 0, "PROFILE", "instances of this MIG profile, such as 1g.10gb", NULL, 0},
+	             {"count", 0, "N", "how many of them", NULL, 0},
+	             {"replicas", 0, "N", "so many replicas of shared GPUs", NULL, 0},
+	             {"gpu-model", 0, "MODEL", "of this model, by its short name", NULL, 0},
+	             {"per-node", 0, "N", "each node must give this many together", NULL, 0},
+	             {"priority-class", 0, "NAME", "the priority class", NULL, 0},
+	             {"priority", 0, "N", "the priority itself", NULL, 0},
+	             {"preemptible", 0, "yes|no", "whether it may be asked to give way", yes_no, 0},
+	             {"duration", 0, "AGE", "how long it will run, for budgets", NULL, 0},
+	             {"expires", 0, "TIME", "until when it may wait", NULL, 0},
+	             {"cluster", 0, "NAME", "in this cluster", NULL, 0},
+	             {"id", 0, "ID", "the request's id (default: a new one)", NULL, 0},
+	             {"wait", 0, "AGE", "wait so long for it to be admitted, at most 5m", NULL, 0},
+	             {"dry-run", 0, NULL, "what the answer would be; nothing is asked for", NULL, 0}}},
+	{.name = "quota explain", .words = "ID", .word_min = 1, .word_max = 1, .run = cmd_quota_explain,
+	 .summary = "why a request was answered as it was: every check, who gives way, what would admit it",
+	 .options = {{"wait", 0, "AGE", "wait so long for a request that waits to change, at most 5m", NULL, 0}}},
+	{.name = "quota record", .words = "", .run = cmd_quota_record,
+	 .summary = "the log of decisions as a file that quota simulate replays",
+	 .options = {{"from", 0, "SEQ", "from this event on (default: the last state that was kept)", NULL, 0},
+	             {"to", 0, "SEQ", "up to this event (default: the last)", NULL, 0}}},
 	{.name = "quota simulate", .words = "FILE", .word_min = 1, .word_max = 1, .run = cmd_quota_simulate,
 	 .summary = "what the quota engine would decide, on a state from a file; - for standard input",
 	 .details = "Offline: it asks no aggregator and changes nothing. The file is YAML or JSON: version: 1, nodes, tenants with their "

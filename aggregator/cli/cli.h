@@ -165,6 +165,14 @@ int cmd_verify(struct cli *c);
 int cmd_events_send(struct cli *c);
 int cmd_events_summary(struct cli *c);
 int cmd_quota_simulate(struct cli *c);
+int cmd_quota_status(struct cli *c);
+int cmd_quota_watch(struct cli *c);
+int cmd_quota_decide(struct cli *c);
+int cmd_quota_explain(struct cli *c);
+int cmd_quota_record(struct cli *c);
+/* Of tollgate get: "decisions" or "leases"; reclaims. */
+int cli_get_decisions(struct cli *c, const char *list);
+int cli_get_reclaims(struct cli *c);
 int cmd_token_create(struct cli *c);
 int cmd_token_list(struct cli *c);
 int cmd_token_revoke(struct cli *c);

@@ -178,6 +178,10 @@ cmd_get(struct cli *c)
 	buf_init(&path, CLI_PATH_BYTES);
 	if (strcmp(c->words[0], "policy") == 0)
 		return get_policy(c);
+	if (strcmp(c->words[0], "decisions") == 0 || strcmp(c->words[0], "leases") == 0)
+		return cli_get_decisions(c, c->words[0]);
+	if (strcmp(c->words[0], "reclaims") == 0)
+		return cli_get_reclaims(c);
 	for (size_t i = 0; i < ARRAY_LEN(lists); i++)
 		if (strcmp(c->words[0], lists[i].list) == 0)
 			columns = lists[i].columns;

@@ -44,14 +44,20 @@ cell(const json_t *v, char scratch[32])
 	return "";
 }
 
-/* Characters, not bytes, so that names in any script line up. */
+/* Characters, not bytes, so that names in any script line up; a colour has no width. */
 static size_t
 width(const char *s)
 {
 	size_t n = 0;
 
-	for (; *s != '\0'; s++)
+	while (*s != '\0') {
+		if (*s == '\033' && s[strcspn(s, "m")] == 'm') {
+			s += strcspn(s, "m") + 1;
+			continue;
+		}
 		n += ((unsigned char)*s & 0xC0) != 0x80;
+		s++;
+	}
 	return n;
 }
 
