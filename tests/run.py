@@ -8,13 +8,19 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from glob import glob
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+sys.dont_write_bytecode = True
+from tests.support import pg  # noqa: E402
+
 SUPPORT = ROOT / "tests" / "support"
 SUITES = ("unit", "prop", "fuzz", "golden", "lint", "integration")
 VARIANTS = ("release", "san", "tsan")
@@ -137,7 +143,8 @@ def can_fix_addresses():
 
 
 class Runner:
-    def __init__(self, out):
+    def __init__(self, out, templates):
+        self.templates = templates  # of PostgreSQL clusters
         self.out = Path(out).resolve()
         self.logs = self.out / "test"
         shutil.rmtree(self.logs, ignore_errors=True)
@@ -158,6 +165,7 @@ class Runner:
         env["PYTHONPATH"] = os.pathsep.join((str(ROOT), str(SUPPORT)))
         env["PYTHONDONTWRITEBYTECODE"] = "1"
         env["TOLLGATE_BUILD_DIR"] = str(self.out / (job.variant or "release"))
+        env["TOLLGATE_PG_TEMPLATES"] = self.templates
         timeout = HANG_SECONDS.get(job.suite, HANG_SECONDS_DEFAULT)
         command = [c.replace("RESULTS", str(results)) for c in command]
         prefix = self.tsan_prefix if job.variant == "tsan" else []
@@ -255,6 +263,31 @@ def read_tap(job, code):
         job.add("ends well", "failed", ended_how(code))
 
 
+def run_all(jobs, count, run):
+    """So many at a time. Those that wait and those that compute go side by side: one worker in three begins with the latter, and all
+    take what is left. Of each kind the long ones come first, so that the last to end is a short one."""
+    order = sorted(jobs, key=lambda j: (SUITES.index(j.suite), VARIANTS.index(j.variant or "release")), reverse=True)
+    kinds = [deque(j for j in order if (j.suite == "integration") == waits) for waits in (True, False)]
+
+    def work(number):
+        for queue in kinds[::-1] if number % 3 == 1 else kinds:
+            while True:
+                try:
+                    job = queue.popleft()
+                except IndexError:
+                    break
+                run(job)
+
+    pool = ThreadPoolExecutor(count)
+    try:
+        list(pool.map(work, range(count)))
+    except KeyboardInterrupt:
+        for queue in kinds:
+            queue.clear()
+        pool.shutdown()
+        raise
+
+
 # ---- reporting -------------------------------------------------------------------------------------------------------
 
 
@@ -293,33 +326,31 @@ def main():
     parser.add_argument("--out", default="build", help="the build tree")
     parser.add_argument("-k", dest="pattern", help="only tests whose name contains this")
     parser.add_argument("--only", choices=SUITES, action="append", help="only this suite; may be repeated")
-    # twice the cores: the tests of daemons wait for ticks more than they compute
-    parser.add_argument("--jobs", type=int, default=2 * (os.cpu_count() or 1), help="test processes at a time")
+    # thrice the cores: the tests of daemons wait for ticks more than they compute
+    parser.add_argument("--jobs", type=int, default=3 * (os.cpu_count() or 1), help="test processes at a time")
     args = parser.parse_args()
 
     os.chdir(ROOT)
     jobs = [j for j in all_jobs(args.out) if not args.only or j.suite in args.only]
     jobs = list(selected(jobs, args.pattern))
     build(jobs, args.out)
-    runner = Runner(args.out)
     printing = threading.Lock()
+    with tempfile.TemporaryDirectory(prefix="tollgate-pg-", dir=pg.base()) as templates:
+        os.chmod(templates, 0o755)
+        runner = Runner(args.out, templates)
 
-    def run_and_report(job):
+        def run_and_report(job):
+            try:
+                runner.run(job)
+            except Exception as e:  # the runner's own mistake must not pass for a test that ran
+                job.add("can be run", "failed", repr(e))
+            with printing:
+                report(job)
+
         try:
-            runner.run(job)
-        except Exception as e:  # the runner's own mistake must not pass for a test that ran
-            job.add("can be run", "failed", repr(e))
-        with printing:
-            report(job)
-
-    # The long ones first, so that the last to end is a short one.
-    order = sorted(jobs, key=lambda j: SUITES.index(j.suite), reverse=True)
-    pool = ThreadPoolExecutor(args.jobs)
-    try:
-        list(pool.map(run_and_report, order))
-    except KeyboardInterrupt:
-        pool.shutdown(cancel_futures=True)
-        sys.exit("interrupted")
+            run_all(jobs, args.jobs, run_and_report)
+        except KeyboardInterrupt:
+            sys.exit("interrupted")
     sys.exit(summary(jobs))
 
 

@@ -13,6 +13,8 @@ import os
 import subprocess
 import tempfile
 
+from tests.support import pg
+
 NS = 1_000_000_000
 HOUR = 3600 * NS
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -53,7 +55,7 @@ class Ledger:
         self.slices = []  # --slice and nanoseconds: as ingest stores them, 0 for none
         self.dir = cluster.private_dir(name)
         # The first ledger of a kind is migrated; the others are copies of what it was then.
-        template = f"template {zone} {demo}"
+        template = pg.ledger_name(zone, demo)
         if template not in cluster.names:
             cluster.create_database(template)
             self.name = template

@@ -9,12 +9,16 @@
 As root the server runs as the system user postgres, because it refuses to run as root. Whatever ends the test (its end, an
 exception, SIGTERM, SIGINT, SIGHUP) stops the server by its process id and removes the directory; if this process is killed
 with -9, the kernel tells the server to stop.
+
+`make test` names a folder in TOLLGATE_PG_TEMPLATES: the first cluster of a variant is made there, with a ledger of each common kind
+migrated by that variant's programs, and the others are copies of its files. Without it each cluster is made anew.
 """
 
 import atexit
 import contextlib
 import csv
 import ctypes
+import fcntl
 import glob
 import io
 import os
@@ -39,6 +43,9 @@ SETTINGS = {
     "log_line_prefix": "'%m [%p] %a '",
 }
 
+# Kinds of ledger that most tests want: (billing zone, whether it is a demo).
+LEDGERS = (("UTC", True), ("UTC", False))
+
 _open = []
 _libc = ctypes.CDLL(None)
 
@@ -55,7 +62,12 @@ def bindir():
     return os.path.dirname(newest)
 
 
-def _base():
+def ledger_name(zone, demo):
+    """The name of the migrated database that ledgers of this kind are copies of."""
+    return f"template {zone} {demo}"
+
+
+def base():
     """Memory where there is enough of it, because making and removing databases is mostly files; TMPDIR overrides. A socket's
     path has at most 107 bytes, which a deep temporary directory would use up."""
     shm = "/dev/shm"
@@ -63,6 +75,25 @@ def _base():
         return shm
     base = tempfile.gettempdir()
     return base if len(base) < 60 else "/tmp"
+
+
+def _template():
+    """A folder with the files of a cluster to copy, or None."""
+    folder, build = (os.environ.get(name) for name in ("TOLLGATE_PG_TEMPLATES", "TOLLGATE_BUILD_DIR"))
+    if not folder or not build:
+        return None
+    path = os.path.join(folder, os.path.basename(build))
+    with open(path + ".lock", "w", encoding="ascii") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not os.path.exists(path):
+            with Cluster(copied=False) as c:
+                for zone, demo in LEDGERS:
+                    c.create_database(ledger_name(zone, demo))
+                    tool = [os.path.join(build, "tests", "store_tool"), c.conninfo(ledger_name(zone, demo)), "migrate", "--zone", zone]
+                    subprocess.run([*tool, *(["--demo", "1"] if demo else [])], check=True, stdout=subprocess.DEVNULL)
+                c.stop()
+                os.rename(c.data, path)
+    return path
 
 
 def _close_all():
@@ -87,8 +118,9 @@ def _watch_exits():
 
 
 class Cluster(contextlib.AbstractContextManager):
-    def __init__(self, settings=None):
+    def __init__(self, settings=None, copied=True):
         self.settings = {**SETTINGS, **(settings or {})}
+        self.copied = copied  # from the template, where there is one
         self.server = None
         self.root = None
         self.names = set()  # of the databases made here
@@ -218,7 +250,7 @@ class Cluster(contextlib.AbstractContextManager):
 
     def _make_root(self):
         self.bin = bindir()
-        self.root = tempfile.mkdtemp(prefix="tollgate-pg-", dir=_base())
+        self.root = tempfile.mkdtemp(prefix="tollgate-pg-", dir=base())
         os.chmod(self.root, 0o755)
         self.data = os.path.join(self.root, "data")
         self.socket_dir = os.path.join(self.root, "s")
@@ -230,6 +262,11 @@ class Cluster(contextlib.AbstractContextManager):
         self._give(self.log_file)
 
     def _fill(self):
+        template = _template() if self.copied else None
+        if template:
+            subprocess.run(["cp", "-a", f"{template}/.", self.data], check=True)
+            self.names.update(ledger_name(*kind) for kind in LEDGERS)
+            return
         self._run("initdb", "-D", self.data, "-U", USER, "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8", "--no-sync")
 
     def _run(self, name, *args):

@@ -164,7 +164,8 @@ class Stack(contextlib.AbstractContextManager):
         self.pg = pg.Cluster(self.settings)
         try:
             self.pg.start()
-            self.pg.create_database("tollgate")
+            ledger = pg.ledger_name(self.zone, self.demo)
+            self.pg.create_database("tollgate", ledger if ledger in self.pg.names else "template1")
             self.dir = self.pg.private_dir("stack")
             self.servers = [self.pg]
             if self.standby:
