@@ -74,6 +74,9 @@ on_done(void *app_, const struct http_request *rq, int status, size_t bytes, int
 	atomic_fetch_add(&app->counters.responses[status / 100 < RESPONSE_CLASSES ? status / 100 : 0], 1);
 	if (status >= 500)
 		atomic_fetch_add(&app->counters.request_errors, 1);
+	/* The server answers 413 by itself, before the handler could count it. */
+	if (status == 413 && rq->route != NULL && rq->route->handle == handle_ingest)
+		atomic_fetch_add(&app->counters.ingest_refused_by[REFUSAL_OVERSIZED], 1);
 	log_request(app->options->access_log, rq, status, bytes, duration_ns);
 }
 

@@ -50,12 +50,19 @@ const char *
 ingest_refusal_name(enum ingest_refusal r)
 {
 	static const char *const names[INGEST_REFUSALS] = {
-		[REFUSAL_NONE] = "none",       [REFUSAL_OTHER] = "other",
-		[REFUSAL_TORN] = "torn",       [REFUSAL_CRC] = "crc",
-		[REFUSAL_GZIP] = "gzip",       [REFUSAL_CONTENT] = "content",
-		[REFUSAL_VERSION] = "version", [REFUSAL_STREAM] = "stream",
-		[REFUSAL_NODE] = "node",       [REFUSAL_SIMULATED] = "simulated",
-		[REFUSAL_GAP] = "gap",         [REFUSAL_MISMATCH] = "mismatch",
+		[REFUSAL_NONE] = "none",
+		[REFUSAL_OTHER] = "other",
+		[REFUSAL_TORN] = "torn",
+		[REFUSAL_CRC] = "crc",
+		[REFUSAL_GZIP] = "gzip",
+		[REFUSAL_CONTENT] = "content",
+		[REFUSAL_VERSION] = "version",
+		[REFUSAL_STREAM] = "stream",
+		[REFUSAL_NODE] = "node",
+		[REFUSAL_SIMULATED] = "simulated",
+		[REFUSAL_GAP] = "gap",
+		[REFUSAL_MISMATCH] = "mismatch",
+		[REFUSAL_OVERSIZED] = "oversized",
 	};
 
 	return names[r];

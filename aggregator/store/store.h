@@ -145,7 +145,8 @@ enum ingest_refusal {
 	REFUSAL_NODE,    /* another node than the token's */
 	REFUSAL_SIMULATED,
 	REFUSAL_GAP,
-	REFUSAL_MISMATCH, /* a number that is known with other bytes */
+	REFUSAL_MISMATCH,  /* a number that is known with other bytes */
+	REFUSAL_OVERSIZED, /* a body above the limit, as it came or after gzip: nobody looked into it */
 	INGEST_REFUSALS
 };
 const char *ingest_refusal_name(enum ingest_refusal r);

@@ -1,8 +1,10 @@
 #!/usr/bin/python3
 """A fleet of 1,000 nodes (8 GPUs x 7 instances x 3 processes, cut every 10 s) on one aggregator and one PostgreSQL of this machine: two
-minutes at its own pace, without growing lag or memory; all nodes pushing in the same moment; and how far it goes.
+minutes at its own pace, without growing lag or memory; all nodes pushing in the same moment; and how far it goes: the same nodes cut
+oftener and oftener until their lag grows, and what was busy or waited for then.
 
-Lag is the time from when a batch was due to its acknowledgement. TOLLGATE_BENCH_STEPS shortens the two minutes."""
+Lag is the time from when a batch was due to its acknowledgement. TOLLGATE_BENCH_STEPS shortens the two minutes, TOLLGATE_BENCH_RUNG_S the
+seconds of each pace on the way up."""
 
 import os
 import sys
@@ -16,6 +18,9 @@ from tests.support.fleetrun import Fleet  # noqa: E402
 NODES, STEP_S = 1000, 10
 STEPS = int(os.environ.get("TOLLGATE_BENCH_STEPS") or 12)
 WANTED = 16_800  # records a second
+# Each divides a quarter of an hour, as an exporter's interval does.
+RUNGS_MS = (5000, 3000, 2500, 2000, 1500, 1250, 1000)
+RUNG_S = int(os.environ.get("TOLLGATE_BENCH_RUNG_S") or 15)
 
 
 def cores(run):
@@ -46,18 +51,50 @@ def burst():
         emit("burst, answered 503", "pushes", run["retries"], "of all", run["pushes"], None)
 
 
-def flat_out():
-    with Fleet(NODES) as fleet:
-        run = fleet.run("--steps", STEPS)
-        emit("flat out, records", "records/s", run["records"] / run["seconds"], "what 1,000 nodes send", WANTED, None)
-        for who, used in cores(run).items():
-            emit(f"flat out, {who}", "cores", used, "the machine", os.cpu_count(), None)
+def held(run, step_ms):
+    """Every batch was in before the next, and the last third did not wait longer than the first."""
+    steps = run["steps"]
+    third = max(1, len(steps) // 3)
+    first, last = (sum(s["mean_ms"] for s in part) / third for part in (steps[:third], steps[-third:]))
+    return sum(s["late"] for s in steps) == 0 and last - first <= step_ms / 10
+
+
+def limits(run):
+    """(how near its end it is, what) of everything that could be the end, the nearest first. A process of one thread ends at one core."""
+    seconds, machine = run["seconds"], run["machine"]
+    shares = {"all processors": 1 - (machine["idle"] + machine["disk"]) / sum(machine.values())}
+    shares |= {f"one {who}": used / seconds for who, used in run["busiest"].items()}
+    shares["the generator"] = run["cpu"]["fleet"] / seconds
+    seen = sum(run["waits"].values()) or 1
+    shares |= {f"backends: {what}": n / seen for what, n in run["waits"].items() if what != "computes"}
+    return sorted(((share, what) for what, share in shares.items()), reverse=True)
+
+
+def climb():
+    """The pace goes up until it is not held. What is said of a pace is of that pace alone: each begins with an empty ledger."""
+    best = None
+    for step_ms in RUNGS_MS:
+        with Fleet(NODES) as fleet:
+            run = fleet.run("--steps", max(6, RUNG_S * 1000 // step_ms), "--step-ms", step_ms, "--paced", 1)
+        rate, ok = run["records"] / run["seconds"], held(run, step_ms)
+        emit(f"cut every {step_ms / 1000:g} s, {'held' if ok else 'not held'}", "records/s", rate, "what 1,000 nodes send", WANTED, None)
+        emit(f"cut every {step_ms / 1000:g} s, longest lag", "ms", max(s["max_ms"] for s in run["steps"]), "a step", step_ms, None)
+        if not ok:
+            break
+        best = rate
+    if best:
+        emit("held at most", "records/s", best, "what 1,000 nodes send", WANTED, None)
+    for who, used in {**cores(run), **{kind: seconds / run["seconds"] for kind, seconds in run["kinds"].items()}}.items():
+        if used >= 0.005:
+            emit(f"at the end, {who}", "cores", used, "the machine", os.cpu_count(), None)
+    for share, what in limits(run)[:4]:
+        emit(f"at the end, {what}", "of 1", share, "all of it", 1, None)
 
 
 def main():
     paced()
     burst()
-    flat_out()
+    climb()
 
 
 if __name__ == "__main__":

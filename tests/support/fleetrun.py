@@ -11,6 +11,7 @@ import json
 import os
 import subprocess
 import threading
+from collections import Counter
 
 from tests.support import stack
 
@@ -33,6 +34,38 @@ def server_cpu(cluster):
         with contextlib.suppress(OSError):
             total += process_cpu(pid)
     return total
+
+
+def server_cpu_by_kind(cluster):
+    """(pid, kind) -> seconds, of what runs under the server now; a kind is "backend", "walwriter", "checkpointer", ..."""
+    found = {}
+    for pid in cluster._children():
+        with contextlib.suppress(OSError):
+            with open(f"/proc/{pid}/cmdline", encoding="utf-8", errors="replace") as f:
+                words = f.read().removeprefix("postgres: ").strip("\0 ")
+            found[pid, "backend" if words.startswith("postgres ") else words] = process_cpu(pid)
+    return found
+
+
+def thread_cpu(pid):
+    """Thread -> seconds."""
+    return {int(t): process_cpu(f"{pid}/task/{t}") for t in os.listdir(f"/proc/{pid}/task")}
+
+
+def machine_cpu():
+    """Seconds of all processors: (at work, waiting for a disk, idle, taken by others outside)."""
+    with open("/proc/stat", encoding="ascii") as f:
+        user, nice, system, idle, iowait, irq, softirq, steal = (int(v) / os.sysconf("SC_CLK_TCK") for v in f.readline().split()[1:9])
+    return {"at work": user + nice + system + irq + softirq, "disk": iowait, "idle": idle, "steal": steal}
+
+
+def grown(after, before):
+    return {k: v - before.get(k, 0) for k, v in after.items()}
+
+
+# What each backend that works waits for; nothing: it computes.
+WAITS = """select coalesce(wait_event_type || ' ' || wait_event, 'computes'), count(*) from pg_stat_activity
+    where backend_type = 'client backend' and state = 'active' and pid <> pg_backend_pid() group by 1"""
 
 
 def resident_kib(pid):
@@ -63,30 +96,38 @@ class Fleet(contextlib.AbstractContextManager):
         return [int(v) for v in row]
 
     def run(self, *options):
-        """Of the measured part: what fleet_tool says of it, and cpu, resident (KiB, every second), evidence_bytes."""
+        """Of the measured part: what fleet_tool says of it, and cpu, resident (KiB, every second), evidence_bytes; where the time went:
+        machine, kinds (of PostgreSQL's processes), busiest (backend, thread of the aggregator), waits (backends seen at work, every second)."""
         gpus, instances, processes = self.shape
         argv = [stack.program("tests/fleet_tool"), self.stack.port, "--nodes", self.nodes, "--gpus", gpus, "--instances", instances,
                 "--processes", processes, "--wait", 1, *options]  # fmt: skip
         aggregator = self.stack.aggregator.child.pid
         with subprocess.Popen([str(a) for a in argv], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
             assert json.loads(child.stdout.readline())["ready"]
-            resident, done = [], threading.Event()
+            resident, waits, done = [], Counter(), threading.Event()
 
             def watch():
                 while not done.wait(1):
                     resident.append(resident_kib(aggregator))
+                    waits.update({what: int(n) for what, n in self.stack.sql(WAITS)})
 
             watcher = threading.Thread(target=watch)
             watcher.start()
             bytes_before, _ = self.evidence()
             before = process_cpu(aggregator), server_cpu(self.stack.pg)
+            parts = server_cpu_by_kind(self.stack.pg), thread_cpu(aggregator), machine_cpu()
             child.stdin.write("go\n")
             child.stdin.flush()
             result = json.loads(child.stdout.readline())
             after = process_cpu(aggregator), server_cpu(self.stack.pg)
+            backends, threads, machine = map(grown, (server_cpu_by_kind(self.stack.pg), thread_cpu(aggregator), machine_cpu()), parts)
             done.set()
             watcher.join()
         result["cpu"] = {"aggregator": after[0] - before[0], "server": after[1] - before[1], "fleet": result.pop("own_cpu")}
-        result["resident"] = resident
+        kinds = Counter()
+        for (_, kind), seconds in backends.items():
+            kinds[kind] += seconds
+        busiest = {"backend": max((v for (_, kind), v in backends.items() if kind == "backend"), default=0), "thread of the aggregator": max(threads.values())}
+        result.update(resident=resident, waits=waits, machine=machine, kinds=kinds, busiest=busiest)
         result["evidence_bytes"] = self.evidence()[0] - bytes_before
         return result
