@@ -204,8 +204,8 @@ put_instances(struct buf *out, const struct gpu_reading *r)
 	buf_char(out, ',');
 }
 
-/* The newest critical error; 0: none. */
-static uint32_t
+/* The newest critical error; of code 0: none. */
+static struct gpu_xid
 last_xid(const struct gpu_reading *r)
 {
 	const struct gpu_xid *last = NULL;
@@ -213,7 +213,7 @@ last_xid(const struct gpu_reading *r)
 	for (size_t i = 0; i < r->xid_count; i++)
 		if (!last || r->xids[i].last_wall_ns > last->last_wall_ns)
 			last = &r->xids[i];
-	return last ? last->code : 0;
+	return last ? *last : (struct gpu_xid){0};
 }
 
 /* As how many the GPU is given away: what its scheduler says, or else the option. */
@@ -237,6 +237,7 @@ put_gpu(struct writer *w, const struct status_input *in, const struct tick_gpu *
 	const struct gpu_reading *r = g->reading;
 	bool healthy = !r->down && !r->silent;
 	int64_t replicas = replicas_of(in, r);
+	struct gpu_xid xid = last_xid(r);
 	struct buf *out = w->out;
 
 	buf_char(out, '{');
@@ -245,7 +246,7 @@ put_gpu(struct writer *w, const struct status_input *in, const struct tick_gpu *
 	buf_printf(out, "\"index\":%d,", (int)r->index);
 	put_bool(out, "healthy", healthy);
 	put_text(out, "reason", healthy ? "" : r->silent ? "the driver does not answer" : r->down_reason);
-	buf_printf(out, "\"xid\":%u,", last_xid(r));
+	buf_printf(out, "\"xid\":%" PRIu32 ",\"xid_at\":%" PRId64 ",", xid.code, xid.code != 0 ? xid.last_wall_ns : 0);
 	put_text(out, "sharing",
 	         wire_sharing_name(r->mig         ? WIRE_MIG
 	                           : r->mps       ? WIRE_MPS

@@ -10,6 +10,7 @@
 
 #define REASON_MAX 1000
 #define PERIOD_MAX 40
+#define REFUND_ID 16 /* characters */
 
 static bool
 reason_of(const json_t *doc, const char **ret, struct err *err)
@@ -76,9 +77,15 @@ read_request(struct db *db, const json_t *doc, char amount[DECIMAL_TEXT_SIZE], c
 	if (!json_get_str(doc, "tenant", &rq->tenant, err) || !api_field(doc, "workspace", &rq->workspace, err) ||
 	    !json_get_str(doc, "amount", &text, err) || !json_get_str(doc, "currency", &rq->currency, err) ||
 	    !amount_of(text, rq->currency, amount, err) || !category_of(doc, &rq->category, err) ||
-	    !reason_of(doc, &rq->reason, err) || !period_of(db, doc, period, &rq->period, err))
+	    !reason_of(doc, &rq->reason, err) || !period_of(db, doc, period, &rq->period, err) ||
+	    !api_field(doc, "refund", &rq->refund, err))
 		return false;
 	rq->amount = amount;
+	if (rq->refund != NULL &&
+	    (strlen(rq->refund) != REFUND_ID || strspn(rq->refund, "0123456789abcdef") != REFUND_ID))
+		return err_set(err, ERR_INVALID, "refund: it is the id of a row of GET /v1/refunds");
+	if (rq->refund != NULL && amount[0] != '-')
+		return err_set(err, ERR_INVALID, "amount: a refund is a credit, and negative");
 	if (!text_is_clean(rq->tenant))
 		return err_set(err, ERR_INVALID, "tenant: it is not UTF-8 text without control characters");
 	if (rq->workspace != NULL && !text_is_clean(rq->workspace))
@@ -89,8 +96,8 @@ read_request(struct db *db, const json_t *doc, char amount[DECIMAL_TEXT_SIZE], c
 void
 handle_adjustment_add(void *app, void *worker, const struct http_request *rq, struct http_reply *rp)
 {
-	static const char *const fields[] = {"tenant",   "workspace", "period", "amount",
-	                                     "currency", "category",  "reason", NULL};
+	static const char *const fields[] = {"tenant",   "workspace", "period", "amount", "currency",
+	                                     "category", "reason",    "refund", NULL};
 	struct worker *w = worker;
 	struct adjustment_request a = {.actor = w->who.name, .approved = w->who.role == ROLE_ADMIN};
 	char amount[DECIMAL_TEXT_SIZE], period[PERIOD_MAX];

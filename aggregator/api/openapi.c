@@ -42,7 +42,7 @@ static const struct schema {
          "slurm_account:text? user:text uid:int device:text replica:int allocated:bool holds:bool active:bool",
          NULL},
 	{"StatusGpu",
-         "uuid:text model:text? gpu_model:text? index:int healthy:bool reason:text xid:int sharing:text replicas:int "
+         "uuid:text model:text? gpu_model:text? index:int healthy:bool reason:text xid:int xid_at:int? sharing:text replicas:int "
          "instances:[StatusInstance] holders:[StatusHolder]",
          NULL},
 	{"Status",
@@ -151,12 +151,19 @@ static const struct schema {
 	{"Reconciliation",
          "period:text period_status:text period_start:day period_end:day rows:[ReconcileRow] totals:[ReconcileTotal]",
          NULL},
+	{"Refund",
+         "id:text tenant:text workspace:text kind:text user:text job:text namespace:text pod:text container:text cluster:text "
+         "node:text gpu:text device:text gpu_model:text mig_profile:text from:time until:time cause:text xid:text failed_gpu:text "
+         "credits:text gpu_hours:decimal reserved_gpu_hours:decimal charged:decimal currency:text",
+         NULL},
+	{"Refunds", "period:text refunds:[Refund]", NULL},
 	{"AdjustmentRequest",
-         "tenant:text workspace:text? period:text? amount:decimal currency:text category:text? reason:text", NULL},
+         "tenant:text workspace:text? period:text? amount:decimal currency:text category:text? reason:text refund:text?",
+         NULL},
 	{"AdjustmentDecision", "reason:text period:text?", NULL},
 	{"Adjustment",
          "id:int tenant:text workspace:text period:text amount:decimal currency:text category:text reason:text status:text "
-         "requested_by:text requested:time approved_by:text~ approved:time~ reverses:int~ reversed_by:int~",
+         "requested_by:text requested:time approved_by:text~ approved:time~ reverses:int~ reversed_by:int~ refund:text~",
          NULL},
 	{"Adjustments", "adjustments:[Adjustment] next:int~", NULL},
 	{"Tenant",
@@ -310,6 +317,8 @@ static const struct door {
          .reply_type = JSON, .reply = "Exception", .errors = {409}},
 	{"GET", "/v1/exceptions", .query = "tenant:text? workspace:text? status:text? " PAGE, .reply_type = JSON,
          .reply = "Exceptions"},
+	{"GET", "/v1/refunds", .query = "month:text? tenant:text? format:text?", .reply_type = JSON, .reply = "Refunds",
+         .other_type = CSV, .errors = {404}},
 	{"GET", "/v1/tenants", .query = "tenant:text?", .reply_type = JSON, .reply = "[Tenant]"},
 	{"GET", "/v1/workspaces", .query = "tenant:text?", .reply_type = JSON, .reply = "[Workspace]"},
 	{"GET", "/v1/nodes", .query = "tenant:text?", .reply_type = JSON, .reply = "[Node]"},

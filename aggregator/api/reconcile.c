@@ -41,7 +41,7 @@ handle_reconciliation(void *app, void *worker, const struct http_request *rq, st
 	const struct aggregator_options *o = ((const struct app *)app)->options;
 	struct worker *w = worker;
 	const char *month = NULL, *format = NULL;
-	char now[MONTH_MAX];
+	char now[MONTH_MAX], subject[MONTH_MAX];
 	struct err err = {0};
 
 	if (!api_query(rq, "month", NULL, &month, &err) || !api_query(rq, "format", formats, &format, &err) ||
@@ -50,5 +50,8 @@ handle_reconciliation(void *app, void *worker, const struct http_request *rq, st
 	    !write_reconciliation(w, o, month, format != NULL ? format : "json", rp, &err)) {
 		rp->filename[0] = '\0';
 		api_problem(rp, rq, &err);
+		return;
 	}
+	snprintf(subject, sizeof(subject), "reconciliation %.7s", month);
+	api_note_read(app, w, NULL, "report.read", subject);
 }

@@ -103,6 +103,8 @@ const struct http_route api_routes[] = {
          "ID/approve, ID/refuse or ID/revoke, with a reason; a developer takes back what it asked for itself"},
 	{"GET", "/v1/exceptions", false, 0, handle_exceptions, ROLES_READ,
          "exceptions from limits and reservations, newest first; tenant, workspace, status, limit, before"},
+	{"GET", "/v1/refunds", false, 0, handle_refunds, ROLES_READ,
+         "hours of jobs that ended by a failed GPU or node, and what was charged for them; month, tenant, format"},
 	{"GET", "/v1/tenants", false, 0, handle_list, ROLES_READ, "tenants"},
 	{"GET", "/v1/workspaces", false, 0, handle_list, ROLES_READ, "workspaces"},
 	{"GET", "/v1/nodes", false, 0, handle_list, ROLES_MONEY, "nodes, their owners and how far their records reach"},

@@ -173,6 +173,13 @@ const struct cli_command cli_commands[] = {
 	 .options = {{"month", 0, "YYYY-MM", "the month (default: the one that is open)", NULL, 0},
 	             {"format", 0, "FORMAT", "every term, as a document (default: a table of the sums)", page_formats, 0},
 	             {"output", 0, "FILE", "write it to this file", NULL, 0}}},
+	{.name = "refunds", .words = "", .run = cmd_refunds,
+	 .summary = "hours of jobs that ended by a failed GPU or node, and what was charged for them",
+	 .details = "A job is listed with every device that it lost: its GPU was down from then on (gpu-down, with the XID where the node told "
+	            "one), it had a critical error that is not the program's own (xid), or the whole node fell silent and came back, if at all, "
+	            "with another boot (node-silent). Nothing is refunded by itself: credit add --refund ID enters a credit for a row, and the row "
+	            "then names it.",
+	 .options = {{"month", 0, "YYYY-MM", "the month (default: the one that is open)", NULL, 0}, TENANT_OPTION}},
 	{.name = "credit add", .words = "", .run = cmd_credit_add,
 	 .summary = "enter a one-off charge, or a credit when the amount is negative",
 	 .details = "It is a line of the month's report. What an administrator enters counts at once; what billing enters counts when "
@@ -183,7 +190,8 @@ const struct cli_command cli_commands[] = {
 	             {"amount", 0, "DECIMAL", "such as 25.50, or -100.00 for a credit", NULL, CLI_REQUIRED},
 	             {"currency", 0, "CODE", "such as EUR", NULL, CLI_REQUIRED},
 	             {"category", 0, "CATEGORY", "under which it is summed up (default other)", categories, 0},
-	             {"reason", 0, "TEXT", "why, for the invoice and the audit log", NULL, CLI_REQUIRED}}},
+	             {"reason", 0, "TEXT", "why, for the invoice and the audit log", NULL, CLI_REQUIRED},
+	             {"refund", 0, "ID", "the row of tollgate refunds that it is a credit for", NULL, 0}}},
 	{.name = "credit list", .words = "", .run = cmd_credit_list,
 	 .summary = "one-off charges and credits, newest first",
 	 .options = {TENANT_OPTION,

@@ -188,6 +188,7 @@ int cmd_exception_approve(struct cli *c);
 int cmd_exception_refuse(struct cli *c);
 int cmd_exception_revoke(struct cli *c);
 int cmd_reconcile(struct cli *c);
+int cmd_refunds(struct cli *c);
 int cmd_credit_add(struct cli *c);
 int cmd_credit_list(struct cli *c);
 int cmd_credit_approve(struct cli *c);

@@ -4,7 +4,7 @@
 
 #define COLUMNS                                                                                                          \
 	"id,tenant,workspace,period,amount,currency,category,reason,status,requested_by,requested,approved_by,approved," \
-	"reverses,reversed_by"
+	"reverses,reversed_by,refund"
 
 int
 cmd_credit_list(struct cli *c)
@@ -38,7 +38,7 @@ int
 cmd_credit_add(struct cli *c)
 {
 	static const char *const fields[] = {"tenant",   "workspace", "period", "amount",
-	                                     "currency", "category",  "reason"};
+	                                     "currency", "category",  "reason", "refund"};
 
 	return post(c, "/v1/adjustments", fields, ARRAY_LEN(fields));
 }

@@ -285,7 +285,7 @@ read_gpu_row(struct live_status *s, struct gpu *g, const json_t *obj, const stru
              struct err *err)
 {
 	const char *model = "", *reason = "", *sharing = "";
-	int64_t index = 0, xid = 0;
+	int64_t index = 0, xid = 0, xid_at = 0;
 	bool healthy = false;
 	char short_model[LIVE_TEXT_MAX + 1];
 	struct buf *out = &s->gpus;
@@ -296,11 +296,14 @@ read_gpu_row(struct live_status *s, struct gpu *g, const json_t *obj, const stru
 	    !get_int(obj, where, "index", -1, INDEX_MAX, &index, err) ||
 	    !get_bool(obj, where, "healthy", &healthy, err) ||
 	    !get_text(obj, where, "reason", 0, LIVE_TEXT_MAX, &reason, err) ||
-	    !get_int(obj, where, "xid", 0, XID_MAX, &xid, err) || !read_sharing(obj, where, &sharing, err) ||
-	    !get_int(obj, where, "replicas", 1, REPLICA_MAX, replicas, err))
+	    !get_int(obj, where, "xid", 0, XID_MAX, &xid, err) ||
+	    /* an older exporter does not say when */
+	    (json_object_get(obj, "xid_at") != NULL && !get_int(obj, where, "xid_at", 0, INT64_MAX, &xid_at, err)) ||
+	    !read_sharing(obj, where, &sharing, err) || !get_int(obj, where, "replicas", 1, REPLICA_MAX, replicas, err))
 		return false;
 	s->gpu_count++;
 	s->healthy_count += healthy;
+	s->error_count += xid > 0 && xid_at > 0;
 	gpu_model_short(model, short_model, sizeof(short_model));
 	open_row(out);
 	put_text(out, "uuid", g->uuid);
@@ -310,6 +313,7 @@ read_gpu_row(struct live_status *s, struct gpu *g, const json_t *obj, const stru
 	put_bool(out, "healthy", healthy);
 	put_text(out, "reason", reason);
 	put_int(out, "xid", xid);
+	put_int(out, "xid_at", xid_at);
 	put_text(out, "sharing", sharing);
 	put_int(out, "replicas", *replicas);
 	close_row(out);

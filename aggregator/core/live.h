@@ -29,8 +29,9 @@ struct live_status {
 	bool simulated;
 	int64_t left_out; /* holders that did not fit */
 	size_t gpu_count, healthy_count, instance_count, holder_count;
+	size_t error_count; /* GPUs of which it says what their last critical error was, and when */
 	/* As JSON lists of flat objects, each with the UUID of its GPU and with every member that the database reads. */
-	struct buf gpus;      /* uuid model short_model index healthy reason xid sharing replicas */
+	struct buf gpus;      /* uuid model short_model index healthy reason xid xid_at sharing replicas */
 	struct buf instances; /* gpu gi ci uuid profile units */
 	struct buf
 		holders; /* gpu device replica kind namespace pod pod_uid container slurm_job slurm_account user_name uid

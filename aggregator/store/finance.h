@@ -9,10 +9,11 @@
 struct adjustment_request {
 	const char *tenant, *workspace; /* workspace NULL: of the tenant as a whole */
 	const char *period, *amount, *currency, *category, *reason;
+	const char *refund; /* the lost device (refund.h) that it is a credit for; NULL: none */
 	const char *actor;
 	bool approved; /* the actor is an administrator: nobody else needs to agree */
 };
-/* The new row is written to out. ERR_MISSING: no such tenant, workspace or period; ERR_CONFLICT: the period is closed. */
+/* The new row is written to out. ERR_MISSING: no such tenant, workspace, period or refund; ERR_CONFLICT: the period is closed. */
 MUST_CHECK bool store_adjustment_add(struct db *db, const struct adjustment_request *rq, struct buf *out,
                                      struct err *err);
 

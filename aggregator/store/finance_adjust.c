@@ -10,13 +10,13 @@
 #include "aggregator/store/db.h"
 #include "aggregator/store/finance_rows.h"
 
-#define ROW                                                                                                          \
-	"SELECT a.id, t.name AS tenant, coalesce(w.name, '') AS workspace, a.period, a.amount::text AS amount, "     \
-	"a.currency, a.category, a.reason, CASE WHEN p.at IS NULL THEN 'requested' WHEN r.id IS NOT NULL "           \
-	"THEN 'reversed' ELSE 'approved' END AS status, a.requested_by, rfc3339(a.at) AS requested, p.approved_by, " \
-	"rfc3339(p.at) AS approved, a.reverses, r.id AS reversed_by FROM adjustment a JOIN tenant t ON t.id = "      \
-	"a.tenant_id LEFT JOIN workspace w ON w.id = a.workspace_id LEFT JOIN adjustment_approval p ON "             \
-	"p.adjustment_id = a.id LEFT JOIN adjustment r ON r.reverses = a.id AND EXISTS (SELECT FROM "                \
+#define ROW                                                                                                               \
+	"SELECT a.id, t.name AS tenant, coalesce(w.name, '') AS workspace, a.period, a.amount::text AS amount, "          \
+	"a.currency, a.category, a.reason, CASE WHEN p.at IS NULL THEN 'requested' WHEN r.id IS NOT NULL "                \
+	"THEN 'reversed' ELSE 'approved' END AS status, a.requested_by, rfc3339(a.at) AS requested, p.approved_by, "      \
+	"rfc3339(p.at) AS approved, a.reverses, r.id AS reversed_by, a.refund FROM adjustment a JOIN tenant t ON t.id = " \
+	"a.tenant_id LEFT JOIN workspace w ON w.id = a.workspace_id LEFT JOIN adjustment_approval p ON "                  \
+	"p.adjustment_id = a.id LEFT JOIN adjustment r ON r.reverses = a.id AND EXISTS (SELECT FROM "                     \
 	"adjustment_approval x WHERE x.adjustment_id = r.id) "
 
 static bool
@@ -45,7 +45,7 @@ audit(struct db *db, int64_t id, const char *actor, const char *action, const ch
 		"INSERT INTO audit_log (actor, action, subject, after, reason, tenant_id) SELECT $2, $3, "
 		"'adjustment ' || a.id, jsonb_build_object('tenant', t.name, 'workspace', w.name, 'period', a.period, "
 		"'amount', a.amount::text, 'currency', a.currency, 'category', a.category, 'requested_by', "
-		"a.requested_by, 'approved_by', p.approved_by, 'reverses', a.reverses), $4, a.tenant_id "
+		"a.requested_by, 'approved_by', p.approved_by, 'reverses', a.reverses, 'refund', a.refund), $4, a.tenant_id "
 		"FROM adjustment a JOIN tenant t ON t.id = a.tenant_id LEFT JOIN workspace w ON w.id = a.workspace_id "
 		"LEFT JOIN adjustment_approval p ON p.adjustment_id = a.id WHERE a.id = $1"};
 	struct db_args a = {0};
@@ -98,19 +98,43 @@ find_place(struct db *db, const struct adjustment_request *rq, PGresult **ret, s
 	return true;
 }
 
+/* Of a day that is over: those of today may still come out otherwise. */
+static bool
+find_refund(struct db *db, const struct adjustment_request *rq, struct err *err)
+{
+	static const struct db_stmt stmt = {
+		"adjustment refund",
+		"SELECT EXISTS (SELECT FROM lost_hold l JOIN holder_attribution a ON a.holder_id = l.holder_id AND a.effective @> "
+		"hour_of(l.ended_ns - 1) JOIN workspace w ON w.id = a.workspace_id JOIN tenant t ON t.id = w.tenant_id "
+		"WHERE t.name = $1 AND refund_id(l.device_id, l.holder_id, l.ended_ns) = $2)"};
+	owned(result) PGresult *r = NULL;
+	struct db_args a = {0};
+
+	if (rq->refund == NULL)
+		return true;
+	arg_text(&a, rq->tenant);
+	arg_text(&a, rq->refund);
+	if (!db_run(db, &stmt, &a, &r, err))
+		return false;
+	return res_bool(r, 0, 0) ||
+	       err_set(err, ERR_MISSING,
+	               "refund: the tenant %s has lost nothing of id \"%.32s\", or the day is not over", rq->tenant,
+	               rq->refund);
+}
+
 bool
 store_adjustment_add(struct db *db, const struct adjustment_request *rq, struct buf *out, struct err *err)
 {
 	static const struct db_stmt stmt = {
 		"adjustment add",
-		"INSERT INTO adjustment (tenant_id, workspace_id, period, amount, currency, category, reason, requested_by) "
-		"VALUES ($1, $2, $3, $4, $5, $6, $7, $8) RETURNING id"};
+		"INSERT INTO adjustment (tenant_id, workspace_id, period, amount, currency, category, reason, requested_by, refund) "
+		"VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) RETURNING id"};
 	in_place(db_tx) struct db_tx tx = {0};
 	owned(result) PGresult *place = NULL, *made = NULL;
 	struct db_args a = {0};
 	int64_t id;
 
-	if (!db_tx_begin(&tx, db, err) || !find_place(db, rq, &place, err))
+	if (!db_tx_begin(&tx, db, err) || !find_place(db, rq, &place, err) || !find_refund(db, rq, err))
 		return false;
 	arg_i64(&a, res_i64(place, 0, 0));
 	arg_text(&a, res_null(place, 0, 1) ? NULL : res_text(place, 0, 1));
@@ -120,6 +144,7 @@ store_adjustment_add(struct db *db, const struct adjustment_request *rq, struct 
 	arg_text(&a, rq->category);
 	arg_text(&a, rq->reason);
 	arg_text(&a, rq->actor);
+	arg_text(&a, rq->refund);
 	if (!db_run(db, &stmt, &a, &made, err))
 		return false;
 	id = res_i64(made, 0, 0);

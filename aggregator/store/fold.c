@@ -29,7 +29,24 @@ due(struct db *db, const struct folding *w, PGresult **ret, struct err *err)
 	return db_run(db, &stmt, &a, ret, err);
 }
 
-/* Rule 3: usage and charges. */
+/* What workloads lost that day is found in its records; where these are gone, what was found stays. */
+static bool
+replace_losses(struct db *db, const char *day, struct err *err)
+{
+	static const struct db_stmt drop = {
+		"fold drop losses",
+		"DELETE FROM lost_hold l WHERE l.day = $1::date AND NOT EXISTS (SELECT FROM node_hour h WHERE h.node_id = l.node_id "
+		"AND h.hour = hour_of(l.ended_ns) AND h.retired)"};
+	static const char fill[] =
+		"INSERT INTO lost_hold SELECT b.day, x.* FROM billing_day b, "
+		"LATERAL lost_holds(b.starts_at, b.ends_at) x WHERE b.day = $1::date ON CONFLICT DO NOTHING";
+	struct db_args a = {0};
+
+	arg_text(&a, day);
+	return db_run(db, &drop, &a, NULL, err) && db_run_text(db, fill, &a, NULL, err);
+}
+
+/* Rule 3: usage, charges and losses. */
 static bool
 replace_rows(struct db *db, const char *day, int64_t from_ns, int64_t until_ns, struct err *err)
 {
@@ -50,7 +67,8 @@ replace_rows(struct db *db, const char *day, int64_t from_ns, int64_t until_ns, 
 	for (size_t i = 0; i < ARRAY_LEN(drops); i++)
 		if (!db_run(db, &drops[i], &a, NULL, err))
 			return false;
-	return db_run_text(db, fill, &a, NULL, err) && charges_write(db, day, from_ns, until_ns, CHARGES_STORED, err);
+	return db_run_text(db, fill, &a, NULL, err) && charges_write(db, day, from_ns, until_ns, CHARGES_STORED, err) &&
+	       replace_losses(db, day, err);
 }
 
 /* Under the lock the day is looked at once more: what was marked before is committed now. */

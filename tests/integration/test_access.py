@@ -82,6 +82,7 @@ EXPECTED = {
     ("POST", "/v1/adjustments/"): (MONEY, "/v1/adjustments/999999999/approve"),
     ("GET", "/v1/adjustments"): (READ, None),
     ("GET", "/v1/reconciliation"): (MONEY, None),
+    ("GET", "/v1/refunds"): (READ, None),
     ("GET", "/v1/tenants"): (READ, None),
     ("GET", "/v1/workspaces"): (READ, None),
     ("GET", "/v1/nodes"): (MONEY, None),
@@ -96,7 +97,7 @@ OF_THE_TOKEN = {"/v1/whoami"}  # its own row and no other
 # What shows a tenant's rows, and so must not know other tenants.
 OF_A_TENANT = {
     "/v1/tokens", "/v1/audit", "/v1/usage", "/v1/status", "/v1/events/summary", "/v1/reports/", "/v1/tenants", "/v1/workspaces", "/v1/members",
-    "/v1/history", "/v1/policy", "/v1/periods", "/v1/adjustments", "/v1/budgets", "/v1/exceptions",
+    "/v1/history", "/v1/policy", "/v1/periods", "/v1/adjustments", "/v1/budgets", "/v1/refunds", "/v1/exceptions",
     "/v1/decisions", "/v1/decisions/", "/v1/leases", "/v1/reclaims", "/v1/quota",
 }  # fmt: skip
 
@@ -152,6 +153,16 @@ class Access(unittest.TestCase):
                         self.assertNotIn(status, (401, 403, 405), "an admitted role was turned away")
                     else:
                         self.assertEqual(status, 403)
+
+    def test_billing_reads_everything_closes_and_exports_and_changes_no_quota(self):
+        may = {route for route, who in self.routes.items() if "billing" in who}
+        read = {route for route, who in self.routes.items() if route[0] == "GET" and who & READ and who != {"admin"}} - {("GET", "/v1/tokens")}
+        self.assertEqual({r for r in may if r[0] == "GET"}, read, "all but tokens and drafts of a policy")
+        for route in (("GET", "/v1/reports/"), ("GET", "/v1/reconciliation"), ("GET", "/v1/refunds"), ("POST", "/v1/periods/"), ("POST", "/v1/adjustments")):
+            self.assertIn(route, may)
+        self.assertNotIn(("PUT", "/v1/policy"), may)
+        policy = POLICY.replace("nodes: [{name: n1", "nodes: [{name: n2")
+        self.assertEqual(self.stack.call("PUT", "/v1/policy", policy.encode(), role="billing", headers={"Content-Type": "application/yaml"}).status, 403)
 
     def test_without_a_token_every_guarded_route_answers_401(self):
         for route, may in self.walk():

@@ -91,7 +91,7 @@ class Bash(unittest.TestCase):
             open(os.path.join(d, "policy.yaml"), "w").close()
             os.mkdir(os.path.join(d, "pods"))
             for words, offered in (
-                (["re"], ["report"]),
+                (["re"], ["reconcile", "refunds", "report"]),
                 (["token", ""], ["create", "list", "revoke", "whoami"]),
                 (["node", "j"], ["join-token", "join-tokens"]),
                 (["node", "join-tokens", "--status", "u"], ["used"]),

@@ -1,12 +1,15 @@
 """Budgets; one-off charges and credits: who may enter them, who must agree, and what the month's report says of them."""
 
 import csv
+import datetime
 import io
 import json
 import re
 import unittest
 from decimal import Decimal
 
+from tests.support import ledger
+from tests.support.fleet import DOWN, EXCLUSIVE, H100, HELD, MEASURED, MINUTE, NONE, NS, UNALLOCATED, UNITS
 from tests.support.stack import Stack, wait_for
 
 POLICY = """
@@ -20,16 +23,26 @@ prices: {version: "1", currency: EUR, items: [{price: "1.00"}]}
 """
 
 
+def setUpModule():
+    """One ledger for all that enter charges: each looks at its own rows, or at a month of its own. Budgets look at the month that is open."""
+    global shared
+    shared = unittest.enterModuleContext(Stack())
+    prepare(shared)
+
+
+def prepare(s):
+    s.apply(POLICY)
+    s.token("billing", role="billing")
+    s.token("second", role="billing")
+    s.token("acme", role="viewer", tenant="acme")
+    s.token("globex", role="viewer", tenant="globex")
+    s.sql("select make_periods(now() - interval '70 days', now() + interval '1 second')")
+
+
 class Case(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.stack = s = cls.enterClassContext(Stack())
-        s.apply(POLICY)
-        s.token("billing", role="billing")
-        s.token("second", role="billing")
-        s.token("acme", role="viewer", tenant="acme")
-        s.token("globex", role="viewer", tenant="globex")
-        s.sql("select make_periods(now() - interval '70 days', now() + interval '1 second')")
+        cls.stack = s = shared
         cls.months = [m["month"] for m in sorted(s.get("/v1/periods").json(), key=lambda m: m["month"])]
 
     def post(self, path, by="admin", /, **what):
@@ -156,6 +169,11 @@ class Budgets(Case):
         "{name: acme, workspaces: [{name: training,", '{name: acme, budget: {amount: "40.00", currency: EUR, kind: hard}, workspaces: [{name: training, budget: {gpu_hours: 10},'
     )
 
+    @classmethod
+    def setUpClass(cls):
+        cls.stack = cls.enterClassContext(Stack())
+        prepare(cls.stack)
+
     def metrics(self, role):
         return self.stack.get("/metrics", role).text()
 
@@ -185,6 +203,132 @@ class Budgets(Case):
         self.assertIn("##########..........", table)
         self.stack.apply(POLICY)
         self.assertEqual(self.stack.get("/v1/budgets").json()["budgets"], [])
+
+
+HALF_DAY = 44 * 3600  # before the month began: within one day, in the middle of nothing
+FIRST = datetime.datetime.now(datetime.timezone.utc).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+START = (int(FIRST.timestamp()) - HALF_DAY) * NS
+BEFORE = (FIRST - datetime.timedelta(days=1)).replace(day=1)
+LAST_MONTH = BEFORE.strftime("%Y-%m")
+
+
+def pieces(gpu, runs):
+    """runs: (until, pod or state), from START on; cut at quarter-hours, as exporters do."""
+    at = START
+    for until, what in runs:
+        while at < START + until:
+            end = min(START + until, (at // (15 * MINUTE) + 1) * 15 * MINUTE)
+            yield gpu, what, at, end
+            at = end
+
+
+def stream(node, boot, epoch, gpus, skip=0):
+    """One batch: GPUs with their runs, those before `skip` left out."""
+    cut = sorted((p for g, runs in enumerate(gpus) for p in pieces(g, runs) if p[2] >= START + skip), key=lambda p: p[2])
+    pods = sorted({what for _, what, _, _ in cut if isinstance(what, str)})
+    return {
+        "node": node, "boot_id": boot * 16, "epoch": epoch, "seq": 1, "flags": 1, "from_ns": cut[0][2], "to_ns": max(p[3] for p in cut),
+        "devices": [{"id": i + 1, "uuid": f"GPU-{node}-{i}", "model": H100, "index": i} for i in range(len(gpus))],
+        "holders": [{"id": i + 1, "kind": 1, "ns": pod.split("/")[0], "pod": pod.split("/")[1], "pod_uid": pod, "container": "c"} for i, pod in enumerate(pods)],
+        "records": [[g + 1, pods.index(what) + 1 if isinstance(what, str) else 0, HELD if isinstance(what, str) else what, EXCLUSIVE,
+                     MEASURED if isinstance(what, str) else NONE, UNITS, at, end - at, end - at, 0, 0, 0, 0, 0, 1] for g, what, at, end in cut],
+    }  # fmt: skip
+
+
+class Refunds(unittest.TestCase):
+    """A job of two GPUs of which one is lost, one that an error ends on a sound GPU, one whose node is gone; and those that just ended."""
+
+    N1 = [
+        [(80 * MINUTE, "acme/job-a"), (240 * MINUTE, DOWN)],
+        [(81 * MINUTE, "acme/job-a"), (240 * MINUTE, UNALLOCATED)],
+        [(120 * MINUTE, "globex/job-b"), (240 * MINUTE, UNALLOCATED)],
+        [(30 * MINUTE, UNALLOCATED), (130 * MINUTE, "globex/job-c"), (240 * MINUTE, UNALLOCATED)],
+    ]
+    GONE = [[(90 * MINUTE, "globex/job-d"), (180 * MINUTE, UNALLOCATED), (240 * MINUTE, UNALLOCATED)]]
+    RESTARTED = [[(90 * MINUTE, "globex/job-e"), (120 * MINUTE, UNALLOCATED), (240 * MINUTE, UNALLOCATED)]]
+    XIDS = {0: (79, 80 * MINUTE - 2 * NS), 2: (31, 120 * MINUTE - NS), 3: (94, 130 * MINUTE - 30 * NS)}
+
+    @classmethod
+    def setUpClass(cls):
+        cls.s = s = cls.enterClassContext(Stack(zone="Europe/Berlin", options=["--rollup-interval", "100ms"]))
+        prices = 'prices: {version: "1", currency: EUR, items: [{class: on-demand, price: "3.00"}]}'
+        nodes = "nodes: [{name: n1, shared: true}, {name: n2, shared: true}, {name: n3, shared: true}]"
+        policy = POLICY.replace("nodes: [{name: n1, shared: true}]", nodes).replace("cluster: test\n", f"cluster: test\neffective: {BEFORE:%Y-%m-%d}T00:00:00Z\n")
+        s.apply(policy.replace('prices: {version: "1", currency: EUR, items: [{price: "1.00"}]}', prices))
+        for role in ("acme", "globex"):
+            s.token(role, role="viewer", tenant=role)
+
+        def until(gpus, end):
+            return [[r for r in runs if r[0] <= end] for runs in gpus]
+
+        for node, streams in (
+            ("n1", [stream("n1", "a1", 1, cls.N1)]),
+            ("n2", [stream("n2", "a2", 1, until(cls.GONE, 90 * MINUTE)), stream("n2", "b2", 2, cls.GONE, 180 * MINUTE)]),
+            ("n3", [stream("n3", "a3", 1, until(cls.RESTARTED, 90 * MINUTE)), stream("n3", "a3", 2, cls.RESTARTED, 120 * MINUTE)]),
+        ):
+            s.token(node, role="node", node=node)
+            for batch in streams:
+                reply = s.call("POST", "/v1/ingest", ledger.frames([batch]), role=node)
+                assert reply.status == 200 and reply.json()["quarantined"] == 0, reply.text()
+        gpus = [{"uuid": f"GPU-n1-{i}", "model": H100, "index": i, "healthy": True, "reason": "", "xid": cls.XIDS.get(i, (0, 0))[0],
+                 "xid_at": START + cls.XIDS[i][1] if i in cls.XIDS else 0, "sharing": "exclusive", "replicas": 1, "instances": [], "holders": []}
+                for i in range(4)]  # fmt: skip
+        status = {"node": "n1", "boot_id": "a1a1a1a1-a1a1-a1a1-a1a1-a1a1a1a1a1a1", "boot_ns": 1, "wall_ns": START + 240 * MINUTE, "interval_ns": 5 * NS,
+                  "simulated": True, "left_out": 0, "gpus": gpus}  # fmt: skip
+        reply = s.call("POST", "/v1/status", json.dumps(status).encode(), role="n1")
+        assert reply.status == 200, reply.text()
+        folded = f"select bool_and(not dirty) from billing_day where day <= '{FIRST:%Y-%m-%d}'"
+        wait_for("the days to be folded", lambda: s.sql(folded) == [["t"]])
+
+    def listed(self, role="admin", query=""):
+        return self.s.get(f"/v1/refunds?month={LAST_MONTH}{query}", role).json()["refunds"]
+
+    def test_what_was_lost_is_listed_with_its_cause_and_what_it_cost(self):
+        found = [(r["tenant"], r["pod"], r["gpu"], r["cause"], r["xid"], r["failed_gpu"], r["gpu_hours"], r["charged"], r["currency"]) for r in self.listed()]
+        self.assertEqual(
+            found,
+            [
+                ("acme", "job-a", "GPU-n1-0", "gpu-down", "79", "GPU-n1-0", "1.333333333", "4.00", "EUR"),
+                ("acme", "job-a", "GPU-n1-1", "gpu-down", "79", "GPU-n1-0", "1.350000000", "4.05", "EUR"),
+                ("globex", "job-d", "GPU-n2-0", "node-silent", "", "GPU-n2-0", "1.500000000", "4.50", "EUR"),
+                ("globex", "job-c", "GPU-n1-3", "xid", "94", "GPU-n1-3", "1.666666667", "5.00", "EUR"),
+            ],
+        )
+        moments = {r["gpu"]: (r["from"], r["until"]) for r in self.listed()}
+        for gpu, since, until in (("GPU-n1-0", 0, 80), ("GPU-n1-3", 30, 130)):
+            want = tuple(datetime.datetime.fromtimestamp((START + m * MINUTE) // NS, datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ") for m in (since, until))
+            self.assertEqual(moments[gpu], want)
+
+    def test_a_tenant_sees_its_own_and_the_table_is_the_list(self):
+        self.assertEqual({r["pod"] for r in self.listed("acme")}, {"job-a"})
+        self.assertEqual({r["pod"] for r in self.listed("globex")}, {"job-c", "job-d"})
+        self.assertEqual(self.s.call("GET", f"/v1/refunds?month={LAST_MONTH}&tenant=globex", role="acme").status, 404)
+        table = self.s.get(f"/v1/refunds?month={LAST_MONTH}&format=csv", "globex").body.decode()
+        self.assertEqual(list(csv.DictReader(io.StringIO(table, newline=""))), self.listed("globex"))
+        self.assertIn("job-c", self.s.cli("refunds", "--month", LAST_MONTH).stdout)
+        self.assertEqual(self.s.call("GET", "/v1/refunds?month=1999-01").status, 404)
+        self.assertEqual(self.s.get("/v1/refunds").json()["refunds"], [])
+
+    def test_it_is_the_same_before_the_day_is_folded_and_stays_when_its_records_are_gone(self):
+        found = self.listed()
+        self.s.sql("begin; update billing_day set dirty = true where day >= '2000-01-01'; commit")
+        self.assertEqual(self.listed(), found)
+        wait_for("the days to be folded again", lambda: self.s.sql("select bool_and(not dirty) from billing_day where ends_at < now()") == [["t"]])
+        self.assertEqual(self.listed(), found)
+
+    def test_a_credit_names_the_row_that_it_is_for_and_the_row_names_it(self):
+        row = next(r for r in self.listed() if r["pod"] == "job-c")
+        self.assertEqual(row["credits"], "")
+        common = ["credit", "add", "--tenant", "globex", "--currency", "EUR", "--category", "gpu", "--reason", "lost by XID 94", "-o", "json"]
+        made = json.loads(self.s.cli(*common, "--amount", "-" + row["charged"], "--refund", row["id"]).stdout)
+        self.assertEqual((made["refund"], made["amount"], made["status"]), (row["id"], "-5.00", "approved"))
+        self.assertEqual(next(r for r in self.listed() if r["pod"] == "job-c")["credits"], str(made["id"]))
+        for what, status in (({"refund": "0" * 16}, 404), ({"refund": "x"}, 400), ({"refund": row["id"], "amount": "5"}, 400), ({"refund": row["id"], "tenant": "acme"}, 404)):
+            body = {"tenant": "globex", "amount": "-1.00", "currency": "EUR", "reason": "x", **what}
+            self.assertEqual(self.s.call("POST", "/v1/adjustments", json.dumps(body).encode()).status, status, what)
+        back = self.s.call("POST", f"/v1/adjustments/{made['id']}/reverse", json.dumps({"reason": "not agreed"}).encode())
+        self.assertEqual(back.status, 200, back.text())
+        self.assertEqual(next(r for r in self.listed() if r["pod"] == "job-c")["credits"], "", "taken back")
 
 
 class Command(Case):

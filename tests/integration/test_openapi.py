@@ -307,6 +307,13 @@ class OpenApi(unittest.TestCase):
         self.assertEqual(r.call("GET", "/v1/adjustments?limit=0", wrong=True).status, 400)
         self.assertTrue(r.call("GET", "/v1/budgets?period=current&tenant=acme").json()["budgets"], "nothing to check")
         self.assertEqual(r.call("GET", "/v1/budgets?period=1999-01").status, 404)
+        self.assertTrue(r.call("GET", "/v1/reconciliation?month=current").json()["totals"], "nothing to check")
+        for path in ("/v1/reconciliation", "/v1/refunds"):
+            self.assertEqual(r.call("GET", path + "?format=csv").status, 200)
+            self.assertEqual(r.call("GET", path + "?month=1999-01").status, 404)
+            self.assertEqual(r.call("GET", path + "?format=pdf", wrong=True).status, 400)
+        r.call("GET", "/v1/refunds?tenant=acme")
+        self.assertEqual(r.call("POST", "/v1/adjustments", json.dumps({**what, "refund": "0" * 16}).encode()).status, 404)
 
     def exceptions(self, r):
         what = {"workspace": "acme/training", "gpu_model": "H100-80GB", "gpus": 2, "until": "8h", "reason": "a test"}

@@ -89,9 +89,9 @@ a_message_becomes_three_flat_lists(void **state)
 	assert_string_equal(
 		buf_text(&s->gpus),
 		"[{\"uuid\":\"a\",\"model\":\"NVIDIA H100 80GB HBM3\",\"short_model\":\"H100-80GB\",\"index\":0,"
-		"\"healthy\":true,\"reason\":\"\",\"xid\":0,\"sharing\":\"exclusive\",\"replicas\":1},"
+		"\"healthy\":true,\"reason\":\"\",\"xid\":0,\"xid_at\":0,\"sharing\":\"exclusive\",\"replicas\":1},"
 		"{\"uuid\":\"b\",\"model\":\"NVIDIA H100 80GB HBM3\",\"short_model\":\"H100-80GB\",\"index\":0,"
-		"\"healthy\":true,\"reason\":\"\",\"xid\":0,\"sharing\":\"exclusive\",\"replicas\":4}]");
+		"\"healthy\":true,\"reason\":\"\",\"xid\":0,\"xid_at\":0,\"sharing\":\"exclusive\",\"replicas\":4}]");
 	assert_string_equal(
 		buf_text(&s->instances),
 		"[{\"gpu\":\"a\",\"uuid\":\"m\",\"profile\":\"3g.40gb\",\"gi\":1,\"ci\":0,\"units\":2340}]");

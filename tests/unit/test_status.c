@@ -145,7 +145,7 @@ a_free_gpu_is_said_in_full(void **state)
 	static const char expected[] =
 		"{\"node\":\"n1\",\"boot_id\":\"abcd0000-0000-0000-0000-000000000001\",\"boot_ns\":5,\"wall_ns\":7,"
 		"\"interval_ns\":1000000000,\"simulated\":false,\"gpus\":[{\"uuid\":\"GPU-0\","
-		"\"model\":\"NVIDIA H100 80GB HBM3\",\"index\":0,\"healthy\":true,\"reason\":\"\",\"xid\":0,"
+		"\"model\":\"NVIDIA H100 80GB HBM3\",\"index\":0,\"healthy\":true,\"reason\":\"\",\"xid\":0,\"xid_at\":0,"
 		"\"sharing\":\"exclusive\",\"replicas\":1,\"instances\":[],\"holders\":[]}],\"left_out\":0}";
 	struct scene *s = mem_alloc(sizeof(*s));
 	in_place(buf) struct buf text;
@@ -253,6 +253,7 @@ what_is_wrong_with_a_gpu_is_told_with_its_newest_error(void **state)
 	assert_false(truth_of(gpu(j, 0), "healthy"));
 	assert_string_equal(text_of(gpu(j, 0), "reason"), "GPU is lost");
 	assert_int_equal(json_integer_value(json_object_get(gpu(j, 0), "xid")), 79);
+	assert_true(json_integer_value(json_object_get(gpu(j, 0), "xid_at")) > 0);
 	assert_false(truth_of(gpu(j, 1), "healthy"));
 	assert_string_equal(text_of(gpu(j, 1), "reason"), "the driver does not answer");
 	mem_free(s);
