@@ -8,6 +8,7 @@ seconds of each pace on the way up."""
 
 import os
 import sys
+import tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, ROOT)
@@ -65,6 +66,7 @@ def limits(run):
     shares = {"all processors": 1 - (machine["idle"] + machine["disk"]) / sum(machine.values())}
     shares |= {f"one {who}": used / seconds for who, used in run["busiest"].items()}
     shares["the generator"] = run["cpu"]["fleet"] / seconds
+    shares["fsync of the WAL"] = run["wal"][1] / seconds
     seen = sum(run["waits"].values()) or 1
     shares |= {f"backends: {what}": n / seen for what, n in run["waits"].items() if what != "computes"}
     return sorted(((share, what) for what, share in shares.items()), reverse=True)
@@ -87,11 +89,13 @@ def climb():
     for who, used in {**cores(run), **{kind: seconds / run["seconds"] for kind, seconds in run["kinds"].items()}}.items():
         if used >= 0.005:
             emit(f"at the end, {who}", "cores", used, "the machine", os.cpu_count(), None)
-    for share, what in limits(run)[:4]:
+    for share, what in limits(run)[:6]:
         emit(f"at the end, {what}", "of 1", share, "all of it", 1, None)
 
 
 def main():
+    # a database in memory would have no disk to wait for
+    os.environ.setdefault("TMPDIR", tempfile.gettempdir())
     paced()
     burst()
     climb()

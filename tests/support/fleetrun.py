@@ -16,7 +16,8 @@ from collections import Counter
 from tests.support import stack
 
 # As a machine of its own for PostgreSQL would have them, scaled to this one; deploy/README.md says more.
-SETTINGS = {"fsync": "on", "synchronous_commit": "on", "shared_buffers": "512MB", "max_wal_size": "4GB", "checkpoint_timeout": "15min"}
+SETTINGS = {"fsync": "on", "synchronous_commit": "on", "shared_buffers": "512MB", "max_wal_size": "4GB", "checkpoint_timeout": "15min",
+            "track_wal_io_timing": "on"}  # fmt: skip
 
 
 def process_cpu(pid, children=False):
@@ -95,9 +96,15 @@ class Fleet(contextlib.AbstractContextManager):
         (row,) = self.stack.sql("select pg_total_relation_size('tollgate.ingest_batch'), coalesce(sum(records), 0) from tollgate.ingest_batch")
         return [int(v) for v in row]
 
+    def wal(self):
+        """(bytes written, seconds spent in fsync) since the server began."""
+        (row,) = self.stack.sql("select wal_bytes, wal_sync_time / 1000 from pg_stat_wal")
+        return [float(v) for v in row]
+
     def run(self, *options):
         """Of the measured part: what fleet_tool says of it, and cpu, resident (KiB, every second), evidence_bytes; where the time went:
-        machine, kinds (of PostgreSQL's processes), busiest (backend, thread of the aggregator), waits (backends seen at work, every second)."""
+        machine, kinds (of PostgreSQL's processes), busiest (backend, thread of the aggregator), waits (backends seen at work, every second),
+        wal (bytes, seconds in fsync)."""
         gpus, instances, processes = self.shape
         argv = [stack.program("tests/fleet_tool"), self.stack.port, "--nodes", self.nodes, "--gpus", gpus, "--instances", instances,
                 "--processes", processes, "--wait", 1, *options]  # fmt: skip
@@ -113,7 +120,7 @@ class Fleet(contextlib.AbstractContextManager):
 
             watcher = threading.Thread(target=watch)
             watcher.start()
-            bytes_before, _ = self.evidence()
+            bytes_before, wal_before = self.evidence()[0], self.wal()
             before = process_cpu(aggregator), server_cpu(self.stack.pg)
             parts = server_cpu_by_kind(self.stack.pg), thread_cpu(aggregator), machine_cpu()
             child.stdin.write("go\n")
@@ -129,5 +136,6 @@ class Fleet(contextlib.AbstractContextManager):
             kinds[kind] += seconds
         busiest = {"backend": max((v for (_, kind), v in backends.items() if kind == "backend"), default=0), "thread of the aggregator": max(threads.values())}
         result.update(resident=resident, waits=waits, machine=machine, kinds=kinds, busiest=busiest)
+        result["wal"] = [after - before for after, before in zip(self.wal(), wal_before)]
         result["evidence_bytes"] = self.evidence()[0] - bytes_before
         return result

@@ -9,7 +9,12 @@
 
 #define PROP_MAX_DRAWS 65536u
 #define PROP_MAX_TRIALS 20000u /* runs spent on shrinking one failure */
+/* Under a sanitizer a case costs several times as much, and what it looks for is in fewer of them. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define PROP_DEFAULT_CASES 300u
+#else
 #define PROP_DEFAULT_CASES 1000u
+#endif
 
 struct prop_source {
 	uint64_t state; /* of the generator of random numbers */
