@@ -102,12 +102,12 @@ read_policy(struct quota_loop_memory *m, struct db *db, const struct quota_obser
 	in_place(buf) struct buf text;
 	int64_t version;
 
+	buf_init(&text, POLICY_BYTES);
 	if (!store_quota_policy_version(db, &version, err))
 		return false;
 	if (m->policy.len > 0 && version == m->policy_version && pools == m->policy_pools &&
 	    now_ns / QUARTER_NS == m->policy_read_ns / QUARTER_NS && now_ns - m->policy_read_ns < POLICY_AGAIN_NS)
 		return true;
-	buf_init(&text, POLICY_BYTES);
 	if (!store_quota_policy(db, now_ns, &m->settings, &text, err))
 		return false;
 	buf_clear(&m->policy);

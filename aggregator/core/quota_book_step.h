@@ -31,7 +31,7 @@ MUST_CHECK bool book_read_shape(struct book_names *n, int32_t model, const json_
 /* The policy of saved lists, with what the names have more: as much of it as nobody uses yet. */
 void book_policy_extend(struct book_step *s, const struct book_names *names, struct quota_policy *policy);
 
-/* ---- quota_book_text.c ---- */
+/* ---- quota_book_read.c ---- */
 MUST_CHECK bool book_settings_read(const json_t *v, struct quota_memory **m, struct quota_settings *ret,
                                    struct err *err);
 
