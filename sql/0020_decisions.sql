@@ -10,14 +10,13 @@ CREATE TABLE quota_book (
 	at_ns bigint NOT NULL CHECK (at_ns >= 0),
 	head bytea NOT NULL CHECK (octet_length(head) = 32),
 	policy_digest bytea CHECK (octet_length(policy_digest) = 32),
-	nodes_digest bytea CHECK (octet_length(nodes_digest) = 32),
 	snapshot_seq bigint NOT NULL CHECK (snapshot_seq BETWEEN 0 AND seq),
 	snapshot_at_ns bigint NOT NULL CHECK (snapshot_at_ns BETWEEN 0 AND at_ns)
 ) WITH (fillfactor = 20);
 COMMENT ON TABLE quota_book IS 'One row. Whoever decides locks it, so that one decides at a time, in whichever replica.';
 COMMENT ON COLUMN quota_book.seq IS 'of the last event';
 COMMENT ON COLUMN quota_book.head IS 'the hash of the last event; zeros before the first';
-COMMENT ON COLUMN quota_book.policy_digest IS 'SHA-256 of the policy that the last policy event carries; likewise of the inventory';
+COMMENT ON COLUMN quota_book.policy_digest IS 'SHA-256 of the policy that the last policy event carries';
 INSERT INTO quota_book (seq, at_ns, head, snapshot_seq, snapshot_at_ns) VALUES (0, 0, decode(repeat('00', 32), 'hex'), 0, 0);
 
 CREATE FUNCTION quota_never_goes_back() RETURNS trigger LANGUAGE plpgsql AS $$

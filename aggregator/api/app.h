@@ -26,6 +26,7 @@ enum background_task {
 	BACKGROUND_CLOSE,
 	BACKGROUND_AUDIT,
 	BACKGROUND_EXCEPTIONS,
+	BACKGROUND_BUDGETS,
 	BACKGROUND_TASKS
 };
 extern const char *const background_task_names[BACKGROUND_TASKS];
@@ -55,6 +56,7 @@ struct counters {
 };
 
 struct decider;
+struct quota_loop_memory;
 struct app {
 	const struct aggregator_options *options;
 	struct counters counters;
@@ -64,6 +66,7 @@ struct app {
 	struct ingest_line *line;
 	struct audit_reads *reads;
 	struct decider *decider;
+	struct quota_loop_memory *loop;
 	int64_t started_wall_ns;
 };
 

@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "aggregator/api/app.h"
+#include "aggregator/api/quota_loop.h"
 #include "aggregator/store/audit.h"
 #include "aggregator/store/exception.h"
 #include "aggregator/store/period.h"
@@ -30,6 +31,7 @@ const char *const background_task_names[BACKGROUND_TASKS] = {
 	[BACKGROUND_CLOSE] = "close",
 	[BACKGROUND_AUDIT] = "audit",
 	[BACKGROUND_EXCEPTIONS] = "exceptions",
+	[BACKGROUND_BUDGETS] = "budgets",
 };
 
 struct background {
@@ -183,6 +185,14 @@ do_exceptions(struct background *b, int64_t *ret_done, struct err *err)
 	return store_exceptions_end(b->db, time_wall_ns(), ret_done, err);
 }
 
+/* What is consumed of this month's budgets, for decisions. */
+static bool
+do_budgets(struct background *b, int64_t *ret_done, struct err *err)
+{
+	*ret_done = 1;
+	return quota_loop_budgets(b->app->loop, b->db, time_wall_ns(), err);
+}
+
 /* How often, in turns of the option rollup-interval. */
 static const struct {
 	bool (*run)(struct background *b, int64_t *ret_done, struct err *err);
@@ -197,6 +207,7 @@ static const struct {
 	[BACKGROUND_CLOSE] = {do_close, 60},
 	[BACKGROUND_AUDIT] = {do_audit, 1},
 	[BACKGROUND_EXCEPTIONS] = {do_exceptions, 1},
+	[BACKGROUND_BUDGETS] = {do_budgets, 12},
 };
 
 /* The same error is told once. */

@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "aggregator/api/decider_turn.h"
+#include "aggregator/store/quota_store.h"
 #include "common/log.h"
 #include "common/time.h"
 
@@ -25,6 +26,8 @@ struct decider {
 	bool stop;
 	/* of the thread alone */
 	struct desk_item *watches;
+	struct decider_look look;
+	int64_t policy_version; /* at the last look */
 	int64_t ticked_ns, followed_ns, disagreements;
 	char last_error[sizeof(((struct err *)0)->text)];
 };
@@ -344,12 +347,47 @@ answer_items(struct decider *d, struct desk_item *items, const struct turn_resul
 	answer_by_rows(d, rows);
 }
 
+static void
+tick(struct decider *d)
+{
+	in_place(turn_result) struct turn_result r = {0};
+	struct err err = {0};
+
+	d->ticked_ns = time_boot_ns();
+	if (!decider_tick(&d->look, d->db, d->log, &r, &err))
+		tell(d, &err);
+	else if (d->look.refused > 0)
+		tell(d, &d->look.why);
+	tell_disagreements(d);
+	look_at_turn(d, &r);
+}
+
+/* A workspace that the book does not know may be one that was made a moment ago: then the policy comes first. */
+static void
+know_workspaces(struct decider *d, const struct desk_item *items)
+{
+	const struct quota_book *b = quota_log_mine(d->log);
+	int64_t version = d->policy_version;
+	bool unknown = false;
+	struct err err = {0};
+
+	for (const struct desk_item *i = items; i && !unknown; i = i->next)
+		unknown = (i->kind == DESK_SUBMIT || i->kind == DESK_TRY) &&
+		          (!b || quota_book_workspace(b, i->body.workspace) == QUOTA_NONE);
+	if (!unknown || !store_quota_policy_version(d->db, &version, &err) || version == d->policy_version)
+		return;
+	d->look.now = true;
+	tick(d);
+	d->policy_version = version;
+}
+
 /* An attempt that failed was rolled back, or nobody knows: the second one finds what the first one left, by the requests' ids. */
 static bool
 take_turn(struct decider *d, struct desk_item *items, struct err *err)
 {
 	in_place(turn_result) struct turn_result r = {0};
 
+	know_workspaces(d, items);
 	for (int attempt = 0;; attempt++) {
 		turn_result_fini(&r);
 		if (decider_turn(d->db, d->log, items, &r, err))
@@ -394,19 +432,6 @@ take_items(struct decider *d, int64_t until_ns, bool *ret_stop)
 	*ret_stop = d->stop && !items;
 	pthread_mutex_unlock(&d->lock);
 	return items;
-}
-
-static void
-tick(struct decider *d)
-{
-	in_place(turn_result) struct turn_result r = {0};
-	struct err err = {0};
-
-	d->ticked_ns = time_boot_ns();
-	if (!decider_tick(d->app, d->db, d->log, &r, &err))
-		tell(d, &err);
-	tell_disagreements(d);
-	look_at_turn(d, &r);
 }
 
 static int64_t
@@ -464,7 +489,7 @@ decider_start(struct app *app, struct decider **ret, struct err *err)
 	if (!app_db_new(app->options, "tollgate-aggregator decider", &app->db, &db, err))
 		return false;
 	d = mem_alloc(sizeof(*d));
-	*d = (struct decider){.app = app, .db = db, .log = quota_log_new()};
+	*d = (struct decider){.app = app, .db = db, .log = quota_log_new(), .look = {.memory = app->loop}};
 	d->end = &d->first;
 	d->ticked_ns = time_boot_ns() - app->options->quota_tick_ns;
 	pthread_mutex_init(&d->lock, NULL);

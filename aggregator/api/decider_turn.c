@@ -6,6 +6,8 @@
 
 #include <string.h>
 
+#include "aggregator/store/exception.h"
+
 #define TEXT_MAX QUOTA_EVENT_MAX_BYTES
 #define ACTORS_MAX 2000u
 
@@ -299,18 +301,73 @@ decider_turn(struct db *db, struct quota_log *log, struct desk_item *items, stru
 	return quota_turn_commit(ret->turn, err);
 }
 
-bool
-decider_tick(struct app *app, struct db *db, struct quota_log *log, struct turn_result *ret, struct err *err)
-{
-	const struct quota_outcome *o = NULL;
-	const struct quota_state *s;
+/* ---- a look at the clock, the policy and telemetry ------------------------------------------------------------------------------- */
 
-	(void)app;
-	if (!store_quota_turn(db, log, NULL, 0, &ret->turn, err))
+/* An event that the book refuses is not the end of the look: the next one sees what is. */
+static bool
+step_loop(struct turn_result *r, const struct quota_loop_result *found, int *ret_refused, struct err *ret_why)
+{
+	const uint8_t *have = quota_turn_policy_digest(r->turn);
+	bool same = found->policy_changed && have && memcmp(have, found->policy_digest, SHA256_SIZE) == 0;
+
+	for (size_t i = same ? 1 : 0; i < found->event_count; i++) {
+		const struct quota_loop_event *e = &found->events[i];
+		const struct quota_outcome *o = NULL;
+		bool policy = found->policy_changed && i == 0;
+
+		if (!step(r, keep(r, mem_strdup(e->actor)), e->text, strlen(e->text), NULL, 0, &o, ret_why))
+			(*ret_refused)++;
+		else if (policy)
+			quota_turn_set_policy_digest(r->turn, found->policy_digest);
+	}
+	return true;
+}
+
+/* What was agreed to and is not in the book, or revoked and still there. */
+static bool
+step_exceptions(struct db *db, struct turn_result *r, struct err *err)
+{
+	in_place(exception_events) struct exception_events events = {0};
+
+	if (!store_exception_events(db, quota_turn_now(r->turn), &events, err))
 		return false;
-	s = quota_book_state(quota_turn_book(ret->turn));
-	if (quota_lease_count(s) + quota_waiting_count(s) > 0 &&
-	    !step(ret, "clock", "{\"tick\":true}", strlen("{\"tick\":true}"), NULL, 0, &o, err))
+	for (size_t i = 0; i < events.count; i++) {
+		const struct exception_event *e = &events.at[i];
+		const struct quota_outcome *o = NULL;
+		struct err refused = {0};
+
+		if (step(r, keep(r, mem_strdup(e->actor)), e->event, strlen(e->event), NULL, 0, &o, &refused) &&
+		    !store_exception_entered(db, e, quota_turn_seq(r->turn), err))
+			return false;
+	}
+	return true;
+}
+
+/* Read before the book is locked, so that nobody waits for it. */
+static bool
+look(struct decider_look *l, struct db *db, struct quota_log *log, struct quota_loop_result *ret, struct err *err)
+{
+	int64_t now_ns;
+
+	if (!store_quota_follow(db, log, NULL, err) || !store_quota_clock(db, &now_ns, err))
+		return false;
+	/* this thread is the only one that changes the book */
+	return quota_loop_events(l->memory, db, quota_log_mine(log), quota_log_policy_digest(log), now_ns, ret, err);
+}
+
+bool
+decider_tick(struct decider_look *l, struct db *db, struct quota_log *log, struct turn_result *ret, struct err *err)
+{
+	in_place(quota_loop_result) struct quota_loop_result found = {0};
+	bool looks = false;
+
+	if (!store_quota_looks(db, &looks, err) || ((looks || l->now) && !look(l, db, log, &found, err)) ||
+	    !store_quota_turn(db, log, NULL, 0, &ret->turn, err))
+		return false;
+	l->now = false;
+	l->refused = 0;
+	if (!step_loop(ret, &found, &l->refused, &l->why) || !step_exceptions(db, ret, err) ||
+	    (looks && !quota_loop_store(db, &found, quota_turn_now(ret->turn), err)))
 		return false;
 	return quota_turn_snapshot(ret->turn, err) && quota_turn_commit(ret->turn, err);
 }

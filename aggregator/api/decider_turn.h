@@ -3,6 +3,7 @@
 #define TOLLGATE_API_DECIDER_TURN_H
 
 #include "aggregator/api/decider.h"
+#include "aggregator/api/quota_loop.h"
 
 struct turn_result {
 	struct quota_turn *turn; /* NULL: there was nothing to decide */
@@ -14,8 +15,15 @@ void turn_result_fini(struct turn_result *r);
 /* Decides the items together and commits; each gets its fate. False: nothing is known to have happened, and none has one. */
 MUST_CHECK bool decider_turn(struct db *db, struct quota_log *log, struct desk_item *items, struct turn_result *ret,
                              struct err *err);
-/* What time and telemetry do to the book. */
-MUST_CHECK bool decider_tick(struct app *app, struct db *db, struct quota_log *log, struct turn_result *ret,
+/* What the clock, the policy, exceptions and telemetry do to the book. One replica looks at telemetry; a replica that must know the
+ * policy at once says so. */
+struct decider_look {
+	struct quota_loop_memory *memory;
+	bool now;
+	int refused; /* events that the book did not take, in the last look */
+	struct err why;
+};
+MUST_CHECK bool decider_tick(struct decider_look *l, struct db *db, struct quota_log *log, struct turn_result *ret,
                              struct err *err);
 /* A request that this turn decided, without reading its row. */
 bool turn_result_view(const struct turn_result *r, const struct desk_item *i, struct decision_view *ret);

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "aggregator/api/decider.h"
+#include "aggregator/api/quota_loop.h"
 #include "common/log.h"
 #include "common/time.h"
 
@@ -241,11 +242,20 @@ run(const void *options, struct err *err)
 	app.line = ingest_line_new(o->slice_ns);
 	app.reads = audit_reads_new();
 	app.usage = usage_counters_new((size_t)o->metrics_series_max);
+	app.loop = quota_loop_memory_new(&(struct quota_settings){.burst = 2,
+	                                                          .grace_ns = o->reclaim_grace_ns,
+	                                                          .aging_ns = o->queue_aging_ns,
+	                                                          .head_wait_ns = o->head_wait_ns,
+	                                                          .backoff_ns = o->borrow_backoff_ns,
+	                                                          .backoff_forget_ns = o->borrow_backoff_forget_ns,
+	                                                          .confirm_ns = o->lease_confirm_ns,
+	                                                          .silence_ns = o->lease_silence_ns});
 	ok = gauges_start(o, &app.db, &app.gauges, err) && serve(&app, &signals, err);
 	gauges_stop(app.gauges);
 	usage_counters_free(app.usage);
 	audit_reads_free(app.reads);
 	ingest_line_free(app.line);
+	quota_loop_memory_free(app.loop);
 	return ok;
 }
 

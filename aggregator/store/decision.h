@@ -23,13 +23,20 @@ DEFINE_OWNED(quota_log, struct quota_log)
 const struct quota_book *quota_log_borrow(struct quota_log *l);
 void quota_log_give_back(struct quota_log *l);
 int64_t quota_log_seq(struct quota_log *l);
+/* The same without a lock, for the thread that takes turns. */
+const struct quota_book *quota_log_mine(const struct quota_log *l);
 /* Events of others whose outcome was not what this program makes of them, since the start. */
 int64_t quota_log_disagreements(struct quota_log *l);
 
+/* Of the policy that the book has, as last read by the thread that takes turns; NULL: none. */
+const uint8_t *quota_log_policy_digest(const struct quota_log *l);
+
 /* What other replicas have logged, without a turn. The rows they changed are added to `changed`. */
 MUST_CHECK bool store_quota_follow(struct db *db, struct quota_log *l, struct decision_rows *changed, struct err *err);
-/* The last number in the log. */
-MUST_CHECK bool store_quota_seq(struct db *db, int64_t *ret, struct err *err);
+/* The database's. */
+MUST_CHECK bool store_quota_clock(struct db *db, int64_t *ret_ns, struct err *err);
+/* Whether it is this session that looks at telemetry: one does, until its connection ends. */
+MUST_CHECK bool store_quota_looks(struct db *db, bool *ret, struct err *err);
 
 /* ---- a turn ------------------------------------------------------------------------------------------------------------- */
 
@@ -66,11 +73,11 @@ MUST_CHECK bool quota_turn_step(struct quota_turn *t, const char *actor, const c
                                 struct err *err);
 /* The workload of a lease, told with its confirmation; NULL members stay as they are. */
 void quota_turn_workload(struct quota_turn *t, const char *request_id, const struct decision_workload *w);
-/* What the last policy and inventory events carry; 32 bytes each. NULL: none yet. */
+/* Of the event that was stepped last. */
+int64_t quota_turn_seq(const struct quota_turn *t);
+/* What the last policy event carries; 32 bytes. NULL: none yet. */
 const uint8_t *quota_turn_policy_digest(const struct quota_turn *t);
-const uint8_t *quota_turn_nodes_digest(const struct quota_turn *t);
 void quota_turn_set_policy_digest(struct quota_turn *t, const uint8_t digest[SHA256_SIZE]);
-void quota_turn_set_nodes_digest(struct quota_turn *t, const uint8_t digest[SHA256_SIZE]);
 /* Writes the book down where the log has grown long enough since it last was. */
 MUST_CHECK bool quota_turn_snapshot(struct quota_turn *t, struct err *err);
 /* ERR_RETRY: nobody knows whether it was done. The book is read anew at the next turn. */

@@ -11,8 +11,8 @@
 struct book_row {
 	int64_t seq, at_ns, snapshot_seq, snapshot_at_ns;
 	uint8_t head[SHA256_SIZE];
-	bool has_policy, has_nodes;
-	uint8_t policy_digest[SHA256_SIZE], nodes_digest[SHA256_SIZE];
+	bool has_policy;
+	uint8_t policy_digest[SHA256_SIZE];
 };
 
 struct quota_log {
@@ -22,13 +22,16 @@ struct quota_log {
 	uint8_t head[SHA256_SIZE];
 	int64_t server_started_us, database; /* where this was read */
 	int64_t disagreements;
+	bool has_policy; /* as the row last said */
+	uint8_t policy_digest[SHA256_SIZE];
 };
 
-extern const struct db_stmt quota_book_stmt, quota_events_stmt;
+extern const struct db_stmt quota_book_stmt, quota_events_stmt, quota_clock_stmt;
 void quota_events_args(struct db_args *a, int64_t after_seq);
 #define QUOTA_EVENTS_AT_ONCE 500
 
-void book_row_of(const PGresult *r, struct book_row *ret);
+/* Of the one row; its digests are remembered. */
+void quota_log_row(struct quota_log *l, const PGresult *r, struct book_row *ret);
 /* Forgets the book: what is in memory may not be what is in the database. */
 void quota_log_drop(struct quota_log *l);
 /* Another server or database than the book was read from: forgets it. */

@@ -71,10 +71,8 @@ take_known(struct quota_turn *t, const PGresult *r)
 
 static const struct db_stmt lock_stmt = {
 	"quota_book_lock",
-	"SELECT seq, at_ns, encode(head, 'hex'), snapshot_seq, snapshot_at_ns, encode(policy_digest, 'hex'), "
-	"encode(nodes_digest, 'hex') FROM quota_book FOR UPDATE"};
-static const struct db_stmt clock_stmt = {"quota_clock",
-                                          "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint * 1000"};
+	"SELECT seq, at_ns, encode(head, 'hex'), snapshot_seq, snapshot_at_ns, encode(policy_digest, 'hex') "
+	"FROM quota_book FOR UPDATE"};
 static const struct db_stmt known_stmt = {
 	"decision_known", "SELECT request_id, encode(digest, 'hex') FROM decision WHERE request_id = ANY($1::text[])"};
 
@@ -90,7 +88,7 @@ begin(struct quota_turn *t, const char *const *ids, size_t id_count, struct err 
 	struct db_args after = {0}, asked = {0};
 	struct db_call calls[] = {{&lock_stmt, NULL, &row},
 	                          {&quota_events_stmt, &after, &events},
-	                          {&clock_stmt, NULL, &clock},
+	                          {&quota_clock_stmt, NULL, &clock},
 	                          {&known_stmt, &asked, &known}};
 	int64_t now_ns;
 
@@ -103,7 +101,7 @@ begin(struct quota_turn *t, const char *const *ids, size_t id_count, struct err 
 		return false;
 	if (PQntuples(row) != 1)
 		return err_set(err, ERR_FATAL, "the quota book has no row");
-	book_row_of(row, &t->row);
+	quota_log_row(t->log, row, &t->row);
 	/* the connection may be another one than a moment ago */
 	if (!quota_log_same_place(t->db, t->log, err))
 		return false;
@@ -245,12 +243,6 @@ quota_turn_policy_digest(const struct quota_turn *t)
 	return t->row.has_policy ? t->row.policy_digest : NULL;
 }
 
-const uint8_t *
-quota_turn_nodes_digest(const struct quota_turn *t)
-{
-	return t->row.has_nodes ? t->row.nodes_digest : NULL;
-}
-
 void
 quota_turn_set_policy_digest(struct quota_turn *t, const uint8_t digest[SHA256_SIZE])
 {
@@ -258,11 +250,10 @@ quota_turn_set_policy_digest(struct quota_turn *t, const uint8_t digest[SHA256_S
 	t->row.has_policy = true;
 }
 
-void
-quota_turn_set_nodes_digest(struct quota_turn *t, const uint8_t digest[SHA256_SIZE])
+int64_t
+quota_turn_seq(const struct quota_turn *t)
 {
-	memcpy(t->row.nodes_digest, digest, SHA256_SIZE);
-	t->row.has_nodes = true;
+	return t->row.seq;
 }
 
 /* ---- the end --------------------------------------------------------------------------------------------------------------- */
@@ -310,6 +301,8 @@ quota_turn_commit(struct quota_turn *t, struct err *err)
 	t->log->at_ns = t->row.at_ns;
 	memcpy(t->log->head, t->row.head, SHA256_SIZE);
 	pthread_mutex_unlock(&t->log->lock);
+	t->log->has_policy = t->row.has_policy;
+	memcpy(t->log->policy_digest, t->row.policy_digest, SHA256_SIZE);
 	t->committed = true;
 	return true;
 }

@@ -71,7 +71,7 @@ static const struct db_stmt reclaim_stmt = {
 static const struct db_stmt book_stmt = {
 	"quota_book_set",
 	"UPDATE quota_book SET seq = $1, at_ns = $2, head = decode($3, 'hex'), snapshot_seq = $4, snapshot_at_ns = $5, "
-	"policy_digest = decode($6, 'hex'), nodes_digest = decode($7, 'hex')"};
+	"policy_digest = decode($6, 'hex')"};
 
 static const struct db_stmt snapshot_stmt = {
 	"quota_snapshot_add",
@@ -198,7 +198,7 @@ struct batch {
 	struct db_args *args; /* of each call */
 	struct db_call *calls;
 	size_t count;
-	char head[2 * SHA256_SIZE + 1], policy[2 * SHA256_SIZE + 1], nodes[2 * SHA256_SIZE + 1];
+	char head[2 * SHA256_SIZE + 1], policy[2 * SHA256_SIZE + 1];
 	char (*hashes)[2 * SHA256_SIZE + 1];
 };
 
@@ -279,7 +279,6 @@ write_book(struct batch *b, const struct turn_write *w)
 
 	hex_encode(w->row->head, SHA256_SIZE, b->head);
 	hex_encode(w->row->policy_digest, SHA256_SIZE, b->policy);
-	hex_encode(w->row->nodes_digest, SHA256_SIZE, b->nodes);
 	if (w->snapshot) {
 		a = call(b, &snapshot_stmt);
 		arg_i64(a, w->row->seq);
@@ -295,7 +294,6 @@ write_book(struct batch *b, const struct turn_write *w)
 	arg_i64(a, w->row->snapshot_seq);
 	arg_i64(a, w->row->snapshot_at_ns);
 	arg_text(a, w->row->has_policy ? b->policy : NULL);
-	arg_text(a, w->row->has_nodes ? b->nodes : NULL);
 }
 
 static void

@@ -11,10 +11,9 @@
 #include "aggregator/store/decision_log.h"
 #include "common/gz.h"
 
-const struct db_stmt quota_book_stmt = {
-	"quota_book",
-	"SELECT seq, at_ns, encode(head, 'hex'), snapshot_seq, snapshot_at_ns, encode(policy_digest, 'hex'), "
-	"encode(nodes_digest, 'hex') FROM quota_book"};
+const struct db_stmt quota_book_stmt = {"quota_book",
+                                        "SELECT seq, at_ns, encode(head, 'hex'), snapshot_seq, snapshot_at_ns, "
+                                        "encode(policy_digest, 'hex') FROM quota_book"};
 const struct db_stmt quota_events_stmt = {
 	"quota_events",
 	"SELECT seq, at_ns, actor, event, outcome FROM quota_event WHERE seq > $1 ORDER BY seq LIMIT $2"};
@@ -69,6 +68,12 @@ quota_log_give_back(struct quota_log *l)
 	pthread_mutex_unlock(&l->lock);
 }
 
+const struct quota_book *
+quota_log_mine(const struct quota_log *l)
+{
+	return l->book;
+}
+
 int64_t
 quota_log_seq(struct quota_log *l)
 {
@@ -98,7 +103,7 @@ digest_of(const PGresult *r, int col, uint8_t ret[SHA256_SIZE])
 }
 
 void
-book_row_of(const PGresult *r, struct book_row *ret)
+quota_log_row(struct quota_log *l, const PGresult *r, struct book_row *ret)
 {
 	*ret = (struct book_row){.seq = res_i64(r, 0, 0),
 	                         .at_ns = res_i64(r, 0, 1),
@@ -106,7 +111,14 @@ book_row_of(const PGresult *r, struct book_row *ret)
 	                         .snapshot_at_ns = res_i64(r, 0, 4)};
 	(void)digest_of(r, 2, ret->head);
 	ret->has_policy = digest_of(r, 5, ret->policy_digest);
-	ret->has_nodes = digest_of(r, 6, ret->nodes_digest);
+	l->has_policy = ret->has_policy;
+	memcpy(l->policy_digest, ret->policy_digest, SHA256_SIZE);
+}
+
+const uint8_t *
+quota_log_policy_digest(const struct quota_log *l)
+{
+	return l->has_policy ? l->policy_digest : NULL;
 }
 
 bool
@@ -268,19 +280,37 @@ store_quota_follow(struct db *db, struct quota_log *l, struct decision_rows *cha
 		return false;
 	if (PQntuples(r) != 1)
 		return err_set(err, ERR_FATAL, "the quota book has no row");
-	book_row_of(r, &row);
+	quota_log_row(l, r, &row);
 	/* what this replica has just committed may be ahead of the row that was read */
 	return l->seq > row.seq || quota_log_reach(db, l, &row, changed, err);
 }
 
+/* The lock is the session's, not a transaction's: it goes with the connection. */
 bool
-store_quota_seq(struct db *db, int64_t *ret, struct err *err)
+store_quota_looks(struct db *db, bool *ret, struct err *err)
 {
-	static const struct db_stmt stmt = {"quota_seq", "SELECT seq FROM quota_book"};
+	static const struct db_stmt stmt = {
+		"quota_looks",
+		"SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid() AND granted "
+		"AND (classid, objid, objsubid) = (" DB_LOCK_LOOK ", 2)) OR pg_try_advisory_lock(" DB_LOCK_LOOK ")"};
 	owned(result) PGresult *r = NULL;
 
 	if (!db_run(db, &stmt, NULL, &r, err))
 		return false;
-	*ret = res_i64(r, 0, 0);
+	*ret = res_bool(r, 0, 0);
+	return true;
+}
+
+const struct db_stmt quota_clock_stmt = {"quota_clock",
+                                         "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint * 1000"};
+
+bool
+store_quota_clock(struct db *db, int64_t *ret_ns, struct err *err)
+{
+	owned(result) PGresult *r = NULL;
+
+	if (!db_run(db, &quota_clock_stmt, NULL, &r, err))
+		return false;
+	*ret_ns = res_i64(r, 0, 0);
 	return true;
 }
