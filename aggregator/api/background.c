@@ -190,7 +190,8 @@ static bool
 do_budgets(struct background *b, int64_t *ret_done, struct err *err)
 {
 	*ret_done = 1;
-	return quota_loop_budgets(b->app->loop, b->db, time_wall_ns(), err);
+	/* before the first record there is no month */
+	return quota_loop_budgets(b->app->loop, b->db, time_wall_ns(), err) || err->kind == ERR_MISSING;
 }
 
 /* How often, in turns of the option rollup-interval. */

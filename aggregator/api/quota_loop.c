@@ -99,7 +99,7 @@ read_policy(struct quota_loop_memory *m, struct db *db, const struct quota_obser
             struct err *err)
 {
 	uint64_t pools = pools_of(seen);
-	in_place(buf) struct buf text;
+	in_place(buf) struct buf text = {.max = POLICY_BYTES};
 	int64_t version;
 
 	buf_init(&text, POLICY_BYTES);
