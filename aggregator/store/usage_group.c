@@ -8,12 +8,22 @@
 
 /* The columns of usage_rows that a key is made of. Rows are summed by these first, because numbers are cheap to group
  * and names are not. */
-enum { ID_HOUR = 1, ID_NODE = 2, ID_DEVICE = 4, ID_HOLDER = 8, ID_WORKSPACE = 16, ID_SHARING = 32, ID_METHOD = 64 };
+enum {
+	ID_HOUR = 1,
+	ID_NODE = 2,
+	ID_DEVICE = 4,
+	ID_HOLDER = 8,
+	ID_WORKSPACE = 16,
+	ID_SHARING = 32,
+	ID_METHOD = 64,
+	ID_DAY = 128, /* the hour too, but any of its day will do */
+	IDS_OF_DAYS = ID_WORKSPACE | ID_SHARING | ID_METHOD | ID_DAY
+};
 static const struct id_column {
 	unsigned id;
 	const char *name, *absent; /* absent: what stands for it in a row that was summed over it */
 } id_columns[] = {
-	{ID_HOUR, "hour", "NULL::timestamptz"},          {ID_NODE, "node_id", "NULL::integer"},
+	{ID_HOUR | ID_DAY, "hour", "NULL::timestamptz"}, {ID_NODE, "node_id", "NULL::integer"},
 	{ID_DEVICE, "device_id", "NULL::integer"},       {ID_HOLDER, "holder_id", "NULL::bigint"},
 	{ID_WORKSPACE, "workspace_id", "NULL::integer"}, {ID_SHARING, "sharing", "NULL::smallint"},
 	{ID_METHOD, "method", "NULL::smallint"},
@@ -35,12 +45,25 @@ static const struct group_key {
 	{"node", "n.name", ID_NODE},
 	{"gpu", "g.uuid", ID_DEVICE},
 	{"sharing", "sharing_name(u.sharing)", ID_SHARING},
-	{"day", "to_char(u.hour AT TIME ZONE (SELECT zone FROM ledger), 'YYYY-MM-DD')", ID_HOUR},
+	{"day", "to_char(u.hour AT TIME ZONE (SELECT zone FROM ledger), 'YYYY-MM-DD')", ID_DAY},
 	{"hour", "rfc3339(u.hour)", ID_HOUR},
 	{"method", "CASE WHEN u.workspace_id IS NULL THEN '' ELSE method_name(u.method) END", ID_METHOD | ID_WORKSPACE},
 	{"state", "s.state", 0},
 };
 #define LABEL_PREFIX "label:"
+
+/* What is read: the hours of the range; or its days, where they are folded and wholly inside, and the hours of the others. */
+#define FROM_HOURS "usage_rows($1, $2) u"
+#define STATES                                                                                                              \
+	"r.used, r.idle, r.unmeasured, r.unallocated, r.stranded, r.down, r.unknown, r.over, r.clock_adjust, r.energy_mj, " \
+	"r.memory_byte_ms "
+#define FROM_DAYS                                                                                    \
+	"(SELECT b.starts_at AS hour, r.workspace_id, r.sharing, r.method, " STATES                  \
+	"FROM billing_day b JOIN usage_daily r ON r.day = b.day "                                    \
+	"WHERE NOT b.dirty AND b.starts_at >= $1 AND b.ends_at <= $2 "                               \
+	"UNION ALL SELECT r.hour, r.workspace_id, r.sharing, r.method, " STATES                      \
+	"FROM billing_day b, LATERAL usage_rows(greatest(b.starts_at, $1), least(b.ends_at, $2)) r " \
+	"WHERE b.starts_at < $2 AND b.ends_at > $1 AND (b.dirty OR b.starts_at < $1 OR b.ends_at > $2)) u"
 
 #define STATE_ROWS                                                                             \
 	", LATERAL (VALUES ('used', u.used), ('idle', u.idle), ('unmeasured', u.unmeasured), " \
@@ -146,6 +169,14 @@ build_filters(const struct usage_query *q, struct buf *sql, struct db_args *a)
 		           filter(a, q->cluster));
 }
 
+/* Days know neither nodes nor holders. In a short range there are few of them, and a statement whose plan knows its range is
+ * the better one. */
+static bool
+reads_days(const struct grouping *g, const struct usage_query *q)
+{
+	return g->long_range && (g->ids & ~(unsigned)IDS_OF_DAYS) == 0 && q->node == NULL && q->cluster == NULL;
+}
+
 /* The rows of the range, summed by the ids that are needed. */
 static void
 build_summed(const struct grouping *g, const struct usage_query *q, struct buf *sql, struct db_args *a)
@@ -159,7 +190,9 @@ build_summed(const struct grouping *g, const struct usage_query *q, struct buf *
 		buf_printf(sql, "%s%s AS %s, ", needed ? "u." : "", needed ? id_columns[i].name : id_columns[i].absent,
 		           id_columns[i].name);
 	}
-	buf_str(sql, USAGE_SUMS " FROM usage_rows($1, $2) u WHERE true");
+	buf_str(sql, USAGE_SUMS " FROM ");
+	buf_str(sql, reads_days(g, q) ? FROM_DAYS : FROM_HOURS);
+	buf_str(sql, " WHERE true");
 	build_filters(q, sql, a);
 	for (size_t i = 0; i < ARRAY_LEN(id_columns); i++) {
 		if ((g->ids & id_columns[i].id) == 0)

@@ -16,6 +16,7 @@ struct grouping {
 	size_t count, label_count;
 	unsigned ids; /* the columns of usage_rows() that names and filters need */
 	bool by_state;
+	bool long_range; /* of days: what is folded may be read instead of hours */
 };
 
 /* "tenant,label:team,day"; an error names group_by and the word. */

@@ -14,6 +14,7 @@
 #define USAGE_SQL_MAX (64u << 10)
 #define CURSOR_MAX (16u << 10)
 #define MARK_SIZE 8
+#define LONG_RANGE (2 * NS_PER_DAY)
 
 static void
 mark_of(const struct usage_query *q, char out[2 * MARK_SIZE + 1])
@@ -161,6 +162,7 @@ store_usage(struct db *db, const struct usage_query *q, struct buf *out, struct 
 	if (!grouping_parse(q->group_by, g, err) || (q->cursor != NULL && !read_cursor(q, g, range, &after, err)) ||
 	    !usage_widen(db, &range[0], &range[1], err))
 		return false;
+	g->long_range = range[1] - range[0] >= LONG_RANGE;
 	arg_time(&a, range[0]);
 	arg_time(&a, range[1]);
 	grouping_sql(g, q, &labels, q->cursor != NULL ? &after : NULL, &sql, &a);

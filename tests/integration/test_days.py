@@ -154,6 +154,30 @@ class Background(Base):
         self.assertEqual(all_rows(led), before)
         self.assert_truth(led, fleet)
 
+    def test_usage_of_a_long_range_is_read_from_days_and_the_same_as_from_hours(self):
+        led = self.new_ledger(now=START + 36 * HOUR)
+        led.apply(POLICY)
+        fleet = Fleet(seed(), START, START + 8 * HOUR)
+        led.ingest_many([s for n in fleet.nodes for s in n.streams])
+        settle(led)
+        groupings = ("", "tenant,day", "sharing,method,state", "node")
+
+        def usage(start, end):
+            return [led.usage(start, end, by) for by in groupings] + [led.usage(start, end, "workspace,day", tenant="acme")]
+
+        for what, end in (("whole days", START + DAY), ("the end inside a day", START + 6 * HOUR)):  # the fleet runs over one midnight
+            with self.subTest(what):
+                hours = usage(START - HOUR, end)
+                self.assertEqual(usage(START - 3 * DAY, end), hours)
+                led.rows("update billing_day set dirty = true")
+                self.assertEqual(usage(START - 3 * DAY, end), hours)
+                led.fold()
+        # Only what is read from days sees this.
+        led.rows("update usage_daily set unknown = unknown + 5040 * 3600000000000, energy_mj = energy_mj + 3600000000")
+        seen = [a != b for a, b in zip(usage(START - 3 * DAY, START + DAY), usage(START - HOUR, START + DAY))]
+        self.assertEqual(seen, [True, True, True, False, True])
+        led.rows("update usage_daily set unknown = unknown - 5040 * 3600000000000, energy_mj = energy_mj - 3600000000")
+
     def test_a_record_that_comes_behind_voids_the_slices_of_its_hour(self):
         led = self.new_ledger(now=START + HOUR)
         led.apply(POLICY)
