@@ -53,9 +53,11 @@ handle_policy_put(void *app, void *worker, const struct http_request *rq, struct
 	rp->content_type = "application/json";
 	buf_printf(&rp->body,
 	           "{\"dry_run\":%s,\"changes\":%zu,\"version\":%" PRId64
-	           ",\"effective\":\"%s\",\"reattributing\":%s,\"diff\":",
+	           ",\"effective\":\"%s\",\"reattributing\":%s,\"corrects_from\":%s%s%s,\"diff\":",
 	           dry_run ? "true" : "false", outcome.changes, outcome.version,
-	           time_format(outcome.effective_ns, when), outcome.reattributing ? "true" : "false");
+	           time_format(outcome.effective_ns, when), outcome.reattributing ? "true" : "false",
+	           outcome.corrects_from[0] != '\0' ? "\"" : "null", outcome.corrects_from,
+	           outcome.corrects_from[0] != '\0' ? "\"" : "");
 	json_write_string(buf_text(&diff), &rp->body);
 	buf_str(&rp->body, "}\n");
 }

@@ -63,6 +63,10 @@ cmd_apply(struct cli *c)
 	    !json_parse("reply", buf_text(&body), body.len, &reply, &err))
 		return cli_fail(&err);
 	code = print_applied(c, reply, dry_run);
+	if (json_is_string(json_object_get(reply, "corrects_from")))
+		fprintf(stderr,
+		        "tollgate: %s is closed: what this changes of it, and of the closed months after it, becomes corrections in the next open month\n",
+		        json_string_value(json_object_get(reply, "corrects_from")));
 	if (code == CLI_OK && json_is_true(json_object_get(reply, "reattributing")) && cli_value(c, "no-wait") == NULL)
 		return cli_await_policy(c);
 	return code;

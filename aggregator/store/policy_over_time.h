@@ -44,6 +44,8 @@ MUST_CHECK bool node_rows_write(struct db *db, const struct policy *p, const cha
                                 struct err *err);
 /* policy_price_rows.c; NULL: from then on there are no prices. */
 MUST_CHECK bool price_rows_write(struct db *db, const struct policy_book *book, int64_t effective_ns, struct err *err);
+/* Of a file that reaches into closed months, which end at closed_ns: its prices are those in force last, and nothing is written. */
+MUST_CHECK bool price_rows_keep(struct db *db, const struct policy_book *book, int64_t closed_ns, struct err *err);
 /* A number, or NULL. */
 void array_i64_or_null(struct db_array *a, bool known, int64_t v);
 

@@ -286,3 +286,31 @@ price_rows_write(struct db *db, const struct policy_book *book, int64_t effectiv
 	       (check_version(db, book, sha, effective_ns, err) && end_books(db, effective_ns, err) &&
 	        begin_book(db, book, sha, effective_ns, err));
 }
+
+bool
+price_rows_keep(struct db *db, const struct policy_book *book, int64_t closed_ns, struct err *err)
+{
+	static const struct db_stmt stmt = {
+		"policy prices last",
+		"SELECT version, encode(sha256, 'hex') FROM price_book WHERE upper_inf(effective)"};
+	owned(result) PGresult *r = NULL;
+	char hex[2 * SHA256_SIZE + 1] = "", when[TIME_TEXT_SIZE];
+	uint8_t sha[SHA256_SIZE];
+
+	if (!db_run(db, &stmt, NULL, &r, err))
+		return false;
+	if (book != NULL) {
+		hash_book(book, sha);
+		hex_encode(sha, sizeof(sha), hex);
+	}
+	if (PQntuples(r) == 0 ? book == NULL
+	                      : book != NULL && strcmp(book->version, res_text(r, 0, 0)) == 0 &&
+	                                strcmp(hex, res_text(r, 0, 1)) == 0)
+		return true;
+	return err_set(
+		err, ERR_CONFLICT,
+		"prices: a closed period keeps its prices: a file that reaches into one has those in force last (%s%s%s), and other prices "
+		"come with a file of their own that is effective from %s on",
+		PQntuples(r) > 0 ? "version \"" : "none", PQntuples(r) > 0 ? res_text(r, 0, 0) : "",
+		PQntuples(r) > 0 ? "\"" : "", time_format(closed_ns, when));
+}

@@ -282,7 +282,7 @@ write_rules(struct db *db, const struct policy *p, int64_t effective_ns, bool *r
 
 bool
 policy_rows_write(struct db *db, const struct policy *p, const char *only, const char *file, int64_t effective_ns,
-                  struct err *err)
+                  int64_t closed_ns, struct err *err)
 {
 	bool home_changed = false, rules_changed = false;
 
@@ -291,7 +291,8 @@ policy_rows_write(struct db *db, const struct policy *p, const char *only, const
 	    !quota_rows_write(db, p, effective_ns, err) || !node_rows_write(db, p, file, effective_ns, err) ||
 	    !reservation_rows_write(db, p, only, file, effective_ns, err) ||
 	    !write_rules(db, p, effective_ns, &rules_changed, err) ||
-	    !price_rows_write(db, p->prices, effective_ns, err))
+	    !(closed_ns > effective_ns ? price_rows_keep(db, p->prices, closed_ns, err)
+	                               : price_rows_write(db, p->prices, effective_ns, err)))
 		return false;
 	/* A rule may name a cluster. */
 	if (!home_changed && !rules_changed)

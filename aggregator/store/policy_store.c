@@ -3,11 +3,15 @@
  * Rules, in order:
  *  1. the file is read and checked as a whole before anything is written
  *  2. it takes effect at the start of a billing hour: the one it names, or the current one; any other time is refused
- *  3. it may not reach back into a closed period
+ *  3. it may reach back into closed months, which stay as they were billed: what it changes of them (rules, owners, states, reservations, lend
+ *     caps) becomes corrections in the next open month. Their prices stay: such a file has the prices that are in force last, and they
+ *     stay as they are over time. Where hours are no longer kept nothing can change
  *  4. a file that changes nothing writes nothing
  *  5. a dry run does everything, so that every constraint has its say, and rolls back
  *  6. a tenant's administrator changes its own part (core/policy_part.h): that part takes its place in the document in force,
  *     from the current hour or later, and not before the policy it changes */
+#include <stdio.h>
+
 #include "aggregator/core/policy_part.h"
 #include "aggregator/store/db.h"
 #include "aggregator/store/policy_rows.h"
@@ -36,24 +40,27 @@ effective_of(const struct db_ledger *l, const struct policy *p, int64_t now_ns, 
 	return true;
 }
 
-/* Rule 3. */
+/* Rule 3. ret_closed_ns: until when its hours are of closed months; 0: none is. */
 static bool
-check_periods(struct db *db, int64_t effective_ns, struct err *err)
+check_periods(struct db *db, int64_t effective_ns, char ret_month[8], int64_t *ret_closed_ns, struct err *err)
 {
 	static const struct db_stmt stmt = {
 		"policy closed",
-		"SELECT month, ns_of(ends_at) FROM period WHERE status = 'closed' AND ends_at > $1 ORDER BY month DESC LIMIT 1"};
+		"SELECT min(month), ns_of(max(ends_at)), (SELECT ns_of(max(b.ends_at)) FROM billing_day b WHERE b.hours_gone AND b.ends_at > $1) "
+		"FROM period WHERE status = 'closed' AND ends_at > $1"};
 	owned(result) PGresult *r = NULL;
-	char when[TIME_TEXT_SIZE], open[TIME_TEXT_SIZE];
+	char when[TIME_TEXT_SIZE], first[TIME_TEXT_SIZE];
 	struct db_args a = {0};
 
 	arg_time(&a, effective_ns);
 	if (!db_run(db, &stmt, &a, &r, err))
 		return false;
-	return PQntuples(r) == 0 ||
+	snprintf(ret_month, 8, "%.7s", res_text(r, 0, 0));
+	*ret_closed_ns = res_i64(r, 0, 1);
+	return res_null(r, 0, 2) ||
 	       err_set(err, ERR_CONFLICT,
-	               "effective: %s lies before the end of period %s, which is closed; the first open hour is %s",
-	               time_format(effective_ns, when), res_text(r, 0, 0), time_format(res_i64(r, 0, 1), open));
+	               "effective: %s lies before %s: hours until then are no longer kept, and nothing of them can change",
+	               time_format(effective_ns, when), time_format(res_i64(r, 0, 2), first));
 }
 
 struct stored_policy {
@@ -203,6 +210,7 @@ apply(struct db *db, const struct policy_request *rq, const struct db_ledger *le
 {
 	in_place(stored_policy) struct stored_policy old = {0};
 	in_place(buf) struct buf document;
+	int64_t closed_ns = 0;
 
 	buf_init(&document, YAML_MAX_BYTES);
 	if (!load_latest(db, &old, err))
@@ -211,14 +219,14 @@ apply(struct db *db, const struct policy_request *rq, const struct db_ledger *le
 		buf_add(&document, rq->text, rq->len);
 	else if (!merge_part(db, rq, ledger, &old, p, &ret->effective_ns, &document, err))
 		return false;
-	if (!check_periods(db, ret->effective_ns, err))
+	if (!check_periods(db, ret->effective_ns, ret->corrects_from, &closed_ns, err))
 		return false;
 	ret->changes = policy_diff(old.policy, *p, ret_diff);
 	if (!buf_ok(ret_diff, "the differences", err))
 		return false;
 	if (ret->changes == 0 && old.policy && ret->effective_ns >= old.effective_ns)
 		return true;
-	if (!policy_rows_write(db, *p, rq->tenant, rq->name, ret->effective_ns, err))
+	if (!policy_rows_write(db, *p, rq->tenant, rq->name, ret->effective_ns, closed_ns, err))
 		return false;
 	return rq->dry_run || record(db, &old, rq, &document, buf_text(ret_diff), ret, err);
 }

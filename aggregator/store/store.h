@@ -247,6 +247,8 @@ struct policy_outcome {
 	int64_t effective_ns;
 	int64_t version;    /* 0 for a dry run or when nothing changed */
 	bool reattributing; /* holders are still being attributed again: store_reattribution_json */
+	/* The first closed month that it reaches into: what it changes of it becomes corrections. "": none. */
+	char corrects_from[8];
 };
 struct policy_request {
 	const char *name; /* of the document, for errors */

@@ -13,7 +13,7 @@ import unittest
 from decimal import Decimal
 
 from tests.integration.test_store import START, Base, seed
-from tests.support import stack
+from tests.support import csv_check, focus_check, stack
 from tests.support.fleet import HOUR, Fleet
 from tests.support.ledger import BUILD, StoreError
 
@@ -121,7 +121,7 @@ class Periods(Base):
 
     def test_a_closed_month_is_the_same_in_every_format_after_a_year_of_changes(self):
         led = self.new_ledger()
-        streams = self.fleet_of()
+        streams = self.fleet_of(7)
         first, late = streams[::2], streams[1::2]
         led.apply(FULL.format(effective="2026-11-30T00:00:00Z", owner="acme", name="Acme Ltd.", reserved="{H100-80GB: 1}", version="v1", price="3.333333333"))
         led.ingest_many(first)
@@ -211,27 +211,106 @@ class Periods(Base):
         for line in lines:
             self.assertEqual(line["charge_type"] == "correction", line["correction_of"] != "")
 
-    def test_re_attribution_takes_from_one_tenant_and_gives_to_another(self):
+    def test_a_change_of_rules_in_a_closed_month_takes_from_one_tenant_and_gives_to_another(self):
         led = self.new_ledger()
         self.closed(led)
         billed = led.bill("2026-11")
-
-        def give(to):
-            led.rows(
-                f"update holder_attribution a set workspace_id = (select id from workspace where name = '{to}') from holder h "
-                "where h.id = a.holder_id and h.namespace = 'ns-1'; update node_hour set dirty = true where sealed_at is not null"
-            )
-            settle(led)
-
-        give("rest")
+        other = policy().replace("{namespace: ns-1}, ", "").replace('{namespace: "ns-?", priority: 500}', '{namespace: "ns-?", priority: 500}, {namespace: ns-1}')
+        self.assertEqual(led.apply(other)["corrects_from"], "2026-11")
+        settle(led)
         december = led.bill("2026-12")
         self.assert_recomputed(led, [billed, december])
         corrections = [line for line in rows(december) if line["correction_of"]]
         self.assertEqual({line["invoice_id"] for line in corrections}, {"acme-2026-11-2", "globex-2026-11-2"})
         self.assertEqual({line["period_start"] for line in corrections}, {"2026-11-01"})
-        give("odd")
+        self.assertLessEqual({line["correction_of"] for line in corrections if line["tenant"] == "acme"}, {line["line_id"] for line in rows(billed)})
+        led.apply(policy())
+        settle(led)
         self.assertEqual([line for line in rows(led.bill("2026-12")) if line["correction_of"]], [])
         self.assertEqual(led.bill("2026-11"), billed)
+
+    def test_owners_and_reservations_that_change_in_a_closed_month_are_corrected(self):
+        led = self.new_ledger()
+        said = {"effective": "2026-11-30T00:00:00Z", "owner": "acme", "name": "Acme", "reserved": "{H100-80GB: 1}", "version": "v1", "price": "3.333333333"}
+        led.apply(FULL.format(**said))
+        led.ingest_many(self.fleet_of(7))
+        settle(led)
+        led.close("2026-11", "a test")
+        bills = [led.bill("2026-11")]
+        for month, change in (("2026-12", {"owner": "globex"}), ("2027-01", {"reserved": "{H100-80GB: 2}"})):
+            led.rows("select make_periods('2026-12-15', '2027-02-16')")
+            said.update(change)
+            self.assertEqual(led.apply(FULL.format(**said))["corrects_from"], "2026-11")
+            settle(led)
+            now = led.bill(month)
+            self.assertTrue([line for line in rows(now) if line["correction_of"]], month)
+            self.assert_recomputed(led, [*bills, now])
+            self.assertEqual(csv_check.check(led.document(month, None, "csv").decode()), [])
+            due = {}
+            for line in rows(now):
+                due[line["invoice_id"]] = due.get(line["invoice_id"], 0) + Decimal(line["billed_cost"])
+            self.assertEqual(focus_check.check(led.document(month, None, "focus.csv").decode(), due), [])
+            led.close(month, "the same", LATER)
+            bills.append(led.bill(month))
+        self.assert_recomputed(led, bills)
+        for month in ("2026-11", "2026-12", "2027-01"):
+            self.assertEqual(led.run("recompute", month)["differences"], [], month)
+        # A credit and a new number: three documents of November, each of which follows the one before.
+        versions = led.rows("select version, closed_in, corrects from invoice i join tenant t on t.id = i.tenant_id where t.name = 'globex' and month = '2026-11' order by 1")
+        self.assertEqual(versions, [["1", "2026-11", None], ["2", "2026-12", "1"], ["3", "2027-01", "2"]])
+
+    def test_a_late_event_is_a_correction_and_a_late_credit_is_refused(self):
+        led = self.new_ledger()
+        led.apply(policy().rstrip() + '\n    - {meter: storage, price: "0.02"}\n')
+        led.ingest_many(self.fleet_of(7))
+        settle(led)
+        led.close("2026-11", "a test")
+        led.run("token", "admin")
+        self.assertEqual(led.value("select count(*) from late_change"), "0")
+        led.rows(
+            "with s as (insert into event_source (name) values ('s') returning id) insert into meter_event (time_ns, source_id, token_id, workspace_id, type, id, sku, "
+            "amount, model, caller, server, digest) select ns_of('2026-11-30 23:00Z'), s.id, t.id, w.id, 1, 'e', 'nvme', 10, '', '', '', sha256('e') from s, access_token t, workspace w "
+            "where w.name = 'odd'"
+        )
+        self.assertEqual(led.rows("select distinct month from late_change"), [["2026-11"]])
+        billed, december = led.bill("2026-11"), led.bill("2026-12")
+        found = [line for line in rows(december) if line["category"] == "storage"]
+        self.assertEqual([(line["charge_type"], line["period_start"], line["quantity"]) for line in found], [("correction", "2026-11-01", "10.000000000")])
+        self.assert_recomputed(led, [billed, december])
+        self.refused(
+            led,
+            "insert into adjustment (tenant_id, period, amount, currency, category, reason, requested_by) "
+            "select id, '2026-11', -5, 'EUR', 'other', 'late', 'x' from tenant where name = 'acme'",
+            "period 2026-11 is closed: a one-off charge or credit goes into one that is open",
+        )
+
+    def test_months_close_by_the_clock_alone_when_nothing_stands_against_it(self):
+        led = self.new_ledger()
+        led.apply(policy())
+        led.ingest_many(self.fleet_of(7))
+        settle(led)
+        end, after = START + 4 * HOUR, 3 * DAY
+
+        def at(now, *options):
+            return led.run("schedule", "--now", now, "--after", after, *options)
+
+        self.assertEqual(at(end - 1), {"grace": 0})
+        self.assertEqual(led.value("select status from period where month = '2026-11'"), "open")
+        self.assertEqual(at(end), {"grace": 1})
+        self.assertEqual(at(end + after - 1), {"grace": 0})
+        self.assertEqual(led.value("select status from period where month = '2026-11'"), "grace")
+        # Nodes were silent for hours: the schedule has no reason to give, and closes only below the threshold.
+        with self.assertRaises(StoreError) as stands:
+            at(end + after)
+        self.assertIn("with a reason only", stands.exception.text)
+        self.assertIn("unknown is ", stands.exception.text)
+        found = led.close_check("2026-11")
+        self.assertEqual(set(found), {"unknown"})
+        with self.assertRaises(StoreError):
+            at(end + after, "--unknown", found["unknown"] - 1)
+        self.assertEqual(at(end + after, "--unknown", found["unknown"])["closed"]["status"], "closed")
+        self.assertEqual(led.rows("select actor, reason from period_close"), [["test", ""]])
+        self.assertEqual(at(end + after), {"grace": 0}, "December is not due")
 
     def test_what_was_billed_cannot_be_changed_by_hand(self):
         led = self.new_ledger()
@@ -317,11 +396,17 @@ class Periods(Base):
 
 class Daemon(unittest.TestCase):
     def test_the_command_closes_a_month_and_reports_are_what_was_stored(self):
-        with stack.Stack() as s:
+        with stack.Stack(options=["--close-unknown-max=20000"]) as s:
             s.sql("select make_periods('2001-01-15', '2001-01-16')")
             check = s.cli("close", "2001-01", "--check", "--out", "json")
             self.assertEqual(check.returncode, 0, check.stderr)
             self.assertTrue(json.loads(check.stdout)["closable"])
+            stricter = s.cli("close", "2001-01", "--check", "--unknown-max", "0", "--unattributed-max", "17", "--out", "json")
+            found = {c["check"]: c["threshold"] for c in json.loads(stricter.stdout)["checks"]}
+            self.assertEqual((found["unknown"], found["unattributed"]), (0, 17))
+            looser = s.cli("close", "2001-01", "--yes", "--unknown-max", "20001")
+            self.assertEqual(looser.returncode, 1)
+            self.assertIn("is not a number from 0 to 20000", looser.stderr)
             s.token("billing", role="billing")
             self.assertEqual(s.cli("close", "2001-01", "--yes", role="billing").returncode, 0)
             again = s.cli("close", "2001-01", "--yes", "--reason", "once more")
@@ -331,6 +416,12 @@ class Daemon(unittest.TestCase):
             self.assertEqual(s.sql("select actor from audit_log where action = 'period.close'")[0][0].split()[0], "billing")
             proof = s.cli("report", "2001-01", "--recompute", "--out", "json")
             self.assertEqual((proof.returncode, json.loads(proof.stdout)["identical"]), (0, True), proof.stderr)
+
+    def test_the_daemon_closes_by_itself_when_it_is_time(self):
+        with stack.Stack(options=["--close-after=1d", "--period-grace=1h", "--rollup-interval=100ms"]) as s:
+            s.sql("select make_periods('2001-01-15', '2001-01-16')")
+            stack.wait_for("the month to be closed", lambda: s.sql("select status from period where month = '2001-01'") == [["closed"]])
+            self.assertEqual(s.sql("select actor, reason from period_close where month = '2001-01'"), [["schedule", ""]])
 
 
 if __name__ == "__main__":

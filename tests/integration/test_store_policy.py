@@ -123,13 +123,21 @@ class Apply(Base):
         self.assertIn("2026-11-30T19:15:00Z and 2026-11-30T20:15:00Z", text)
         self.assertEqual(led.apply(policy("2026-11-30T20:15:00Z"))["version"], 1)
 
-    def test_a_closed_period_cannot_be_reached_back_into(self):
+    def test_prices_of_a_closed_period_stay_whatever_file_reaches_back_into_it(self):
         led = self.new_ledger()
         hours(led, start=START, n=2)
         led.close_by_hand("2026-11")
         text = self.refused("conflict", led.apply, policy("2026-11-30T23:00:00Z"))
-        self.assertIn("period 2026-11, which is closed", text)
-        self.assertEqual(led.apply(policy("2026-12-01T00:00:00Z"))["version"], 1)
+        self.assertIn("a closed period keeps its prices", text)
+        self.assertIn("effective from 2026-12-01T00:00:00Z on", text)
+        done = led.apply(policy("2026-12-01T00:00:00Z"))
+        self.assertEqual((done["version"], done["corrects_from"]), (1, ""))
+        done = led.apply(policy("2026-11-30T23:00:00Z"))
+        self.assertEqual((done["version"], done["corrects_from"]), (2, "2026-11"), "the prices in force are no change")
+        self.assertEqual(led.value("select min(lower(effective)) from price_book where not isempty(effective)")[:10], "2026-12-01")
+        led.rows("set session_replication_role = replica; update billing_day set hours_gone = true, dirty = false, folded_at = now() where day = '2026-11-30'")
+        self.assertIn("no longer kept", self.refused("conflict", led.apply, policy("2026-11-30T22:00:00Z")))
+        led.rows("set session_replication_role = replica; update billing_day set hours_gone = false, dirty = true where day = '2026-11-30'")
 
     def test_what_a_policy_no_longer_names_is_retired_and_can_come_back(self):
         led = self.new_ledger()

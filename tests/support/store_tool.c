@@ -20,10 +20,10 @@
  * store_tool CONNINFO report PERIOD [--tenant T] [--json 1]
  * store_tool CONNINFO reconcile PERIOD [--csv 1]
  * store_tool CONNINFO close-check PERIOD --now NS
- * store_tool CONNINFO close PERIOD --now NS [--reason TEXT] [--organisation NAME] [--unknown PPM]
+ * store_tool CONNINFO close PERIOD --now NS [--reason TEXT] [--organisation NAME] [--unknown PPM] [--unattributed PPM]
  * store_tool CONNINFO bill PERIOD [--tenant T] [--format F] [--organisation NAME] [--manifest 1]    a document (document_name()) as it was
  *     stored, or with corrections while it is not closed
- * store_tool CONNINFO schedule --now NS --after NS            months that are over are in grace; the first that is due is closed
+ * store_tool CONNINFO schedule --now NS --after NS [as close] months that are over are in grace; the first that is due is closed
  * store_tool CONNINFO recompute PERIOD
  * store_tool CONNINFO totals PERIOD
  * store_tool CONNINFO token ROLE [--tenant T] [--node N]      makes one and looks it up
@@ -296,8 +296,10 @@ apply(struct db *db, const struct args *a, struct buf *out, struct err *err)
 	                                                 .dry_run = option(a, "--dry-run") != NULL},
 	                        &o, &diff, err))
 		return false;
-	buf_printf(out, "{\"changes\":%zu,\"effective_ns\":%" PRId64 ",\"version\":%" PRId64 ",\"diff\":", o.changes,
-	           o.effective_ns, o.version);
+	buf_printf(out,
+	           "{\"changes\":%zu,\"effective_ns\":%" PRId64 ",\"version\":%" PRId64
+	           ",\"corrects_from\":\"%s\",\"diff\":",
+	           o.changes, o.effective_ns, o.version, o.corrects_from);
 	json_write_string(buf_text(&diff), out);
 	buf_str(out, "}\n");
 	return true;
@@ -490,6 +492,7 @@ close_request(const struct args *a, const char *month)
 	                          .thresholds = PERIOD_THRESHOLDS};
 
 	rq.thresholds.unknown_ppm = option_i64(a, "--unknown", rq.thresholds.unknown_ppm);
+	rq.thresholds.unattributed_ppm = option_i64(a, "--unattributed", rq.thresholds.unattributed_ppm);
 	return rq;
 }
 
