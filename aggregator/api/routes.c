@@ -73,7 +73,7 @@ const struct http_route api_routes[] = {
          "ID/confirm: it runs, and where; ID/heartbeat; ID/release: it ended; ID/drain: it is being ended"},
 	{"GET", "/v1/reclaims", false, 0, handle_reclaims, ROLES_READ | ROLE_SCHEDULER,
          "what leases are asked to give back; wait for more than was known after an event; tenant, wait, after"},
-	{"POST", "/v1/reclaims/", false, 0, handle_reclaim_event, ROLES_ASK,
+	{"POST", "/v1/reclaims/", false, SMALL_BODY, handle_reclaim_event, ROLES_ASK,
          "ID/ack: the lease is draining; ID/enforce: the overdue one is being ended"},
 	{"GET", "/v1/quota", false, 0, handle_quota, ROLES_READ | ROLE_SCHEDULER,
          "per workspace and model: limit, reserved, in use, borrowed, queued; per pool: capacity; tenant"},
