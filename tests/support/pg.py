@@ -38,6 +38,7 @@ SETTINGS = {
     # A crash here is the death of processes, never of the machine: what was written is in the kernel.
     "fsync": "off",
     "shared_buffers": "64MB",
+    "jit": "off",  # as in the programs' own sessions
     "max_connections": "100",
     "log_min_messages": "warning",
     "log_line_prefix": "'%m [%p] %a '",
