@@ -289,14 +289,23 @@ class Slices(Base):
     def test_what_comes_behind_in_the_middle_of_a_slice_is_in_it(self):
         a = self.replica()
         record = batch(0, 1)["records"][0]
-        self.push(a, range(1, 9))
-        at = START + 6 * MINUTE
-        self.assertTrue(self.led.ingest([batch(0, 1, epoch=9, from_ns=at, to_ns=at + MINUTE, records=[record[:6] + [at] + record[7:]])])["ok"])
-        self.assertEqual(self.stored(), [], "the slice that was there is gone with it")
+
+        def late(epoch, minute):
+            at = START + minute * MINUTE
+            self.assertTrue(self.led.ingest([batch(0, 1, epoch=epoch, from_ns=at, to_ns=at + MINUTE, records=[record[:6] + [at] + record[7:]])])["ok"])
+
+        self.push(a, range(1, 4))
+        late(8, 1)
+        self.push(a, [4, 5])
+        self.assertEqual(self.stored(), [], "the first of the hour")
+        self.assertEqual(self.led.slice(), 1)
+        self.push(a, [6, 7, 8])
+        late(9, 6)
+        self.assertEqual(self.stored(), [], "what was there is gone with it")
         self.push(a, [9, 10, 11])
         self.assertEqual(self.stored(), [])
         self.assertEqual(self.led.slice(), 1)
-        self.assertEqual(self.minutes(), {"n0": 12})
+        self.assertEqual(self.minutes(), {"n0": 13})
 
     def test_a_commit_that_fails_or_whose_answer_is_lost_counts_nothing_twice(self):
         for node, how in enumerate(("before", "after")):
