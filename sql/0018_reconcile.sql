@@ -48,14 +48,15 @@ CREATE FUNCTION refund_id(p_device integer, p_holder bigint, p_ended_ns bigint) 
 	RETURN left(encode(sha256(convert_to(p_device || ' ' || p_holder || ' ' || p_ended_ns, 'UTF8')), 'hex'), 16);
 COMMENT ON FUNCTION refund_id IS 'the name of a lost hold, by which a credit says what it is for';
 
--- Only GPU-hours in which something was down, unknown, or an error are looked at, record by record.
+-- Only GPU-hours in which somebody held, or has just held, and then something was down, silent for five minutes, or had an error, are looked
+-- at record by record.
 --  1. a stay has ended where no record of its holder and device goes on within ten minutes
 --  2. the GPU is down within a minute after: gpu-down
 --  3. nothing accounts for the GPU for ten minutes, and the node's accounts have passed them: node-silent
 --  4. the GPU had a critical error that was not the program's own, at most ten minutes before or a minute after: xid
 CREATE FUNCTION lost_stays(p_from timestamptz, p_until timestamptz)
 RETURNS TABLE (node_id integer, stream_id integer, device_id integer, holder_id bigint, ended_ns bigint, cause text, xid integer, failed_gpu_id integer)
-LANGUAGE plpgsql STABLE AS $$
+LANGUAGE plpgsql STABLE SET plan_cache_mode = force_custom_plan AS $$
 DECLARE
 	minute constant bigint := 60000000000;
 	g record;
@@ -63,8 +64,14 @@ DECLARE
 BEGIN
 	FOR g IN
 		SELECT o.hour, o.node_id, array_agg(DISTINCT o.gpu_id) AS gpus FROM (
-			SELECT u.hour, u.node_id, d.gpu_id FROM tollgate.usage_rows(p_from, p_until) u JOIN tollgate.device d ON d.id = u.device_id
-			WHERE u.down > 0 OR u.unknown > 0
+			SELECT x.hour, x.node_id, x.gpu_id FROM (
+				SELECT s.*, lag(s.held) OVER w AS held_before, lead(s.gap) OVER w AS gap_after FROM (
+					SELECT u.hour, u.node_id, d.gpu_id, sum(u.used + u.idle + u.unmeasured) AS held, sum(u.down) AS down,
+						coalesce(sum(u.unknown) FILTER (WHERE u.sharing = 0), 0) AS gap
+					FROM tollgate.usage_rows(p_from - interval '1 hour', p_until + interval '1 hour') u JOIN tollgate.device d ON d.id = u.device_id
+					GROUP BY u.hour, u.node_id, d.gpu_id
+				) s WINDOW w AS (PARTITION BY s.node_id, s.gpu_id ORDER BY s.hour)
+			) x WHERE (x.held > 0 OR x.held_before > 0) AND (x.down > 0 OR greatest(x.gap, x.gap_after) >= 5 * minute::numeric * 5040)
 			UNION ALL
 			SELECT tollgate.hour_of(t.at_ns), s.node_id, x.gpu_id FROM tollgate.gpu_xid x
 				JOIN tollgate.gpu_service s ON s.gpu_id = x.gpu_id AND int8range(s.from_ns, s.until_ns) @> x.at_ns

@@ -313,7 +313,13 @@ class Refunds(unittest.TestCase):
         found = self.listed()
         self.s.sql("begin; update billing_day set dirty = true where day >= '2000-01-01'; commit")
         self.assertEqual(self.listed(), found)
-        wait_for("the days to be folded again", lambda: self.s.sql("select bool_and(not dirty) from billing_day where ends_at < now()") == [["t"]])
+        folded = f"select bool_and(not dirty) from billing_day where day <= '{FIRST:%Y-%m-%d}'"
+        wait_for("the days to be folded again", lambda: self.s.sql(folded) == [["t"]])
+        self.assertEqual(self.listed(), found)
+        # As after --keep-intervals: a node-hour without records.
+        self.s.sql(f"begin; update node_hour set retired = true where sealed_at is not null and hour < '{FIRST:%Y-%m-%d}'; delete from usage_interval; update billing_day set dirty = true; commit")
+        self.assertEqual(self.listed(), found)
+        wait_for("the days to be folded without records", lambda: self.s.sql(folded) == [["t"]])
         self.assertEqual(self.listed(), found)
 
     def test_a_credit_names_the_row_that_it_is_for_and_the_row_names_it(self):
