@@ -126,7 +126,7 @@ static const struct conf_option options[] = {
 	 .min = 0, .max = 30 * NS_PER_DAY,
 	 .help = "a lease that nothing is heard or seen of is suspect after this, and still counts; 0: never"},
 	{.name = "quota-tick", .type = CONF_DURATION, .offset = FIELD(quota_tick_ns), .preset = "1s",
-	 .min = 100 * NS_PER_MS, .max = NS_PER_MIN,
+	 .min = 100 * NS_PER_MS, .max = NS_PER_HOUR,
 	 .help = "how often time, telemetry and the policy are looked at for quota"},
 	{.name = "organisation", .type = CONF_STRING, .offset = FIELD(organisation), .preset = "Organisation",
 	 .help = "who pays: the billing account of FOCUS exports, and a name on invoices"},

@@ -64,7 +64,8 @@ store_decisions_get(struct db *db, const char *const *ids, size_t n, struct deci
 		"d.asked_by, d.submitted_ns, d.changed_ns, d.changed_seq, d.admitted_ns, d.confirmed_ns, d.seen_ns, d.released_ns, "
 		"d.ended_ns, d.ended_why, (SELECT r.state FROM reclaim r WHERE r.lease_id = d.request_id AND r.state NOT IN "
 		"('returned', 'cancelled')), d.workload_namespace, d.workload_pod, d.workload_pod_uid, d.workload_slurm_job, " VERDICT
-		" FROM decision d LEFT JOIN tenant t ON t.id = d.tenant_id WHERE d.request_id = ANY($1::text[])"};
+		" FROM unnest($1::text[]) AS i(id) CROSS JOIN LATERAL (SELECT * FROM decision WHERE request_id = i.id LIMIT 1) d "
+		"LEFT JOIN tenant t ON t.id = d.tenant_id"};
 	in_place(db_array) struct db_array list;
 	owned(result) PGresult *r = NULL;
 	struct db_args a = {0};

@@ -76,6 +76,11 @@ static const struct db_stmt lock_stmt = {
 static const struct db_stmt known_stmt = {
 	"decision_known", "SELECT request_id, encode(digest, 'hex') FROM decision WHERE request_id = ANY($1::text[])"};
 
+/* Every statement of a turn finds its rows by key. A plan made while the tables were empty would read all of them for ever. */
+static const struct db_stmt plans_stmt = {
+	"quota_plans", "SELECT set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true), "
+		       "set_config('enable_mergejoin', 'off', true)"};
+
 /* Each statement sees what was committed when it began, so what is read behind the lock is what the lock protects. */
 static bool
 begin(struct quota_turn *t, const char *const *ids, size_t id_count, struct err *err)
@@ -89,6 +94,7 @@ begin(struct quota_turn *t, const char *const *ids, size_t id_count, struct err 
 	struct db_call calls[] = {{&lock_stmt, NULL, &row},
 	                          {&quota_events_stmt, &after, &events},
 	                          {&quota_clock_stmt, NULL, &clock},
+	                          {&plans_stmt, NULL, NULL},
 	                          {&known_stmt, &asked, &known}};
 	int64_t now_ns;
 
@@ -97,7 +103,7 @@ begin(struct quota_turn *t, const char *const *ids, size_t id_count, struct err 
 		array_text(&list, ids[i]);
 	arg_array(&asked, &list);
 	quota_events_args(&after, t->log->seq);
-	if (!db_tx_begin_all(&t->tx, t->db, calls, id_count > 0 ? 4 : 3, err))
+	if (!db_tx_begin_all(&t->tx, t->db, calls, id_count > 0 ? 5 : 4, err))
 		return false;
 	if (PQntuples(row) != 1)
 		return err_set(err, ERR_FATAL, "the quota book has no row");

@@ -1,0 +1,140 @@
+/* tests/support/decide_tool.c - clients that ask an aggregator for capacity, one request after the other, each on its own connection.
+ *
+ *   decide_tool PORT TOKEN CLIENTS REQUESTS PREFIX FIELDS
+ *
+ * FIELDS are the members of each request beside its id, as JSON without braces. Prints {"requests","seconds","p50_us","p99_us","other"};
+ * other: answers that were not 200 with an admission. */
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "common/base.h"
+#include "common/time.h"
+
+#define REPLY_MAX (1u << 20)
+
+struct client {
+	pthread_t thread;
+	const char *const *argv;
+	int number, requests, other;
+	int64_t *took_ns;
+};
+
+static int
+dial(uint16_t port)
+{
+	struct sockaddr_in to = {.sin_family = AF_INET,
+	                         .sin_port = htons(port),
+	                         .sin_addr = {.s_addr = htonl(INADDR_LOOPBACK)}};
+	int fd = socket(AF_INET, SOCK_STREAM, 0), on = 1;
+
+	if (fd < 0 || connect(fd, (const struct sockaddr *)&to, sizeof(to)) != 0) {
+		perror("connect");
+		exit(1);
+	}
+	(void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+	return fd;
+}
+
+/* One whole answer; true: admitted. */
+static bool
+hear(int fd, char *reply)
+{
+	size_t len = 0, need = 0;
+
+	while (need == 0 || len < need) {
+		ssize_t n = recv(fd, reply + len, REPLY_MAX - 1 - len, 0);
+		const char *end, *length;
+
+		if (n <= 0) {
+			fprintf(stderr, "the connection ended\n");
+			exit(1);
+		}
+		len += (size_t)n;
+		reply[len] = '\0';
+		end = strstr(reply, "\r\n\r\n");
+		length = end ? strcasestr(reply, "content-length:") : NULL;
+		if (length)
+			need = (size_t)(end + 4 - reply) + strtoul(length + strlen("content-length:"), NULL, 10);
+	}
+	return strncmp(reply, "HTTP/1.1 200", 12) == 0 && strstr(reply, "\"status\":\"admitted\"") != NULL;
+}
+
+static void *
+ask(void *arg)
+{
+	struct client *c = arg;
+	int fd = dial((uint16_t)atoi(c->argv[1]));
+	owned(mem) char *reply = mem_alloc(REPLY_MAX);
+
+	for (int i = 0; i < c->requests; i++) {
+		char body[1024], text[2048];
+		int n = snprintf(body, sizeof(body), "{\"request_id\":\"%s-%d-%d\",%s}", c->argv[5], c->number, i,
+		                 c->argv[6]);
+		int64_t began_ns;
+
+		n = snprintf(
+			text, sizeof(text),
+			"POST /v1/decisions HTTP/1.1\r\nHost: bench\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s",
+			c->argv[2], n, body);
+		began_ns = time_monotonic_ns();
+		if (send(fd, text, (size_t)n, MSG_NOSIGNAL) != n) {
+			perror("send");
+			exit(1);
+		}
+		c->other += hear(fd, reply) ? 0 : 1;
+		c->took_ns[i] = time_monotonic_ns() - began_ns;
+	}
+	close(fd);
+	return NULL;
+}
+
+static int
+compare(const void *a, const void *b)
+{
+	int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+
+	return (x > y) - (x < y);
+}
+
+int
+main(int argc, char **argv)
+{
+	int clients = argc == 7 ? atoi(argv[3]) : 0, each = argc == 7 ? atoi(argv[4]) / (clients > 0 ? clients : 1) : 0,
+	    other = 0;
+	size_t all = (size_t)clients * (size_t)each;
+	owned(mem) struct client *list = NULL;
+	owned(mem) int64_t *took_ns = NULL;
+	int64_t began_ns;
+
+	if (clients < 1 || each < 1) {
+		fprintf(stderr, "usage: decide_tool PORT TOKEN CLIENTS REQUESTS PREFIX FIELDS\n");
+		return 2;
+	}
+	list = mem_array((size_t)clients, sizeof(*list));
+	took_ns = mem_array(all, sizeof(*took_ns));
+	began_ns = time_monotonic_ns();
+	for (int i = 0; i < clients; i++) {
+		list[i] = (struct client){.argv = (const char *const *)argv,
+		                          .number = i,
+		                          .requests = each,
+		                          .took_ns = took_ns + (size_t)i * (size_t)each};
+		if (pthread_create(&list[i].thread, NULL, ask, &list[i]) != 0)
+			return 1;
+	}
+	for (int i = 0; i < clients; i++) {
+		pthread_join(list[i].thread, NULL);
+		other += list[i].other;
+	}
+	began_ns = time_monotonic_ns() - began_ns;
+	qsort(took_ns, all, sizeof(*took_ns), compare);
+	printf("{\"requests\":%zu,\"seconds\":%.6f,\"p50_us\":%.1f,\"p99_us\":%.1f,\"other\":%d}\n", all,
+	       (double)began_ns / 1e9, (double)took_ns[all / 2] / 1e3, (double)took_ns[all * 99 / 100] / 1e3, other);
+	return 0;
+}
