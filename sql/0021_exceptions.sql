@@ -40,6 +40,7 @@ CREATE TABLE audit_sealed_head (
 );
 CREATE INDEX audit_sealed_head_last ON audit_sealed_head (chain, seal);
 COMMENT ON TABLE audit_sealed_head IS 'Where a chain ended when it was sealed.';
+COMMENT ON COLUMN audit_sealed_head.chain IS '-1: the quota log';
 
 CREATE TRIGGER audit_link_only_grows BEFORE UPDATE OR DELETE OR TRUNCATE ON audit_link
 	FOR EACH STATEMENT EXECUTE FUNCTION audit_log_only_grows();
@@ -68,9 +69,12 @@ CREATE FUNCTION audit_grown() RETURNS SETOF audit_chain LANGUAGE sql STABLE
 	BEGIN ATOMIC
 		SELECT c.* FROM audit_chain c
 			LEFT JOIN LATERAL (SELECT h.* FROM audit_sealed_head h WHERE h.chain = c.chain ORDER BY h.seal DESC LIMIT 1) h ON true
-			WHERE (c.seq, c.hash) IS DISTINCT FROM (h.seq, h.hash);
+			WHERE (c.seq, c.hash) IS DISTINCT FROM (h.seq, h.hash)
+		UNION ALL SELECT -1, b.seq, b.head FROM quota_book b
+			LEFT JOIN LATERAL (SELECT h.* FROM audit_sealed_head h WHERE h.chain = -1 ORDER BY h.seal DESC LIMIT 1) h ON true
+			WHERE b.seq > 0 AND (b.seq, b.head) IS DISTINCT FROM (h.seq, h.hash);
 	END;
-COMMENT ON FUNCTION audit_grown IS 'the chains that end elsewhere than when they were sealed last';
+COMMENT ON FUNCTION audit_grown IS 'the chains that end elsewhere than when they were sealed last; -1 is the quota log, which chains its events itself';
 
 -- What was committed goes to the ends of its chains, and the ends are sealed. One at a time: the caller has the lock.
 CREATE FUNCTION audit_seal_entries(p_most integer) RETURNS TABLE (entries bigint, seal bigint, hash bytea) LANGUAGE plpgsql AS $$
@@ -83,6 +87,7 @@ DECLARE
 	v_count bigint := 0;
 	v_seal bigint;
 	v_at timestamptz := clock_timestamp();
+	v_grown audit_chain[];
 	v_heads text;
 BEGIN
 	FOR v_entry IN SELECT a.* FROM (SELECT u.audit_id FROM audit_unsealed u ORDER BY 1 LIMIT p_most) u JOIN audit_log a ON a.id = u.audit_id
@@ -103,17 +108,19 @@ BEGIN
 		DELETE FROM audit_unsealed u WHERE u.audit_id = v_entry.id;
 		v_count := v_count + 1;
 	END LOOP;
-	IF v_count = 0 THEN
+	-- read once: the quota log goes on meanwhile
+	v_grown := ARRAY(SELECT g FROM audit_grown() g);
+	SELECT string_agg(audit_field(m.chain::text) || audit_field(m.seq::text) || audit_field(encode(m.hash, 'hex')), '' ORDER BY m.chain)
+		INTO v_heads FROM unnest(v_grown) m;
+	IF v_heads IS NULL THEN
 		RETURN;
 	END IF;
 	SELECT s.seq, s.hash INTO v_seal, v_hash FROM audit_seal s ORDER BY s.seq DESC LIMIT 1;
 	v_seal := coalesce(v_seal, 0) + 1;
 	v_hash := coalesce(v_hash, decode(repeat('00', 32), 'hex'));
-	SELECT string_agg(audit_field(m.chain::text) || audit_field(m.seq::text) || audit_field(encode(m.hash, 'hex')), '' ORDER BY m.chain)
-		INTO v_heads FROM audit_grown() m;
 	v_hash := sha256(v_hash || convert_to(audit_field(v_seal::text) || audit_field(ns_of(v_at)::text) || v_heads, 'UTF8'));
 	INSERT INTO audit_seal VALUES (v_seal, v_at, v_hash);
-	INSERT INTO audit_sealed_head SELECT v_seal, m.chain, m.seq, m.hash FROM audit_grown() m;
+	INSERT INTO audit_sealed_head SELECT v_seal, m.chain, m.seq, m.hash FROM unnest(v_grown) m;
 	RETURN QUERY SELECT v_count, v_seal, v_hash;
 END $$;
 

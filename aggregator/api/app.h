@@ -8,6 +8,7 @@
 #include "aggregator/api/ingest_line.h"
 #include "aggregator/api/gauges.h"
 #include "aggregator/api/metrics.h"
+#include "aggregator/api/metrics_quota.h"
 #include "aggregator/api/options.h"
 #include "aggregator/core/events.h"
 #include "aggregator/store/period.h"
@@ -65,6 +66,7 @@ struct app {
 	struct gauges *gauges;
 	struct ingest_line *line;
 	struct audit_reads *reads;
+	struct decision_counters *decisions;
 	struct decider *decider;
 	struct quota_loop_memory *loop;
 	int64_t started_wall_ns;

@@ -157,7 +157,7 @@ seal_entries(struct background *b, int64_t *ret_done, struct err *err)
 	do {
 		if (!store_audit_seal(b->db, ENTRIES_AT_ONCE, &s, err))
 			return false;
-		if (s.entries > 0)
+		if (s.seal > 0)
 			log_event(LOG_INFO, "audit log sealed", LI("entries", s.entries), LI("seal", s.seal),
 			          LS("hash", s.hash));
 		*ret_done += s.entries;

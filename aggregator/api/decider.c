@@ -337,6 +337,7 @@ answer_items(struct decider *d, struct desk_item *items, const struct turn_resul
 			i->rp->content_type = "application/json";
 			done(d, i);
 		} else if (i->fate == DESK_DECIDED && turn_result_view(r, i, &v)) {
+			decision_counters_add(d->app->decisions, v.workspace, v.decision, v.rule);
 			if (!answer_view(d, i, &v))
 				keep_watching(d, i);
 		} else {

@@ -11,6 +11,7 @@
 #define TOLLGATE_API_GAUGES_H
 
 #include "aggregator/api/options.h"
+#include "aggregator/store/quota_gauges.h"
 #include "aggregator/store/live.h"
 #include "common/idmap.h"
 
@@ -41,6 +42,7 @@ struct gauges_page {
 	int refs; /* under the lock of gauges */
 	char period[40];
 	struct gauge_rows hours, costs, capacity, nodes, budgets;
+	struct gauge_rows quota[QUOTA_GAUGE_FAMILIES];
 	int128 conservation_error_unit_ns;
 	struct backlog backlog;
 	struct workspace_name *names;

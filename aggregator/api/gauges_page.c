@@ -9,7 +9,7 @@
 
 /* ---- rows ---- */
 
-static void
+void
 gauge_rows_fini(struct gauge_rows *r)
 {
 	for (size_t i = 0; i < r->count; i++) {
@@ -36,6 +36,8 @@ gauges_page_free(struct gauges_page *p)
 	gauge_rows_fini(&p->capacity);
 	gauge_rows_fini(&p->nodes);
 	gauge_rows_fini(&p->budgets);
+	for (size_t i = 0; i < ARRAY_LEN(p->quota); i++)
+		gauge_rows_fini(&p->quota[i]);
 	for (size_t i = 0; i < p->name_count; i++) {
 		mem_free(p->names[i].tenant);
 		mem_free(p->names[i].workspace);
@@ -44,11 +46,6 @@ gauges_page_free(struct gauges_page *p)
 	idmap_fini(&p->names_by_id);
 	mem_free(p);
 }
-
-struct gauge_key {
-	const char *cluster, *tenant, *workspace, *what, *kind;
-	bool rest;
-};
 
 static uint64_t
 hash_of(const struct gauge_key *k)
@@ -100,8 +97,8 @@ row_of(struct gauge_rows *r, const struct gauge_key *k)
 }
 
 /* Rule 4. */
-static struct gauge_row *
-row_or_rest(struct gauge_rows *r, const struct gauge_key *k)
+struct gauge_row *
+gauge_row(struct gauge_rows *r, const struct gauge_key *k)
 {
 	struct gauge_row *row = row_of(r, k);
 
@@ -129,11 +126,9 @@ add_hours(void *arg, const struct usage_total *t)
 {
 	if (is_held(t->state))
 		return;
-	row_or_rest(arg, &(struct gauge_key){.cluster = "",
-	                                     .tenant = t->tenant,
-	                                     .workspace = t->workspace,
-	                                     .what = "",
-	                                     .kind = t->state})
+	gauge_row(arg,
+	          &(struct gauge_key){
+			  .cluster = "", .tenant = t->tenant, .workspace = t->workspace, .what = "", .kind = t->state})
 		->amount += t->unit_ns;
 }
 
@@ -153,11 +148,11 @@ add_classes(struct gauge_rows *rows, const struct rating_input *in)
 			continue;
 		for (size_t k = 0; k < ARRAY_LEN(parts); k++)
 			if (parts[k].unit_ns != 0)
-				row_or_rest(rows, &(struct gauge_key){.cluster = "",
-				                                      .tenant = d->tenant,
-				                                      .workspace = d->workspace,
-				                                      .what = d->klass,
-				                                      .kind = parts[k].state})
+				gauge_row(rows, &(struct gauge_key){.cluster = "",
+				                                    .tenant = d->tenant,
+				                                    .workspace = d->workspace,
+				                                    .what = d->klass,
+				                                    .kind = parts[k].state})
 					->amount += parts[k].unit_ns;
 	}
 }
@@ -167,11 +162,11 @@ add_costs(struct gauge_rows *rows, const struct rated *rated)
 {
 	for (size_t i = 0; i < rated->count; i++) {
 		const struct rated_line *l = &rated->lines[i];
-		struct gauge_row *row = row_or_rest(rows, &(struct gauge_key){.cluster = "",
-		                                                              .tenant = l->tenant,
-		                                                              .workspace = l->workspace,
-		                                                              .what = "",
-		                                                              .kind = l->currency});
+		struct gauge_row *row = gauge_row(rows, &(struct gauge_key){.cluster = "",
+		                                                            .tenant = l->tenant,
+		                                                            .workspace = l->workspace,
+		                                                            .what = "",
+		                                                            .kind = l->currency});
 
 		row->amount += l->billed;
 		row->scale = l->currency_scale;
@@ -181,11 +176,11 @@ add_costs(struct gauge_rows *rows, const struct rated *rated)
 static void
 add_capacity(void *arg, const struct capacity_row *c)
 {
-	row_or_rest(arg, &(struct gauge_key){.cluster = c->cluster,
-	                                     .tenant = c->tenant,
-	                                     .workspace = "",
-	                                     .what = c->gpu_model,
-	                                     .kind = c->state})
+	gauge_row(arg, &(struct gauge_key){.cluster = c->cluster,
+	                                   .tenant = c->tenant,
+	                                   .workspace = "",
+	                                   .what = c->gpu_model,
+	                                   .kind = c->state})
 		->amount += c->gpus;
 }
 
@@ -202,6 +197,17 @@ add_node(void *arg, const struct node_row *n)
 	row->age_ns = n->heard ? n->age_ns : -1;
 	row->skew_ns = n->skew_ns;
 	row->silent = n->silent;
+}
+
+static void
+add_quota(void *arg, const struct quota_gauge *g)
+{
+	struct gauges_page *p = arg;
+
+	gauge_row(&p->quota[g->family],
+	          &(struct gauge_key){
+			  .cluster = "", .tenant = g->tenant, .workspace = g->workspace, .what = "", .kind = g->kind})
+		->amount += g->amount;
 }
 
 static void
@@ -307,9 +313,12 @@ gauges_page_read(struct db *db, size_t rows_max, struct gauges_page **ret, struc
 
 	p->refs = 1;
 	p->hours.max = p->costs.max = p->capacity.max = p->nodes.max = p->budgets.max = rows_max;
+	for (size_t i = 0; i < ARRAY_LEN(p->quota); i++)
+		p->quota[i].max = rows_max;
 	if (!store_workspaces(db, add_name, p, err) || !read_period(db, p, err) ||
 	    !store_capacity(db, add_capacity, &p->capacity, err) ||
-	    !store_nodes(db, now_ns, add_node, &p->nodes, err) || !store_backlog(db, now_ns, &p->backlog, err))
+	    !store_nodes(db, now_ns, add_node, &p->nodes, err) || !store_backlog(db, now_ns, &p->backlog, err) ||
+	    !store_quota_gauges(db, now_ns, add_quota, p, err))
 		return false;
 	*ret = take(p);
 	return true;

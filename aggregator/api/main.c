@@ -241,6 +241,7 @@ run(const void *options, struct err *err)
 	db_free(take(db));
 	app.line = ingest_line_new(o->slice_ns);
 	app.reads = audit_reads_new();
+	app.decisions = decision_counters_new((size_t)o->metrics_series_max);
 	app.usage = usage_counters_new((size_t)o->metrics_series_max);
 	app.loop = quota_loop_memory_new(&(struct quota_settings){.burst = 2,
 	                                                          .grace_ns = o->reclaim_grace_ns,
@@ -253,6 +254,7 @@ run(const void *options, struct err *err)
 	ok = gauges_start(o, &app.db, &app.gauges, err) && serve(&app, &signals, err);
 	gauges_stop(app.gauges);
 	usage_counters_free(app.usage);
+	decision_counters_free(app.decisions);
 	audit_reads_free(app.reads);
 	ingest_line_free(app.line);
 	quota_loop_memory_free(app.loop);

@@ -152,6 +152,7 @@ write_own(struct prom *p, struct app *app)
 		          0);
 	}
 	write_ingest(p, &app->counters);
+	metrics_write_decision_duration(p, &app->counters);
 	prom_family(p, "tollgate_events_total", PROM_COUNTER, "Events of other meters, by what became of them.");
 	for (int fate = EVENT_ACCEPTED; fate < EVENT_FATES; fate++)
 		write_labelled(p, "result", event_fate_name((enum event_fate)fate), &app->counters.events[fate]);
@@ -188,6 +189,7 @@ handle_metrics(void *app_, void *worker, const struct http_request *rq, struct h
 	if (page != NULL) {
 		usage_counters_write(&p, app->usage, page, &w->who);
 		metrics_write_ledger(&p, page, &w->who);
+		metrics_write_quota(&p, app, page, &w->who);
 		gauges_put(app->gauges, page);
 	}
 	prom_end(&p);

@@ -115,7 +115,8 @@ static const struct schema {
          NULL},
 	{"Exceptions", "exceptions:[Exception] next:int~", NULL},
 	{"AuditVerified",
-         "differences:[Difference] count:int left_out:int entries:int seals:int unsealed:int next:text~", NULL},
+         "differences:[Difference] count:int left_out:int entries:int events:int seals:int unsealed:int next:text~",
+         NULL},
 	{"Verified",
          "from:time to:time differences:[Difference] count:int left_out:int nodes:int hours:int batches:int records:int "
          "days:int pending:int proved_from:time",
@@ -217,7 +218,7 @@ static const struct schema {
 	{"Reclaims", "reclaims:[Reclaim] seq:int", NULL},
 	{"QuotaAccount",
          "cluster:text workspace:text gpu_model:text pool:text would_deny:int limit_units:int~ reserved_units:int "
-         "in_use_units:int held_units:int borrowed_units:int idle_units:int borrow_units:int~ lend_units:int~ queued_units:int",
+         "in_use_units:int held_units:int borrowed_units:int lent_units:int idle_units:int borrow_units:int~ lend_units:int~ queued_units:int",
          NULL},
 	{"QuotaPool",
          "cluster:text tenant:text~ gpu_model:text declared_units:int live_units:int in_use_units:int held_units:int "

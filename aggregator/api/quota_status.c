@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "aggregator/api/decider.h"
+#include "aggregator/core/quota_figures.h"
 #include "common/spill.h"
 
 static void
@@ -13,49 +14,29 @@ units(struct buf *out, const char *name, int64_t v)
 		buf_printf(out, ",\"%s_units\":%" PRId64, name, v);
 }
 
-/* Of one workspace in one pool: what waits there. */
-static int64_t
-queued(const struct quota_world *w, int32_t workspace, int32_t cluster, int32_t model, bool shared)
+static void
+write_figure(const struct quota_book *b, const struct quota_figure *f, struct buf *out, bool first)
 {
-	int64_t sum = 0;
+	const struct quota_account_figures *a = &f->account;
 
-	for (size_t i = 0; i < w->waiting_count && !shared; i++) {
-		const struct quota_request *r = &w->waiting[i];
-
-		if (r->workspace == workspace && r->cluster == cluster && r->shape != QUOTA_NONE &&
-		    w->policy.shapes[r->shape].model == model)
-			sum += r->count * w->policy.shapes[r->shape].units;
-	}
-	return sum;
-}
-
-static bool
-write_account(const struct quota_book *b, const struct quota_world *w, const int32_t at[3], bool shared,
-              struct buf *out, bool first)
-{
-	struct quota_account_figures a = quota_account_at(quota_book_state(b), at[0], at[1], at[2], shared);
-	int64_t waits = queued(w, at[0], at[1], at[2], shared);
-
-	if (a.reserved == 0 && a.committed == 0 && waits == 0 && (a.limit == 0 || shared))
-		return false;
 	buf_str(out, first ? "\n{\"cluster\":" : ",\n{\"cluster\":");
-	json_write_string(quota_book_cluster_name(b, at[1]), out);
+	json_write_string(quota_book_cluster_name(b, f->cluster), out);
 	buf_str(out, ",\"workspace\":");
-	json_write_string(quota_book_workspace_path(b, at[0]), out);
+	json_write_string(quota_book_workspace_path(b, f->workspace), out);
 	buf_str(out, ",\"gpu_model\":");
-	json_write_string(quota_book_model_name(b, at[2]), out);
-	buf_printf(out, ",\"pool\":\"%s\"", shared ? "shared" : "own");
-	units(out, "limit", a.limit);
-	units(out, "reserved", a.reserved);
-	units(out, "in_use", a.leased);
-	units(out, "held", a.held);
-	units(out, "borrowed", a.debt);
-	units(out, "idle", a.idle);
-	units(out, "borrow", a.borrow);
-	units(out, "lend", a.lend);
-	units(out, "queued", waits);
-	buf_printf(out, ",\"would_deny\":%" PRId64 "}", quota_book_would_deny(b, at[0]));
-	return true;
+	json_write_string(quota_book_model_name(b, f->model), out);
+	buf_printf(out, ",\"pool\":\"%s\"", f->shared ? "shared" : "own");
+	units(out, "limit", a->limit);
+	units(out, "reserved", a->reserved);
+	units(out, "in_use", a->leased);
+	units(out, "held", a->held);
+	units(out, "borrowed", a->debt);
+	units(out, "lent", f->lent);
+	units(out, "idle", a->idle);
+	units(out, "borrow", a->borrow);
+	units(out, "lend", a->lend);
+	units(out, "queued", f->queued);
+	buf_printf(out, ",\"would_deny\":%" PRId64 "}", quota_book_would_deny(b, f->workspace));
 }
 
 static void
@@ -67,8 +48,6 @@ write_pools(const struct quota_book *b, const char *tenant, struct buf *out)
 	for (size_t i = 0; i < quota_pool_count(s); i++) {
 		struct quota_pool_figures p = quota_pool_at(s, i);
 		const char *owner = p.tenant == QUOTA_NONE ? NULL : quota_book_tenant_name(b, p.tenant);
-		/* what an idle reservation lends is what debts exceed unreserved capacity by */
-		int64_t unreserved = p.declared > p.reserved ? p.declared - p.reserved : 0;
 
 		if (tenant && owner && strcmp(owner, tenant) != 0)
 			continue;
@@ -87,7 +66,7 @@ write_pools(const struct quota_book *b, const char *tenant, struct buf *out)
 		units(out, "excess", p.excess);
 		units(out, "reserved", p.reserved);
 		units(out, "borrowed", p.debt);
-		units(out, "lent", p.debt > unreserved ? p.debt - unreserved : 0);
+		units(out, "lent", quota_pool_lent(&p));
 		units(out, "protected", p.protected_units);
 		buf_char(out, '}');
 	}
@@ -105,24 +84,22 @@ is_of(const struct quota_book *b, int32_t workspace, const char *tenant)
 static void
 write_status(const struct quota_book *b, const char *tenant, int64_t seq, struct buf *out)
 {
-	struct quota_saved saved;
+	in_place(quota_figures) struct quota_figures f = {0};
 	bool first = true;
 
-	quota_save(quota_book_state(b), &saved);
+	quota_figures_make(b, &f);
 	buf_printf(out, "{\"seq\":%" PRId64 ",\"at\":", seq);
 	api_write_time(out, quota_book_now(b));
 	buf_str(out, ",\"workspaces\":[");
-	for (int32_t w = 0; (size_t)w < quota_book_workspace_count(b); w++)
-		for (int32_t c = 0; (size_t)c < quota_book_cluster_count(b) && is_of(b, w, tenant); c++)
-			for (int32_t m = 0; (size_t)m < quota_book_model_count(b); m++)
-				for (int shared = 0; shared < 2; shared++)
-					first = !write_account(b, &saved.world, (const int32_t[]){w, c, m}, shared == 1,
-					                       out, first) &&
-					        first;
+	for (size_t i = 0; i < f.count; i++) {
+		if (!is_of(b, f.at[i].workspace, tenant))
+			continue;
+		write_figure(b, &f.at[i], out, first);
+		first = false;
+	}
 	buf_str(out, "],\"pools\":[");
 	write_pools(b, tenant, out);
 	buf_str(out, "]}\n");
-	quota_saved_fini(&saved);
 }
 
 void

@@ -125,7 +125,7 @@ const struct cli_command cli_commands[] = {
 	{.name = "verify", .words = "", .run = cmd_verify,
 	 .summary = "compute the ledger again from the batches it keeps, and list every difference",
 	 .details = "Bytes against their SHA-256, numbers, dictionaries, records, the sums of every hour, whose they are, and conservation; one "
-	            "node after the other; then the chains of the audit log from their beginning, and the seals over them. The exit code is 1 when "
+	            "node after the other; then the chains of the audit log from their beginning, the log of quota decisions, replayed, and the seals over them. The exit code is 1 when "
 	            "something differs. " RANGE_DETAILS,
 	 .options = {RANGE_OPTIONS,
 	             {"node", 0, "NAME", "this node only, and no audit log", NULL, 0},

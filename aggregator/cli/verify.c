@@ -16,8 +16,9 @@ struct verified {
 	bool terminal;               /* standard error is one that can */
 };
 
-static const char *const counts[] = {"count", "left_out", "nodes", "hours", "batches", "records", "entries", "seals"};
-/* How many of them, from the first on, an answer about nodes has; one about the audit log has the first two and the last two. */
+static const char *const counts[] = {"count",   "left_out", "nodes",  "hours", "batches",
+                                     "records", "entries",  "events", "seals"};
+/* How many of them, from the first on, an answer about nodes has; one about the audit log has the first two and the last three. */
 #define NODE_COUNTS 6
 
 static bool
@@ -133,7 +134,9 @@ print_verified(struct cli *c, const struct verified *v)
 		       " batches, %" JSON_INTEGER_FORMAT " records",
 		       n[2], n[3], n[4], n[5]);
 		if (cli_value(c, "node") == NULL)
-			printf(", %" JSON_INTEGER_FORMAT " audit entries, %" JSON_INTEGER_FORMAT " seals", n[6], n[7]);
+			printf(", %" JSON_INTEGER_FORMAT " audit entries, %" JSON_INTEGER_FORMAT
+			       " quota events, %" JSON_INTEGER_FORMAT " seals",
+			       n[6], n[7], n[8]);
 		fputs(": ", stdout);
 		if (n[0] == 0)
 			puts("no difference");
@@ -148,9 +151,9 @@ int
 cmd_verify(struct cli *c)
 {
 	const char *term = getenv("TERM");
-	owned(json) json_t *whole = json_pack("{s:s,s:s,s:[],s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i}", "from", "", "to", "",
-	                                      "differences", counts[0], 0, counts[1], 0, counts[2], 0, counts[3], 0,
-	                                      counts[4], 0, counts[5], 0, counts[6], 0, counts[7], 0);
+	owned(json) json_t *whole = json_pack("{s:s,s:s,s:[],s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i}", "from", "", "to",
+	                                      "", "differences", counts[0], 0, counts[1], 0, counts[2], 0, counts[3], 0,
+	                                      counts[4], 0, counts[5], 0, counts[6], 0, counts[7], 0, counts[8], 0);
 	struct verified v = {
 		.whole = whole,
 		.differences = json_object_get(whole, "differences"),

@@ -21,15 +21,15 @@ struct audit_read {
 MUST_CHECK bool store_audit_reads(struct db *db, const struct audit_read *reads, size_t n, struct err *err);
 
 struct audit_sealed {
-	int64_t entries; /* 0: there was nothing to seal, or another replica does */
-	int64_t seal;
+	int64_t entries; /* that were put into chains */
+	int64_t seal;    /* 0: there was nothing to seal, or another replica does */
 	char hash[2 * SHA256_SIZE + 1];
 };
 /* Puts what was committed into the chains and seals their ends; at most `most` entries. */
 MUST_CHECK bool store_audit_seal(struct db *db, int most, struct audit_sealed *ret, struct err *err);
 
-/* The chains and seals computed again, page by page: {"differences":[...as store_verify_json],"count","left_out","entries","seals",
- * "unsealed","next"}; kinds audit-changed, audit-removed, audit-inserted, audit-head, audit-seal. */
+/* The chains and seals computed again, page by page: {"differences":[...as store_verify_json],"count","left_out","entries","events",
+ * "seals","unsealed","next"}; the kinds are in store/README.md. The quota log is proved with them: its hashes, and its events replayed. */
 struct audit_proof {
 	const char *after;   /* next of the page before; NULL: the first page */
 	int64_t witness_seq; /* a seal that somebody kept, and its hash; 0: none */

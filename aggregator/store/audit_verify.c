@@ -4,39 +4,21 @@
  *  1. a chain's links are numbered from 1 without a hole, and the hash of each is over the link before it and its entry
  *  2. a chain ends where audit_chain says
  *  3. every entry is in a chain, or waits for its seal
- *  4. seals are a chain of the same kind, and the chains still have what was sealed
+ *  4. seals are a chain of the same kind, and the chains, the quota log's among them, still have what was sealed
  * The hashes are made here, by none of the functions that made them when they were stored. */
 #include <stdio.h>
 #include <string.h>
 
-#include "aggregator/store/audit.h"
-#include "aggregator/store/verify.h"
+#include "aggregator/store/audit_proof.h"
 #include "common/text.h"
 
 #define PAGE_LINKS 20000
 #define FOUND_MAX 1000 /* entries in no chain that one answer names */
 
 static const char no_hash[] = "0000000000000000000000000000000000000000000000000000000000000000";
-typedef char hash_text[2 * SHA256_SIZE + 1];
 
-/* Where a page ends. */
-struct place {
-	bool seals; /* the links are done */
-	int64_t chain, seq;
-};
-
-struct proof {
-	struct verify_node node; /* of no node: how differences are told */
-	struct verify_report report;
-	struct db *db;
-	struct place at, next;
-	bool more;
-	hash_text hash; /* of the link or seal at hand */
-	int64_t entries, seals, unsealed;
-};
-
-static void
-tell(struct proof *p, const char *kind, const char *what, const char *expected, const char *found)
+void
+proof_tell(struct proof *p, const char *kind, const char *what, const char *expected, const char *found)
 {
 	verify_say_text(&p->node, kind, NULL, INT64_MIN, what, expected, found);
 }
@@ -144,7 +126,7 @@ check_end(struct proof *p, struct err *err)
 	snprintf(expected, sizeof(expected), "%s %s", res_null(r, 0, 0) ? "none" : res_text(r, 0, 0),
 	         res_text(r, 0, 1));
 	snprintf(found, sizeof(found), "%" PRId64 " %s", p->at.seq, p->hash);
-	tell(p, "audit-head", what, expected, found);
+	proof_tell(p, "audit-head", what, expected, found);
 	return true;
 }
 
@@ -159,20 +141,20 @@ check_link(struct proof *p, const PGresult *r, int row, struct err *err)
 	if (chain != p->at.chain) {
 		if (!check_end(p, err))
 			return false;
-		p->at = (struct place){.chain = chain};
+		p->at = (struct place){.phase = PROOF_LINKS, .chain = chain};
 		memcpy(p->hash, no_hash, sizeof(p->hash));
 	}
 	snprintf(what, sizeof(what), "entry %" PRId64 ", number %" PRId64 " in the chain of %.64s",
 	         res_i64(r, row, LINK_ENTRY), seq, chain == 0 ? "the operator" : res_text(r, row, LINK_NAME));
 	if (seq != p->at.seq + 1) {
 		snprintf(number, sizeof(number), "%" PRId64, p->at.seq + 1);
-		tell(p, "audit-removed", what, number, res_text(r, row, LINK_SEQ));
+		proof_tell(p, "audit-removed", what, number, res_text(r, row, LINK_SEQ));
 	} else if (res_null(r, row, LINK_OWNER)) {
-		tell(p, "audit-removed", what, "an entry", "none");
+		proof_tell(p, "audit-removed", what, "an entry", "none");
 	} else if (!hash_entry(r, row, p->hash, computed, err)) {
 		return false;
 	} else if (strcmp(computed, res_text(r, row, LINK_HASH)) != 0) {
-		tell(p, "audit-changed", what, res_text(r, row, LINK_HASH), computed);
+		proof_tell(p, "audit-changed", what, res_text(r, row, LINK_HASH), computed);
 	}
 	p->at.seq = seq;
 	snprintf(p->hash, sizeof(p->hash), "%s", res_text(r, row, LINK_HASH));
@@ -222,7 +204,6 @@ check_links(struct proof *p, struct err *err)
 		if (!check_link(p, r, row, err))
 			return false;
 	p->more = PQntuples(r) == PAGE_LINKS;
-	p->next = p->at;
 	return p->more || check_end(p, err);
 }
 
@@ -247,7 +228,7 @@ check_strays(struct proof *p, struct err *err)
 	if (!db_run(p->db, &stmt, &a, &r, err) || !db_run(p->db, &waiting, NULL, &n, err))
 		return false;
 	for (int row = 0; row < PQntuples(r); row++)
-		tell(p, res_text(r, row, 0), res_text(r, row, 1), res_text(r, row, 2), res_text(r, row, 3));
+		proof_tell(p, res_text(r, row, 0), res_text(r, row, 1), res_text(r, row, 2), res_text(r, row, 3));
 	p->unsealed = res_i64(n, 0, 0);
 	return true;
 }
@@ -278,8 +259,8 @@ check_seal(struct proof *p, const PGresult *r, int *row, struct err *err)
 			snprintf(what, sizeof(what), "number %s of chain %s, as sealed by seal %s",
 			         res_text(r, *row, SEAL_HEAD_SEQ), res_text(r, *row, SEAL_CHAIN),
 			         res_text(r, first, SEAL_SEQ));
-			tell(p, "audit-seal", what, res_text(r, *row, SEAL_HEAD_HASH),
-			     res_null(r, *row, SEAL_LINK_HASH) ? "none" : res_text(r, *row, SEAL_LINK_HASH));
+			proof_tell(p, "audit-seal", what, res_text(r, *row, SEAL_HEAD_HASH),
+			           res_null(r, *row, SEAL_LINK_HASH) ? "none" : res_text(r, *row, SEAL_LINK_HASH));
 		}
 	}
 	snprintf(what, sizeof(what), "seal %s", res_text(r, first, SEAL_SEQ));
@@ -287,9 +268,9 @@ check_seal(struct proof *p, const PGresult *r, int *row, struct err *err)
 	if (!hash_with(&b, p->hash, computed, err))
 		return false;
 	if (res_i64(r, first, SEAL_SEQ) != p->at.seq + 1)
-		tell(p, "audit-seal", what, number, res_text(r, first, SEAL_SEQ));
+		proof_tell(p, "audit-seal", what, number, res_text(r, first, SEAL_SEQ));
 	else if (strcmp(computed, res_text(r, first, SEAL_HASH)) != 0)
-		tell(p, "audit-seal", what, res_text(r, first, SEAL_HASH), computed);
+		proof_tell(p, "audit-seal", what, res_text(r, first, SEAL_HASH), computed);
 	p->at.seq = res_i64(r, first, SEAL_SEQ);
 	snprintf(p->hash, sizeof(p->hash), "%s", res_text(r, first, SEAL_HASH));
 	p->seals++;
@@ -303,9 +284,10 @@ check_seals(struct proof *p, struct err *err)
 	                                      "SELECT encode(hash, 'hex') FROM audit_seal WHERE seq = $1"};
 	static const struct db_stmt stmt = {
 		"audit seals",
-		"SELECT s.seq, ns_of(s.at), encode(s.hash, 'hex'), h.chain, h.seq, encode(h.hash, 'hex'), encode(l.hash, "
-		"'hex') FROM (SELECT * FROM audit_seal WHERE seq > $1 ORDER BY seq LIMIT $2) s LEFT JOIN audit_sealed_head "
-		"h ON h.seal = s.seq LEFT JOIN audit_link l ON l.chain = h.chain AND l.seq = h.seq ORDER BY s.seq, h.chain"};
+		"SELECT s.seq, ns_of(s.at), encode(s.hash, 'hex'), h.chain, h.seq, encode(h.hash, 'hex'), encode(coalesce(l.hash, "
+		"q.hash), 'hex') FROM (SELECT * FROM audit_seal WHERE seq > $1 ORDER BY seq LIMIT $2) s LEFT JOIN "
+		"audit_sealed_head h ON h.seal = s.seq LEFT JOIN audit_link l ON l.chain = h.chain AND l.seq = h.seq LEFT JOIN "
+		"quota_event q ON h.chain = -1 AND q.seq = h.seq ORDER BY s.seq, h.chain"};
 	owned(result) PGresult *r = NULL, *last = NULL;
 	struct db_args a = {0}, page = {0};
 	int64_t from = p->seals;
@@ -320,7 +302,6 @@ check_seals(struct proof *p, struct err *err)
 		if (!check_seal(p, r, &row, err))
 			return false;
 	p->more = p->seals - from == PAGE_LINKS;
-	p->next = p->at;
 	return true;
 }
 
@@ -343,7 +324,7 @@ check_witness(struct proof *p, const struct audit_proof *q, struct err *err)
 	found = PQntuples(r) == 1 ? res_text(r, 0, 0) : "none";
 	snprintf(what, sizeof(what), "seal %" PRId64 ", as it was written down", q->witness_seq);
 	if (strcmp(found, q->witness_hash) != 0)
-		tell(p, "audit-seal", what, q->witness_hash, found);
+		proof_tell(p, "audit-seal", what, q->witness_hash, found);
 	return true;
 }
 
@@ -364,32 +345,50 @@ take_number(const char **at, char end, int64_t *ret)
 	return text_to_i64(text, ret) && *ret >= 0;
 }
 
-/* "links.CHAIN.SEQ" or "seals.SEQ". */
+static const char *const phases[PROOF_PHASES] = {
+	[PROOF_LINKS] = "links.", [PROOF_EVENTS] = "events.", [PROOF_SEALS] = "seals."};
+
+/* "links.CHAIN.SEQ", "events.SEQ" or "seals.SEQ". */
 static bool
 place_parse(const char *text, struct place *ret, struct err *err)
 {
-	const char *at;
-
-	*ret = (struct place){.chain = -1};
+	*ret = (struct place){.phase = PROOF_LINKS, .chain = -1};
 	if (text == NULL)
 		return true;
-	at = text + strnlen(text, 6);
-	if (strncmp(text, "links.", 6) == 0 && take_number(&at, '.', &ret->chain) && take_number(&at, '\0', &ret->seq))
-		return true;
-	*ret = (struct place){.seals = true};
-	return (strncmp(text, "seals.", 6) == 0 && take_number(&at, '\0', &ret->seq)) ||
-	       err_set(err, ERR_INVALID, "after: \"%.64s\" is not where a page ended", text);
+	for (int i = 0; i < PROOF_PHASES; i++) {
+		const char *at = text + strlen(phases[i]);
+
+		if (strncmp(text, phases[i], strlen(phases[i])) != 0)
+			continue;
+		*ret = (struct place){.phase = (enum proof_phase)i};
+		if ((i != PROOF_LINKS || take_number(&at, '.', &ret->chain)) && take_number(&at, '\0', &ret->seq))
+			return true;
+	}
+	return err_set(err, ERR_INVALID, "after: \"%.64s\" is not where a page ended", text);
 }
 
+/* Where the next page begins: in this phase, or in the one after it. */
 static void
 write_next(const struct proof *p, struct buf *out)
 {
-	if (!p->more)
-		buf_str(out, "null");
-	else if (p->next.seals)
-		buf_printf(out, "\"seals.%" PRId64 "\"", p->next.seq);
+	if (p->more && p->at.phase == PROOF_LINKS)
+		buf_printf(out, "\"%s%" PRId64 ".%" PRId64 "\"", phases[PROOF_LINKS], p->at.chain, p->at.seq);
+	else if (p->more)
+		buf_printf(out, "\"%s%" PRId64 "\"", phases[p->at.phase], p->at.seq);
+	else if (p->at.phase + 1 < PROOF_PHASES)
+		buf_printf(out, "\"%s0\"", phases[p->at.phase + 1]);
 	else
-		buf_printf(out, "\"links.%" PRId64 ".%" PRId64 "\"", p->next.chain, p->next.seq);
+		buf_str(out, "null");
+}
+
+static bool
+prove(struct proof *p, const struct audit_proof *q, struct err *err)
+{
+	switch (p->at.phase) {
+	case PROOF_LINKS: return check_links(p, err) && (p->more || check_strays(p, err));
+	case PROOF_EVENTS: return proof_events(p, err);
+	default: return check_seals(p, err) && (p->more || check_witness(p, q, err));
+	}
 }
 
 bool
@@ -402,20 +401,12 @@ store_audit_verify_json(struct db *db, const struct audit_proof *q, struct buf *
 	if (!place_parse(q->after, &p.at, err) || !db_tx_begin_read(&tx, db, err))
 		return false;
 	buf_str(out, "{\"differences\":[");
-	if (!p.at.seals) {
-		if (!check_links(&p, err) || (!p.more && !check_strays(&p, err)))
-			return false;
-		if (!p.more) {
-			p.more = true;
-			p.next = (struct place){.seals = true};
-		}
-	} else if (!check_seals(&p, err) || (!p.more && !check_witness(&p, q, err))) {
+	if (!prove(&p, q, err))
 		return false;
-	}
 	buf_printf(out,
-	           "],\"count\":%" PRId64 ",\"left_out\":%" PRId64 ",\"entries\":%" PRId64 ",\"seals\":%" PRId64
-	           ",\"unsealed\":%" PRId64 ",\"next\":",
-	           p.report.count, p.report.count - p.report.written, p.entries, p.seals, p.unsealed);
+	           "],\"count\":%" PRId64 ",\"left_out\":%" PRId64 ",\"entries\":%" PRId64 ",\"events\":%" PRId64
+	           ",\"seals\":%" PRId64 ",\"unsealed\":%" PRId64 ",\"next\":",
+	           p.report.count, p.report.count - p.report.written, p.entries, p.events, p.seals, p.unsealed);
 	write_next(&p, out);
 	buf_str(out, "}\n");
 	return buf_ok(out, "the answer", err) && db_tx_commit(&tx, err);

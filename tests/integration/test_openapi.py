@@ -219,7 +219,7 @@ class OpenApi(unittest.TestCase):
         r.call("GET", "/metrics")
         r.call("GET", "/metrics", headers={"Accept": "application/openmetrics-text; version=1.0.0"})
         for path in ("/v1/policy", "/v1/policy/progress", "/v1/policy/suggest?from=2026-11-01T00:00:00Z", "/v1/usage", "/v1/conservation", "/v1/conservation/differences", "/v1/tenants", "/v1/workspaces", "/v1/nodes", "/v1/periods",
-                     "/v1/audit", "/v1/audit?limit=1&action=policy.apply", "/v1/audit/differences", "/v1/audit/differences?after=seals.0", "/v1/tokens", "/v1/tokens?limit=1&status=active"):  # fmt: skip
+                     "/v1/audit", "/v1/audit?limit=1&action=policy.apply", "/v1/audit/differences", "/v1/audit/differences?after=events.0", "/v1/audit/differences?after=seals.0", "/v1/tokens", "/v1/tokens?limit=1&status=active"):  # fmt: skip
             r.call("GET", path)
         r.call("GET", "/v1/usage?format=csv&limit=5")
         r.call("GET", "/v1/usage?exact=1&node=n1&workspace=training&cluster=test&user=x&gpu_model=y")

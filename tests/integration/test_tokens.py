@@ -319,7 +319,7 @@ class Chains(Case):
         self.entry("globex")
         done = self.stack.cli("verify")
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertRegex(done.stdout, r", [1-9]\d+ audit entries, [1-9]\d* seals: no difference\n$")
+        self.assertRegex(done.stdout, r", [1-9]\d+ audit entries, \d+ quota events, [1-9]\d* seals: no difference\n$")
         chains = self.stack.sql("select count(distinct chain), count(distinct coalesce(tenant_id, 0)), bool_and(chain = coalesce(tenant_id, 0)) "
                                 "from audit_link l join audit_log a on a.id = l.audit_id")  # fmt: skip
         self.assertEqual(chains, [["3", "3", "t"]])
@@ -399,17 +399,17 @@ class Chains(Case):
             self.assertEqual(self.stack.call("GET", path, role=role).status, 200)
         month = self.stack.sql("select month from period where now() <@ tstzrange(starts_at, ends_at)")[0][0]
         self.assertEqual(self.stack.aggregator.stop(), 0)
+        self.assertEqual(self.stack.sql("select count(*) from audit_unsealed"), [["0"]])
+        with open(self.stack.aggregator.log, encoding="utf-8") as f:
+            told = [line for line in f if "audit log sealed" in line]
+        last = self.stack.sql("select seq, encode(hash, 'hex') from audit_seal order by seq desc limit 1")[0]
+        self.assertTrue(told and f"seal={last[0]} " in told[-1] and last[1] in told[-1], told[-1:])
         self.stack.restart_aggregator()
         reads = [(e["tenant"], e["actor"].rpartition(" #")[0], e["action"], e["subject"], (e["after"] or {}).get("times", 1)) for e in self.entries(limit=1000) if e["action"].endswith(".read")]
         for expected in (("globex", "viewer globex", "report.read", f"report {month}.csv", 2), ("acme", "admin", "report.read", f"report {month}.json", 1),
                          ("acme", "tenant-admin acme", "audit.read", "audit log", 1)):  # fmt: skip
             self.assertIn(expected, reads)
         self.assertEqual({t for t, *_ in reads if t} | {None}, {"acme", "globex", None})
-        self.assertEqual(self.stack.sql("select count(*) from audit_unsealed"), [["0"]])
-        with open(self.stack.aggregator.log, encoding="utf-8") as f:
-            told = [line for line in f if "audit log sealed" in line]
-        last = self.stack.sql("select seq, encode(hash, 'hex') from audit_seal order by seq desc limit 1")[0]
-        self.assertTrue(told and f"seal={last[0]} " in told[-1] and last[1] in told[-1], told[-1:])
 
 
 class Join(Case):

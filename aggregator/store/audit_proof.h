@@ -1,0 +1,31 @@
+/* aggregator/store/audit_proof.h - between audit_verify.c (chains and seals) and audit_replay.c (the quota log). */
+#ifndef TOLLGATE_STORE_AUDIT_PROOF_H
+#define TOLLGATE_STORE_AUDIT_PROOF_H
+
+#include "aggregator/store/audit.h"
+#include "aggregator/store/verify.h"
+
+typedef char hash_text[2 * SHA256_SIZE + 1];
+
+/* What is proved, in this order; and where a page of it ends. */
+enum proof_phase { PROOF_LINKS, PROOF_EVENTS, PROOF_SEALS, PROOF_PHASES };
+struct place {
+	enum proof_phase phase;
+	int64_t chain, seq;
+};
+
+struct proof {
+	struct verify_node node; /* of no node: how differences are told */
+	struct verify_report report;
+	struct db *db;
+	struct place at;
+	bool more;      /* of this phase */
+	hash_text hash; /* of the link or seal at hand */
+	int64_t entries, events, seals, unsealed;
+};
+void proof_tell(struct proof *p, const char *kind, const char *what, const char *expected, const char *found);
+
+/* A page of the quota log, behind p->at.seq: the chain of its hashes, and every event replayed by the engine. */
+MUST_CHECK bool proof_events(struct proof *p, struct err *err);
+
+#endif
