@@ -185,9 +185,12 @@ class Periods(Base):
                 settle(led)
                 led.close("2026-11", "two nodes are down")
                 billed = led.bill("2026-11")
+                self.assert_reconciled(led, "2026-11", billed, True)
                 led.ingest_many(late[: len(late) // 2])
                 settle(led)
                 december = led.bill("2026-12")
+                for month, text in (("2026-11", billed), ("2026-12", december)):
+                    self.assert_reconciled(led, month, text)
                 self.assert_recomputed(led, [billed, december])
                 led.close("2026-12", "the same", LATER)
                 self.assertEqual(led.bill("2026-12").replace(",closed,", ",open,"), december.replace(",grace,", ",open,"))
@@ -202,6 +205,17 @@ class Periods(Base):
                     self.assertTrue(led.run("recompute", month)["identical"], month)
                 numbers = led.rows("select number from invoice order by number")
                 self.assertEqual([int(n) for [n] in numbers], list(range(1, len(numbers) + 1)))
+
+    def assert_reconciled(self, led, month, text, agrees=False):
+        """Of a closed month too: capacity is worth what its terms add up to, and the page comes to the bill, corrections among it."""
+        doc = json.loads(led.text("reconcile", month))
+        for row in doc["rows"]:
+            self.assertEqual(sum(Decimal(t["amount"]) for t in row["terms"]), Decimal(row["capacity_value"]), (month, row["level"]))
+            self.assertTrue(row["agrees"] if agrees else not row["agrees"] or Decimal(row["differing_gpu_hours"]) == 0, month)
+        lines = rows(text)
+        [total] = doc["totals"]
+        self.assertEqual(Decimal(total["total"]), sum(Decimal(r["billed_cost"]) for r in lines))
+        self.assertEqual(Decimal(total["corrections"]), sum(Decimal(r["billed_cost"]) for r in lines if r["charge_type"] == "correction"))
 
     def assert_recomputed(self, led, bills):
         """Invoices and corrections together are the months computed again from what the ledger has now."""
