@@ -172,7 +172,7 @@ answer_view(struct decider *d, struct desk_item *i, const struct decision_view *
 	}
 	if (i->kind == DESK_SUBMIT && waits && strcmp(v->status, "waiting") == 0) {
 		i->kind = DESK_WATCH;
-		i->after = v->changed_seq;
+		i->after = INT64_MAX; /* while it waits, whatever it says */
 		return false;
 	}
 	if (i->kind == DESK_WATCH && waits && strcmp(v->status, "waiting") == 0 && v->changed_seq <= i->after)

@@ -1,0 +1,51 @@
+/* tests/fuzz/fuzz_decision.c - any bytes as a request for capacity, of an operator and of a tenant: refused in words, or an event that is JSON of
+ * its own, with the id and the workspace that the store relies on. */
+#include <string.h>
+
+#include "aggregator/core/decision_ask.h"
+#include "common/time.h"
+
+#define NOW_NS (INT64_C(1800000000) * NS_PER_S)
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void
+check_sound(const struct decision_body *b, const char *tenant)
+{
+	owned(json) json_t *request = NULL, *body = NULL;
+	struct err err = {0};
+	size_t n = tenant ? strlen(tenant) : 0;
+
+	ASSERT(decision_id_sound(b->request_id));
+	ASSERT(strchr(b->workspace, '/') != NULL);
+	ASSERT(!tenant || (strncmp(b->workspace, tenant, n) == 0 && b->workspace[n] == '/'));
+	ASSERT(json_parse("request", buf_text(&b->request), b->request.len, &request, &err));
+	ASSERT(strcmp(json_string_value(json_object_get(request, "id")), b->request_id) == 0);
+	ASSERT(strcmp(json_string_value(json_object_get(request, "workspace")), b->workspace) == 0);
+	ASSERT(json_parse("body", buf_text(&b->body), b->body.len, &body, &err));
+}
+
+static void
+run(const json_t *doc, const char *tenant)
+{
+	in_place(decision_body) struct decision_body b = {0};
+	struct err err = {0};
+
+	if (decision_body_read(doc, tenant, NOW_NS, &b, &err))
+		check_sound(&b, tenant);
+	else
+		ASSERT(err.text[0] != '\0' && (err.kind == ERR_INVALID || err.kind == ERR_MISSING));
+}
+
+int
+LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	owned(json) json_t *doc = NULL;
+	struct err err = {0};
+
+	if (!json_parse("body", (const char *)data, size, &doc, &err))
+		return 0;
+	run(doc, NULL);
+	run(doc, "acme");
+	return 0;
+}
