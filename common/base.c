@@ -3,6 +3,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -109,4 +110,10 @@ void
 mem_free(void *p)
 {
 	free(p);
+}
+
+void
+mem_give_back(void)
+{
+	(void)malloc_trim(0);
 }

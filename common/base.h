@@ -46,6 +46,8 @@ char *mem_strdup(const char *s); /* NULL gives NULL */
 char *mem_strndup(const char *s, size_t n);
 char *mem_printf(const char *fmt, ...) PRINTF_LIKE(1, 2);
 void mem_free(void *p);
+/* What was freed goes back to the system: after work that took much, in one of many threads, each of which keeps what it had. */
+void mem_give_back(void);
 
 static inline void
 mem_freep(void *p)

@@ -62,6 +62,22 @@ decimal_parse(const char *text, int scale, int128 *ret_value, struct err *err)
 	return true;
 }
 
+/* The last digits of v in front of *at, and what is left of it. */
+static uint128
+put_digits(char **at, uint128 v, int count)
+{
+	uint64_t small;
+
+	for (; v > UINT64_MAX && count > 0; count--, v /= 10)
+		*--*at = (char)('0' + (int)(v % 10));
+	if (v > UINT64_MAX)
+		return v;
+	/* in 64 bits division is cheap */
+	for (small = (uint64_t)v; count > 0; count--, small /= 10)
+		*--*at = (char)('0' + (int)(small % 10));
+	return small;
+}
+
 const char *
 decimal_format(int128 value, int scale, int min_decimals, char out[DECIMAL_TEXT_SIZE])
 {
@@ -70,16 +86,21 @@ decimal_format(int128 value, int scale, int min_decimals, char out[DECIMAL_TEXT_
 	int decimals = scale;
 
 	ASSERT(scale >= 0 && scale <= DECIMAL_MAX_SCALE && min_decimals >= 0);
-	for (; decimals > min_decimals && left % 10 == 0; decimals--)
+	for (; decimals > min_decimals && left > UINT64_MAX && left % 10 == 0; decimals--)
 		left /= 10;
+	if (left <= UINT64_MAX) {
+		uint64_t small = (uint64_t)left;
+
+		for (; decimals > min_decimals && small % 10 == 0; decimals--)
+			small /= 10;
+		left = small;
+	}
 	*--at = '\0';
-	for (int i = 0; i < decimals; i++, left /= 10)
-		*--at = (char)('0' + (int)(left % 10));
+	left = put_digits(&at, left, decimals);
 	if (decimals > 0)
 		*--at = '.';
 	do {
-		*--at = (char)('0' + (int)(left % 10));
-		left /= 10;
+		left = put_digits(&at, left, 1);
 	} while (left > 0);
 	if (value < 0)
 		*--at = '-';

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "aggregator/core/focus_ascii.h"
 #include "aggregator/core/focus_costs.h"
 #include "aggregator/core/report.h"
 #include "common/json.h"
@@ -340,74 +341,78 @@ cell_energy(const struct focus_row *w, struct buf *out)
 
 /* ---- the table ---- */
 
+/* DAILY: its days differ; LINE: all days of a line have the same. _JSON: a flat object. */
+enum column_kind { LINE, DAILY, LINE_JSON, DAILY_JSON };
+
 static const struct {
 	const char *name;
 	cell_fn *cell;
+	enum column_kind kind;
 } columns[] = {
-	{"BilledCost", cell_billed},
-	{"BillingAccountId", cell_account_id},
-	{"BillingAccountName", cell_account_name},
-	{"BillingCurrency", cell_currency},
-	{"BillingPeriodEnd", cell_period_end},
-	{"BillingPeriodStart", cell_period_start},
-	{"CapacityReservationId", cell_reservation_id},
-	{"CapacityReservationStatus", cell_reservation_status},
-	{"ChargeCategory", cell_charge_category},
-	{"ChargeClass", cell_charge_class},
-	{"ChargeDescription", cell_description},
-	{"ChargeFrequency", cell_frequency},
-	{"ChargePeriodEnd", cell_day_end},
-	{"ChargePeriodStart", cell_day_start},
-	{"CommitmentDiscountStatus", cell_nothing},
-	{"ConsumedQuantity", cell_consumed},
-	{"ConsumedUnit", cell_consumed_unit},
-	{"ContractedCost", cell_contracted_cost},
-	{"ContractedUnitPrice", cell_contracted_price},
-	{"EffectiveCost", cell_effective},
-	{"HostProviderName", cell_provider},
-	{"InvoiceId", cell_invoice_id},
-	{"InvoiceIssuerName", cell_provider},
-	{"ListCost", cell_list_cost},
-	{"ListUnitPrice", cell_list_price},
-	{"PricingCategory", cell_pricing_category},
-	{"PricingCurrency", cell_currency},
-	{"PricingCurrencyContractedUnitPrice", cell_contracted_price},
-	{"PricingCurrencyEffectiveCost", cell_effective},
-	{"PricingCurrencyListUnitPrice", cell_list_price},
-	{"PricingQuantity", cell_quantity},
-	{"PricingUnit", cell_unit},
-	{"ProviderName", cell_provider},
-	{"PublisherName", cell_provider},
-	{"RegionId", cell_cluster},
-	{"RegionName", cell_cluster},
-	{"ResourceId", cell_resource_id},
-	{"ResourceName", cell_resource_id},
-	{"ResourceType", cell_resource_type},
-	{"ServiceCategory", cell_service_category},
-	{"ServiceName", cell_service_name},
-	{"ServiceProviderName", cell_provider},
-	{"ServiceSubcategory", cell_service_subcategory},
-	{"SkuId", cell_sku},
-	{"SkuMeter", cell_unit},
-	{"SkuPriceDetails", cell_sku_details},
-	{"SkuPriceId", cell_sku_price_id},
-	{"SubAccountId", cell_tenant},
-	{"SubAccountName", cell_tenant},
-	{"SubAccountType", cell_account_type},
-	{"Tags", cell_tags},
-	{"x_WorkspaceId", cell_workspace},
-	{"x_LineId", cell_line_id},
-	{"x_ChargeType", cell_charge_type},
-	{"x_Class", cell_klass},
-	{"x_CostCenter", cell_cost_center},
-	{"x_Counterparty", cell_counterparty},
-	{"x_PriceVersion", cell_price_version},
-	{"x_GpuHours", cell_gpu_hours},
-	{"x_UsedGpuHours", cell_used_hours},
-	{"x_IdleGpuHours", cell_idle_hours},
-	{"x_UnmeasuredGpuHours", cell_unmeasured_hours},
-	{"x_EnergyKwh", cell_energy},
-	{"x_CorrectionOf", cell_correction_of},
+	{"BilledCost", cell_billed, DAILY},
+	{"BillingAccountId", cell_account_id, LINE},
+	{"BillingAccountName", cell_account_name, LINE},
+	{"BillingCurrency", cell_currency, LINE},
+	{"BillingPeriodEnd", cell_period_end, LINE},
+	{"BillingPeriodStart", cell_period_start, LINE},
+	{"CapacityReservationId", cell_reservation_id, LINE},
+	{"CapacityReservationStatus", cell_reservation_status, LINE},
+	{"ChargeCategory", cell_charge_category, LINE},
+	{"ChargeClass", cell_charge_class, LINE},
+	{"ChargeDescription", cell_description, LINE},
+	{"ChargeFrequency", cell_frequency, LINE},
+	{"ChargePeriodEnd", cell_day_end, DAILY},
+	{"ChargePeriodStart", cell_day_start, DAILY},
+	{"CommitmentDiscountStatus", cell_nothing, LINE},
+	{"ConsumedQuantity", cell_consumed, DAILY},
+	{"ConsumedUnit", cell_consumed_unit, LINE},
+	{"ContractedCost", cell_contracted_cost, DAILY},
+	{"ContractedUnitPrice", cell_contracted_price, LINE},
+	{"EffectiveCost", cell_effective, DAILY},
+	{"HostProviderName", cell_provider, LINE},
+	{"InvoiceId", cell_invoice_id, LINE},
+	{"InvoiceIssuerName", cell_provider, LINE},
+	{"ListCost", cell_list_cost, DAILY},
+	{"ListUnitPrice", cell_list_price, LINE},
+	{"PricingCategory", cell_pricing_category, LINE},
+	{"PricingCurrency", cell_currency, LINE},
+	{"PricingCurrencyContractedUnitPrice", cell_contracted_price, LINE},
+	{"PricingCurrencyEffectiveCost", cell_effective, DAILY},
+	{"PricingCurrencyListUnitPrice", cell_list_price, LINE},
+	{"PricingQuantity", cell_quantity, DAILY},
+	{"PricingUnit", cell_unit, LINE},
+	{"ProviderName", cell_provider, LINE},
+	{"PublisherName", cell_provider, LINE},
+	{"RegionId", cell_cluster, LINE},
+	{"RegionName", cell_cluster, LINE},
+	{"ResourceId", cell_resource_id, LINE},
+	{"ResourceName", cell_resource_id, LINE},
+	{"ResourceType", cell_resource_type, LINE},
+	{"ServiceCategory", cell_service_category, LINE},
+	{"ServiceName", cell_service_name, LINE},
+	{"ServiceProviderName", cell_provider, LINE},
+	{"ServiceSubcategory", cell_service_subcategory, LINE},
+	{"SkuId", cell_sku, LINE},
+	{"SkuMeter", cell_unit, LINE},
+	{"SkuPriceDetails", cell_sku_details, LINE_JSON},
+	{"SkuPriceId", cell_sku_price_id, LINE},
+	{"SubAccountId", cell_tenant, LINE},
+	{"SubAccountName", cell_tenant, LINE},
+	{"SubAccountType", cell_account_type, LINE},
+	{"Tags", cell_tags, LINE_JSON},
+	{"x_WorkspaceId", cell_workspace, LINE},
+	{"x_LineId", cell_line_id, LINE},
+	{"x_ChargeType", cell_charge_type, LINE},
+	{"x_Class", cell_klass, LINE},
+	{"x_CostCenter", cell_cost_center, LINE},
+	{"x_Counterparty", cell_counterparty, LINE},
+	{"x_PriceVersion", cell_price_version, LINE},
+	{"x_GpuHours", cell_gpu_hours, DAILY},
+	{"x_UsedGpuHours", cell_used_hours, DAILY},
+	{"x_IdleGpuHours", cell_idle_hours, DAILY},
+	{"x_UnmeasuredGpuHours", cell_unmeasured_hours, DAILY},
+	{"x_EnergyKwh", cell_energy, DAILY},
+	{"x_CorrectionOf", cell_correction_of, LINE},
 };
 
 void
@@ -420,20 +425,84 @@ focus_header(struct buf *out)
 	buf_str(out, "\r\n");
 }
 
-static bool
-write_row(const struct focus_row *w, struct buf *cell, struct buf *out, struct err *err)
+#define ROW_MAX (1u << 20) /* of the cells of one line that are the same every day */
+
+/* The cells of a line that all its days have, each with the comma before it. */
+struct line_cells {
+	struct buf text, cell, plain;
+	size_t end[ARRAY_LEN(columns)]; /* of each column in the text */
+};
+
+static void
+line_cells_init(struct line_cells *c)
 {
-	for (size_t i = 0; i < ARRAY_LEN(columns); i++) {
-		buf_clear(cell);
-		if (!columns[i].cell(w, cell))
-			return err_set(err, ERR_INVALID, "%s/%s: %s of %s is beyond what a row holds", w->l->tenant,
-			               w->l->workspace, columns[i].name, w->l->sku);
-		if (!buf_ok(cell, columns[i].name, err))
-			return false;
-		if (i > 0)
-			buf_char(out, ',');
-		csv_field(out, buf_text(cell));
+	buf_init(&c->text, ROW_MAX);
+	buf_init(&c->cell, CELL_MAX);
+	buf_init(&c->plain, CELL_MAX);
+}
+
+static void
+line_cells_fini(struct line_cells *c)
+{
+	buf_fini(&c->text);
+	buf_fini(&c->cell);
+	buf_fini(&c->plain);
+}
+
+static bool
+write_cell(const struct focus_row *w, size_t column, struct line_cells *c, struct buf *out, struct err *err)
+{
+	const bool json = columns[column].kind == LINE_JSON || columns[column].kind == DAILY_JSON;
+
+	buf_clear(&c->cell);
+	if (!columns[column].cell(w, &c->cell))
+		return err_set(err, ERR_INVALID, "%s/%s: %s of %s is beyond what a row holds", w->l->tenant,
+		               w->l->workspace, columns[column].name, w->l->sku);
+	if (column > 0)
+		buf_char(out, ',');
+	if (is_ascii(buf_text(&c->cell))) {
+		csv_field(out, buf_text(&c->cell));
+		return buf_ok(&c->cell, columns[column].name, err);
 	}
+	buf_clear(&c->plain);
+	ascii_text(&c->plain, buf_text(&c->cell), json);
+	csv_field(out, buf_text(&c->plain));
+	return buf_ok(&c->plain, columns[column].name, err);
+}
+
+static bool
+is_daily(size_t column)
+{
+	return columns[column].kind == DAILY || columns[column].kind == DAILY_JSON;
+}
+
+static bool
+write_line_cells(const struct focus_row *w, struct line_cells *c, struct err *err)
+{
+	buf_clear(&c->text);
+	for (size_t i = 0; i < ARRAY_LEN(columns); i++) {
+		if (!is_daily(i) && !write_cell(w, i, c, &c->text, err))
+			return false;
+		c->end[i] = c->text.len;
+	}
+	return buf_ok(&c->text, "a line of the FOCUS export", err);
+}
+
+/* A day: its own cells between those of its line. */
+static bool
+write_row(const struct focus_row *w, struct line_cells *c, struct buf *out, struct err *err)
+{
+	size_t done = 0;
+
+	for (size_t i = 0; i < ARRAY_LEN(columns); i++) {
+		if (!is_daily(i))
+			continue;
+		buf_add(out, buf_text(&c->text) + done, c->end[i] - done);
+		done = c->end[i];
+		if (!write_cell(w, i, c, out, err))
+			return false;
+	}
+	buf_add(out, buf_text(&c->text) + done, c->text.len - done);
 	buf_str(out, "\r\n");
 	return true;
 }
@@ -462,9 +531,9 @@ focus_rows(const struct focus_input *f, const struct rated *r, struct buf *out, 
 {
 	owned(mem) int128 *effective = focus_effective(r);
 	const int128 *next = effective;
-	in_place(buf) struct buf cell;
+	in_place(line_cells) struct line_cells cells;
 
-	buf_init(&cell, CELL_MAX);
+	line_cells_init(&cells);
 	for (size_t i = 0; i < r->count; i++) {
 		const struct focus_period *corrected = NULL;
 
@@ -478,7 +547,7 @@ focus_rows(const struct focus_input *f, const struct rated *r, struct buf *out, 
 			                              .corrected = corrected};
 
 			ASSERT(corrected != NULL || (row.d->day >= 0 && (size_t)row.d->day < f->day_count));
-			if (!write_row(&row, &cell, out, err))
+			if ((d == 0 && !write_line_cells(&row, &cells, err)) || !write_row(&row, &cells, out, err))
 				return false;
 		}
 	}
@@ -490,6 +559,9 @@ focus_rows(const struct focus_input *f, const struct rated *r, struct buf *out, 
 void
 focus_periods(const struct focus_input *f, const struct focus_period *periods, size_t n, struct buf *out)
 {
+	in_place(buf) struct buf issuer;
+
+	buf_init(&issuer, CELL_MAX);
 	buf_str(out,
 	        "BillingPeriodStart,BillingPeriodEnd,BillingPeriodStatus,BillingPeriodClosed,InvoiceIssuerName\r\n");
 	for (size_t i = 0; i < n; i++) {
@@ -497,7 +569,9 @@ focus_periods(const struct focus_input *f, const struct focus_period *periods, s
 
 		buf_printf(out, "%s,%s,%s,%s,", p->start, p->end, strcmp(p->status, "closed") == 0 ? "Closed" : "Open",
 		           p->closed_at);
-		csv_field(out, f->provider);
+		buf_clear(&issuer);
+		ascii_text(&issuer, f->provider, false);
+		csv_field(out, buf_text(&issuer));
 		buf_str(out, "\r\n");
 	}
 }

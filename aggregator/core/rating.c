@@ -70,6 +70,15 @@ rating_compare_rows(const void *a, const void *b)
 	return order || x->day->reservation == 0 ? order : ORDER(x->day->price_book, y->day->price_book);
 }
 
+static bool
+energy_has_a_price(const struct rating_input *in)
+{
+	for (size_t i = 0; i < in->book_count; i++)
+		if (in->books[i].site_count > 0)
+			return true;
+	return false;
+}
+
 /* Rule 10: a row of energy for every row that has some, where it has a price. */
 static size_t
 add_energy_rows(const struct rating_input *in, struct row_kinds *kinds, struct usage_day *energy, struct row *out)
@@ -375,7 +384,7 @@ bool
 rating_run(const struct rating_input *in, struct rated **ret, struct err *err)
 {
 	owned(rated) struct rated *r = mem_alloc(sizeof(*r));
-	owned(mem) struct usage_day *energy = mem_array(in->day_count, sizeof(*energy));
+	owned(mem) struct usage_day *energy = mem_array(energy_has_a_price(in) ? in->day_count : 0, sizeof(*energy));
 	in_place(row_kinds) struct row_kinds kinds = {0};
 	owned(mem) struct row *rows = NULL;
 	size_t row_count;

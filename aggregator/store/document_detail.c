@@ -5,11 +5,12 @@
 #include "aggregator/core/report.h"
 #include "aggregator/store/db.h"
 #include "aggregator/store/document.h"
+#include "aggregator/store/period_rows.h"
 #include "common/json.h"
 
 #define COLUMNS                                                                                                                  \
 	"line_id,day,user,job,namespace,pod,container,node,device,gpu_hours,used_gpu_hours,idle_gpu_hours,unmeasured_gpu_hours," \
-	"quantity,unit,list_cost,billed_cost,currency,energy_mj"
+	"quantity,unit,list_cost,billed_cost,currency,energy_mj,note"
 
 struct detail {
 	struct db *db;
@@ -20,16 +21,18 @@ struct detail {
 	PGresult *workloads;
 	struct detail_workload *at;
 	size_t count;
+	PGresult *gone; /* days of the month whose hours were retired */
 };
 
 static void
 detail_fini(struct detail *d)
 {
 	PQclear(d->workloads);
+	PQclear(d->gone);
 	mem_free(d->at);
 }
 
-/* Of an energy line, everything that the workspace held in the cluster; else what it held of that kind of device. */
+/* Of a line without a price, whichever book was in force. Of an energy line, everything that the workspace held in the cluster; else what it held of that kind of device. */
 static const char workloads_sql[] =
 	"SELECT (u.hour AT TIME ZONE l.zone)::date - (p.starts_at AT TIME ZONE l.zone)::date, h.user_name, h.slurm_job, h.namespace, "
 	"coalesce(nullif(h.pod, ''), h.pod_uid), h.container, d.uuid, n.name, sum(u.used), sum(u.idle), sum(u.unmeasured), sum(u.energy_mj) "
@@ -37,8 +40,21 @@ static const char workloads_sql[] =
 	"JOIN node n ON n.id = u.node_id JOIN cluster c ON c.id = n.cluster_id JOIN device d ON d.id = u.device_id "
 	"JOIN gpu g ON g.id = d.gpu_id JOIN holder h ON h.id = u.holder_id LEFT JOIN price_book b ON b.effective @> u.hour "
 	"WHERE p.month = $1 AND t.name = $2 AND w.name = $3 AND u.workspace_id = w.id AND c.name = $4 "
-	"AND coalesce(b.version, '') = $5 AND ($6 OR (g.short_model = $7 AND d.profile = $8 AND sharing_name(u.sharing) = $9)) "
+	"AND ($5::text IS NULL OR coalesce(b.version, '') = $5) AND ($6 OR (g.short_model = $7 AND d.profile = $8 AND sharing_name(u.sharing) = $9)) "
 	"GROUP BY 1, 2, 3, 4, 5, 6, 7, 8 ORDER BY 1, 2, 3, 4, 5, 6, 7, 8";
+
+static bool
+load_gone(struct detail *d, const struct rating_input *in, struct err *err)
+{
+	static const struct db_stmt stmt = {
+		"detail days gone", "SELECT b.day - $1::date FROM billing_day b WHERE b.hours_gone AND b.day >= "
+				    "$1::date AND b.day < $2::date"};
+	struct db_args a = {0};
+
+	arg_text(&a, in->period_start);
+	arg_text(&a, in->period_end);
+	return db_run(d->db, &stmt, &a, &d->gone, err);
+}
 
 static bool
 load_workloads(struct detail *d, const struct rating_input *in, const struct rated_line *l, struct err *err)
@@ -50,12 +66,12 @@ load_workloads(struct detail *d, const struct rating_input *in, const struct rat
 	arg_text(&a, l->tenant);
 	arg_text(&a, l->workspace);
 	arg_text(&a, l->cluster);
-	arg_text(&a, l->price_version);
+	arg_text(&a, l->price_version[0] != '\0' ? l->price_version : NULL);
 	arg_bool(&a, l->kind == CHARGE_ENERGY);
 	arg_text(&a, l->gpu_model);
 	arg_text(&a, l->mig_profile);
 	arg_text(&a, l->sharing_mode);
-	if (!db_run_text(d->db, workloads_sql, &a, &d->workloads, err))
+	if (!db_run_text(d->db, workloads_sql, &a, &d->workloads, err) || !load_gone(d, in, err))
 		return false;
 	r = d->workloads;
 	d->count = (size_t)PQntuples(r);
@@ -112,6 +128,34 @@ put_decimal(struct row_out *o, int128 value, int scale, int min_decimals)
 	put(o, decimal_format(value, scale, min_decimals, text), true);
 }
 
+/* Why a row has no workload. */
+static const char *
+note_of(const struct detail *d, const struct rated_line *l, const struct detail_row *row)
+{
+	static const char *const kinds[CHARGE_KINDS] = {
+		[CHARGE_USAGE] = "the hours of this day name no workload any more",
+		[CHARGE_COVERED] = "the hours of this day name no workload any more",
+		[CHARGE_COMMITMENT] = "all that was reserved, whoever used it",
+		[CHARGE_UNUSED] = "reserved, and neither used nor lent",
+		[CHARGE_UNDELIVERED] = "reserved, and there was no capacity",
+		[CHARGE_LENT] = "lent: its workloads are on the borrower's line",
+		[CHARGE_DEDICATED] = "held by nobody",
+		[CHARGE_SHARED] = "held by nobody: this tenant's part",
+		[CHARGE_METER] = "counted by events, which name no workload",
+		[CHARGE_ADJUSTMENT] = "a one-off amount",
+		[CHARGE_ENERGY] = "of what nobody held",
+	};
+
+	if (row->workload != NULL)
+		return "";
+	if (l->correction_of != NULL)
+		return "the difference of a whole month; its workloads are on the line that it corrects";
+	for (int i = 0; detail_has_workloads(l) && i < PQntuples(d->gone); i++)
+		if (res_i64(d->gone, i, 0) == row->day)
+			return "the workloads of this day were retired with its hours; the day itself is kept";
+	return kinds[l->kind];
+}
+
 static void
 write_row(const struct detail *d, const struct rated_line *l, const struct detail_row *row)
 {
@@ -124,7 +168,10 @@ write_row(const struct detail *d, const struct rated_line *l, const struct detai
 	if (o.json)
 		buf_str(o.out, d->rows > 0 ? ",\n{" : "\n{");
 	put(&o, l->line_id, false);
-	put_decimal(&o, row->day + 1, 0, 0); /* of the month */
+	if (l->correction_of != NULL) /* of a whole month */
+		put(&o, "", true);
+	else
+		put_decimal(&o, row->day + 1, 0, 0);
 	for (size_t i = 0; i < ARRAY_LEN(texts); i++)
 		put(&o, texts[i], false);
 	put_decimal(&o, row->ngh, QUANTITY_SCALE, QUANTITY_SCALE);
@@ -137,6 +184,7 @@ write_row(const struct detail *d, const struct rated_line *l, const struct detai
 	put_decimal(&o, row->billed, l->currency_scale, l->currency_scale);
 	put(&o, l->currency, false);
 	put_decimal(&o, row->energy_mj, 0, 0);
+	put(&o, note_of(d, l, row), false);
 	buf_str(o.out, o.json ? "}" : "\r\n");
 }
 
@@ -165,15 +213,10 @@ write_line(struct detail *d, const struct rating_input *in, const struct rated_l
 }
 
 static bool
-look_for_line(void *arg, const struct rating_input *in, struct err *err)
+look_for_line(void *arg, const struct rating_input *in, const struct rated *r, struct err *err)
 {
 	struct detail *d = arg;
-	owned(rated) struct rated *r = NULL;
 
-	if (d->found)
-		return true;
-	if (!rating_run(in, &r, err))
-		return false;
 	for (size_t i = 0; i < r->count && !d->found; i++)
 		if (strcmp(r->lines[i].line_id, d->rq->line_id) == 0) {
 			d->found = true;
@@ -183,14 +226,44 @@ look_for_line(void *arg, const struct rating_input *in, struct err *err)
 	return true;
 }
 
+static bool
+begin(void *arg, const struct rating_input *in, struct err *err)
+{
+	(void)arg;
+	(void)in;
+	(void)err;
+	return true;
+}
+
+/* Whose line it is, if a close has stored it: then no other tenant's month is looked at. */
+static bool
+find_tenant(struct db *db, const struct detail_request *rq, PGresult **ret, struct err *err)
+{
+	static const struct db_stmt stmt = {
+		"detail tenant",
+		"SELECT t.name FROM invoice_line l JOIN invoice i ON i.number = l.number JOIN tenant t "
+		"ON t.id = i.tenant_id WHERE l.closed_in = $1 AND l.line_id = $2 "
+		"AND ($3::text IS NULL OR t.name = $3) LIMIT 1"};
+	struct db_args a = {0};
+
+	arg_text(&a, rq->period);
+	arg_text(&a, rq->line_id);
+	arg_text(&a, rq->tenant);
+	return db_run(db, &stmt, &a, ret, err);
+}
+
+/* Of a closed month the line as it was billed. */
 bool
 store_detail(struct db *db, const struct detail_request *rq, struct spill *to, int64_t *ret_rows, struct err *err)
 {
 	struct detail d = {.db = db, .rq = rq, .to = to};
+	owned(result) PGresult *tenant = NULL;
 	bool ok;
 
 	buf_str(spill_buf(to), rq->json ? "{\"rows\":[" : COLUMNS "\r\n");
-	ok = store_report_each(db, rq->period, rq->tenant, NULL, look_for_line, &d, err);
+	ok = find_tenant(db, rq, &tenant, err) &&
+	     period_each(db, rq->period, PQntuples(tenant) > 0 ? res_text(tenant, 0, 0) : rq->tenant, begin,
+	                 look_for_line, &d, err);
 	detail_fini(&d);
 	if (!ok)
 		return false;

@@ -249,8 +249,8 @@ step(const struct report_memory *m, const struct report_month *month, struct rat
 	return rows.count == 0 || each(arg, in, err);
 }
 
-bool
-report_each(struct db *db, const char *period, const char *tenant, const struct report_steps *steps, void *arg,
+static bool
+each_tenant(struct db *db, const char *period, const char *tenant, const struct report_steps *steps, void *arg,
             struct err *err)
 {
 	owned(report_input) struct report_input *r = report_input_new();
@@ -271,6 +271,16 @@ report_each(struct db *db, const char *period, const char *tenant, const struct 
 	r->in.days = NULL;
 	r->in.day_count = 0;
 	return (steps->end == NULL || steps->end(arg, &r->in, err)) && db_tx_commit(&tx, err);
+}
+
+bool
+report_each(struct db *db, const char *period, const char *tenant, const struct report_steps *steps, void *arg,
+            struct err *err)
+{
+	bool ok = each_tenant(db, period, tenant, steps, arg, err);
+
+	mem_give_back();
+	return ok;
 }
 
 bool
