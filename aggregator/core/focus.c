@@ -319,6 +319,55 @@ cell_tags(const struct focus_row *w, struct buf *out)
 	return true;
 }
 
+/* ---- what was divided among tenants ---- */
+
+static bool
+is_divided(const struct focus_row *w)
+{
+	return w->l->kind == CHARGE_SHARED && w->corrected == NULL && w->d->origin_ngh > 0;
+}
+
+/* As the price book of the line says. */
+static bool
+cell_method(const struct focus_row *w, struct buf *out)
+{
+	static const char *const names[] = {[SHARED_NONE] = "",
+	                                    [SHARED_EVEN] = "even",
+	                                    [SHARED_PROPORTIONAL] = "proportional",
+	                                    [SHARED_WEIGHTS] = "weights"};
+	const struct rating_input *in = w->f->in;
+
+	for (size_t i = 0; is_divided(w) && i < in->book_count; i++)
+		if (strcmp(in->books[i].version, w->l->price_version) == 0) {
+			buf_printf(out, "shared-idle/%s", names[in->books[i].shared_idle]);
+			return true;
+		}
+	if (is_divided(w))
+		buf_str(out, "shared-idle");
+	return true;
+}
+
+static bool
+cell_method_details(const struct focus_row *w, struct buf *out)
+{
+	if (!is_divided(w))
+		return true;
+	buf_str(out, "{\"Elements\":[{\"AllocatedRatio\":");
+	decimal(out, w->d->origin_ratio, 9);
+	buf_str(out, ",\"UsageUnit\":\"GPU-Hours\",\"UsageQuantity\":");
+	decimal(out, w->d->ngh, QUANTITY_SCALE);
+	buf_str(out, "}]}");
+	return true;
+}
+
+static bool
+cell_origin(const struct focus_row *w, struct buf *out)
+{
+	if (is_divided(w))
+		decimal(out, w->d->origin_ngh, QUANTITY_SCALE);
+	return true;
+}
+
 #define HOURS_CELL(name, field)                                             \
 	static bool cell_##name(const struct focus_row *w, struct buf *out) \
 	{                                                                   \
@@ -349,6 +398,8 @@ static const struct {
 	cell_fn *cell;
 	enum column_kind kind;
 } columns[] = {
+	{"AllocatedMethodDetails", cell_method_details, DAILY_JSON},
+	{"AllocatedMethodId", cell_method, LINE},
 	{"BilledCost", cell_billed, DAILY},
 	{"BillingAccountId", cell_account_id, LINE},
 	{"BillingAccountName", cell_account_name, LINE},
@@ -413,6 +464,7 @@ static const struct {
 	{"x_UnmeasuredGpuHours", cell_unmeasured_hours, DAILY},
 	{"x_EnergyKwh", cell_energy, DAILY},
 	{"x_CorrectionOf", cell_correction_of, LINE},
+	{"x_OriginGpuHours", cell_origin, DAILY},
 };
 
 void

@@ -8,7 +8,10 @@
  *  4. what gives money back is a Credit; everything else is Usage
  *  5. an empty field is null; texts are never neutralised: this file is read by programs
  *  6. a correction has the class Correction and keeps the month that it corrects as its charge period
- *  7. the columns of FOCUS come first, then ours, which begin with x_ */
+ *  7. the columns of FOCUS come first, then ours, which begin with x_
+ *  8. everything is ASCII (focus_ascii.h)
+ *  9. a part of what nobody held of shared nodes says by which method it was divided (Allocated*, FOCUS 1.3) and of how many GPU-hours
+ *     (x_OriginGpuHours); the ratios of all tenants of a pool's day add up to 1 */
 #ifndef TOLLGATE_CORE_FOCUS_H
 #define TOLLGATE_CORE_FOCUS_H
 

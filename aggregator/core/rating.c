@@ -7,6 +7,7 @@
 #include "aggregator/core/rating_rows.h"
 #include "aggregator/core/rating_text.h"
 #include "aggregator/core/rounding.h"
+#include "common/time.h"
 #include "common/units.h"
 
 /* Far above any bill, and far enough below 2^127 that rounding up cannot leave it. */
@@ -152,6 +153,11 @@ add_cell(struct rated_day *d, const struct cell *c)
 	enum charge_kind kind = c->row->day->kind;
 
 	d->day = c->row->day->day;
+	if (c->origin_unit_ns > 0) {
+		d->origin_ngh =
+			(int64_t)div_round_half_even(c->origin_unit_ns, UNITS_PER_GPU * (NS_PER_HOUR / NS_PER_S));
+		d->origin_ratio = (int64_t)div_round_half_even(c->origin_share, c->origin_unit_ns);
+	}
 	if (!ADD(d->ngh, c->ngh) || !ADD(d->quantity, rating_quantity(c)))
 		return false;
 	if (kind == CHARGE_USAGE || kind == CHARGE_COVERED)

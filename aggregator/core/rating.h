@@ -72,6 +72,10 @@ struct usage_day {
 	/* Of a one-off charge or credit, which also has a category and, as meter_sku, a name that no other has. */
 	int128 amount; /* scale PRICE_SCALE; not 0 */
 	const char *currency, *reason;
+	/* Of a part of what nobody held: the whole that was divided, and which part of it this is, in 10^-9; those of all tenants
+	 * add up to 1. */
+	int128 origin_unit_ns;
+	int64_t origin_ratio;
 };
 
 struct rating_item {
@@ -134,6 +138,8 @@ struct rated_day {
 	int128 list_cost, discount; /* scale COST_SCALE */
 	int128 billed;              /* the line's cents, apportioned by largest remainder */
 	int128 energy_mj;
+	/* Of a part of what nobody held, as in usage_day; the whole in nano-GPU-hours. */
+	int64_t origin_ngh, origin_ratio;
 };
 
 struct rated_line {

@@ -25,7 +25,11 @@ is_credit(const struct usage_day *d)
 static bool
 add_to_cell(struct cell *c, const struct usage_day *d)
 {
-	return ADD(c->unit_ns[USED], d->used_unit_ns) && ADD(c->unit_ns[IDLE], d->idle_unit_ns) &&
+	int128 share;
+
+	return !__builtin_mul_overflow(d->origin_unit_ns, (int128)d->origin_ratio, &share) &&
+	       ADD(c->origin_unit_ns, d->origin_unit_ns) && ADD(c->origin_share, share) &&
+	       ADD(c->unit_ns[USED], d->used_unit_ns) && ADD(c->unit_ns[IDLE], d->idle_unit_ns) &&
 	       ADD(c->unit_ns[UNMEASURED], d->unmeasured_unit_ns) && ADD(c->over_unit_ns, d->over_unit_ns) &&
 	       ADD(c->energy_mj, d->energy_mj) && ADD(c->meter_quantity, d->quantity) &&
 	       ADD(c->total_unit_ns, d->unit_ns) && ADD(c->total_unit_ns, d->used_unit_ns) &&

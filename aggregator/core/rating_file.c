@@ -24,20 +24,39 @@ static const struct record_field site_fields[] = {S(TEXT, cluster), S(I128, ener
 #define W(kind, name) RECORD_FIELD(kind, struct rating_weight, name)
 static const struct record_field weight_fields[] = {W(TEXT, tenant), W(I64, weight)};
 #define U(kind, name) RECORD_FIELD(kind, struct usage_day, name)
-static const struct record_field row_fields[] = {
-	U(I32, day),           U(I32, kind),           U(TEXT, cluster),
-	U(TEXT, tenant),       U(TEXT, cost_center),   U(TEXT, workspace),
-	U(TEXT, gpu_model),    U(TEXT, mig_profile),   U(TEXT, sharing_mode),
-	U(TEXT, klass),        U(I64, instance_units), U(I64, price_book),
-	U(I128, used_unit_ns), U(I128, idle_unit_ns),  U(I128, unmeasured_unit_ns),
-	U(I128, over_unit_ns), U(I128, energy_mj),     U(I128, unit_ns),
-	U(I64, reservation),   U(TEXT, counterparty),  U(TEXT, meter),
-	U(TEXT, category),     U(TEXT, unit),          U(TEXT, meter_sku),
-	U(I128, quantity),     U(I128, amount),        U(TEXT, currency),
-	U(TEXT, reason)};
+static const struct record_field row_fields[] = {U(I32, day),
+                                                 U(I32, kind),
+                                                 U(TEXT, cluster),
+                                                 U(TEXT, tenant),
+                                                 U(TEXT, cost_center),
+                                                 U(TEXT, workspace),
+                                                 U(TEXT, gpu_model),
+                                                 U(TEXT, mig_profile),
+                                                 U(TEXT, sharing_mode),
+                                                 U(TEXT, klass),
+                                                 U(I64, instance_units),
+                                                 U(I64, price_book),
+                                                 U(I128, used_unit_ns),
+                                                 U(I128, idle_unit_ns),
+                                                 U(I128, unmeasured_unit_ns),
+                                                 U(I128, over_unit_ns),
+                                                 U(I128, energy_mj),
+                                                 U(I128, unit_ns),
+                                                 U(I64, reservation),
+                                                 U(TEXT, counterparty),
+                                                 U(TEXT, meter),
+                                                 U(TEXT, category),
+                                                 U(TEXT, unit),
+                                                 U(TEXT, meter_sku),
+                                                 U(I128, quantity),
+                                                 U(I128, amount),
+                                                 U(TEXT, currency),
+                                                 U(TEXT, reason),
+                                                 U(I128, origin_unit_ns),
+                                                 U(I64, origin_ratio)};
 
 /* A field that is added to one of them belongs into its table: without it a month could not be proved. */
-_Static_assert(sizeof(struct usage_day) == 288, "a row of charges has another field");
+_Static_assert(sizeof(struct usage_day) == 320, "a row of charges has another field");
 _Static_assert(sizeof(struct rating_item) == 96, "a price item has another field");
 _Static_assert(sizeof(struct rating_book) == 112, "a price book has another field");
 _Static_assert(sizeof(enum charge_kind) == sizeof(int32_t) && sizeof(enum shared_method) == sizeof(int32_t),
@@ -60,7 +79,7 @@ static const struct record_type types[RECORDS] = {
 	[RECORD_DISCOUNT] = {'D', sizeof(struct rating_discount), discount_fields, ARRAY_LEN(discount_fields)},
 	[RECORD_SITE] = {'S', sizeof(struct rating_site), site_fields, ARRAY_LEN(site_fields)},
 	[RECORD_WEIGHT] = {'W', sizeof(struct rating_weight), weight_fields, ARRAY_LEN(weight_fields)},
-	[RECORD_ROW] = {'U', sizeof(struct usage_day), row_fields, ARRAY_LEN(row_fields)},
+	[RECORD_ROW] = {'U', sizeof(struct usage_day), row_fields, ARRAY_LEN(row_fields), .later = 2},
 };
 
 /* --- writing --- */

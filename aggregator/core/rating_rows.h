@@ -27,7 +27,8 @@ enum { USED, IDLE, UNMEASURED, STATE_COUNT };
 struct cell {
 	const struct row *row; /* the first of them */
 	int128 unit_ns[STATE_COUNT], over_unit_ns, energy_mj, meter_quantity;
-	int128 total_unit_ns; /* GPU time of any kind */
+	int128 total_unit_ns;                /* GPU time of any kind */
+	int128 origin_unit_ns, origin_share; /* of what was divided: all of it, and 10^9 x this part of it */
 	int128 ngh, state_ngh[STATE_COUNT];
 };
 

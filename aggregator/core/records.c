@@ -41,11 +41,36 @@ write_field(const void *at, enum record_field_type type, struct buf *out)
 	}
 }
 
+static bool
+is_zero(const void *at, enum record_field_type type)
+{
+	switch (type) {
+	case FIELD_TEXT: return false;
+	case FIELD_I128: return *(const int128 *)at == 0;
+	case FIELD_I64: return *(const int64_t *)at == 0;
+	case FIELD_I32: return *(const int32_t *)at == 0;
+	case FIELD_BOOL: return !*(const bool *)at;
+	}
+	return false;
+}
+
+/* How many fields are written. */
+static size_t
+written(const struct record_type *type, const void *record)
+{
+	for (size_t i = type->count - type->later; i < type->count; i++)
+		if (!is_zero((const char *)record + type->fields[i].offset, type->fields[i].type))
+			return type->count;
+	return type->count - type->later;
+}
+
 void
 record_write(const struct record_type *type, const void *record, struct buf *out)
 {
+	const size_t count = written(type, record);
+
 	buf_char(out, type->letter);
-	for (size_t i = 0; i < type->count; i++) {
+	for (size_t i = 0; i < count; i++) {
 		buf_char(out, '\t');
 		write_field((const char *)record + type->fields[i].offset, type->fields[i].type, out);
 	}
@@ -150,13 +175,16 @@ read_record(const struct record_type *type, struct record_list *list, char *fiel
 	for (size_t i = 0; i < type->count; i++) {
 		char *end = fields != NULL ? strchr(fields, '\t') : NULL;
 
+		if (fields == NULL && i == type->count - type->later)
+			return true;
 		if (end != NULL)
 			*end++ = '\0';
 		if (fields == NULL || !read_field(fields, type->fields[i].type, record + type->fields[i].offset))
 			return false;
 		fields = end;
 	}
-	return fields == NULL;
+	/* what would not have been written is not read */
+	return fields == NULL && written(type, record) == type->count;
 }
 
 static bool

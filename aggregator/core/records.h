@@ -23,6 +23,7 @@ struct record_type {
 	size_t size; /* of the struct */
 	const struct record_field *fields;
 	size_t count;
+	size_t later; /* of them: the last ones, numbers that older texts do not have. Where all are 0 they are not written */
 };
 
 void record_write(const struct record_type *type, const void *record, struct buf *out);

@@ -6,6 +6,8 @@
 #include "common/split.h"
 #include "common/units.h"
 
+#define RATIO_ONE 1000000000 /* ratios are in 10^-9 */
+
 static int64_t
 declared_weight(const struct rating_book *book, const char *tenant)
 {
@@ -33,11 +35,13 @@ shared_cost_rows(const struct rating_book *book, const struct shared_pool *pool,
 {
 	owned(mem) int128 *weights = mem_array(n, sizeof(*weights));
 	owned(mem) int128 *parts = mem_array(n, sizeof(*parts));
+	owned(mem) int128 *ratios = mem_array(n, sizeof(*ratios));
 	size_t count = 0;
 
 	for (size_t i = 0; i < n; i++)
 		weights[i] = weight_of(book, &parties[i]);
-	if (!split_largest_remainder(pool->idle_unit_ns, weights, n, parts))
+	if (!split_largest_remainder(pool->idle_unit_ns, weights, n, parts) ||
+	    !split_largest_remainder(RATIO_ONE, parts, n, ratios))
 		return 0;
 	for (size_t i = 0; i < n; i++)
 		if (parts[i] > 0)
@@ -53,6 +57,8 @@ shared_cost_rows(const struct rating_book *book, const struct shared_pool *pool,
 			                                  .klass = "",
 			                                  .instance_units = UNITS_PER_GPU,
 			                                  .price_book = pool->price_book,
-			                                  .unit_ns = parts[i]};
+			                                  .unit_ns = parts[i],
+			                                  .origin_unit_ns = pool->idle_unit_ns,
+			                                  .origin_ratio = (int64_t)ratios[i]};
 	return count;
 }

@@ -6,7 +6,7 @@
  *  3. proportional: the same, in proportion to what they held
  *  4. weights: the tenants that the book names, in proportion to their weights, whether they held something or not
  *  5. the parts add up to the whole, by largest remainder, ties by id of the tenant; none is negative. Where there is
- *     nobody to pay, it is the platform's */
+ *     nobody to pay, it is the platform's. So do the ratios to 1, which say which part of the whole each has */
 #ifndef TOLLGATE_CORE_SHARED_COST_H
 #define TOLLGATE_CORE_SHARED_COST_H
 

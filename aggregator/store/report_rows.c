@@ -411,6 +411,9 @@ add_shared(struct report_rows *r, struct err *err)
 		d.kind = CHARGE_SHARED;
 		d.klass = "dedicated";
 		d.unit_ns = s->parts[i].unit_ns;
+		d.origin_ratio = s->parts[i].ratio;
+		if (!res_i128(s->pools, s->parts[i].pool, WORKSPACE, 0, &d.origin_unit_ns, err))
+			return false;
 		add(r, &d);
 	}
 	return true;

@@ -171,7 +171,7 @@ load_month(struct db *db, struct db_tx *tx, const char *period, const char *tena
 	in->book_count = m->books.count;
 	pick_currency(in);
 	m->month.shared = &m->shared;
-	return shared_month_load(&m->month, NULL, &m->shared, err);
+	return shared_month_load(&m->month, NULL, tenant, &m->shared, err);
 }
 
 static struct report_input *
@@ -219,7 +219,8 @@ proposal_fini(struct proposal *p)
 }
 
 static bool
-propose(const struct report_input *r, const struct policy_book *book, struct proposal *p, struct err *err)
+propose(const struct report_input *r, const struct policy_book *book, const char *tenant, struct proposal *p,
+        struct err *err)
 {
 	const struct report_memory *m = r->memory;
 
@@ -232,7 +233,7 @@ propose(const struct report_input *r, const struct policy_book *book, struct pro
 	p->month.in = &p->in;
 	p->month.shared = &p->shared;
 	p->month.proposed = true;
-	return shared_month_load(&p->month, p->books.books, &p->shared, err);
+	return shared_month_load(&p->month, p->books.books, tenant, &p->shared, err);
 }
 
 /* The tenant that begins at *row, by what the month says. */
@@ -259,7 +260,7 @@ each_tenant(struct db *db, const char *period, const char *tenant, const struct 
 	in_place(db_tx) struct db_tx tx = {0};
 
 	if (!load_month(db, &tx, period, tenant, r, err) || (steps->begin != NULL && !steps->begin(arg, &r->in, err)) ||
-	    (steps->proposed != NULL && !propose(r, steps->proposed, &then, err)))
+	    (steps->proposed != NULL && !propose(r, steps->proposed, tenant, &then, err)))
 		return false;
 	for (int row = 0, next, again; row < PQntuples(m->tenants); row = next) {
 		next = again = row;

@@ -4,6 +4,7 @@
  * stays the platform's. */
 #include "aggregator/store/shared_month.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,10 +34,13 @@ shared_month_fini(struct shared_month *s)
 struct division {
 	const struct report_month *m;
 	const struct rating_book *proposed;
-	PGresult *held, *tenants;
+	const char *tenant; /* whose parts are kept; NULL: of all */
+	PGresult *held;     /* a page of them */
+	PGresult *tenants;
 	struct shared_party *parties; /* as many as tenants */
 	struct usage_day *rows;
-	int at; /* of held: the first row that was not passed yet */
+	int at;    /* of held: the first row that was not passed yet */
+	bool last; /* there is no page after it */
 };
 
 static void
@@ -48,6 +52,33 @@ division_fini(struct division *d)
 	mem_free(d->rows);
 }
 
+#define ROWS_AT_ONCE 4000
+
+static bool
+next_page(struct division *d, struct err *err)
+{
+	char fetch[64];
+
+	PQclear(d->held);
+	d->held = NULL;
+	d->at = 0;
+	snprintf(fetch, sizeof(fetch), "FETCH %d FROM shared_held", ROWS_AT_ONCE);
+	if (!db_run_text(d->m->db, fetch, NULL, &d->held, err))
+		return false;
+	d->last = PQntuples(d->held) < ROWS_AT_ONCE;
+	return true;
+}
+
+/* Whether there is another row, which is d->at of this page. */
+static bool
+has_row(struct division *d, bool *ret, struct err *err)
+{
+	if (d->at == PQntuples(d->held) && !d->last && !next_page(d, err))
+		return false;
+	*ret = d->at < PQntuples(d->held);
+	return true;
+}
+
 static bool
 load(struct division *d, struct shared_month *s, struct err *err)
 {
@@ -55,12 +86,12 @@ load(struct division *d, struct shared_month *s, struct err *err)
 		"shared pools",
 		"SELECT d, b, cluster_id, 0, gpu_model, sum(greatest(unreserved_idle - stranded, 0)) FROM (" SHARED_DAYS(
 			"c.unreserved_idle, c.stranded", "pool_day") ") x GROUP BY 1, 2, 3, gpu_model " POOL_ORDER};
-	static const struct db_stmt held = {
-		"shared held",
-		"SELECT d, b, cluster_id, 0, gpu_model, w.tenant_id, sum(x.held) FROM (" SHARED_DAYS(
+	/* a row for each tenant, pool and day: more than memory should hold */
+	static const char held[] =
+		"DECLARE shared_held NO SCROLL CURSOR FOR SELECT d, b, cluster_id, 0, gpu_model, w.tenant_id, sum(x.held) FROM (" SHARED_DAYS(
 			"c.workspace_id, c.used + c.idle + c.unmeasured AS held",
 			"charge_day") ") x JOIN workspace w ON w.id = x.workspace_id GROUP BY 1, 2, 3, gpu_model, w.tenant_id " POOL_ORDER
-				      ", w.tenant_id"};
+				      ", w.tenant_id";
 	static const struct db_stmt tenants = {"shared tenants", "SELECT id, name FROM tenant ORDER BY id"};
 	struct db_args a = {0};
 
@@ -68,8 +99,8 @@ load(struct division *d, struct shared_month *s, struct err *err)
 	arg_text(&a, d->m->in->period_end);
 	arg_text(&a, d->m->dirty);
 	arg_bool(&a, d->proposed != NULL);
-	if (!db_run(d->m->db, &pools, &a, &s->pools, err) || !db_run(d->m->db, &held, &a, &d->held, err) ||
-	    !db_run(d->m->db, &tenants, NULL, &d->tenants, err))
+	if (!db_run(d->m->db, &pools, &a, &s->pools, err) || !db_run_text(d->m->db, held, &a, NULL, err) ||
+	    !next_page(d, err) || !db_run(d->m->db, &tenants, NULL, &d->tenants, err))
 		return false;
 	d->parties = mem_array((size_t)PQntuples(d->tenants), sizeof(*d->parties));
 	d->rows = mem_array((size_t)PQntuples(d->tenants), sizeof(*d->rows));
@@ -104,25 +135,32 @@ fill_parties(struct division *d, const struct shared_month *s, int pool, struct 
 
 	for (int i = 0; i < PQntuples(d->tenants); i++)
 		d->parties[i] = (struct shared_party){.tenant = res_text(d->tenants, i, 1), .cost_center = ""};
-	while (d->at < PQntuples(d->held) && compare_pools(d->held, d->at, s->pools, pool) < 0)
-		d->at++;
-	for (; d->at < PQntuples(d->held) && compare_pools(d->held, d->at, s->pools, pool) == 0; d->at++) {
+	for (bool more;; d->at++) {
+		int order;
+
+		if (!has_row(d, &more, err))
+			return false;
+		order = more ? compare_pools(d->held, d->at, s->pools, pool) : 1;
+		if (order > 0)
+			return true;
+		if (order < 0)
+			continue;
 		while (res_i64(d->tenants, tenant, 0) != res_i64(d->held, d->at, TENANT))
 			tenant++;
 		if (!res_i128(d->held, d->at, HELD, 0, &d->parties[tenant].held_unit_ns, err))
 			return false;
 	}
-	return true;
 }
 
 static void
-add_part(struct shared_month *s, int64_t tenant, int pool, int128 unit_ns)
+add_part(struct shared_month *s, int64_t tenant, int pool, const struct usage_day *d)
 {
 	if (s->count == s->cap) {
 		s->cap = s->cap == 0 ? 256 : 2 * s->cap;
 		s->parts = mem_grow(s->parts, s->cap, sizeof(*s->parts));
 	}
-	s->parts[s->count++] = (struct shared_part){tenant, pool, unit_ns};
+	s->parts[s->count++] = (struct shared_part){
+		.tenant = (int32_t)tenant, .pool = pool, .ratio = (int32_t)d->origin_ratio, .unit_ns = d->unit_ns};
 }
 
 static bool
@@ -142,7 +180,8 @@ divide(struct division *d, struct shared_month *s, int row, struct err *err)
 	for (size_t i = 0, tenant = 0; i < count; i++) {
 		while (d->parties[tenant].tenant != d->rows[i].tenant)
 			tenant++;
-		add_part(s, res_i64(d->tenants, (int)tenant, 0), row, d->rows[i].unit_ns);
+		if (d->tenant == NULL || strcmp(d->tenant, d->rows[i].tenant) == 0)
+			add_part(s, res_i64(d->tenants, (int)tenant, 0), row, &d->rows[i]);
 	}
 	return true;
 }
@@ -167,10 +206,10 @@ is_divided(const struct rating_book *books, size_t n)
 }
 
 bool
-shared_month_load(const struct report_month *m, const struct rating_book *proposed, struct shared_month *s,
-                  struct err *err)
+shared_month_load(const struct report_month *m, const struct rating_book *proposed, const char *tenant,
+                  struct shared_month *s, struct err *err)
 {
-	in_place(division) struct division d = {.m = m, .proposed = proposed};
+	in_place(division) struct division d = {.m = m, .proposed = proposed, .tenant = tenant};
 
 	if (!is_divided(proposed ? proposed : m->in->books, proposed ? 1 : m->in->book_count))
 		return true;
@@ -179,6 +218,8 @@ shared_month_load(const struct report_month *m, const struct rating_book *propos
 	for (int row = 0; row < PQntuples(s->pools); row++)
 		if (!divide(&d, s, row, err))
 			return false;
+	if (!db_script(m->db, "CLOSE shared_held", err))
+		return false;
 	if (s->count > 0)
 		qsort(s->parts, s->count, sizeof(*s->parts), compare_parts);
 	return true;

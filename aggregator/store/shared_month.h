@@ -6,8 +6,9 @@
 #include "aggregator/store/report_rows.h"
 
 struct shared_part {
-	int64_t tenant;
-	int pool; /* row of pools */
+	int32_t tenant;
+	int32_t pool;  /* row of pools */
+	int32_t ratio; /* which part of the pool it is, in 10^-9 */
 	int128 unit_ns;
 };
 
@@ -19,8 +20,9 @@ struct shared_month {
 };
 void shared_month_fini(struct shared_month *s);
 
-/* By what the books of the month say; or, where there is one, by the proposed book for all of it. All tenants, whichever are asked for. */
-MUST_CHECK bool shared_month_load(const struct report_month *m, const struct rating_book *proposed,
+/* By what the books of the month say; or, where there is one, by the proposed book for all of it. tenant: whose parts are kept; NULL:
+ * those of all. */
+MUST_CHECK bool shared_month_load(const struct report_month *m, const struct rating_book *proposed, const char *tenant,
                                   struct shared_month *s, struct err *err);
 /* The first part of the tenant; those that follow are its own as long as they say so. */
 size_t shared_month_first(const struct shared_month *s, int64_t tenant);

@@ -18,6 +18,7 @@ from tests.support.stack import ROOT, Stack, wait_for
 FIRST = datetime.datetime.now(datetime.timezone.utc).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
 START = (int(FIRST.timestamp()) - 50 * 3600) * NS  # in the month before this one, over three days of it
 BEFORE = (FIRST - datetime.timedelta(days=1)).replace(day=1)
+A100 = "NVIDIA A100-SXM4-40GB"
 MONTH = BEFORE.strftime("%Y-%m")
 POLICY = f"""
 version: 1
@@ -29,10 +30,11 @@ tenants:
     cost_center: R&D, Köln
     budget: {{amount: "500.00", currency: EUR}}
     workspaces:
-      - {{name: training, rules: [{{namespace: acme}}], reserved_shared: "2", lend: "2"}}
+      - {{name: training, rules: [{{namespace: acme}}], reserved_shared: {{H100-80GB: "2"}}, lend: "2"}}
       - {{name: own, rules: [{{namespace: own}}]}}
   - {{name: globex, workspaces: [{{name: research, rules: [{{namespace: globex}}], borrow: "4"}}]}}
-nodes: [{{name: n1, shared: true, gpus: 4, model: H100-80GB}}, {{name: n2, tenant: acme, gpus: 2, model: H100-80GB}}]
+nodes: [{{name: n1, shared: true, gpus: 4, model: H100-80GB}}, {{name: n2, tenant: acme, gpus: 2, model: H100-80GB}},
+        {{name: n3, shared: true, gpus: 3, model: A100-40GB}}]
 prices:
   version: "{MONTH}"
   currency: EUR
@@ -44,15 +46,16 @@ prices:
     - {{class: dedicated, price: "1.10"}}
     - {{meter: storage, price: "0.000123"}}
   discounts: [{{tenant: globex, category: gpu, percent: "7"}}]
+  shared_idle: {{method: proportional}}
   energy: [{{cluster: test, price_per_kwh: "0.30", carbon_g_per_kwh: "380"}}]
   shared_idle: {{method: even}}
   platform_cost: {{monthly: "1000.00"}}
 """
 
 
-def batches(node, held, hours):
+def batches(node, held, hours, model=H100):
     """held: per GPU the namespace that holds it, or None. A record per quarter-hour; a third of it is active."""
-    devices = [{"id": i + 1, "uuid": f"GPU-{node}-{i}", "model": H100, "index": i} for i in range(len(held))]
+    devices = [{"id": i + 1, "uuid": f"GPU-{node}-{i}", "model": model, "index": i} for i in range(len(held))]
     names = sorted({ns for ns in held if ns})
     holders = [{"id": i + 1, "kind": 1, "ns": ns, "pod": f"pod-{ns}", "pod_uid": f"{node}-{ns}", "container": "c"} for i, ns in enumerate(names)]
     out, step = [], 15 * MINUTE
@@ -70,9 +73,9 @@ def batches(node, held, hours):
 def fill(s):
     s.apply(POLICY)
     s.token("acme", role="viewer", tenant="acme")
-    for node, held, hours in (("n1", ["acme", "globex", "globex", "globex"], 44), ("n2", ["own", None], 41)):
+    for node, held, hours, model in (("n1", ["acme", "globex", "globex", "globex"], 44, H100), ("n2", ["own", None], 41, H100), ("n3", ["own", "globex", None], 7, A100)):
         s.token(node, role="node", node=node)
-        reply = s.call("POST", "/v1/ingest", ledger.frames(batches(node, held, hours)), role=node)
+        reply = s.call("POST", "/v1/ingest", ledger.frames(batches(node, held, hours, model)), role=node)
         assert reply.status == 200 and reply.json()["quarantined"] == 0, reply.text()
     event = {"specversion": "1.0", "id": "1", "source": "/ceph", "type": "tollgate.storage.v1", "time": (FIRST - datetime.timedelta(hours=30)).isoformat(),
              "data": {"tenant": "acme", "workspace": "training", "gb_hours": "1234.5"}}  # fmt: skip
@@ -81,6 +84,7 @@ def fill(s):
     # From then on nothing of the month changes by itself.
     folded = f"select count(*) from billing_day b join period p on b.starts_at >= p.starts_at and b.starts_at < p.ends_at where p.month = '{MONTH}' and b.dirty"
     wait_for("the days of the month to be folded", lambda: s.sql(folded) == [["0"]])
+    wait_for("the month to be over", lambda: s.sql(f"select status from period where month = '{MONTH}'") == [["grace"]])
 
 
 def page_amounts(text):
@@ -132,6 +136,11 @@ class Documents(unittest.TestCase):
             for ours, theirs in (("billed_cost", "BilledCost"), ("list_cost", "ListCost"), ("quantity", "PricingQuantity")):
                 self.assertEqual(sum(Decimal(r[theirs]) for r in days), Decimal(line[ours]), f"{theirs} of {line['description']}")
         self.assertEqual(json.loads(self.report("focus.csv", manifest=1))["rows"], len(rows))
+        self.assertEqual({r["AllocatedMethodId"] for r in rows}, {"", "shared-idle/proportional"})
+        mine = self.report("focus.csv", tenant="acme")
+        self.assertEqual(focus_check.check(mine, whole=False), [])
+        self.assertTrue(any(s.startswith("D6") for s in focus_check.check(mine)), "a part is not the whole")
+        self.assertIn("Example & Soehne", text)
         self.assertEqual(focus_check.check_periods(self.report("focus-periods.csv")), [])
 
     def test_json_has_the_lines_of_the_csv(self):
@@ -262,6 +271,34 @@ class Documents(unittest.TestCase):
         one = self.rows[0]["line_id"]
         self.assertEqual(self.s.get(f"/v1/reports/{MONTH}/lines/{one}.json").json()["rows"], csv_check.rows_of(self.s.get(f"/v1/reports/{MONTH}/lines/{one}.csv").body.decode()))
         self.assertEqual(self.s.cli("report", MONTH, "--detail", one).stdout, self.s.get(f"/v1/reports/{MONTH}/lines/{one}").body.decode().replace("\r\n", "\n"))
+
+    def test_a_row_without_a_workload_says_why(self):
+        notes = {}
+        for line in self.rows:
+            for r in csv_check.rows_of(self.s.get(f"/v1/reports/{MONTH}/lines/{line['line_id']}").body.decode()):
+                self.assertEqual(r["note"] == "", r["pod"] != "", r)
+                notes.setdefault(line["description"].split(",")[-1].strip(), set()).add(r["note"])
+        said = set().union(*notes.values())
+        for words in ("whoever used it", "lent", "held by nobody", "this tenant's part", "events"):
+            self.assertTrue(any(words in n for n in said), words)
+
+    def test_what_was_retired_is_named_and_still_adds_up(self):
+        line = next(r for r in self.rows if r["class"] == "on-demand" and r["workspace"] == "research" and r["gpu_model"].startswith("H100"))
+        path = f"/v1/reports/{MONTH}/lines/{line['line_id']}"
+        day = max(int(r["day"]) for r in csv_check.rows_of(self.s.get(path).body.decode()))
+        when = f"'{MONTH}-{day:02}'::date"
+        hours = f"hour >= (select starts_at from billing_day where day = {when}) and hour < (select ends_at from billing_day where day = {when})"
+        self.s.sql(f"create table kept_hours as select * from usage_hourly where {hours}")
+        self.s.sql(f"begin; delete from usage_hourly where {hours}; update billing_day set hours_gone = true where day = {when}; commit")
+        try:
+            rows = csv_check.rows_of(self.s.get(path).body.decode())
+        finally:
+            self.s.sql(f"begin; update billing_day set hours_gone = false where day = {when}; insert into usage_hourly select * from kept_hours; drop table kept_hours; commit")
+        gone = [r for r in rows if int(r["day"]) == day]
+        self.assertEqual([(r["pod"], "retired" in r["note"]) for r in gone], [("", True)])
+        self.assertTrue(all(r["pod"] and not r["note"] for r in rows if int(r["day"]) != day))
+        for name in ("quantity", "billed_cost", "list_cost", "used_gpu_hours", "idle_gpu_hours"):
+            self.assertEqual(sum(Decimal(r[name]) for r in rows), Decimal(line[name]), name)
 
     def test_the_workloads_of_others_are_not_there(self):
         theirs = next(r["line_id"] for r in self.rows if r["tenant"] == "globex")

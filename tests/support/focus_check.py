@@ -2,7 +2,9 @@
 
     check(text)                          # a list of sentences that begin with the rule that is broken; [] when all hold
     check(text, payable={"ID": "18.30"}) # also what each invoice comes to
+    check(text, whole=False)             # of one tenant: what was divided among all does not add up
     check_periods(text)                  # the file of billing periods
+    check_again(before, after, periods)  # two exports of one period, the second one later
 
 F rules are about format, R rules about a row, D rules about the file; their numbers are in the sentences.
 """
@@ -38,7 +40,8 @@ NUMBERS = (
     "BilledCost ConsumedQuantity ContractedCost ContractedUnitPrice EffectiveCost ListCost ListUnitPrice PricingCurrencyContractedUnitPrice "
     "PricingCurrencyEffectiveCost PricingCurrencyListUnitPrice PricingQuantity"
 ).split()
-JSONS = ("SkuPriceDetails", "Tags")
+JSONS = ("SkuPriceDetails", "Tags")  # flat; AllocatedMethodDetails has a shape of its own
+NAMES = "BillingAccountName SubAccountName ResourceName RegionName ServiceName ProviderName PublisherName InvoiceIssuerName ServiceProviderName HostProviderName".split()
 ENUMS = {
     "ChargeCategory": {"Usage", "Purchase", "Tax", "Credit", "Adjustment"},
     "ChargeClass": {"", "Correction"},
@@ -103,6 +106,22 @@ def flat_object(text):
     return dict(pairs)
 
 
+def ratio_of(text):
+    """AllocatedRatio of a row that is a part of something; None when it is not of the shape that FOCUS 1.3 gives it."""
+    try:
+        elements = json.loads(text, parse_float=D, parse_int=D)["Elements"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    if not isinstance(elements, list) or not elements:
+        return None
+    for e in elements:
+        if not isinstance(e, dict) or not isinstance(e.get("AllocatedRatio"), D) or set(e) - {"AllocatedRatio", "UsageUnit", "UsageQuantity"}:
+            return None
+        if not 0 <= e["AllocatedRatio"] <= 1 or ("UsageUnit" in e) != ("UsageQuantity" in e):
+            return None
+    return sum(e["AllocatedRatio"] for e in elements)
+
+
 def check_header(header, say):
     custom = [name.startswith("x_") for name in header]
     if len(set(header)) != len(header):
@@ -123,6 +142,8 @@ def check_format(r, say):
             say(f"F4 {name} is {value}: null is an empty field")
         if value != value.strip():
             say(f"F4 {name} has spaces around it")
+        if not value.isascii():
+            say(f"F8 {name} is not ASCII: {value!r}")
     for name in DATES:
         if not is_date(r[name]):
             say(f"F2 {name} is {r[name]!r}")
@@ -133,6 +154,8 @@ def check_format(r, say):
     for name in JSONS:
         if r.get(name) and flat_object(r[name]) is None:
             say(f"F5 {name} is not a flat object: {r[name]}")
+    if r.get("AllocatedMethodDetails") and ratio_of(r["AllocatedMethodDetails"]) is None:
+        say(f"F5 AllocatedMethodDetails is {r['AllocatedMethodDetails']}")
     for name in ("BillingCurrency", "PricingCurrency"):
         if r.get(name, "EUR") not in CURRENCIES:
             say(f"F6 {name} is {r[name]!r}")
@@ -200,7 +223,8 @@ def check_places(r, say):
         say(f"R10 the charge of {r['ChargePeriodStart']} is not of the billing period")
     if r["ChargeClass"] == "Correction" and not r["ChargePeriodEnd"] <= r["BillingPeriodStart"]:
         say("R10 a correction is of a period before")
-    for name, other in (("SubAccountName", "SubAccountId"), ("SubAccountType", "SubAccountId"), ("RegionName", "RegionId"), ("ResourceType", "ResourceId")):
+    for name, other in (("SubAccountName", "SubAccountId"), ("SubAccountType", "SubAccountId"), ("RegionName", "RegionId"), ("ResourceType", "ResourceId"),
+                        ("AllocatedMethodDetails", "AllocatedMethodId"), ("x_OriginGpuHours", "AllocatedMethodId")):  # fmt: skip
         if (r.get(name, "") == "") != (r.get(other, "") == ""):
             say(f"R11 {name} is {r.get(name)!r} with {other} {r.get(other)!r}")
     for name, other in (("ResourceName", "ResourceId"), ("SkuMeter", "SkuId"), ("SkuPriceDetails", "SkuPriceId"), ("CapacityReservationStatus", "CapacityReservationId")):
@@ -222,6 +246,24 @@ def one_each(rows, key, values, rule, say):
             found = tuple(r.get(v, "") for v in values)
             if seen.setdefault(r[key], found) != found:
                 say(f"{rule} {key} {r[key]} has {seen[r[key]]} and {found}")
+
+
+def check_divided(rows, whole, say):
+    """D6: the parts of what was divided add up to it. Each part is quantised for itself, hence to a billionth each."""
+    parts = collections.defaultdict(list)
+    for r in rows:
+        if r.get("AllocatedMethodId"):
+            parts[r["AllocatedMethodId"], r["ResourceId"], r["ChargePeriodStart"], r.get("x_PriceVersion"), r["BillingCurrency"]].append(r)
+    for key, found in parts.items():
+        origins = {D(r["x_OriginGpuHours"]) for r in found}
+        ratio = sum(ratio_of(r["AllocatedMethodDetails"]) for r in found)
+        hours = sum(D(r["x_GpuHours"]) for r in found)
+        if len(origins) != 1:
+            say(f"D6 {key}: parts of {sorted(origins)}")
+        elif ratio > 1 or (whole and ratio != 1):
+            say(f"D6 {key}: the ratios add up to {ratio}")
+        elif hours > (origin := origins.pop()) + D(len(found)).scaleb(-9) or (whole and abs(hours - origin) > D(len(found)).scaleb(-9)):
+            say(f"D6 {key}: {hours} hours are not the {origin} that were divided")
 
 
 def check_file(rows, payable, say):
@@ -249,7 +291,7 @@ def check_file(rows, payable, say):
             say(f"D5 {key[0]}: EffectiveCost adds up to {effective[key]}, BilledCost to {purchases[key]} {key[1]}")
 
 
-def check(text, payable=None):
+def check(text, payable=None, whole=True):
     said = []
     table = list(csv.reader(io.StringIO(text, newline=""), strict=True))
     check_header(table[0], said.append)
@@ -273,6 +315,25 @@ def check(text, payable=None):
         rows.append(r)
     if not any(s.startswith("F") for s in said):
         check_file(rows, payable, said.append)
+        check_divided(rows, whole, said.append)
+    return said
+
+
+def check_again(before, after, periods):
+    """D7 and D8: a closed period is the same bytes for ever, its corrections are in later ones, and names of what was billed stay."""
+    said = []
+    closed = {r["BillingPeriodStart"] for r in csv.DictReader(io.StringIO(periods, newline=""), strict=True) if r["BillingPeriodStatus"] == "Closed"}
+    old, new = (list(csv.DictReader(io.StringIO(text, newline=""), strict=True)) for text in (before, after))
+    if any(r["BillingPeriodStart"] in closed for r in old) and before != after:
+        said.append("D7 the export of a closed period has changed")
+    past = {(r["x_LineId"], r["ChargePeriodStart"]): r for r in old}
+    for r in new:
+        same = past.get((r["x_LineId"], r["ChargePeriodStart"]))
+        for name in NAMES if same else ():
+            if r.get(name) != same.get(name):
+                said.append(f"D8 {name} of {r['x_LineId']} was {same.get(name)!r} and is {r.get(name)!r}")
+        if r["ChargeClass"] == "Correction" and same is None and r["BillingPeriodStart"] in closed and before != after:
+            said.append(f"D7 the correction {r['x_LineId']} is in a closed period")
     return said
 
 

@@ -4,6 +4,7 @@
 #include "tests/support/rates.h"
 
 #include "aggregator/core/focus.h"
+#include "aggregator/core/focus_ascii.h"
 #include "aggregator/core/focus_costs.h"
 #include "tests/support/golden.h"
 
@@ -134,10 +135,37 @@ periods_are_open_until_they_are_closed(void **state)
 		"2026-10-31T23:00:00Z,2026-11-30T23:00:00Z,Open,,Platform Team\r\n");
 }
 
+static void
+texts_are_ascii_and_json_loses_nothing(void **state)
+{
+	static const struct {
+		const char *text, *plain, *json;
+	} rows[] = {
+		{"plain, 1 & 2", "plain, 1 & 2", "plain, 1 & 2"},
+		{"Söhne Straße Ærø Łódź", "Soehne Strasse AEro Lodz",
+	         "S\\u00f6hne Stra\\u00dfe \\u00c6r\\u00f8 \\u0141\\u00f3d\\u017a"},
+		{"中", "U+4E2D", "\\u4e2d"},
+		{"😀", "U+1F600", "\\ud83d\\ude00"},
+		{"a\xff\xc3", "a??", "a??"},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
+		for (int json = 0; json < 2; json++) {
+			in_place(buf) struct buf out;
+
+			buf_init(&out, 256);
+			ascii_text(&out, rows[i].text, json != 0);
+			assert_string_equal(buf_text(&out), json != 0 ? rows[i].json : rows[i].plain);
+			assert_true(is_ascii(buf_text(&out)));
+		}
+}
+
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(texts_are_ascii_and_json_loses_nothing),
 		cmocka_unit_test(a_month_is_the_golden_file),
 		cmocka_unit_test(effective_costs_add_up_to_what_was_billed_and_a_purchase_has_none),
 		cmocka_unit_test(periods_are_open_until_they_are_closed),
