@@ -29,6 +29,7 @@ struct httpc {
 	bool gzip;
 	void (*progress)(void *arg, int64_t sent_bytes, int64_t received_bytes, int64_t total_bytes);
 	void *progress_arg;
+	struct httpc_reply *reply; /* of the call under way */
 	atomic_bool aborted;
 	char reason[CURL_ERROR_SIZE];
 };
@@ -45,10 +46,17 @@ start_curl(void)
 static size_t
 take_body(char *data, size_t size, size_t n, void *arg)
 {
-	struct buf *body = arg;
+	const struct httpc *c = arg;
+	struct httpc_reply *reply = c->reply;
+	long status = 0;
 
-	buf_add(body, data, size * n);
-	return body->over ? 0 : size * n;
+	if (reply->sink == NULL || curl_easy_getinfo(c->easy, CURLINFO_RESPONSE_CODE, &status) != CURLE_OK ||
+	    status >= 400) {
+		buf_add(&reply->body, data, size * n);
+		return reply->body.over ? 0 : size * n;
+	}
+	reply->sunk = true;
+	return reply->sink(reply->sink_arg, data, size * n) ? size * n : 0;
 }
 
 static int
@@ -337,7 +345,9 @@ httpc_call(struct httpc *c, const char *method, const char *path, const char *co
 	c->reason[0] = '\0';
 	curl_easy_setopt(c->easy, CURLOPT_URL, url);
 	curl_easy_setopt(c->easy, CURLOPT_HTTPHEADER, headers);
-	curl_easy_setopt(c->easy, CURLOPT_WRITEDATA, &reply->body);
+	c->reply = reply;
+	reply->sunk = false;
+	curl_easy_setopt(c->easy, CURLOPT_WRITEDATA, c);
 	set_method(c->easy, method, body, n);
 	code = perform(c);
 	curl_easy_setopt(c->easy, CURLOPT_HTTPHEADER, NULL);
@@ -346,6 +356,8 @@ httpc_call(struct httpc *c, const char *method, const char *path, const char *co
 	if (reply->body.over)
 		return err_set(err, ERR_INVALID, "%s %s: the reply is larger than the limit of %zu bytes", method, url,
 		               reply->body.max);
+	if (code == CURLE_WRITE_ERROR)
+		return err_set(err, ERR_INVALID, "%s %s: the reply could not be kept", method, url);
 	if (code != CURLE_OK)
 		return err_set(err, ERR_RETRY, "%s %s: %s", method, url,
 		               c->reason[0] ? c->reason : curl_easy_strerror(code));
@@ -418,7 +430,7 @@ httpc_call_again(struct httpc *c, const struct httpc_retry *r, const char *metho
 		int wait_s = ok ? reply->retry_after_s : 0;
 		uint64_t chance;
 
-		if (atomic_load(&c->aborted) || (!ok && failure.kind != ERR_RETRY) ||
+		if (atomic_load(&c->aborted) || reply->sunk || (!ok && failure.kind != ERR_RETRY) ||
 		    !httpc_may_repeat(r, method, ok ? reply->status : 0, wait_s, done)) {
 			if (!ok && err)
 				*err = failure;

@@ -26,6 +26,11 @@ struct httpc_options {
 struct httpc_reply {
 	int status;
 	struct buf body; /* buf_init by the caller, with its ceiling; emptied by each call */
+	/* Takes the body of a reply below 400 piece by piece, in place of the buffer; false ends the call. NULL: nobody does. What it
+	 * has begun to take is not asked for again. */
+	bool (*sink)(void *arg, const void *data, size_t n);
+	void *sink_arg;
+	bool sunk; /* it has taken something */
 	char content_type[96];
 	int retry_after_s;    /* 0: not given */
 	int64_t date_wall_ns; /* the server's clock, to the second; -1: it did not say */
@@ -36,7 +41,7 @@ void httpc_free(struct httpc *c);
 DEFINE_OWNED(httpc, struct httpc)
 
 /* A reply of any status is success. path begins with '/' and is already percent-encoded; body NULL: none. Failures:
- * ERR_RETRY no reply (refused, timed out, cut off, aborted), ERR_INVALID a reply above its body's ceiling or a token file
+ * ERR_RETRY no reply (refused, timed out, cut off, aborted), ERR_INVALID a reply above its body's ceiling, a sink that ended it, or a token file
  * that holds no token, and what reading the token file says. The text has the reason and the URL, never the token. */
 MUST_CHECK bool httpc_call(struct httpc *c, const char *method, const char *path, const char *content_type,
                            const void *body, size_t n, struct httpc_reply *reply, struct err *err);

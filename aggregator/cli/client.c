@@ -37,33 +37,56 @@ connect_client(struct cli *c, struct err *err)
 	return c->client != NULL || httpc_new(&o, &c->client, err);
 }
 
+/* A status of 400 or above is an error. */
+static bool
+call(struct cli *c, const char *method, const char *path, const char *content_type, const void *body, size_t n,
+     struct httpc_reply *reply, struct err *err)
+{
+	bool ok;
+
+	if (!connect_client(c, err))
+		return false;
+	progress_begin(&progress, time_boot_ns());
+	ok = httpc_call_again(c->client, &again, method, path, content_type, body, n, reply, err);
+	progress_end(&progress);
+	if (ok && reply->status >= 400) {
+		ok = httpc_problem(reply, "aggregator", err);
+		/* Only silence counts as unreachable; an answer that says "later" is a refusal. */
+		if (err->kind == ERR_RETRY)
+			err->kind = ERR_FATAL;
+	}
+	if (ok)
+		c->server_wall_ns = reply->date_wall_ns;
+	return ok;
+}
+
 bool
 cli_call(struct cli *c, const char *method, const char *path, const char *content_type, const void *body, size_t n,
          struct buf *ret_body, struct err *err)
 {
 	struct httpc_reply reply = {0};
-	bool ok;
 
-	if (!connect_client(c, err))
-		return false;
 	buf_init(&reply.body, CLI_REPLY_MAX);
-	progress_begin(&progress, time_boot_ns());
-	ok = httpc_call_again(c->client, &again, method, path, content_type, body, n, &reply, err);
-	progress_end(&progress);
-	if (ok && reply.status >= 400) {
-		ok = httpc_problem(&reply, "aggregator", err);
-		/* Only silence counts as unreachable; an answer that says "later" is a refusal. */
-		if (err->kind == ERR_RETRY)
-			err->kind = ERR_FATAL;
-	}
-	if (!ok) {
+	if (!call(c, method, path, content_type, body, n, &reply, err)) {
 		buf_fini(&reply.body);
 		return false;
 	}
-	c->server_wall_ns = reply.date_wall_ns;
 	buf_fini(ret_body);
 	*ret_body = reply.body;
 	return true;
+}
+
+bool
+cli_get_pieces(struct cli *c, const char *path, bool (*sink)(void *arg, const void *data, size_t n), void *arg,
+               struct err *err)
+{
+	struct httpc_reply reply = {.sink = sink, .sink_arg = arg};
+	bool ok;
+
+	buf_init(&reply.body, CLI_TEXT_BYTES);
+	ok = call(c, "GET", path, NULL, NULL, 0, &reply, err);
+	buf_fini(&reply.body);
+	return ok;
 }
 
 bool

@@ -3,8 +3,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "aggregator/cli/cli.h"
-#include "common/digest.h"
+#include "aggregator/cli/download.h"
 #include "common/text.h"
 
 /* The aggregator's clock decides which month it is: it is the one that bills. */
@@ -62,19 +61,8 @@ print_table(struct cli *c, const char *path, const char *member)
 #define ATTEMPTS 3 /* while the month changes between a document and its manifest */
 
 static bool
-matches(const json_t *manifest, const struct buf *body)
-{
-	const json_t *said = json_object_get(manifest, "sha256");
-	uint8_t digest[SHA256_SIZE];
-	char hex[2 * SHA256_SIZE + 1];
-
-	sha256(buf_text(body), body->len, digest);
-	hex_encode(digest, SHA256_SIZE, hex);
-	return json_is_string(said) && strcmp(json_string_value(said), hex) == 0;
-}
-
-static bool
-fetch_pair(struct cli *c, const char *path, struct buf *body, struct buf *manifest, json_t **ret, struct err *err)
+fetch_pair(struct cli *c, const char *path, const char *beside, struct download *d, struct buf *manifest, json_t **ret,
+           struct err *err)
 {
 	in_place(buf) struct buf manifest_path;
 
@@ -82,15 +70,19 @@ fetch_pair(struct cli *c, const char *path, struct buf *body, struct buf *manife
 	buf_str(&manifest_path, path);
 	cli_query(&manifest_path, "manifest", "1");
 	for (int i = 0; i < ATTEMPTS; i++) {
-		buf_clear(body);
+		char sha256[2 * SHA256_SIZE + 1];
+		const json_t *said;
+
 		buf_clear(manifest);
 		json_decref(*ret);
 		*ret = NULL;
-		if (!cli_call(c, "GET", path, NULL, NULL, 0, body, err) ||
+		download_fini(d);
+		if (!download_open(d, beside, err) || !download_get(d, c, path, sha256, err) ||
 		    !cli_call(c, "GET", buf_text(&manifest_path), NULL, NULL, 0, manifest, err) ||
 		    !json_parse("the manifest", buf_text(manifest), manifest->len, ret, err))
 			return false;
-		if (matches(*ret, body))
+		said = json_object_get(*ret, "sha256");
+		if (json_is_string(said) && strcmp(json_string_value(said), sha256) == 0)
 			return true;
 	}
 	return err_set(err, ERR_RETRY, "the month changed while it was read; try again, or close it first");
@@ -101,19 +93,22 @@ static bool
 save_pair(struct cli *c, const char *path, const char *dir, struct err *err)
 {
 	owned(json) json_t *about = NULL;
-	in_place(buf) struct buf body, manifest, file;
+	in_place(download) struct download d = {.fd = -1};
+	in_place(buf) struct buf manifest, file;
 	const char *name = NULL;
 
-	buf_init(&body, CLI_REPLY_MAX);
 	buf_init(&manifest, CLI_TEXT_BYTES);
 	buf_init(&file, CLI_PATH_BYTES);
-	if (!fetch_pair(c, path, &body, &manifest, &about, err) || !json_get_str(about, "document", &name, err))
+	buf_printf(&file, "%s/.tollgate", dir);
+	if (!buf_ok(&file, "the name of the file", err) ||
+	    !fetch_pair(c, path, buf_text(&file), &d, &manifest, &about, err) ||
+	    !json_get_str(about, "document", &name, err))
 		return false;
 	if (name[0] == '.' || strchr(name, '/') != NULL)
 		return err_set(err, ERR_INVALID, "the aggregator names the document \"%.100s\"", name);
+	buf_clear(&file);
 	buf_printf(&file, "%s/%s", dir, name);
-	if (!buf_ok(&file, "the name of the file", err) ||
-	    !file_write_atomic(buf_text(&file), buf_text(&body), body.len, 0644, err))
+	if (!buf_ok(&file, "the name of the file", err) || !download_keep(&d, buf_text(&file), err))
 		return false;
 	puts(buf_text(&file));
 	buf_str(&file, ".manifest.json");
@@ -212,13 +207,13 @@ int
 cmd_report(struct cli *c)
 {
 	const char *file = cli_value(c, "output"), *line = cli_value(c, "detail");
-	in_place(buf) struct buf path, body;
+	in_place(download) struct download d = {.fd = -1};
+	in_place(buf) struct buf path;
 	struct wanted want;
 	struct err err = {0};
 	int code = what_is_wanted(c, &want);
 
 	buf_init(&path, CLI_PATH_BYTES);
-	buf_init(&body, CLI_REPLY_MAX);
 	if (code == CLI_OK)
 		code = report_month(c, &path);
 	if (code != CLI_OK)
@@ -231,9 +226,8 @@ cmd_report(struct cli *c)
 	add_query(c, &path);
 	if (want.table)
 		return print_table(c, buf_text(&path), line != NULL ? "rows" : "lines");
-	if (!cli_call(c, "GET", buf_text(&path), NULL, NULL, 0, &body, &err))
+	if ((file != NULL && !download_open(&d, file, &err)) || !download_get(&d, c, buf_text(&path), NULL, &err) ||
+	    (file != NULL && !download_keep(&d, file, &err)))
 		return cli_fail(&err);
-	if (file == NULL)
-		return fwrite(buf_text(&body), 1, body.len, stdout) == body.len ? CLI_OK : CLI_FAILED;
-	return file_write_atomic(file, buf_text(&body), body.len, 0644, &err) ? CLI_OK : cli_fail(&err);
+	return CLI_OK;
 }

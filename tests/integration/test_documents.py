@@ -30,7 +30,7 @@ tenants:
     cost_center: R&D, Köln
     budget: {{amount: "500.00", currency: EUR}}
     workspaces:
-      - {{name: training, rules: [{{namespace: acme}}], reserved_shared: {{H100-80GB: "2"}}, lend: "2"}}
+      - {{name: training, rules: [{{namespace: acme}}], reserved_shared: {{H100-80GB: "2"}}, lend: {{H100-80GB: "2"}}}}
       - {{name: own, rules: [{{namespace: own}}]}}
   - {{name: globex, workspaces: [{{name: research, rules: [{{namespace: globex}}], borrow: "4"}}]}}
 nodes: [{{name: n1, shared: true, gpus: 4, model: H100-80GB}}, {{name: n2, tenant: acme, gpus: 2, model: H100-80GB}},
@@ -46,7 +46,6 @@ prices:
     - {{class: dedicated, price: "1.10"}}
     - {{meter: storage, price: "0.000123"}}
   discounts: [{{tenant: globex, category: gpu, percent: "7"}}]
-  shared_idle: {{method: proportional}}
   energy: [{{cluster: test, price_per_kwh: "0.30", carbon_g_per_kwh: "380"}}]
   shared_idle: {{method: even}}
   platform_cost: {{monthly: "1000.00"}}
@@ -136,7 +135,7 @@ class Documents(unittest.TestCase):
             for ours, theirs in (("billed_cost", "BilledCost"), ("list_cost", "ListCost"), ("quantity", "PricingQuantity")):
                 self.assertEqual(sum(Decimal(r[theirs]) for r in days), Decimal(line[ours]), f"{theirs} of {line['description']}")
         self.assertEqual(json.loads(self.report("focus.csv", manifest=1))["rows"], len(rows))
-        self.assertEqual({r["AllocatedMethodId"] for r in rows}, {"", "shared-idle/proportional"})
+        self.assertEqual({r["AllocatedMethodId"] for r in rows}, {"", "shared-idle/even"})
         mine = self.report("focus.csv", tenant="acme")
         self.assertEqual(focus_check.check(mine, whole=False), [])
         self.assertTrue(any(s.startswith("D6") for s in focus_check.check(mine)), "a part is not the whole")
