@@ -297,7 +297,7 @@ quota_turn_commit(struct quota_turn *t, struct err *err)
 	                       .snapshot_bytes = t->snapshot_bytes};
 
 	if (t->event_count == 0 && !w.snapshot && t->workload_count == 0)
-		return true; /* the lock goes with the transaction */
+		return db_tx_commit(&t->tx, err); /* what others wrote in it; the lock goes with the transaction */
 	if (!turn_write(&t->tx, &w, err)) {
 		t->stepped = true;
 		return false;
