@@ -191,9 +191,10 @@ end_close(void *arg, const struct rating_input *in, struct err *err)
 	static const struct db_stmt billed = {"period billed changes",
 	                                      "DELETE FROM late_change WHERE id = ANY ($1::bigint[])"};
 	static const struct db_stmt own = {"period own changes", "DELETE FROM late_change WHERE month = $1"};
+	/* A day that is not folded says nothing when it changes once more: its month is looked at again, whenever it was closed. */
 	static const struct db_stmt dirty = {
 		"period dirty days",
-		"INSERT INTO late_change (month) SELECT p.month FROM period p WHERE p.month = $1 AND EXISTS ("
+		"INSERT INTO late_change (month) SELECT p.month FROM period p WHERE (p.month = $1 OR p.status = 'closed') AND EXISTS ("
 		"SELECT FROM billing_day b WHERE b.dirty AND b.starts_at >= p.starts_at AND b.starts_at < p.ends_at)"};
 	static const struct db_stmt closed = {"period closed",
 	                                      "UPDATE period SET status = 'closed', closed_at = $2 WHERE month = $1"};

@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import csv
+import datetime
 import hashlib
 import io
 import json
@@ -59,6 +60,31 @@ prices:
     - {{price: "{price}"}}
     - {{price: "1.25", tenant: acme, class: on-demand}}
     - {{meter: storage, price: "0.02"}}
+  discounts: [{{tenant: globex, percent: "12.5"}}]
+"""
+
+# Own and shared nodes, reservations that lend, every class with its price.
+LENDING = """
+version: 1
+cluster: test
+effective: {effective}
+nodes: [{{name: node-0, tenant: acme}}, {{name: spare, shared: true, model: H100-80GB, gpus: 4}}]
+tenants:
+  - name: acme
+    workspaces:
+      - {{name: even, reserved_shared: {{H100-80GB: {mine}}}, lend: {{H100-80GB: {lend}}}, rules: [{{namespace: ns-0}}, {{namespace: ns-2}}]}}
+      - {{name: odd, rules: [{{namespace: ns-1}}, {{namespace: ns-3}}]}}
+  - name: globex
+    workspaces: [{{name: rest, reserved_shared: {{H100-80GB: {shared}}}, rules: [{{namespace: "ns-?", priority: 500}}]}}]
+prices:
+  version: "{version}"
+  currency: EUR
+  lender_ratio: "0.6"
+  items:
+    - {{price: "{price}"}}
+    - {{price: "1.777777777", class: reserved}}
+    - {{price: "1.25", class: borrowed}}
+    - {{price: "0.333333333", class: dedicated}}
   discounts: [{{tenant: globex, percent: "12.5"}}]
 """
 
@@ -166,45 +192,71 @@ class Periods(Base):
             proof = led.run("recompute", month)
             self.assertEqual((proof["identical"], proof["differences"], set(proof["formats"])), (True, [], set(FORMATS)), month)
 
-    def test_late_usage_is_billed_as_corrections_to_the_cent(self):
+    def test_late_usage_and_reservations_are_billed_as_corrections_to_the_cent(self):
         rng = random.Random(seed())
-        # Where the month ends in each zone, the fleet has run for some hours.
-        for zone, effective, start in (
-            ("UTC", "T00:00:00Z", START),
-            ("Asia/Kolkata", "T00:30:00Z", START - 5 * HOUR),
-            ("America/New_York", "T00:00:00Z", START + 5 * HOUR),
+        # The fleet runs over the end of a month, which is a leap day or in another zone; or over the end of summer time.
+        for zone, start, price_change, months in (
+            ("UTC", "2028-02-29T20:00:00Z", "2028-02-29T22:00:00Z", ("2028-02", "2028-03", "2028-04")),
+            ("Asia/Kolkata", "2026-11-30T14:30:00Z", "2026-11-30T16:30:00Z", ("2026-11", "2026-12", "2027-01")),
+            ("Europe/Berlin", "2026-10-24T21:00:00Z", "2026-10-25T01:00:00Z", ("2026-10", "2026-11", "2026-12")),
         ):
             with self.subTest(zone):
-                led = self.new_ledger(zone=zone, now=START + 16 * HOUR)
-                led.apply(policy("2026-11-30" + effective))
-                streams = self.fleet_of(rng.randrange(1 << 32), start)
-                first = [s for s in streams if s[0]["from_ns"] < start + 2 * HOUR]
-                late = [s for s in streams if s not in first]
-                rng.shuffle(late)
-                led.ingest_many(first)
-                settle(led)
-                led.close("2026-11", "two nodes are down")
-                billed = led.bill("2026-11")
-                self.assert_reconciled(led, "2026-11", billed, True)
-                led.ingest_many(late[: len(late) // 2])
-                settle(led)
-                december = led.bill("2026-12")
-                for month, text in (("2026-11", billed), ("2026-12", december)):
-                    self.assert_reconciled(led, month, text)
-                self.assert_recomputed(led, [billed, december])
-                led.close("2026-12", "the same", LATER)
-                self.assertEqual(led.bill("2026-12").replace(",closed,", ",open,"), december.replace(",grace,", ",open,"))
-                led.ingest_many(late[len(late) // 2 :])
-                settle(led)
-                led.rows("select make_periods('2027-01-15', '2027-01-16')")
-                self.assert_recomputed(led, [billed, led.bill("2026-12"), led.bill("2027-01")])
-                led.close("2027-01", "the same", LATER)
-                self.assert_recomputed(led, [billed, led.bill("2026-12"), led.bill("2027-01")])
-                self.assertEqual(led.bill("2026-11"), billed)
-                for month in ("2026-11", "2026-12", "2027-01"):
-                    self.assertTrue(led.run("recompute", month)["identical"], month)
-                numbers = led.rows("select number from invoice order by number")
-                self.assertEqual([int(n) for [n] in numbers], list(range(1, len(numbers) + 1)))
+                self.close_three_months(rng, zone, start, price_change, months)
+
+    def close_three_months(self, rng, zone, start, price_change, months):
+        begin = int(datetime.datetime.fromisoformat(start).timestamp()) * 10**9
+        led = self.new_ledger(zone=zone, now=begin + 16 * HOUR)
+        last = begin + 95 * DAY
+        led.rows(f"select make_periods((at_ns({begin}) at time zone '{zone}')::date, (at_ns({last}) at time zone '{zone}')::date)")
+
+        prices = {v: f"{rng.randint(0, 9)}.{rng.randrange(10**9):09}" for v in ("v1", "v2")}
+
+        def apply(effective, version):
+            mine = rng.randint(1, 2)
+            led.apply(LENDING.format(effective=effective, version=version, price=prices[version], mine=mine, lend=rng.randint(1, mine), shared=rng.randint(1, 2)))
+
+        apply(start, "v1")
+        apply(price_change, "v2")
+        streams = self.fleet_of(rng.randrange(1 << 32), begin)
+        first = [s for s in streams if s[0]["from_ns"] < begin + 2 * HOUR]
+        late = [s for s in streams if s not in first]
+        rng.shuffle(late)
+        led.ingest_many(first)
+        settle(led)
+        led.close(months[0], "two nodes are down", last)
+        billed = {f: led.document(months[0], None, f) for f in FORMATS}
+        self.assert_sums_agree(billed)
+        bills = [led.bill(months[0])]
+        self.assert_reconciled(led, months[0], bills[0], True)
+        for month, streams in ((months[1], late[: len(late) // 2]), (months[2], late[len(late) // 2 :])):
+            led.ingest_many(streams)
+            apply(price_change, "v2")
+            settle(led)
+            before = led.bill(month)
+            self.assert_reconciled(led, months[0], bills[0])
+            self.assert_recomputed(led, [*bills, before], months)
+            led.close(month, "the same", last)
+            bills.append(led.bill(month))
+            self.assertEqual(bills[-1].replace(",closed,", ",open,"), before.replace(",grace,", ",open,"))
+        self.assert_sums_agree({f: led.document(months[2], None, f) for f in FORMATS if f != "html"})
+        self.assertEqual({f: led.document(months[0], None, f) for f in FORMATS}, billed)
+        for month in months:
+            self.assertEqual(led.run("recompute", month)["differences"], [], month)
+        numbers = led.rows("select number from invoice order by number")
+        self.assertEqual([int(n) for [n] in numbers], list(range(1, len(numbers) + 1)))
+
+    def assert_sums_agree(self, documents):
+        """CSV, its form for spreadsheets, FOCUS, JSON: the same cents for each invoice, and every rule of the checkers."""
+        text = {f: d.decode() for f, d in documents.items()}
+        self.assertEqual(csv_check.check(text["csv"]), [])
+        due = {}
+        for line in rows(text["csv"]):
+            due[line["invoice_id"]] = due.get(line["invoice_id"], 0) + Decimal(line["billed_cost"])
+        self.assertEqual(focus_check.check(text["focus.csv"], due), [])
+        self.assertEqual(focus_check.check_periods(text["focus.periods.csv"]), [])
+        self.assertEqual({t["invoice_id"]: Decimal(t["billed_cost"]) for t in json.loads(text["json"])["totals"]}, due)
+        spread = csv.DictReader(io.StringIO(text["excel.csv"].lstrip("\ufeff"), newline=""), delimiter=";")
+        self.assertEqual(sum(Decimal(line["billed_cost"].replace(",", ".")) for line in spread), sum(due.values()))
 
     def assert_reconciled(self, led, month, text, agrees=False):
         """Of a closed month too: capacity is worth what its terms add up to, and the page comes to the bill, corrections among it."""
@@ -217,10 +269,10 @@ class Periods(Base):
         self.assertEqual(Decimal(total["total"]), sum(Decimal(r["billed_cost"]) for r in lines))
         self.assertEqual(Decimal(total["corrections"]), sum(Decimal(r["billed_cost"]) for r in lines if r["charge_type"] == "correction"))
 
-    def assert_recomputed(self, led, bills):
+    def assert_recomputed(self, led, bills, months=None):
         """Invoices and corrections together are the months computed again from what the ledger has now."""
         lines = [line for text in bills for line in rows(text)]
-        now = [line for [month] in led.rows("select month from period order by 1") for line in rows(led.text("report", month))]
+        now = [line for month in months or [m for [m] in led.rows("select month from period order by 1")] for line in rows(led.text("report", month))]
         self.assertEqual(cents(lines), cents(now))
         for line in lines:
             self.assertEqual(line["charge_type"] == "correction", line["correction_of"] != "")

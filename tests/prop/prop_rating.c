@@ -350,6 +350,42 @@ splitting_rows_changes_nothing(const void *c, struct buf *why)
 	return same_report(m, rows, n, why);
 }
 
+/* ---- one tenant and all of them ---- */
+
+/* Line by line, cents too: the store rates tenant by tenant. */
+static bool
+a_tenant_alone_is_billed_as_among_others(const void *c, struct buf *why)
+{
+	const struct month *m = c;
+	in_place(rating) struct rating all = {0};
+	size_t at = 0;
+
+	if (!rate(m, m->rows, m->count, &all, why))
+		return false;
+	for (size_t t = 0; t < ARRAY_LEN(tenants); t++) {
+		in_place(rating) struct rating one = {0};
+		struct usage_day rows[MAX_ROWS];
+		size_t n = 0;
+
+		for (size_t i = 0; i < m->count; i++)
+			if (strcmp(m->rows[i].tenant, tenants[t]) == 0)
+				rows[n++] = m->rows[i];
+		if (!rate(m, rows, n, &one, why))
+			return false;
+		for (size_t i = 0; i < one.rated->count; i++, at++) {
+			const struct rated_line *a = &one.rated->lines[i];
+			const struct rated_line *b = at < all.rated->count ? &all.rated->lines[at] : NULL;
+
+			if (b == NULL || strcmp(a->line_id, b->line_id) != 0 || a->billed != b->billed ||
+			    a->rounding != b->rounding || a->quantity != b->quantity || a->list_cost != b->list_cost) {
+				buf_printf(why, "line %s of %s is another one among all", a->line_id, tenants[t]);
+				return false;
+			}
+		}
+	}
+	return at == all.rated->count;
+}
+
 /* ---- a price change in the month ---- */
 
 static const struct rated_line *
@@ -492,6 +528,7 @@ main(void)
 		PROPERTY("the order of the input changes no byte of the report", order_changes_nothing),
 		PROPERTY("a day that arrives in several rows changes no byte of the report",
 	                 splitting_rows_changes_nothing),
+		PROPERTY("a tenant alone is billed as among others", a_tenant_alone_is_billed_as_among_others),
 		PROPERTY("a price change within the month equals two bills", a_price_change_equals_two_bills),
 		PROPERTY("the CSV read back adds up to the same totals", the_csv_read_back_adds_up),
 	};
