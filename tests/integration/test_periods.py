@@ -153,7 +153,7 @@ class Periods(Base):
         led.ingest_many(first)
         settle(led)
         led.close("2026-11", "a test")
-        wanted = [(t, f, m) for t in (None, "acme", "globex") for f in FORMATS for m in (False, True)]
+        wanted = [(None, f, m) for f in FORMATS for m in (False, True)] + [("acme", f, False) for f in FORMATS]
 
         def documents(organisation):
             return {(t, f, m): led.document("2026-11", t, f, m, organisation) for t, f, m in wanted}
@@ -188,7 +188,7 @@ class Periods(Base):
         # Nothing of what was measured is asked any more.
         led.rows("set session_replication_role = replica; truncate usage_interval, usage_hourly, usage_daily, charge_day, reserve_day, loan_day, pool_day, meter_event")
         self.assertEqual(documents("Renamed GmbH"), before)
-        for [month] in led.rows("select month from period where status = 'closed'"):
+        for month in ("2026-11", "2026-12", "2027-11"):
             proof = led.run("recompute", month)
             self.assertEqual((proof["identical"], proof["differences"], set(proof["formats"])), (True, [], set(FORMATS)), month)
 
