@@ -57,6 +57,7 @@ struct counters {
 };
 
 struct decider;
+struct token_line;
 struct quota_loop_memory;
 struct app {
 	const struct aggregator_options *options;
@@ -65,6 +66,7 @@ struct app {
 	struct usage_counters *usage;
 	struct gauges *gauges;
 	struct ingest_line *line;
+	struct token_line *tokens;
 	struct audit_reads *reads;
 	struct decision_counters *decisions;
 	struct decider *decider;

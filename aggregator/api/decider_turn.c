@@ -188,6 +188,57 @@ verdict_of(const struct quota_outcome *o, const char *id)
 	return NULL;
 }
 
+/* The end of the object that begins here. */
+static const char *
+object_end(const char *at)
+{
+	int depth = 0;
+
+	for (bool quoted = false; *at != '\0'; at++) {
+		if (quoted && *at == '\\' && at[1] != '\0')
+			at++;
+		else if (*at == '"')
+			quoted = !quoted;
+		else if (!quoted && *at == '{')
+			depth++;
+		else if (!quoted && *at == '}' && --depth == 0)
+			return at + 1;
+	}
+	return at;
+}
+
+/* The verdicts are in the outcome's text already, in their order, and not written again. */
+static void
+tell_verdicts(const struct turn_result *r, struct desk_item *items, const struct quota_outcome *o)
+{
+	const char *at = strchr(quota_turn_outcome(r->turn), '[');
+	struct desk_item *next = items;
+
+	for (size_t k = 0; k < o->verdict_count && at; k++) {
+		const char *end = object_end(++at);
+		struct desk_item *i = next;
+
+		/* mostly in the order in which they came */
+		for (bool around = false;
+		     i == NULL || i->kind != DESK_SUBMIT || strcmp(i->id, o->verdicts[k].id) != 0;) {
+			i = i ? i->next : NULL;
+			if (!i && around)
+				break;
+			if (!i) {
+				around = true;
+				i = items;
+			}
+		}
+		if (i && i->fate == DESK_DECIDED) {
+			next = i->next;
+			i->verdict = &o->verdicts[k];
+			buf_init(&i->told, HTTP_REPLY_MAX);
+			buf_add(&i->told, at, (size_t)(end - at));
+		}
+		at = end;
+	}
+}
+
 static bool
 step_submits(struct turn_result *r, struct desk_item *items, struct err *err)
 {
@@ -218,14 +269,7 @@ step_submits(struct turn_result *r, struct desk_item *items, struct err *err)
 	if (!buf_ok(&text, "an event", err) ||
 	    !step(r, keep(r, mem_strdup(buf_text(&actors))), buf_text(&text), text.len, asks, n, &o, err))
 		return false;
-	for (struct desk_item *i = items; i; i = i->next) {
-		if (i->kind != DESK_SUBMIT || i->fate != DESK_DECIDED)
-			continue;
-		i->verdict = verdict_of(o, i->id);
-		ASSERT(i->verdict != NULL);
-		buf_init(&i->told, HTTP_REPLY_MAX);
-		quota_book_verdict_json(quota_turn_book(r->turn), i->verdict, &i->told);
-	}
+	tell_verdicts(r, items, o);
 	return true;
 }
 

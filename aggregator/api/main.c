@@ -9,6 +9,7 @@
 
 #include "aggregator/api/decider.h"
 #include "aggregator/api/quota_loop.h"
+#include "aggregator/api/token_line.h"
 #include "common/log.h"
 #include "common/time.h"
 
@@ -241,6 +242,7 @@ run(const void *options, struct err *err)
 	db_free(take(db));
 	app.line = ingest_line_new(o->slice_ns);
 	app.reads = audit_reads_new();
+	app.tokens = token_line_new();
 	app.decisions = decision_counters_new((size_t)o->metrics_series_max);
 	app.usage = usage_counters_new((size_t)o->metrics_series_max);
 	app.loop = quota_loop_memory_new(&(struct quota_settings){.burst = 2,
@@ -257,6 +259,7 @@ run(const void *options, struct err *err)
 	decision_counters_free(app.decisions);
 	audit_reads_free(app.reads);
 	ingest_line_free(app.line);
+	token_line_free(app.tokens);
 	quota_loop_memory_free(app.loop);
 	return ok;
 }

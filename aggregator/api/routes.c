@@ -3,6 +3,7 @@
 #include <strings.h>
 
 #include "aggregator/api/app.h"
+#include "aggregator/api/token_line.h"
 #include "aggregator/core/live.h"
 #include "common/text.h"
 
@@ -137,7 +138,6 @@ api_guard(void *app, void *worker, const struct http_request *rq, struct http_re
 	const char *token = api_bearer(rq);
 	struct err err = {0};
 
-	(void)app;
 	if (w == NULL) /* inline routes are open to all */
 		return true;
 	memset(&w->who, 0, sizeof(w->who));
@@ -147,7 +147,7 @@ api_guard(void *app, void *worker, const struct http_request *rq, struct http_re
 		http_problem(rp, rq, 401, "Authorization", "a bearer token is needed: Authorization: Bearer TOKEN");
 		return false;
 	}
-	if (!store_token_check(w->db, token, &w->who, &err)) {
+	if (!token_line_check(((struct app *)app)->tokens, w->db, token, &w->who, &err)) {
 		memset(&w->who, 0, sizeof(w->who));
 		if (err.kind == ERR_DENIED && route->roles == TAKES_JOIN_TOKEN)
 			return true;

@@ -71,6 +71,8 @@ const struct decision_rows *quota_turn_foreign(const struct quota_turn *t);
 MUST_CHECK bool quota_turn_step(struct quota_turn *t, const char *actor, const char *event, size_t len,
                                 const struct decision_ask *asks, size_t ask_count, const struct quota_outcome **ret,
                                 struct err *err);
+/* The outcome of the event that was stepped last, as it will be logged. */
+const char *quota_turn_outcome(const struct quota_turn *t);
 /* The workload of a lease, told with its confirmation; NULL members stay as they are. */
 void quota_turn_workload(struct quota_turn *t, const char *request_id, const struct decision_workload *w);
 /* Of the event that was stepped last. */

@@ -1,0 +1,18 @@
+/* aggregator/api/token_line.h - requests that show the same token at the same time share one look at it.
+ *
+ * A look counts for those that had come when it began: so a token that was revoked is refused from the next request on, as if each had
+ * looked for itself. Nobody waits for company: who finds no look under way begins one at once. */
+#ifndef TOLLGATE_API_TOKEN_LINE_H
+#define TOLLGATE_API_TOKEN_LINE_H
+
+#include "aggregator/store/store.h"
+
+struct token_line;
+struct token_line *token_line_new(void);
+void token_line_free(struct token_line *l); /* nobody waits any more */
+
+/* As store_token_check; db is the caller's own connection. */
+MUST_CHECK bool token_line_check(struct token_line *l, struct db *db, const char *token, struct identity_row *ret,
+                                 struct err *err);
+
+#endif
