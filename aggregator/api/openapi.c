@@ -225,6 +225,8 @@ static const struct schema {
          "free_units:int excess_units:int reserved_units:int borrowed_units:int lent_units:int protected_units:int",
          NULL},
 	{"Quota", "seq:int at:time~ workspaces:[QuotaAccount] pools:[QuotaPool]", NULL},
+	{"QuotaAnomaly", "kind:text subject:text tenant:text since:time last:time detail:any", NULL},
+	{"QuotaAnomalies", "anomalies:[QuotaAnomaly]", NULL},
 	{"Recording", "recording:int state:any state_seq:int events:any", NULL},
 };
 
@@ -293,6 +295,7 @@ static const struct door {
 	{"GET", "/v1/reclaims", .query = "tenant:text? wait:text? after:int?", .reply_type = JSON, .reply = "Reclaims"},
 	{"POST", "/v1/reclaims/", .tail = "id:int event:text", .reply_type = JSON, .reply = "Decided", .errors = {409}},
 	{"GET", "/v1/quota", .query = "tenant:text?", .reply_type = JSON, .reply = "Quota"},
+	{"GET", "/v1/quota/anomalies", .query = "tenant:text?", .reply_type = JSON, .reply = "QuotaAnomalies"},
 	{"GET", "/v1/quota/recording", .query = "from_seq:int? to_seq:int?", .reply_type = JSON, .reply = "Recording"},
 	{"GET", "/v1/usage",
          .query = RANGE

@@ -3,6 +3,7 @@
 
 #include "aggregator/api/decider.h"
 #include "aggregator/core/quota_figures.h"
+#include "aggregator/store/quota_store.h"
 #include "common/spill.h"
 
 static void
@@ -122,6 +123,21 @@ handle_quota(void *app_, void *worker, const struct http_request *rq, struct htt
 		http_problem(rp, rq, 503, NULL, "the quota book was not read yet");
 		rp->retry_after_s = 1;
 	}
+}
+
+void
+handle_quota_anomalies(void *app, void *worker, const struct http_request *rq, struct http_reply *rp)
+{
+	struct worker *w = worker;
+	const char *tenant = NULL;
+	struct err err = {0};
+
+	(void)app;
+	if (!api_tenant(w, rq, &tenant, rp))
+		return;
+	rp->content_type = "application/json";
+	if (!store_quota_anomalies_json(w->db, tenant, &rp->body, &err))
+		api_problem(rp, rq, &err);
 }
 
 void

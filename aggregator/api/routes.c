@@ -78,6 +78,8 @@ const struct http_route api_routes[] = {
          "ID/ack: the lease is draining; ID/enforce: the overdue one is being ended"},
 	{"GET", "/v1/quota", false, 0, handle_quota, ROLES_READ | ROLE_SCHEDULER,
          "per workspace and model: limit, reserved, in use, borrowed, queued; per pool: capacity; tenant"},
+	{"GET", "/v1/quota/anomalies", false, 0, handle_quota_anomalies, ROLES_READ | ROLE_SCHEDULER,
+         "where telemetry and leases differ: unleased, unused, foreign, excess, reserved, overdue, idle; tenant"},
 	{"GET", "/v1/quota/recording", false, 0, handle_quota_recording, ROLE_ADMIN,
          "the log of decisions, for `tollgate quota simulate`; from_seq, to_seq"},
 	{"GET", "/v1/usage", false, 0, handle_usage, ROLES_READ,

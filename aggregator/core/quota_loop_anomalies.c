@@ -104,21 +104,24 @@ holder_tenant(const struct loop *l, const struct quota_seen_holder *h)
 	return w == QUOTA_NONE ? QUOTA_NONE : l->w->policy.workspaces[w].tenant;
 }
 
+/* Who the stranger is stands apart: it is the operator's to know. */
 static void
 tell_foreign(struct loop *l, const struct quota_seen_holder *h, int32_t of)
 {
-	in_place(buf) struct buf subject, detail;
+	in_place(buf) struct buf subject, detail, who;
 
 	buf_init(&subject, TEXT_BYTES);
 	buf_init(&detail, TEXT_BYTES);
-	subject_of(&subject, l->in->nodes[h->node].name, h->device, h->workspace);
+	buf_init(&who, TEXT_BYTES);
+	subject_of(&subject, l->in->nodes[h->node].name, h->device, "");
 	member(&detail, "node", l->in->nodes[h->node].name);
 	member(&detail, "device", h->device);
-	member(&detail, "workspace", h->workspace);
 	member(&detail, "kept_for", l->w->policy.tenants[of].name);
-	member(&detail, "namespace", h->ns);
-	member(&detail, "pod", h->pod);
-	member(&detail, "slurm_job", h->slurm_job);
+	member(&who, "workspace", h->workspace);
+	member(&who, "namespace", h->ns);
+	member(&who, "pod", h->pod);
+	member(&who, "slurm_job", h->slurm_job);
+	buf_printf(&detail, ",\"holder\":{%s}", buf_text(&who));
 	loop_anomaly(l, "foreign", buf_text(&subject), l->w->policy.tenants[of].name, &detail);
 }
 

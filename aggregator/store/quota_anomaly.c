@@ -18,8 +18,8 @@ keep_anomalies(struct db *db, const struct quota_loop_out *found, int64_t now_ns
 		"e.tenant_id, $1, $1, e.detail FROM e WHERE NOT EXISTS (SELECT FROM quota_anomaly a WHERE a.kind = e.kind AND a.subject = "
 		"e.subject) RETURNING kind, subject, tenant_id, detail) "
 		"INSERT INTO audit_log (actor, action, subject, before, after, tenant_id) "
-		"SELECT 'tollgate-aggregator', 'quota.anomaly.begin', kind || ' ' || subject, NULL::jsonb, detail, tenant_id FROM began "
-		"UNION ALL SELECT 'tollgate-aggregator', 'quota.anomaly.end', kind || ' ' || subject, detail || jsonb_build_object('since', "
+		"SELECT 'tollgate-aggregator', 'quota.anomaly.begin', kind || ' ' || subject, NULL::jsonb, detail - 'holder', tenant_id FROM began "
+		"UNION ALL SELECT 'tollgate-aggregator', 'quota.anomaly.end', kind || ' ' || subject, (detail - 'holder') || jsonb_build_object('since', "
 		"rfc3339(at_ns(since_ns))), NULL, tenant_id FROM ended"};
 	in_place(db_columns) struct db_columns c;
 	struct db_args a = {0};
@@ -63,4 +63,25 @@ bool
 store_quota_anomalies(struct db *db, const struct quota_loop_out *found, int64_t now_ns, struct err *err)
 {
 	return keep_anomalies(db, found, now_ns, err) && keep_idle(db, found, err);
+}
+
+bool
+store_quota_anomalies_json(struct db *db, const char *tenant, struct buf *out, struct err *err)
+{
+	static const struct db_stmt stmt = {
+		"quota anomalies list",
+		"SELECT a.kind, a.subject, coalesce(t.name, '') AS tenant, rfc3339(at_ns(a.since_ns)) AS since, "
+		"rfc3339(at_ns(a.last_ns)) AS last, CASE WHEN $1::text IS NULL THEN a.detail ELSE a.detail - 'holder' END AS detail "
+		"FROM quota_anomaly a LEFT JOIN tenant t ON t.id = a.tenant_id WHERE $1::text IS NULL OR t.name = $1 "
+		"ORDER BY a.since_ns, a.kind, a.subject LIMIT 10000"};
+	owned(result) PGresult *r = NULL;
+	struct db_args a = {0};
+
+	arg_text(&a, tenant);
+	if (!db_run(db, &stmt, &a, &r, err))
+		return false;
+	buf_str(out, "{\"anomalies\":");
+	res_json(r, out);
+	buf_str(out, "}\n");
+	return buf_ok(out, "the list", err);
 }

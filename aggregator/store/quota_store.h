@@ -25,4 +25,7 @@ MUST_CHECK bool store_quota_policy_version(struct db *db, int64_t *ret, struct e
 MUST_CHECK bool store_quota_anomalies(struct db *db, const struct quota_loop_out *found, int64_t now_ns,
                                       struct err *err);
 
+/* {"anomalies":[...]}, the oldest first; tenant: its own, without who strangers are; NULL: all. */
+MUST_CHECK bool store_quota_anomalies_json(struct db *db, const char *tenant, struct buf *out, struct err *err);
+
 #endif

@@ -72,6 +72,7 @@ EXPECTED = {
     ("GET", "/v1/reclaims"): (READ | {"scheduler"}, None),
     ("POST", "/v1/reclaims/"): (ASK, "/v1/reclaims/999999999/ack"),
     ("GET", "/v1/quota"): (READ | {"scheduler"}, None),
+    ("GET", "/v1/quota/anomalies"): (READ | {"scheduler"}, None),
     ("GET", "/v1/quota/recording"): ({"admin"}, None),
     ("GET", "/v1/usage"): (READ, None),
     ("GET", "/v1/conservation"): (MONEY, None),
@@ -98,7 +99,7 @@ OF_THE_TOKEN = {"/v1/whoami"}  # its own row and no other
 OF_A_TENANT = {
     "/v1/tokens", "/v1/audit", "/v1/usage", "/v1/status", "/v1/events/summary", "/v1/reports/", "/v1/tenants", "/v1/workspaces", "/v1/members",
     "/v1/history", "/v1/policy", "/v1/periods", "/v1/adjustments", "/v1/budgets", "/v1/refunds", "/v1/exceptions",
-    "/v1/decisions", "/v1/decisions/", "/v1/leases", "/v1/reclaims", "/v1/quota",
+    "/v1/decisions", "/v1/decisions/", "/v1/leases", "/v1/reclaims", "/v1/quota", "/v1/quota/anomalies",
 }  # fmt: skip
 
 

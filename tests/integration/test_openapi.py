@@ -278,6 +278,7 @@ class OpenApi(unittest.TestCase):
         self.assertEqual(r.call("POST", f"/v1/reclaims/{order['id']}/enforce").status, 409)
         self.assertEqual(len(r.call("GET", "/v1/leases?workspace=acme/training").json()["leases"]), 1)
         self.assertEqual(sum(p["in_use_units"] for p in r.call("GET", "/v1/quota?tenant=acme").json()["pools"]), 5040)
+        self.assertEqual({a["kind"] for a in r.call("GET", "/v1/quota/anomalies?tenant=acme").json()["anomalies"]} - {"reserved", "unused"}, set())
         self.assertEqual(len(r.call("GET", "/v1/quota/recording?from_seq=1&to_seq=4").json()["events"]), 4)
         for path in ("/v1/decisions/none", "/v1/decisions?status=odd", "/v1/leases?limit=0", "/v1/reclaims?wait=1y", "/v1/quota/recording?from_seq=0"):
             self.assertGreaterEqual(r.call("GET", path, wrong=True).status, 400)

@@ -38,6 +38,7 @@ class Loop(unittest.TestCase):
         cls.stack = s = cls.enterClassContext(Stack(options=OPTIONS))
         s.apply(POLICY)
         s.token("scheduler", role="scheduler")
+        s.token("acme", role="viewer", tenant="acme")
         cls.nodes = Nodes(s, {"n1": 2, "n2": 2})
         cls.seq, cls.until = 1, time.time_ns() // (60 * S) * 60 * S
         cls.record(cls.until + S, used=False)  # who there is
@@ -84,7 +85,7 @@ class Loop(unittest.TestCase):
         wait_for(f"{i} {status}", lambda: self.status(i) == status, self.stack.aggregator)
 
     def anomalies(self, kind):
-        return {subject for (subject,) in self.stack.sql(f"SELECT subject FROM quota_anomaly WHERE kind = '{kind}'")}
+        return {a["subject"] for a in self.stack.get("/v1/quota/anomalies").json()["anomalies"] if a["kind"] == kind}
 
     def differs(self, kind, *subjects):
         wait_for(f"{kind} {subjects}", lambda: self.anomalies(kind) == set(subjects), self.stack.aggregator)
@@ -149,7 +150,10 @@ class Loop(unittest.TestCase):
     def test_what_is_used_without_a_lease_and_by_strangers_is_told_while_it_lasts(self):
         self.on(dev=("n1", 1), research=("n2", 0))
         self.differs("unleased", "acme/dev n1", "globex/research n2")
-        self.differs("foreign", f"n2 {self.nodes.uuid('n2', 0)} globex/research")
+        self.differs("foreign", f"n2 {self.nodes.uuid('n2', 0)}")
+        shown = {role: [a["detail"] for a in self.stack.get("/v1/quota/anomalies", role).json()["anomalies"] if a["kind"] == "foreign"] for role in ("admin", "acme")}
+        self.assertEqual(shown["admin"][0]["holder"]["workspace"], "globex/research")
+        self.assertEqual(shown["acme"], [{"node": "n2", "device": self.nodes.uuid("n2", 0), "kept_for": "acme"}])
         self.ask("late", "dev")
         self.nodes.speak()
         self.becomes("late", "confirmed")

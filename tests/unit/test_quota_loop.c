@@ -501,7 +501,7 @@ a_holder_of_another_tenant_on_what_is_kept_for_one_is_foreign(void **state)
 
 	hold(k, 0, 0, "bank/x", "p");
 	(void)look(k);
-	assert_string_equal(anomaly(k, "foreign"), "n0 g0 bank/x");
+	assert_string_equal(anomaly(k, "foreign"), "n0 g0");
 	/* On shared nodes a tenant that shares no GPU minds others on its own. */
 	k->nodes[0].tenant = "";
 	settle(k);
@@ -512,7 +512,10 @@ a_holder_of_another_tenant_on_what_is_kept_for_one_is_foreign(void **state)
 	assert_string_equal(anomaly(k, "foreign"), "");
 	k->holders[1].gpu = k->holders[1].device = "g0";
 	(void)look(k);
-	assert_string_equal(anomaly(k, "foreign"), "n0 g0 acme/a");
+	assert_string_equal(anomaly(k, "foreign"), "n0 g0");
+	assert_non_null(
+		strstr(k->out.anomalies[0].detail, "\"kept_for\":\"bank\",\"holder\":{\"workspace\":\"acme/a\""));
+	assert_string_equal(k->out.anomalies[0].tenant, "bank");
 }
 
 static void
