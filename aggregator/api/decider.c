@@ -519,7 +519,8 @@ decider_stop(struct decider *d)
 	if (!d)
 		return;
 	pthread_mutex_lock(&d->lock);
-	d->stop = d->hurry = true;
+	d->hurry = true;
+	d->stop = true;
 	pthread_cond_signal(&d->wake);
 	pthread_mutex_unlock(&d->lock);
 	pthread_join(d->thread, NULL);

@@ -207,35 +207,38 @@ object_end(const char *at)
 	return at;
 }
 
+/* The item of a verdict. They are mostly in the order in which the items came: the search begins behind the last one. */
+static struct desk_item *
+item_of(struct desk_item *items, struct desk_item *from, const char *id)
+{
+	for (struct desk_item *i = from; i; i = i->next)
+		if (i->kind == DESK_SUBMIT && i->fate == DESK_DECIDED && strcmp(i->id, id) == 0)
+			return i;
+	for (struct desk_item *i = items; i != from; i = i->next)
+		if (i->kind == DESK_SUBMIT && i->fate == DESK_DECIDED && strcmp(i->id, id) == 0)
+			return i;
+	return NULL;
+}
+
 /* The verdicts are in the outcome's text already, in their order, and not written again. */
 static void
 tell_verdicts(const struct turn_result *r, struct desk_item *items, const struct quota_outcome *o)
 {
 	const char *at = strchr(quota_turn_outcome(r->turn), '[');
-	struct desk_item *next = items;
+	struct desk_item *from = items;
 
-	for (size_t k = 0; k < o->verdict_count && at; k++) {
-		const char *end = object_end(++at);
-		struct desk_item *i = next;
+	ASSERT(at != NULL); /* it is the book's own text */
+	for (size_t k = 0; k < o->verdict_count; k++) {
+		const char *begin = at + 1, *end = object_end(begin);
+		struct desk_item *i = item_of(items, from, o->verdicts[k].id);
 
-		/* mostly in the order in which they came */
-		for (bool around = false;
-		     i == NULL || i->kind != DESK_SUBMIT || strcmp(i->id, o->verdicts[k].id) != 0;) {
-			i = i ? i->next : NULL;
-			if (!i && around)
-				break;
-			if (!i) {
-				around = true;
-				i = items;
-			}
-		}
-		if (i && i->fate == DESK_DECIDED) {
-			next = i->next;
-			i->verdict = &o->verdicts[k];
-			buf_init(&i->told, HTTP_REPLY_MAX);
-			buf_add(&i->told, at, (size_t)(end - at));
-		}
 		at = end;
+		if (!i)
+			continue;
+		from = i->next;
+		i->verdict = &o->verdicts[k];
+		buf_init(&i->told, HTTP_REPLY_MAX);
+		buf_add(&i->told, begin, (size_t)(end - begin));
 	}
 }
 
