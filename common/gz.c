@@ -197,3 +197,32 @@ gz_expand(const void *in, size_t n, struct buf *out, struct err *err)
 		roll_back(out, before);
 	return ok;
 }
+
+#define PIECE (256u << 10)
+
+bool
+gz_expand_pieces(const void *in, size_t n, gz_piece *each, void *arg, struct err *err)
+{
+	owned(mem) char *piece = mem_array(PIECE, 1);
+	z_stream z = {0};
+	size_t fed = 0;
+	int rc = Z_OK;
+	bool ok = true;
+
+	if (inflateInit2(&z, GZ_WINDOW) != Z_OK)
+		return err_set(err, ERR_RETRY, "no memory to expand %zu bytes", n);
+	while (ok && rc == Z_OK) {
+		feed(&z, in, n, &fed);
+		z.next_out = (Bytef *)piece;
+		z.avail_out = PIECE;
+		rc = inflate(&z, Z_NO_FLUSH);
+		if (rc != Z_OK && rc != Z_STREAM_END)
+			ok = err_set(err, ERR_INVALID, "the gzip stream of %zu bytes is torn or damaged", n);
+		else
+			ok = each(arg, piece, PIECE - z.avail_out, err);
+	}
+	if (ok && (z.avail_in > 0 || fed < n))
+		ok = err_set(err, ERR_INVALID, "%zu bytes follow the gzip stream", z.avail_in + (n - fed));
+	inflateEnd(&z);
+	return ok;
+}

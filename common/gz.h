@@ -12,7 +12,11 @@ MUST_CHECK bool gz_compress(const void *in, size_t n, int level, struct buf *out
  * ERR_INVALID. */
 MUST_CHECK bool gz_expand(const void *in, size_t n, struct buf *out, struct err *err);
 
-/* The same in pieces: one member, of any length, with memory for a piece. */
+/* The same piece by piece, of any length; false of it ends it. */
+typedef bool gz_piece(void *arg, const char *data, size_t n, struct err *err);
+MUST_CHECK bool gz_expand_pieces(const void *in, size_t n, gz_piece *each, void *arg, struct err *err);
+
+/* Compressing in pieces: one member, of any length, with memory for a piece. */
 struct gz_stream;
 struct gz_stream *gz_stream_new(int level);
 void gz_stream_free(struct gz_stream *g);

@@ -7,7 +7,6 @@
 #include "common/gz.h"
 
 #define KEPT_MAX (1000u << 20)
-#define PIECE (1u << 20)
 
 bool
 period_is_closed(struct db *db, const char *month, bool *ret, struct err *err)
@@ -61,28 +60,32 @@ period_kept_source(struct db *db, const char *month, const char *tenant, const c
 	       (PQntuples(r) == 0 || expand(res_text(r, 0, 3), out, err));
 }
 
-/* skip_line: all but its first line. */
+struct plain {
+	struct spill *to;
+	bool skipping; /* the first line */
+};
+
+static bool
+take_plain(void *arg, const char *data, size_t n, struct err *err)
+{
+	struct plain *p = arg;
+	const char *end = p->skipping && n > 0 ? memchr(data, '\n', n) : NULL;
+	size_t skipped = !p->skipping ? 0 : end != NULL ? (size_t)(end - data) + 1 : n;
+
+	p->skipping = p->skipping && end == NULL;
+	buf_add(spill_buf(p->to), data + skipped, n - skipped);
+	return spill_step(p->to, err);
+}
+
+/* skip_line: all but its first line. Memory holds the document as it is stored, and a piece of what it says. */
 static bool
 spill_plain(const char *hex, bool skip_line, struct spill *to, struct err *err)
 {
-	in_place(buf) struct buf text;
-	size_t at = 0;
+	size_t n = strlen(hex) / 2;
+	owned(mem) uint8_t *packed = mem_array(n, 1);
+	struct plain p = {.to = to, .skipping = skip_line};
 
-	buf_init(&text, KEPT_MAX);
-	if (!expand(hex, &text, err))
-		return false;
-	if (skip_line) {
-		const char *end = memchr(buf_text(&text), '\n', text.len);
-
-		at = end != NULL ? (size_t)(end - buf_text(&text)) + 1 : text.len;
-	}
-	for (size_t n; at < text.len; at += n) {
-		n = text.len - at < PIECE ? text.len - at : PIECE;
-		buf_add(spill_buf(to), buf_text(&text) + at, n);
-		if (!spill_step(to, err))
-			return false;
-	}
-	return true;
+	return hex_decode(hex, packed, n, err) && gz_expand_pieces(packed, n, take_plain, &p, err);
 }
 
 /* The rows of every tenant, by name. */

@@ -196,10 +196,43 @@ what_is_not_gzip_is_refused(void **state)
 	assert_int_equal(err.kind, ERR_INVALID);
 }
 
+static bool
+keep_piece(void *arg, const char *data, size_t n, struct err *err)
+{
+	struct buf *out = arg;
+
+	buf_add(out, data, n);
+	return buf_ok(out, "what came", err);
+}
+
+static void
+pieces_are_the_whole_and_damage_is_seen_in_them_too(void **state)
+{
+	owned(mem) char *data = mem_alloc(1000000);
+	in_place(buf) struct buf packed = {.max = 2000000}, back = {.max = 1000000}, little = {.max = 1000};
+	struct err err = {0};
+
+	(void)state;
+	fill(data, 1000000);
+	assert_true(gz_compress(data, 1000000, 1, &packed, &err));
+	assert_true(gz_expand_pieces(packed.data, packed.len, keep_piece, &back, &err));
+	assert_int_equal(back.len, 1000000);
+	assert_memory_equal(back.data, data, 1000000);
+	assert_false(gz_expand_pieces(packed.data, packed.len, keep_piece, &little, &err)); /* who takes it says no */
+	buf_clear(&back);
+	assert_false(gz_expand_pieces(packed.data, packed.len - 1, keep_piece, &back, &err));
+	assert_non_null(strstr(err.text, "torn"));
+	buf_clear(&back);
+	buf_char(&packed, 'x');
+	assert_false(gz_expand_pieces(packed.data, packed.len, keep_piece, &back, &err));
+	assert_non_null(strstr(err.text, "follow"));
+}
+
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(pieces_are_the_whole_and_damage_is_seen_in_them_too),
 		cmocka_unit_test(data_of_any_size_comes_back_as_it_was),
 		cmocka_unit_test(the_same_input_gives_the_same_bytes_without_time_name_or_system),
 		cmocka_unit_test(both_directions_append),
