@@ -330,7 +330,14 @@ id_in(const json_t *at)
 }
 
 void
-decision_cause_of(const json_t *doc, struct decision_cause *ret, const char ***ret_ids)
+decision_cause_fini(struct decision_cause *c)
+{
+	mem_free(c->ids);
+	*c = (struct decision_cause){0};
+}
+
+void
+decision_cause_of(const json_t *doc, struct decision_cause *ret)
 {
 	static const struct {
 		const char *word;
@@ -339,27 +346,23 @@ decision_cause_of(const json_t *doc, struct decision_cause *ret, const char ***r
 		{"submit", QUOTA_SUBMIT},   {"confirm", QUOTA_CONFIRM}, {"heartbeat", QUOTA_HEARTBEAT},
 		{"release", QUOTA_RELEASE}, {"drain", QUOTA_DRAIN},     {"enforce", QUOTA_ENFORCE},
 	};
-	const char **ids = NULL;
 
 	*ret = (struct decision_cause){.kind = QUOTA_TICK};
-	*ret_ids = NULL;
 	for (size_t i = 0; i < ARRAY_LEN(words); i++) {
 		const json_t *what = json_object_get(doc, words[i].word);
 		size_t n = json_is_array(what) ? json_array_size(what) : 1;
 
-		if (!what)
+		if (!what || ret->ids)
 			continue;
-		ids = mem_array(n + 1, sizeof(*ids));
+		ret->ids = mem_array(n + 1, sizeof(*ret->ids));
 		ret->kind = words[i].kind;
 		for (size_t k = 0; k < n; k++) {
 			const char *id = id_in(json_is_array(what) ? json_array_get(what, k) : what);
 
 			if (id)
-				ids[ret->id_count++] = id;
+				ret->ids[ret->id_count++] = id;
 		}
 	}
-	ret->ids = ids;
-	*ret_ids = ids;
 }
 
 /* ---- the chain ---------------------------------------------------------------------------------------------------------------- */

@@ -77,11 +77,12 @@ void decision_rows_fini(struct decision_rows *r);
 /* What an event was about, as far as rows depend on it. */
 struct decision_cause {
 	enum quota_event_kind kind;
-	const char *const *ids; /* of leases, or of the requests submitted */
+	const char **ids; /* of leases, or of the requests submitted */
 	size_t id_count;
 };
-/* Reads it from an event's text, as core/quota_book.h has it. The ids live as long as doc; the list is the caller's to mem_free. */
-void decision_cause_of(const json_t *doc, struct decision_cause *ret, const char ***ret_ids);
+/* Reads it from an event's text, as core/quota_book.h has it. The ids live as long as doc; the list is freed by fini. */
+void decision_cause_of(const json_t *doc, struct decision_cause *ret);
+void decision_cause_fini(struct decision_cause *c);
 
 struct decision_moment {
 	int64_t seq, at_ns;

@@ -185,12 +185,11 @@ add_rows(struct quota_turn *t, const struct turn_event *e)
 {
 	struct decision_moment m = {.seq = e->seq, .at_ns = t->row.at_ns, .actor = e->actor};
 	owned(json) json_t *doc = NULL;
-	struct decision_cause cause;
-	owned(mem) const char **ids = NULL;
+	in_place(decision_cause) struct decision_cause cause = {0};
 	bool ok = json_parse("event", e->event, e->event_len, &doc, NULL);
 
 	ASSERT(ok); /* the book has just read it */
-	decision_cause_of(doc, &cause, &ids);
+	decision_cause_of(doc, &cause);
 	decision_rows_add(&t->rows, &m, &cause, e->told);
 }
 

@@ -186,12 +186,11 @@ add_changes(struct decision_rows *changed, const struct quota_log_entry *e, cons
 {
 	struct decision_moment m = {.seq = e->seq, .at_ns = e->at_ns, .actor = "another replica"};
 	owned(json) json_t *doc = NULL;
-	struct decision_cause cause;
-	owned(mem) const char **ids = NULL;
+	in_place(decision_cause) struct decision_cause cause = {0};
 
 	if (!json_parse("event", e->event, e->event_len, &doc, NULL))
 		return;
-	decision_cause_of(doc, &cause, &ids);
+	decision_cause_of(doc, &cause);
 	decision_rows_add(changed, &m, &cause, o);
 }
 
