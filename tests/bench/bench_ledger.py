@@ -25,6 +25,7 @@ NODES, GPUS, HOLDERS, CUTS = 50, 8, 21, 6
 GROWTH = int(os.environ.get("TOLLGATE_BENCH_GROWTH", "100"))
 MONTH_NODES, MONTH_DAYS, MONTH_FIRST, MONTH_CUT = 2, 31, 4, 9 * NS  # 4 records of a holder in an hour, or GROWTH times as many, of at most 9 s
 SLICE = 5
+REPEATS = 10
 
 
 def directory(nodes):
@@ -63,6 +64,11 @@ def tool(cluster, led, *args):
 
 def least(times, run):
     return min(run() for _ in range(times))
+
+
+def repeated(times, run):
+    """One of so many: what the system counts of a process comes in ticks of some milliseconds, and a query may take less."""
+    return sum(run() for _ in range(times)) / times
 
 
 def sliced(cluster, led, minutes):
@@ -141,12 +147,12 @@ def month(cluster):
         led.rows("checkpoint")
         counts.append(int(led.value("select count(*) from month_shape")) * MONTH_DAYS * 24 * cuts.stop)
         before = touched(led)
-        found.append([least(9, lambda q=q: tool(cluster, led, *q)) for q in queries])
+        found.append([least(3, lambda q=q: repeated(REPEATS, lambda: tool(cluster, led, *q))) for q in queries])
         pages = touched(led) - before
     for name, ours, theirs in zip(("month's usage", "month's report"), found[1], found[0]):
         emit(f"{name}, {counts[1] / 1e6:.0f} million records", "ms/query", ours * 1e3, f"{counts[0] / 1e6:.0f} million behind the same roll-ups", theirs * 1e3, 1.3)
     there = int(led.value("select sum(pg_relation_size(inhrelid) / 8192) from pg_inherits where inhparent = 'usage_interval'::regclass"))
-    emit("records' pages in those queries", "pages", pages / 18, "all of them", there, 0.01)
+    emit("records' pages in those queries", "pages", pages / (2 * 3 * REPEATS), "all of them", there, 0.01)
 
 
 def main():
