@@ -19,6 +19,7 @@
 struct quota_loop_memory {
 	struct quota_settings settings;
 	int64_t last_tick_ns;
+	struct quota_live_kept *kept;
 	/* The policy as it was last read, and what it was read for. */
 	struct buf policy;
 	uint8_t policy_digest[SHA256_SIZE];
@@ -36,6 +37,7 @@ quota_loop_memory_new(const struct quota_settings *settings)
 	struct quota_loop_memory *m = mem_alloc(sizeof(*m));
 
 	m->settings = *settings;
+	m->kept = quota_live_kept_new();
 	buf_init(&m->policy, POLICY_BYTES);
 	buf_init(&m->budgets, POLICY_BYTES);
 	buf_init(&m->budgets_last, POLICY_BYTES);
@@ -48,6 +50,7 @@ quota_loop_memory_free(struct quota_loop_memory *m)
 {
 	if (!m)
 		return;
+	quota_live_kept_free(m->kept);
 	buf_fini(&m->policy);
 	buf_fini(&m->budgets);
 	buf_fini(&m->budgets_last);
@@ -148,7 +151,7 @@ quota_loop_events(struct quota_loop_memory *m, struct db *db, const struct quota
 	in_place(quota_live) struct quota_live live = {0};
 
 	*ret = (struct quota_loop_result){0};
-	if (!store_quota_observe(db, now_ns, &live, err) || !read_policy(m, db, &live.seen, now_ns, err))
+	if (!store_quota_observe(db, now_ns, m->kept, &live, err) || !read_policy(m, db, &live.seen, now_ns, err))
 		return false;
 	live.seen.last_tick_ns = m->last_tick_ns;
 	quota_loop(b, &live.seen, now_ns, &ret->out);

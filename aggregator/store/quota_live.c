@@ -8,6 +8,7 @@
 #include "common/idmap.h"
 
 #define RESULTS 10
+#define READ_AGAIN_NS (5 * NS_PER_S)
 #define MEASURED_NS (900 * NS_PER_S) /* records that are looked at for who was active; what was before is remembered */
 
 struct live_memory {
@@ -17,17 +18,46 @@ struct live_memory {
 	struct quota_seen_node *nodes;
 };
 
+/* GPUs and holders as they were last read, for as long as nodes say the same. */
+struct quota_live_kept {
+	struct live_memory m;
+	uint64_t fingerprint;
+	int64_t read_ns;
+	struct quota_observed seen; /* the holders; GPUs are in the memory's nodes */
+};
+
+static void
+memory_fini(struct live_memory *m)
+{
+	for (size_t i = 0; i < m->count; i++)
+		PQclear(m->results[i]);
+	quota_memory_free(m->m);
+	*m = (struct live_memory){0};
+}
+
+struct quota_live_kept *
+quota_live_kept_new(void)
+{
+	return mem_alloc(sizeof(struct quota_live_kept));
+}
+
+void
+quota_live_kept_free(struct quota_live_kept *k)
+{
+	if (!k)
+		return;
+	memory_fini(&k->m);
+	mem_free(k);
+}
+
 void
 quota_live_fini(struct quota_live *live)
 {
 	struct live_memory *m = live->memory;
 
-	if (m) {
-		for (size_t i = 0; i < m->count; i++)
-			PQclear(m->results[i]);
-		quota_memory_free(m->m);
-		mem_free(m);
-	}
+	if (m)
+		memory_fini(m);
+	mem_free(m);
 	*live = (struct quota_live){0};
 }
 
@@ -42,6 +72,14 @@ run(struct db *db, struct live_memory *m, const struct db_stmt *stmt, const stru
 	return true;
 }
 
+static uint64_t
+mix(uint64_t h, const char *text)
+{
+	for (; *text; text++)
+		h = (h ^ (unsigned char)*text) * UINT64_C(0x100000001b3);
+	return (h ^ 0xff) * UINT64_C(0x100000001b3);
+}
+
 /* ---- nodes and GPUs --------------------------------------------------------------------------------------------------------- */
 
 /* What is retired is not there. */
@@ -50,12 +88,13 @@ run(struct db *db, struct live_memory *m, const struct db_stmt *stmt, const stru
 	"FROM node_state x WHERE " what " AND x.effective @> now()) m ON true "
 
 static bool
-load_nodes(struct db *db, struct live_memory *m, struct quota_observed *o, struct idmap *at, struct err *err)
+load_nodes(struct db *db, struct live_memory *m, struct quota_observed *o, struct idmap *at, uint64_t *ret_said,
+           struct err *err)
 {
 	static const struct db_stmt stmt = {
 		"quota nodes",
 		"SELECT n.id, n.name, c.name, coalesce(t.name, ''), is_silent(s.received_at, s.interval_ns), "
-		"coalesce(m.maintenance, false), coalesce(s.left_out > 0, false), coalesce(ns_of(s.received_at), 0) FROM node n "
+		"coalesce(m.maintenance, false), coalesce(s.left_out > 0, false), coalesce(ns_of(s.received_at), 0), s.digest FROM node n "
 		"JOIN cluster c ON c.id = n.cluster_id LEFT JOIN node_owner o ON o.node_id = n.id AND o.effective @> now() "
 		"LEFT JOIN tenant t ON t.id = o.tenant_id LEFT JOIN node_status s ON s.node_id = n.id " STATE_OF(
 			"x.node_id = n.id") "WHERE NOT coalesce(m.retired, false) ORDER BY n.name COLLATE \"C\""};
@@ -75,7 +114,26 @@ load_nodes(struct db *db, struct live_memory *m, struct quota_observed *o, struc
 		                                    .partial = res_bool(r, i, 6),
 		                                    .heard_ns = res_i64(r, i, 7)};
 		idmap_put(at, (uint64_t)res_i64(r, i, 0), (size_t)i);
+		for (int c = 0; c < 9; c++)
+			*ret_said = c == 7 ? *ret_said : mix(*ret_said, res_text(r, i, c));
 	}
+	return true;
+}
+
+/* What else decides which GPUs there are and whose their holders are. */
+static bool
+add_counts(struct db *db, uint64_t *said, struct err *err)
+{
+	static const struct db_stmt stmt = {
+		"quota live counts",
+		"SELECT (SELECT max(id) FROM policy_version), (SELECT max(id) FROM gpu_service), (SELECT count(*) FROM gpu_service "
+		"WHERE until_ns IS NULL), (SELECT max(id) FROM holder)"};
+	owned(result) PGresult *r = NULL;
+
+	if (!db_run(db, &stmt, NULL, &r, err))
+		return false;
+	for (int c = 0; c < 4; c++)
+		*said = mix(*said, res_text(r, 0, c));
 	return true;
 }
 
@@ -365,22 +423,51 @@ load_rules(struct db *db, struct live_memory *m, struct quota_observed *o, struc
 	return true;
 }
 
+/* GPUs and holders are read again when a node says something else, and every few seconds: whose a holder is may change without a
+ * word of its node. */
+static bool
+load_devices(struct db *db, struct quota_live_kept *k, int64_t now_ns, const struct quota_observed *o,
+             const struct idmap *nodes, struct err *err)
+{
+	memory_fini(&k->m);
+	k->seen = (struct quota_observed){.idle_rule_count = o->idle_rule_count};
+	k->m.nodes = quota_keep(&k->m.m, o->node_count, sizeof(*k->m.nodes));
+	if (!load_gpus(db, &k->m, nodes, err) || !load_declared(db, &k->m, nodes, err) ||
+	    !load_holders(db, &k->m, now_ns, &k->seen, nodes, err)) {
+		k->read_ns = 0;
+		return false;
+	}
+	k->read_ns = now_ns;
+	return true;
+}
+
 bool
-store_quota_observe(struct db *db, int64_t now_ns, struct quota_live *ret, struct err *err)
+store_quota_observe(struct db *db, int64_t now_ns, struct quota_live_kept *kept, struct quota_live *ret,
+                    struct err *err)
 {
 	struct live_memory *m = mem_alloc(sizeof(*m));
 	struct quota_live live = {.memory = m};
+	uint64_t said = UINT64_C(0xcbf29ce484222325);
 	struct idmap nodes = {0};
 	bool ok;
 
-	ok = load_rules(db, m, &live.seen, err) && load_nodes(db, m, &live.seen, &nodes, err) &&
-	     load_gpus(db, m, &nodes, err) && load_declared(db, m, &nodes, err) &&
-	     load_holders(db, m, now_ns, &live.seen, &nodes, err) && load_leases(db, m, &live.seen, err);
+	ok = load_rules(db, m, &live.seen, err) && load_nodes(db, m, &live.seen, &nodes, &said, err) &&
+	     add_counts(db, &said, err);
+	if (ok && (kept->read_ns == 0 || said != kept->fingerprint || now_ns - kept->read_ns >= READ_AGAIN_NS)) {
+		kept->fingerprint = said;
+		ok = load_devices(db, kept, now_ns, &live.seen, &nodes, err);
+	}
 	idmap_fini(&nodes);
-	if (!ok) {
+	if (!ok || !load_leases(db, m, &live.seen, err)) {
 		quota_live_fini(&live);
 		return false;
 	}
+	for (size_t i = 0; i < live.seen.node_count; i++) {
+		m->nodes[i].gpus = kept->m.nodes[i].gpus;
+		m->nodes[i].gpu_count = kept->m.nodes[i].gpu_count;
+	}
+	live.seen.holders = kept->seen.holders;
+	live.seen.holder_count = kept->seen.holder_count;
 	*ret = live;
 	return true;
 }

@@ -11,7 +11,13 @@ struct quota_live {
 	void *memory;
 };
 void quota_live_fini(struct quota_live *live);
-MUST_CHECK bool store_quota_observe(struct db *db, int64_t now_ns, struct quota_live *ret, struct err *err);
+/* What of it need not be read again while nodes say the same. What was observed points into it until the next look. */
+struct quota_live_kept;
+struct quota_live_kept *quota_live_kept_new(void);
+void quota_live_kept_free(struct quota_live_kept *k);
+DEFINE_OWNED(quota_live_kept, struct quota_live_kept)
+MUST_CHECK bool store_quota_observe(struct db *db, int64_t now_ns, struct quota_live_kept *kept, struct quota_live *ret,
+                                    struct err *err);
 
 /* {"policy":{...}}: the policy in force at a time, with these settings, as the quota book reads it. The text of a policy is
  * the same as long as it says the same. */

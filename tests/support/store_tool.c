@@ -594,6 +594,7 @@ quota_look(struct db *db, const struct args *a, struct buf *out, struct err *err
 	                                               .silence_ns = 300 * NS_PER_S};
 	owned(quota_book) struct quota_book *book = NULL;
 	owned(quota_outcome) struct quota_outcome *outcome = NULL;
+	owned(quota_live_kept) struct quota_live_kept *kept = quota_live_kept_new();
 	in_place(quota_live) struct quota_live live = {0};
 	struct quota_loop_out found;
 	in_place(buf) struct buf policy;
@@ -602,7 +603,7 @@ quota_look(struct db *db, const struct args *a, struct buf *out, struct err *err
 	buf_init(&policy, OUT_MAX);
 	if (!store_quota_policy(db, now_ns, &settings, &policy, err) || !quota_book_open("{}", 2, &book, err) ||
 	    !quota_book_step(book, now_ns, buf_text(&policy), policy.len, &outcome, err) ||
-	    !store_quota_observe(db, now_ns, &live, err))
+	    !store_quota_observe(db, now_ns, kept, &live, err))
 		return false;
 	quota_loop(book, &live.seen, now_ns, &found);
 	buf_printf(out, "{\"events\":[%s", buf_text(&policy));
