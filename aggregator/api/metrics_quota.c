@@ -217,38 +217,67 @@ write_book(struct prom *p, const struct quota_book *b, size_t series_max, const 
 
 /* ---- the ledger -------------------------------------------------------------------------------------------------------------- */
 
+#define KINDS_MAX 8
 static const struct {
 	const char *name, *help, *label;
+	const char *kinds[KINDS_MAX]; /* those that operators always see, with 0 where there is none */
 } families[QUOTA_GAUGE_FAMILIES] = {
 	[QUOTA_RECLAIMS] = {"tollgate_reclaims",
-                            "Leases that were asked to give back and have not yet, by state of the order.", "state"},
+                            "Leases that were asked to give back and have not yet, by state of the order.",
+                            "state",
+                            {"ordered", "draining", "overdue", "enforced"}},
 	[QUOTA_EXCEPTIONS] = {"tollgate_exceptions",
                               "Exceptions from limits and reservations: asked for, agreed to and not begun, running.",
-                              "state"},
+                              "state",
+                              {"requested", "approved", "running"}},
 	[QUOTA_ANOMALIES] = {"tollgate_quota_anomalies",
-                             "Where what telemetry shows and what the quota book says differ, by kind.", "kind"},
-	[QUOTA_UNLEASED] = {"tollgate_unleased_gpus", "GPUs that are held without a lease.", NULL},
+                             "Where what telemetry shows and what the quota book says differ, by kind.",
+                             "kind",
+                             {"unleased", "unused", "foreign", "excess", "reserved", "overdue", "idle"}},
+	[QUOTA_UNLEASED] = {"tollgate_unleased_gpus", "GPUs that are held without a lease.", NULL, {""}},
 };
+
+static bool
+has_kind(const struct gauge_rows *rows, const char *kind)
+{
+	for (size_t i = 0; i < rows->count; i++)
+		if (strcmp(rows->at[i].kind, kind) == 0)
+			return true;
+	return false;
+}
+
+static void
+write_row(struct prom *p, enum quota_gauge_family family, const struct gauge_row *r)
+{
+	prom_begin(p);
+	prom_label(p, "tenant", r->tenant);
+	if (family == QUOTA_UNLEASED) {
+		prom_label(p, "workspace", r->workspace);
+		prom_fixed(p, milli_gpus((int64_t)r->amount), GPU_DECIMALS);
+		return;
+	}
+	prom_label(p, families[family].label, r->kind);
+	prom_int(p, (int64_t)r->amount);
+}
 
 static void
 write_rows(struct prom *p, const struct gauge_rows *rows, enum quota_gauge_family family,
            const struct identity_row *who)
 {
-	prom_family(p, families[family].name, PROM_GAUGE, families[family].help);
-	for (size_t i = 0; i < rows->count; i++) {
-		const struct gauge_row *r = &rows->at[i];
+	char nobody[] = "";
 
-		if (!sees(who, r))
+	prom_family(p, families[family].name, PROM_GAUGE, families[family].help);
+	for (size_t i = 0; i < rows->count; i++)
+		if (sees(who, &rows->at[i]))
+			write_row(p, family, &rows->at[i]);
+	for (size_t k = 0; k < KINDS_MAX && families[family].kinds[k] != NULL && api_sees(who, NULL); k++) {
+		struct gauge_row none = {.tenant = nobody, .workspace = nobody};
+
+		if (has_kind(rows, families[family].kinds[k]))
 			continue;
-		prom_begin(p);
-		prom_label(p, "tenant", r->tenant);
-		if (family == QUOTA_UNLEASED) {
-			prom_label(p, "workspace", r->workspace);
-			prom_fixed(p, milli_gpus((int64_t)r->amount), GPU_DECIMALS);
-			continue;
-		}
-		prom_label(p, families[family].label, r->kind);
-		prom_int(p, (int64_t)r->amount);
+		none.kind = mem_strdup(families[family].kinds[k]);
+		write_row(p, family, &none);
+		mem_free(none.kind);
 	}
 }
 
