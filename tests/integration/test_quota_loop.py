@@ -17,13 +17,15 @@ tenants:
       - {{name: prod, reserved: {{{SHORT}: 2}}, rules: [{{namespace: prod}}]}}
       - {{name: dev, reserved: {{{SHORT}: 2}}, rules: [{{namespace: dev}}]}}
       - {{name: lazy, idle_timeout: 1s, rules: [{{namespace: lazy}}]}}
+      - {{name: poor, budget: {{gpu_hours: "0.0005", kind: hard}}, rules: [{{namespace: poor}}]}}
   - {{name: globex, workspaces: [{{name: research, rules: [{{namespace: research}}]}}]}}
 nodes:
   - {{name: n1, tenant: acme, model: {SHORT}, gpus: 2}}
   - {{name: n2, tenant: acme, model: {SHORT}, gpus: 2}}
 """
-OPTIONS = ["--quota-tick", "100ms", "--reclaim-grace", "1s", "--borrow-backoff", "0s", "--lease-confirm", "1h", "--lease-silence", "2s"]
-SPACES = ("prod", "dev", "lazy", "research")
+OPTIONS = ["--quota-tick", "100ms", "--reclaim-grace", "1s", "--borrow-backoff", "0s", "--lease-confirm", "1h", "--lease-silence", "2s",
+           "--rollup-interval", "100ms"]
+SPACES = ("prod", "dev", "lazy", "poor", "research")
 S = 1_000_000_000
 
 
@@ -172,6 +174,20 @@ class Loop(unittest.TestCase):
         self.nodes.speak()
         self.becomes("kept", "ended")
         self.differs("unused")
+
+    def test_what_the_ledger_says_was_consumed_counts_against_a_budget(self):
+        """1.8 GPU-seconds of a month, and a request for one of them."""
+        body = {"request_id": "poor", "workspace": "acme/poor", "gpu_model": SHORT, "gpus": 1, "expected_duration": "1s"}
+
+        def refused():
+            self.record(time.time_ns(), used=True)
+            verdict = self.post("/v1/decisions?dry_run=1", body)["verdict"]
+            [budget] = [c for c in verdict["checks"] if c["rule"] == "budget"]
+            self.assertEqual((budget["have"], budget["unit"], budget["requested"]), (0.0005, "gpu_hours", round(1 / 3600, 9)))
+            return not budget["ok"] and verdict["decision"]
+
+        self.assertIn(wait_for("a spent budget", refused, self.stack.aggregator), ("queue", "reject"))
+        self.assertEqual(self.stack.sql("SELECT DISTINCT actor FROM quota_event WHERE event LIKE '{\"budgets\":%'"), [["ledger"]])
 
     def test_an_idle_lease_is_warned_then_drained(self):
         self.ask("lazy", "lazy")
