@@ -32,12 +32,12 @@ _Static_assert(sizeof(int) == sizeof(int32_t), "scales are kept as 32 bits");
 
 enum record { RECORD_FRAME, RECORD_DAY, RECORD_PERIOD, RECORD_TENANT, RECORD_AMOUNT, RECORD_BUDGET, RECORDS };
 static const struct record_type types[RECORDS] = {
-	[RECORD_FRAME] = {'F', sizeof(struct facts_frame), frame_fields, ARRAY_LEN(frame_fields)},
-	[RECORD_DAY] = {'D', sizeof(struct facts_day), day_fields, ARRAY_LEN(day_fields)},
-	[RECORD_PERIOD] = {'P', sizeof(struct focus_period), period_fields, ARRAY_LEN(period_fields)},
-	[RECORD_TENANT] = {'T', sizeof(struct facts_tenant), tenant_fields, ARRAY_LEN(tenant_fields)},
-	[RECORD_AMOUNT] = {'A', sizeof(struct invoice_amount), amount_fields, ARRAY_LEN(amount_fields)},
-	[RECORD_BUDGET] = {'B', sizeof(struct budget), budget_fields, ARRAY_LEN(budget_fields)},
+	[RECORD_FRAME] = {'F', sizeof(struct facts_frame), frame_fields, ARRAY_LEN(frame_fields), 0},
+	[RECORD_DAY] = {'D', sizeof(struct facts_day), day_fields, ARRAY_LEN(day_fields), 0},
+	[RECORD_PERIOD] = {'P', sizeof(struct focus_period), period_fields, ARRAY_LEN(period_fields), 0},
+	[RECORD_TENANT] = {'T', sizeof(struct facts_tenant), tenant_fields, ARRAY_LEN(tenant_fields), 0},
+	[RECORD_AMOUNT] = {'A', sizeof(struct invoice_amount), amount_fields, ARRAY_LEN(amount_fields), 0},
+	[RECORD_BUDGET] = {'B', sizeof(struct budget), budget_fields, ARRAY_LEN(budget_fields), 0},
 };
 
 /* --- writing --- */

@@ -73,12 +73,12 @@ enum record {
 	RECORDS
 };
 static const struct record_type types[RECORDS] = {
-	[RECORD_MONTH] = {'M', sizeof(struct rating_input), month_fields, ARRAY_LEN(month_fields)},
-	[RECORD_BOOK] = {'B', sizeof(struct rating_book), book_fields, ARRAY_LEN(book_fields)},
-	[RECORD_ITEM] = {'I', sizeof(struct rating_item), item_fields, ARRAY_LEN(item_fields)},
-	[RECORD_DISCOUNT] = {'D', sizeof(struct rating_discount), discount_fields, ARRAY_LEN(discount_fields)},
-	[RECORD_SITE] = {'S', sizeof(struct rating_site), site_fields, ARRAY_LEN(site_fields)},
-	[RECORD_WEIGHT] = {'W', sizeof(struct rating_weight), weight_fields, ARRAY_LEN(weight_fields)},
+	[RECORD_MONTH] = {'M', sizeof(struct rating_input), month_fields, ARRAY_LEN(month_fields), 0},
+	[RECORD_BOOK] = {'B', sizeof(struct rating_book), book_fields, ARRAY_LEN(book_fields), 0},
+	[RECORD_ITEM] = {'I', sizeof(struct rating_item), item_fields, ARRAY_LEN(item_fields), 0},
+	[RECORD_DISCOUNT] = {'D', sizeof(struct rating_discount), discount_fields, ARRAY_LEN(discount_fields), 0},
+	[RECORD_SITE] = {'S', sizeof(struct rating_site), site_fields, ARRAY_LEN(site_fields), 0},
+	[RECORD_WEIGHT] = {'W', sizeof(struct rating_weight), weight_fields, ARRAY_LEN(weight_fields), 0},
 	[RECORD_ROW] = {'U', sizeof(struct usage_day), row_fields, ARRAY_LEN(row_fields), .later = 2},
 };
 
