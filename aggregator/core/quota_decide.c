@@ -119,9 +119,6 @@ quota_improve(struct quota_state *s, int32_t wait, struct ruling *ret)
 	better = ret->hunt.displaced_count == 0 && (ret->decision == QUOTA_ADMIT || ret->decision == QUOTA_BORROW ||
 	                                            (ret->decision == QUOTA_RECLAIM && fewer));
 	quota_hold_attach(s, wait, account);
-	if (better)
-		quota_hold_drop(s, wait);
-	s->dirty = s->dirty || better;
 	return better;
 }
 

@@ -121,6 +121,47 @@ heap_pop(const struct quota_state *s, struct heap *h)
 	}
 }
 
+static bool
+owed_in_pool(const struct quota_state *s, const struct wait *w, int32_t pool)
+{
+	for (int i = 0; i < 2 && w->in.shape != QUOTA_NONE; i++) {
+		int32_t account = quota_account_find(s, w->in.workspace, w->in.cluster,
+		                                     s->shapes.at[w->in.shape].in.model, i == 1);
+		const struct account *a = &s->accounts.at[account];
+
+		if (a->pool == pool && owed_in(w, a))
+			return true;
+	}
+	return false;
+}
+
+/* Takes out the first of another workspace that has no hold and is owed in the account's pool; QUOTA_NONE: there is none. */
+static int32_t
+heap_take_owed(const struct quota_state *s, struct heap *h, const struct account *a)
+{
+	struct place_in_queue first = {.wait = QUOTA_NONE};
+	size_t at = 0;
+
+	for (size_t i = 0; i < h->count; i++) {
+		const struct wait *w = &s->waits.at[h->at[i].wait];
+		struct place_in_queue p;
+
+		if (w->account != QUOTA_NONE || w->in.workspace == a->workspace ||
+		    s->workspaces.at[w->in.workspace].in.enforce != QUOTA_ENFORCE_ON || !owed_in_pool(s, w, a->pool))
+			continue;
+		p = place_of(s, h->at[i].wait);
+		if (first.wait == QUOTA_NONE || compare_queue(&p, &first) < 0) {
+			first = p;
+			at = i;
+		}
+	}
+	if (first.wait != QUOTA_NONE) {
+		h->at[at] = h->at[--h->count];
+		heap_refresh(s, h);
+	}
+	return first.wait;
+}
+
 /* ---- the pass ------------------------------------------------------------------------------------------------------------------ */
 
 /* It waited long enough, and nothing but room is missing: the pool keeps the next units for it, unless it does so for another. It stays
@@ -145,31 +186,90 @@ consider_as_head(struct quota_state *s, int32_t wait, const struct ruling *r)
 	}
 }
 
+static bool
+is_enforced(const struct quota_state *s, int32_t wait)
+{
+	return s->workspaces.at[s->waits.at[wait].in.workspace].in.enforce == QUOTA_ENFORCE_ON;
+}
+
+/* Tells the ruling and carries it out. */
+static void
+settle(struct quota_state *s, int32_t wait, struct ruling *r, struct heap *heap, struct gather *g)
+{
+	bool enforced = is_enforced(s, wait), better;
+
+	if (s->waits.at[wait].account != QUOTA_NONE) {
+		quota_hold_drop(s, wait);
+		s->dirty = true;
+	}
+	if (s->waits.at[wait].fresh || r->decision != QUOTA_QUEUE || !enforced) {
+		struct quota_verdict *v = PUSH(g->verdicts);
+
+		quota_tell(s, wait, r, v);
+	}
+	better = quota_carry_out(s, wait, r, g);
+	if (r->decision == QUOTA_QUEUE && enforced)
+		consider_as_head(s, wait, r);
+	/* A hold that had to go waits again, behind or before those that are left. */
+	for (size_t i = 0; i < r->hunt.displaced_count; i++)
+		PUSH(*heap)->wait = r->hunt.displaced[i];
+	if (better || r->hunt.displaced_count > 0)
+		heap_refresh(s, heap);
+}
+
+/* False: it has a hold, and cannot do with less. */
+static bool
+rule(struct quota_state *s, int32_t wait, struct ruling *ret)
+{
+	if (s->waits.at[wait].account != QUOTA_NONE)
+		return quota_improve(s, wait, ret);
+	quota_rule(s, wait, ret);
+	return true;
+}
+
+/* The ruling makes a borrower of one that had its turn because it is owed: in the other pool. */
+static bool
+borrows_though_owed(const struct quota_state *s, int32_t wait, const struct ruling *r)
+{
+	return r->decision == QUOTA_BORROW && is_enforced(s, wait) && place_of(s, wait).owed;
+}
+
+/* Lets one go first who is owed where the ruling only borrows; false when there is none. Who would itself only borrow elsewhere is put
+ * aside: it takes nothing that it is owed, and has its turn later. A hold that this displaces is never that of who lets pass, which is
+ * owed. */
+static bool
+let_one_pass(struct quota_state *s, const struct ruling *r, struct heap *heap, struct heap *aside, struct gather *g)
+{
+	in_place(ruling) struct ruling its = {0};
+	int32_t wait = heap_take_owed(s, heap, &s->accounts.at[r->account[r->place]]);
+
+	if (wait == QUOTA_NONE)
+		return false;
+	quota_rule(s, wait, &its);
+	if (its.decision == QUOTA_BORROW)
+		PUSH(*aside)->wait = wait;
+	else
+		settle(s, wait, &its, heap, g);
+	return true;
+}
+
 static void
 decide(struct quota_state *s, int32_t wait, struct heap *heap, struct gather *g)
 {
-	bool enforced = s->workspaces.at[s->waits.at[wait].in.workspace].in.enforce == QUOTA_ENFORCE_ON;
-	in_place(ruling) struct ruling r = {0};
-	bool better;
+	in_place(heap) struct heap aside = {0};
+	bool again = true;
 
-	if (s->waits.at[wait].account != QUOTA_NONE) {
-		if (!quota_improve(s, wait, &r))
-			return;
-	} else {
-		quota_rule(s, wait, &r);
-	}
-	if (s->waits.at[wait].fresh || r.decision != QUOTA_QUEUE || !enforced) {
-		struct quota_verdict *v = PUSH(g->verdicts);
+	while (again) {
+		in_place(ruling) struct ruling r = {0};
+		bool ruled = rule(s, wait, &r);
 
-		quota_tell(s, wait, &r, v);
+		again = ruled && borrows_though_owed(s, wait, &r) && let_one_pass(s, &r, heap, &aside, g);
+		if (ruled && !again)
+			settle(s, wait, &r, heap, g);
 	}
-	better = quota_carry_out(s, wait, &r, g);
-	if (r.decision == QUOTA_QUEUE && enforced)
-		consider_as_head(s, wait, &r);
-	/* A hold that had to go waits again, behind or before those that are left. */
-	for (size_t i = 0; i < r.hunt.displaced_count; i++)
-		PUSH(*heap)->wait = r.hunt.displaced[i];
-	if (better || r.hunt.displaced_count > 0)
+	for (size_t i = 0; i < aside.count; i++)
+		PUSH(*heap)->wait = aside.at[i].wait;
+	if (aside.count > 0)
 		heap_refresh(s, heap);
 }
 

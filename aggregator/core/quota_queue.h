@@ -1,7 +1,10 @@
 /* aggregator/core/quota_queue.h - the order in which waiting requests are decided, and the decisions. For the engine's own files.
  *
  * Queue order: owed requests first; then priority plus aging; then the smallest debt relative to weight; then the time of
- * submission; then the id. It is looked at again after each decision, because that may end a right or raise a debt. */
+ * submission; then the id. It is looked at again after each decision, because that may end a right or raise a debt.
+ *
+ * A right is in one pool. Who is owed in one and would now be admitted in the other as a borrower lets those of other workspaces go
+ * first who are owed there: what a step admits is no victim in it, and they would wait without a hold beside their own units. */
 #ifndef TOLLGATE_CORE_QUOTA_QUEUE_H
 #define TOLLGATE_CORE_QUOTA_QUEUE_H
 
@@ -44,7 +47,7 @@ ruling_fini(struct ruling *r)
 }
 /* The state is as before when it returns. */
 void quota_rule(struct quota_state *s, int32_t wait, struct ruling *ret);
-/* A request that has a hold: true when it can do with less now, and then its hold is gone. */
+/* The same of a request that has a hold, as if it had none: true when it can do with less now. */
 bool quota_improve(struct quota_state *s, int32_t wait, struct ruling *ret);
 /* The verdict with all its checks; made before the ruling is carried out. */
 void quota_tell(struct quota_state *s, int32_t wait, const struct ruling *r, struct quota_verdict *ret);

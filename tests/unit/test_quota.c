@@ -195,14 +195,44 @@ the_order_of_victims(void **state)
 	QUOTASCRIPT_CHECK(rows);
 }
 
+/* What is admitted in a batch is no victim of it: who may borrow in one pool because its own is full must not take what another of the
+ * batch is owed there. */
+static void
+a_right_is_in_one_pool(void **state)
+{
+	static const struct quotascript_row rows[] = {
+		{"who is owed elsewhere does not borrow what another of the batch is owed",
+	         "ws a S1 M9; ws b R1; node n 4; node s 1 shared; lease l a 4; ask r a 1, q b 1",
+	         "r admit; q reclaim l; order l for q"},
+		{"where there is room for both it borrows, and nobody gives way",
+	         "ws a S1 M9; ws b R1; node n 4; node s 2 shared; lease l a 4; ask r a 1, q b 1",
+	         "r admit; q borrow 1"},
+		{"alone it borrows, and the owner takes it back with a grace",
+	         "ws a S1 M9; ws b R1; node n 4; node s 1 shared; lease l a 4; ask q b 1; ask r a 1",
+	         "q borrow 1; r reclaim q; order q for r"},
+		{"of those before it the one that reclaims there holds what is free",
+	         "ws a S2 M9; ws b R1; ws c M9; node n 4; node s 2 shared; lease l a 4; lease x c 1 @s; ask r a 2, q b 1",
+	         "r reclaim x; q reclaim l; order l for q; order x for r"},
+		{"one with a hold that could borrow lets the owner go first",
+	         "ws a S1 M9; ws b R1; ws c M9; node n 4; node s 1 shared; lease l a 4; lease f c 1 @s fixed; ask q b 1; ask r a 1;"
+	         "finish f",
+	         "q reclaim l; order l for q; r queue; r admit; returned f"},
+		{"within a workspace the priority decides",
+	         "ws a R2 S1 M9; ws b M9; node n 2; node s 2 shared; lease l b 2; ask r a 2 p1, q a 1",
+	         "r borrow 1; q reclaim l; order l for q"},
+	};
+
+	(void)state;
+	QUOTASCRIPT_CHECK(rows);
+}
+
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(the_worked_examples),
-		cmocka_unit_test(rules_1_to_4),
-		cmocka_unit_test(rules_5_to_9),
-		cmocka_unit_test(the_order_of_victims),
+		cmocka_unit_test(the_worked_examples),    cmocka_unit_test(rules_1_to_4),
+		cmocka_unit_test(rules_5_to_9),           cmocka_unit_test(the_order_of_victims),
+		cmocka_unit_test(a_right_is_in_one_pool),
 	};
 
 	return cmocka_run_group_tests_name("quota", tests, NULL, NULL);
