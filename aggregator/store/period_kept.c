@@ -25,39 +25,75 @@ period_is_closed(struct db *db, const char *month, bool *ret, struct err *err)
 
 /* --- documents --- */
 
-static bool
-expand(const char *hex, struct buf *out, struct err *err)
-{
-	size_t n = strlen(hex) / 2;
-	owned(mem) uint8_t *packed = mem_array(n, 1);
+#define PIECE "1048576" /* bytes of a stored document that one question brings */
 
-	return hex_decode(hex, packed, n, err) && gz_expand(packed, n, out, err);
+/* Adds what the row's column has. */
+static bool
+take_piece(const PGresult *r, int col, struct buf *packed, struct err *err)
+{
+	const char *hex = res_text(r, 0, col);
+	size_t n = strlen(hex) / 2;
+	uint8_t *at = (uint8_t *)buf_reserve(packed, n);
+
+	if (at == NULL)
+		return buf_ok(packed, "a document", err);
+	if (!hex_decode(hex, at, n, err))
+		return false;
+	buf_commit(packed, n);
+	return true;
 }
 
-/* lines, rows, whether it is joined; and its bytes. No row: there is none. */
+/* lines, rows, whether it is joined; and its bytes as they are stored, piece by piece. No row: there is none. */
 static bool
-load_document(struct db *db, const char *month, const char *tenant, const char *name, PGresult **ret, struct err *err)
+load_document(struct db *db, const char *month, const char *tenant, const char *name, struct buf *packed,
+              PGresult **ret, struct err *err)
 {
-	static const struct db_stmt stmt = {
+	static const struct db_stmt first = {
 		"period document read",
-		"SELECT d.lines, coalesce(d.rows, d.lines), d.joined, encode(d.gzip, 'hex') FROM invoice_document d LEFT JOIN tenant t "
+		"SELECT d.lines, coalesce(d.rows, d.lines), d.joined, octet_length(d.gzip), encode(substr(d.gzip, 1, " PIECE
+		"), 'hex') "
+		"FROM invoice_document d LEFT JOIN tenant t ON t.id = d.tenant_id "
+		"WHERE d.month = $1 AND d.format = $3 AND t.name IS NOT DISTINCT FROM $2"};
+	static const struct db_stmt next = {
+		"period document piece",
+		"SELECT encode(substr(d.gzip, $4::integer, " PIECE
+		"), 'hex') FROM invoice_document d LEFT JOIN tenant t "
 		"ON t.id = d.tenant_id WHERE d.month = $1 AND d.format = $3 AND t.name IS NOT DISTINCT FROM $2"};
+	owned(result) PGresult *r = NULL;
 	struct db_args a = {0};
 
 	arg_text(&a, month);
 	arg_text(&a, tenant);
 	arg_text(&a, name);
-	return db_run(db, &stmt, &a, ret, err);
+	if (!db_run(db, &first, &a, &r, err))
+		return false;
+	if (PQntuples(r) == 1 && !take_piece(r, 4, packed, err))
+		return false;
+	while (PQntuples(r) == 1 && (int64_t)packed->len < res_i64(r, 0, 3)) {
+		owned(result) PGresult *more = NULL;
+		struct db_args at = a;
+
+		arg_i64(&at, (int64_t)packed->len + 1);
+		if (!db_run(db, &next, &at, &more, err))
+			return false;
+		if (PQntuples(more) != 1 || PQgetlength(more, 0, 0) == 0)
+			return err_set(err, ERR_RETRY, "a document went while it was read");
+		if (!take_piece(more, 0, packed, err))
+			return false;
+	}
+	*ret = take(r);
+	return true;
 }
 
 bool
 period_kept_source(struct db *db, const char *month, const char *tenant, const char *name, struct buf *out,
                    struct err *err)
 {
+	in_place(buf) struct buf packed = {.max = KEPT_MAX};
 	owned(result) PGresult *r = NULL;
 
-	return load_document(db, month, tenant, name, &r, err) &&
-	       (PQntuples(r) == 0 || expand(res_text(r, 0, 3), out, err));
+	return load_document(db, month, tenant, name, &packed, &r, err) &&
+	       (PQntuples(r) == 0 || gz_expand(packed.data, packed.len, out, err));
 }
 
 struct plain {
@@ -79,13 +115,11 @@ take_plain(void *arg, const char *data, size_t n, struct err *err)
 
 /* skip_line: all but its first line. Memory holds the document as it is stored, and a piece of what it says. */
 static bool
-spill_plain(const char *hex, bool skip_line, struct spill *to, struct err *err)
+spill_plain(const struct buf *packed, bool skip_line, struct spill *to, struct err *err)
 {
-	size_t n = strlen(hex) / 2;
-	owned(mem) uint8_t *packed = mem_array(n, 1);
 	struct plain p = {.to = to, .skipping = skip_line};
 
-	return hex_decode(hex, packed, n, err) && gz_expand_pieces(packed, n, take_plain, &p, err);
+	return gz_expand_pieces(packed->data, packed->len, take_plain, &p, err);
 }
 
 /* The rows of every tenant, by name. */
@@ -104,10 +138,11 @@ spill_joined(struct db *db, const char *month, const char *name, struct spill *t
 	if (!db_run(db, &stmt, &a, &tenants, err))
 		return false;
 	for (int row = 0; row < PQntuples(tenants); row++) {
+		in_place(buf) struct buf packed = {.max = KEPT_MAX};
 		owned(result) PGresult *r = NULL;
 
-		if (!load_document(db, month, res_text(tenants, row, 0), name, &r, err) ||
-		    !spill_plain(res_text(r, 0, 3), true, to, err))
+		if (!load_document(db, month, res_text(tenants, row, 0), name, &packed, &r, err) ||
+		    !spill_plain(&packed, true, to, err))
 			return err_prefix(err, "%s of %s", name, res_text(tenants, row, 0));
 	}
 	return true;
@@ -150,9 +185,10 @@ bool
 period_kept_document(struct db *db, const char *month, const char *tenant, const char *name, struct spill *to,
                      struct kept_document *ret, struct err *err)
 {
+	in_place(buf) struct buf packed = {.max = KEPT_MAX};
 	owned(result) PGresult *r = NULL;
 
-	if (!load_document(db, month, tenant, name, &r, err))
+	if (!load_document(db, month, tenant, name, &packed, &r, err))
 		return false;
 	ret->found = PQntuples(r) > 0;
 	if (!ret->found)
@@ -161,8 +197,7 @@ period_kept_document(struct db *db, const char *month, const char *tenant, const
 	ret->sums.rows = res_i64(r, 0, 1);
 	/* The file of billing periods has no line. */
 	return (ret->sums.lines == 0 || load_sums(db, month, tenant, &ret->sums, err)) &&
-	       spill_plain(res_text(r, 0, 3), false, to, err) &&
-	       (!res_bool(r, 0, 2) || spill_joined(db, month, name, to, err));
+	       spill_plain(&packed, false, to, err) && (!res_bool(r, 0, 2) || spill_joined(db, month, name, to, err));
 }
 
 /* --- lines --- */
