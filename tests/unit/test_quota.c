@@ -217,6 +217,10 @@ a_right_is_in_one_pool(void **state)
 	         "ws a S1 M9; ws b R1; ws c M9; node n 4; node s 1 shared; lease l a 4; lease f c 1 @s fixed; ask q b 1; ask r a 1;"
 	         "finish f",
 	         "q reclaim l; order l for q; r queue; r admit; returned f"},
+		{"a borrower's hold yields to an owner that what came back is enough for",
+	         "set grace=100; ws a R3 M9; ws b M9; node n 4; lease x a 1 p-1; lease y a 2 p-1; ask q b 2; ask r a 4 p1; policy ws b R2 M9;"
+	         "finish x",
+	         "q queue; r reclaim 1 y,x; order x for r; order y for r; r reclaim 1 y,x; dropped r; q admit; cancel order y; dropped r; returned x"},
 		{"within a workspace the priority decides",
 	         "ws a R2 S1 M9; ws b M9; node n 2; node s 2 shared; lease l b 2; ask r a 2 p1, q a 1",
 	         "r borrow 1; q reclaim l; order l for q"},
