@@ -144,7 +144,7 @@ def seed_of_tree(label):
     if not os.environ.get("CI"):
         return None
     tree = subprocess.run(["git", "rev-parse", "HEAD^{tree}"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
-    return f"0x{hashlib.sha256(f'{tree} {label}'.encode()).hexdigest()[:8]}" if tree else None
+    return str(int(hashlib.sha256(f"{tree} {label}".encode()).hexdigest()[:8], 16)) if tree else None
 
 
 def can_fix_addresses():
