@@ -7,12 +7,15 @@ Rules: C1 the columns of the contract, in order, CRLF, every row as long as the 
 C4 list_cost = quantity x unit_price. C5 billed_cost = list_cost - discount + rounding, with the currency's decimals, and the rounding is under one
 smallest unit. C6 allocated = used + idle + unmeasured. C7 per invoice and currency: the billed costs are the sum of list_cost - discount, rounded
 once, half to even. C8 lines, workspaces, tenants and the total add up to the same. C9 per workspace, cluster, model and price version: commitment =
-covered + lent + unused + undelivered. C10 an invoice has one tenant. C11 the manifest has the same rows and sums.
+covered + lent + unused + undelivered, in GPU-hours: what is priced per instance counts as so much of a GPU as the instance is. C10 an invoice has one
+tenant. C11 the manifest has the same rows and sums.
 """
 
 import collections
 import csv
+import datetime
 import decimal
+import fractions
 import io
 import re
 
@@ -32,6 +35,20 @@ D = decimal.Decimal
 
 def rows_of(text):
     return list(csv.DictReader(io.StringIO(text, newline=""), strict=True))
+
+
+def units_of(model, profile):
+    """Of the 5040 of a GPU: the mean of the compute and the memory slices that the names say. None: they say nothing."""
+    if not profile:
+        return 5040
+    said, whole = re.fullmatch(r"(?:(\d+)c\.)?(\d+)g\.(\d+)gb(?:[+-]\w+)?", profile), re.search(r"-(\d+)GB$", model)
+    if not said or not (whole or model == "A30"):
+        return None
+    compute, memory = (4, 4) if model.startswith("A30") else (7, 8)
+    slices = round(fractions.Fraction(int(said[3]) * memory, int(whole[1]) if whole else 24))
+    own = int(said[1] or said[2])
+    slices = fractions.Fraction(slices * own, int(said[2]))
+    return int((fractions.Fraction(own, compute) + fractions.Fraction(slices, memory)) * 2520)
 
 
 def part_of_commitment(row):
@@ -83,17 +100,48 @@ def check_invoices(rows, said):
             said.append(f"C10 {invoice} is of {sorted(names)}")
 
 
+def gpu_hours_of(row):
+    """What a line of a reservation has, and how far off that may be: credits are negative; instance-hours were rounded for themselves, every day."""
+    hours = abs(D(row["quantity"]))
+    if row["unit"] != "instance-hour":
+        return hours, D(0)
+    units = units_of(row["gpu_model"], row["mig_profile"])
+    if units is None:
+        return None, D(0)
+    days = datetime.date.fromisoformat(row["period_end"]) - datetime.date.fromisoformat(row["period_start"])
+    return hours * units / 5040, D(days.days).scaleb(-9)
+
+
+def priced_by_use(rows):
+    """What borrowers pay for by their use, not by what they held: how much was lent is then on no line."""
+    key = "tenant gpu_model mig_profile sharing_mode price_version".split()
+    out = set()
+    for row in rows:
+        if row["charge_type"] == "usage" and row["class"] == "borrowed":
+            hours, off = gpu_hours_of(row)
+            if hours is not None and abs(hours - D(row["allocated_gpu_hours"])) > off:
+                out.add(tuple(row[k] for k in key))
+    return out
+
+
 def check_commitments(rows, said):
-    wholes, parts = collections.Counter(), collections.Counter()
+    wholes, parts, offs, by_use = collections.Counter(), collections.Counter(), collections.Counter(), set()
+    used = priced_by_use(rows)
     for row in rows:
         what = part_of_commitment(row)
         if what is None or row["correction_of"]:
             continue
-        key = row["cluster"], row["tenant"], row["workspace"], row["gpu_model"], row["price_version"], row["unit"]
-        # whole and parts are counted in GPU-hours where they have them; credits are negative quantities of the same
-        (wholes if what == "whole" else parts)[key] += abs(D(row["quantity"]))
+        key = row["cluster"], row["tenant"], row["workspace"], row["gpu_model"], row["price_version"]
+        hours, off = gpu_hours_of(row)
+        if hours is None:
+            said.append(f"C9 {'/'.join(key)}: nobody knows how much of a GPU {row['mig_profile']} is")
+            continue
+        (wholes if what == "whole" else parts)[key] += hours
+        offs[key] += off
+        if row["counterparty"] and (row["counterparty"], *(row[k] for k in ("gpu_model", "mig_profile", "sharing_mode", "price_version"))) in used:
+            by_use.add(key)
     for key in wholes.keys() | parts.keys():
-        if wholes[key] != parts[key]:
+        if abs(wholes[key] - parts[key]) > offs[key] and key not in by_use:
             said.append(f"C9 {'/'.join(key)}: committed {wholes[key]} is not covered + lent + unused + undelivered = {parts[key]}")
 
 
