@@ -145,6 +145,11 @@ class Harmed(unittest.TestCase):
         self.assertEqual([s[:2] for s in focus_check.check_again(before, dearer, closed)], ["D7"])
         self.assertEqual([s[:2] for s in focus_check.check_again(before, renamed, open_)], ["D8"])
         self.assertEqual([s[:2] for s in focus_check.check_again(before, late, closed)], ["D7", "D7"])
+        # Of the next month's export: a correction is of a closed month, and in one that is open.
+        bounds = {"BillingPeriodStart": end, "BillingPeriodEnd": "2027-01-01T00:00:00Z", "ChargeClass": "Correction", "ChargePeriodStart": start, "ChargePeriodEnd": end}
+        for cells, sound in (({}, True), ({"ChargePeriodStart": end}, False), ({"BillingPeriodStart": start}, False), ({"ChargeClass": "", "ChargePeriodStart": end}, True)):
+            later = text_of([{**self.rows[0], **bounds, **cells}])
+            self.assertEqual(focus_check.check_again(before, before, closed, later) == [], sound, cells)
 
     def test_periods_that_are_wrong_are_seen(self):
         head = "BillingPeriodStart,BillingPeriodEnd,BillingPeriodStatus,BillingPeriodClosed,InvoiceIssuerName\r\n"

@@ -4,7 +4,7 @@
     check(text, payable={"ID": "18.30"}) # also what each invoice comes to
     check(text, whole=False)             # of one tenant: what was divided among all does not add up
     check_periods(text)                  # the file of billing periods
-    check_again(before, after, periods)  # two exports of one period, the second one later
+    check_again(before, after, periods)  # two exports of one period, the second one later; with a third, that of a later period, in which its corrections are
 
 F rules are about format, R rules about a row, D rules about the file; their numbers are in the sentences.
 """
@@ -319,7 +319,7 @@ def check(text, payable=None, whole=True):
     return said
 
 
-def check_again(before, after, periods):
+def check_again(before, after, periods, later=None):
     """D7 and D8: a closed period is the same bytes for ever, its corrections are in later ones, and names of what was billed stay."""
     said = []
     closed = {r["BillingPeriodStart"] for r in csv.DictReader(io.StringIO(periods, newline=""), strict=True) if r["BillingPeriodStatus"] == "Closed"}
@@ -334,6 +334,9 @@ def check_again(before, after, periods):
                 said.append(f"D8 {name} of {r['x_LineId']} was {same.get(name)!r} and is {r.get(name)!r}")
         if r["ChargeClass"] == "Correction" and same is None and r["BillingPeriodStart"] in closed and before != after:
             said.append(f"D7 the correction {r['x_LineId']} is in a closed period")
+    for r in csv.DictReader(io.StringIO(later or "", newline=""), strict=True):
+        if r["ChargeClass"] == "Correction" and (r["BillingPeriodStart"] in closed or r["ChargePeriodStart"] not in closed):
+            said.append(f"D7 the correction {r['x_LineId']} is not of a closed period in an open one")
     return said
 
 
