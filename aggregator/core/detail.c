@@ -6,7 +6,7 @@
 bool
 detail_has_workloads(const struct rated_line *l)
 {
-	return l->correction_of == NULL && l->workspace[0] != '\0' &&
+	return l->workspace[0] != '\0' &&
 	       (l->kind == CHARGE_USAGE || l->kind == CHARGE_COVERED || l->kind == CHARGE_ENERGY);
 }
 

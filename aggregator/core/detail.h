@@ -6,7 +6,9 @@
  *     What is priced at 0 or by others' use (reservations, credits, other meters) has no workloads: a row for the day, without one
  *  3. billed cents go by quantity; list cost is quantity x unit price, exactly
  *  4. all divisions are by largest remainder, ties by the order of the workloads
- *  5. classes are of the hour and the pool, not of a workload: each workload of a day has its part of each class */
+ *  5. classes are of the hour and the pool, not of a workload: each workload of a day has its part of each class
+ *  6. a correction is of a whole month, not of days. Where nothing had been billed of its line it has the workloads of that month; else it
+ *     is the difference of two sums, which is nobody's */
 #ifndef TOLLGATE_CORE_DETAIL_H
 #define TOLLGATE_CORE_DETAIL_H
 
@@ -28,7 +30,7 @@ struct detail_row {
 	int128 energy_mj;
 };
 
-/* Whether a line has workloads. */
+/* Whether a line has workloads; a correction by rule 6 only if its line was not billed before. */
 bool detail_has_workloads(const struct rated_line *l);
 /* The rows of one day of a line; those of the workloads with that day, which are neighbours, first. n of them, at least one row.
  * The caller frees *ret. */

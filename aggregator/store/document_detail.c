@@ -1,4 +1,5 @@
 /* aggregator/store/document_detail.c - the workloads that add up to a line: core/detail.h divides, usage by the hour has the weights. */
+#include <stdio.h>
 #include <string.h>
 
 #include "aggregator/core/detail.h"
@@ -22,6 +23,8 @@ struct detail {
 	struct detail_workload *at;
 	size_t count;
 	PGresult *gone; /* days of the month whose hours were retired */
+	char *billed;   /* of a correction: where the line is that it corrects; NULL: nothing had been billed of it */
+	bool wanted;    /* the line has workloads */
 };
 
 static void
@@ -30,11 +33,13 @@ detail_fini(struct detail *d)
 	PQclear(d->workloads);
 	PQclear(d->gone);
 	mem_free(d->at);
+	mem_free(d->billed);
 }
 
-/* Of a line without a price, whichever book was in force. Of an energy line, everything that the workspace held in the cluster; else what it held of that kind of device. */
+/* Of a line without a price, whichever book was in force. Of an energy line, everything that the workspace held in the cluster; else what it held of that kind of device.
+ * Of a correction, which has one day for all of its month, they are all of that day. */
 static const char workloads_sql[] =
-	"SELECT (u.hour AT TIME ZONE l.zone)::date - (p.starts_at AT TIME ZONE l.zone)::date, h.user_name, h.slurm_job, h.namespace, "
+	"SELECT CASE WHEN $10 THEN 0 ELSE (u.hour AT TIME ZONE l.zone)::date - (p.starts_at AT TIME ZONE l.zone)::date END, h.user_name, h.slurm_job, h.namespace, "
 	"coalesce(nullif(h.pod, ''), h.pod_uid), h.container, d.uuid, n.name, sum(u.used), sum(u.idle), sum(u.unmeasured), sum(u.energy_mj) "
 	"FROM ledger l, period p, tenant t JOIN workspace w ON w.tenant_id = t.id, LATERAL usage_rows(p.starts_at, p.ends_at) u "
 	"JOIN node n ON n.id = u.node_id JOIN cluster c ON c.id = n.cluster_id JOIN device d ON d.id = u.device_id "
@@ -42,6 +47,41 @@ static const char workloads_sql[] =
 	"WHERE p.month = $1 AND t.name = $2 AND w.name = $3 AND u.workspace_id = w.id AND c.name = $4 "
 	"AND ($5::text IS NULL OR coalesce(b.version, '') = $5) AND ($6 OR (g.short_model = $7 AND d.profile = $8 AND sharing_name(u.sharing) = $9)) "
 	"GROUP BY 1, 2, 3, 4, 5, 6, 7, 8 ORDER BY 1, 2, 3, 4, 5, 6, 7, 8";
+
+#define MONTH_SIZE 8 /* "2026-11" */
+
+/* The month whose usage a line is of. */
+static void
+month_of(const struct rating_input *in, const struct rated_line *l, char ret[MONTH_SIZE])
+{
+	snprintf(ret, MONTH_SIZE, "%.7s", l->correction_of != NULL ? l->period_start : in->period);
+}
+
+/* Rule 6 of detail.h: the first line that was billed of what a correction corrects. */
+static bool
+find_billed(struct detail *d, const struct rating_input *in, const struct rated_line *l, struct err *err)
+{
+	static const struct db_stmt stmt = {
+		"detail billed",
+		"SELECT l.closed_in, l.line_id FROM tenant t JOIN invoice i ON i.tenant_id = t.id AND i.month = $2 "
+		"JOIN invoice_line l ON l.number = i.number WHERE t.name = $1 AND coalesce(l.correction_of, l.line_id) = $3 "
+		"AND l.closed_in < $4 ORDER BY l.number LIMIT 1"};
+	owned(result) PGresult *r = NULL;
+	char month[MONTH_SIZE];
+	struct db_args a = {0};
+
+	month_of(in, l, month);
+	arg_text(&a, l->tenant);
+	arg_text(&a, month);
+	arg_text(&a, l->correction_of);
+	arg_text(&a, in->period);
+	if (!db_run(d->db, &stmt, &a, &r, err))
+		return false;
+	if (PQntuples(r) > 0)
+		d->billed = mem_printf("the difference to what was billed; the workloads are those of line %s of %s",
+		                       res_text(r, 0, 1), res_text(r, 0, 0));
+	return true;
+}
 
 static bool
 load_gone(struct detail *d, const struct rating_input *in, struct err *err)
@@ -60,9 +100,11 @@ static bool
 load_workloads(struct detail *d, const struct rating_input *in, const struct rated_line *l, struct err *err)
 {
 	struct db_args a = {0};
+	char month[MONTH_SIZE];
 	const PGresult *r;
 
-	arg_text(&a, in->period);
+	month_of(in, l, month);
+	arg_text(&a, month);
 	arg_text(&a, l->tenant);
 	arg_text(&a, l->workspace);
 	arg_text(&a, l->cluster);
@@ -71,6 +113,7 @@ load_workloads(struct detail *d, const struct rating_input *in, const struct rat
 	arg_text(&a, l->gpu_model);
 	arg_text(&a, l->mig_profile);
 	arg_text(&a, l->sharing_mode);
+	arg_bool(&a, l->correction_of != NULL);
 	if (!db_run_text(d->db, workloads_sql, &a, &d->workloads, err) || !load_gone(d, in, err))
 		return false;
 	r = d->workloads;
@@ -148,10 +191,10 @@ note_of(const struct detail *d, const struct rated_line *l, const struct detail_
 
 	if (row->workload != NULL)
 		return "";
-	if (l->correction_of != NULL)
-		return "the difference of a whole month; its workloads are on the line that it corrects";
-	for (int i = 0; detail_has_workloads(l) && i < PQntuples(d->gone); i++)
-		if (res_i64(d->gone, i, 0) == row->day)
+	if (d->billed != NULL)
+		return d->billed;
+	for (int i = 0; d->wanted && i < PQntuples(d->gone); i++)
+		if (l->correction_of == NULL && res_i64(d->gone, i, 0) == row->day)
 			return "the workloads of this day were retired with its hours; the day itself is kept";
 	return kinds[l->kind];
 }
@@ -193,7 +236,10 @@ write_line(struct detail *d, const struct rating_input *in, const struct rated_l
 {
 	size_t next = 0;
 
-	if (detail_has_workloads(l) && !load_workloads(d, in, l, err))
+	if (l->correction_of != NULL && !find_billed(d, in, l, err))
+		return false;
+	d->wanted = detail_has_workloads(l) && d->billed == NULL;
+	if (d->wanted && !load_workloads(d, in, l, err))
 		return false;
 	for (size_t i = 0; i < l->day_count; i++) {
 		owned(mem) struct detail_row *rows = NULL;
