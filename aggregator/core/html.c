@@ -66,11 +66,11 @@ static const char style[] =
 	"section:last-of-type{break-after:auto}}";
 
 void
-html_begin(const char *title, struct buf *out)
+html_begin(const char *title, const char *more_style, struct buf *out)
 {
 	buf_str(out, "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<title>");
 	html_text(out, title);
-	buf_printf(out, "</title>\n<style>%s</style>\n</head>\n<body>\n", style);
+	buf_printf(out, "</title>\n<style>%s%s</style>\n</head>\n<body>\n", style, more_style);
 }
 
 void

@@ -9,7 +9,8 @@
 #define HTML_MINUS "\xe2\x88\x92"
 #define HTML_DASH "\xe2\x80\x93"
 
-void html_begin(const char *title, struct buf *out);
+/* more_style: rules of this page behind those of all, or "". */
+void html_begin(const char *title, const char *more_style, struct buf *out);
 void html_end(struct buf *out);
 
 void html_text(struct buf *out, const char *s);

@@ -1,10 +1,10 @@
 /* aggregator/core/invoice_html.c - the page of a tenant's month, from top to bottom. The numbers are those of invoice_html.h. */
 #include "aggregator/core/invoice_html.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "aggregator/core/html.h"
+#include "aggregator/core/invoice_parts.h"
 #include "common/split.h"
 
 #define HOUR_DECIMALS 3
@@ -14,14 +14,8 @@
 
 /* ---- currencies ---- */
 
-struct page {
-	const struct invoice_input *i;
-	struct invoice_amount sums[INVOICE_CURRENCIES];
-	size_t count;
-};
-
-static size_t
-column_of(const struct page *p, const char *currency)
+size_t
+invoice_column(const struct page *p, const char *currency)
 {
 	size_t at = 0;
 
@@ -36,7 +30,7 @@ add_up(struct page *p, struct err *err)
 	const struct rated *r = p->i->r;
 
 	for (size_t i = 0; i < r->count; i++) {
-		size_t at = column_of(p, r->lines[i].currency);
+		size_t at = invoice_column(p, r->lines[i].currency);
 
 		if (at == INVOICE_CURRENCIES)
 			return err_set(err, ERR_INVALID, "an invoice has at most %d currencies", INVOICE_CURRENCIES);
@@ -58,13 +52,13 @@ sum_cells(const struct page *p, line_filter *wanted, const void *arg, struct buf
 
 	for (size_t i = 0; i < p->i->r->count; i++)
 		if (wanted(&p->i->r->lines[i], arg))
-			sums[column_of(p, p->i->r->lines[i].currency)] += p->i->r->lines[i].billed;
+			sums[invoice_column(p, p->i->r->lines[i].currency)] += p->i->r->lines[i].billed;
 	for (size_t c = 0; c < p->count; c++)
 		html_cell(out, "", sums[c], p->sums[c].scale, p->sums[c].scale);
 }
 
-static void
-currency_heads(const struct page *p, struct buf *out)
+void
+invoice_currency_heads(const struct page *p, struct buf *out)
 {
 	for (size_t c = 0; c < p->count; c++)
 		buf_printf(out, "<th class=\"n\">%s</th>", p->sums[c].currency);
@@ -107,11 +101,17 @@ is_category(const struct rated_line *l, const void *category)
 	return strcmp(l->category, category) == 0;
 }
 
+bool
+invoice_is_correction(const struct rated_line *l)
+{
+	return l->correction_of != NULL && l->correction_of[0] != '\0';
+}
+
 static bool
 is_correction(const struct rated_line *l, const void *arg)
 {
 	(void)arg;
-	return l->correction_of != NULL && l->correction_of[0] != '\0';
+	return invoice_is_correction(l);
 }
 
 static const struct invoice_amount *
@@ -146,6 +146,25 @@ add_change(const struct page *p, struct buf *out)
 	buf_str(out, "</tr>\n");
 }
 
+/* Corrections of a month are a document with a number of its own; those of one document are neighbours. */
+static void
+add_numbers(const struct page *p, struct buf *out)
+{
+	const char *last = "";
+
+	buf_str(out, "<div class=\"one\">");
+	for (size_t i = 0; i < p->i->r->count; i++) {
+		const struct rated_line *l = &p->i->r->lines[i];
+
+		if (!is_correction(l, NULL) || strcmp(l->invoice_id, last) == 0)
+			continue;
+		buf_str(out, last[0] != '\0' ? ", " : "");
+		html_text(out, l->invoice_id);
+		last = l->invoice_id;
+	}
+	buf_str(out, "</div>");
+}
+
 static void
 add_totals(const struct page *p, struct buf *out)
 {
@@ -158,7 +177,7 @@ add_totals(const struct page *p, struct buf *out)
 	for (size_t i = 0; i < p->i->r->count; i++)
 		corrections += is_correction(&p->i->r->lines[i], NULL);
 	buf_str(out, "<table class=\"totals\"><thead><tr><th>Totals</th>");
-	currency_heads(p, out);
+	invoice_currency_heads(p, out);
 	buf_str(out, "</tr></thead><tbody>\n");
 	for (size_t c = 0; c < ARRAY_LEN(categories); c++) {
 		buf_printf(out, "<tr><th>%s</th>", categories[c][1]);
@@ -168,7 +187,10 @@ add_totals(const struct page *p, struct buf *out)
 	buf_str(out, "<tr class=\"total\"><th>Total</th>");
 	for (size_t c = 0; c < p->count; c++)
 		html_cell(out, "", p->sums[c].billed, p->sums[c].scale, p->sums[c].scale);
-	buf_printf(out, "</tr>\n<tr class=\"memo\"><th>Corrections of earlier months in it: %zu</th>", corrections);
+	buf_printf(out, "</tr>\n<tr class=\"memo\"><th>Corrections of earlier months in it: %zu", corrections);
+	if (p->i->layout > 0 && corrections > 0)
+		add_numbers(p, out);
+	buf_str(out, "</th>");
 	sum_cells(p, is_correction, NULL, out);
 	buf_str(out, "</tr>\n");
 	add_change(p, out);
@@ -270,10 +292,12 @@ add_held(const struct page *p, struct buf *out)
 static void
 add_capacity(const struct page *p, struct buf *out)
 {
+	static const struct invoice_capacity none;
 	const struct invoice_capacity *c = p->i->own;
 
-	if (c == NULL)
+	if (c == NULL && p->i->layout == 0)
 		return;
+	c = c != NULL ? c : &none;
 	const struct part parts[] = {{"held by somebody", c->held},
 	                             {"held by nobody", c->unallocated},
 	                             {"stranded", c->stranded},
@@ -304,11 +328,13 @@ budget_cells(struct buf *out, const struct invoice_budget *b, int128 amount)
 }
 
 static void
-add_budget(const struct invoice_budget *b, struct buf *out)
+add_budget(const struct page *p, const struct invoice_budget *b, struct buf *out)
 {
-	buf_str(out, "<tr><th>");
+	const bool bounded = p->i->layout > 0;
+
+	buf_str(out, bounded ? "<tr><th class=\"what\"><div class=\"one\">" : "<tr><th>");
 	html_text(out, b->workspace[0] != '\0' ? b->workspace : "All workspaces");
-	buf_printf(out, ", %s</th><td>%s</td>", b->hard ? "hard" : "soft",
+	buf_printf(out, ", %s%s</th><td>%s</td>", b->hard ? "hard" : "soft", bounded ? "</div>" : "",
 	           b->currency != NULL ? b->currency : "GPU-hours");
 	html_cell(out, " whole", div_round_half_even(b->limit, pow10_i128(PRICE_SCALE - HOUR_DECIMALS)), HOUR_DECIMALS,
 	          2);
@@ -317,8 +343,8 @@ add_budget(const struct invoice_budget *b, struct buf *out)
 	buf_str(out, "</tr>\n");
 }
 
-static size_t
-shown_budgets(const struct invoice_input *i)
+size_t
+invoice_budgets_shown(const struct invoice_input *i)
 {
 	return i->budget_count < INVOICE_BUDGETS ? i->budget_count : INVOICE_BUDGETS;
 }
@@ -328,7 +354,7 @@ static void
 add_budgets(const struct page *p, struct buf *out)
 {
 	const struct invoice_input *i = p->i;
-	size_t shown = shown_budgets(i);
+	size_t shown = invoice_budgets_shown(i);
 
 	if (shown == 0)
 		return;
@@ -336,103 +362,27 @@ add_budgets(const struct page *p, struct buf *out)
 	        "<div><table class=\"parts\"><thead><tr><th>Budgets of the month</th><th>in</th><th class=\"n\">limit</th>"
 	        "<th class=\"n\">spent</th><th></th><th class=\"n\">at its end</th><th></th></tr></thead><tbody>\n");
 	for (size_t k = 0; k < shown; k++)
-		add_budget(&i->budgets[k], out);
+		add_budget(p, &i->budgets[k], out);
 	buf_printf(out, "</tbody></table>\n<p class=\"note\">At its end: %s.", i->budgets[0].method);
 	if (i->budget_count > shown)
 		buf_printf(out, " Not shown: %zu more budgets.", i->budget_count - shown);
 	buf_str(out, "</p></div>\n");
 }
 
-/* ---- lines ---- */
-
-static int128
-size_of(const struct rated_line *l)
-{
-	return l->billed < 0 ? -l->billed : l->billed;
-}
-
-/* Whether a line is among the largest: fewer than there is room for go before it, ties by their order. */
-static bool
-is_shown(const struct page *p, size_t index)
-{
-	const struct rated *r = p->i->r;
-	size_t before = 0, budgets = shown_budgets(p->i), room = INVOICE_LINES - (budgets > 0 ? budgets + 2 : 0);
-
-	if (r->count <= room)
-		return true;
-	for (size_t i = 0; i < r->count && before < room; i++)
-		before += size_of(&r->lines[i]) > size_of(&r->lines[index]) ||
-		          (i < index && size_of(&r->lines[i]) == size_of(&r->lines[index]));
-	return before < room;
-}
-
-static void
-add_line(const struct page *p, const struct rated_line *l, struct buf *out)
-{
-	buf_str(out, "<tr><td>");
-	html_text(out, l->workspace);
-	buf_str(out, "</td><td>");
-	html_text(out, l->description);
-	if (is_correction(l, NULL)) {
-		buf_str(out, " <span class=\"of\">corrects ");
-		html_text(out, l->correction_of);
-		buf_str(out, "</span>");
-	}
-	buf_str(out, "</td>");
-	html_cell(out, "", l->quantity, QUANTITY_SCALE, 2);
-	buf_str(out, "<td>");
-	html_text(out, l->unit);
-	buf_str(out, "</td>");
-	if (l->priced)
-		html_cell(out, "", l->unit_price, PRICE_SCALE, l->currency_scale);
-	else
-		buf_str(out, "<td class=\"n\">" HTML_DASH "</td>");
-	for (size_t c = 0; c < p->count; c++)
-		if (strcmp(p->sums[c].currency, l->currency) == 0)
-			html_cell(out, "", l->billed, l->currency_scale, l->currency_scale);
-		else
-			buf_str(out, "<td></td>");
-	buf_str(out, "</tr>\n");
-}
-
-static void
-add_lines(const struct page *p, struct buf *out)
-{
-	const struct rated *r = p->i->r;
-	int128 rest[INVOICE_CURRENCIES] = {0};
-	size_t left = 0;
-
-	buf_str(out,
-	        "<table class=\"lines\"><thead><tr><th>Workspace</th><th>What</th><th class=\"n\">Quantity</th><th>Unit</th>"
-	        "<th class=\"n\">Price</th>");
-	currency_heads(p, out);
-	buf_str(out, "</tr></thead><tbody>\n");
-	for (size_t i = 0; i < r->count; i++)
-		if (is_shown(p, i)) {
-			add_line(p, &r->lines[i], out);
-		} else {
-			rest[column_of(p, r->lines[i].currency)] += r->lines[i].billed;
-			left++;
-		}
-	if (left > 0) {
-		buf_printf(out, "<tr><td></td><td colspan=\"4\">%zu smaller lines, in the CSV of this month</td>",
-		           left);
-		for (size_t c = 0; c < p->count; c++)
-			html_cell(out, "", rest[c], p->sums[c].scale, p->sums[c].scale);
-		buf_str(out, "</tr>\n");
-	}
-	buf_str(out, "<tr class=\"total\"><td></td><td colspan=\"4\">Total</td>");
-	for (size_t c = 0; c < p->count; c++)
-		html_cell(out, "", p->sums[c].billed, p->sums[c].scale, p->sums[c].scale);
-	buf_str(out, "</tr>\n</tbody></table>\n");
-}
-
 /* ---- the document ---- */
 
+/* Rule 3: what has words of unknown length has so many lines of text, and no column pushes another off the page. */
+static const char bounded_style[] =
+	".lines td{white-space:nowrap;overflow-wrap:normal}.who{max-width:28mm;overflow:hidden;text-overflow:ellipsis}"
+	".what{width:99%;max-width:0}.lines .what{white-space:normal}.parts td,.status{white-space:nowrap}"
+	".memo td{white-space:normal}.memo th{min-width:30mm}header>div{min-width:0}"
+	".one,.two,dd,.from{overflow:hidden;display:-webkit-box;-webkit-box-orient:vertical;overflow-wrap:anywhere}"
+	".one,.from{-webkit-line-clamp:1}.two,dd{-webkit-line-clamp:2}";
+
 void
-invoice_html_begin(const char *title, struct buf *out)
+invoice_html_begin(const char *title, int64_t layout, struct buf *out)
 {
-	html_begin(title, out);
+	html_begin(title, layout > 0 ? bounded_style : "", out);
 }
 
 bool
@@ -453,7 +403,7 @@ invoice_html_page(const struct invoice_input *i, struct buf *out, struct err *er
 	buf_str(out, "</div></div>\n");
 	add_capacity(&p, out);
 	add_budgets(&p, out);
-	add_lines(&p, out);
+	invoice_lines(&p, out);
 	buf_str(out,
 	        "<footer>Every line of this month, with its sums and a SHA-256, is in the CSV and its manifest. Time that was down or "
 	        "unknown is never billed.</footer>\n</section>\n");

@@ -3,15 +3,20 @@
  * Rules:
  *  1. the page needs nothing beside itself: no script, no other file, no address; every text is escaped
  *  2. amounts are the cents of the lines: those by category add up to the total, and so do the lines shown and the rest
- *  3. a page has room for INVOICE_LINES lines, of which its budgets take one each and two. Of more, the largest are shown, in the report's order, and the others are one row
+ *  3. a page has room for INVOICE_TEXT_LINES lines of text. A line of the report takes one, or two where its words need them; budgets take one each and two, the
+ *     numbers of corrections one, every currency but the first two. Of more, the largest are shown, in the report's order, and the others are one row. Words that are too long for their room end
+ *     in an ellipsis: whatever names people give, a page is one page
  *  4. hours that are shown as parts of a sum are rounded together, so that they add up as they are printed
- *  5. a month of two currencies has a column of amounts for each; they are never added */
+ *  5. a month of two currencies has a column of amounts for each; they are never added
+ *  6. layout 0 is how pages were made before there was rule 3: INVOICE_LINES lines, however long. A month that was closed then is proved with it */
 #ifndef TOLLGATE_CORE_INVOICE_HTML_H
 #define TOLLGATE_CORE_INVOICE_HTML_H
 
 #include "aggregator/core/rating.h"
 
-#define INVOICE_LINES 14
+#define INVOICE_LAYOUT 1 /* of what is made now */
+#define INVOICE_TEXT_LINES 16
+#define INVOICE_LINES 14     /* of layout 0 */
 #define INVOICE_CURRENCIES 3 /* columns of one page */
 
 struct invoice_amount {
@@ -49,10 +54,11 @@ struct invoice_input {
 	const struct invoice_capacity *own;   /* NULL: it has no nodes of its own */
 	const struct invoice_budget *budgets; /* those beyond the room are counted */
 	size_t budget_count;
+	int64_t layout; /* rule 6 */
 };
 
 /* A document is begin, one page per tenant, end. */
-void invoice_html_begin(const char *title, struct buf *out);
+void invoice_html_begin(const char *title, int64_t layout, struct buf *out);
 /* ERR_INVALID: more currencies than a page has columns. */
 MUST_CHECK bool invoice_html_page(const struct invoice_input *i, struct buf *out, struct err *err);
 void invoice_html_end(struct buf *out);

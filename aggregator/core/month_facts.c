@@ -9,7 +9,8 @@
 
 #define F(kind, name) RECORD_FIELD(kind, struct facts_frame, name)
 static const struct record_field frame_fields[] = {F(TEXT, organisation), F(TEXT, provider),        F(TEXT, account_id),
-                                                   F(TEXT, zone),         F(TEXT, previous_period), F(I64, now_ns)};
+                                                   F(TEXT, zone),         F(TEXT, previous_period), F(I64, now_ns),
+                                                   F(I64, layout)};
 #define D(kind, name) RECORD_FIELD(kind, struct facts_day, name)
 static const struct record_field day_fields[] = {D(TEXT, begins), D(I64, begins_ns)};
 #define P(kind, name) RECORD_FIELD(kind, struct focus_period, name)
@@ -32,7 +33,7 @@ _Static_assert(sizeof(int) == sizeof(int32_t), "scales are kept as 32 bits");
 
 enum record { RECORD_FRAME, RECORD_DAY, RECORD_PERIOD, RECORD_TENANT, RECORD_AMOUNT, RECORD_BUDGET, RECORDS };
 static const struct record_type types[RECORDS] = {
-	[RECORD_FRAME] = {'F', sizeof(struct facts_frame), frame_fields, ARRAY_LEN(frame_fields), 0},
+	[RECORD_FRAME] = {'F', sizeof(struct facts_frame), frame_fields, ARRAY_LEN(frame_fields), .later = 1},
 	[RECORD_DAY] = {'D', sizeof(struct facts_day), day_fields, ARRAY_LEN(day_fields), 0},
 	[RECORD_PERIOD] = {'P', sizeof(struct focus_period), period_fields, ARRAY_LEN(period_fields), 0},
 	[RECORD_TENANT] = {'T', sizeof(struct facts_tenant), tenant_fields, ARRAY_LEN(tenant_fields), 0},

@@ -15,6 +15,7 @@ struct facts_frame {
 	const char *zone;                    /* of the days */
 	const char *previous_period;         /* "2026-10"; NULL: there is none */
 	int64_t now_ns;                      /* an invoice says what its budgets will come to */
+	int64_t layout;                      /* of invoices (invoice_html.h); older texts do not say, and mean 0 */
 };
 struct facts_day {
 	const char *begins; /* UTC */

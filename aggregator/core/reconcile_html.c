@@ -242,7 +242,7 @@ reconcile_html(const struct reconciliation *r, const struct reconcile_page *page
 
 	buf_init(&title, 256);
 	buf_printf(&title, "Reconciliation %s", r->period);
-	html_begin(buf_text(&title), out);
+	html_begin(buf_text(&title), "", out);
 	for (size_t i = 0; i < (r->total_count > 0 ? r->total_count : 1); i++) {
 		struct sheet s = {.r = r, .page = page, .total = r->total_count > 0 ? &r->totals[i] : &nothing};
 

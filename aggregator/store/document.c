@@ -91,7 +91,7 @@ write_begin(struct document *d, const struct rating_input *in, struct err *err)
 	case DOCUMENT_PERIODS: focus_begin(d); return true;
 	case DOCUMENT_HTML:
 		buf_printf(&title, "%s %s", d->tenant != NULL ? d->tenant : d->facts->frame.organisation, in->period);
-		invoice_html_begin(buf_text(&title), out);
+		invoice_html_begin(buf_text(&title), d->facts->frame.layout, out);
 		return true;
 	default: return err_set(err, ERR_FATAL, "no such format of a document");
 	}
@@ -170,6 +170,7 @@ add_page(const struct document *d, const struct rating_input *in, const struct r
 	t = t != NULL ? t : &unknown;
 	if (!judge_budgets(d->facts, t, r, &budgets, err))
 		return false;
+	page.layout = d->facts->frame.layout;
 	page.tenant_name = t->display_name;
 	page.previous = t->previous;
 	page.previous_count = t->previous_count;

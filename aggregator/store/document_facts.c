@@ -225,6 +225,7 @@ document_facts(struct db *db, const struct rating_input *in, const struct facts_
 		return false;
 	frame.zone = ledger.zone;
 	frame.previous_period = previous != NULL && previous->period[0] != '\0' ? previous->period : NULL;
+	frame.layout = INVOICE_LAYOUT;
 	facts_write_frame(&frame, out);
 	return add_days(db, in, out, err) && add_periods(db, in, rq, out, err) &&
 	       (previous == NULL || add_tenants(db, in, rq, previous, out, err)) &&

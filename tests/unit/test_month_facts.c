@@ -48,6 +48,7 @@ what_was_written_is_read(void **state)
 	assert_string_equal(f->frame.provider, "Plat\\form");
 	assert_null(f->frame.previous_period);
 	assert_int_equal(f->frame.now_ns, 17);
+	assert_int_equal(f->frame.layout, 0);
 	assert_int_equal(f->days[1].begins_ns, 1793557800000000000);
 	assert_int_equal(f->day_bound_count, 2);
 	assert_string_equal(f->day_bounds[1], "2026-11-01T18:30:00Z");
@@ -69,6 +70,30 @@ what_was_written_is_read(void **state)
 	assert_null(month_facts_tenant(f, "umbrella"));
 }
 
+/* A text of before there were layouts is one of the first. */
+static void
+the_layout_of_pages_is_kept(void **state)
+{
+	static const struct {
+		const char *text;
+		int64_t layout;
+	} cases[] = {{"F\ta\tb\torg/a\td\t\\N\t5\n", 0}, {"F\ta\tb\torg/a\td\t\\N\t5\t1\n", 1}};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		owned(month_facts) struct month_facts *f = NULL;
+		in_place(buf) struct buf text;
+		struct err err = {0};
+
+		buf_init(&text, 1u << 20);
+		if (!month_facts_read(cases[i].text, strlen(cases[i].text), &f, &err))
+			fail_msg("%s", err.text);
+		assert_int_equal(f->frame.layout, cases[i].layout);
+		facts_write_frame(&f->frame, &text);
+		assert_string_equal(buf_text(&text), cases[i].text);
+	}
+}
+
 static void
 other_bytes_are_refused(void **state)
 {
@@ -81,7 +106,8 @@ other_bytes_are_refused(void **state)
 		{"an amount of no tenant", "F\ta\tb\tc\td\t\\N\t0\nA\tEUR\t1\t2\n"},
 		{"an amount without a currency", "F\ta\tb\tc\td\t\\N\t0\nT\tx\t\t0\t0\t0\t0\t0\t0\nA\t\\N\t1\t2\n"},
 		{"a tenant without a name", "F\ta\tb\tc\td\t\\N\t0\nT\t\\N\t\t0\t0\t0\t0\t0\t0\n"},
-		{"a field too many", "F\ta\tb\tc\td\t\\N\t0\te\n"},
+		{"a field too many", "F\ta\tb\tc\td\t\\N\t0\t1\te\n"},
+		{"a layout that is no number", "F\ta\tb\tc\td\t\\N\t0\te\n"},
 		{"a period without its end", "F\ta\tb\tc\td\t\\N\t0\nP\ta\t\\N\tc\td\te\n"},
 		{"a day that begins nowhere", "F\ta\tb\tc\td\t\\N\t0\nD\t\\N\t0\n"},
 		{"a budget of nothing", "F\ta\tb\tc\td\t\\N\t0\nT\tx\t\t0\t0\t0\t0\t0\t0\nB\t\tsoft\tEUR\t0\n"},
@@ -106,6 +132,7 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(what_was_written_is_read),
+		cmocka_unit_test(the_layout_of_pages_is_kept),
 		cmocka_unit_test(other_bytes_are_refused),
 	};
 

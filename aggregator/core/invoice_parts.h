@@ -1,0 +1,22 @@
+/* aggregator/core/invoice_parts.h - between the files of an invoice's page: invoice_html.c (the page), invoice_lines.c (its lines). */
+#ifndef TOLLGATE_CORE_INVOICE_PARTS_H
+#define TOLLGATE_CORE_INVOICE_PARTS_H
+
+#include "aggregator/core/invoice_html.h"
+
+struct page {
+	const struct invoice_input *i;
+	struct invoice_amount sums[INVOICE_CURRENCIES];
+	size_t count;
+};
+
+/* The column of a currency; the number of columns, if it has none. */
+size_t invoice_column(const struct page *p, const char *currency);
+void invoice_currency_heads(const struct page *p, struct buf *out);
+bool invoice_is_correction(const struct rated_line *l);
+/* Those that there is room for. */
+size_t invoice_budgets_shown(const struct invoice_input *i);
+
+void invoice_lines(const struct page *p, struct buf *out);
+
+#endif
