@@ -72,6 +72,7 @@ MIGRATIONS := $(sort $(wildcard sql/*.sql))
 PROGRAMS  := $(B)/tollgate-exporter $(B)/tollgate-aggregator $(B)/tollgate
 SIMULATOR := $(B)/sim/libnvidia-ml.so.1
 DCGM_SIMULATOR := $(B)/sim/libdcgm.so.4
+CLOCKSTEP := $(B)/sim/libclockstep.so
 UNITS     := $(patsubst tests/unit/%.c,$(B)/tests/%,$(wildcard tests/unit/test_*.c))
 PROPS     := $(patsubst tests/prop/%.c,$(B)/tests/%,$(wildcard tests/prop/prop_*.c))
 REPLAYS   := $(patsubst tests/fuzz/%.c,$(B)/tests/%,$(wildcard tests/fuzz/fuzz_*.c))
@@ -86,7 +87,7 @@ FUZZERS   := $(patsubst tests/fuzz/%.c,$(O)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.
 all: programs pages
 programs: $(PROGRAMS) $(SIMULATOR) $(DCGM_SIMULATOR)
 installable: $(PROGRAMS) pages
-tests: programs $(UNITS) $(PROPS) $(REPLAYS) $(TOOLS)
+tests: programs $(UNITS) $(PROPS) $(REPLAYS) $(TOOLS) $(CLOCKSTEP)
 benches: programs $(BENCHES) $(TOOLS)
 
 # Below, $(B)/flags and $(B)/sources change only when their text does: a new flag recompiles everything, a file that
@@ -174,6 +175,10 @@ $(B)/sim/dcgm.map: Makefile
 $(DCGM_SIMULATOR): $(DCGM_SIM) $(filter-out %/truth.o %/fakeproc.o $(B)/obj/tests/support/nvmlsim/nvmlsim%,$(SIM)) $(B)/libcommon.a $(B)/sim/dcgm.map
 	$(call say,LINK)$(CC) $(filter-out -pie,$(ALL_LDFLAGS)) -shared -Wl,-soname,libdcgm.so.4 -Wl,--version-script=$(B)/sim/dcgm.map \
 	      -o $@ $(filter %.o %.a,$^) $(LIBS)
+
+# Preloaded into PostgreSQL too, so without a sanitizer in any variant.
+$(CLOCKSTEP): tests/support/clockstep/clockstep.c $(B)/flags
+	$(call say,LINK)mkdir -p $(@D); $(CC) -std=gnu17 -D_GNU_SOURCE -O2 -fPIC $(WARNINGS) $(HARDEN) -shared -o $@ $<
 
 TESTED := $(B)/libtestsupport.a $(B)/libnvmlsim.a $(B)/libexporter.a $(B)/libcli.a $(B)/libcore.a $(B)/libcommon.a
 $(UNITS): $(B)/tests/%: $(B)/obj/tests/unit/%.o $(TESTED) | $(SIMULATOR) $(DCGM_SIMULATOR)

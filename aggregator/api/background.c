@@ -11,6 +11,7 @@
 #include "aggregator/api/app.h"
 #include "aggregator/api/quota_loop.h"
 #include "aggregator/store/audit.h"
+#include "aggregator/store/decision.h"
 #include "aggregator/store/exception.h"
 #include "aggregator/store/period.h"
 #include "common/log.h"
@@ -182,7 +183,10 @@ do_audit(struct background *b, int64_t *ret_done, struct err *err)
 static bool
 do_exceptions(struct background *b, int64_t *ret_done, struct err *err)
 {
-	return store_exceptions_end(b->db, time_wall_ns(), ret_done, err);
+	int64_t now_ns;
+
+	/* as the book says, whatever this machine's clock is set to */
+	return store_quota_clock(b->db, &now_ns, err) && store_exceptions_end(b->db, now_ns, ret_done, err);
 }
 
 /* What is consumed of this month's budgets, for decisions. */

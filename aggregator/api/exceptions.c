@@ -6,6 +6,7 @@
 
 #include "aggregator/api/app.h"
 #include "aggregator/core/quantity.h"
+#include "aggregator/store/decision.h"
 #include "common/log.h"
 #include "common/text.h"
 #include "common/time.h"
@@ -153,17 +154,15 @@ handle_exception_request(void *app, void *worker, const struct http_request *rq,
 	static const char *const fields[] = {"workspace", "cluster", "gpu_model", "gpus",   "kind",
 	                                     "shared",    "from",    "until",     "reason", NULL};
 	struct worker *w = worker;
-	struct exception_request x = {.now_ns = time_wall_ns(),
-	                              .actor = w->who.name,
-	                              .admin = w->who.role == ROLE_ADMIN};
+	struct exception_request x = {.actor = w->who.name, .admin = w->who.role == ROLE_ADMIN};
 	char tenant[NAME_MAX_BYTES];
 	owned(json) json_t *doc = NULL;
 	struct err err = {0};
 
 	(void)app;
 	rp->content_type = "application/json";
-	if (!api_body(rq, fields, &doc, &err) || !read_request(doc, &w->who, tenant, &x, &err) ||
-	    !store_exception_request(w->db, &x, &rp->body, &err)) {
+	if (!api_body(rq, fields, &doc, &err) || !store_quota_clock(w->db, &x.now_ns, &err) ||
+	    !read_request(doc, &w->who, tenant, &x, &err) || !store_exception_request(w->db, &x, &rp->body, &err)) {
 		api_problem(rp, rq, &err);
 		return;
 	}
@@ -202,15 +201,14 @@ handle_exception_decide(void *app, void *worker, const struct http_request *rq, 
 	struct worker *w = worker;
 	struct exception_decision d = {.actor = w->who.name,
 	                               .role = w->who.role,
-	                               .tenant = w->who.tenant[0] != '\0' ? w->who.tenant : NULL,
-	                               .now_ns = time_wall_ns()};
+	                               .tenant = w->who.tenant[0] != '\0' ? w->who.tenant : NULL};
 	owned(json) json_t *doc = NULL;
 	struct err err = {0};
 
 	(void)app;
 	rp->content_type = "application/json";
 	if (!decision_of(rq, &d, &err) || !api_body(rq, fields, &doc, &err) || !reason_of(doc, &d.why, &err) ||
-	    !store_exception_decide(w->db, &d, &rp->body, &err)) {
+	    !store_quota_clock(w->db, &d.now_ns, &err) || !store_exception_decide(w->db, &d, &rp->body, &err)) {
 		api_problem(rp, rq, &err);
 		return;
 	}
@@ -222,7 +220,7 @@ handle_exceptions(void *app, void *worker, const struct http_request *rq, struct
 {
 	static const char *const states[] = {"requested", "approved", "refused", "revoked", "ended", NULL};
 	struct worker *w = worker;
-	struct exception_query q = {.now_ns = time_wall_ns()};
+	struct exception_query q = {0};
 	struct err err = {0};
 
 	(void)app;
@@ -231,6 +229,6 @@ handle_exceptions(void *app, void *worker, const struct http_request *rq, struct
 	rp->content_type = "application/json";
 	if (!api_query(rq, "workspace", NULL, &q.workspace, &err) ||
 	    !api_query(rq, "status", states, &q.status, &err) || !api_page(rq, &q.page, &err) ||
-	    !store_exceptions_json(w->db, &q, &rp->body, &err))
+	    !store_quota_clock(w->db, &q.now_ns, &err) || !store_exceptions_json(w->db, &q, &rp->body, &err))
 		api_problem(rp, rq, &err);
 }

@@ -16,6 +16,13 @@
 #define QUARTER_NS (900 * NS_PER_S)
 #define PERIOD_MAX 40
 
+/* When a look first saw a lease, and its last change, by the clock that telemetry is heard by. */
+struct since {
+	char lease[QUOTA_ID_SIZE];
+	int64_t changed_ns; /* as the book says */
+	int64_t first_ns, noted_ns;
+};
+
 struct quota_loop_memory {
 	struct quota_settings settings;
 	int64_t last_tick_ns;
@@ -25,10 +32,12 @@ struct quota_loop_memory {
 	uint8_t policy_digest[SHA256_SIZE];
 	int64_t policy_version, policy_read_ns;
 	uint64_t policy_pools;
+	struct quota_pace pace;
+	struct since *since; /* by lease, while the book is ahead of the database's clock */
+	size_t since_count;
 	/* Of the thread that reads reports. */
 	pthread_mutex_t lock;
-	struct buf budgets; /* {"budgets":[...]}, or empty: nothing new */
-	struct buf budgets_last;
+	struct buf budgets; /* {"budgets":[...]} as last read, or empty */
 };
 
 struct quota_loop_memory *
@@ -40,7 +49,6 @@ quota_loop_memory_new(const struct quota_settings *settings)
 	m->kept = quota_live_kept_new();
 	buf_init(&m->policy, POLICY_BYTES);
 	buf_init(&m->budgets, POLICY_BYTES);
-	buf_init(&m->budgets_last, POLICY_BYTES);
 	ASSERT(pthread_mutex_init(&m->lock, NULL) == 0);
 	return m;
 }
@@ -51,9 +59,9 @@ quota_loop_memory_free(struct quota_loop_memory *m)
 	if (!m)
 		return;
 	quota_live_kept_free(m->kept);
+	mem_free(m->since);
 	buf_fini(&m->policy);
 	buf_fini(&m->budgets);
-	buf_fini(&m->budgets_last);
 	(void)pthread_mutex_destroy(&m->lock);
 	mem_free(m);
 }
@@ -99,7 +107,7 @@ pools_of(const struct quota_observed *seen)
 /* Read again when a policy was applied, a billing hour may have begun, other pools are there, or a while has passed. */
 static bool
 read_policy(struct quota_loop_memory *m, struct db *db, const struct quota_observed *seen, int64_t now_ns,
-            struct err *err)
+            int64_t at_ns, struct err *err)
 {
 	uint64_t pools = pools_of(seen);
 	in_place(buf) struct buf text = {.max = POLICY_BYTES};
@@ -109,9 +117,10 @@ read_policy(struct quota_loop_memory *m, struct db *db, const struct quota_obser
 	if (!store_quota_policy_version(db, &version, err))
 		return false;
 	if (m->policy.len > 0 && version == m->policy_version && pools == m->policy_pools &&
-	    now_ns / QUARTER_NS == m->policy_read_ns / QUARTER_NS && now_ns - m->policy_read_ns < POLICY_AGAIN_NS)
+	    now_ns / QUARTER_NS == m->policy_read_ns / QUARTER_NS && now_ns >= m->policy_read_ns &&
+	    now_ns - m->policy_read_ns < POLICY_AGAIN_NS)
 		return true;
-	if (!store_quota_policy(db, now_ns, &m->settings, &text, err))
+	if (!store_quota_policy(db, at_ns, &m->settings, &text, err))
 		return false;
 	buf_clear(&m->policy);
 	buf_add(&m->policy, buf_text(&text), text.len);
@@ -133,15 +142,55 @@ add_event(struct quota_loop_result *r, const char *actor, const char *text)
 	r->memory = memory;
 }
 
-/* Each thing that was consumed is told once. */
+static const struct since *
+find_since(const struct quota_loop_memory *m, const char *lease, size_t *at)
+{
+	int c = 1;
+
+	while (*at < m->since_count && (c = strcmp(m->since[*at].lease, lease)) < 0)
+		(*at)++;
+	return c == 0 && *at < m->since_count ? &m->since[*at] : NULL;
+}
+
+/* The database's clock was set back, and the book's time waits for it: what was heard since is told by when this process first saw a
+ * lease and its last change, because the book's moments are ahead of all that can be heard. */
 static void
-take_budgets(struct quota_loop_memory *m, struct quota_loop_result *r)
+translate(struct quota_loop_memory *m, struct quota_live *live, int64_t now_ns)
+{
+	struct since *anew = mem_array(live->seen.workload_count + 1, sizeof(*anew));
+	size_t at = 0;
+
+	for (size_t i = 0; i < live->seen.workload_count; i++) {
+		struct quota_workload *w = &live->workloads[i];
+		const struct since *was = find_since(m, w->lease, &at);
+
+		anew[i] = was ? *was : (struct since){.changed_ns = -1, .first_ns = now_ns};
+		if (anew[i].changed_ns != w->changed_ns)
+			anew[i].noted_ns = now_ns;
+		memcpy(anew[i].lease, w->lease, strnlen(w->lease, QUOTA_ID_SIZE - 1));
+		anew[i].changed_ns = w->changed_ns;
+		w->since_ns = anew[i].first_ns;
+		w->changed_ns = anew[i].noted_ns;
+	}
+	mem_free(m->since);
+	m->since = anew;
+	m->since_count = live->seen.workload_count;
+}
+
+static void
+copy_budgets(struct quota_loop_memory *m, struct buf *out)
 {
 	(void)pthread_mutex_lock(&m->lock);
-	if (m->budgets.len > 0)
-		add_event(r, "ledger", buf_text(&m->budgets));
-	buf_clear(&m->budgets);
+	buf_add(out, buf_text(&m->budgets), m->budgets.len);
 	(void)pthread_mutex_unlock(&m->lock);
+}
+
+static void
+forget_since(struct quota_loop_memory *m)
+{
+	mem_free(m->since);
+	m->since = NULL;
+	m->since_count = 0;
 }
 
 bool
@@ -149,15 +198,29 @@ quota_loop_events(struct quota_loop_memory *m, struct db *db, const struct quota
                   int64_t now_ns, struct quota_loop_result *ret, struct err *err)
 {
 	in_place(quota_live) struct quota_live live = {0};
+	int64_t boot_ns = time_boot_ns();
+	int64_t at_ns = quota_book_now(b) > now_ns ? quota_book_now(b) : now_ns;
+	in_place(buf) struct buf budgets;
 
 	*ret = (struct quota_loop_result){0};
-	if (!store_quota_observe(db, now_ns, m->kept, &live, err) || !read_policy(m, db, &live.seen, now_ns, err))
+	buf_init(&budgets, POLICY_BYTES);
+	if (!store_quota_observe(db, now_ns, at_ns, m->kept, &live, err) ||
+	    !read_policy(m, db, &live.seen, now_ns, at_ns, err))
 		return false;
+	if (at_ns > now_ns)
+		translate(m, &live, now_ns);
+	else
+		forget_since(m);
+	copy_budgets(m, &budgets);
 	live.seen.last_tick_ns = m->last_tick_ns;
-	quota_loop(b, &live.seen, now_ns, &ret->out);
+	live.seen.was = m->pace;
+	live.seen.boot_ns = boot_ns;
+	live.seen.budgets = budgets.len > 0 ? buf_text(&budgets) : NULL;
+	quota_loop(b, &live.seen, at_ns, &ret->out);
+	m->pace = ret->out.pace;
 	if (ret->out.ticked)
-		m->last_tick_ns = now_ns;
-	ret->events = mem_array(ret->out.event_count + 2, sizeof(*ret->events));
+		m->last_tick_ns = at_ns;
+	ret->events = mem_array(ret->out.event_count + 1, sizeof(*ret->events));
 	if (!policy_digest || memcmp(policy_digest, m->policy_digest, SHA256_SIZE) != 0) {
 		add_event(ret, "policy", buf_text(&m->policy));
 		ret->policy_changed = true;
@@ -165,7 +228,6 @@ quota_loop_events(struct quota_loop_memory *m, struct db *db, const struct quota
 	}
 	for (size_t i = 0; i < ret->out.event_count; i++)
 		ret->events[ret->event_count++] = ret->out.events[i];
-	take_budgets(m, ret);
 	return true;
 }
 
@@ -240,12 +302,8 @@ quota_loop_budgets(struct quota_loop_memory *m, struct db *db, int64_t now_ns, s
 	if (!store_report_each(db, period, NULL, NULL, add_tenant, &t, err) || !write_budgets(&t, now_ns, &text, err))
 		return false;
 	(void)pthread_mutex_lock(&m->lock);
-	if (strcmp(buf_text(&text), buf_text(&m->budgets_last)) != 0) {
-		buf_clear(&m->budgets);
-		buf_add(&m->budgets, buf_text(&text), text.len);
-		buf_clear(&m->budgets_last);
-		buf_add(&m->budgets_last, buf_text(&text), text.len);
-	}
+	buf_clear(&m->budgets);
+	buf_add(&m->budgets, buf_text(&text), text.len);
 	(void)pthread_mutex_unlock(&m->lock);
 	return true;
 }

@@ -126,6 +126,8 @@ copy_duration(const json_t *doc, struct buf *out, struct err *err)
 	return true;
 }
 
+/* A duration counts from the moment that the book has when it decides: the clock of who took the request down may be off. A date that has
+ * passed is no mistake: who got no answer asks again with the same words. */
 static bool
 copy_expiry(const json_t *doc, int64_t now_ns, struct buf *out, struct err *err)
 {
@@ -136,12 +138,16 @@ copy_expiry(const json_t *doc, int64_t now_ns, struct buf *out, struct err *err)
 		return false;
 	if (!text)
 		return true;
-	if (duration_parse(text, &ns, NULL))
-		ns = ns > EXPIRES_MOST_NS ? INT64_MAX : now_ns + ns;
-	else if (!time_parse(text, &ns, NULL))
+	if (duration_parse(text, &ns, NULL)) {
+		if (ns <= 0 || ns > EXPIRES_MOST_NS)
+			return err_set(err, ERR_INVALID, "expires: it is not within a year from now");
+		buf_printf(out, ",\"expires_in_ns\":%" PRId64, ns);
+		return true;
+	}
+	if (!time_parse(text, &ns, NULL))
 		return err_set(err, ERR_INVALID,
 		               "expires: it is a time like 2027-01-31T00:00:00Z or a duration like 30m");
-	if (ns <= now_ns || ns > now_ns + EXPIRES_MOST_NS)
+	if (ns < now_ns - EXPIRES_MOST_NS || ns > now_ns + EXPIRES_MOST_NS)
 		return err_set(err, ERR_INVALID, "expires: it is not within a year from now");
 	buf_printf(out, ",\"expires_ns\":%" PRId64, ns);
 	return true;

@@ -46,6 +46,7 @@
 #define QUOTA_MAX_COUNT 1000000   /* devices of one request */
 #define QUOTA_MAX_LEASES 1000000u
 #define QUOTA_MAX_PRIORITY 1000000000
+#define QUOTA_MAX_SKIPPED_NS (INT64_C(1) << 60)
 
 enum quota_isolation {
 	QUOTA_SHARED,
@@ -231,7 +232,8 @@ struct quota_backoff {
 };
 
 struct quota_world {
-	int64_t now_ns; /* of the last step */
+	int64_t now_ns;     /* of the last step */
+	int64_t skipped_ns; /* of the time until then, what did not pass: the clock was set. Negative: it was set back */
 	struct quota_policy policy;
 	const struct quota_node *nodes;
 	size_t node_count;
@@ -282,6 +284,8 @@ enum quota_event_kind {
 	QUOTA_EXCEPTION,     /* exception: it begins at from_ns */
 	QUOTA_EXCEPTION_END, /* id: revoked */
 	QUOTA_POLICY, /* policy: replaces the old one; tenants, workspaces, shapes and so on keep their positions, new ones follow */
+	QUOTA_CLOCK, /* until_ns, skipped_ns: the clock was set. Moments of leases, orders, requests and back-offs until then move with it, so
+	              * that everything is as old as it was; dates (exceptions, expiry of requests) stay */
 };
 
 struct quota_event {
@@ -296,6 +300,7 @@ struct quota_event {
 	size_t part_count;
 	const struct quota_exception *exception;
 	const struct quota_policy *policy;
+	int64_t until_ns, skipped_ns; /* skipped_ns: all of it, since the book began; saying it twice changes nothing */
 };
 
 enum quota_decision { QUOTA_ADMIT, QUOTA_BORROW, QUOTA_RECLAIM, QUOTA_QUEUE, QUOTA_REJECT };
@@ -481,6 +486,7 @@ int64_t quota_would_deny_count(const struct quota_state *s, int32_t workspace);
 size_t quota_lease_count(const struct quota_state *s);
 size_t quota_waiting_count(const struct quota_state *s);
 int64_t quota_now(const struct quota_state *s); /* of the last step */
+int64_t quota_skipped(const struct quota_state *s);
 /* The shape of a lease; QUOTA_NONE when there is none of that id. */
 int32_t quota_lease_shape(const struct quota_state *s, const char *id);
 

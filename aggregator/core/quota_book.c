@@ -270,6 +270,16 @@ tick_event(struct book_step *s, enum quota_event_kind kind, const json_t *v, str
 }
 
 static bool
+clock_event(struct book_step *s, enum quota_event_kind kind, const json_t *v, struct err *err)
+{
+	static const char *const fields[] = {"until_ns", "skipped_ns", NULL};
+	struct quota_event event = {.kind = kind};
+
+	return json_only_fields(v, fields, err) && json_get_i64(v, "until_ns", &event.until_ns, err) &&
+	       json_get_i64(v, "skipped_ns", &event.skipped_ns, err) && book_step_engine(s, &event, err);
+}
+
+static bool
 exception_event(struct book_step *s, enum quota_event_kind kind, const json_t *v, struct err *err)
 {
 	struct quota_exception x = {0};
@@ -325,6 +335,7 @@ named_event(struct book_step *s, const char *name, const json_t *v, struct err *
 		{"policy", QUOTA_POLICY, NULL, book_policy},
 		{"nodes", QUOTA_POLICY, NULL, book_nodes},
 		{"budgets", QUOTA_POLICY, NULL, book_budgets},
+		{"clock", QUOTA_CLOCK, clock_event, NULL},
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(events); i++)

@@ -22,7 +22,7 @@
  *   {"budgets":[{"tenant","workspace"?,"kind","consumed"}]}
  *
  *   R = {"id","workspace":"acme/prod","cluster"?,"model"?, "gpus":N | "profile","count" | "replicas":N,"of":K, "per_node"?,
- *        "class"? or "priority"?, "preemptible"?, "expected_s"?, "cost"?, "expires_ns"?, "cpu_millis"?, "memory_bytes"?, "storage_bytes"?}
+ *        "class"? or "priority"?, "preemptible"?, "expected_s"?, "cost"?, "expires_ns"? or "expires_in_ns"?, "cpu_millis"?, "memory_bytes"?, "storage_bytes"?}
  *   SLOT = {"profile","units","count"} | {"of":K,"count"} | {"count":1} a whole GPU
  *
  * The members of a policy are in the README of this folder, under "The quota book". Positions of tenants, workspaces, shapes,

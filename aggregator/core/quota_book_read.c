@@ -301,6 +301,9 @@ read_rest(struct reader *r, struct err *err)
 	r->world.now_ns = json_integer_value(now);
 	if (r->world.now_ns < 0 || r->world.now_ns > BOOK_MAX_NS)
 		return err_set(err, ERR_INVALID, "now_ns %" PRId64 " is out of range", r->world.now_ns);
+	r->world.skipped_ns = json_integer_value(json_object_get(r->doc, "skipped_ns"));
+	if (r->world.skipped_ns < -QUOTA_MAX_SKIPPED_NS || r->world.skipped_ns > QUOTA_MAX_SKIPPED_NS)
+		return err_set(err, ERR_INVALID, "skipped_ns %" PRId64 " is out of range", r->world.skipped_ns);
 	if (settings && !book_settings_read(settings, &r->m, &r->world.policy.settings, err))
 		return false;
 	r->names->settings = r->world.policy.settings;

@@ -136,10 +136,13 @@ cost_of(const struct book_names *n, const struct quota_request *r)
 static void
 read_rest(const struct book_names *n, const json_t *o, struct asked *a)
 {
+	int64_t in_ns = 0;
 	bool priced;
 
 	(void)number(o, "expected_s", 0, MAX_SECONDS, a, &a->r.expected_s);
 	(void)number(o, "expires_ns", 0, BOOK_MAX_NS, a, &a->r.expires_ns);
+	if (number(o, "expires_in_ns", 1, MAX_AMOUNT, a, &in_ns))
+		a->r.expires_ns = in_ns < BOOK_MAX_NS - a->r.submitted_ns ? a->r.submitted_ns + in_ns : BOOK_MAX_NS;
 	(void)number(o, "cpu_millis", 0, MAX_AMOUNT, a, &a->r.other[QUOTA_CPU]);
 	(void)number(o, "memory_bytes", 0, MAX_AMOUNT, a, &a->r.other[QUOTA_MEMORY]);
 	(void)number(o, "storage_bytes", 0, MAX_AMOUNT, a, &a->r.other[QUOTA_STORAGE]);

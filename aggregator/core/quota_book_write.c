@@ -107,7 +107,10 @@ quota_book_write(const struct quota_book *b, struct buf *out)
 	const struct quota_policy *p = &saved.world.policy;
 
 	quota_save(b->state, &saved);
-	buf_printf(out, "{\"book\":%d,\"now_ns\":%" PRId64 ",\"settings\":{", QUOTA_BOOK_VERSION, saved.world.now_ns);
+	buf_printf(out, "{\"book\":%d,\"now_ns\":%" PRId64, QUOTA_BOOK_VERSION, saved.world.now_ns);
+	if (saved.world.skipped_ns != 0)
+		buf_printf(out, ",\"skipped_ns\":%" PRId64, saved.world.skipped_ns);
+	buf_str(out, ",\"settings\":{");
 	(void)book_row_write(book_rows_settings.columns, book_rows_settings.column_count, &p->settings, out);
 	buf_char(out, '}');
 	write_names("clusters", p->clusters, p->cluster_count, out);

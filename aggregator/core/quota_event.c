@@ -173,6 +173,8 @@ event_ok(const struct quota_state *s, const struct quota_event *e, struct err *e
 			if (strcmp(s->exceptions.at[i].id, e->exception->id) == 0)
 				return err_set(err, ERR_CONFLICT, "there is an exception \"%s\" already",
 				               e->exception->id);
+	if (e->kind == QUOTA_CLOCK && (e->skipped_ns < -QUOTA_MAX_SKIPPED_NS || e->skipped_ns > QUOTA_MAX_SKIPPED_NS))
+		return err_set(err, ERR_INVALID, "no clock is set by %" PRId64 " ns", e->skipped_ns);
 	return e->kind != QUOTA_SUBMIT || submit_ok(s, e, err);
 }
 
@@ -205,6 +207,7 @@ apply(struct quota_state *s, const struct quota_event *e, struct quota_state *an
 		break;
 	case QUOTA_EXCEPTION_END: end_exception(s, e->id, g); break;
 	case QUOTA_POLICY: change_policy(s, anew, g); break;
+	case QUOTA_CLOCK: quota_clock_set(s, e); break;
 	default: quota_lease_event(s, e, g); break;
 	}
 }

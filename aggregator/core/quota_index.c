@@ -402,6 +402,12 @@ quota_now(const struct quota_state *s)
 	return s->now_ns;
 }
 
+int64_t
+quota_skipped(const struct quota_state *s)
+{
+	return s->skipped_ns;
+}
+
 int32_t
 quota_lease_shape(const struct quota_state *s, const char *id)
 {

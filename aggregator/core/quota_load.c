@@ -418,6 +418,7 @@ quota_load(const struct quota_world *world, struct quota_state **ret, struct err
 
 	s->free_part = s->free_lease = s->free_wait = s->first_cluster_cap = QUOTA_NONE;
 	s->now_ns = world->now_ns;
+	s->skipped_ns = world->skipped_ns;
 	if (!load_policy(s, &world->policy, err) || !load_nodes(s, world, err))
 		return false;
 	quota_reindex(s);

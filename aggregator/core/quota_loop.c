@@ -94,9 +94,11 @@ quota_loop(const struct quota_book *b, const struct quota_observed *seen, int64_
 	quota_save(quota_book_state(b), &saved);
 	l.w = &saved.world;
 	map_nodes(&l);
+	loop_clock(&l);
 	loop_inventory(&l);
 	loop_match(&l);
 	loop_leases(&l);
+	loop_budgets(&l);
 	loop_anomalies(&l);
 	sort_anomalies(ret);
 	quota_saved_fini(&saved);

@@ -1,6 +1,9 @@
 /* aggregator/core/quota_loop.h - the closed loop: what telemetry shows against what the quota book says. Pure.
  *
  * Given the book, what nodes say of this moment and the time, it finds what the book must be told, and what differs. Rules, in order:
+ *  0. clock       the book's clock can be set; a process's own runs evenly. Where they part by seconds between two looks, the book is told
+ *                 what of its time did not pass, before anything is due by it. While the clock stands (it was set back, and the log's
+ *                 time does not go back) that is how things grow older
  *  1. inventory   a node or GPU that is new, gone or of another owner: the whole inventory is told. A node that is silent or in maintenance is
  *                 lost, and one that speaks again is back; likewise a GPU; a GPU that is cut otherwise has another layout
  *  2. seen        a lease is seen by the identity of its workload, wherever that is; without identity by devices of its shape that
@@ -12,7 +15,7 @@
  *                 node says nothing: its leases stay counted
  *  6. idle        a lease whose holders are all measured, and were not active for longer than its workspace's idle_timeout, is warned, and
  *                 drained when one grace period more has passed without a change. What cannot be measured counts as active
- *  7. due         a tick, when the clock alone changes something
+ *  7. due         a tick, when the clock alone changes something; budgets, when the ledger knows them better than the book
  *  8. anomalies   unleased: devices held beyond leases, by workspace and node. unused: a confirmed lease that is not seen for the
  *                 silence. foreign: a holder of another tenant on a node or device that is kept for one. excess, reserved, overdue: what
  *                 the book itself says of pools and orders. idle: those that were warned */
@@ -66,6 +69,7 @@ struct quota_workload {
 	const char *lease;
 	const char *ns, *pod, *pod_uid, *slurm_job;
 	int64_t changed_ns;
+	int64_t since_ns; /* by the clock of what was heard, where that is not the book's; 0: as the book says */
 };
 
 struct quota_idle {
@@ -76,6 +80,12 @@ struct quota_idle {
 struct quota_idle_rule {
 	const char *workspace;
 	int64_t timeout_ns;
+};
+
+/* What a process's own clock said at a look, and the time that the book had lived through by then. */
+struct quota_pace {
+	int64_t boot_ns; /* 0: there was none */
+	int64_t lived_ns;
 };
 
 struct quota_observed {
@@ -90,7 +100,10 @@ struct quota_observed {
 	const struct quota_idle_rule *idle_rules; /* by workspace */
 	size_t idle_rule_count;
 	int64_t last_tick_ns;
-	bool in_service; /* something was decided before: leases are expected */
+	bool in_service;       /* something was decided before: leases are expected */
+	struct quota_pace was; /* at the look before */
+	int64_t boot_ns;       /* now */
+	const char *budgets;   /* {"budgets":[...]}: what the ledger knows; NULL: nothing yet */
 };
 
 /* ---- what comes of it ------------------------------------------------------------------------------------------------------------ */
@@ -115,10 +128,12 @@ struct quota_loop_out {
 	const char **warned; /* leases that are warned now */
 	size_t warned_count;
 	bool ticked;
+	struct quota_pace pace; /* for the next look */
 	void *memory;
 };
 void quota_loop_out_fini(struct quota_loop_out *out);
 
+/* now_ns: of the database's clock, or of the book where that is later. */
 void quota_loop(const struct quota_book *b, const struct quota_observed *seen, int64_t now_ns,
                 struct quota_loop_out *ret);
 

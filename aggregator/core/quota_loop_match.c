@@ -99,7 +99,7 @@ find_leases(struct loop *l)
 		x->workload = in->workload_count == 0 ? NULL
 		                                      : bsearch(had->id, in->workloads, in->workload_count,
 		                                                sizeof(*in->workloads), compare_workload);
-		x->changed_ns = had->since_ns;
+		x->changed_ns = x->workload && x->workload->since_ns > 0 ? x->workload->since_ns : had->since_ns;
 		if (!x->workload)
 			continue;
 		x->identified = x->workload->pod_uid[0] != '\0' || x->workload->pod[0] != '\0' ||

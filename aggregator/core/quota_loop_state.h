@@ -48,9 +48,11 @@ void loop_event(struct loop *l, const char *actor, const struct buf *text);
 void loop_anomaly(struct loop *l, const char *kind, const char *subject, const char *tenant, const struct buf *detail);
 
 /* ---- the rules ---- */
+void loop_clock(struct loop *l);     /* 0 */
 void loop_inventory(struct loop *l); /* 1 */
 void loop_match(struct loop *l);     /* 2 */
 void loop_leases(struct loop *l);    /* 3 to 7 */
+void loop_budgets(struct loop *l);   /* 7 */
 void loop_anomalies(struct loop *l); /* 8 */
 
 #endif

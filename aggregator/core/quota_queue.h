@@ -72,6 +72,8 @@ void quota_positions(const struct quota_state *s, struct verdicts *v);
 void quota_exceptions_at(struct quota_state *s, struct gather *g);
 /* Orders become overdue, leases expire or are suspect, requests expire. */
 void quota_tick(struct quota_state *s, struct gather *g);
+/* The clock was set: what is from before it moves with it. */
+void quota_clock_set(struct quota_state *s, const struct quota_event *e);
 void quota_end_request(struct quota_state *s, int32_t wait, enum quota_notice_kind kind, struct gather *g);
 /* What the scheduler or telemetry says of a lease. */
 void quota_lease_event(struct quota_state *s, const struct quota_event *e, struct gather *g);

@@ -257,6 +257,7 @@ quota_save(const struct quota_state *s, struct quota_saved *ret)
 
 	*ret = (struct quota_saved){0};
 	ret->world.now_ns = s->now_ns;
+	ret->world.skipped_ns = s->skipped_ns;
 	save_names(s, &m, &ret->world.policy);
 	save_policy(s, &m, &ret->world.policy);
 	save_nodes(s, &m, &ret->world);

@@ -193,7 +193,7 @@ struct exception {
 
 struct quota_state {
 	struct quota_settings settings;
-	int64_t now_ns, step;
+	int64_t now_ns, skipped_ns, step;
 	size_t class_count;
 	ARRAY_OF(name) clusters;
 	ARRAY_OF(name) models;

@@ -6,6 +6,7 @@
 #include "aggregator/core/quota_load.h"
 
 #define MAX_DOUBLINGS 20
+#define MOMENT_MAX_NS (INT64_C(1) << 62)
 
 /* ---- time -------------------------------------------------------------------------------------------------------------------- */
 
@@ -172,6 +173,43 @@ quota_tick(struct quota_state *s, struct gather *g)
 		if (w->id[0] != '\0' && w->in.expires_ns > 0 && s->now_ns >= w->in.expires_ns)
 			quota_end_request(s, (int32_t)i, QUOTA_REQUEST_EXPIRED, g);
 	}
+	s->dirty = true;
+}
+
+/* ---- the clock ---------------------------------------------------------------------------------------------------------------- */
+
+static void
+move(int64_t *moment, int64_t until_ns, int64_t by_ns)
+{
+	int128 to = (int128)*moment + by_ns;
+
+	if (*moment > until_ns)
+		return;
+	*moment = to > MOMENT_MAX_NS ? MOMENT_MAX_NS : to < -MOMENT_MAX_NS ? -MOMENT_MAX_NS : (int64_t)to;
+}
+
+void
+quota_clock_set(struct quota_state *s, const struct quota_event *e)
+{
+	int64_t by_ns = e->skipped_ns - s->skipped_ns;
+
+	for (size_t i = 0; i < s->leases.count; i++) {
+		struct quota_lease *l = &s->leases.at[i].in;
+
+		if (l->order != QUOTA_NO_ORDER && l->due_ns > 0 && l->ordered_ns <= e->until_ns)
+			move(&l->due_ns, INT64_MAX, by_ns);
+		move(&l->ordered_ns, e->until_ns, by_ns);
+		move(&l->since_ns, e->until_ns, by_ns);
+		move(&l->seen_ns, e->until_ns, by_ns);
+	}
+	for (size_t i = 0; i < s->waits.count; i++)
+		move(&s->waits.at[i].in.submitted_ns, e->until_ns, by_ns);
+	for (size_t i = 0; i < s->backoffs.count; i++) {
+		if (s->backoffs.at[i].last_ns <= e->until_ns)
+			move(&s->backoffs.at[i].until_ns, INT64_MAX, by_ns);
+		move(&s->backoffs.at[i].last_ns, e->until_ns, by_ns);
+	}
+	s->skipped_ns = e->skipped_ns;
 	s->dirty = true;
 }
 

@@ -16,6 +16,8 @@ struct live_memory {
 	PGresult *results[RESULTS]; /* texts point into them */
 	size_t count;
 	struct quota_seen_node *nodes;
+	struct quota_workload *workloads;
+	int64_t at_ns; /* of what is in force */
 };
 
 /* GPUs and holders as they were last read, for as long as nodes say the same. */
@@ -82,10 +84,14 @@ mix(uint64_t h, const char *text)
 
 /* ---- nodes and GPUs --------------------------------------------------------------------------------------------------------- */
 
+/* Nothing was heard for three intervals; or what was last heard is of a time that is not yet: the database's clock was set back since, and
+ * a node that speaks says it again within an interval. */
+#define SILENT "(is_silent(s.received_at, s.interval_ns) OR s.received_at > now() + interval '1 second')"
+
 /* What is retired is not there. */
 #define STATE_OF(what)                                                                                                        \
 	"LEFT JOIN LATERAL (SELECT bool_or(x.state = 'retired') AS retired, bool_or(x.state = 'maintenance') AS maintenance " \
-	"FROM node_state x WHERE " what " AND x.effective @> now()) m ON true "
+	"FROM node_state x WHERE " what " AND x.effective @> $1::timestamptz) m ON true "
 
 static bool
 load_nodes(struct db *db, struct live_memory *m, struct quota_observed *o, struct idmap *at, uint64_t *ret_said,
@@ -93,15 +99,17 @@ load_nodes(struct db *db, struct live_memory *m, struct quota_observed *o, struc
 {
 	static const struct db_stmt stmt = {
 		"quota nodes",
-		"SELECT n.id, n.name, c.name, coalesce(t.name, ''), is_silent(s.received_at, s.interval_ns), "
+		"SELECT n.id, n.name, c.name, coalesce(t.name, ''), " SILENT ", "
 		"coalesce(m.maintenance, false), coalesce(s.left_out > 0, false), coalesce(ns_of(s.received_at), 0), s.digest FROM node n "
-		"JOIN cluster c ON c.id = n.cluster_id LEFT JOIN node_owner o ON o.node_id = n.id AND o.effective @> now() "
+		"JOIN cluster c ON c.id = n.cluster_id LEFT JOIN node_owner o ON o.node_id = n.id AND o.effective @> $1::timestamptz "
 		"LEFT JOIN tenant t ON t.id = o.tenant_id LEFT JOIN node_status s ON s.node_id = n.id " STATE_OF(
 			"x.node_id = n.id") "WHERE NOT coalesce(m.retired, false) ORDER BY n.name COLLATE \"C\""};
 	struct quota_seen_node *nodes;
+	struct db_args a = {0};
 	PGresult *r;
 
-	if (!run(db, m, &stmt, NULL, &r, err))
+	arg_time(&a, m->at_ns);
+	if (!run(db, m, &stmt, &a, &r, err))
 		return false;
 	o->node_count = (size_t)PQntuples(r);
 	o->nodes = m->nodes = nodes = quota_keep(&m->m, o->node_count, sizeof(*nodes));
@@ -184,7 +192,7 @@ load_gpus(struct db *db, struct live_memory *m, const struct idmap *at, struct e
 	static const struct db_stmt gpus = {
 		"quota gpus",
 		"WITH live AS (SELECT l.node_id, l.uuid, l.short_model, l.healthy, l.sharing, l.replicas, "
-		"NOT is_silent(s.received_at, s.interval_ns) AS heard FROM live_gpu l JOIN node_status s ON s.node_id = l.node_id), "
+		"NOT " SILENT " AS heard FROM live_gpu l JOIN node_status s ON s.node_id = l.node_id), "
 		"served AS (SELECT v.node_id, g.uuid, g.short_model, g.id FROM gpu_service v JOIN gpu g ON g.id = v.gpu_id "
 		"WHERE v.until_ns IS NULL), "
 		"every AS (SELECT DISTINCT ON (uuid COLLATE \"C\") * FROM (SELECT coalesce(l.node_id, v.node_id) AS node_id, "
@@ -201,10 +209,12 @@ load_gpus(struct db *db, struct live_memory *m, const struct idmap *at, struct e
 		"ORDER BY node_id, gpu COLLATE \"C\", profile COLLATE \"C\""};
 	struct quota_seen_gpu *all;
 	struct instances in = {0};
+	struct db_args a = {0};
 	PGresult *r, *cut;
 	int rows;
 
-	if (!run(db, m, &gpus, NULL, &r, err) || !run(db, m, &instances, NULL, &cut, err))
+	arg_time(&a, m->at_ns);
+	if (!run(db, m, &gpus, &a, &r, err) || !run(db, m, &instances, NULL, &cut, err))
 		return false;
 	in.r = cut;
 	rows = PQntuples(r);
@@ -239,11 +249,13 @@ load_declared(struct db *db, struct live_memory *m, const struct idmap *at, stru
 {
 	static const struct db_stmt stmt = {
 		"quota declared",
-		"SELECT d.node_id, d.model, d.profile, d.units, d.count FROM node_declared d WHERE d.effective @> now() "
+		"SELECT d.node_id, d.model, d.profile, d.units, d.count FROM node_declared d WHERE d.effective @> $1::timestamptz "
 		"ORDER BY d.node_id, d.model COLLATE \"C\", d.profile COLLATE \"C\""};
+	struct db_args a = {0};
 	PGresult *r;
 
-	if (!run(db, m, &stmt, NULL, &r, err))
+	arg_time(&a, m->at_ns);
+	if (!run(db, m, &stmt, &a, &r, err))
 		return false;
 	for (int i = 0; i < PQntuples(r);) {
 		int64_t node = res_i64(r, i, 0), need = 0;
@@ -293,12 +305,13 @@ load_measured(struct db *db, struct live_memory *m, int64_t now_ns, struct idmap
 		"quota active",
 		"SELECT i.holder_id, max(i.start_ns + i.duration_ns), coalesce(max(i.start_ns + i.duration_ns) FILTER "
 		"(WHERE i.used_ns > 0 OR i.unmeasured_ns > 0), 0) FROM usage_interval i JOIN holder_attribution a ON "
-		"a.holder_id = i.holder_id AND a.effective @> now() JOIN workspace_quota q ON q.workspace_id = a.workspace_id AND "
-		"q.idle_timeout_ns IS NOT NULL AND q.effective @> now() WHERE i.start_ns > $1 GROUP BY 1"};
+		"a.holder_id = i.holder_id AND a.effective @> $2::timestamptz JOIN workspace_quota q ON q.workspace_id = a.workspace_id AND "
+		"q.idle_timeout_ns IS NOT NULL AND q.effective @> $2::timestamptz WHERE i.start_ns > $1 GROUP BY 1"};
 	struct db_args a = {0};
 	PGresult *r;
 
 	arg_i64(&a, now_ns - MEASURED_NS);
+	arg_time(&a, m->at_ns);
 	if (!run(db, m, &stmt, &a, &r, err))
 		return false;
 	*ret = quota_keep(&m->m, (size_t)PQntuples(r), sizeof(**ret));
@@ -319,7 +332,7 @@ load_holders(struct db *db, struct live_memory *m, int64_t now_ns, struct quota_
 		"h.namespace, h.pod, h.pod_uid, h.slurm_job, h.holds, h.holder_id FROM live_holder h JOIN node n ON n.id = h.node_id "
 		"JOIN node_status s ON s.node_id = h.node_id LEFT JOIN live_instance i ON i.node_id = h.node_id AND i.uuid = h.device "
 		"LEFT JOIN workspace w ON w.id = h.workspace_id AND NOT w.builtin LEFT JOIN tenant t ON t.id = w.tenant_id "
-		"WHERE NOT is_silent(s.received_at, s.interval_ns) "
+		"WHERE NOT " SILENT " "
 		"ORDER BY n.name COLLATE \"C\", h.gpu COLLATE \"C\", h.device COLLATE \"C\", 4, h.holds DESC, h.holder_id"};
 	struct quota_seen_holder *holders;
 	struct idmap measured_at = {0};
@@ -383,7 +396,7 @@ load_leases(struct db *db, struct live_memory *m, struct quota_observed *o, stru
 	if (!run(db, m, &workloads, NULL, &r, err))
 		return false;
 	o->workload_count = (size_t)PQntuples(r);
-	o->workloads = w = quota_keep(&m->m, o->workload_count, sizeof(*w));
+	o->workloads = m->workloads = w = quota_keep(&m->m, o->workload_count, sizeof(*w));
 	for (int i = 0; i < (int)o->workload_count; i++)
 		w[i] = (struct quota_workload){.lease = res_text(r, i, 0),
 		                               .ns = res_text(r, i, 1),
@@ -409,12 +422,14 @@ load_rules(struct db *db, struct live_memory *m, struct quota_observed *o, struc
 	static const struct db_stmt stmt = {
 		"quota idle rules",
 		"SELECT t.name || '/' || w.name AS path, q.idle_timeout_ns FROM workspace_quota q JOIN workspace w ON w.id = "
-		"q.workspace_id JOIN tenant t ON t.id = w.tenant_id WHERE q.idle_timeout_ns IS NOT NULL AND q.effective @> now() "
+		"q.workspace_id JOIN tenant t ON t.id = w.tenant_id WHERE q.idle_timeout_ns IS NOT NULL AND q.effective @> $1::timestamptz "
 		"ORDER BY (t.name || '/' || w.name) COLLATE \"C\""};
 	struct quota_idle_rule *rules;
+	struct db_args a = {0};
 	PGresult *r;
 
-	if (!run(db, m, &stmt, NULL, &r, err))
+	arg_time(&a, m->at_ns);
+	if (!run(db, m, &stmt, &a, &r, err))
 		return false;
 	o->idle_rule_count = (size_t)PQntuples(r);
 	o->idle_rules = rules = quota_keep(&m->m, o->idle_rule_count, sizeof(*rules));
@@ -426,10 +441,11 @@ load_rules(struct db *db, struct live_memory *m, struct quota_observed *o, struc
 /* GPUs and holders are read again when a node says something else, and every few seconds: whose a holder is may change without a
  * word of its node. */
 static bool
-load_devices(struct db *db, struct quota_live_kept *k, int64_t now_ns, const struct quota_observed *o,
+load_devices(struct db *db, struct quota_live_kept *k, int64_t now_ns, int64_t at_ns, const struct quota_observed *o,
              const struct idmap *nodes, struct err *err)
 {
 	memory_fini(&k->m);
+	k->m.at_ns = at_ns;
 	k->seen = (struct quota_observed){.idle_rule_count = o->idle_rule_count};
 	k->m.nodes = quota_keep(&k->m.m, o->node_count, sizeof(*k->m.nodes));
 	if (!load_gpus(db, &k->m, nodes, err) || !load_declared(db, &k->m, nodes, err) ||
@@ -442,7 +458,7 @@ load_devices(struct db *db, struct quota_live_kept *k, int64_t now_ns, const str
 }
 
 bool
-store_quota_observe(struct db *db, int64_t now_ns, struct quota_live_kept *kept, struct quota_live *ret,
+store_quota_observe(struct db *db, int64_t now_ns, int64_t at_ns, struct quota_live_kept *kept, struct quota_live *ret,
                     struct err *err)
 {
 	struct live_memory *m = mem_alloc(sizeof(*m));
@@ -451,11 +467,13 @@ store_quota_observe(struct db *db, int64_t now_ns, struct quota_live_kept *kept,
 	struct idmap nodes = {0};
 	bool ok;
 
+	m->at_ns = at_ns;
 	ok = load_rules(db, m, &live.seen, err) && load_nodes(db, m, &live.seen, &nodes, &said, err) &&
 	     add_counts(db, &said, err);
-	if (ok && (kept->read_ns == 0 || said != kept->fingerprint || now_ns - kept->read_ns >= READ_AGAIN_NS)) {
+	if (ok && (kept->read_ns == 0 || said != kept->fingerprint || now_ns < kept->read_ns ||
+	           now_ns - kept->read_ns >= READ_AGAIN_NS)) {
 		kept->fingerprint = said;
-		ok = load_devices(db, kept, now_ns, &live.seen, &nodes, err);
+		ok = load_devices(db, kept, now_ns, at_ns, &live.seen, &nodes, err);
 	}
 	idmap_fini(&nodes);
 	if (!ok || !load_leases(db, m, &live.seen, err)) {
@@ -466,6 +484,7 @@ store_quota_observe(struct db *db, int64_t now_ns, struct quota_live_kept *kept,
 		m->nodes[i].gpus = kept->m.nodes[i].gpus;
 		m->nodes[i].gpu_count = kept->m.nodes[i].gpu_count;
 	}
+	live.workloads = m->workloads;
 	live.seen.holders = kept->seen.holders;
 	live.seen.holder_count = kept->seen.holder_count;
 	*ret = live;

@@ -8,6 +8,7 @@
 /* What telemetry shows now. in_place(quota_live) struct quota_live live = {0}; */
 struct quota_live {
 	struct quota_observed seen;
+	struct quota_workload *workloads; /* those that were seen, for who must say their times otherwise */
 	void *memory;
 };
 void quota_live_fini(struct quota_live *live);
@@ -16,8 +17,9 @@ struct quota_live_kept;
 struct quota_live_kept *quota_live_kept_new(void);
 void quota_live_kept_free(struct quota_live_kept *k);
 DEFINE_OWNED(quota_live_kept, struct quota_live_kept)
-MUST_CHECK bool store_quota_observe(struct db *db, int64_t now_ns, struct quota_live_kept *kept, struct quota_live *ret,
-                                    struct err *err);
+/* at_ns: of what is in force, which is the book's time where the database's clock was set back. */
+MUST_CHECK bool store_quota_observe(struct db *db, int64_t now_ns, int64_t at_ns, struct quota_live_kept *kept,
+                                    struct quota_live *ret, struct err *err);
 
 /* {"policy":{...}}: the policy in force at a time, with these settings, as the quota book reads it. The text of a policy is
  * the same as long as it says the same. */

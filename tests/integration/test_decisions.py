@@ -13,6 +13,7 @@ from http.client import HTTPException
 
 from tests.integration.test_store import seed
 from tests.support import quotalog
+from tests.support.clock import Clock
 from tests.support.quotanodes import SHORT, Nodes
 from tests.support.stack import Stack, request, wait_for
 from tests.support.target import Target
@@ -37,6 +38,7 @@ nodes:
 """
 SIZES = {"n1": 4, "n2": 4, "n3": 2, "n4": 2}
 OPTIONS = ["--quota-tick", "100ms", "--reclaim-grace", "1s", "--borrow-backoff", "0s", "--lease-confirm", "2s", "--lease-silence", "2s"]
+STEADY = {"wal_receiver_timeout": "0", "wal_sender_timeout": "0"}  # a clock that is set is no silence
 OPEN = ("waiting", "admitted", "confirmed", "suspect")
 
 
@@ -188,13 +190,14 @@ class Client(threading.Thread):
 
 
 class Blows(unittest.TestCase):
-    """Two replicas behind a door that cuts connections, one killed in the middle, the database failed over, nodes lost and back."""
+    """Two replicas behind a door that cuts connections, one killed in the middle, the database failed over and its clock set forward and back,
+    nodes lost and back."""
 
     SECONDS = float(os.environ.get("TOLLGATE_BLOWS_SECONDS", "5"))
 
     def test_nothing_is_given_twice_lost_or_left_behind(self):
         rng = random.Random(seed())
-        with Stack(options=OPTIONS, standby=True) as s:
+        with Clock() as clock, Stack(options=OPTIONS, standby=True, settings=STEADY, clock=clock) as s:
             s.apply(POLICY)
             s.pg.wait_for_standby()
             s.token("scheduler", role="scheduler")
@@ -221,6 +224,8 @@ class Blows(unittest.TestCase):
     def blows(self, rng, s, replicas, nodes, end):
         begin, struck = time.monotonic(), 0
         while time.monotonic() < end:
+            if rng.random() < 0.1:
+                s.clock.set(rng.choice([0, 1, -1, 10, -10, 3600, -3600]))
             nodes.silent = {rng.choice(list(SIZES))} if rng.random() < 0.3 else set()
             nodes.broken = {("n1", 0)} if rng.random() < 0.3 else set()
             for p in (s.port, replicas[1].port):

@@ -125,6 +125,7 @@ class Cluster(contextlib.AbstractContextManager):
         self.server = None
         self.root = None
         self.names = set()  # of the databases made here
+        self.env = {}  # more of it for the server
         self.account = pwd.getpwnam(USER) if os.geteuid() == 0 else None
 
     # ---- life ----
@@ -281,7 +282,7 @@ class Cluster(contextlib.AbstractContextManager):
 
     def _as_server(self):
         """How Popen starts a program of the server: as its user, in a directory that user may enter."""
-        how = {"cwd": self.root, "env": {"PATH": os.environ.get("PATH", ""), "LC_ALL": "C.UTF-8", "HOME": self.root}}
+        how = {"cwd": self.root, "env": {"PATH": os.environ.get("PATH", ""), "LC_ALL": "C.UTF-8", "HOME": self.root, **self.env}}
         if self.account:
             how.update(user=self.account.pw_uid, group=self.account.pw_gid, extra_groups=[])
         return how
@@ -331,7 +332,7 @@ class Standby(Cluster):
     def __init__(self, primary):
         super().__init__(primary.settings)
         self.primary = primary
-        self.names = primary.names
+        self.names, self.env = primary.names, primary.env
 
     def _fill(self):
         self._run("pg_basebackup", "-h", self.primary.socket_dir, "-p", "5432", "-U", USER, "-D", self.data, "-R", "-X", "stream",

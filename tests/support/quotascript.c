@@ -206,6 +206,14 @@ event_words(struct script *s)
 		s->now_ns += seconds * SECOND;
 		return step(s, &(struct quota_event){.kind = QUOTA_TICK});
 	}
+	if (strcmp(s->words[0], "clock") == 0) {
+		struct quota_event e = {.kind = QUOTA_CLOCK, .until_ns = s->now_ns};
+
+		(void)script_number_after(s->words[1], "", &seconds);
+		s->now_ns += seconds * SECOND;
+		e.skipped_ns = quota_skipped(s->state) + seconds * SECOND;
+		return step(s, &e);
+	}
 	if (strcmp(s->words[0], "policy") == 0) {
 		struct quota_policy policy;
 

@@ -152,8 +152,9 @@ class Exporter(Process):
 
 
 class Stack(contextlib.AbstractContextManager):
-    def __init__(self, demo=True, zone="UTC", options=(), standby=False, settings=None):
+    def __init__(self, demo=True, zone="UTC", options=(), standby=False, settings=None, clock=None, wall=None):
         self.settings = settings  # of PostgreSQL
+        self.clock, self.wall = clock, wall  # of PostgreSQL and of the aggregators, where a test sets them (tests/support/clock.py)
         self.demo, self.zone, self.options = demo, zone, list(options)
         self.processes, self.tokens = [], {}
         self.standby = standby  # True: a second PostgreSQL follows the first; failover() makes it the first
@@ -162,6 +163,7 @@ class Stack(contextlib.AbstractContextManager):
 
     def __enter__(self):
         self.pg = pg.Cluster(self.settings)
+        self.pg.env = self.clock.env if self.clock else {}
         try:
             self.pg.start()
             ledger = pg.ledger_name(self.zone, self.demo)
@@ -173,7 +175,7 @@ class Stack(contextlib.AbstractContextManager):
                 self.servers.append(self.standby)
                 self.standby.start().wait_following()
             self._aggregator_token()
-            self.aggregator = Process(self._aggregator_argv(), os.path.join(self.dir, "aggregator.log"))
+            self.aggregator = Process(self._aggregator_argv(), os.path.join(self.dir, "aggregator.log"), self.wall and self.wall.env)
             self.processes.append(self.aggregator)
             self.wait_ready()
         except BaseException:
@@ -205,7 +207,7 @@ class Stack(contextlib.AbstractContextManager):
         """One more aggregator on the same database; a process with a port."""
         port = free_port()
         log = os.path.join(self.dir, f"aggregator-{port}.log")
-        p = Process(self._aggregator_argv(port), log)
+        p = Process(self._aggregator_argv(port), log, self.wall and self.wall.env)
         p.port = port
         self.processes.append(p)
         wait_for("the replica's /readyz", lambda: answers(f"{scheme(self.options)}://127.0.0.1:{port}/readyz"), p)

@@ -603,7 +603,7 @@ quota_look(struct db *db, const struct args *a, struct buf *out, struct err *err
 	buf_init(&policy, OUT_MAX);
 	if (!store_quota_policy(db, now_ns, &settings, &policy, err) || !quota_book_open("{}", 2, &book, err) ||
 	    !quota_book_step(book, now_ns, buf_text(&policy), policy.len, &outcome, err) ||
-	    !store_quota_observe(db, now_ns, kept, &live, err))
+	    !store_quota_observe(db, now_ns, now_ns, kept, &live, err))
 		return false;
 	quota_loop(book, &live.seen, now_ns, &found);
 	buf_printf(out, "{\"events\":[%s", buf_text(&policy));

@@ -47,7 +47,7 @@ what_clients_write_is_what_the_book_reads(void **state)
 	         "\"high\"}"},
 		{"durations are seconds, and ends are moments",
 	         BASE ",\"gpus\":1,\"expected_duration\":\"2h\",\"expires\":\"30m\"", NULL,
-	         "{\"id\":\"r1\",\"workspace\":\"acme/prod\",\"gpus\":1,\"expected_s\":7200,\"expires_ns\":1800001800000000000}"},
+	         "{\"id\":\"r1\",\"workspace\":\"acme/prod\",\"gpus\":1,\"expected_s\":7200,\"expires_in_ns\":1800000000000}"},
 		{"cores, memory and storage", BASE ",\"gpus\":1,\"cpu\":\"500m\",\"memory\":\"2Gi\",\"storage\":\"1T\"",
 	         NULL,
 	         "{\"id\":\"r1\",\"workspace\":\"acme/prod\",\"gpus\":1,\"cpu_millis\":500,\"memory_bytes\":2147483648,\"storage_bytes\":"

@@ -23,6 +23,7 @@
 struct world {
 	struct quota_book *b;
 	int64_t now_ns;
+	struct quota_pace pace; /* of the last look that was followed */
 	struct quota_seen_slot whole[1], cut[1];
 	struct quota_seen_gpu gpus[2][2];
 	struct quota_seen_node nodes[2];
@@ -452,6 +453,147 @@ the_clock_is_told_only_when_it_changes_something(void **state)
 	assert_string_equal(look(k), "{\"tick\":true}");
 }
 
+/* Some time passes, the database's clock says otherwise, and the loop looks; what it finds is told. */
+static const char *
+passes(struct world *k, int64_t seconds, int64_t by_clock)
+{
+	int64_t book_ns;
+
+	k->in.was = k->pace;
+	k->in.boot_ns += seconds * S;
+	k->now_ns += by_clock * S;
+	for (size_t i = 0; i < 2; i++)
+		k->nodes[i].heard_ns = k->now_ns;
+	quota_loop_out_fini(&k->out);
+	book_ns = quota_book_now(k->b) > k->now_ns ? quota_book_now(k->b) : k->now_ns;
+	quota_loop(k->b, &k->in, book_ns, &k->out);
+	k->pace = k->out.pace;
+	buf_clear(&k->text);
+	for (size_t i = 0; i < k->out.event_count; i++) {
+		buf_printf(&k->text, "%s%.8s", i > 0 ? " " : "", k->out.events[i].text);
+		tell(k, k->out.events[i].text);
+	}
+	return buf_text(&k->text);
+}
+
+static size_t
+leases(const struct world *k)
+{
+	return quota_lease_count(quota_book_state(k->b));
+}
+
+static void
+a_clock_that_is_set_forward_makes_nothing_older(void **state)
+{
+	struct world *k = *state;
+
+	k->in.boot_ns = 1000 * S;
+	tell(k, ASK("one", "acme/a", "1"));
+	assert_string_equal(passes(k, 1, 1), "");
+	assert_string_equal(passes(k, 60, 61), "");
+	/* a year, and what is asked for behind it is not taken for old */
+	tell(k, ASK("two", "acme/a", "1"));
+	k->now_ns += 31536000 * S;
+	tell(k, ASK("three", "acme/b", "1"));
+	assert_string_equal(passes(k, 1, 1), "{\"clock\" {\"tick\":");
+	assert_int_equal(leases(k), 3);
+	assert_string_equal(passes(k, 537, 537), "");
+	assert_string_equal(passes(k, 1, 1), "{\"tick\":");
+	assert_int_equal(leases(k), 2);
+	assert_string_equal(passes(k, 62, 62), "{\"tick\":");
+	assert_int_equal(leases(k), 0);
+}
+
+static void
+a_clock_that_is_set_back_lets_nothing_live_for_ever(void **state)
+{
+	struct world *k = *state;
+	int64_t before_ns;
+
+	k->in.boot_ns = 1000 * S;
+	tell(k, ASK("one", "acme/a", "1"));
+	assert_string_equal(passes(k, 100, 100), "");
+	tell(k, ASK("two", "acme/a", "1"));
+	before_ns = quota_book_now(k->b);
+	/* the book stands at the moment of the last event, and things grow older */
+	k->now_ns -= 86400 * S;
+	for (int i = 0; i < 500; i++) {
+		assert_int_equal(leases(k), 2);
+		(void)passes(k, 1, 1);
+	}
+	for (int i = 0; i < 10; i++)
+		(void)passes(k, 1, 1);
+	assert_int_equal(leases(k), 1);
+	for (int i = 0; i < 80; i++) {
+		assert_int_equal(leases(k), 1);
+		(void)passes(k, 1, 1);
+	}
+	for (int i = 0; i < 20; i++)
+		(void)passes(k, 1, 1);
+	assert_int_equal(leases(k), 0);
+	assert_int_equal(quota_book_now(k->b), before_ns);
+}
+
+static void
+a_clock_that_is_set_back_to_after_the_last_event_makes_nothing_younger(void **state)
+{
+	struct world *k = *state;
+
+	k->in.boot_ns = 1000 * S;
+	tell(k, ASK("one", "acme/a", "1"));
+	assert_string_equal(passes(k, 1, 1), "");
+	assert_string_equal(passes(k, 500, 500), "");
+	/* the book's last event is older: its time goes on from there */
+	k->now_ns -= 300 * S;
+	tell(k, ASK("two", "acme/a", "1")); /* it is not old */
+	assert_string_equal(passes(k, 1, 1), "{\"clock\"");
+	assert_string_equal(passes(k, 97, 97), "");
+	assert_int_equal(leases(k), 2);
+	assert_string_equal(passes(k, 1, 1), "{\"tick\":");
+	assert_int_equal(leases(k), 1);
+	assert_string_equal(passes(k, 500, 500), "");
+	assert_string_equal(passes(k, 1, 1), "{\"tick\":");
+	assert_int_equal(leases(k), 0);
+}
+
+static void
+a_process_that_did_not_look_for_long_does_not_say_that_more_time_passed(void **state)
+{
+	struct world *k = *state;
+
+	k->in.boot_ns = 1000 * S;
+	tell(k, ASK("one", "acme/a", "1"));
+	assert_string_equal(passes(k, 1, 1), "");
+	/* another one has told the book of a step that this one's clock went through as time */
+	assert_string_equal(passes(k, 7200, 10), "");
+	assert_string_equal(passes(k, 1, 1), "");
+	assert_int_equal(leases(k), 1);
+	/* what is told twice counts once */
+	tell(k, "{\"clock\":{\"until_ns\":9000000000000000000,\"skipped_ns\":1000}}");
+	tell(k, "{\"clock\":{\"until_ns\":9000000000000000000,\"skipped_ns\":1000}}");
+	assert_int_equal(quota_skipped(quota_book_state(k->b)), 1000);
+}
+
+static void
+budgets_are_told_until_the_book_has_them(void **state)
+{
+	struct world *k = *state;
+	const char *policy = POLICY;
+	in_place(buf) struct buf with;
+
+	buf_init(&with, BYTES);
+	buf_printf(&with, "%.*s,\"budgets\":[{\"tenant\":\"acme\",\"kind\":\"money\",\"hard\":true,\"amount\":1000}]}}",
+	           (int)strlen(policy) - 2, policy);
+	k->in.budgets = "{\"budgets\":[{\"tenant\":\"acme\",\"kind\":\"money\",\"consumed\":700}]}";
+	assert_string_equal(look(k), "");
+	tell(k, buf_text(&with));
+	assert_string_equal(look(k), k->in.budgets);
+	assert_string_equal(k->out.events[0].actor, "ledger");
+	assert_string_equal(look(k), k->in.budgets); /* what was found before was lost */
+	settle(k);
+	assert_string_equal(look(k), "");
+}
+
 /* ---- 8 ---------------------------------------------------------------------------------------------------------------------- */
 
 static void
@@ -558,6 +700,11 @@ main(void)
 		TEST(a_lease_on_a_silent_node_becomes_suspect_and_stays_counted),
 		TEST(an_idle_lease_is_warned_and_then_drained_unless_it_works_again),
 		TEST(the_clock_is_told_only_when_it_changes_something),
+		TEST(a_clock_that_is_set_forward_makes_nothing_older),
+		TEST(a_clock_that_is_set_back_lets_nothing_live_for_ever),
+		TEST(a_clock_that_is_set_back_to_after_the_last_event_makes_nothing_younger),
+		TEST(a_process_that_did_not_look_for_long_does_not_say_that_more_time_passed),
+		TEST(budgets_are_told_until_the_book_has_them),
 		TEST(devices_held_beyond_leases_are_unleased_once_quota_is_in_service),
 		TEST(a_confirmed_lease_that_nobody_sees_is_unused),
 		TEST(a_holder_of_another_tenant_on_what_is_kept_for_one_is_foreign),

@@ -104,6 +104,38 @@ back_off_and_exceptions(void **state)
 }
 
 static void
+a_clock_that_is_set(void **state)
+{
+	static const struct quotascript_row rows[] = {
+		{"expires no lease",
+	         "set confirm=30; ws a R2; node n 2; ask r a 2; tick 20; clock 3600; tick 9; tick 1",
+	         "r admit; expired r"},
+		{"makes no lease suspect",
+	         "set silence=60; ws a R2; node n 2; ask r a 2; confirm r; tick 50; clock 3600; tick 9; tick 1",
+	         "r admit; suspect r"},
+		{"makes no order overdue",
+	         "set grace=60; ws a R2; ws b R0 M9; node n 2; lease x b 2; ask r a 2; tick 50; clock 3600; tick 9; tick 1",
+	         "r reclaim x; order x for r; overdue x"},
+		{"ends no back-off",
+	         "set backoff=60 forget=600; ws a R2; ws b R0 M9; node n 4; lease x b 4; ask r a 2; finish x; ask s b 1; clock 3600;"
+	         "tick 59; tick 1",
+	         "r reclaim x; order x for r; r admit; returned x; s queue; s borrow 1"},
+		{"lets nobody be the head of the queue",
+	         "set head=60; ws a R0 M9; ws b R0 M9; node n 4; lease x a 2; ask r a 4; clock 3600; ask s b 1; tick 60; ask q b 1",
+	         "r queue; s borrow 1; q queue"},
+		{"moves no date: an exception ends, and a request expires",
+	         "ws a R2 M2 B9; node n 4; lease l a 2; except x a 1 for=60; ask r a 2 until=30; clock 3600; tick 0",
+	         "began x; r queue; ended x; expired r"},
+		{"back lets an order be overdue in its time, although the book stands",
+	         "set grace=60; ws a R2; ws b R0 M9; node n 2; lease x b 2; tick 900; ask r a 2; clock -59; tick 59; clock -1; tick 1",
+	         "r reclaim x; order x for r; overdue x"},
+	};
+
+	(void)state;
+	QUOTASCRIPT_CHECK(rows);
+}
+
+static void
 leases_and_the_queue(void **state)
 {
 	static const struct quotascript_row rows[] = {
@@ -169,6 +201,7 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(holds_and_orders),
 		cmocka_unit_test(back_off_and_exceptions),
+		cmocka_unit_test(a_clock_that_is_set),
 		cmocka_unit_test(leases_and_the_queue),
 	};
 
