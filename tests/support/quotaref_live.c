@@ -128,31 +128,61 @@ has_nothing_yet(const struct quota_world *w, const char *id)
 	return false;
 }
 
-/* The workspace has something in the pool, and no more than it is owed there. */
+/* More is reserved there than is live. */
 static bool
-within_right(const struct quota_state *s, const struct quota_world *w, const struct quota_request *r, bool shared)
+is_over_reserved(const struct quota_state *s, int32_t tenant, int32_t cluster, int32_t model)
 {
-	struct quota_account_figures f =
-		quota_account_at(s, r->workspace, r->cluster, w->policy.shapes[r->shape].model, shared);
+	for (size_t i = 0; i < quota_pool_count(s); i++) {
+		struct quota_pool_figures p = quota_pool_at(s, i);
 
-	return f.committed > 0 && f.committed <= f.reserved;
-}
-
-/* A borrower's hold yields to an owed request of another workspace that finds no other way: one that was passed over while nobody had
- * debt, as where more is reserved than there is, and that what the first victim returned is enough for. */
-static bool
-yielded_to_owner(const struct quota_world *before, const struct quota_state *s, const struct quota_world *after,
-                 const struct quota_request *r)
-{
-	for (size_t i = 0; i < before->waiting_count && !r->hold_owed; i++) {
-		const struct quota_request *x = &before->waiting[i];
-
-		if (x->workspace != r->workspace && x->hold_count == 0 && !has_nothing_yet(after, x->id) &&
-		    before->policy.workspaces[x->workspace].reclaim == QUOTA_RECLAIM_ANY &&
-		    (within_right(s, after, x, false) || within_right(s, after, x, true)))
-			return true;
+		if (p.tenant == tenant && p.cluster == cluster && p.model == model)
+			return p.reserved > p.live;
 	}
 	return false;
+}
+
+/* It is of another workspace than the hold, was owed in the hold's pool and had nothing, and has got something. */
+static bool
+is_owner(const struct quota_state *before, const struct quota_world *w, const struct quota_world *after,
+         const struct quota_request *r, const struct quota_request *x)
+{
+	int32_t pool = w->nodes[r->hold[0].node].tenant;
+	bool same_pool = x->shape != QUOTA_NONE && x->cluster == r->cluster &&
+	                 w->policy.shapes[x->shape].model == w->policy.shapes[r->shape].model &&
+	                 (pool == QUOTA_NONE || w->policy.workspaces[x->workspace].tenant == pool);
+
+	return same_pool && x->workspace != r->workspace && x->hold_count == 0 && !has_nothing_yet(after, x->id) &&
+	       w->policy.workspaces[x->workspace].reclaim == QUOTA_RECLAIM_ANY &&
+	       owed_in(before, w, x, pool == QUOTA_NONE);
+}
+
+/* A borrower's hold yields to owed requests of other workspaces that find no other way. That is left to them only where more is reserved
+ * than there is: they were passed over while nobody had debt, and what the first victim returned is enough for them. It was they: without
+ * them the hold is honoured. */
+static bool
+yielded_to_owner(const struct quota_state *before, const struct quota_world *w, const struct quota_world *after,
+                 const struct quota_request *r, int64_t now_ns, struct buf *why)
+{
+	owned(quota) struct quota_state *copy = NULL;
+	struct quota_saved saved = {0};
+	bool any = false, ok = true;
+
+	if (r->hold_owed ||
+	    !is_over_reserved(before, w->nodes[r->hold[0].node].tenant, r->cluster, w->policy.shapes[r->shape].model))
+		return false;
+	copy = quota_clone(before);
+	for (size_t i = 0; ok && i < w->waiting_count; i++)
+		if (is_owner(before, w, after, r, &w->waiting[i])) {
+			any = true;
+			ok = step_id(copy, now_ns, QUOTA_CANCEL, w->waiting[i].id, why);
+		}
+	if (!any || !ok)
+		return false;
+	ok = end_victims(copy, now_ns, r, why);
+	quota_save(copy, &saved);
+	ok = ok && !has_request(&saved.world, r->id);
+	quota_saved_fini(&saved);
+	return ok;
 }
 
 bool
@@ -171,7 +201,8 @@ qref_holds_are_honoured(const struct quota_state *s, int64_t now_ns, struct buf 
 		copy = quota_clone(s);
 		ok = end_victims(copy, now_ns, r, why);
 		quota_save(copy, &after);
-		if (ok && has_request(&after.world, r->id) && !yielded_to_owner(&saved.world, copy, &after.world, r)) {
+		if (ok && has_request(&after.world, r->id) &&
+		    !yielded_to_owner(s, &saved.world, &after.world, r, now_ns, why)) {
 			buf_printf(why, "%s still waits when what its hold waited for has ended", r->id);
 			ok = false;
 		}
