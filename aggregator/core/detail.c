@@ -79,6 +79,8 @@ detail_day(const struct rated_line *l, const struct rated_day *d, const struct d
 		rows[i].workload = &workloads[i];
 		rows[i].day = d->day;
 		rows[i].ngh = rows[i].used_ngh + rows[i].idle_ngh + rows[i].unmeasured_ngh;
+		if (d->quantity == d->ngh && l->kind != CHARGE_ENERGY)
+			rows[i].quantity = rows[i].ngh;
 		rows[i].list_cost = (int128)rows[i].quantity * l->unit_price;
 		weights[i] = rows[i].quantity < 0 ? -(int128)rows[i].quantity : rows[i].quantity;
 	}

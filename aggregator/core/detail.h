@@ -2,7 +2,8 @@
  *
  * Rules:
  *  1. a line is divided day by day, as it was quantised: the rows of a day add up to the line's day
- *  2. used, idle and unmeasured hours go by what each workload had of them; priced quantity and energy by what it held and used up.
+ *  2. used, idle and unmeasured hours go by what each workload had of them; priced quantity and energy by what it held and used up. Where
+ *     hours are what is priced, a row has as many of both.
  *     What is priced at 0 or by others' use (reservations, credits, other meters) has no workloads: a row for the day, without one
  *  3. billed cents go by quantity; list cost is quantity x unit price, exactly
  *  4. all divisions are by largest remainder, ties by the order of the workloads

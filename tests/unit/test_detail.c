@@ -55,7 +55,28 @@ thirds_of_a_day_add_up_to_it(void **state)
 				.day = 3, .used = (int128)i * 1000003, .idle = 7, .energy_mj = (int128)i % 3};
 		assert_int_equal(detail_day(&r->lines[0], &r->lines[0].days[0], w, n, &rows), n);
 		check_sums(&r->lines[0], &r->lines[0].days[0], rows, n);
+		for (size_t i = 0; i < n; i++)
+			assert_true(rows[i].quantity == rows[i].ngh);
 	}
+}
+
+/* What is priced by its use is divided by what was held, as before. */
+static void
+what_is_not_priced_by_its_hours_adds_up_for_itself(void **state)
+{
+	const struct rating_item by_use = {.sku = "", .price = 3333333333, .basis_used = true};
+	const struct rating_book used = {.version = "1", .currency = "EUR", .items = &by_use, .item_count = 1};
+	const struct usage_day day = ROW(3, CHARGE_USAGE, "on-demand", .used_unit_ns = GPU_HOUR / 3,
+	                                 .idle_unit_ns = 2 * GPU_HOUR, .energy_mj = 1000);
+	const struct rating_input in = {NOVEMBER_2026, .books = &used, .book_count = 1, .days = &day, .day_count = 1};
+	const struct detail_workload w[] = {{.day = 3, .used = 1, .idle = 1}, {.day = 3, .idle = 1}};
+	owned(rated) struct rated *r = rate(&in);
+	owned(mem) struct detail_row *rows = NULL;
+
+	(void)state;
+	assert_int_equal(detail_day(&r->lines[0], &r->lines[0].days[0], w, ARRAY_LEN(w), &rows), ARRAY_LEN(w));
+	check_sums(&r->lines[0], &r->lines[0].days[0], rows, ARRAY_LEN(w));
+	assert_true(rows[0].quantity != rows[0].ngh);
 }
 
 static void
@@ -78,6 +99,7 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(thirds_of_a_day_add_up_to_it),
+		cmocka_unit_test(what_is_not_priced_by_its_hours_adds_up_for_itself),
 		cmocka_unit_test(what_nobody_held_is_a_row_of_nobody),
 	};
 
