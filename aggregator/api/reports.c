@@ -125,8 +125,10 @@ report_reply(struct worker *w, const struct http_request *rq, const struct docum
 	struct document_result result = {0};
 	struct spill_file file;
 
+	/* what spreadsheets read lies beside what finance imports, and is not put in its place */
 	snprintf(rp->filename, sizeof(rp->filename), "tollgate-%.7s%s%.48s.%s", doc->period,
-	         doc->tenant != NULL ? "-" : "", doc->tenant != NULL ? doc->tenant : "", document_suffix(doc->format));
+	         doc->tenant != NULL ? "-" : "", doc->tenant != NULL ? doc->tenant : "",
+	         doc->format == DOCUMENT_EXCEL ? document_name(doc->format) : document_suffix(doc->format));
 	if (!spill_new(gzip, &spill, err) || !store_document(w->db, doc, spill, &result, err) ||
 	    !spill_end(spill, &file, err))
 		return false;

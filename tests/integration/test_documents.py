@@ -318,11 +318,11 @@ class Documents(unittest.TestCase):
     def test_the_command_keeps_each_document_with_its_manifest(self):
         folder = os.path.join(self.s.dir, "documents")
         os.mkdir(folder)
-        for wanted in (["--format", "csv"], ["--format", "focus"], ["--format", "html", "--tenant", "acme"], ["--format", "json"]):
+        for wanted in (["--format", "csv"], ["--excel"], ["--format", "focus"], ["--format", "html", "--tenant", "acme"], ["--format", "json"]):
             done = self.s.cli("report", MONTH, *wanted, "--output", folder)
             self.assertEqual(done.returncode, 0, done.stderr)
         names = {n for n in os.listdir(folder) if not n.endswith(".manifest.json")}
-        self.assertEqual(names, {f"tollgate-{MONTH}{n}" for n in (".csv", ".focus.csv", ".focus-periods.csv", "-acme.html", ".json")})
+        self.assertEqual(names, {f"tollgate-{MONTH}{n}" for n in (".csv", ".excel.csv", ".focus.csv", ".focus-periods.csv", "-acme.html", ".json")})
         for name in names:
             with open(os.path.join(folder, name), "rb") as f, open(os.path.join(folder, name + ".manifest.json"), encoding="utf-8") as m:
                 manifest = json.load(m)
