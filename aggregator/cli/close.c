@@ -24,6 +24,7 @@ print_checks(struct cli *c, const char *month, bool *ret_closable, bool *ret_nee
 {
 	owned(json) json_t *reply = NULL;
 	in_place(buf) struct buf path;
+	const char *status = NULL;
 	struct err err = {0};
 
 	buf_init(&path, CLI_PATH_BYTES);
@@ -32,6 +33,9 @@ print_checks(struct cli *c, const char *month, bool *ret_closable, bool *ret_nee
 		return cli_fail(&err);
 	*ret_closable = json_is_true(json_object_get(reply, "closable"));
 	*ret_needs_reason = json_is_true(json_object_get(reply, "needs_reason"));
+	if (json_get_str(reply, "status", &status, &err) && strcmp(status, "closed") == 0)
+		fprintf(stderr, "tollgate: %s is closed already; this is what a month that is open would be asked\n",
+		        month);
 	return cli_print(c, json_object_get(reply, "checks"), reply, COLUMNS);
 }
 
