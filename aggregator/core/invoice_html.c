@@ -9,6 +9,7 @@
 
 #define HOUR_DECIMALS 3
 #define PARTS_MAX 8
+#define MJ_PER_KWH INT64_C(3600000000)
 #define NANO_PER_MILLI 1000000
 #define UNIT_NS_PER_MILLI_HOUR ((int128)5040 * 3600000000)
 
@@ -263,6 +264,48 @@ add_committed(const struct page *p, struct buf *out)
 	add_parts("Reservations", &whole, parts, ARRAY_LEN(parts), out);
 }
 
+/* Grams for a kWh in the cluster of a line, by its price book; -1: not known. */
+static int128
+carbon_of(const struct rating_input *in, const struct rated_line *l)
+{
+	for (size_t b = 0; b < in->book_count; b++)
+		for (size_t s = 0; strcmp(in->books[b].version, l->price_version) == 0 && s < in->books[b].site_count;
+		     s++)
+			if (strcmp(in->books[b].sites[s].cluster, l->cluster) == 0)
+				return in->books[b].sites[s].carbon;
+	return -1;
+}
+
+/* What all that was held or is its own has used up, and what that means for the air, as far as the grid is known. */
+static void
+add_energy(const struct page *p, struct buf *out)
+{
+	int128 all = 0, known = 0, weighed = 0;
+
+	for (size_t i = 0; i < p->i->r->count; i++) {
+		const struct rated_line *l = &p->i->r->lines[i];
+		int128 carbon = carbon_of(p->i->in, l);
+
+		if (invoice_is_correction(l))
+			continue;
+		all += l->energy_mj;
+		known += carbon >= 0 ? l->energy_mj : 0;
+		weighed += carbon >= 0 ? l->energy_mj * carbon : 0;
+	}
+	if (all == 0)
+		return;
+	buf_str(out, " Energy: ");
+	html_number(out, div_round_half_even(all, MJ_PER_KWH / 1000), 3, 3);
+	buf_str(out, "\xc2\xa0kWh");
+	if (known > 0) {
+		buf_str(out, ", ");
+		html_number(out, div_round_half_even(weighed, (int128)MJ_PER_KWH * pow10_i128(PRICE_SCALE)), 3, 3);
+		buf_str(out, "\xc2\xa0kg CO\xe2\x82\x82"
+		             "e");
+	}
+	buf_str(out, known > 0 && known < all ? " where the grid is known." : ".");
+}
+
 static void
 add_held(const struct page *p, struct buf *out)
 {
@@ -282,10 +325,13 @@ add_held(const struct page *p, struct buf *out)
 	buf_str(out, "<p class=\"note\">Measured: ");
 	if (whole.amount > 0) {
 		html_number(out, div_round_half_even((parts[0].amount + parts[1].amount) * 1000, whole.amount), 1, 1);
-		buf_str(out, "\xc2\xa0% of the time held.</p>\n");
+		buf_str(out, "\xc2\xa0% of the time held.");
 	} else {
-		buf_str(out, HTML_DASH "</p>\n");
+		buf_str(out, HTML_DASH);
 	}
+	if (p->i->layout > 0)
+		add_energy(p, out);
+	buf_str(out, "</p>\n");
 }
 
 /* Beside each other, to save the page's height. */

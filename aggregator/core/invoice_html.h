@@ -15,7 +15,7 @@
 #include "aggregator/core/rating.h"
 
 #define INVOICE_LAYOUT 1 /* of what is made now */
-#define INVOICE_TEXT_LINES 16
+#define INVOICE_TEXT_LINES 15
 #define INVOICE_LINES 14     /* of layout 0 */
 #define INVOICE_CURRENCIES 3 /* columns of one page */
 

@@ -19,7 +19,7 @@ static const struct rating_item items[] = {
 	{.sku = "", .meter = "inference-requests", .price = 2500},
 	{.sku = "", .meter = "support", .price = CENTS(9000)},
 };
-static const struct rating_site site = {.cluster = "main", .energy_price = CENTS(30)};
+static const struct rating_site site = {.cluster = "main", .energy_price = CENTS(30), .carbon = CENTS(38000)};
 static const struct rating_book book = {.version = "2026-11",
                                         .currency = "EUR",
                                         .items = items,
@@ -153,7 +153,12 @@ a_month_of_the_first_layout_is_what_it_was(void **state)
 enum { FULL_LINES = 40 };
 
 static const struct rating_book full_books[] = {
-	{.version = "1", .currency = "EUR", .items = items, .item_count = ARRAY_LEN(items)},
+	{.version = "1",
+         .currency = "EUR",
+         .items = items,
+         .item_count = ARRAY_LEN(items),
+         .sites = &(const struct rating_site){.cluster = "main", .energy_price = -1, .carbon = CENTS(38012)},
+         .site_count = 1},
 	{.version = "2", .currency = "USD", .items = items, .item_count = ARRAY_LEN(items)},
 	{.version = "3", .currency = "JPY", .items = items, .item_count = ARRAY_LEN(items)},
 };
@@ -175,7 +180,7 @@ full_lines(const struct full_page *what, struct rating_input *in, struct usage_d
 		snprintf(names[i], sizeof(names[i]), "team-%02d%s", i, what->long_words ? LONG_WORD : "");
 		days_[i] = (struct usage_day)GPU(CHARGE_USAGE, names[i], "on-demand",
 		                                 .used_unit_ns = (i + 1) * GPU_HOUR * 1234567 / 7,
-		                                 .price_book = i % what->currencies);
+		                                 .energy_mj = 123456789123456, .price_book = i % what->currencies);
 	}
 	in->books = full_books;
 	in->book_count = ARRAY_LEN(full_books);
@@ -276,6 +281,29 @@ parts_add_up_as_they_are_printed(void **state)
 	assert_non_null(strstr(buf_text(&out), "<th>+ unmeasured</th><td class=\"n\">0.333</td>"));
 }
 
+/* 2000 kWh at 380 g are 760 kg; where nobody knows the grid of one cluster, only those of the other are weighed. */
+static void
+energy_is_weighed_by_the_grid_of_its_cluster(void **state)
+{
+	struct usage_day two[] = {
+		GPU(CHARGE_USAGE, "prod", "on-demand", .used_unit_ns = GPU_HOUR, .energy_mj = 7200000000000),
+		GPU(CHARGE_USAGE, "prod", "on-demand", .used_unit_ns = GPU_HOUR, .energy_mj = 1800000),
+	};
+	struct rating_input in = november;
+	in_place(buf) struct buf out, other;
+
+	(void)state;
+	render(&november, &out);
+	assert_non_null(strstr(buf_text(&out), " Energy: 2000.000\xc2\xa0kWh, 760.000\xc2\xa0kg CO\xe2\x82\x82"
+	                                       "e.</p>"));
+	in.days = two;
+	in.day_count = ARRAY_LEN(two);
+	two[1].cluster = "elsewhere";
+	render(&in, &other);
+	assert_non_null(strstr(buf_text(&other), " Energy: 2000.000\xc2\xa0kWh, 760.000\xc2\xa0kg CO\xe2\x82\x82"
+	                                         "e where the grid is known.</p>"));
+}
+
 /* Every workspace has one line: more than a page has room for. */
 static void
 lines_beyond_the_page_are_one_row_and_the_sum_stays(void **state)
@@ -295,12 +323,12 @@ lines_beyond_the_page_are_one_row_and_the_sum_stays(void **state)
 	in.days = many;
 	in.day_count = WORKSPACES;
 	render(&in, &out);
-	/* 3.00 for each of 1..40 hours is 2460.00; beside three budgets there is room for 11; the 29 smallest are 1..29 hours: 1305.00 */
+	/* 3.00 for each of 1..40 hours is 2460.00; beside three budgets there is room for 10; the 30 smallest are 1..30 hours: 1395.00 */
 	assert_non_null(
-		strstr(buf_text(&out), "29 smaller lines, in the CSV of this month</td><td class=\"n\">1305.00</td>"));
+		strstr(buf_text(&out), "30 smaller lines, in the CSV of this month</td><td class=\"n\">1395.00</td>"));
 	assert_non_null(strstr(buf_text(&out), "<td colspan=\"4\">Total</td><td class=\"n\">2460.00</td>"));
-	assert_null(strstr(buf_text(&out), "team-28"));
-	assert_non_null(strstr(buf_text(&out), "team-29"));
+	assert_null(strstr(buf_text(&out), "team-29"));
+	assert_non_null(strstr(buf_text(&out), "team-30"));
 }
 
 int
@@ -312,6 +340,7 @@ main(void)
 		cmocka_unit_test(pages_as_full_as_they_can_be_are_the_golden_file),
 		cmocka_unit_test(names_are_text_whatever_they_look_like),
 		cmocka_unit_test(parts_add_up_as_they_are_printed),
+		cmocka_unit_test(energy_is_weighed_by_the_grid_of_its_cluster),
 		cmocka_unit_test(lines_beyond_the_page_are_one_row_and_the_sum_stays),
 	};
 
