@@ -307,7 +307,7 @@ static void
 read_reply(CURL *e, struct httpc_reply *reply)
 {
 	const char *type = NULL;
-	struct curl_header *date = NULL;
+	struct curl_header *date = NULL, *wanted = NULL;
 	time_t date_s = -1;
 	curl_off_t wait_s = 0;
 	long status = 0;
@@ -321,6 +321,11 @@ read_reply(CURL *e, struct httpc_reply *reply)
 	if (curl_easy_header(e, "Date", 0, CURLH_HEADER, -1, &date) == CURLHE_OK)
 		date_s = curl_getdate(date->value, NULL);
 	reply->date_wall_ns = date_s < 0 ? -1 : (int64_t)date_s * NS_PER_S;
+	if (reply->header == NULL)
+		return;
+	buf_clear(reply->header_value);
+	if (curl_easy_header(e, reply->header, 0, CURLH_HEADER, -1, &wanted) == CURLHE_OK)
+		buf_str(reply->header_value, wanted->value);
 }
 
 bool

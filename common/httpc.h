@@ -31,6 +31,9 @@ struct httpc_reply {
 	bool (*sink)(void *arg, const void *data, size_t n);
 	void *sink_arg;
 	bool sunk; /* it has taken something */
+	/* A header of the reply that is wanted too, and where its value goes; "" where the reply has none. NULL: none is. */
+	const char *header;
+	struct buf *header_value;
 	char content_type[96];
 	int retry_after_s;    /* 0: not given */
 	int64_t date_wall_ns; /* the server's clock, to the second; -1: it did not say */

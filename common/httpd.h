@@ -56,6 +56,7 @@ struct http_reply {
 	int retry_after_s;        /* 0: none */
 	char allow[64];           /* for 405 */
 	char *link;               /* from mem_*, the reply's: value of a Link header; NULL: none */
+	char *manifest;           /* the same of a Tollgate-Manifest header: what is in the body */
 	const char *challenge;    /* static text, for 401; NULL: "Bearer" */
 	/* A body that outlives the reply: when set, `body` is ignored, these bytes are sent uncopied, and release(release_arg) is
 	 * called exactly once after, in whatever thread comes last, also when the client went away. */

@@ -34,6 +34,7 @@ http_reply_fini(struct http_reply *rp)
 	buf_fini(&rp->body);
 	drop_file(rp);
 	mem_free(rp->link);
+	mem_free(rp->manifest);
 	if (rp->release)
 		rp->release(rp->release_arg);
 	*rp = (struct http_reply){.status = 0};
@@ -161,6 +162,8 @@ http_reply_headers(const struct http_reply *rp, const char *id, bool close,
 		add(arg, "Allow", rp->allow);
 	if (rp->link)
 		add(arg, "Link", rp->link);
+	if (rp->manifest)
+		add(arg, "Tollgate-Manifest", rp->manifest);
 	if (rp->status == 401)
 		add(arg, "WWW-Authenticate", rp->challenge ? rp->challenge : "Bearer");
 	if (rp->status == 415)
@@ -215,6 +218,7 @@ http_problem(struct http_reply *rp, const struct http_request *rq, int status, c
 	rp->etag[0] = '\0';
 	rp->filename[0] = '\0';
 	mem_free(take(rp->link));
+	mem_free(take(rp->manifest));
 	rp->weak = false;
 	rp->vary = NULL;
 

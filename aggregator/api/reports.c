@@ -57,6 +57,7 @@ handle_conservation(void *app, void *worker, const struct http_request *rq, stru
 		http_problem_err(rp, rq, &err);
 }
 
+#define MANIFEST_MAX (16u << 10)
 #define PERIOD_MAX 40
 #define LINE_MAX 64
 
@@ -122,9 +123,12 @@ report_reply(struct worker *w, const struct http_request *rq, const struct docum
 {
 	bool gzip = !manifest && http_takes_gzip(http_header(rq, "Accept-Encoding"));
 	owned(spill) struct spill *spill = NULL;
+	struct manifest_document about = {.name = rp->filename, .period = doc->period, .tenant = doc->tenant};
 	struct document_result result = {0};
 	struct spill_file file;
+	in_place(buf) struct buf text;
 
+	buf_init(&text, MANIFEST_MAX);
 	/* what spreadsheets read lies beside what finance imports, and is not put in its place */
 	snprintf(rp->filename, sizeof(rp->filename), "tollgate-%.7s%s%.48s.%s", doc->period,
 	         doc->tenant != NULL ? "-" : "", doc->tenant != NULL ? doc->tenant : "",
@@ -132,20 +136,19 @@ report_reply(struct worker *w, const struct http_request *rq, const struct docum
 	if (!spill_new(gzip, &spill, err) || !store_document(w->db, doc, spill, &result, err) ||
 	    !spill_end(spill, &file, err))
 		return false;
+	about.period_status = result.period_status;
+	about.bytes = file.plain_len;
+	memcpy(about.sha256, file.sha256, sizeof(about.sha256));
+	manifest_json(&result.sums, &about, &text);
 	if (manifest) {
-		struct manifest_document about = {.name = rp->filename,
-		                                  .period = doc->period,
-		                                  .period_status = result.period_status,
-		                                  .tenant = doc->tenant,
-		                                  .bytes = file.plain_len};
-
 		close(file.fd);
-		memcpy(about.sha256, file.sha256, sizeof(about.sha256));
-		manifest_json(&result.sums, &about, &rp->body);
+		buf_add(&rp->body, buf_text(&text), text.len);
 		rp->content_type = "application/json";
 		rp->filename[0] = '\0';
 		return true;
 	}
+	/* Of a month that grows, a second question would be about another document. */
+	rp->manifest = mem_printf("%.*s", (int)strcspn(buf_text(&text), "\n"), buf_text(&text));
 	rp->content_type = report_type(doc->format);
 	reply_file(&file, gzip, rp);
 	return true;

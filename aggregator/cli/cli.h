@@ -85,9 +85,9 @@ void cli_completion_zsh(struct buf *out);
 /* One request; a status of 400 or above is an error with the problem's text. */
 MUST_CHECK bool cli_call(struct cli *c, const char *method, const char *path, const char *content_type,
                          const void *body, size_t n, struct buf *ret_body, struct err *err);
-/* GET of a document of any size, piece by piece. */
+/* GET of a document of any size, piece by piece. manifest: gets what the aggregator says of the document, if it does; NULL: not wanted. */
 MUST_CHECK bool cli_get_pieces(struct cli *c, const char *path, bool (*sink)(void *arg, const void *data, size_t n),
-                               void *arg, struct err *err);
+                               void *arg, struct buf *manifest, struct err *err);
 MUST_CHECK bool cli_get_json(struct cli *c, const char *path, json_t **ret, struct err *err);
 /* A file's text, or standard input's for "-", up to the ceiling of out. */
 MUST_CHECK bool cli_read_document(const char *file, struct buf *out, struct err *err);

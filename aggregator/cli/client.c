@@ -78,9 +78,12 @@ cli_call(struct cli *c, const char *method, const char *path, const char *conten
 
 bool
 cli_get_pieces(struct cli *c, const char *path, bool (*sink)(void *arg, const void *data, size_t n), void *arg,
-               struct err *err)
+               struct buf *manifest, struct err *err)
 {
-	struct httpc_reply reply = {.sink = sink, .sink_arg = arg};
+	struct httpc_reply reply = {.sink = sink,
+	                            .sink_arg = arg,
+	                            .header = manifest != NULL ? "Tollgate-Manifest" : NULL,
+	                            .header_value = manifest};
 	bool ok;
 
 	buf_init(&reply.body, CLI_TEXT_BYTES);

@@ -57,14 +57,15 @@ take_piece(void *arg, const void *data, size_t n)
 }
 
 bool
-download_get(struct download *d, struct cli *c, const char *path, char *ret_sha256, struct err *err)
+download_get(struct download *d, struct cli *c, const char *path, char *ret_sha256, struct buf *manifest,
+             struct err *err)
 {
 	uint8_t digest[SHA256_SIZE];
 	bool ok;
 
 	d->sha = sha256_begin();
 	fflush(stdout);
-	ok = cli_get_pieces(c, path, take_piece, d, err);
+	ok = cli_get_pieces(c, path, take_piece, d, manifest, err);
 	sha256_end(d->sha, digest);
 	d->sha = NULL;
 	if (!ok && d->errnum != 0)

@@ -15,8 +15,9 @@ struct download {
 void download_fini(struct download *d);
 /* A file without a name of its own yet, beside this one. */
 MUST_CHECK bool download_open(struct download *d, const char *beside, struct err *err);
-/* The whole document; ret_sha256: in hex; NULL: not wanted. */
-MUST_CHECK bool download_get(struct download *d, struct cli *c, const char *path, char *ret_sha256, struct err *err);
+/* The whole document; ret_sha256: in hex; manifest: what came with it, or nothing; NULL: not wanted. */
+MUST_CHECK bool download_get(struct download *d, struct cli *c, const char *path, char *ret_sha256,
+                             struct buf *manifest, struct err *err);
 /* Gives the file its name: whoever looks finds the old content, or all of the new. */
 MUST_CHECK bool download_keep(struct download *d, const char *path, struct err *err);
 

@@ -60,15 +60,26 @@ print_table(struct cli *c, const char *path, const char *member)
 
 #define ATTEMPTS 3 /* while the month changes between a document and its manifest */
 
+/* The manifest comes with the document; an aggregator of before that is asked for it. */
 static bool
-fetch_pair(struct cli *c, const char *path, const char *beside, struct download *d, struct buf *manifest, json_t **ret,
-           struct err *err)
+fetch_manifest(struct cli *c, const char *path, struct buf *manifest, struct err *err)
 {
 	in_place(buf) struct buf manifest_path;
 
 	buf_init(&manifest_path, CLI_PATH_BYTES);
+	if (manifest->len > 0) {
+		buf_char(manifest, '\n');
+		return true;
+	}
 	buf_str(&manifest_path, path);
 	cli_query(&manifest_path, "manifest", "1");
+	return cli_call(c, "GET", buf_text(&manifest_path), NULL, NULL, 0, manifest, err);
+}
+
+static bool
+fetch_pair(struct cli *c, const char *path, const char *beside, struct download *d, struct buf *manifest, json_t **ret,
+           struct err *err)
+{
 	for (int i = 0; i < ATTEMPTS; i++) {
 		char sha256[2 * SHA256_SIZE + 1];
 		const json_t *said;
@@ -77,8 +88,8 @@ fetch_pair(struct cli *c, const char *path, const char *beside, struct download 
 		json_decref(*ret);
 		*ret = NULL;
 		download_fini(d);
-		if (!download_open(d, beside, err) || !download_get(d, c, path, sha256, err) ||
-		    !cli_call(c, "GET", buf_text(&manifest_path), NULL, NULL, 0, manifest, err) ||
+		if (!download_open(d, beside, err) || !download_get(d, c, path, sha256, manifest, err) ||
+		    !fetch_manifest(c, path, manifest, err) ||
 		    !json_parse("the manifest", buf_text(manifest), manifest->len, ret, err))
 			return false;
 		said = json_object_get(*ret, "sha256");
@@ -226,8 +237,8 @@ cmd_report(struct cli *c)
 	add_query(c, &path);
 	if (want.table)
 		return print_table(c, buf_text(&path), line != NULL ? "rows" : "lines");
-	if ((file != NULL && !download_open(&d, file, &err)) || !download_get(&d, c, buf_text(&path), NULL, &err) ||
-	    (file != NULL && !download_keep(&d, file, &err)))
+	if ((file != NULL && !download_open(&d, file, &err)) ||
+	    !download_get(&d, c, buf_text(&path), NULL, NULL, &err) || (file != NULL && !download_keep(&d, file, &err)))
 		return cli_fail(&err);
 	return CLI_OK;
 }

@@ -4,17 +4,21 @@ import csv
 import datetime
 import hashlib
 import html
+import http.server
 import io
 import json
 import os
 import re
+import subprocess
+import tempfile
+import threading
 import unittest
 import zoneinfo
 from decimal import Decimal
 
 from tests.support import csv_check, focus_check, ledger
 from tests.support.fleet import EXCLUSIVE, H100, HELD, HOUR, MEASURED, MINUTE, NONE, NS, UNALLOCATED, UNITS
-from tests.support.stack import ROOT, Stack, wait_for
+from tests.support.stack import ROOT, Stack, program, wait_for
 
 FIRST = datetime.datetime.now(datetime.timezone.utc).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
 START = (int(FIRST.timestamp()) - 50 * 3600) * NS  # in the month before this one, over three days of it
@@ -135,6 +139,11 @@ class Documents(unittest.TestCase):
         self.assertEqual(csv_check.check(self.text, manifest), [])
         self.assertEqual(manifest["sha256"], hashlib.sha256(self.text.encode()).hexdigest())
         self.assertEqual(manifest["bytes"], len(self.text.encode()))
+        for suffix in ("csv", "csv?excel=1", "json", "html", "focus.csv", "focus-periods.csv"):
+            reply = self.s.get(f"/v1/reports/{MONTH}.{suffix}")
+            about = json.loads(reply.headers["Tollgate-Manifest"])
+            self.assertEqual((about["sha256"], about["bytes"]), (hashlib.sha256(reply.body).hexdigest(), len(reply.body)), suffix)
+            self.assertEqual(about, self.s.get(f"/v1/reports/{MONTH}.{suffix}{'&' if '?' in suffix else '?'}manifest=1").json())
 
     def test_focus_follows_its_rules_and_comes_to_the_same_invoices(self):
         text = self.report("focus.csv")
@@ -329,6 +338,55 @@ class Documents(unittest.TestCase):
                 self.assertEqual((manifest["document"], manifest["sha256"]), (name, hashlib.sha256(f.read()).hexdigest()))
         self.assertEqual(self.s.cli("report", MONTH, "--format", "csv").stdout.replace("\n", "\r\n"), self.text.replace("\r\r", "\r"))
         self.assertEqual(self.s.cli("report", MONTH, "--format", "focus", "--excel").returncode, 2)
+
+
+class Growing(unittest.TestCase):
+    """A month that is another one at every reading, as that of a large fleet is, or a page with a forecast."""
+
+    def serve(self, with_manifest):
+        """Its url, and the paths that were asked for."""
+        asked = []
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                asked.append(self.path)
+                body = f"reading,{len(asked)}\r\n".encode()
+                manifest = json.dumps({"document": "tollgate-2026-11.csv", "rows": len(asked), "sha256": hashlib.sha256(body).hexdigest()})
+                self.send_response(200)
+                if with_manifest:
+                    self.send_header("Tollgate-Manifest", manifest)
+                body = manifest.encode() if "manifest=1" in self.path else body
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_):
+                pass
+
+        server = self.enterContext(http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler))
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        self.addCleanup(thread.join)
+        self.addCleanup(server.shutdown)
+        return f"http://127.0.0.1:{server.server_address[1]}", asked
+
+    def save(self, url, folder):
+        return subprocess.run([program("tollgate"), "report", "2026-11", "--url", url, "--output", folder], capture_output=True, text=True, env={**os.environ, "TOLLGATE_TOKEN_FILE": ""})
+
+    def test_a_document_comes_with_its_own_manifest(self):
+        folder = self.enterContext(tempfile.TemporaryDirectory(prefix="tollgate-growing-"))
+        url, asked = self.serve(True)
+        done = self.save(url, folder)
+        self.assertEqual((done.returncode, asked), (0, ["/v1/reports/2026-11.csv"]), done.stderr)
+        with open(os.path.join(folder, "tollgate-2026-11.csv"), "rb") as f, open(os.path.join(folder, "tollgate-2026-11.csv.manifest.json"), encoding="utf-8") as m:
+            self.assertEqual(hashlib.sha256(f.read()).hexdigest(), json.load(m)["sha256"])
+
+    def test_one_that_does_not_is_never_kept_beside_anothers(self):
+        folder = self.enterContext(tempfile.TemporaryDirectory(prefix="tollgate-growing-"))
+        url, asked = self.serve(False)
+        done = self.save(url, folder)
+        self.assertEqual((done.returncode != 0, len(asked), os.listdir(folder)), (True, 6, []), done.stderr)
+        self.assertIn("the month changed while it was read", done.stderr)
 
 
 class Checkers(unittest.TestCase):

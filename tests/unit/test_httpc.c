@@ -296,6 +296,36 @@ a_503_says_when_to_come_back(void **state)
 }
 
 static void
+a_header_that_is_wanted_is_given_and_an_old_one_is_not(void **state)
+{
+	static const struct {
+		const char *reply, *value;
+	} cases[] = {
+		{"HTTP/1.1 200 OK\r\ntollgate-manifest: {\"rows\":1}\r\nContent-Length: 0\r\n\r\n", "{\"rows\":1}"},
+		{"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", ""},
+	};
+	in_place(buf) struct buf value;
+
+	(void)state;
+	buf_init(&value, 1024);
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		struct canned s;
+		struct httpc *c;
+		in_place(httpc_reply) struct httpc_reply r;
+
+		canned_init(&s, cases[i].reply);
+		c = client(s.port, NULL, WORLD_PATIENCE_S * NS_PER_S);
+		reply_init(&r);
+		r.header = "Tollgate-Manifest";
+		r.header_value = &value;
+		call_ok(c, "GET", "/", NULL, &r);
+		assert_string_equal(buf_text(&value), cases[i].value);
+		httpc_free(c);
+		canned_fini(&s);
+	}
+}
+
+static void
 a_request_carries_its_agent_type_and_nothing_of_the_environment(void **state)
 {
 	struct canned s;
@@ -793,6 +823,7 @@ main(void)
 		cmocka_unit_test(a_call_says_compression_and_the_clock_in_headers),
 		IN_WORLD(a_server_that_was_restarted_is_found_again),
 		cmocka_unit_test(a_503_says_when_to_come_back),
+		cmocka_unit_test(a_header_that_is_wanted_is_given_and_an_old_one_is_not),
 		cmocka_unit_test(a_request_carries_its_agent_type_and_nothing_of_the_environment),
 		cmocka_unit_test(only_what_may_be_done_twice_is_repeated_and_only_when_it_may_help),
 		cmocka_unit_test(pauses_double_up_to_the_longest_and_half_of_them_is_chance),
