@@ -227,7 +227,7 @@ http_later(const struct http_request *rq)
 	struct httpd *h = x->server;
 	int most = h->options.later_max ? h->options.later_max : h->options.connection_max / 2;
 
-	ASSERT(!x->rq.route->inline_ && !x->later);
+	ASSERT(!x->later);
 	pthread_mutex_lock(&h->lock);
 	x->later = !atomic_load(&h->stopping) && h->kept < most;
 	h->kept += x->later;
@@ -344,6 +344,11 @@ exchange_dispatch(struct exchange *x)
 		return exchange_send(x);
 	if (x->rq.route->inline_) {
 		exchange_answer(x, NULL);
+		if (x->later) {
+			MHD_suspend_connection(x->connection);
+			later_meet(x);
+			return MHD_YES;
+		}
 		if (!x->rp.to_worker)
 			return exchange_send(x);
 		ASSERT(x->server->pool);

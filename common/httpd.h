@@ -78,7 +78,7 @@ struct http_reply {
  * worker's thread. */
 void http_defer(struct http_reply *rp);
 
-/* For a worker's handler whose answer depends on what is yet to happen: the request is kept without a worker. From here on rq and rp
+/* For a handler whose answer depends on what is yet to happen: the request is kept without a worker. From here on rq and rp
  * belong to whoever calls http_later_done, exactly once, in any thread, as soon as it likes; rq and rp are valid until then, with
  * query and headers, but without the body, and the handler touches neither again. A reply that came later is sent as it is, not
  * compressed. That the client has gone is seen when the reply is sent, so whoever keeps a request keeps it for a limited time.
@@ -132,7 +132,7 @@ struct httpd_options {
 	size_t route_count;
 	void *app; /* first argument of every handler */
 	/* Called before a handler, in the same thread, while the body is still as it came (perhaps gzip); false when it has
-	 * written a refusal to rp. NULL: none. */
+	 * written a refusal to rp, or defers to a worker, where it is called again. NULL: none. */
 	bool (*guard)(void *app, void *worker, const struct http_request *rq, struct http_reply *rp);
 	int workers;           /* 0: all routes must be inline */
 	int queue_max;         /* requests waiting for a worker, at least 1 */

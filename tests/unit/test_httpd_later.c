@@ -114,9 +114,13 @@ handle_wait(void *app, void *worker, const struct http_request *rq, struct http_
 }
 
 static const struct http_route routes[] = {
-	{"GET", "/keep", false, 0, handle_keep, 0, ""},   {"POST", "/keep", false, WORLD_BODY_MAX, handle_keep, 0, ""},
-	{"GET", "/early", false, 0, handle_early, 0, ""}, {"GET", "/free", false, 0, handle_free, 0, ""},
+	{"GET", "/keep", false, 0, handle_keep, 0, ""},
+	{"POST", "/keep", false, WORLD_BODY_MAX, handle_keep, 0, ""},
+	{"GET", "/early", false, 0, handle_early, 0, ""},
+	{"GET", "/free", false, 0, handle_free, 0, ""},
 	{"GET", "/wait", false, 0, handle_wait, 0, ""},
+	{"POST", "/keep-inline", true, WORLD_BODY_MAX, handle_keep, 0, ""},
+	{"GET", "/early-inline", true, 0, handle_early, 0, ""},
 };
 
 static void
@@ -206,7 +210,10 @@ a_reply_may_be_there_before_its_handler_returns(void **state)
 	struct answer a = answer_empty();
 
 	for (int i = 0; i < 20; i++) {
-		ask(&k->w, "GET /early?name=bird HTTP/1.1\r\n" HOST "\r\n", &a);
+		ask(&k->w,
+		    i % 2 ? "GET /early?name=bird HTTP/1.1\r\n" HOST "\r\n"
+		          : "GET /early-inline?name=bird HTTP/1.1\r\n" HOST "\r\n",
+		    &a);
 		assert_int_equal(a.status, 200);
 		assert_string_equal(buf_text(&a.body), "later bird");
 	}
@@ -339,7 +346,8 @@ talk(void *arg)
 
 		snprintf(expected, sizeof(expected), "later %d-%d", t->number, i);
 		snprintf(request, sizeof(request),
-		         "POST /keep?name=%d-%d HTTP/1.1\r\n" HOST "Content-Length: 4\r\n\r\nbody", t->number, i);
+		         "POST /keep%s?name=%d-%d HTTP/1.1\r\n" HOST "Content-Length: 4\r\n\r\nbody",
+		         (t->number + i) % 2 ? "" : "-inline", t->number, i);
 		if (!try_say(fd, request, strlen(request)))
 			t->wrong++;
 		hear(fd, &a, false);
