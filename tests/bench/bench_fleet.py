@@ -20,7 +20,7 @@ NODES, STEP_S = 1000, 10
 STEPS = int(os.environ.get("TOLLGATE_BENCH_STEPS") or 12)
 WANTED = 16_800  # records a second
 # Each divides a quarter of an hour, as an exporter's interval does.
-RUNGS_MS = (5000, 3000, 2500, 2000, 1500, 1250, 1000)
+RUNGS_MS = (5000, 2500, 1500, 1000, 750, 600, 500, 400, 300)
 RUNG_S = int(os.environ.get("TOLLGATE_BENCH_RUNG_S") or 15)
 
 

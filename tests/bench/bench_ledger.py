@@ -23,7 +23,7 @@ from tests.support.ledger import BUILD, Ledger  # noqa: E402
 START = 1_796_083_200 * NS  # 2026-12-01T00:00Z
 NODES, GPUS, HOLDERS, CUTS = 50, 8, 21, 6
 GROWTH = int(os.environ.get("TOLLGATE_BENCH_GROWTH", "100"))
-MONTH_NODES, MONTH_DAYS, MONTH_FIRST, MONTH_CUT = 2, 31, 4, 9 * NS  # 4 records of a holder in an hour, or GROWTH times as many, of at most 9 s
+MONTH_NODES, MONTH_DAYS, MONTH_FIRST = 2, 31, 4  # 4 records of a holder in an hour, or GROWTH times as many
 SLICE = 5
 REPEATS = 10
 
@@ -111,9 +111,10 @@ def touched(led):
 
 
 def fill_days(cluster, led, days, cuts):
-    """Those cuts of every hour of the days, in order of time, as they would come."""
+    """Those cuts of every hour of the days, in order of time, as they would come. They are as long as fills the hour up to the last of them."""
+    cut = HOUR // cuts.stop
     statement = f"""set join_collapse_limit = 1; set from_collapse_limit = 1;
-insert into usage_interval select {START} + t * {HOUR} + c * {MONTH_CUT}, {MONTH_CUT}, {MONTH_CUT // HOLDERS}, {MONTH_CUT // HOLDERS // 2}, 0, 0, 1000000000000, 500, t + 1, s.n, s.n,
+insert into usage_interval select {START} + t * {HOUR} + c * {cut}, {cut}, {cut // HOLDERS}, {cut // HOLDERS // 2}, 0, 0, 1000000000000, 500, t + 1, s.n, s.n,
     (s.n - 1) * {GPUS} + s.g + 1, 10, 5040, 1, 5, 1, ((s.n - 1) * {GPUS} + s.g) * {HOLDERS} + s.h + 1
     from generate_series({days.start * 24}, {days.stop * 24 - 1}) t cross join generate_series({cuts.start}, {cuts.stop - 1}) c cross join month_shape s"""
     cluster.query(statement, led.name)
