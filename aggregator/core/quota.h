@@ -487,6 +487,8 @@ size_t quota_lease_count(const struct quota_state *s);
 size_t quota_waiting_count(const struct quota_state *s);
 int64_t quota_now(const struct quota_state *s); /* of the last step */
 int64_t quota_skipped(const struct quota_state *s);
+/* Whether there is a request or lease of this id. */
+bool quota_knows(const struct quota_state *s, const char *id);
 /* The shape of a lease; QUOTA_NONE when there is none of that id. */
 int32_t quota_lease_shape(const struct quota_state *s, const char *id);
 

@@ -131,11 +131,8 @@ tell_own(const struct quota_state *s, int32_t wait, int32_t account, bool used, 
 	const struct wait *w = &s->waits.at[wait];
 	const struct account *a = &s->accounts.at[account];
 	bool may = s->workspaces.at[w->in.workspace].in.preempt_own;
-	int64_t lower = 0;
+	int64_t lower = may ? quota_preemptible_below(s, account, w->in.priority) : 0;
 
-	for (int32_t l = a->first_lease; may && l != QUOTA_NONE; l = s->leases.at[l].next)
-		if (s->leases.at[l].in.preemptible && s->leases.at[l].in.priority < w->in.priority)
-			lower += s->leases.at[l].units;
 	*PUSH(*out) = (struct quota_check){.rule = QUOTA_RULE_OWN,
 	                                   .scope = QUOTA_SCOPE_WORKSPACE,
 	                                   .shared = a->base.shared,

@@ -159,6 +159,7 @@ quota_account(struct quota_state *s, int32_t workspace, int32_t cluster, int32_t
 	a->cluster_cap = cap_of(s, QUOTA_NONE, cluster, model);
 	a->shelf = QUOTA_NONE;
 	a->first_lease = QUOTA_NONE;
+	a->first_rung = QUOTA_NONE;
 	a->base = (struct quota_share){.workspace = workspace,
 	                               .cluster = cluster,
 	                               .model = model,
@@ -406,6 +407,12 @@ int64_t
 quota_skipped(const struct quota_state *s)
 {
 	return s->skipped_ns;
+}
+
+bool
+quota_knows(const struct quota_state *s, const char *id)
+{
+	return quota_lease_by_id(s, id) != QUOTA_NONE || quota_wait_by_id(s, id) != QUOTA_NONE;
 }
 
 int32_t

@@ -119,6 +119,63 @@ count_lease(struct quota_state *s, const struct lease *l, int sign)
 	quota_account_in(s, l->account);
 }
 
+/* ---- rungs: so that what could be preempted is known without looking at every lease ---------------------------------------- */
+
+static int32_t
+rung_new(struct quota_state *s, int64_t priority)
+{
+	int32_t at = s->free_rung;
+
+	if (at == QUOTA_NONE) {
+		at = (int32_t)s->rungs.count;
+		(void)PUSH(s->rungs);
+	} else {
+		s->free_rung = s->rungs.at[at].next;
+	}
+	s->rungs.at[at] = (struct rung){.priority = priority, .next = QUOTA_NONE};
+	return at;
+}
+
+static void
+count_rung(struct quota_state *s, const struct lease *l, int sign)
+{
+	struct account *a = &s->accounts.at[l->account];
+	int32_t at = a->first_rung, before = QUOTA_NONE;
+
+	if (!l->in.preemptible)
+		return;
+	for (; at != QUOTA_NONE && s->rungs.at[at].priority != l->in.priority; at = s->rungs.at[at].next)
+		before = at;
+	if (at == QUOTA_NONE) {
+		at = rung_new(s, l->in.priority);
+		if (before == QUOTA_NONE)
+			a->first_rung = at;
+		else
+			s->rungs.at[before].next = at;
+	}
+	s->rungs.at[at].units += sign * l->units;
+	s->rungs.at[at].leases += sign;
+	if (s->rungs.at[at].leases > 0)
+		return;
+	if (before == QUOTA_NONE)
+		a->first_rung = s->rungs.at[at].next;
+	else
+		s->rungs.at[before].next = s->rungs.at[at].next;
+	s->rungs.at[at].next = s->free_rung;
+	s->free_rung = at;
+}
+
+int64_t
+quota_preemptible_below(const struct quota_state *s, int32_t account, int64_t priority)
+{
+	int64_t units = 0;
+
+	for (int32_t i = s->accounts.at[account].first_rung; i != QUOTA_NONE; i = s->rungs.at[i].next)
+		if (s->rungs.at[i].priority < priority)
+			units += s->rungs.at[i].units;
+	return units;
+}
+
 /* ---- leases --------------------------------------------------------------------------------------------------------------- */
 
 int32_t
@@ -156,6 +213,7 @@ quota_lease_new(struct quota_state *s, const char *id, const struct quota_lease 
 	s->lease_count++;
 	s->pools.at[a->pool].unplaced += l->units;
 	count_lease(s, l, 1);
+	count_rung(s, l, 1);
 	count_others(s, a->workspace, l->in.other, 1);
 	count_budgets(s, a->workspace, l->in.unit_seconds, l->in.cost, 1);
 	return at;
@@ -247,6 +305,7 @@ quota_lease_end(struct quota_state *s, int32_t lease)
 	struct account *a = &s->accounts.at[l->account];
 
 	count_lease(s, l, -1);
+	count_rung(s, l, -1);
 	count_others(s, a->workspace, l->in.other, -1);
 	count_budgets(s, a->workspace, l->in.unit_seconds, l->in.cost, -1);
 	quota_lease_unplace(s, lease);

@@ -416,7 +416,7 @@ quota_load(const struct quota_world *world, struct quota_state **ret, struct err
 {
 	owned(quota) struct quota_state *s = mem_alloc(sizeof(*s));
 
-	s->free_part = s->free_lease = s->free_wait = s->first_cluster_cap = QUOTA_NONE;
+	s->free_part = s->free_rung = s->free_lease = s->free_wait = s->first_cluster_cap = QUOTA_NONE;
 	s->now_ns = world->now_ns;
 	s->skipped_ns = world->skipped_ns;
 	if (!load_policy(s, &world->policy, err) || !load_nodes(s, world, err))
@@ -449,6 +449,7 @@ quota_free(struct quota_state *s)
 	mem_free(s->gpus.at);
 	mem_free(s->groups.at);
 	mem_free(s->parts.at);
+	mem_free(s->rungs.at);
 	mem_free(s->leases.at);
 	mem_free(s->waits.at);
 	mem_free(s->exceptions.at);

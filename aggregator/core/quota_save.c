@@ -313,6 +313,7 @@ quota_clone(const struct quota_state *s)
 	COPY(c, s, gpus);
 	COPY(c, s, groups);
 	COPY(c, s, parts);
+	COPY(c, s, rungs);
 	COPY(c, s, leases);
 	COPY(c, s, waits);
 	COPY(c, s, exceptions);

@@ -125,6 +125,14 @@ struct account {
 	int64_t leaving;     /* of leased: what is ordered or draining for anyone */
 	int64_t fixed;       /* of leased and held: what cannot be preempted */
 	int32_t first_lease;
+	int32_t first_rung; /* what can be preempted, by priority */
+};
+
+/* Leases of an account that can be preempted and have one priority. */
+struct rung {
+	int64_t priority, units;
+	int32_t leases; /* 0: this position is free */
+	int32_t next;
 };
 
 /* ---- leases and requests ------------------------------------------------------------------------------------------------ */
@@ -211,6 +219,7 @@ struct quota_state {
 	ARRAY_OF(gpu) gpus;
 	ARRAY_OF(group) groups;
 	ARRAY_OF(part) parts;
+	ARRAY_OF(rung) rungs;
 	ARRAY_OF(lease) leases;
 	ARRAY_OF(wait) waits;
 	ARRAY_OF(exception) exceptions;
@@ -218,7 +227,7 @@ struct quota_state {
 	ARRAY_OF(place_of_lease) touched; /* leases whose order changed in this step */
 	struct quota_ids lease_ids, wait_ids;
 	int32_t first_cluster_cap;
-	int32_t free_part, free_lease, free_wait; /* positions to use again */
+	int32_t free_part, free_rung, free_lease, free_wait; /* positions to use again */
 	size_t lease_count, wait_count;
 	bool complete; /* a hold misses nothing any more */
 	bool dirty;    /* something became possible: all waiting requests are looked at again */
@@ -268,6 +277,8 @@ plan_fini(struct plan *p)
 
 void quota_plan_merge(struct plan *p);
 
+/* What leases of the account that can be preempted and have a lower priority use. */
+int64_t quota_preemptible_below(const struct quota_state *s, int32_t account, int64_t priority);
 int32_t quota_lease_new(struct quota_state *s, const char *id, const struct quota_lease *in, int32_t account);
 int32_t quota_wait_new(struct quota_state *s, const struct quota_request *in);
 void quota_wait_free(struct quota_state *s, int32_t wait);
