@@ -39,6 +39,9 @@ struct background_counters {
 		done; /* node-hours sliced, sealed; days folded; partitions made; things retired; entries sealed; exceptions ended */
 };
 
+/* How requests for capacity were decided: as a bet, under the lock, or as a bet that was lost and then under the lock. */
+enum decision_turns { TURN_BET, TURN_LOCKED, TURN_LOST, DECISION_TURNS };
+
 /* What this replica did since it started; summed over replicas by Prometheus. */
 struct counters {
 	atomic_llong ingest_batches, ingest_records, ingest_duplicates, ingest_lost;
@@ -50,6 +53,7 @@ struct counters {
 	atomic_llong ingest_bytes;
 	struct histogram ingest_duration;
 	struct histogram decision_duration; /* from the request to the answer, commit included */
+	atomic_llong decision_turns[DECISION_TURNS];
 	atomic_llong requests, request_errors, responses[RESPONSE_CLASSES];
 	atomic_llong hours_sealed, hours_resealed, rollup_errors;
 	atomic_llong rollup_last_wall_ns;

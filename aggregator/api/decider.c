@@ -35,7 +35,7 @@ struct decider {
 /* ---- items ----------------------------------------------------------------------------------------------------------------- */
 
 struct desk_item *
-desk_item_new(enum desk_kind kind, const struct worker *w, const struct http_request *rq, struct http_reply *rp)
+desk_item_new(enum desk_kind kind, const struct identity_row *who, const struct http_request *rq, struct http_reply *rp)
 {
 	struct desk_item *i = mem_alloc(sizeof(*i));
 
@@ -43,10 +43,10 @@ desk_item_new(enum desk_kind kind, const struct worker *w, const struct http_req
 	i->rq = rq;
 	i->rp = rp;
 	i->began_ns = time_boot_ns();
-	memcpy(i->actor, w->who.name, sizeof(i->actor) < sizeof(w->who.name) ? sizeof(i->actor) : sizeof(w->who.name));
+	memcpy(i->actor, who->name, sizeof(i->actor) < sizeof(who->name) ? sizeof(i->actor) : sizeof(who->name));
 	i->actor[sizeof(i->actor) - 1] = '\0';
-	if ((w->who.role & ROLES_TENANT) != 0)
-		memcpy(i->tenant, w->who.tenant, sizeof(i->tenant));
+	if ((who->role & ROLES_TENANT) != 0)
+		memcpy(i->tenant, who->tenant, sizeof(i->tenant));
 	return i;
 }
 
@@ -333,6 +333,9 @@ answer_items(struct decider *d, struct desk_item *items, const struct turn_resul
 				keep_watching(d, i);
 		} else if (i->fate == DESK_REFUSED) {
 			refuse(d, i, &i->err);
+		} else if (i->fate == DESK_STRANGER) {
+			http_problem(i->rp, i->rq, 401, "Authorization", "%s", STORE_TOKEN_REFUSED);
+			done(d, i);
 		} else if (i->kind == DESK_TRY) {
 			i->rp->content_type = "application/json";
 			done(d, i);
@@ -382,6 +385,17 @@ know_workspaces(struct decider *d, const struct desk_item *items)
 	d->policy_version = version;
 }
 
+static void
+count_turn(struct decider *d, const struct turn_result *r)
+{
+	atomic_llong *turns = d->app->counters.decision_turns;
+
+	if (r->lost_bet)
+		atomic_fetch_add(&turns[TURN_LOST], 1);
+	if (r->turn)
+		atomic_fetch_add(&turns[quota_turn_is_bet(r->turn) ? TURN_BET : TURN_LOCKED], 1);
+}
+
 /* An attempt that failed was rolled back, or nobody knows: the second one finds what the first one left, by the requests' ids. */
 static bool
 take_turn(struct decider *d, struct desk_item *items, struct err *err)
@@ -398,6 +412,7 @@ take_turn(struct decider *d, struct desk_item *items, struct err *err)
 		tell(d, err);
 	}
 	d->last_error[0] = '\0';
+	count_turn(d, &r);
 	tell_disagreements(d);
 	look_at_turn(d, &r);
 	answer_items(d, items, &r);
@@ -490,7 +505,10 @@ decider_start(struct app *app, struct decider **ret, struct err *err)
 	if (!app_db_new(app->options, "tollgate-aggregator decider", &app->db, &db, err))
 		return false;
 	d = mem_alloc(sizeof(*d));
-	*d = (struct decider){.app = app, .db = db, .log = quota_log_new(), .look = {.memory = app->loop}};
+	*d = (struct decider){.app = app,
+	                      .db = db,
+	                      .log = quota_log_new(app->options->quota_quiet_ns),
+	                      .look = {.memory = app->loop}};
 	d->end = &d->first;
 	d->ticked_ns = time_boot_ns() - app->options->quota_tick_ns;
 	pthread_mutex_init(&d->lock, NULL);

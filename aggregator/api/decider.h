@@ -25,6 +25,7 @@ struct desk_item {
 	struct http_reply *rp;
 	char actor[352];  /* for the log */
 	char tenant[64];  /* the only one whose rows may be shown; empty: any */
+	int64_t token_id; /* that the turn has to prove; 0: it was */
 	int64_t began_ns; /* on the boot clock */
 	int64_t until_ns; /* likewise: how long it may wait for more than a first answer; 0: not at all */
 	char id[QUOTA_ID_SIZE];
@@ -41,16 +42,17 @@ struct desk_item {
 	/* what came of it, of the decider's thread alone */
 	enum {
 		DESK_OPEN,
-		DESK_DECIDED, /* by this turn: `view` is made from it */
-		DESK_READ,    /* the row is read */
-		DESK_REFUSED, /* err says why */
+		DESK_DECIDED,  /* by this turn: `view` is made from it */
+		DESK_READ,     /* the row is read */
+		DESK_STRANGER, /* its token does not hold any more */
+		DESK_REFUSED,  /* err says why */
 	} fate;
 	struct err err;
 	const struct quota_verdict *verdict; /* the turn's */
 	struct buf told;                     /* the same as JSON */
 	char warning[QUOTA_ID_SIZE];         /* what was not done as asked; empty: nothing */
 };
-struct desk_item *desk_item_new(enum desk_kind kind, const struct worker *w, const struct http_request *rq,
+struct desk_item *desk_item_new(enum desk_kind kind, const struct identity_row *who, const struct http_request *rq,
                                 struct http_reply *rp);
 void desk_item_free(struct desk_item *i);
 DEFINE_OWNED(desk_item, struct desk_item)

@@ -152,6 +152,15 @@ settle_known(struct desk_item *i, const uint8_t digest[SHA256_SIZE])
 }
 
 static bool
+is_stranger(const struct turn_result *r, struct desk_item *i)
+{
+	if (i->token_id == 0 || quota_turn_token_holds(r->turn, i->token_id))
+		return false;
+	i->fate = DESK_STRANGER;
+	return true;
+}
+
+static bool
 is_repeated(const struct turn_result *r, struct desk_item *items, struct desk_item *i)
 {
 	const struct decision_known *k = quota_turn_known(r->turn, i->id);
@@ -258,7 +267,7 @@ step_submits(struct turn_result *r, struct desk_item *items, struct err *err)
 	(void)keep(r, (char *)asks);
 	n = 0;
 	for (struct desk_item *i = items; i; i = i->next) {
-		if (i->kind != DESK_SUBMIT || is_repeated(r, items, i))
+		if (i->kind != DESK_SUBMIT || is_stranger(r, i) || is_repeated(r, items, i))
 			continue;
 		i->fate = DESK_DECIDED;
 		asks[n] = i->ask;
@@ -288,6 +297,8 @@ think(const struct turn_result *r, struct desk_item *i)
 
 	buf_init(&text, TEXT_MAX);
 	buf_init(&told, HTTP_REPLY_MAX);
+	if (is_stranger(r, i))
+		return;
 	buf_printf(&text, "{\"submit\":[%s]}", buf_text(&i->body.request));
 	i->fate = DESK_REFUSED;
 	if (!quota_book_try(b, quota_turn_now(r->turn), buf_text(&text), text.len, &o, &i->err))
@@ -308,12 +319,55 @@ think(const struct turn_result *r, struct desk_item *i)
 
 /* ---- a turn --------------------------------------------------------------------------------------------------------------------- */
 
-static size_t
-begin_items(struct desk_item *items, const char **ids, size_t *ret_ids)
+struct agenda {
+	const char **ids;
+	int64_t *tokens;
+	struct turn_asked asked;
+	size_t count; /* what a turn is needed for */
+	bool may_bet; /* nobody only wants to know */
+};
+
+static void
+agenda_fini(struct agenda *a)
+{
+	mem_free(a->ids);
+	mem_free(a->tokens);
+}
+
+static void
+add_token(struct agenda *a, int64_t id)
+{
+	for (size_t i = 0; i < a->asked.token_count; i++)
+		if (a->tokens[i] == id)
+			return;
+	a->tokens[a->asked.token_count++] = id;
+}
+
+static void
+agenda_of(const struct desk_item *items, struct agenda *a)
 {
 	size_t n = 0;
 
-	*ret_ids = 0;
+	for (const struct desk_item *i = items; i; i = i->next)
+		n++;
+	*a = (struct agenda){.ids = mem_array(n + 1, sizeof(*a->ids)),
+	                     .tokens = mem_array(n + 1, sizeof(*a->tokens)),
+	                     .may_bet = true};
+	for (const struct desk_item *i = items; i; i = i->next) {
+		a->count += i->kind == DESK_SUBMIT || i->kind == DESK_TRY || i->kind == DESK_EVENT;
+		a->may_bet = a->may_bet && i->kind != DESK_TRY;
+		if (i->kind == DESK_SUBMIT)
+			a->ids[a->asked.id_count++] = i->id;
+		if (i->token_id != 0)
+			add_token(a, i->token_id);
+	}
+	a->asked.ids = a->ids;
+	a->asked.tokens = a->tokens;
+}
+
+static void
+begin_items(struct desk_item *items)
+{
 	for (struct desk_item *i = items; i; i = i->next) {
 		i->fate = DESK_OPEN;
 		i->warning[0] = '\0';
@@ -321,25 +375,39 @@ begin_items(struct desk_item *items, const char **ids, size_t *ret_ids)
 		buf_fini(&i->told);
 		if (i->kind == DESK_TRY)
 			buf_clear(&i->rp->body);
-		n += i->kind == DESK_SUBMIT || i->kind == DESK_TRY || i->kind == DESK_EVENT;
-		if (i->kind == DESK_SUBMIT && ids)
-			ids[(*ret_ids)++] = i->id;
 	}
-	return n;
+}
+
+/* False without ERR_RETRY: nothing was done. */
+static bool
+bet(struct db *db, struct quota_log *log, struct desk_item *items, const struct agenda *a, struct turn_result *ret,
+    struct err *err)
+{
+	err->kind = ERR_CONFLICT;
+	if (!a->may_bet)
+		return false;
+	ret->turn = store_quota_turn_bet(db, log, &a->asked);
+	return ret->turn && step_events(ret, items, err) && step_submits(ret, items, err) &&
+	       quota_turn_commit(ret->turn, err);
 }
 
 bool
 decider_turn(struct db *db, struct quota_log *log, struct desk_item *items, struct turn_result *ret, struct err *err)
 {
-	owned(mem) const char **ids = NULL;
-	size_t n = 0, id_count = 0;
+	in_place(agenda) struct agenda a;
+	bool lost;
 
-	for (const struct desk_item *i = items; i; i = i->next)
-		n++;
-	ids = mem_array(n + 1, sizeof(*ids));
-	if (begin_items(items, ids, &id_count) == 0)
+	agenda_of(items, &a);
+	begin_items(items);
+	if (a.count == 0 || bet(db, log, items, &a, ret, err))
 		return true;
-	if (!store_quota_turn(db, log, ids, id_count, &ret->turn, err) || !step_events(ret, items, err) ||
+	if (err->kind == ERR_RETRY)
+		return false;
+	lost = ret->turn != NULL;
+	turn_result_fini(ret);
+	ret->lost_bet = lost;
+	begin_items(items);
+	if (!store_quota_turn(db, log, &a.asked, &ret->turn, err) || !step_events(ret, items, err) ||
 	    !step_submits(ret, items, err))
 		return false;
 	for (struct desk_item *i = items; i; i = i->next)
@@ -409,7 +477,7 @@ decider_tick(struct decider_look *l, struct db *db, struct quota_log *log, struc
 	bool looks = false;
 
 	if (!store_quota_looks(db, &looks, err) || ((looks || l->now) && !look(l, db, log, &found, err)) ||
-	    !store_quota_turn(db, log, NULL, 0, &ret->turn, err))
+	    !store_quota_turn(db, log, &(struct turn_asked){0}, &ret->turn, err))
 		return false;
 	l->now = false;
 	l->refused = 0;

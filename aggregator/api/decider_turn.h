@@ -7,6 +7,7 @@
 
 struct turn_result {
 	struct quota_turn *turn; /* NULL: there was nothing to decide */
+	bool lost_bet;           /* it began with one, and was taken once more */
 	char **texts;            /* that the turn borrows */
 	size_t text_count;
 };

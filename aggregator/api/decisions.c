@@ -2,10 +2,12 @@
 #include <string.h>
 
 #include "aggregator/api/decider.h"
+#include "aggregator/api/token_line.h"
 #include "common/text.h"
 #include "common/time.h"
 
 #define WAIT_MOST_NS (5 * NS_PER_MIN)
+#define ASK_INLINE_MAX 4096u /* a longer body is for a worker to read */
 
 /* ---- the resource ---------------------------------------------------------------------------------------------------------------- */
 
@@ -104,19 +106,48 @@ api_wait(const struct http_request *rq, int64_t *ret_until_ns, struct err *err)
 	return true;
 }
 
+/* In the server's thread: with whom a token is remembered to be, which the turn proves. A worker has proved it. */
+static bool
+asker(struct app *app, const struct worker *w, const struct http_request *rq, struct identity_row *ret,
+      int64_t *ret_unproved)
+{
+	const char *token = api_bearer(rq);
+
+	*ret_unproved = 0;
+	if (w) {
+		*ret = w->who;
+		return true;
+	}
+	if (rq->body_len > ASK_INLINE_MAX || !token || !token_line_recall(app->tokens, token, ret))
+		return false;
+	*ret_unproved = ret->token_id;
+	return true;
+}
+
 void
 handle_decision_ask(void *app_, void *worker, const struct http_request *rq, struct http_reply *rp)
 {
-	owned(desk_item) struct desk_item *i = desk_item_new(DESK_SUBMIT, worker, rq, rp);
+	owned(desk_item) struct desk_item *i = NULL;
 	struct app *app = app_;
 	const char *dry_run = http_query(rq, "dry_run");
+	struct identity_row who;
 	struct err err = {0};
+	int64_t unproved;
 
+	if (!asker(app, worker, rq, &who, &unproved)) {
+		http_defer(rp);
+		return;
+	}
+	i = desk_item_new(DESK_SUBMIT, &who, rq, rp);
+	i->token_id = unproved;
 	if (dry_run && strcmp(dry_run, "0") != 0)
 		i->kind = DESK_TRY;
 	if (!api_wait(rq, &i->until_ns, &err) || !json_parse("body", rq->body, rq->body_len, &i->doc, &err) ||
 	    !decision_body_read(i->doc, i->tenant[0] != '\0' ? i->tenant : NULL, time_wall_ns(), &i->body, &err)) {
-		api_problem(rp, rq, &err);
+		if (unproved != 0)
+			http_defer(rp); /* what is wrong is told to who has a token that holds */
+		else
+			api_problem(rp, rq, &err);
 		return;
 	}
 	memcpy(i->id, i->body.request_id, sizeof(i->id));
@@ -141,7 +172,8 @@ id_of(const struct http_request *rq, struct desk_item *i, struct err *err)
 void
 handle_decision_get(void *app_, void *worker, const struct http_request *rq, struct http_reply *rp)
 {
-	owned(desk_item) struct desk_item *i = desk_item_new(DESK_WATCH, worker, rq, rp);
+	struct worker *w = worker;
+	owned(desk_item) struct desk_item *i = desk_item_new(DESK_WATCH, &w->who, rq, rp);
 	struct app *app = app_;
 	struct err err = {0};
 
@@ -158,7 +190,7 @@ handle_decision_cancel(void *app_, void *worker, const struct http_request *rq, 
 {
 	struct app *app = app_;
 	struct worker *w = worker;
-	owned(desk_item) struct desk_item *i = desk_item_new(DESK_EVENT, w, rq, rp);
+	owned(desk_item) struct desk_item *i = desk_item_new(DESK_EVENT, &w->who, rq, rp);
 	struct err err = {0};
 
 	i->word = "cancel";

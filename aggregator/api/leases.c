@@ -90,7 +90,7 @@ handle_lease_event(void *app_, void *worker, const struct http_request *rq, stru
 {
 	struct app *app = app_;
 	struct worker *w = worker;
-	owned(desk_item) struct desk_item *i = desk_item_new(DESK_EVENT, w, rq, rp);
+	owned(desk_item) struct desk_item *i = desk_item_new(DESK_EVENT, &w->who, rq, rp);
 	struct err err = {0};
 
 	if (!read_path(rq, i, &err) || (strcmp(i->word, "confirm") == 0 && !read_confirm(rq, i, &err)) ||

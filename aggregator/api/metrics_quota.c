@@ -106,9 +106,20 @@ write_decisions(struct prom *p, struct app *app, const struct identity_row *who)
 void
 metrics_write_decision_duration(struct prom *p, struct counters *c)
 {
+	static const char *const ways[DECISION_TURNS] = {"bet", "locked", "lost"};
+
 	prom_family(p, "tollgate_decision_duration_seconds", PROM_HISTOGRAM,
 	            "How long requests for capacity took, from their arrival to the answer, the commit included.");
 	histogram_write(p, &c->decision_duration);
+	prom_family(
+		p, "tollgate_decision_turns_total", PROM_COUNTER,
+		"Times that requests for capacity were decided together: as a bet that no other replica has decided since, under the lock of "
+		"the book, and bets that were lost.");
+	for (size_t i = 0; i < DECISION_TURNS; i++) {
+		prom_begin(p);
+		prom_label(p, "way", ways[i]);
+		prom_int(p, atomic_load(&c->decision_turns[i]));
+	}
 }
 
 /* ---- the book ---------------------------------------------------------------------------------------------------------------- */

@@ -8,11 +8,12 @@ void
 handle_reclaims(void *app_, void *worker, const struct http_request *rq, struct http_reply *rp)
 {
 	struct app *app = app_;
-	owned(desk_item) struct desk_item *i = desk_item_new(DESK_RECLAIMS, worker, rq, rp);
+	struct worker *w = worker;
+	owned(desk_item) struct desk_item *i = desk_item_new(DESK_RECLAIMS, &w->who, rq, rp);
 	const char *tenant = NULL;
 	struct err err = {0};
 
-	if (!api_tenant(worker, rq, &tenant, rp))
+	if (!api_tenant(w, rq, &tenant, rp))
 		return;
 	if (tenant && strlen(tenant) >= sizeof(i->tenant))
 		tenant = "-"; /* nobody's name */
@@ -53,7 +54,7 @@ handle_reclaim_event(void *app_, void *worker, const struct http_request *rq, st
 {
 	struct app *app = app_;
 	struct worker *w = worker;
-	owned(desk_item) struct desk_item *i = desk_item_new(DESK_EVENT, w, rq, rp);
+	owned(desk_item) struct desk_item *i = desk_item_new(DESK_EVENT, &w->who, rq, rp);
 	struct err err = {0};
 
 	if (!read_path(w, rq, i, &err)) {

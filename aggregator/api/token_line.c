@@ -4,6 +4,12 @@
 #include <pthread.h>
 #include <string.h>
 
+#include "common/digest.h"
+#include "common/time.h"
+
+#define REMEMBERED 64
+#define REMEMBER_NS NS_PER_MIN /* then the next look says that the token is in use */
+
 struct look {
 	struct look *next;
 	const char *token; /* of who made it, who stays to the end */
@@ -14,10 +20,17 @@ struct look {
 	struct err err;
 };
 
+struct memory {
+	uint8_t sha[SHA256_SIZE];
+	int64_t until_ns; /* on the boot clock; 0: empty */
+	struct identity_row who;
+};
+
 struct token_line {
 	pthread_mutex_t lock;
 	pthread_cond_t moved;
 	struct look *looks;
+	struct memory memories[REMEMBERED]; /* each at the place that its hash says; the last one stays */
 };
 
 struct token_line *
@@ -60,6 +73,44 @@ drop(struct token_line *l, const struct look *k)
 	*at = k->next;
 }
 
+static struct memory *
+memory_of(struct token_line *l, const char *token, uint8_t sha[SHA256_SIZE])
+{
+	sha256(token, strlen(token), sha);
+	return &l->memories[sha[0] % REMEMBERED];
+}
+
+/* With the lock. */
+static void
+remember(struct token_line *l, const struct look *k)
+{
+	uint8_t sha[SHA256_SIZE];
+	struct memory *m = memory_of(l, k->token, sha);
+
+	if (k->ok) {
+		memcpy(m->sha, sha, sizeof(sha));
+		m->who = k->who;
+		m->until_ns = time_boot_ns() + REMEMBER_NS;
+	} else if (memcmp(m->sha, sha, sizeof(sha)) == 0) {
+		m->until_ns = 0;
+	}
+}
+
+bool
+token_line_recall(struct token_line *l, const char *token, struct identity_row *ret)
+{
+	uint8_t sha[SHA256_SIZE];
+	const struct memory *m = memory_of(l, token, sha);
+	bool found;
+
+	pthread_mutex_lock(&l->lock);
+	found = memcmp(m->sha, sha, sizeof(sha)) == 0 && time_boot_ns() < m->until_ns;
+	if (found)
+		*ret = m->who;
+	pthread_mutex_unlock(&l->lock);
+	return found;
+}
+
 /* With the lock, which is let go of while it looks. */
 static void
 run(struct token_line *l, struct db *db, struct look *k)
@@ -70,6 +121,7 @@ run(struct token_line *l, struct db *db, struct look *k)
 	pthread_mutex_unlock(&l->lock);
 	k->ok = store_token_check(db, k->token, &k->who, &k->err);
 	pthread_mutex_lock(&l->lock);
+	remember(l, k);
 	k->state = LOOK_DONE;
 	pthread_cond_broadcast(&l->moved);
 }

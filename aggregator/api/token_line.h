@@ -1,7 +1,10 @@
 /* aggregator/api/token_line.h - requests that show the same token at the same time share one look at it.
  *
  * A look counts for those that had come when it began: so a token that was revoked is refused from the next request on, as if each had
- * looked for itself. Nobody waits for company: who finds no look under way begins one at once. */
+ * looked for itself. Nobody waits for company: who finds no look under way begins one at once.
+ *
+ * What a look found is remembered for a while, for who asks the database about the token again, in the transaction that the token is
+ * to allow: a memory alone opens no door. */
 #ifndef TOLLGATE_API_TOKEN_LINE_H
 #define TOLLGATE_API_TOKEN_LINE_H
 
@@ -14,5 +17,7 @@ void token_line_free(struct token_line *l); /* nobody waits any more */
 /* As store_token_check; db is the caller's own connection. */
 MUST_CHECK bool token_line_check(struct token_line *l, struct db *db, const char *token, struct identity_row *ret,
                                  struct err *err);
+/* Whose token this was when it was last looked at, not long ago; false: nobody remembers. */
+MUST_CHECK bool token_line_recall(struct token_line *l, const char *token, struct identity_row *ret);
 
 #endif

@@ -346,7 +346,7 @@ db_script(struct db *db, const char *sql, struct err *err)
 
 /* --- several in one round trip --- */
 
-static const struct db_stmt commit_stmt = {"commit", "COMMIT"};
+static const struct db_stmt begin_stmt = {"begin", "BEGIN"}, commit_stmt = {"commit", "COMMIT"};
 
 /* What was sent is answered in order; after a failure the server skips the rest until the sync. */
 static bool
@@ -371,7 +371,7 @@ take_answers(struct db *db, const struct db_call *calls, size_t n, bool begun, s
 static bool
 send_all(struct db *db, const struct db_call *calls, size_t n, bool begin_first)
 {
-	if (begin_first && !PQsendQueryParams(db->conn, "BEGIN", 0, NULL, NULL, NULL, NULL, 0))
+	if (begin_first && !PQsendQueryPrepared(db->conn, begin_stmt.name, 0, NULL, NULL, NULL, 0))
 		return false;
 	for (size_t i = 0; i < n; i++) {
 		const struct db_args *a = calls[i].args ? calls[i].args : &no_args;
@@ -387,6 +387,8 @@ run_all(struct db *db, const struct db_call *calls, size_t n, bool begin_first, 
 {
 	bool ok;
 
+	if (begin_first && !prepare(db, &begin_stmt, err))
+		return false;
 	for (size_t i = 0; i < n; i++)
 		if (!prepare(db, calls[i].stmt, err))
 			return false;
@@ -486,24 +488,51 @@ db_tx_commit(struct db_tx *tx, struct err *err)
 	return true;
 }
 
-/* What fails before the COMMIT makes the server skip it: it is rolled back with tx. */
-bool
-db_tx_commit_all(struct db_tx *tx, const struct db_call *calls, size_t n, struct err *err)
+/* What fails before the COMMIT makes the server skip it. */
+static bool
+run_all_and_commit(struct db *db, const struct db_call *calls, size_t n, bool begin_first, struct err *err)
 {
 	owned(mem) struct db_call *all = mem_array(n + 1, sizeof(*all));
 	owned(result) PGresult *r = NULL;
-	struct db *db = tx->db;
 
 	for (size_t i = 0; i < n; i++)
 		all[i] = calls[i];
 	all[n] = (struct db_call){.stmt = &commit_stmt, .ret = &r};
-	if (!connected(db, err) || !run_all(db, all, n + 1, false, err))
+	if (!connected(db, err) || !run_all(db, all, n + 1, begin_first, err))
 		return false;
 	if (strcmp(PQcmdStatus(r), "COMMIT") != 0)
 		return err_set(err, ERR_FATAL, "database at %s: the transaction had failed and was rolled back",
 		               db->where);
+	return true;
+}
+
+bool
+db_tx_commit_all(struct db_tx *tx, const struct db_call *calls, size_t n, struct err *err)
+{
+	struct db *db = tx->db;
+
+	if (!run_all_and_commit(db, calls, n, false, err))
+		return false; /* it is rolled back with tx */
 	db->in_tx = false;
 	tx->db = NULL;
+	return true;
+}
+
+/* In a transaction from the start: a session that is lost is not made again. */
+bool
+db_tx_all(struct db *db, const struct db_call *calls, size_t n, struct err *err)
+{
+	in_place(db_tx) struct db_tx tx = {.db = db};
+
+	ASSERT(!db->in_tx);
+	db->sqlstate[0] = '\0';
+	if (!db->conn)
+		return err_set(err, ERR_RETRY, "database at %s: there is no session yet", db->where);
+	db->in_tx = true;
+	if (!run_all_and_commit(db, calls, n, true, err))
+		return false;
+	db->in_tx = false;
+	tx.db = NULL;
 	return true;
 }
 

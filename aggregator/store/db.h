@@ -118,6 +118,8 @@ MUST_CHECK bool db_tx_commit(struct db_tx *tx, struct err *err);
 /* With its last statements in the same round trip. After ERR_RETRY nobody knows whether it was done. */
 MUST_CHECK bool db_tx_commit_all(struct db_tx *tx, const struct db_call *calls, size_t n, struct err *err);
 void db_tx_fini(struct db_tx *tx);
+/* A whole transaction in one round trip, in a session that is there already. After ERR_RETRY nobody knows whether it was done. */
+MUST_CHECK bool db_tx_all(struct db *db, const struct db_call *calls, size_t n, struct err *err);
 
 /* COPY ... FROM STDIN inside a transaction. */
 MUST_CHECK bool db_copy_begin(struct db *db, const char *sql, struct err *err);

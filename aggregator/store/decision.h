@@ -1,7 +1,10 @@
 /* aggregator/store/decision.h - quota in service: this replica's book and its place in the log, turns of deciding, and what was decided.
  *
  * A turn is one transaction under the lock of the book's row: first what other replicas have logged since is applied, then events of
- * this one, then all of it is committed. Two round trips, however many events. */
+ * this one, then all of it is committed. Two round trips, however many events.
+ *
+ * Where nobody else decides a turn is a bet (core/decision_bet.h): it begins with the book as it is in memory, and its one round trip
+ * does nothing at all when that was not the last word. */
 #ifndef TOLLGATE_STORE_DECISION_H
 #define TOLLGATE_STORE_DECISION_H
 
@@ -15,7 +18,8 @@
 
 /* Changed by the thread that takes turns; read by any, between borrow and give_back. */
 struct quota_log;
-struct quota_log *quota_log_new(void);
+/* quiet_ns: how long others must have been quiet before a turn is a bet. */
+struct quota_log *quota_log_new(int64_t quiet_ns);
 void quota_log_free(struct quota_log *l);
 DEFINE_OWNED(quota_log, struct quota_log)
 
@@ -55,14 +59,25 @@ struct decision_known {
 	uint8_t digest[SHA256_SIZE];
 };
 
+/* What a turn is about. */
+struct turn_asked {
+	const char *const *ids; /* of requests: which of them are known */
+	size_t id_count;
+	const int64_t *tokens; /* which of them still hold; each once */
+	size_t token_count;
+};
+
 struct quota_turn;
-/* ids: of which known ones are told. */
-MUST_CHECK bool store_quota_turn(struct db *db, struct quota_log *l, const char *const *ids, size_t id_count,
+MUST_CHECK bool store_quota_turn(struct db *db, struct quota_log *l, const struct turn_asked *asked,
                                  struct quota_turn **ret, struct err *err);
+/* The same as a bet. None of the ids is known and all tokens hold, or it is lost. NULL: it does not pay. */
+struct quota_turn *store_quota_turn_bet(struct db *db, struct quota_log *l, const struct turn_asked *asked);
 int64_t quota_turn_now(const struct quota_turn *t); /* of the database's clock, never before the last event */
 const struct quota_book *quota_turn_book(const struct quota_turn *t);
 /* NULL: not known. */
 const struct decision_known *quota_turn_known(const struct quota_turn *t, const char *request_id);
+bool quota_turn_is_bet(const struct quota_turn *t);
+bool quota_turn_token_holds(const struct quota_turn *t, int64_t token_id);
 /* Rows that this turn changes, and those that others have changed before it. */
 const struct decision_rows *quota_turn_rows(const struct quota_turn *t);
 const struct decision_rows *quota_turn_foreign(const struct quota_turn *t);
@@ -82,7 +97,8 @@ const uint8_t *quota_turn_policy_digest(const struct quota_turn *t);
 void quota_turn_set_policy_digest(struct quota_turn *t, const uint8_t digest[SHA256_SIZE]);
 /* Writes the book down where the log has grown long enough since it last was. */
 MUST_CHECK bool quota_turn_snapshot(struct quota_turn *t, struct err *err);
-/* ERR_RETRY: nobody knows whether it was done. The book is read anew at the next turn. */
+/* ERR_RETRY: nobody knows whether it was done. The book is read anew at the next turn. A bet without events decides nothing, and one
+ * that is lost has done nothing: ERR_CONFLICT. */
 MUST_CHECK bool quota_turn_commit(struct quota_turn *t, struct err *err);
 /* Rolls back what was not committed. */
 void quota_turn_free(struct quota_turn *t);

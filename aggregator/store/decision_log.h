@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 
+#include "aggregator/core/decision_bet.h"
 #include "aggregator/store/db.h"
 #include "aggregator/store/decision.h"
 
@@ -24,6 +25,7 @@ struct quota_log {
 	int64_t disagreements;
 	bool has_policy; /* as the row last said */
 	uint8_t policy_digest[SHA256_SIZE];
+	struct decision_bets bets; /* of the thread that takes turns */
 };
 
 extern const struct db_stmt quota_book_stmt, quota_events_stmt, quota_clock_stmt;

@@ -18,6 +18,10 @@ struct quota_turn {
 	struct decision_rows rows;
 	struct decision_known *known;
 	size_t known_count;
+	int64_t *tokens; /* that hold */
+	size_t token_count;
+	bool is_bet;
+	struct turn_bet bet;
 	struct turn_event *events;
 	size_t event_count;
 	const struct decision_ask **asks;
@@ -46,6 +50,7 @@ quota_turn_free(struct quota_turn *t)
 	decision_rows_fini(&t->foreign);
 	buf_fini(&t->snapshot);
 	mem_free(t->known);
+	mem_free(t->tokens);
 	mem_free(t->events);
 	mem_free(t->asks);
 	mem_free(t->workloads);
@@ -69,41 +74,56 @@ take_known(struct quota_turn *t, const PGresult *r)
 	}
 }
 
+static void
+take_tokens(struct quota_turn *t, const PGresult *r)
+{
+	t->tokens = mem_array((size_t)PQntuples(r) + 1, sizeof(*t->tokens));
+	for (int i = 0; i < PQntuples(r); i++)
+		t->tokens[t->token_count++] = res_i64(r, i, 0);
+}
+
 static const struct db_stmt lock_stmt = {
 	"quota_book_lock",
 	"SELECT seq, at_ns, encode(head, 'hex'), snapshot_seq, snapshot_at_ns, encode(policy_digest, 'hex') "
 	"FROM quota_book FOR UPDATE"};
 static const struct db_stmt known_stmt = {
 	"decision_known", "SELECT request_id, encode(digest, 'hex') FROM decision WHERE request_id = ANY($1::text[])"};
-
-/* Every statement of a turn finds its rows by key. A plan made while the tables were empty would read all of them for ever. */
-static const struct db_stmt plans_stmt = {
-	"quota_plans", "SELECT set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true), "
-		       "set_config('enable_mergejoin', 'off', true)"};
+static const struct db_stmt tokens_stmt = {
+	"decision_tokens", "SELECT id FROM access_token WHERE id = ANY($1::bigint[]) AND revoked_at IS NULL "
+			   "AND (expires_at IS NULL OR expires_at > now())"};
 
 /* Each statement sees what was committed when it began, so what is read behind the lock is what the lock protects. */
 static bool
-begin(struct quota_turn *t, const char *const *ids, size_t id_count, struct err *err)
+begin(struct quota_turn *t, const struct turn_asked *asked, struct err *err)
 {
 	owned(result) PGresult *row = NULL;
 	owned(result) PGresult *events = NULL;
 	owned(result) PGresult *clock = NULL;
 	owned(result) PGresult *known = NULL;
-	in_place(db_array) struct db_array list;
-	struct db_args after = {0}, asked = {0};
-	struct db_call calls[] = {{&lock_stmt, NULL, &row},
-	                          {&quota_events_stmt, &after, &events},
-	                          {&quota_clock_stmt, NULL, &clock},
-	                          {&plans_stmt, NULL, NULL},
-	                          {&known_stmt, &asked, &known}};
-	int64_t now_ns;
+	owned(result) PGresult *tokens = NULL;
+	in_place(db_array) struct db_array ids, token_ids;
+	struct db_args after = {0}, known_args = {0}, token_args = {0};
+	struct db_call calls[6] = {{&lock_stmt, NULL, &row},
+	                           {&quota_events_stmt, &after, &events},
+	                           {&quota_clock_stmt, NULL, &clock},
+	                           {&turn_plans_stmt, NULL, NULL}};
+	size_t n = 4;
+	int64_t now_ns, asked_ns = time_boot_ns();
 
-	db_array_init(&list);
-	for (size_t i = 0; i < id_count; i++)
-		array_text(&list, ids[i]);
-	arg_array(&asked, &list);
+	db_array_init(&ids);
+	db_array_init(&token_ids);
+	for (size_t i = 0; i < asked->id_count; i++)
+		array_text(&ids, asked->ids[i]);
+	for (size_t i = 0; i < asked->token_count; i++)
+		array_i64(&token_ids, asked->tokens[i]);
+	arg_array(&known_args, &ids);
+	arg_array(&token_args, &token_ids);
 	quota_events_args(&after, t->log->seq);
-	if (!db_tx_begin_all(&t->tx, t->db, calls, id_count > 0 ? 5 : 4, err))
+	if (asked->id_count > 0)
+		calls[n++] = (struct db_call){&known_stmt, &known_args, &known};
+	if (asked->token_count > 0)
+		calls[n++] = (struct db_call){&tokens_stmt, &token_args, &tokens};
+	if (!db_tx_begin_all(&t->tx, t->db, calls, n, err))
 		return false;
 	if (PQntuples(row) != 1)
 		return err_set(err, ERR_FATAL, "the quota book has no row");
@@ -120,29 +140,64 @@ begin(struct quota_turn *t, const char *const *ids, size_t id_count, struct err 
 	if (!quota_log_reach(t->db, t->log, &t->row, &t->foreign, err))
 		return false;
 	now_ns = res_i64(clock, 0, 0);
+	bets_clock(&t->log->bets, asked_ns, time_boot_ns(), now_ns);
 	if (now_ns > t->row.at_ns)
 		t->row.at_ns = now_ns;
 	if (known)
 		take_known(t, known);
+	if (tokens)
+		take_tokens(t, tokens);
 	return true;
 }
 
-bool
-store_quota_turn(struct db *db, struct quota_log *l, const char *const *ids, size_t id_count, struct quota_turn **ret,
-                 struct err *err)
+static struct quota_turn *
+turn_new(struct db *db, struct quota_log *l)
 {
-	owned(quota_turn) struct quota_turn *t = mem_alloc(sizeof(*t));
+	struct quota_turn *t = mem_alloc(sizeof(*t));
 
 	t->db = db;
 	t->log = l;
 	buf_init(&t->snapshot, QUOTA_BOOK_MAX_BYTES);
+	return t;
+}
+
+bool
+store_quota_turn(struct db *db, struct quota_log *l, const struct turn_asked *asked, struct quota_turn **ret,
+                 struct err *err)
+{
+	owned(quota_turn) struct quota_turn *t = turn_new(db, l);
+
 	/* the long way without the lock, so that a replica that starts does not hold up the others */
 	if (!l->book && !store_quota_follow(db, l, NULL, err))
 		return false;
-	if (!begin(t, ids, id_count, err))
+	if (!begin(t, asked, err))
 		return false;
 	*ret = take(t);
 	return true;
+}
+
+/* The place is known without asking unless the session is a new one. */
+struct quota_turn *
+store_quota_turn_bet(struct db *db, struct quota_log *l, const struct turn_asked *asked)
+{
+	int64_t now_ns = time_boot_ns();
+	struct quota_turn *t;
+
+	if (!l->book || !bets_pay(&l->bets, now_ns) || !quota_log_same_place(db, l, NULL) || !l->book)
+		return NULL;
+	for (size_t i = 0; i < asked->id_count; i++)
+		if (bets_know(&l->bets, asked->ids[i]) || quota_knows(quota_book_state(l->book), asked->ids[i]))
+			return NULL;
+	t = turn_new(db, l);
+	t->is_bet = true;
+	t->row = (struct book_row){.seq = l->seq, .at_ns = l->at_ns, .has_policy = l->has_policy};
+	memcpy(t->row.head, l->head, SHA256_SIZE);
+	memcpy(t->row.policy_digest, l->policy_digest, SHA256_SIZE);
+	if (t->row.at_ns < bets_database_now(&l->bets, now_ns))
+		t->row.at_ns = bets_database_now(&l->bets, now_ns);
+	t->bet = (struct turn_bet){.seq = l->seq, .tokens = asked->tokens, .token_count = asked->token_count};
+	memcpy(t->bet.head, l->head, SHA256_SIZE);
+	return t;
 }
 
 int64_t
@@ -164,6 +219,22 @@ quota_turn_known(const struct quota_turn *t, const char *request_id)
 		if (strcmp(t->known[i].request_id, request_id) == 0)
 			return &t->known[i];
 	return NULL;
+}
+
+bool
+quota_turn_is_bet(const struct quota_turn *t)
+{
+	return t->is_bet;
+}
+
+bool
+quota_turn_token_holds(const struct quota_turn *t, int64_t token_id)
+{
+	bool found = t->is_bet;
+
+	for (size_t i = 0; i < t->token_count && !found; i++)
+		found = t->tokens[i] == token_id;
+	return found;
 }
 
 const struct decision_rows *
@@ -287,6 +358,19 @@ quota_turn_snapshot(struct quota_turn *t, struct err *err)
 	return true;
 }
 
+static bool
+commit_bet(struct quota_turn *t, const struct turn_write *w, struct err *err)
+{
+	int64_t clock_ns, asked_ns = time_boot_ns();
+
+	if (turn_write_bet(t->db, w, &t->bet, &clock_ns, err)) {
+		bets_clock(&t->log->bets, asked_ns, time_boot_ns(), clock_ns);
+		return true;
+	}
+	bets_lost(&t->log->bets, time_boot_ns());
+	return false;
+}
+
 bool
 quota_turn_commit(struct quota_turn *t, struct err *err)
 {
@@ -301,12 +385,16 @@ quota_turn_commit(struct quota_turn *t, struct err *err)
 	                       .snapshot = t->snapshot.len > 0 ? &t->snapshot : NULL,
 	                       .snapshot_bytes = t->snapshot_bytes};
 
+	if (t->is_bet && t->event_count == 0)
+		return err_set(err, ERR_CONFLICT, "nothing was decided");
 	if (t->event_count == 0 && !w.snapshot && t->workload_count == 0)
 		return db_tx_commit(&t->tx, err); /* what others wrote in it; the lock goes with the transaction */
-	if (!turn_write(&t->tx, &w, err)) {
+	if (!(t->is_bet ? commit_bet(t, &w, err) : turn_write(&t->tx, &w, err))) {
 		t->stepped = true;
 		return false;
 	}
+	for (size_t i = 0; i < t->event_count; i++)
+		bets_decided(&t->log->bets, t->events[i].told);
 	pthread_mutex_lock(&t->log->lock);
 	t->log->seq = t->row.seq;
 	t->log->at_ns = t->row.at_ns;

@@ -8,6 +8,10 @@
 #define ROWS_MAX (256u << 20)
 #define SNAPSHOTS_KEPT "200"
 
+const struct db_stmt turn_plans_stmt = {
+	"quota_plans", "SELECT set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true), "
+		       "set_config('enable_mergejoin', 'off', true)"};
+
 /* What follows an event goes behind it: a row may name it. */
 static const struct db_stmt event_stmt = {
 	"quota_event_add",
@@ -72,6 +76,19 @@ static const struct db_stmt book_stmt = {
 	"quota_book_set",
 	"UPDATE quota_book SET seq = $1, at_ns = $2, head = decode($3, 'hex'), snapshot_seq = $4, snapshot_at_ns = $5, "
 	"policy_digest = decode($6, 'hex')"};
+
+/* Nearly always there is one, and then the plan is one for all; for a list it would be made anew each time. */
+#define TOKEN_HOLDS "AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > now())"
+#define TOKENS_HOLD                                                                                              \
+	"CASE WHEN $6::bigint IS NOT NULL THEN EXISTS (SELECT FROM access_token WHERE id = $6 " TOKEN_HOLDS ") " \
+	"ELSE $7::bigint[] IS NULL OR NOT EXISTS (SELECT FROM unnest($7) AS t(id) WHERE NOT EXISTS "             \
+	"(SELECT FROM access_token k WHERE k.id = t.id " TOKEN_HOLDS ")) END"
+
+/* A book that has gone on, or a token that does not hold any more, makes this a step back, which the table refuses. */
+static const struct db_stmt bet_stmt = {"quota_book_bet",
+                                        "UPDATE quota_book SET seq = CASE WHEN seq = $1 AND head = $2 AND " TOKENS_HOLD
+                                        " THEN $3 ELSE -1 END, at_ns = $4, head = $5 "
+                                        "RETURNING (extract(epoch FROM clock_timestamp()) * 1000000)::bigint * 1000"};
 
 static const struct db_stmt snapshot_stmt = {
 	"quota_snapshot_add",
@@ -306,25 +323,87 @@ batch_fini(struct batch *b)
 	mem_free(b->hashes);
 }
 
+static void
+batch_init(struct batch *b, const struct turn_write *w)
+{
+	size_t most = w->event_count + LISTS + 4;
+
+	*b = (struct batch){.args = mem_array(most, sizeof(*b->args)),
+	                    .calls = mem_array(most, sizeof(*b->calls)),
+	                    .hashes = mem_array(w->event_count + 1, sizeof(*b->hashes))};
+	for (int i = 0; i < LISTS; i++)
+		buf_init(&b->lists[i], ROWS_MAX);
+}
+
+static void
+write_rows(struct batch *b, const struct turn_write *w)
+{
+	int64_t at_ns = w->row->at_ns;
+
+	write_events(b, w);
+	list_call(b, DECISIONS, &decision_stmt, at_ns, true);
+	list_call(b, CHANGES, &change_stmt, at_ns, true);
+	list_call(b, WORKLOADS, &workload_stmt, at_ns, false);
+	list_call(b, RECLAIMS, &reclaim_change_stmt, at_ns, false);
+	list_call(b, RECLAIMS, &reclaim_stmt, at_ns, true);
+}
+
 bool
 turn_write(struct db_tx *tx, const struct turn_write *w, struct err *err)
 {
-	size_t most = w->event_count + LISTS + 3;
-	in_place(batch) struct batch b = {.args = mem_array(most, sizeof(*b.args)),
-	                                  .calls = mem_array(most, sizeof(*b.calls)),
-	                                  .hashes = mem_array(w->event_count + 1, sizeof(*b.hashes))};
-	int64_t at_ns = w->row->at_ns;
+	in_place(batch) struct batch b;
 
-	for (int i = 0; i < LISTS; i++)
-		buf_init(&b.lists[i], ROWS_MAX);
+	batch_init(&b, w);
 	if (!write_lists(&b, w, err))
 		return false;
-	write_events(&b, w);
-	list_call(&b, DECISIONS, &decision_stmt, at_ns, true);
-	list_call(&b, CHANGES, &change_stmt, at_ns, true);
-	list_call(&b, WORKLOADS, &workload_stmt, at_ns, false);
-	list_call(&b, RECLAIMS, &reclaim_change_stmt, at_ns, false);
-	list_call(&b, RECLAIMS, &reclaim_stmt, at_ns, true);
+	write_rows(&b, w);
 	write_book(&b, w);
 	return db_tx_commit_all(tx, b.calls, b.count, err);
+}
+
+/* Rows that are there already are found by key; new ones look for nothing. */
+static bool
+finds_rows(const struct batch *b)
+{
+	return b->lists[CHANGES].len > 0 || b->lists[WORKLOADS].len > 0 || b->lists[RECLAIMS].len > 0;
+}
+
+/* The book first: who loses, or must wait for another's turn, has written nothing yet. */
+bool
+turn_write_bet(struct db *db, const struct turn_write *w, const struct turn_bet *bet, int64_t *ret_clock_ns,
+               struct err *err)
+{
+	in_place(batch) struct batch b;
+	in_place(db_array) struct db_array tokens;
+	owned(result) PGresult *r = NULL;
+	struct db_args *a;
+
+	batch_init(&b, w);
+	db_array_init(&tokens);
+	for (size_t i = 0; i < bet->token_count; i++)
+		array_i64(&tokens, bet->tokens[i]);
+	if (!write_lists(&b, w, err))
+		return false;
+	a = call(&b, &bet_stmt);
+	b.calls[0].ret = &r;
+	arg_i64(a, bet->seq);
+	arg_bytes(a, bet->head, sizeof(bet->head));
+	arg_i64(a, w->row->seq);
+	arg_i64(a, w->row->at_ns);
+	arg_bytes(a, w->row->head, sizeof(w->row->head));
+	if (bet->token_count == 1)
+		arg_i64(a, bet->tokens[0]);
+	else
+		arg_text(a, NULL);
+	if (bet->token_count > 1)
+		arg_array(a, &tokens);
+	else
+		arg_text(a, NULL);
+	if (finds_rows(&b))
+		(void)call(&b, &turn_plans_stmt);
+	write_rows(&b, w);
+	if (!db_tx_all(db, b.calls, b.count, err))
+		return false;
+	*ret_clock_ns = res_i64(r, 0, 0);
+	return true;
 }

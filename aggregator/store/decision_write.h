@@ -4,6 +4,9 @@
 
 #include "aggregator/store/decision_log.h"
 
+/* Every statement of a turn finds its rows by key. A plan made while the tables were empty would read all of them for ever. */
+extern const struct db_stmt turn_plans_stmt;
+
 /* An event as it will be logged. */
 struct turn_event {
 	const char *actor;
@@ -33,5 +36,16 @@ struct turn_write {
 };
 /* Everything and COMMIT, in one round trip. */
 MUST_CHECK bool turn_write(struct db_tx *tx, const struct turn_write *w, struct err *err);
+
+/* What a bet is about: the book as it was, and tokens that hold. */
+struct turn_bet {
+	int64_t seq;
+	uint8_t head[SHA256_SIZE];
+	const int64_t *tokens;
+	size_t token_count;
+};
+/* BEGIN too. ERR_CONFLICT: it is lost, and nothing was done. The database's clock is told. */
+MUST_CHECK bool turn_write_bet(struct db *db, const struct turn_write *w, const struct turn_bet *bet,
+                               int64_t *ret_clock_ns, struct err *err);
 
 #endif

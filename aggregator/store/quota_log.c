@@ -26,10 +26,11 @@ quota_events_args(struct db_args *a, int64_t after_seq)
 }
 
 struct quota_log *
-quota_log_new(void)
+quota_log_new(int64_t quiet_ns)
 {
 	struct quota_log *l = mem_alloc(sizeof(*l));
 
+	l->bets.quiet_ns = quiet_ns;
 	pthread_mutex_init(&l->lock, NULL);
 	return l;
 }
@@ -215,6 +216,7 @@ apply_one(struct quota_log *l, const struct quota_log_entry *e, struct decision_
 	quota_log_hash(l->head, e, l->head);
 	l->seq = e->seq;
 	l->at_ns = e->at_ns;
+	bets_decided(&l->bets, o);
 	if (changed)
 		add_changes(changed, e, o);
 	return true;
@@ -238,6 +240,8 @@ quota_log_apply(struct quota_log *l, const PGresult *events, struct decision_row
 		ok = apply_one(l, &e, changed, err);
 	}
 	pthread_mutex_unlock(&l->lock);
+	if (PQntuples(events) > 0)
+		bets_others_decided(&l->bets, time_boot_ns());
 	return ok;
 }
 

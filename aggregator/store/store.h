@@ -78,6 +78,7 @@ struct token_made {
 MUST_CHECK bool store_token_create(struct db *db, const struct token_request *rq, const char *actor,
                                    struct token_made *ret, struct err *err);
 /* ERR_DENIED when the token is unknown, expired or revoked. */
+#define STORE_TOKEN_REFUSED "the token is not known, has expired or was revoked"
 MUST_CHECK bool store_token_check(struct db *db, const char *token, struct identity_row *ret, struct err *err);
 const char *role_name(uint32_t role);
 MUST_CHECK bool role_parse(const char *text, uint32_t *ret, struct err *err);

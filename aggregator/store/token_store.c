@@ -228,7 +228,7 @@ store_token_check(struct db *db, const char *token, struct identity_row *ret, st
 	if (!db_run(db, &stmt, &a, &r, err))
 		return false;
 	if (PQntuples(r) == 0)
-		return err_set(err, ERR_DENIED, "the token is not known, has expired or was revoked");
+		return err_set(err, ERR_DENIED, STORE_TOKEN_REFUSED);
 	*ret = (struct identity_row){.token_id = res_i64(r, 0, 0)};
 	token_copy_text(ret->node, sizeof(ret->node), res_text(r, 0, 2));
 	token_copy_text(ret->tenant, sizeof(ret->tenant), res_text(r, 0, 3));

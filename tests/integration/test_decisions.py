@@ -5,6 +5,7 @@ import collections
 import json
 import os
 import random
+import re
 import threading
 import time
 import unittest
@@ -51,10 +52,16 @@ def free_units(stack, path="/v1/quota"):
     return sum(p["free_units"] for p in reply.json()["pools"]) if reply.status == 200 else None
 
 
+def turns(port):
+    """How a replica came to its decisions."""
+    page = request("GET", f"http://127.0.0.1:{port}/metrics").text()
+    return collections.Counter({way: int(n) for way, n in re.findall(r'^tollgate_decision_turns_total\{way="(\w+)"\} (\d+)', page, re.M)})
+
+
 class Decisions(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.stack = s = cls.enterClassContext(Stack(options=[*OPTIONS, "--lease-confirm", "1h", "--lease-silence", "1h"]))
+        cls.stack = s = cls.enterClassContext(Stack(options=[*OPTIONS, "--lease-confirm", "1h", "--lease-silence", "1h", "--quota-quiet", "0s"]))
         s.apply(POLICY)
         s.token("scheduler", role="scheduler")
         s.token("dev", role="developer", tenant="globex")
@@ -134,6 +141,68 @@ class Decisions(unittest.TestCase):
         self.assertEqual(self.stack.call("DELETE", "/v1/decisions/c2", role="dev").json()["status"], "cancelled")
         self.done("c1")
 
+    def test_a_token_that_ends_is_refused_from_the_next_request_on(self):
+        s = self.stack
+        for how in ("revoked", "expired"):
+            s.token(how, role="developer", tenant="globex")
+            for i in range(3):  # from the second on the token is remembered, and proved where the decision is written
+                self.assertEqual(self.post("/v1/decisions", ask(f"{how}-{i}", "globex/research", 1), how).status, 200)
+            change = "revoked_at = now(), revoked_by = 'test'" if how == "revoked" else "expires_at = now()"
+            s.sql(f"UPDATE tollgate.access_token SET {change} WHERE id = (SELECT max(id) FROM tollgate.access_token)")
+            for body in (ask(f"{how}-3", "globex/research", 1), ask(f"{how}-0", "globex/research", 1), {"request_id": "of nobody"}):
+                self.assertEqual(self.post("/v1/decisions", body, how).status, 401)
+            self.assertEqual(self.post("/v1/decisions?dry_run=1", ask(f"{how}-4", "globex/research", 1), how).status, 401)
+            self.assertEqual(self.stack.call("GET", f"/v1/decisions/{how}-3").status, 404)
+            self.done(*(f"{how}-{i}" for i in range(3) if self.stack.get(f"/v1/decisions/{how}-{i}").json()["lease"]))
+            for i in range(3):
+                self.stack.call("DELETE", f"/v1/decisions/{how}-{i}", role="scheduler")
+
+    def test_a_replica_that_decides_alone_bets_and_one_that_was_overtaken_decides_once_more(self):
+        s, ports, seqs = self.stack, (self.stack.port, self.replica.port), []
+        for i in range(400):
+            body = json.dumps(ask(f"never-{i}", "globex/research", 1000)).encode()
+            reply = request("POST", f"http://127.0.0.1:{ports[i // 2 % 2]}/v1/decisions", body, s.tokens["scheduler"]).json()
+            self.assertEqual(reply["decision"], "reject")
+            seqs.append(reply["seq"])
+            ways = sum((turns(p) for p in ports), collections.Counter())
+            if i > 20 and ways["bet"] > 5 and ways["lost"] > 2:
+                break
+        else:
+            self.fail(f"nobody bet, or nobody lost: {ways}")
+        self.assertEqual(seqs, sorted(set(seqs)))
+        self.assertEqual(quotalog.chain_faults(s), [])
+
+    def test_the_tables_refuse_what_cannot_be(self):
+        s = self.stack
+        self.assertEqual(self.post("/v1/decisions", ask("sound", "acme/prod", 1)).json()["status"], "admitted")
+        waits = {"status": "waiting", "decision": "queue", "admitted_ns": None}
+        decisions = {
+            "a_request_has_a_sound_id": {"request_id": "a b"}, "a_digest_has_32_bytes": {"digest": "\\x00"}, "status": {"status": "lost"},
+            "decision": {"decision": "maybe"}, "would": {"would": "maybe"}, "rule": {"rule": "none"}, "a_place_is_not_negative": {"position": -1},
+            "somebody_asked": {"asked_by": ""}, "a_verdict_follows_its_request": {"verdict_seq": 0}, "a_change_follows_its_verdict": {"changed_seq": 0},
+            "time_does_not_go_back": {"changed_ns": 0}, "ended_why": {"ended_why": "tired"}, "what_was_decided": {"decision": "queue"},
+            "a_lease_was_admitted": {"admitted_ns": None}, "a_lease_runs_once_confirmed": {"status": "confirmed"},
+            "only_a_lease_is_confirmed": {**waits, "seen_ns": 1}, "an_end_has_its_time": {"status": "ended"}, "an_end_has_its_reason": {"status": "ended", "ended_ns": 1},
+            "only_who_waits_has_a_place": {"position": 1},
+        }  # fmt: skip
+        books = {
+            "there_is_one_book": {"one": False}, "events_count_from_1": {"seq": -1}, "time_is_not_negative": {"at_ns": -1}, "a_hash_has_32_bytes": {"head": "\\x00"},
+            "a_digest_has_32_bytes": {"policy_digest": "\\x00"}, "a_snapshot_is_of_what_happened": {"snapshot_seq": 1 << 60},
+            "the_book_never_goes_back": {"seq": 1, "snapshot_seq": 0}, "the_head_is_that_of_the_last_event": {"head": "\\x" + "ab" * 32},
+        }  # fmt: skip
+        rows = "SELECT (jsonb_populate_record(d, '%s')).* FROM tollgate.%s d"
+        cases = [("decision", r, f"INSERT INTO tollgate.decision OVERRIDING SYSTEM VALUE {rows} WHERE request_id = 'sound'", c) for r, c in decisions.items()]
+        update = "UPDATE tollgate.quota_book SET (one, seq, at_ns, head, policy_digest, snapshot_seq, snapshot_at_ns) = (%s)" % rows
+        cases += [("quota_book", r, update, c) for r, c in books.items()]
+        for table, rule, statement, change in cases:
+            with self.subTest(rule), self.assertRaises(RuntimeError) as refused:
+                s.sql(statement % (json.dumps(change), table))
+            self.assertIn(f'new row for relation "{table}" violates check constraint "{rule}"', str(refused.exception))
+        for table, seen in (("decision", decisions), ("quota_book", books)):
+            source = s.sql(f"SELECT prosrc FROM pg_proc WHERE proname = '{table}_is_sound'")[0][0]
+            self.assertEqual(set(re.findall(r"THEN '(\w+)'$", source, re.M)), set(seen))
+        self.done("sound")
+
     def test_a_workspace_that_was_made_a_moment_ago_is_known(self):
         self.stack.apply(POLICY.replace("{name: lab,", "{name: fresh, enforce: on, rules: [{namespace: fresh}]}\n      - {name: lab,"))
         reply = self.post("/v1/decisions", ask("fresh", "acme/fresh", 1)).json()
@@ -197,7 +266,8 @@ class Blows(unittest.TestCase):
 
     def test_nothing_is_given_twice_lost_or_left_behind(self):
         rng = random.Random(seed())
-        with Clock() as clock, Stack(options=OPTIONS, standby=True, settings=STEADY, clock=clock) as s:
+        options = [*OPTIONS, "--quota-quiet", rng.choice(["0s", "100ms", "5s"])]
+        with Clock() as clock, Stack(options=options, standby=True, settings=STEADY, clock=clock) as s:
             s.apply(POLICY)
             s.pg.wait_for_standby()
             s.token("scheduler", role="scheduler")
