@@ -121,11 +121,72 @@ something_happened(const struct usage_day *d)
 	       d->unit_ns > 0 || d->quantity > 0;
 }
 
+/* The commitments of a month by number, day and book, to find that of lent time. */
+struct commitments {
+	const struct usage_day **at;
+	size_t count;
+};
+
+static void
+commitments_fini(struct commitments *c)
+{
+	mem_free(c->at);
+}
+
+static int
+compare_commitments(const void *a, const void *b)
+{
+	const struct usage_day *x = *(const struct usage_day *const *)a, *y = *(const struct usage_day *const *)b;
+	int order = ORDER(x->reservation, y->reservation);
+
+	if (order == 0)
+		order = ORDER(x->day, y->day);
+	return order ? order : ORDER(x->price_book, y->price_book);
+}
+
+/* The rows of lent time, of which each is to know what was reserved: none, where nothing was lent. */
+static size_t
+find_commitments(const struct rating_input *in, struct commitments *c)
+{
+	size_t lent = 0;
+
+	for (size_t i = 0; i < in->day_count; i++) {
+		lent += in->days[i].kind == CHARGE_LENT;
+		c->count += in->days[i].kind == CHARGE_COMMITMENT;
+	}
+	if (lent == 0 || c->count == 0) {
+		c->count = 0;
+		return lent;
+	}
+	c->at = mem_array(c->count, sizeof(*c->at));
+	c->count = 0;
+	for (size_t i = 0; i < in->day_count; i++)
+		if (in->days[i].kind == CHARGE_COMMITMENT)
+			c->at[c->count++] = &in->days[i];
+	qsort(c->at, c->count, sizeof(*c->at), compare_commitments);
+	return lent;
+}
+
+/* Rule 9: lent time with the kind that its commitment is of. */
+static struct usage_day
+with_commitment(const struct commitments *c, const struct usage_day *d)
+{
+	const struct usage_day *const *found =
+		c->count > 0 ? bsearch(&d, c->at, c->count, sizeof(*c->at), compare_commitments) : NULL;
+	struct usage_day out = *d;
+
+	out.reserved_profile = found != NULL && d->reservation > 0 ? (*found)->mig_profile : NULL;
+	out.reserved_units = found != NULL && d->reservation > 0 ? (*found)->instance_units : 0;
+	return out;
+}
+
 static bool
-resolve_rows(const struct rating_input *in, struct row_kinds *kinds, struct usage_day *energy, struct row **ret,
-             size_t *ret_count, struct err *err)
+resolve_rows(const struct rating_input *in, struct row_kinds *kinds, struct usage_day *energy, struct usage_day **lent,
+             struct row **ret, size_t *ret_count, struct err *err)
 {
 	owned(mem) struct row *rows = mem_array(in->day_count * 2, sizeof(*rows));
+	in_place(commitments) struct commitments commitments = {0};
+	struct usage_day *next = *lent = mem_array(find_commitments(in, &commitments), sizeof(**lent));
 	size_t n = 0;
 
 	for (size_t i = 0; i < in->day_count; i++) {
@@ -133,6 +194,10 @@ resolve_rows(const struct rating_input *in, struct row_kinds *kinds, struct usag
 
 		if (!check_day(in, i, err))
 			return false;
+		if (d->kind == CHARGE_LENT) {
+			*next = with_commitment(&commitments, d);
+			d = next++;
+		}
 		if (something_happened(d))
 			rows[n++] = (struct row){.day = d, .kind = row_kind_of(kinds, in, d)};
 	}
@@ -392,10 +457,12 @@ rating_run(const struct rating_input *in, struct rated **ret, struct err *err)
 	owned(rated) struct rated *r = mem_alloc(sizeof(*r));
 	owned(mem) struct usage_day *energy = mem_array(energy_has_a_price(in) ? in->day_count : 0, sizeof(*energy));
 	in_place(row_kinds) struct row_kinds kinds = {0};
+	owned(mem) struct usage_day *lent = NULL;
 	owned(mem) struct row *rows = NULL;
 	size_t row_count;
 
-	if (!resolve_rows(in, &kinds, energy, &rows, &row_count, err) || !make_lines(in, rows, row_count, r, err))
+	if (!resolve_rows(in, &kinds, energy, &lent, &rows, &row_count, err) ||
+	    !make_lines(in, rows, row_count, r, err))
 		return false;
 	qsort(r->lines, r->count, sizeof(*r->lines), compare_lines);
 	if (!round_invoices(r, err))

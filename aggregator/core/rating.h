@@ -23,7 +23,7 @@
  *  8. a commitment is all that was reserved at the reserved price; what was undelivered is a credit at the same
  *     price; what was covered, and what was neither used nor lent, is shown at price 0
  *  9. lent time is a credit: the price that its borrower paid x lender ratio, never more than the borrower paid
- *     nor than the commitment cost. It is rounded down to a price's nine decimals
+ *     nor than the commitment cost, whichever of the two is priced per instance. It is rounded down to a price's nine decimals
  * 10. energy is priced per kWh where the book has a price for the cluster, once for all that a workspace held
  * 11. what nobody held of shared nodes and is spread over tenants costs the dedicated price
  * 12. a one-off charge is one line of quantity 1 whose price is its own; a credit has the quantity -1. No book and no
@@ -66,6 +66,9 @@ struct usage_day {
 	/* Rows of one day and book with the same number above 0 are one commitment and its parts. */
 	int64_t reservation;
 	const char *counterparty; /* of lent time: the tenant that borrowed it; else NULL */
+	/* The kind of what was reserved, of lent time that is part of a commitment: set by rating, from the commitment. NULL and 0: whole GPUs. */
+	const char *reserved_profile;
+	int64_t reserved_units;
 	/* Of another meter, else NULL and 0. */
 	const char *meter, *category, *unit, *meter_sku;
 	int128 quantity; /* scale QUANTITY_SCALE; of a one-off charge or credit 1 */

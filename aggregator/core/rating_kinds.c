@@ -24,8 +24,9 @@ static const size_t texts[] = {
 	offsetof(struct usage_day, cluster),      offsetof(struct usage_day, meter_sku),
 	offsetof(struct usage_day, meter),        offsetof(struct usage_day, unit),
 	offsetof(struct usage_day, counterparty), offsetof(struct usage_day, category),
-	offsetof(struct usage_day, currency),
+	offsetof(struct usage_day, currency),     offsetof(struct usage_day, reserved_profile),
 };
+#define TEXTS_OF_PRICE 3 /* the last of them decide about the price alone, which is compared for itself */
 
 static const char *
 text_at(const void *p, size_t offset)
@@ -58,7 +59,8 @@ static bool
 same_kind(const struct usage_day *a, const struct usage_day *b)
 {
 	return a->kind == b->kind && a->price_book == b->price_book && a->instance_units == b->instance_units &&
-	       a->amount == b->amount && compare_at(a, b, texts, ARRAY_LEN(texts)) == 0;
+	       a->amount == b->amount && a->reserved_units == b->reserved_units &&
+	       compare_at(a, b, texts, ARRAY_LEN(texts)) == 0;
 }
 
 /* FNV-1a; a collision costs a comparison, nothing else. */
@@ -160,10 +162,10 @@ compare_prices(const struct rating_price *a, const struct rating_price *b)
 int
 row_kind_compare(const struct row_kind *x, const struct row_kind *y)
 {
-	/* without category and currency, which are the last of them: what they decide is in the kind */
+	/* what category and currency decide is in the kind */
 	static const size_t own[] = {offsetof(struct row_kind, sku), offsetof(struct row_kind, price_version),
 	                             offsetof(struct row_kind, currency)};
-	int order = compare_at(x->day, y->day, texts, ARRAY_LEN(texts) - 2);
+	int order = compare_at(x->day, y->day, texts, ARRAY_LEN(texts) - TEXTS_OF_PRICE);
 
 	if (order == 0)
 		order = compare_at(x, y, own, ARRAY_LEN(own));

@@ -122,16 +122,17 @@ lent_price(const struct rating_book *book, const struct usage_day *d)
 	struct rating_price paid = gpu_price(book, d, d->counterparty, "borrowed");
 	struct wanted w = {.tenant = d->tenant,
 	                   .gpu_model = d->gpu_model,
-	                   .mig_profile = "",
+	                   .mig_profile = d->reserved_profile ? d->reserved_profile : "",
 	                   .sharing_mode = "",
 	                   .klass = "reserved"};
 	struct rating_price reserved = price_for(book, &w, "gpu");
-	int128 most = reserved.net_price;
+	int128 most;
 
 	if (paid.item == NULL)
 		return paid;
-	if (paid.per_instance)
-		most = most * d->instance_units / UNITS_PER_GPU;
+	/* of as many units as one that the borrower paid for has */
+	most = reserved.net_price * (paid.per_instance ? d->instance_units : UNITS_PER_GPU) /
+	       (reserved.per_instance && d->reserved_units > 0 ? d->reserved_units : UNITS_PER_GPU);
 	paid.unit_price = paid.net_price * book->lender_ratio / RATIO_ONE;
 	if (paid.unit_price > most)
 		paid.unit_price = most;

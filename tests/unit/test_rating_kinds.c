@@ -237,6 +237,58 @@ lent_time_earns_no_more_than_was_paid_for_it(void **state)
 	}
 }
 
+/* Seven instances of 1g.10gb are reserved and lent: one is 675 of the 5040 units of a GPU. */
+static void
+lent_time_earns_no_more_than_its_commitment_cost_however_that_is_priced(void **state)
+{
+	static const struct {
+		const char *name, *borrowed; /* which kind: "" or a profile */
+		int64_t gpu,
+			reserved; /* cents for a whole GPU reserved, and for an instance; -1: there is no such price */
+		int64_t paid;     /* cents for what was borrowed */
+		int64_t earned;   /* 10^-9 of the currency for a unit of it */
+	} rows[] = {
+		{"the instance cost less than its share of a GPU", "1g.10gb", 200, 10, 35, 100000000},
+		{"the instance cost more", "1g.10gb", 200, 30, 35, 280000000},
+		{"only instances have a price", "1g.10gb", -1, 30, 35, 280000000},
+		{"whole GPUs are borrowed of instances", "", -1, 10, 100, 746666666},
+		{"and cost less than their ratio", "", -1, 30, 100, 800000000},
+		{"instances cost their share of a GPU", "1g.10gb", 100, -1, 35, 133928571},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		const bool whole = rows[i].borrowed[0] == '\0';
+		const struct rating_item items[] = {
+			{.sku = "",
+		         .klass = "borrowed",
+		         .mig_profile = whole ? NULL : rows[i].borrowed,
+		         .price = PRICE(rows[i].paid)},
+			{.sku = "", .klass = rows[i].gpu < 0 ? "none" : "reserved", .price = PRICE(rows[i].gpu)},
+			{.sku = "",
+		         .klass = rows[i].reserved < 0 ? "none" : "reserved",
+		         .mig_profile = "1g.10gb",
+		         .price = PRICE(rows[i].reserved)},
+		};
+		const struct rating_book book = {.version = "v1",
+		                                 .currency = "EUR",
+		                                 .items = items,
+		                                 .item_count = ARRAY_LEN(items),
+		                                 .lender_ratio = RATIO(80)};
+		struct usage_day days[] = {part_of(CHARGE_COMMITMENT, "a", "w", 1),
+		                           lent_to("b", part_of(CHARGE_LENT, "a", "w", 1))};
+		owned(rated) struct rated *r = NULL;
+
+		days[0].mig_profile = "1g.10gb";
+		days[0].instance_units = 675;
+		days[1].mig_profile = rows[i].borrowed;
+		days[1].instance_units = whole ? UNITS_PER_GPU : 675;
+		r = rate(&book, days, ARRAY_LEN(days));
+		if (line_of(r, CHARGE_LENT)->unit_price != rows[i].earned)
+			fail_msg("%s: %" PRId64, rows[i].name, (int64_t)line_of(r, CHARGE_LENT)->unit_price);
+	}
+}
+
 static void
 what_a_tenant_saves_is_a_discount_on_the_list_price(void **state)
 {
@@ -501,6 +553,7 @@ main(void)
 		cmocka_unit_test(the_shared_node_of_four_costs_what_the_worked_example_says),
 		cmocka_unit_test(own_idle_capacity_is_dedicated),
 		cmocka_unit_test(lent_time_earns_no_more_than_was_paid_for_it),
+		cmocka_unit_test(lent_time_earns_no_more_than_its_commitment_cost_however_that_is_priced),
 		cmocka_unit_test(what_a_tenant_saves_is_a_discount_on_the_list_price),
 		cmocka_unit_test(a_price_of_its_own_above_the_list_is_the_price),
 		cmocka_unit_test(basis_used_prices_activity_and_what_cannot_be_measured),
