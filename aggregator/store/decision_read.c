@@ -119,11 +119,13 @@ store_reclaims_json(struct db *db, const struct reclaim_query *q, struct buf *ou
 	static const struct db_stmt stmt = {
 		"reclaims",
 		"SELECT b.seq, coalesce(json_agg(json_build_object('id', r.id, 'lease', r.lease_id, 'workspace', d.workspace, "
-		"'cause', r.cause, 'for', r.for_request, 'state', r.state, 'ordered_at', rfc3339(at_ns(r.ordered_ns)), 'due_at', "
+		"'cause', r.cause, 'for', CASE WHEN $1::text IS NULL OR f.tenant_id = d.tenant_id THEN r.for_request END, "
+		"'state', r.state, 'ordered_at', rfc3339(at_ns(r.ordered_ns)), 'due_at', "
 		"rfc3339(at_ns(r.due_ns)), 'acked_at', rfc3339(at_ns(r.acked_ns)), 'ended_at', rfc3339(at_ns(r.ended_ns)), 'seq', "
 		"r.changed_seq, 'workload', json_build_object('namespace', d.workload_namespace, 'pod', d.workload_pod, 'pod_uid', "
 		"d.workload_pod_uid, 'slurm_job', d.workload_slurm_job)) ORDER BY r.id) FILTER (WHERE r.id IS NOT NULL), '[]'), "
-		"count(r.id) FROM quota_book b LEFT JOIN (reclaim r JOIN decision d ON d.request_id = r.lease_id) "
+		"count(r.id) FROM quota_book b LEFT JOIN (reclaim r JOIN decision d ON d.request_id = r.lease_id "
+		"LEFT JOIN decision f ON f.request_id = r.for_request) "
 		"ON r.changed_seq > $2 AND ($3 OR r.state NOT IN ('returned', 'cancelled')) "
 		"AND ($1::text IS NULL OR d.tenant_id = (SELECT id FROM tenant WHERE name = $1)) GROUP BY b.seq"};
 	owned(result) PGresult *r = NULL;

@@ -30,7 +30,9 @@ tenants:
       - {{name: dev, reserved: {{{SHORT}: 4}}, enforce: on, rules: [{{namespace: dev}}]}}
       - {{name: lab, enforce: off, rules: [{{namespace: lab}}]}}
   - name: globex
-    workspaces: [{{name: research, reserved: {{{SHORT}: 2}}, enforce: on, rules: [{{namespace: research}}]}}]
+    workspaces:
+      - {{name: research, reserved: {{{SHORT}: 2}}, reserved_shared: {{{SHORT}: 1}}, enforce: on, rules: [{{namespace: research}}]}}
+      - {{name: lab, enforce: off, rules: [{{namespace: trial}}]}}
 nodes:
   - {{name: n1, tenant: acme, model: {SHORT}, gpus: 4}}
   - {{name: n2, tenant: acme, model: {SHORT}, gpus: 4}}
@@ -65,6 +67,7 @@ class Decisions(unittest.TestCase):
         s.apply(POLICY)
         s.token("scheduler", role="scheduler")
         s.token("dev", role="developer", tenant="globex")
+        s.token("acme dev", role="developer", tenant="acme")
         cls.nodes = Nodes(s, SIZES)
         cls.nodes.speak()
         wait_for("12 GPUs in the book", lambda: free_units(s) == 12 * 5040, s.aggregator)
@@ -104,6 +107,37 @@ class Decisions(unittest.TestCase):
         for field, change in bad.items():
             with self.subTest(field=field):
                 self.assertEqual(self.post("/v1/decisions", {**ask("bad", "acme/prod", 1), **change}).status, 400)
+
+    def test_the_id_of_another_tenants_request_is_taken_and_tells_nothing_else(self):
+        theirs = ask("theirs", "lab", 1, expected_duration="7h", workload={"slurm_job": "4711"})
+        self.assertEqual(self.post("/v1/decisions", theirs, role="acme dev").json()["status"], "admitted")
+        calls = [("POST", "/v1/decisions", theirs, 404),  # the same words, for a workspace that has the same name
+                 ("POST", "/v1/decisions", ask("theirs", "research", 1), 409),
+                 ("POST", "/v1/decisions?dry_run=1", ask("theirs", "research", 1), 409),
+                 ("GET", "/v1/decisions/theirs", None, 404), ("DELETE", "/v1/decisions/theirs", None, 404),
+                 *(("POST", f"/v1/leases/theirs/{word}", {}, 404) for word in ("confirm", "heartbeat", "release", "drain"))]  # fmt: skip
+        for method, path, body, status in calls:
+            with self.subTest(method=method, path=path):
+                reply = self.stack.call(method, path, json.dumps(body).encode() if body is not None else None, "dev")
+                self.assertEqual(reply.status, status, reply.text())
+                for word in ("acme", "4711", "7h", "admitted", "#"):
+                    self.assertNotIn(word, reply.text())
+        for path in ("/v1/decisions", "/v1/leases", "/v1/reclaims", "/v1/quota"):
+            self.assertNotIn("theirs", self.stack.call("GET", path, role="dev").text(), path)
+        self.assertEqual(self.stack.get("/v1/decisions/theirs").json()["status"], "admitted")
+        self.done("theirs")
+
+    def test_who_gives_way_to_another_tenant_is_not_told_to_whom(self):
+        self.assertEqual([self.post("/v1/decisions", ask(f"far{i}", "acme/dev", 2)).json()["decision"] for i in range(5)], ["admit", "admit", "borrow", "borrow", "borrow"])
+        self.assertEqual(self.post("/v1/decisions", ask("home", "globex/research", 2)).json()["decision"], "admit")
+        self.assertEqual(self.post("/v1/decisions", ask("guest", "globex/research", 1)).json()["decision"], "reclaim")
+        (order,) = self.stack.get("/v1/reclaims").json()["reclaims"]
+        self.assertEqual((order["workspace"], order["for"]), ("acme/dev", "guest"))
+        (order,) = self.stack.call("GET", "/v1/reclaims", role="acme dev").json()["reclaims"]
+        self.assertEqual((order["workspace"], order["cause"], order["for"]), ("acme/dev", "request", None))
+        self.done(*(f"far{i}" for i in range(5)))
+        wait_for("what it waited for", lambda: self.stack.get("/v1/decisions/guest").json()["status"] == "admitted", self.stack.aggregator)
+        self.done("home", "guest")
 
     def test_who_is_not_enforced_is_counted_and_never_refused(self):
         reply = self.post("/v1/decisions", ask("lab", "acme/lab", 100)).json()
@@ -204,7 +238,7 @@ class Decisions(unittest.TestCase):
         self.done("sound")
 
     def test_a_workspace_that_was_made_a_moment_ago_is_known(self):
-        self.stack.apply(POLICY.replace("{name: lab,", "{name: fresh, enforce: on, rules: [{namespace: fresh}]}\n      - {name: lab,"))
+        self.stack.apply(POLICY.replace("{name: lab,", "{name: fresh, enforce: on, rules: [{namespace: fresh}]}\n      - {name: lab,", 1))
         reply = self.post("/v1/decisions", ask("fresh", "acme/fresh", 1)).json()
         self.assertNotEqual(reply["rule"], "valid")
         self.done("fresh")
