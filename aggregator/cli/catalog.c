@@ -12,17 +12,14 @@ static const char *const roles[] = {"admin",  "billing", "tenant-admin", "develo
                                     "viewer", "node",    "scheduler",    NULL};
 static const char *const states[] = {"active", "expired", "revoked", NULL};
 static const char *const join_states[] = {"active", "used", "expired", "revoked", NULL};
-static const char *const actions[] = {"ledger.create",      "policy.apply",
-                                      "token.create",       "token.revoke",
-                                      "join-token.create",  "join-token.revoke",
-                                      "node.join",          "policy.reattribute",
-                                      "quarantine.release", "quarantine.discard",
-                                      "period.close",       "credit.add",
-                                      "credit.approve",     "credit.reverse",
-                                      "report.read",        "audit.read",
-                                      "exception.request",  "exception.approve",
-                                      "exception.refuse",   "exception.revoke",
-                                      "exception.end",      NULL};
+static const char *const actions[] = {"ledger.create",       "policy.apply",       "token.create",
+                                      "token.revoke",        "join-token.create",  "join-token.revoke",
+                                      "node.join",           "policy.reattribute", "quarantine.release",
+                                      "quarantine.discard",  "period.close",       "credit.add",
+                                      "credit.approve",      "credit.reverse",     "report.read",
+                                      "audit.read",          "exception.request",  "exception.approve",
+                                      "exception.refuse",    "exception.revoke",   "exception.end",
+                                      "quota.anomaly.begin", "quota.anomaly.end",  NULL};
 static const char *const yes_no[] = {"yes", "no", NULL};
 static const char *const exception_kinds[] = {"limit", "reserved", NULL};
 static const char *const exception_states[] = {"requested", "approved", "refused", "revoked", "ended", NULL};

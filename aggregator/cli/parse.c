@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "aggregator/cli/cli.h"
+#include "common/buf.h"
 #include "common/text.h"
 
 /* Does this command have the first words of argv as its name; how many words that took. */
@@ -26,6 +27,21 @@ find_command(int argc, char *const *argv, int *ret_used)
 	return NULL;
 }
 
+/* The first word of several commands, and nothing else: what may follow it. */
+static bool
+half_a_command(const char *word, struct err *err)
+{
+	size_t first = strlen(word);
+	in_place(buf) struct buf rest;
+
+	buf_init(&rest, sizeof(err->text));
+	for (size_t i = 0; i < cli_command_count; i++)
+		if (strncmp(cli_commands[i].name, word, first) == 0 && cli_commands[i].name[first] == ' ')
+			buf_printf(&rest, "%s%s", rest.len > 0 ? ", " : "", cli_commands[i].name + first + 1);
+	return err_set(err, ERR_INVALID, "there is no command \"%s\" alone; it is followed by one of %s", word,
+	               buf_text(&rest));
+}
+
 static bool
 unknown_command(int argc, char *const *argv, struct err *err)
 {
@@ -39,6 +55,8 @@ unknown_command(int argc, char *const *argv, struct err *err)
 		known[n] = cli_commands[n].name;
 		family |= strncmp(known[n], argv[1], first) == 0 && known[n][first] == ' ';
 	}
+	if (family && (argc == 2 || argv[2][0] == '-'))
+		return half_a_command(argv[1], err);
 	word = family && argc > 2 ? mem_printf("%s %s", argv[1], argv[2]) : mem_strdup(argv[1]);
 	near = text_nearest(word, known);
 	if (near != NULL)

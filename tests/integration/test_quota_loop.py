@@ -162,6 +162,8 @@ class Loop(unittest.TestCase):
         self.differs("unleased", "globex/research n2")
         self.on(dev=("n1", 1))
         self.differs("foreign")
+        shown = self.stack.cli("audit", "--action", "quota.anomaly.end", "--tenant", "acme")
+        self.assertIn("foreign n2", shown.stdout, shown.stderr)
         actions = self.stack.sql("SELECT action, tenant_id IS NOT NULL FROM audit_log WHERE subject LIKE 'foreign n2%' ORDER BY id")
         self.assertEqual(actions, [["quota.anomaly.begin", "t"], ["quota.anomaly.end", "t"]])
 
