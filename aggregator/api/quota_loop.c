@@ -19,7 +19,7 @@
 /* When a look first saw a lease, and its last change, by the clock that telemetry is heard by. */
 struct since {
 	char lease[QUOTA_ID_SIZE];
-	int64_t changed_ns; /* as the book says */
+	int64_t change;
 	int64_t first_ns, noted_ns;
 };
 
@@ -164,11 +164,14 @@ translate(struct quota_loop_memory *m, struct quota_live *live, int64_t now_ns)
 		struct quota_workload *w = &live->workloads[i];
 		const struct since *was = find_since(m, w->lease, &at);
 
-		anew[i] = was ? *was : (struct since){.changed_ns = -1, .first_ns = now_ns};
-		if (anew[i].changed_ns != w->changed_ns)
+		anew[i] = was ? *was : (struct since){.change = -1, .first_ns = now_ns};
+		/* ahead of the clock: that was set back once more */
+		if (anew[i].change != w->change || anew[i].noted_ns > now_ns)
 			anew[i].noted_ns = now_ns;
+		if (anew[i].first_ns > now_ns)
+			anew[i].first_ns = now_ns;
 		memcpy(anew[i].lease, w->lease, strnlen(w->lease, QUOTA_ID_SIZE - 1));
-		anew[i].changed_ns = w->changed_ns;
+		anew[i].change = w->change;
 		w->since_ns = anew[i].first_ns;
 		w->changed_ns = anew[i].noted_ns;
 	}

@@ -64,11 +64,12 @@ struct quota_seen_holder {
 	int64_t measured_ns, active_ns;
 };
 
-/* Of a lease: who its workload is, and when anything last changed. */
+/* Of a lease: who its workload is, and when anything last changed, or when it was released. */
 struct quota_workload {
 	const char *lease;
 	const char *ns, *pod, *pod_uid, *slurm_job;
 	int64_t changed_ns;
+	int64_t change;   /* which that was */
 	int64_t since_ns; /* by the clock of what was heard, where that is not the book's; 0: as the book says */
 };
 

@@ -377,13 +377,15 @@ load_holders(struct db *db, struct live_memory *m, int64_t now_ns, struct quota_
 
 /* ---- leases ---------------------------------------------------------------------------------------------------------------------- */
 
+/* Whoever says again that it is released changes nothing. */
 static bool
 load_leases(struct db *db, struct live_memory *m, struct quota_observed *o, struct err *err)
 {
 	static const struct db_stmt workloads = {
 		"quota workloads",
 		"SELECT request_id, coalesce(workload_namespace, ''), coalesce(workload_pod, ''), coalesce(workload_pod_uid, ''), "
-		"coalesce(workload_slurm_job, ''), changed_ns FROM decision WHERE status IN ('admitted', 'confirmed', 'suspect') "
+		"coalesce(workload_slurm_job, ''), coalesce(released_ns, changed_ns), CASE WHEN released_ns IS NULL THEN changed_seq "
+		"ELSE 0 END FROM decision WHERE status IN ('admitted', 'confirmed', 'suspect') "
 		"ORDER BY request_id COLLATE \"C\""};
 	static const struct db_stmt in_service = {"quota in service", "SELECT EXISTS (SELECT FROM decision)"};
 	static const struct db_stmt idle = {
@@ -403,7 +405,8 @@ load_leases(struct db *db, struct live_memory *m, struct quota_observed *o, stru
 		                               .pod = res_text(r, i, 2),
 		                               .pod_uid = res_text(r, i, 3),
 		                               .slurm_job = res_text(r, i, 4),
-		                               .changed_ns = res_i64(r, i, 5)};
+		                               .changed_ns = res_i64(r, i, 5),
+		                               .change = res_i64(r, i, 6)};
 	if (!run(db, m, &in_service, NULL, &r, err))
 		return false;
 	o->in_service = res_bool(r, 0, 0);

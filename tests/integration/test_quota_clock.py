@@ -99,6 +99,13 @@ class Clocks(unittest.TestCase):
         self.post("/v1/leases/owner/release")
         self.becomes("owner", "ended")
         self.assertEqual(self.ask("new", "prod"), "admitted")
+        self.post("/v1/leases/new/confirm")
+        before = self.steps()
+        wait_for("looks at it", lambda: self.steps() > before, s.aggregator)
+        # and once more
+        clock.set(-DAY)
+        self.post("/v1/leases/new/release")
+        self.becomes("new", "ended")
         self.check_log()
 
     def test_what_nobody_confirms_expires_and_what_nobody_returns_is_overdue_although_the_clock_was_set_back(self):

@@ -167,6 +167,12 @@ class Loop(unittest.TestCase):
         actions = self.stack.sql("SELECT action, tenant_id IS NOT NULL FROM audit_log WHERE subject LIKE 'foreign n2%' ORDER BY id")
         self.assertEqual(actions, [["quota.anomaly.begin", "t"], ["quota.anomaly.end", "t"]])
 
+    def test_a_lease_that_is_released_again_and_again_ends_by_what_was_seen_after_the_first_time(self):
+        self.ask("again", "prod")
+        self.post("/v1/leases/again/release")
+        self.nodes.speak()
+        wait_for("its end", lambda: self.post("/v1/leases/again/release")["status"] == "ended", self.stack.aggregator)
+
     def test_a_lease_that_nobody_uses_is_told_while_its_scheduler_keeps_it(self):
         self.ask("kept", "dev")
         self.post("/v1/leases/kept/confirm")
