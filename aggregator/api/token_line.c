@@ -1,23 +1,25 @@
-/* aggregator/api/token_line.c - requests that show the same token at the same time share one look at it. */
+/* aggregator/api/token_line.c - requests that come at the same time share one look at their tokens. */
 #include "aggregator/api/token_line.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <string.h>
+#include <time.h>
 
 #include "common/digest.h"
 #include "common/time.h"
 
+#define LOOKS_AT_ONCE 2u
+/* A session may hang that others do not: who has waited for so long looks for itself, however many others do. */
+#define PATIENCE_NS (200 * NS_PER_MS)
 #define REMEMBERED 64
 #define REMEMBER_NS NS_PER_MIN /* then the next look says that the token is in use */
 
-struct look {
-	struct look *next;
-	const char *token; /* of who made it, who stays to the end */
-	enum { LOOK_GATHERS, LOOK_RUNS, LOOK_DONE } state;
-	int others; /* who still need what it found */
-	bool ok;
-	struct identity_row who;
-	struct err err;
+struct waiter {
+	struct token_look look;
+	struct waiter *next;
+	enum { WAITS, LOOKED_FOR, DONE } state;
+	pthread_cond_t moved;
 };
 
 struct memory {
@@ -28,8 +30,9 @@ struct memory {
 
 struct token_line {
 	pthread_mutex_t lock;
-	pthread_cond_t moved;
-	struct look *looks;
+	pthread_condattr_t clock;
+	struct waiter *first, **end;
+	unsigned looking;
 	struct memory memories[REMEMBERED]; /* each at the place that its hash says; the last one stays */
 };
 
@@ -38,8 +41,10 @@ token_line_new(void)
 {
 	struct token_line *l = mem_alloc(sizeof(*l));
 
+	l->end = &l->first;
 	pthread_mutex_init(&l->lock, NULL);
-	pthread_cond_init(&l->moved, NULL);
+	pthread_condattr_init(&l->clock);
+	pthread_condattr_setclock(&l->clock, CLOCK_MONOTONIC);
 	return l;
 }
 
@@ -48,29 +53,10 @@ token_line_free(struct token_line *l)
 {
 	if (!l)
 		return;
-	ASSERT(!l->looks);
-	pthread_cond_destroy(&l->moved);
+	ASSERT(!l->first && !l->looking);
+	pthread_condattr_destroy(&l->clock);
 	pthread_mutex_destroy(&l->lock);
 	mem_free(l);
-}
-
-static struct look *
-find(const struct token_line *l, const char *token, int state)
-{
-	for (struct look *k = l->looks; k; k = k->next)
-		if ((int)k->state == state && strcmp(k->token, token) == 0)
-			return k;
-	return NULL;
-}
-
-static void
-drop(struct token_line *l, const struct look *k)
-{
-	struct look **at = &l->looks;
-
-	while (*at != k)
-		at = &(*at)->next;
-	*at = k->next;
 }
 
 static struct memory *
@@ -82,12 +68,12 @@ memory_of(struct token_line *l, const char *token, uint8_t sha[SHA256_SIZE])
 
 /* With the lock. */
 static void
-remember(struct token_line *l, const struct look *k)
+remember(struct token_line *l, const struct token_look *k)
 {
 	uint8_t sha[SHA256_SIZE];
 	struct memory *m = memory_of(l, k->token, sha);
 
-	if (k->ok) {
+	if (k->err.kind == ERR_NONE) {
 		memcpy(m->sha, sha, sizeof(sha));
 		m->who = k->who;
 		m->until_ns = time_boot_ns() + REMEMBER_NS;
@@ -111,49 +97,69 @@ token_line_recall(struct token_line *l, const char *token, struct identity_row *
 	return found;
 }
 
-/* With the lock, which is let go of while it looks. */
+/* With the lock, which is let go of while it looks: for those that wait, the longest first. */
 static void
-run(struct token_line *l, struct db *db, struct look *k)
+look(struct token_line *l, struct db *db)
 {
-	while (find(l, k->token, LOOK_RUNS))
-		pthread_cond_wait(&l->moved, &l->lock);
-	k->state = LOOK_RUNS;
+	struct waiter *group[TOKEN_LOOKS_MAX];
+	struct token_look *looks[TOKEN_LOOKS_MAX];
+	size_t n = 0;
+
+	for (; l->first && n < TOKEN_LOOKS_MAX; l->first = l->first->next) {
+		l->first->state = LOOKED_FOR;
+		group[n] = l->first;
+		looks[n++] = &l->first->look;
+	}
+	if (!l->first)
+		l->end = &l->first;
+	l->looking++;
 	pthread_mutex_unlock(&l->lock);
-	k->ok = store_token_check(db, k->token, &k->who, &k->err);
+	store_tokens_check(db, looks, n);
 	pthread_mutex_lock(&l->lock);
-	remember(l, k);
-	k->state = LOOK_DONE;
-	pthread_cond_broadcast(&l->moved);
+	l->looking--;
+	for (size_t i = 0; i < n; i++) {
+		remember(l, looks[i]);
+		group[i]->state = DONE;
+		pthread_cond_signal(&group[i]->moved);
+	}
+	if (l->first)
+		pthread_cond_signal(&l->first->moved);
+}
+
+static struct timespec
+patience_end(void)
+{
+	int64_t ns = time_monotonic_ns() + PATIENCE_NS;
+
+	return (struct timespec){.tv_sec = (time_t)(ns / NS_PER_S), .tv_nsec = (long)(ns % NS_PER_S)};
 }
 
 bool
 token_line_check(struct token_line *l, struct db *db, const char *token, struct identity_row *ret, struct err *err)
 {
-	struct look mine = {.token = token}, *k;
-	bool ok;
+	struct waiter me = {.look = {.token = token}};
+	struct timespec until = {0};
+	bool patient = true;
 
+	pthread_cond_init(&me.moved, &l->clock);
 	pthread_mutex_lock(&l->lock);
-	k = find(l, token, LOOK_GATHERS);
-	if (k) {
-		k->others++;
-		while (k->state != LOOK_DONE)
-			pthread_cond_wait(&l->moved, &l->lock);
-	} else {
-		k = &mine;
-		k->next = l->looks;
-		l->looks = k;
-		run(l, db, k);
-	}
-	*ret = k->who;
-	*err = k->err;
-	ok = k->ok;
-	if (k == &mine) {
-		while (k->others > 0)
-			pthread_cond_wait(&l->moved, &l->lock);
-		drop(l, k);
-	} else if (--k->others == 0) {
-		pthread_cond_broadcast(&l->moved);
+	*l->end = &me;
+	l->end = &me.next;
+	while (me.state != DONE) {
+		if (me.state == WAITS && (l->looking < LOOKS_AT_ONCE || !patient)) {
+			look(l, db);
+			continue;
+		}
+		if (until.tv_sec == 0)
+			until = patience_end();
+		if (me.state == WAITS)
+			patient = pthread_cond_timedwait(&me.moved, &l->lock, &until) != ETIMEDOUT;
+		else
+			pthread_cond_wait(&me.moved, &l->lock);
 	}
 	pthread_mutex_unlock(&l->lock);
-	return ok;
+	pthread_cond_destroy(&me.moved);
+	*ret = me.look.who;
+	*err = me.look.err;
+	return err->kind == ERR_NONE;
 }

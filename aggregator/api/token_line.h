@@ -1,7 +1,7 @@
-/* aggregator/api/token_line.h - requests that show the same token at the same time share one look at it.
+/* aggregator/api/token_line.h - requests that come at the same time share one look at their tokens.
  *
  * A look counts for those that had come when it began: so a token that was revoked is refused from the next request on, as if each had
- * looked for itself. Nobody waits for company: who finds no look under way begins one at once.
+ * looked for itself. Nobody waits for company: who finds few looks under way begins one at once, for all that wait.
  *
  * What a look found is remembered for a while, for who asks the database about the token again, in the transaction that the token is
  * to allow: a memory alone opens no door. */

@@ -58,6 +58,17 @@ void array_bytes(struct db_array *a, const void *p, size_t n);
 void array_time(struct db_array *a, int64_t wall_ns);
 void arg_array(struct db_args *args, struct db_array *a); /* closes it; may be used again, not added to */
 
+/* A bytea[] parameter, binary: as text it would take twice the room, and longer to read. At most 256 MiB. */
+struct db_blobs {
+	struct buf bytes;
+	uint32_t count;
+};
+void db_blobs_init(struct db_blobs *b);
+void db_blobs_fini(struct db_blobs *b);
+void db_blobs_clear(struct db_blobs *b);
+void blobs_add(struct db_blobs *b, const void *p, size_t n);
+void arg_blobs(struct db_args *args, struct db_blobs *b); /* nothing may be added until the statement has run */
+
 /* Rows on their way into one statement: one array per column, for unnest(). in_place(db_columns) struct db_columns
  * c; */
 struct db_columns {

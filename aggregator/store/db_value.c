@@ -1,4 +1,5 @@
 /* aggregator/store/db_value.c - values on their way into a statement and out of its result. */
+#include <endian.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +12,7 @@
 #define ARRAY_MAX_BYTES (256u << 20)
 
 /* Types of pg_type that never change their number. */
-enum { OID_BOOL = 16, OID_INT8 = 20, OID_INT2 = 21, OID_INT4 = 23, OID_JSON = 114, OID_JSONB = 3802 };
+enum { OID_BOOL = 16, OID_BYTEA = 17, OID_INT8 = 20, OID_INT2 = 21, OID_INT4 = 23, OID_JSON = 114, OID_JSONB = 3802 };
 
 static int
 next_arg(struct db_args *a, const char *value, int length, int format)
@@ -137,6 +138,56 @@ arg_array(struct db_args *args, struct db_array *a)
 	a->closed = true;
 	/* An array that did not fit is not one that is shorter: the server refuses the torn text. */
 	next_arg(args, a->text.over ? "{too large" : buf_text(&a->text), 0, 0);
+}
+
+/* Dimensions, whether there are NULLs, the type of the elements; then how many there are and the number of the first. */
+struct blobs_head {
+	uint32_t dimensions, has_null, type, count, first;
+};
+
+void
+db_blobs_clear(struct db_blobs *b)
+{
+	static const struct blobs_head unknown;
+
+	buf_clear(&b->bytes);
+	buf_add(&b->bytes, &unknown, sizeof(unknown));
+	b->count = 0;
+}
+
+void
+db_blobs_init(struct db_blobs *b)
+{
+	buf_init(&b->bytes, ARRAY_MAX_BYTES);
+	db_blobs_clear(b);
+}
+
+void
+db_blobs_fini(struct db_blobs *b)
+{
+	buf_fini(&b->bytes);
+}
+
+void
+blobs_add(struct db_blobs *b, const void *p, size_t n)
+{
+	uint32_t len = htobe32((uint32_t)n);
+
+	ASSERT(n <= INT32_MAX);
+	buf_add(&b->bytes, &len, sizeof(len));
+	buf_add(&b->bytes, p, n);
+	b->count++;
+}
+
+void
+arg_blobs(struct db_args *args, struct db_blobs *b)
+{
+	const struct blobs_head head = {htobe32(1), 0, htobe32(OID_BYTEA), htobe32(b->count), htobe32(1)};
+
+	ASSERT(b->count > 0);
+	memcpy(b->bytes.data, &head, sizeof(head));
+	/* What did not fit is missing at the end, and the server refuses the torn array. */
+	arg_bytes(args, b->bytes.data, b->bytes.len);
 }
 
 void

@@ -80,6 +80,14 @@ MUST_CHECK bool store_token_create(struct db *db, const struct token_request *rq
 /* ERR_DENIED when the token is unknown, expired or revoked. */
 #define STORE_TOKEN_REFUSED "the token is not known, has expired or was revoked"
 MUST_CHECK bool store_token_check(struct db *db, const char *token, struct identity_row *ret, struct err *err);
+/* The same for several in one statement: each has its own outcome in who or err (ERR_NONE: it is known). */
+#define TOKEN_LOOKS_MAX 64u
+struct token_look {
+	const char *token;
+	struct identity_row who;
+	struct err err;
+};
+void store_tokens_check(struct db *db, struct token_look *const *looks, size_t n);
 const char *role_name(uint32_t role);
 MUST_CHECK bool role_parse(const char *text, uint32_t *ret, struct err *err);
 

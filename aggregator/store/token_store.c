@@ -210,30 +210,70 @@ note_use(struct db *db, int64_t id)
 		return;
 }
 
-bool
-store_token_check(struct db *db, const char *token, struct identity_row *ret, struct err *err)
+static void
+take_look(struct db *db, struct token_look *l, const PGresult *r, int row)
+{
+	l->who = (struct identity_row){.token_id = res_i64(r, row, 1)};
+	token_copy_text(l->who.node, sizeof(l->who.node), res_text(r, row, 3));
+	token_copy_text(l->who.tenant, sizeof(l->who.tenant), res_text(r, row, 4));
+	token_copy_text(l->who.name, sizeof(l->who.name), res_text(r, row, 5));
+	l->err = (struct err){0};
+	if (!role_parse(res_text(r, row, 2), &l->who.role, &l->err))
+		return;
+	if (res_bool(r, row, 6))
+		note_use(db, l->who.token_id);
+}
+
+/* OFFSET 0: each hash is looked up by its index, whatever the planner knew of the tables when it made the plan. (SELECT ...): how many there
+ * are is nothing to plan by, so that one plan serves for all. */
+void
+store_tokens_check(struct db *db, struct token_look *const *looks, size_t n)
 {
 	static const struct db_stmt stmt = {
 		"token check",
-		"SELECT k.id, k.role, coalesce(k.node, ''), coalesce(t.name, ''), " TOKEN_NAME ", "
-		"k.last_used_at IS NULL OR k.last_used_at < date_trunc('hour', now()) FROM access_token k "
-		"LEFT JOIN tenant t ON t.id = k.tenant_id "
-		"WHERE k.sha256 = $1 AND k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > now())"};
+		"SELECT e.place, k.id, k.role, coalesce(k.node, ''), coalesce(t.name, ''), " TOKEN_NAME ", "
+		"k.last_used_at IS NULL OR k.last_used_at < date_trunc('hour', now()) "
+		"FROM unnest((SELECT $1::bytea[])) WITH ORDINALITY AS e(sha256, place) "
+		"JOIN LATERAL (SELECT * FROM access_token a WHERE a.sha256 = e.sha256 AND a.revoked_at IS NULL "
+		"AND (a.expires_at IS NULL OR a.expires_at > now()) OFFSET 0) k ON true "
+		"LEFT JOIN LATERAL (SELECT name FROM tenant WHERE id = k.tenant_id OFFSET 0) t ON true"};
 	owned(result) PGresult *r = NULL;
-	uint8_t sha[SHA256_SIZE];
+	in_place(db_blobs) struct db_blobs hashes;
+	struct err err = {0};
 	struct db_args a = {0};
 
-	sha256(token, strlen(token), sha);
-	arg_bytes(&a, sha, sizeof(sha));
-	if (!db_run(db, &stmt, &a, &r, err))
+	ASSERT(n > 0 && n <= TOKEN_LOOKS_MAX);
+	db_blobs_init(&hashes);
+	for (size_t i = 0; i < n; i++) {
+		uint8_t sha[SHA256_SIZE];
+
+		sha256(looks[i]->token, strlen(looks[i]->token), sha);
+		blobs_add(&hashes, sha, sizeof(sha));
+		looks[i]->err.kind = ERR_DENIED;
+	}
+	arg_blobs(&a, &hashes);
+	if (!db_run(db, &stmt, &a, &r, &err)) {
+		for (size_t i = 0; i < n; i++)
+			looks[i]->err = err;
+		return;
+	}
+	for (int row = 0; row < PQntuples(r); row++)
+		take_look(db, looks[res_i64(r, row, 0) - 1], r, row);
+	for (size_t i = 0; i < n; i++)
+		if (looks[i]->err.kind == ERR_DENIED)
+			err_set(&looks[i]->err, ERR_DENIED, STORE_TOKEN_REFUSED);
+}
+
+bool
+store_token_check(struct db *db, const char *token, struct identity_row *ret, struct err *err)
+{
+	struct token_look look = {.token = token}, *looks = &look;
+
+	store_tokens_check(db, &looks, 1);
+	if (look.err.kind != ERR_NONE) {
+		*err = look.err;
 		return false;
-	if (PQntuples(r) == 0)
-		return err_set(err, ERR_DENIED, STORE_TOKEN_REFUSED);
-	*ret = (struct identity_row){.token_id = res_i64(r, 0, 0)};
-	token_copy_text(ret->node, sizeof(ret->node), res_text(r, 0, 2));
-	token_copy_text(ret->tenant, sizeof(ret->tenant), res_text(r, 0, 3));
-	token_copy_text(ret->name, sizeof(ret->name), res_text(r, 0, 4));
-	if (res_bool(r, 0, 5))
-		note_use(db, ret->token_id);
-	return role_parse(res_text(r, 0, 1), &ret->role, err);
+	}
+	*ret = look.who;
+	return true;
 }
