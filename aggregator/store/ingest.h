@@ -89,12 +89,13 @@ struct ingest {
 	size_t count;
 	int64_t stream_id, node_id, cluster_id;
 	char *cluster;
-	int64_t next_seq;         /* of the stream before this call */
-	int64_t covered_until_ns; /* of the stream; INT64_MIN: nothing yet */
-	bool node_had;            /* how far its node was covered before is known: */
-	int64_t node_had_ns;      /* INT64_MIN: not at all */
-	int64_t node_behind;      /* how often something had come behind that */
-	int64_t slice_ns;         /* 0: no sums of slices are kept */
+	int64_t next_seq;                      /* of the stream before this call */
+	int64_t covered_until_ns;              /* of the stream; INT64_MIN: nothing yet */
+	bool node_had;                         /* how far its node was covered before is known: */
+	int64_t node_had_ns;                   /* INT64_MIN: not at all */
+	int64_t node_behind;                   /* how often something had come behind that */
+	int64_t hours_from_ns, hours_until_ns; /* the node's hours that are there; in a group only */
+	int64_t slice_ns;                      /* 0: no sums of slices are kept */
 	struct slice_sums slice;
 	struct dict dict;
 	bool policy_locked;

@@ -1,23 +1,45 @@
 /* aggregator/store/ingest_group.c - the pushes of several steady streams in one transaction: one COPY, one commit.
  *
  * Rules, in order; a push that one of them leaves out is taken in alone afterwards (ingest.c), by the same rules as ever:
- *  1. it brings nothing for the dictionary, its numbers follow each other, and it is no loss
+ *  1. it brings nothing for the dictionary, its numbers follow each other, it is no loss, and it is not of days
  *  2. its stream is known (ingest_cache.c) to this server and under this policy, and no other of the group is of its node
- *  3. its cursor is not locked by somebody else, and stands at its first number
+ *  3. neither its cursor nor its node is locked by somebody else, and the cursor stands at its first number
  *  4. judged without asking the ledger anything, all of it is accepted
  * Nothing is written for a push before rule 4 has let it pass. When anything fails the transaction is rolled back and the
- * whole group goes alone, so that one of them never spoils another. */
+ * whole group goes alone, so that one of them never spoils another.
+ *
+ * Nodes and hours are locked before records are written, as by retention, which locks hours and then the table of records. */
 #include <string.h>
 
 #include "aggregator/store/ingest.h"
 
-#define CALLS_AT_ONCE 64u /* of one round trip */
+#define HOURS_MAX 48                /* of one push */
+#define EVIDENCE_ROWS 64u           /* of one statement; */
+#define EVIDENCE_BYTES (256u << 10) /* and no more are added to these */
 
 /* --- rules 1 and 2 --- */
+
+/* The hours that its records can lie in. */
+static void
+span(const struct db_ledger *l, const struct ingest *in, int64_t *ret_first, int64_t *ret_last)
+{
+	int64_t first = INT64_MAX, last = INT64_MIN;
+
+	for (size_t i = 0; i < in->count; i++) {
+		const struct wire_batch *b = in->frames[i].batch;
+
+		first = b->from_ns < first ? b->from_ns : first;
+		last = b->to_ns - 1 > last ? b->to_ns - 1 : last;
+	}
+	*ret_first = hour_floor(l, first);
+	*ret_last = hour_floor(l, last);
+}
 
 static bool
 looks_steady(struct ingest_cache *c, const struct db_ledger *l, const struct ingest *in)
 {
+	int64_t first, last;
+
 	for (size_t i = 0; i < in->count; i++) {
 		const struct wire_batch *b = in->frames[i].batch;
 
@@ -29,7 +51,8 @@ looks_steady(struct ingest_cache *c, const struct db_ledger *l, const struct ing
 		if (b->from_ns < 0 || b->to_ns <= b->from_ns || !ingest_cache_has_days(c, l, b->from_ns, b->to_ns))
 			return false;
 	}
-	return true;
+	span(l, in, &first, &last);
+	return last - first < HOURS_MAX * NS_PER_HOUR;
 }
 
 /* What is known becomes the push's, until give_back(). */
@@ -72,15 +95,21 @@ same_ledger(struct db *db, const struct db_ledger *was, struct err *err)
 
 /* Whose row was not given is locked by somebody else. */
 static void
-take_cursor(struct ingest *in, const PGresult *cursors)
+take_cursor(struct ingest *in, const PGresult *locked)
 {
 	in->unsteady = true;
-	for (int row = 0; row < PQntuples(cursors); row++) {
-		if (res_i64(cursors, row, 0) != in->stream_id)
+	for (int row = 0; row < PQntuples(locked); row++) {
+		if (res_i64(locked, row, 0) != in->stream_id)
 			continue;
-		in->next_seq = res_i64(cursors, row, 1);
-		in->covered_until_ns = res_null(cursors, row, 2) ? INT64_MIN : res_i64(cursors, row, 2);
-		in->unsteady = in->next_seq != in->frames[0].seq || in->policy_version != res_i64(cursors, row, 3);
+		in->next_seq = res_i64(locked, row, 1);
+		in->covered_until_ns = res_null(locked, row, 2) ? INT64_MIN : res_i64(locked, row, 2);
+		in->unsteady = in->next_seq != in->frames[0].seq || in->policy_version != res_i64(locked, row, 3);
+		in->node_had = true;
+		in->node_had_ns = res_null(locked, row, 4) ? INT64_MIN : res_i64(locked, row, 4);
+		in->node_behind = res_i64(locked, row, 5);
+		in->hours_from_ns = res_null(locked, row, 6) ? INT64_MAX : res_i64(locked, row, 6);
+		in->hours_until_ns = res_null(locked, row, 7) ? INT64_MIN : res_i64(locked, row, 7);
+		return;
 	}
 }
 
@@ -102,34 +131,54 @@ take_services(struct ingest *in, const PGresult *services)
 	}
 }
 
+/* The share lock makes sealing wait for this transaction, and this transaction for sealing. */
 static bool
-begin(struct db_tx *tx, struct db *db, struct ingest_push *const *group, size_t n, struct err *err)
+begin(struct db_tx *tx, struct db *db, struct ingest_push *const *group, size_t n, bool *ret_open, struct err *err)
 {
 	static const struct db_stmt lock = {
 		"group lock",
-		"SELECT s.id, s.next_seq, s.covered_until_ns, coalesce((SELECT max(v.id) FROM policy_version v), 0) "
-		"FROM stream s WHERE s.id = ANY ($1::integer[]) FOR NO KEY UPDATE SKIP LOCKED"};
+		"SELECT s.id, s.next_seq, s.covered_until_ns, coalesce((SELECT max(v.id) FROM policy_version v), 0), "
+		"n.covered_until_ns, n.behind, ns_of(n.hours_from), ns_of(n.hours_until) "
+		"FROM stream s JOIN node n ON n.id = s.node_id WHERE s.id = ANY ($1::integer[]) "
+		"FOR NO KEY UPDATE SKIP LOCKED"};
 	static const struct db_stmt services = {
 		"group services",
 		"SELECT DISTINCT ON (node_id, gpu_id) node_id, gpu_id, from_ns, until_ns FROM gpu_service "
 		"WHERE node_id = ANY ($1::integer[]) ORDER BY node_id, gpu_id, from_ns DESC"};
-	owned(result) PGresult *cursors = NULL, *served = NULL;
+	static const struct db_stmt share = {
+		"group hours",
+		"SELECT coalesce(bool_or(x.sealed), false) FROM (SELECT h.sealed_at IS NOT NULL AND NOT h.dirty AS sealed "
+		"FROM unnest($1::integer[], $2::timestamptz[]) AS e(node_id, hour) "
+		"JOIN node_hour h USING (node_id, hour) ORDER BY h.hour, h.node_id FOR SHARE OF h) x"};
+	owned(result) PGresult *locked = NULL, *served = NULL, *sealed = NULL;
 	in_place(db_array) struct db_array streams, nodes;
-	struct db_args s = {0}, g = {0};
-	const struct db_call calls[] = {{&lock, &s, &cursors}, {&services, &g, &served}};
+	in_place(db_columns) struct db_columns hours;
+	struct db_args s = {0}, g = {0}, h = {0};
+	const struct db_call calls[] = {{&lock, &s, &locked}, {&services, &g, &served}, {&share, &h, &sealed}};
 
 	db_array_init(&streams);
 	db_array_init(&nodes);
+	db_columns_init(&hours, 2);
 	for (size_t i = 0; i < n; i++) {
-		array_i64(&streams, group[i]->in.stream_id);
-		array_i64(&nodes, group[i]->in.node_id);
+		const struct ingest *in = &group[i]->in;
+		int64_t first, last;
+
+		array_i64(&streams, in->stream_id);
+		array_i64(&nodes, in->node_id);
+		span(&in->ledger, in, &first, &last);
+		for (; first <= last; first += NS_PER_HOUR) {
+			array_i64(&hours.col[0], in->node_id);
+			array_time(&hours.col[1], first);
+		}
 	}
 	arg_array(&s, &streams);
 	arg_array(&g, &nodes);
+	arg_columns(&h, &hours);
 	if (!db_tx_begin_all(tx, db, calls, ARRAY_LEN(calls), err) || !same_ledger(db, &group[0]->in.ledger, err))
 		return false;
+	*ret_open = !res_bool(sealed, 0, 0);
 	for (size_t i = 0; i < n; i++) {
-		take_cursor(&group[i]->in, cursors);
+		take_cursor(&group[i]->in, locked);
 		take_services(&group[i]->in, served);
 	}
 	return true;
@@ -174,141 +223,161 @@ judge_all(struct ingest_push **group, size_t *n, struct err *err)
 
 /* --- what is stored --- */
 
-static bool
-store_evidence(struct db *db, struct ingest_push *const *group, size_t n, struct err *err)
-{
-	static const struct db_stmt stmt = {
-		"group evidence",
-		"INSERT INTO ingest_batch (stream_id, seq, last_seq, status, from_ns, to_ns, records, exporter_version, sha256, "
-		"payload) VALUES ($1, $2, $2, 'accepted', $3, $4, $5, $6, $7, $8)"};
-	owned(mem) struct db_args *args = mem_array(CALLS_AT_ONCE, sizeof(*args));
-	struct db_call calls[CALLS_AT_ONCE];
-	size_t waiting = 0;
-
-	for (size_t i = 0; i < n; i++) {
-		const struct ingest *in = &group[i]->in;
-
-		for (size_t k = 0; k < in->count; k++) {
-			const struct ingest_frame *f = &in->frames[k];
-			struct db_args *a = &args[waiting];
-
-			a->count = 0;
-			arg_i64(a, in->stream_id);
-			arg_i64(a, f->seq);
-			arg_i64(a, f->batch->from_ns);
-			arg_i64(a, f->batch->to_ns);
-			arg_i64(a, (int64_t)f->batch->record_count);
-			arg_text(a, f->batch->exporter_version);
-			arg_bytes(a, f->sha, sizeof(f->sha));
-			arg_bytes(a, f->payload, f->len);
-			calls[waiting++] = (struct db_call){&stmt, a, NULL};
-			if (waiting == CALLS_AT_ONCE) {
-				if (!db_run_all(db, calls, waiting, err))
-					return false;
-				waiting = 0;
-			}
-		}
-	}
-	return waiting == 0 || db_run_all(db, calls, waiting, err);
-}
-
 /* Whether the node's hours reach as far as its records now do, and these all lie behind what it had covered before. */
 static bool
-has_hours(struct ingest *in, const PGresult *nodes, const int64_t *hours, size_t n)
+has_hours(const struct ingest *in)
 {
-	int64_t last = hour_floor(&in->ledger, in->covered_until_ns - 1);
-	int64_t first = n > 0 ? hours[0] : last;
+	int64_t first, last;
 
-	for (int row = 0; row < PQntuples(nodes); row++) {
-		if (res_i64(nodes, row, 0) != in->node_id)
-			continue;
-		in->node_had = true;
-		in->node_had_ns = res_null(nodes, row, 3) ? INT64_MIN : res_i64(nodes, row, 3);
-		in->node_behind = res_i64(nodes, row, 4);
-		return !res_null(nodes, row, 1) && res_i64(nodes, row, 1) <= first && last < res_i64(nodes, row, 2) &&
-		       ingest_first_ns(in) >= in->node_had_ns;
-	}
-	return false;
+	span(&in->ledger, in, &first, &last);
+	last = hour_floor(&in->ledger, in->covered_until_ns - 1);
+	return in->hours_from_ns <= first && last < in->hours_until_ns && ingest_first_ns(in) >= in->node_had_ns;
 }
 
-/* The cursors, and the hours. node_hours_touch() is for one node and does all there is to do; what is done here is what it does where
- * the hours are there and open and nothing comes behind, for all nodes at once. Where they are not, it is called. */
+/* node_hours_touch() is for one node and does all there is to do. Where the hours are there and open and nothing comes behind, that is no
+ * more than what write_all() does for all nodes at once; where they are not, it is called. */
 static bool
-move_cursors(struct db *db, struct ingest_push *const *group, size_t n, struct err *err)
+touch_and_slice(struct db *db, struct ingest_push *const *group, size_t n, bool open, struct err *err)
 {
-	static const struct db_stmt move = {
-		"group move",
-		"UPDATE stream s SET next_seq = e.next, covered_until_ns = greatest(s.covered_until_ns, e.covered) "
-		"FROM unnest($1::integer[], $2::bigint[], $3::bigint[]) AS e(id, next, covered) WHERE s.id = e.id"};
-	static const struct db_stmt cover = {
-		"group cover",
-		"WITH had AS (SELECT id, covered_until_ns, behind FROM node WHERE id = ANY ($1::integer[]) "
-		"ORDER BY id FOR NO KEY UPDATE) "
-		"UPDATE node n SET covered_until_ns = greatest(n.covered_until_ns, e.covered) "
-		"FROM unnest($1::integer[], $2::bigint[]) AS e(id, covered) JOIN had USING (id) "
-		"WHERE n.id = e.id RETURNING n.id, ns_of(n.hours_from), ns_of(n.hours_until), "
-		"had.covered_until_ns, had.behind"};
-	static const struct db_stmt share = {
-		"group hours",
-		"SELECT coalesce(bool_or(x.sealed), false) FROM (SELECT h.sealed_at IS NOT NULL AND NOT h.dirty AS sealed "
-		"FROM unnest($1::integer[], $2::timestamptz[]) AS e(node_id, hour) "
-		"JOIN node_hour h USING (node_id, hour) ORDER BY h.hour, h.node_id FOR SHARE OF h) x"};
-	in_place(db_columns) struct db_columns streams, nodes, hours;
 	in_place(slice_rows) struct slice_rows slices = {0};
-	owned(result) PGresult *covered = NULL, *sealed = NULL;
-	struct db_args m = {0}, c = {0}, h = {0};
-	const struct db_call calls[] = {{&move, &m, NULL}, {&cover, &c, &covered}, {&share, &h, &sealed}};
-	bool all_open = true;
 
-	db_columns_init(&streams, 3);
-	db_columns_init(&nodes, 2);
-	db_columns_init(&hours, 2);
-	for (size_t i = 0; i < n; i++) {
-		const struct ingest *in = &group[i]->in;
-		owned(mem) int64_t *list = NULL;
-		size_t count = ingest_hours(in, &list);
-
-		array_i64(&streams.col[0], in->stream_id);
-		array_i64(&streams.col[1], in->frames[in->count - 1].seq + 1);
-		array_i64(&streams.col[2], in->covered_until_ns);
-		array_i64(&nodes.col[0], in->node_id);
-		array_i64(&nodes.col[1], in->covered_until_ns);
-		for (size_t k = 0; k < count; k++) {
-			array_i64(&hours.col[0], in->node_id);
-			array_time(&hours.col[1], list[k]);
-		}
-	}
-	arg_columns(&m, &streams);
-	arg_columns(&c, &nodes);
-	arg_columns(&h, &hours);
-	if (!db_run_all(db, calls, ARRAY_LEN(calls), err))
-		return false;
-	all_open = !res_bool(sealed, 0, 0);
 	for (size_t i = 0; i < n; i++) {
 		struct ingest *in = &group[i]->in;
-		owned(mem) int64_t *list = NULL;
-		size_t count = ingest_hours(in, &list);
-		bool has = has_hours(in, covered, list, count);
 
 		in->db = db;
-		if ((!all_open || !has) && !ingest_touch_hours(in, err))
+		if ((!open || !has_hours(in)) && !ingest_touch_hours(in, err))
 			return false;
 		ingest_slice(in, &slices);
 	}
 	return ingest_slices_store(db, &slices, err);
 }
 
+/* Batches on their way into one statement. */
+struct evidence {
+	struct db_columns columns;
+	struct db_blobs sha, payload;
+	struct db_args args;
+};
+#define EVIDENCE_COLUMNS 6
+
+static void
+evidence_init(struct evidence *e)
+{
+	db_columns_init(&e->columns, EVIDENCE_COLUMNS);
+	db_blobs_init(&e->sha);
+	db_blobs_init(&e->payload);
+	e->args.count = 0;
+}
+
+static void
+evidence_fini(struct evidence *e)
+{
+	db_columns_fini(&e->columns);
+	db_blobs_fini(&e->sha);
+	db_blobs_fini(&e->payload);
+}
+
+static void
+evidence_add(struct evidence *e, const struct ingest *in, const struct ingest_frame *f)
+{
+	struct db_array *col = e->columns.col;
+
+	array_i64(&col[0], in->stream_id);
+	array_i64(&col[1], f->seq);
+	array_i64(&col[2], f->batch->from_ns);
+	array_i64(&col[3], f->batch->to_ns);
+	array_i64(&col[4], (int64_t)f->batch->record_count);
+	array_text(&col[5], f->batch->exporter_version);
+	blobs_add(&e->sha, f->sha, sizeof(f->sha));
+	blobs_add(&e->payload, f->payload, f->len);
+}
+
+static const struct db_args *
+evidence_args(struct evidence *e)
+{
+	arg_columns(&e->args, &e->columns);
+	arg_blobs(&e->args, &e->sha);
+	arg_blobs(&e->args, &e->payload);
+	return &e->args;
+}
+
+static const struct db_stmt evidence_stmt = {
+	"group evidence",
+	"INSERT INTO ingest_batch (stream_id, seq, last_seq, status, from_ns, to_ns, records, exporter_version, sha256, payload) "
+	"SELECT stream_id, seq, seq, 'accepted', from_ns, to_ns, records, version, sha256, payload "
+	"FROM unnest($1::integer[], $2::bigint[], $3::bigint[], $4::bigint[], $5::integer[], $6::text[], $7::bytea[], $8::bytea[]) "
+	"AS e(stream_id, seq, from_ns, to_ns, records, version, sha256, payload)"};
+
+/* All batches but the last ones, which are left in e for the last round trip. */
+static bool
+store_evidence(struct db *db, struct ingest_push *const *group, size_t n, struct evidence *e, struct err *err)
+{
+	for (size_t i = 0; i < n; i++) {
+		const struct ingest *in = &group[i]->in;
+
+		for (size_t k = 0; k < in->count; k++) {
+			if (e->sha.count >= EVIDENCE_ROWS || e->payload.bytes.len >= EVIDENCE_BYTES) {
+				if (!db_run(db, &evidence_stmt, evidence_args(e), NULL, err))
+					return false;
+				evidence_fini(e);
+				evidence_init(e);
+			}
+			evidence_add(e, in, &in->frames[k]);
+		}
+	}
+	return true;
+}
+
+/* The evidence, the cursors, how far the nodes are covered, and COMMIT. */
+static bool
+write_all(struct db_tx *tx, struct db *db, struct ingest_push *const *group, size_t n, struct err *err)
+{
+	static const struct db_stmt move = {
+		"group move",
+		"UPDATE stream s SET next_seq = e.next, covered_until_ns = greatest(s.covered_until_ns, e.covered) "
+		"FROM unnest($1::integer[], $2::bigint[], $3::bigint[]) AS e(id, next, covered) WHERE s.id = e.id"};
+	static const struct db_stmt cover = {
+		"group cover", "UPDATE node n SET covered_until_ns = greatest(n.covered_until_ns, e.covered) "
+			       "FROM unnest($1::integer[], $2::bigint[]) AS e(id, covered) WHERE n.id = e.id"};
+	in_place(db_columns) struct db_columns streams, nodes;
+	in_place(evidence) struct evidence evidence;
+	struct db_args m = {0}, c = {0};
+
+	db_columns_init(&streams, 3);
+	db_columns_init(&nodes, 2);
+	evidence_init(&evidence);
+	for (size_t i = 0; i < n; i++) {
+		const struct ingest *in = &group[i]->in;
+
+		array_i64(&streams.col[0], in->stream_id);
+		array_i64(&streams.col[1], in->frames[in->count - 1].seq + 1);
+		array_i64(&streams.col[2], in->covered_until_ns);
+		array_i64(&nodes.col[0], in->node_id);
+		array_i64(&nodes.col[1], in->covered_until_ns);
+	}
+	arg_columns(&m, &streams);
+	arg_columns(&c, &nodes);
+	if (!store_evidence(db, group, n, &evidence, err))
+		return false;
+	return db_tx_commit_all(tx,
+	                        (const struct db_call[]){{&evidence_stmt, evidence_args(&evidence), NULL},
+	                                                 {&move, &m, NULL},
+	                                                 {&cover, &c, NULL}},
+	                        3, err);
+}
+
 static bool
 store_all(struct db *db, struct ingest_push **group, size_t *n, struct err *err)
 {
 	in_place(db_tx) struct db_tx tx = {0};
+	bool open = false;
 
-	if (!begin(&tx, db, group, *n, err) || !judge_all(group, n, err))
+	if (!begin(&tx, db, group, *n, &open, err) || !judge_all(group, n, err))
 		return false;
 	if (*n == 0)
 		return true;
-	return ingest_copy_all(db, group, *n, err) && store_evidence(db, group, *n, err) &&
-	       move_cursors(db, group, *n, err) && db_tx_commit(&tx, err);
+	return ingest_copy_all(db, group, *n, err) && touch_and_slice(db, group, *n, open, err) &&
+	       write_all(&tx, db, group, *n, err);
 }
 
 static void

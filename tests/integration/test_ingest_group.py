@@ -7,6 +7,7 @@ import contextlib
 import http.client
 import json
 import os
+import random
 import socket
 import subprocess
 import threading
@@ -14,7 +15,7 @@ import time
 import unittest
 
 from tests.support import pg
-from tests.support.fleet import HOUR, MINUTE, NS
+from tests.support.fleet import ALL_STATES, HOUR, MINUTE, NS, Fleet, truth
 from tests.support.ledger import BUILD, Ledger, each_frame, frames
 from tests.support.stack import Stack, wait_for
 
@@ -25,7 +26,7 @@ cluster: test
 effective: 2026-11-30T00:00:00Z
 tenants: [{name: acme, workspaces: [{name: one, rules: [{namespace: %s}]}, {name: two, rules: [{namespace: %s}]}]}]
 """
-COMMIT = b"Q\0\0\0\x0bCOMMIT\0"
+COMMITS = b"Q\0\0\0\x0bCOMMIT\0", b"B\0\0\0\x14\0commit\0"  # by itself, or behind the last statements of a group
 
 
 def batch(node, seq, origin=START, **change):
@@ -67,7 +68,7 @@ class Proxy(contextlib.AbstractContextManager):
     def forward(self, client, server):
         with client, server, contextlib.suppress(OSError):
             while data := client.recv(65536):
-                if self.cut and COMMIT in data:
+                if self.cut and any(c in data for c in COMMITS):
                     how, self.cut = self.cut, None
                     self.cuts += 1
                     # Nothing more goes back to the client.
@@ -103,9 +104,8 @@ class Replica(contextlib.AbstractContextManager):
 
     def send(self, *pushes):
         self.steps += 1
-        paths = [
-            self.led.file(frames(p if isinstance(p, list) else [p]), f"group-{self.child.pid}-{self.steps}-{i}") for i, p in enumerate(pushes)
-        ]
+        made = [p if isinstance(p, bytes) else frames(p if isinstance(p, list) else [p]) for p in pushes]
+        paths = [self.led.file(data, f"group-{self.child.pid}-{self.steps}-{i}") for i, data in enumerate(made)]
         self.child.stdin.write(" ".join(paths) + "\n")
         self.child.stdin.flush()
         self.expected = len(paths)
@@ -431,6 +431,45 @@ class Others(Base):
             self.assertEqual((r["ok"], r["grouped"]), (True, False), r)
         self.led.rows("truncate usage_interval, ingest_batch, usage_hourly, node_hour, gpu_service, stream_device, stream_holder, stream cascade")
         self.led.rows("update node set covered_until_ns = null, hours_from = null, hours_until = null")
+
+
+class Random(Base):
+    def test_a_random_fleet_in_groups_of_two_replicas_adds_up_to_its_records(self):
+        value = int(os.environ.get("TOLLGATE_PROP_SEED") or str(random.randrange(1 << 32)), 0)
+        print(f"seed {value} (TOLLGATE_PROP_SEED={value} repeats it)", flush=True)
+        rng = random.Random(value)
+        fleet = Fleet(rng.randrange(1 << 32), START, START + 2 * HOUR, nodes=4)
+        self.led.now = START + 4 * HOUR
+        for first, *others in (s for n in fleet.nodes for s in n.streams):
+            for kind in ("devices", "holders"):  # all that a stream names comes first: what follows is steady
+                first[kind] = list({e["id"]: e for b in (first, *others) for e in b[kind]}.values())
+                for b in others:
+                    b[kind] = []
+        streams = [(n.name, each_frame(s)) for n in fleet.nodes for s in n.streams]
+        at = [0] * len(streams)
+        replicas = [self.replica(), self.replica()]
+        while left := [i for i, (_, s) in enumerate(streams) if at[i] < len(s)]:
+            # Mostly the oldest of each node, and by the same replica.
+            oldest = list({streams[i][0]: i for i in reversed(left)}.values())
+            sent = []
+            for r in rng.choice([replicas[:1], replicas[:1], replicas[:1], replicas[1:], replicas]):
+                among = left if rng.random() < 0.1 else oldest
+                chosen = rng.sample(among, rng.randint(1, len(among)))
+                r.send(*[b"".join(streams[i][1][max(0, at[i] - rng.choice([0, 0, 0, 1])) : at[i] + rng.choice([1, 1, 1, 3])]) for i in chosen])
+                sent.append((r, chosen))
+            for r, chosen in sent:
+                for i, got in zip(chosen, r.outcomes()):
+                    self.assertEqual((got["ok"], got["quarantined"]), (True, 0), got)
+                    at[i] = max(at[i], got["next_seq"] - 1)
+            if rng.random() < 0.1:
+                rng.choice([self.led.rollup, self.led.slice])()
+        self.led.rollup()
+        states = "(values " + ", ".join(f"('{s}', u.{s})" for s in ALL_STATES) + ") s(state, v)"
+        rows = self.led.rows(
+            "select g.uuid, ns_of(u.hour), s.state, sum(s.v) from usage_rows('2026-01-01', '2028-01-01') u join device d on d.id = u.device_id "
+            f"join gpu g on g.id = d.gpu_id, lateral {states} where s.v <> 0 group by 1, 2, 3"
+        )
+        self.assertEqual({(uuid, int(hour), state): int(v) for uuid, hour, state, v in rows}, truth(fleet.batches(), self.led.now, self.led.grace)[0])
 
 
 class Lost(Base):
