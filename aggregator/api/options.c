@@ -29,7 +29,7 @@ static const struct conf_option options[] = {
 	 .help = "bring the schema up to date at the start; otherwise an older schema is refused"},
 	{.name = "issue-admin-token", .type = CONF_PATH, .offset = FIELD(issue_admin_token),
 	 .help = "make an administrator's token, write it to this file (mode 0600; - for standard output) and exit"},
-	{.name = "workers", .type = CONF_INT, .offset = FIELD(workers), .preset = "16", .min = 1, .max = 64,
+	{.name = "workers", .type = CONF_INT, .offset = FIELD(workers), .preset = "24", .min = 1, .max = 64,
 	 .help = "requests answered at the same time, each with its own database connection"},
 	{.name = "queue", .type = CONF_INT, .offset = FIELD(queue), .preset = "2048", .min = 1, .max = 65536,
 	 .help = "requests that may wait for a worker; beyond it the answer is 503 with Retry-After"},

@@ -4,7 +4,7 @@
 
 #include "aggregator/store/ingest.h"
 
-#define COPY_CHUNK (256u << 10)
+#define COPY_CHUNK (32u << 10) /* more would only be copied further from the processor */
 #define COPY_SQL                                                                                 \
 	"COPY usage_interval (start_ns, duration_ns, held_ns, used_ns, unmeasured_ns, over_ns, " \
 	"memory_byte_ms, energy_mj, seq, stream_id, node_id, device_id, ticks, units, state, "   \
