@@ -14,7 +14,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 sys.path.insert(0, ROOT)
 
 from tests.bench.bench_http import emit  # noqa: E402
-from tests.support.fleetrun import Fleet  # noqa: E402
+from tests.support.fleetrun import Fleet, resident_thirds  # noqa: E402
 
 NODES, STEP_S = 1000, 10
 STEPS = int(os.environ.get("TOLLGATE_BENCH_STEPS") or 12)
@@ -41,7 +41,7 @@ def paced():
         emit("fleet, longest lag", "ms", max(s["max_ms"] for s in steps), "a step", STEP_S * 1000, 1.0)
         for who in ("aggregator", "server", "fleet"):
             emit(f"fleet, {who}", "cores", used[who], "the machine", os.cpu_count(), None)
-        early, late = (sorted(part)[len(part) // 2] for part in (run["resident"][: third * STEP_S], run["resident"][-third * STEP_S :]))
+        early, _, late = resident_thirds(run)
         emit("fleet, memory of the last third", "KiB", late, "of the first", early, 1.1)
 
 

@@ -18,7 +18,7 @@ sys.path.insert(0, ROOT)
 
 from tests.bench.bench_http import emit  # noqa: E402
 from tests.support import stack  # noqa: E402
-from tests.support.fleetrun import Fleet, server_cpu  # noqa: E402
+from tests.support.fleetrun import Fleet, resident_thirds, server_cpu  # noqa: E402
 
 NODES = 60
 ROUNDS = 3
@@ -87,6 +87,14 @@ def against_copy(name, steps, batches):
         return run
 
 
+def memory():
+    """What the aggregator's memory is once every worker has taken in large pushes, and what it is at the end of three times as many."""
+    with Fleet(20) as fleet:
+        run = fleet.run("--steps", 30, "--batches", 30, "--at-once", 32)
+        _, middle, last = resident_thirds(run)
+        emit(f"ingest, backlog, memory after {run['records'] / 1e6:.1f} million records", "KiB", last, "of the third before", middle, 1.1)
+
+
 def sealing():
     """Two hours of some nodes, cut every ten seconds, in pushes of five minutes: as many slices as a steady fleet has. The hours that were covered to their end
     while that came are sealed, as they are in service."""
@@ -132,6 +140,7 @@ def bytes_per_record(name, shape, goal):
 def main():
     against_copy("backlog", 4, 30)
     against_copy("steady", 60, 1)
+    memory()
     bytes_per_record("8 GPUs x 7 x 3", (8, 7, 3), 1.0)
     bytes_per_record("8 GPUs, whole", (8, 0, 1), None)
     bytes_per_record("1 GPU, whole", (1, 0, 1), None)

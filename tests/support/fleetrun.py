@@ -69,9 +69,19 @@ WAITS = """select coalesce(wait_event_type || ' ' || wait_event, 'computes'), co
     where backend_type = 'client backend' and state = 'active' and pid <> pg_backend_pid() group by 1"""
 
 
+LOOKS_PER_S = 10  # at the aggregator's memory
+LOOK_S = 1 / LOOKS_PER_S
+
+
 def resident_kib(pid):
     with open(f"/proc/{pid}/status", encoding="ascii") as f:
         return int(next(line for line in f if line.startswith("VmRSS")).split()[1])
+
+
+def resident_thirds(run):
+    """The median of each third of a run, in KiB."""
+    seen, third = run["resident"], len(run["resident"]) // 3
+    return [sorted(part)[third // 2] for part in (seen[:third], seen[third : 2 * third], seen[-third:])]
 
 
 class Fleet(contextlib.AbstractContextManager):
@@ -102,7 +112,7 @@ class Fleet(contextlib.AbstractContextManager):
         return [float(v) for v in row]
 
     def run(self, *options):
-        """Of the measured part: what fleet_tool says of it, and cpu, resident (KiB, every second), evidence_bytes; where the time went:
+        """Of the measured part: what fleet_tool says of it, and cpu, resident (KiB, every tenth of a second), evidence_bytes; where the time went:
         machine, kinds (of PostgreSQL's processes), busiest (backend, thread of the aggregator), waits (backends seen at work, every second),
         wal (bytes, seconds in fsync)."""
         gpus, instances, processes = self.shape
@@ -114,9 +124,10 @@ class Fleet(contextlib.AbstractContextManager):
             resident, waits, done = [], Counter(), threading.Event()
 
             def watch():
-                while not done.wait(1):
+                while not done.wait(LOOK_S):
                     resident.append(resident_kib(aggregator))
-                    waits.update({what: int(n) for what, n in self.stack.sql(WAITS)})
+                    if len(resident) % LOOKS_PER_S == 0:
+                        waits.update({what: int(n) for what, n in self.stack.sql(WAITS)})
 
             watcher = threading.Thread(target=watch)
             watcher.start()
