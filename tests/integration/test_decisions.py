@@ -359,6 +359,7 @@ class Blows(unittest.TestCase):
                 else:
                     s.call("POST", f"/v1/leases/{request_id}/release", b"{}")
             nodes.speak()
+            time.sleep(0.3)  # a replica that reads the log again must come to its end
             return not rows
 
         wait_for("the end of all leases", gone, s.aggregator)
