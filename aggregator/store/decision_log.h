@@ -40,9 +40,9 @@ void quota_log_drop(struct quota_log *l);
 MUST_CHECK bool quota_log_same_place(struct db *db, struct quota_log *l, struct err *err);
 /* The last snapshot, when nothing was read yet. */
 MUST_CHECK bool quota_log_open(struct db *db, struct quota_log *l, struct err *err);
-/* Applies rows of quota_events_stmt, which follow l->seq. */
-MUST_CHECK bool quota_log_apply(struct quota_log *l, const PGresult *events, struct decision_rows *changed,
-                                struct err *err);
+/* Applies rows of quota_events_stmt, which follow l->seq, up to an event: what was committed since is for the next time. */
+MUST_CHECK bool quota_log_apply(struct quota_log *l, const PGresult *events, int64_t to_seq,
+                                struct decision_rows *changed, struct err *err);
 /* Reads and applies the rest up to the row. Whatever does not fit together: the book is forgotten, and ERR_RETRY. */
 MUST_CHECK bool quota_log_reach(struct db *db, struct quota_log *l, const struct book_row *to,
                                 struct decision_rows *changed, struct err *err);

@@ -133,7 +133,7 @@ begin(struct quota_turn *t, const struct turn_asked *asked, struct err *err)
 		return false;
 	if (!t->log->book)
 		return err_set(err, ERR_RETRY, "the database is another one than a moment ago");
-	if (!quota_log_apply(t->log, events, &t->foreign, err)) {
+	if (!quota_log_apply(t->log, events, t->row.seq, &t->foreign, err)) {
 		quota_log_drop(t->log);
 		return false;
 	}

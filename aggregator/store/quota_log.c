@@ -223,12 +223,13 @@ apply_one(struct quota_log *l, const struct quota_log_entry *e, struct decision_
 }
 
 bool
-quota_log_apply(struct quota_log *l, const PGresult *events, struct decision_rows *changed, struct err *err)
+quota_log_apply(struct quota_log *l, const PGresult *events, int64_t to_seq, struct decision_rows *changed,
+                struct err *err)
 {
 	bool ok = true;
 
 	pthread_mutex_lock(&l->lock);
-	for (int i = 0; i < PQntuples(events) && ok; i++) {
+	for (int i = 0; i < PQntuples(events) && ok && res_i64(events, i, 0) <= to_seq; i++) {
 		struct quota_log_entry e = {.seq = res_i64(events, i, 0),
 		                            .at_ns = res_i64(events, i, 1),
 		                            .actor = res_text(events, i, 2),
@@ -260,7 +261,7 @@ quota_log_reach(struct db *db, struct quota_log *l, const struct book_row *to, s
 			quota_log_drop(l);
 			return err_set(err, ERR_RETRY, "the quota log ends before event %" PRId64, to->seq);
 		}
-		if (!quota_log_apply(l, r, changed, err)) {
+		if (!quota_log_apply(l, r, to->seq, changed, err)) {
 			quota_log_drop(l);
 			return false;
 		}
