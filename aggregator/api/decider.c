@@ -132,7 +132,7 @@ view_named(const struct decision_views *views, const struct desk_item *i)
 
 /* What waits is shown with its checks as they stand now. */
 static void
-write_view(struct decider *d, const struct decision_view *v, const char *warning, struct http_reply *rp)
+write_view(struct decider *d, const struct decision_view *v, const struct desk_item *i)
 {
 	owned(quota_outcome) struct quota_outcome *o = NULL;
 	in_place(buf) struct buf now;
@@ -146,8 +146,9 @@ write_view(struct decider *d, const struct decision_view *v, const char *warning
 			quota_book_verdict_json(b, &o->verdicts[0], &now);
 		quota_log_give_back(d->log);
 	}
-	rp->content_type = "application/json";
-	decision_json(v, now.len > 0 ? buf_text(&now) : NULL, warning, &rp->body);
+	i->rp->content_type = "application/json";
+	decision_json(v, now.len > 0 ? buf_text(&now) : NULL, i->warning[0] != '\0' ? i->warning : NULL, i->tenant,
+	              &i->rp->body);
 }
 
 static void
@@ -188,7 +189,7 @@ answer_view(struct decider *d, struct desk_item *i, const struct decision_view *
 		refuse(d, i, &err);
 		return true;
 	}
-	write_view(d, v, i->warning[0] != '\0' ? i->warning : NULL, i->rp);
+	write_view(d, v, i);
 	done(d, i);
 	return true;
 }

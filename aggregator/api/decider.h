@@ -72,7 +72,11 @@ MUST_CHECK bool api_wait(const struct http_request *rq, int64_t *ret_until_ns, s
 /* ERR_MISSING: there is no such decision, or it is not the asker's to see. */
 MUST_CHECK bool api_decision_mine(struct worker *w, const char *id, struct err *err);
 
-/* The resource of a decision. explained: the checks as they stand now, instead of those of the verdict; NULL: none. */
-void decision_json(const struct decision_view *v, const char *explained, const char *warning, struct buf *out);
+/* The resource of a decision. explained: the checks as they stand now, instead of those of the verdict; NULL: none. tenant: who reads
+ * it; empty: anybody. */
+void decision_json(const struct decision_view *v, const char *explained, const char *warning, const char *tenant,
+                   struct buf *out);
+/* A verdict as a tenant may read it: of another tenant's leases only why they would go and how much they are. Empty: all of it. */
+void decision_verdict(const char *verdict, const char *tenant, struct buf *out);
 
 #endif

@@ -313,7 +313,7 @@ think(const struct turn_result *r, struct desk_item *i)
 	buf_str(&i->rp->body, "{\"dry_run\":true,\"request_id\":");
 	json_write_string(i->id, &i->rp->body);
 	buf_str(&i->rp->body, ",\"verdict\":");
-	buf_add(&i->rp->body, told.data, told.len);
+	decision_verdict(buf_text(&told), i->tenant, &i->rp->body);
 	buf_str(&i->rp->body, "}\n");
 }
 

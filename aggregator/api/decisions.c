@@ -48,7 +48,7 @@ lease_member(const struct decision_view *v, struct buf *out)
 static void
 verdict_members(const char *verdict, struct buf *out)
 {
-	const char *from = verdict ? strstr(verdict, ",\"borrowed_gpus\"") : NULL;
+	const char *from = strstr(verdict, ",\"borrowed_gpus\"");
 	size_t n = from ? strlen(from) : 0;
 
 	while (n > 0 && from[n - 1] != '}')
@@ -57,9 +57,73 @@ verdict_members(const char *verdict, struct buf *out)
 		buf_add(out, from, n - 1);
 }
 
-void
-decision_json(const struct decision_view *v, const char *explained, const char *warning, struct buf *out)
+/* An object of "reasons", whose leases are the tenant's own. Ids and names have no characters that JSON must escape. */
+static bool
+is_own(const char *reason, const char *tenant)
 {
+	static const char key[] = "\"workspace\":\"";
+	const char *name = strstr(reason, key);
+	size_t n = strlen(tenant);
+
+	return name && strncmp(name + strlen(key), tenant, n) == 0 && name[strlen(key) + n] == '/';
+}
+
+static void
+write_reasons(const char *at, const char *tenant, bool ids, struct buf *out)
+{
+	const char *comma = "";
+
+	for (; *at == '{' || *at == ','; at++) {
+		const char *end = strchr(at, '}'), *why = strstr(at, "\"why\":"), *rest = strstr(at, ",\"priority\":");
+		const char *begin = *at == ',' ? at + 1 : at;
+
+		if (!end || !why || !rest)
+			return;
+		if (is_own(begin, tenant) && ids) {
+			const char *id = begin + strlen("{\"id\":"), *id_end = strchr(id, ',');
+
+			buf_str(out, comma);
+			buf_add(out, id, (size_t)(id_end - id));
+			comma = ",";
+		} else if (!ids) {
+			bool own = is_own(begin, tenant);
+
+			buf_str(out, comma);
+			if (!own)
+				buf_str(out, "{\"id\":null,\"workspace\":null,");
+			buf_add(out, own ? begin : why, (size_t)((own ? end : rest) - (own ? begin : why)));
+			buf_char(out, '}');
+			comma = ",";
+		}
+		at = end;
+	}
+}
+
+void
+decision_verdict(const char *verdict, const char *tenant, struct buf *out)
+{
+	static const char victims_key[] = "\"victims\":[", reasons_key[] = "\"reasons\":[";
+	const char *victims = strstr(verdict, victims_key), *reasons = strstr(verdict, reasons_key), *end;
+
+	if (tenant[0] == '\0' || !victims || !reasons) {
+		buf_str(out, verdict);
+		return;
+	}
+	victims += strlen(victims_key);
+	reasons += strlen(reasons_key);
+	buf_add(out, verdict, (size_t)(victims - verdict));
+	write_reasons(reasons, tenant, true, out);
+	end = strchr(victims, ']');
+	buf_add(out, end, (size_t)(reasons - end));
+	write_reasons(reasons, tenant, false, out);
+	buf_str(out, strchr(reasons, ']'));
+}
+
+void
+decision_json(const struct decision_view *v, const char *explained, const char *warning, const char *tenant,
+              struct buf *out)
+{
+	in_place(buf) struct buf verdict;
 	size_t n = strlen(v->body);
 
 	buf_str(out, "{\"request_id\":");
@@ -85,7 +149,10 @@ decision_json(const struct decision_view *v, const char *explained, const char *
 	if (v->warn)
 		buf_printf(out, "%s\"not enforced: the rules say %s\"", warning ? "," : "", v->would);
 	buf_char(out, ']');
-	verdict_members(explained ? explained : v->verdict, out);
+	buf_init(&verdict, HTTP_REPLY_MAX);
+	if (explained || v->verdict)
+		decision_verdict(explained ? explained : v->verdict, tenant, &verdict);
+	verdict_members(buf_text(&verdict), out);
 	buf_str(out, "}\n");
 }
 

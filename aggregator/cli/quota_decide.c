@@ -67,6 +67,12 @@ print_victims(const json_t *d)
 	for (size_t i = 0; i < json_array_size(reasons); i++) {
 		const json_t *v = json_array_get(reasons, i);
 
+		if (!json_is_string(json_object_get(v, "id"))) {
+			printf("takes back: another tenant's, ");
+			print_amount(v, "gpus");
+			printf(" GPUs: %s\n", text_of(v, "why"));
+			continue;
+		}
 		printf("takes back: %s of %s, ", text_of(v, "id"), text_of(v, "workspace"));
 		print_amount(v, "gpus");
 		printf(" GPUs, priority ");
