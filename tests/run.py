@@ -89,7 +89,7 @@ def python_jobs(suite, out):
             if variant not in VARIANTS:
                 sys.exit(f"{source}: '{said.group(0)}' names no variant; there are {', '.join(VARIANTS)}")
             tools = [f"{out}/{variant}/tests/{Path(t).stem}" for t in sorted(glob("tests/support/*_tool.c"))]
-            yield Job(suite, Path(source).stem, variant, source, ["programs"] + tools)
+            yield Job(suite, Path(source).stem, variant, source, ["programs", f"{out}/{variant}/sim/libclockstep.so"] + tools)
 
 
 def all_jobs(out):

@@ -36,7 +36,7 @@ OF_TENANTS = {"tollgate_gpu_seconds_total", "tollgate_energy_joules_total", "tol
 # What only operators see.
 OF_THE_WHOLE = {"tollgate_conservation_error_seconds", "tollgate_quarantined_batches", "tollgate_quarantine_age_seconds", "tollgate_rollup_backlog",
                 "tollgate_unsealed_age_seconds", "tollgate_ledger_series_left_out"}  # fmt: skip
-OWN = re.compile("tollgate_(ingest|aggregator|events|quarantine_decisions|status|decision_duration)_")
+OWN = re.compile("tollgate_(ingest|aggregator|events|quarantine_decisions|status|decision_duration|decision_turns)_")
 # Of quota there is what happens to be there; test_quota_cli.py has it all.
 QUOTA = re.compile("tollgate_(quota|decisions|reclaims|exceptions|unleased|would_deny)")
 

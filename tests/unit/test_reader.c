@@ -16,7 +16,7 @@
 #define GPUS 4u
 /* Nothing here takes as long as this, but a machine that is busy. */
 #define PATIENCE_NS (60 * S)
-/* How long a hanging call is waited for; what does not hang must be done in half of it. */
+/* How long a hanging call is waited for, at first; what does not hang must be done in half of it. */
 #define SHORT_NS S
 
 /* A source whose calls hang or fail as the test says. */
@@ -251,6 +251,26 @@ hanging(struct bench *b)
 	return status.hanging;
 }
 
+/* The first read beside `hang` GPUs that hang. On a machine that is busy another one may be overtaken as well: then all begins anew, with more
+ * patience, so that only a reader which never reads the others fails. */
+static void
+read_beside(struct bench *b, size_t hang)
+{
+	for (int64_t patience_ns = SHORT_NS;; patience_ns *= 4) {
+		bool hangs[GPUS];
+
+		assert_true(read_gpus(b, patience_ns));
+		if (silent(b) == hang || patience_ns >= PATIENCE_NS)
+			break;
+		memcpy(hangs, fake.hang_read, sizeof(hangs));
+		bench_fini(b);
+		bench_init(b);
+		for (size_t i = 0; i < GPUS; i++)
+			set(&fake.hang_read[i], hangs[i]);
+	}
+	assert_int_equal(silent(b), hang);
+}
+
 /* A call that has been let go is still under way for a moment. */
 static void
 read_until_all_answer(struct bench *b)
@@ -303,8 +323,7 @@ a_gpu_that_hangs_is_silent_and_the_others_are_read_in_the_same_tick(void **state
 
 		bench_init(&b);
 		set(&fake.hang_read[victim], true);
-		assert_true(read_gpus(&b, SHORT_NS));
-		assert_int_equal(silent(&b), 1);
+		read_beside(&b, 1);
 		assert_true(b.last->gpus[victim].silent);
 		assert_int_equal(hanging(&b), 1);
 		/* it is not called again, and not waited for again: this would take hours */
@@ -336,8 +355,7 @@ three_gpus_that_begin_to_hang_at_once_leave_the_fourth_as_it_is(void **state)
 	bench_init(&b);
 	for (size_t i = 0; i < 3; i++)
 		set(&fake.hang_read[i], true);
-	assert_true(read_gpus(&b, 4 * SHORT_NS));
-	assert_int_equal(silent(&b), 3);
+	read_beside(&b, 3);
 	assert_false(b.last->gpus[3].silent);
 	assert_int_equal(hanging(&b), 3);
 	set(&fake.hang_read[1], false);
@@ -369,7 +387,7 @@ a_gpu_that_is_only_slow_is_overtaken_and_still_read(void **state)
 	set(&fake.hang_read[0], true);
 	assert_int_equal(pthread_create(&thread, NULL, let_go, &fake.hang_read[0]), 0);
 	/* GPU 0 answers only when GPU 3 has been called, which takes a second worker */
-	assert_true(read_gpus(&b, 2 * SHORT_NS));
+	assert_true(read_gpus(&b, 4 * SHORT_NS));
 	assert_int_equal(silent(&b), 0);
 	assert_int_equal(b.last->gpus[0].power_mw, 1);
 	pthread_join(thread, NULL);
@@ -506,7 +524,7 @@ a_library_with_a_call_under_way_is_closed_by_that_call_s_worker(void **state)
 	(void)state;
 	bench_init(&b);
 	set(&fake.hang_read[1], true);
-	assert_true(read_gpus(&b, SHORT_NS));
+	read_beside(&b, 1);
 	set(&fake.fail_list, true);
 	assert_false(read_gpus(&b, PATIENCE_NS));
 	set(&fake.fail_list, false);
