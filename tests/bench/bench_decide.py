@@ -83,8 +83,8 @@ def main():
         stack.wait_for("the first look", lambda: s.sql("SELECT seq FROM tollgate.quota_book") != [["0"]], s.aggregator)
         quotalog.append(s, POLICY)
         quotalog.append(s, nodes())
-        time.sleep(QUIET_S)  # what was appended looks like another replica's
         decide(s, 1, 10, "warm")
+        time.sleep(QUIET_S)  # what was appended looked like another replica's, and this one bets again only after a while
         runs = {"one": [], "commit": [], "many": [], "locked": []}
         # the disk is still busy with what 64 clients wrote when one begins: each kind by itself
         for i in range(ROUNDS):
