@@ -15,7 +15,7 @@ test="$run curl libcmocka-dev prometheus python3 python3-grpcio python3-protobuf
 lint="$test clang clang-format clang-tidy cppcheck"
 fuzz="$run clang libclang-rt-14-dev"
 bench="$test wrk prometheus-pushgateway"
-package="$build debhelper dpkg-dev fakeroot"
+package="$build build-essential debhelper dpkg-dev fakeroot"
 
 case "${1-}" in
 container | run | test | lint | fuzz | bench | package) eval "wanted=\$$1" ;;
