@@ -101,6 +101,16 @@ heap_refresh(const struct quota_state *s, struct heap *h)
 		sink(h, i);
 }
 
+/* Whose turn is still to come is there already, and has one turn: what it gets may be the end of its request. The order is heap_refresh()'s. */
+static void
+heap_add(struct heap *h, int32_t wait)
+{
+	for (size_t i = 0; i < h->count; i++)
+		if (h->at[i].wait == wait)
+			return;
+	PUSH(*h)->wait = wait;
+}
+
 /* The first as things are now. A decision can only take rights away and add debt, so that a place which has not become worse is
  * right; where one gave something back, heap_refresh() was called. */
 static int32_t
@@ -212,7 +222,7 @@ settle(struct quota_state *s, int32_t wait, struct ruling *r, struct heap *heap,
 		consider_as_head(s, wait, r);
 	/* A hold that had to go waits again, behind or before those that are left. */
 	for (size_t i = 0; i < r->hunt.displaced_count; i++)
-		PUSH(*heap)->wait = r->hunt.displaced[i];
+		heap_add(heap, r->hunt.displaced[i]);
 	if (better || r->hunt.displaced_count > 0)
 		heap_refresh(s, heap);
 }
