@@ -14,6 +14,7 @@ enum err_kind {
 	ERR_DENIED,   /* the caller may not do this */
 	ERR_MISSING,  /* the thing named does not exist */
 	ERR_RETRY,    /* the same call may work later */
+	ERR_LIMIT,    /* the caller has as much open as it may have: the same call works once there is less of it */
 	ERR_FATAL,    /* nothing the caller can do */
 };
 

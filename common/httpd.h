@@ -92,7 +92,7 @@ void http_problem(struct http_reply *rp, const struct http_request *rq, int stat
                   ...) PRINTF_LIKE(5, 6) SELDOM;
 /* Adds a member to the problem just written: what a program needs to go on, such as expected_seq. */
 void http_problem_i64(struct http_reply *rp, const char *name, int64_t value);
-/* The status of an error kind: INVALID 400, DENIED 403, MISSING 404, CONFLICT 409, RETRY 503, FATAL 500. */
+/* The status of an error kind: INVALID 400, DENIED 403, MISSING 404, CONFLICT 409, LIMIT 429, RETRY 503, FATAL 500. */
 void http_problem_err(struct http_reply *rp, const struct http_request *rq, const struct err *err) SELDOM;
 
 typedef void http_handler(void *app, void *worker, const struct http_request *rq, struct http_reply *rp);

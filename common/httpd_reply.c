@@ -263,11 +263,12 @@ http_problem_err(struct http_reply *rp, const struct http_request *rq, const str
 	case ERR_MISSING: status = 404; break;
 	case ERR_CONFLICT: status = 409; break;
 	case ERR_RETRY: status = 503; break;
+	case ERR_LIMIT: status = 429; break;
 	case ERR_NONE:
 	case ERR_FATAL: break;
 	}
 	http_problem(rp, rq, status, NULL, "%s", err->text);
-	if (status == 503)
+	if (status == 503 || status == 429)
 		rp->retry_after_s = 1;
 }
 

@@ -61,6 +61,7 @@ struct counters {
 };
 
 struct decider;
+struct dry_runs;
 struct token_line;
 struct quota_loop_memory;
 struct app {
@@ -74,6 +75,7 @@ struct app {
 	struct audit_reads *reads;
 	struct decision_counters *decisions;
 	struct decider *decider;
+	struct dry_runs *dry_runs;
 	struct quota_loop_memory *loop;
 	int64_t started_wall_ns;
 };

@@ -23,11 +23,11 @@ struct decider {
 	pthread_cond_t wake;
 	struct desk_item *first, **end; /* in the order they came */
 	atomic_bool hurry;
-	bool stop;
+	bool stop, look_soon;
+	_Atomic int64_t policy_version; /* up to which the policy was read; written by the thread alone */
 	/* of the thread alone */
 	struct desk_item *watches;
 	struct decider_look look;
-	int64_t policy_version; /* at the last look */
 	int64_t ticked_ns, followed_ns, disagreements;
 	char last_error[sizeof(((struct err *)0)->text)];
 };
@@ -337,9 +337,6 @@ answer_items(struct decider *d, struct desk_item *items, const struct turn_resul
 		} else if (i->fate == DESK_STRANGER) {
 			http_problem(i->rp, i->rq, 401, "Authorization", "%s", STORE_TOKEN_REFUSED);
 			done(d, i);
-		} else if (i->kind == DESK_TRY) {
-			i->rp->content_type = "application/json";
-			done(d, i);
 		} else if (i->fate == DESK_DECIDED && turn_result_view(r, i, &v)) {
 			decision_counters_add(d->app->decisions, v.workspace, v.decision, v.rule);
 			if (!answer_view(d, i, &v))
@@ -367,23 +364,30 @@ tick(struct decider *d)
 	look_at_turn(d, &r);
 }
 
+static void
+read_policy(struct decider *d)
+{
+	int64_t version = d->policy_version;
+	struct err err = {0};
+
+	if (!store_quota_policy_version(d->db, &version, &err) || version == d->policy_version)
+		return;
+	d->look.now = true;
+	tick(d);
+	d->policy_version = version;
+}
+
 /* A workspace that the book does not know may be one that was made a moment ago: then the policy comes first. */
 static void
 know_workspaces(struct decider *d, const struct desk_item *items)
 {
 	const struct quota_book *b = quota_log_mine(d->log);
-	int64_t version = d->policy_version;
 	bool unknown = false;
-	struct err err = {0};
 
 	for (const struct desk_item *i = items; i && !unknown; i = i->next)
-		unknown = (i->kind == DESK_SUBMIT || i->kind == DESK_TRY) &&
-		          (!b || quota_book_workspace(b, i->body.workspace) == QUOTA_NONE);
-	if (!unknown || !store_quota_policy_version(d->db, &version, &err) || version == d->policy_version)
-		return;
-	d->look.now = true;
-	tick(d);
-	d->policy_version = version;
+		unknown = i->kind == DESK_SUBMIT && (!b || quota_book_workspace(b, i->body.workspace) == QUOTA_NONE);
+	if (unknown)
+		read_policy(d);
 }
 
 static void
@@ -424,7 +428,7 @@ take_turn(struct decider *d, struct desk_item *items, struct err *err)
 
 /* The desk's first items, or NULL when it is time for something else. */
 static struct desk_item *
-take_items(struct decider *d, int64_t until_ns, bool *ret_stop)
+take_items(struct decider *d, int64_t until_ns, bool *ret_look, bool *ret_stop)
 {
 	struct desk_item *items, *last = NULL;
 	struct timespec until;
@@ -434,7 +438,7 @@ take_items(struct decider *d, int64_t until_ns, bool *ret_stop)
 	until_ns += until.tv_sec * NS_PER_S + until.tv_nsec - time_boot_ns();
 	until = (struct timespec){.tv_sec = (time_t)(until_ns / NS_PER_S), .tv_nsec = (long)(until_ns % NS_PER_S)};
 	pthread_mutex_lock(&d->lock);
-	while (!d->first && !d->stop && !(d->hurry && d->watches))
+	while (!d->first && !d->stop && !d->look_soon && !(d->hurry && d->watches))
 		if (pthread_cond_clockwait(&d->wake, &d->lock, CLOCK_MONOTONIC, &until) == ETIMEDOUT)
 			break;
 	items = d->first;
@@ -446,6 +450,8 @@ take_items(struct decider *d, int64_t until_ns, bool *ret_stop)
 		if (!d->first)
 			d->end = &d->first;
 	}
+	*ret_look = d->look_soon;
+	d->look_soon = false;
 	*ret_stop = d->stop && !items;
 	pthread_mutex_unlock(&d->lock);
 	return items;
@@ -465,10 +471,10 @@ static void *
 decider_main(void *arg)
 {
 	struct decider *d = arg;
-	bool stop = false;
+	bool stop = false, look = false;
 
 	while (!stop) {
-		struct desk_item *items = take_items(d, next_ns(d), &stop);
+		struct desk_item *items = take_items(d, next_ns(d), &look, &stop);
 		struct err err = {0};
 
 		if (items && !take_turn(d, items, &err)) {
@@ -477,6 +483,8 @@ decider_main(void *arg)
 		}
 		if (d->hurry)
 			look_at_watches(d, NULL);
+		if (look && !stop)
+			read_policy(d);
 		if (!stop && time_boot_ns() - d->ticked_ns >= d->app->options->quota_tick_ns)
 			tick(d);
 		else if (d->watches && time_boot_ns() - d->followed_ns >= FOLLOW_NS)
@@ -550,4 +558,19 @@ struct quota_log *
 decider_log(struct decider *d)
 {
 	return d->log;
+}
+
+void
+decider_look(struct decider *d)
+{
+	pthread_mutex_lock(&d->lock);
+	d->look_soon = true;
+	pthread_cond_signal(&d->wake);
+	pthread_mutex_unlock(&d->lock);
+}
+
+int64_t
+decider_policy_version(struct decider *d)
+{
+	return d->policy_version;
 }

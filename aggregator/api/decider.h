@@ -12,7 +12,6 @@
 
 enum desk_kind {
 	DESK_SUBMIT,
-	DESK_TRY,      /* a submit that is only thought through */
 	DESK_EVENT,    /* about one lease or request that there is */
 	DESK_WATCH,    /* a decision, until it changes */
 	DESK_RECLAIMS, /* reclaims, until there are any behind `after` */
@@ -39,6 +38,7 @@ struct desk_item {
 	struct decision_workload workload; /* points into doc */
 	int64_t after;                     /* a watch: what was seen already; reclaims: what is known */
 	struct desk_item *next;
+	struct desk_item *next_open; /* of a dry run: the next one that is not answered */
 	/* what came of it, of the decider's thread alone */
 	enum {
 		DESK_OPEN,
@@ -66,6 +66,9 @@ void decider_hurry(struct decider *d);
 void decider_stop(struct decider *d);
 /* The log of this replica, for readers. */
 struct quota_log *decider_log(struct decider *d);
+/* The policy is read soon, and up to which version it was read. */
+void decider_look(struct decider *d);
+int64_t decider_policy_version(struct decider *d);
 
 /* ?wait=: until when on the boot clock; 0: not at all. */
 MUST_CHECK bool api_wait(const struct http_request *rq, int64_t *ret_until_ns, struct err *err);

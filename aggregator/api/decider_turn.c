@@ -9,7 +9,7 @@
 #include "aggregator/store/exception.h"
 
 #define TEXT_MAX QUOTA_EVENT_MAX_BYTES
-#define ACTORS_MAX 2000u
+#define ACTORS_MAX (1u << 20)
 
 void
 turn_result_fini(struct turn_result *r)
@@ -175,26 +175,24 @@ is_repeated(const struct turn_result *r, struct desk_item *items, struct desk_it
 	return true;
 }
 
+/* Everybody who asked for one of the requests that a batch decides, each once, in the order of their first requests. */
 static void
-add_actor(struct buf *actors, const char *actor)
+write_actors(const struct desk_item *items, struct buf *out)
 {
-	const char *at = actors->len > 0 ? strstr(buf_text(actors), actor) : NULL;
-	size_t n = strlen(actor);
+	for (const struct desk_item *i = items; i; i = i->next) {
+		const struct desk_item *before = items;
 
-	if (at && (at[n] == '\0' || at[n] == ','))
-		return;
-	if (actors->len > 0)
-		buf_str(actors, ", ");
-	buf_str(actors, actor);
-}
-
-static const struct quota_verdict *
-verdict_of(const struct quota_outcome *o, const char *id)
-{
-	for (size_t i = o->verdict_count; i-- > 0;)
-		if (strcmp(o->verdicts[i].id, id) == 0)
-			return &o->verdicts[i];
-	return NULL;
+		if (i->kind != DESK_SUBMIT || i->fate != DESK_DECIDED)
+			continue;
+		while (before != i && (before->kind != DESK_SUBMIT || before->fate != DESK_DECIDED ||
+		                       strcmp(before->actor, i->actor) != 0))
+			before = before->next;
+		if (before != i)
+			continue;
+		if (out->len > 0)
+			buf_str(out, ", ");
+		buf_str(out, i->actor);
+	}
 }
 
 /* The end of the object that begins here. */
@@ -273,48 +271,16 @@ step_submits(struct turn_result *r, struct desk_item *items, struct err *err)
 		asks[n] = i->ask;
 		buf_str(&text, n++ == 0 ? "{\"submit\":[" : ",");
 		buf_add(&text, i->body.request.data, i->body.request.len);
-		add_actor(&actors, i->actor);
 	}
 	if (n == 0)
 		return true;
+	write_actors(items, &actors);
 	buf_str(&text, "]}");
 	if (!buf_ok(&text, "an event", err) ||
 	    !step(r, keep(r, mem_strdup(buf_text(&actors))), buf_text(&text), text.len, asks, n, &o, err))
 		return false;
 	tell_verdicts(r, items, o);
 	return true;
-}
-
-/* ---- what if -------------------------------------------------------------------------------------------------------------------- */
-
-static void
-think(const struct turn_result *r, struct desk_item *i)
-{
-	owned(quota_outcome) struct quota_outcome *o = NULL;
-	const struct quota_book *b = quota_turn_book(r->turn);
-	const struct quota_verdict *v;
-	in_place(buf) struct buf text, told;
-
-	buf_init(&text, TEXT_MAX);
-	buf_init(&told, HTTP_REPLY_MAX);
-	if (is_stranger(r, i))
-		return;
-	buf_printf(&text, "{\"submit\":[%s]}", buf_text(&i->body.request));
-	i->fate = DESK_REFUSED;
-	if (!quota_book_try(b, quota_turn_now(r->turn), buf_text(&text), text.len, &o, &i->err))
-		return;
-	v = verdict_of(o, i->id);
-	if (!v) {
-		err_set(&i->err, ERR_FATAL, "the request has no verdict");
-		return;
-	}
-	i->fate = DESK_DECIDED;
-	quota_book_verdict_json(b, v, &told);
-	buf_str(&i->rp->body, "{\"dry_run\":true,\"request_id\":");
-	json_write_string(i->id, &i->rp->body);
-	buf_str(&i->rp->body, ",\"verdict\":");
-	decision_verdict(buf_text(&told), i->tenant, &i->rp->body);
-	buf_str(&i->rp->body, "}\n");
 }
 
 /* ---- a turn --------------------------------------------------------------------------------------------------------------------- */
@@ -324,7 +290,6 @@ struct agenda {
 	int64_t *tokens;
 	struct turn_asked asked;
 	size_t count; /* what a turn is needed for */
-	bool may_bet; /* nobody only wants to know */
 };
 
 static void
@@ -350,12 +315,9 @@ agenda_of(const struct desk_item *items, struct agenda *a)
 
 	for (const struct desk_item *i = items; i; i = i->next)
 		n++;
-	*a = (struct agenda){.ids = mem_array(n + 1, sizeof(*a->ids)),
-	                     .tokens = mem_array(n + 1, sizeof(*a->tokens)),
-	                     .may_bet = true};
+	*a = (struct agenda){.ids = mem_array(n + 1, sizeof(*a->ids)), .tokens = mem_array(n + 1, sizeof(*a->tokens))};
 	for (const struct desk_item *i = items; i; i = i->next) {
-		a->count += i->kind == DESK_SUBMIT || i->kind == DESK_TRY || i->kind == DESK_EVENT;
-		a->may_bet = a->may_bet && i->kind != DESK_TRY;
+		a->count += i->kind == DESK_SUBMIT || i->kind == DESK_EVENT;
 		if (i->kind == DESK_SUBMIT)
 			a->ids[a->asked.id_count++] = i->id;
 		if (i->token_id != 0)
@@ -373,8 +335,6 @@ begin_items(struct desk_item *items)
 		i->warning[0] = '\0';
 		i->verdict = NULL;
 		buf_fini(&i->told);
-		if (i->kind == DESK_TRY)
-			buf_clear(&i->rp->body);
 	}
 }
 
@@ -384,8 +344,6 @@ bet(struct db *db, struct quota_log *log, struct desk_item *items, const struct 
     struct err *err)
 {
 	err->kind = ERR_CONFLICT;
-	if (!a->may_bet)
-		return false;
 	ret->turn = store_quota_turn_bet(db, log, &a->asked);
 	return ret->turn && step_events(ret, items, err) && step_submits(ret, items, err) &&
 	       quota_turn_commit(ret->turn, err);
@@ -410,9 +368,6 @@ decider_turn(struct db *db, struct quota_log *log, struct desk_item *items, stru
 	if (!store_quota_turn(db, log, &a.asked, &ret->turn, err) || !step_events(ret, items, err) ||
 	    !step_submits(ret, items, err))
 		return false;
-	for (struct desk_item *i = items; i; i = i->next)
-		if (i->kind == DESK_TRY)
-			think(ret, i);
 	return quota_turn_commit(ret->turn, err);
 }
 

@@ -1,7 +1,7 @@
 /* aggregator/api/decisions.c - /v1/decisions: capacity is asked for, shown, waited for, and no longer wanted. */
 #include <string.h>
 
-#include "aggregator/api/decider.h"
+#include "aggregator/api/dry_run.h"
 #include "aggregator/api/token_line.h"
 #include "common/text.h"
 #include "common/time.h"
@@ -197,18 +197,17 @@ handle_decision_ask(void *app_, void *worker, const struct http_request *rq, str
 	owned(desk_item) struct desk_item *i = NULL;
 	struct app *app = app_;
 	const char *dry_run = http_query(rq, "dry_run");
+	bool dry = dry_run && strcmp(dry_run, "0") != 0;
 	struct identity_row who;
 	struct err err = {0};
 	int64_t unproved;
 
-	if (!asker(app, worker, rq, &who, &unproved)) {
+	if ((dry && !worker) || !asker(app, worker, rq, &who, &unproved)) {
 		http_defer(rp);
 		return;
 	}
 	i = desk_item_new(DESK_SUBMIT, &who, rq, rp);
 	i->token_id = unproved;
-	if (dry_run && strcmp(dry_run, "0") != 0)
-		i->kind = DESK_TRY;
 	if (!api_wait(rq, &i->until_ns, &err) || !json_parse("body", rq->body, rq->body_len, &i->doc, &err) ||
 	    !decision_body_read(i->doc, i->tenant[0] != '\0' ? i->tenant : NULL, time_wall_ns(), &i->body, &err)) {
 		if (unproved != 0)
@@ -224,7 +223,10 @@ handle_decision_ask(void *app_, void *worker, const struct http_request *rq, str
 	                               .asked_by = i->actor,
 	                               .workload = i->body.workload};
 	memcpy(i->ask.digest, i->body.digest, sizeof(i->ask.digest));
-	decider_put(app->decider, take(i));
+	if (dry)
+		dry_runs_put(app->dry_runs, take(i));
+	else
+		decider_put(app->decider, take(i));
 }
 
 static bool

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "aggregator/api/decider.h"
+#include "aggregator/api/dry_run.h"
 #include "aggregator/api/quota_loop.h"
 #include "aggregator/api/token_line.h"
 #include "common/log.h"
@@ -88,6 +89,7 @@ on_stop(void *app_)
 	struct app *app = app_;
 
 	decider_hurry(app->decider);
+	dry_runs_hurry(app->dry_runs);
 }
 
 static void
@@ -200,7 +202,9 @@ serve(struct app *app, const sigset_t *signals, struct err *err)
 
 	if (!background_start(app, &background, err))
 		return false;
-	if (!decider_start(app, &app->decider, err) || !httpd_start(&http, &httpd, err)) {
+	if (!decider_start(app, &app->decider, err) || !dry_runs_start(app, &app->dry_runs, err) ||
+	    !httpd_start(&http, &httpd, err)) {
+		dry_runs_stop(app->dry_runs);
 		decider_stop(app->decider);
 		background_stop(background);
 		return false;
@@ -212,6 +216,7 @@ serve(struct app *app, const sigset_t *signals, struct err *err)
 	}
 	log_event(LOG_INFO, "stopping", LS("signal", strsignal(signal_number)));
 	httpd_stop(httpd);
+	dry_runs_stop(app->dry_runs);
 	decider_stop(app->decider);
 	background_stop(background);
 	return true;

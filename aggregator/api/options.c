@@ -131,6 +131,8 @@ static const struct conf_option options[] = {
 	{.name = "quota-quiet", .type = CONF_DURATION, .offset = FIELD(quota_quiet_ns), .preset = "5s",
 	 .min = 0, .max = NS_PER_HOUR,
 	 .help = "so long other replicas must not have decided, then this one decides without locking the book first; 0s: always"},
+	{.name = "tenant-dry-runs", .type = CONF_INT, .offset = FIELD(tenant_dry_runs), .preset = "32", .min = 1, .max = 1024,
+	 .help = "dry runs of decisions that one tenant may have open at the same time in one replica; beyond it the answer is 429"},
 	{.name = "organisation", .type = CONF_STRING, .offset = FIELD(organisation), .preset = "Organisation",
 	 .help = "who pays: the billing account of FOCUS exports, and a name on invoices"},
 	{.name = "provider-name", .type = CONF_STRING, .offset = FIELD(provider_name), .preset = "Platform Team",

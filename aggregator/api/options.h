@@ -49,6 +49,7 @@ struct aggregator_options {
 	int64_t lease_confirm_ns;
 	int64_t lease_silence_ns;
 	int64_t quota_tick_ns, quota_quiet_ns;
+	int64_t tenant_dry_runs;
 	char *organisation;
 	char *provider_name;
 	bool access_log;

@@ -285,6 +285,12 @@ store_quota_follow(struct db *db, struct quota_log *l, struct decision_rows *cha
 	if (PQntuples(r) != 1)
 		return err_set(err, ERR_FATAL, "the quota book has no row");
 	quota_log_row(l, r, &row);
+	/* far behind, and nobody wants to know what happened meanwhile: the last snapshot is the shorter way */
+	if (!changed && row.snapshot_seq - l->seq > QUOTA_EVENTS_AT_ONCE) {
+		quota_log_drop(l);
+		if (!quota_log_open(db, l, err))
+			return false;
+	}
 	/* what this replica has just committed may be ahead of the row that was read */
 	return l->seq > row.seq || quota_log_reach(db, l, &row, changed, err);
 }

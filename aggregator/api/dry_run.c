@@ -1,0 +1,337 @@
+/* aggregator/api/dry_run.c - dry runs, worked out on a book that only follows the log. */
+#include "aggregator/api/dry_run.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "aggregator/store/quota_store.h"
+#include "common/log.h"
+#include "common/time.h"
+
+#define OPEN_MAX 1024u /* of all tenants; then 503 */
+#define GROUP_MAX 64   /* answered by one reading of the log */
+#define POLICY_WAIT_NS (2 * NS_PER_S)
+#define POLICY_LOOK_NS (50 * NS_PER_MS)
+#define NICE 5 /* a decision that is asked for in earnest goes first */
+
+struct dry_runs {
+	struct app *app;
+	struct db *db;
+	struct quota_log *log; /* of the thread alone */
+	pthread_t thread;
+	pthread_mutex_t lock;
+	pthread_cond_t wake;
+	struct desk_item *first, **end; /* in the order they came */
+	struct desk_item *open;         /* every one that is not answered, for counting */
+	size_t open_count;
+	atomic_bool hurry;
+	bool stop;
+	/* of the thread alone */
+	struct desk_item *waiting; /* for a policy */
+	int64_t policy_version;    /* that the deciding thread is known to have read */
+	char last_error[sizeof(((struct err *)0)->text)];
+};
+
+/* ---- items ----------------------------------------------------------------------------------------------------------------- */
+
+static size_t
+tenant_len(const char *workspace)
+{
+	return strcspn(workspace, "/");
+}
+
+/* With the lock. */
+static int64_t
+open_of_tenant(const struct dry_runs *d, const char *workspace)
+{
+	size_t n = tenant_len(workspace);
+	int64_t count = 0;
+
+	for (const struct desk_item *i = d->open; i; i = i->next_open)
+		count += tenant_len(i->body.workspace) == n && memcmp(i->body.workspace, workspace, n) == 0;
+	return count;
+}
+
+/* With the lock. */
+static void
+forget(struct dry_runs *d, const struct desk_item *item)
+{
+	struct desk_item **at = &d->open;
+
+	while (*at != item)
+		at = &(*at)->next_open;
+	*at = item->next_open;
+	d->open_count--;
+}
+
+void
+dry_runs_put(struct dry_runs *d, struct desk_item *item)
+{
+	int64_t most = d->app->options->tenant_dry_runs, open;
+	struct err err = {0};
+	bool room, kept;
+
+	pthread_mutex_lock(&d->lock);
+	open = open_of_tenant(d, item->body.workspace);
+	room = open < most;
+	kept = room && d->open_count < OPEN_MAX && http_later(item->rq);
+	if (kept) {
+		*d->end = item;
+		d->end = &item->next;
+		item->next_open = d->open;
+		d->open = item;
+		d->open_count++;
+		pthread_cond_signal(&d->wake);
+	}
+	pthread_mutex_unlock(&d->lock);
+	if (kept)
+		return;
+	if (room) {
+		http_later_refuse(item->rq, item->rp);
+	} else {
+		err_set(&err, ERR_LIMIT,
+		        "tenant-dry-runs: tenant \"%.*s\" has %" PRId64 " dry runs open, and may have %" PRId64,
+		        (int)tenant_len(item->body.workspace), item->body.workspace, open, most);
+		api_problem(item->rp, item->rq, &err);
+	}
+	desk_item_free(item);
+}
+
+/* The reply is written. */
+static void
+done(struct dry_runs *d, struct desk_item *item)
+{
+	const struct http_request *rq = item->rq;
+
+	pthread_mutex_lock(&d->lock);
+	forget(d, item);
+	pthread_mutex_unlock(&d->lock);
+	desk_item_free(item);
+	http_later_done(rq);
+}
+
+static void
+refuse(struct dry_runs *d, struct desk_item *item, const struct err *err)
+{
+	api_problem(item->rp, item->rq, err);
+	done(d, item);
+}
+
+/* The same error is logged once. */
+static void
+tell(struct dry_runs *d, const struct err *err)
+{
+	if (strcmp(d->last_error, err->text) != 0)
+		log_event(LOG_WARN, "the quota log cannot be read for dry runs", LS("error", err->text));
+	memcpy(d->last_error, err->text, sizeof(d->last_error));
+}
+
+/* ---- an answer ---------------------------------------------------------------------------------------------------------------- */
+
+static const struct quota_verdict *
+verdict_of(const struct quota_outcome *o, const char *id)
+{
+	for (size_t i = o->verdict_count; i-- > 0;)
+		if (strcmp(o->verdicts[i].id, id) == 0)
+			return &o->verdicts[i];
+	return NULL;
+}
+
+static bool
+answer(const struct quota_book *b, int64_t now_ns, int64_t seq, struct desk_item *i, struct err *err)
+{
+	owned(quota_outcome) struct quota_outcome *o = NULL;
+	const struct quota_verdict *v;
+	in_place(buf) struct buf text, told;
+	struct buf *out = &i->rp->body;
+
+	buf_init(&text, QUOTA_EVENT_MAX_BYTES);
+	buf_init(&told, HTTP_REPLY_MAX);
+	buf_printf(&text, "{\"submit\":[%s]}", buf_text(&i->body.request));
+	if (!quota_book_try(b, now_ns, buf_text(&text), text.len, &o, err))
+		return false;
+	v = verdict_of(o, i->id);
+	if (!v)
+		return err_set(err, ERR_FATAL, "the request has no verdict");
+	quota_book_verdict_json(b, v, &told);
+	buf_str(out, "{\"dry_run\":true,\"request_id\":");
+	json_write_string(i->id, out);
+	buf_printf(out, ",\"seq\":%" PRId64 ",\"verdict\":", seq);
+	decision_verdict(buf_text(&told), i->tenant, out);
+	buf_str(out, "}\n");
+	i->rp->content_type = "application/json";
+	return true;
+}
+
+/* ---- a group ------------------------------------------------------------------------------------------------------------------- */
+
+/* Whether an item goes on waiting for a policy that the deciding thread has yet to read. Asked for once in a group at most. */
+struct policy_look {
+	bool asked;
+	int64_t version;
+};
+
+static bool
+waits_for_policy(struct dry_runs *d, const struct quota_book *b, const struct desk_item *i, struct policy_look *look)
+{
+	if (quota_book_workspace(b, i->body.workspace) != QUOTA_NONE || d->hurry ||
+	    time_boot_ns() - i->began_ns >= POLICY_WAIT_NS)
+		return false;
+	if (!look->asked && !store_quota_policy_version(d->db, &look->version, NULL))
+		return false;
+	look->asked = true;
+	if (look->version <= d->policy_version)
+		return false;
+	if (decider_policy_version(d->app->decider) < look->version) {
+		decider_look(d->app->decider);
+		return true;
+	}
+	/* read, but perhaps not yet when this group began to follow the log: the next one is sure to see it */
+	d->policy_version = look->version;
+	return true;
+}
+
+static void
+answer_group(struct dry_runs *d, struct desk_item *items)
+{
+	struct policy_look look = {0};
+	const struct quota_book *b = NULL;
+	int64_t now_ns = 0;
+	struct err err = {0};
+	bool ok = store_quota_follow(d->db, d->log, NULL, &err) && store_quota_clock(d->db, &now_ns, &err);
+
+	if (ok) {
+		d->last_error[0] = '\0';
+		b = quota_log_mine(d->log);
+		if (now_ns < quota_book_now(b))
+			now_ns = quota_book_now(b);
+	} else {
+		tell(d, &err);
+	}
+	for (struct desk_item *i = items, *next; i; i = next) {
+		struct err why = err;
+
+		next = i->next;
+		if (ok && waits_for_policy(d, b, i, &look)) {
+			i->next = d->waiting;
+			d->waiting = i;
+		} else if (!ok || !answer(b, now_ns, quota_log_seq(d->log), i, &why)) {
+			refuse(d, i, &why);
+		} else {
+			done(d, i);
+		}
+	}
+}
+
+/* ---- the thread --------------------------------------------------------------------------------------------------------------- */
+
+/* Those that wait for a policy and the first ones of the queue; NULL: it is time to look at the policy, or to stop. */
+static struct desk_item *
+take_items(struct dry_runs *d, bool *ret_stop)
+{
+	struct desk_item *items = d->waiting, **end = &items;
+	struct timespec until;
+
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_nsec += POLICY_LOOK_NS;
+	until.tv_sec += until.tv_nsec / NS_PER_S;
+	until.tv_nsec %= NS_PER_S;
+	d->waiting = NULL;
+	while (*end)
+		end = &(*end)->next;
+	pthread_mutex_lock(&d->lock);
+	while (!d->first && !d->stop && !(d->hurry && items)) {
+		if (!items)
+			pthread_cond_wait(&d->wake, &d->lock);
+		else if (pthread_cond_clockwait(&d->wake, &d->lock, CLOCK_MONOTONIC, &until) == ETIMEDOUT)
+			break;
+	}
+	for (int n = 0; d->first && n < GROUP_MAX; n++) {
+		*end = d->first;
+		d->first = d->first->next;
+		(*end)->next = NULL;
+		end = &(*end)->next;
+	}
+	if (!d->first)
+		d->end = &d->first;
+	*ret_stop = d->stop && !items;
+	pthread_mutex_unlock(&d->lock);
+	return items;
+}
+
+static void *
+dry_runs_main(void *arg)
+{
+	struct dry_runs *d = arg;
+	bool stop = false;
+
+	(void)setpriority(PRIO_PROCESS, (id_t)gettid(), NICE);
+	while (!stop) {
+		struct desk_item *items = take_items(d, &stop);
+
+		if (items)
+			answer_group(d, items);
+	}
+	return NULL;
+}
+
+static void
+dry_runs_free(struct dry_runs *d)
+{
+	ASSERT(!d->open);
+	pthread_cond_destroy(&d->wake);
+	pthread_mutex_destroy(&d->lock);
+	quota_log_free(d->log);
+	db_free(d->db);
+	mem_free(d);
+}
+
+bool
+dry_runs_start(struct app *app, struct dry_runs **ret, struct err *err)
+{
+	struct dry_runs *d;
+	struct db *db = NULL;
+	int rc;
+
+	if (!app_db_new(app->options, "tollgate-aggregator dry runs", &app->db, &db, err))
+		return false;
+	d = mem_alloc(sizeof(*d));
+	*d = (struct dry_runs){.app = app, .db = db, .log = quota_log_new(app->options->quota_quiet_ns)};
+	d->end = &d->first;
+	pthread_mutex_init(&d->lock, NULL);
+	pthread_cond_init(&d->wake, NULL);
+	rc = pthread_create(&d->thread, NULL, dry_runs_main, d);
+	if (rc != 0) {
+		dry_runs_free(d);
+		return err_errno(err, ERR_FATAL, rc, "cannot start the thread of dry runs");
+	}
+	*ret = d;
+	return true;
+}
+
+void
+dry_runs_hurry(struct dry_runs *d)
+{
+	pthread_mutex_lock(&d->lock);
+	d->hurry = true;
+	pthread_cond_signal(&d->wake);
+	pthread_mutex_unlock(&d->lock);
+}
+
+void
+dry_runs_stop(struct dry_runs *d)
+{
+	if (!d)
+		return;
+	pthread_mutex_lock(&d->lock);
+	d->hurry = true;
+	d->stop = true;
+	pthread_cond_signal(&d->wake);
+	pthread_mutex_unlock(&d->lock);
+	pthread_join(d->thread, NULL);
+	dry_runs_free(d);
+}
