@@ -29,9 +29,9 @@ select_stream(struct ingest *in, PGresult **ret, struct err *err)
 {
 	static const struct db_stmt stmt = {
 		"stream lock",
-		"SELECT s.id, s.node_id, s.next_seq, s.covered_until_ns, n.cluster_id, c.name, "
+		"SELECT s.id, s.node_id, s.next_seq, s.covered_until_ns, s.cluster_id, c.name, "
 		"coalesce((SELECT max(v.id) FROM policy_version v), 0) FROM stream s "
-		"JOIN node n ON n.id = s.node_id JOIN cluster c ON c.id = n.cluster_id "
+		"JOIN node n ON n.id = s.node_id JOIN cluster c ON c.id = s.cluster_id "
 		"WHERE n.name = $1 AND s.boot_id = encode($2, 'hex')::uuid AND s.epoch = $3 FOR NO KEY UPDATE OF s"};
 	const struct wire_batch *b = in->frames[0].batch;
 	struct db_args a = {0};
@@ -50,8 +50,8 @@ create_stream(struct ingest *in, struct err *err)
 	                                    "ON CONFLICT (name) DO NOTHING"};
 	static const struct db_stmt stream = {
 		"stream insert",
-		"INSERT INTO stream (node_id, boot_id, epoch) SELECT id, encode($2, 'hex')::uuid, $3 FROM node "
-		"WHERE name = $1 ON CONFLICT (node_id, boot_id, epoch) DO NOTHING"};
+		"INSERT INTO stream (node_id, cluster_id, boot_id, epoch) SELECT n.id, k.cluster_id, encode($2, 'hex')::uuid, $3 "
+		"FROM node n JOIN node_cluster k ON k.node_id = n.id AND k.effective @> now() WHERE n.name = $1 ON CONFLICT (node_id, boot_id, epoch) DO NOTHING"};
 	const struct wire_batch *b = in->frames[0].batch;
 	struct db_args just_name = {0}, a = {0};
 

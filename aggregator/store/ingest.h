@@ -132,7 +132,7 @@ void dict_holder(struct dict *d, uint32_t local, int64_t holder_id);
 /* Columns 1 to 8 of a result: device, GPU, is it the GPU itself, units, the last service of the GPU on node $2, model and profile. */
 #define DICT_DEVICE_COLUMNS "d.id, d.gpu_id, d.gi = -1, d.units, s.from_ns, s.until_ns, m.short_model, d.profile "
 #define DICT_LAST_SERVICE                                                     \
-	"JOIN gpu m ON m.id = d.gpu_id "                                      \
+	"JOIN gpu_spec m ON m.gpu_id = d.gpu_id AND upper_inf(m.effective) "  \
 	"LEFT JOIN LATERAL (SELECT g.from_ns, g.until_ns FROM gpu_service g " \
 	"WHERE g.gpu_id = d.gpu_id AND g.node_id = $2 ORDER BY g.from_ns DESC LIMIT 1) s ON true "
 struct dict_device dict_device_at(struct ingest *in, const PGresult *r, int row);

@@ -6,21 +6,29 @@
 #include "aggregator/store/ingest.h"
 #include "common/units.h"
 
-/* Model, memory and index may be reported otherwise by another driver: the last word counts. */
+/* New GPUs are what the batch says they are. What is known of others only the node that has them in service changes. */
 static bool
-upsert_gpus(struct ingest *in, const struct wire_device *const *gpus, size_t n, struct err *err)
+describe_gpus(struct ingest *in, const struct wire_batch *b, const struct wire_device *const *gpus, size_t n,
+              struct err *err)
 {
-	static const struct db_stmt stmt = {
-		"gpu upsert",
-		"INSERT INTO gpu (uuid, model, short_model, memory_bytes, index) SELECT DISTINCT ON (uuid) * "
-		"FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::integer[]) AS e(uuid, model, "
-		"short_model, memory_bytes, index) ORDER BY uuid ON CONFLICT (uuid) "
-		"DO UPDATE SET model = EXCLUDED.model, short_model = EXCLUDED.short_model, "
-		"memory_bytes = EXCLUDED.memory_bytes, index = EXCLUDED.index "
-		"WHERE (gpu.model, gpu.short_model, gpu.memory_bytes, gpu.index) IS DISTINCT "
-		"FROM (EXCLUDED.model, EXCLUDED.short_model, EXCLUDED.memory_bytes, EXCLUDED.index)"};
+#define ENTRIES                                                                                      \
+	"unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::integer[]) AS e(uuid, model, " \
+	"short_model, memory_bytes, index) "
+	static const struct db_stmt insert = {
+		"gpu insert",
+		"WITH made AS (INSERT INTO gpu (uuid, model, short_model, memory_bytes, index) SELECT DISTINCT ON (uuid) * "
+		"FROM " ENTRIES "ORDER BY uuid ON CONFLICT (uuid) DO NOTHING RETURNING *) "
+		"INSERT INTO gpu_spec (gpu_id, model, short_model, memory_bytes, node_id, stream_id, seq, effective) "
+		"SELECT id, model, short_model, memory_bytes, $6, $7, $8, tstzrange(NULL, NULL) FROM made"};
+	static const struct db_stmt describe = {
+		"gpu describe",
+		"SELECT gpu_describe($6, g.id, e.model, e.short_model, e.memory_bytes, e.index, $9, $7, $8) FROM " ENTRIES
+		"JOIN gpu g ON g.uuid = e.uuid JOIN gpu_spec s ON s.gpu_id = g.id AND upper_inf(s.effective) "
+		"WHERE (s.model, s.short_model, s.memory_bytes, g.index) IS DISTINCT FROM (e.model, e.short_model, "
+		"e.memory_bytes, e.index) AND EXISTS (SELECT FROM gpu_now v WHERE v.gpu_id = g.id AND v.node_id = $6)"};
+#undef ENTRIES
 	in_place(db_columns) struct db_columns c;
-	struct db_args a = {0};
+	struct db_args to_insert = {0}, to_describe = {0}, *both[] = {&to_insert, &to_describe};
 
 	db_columns_init(&c, 5);
 	for (size_t i = 0; i < n; i++) {
@@ -33,8 +41,14 @@ upsert_gpus(struct ingest *in, const struct wire_device *const *gpus, size_t n, 
 		array_i64(&c.col[3], gpus[i]->memory_bytes);
 		array_i64(&c.col[4], gpus[i]->index);
 	}
-	arg_columns(&a, &c);
-	return db_run(in->db, &stmt, &a, NULL, err);
+	for (size_t i = 0; i < ARRAY_LEN(both); i++) {
+		arg_columns(both[i], &c);
+		arg_i64(both[i], in->node_id);
+		arg_i64(both[i], in->stream_id);
+		arg_i64(both[i], (int64_t)b->seq);
+	}
+	arg_i64(&to_describe, b->from_ns);
+	return db_run(in->db, &insert, &to_insert, NULL, err) && db_run(in->db, &describe, &to_describe, NULL, err);
 }
 
 static bool
@@ -163,7 +177,7 @@ dict_add_devices(struct ingest *in, const struct wire_batch *b, struct err *reas
 	for (size_t i = 0; i < b->device_count; i++)
 		if (b->devices[i].gpu == b->devices[i].id)
 			some[n++] = &b->devices[i];
-	if (n > 0 && (!upsert_gpus(in, some, n, err) || !gpu_ids_of(in, some, n, gpu_ids, err) ||
+	if (n > 0 && (!describe_gpus(in, b, some, n, err) || !gpu_ids_of(in, some, n, gpu_ids, err) ||
 	              !enter(in, some, gpu_ids, n, reason, err)))
 		return false;
 	if (reason->kind != ERR_NONE)

@@ -126,9 +126,8 @@ load_seen(struct db *db, PGresult **ret, struct err *err)
 {
 	static const struct db_stmt stmt = {
 		"policy seen",
-		"WITH live AS (SELECT n.id AS node_id, n.name, n.covered_until_ns, g.id AS gpu_id, g.uuid, "
-		"g.short_model FROM gpu_service s JOIN gpu g ON g.id = s.gpu_id JOIN node n ON n.id = s.node_id "
-		"WHERE s.until_ns IS NULL), "
+		"WITH live AS (SELECT n.id AS node_id, n.name, n.covered_until_ns, g.gpu_id, g.uuid, "
+		"g.short_model FROM gpu_now g JOIN node n ON n.id = g.node_id), "
 		"cut AS (SELECT DISTINCT l.node_id, l.covered_until_ns FROM live l "
 		"WHERE EXISTS (SELECT FROM device d WHERE d.gpu_id = l.gpu_id AND d.gi >= 0)), "
 		"ends AS (SELECT d.gpu_id, d.id, d.gi, d.profile, d.units, max(u.start_ns + u.duration_ns) AS until_ns "

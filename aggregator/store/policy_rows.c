@@ -99,27 +99,40 @@ write_workspaces(struct db *db, const struct policy *p, int64_t effective_ns, st
 
 /* --- nodes and their owners --- */
 
-/* A node that has reported stays in its cluster: its usage was attributed and billed there. */
+/* The cluster of each node of the file from effective on. A node that has no hours yet has been there from ever. */
 static bool
-check_moves(struct db *db, struct db_columns *nodes, struct err *err)
+write_clusters(struct db *db, struct db_columns *nodes, int64_t effective_ns, struct err *err)
 {
-	static const struct db_stmt stmt = {
-		"policy moves",
-		"SELECT n.name, c.name, e.cluster FROM unnest($1::text[], $2::text[]) AS e(name, cluster) "
-		"JOIN node n ON n.name = e.name JOIN cluster c ON c.id = n.cluster_id "
-		"WHERE c.name <> e.cluster AND EXISTS (SELECT FROM stream s WHERE s.node_id = n.id) "
-		"ORDER BY n.name LIMIT 1"};
+	static const struct db_stmt changed = {
+		"policy clusters changed",
+		"SELECT array_agg(n.id) FROM unnest($1::text[], $2::text[]) AS e(name, cluster) JOIN node n ON n.name = e.name "
+		"JOIN cluster c ON c.name = e.cluster WHERE NOT EXISTS (SELECT FROM node_cluster k WHERE k.node_id = n.id "
+		"AND k.cluster_id = c.id AND upper_inf(k.effective) AND k.effective @> $3::timestamptz)"};
+	static const struct db_stmt drop = {
+		"policy clusters drop",
+		"DELETE FROM node_cluster k USING node n WHERE n.id = k.node_id "
+		"AND n.id = ANY ($1::integer[]) AND (lower(k.effective) >= $2 OR n.hours_from IS NULL)"};
+	static const struct db_stmt cut = {"policy clusters cut",
+	                                   "UPDATE node_cluster SET effective = tstzrange(lower(effective), $2) "
+	                                   "WHERE node_id = ANY ($1::integer[]) AND effective @> $2::timestamptz"};
+	static const struct db_stmt fill = {
+		"policy clusters fill",
+		"INSERT INTO node_cluster (node_id, cluster_id, effective) SELECT n.id, n.cluster_id, "
+		"tstzrange(CASE WHEN n.hours_from IS NOT NULL THEN $2::timestamptz END, NULL) FROM node n "
+		"WHERE n.id = ANY ($1::integer[])"};
 	owned(result) PGresult *r = NULL;
-	struct db_args a = {0};
+	struct db_args c = {0}, a = {0};
 
-	arg_array(&a, &nodes->col[0]);
-	arg_array(&a, &nodes->col[1]);
-	if (!db_run(db, &stmt, &a, &r, err))
+	arg_array(&c, &nodes->col[0]);
+	arg_array(&c, &nodes->col[1]);
+	arg_time(&c, effective_ns);
+	if (!db_run(db, &changed, &c, &r, err))
 		return false;
-	return PQntuples(r) == 0 ||
-	       err_set(err, ERR_CONFLICT,
-	               "node %s has reported in cluster %s and cannot move to %s: give it another name there",
-	               res_text(r, 0, 0), res_text(r, 0, 1), res_text(r, 0, 2));
+	if (res_null(r, 0, 0))
+		return true;
+	arg_text(&a, res_text(r, 0, 0));
+	arg_time(&a, effective_ns);
+	return db_run(db, &drop, &a, NULL, err) && db_run(db, &cut, &a, NULL, err) && db_run(db, &fill, &a, NULL, err);
 }
 
 /* Owners from effective on: the nodes for which the file and the ledger differ, then what they had, then what they
@@ -191,8 +204,8 @@ write_nodes(struct db *db, const struct policy *p, int64_t effective_ns, struct 
 	arg_array(&k, &c.col[1]);
 	arg_array(&u, &c.col[0]);
 	arg_array(&u, &c.col[1]);
-	return db_run(db, &clusters, &k, NULL, err) && check_moves(db, &c, err) && db_run(db, &upsert, &u, NULL, err) &&
-	       write_owners(db, &c, effective_ns, err);
+	return db_run(db, &clusters, &k, NULL, err) && db_run(db, &upsert, &u, NULL, err) &&
+	       write_clusters(db, &c, effective_ns, err) && write_owners(db, &c, effective_ns, err);
 }
 
 /* --- rules --- */

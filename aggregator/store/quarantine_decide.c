@@ -32,8 +32,8 @@ lock_stream(struct ingest *in, struct err *err)
 {
 	static const struct db_stmt stmt = {
 		"quarantine stream",
-		"SELECT s.node_id, s.next_seq, s.covered_until_ns, n.cluster_id, c.name FROM stream s "
-		"JOIN node n ON n.id = s.node_id JOIN cluster c ON c.id = n.cluster_id WHERE s.id = $1 "
+		"SELECT s.node_id, s.next_seq, s.covered_until_ns, s.cluster_id, c.name FROM stream s "
+		"JOIN cluster c ON c.id = s.cluster_id WHERE s.id = $1 "
 		"FOR NO KEY UPDATE OF s"};
 	owned(result) PGresult *r = NULL;
 	struct db_args a = {0};

@@ -36,13 +36,13 @@ policy_rows_fini(struct policy_rows *r)
 }
 
 /* $1: when. What nodes have: in service, shown or declared, and not retired. */
-#define WITH_INVENTORY                                                                                                                     \
-	"WITH had AS (SELECT v.node_id, g.short_model AS model FROM gpu_service v JOIN gpu g ON g.id = v.gpu_id WHERE v.until_ns IS NULL " \
-	"UNION SELECT l.node_id, l.short_model FROM live_gpu l "                                                                           \
-	"UNION SELECT d.node_id, d.model FROM node_declared d WHERE d.effective @> $1::timestamptz), "                                     \
-	"pool AS (SELECT DISTINCT c.name AS cluster, coalesce(t.name, '') AS tenant, h.model FROM had h JOIN node n ON n.id = h.node_id "  \
-	"JOIN cluster c ON c.id = n.cluster_id LEFT JOIN node_owner o ON o.node_id = n.id AND o.effective @> $1::timestamptz "             \
-	"LEFT JOIN tenant t ON t.id = o.tenant_id WHERE NOT EXISTS (SELECT FROM node_state x WHERE x.node_id = n.id "                      \
+#define WITH_INVENTORY                                                                                                                    \
+	"WITH had AS (SELECT node_id, short_model AS model FROM gpu_now "                                                                 \
+	"UNION SELECT l.node_id, l.short_model FROM live_gpu l "                                                                          \
+	"UNION SELECT d.node_id, d.model FROM node_declared d WHERE d.effective @> $1::timestamptz), "                                    \
+	"pool AS (SELECT DISTINCT c.name AS cluster, coalesce(t.name, '') AS tenant, h.model FROM had h JOIN node n ON n.id = h.node_id " \
+	"JOIN cluster c ON c.id = n.cluster_id LEFT JOIN node_owner o ON o.node_id = n.id AND o.effective @> $1::timestamptz "            \
+	"LEFT JOIN tenant t ON t.id = o.tenant_id WHERE NOT EXISTS (SELECT FROM node_state x WHERE x.node_id = n.id "                     \
 	"AND x.state = 'retired' AND x.effective @> $1::timestamptz)) "
 #define PATH "(t.name || '/' || w.name)"
 #define OF_WORKSPACE \

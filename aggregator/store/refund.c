@@ -36,21 +36,23 @@
 
 static const char rows_sql[] = LOST
 	"SELECT l.id, l.tenant, l.workspace, (ARRAY['pod', 'slurm_job', 'host_user'])[h.kind], h.user_name, h.slurm_job, h.namespace, "
-	"coalesce(nullif(h.pod, ''), h.pod_uid), h.container, c.name, k.name, g.uuid, d.uuid, g.short_model, d.profile, "
+	"coalesce(nullif(h.pod, ''), h.pod_uid), h.container, c.name, k.name, g.uuid, d.uuid, x.short_model, d.profile, "
 	"ns_of(r.first) + greatest(0, CASE WHEN r.first = hour_of(l.ended_ns - 1) THEN l.ended_ns - ns_of(r.first) "
 	"ELSE 3600000000000 END - r.held / d.units)::bigint, l.ended_ns, l.cause, coalesce(l.xid::text, ''), f.uuid, "
 	"coalesce((SELECT string_agg(a.id::text, ' ' ORDER BY a.id) FROM adjustment a JOIN adjustment_approval y ON y.adjustment_id = a.id "
 	"WHERE a.refund = l.id AND NOT EXISTS (SELECT FROM adjustment v JOIN adjustment_approval z ON z.adjustment_id = v.id "
 	"WHERE v.reverses = a.id)), '') FROM lost l JOIN holder h ON h.id = l.holder_id JOIN device d ON d.id = l.device_id "
-	"JOIN gpu g ON g.id = d.gpu_id JOIN gpu f ON f.id = l.failed_gpu_id JOIN node k ON k.id = l.node_id JOIN cluster c ON "
-	"c.id = k.cluster_id CROSS JOIN LATERAL (SELECT x.first, (SELECT sum(u.held) FROM used u WHERE u.hour = x.first AND u.holder_id = "
+	"JOIN gpu g ON g.id = d.gpu_id JOIN gpu f ON f.id = l.failed_gpu_id JOIN node k ON k.id = l.node_id "
+	"JOIN gpu_spec x ON x.gpu_id = g.id AND x.effective @> hour_of(l.ended_ns - 1) JOIN node_cluster y ON y.node_id = k.id "
+	"AND y.effective @> hour_of(l.ended_ns - 1) JOIN cluster c ON c.id = y.cluster_id CROSS JOIN LATERAL (SELECT x.first, (SELECT sum(u.held) FROM used u WHERE u.hour = x.first AND u.holder_id = "
 	"l.holder_id AND u.device_id = l.device_id) AS held FROM (SELECT min(r.hour) AS first FROM runs r WHERE r.n = l.n) x) r "
 	"ORDER BY l.n";
 
 static const char parts_sql[] = LOST
 	", kinds AS MATERIALIZED (SELECT u.*, (u.hour AT TIME ZONE m.zone)::date - (m.starts_at AT TIME ZONE m.zone)::date AS day, "
-	"c.name AS cluster, g.short_model, d.profile, coalesce(b.version, '') AS version FROM month m, used u JOIN node k ON k.id = u.node_id "
-	"JOIN cluster c ON c.id = k.cluster_id JOIN device d ON d.id = u.device_id JOIN gpu g ON g.id = d.gpu_id "
+	"c.name AS cluster, g.short_model, d.profile, coalesce(b.version, '') AS version FROM month m, used u "
+	"JOIN node_cluster k ON k.node_id = u.node_id AND k.effective @> u.hour JOIN cluster c ON c.id = k.cluster_id "
+	"JOIN device d ON d.id = u.device_id JOIN gpu_spec g ON g.gpu_id = d.gpu_id AND g.effective @> u.hour "
 	"LEFT JOIN price_book b ON b.effective @> u.hour WHERE u.held > 0), "
 	"total AS (SELECT workspace_id, day, cluster, short_model, profile, sharing, version, sum(held) AS held FROM kinds GROUP BY 1, 2, 3, 4, 5, 6, 7) "
 	"SELECT r.n, t.day, e.name, w.name, t.cluster, t.short_model, t.profile, sharing_name(t.sharing), t.version, sum(k.held), t.held "

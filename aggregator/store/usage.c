@@ -4,7 +4,7 @@
 
 /* --- conservation --- */
 
-/* Columns: node, index, uuid, model, 5040 x time in service, then USAGE_SUMS. The time in service is taken from the
+/* Columns: node, index, uuid, model in the last hour, 5040 x time in service, then USAGE_SUMS. The time in service is taken from the
  * GPUs' services over the whole range at once, by another path than the hours: an hour that is missing shows as a
  * difference. */
 static const char conservation_sql[] =
@@ -17,10 +17,11 @@ static const char conservation_sql[] =
 	"sum(u.unallocated) AS unallocated, sum(u.stranded) AS stranded, sum(u.down) AS down, "
 	"sum(u.unknown) AS unknown, sum(u.over) AS over, sum(u.clock_adjust) AS clock_adjust FROM usage_rows($1, "
 	"$2) u JOIN device d ON d.id = u.device_id GROUP BY u.node_id, d.gpu_id) "
-	"SELECT n.name, g.index, g.uuid, g.short_model, s.unit_ns, u.used, u.idle, u.unmeasured, u.unallocated, "
+	"SELECT n.name, g.index, g.uuid, m.short_model, s.unit_ns, u.used, u.idle, u.unmeasured, u.unallocated, "
 	"u.stranded, u.down, u.unknown, u.over, u.clock_adjust FROM served s "
 	"FULL JOIN summed u ON u.node_id = s.node_id AND u.gpu_id = s.gpu_id "
 	"JOIN node n ON n.id = coalesce(s.node_id, u.node_id) JOIN gpu g ON g.id = coalesce(s.gpu_id, u.gpu_id) "
+	"JOIN gpu_spec m ON m.gpu_id = g.id AND m.effective @> $2::timestamptz - interval '1 hour' "
 	"ORDER BY n.name, g.index, g.uuid";
 
 /* v: 5040 x the time in service, the states, over, clock_adjust. */
@@ -141,10 +142,11 @@ store_period_totals(struct db *db, const char *period, void (*each)(void *arg, c
                     struct err *err)
 {
 	static const char totals[] =
-		"SELECT c.name, coalesce(t.name, ''), coalesce(w.name, ''), g.short_model, d.profile, sum(u.used), "
+		"SELECT c.name, coalesce(t.name, ''), coalesce(w.name, ''), u.gpu_model, d.profile, sum(u.used), "
 		"sum(u.idle), sum(u.unmeasured), sum(u.unallocated), sum(u.stranded), sum(u.down), sum(u.unknown) "
-		"FROM (SELECT u.node_id, u.device_id, u.workspace_id, NULL::bigint AS holder_id, " USAGE_SUMS
-		" FROM usage_rows($1, $2) u GROUP BY u.node_id, u.device_id, u.workspace_id) u " USAGE_JOINS
+		"FROM (SELECT u.node_id, u.device_id, u.workspace_id, k.cluster_id, m.short_model AS gpu_model, NULL::bigint AS holder_id, " USAGE_SUMS
+		" FROM usage_rows($1, $2) u " USAGE_CLUSTER_OF_HOUR USAGE_MODEL_OF_HOUR
+		"GROUP BY u.node_id, u.device_id, u.workspace_id, k.cluster_id, m.short_model) u " USAGE_JOINS
 		"GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2, 3, 4, 5";
 	owned(result) PGresult *r = NULL;
 	int128 v[USAGE_STATES];

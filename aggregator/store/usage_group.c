@@ -17,16 +17,23 @@ enum {
 	ID_SHARING = 32,
 	ID_METHOD = 64,
 	ID_DAY = 128, /* the hour too, but any of its day will do */
+	ID_CLUSTER = 256,
+	ID_MODEL = 512,
 	IDS_OF_DAYS = ID_WORKSPACE | ID_SHARING | ID_METHOD | ID_DAY
 };
 static const struct id_column {
 	unsigned id;
-	const char *name, *absent; /* absent: what stands for it in a row that was summed over it */
+	const char *name, *sql, *absent; /* absent: what stands for it in a row that was summed over it */
 } id_columns[] = {
-	{ID_HOUR | ID_DAY, "hour", "NULL::timestamptz"}, {ID_NODE, "node_id", "NULL::integer"},
-	{ID_DEVICE, "device_id", "NULL::integer"},       {ID_HOLDER, "holder_id", "NULL::bigint"},
-	{ID_WORKSPACE, "workspace_id", "NULL::integer"}, {ID_SHARING, "sharing", "NULL::smallint"},
-	{ID_METHOD, "method", "NULL::smallint"},
+	{ID_HOUR | ID_DAY, "hour", "u.hour", "NULL::timestamptz"},
+	{ID_NODE, "node_id", "u.node_id", "NULL::integer"},
+	{ID_DEVICE, "device_id", "u.device_id", "NULL::integer"},
+	{ID_HOLDER, "holder_id", "u.holder_id", "NULL::bigint"},
+	{ID_WORKSPACE, "workspace_id", "u.workspace_id", "NULL::integer"},
+	{ID_SHARING, "sharing", "u.sharing", "NULL::smallint"},
+	{ID_METHOD, "method", "u.method", "NULL::smallint"},
+	{ID_CLUSTER, "cluster_id", "k.cluster_id", "NULL::integer"},
+	{ID_MODEL, "gpu_model", "m.short_model", "NULL::text"},
 };
 
 /* What usage can be grouped by, and the expression that gives it. "state" turns columns into rows. Labels are not here:
@@ -35,12 +42,12 @@ static const struct group_key {
 	const char *name, *sql;
 	unsigned ids;
 } group_keys[] = {
-	{"cluster", "c.name", ID_NODE},
+	{"cluster", "c.name", ID_CLUSTER},
 	{"tenant", "coalesce(t.name, '')", ID_WORKSPACE},
 	{"workspace", "coalesce(w.name, '')", ID_WORKSPACE},
 	{"user", "coalesce(h.user_name, '')", ID_HOLDER},
 	{"workload", USAGE_WORKLOAD, ID_HOLDER},
-	{"gpu_model", "g.short_model", ID_DEVICE},
+	{"gpu_model", "u.gpu_model", ID_MODEL},
 	{"profile", "d.profile", ID_DEVICE},
 	{"node", "n.name", ID_NODE},
 	{"gpu", "g.uuid", ID_DEVICE},
@@ -53,7 +60,7 @@ static const struct group_key {
 #define LABEL_PREFIX "label:"
 
 /* What is read: the hours of the range; or its days, where they are folded and wholly inside, and the hours of the others. */
-#define FROM_HOURS "usage_rows($1, $2) u"
+#define FROM_HOURS "usage_rows($1, $2) u "
 #define STATES                                                                                                              \
 	"r.used, r.idle, r.unmeasured, r.unallocated, r.stranded, r.down, r.unknown, r.over, r.clock_adjust, r.energy_mj, " \
 	"r.memory_byte_ms "
@@ -63,7 +70,7 @@ static const struct group_key {
 	"WHERE NOT b.dirty AND b.starts_at >= $1 AND b.ends_at <= $2 "                               \
 	"UNION ALL SELECT r.hour, r.workspace_id, r.sharing, r.method, " STATES                      \
 	"FROM billing_day b, LATERAL usage_rows(greatest(b.starts_at, $1), least(b.ends_at, $2)) r " \
-	"WHERE b.starts_at < $2 AND b.ends_at > $1 AND (b.dirty OR b.starts_at < $1 OR b.ends_at > $2)) u"
+	"WHERE b.starts_at < $2 AND b.ends_at > $1 AND (b.dirty OR b.starts_at < $1 OR b.ends_at > $2)) u "
 
 #define STATE_ROWS                                                                             \
 	", LATERAL (VALUES ('used', u.used), ('idle', u.idle), ('unmeasured', u.unmeasured), " \
@@ -164,8 +171,8 @@ build_filters(const struct usage_query *q, struct buf *sql, struct db_args *a)
 		buf_printf(sql, " AND u.node_id = (SELECT n.id FROM node n WHERE n.name = $%d)", filter(a, q->node));
 	if (q->cluster != NULL)
 		buf_printf(sql,
-		           " AND u.node_id IN (SELECT n.id FROM node n JOIN cluster c ON c.id = n.cluster_id "
-		           "WHERE c.name = $%d)",
+		           " AND EXISTS (SELECT FROM node_cluster x JOIN cluster c ON c.id = x.cluster_id "
+		           "WHERE x.node_id = u.node_id AND x.effective @> u.hour AND c.name = $%d)",
 		           filter(a, q->cluster));
 }
 
@@ -187,17 +194,18 @@ build_summed(const struct grouping *g, const struct usage_query *q, struct buf *
 	for (size_t i = 0; i < ARRAY_LEN(id_columns); i++) {
 		bool needed = (g->ids & id_columns[i].id) != 0;
 
-		buf_printf(sql, "%s%s AS %s, ", needed ? "u." : "", needed ? id_columns[i].name : id_columns[i].absent,
-		           id_columns[i].name);
+		buf_printf(sql, "%s AS %s, ", needed ? id_columns[i].sql : id_columns[i].absent, id_columns[i].name);
 	}
 	buf_str(sql, USAGE_SUMS " FROM ");
 	buf_str(sql, reads_days(g, q) ? FROM_DAYS : FROM_HOURS);
+	buf_str(sql, (g->ids & ID_CLUSTER) != 0 ? USAGE_CLUSTER_OF_HOUR : "");
+	buf_str(sql, (g->ids & ID_MODEL) != 0 ? USAGE_MODEL_OF_HOUR : "");
 	buf_str(sql, " WHERE true");
 	build_filters(q, sql, a);
 	for (size_t i = 0; i < ARRAY_LEN(id_columns); i++) {
 		if ((g->ids & id_columns[i].id) == 0)
 			continue;
-		buf_printf(sql, "%su.%s", before, id_columns[i].name);
+		buf_printf(sql, "%s%s", before, id_columns[i].sql);
 		before = ", ";
 	}
 	buf_str(sql, ") u ");
@@ -232,7 +240,7 @@ grouping_sql(struct grouping *g, const struct usage_query *q, struct db_array *l
 	int labels_at;
 
 	buf_init(&summed, sql->max);
-	g->ids |= (q->user != NULL ? ID_HOLDER : 0u) | (q->gpu_model != NULL ? ID_DEVICE : 0u);
+	g->ids |= (q->user != NULL ? ID_HOLDER : 0u) | (q->gpu_model != NULL ? ID_MODEL : 0u);
 	build_summed(g, q, &summed, a);
 	for (size_t i = 0; i < g->count; i++)
 		if (g->label[i] > 0)
@@ -255,7 +263,7 @@ grouping_sql(struct grouping *g, const struct usage_query *q, struct db_array *l
 	if (q->user != NULL)
 		buf_printf(sql, " AND h.user_name = $%d", filter(a, q->user));
 	if (q->gpu_model != NULL)
-		buf_printf(sql, " AND g.short_model = $%d", filter(a, q->gpu_model));
+		buf_printf(sql, " AND u.gpu_model = $%d", filter(a, q->gpu_model));
 	build_list(sql, " GROUP BY ", "", g->count, "");
 	buf_str(sql, ") x");
 	if (after != NULL)

@@ -2,10 +2,15 @@
 #ifndef TOLLGATE_STORE_USAGE_SQL_H
 #define TOLLGATE_STORE_USAGE_SQL_H
 
-/* u has the ids of usage_rows(...), summed as far as they are needed: n node, c cluster, d device, g GPU, w workspace,
- * t tenant, h holder; none of them where the id was not needed, or nobody held. */
+/* What rows of usage_rows(...) u were at their hour, before they are summed: k.cluster_id, m.short_model. */
+#define USAGE_CLUSTER_OF_HOUR "LEFT JOIN node_cluster k ON k.node_id = u.node_id AND k.effective @> u.hour "
+#define USAGE_MODEL_OF_HOUR \
+	"LEFT JOIN device e ON e.id = u.device_id LEFT JOIN gpu_spec m ON m.gpu_id = e.gpu_id AND m.effective @> u.hour "
+
+/* u has the ids of usage_rows(...), summed as far as they are needed, with cluster_id and gpu_model as of their hour: n node,
+ * c cluster, d device, g GPU, w workspace, t tenant, h holder; none of them where the id was not needed, or nobody held. */
 #define USAGE_JOINS                                                                                \
-	"LEFT JOIN node n ON n.id = u.node_id LEFT JOIN cluster c ON c.id = n.cluster_id "         \
+	"LEFT JOIN node n ON n.id = u.node_id LEFT JOIN cluster c ON c.id = u.cluster_id "         \
 	"LEFT JOIN device d ON d.id = u.device_id LEFT JOIN gpu g ON g.id = d.gpu_id "             \
 	"LEFT JOIN workspace w ON w.id = u.workspace_id LEFT JOIN tenant t ON t.id = w.tenant_id " \
 	"LEFT JOIN holder h ON h.id = u.holder_id "

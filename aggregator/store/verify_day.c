@@ -21,12 +21,12 @@ static const char days_sql[] =
 	"'sharing ' || u.sharing, 'method ' || u.method) AS key, " SUMS(
 		"u") " FROM usage_daily u JOIN days USING (day) GROUP BY 1, 2), "
 		     "h AS (SELECT b.day, concat_ws(', ', 'price book ' || (SELECT p.id FROM price_book p WHERE p.effective @> u.hour), "
-		     "'cluster ' || n.cluster_id, 'owner ' || (SELECT o.tenant_id FROM node_owner o WHERE o.node_id = u.node_id "
+		     "'cluster ' || k.cluster_id, 'owner ' || (SELECT o.tenant_id FROM node_owner o WHERE o.node_id = u.node_id "
 		     "AND o.effective @> u.hour), 'workspace ' || u.workspace_id, g.short_model, nullif(d.profile, ''), d.units || ' units', "
 		     "'sharing ' || u.sharing, 'method ' || u.method) AS key, " SUMS(
 			     "u") " FROM days b JOIN usage_hourly u ON u.hour >= b.starts_at "
-				  "AND u.hour < b.ends_at JOIN node n ON n.id = u.node_id JOIN device d ON d.id = u.device_id "
-				  "JOIN gpu g ON g.id = d.gpu_id GROUP BY 1, 2) "
+				  "AND u.hour < b.ends_at LEFT JOIN node_cluster k ON k.node_id = u.node_id AND k.effective @> u.hour "
+				  "JOIN device d ON d.id = u.device_id LEFT JOIN gpu_spec g ON g.gpu_id = d.gpu_id AND g.effective @> u.hour GROUP BY 1, 2) "
 				  "SELECT coalesce(f.day, h.day), coalesce(f.key, h.key), " PAIR(0) ", " PAIR(1) ", " PAIR(2) ", " PAIR(
 					  3) ", " PAIR(4) ", " PAIR(5) ", " PAIR(6) ", " PAIR(7) ", " PAIR(8) ", " PAIR(9) ", " PAIR(10) " FROM f FULL JOIN h ON f.day = h.day AND f.key = h.key "
 																	 "WHERE (f.s0, f.s1, f.s2, f.s3, f.s4, f.s5, f.s6, f.s7, f.s8, f.s9, f.s10) IS DISTINCT "

@@ -34,6 +34,7 @@ def directory(nodes):
 insert into node (cluster_id, name, covered_until_ns) select 1, 'n' || n, {START} from generate_series(1, {nodes}) n;
 insert into gpu (uuid, model, short_model, memory_bytes, index) select 'GPU-' || n || '-' || g, 'H100', 'H100', 1, g
     from generate_series(1, {nodes}) n, generate_series(0, {GPUS - 1}) g order by n, g;
+insert into gpu_spec (gpu_id, model, short_model, memory_bytes, effective) select id, model, short_model, memory_bytes, tstzrange(null, null) from gpu;
 insert into device (gpu_id, gi, ci, created_ns, uuid, profile, units, memory_bytes) select id, -1, -1, 0, uuid, '', 5040, 1 from gpu order by id;
 insert into gpu_service (gpu_id, node_id, from_ns) select id, (id - 1) / {GPUS} + 1, {START} from gpu;
 insert into holder (identity, cluster_id, kind, namespace, pod, pod_uid, container, slurm_job, slurm_account, user_name, uid)

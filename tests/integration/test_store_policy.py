@@ -171,15 +171,20 @@ class Apply(Base):
         with self.assertRaisesRegex(RuntimeError, "exclusion constraint"):
             led.rows("insert into node_owner select node_id, null, tstzrange('2026-12-01', '2026-12-02') from node_owner where upper_inf(effective)")
 
-    def test_a_node_that_has_reported_stays_in_its_cluster(self):
+    def test_a_node_moves_to_another_cluster_at_an_hour_and_what_was_before_stays(self):
         led = self.new_ledger()
-        hours(led, n=1)
+        hours(led, n=4)
         led.apply(policy(cluster="east"))
         self.assertEqual([n["cluster"] for n in led.run("list", "nodes")], ["east"], "the first policy names the home cluster")
-        text = self.refused("conflict", led.apply, policy(cluster="east", nodes="  - {name: n1, cluster: west, shared: true}"))
-        self.assertIn("node n1 has reported in cluster east and cannot move to west", text)
-        led.apply(policy(cluster="east", nodes="  - {name: n9, cluster: west, shared: true}"))
-        self.assertEqual({n["name"]: n["cluster"] for n in led.run("list", "nodes")}, {"n1": "east", "n9": "west"})
+        led.apply(policy("2026-11-30T22:00:00Z", cluster="east", nodes="  - {name: n1, cluster: west, shared: true}\n  - {name: n9, cluster: west, shared: true}"))
+        self.assertEqual({n["name"]: n["cluster"] for n in led.run("list", "nodes")}, {"n1": "west", "n9": "west"})
+        held = lambda: {g["cluster"]: Decimal(g["allocated_gpu_hours"]) for g in led.usage(START, START + 4 * HOUR, "cluster")}
+        self.assertEqual(held(), {"east": 2, "west": 2})
+        led.apply(policy("2026-11-30T23:00:00Z", cluster="east", nodes="  - {name: n1, cluster: east, shared: true}"))
+        self.assertEqual(held(), {"east": 3, "west": 1})
+        led.apply(policy("2026-11-30T21:00:00Z", cluster="east", nodes="  - {name: n1, cluster: west, shared: true}"))
+        self.assertEqual(held(), {"east": 1, "west": 3}, "what was to come is replaced")
+        self.assertEqual(led.rows("select k.cluster_id from node_cluster k join node n on n.id = k.node_id where n.name = 'n9'"), led.rows("select id from cluster where name = 'west'"))
 
     def test_two_policies_at_once_are_applied_one_after_the_other(self):
         led = self.new_ledger()

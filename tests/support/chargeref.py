@@ -102,9 +102,10 @@ class World:
         uses = collections.defaultdict(collections.Counter)
         pools = collections.defaultdict(collections.Counter)
         rows = led.rows(
-            "select ns_of(u.hour), n.cluster_id, u.node_id, g.short_model, u.workspace_id, d.profile, d.units, u.sharing, "
+            "select ns_of(u.hour), k.cluster_id, u.node_id, g.short_model, u.workspace_id, d.profile, d.units, u.sharing, "
             "u.used + u.idle + u.unmeasured, u.unallocated, u.stranded, u.down, u.unknown, u.energy_mj "
-            f"from usage_rows({ALWAYS}) u join node n on n.id = u.node_id join device d on d.id = u.device_id join gpu g on g.id = d.gpu_id"
+            f"from usage_rows({ALWAYS}) u join node_cluster k on k.node_id = u.node_id and k.effective @> u.hour join device d on d.id = u.device_id "
+            "join gpu_spec g on g.gpu_id = d.gpu_id and g.effective @> u.hour"
         )
         owners = {h: dict(self.owners.at(h)) for h in self.hours}
         for hour, cluster, node, model, workspace, profile, units, sharing, held, *rest in rows:
