@@ -87,7 +87,7 @@ const struct http_route api_routes[] = {
 	{"GET", "/v1/conservation", false, 0, handle_conservation, ROLES_MONEY,
          "per GPU: the states against the time in service"},
 	{"GET", "/v1/conservation/differences", false, 0, handle_verify, ROLES_MONEY,
-         "the ledger computed again from the batches it keeps: every difference; from, to, node"},
+         "the ledger computed again from the batches it keeps: every difference; from, to, node, part"},
 	{"GET", "/v1/reports/", false, 0, handle_report, ROLES_READ,
          "the month's chargeback: YYYY-MM.csv, .json, .html, .focus.csv, .focus-periods.csv, or YYYY-MM/lines/ID for what is behind a line; tenant, manifest, excel"},
 	{"POST", "/v1/adjustments", false, SMALL_BODY, handle_adjustment_add, ROLES_MONEY,

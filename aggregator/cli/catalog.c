@@ -122,9 +122,12 @@ const struct cli_command cli_commands[] = {
 	{.name = "verify", .words = "", .run = cmd_verify,
 	 .summary = "compute the ledger again from the batches it keeps, and list every difference",
 	 .details = "Bytes against their SHA-256, numbers, dictionaries, records, the sums of every hour, whose they are, and conservation; one "
-	            "node after the other; then the chains of the audit log from their beginning, the log of quota decisions, replayed, and the seals over them. The exit code is 1 when "
-	            "something differs. " RANGE_DETAILS,
+	            "node after the other; then days and what they are charged as, by a second computation of the rules; then the chains of the audit log from "
+	            "their beginning, the log of quota decisions, replayed, and the seals over them. It says what it covered and what it could not. The exit code "
+	            "is 1 when something differs, and 4 when nothing does but a part of the range, or all of it, could not be proved. " RANGE_DETAILS,
 	 .options = {RANGE_OPTIONS,
+	             {"month", 0, "YYYY-MM", "this billing month", NULL, 0},
+	             {"all", 0, NULL, "everything that the ledger has", NULL, 0},
 	             {"node", 0, "NAME", "this node only, and no audit log", NULL, 0},
 	             {"seal", 0, "SEQ:HASH", "a seal of the audit log as it was written down: the aggregator logs each", NULL, 0}}},
 	{.name = "get", .words = "tenants|workspaces|nodes|status|members|history|periods|leases|decisions|reclaims|policy", .word_min = 1, .word_max = 1,
@@ -350,9 +353,10 @@ const size_t cli_common_count = ARRAY_LEN(cli_common);
 
 const struct cli_note cli_exits[] = {
 	{"0", "done"},
-	{"1", "refused or failed; doctor: something fails; verify: something differs"},
+	{"1", "refused or failed; doctor: something fails; verify: something differs; reconcile: the month does not add up"},
 	{"2", "wrong use: an unknown command, option or value"},
 	{"3", "the aggregator cannot be reached"},
+	{"4", "verify: nothing differs, but not all that was asked for could be proved"},
 };
 const size_t cli_exit_count = ARRAY_LEN(cli_exits);
 

@@ -7,7 +7,7 @@
 #include "common/json.h"
 #include "common/time.h"
 
-enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2, CLI_UNREACHABLE = 3 };
+enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2, CLI_UNREACHABLE = 3, CLI_INCOMPLETE = 4 };
 
 #define CLI_OPTION_MAX 16
 #define CLI_WORD_MAX 8

@@ -17,32 +17,66 @@ row_for_people(const json_t *r)
 	return row;
 }
 
+/* Every row whose rated hours are not the hours of its capacity is named; the exit code is 1 then, whatever is printed. */
+static int
+verdict(const json_t *reply)
+{
+	const json_t *all = json_object_get(reply, "rows");
+	int code = CLI_OK;
+
+	for (size_t i = 0; i < json_array_size(all); i++) {
+		const json_t *r = json_array_get(all, i);
+		const char *hours = json_string_value(json_object_get(r, "differing_gpu_hours"));
+
+		if (!json_is_false(json_object_get(r, "agrees")))
+			continue;
+		fprintf(stderr,
+		        "tollgate: %s in cluster %s does not add up: the hours rated differ from the hours of capacity by %s\n",
+		        json_string_value(json_object_get(r, "gpu_model")),
+		        json_string_value(json_object_get(r, "cluster")), hours != NULL ? hours : "an unknown amount");
+		code = CLI_FAILED;
+	}
+	return code;
+}
+
 /* -o table and -o json are of the same reply; the other forms are the aggregator's own. */
 static int
-print_rows(struct cli *c, const char *path)
+print_rows(const json_t *reply)
 {
-	owned(json) json_t *reply = NULL, *rows = json_array();
-	const json_t *all;
-	struct err err = {0};
+	owned(json) json_t *rows = json_array();
+	const json_t *all = json_object_get(reply, "rows");
 
-	if (!cli_get_json(c, path, &reply, &err))
-		return cli_fail(&err);
-	all = json_object_get(reply, "rows");
 	for (size_t i = 0; i < json_array_size(all); i++)
 		json_array_append_new(rows, row_for_people(json_array_get(all, i)));
 	cli_print_table(rows);
 	return CLI_OK;
 }
 
+static int
+print_document(struct cli *c, struct buf *path, const char *format, struct err *err)
+{
+	const char *file = cli_value(c, "output");
+	in_place(buf) struct buf body;
+
+	buf_init(&body, CLI_REPLY_MAX);
+	cli_query(path, "format", format != NULL ? format : "csv");
+	if (!cli_call(c, "GET", buf_text(path), NULL, NULL, 0, &body, err))
+		return cli_fail(err);
+	if (file != NULL)
+		return file_write_atomic(file, buf_text(&body), body.len, 0644, err) ? CLI_OK : cli_fail(err);
+	return fwrite(buf_text(&body), 1, body.len, stdout) == body.len ? CLI_OK : CLI_FAILED;
+}
+
 int
 cmd_reconcile(struct cli *c)
 {
-	const char *format = cli_value(c, "format"), *file = cli_value(c, "output");
-	in_place(buf) struct buf path, body;
+	const char *format = cli_value(c, "format");
+	owned(json) json_t *reply = NULL;
+	in_place(buf) struct buf path;
 	struct err err = {0};
+	int code;
 
 	buf_init(&path, CLI_PATH_BYTES);
-	buf_init(&body, CLI_REPLY_MAX);
 	if (format != NULL && cli_value(c, "out") != NULL) {
 		fprintf(stderr, "tollgate: --format and --out say the same; give one of them\n");
 		return CLI_USAGE;
@@ -51,12 +85,9 @@ cmd_reconcile(struct cli *c)
 		format = cli_output(c, OUTPUT_TABLE) == OUTPUT_CSV ? "csv" : "json";
 	buf_str(&path, "/v1/reconciliation");
 	cli_query(&path, "month", cli_value(c, "month"));
-	if (format == NULL && file == NULL)
-		return print_rows(c, buf_text(&path));
-	cli_query(&path, "format", format != NULL ? format : "csv");
-	if (!cli_call(c, "GET", buf_text(&path), NULL, NULL, 0, &body, &err))
+	if (!cli_get_json(c, buf_text(&path), &reply, &err))
 		return cli_fail(&err);
-	if (file != NULL)
-		return file_write_atomic(file, buf_text(&body), body.len, 0644, &err) ? CLI_OK : cli_fail(&err);
-	return fwrite(buf_text(&body), 1, body.len, stdout) == body.len ? CLI_OK : CLI_FAILED;
+	code = format == NULL && cli_value(c, "output") == NULL ? print_rows(reply)
+	                                                        : print_document(c, &path, format, &err);
+	return code != CLI_OK ? code : verdict(reply);
 }

@@ -406,7 +406,8 @@ store_audit_verify_json(struct db *db, const struct audit_proof *q, struct buf *
 	buf_printf(out,
 	           "],\"count\":%" PRId64 ",\"left_out\":%" PRId64 ",\"entries\":%" PRId64 ",\"events\":%" PRId64
 	           ",\"seals\":%" PRId64 ",\"unsealed\":%" PRId64 ",\"next\":",
-	           p.report.count, p.report.count - p.report.written, p.entries, p.events, p.seals, p.unsealed);
+	           p.report.counts.differences, p.report.counts.differences - p.report.written, p.entries, p.events,
+	           p.seals, p.unsealed);
 	write_next(&p, out);
 	buf_str(out, "}\n");
 	return buf_ok(out, "the answer", err) && db_tx_commit(&tx, err);

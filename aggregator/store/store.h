@@ -339,13 +339,38 @@ MUST_CHECK bool store_conservation_json(struct db *db, int64_t from_ns, int64_t 
 MUST_CHECK bool store_conservation_error(struct db *db, const char *period, int128 *ret_unit_ns, struct err *err);
 /* The ledger computed a second time, from the batches it keeps as evidence, and every difference to what it has:
  * {"from","to","differences":[{"kind","node","gpu","hour","what","expected","found","difference"}],"count","left_out",
- * "nodes","hours","batches","records"}. The kinds are in store/README.md. left_out: counted, but beyond what one answer
+ * "nodes","hours",...}: the members of verify_counts. The kinds are in store/README.md. left_out: counted, but beyond what one answer
  * tells. ERR_MISSING: there is no such node. */
+enum verify_part {
+	VERIFY_ALL,
+	VERIFY_NODES, /* batches, records, hours, attribution: of all nodes, or of one */
+	VERIFY_DAYS,  /* billing days and their charges */
+	VERIFY_PARTS
+};
+extern const char *const verify_part_names[VERIFY_PARTS + 1]; /* ended by NULL */
 struct verify_query {
 	int64_t from_ns, to_ns; /* widened to billing hours */
 	const char *node;       /* NULL: all */
+	enum verify_part part;  /* of one node always VERIFY_NODES */
 };
 MUST_CHECK bool store_verify_json(struct db *db, const struct verify_query *q, struct buf *out, struct err *err);
+
+/* How much was looked at, and how much was not, and why. */
+struct verify_counts {
+	int64_t differences;
+	int64_t nodes, hours, batches, records, days, charges;
+	int64_t hours_pending;  /* records came for them after they were retired; they are being made again */
+	int64_t hours_unproved; /* their batches were given up */
+	int64_t days_open;      /* not folded: reports make them from their hours */
+	int64_t days_gone;      /* their hours were given up */
+	int64_t quarantined;    /* batches that nobody released */
+};
+/* The proof of a month, in all parts, of which a node and a day are the largest that is in memory. tell is called before each step; false of
+ * it ends the proof with err as it left it. out: the differences as a JSON array, 10,000 at most; ret->differences counts all. ERR_MISSING: the
+ * ledger has nothing of the month. */
+typedef bool verify_progress(void *arg, int64_t done, int64_t total, const char *step, struct err *err);
+MUST_CHECK bool store_verify_month(struct db *db, const char *month, verify_progress *tell, void *arg,
+                                   struct verify_counts *ret, struct buf *out, struct err *err);
 /* The billing period that now lies in: "2026-11". */
 MUST_CHECK bool store_period_now(struct db *db, int64_t now_ns, char ret_period[40], struct err *err);
 /* The beginning of a day, "2026-11-01", in the billing zone. */

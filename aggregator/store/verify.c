@@ -25,7 +25,7 @@ say(struct verify_node *n, const char *kind, const char *gpu, int64_t hour_ns, c
 	               {"found", found},
 	               {"difference", difference}};
 
-	if (r->count++ >= DIFFERENCES_MAX)
+	if (r->counts.differences++ >= DIFFERENCES_MAX)
 		return;
 	if (hour_ns != INT64_MIN)
 		time_format(hour_ns, hour);
@@ -176,94 +176,181 @@ verify_node(struct verify_node *n, struct err *err)
 	if (!db_tx_begin_read(&tx, n->db, err) || !load_node(n, err) || !load_services(n, err) ||
 	    !load_states(n, err) || !verify_rules_load(n, err) || !verify_streams(n, err))
 		return false;
-	n->report->nodes++;
+	n->report->counts.nodes++;
 	from_ns = n->hours_from_ns > n->from_ns ? n->hours_from_ns : n->from_ns;
 	to_ns = n->hours_until_ns < n->to_ns ? n->hours_until_ns : n->to_ns;
 	/* Without its batches an hour can be shown, and not proved. */
-	if (from_ns < n->report->proved_ns)
-		from_ns = hour_ceil(&n->ledger, n->report->proved_ns);
+	for (; from_ns < n->report->proved_ns && from_ns < to_ns; from_ns += NS_PER_HOUR)
+		n->report->counts.hours_unproved++;
 	for (int64_t hour_ns = from_ns; hour_ns < to_ns; hour_ns += NS_PER_HOUR)
 		if (!verify_hour(n, hour_ns, err))
 			return false;
 	return db_tx_commit(&tx, err);
 }
 
-/* --- all of them --- */
+/* --- the parts --- */
+
+const char *const verify_part_names[VERIFY_PARTS + 1] = {
+	[VERIFY_ALL] = "all", [VERIFY_NODES] = "nodes", [VERIFY_DAYS] = "days"};
+
+/* A proof of a range, step by step. */
+struct verifying {
+	struct db *db;
+	struct verify_report report;
+	int64_t from_ns, to_ns;
+	verify_progress *tell; /* NULL: nobody wants to know */
+	void *arg;
+	int64_t done, total;
+};
 
 static bool
-verify_nodes(struct db *db, const struct verify_query *q, struct verify_report *report, int64_t from_ns, int64_t to_ns,
-             struct err *err)
+step(struct verifying *v, const char *name, struct err *err)
+{
+	return v->tell == NULL || v->tell(v->arg, v->done++, v->total, name, err);
+}
+
+static bool
+verify_nodes(struct verifying *v, const char *name, struct err *err)
 {
 	static const struct db_stmt stmt = {
 		"verify nodes", "SELECT id, name FROM node WHERE $1::text IS NULL OR name = $1 ORDER BY name"};
 	owned(result) PGresult *r = NULL;
 	struct db_args a = {0};
 
-	arg_text(&a, q->node);
-	if (!db_run(db, &stmt, &a, &r, err))
+	arg_text(&a, name);
+	if (!db_run(v->db, &stmt, &a, &r, err))
 		return false;
-	if (q->node != NULL && PQntuples(r) == 0)
-		return err_set(err, ERR_MISSING, "node: there is no node \"%.64s\"", q->node);
+	if (name != NULL && PQntuples(r) == 0)
+		return err_set(err, ERR_MISSING, "node: there is no node \"%.64s\"", name);
+	v->total += PQntuples(r);
 	for (int row = 0; row < PQntuples(r); row++) {
 		in_place(verify_node) struct verify_node n = {
-			.db = db,
-			.report = report,
-			.from_ns = from_ns,
-			.to_ns = to_ns,
+			.db = v->db,
+			.report = &v->report,
+			.from_ns = v->from_ns,
+			.to_ns = v->to_ns,
 			.id = res_i64(r, row, 0),
 			.name = res_text(r, row, 1),
 		};
 
-		if (!db_ledger_get(db, &n.ledger, err) || !verify_node(&n, err))
+		if (!step(v, n.name, err))
+			return false;
+		if (!db_ledger_get(v->db, &n.ledger, err) || !verify_node(&n, err))
 			return err_prefix(err, "node %s", n.name);
-	}
-	if (q->node == NULL) {
-		struct verify_node all = {.db = db, .report = report, .from_ns = from_ns, .to_ns = to_ns, .name = ""};
-
-		return verify_days(&all, err) && verify_charges(&all, err);
 	}
 	return true;
 }
 
 static bool
-load_proved(struct db *db, struct verify_report *report, struct err *err)
+run_part(struct verifying *v, enum verify_part part, const char *node, struct err *err)
+{
+	struct verify_node all = {
+		.db = v->db, .report = &v->report, .from_ns = v->from_ns, .to_ns = v->to_ns, .name = ""};
+
+	switch (part) {
+	case VERIFY_NODES: return verify_nodes(v, node, err);
+	case VERIFY_DAYS: return step(v, "days", err) && verify_days(&all, err);
+	default: return false;
+	}
+}
+
+static bool
+run_parts(struct verifying *v, enum verify_part part, const char *node, struct err *err)
+{
+	if (node != NULL || part != VERIFY_ALL)
+		return run_part(v, node != NULL ? VERIFY_NODES : part, node, err);
+	v->total = VERIFY_PARTS - VERIFY_NODES - 1;
+	for (enum verify_part p = VERIFY_NODES; p < VERIFY_PARTS; p++)
+		if (!run_part(v, p, NULL, err))
+			return false;
+	return true;
+}
+
+/* While holders are being attributed again, the ledger does not say yet what the rules say. */
+static bool
+begin(struct verifying *v, struct err *err)
 {
 	static const struct db_stmt stmt = {"verify proved", "SELECT evidence_from_ns FROM ledger"};
 	owned(result) PGresult *r = NULL;
 
-	if (!db_run(db, &stmt, NULL, &r, err))
+	if (!reattribute_settled(v->db, err) || !db_run(v->db, &stmt, NULL, &r, err))
 		return false;
-	report->proved_ns = res_i64(r, 0, 0);
+	v->report.proved_ns = res_i64(r, 0, 0);
 	return true;
+}
+
+static void
+write_counts(const struct verify_report *r, struct buf *out)
+{
+	const struct verify_counts *c = &r->counts;
+	const struct {
+		const char *name;
+		int64_t n;
+	} members[] = {
+		{"count", c->differences},
+		{"left_out", c->differences - r->written},
+		{"nodes", c->nodes},
+		{"hours", c->hours},
+		{"batches", c->batches},
+		{"records", c->records},
+		{"days", c->days},
+		{"charges", c->charges},
+		{"pending", c->hours_pending},
+		{"hours_unproved", c->hours_unproved},
+		{"days_open", c->days_open},
+		{"days_gone", c->days_gone},
+		{"quarantined", c->quarantined},
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(members); i++)
+		buf_printf(out, ",\"%s\":%" PRId64, members[i].name, members[i].n);
 }
 
 bool
 store_verify_json(struct db *db, const struct verify_query *q, struct buf *out, struct err *err)
 {
-	struct verify_report report = {.out = out};
+	struct verifying v = {.db = db, .report = {.out = out}};
 	char from[TIME_TEXT_SIZE], to[TIME_TEXT_SIZE], proved[TIME_TEXT_SIZE];
-	int64_t from_ns, to_ns;
 	struct db_ledger l;
 
-	/* While holders are being attributed again, the ledger does not say yet what the rules say. */
-	if (!db_ledger_get(db, &l, err) || !reattribute_settled(db, err))
+	if (!db_ledger_get(db, &l, err) || !begin(&v, err))
 		return false;
-	from_ns = hour_floor(&l, q->from_ns);
-	to_ns = hour_ceil(&l, q->to_ns);
-	if (from_ns >= to_ns)
+	v.from_ns = hour_floor(&l, q->from_ns);
+	v.to_ns = hour_ceil(&l, q->to_ns);
+	if (v.from_ns >= v.to_ns)
 		return err_set(err, ERR_INVALID, "from must be before to");
-	if (!load_proved(db, &report, err))
+	buf_printf(out, "{\"from\":\"%s\",\"to\":\"%s\",\"differences\":[", time_format(v.from_ns, from),
+	           time_format(v.to_ns, to));
+	if (!run_parts(&v, q->part, q->node, err))
 		return false;
-	buf_printf(out, "{\"from\":\"%s\",\"to\":\"%s\",\"differences\":[", time_format(from_ns, from),
-	           time_format(to_ns, to));
-	if (!verify_nodes(db, q, &report, from_ns, to_ns, err))
-		return false;
-	buf_printf(out,
-	           "],\"count\":%" PRId64 ",\"left_out\":%" PRId64 ",\"nodes\":%" PRId64 ",\"hours\":%" PRId64
-	           ",\"batches\":%" PRId64 ",\"records\":%" PRId64 ",\"days\":%" PRId64 ",\"pending\":%" PRId64
-	           ",\"proved_from\":\"%s\"}\n",
-	           report.count, report.count - report.written, report.nodes, report.hours, report.batches,
-	           report.records, report.days, report.pending,
-	           time_format(from_ns > report.proved_ns ? from_ns : report.proved_ns, proved));
+	buf_char(out, ']');
+	write_counts(&v.report, out);
+	buf_printf(out, ",\"proved_from\":\"%s\"}\n",
+	           time_format(v.from_ns > v.report.proved_ns ? v.from_ns : v.report.proved_ns, proved));
 	return buf_ok(out, "the answer", err);
+}
+
+bool
+store_verify_month(struct db *db, const char *month, verify_progress *tell, void *arg, struct verify_counts *ret,
+                   struct buf *out, struct err *err)
+{
+	static const struct db_stmt stmt = {"verify month",
+	                                    "SELECT ns_of(starts_at), ns_of(ends_at) FROM period WHERE month = $1"};
+	struct verifying v = {.db = db, .report = {.out = out}, .tell = tell, .arg = arg};
+	owned(result) PGresult *r = NULL;
+	struct db_args a = {0};
+
+	arg_text(&a, month);
+	if (!db_run(db, &stmt, &a, &r, err))
+		return false;
+	if (PQntuples(r) == 0)
+		return err_set(err, ERR_MISSING, "the ledger has nothing of period %.40s", month);
+	v.from_ns = res_i64(r, 0, 0);
+	v.to_ns = res_i64(r, 0, 1);
+	buf_char(out, '[');
+	if (!begin(&v, err) || !run_parts(&v, VERIFY_ALL, NULL, err))
+		return false;
+	buf_char(out, ']');
+	*ret = v.report.counts;
+	return buf_ok(out, "the differences", err);
 }

@@ -1,23 +1,23 @@
-/* aggregator/store/verify.h - between the files that compare the ledger with its evidence: verify.c (nodes, the list of
+/* aggregator/store/verify.h - between the files that compare the ledger with its evidence: verify.c (the parts, the list of
  * differences), verify_stream.c (batches, cursors, dictionaries), verify_hour.c (records and sums), verify_owner.c
- * (attribution).
+ * (attribution), verify_day.c (days), verify_charge.c (their charges).
  *
- * A node is read in one snapshot, hour by hour. At any moment there is one page of batches in memory, the records of one
- * of them, the keys of one node-hour, and the dictionaries of the node's streams. */
+ * A node is read in one snapshot, hour by hour; a billing day in another. At any moment there is one page of batches in memory, the
+ * records of one of them, the keys of one node-hour, the dictionaries of the node's streams; or the sums of one day. */
 #ifndef TOLLGATE_STORE_VERIFY_H
 #define TOLLGATE_STORE_VERIFY_H
 
 #include "aggregator/core/attribution.h"
 #include "aggregator/core/verify.h"
 #include "aggregator/store/db.h"
+#include "aggregator/store/store.h"
 #include "common/idmap.h"
 
 /* What is told, and how much was looked at. */
 struct verify_report {
 	struct buf *out;
-	int64_t count, written; /* differences */
-	int64_t nodes, hours, batches, records, days;
-	int64_t pending;   /* hours that are being made again */
+	struct verify_counts counts;
+	int64_t written;   /* differences that are told */
 	int64_t proved_ns; /* where the evidence begins */
 };
 
@@ -117,10 +117,10 @@ MUST_CHECK bool verify_records(struct verify_hour *h, struct verify_stream *s, c
 /* The stream's batches that have records of this hour. */
 MUST_CHECK bool verify_stream_hour(struct verify_hour *h, struct verify_stream *s, struct err *err);
 
-/* Folded days that lie in the range, against their sealed hours. */
+/* Billing days that begin in the range: folded ones against their sealed hours and, row by row, against charges computed again. */
 MUST_CHECK bool verify_days(struct verify_node *n, struct err *err);
-/* What they are charged as, made again. */
-MUST_CHECK bool verify_charges(struct verify_node *n, struct err *err);
+MUST_CHECK bool verify_charges(struct verify_node *n, const char *day, int64_t from_ns, int64_t until_ns,
+                               struct err *err);
 
 MUST_CHECK bool verify_rules_load(struct verify_node *n, struct err *err);
 void verify_rules_fini(struct verify_rules *r);

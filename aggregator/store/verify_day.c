@@ -1,4 +1,5 @@
-/* aggregator/store/verify_day.c - folded days against their sealed hours, by another statement than the one that folds. */
+/* aggregator/store/verify_day.c - billing days: the flags that decide what is read of them, and folded days against their sealed hours, by
+ * another statement than the one that folds. */
 #include <stdio.h>
 
 #include "aggregator/store/verify.h"
@@ -12,25 +13,53 @@ enum { DAY, WHAT, FIRST_SUM };
 	"sum(" u ".clock_adjust) AS s8, sum(" u ".energy_mj) AS s9, sum(" u ".memory_byte_ms) AS s10"
 #define PAIR(n) "coalesce(h.s" #n ", 0), coalesce(f.s" #n ", 0)"
 
-/* Only what differs comes back. A key is a text, so that nobody and nothing compare like anything else. */
-static const char days_sql[] =
-	"WITH days AS (SELECT day, starts_at, ends_at FROM billing_day WHERE NOT dirty AND NOT hours_gone "
-	"AND starts_at >= $1 AND ends_at <= $2), "
-	"f AS (SELECT u.day, concat_ws(', ', 'price book ' || u.price_book_id, 'cluster ' || u.cluster_id, "
-	"'owner ' || u.owner_id, 'workspace ' || u.workspace_id, u.gpu_model, nullif(u.profile, ''), u.units || ' units', "
-	"'sharing ' || u.sharing, 'method ' || u.method) AS key, " SUMS(
-		"u") " FROM usage_daily u JOIN days USING (day) GROUP BY 1, 2), "
-		     "h AS (SELECT b.day, concat_ws(', ', 'price book ' || (SELECT p.id FROM price_book p WHERE p.effective @> u.hour), "
+/* Only what differs comes back. A key is a text, so that nobody and nothing compare like anything else. $1 the day, $2 and $3 its bounds. */
+static const char sums_sql[] =
+	"WITH f AS (SELECT concat_ws(', ', 'price book ' || u.price_book_id, 'cluster ' || u.cluster_id, 'owner ' || u.owner_id, "
+	"'workspace ' || u.workspace_id, u.gpu_model, nullif(u.profile, ''), u.units || ' units', 'sharing ' || u.sharing, 'method ' || u.method) "
+	"AS key, " SUMS(
+		"u") " FROM usage_daily u WHERE u.day = $1 GROUP BY 1), "
+		     "h AS (SELECT concat_ws(', ', 'price book ' || (SELECT p.id FROM price_book p WHERE p.effective @> u.hour), "
 		     "'cluster ' || k.cluster_id, 'owner ' || (SELECT o.tenant_id FROM node_owner o WHERE o.node_id = u.node_id "
 		     "AND o.effective @> u.hour), 'workspace ' || u.workspace_id, g.short_model, nullif(d.profile, ''), d.units || ' units', "
 		     "'sharing ' || u.sharing, 'method ' || u.method) AS key, " SUMS(
-			     "u") " FROM days b JOIN usage_hourly u ON u.hour >= b.starts_at "
-				  "AND u.hour < b.ends_at LEFT JOIN node_cluster k ON k.node_id = u.node_id AND k.effective @> u.hour "
-				  "JOIN device d ON d.id = u.device_id LEFT JOIN gpu_spec g ON g.gpu_id = d.gpu_id AND g.effective @> u.hour GROUP BY 1, 2) "
-				  "SELECT coalesce(f.day, h.day), coalesce(f.key, h.key), " PAIR(0) ", " PAIR(1) ", " PAIR(2) ", " PAIR(
-					  3) ", " PAIR(4) ", " PAIR(5) ", " PAIR(6) ", " PAIR(7) ", " PAIR(8) ", " PAIR(9) ", " PAIR(10) " FROM f FULL JOIN h ON f.day = h.day AND f.key = h.key "
-																	 "WHERE (f.s0, f.s1, f.s2, f.s3, f.s4, f.s5, f.s6, f.s7, f.s8, f.s9, f.s10) IS DISTINCT "
-																	 "FROM (h.s0, h.s1, h.s2, h.s3, h.s4, h.s5, h.s6, h.s7, h.s8, h.s9, h.s10) ORDER BY 1, 2";
+			     "u") " FROM usage_hourly u LEFT JOIN node_cluster k ON k.node_id = u.node_id "
+				  "AND k.effective @> u.hour JOIN device d ON d.id = u.device_id LEFT JOIN gpu_spec g ON g.gpu_id = d.gpu_id AND g.effective @> u.hour WHERE u.hour >= $2 AND u.hour < $3 GROUP BY 1) "
+				  "SELECT $1::date, coalesce(f.key, h.key), " PAIR(0) ", " PAIR(1) ", " PAIR(2) ", " PAIR(3) ", " PAIR(
+					  4) ", " PAIR(5) ", " PAIR(6) ", " PAIR(7) ", " PAIR(8) ", " PAIR(9) ", " PAIR(10) " FROM f FULL JOIN h ON f.key = h.key "
+															    "WHERE (f.s0, f.s1, f.s2, f.s3, f.s4, f.s5, f.s6, f.s7, f.s8, f.s9, f.s10) IS DISTINCT "
+															    "FROM (h.s0, h.s1, h.s2, h.s3, h.s4, h.s5, h.s6, h.s7, h.s8, h.s9, h.s10) ORDER BY 2";
+
+/* The flags that decide which rows are read, against what is there. One row for each contradiction: kind, what, expected, found.
+ *  1. every hour of a node lies in a day, and a day begins and ends where the zone says
+ *  2. a folded day has sealed and clean hours only
+ *  3. a day whose hours were given up has none
+ *  4. stored sums belong to a node-hour that is sealed, records to a node-hour that is there, and has not given its records up */
+static const char flags_sql[] =
+	"SELECT 'day-missing', 'a row of billing_day for ' || x.day, 'a row', '' FROM (SELECT DISTINCT (h.hour AT TIME ZONE l.zone)::date AS day "
+	"FROM node_hour h, ledger l WHERE h.hour >= $1 AND h.hour < $2) x WHERE NOT EXISTS (SELECT FROM billing_day b WHERE b.day = x.day) "
+	"UNION ALL SELECT 'day-bounds', 'the bounds of ' || b.day, (b.day::timestamp AT TIME ZONE l.zone) || ' to ' || ((b.day + 1)::timestamp "
+	"AT TIME ZONE l.zone), b.starts_at || ' to ' || b.ends_at FROM billing_day b, ledger l WHERE b.starts_at < $2 AND b.ends_at > $1 AND "
+	"(b.starts_at, b.ends_at) IS DISTINCT FROM (b.day::timestamp AT TIME ZONE l.zone, (b.day + 1)::timestamp AT TIME ZONE l.zone) "
+	"UNION ALL SELECT 'day-flag', 'node ' || n.name || ', ' || rfc3339(h.hour) || ', in the folded day ' || b.day, 'sealed and clean', CASE WHEN "
+	"h.sealed_at IS NULL THEN 'open' ELSE 'dirty' END FROM billing_day b JOIN node_hour h ON h.hour >= b.starts_at AND h.hour < b.ends_at "
+	"JOIN node n ON n.id = h.node_id WHERE b.starts_at >= $1 AND b.starts_at < $2 AND NOT b.dirty AND NOT b.hours_gone AND (h.sealed_at IS NULL "
+	"OR h.dirty) "
+	"UNION ALL SELECT 'day-flag', 'hours of ' || b.day || ', which were given up', '', 'rows of node_hour or usage_hourly' FROM billing_day b "
+	"WHERE b.starts_at >= $1 AND b.starts_at < $2 AND b.hours_gone AND (EXISTS (SELECT FROM node_hour h WHERE h.hour >= b.starts_at AND "
+	"h.hour < b.ends_at) OR EXISTS (SELECT FROM usage_hourly u WHERE u.hour >= b.starts_at AND u.hour < b.ends_at)) "
+	"UNION ALL SELECT 'day-row-extra', 'rows of usage_daily for ' || u.day, '', 'rows of a day that is not there' FROM (SELECT DISTINCT day FROM "
+	"usage_daily) u WHERE NOT EXISTS (SELECT FROM billing_day b WHERE b.day = u.day) "
+	"UNION ALL SELECT 'hour-row-extra', 'rows of usage_hourly for node ' || u.node_id || ', ' || rfc3339(u.hour), '', 'rows of no sealed "
+	"node-hour' FROM (SELECT DISTINCT hour, node_id FROM usage_hourly WHERE hour >= $1 AND hour < $2) u WHERE NOT EXISTS (SELECT FROM "
+	"node_hour h WHERE h.hour = u.hour AND h.node_id = u.node_id AND h.sealed_at IS NOT NULL) "
+	"UNION ALL SELECT 'hour-extra', 'node ' || n.name || ', ' || rfc3339(h.hour), coalesce(rfc3339(n.hours_from) || ' to ' || "
+	"rfc3339(n.hours_until), 'no hour'), 'a node-hour' FROM node_hour h JOIN node n ON n.id = h.node_id WHERE h.hour >= $1 AND h.hour < $2 AND "
+	"NOT coalesce(h.hour >= n.hours_from AND h.hour < n.hours_until, false) "
+	"UNION ALL SELECT 'interval-extra', 'records of node ' || i.node_id || ' in ' || rfc3339(i.hour), '', CASE WHEN i.retired THEN 'records of an "
+	"hour that has given them up' ELSE 'records of no node-hour' END FROM (SELECT x.node_id, x.hour, h.retired FROM (SELECT DISTINCT node_id, "
+	"hour_of(start_ns) AS hour FROM usage_interval WHERE start_ns >= ns_of($1) AND start_ns < ns_of($2)) x LEFT JOIN node_hour h ON h.node_id = "
+	"x.node_id AND h.hour = x.hour) i WHERE coalesce(i.retired, true)";
 
 static bool
 tell_row(struct verify_node *n, const PGresult *r, int row, struct err *err)
@@ -52,25 +81,62 @@ tell_row(struct verify_node *n, const PGresult *r, int row, struct err *err)
 	return true;
 }
 
-bool
-verify_days(struct verify_node *n, struct err *err)
+static bool
+check_flags(struct verify_node *n, struct err *err)
 {
-	static const struct db_stmt count = {
-		"verify days",
-		"SELECT count(*) FROM billing_day WHERE NOT dirty AND NOT hours_gone AND starts_at >= $1 "
-		"AND ends_at <= $2"};
-	in_place(db_tx) struct db_tx tx = {0};
-	owned(result) PGresult *days = NULL, *r = NULL;
+	owned(result) PGresult *r = NULL;
 	struct db_args a = {0};
 
 	arg_time(&a, n->from_ns);
 	arg_time(&a, n->to_ns);
-	if (!db_tx_begin_read(&tx, n->db, err) || !db_run(n->db, &count, &a, &days, err) ||
-	    !db_run_text(n->db, days_sql, &a, &r, err))
+	if (!db_run_text(n->db, flags_sql, &a, &r, err))
 		return false;
-	n->report->days = res_i64(days, 0, 0);
+	for (int row = 0; row < PQntuples(r); row++)
+		verify_say_text(n, res_text(r, row, 0), NULL, INT64_MIN, res_text(r, row, 1), res_text(r, row, 2),
+		                res_text(r, row, 3));
+	return true;
+}
+
+static bool
+verify_day(struct verify_node *n, const char *day, int64_t from_ns, int64_t until_ns, struct err *err)
+{
+	owned(result) PGresult *r = NULL;
+	struct db_args a = {0};
+
+	arg_text(&a, day);
+	arg_time(&a, from_ns);
+	arg_time(&a, until_ns);
+	if (!db_run_text(n->db, sums_sql, &a, &r, err))
+		return err_prefix(err, "day %s", day);
 	for (int row = 0; row < PQntuples(r); row++)
 		if (!tell_row(n, r, row, err))
 			return false;
+	n->report->counts.days++;
+	return verify_charges(n, day, from_ns, until_ns, err);
+}
+
+/* A day is the largest that is in memory. */
+bool
+verify_days(struct verify_node *n, struct err *err)
+{
+	static const struct db_stmt stmt = {
+		"verify days", "SELECT day, ns_of(starts_at), ns_of(ends_at), dirty, hours_gone FROM billing_day "
+			       "WHERE starts_at >= $1 AND starts_at < $2 ORDER BY day"};
+	in_place(db_tx) struct db_tx tx = {0};
+	owned(result) PGresult *days = NULL;
+	struct db_args a = {0};
+
+	arg_time(&a, n->from_ns);
+	arg_time(&a, n->to_ns);
+	if (!db_tx_begin_read(&tx, n->db, err) || !check_flags(n, err) || !db_run(n->db, &stmt, &a, &days, err))
+		return false;
+	for (int row = 0; row < PQntuples(days); row++) {
+		if (res_bool(days, row, 3))
+			n->report->counts.days_open++;
+		else if (res_bool(days, row, 4))
+			n->report->counts.days_gone++;
+		else if (!verify_day(n, res_text(days, row, 0), res_i64(days, row, 1), res_i64(days, row, 2), err))
+			return false;
+	}
 	return db_tx_commit(&tx, err);
 }

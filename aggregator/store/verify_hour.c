@@ -173,7 +173,7 @@ account(struct verify_hour *h, const struct verify_interval *i)
 	struct verify_gpu *gpu = &n->gpus[g];
 	bool inside = false;
 
-	n->report->records++;
+	n->report->counts.records++;
 	verify_rows_record(&h->expected, gpu->gpu_id, i);
 	gpu->held += (int128)i->v[VERIFY_UNITS] * i->v[VERIFY_HELD];
 	if (i->v[VERIFY_START] < gpu->first_ns)
@@ -462,10 +462,10 @@ verify_hour(struct verify_node *n, int64_t hour_ns, struct err *err)
 		return false;
 	/* What has come for it is on its way into its records: nothing of it says yet what the batches say. */
 	if (h.pending) {
-		n->report->pending++;
+		n->report->counts.hours_pending++;
 		return true;
 	}
-	n->report->hours++;
+	n->report->counts.hours++;
 	for (size_t i = 0; i < n->gpu_count; i++) {
 		n->gpus[i].held = 0;
 		n->gpus[i].first_ns = INT64_MAX;

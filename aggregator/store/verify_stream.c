@@ -53,8 +53,10 @@ chain_batch(struct verify_node *n, struct verify_stream *s, struct chain *c, con
 		verify_say(n, "batch-missing", NULL, INT64_MIN, what, c->next, seq);
 	}
 	c->next = res_i64(r, row, 1) + 1;
-	if (strcmp(status, "quarantined") == 0)
+	if (strcmp(status, "quarantined") == 0) {
+		n->report->counts.quarantined += to_ns > n->from_ns && from_ns < n->to_ns;
 		return;
+	}
 	if (to_ns > c->covered_ns)
 		c->covered_ns = to_ns;
 	if (strcmp(status, "accepted") != 0)
@@ -91,7 +93,7 @@ walk_chain(struct verify_node *n, struct verify_stream *s, struct chain *c, stru
 	static const struct db_stmt stmt = {"verify chain",
 	                                    "SELECT seq, last_seq, status, from_ns, to_ns FROM ingest_batch "
 	                                    "WHERE stream_id = $1 AND seq >= $2 ORDER BY seq LIMIT $3"};
-	int64_t seq = s->evidence_seq;
+	int64_t seq = 1; /* also what lies before the first that is said to be kept */
 
 	for (;;) {
 		owned(result) PGresult *r = NULL;
@@ -336,7 +338,7 @@ check_bytes(struct verify_node *n, const struct verify_stream *s, const void *pa
 	uint8_t sha[SHA256_SIZE];
 	char hex[2 * SHA256_SIZE + 1], what[256];
 
-	n->report->batches++;
+	n->report->counts.batches++;
 	sha256(payload, len, sha);
 	hex_encode(sha, sizeof(sha), hex);
 	if (strcmp(hex, stored) == 0)

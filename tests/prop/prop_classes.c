@@ -1,5 +1,6 @@
 /* tests/prop/prop_classes.c - what holds of the classes of every pool's hour. */
 #include "aggregator/core/classes.h"
+#include "aggregator/core/verify_pool.h"
 #include "common/money.h"
 #include "common/units.h"
 #include "tests/support/prop.h"
@@ -292,6 +293,120 @@ the_order_of_rows_changes_nothing(const void *c, struct buf *why)
 	return x->unreserved_idle == y->unreserved_idle && x->loan_count == y->loan_count;
 }
 
+/* What the second computation tells, taken off what the first one says: nothing may be left. */
+struct checked {
+	const struct hour_case *h;
+	struct classes *got;
+	int128 unreserved_idle;
+	size_t loan;
+	bool wrong;
+};
+
+static void
+take_off(struct class_amounts *a, const int128 sum[VERIFY_CHARGE_SUMS])
+{
+	int128 *const to[VERIFY_AMOUNTS] = {&a->used, &a->idle, &a->unmeasured, &a->over, &a->energy_mj};
+
+	for (int i = 0; i < VERIFY_AMOUNTS; i++)
+		*to[i] -= sum[i];
+}
+
+static void
+check_row(void *arg, const struct verify_pool_row *row)
+{
+	struct checked *c = arg;
+
+	if (row->table == VERIFY_POOL_DAY) {
+		c->unreserved_idle = row->sum[5];
+		c->wrong = c->wrong || row->sum[0] != c->h->capacity;
+		return;
+	}
+	for (size_t i = 0; row->table == VERIFY_CHARGE_DAY && i < c->h->use_count; i++)
+		if (c->h->uses[i].workspace == row->use->workspace && c->h->uses[i].instance_units == row->use->units)
+			take_off(&c->got->uses[i][row->klass], row->sum);
+	for (size_t i = 0; row->table == VERIFY_RESERVE_DAY && i < c->h->right_count; i++)
+		if (c->h->rights[i].workspace == row->right->workspace) {
+			c->got->rights[i].covered -= row->sum[1];
+			c->got->rights[i].lent -= row->sum[2];
+			c->got->rights[i].unused -= row->sum[3];
+			c->got->rights[i].undelivered -= row->sum[4];
+		}
+	if (row->table == VERIFY_LOAN_DAY) {
+		struct class_loan *l = &c->got->loans[c->loan++];
+
+		if (c->loan > c->got->loan_count || c->h->rights[l->lender].workspace != row->lender ||
+		    c->h->uses[l->use].workspace != row->use->workspace)
+			c->wrong = true;
+		else
+			take_off(&l->part, row->sum);
+	}
+}
+
+static bool
+is_nothing(const struct class_amounts *a)
+{
+	return a->used == 0 && a->idle == 0 && a->unmeasured == 0 && a->over == 0 && a->energy_mj == 0;
+}
+
+static bool
+the_second_computation_says_the_same(const void *c, struct buf *why)
+{
+	const struct hour_case *h = c;
+	struct class_hour in = input(h);
+	owned(classes) struct classes *got = NULL;
+	struct verify_use uses[USES];
+	struct verify_right rights[WORKSPACES];
+	struct verify_pool pool = {.uses = uses, .rights = rights, .unallocated = h->capacity};
+	struct checked k = {.h = h};
+	struct err err = {0};
+
+	if (!classes_of_hour(&in, &got, &err))
+		return false;
+	for (size_t i = h->use_count; i-- > 0;) {
+		const struct class_use *u = &h->uses[i];
+
+		uses[pool.use_count++] = (struct verify_use){
+			.workspace = u->workspace,
+			.units = u->instance_units,
+			.profile = u->profile,
+			.sharing = u->sharing,
+			.amount = {u->amounts.used, u->amounts.idle, u->amounts.unmeasured, u->amounts.over,
+		                   u->amounts.energy_mj},
+		};
+		pool.unallocated -= allocated(&u->amounts);
+	}
+	for (size_t i = h->right_count; i-- > 0;)
+		rights[pool.right_count++] = (struct verify_right){.workspace = h->rights[i].workspace,
+		                                                   .units = UNITS_PER_GPU,
+		                                                   .profile = "",
+		                                                   .reserved = h->rights[i].reserved,
+		                                                   .lend_cap = h->rights[i].lend_cap};
+	k.got = got;
+	k.unreserved_idle = 0;
+	verify_pool_settle(&pool, check_row, &k);
+	for (size_t i = 0; i < h->use_count; i++)
+		for (int j = 0; j < CLASS_COUNT; j++)
+			if (!is_nothing(&got->uses[i][j])) {
+				buf_printf(why, "class %d of use %zu", j, i);
+				return false;
+			}
+	for (size_t i = 0; i < h->right_count; i++) {
+		const struct class_settled *s = &got->rights[i];
+
+		if (s->covered != 0 || s->lent != 0 || s->unused != 0 || s->undelivered != 0) {
+			buf_printf(why, "reservation %zu", i);
+			return false;
+		}
+	}
+	for (size_t i = 0; i < got->loan_count; i++)
+		if (!is_nothing(&got->loans[i].part)) {
+			buf_printf(why, "loan %zu", i);
+			return false;
+		}
+	buf_printf(why, "loans %zu of %zu, wrong %d", k.loan, got->loan_count, k.wrong);
+	return !k.wrong && k.loan == got->loan_count && k.unreserved_idle == got->unreserved_idle;
+}
+
 int
 main(void)
 {
@@ -304,6 +419,8 @@ main(void)
 	         generate, loans_add_up_on_both_sides, describe, NULL},
 		{"the order of the rows changes nothing", sizeof(struct hour_case), generate,
 	         the_order_of_rows_changes_nothing, describe, NULL},
+		{"the computation that verify makes says the same", sizeof(struct hour_case), generate,
+	         the_second_computation_says_the_same, describe, NULL},
 	};
 
 	return prop_main("classes", tests, ARRAY_LEN(tests));
