@@ -68,6 +68,7 @@ SIM       := $(call objects,$(wildcard tests/support/nvmlsim/*.c))
 DCGM_SIM  := $(call objects,$(wildcard tests/support/dcgmsim/*.c))
 SUPPORT   := $(call objects,$(filter-out %_tool.c,$(wildcard tests/support/*.c)))
 MIGRATIONS := $(sort $(wildcard sql/*.sql))
+RIGHTS    := sql/access/owner.sql sql/access/grants.sql
 
 PROGRAMS  := $(B)/tollgate-exporter $(B)/tollgate-aggregator $(B)/tollgate
 SIMULATOR := $(B)/sim/libnvidia-ml.so.1
@@ -97,7 +98,7 @@ remember = @mkdir -p $(@D); printf '%s\n' $(remembered) | cmp -s - $@ || printf 
 $(B)/flags: FORCE
 	$(call remember,$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) $(UNIT.$(BUILD)))
 $(B)/sources: FORCE
-	$(call remember,$(COMMON) $(EXPORTER) $(CORE) $(STORE) $(API) $(CLI) $(SIM) $(DCGM_SIM) $(SUPPORT) $(MIGRATIONS))
+	$(call remember,$(COMMON) $(EXPORTER) $(CORE) $(STORE) $(API) $(CLI) $(SIM) $(DCGM_SIM) $(SUPPORT) $(MIGRATIONS) $(RIGHTS))
 
 # V=1 shows the commands in full.
 say = $(if $(V),,@echo '$(1)  $(patsubst $(B)/%,%,$@)';)
@@ -115,13 +116,16 @@ $(B)/gen/podres.pb-c.c $(B)/gen/podres.pb-c.h &: exporter/podres.proto Makefile
 $(B)/obj/gen/podres.pb-c.o: EXTRA_CFLAGS = -w
 $(B)/obj/exporter/podres_decode.o: $(B)/gen/podres.pb-c.h
 
-# The migrations travel inside the aggregator, as the table that aggregator/store/migrate.h declares.
-$(B)/gen/migrations.c: $(MIGRATIONS) $(B)/sources Makefile
+# The migrations and the rights travel inside the aggregator, as aggregator/store/migrate.h declares them.
+$(B)/gen/migrations.c: $(MIGRATIONS) $(RIGHTS) $(B)/sources Makefile
 	@mkdir -p $(@D)
 	@{ echo '#include "aggregator/store/migrate.h"'; \
 	for f in $(MIGRATIONS); do name=$${f##*/}; n=$$(expr $${name%%[!0-9]*} + 0); \
 		echo "__asm__(\".pushsection .rodata; migration_$$n: .incbin \\\"$$f\\\"; .byte 0; .popsection\");"; \
 		echo "extern const char migration_$$n[];"; \
+	done; \
+	for f in $(RIGHTS); do name=$${f##*/}; name=access_$${name%.sql}; \
+		echo "__asm__(\".pushsection .rodata; .globl $$name; $$name: .incbin \\\"$$f\\\"; .byte 0; .popsection\");"; \
 	done; \
 	echo 'const struct migration_file migration_files[] = {'; \
 	for f in $(MIGRATIONS); do name=$${f##*/}; n=$$(expr $${name%%[!0-9]*} + 0); \

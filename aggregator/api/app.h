@@ -83,6 +83,7 @@ struct app {
 /* One per worker thread: its own connection, and who is asking in the request at hand. */
 struct worker {
 	struct db *db;
+	struct db *rollup;       /* connected only while a month is closed */
 	struct identity_row who; /* role 0: nobody showed a token */
 };
 
@@ -93,6 +94,9 @@ struct period_thresholds api_thresholds(const struct aggregator_options *o);
 MUST_CHECK bool background_start(struct app *app, struct background **ret, struct err *err);
 void background_stop(struct background *b);
 
+/* Of the login that writes what is made from inputs; as app_db_new. */
+MUST_CHECK bool app_rollup_new(const struct aggregator_options *o, const char *purpose, struct db_counters *counters,
+                               struct db **ret, struct err *err);
 /* counters: of the app; NULL: nobody counts. */
 bool app_db_new(const struct aggregator_options *o, const char *purpose, struct db_counters *counters, struct db **ret,
                 struct err *err);

@@ -1,7 +1,7 @@
 /* aggregator/api/background.c - what a replica does besides answering: attribution after a change of rules, slices, hours, days, partitions,
  * retention, closing months, sealing the audit log, ending exceptions.
  *
- * One thread, one connection, one task after the other. Every replica does all of them: the store sees to it that one works at
+ * One thread, a connection of each login, one task after the other. Every replica does all of them: the store sees to it that one works at
  * a time and the others find nothing to do. A task that fails is tried again at its next turn; the others go on. */
 #include <errno.h>
 #include <pthread.h>
@@ -37,7 +37,8 @@ const char *const background_task_names[BACKGROUND_TASKS] = {
 
 struct background {
 	struct app *app;
-	struct db *db;
+	struct db *db;     /* the daemon's login */
+	struct db *rollup; /* the login that writes what is made from inputs */
 	pthread_t thread;
 	pthread_mutex_t lock;
 	pthread_cond_t wake;
@@ -67,7 +68,7 @@ do_attribute(struct background *b, int64_t *ret_done, struct err *err)
 static bool
 do_slice(struct background *b, int64_t *ret_done, struct err *err)
 {
-	return store_slice(b->db, b->app->options->slice_ns, ret_done, err);
+	return store_slice(b->rollup, b->app->options->slice_ns, ret_done, err);
 }
 
 static bool
@@ -76,7 +77,7 @@ do_seal(struct background *b, int64_t *ret_done, struct err *err)
 	struct counters *c = &b->app->counters;
 	struct rollup_result r = {0};
 
-	if (!store_rollup(b->db, time_wall_ns(), b->app->options->seal_grace_ns, HOURS_AT_ONCE, &r, err))
+	if (!store_rollup(b->rollup, time_wall_ns(), b->app->options->seal_grace_ns, HOURS_AT_ONCE, &r, err))
 		return false;
 	atomic_fetch_add(&c->hours_sealed, r.sealed);
 	atomic_fetch_add(&c->hours_resealed, r.resealed);
@@ -91,13 +92,13 @@ do_seal(struct background *b, int64_t *ret_done, struct err *err)
 static bool
 do_fold(struct background *b, int64_t *ret_done, struct err *err)
 {
-	return store_fold(b->db, time_wall_ns(), DAYS_AT_ONCE, ret_done, err);
+	return store_fold(b->rollup, time_wall_ns(), DAYS_AT_ONCE, ret_done, err);
 }
 
 static bool
 do_partitions(struct background *b, int64_t *ret_done, struct err *err)
 {
-	return store_partitions(b->db, time_wall_ns(), ret_done, err);
+	return store_partitions(b->rollup, time_wall_ns(), ret_done, err);
 }
 
 static bool
@@ -109,7 +110,7 @@ do_retain(struct background *b, int64_t *ret_done, struct err *err)
 	                         .hours_ns = o->keep_hours_ns};
 	struct retention_result r;
 
-	if (!store_retain(b->db, time_wall_ns(), &keep, &r, err))
+	if (!store_retain(b->rollup, time_wall_ns(), &keep, &r, err))
 		return false;
 	if (r.days + r.batches + r.hours > 0)
 		log_event(LOG_INFO, "kept long enough", LI("days_of_records", r.days), LI("batches", r.batches),
@@ -133,7 +134,7 @@ do_close(struct background *b, int64_t *ret_done, struct err *err)
 	char month[8] = "";
 
 	buf_init(&reply, 1u << 20);
-	if (!store_period_grace(b->db, close.now_ns, ret_done, err))
+	if (!store_period_grace(b->rollup, close.now_ns, ret_done, err))
 		return false;
 	if (o->close_after_ns == 0)
 		return true;
@@ -142,7 +143,7 @@ do_close(struct background *b, int64_t *ret_done, struct err *err)
 	if (month[0] == '\0')
 		return true;
 	close.month = month;
-	if (!store_period_close(b->db, &close, &reply, err))
+	if (!store_period_close(b->rollup, &close, &reply, err))
 		return false;
 	log_event(LOG_INFO, "period closed", LS("period", month), LS("by", close.actor));
 	(*ret_done)++;
@@ -285,6 +286,7 @@ background_free(struct background *b)
 	pthread_cond_destroy(&b->wake);
 	pthread_mutex_destroy(&b->lock);
 	db_free(b->db);
+	db_free(b->rollup);
 	mem_free(b);
 }
 
@@ -293,13 +295,14 @@ background_start(struct app *app, struct background **ret, struct err *err)
 {
 	struct background *b;
 	pthread_condattr_t attr;
-	struct db *db = NULL;
+	owned(db) struct db *db = NULL, *rollup = NULL;
 	int rc;
 
-	if (!app_db_new(app->options, "tollgate-aggregator roll-up", &app->db, &db, err))
+	if (!app_db_new(app->options, "tollgate-aggregator background", &app->db, &db, err) ||
+	    !app_rollup_new(app->options, "tollgate-aggregator roll-up", &app->db, &rollup, err))
 		return false;
 	b = mem_alloc(sizeof(*b));
-	*b = (struct background){.app = app, .db = db, .audited_ns = INT64_MIN};
+	*b = (struct background){.app = app, .db = take(db), .rollup = take(rollup), .audited_ns = INT64_MIN};
 	pthread_mutex_init(&b->lock, NULL);
 	pthread_condattr_init(&attr);
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);

@@ -16,20 +16,37 @@
 
 #define TEXT_MAX (1u << 20)
 
-bool
-app_db_new(const struct aggregator_options *o, const char *purpose, struct db_counters *counters, struct db **ret,
-           struct err *err)
+static bool
+open_login(const struct aggregator_options *o, const char *conninfo, const char *user, const char *purpose,
+           struct db_counters *counters, struct db **ret, struct err *err)
 {
 	return db_new(
 		&(struct db_options){
 			.counters = counters,
-			.conninfo = o->database,
+			.conninfo = conninfo,
+			.user = user,
 			.application = purpose,
 			.statement_timeout_ns = o->statement_timeout_ns,
 			.lock_timeout_ns = o->lock_timeout_ns,
 			.connect_timeout_ns = o->connect_timeout_ns,
 		},
 		ret, err);
+}
+
+bool
+app_db_new(const struct aggregator_options *o, const char *purpose, struct db_counters *counters, struct db **ret,
+           struct err *err)
+{
+	return open_login(o, o->database, NULL, purpose, counters, ret, err);
+}
+
+bool
+app_rollup_new(const struct aggregator_options *o, const char *purpose, struct db_counters *counters, struct db **ret,
+               struct err *err)
+{
+	if (o->rollup_database != NULL)
+		return open_login(o, o->rollup_database, NULL, purpose, counters, ret, err);
+	return open_login(o, o->database, o->rollup_role, purpose, counters, ret, err);
 }
 
 static void *
@@ -40,9 +57,10 @@ worker_new(void *app_)
 	struct err err = {0};
 
 	/* db_new fails on an unreadable connection string only, and main has made one from it already. */
-	if (!app_db_new(app->options, "tollgate-aggregator", &app->db, &w->db, &err))
+	if (!app_db_new(app->options, "tollgate-aggregator", &app->db, &w->db, &err) ||
+	    !app_rollup_new(app->options, "tollgate-aggregator close", &app->db, &w->rollup, &err))
 		log_event(LOG_ERROR, "no database handle", LS("error", err.text));
-	ASSERT(w->db != NULL);
+	ASSERT(w->db != NULL && w->rollup != NULL);
 	return w;
 }
 
@@ -52,6 +70,7 @@ worker_free(void *worker)
 	struct worker *w = worker;
 
 	db_free(w->db);
+	db_free(w->rollup);
 	mem_free(w);
 }
 
@@ -109,20 +128,35 @@ on_tls(void *app, enum httpd_tls_event event, const struct err *err)
 
 /* --- start and stop --- */
 
+/* As the owner, and that is all: nothing is served with these rights. */
 static bool
-prepare_schema(const struct aggregator_options *o, struct db *db, struct err *err)
+migrate(const struct aggregator_options *o, struct err *err)
 {
-	struct ledger_options ledger = {.demo = o->demo, .zone = o->billing_zone};
-	struct ledger have;
+	struct ledger_options ledger = {.demo = o->demo,
+	                                .zone = o->billing_zone,
+	                                .owner_role = o->owner_role,
+	                                .daemon_role = o->daemon_role,
+	                                .rollup_role = o->rollup_role};
+	owned(db) struct db *db = NULL;
 	int applied = 0;
 
-	if (!o->migrate)
-		return store_ready(db, err);
-	if (!store_migrate(db, &ledger, &applied, err))
+	if (!open_login(o, o->owner_database != NULL ? o->owner_database : o->database, NULL,
+	                "tollgate-aggregator migrate", NULL, &db, err) ||
+	    !store_migrate(db, &ledger, &applied, err))
 		return false;
-	if (applied > 0)
-		log_event(LOG_INFO, "schema migrated", LI("files", applied));
-	if (!store_ledger(db, &have, err))
+	log_event(LOG_INFO, "schema migrated", LI("files", applied), LS("daemon", o->daemon_role),
+	          LS("roll_up", o->rollup_role));
+	return true;
+}
+
+static bool
+check_schema(const struct aggregator_options *o, struct db *db, struct err *err)
+{
+	owned(db) struct db *rollup = NULL;
+	struct ledger have;
+
+	if (!store_ready(db, err) || !app_rollup_new(o, "tollgate-aggregator start", NULL, &rollup, err) ||
+	    !store_logins_check(db, rollup, err) || !store_ledger(db, &have, err))
 		return false;
 	if (strcmp(have.zone, o->billing_zone) != 0)
 		log_event(LOG_WARN, "the ledger keeps the billing zone it was created with", LS("zone", have.zone),
@@ -240,7 +274,9 @@ run(const void *options, struct err *err)
 	pthread_sigmask(SIG_BLOCK, &signals, NULL);
 	signal(SIGPIPE, SIG_IGN);
 
-	if (!app_db_new(o, "tollgate-aggregator start", NULL, &db, err) || !prepare_schema(o, db, err))
+	if (o->migrate)
+		return migrate(o, err);
+	if (!app_db_new(o, "tollgate-aggregator start", NULL, &db, err) || !check_schema(o, db, err))
 		return false;
 	if (o->issue_admin_token != NULL)
 		return issue_admin_token(db, o->issue_admin_token, err);

@@ -11,6 +11,11 @@ struct aggregator_options {
 	char *tls_client_ca;
 	bool tls_client_required;
 	char *database;
+	char *rollup_database;
+	char *owner_database;
+	char *owner_role;
+	char *daemon_role;
+	char *rollup_role;
 	char *billing_zone;
 	bool demo;
 	bool migrate;

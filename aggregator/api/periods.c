@@ -114,7 +114,7 @@ handle_period_close(void *app, void *worker, const struct http_request *rq, stru
 		return;
 	}
 	close.now_ns = time_wall_ns();
-	if (!store_period_close(w->db, &close, &rp->body, &err)) {
+	if (!store_period_close(w->rollup, &close, &rp->body, &err)) {
 		buf_clear(&rp->body);
 		http_problem_err(rp, rq, &err);
 		return;

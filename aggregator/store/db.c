@@ -11,6 +11,7 @@
 struct db {
 	struct db_counters *counters;
 	char *conninfo;
+	char *user; /* NULL: as conninfo says */
 	char *application;
 	char *where;      /* the hosts and the database's name, for messages */
 	bool any_session; /* the connection string itself says which kind of server it wants */
@@ -75,6 +76,7 @@ db_new(const struct db_options *o, struct db **ret, struct err *err)
 	db = mem_alloc(sizeof(*db));
 	db->counters = o->counters;
 	db->conninfo = mem_strdup(o->conninfo);
+	db->user = mem_strdup(o->user);
 	db->application = mem_strdup(o->application ? o->application : "tollgate");
 	db->where = describe(options);
 	db->any_session = option_value(options, "target_session_attrs") != NULL;
@@ -112,6 +114,7 @@ db_free(struct db *db)
 		return;
 	disconnect(db);
 	mem_free(db->conninfo);
+	mem_free(db->user);
 	mem_free(db->application);
 	mem_free(db->where);
 	mem_free(db);
@@ -175,6 +178,11 @@ fail(struct db *db, const PGresult *r, struct err *err)
 	if (is_one_of(state, schema_states))
 		return err_set(err, ERR_FATAL, "database at %s has not the schema of this program (migrate it): %s",
 		               db->where, text);
+	if (strcmp(state, "42501") == 0)
+		return err_set(
+			err, ERR_FATAL,
+			"database at %s: %s: this login may not do that; tollgate-aggregator --migrate gives each login its rights",
+			db->where, text);
 	return err_set(err, kind_of(state), "database at %s: %s%s%s (%s)", db->where, text ? text : "failed",
 	               detail ? ": " : "", detail ? detail : "", state);
 }
@@ -218,10 +226,20 @@ connect_now(struct db *db, struct err *err)
 	                      "application_name",
 	                      "client_encoding",
 	                      "connect_timeout",
-	                      db->any_session ? NULL : "target_session_attrs",
+	                      NULL,
+	                      NULL,
 	                      NULL};
-	const char *values[] = {"10", "5", "3", db->conninfo, db->application, "UTF8", timeout, "read-write", NULL};
+	const char *values[] = {"10", "5", "3", db->conninfo, db->application, "UTF8", timeout, NULL, NULL, NULL};
+	size_t n = 7;
 
+	if (!db->any_session) {
+		keys[n] = "target_session_attrs";
+		values[n++] = "read-write";
+	}
+	if (db->user) {
+		keys[n] = "user";
+		values[n] = db->user;
+	}
 	disconnect(db);
 	snprintf(timeout, sizeof(timeout), "%" PRId64, (db->connect_timeout_ns + NS_PER_S - 1) / NS_PER_S);
 	db->conn = PQconnectdbParams(keys, values, 1);

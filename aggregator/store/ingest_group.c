@@ -145,11 +145,8 @@ begin(struct db_tx *tx, struct db *db, struct ingest_push *const *group, size_t 
 		"group services",
 		"SELECT DISTINCT ON (node_id, gpu_id) node_id, gpu_id, from_ns, until_ns FROM gpu_service "
 		"WHERE node_id = ANY ($1::integer[]) ORDER BY node_id, gpu_id, from_ns DESC"};
-	static const struct db_stmt share = {
-		"group hours",
-		"SELECT coalesce(bool_or(x.sealed), false) FROM (SELECT h.sealed_at IS NOT NULL AND NOT h.dirty AS sealed "
-		"FROM unnest($1::integer[], $2::timestamptz[]) AS e(node_id, hour) "
-		"JOIN node_hour h USING (node_id, hour) ORDER BY h.hour, h.node_id FOR SHARE OF h) x"};
+	static const struct db_stmt share = {"group hours",
+	                                     "SELECT node_hours_share($1::integer[], $2::timestamptz[])"};
 	owned(result) PGresult *locked = NULL, *served = NULL, *sealed = NULL;
 	in_place(db_array) struct db_array streams, nodes;
 	in_place(db_columns) struct db_columns hours;

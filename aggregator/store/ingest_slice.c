@@ -185,18 +185,13 @@ slice_rows_fini(struct slice_rows *rows)
 
 /* --- rule 4 --- */
 
-/* The places of those that were marked. Whoever has an hour locked seals it or attributes it again: nobody waits for that. */
+/* The places of those that were marked. */
 static bool
 mark(struct db *db, const struct slice_rows *rows, PGresult **ret, struct err *err)
 {
 	static const struct db_stmt stmt = {
 		"ingest slice mark",
-		"UPDATE node_hour h SET sliced_until_ns = x.until_ns FROM (SELECT n.node_id, n.hour, e.until_ns, e.place "
-		"FROM unnest($1::integer[], $2::timestamptz[], $3::bigint[], $4::bigint[]) WITH ORDINALITY "
-		"AS e(node_id, hour, from_ns, until_ns, place) JOIN node_hour n ON n.node_id = e.node_id AND n.hour = e.hour "
-		"WHERE n.sealed_at IS NULL AND coalesce(n.sliced_until_ns, ns_of(n.hour)) = e.from_ns "
-		"ORDER BY n.hour, n.node_id FOR NO KEY UPDATE OF n SKIP LOCKED) x "
-		"WHERE h.node_id = x.node_id AND h.hour = x.hour RETURNING x.place"};
+		"SELECT slices_mark($1::integer[], $2::timestamptz[], $3::bigint[], $4::bigint[])"};
 	in_place(db_columns) struct db_columns c;
 	struct db_args a = {0};
 
@@ -211,6 +206,40 @@ mark(struct db *db, const struct slice_rows *rows, PGresult **ret, struct err *e
 	return db_run(db, &stmt, &a, ret, err);
 }
 
+/* Those that are marked. */
+static bool
+add_rows(struct db *db, const struct slice_rows *rows, struct err *err)
+{
+	static const struct db_stmt stmt = {
+		"ingest slice add",
+		"SELECT slices_add($1::integer[], $2::timestamptz[], $3::bigint[], $4::integer[], $5::bigint[], $6::smallint[], "
+		"$7::smallint[], $8::smallint[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[])"};
+	in_place(db_columns) struct db_columns c;
+	struct db_args a = {0};
+
+	db_columns_init(&c, 8 + SLICE_AMOUNTS);
+	for (size_t i = 0; i < rows->count; i++) {
+		const struct slice_row *row = &rows->at[i];
+
+		for (size_t k = 0; row->marked && k < row->count; k++) {
+			const struct slice_sum *s = &row->sums[k];
+
+			array_i64(&c.col[0], row->node_id);
+			array_time(&c.col[1], row->hour_ns);
+			array_i64(&c.col[2], row->until_ns);
+			array_i64(&c.col[3], s->device_id);
+			array_i64(&c.col[4], s->holder_id);
+			array_i64(&c.col[5], s->state);
+			array_i64(&c.col[6], s->sharing);
+			array_i64(&c.col[7], s->method);
+			for (size_t n = 0; n < SLICE_AMOUNTS; n++)
+				array_i64(&c.col[8 + n], s->amount[n]);
+		}
+	}
+	arg_columns(&a, &c);
+	return db_run(db, &stmt, &a, NULL, err);
+}
+
 bool
 ingest_slices_store(struct db *db, struct slice_rows *rows, struct err *err)
 {
@@ -222,5 +251,5 @@ ingest_slices_store(struct db *db, struct slice_rows *rows, struct err *err)
 		return false;
 	for (int row = 0; row < PQntuples(marked); row++)
 		rows->at[res_i64(marked, row, 0) - 1].marked = true;
-	return PQntuples(marked) == 0 || ingest_copy_slices(db, rows, err);
+	return PQntuples(marked) == 0 || add_rows(db, rows, err);
 }

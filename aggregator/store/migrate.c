@@ -6,7 +6,8 @@
  *  3. a schema newer than this program is refused: a later version made it
  *  4. a file that was applied may not have changed since: its SHA-256 is kept
  *  5. each missing file runs in a transaction of its own, together with its row in schema_migration
- *  6. the ledger is created once; its zone and whether it is a demo stay as they are */
+ *  6. the ledger is created once; its zone and whether it is a demo stay as they are
+ *  7. all of it is done as the owner of the schema, and at the end each login gets its rights (rights.c) */
 #include <stdlib.h>
 #include <string.h>
 
@@ -109,7 +110,7 @@ oldest_binary(const struct migration_file *f, char *out, size_t size, struct err
 }
 
 static bool
-apply_one(struct db *db, const struct migration_file *f, struct err *err)
+apply_one(struct db *db, const struct migrator *m, const struct migration_file *f, struct err *err)
 {
 	static const struct db_stmt insert = {
 		"migration insert", "INSERT INTO tollgate.schema_migration (number, name, sha256, oldest_binary) "
@@ -124,7 +125,8 @@ apply_one(struct db *db, const struct migration_file *f, struct err *err)
 	arg_text(&a, hex);
 	arg_text(&a, oldest);
 	return oldest_binary(f, oldest, sizeof(oldest), err) && db_tx_begin(&tx, db, err) &&
-	       db_script(db, f->text, err) && db_run(db, &insert, &a, NULL, err) && db_tx_commit(&tx, err);
+	       rights_act_as_owner(db, m, err) && db_script(db, f->text, err) && db_run(db, &insert, &a, NULL, err) &&
+	       db_tx_commit(&tx, err);
 }
 
 /* A zone whose hours begin now at one minute and now at another (Lord Howe Island moves by half an hour) has billing
@@ -159,7 +161,7 @@ zone_phase(struct db *db, const char *zone, int64_t *ret_phase_ns, struct err *e
 }
 
 static bool
-ledger_create(struct db *db, const struct ledger_options *o, struct err *err)
+ledger_create(struct db *db, const struct migrator *m, const struct ledger_options *o, struct err *err)
 {
 	static const struct db_stmt insert = {
 		"ledger insert",
@@ -174,7 +176,7 @@ ledger_create(struct db *db, const struct ledger_options *o, struct err *err)
 	struct db_args a = {0}, entry;
 	int64_t phase_ns = 0;
 
-	if (!db_tx_begin(&tx, db, err) || !zone_phase(db, zone, &phase_ns, err))
+	if (!db_tx_begin(&tx, db, err) || !rights_act_as_owner(db, m, err) || !zone_phase(db, zone, &phase_ns, err))
 		return false;
 	arg_bool(&a, o->demo);
 	arg_text(&a, zone);
@@ -185,7 +187,7 @@ ledger_create(struct db *db, const struct ledger_options *o, struct err *err)
 
 /* Rule 6. */
 static bool
-ledger_ensure(struct db *db, const struct ledger_options *o, struct err *err)
+ledger_ensure(struct db *db, const struct migrator *m, const struct ledger_options *o, struct err *err)
 {
 	static const struct db_stmt exists = {"ledger exists", "SELECT demo, zone FROM tollgate.ledger"};
 	owned(result) PGresult *r = NULL;
@@ -193,7 +195,7 @@ ledger_ensure(struct db *db, const struct ledger_options *o, struct err *err)
 	if (!db_run(db, &exists, NULL, &r, err))
 		return false;
 	if (PQntuples(r) == 0)
-		return ledger_create(db, o, err);
+		return ledger_create(db, m, o, err);
 	if (o->demo && !res_bool(r, 0, 0))
 		return err_set(err, ERR_CONFLICT, "this ledger was not created as a demo, and cannot become one");
 	if (o->zone && strcmp(o->zone, res_text(r, 0, 1)) != 0)
@@ -203,26 +205,37 @@ ledger_ensure(struct db *db, const struct ledger_options *o, struct err *err)
 }
 
 static bool
+prepare_schema(struct db *db, const struct migrator *m, struct err *err)
+{
+	in_place(db_tx) struct db_tx tx = {0};
+
+	return db_tx_begin(&tx, db, err) && rights_act_as_owner(db, m, err) &&
+	       db_script(
+		       db,
+		       "DO $$ BEGIN IF to_regnamespace('tollgate') IS NULL THEN CREATE SCHEMA tollgate; END IF; END $$;"
+		       "CREATE TABLE IF NOT EXISTS tollgate.schema_migration ("
+		       "number integer PRIMARY KEY CHECK (number > 0), name text NOT NULL UNIQUE,"
+		       "sha256 bytea NOT NULL CHECK (octet_length(sha256) = 32),"
+		       "applied_at timestamptz NOT NULL DEFAULT now(),"
+		       "oldest_binary text NOT NULL);"
+		       "COMMENT ON TABLE tollgate.schema_migration IS"
+		       " 'The files of sql/ that made this schema, and the oldest program that may use it.'",
+		       err) &&
+	       db_tx_commit(&tx, err);
+}
+
+static bool
 migrate_locked(struct db *db, const struct ledger_options *o, int *ret_applied, struct err *err)
 {
+	struct migrator m = {0};
 	int have = 0, applied = 0;
 
-	if (!db_script(db,
-	               "CREATE SCHEMA IF NOT EXISTS tollgate;"
-	               "CREATE TABLE IF NOT EXISTS tollgate.schema_migration ("
-	               "number integer PRIMARY KEY CHECK (number > 0), name text NOT NULL UNIQUE,"
-	               "sha256 bytea NOT NULL CHECK (octet_length(sha256) = 32),"
-	               "applied_at timestamptz NOT NULL DEFAULT now(),"
-	               "oldest_binary text NOT NULL);"
-	               "COMMENT ON TABLE tollgate.schema_migration IS"
-	               " 'The files of sql/ that made this schema, and the oldest program that may use it.'",
-	               err) ||
-	    !load_applied(db, &have, err))
+	if (!rights_prepare(db, o, &m, err) || !prepare_schema(db, &m, err) || !load_applied(db, &have, err))
 		return false;
 	for (size_t i = (size_t)have; i < migration_file_count; i++, applied++)
-		if (!apply_one(db, &migration_files[i], err))
+		if (!apply_one(db, &m, &migration_files[i], err))
 			return err_prefix(err, "migration %s", migration_files[i].name);
-	if (!ledger_ensure(db, o, err))
+	if (!ledger_ensure(db, &m, o, err) || !rights_grant(db, &m, err))
 		return false;
 	*ret_applied = applied;
 	return true;

@@ -53,22 +53,12 @@ step_holders(struct db *db, int64_t effective_ns, int64_t after_id, struct err *
 static bool
 step_hours(struct db *db, struct err *err)
 {
-	static const struct db_stmt lock = {
-		"reattribution lock",
-		"SELECT count(*) FROM (SELECT h.hour FROM node_hour h, reattribution r WHERE h.hour >= r.hour "
-		"AND h.hour < r.hour + interval '" HOURS_AT_ONCE "' ORDER BY h.node_id, h.hour FOR SHARE OF h) x"};
-	static const struct db_stmt mark = {
-		"reattribution hours",
-		"WITH wrong AS (SELECT DISTINCT u.node_id, u.hour FROM reattribution r JOIN usage_hourly u ON u.hour >= r.hour "
-		"AND u.hour < r.hour + interval '" HOURS_AT_ONCE
-		"' JOIN holder_attribution a ON a.holder_id = u.holder_id "
-		"AND a.effective @> u.hour WHERE a.workspace_id <> u.workspace_id), "
-		"marked AS (UPDATE node_hour h SET dirty = true FROM wrong x WHERE h.node_id = x.node_id AND h.hour = x.hour "
-		"AND h.sealed_at IS NOT NULL AND NOT h.dirty RETURNING h.hour) "
-		"UPDATE reattribution SET hours_dirty = hours_dirty + (SELECT count(*) FROM marked), "
-		"hour = hour + interval '" HOURS_AT_ONCE "'"};
+	static const struct db_stmt mark = {"reattribution hours",
+	                                    "UPDATE reattribution SET hours_dirty = hours_dirty + "
+	                                    "node_hours_reattribute(hour, hour + interval '" HOURS_AT_ONCE "'), "
+	                                    "hour = hour + interval '" HOURS_AT_ONCE "'"};
 
-	return db_run(db, &lock, NULL, NULL, err) && db_run(db, &mark, NULL, NULL, err);
+	return db_run(db, &mark, NULL, NULL, err);
 }
 
 /* Rule 6. */

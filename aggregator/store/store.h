@@ -19,6 +19,7 @@ struct db_counters {
 struct db_options {
 	struct db_counters *counters; /* NULL: nobody counts */
 	const char *conninfo;         /* libpq's; may name several hosts */
+	const char *user;             /* instead of the one in conninfo; NULL: that one */
 	const char *application;
 	int64_t statement_timeout_ns;
 	int64_t lock_timeout_ns;
@@ -32,13 +33,18 @@ DEFINE_OWNED(db, struct db)
 struct ledger_options {
 	bool demo;        /* only a ledger created as a demo takes simulated records */
 	const char *zone; /* billing zone, an IANA name */
+	/* Roles of the database; NULL: tollgate_owner, tollgate, tollgate_rollup. The owner's is used where a superuser migrates. */
+	const char *owner_role, *daemon_role, *rollup_role;
 };
-/* Brings the schema to this program's version under an advisory lock, and creates the ledger row if there is none.
- * Refuses a migration file that was edited after it was applied, and a schema that is newer than this program.
- * ret_applied: how many ran. */
+/* Brings the schema to this program's version under an advisory lock, creates the ledger row if there is none, and gives the daemon's
+ * and the roll-up's login their rights. For the owner of the schema, or a superuser. Refuses a migration file that was edited after it
+ * was applied, and a schema that is newer than this program. ret_applied: how many ran. */
 MUST_CHECK bool store_migrate(struct db *db, const struct ledger_options *o, int *ret_applied, struct err *err);
 /* The database answers and its schema is this program's, or a newer one that says this program may use it. */
 MUST_CHECK bool store_ready(struct db *db, struct err *err);
+/* Both logins can do their part and no more: neither is a superuser or owns anything of the schema, and only the roll-up's writes what is
+ * made from inputs. ERR_INVALID names the login and the remedy. */
+MUST_CHECK bool store_logins_check(struct db *daemon, struct db *rollup, struct err *err);
 struct ledger {
 	bool demo;
 	char zone[64];

@@ -156,9 +156,11 @@ start_again() { # a postmaster killed before may leave its children for a moment
 }
 pg_tries=0
 
-conninfo() { printf 'host=%s port=5432 user=tollgate dbname=%s' "$state/pg/sock" "$database"; }
+# Three logins, as in production: tollgate is the private server's superuser and migrates, as the role tollgate_owner; the aggregator has the other two.
+conninfo() { printf 'host=%s port=5432 user=%s dbname=%s' "$state/pg/sock" "$1" "$database"; }
 start_aggregator() {
-	spawn aggregator TERM env TOLLGATE_DATABASE="$(conninfo)" "$bin/tollgate-aggregator" --listen "127.0.0.1:$port" $ledger_flag
+	spawn aggregator TERM env TOLLGATE_DATABASE="$(conninfo tollgate_daemon)" TOLLGATE_ROLLUP_DATABASE="$(conninfo tollgate_rollup)" \
+		"$bin/tollgate-aggregator" --listen "127.0.0.1:$port" $ledger_flag
 }
 fetch() { # path: the answer of the aggregator, over bash's own sockets
 	exec 3<>"/dev/tcp/127.0.0.1/$port" || return 1
@@ -203,11 +205,17 @@ enrol() { # node: as on a real one, its exporter gets the token by itself, with 
 	[ -s "$state/node-$1.token" ] || token "node-$1.join" node join-token --node "$1"
 }
 prepare_ledger() {
+	local owner
 	psql_quiet -d postgres -c "select 1 from pg_database where datname = '$database'" | grep -q 1 ||
 		psql_quiet -d postgres -c "create database $database" || return 1
+	owner=$(psql_quiet -d "$database" -c "select nspowner::regrole from pg_namespace where nspname = 'tollgate'")
+	[ "$owner" != tollgate ] ||
+		say "this ledger was made by a version that did everything as the superuser: it is handed over to the role tollgate_owner, and nothing in it changes"
+	TOLLGATE_DATABASE=$(conninfo tollgate) "$bin/tollgate-aggregator" --migrate $ledger_flag --daemon-role tollgate_daemon \
+		>>"$log/aggregator.log" 2>&1 || { last_words aggregator; return 1; }
 	if [ ! -s "$state/admin.token" ] || [ "$(cat "$state/ledger" 2>/dev/null)" != "$database" ]; then
 		rm -f "$state"/*.token
-		TOLLGATE_DATABASE=$(conninfo) "$bin/tollgate-aggregator" $ledger_flag --issue-admin-token "$state/admin.token" \
+		TOLLGATE_DATABASE=$(conninfo tollgate_daemon) "$bin/tollgate-aggregator" $ledger_flag --issue-admin-token "$state/admin.token" \
 			>>"$log/aggregator.log" 2>&1 || { last_words aggregator; return 1; }
 		echo "$database" >"$state/ledger"
 	fi

@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 import unittest
 
-from tests.support import k8s
+from tests.support import k8s, pg
 from tests.support.stack import BUILD, ROOT, WAIT_S, Process, Stack, answers, free_port, program, request, wait_for
 
 try:
@@ -49,7 +49,7 @@ class Units(unittest.TestCase):
         # verify wants to find the program
         self.dir = self.enterContext(tempfile.TemporaryDirectory(prefix="tollgate-units-"))
         self.units = {}
-        for name in PROGRAMS:
+        for name in (*PROGRAMS, "migrate"):
             path = os.path.join(self.dir, f"tollgate-{name}.service")
             with open(path, "w", encoding="utf-8") as f:
                 f.write(text_of(DEPLOY, f"systemd/tollgate-{name}.service").replace("/usr/local/bin/", BUILD + "/"))
@@ -66,7 +66,7 @@ class Units(unittest.TestCase):
                 self.assertEqual((done.returncode, mine), (0, []), done.stderr)
 
     def test_they_are_exposed_to_little(self):
-        for name, most in (("exporter", 20), ("aggregator", 15)):
+        for name, most in (("exporter", 20), ("aggregator", 15), ("migrate", 15)):
             with self.subTest(unit=name):
                 done = run("systemd-analyze", "security", "--offline=true", f"--threshold={most}", self.units[name])
                 self.assertEqual(done.returncode, 0, done.stdout[-400:] + done.stderr)
@@ -87,6 +87,11 @@ class Units(unittest.TestCase):
             self.assertEqual((got["DynamicUser"], got["CapabilityBoundingSet"], got["NoNewPrivileges"]), ("yes", "", "yes"))
             self.assertNotIn(got["User"], ("root", ""))
             self.assertIn(f"--config /etc/tollgate/{name}.yaml", got["ExecStart"])
+        migrate = dict(self.settings("migrate"))
+        self.assertIn("--config /etc/tollgate/aggregator.yaml --migrate", migrate["ExecStart"])
+        self.assertEqual((migrate["Type"], migrate["CapabilityBoundingSet"], migrate["NoNewPrivileges"]), ("oneshot", "", "yes"))
+        for order in ("After", "Wants"):
+            self.assertIn("tollgate-migrate.service", dict(self.settings("aggregator"))[order])
         state = "/var/lib/" + dict(self.settings("exporter"))["StateDirectory"]
         self.assertTrue(presets("exporter")["spool_dir"].startswith(state + "/"))
 
@@ -221,7 +226,8 @@ class Kubernetes(unittest.TestCase):
     def test_every_volume_is_mounted_and_every_mount_is_used(self):
         for name in PROGRAMS:
             mounts, volumes = self.container(name)["volumeMounts"], self.pod(name)["volumes"]
-            self.assertEqual(sorted(m["name"] for m in mounts), sorted(v["name"] for v in volumes))
+            before = [m for c in self.pod(name).get("initContainers", []) for m in c["volumeMounts"]]
+            self.assertEqual({m["name"] for m in mounts + before}, {v["name"] for v in volumes})
             paths = [str(v) for v in self.options(name).values()] + list(self.arguments(name).values())
             paths += [e["value"] for e in self.container(name).get("env", []) if "value" in e]
             for m in mounts:
@@ -235,6 +241,16 @@ class Kubernetes(unittest.TestCase):
             given += [e["value"] for e in self.container(name).get("env", []) if "value" in e]
             for path in (p for p in map(str, given) if p.startswith("/")):
                 self.assertTrue(any(path == m or path.startswith(m + "/") for m in mounts), path)
+
+    def test_the_schema_is_migrated_before_and_only_there_is_the_owner_known(self):
+        (migrate,) = self.pod("aggregator")["initContainers"]
+        self.assertEqual(migrate["args"], [*self.container("aggregator")["args"], "--migrate"])
+        self.assertEqual(migrate["securityContext"], self.container("aggregator")["securityContext"])
+        (path,) = (e["value"] for e in migrate["env"])
+        self.assertTrue(path.startswith("/etc/tollgate/owner/"))
+        self.assertNotIn("owner", {m["name"] for m in self.container("aggregator")["volumeMounts"]})
+        logins = [self.config("aggregator")[k] for k in ("database", "rollup_database", "owner_database")]
+        self.assertEqual(len(set(logins)), 3, logins)
 
     def test_nobody_is_privileged(self):
         for name in PROGRAMS:
@@ -353,7 +369,7 @@ class Least(unittest.TestCase):
             self.assertEqual(request("GET", stack.url + path).status, 200)
         service = os.path.join(stack.dir, "service.conf")
         with open(service, "w", encoding="utf-8") as f:
-            f.write("[tollgate]\n" + "\n".join(re.findall(r"\w+=\S+", stack.pg.conninfo("tollgate").replace("'", ""))) + "\n")
+            f.write("[tollgate]\n" + "\n".join(re.findall(r"\w+=\S+", stack.pg.conninfo("tollgate", pg.DAEMON).replace("'", ""))) + "\n")
         done = run(program("tollgate-aggregator"), "--database", "service=tollgate", "--demo", "--issue-admin-token", "-",
                    env={**os.environ, "PGSERVICEFILE": service}, timeout=WAIT_S)  # fmt: skip
         self.assertEqual(done.returncode, 0, done.stderr)

@@ -12,7 +12,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 PREFIX = "/opt/tollgate"
 PROGRAMS = {"bin/tollgate", "bin/tollgate-exporter", "bin/tollgate-aggregator"}
 PAGES = {"share/man/man1/tollgate.1", "share/man/man8/tollgate-exporter.8", "share/man/man8/tollgate-aggregator.8"}
-UNITS = {"lib/systemd/system/tollgate-exporter.service", "lib/systemd/system/tollgate-aggregator.service"}
+UNITS = {"lib/systemd/system/tollgate-exporter.service", "lib/systemd/system/tollgate-aggregator.service", "lib/systemd/system/tollgate-migrate.service"}
 COMPLETIONS = {"share/bash-completion/completions/tollgate", "share/zsh/site-functions/_tollgate"}
 SLURM = {"share/tollgate/slurm/tollgate-prolog.sh", "share/tollgate/slurm/tollgate-epilog.sh"}
 SAMPLES = {"share/tollgate/systemd/exporter-root.conf", "share/tollgate/aggregator.yaml", "share/tollgate/exporter.yaml"}
@@ -64,7 +64,7 @@ class Install(unittest.TestCase):
     def test_the_units_name_the_installed_programs(self):
         for name in UNITS:
             with self.subTest(unit=name):
-                program = os.path.splitext(os.path.basename(name))[0]
+                program = os.path.splitext(os.path.basename(name))[0].replace("-migrate", "-aggregator")
                 text = self.read(name)
                 self.assertIn(f"ExecStart={PREFIX}/bin/{program}", text)
                 self.assertNotIn("/usr/local/", text)

@@ -21,7 +21,7 @@ CONTENTS = {
         "usr/share/tollgate/systemd/exporter-root.conf",
     },
     "tollgate-aggregator": {
-        "etc/tollgate/aggregator.yaml", "lib/systemd/system/tollgate-aggregator.service", "usr/bin/tollgate-aggregator",
+        "etc/tollgate/aggregator.yaml", "lib/systemd/system/tollgate-aggregator.service", "lib/systemd/system/tollgate-migrate.service", "usr/bin/tollgate-aggregator",
         "usr/lib/sysusers.d/tollgate-aggregator.conf", "usr/share/man/man8/tollgate-aggregator.8.gz",
     },
     "tollgate-cli": {

@@ -58,7 +58,7 @@ VOLUME = {
 TEMPLATE = {
     "metadata!": {"labels!": Map(STR), "annotations": Map(STR)},
     "spec!": {
-        "containers!": [CONTAINER], "volumes": [VOLUME], "serviceAccountName": STR, "automountServiceAccountToken": BOOL,
+        "containers!": [CONTAINER], "initContainers": [CONTAINER], "volumes": [VOLUME], "serviceAccountName": STR, "automountServiceAccountToken": BOOL,
         "terminationGracePeriodSeconds": INT, "hostPID": BOOL, "hostNetwork": BOOL, "hostIPC": BOOL, "runtimeClassName": STR,
         "priorityClassName": STR, "nodeSelector": Map(STR),
         "tolerations": [{"key": STR, "operator": Choice("Exists", "Equal"), "value": STR, "effect": Choice("NoSchedule", "NoExecute")}],

@@ -21,6 +21,10 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 BUILD = os.environ.get("TOLLGATE_BUILD_DIR") or os.path.join(ROOT, "build", "release")
 
 
+# Commands of store_tool that are the roll-up's; migrating is the superuser's, and all others the daemon's.
+ROLLUP = {"rollup", "slice", "fold", "retain", "close", "schedule"}
+
+
 class StoreError(Exception):
     def __init__(self, kind, text):
         super().__init__(f"{kind}: {text}")
@@ -63,9 +67,15 @@ class Ledger:
             self.name = name
         cluster.create_database(name, template)
 
+    def login(self, command):
+        """The connection string of whoever does that in the programs."""
+        if command == "migrate" or not pg.has_logins(BUILD):
+            return self.cluster.conninfo(self.name)
+        return self.cluster.conninfo(self.name, pg.ROLLUP if command in ROLLUP else pg.DAEMON)
+
     def tool(self, *args, conninfo=None):
         return subprocess.run(
-            [os.path.join(BUILD, "tests", "store_tool"), conninfo or self.cluster.conninfo(self.name), *map(str, args)],
+            [os.path.join(BUILD, "tests", "store_tool"), conninfo or self.login(args[0]), *map(str, args)],
             capture_output=True,
             text=True,
         )
@@ -149,7 +159,7 @@ class Ledger:
     def document(self, month, tenant, name, manifest=False, organisation="Example Inc."):
         """A document of the month in bytes, or its manifest."""
         options = [*(["--tenant", tenant] if tenant else []), *(["--manifest", "1"] if manifest else [])]
-        argv = [os.path.join(BUILD, "tests", "store_tool"), self.cluster.conninfo(self.name), "bill", *options]
+        argv = [os.path.join(BUILD, "tests", "store_tool"), self.login("bill"), "bill", *options]
         return subprocess.run([*argv, "--format", name, "--organisation", organisation, month], capture_output=True, check=True).stdout
 
     def usage(self, start, end, by="", tenant=None):

@@ -19,6 +19,7 @@ import contextlib
 import csv
 import ctypes
 import fcntl
+import functools
 import glob
 import io
 import os
@@ -31,7 +32,8 @@ import threading
 import time
 
 WAIT_S = 60.0  # far beyond what a start or a stop takes
-USER = "postgres"
+USER = "postgres"  # the superuser: what psql is in tests, and who migrates
+DAEMON, ROLLUP = "tollgate", "tollgate_rollup"  # the logins that the programs have, made by --migrate
 NULL = "\\N"
 PR_SET_PDEATHSIG = 1
 SETTINGS = {
@@ -61,6 +63,13 @@ def bindir():
         raise RuntimeError("PostgreSQL's initdb is not installed (Debian: postgresql-15)")
     newest = max(candidates, key=lambda p: float(p.split("/")[-3]))
     return os.path.dirname(newest)
+
+
+@functools.cache
+def has_logins(build):
+    """Whether the programs there have a login for each part; those before issue 15 did everything as the owner."""
+    path = os.path.join(build, "tollgate-aggregator")
+    return "--rollup-database" in subprocess.run([path, "--help"], capture_output=True, text=True).stdout
 
 
 def ledger_name(zone, demo):
@@ -191,8 +200,8 @@ class Cluster(contextlib.AbstractContextManager):
 
     # ---- use ----
 
-    def conninfo(self, database="postgres"):
-        return f"host={self.socket_dir} port=5432 user={USER} dbname='{database}'"
+    def conninfo(self, database="postgres", user=USER):
+        return f"host={self.socket_dir} port=5432 user={user} dbname='{database}'"
 
     def standby(self):
         return Standby(self)

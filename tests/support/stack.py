@@ -174,6 +174,8 @@ class Stack(contextlib.AbstractContextManager):
                 self.standby = self.pg.standby()
                 self.servers.append(self.standby)
                 self.standby.start().wait_following()
+            if ledger not in self.pg.names:
+                self.migrate()
             self._aggregator_token()
             self.aggregator = Process(self._aggregator_argv(), os.path.join(self.dir, "aggregator.log"), self.wall and self.wall.env)
             self.processes.append(self.aggregator)
@@ -192,10 +194,20 @@ class Stack(contextlib.AbstractContextManager):
         for server in getattr(self, "servers", [self.pg]):
             server.close()
 
-    def conninfo(self):
-        """Of all servers: whoever connects finds the one that takes writes."""
+    def conninfo(self, user=None):
+        """Of all servers: whoever connects finds the one that takes writes. The daemon's login, or another."""
         hosts = ",".join(server.socket_dir for server in self.servers)
-        return f"host={hosts} port=5432 user={pg.USER} dbname=tollgate"
+        user = user or (pg.DAEMON if pg.has_logins(BUILD) else pg.USER)
+        return f"host={hosts} port=5432 user={user} dbname=tollgate"
+
+    def migrate(self):
+        """As the superuser. Programs from before there were logins do it when they start."""
+        if not pg.has_logins(BUILD):
+            return
+        argv = [program("tollgate-aggregator"), "--migrate", "--database", self.conninfo(pg.USER), "--billing-zone", self.zone, "--demo" if self.demo else "--no-demo"]
+        done = subprocess.run(argv, capture_output=True, text=True, env={**os.environ, **(self.wall.env if self.wall else {})})
+        if done.returncode != 0:
+            raise AssertionError(done.stderr)
 
     def failover(self):
         """The first PostgreSQL is gone at this moment, and the second takes its place."""

@@ -1,0 +1,187 @@
+"""Who may do what in the database: the daemon's login owns nothing and writes nothing that is made from inputs; the schema's owner migrates and serves nothing."""
+
+import os
+import re
+import subprocess
+import unittest
+
+from tests.support import pg
+from tests.support.ledger import ROOT
+from tests.support.stack import Stack, program
+
+DERIVED = ("usage_hourly", "usage_daily", "usage_slice", "node_hour", "billing_day", "charge_day", "reserve_day", "loan_day", "pool_day", "lost_hold",
+           "late_change", "period", "period_close", "invoice", "invoice_total", "invoice_line", "invoice_document")  # fmt: skip
+DENIED = "permission denied|must be owner|must be superuser|permission to set"
+
+
+class Logins(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.stack = cls.enterClassContext(Stack())
+
+    def psql(self, statement, user=None):
+        """With the rights of the login that the daemon has. (ok, what the server said)"""
+        s = self.stack
+        conninfo = s.conninfo(user)
+        done = subprocess.run([os.path.join(s.pg.bin, "psql"), "-X", "-q", "-At", "-v", "ON_ERROR_STOP=1", "-d", conninfo, "-c", statement],
+                              capture_output=True, text=True, env={**os.environ, "PGOPTIONS": "-c search_path=tollgate"})  # fmt: skip
+        return done.returncode == 0, done.stdout + done.stderr
+
+    def refused(self, statement, user=None):
+        with self.subTest(statement=statement, user=user):
+            ok, text = self.psql(statement, user)
+            self.assertFalse(ok, f"{statement} was done")
+            self.assertRegex(text, DENIED)
+
+    def test_the_daemons_login_changes_no_derived_table(self):
+        """REVIEW A2: two plain UPDATEs of charge_day moved money between tenants, and every proof stayed green."""
+        for tenant in ("other", "acme"):
+            self.refused(f"update charge_day set workspace_id = (select min(id) from workspace) where class = 'on-demand' and '{tenant}' <> ''")
+        for table in DERIVED:
+            column = self.stack.sql(f"select min(attname) from pg_attribute where attrelid = 'tollgate.{table}'::regclass and attnum > 0 and attgenerated = ''")[0][0]
+            self.refused(f"update {table} set {column} = {column}")
+            self.refused(f"delete from {table}")
+            self.refused(f"insert into {table} select * from {table}" if table not in ("invoice", "late_change") else f"insert into {table} default values")
+        self.refused("update ingest_batch set payload = ''")
+        self.refused("delete from ingest_batch")
+        self.refused("update usage_interval set used_ns = 0")
+        self.refused("delete from usage_interval")
+        self.refused("update price_item set price = 0")
+        self.refused("update audit_log set actor = 'x'")
+
+    def test_the_daemons_login_switches_nothing_off_and_drops_nothing(self):
+        for table in (*DERIVED, "usage_interval", "ingest_batch", "audit_log", "quota_event", "price_item", "access_token"):
+            self.refused(f"alter table {table} disable trigger all")
+            self.refused(f"truncate {table}")
+            self.refused(f"drop table {table}")
+        day = self.stack.sql("select make_partitions(1790000000000000000, 1790000000000000001); select min(inhrelid::regclass::text) from pg_inherits "
+                             "where inhparent = 'tollgate.usage_interval'::regclass")[-1][0]  # fmt: skip
+        self.refused(f"drop table {day}")
+        self.refused(f"select count(*) from {day}")
+        self.refused(f"alter table usage_interval detach partition {day}")
+        self.refused("set session_replication_role = replica")
+        self.refused("create table tollgate.mine (i integer)")
+        self.refused("create or replace function tollgate.make_periods(p_from timestamptz, p_until timestamptz) returns void language sql as ''")
+        self.refused("alter function tollgate.retire_intervals(bigint) security invoker")
+        self.refused("set role tollgate_owner")
+        self.refused("set role tollgate_rollup")
+        self.refused("select retire_intervals(20000)")
+        self.refused("select nodes_fall_silent(1, 1)")
+
+    def test_the_roll_ups_login_owns_nothing_sees_no_token_and_changes_no_input(self):
+        for statement in ("alter table charge_day disable trigger all", "drop table charge_day", "truncate charge_day", "select * from access_token",
+                          "select * from join_token", "update invoice_line set billed = 0", "delete from invoice", "update tenant set name = 'x'",
+                          "update price_book set effective = 'empty'", "insert into holder_attribution select * from holder_attribution",
+                          "update ingest_batch set payload = ''", "insert into ingest_batch select * from ingest_batch", "delete from audit_log"):  # fmt: skip
+            self.refused(statement, pg.ROLLUP)
+
+    def test_what_runs_with_the_owners_rights_has_a_fixed_search_path_and_an_owner_who_is_no_superuser(self):
+        rows = self.stack.sql("select p.proname, array_to_string(p.proconfig, ' '), r.rolname, r.rolsuper from pg_proc p join pg_roles r on r.oid = p.proowner "
+                              "where p.pronamespace = 'tollgate'::regnamespace and p.prosecdef")  # fmt: skip
+        self.assertGreater(len(rows), 20)
+        for name, settings, owner, is_super in rows:
+            self.assertIn("search_path=tollgate, pg_temp", settings or "", name)
+            self.assertEqual((owner, is_super), ("tollgate_owner", "f"), name)
+        self.assertEqual(self.stack.sql("select relname from pg_class where relnamespace = 'tollgate'::regnamespace and relowner <> 'tollgate_owner'::regrole"), [])
+        self.assertEqual(self.stack.sql("select p.proname from pg_proc p where p.pronamespace = 'tollgate'::regnamespace and p.proacl is null and not exists "
+                                        "(select from pg_depend d where d.classid = 'pg_proc'::regclass and d.objid = p.oid and d.deptype = 'e')"), [],
+                         "a function that everybody may call")  # fmt: skip
+
+    def test_functions_with_the_owners_rights_have_bounds_of_their_own(self):
+        for statement, says in (
+            ("select make_partitions(0, 86400000000000)", "not within 2020 to 2100"),
+            ("select make_partitions(1790000000000000000, 1890000000000000000)", "more than 100"),
+            ("select make_periods('1970-01-01', '1970-02-01')", "not within 2000 to 2100"),
+            ("select make_periods('-infinity', 'infinity')", "not within 2000 to 2100"),
+            ("insert into node (cluster_id, name) select min(id), 'bounds' from cluster; select node_hours_touch(id, '{}', '2001-01-01', '2026-01-01', 1) from node where name = 'bounds'",
+             "more than ten years"),
+            ("select slices_add('{1}', '{2026-01-01}', '{1}', '{1}', '{1}', '{1}', '{1}', '{1}', '{1}', '{1}', '{1}', '{1}', '{1}', '{1}')", "has not marked"),
+        ):  # fmt: skip
+            with self.subTest(statement=statement):
+                ok, text = self.psql(statement)
+                self.assertFalse(ok)
+                self.assertIn(says, text)
+        ok, text = self.psql("select retire_intervals(60000)", pg.ROLLUP)
+        self.assertFalse(ok)
+        self.assertIn("no node has come past day 60000", text)
+
+    def test_every_table_is_named_in_the_grants(self):
+        with open(os.path.join(ROOT, "sql", "access", "grants.sql"), encoding="utf-8") as f:
+            named = set(re.findall(r"'(\w+)'", f.read()))
+        tables = {r[0] for r in self.stack.sql("select relname from pg_class where relnamespace = 'tollgate'::regnamespace and relkind in ('r', 'p') and not relispartition")}
+        self.assertEqual(tables - named, set(), "tables whose rights nobody has decided; they have those of inputs until sql/access/grants.sql names them")
+
+    def start(self, database, *options):
+        done = subprocess.run([program("tollgate-aggregator"), "--listen", "127.0.0.1:1", "--database", database, "--demo", *options], capture_output=True, text=True, timeout=60)
+        self.assertNotEqual(done.returncode, 0, done.stderr)
+        return done.stderr
+
+    def test_a_daemon_with_more_rights_than_it_needs_does_not_start(self):
+        s = self.stack
+        s.sql("create role climber login in role tollgate_owner; create role two_in_one login in role tollgate, tollgate_rollup")
+        self.addCleanup(s.sql, "drop role climber; drop role two_in_one")
+        for user, says in ((pg.USER, "login postgres is a superuser"), ("climber", "login climber owns"), (pg.ROLLUP, "login tollgate_rollup may write"), ("two_in_one", "login two_in_one may write")):
+            with self.subTest(user=user):
+                text = self.start(s.conninfo(user))
+                self.assertIn(says, text)
+                self.assertIn("--migrate", text)
+        for user, says in ((pg.USER, "rollup-database: login postgres is a superuser"), (pg.DAEMON, "rollup-database: login tollgate may not write")):
+            with self.subTest(rollup=user):
+                self.assertIn(says, self.start(s.conninfo(), "--rollup-database", s.conninfo(user)))
+
+
+class Migrating(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.cluster = cls.enterClassContext(pg.Cluster(copied=False))
+        cls.count = 0
+
+    def migrate(self, user, database, *options):
+        return subprocess.run([program("tollgate-aggregator"), "--migrate", "--database", self.cluster.conninfo(database, user), *options], capture_output=True, text=True, timeout=120)
+
+    def test_an_owner_without_other_rights_is_told_the_statements_and_then_migrates(self):
+        c = self.cluster
+        c.query("create role keeper login; create database kept owner keeper")
+        roles = ("--daemon-role", "kept_daemon", "--rollup-role", "kept_rollup")
+        done = self.migrate("keeper", "kept", *roles)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("CREATE ROLE kept_daemon LOGIN", done.stderr)
+        c.query("create role kept_daemon login; create role kept_rollup login")
+        for _ in range(2):
+            done = self.migrate("keeper", "kept", *roles)
+            self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(c.query("select distinct relowner::regrole::text from pg_class where relnamespace = 'tollgate'::regnamespace", "kept"), [["keeper"]])
+        self.assertEqual(c.value("select has_table_privilege('kept_daemon', 'tollgate.charge_day', 'insert') or not has_table_privilege('kept_rollup', 'tollgate.charge_day', 'insert')", "kept"), "f")
+
+    def test_an_owner_who_may_make_roles_makes_them(self):
+        c = self.cluster
+        c.query("create role maker login createrole; create database made owner maker")
+        done = self.migrate("maker", "made", "--daemon-role", "made_daemon", "--rollup-role", "made_rollup")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(c.value("select count(*) from pg_roles where rolname in ('made_daemon', 'made_rollup') and rolcanlogin and not rolsuper"), "2")
+
+    def test_a_schema_of_somebody_else_is_handed_over_by_a_superuser_and_refused_to_others(self):
+        c = self.cluster
+        c.query("create role first_owner login createrole; create role second_owner login createrole; create database moved owner first_owner; grant create on database moved to second_owner")
+        self.assertEqual(self.migrate("first_owner", "moved").returncode, 0)
+        done = self.migrate("second_owner", "moved")
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("schema tollgate belongs to first_owner", done.stderr)
+        done = self.migrate(pg.USER, "moved")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(c.query("select distinct relowner::regrole::text from pg_class where relnamespace = 'tollgate'::regnamespace", "moved"), [["tollgate_owner"]])
+
+    def test_a_superuser_or_the_owner_cannot_be_the_daemons_role(self):
+        c = self.cluster
+        c.query("create role boss login createrole; create database bossy owner boss; create role friend login in role boss")
+        for role, says in (("boss", "is the owner of the schema"), ("friend", "is the owner of the schema, or a member"), (pg.USER, "is a superuser")):
+            with self.subTest(role=role):
+                done = self.migrate("boss", "bossy", "--daemon-role", role)
+                self.assertEqual(done.returncode, 1, done.stderr)
+                self.assertIn(says, done.stderr)
+        done = self.migrate("boss", "bossy", "--daemon-role", "same", "--rollup-role", "same")
+        self.assertIn("a login of its own", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
