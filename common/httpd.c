@@ -1,9 +1,13 @@
 /* common/httpd.c - the HTTP server of both daemons, on libmicrohttpd.
  *
  * One thread of libmicrohttpd reads and writes all connections. A request is an exchange: it is judged when its headers
- * are in, its body is collected, then it is answered here (inline routes) or suspended and given to the pool. A worker
+ * are in, its body is collected, then it is answered here (inline routes) or suspended and given to the workers of its pool. A worker
  * only touches its own exchange; it hands it back by resuming the connection, and the reply is queued in this thread. A
- * request that is kept (http_later) rests in the same way until somebody else has written its reply. */
+ * request that is kept (http_later) rests in the same way until somebody else has written its reply. Before a large body is read, and before a
+ * request waits for a worker, the server asks who is asking; where only a worker can say, the exchange goes to the pool for that first.
+ *
+ * Of a suspended exchange there is one owner: the pool, then the worker or the keeper. The watch finds out that its client has gone: what waits in
+ * the pool is taken out of it, a keeper is told. */
 #include "common/httpd.h"
 
 #include <arpa/inet.h>
@@ -13,6 +17,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -26,16 +31,16 @@
 #include "common/time.h"
 
 #define STOP_GRACE_S 3
-#define BODIES_HELD 8u
 #define HEAD_MAX (32u << 10)
 #define REQUEST_TIMEOUT_NS NS_PER_MIN
 #define REPLY_TIMEOUTS 10 /* a reply may take as many times the request's time */
 #define TLS_CHECK_NS (10 * NS_PER_S)
+#define HEAVY_WAITING_MAX 16 /* reports of a caller; a page of the web interface asks for several at once */
 
 struct httpd {
 	struct httpd_options options;
 	struct MHD_Daemon *daemon;
-	struct httpd_pool *pool; /* NULL: no workers */
+	struct httpd_pool *pools[HTTP_POOLS]; /* NULL: no workers */
 	struct httpd_watch *watch;
 	struct httpd_tls *tls; /* NULL: none */
 	int64_t request_timeout_ns;
@@ -51,12 +56,15 @@ struct httpd {
 	pthread_cond_t idle; /* answering became 0 */
 	int answering;       /* exchanges whose request is complete and whose reply is not yet out */
 	int kept;            /* of these, by http_later */
+	struct http_tally *kept_by;
+	atomic_llong abandoned;
 };
 
 /* One connection. */
 struct link {
 	struct httpd_slot slot;
-	void *tls; /* what httpd_tls_attach gave */
+	void *tls;   /* what httpd_tls_attach gave */
+	bool linger; /* a reply was sent before the request was in */
 };
 
 /* Until when the connection may take for what comes next; 0: as long as it likes. */
@@ -165,6 +173,28 @@ http_client_address(const struct http_request *rq, char out[HTTP_ADDRESS_SIZE])
 	return out;
 }
 
+/* As far as shares go: all addresses of an IPv6 network are one host's to choose from. */
+static const char *
+address_payer(const struct exchange *x, char out[EXCHANGE_PAYER_SIZE])
+{
+	const union MHD_ConnectionInfo *info =
+		MHD_get_connection_info(x->connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+	const struct sockaddr *from = info ? info->client_addr : NULL;
+	char text[HTTP_ADDRESS_SIZE] = "unknown";
+	struct in6_addr network;
+
+	if (from && from->sa_family == AF_INET6) {
+		network = ((const struct sockaddr_in6 *)(const void *)from)->sin6_addr;
+		if (!IN6_IS_ADDR_V4MAPPED(&network))
+			memset(&network.s6_addr[8], 0, 8);
+		(void)inet_ntop(AF_INET6, &network, text, sizeof(text));
+	} else {
+		(void)http_client_address(&x->rq, text);
+	}
+	snprintf(out, EXCHANGE_PAYER_SIZE, "address %s", text);
+	return out;
+}
+
 /* ---- the reply ---- */
 
 static void
@@ -220,17 +250,66 @@ exchange_send(struct exchange *x)
 
 /* ---- replies that come later ---- */
 
+/* The names under which a kept request is counted, "" where it is not. */
+struct keep_names {
+	char caller[EXCHANGE_PAYER_SIZE + 8], tenant[EXCHANGE_PAYER_SIZE + 8];
+};
+
+static struct keep_names
+keep_names_of(const struct exchange *x, bool poll, const char *tenant)
+{
+	const char *what = poll ? "poll" : "ask";
+	char payer[EXCHANGE_PAYER_SIZE];
+	struct keep_names n = {.caller = ""};
+
+	if (x->known)
+		snprintf(n.caller, sizeof(n.caller), "%s %s", what, exchange_payer(x, "", payer));
+	if (x->known && tenant && x->caller.tenant[0] == '\0')
+		snprintf(n.tenant, sizeof(n.tenant), "%s tenant %.64s", what, tenant);
+	return n;
+}
+
+static int
+later_max(const struct httpd *h)
+{
+	return h->options.later_max ? h->options.later_max : h->options.connection_max / 2;
+}
+
+/* What the caller, or the tenant it asks for, may have kept. */
+static size_t
+keep_max(const struct httpd *h, const struct exchange *x, bool of_tenant)
+{
+	size_t tenant_max = h->options.later_tenant_max > 0 ? (size_t)h->options.later_tenant_max : SIZE_MAX;
+
+	return of_tenant || x->caller.tenant[0] != '\0' ? tenant_max : (size_t)(later_max(h) + 3) / 4;
+}
+
 bool
-http_later(const struct http_request *rq)
+http_later(const struct http_request *rq, const struct http_keep *keep)
 {
 	struct exchange *x = rq->exchange;
 	struct httpd *h = x->server;
-	int most = h->options.later_max ? h->options.later_max : h->options.connection_max / 2;
+	struct keep_names names = keep_names_of(x, keep->poll, keep->tenant);
 
 	ASSERT(!x->later);
+	x->limit = HTTP_LIMITS;
 	pthread_mutex_lock(&h->lock);
-	x->later = !atomic_load(&h->stopping) && h->kept < most;
-	h->kept += x->later;
+	x->later = !atomic_load(&h->stopping) && h->kept < later_max(h);
+	if (x->later &&
+	    ((names.caller[0] != '\0' && http_tally_get(h->kept_by, names.caller) >= keep_max(h, x, false)) ||
+	     (names.tenant[0] != '\0' && http_tally_get(h->kept_by, names.tenant) >= keep_max(h, x, true)))) {
+		x->later = false;
+		x->limit = keep->poll ? HTTP_LIMIT_POLLS : HTTP_LIMIT_KEPT;
+	}
+	if (x->later) {
+		h->kept++;
+		x->poll = keep->poll;
+		x->kept_for = names.tenant[0] != '\0' ? mem_strdup(keep->tenant) : NULL;
+		if (names.caller[0] != '\0')
+			http_tally_add(h->kept_by, names.caller, 1);
+		if (names.tenant[0] != '\0')
+			http_tally_add(h->kept_by, names.tenant, 1);
+	}
 	pthread_mutex_unlock(&h->lock);
 	return x->later;
 }
@@ -238,24 +317,55 @@ http_later(const struct http_request *rq)
 void
 http_later_refuse(const struct http_request *rq, struct http_reply *rp)
 {
-	const struct exchange *x = rq->exchange;
+	struct exchange *x = rq->exchange;
+	const struct httpd *h = x->server;
 
+	if (x->limit != HTTP_LIMITS) {
+		exchange_refuse_limit(x, x->limit,
+		                      "too many %s wait: at most %zu of a tenant, %zu of a token that is of no tenant",
+		                      x->limit == HTTP_LIMIT_POLLS ? "polls" : "requests", keep_max(h, x, true),
+		                      (size_t)(later_max(h) + 3) / 4);
+		x->refused = false; /* the request is in: the reply is as any other */
+		return;
+	}
 	http_problem(rp, rq, 503, NULL, "%s",
-	             atomic_load(&x->server->stopping) ? "the server is stopping" : "too many requests wait already");
+	             atomic_load(&h->stopping) ? "the server is stopping" : "too many requests wait already");
 	rp->retry_after_s = 1;
 }
 
-/* Whichever of handler and reply comes second gives the exchange back to libmicrohttpd's thread, which may free it at any time. */
+bool
+http_gone(const struct http_request *rq)
+{
+	const struct exchange *x = rq->exchange;
+
+	return atomic_load_explicit(&x->gone, memory_order_relaxed);
+}
+
+/* From here on the exchange belongs to libmicrohttpd's thread, which may free it at any time. */
+static void
+give_back(struct exchange *x)
+{
+	httpd_watch_wake(x->server->watch, &x->link->slot);
+	MHD_resume_connection(x->connection);
+}
+
+/* Whichever of handler and reply comes second gives the exchange back to libmicrohttpd's thread. */
 static void
 later_meet(struct exchange *x)
 {
 	struct httpd *h = x->server;
+	struct keep_names names;
 
 	if (atomic_fetch_add(&x->ready, 1) == 0)
 		return;
-	MHD_resume_connection(x->connection);
+	names = keep_names_of(x, x->poll, x->kept_for);
+	give_back(x);
 	pthread_mutex_lock(&h->lock);
 	h->kept--;
+	if (names.caller[0] != '\0')
+		http_tally_take(h->kept_by, names.caller, 1);
+	if (names.tenant[0] != '\0')
+		http_tally_take(h->kept_by, names.tenant, 1);
 	if (h->kept == 0 && atomic_load(&h->stopping))
 		pthread_cond_signal(&h->idle);
 	pthread_mutex_unlock(&h->lock);
@@ -279,18 +389,147 @@ wait_for_kept(struct httpd *h)
 	pthread_mutex_unlock(&h->lock);
 }
 
-static void
-run_job(void *job, void *worker)
-{
-	struct exchange *x = job;
+/* ---- the pools ---- */
 
+static struct exchange *
+exchange_of(struct httpd_job *job)
+{
+	return (struct exchange *)(void *)((char *)job - offsetof(struct exchange, job));
+}
+
+/* It has its refusal, and nobody else has it. */
+static void
+give_back_refused(struct exchange *x)
+{
+	x->stage = x->stage == EXCHANGE_IDENTIFY ? EXCHANGE_KNOWN : EXCHANGE_REPLY;
+	give_back(x);
+}
+
+static void
+refuse_push(struct exchange *x, enum httpd_push why, const char *payer)
+{
+	switch (why) {
+	case HTTPD_PUSHED: break;
+	case HTTPD_PUSH_CLOSING:
+		x->close = true;
+		exchange_refuse_busy(x, "the server is stopping");
+		break;
+	case HTTPD_PUSH_FULL: exchange_refuse_busy(x, "all workers are busy and the queue is full"); break;
+	case HTTPD_PUSH_GROUP_FULL:
+		exchange_refuse_limit(x, HTTP_LIMIT_WAITING, "too many requests of %s wait for a worker", payer);
+		break;
+	case HTTPD_PUSH_HEAVY_FULL:
+		exchange_refuse_limit(x, HTTP_LIMIT_REPORTS,
+		                      "one report of a tenant is made at a time, and too many of %s wait for that",
+		                      payer);
+		break;
+	}
+}
+
+/* What it gets is the exchange's when this returns HTTPD_PUSHED; otherwise the exchange has its refusal. */
+static enum httpd_push
+exchange_push(struct exchange *x)
+{
+	struct httpd_job *displaced = NULL;
+	char address[EXCHANGE_PAYER_SIZE];
+	struct httpd_share share;
+	enum httpd_push pushed;
+
+	exchange_share(x, x->known ? "" : address_payer(x, address), &share);
+	pushed = httpd_pool_push(x->server->pools[x->pool], &x->job, &share, &displaced);
+	if (displaced) {
+		refuse_push(exchange_of(displaced), HTTPD_PUSH_GROUP_FULL, "this caller");
+		give_back_refused(exchange_of(displaced));
+	}
+	if (pushed != HTTPD_PUSHED)
+		refuse_push(x, pushed, share.group);
+	return pushed;
+}
+
+/* In a worker: who is asking is known now. True: this worker goes on with the request. */
+static bool
+go_on(struct exchange *x)
+{
+	char address[EXCHANGE_PAYER_SIZE];
+	struct httpd_share share;
+
+	exchange_share(x, x->known ? "" : address_payer(x, address), &share);
+	if (httpd_pool_move(x->server->pools[x->pool], &x->job, &share)) {
+		x->guarded = true;
+		return true;
+	}
+	switch (exchange_push(x)) {
+	case HTTPD_PUSHED: return false;
+	case HTTPD_PUSH_CLOSING: /* every request that is in is answered */
+		x->refused = x->close = false;
+		http_reply_fini(&x->rp);
+		http_reply_init(&x->rp);
+		x->guarded = true;
+		return true;
+	default: give_back_refused(x); return false;
+	}
+}
+
+static void
+tell_keeper(void *arg)
+{
+	struct httpd *h = arg;
+
+	if (h->options.on_gone)
+		h->options.on_gone(h->options.app);
+}
+
+static void
+run_job(struct httpd_job *job, void *worker)
+{
+	struct exchange *x = exchange_of(job);
+	bool asked = x->options->identify && !x->identified, gone;
+	struct httpd *h = x->server;
+
+	if (asked && !exchange_identify(x, worker)) {
+		give_back_refused(x);
+		return;
+	}
+	if (x->stage == EXCHANGE_IDENTIFY) {
+		x->stage = EXCHANGE_KNOWN;
+		give_back(x);
+		return;
+	}
+	if (asked && !go_on(x))
+		return;
 	exchange_answer(x, worker);
 	if (x->later) {
+		/* a keeper that was told before it had the request is told again */
+		gone = http_gone(&x->rq);
 		later_meet(x);
+		if (gone)
+			tell_keeper(h);
 		return;
 	}
 	http_reply_pack(&x->rp, &x->rq, http_header(&x->rq, "Accept-Encoding"), http_header(&x->rq, "If-None-Match"));
-	/* from here on the exchange belongs to libmicrohttpd's thread, which may free it at any time */
+	give_back(x);
+}
+
+/* ---- clients that go away, in the watch's thread ---- */
+
+static bool
+on_gone(void *arg, void *resting)
+{
+	struct exchange *x = resting;
+	struct httpd *h = arg;
+
+	atomic_store_explicit(&x->gone, true, memory_order_relaxed);
+	return h->pools[x->pool] && httpd_pool_remove(h->pools[x->pool], &x->job);
+}
+
+static void
+drop(void *arg, void *resting)
+{
+	struct exchange *x = resting;
+	struct httpd *h = arg;
+
+	atomic_fetch_add_explicit(&h->abandoned, 1, memory_order_relaxed);
+	x->stage = EXCHANGE_GONE;
 	MHD_resume_connection(x->connection);
 }
 
@@ -302,6 +541,44 @@ on_header(void *arg, enum MHD_ValueKind kind, const char *name, const char *valu
 	(void)kind;
 	exchange_header(arg, name, value ? value : "");
 	return MHD_YES;
+}
+
+/* libmicrohttpd closes the connection when this is out. */
+static enum MHD_Result
+exchange_send_early(struct exchange *x)
+{
+	x->link->linger = true;
+	return exchange_send(x);
+}
+
+/* Gives the exchange to its pool, and the connection rests. Suspended first: the worker may be done before the push returns. */
+static void
+exchange_rest(struct exchange *x)
+{
+	MHD_suspend_connection(x->connection);
+	if (!httpd_watch_rest(x->server->watch, &x->link->slot, x)) {
+		drop(x->server, x);
+		return;
+	}
+	if (exchange_push(x) != HTTPD_PUSHED)
+		give_back_refused(x);
+}
+
+/* A body will come. */
+static enum MHD_Result
+exchange_expect(struct exchange *x)
+{
+	char address[EXCHANGE_PAYER_SIZE];
+
+	if (exchange_identify(x, NULL) && !x->identified && exchange_is_large(x)) {
+		x->stage = EXCHANGE_IDENTIFY;
+		exchange_rest(x);
+		return MHD_YES;
+	}
+	x->stage = EXCHANGE_BODY;
+	if (!x->refused)
+		exchange_admit(x, x->known ? "" : address_payer(x, address));
+	return exchange_hurries(x) ? exchange_send_early(x) : MHD_YES;
 }
 
 static enum MHD_Result
@@ -317,7 +594,9 @@ exchange_begin(struct exchange *x, const char *method, const char *path, const c
 	http_framing_end(&x->framing, version);
 	exchange_name(x, method, path);
 	exchange_judge(x, atomic_load(&x->server->stopping));
-	return exchange_hurries(x) ? exchange_send(x) : MHD_YES;
+	if (!x->refused && (x->framing.chunked || x->framing.length > 0))
+		return exchange_expect(x);
+	return exchange_hurries(x) ? exchange_send_early(x) : MHD_YES;
 }
 
 static void
@@ -340,30 +619,26 @@ exchange_dispatch(struct exchange *x)
 	link_allow(x->link, 0);
 	if (!atomic_load(&x->server->stopping))
 		count_answering(x, +1);
-	if (x->refused)
+	if (!exchange_identify(x, NULL))
 		return exchange_send(x);
-	if (x->rq.route->inline_) {
+	if (x->rq.route->where & HTTP_INLINE) {
 		exchange_answer(x, NULL);
 		if (x->later) {
 			MHD_suspend_connection(x->connection);
+			if (!httpd_watch_rest(x->server->watch, &x->link->slot, x)) {
+				atomic_store_explicit(&x->gone, true, memory_order_relaxed);
+				tell_keeper(x->server);
+			}
 			later_meet(x);
 			return MHD_YES;
 		}
 		if (!x->rp.to_worker)
 			return exchange_send(x);
-		ASSERT(x->server->pool);
+		ASSERT(x->server->pools[x->pool]);
 		x->rp.to_worker = false;
 	}
-	/* suspended first: the worker may be done before the push returns */
 	x->stage = EXCHANGE_WORK;
-	MHD_suspend_connection(x->connection);
-	if (!httpd_pool_push(x->server->pool, x)) {
-		x->close = atomic_load(&x->server->stopping);
-		exchange_refuse_busy(x, x->close ? "the server is stopping"
-		                                 : "all workers are busy and the queue is full");
-		x->stage = EXCHANGE_REPLY;
-		MHD_resume_connection(x->connection);
-	}
+	exchange_rest(x);
 	return MHD_YES;
 }
 
@@ -384,6 +659,7 @@ on_request(void *arg, struct MHD_Connection *connection, const char *path, const
 	(void)connection;
 	switch (x->stage) {
 	case EXCHANGE_HEAD: return exchange_begin(x, method, path, version);
+	case EXCHANGE_KNOWN: return exchange_expect(x);
 	case EXCHANGE_BODY:
 		if (*n == 0)
 			return exchange_dispatch(x);
@@ -394,10 +670,12 @@ on_request(void *arg, struct MHD_Connection *connection, const char *path, const
 	case EXCHANGE_QUEUED:
 		/* once it is being stopped libmicrohttpd takes replies, forgets them and asks again */
 		return MHD_NO;
+	case EXCHANGE_GONE: return MHD_NO;
+	case EXCHANGE_IDENTIFY:
 	case EXCHANGE_WORK: break;
 	}
 	/* libmicrohttpd does not ask about a request that rests */
-	assert_failed("x->stage != EXCHANGE_WORK", __FILE__, __LINE__);
+	assert_failed("the exchange does not rest", __FILE__, __LINE__);
 }
 
 static void
@@ -440,7 +718,7 @@ on_connection(void *arg, struct MHD_Connection *connection, void **slot, enum MH
 		break;
 	case MHD_CONNECTION_NOTIFY_CLOSED:
 		/* the descriptor is still open, and closed next */
-		httpd_watch_remove(h->watch, &l->slot);
+		httpd_watch_remove(h->watch, &l->slot, l->linger);
 		httpd_tls_detach(l->tls);
 		mem_free(l);
 		*slot = NULL;
@@ -544,21 +822,26 @@ daemon_start(struct httpd *h, int fd)
 	return d;
 }
 
+static int
+workers_of(const struct httpd_options *o, int pool)
+{
+	return pool == 0 ? o->workers : o->more_workers[pool - 1];
+}
+
 static struct httpd *
 httpd_new(const struct httpd_options *o)
 {
 	struct httpd *h = mem_alloc(sizeof(*h));
 	pthread_condattr_t attr;
-	size_t largest = 0;
 
 	h->options = *o;
 	for (size_t i = 0; i < o->route_count; i++) {
-		ASSERT(o->routes[i].inline_ || o->workers > 0);
-		if (o->routes[i].body_max > largest)
-			largest = o->routes[i].body_max;
+		ASSERT(http_route_pool(&o->routes[i]) < HTTP_POOLS);
+		ASSERT((o->routes[i].where & HTTP_INLINE) || workers_of(o, http_route_pool(&o->routes[i])) > 0);
 	}
 	h->request_timeout_ns = o->request_timeout_ns ? o->request_timeout_ns : REQUEST_TIMEOUT_NS;
-	h->bodies.max = o->body_total_max ? o->body_total_max : BODIES_HELD * largest;
+	http_bodies_init(&h->bodies, o);
+	h->kept_by = http_tally_new();
 	random_bytes((uint8_t *)&h->next_id, sizeof(h->next_id));
 	pthread_mutex_init(&h->lock, NULL);
 	pthread_condattr_init(&attr);
@@ -581,18 +864,46 @@ start_helpers(struct httpd *h, struct err *err)
 	if (h->tls && tls_check_ns(h) < look_ns)
 		look_ns = tls_check_ns(h);
 	h->tls_checked_ns = time_boot_ns();
-	return httpd_watch_start(look_ns, on_watch, h, &h->watch, err);
+	/* without workers no request ever rests */
+	return httpd_watch_start(&(struct httpd_watch_options){.interval_ns = look_ns,
+	                                                       .tick = on_watch,
+	                                                       .gone = h->options.workers > 0 ? on_gone : NULL,
+	                                                       .drop = drop,
+	                                                       .told = tell_keeper,
+	                                                       .arg = h},
+	                         &h->watch, err);
+}
+
+/* With shares: a caller has half of the workers and of the queue, and of the reports half of the workers are made at once, so that others find a
+ * worker and the memory that reports take is bounded. */
+static bool
+start_pools(struct httpd *h, struct err *err)
+{
+	const struct httpd_options *o = &h->options;
+	bool shares = o->identify != NULL;
+
+	for (int i = 0; i < HTTP_POOLS; i++) {
+		int workers = workers_of(o, i), half = (workers + 1) / 2;
+		struct httpd_pool_options pool = {.workers = workers,
+		                                  .queue_max = o->queue_max,
+		                                  .running_max = shares ? half : 0,
+		                                  .waiting_max = shares ? (o->queue_max + 1) / 2 : 0,
+		                                  .heavy_max = shares ? half : 0,
+		                                  .heavy_waiting_max = shares ? HEAVY_WAITING_MAX : 0,
+		                                  .app = o->app,
+		                                  .worker_new = o->worker_new,
+		                                  .worker_free = o->worker_free,
+		                                  .run = run_job};
+
+		if (workers > 0 && !httpd_pool_start(&pool, &h->pools[i], err))
+			return false;
+	}
+	return true;
 }
 
 bool
 httpd_start(const struct httpd_options *o, struct httpd **ret, struct err *err)
 {
-	struct httpd_pool_options pool = {.workers = o->workers,
-	                                  .queue_max = o->queue_max,
-	                                  .app = o->app,
-	                                  .worker_new = o->worker_new,
-	                                  .worker_free = o->worker_free,
-	                                  .run = run_job};
 	struct httpd *h;
 	int fd;
 
@@ -602,7 +913,7 @@ httpd_start(const struct httpd_options *o, struct httpd **ret, struct err *err)
 		httpd_stop(h);
 		return false;
 	}
-	if (o->workers > 0 && !httpd_pool_start(&pool, &h->pool, err)) {
+	if (!start_pools(h, err)) {
 		close(fd);
 		httpd_stop(h);
 		return false;
@@ -641,8 +952,9 @@ httpd_stop(struct httpd *h)
 	if (!h)
 		return;
 	atomic_store(&h->stopping, true);
-	if (h->pool)
-		httpd_pool_drain(h->pool);
+	for (int i = 0; i < HTTP_POOLS; i++)
+		if (h->pools[i])
+			httpd_pool_drain(h->pools[i]);
 	wait_for_kept(h);
 	/* every suspended connection is resumed now: a worker did it, or who kept it, or the push was refused */
 	wait_for_replies(h);
@@ -652,7 +964,10 @@ httpd_stop(struct httpd *h)
 		MHD_stop_daemon(h->daemon);
 	httpd_watch_free(h->watch);
 	httpd_tls_free(h->tls);
-	httpd_pool_free(h->pool);
+	for (int i = 0; i < HTTP_POOLS; i++)
+		httpd_pool_free(h->pools[i]);
+	http_bodies_fini(&h->bodies);
+	http_tally_free(h->kept_by);
 	mem_free(h->spare);
 	pthread_cond_destroy(&h->idle);
 	pthread_mutex_destroy(&h->lock);
@@ -663,4 +978,18 @@ uint16_t
 httpd_port(const struct httpd *h)
 {
 	return h->port;
+}
+
+void
+httpd_stats(struct httpd *h, struct httpd_stats *ret)
+{
+	*ret = (struct httpd_stats){.abandoned = atomic_load_explicit(&h->abandoned, memory_order_relaxed)};
+	for (int i = 0; i < HTTP_LIMITS; i++)
+		ret->limited[i] = atomic_load_explicit(&h->bodies.limited[i], memory_order_relaxed);
+	for (int i = 0; i < HTTP_POOLS; i++)
+		if (h->pools[i])
+			httpd_pool_counts(h->pools[i], &ret->waiting[i], &ret->running[i]);
+	pthread_mutex_lock(&h->lock);
+	ret->kept = h->kept;
+	pthread_mutex_unlock(&h->lock);
 }

@@ -1,12 +1,13 @@
 /* common/httpd.h - the HTTP server of both daemons, on libmicrohttpd; the only file that includes it is httpd.c.
  *
  * One table of routes. An inline route is answered in the server's own thread and must not block; every other request is
- * suspended and handed to a bounded queue of workers, each with its own context (its database connection). A full queue
+ * suspended and handed to the workers of its route's pool, each with its own context (its database connection). A full queue
  * is answered 503 with Retry-After at once.
  *
  * Every resource a client can make the server hold has a limit: connections, idle time, the time to send a request and to
  * take its reply, headers (then 431), one body (as it arrives and after gzip), all bodies together, and requests
- * waiting.
+ * waiting. Where the server is told who is asking (identify), each caller has a share of these, and what is beyond the caller's own
+ * share is answered 429 with Retry-After and the name of the limit.
  *
  * A worker's reply is sent as gzip to who takes it, when that pays; a reply made inline is sent as it is. */
 #ifndef TOLLGATE_COMMON_HTTPD_H
@@ -19,6 +20,9 @@ struct http_route;
 
 /* The ceiling of a reply's own body; past it the client gets 500, never half a document. */
 #define HTTP_REPLY_MAX (64u << 20)
+
+/* A body up to this is read before anybody looks at who sends it. */
+#define HTTP_SMALL_BODY (16u << 10)
 
 #define HTTP_ID_MAX 64
 #define HTTP_ADDRESS_SIZE 64
@@ -81,27 +85,54 @@ void http_defer(struct http_reply *rp);
 /* For a handler whose answer depends on what is yet to happen: the request is kept without a worker. From here on rq and rp
  * belong to whoever calls http_later_done, exactly once, in any thread, as soon as it likes; rq and rp are valid until then, with
  * query and headers, but without the body, and the handler touches neither again. A reply that came later is sent as it is, not
- * compressed. That the client has gone is seen when the reply is sent, so whoever keeps a request keeps it for a limited time.
- * False: the server stops, or keeps later_max already; nothing has happened, the handler answers at once (http_later_refuse: with 503). */
-MUST_CHECK bool http_later(const struct http_request *rq);
+ * compressed. False: the server stops, or keeps too many already; nothing has happened, the handler answers at once (http_later_refuse: with 503,
+ * or with 429 where the limit is the caller's own). */
+struct http_keep {
+	bool poll; /* it waits for something to happen, not only for its turn; the two are counted apart */
+	/* The tenant that it counts for beside the caller, who asks on the tenant's behalf; NULL: the caller's own. */
+	const char *tenant;
+};
+MUST_CHECK bool http_later(const struct http_request *rq, const struct http_keep *keep);
 void http_later_refuse(const struct http_request *rq, struct http_reply *rp) SELDOM;
 void http_later_done(const struct http_request *rq);
+/* Of a request that is kept: its client has gone, nobody will read the reply. */
+bool http_gone(const struct http_request *rq);
+
+/* Whom a request counts for, in shares of bodies, workers and kept requests. */
+struct http_caller {
+	char tenant[64]; /* empty: of no tenant */
+	int64_t token_id;
+};
+enum http_identified {
+	HTTP_CALLER_UNKNOWN,   /* only a worker can say; until then its address counts */
+	HTTP_CALLER_ANONYMOUS, /* nobody needs to know: its address counts */
+	HTTP_CALLER_KNOWN,
+	HTTP_CALLER_REFUSED, /* the refusal is written to rp */
+};
 
 /* RFC 9457 problem+json: type, title, status, detail, request id, and `field` when one is to blame. */
 void http_problem(struct http_reply *rp, const struct http_request *rq, int status, const char *field, const char *fmt,
                   ...) PRINTF_LIKE(5, 6) SELDOM;
 /* Adds a member to the problem just written: what a program needs to go on, such as expected_seq. */
 void http_problem_i64(struct http_reply *rp, const char *name, int64_t value);
+void http_problem_text(struct http_reply *rp, const char *name, const char *value);
 /* The status of an error kind: INVALID 400, DENIED 403, MISSING 404, CONFLICT 409, LIMIT 429, RETRY 503, FATAL 500. */
 void http_problem_err(struct http_reply *rp, const struct http_request *rq, const struct err *err) SELDOM;
 
 typedef void http_handler(void *app, void *worker, const struct http_request *rq, struct http_reply *rp);
 
+/* Where a route is answered. */
+#define HTTP_WORKER 0u          /* in a worker's thread, of pool 0 unless it says otherwise */
+#define HTTP_INLINE 1u          /* in the server's thread; a request that is deferred in a worker's */
+#define HTTP_HEAVY 2u           /* by a worker, and few of a caller's at once: it takes long, or much memory */
+#define HTTP_POOL(n) ((n) << 2) /* by the workers of this pool */
+#define HTTP_POOLS 3
+
 struct http_route {
 	const char *method; /* "GET" also answers HEAD */
 	const char *path;   /* exact, or a prefix when it ends in '/'; "/" itself is exact. The longest match wins */
-	bool inline_;       /* answered in the server's thread */
-	size_t body_max;    /* bytes accepted, as they arrive and after expanding gzip */
+	unsigned where;
+	size_t body_max; /* bytes accepted, as they arrive and after expanding gzip */
 	http_handler *handle;
 	uint32_t roles;      /* for the daemon's guard; httpd does not look at it */
 	const char *summary; /* for people */
@@ -134,9 +165,17 @@ struct httpd_options {
 	/* Called before a handler, in the same thread, while the body is still as it came (perhaps gzip); false when it has
 	 * written a refusal to rp, or defers to a worker, where it is called again. NULL: none. */
 	bool (*guard)(void *app, void *worker, const struct http_request *rq, struct http_reply *rp);
-	int workers;           /* 0: all routes must be inline */
-	int queue_max;         /* requests waiting for a worker, at least 1 */
-	size_t body_total_max; /* bytes of all bodies held at once, then 503; 0: 8 times the largest body_max */
+	/* Who is asking; called before a body above HTTP_SMALL_BODY is read, and before a request is answered. First in the server's thread
+	 * with worker NULL, where it must not wait; when that does not know, in a worker's thread, where it does what the guard does, which is
+	 * then not asked by the same worker again. rq has no body. NULL: all callers are alike, and shares are not looked at. */
+	enum http_identified (*identify)(void *app, void *worker, const struct http_request *rq, struct http_reply *rp,
+	                                 struct http_caller *ret);
+	int workers;                      /* of pool 0; 0: all routes must be inline */
+	int more_workers[HTTP_POOLS - 1]; /* of pools 1 and up, where routes name them */
+	int queue_max;                    /* requests waiting for a worker, of each pool, at least 1 */
+	/* Bytes of all bodies held at once by the routes of a pool, then 503; 0: 8 times the largest body_max among them. With identify, bodies up to
+	 * HTTP_SMALL_BODY are not counted: they are limited by connection_max. */
+	size_t body_total_max;
 	/* Made and freed in the worker's thread. NULL: the worker argument is NULL. */
 	void *(*worker_new)(void *app);
 	void (*worker_free)(void *worker);
@@ -146,6 +185,12 @@ struct httpd_options {
 	int64_t request_timeout_ns;
 	int connection_max; /* more wait in the kernel's backlog */
 	int later_max;      /* requests kept by http_later, of which each has a connection; 0: half of connection_max */
+	/* With identify: of these, polls of one tenant, and as many of its other requests; 0: no limit but later_max. A token of no tenant has a quarter
+	 * of later_max. */
+	int later_tenant_max;
+	/* A kept request's client has gone: its keeper may look (http_gone) and let go of it. In another thread, must not wait. NULL: its
+	 * keeper answers in its own time. */
+	void (*on_gone)(void *app);
 	/* Called by httpd_stop when no handler runs any more and none will: whoever has kept requests is to answer them now. The stop
 	 * waits for that without limit. NULL: nobody keeps any. */
 	void (*on_stop)(void *app);
@@ -156,6 +201,25 @@ struct httpd_options {
 	 * ready. NULL: none. */
 	void (*on_done)(void *app, const struct http_request *rq, int status, size_t bytes, int64_t duration_ns);
 };
+
+/* Limits of a caller's own, by the names that 429 tells. */
+enum http_limit {
+	HTTP_LIMIT_ADDRESS_BODIES,
+	HTTP_LIMIT_CALLER_BODIES,
+	HTTP_LIMIT_WAITING,
+	HTTP_LIMIT_REPORTS,
+	HTTP_LIMIT_POLLS,
+	HTTP_LIMIT_KEPT,
+	HTTP_LIMITS
+};
+extern const char *const http_limit_names[HTTP_LIMITS];
+struct httpd_stats {
+	int64_t limited[HTTP_LIMITS];                     /* requests answered 429 since the start */
+	int64_t abandoned;                                /* requests whose client went while they waited */
+	int64_t waiting[HTTP_POOLS], running[HTTP_POOLS]; /* now */
+	int64_t kept;                                     /* now, by http_later */
+};
+void httpd_stats(struct httpd *h, struct httpd_stats *ret);
 
 /* A taken port is an error that names it. The options' pointers must stay valid until httpd_stop has returned. */
 MUST_CHECK bool httpd_start(const struct httpd_options *o, struct httpd **ret, struct err *err);

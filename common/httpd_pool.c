@@ -1,46 +1,313 @@
-/* common/httpd_pool.c - a bounded queue of requests and the worker threads that empty it. */
+/* common/httpd_pool.c - worker threads, and the jobs that wait for them in fair shares. */
 #include "common/httpd_pool.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
+#include <string.h>
+
+#define BUCKETS 1024u
+
+/* Jobs of one member that wait: plain ones and heavy ones, each in the order they came. There is none without a job. */
+struct httpd_member {
+	struct httpd_member *next, *before; /* the members of the group, in a ring */
+	struct group *group;
+	struct {
+		struct httpd_job *first, *last;
+	} jobs[2]; /* by httpd_job.heavy */
+	char name[HTTPD_MEMBER_SIZE];
+};
+
+/* There is none without a job that waits or runs. */
+struct group {
+	struct group *next, *before; /* groups of which jobs wait, in a ring */
+	struct group *chain;         /* of its bucket */
+	struct httpd_member *turn;   /* whose turn is next; NULL: nothing waits */
+	int waiting, heavy_waiting, running, heavy_running;
+	int heavy_max;
+	char name[HTTPD_GROUP_SIZE];
+};
+
+/* What a worker is doing: on its stack, because the job may be gone when it ends. */
+struct httpd_place {
+	struct group *group;
+	bool heavy;
+};
 
 struct httpd_pool {
 	struct httpd_pool_options options;
 	pthread_mutex_t lock;
-	pthread_cond_t wake; /* a job came, or the pool is closing */
-	void **ring;
-	size_t ring_size; /* queue_max, and one for each worker */
-	size_t head, waiting, running;
+	pthread_cond_t wake; /* a job came or may run now, or the pool is closing */
+	struct group *buckets[BUCKETS];
+	struct group *turn; /* NULL: nothing waits */
+	int waiting, running, heavy_running;
+	uint64_t pushed;
 	bool closing;
 	pthread_t *threads;
 	int started;
 };
 
-/* The next job, or NULL when there will be none. Closing lets what waits go first. */
-static void *
-next_job(struct httpd_pool *p)
+/* ---- groups and members, with the lock ---- */
+
+static struct group **
+bucket_of(struct httpd_pool *p, const char *name)
 {
-	void *job = NULL;
+	uint64_t hash = UINT64_C(0xcbf29ce484222325);
+
+	for (; *name; name++)
+		hash = (hash ^ (unsigned char)*name) * UINT64_C(0x100000001b3);
+	return &p->buckets[hash % BUCKETS];
+}
+
+static struct group *
+group_find(struct httpd_pool *p, const char *name)
+{
+	struct group *g = *bucket_of(p, name);
+
+	while (g && strcmp(g->name, name) != 0)
+		g = g->chain;
+	return g;
+}
+
+static struct group *
+group_of(struct httpd_pool *p, const struct httpd_share *share)
+{
+	struct group *g = group_find(p, share->group);
+	struct group **bucket;
+
+	if (!g) {
+		bucket = bucket_of(p, share->group);
+		g = mem_alloc(sizeof(*g));
+		memcpy(g->name, share->group, sizeof(g->name));
+		g->chain = *bucket;
+		*bucket = g;
+	}
+	g->heavy_max = share->heavy_max;
+	return g;
+}
+
+static void
+group_release(struct httpd_pool *p, struct group *g)
+{
+	struct group **at = bucket_of(p, g->name);
+
+	if (g->waiting > 0 || g->running > 0)
+		return;
+	while (*at != g)
+		at = &(*at)->chain;
+	*at = g->chain;
+	mem_free(g);
+}
+
+static struct httpd_member *
+member_of(struct group *g, const char *name)
+{
+	struct httpd_member *m = g->turn;
+
+	if (m) {
+		do {
+			if (strcmp(m->name, name) == 0)
+				return m;
+			m = m->next;
+		} while (m != g->turn);
+	}
+	m = mem_alloc(sizeof(*m));
+	memcpy(m->name, name, strlen(name) + 1);
+	m->group = g;
+	/* last in the ring: everybody else's turn is before */
+	m->next = g->turn ? g->turn : m;
+	m->before = g->turn ? g->turn->before : m;
+	m->next->before = m;
+	m->before->next = m;
+	if (!g->turn)
+		g->turn = m;
+	return m;
+}
+
+static void
+member_release(struct httpd_member *m)
+{
+	struct group *g = m->group;
+
+	if (m->jobs[false].first || m->jobs[true].first)
+		return;
+	m->next->before = m->before;
+	m->before->next = m->next;
+	if (g->turn == m)
+		g->turn = m->next == m ? NULL : m->next;
+	mem_free(m);
+}
+
+/* ---- jobs that wait, with the lock ---- */
+
+static void
+wait_begin(struct httpd_pool *p, struct httpd_job *job, const struct httpd_share *share)
+{
+	struct group *g = group_of(p, share);
+	struct httpd_member *m = member_of(g, share->member);
+
+	job->member = m;
+	job->heavy = share->heavy;
+	job->number = p->pushed++;
+	job->next = NULL;
+	job->before = m->jobs[job->heavy].last;
+	if (job->before)
+		job->before->next = job;
+	else
+		m->jobs[job->heavy].first = job;
+	m->jobs[job->heavy].last = job;
+	if (g->waiting++ == 0) {
+		g->next = p->turn ? p->turn : g;
+		g->before = p->turn ? p->turn->before : g;
+		g->next->before = g;
+		g->before->next = g;
+		if (!p->turn)
+			p->turn = g;
+	}
+	g->heavy_waiting += job->heavy;
+	p->waiting++;
+}
+
+/* The group stays, for who goes on with it. */
+static struct group *
+wait_end(struct httpd_pool *p, struct httpd_job *job)
+{
+	struct httpd_member *m = job->member;
+	struct group *g = m->group;
+
+	if (job->before)
+		job->before->next = job->next;
+	else
+		m->jobs[job->heavy].first = job->next;
+	if (job->next)
+		job->next->before = job->before;
+	else
+		m->jobs[job->heavy].last = job->before;
+	job->member = NULL;
+	member_release(m);
+	p->waiting--;
+	g->heavy_waiting -= job->heavy;
+	if (--g->waiting == 0) {
+		g->next->before = g->before;
+		g->before->next = g->next;
+		if (p->turn == g)
+			p->turn = g->next == g ? NULL : g->next;
+	}
+	return g;
+}
+
+/* ---- whose turn it is, with the lock ---- */
+
+/* Rules 2 and 3. */
+static bool
+group_may_run(const struct httpd_pool *p, const struct group *g, bool heavy)
+{
+	if (p->options.running_max > 0 && g->running >= p->options.running_max)
+		return false;
+	if (!heavy)
+		return true;
+	return (g->heavy_max == 0 || g->heavy_running < g->heavy_max) &&
+	       (p->options.heavy_max == 0 || p->heavy_running < p->options.heavy_max);
+}
+
+static struct httpd_job *
+member_next(const struct httpd_member *m, bool heavy_too)
+{
+	struct httpd_job *plain = m->jobs[false].first, *heavy = heavy_too ? m->jobs[true].first : NULL;
+
+	if (!plain || !heavy)
+		return plain ? plain : heavy;
+	return plain->number < heavy->number ? plain : heavy;
+}
+
+static struct httpd_job *
+group_next(const struct httpd_pool *p, struct group *g)
+{
+	bool heavy_too = group_may_run(p, g, true);
+	struct httpd_member *m = g->turn;
+
+	if (!group_may_run(p, g, false))
+		return NULL;
+	do {
+		struct httpd_job *job = member_next(m, heavy_too);
+
+		if (job) {
+			g->turn = m->next;
+			return job;
+		}
+		m = m->next;
+	} while (m != g->turn);
+	return NULL;
+}
+
+/* Rule 1. NULL: nothing may run now. */
+static struct httpd_job *
+pool_next(struct httpd_pool *p)
+{
+	struct group *g = p->turn;
+
+	if (!g)
+		return NULL;
+	do {
+		struct httpd_job *job = group_next(p, g);
+
+		if (job) {
+			p->turn = g->next;
+			return job;
+		}
+		g = g->next;
+	} while (g != p->turn);
+	return NULL;
+}
+
+static void
+run_begin(struct httpd_pool *p, struct httpd_place *place, struct group *g, bool heavy)
+{
+	*place = (struct httpd_place){.group = g, .heavy = heavy};
+	g->running++;
+	g->heavy_running += heavy;
+	p->running++;
+	p->heavy_running += heavy;
+}
+
+static void
+run_end(struct httpd_pool *p, struct httpd_place *place)
+{
+	struct group *g = take(place->group);
+
+	g->running--;
+	g->heavy_running -= place->heavy;
+	p->running--;
+	p->heavy_running -= place->heavy;
+	group_release(p, g);
+}
+
+/* ---- the threads ---- */
+
+/* The next job, or NULL when there will be none. Closing lets what waits go first. */
+static struct httpd_job *
+next_job(struct httpd_pool *p, struct httpd_place *place)
+{
+	struct httpd_job *job;
 
 	pthread_mutex_lock(&p->lock);
-	while (!p->waiting && !p->closing)
+	while (!(job = pool_next(p)) && !(p->closing && p->waiting == 0))
 		pthread_cond_wait(&p->wake, &p->lock);
-	if (p->waiting) {
-		job = p->ring[p->head];
-		p->head = (p->head + 1) % p->ring_size;
-		p->waiting--;
-		p->running++;
+	if (job) {
+		run_begin(p, place, wait_end(p, job), job->heavy);
+		job->place = place;
 	}
 	pthread_mutex_unlock(&p->lock);
 	return job;
 }
 
+/* What ended may have been in the way of one that waits, of its group or a heavy one. */
 static void
-job_done(struct httpd_pool *p)
+job_done(struct httpd_pool *p, struct httpd_place *place)
 {
 	pthread_mutex_lock(&p->lock);
-	p->running--;
+	run_end(p, place);
+	if (p->waiting > 0 || p->closing)
+		pthread_cond_broadcast(&p->wake);
 	pthread_mutex_unlock(&p->lock);
 }
 
@@ -49,11 +316,12 @@ work(void *arg)
 {
 	struct httpd_pool *p = arg;
 	void *worker = p->options.worker_new ? p->options.worker_new(p->options.app) : NULL;
-	void *job;
+	struct httpd_place place;
+	struct httpd_job *job;
 
-	while ((job = next_job(p))) {
+	while ((job = next_job(p, &place))) {
 		p->options.run(job, worker);
-		job_done(p);
+		job_done(p, &place);
 	}
 	if (p->options.worker_free)
 		p->options.worker_free(worker);
@@ -87,8 +355,6 @@ httpd_pool_start(const struct httpd_pool_options *o, struct httpd_pool **ret, st
 	ASSERT(o->workers > 0 && o->queue_max > 0);
 	p = mem_alloc(sizeof(*p));
 	p->options = *o;
-	p->ring_size = (size_t)o->queue_max + (size_t)o->workers;
-	p->ring = mem_array(p->ring_size, sizeof(*p->ring));
 	p->threads = mem_array((size_t)o->workers, sizeof(*p->threads));
 	pthread_mutex_init(&p->lock, NULL);
 	pthread_cond_init(&p->wake, NULL);
@@ -101,20 +367,136 @@ httpd_pool_start(const struct httpd_pool_options *o, struct httpd_pool **ret, st
 	return true;
 }
 
-bool
-httpd_pool_push(struct httpd_pool *p, void *job)
+/* ---- from outside ---- */
+
+/* Rule 4. */
+static enum httpd_push
+group_takes(const struct httpd_pool *p, const struct group *g, bool heavy)
 {
-	bool room;
+	const struct httpd_pool_options *o = &p->options;
+
+	if (!g)
+		return HTTPD_PUSHED;
+	if (o->waiting_max > 0 && g->waiting >= o->waiting_max)
+		return HTTPD_PUSH_GROUP_FULL;
+	if (heavy && o->heavy_waiting_max > 0 && g->heavy_waiting >= o->heavy_waiting_max)
+		return HTTPD_PUSH_HEAVY_FULL;
+	return HTTPD_PUSHED;
+}
+
+static struct httpd_job *
+newest_of(const struct group *g)
+{
+	const struct httpd_member *m = g->turn;
+	struct httpd_job *newest = NULL;
+
+	do {
+		for (int heavy = 0; heavy < 2; heavy++) {
+			struct httpd_job *last = m->jobs[heavy].last;
+
+			if (last && (!newest || last->number > newest->number))
+				newest = last;
+		}
+		m = m->next;
+	} while (m != g->turn);
+	return newest;
+}
+
+/* Rule 5: the job that gives way to one of a group of which so many wait; NULL: none. */
+static struct httpd_job *
+displaced_by(struct httpd_pool *p, int waiting)
+{
+	struct group *most = p->turn, *g = p->turn;
+
+	if (!most)
+		return NULL;
+	while ((g = g->next) != p->turn)
+		if (g->waiting > most->waiting)
+			most = g;
+	return most->waiting > waiting + 1 ? newest_of(most) : NULL;
+}
+
+static enum httpd_push
+push(struct httpd_pool *p, struct httpd_job *job, const struct httpd_share *share, struct httpd_job **ret_displaced)
+{
+	const struct group *g = group_find(p, share->group);
+	enum httpd_push takes = group_takes(p, g, share->heavy);
+	struct httpd_job *displaced = NULL;
+
+	if (p->closing)
+		return HTTPD_PUSH_CLOSING;
+	if (takes != HTTPD_PUSHED)
+		return takes;
+	if (p->waiting + p->running >= p->options.queue_max + p->options.workers) {
+		displaced = displaced_by(p, g ? g->waiting : 0);
+		if (!displaced)
+			return HTTPD_PUSH_FULL;
+		group_release(p, wait_end(p, displaced));
+	}
+	wait_begin(p, job, share);
+	*ret_displaced = displaced;
+	return HTTPD_PUSHED;
+}
+
+enum httpd_push
+httpd_pool_push(struct httpd_pool *p, struct httpd_job *job, const struct httpd_share *share,
+                struct httpd_job **ret_displaced)
+{
+	enum httpd_push pushed;
+
+	*ret_displaced = NULL;
+	pthread_mutex_lock(&p->lock);
+	pushed = push(p, job, share, ret_displaced);
+	if (pushed == HTTPD_PUSHED)
+		pthread_cond_signal(&p->wake);
+	pthread_mutex_unlock(&p->lock);
+	return pushed;
+}
+
+bool
+httpd_pool_remove(struct httpd_pool *p, struct httpd_job *job)
+{
+	bool waited;
 
 	pthread_mutex_lock(&p->lock);
-	room = !p->closing && p->waiting + p->running < p->ring_size;
-	if (room) {
-		p->ring[(p->head + p->waiting) % p->ring_size] = job;
-		p->waiting++;
-		pthread_cond_signal(&p->wake);
+	waited = job->member != NULL;
+	if (waited)
+		group_release(p, wait_end(p, job));
+	if (p->closing)
+		pthread_cond_broadcast(&p->wake);
+	pthread_mutex_unlock(&p->lock);
+	return waited;
+}
+
+bool
+httpd_pool_move(struct httpd_pool *p, struct httpd_job *job, const struct httpd_share *share)
+{
+	struct httpd_place *place = job->place;
+	struct group *g;
+	bool may;
+
+	pthread_mutex_lock(&p->lock);
+	g = group_find(p, share->group);
+	may = !g || (g->waiting == 0 && group_may_run(p, g, share->heavy));
+	may = may && (!share->heavy || p->options.heavy_max == 0 || p->heavy_running < p->options.heavy_max);
+	if (may) {
+		run_end(p, place);
+		run_begin(p, place, group_of(p, share), share->heavy);
+		/* the share that it leaves may run another one */
+		if (p->waiting > 0)
+			pthread_cond_signal(&p->wake);
 	}
 	pthread_mutex_unlock(&p->lock);
-	return room;
+	return may;
+}
+
+void
+httpd_pool_counts(struct httpd_pool *p, int64_t *ret_waiting, int64_t *ret_running)
+{
+	pthread_mutex_lock(&p->lock);
+	*ret_waiting = p->waiting;
+	*ret_running = p->running;
+	pthread_mutex_unlock(&p->lock);
 }
 
 void
@@ -134,9 +516,9 @@ httpd_pool_free(struct httpd_pool *p)
 	if (!p)
 		return;
 	httpd_pool_drain(p);
+	ASSERT(p->waiting == 0 && p->running == 0);
 	pthread_cond_destroy(&p->wake);
 	pthread_mutex_destroy(&p->lock);
 	mem_free(p->threads);
-	mem_free(p->ring);
 	mem_free(p);
 }

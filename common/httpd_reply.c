@@ -10,6 +10,7 @@
 #include "common/json.h"
 
 #define PROBLEM_TYPE "application/problem+json"
+#define PROBLEM_END "}\n"
 #define GZIP_LEAST 1000u /* a packet takes this much anyway */
 #define GZIP_DENSE_MAX (64u << 10)
 
@@ -234,22 +235,36 @@ http_problem(struct http_reply *rp, const struct http_request *rq, int status, c
 	}
 	buf_str(&rp->body, ",\"request_id\":");
 	json_write_string(rq->id, &rp->body);
-	buf_str(&rp->body, "}\n");
+	buf_str(&rp->body, PROBLEM_END);
 }
 
-void
-http_problem_i64(struct http_reply *rp, const char *name, int64_t value)
+/* The problem without its end, which member_end writes again. */
+static void
+member_begin(struct http_reply *rp, const char *name)
 {
-	static const char end[] = "}\n";
-	size_t n = sizeof(end) - 1;
+	size_t n = sizeof(PROBLEM_END) - 1;
 
 	ASSERT(rp->content_type && strcmp(rp->content_type, PROBLEM_TYPE) == 0 && rp->body.len > n);
 	rp->body.len -= n;
 	buf_char(&rp->body, ',');
 	json_write_string(name, &rp->body);
 	buf_char(&rp->body, ':');
+}
+
+void
+http_problem_i64(struct http_reply *rp, const char *name, int64_t value)
+{
+	member_begin(rp, name);
 	buf_i64(&rp->body, value);
-	buf_str(&rp->body, end);
+	buf_str(&rp->body, PROBLEM_END);
+}
+
+void
+http_problem_text(struct http_reply *rp, const char *name, const char *value)
+{
+	member_begin(rp, name);
+	json_write_string(value, &rp->body);
+	buf_str(&rp->body, PROBLEM_END);
 }
 
 void

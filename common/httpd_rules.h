@@ -5,6 +5,12 @@
 
 #include "common/httpd.h"
 
+static inline int
+http_route_pool(const struct http_route *r)
+{
+	return (int)(r->where >> 2);
+}
+
 enum http_match { HTTP_MATCH, HTTP_NO_PATH, HTTP_NO_METHOD };
 
 /* Rules, in order:

@@ -121,12 +121,16 @@ handle_root(void *app, void *worker, const struct http_request *rq, struct http_
 static const struct http_route routes[] = {
 	{.method = "GET",
          .path = "/metrics",
-         .inline_ = true,
+         .where = HTTP_INLINE,
          .handle = handle_metrics,
          .summary = "Prometheus metrics"},
-	{.method = "GET", .path = "/healthz", .inline_ = true, .handle = handle_healthz, .summary = "liveness"},
-	{.method = "GET", .path = "/readyz", .inline_ = true, .handle = handle_readyz, .summary = "the GPUs are read"},
-	{.method = "GET", .path = "/", .inline_ = true, .handle = handle_root, .summary = "what is here"},
+	{.method = "GET", .path = "/healthz", .where = HTTP_INLINE, .handle = handle_healthz, .summary = "liveness"},
+	{.method = "GET",
+         .path = "/readyz",
+         .where = HTTP_INLINE,
+         .handle = handle_readyz,
+         .summary = "the GPUs are read"},
+	{.method = "GET", .path = "/", .where = HTTP_INLINE, .handle = handle_root, .summary = "what is here"},
 };
 
 static bool

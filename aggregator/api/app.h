@@ -2,6 +2,7 @@
 #ifndef TOLLGATE_API_APP_H
 #define TOLLGATE_API_APP_H
 
+#include <assert.h>
 #include <stdatomic.h>
 
 #include "aggregator/api/audit_reads.h"
@@ -77,6 +78,7 @@ struct app {
 	struct decider *decider;
 	struct dry_runs *dry_runs;
 	struct quota_loop_memory *loop;
+	_Atomic(struct httpd *) httpd; /* for its figures; NULL: it has not started */
 	int64_t started_wall_ns;
 };
 
@@ -112,6 +114,10 @@ bool app_db_new(const struct aggregator_options *o, const char *purpose, struct 
 #define ROLES_ASK (ROLES_ADMIN | ROLE_DEVELOPER | ROLE_SCHEDULER)
 #define ROLES_ANY (ROLES_READ | ROLE_NODE | ROLE_SCHEDULER)
 
+/* The pools of workers: everything else; what nodes send; decisions, leases and reclaims. */
+enum api_pool { API_POOL_OTHERS, API_POOL_NODES, API_POOL_DECISIONS };
+static_assert(API_POOL_DECISIONS < HTTP_POOLS, "httpd has as many pools");
+
 /* A body_max that stands for the option ingest-max; main puts the number in its place. */
 #define INGEST_BODY_OPTION SIZE_MAX
 
@@ -121,6 +127,8 @@ extern const size_t api_route_count;
 /* Of the Authorization header; NULL: none. */
 const char *api_bearer(const struct http_request *rq);
 bool api_guard(void *app, void *worker, const struct http_request *rq, struct http_reply *rp);
+enum http_identified api_identify(void *app, void *worker, const struct http_request *rq, struct http_reply *rp,
+                                  struct http_caller *ret);
 
 /* One line each: method, path, who may use it, what it does. */
 void api_print_routes(struct buf *out);

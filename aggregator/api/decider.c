@@ -23,7 +23,7 @@ struct decider {
 	pthread_cond_t wake;
 	struct desk_item *first, **end; /* in the order they came */
 	atomic_bool hurry;
-	bool stop, look_soon;
+	bool stop, look_soon, gone;     /* gone: the client of one that waits has */
 	_Atomic int64_t policy_version; /* up to which the policy was read; written by the thread alone */
 	/* of the thread alone */
 	struct desk_item *watches;
@@ -62,10 +62,26 @@ desk_item_free(struct desk_item *i)
 	mem_free(i);
 }
 
+/* The tenant of the workspace that a request is for; NULL: it names none. */
+static const char *
+tenant_asked_for(const struct desk_item *item, char out[QUOTA_ID_SIZE])
+{
+	size_t n = strcspn(item->body.workspace, "/");
+
+	if (n == 0 || n >= QUOTA_ID_SIZE)
+		return NULL;
+	memcpy(out, item->body.workspace, n);
+	out[n] = '\0';
+	return out;
+}
+
 void
 decider_put(struct decider *d, struct desk_item *item)
 {
-	if (!http_later(item->rq)) {
+	char tenant[QUOTA_ID_SIZE];
+	struct http_keep keep = {.poll = item->until_ns != 0, .tenant = tenant_asked_for(item, tenant)};
+
+	if (!http_later(item->rq, &keep)) {
 		http_later_refuse(item->rq, item->rp);
 		desk_item_free(item);
 		return;
@@ -197,6 +213,10 @@ answer_view(struct decider *d, struct desk_item *i, const struct decision_view *
 static void
 keep_watching(struct decider *d, struct desk_item *i)
 {
+	if (http_gone(i->rq)) {
+		done(d, i);
+		return;
+	}
 	i->next = d->watches;
 	d->watches = i;
 }
@@ -268,6 +288,10 @@ look_at_watches(struct decider *d, const struct decision_rows *changed)
 		struct desk_item **to = &kept;
 
 		next = i->next;
+		if (http_gone(i->rq)) {
+			done(d, i);
+			continue;
+		}
 		if (i->kind == DESK_RECLAIMS && (due || (changed && changed->reclaim_count > 0)))
 			to = &reclaims;
 		else if (i->kind == DESK_WATCH && (due || (changed && decision_rows_of(changed, i->id))))
@@ -428,7 +452,7 @@ take_turn(struct decider *d, struct desk_item *items, struct err *err)
 
 /* The desk's first items, or NULL when it is time for something else. */
 static struct desk_item *
-take_items(struct decider *d, int64_t until_ns, bool *ret_look, bool *ret_stop)
+take_items(struct decider *d, int64_t until_ns, bool *ret_look, bool *ret_gone, bool *ret_stop)
 {
 	struct desk_item *items, *last = NULL;
 	struct timespec until;
@@ -438,7 +462,7 @@ take_items(struct decider *d, int64_t until_ns, bool *ret_look, bool *ret_stop)
 	until_ns += until.tv_sec * NS_PER_S + until.tv_nsec - time_boot_ns();
 	until = (struct timespec){.tv_sec = (time_t)(until_ns / NS_PER_S), .tv_nsec = (long)(until_ns % NS_PER_S)};
 	pthread_mutex_lock(&d->lock);
-	while (!d->first && !d->stop && !d->look_soon && !(d->hurry && d->watches))
+	while (!d->first && !d->stop && !d->look_soon && !d->gone && !(d->hurry && d->watches))
 		if (pthread_cond_clockwait(&d->wake, &d->lock, CLOCK_MONOTONIC, &until) == ETIMEDOUT)
 			break;
 	items = d->first;
@@ -452,6 +476,8 @@ take_items(struct decider *d, int64_t until_ns, bool *ret_look, bool *ret_stop)
 	}
 	*ret_look = d->look_soon;
 	d->look_soon = false;
+	*ret_gone = d->gone;
+	d->gone = false;
 	*ret_stop = d->stop && !items;
 	pthread_mutex_unlock(&d->lock);
 	return items;
@@ -471,17 +497,17 @@ static void *
 decider_main(void *arg)
 {
 	struct decider *d = arg;
-	bool stop = false, look = false;
+	bool stop = false, look = false, gone = false;
 
 	while (!stop) {
-		struct desk_item *items = take_items(d, next_ns(d), &look, &stop);
+		struct desk_item *items = take_items(d, next_ns(d), &look, &gone, &stop);
 		struct err err = {0};
 
 		if (items && !take_turn(d, items, &err)) {
 			tell(d, &err);
 			refuse_all(d, items, &err);
 		}
-		if (d->hurry)
+		if (d->hurry || gone)
 			look_at_watches(d, NULL);
 		if (look && !stop)
 			read_policy(d);
@@ -536,6 +562,15 @@ decider_hurry(struct decider *d)
 {
 	pthread_mutex_lock(&d->lock);
 	d->hurry = true;
+	pthread_cond_signal(&d->wake);
+	pthread_mutex_unlock(&d->lock);
+}
+
+void
+decider_client_gone(struct decider *d)
+{
+	pthread_mutex_lock(&d->lock);
+	d->gone = true;
 	pthread_cond_signal(&d->wake);
 	pthread_mutex_unlock(&d->lock);
 }

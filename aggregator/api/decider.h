@@ -63,6 +63,8 @@ MUST_CHECK bool decider_start(struct app *app, struct decider **ret, struct err 
 void decider_put(struct decider *d, struct desk_item *item);
 /* From now on nothing waits: what lies on the desk is decided, and long polls are answered as things stand. For httpd's on_stop. */
 void decider_hurry(struct decider *d);
+/* The client of a request that was kept has gone: it is let go of soon. In any thread; for httpd's on_gone. */
+void decider_client_gone(struct decider *d);
 void decider_stop(struct decider *d);
 /* The log of this replica, for readers. */
 struct quota_log *decider_log(struct decider *d);

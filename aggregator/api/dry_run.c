@@ -78,7 +78,7 @@ dry_runs_put(struct dry_runs *d, struct desk_item *item)
 	pthread_mutex_lock(&d->lock);
 	open = open_of_tenant(d, item->body.workspace);
 	room = open < most;
-	kept = room && d->open_count < OPEN_MAX && http_later(item->rq);
+	kept = room && d->open_count < OPEN_MAX && http_later(item->rq, &(struct http_keep){.poll = false});
 	if (kept) {
 		*d->end = item;
 		d->end = &item->next;

@@ -112,6 +112,14 @@ on_stop(void *app_)
 }
 
 static void
+on_gone(void *app_)
+{
+	struct app *app = app_;
+
+	decider_client_gone(app->decider);
+}
+
+static void
 on_tls(void *app, enum httpd_tls_event event, const struct err *err)
 {
 	(void)app;
@@ -220,13 +228,18 @@ serve(struct app *app, const sigset_t *signals, struct err *err)
 		.route_count = api_route_count,
 		.app = app,
 		.guard = api_guard,
+		.identify = api_identify,
 		.workers = (int)o->workers,
+		.more_workers = {[API_POOL_NODES - 1] = (int)o->workers_ingest,
+	                         [API_POOL_DECISIONS - 1] = (int)o->workers_decisions},
 		.queue_max = (int)o->queue,
 		.worker_new = worker_new,
 		.worker_free = worker_free,
 		.idle_timeout_ns = o->idle_timeout_ns,
 		.request_timeout_ns = o->request_timeout_ns,
 		.connection_max = (int)o->connections,
+		.later_tenant_max = (int)o->tenant_polls,
+		.on_gone = on_gone,
 		.on_stop = on_stop,
 		.on_done = on_done,
 	};
@@ -243,13 +256,14 @@ serve(struct app *app, const sigset_t *signals, struct err *err)
 		background_stop(background);
 		return false;
 	}
+	atomic_store(&app->httpd, httpd);
 	log_event(LOG_INFO, "ready", LS("listen", o->listen), LS("version", TOLLGATE_VERSION));
 	while (sigwait(signals, &signal_number) == 0 && signal_number == SIGHUP) {
 		log_event(LOG_INFO, "SIGHUP", LS("tls", o->tls_cert ? "reading the files again" : "none"));
 		httpd_tls_renew(httpd);
 	}
 	log_event(LOG_INFO, "stopping", LS("signal", strsignal(signal_number)));
-	httpd_stop(httpd);
+	httpd_stop(httpd); /* nobody asks for its figures any more when it is freed */
 	dry_runs_stop(app->dry_runs);
 	decider_stop(app->decider);
 	background_stop(background);

@@ -108,6 +108,43 @@ write_http(struct prom *p, struct counters *c)
 		write_labelled(p, "code", codes[i], &c->responses[i]);
 }
 
+/* Limits, and the requests that wait for them. */
+static void
+write_shares(struct prom *p, struct httpd *httpd)
+{
+	static const char *const pools[HTTP_POOLS] = {
+		[API_POOL_OTHERS] = "others", [API_POOL_NODES] = "ingest", [API_POOL_DECISIONS] = "decisions"};
+	struct httpd_stats stats = {0};
+
+	if (httpd != NULL)
+		httpd_stats(httpd, &stats);
+	prom_family(p, "tollgate_aggregator_http_limited_total", PROM_COUNTER,
+	            "HTTP requests answered 429, by the limit of the caller's that they were beyond.");
+	for (int i = 0; i < HTTP_LIMITS; i++) {
+		prom_begin(p);
+		prom_label(p, "limit", http_limit_names[i]);
+		prom_int(p, stats.limited[i]);
+	}
+	write_one(p, "tollgate_aggregator_http_abandoned_total", PROM_COUNTER,
+	          "HTTP requests whose client went while they waited for a worker.", stats.abandoned, 0);
+	prom_family(p, "tollgate_aggregator_http_waiting", PROM_GAUGE,
+	            "HTTP requests that wait for a worker, by the kind of worker.");
+	for (int i = 0; i < HTTP_POOLS; i++) {
+		prom_begin(p);
+		prom_label(p, "workers", pools[i]);
+		prom_int(p, stats.waiting[i]);
+	}
+	prom_family(p, "tollgate_aggregator_http_running", PROM_GAUGE,
+	            "HTTP requests that a worker has, by the kind of worker.");
+	for (int i = 0; i < HTTP_POOLS; i++) {
+		prom_begin(p);
+		prom_label(p, "workers", pools[i]);
+		prom_int(p, stats.running[i]);
+	}
+	write_one(p, "tollgate_aggregator_http_kept", PROM_GAUGE,
+	          "HTTP requests that wait for a decision, or for something to happen.", stats.kept, 0);
+}
+
 static void
 write_background(struct prom *p, struct app *app)
 {
@@ -157,6 +194,7 @@ write_own(struct prom *p, struct app *app)
 	for (int fate = EVENT_ACCEPTED; fate < EVENT_FATES; fate++)
 		write_labelled(p, "result", event_fate_name((enum event_fate)fate), &app->counters.events[fate]);
 	write_http(p, &app->counters);
+	write_shares(p, atomic_load(&app->httpd));
 	write_background(p, app);
 }
 

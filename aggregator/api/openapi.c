@@ -25,7 +25,8 @@ static const struct schema {
 	const char *name, *fields, *rest; /* rest: the type of members that are not named; NULL: there are none */
 } schemas[] = {
 	{"Problem",
-         "type:text title:text status:int detail:text request_id:text field:text? epoch:int? expected_seq:int?", NULL},
+         "type:text title:text status:int detail:text request_id:text field:text? epoch:int? expected_seq:int? limit:text?",
+         NULL},
 	{"IngestReply", "epoch:int next_seq:int batches:int duplicates:int quarantined:int", NULL},
 	{"QuarantinedBatch",
          "id:int node:text stream:int epoch:int seq:int last_seq:int class:text reason:text from:time to:time records:int "
@@ -464,18 +465,18 @@ tells_tenants_apart(const struct door *d)
 }
 
 /* Rules, by kind of route:
- *  1. any: 400, 413, 415, 500, 503, from the server before the handler or from a failing database
+ *  1. any: 400, 413, 415, 429, 500, 503, from the server before the handler or from a failing database
  *  2. with roles: 401 and 403; open to all, a token that is shown must still be good: 401, but inline nobody looks
  *  3. something named in the path or a tenant asked for: 404
  *  4. what its row says */
 static void
 write_replies(const struct http_route *r, const struct door *d, struct buf *out)
 {
-	static const int any[] = {400, 413, 415, 500, 503};
+	static const int any[] = {400, 413, 415, 429, 500, 503};
 	bool guarded = r->roles != ROLE_NONE_NEEDED;
 	int more[8], n = 0;
 
-	if (guarded || !r->inline_ || strcmp(r->path, "/metrics") == 0)
+	if (guarded || (r->where & HTTP_INLINE) == 0 || strcmp(r->path, "/metrics") == 0)
 		more[n++] = 401;
 	if (guarded)
 		more[n++] = 403;

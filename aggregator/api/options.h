@@ -20,9 +20,10 @@ struct aggregator_options {
 	bool demo;
 	bool migrate;
 	char *issue_admin_token;
-	int64_t workers;
+	int64_t workers, workers_ingest, workers_decisions;
 	int64_t queue;
 	int64_t connections;
+	int64_t tenant_polls;
 	int64_t idle_timeout_ns;
 	int64_t request_timeout_ns;
 	int64_t statement_timeout_ns;

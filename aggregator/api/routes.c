@@ -1,4 +1,4 @@
-/* aggregator/api/routes.c - every door of the daemon and who may use it. */
+/* aggregator/api/routes.c - route table: method, path, where it is answered, body limit, handler, roles; and who is asking. */
 #include <string.h>
 #include <strings.h>
 
@@ -11,26 +11,31 @@
 #define POLICY_BODY (4u << 20)
 #define EVENTS_BODY JSON_MAX_BYTES
 
+/* Nodes and schedulers have workers of their own: no number of reports keeps a batch or a decision waiting. */
+#define NODES HTTP_POOL(API_POOL_NODES)
+#define DECIDE HTTP_POOL(API_POOL_DECISIONS)
+#define REPORT HTTP_HEAVY
+
 const struct http_route api_routes[] = {
-	{"GET", "/healthz", true, 0, handle_healthz, ROLE_NONE_NEEDED, "the process is alive"},
+	{"GET", "/healthz", HTTP_INLINE, 0, handle_healthz, ROLE_NONE_NEEDED, "the process is alive"},
 	{"GET", "/readyz", false, 0, handle_readyz, ROLE_NONE_NEEDED,
          "the database answers and has this program's schema"},
-	{"GET", "/metrics", true, 0, handle_metrics, ROLE_NONE_NEEDED,
+	{"GET", "/metrics", HTTP_INLINE, 0, handle_metrics, ROLE_NONE_NEEDED,
          "Prometheus metrics: the daemon's own; with a token also the usage and cost that token may see"},
 	{"GET", "/v1/openapi.json", false, 0, handle_openapi, ROLE_NONE_NEEDED, "this API as an OpenAPI document"},
-	{"POST", "/v1/ingest", false, INGEST_BODY_OPTION, handle_ingest, ROLE_NODE, "batches of one exporter stream"},
+	{"POST", "/v1/ingest", NODES, INGEST_BODY_OPTION, handle_ingest, ROLE_NODE, "batches of one exporter stream"},
 	{"GET", "/v1/quarantine", false, 0, handle_quarantine, ROLES_MONEY,
          "batches whose content was refused, and what was decided; node, stream, class, decision, limit, before"},
 	{"GET", "/v1/quarantine/", false, 0, handle_quarantine_show, ROLES_MONEY, "one of them, and what is in it"},
 	{"POST", "/v1/quarantine/", false, SMALL_BODY, handle_quarantine_decide, ROLE_ADMIN,
          "release a batch into the ledger, or discard it: its time stays unknown"},
-	{"POST", "/v1/status", false, LIVE_MAX_BYTES, handle_status, ROLE_NODE,
+	{"POST", "/v1/status", NODES, LIVE_MAX_BYTES, handle_status, ROLE_NODE,
          "what a node says of this moment: which GPUs work, and who holds them"},
 	{"GET", "/v1/status", false, 0, handle_status_list, ROLES_READ,
          "live state of nodes: age, health, holders, clocks; tenant, node"},
 	{"POST", "/v1/events", false, EVENTS_BODY, handle_events, ROLES_MONEY | ROLE_TENANT_ADMIN,
          "CloudEvents of other meters: storage, egress, inference, support"},
-	{"GET", "/v1/events/summary", false, 0, handle_events_summary, ROLES_READ,
+	{"GET", "/v1/events/summary", REPORT, 0, handle_events_summary, ROLES_READ,
          "what the events of a month add up to, by workspace, meter and SKU; period, meter, tenant"},
 	{"PUT", "/v1/policy", false, POLICY_BODY, handle_policy_put, ROLES_ADMIN,
          "apply the policy, or a tenant's part of it; ?dry_run=1 shows the differences"},
@@ -38,9 +43,9 @@ const struct http_route api_routes[] = {
          "the policy as it was applied, or a tenant's part of it; tenant"},
 	{"GET", "/v1/policy/progress", false, 0, handle_policy_progress, ROLES_MONEY,
          "how far holders are attributed again after the last change of rules"},
-	{"GET", "/v1/policy/suggest", false, 0, handle_policy_suggest, ROLE_ADMIN,
+	{"GET", "/v1/policy/suggest", REPORT, 0, handle_policy_suggest, ROLE_ADMIN,
          "a draft of a policy that owns what was seen; from, to"},
-	{"POST", "/v1/prices/preview", false, POLICY_BODY, handle_price_preview, ROLES_MONEY,
+	{"POST", "/v1/prices/preview", REPORT, POLICY_BODY, handle_price_preview, ROLES_MONEY,
          "what a month would have cost with these prices: a policy file, or its key prices; period, tenant, name"},
 	{"POST", "/v1/tokens", false, SMALL_BODY, handle_token_create, ROLES_ADMIN, "make a token; it is shown once"},
 	{"GET", "/v1/tokens", false, 0, handle_tokens, ROLES_ADMIN,
@@ -54,41 +59,41 @@ const struct http_route api_routes[] = {
          "join tokens, never their text; status, limit, before"},
 	{"DELETE", "/v1/join-tokens/", false, 0, handle_join_token_revoke, ROLE_ADMIN,
          "revoke the join token with this id"},
-	{"POST", "/v1/join", false, SMALL_BODY, handle_join, TAKES_JOIN_TOKEN,
+	{"POST", "/v1/join", NODES, HTTP_SMALL_BODY, handle_join, TAKES_JOIN_TOKEN,
          "exchange a join token, as the bearer token, for the token of one node"},
 	{"GET", "/v1/audit", false, 0, handle_audit, ROLES_MONEY | ROLE_TENANT_ADMIN,
          "who changed what, and who read reports; tenant, actor, action, subject, from, to, limit, before"},
-	{"GET", "/v1/audit/differences", false, 0, handle_audit_verify, ROLES_MONEY,
+	{"GET", "/v1/audit/differences", REPORT, 0, handle_audit_verify, ROLES_MONEY,
          "the chains of the audit log and their seals computed again, page by page: every difference; after, seal"},
-	{"POST", "/v1/decisions", true, SMALL_BODY, handle_decision_ask, ROLES_ASK,
+	{"POST", "/v1/decisions", HTTP_INLINE | DECIDE, SMALL_BODY, handle_decision_ask, ROLES_ASK,
          "ask for capacity; request_id makes it idempotent; dry_run, wait"},
-	{"GET", "/v1/decisions", false, 0, handle_decisions, ROLES_READ | ROLE_SCHEDULER,
+	{"GET", "/v1/decisions", DECIDE, 0, handle_decisions, ROLES_READ | ROLE_SCHEDULER,
          "what was asked for and decided, newest first; tenant, workspace, status, limit, before"},
-	{"GET", "/v1/decisions/", false, 0, handle_decision_get, ROLES_READ | ROLE_SCHEDULER,
+	{"GET", "/v1/decisions/", DECIDE, 0, handle_decision_get, ROLES_READ | ROLE_SCHEDULER,
          "a decision with every check and its numbers; wait until it no longer waits"},
-	{"DELETE", "/v1/decisions/", false, 0, handle_decision_cancel, ROLES_ASK,
+	{"DELETE", "/v1/decisions/", DECIDE, 0, handle_decision_cancel, ROLES_ASK,
          "a request that waits is no longer wanted"},
-	{"GET", "/v1/leases", false, 0, handle_leases, ROLES_READ | ROLE_SCHEDULER,
+	{"GET", "/v1/leases", DECIDE, 0, handle_leases, ROLES_READ | ROLE_SCHEDULER,
          "what is admitted and has not ended; tenant, workspace, status, limit, before"},
-	{"POST", "/v1/leases/", false, SMALL_BODY, handle_lease_event, ROLES_ASK,
+	{"POST", "/v1/leases/", DECIDE, SMALL_BODY, handle_lease_event, ROLES_ASK,
          "ID/confirm: it runs, and where; ID/heartbeat; ID/release: it ended; ID/drain: it is being ended"},
-	{"GET", "/v1/reclaims", false, 0, handle_reclaims, ROLES_READ | ROLE_SCHEDULER,
+	{"GET", "/v1/reclaims", DECIDE, 0, handle_reclaims, ROLES_READ | ROLE_SCHEDULER,
          "what leases are asked to give back; wait for more than was known after an event; tenant, wait, after"},
-	{"POST", "/v1/reclaims/", false, SMALL_BODY, handle_reclaim_event, ROLES_ASK,
+	{"POST", "/v1/reclaims/", DECIDE, SMALL_BODY, handle_reclaim_event, ROLES_ASK,
          "ID/ack: the lease is draining; ID/enforce: the overdue one is being ended"},
 	{"GET", "/v1/quota", false, 0, handle_quota, ROLES_READ | ROLE_SCHEDULER,
          "per workspace and model: limit, reserved, in use, borrowed, queued; per pool: capacity; tenant"},
 	{"GET", "/v1/quota/anomalies", false, 0, handle_quota_anomalies, ROLES_READ | ROLE_SCHEDULER,
          "where telemetry and leases differ: unleased, unused, foreign, excess, reserved, overdue, idle; tenant"},
-	{"GET", "/v1/quota/recording", false, 0, handle_quota_recording, ROLE_ADMIN,
+	{"GET", "/v1/quota/recording", REPORT, 0, handle_quota_recording, ROLE_ADMIN,
          "the log of decisions, for `tollgate quota simulate`; from_seq, to_seq"},
-	{"GET", "/v1/usage", false, 0, handle_usage, ROLES_READ,
+	{"GET", "/v1/usage", REPORT, 0, handle_usage, ROLES_READ,
          "GPU-hours by group; from, to, group_by, tenant, workspace, cluster, user, gpu_model, node, limit, cursor, exact, format"},
-	{"GET", "/v1/conservation", false, 0, handle_conservation, ROLES_MONEY,
+	{"GET", "/v1/conservation", REPORT, 0, handle_conservation, ROLES_MONEY,
          "per GPU: the states against the time in service"},
-	{"GET", "/v1/conservation/differences", false, 0, handle_verify, ROLES_MONEY,
+	{"GET", "/v1/conservation/differences", REPORT, 0, handle_verify, ROLES_MONEY,
          "the ledger computed again from the batches it keeps: every difference; from, to, node, part"},
-	{"GET", "/v1/reports/", false, 0, handle_report, ROLES_READ,
+	{"GET", "/v1/reports/", REPORT, 0, handle_report, ROLES_READ,
          "the month's chargeback: YYYY-MM.csv, .json, .html, .focus.csv, .focus-periods.csv, or YYYY-MM/lines/ID for what is behind a line; tenant, manifest, excel"},
 	{"POST", "/v1/adjustments", false, SMALL_BODY, handle_adjustment_add, ROLES_MONEY,
          "enter a one-off charge or credit; what billing enters somebody else approves"},
@@ -96,9 +101,9 @@ const struct http_route api_routes[] = {
          "approve a one-off charge or credit, or take it back by a row of the opposite amount"},
 	{"GET", "/v1/adjustments", false, 0, handle_adjustments, ROLES_READ,
          "one-off charges and credits, newest first; tenants see the approved ones; tenant, period, limit, before"},
-	{"GET", "/v1/budgets", false, 0, handle_budgets, ROLES_READ,
+	{"GET", "/v1/budgets", REPORT, 0, handle_budgets, ROLES_READ,
          "budgets of a month: what was spent, and what it will come to; period, tenant"},
-	{"GET", "/v1/reconciliation", false, 0, handle_reconciliation, ROLES_MONEY,
+	{"GET", "/v1/reconciliation", REPORT, 0, handle_reconciliation, ROLES_MONEY,
          "a month's capacity at list price against what was billed of it, term by term, and the platform's cost; month, format"},
 	{"POST", "/v1/exceptions", false, SMALL_BODY, handle_exception_request, ROLES_ADMIN | ROLE_DEVELOPER,
          "ask for extra limit or reservation of a workspace until a time"},
@@ -106,18 +111,18 @@ const struct http_route api_routes[] = {
          "ID/approve, ID/refuse or ID/revoke, with a reason; a developer takes back what it asked for itself"},
 	{"GET", "/v1/exceptions", false, 0, handle_exceptions, ROLES_READ,
          "exceptions from limits and reservations, newest first; tenant, workspace, status, limit, before"},
-	{"GET", "/v1/refunds", false, 0, handle_refunds, ROLES_READ,
+	{"GET", "/v1/refunds", REPORT, 0, handle_refunds, ROLES_READ,
          "hours of jobs that ended by a failed GPU or node, and what was charged for them; month, tenant, format"},
 	{"GET", "/v1/tenants", false, 0, handle_list, ROLES_READ, "tenants"},
 	{"GET", "/v1/workspaces", false, 0, handle_list, ROLES_READ, "workspaces"},
 	{"GET", "/v1/nodes", false, 0, handle_list, ROLES_MONEY, "nodes, their owners and how far their records reach"},
 	{"GET", "/v1/members", false, 0, handle_list, ROLES_READ, "members of tenants and workspaces, and their roles"},
-	{"GET", "/v1/history", false, 0, handle_list, ROLES_READ,
+	{"GET", "/v1/history", REPORT, 0, handle_list, ROLES_READ,
          "what the policy said when: owners and states of nodes, isolation, limits, reservations"},
 	{"GET", "/v1/periods", false, 0, handle_list, ROLES_READ, "billing periods"},
-	{"GET", "/v1/periods/", false, 0, handle_period_check, ROLES_MONEY,
+	{"GET", "/v1/periods/", REPORT, 0, handle_period_check, ROLES_MONEY,
          "YYYY-MM/check: what stands against closing the month; YYYY-MM/recompute: a closed month proved from what was kept"},
-	{"POST", "/v1/periods/", false, SMALL_BODY, handle_period_close, ROLES_MONEY,
+	{"POST", "/v1/periods/", REPORT, SMALL_BODY, handle_period_close, ROLES_MONEY,
          "YYYY-MM/close: close the month, for good; above a threshold with a reason only"},
 };
 const size_t api_route_count = ARRAY_LEN(api_routes);
@@ -148,6 +153,12 @@ inline_guard(struct app *app, const struct http_request *rq, struct http_reply *
 	return false;
 }
 
+static void
+refuse_stranger(const struct http_request *rq, struct http_reply *rp)
+{
+	http_problem(rp, rq, 401, "Authorization", "a bearer token is needed: Authorization: Bearer TOKEN");
+}
+
 bool
 api_guard(void *app, void *worker, const struct http_request *rq, struct http_reply *rp)
 {
@@ -162,7 +173,7 @@ api_guard(void *app, void *worker, const struct http_request *rq, struct http_re
 	if (token == NULL) {
 		if (route->roles == ROLE_NONE_NEEDED)
 			return true;
-		http_problem(rp, rq, 401, "Authorization", "a bearer token is needed: Authorization: Bearer TOKEN");
+		refuse_stranger(rq, rp);
 		return false;
 	}
 	if (!token_line_check(((struct app *)app)->tokens, w->db, token, &w->who, &err)) {
@@ -181,6 +192,49 @@ api_guard(void *app, void *worker, const struct http_request *rq, struct http_re
 		return false;
 	}
 	return true;
+}
+
+/* In the server's thread by what is remembered of the token: the guard looks at it again before anything is done for it. */
+static enum http_identified
+identify_inline(struct app *app, const struct http_request *rq, struct http_reply *rp, struct identity_row *who)
+{
+	const char *token = api_bearer(rq);
+	uint32_t roles = rq->route->roles;
+
+	if (token == NULL && roles != ROLE_NONE_NEEDED) {
+		refuse_stranger(rq, rp);
+		return HTTP_CALLER_REFUSED;
+	}
+	/* a join token is judged by its handler */
+	if (token == NULL || roles == TAKES_JOIN_TOKEN)
+		return HTTP_CALLER_ANONYMOUS;
+	if (!token_line_recall(app->tokens, token, who) || (roles != ROLE_NONE_NEEDED && (roles & who->role) == 0))
+		return HTTP_CALLER_UNKNOWN;
+	return HTTP_CALLER_KNOWN;
+}
+
+enum http_identified
+api_identify(void *app, void *worker, const struct http_request *rq, struct http_reply *rp, struct http_caller *ret)
+{
+	enum http_identified identified;
+	struct worker *w = worker;
+	struct identity_row who;
+
+	if (w == NULL) {
+		identified = identify_inline(app, rq, rp, &who);
+		if (identified != HTTP_CALLER_KNOWN)
+			return identified;
+	} else {
+		if (!api_guard(app, worker, rq, rp))
+			return HTTP_CALLER_REFUSED;
+		if (w->who.role == 0)
+			return HTTP_CALLER_ANONYMOUS;
+		who = w->who;
+	}
+	ret->token_id = who.token_id;
+	if ((who.role & ROLES_TENANT) != 0)
+		memcpy(ret->tenant, who.tenant, sizeof(ret->tenant));
+	return HTTP_CALLER_KNOWN;
 }
 
 bool

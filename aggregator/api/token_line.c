@@ -12,7 +12,7 @@
 #define LOOKS_AT_ONCE 2u
 /* A session may hang that others do not: who has waited for so long looks for itself, however many others do. */
 #define PATIENCE_NS (200 * NS_PER_MS)
-#define REMEMBERED 64
+#define REMEMBERED 4096        /* of a fleet: one that is not remembered costs a look more at each request */
 #define REMEMBER_NS NS_PER_MIN /* then the next look says that the token is in use */
 
 struct waiter {
@@ -63,7 +63,7 @@ static struct memory *
 memory_of(struct token_line *l, const char *token, uint8_t sha[SHA256_SIZE])
 {
 	sha256(token, strlen(token), sha);
-	return &l->memories[sha[0] % REMEMBERED];
+	return &l->memories[(sha[0] | (unsigned)sha[1] << 8) % REMEMBERED];
 }
 
 /* With the lock. */

@@ -69,7 +69,7 @@ handle_keep(void *app, void *worker, const struct http_request *rq, struct http_
 	struct keeper *k = app;
 
 	(void)worker;
-	if (!http_later(rq)) {
+	if (!http_later(rq, &(struct http_keep){.poll = true})) {
 		http_later_refuse(rq, rp);
 		return;
 	}
@@ -86,7 +86,7 @@ handle_early(void *app, void *worker, const struct http_request *rq, struct http
 {
 	(void)app;
 	(void)worker;
-	assert_true(http_later(rq));
+	assert_true(http_later(rq, &(struct http_keep){.poll = true}));
 	answer_one(rq, rp, 200);
 }
 
