@@ -11,12 +11,13 @@
 #name, type, offsetof(struct s, name), min, max, version \
 	}
 #define FIELD(s, name, type, min, max) FIELD_SINCE(1, s, name, type, min, max)
-#define TEXT(s, name) FIELD(s, name, WIRE_TEXT, 0, 0)
+#define TEXT(s, name) TEXT_OF(s, name, WIRE_MAX_TEXT)
+#define TEXT_OF(s, name, most) FIELD(s, name, WIRE_TEXT, 0, most)
 
 static const struct wire_field head_fields[] = {
 	FIELD(wire_batch, kind, WIRE_U32, WIRE_USAGE, WIRE_LOSS),
 	FIELD(wire_batch, flags, WIRE_U32, 0, WIRE_SIMULATED),
-	TEXT(wire_batch, node),
+	TEXT_OF(wire_batch, node, LIMIT_NODE_NAME),
 	FIELD(wire_batch, boot_id, WIRE_BOOT, 0, 0),
 	FIELD(wire_batch, epoch, WIRE_U64, 1, INT64_MAX),
 	FIELD(wire_batch, seq, WIRE_U64, 1, INT64_MAX),
@@ -29,9 +30,9 @@ static const struct wire_field head_fields[] = {
 static const struct wire_field device_fields[] = {
 	FIELD(wire_device, id, WIRE_U32, 1, UINT32_MAX),
 	FIELD(wire_device, gpu, WIRE_U32, 1, UINT32_MAX),
-	TEXT(wire_device, uuid),
-	TEXT(wire_device, model),
-	TEXT(wire_device, profile),
+	TEXT_OF(wire_device, uuid, LIMIT_GPU_UUID),
+	TEXT_OF(wire_device, model, LIMIT_MODEL),
+	TEXT_OF(wire_device, profile, LIMIT_PROFILE),
 	FIELD(wire_device, gi, WIRE_I32, -1, INT32_MAX),
 	FIELD(wire_device, ci, WIRE_I32, -1, INT32_MAX),
 	FIELD(wire_device, created_ns, WIRE_I64, 0, INT64_MAX),
@@ -51,8 +52,8 @@ static const struct wire_field holder_fields[] = {
 	TEXT(wire_holder, slurm_account),
 	TEXT(wire_holder, user),
 	FIELD(wire_holder, uid, WIRE_I64, -1, UINT32_MAX),
-	FIELD_SINCE(2, wire_holder, group, WIRE_TEXT, 0, 0),
-	FIELD_SINCE(2, wire_holder, labels, WIRE_LABELS, 0, 0),
+	FIELD_SINCE(2, wire_holder, group, WIRE_TEXT, 0, WIRE_MAX_TEXT),
+	FIELD_SINCE(2, wire_holder, labels, WIRE_LABELS, 0, LABELS_MAX_TEXT),
 };
 
 static const struct wire_field record_fields[] = {

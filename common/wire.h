@@ -4,6 +4,7 @@
 #define TOLLGATE_COMMON_WIRE_H
 
 #include "common/labels.h"
+#include "common/limits.h"
 
 #define WIRE_VERSION 2
 #define WIRE_OLDEST_VERSION 1

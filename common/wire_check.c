@@ -26,7 +26,7 @@ blame(const struct place *at, struct err *err)
 static bool
 check_text(const struct place *at, const struct wire_field *f, const char *text, struct err *err)
 {
-	size_t max = wire_text_max(f->type);
+	size_t max = (size_t)f->max;
 	const char *fault;
 
 	if (!text)
@@ -218,11 +218,19 @@ _Static_assert(offsetof(struct wire_device, id) == 0 && offsetof(struct wire_hol
 bool
 wire_check(const struct wire_batch *b, struct err *err)
 {
+	size_t gpus = 0;
+
 	if (!check_head(b, err))
 		return false;
-	for (size_t i = 0; i < b->device_count; i++)
-		if (!check_device(&(struct place){&wire_device_layout, i}, &b->devices[i], err))
+	for (size_t i = 0; i < b->device_count; i++) {
+		const struct place at = {&wire_device_layout, i};
+
+		if (!check_device(&at, &b->devices[i], err))
 			return false;
+		gpus += b->devices[i].gpu == b->devices[i].id;
+		if (gpus > LIMIT_NODE_GPUS)
+			return REFUSE(&at, "it is GPU %zu of its node, the most is %d", gpus, LIMIT_NODE_GPUS);
+	}
 	for (size_t i = 0; i < b->holder_count; i++)
 		if (!check_holder(&(struct place){&wire_holder_layout, i}, &b->holders[i], err))
 			return false;

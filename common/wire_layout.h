@@ -46,7 +46,7 @@ wire_is_text(enum wire_type type)
 	return type == WIRE_TEXT || type == WIRE_LABELS;
 }
 
-/* The longest text of a field. */
+/* The longest text that is decoded; wire_check() knows each field's own limit. */
 static inline size_t
 wire_text_max(enum wire_type type)
 {

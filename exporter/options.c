@@ -302,17 +302,17 @@ exporter_tls_files(const struct exporter_options *o)
 static bool
 set_node(struct exporter_options *o, struct err *err)
 {
-	char host[WIRE_MAX_TEXT + 1] = "";
+	char host[LIMIT_NODE_NAME + 1] = "";
 
 	if (!o->node) {
 		if (gethostname(host, sizeof(host) - 1) != 0 || !host[0])
 			return err_errno(err, ERR_FATAL, errno, "the host name cannot be read; set --node");
 		o->node = mem_strdup(host);
 	}
-	if (strlen(o->node) > WIRE_MAX_TEXT || !text_is_clean(o->node))
+	if (strlen(o->node) > LIMIT_NODE_NAME || !text_is_clean(o->node))
 		return err_set(err, ERR_INVALID,
-		               "node: the name must be UTF-8 text of at most %u bytes without control characters",
-		               WIRE_MAX_TEXT);
+		               "node: the name must be UTF-8 text of at most %d bytes without control characters",
+		               LIMIT_NODE_NAME);
 	return true;
 }
 

@@ -159,7 +159,7 @@ close_row(struct buf *out)
 
 struct gpu {
 	const char *uuid;
-	const char *devices[LIVE_INSTANCES_MAX]; /* UUIDs of its instances */
+	const char *devices[LIMIT_GPU_INSTANCES]; /* UUIDs of its instances */
 	size_t device_count;
 };
 
@@ -170,8 +170,8 @@ read_instance(struct live_status *s, struct gpu *g, const json_t *obj, const str
 	const char *uuid = "", *profile = "";
 	int64_t gi = 0, ci = 0, own = 0;
 
-	if (!get_text(obj, where, "uuid", 1, LIVE_TEXT_MAX, &uuid, err) ||
-	    !get_text(obj, where, "profile", 1, LIVE_TEXT_MAX, &profile, err) ||
+	if (!get_text(obj, where, "uuid", 1, LIMIT_GPU_UUID, &uuid, err) ||
+	    !get_text(obj, where, "profile", 1, LIMIT_PROFILE, &profile, err) ||
 	    !get_int(obj, where, "gi", 0, INDEX_MAX, &gi, err) || !get_int(obj, where, "ci", 0, INDEX_MAX, &ci, err) ||
 	    !get_int(obj, where, "units", 1, UNITS_PER_GPU, &own, err))
 		return false;
@@ -217,7 +217,7 @@ read_kind(const json_t *obj, const struct place *where, int64_t *ret, struct err
 static bool
 read_device(const struct gpu *g, const json_t *obj, const struct place *where, const char **ret, struct err *err)
 {
-	if (!get_text(obj, where, "device", 1, LIVE_TEXT_MAX, ret, err))
+	if (!get_text(obj, where, "device", 1, LIMIT_GPU_UUID, ret, err))
 		return false;
 	if (strcmp(*ret, g->uuid) == 0)
 		return true;
@@ -287,12 +287,12 @@ read_gpu_row(struct live_status *s, struct gpu *g, const json_t *obj, const stru
 	const char *model = "", *reason = "", *sharing = "";
 	int64_t index = 0, xid = 0, xid_at = 0;
 	bool healthy = false;
-	char short_model[LIVE_TEXT_MAX + 1];
+	char short_model[LIMIT_MODEL + 1];
 	struct buf *out = &s->gpus;
 
 	/* a GPU that was lost before it said what it is has no model */
-	if (!get_text(obj, where, "uuid", 1, LIVE_TEXT_MAX, &g->uuid, err) ||
-	    !get_text(obj, where, "model", 0, LIVE_TEXT_MAX, &model, err) ||
+	if (!get_text(obj, where, "uuid", 1, LIMIT_GPU_UUID, &g->uuid, err) ||
+	    !get_text(obj, where, "model", 0, LIMIT_MODEL, &model, err) ||
 	    !get_int(obj, where, "index", -1, INDEX_MAX, &index, err) ||
 	    !get_bool(obj, where, "healthy", &healthy, err) ||
 	    !get_text(obj, where, "reason", 0, LIVE_TEXT_MAX, &reason, err) ||
@@ -328,7 +328,7 @@ read_gpu(struct live_status *s, const json_t *obj, size_t n, struct gpu *g, stru
 	int64_t units = 0, replicas = 1;
 
 	if (!read_gpu_row(s, g, obj, &where, &replicas, err) ||
-	    !get_list(obj, &where, "instances", LIVE_INSTANCES_MAX, &instances, err) ||
+	    !get_list(obj, &where, "instances", LIMIT_GPU_INSTANCES, &instances, err) ||
 	    !get_list(obj, &where, "holders", LIVE_HOLDERS_MAX, &holders, err))
 		return false;
 	if (json_array_size(instances) > 0 && replicas > 1)
@@ -352,7 +352,7 @@ read_gpu(struct live_status *s, const json_t *obj, size_t n, struct gpu *g, stru
 static bool
 read_gpus(struct live_status *s, const json_t *list, struct err *err)
 {
-	const char *uuids[LIVE_GPUS_MAX];
+	const char *uuids[LIMIT_NODE_GPUS];
 	const json_t *item = NULL;
 
 	for (size_t i = 0; i < json_array_size(list); i++) {
@@ -393,13 +393,13 @@ read_message(struct live_status *s, const json_t *doc, struct err *err)
 	const json_t *gpus = NULL;
 	const char *node = "";
 
-	if (!get_text(doc, &top, "node", 1, LIVE_NODE_MAX, &node, err) || !read_boot_id(s, doc, &top, err) ||
+	if (!get_text(doc, &top, "node", 1, LIMIT_NODE_NAME, &node, err) || !read_boot_id(s, doc, &top, err) ||
 	    !get_int(doc, &top, "boot_ns", 0, INT64_MAX, &s->boot_ns, err) ||
 	    !get_int(doc, &top, "wall_ns", 0, INT64_MAX, &s->wall_ns, err) ||
 	    !get_int(doc, &top, "interval_ns", NS_PER_MS, NS_PER_HOUR, &s->interval_ns, err) ||
 	    !get_bool(doc, &top, "simulated", &s->simulated, err) ||
 	    !get_int(doc, &top, "left_out", 0, INT32_MAX, &s->left_out, err) ||
-	    !get_list(doc, &top, "gpus", LIVE_GPUS_MAX, &gpus, err))
+	    !get_list(doc, &top, "gpus", LIMIT_NODE_GPUS, &gpus, err))
 		return false;
 	snprintf(s->node, sizeof(s->node), "%s", node);
 	return read_gpus(s, gpus, err);

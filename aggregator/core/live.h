@@ -4,7 +4,7 @@
  *  1. it is a JSON object of at most LIVE_MAX_BYTES; members that this program does not know are not looked at, so that newer
  *     exporters are understood
  *  2. it says which node, which boot of it, when by both clocks, and when the next one may be expected
- *  3. GPUs have different UUIDs, and so have the instances of one
+ *  3. there are at most LIMIT_NODE_GPUS GPUs with different UUIDs, and of the instances of one at most LIMIT_GPU_INSTANCES
  *  4. an instance weighs 1 to 5040 units, together they weigh no more than their GPU; a GPU is cut or shared by replicas
  *  5. a holder is at its GPU or at one of its instances, and is of a kind that holders have */
 #ifndef TOLLGATE_CORE_LIVE_H
@@ -12,16 +12,14 @@
 
 #include "common/buf.h"
 #include "common/digest.h"
+#include "common/limits.h"
 
 #define LIVE_MAX_BYTES (1u << 20)
-#define LIVE_GPUS_MAX 64
-#define LIVE_INSTANCES_MAX 56 /* of one GPU */
 #define LIVE_HOLDERS_MAX 10000
 #define LIVE_TEXT_MAX 512
-#define LIVE_NODE_MAX 253
 
 struct live_status {
-	char node[LIVE_NODE_MAX + 1];
+	char node[LIMIT_NODE_NAME + 1];
 	char boot_id[37]; /* a UUID */
 	int64_t boot_ns; /* the node's clock since its boot, which is never set: of one boot the greater is the newer */
 	int64_t wall_ns;

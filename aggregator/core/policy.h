@@ -6,6 +6,7 @@
 
 #include "aggregator/core/quantity.h"
 #include "common/buf.h"
+#include "common/limits.h"
 #include "common/money.h"
 
 #define POLICY_VERSION 1
@@ -14,8 +15,6 @@
 #define POLICY_MAX_RULES 1000u      /* of one workspace */
 #define POLICY_MAX_NODES 20000u
 #define POLICY_MAX_MEMBERS 1000u /* of one tenant or workspace */
-#define POLICY_MAX_CLASSES 100u
-#define POLICY_MAX_DEVICES 64u  /* GPUs of one node */
 #define POLICY_MAX_PROFILES 32u /* of one node */
 #define POLICY_MAX_CLASS_VALUE 1000000
 #define POLICY_MAX_WEIGHT 1000000

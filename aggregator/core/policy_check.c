@@ -28,8 +28,8 @@ begins_and_ends(const char *text, const char *allowed)
 const char *
 policy_label_fault(const char *text)
 {
-	if (strlen(text) > 63)
-		return "is longer than 63 characters";
+	if (strlen(text) > LIMIT_LABEL)
+		return "is longer than " LIMIT_TEXT(LIMIT_LABEL) " characters";
 	if (!only(text, LOWER DIGIT "-") || !begins_and_ends(text, LOWER DIGIT))
 		return "must be lower-case letters, digits and '-', beginning and ending with a letter or digit";
 	return NULL;
@@ -38,8 +38,8 @@ policy_label_fault(const char *text)
 const char *
 policy_node_fault(const char *text)
 {
-	if (strlen(text) > 253)
-		return "is longer than 253 characters";
+	if (strlen(text) > LIMIT_NODE_NAME)
+		return "is longer than " LIMIT_TEXT(LIMIT_NODE_NAME) " characters";
 	if (!only(text, LOWER UPPER DIGIT "-._") || !begins_and_ends(text, LOWER UPPER DIGIT))
 		return "must be letters, digits, '-', '.' and '_', beginning and ending with a letter or digit";
 	return NULL;
@@ -72,8 +72,8 @@ policy_value_fault(const char *text)
 const char *
 policy_code_fault(const char *text)
 {
-	if (strlen(text) > 96)
-		return "is longer than 96 characters";
+	if (strlen(text) > LIMIT_MODEL)
+		return "is longer than " LIMIT_TEXT(LIMIT_MODEL) " characters";
 	if (!only(text, LOWER UPPER DIGIT "-._+/ ") || !begins_and_ends(text, LOWER UPPER DIGIT))
 		return "must be letters, digits, spaces and -._+/ beginning and ending with a letter or digit";
 	return NULL;

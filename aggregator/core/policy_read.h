@@ -35,6 +35,10 @@ MUST_CHECK bool policy_read_tenant_quota(const struct yaml_doc *doc, const struc
                                          struct err *err);
 MUST_CHECK bool policy_read_workspace_quota(const struct yaml_doc *doc, const struct yaml_node *n,
                                             struct policy_workspace *w, struct err *err);
+/* The priority classes that somebody may use: a list of names, at most LIMIT_CLASSES of them. An empty list allows none; *ret is NULL
+ * when there is no key priority_classes, which allows all. That they exist is for the caller to see. */
+MUST_CHECK bool policy_read_class_names(const struct yaml_doc *doc, const struct yaml_node *map,
+                                        const struct yaml_node **ret, struct err *err);
 MUST_CHECK bool policy_read_classes(const struct yaml_doc *doc, struct policy *p, struct err *err);
 /* policy_read_price.c; *ret is NULL when there is no key prices. Also after an error the caller owns *ret. */
 MUST_CHECK bool policy_read_book(const struct yaml_doc *doc, struct policy_book **ret, struct err *err);

@@ -4,7 +4,6 @@
 #include "aggregator/core/policy_check.h"
 #include "aggregator/core/policy_read.h"
 
-#define NODE_MAX_GPUS 1024
 #define NODE_MAX_INSTANCES 10000
 
 static const char *const node_states[] = {"in-service", "maintenance", "retired", NULL};
@@ -33,6 +32,7 @@ static bool
 read_profiles(const struct yaml_doc *doc, const struct yaml_node *n, struct policy_node *ret, struct err *err)
 {
 	const struct yaml_node *map = yaml_get(n, "mig");
+	int64_t gpus = ret->gpus;
 
 	if (map == NULL)
 		return true;
@@ -55,6 +55,11 @@ read_profiles(const struct yaml_doc *doc, const struct yaml_node *n, struct poli
 			return false;
 		if (!quantity_profile_units(ret->model, p->profile, &units, &why))
 			return yaml_err(doc, c, err, "mig: %s", why.text);
+		/* As many GPUs as it takes; they are counted like this until the node is seen. */
+		gpus += (p->count + UNITS_PER_GPU / units - 1) / (UNITS_PER_GPU / units);
+		if (gpus > LIMIT_NODE_GPUS)
+			return yaml_err(doc, c, err, "node \"%s\": its instances need %" PRId64 " GPUs, the most is %d",
+			                ret->name, gpus, LIMIT_NODE_GPUS);
 	}
 	return true;
 }
@@ -70,7 +75,7 @@ read_declared(const struct yaml_doc *doc, const struct yaml_node *n, struct poli
 		return has == NULL ||
 		       yaml_err(doc, has, err, "node \"%s\" says what it has, and needs the key model", ret->name);
 	}
-	if (yaml_get(n, "gpus") != NULL && !yaml_i64(doc, n, "gpus", 0, NODE_MAX_GPUS, &ret->gpus, err))
+	if (yaml_get(n, "gpus") != NULL && !yaml_i64(doc, n, "gpus", 0, LIMIT_NODE_GPUS, &ret->gpus, err))
 		return false;
 	if (!read_profiles(doc, n, ret, err))
 		return false;
@@ -83,8 +88,8 @@ read_declared(const struct yaml_doc *doc, const struct yaml_node *n, struct poli
 static const char *
 uuid_fault(const char *text)
 {
-	if (text[0] == '\0' || strlen(text) > 128)
-		return "must have 1 to 128 characters";
+	if (text[0] == '\0' || strlen(text) > LIMIT_GPU_UUID)
+		return "must have 1 to " LIMIT_TEXT(LIMIT_GPU_UUID) " characters";
 	if (text[strspn(text, "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-._:")] != '\0')
 		return "must be letters, digits and -._: as the driver writes it";
 	return NULL;
@@ -96,7 +101,7 @@ read_devices(const struct yaml_doc *doc, const struct yaml_node *n, struct polic
 	static const char *const keys[] = {"uuid", "state", NULL};
 	const struct yaml_node *list;
 
-	if (!policy_read_list(doc, n, "devices", POLICY_MAX_DEVICES, &list, err))
+	if (!policy_read_list(doc, n, "devices", LIMIT_NODE_GPUS, &list, err))
 		return false;
 	if (list == NULL)
 		return true;

@@ -94,19 +94,13 @@ policy_read_workspace_quota(const struct yaml_doc *doc, const struct yaml_node *
 	       policy_read_budget(doc, n, &w->budget, err);
 }
 
-/* The names of priority classes; that they exist is looked at when the whole file is known. */
-static bool
-read_class_names(const struct yaml_doc *doc, const struct yaml_node *n, struct policy_tenant *t, struct err *err)
+bool
+policy_read_class_names(const struct yaml_doc *doc, const struct yaml_node *map, const struct yaml_node **ret,
+                        struct err *err)
 {
-	const struct yaml_node *list;
-
-	if (!policy_read_list(doc, n, "priority_classes", POLICY_MAX_CLASSES, &list, err))
+	if (!policy_read_list(doc, map, "priority_classes", LIMIT_CLASSES, ret, err))
 		return false;
-	if (list == NULL)
-		return true;
-	t->classes_given = true;
-	t->classes = mem_array(list->count, sizeof(*t->classes));
-	for (const struct yaml_node *c = list->child; c != NULL; c = c->next) {
+	for (const struct yaml_node *c = *ret != NULL ? (*ret)->child : NULL; c != NULL; c = c->next) {
 		const char *reason;
 
 		if (!yaml_expect(doc, c, YAML_SCALAR, "the name of a priority class", err))
@@ -115,8 +109,24 @@ read_class_names(const struct yaml_doc *doc, const struct yaml_node *n, struct p
 		if (reason != NULL)
 			return yaml_err(doc, c, err, "priority class \"%.*s\" %s", policy_shown(c->text), c->text,
 			                reason);
-		t->classes[t->class_count++] = mem_strdup(c->text);
 	}
+	return true;
+}
+
+/* That the classes exist is looked at when the whole file is known. */
+static bool
+read_tenant_classes(const struct yaml_doc *doc, const struct yaml_node *n, struct policy_tenant *t, struct err *err)
+{
+	const struct yaml_node *list;
+
+	if (!policy_read_class_names(doc, n, &list, err))
+		return false;
+	if (list == NULL)
+		return true;
+	t->classes_given = true;
+	t->classes = mem_array(list->count, sizeof(*t->classes));
+	for (const struct yaml_node *c = list->child; c != NULL; c = c->next)
+		t->classes[t->class_count++] = mem_strdup(c->text);
 	return true;
 }
 
@@ -132,7 +142,7 @@ policy_read_tenant_quota(const struct yaml_doc *doc, const struct yaml_node *n, 
 	       policy_read_amounts(doc, n, "maximum", &t->maximum, err) &&
 	       policy_read_amounts(doc, n, "default_limit", &t->default_limit, err) &&
 	       policy_read_word(doc, n, "isolation", isolations, &t->isolation, err) &&
-	       read_class_names(doc, n, t, err) && policy_read_resources(doc, n, &t->limits, err) &&
+	       read_tenant_classes(doc, n, t, err) && policy_read_resources(doc, n, &t->limits, err) &&
 	       policy_read_budget(doc, n, &t->budget, err) && policy_read_auto_approve(doc, n, &t->auto_approve, err);
 }
 
@@ -154,7 +164,7 @@ policy_read_classes(const struct yaml_doc *doc, struct policy *p, struct err *er
 {
 	const struct yaml_node *list;
 
-	if (!policy_read_list(doc, yaml_root(doc), "priority_classes", POLICY_MAX_CLASSES, &list, err))
+	if (!policy_read_list(doc, yaml_root(doc), "priority_classes", LIMIT_CLASSES, &list, err))
 		return false;
 	if (list == NULL)
 		return true;

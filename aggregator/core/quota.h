@@ -35,6 +35,7 @@
 #ifndef TOLLGATE_CORE_QUOTA_H
 #define TOLLGATE_CORE_QUOTA_H
 
+#include "common/limits.h"
 #include "common/units.h"
 
 #define QUOTA_UNLIMITED INT64_MAX
@@ -42,11 +43,15 @@
 #define QUOTA_NONE (-1)           /* as an index */
 #define QUOTA_NOWHERE (-2)        /* as a lease's node: on no device that is known */
 #define QUOTA_ID_SIZE 64          /* of leases, requests, exceptions, with the NUL */
-#define QUOTA_NAME_SIZE 128       /* of tenants, workspaces, nodes, with the NUL */
-#define QUOTA_MAX_COUNT 1000000   /* devices of one request */
+#define QUOTA_NAME_SIZE 128       /* of tenants, workspaces, clusters, models, profiles, with the NUL */
+#define QUOTA_NODE_SIZE (LIMIT_NODE_NAME + 1)
+#define QUOTA_MAX_COUNT 1000000 /* devices of one request */
 #define QUOTA_MAX_LEASES 1000000u
 #define QUOTA_MAX_PRIORITY 1000000000
 #define QUOTA_MAX_SKIPPED_NS (INT64_C(1) << 60)
+
+_Static_assert(QUOTA_NAME_SIZE > LIMIT_MODEL && QUOTA_NAME_SIZE > LIMIT_PROFILE && QUOTA_NAME_SIZE > LIMIT_LABEL,
+               "what others accept has room");
 
 enum quota_isolation {
 	QUOTA_SHARED,
@@ -68,11 +73,28 @@ struct quota_shape {
 	const char *name; /* profile, or "" */
 };
 
+/* Which priority classes somebody may use. */
+struct quota_class_set {
+	bool only; /* those of the set, which may be none; else all, whatever the set says */
+	uint64_t bits[(LIMIT_CLASSES + 63) / 64];
+};
+static inline void
+quota_class_allow(struct quota_class_set *set, int32_t klass)
+{
+	set->only = true;
+	set->bits[klass / 64] |= UINT64_C(1) << klass % 64;
+}
+static inline bool
+quota_class_allowed(const struct quota_class_set *set, int32_t klass)
+{
+	return !set->only || (klass < LIMIT_CLASSES && (set->bits[klass / 64] >> klass % 64 & 1) != 0);
+}
+
 struct quota_tenant {
 	const char *name;
 	enum quota_isolation isolation;
 	int64_t per_workload_units;        /* guardrail, QUOTA_UNLIMITED: none */
-	uint64_t classes;                  /* bit i: may use priority class i; 0: all */
+	struct quota_class_set classes;    /* that it may use */
 	int64_t other_limit[QUOTA_OTHERS]; /* QUOTA_UNLIMITED: none */
 };
 

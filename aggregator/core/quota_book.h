@@ -38,7 +38,7 @@
 
 #define QUOTA_BOOK_MAX_BYTES (256u << 20) /* of a state */
 #define QUOTA_EVENT_MAX_BYTES (64u << 20)
-#define QUOTA_UUID_SIZE 64 /* of a GPU, with the NUL */
+#define QUOTA_UUID_SIZE (LIMIT_GPU_UUID + 1)
 
 struct quota_book;
 

@@ -7,6 +7,9 @@
 #define BOOL(key, s, m) BOOK_COLUMN(key, BOOK_BOOL, s, m)
 #define TEXT(key, s, m) BOOK_COLUMN(key, BOOK_TEXT, s, m)
 
+_Static_assert(sizeof((struct quota_class_set){0}.bits) == 2 * sizeof(int64_t),
+               "a tenant has a column for each word of its classes");
+
 /* clang-format off */
 static const struct book_column setting_columns[] = {
 	I64("burst", quota_settings, burst), NS("grace_ns", quota_settings, grace_ns), NS("aging_ns", quota_settings, aging_ns),
@@ -24,7 +27,8 @@ static const struct book_column shape_columns[] = {
 };
 static const struct book_column tenant_columns[] = {
 	TEXT("name", tenant_row, in.name), BOOK_CHOICE("isolation", tenant_row, in.isolation, QUOTA_BY_NODE),
-	I64("per_workload", tenant_row, in.per_workload_units), I64("classes", tenant_row, in.classes),
+	I64("per_workload", tenant_row, in.per_workload_units), BOOL("classes_only", tenant_row, in.classes.only),
+	I64("classes", tenant_row, in.classes.bits[0]), I64("classes_more", tenant_row, in.classes.bits[1]),
 	I64("cpu", tenant_row, in.other_limit[QUOTA_CPU]), I64("memory", tenant_row, in.other_limit[QUOTA_MEMORY]),
 	I64("storage", tenant_row, in.other_limit[QUOTA_STORAGE]), BOOL("gone", tenant_row, gone),
 };

@@ -8,8 +8,6 @@
 #include "aggregator/core/quota_book.h"
 #include "aggregator/core/quota_ids.h"
 
-#define QUOTA_MAX_CLASSES 64 /* that a tenant can be allowed one by one */
-
 struct book_name {
 	char text[QUOTA_NAME_SIZE];
 	bool gone; /* not in the policy any more */
@@ -36,7 +34,7 @@ struct book_workspace {
 };
 
 struct book_node {
-	char text[QUOTA_NAME_SIZE];
+	char text[QUOTA_NODE_SIZE];
 	char (*uuids)[QUOTA_UUID_SIZE]; /* of its GPUs; "": not seen yet */
 	size_t gpu_count;
 };

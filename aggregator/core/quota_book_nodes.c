@@ -9,8 +9,6 @@
 #include "aggregator/core/quota_book_step.h"
 
 #define MAX_NODES 100000u
-#define MAX_GPUS 1024u /* of a node */
-#define MAX_SLOTS 64u  /* kinds of devices on one GPU */
 
 /* ---- shapes ------------------------------------------------------------------------------------------------------------- */
 
@@ -40,8 +38,8 @@ read_slots(struct book_step *s, struct book_names *n, int32_t model, const json_
 	size_t count = list ? json_array_size(list) : 1;
 	struct quota_slots *slots;
 
-	if ((list && !json_is_array(list)) || count > MAX_SLOTS)
-		return err_set(err, ERR_INVALID, "slots are a list of at most %u", MAX_SLOTS);
+	if ((list && !json_is_array(list)) || count > LIMIT_GPU_INSTANCES)
+		return err_set(err, ERR_INVALID, "slots are a list of at most %d", LIMIT_GPU_INSTANCES);
 	slots = quota_keep(&s->m, count, sizeof(*slots));
 	for (size_t i = 0; i < count; i++) {
 		const json_t *o = json_array_get(list, i);
@@ -186,8 +184,8 @@ read_gpus(struct inventory *v, const json_t *list, struct given_gpu **ret, size_
 	size_t count = json_array_size(list);
 	struct given_gpu *g;
 
-	if (!json_is_array(list) || count > MAX_GPUS)
-		return err_set(err, ERR_INVALID, "gpus are a list of at most %u", MAX_GPUS);
+	if (!json_is_array(list) || count > LIMIT_NODE_GPUS)
+		return err_set(err, ERR_INVALID, "gpus are a list of at most %d", LIMIT_NODE_GPUS);
 	g = quota_keep(&v->s->m, count, sizeof(*g));
 	for (size_t i = 0; i < count; i++) {
 		const json_t *o = json_array_get(list, i);
@@ -221,7 +219,7 @@ read_node(struct inventory *v, const json_t *o, struct err *err)
 	struct quota_node *n;
 	int32_t at, c, t = QUOTA_NONE;
 
-	if (!book_add(&v->names->nodes, "node", name ? name : "", QUOTA_NAME_SIZE, &at, err) ||
+	if (!book_add(&v->names->nodes, "node", name ? name : "", QUOTA_NODE_SIZE, &at, err) ||
 	    !book_add(&v->names->clusters, "cluster", cluster ? cluster : "", QUOTA_NAME_SIZE, &c, err) ||
 	    (tenant && !json_is_null(tenant) &&
 	     !book_add(&v->names->tenants, "tenant", owner ? owner : "", QUOTA_NAME_SIZE, &t, err)))

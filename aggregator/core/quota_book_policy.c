@@ -129,13 +129,13 @@ read_shapes(struct reader *r, struct err *err)
 	return true;
 }
 
-/* A class that is gone makes room when there are as many as a tenant can be allowed one by one. */
+/* A class that is gone makes room when there are as many as there may be. */
 static bool
 add_class(struct book_names *n, const char *name, int32_t *ret, struct err *err)
 {
 	struct book_list *l = &n->classes;
 
-	if (l->count < QUOTA_MAX_CLASSES || book_find(l, name) != QUOTA_NONE)
+	if (l->count < LIMIT_CLASSES || book_find(l, name) != QUOTA_NONE)
 		return book_add(l, "priority class", name, QUOTA_NAME_SIZE, ret, err);
 	for (size_t i = 0; i < l->count; i++) {
 		struct book_class *c = BOOK_AT(*l, book_class, i);
@@ -149,7 +149,7 @@ add_class(struct book_names *n, const char *name, int32_t *ret, struct err *err)
 		*ret = (int32_t)i;
 		return true;
 	}
-	return err_set(err, ERR_INVALID, "there are more than %d priority classes", QUOTA_MAX_CLASSES);
+	return err_set(err, ERR_INVALID, "there are more than %d priority classes", LIMIT_CLASSES);
 }
 
 static bool
@@ -257,14 +257,17 @@ read_tenant(struct reader *r, const json_t *o, struct err *err)
 		return false;
 	t = &r->tenants[at];
 	t->isolation = (enum quota_isolation)isolation;
+	if (classes && !json_is_array(classes))
+		return err_set(err, ERR_INVALID, "tenant %s: classes is not a list", t->name);
+	t->classes.only = classes != NULL;
 	for (size_t i = 0; i < json_array_size(classes); i++) {
 		const char *name = json_string_value(json_array_get(classes, i));
 		int32_t c = name ? book_find(&r->names->classes, name) : QUOTA_NONE;
 
-		if (c == QUOTA_NONE || c >= QUOTA_MAX_CLASSES)
+		if (c == QUOTA_NONE)
 			return err_set(err, ERR_INVALID, "tenant %s: class \"%.100s\" is not known", t->name,
 			               name ? name : "");
-		t->classes |= UINT64_C(1) << c;
+		quota_class_allow(&t->classes, c);
 	}
 	return read_others(o, &t->per_workload_units, t->other_limit, err) || err_prefix(err, "tenant %s", t->name);
 }

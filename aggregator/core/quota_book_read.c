@@ -125,6 +125,9 @@ read_tenants(struct reader *r, struct err *err)
 		if (!add_at(&r->names->tenants, "tenant", rows[i].in.name, QUOTA_NAME_SIZE, i, err))
 			return false;
 		tenants[i] = rows[i].in;
+		/* Written before a set could be empty: 0 meant all. */
+		if (tenants[i].classes.bits[0] != 0 || tenants[i].classes.bits[1] != 0)
+			tenants[i].classes.only = true;
 		BOOK_AT(r->names->tenants, book_name, i)->gone = rows[i].gone;
 	}
 	return true;
@@ -229,7 +232,7 @@ read_nodes(struct reader *r, struct err *err)
 
 		if (!book_row_read(book_rows_nodes.columns, book_rows_nodes.column_count, others, object, &r->m, &row,
 		                   err) ||
-		    !add_at(&r->names->nodes, "node", row.in.name, QUOTA_NAME_SIZE, i, err) ||
+		    !add_at(&r->names->nodes, "node", row.in.name, QUOTA_NODE_SIZE, i, err) ||
 		    !book_list_read(object, "gpus", QUOTA_BOOK_MAX_ROWS, &gpus, &row.in.gpu_count, err))
 			return err_prefix(err, "node %zu", i);
 		row.in.gpus = devices = quota_keep(&r->m, row.in.gpu_count, sizeof(*devices));

@@ -52,14 +52,12 @@ tenant_of(const struct quota_state *s, const struct wait *w)
 static bool
 well_formed(const struct quota_state *s, const struct wait *w)
 {
-	uint64_t classes = tenant_of(s, w)->in.classes;
-
 	if (w->in.shape == QUOTA_NONE || w->in.count <= 0 || (w->in.per_node > 0 && w->in.count % w->in.per_node != 0))
 		return false;
 	if (w->in.klass == QUOTA_NONE)
 		return true;
 	return w->in.klass >= 0 && (size_t)w->in.klass < s->class_count &&
-	       (classes == 0 || (w->in.klass < 64 && (classes >> w->in.klass & 1)));
+	       quota_class_allowed(&tenant_of(s, w)->in.classes, w->in.klass);
 }
 
 static int64_t

@@ -203,7 +203,7 @@ load_nodes(struct quota_state *s, const struct quota_world *w, struct err *err)
 		const struct quota_node *in = &w->nodes[i];
 		struct node *n;
 
-		if (!name_ok(in->name, QUOTA_NAME_SIZE) || !quota_index_ok(in->cluster, s->clusters.count) ||
+		if (!name_ok(in->name, QUOTA_NODE_SIZE) || !quota_index_ok(in->cluster, s->clusters.count) ||
 		    (in->tenant != QUOTA_NONE && !quota_index_ok(in->tenant, s->tenants.count)) ||
 		    in->gpu_count > QUOTA_MAX_COUNT)
 			return bad(err, "node", i, "name, cluster, owner or GPUs", in->cluster);

@@ -47,7 +47,7 @@ struct gpu {
 };
 
 struct node {
-	char name[QUOTA_NAME_SIZE];
+	char name[QUOTA_NODE_SIZE];
 	int32_t cluster, tenant;
 	int32_t first_gpu, gpu_count;
 	bool lost;

@@ -6,8 +6,6 @@
 
 #define CLUSTERS_MAX 100u
 #define NODES_MAX 20000u
-#define CLASSES_MAX 64u /* a tenant's are the bits of one number */
-#define NODE_GPUS_MAX 10000
 
 static void
 add_name(struct scenario_builder *b, struct scenario_vec *names, const char *name)
@@ -105,7 +103,7 @@ scenario_read_names(struct scenario_builder *b, struct err *err)
 		add_name(b, &b->clusters, "default");
 	if (b->clusters.count > CLUSTERS_MAX)
 		return scenario_err(&top, NULL, err, "the nodes are in more than %u clusters", CLUSTERS_MAX);
-	if (!scenario_list(&top, "priority_classes", CLASSES_MAX, &list, err))
+	if (!scenario_list(&top, "priority_classes", LIMIT_CLASSES, &list, err))
 		return false;
 	for (const struct yaml_node *c = list != NULL ? list->child : NULL; c != NULL; c = c->next)
 		if (!read_class(b, c, err))
@@ -158,7 +156,7 @@ read_whole(struct scenario_builder *b, const struct scenario_at *at, int32_t mod
 	struct quota_slots slots = {.shape = model, .count = 1};
 	int64_t gpus = 0, replicas = 0;
 
-	if (!scenario_i64(at, "gpus", 0, NODE_GPUS_MAX, &gpus, err) ||
+	if (!scenario_i64(at, "gpus", 0, LIMIT_NODE_GPUS, &gpus, err) ||
 	    !scenario_i64(at, "replicas", 2, UNITS_PER_GPU, &replicas, err))
 		return false;
 	if (replicas > 0 && UNITS_PER_GPU % replicas != 0)
@@ -227,7 +225,7 @@ read_instances(struct scenario_builder *b, const struct scenario_at *at, const s
 
 		if (!quantity_profile_units(scenario_model_name(b, model), c->key, &units, &why))
 			return yaml_err(at->doc, c, err, "mig: %s", why.text);
-		if (!yaml_i64(at->doc, map, c->key, 1, NODE_GPUS_MAX, &count, err))
+		if (!yaml_i64(at->doc, map, c->key, 1, LIMIT_NODE_GPUS, &count, err))
 			return false;
 		if (one && f.units + count * units > UNITS_PER_GPU)
 			return scenario_err(&in, c->key, err, "brings the instances to more than one GPU");
@@ -334,9 +332,9 @@ add_amounts(struct scenario_builder *b, const struct scenario_at *at, const char
 			                    "is for which model? There are several: write {MODEL: amount}");
 		if (!quantity_units(&all.at[i], scenario_model_name(b, model), &units, &why))
 			return scenario_err(at, key, err, "cannot be had: %s", why.text);
-		if (units > NODE_GPUS_MAX * UNITS_PER_GPU)
+		if (units > LIMIT_NODE_GPUS * UNITS_PER_GPU)
 			return scenario_err(at, key, err, "is more than the %d GPUs that a node may have",
-			                    NODE_GPUS_MAX);
+			                    LIMIT_NODE_GPUS);
 		sum = &sums[model];
 		sum->mixed |= sum->units > 0 && strcmp(sum->profile, all.at[i].profile) != 0;
 		memcpy(sum->profile, all.at[i].profile, sizeof(sum->profile));

@@ -242,28 +242,26 @@ read_budget(struct scenario_builder *b, const struct scenario_at *at, int32_t te
 }
 
 static bool
-read_classes(struct scenario_builder *b, const struct scenario_at *at, uint64_t *ret, struct err *err)
+read_classes(struct scenario_builder *b, const struct scenario_at *at, struct quota_class_set *ret, struct err *err)
 {
 	const struct scenario_class *all = b->classes.at;
 	const struct yaml_node *list;
 
-	if (!scenario_list(at, "priority_classes", b->classes.count, &list, err))
+	if (!policy_read_class_names(at->doc, at->map, &list, err))
 		return false;
 	if (list == NULL)
 		return true;
-	*ret = 0;
+	*ret = (struct quota_class_set){.only = true};
 	for (const struct yaml_node *c = list->child; c != NULL; c = c->next) {
 		size_t i = 0;
 
-		if (!yaml_expect(at->doc, c, YAML_SCALAR, "the name of a priority class", err))
-			return false;
 		while (i < b->classes.count && strcmp(all[i].name, c->text) != 0)
 			i++;
 		if (i == b->classes.count)
 			return yaml_err(at->doc, c, err, "\"%.60s\" is not a priority class of this file", c->text);
-		*ret |= UINT64_C(1) << i;
+		quota_class_allow(ret, (int32_t)i);
 	}
-	return *ret != 0 || scenario_err(at, "priority_classes", err, "is empty; leave it out to allow all");
+	return true;
 }
 
 /* ---- tenants and workspaces ---- */

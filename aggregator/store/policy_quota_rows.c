@@ -103,7 +103,7 @@ add_class_names(struct db_array *a, const struct policy_tenant *t)
 {
 	in_place(buf) struct buf text;
 
-	buf_init(&text, POLICY_MAX_CLASSES * 70);
+	buf_init(&text, LIMIT_CLASSES * 70u);
 	buf_char(&text, '{');
 	for (size_t i = 0; i < t->class_count; i++)
 		buf_printf(&text, "%s\"%s\"", i == 0 ? "" : ",", t->classes[i]);

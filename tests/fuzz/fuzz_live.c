@@ -33,7 +33,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	ASSERT(live_parse((const char *)data, size, &again, &err));
 	ASSERT(memcmp(s->digest, again->digest, sizeof(s->digest)) == 0);
 	ASSERT(s->node[0] != '\0' && text_is_clean(s->node));
-	ASSERT(s->gpu_count <= LIVE_GPUS_MAX && s->healthy_count <= s->gpu_count && s->interval_ns > 0);
+	ASSERT(s->gpu_count <= LIMIT_NODE_GPUS && s->healthy_count <= s->gpu_count && s->interval_ns > 0);
 	check_list(&s->gpus, s->gpu_count);
 	check_list(&s->instances, s->instance_count);
 	check_list(&s->holders, s->holder_count);

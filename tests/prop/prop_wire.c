@@ -12,17 +12,17 @@
 
 /* Text of all lengths of UTF-8, sometimes at the limit. */
 static char *
-draw_text(struct prop_source *s, bool may_be_empty)
+draw_text(struct prop_source *s, bool may_be_empty, size_t most)
 {
 	static const char *const letters[] = {
 		"a", "0", "-", "Z", "/", "\"", "\\", "'", "\xc3\xb8", "\xe2\x82\xac", "\xf0\x9f\x98\x80"};
-	size_t count = (size_t)prop_u64(s, prop_u64(s, 20) == 20 ? WIRE_MAX_TEXT / 4 : 12);
+	size_t count = (size_t)prop_u64(s, prop_u64(s, 20) == 20 ? most / 4 : 12);
 	in_place(buf) struct buf b;
 
-	buf_init(&b, WIRE_MAX_TEXT);
+	buf_init(&b, most);
 	if (!may_be_empty)
 		buf_char(&b, 'x');
-	for (size_t i = 0; i < count && b.len + 4 <= WIRE_MAX_TEXT; i++)
+	for (size_t i = 0; i < count && b.len + 4 <= most; i++)
 		buf_str(&b, letters[prop_index(s, ARRAY_LEN(letters))]);
 	return mem_strdup(buf_text(&b));
 }
@@ -35,9 +35,9 @@ draw_device(struct prop_source *s, struct wire_device *d, uint32_t id)
 	d->id = id;
 	d->gpu = mig ? (uint32_t)prop_u64(s, UINT32_MAX - 1) + 1 : id;
 	mig = d->gpu != id;
-	d->uuid = draw_text(s, false);
-	d->model = draw_text(s, false);
-	d->profile = mig ? draw_text(s, false) : mem_strdup("");
+	d->uuid = draw_text(s, false, LIMIT_GPU_UUID);
+	d->model = draw_text(s, false, LIMIT_MODEL);
+	d->profile = mig ? draw_text(s, false, LIMIT_PROFILE) : mem_strdup("");
 	d->gi = mig ? (int32_t)prop_u64(s, INT32_MAX) : -1;
 	d->ci = mig ? (int32_t)prop_i64(s, -1, INT32_MAX) : -1;
 	d->created_ns = mig ? (int64_t)prop_u64(s, INT64_MAX) : 0;
@@ -67,15 +67,15 @@ draw_holder(struct prop_source *s, struct wire_holder *h, uint32_t id, uint32_t 
 	h->id = id;
 	h->kind = WIRE_POD + (uint32_t)prop_index(s, 3);
 	bool pod = h->kind == WIRE_POD, job = h->kind == WIRE_SLURM_JOB;
-	h->ns = pod ? draw_text(s, true) : mem_strdup("");
-	h->pod = pod ? draw_text(s, false) : mem_strdup("");
-	h->pod_uid = pod ? draw_text(s, true) : mem_strdup("");
-	h->container = pod ? draw_text(s, true) : mem_strdup("");
-	h->slurm_job = job ? draw_text(s, false) : mem_strdup("");
-	h->slurm_account = job ? draw_text(s, true) : mem_strdup("");
-	h->user = draw_text(s, pod || job);
+	h->ns = pod ? draw_text(s, true, WIRE_MAX_TEXT) : mem_strdup("");
+	h->pod = pod ? draw_text(s, false, WIRE_MAX_TEXT) : mem_strdup("");
+	h->pod_uid = pod ? draw_text(s, true, WIRE_MAX_TEXT) : mem_strdup("");
+	h->container = pod ? draw_text(s, true, WIRE_MAX_TEXT) : mem_strdup("");
+	h->slurm_job = job ? draw_text(s, false, WIRE_MAX_TEXT) : mem_strdup("");
+	h->slurm_account = job ? draw_text(s, true, WIRE_MAX_TEXT) : mem_strdup("");
+	h->user = draw_text(s, pod || job, WIRE_MAX_TEXT);
 	h->uid = prop_i64(s, -1, UINT32_MAX);
-	h->group = version > 1 && !pod ? draw_text(s, true) : mem_strdup("");
+	h->group = version > 1 && !pod ? draw_text(s, true, WIRE_MAX_TEXT) : mem_strdup("");
 	h->labels = version > 1 && pod ? draw_labels(s) : mem_strdup("");
 }
 
@@ -125,12 +125,12 @@ draw_batch(struct prop_source *s)
 	b->version = WIRE_VERSION - (uint32_t)prop_index(s, WIRE_VERSION - WIRE_OLDEST_VERSION + 1);
 	b->kind = prop_u64(s, 9) == 9 ? WIRE_LOSS : WIRE_USAGE;
 	b->flags = (uint32_t)prop_bool(s);
-	b->node = draw_text(s, false);
+	b->node = draw_text(s, false, LIMIT_NODE_NAME);
 	prop_bytes(s, b->boot_id, sizeof(b->boot_id));
 	b->epoch = 1 + prop_u64(s, INT64_MAX - 1);
 	b->seq = 1 + prop_u64(s, INT64_MAX - 1);
 	b->last_seq = b->kind == WIRE_LOSS ? b->seq + prop_u64(s, INT64_MAX - b->seq) : b->seq;
-	b->exporter_version = draw_text(s, true);
+	b->exporter_version = draw_text(s, true, WIRE_MAX_TEXT);
 	b->from_ns = (int64_t)prop_u64(s, INT64_MAX - 1);
 	b->to_ns = b->from_ns + 1 + (int64_t)prop_u64(s, (uint64_t)(INT64_MAX - 1 - b->from_ns));
 	b->device_count = (size_t)prop_u64(s, 6);

@@ -12,6 +12,7 @@
 #include "common/frame.h"
 #include "common/gz.h"
 #include "common/time.h"
+#include "common/units.h"
 #include "common/wire.h"
 #include "tests/support/golden.h"
 #include "tests/support/wiregen.h"
@@ -558,19 +559,81 @@ a_text_may_have_512_bytes_and_no_more(void **state)
 	(void)state;
 	memset(text, 'x', sizeof(text));
 	text[512] = '\0';
-	TEXT(b->node, text);
+	TEXT(b->holders[0].ns, text);
 	if (!wire_check(b, &err))
 		fail_msg("%s", err.text);
 	assert_round_trip(b);
 	text[512] = 'x';
 	text[513] = '\0';
-	TEXT(b->node, text);
+	TEXT(b->holders[0].ns, text);
 	assert_false(wire_check(b, &err));
-	assert_string_equal(err.text, "batch: node has more than 512 bytes");
+	assert_string_equal(err.text, "holder 0: ns has more than 512 bytes");
 	buf_init(&body, WIRE_MAX_BODY);
 	assert_false(wire_encode(b, &body, &err));
-	assert_string_equal(err.text, "batch: node has 513 bytes, the limit is 512");
+	assert_string_equal(err.text, "holder: ns has 513 bytes, the limit is 512");
 	assert_int_equal(body.len, 0);
+}
+
+static void
+names_of_nodes_and_devices_have_limits_of_their_own(void **state)
+{
+	static const struct {
+		const char *name;
+		size_t most;
+	} rows[] = {{"batch: node", LIMIT_NODE_NAME},
+	            {"device 0: uuid", LIMIT_GPU_UUID},
+	            {"device 0: model", LIMIT_MODEL}};
+	char text[514], expected[80];
+	struct err err;
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		owned(wire_batch) struct wire_batch *b = wiregen_fixed();
+		char **fields[] = {&b->node, &b->devices[0].uuid, &b->devices[0].model};
+
+		memset(text, 'x', sizeof(text));
+		text[rows[i].most] = '\0';
+		TEXT(*fields[i], text);
+		if (!wire_check(b, &err))
+			fail_msg("%s", err.text);
+		text[rows[i].most] = 'x';
+		text[rows[i].most + 1] = '\0';
+		TEXT(*fields[i], text);
+		assert_false(wire_check(b, &err));
+		snprintf(expected, sizeof(expected), "%s has more than %zu bytes", rows[i].name, rows[i].most);
+		assert_string_equal(err.text, expected);
+	}
+}
+
+static void
+a_node_has_at_most_1024_gpus(void **state)
+{
+	owned(wire_batch) struct wire_batch *b = wire_batch_new();
+	struct err err;
+	char uuid[24];
+
+	(void)state;
+	b->kind = WIRE_USAGE;
+	b->node = mem_strdup("n1");
+	b->exporter_version = mem_strdup("");
+	b->epoch = b->seq = b->last_seq = 1;
+	b->devices = mem_array(LIMIT_NODE_GPUS + 1, sizeof(*b->devices));
+	for (uint32_t i = 0; i <= LIMIT_NODE_GPUS; i++) {
+		snprintf(uuid, sizeof(uuid), "GPU-%u", i);
+		b->devices[i] = (struct wire_device){.id = i + 1,
+		                                     .gpu = i + 1,
+		                                     .uuid = mem_strdup(uuid),
+		                                     .model = mem_strdup("H100"),
+		                                     .profile = mem_strdup(""),
+		                                     .gi = -1,
+		                                     .ci = -1,
+		                                     .units = UNITS_PER_GPU};
+		b->device_count++;
+		if (i < LIMIT_NODE_GPUS && !wire_check(b, &err))
+			fail_msg("%s", err.text);
+	}
+	assert_false(wire_check(b, &err));
+	assert_string_equal(err.text, "device 1024: it is GPU 1025 of its node, the most is 1024");
 }
 
 static void
@@ -704,6 +767,8 @@ main(void)
 		cmocka_unit_test(each_broken_rule_is_refused_with_the_field_the_value_and_the_limit),
 		cmocka_unit_test(what_lies_at_the_edge_of_a_rule_is_accepted),
 		cmocka_unit_test(a_text_may_have_512_bytes_and_no_more),
+		cmocka_unit_test(names_of_nodes_and_devices_have_limits_of_their_own),
+		cmocka_unit_test(a_node_has_at_most_1024_gpus),
 		cmocka_unit_test(a_batch_that_does_not_fit_leaves_the_buffer_as_it_was),
 		cmocka_unit_test(a_payload_is_checked_packed_and_unpacked),
 		cmocka_unit_test(a_busy_node_takes_at_most_9_bytes_per_record),

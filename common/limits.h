@@ -1,0 +1,24 @@
+/* common/limits.h - how long names are and how many of a thing there may be, for all that a node, a policy or a request brings in.
+ *
+ * The wire format, live state, the policy and the quota book use these same numbers: what one of them accepts, the next one takes
+ * (tests/prop/prop_limits.c). A number that only one of them knows belongs there, not here. */
+#ifndef TOLLGATE_COMMON_LIMITS_H
+#define TOLLGATE_COMMON_LIMITS_H
+
+/* A limit as part of a message. */
+#define LIMIT_TEXT(limit) LIMIT_TEXT_OF(limit)
+#define LIMIT_TEXT_OF(number) #number
+
+/* Bytes of a text. A driver writes UUIDs, models and profiles into buffers of 96. */
+#define LIMIT_NODE_NAME 253 /* a host name */
+#define LIMIT_GPU_UUID 128  /* of a GPU or a MIG instance */
+#define LIMIT_MODEL 96
+#define LIMIT_PROFILE 96
+#define LIMIT_LABEL 63 /* tenants, workspaces, clusters, priority classes */
+
+/* How many. */
+#define LIMIT_NODE_GPUS 1024   /* of one node: in a batch, a status, a policy, the book */
+#define LIMIT_GPU_INSTANCES 56 /* MIG instances of one GPU; a book has as many kinds of devices on one */
+#define LIMIT_CLASSES 100      /* priority classes */
+
+#endif
