@@ -15,7 +15,7 @@
 #define POLICY_MAX_RULES 1000u      /* of one workspace */
 #define POLICY_MAX_NODES 20000u
 #define POLICY_MAX_MEMBERS 1000u /* of one tenant or workspace */
-#define POLICY_MAX_PROFILES 32u /* of one node */
+#define POLICY_MAX_PROFILES 32u  /* of one node */
 #define POLICY_MAX_CLASS_VALUE 1000000
 #define POLICY_MAX_WEIGHT 1000000
 #define POLICY_MAX_PRICES 1000u

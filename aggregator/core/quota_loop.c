@@ -93,6 +93,7 @@ quota_loop(const struct quota_book *b, const struct quota_observed *seen, int64_
 	*ret = (struct quota_loop_out){0};
 	quota_save(quota_book_state(b), &saved);
 	l.w = &saved.world;
+	loop_judge(&l);
 	map_nodes(&l);
 	loop_clock(&l);
 	loop_inventory(&l);

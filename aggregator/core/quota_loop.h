@@ -4,11 +4,13 @@
  *  0. clock       the book's clock can be set; a process's own runs evenly. Where they part by seconds between two looks, the book is told
  *                 what of its time did not pass, before anything is due by it. While the clock stands (it was set back, and the log's
  *                 time does not go back) that is how things grow older
- *  1. inventory   a node or GPU that is new, gone or of another owner: the whole inventory is told. A node that is silent or in maintenance is
- *                 lost, and one that speaks again is back; likewise a GPU; a GPU that is cut otherwise has another layout
- *  2. seen        a lease is seen by the identity of its workload, wherever that is; without identity by devices of its shape that
- *                 its workspace holds and that no other lease is seen on: those of its plan first, then others of those nodes, then
- *                 elsewhere in its cluster. Only what was heard after the lease last changed counts
+ *  1. inventory   each node is judged by itself (quota_loop_judge.c): one that the book would not take is left out. A node or GPU that is
+ *                 new, gone or of another owner: the whole inventory is told. A node that is silent or in maintenance is lost, and one that
+ *                 speaks again is back; likewise a GPU; a GPU that is cut otherwise has another layout
+ *  2. seen        a node may speak for a lease if it is of the lease's cluster, shared or its tenant's own, and only of GPUs that the book has
+ *                 on it. On such nodes a lease is seen by the identity of its workload, those of its plan first; without identity by devices of
+ *                 its shape that its workspace holds and that no other lease is seen on: those of its plan first, then others of those
+ *                 nodes, then elsewhere. Only what was heard after the lease last changed counts
  *  3. confirm     an admitted lease that is seen is confirmed; with the devices, when all of them are seen and nobody else has them
  *  4. heartbeat   a lease that is seen is told so before a third of the silence has passed
  *  5. empty       a lease that was released or is suspect and is not seen, while every node that it might be on speaks, is empty. A silent
@@ -18,7 +20,7 @@
  *  7. due         a tick, when the clock alone changes something; budgets, when the ledger knows them better than the book
  *  8. anomalies   unleased: devices held beyond leases, by workspace and node. unused: a confirmed lease that is not seen for the
  *                 silence. foreign: a holder of another tenant on a node or device that is kept for one. excess, reserved, overdue: what
- *                 the book itself says of pools and orders. idle: those that were warned */
+ *                 the book itself says of pools and orders. idle: those that were warned. inventory: a node that rule 1 leaves out */
 #ifndef TOLLGATE_CORE_QUOTA_LOOP_H
 #define TOLLGATE_CORE_QUOTA_LOOP_H
 

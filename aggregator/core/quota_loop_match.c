@@ -111,15 +111,43 @@ find_leases(struct loop *l)
 	}
 }
 
-/* It may be what the lease is about: heard since, in its cluster, and not seen for another one. */
+/* Whether the node of a device may speak for a lease. Another tenant's node has none of its devices, whatever it says is there. */
+static bool
+may_speak(const struct loop *l, const struct loop_device *d, const struct quota_lease *had)
+{
+	const struct quota_node *n;
+
+	if (d->book_node == QUOTA_NONE || d->gpu == QUOTA_NONE)
+		return false;
+	n = &l->w->nodes[d->book_node];
+	return n->cluster == had->cluster &&
+	       (n->tenant == QUOTA_NONE || n->tenant == l->w->policy.workspaces[had->workspace].tenant);
+}
+
+/* It may be what the lease is about: its node may say so and was heard since, and it is not seen for another one. */
 static bool
 may_be(const struct loop *l, const struct loop_device *d, int32_t lease)
 {
 	const struct quota_lease *had = &l->w->leases[lease];
 
-	return d->lease == QUOTA_NONE && l->leases[lease].seen < had->count && d->book_node != QUOTA_NONE &&
-	       l->w->nodes[d->book_node].cluster == had->cluster &&
+	return d->lease == QUOTA_NONE && l->leases[lease].seen < had->count && may_speak(l, d, had) &&
 	       l->in->nodes[d->node].heard_ns > l->leases[lease].changed_ns;
+}
+
+/* How near a device is to a lease's plan: 0 in it, 1 on one of its nodes, 2 elsewhere. */
+static int
+distance(const struct quota_lease *had, const struct loop_device *d)
+{
+	int best = 2;
+
+	for (size_t i = 0; i < had->part_count; i++) {
+		if (had->parts[i].node != d->book_node)
+			continue;
+		if (had->parts[i].gpu == d->gpu)
+			return 0;
+		best = 1;
+	}
+	return best;
 }
 
 static void
@@ -181,7 +209,7 @@ find_keys(struct loop *l, struct key *keys)
 }
 
 static void
-claim_by_key(struct loop *l, struct loop_device *d, const struct key *keys, size_t count, const char *text)
+claim_by_key(struct loop *l, struct loop_device *d, const struct key *keys, size_t count, const char *text, int near)
 {
 	size_t from = 0, to = count;
 
@@ -194,7 +222,7 @@ claim_by_key(struct loop *l, struct loop_device *d, const struct key *keys, size
 			to = mid;
 	}
 	for (; from < count && strcmp(keys[from].text, text) == 0; from++)
-		if (may_be(l, d, keys[from].lease)) {
+		if (may_be(l, d, keys[from].lease) && distance(&l->w->leases[keys[from].lease], d) <= near) {
 			claim(l, d, keys[from].lease);
 			return;
 		}
@@ -207,36 +235,21 @@ match_identities(struct loop *l)
 	size_t count = find_keys(l, keys);
 	char text[KEY_BYTES];
 
-	for (size_t i = 0; count > 0 && i < l->device_count; i++) {
-		struct loop_device *d = &l->devices[i];
+	for (int near = 1; count > 0 && near <= 2; near++)
+		for (size_t i = 0; i < l->device_count; i++) {
+			struct loop_device *d = &l->devices[i];
 
-		for (size_t h = 0; h < d->holder_count; h++)
-			for (int way = 0; way < 3 && d->lease == QUOTA_NONE; way++) {
-				const struct quota_seen_holder *x = &d->holder[h];
+			for (size_t h = 0; h < d->holder_count; h++)
+				for (int way = 0; way < 3 && d->lease == QUOTA_NONE; way++) {
+					const struct quota_seen_holder *x = &d->holder[h];
 
-				if (key_of(x->ns, x->pod, x->pod_uid, x->slurm_job, way, text))
-					claim_by_key(l, d, keys, count, text);
-			}
-	}
+					if (key_of(x->ns, x->pod, x->pod_uid, x->slurm_job, way, text))
+						claim_by_key(l, d, keys, count, text, near);
+				}
+		}
 }
 
 /* ---- by workspace ----------------------------------------------------------------------------------------------------------- */
-
-/* How near a device is to a lease's plan: 0 in it, 1 on one of its nodes, 2 elsewhere. */
-static int
-distance(const struct quota_lease *had, const struct loop_device *d)
-{
-	int best = 2;
-
-	for (size_t i = 0; i < had->part_count; i++) {
-		if (had->parts[i].node != d->book_node)
-			continue;
-		if (had->parts[i].gpu == d->gpu)
-			return 0;
-		best = 1;
-	}
-	return best;
-}
 
 static void
 match_workspaces(struct loop *l)

@@ -28,7 +28,8 @@ struct loop_lease {
 
 struct loop {
 	const struct quota_book *b;
-	const struct quota_observed *in;
+	const struct quota_observed *in; /* judged, from loop_judge() on */
+	struct quota_observed judged;
 	const struct quota_world *w; /* the book's lists */
 	int64_t now_ns;
 	struct quota_loop_out *out;
@@ -49,6 +50,7 @@ void loop_anomaly(struct loop *l, const char *kind, const char *subject, const c
 
 /* ---- the rules ---- */
 void loop_clock(struct loop *l);     /* 0 */
+void loop_judge(struct loop *l);     /* 1, its beginning; before positions are looked up */
 void loop_inventory(struct loop *l); /* 1 */
 void loop_match(struct loop *l);     /* 2 */
 void loop_leases(struct loop *l);    /* 3 to 7 */

@@ -185,21 +185,17 @@ cut_slots(struct live_memory *m, struct instances *in, int64_t node, struct quot
 		                                            .count = (int32_t)res_i64(in->r, i, 4)};
 }
 
-/* In service, or shown by its node; one that two nodes claim is where it is shown. */
+/* Each on the node that gpu_place says; what another node says of it is not looked at. */
 static bool
 load_gpus(struct db *db, struct live_memory *m, const struct idmap *at, struct err *err)
 {
 	static const struct db_stmt gpus = {
 		"quota gpus",
-		"WITH live AS (SELECT l.node_id, l.uuid, l.short_model, l.healthy, l.sharing, l.replicas, "
+		"WITH live AS (SELECT l.node_id, l.uuid, l.healthy, l.sharing, l.replicas, "
 		"NOT " SILENT " AS heard FROM live_gpu l JOIN node_status s ON s.node_id = l.node_id), "
-		"served AS (SELECT v.node_id, g.uuid, g.short_model, g.id FROM gpu_service v JOIN gpu g ON g.id = v.gpu_id "
-		"WHERE v.until_ns IS NULL), "
-		"every AS (SELECT DISTINCT ON (uuid COLLATE \"C\") * FROM (SELECT coalesce(l.node_id, v.node_id) AS node_id, "
-		"coalesce(l.uuid, v.uuid) AS uuid, coalesce(l.short_model, v.short_model) AS model, coalesce(l.heard, false) AS known, "
-		"coalesce(l.healthy, false) AS healthy, coalesce(l.sharing, '') AS sharing, coalesce(l.replicas, 0) AS replicas "
-		"FROM served v FULL JOIN live l ON l.node_id = v.node_id AND l.uuid = v.uuid) e "
-		"ORDER BY uuid COLLATE \"C\", known DESC, node_id) "
+		"every AS (SELECT p.node_id, p.uuid, p.model, coalesce(l.heard, false) AS known, coalesce(l.healthy, false) AS healthy, "
+		"coalesce(l.sharing, '') AS sharing, coalesce(l.replicas, 0) AS replicas "
+		"FROM gpu_place p LEFT JOIN live l ON l.node_id = p.node_id AND l.uuid = p.uuid) "
 		"SELECT e.node_id, e.uuid, e.model, e.known, coalesce(m.maintenance, false) OR NOT e.healthy, e.sharing = 'mig', e.replicas "
 		"FROM every e LEFT JOIN gpu g ON g.uuid = e.uuid " STATE_OF(
 			"x.gpu_id = g.id") "WHERE NOT coalesce(m.retired, false) ORDER BY e.node_id, e.uuid COLLATE \"C\""};

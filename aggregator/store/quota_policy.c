@@ -35,10 +35,9 @@ policy_rows_fini(struct policy_rows *r)
 		PQclear(r->at[i]);
 }
 
-/* $1: when. What nodes have: in service, shown or declared, and not retired. */
+/* $1: when. What nodes have: what is counted on them, or declared, and not retired. */
 #define WITH_INVENTORY                                                                                                                    \
-	"WITH had AS (SELECT node_id, short_model AS model FROM gpu_now "                                                                 \
-	"UNION SELECT l.node_id, l.short_model FROM live_gpu l "                                                                          \
+	"WITH had AS (SELECT p.node_id, p.model FROM gpu_place p WHERE p.model <> '' "                                                    \
 	"UNION SELECT d.node_id, d.model FROM node_declared d WHERE d.effective @> $1::timestamptz), "                                    \
 	"pool AS (SELECT DISTINCT c.name AS cluster, coalesce(t.name, '') AS tenant, h.model FROM had h JOIN node n ON n.id = h.node_id " \
 	"JOIN cluster c ON c.id = n.cluster_id LEFT JOIN node_owner o ON o.node_id = n.id AND o.effective @> $1::timestamptz "            \

@@ -2,6 +2,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -680,6 +681,145 @@ what_the_book_says_of_pools_and_orders_is_reported(void **state)
 	assert_string_equal(anomaly(k, "overdue"), "one");
 }
 
+/* ---- what a node says of itself, and of others ------------------------------------------------------------------------------- */
+
+static const char *
+detail_of(const struct world *k, const char *kind)
+{
+	for (size_t i = 0; i < k->out.anomaly_count; i++)
+		if (strcmp(k->out.anomalies[i].kind, kind) == 0)
+			return k->out.anomalies[i].detail;
+	return "";
+}
+
+static void
+a_node_that_the_book_would_not_take_is_left_out_and_the_others_go_on(void **state)
+{
+	static char long_name[LIMIT_NODE_NAME + 2], longest_name[LIMIT_NODE_NAME + 1], long_text[LIMIT_GPU_UUID + 2];
+	static struct quota_seen_gpu many[LIMIT_NODE_GPUS + 1];
+	static const struct quota_seen_slot light = {"1g.10gb", 0, 7, 1}, unknown = {"9g.99gb", 0, 1, 700},
+					    heavier = {"9g.99gb", 0, 1, 701}, none = {"", 0, 1, 0},
+					    one = {"", 1, 1, 5040};
+	static struct quota_seen_slot kinds[LIMIT_GPU_INSTANCES + 1];
+	const struct row {
+		const char *sentence, *name, *uuid, *model, *why;
+		const struct quota_seen_gpu *gpus;
+		size_t gpu_count;
+		const struct quota_seen_slot *slots;
+		size_t slot_count;
+	} rows[] = {
+		{.sentence = "a name of 253 bytes is taken", .name = longest_name},
+		{.sentence = "a longer one is not", .name = long_name, .why = "its name has 254 bytes, it is 1 to 253"},
+		{.sentence = "a GPU without a model is not there yet", .model = ""},
+		{.sentence = "a UUID that is too long",
+	         .uuid = long_text,
+	         .why = "its UUID has 129 bytes and its model 4, the most is 128 and 96"},
+		{.sentence = "1024 GPUs are taken", .gpus = many, .gpu_count = LIMIT_NODE_GPUS},
+		{.sentence = "1025 are not",
+	         .gpus = many,
+	         .gpu_count = LIMIT_NODE_GPUS + 1,
+	         .why = "it has 1025 GPUs, the most is 1024"},
+		{.sentence = "an instance of another weight",
+	         .slots = &light,
+	         .slot_count = 1,
+	         .why = "GPU g2: an instance of 1g.10gb weighs 1 units, on a H100 it is 675"},
+		{.sentence = "a profile that nobody knows weighs what its first node says",
+	         .slots = &unknown,
+	         .slot_count = 1},
+		{.sentence = "and nothing else from then on",
+	         .slots = &heavier,
+	         .slot_count = 1,
+	         .why = "GPU g2: an instance of 9g.99gb weighs 701 units, on a H100 it is 700"},
+		{.sentence = "a device without weight",
+	         .slots = &none,
+	         .slot_count = 1,
+	         .why = "GPU g2: a device weighs 0 units, it is 1 to 5040"},
+		{.sentence = "one replica",
+	         .slots = &one,
+	         .slot_count = 1,
+	         .why = "GPU g2: it is shared by 1 replicas, that is 2 to 5040"},
+		{.sentence = "too many kinds",
+	         .slots = kinds,
+	         .slot_count = LIMIT_GPU_INSTANCES + 1,
+	         .why = "GPU g2: it is cut into 57 kinds of devices, the most is 56"},
+	};
+	struct world *k = *state;
+	static char uuids[LIMIT_NODE_GPUS + 1][16];
+
+	memset(long_name, 'n', sizeof(long_name) - 1);
+	memset(longest_name, 'n', sizeof(longest_name) - 1);
+	memset(long_text, 'u', sizeof(long_text) - 1);
+	for (size_t i = 0; i <= LIMIT_NODE_GPUS; i++) {
+		snprintf(uuids[i], sizeof(uuids[i]), "m%zu", i);
+		many[i] = k->gpus[1][0];
+		many[i].uuid = uuids[i];
+	}
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		const struct row *r = &rows[i];
+		struct quota_seen_gpu gpu = k->gpus[1][0];
+		struct quota_seen_node node = k->nodes[1];
+
+		gpu.uuid = r->uuid ? r->uuid : gpu.uuid;
+		gpu.model = r->model ? r->model : gpu.model;
+		gpu.slots = r->slots ? r->slots : gpu.slots;
+		gpu.slot_count = r->slots ? r->slot_count : gpu.slot_count;
+		k->nodes[1] = (struct quota_seen_node){.name = r->name ? r->name : "other",
+		                                       .cluster = "east",
+		                                       .tenant = "",
+		                                       .gpus = r->gpus ? r->gpus : &gpu,
+		                                       .gpu_count = r->gpus ? r->gpu_count : 1};
+		settle(k); /* the book takes whatever is told */
+		(void)look(k);
+		if ((r->why == NULL) != (anomaly(k, "inventory")[0] == '\0') ||
+		    !strstr(detail_of(k, "inventory"), r->why ? r->why : ""))
+			fail_msg("%s: %s", r->sentence, detail_of(k, "inventory"));
+		/* The loss of another node is told all the same. */
+		k->nodes[0].silent = true;
+		if (strcmp(look(k), "{\"node_lost\":[\"n0\"]}") != 0)
+			fail_msg("%s: %s", r->sentence, buf_text(&k->text));
+		settle(k);
+		k->nodes[0].silent = false;
+		settle(k);
+		k->nodes[1] = node;
+		settle(k);
+	}
+}
+
+static void
+another_tenants_node_neither_confirms_a_lease_nor_keeps_it(void **state)
+{
+	struct world *k = *state;
+
+	k->nodes[1].tenant = "bank";
+	settle(k);
+	tell(k, ASK("one", "acme/a", "1"));
+	known_as(k, "one", "p");
+	later(k, 5);
+	hold(k, 1, 0, "acme/a", "p");
+	assert_string_equal(look(k), "");
+	/* a GPU that the book does not have on the node */
+	k->holders[0] = (struct quota_seen_holder){.node = 0,
+	                                           .gpu = "g2",
+	                                           .device = "g2",
+	                                           .replica = -1,
+	                                           .profile = "",
+	                                           .workspace = "acme/a",
+	                                           .ns = "team",
+	                                           .pod = "p",
+	                                           .pod_uid = "",
+	                                           .slurm_job = "",
+	                                           .holds = true};
+	assert_string_equal(look(k), "");
+	k->in.holder_count = 0;
+	hold(k, 0, 0, "acme/a", "p");
+	settle(k);
+	tell(k, "{\"release\":\"one\"}");
+	later(k, 5);
+	k->in.holder_count = 0;
+	hold(k, 1, 0, "acme/a", "p");
+	assert_string_equal(look(k), "{\"empty\":[\"one\"]}");
+}
+
 int
 main(void)
 {
@@ -709,6 +849,8 @@ main(void)
 		TEST(a_confirmed_lease_that_nobody_sees_is_unused),
 		TEST(a_holder_of_another_tenant_on_what_is_kept_for_one_is_foreign),
 		TEST(what_the_book_says_of_pools_and_orders_is_reported),
+		TEST(a_node_that_the_book_would_not_take_is_left_out_and_the_others_go_on),
+		TEST(another_tenants_node_neither_confirms_a_lease_nor_keeps_it),
 	};
 
 	return cmocka_run_group_tests_name("quota_loop", tests, NULL, NULL);
