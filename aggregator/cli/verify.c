@@ -29,8 +29,10 @@ static const struct {
 	{"records", "records", false},
 	{"days", "days", false},
 	{"charges", "charges", false},
+	{"rows", "rows by the journal", false},
 	{"entries", "audit entries", false},
 	{"events", "quota events", false},
+	{"journal", "journal entries", false},
 	{"seals", "seals", false},
 	{"pending", "node-hours are being made again from records that came late", true},
 	{"hours_unproved", "node-hours have lost their batches (keep_batches)", true},
@@ -38,7 +40,7 @@ static const struct {
 	{"days_open", "days are not folded: reports compute them from their hours at every reading", false},
 	{"quarantined", "batches are in quarantine, and billed to nobody", false},
 };
-enum { COUNT, LEFT_OUT, FIRST_SHOWN, FIRST_AUDIT = 8, FIRST_SKIPPED = 11 };
+enum { COUNT, LEFT_OUT, FIRST_SHOWN, FIRST_ROWS = 8, FIRST_SKIPPED = 13 };
 
 static bool
 add_counts(struct verified *v, const json_t *reply, struct err *err)
@@ -241,7 +243,7 @@ is_incomplete(const struct verified *v)
 		if (counts[i].missing && count_of(v, i) > 0)
 			return true;
 	/* A ledger without a node-hour in the range has nothing to prove there, and nothing was proved. */
-	for (size_t i = FIRST_SHOWN + 1; i < FIRST_AUDIT; i++)
+	for (size_t i = FIRST_SHOWN + 1; i < FIRST_ROWS; i++)
 		if (count_of(v, i) > 0)
 			return false;
 	return true;
@@ -303,7 +305,9 @@ cmd_verify(struct cli *c)
 	if (code != CLI_OK)
 		return code;
 	if (!ask_nodes(c, &v, buf_text(&path), &err) ||
-	    (cli_value(c, "node") == NULL && (!ask_days(c, &v, &err) || !ask_audit(c, &v, &err))))
+	    (cli_value(c, "node") == NULL &&
+	     (!ask_days(c, &v, &err) || !ask_part(c, &v, buf_text(&path), "part", "rows", "rows", &err) ||
+	      !ask_audit(c, &v, &err))))
 		return cli_fail(&err);
 	return print_verified(c, &v);
 }

@@ -8,7 +8,7 @@
 typedef char hash_text[2 * SHA256_SIZE + 1];
 
 /* What is proved, in this order; and where a page of it ends. */
-enum proof_phase { PROOF_LINKS, PROOF_EVENTS, PROOF_SEALS, PROOF_PHASES };
+enum proof_phase { PROOF_LINKS, PROOF_EVENTS, PROOF_JOURNAL, PROOF_SEALS, PROOF_PHASES };
 struct place {
 	enum proof_phase phase;
 	int64_t chain, seq;
@@ -21,7 +21,7 @@ struct proof {
 	struct place at;
 	bool more;      /* of this phase */
 	hash_text hash; /* of the link or seal at hand */
-	int64_t entries, events, seals, unsealed;
+	int64_t entries, events, journal, seals, unsealed;
 };
 void proof_tell(struct proof *p, const char *kind, const char *what, const char *expected, const char *found);
 

@@ -37,6 +37,7 @@ bool
 store_audit_seal(struct db *db, int most, struct audit_sealed *ret, struct err *err)
 {
 	static const struct db_stmt lock = {"audit lock", "SELECT pg_try_advisory_xact_lock(" DB_LOCK_AUDIT ")"};
+	static const struct db_stmt journal = {"journal seal", "SELECT journal_seal_entries($1::integer)"};
 	static const struct db_stmt seal = {
 		"audit seal", "SELECT entries, seal, encode(hash, 'hex') FROM audit_seal_entries($1::integer)"};
 	in_place(db_tx) struct db_tx tx = {0};
@@ -48,7 +49,7 @@ store_audit_seal(struct db *db, int most, struct audit_sealed *ret, struct err *
 	if (!db_tx_begin(&tx, db, err) || !db_run(db, &lock, NULL, &locked, err))
 		return false;
 	if (res_bool(locked, 0, 0)) {
-		if (!db_run(db, &seal, &a, &r, err))
+		if (!db_run(db, &journal, &a, NULL, err) || !db_run(db, &seal, &a, &r, err))
 			return false;
 		if (PQntuples(r) == 1) {
 			done.entries = res_i64(r, 0, 0);

@@ -4,7 +4,8 @@
  *  1. a chain's links are numbered from 1 without a hole, and the hash of each is over the link before it and its entry
  *  2. a chain ends where audit_chain says
  *  3. every entry is in a chain, or waits for its seal
- *  4. seals are a chain of the same kind, and the chains, the quota log's among them, still have what was sealed
+ *  4. the journal of rows is a chain of the same kind
+ *  5. so are the seals, and the chains, the quota log's and the journal's among them, still have what was sealed
  * The hashes are made here, by none of the functions that made them when they were stored. */
 #include <stdio.h>
 #include <string.h>
@@ -233,6 +234,54 @@ check_strays(struct proof *p, struct err *err)
 	return true;
 }
 
+/* --- the journal of rows --- */
+
+/* Rule 4. Its links are in its own rows. */
+static bool
+check_journal(struct proof *p, struct err *err)
+{
+	static const struct db_stmt before = {"journal resume",
+	                                      "SELECT encode(hash, 'hex') FROM row_journal WHERE seq = $1"};
+	static const struct db_stmt stmt = {
+		"journal links",
+		"SELECT seq, encode(hash, 'hex'), id::text, ns_of(at)::text, xid::text, relation, operation, keys::text, hashes::text "
+		"FROM row_journal WHERE seq > $1 ORDER BY seq LIMIT $2"};
+	owned(result) PGresult *r = NULL, *last = NULL;
+	struct db_args a = {0}, page = {0};
+
+	arg_i64(&a, p->at.seq);
+	arg_i64(&page, p->at.seq);
+	arg_i64(&page, PAGE_LINKS);
+	if (!db_script(p->db, "SET LOCAL bytea_output = 'hex'", err) || !db_run(p->db, &before, &a, &last, err) ||
+	    !db_run(p->db, &stmt, &page, &r, err))
+		return false;
+	snprintf(p->hash, sizeof(p->hash), "%s", PQntuples(last) == 1 ? res_text(last, 0, 0) : no_hash);
+	for (int row = 0; row < PQntuples(r); row++) {
+		in_place(buf) struct buf b;
+		hash_text computed;
+		char what[160], number[24];
+
+		begin_hash(&b);
+		add_field(&b, res_text(r, row, 0));
+		for (int col = 2; col <= 8; col++)
+			add_field(&b, res_text(r, row, col));
+		if (!hash_with(&b, p->hash, computed, err))
+			return false;
+		snprintf(what, sizeof(what), "entry %s of the journal of rows, number %s", res_text(r, row, 2),
+		         res_text(r, row, 0));
+		snprintf(number, sizeof(number), "%" PRId64, p->at.seq + 1);
+		if (res_i64(r, row, 0) != p->at.seq + 1)
+			proof_tell(p, "journal-removed", what, number, res_text(r, row, 0));
+		else if (strcmp(computed, res_text(r, row, 1)) != 0)
+			proof_tell(p, "journal-changed", what, res_text(r, row, 1), computed);
+		p->at.seq = res_i64(r, row, 0);
+		snprintf(p->hash, sizeof(p->hash), "%s", res_text(r, row, 1));
+		p->journal++;
+	}
+	p->more = PQntuples(r) == PAGE_LINKS;
+	return true;
+}
+
 /* --- seals --- */
 
 enum { SEAL_SEQ, SEAL_AT, SEAL_HASH, SEAL_CHAIN, SEAL_HEAD_SEQ, SEAL_HEAD_HASH, SEAL_LINK_HASH };
@@ -285,9 +334,9 @@ check_seals(struct proof *p, struct err *err)
 	static const struct db_stmt stmt = {
 		"audit seals",
 		"SELECT s.seq, ns_of(s.at), encode(s.hash, 'hex'), h.chain, h.seq, encode(h.hash, 'hex'), encode(coalesce(l.hash, "
-		"q.hash), 'hex') FROM (SELECT * FROM audit_seal WHERE seq > $1 ORDER BY seq LIMIT $2) s LEFT JOIN "
+		"q.hash, j.hash), 'hex') FROM (SELECT * FROM audit_seal WHERE seq > $1 ORDER BY seq LIMIT $2) s LEFT JOIN "
 		"audit_sealed_head h ON h.seal = s.seq LEFT JOIN audit_link l ON l.chain = h.chain AND l.seq = h.seq LEFT JOIN "
-		"quota_event q ON h.chain = -1 AND q.seq = h.seq ORDER BY s.seq, h.chain"};
+		"quota_event q ON h.chain = -1 AND q.seq = h.seq LEFT JOIN row_journal j ON h.chain = -2 AND j.seq = h.seq ORDER BY s.seq, h.chain"};
 	owned(result) PGresult *r = NULL, *last = NULL;
 	struct db_args a = {0}, page = {0};
 	int64_t from = p->seals;
@@ -346,9 +395,9 @@ take_number(const char **at, char end, int64_t *ret)
 }
 
 static const char *const phases[PROOF_PHASES] = {
-	[PROOF_LINKS] = "links.", [PROOF_EVENTS] = "events.", [PROOF_SEALS] = "seals."};
+	[PROOF_LINKS] = "links.", [PROOF_EVENTS] = "events.", [PROOF_JOURNAL] = "journal.", [PROOF_SEALS] = "seals."};
 
-/* "links.CHAIN.SEQ", "events.SEQ" or "seals.SEQ". */
+/* "links.CHAIN.SEQ", "events.SEQ", "journal.SEQ" or "seals.SEQ". */
 static bool
 place_parse(const char *text, struct place *ret, struct err *err)
 {
@@ -387,6 +436,7 @@ prove(struct proof *p, const struct audit_proof *q, struct err *err)
 	switch (p->at.phase) {
 	case PROOF_LINKS: return check_links(p, err) && (p->more || check_strays(p, err));
 	case PROOF_EVENTS: return proof_events(p, err);
+	case PROOF_JOURNAL: return check_journal(p, err);
 	default: return check_seals(p, err) && (p->more || check_witness(p, q, err));
 	}
 }
@@ -405,9 +455,9 @@ store_audit_verify_json(struct db *db, const struct audit_proof *q, struct buf *
 		return false;
 	buf_printf(out,
 	           "],\"count\":%" PRId64 ",\"left_out\":%" PRId64 ",\"entries\":%" PRId64 ",\"events\":%" PRId64
-	           ",\"seals\":%" PRId64 ",\"unsealed\":%" PRId64 ",\"next\":",
+	           ",\"journal\":%" PRId64 ",\"seals\":%" PRId64 ",\"unsealed\":%" PRId64 ",\"next\":",
 	           p.report.counts.differences, p.report.counts.differences - p.report.written, p.entries, p.events,
-	           p.seals, p.unsealed);
+	           p.journal, p.seals, p.unsealed);
 	write_next(&p, out);
 	buf_str(out, "}\n");
 	return buf_ok(out, "the answer", err) && db_tx_commit(&tx, err);

@@ -120,11 +120,15 @@ static bool
 retire_batches(struct db *db, struct retaining *w, struct err *err)
 {
 	static const struct db_stmt lock = {"evidence alone", "SELECT pg_advisory_xact_lock(" DB_LOCK_EVIDENCE ")"};
+	/* Where proof ends is in the audit log: verify believes the ledger's word for it in no other way. */
 	static const struct db_stmt limit = {
 		"evidence limit",
-		"UPDATE ledger SET evidence_from_ns = x.ns FROM (SELECT max(ns_of(p.ends_at)) AS ns FROM period p "
+		"WITH was AS (SELECT evidence_from_ns AS ns FROM ledger), moved AS (UPDATE ledger SET evidence_from_ns = x.ns FROM (SELECT max(ns_of(p.ends_at)) AS ns FROM period p "
 		"WHERE p.status = 'closed' AND p.closed_at <= $1 AND p.ends_at <= $1 AND NOT EXISTS (SELECT FROM period o "
-		"WHERE o.starts_at < p.starts_at AND o.status <> 'closed')) x WHERE x.ns > evidence_from_ns"};
+		"WHERE o.starts_at < p.starts_at AND o.status <> 'closed')) x WHERE x.ns > evidence_from_ns RETURNING evidence_from_ns AS ns) "
+		"INSERT INTO audit_log (actor, action, subject, before, after, reason) SELECT 'tollgate-aggregator', 'evidence.retire', 'batches', "
+		"jsonb_build_object('evidence_from', rfc3339(at_ns(w.ns))), jsonb_build_object('evidence_from', rfc3339(at_ns(m.ns))), "
+		"'kept as long as keep_batches says' FROM was w, moved m"};
 	static const struct db_stmt drop = {
 		"evidence drop",
 		"WITH old AS (SELECT s.id, s.evidence_seq, (SELECT min(b.seq) FROM ingest_batch b WHERE b.stream_id = s.id "
@@ -164,6 +168,13 @@ retire_day_hours(struct db *db, const char *day, struct retention_result *ret, s
 	                                                  "day_lock($1::date))"};
 	static const struct db_stmt end = {"hours end", "UPDATE billing_day SET hours_gone = true WHERE day = $1::date "
 	                                                "AND NOT dirty RETURNING day"};
+	/* What the day is charged as is final from here on, and proved by the journal. */
+	static const struct db_stmt keep = {"hours keep", "SELECT journal_day($1::date)"};
+	static const struct db_stmt audit = {
+		"hours audit",
+		"INSERT INTO audit_log (actor, action, subject, after, reason) SELECT 'tollgate-aggregator', "
+		"'hours.retire', 'day ' || $1, jsonb_build_object('node_hours', count(*)), 'kept as long as keep_hours says' FROM node_hour h "
+		"JOIN billing_day b ON b.day = $1::date AND h.hour >= b.starts_at AND h.hour < b.ends_at"};
 	static const struct db_stmt nodes = {
 		"hours nodes",
 		"UPDATE node n SET hours_from = CASE WHEN n.hours_until > x.ends_at THEN x.ends_at END, "
@@ -190,7 +201,8 @@ retire_day_hours(struct db *db, const char *day, struct retention_result *ret, s
 		return false;
 	if (PQntuples(ended) == 0)
 		return true;
-	if (!db_run(db, &nodes, &a, NULL, err) || !db_run(db, &rows, &a, NULL, err) ||
+	if (!db_run(db, &keep, &a, NULL, err) || !db_run(db, &audit, &a, NULL, err) ||
+	    !db_run(db, &nodes, &a, NULL, err) || !db_run(db, &rows, &a, NULL, err) ||
 	    !db_run(db, &hours, &a, &gone, err) || !db_tx_commit(&tx, err))
 		return false;
 	ret->hours += res_i64(gone, 0, 0);

@@ -351,6 +351,7 @@ enum verify_part {
 	VERIFY_ALL,
 	VERIFY_NODES, /* batches, records, hours, attribution: of all nodes, or of one */
 	VERIFY_DAYS,  /* billing days and their charges */
+	VERIFY_ROWS,  /* rows that cannot be computed again, by the journal; whatever the range */
 	VERIFY_PARTS
 };
 extern const char *const verify_part_names[VERIFY_PARTS + 1]; /* ended by NULL */
@@ -364,7 +365,7 @@ MUST_CHECK bool store_verify_json(struct db *db, const struct verify_query *q, s
 /* How much was looked at, and how much was not, and why. */
 struct verify_counts {
 	int64_t differences;
-	int64_t nodes, hours, batches, records, days, charges;
+	int64_t nodes, hours, batches, records, days, charges, rows;
 	int64_t hours_pending;  /* records came for them after they were retired; they are being made again */
 	int64_t hours_unproved; /* their batches were given up */
 	int64_t days_open;      /* not folded: reports make them from their hours */

@@ -191,7 +191,7 @@ verify_node(struct verify_node *n, struct err *err)
 /* --- the parts --- */
 
 const char *const verify_part_names[VERIFY_PARTS + 1] = {
-	[VERIFY_ALL] = "all", [VERIFY_NODES] = "nodes", [VERIFY_DAYS] = "days"};
+	[VERIFY_ALL] = "all", [VERIFY_NODES] = "nodes", [VERIFY_DAYS] = "days", [VERIFY_ROWS] = "rows"};
 
 /* A proof of a range, step by step. */
 struct verifying {
@@ -250,6 +250,7 @@ run_part(struct verifying *v, enum verify_part part, const char *node, struct er
 	switch (part) {
 	case VERIFY_NODES: return verify_nodes(v, node, err);
 	case VERIFY_DAYS: return step(v, "days", err) && verify_days(&all, err);
+	case VERIFY_ROWS: return step(v, "rows", err) && verify_rows_journal(&all, err);
 	default: return false;
 	}
 }
@@ -295,6 +296,7 @@ write_counts(const struct verify_report *r, struct buf *out)
 		{"records", c->records},
 		{"days", c->days},
 		{"charges", c->charges},
+		{"rows", c->rows},
 		{"pending", c->hours_pending},
 		{"hours_unproved", c->hours_unproved},
 		{"days_open", c->days_open},

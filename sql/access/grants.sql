@@ -18,7 +18,7 @@ DECLARE
 		WHERE a.attrelid = 'tollgate.ingest_batch'::regclass AND a.attnum > 0 AND NOT a.attisdropped AND a.attname NOT IN ('stream_id', 'seq', 'last_seq',
 			'from_ns', 'to_ns', 'records', 'exporter_version', 'received_at', 'sha256', 'payload'));
 	rights constant jsonb := jsonb_build_object(
-		'SELECT / SELECT', ARRAY['schema_migration', 'audit_unsealed', 'audit_chain', 'audit_link', 'audit_seal', 'audit_sealed_head', 'gpu_service'],
+		'SELECT / SELECT', ARRAY['schema_migration', 'audit_unsealed', 'audit_chain', 'audit_link', 'audit_seal', 'audit_sealed_head', 'gpu_service', 'row_journal'],
 		-- derived
 		'SELECT / ' || inputs, ARRAY['usage_hourly', 'usage_daily', 'usage_slice', 'node_hour', 'billing_day', 'charge_day', 'reserve_day', 'loan_day',
 			'pool_day', 'lost_hold', 'late_change'],
@@ -42,12 +42,12 @@ DECLARE
 			'tenant_auto_approve', 'node_cluster']);
 	definers constant jsonb := jsonb_build_object(
 		'daemon', ARRAY['node_hours_touch', 'node_hours_share', 'slices_mark', 'slices_add', 'node_hours_reattribute', 'gpu_serve', 'gpu_describe',
-			'audit_seal_entries'],
-		'rollup', ARRAY['nodes_fall_silent', 'retire_intervals'],
+			'audit_seal_entries', 'journal_seal_entries'],
+		'rollup', ARRAY['nodes_fall_silent', 'retire_intervals', 'journal_day'],
 		'both', ARRAY['make_partitions', 'make_periods']);
 	-- Triggers that only look at their row, or only refuse: they need nobody's rights, and some of them run at every decision.
 	judges constant text[] := ARRAY['decision_is_sound', 'quota_book_is_sound', 'quota_never_goes_back', 'audit_log_only_grows', 'closed_is_final',
-		'ledger_is_final', 'meter_event_only_grows', 'period_begins_open', 'price_rows_are_final', 'released_stays_released', 'token_is_final'];
+		'ledger_is_final', 'meter_event_only_grows', 'period_begins_open', 'price_rows_are_final', 'released_stays_released', 'token_is_final', 'row_journal_only_grows', 'journalled_stays'];
 	t record;
 	given text;
 BEGIN

@@ -63,23 +63,23 @@ class Random(Base):
         for node in nodes:
             for when in self.hours(rng, start, count, phase):
                 if rng.random() < 0.5:
-                    led.rows(f"insert into node_owner (node_id, tenant_id, effective) values ({node}, {rng.choice(tenants)}, {when})")
+                    led.declare(f"insert into node_owner (node_id, tenant_id, effective) values ({node}, {rng.choice(tenants)}, {when})")
         for [workspace] in led.rows("select id from workspace order by 1"):
             for shared in ("true", "false"):
                 for when in self.hours(rng, start, count, phase):
                     what = rng.choice(["NULL", "'', NULL, %d" % rng.choice([2520, 5040, 10080, 720]), "'1g.10gb', 2, 1350", "'3g.40gb', 1, 2340"])
                     if what != "NULL":
-                        led.rows(
+                        led.declare(
                             "insert into reservation (workspace_id, cluster_id, shared, model, profile, instances, units, effective) "
                             f"select {workspace}, (select min(id) from cluster), {shared}, '{MODEL}', {what}, {when}"
                         )
             for when in self.hours(rng, start, count, phase):
                 model, what = rng.choice(["''", f"'{MODEL}'"]), rng.choice(["'', NULL, NULL", "'', NULL, 0", "'', NULL, 1260", "'1g.10gb', 1, NULL"])
                 if rng.random() < 0.5:
-                    led.rows(f"insert into workspace_limit (workspace_id, kind, model, profile, instances, units, effective) select {workspace}, 'lend', {model}, {what}, {when}")
+                    led.declare(f"insert into workspace_limit (workspace_id, kind, model, profile, instances, units, effective) select {workspace}, 'lend', {model}, {what}, {when}")
         for i, when in enumerate(self.hours(rng, start, count, phase)):
             shared = rng.choice(["none", "even", "proportional"])
-            led.rows(f"insert into price_book (version, currency, sha256, effective, lender_ratio, shared_idle) values ('v{i}', 'EUR', sha256('{i}'), {when}, 0.8, '{shared}')")
+            led.declare(f"insert into price_book (version, currency, sha256, effective, lender_ratio, shared_idle) values ('v{i}', 'EUR', sha256('{i}'), {when}, 0.8, '{shared}')")
 
     def assert_charged(self, led):
         for name, found, expected in zip(("charge_day", "reserve_day", "loan_day", "pool_day"), chargeref.found(led), chargeref.expected(led)):
@@ -109,8 +109,8 @@ class Random(Base):
         """Prices for the books that grant() made."""
         for [book] in led.rows("select id from price_book order by 1"):
             for n, (what, price) in enumerate(self.PRICES):
-                led.rows(f"insert into price_item (book_id, position, gpu_model, mig_profile, class, price) select {book}, {n}, {what}, {price}")
-            led.rows(f"insert into price_discount (book_id, position, category, ratio) values ({book}, 0, 'gpu', 0.0{rng.randint(1, 9)})")
+                led.declare(f"insert into price_item (book_id, position, gpu_model, mig_profile, class, price) select {book}, {n}, {what}, {price}")
+            led.declare(f"insert into price_discount (book_id, position, category, ratio) values ({book}, 0, 'gpu', 0.0{rng.randint(1, 9)})")
 
     def assert_reconciled(self, led):
         """Capacity x list price = billed + credits + unrecovered + prices, to the cent; what is billed is the report, and capacity all that was in service."""
@@ -152,7 +152,7 @@ class Random(Base):
                 fleet = Fleet(rng.randrange(1 << 32), start, start + 8 * HOUR)
                 led.ingest_many([s for n in fleet.nodes for s in n.streams])
                 self.grant(rng, led, start, 9, phase)
-                led.rows(f"insert into node_state (node_id, state, effective) select min(id), 'maintenance', tstzrange(at_ns({start // HOUR * HOUR + phase + 3 * HOUR}), at_ns({start // HOUR * HOUR + phase + 5 * HOUR})) from node")
+                led.declare(f"insert into node_state (node_id, state, effective) select min(id), 'maintenance', tstzrange(at_ns({start // HOUR * HOUR + phase + 3 * HOUR}), at_ns({start // HOUR * HOUR + phase + 5 * HOUR})) from node")
                 settle(led)
                 led.now += 24 * HOUR
                 settle(led)
@@ -184,18 +184,18 @@ class Random(Base):
             "delete from reservation",
         ):
             with self.subTest(change):
-                led.rows(change)
+                led.declare(change)
                 self.assertEqual(self.dirty(led), 1)
                 settle(led)
                 self.assert_charged(led)
-        led.rows(f"insert into workspace_limit select min(id), 'limit', '', '', NULL, 1, {hours} from workspace")
+        led.declare(f"insert into workspace_limit select min(id), 'limit', '', '', NULL, 1, {hours} from workspace")
         self.assertEqual(self.dirty(led), 0)
 
     def test_of_an_open_hour_a_reservation_counts_as_far_as_the_nodes_have_come(self):
         led = self.new_ledger(now=START + 45 * MINUTE)
         led.apply(POLICY + "prices: {version: v, currency: EUR, items: [{price: '1.00'}]}\n")
         hold(led, "n", [[(START + HOUR, "ns-0")]], START, START + 30 * MINUTE, [0])
-        led.rows(f"insert into reservation select min(id), (select min(id) from cluster), true, '{MODEL}', '', NULL, 5040, tstzrange({at(START)}, NULL) from workspace where name = 'even'")
+        led.declare(f"insert into reservation select min(id), (select min(id) from cluster), true, '{MODEL}', '', NULL, 5040, tstzrange({at(START)}, NULL) from workspace where name = 'even'")
         lines = [r for r in csv.DictReader(io.StringIO(led.text("report", "2026-11"))) if r["category"] == "gpu"]
         self.assertEqual({(r["charge_type"], Decimal(r["quantity"])) for r in lines}, {("commitment", Decimal("0.5")), ("covered", Decimal("0.5"))})
 
@@ -205,7 +205,7 @@ class Random(Base):
         led.apply(POLICY)
         fleet = Fleet(rng.randrange(1 << 32), START, START + 3 * HOUR)
         led.ingest_many([s for n in fleet.nodes for s in n.streams])
-        led.rows(f"insert into reservation select id, (select min(id) from cluster), true, '{MODEL}', '', NULL, 2520, tstzrange({at(START)}, NULL) from workspace where name <> 'rest'")
+        led.declare(f"insert into reservation select id, (select min(id) from cluster), true, '{MODEL}', '', NULL, 2520, tstzrange({at(START)}, NULL) from workspace where name <> 'rest'")
         settle(led)
         for spoil, mend, rows in (
             ("update charge_day set used = used + 1", "update charge_day set used = used - 1", "select count(*) from charge_day"),

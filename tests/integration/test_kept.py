@@ -30,7 +30,8 @@ class Kept(Base):
 
     def close(self, led, at):
         # Closing itself is another test's: here only the time since then matters.
-        led.rows(f"set session_replication_role = replica; update period set status = 'closed', closed_at = at_ns({at}) where month <= '2026-11'")
+        led.rows(f"set session_replication_role = replica; update period set status = 'closed', closed_at = at_ns({at}) where month <= '2026-11'; "
+                 "insert into row_journal (relation, operation, keys, hashes) select 'period', 'update', array_agg(month), array_agg(journal_hash(to_jsonb(p), '{}')) from period p")  # fmt: skip
 
     def report(self, led):
         return led.text("report", "2026-11")
@@ -74,7 +75,7 @@ class Kept(Base):
         led.retain(intervals=7 * DAY, batches=35 * DAY)
         held = "select sum(used + idle + unmeasured), sum(used + idle + unmeasured + unallocated + stranded + down + unknown) from usage_hourly where hour < '2026-12-01'"
         before = led.rows(held)
-        led.rows(f"insert into node_state (node_id, state, effective) select min(id), 'maintenance', tstzrange(at_ns({START + HOUR}), at_ns({START + 3 * HOUR})) from node")
+        led.declare(f"insert into node_state (node_id, state, effective) select min(id), 'maintenance', tstzrange(at_ns({START + HOUR}), at_ns({START + 3 * HOUR})) from node")
         now, led.now = led.now, START + 12 * HOUR
         r = led.rollup()
         self.assertEqual((r["restored"], r["resealed"]), (0, 2))
@@ -92,7 +93,7 @@ class Kept(Base):
         self.assertEqual(led.rows("select count(*) from usage_hourly where hour < '2026-12-01'"), [["0"]])
         self.assertEqual(led.rows("select day, hours_gone, dirty from billing_day order by 1 limit 1"), [["2026-11-30", "t", "f"]])
         self.assertEqual(self.report(led), before)
-        led.rows("insert into node_owner (node_id, tenant_id, effective) select min(n.id), (select min(id) from tenant), '[2026-11-30 21:00Z,2026-11-30 22:00Z)' from node n")
+        led.declare("insert into node_owner (node_id, tenant_id, effective) select min(n.id), (select min(id) from tenant), '[2026-11-30 21:00Z,2026-11-30 22:00Z)' from node n")
         self.assertEqual(self.report(led), before, "what is final does not follow an owner")
 
 
@@ -122,7 +123,7 @@ class Released(Base):
         for b in batches[:half]:
             self.assertTrue(led.ingest([b])["ok"])
         gpu = batches[0]["devices"][0]["uuid"]
-        led.rows(f"insert into node_state (gpu_id, state, effective) select id, 'retired', tstzrange(at_ns({START + 3 * HOUR}), null) from gpu where uuid = '{gpu}'")
+        led.declare(f"insert into node_state (gpu_id, state, effective) select id, 'retired', tstzrange(at_ns({START + 3 * HOUR}), null) from gpu where uuid = '{gpu}'")
         settle(led)
         replies = led.ingest_many([[b] for b in batches[half:]])
         self.assertEqual({str(r["classes"]) for r in replies}, {"{'retired': 1}"})
@@ -131,7 +132,7 @@ class Released(Base):
         self.assertEqual(len(waiting), len(batches) - half)
         with self.assertRaisesRegex(StoreError, "was declared retired"):
             led.release(waiting[0])
-        led.rows("delete from node_state")
+        led.declare("delete from node_state")
         for batch in waiting:
             led.release(batch)
         settle(led)
@@ -143,11 +144,11 @@ class Released(Base):
     def test_a_node_that_fell_silent_before_its_gpu_was_retired_has_the_time_between_as_unknown(self):
         led = self.new_ledger(now=START + 6 * HOUR)
         led.ingest([batch(1, 1)])
-        led.rows(f"insert into node_state (gpu_id, state, effective) select id, 'retired', tstzrange(at_ns({START + 2 * HOUR}), null) from gpu")
+        led.declare(f"insert into node_state (gpu_id, state, effective) select id, 'retired', tstzrange(at_ns({START + 2 * HOUR}), null) from gpu")
         settle(led)
         self.assertEqual(self.unknown(led), {"GPU-1": 2 * HOUR - MINUTE})
         led.assert_sound()
-        led.rows("delete from node_state")
+        led.declare("delete from node_state")
         self.assertTrue(led.ingest([{**batch(1, 1 + 5 * 60), "seq": 2}])["ok"])
         settle(led)
         self.assertEqual(self.unknown(led), {"GPU-1": 6 * HOUR - 2 * MINUTE})
@@ -172,10 +173,10 @@ class Released(Base):
                 push()
                 push()
                 self.assertEqual(push()[1:], (True, 0, {}))
-                led.rows(f"insert into node_state (gpu_id, state, effective) select id, 'retired', tstzrange(at_ns({begins}), null) from gpu where uuid = 'GPU-{node}'")
+                led.declare(f"insert into node_state (gpu_id, state, effective) select id, 'retired', tstzrange(at_ns({begins}), null) from gpu where uuid = 'GPU-{node}'")
                 self.assertEqual(push()[1:], (False, 1, {"retired": 1}))
                 self.assertEqual(led.value(f"select count(*) from gpu_service s join gpu g on g.id = s.gpu_id where g.uuid = 'GPU-{node}' and s.until_ns is null"), "0")
-                led.rows("delete from node_state")
+                led.declare("delete from node_state")
                 self.assertEqual(push()[2:], (0, {}))
                 self.assertEqual(push()[1:], (True, 0, {}))
                 led.assert_sound()

@@ -1,0 +1,222 @@
+/* aggregator/store/verify_rows.c - rows that cannot be computed again, against the journal that was written with them.
+ *
+ * Rules, in order:
+ *  1. every row of a journalled table has the hash of its last entry, every entry that is not of a removal has its row
+ *  2. a change of what people decide or of what was billed has an entry of the audit log in the same transaction
+ *  3. the triggers that write the journal are there and in force
+ *  4. days whose hours were given up have the rows that they had then
+ * The chain over the journal is proved with the audit log (audit_verify.c). Hashes are computed by the database, which has the rows: only what
+ * differs comes back. */
+#include <stdio.h>
+#include <string.h>
+
+#include "aggregator/store/verify.h"
+
+#define FOUND_MAX "10000" /* that one relation brings back */
+
+/* Which changes have an entry in the audit log. */
+enum audited { AUDITED_NEVER, AUDITED_CHANGES, AUDITED_ALWAYS };
+
+/* As sql/0026_journal has them. */
+static const struct {
+	const char *name, *key, *left_out;
+	enum audited audited;
+} relations[] = {
+	{"cluster", "id", "", AUDITED_ALWAYS},
+	{"tenant", "id", "", AUDITED_ALWAYS},
+	{"workspace", "id", "", AUDITED_ALWAYS},
+	{"policy_version", "id", "", AUDITED_ALWAYS},
+	{"attribution_rule", "id", "", AUDITED_ALWAYS},
+	{"node_owner", "node_id,effective", "", AUDITED_ALWAYS},
+	{"node_state", "node_id,gpu_id,effective", "", AUDITED_ALWAYS},
+	{"node_declared", "node_id,model,profile,effective", "", AUDITED_ALWAYS},
+	{"reservation", "workspace_id,cluster_id,shared,model,profile,effective", "", AUDITED_ALWAYS},
+	{"workspace_limit", "workspace_id,kind,model,profile,effective", "", AUDITED_ALWAYS},
+	{"tenant_limit", "tenant_id,kind,model,profile,effective", "", AUDITED_ALWAYS},
+	{"workspace_quota", "workspace_id,effective", "", AUDITED_ALWAYS},
+	{"tenant_quota", "tenant_id,effective", "", AUDITED_ALWAYS},
+	{"tenant_auto_approve", "tenant_id,effective", "", AUDITED_ALWAYS},
+	{"priority_class", "name,effective", "", AUDITED_ALWAYS},
+	{"tenant_member", "tenant_id,member,effective", "", AUDITED_ALWAYS},
+	{"workspace_member", "workspace_id,member,effective", "", AUDITED_ALWAYS},
+	{"budget", "tenant_id,workspace_id,effective", "", AUDITED_ALWAYS},
+	{"price_book", "id", "", AUDITED_ALWAYS},
+	{"price_item", "book_id,position", "", AUDITED_ALWAYS},
+	{"price_discount", "book_id,position", "", AUDITED_ALWAYS},
+	{"price_site", "book_id,cluster_id", "", AUDITED_ALWAYS},
+	{"price_weight", "book_id,tenant_id", "", AUDITED_ALWAYS},
+	{"period_close", "month", "", AUDITED_ALWAYS},
+	{"invoice", "number", "", AUDITED_ALWAYS},
+	{"invoice_total", "number,currency", "", AUDITED_ALWAYS},
+	{"invoice_line", "number,line_id", "", AUDITED_ALWAYS},
+	{"invoice_document", "month,tenant_id,format", "gzip", AUDITED_ALWAYS},
+	{"adjustment", "id", "", AUDITED_ALWAYS},
+	{"adjustment_approval", "adjustment_id", "", AUDITED_ALWAYS},
+	{"event_source", "id", "", AUDITED_CHANGES},
+	{"meter_event", "source_id,id", "", AUDITED_CHANGES},
+	{"gpu_xid", "gpu_id,at_ns,xid", "", AUDITED_CHANGES},
+	{"holder_attribution", "holder_id,effective", "", AUDITED_NEVER},
+	{"node", "id", "covered_until_ns,silent_until_ns,hours_from,hours_until,behind", AUDITED_CHANGES},
+	{"node_cluster", "node_id,effective", "", AUDITED_CHANGES},
+	{"gpu", "id", "index", AUDITED_CHANGES},
+	{"gpu_spec", "gpu_id,effective", "", AUDITED_CHANGES},
+	{"device", "id", "", AUDITED_CHANGES},
+	{"holder", "id", "", AUDITED_CHANGES},
+	{"gpu_service", "id", "", AUDITED_NEVER},
+	{"stream", "id", "next_seq,covered_until_ns,evidence_seq", AUDITED_CHANGES},
+	{"stream_device", "stream_id,local_id", "", AUDITED_CHANGES},
+	{"stream_holder", "stream_id,local_id", "", AUDITED_CHANGES},
+	{"ledger", "one", "", AUDITED_CHANGES},
+	{"period", "month", "", AUDITED_NEVER},
+	{"lost_hold", "device_id,holder_id,ended_ns", "", AUDITED_NEVER},
+	{"billing_day", "day", "starts_at,ends_at,folded_at,dirty", AUDITED_CHANGES},
+};
+
+/* $1 the relation, $2 key columns, $3 columns left out. */
+#define KEY                                                                                                            \
+	"(SELECT string_agg(coalesce(to_jsonb(t) ->> k.name, '-'), ' ' ORDER BY k.n) FROM unnest(string_to_array($2, " \
+	"',')) WITH ORDINALITY AS k(name, n))"
+#define HASH "sha256(convert_to((jsonb_strip_nulls(to_jsonb(t)) - string_to_array($3, ','))::text, 'UTF8'))"
+#define COMPARE                                                                                                       \
+	"SELECT coalesce(n.key, l.key), encode(l.hash, 'hex'), encode(n.hash, 'hex') FROM last l FULL JOIN now n ON " \
+	"n.key = l.key WHERE l.hash IS DISTINCT FROM n.hash ORDER BY 1 LIMIT " FOUND_MAX
+
+static void
+tell_rows(struct verify_node *n, const char *relation, const PGresult *r)
+{
+	for (int row = 0; row < PQntuples(r); row++) {
+		const char *kind = res_null(r, row, 1)   ? "row-extra"
+		                   : res_null(r, row, 2) ? "row-missing"
+		                                         : "row-changed";
+		char what[512];
+
+		snprintf(what, sizeof(what), "%s %.400s", relation, res_text(r, row, 0));
+		verify_say_text(n, kind, NULL, INT64_MIN, what, res_text(r, row, 1), res_text(r, row, 2));
+	}
+}
+
+/* Rule 1. */
+static bool
+check_relation(struct verify_node *n, size_t i, struct err *err)
+{
+	static const char count_sql[] = "SELECT count(*) FROM ";
+	in_place(buf) struct buf sql, count;
+	owned(result) PGresult *r = NULL, *rows = NULL;
+	struct db_args a = {0};
+
+	buf_init(&sql, 16384);
+	buf_init(&count, 256);
+	buf_printf(
+		&sql,
+		"WITH last AS (SELECT DISTINCT ON (u.key) u.key, u.hash FROM row_journal j, unnest(j.keys, j.hashes) AS u(key, hash) "
+		"WHERE j.relation = $1 ORDER BY u.key, j.id DESC), now AS (SELECT " KEY " AS key, " HASH
+		" AS hash FROM %s t) " COMPARE,
+		relations[i].name);
+	buf_printf(&count, "%s%s", count_sql, relations[i].name);
+	arg_text(&a, relations[i].name);
+	arg_text(&a, relations[i].key);
+	arg_text(&a, relations[i].left_out);
+	if (!db_run_text(n->db, buf_text(&sql), &a, &r, err) || !db_run_text(n->db, buf_text(&count), NULL, &rows, err))
+		return err_prefix(err, "rows of %s", relations[i].name);
+	n->report->counts.rows += res_i64(rows, 0, 0);
+	tell_rows(n, relations[i].name, r);
+	return true;
+}
+
+/* Rules 2 and 3. */
+static bool
+check_journal(struct verify_node *n, struct err *err)
+{
+	static const char unaudited[] =
+		"SELECT j.relation, u.key, j.operation, j.id FROM row_journal j JOIN unnest($1::text[], $2::bigint[]) AS c(relation, audited) "
+		"ON c.relation = j.relation, unnest(j.keys) AS u(key) WHERE j.operation <> 'found' AND CASE c.audited WHEN 0 THEN false WHEN 1 "
+		"THEN j.operation IN ('update', 'delete') ELSE true END AND NOT EXISTS (SELECT FROM audit_log a WHERE a.xid = j.xid) ORDER BY j.id LIMIT " FOUND_MAX;
+	static const char triggers[] =
+		"SELECT c.relation, x.name FROM unnest($1::text[]) AS c(relation), (VALUES ('journal_inserts'), ('journal_updates'), "
+		"('journal_deletes')) AS x(name) WHERE NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = c.relation::regclass AND t.tgname = x.name "
+		"AND t.tgenabled IN ('O', 'A'))";
+	struct db_array names, audited;
+	owned(result) PGresult *r = NULL, *off = NULL;
+	struct db_args a = {0}, only = {0};
+	bool ok;
+
+	db_array_init(&names);
+	db_array_init(&audited);
+	for (size_t i = 0; i < ARRAY_LEN(relations); i++) {
+		array_text(&names, relations[i].name);
+		array_i64(&audited, relations[i].audited);
+	}
+	arg_array(&a, &names);
+	arg_array(&a, &audited);
+	arg_array(&only, &names);
+	ok = db_run_text(n->db, unaudited, &a, &r, err) && db_run_text(n->db, triggers, &only, &off, err);
+	db_array_fini(&names);
+	db_array_fini(&audited);
+	for (int row = 0; ok && row < PQntuples(r); row++) {
+		char what[512], found[64];
+
+		snprintf(what, sizeof(what), "%s %.400s", res_text(r, row, 0), res_text(r, row, 1));
+		snprintf(found, sizeof(found), "%s, entry %s of the journal", res_text(r, row, 2), res_text(r, row, 3));
+		verify_say_text(n, "row-unaudited", NULL, INT64_MIN, what,
+		                "an entry of the audit log in the same transaction", found);
+	}
+	for (int row = 0; ok && row < PQntuples(off); row++) {
+		char what[160];
+
+		snprintf(what, sizeof(what), "trigger %s of %s", res_text(off, row, 1), res_text(off, row, 0));
+		verify_say_text(n, "trigger", NULL, INT64_MIN, what, "in force", "off, or not there");
+	}
+	return ok;
+}
+
+/* Rule 4. */
+static bool
+check_final_days(struct verify_node *n, struct err *err)
+{
+	static const struct {
+		const char *name, *key;
+	} tables[] = {
+		{"usage_daily",
+	         "day,price_book_id,cluster_id,owner_id,workspace_id,gpu_model,profile,units,sharing,method"},
+		{"charge_day",
+	         "day,price_book_id,cluster_id,owner_id,workspace_id,gpu_model,profile,units,sharing,class"},
+		{"reserve_day", "day,price_book_id,cluster_id,owner_id,workspace_id,gpu_model,profile,units"},
+		{"loan_day",
+	         "day,price_book_id,cluster_id,owner_id,lender_id,borrower_id,gpu_model,profile,units,sharing"},
+		{"pool_day", "day,price_book_id,cluster_id,owner_id,gpu_model"},
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(tables); i++) {
+		in_place(buf) struct buf sql;
+		owned(result) PGresult *r = NULL;
+		struct db_args a = {0};
+
+		buf_init(&sql, 16384);
+		buf_printf(
+			&sql,
+			"WITH last AS (SELECT DISTINCT ON (u.key) u.key, u.hash FROM row_journal j, unnest(j.keys, j.hashes) AS u(key, hash) "
+			"WHERE j.relation = $1 ORDER BY u.key, j.id DESC), now AS (SELECT " KEY " AS key, " HASH
+			" AS hash FROM %s t JOIN billing_day b ON b.day = t.day AND b.hours_gone) " COMPARE,
+			tables[i].name);
+		arg_text(&a, tables[i].name);
+		arg_text(&a, tables[i].key);
+		arg_text(&a, "");
+		if (!db_run_text(n->db, buf_text(&sql), &a, &r, err))
+			return err_prefix(err, "final rows of %s", tables[i].name);
+		tell_rows(n, tables[i].name, r);
+	}
+	return true;
+}
+
+bool
+verify_rows_journal(struct verify_node *n, struct err *err)
+{
+	in_place(db_tx) struct db_tx tx = {0};
+
+	if (!db_tx_begin_read(&tx, n->db, err) || !db_script(n->db, "SET LOCAL bytea_output = 'hex'", err))
+		return false;
+	for (size_t i = 0; i < ARRAY_LEN(relations); i++)
+		if (!check_relation(n, i, err))
+			return false;
+	return check_journal(n, err) && check_final_days(n, err) && db_tx_commit(&tx, err);
+}

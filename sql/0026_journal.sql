@@ -1,0 +1,188 @@
+-- oldest-binary: 0.1.0
+-- The journal of rows: a hash of every row that a bill is made from and that cannot be computed again, taken when the row was written.
+--
+-- What people decided (tenants, rules, owners, prices, reservations), what came from outside beside batches (events, errors of GPUs), what was
+-- billed, and flags that make a proof stop: `tollgate verify` compares each row with its last hash and names those that differ. Triggers write
+-- the journal, one row for each statement, so nobody who changes a row behind its triggers is in it; its entries are chained and sealed with the
+-- audit log (chain -2), so it cannot be rewritten either. A row that is changed by statement, with triggers, is in the journal; then the transaction
+-- must have an entry in the audit log, or verify says so.
+
+CREATE TABLE row_journal (
+	id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+	at timestamptz NOT NULL DEFAULT now(),
+	xid xid8 NOT NULL DEFAULT pg_current_xact_id(),
+	relation text NOT NULL,
+	operation text NOT NULL CHECK (operation IN ('found', 'insert', 'update', 'delete', 'kept')),
+	keys text[] NOT NULL,
+	hashes bytea[] NOT NULL,
+	seq bigint UNIQUE CHECK (seq > 0),
+	hash bytea CHECK (octet_length(hash) = 32),
+	CHECK (cardinality(keys) = cardinality(hashes)),
+	CHECK ((seq IS NULL) = (hash IS NULL))
+);
+COMMENT ON TABLE row_journal IS 'Hashes of rows as they were written: what verify compares the rows with.';
+COMMENT ON COLUMN row_journal.operation IS 'found: rows that were there when their table came under the journal; kept: derived rows that became final, because what they are made from is given up';
+COMMENT ON COLUMN row_journal.hashes IS 'SHA-256 of each row; NULL: it was removed';
+COMMENT ON COLUMN row_journal.seq IS 'its place in the chain; NULL until it is sealed, as is the hash';
+CREATE INDEX row_journal_relation ON row_journal (relation, id);
+CREATE INDEX row_journal_unsealed ON row_journal (id) WHERE seq IS NULL;
+
+CREATE FUNCTION row_journal_only_grows() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	IF TG_OP = 'UPDATE' AND OLD.seq IS NULL AND (OLD.id, OLD.at, OLD.xid, OLD.relation, OLD.operation, OLD.keys, OLD.hashes)
+		IS NOT DISTINCT FROM (NEW.id, NEW.at, NEW.xid, NEW.relation, NEW.operation, NEW.keys, NEW.hashes) THEN
+		RETURN NEW;
+	END IF;
+	RAISE EXCEPTION 'the journal of rows only grows' USING ERRCODE = 'integrity_constraint_violation';
+END $$;
+CREATE TRIGGER row_journal_only_grows BEFORE UPDATE OR DELETE ON row_journal FOR EACH ROW EXECUTE FUNCTION row_journal_only_grows();
+CREATE TRIGGER row_journal_stays BEFORE TRUNCATE ON row_journal FOR EACH STATEMENT EXECUTE FUNCTION row_journal_only_grows();
+
+-- Which transaction wrote an entry: a change of a journalled row has one of the same.
+ALTER TABLE audit_log ADD COLUMN xid xid8;
+ALTER TABLE audit_log ALTER COLUMN xid SET DEFAULT pg_current_xact_id();
+CREATE INDEX audit_log_xid ON audit_log (xid);
+COMMENT ON COLUMN audit_log.xid IS 'the transaction that wrote it; not in its hash: a wrong one makes changes of rows unaudited';
+
+-- Times and bytes as text do not depend on the session.
+CREATE FUNCTION journal_key(p_row jsonb, p_key text[]) RETURNS text LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+	RETURN (SELECT string_agg(coalesce(p_row ->> k.name, '-'), ' ' ORDER BY k.n) FROM unnest(p_key) WITH ORDINALITY AS k(name, n));
+CREATE FUNCTION journal_hash(p_row jsonb, p_left_out text[]) RETURNS bytea LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+	RETURN sha256(convert_to((jsonb_strip_nulls(p_row) - p_left_out)::text, 'UTF8'));
+COMMENT ON FUNCTION journal_hash IS 'Without columns that are NULL, so that a column which is added later, and empty, changes no hash.';
+
+-- The arguments: key columns, and columns that are not in the hash, each a list with commas.
+CREATE FUNCTION journal_rows() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
+	SET search_path = tollgate, pg_temp SET timezone = 'UTC' SET datestyle = 'ISO' SET bytea_output = 'hex' AS $$
+DECLARE
+	v_key text[] := string_to_array(TG_ARGV[0], ',');
+	v_left_out text[] := string_to_array(TG_ARGV[1], ',');
+BEGIN
+	IF TG_OP = 'INSERT' THEN
+		INSERT INTO row_journal (relation, operation, keys, hashes) SELECT TG_TABLE_NAME, 'insert', array_agg(x.key), array_agg(x.hash)
+			FROM (SELECT journal_key(to_jsonb(a), v_key) AS key, journal_hash(to_jsonb(a), v_left_out) AS hash FROM added a) x HAVING count(*) > 0;
+	ELSIF TG_OP = 'DELETE' THEN
+		INSERT INTO row_journal (relation, operation, keys, hashes) SELECT TG_TABLE_NAME, 'delete', array_agg(journal_key(to_jsonb(r), v_key)),
+			array_agg(NULL::bytea) FROM removed r HAVING count(*) > 0;
+	ELSE
+		INSERT INTO row_journal (relation, operation, keys, hashes) SELECT TG_TABLE_NAME, 'update', array_agg(x.key), array_agg(x.hash) FROM (
+			SELECT coalesce(n.key, o.key) AS key, n.hash FROM (SELECT journal_key(to_jsonb(a), v_key) AS key, journal_hash(to_jsonb(a), v_left_out) AS hash
+					FROM added a) n FULL JOIN (SELECT journal_key(to_jsonb(r), v_key) AS key, journal_hash(to_jsonb(r), v_left_out) AS hash FROM removed r) o
+				ON o.key = n.key WHERE o.hash IS DISTINCT FROM n.hash) x HAVING count(*) > 0;
+	END IF;
+	RETURN NULL;
+END $$;
+CREATE FUNCTION journalled_stays() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	RAISE EXCEPTION 'table % is not emptied: bills are made from it', TG_TABLE_NAME USING ERRCODE = 'integrity_constraint_violation';
+END $$;
+
+-- A table comes under the journal, with the rows that it has. store/verify_rows.c has the same list; a test compares both.
+CREATE FUNCTION journal_table(p_table name, p_key text, p_left_out text) RETURNS void LANGUAGE plpgsql
+	SET timezone = 'UTC' SET datestyle = 'ISO' SET bytea_output = 'hex' AS $$
+BEGIN
+	EXECUTE format('CREATE TRIGGER journal_inserts AFTER INSERT ON %I REFERENCING NEW TABLE AS added FOR EACH STATEMENT EXECUTE FUNCTION journal_rows(%L, %L)',
+		p_table, p_key, p_left_out);
+	EXECUTE format('CREATE TRIGGER journal_updates AFTER UPDATE ON %I REFERENCING OLD TABLE AS removed NEW TABLE AS added FOR EACH STATEMENT '
+		'EXECUTE FUNCTION journal_rows(%L, %L)', p_table, p_key, p_left_out);
+	EXECUTE format('CREATE TRIGGER journal_deletes AFTER DELETE ON %I REFERENCING OLD TABLE AS removed FOR EACH STATEMENT EXECUTE FUNCTION '
+		'journal_rows(%L, %L)', p_table, p_key, p_left_out);
+	EXECUTE format('CREATE TRIGGER journalled_stays BEFORE TRUNCATE ON %I FOR EACH STATEMENT EXECUTE FUNCTION journalled_stays()', p_table);
+	EXECUTE format('INSERT INTO row_journal (relation, operation, keys, hashes) SELECT %L, ''found'', array_agg(journal_key(to_jsonb(t), %L)), '
+		'array_agg(journal_hash(to_jsonb(t), %L)) FROM %I t HAVING count(*) > 0', p_table, string_to_array(p_key, ','), string_to_array(p_left_out, ','), p_table);
+END $$;
+COMMENT ON FUNCTION journal_table IS 'A migration that adds a column which is not NULL to a journalled table takes its rows in again: journal_again().';
+CREATE FUNCTION journal_again(p_table name) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+	v_arguments text[] := string_to_array(encode((SELECT t.tgargs FROM pg_trigger t WHERE t.tgrelid = p_table::regclass AND t.tgname = 'journal_inserts'), 'escape'), '\000');
+BEGIN
+	EXECUTE format('DROP TRIGGER journal_inserts ON %I; DROP TRIGGER journal_updates ON %I; DROP TRIGGER journal_deletes ON %I; '
+		'DROP TRIGGER journalled_stays ON %I', p_table, p_table, p_table, p_table);
+	PERFORM journal_table(p_table, v_arguments[1], v_arguments[2]);
+END $$;
+
+SELECT journal_table(t.name, t.key, t.left_out) FROM (VALUES
+	-- what the policy says
+	('cluster', 'id', ''), ('tenant', 'id', ''), ('workspace', 'id', ''), ('policy_version', 'id', ''), ('attribution_rule', 'id', ''),
+	('node_owner', 'node_id,effective', ''), ('node_state', 'node_id,gpu_id,effective', ''), ('node_declared', 'node_id,model,profile,effective', ''),
+	('reservation', 'workspace_id,cluster_id,shared,model,profile,effective', ''), ('workspace_limit', 'workspace_id,kind,model,profile,effective', ''),
+	('tenant_limit', 'tenant_id,kind,model,profile,effective', ''), ('workspace_quota', 'workspace_id,effective', ''), ('tenant_quota', 'tenant_id,effective', ''),
+	('tenant_auto_approve', 'tenant_id,effective', ''), ('priority_class', 'name,effective', ''), ('tenant_member', 'tenant_id,member,effective', ''),
+	('workspace_member', 'workspace_id,member,effective', ''), ('budget', 'tenant_id,workspace_id,effective', ''), ('price_book', 'id', ''),
+	('price_item', 'book_id,position', ''), ('price_discount', 'book_id,position', ''), ('price_site', 'book_id,cluster_id', ''),
+	('price_weight', 'book_id,tenant_id', ''),
+	-- what was billed, and what was entered by hand
+	('period_close', 'month', ''), ('invoice', 'number', ''), ('invoice_total', 'number,currency', ''), ('invoice_line', 'number,line_id', ''),
+	('invoice_document', 'month,tenant_id,format', 'gzip'), ('adjustment', 'id', ''), ('adjustment_approval', 'adjustment_id', ''),
+	-- what came from outside beside batches
+	('event_source', 'id', ''), ('meter_event', 'source_id,id', ''), ('gpu_xid', 'gpu_id,at_ns,xid', ''),
+	-- whose a holder was, and what nodes, GPUs and streams are
+	('holder_attribution', 'holder_id,effective', ''), ('node', 'id', 'covered_until_ns,silent_until_ns,hours_from,hours_until,behind'),
+	('node_cluster', 'node_id,effective', ''), ('gpu', 'id', 'index'), ('gpu_spec', 'gpu_id,effective', ''), ('device', 'id', ''), ('holder', 'id', ''), ('gpu_service', 'id', ''),
+	('stream', 'id', 'next_seq,covered_until_ns,evidence_seq'), ('stream_device', 'stream_id,local_id', ''), ('stream_holder', 'stream_id,local_id', ''),
+	-- what the ledger is, its months, what workloads lost, and which days have given up their hours
+	('ledger', 'one', ''), ('period', 'month', ''), ('lost_hold', 'device_id,holder_id,ended_ns', ''),
+	('billing_day', 'day', 'starts_at,ends_at,folded_at,dirty')) AS t(name, key, left_out);
+
+-- --- the chain ---
+
+CREATE FUNCTION journal_link(p_before bytea, p_seq bigint, j row_journal) RETURNS bytea LANGUAGE sql IMMUTABLE PARALLEL SAFE
+	SET bytea_output = 'hex'
+	RETURN sha256(p_before || convert_to(audit_field(p_seq::text) || audit_field(j.id::text) || audit_field(ns_of(j.at)::text) || audit_field(j.xid::text)
+		|| audit_field(j.relation) || audit_field(j.operation) || audit_field(j.keys::text) || audit_field(j.hashes::text), 'UTF8'));
+
+CREATE OR REPLACE FUNCTION audit_grown() RETURNS SETOF audit_chain LANGUAGE sql STABLE
+	BEGIN ATOMIC
+		SELECT c.* FROM audit_chain c
+			LEFT JOIN LATERAL (SELECT h.* FROM audit_sealed_head h WHERE h.chain = c.chain ORDER BY h.seal DESC LIMIT 1) h ON true
+			WHERE (c.seq, c.hash) IS DISTINCT FROM (h.seq, h.hash)
+		UNION ALL SELECT -1, b.seq, b.head FROM quota_book b
+			LEFT JOIN LATERAL (SELECT h.* FROM audit_sealed_head h WHERE h.chain = -1 ORDER BY h.seal DESC LIMIT 1) h ON true
+			WHERE b.seq > 0 AND (b.seq, b.head) IS DISTINCT FROM (h.seq, h.hash)
+		UNION ALL SELECT -2, j.seq, j.hash FROM (SELECT r.seq, r.hash FROM row_journal r WHERE r.seq IS NOT NULL ORDER BY r.seq DESC LIMIT 1) j
+			LEFT JOIN LATERAL (SELECT h.* FROM audit_sealed_head h WHERE h.chain = -2 ORDER BY h.seal DESC LIMIT 1) h ON true
+			WHERE (j.seq, j.hash) IS DISTINCT FROM (h.seq, h.hash);
+	END;
+COMMENT ON FUNCTION audit_grown IS 'the chains that end elsewhere than when they were sealed last; -1 is the quota log, which chains its events itself, -2 the journal of rows';
+COMMENT ON COLUMN audit_sealed_head.chain IS '-1: the quota log; -2: the journal of rows';
+
+-- Entries of the journal go to the end of its chain. One at a time: the caller has the lock.
+CREATE FUNCTION journal_seal_entries(p_most integer) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+	v_entry row_journal;
+	v_seq bigint;
+	v_hash bytea;
+	v_count bigint := 0;
+BEGIN
+	SELECT j.seq, j.hash INTO v_seq, v_hash FROM row_journal j WHERE j.seq IS NOT NULL ORDER BY j.seq DESC LIMIT 1;
+	v_seq := coalesce(v_seq, 0);
+	v_hash := coalesce(v_hash, decode(repeat('00', 32), 'hex'));
+	FOR v_entry IN SELECT j.* FROM row_journal j WHERE j.seq IS NULL ORDER BY j.id LIMIT p_most LOOP
+		v_seq := v_seq + 1;
+		v_hash := journal_link(v_hash, v_seq, v_entry);
+		UPDATE row_journal j SET seq = v_seq, hash = v_hash WHERE j.id = v_entry.id;
+		v_count := v_count + 1;
+	END LOOP;
+	RETURN v_count;
+END $$;
+
+-- --- derived rows that become final ---
+
+-- What a day is charged as cannot be computed again once its hours are given up: its rows are taken in as they are, in the transaction that
+-- gives the hours up.
+CREATE FUNCTION journal_day(p_day date) RETURNS void LANGUAGE plpgsql SECURITY DEFINER
+	SET search_path = tollgate, pg_temp SET timezone = 'UTC' SET datestyle = 'ISO' SET bytea_output = 'hex' AS $$
+DECLARE
+	t record;
+BEGIN
+	FOR t IN SELECT * FROM (VALUES
+		('usage_daily', '{day,price_book_id,cluster_id,owner_id,workspace_id,gpu_model,profile,units,sharing,method}'::text[]),
+		('charge_day', '{day,price_book_id,cluster_id,owner_id,workspace_id,gpu_model,profile,units,sharing,class}'::text[]),
+		('reserve_day', '{day,price_book_id,cluster_id,owner_id,workspace_id,gpu_model,profile,units}'::text[]),
+		('loan_day', '{day,price_book_id,cluster_id,owner_id,lender_id,borrower_id,gpu_model,profile,units,sharing}'::text[]),
+		('pool_day', '{day,price_book_id,cluster_id,owner_id,gpu_model}'::text[])) AS x(name, key)
+	LOOP
+		EXECUTE format('INSERT INTO row_journal (relation, operation, keys, hashes) SELECT %L, ''kept'', array_agg(journal_key(to_jsonb(t), $1)), '
+			'array_agg(journal_hash(to_jsonb(t), ''{}'')) FROM %I t WHERE t.day = $2 HAVING count(*) > 0', t.name, t.name) USING t.key, p_day;
+	END LOOP;
+END $$;
