@@ -79,13 +79,13 @@ struct app {
 	struct dry_runs *dry_runs;
 	struct quota_loop_memory *loop;
 	_Atomic(struct httpd *) httpd; /* for its figures; NULL: it has not started */
+	struct closer *closer;
 	int64_t started_wall_ns;
 };
 
 /* One per worker thread: its own connection, and who is asking in the request at hand. */
 struct worker {
 	struct db *db;
-	struct db *rollup;       /* connected only while a month is closed */
 	struct identity_row who; /* role 0: nobody showed a token */
 };
 
@@ -95,6 +95,12 @@ struct background;
 struct period_thresholds api_thresholds(const struct aggregator_options *o);
 MUST_CHECK bool background_start(struct app *app, struct background **ret, struct err *err);
 void background_stop(struct background *b);
+
+/* The thread that closes months: looks for what was asked for every few seconds, or when it is woken. */
+struct closer;
+MUST_CHECK bool closer_start(struct app *app, struct closer **ret, struct err *err);
+void closer_wake(struct closer *c);
+void closer_stop(struct closer *c); /* NULL: there is none */
 
 /* Of the login that writes what is made from inputs; as app_db_new. */
 MUST_CHECK bool app_rollup_new(const struct aggregator_options *o, const char *purpose, struct db_counters *counters,
@@ -170,7 +176,7 @@ void api_write_time(struct buf *out, int64_t wall_ns);
 
 http_handler handle_healthz, handle_readyz, handle_metrics, handle_openapi;
 http_handler handle_quarantine, handle_quarantine_show, handle_quarantine_decide;
-http_handler handle_period_check, handle_period_close;
+http_handler handle_period_check, handle_period_close, handle_period_cancel;
 http_handler handle_ingest, handle_status, handle_status_list;
 http_handler handle_events, handle_events_summary;
 http_handler handle_policy_suggest, handle_policy_progress, handle_price_preview;

@@ -119,33 +119,31 @@ do_retain(struct background *b, int64_t *ret_done, struct err *err)
 	return true;
 }
 
-/* Months that are over are in grace; one that is due is closed, unless something stands against it. */
+/* Months that are over are in grace; one that is due is to be closed (closer.c), unless something stands against it. */
 static bool
 do_close(struct background *b, int64_t *ret_done, struct err *err)
 {
 	const struct aggregator_options *o = b->app->options;
-	struct period_close close = {.actor = "schedule",
-	                             .reason = "",
-	                             .now_ns = time_wall_ns(),
-	                             .organisation = o->organisation,
-	                             .provider = o->provider_name,
-	                             .thresholds = api_thresholds(o)};
-	in_place(buf) struct buf reply;
+	struct period_close rq = {.actor = "schedule",
+	                          .reason = "",
+	                          .now_ns = time_wall_ns(),
+	                          .organisation = o->organisation,
+	                          .provider = o->provider_name,
+	                          .thresholds = api_thresholds(o)};
 	char month[8] = "";
 
-	buf_init(&reply, 1u << 20);
-	if (!store_period_grace(b->rollup, close.now_ns, ret_done, err))
+	if (!store_period_grace(b->rollup, rq.now_ns, ret_done, err))
 		return false;
 	if (o->close_after_ns == 0)
 		return true;
-	if (!store_period_due(b->db, close.now_ns, o->close_after_ns, month, err))
+	if (!store_period_due(b->db, rq.now_ns, o->close_after_ns, month, err))
 		return false;
 	if (month[0] == '\0')
 		return true;
-	close.month = month;
-	if (!store_period_close(b->rollup, &close, &reply, err))
+	rq.month = month;
+	if (!store_close_request(b->db, &rq, err))
 		return false;
-	log_event(LOG_INFO, "period closed", LS("period", month), LS("by", close.actor));
+	closer_wake(b->app->closer);
 	(*ret_done)++;
 	return true;
 }

@@ -57,10 +57,9 @@ worker_new(void *app_)
 	struct err err = {0};
 
 	/* db_new fails on an unreadable connection string only, and main has made one from it already. */
-	if (!app_db_new(app->options, "tollgate-aggregator", &app->db, &w->db, &err) ||
-	    !app_rollup_new(app->options, "tollgate-aggregator close", &app->db, &w->rollup, &err))
+	if (!app_db_new(app->options, "tollgate-aggregator", &app->db, &w->db, &err))
 		log_event(LOG_ERROR, "no database handle", LS("error", err.text));
-	ASSERT(w->db != NULL && w->rollup != NULL);
+	ASSERT(w->db != NULL);
 	return w;
 }
 
@@ -70,7 +69,6 @@ worker_free(void *worker)
 	struct worker *w = worker;
 
 	db_free(w->db);
-	db_free(w->rollup);
 	mem_free(w);
 }
 
@@ -247,13 +245,18 @@ serve(struct app *app, const sigset_t *signals, struct err *err)
 	struct httpd *httpd = NULL;
 	int signal_number = 0;
 
-	if (!background_start(app, &background, err))
+	if (!closer_start(app, &app->closer, err))
 		return false;
+	if (!background_start(app, &background, err)) {
+		closer_stop(app->closer);
+		return false;
+	}
 	if (!decider_start(app, &app->decider, err) || !dry_runs_start(app, &app->dry_runs, err) ||
 	    !httpd_start(&http, &httpd, err)) {
 		dry_runs_stop(app->dry_runs);
 		decider_stop(app->decider);
 		background_stop(background);
+		closer_stop(app->closer);
 		return false;
 	}
 	atomic_store(&app->httpd, httpd);
@@ -267,6 +270,7 @@ serve(struct app *app, const sigset_t *signals, struct err *err)
 	dry_runs_stop(app->dry_runs);
 	decider_stop(app->decider);
 	background_stop(background);
+	closer_stop(app->closer);
 	return true;
 }
 

@@ -36,7 +36,10 @@ static const struct schema {
 	{"Quarantine", "batches:[QuarantinedBatch] next:int~", NULL},
 	{"Decision", "reason:text", NULL},
 	{"CloseRequest", "reason:text?", NULL},
-	{"PeriodClosed", "period:text closed:any", NULL},
+	{"CloseJob",
+         "period:text state:text stage:text step:text done:int total:int actor:text reason:text asked:time updated:time ended:time~ attempts:int "
+         "error:text proof:any differences:any closed:any",
+         NULL},
 	{"StatusInstance", "gi:int ci:int units:int uuid:text profile:text", NULL},
 	{"StatusHolder",
          "tenant:text? workspace:text? kind:text namespace:text? pod:text? pod_uid:text? container:text? slurm_job:text? "
@@ -334,7 +337,10 @@ static const struct door {
 	{"GET", "/v1/periods/", .tail = "month:text question:text", .query = "unknown_max:int? unattributed_max:int?",
          .reply_type = JSON, .reply = "any", .errors = {409}},
 	{"POST", "/v1/periods/", .tail = "month:text verb:text", .query = "unknown_max:int? unattributed_max:int?",
-         .body_type = JSON, .body = "CloseRequest", .reply_type = JSON, .reply = "PeriodClosed", .errors = {409}},
+         .body_type = JSON, .body = "CloseRequest", .status = 202, .reply_type = JSON, .reply = "CloseJob",
+         .errors = {409}},
+	{"DELETE", "/v1/periods/", .tail = "month:text verb:text", .reply_type = JSON, .reply = "CloseJob",
+         .errors = {409}},
 };
 
 /* ---- fields ---- */

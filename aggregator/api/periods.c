@@ -1,4 +1,4 @@
-/* aggregator/api/periods.c - what stands against closing a month, closing it, and the proof of a closed one. */
+/* aggregator/api/periods.c - what stands against closing a month, closing it by a job, and the proof of a closed one. */
 #include <string.h>
 
 #include "aggregator/api/app.h"
@@ -65,6 +65,11 @@ handle_period_check(void *app, void *worker, const struct http_request *rq, stru
 	struct err err = {0};
 
 	rp->content_type = "application/json";
+	if (month_of(rq, "close", month, &err)) {
+		if (!store_close_json(w->db, month, &rp->body, &err))
+			http_problem_err(rp, rq, &err);
+		return;
+	}
 	if (month_of(rq, "recompute", month, &err)) {
 		if (!store_period_recompute(w->db, month, &rp->body, &err)) {
 			buf_clear(&rp->body);
@@ -114,10 +119,29 @@ handle_period_close(void *app, void *worker, const struct http_request *rq, stru
 		return;
 	}
 	close.now_ns = time_wall_ns();
-	if (!store_period_close(w->rollup, &close, &rp->body, &err)) {
+	if (!store_close_request(w->db, &close, &err) || !store_close_json(w->db, month, &rp->body, &err)) {
 		buf_clear(&rp->body);
 		http_problem_err(rp, rq, &err);
 		return;
 	}
-	log_event(LOG_INFO, "period closed", LS("period", month), LS("by", w->who.name), LS("reason", close.reason));
+	rp->status = 202;
+	closer_wake(((struct app *)app)->closer);
+	log_event(LOG_INFO, "a period is to be closed", LS("period", month), LS("by", w->who.name),
+	          LS("reason", close.reason));
+}
+
+void
+handle_period_cancel(void *app, void *worker, const struct http_request *rq, struct http_reply *rp)
+{
+	struct worker *w = worker;
+	char month[MONTH_LENGTH + 1];
+	struct err err = {0};
+
+	(void)app;
+	rp->content_type = "application/json";
+	if (!month_of(rq, "close", month, &err) || !store_close_cancel(w->db, month, w->who.name, &err) ||
+	    !store_close_json(w->db, month, &rp->body, &err)) {
+		buf_clear(&rp->body);
+		http_problem_err(rp, rq, &err);
+	}
 }

@@ -121,9 +121,11 @@ const struct http_route api_routes[] = {
          "what the policy said when: owners and states of nodes, isolation, limits, reservations"},
 	{"GET", "/v1/periods", false, 0, handle_list, ROLES_READ, "billing periods"},
 	{"GET", "/v1/periods/", REPORT, 0, handle_period_check, ROLES_MONEY,
-         "YYYY-MM/check: what stands against closing the month; YYYY-MM/recompute: a closed month proved from what was kept"},
+         "YYYY-MM/check: what stands against closing the month; YYYY-MM/close: how far that has come; YYYY-MM/recompute: a closed month proved from what was kept"},
 	{"POST", "/v1/periods/", REPORT, SMALL_BODY, handle_period_close, ROLES_MONEY,
-         "YYYY-MM/close: close the month, for good; above a threshold with a reason only"},
+         "YYYY-MM/close: prove the month and close it, for good; above a threshold with a reason only"},
+	{"DELETE", "/v1/periods/", false, 0, handle_period_cancel, ROLES_MONEY,
+         "YYYY-MM/close: cancel a close that runs"},
 };
 const size_t api_route_count = ARRAY_LEN(api_routes);
 

@@ -93,11 +93,14 @@ const struct cli_command cli_commands[] = {
 	{.name = "close", .words = "YYYY-MM", .word_min = 1, .word_max = 1, .words_open = true, .run = cmd_close,
 	 .summary = "close a month, for good: what was billed stays, and what comes later is a correction in the next open month",
 	 .details = "Months are closed in order. What stands against it needs a reason, which is kept; missing prices and an error of conservation cannot be "
-	            "overruled. With --check the exit code is 1 when something stands against it.",
+	            "overruled. The aggregator proves the month from its batches first, and refuses to close it when something differs; the command follows it to its end. Ctrl-C "
+	            "leaves it running. With --check the exit code is 1 when something stands against it.",
 	 .options = {{"check", 0, NULL, "list what stands against closing, change nothing", NULL, 0},
 	             {"reason", 0, "TEXT", "close it although something stands against it, for this reason", NULL, 0},
 	             {"unknown-max", 0, "N", "at most this share of unknown time, in millionths: less than the aggregator was told", NULL, 0},
 	             {"unattributed-max", 0, "N", "at most this share of time that is nobody's, in millionths: less than the aggregator was told", NULL, 0},
+	             {"status", 0, NULL, "how far a close has come, or what it was refused for", NULL, 0},
+	             {"cancel", 0, NULL, "cancel a close that runs", NULL, 0},
 	             {"yes", 0, NULL, "do not ask", NULL, 0}}},
 	{.name = "usage", .words = "", .run = cmd_usage,
 	 .summary = "GPU-hours by group",

@@ -51,15 +51,43 @@ struct period_close {
 	const char *organisation, *provider; /* who pays, and who runs the platform: documents name them */
 	int64_t now_ns;
 	struct period_thresholds thresholds;
+	/* Of a job: called before each tenant is written, false ends the close with err as it left it; and the job ends with the month. NULL: none. */
+	bool (*tell)(void *arg, int64_t done, int64_t total, const char *step, struct err *err);
+	void *tell_arg;
 };
+/* ERR_CONFLICT: something stands against closing that is final, or needs a reason and has none. */
+MUST_CHECK bool store_period_closable(struct db *db, const struct period_close *rq, struct err *err);
 /* Closes the month, all or nothing: invoices, documents, corrections of months before it, the record of it, the audit log. Writes
  * {"period","closed":{"status","invoices","lines","corrections","price_versions","checks","input_sha256",...}}. ERR_CONFLICT:
  * it is closed, being closed, or something stands against it. */
 MUST_CHECK bool store_period_close(struct db *db, const struct period_close *rq, struct buf *out, struct err *err);
 
+/* --- a close as a job (close_job.c) --- */
+
+/* What stands against it is told at once, as ERR_CONFLICT. One that runs already is left as it is. */
+MUST_CHECK bool store_close_request(struct db *db, const struct period_close *rq, struct err *err);
+/* {"period","state","stage","step","done","total","actor","reason","asked","updated","ended","attempts","error","proof","differences","closed"};
+ * ERR_MISSING: nobody has asked for it. */
+MUST_CHECK bool store_close_json(struct db *db, const char *month, struct buf *out, struct err *err);
+/* ERR_CONFLICT: none runs. */
+MUST_CHECK bool store_close_cancel(struct db *db, const char *month, const char *actor, struct err *err);
+
+enum close_state { CLOSE_NONE, CLOSE_RUNNING, CLOSE_CLOSED, CLOSE_REFUSED, CLOSE_FAILED, CLOSE_CANCELLED };
+struct close_work {
+	struct db *work, *tell;   /* two connections of the roll-up's login */
+	bool (*go_on)(void *arg); /* false: the program ends; the job is taken up again later */
+	void *arg;
+};
+struct close_outcome {
+	enum close_state state; /* CLOSE_NONE: there is no job, or another replica is at it */
+	char month[8], actor[256], text[1024];
+};
+/* Takes up the job that is to be done, and does it to its end. False: it could not go on, and is to be taken up again. */
+MUST_CHECK bool store_close_work(const struct close_work *w, struct close_outcome *ret, struct err *err);
+
 /* Months that are over go from open to grace. ret_changed: how many. */
 MUST_CHECK bool store_period_grace(struct db *db, int64_t now_ns, int64_t *ret_changed, struct err *err);
-/* The first month that is not closed and ended at least so long ago; "": there is none. */
+/* The first month that is not closed and ended at least so long ago, and whose close does not run and did not end within the last hour; "": there is none. */
 MUST_CHECK bool store_period_due(struct db *db, int64_t now_ns, int64_t after_ns, char ret_month[8], struct err *err);
 
 /* What is to be corrected of closed months. Only the first month that is not closed has any. tenant NULL: all. */

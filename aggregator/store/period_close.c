@@ -27,6 +27,8 @@ struct closing {
 	struct buf facts;          /* what the documents say beside their lines, as it is kept */
 	struct month_facts *read;  /* the same */
 	struct buf *out;
+	char *after; /* the entry of the audit log */
+	int64_t tenants, told;
 };
 
 /* --- rule 2 --- */
@@ -79,7 +81,8 @@ static bool
 begin_close(void *arg, const struct rating_input *in, struct err *err)
 {
 	static const struct db_stmt stmt = {"period lock",
-	                                    "SELECT p.status, (SELECT coalesce(max(number), 0) FROM invoice) "
+	                                    "SELECT p.status, (SELECT coalesce(max(number), 0) FROM invoice), "
+	                                    "(SELECT count(*) FROM tenant) "
 	                                    "FROM period p WHERE p.month = $1 FOR UPDATE OF p"};
 	struct closing *c = arg;
 	owned(result) PGresult *r = NULL;
@@ -91,6 +94,7 @@ begin_close(void *arg, const struct rating_input *in, struct err *err)
 	if (strcmp(res_text(r, 0, 0), "closed") == 0)
 		return err_set(err, ERR_CONFLICT, "period %s is closed", c->rq->month);
 	c->w.number = res_i64(r, 0, 1);
+	c->tenants = res_i64(r, 0, 2);
 	c->month = *in;
 	c->month.period_status = "closed";
 	return load_facts(c, err) && period_papers_begin(&c->w.papers, c->read, &c->month, err);
@@ -129,6 +133,8 @@ close_tenant(void *arg, const struct rating_input *in, struct err *err)
 	const char *tenant = in->days[0].tenant;
 
 	mine.period_status = "closed";
+	if (c->rq->tell != NULL && !c->rq->tell(c->rq->tell_arg, c->told++, c->tenants, tenant, err))
+		return false;
 	if (!write_corrected(c, tenant, err) || !rating_run(&mine, &rated, err))
 		return false;
 	for (size_t i = 0; i < rated->count; i++)
@@ -180,9 +186,31 @@ record_close(struct closing *c, const uint8_t input[SHA256_SIZE], const uint8_t 
 	arg_i64(&a, c->w.corrections);
 	ok = db_run(c->w.db, &stmt, &a, &r, err);
 	db_array_fini(&versions);
-	if (ok)
-		buf_printf(c->out, "{\"period\":\"%s\",\"closed\":%s}\n", c->rq->month, res_text(r, 0, 0));
+	if (ok) {
+		c->after = mem_strdup(res_text(r, 0, 0));
+		buf_printf(c->out, "{\"period\":\"%s\",\"closed\":%s}\n", c->rq->month, c->after);
+	}
 	return ok;
+}
+
+/* A job that was cancelled meanwhile has another row than this snapshot: then the server refuses the whole. */
+static bool
+end_job(struct closing *c, struct err *err)
+{
+	static const struct db_stmt stmt = {
+		"period job ends",
+		"UPDATE close_job SET state = 'closed', stage = 'done', ended_at = now(), closed = $2::jsonb "
+		"WHERE month = $1 AND state = 'running' RETURNING month"};
+	owned(result) PGresult *r = NULL;
+	struct db_args a = {0};
+
+	if (c->rq->tell == NULL)
+		return true;
+	arg_text(&a, c->rq->month);
+	arg_text(&a, c->after);
+	if (!db_run(c->w.db, &stmt, &a, &r, err))
+		return false;
+	return PQntuples(r) == 1 || err_set(err, ERR_CONFLICT, "the close of %s was cancelled", c->rq->month);
 }
 
 static bool
@@ -214,7 +242,7 @@ end_close(void *arg, const struct rating_input *in, struct err *err)
 	c->w.input = c->w.output = NULL;
 	return record_close(c, input, output, err) && db_run(c->w.db, &billed, &seen, NULL, err) &&
 	       db_run(c->w.db, &own, &month, NULL, err) && db_run(c->w.db, &dirty, &month, NULL, err) &&
-	       db_run(c->w.db, &closed, &at, NULL, err);
+	       end_job(c, err) && db_run(c->w.db, &closed, &at, NULL, err);
 }
 
 static bool
@@ -244,13 +272,23 @@ close_now(struct db *db, const struct period_close *rq, struct buf *out, struct 
 	sha256_drop(c.w.output);
 	period_papers_fini(&c.w.papers);
 	month_facts_free(c.read);
+	mem_free(c.after);
 	buf_fini(&c.facts);
 	db_array_fini(&seen);
 	corrections_fini(&corrections);
 	return ok;
 }
 
-/* Rule 1. */
+bool
+store_period_closable(struct db *db, const struct period_close *rq, struct err *err)
+{
+	struct period_checks checks;
+
+	return store_period_check(db, rq->month, rq->now_ns, &rq->thresholds, &checks, err) &&
+	       allowed(&checks, rq, err);
+}
+
+/* Rule 1. A job has the lock already. */
 bool
 store_period_close(struct db *db, const struct period_close *rq, struct buf *out, struct err *err)
 {
@@ -258,6 +296,8 @@ store_period_close(struct db *db, const struct period_close *rq, struct buf *out
 	struct err unlock = {0};
 	bool ok;
 
+	if (rq->tell != NULL)
+		return close_now(db, rq, out, err);
 	if (!db_run_text(db, "SELECT pg_try_advisory_lock(" DB_LOCK_CLOSE ")", NULL, &r, err))
 		return false;
 	if (!res_bool(r, 0, 0))
@@ -303,7 +343,9 @@ store_period_due(struct db *db, int64_t now_ns, int64_t after_ns, char ret_month
 {
 	static const struct db_stmt stmt = {
 		"period due",
-		"SELECT month FROM period WHERE status <> 'closed' AND ends_at <= $1 ORDER BY starts_at LIMIT 1"};
+		"SELECT CASE WHEN j.month IS NULL THEN p.month ELSE '' END FROM period p LEFT JOIN close_job j ON j.month = p.month "
+		"AND (j.state = 'running' OR j.ended_at > now() - interval '1 hour') WHERE p.status <> 'closed' AND p.ends_at <= $1 "
+		"ORDER BY p.starts_at LIMIT 1"};
 	owned(result) PGresult *r = NULL;
 	struct db_args a = {0};
 

@@ -23,7 +23,8 @@ DECLARE
 		'SELECT / ' || inputs, ARRAY['usage_hourly', 'usage_daily', 'usage_slice', 'node_hour', 'billing_day', 'charge_day', 'reserve_day', 'loan_day',
 			'pool_day', 'lost_hold', 'late_change'],
 		'SELECT / SELECT, INSERT', ARRAY['period_close', 'invoice', 'invoice_total', 'invoice_line', 'invoice_document'],
-		'SELECT / SELECT, UPDATE', ARRAY['period'],
+		'SELECT / SELECT, UPDATE', ARRAY['period', 'close_job'],
+		'SELECT / SELECT, INSERT, UPDATE', ARRAY['close_progress'],
 		'SELECT, INSERT / SELECT, INSERT, DELETE', ARRAY['usage_interval'],
 		-- evidence
 		'SELECT, INSERT, UPDATE (' || decided || ') / SELECT, DELETE', ARRAY['ingest_batch'],
@@ -42,7 +43,7 @@ DECLARE
 			'tenant_auto_approve', 'node_cluster']);
 	definers constant jsonb := jsonb_build_object(
 		'daemon', ARRAY['node_hours_touch', 'node_hours_share', 'slices_mark', 'slices_add', 'node_hours_reattribute', 'gpu_serve', 'gpu_describe',
-			'audit_seal_entries', 'journal_seal_entries'],
+			'audit_seal_entries', 'journal_seal_entries', 'close_request', 'close_cancel'],
 		'rollup', ARRAY['nodes_fall_silent', 'retire_intervals', 'journal_day'],
 		'both', ARRAY['make_partitions', 'make_periods']);
 	-- Triggers that only look at their row, or only refuse: they need nobody's rights, and some of them run at every decision.

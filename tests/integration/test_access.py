@@ -92,6 +92,7 @@ EXPECTED = {
     ("GET", "/v1/periods"): (READ, None),
     ("GET", "/v1/periods/"): (MONEY, "/v1/periods/1999-01/check"),
     ("POST", "/v1/periods/"): (MONEY, "/v1/periods/1999-01/close"),
+    ("DELETE", "/v1/periods/"): (MONEY, "/v1/periods/1999-01/close"),
 }
 INLINE = {"/healthz"}  # answered before anything is looked up
 OF_THE_TOKEN = {"/v1/whoami"}  # its own row and no other

@@ -122,8 +122,8 @@ class Entered(Case):
     def test_nothing_enters_a_closed_month(self):
         month = self.months[0]
         waiting, there = self.entered("billing", period=month), self.entered(period=month)
-        closed = self.post(f"/v1/periods/{month}/close", reason="what is asked here is what comes after")
-        self.assertEqual(closed.status, 200, closed.text())
+        closed = self.stack.close_month(month, reason="what is asked here is what comes after")
+        self.assertEqual(closed["state"], "closed", closed)
         self.refused(self.enter(period=month), 409, "closed")
         self.refused(self.post(f"/v1/adjustments/{waiting['id']}/approve", reason="late"), 409, "closed")
         self.refused(self.post(f"/v1/adjustments/{there['id']}/reverse", reason="late"), 409, "closed")

@@ -1,13 +1,17 @@
 """Who may do what in the database: the daemon's login owns nothing and writes nothing that is made from inputs; the schema's owner migrates and serves nothing."""
 
+import contextlib
+import json
 import os
 import re
+import signal
 import subprocess
 import unittest
 
-from tests.support import pg
+from tests.integration import test_sums as sums
+from tests.support import ledger, pg
 from tests.support.ledger import ROOT
-from tests.support.stack import Stack, program
+from tests.support.stack import Stack, program, wait_for
 
 DERIVED = ("usage_hourly", "usage_daily", "usage_slice", "node_hour", "billing_day", "charge_day", "reserve_day", "loan_day", "pool_day", "lost_hold",
            "late_change", "period", "period_close", "invoice", "invoice_total", "invoice_line", "invoice_document")  # fmt: skip
@@ -181,6 +185,110 @@ class Migrating(unittest.TestCase):
                 self.assertIn(says, done.stderr)
         done = self.migrate("boss", "bossy", "--daemon-role", "same", "--rollup-role", "same")
         self.assertIn("a login of its own", done.stderr)
+
+
+class Closing(unittest.TestCase):
+    """The month before this one, with everything in it. The tests are numbered because it is closed once: by the last."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.s = s = cls.enterClassContext(Stack(zone=sums.ZONE, options=["--rollup-interval", "100ms"]))
+        s.apply(sums.policy(sums.rfc3339(int(sums.BEFORE.timestamp()) * sums.NS), True))
+        s.apply(sums.policy(sums.rfc3339(sums.END), False))
+        for node in ("n1", "n3"):
+            s.token(node, role="node", node=node)
+            reply = s.call("POST", "/v1/ingest", ledger.frames(sums.batches(node, sums.START - 8 * sums.HOUR, 8)), role=node)
+            assert reply.status == 200 and reply.json()["quarantined"] == 0, reply.text()
+        cls.month, cls.reason = sums.CLOSED, {"reason": "n2 has not been heard of"}
+        wait_for("the days of the month to be folded", lambda: s.sql(
+            "select bool_and(not b.dirty) and not exists (select from node_hour h where h.sealed_at is null or h.dirty) from billing_day b join period p "
+            f"on b.starts_at >= p.starts_at and b.starts_at < p.ends_at where p.month = '{cls.month}'") == [["t"]], s.aggregator)  # fmt: skip
+
+    def status(self):
+        return self.s.sql(f"select status, (select count(*) from invoice) from period where month = '{self.month}'")[0]
+
+    @contextlib.contextmanager
+    def documents_locked(self):
+        """What is written for the month has to wait here."""
+        with subprocess.Popen([os.path.join(self.s.pg.bin, "psql"), "-X", "-q", "-d", self.s.pg.conninfo("tollgate")],
+                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as psql:  # fmt: skip
+            psql.stdin.write("begin; lock table tollgate.invoice_document in share mode;\n\\echo locked\n")
+            psql.stdin.flush()
+            self.assertEqual(psql.stdout.readline(), "locked\n")
+            yield
+            psql.communicate("rollback;\n")
+
+    def ask(self):
+        reply = self.s.call("POST", f"/v1/periods/{self.month}/close", json.dumps(self.reason).encode())
+        self.assertEqual(reply.status, 202, reply.text())
+        self.assertEqual((reply.json()["state"], reply.json()["period"]), ("running", self.month))
+
+    def wait_writing(self):
+        sql = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and usename = 'tollgate_rollup' and query like '%invoice_document%'"
+        wait_for("the month to be written", lambda: self.s.sql(sql) != [["0"]], self.s.aggregator)
+
+    def test_1_what_stands_against_it_is_told_at_once(self):
+        reply = self.s.call("POST", f"/v1/periods/{sums.MONTH}/close", b"{}")
+        self.assertEqual(reply.status, 409, reply.text())
+        self.assertIn("earlier-open", reply.text())
+        self.assertEqual(self.s.call("GET", f"/v1/periods/{self.month}/close").status, 404)
+        self.assertEqual(self.s.call("DELETE", f"/v1/periods/{self.month}/close").status, 409)
+
+    def test_2_a_month_that_is_not_what_its_batches_say_is_refused(self):
+        """REVIEW A2: hours of one tenant become those of another, by somebody with a superuser's rights."""
+        s = self.s
+        moved = "(select id from workspace where name = '{}')"
+        rows = f"day in (select b.day from billing_day b, period p where b.starts_at >= p.starts_at and b.starts_at < p.ends_at and p.month = '{self.month}')"
+        self.addCleanup(s.sql, "delete from charge_day; insert into charge_day select * from public.before; drop table public.before")
+        s.sql("create table public.before as select * from charge_day; "
+              f"update charge_day set used = used + 504000000000000 where {rows} and class = 'on-demand' and workspace_id = {moved.format('research')}; "
+              f"update charge_day set used = used - 504000000000000 where {rows} and class = 'on-demand' and workspace_id = {moved.format('own')}")  # fmt: skip
+        done = s.cli("close", self.month, "--yes", "--reason", "tampered")
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        self.assertIn("it is not what its batches say", done.stderr)
+        self.assertNotEqual(self.status()[0], "closed")
+        job = s.get(f"/v1/periods/{self.month}/close").json()
+        self.assertEqual((job["state"], job["stage"]), ("refused", "prove"))
+        self.assertGreaterEqual(job["proof"]["differences"], 2)
+        self.assertEqual(sorted((d["kind"], d["difference"]) for d in job["differences"]), [("charge-changed", "-504000000000000"), ("charge-changed", "504000000000000")])
+        self.assertEqual(s.sql("select count(*) from audit_log where action = 'period.close-refused'"), [["1"]])
+
+    def test_3_a_close_that_is_cancelled_leaves_nothing(self):
+        with self.documents_locked():
+            self.ask()
+            self.ask()  # one that runs is left as it is
+            self.wait_writing()
+            job = self.s.get(f"/v1/periods/{self.month}/close").json()
+            self.assertEqual((job["stage"], job["attempts"], job["proof"]["differences"]), ("write", 1, 0))
+            self.assertGreater(job["proof"]["batches"], 0)
+            reply = self.s.call("DELETE", f"/v1/periods/{self.month}/close")
+            self.assertEqual((reply.status, reply.json()["state"]), (200, "cancelled"))
+        wait_for("the work to end", lambda: self.s.sql("select count(*) from pg_locks where locktype = 'advisory' and classid = 1953459308 and mode = 'ExclusiveLock' and "
+                 "pid in (select pid from pg_stat_activity where application_name = 'tollgate-aggregator close')") == [["0"]], self.s.aggregator)  # fmt: skip
+        self.assertEqual(self.status()[1], "0")
+        self.assertNotEqual(self.status()[0], "closed")
+        self.assertEqual(self.s.get(f"/v1/periods/{self.month}/close").json()["state"], "cancelled")
+
+    def test_4_a_close_that_is_killed_goes_on(self):
+        s = self.s
+        with self.documents_locked():
+            self.ask()
+            self.wait_writing()
+            s.aggregator.child.send_signal(signal.SIGKILL)
+            s.aggregator.child.wait()
+        s.restart_aggregator()
+        job = s.close_ended(self.month)
+        self.assertEqual((job["state"], job["stage"]), ("closed", "done"), job)
+        self.assertGreaterEqual(job["attempts"], 2)
+        self.assertEqual(self.status()[0], "closed")
+        self.assertEqual(s.sql("select count(*), count(distinct closed_in) from invoice"), [[str(job["closed"]["invoices"]), "1"]])
+        again = s.cli("close", self.month, "--yes", "--reason", "once more")
+        self.assertEqual(again.returncode, 1)
+        self.assertIn("is closed", again.stderr)
+        shown = s.cli("close", self.month, "--status", "--out", "json")
+        self.assertEqual((shown.returncode, json.loads(shown.stdout)["state"]), (0, "closed"))
+        proof = s.cli("report", self.month, "--recompute", "--out", "json")
+        self.assertEqual((proof.returncode, json.loads(proof.stdout)["identical"]), (0, True), proof.stderr)
 
 
 if __name__ == "__main__":

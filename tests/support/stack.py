@@ -257,6 +257,34 @@ class Stack(contextlib.AbstractContextManager):
             raise AssertionError(f"GET {path}: {reply.status} {reply.text()}")
         return reply
 
+    def close_month(self, month, **body):
+        """Asks for the month to be closed, waits for the end of the job, and gives it."""
+        reply = self.call("POST", f"/v1/periods/{month}/close", json.dumps(body).encode())
+        if reply.status == 200:  # programs from before closing was a job
+            return {"state": "closed", **reply.json()}
+        if reply.status != 202:
+            raise AssertionError(f"POST /v1/periods/{month}/close: {reply.status} {reply.text()}")
+        return self.close_ended(month)
+
+    @contextlib.contextmanager
+    def nobody_closes(self):
+        """The lock of whoever closes a month is taken: what is asked for waits."""
+        argv = [os.path.join(self.pg.bin, "psql"), "-X", "-q", "-At", "-d", self.pg.conninfo("tollgate")]
+        with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as psql:
+            psql.stdin.write("select pg_advisory_lock(1953459308, 8);\n\\echo locked\n")
+            psql.stdin.flush()
+            while psql.stdout.readline() not in ("locked\n", ""):
+                pass
+            yield
+            psql.communicate("\\q\n")
+
+    def close_ended(self, month):
+        def ended():
+            job = self.get(f"/v1/periods/{month}/close").json()
+            return job if job["state"] != "running" else None
+
+        return wait_for(f"the close of {month} to end", ended, self.aggregator)
+
     def apply(self, policy, dry_run=False):
         reply = self.call("PUT", "/v1/policy" + ("?dry_run=1" if dry_run else ""), policy.encode())
         if reply.status != 200:
