@@ -314,6 +314,27 @@ http_later(const struct http_request *rq, const struct http_keep *keep)
 	return x->later;
 }
 
+/* The handler would be refused: said without one, as a caller that is at its limit asks again and again. */
+static bool
+polls_are_full(struct exchange *x)
+{
+	struct httpd *h = x->server;
+	struct keep_names names;
+	bool full;
+
+	if (!(x->rq.route->where & HTTP_POLLS) || !x->known || !http_query(&x->rq, "wait"))
+		return false;
+	names = keep_names_of(x, true, NULL);
+	pthread_mutex_lock(&h->lock);
+	full = http_tally_get(h->kept_by, names.caller) >= keep_max(h, x, false);
+	pthread_mutex_unlock(&h->lock);
+	if (full) {
+		x->limit = HTTP_LIMIT_POLLS;
+		http_later_refuse(&x->rq, &x->rp);
+	}
+	return full;
+}
+
 void
 http_later_refuse(const struct http_request *rq, struct http_reply *rp)
 {
@@ -395,6 +416,15 @@ static struct exchange *
 exchange_of(struct httpd_job *job)
 {
 	return (struct exchange *)(void *)((char *)job - offsetof(struct exchange, job));
+}
+
+/* Nobody reads its reply. */
+static void
+give_back_gone(struct exchange *x)
+{
+	atomic_fetch_add_explicit(&x->server->abandoned, 1, memory_order_relaxed);
+	x->stage = EXCHANGE_GONE;
+	give_back(x);
 }
 
 /* It has its refusal, and nobody else has it. */
@@ -479,6 +509,13 @@ tell_keeper(void *arg)
 		h->options.on_gone(h->options.app);
 }
 
+/* It may be given up half-way: it takes long and changes nothing. */
+static bool
+is_abandonable(const struct exchange *x)
+{
+	return (x->rq.route->where & HTTP_HEAVY) && (strcmp(x->method, "GET") == 0 || strcmp(x->method, "HEAD") == 0);
+}
+
 static void
 run_job(struct httpd_job *job, void *worker)
 {
@@ -486,6 +523,12 @@ run_job(struct httpd_job *job, void *worker)
 	bool asked = x->options->identify && !x->identified, gone;
 	struct httpd *h = x->server;
 
+	/* either on_gone sees the worker, or the worker that the client has gone */
+	atomic_store(&x->worker, worker);
+	if (is_abandonable(x) && atomic_load(&x->gone)) {
+		give_back_gone(x);
+		return;
+	}
 	if (asked && !exchange_identify(x, worker)) {
 		give_back_refused(x);
 		return;
@@ -518,19 +561,22 @@ on_gone(void *arg, void *resting)
 	struct exchange *x = resting;
 	struct httpd *h = arg;
 
-	atomic_store_explicit(&x->gone, true, memory_order_relaxed);
-	return h->pools[x->pool] && httpd_pool_remove(h->pools[x->pool], &x->job);
+	atomic_store(&x->gone, true);
+	if (h->pools[x->pool] && httpd_pool_remove(h->pools[x->pool], &x->job))
+		return true;
+	/* the worker cannot give it back before the watch lets go of its lock */
+	if (h->options.on_abandoned && atomic_load(&x->worker) && is_abandonable(x)) {
+		atomic_fetch_add_explicit(&h->abandoned, 1, memory_order_relaxed);
+		h->options.on_abandoned(h->options.app, atomic_load(&x->worker));
+	}
+	return false;
 }
 
 static void
 drop(void *arg, void *resting)
 {
-	struct exchange *x = resting;
-	struct httpd *h = arg;
-
-	atomic_fetch_add_explicit(&h->abandoned, 1, memory_order_relaxed);
-	x->stage = EXCHANGE_GONE;
-	MHD_resume_connection(x->connection);
+	(void)arg;
+	give_back_gone(resting);
 }
 
 /* ---- the request, in libmicrohttpd's thread ---- */
@@ -637,6 +683,8 @@ exchange_dispatch(struct exchange *x)
 		ASSERT(x->server->pools[x->pool]);
 		x->rp.to_worker = false;
 	}
+	if (polls_are_full(x))
+		return exchange_send(x);
 	x->stage = EXCHANGE_WORK;
 	exchange_rest(x);
 	return MHD_YES;
@@ -890,6 +938,7 @@ start_pools(struct httpd *h, struct err *err)
 		                                  .waiting_max = shares ? (o->queue_max + 1) / 2 : 0,
 		                                  .heavy_max = shares ? half : 0,
 		                                  .heavy_waiting_max = shares ? HEAVY_WAITING_MAX : 0,
+		                                  .nice = i == 0 ? o->nice : 0,
 		                                  .app = o->app,
 		                                  .worker_new = o->worker_new,
 		                                  .worker_free = o->worker_free,

@@ -122,10 +122,12 @@ void http_problem_err(struct http_reply *rp, const struct http_request *rq, cons
 typedef void http_handler(void *app, void *worker, const struct http_request *rq, struct http_reply *rp);
 
 /* Where a route is answered. */
-#define HTTP_WORKER 0u          /* in a worker's thread, of pool 0 unless it says otherwise */
-#define HTTP_INLINE 1u          /* in the server's thread; a request that is deferred in a worker's */
-#define HTTP_HEAVY 2u           /* by a worker, and few of a caller's at once: it takes long, or much memory */
-#define HTTP_POOL(n) ((n) << 2) /* by the workers of this pool */
+#define HTTP_WORKER 0u /* in a worker's thread, of pool 0 unless it says otherwise */
+#define HTTP_INLINE 1u /* in the server's thread; a request that is deferred in a worker's */
+#define HTTP_HEAVY 2u  /* by a worker, and few of a caller's at once: it takes long, or much memory */
+#define HTTP_POLLS \
+	4u /* with ?wait= its requests are kept as polls: beyond the caller's limit of them no worker is asked */
+#define HTTP_POOL(n) ((n) << 3) /* by the workers of this pool */
 #define HTTP_POOLS 3
 
 struct http_route {
@@ -172,6 +174,7 @@ struct httpd_options {
 	                                 struct http_caller *ret);
 	int workers;                      /* of pool 0; 0: all routes must be inline */
 	int more_workers[HTTP_POOLS - 1]; /* of pools 1 and up, where routes name them */
+	int nice;                         /* of the threads of pool 0, where there are others: those go first */
 	int queue_max;                    /* requests waiting for a worker, of each pool, at least 1 */
 	/* Bytes of all bodies held at once by the routes of a pool, then 503; 0: 8 times the largest body_max among them. With identify, bodies up to
 	 * HTTP_SMALL_BODY are not counted: they are limited by connection_max. */
@@ -188,6 +191,9 @@ struct httpd_options {
 	/* With identify: of these, polls of one tenant, and as many of its other requests; 0: no limit but later_max. A token of no tenant has a quarter
 	 * of later_max. */
 	int later_tenant_max;
+	/* The client of a heavy GET that a worker has is gone: what the worker waits for may be ended, its reply will be read by nobody. In another
+	 * thread, while the worker is still at that request; must not wait. NULL: the worker goes on to the end. */
+	void (*on_abandoned)(void *app, void *worker);
 	/* A kept request's client has gone: its keeper may look (http_gone) and let go of it. In another thread, must not wait. NULL: its
 	 * keeper answers in its own time. */
 	void (*on_gone)(void *app);

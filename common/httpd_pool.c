@@ -4,6 +4,8 @@
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #define BUCKETS 1024u
 
@@ -319,6 +321,8 @@ work(void *arg)
 	struct httpd_place place;
 	struct httpd_job *job;
 
+	if (p->options.nice > 0)
+		(void)setpriority(PRIO_PROCESS, (id_t)gettid(), p->options.nice);
 	while ((job = next_job(p, &place))) {
 		p->options.run(job, worker);
 		job_done(p, &place);

@@ -39,6 +39,7 @@ struct httpd_pool_options {
 	int queue_max; /* jobs beyond one for each worker */
 	/* 0: no such limit */
 	int running_max, waiting_max, heavy_max, heavy_waiting_max;
+	int nice; /* of the threads: they leave the processor to others */
 	void *app;
 	void *(*worker_new)(void *app); /* in the worker's thread, NULL allowed */
 	void (*worker_free)(void *worker);

@@ -8,7 +8,7 @@
 static inline int
 http_route_pool(const struct http_route *r)
 {
-	return (int)(r->where >> 2);
+	return (int)(r->where >> 3);
 }
 
 enum http_match { HTTP_MATCH, HTTP_NO_PATH, HTTP_NO_METHOD };

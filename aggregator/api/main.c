@@ -15,6 +15,7 @@
 #include "common/time.h"
 
 #define TEXT_MAX (1u << 20)
+#define REPORTS_NICE 5 /* batches and decisions go first */
 
 static bool
 open_login(const struct aggregator_options *o, const char *conninfo, const char *user, const char *purpose,
@@ -230,6 +231,7 @@ serve(struct app *app, const sigset_t *signals, struct err *err)
 		.workers = (int)o->workers,
 		.more_workers = {[API_POOL_NODES - 1] = (int)o->workers_ingest,
 	                         [API_POOL_DECISIONS - 1] = (int)o->workers_decisions},
+		.nice = REPORTS_NICE,
 		.queue_max = (int)o->queue,
 		.worker_new = worker_new,
 		.worker_free = worker_free,

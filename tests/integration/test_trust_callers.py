@@ -275,7 +275,7 @@ class Callers(unittest.TestCase):
                 read.close()
             # while the first is still being made
             wait_for("none waits", lambda: self.metric(waiting) == 0, self.stack.aggregator)
-            self.assertEqual(self.metric("tollgate_aggregator_http_abandoned_total") - gone, REPORTS_WAITING)
+            wait_for("all are counted", lambda: self.metric("tollgate_aggregator_http_abandoned_total") - gone == REPORTS_WAITING, self.stack.aggregator)
             self.assertFalse(reads[0].answered())
         self.assertEqual(reads[0].reply().status, 200)
 

@@ -1,9 +1,10 @@
 /* tests/support/decide_tool.c - clients that ask an aggregator for capacity, one request after the other, each on its own connection.
  *
- *   decide_tool PORT TOKEN CLIENTS REQUESTS PREFIX FIELDS
+ *   decide_tool PORT TOKEN CLIENTS REQUESTS PREFIX FIELDS [QUERY RATE]
  *
- * FIELDS are the members of each request beside its id, as JSON without braces. Prints {"requests","seconds","p50_us","p99_us","other"};
- * other: answers that were not 200 with an admission. */
+ * FIELDS are the members of each request beside its id, as JSON without braces; QUERY is "?dry_run=1" or the like. At most RATE requests are begun in
+ * a second, by all clients together; 0: as many as go. Prints {"requests","seconds","p50_us","p99_us","other","limited"}; other: answers that were not 200
+ * with an admission, limited: of these, 429. */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -12,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/base.h"
@@ -22,7 +24,7 @@
 struct client {
 	pthread_t thread;
 	const char *const *argv;
-	int number, requests, other;
+	int number, clients, requests, other, limited;
 	int64_t *took_ns;
 };
 
@@ -66,12 +68,23 @@ hear(int fd, char *reply)
 	return strncmp(reply, "HTTP/1.1 200", 12) == 0 && strstr(reply, "\"status\":\"admitted\"") != NULL;
 }
 
+static void
+pause_until(int64_t ns)
+{
+	struct timespec at = {.tv_sec = (time_t)(ns / NS_PER_S), .tv_nsec = (long)(ns % NS_PER_S)};
+
+	(void)clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL);
+}
+
 static void *
 ask(void *arg)
 {
 	struct client *c = arg;
 	int fd = dial((uint16_t)atoi(c->argv[1]));
 	owned(mem) char *reply = mem_alloc(REPLY_MAX);
+	const char *query = c->argv[7] ? c->argv[7] : "";
+	int rate = c->argv[7] && c->argv[8] ? atoi(c->argv[8]) : 0;
+	int64_t start_ns = time_monotonic_ns();
 
 	for (int i = 0; i < c->requests; i++) {
 		char body[1024], text[2048];
@@ -81,14 +94,17 @@ ask(void *arg)
 
 		n = snprintf(
 			text, sizeof(text),
-			"POST /v1/decisions HTTP/1.1\r\nHost: bench\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s",
-			c->argv[2], n, body);
+			"POST /v1/decisions%s HTTP/1.1\r\nHost: bench\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s",
+			query, c->argv[2], n, body);
+		if (rate > 0)
+			pause_until(start_ns + ((int64_t)i * c->clients + c->number) * NS_PER_S / rate);
 		began_ns = time_monotonic_ns();
 		if (send(fd, text, (size_t)n, MSG_NOSIGNAL) != n) {
 			perror("send");
 			exit(1);
 		}
 		c->other += hear(fd, reply) ? 0 : 1;
+		c->limited += strncmp(reply, "HTTP/1.1 429", 12) == 0;
 		c->took_ns[i] = time_monotonic_ns() - began_ns;
 	}
 	close(fd);
@@ -106,15 +122,16 @@ compare(const void *a, const void *b)
 int
 main(int argc, char **argv)
 {
-	int clients = argc == 7 ? atoi(argv[3]) : 0, each = argc == 7 ? atoi(argv[4]) / (clients > 0 ? clients : 1) : 0,
-	    other = 0;
+	bool sound = argc == 7 || argc == 9;
+	int clients = sound ? atoi(argv[3]) : 0, each = sound ? atoi(argv[4]) / (clients > 0 ? clients : 1) : 0,
+	    other = 0, limited = 0;
 	size_t all = (size_t)clients * (size_t)each;
 	owned(mem) struct client *list = NULL;
 	owned(mem) int64_t *took_ns = NULL;
 	int64_t began_ns;
 
 	if (clients < 1 || each < 1) {
-		fprintf(stderr, "usage: decide_tool PORT TOKEN CLIENTS REQUESTS PREFIX FIELDS\n");
+		fprintf(stderr, "usage: decide_tool PORT TOKEN CLIENTS REQUESTS PREFIX FIELDS [QUERY RATE]\n");
 		return 2;
 	}
 	list = mem_array((size_t)clients, sizeof(*list));
@@ -123,6 +140,7 @@ main(int argc, char **argv)
 	for (int i = 0; i < clients; i++) {
 		list[i] = (struct client){.argv = (const char *const *)argv,
 		                          .number = i,
+		                          .clients = clients,
 		                          .requests = each,
 		                          .took_ns = took_ns + (size_t)i * (size_t)each};
 		if (pthread_create(&list[i].thread, NULL, ask, &list[i]) != 0)
@@ -131,10 +149,12 @@ main(int argc, char **argv)
 	for (int i = 0; i < clients; i++) {
 		pthread_join(list[i].thread, NULL);
 		other += list[i].other;
+		limited += list[i].limited;
 	}
 	began_ns = time_monotonic_ns() - began_ns;
 	qsort(took_ns, all, sizeof(*took_ns), compare);
-	printf("{\"requests\":%zu,\"seconds\":%.6f,\"p50_us\":%.1f,\"p99_us\":%.1f,\"other\":%d}\n", all,
-	       (double)began_ns / 1e9, (double)took_ns[all / 2] / 1e3, (double)took_ns[all * 99 / 100] / 1e3, other);
+	printf("{\"requests\":%zu,\"seconds\":%.6f,\"p50_us\":%.1f,\"p99_us\":%.1f,\"other\":%d,\"limited\":%d}\n", all,
+	       (double)began_ns / 1e9, (double)took_ns[all / 2] / 1e3, (double)took_ns[all * 99 / 100] / 1e3, other,
+	       limited);
 	return 0;
 }

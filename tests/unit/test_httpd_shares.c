@@ -26,7 +26,7 @@ struct callers {
 		struct http_reply *rp;
 	} kept[KEPT_MAX];
 	int count, gone;
-	atomic_int asked_inline, asked_worker, guarded;
+	atomic_int asked_inline, asked_worker, guarded, abandoned;
 };
 
 static enum http_identified
@@ -149,6 +149,15 @@ on_stop(void *app)
 	let_go(app, true);
 }
 
+static void
+on_abandoned(void *app, void *worker)
+{
+	struct callers *c = app;
+
+	assert_ptr_equal(worker, app); /* as worker_new of the world makes them */
+	atomic_fetch_add(&c->abandoned, 1);
+}
+
 static int
 callers_setup(void **state)
 {
@@ -169,6 +178,7 @@ callers_setup(void **state)
 	o.later_max = 24;
 	o.later_tenant_max = 3;
 	o.on_gone = on_gone;
+	o.on_abandoned = on_abandoned;
 	o.on_stop = on_stop;
 	world_start(&c->w, &o);
 	*state = c;
@@ -430,9 +440,8 @@ one_report_of_a_tenant_is_made_at_a_time_and_others_are_served(void **state)
 	/* those that are not wanted any more are not made */
 	for (int i = 1; i < 17; i += 2)
 		close(fds[i]);
-	while (stats_of(c).waiting[0] > 8)
+	while (stats_of(c).waiting[0] > 8 || stats_of(c).abandoned < 8)
 		sched_yield();
-	assert_int_equal(stats_of(c).abandoned, 8);
 	open_gate(&c->w);
 	for (int i = 0; i < 17; i += 2) {
 		hear(fds[i], &a, false);
@@ -440,6 +449,27 @@ one_report_of_a_tenant_is_made_at_a_time_and_others_are_served(void **state)
 		close(fds[i]);
 	}
 	assert_int_equal(c->w.entered, 9);
+	answer_fini(&a);
+}
+
+static void
+a_report_that_is_being_made_for_nobody_is_told_to_its_worker(void **state)
+{
+	struct callers *c = *state;
+	struct answer a = answer_empty();
+	int report = begin(c, "GET /report", "X-Caller: acme/1\r\n"),
+	    other = begin(c, "GET /gate", "X-Caller: acme/1\r\n");
+
+	await_entered(&c->w, 2);
+	close(other); /* no report: its worker goes on */
+	close(report);
+	await_count(&c->abandoned, 1);
+	assert_int_equal(stats_of(c).abandoned, 1);
+	open_gate(&c->w);
+	await_count(&c->w.done, 2);
+	ask(&c->w, "GET /report HTTP/1.1\r\n" HOST "X-Caller: acme/1\r\n\r\n", &a);
+	assert_int_equal(a.status, 200);
+	assert_int_equal(atomic_load(&c->abandoned), 1);
 	answer_fini(&a);
 }
 
@@ -516,6 +546,7 @@ main(void)
 		WITH_CALLERS(large_bodies_of_a_caller_have_a_limit_and_others_and_small_ones_go_on),
 		WITH_CALLERS(small_bodies_of_unknown_callers_have_half_of_the_room),
 		WITH_CALLERS(one_report_of_a_tenant_is_made_at_a_time_and_others_are_served),
+		WITH_CALLERS(a_report_that_is_being_made_for_nobody_is_told_to_its_worker),
 		WITH_CALLERS(polls_of_a_tenant_have_a_limit_and_so_have_those_for_it),
 		WITH_CALLERS(a_place_is_free_again_as_soon_as_its_client_goes),
 	};
