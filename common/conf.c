@@ -360,7 +360,9 @@ conf_load(const struct conf_program *p, int argc, char *const *argv, void *into,
 static int
 complain(const struct conf_program *p, const struct err *err, int status)
 {
-	fprintf(stderr, "%s: %s\n", p->name, err->text);
+	char text[ERR_LOG_SIZE];
+
+	fprintf(stderr, "%s: %s\n", p->name, err_log_text(err, text));
 	return status;
 }
 

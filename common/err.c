@@ -76,6 +76,7 @@ err_set(struct err *err, enum err_kind kind, const char *fmt, ...)
 	draft_add(&d, fmt, args);
 	va_end(args);
 	draft_finish(&d, err);
+	err->detail[0] = '\0';
 	err->kind = kind;
 	return false;
 }
@@ -112,8 +113,42 @@ err_errno(struct err *err, enum err_kind kind, int errnum, const char *fmt, ...)
 	draft_text(&d, ": ");
 	draft_text(&d, strerror_r(errnum, reason, sizeof(reason)));
 	draft_finish(&d, err);
+	err->detail[0] = '\0';
 	err->kind = kind;
 	return false;
+}
+
+bool
+err_detail(struct err *err, const char *fmt, ...)
+{
+	struct draft d = {.len = 0};
+	va_list args;
+	size_t end;
+
+	if (!err)
+		return false;
+	va_start(args, fmt);
+	draft_add(&d, fmt, args);
+	va_end(args);
+	if (d.len >= sizeof(err->detail))
+		cut(d.text, sizeof(err->detail));
+	one_line(d.text);
+	/* what servers say ends in a newline */
+	for (end = strlen(d.text); end > 0 && d.text[end - 1] == ' ';)
+		end--;
+	d.text[end] = '\0';
+	memcpy(err->detail, d.text, end + 1);
+	return false;
+}
+
+const char *
+err_log_text(const struct err *err, char out[ERR_LOG_SIZE])
+{
+	if (err->detail[0] == '\0')
+		snprintf(out, ERR_LOG_SIZE, "%s", err->text);
+	else
+		snprintf(out, ERR_LOG_SIZE, "%s (%s)", err->text, err->detail);
+	return out;
 }
 
 const char *

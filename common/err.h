@@ -20,13 +20,20 @@ enum err_kind {
 
 struct err {
 	enum err_kind kind;
-	char text[1024]; /* one sentence, no newline, cut with "..." when longer */
+	char text[1024]; /* one sentence, no newline, cut with "..." when longer; whoever asked may read it */
+	char detail
+		[512]; /* for the log alone: names of hosts and databases, what a server said; "" when there is none */
 };
 
-/* Both return false, so that a failing function can end in one line. A NULL err is allowed. */
+/* All return false, so that a failing function can end in one line. A NULL err is allowed. err_set and err_errno begin a new error,
+ * without a detail. */
 bool err_set(struct err *err, enum err_kind kind, const char *fmt, ...) PRINTF_LIKE(3, 4);
 bool err_prefix(struct err *err, const char *fmt, ...) PRINTF_LIKE(2, 3); /* "PREFIX: old text" */
 bool err_errno(struct err *err, enum err_kind kind, int errnum, const char *fmt, ...) PRINTF_LIKE(4, 5);
+bool err_detail(struct err *err, const char *fmt, ...) PRINTF_LIKE(2, 3);
+/* "TEXT (DETAIL)", for a log line or the operator's terminal. Never for a client. */
+#define ERR_LOG_SIZE (sizeof(((struct err *)NULL)->text) + sizeof(((struct err *)NULL)->detail) + 4)
+const char *err_log_text(const struct err *err, char out[ERR_LOG_SIZE]);
 const char *err_kind_name(enum err_kind kind);
 
 #endif

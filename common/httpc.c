@@ -472,7 +472,7 @@ is_problem(const struct httpc_reply *reply)
 	       (reply->content_type[n] == '\0' || reply->content_type[n] == ';');
 }
 
-/* What a person may see of a foreign body: whole UTF-8 characters, no control characters. */
+/* What a person may see of a foreign body: whole UTF-8 characters, none that deceives. */
 static void
 excerpt(const struct buf *body, char out[EXCERPT_MAX + 1])
 {
@@ -484,7 +484,7 @@ excerpt(const struct buf *body, char out[EXCERPT_MAX + 1])
 
 		if (at + (len ? len : 1) > EXCERPT_MAX)
 			break;
-		if (len == 0 || code < 0x20 || (code >= 0x7f && code < 0xa0)) {
+		if (len == 0 || text_deceives(code)) {
 			memset(out + at, len == 0 ? '?' : ' ', len ? len : 1);
 			at += len ? len : 1;
 			continue;

@@ -28,6 +28,7 @@
 #include "common/httpd_pool.h"
 #include "common/httpd_tls.h"
 #include "common/httpd_watch.h"
+#include "common/text.h"
 #include "common/time.h"
 
 #define STOP_GRACE_S 3
@@ -100,6 +101,8 @@ exchange_new(struct httpd *h, struct MHD_Connection *connection, const char *tar
 	link_allow(x->link, x->begun_ns + h->request_timeout_ns);
 	next_id(h, x->rq.id);
 	x->unsound = target && !http_target_sound(target);
+	x->target = (uintptr_t)target;
+	x->target_len = target ? strlen(target) : 0;
 	return x;
 }
 
@@ -628,16 +631,29 @@ exchange_expect(struct exchange *x)
 }
 
 static enum MHD_Result
+on_query(void *arg, enum MHD_ValueKind kind, const char *name, size_t name_len, const char *value, size_t value_len)
+{
+	struct exchange *x = arg;
+
+	(void)kind;
+	if (text_n_is_clean(name, name_len) && (!value || text_n_is_clean(value, value_len)))
+		return MHD_YES;
+	x->bad_query = name;
+	return MHD_NO;
+}
+
+static enum MHD_Result
 exchange_begin(struct exchange *x, const char *method, const char *path, const char *version)
 {
 	const union MHD_ConnectionInfo *head =
 		MHD_get_connection_info(x->connection, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
 
 	x->stage = EXCHANGE_BODY;
-	http_lines_begin(&x->lines, method, version, head ? head->header_size : 0);
+	http_lines_begin(&x->lines, method, x->target, x->target_len, version, head ? head->header_size : 0);
 	MHD_get_connection_values(x->connection, MHD_HEADER_KIND, on_header, x);
 	http_lines_end(&x->lines);
 	http_framing_end(&x->framing, version);
+	MHD_get_connection_values_n(x->connection, MHD_GET_ARGUMENT_KIND, on_query, x);
 	exchange_name(x, method, path);
 	exchange_judge(x, atomic_load(&x->server->stopping));
 	if (!x->refused && (x->framing.chunked || x->framing.length > 0))

@@ -35,6 +35,7 @@ struct http_request {
 	size_t body_len;
 	const struct http_route *route; /* that matched; NULL in on_done when none did */
 	void *exchange;                 /* for http_header and its relatives */
+	const char *detail; /* in on_done: what the log is told and the client is not (struct err); NULL: nothing */
 	/* The client's X-Request-Id when it is one (see http_id_sound), else a number of our own; also in the reply. */
 	char id[HTTP_ID_MAX + 1];
 };
@@ -61,6 +62,7 @@ struct http_reply {
 	char allow[64];           /* for 405 */
 	char *link;               /* from mem_*, the reply's: value of a Link header; NULL: none */
 	char *manifest;           /* the same of a Tollgate-Manifest header: what is in the body */
+	char *detail;             /* the same of what is for the log alone: see http_request */
 	const char *challenge;    /* static text, for 401; NULL: "Bearer" */
 	/* A body that outlives the reply: when set, `body` is ignored, these bytes are sent uncopied, and release(release_arg) is
 	 * called exactly once after, in whatever thread comes last, also when the client went away. */
@@ -116,7 +118,8 @@ void http_problem(struct http_reply *rp, const struct http_request *rq, int stat
 /* Adds a member to the problem just written: what a program needs to go on, such as expected_seq. */
 void http_problem_i64(struct http_reply *rp, const char *name, int64_t value);
 void http_problem_text(struct http_reply *rp, const char *name, const char *value);
-/* The status of an error kind: INVALID 400, DENIED 403, MISSING 404, CONFLICT 409, LIMIT 429, RETRY 503, FATAL 500. */
+/* The status of an error kind: INVALID 400, DENIED 403, MISSING 404, CONFLICT 409, LIMIT 429, RETRY 503, FATAL 500. The client gets the error's
+ * text; its detail goes to on_done. */
 void http_problem_err(struct http_reply *rp, const struct http_request *rq, const struct err *err) SELDOM;
 
 typedef void http_handler(void *app, void *worker, const struct http_request *rq, struct http_reply *rp);

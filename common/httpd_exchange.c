@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/gz.h"
+#include "common/text.h"
 
 #define RETRY_AFTER_S 1
 #define REPORT_AFTER_S 5
@@ -254,6 +255,16 @@ head_fault(struct exchange *x)
 	return x->framing.fault;
 }
 
+static void
+refuse_query(struct exchange *x)
+{
+	const char *name = text_is_clean(x->bad_query) ? x->bad_query : NULL;
+
+	http_problem(&x->rp, &x->rq, 400, name, "%.64s: it is not UTF-8 text without control or direction characters",
+	             name ? name : "a name in the query");
+	x->refused = true;
+}
+
 void
 exchange_judge(struct exchange *x, bool stopping)
 {
@@ -263,12 +274,19 @@ exchange_judge(struct exchange *x, bool stopping)
 		http_problem(&x->rp, &x->rq, 400, NULL, "%s", fault);
 		x->refused = true;
 		x->close = true;
+	} else if (x->framing.chunked) {
+		http_problem(&x->rp, &x->rq, 411, "Transfer-Encoding",
+		             "a body comes with a Content-Length here, not in chunks");
+		x->refused = true;
+		x->close = true;
 	} else if (stopping) {
 		exchange_refuse_busy(x, "the server is stopping");
 		x->close = true;
 	} else {
 		x->refused = !http_judge(x->options->routes, x->options->route_count, &x->framing,
 		                         http_header(&x->rq, "Content-Encoding"), &x->rq, &x->rp, &x->gzip);
+		if (!x->refused && x->bad_query)
+			refuse_query(x);
 	}
 	if (x->refused)
 		return;
@@ -279,12 +297,10 @@ exchange_judge(struct exchange *x, bool stopping)
 bool
 exchange_hurries(const struct exchange *x)
 {
-	bool more = x->framing.chunked || x->framing.length > 0;
-
-	if (x->framing.fault)
+	if (x->framing.fault || x->framing.chunked)
 		return true;
-	return x->refused && more &&
-	       (x->framing.chunked || x->framing.length > HTTP_SMALL_BODY || http_header(&x->rq, "Expect"));
+	return x->refused && x->framing.length > 0 &&
+	       (x->framing.length > HTTP_SMALL_BODY || http_header(&x->rq, "Expect"));
 }
 
 bool
@@ -354,6 +370,7 @@ exchange_settle(struct exchange *x)
 	unhold(x);
 	http_reply_settle(rp, &x->rq, http_header(&x->rq, "If-None-Match"));
 	x->status = rp->status;
+	x->rq.detail = rp->detail;
 	x->sent_bytes = strcmp(x->method, "HEAD") == 0 ? 0
 	                : rp->file_len > 0             ? rp->file_len
 	                : rp->shared                   ? rp->shared_len

@@ -50,8 +50,12 @@ struct exchange {
 		EXCHANGE_REPLY,    /* rp is ready */
 		EXCHANGE_QUEUED, /* the reply is libmicrohttpd's */
 	} stage;
-	bool unsound; /* the target: see http_target_sound */
-	bool refused; /* rp holds the refusal, what still comes is thrown away */
+	bool unsound;     /* the target: see http_target_sound */
+	uintptr_t target; /* where it lay, for http_lines_begin */
+	size_t target_len;
+	const char
+		*bad_query; /* name of a parameter that is not clean text (text.h), or whose value is not; NULL: none */
+	bool refused;       /* rp holds the refusal, what still comes is thrown away */
 	bool gzip;
 	bool close;   /* the connection ends with this reply */
 	bool counted; /* among those that a stop waits for */
@@ -97,8 +101,10 @@ void exchange_header(struct exchange *x, const char *name, const char *value);
 void exchange_name(struct exchange *x, const char *method, const char *path);
 /* Rules, in order; the first that applies refuses:
  *  1. a target, line ends or framing that two readers may read differently: 400, and the connection ends
- *  2. the server is stopping: 503
- *  3. what http_judge refuses: 404, 405, 415, 413
+ *  2. a chunked body: 411, and the connection ends
+ *  3. the server is stopping: 503
+ *  4. what http_judge refuses: 404, 405, 415, 413
+ *  5. a query that is not UTF-8 text, or has control or direction characters: 400
  * Later: who is asking (401, 403); more than the route takes (413), than the caller may hold (429) or than all requests together may (503);
  * no worker free (503), or too many of the caller's requests wait (429).
  * framing and lines have seen all headers. */

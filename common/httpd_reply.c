@@ -11,6 +11,9 @@
 
 #define PROBLEM_TYPE "application/problem+json"
 #define PROBLEM_END "}\n"
+#define NOTHING_RUNS "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+/* Our pages have one style sheet, inside them, and no script. */
+#define HTML_RULES NOTHING_RUNS "; style-src 'unsafe-inline'"
 #define GZIP_LEAST 1000u /* a packet takes this much anyway */
 #define GZIP_DENSE_MAX (64u << 10)
 
@@ -36,6 +39,7 @@ http_reply_fini(struct http_reply *rp)
 	drop_file(rp);
 	mem_free(rp->link);
 	mem_free(rp->manifest);
+	mem_free(rp->detail);
 	if (rp->release)
 		rp->release(rp->release_arg);
 	*rp = (struct http_reply){.status = 0};
@@ -142,7 +146,14 @@ http_reply_headers(const struct http_reply *rp, const char *id, bool close,
 {
 	char text[HTTP_DISPOSITION_SIZE];
 
+	const bool html = rp->content_type && strncmp(rp->content_type, "text/html", 9) == 0;
+
 	add(arg, "X-Request-Id", id);
+	/* Rules for browsers and proxies, on every reply: no other type than said, nothing runs or is loaded, no copy is kept. A
+	 * reply with an entity tag may be kept by the client, which asks whether it still holds. */
+	add(arg, "X-Content-Type-Options", "nosniff");
+	add(arg, "Content-Security-Policy", html ? HTML_RULES : NOTHING_RUNS);
+	add(arg, "Cache-Control", rp->etag[0] ? "private, no-cache" : "no-store");
 	if (rp->content_type && rp->status != 304)
 		add(arg, "Content-Type", rp->content_type);
 	if (rp->content_encoding && rp->status != 304)
@@ -188,6 +199,7 @@ status_title(int status)
 		{408, "Request Timeout"},
 		{409, "Conflict"},
 		{410, "Gone"},
+		{411, "Length Required"},
 		{412, "Precondition Failed"},
 		{413, "Content Too Large"},
 		{415, "Unsupported Media Type"},
@@ -283,6 +295,10 @@ http_problem_err(struct http_reply *rp, const struct http_request *rq, const str
 	case ERR_FATAL: break;
 	}
 	http_problem(rp, rq, status, NULL, "%s", err->text);
+	if (err->detail[0] != '\0') {
+		mem_free(rp->detail);
+		rp->detail = mem_strdup(err->detail);
+	}
 	if (status == 503 || status == 429)
 		rp->retry_after_s = 1;
 }

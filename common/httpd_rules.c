@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/text.h"
+
 static bool
 is_alnum(char c)
 {
@@ -157,6 +159,32 @@ coding_fault(struct http_framing *f, const char *value)
 	return NULL;
 }
 
+static bool
+has_control(const char *value)
+{
+	for (; *value; value++)
+		if (((unsigned char)*value < ' ' && *value != '\t') || *value == 0x7f)
+			return true;
+	return false;
+}
+
+/* Headers that decide who asks, whom, and what the body is. */
+static const char *const singles[HTTP_SINGLES] = {"Host", "Authorization", "Content-Type", "Content-Encoding"};
+
+static const char *
+single_fault(struct http_framing *f, const char *name)
+{
+	for (size_t i = 0; i < HTTP_SINGLES; i++) {
+		if (!http_same_name(name, singles[i]))
+			continue;
+		if (f->single[i])
+			return "there are two headers of one kind: Host, Authorization, Content-Type and Content-Encoding "
+			       "come once";
+		f->single[i] = true;
+	}
+	return NULL;
+}
+
 void
 http_framing_header(struct http_framing *f, const char *name, const char *value)
 {
@@ -164,10 +192,14 @@ http_framing_header(struct http_framing *f, const char *name, const char *value)
 
 	if (!is_token(name))
 		fault = "a header's name has a space or a character that is not allowed";
+	else if (has_control(value))
+		fault = "a header's value has a control character";
 	else if (http_same_name(name, "Content-Length"))
 		fault = length_fault(f, value);
 	else if (http_same_name(name, "Transfer-Encoding"))
 		fault = coding_fault(f, value);
+	else
+		fault = single_fault(f, name);
 	if (!f->fault)
 		f->fault = fault;
 }
@@ -184,12 +216,16 @@ http_framing_end(struct http_framing *f, const char *version)
 }
 
 void
-http_lines_begin(struct http_lines *l, const char *method, const char *version, size_t head_bytes)
+http_lines_begin(struct http_lines *l, const char *method, uintptr_t target, size_t target_len, const char *version,
+                 size_t head_bytes)
 {
 	uintptr_t begin = (uintptr_t)method, first = (uintptr_t)version;
 
 	*l = (struct http_lines){.at = first + strlen(version), .end = begin + head_bytes};
 	l->off = first < begin || l->at > l->end;
+	if (!l->off && target > begin && target < first &&
+	    (target != begin + strlen(method) + 1 || first != target + target_len + 1))
+		l->fault = "the request line has a NUL in it, or more than one space between its words";
 }
 
 static void
@@ -332,6 +368,12 @@ http_etag_listed(const char *if_none_match, const char *etag)
 static bool
 judge_path(const struct http_route *routes, size_t count, struct http_request *rq, struct http_reply *rp)
 {
+	if (!text_is_clean(rq->path)) {
+		http_problem(rp, rq, 404, NULL,
+		             "there is nothing at that path: it is not UTF-8 text, or has control "
+		             "characters");
+		return false;
+	}
 	switch (http_route_find(routes, count, rq->method, rq->path, &rq->route, &rq->tail, rp->allow,
 	                        sizeof(rp->allow))) {
 	case HTTP_MATCH: return true;

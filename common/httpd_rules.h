@@ -23,29 +23,36 @@ enum http_match http_route_find(const struct http_route *routes, size_t count, c
                                 size_t allow_size);
 
 /* How a body is delimited. libmicrohttpd takes requests that say so in two ways and uses one of them; a proxy in front
- * may use the other, and then the rest of a body is read as somebody's next request. Hence such requests are refused. */
+ * may use the other, and then the rest of a body is read as somebody's next request. Hence such requests are refused, and so are
+ * values with control characters and second headers of a kind of which the first would count here and the last elsewhere.
+ * The lines between chunks are seen by nobody but libmicrohttpd, which takes bare LFs there: a chunked body is refused (411). */
+#define HTTP_SINGLES 4
 struct http_framing {
 	bool has_length;
 	bool chunked;
-	uint64_t length;      /* of Content-Length; UINT64_MAX when it is no number that fits */
-	char length_text[24]; /* of the first Content-Length */
-	const char *fault;    /* the first reason to refuse, static text; NULL: sound */
+	bool single[HTTP_SINGLES]; /* of the headers that may come once: which have come */
+	uint64_t length;           /* of Content-Length; UINT64_MAX when it is no number that fits */
+	char length_text[24];      /* of the first Content-Length */
+	const char *fault;         /* the first reason to refuse, static text; NULL: sound */
 };
 
 /* Called with each header of a request, in order, then once with its HTTP version. */
 void http_framing_header(struct http_framing *f, const char *name, const char *value);
 void http_framing_end(struct http_framing *f, const char *version);
 
-/* Where the lines of a request's head end. libmicrohttpd takes a bare LF for CR LF and joins folded lines; a proxy in front may
- * read other headers out of such a head. It tells neither, but its strings point into the head as it came: two bytes must lie
- * between the end of each line's text and the next line. Addresses are compared, nothing is read through them; should a
+/* Where the lines of a request's head end. libmicrohttpd takes a bare LF for CR LF, joins folded lines and takes several spaces and a
+ * NUL in the request line; a proxy in front may read other headers out of such a head. It tells none of it, but its strings point into
+ * the head as it came: one byte must lie between the words of the request line, and two between the end of each line's text and the
+ * next line. Addresses are compared, nothing is read through them; should a
  * version of libmicrohttpd hand out copies, the check switches itself off. */
 struct http_lines {
 	uintptr_t at, end; /* behind the last text seen; behind the head */
 	bool off;
 	const char *fault; /* static text; NULL: sound */
 };
-void http_lines_begin(struct http_lines *l, const char *method, const char *version, size_t head_bytes);
+/* The target as it was before anything of it was decoded: where it lay and how long it was; 0 and 0: not known. */
+void http_lines_begin(struct http_lines *l, const char *method, uintptr_t target, size_t target_len,
+                      const char *version, size_t head_bytes);
 void http_lines_header(struct http_lines *l, const char *name, const char *value);
 void http_lines_end(struct http_lines *l);
 
@@ -66,7 +73,7 @@ enum http_encoding http_encoding_of(const char *content_encoding); /* NULL allow
 bool http_etag_listed(const char *if_none_match, const char *etag);
 
 /* Rules, in order; a refusal is written to rp and returns false:
- *  1. no such path: 404; not that method: 405 with Allow
+ *  1. no such path, or one that is not clean text (text.h): 404; not that method: 405 with Allow
  *  2. an encoding that is not gzip: 415
  *  3. a body that announces more than the route takes: 413
  * Otherwise rq's route and tail are set. rq has its method, path and id. */

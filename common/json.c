@@ -134,6 +134,32 @@ json_only_fields(const json_t *obj, const char *const *allowed, struct err *err)
 	return true;
 }
 
+/* At most JSON_MAX_DEPTH deep. */
+bool
+json_texts_clean(const json_t *j, struct err *err)
+{
+	json_t *open = (json_t *)(uintptr_t)j, *value;
+	const char *key;
+	size_t i;
+
+	if (json_is_string(j))
+		return text_n_is_clean(json_string_value(j), json_string_length(j)) ||
+		       err_set(err, ERR_INVALID, "it is not UTF-8 text without control or direction characters");
+	json_array_foreach(open, i, value)
+	{
+		if (!json_texts_clean(value, err))
+			return false;
+	}
+	json_object_foreach(open, key, value)
+	{
+		if (!text_is_clean(key))
+			return err_set(err, ERR_INVALID, "a name in the body has control or direction characters");
+		if (!json_texts_clean(value, err))
+			return err_prefix(err, "%s", key);
+	}
+	return true;
+}
+
 static int
 write_some(const char *data, size_t n, void *out)
 {
@@ -186,8 +212,10 @@ json_write_string(const char *s, struct buf *out)
 		if (len == 0) {
 			buf_str(out, "\xef\xbf\xbd");
 			len = 1;
-		} else if (code < 0x20 || code == '"' || code == '\\' || code == 0x7f) {
+		} else if (code < 0x80 && (text_deceives(code) || code == '"' || code == '\\')) {
 			write_escape(*s, out);
+		} else if (text_deceives(code)) {
+			buf_printf(out, "\\u%04" PRIx32, code);
 		} else {
 			buf_add(out, s, len);
 		}

@@ -31,6 +31,8 @@ MUST_CHECK bool json_get_str(const json_t *obj, const char *field, const char **
 MUST_CHECK bool json_get_i64(const json_t *obj, const char *field, int64_t *ret, struct err *err);
 /* Refuses members that are not in the NULL-ended list, naming the nearest allowed one. */
 MUST_CHECK bool json_only_fields(const json_t *obj, const char *const *allowed, struct err *err);
+/* Every text in it, names of members too, is clean (text.h). */
+MUST_CHECK bool json_texts_clean(const json_t *j, struct err *err);
 /* Compact text with sorted keys, and a newline at the end. */
 void json_write(const json_t *j, struct buf *out);
 /* Quoted and escaped; bytes that are not UTF-8 become U+FFFD, NULL becomes null. */

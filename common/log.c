@@ -38,14 +38,6 @@ level_name(enum log_level level)
 	return "unknown";
 }
 
-/* Controls, line and paragraph separators, and what turns the direction of the text shown. */
-static bool
-deceives(uint32_t cp)
-{
-	return cp < 0x20 || (cp >= 0x7f && cp < 0xa0) || cp == 0x061c || cp == 0x200e || cp == 0x200f ||
-	       (cp >= 0x2028 && cp <= 0x202e) || (cp >= 0x2066 && cp <= 0x2069) || cp == 0xfeff;
-}
-
 static bool
 needs_quotes(const unsigned char *s, size_t n)
 {
@@ -66,7 +58,7 @@ add_escaped(struct buf *b, uint32_t cp, const unsigned char *bytes, size_t len)
 		buf_str(b, "\\r");
 	else if (cp == '\t')
 		buf_str(b, "\\t");
-	else if (deceives(cp))
+	else if (text_deceives(cp))
 		buf_printf(b, "\\u%04" PRIx32, cp);
 	else
 		buf_add(b, bytes, len);

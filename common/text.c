@@ -44,20 +44,31 @@ utf8_next(const char *s, size_t n, uint32_t *ret_code)
 }
 
 bool
-text_is_clean(const char *s)
+text_deceives(uint32_t code)
 {
-	size_t left = strlen(s);
+	return code < 0x20 || (code >= 0x7f && code < 0xa0) || code == 0x061c || code == 0x200e || code == 0x200f ||
+	       (code >= 0x2028 && code <= 0x202e) || (code >= 0x2066 && code <= 0x2069) || code == 0xfeff;
+}
 
-	while (left > 0) {
+bool
+text_n_is_clean(const char *s, size_t n)
+{
+	while (n > 0) {
 		uint32_t code;
-		size_t len = utf8_next(s, left, &code);
+		size_t len = utf8_next(s, n, &code);
 
-		if (len == 0 || code < 0x20 || (code >= 0x7f && code < 0xa0))
+		if (len == 0 || text_deceives(code))
 			return false;
 		s += len;
-		left -= len;
+		n -= len;
 	}
 	return true;
+}
+
+bool
+text_is_clean(const char *s)
+{
+	return text_n_is_clean(s, strlen(s));
 }
 
 bool

@@ -8,8 +8,15 @@
  * 0 when the bytes there are not UTF-8: overlong, cut off, a surrogate or beyond U+10FFFF. */
 size_t utf8_next(const char *s, size_t n, uint32_t *ret_code);
 
-/* UTF-8 throughout, without control characters (C0, DEL, C1): fit for a database column, a log line and a label. */
+/* Whether a character shows text otherwise than it is: controls (C0, DEL, C1), line and paragraph separators, what turns the
+ * direction of writing (U+061C, U+200E, U+200F, U+202A to U+202E, U+2066 to U+2069), and the byte order mark. */
+bool text_deceives(uint32_t code);
+
+/* UTF-8 throughout, without a character that deceives: fit for a database column, a log line, a document and a terminal. Every text
+ * from outside passes here where it enters; the list of entrances is in tests/integration/test_trust_doors.py. */
 bool text_is_clean(const char *s);
+/* The same of n bytes; a NUL is not clean. */
+bool text_n_is_clean(const char *s, size_t n);
 
 /* Decimal, as people write it: "0", "-17". No plus sign, spaces, leading zeros or overflow. */
 bool text_to_i64(const char *s, int64_t *ret);

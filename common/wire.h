@@ -105,7 +105,7 @@ MUST_CHECK bool wire_decode(const void *body, size_t n, struct wire_batch **ret,
 
 /* The rules every batch obeys whoever made it; the number of each is in wire_check.c and WIRE.md. Enumerations, ranges,
  * used + unmeasured <= held <= duration, a record inside one quarter-hour and inside from..to, holder present exactly when
- * HELD, nothing used where nothing was measured, unique ids, text in UTF-8 without control characters; a loss batch has no
+ * HELD, nothing used where nothing was measured, unique ids, text in UTF-8 without control or direction characters; a loss batch has no
  * records. Ids need not be in this batch: an earlier one of the stream may have introduced them. Names the record, the field,
  * its value and the limit. */
 MUST_CHECK bool wire_check(const struct wire_batch *b, struct err *err);

@@ -34,7 +34,7 @@ check_text(const struct place *at, const struct wire_field *f, const char *text,
 	if (strnlen(text, max + 1) > max)
 		return REFUSE(at, "%s has more than %zu bytes", f->name, max);
 	if (!text_is_clean(text))
-		return REFUSE(at, "%s is not UTF-8 text without control characters: '%s'", f->name, text);
+		return REFUSE(at, "%s is not UTF-8 text without control or direction characters: '%s'", f->name, text);
 	if (f->type == WIRE_LABELS && (fault = labels_fault(text)) != NULL)
 		return REFUSE(at, "%s is '%.200s': it %s", f->name, text, fault);
 	return true;

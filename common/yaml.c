@@ -339,6 +339,30 @@ root_of_nothing(struct reader *r)
 	r->doc->root->text = NULL;
 }
 
+/* Also in comments: what a reviewer sees of a file is what it says. A byte order mark may begin it. */
+static bool
+check_characters(const struct yaml_doc *doc, const char *text, size_t len, struct err *err)
+{
+	size_t at = len >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+	int line = 1;
+
+	while (at < len) {
+		uint32_t code = 0;
+		size_t n = utf8_next(text + at, len - at, &code);
+
+		if (n == 0)
+			return true; /* the parser says where */
+		if (code >= 0x80 && text_deceives(code))
+			return line_err(doc, line, err,
+			                "the character U+%04" PRIX32
+			                " is not allowed: it shows text otherwise than it is",
+			                code);
+		line += code == '\n';
+		at += n;
+	}
+	return true;
+}
+
 bool
 yaml_parse(const char *name, const char *text, size_t len, struct yaml_doc **ret_doc, struct err *err)
 {
@@ -350,6 +374,8 @@ yaml_parse(const char *name, const char *text, size_t len, struct yaml_doc **ret
 	if (len > YAML_MAX_BYTES)
 		return err_set(err, ERR_INVALID, "%s: %zu bytes are more than the limit of %u", name, len,
 		               YAML_MAX_BYTES);
+	if (!check_characters(doc, text, len, err))
+		return false;
 	if (!yaml_parser_initialize(&r.parser))
 		return err_set(err, ERR_FATAL, "%s: out of memory", name);
 	yaml_parser_set_encoding(&r.parser, YAML_UTF8_ENCODING);

@@ -5,12 +5,6 @@
 
 #include "common/text.h"
 
-static bool
-is_control(uint32_t code)
-{
-	return code < 0x20 || (code >= 0x7f && code < 0xa0);
-}
-
 char *
 sanitized_copy(const char *s, size_t max)
 {
@@ -20,7 +14,7 @@ sanitized_copy(const char *s, size_t max)
 	while (left > 0) {
 		uint32_t code = 0;
 		size_t n = utf8_next(s, left, &code);
-		bool bad = n == 0 || is_control(code);
+		bool bad = n == 0 || text_deceives(code);
 		size_t put = bad ? 1 : n;
 
 		if (len + put > max)

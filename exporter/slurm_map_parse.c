@@ -58,7 +58,8 @@ static bool
 take_text(const char *key, const char *value, char **to, struct err *err)
 {
 	if (strlen(value) > WIRE_MAX_TEXT || !text_is_clean(value))
-		return err_set(err, ERR_INVALID, "%s: not a text of at most %u bytes without control characters", key,
+		return err_set(err, ERR_INVALID,
+		               "%s: not a text of at most %u bytes without control or direction characters", key,
 		               WIRE_MAX_TEXT);
 	mem_free(*to);
 	*to = mem_strdup(value);
@@ -197,9 +198,10 @@ take_jobs(const char *text, size_t len, struct hpc_gpu *g, struct err *err)
 		if (g->job_count == SLURM_GPUS_MAX)
 			return err_set(err, ERR_INVALID, "more than %u jobs", SLURM_GPUS_MAX);
 		if (strlen(job) > WIRE_MAX_TEXT || !text_is_clean(job))
-			return err_set(err, ERR_INVALID,
-			               "a job is not a text of at most %u bytes without control characters",
-			               WIRE_MAX_TEXT);
+			return err_set(
+				err, ERR_INVALID,
+				"a job is not a text of at most %u bytes without control or direction characters",
+				WIRE_MAX_TEXT);
 		g->jobs = mem_grow(g->jobs, g->job_count + 1, sizeof(*g->jobs));
 		g->jobs[g->job_count++] = take(job);
 	}

@@ -110,13 +110,14 @@ audit_reads_note(struct audit_reads *r, struct db *db, const struct identity_row
 	                          .first_ns = now_ns,
 	                          .last_ns = now_ns,
 	                          .times = 1};
+	char why[ERR_LOG_SIZE];
 	struct err err = {0};
 	int64_t entered;
 
 	if (try_note(r, &read) || (audit_reads_enter(r, db, &entered, &err) && try_note(r, &read)))
 		return;
 	log_event(LOG_ERROR, "a read is not in the audit log", LS("by", read.actor), LS("action", action),
-	          LS("subject", subject), LS("error", err.text));
+	          LS("subject", subject), LS("error", err_log_text(&err, why)));
 }
 
 /* What could not be entered, again among the others; what came meanwhile is behind it. */

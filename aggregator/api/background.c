@@ -44,7 +44,7 @@ struct background {
 	pthread_cond_t wake;
 	bool stop;
 	int64_t audited_ns; /* boot clock; INT64_MIN: never */
-	char last_error[BACKGROUND_TASKS][sizeof((struct err *)0)->text];
+	char last_error[BACKGROUND_TASKS][ERR_LOG_SIZE];
 };
 
 /* --- tasks: each says how much it did --- */
@@ -220,6 +220,7 @@ run_task(struct background *b, enum background_task task)
 {
 	struct background_counters *c = &b->app->counters.background[task];
 	int64_t began_ns = time_boot_ns(), done = 0;
+	char why[ERR_LOG_SIZE];
 	struct err err = {0};
 	bool ok = tasks[task].run(b, &done, &err);
 
@@ -234,10 +235,11 @@ run_task(struct background *b, enum background_task task)
 	atomic_fetch_add(&c->errors, 1);
 	if (task == BACKGROUND_SEAL)
 		atomic_fetch_add(&b->app->counters.rollup_errors, 1);
-	if (strcmp(b->last_error[task], err.text) != 0)
+	err_log_text(&err, why);
+	if (strcmp(b->last_error[task], why) != 0)
 		log_event(LOG_WARN, "work in the background failed, will try again",
-		          LS("task", background_task_names[task]), LS("error", err.text));
-	memcpy(b->last_error[task], err.text, sizeof(b->last_error[task]));
+		          LS("task", background_task_names[task]), LS("error", why));
+	memcpy(b->last_error[task], why, sizeof(b->last_error[task]));
 }
 
 /* --- the thread --- */

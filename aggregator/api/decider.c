@@ -29,7 +29,7 @@ struct decider {
 	struct desk_item *watches;
 	struct decider_look look;
 	int64_t ticked_ns, followed_ns, disagreements;
-	char last_error[sizeof(((struct err *)0)->text)];
+	char last_error[ERR_LOG_SIZE];
 };
 
 /* ---- items ----------------------------------------------------------------------------------------------------------------- */
@@ -127,9 +127,12 @@ refuse_all(struct decider *d, struct desk_item *items, const struct err *err)
 static void
 tell(struct decider *d, const struct err *err)
 {
-	if (strcmp(d->last_error, err->text) != 0)
-		log_event(LOG_WARN, "deciding about capacity failed, will try again", LS("error", err->text));
-	memcpy(d->last_error, err->text, sizeof(d->last_error));
+	char why[ERR_LOG_SIZE];
+
+	err_log_text(err, why);
+	if (strcmp(d->last_error, why) != 0)
+		log_event(LOG_WARN, "deciding about capacity failed, will try again", LS("error", why));
+	memcpy(d->last_error, why, sizeof(d->last_error));
 }
 
 /* ---- answers ---------------------------------------------------------------------------------------------------------------- */

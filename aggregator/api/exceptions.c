@@ -20,7 +20,8 @@ reason_of(const json_t *doc, const char **ret, struct err *err)
 	if (!json_get_str(doc, "reason", ret, err))
 		return false;
 	return ((*ret)[0] != '\0' && strlen(*ret) <= REASON_MAX && text_is_clean(*ret)) ||
-	       err_set(err, ERR_INVALID, "reason: it is UTF-8 text of 1 to %d bytes, without control characters",
+	       err_set(err, ERR_INVALID,
+	               "reason: it is UTF-8 text of 1 to %d bytes, without control or direction characters",
 	               REASON_MAX);
 }
 
@@ -141,7 +142,8 @@ read_request(const json_t *doc, const struct identity_row *who, char tenant[NAME
 	    !json_get_str(doc, "gpu_model", &rq->model, err))
 		return false;
 	if (rq->cluster != NULL && !text_is_clean(rq->cluster))
-		return err_set(err, ERR_INVALID, "cluster: it is not UTF-8 text without control characters");
+		return err_set(err, ERR_INVALID,
+		               "cluster: it is not UTF-8 text without control or direction characters");
 	if (rq->model[0] == '\0' || strlen(rq->model) >= NAME_MAX_BYTES / 2 || !text_is_clean(rq->model))
 		return err_set(err, ERR_INVALID, "gpu_model: it is the short name of a model, such as H100-80GB");
 	return units_of(doc, rq->model, &rq->units, err) && kind_of(doc, &rq->reserved, err) &&

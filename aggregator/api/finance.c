@@ -18,7 +18,8 @@ reason_of(const json_t *doc, const char **ret, struct err *err)
 	if (!json_get_str(doc, "reason", ret, err))
 		return false;
 	return ((*ret)[0] != '\0' && strlen(*ret) <= REASON_MAX && text_is_clean(*ret)) ||
-	       err_set(err, ERR_INVALID, "reason: it is UTF-8 text of 1 to %d bytes, without control characters",
+	       err_set(err, ERR_INVALID,
+	               "reason: it is UTF-8 text of 1 to %d bytes, without control or direction characters",
 	               REASON_MAX);
 }
 
@@ -87,9 +88,11 @@ read_request(struct db *db, const json_t *doc, char amount[DECIMAL_TEXT_SIZE], c
 	if (rq->refund != NULL && amount[0] != '-')
 		return err_set(err, ERR_INVALID, "amount: a refund is a credit, and negative");
 	if (!text_is_clean(rq->tenant))
-		return err_set(err, ERR_INVALID, "tenant: it is not UTF-8 text without control characters");
+		return err_set(err, ERR_INVALID,
+		               "tenant: it is not UTF-8 text without control or direction characters");
 	if (rq->workspace != NULL && !text_is_clean(rq->workspace))
-		return err_set(err, ERR_INVALID, "workspace: it is not UTF-8 text without control characters");
+		return err_set(err, ERR_INVALID,
+		               "workspace: it is not UTF-8 text without control or direction characters");
 	return true;
 }
 

@@ -85,6 +85,7 @@ unref(struct gauges_page *page)
 static void
 publish(struct gauges *g, struct gauges_page *page, const struct err *err, int64_t duration_ns)
 {
+	char why[ERR_LOG_SIZE];
 	bool failed_before;
 
 	pthread_mutex_lock(&g->lock);
@@ -101,7 +102,8 @@ publish(struct gauges *g, struct gauges_page *page, const struct err *err, int64
 	pthread_cond_broadcast(&g->done);
 	pthread_mutex_unlock(&g->lock);
 	if (page == NULL && !failed_before)
-		log_event(LOG_WARN, "the ledger cannot be read for /metrics, will try again", LS("error", err->text));
+		log_event(LOG_WARN, "the ledger cannot be read for /metrics, will try again",
+		          LS("error", err_log_text(err, why)));
 	if (page != NULL && failed_before)
 		log_write(LOG_INFO, "the ledger is read for /metrics again", NULL);
 }

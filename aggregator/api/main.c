@@ -78,12 +78,13 @@ log_request(bool all, const struct http_request *rq, int status, size_t bytes, i
 {
 	char from[HTTP_ADDRESS_SIZE], name[HTTP_CLIENT_NAME_SIZE];
 
-	if (!all && status < 500)
+	if (!all && status < 500 && rq->detail == NULL)
 		return;
-	log_event(status >= 500 ? LOG_WARN : LOG_INFO, "request", LS("id", rq->id),
+	log_event(status >= 500 || rq->detail != NULL ? LOG_WARN : LOG_INFO, "request", LS("id", rq->id),
 	          LS("from", http_client_address(rq, from)),
 	          LS("client", http_client_name(rq, name, sizeof(name)) ? name : ""), LS("method", rq->method),
-	          LS("path", rq->path), LI("status", status), LI("bytes", bytes), LI("us", duration_ns / NS_PER_US));
+	          LS("path", rq->path), LI("status", status), LI("bytes", bytes), LI("us", duration_ns / NS_PER_US),
+	          LS("detail", rq->detail != NULL ? rq->detail : ""));
 }
 
 static void

@@ -24,7 +24,8 @@ handle_readyz(void *app, void *worker, const struct http_request *rq, struct htt
 
 	(void)app;
 	if (!store_ready(w->db, &err)) {
-		http_problem(rp, rq, 503, NULL, "%s", err.text);
+		err.kind = ERR_RETRY; /* 503: whatever it is, this replica gets no requests */
+		http_problem_err(rp, rq, &err);
 		return;
 	}
 	rp->content_type = "text/plain; charset=utf-8";

@@ -97,7 +97,8 @@ reason_of(const struct http_request *rq, json_t **ret_doc, const char **ret, str
 	if (*ret == NULL)
 		*ret = "";
 	return (strlen(*ret) <= REASON_MAX && text_is_clean(*ret)) ||
-	       err_set(err, ERR_INVALID, "reason: it is UTF-8 text of at most %d bytes, without control characters",
+	       err_set(err, ERR_INVALID,
+	               "reason: it is UTF-8 text of at most %d bytes, without control or direction characters",
 	               REASON_MAX);
 }
 

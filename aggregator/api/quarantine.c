@@ -75,8 +75,8 @@ reason_of(const struct http_request *rq, json_t **ret_doc, const char **ret, str
 	if (!api_body(rq, fields, ret_doc, err) || !json_get_str(*ret_doc, "reason", ret, err))
 		return false;
 	return ((*ret)[0] != '\0' && strlen(*ret) <= WHY_MAX && text_is_clean(*ret)) ||
-	       err_set(err, ERR_INVALID, "reason: it is UTF-8 text of 1 to %d bytes, without control characters",
-	               WHY_MAX);
+	       err_set(err, ERR_INVALID,
+	               "reason: it is UTF-8 text of 1 to %d bytes, without control or direction characters", WHY_MAX);
 }
 
 void

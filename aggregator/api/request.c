@@ -17,7 +17,8 @@ api_query(const struct http_request *rq, const char *name, const char *const *ch
 	if (text == NULL)
 		return true;
 	if (!text_is_clean(text))
-		return err_set(err, ERR_INVALID, "%s: it is not UTF-8 text without control characters", name);
+		return err_set(err, ERR_INVALID, "%s: it is not UTF-8 text without control or direction characters",
+		               name);
 	if (choices == NULL)
 		return true;
 	for (const char *const *c = choices; *c != NULL; c++)
@@ -71,7 +72,8 @@ api_id(const struct http_request *rq, int64_t *ret, struct err *err)
 bool
 api_body(const struct http_request *rq, const char *const *fields, json_t **ret, struct err *err)
 {
-	return json_parse("body", rq->body, rq->body_len, ret, err) && json_only_fields(*ret, fields, err);
+	return json_parse("body", rq->body, rq->body_len, ret, err) && json_only_fields(*ret, fields, err) &&
+	       json_texts_clean(*ret, err);
 }
 
 bool

@@ -7,6 +7,7 @@
 
 #include "aggregator/cli/cli.h"
 #include "aggregator/core/report.h"
+#include "common/text.h"
 
 #define COLUMN_MAX 32
 
@@ -130,16 +131,33 @@ measure(const json_t *rows, struct column *columns)
 	return n;
 }
 
+/* Characters that would show the terminal another text than the ledger has are marked; our own colours pass. */
+static void
+put_text(const char *text)
+{
+	size_t left = strlen(text);
+
+	while (left > 0) {
+		uint32_t code = 0;
+		size_t n = utf8_next(text, left, &code);
+
+		if (n == 0 || (text_deceives(code) && code != '\033'))
+			fputs("\xef\xbf\xbd", stdout);
+		else
+			fwrite(text, 1, n, stdout);
+		text += n ? n : 1;
+		left -= n ? n : 1;
+	}
+}
+
 static void
 put_cell(const struct column *col, const char *text, bool last)
 {
-	size_t pad = col->width - width(text);
+	int pad = (int)(col->width - width(text));
 
-	if (col->number)
-		printf("%*s%s", (int)pad, "", text);
-	else
-		printf("%s%*s", text, last ? 0 : (int)pad, "");
-	fputs(last ? "\n" : "  ", stdout);
+	printf("%*s", col->number ? pad : 0, "");
+	put_text(text);
+	printf("%*s%s", col->number || last ? 0 : pad, "", last ? "\n" : "  ");
 }
 
 /* People read what is there: columns that say nothing in any row, and the exact integers behind the hours, are left to

@@ -70,7 +70,8 @@ event_text(struct event *e, const json_t *from, const char *prefix, const char *
 		return event_refuse(e, EVENT_REFUSED, ERR_INVALID, field, "%s has %zu bytes; it is text of 1 to %zu",
 		                    field, strlen(text), most);
 	if (!text_is_clean(text))
-		return event_refuse(e, EVENT_REFUSED, ERR_INVALID, field, "%s has control characters", field);
+		return event_refuse(e, EVENT_REFUSED, ERR_INVALID, field, "%s has control or direction characters",
+		                    field);
 	*ret = text;
 	return true;
 }

@@ -4,7 +4,7 @@
 
 #include "aggregator/core/events.h"
 
-/* A text member of 1 to `most` bytes without control characters; *ret stays as it was when it is absent or null and not
+/* A text member of 1 to `most` bytes without control or direction characters; *ret stays as it was when it is absent or null and not
  * needed. False: e is refused. The prefix is for the field's name in the answer. */
 MUST_CHECK bool event_text(struct event *e, const json_t *from, const char *prefix, const char *name, size_t most,
                            bool needed, const char **ret);

@@ -65,7 +65,7 @@ get_text(const json_t *obj, const struct place *where, const char *name, size_t 
 		return err_set(err, ERR_INVALID, "%s%s has %zu bytes; it is text of %zu to %zu", where->text, name, n,
 		               least, most);
 	if (!text_is_clean(json_string_value(j)))
-		return err_set(err, ERR_INVALID, "%s%s has control characters", where->text, name);
+		return err_set(err, ERR_INVALID, "%s%s has control or direction characters", where->text, name);
 	*ret = json_string_value(j);
 	return true;
 }

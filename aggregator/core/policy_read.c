@@ -37,7 +37,9 @@ policy_read_text(const struct yaml_doc *doc, const struct yaml_node *map, const 
 	if (strlen(text) > max)
 		return yaml_err(doc, n, err, "%s has %zu bytes, at most %zu are allowed", key, strlen(text), max);
 	if (!text_is_clean(text))
-		return yaml_err(doc, n, err, "%s has a control character, or is not UTF-8", key);
+		return yaml_err(
+			doc, n, err,
+			"%s has a control character or one that turns the direction of writing, or is not UTF-8", key);
 	*ret = mem_strdup(text);
 	return true;
 }

@@ -8,7 +8,7 @@
 /* How much of a wrong value an error shows: not so much that the reason behind it is cut off, and whole characters. */
 int policy_shown(const char *text);
 
-/* A text of at most max bytes without control characters. `preset` stands for a missing key; "" also lets the
+/* A text of at most max bytes without control or direction characters. `preset` stands for a missing key; "" also lets the
  * value be empty, and NULL leaves *ret NULL. */
 MUST_CHECK bool policy_read_text(const struct yaml_doc *doc, const struct yaml_node *map, const char *key,
                                  const char *preset, size_t max, char **ret, struct err *err);

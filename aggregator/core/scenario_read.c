@@ -149,8 +149,9 @@ scenario_id_fault(const char *text)
 		return "is empty";
 	if (len > ID_MAX)
 		return "has more than 63 characters";
-	return text_is_clean(text) && strchr(text, ' ') == NULL ? NULL
-	                                                        : "has a space or a control character, or is not UTF-8";
+	return text_is_clean(text) && strchr(text, ' ') == NULL
+	               ? NULL
+	               : "has a space, a control or a direction character, or is not UTF-8";
 }
 
 const char *

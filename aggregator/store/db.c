@@ -157,11 +157,27 @@ fail_connection(struct db *db, struct err *err)
 {
 	count_failure(db);
 	memcpy(db->sqlstate, "08006", 6);
-	err_set(err, ERR_RETRY, "database at %s does not answer: %s", db->where, PQerrorMessage(db->conn));
-	/* libpq ends its messages with a newline, which err_set made a blank. */
-	for (size_t n = err ? strlen(err->text) : 0; n > 0 && err->text[n - 1] == ' '; n--)
-		err->text[n - 1] = '\0';
-	return false;
+	err_set(err, ERR_RETRY, "the database does not answer");
+	return err_detail(err, "database at %s: %s", db->where, PQerrorMessage(db->conn));
+}
+
+/* What everybody may read about a failure. Our own functions raise 23000 with a sentence of ours; PostgreSQL does not use that code. */
+static const char *
+public_text(const char *state, const char *message)
+{
+	if (strcmp(state, "23000") == 0 && message)
+		return message;
+	if (is_one_of(state, schema_states))
+		return "the database has not the schema of this program: migrate it";
+	if (strcmp(state, "42501") == 0)
+		return "this login of the database may not do that; tollgate-aggregator --migrate gives each login its rights";
+	if (strncmp(state, "57014", 5) == 0)
+		return "the database took longer than it is given for this";
+	switch (kind_of(state)) {
+	case ERR_RETRY: return "the database cannot do this at the moment";
+	case ERR_CONFLICT: return "this contradicts what is recorded";
+	default: return "the database refused this; the log of the daemon says why";
+	}
 }
 
 static bool
@@ -175,16 +191,9 @@ fail(struct db *db, const PGresult *r, struct err *err)
 		return fail_connection(db, err);
 	count_failure(db);
 	snprintf(db->sqlstate, sizeof(db->sqlstate), "%s", state);
-	if (is_one_of(state, schema_states))
-		return err_set(err, ERR_FATAL, "database at %s has not the schema of this program (migrate it): %s",
-		               db->where, text);
-	if (strcmp(state, "42501") == 0)
-		return err_set(
-			err, ERR_FATAL,
-			"database at %s: %s: this login may not do that; tollgate-aggregator --migrate gives each login its rights",
-			db->where, text);
-	return err_set(err, kind_of(state), "database at %s: %s%s%s (%s)", db->where, text ? text : "failed",
-	               detail ? ": " : "", detail ? detail : "", state);
+	err_set(err, kind_of(state), "%s", public_text(state, text));
+	return err_detail(err, "database at %s: %s%s%s, SQLSTATE %s", db->where, text ? text : "failed",
+	                  detail ? ": " : "", detail ? detail : "", state);
 }
 
 bool
@@ -499,8 +508,7 @@ db_tx_commit(struct db_tx *tx, struct err *err)
 		return fail(db, r, err);
 	/* COMMIT of a transaction that failed answers ROLLBACK. */
 	if (strcmp(PQcmdStatus(r), "COMMIT") != 0)
-		return err_set(err, ERR_FATAL, "database at %s: the transaction had failed and was rolled back",
-		               db->where);
+		return err_set(err, ERR_FATAL, "the transaction had failed and was rolled back");
 	db->in_tx = false;
 	tx->db = NULL;
 	return true;
@@ -519,8 +527,7 @@ run_all_and_commit(struct db *db, const struct db_call *calls, size_t n, bool be
 	if (!connected(db, err) || !run_all(db, all, n + 1, begin_first, err))
 		return false;
 	if (strcmp(PQcmdStatus(r), "COMMIT") != 0)
-		return err_set(err, ERR_FATAL, "database at %s: the transaction had failed and was rolled back",
-		               db->where);
+		return err_set(err, ERR_FATAL, "the transaction had failed and was rolled back");
 	return true;
 }
 
@@ -545,7 +552,7 @@ db_tx_all(struct db *db, const struct db_call *calls, size_t n, struct err *err)
 	ASSERT(!db->in_tx);
 	db->sqlstate[0] = '\0';
 	if (!db->conn)
-		return err_set(err, ERR_RETRY, "database at %s: there is no session yet", db->where);
+		return err_set(err, ERR_RETRY, "there is no session with the database yet");
 	db->in_tx = true;
 	if (!run_all_and_commit(db, calls, n, true, err))
 		return false;
@@ -649,7 +656,7 @@ db_ledger_get(struct db *db, struct db_ledger *ret, struct err *err)
 	if (!db_run(db, &stmt, NULL, &r, err))
 		return false;
 	if (PQntuples(r) != 1)
-		return err_set(err, ERR_FATAL, "database at %s has no ledger yet: migrate it first", db->where);
+		return err_set(err, ERR_FATAL, "the database has no ledger yet: migrate it first");
 	db->ledger.demo = res_bool(r, 0, 0);
 	snprintf(db->ledger.zone, sizeof(db->ledger.zone), "%s", res_text(r, 0, 1));
 	db->ledger.hour_phase_ns = res_i64(r, 0, 2);

@@ -3,7 +3,7 @@
  * A connection is made at the first use and made again when it was lost outside a transaction. Every failure becomes
  * a struct err: ERR_RETRY where the same call may work later (no answer, a timeout, a deadlock, a server that is
  * starting or is a standby), ERR_CONFLICT where a constraint refused, ERR_FATAL for what is a bug or a broken
- * database. */
+ * database. Its text, which clients read, names neither the server nor what it said; its detail does, for the log. */
 #ifndef TOLLGATE_STORE_DB_H
 #define TOLLGATE_STORE_DB_H
 

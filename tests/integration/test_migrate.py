@@ -159,7 +159,7 @@ class Connection(unittest.TestCase):
     def test_no_server_is_a_reason_to_try_again_and_names_the_place_but_no_password(self):
         r = self.call("host=/nonexistent port=5432 dbname=ledger user=x password=hunter2")
         self.assertEqual(r["error"], "retry")
-        self.assertIn("database at /nonexistent port 5432, database ledger does not answer", r["text"])
+        self.assertIn("the database does not answer (database at /nonexistent port 5432, database ledger: ", r["text"])
         self.assertNotIn("hunter2", r["text"])
 
     def test_an_unreadable_connection_string_is_not_repeated(self):

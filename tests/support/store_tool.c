@@ -89,8 +89,10 @@ word(const struct args *a, int n)
 static void
 write_error(struct buf *out, const struct err *err)
 {
+	char text[ERR_LOG_SIZE];
+
 	buf_printf(out, "{\"error\":\"%s\",\"text\":", err_kind_name(err->kind));
-	json_write_string(err->text, out);
+	json_write_string(err_log_text(err, text), out);
 	buf_str(out, "}\n");
 }
 

@@ -138,10 +138,35 @@ every_kind_has_its_own_name(void **state)
 	assert_string_equal(err_kind_name((enum err_kind)99), "unknown");
 }
 
+static void
+a_detail_is_for_the_log_and_belongs_to_one_error(void **state)
+{
+	struct err err = {0};
+	char text[ERR_LOG_SIZE];
+
+	(void)state;
+	err_set(&err, ERR_RETRY, "the database does not answer");
+	assert_string_equal(err_log_text(&err, text), "the database does not answer");
+	assert_false(err_detail(&err, "host %s:\nno route\n", "db1"));
+	assert_string_equal(err.text, "the database does not answer");
+	assert_string_equal(err.detail, "host db1: no route");
+	err_prefix(&err, "report");
+	assert_string_equal(err_log_text(&err, text), "report: the database does not answer (host db1: no route)");
+	err_set(&err, ERR_INVALID, "other");
+	assert_string_equal(err.detail, "");
+	for (int n = 500; n < 530; n++) {
+		err_detail(&err, "%0*d", n, 7);
+		assert_int_equal(strlen(err.detail),
+		                 (size_t)n < sizeof(err.detail) ? (size_t)n : sizeof(err.detail) - 1);
+	}
+	err_detail(NULL, "nobody");
+}
+
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_detail_is_for_the_log_and_belongs_to_one_error),
 		cmocka_unit_test(setting_an_error_keeps_its_kind_and_text),
 		cmocka_unit_test(a_prefix_goes_before_the_old_text_and_keeps_the_kind),
 		cmocka_unit_test(a_system_error_is_named_in_words),

@@ -175,8 +175,10 @@ a_file_name_cannot_leave_its_quotes(void **state)
 
 	ask(*state, "GET /files/2026-11.csv HTTP/1.1\r\n" HOST "\r\n", &a);
 	expect_header(&a, "Content-Disposition: attachment; filename=\"2026-11.csv\"\r\n");
-	ask(*state, "GET /files/a%22;b%5C%0D%0Ac/%C3%A4 HTTP/1.1\r\n" HOST "\r\n", &a);
-	expect_header(&a, "Content-Disposition: attachment; filename=\"a__b___c___\"\r\n");
+	ask(*state, "GET /files/a%22;b%5Cc/%C3%A4 HTTP/1.1\r\n" HOST "\r\n", &a);
+	expect_header(&a, "Content-Disposition: attachment; filename=\"a__b_c___\"\r\n");
+	ask(*state, "GET /files/a%0D%0Ac HTTP/1.1\r\n" HOST "\r\n", &a);
+	assert_int_equal(a.status, 404);
 	answer_fini(&a);
 }
 
@@ -295,30 +297,96 @@ a_body_is_taken_up_to_the_routes_limit(void **state)
 	answer_fini(&a);
 }
 
+/* libmicrohttpd shows nobody the lines between chunks, and takes there what a proxy may read otherwise. */
 static void
-a_chunked_body_is_counted_as_it_arrives_and_the_connection_stays(void **state)
+a_chunked_body_is_refused_whatever_its_lines_and_the_connection_ends(void **state)
 {
+	static const char *const bodies[] = {
+		"5\r\nhello\r\n0\r\n\r\n",
+		"5\nhello\r\n0\r\n\r\n",
+		"5;x=\ny\r\nhello\r\n0\r\n\r\n",
+		"xyz\r\n\r\n",
+		"0\r\n\r\n",
+	};
 	struct world *w = *state;
 	struct answer a = answer_empty();
-	char chunk[600];
-	int fd = dial(w->port);
 
-	memset(chunk, 'c', sizeof(chunk));
-	for (int chunks = 1; chunks <= 2; chunks++) {
+	for (size_t i = 0; i < ARRAY_LEN(bodies); i++) {
+		int fd = dial(w->port);
+		char rest[4096] = "";
+
 		tell(fd, "POST /echo HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n");
-		for (int i = 0; i < chunks; i++) {
-			tell(fd, "258\r\n");
-			assert_true(try_say(fd, chunk, sizeof(chunk)));
-			tell(fd, "\r\n");
-		}
-		tell(fd, "0\r\n\r\n");
+		tell(fd, bodies[i]);
+		(void)try_say(fd, "GET /inline HTTP/1.1\r\n" HOST "\r\n",
+		              strlen("GET /inline HTTP/1.1\r\n" HOST "\r\n"));
 		hear(fd, &a, false);
-		assert_int_equal(a.status, chunks == 1 ? 200 : 413);
+		assert_int_equal(a.status, 411);
+		assert_non_null(strstr(buf_text(&a.body), "Content-Length"));
+		while (recv(fd, rest, sizeof(rest) - 1, 0) > 0)
+			assert_null(strstr(rest, " 200 "));
+		close(fd);
 	}
-	tell(fd, "GET /inline HTTP/1.1\r\n" HOST "\r\n");
-	hear(fd, &a, false);
-	assert_int_equal(a.status, 200);
-	close(fd);
+	answer_fini(&a);
+}
+
+static void
+a_path_that_is_no_text_is_nowhere_and_a_query_that_is_none_is_refused(void **state)
+{
+	static const struct {
+		const char *target;
+		int status;
+	} rows[] = {
+		{"/files/%ff.csv", 404},       {"/files/%c0%80", 404},     {"/files/a%0ab", 404},
+		{"/files/%e2%80%ae.csv", 404}, {"/files/%ed%a0%80", 404},  {"/files/%c3%a4.csv", 200},
+		{"/values?q=%ff", 400},        {"/values?q=a&%ff=b", 400}, {"/values?q=%e2%80%ae", 400},
+		{"/values?q=a%0ab", 400},      {"/values?q=%c3%a4", 200},  {"/values?other=%c2%85", 400},
+		{"/values?q=%D8%9C", 400},     {"/nowhere?q=%ff", 404},    {"/values?%e2%81%a6", 400},
+	};
+	struct answer a = answer_empty();
+	char request[256];
+
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		snprintf(request, sizeof(request), "GET %s HTTP/1.1\r\n" HOST "\r\n", rows[i].target);
+		ask(*state, request, &a);
+		if (a.status != rows[i].status)
+			fail_msg("%s: %d\n%s", rows[i].target, a.status, buf_text(&a.body));
+		/* what was refused is not repeated */
+		if (a.status != 200)
+			for (size_t k = 0; k < a.body.len; k++)
+				assert_true((unsigned char)a.body.data[k] < 0x80);
+	}
+	answer_fini(&a);
+}
+
+/* Also on refusals, and on what has no body. */
+static void
+every_reply_says_what_browsers_and_proxies_may_do_with_it(void **state)
+{
+	static const char *const requests[] = {
+		"GET /inline HTTP/1.1\r\n" HOST "\r\n",
+		"GET /worker HTTP/1.1\r\n" HOST "\r\n",
+		"HEAD /worker HTTP/1.1\r\n" HOST "\r\n",
+		"GET /nowhere HTTP/1.1\r\n" HOST "\r\n",
+		"DELETE /inline HTTP/1.1\r\n" HOST "\r\n",
+		"GET /problem HTTP/1.1\r\n" HOST "\r\n",
+		"GET /inline HTTP/1.1\r\n" HOST HOST "\r\n",
+		"POST /echo HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+		"POST /echo HTTP/1.1\r\n" HOST "Content-Encoding: br\r\n\r\n",
+		"POST /echo HTTP/1.1\r\n" HOST "Content-Length: 10000000000\r\n\r\n",
+	};
+	struct answer a = answer_empty();
+
+	for (size_t i = 0; i < ARRAY_LEN(requests); i++) {
+		ask(*state, requests[i], &a);
+		expect_header(&a, "X-Content-Type-Options: nosniff\r\n");
+		expect_header(&a, "Content-Security-Policy: default-src 'none'; ");
+		expect_header(&a, "Cache-Control: no-store\r\n");
+	}
+	/* with an entity tag the client may keep it, and asks each time */
+	ask(*state, "GET /shared HTTP/1.1\r\n" HOST "If-None-Match: \"v1\"\r\n\r\n", &a);
+	assert_int_equal(a.status, 304);
+	expect_header(&a, "Cache-Control: private, no-cache\r\n");
+	expect_header(&a, "X-Content-Type-Options: nosniff\r\n");
 	answer_fini(&a);
 }
 
@@ -500,7 +568,17 @@ a_request_that_two_readers_may_read_differently_is_refused_and_its_connection_en
 		{"an encoded NUL in the path", "GET /inline%00/x HTTP/1.1\r\n" HOST "\r\n"},
 		{"a control character in the path", "GET /inline\x01 HTTP/1.1\r\n" HOST "\r\n"},
 		{"no Host", "GET /inline HTTP/1.1\r\n\r\n"},
-		{"a broken chunk", "POST /echo HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\nxyz\r\n\r\n"},
+		{"two Hosts", "GET /inline HTTP/1.1\r\n" HOST "Host: other\r\n\r\n"},
+		{"two Hosts that are the same", "GET /inline HTTP/1.1\r\n" HOST HOST "\r\n"},
+		{"two Authorizations",
+	         "GET /inline HTTP/1.1\r\n" HOST "Authorization: Bearer a\r\nauthorization: Bearer b\r\n\r\n"},
+		{"two encodings", "POST /echo HTTP/1.1\r\n" HOST
+	                          "Content-Encoding: gzip\r\nContent-Encoding: identity\r\nContent-Length: 0\r\n\r\n"},
+		{"two spaces in the request line", "GET  /inline HTTP/1.1\r\n" HOST "\r\n"},
+		{"a bare CR in a value", "GET /inline HTTP/1.1\r\n" HOST "A: b\rc\r\n\r\n"},
+		{"a bare CR before the version", "GET /inline\r HTTP/1.1\r\n" HOST "\r\n"},
+		{"a bare CR behind the version", "GET /inline HTTP/1.1\rX: y\r\n" HOST "\r\n"},
+		{"an escape character in a value", "GET /inline HTTP/1.1\r\n" HOST "A: b\x1b[2J\r\n\r\n"},
 	};
 	struct world *w = *state;
 	struct answer a = answer_empty();
@@ -518,6 +596,41 @@ a_request_that_two_readers_may_read_differently_is_refused_and_its_connection_en
 		while (recv(fd, rest, sizeof(rest) - 1, 0) > 0)
 			if (strstr(rest, " 200 "))
 				fail_msg("%s: the connection went on", cases[i].name);
+		close(fd);
+	}
+	answer_fini(&a);
+}
+
+/* C strings end at a NUL, the request does not. */
+static void
+a_nul_anywhere_in_the_head_is_refused(void **state)
+{
+#define WITH_NUL(s)              \
+	{                        \
+		s, sizeof(s) - 1 \
+	}
+	static const struct {
+		const char *bytes;
+		size_t n;
+	} heads[] = {
+		WITH_NUL("GET /inline\0 HTTP/1.1\r\n" HOST "\r\n"),
+		WITH_NUL("GET /inline\0.csv HTTP/1.1\r\n" HOST "\r\n"),
+		WITH_NUL("GET\0 /inline HTTP/1.1\r\n" HOST "\r\n"),
+		WITH_NUL("GET /inline HTTP/1.1\0\r\n" HOST "\r\n"),
+		WITH_NUL("GET /inline HTTP/1.1\r\n" HOST "A: b\0c\r\n\r\n"),
+		WITH_NUL("GET /inline HTTP/1.1\r\n" HOST "A\0: b\r\n\r\n"),
+		WITH_NUL("GET /inline HTTP/1.1\r\n" HOST "A: b\r\n\0\r\n\r\n"),
+	};
+	struct world *w = *state;
+	struct answer a = answer_empty();
+
+	for (size_t i = 0; i < ARRAY_LEN(heads); i++) {
+		int fd = dial(w->port);
+
+		assert_true(try_say(fd, heads[i].bytes, heads[i].n));
+		hear(fd, &a, false);
+		if (a.status != 400)
+			fail_msg("head %zu: %d", i, a.status);
 		close(fd);
 	}
 	answer_fini(&a);
@@ -577,13 +690,16 @@ main(void)
 		IN_WORLD(a_shared_body_is_released_exactly_once),
 		IN_WORLD(a_body_in_a_file_is_sent_whole_and_its_descriptor_closed),
 		IN_WORLD(a_body_is_taken_up_to_the_routes_limit),
-		IN_WORLD(a_chunked_body_is_counted_as_it_arrives_and_the_connection_stays),
+		IN_WORLD(a_chunked_body_is_refused_whatever_its_lines_and_the_connection_ends),
+		IN_WORLD(a_path_that_is_no_text_is_nowhere_and_a_query_that_is_none_is_refused),
+		IN_WORLD(every_reply_says_what_browsers_and_proxies_may_do_with_it),
 		IN_WORLD(a_huge_announcement_is_refused_before_the_body_comes),
 		IN_WORLD(an_expected_body_is_asked_for),
 		IN_WORLD(an_endless_body_ends_its_connection),
 		IN_WORLD(gzip_is_expanded_up_to_the_limit_and_other_encodings_are_refused),
 		cmocka_unit_test(all_bodies_together_have_a_limit),
 		IN_WORLD(a_request_that_two_readers_may_read_differently_is_refused_and_its_connection_ends),
+		IN_WORLD(a_nul_anywhere_in_the_head_is_refused),
 		IN_WORLD(equal_content_lengths_and_pipelined_requests_are_fine),
 		IN_WORLD(headers_have_a_limit),
 	};

@@ -30,7 +30,8 @@ a_head_whose_lines_others_may_end_elsewhere_is_refused(void **state)
 	         "POST /echo HTTP/1.1\r\n" HOST "X: y\nContent-Length: 3\r\n\r\nabc", 400},
 		{"a header is folded", "GET /inline HTTP/1.1\r\n" HOST "A: b\r\n c\r\n\r\n", 400},
 		{"a header is folded, in the middle", "GET /inline HTTP/1.1\r\nA: b\r\n\tc\r\n" HOST "\r\n", 400},
-		{"a bare CR inside a value is part of it", "GET /inline HTTP/1.1\r\n" HOST "A: b\rc\r\n\r\n", 200},
+		{"a bare CR inside a value", "GET /inline HTTP/1.1\r\n" HOST "A: b\rc\r\n\r\n", 400},
+		{"a tab inside a value", "GET /inline HTTP/1.1\r\n" HOST "A: b\tc\r\n\r\n", 200},
 		{"an empty value", "GET /inline HTTP/1.1\r\n" HOST "A:\r\nB: \r\nC: d \r\n\r\n", 200},
 		{"an empty line before the request line", "\r\nGET /inline HTTP/1.1\r\n" HOST "\r\n", 200},
 		{"no header at all, HTTP/1.0", "GET /inline HTTP/1.0\r\n\r\n", 200},
@@ -43,27 +44,6 @@ a_head_whose_lines_others_may_end_elsewhere_is_refused(void **state)
 		if (a.status != cases[i].status)
 			fail_msg("%s: %d\n%s", cases[i].name, a.status, buf_text(&a.body));
 	}
-	answer_fini(&a);
-}
-
-/* libmicrohttpd reads the lines between chunks itself and shows them to nobody. It takes a bare LF there; the chunk's size
- * counts all the same, so no byte of the body is taken for a request. */
-static void
-a_bare_lf_behind_a_chunks_size_is_taken_and_changes_no_border(void **state)
-{
-	struct world *w = *state;
-	struct answer a = answer_empty();
-	int fd = dial(w->port);
-
-	tell(fd, "POST /echo HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n"
-	         "5\nhello\r\n0\r\n\r\nGET /inline HTTP/1.1\r\n" HOST "\r\n");
-	hear(fd, &a, false);
-	assert_int_equal(a.status, 200);
-	assert_string_equal(buf_text(&a.body), "hello");
-	hear(fd, &a, false);
-	assert_int_equal(a.status, 200);
-	assert_string_equal(buf_text(&a.body), "hello inline\n");
-	close(fd);
 	answer_fini(&a);
 }
 
@@ -425,7 +405,6 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		IN_WORLD(a_head_whose_lines_others_may_end_elsewhere_is_refused),
-		IN_WORLD(a_bare_lf_behind_a_chunks_size_is_taken_and_changes_no_border),
 		IN_WORLD(a_sound_head_passes_in_any_pieces),
 		IN_WORLD(a_head_above_the_limit_is_answered_431_and_a_target_414),
 		cmocka_unit_test(a_server_may_set_aside_less_for_heads),

@@ -45,7 +45,8 @@ static const struct {
 	{"a holder of no kind", MESSAGE(GPU("a", "1", "", HOLDER("king", "a"))), "gpus[0].holders[0].kind \"king\""},
 	{"a holder of another GPU", MESSAGE(GPU("a", "1", "", HOLDER("pod", "b"))),
          "gpus[0].holders[0].device b is neither"},
-	{"control characters", MESSAGE(GPU("a\\u0007", "1", "", "")), "gpus[0].uuid has control characters"},
+	{"control characters", MESSAGE(GPU("a\\u0007", "1", "", "")),
+         "gpus[0].uuid has control or direction characters"},
 	{"a time before 1970", "{\"node\":\"n\",\"boot_id\":\"abcd0000-0000-0000-0000-000000000001\",\"boot_ns\":-1}",
          "boot_ns is -1"},
 };

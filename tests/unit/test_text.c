@@ -48,6 +48,12 @@ a_utf8_character_is_read_with_its_code_or_refused(void **state)
 static void
 clean_text_has_no_control_characters(void **state)
 {
+	static const char *const deceiving[] = {
+		"a\xd8\x9c",     "a\xe2\x80\x8e", "a\xe2\x80\x8f", "a\xe2\x80\xa8", "a\xe2\x80\xa9",
+		"a\xe2\x80\xaa", "a\xe2\x80\xab", "a\xe2\x80\xac", "a\xe2\x80\xad", "a\xe2\x80\xae",
+		"a\xe2\x81\xa6", "a\xe2\x81\xa7", "a\xe2\x81\xa8", "a\xe2\x81\xa9", "a\xef\xbb\xbf",
+	};
+
 	(void)state;
 	assert_true(text_is_clean(""));
 	assert_true(text_is_clean("j\xc3\xb8rgen / \xe2\x82\xac \xf0\x9f\x98\x80"));
@@ -57,6 +63,13 @@ clean_text_has_no_control_characters(void **state)
 	assert_false(text_is_clean("\x7f"));
 	assert_false(text_is_clean("\xc2\x9f"));
 	assert_false(text_is_clean("a\xff"));
+	/* what turns the direction of writing, or ends a line for some readers */
+	for (size_t i = 0; i < ARRAY_LEN(deceiving); i++)
+		assert_false(text_is_clean(deceiving[i]));
+	/* their neighbours, and what scripts need: joiners, marks, right-to-left letters */
+	assert_true(text_is_clean("\xd8\x9b\xd8\x9d \xe2\x80\x8b\xe2\x80\x8c\xe2\x80\x8d \xe2\x80\xa7\xe2\x80\xaf "
+	                          "\xe2\x81\xa5\xe2\x81\xaa \xd7\xa9\xd7\x9c\xd7\x95\xd7\x9d"));
+	assert_false(text_n_is_clean("a\0b", 3));
 }
 
 static void

@@ -383,9 +383,9 @@ set(char **field, const char *text)
 	X("no node", TEXT(b->node, ""), "batch: node is empty")                                                                      \
 	X("a node that is NULL", (mem_free(b->node), b->node = NULL), "batch: node is NULL")                                         \
 	X("a node with a newline", TEXT(b->node, "a\nb"),                                                                            \
-	  "batch: node is not UTF-8 text without control characters: 'a b'")                                                         \
+	  "batch: node is not UTF-8 text without control or direction characters: 'a b'")                                            \
 	X("a node that is not UTF-8", TEXT(b->node, "a\xff"),                                                                        \
-	  "batch: node is not UTF-8 text without control characters: 'a\xff'")                                                       \
+	  "batch: node is not UTF-8 text without control or direction characters: 'a\xff'")                                          \
 	X("no epoch", b->epoch = 0, "batch: epoch is 0, the least is 1")                                                             \
 	X("an epoch the ledger cannot count", b->epoch = UINT64_MAX,                                                                 \
 	  "batch: epoch is 18446744073709551615, the most is 9223372036854775807")                                                   \
