@@ -438,6 +438,20 @@ record(struct daemon *d, int64_t wall_ns)
 	note(d->recording, &err, "the recording is not on disk", "the recording is on disk again");
 }
 
+/* Whichever of the two heard last that the token is refused; each takes it back when its own is taken again. */
+static void
+note_token(struct daemon *d)
+{
+	struct push_stats pushed = {.refused = ""};
+	struct status_stats told = {.refused = ""};
+
+	if (d->push)
+		push_stats(d->push, &pushed);
+	if (d->status)
+		status_stats(d->status, &told);
+	web_note_refused(d->web, pushed.refused[0] != '\0' ? pushed.refused : told.refused);
+}
+
 static void
 tick(struct daemon *d)
 {
@@ -448,6 +462,7 @@ tick(struct daemon *d)
 	record(d, wall_ns);
 	sampler_took(d->sampler, time_boot_ns() - boot_ns);
 	web_note(d->web, boot_ns, &report);
+	note_token(d);
 	if (!d->answered && report.reading.kind == ERR_NONE) {
 		d->answered = true;
 		log_facts(d, "the GPU driver answers");

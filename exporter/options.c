@@ -1,7 +1,9 @@
 /* exporter/options.c - one row per option; help, sample configuration and checks come from it. */
 #include "exporter/options.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
+#include <netinet/in.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -26,8 +28,8 @@ static const struct conf_option options[] = {
 	{.name = "listen",
          .type = CONF_STRING,
          .offset = FIELD(listen),
-         .preset = "0.0.0.0:9401",
-         .help = "address and port of /metrics, /healthz and /readyz; all addresses of the host unless changed, as Prometheus expects of exporters"},
+         .preset = "127.0.0.1:9401",
+         .help = "address and port of /metrics, /healthz and /readyz. /metrics names pods and users of all tenants: an address that other hosts reach, such as 0.0.0.0:9401, needs a web-config-file with users or required client certificates"},
 	{.name = "tls-cert",
          .type = CONF_PATH,
          .offset = FIELD(tls_cert),
@@ -310,10 +312,40 @@ set_node(struct exporter_options *o, struct err *err)
 		o->node = mem_strdup(host);
 	}
 	if (strlen(o->node) > LIMIT_NODE_NAME || !text_is_clean(o->node))
-		return err_set(err, ERR_INVALID,
-		               "node: the name must be UTF-8 text of at most %d bytes without control characters",
-		               LIMIT_NODE_NAME);
+		return err_set(
+			err, ERR_INVALID,
+			"node: the name must be UTF-8 text of at most %d bytes without control or direction characters",
+			LIMIT_NODE_NAME);
 	return true;
+}
+
+/* Nobody but this host reaches it. A name that is not an address may come to mean any host, but for localhost. */
+static bool
+is_loopback(const char *host)
+{
+	struct in6_addr six;
+	struct in_addr four;
+
+	if (inet_pton(AF_INET, host, &four) == 1)
+		return ntohl(four.s_addr) >> 24 == 127;
+	return strcmp(host, "localhost") == 0 || (inet_pton(AF_INET6, host, &six) == 1 && IN6_IS_ADDR_LOOPBACK(&six));
+}
+
+bool
+exporter_listen_check(const struct exporter_options *o, const struct webconf *c, struct err *err)
+{
+	char host[256];
+	uint16_t port;
+
+	if (!addr_parse(o->listen, host, sizeof(host), &port, err))
+		return err_prefix(err, "listen");
+	if (is_loopback(host) || (c && (c->user_count > 0 || (c->client_ca_file && c->client_required))) ||
+	    (o->tls_client_ca && o->tls_client_required))
+		return true;
+	return err_set(err, ERR_INVALID,
+	               "listen: other hosts reach %s, and /metrics names pods and users of all tenants: it needs a "
+	               "web-config-file with basic_auth_users or with client_auth_type RequireAndVerifyClientCert",
+	               o->listen);
 }
 
 static bool
@@ -321,12 +353,12 @@ check_web_config(const struct exporter_options *o, struct err *err)
 {
 	owned(webconf) struct webconf *c = NULL;
 
-	if (!o->web_config_file)
-		return true;
-	if (o->tls_cert || o->tls_key || o->tls_client_ca || o->tls_client_required)
+	if (o->web_config_file && (o->tls_cert || o->tls_key || o->tls_client_ca || o->tls_client_required))
 		return err_set(err, ERR_INVALID,
 		               "web-config-file: TLS is said there or with the tls options, not with both");
-	return webconf_read(o->web_config_file, &c, err) || err_prefix(err, "web-config-file");
+	if (o->web_config_file && !webconf_read(o->web_config_file, &c, err))
+		return err_prefix(err, "web-config-file");
+	return exporter_listen_check(o, c, err);
 }
 
 /* A token is not shown to whoever listens between two hosts. */
@@ -364,13 +396,10 @@ bool
 exporter_options_check(struct exporter_options *o, struct err *err)
 {
 	struct httpd_tls_files tls = exporter_tls_files(o);
-	char host[256], given[TIME_TEXT_SIZE], other[TIME_TEXT_SIZE];
-	uint16_t port;
+	char given[TIME_TEXT_SIZE], other[TIME_TEXT_SIZE];
 
 	if (!set_node(o, err))
 		return false;
-	if (!addr_parse(o->listen, host, sizeof(host), &port, err))
-		return err_prefix(err, "listen");
 	if (!httpd_tls_files_check(&tls, err) || !check_web_config(o, err) || !check_labels(o, err))
 		return false;
 	if (o->source == SOURCE_NVML && (o->dcgm_host || o->dcgm_library))

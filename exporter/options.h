@@ -64,6 +64,11 @@ extern const struct conf_program exporter_program;
 
 struct httpd_tls_files exporter_tls_files(const struct exporter_options *o);
 
+/* An address that other hosts reach needs clients that say who they are: users of the web configuration (NULL: there is none), or
+ * certificates that are required. */
+struct webconf;
+MUST_CHECK bool exporter_listen_check(const struct exporter_options *o, const struct webconf *c, struct err *err);
+
 /* The spelling of dcgm-exporter's label for the host, when its names are wanted; else NULL. */
 const char *exporter_dcgm_hostname(const struct exporter_options *o);
 

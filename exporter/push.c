@@ -153,8 +153,10 @@ count(struct push *p, int64_t *counter, bool failing)
 	pthread_mutex_lock(&p->lock);
 	++*counter;
 	p->stats.failing = failing;
-	if (!failing)
+	if (!failing) {
 		p->stats.last_success_wall_ns = time_wall_ns();
+		p->stats.refused[0] = '\0';
+	}
 	pthread_mutex_unlock(&p->lock);
 }
 
@@ -185,6 +187,15 @@ note_failure(struct push *p, bool replied, const char *reason)
 	memcpy(p->reason, text, sizeof(p->reason));
 	log_event(LOG_WARN, "push fails, batches stay in the spool", LS("reason", reason),
 	          LS("url", p->options.http.base_url));
+}
+
+/* The token is not taken: until it is, this node is not ready. */
+static void
+note_refused(struct push *p, const char *reason)
+{
+	pthread_mutex_lock(&p->lock);
+	snprintf(p->stats.refused, sizeof(p->stats.refused), "%.*s", (int)sizeof(p->stats.refused) - 1, reason);
+	pthread_mutex_unlock(&p->lock);
 }
 
 static void
@@ -294,6 +305,8 @@ push_once(struct push *p, struct buf *frames, bool *ret_any)
 	if (!enrolled(p, &err)) {
 		*ret_any = true;
 		note_failure(p, false, err.text);
+		if (err.kind == ERR_DENIED)
+			note_refused(p, err.text);
 		return false;
 	}
 	offer_again_in_time(p);
@@ -312,6 +325,8 @@ push_once(struct push *p, struct buf *frames, bool *ret_any)
 
 		p->wait_s = reply.retry_after_s > most_s ? (int)most_s : reply.retry_after_s;
 		d = push_decide(&chunk, &reply);
+		if (d.action == PUSH_WAIT && (reply.status == 401 || reply.status == 403))
+			note_refused(p, d.reason);
 		go_on = apply(p, &chunk, &d);
 	}
 	buf_fini(&reply.body);

@@ -51,6 +51,8 @@ struct push_stats {
 	int64_t acked, moved, failed; /* requests by what came of them; failed: set aside too */
 	int64_t last_success_wall_ns; /* -1: never */
 	bool failing;
+	char refused
+		[256]; /* why the aggregator refuses this node's token, or its join token; "": it does not, as far as is known */
 };
 void push_stats(struct push *p, struct push_stats *ret);
 

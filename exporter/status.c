@@ -55,15 +55,19 @@ next_message(struct status *s)
 }
 
 static void
-note(struct status *s, const char *reason)
+note(struct status *s, const char *reason, bool refused)
 {
 	bool ok = reason == NULL, again;
 
 	pthread_mutex_lock(&s->lock);
 	s->stats.sent += ok;
 	s->stats.failed += !ok;
-	if (ok)
+	if (ok) {
 		s->stats.last_success_wall_ns = time_wall_ns();
+		s->stats.refused[0] = '\0';
+	} else if (refused) {
+		snprintf(s->stats.refused, sizeof(s->stats.refused), "%.*s", (int)sizeof(s->stats.refused) - 1, reason);
+	}
 	pthread_mutex_unlock(&s->lock);
 	if (reason == NULL) {
 		if (s->reason[0])
@@ -91,9 +95,9 @@ send_message(struct status *s)
 	if (httpc_call(s->http, "POST", STATUS_PATH, "application/json", s->sending.data, s->sending.len, &reply,
 	               &err) &&
 	    (reply.status == 200 || httpc_problem(&reply, "status", &err)))
-		note(s, NULL);
+		note(s, NULL, false);
 	else
-		note(s, err.text);
+		note(s, err.text, reply.status == 401 || reply.status == 403);
 	buf_fini(&reply.body);
 }
 

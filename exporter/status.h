@@ -52,6 +52,7 @@ struct status_stats {
 	int64_t sent, failed;
 	int64_t replaced;             /* never sent, because a newer one came */
 	int64_t last_success_wall_ns; /* -1: never */
+	char refused[256];            /* why the last one's token was refused; "": it was not */
 };
 void status_stats(struct status *s, struct status_stats *ret);
 

@@ -18,6 +18,7 @@
 struct web {
 	struct httpd *httpd;
 	struct basic_auth *auth;
+	const struct exporter_options *options;
 	const char *config_file; /* NULL: none */
 	struct metrics *metrics;
 	const char *node;
@@ -27,6 +28,7 @@ struct web {
 	int64_t last_tick_boot_ns;
 	bool ready;
 	char why[sizeof(((struct err *)0)->text)]; /* not */
+	char refused[512];                         /* the node's token, in these words; "": it is not */
 };
 
 static void
@@ -57,11 +59,20 @@ answer_ok(struct http_reply *rp)
 	buf_str(&rp->body, "ok\n");
 }
 
+/* No, and why; where there is a web configuration the reason is for those who have shown a password. */
+static void
+answer_no(const struct web *w, const struct http_request *rq, struct http_reply *rp, const char *why)
+{
+	if (w->config_file && !http_header(rq, "Authorization"))
+		why = "no; the reason is in the log, and told to who shows a password";
+	http_problem(rp, rq, 503, NULL, "%s", why);
+}
+
 /* Whether ticks take place. False when it has answered that they do not. */
 static bool
 is_alive(struct web *w, const struct http_request *rq, struct http_reply *rp)
 {
-	char age[TIME_TEXT_SIZE], limit[TIME_TEXT_SIZE];
+	char age[TIME_TEXT_SIZE], limit[TIME_TEXT_SIZE], why[3 * TIME_TEXT_SIZE];
 	int64_t age_ns;
 
 	pthread_mutex_lock(&w->lock);
@@ -69,8 +80,9 @@ is_alive(struct web *w, const struct http_request *rq, struct http_reply *rp)
 	pthread_mutex_unlock(&w->lock);
 	if (age_ns <= w->stale_ns)
 		return true;
-	http_problem(rp, rq, 503, NULL, "the last tick was %s ago, the limit is %s",
-	             duration_format(age_ns / NS_PER_MS * NS_PER_MS, age), duration_format(w->stale_ns, limit));
+	snprintf(why, sizeof(why), "the last tick was %s ago, the limit is %s",
+	         duration_format(age_ns / NS_PER_MS * NS_PER_MS, age), duration_format(w->stale_ns, limit));
+	answer_no(w, rq, rp, why);
 	return false;
 }
 
@@ -93,13 +105,16 @@ handle_readyz(void *app, void *worker, const struct http_request *rq, struct htt
 	if (!is_alive(w, rq, rp))
 		return;
 	pthread_mutex_lock(&w->lock);
-	ready = w->ready;
-	snprintf(why, sizeof(why), "%s", w->why);
+	ready = w->ready && w->refused[0] == '\0';
+	if (w->ready)
+		snprintf(why, sizeof(why), "the aggregator refuses the token of this node: %s", w->refused);
+	else
+		snprintf(why, sizeof(why), "%s", w->why);
 	pthread_mutex_unlock(&w->lock);
 	if (ready)
 		answer_ok(rp);
 	else
-		http_problem(rp, rq, 503, NULL, "%s", why);
+		answer_no(w, rq, rp, why);
 }
 
 static void
@@ -110,12 +125,13 @@ handle_root(void *app, void *worker, const struct http_request *rq, struct http_
 	(void)worker;
 	(void)rq;
 	rp->content_type = "text/plain; charset=utf-8";
-	buf_printf(&rp->body,
-	           "tollgate-exporter %s on %s\n\n"
-	           "/metrics   readings of the GPUs of this node, and about this exporter\n"
-	           "/healthz   whether this exporter is alive\n"
-	           "/readyz    whether the driver answers, so that the GPUs are read\n",
-	           TOLLGATE_VERSION, w->node);
+	buf_printf(
+		&rp->body,
+		"tollgate-exporter %s on %s\n\n"
+		"/metrics   readings of the GPUs of this node, and about this exporter\n"
+		"/healthz   whether this exporter is alive\n"
+		"/readyz    whether the driver answers, so that the GPUs are read, and the aggregator takes this node's token\n",
+		TOLLGATE_VERSION, w->node);
 }
 
 static const struct http_route routes[] = {
@@ -129,16 +145,24 @@ static const struct http_route routes[] = {
          .path = "/readyz",
          .where = HTTP_INLINE,
          .handle = handle_readyz,
-         .summary = "the GPUs are read"},
+         .summary = "the GPUs are read, the token is taken"},
 	{.method = "GET", .path = "/", .where = HTTP_INLINE, .handle = handle_root, .summary = "what is here"},
 };
+
+/* A kubelet that probes has no password to show: it hears yes or no, and no reason. */
+static bool
+is_probe(const struct http_request *rq)
+{
+	return (rq->route->handle == handle_healthz || rq->route->handle == handle_readyz) &&
+	       !http_header(rq, "Authorization");
+}
 
 static bool
 guard(void *app, void *worker, const struct http_request *rq, struct http_reply *rp)
 {
 	const struct web *w = app;
 
-	return basic_auth_guard(w->auth, worker, rq, rp);
+	return is_probe(rq) || basic_auth_guard(w->auth, worker, rq, rp);
 }
 
 static void
@@ -210,6 +234,7 @@ web_start(const struct exporter_options *o, struct metrics *metrics, int64_t sta
 	struct web *w = mem_alloc(sizeof(*w));
 
 	w->auth = basic_auth_new();
+	w->options = o;
 	w->config_file = o->web_config_file;
 	w->metrics = metrics;
 	w->node = o->node;
@@ -251,6 +276,14 @@ web_note(struct web *w, int64_t boot_ns, const struct sampler_report *r)
 }
 
 void
+web_note_refused(struct web *w, const char *why)
+{
+	pthread_mutex_lock(&w->lock);
+	snprintf(w->refused, sizeof(w->refused), "%s", why);
+	pthread_mutex_unlock(&w->lock);
+}
+
+void
 web_renew(struct web *w)
 {
 	owned(webconf) struct webconf *c = NULL;
@@ -261,7 +294,7 @@ web_renew(struct web *w)
 		httpd_tls_renew(w->httpd);
 		return;
 	}
-	if (webconf_read(w->config_file, &c, &err)) {
+	if (webconf_read(w->config_file, &c, &err) && exporter_listen_check(w->options, c, &err)) {
 		tls = webconf_tls(c);
 		if (httpd_tls_use(w->httpd, &tls, &err)) {
 			basic_auth_set(w->auth, c);

@@ -15,6 +15,8 @@ MUST_CHECK bool web_start(const struct exporter_options *o, struct metrics *metr
 void web_stop(struct web *w); /* NULL is allowed */
 /* What became of a tick. */
 void web_note(struct web *w, int64_t boot_ns, const struct sampler_report *r);
+/* Why the aggregator refuses this node's token, which makes it not ready; "": it does not. */
+void web_note_refused(struct web *w, const char *why);
 /* Reads the web configuration and the files of TLS again; what is wrong with them leaves the old ones in use. */
 void web_renew(struct web *w);
 

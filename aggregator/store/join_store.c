@@ -5,7 +5,8 @@
  *     take it
  *  2. made for a node, it enrols no other
  *  3. made for no node in particular, it cannot take a name that has an active token: it would speak for another's node
- *  4. a join that is refused leaves the join token as it was */
+ *  4. made for a node that has active tokens, it ends them in the same transaction, and the audit log says so: a node has one token
+ *  5. a join that is refused leaves the join token as it was */
 #include <stdio.h>
 #include <string.h>
 
@@ -166,7 +167,24 @@ store_join_check(struct db *db, const char *join_token, struct err *err)
 	return PQntuples(r) > 0 || refuse(db, sha, err);
 }
 
-/* Rule 3. The lock makes two join tokens that want the same name come one after the other. */
+/* Rule 4. What the node had before speaks for it no longer, whoever has it. */
+static bool
+end_tokens_of(struct db *db, const char *node, const char *actor, struct err *err)
+{
+	static const struct db_stmt stmt = {
+		"join end", "WITH ended AS (UPDATE access_token k SET revoked_at = now(), revoked_by = $2 "
+			    "WHERE k.node = $1 AND k.revoked_at IS NULL RETURNING k.id, shown(k) AS after) "
+			    "INSERT INTO audit_log (actor, action, subject, before, after, reason) "
+			    "SELECT $2, 'token.revoke', 'token ' || e.id, shown(k), e.after, 'the node enrolled again' "
+			    "FROM access_token k JOIN ended e ON e.id = k.id ORDER BY e.id"};
+	struct db_args a = {0};
+
+	arg_text(&a, node);
+	arg_text(&a, actor);
+	return db_run(db, &stmt, &a, NULL, err);
+}
+
+/* Rule 3. */
 static bool
 check_name_is_free(struct db *db, const char *node, struct err *err)
 {
@@ -177,7 +195,7 @@ check_name_is_free(struct db *db, const char *node, struct err *err)
 	struct db_args a = {0};
 
 	arg_text(&a, node);
-	if (!db_script(db, "SELECT pg_advisory_xact_lock(" DB_LOCK_JOIN ")", err) || !db_run(db, &stmt, &a, &r, err))
+	if (!db_run(db, &stmt, &a, &r, err))
 		return false;
 	return PQntuples(r) == 0 ||
 	       err_set(err, ERR_CONFLICT,
@@ -193,7 +211,8 @@ exchange(struct db *db, const PGresult *taken, const char *node, struct token_ma
 	char actor[64];
 
 	snprintf(actor, sizeof(actor), "join token #%s", res_text(taken, 0, 0));
-	return token_insert(db, &rq, actor, &from, ret, err);
+	return (res_null(taken, 0, 1) || end_tokens_of(db, node, actor, err)) &&
+	       token_insert(db, &rq, actor, &from, ret, err);
 }
 
 bool
@@ -212,7 +231,8 @@ store_join(struct db *db, const char *join_token, const char *node, struct token
 	if (PQntuples(taken) == 0)
 		return refuse(db, sha, err);
 	*ret_known = true;
-	if (!token_check_node(node, err))
+	/* the lock makes two join tokens that want the same name come one after the other */
+	if (!token_check_node(node, err) || !db_script(db, "SELECT pg_advisory_xact_lock(" DB_LOCK_JOIN ")", err))
 		return false;
 	if (res_null(taken, 0, 1)) {
 		if (!check_name_is_free(db, node, err))

@@ -158,7 +158,7 @@ class Kubernetes(unittest.TestCase):
             (("spec", "template", "spec", "terminationGracePeriodSeconds"), True, "not int"),
             (("spec", "template", "spec", "containers", 0, "livenessProbe", "httpGet", "path"), None, "not str"),
             (("spec", "template", "spec", "containers", 0, "volumeMounts"), {}, "not a list"),
-            (("spec", "template", "spec", "volumes", 3, "hostPath", "type"), "Folder", "none of"),
+            (("spec", "template", "spec", "volumes", 4, "hostPath", "type"), "Folder", "none of"),
             (("spec", "selector"), {}, "matchLabels: missing"),
             (("kind",), "DeamonSet", "not a kind"),
         ):
@@ -206,8 +206,12 @@ class Kubernetes(unittest.TestCase):
         folder = self.enterContext(tempfile.TemporaryDirectory())
         for name in PROGRAMS:
             path = os.path.join(folder, f"{name}.yaml")
+            # what the Secret has, as the README makes it
+            web = os.path.join(folder, "web.yml")
+            with open(web, "w", encoding="utf-8") as f:
+                f.write('basic_auth_users: {prometheus: "$2y$10$EihJSaRU2TkHWbWrEn3P5OLdE1LvLrtBJrBGQZnPTuUFVSWYBMPYC"}\n')
             with open(path, "w", encoding="utf-8") as f:
-                f.write(self.by["ConfigMap", f"tollgate-{name}"]["data"][f"{name}.yaml"])
+                f.write(self.by["ConfigMap", f"tollgate-{name}"]["data"][f"{name}.yaml"].replace("/etc/tollgate/web/web.yml", web))
             given = [a.replace("$(NODE_NAME)", "gpu-1").replace(f"/etc/tollgate/{name}.yaml", path) for a in self.container(name)["args"]]
             done = run(program(f"tollgate-{name}"), *given, "-n")
             self.assertEqual((done.returncode, done.stderr), (0, ""))

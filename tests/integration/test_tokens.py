@@ -178,7 +178,7 @@ class Tokens(Case):
             with self.subTest(query=query):
                 self.refused(self.stack.call("GET", "/v1/tokens?" + query), 400, word)
         self.refused(self.stack.call("GET", "/v1/tokens?node=%ff"), 400, "node")
-        self.refused(self.stack.call("GET", "/v1/tokens?tenant=%ff"), 404)
+        self.refused(self.stack.call("GET", "/v1/tokens?tenant=%ff"), 400)
         self.refused(self.stack.call("DELETE", "/v1/tokens/x"), 404)
         self.refused(self.stack.call("DELETE", "/v1/tokens/0"), 404)
 
