@@ -131,7 +131,6 @@ follow(struct cli *c, const char *month)
 
 	buf_init(&path, CLI_PATH_BYTES);
 	buf_printf(&path, "/v1/periods/%s/close", month);
-	signal(SIGINT, on_interrupt);
 	while (!interrupted) {
 		owned(json) json_t *job = NULL;
 		struct err err = {0};
@@ -169,6 +168,8 @@ close_month(struct cli *c, const char *month)
 	buf_init(&body, CLI_PATH_BYTES);
 	buf_init(&text, CLI_REPLY_MAX);
 	add_path(c, month, "close", &path);
+	/* from here on it may be running, whatever becomes of this program */
+	signal(SIGINT, on_interrupt);
 	json_object_set_new(request, "reason", json_string(reason != NULL ? reason : ""));
 	json_write(request, &body);
 	if (!cli_call(c, "POST", buf_text(&path), "application/json", buf_text(&body), body.len, &text, &err))

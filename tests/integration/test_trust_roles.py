@@ -11,7 +11,7 @@ import unittest
 from tests.integration import test_sums as sums
 from tests.support import ledger, pg
 from tests.support.ledger import ROOT
-from tests.support.stack import Stack, program, wait_for
+from tests.support.stack import WAIT_S, Stack, program, wait_for
 
 DERIVED = ("usage_hourly", "usage_daily", "usage_slice", "node_hour", "billing_day", "charge_day", "reserve_day", "loan_day", "pool_day", "lost_hold",
            "late_change", "period", "period_close", "invoice", "invoice_total", "invoice_line", "invoice_document")  # fmt: skip
@@ -256,10 +256,20 @@ class Closing(unittest.TestCase):
     def test_3_a_close_that_is_cancelled_leaves_nothing(self):
         with self.documents_locked():
             self.ask()
-            self.ask()  # one that runs is left as it is
             self.wait_writing()
+            # The command finds it running, follows it, and leaves it running.
+            token = os.path.join(self.s.dir, "closing.cli-token")
+            with open(token, "w", encoding="ascii") as f:
+                f.write(self.s.tokens["admin"])
+            env = {**os.environ, "TOLLGATE_URL": self.s.url, "TOLLGATE_TOKEN_FILE": token}
+            asked = len(self.s.words_of("a period is to be closed"))
+            with subprocess.Popen([program("tollgate"), "close", self.month, "--yes", "--reason", "again"], stderr=subprocess.PIPE, text=True, env=env) as cli:
+                wait_for("the command to ask", lambda: len(self.s.words_of("a period is to be closed")) > asked, self.s.aggregator)
+                cli.send_signal(signal.SIGINT)
+                self.assertEqual(cli.wait(WAIT_S), 1)
+                self.assertIn(f"tollgate close {self.month} --status", cli.stderr.read())
             job = self.s.get(f"/v1/periods/{self.month}/close").json()
-            self.assertEqual((job["stage"], job["attempts"], job["proof"]["differences"]), ("write", 1, 0))
+            self.assertEqual((job["state"], job["stage"], job["proof"]["differences"]), ("running", "write", 0))
             self.assertGreater(job["proof"]["batches"], 0)
             reply = self.s.call("DELETE", f"/v1/periods/{self.month}/close")
             self.assertEqual((reply.status, reply.json()["state"]), (200, "cancelled"))

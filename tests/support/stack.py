@@ -322,6 +322,11 @@ class Stack(contextlib.AbstractContextManager):
     def sql(self, statement):
         return self.pg.query(statement, "tollgate")
 
+    def words_of(self, message):
+        """The lines of the aggregator's log with this message."""
+        with open(self.aggregator.log, encoding="utf-8", errors="replace") as f:
+            return [line for line in f if message in line]
+
 
 def query(**params):
     return "?" + urllib.parse.urlencode(params)
