@@ -119,28 +119,22 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION slices_mark IS 'Open hours have one slice more; the places of those that were marked.';
 
--- Only of slices that this transaction has marked: a stretch of an hour is summed once.
-CREATE FUNCTION slices_add(p_nodes integer[], p_hours timestamptz[], p_until_ns bigint[], p_devices integer[], p_holders bigint[], p_states smallint[],
-	p_sharings smallint[], p_methods smallint[], p_held bigint[], p_used bigint[], p_unmeasured bigint[], p_over bigint[], p_energy_mj bigint[],
-	p_memory_byte_ms bigint[]) RETURNS void LANGUAGE plpgsql AS $$
+-- A login that may not mark an hour itself adds only slices that its transaction has marked so: a stretch of an hour is summed once. By a trigger, because
+-- ingest adds them by COPY.
+CREATE FUNCTION slices_are_marked() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
-	added bigint;
+	stray record;
 BEGIN
-	INSERT INTO tollgate.usage_slice (hour, until_ns, node_id, device_id, holder_id, state, sharing, method, held, used, unmeasured, over, energy_mj,
-			memory_byte_ms)
-		SELECT s.hour, s.until_ns, s.node_id, s.device_id, nullif(s.holder_id, 0), s.state, s.sharing, s.method, s.held, s.used, s.unmeasured, s.over,
-			s.energy_mj, s.memory_byte_ms
-		FROM unnest(p_hours, p_until_ns, p_nodes, p_devices, p_holders, p_states, p_sharings, p_methods, p_held, p_used, p_unmeasured, p_over,
-				p_energy_mj, p_memory_byte_ms)
-				AS s(hour, until_ns, node_id, device_id, holder_id, state, sharing, method, held, used, unmeasured, over, energy_mj, memory_byte_ms)
-			JOIN tollgate.node_hour h ON h.node_id = s.node_id AND h.hour = s.hour
-		WHERE h.sealed_at IS NULL AND h.sliced_until_ns = s.until_ns AND h.xmin = pg_current_xact_id()::xid;
-	GET DIAGNOSTICS added = ROW_COUNT;
-	IF added <> cardinality(p_hours) THEN
-		PERFORM tollgate.refuse_bounds('slices_add', format('%s of %s rows are of slices that this transaction has not marked', cardinality(p_hours) - added,
-			cardinality(p_hours)));
+	SELECT a.node_id, a.hour INTO stray FROM (SELECT DISTINCT node_id, hour, until_ns FROM added) a
+		WHERE NOT EXISTS (SELECT FROM tollgate.node_hour h WHERE h.node_id = a.node_id AND h.hour = a.hour AND h.sealed_at IS NULL
+			AND h.sliced_until_ns = a.until_ns AND h.xmin = pg_current_xact_id()::xid) LIMIT 1;
+	IF FOUND THEN
+		PERFORM tollgate.refuse_bounds('usage_slice', format('a slice of node %s in the hour of %s that this transaction has not marked', stray.node_id, stray.hour));
 	END IF;
+	RETURN NULL;
 END $$;
+CREATE TRIGGER slices_are_marked AFTER INSERT ON usage_slice REFERENCING NEW TABLE AS added
+	FOR EACH STATEMENT WHEN (NOT has_table_privilege('tollgate.node_hour', 'UPDATE')) EXECUTE FUNCTION slices_are_marked();
 
 -- --- hours whose holders are somebody else's now ---
 

@@ -169,6 +169,8 @@ void slice_rows_fini(struct slice_rows *rows);
 /* Adds the accepted records to the sums of the stream, once its hours are touched; slices that are complete go to rows. */
 void ingest_slice(struct ingest *in, struct slice_rows *rows);
 MUST_CHECK bool ingest_slices_store(struct db *db, struct slice_rows *rows, struct err *err);
+/* Those that are marked, by COPY BINARY. */
+MUST_CHECK bool ingest_copy_slices(struct db *db, const struct slice_rows *rows, struct err *err);
 
 /* The billing hours of the accepted records, ascending; the caller frees them. */
 size_t ingest_hours(const struct ingest *in, int64_t **ret);

@@ -1,4 +1,4 @@
-/* aggregator/store/ingest_copy.c - interval records into usage_interval, by COPY BINARY. */
+/* aggregator/store/ingest_copy.c - interval records into usage_interval, and slices into usage_slice, by COPY BINARY. */
 #include <endian.h>
 #include <string.h>
 
@@ -11,6 +11,13 @@
 	"sharing, method, holder_id) FROM STDIN BINARY"
 #define COPY_COLUMNS 18
 #define ROW_MAX (2 + COPY_COLUMNS * (4 + 8))
+#define SLICE_SQL                                                                                               \
+	"COPY usage_slice (hour, until_ns, node_id, device_id, holder_id, state, sharing, method, held, used, " \
+	"unmeasured, over, energy_mj, memory_byte_ms) FROM STDIN BINARY"
+#define SLICE_COLUMNS (8 + SLICE_AMOUNTS)
+#define NUMERIC_DIGITS 5 /* of base 10000, in 64 bits */
+#define SLICE_MAX (2 + 8 * (4 + 8) + SLICE_AMOUNTS * (4 + 8 + 2 * NUMERIC_DIGITS))
+#define POSTGRES_EPOCH_S INT64_C(946684800) /* timestamptz counts from 2000 */
 
 static uint8_t *
 put16(uint8_t *p, int64_t v)
@@ -85,6 +92,40 @@ put_row(uint8_t *p, const struct ingest *in, const struct ingest_frame *f, size_
 	return f->holder_id[i] != 0 ? bigint_field(p, f->holder_id[i]) : put32(p, -1);
 }
 
+/* Not below 0: number of digits, weight of the first, sign, decimals, digits of base 10000. */
+static uint8_t *
+numeric_field(uint8_t *p, int64_t v)
+{
+	int16_t digits[NUMERIC_DIGITS];
+	int n = 0;
+
+	for (; v > 0; v /= 10000)
+		digits[n++] = (int16_t)(v % 10000);
+	p = put32(p, 8 + 2 * n);
+	p = put16(put16(put16(put16(p, n), n > 0 ? n - 1 : 0), 0), 0);
+	while (n > 0)
+		p = put16(p, digits[--n]);
+	return p;
+}
+
+/* In the order of SLICE_SQL. */
+static uint8_t *
+put_slice(uint8_t *p, const struct slice_row *row, const struct slice_sum *s)
+{
+	p = put16(p, SLICE_COLUMNS);
+	p = bigint_field(p, row->hour_ns / NS_PER_US - POSTGRES_EPOCH_S * (NS_PER_S / NS_PER_US));
+	p = bigint_field(p, row->until_ns);
+	p = integer_field(p, row->node_id);
+	p = integer_field(p, s->device_id);
+	p = s->holder_id != 0 ? bigint_field(p, s->holder_id) : put32(p, -1);
+	p = smallint_field(p, s->state);
+	p = smallint_field(p, s->sharing);
+	p = smallint_field(p, s->method);
+	for (size_t k = 0; k < SLICE_AMOUNTS; k++)
+		p = numeric_field(p, s->amount[k]);
+	return p;
+}
+
 /* A whole chunk goes to the server. */
 static bool
 pass_on(struct db *db, struct buf *b, struct err *err)
@@ -125,7 +166,7 @@ copy_begin(struct db *db, const char *sql, struct buf *b, struct err *err)
 {
 	static const uint8_t head[] = "PGCOPY\n\377\r\n\0\0\0\0\0\0\0\0";
 
-	buf_init(b, COPY_CHUNK + ROW_MAX + sizeof(head));
+	buf_init(b, COPY_CHUNK + (ROW_MAX > SLICE_MAX ? ROW_MAX : SLICE_MAX) + sizeof(head));
 	if (!db_copy_begin(db, sql, err))
 		return false;
 	buf_add(b, head, sizeof(head));
@@ -158,5 +199,27 @@ ingest_copy_all(struct db *db, struct ingest_push *const *pushes, size_t n, stru
 	for (size_t i = 0; i < n; i++)
 		if (!copy_push(&pushes[i]->in, db, &b, err))
 			return false;
+	return copy_end(db, &b, err);
+}
+
+bool
+ingest_copy_slices(struct db *db, const struct slice_rows *rows, struct err *err)
+{
+	in_place(buf) struct buf b = {0};
+
+	if (!copy_begin(db, SLICE_SQL, &b, err))
+		return false;
+	for (size_t i = 0; i < rows->count; i++) {
+		const struct slice_row *row = &rows->at[i];
+
+		for (size_t k = 0; row->marked && k < row->count; k++) {
+			uint8_t *at = (uint8_t *)buf_reserve(&b, SLICE_MAX);
+
+			ASSERT(at != NULL);
+			buf_commit(&b, (size_t)(put_slice(at, row, &row->sums[k]) - at));
+			if (!pass_on(db, &b, err))
+				return false;
+		}
+	}
 	return copy_end(db, &b, err);
 }

@@ -206,40 +206,6 @@ mark(struct db *db, const struct slice_rows *rows, PGresult **ret, struct err *e
 	return db_run(db, &stmt, &a, ret, err);
 }
 
-/* Those that are marked. */
-static bool
-add_rows(struct db *db, const struct slice_rows *rows, struct err *err)
-{
-	static const struct db_stmt stmt = {
-		"ingest slice add",
-		"SELECT slices_add($1::integer[], $2::timestamptz[], $3::bigint[], $4::integer[], $5::bigint[], $6::smallint[], "
-		"$7::smallint[], $8::smallint[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[])"};
-	in_place(db_columns) struct db_columns c;
-	struct db_args a = {0};
-
-	db_columns_init(&c, 8 + SLICE_AMOUNTS);
-	for (size_t i = 0; i < rows->count; i++) {
-		const struct slice_row *row = &rows->at[i];
-
-		for (size_t k = 0; row->marked && k < row->count; k++) {
-			const struct slice_sum *s = &row->sums[k];
-
-			array_i64(&c.col[0], row->node_id);
-			array_time(&c.col[1], row->hour_ns);
-			array_i64(&c.col[2], row->until_ns);
-			array_i64(&c.col[3], s->device_id);
-			array_i64(&c.col[4], s->holder_id);
-			array_i64(&c.col[5], s->state);
-			array_i64(&c.col[6], s->sharing);
-			array_i64(&c.col[7], s->method);
-			for (size_t n = 0; n < SLICE_AMOUNTS; n++)
-				array_i64(&c.col[8 + n], s->amount[n]);
-		}
-	}
-	arg_columns(&a, &c);
-	return db_run(db, &stmt, &a, NULL, err);
-}
-
 bool
 ingest_slices_store(struct db *db, struct slice_rows *rows, struct err *err)
 {
@@ -251,5 +217,5 @@ ingest_slices_store(struct db *db, struct slice_rows *rows, struct err *err)
 		return false;
 	for (int row = 0; row < PQntuples(marked); row++)
 		rows->at[res_i64(marked, row, 0) - 1].marked = true;
-	return PQntuples(marked) == 0 || add_rows(db, rows, err);
+	return PQntuples(marked) == 0 || ingest_copy_slices(db, rows, err);
 }

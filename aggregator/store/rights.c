@@ -17,9 +17,9 @@
 #define DAEMON_ROLE "tollgate"
 #define ROLLUP_ROLE "tollgate_rollup"
 /* What is made from inputs, for rule 6: a login that writes one of these is the roll-up's. */
-#define DERIVED                                                                                                  \
-	"ARRAY['usage_hourly','usage_daily','usage_slice','node_hour','billing_day','charge_day','reserve_day'," \
-	"'loan_day','pool_day','lost_hold','late_change','period','period_close','invoice','invoice_total',"     \
+#define DERIVED                                                                                              \
+	"ARRAY['usage_hourly','usage_daily','node_hour','billing_day','charge_day','reserve_day',"           \
+	"'loan_day','pool_day','lost_hold','late_change','period','period_close','invoice','invoice_total'," \
 	"'invoice_line','invoice_document']"
 
 static const char *

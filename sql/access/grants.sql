@@ -20,8 +20,10 @@ DECLARE
 	rights constant jsonb := jsonb_build_object(
 		'SELECT / SELECT', ARRAY['schema_migration', 'audit_unsealed', 'audit_chain', 'audit_link', 'audit_seal', 'audit_sealed_head', 'gpu_service', 'row_journal'],
 		-- derived
-		'SELECT / ' || inputs, ARRAY['usage_hourly', 'usage_daily', 'usage_slice', 'node_hour', 'billing_day', 'charge_day', 'reserve_day', 'loan_day',
+		'SELECT / ' || inputs, ARRAY['usage_hourly', 'usage_daily', 'node_hour', 'billing_day', 'charge_day', 'reserve_day', 'loan_day',
 			'pool_day', 'lost_hold', 'late_change'],
+		-- the daemon's are bounded by the trigger slices_are_marked
+		'SELECT, INSERT / ' || inputs, ARRAY['usage_slice'],
 		'SELECT / SELECT, INSERT', ARRAY['period_close', 'invoice', 'invoice_total', 'invoice_line', 'invoice_document'],
 		'SELECT / SELECT, UPDATE', ARRAY['period', 'close_job'],
 		'SELECT / SELECT, INSERT, UPDATE', ARRAY['close_progress'],
@@ -42,7 +44,7 @@ DECLARE
 			'node_status', 'reattribution', 'budget', 'gpu_xid', 'quota_book', 'quota_snapshot', 'reclaim', 'quota_anomaly', 'quota_idle',
 			'tenant_auto_approve', 'node_cluster']);
 	definers constant jsonb := jsonb_build_object(
-		'daemon', ARRAY['node_hours_touch', 'node_hours_share', 'slices_mark', 'slices_add', 'node_hours_reattribute', 'gpu_serve', 'gpu_describe',
+		'daemon', ARRAY['node_hours_touch', 'node_hours_share', 'slices_mark', 'node_hours_reattribute', 'gpu_serve', 'gpu_describe',
 			'audit_seal_entries', 'journal_seal_entries', 'close_request', 'close_cancel'],
 		'rollup', ARRAY['nodes_fall_silent', 'retire_intervals', 'journal_day'],
 		'both', ARRAY['make_partitions', 'make_periods']);

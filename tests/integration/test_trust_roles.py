@@ -45,7 +45,8 @@ class Logins(unittest.TestCase):
             column = self.stack.sql(f"select min(attname) from pg_attribute where attrelid = 'tollgate.{table}'::regclass and attnum > 0 and attgenerated = ''")[0][0]
             self.refused(f"update {table} set {column} = {column}")
             self.refused(f"delete from {table}")
-            self.refused(f"insert into {table} select * from {table}" if table not in ("invoice", "late_change") else f"insert into {table} default values")
+            if table != "usage_slice":  # by COPY, and bounded: see below
+                self.refused(f"insert into {table} select * from {table}" if table not in ("invoice", "late_change") else f"insert into {table} default values")
         self.refused("update ingest_batch set payload = ''")
         self.refused("delete from ingest_batch")
         self.refused("update usage_interval set used_ns = 0")
@@ -99,7 +100,7 @@ class Logins(unittest.TestCase):
             ("select make_periods('-infinity', 'infinity')", "not within 2000 to 2100"),
             ("insert into node (cluster_id, name) select min(id), 'bounds' from cluster; select node_hours_touch(id, '{}', '2001-01-01', '2026-01-01', 1) from node where name = 'bounds'",
              "more than ten years"),
-            ("select slices_add('{1}', '{2026-01-01}', '{1}', '{1}', '{1}', '{1}', '{1}', '{1}', '{1}', '{1}', '{1}', '{1}', '{1}', '{1}')", "has not marked"),
+            ("insert into usage_slice values ('2026-01-01', 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1)", "has not marked"),
         ):  # fmt: skip
             with self.subTest(statement=statement):
                 ok, text = self.psql(statement)
