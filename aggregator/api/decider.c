@@ -143,7 +143,7 @@ view_named(const struct decision_views *views, const struct desk_item *i)
 	for (size_t k = 0; k < views->count; k++) {
 		const struct decision_view *v = &views->at[k];
 
-		if (strcmp(v->request_id, i->id) == 0)
+		if (strcmp(v->key, i->key) == 0)
 			return i->tenant[0] != '\0' && strcmp(v->tenant, i->tenant) != 0 ? NULL : v;
 	}
 	return NULL;
@@ -160,7 +160,7 @@ write_view(struct decider *d, const struct decision_view *v, const struct desk_i
 	buf_init(&now, HTTP_REPLY_MAX);
 	if (strcmp(v->status, "waiting") == 0) {
 		b = quota_log_borrow(d->log);
-		o = b ? quota_book_explain(b, quota_book_now(b), v->request_id) : NULL;
+		o = b ? quota_book_explain(b, quota_book_now(b), v->key) : NULL;
 		if (o && o->verdict_count == 1)
 			quota_book_verdict_json(b, &o->verdicts[0], &now);
 		quota_log_give_back(d->log);
@@ -229,7 +229,7 @@ static void
 answer_by_rows(struct decider *d, struct desk_item *items)
 {
 	in_place(decision_views) struct decision_views views = {0};
-	owned(mem) const char **ids = NULL;
+	owned(mem) const char **keys = NULL;
 	struct err err = {0};
 	size_t n = 0;
 
@@ -237,11 +237,11 @@ answer_by_rows(struct decider *d, struct desk_item *items)
 		n++;
 	if (n == 0)
 		return;
-	ids = mem_array(n, sizeof(*ids));
+	keys = mem_array(n, sizeof(*keys));
 	n = 0;
 	for (const struct desk_item *i = items; i; i = i->next)
-		ids[n++] = i->id;
-	if (!store_decisions_get(d->db, ids, n, &views, &err)) {
+		keys[n++] = i->key;
+	if (!store_decisions_get(d->db, keys, n, &views, &err)) {
 		tell(d, &err);
 		refuse_all(d, items, &err);
 		return;
@@ -297,7 +297,7 @@ look_at_watches(struct decider *d, const struct decision_rows *changed)
 		}
 		if (i->kind == DESK_RECLAIMS && (due || (changed && changed->reclaim_count > 0)))
 			to = &reclaims;
-		else if (i->kind == DESK_WATCH && (due || (changed && decision_rows_of(changed, i->id))))
+		else if (i->kind == DESK_WATCH && (due || (changed && decision_rows_of(changed, i->key))))
 			to = &rows;
 		i->next = *to;
 		*to = i;

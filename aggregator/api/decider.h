@@ -22,12 +22,13 @@ struct desk_item {
 	enum desk_kind kind;
 	const struct http_request *rq;
 	struct http_reply *rp;
-	char actor[352];  /* for the log */
-	char tenant[64];  /* the only one whose rows may be shown; empty: any */
-	int64_t token_id; /* that the turn has to prove; 0: it was */
-	int64_t began_ns; /* on the boot clock */
-	int64_t until_ns; /* likewise: how long it may wait for more than a first answer; 0: not at all */
-	char id[QUOTA_ID_SIZE];
+	char actor[352];           /* for the log */
+	char tenant[64];           /* the only one whose rows may be shown; empty: any */
+	int64_t token_id;          /* that the turn has to prove; 0: it was */
+	int64_t began_ns;          /* on the boot clock */
+	int64_t until_ns;          /* likewise: how long it may wait for more than a first answer; 0: not at all */
+	char id[DECISION_ID_SIZE]; /* as it is said to people */
+	char key[QUOTA_ID_SIZE];   /* as the engine knows it */
 	/* a submit */
 	json_t *doc;
 	struct decision_body body;
@@ -50,7 +51,7 @@ struct desk_item {
 	struct err err;
 	const struct quota_verdict *verdict; /* the turn's */
 	struct buf told;                     /* the same as JSON */
-	char warning[QUOTA_ID_SIZE];         /* what was not done as asked; empty: nothing */
+	char warning[16];                    /* what was not done as asked; empty: nothing */
 };
 struct desk_item *desk_item_new(enum desk_kind kind, const struct identity_row *who, const struct http_request *rq,
                                 struct http_reply *rp);
@@ -74,8 +75,10 @@ int64_t decider_policy_version(struct decider *d);
 
 /* ?wait=: until when on the boot clock; 0: not at all. */
 MUST_CHECK bool api_wait(const struct http_request *rq, int64_t *ret_until_ns, struct err *err);
-/* ERR_MISSING: there is no such decision, or it is not the asker's to see. */
-MUST_CHECK bool api_decision_mine(struct worker *w, const char *id, struct err *err);
+/* Which decision or lease is meant by REQUEST_ID or TENANT/REQUEST_ID in a path (n bytes of it), and ?tenant=: its key and request_id. A
+ * tenant's token means its own, and others do not exist. ERR_CONFLICT: an operator or scheduler named no tenant, and several have it. */
+MUST_CHECK bool api_decision_find(struct worker *w, const struct http_request *rq, size_t n, struct desk_item *i,
+                                  struct err *err);
 
 /* The resource of a decision. explained: the checks as they stand now, instead of those of the verdict; NULL: none. tenant: who reads
  * it; empty: anybody. */

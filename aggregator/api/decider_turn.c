@@ -53,7 +53,7 @@ refusal_of(const struct quota_outcome *o, const char *id)
 static void
 settle_event(struct desk_item *i, const struct quota_outcome *o)
 {
-	const char *why = refusal_of(o, i->id);
+	const char *why = refusal_of(o, i->key);
 
 	i->fate = DESK_READ;
 	if (!why)
@@ -100,7 +100,7 @@ step_group(struct turn_result *r, struct desk_item *first, struct err *err)
 		if (takes_list(first->word))
 			buf_str(&text, comma);
 		comma = ",";
-		json_write_string(i->id, &text);
+		json_write_string(i->key, &text);
 	}
 	buf_str(&text, takes_list(first->word) ? "]}" : "}");
 	if (!buf_ok(&text, "an event", err) || !step(r, first->actor, buf_text(&text), text.len, NULL, 0, &o, err))
@@ -134,7 +134,7 @@ step_events(struct turn_result *r, struct desk_item *items, struct err *err)
 		if (!(i->event ? step_alone(r, i) : step_group(r, i, err)))
 			return false;
 		if (i->fate == DESK_READ && (i->workload.pod_uid || i->workload.slurm_job || i->workload.pod))
-			quota_turn_workload(r->turn, i->id, &i->workload);
+			quota_turn_workload(r->turn, i->key, &i->workload);
 	}
 	return true;
 }
@@ -163,11 +163,11 @@ is_stranger(const struct turn_result *r, struct desk_item *i)
 static bool
 is_repeated(const struct turn_result *r, struct desk_item *items, struct desk_item *i)
 {
-	const struct decision_known *k = quota_turn_known(r->turn, i->id);
+	const struct decision_known *k = quota_turn_known(r->turn, i->key);
 	const uint8_t *digest = k ? k->digest : NULL;
 
 	for (const struct desk_item *before = items; before != i && !digest; before = before->next)
-		if (before->kind == DESK_SUBMIT && before->fate == DESK_DECIDED && strcmp(before->id, i->id) == 0)
+		if (before->kind == DESK_SUBMIT && before->fate == DESK_DECIDED && strcmp(before->key, i->key) == 0)
 			digest = before->body.digest;
 	if (!digest)
 		return false;
@@ -216,13 +216,13 @@ object_end(const char *at)
 
 /* The item of a verdict. They are mostly in the order in which the items came: the search begins behind the last one. */
 static struct desk_item *
-item_of(struct desk_item *items, struct desk_item *from, const char *id)
+item_of(struct desk_item *items, struct desk_item *from, const char *key)
 {
 	for (struct desk_item *i = from; i; i = i->next)
-		if (i->kind == DESK_SUBMIT && i->fate == DESK_DECIDED && strcmp(i->id, id) == 0)
+		if (i->kind == DESK_SUBMIT && i->fate == DESK_DECIDED && strcmp(i->key, key) == 0)
 			return i;
 	for (struct desk_item *i = items; i != from; i = i->next)
-		if (i->kind == DESK_SUBMIT && i->fate == DESK_DECIDED && strcmp(i->id, id) == 0)
+		if (i->kind == DESK_SUBMIT && i->fate == DESK_DECIDED && strcmp(i->key, key) == 0)
 			return i;
 	return NULL;
 }
@@ -286,7 +286,7 @@ step_submits(struct turn_result *r, struct desk_item *items, struct err *err)
 /* ---- a turn --------------------------------------------------------------------------------------------------------------------- */
 
 struct agenda {
-	const char **ids;
+	const char **keys;
 	int64_t *tokens;
 	struct turn_asked asked;
 	size_t count; /* what a turn is needed for */
@@ -295,7 +295,7 @@ struct agenda {
 static void
 agenda_fini(struct agenda *a)
 {
-	mem_free(a->ids);
+	mem_free(a->keys);
 	mem_free(a->tokens);
 }
 
@@ -315,15 +315,16 @@ agenda_of(const struct desk_item *items, struct agenda *a)
 
 	for (const struct desk_item *i = items; i; i = i->next)
 		n++;
-	*a = (struct agenda){.ids = mem_array(n + 1, sizeof(*a->ids)), .tokens = mem_array(n + 1, sizeof(*a->tokens))};
+	*a = (struct agenda){.keys = mem_array(n + 1, sizeof(*a->keys)),
+	                     .tokens = mem_array(n + 1, sizeof(*a->tokens))};
 	for (const struct desk_item *i = items; i; i = i->next) {
 		a->count += i->kind == DESK_SUBMIT || i->kind == DESK_EVENT;
 		if (i->kind == DESK_SUBMIT)
-			a->ids[a->asked.id_count++] = i->id;
+			a->keys[a->asked.key_count++] = i->key;
 		if (i->token_id != 0)
 			add_token(a, i->token_id);
 	}
-	a->asked.ids = a->ids;
+	a->asked.keys = a->keys;
 	a->asked.tokens = a->tokens;
 }
 
@@ -445,12 +446,13 @@ decider_tick(struct decider_look *l, struct db *db, struct quota_log *log, struc
 bool
 turn_result_view(const struct turn_result *r, const struct desk_item *i, struct decision_view *v)
 {
-	const struct decision_change *c = decision_rows_of(quota_turn_rows(r->turn), i->id);
+	const struct decision_change *c = decision_rows_of(quota_turn_rows(r->turn), i->key);
 
 	if (!c || !c->fresh)
 		return false;
-	*v = (struct decision_view){.request_id = i->id,
-	                            .tenant = i->tenant,
+	*v = (struct decision_view){.key = i->key,
+	                            .request_id = i->id,
+	                            .tenant = i->body.tenant,
 	                            .workspace = i->body.workspace,
 	                            .status = decision_status_name(c->status),
 	                            .decision = quota_decision_name(c->decision),

@@ -57,65 +57,111 @@ verdict_members(const char *verdict, struct buf *out)
 		buf_add(out, from, n - 1);
 }
 
-/* An object of "reasons", whose leases are the tenant's own. Ids and names have no characters that JSON must escape. */
+/* What a reader is told of a verdict's victims. Ids and names have no characters that JSON must escape. */
+struct reason {
+	const char *key, *key_end;    /* of the lease, as the engine knows it */
+	const char *workspace;        /* with what follows it */
+	const char *why, *rest, *end; /* rest: of the lease itself, for whoever may know whose it is */
+};
+
+/* The one that begins here; false: there is none more. */
 static bool
-is_own(const char *reason, const char *tenant)
+next_reason(const char **at, struct reason *ret)
 {
-	static const char key[] = "\"workspace\":\"";
-	const char *name = strstr(reason, key);
+	static const char id[] = "{\"id\":\"", workspace[] = ",\"workspace\":\"", why[] = "\"why\":";
+	const char *begin = **at == ',' ? *at + 1 : *at;
+
+	if (strncmp(begin, id, strlen(id)) != 0)
+		return false;
+	ret->key = begin + strlen(id);
+	ret->key_end = strchr(ret->key, '"');
+	ret->workspace = strstr(begin, workspace);
+	ret->why = strstr(begin, why);
+	ret->rest = strstr(begin, ",\"priority\":");
+	ret->end = strchr(begin, '}');
+	if (!ret->key_end || !ret->workspace || !ret->why || !ret->rest || !ret->end)
+		return false;
+	ret->workspace += strlen(workspace);
+	*at = ret->end + 1;
+	return true;
+}
+
+static bool
+is_shown(const struct reason *r, const char *tenant)
+{
 	size_t n = strlen(tenant);
 
-	return name && strncmp(name + strlen(key), tenant, n) == 0 && name[strlen(key) + n] == '/';
+	return n == 0 || (strncmp(r->workspace, tenant, n) == 0 && r->workspace[n] == '/');
+}
+
+/* The request_id of a key. */
+static void
+write_id(const struct reason *r, struct buf *out)
+{
+	const char *slash = memchr(r->key, '/', (size_t)(r->key_end - r->key)), *from = slash ? slash + 1 : r->key;
+
+	buf_char(out, '"');
+	buf_add(out, from, (size_t)(r->key_end - from));
+	buf_char(out, '"');
 }
 
 static void
-write_reasons(const char *at, const char *tenant, bool ids, struct buf *out)
+write_victims(const char *at, const char *tenant, struct buf *out)
 {
 	const char *comma = "";
+	struct reason r;
 
-	for (; *at == '{' || *at == ','; at++) {
-		const char *end = strchr(at, '}'), *why = strstr(at, "\"why\":"), *rest = strstr(at, ",\"priority\":");
-		const char *begin = *at == ',' ? at + 1 : at;
+	while (next_reason(&at, &r)) {
+		if (!is_shown(&r, tenant))
+			continue;
+		buf_str(out, comma);
+		write_id(&r, out);
+		comma = ",";
+	}
+}
 
-		if (!end || !why || !rest)
-			return;
-		if (is_own(begin, tenant) && ids) {
-			const char *id = begin + strlen("{\"id\":"), *id_end = strchr(id, ',');
+static void
+write_reasons(const char *at, const char *tenant, struct buf *out)
+{
+	const char *comma = "";
+	struct reason r;
 
-			buf_str(out, comma);
-			buf_add(out, id, (size_t)(id_end - id));
-			comma = ",";
-		} else if (!ids) {
-			bool own = is_own(begin, tenant);
-
-			buf_str(out, comma);
-			if (!own)
-				buf_str(out, "{\"id\":null,\"workspace\":null,");
-			buf_add(out, own ? begin : why, (size_t)((own ? end : rest) - (own ? begin : why)));
+	while (next_reason(&at, &r)) {
+		buf_str(out, comma);
+		comma = ",";
+		buf_str(out, "{\"id\":");
+		if (is_shown(&r, tenant)) {
+			write_id(&r, out);
+			buf_add(out, r.key_end + 1, (size_t)(r.end - r.key_end));
+		} else {
+			buf_str(out, "null,\"workspace\":null,");
+			buf_add(out, r.why, (size_t)(r.rest - r.why));
 			buf_char(out, '}');
-			comma = ",";
 		}
-		at = end;
 	}
 }
 
 void
 decision_verdict(const char *verdict, const char *tenant, struct buf *out)
 {
-	static const char victims_key[] = "\"victims\":[", reasons_key[] = "\"reasons\":[";
-	const char *victims = strstr(verdict, victims_key), *reasons = strstr(verdict, reasons_key), *end;
+	static const char id_key[] = "{\"id\":\"", victims_key[] = "\"victims\":[", reasons_key[] = "\"reasons\":[";
+	const char *victims = strstr(verdict, victims_key), *reasons = strstr(verdict, reasons_key), *id, *slash;
 
-	if (tenant[0] == '\0' || !victims || !reasons) {
+	if (strncmp(verdict, id_key, strlen(id_key)) != 0 || !victims || !reasons) {
 		buf_str(out, verdict);
 		return;
 	}
+	id = verdict + strlen(id_key);
+	slash = memchr(id, '/', strcspn(id, "\""));
+	id = slash ? slash + 1 : id;
 	victims += strlen(victims_key);
 	reasons += strlen(reasons_key);
-	buf_add(out, verdict, (size_t)(victims - verdict));
-	write_reasons(reasons, tenant, true, out);
-	end = strchr(victims, ']');
-	buf_add(out, end, (size_t)(reasons - end));
-	write_reasons(reasons, tenant, false, out);
+	buf_str(out, id_key);
+	buf_add(out, id, (size_t)(victims - id));
+	write_victims(reasons, tenant, out);
+	victims = strchr(victims, ']');
+	buf_add(out, victims, (size_t)(reasons - victims));
+	write_reasons(reasons, tenant, out);
 	buf_str(out, strchr(reasons, ']'));
 }
 
@@ -128,6 +174,7 @@ decision_json(const struct decision_view *v, const char *explained, const char *
 
 	buf_str(out, "{\"request_id\":");
 	json_write_string(v->request_id, out);
+	text_member(out, "tenant", v->tenant);
 	text_member(out, "status", v->status);
 	text_member(out, "decision", v->decision);
 	text_member(out, "rule", v->rule);
@@ -217,7 +264,9 @@ handle_decision_ask(void *app_, void *worker, const struct http_request *rq, str
 		return;
 	}
 	memcpy(i->id, i->body.request_id, sizeof(i->id));
-	i->ask = (struct decision_ask){.request_id = i->body.request_id,
+	memcpy(i->key, i->body.key, sizeof(i->key));
+	i->ask = (struct decision_ask){.key = i->body.key,
+	                               .request_id = i->body.request_id,
 	                               .workspace = i->body.workspace,
 	                               .body = buf_text(&i->body.body),
 	                               .asked_by = i->actor,
@@ -229,13 +278,27 @@ handle_decision_ask(void *app_, void *worker, const struct http_request *rq, str
 		decider_put(app->decider, take(i));
 }
 
-static bool
-id_of(const struct http_request *rq, struct desk_item *i, struct err *err)
+bool
+api_decision_find(struct worker *w, const struct http_request *rq, size_t n, struct desk_item *i, struct err *err)
 {
-	if (!decision_id_sound(rq->tail))
-		return err_set(err, ERR_MISSING, "there is no decision \"%.64s\"", rq->tail);
-	memcpy(i->id, rq->tail, strlen(rq->tail) + 1);
-	return true;
+	const char *slash = memchr(rq->tail, '/', n), *id = slash ? slash + 1 : rq->tail;
+	const char *own = (w->who.role & ROLES_TENANT) != 0 ? w->who.tenant : NULL, *tenant = http_query(rq, "tenant");
+	size_t id_len = n - (size_t)(id - rq->tail), tenant_len = slash ? (size_t)(slash - rq->tail) : 0;
+	char named[DECISION_TENANT_SIZE] = "";
+
+	if (slash && tenant_len < sizeof(named)) {
+		memcpy(named, rq->tail, tenant_len);
+		tenant = tenant && strcmp(tenant, named) != 0 ? "" : named;
+	} else if (slash) {
+		tenant = "";
+	}
+	if (id_len < sizeof(i->id))
+		memcpy(i->id, id, id_len);
+	/* somebody else's, two different tenants, or nobody's name: there is no such thing */
+	if (!decision_id_sound(i->id) || (tenant && (!text_is_clean(tenant) || (own && strcmp(own, tenant) != 0))))
+		return err_set(err, ERR_MISSING, "there is no decision or lease \"%.*s\"", (int)(n < 128 ? n : 128),
+		               rq->tail);
+	return store_decision_find(w->db, own ? own : tenant, i->id, i->key, err);
 }
 
 void
@@ -247,7 +310,7 @@ handle_decision_get(void *app_, void *worker, const struct http_request *rq, str
 	struct err err = {0};
 
 	i->after = INT64_MAX; /* while it waits, whatever it says */
-	if (!api_wait(rq, &i->until_ns, &err) || !id_of(rq, i, &err)) {
+	if (!api_wait(rq, &i->until_ns, &err) || !api_decision_find(w, rq, strlen(rq->tail), i, &err)) {
 		api_problem(rp, rq, &err);
 		return;
 	}
@@ -263,23 +326,11 @@ handle_decision_cancel(void *app_, void *worker, const struct http_request *rq, 
 	struct err err = {0};
 
 	i->word = "cancel";
-	if (!id_of(rq, i, &err) || !api_decision_mine(w, i->id, &err)) {
+	if (!api_decision_find(w, rq, strlen(rq->tail), i, &err)) {
 		api_problem(rp, rq, &err);
 		return;
 	}
 	decider_put(app->decider, take(i));
-}
-
-bool
-api_decision_mine(struct worker *w, const char *id, struct err *err)
-{
-	in_place(decision_views) struct decision_views v = {0};
-
-	if (!store_decisions_get(w->db, &id, 1, &v, err))
-		return false;
-	if (v.count == 1 && ((w->who.role & ROLES_TENANT) == 0 || strcmp(v.at[0].tenant, w->who.tenant) == 0))
-		return true;
-	return err_set(err, ERR_MISSING, "there is no decision or lease \"%s\"", id);
 }
 
 static void

@@ -38,21 +38,14 @@ struct dry_runs {
 
 /* ---- items ----------------------------------------------------------------------------------------------------------------- */
 
-static size_t
-tenant_len(const char *workspace)
-{
-	return strcspn(workspace, "/");
-}
-
 /* With the lock. */
 static int64_t
-open_of_tenant(const struct dry_runs *d, const char *workspace)
+open_of_tenant(const struct dry_runs *d, const char *tenant)
 {
-	size_t n = tenant_len(workspace);
 	int64_t count = 0;
 
 	for (const struct desk_item *i = d->open; i; i = i->next_open)
-		count += tenant_len(i->body.workspace) == n && memcmp(i->body.workspace, workspace, n) == 0;
+		count += strcmp(i->body.tenant, tenant) == 0;
 	return count;
 }
 
@@ -76,7 +69,7 @@ dry_runs_put(struct dry_runs *d, struct desk_item *item)
 	bool room, kept;
 
 	pthread_mutex_lock(&d->lock);
-	open = open_of_tenant(d, item->body.workspace);
+	open = open_of_tenant(d, item->body.tenant);
 	room = open < most;
 	kept = room && d->open_count < OPEN_MAX && http_later(item->rq, &(struct http_keep){.poll = false});
 	if (kept) {
@@ -94,8 +87,8 @@ dry_runs_put(struct dry_runs *d, struct desk_item *item)
 		http_later_refuse(item->rq, item->rp);
 	} else {
 		err_set(&err, ERR_LIMIT,
-		        "tenant-dry-runs: tenant \"%.*s\" has %" PRId64 " dry runs open, and may have %" PRId64,
-		        (int)tenant_len(item->body.workspace), item->body.workspace, open, most);
+		        "tenant-dry-runs: tenant \"%s\" has %" PRId64 " dry runs open, and may have %" PRId64,
+		        item->body.tenant, open, most);
 		api_problem(item->rp, item->rq, &err);
 	}
 	desk_item_free(item);
@@ -154,7 +147,7 @@ answer(const struct quota_book *b, int64_t now_ns, int64_t seq, struct desk_item
 	buf_printf(&text, "{\"submit\":[%s]}", buf_text(&i->body.request));
 	if (!quota_book_try(b, now_ns, buf_text(&text), text.len, &o, err))
 		return false;
-	v = verdict_of(o, i->id);
+	v = verdict_of(o, i->key);
 	if (!v)
 		return err_set(err, ERR_FATAL, "the request has no verdict");
 	quota_book_verdict_json(b, v, &told);

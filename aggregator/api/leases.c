@@ -52,7 +52,7 @@ read_confirm(const struct http_request *rq, struct desk_item *i, struct err *err
 	if (!nodes)
 		return true;
 	buf_str(&event, "{\"confirm\":{\"id\":");
-	json_write_string(i->id, &event);
+	json_write_string(i->key, &event);
 	if (!write_parts(nodes, &event, err))
 		return false;
 	buf_str(&event, "}}");
@@ -62,27 +62,21 @@ read_confirm(const struct http_request *rq, struct desk_item *i, struct err *err
 	return true;
 }
 
-/* ID/WORD */
+/* ID/WORD or TENANT/ID/WORD */
 static bool
-read_path(const struct http_request *rq, struct desk_item *i, struct err *err)
+read_path(struct worker *w, const struct http_request *rq, struct desk_item *i, struct err *err)
 {
 	static const char *const words[] = {"confirm", "heartbeat", "release", "drain"};
-	const char *slash = strchr(rq->tail, '/');
-	size_t n = slash ? (size_t)(slash - rq->tail) : 0;
+	const char *slash = strrchr(rq->tail, '/');
 
-	if (n == 0 || n >= sizeof(i->id))
-		return err_set(err, ERR_MISSING,
-		               "there is nothing at \"%.64s\": it is ID/confirm, heartbeat, release or drain",
-		               rq->tail);
-	memcpy(i->id, rq->tail, n);
-	for (size_t k = 0; k < ARRAY_LEN(words); k++)
+	for (size_t k = 0; slash && k < ARRAY_LEN(words); k++)
 		if (strcmp(slash + 1, words[k]) == 0)
 			i->word = words[k];
-	if (!i->word || !decision_id_sound(i->id))
+	if (!i->word)
 		return err_set(err, ERR_MISSING,
 		               "there is nothing at \"%.64s\": it is ID/confirm, heartbeat, release or drain",
 		               rq->tail);
-	return true;
+	return api_decision_find(w, rq, (size_t)(slash - rq->tail), i, err);
 }
 
 void
@@ -93,8 +87,7 @@ handle_lease_event(void *app_, void *worker, const struct http_request *rq, stru
 	owned(desk_item) struct desk_item *i = desk_item_new(DESK_EVENT, &w->who, rq, rp);
 	struct err err = {0};
 
-	if (!read_path(rq, i, &err) || (strcmp(i->word, "confirm") == 0 && !read_confirm(rq, i, &err)) ||
-	    !api_decision_mine(w, i->id, &err)) {
+	if (!read_path(w, rq, i, &err) || (strcmp(i->word, "confirm") == 0 && !read_confirm(rq, i, &err))) {
 		api_problem(rp, rq, &err);
 		return;
 	}

@@ -202,7 +202,7 @@ static const struct schema {
          "pool:text? position:int? borrowed_units:int? nodes:any? reasons:any? changes:any?",
          NULL},
 	{"Decided",
-         "request_id:text status:text? decision:text? rule:text? asked_by:text? submitted_at:time? changed_at:time? "
+         "request_id:text tenant:text? status:text? decision:text? rule:text? asked_by:text? submitted_at:time? changed_at:time? "
          "ended_at:time?~ ended_why:text?~ seq:int? request:Ask? lease:Lease?~ warnings:any? borrowed_gpus:any? victims:any? "
          "checks:any? workspace:text? would:text? warn:bool? owed:bool? pool:text? position:int? borrowed_units:int? nodes:any? "
          "reasons:any? changes:any? dry_run:bool? verdict:Verdict?",

@@ -42,8 +42,9 @@ read_path(struct worker *w, const struct http_request *rq, struct desk_item *i, 
 		i->word = "enforce";
 	if (!i->word || !text_to_i64(number, &id) || id < 1)
 		return err_set(err, ERR_MISSING, "there is nothing at \"%.64s\": it is ID/ack or ID/enforce", rq->tail);
-	if (!store_reclaim_lease(w->db, id, i->tenant[0] != '\0' ? i->tenant : NULL, i->id, state, err))
+	if (!store_reclaim_lease(w->db, id, i->tenant[0] != '\0' ? i->tenant : NULL, i->key, state, err))
 		return false;
+	memcpy(i->id, decision_key_id(i->key), strnlen(decision_key_id(i->key), sizeof(i->id) - 1));
 	if (strcmp(state, "cancelled") == 0)
 		return err_set(err, ERR_CONFLICT, "reclaim %" PRId64 " was cancelled: the lease may stay", id);
 	return true;

@@ -239,7 +239,7 @@ const struct cli_command cli_commands[] = {
 	             {"id", 0, "ID", "the request's id (default: a new one)", NULL, 0},
 	             {"wait", 0, "AGE", "wait so long for it to be admitted, at most 5m", NULL, 0},
 	             {"dry-run", 0, NULL, "what the answer would be; nothing is asked for", NULL, 0}}},
-	{.name = "quota explain", .words = "ID", .word_min = 1, .word_max = 1, .run = cmd_quota_explain,
+	{.name = "quota explain", .words = "[TENANT/]ID", .word_min = 1, .word_max = 1, .run = cmd_quota_explain,
 	 .summary = "why a request was answered as it was: every check, who gives way, what would admit it",
 	 .options = {{"wait", 0, "AGE", "wait so long for a request that waits to change, at most 5m", NULL, 0}}},
 	{.name = "quota record", .words = "", .run = cmd_quota_record,

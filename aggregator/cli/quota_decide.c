@@ -266,7 +266,7 @@ cmd_quota_explain(struct cli *c)
 
 	buf_init(&path, CLI_PATH_BYTES);
 	buf_printf(&path, "/v1/decisions/%s", c->words[0]);
-	if (c->words[0][strcspn(c->words[0], "/?#% ")] != '\0') {
+	if (c->words[0][strcspn(c->words[0], "?#% ")] != '\0') {
 		(void)err_set(&err, ERR_INVALID, "\"%.64s\" is not the id of a request", c->words[0]);
 		return cli_misuse(&err);
 	}

@@ -1,6 +1,7 @@
 /* aggregator/core/decision_ask.c - a request for capacity as clients write it, and as the quota book reads it. */
 #include "aggregator/core/decision_ask.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "common/text.h"
@@ -23,7 +24,15 @@ decision_id_sound(const char *id)
 	static const char ok[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._:-";
 	size_t n = strspn(id, ok);
 
-	return n > 0 && n < QUOTA_ID_SIZE && id[n] == '\0' && !strchr("._:-", id[0]);
+	return n > 0 && n < DECISION_ID_SIZE && id[n] == '\0' && !strchr("._:-", id[0]);
+}
+
+const char *
+decision_key_id(const char *key)
+{
+	const char *slash = strchr(key, '/');
+
+	return slash ? slash + 1 : key;
 }
 
 /* ---- fields ------------------------------------------------------------------------------------------------------------- */
@@ -205,6 +214,11 @@ read_workspace(const json_t *doc, const char *tenant, struct decision_body *b, s
 		b->workspace[n++] = '/';
 	}
 	memcpy(b->workspace + n, name, strlen(name));
+	n = strcspn(b->workspace, "/");
+	if (n >= sizeof(b->tenant))
+		return err_set(err, ERR_INVALID, "workspace: the name of a tenant has at most %zu bytes",
+		               sizeof(b->tenant) - 1);
+	memcpy(b->tenant, b->workspace, n);
 	return true;
 }
 
@@ -260,12 +274,14 @@ decision_body_read(const json_t *doc, const char *tenant, int64_t now_ns, struct
 	if (!id || !decision_id_sound(id))
 		return err_set(err, ERR_INVALID,
 		               "request_id: 1 to %d letters, digits, '.', '_', ':' or '-', the first a letter or digit",
-		               QUOTA_ID_SIZE - 1);
+		               DECISION_ID_SIZE - 1);
 	memcpy(b->request_id, id, strlen(id) + 1);
 	if (!read_workspace(doc, tenant, b, err))
 		return false;
+	_Static_assert(DECISION_TENANT_SIZE + DECISION_ID_SIZE <= QUOTA_ID_SIZE, "a key has room for both");
+	snprintf(b->key, sizeof(b->key), "%s/%s", b->tenant, b->request_id);
 	buf_str(&b->request, "{\"id\":");
-	json_write_string(id, &b->request);
+	json_write_string(b->key, &b->request);
 	add_text(&b->request, "workspace", b->workspace);
 	if (!read_count(doc, &b->request, err) || !read_rest(doc, now_ns, &b->request, err) ||
 	    !decision_workload_read(doc, &b->workload, err))

@@ -6,7 +6,10 @@
  *    "cpu": "64" | "500m", "memory": "512Gi", "storage": "10Ti",
  *    "workload": {"namespace": ..., "pod": ..., "pod_uid": ...} | {"slurm_job": ...}}
  *
- * Only request_id, workspace and what is counted must be there. */
+ * Only request_id, workspace and what is counted must be there.
+ *
+ * A request_id is the tenant's own whose workspace the request names: two tenants may use the same one. The engine and its log know a request by its
+ * key, TENANT/REQUEST_ID. Before that was so the key was the bare request_id: rows and logs of that time keep theirs. */
 #ifndef TOLLGATE_CORE_DECISION_ASK_H
 #define TOLLGATE_CORE_DECISION_ASK_H
 
@@ -20,9 +23,14 @@ struct decision_workload {
 	const char *namespace, *pod, *pod_uid, *slurm_job;
 };
 
+#define DECISION_ID_SIZE 64 /* of a request_id, with the NUL */
+#define DECISION_TENANT_SIZE (LIMIT_LABEL + 1)
+
 struct decision_body {
-	char request_id[QUOTA_ID_SIZE];
+	char request_id[DECISION_ID_SIZE];
+	char key[QUOTA_ID_SIZE];
 	char workspace[2 * QUOTA_NAME_SIZE]; /* "acme/prod" */
+	char tenant[DECISION_TENANT_SIZE];   /* "acme" */
 	struct buf request;                  /* for a submit event */
 	struct buf body;                     /* what was asked, with sorted keys */
 	uint8_t digest[SHA256_SIZE];         /* of body: the same request has the same one however it is spelt */
@@ -38,5 +46,7 @@ MUST_CHECK bool decision_body_read(const json_t *doc, const char *tenant, int64_
 MUST_CHECK bool decision_workload_read(const json_t *doc, struct decision_workload *ret, struct err *err);
 /* 1 to 63 letters, digits, '.', '_', ':' and '-', beginning with a letter or digit. */
 bool decision_id_sound(const char *id);
+/* The request_id of a key. */
+const char *decision_key_id(const char *key);
 
 #endif

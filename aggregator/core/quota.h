@@ -42,7 +42,7 @@
 #define QUOTA_DEFAULT INT64_C(-1) /* limit, borrow, lend: what QUOTA.md says when nothing is given */
 #define QUOTA_NONE (-1)           /* as an index */
 #define QUOTA_NOWHERE (-2)        /* as a lease's node: on no device that is known */
-#define QUOTA_ID_SIZE 64          /* of leases, requests, exceptions, with the NUL */
+#define QUOTA_ID_SIZE 128         /* of leases, requests, exceptions, with the NUL */
 #define QUOTA_NAME_SIZE 128       /* of tenants, workspaces, clusters, models, profiles, with the NUL */
 #define QUOTA_NODE_SIZE (LIMIT_NODE_NAME + 1)
 #define QUOTA_MAX_COUNT 1000000 /* devices of one request */

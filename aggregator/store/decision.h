@@ -46,23 +46,23 @@ MUST_CHECK bool store_quota_looks(struct db *db, bool *ret, struct err *err);
 
 /* What was asked for. */
 struct decision_ask {
-	const char *request_id, *workspace;
+	const char *key, *request_id, *workspace;
 	const char *body; /* JSON, as it is shown again */
 	uint8_t digest[SHA256_SIZE];
 	const char *asked_by;
 	struct decision_workload workload;
 };
 
-/* A request_id that is known already. */
+/* A request that is known already, by the key that it was asked for with. */
 struct decision_known {
-	char request_id[QUOTA_ID_SIZE];
+	char key[QUOTA_ID_SIZE];
 	uint8_t digest[SHA256_SIZE];
 };
 
 /* What a turn is about. */
 struct turn_asked {
-	const char *const *ids; /* of requests: which of them are known */
-	size_t id_count;
+	const char *const *keys; /* of requests: which of them are known */
+	size_t key_count;
 	const int64_t *tokens; /* which of them still hold; each once */
 	size_t token_count;
 };
@@ -70,12 +70,12 @@ struct turn_asked {
 struct quota_turn;
 MUST_CHECK bool store_quota_turn(struct db *db, struct quota_log *l, const struct turn_asked *asked,
                                  struct quota_turn **ret, struct err *err);
-/* The same as a bet. None of the ids is known and all tokens hold, or it is lost. NULL: it does not pay. */
+/* The same as a bet. None of the keys is known and all tokens hold, or it is lost. NULL: it does not pay. */
 struct quota_turn *store_quota_turn_bet(struct db *db, struct quota_log *l, const struct turn_asked *asked);
 int64_t quota_turn_now(const struct quota_turn *t); /* of the database's clock, never before the last event */
 const struct quota_book *quota_turn_book(const struct quota_turn *t);
 /* NULL: not known. */
-const struct decision_known *quota_turn_known(const struct quota_turn *t, const char *request_id);
+const struct decision_known *quota_turn_known(const struct quota_turn *t, const char *key);
 bool quota_turn_is_bet(const struct quota_turn *t);
 bool quota_turn_token_holds(const struct quota_turn *t, int64_t token_id);
 /* Rows that this turn changes, and those that others have changed before it. */
@@ -89,7 +89,7 @@ MUST_CHECK bool quota_turn_step(struct quota_turn *t, const char *actor, const c
 /* The outcome of the event that was stepped last, as it will be logged. */
 const char *quota_turn_outcome(const struct quota_turn *t);
 /* The workload of a lease, told with its confirmation; NULL members stay as they are. */
-void quota_turn_workload(struct quota_turn *t, const char *request_id, const struct decision_workload *w);
+void quota_turn_workload(struct quota_turn *t, const char *key, const struct decision_workload *w);
 /* Of the event that was stepped last. */
 int64_t quota_turn_seq(const struct quota_turn *t);
 /* What the last policy event carries; 32 bytes. NULL: none yet. */
@@ -108,7 +108,7 @@ DEFINE_OWNED(quota_turn, struct quota_turn)
 
 /* One decision with everything that is shown of it. Texts are the list's. */
 struct decision_view {
-	const char *request_id, *tenant, *workspace; /* tenant "" where the workspace is not known */
+	const char *key, *request_id, *tenant, *workspace;
 	const char *status, *decision, *would, *rule;
 	bool warn;
 	int64_t position;
@@ -126,9 +126,12 @@ struct decision_views {
 	void *memory;
 };
 void decision_views_fini(struct decision_views *v);
-/* Those of these ids that there are, in any order. */
-MUST_CHECK bool store_decisions_get(struct db *db, const char *const *ids, size_t n, struct decision_views *ret,
+/* Those of these keys that there are, in any order. */
+MUST_CHECK bool store_decisions_get(struct db *db, const char *const *keys, size_t n, struct decision_views *ret,
                                     struct err *err);
+/* The key of a tenant's request_id, or of anybody's (NULL). ERR_MISSING: there is none; ERR_CONFLICT: two tenants have it, whom it names. */
+MUST_CHECK bool store_decision_find(struct db *db, const char *tenant, const char *request_id,
+                                    char ret_key[QUOTA_ID_SIZE], struct err *err);
 
 struct decision_query {
 	const char *tenant, *workspace, *status; /* NULL: any */
@@ -146,7 +149,7 @@ struct reclaim_query {
 /* {"reclaims":[...],"seq":N}; ret_count: how many. */
 MUST_CHECK bool store_reclaims_json(struct db *db, const struct reclaim_query *q, struct buf *out, int64_t *ret_count,
                                     struct err *err);
-/* The lease that a reclaim is of; ERR_MISSING: none of that id is the tenant's (NULL: anybody's). */
+/* The key of the lease that a reclaim is of; ERR_MISSING: none of that id is the tenant's (NULL: anybody's). */
 MUST_CHECK bool store_reclaim_lease(struct db *db, int64_t id, const char *tenant, char ret_lease[QUOTA_ID_SIZE],
                                     char ret_state[16], struct err *err);
 

@@ -6,7 +6,7 @@
 /* The verdict is not kept twice: it is in the outcome of the event that gave it. */
 #define VERDICT                                                                                                                \
 	"(SELECT v::text FROM quota_event e, json_array_elements((e.outcome::json) -> 'verdicts') WITH ORDINALITY AS x(v, i) " \
-	"WHERE e.seq = d.verdict_seq AND v ->> 'id' = d.request_id ORDER BY i DESC LIMIT 1)"
+	"WHERE e.seq = d.verdict_seq AND v ->> 'id' = d.key ORDER BY i DESC LIMIT 1)"
 
 void
 decision_views_fini(struct decision_views *v)
@@ -27,6 +27,7 @@ view_of(const PGresult *r, int i, struct decision_view *v)
 {
 	int c = 0;
 
+	v->key = res_text(r, i, c++);
 	v->request_id = res_text(r, i, c++);
 	v->tenant = res_text(r, i, c++);
 	v->workspace = res_text(r, i, c++);
@@ -56,23 +57,22 @@ view_of(const PGresult *r, int i, struct decision_view *v)
 }
 
 bool
-store_decisions_get(struct db *db, const char *const *ids, size_t n, struct decision_views *ret, struct err *err)
+store_decisions_get(struct db *db, const char *const *keys, size_t n, struct decision_views *ret, struct err *err)
 {
 	static const struct db_stmt stmt = {
 		"decision_get",
-		"SELECT d.request_id, t.name, d.workspace, d.status, d.decision, d.would, d.rule, d.warn, d.position, d.body, "
+		"SELECT d.key, d.request_id, split_part(d.workspace, '/', 1), d.workspace, d.status, d.decision, d.would, d.rule, d.warn, d.position, d.body, "
 		"d.asked_by, d.submitted_ns, d.changed_ns, d.changed_seq, d.admitted_ns, d.confirmed_ns, d.seen_ns, d.released_ns, "
-		"d.ended_ns, d.ended_why, (SELECT r.state FROM reclaim r WHERE r.lease_id = d.request_id AND r.state NOT IN "
+		"d.ended_ns, d.ended_why, (SELECT r.state FROM reclaim r WHERE r.lease_id = d.key AND r.state NOT IN "
 		"('returned', 'cancelled')), d.workload_namespace, d.workload_pod, d.workload_pod_uid, d.workload_slurm_job, " VERDICT
-		" FROM unnest($1::text[]) AS i(id) CROSS JOIN LATERAL (SELECT * FROM decision WHERE request_id = i.id LIMIT 1) d "
-		"LEFT JOIN tenant t ON t.id = d.tenant_id"};
+		" FROM unnest($1::text[]) AS i(key) CROSS JOIN LATERAL (SELECT * FROM decision WHERE key = i.key LIMIT 1) d"};
 	in_place(db_array) struct db_array list;
 	owned(result) PGresult *r = NULL;
 	struct db_args a = {0};
 
 	db_array_init(&list);
 	for (size_t i = 0; i < n; i++)
-		array_text(&list, ids[i]);
+		array_text(&list, keys[i]);
 	arg_array(&a, &list);
 	if (!db_run(db, &stmt, &a, &r, err))
 		return false;
@@ -81,6 +81,32 @@ store_decisions_get(struct db *db, const char *const *ids, size_t n, struct deci
 	for (size_t i = 0; i < ret->count; i++)
 		view_of(r, (int)i, &ret->at[i]);
 	ret->memory = take(r);
+	return true;
+}
+
+bool
+store_decision_find(struct db *db, const char *tenant, const char *request_id, char ret_key[QUOTA_ID_SIZE],
+                    struct err *err)
+{
+	static const struct db_stmt stmt = {
+		"decision_find",
+		"SELECT key, split_part(workspace, '/', 1) AS tenant FROM decision WHERE request_id = $1 "
+		"AND ($2::text IS NULL OR split_part(workspace, '/', 1) = $2) ORDER BY tenant LIMIT 2"};
+	owned(result) PGresult *r = NULL;
+	struct db_args a = {0};
+
+	arg_text(&a, request_id);
+	arg_text(&a, tenant);
+	if (!db_run(db, &stmt, &a, &r, err))
+		return false;
+	if (PQntuples(r) == 0)
+		return err_set(err, ERR_MISSING, "there is no decision or lease \"%s\"", request_id);
+	if (PQntuples(r) > 1)
+		return err_set(err, ERR_CONFLICT,
+		               "request_id: \"%s\" is of more than one tenant: say %s/%s, %s/%s or another one's",
+		               request_id, res_text(r, 0, 1), request_id, res_text(r, 1, 1), request_id);
+	memset(ret_key, 0, QUOTA_ID_SIZE);
+	memcpy(ret_key, res_text(r, 0, 0), strnlen(res_text(r, 0, 0), QUOTA_ID_SIZE - 1));
 	return true;
 }
 
@@ -94,7 +120,7 @@ store_decisions_json(struct db *db, const struct decision_query *q, struct buf *
 		"rfc3339(at_ns(d.admitted_ns)) AS admitted_at, rfc3339(at_ns(d.confirmed_ns)) AS confirmed_at, "
 		"rfc3339(at_ns(d.seen_ns)) AS seen_at, rfc3339(at_ns(d.released_ns)) AS released_at, "
 		"rfc3339(at_ns(d.ended_ns)) AS ended_at, d.ended_why, "
-		"(SELECT r.state FROM reclaim r WHERE r.lease_id = d.request_id AND r.state NOT IN ('returned', 'cancelled')) AS reclaim "
+		"(SELECT r.state FROM reclaim r WHERE r.lease_id = d.key AND r.state NOT IN ('returned', 'cancelled')) AS reclaim "
 		"FROM decision d WHERE ($1::text IS NULL OR d.tenant_id = (SELECT id FROM tenant WHERE name = $1)) "
 		"AND ($2::text IS NULL OR d.workspace = $2) AND CASE WHEN $3::text IS NOT NULL THEN d.status = $3 "
 		"WHEN $4::boolean THEN d.status IN ('admitted', 'confirmed', 'suspect') ELSE true END "
@@ -118,14 +144,14 @@ store_reclaims_json(struct db *db, const struct reclaim_query *q, struct buf *ou
 {
 	static const struct db_stmt stmt = {
 		"reclaims",
-		"SELECT b.seq, coalesce(json_agg(json_build_object('id', r.id, 'lease', r.lease_id, 'workspace', d.workspace, "
-		"'cause', r.cause, 'for', CASE WHEN $1::text IS NULL OR f.tenant_id = d.tenant_id THEN r.for_request END, "
+		"SELECT b.seq, coalesce(json_agg(json_build_object('id', r.id, 'lease', d.request_id, 'workspace', d.workspace, "
+		"'cause', r.cause, 'for', CASE WHEN $1::text IS NULL OR f.tenant_id = d.tenant_id THEN coalesce(f.request_id, r.for_request) END, "
 		"'state', r.state, 'ordered_at', rfc3339(at_ns(r.ordered_ns)), 'due_at', "
 		"rfc3339(at_ns(r.due_ns)), 'acked_at', rfc3339(at_ns(r.acked_ns)), 'ended_at', rfc3339(at_ns(r.ended_ns)), 'seq', "
 		"r.changed_seq, 'workload', json_build_object('namespace', d.workload_namespace, 'pod', d.workload_pod, 'pod_uid', "
 		"d.workload_pod_uid, 'slurm_job', d.workload_slurm_job)) ORDER BY r.id) FILTER (WHERE r.id IS NOT NULL), '[]'), "
-		"count(r.id) FROM quota_book b LEFT JOIN (reclaim r JOIN decision d ON d.request_id = r.lease_id "
-		"LEFT JOIN decision f ON f.request_id = r.for_request) "
+		"count(r.id) FROM quota_book b LEFT JOIN (reclaim r JOIN decision d ON d.key = r.lease_id "
+		"LEFT JOIN decision f ON f.key = r.for_request) "
 		"ON r.changed_seq > $2 AND ($3 OR r.state NOT IN ('returned', 'cancelled')) "
 		"AND ($1::text IS NULL OR d.tenant_id = (SELECT id FROM tenant WHERE name = $1)) GROUP BY b.seq"};
 	owned(result) PGresult *r = NULL;
@@ -147,7 +173,7 @@ store_reclaim_lease(struct db *db, int64_t id, const char *tenant, char ret_leas
 {
 	static const struct db_stmt stmt = {
 		"reclaim_lease",
-		"SELECT r.lease_id, r.state FROM reclaim r JOIN decision d ON d.request_id = r.lease_id LEFT JOIN tenant t ON "
+		"SELECT r.lease_id, r.state FROM reclaim r JOIN decision d ON d.key = r.lease_id LEFT JOIN tenant t ON "
 		"t.id = d.tenant_id WHERE r.id = $1 AND ($2::text IS NULL OR t.name = $2)"};
 	owned(result) PGresult *r = NULL;
 	struct db_args a = {0};

@@ -67,9 +67,9 @@ take_known(struct quota_turn *t, const PGresult *r)
 		struct decision_known *k = &t->known[t->known_count];
 		const char *id = res_text(r, i, 0);
 
-		if (strlen(id) >= sizeof(k->request_id) || !hex_decode(res_text(r, i, 1), k->digest, SHA256_SIZE, NULL))
+		if (strlen(id) >= sizeof(k->key) || !hex_decode(res_text(r, i, 1), k->digest, SHA256_SIZE, NULL))
 			continue;
-		memcpy(k->request_id, id, strlen(id) + 1);
+		memcpy(k->key, id, strlen(id) + 1);
 		t->known_count++;
 	}
 }
@@ -87,7 +87,9 @@ static const struct db_stmt lock_stmt = {
 	"SELECT seq, at_ns, encode(head, 'hex'), snapshot_seq, snapshot_at_ns, encode(policy_digest, 'hex') "
 	"FROM quota_book FOR UPDATE"};
 static const struct db_stmt known_stmt = {
-	"decision_known", "SELECT request_id, encode(digest, 'hex') FROM decision WHERE request_id = ANY($1::text[])"};
+	"decision_known",
+	"SELECT i.key, encode(d.digest, 'hex') FROM unnest($1::text[]) AS i(key) JOIN decision d "
+	"ON d.request_id = split_part(i.key, '/', 2) AND split_part(d.workspace, '/', 1) = split_part(i.key, '/', 1)"};
 static const struct db_stmt tokens_stmt = {
 	"decision_tokens", "SELECT id FROM access_token WHERE id = ANY($1::bigint[]) AND revoked_at IS NULL "
 			   "AND (expires_at IS NULL OR expires_at > now())"};
@@ -101,7 +103,7 @@ begin(struct quota_turn *t, const struct turn_asked *asked, struct err *err)
 	owned(result) PGresult *clock = NULL;
 	owned(result) PGresult *known = NULL;
 	owned(result) PGresult *tokens = NULL;
-	in_place(db_array) struct db_array ids, token_ids;
+	in_place(db_array) struct db_array keys, token_ids;
 	struct db_args after = {0}, known_args = {0}, token_args = {0};
 	struct db_call calls[6] = {{&lock_stmt, NULL, &row},
 	                           {&quota_events_stmt, &after, &events},
@@ -110,16 +112,16 @@ begin(struct quota_turn *t, const struct turn_asked *asked, struct err *err)
 	size_t n = 4;
 	int64_t now_ns, asked_ns = time_boot_ns();
 
-	db_array_init(&ids);
+	db_array_init(&keys);
 	db_array_init(&token_ids);
-	for (size_t i = 0; i < asked->id_count; i++)
-		array_text(&ids, asked->ids[i]);
+	for (size_t i = 0; i < asked->key_count; i++)
+		array_text(&keys, asked->keys[i]);
 	for (size_t i = 0; i < asked->token_count; i++)
 		array_i64(&token_ids, asked->tokens[i]);
-	arg_array(&known_args, &ids);
+	arg_array(&known_args, &keys);
 	arg_array(&token_args, &token_ids);
 	quota_events_args(&after, t->log->seq);
-	if (asked->id_count > 0)
+	if (asked->key_count > 0)
 		calls[n++] = (struct db_call){&known_stmt, &known_args, &known};
 	if (asked->token_count > 0)
 		calls[n++] = (struct db_call){&tokens_stmt, &token_args, &tokens};
@@ -185,8 +187,8 @@ store_quota_turn_bet(struct db *db, struct quota_log *l, const struct turn_asked
 
 	if (!l->book || !bets_pay(&l->bets, now_ns) || !quota_log_same_place(db, l, NULL) || !l->book)
 		return NULL;
-	for (size_t i = 0; i < asked->id_count; i++)
-		if (bets_know(&l->bets, asked->ids[i]) || quota_knows(quota_book_state(l->book), asked->ids[i]))
+	for (size_t i = 0; i < asked->key_count; i++)
+		if (bets_know(&l->bets, asked->keys[i]) || quota_knows(quota_book_state(l->book), asked->keys[i]))
 			return NULL;
 	t = turn_new(db, l);
 	t->is_bet = true;
@@ -213,10 +215,10 @@ quota_turn_book(const struct quota_turn *t)
 }
 
 const struct decision_known *
-quota_turn_known(const struct quota_turn *t, const char *request_id)
+quota_turn_known(const struct quota_turn *t, const char *key)
 {
 	for (size_t i = 0; i < t->known_count; i++)
-		if (strcmp(t->known[i].request_id, request_id) == 0)
+		if (strcmp(t->known[i].key, key) == 0)
 			return &t->known[i];
 	return NULL;
 }
@@ -313,10 +315,10 @@ quota_turn_outcome(const struct quota_turn *t)
 }
 
 void
-quota_turn_workload(struct quota_turn *t, const char *request_id, const struct decision_workload *w)
+quota_turn_workload(struct quota_turn *t, const char *key, const struct decision_workload *w)
 {
 	t->workloads = mem_grow(t->workloads, t->workload_count + 1, sizeof(*t->workloads));
-	t->workloads[t->workload_count++] = (struct turn_workload){.request_id = request_id, .workload = *w};
+	t->workloads[t->workload_count++] = (struct turn_workload){.key = key, .workload = *w};
 }
 
 const uint8_t *

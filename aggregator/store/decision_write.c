@@ -19,13 +19,13 @@ static const struct db_stmt event_stmt = {
 
 static const struct db_stmt decision_stmt = {
 	"decision_add",
-	"INSERT INTO decision (request_id, digest, tenant_id, workspace_id, workspace, body, status, decision, would, rule, warn, "
+	"INSERT INTO decision (key, request_id, digest, tenant_id, workspace_id, workspace, body, status, decision, would, rule, warn, "
 	"position, asked_by, submitted_seq, submitted_ns, verdict_seq, changed_seq, changed_ns, admitted_ns, confirmed_ns, "
 	"seen_ns, released_ns, ended_ns, ended_why, workload_namespace, workload_pod, workload_pod_uid, workload_slurm_job) "
-	"SELECT n.id, decode(n.digest, 'hex'), t.id, w.id, n.workspace, n.body, n.status, n.decision, n.would, n.rule, n.warn, "
+	"SELECT n.key, n.id, decode(n.digest, 'hex'), t.id, w.id, n.workspace, n.body, n.status, n.decision, n.would, n.rule, n.warn, "
 	"n.position, n.asked_by, n.submitted, $2::bigint, n.verdict, n.changed, $2, n.admitted, n.confirmed, n.seen, "
 	"n.released, n.ended, n.why, n.namespace, n.pod, n.pod_uid, n.slurm_job "
-	"FROM json_to_recordset($1::json) AS n(id text, digest text, workspace text, body json, status text, decision text, "
+	"FROM json_to_recordset($1::json) AS n(key text, id text, digest text, workspace text, body json, status text, decision text, "
 	"would text, rule text, warn boolean, position bigint, asked_by text, submitted bigint, verdict bigint, changed bigint, "
 	"admitted bigint, confirmed bigint, seen bigint, released bigint, ended bigint, why text, namespace text, pod text, "
 	"pod_uid text, slurm_job text) "
@@ -42,17 +42,17 @@ static const struct db_stmt change_stmt = {
 	"admitted_ns = coalesce(n.admitted, d.admitted_ns), confirmed_ns = coalesce(d.confirmed_ns, n.confirmed), "
 	"seen_ns = coalesce(n.seen, d.seen_ns), released_ns = coalesce(d.released_ns, n.released), "
 	"ended_ns = coalesce(n.ended, d.ended_ns), ended_why = coalesce(n.why, d.ended_why) "
-	"FROM json_to_recordset($1::json) AS n(id text, status text, decision text, would text, rule text, warn boolean, "
+	"FROM json_to_recordset($1::json) AS n(key text, status text, decision text, would text, rule text, warn boolean, "
 	"position bigint, verdict bigint, changed bigint, admitted bigint, confirmed bigint, seen bigint, released bigint, "
-	"ended bigint, why text) WHERE d.request_id = n.id"};
+	"ended bigint, why text) WHERE d.key = n.key"};
 
 static const struct db_stmt workload_stmt = {
 	"decision_workload",
 	"UPDATE decision d SET workload_namespace = coalesce(n.namespace, d.workload_namespace), workload_pod = coalesce(n.pod, "
 	"d.workload_pod), workload_pod_uid = coalesce(n.pod_uid, d.workload_pod_uid), "
 	"workload_slurm_job = coalesce(n.slurm_job, d.workload_slurm_job) "
-	"FROM json_to_recordset($1::json) AS n(id text, namespace text, pod text, pod_uid text, slurm_job text) "
-	"WHERE d.request_id = n.id AND d.status IN ('admitted', 'confirmed', 'suspect')"};
+	"FROM json_to_recordset($1::json) AS n(key text, namespace text, pod text, pod_uid text, slurm_job text) "
+	"WHERE d.key = n.key AND d.status IN ('admitted', 'confirmed', 'suspect')"};
 
 static const struct db_stmt reclaim_change_stmt = {
 	"reclaim_change",
@@ -169,7 +169,8 @@ fresh(struct buf *out, const struct decision_change *c, const struct decision_as
 	char digest[2 * SHA256_SIZE + 1];
 
 	hex_encode(a->digest, SHA256_SIZE, digest);
-	begin_row(out, "id", c->id);
+	begin_row(out, "key", c->id);
+	text(out, "id", a->request_id);
 	text(out, "digest", digest);
 	text(out, "workspace", a->workspace);
 	text(out, "asked_by", a->asked_by);
@@ -201,7 +202,7 @@ static const struct decision_ask *
 ask_of(const struct turn_write *w, const char *id)
 {
 	for (size_t i = 0; i < w->ask_count; i++)
-		if (strcmp(w->asks[i]->request_id, id) == 0)
+		if (strcmp(w->asks[i]->key, id) == 0)
 			return w->asks[i];
 	return NULL;
 }
@@ -252,12 +253,12 @@ write_lists(struct batch *b, const struct turn_write *w, struct err *err)
 			fresh(&b->lists[DECISIONS], c, a);
 			continue;
 		}
-		begin_row(&b->lists[CHANGES], "id", c->id);
+		begin_row(&b->lists[CHANGES], "key", c->id);
 		change(&b->lists[CHANGES], c);
 		buf_char(&b->lists[CHANGES], '}');
 	}
 	for (size_t i = 0; i < w->workload_count; i++) {
-		begin_row(&b->lists[WORKLOADS], "id", w->workloads[i].request_id);
+		begin_row(&b->lists[WORKLOADS], "key", w->workloads[i].key);
 		workload(&b->lists[WORKLOADS], &w->workloads[i].workload);
 		buf_char(&b->lists[WORKLOADS], '}');
 	}

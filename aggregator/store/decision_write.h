@@ -18,7 +18,7 @@ struct turn_event {
 };
 
 struct turn_workload {
-	const char *request_id;
+	const char *key;
 	struct decision_workload workload;
 };
 

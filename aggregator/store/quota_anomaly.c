@@ -70,9 +70,10 @@ store_quota_anomalies_json(struct db *db, const char *tenant, struct buf *out, s
 {
 	static const struct db_stmt stmt = {
 		"quota anomalies list",
-		"SELECT a.kind, a.subject, coalesce(t.name, '') AS tenant, rfc3339(at_ns(a.since_ns)) AS since, "
+		"SELECT a.kind, coalesce(d.request_id, a.subject) AS subject, coalesce(t.name, '') AS tenant, rfc3339(at_ns(a.since_ns)) AS since, "
 		"rfc3339(at_ns(a.last_ns)) AS last, CASE WHEN $1::text IS NULL THEN a.detail ELSE a.detail - 'holder' END AS detail "
-		"FROM quota_anomaly a LEFT JOIN tenant t ON t.id = a.tenant_id WHERE $1::text IS NULL OR t.name = $1 "
+		"FROM quota_anomaly a LEFT JOIN tenant t ON t.id = a.tenant_id "
+		"LEFT JOIN decision d ON d.key = a.subject WHERE $1::text IS NULL OR t.name = $1 "
 		"ORDER BY a.since_ns, a.kind, a.subject LIMIT 10000"};
 	owned(result) PGresult *r = NULL;
 	struct db_args a = {0};

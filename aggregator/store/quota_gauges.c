@@ -9,7 +9,7 @@ store_quota_gauges(struct db *db, int64_t now_ns, quota_gauge_row *each, void *a
 	/* the numbers are those of enum quota_gauge_family */
 	static const struct db_stmt stmt = {
 		"quota gauges",
-		"SELECT 0, coalesce(t.name, ''), '', r.state, count(*) FROM reclaim r JOIN decision d ON d.request_id = r.lease_id "
+		"SELECT 0, coalesce(t.name, ''), '', r.state, count(*) FROM reclaim r JOIN decision d ON d.key = r.lease_id "
 		"LEFT JOIN tenant t ON t.id = d.tenant_id WHERE r.state NOT IN ('returned', 'cancelled') GROUP BY 2, 4 "
 		"UNION ALL SELECT 1, t.name, '', CASE x.status WHEN 'requested' THEN 'requested' ELSE CASE WHEN "
 		"lower(x.effective) > $1::timestamptz THEN 'approved' ELSE 'running' END END, count(*) FROM exception x JOIN tenant t "

@@ -379,10 +379,10 @@ load_leases(struct db *db, struct live_memory *m, struct quota_observed *o, stru
 {
 	static const struct db_stmt workloads = {
 		"quota workloads",
-		"SELECT request_id, coalesce(workload_namespace, ''), coalesce(workload_pod, ''), coalesce(workload_pod_uid, ''), "
+		"SELECT key, coalesce(workload_namespace, ''), coalesce(workload_pod, ''), coalesce(workload_pod_uid, ''), "
 		"coalesce(workload_slurm_job, ''), coalesce(released_ns, changed_ns), CASE WHEN released_ns IS NULL THEN changed_seq "
 		"ELSE 0 END FROM decision WHERE status IN ('admitted', 'confirmed', 'suspect') "
-		"ORDER BY request_id COLLATE \"C\""};
+		"ORDER BY key COLLATE \"C\""};
 	static const struct db_stmt in_service = {"quota in service", "SELECT EXISTS (SELECT FROM decision)"};
 	static const struct db_stmt idle = {
 		"quota idle",

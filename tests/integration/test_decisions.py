@@ -108,12 +108,10 @@ class Decisions(unittest.TestCase):
             with self.subTest(field=field):
                 self.assertEqual(self.post("/v1/decisions", {**ask("bad", "acme/prod", 1), **change}).status, 400)
 
-    def test_the_id_of_another_tenants_request_is_taken_and_tells_nothing_else(self):
+    def test_another_tenants_request_is_not_there(self):
         theirs = ask("theirs", "lab", 1, expected_duration="7h", workload={"slurm_job": "4711"})
         self.assertEqual(self.post("/v1/decisions", theirs, role="acme dev").json()["status"], "admitted")
-        calls = [("POST", "/v1/decisions", theirs, 404),  # the same words, for a workspace that has the same name
-                 ("POST", "/v1/decisions", ask("theirs", "research", 1), 409),
-                 ("POST", "/v1/decisions?dry_run=1", ask("theirs", "research", 1), 409),
+        calls = [("POST", "/v1/decisions?dry_run=1", ask("theirs", "research", 1), 200),
                  ("GET", "/v1/decisions/theirs", None, 404), ("DELETE", "/v1/decisions/theirs", None, 404),
                  *(("POST", f"/v1/leases/theirs/{word}", {}, 404) for word in ("confirm", "heartbeat", "release", "drain"))]  # fmt: skip
         for method, path, body, status in calls:
@@ -224,7 +222,7 @@ class Decisions(unittest.TestCase):
         self.assertEqual(self.post("/v1/decisions", ask("sound", "acme/prod", 1)).json()["status"], "admitted")
         waits = {"status": "waiting", "decision": "queue", "admitted_ns": None}
         decisions = {
-            "a_request_has_a_sound_id": {"request_id": "a b"}, "a_digest_has_32_bytes": {"digest": "\\x00"}, "status": {"status": "lost"},
+            "a_request_has_a_sound_id": {"request_id": "a b"}, "a_key_is_of_its_tenant": {"key": "globex/sound"}, "a_digest_has_32_bytes": {"digest": "\\x00"}, "status": {"status": "lost"},
             "decision": {"decision": "maybe"}, "would": {"would": "maybe"}, "rule": {"rule": "none"}, "a_place_is_not_negative": {"position": -1},
             "somebody_asked": {"asked_by": ""}, "a_verdict_follows_its_request": {"verdict_seq": 0}, "a_change_follows_its_verdict": {"changed_seq": 0},
             "time_does_not_go_back": {"changed_ns": 0}, "ended_why": {"ended_why": "tired"}, "what_was_decided": {"decision": "queue"},
@@ -419,7 +417,7 @@ class Blows(unittest.TestCase):
         final = dict(s.sql("SELECT request_id, status FROM tollgate.decision"))
         self.assertTrue(answers)
         for a in answers:
-            told = [d for seq, d in said[a["request_id"]] if seq <= a["seq"]]
+            told = [d for seq, d in said[f"{a['tenant']}/{a['request_id']}"] if seq <= a["seq"]]
             self.assertEqual(a["decision"], told[-1] if told else None, a)
             self.assertLessEqual(order[a["status"]], order[final[a["request_id"]]], a)
 

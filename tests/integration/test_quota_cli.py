@@ -116,7 +116,7 @@ class Quota(unittest.TestCase):
         self.assertRegex(self.cli("get", "decisions"), r"(?m)^second +acme/prod +waiting +queue +limit .* 1 GPUs$")
         self.assertEqual(self.cli("get", "decisions", role="stranger"), "(nothing)\n")
         self.cli("quota", "decide", "acme/prod", "--gpus", "one", code=2)
-        self.cli("quota", "explain", "a/b", code=2)
+        self.cli("quota", "explain", "a?b", code=2)
 
     def test_what_is_asked_back_is_listed_until_it_has_returned(self):
         self.ask("acme/batch", 6, "--preemptible", "yes", "--id", "borrower")
@@ -180,10 +180,10 @@ class Quota(unittest.TestCase):
         done = subprocess.run([program("tollgate"), "quota", "simulate", path], capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("all the same", done.stderr)
-        self.assertIn('"id":"kept"', done.stdout)
+        self.assertIn('"id":"acme/kept"', done.stdout)
         # 4: this ledger has statuses and no batch, so none of its usage could be proved
         self.assertRegex(self.cli("verify", code=4), r", [1-9]\d* quota events, \d+ seals: no difference\n")
-        one = self.stack.sql("select seq from quota_event where event like '%\"kept\"%' order by seq limit 1")[0][0]
+        one = self.stack.sql("select seq from quota_event where event like '%\"acme/kept\"%' order by seq limit 1")[0][0]
         for change, kind in ((f"actor = 'nobody' where seq = {one}", "quota-log"), (f"outcome = replace(outcome, 'admit', 'queue') where seq = {one}", "quota-log")):
             with self.subTest(change=change):
                 self.stack.sql(f"create table kept as select * from quota_event where seq = {one}")

@@ -2,12 +2,14 @@
 
 import concurrent.futures
 import json
+import os
 import subprocess
 import unittest
 
 from tests.integration.test_decisions import OPTIONS, POLICY, SIZES, ask, free_units
+from tests.support import quotalog
 from tests.support.locked import Session
-from tests.support.quotanodes import Nodes
+from tests.support.quotanodes import SHORT, Nodes
 from tests.support.stack import Stack, program, wait_for
 
 BOOK = "SELECT FROM tollgate.quota_book FOR UPDATE"
@@ -94,6 +96,100 @@ class DryRuns(Trust):
         self.stack.apply(POLICY.replace("{name: lab,", "{name: fresh, enforce: on, rules: [{namespace: fresh}]}\n      - {name: lab,", 1))
         checks = self.dry(ask("fresh", "acme/fresh", 1)).json()["verdict"]["checks"]
         self.assertEqual([c["ok"] for c in checks if c["rule"] == "valid"], [True] * 3)
+
+
+class RequestIds(Trust):
+    """A request_id is its tenant's own."""
+
+    def tearDown(self):
+        running = self.stack.get("/v1/leases").json()["leases"]
+        self.done(*(f"{r['workspace'].split('/')[0]}/{r['request_id']}" for r in running))
+
+    def done(self, *paths):
+        for path in paths:
+            self.assertEqual(self.post(f"/v1/leases/{path}/release").status, 200)
+        self.nodes.speak()
+        for path in paths:
+            wait_for(f"the end of {path}", lambda: self.stack.get(f"/v1/decisions/{path}").json()["status"] == "ended", self.stack.aggregator)
+
+    def test_nobody_takes_the_ids_of_a_scheduler_or_learns_that_they_are_taken(self):
+        squat = self.post("/v1/decisions", ask("job-1", "research", 1), "globex")
+        self.assertEqual((squat.status, squat.json()["status"]), (200, "admitted"))
+        earnest = self.post("/v1/decisions", ask("job-1", "acme/prod", 2))
+        self.assertEqual((earnest.status, earnest.json()["status"], earnest.json()["tenant"]), (200, "admitted", "acme"), earnest.text())
+        again = self.post("/v1/decisions", ask("job-1", "acme/prod", 2)).json()
+        self.assertEqual((again["seq"], again["request_id"], again["lease"]["id"]), (earnest.json()["seq"], "job-1", "job-1"))
+        self.assertEqual(self.post("/v1/decisions", ask("job-1", "acme/dev", 2)).status, 409)  # one namespace for all its workspaces, whoever asks
+        self.assertEqual(self.post("/v1/decisions", ask("job-1", "prod", 3), "acme").status, 409)
+        for role, workspace in (("globex", "globex/research"), ("acme", "acme/prod")):
+            own = self.stack.get("/v1/decisions/job-1", role).json()
+            self.assertEqual((own["tenant"], own["request"]["gpus"]), (role, {"globex": 1, "acme": 2}[role]))
+            self.assertEqual(self.stack.get(f"/v1/decisions/{role}/job-1", role).json()["seq"], own["seq"])
+            self.assertEqual([(r["request_id"], r["workspace"]) for r in self.stack.get("/v1/leases", role).json()["leases"]], [("job-1", workspace)])
+            other = {"globex": "acme", "acme": "globex"}[role]
+            for path in (f"{other}/job-1", f"job-1?tenant={other}", "nobody/job-1"):
+                self.assertEqual(self.stack.call("GET", f"/v1/decisions/{path}", role=role).status, 404, path)
+        self.done("acme/job-1", "globex/job-1")
+
+    def test_an_operator_or_scheduler_who_names_no_tenant_is_told_of_both(self):
+        for role, workspace in (("acme", "dev"), ("globex", "research")):
+            self.assertEqual(self.post("/v1/decisions", ask("both", workspace, 1), role).json()["status"], "admitted")
+            self.assertEqual(self.post("/v1/decisions", ask(f"only-{role}", workspace, 1), role).json()["status"], "admitted")
+        calls = [("GET", "/v1/decisions/both"), ("DELETE", "/v1/decisions/both"), *(("POST", f"/v1/leases/both/{word}") for word in ("confirm", "heartbeat", "drain", "release"))]
+        for method, path in calls:
+            for role in ("scheduler", "admin"):
+                reply = self.stack.call(method, path, b"{}" if method == "POST" else None, role)
+                self.assertEqual(reply.status, 409, f"{method} {path} {reply.text()}")
+                self.assertIn("acme/both", reply.json()["detail"])
+                self.assertIn("globex/both", reply.json()["detail"])
+        self.assertEqual(self.stack.get("/v1/decisions/both?tenant=acme", "scheduler").json()["tenant"], "acme")
+        self.assertEqual(self.post("/v1/leases/globex/both/confirm").json()["tenant"], "globex")
+        self.assertEqual(self.post("/v1/leases/both/heartbeat?tenant=globex").json()["status"], "confirmed")
+        self.assertEqual(self.stack.get("/v1/decisions/acme/both", "scheduler").json()["status"], "admitted")
+        self.assertEqual(self.stack.get("/v1/decisions/only-acme", "scheduler").json()["tenant"], "acme")
+        self.assertIn("globex/both", self.stack.cli("quota", "explain", "both").stderr)
+        self.assertEqual(self.stack.cli("quota", "explain", "globex/both").returncode, 0)
+        self.done("acme/both", "globex/both", "only-acme", "only-globex")
+
+    def test_reclaims_and_anomalies_know_whose_lease_it_is(self):
+        """Two tenants' leases of the same id; one of them gives way for a request of that id too."""
+        self.assertEqual([self.post("/v1/decisions", ask(i, "acme/dev", 4)).json()["decision"] for i in ("same", "away")], ["admit", "borrow"])
+        self.assertEqual(self.post("/v1/decisions", ask("same", "globex/research", 1)).json()["decision"], "admit")
+        told = self.post("/v1/decisions", ask("here", "acme/prod", 4)).json()
+        self.assertEqual((told["decision"], told["victims"], [r["id"] for r in told["reasons"]]), ("reclaim", ["away"], ["away"]))
+        (order,) = self.stack.get("/v1/reclaims").json()["reclaims"]
+        self.assertEqual((order["lease"], order["workspace"], order["for"]), ("away", "acme/dev", "here"))
+        self.assertEqual(self.post(f"/v1/reclaims/{order['id']}/ack").json()["request_id"], "away")
+        self.done("away")
+        wait_for("what it waited for", lambda: self.stack.get("/v1/decisions/here").json()["status"] == "admitted", self.stack.aggregator)
+        self.assertEqual(self.stack.get("/v1/decisions/globex/same").json()["status"], "admitted")
+        self.assertEqual(self.stack.get("/v1/audit/differences").json()["differences"], [])
+        self.done("acme/same", "globex/same", "here")
+
+    def test_requests_from_before_keep_their_keys_and_are_found(self):
+        """As an older program left them: the key is the bare request_id, in the log and in the row."""
+        s = self.stack
+        body = ask("new", "acme/prod", 1)
+        self.assertEqual(self.post("/v1/decisions", body).json()["status"], "admitted")
+        [[outcome]] = s.sql("SELECT outcome FROM quota_event WHERE seq = (SELECT verdict_seq FROM decision WHERE request_id = 'new')")
+        self.done("new")
+        request = {"id": "old", "workspace": "acme/prod", "gpus": 1, "model": SHORT}
+        seq = quotalog.append(s, {"submit": [request]}, "scheduler #2", outcome.replace('"acme/new"', '"old"'))
+        change = {"id": 1 << 40, "key": "old", "request_id": "old", "submitted_seq": seq, "verdict_seq": seq, "changed_seq": seq,
+                  "status": "admitted", "released_ns": None, "ended_ns": None, "ended_why": None}  # fmt: skip
+        s.sql(f"INSERT INTO decision OVERRIDING SYSTEM VALUE SELECT (jsonb_populate_record(d, '{json.dumps(change)}')).* FROM decision d WHERE request_id = 'new'")
+        for path, role in (("old", "scheduler"), ("old", "acme"), ("acme/old", "scheduler")):
+            self.assertEqual(s.get(f"/v1/decisions/{path}", role).json()["status"], "admitted")
+        self.assertEqual(self.post("/v1/decisions", {**body, "request_id": "old"}).status, 409)  # known: its digest is another's
+        self.assertEqual(s.call("GET", "/v1/decisions/old", role="globex").status, 404)
+        self.assertEqual(self.post("/v1/decisions", ask("old", "globex/research", 1)).json()["status"], "admitted")
+        self.assertEqual(self.post("/v1/leases/acme/old/confirm").json()["status"], "confirmed")
+        self.done("acme/old", "globex/old")
+        self.assertEqual(quotalog.chain_faults(s), [])
+        with open(os.path.join(s.dir, "recording.json"), "w", encoding="utf-8") as f:
+            f.write(s.get("/v1/quota/recording?from_seq=1").text())
+        replayed = s.cli("quota", "simulate", f.name)
+        self.assertEqual(replayed.returncode, 0, replayed.stdout[-2000:])
 
 
 if __name__ == "__main__":

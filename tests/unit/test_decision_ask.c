@@ -32,28 +32,28 @@ what_clients_write_is_what_the_book_reads(void **state)
 	static const struct {
 		const char *name, *members, *tenant, *request;
 	} rows[] = {
-		{"whole GPUs", BASE ",\"gpus\":8", NULL, "{\"id\":\"r1\",\"workspace\":\"acme/prod\",\"gpus\":8}"},
+		{"whole GPUs", BASE ",\"gpus\":8", NULL, "{\"id\":\"acme/r1\",\"workspace\":\"acme/prod\",\"gpus\":8}"},
 		{"instances of a profile", BASE ",\"profile\":\"1g.10gb\",\"count\":2", NULL,
-	         "{\"id\":\"r1\",\"workspace\":\"acme/prod\",\"profile\":\"1g.10gb\",\"count\":2}"},
+	         "{\"id\":\"acme/r1\",\"workspace\":\"acme/prod\",\"profile\":\"1g.10gb\",\"count\":2}"},
 		{"replicas", BASE ",\"replicas\":1,\"of\":4", NULL,
-	         "{\"id\":\"r1\",\"workspace\":\"acme/prod\",\"replicas\":1,\"of\":4}"},
+	         "{\"id\":\"acme/r1\",\"workspace\":\"acme/prod\",\"replicas\":1,\"of\":4}"},
 		{"a tenant's bare workspace", "\"request_id\":\"r1\",\"workspace\":\"prod\",\"gpus\":1", "acme",
-	         "{\"id\":\"r1\",\"workspace\":\"acme/prod\",\"gpus\":1}"},
+	         "{\"id\":\"acme/r1\",\"workspace\":\"acme/prod\",\"gpus\":1}"},
 		{"names, priority and preemption",
 	         BASE
 	         ",\"gpus\":1,\"preemptible\":false,\"gpu_model\":\"H100\",\"cluster\":\"c\",\"priority_class\":\"high\"",
 	         NULL,
-	         "{\"id\":\"r1\",\"workspace\":\"acme/prod\",\"gpus\":1,\"preemptible\":false,\"cluster\":\"c\",\"model\":\"H100\",\"class\":"
+	         "{\"id\":\"acme/r1\",\"workspace\":\"acme/prod\",\"gpus\":1,\"preemptible\":false,\"cluster\":\"c\",\"model\":\"H100\",\"class\":"
 	         "\"high\"}"},
 		{"durations are seconds, and ends are moments",
 	         BASE ",\"gpus\":1,\"expected_duration\":\"2h\",\"expires\":\"30m\"", NULL,
-	         "{\"id\":\"r1\",\"workspace\":\"acme/prod\",\"gpus\":1,\"expected_s\":7200,\"expires_in_ns\":1800000000000}"},
+	         "{\"id\":\"acme/r1\",\"workspace\":\"acme/prod\",\"gpus\":1,\"expected_s\":7200,\"expires_in_ns\":1800000000000}"},
 		{"cores, memory and storage", BASE ",\"gpus\":1,\"cpu\":\"500m\",\"memory\":\"2Gi\",\"storage\":\"1T\"",
 	         NULL,
-	         "{\"id\":\"r1\",\"workspace\":\"acme/prod\",\"gpus\":1,\"cpu_millis\":500,\"memory_bytes\":2147483648,\"storage_bytes\":"
+	         "{\"id\":\"acme/r1\",\"workspace\":\"acme/prod\",\"gpus\":1,\"cpu_millis\":500,\"memory_bytes\":2147483648,\"storage_bytes\":"
 	         "1000000000000}"},
 		{"a plain number of cores", BASE ",\"gpus\":1,\"cpu\":4", NULL,
-	         "{\"id\":\"r1\",\"workspace\":\"acme/prod\",\"gpus\":1,\"cpu_millis\":4000}"},
+	         "{\"id\":\"acme/r1\",\"workspace\":\"acme/prod\",\"gpus\":1,\"cpu_millis\":4000}"},
 	};
 
 	(void)state;
