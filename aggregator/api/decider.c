@@ -437,7 +437,7 @@ take_turn(struct decider *d, struct desk_item *items, struct err *err)
 	know_workspaces(d, items);
 	for (int attempt = 0;; attempt++) {
 		turn_result_fini(&r);
-		if (decider_turn(d->db, d->log, items, &r, err))
+		if (decider_turn(d->db, d->log, items, d->app->options->tenant_queued, &r, err))
 			break;
 		if (err->kind != ERR_RETRY || attempt == 1)
 			return false;

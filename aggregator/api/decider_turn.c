@@ -95,7 +95,7 @@ step_group(struct turn_result *r, struct desk_item *first, struct err *err)
 	buf_init(&text, TEXT_MAX);
 	buf_printf(&text, "{\"%s\":", first->word);
 	for (struct desk_item *i = first; i; i = i->next) {
-		if (!same_group(first, i) || (!takes_list(first->word) && i != first))
+		if (i != first && (!takes_list(first->word) || !same_group(first, i)))
 			continue;
 		if (takes_list(first->word))
 			buf_str(&text, comma);
@@ -113,15 +113,23 @@ step_group(struct turn_result *r, struct desk_item *first, struct err *err)
 }
 
 static bool
-step_alone(struct turn_result *r, struct desk_item *i)
+step_alone(struct turn_result *r, struct desk_item *i, struct err *err)
 {
 	const struct quota_outcome *o = NULL;
 
-	if (!step(r, i->actor, i->event, strlen(i->event), NULL, 0, &o, &i->err)) {
+	if (step(r, i->actor, i->event, strlen(i->event), NULL, 0, &o, &i->err)) {
+		settle_event(i, o);
+		return true;
+	}
+	if (i->tenant[0] == '\0') {
 		i->fate = DESK_REFUSED; /* a node or GPU that is not known */
 		return true;
 	}
-	settle_event(i, o);
+	/* A tenant is not told which nodes and GPUs there are: one that does not exist is like one that it may not use. */
+	if (!step_group(r, i, err))
+		return false;
+	if (i->fate == DESK_READ)
+		memcpy(i->warning, "place", sizeof("place"));
 	return true;
 }
 
@@ -131,7 +139,7 @@ step_events(struct turn_result *r, struct desk_item *items, struct err *err)
 	for (struct desk_item *i = items; i; i = i->next) {
 		if (i->kind != DESK_EVENT || i->fate != DESK_OPEN)
 			continue;
-		if (!(i->event ? step_alone(r, i) : step_group(r, i, err)))
+		if (!(i->event ? step_alone(r, i, err) : step_group(r, i, err)))
 			return false;
 		if (i->fate == DESK_READ && (i->workload.pod_uid || i->workload.slurm_job || i->workload.pod))
 			quota_turn_workload(r->turn, i->key, &i->workload);
@@ -249,8 +257,39 @@ tell_verdicts(const struct turn_result *r, struct desk_item *items, const struct
 	}
 }
 
+/* Requests of an item's tenant that wait, those that this batch may add among them. */
+static int64_t
+queued_of(const struct turn_result *r, const struct desk_item *items, const struct desk_item *i, int64_t most)
+{
+	const struct quota_book *b = quota_turn_book(r->turn);
+	int32_t tenant = quota_book_tenant(b, i->body.tenant);
+	int64_t n = 0;
+
+	for (const struct desk_item *before = items; before != i; before = before->next)
+		n += before->kind == DESK_SUBMIT && before->fate == DESK_DECIDED &&
+		     strcmp(before->body.tenant, i->body.tenant) == 0;
+	/* mostly there are fewer of all tenants together */
+	if (tenant == QUOTA_NONE || (int64_t)quota_waiting_count(quota_book_state(b)) + n < most)
+		return 0;
+	return n + (int64_t)quota_waiting_of_tenant(quota_book_state(b), tenant);
+}
+
 static bool
-step_submits(struct turn_result *r, struct desk_item *items, struct err *err)
+is_over_limit(const struct turn_result *r, const struct desk_item *items, struct desk_item *i, int64_t most)
+{
+	int64_t queued = queued_of(r, items, i, most);
+
+	if (queued < most)
+		return false;
+	i->fate = DESK_REFUSED;
+	err_set(&i->err, ERR_LIMIT,
+	        "tenant-queued: tenant \"%s\" has %" PRId64 " requests waiting, and may have %" PRId64, i->body.tenant,
+	        queued, most);
+	return true;
+}
+
+static bool
+step_submits(struct turn_result *r, struct desk_item *items, int64_t queued_max, struct err *err)
 {
 	const struct quota_outcome *o = NULL;
 	in_place(buf) struct buf text, actors;
@@ -267,6 +306,12 @@ step_submits(struct turn_result *r, struct desk_item *items, struct err *err)
 	for (struct desk_item *i = items; i; i = i->next) {
 		if (i->kind != DESK_SUBMIT || is_stranger(r, i) || is_repeated(r, items, i))
 			continue;
+		if (is_over_limit(r, items, i, queued_max)) {
+			/* it may be one that was decided long ago, which only the rows know */
+			if (quota_turn_is_bet(r->turn))
+				return err_set(err, ERR_CONFLICT, "%s", i->err.text);
+			continue;
+		}
 		i->fate = DESK_DECIDED;
 		asks[n] = i->ask;
 		buf_str(&text, n++ == 0 ? "{\"submit\":[" : ",");
@@ -341,24 +386,25 @@ begin_items(struct desk_item *items)
 
 /* False without ERR_RETRY: nothing was done. */
 static bool
-bet(struct db *db, struct quota_log *log, struct desk_item *items, const struct agenda *a, struct turn_result *ret,
-    struct err *err)
+bet(struct db *db, struct quota_log *log, struct desk_item *items, const struct agenda *a, int64_t queued_max,
+    struct turn_result *ret, struct err *err)
 {
 	err->kind = ERR_CONFLICT;
 	ret->turn = store_quota_turn_bet(db, log, &a->asked);
-	return ret->turn && step_events(ret, items, err) && step_submits(ret, items, err) &&
+	return ret->turn && step_events(ret, items, err) && step_submits(ret, items, queued_max, err) &&
 	       quota_turn_commit(ret->turn, err);
 }
 
 bool
-decider_turn(struct db *db, struct quota_log *log, struct desk_item *items, struct turn_result *ret, struct err *err)
+decider_turn(struct db *db, struct quota_log *log, struct desk_item *items, int64_t queued_max, struct turn_result *ret,
+             struct err *err)
 {
 	in_place(agenda) struct agenda a;
 	bool lost;
 
 	agenda_of(items, &a);
 	begin_items(items);
-	if (a.count == 0 || bet(db, log, items, &a, ret, err))
+	if (a.count == 0 || bet(db, log, items, &a, queued_max, ret, err))
 		return true;
 	if (err->kind == ERR_RETRY)
 		return false;
@@ -367,7 +413,7 @@ decider_turn(struct db *db, struct quota_log *log, struct desk_item *items, stru
 	ret->lost_bet = lost;
 	begin_items(items);
 	if (!store_quota_turn(db, log, &a.asked, &ret->turn, err) || !step_events(ret, items, err) ||
-	    !step_submits(ret, items, err))
+	    !step_submits(ret, items, queued_max, err))
 		return false;
 	return quota_turn_commit(ret->turn, err);
 }

@@ -13,9 +13,10 @@ struct turn_result {
 };
 void turn_result_fini(struct turn_result *r);
 
-/* Decides the items together and commits; each gets its fate. False: nothing is known to have happened, and none has one. */
-MUST_CHECK bool decider_turn(struct db *db, struct quota_log *log, struct desk_item *items, struct turn_result *ret,
-                             struct err *err);
+/* Decides the items together and commits; each gets its fate. False: nothing is known to have happened, and none has one. queued_max: how many
+ * requests of one tenant may wait; a new one of a tenant that has as many is refused with ERR_LIMIT. */
+MUST_CHECK bool decider_turn(struct db *db, struct quota_log *log, struct desk_item *items, int64_t queued_max,
+                             struct turn_result *ret, struct err *err);
 /* What the clock, the policy, exceptions and telemetry do to the book. One replica looks at telemetry; a replica that must know the
  * policy at once says so. */
 struct decider_look {

@@ -9,6 +9,7 @@
 
 #define SINGLE "application/cloudevents+json"
 #define BATCH "application/cloudevents-batch+json"
+#define LIMIT_RETRY_S 3600 /* a month ends, or somebody raises the limit: not soon */
 #define PERIOD_MAX 40
 
 /* False with 415 written when it is neither of the two. Parameters such as charset decide nothing: JSON is UTF-8. */
@@ -36,6 +37,7 @@ status_of(enum err_kind kind)
 	case ERR_DENIED: return 403;
 	case ERR_MISSING: return 404;
 	case ERR_CONFLICT: return 409;
+	case ERR_LIMIT: return 429;
 	default: return 400;
 	}
 }
@@ -78,6 +80,8 @@ reply_events(const struct events *all, bool batch, const long long counts[EVENT_
 	if (!batch && is_bad(first)) {
 		http_problem(rp, rq, status_of(first->kind), first->field[0] != '\0' ? first->field : NULL, "%s",
 		             first->detail);
+		if (first->kind == ERR_LIMIT)
+			rp->retry_after_s = LIMIT_RETRY_S;
 		return;
 	}
 	rp->status = counts[EVENT_CONFLICT] + counts[EVENT_REFUSED] > 0 ? 207 : 200;
@@ -108,7 +112,8 @@ handle_events(void *app_, void *worker, const struct http_request *rq, struct ht
 	if (!read_mode(rq, rp, &batch))
 		return;
 	if (!events_parse(rq->body, rq->body_len, batch, &rules, &all, &err) ||
-	    !store_events_add(w->db, all, &(struct event_sender){w->who.token_id, tenant}, &err)) {
+	    !store_events_add(w->db, all, &(struct event_sender){w->who.token_id, tenant, app->options->tenant_skus},
+	                      &err)) {
 		http_problem_err(rp, rq, &err);
 		return;
 	}

@@ -151,17 +151,19 @@ read_request(const json_t *doc, const struct identity_row *who, char tenant[NAME
 }
 
 void
-handle_exception_request(void *app, void *worker, const struct http_request *rq, struct http_reply *rp)
+handle_exception_request(void *app_, void *worker, const struct http_request *rq, struct http_reply *rp)
 {
 	static const char *const fields[] = {"workspace", "cluster", "gpu_model", "gpus",   "kind",
 	                                     "shared",    "from",    "until",     "reason", NULL};
 	struct worker *w = worker;
-	struct exception_request x = {.actor = w->who.name, .admin = w->who.role == ROLE_ADMIN};
+	const struct app *app = app_;
+	struct exception_request x = {.actor = w->who.name,
+	                              .admin = w->who.role == ROLE_ADMIN,
+	                              .open_max = app->options->tenant_exceptions};
 	char tenant[NAME_MAX_BYTES];
 	owned(json) json_t *doc = NULL;
 	struct err err = {0};
 
-	(void)app;
 	rp->content_type = "application/json";
 	if (!api_body(rq, fields, &doc, &err) || !store_quota_clock(w->db, &x.now_ns, &err) ||
 	    !read_request(doc, &w->who, tenant, &x, &err) || !store_exception_request(w->db, &x, &rp->body, &err)) {

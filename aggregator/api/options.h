@@ -56,6 +56,9 @@ struct aggregator_options {
 	int64_t lease_silence_ns;
 	int64_t quota_tick_ns, quota_quiet_ns;
 	int64_t tenant_dry_runs;
+	int64_t tenant_queued;
+	int64_t tenant_exceptions;
+	int64_t tenant_skus;
 	char *organisation;
 	char *provider_name;
 	bool access_log;

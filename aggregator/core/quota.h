@@ -507,6 +507,7 @@ struct quota_account_figures quota_account_at(const struct quota_state *s, int32
 int64_t quota_would_deny_count(const struct quota_state *s, int32_t workspace);
 size_t quota_lease_count(const struct quota_state *s);
 size_t quota_waiting_count(const struct quota_state *s);
+size_t quota_waiting_of_tenant(const struct quota_state *s, int32_t tenant);
 int64_t quota_now(const struct quota_state *s); /* of the last step */
 int64_t quota_skipped(const struct quota_state *s);
 /* Whether there is a request or lease of this id. */

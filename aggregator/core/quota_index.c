@@ -397,6 +397,16 @@ quota_waiting_count(const struct quota_state *s)
 	return s->wait_count;
 }
 
+size_t
+quota_waiting_of_tenant(const struct quota_state *s, int32_t tenant)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < s->waits.count; i++)
+		n += s->waits.at[i].id[0] != '\0' && s->workspaces.at[s->waits.at[i].in.workspace].in.tenant == tenant;
+	return n;
+}
+
 int64_t
 quota_now(const struct quota_state *s)
 {

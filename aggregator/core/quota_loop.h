@@ -8,8 +8,8 @@
  *                 new, gone or of another owner: the whole inventory is told. A node that is silent or in maintenance is lost, and one that
  *                 speaks again is back; likewise a GPU; a GPU that is cut otherwise has another layout
  *  2. seen        a node may speak for a lease if it is of the lease's cluster, shared or its tenant's own, and only of GPUs that the book has
- *                 on it. On such nodes a lease is seen by the identity of its workload, those of its plan first; without identity by devices of
- *                 its shape that its workspace holds and that no other lease is seen on: those of its plan first, then others of those
+ *                 on it. On such nodes a lease is seen by the identity of its workload, unless the rules of attribution say that this is
+ *                 another tenant's, those of its plan first; without identity by devices of its shape that its workspace holds and that no other lease is seen on: those of its plan first, then others of those
  *                 nodes, then elsewhere. Only what was heard after the lease last changed counts
  *  3. confirm     an admitted lease that is seen is confirmed; with the devices, when all of them are seen and nobody else has them
  *  4. heartbeat   a lease that is seen is told so before a third of the silence has passed

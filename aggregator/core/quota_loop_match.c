@@ -124,14 +124,23 @@ may_speak(const struct loop *l, const struct loop_device *d, const struct quota_
 	       (n->tenant == QUOTA_NONE || n->tenant == l->w->policy.workspaces[had->workspace].tenant);
 }
 
-/* It may be what the lease is about: its node may say so and was heard since, and it is not seen for another one. */
+/* Whose the holder is by the rules of attribution says more than what a lease says its workload is: what is another tenant's is not the lease's. */
+static bool
+is_strangers(const struct loop *l, const struct loop_device *d, const struct quota_lease *had)
+{
+	const struct quota_workspace *all = l->w->policy.workspaces;
+
+	return d->workspace != QUOTA_NONE && all[d->workspace].tenant != all[had->workspace].tenant;
+}
+
+/* It may be what the lease is about: its node may say so and was heard since, and it is neither another tenant's nor seen for another lease. */
 static bool
 may_be(const struct loop *l, const struct loop_device *d, int32_t lease)
 {
 	const struct quota_lease *had = &l->w->leases[lease];
 
 	return d->lease == QUOTA_NONE && l->leases[lease].seen < had->count && may_speak(l, d, had) &&
-	       l->in->nodes[d->node].heard_ns > l->leases[lease].changed_ns;
+	       !is_strangers(l, d, had) && l->in->nodes[d->node].heard_ns > l->leases[lease].changed_ns;
 }
 
 /* How near a device is to a lease's plan: 0 in it, 1 on one of its nodes, 2 elsewhere. */

@@ -5,6 +5,8 @@
  *  2. one that names a namespace is of a holder with that namespace: the attribution rules own it, as they are at its hour,
  *     also when they change later
  *  3. source and id are the key. The operator's senders share one set of sources, each tenant's senders have their own
+ *     A tenant has a limited number of different SKUs in a month, or its reports could not be made any more: an event with one more
+ *     is refused. It is the tenant's whose workspace or, by the rules as they are then, whose namespace it names
  *  4. what is not there yet goes in by one statement, in the order of the key, so that two senders of the same events wait
  *     for each other and never in a circle
  *  5. what is there already is a duplicate when it says the same, else a conflict; within one call the first of a key counts
@@ -189,8 +191,6 @@ find_sources(struct adding *a, struct err *err)
 	return all || err_set(err, ERR_RETRY, "the ledger did not give the sources of the events back");
 }
 
-/* --- rules 4 and 5 --- */
-
 static void
 array_id(struct db_array *list, int64_t id)
 {
@@ -199,6 +199,99 @@ array_id(struct db_array *list, int64_t id)
 	else
 		array_i64(list, id);
 }
+
+static bool
+lock_tenants(struct adding *a, struct db_array *tenants, struct err *err)
+{
+	static const struct db_stmt stmt = {
+		"event tenants", "SELECT FROM tenant WHERE id = ANY($1::integer[]) ORDER BY id FOR NO KEY UPDATE"};
+	struct db_args args = {0};
+
+	arg_array(&args, tenants);
+	return db_run(a->db, &stmt, &args, NULL, err);
+}
+
+#define SKUS_OF_EVENTS                                                                                                                   \
+	"WITH e AS (SELECT e.ord, coalesce(w.tenant_id, h.tenant_id, 0) AS tenant_id, date_trunc('month', at_ns(e.time_ns) "             \
+	"AT TIME ZONE l.zone)::date AS month, e.sku FROM ledger l, unnest($1::bigint[], $2::bigint[], $3::bigint[], "                    \
+	"$4::text[]) WITH ORDINALITY AS e(workspace_id, holder_id, time_ns, sku, ord) "                                                  \
+	"LEFT JOIN workspace w ON w.id = e.workspace_id LEFT JOIN LATERAL (SELECT x.tenant_id FROM holder_attribution y "                \
+	"JOIN workspace x ON x.id = y.workspace_id WHERE y.holder_id = e.holder_id AND y.effective @> at_ns(e.time_ns) "                 \
+	"LIMIT 1) h ON true), new AS (SELECT tenant_id, month, sku, min(ord) AS ord FROM e WHERE sku <> '' AND NOT EXISTS (SELECT FROM " \
+	"event_sku k WHERE (k.tenant_id, k.month, k.sku) = (e.tenant_id, e.month, e.sku)) GROUP BY 1, 2, 3) "
+
+static void
+sku_args(const struct adding *a, struct db_columns *rows, struct db_args *args)
+{
+	db_columns_init(rows, 4);
+	for (size_t i = 0; i < a->count; i++) {
+		array_id(&rows->col[0], a->workspace_id[i]);
+		array_id(&rows->col[1], a->holder_id[i]);
+		array_i64(&rows->col[2], a->events[i]->time_ns);
+		array_text(&rows->col[3], a->events[i]->sku);
+	}
+	arg_columns(args, rows);
+}
+
+/* Takes the events out whose SKUs are too many. */
+static void
+refuse_skus(struct adding *a, const PGresult *r)
+{
+	size_t kept = 0;
+
+	for (int row = 0; row < PQntuples(r); row++)
+		(void)event_refuse(
+			a->events[res_i64(r, row, 0) - 1], EVENT_REFUSED, ERR_LIMIT, "data.sku",
+			"tenant-skus: the tenant has %s different SKUs in the events of that month, and may have "
+			"%" PRId64,
+			res_text(r, row, 1), a->sender->skus_max);
+	for (size_t i = 0; i < a->count; i++) {
+		if (a->events[i]->fate == EVENT_REFUSED)
+			continue;
+		a->workspace_id[kept] = a->workspace_id[i];
+		a->holder_id[kept] = a->holder_id[i];
+		a->events[kept++] = a->events[i];
+	}
+	a->count = kept;
+}
+
+/* SKUs that are known cost one look; new ones are counted with their tenants locked, or two senders would both find the last place. */
+static bool
+count_skus(struct adding *a, struct err *err)
+{
+	static const struct db_stmt look = {"event skus", SKUS_OF_EVENTS "SELECT DISTINCT tenant_id FROM new"};
+	static const struct db_stmt enter = {
+		"event skus enter", SKUS_OF_EVENTS
+		", had AS (SELECT n.tenant_id, n.month, (SELECT count(*) FROM event_sku k WHERE (k.tenant_id, k.month) = "
+		"(n.tenant_id, n.month)) AS skus FROM (SELECT DISTINCT tenant_id, month FROM new) n), "
+		"ranked AS (SELECT n.*, h.skus, row_number() OVER (PARTITION BY n.tenant_id, n.month ORDER BY n.ord) AS nth FROM new n "
+		"JOIN had h USING (tenant_id, month)), "
+		"entered AS (INSERT INTO event_sku (tenant_id, month, sku) SELECT tenant_id, month, sku FROM ranked WHERE skus + nth "
+		"<= $5::bigint ON CONFLICT DO NOTHING) "
+		"SELECT e.ord, greatest(r.skus, $5) FROM e JOIN ranked r USING (tenant_id, month, sku) "
+		"WHERE r.skus + r.nth > $5"};
+	owned(result) PGresult *tenants = NULL, *over = NULL;
+	in_place(db_columns) struct db_columns rows, again;
+	in_place(db_array) struct db_array ids;
+	struct db_args args = {0}, more = {0};
+
+	db_array_init(&ids);
+	sku_args(a, &rows, &args);
+	sku_args(a, &again, &more);
+	if (!db_run(a->db, &look, &args, &tenants, err))
+		return false;
+	if (PQntuples(tenants) == 0)
+		return true;
+	for (int row = 0; row < PQntuples(tenants); row++)
+		array_i64(&ids, res_i64(tenants, row, 0));
+	arg_i64(&more, a->sender->skus_max);
+	if (!lock_tenants(a, &ids, err) || !db_run(a->db, &enter, &more, &over, err))
+		return false;
+	refuse_skus(a, over);
+	return true;
+}
+
+/* --- rules 4 and 5 --- */
 
 static void
 array_amount(struct db_array *list, int128 amount, int scale)
@@ -328,6 +421,10 @@ store_events_add(struct db *db, struct events *all, const struct event_sender *s
 		return false;
 	if (a.count == 0)
 		return true;
-	return find_holders(&a, err) && find_sources(&a, err) && insert(&a, err) && settle(&a, err) &&
-	       make_periods(&a, err) && db_tx_commit(&tx, err);
+	if (!find_holders(&a, err) || !count_skus(&a, err))
+		return false;
+	if (a.count == 0)
+		return true;
+	return find_sources(&a, err) && insert(&a, err) && settle(&a, err) && make_periods(&a, err) &&
+	       db_tx_commit(&tx, err);
 }

@@ -87,6 +87,27 @@ lock_tenant(struct db *db, const char *tenant, struct err *err)
 	return db_run(db, &stmt, &a, NULL, err);
 }
 
+/* With the tenant locked. */
+static bool
+has_room(struct db *db, const struct exception_request *rq, struct err *err)
+{
+	static const struct db_stmt stmt = {
+		"exceptions open",
+		"SELECT count(*) FROM exception x JOIN tenant t ON t.id = x.tenant_id WHERE t.name = $1 "
+		"AND x.status IN ('requested', 'approved') AND upper(x.effective) > $2"};
+	owned(result) PGresult *r = NULL;
+	struct db_args a = {0};
+
+	arg_text(&a, rq->tenant);
+	arg_time(&a, rq->now_ns);
+	if (!db_run(db, &stmt, &a, &r, err))
+		return false;
+	return res_i64(r, 0, 0) < rq->open_max || err_set(err, ERR_LIMIT,
+	                                                  "tenant-exceptions: tenant \"%s\" has %" PRId64
+	                                                  " exceptions that are not over, and may have %" PRId64,
+	                                                  rq->tenant, res_i64(r, 0, 0), rq->open_max);
+}
+
 /* Rules 1 and 2; NULL: somebody has to agree. */
 static const char *
 rule_of(const struct exception_request *rq, const PGresult *place)
@@ -114,7 +135,8 @@ store_exception_request(struct db *db, const struct exception_request *rq, struc
 	struct db_args a = {0};
 	int64_t id;
 
-	if (!db_tx_begin(&tx, db, err) || !lock_tenant(db, rq->tenant, err) || !find_place(db, rq, &place, err))
+	if (!db_tx_begin(&tx, db, err) || !lock_tenant(db, rq->tenant, err) || !find_place(db, rq, &place, err) ||
+	    !has_room(db, rq, err))
 		return false;
 	for (int col = 0; col < 3; col++)
 		arg_i64(&a, res_i64(place, 0, col));

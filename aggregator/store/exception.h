@@ -24,8 +24,9 @@ struct exception_request {
 	int64_t from_ns, until_ns, now_ns;
 	const char *actor;
 	bool admin;
+	int64_t open_max; /* of the tenant's exceptions that are not over */
 };
-/* The new row is written to out. ERR_MISSING: no such workspace or cluster. */
+/* The new row is written to out. ERR_MISSING: no such workspace or cluster; ERR_LIMIT: open_max. */
 MUST_CHECK bool store_exception_request(struct db *db, const struct exception_request *rq, struct buf *out,
                                         struct err *err);
 

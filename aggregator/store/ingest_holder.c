@@ -6,6 +6,10 @@
 #include "aggregator/store/attribute.h"
 #include "aggregator/store/ingest.h"
 
+/* New names in one batch. An exporter says each holder once in a stream, so this is what comes to a node within a push interval, or is there
+ * when it starts; each is attributed, under the policy's lock. */
+#define HOLDERS_PER_BATCH 4096u
+
 typedef uint8_t identity[SHA256_SIZE];
 
 static void
@@ -184,5 +188,10 @@ dict_add_holders(struct ingest *in, const struct wire_batch *b, struct err *reas
 
 	if (b->holder_count == 0)
 		return true;
+	if (b->holder_count > HOLDERS_PER_BATCH) {
+		err_set(reason, ERR_INVALID, "the batch names %zu holders, and may name %u", b->holder_count,
+		        HOLDERS_PER_BATCH);
+		return true;
+	}
 	return holder_ids(in, b, ids, err) && enter(in, b, ids, reason, err);
 }

@@ -31,7 +31,7 @@ DECLARE
 		-- evidence
 		'SELECT, INSERT, UPDATE (' || decided || ') / SELECT, DELETE', ARRAY['ingest_batch'],
 		'SELECT, INSERT, UPDATE / SELECT, UPDATE (evidence_seq)', ARRAY['stream'],
-		'SELECT, INSERT / SELECT', ARRAY['stream_device', 'stream_holder', 'meter_event', 'quota_event', 'policy_version', 'price_item', 'price_discount',
+		'SELECT, INSERT / SELECT', ARRAY['event_sku', 'stream_device', 'stream_holder', 'meter_event', 'quota_event', 'policy_version', 'price_item', 'price_discount',
 			'price_site', 'price_weight', 'adjustment_approval', 'gpu_spec'],
 		'SELECT, INSERT / SELECT, INSERT', ARRAY['audit_log'],
 		-- the rest

@@ -1,15 +1,18 @@
 """What one tenant, or one token, can do to everybody else's decisions: nothing."""
 
 import concurrent.futures
+import datetime
 import json
 import os
 import subprocess
+import time
 import unittest
 
 from tests.integration.test_decisions import OPTIONS, POLICY, SIZES, ask, free_units
-from tests.support import quotalog
+from tests.integration.test_quota_loop import holder
+from tests.support import ledger, quotalog
 from tests.support.locked import Session
-from tests.support.quotanodes import SHORT, Nodes
+from tests.support.quotanodes import MINUTE, SHORT, Nodes
 from tests.support.stack import Stack, program, wait_for
 
 BOOK = "SELECT FROM tollgate.quota_book FOR UPDATE"
@@ -190,6 +193,109 @@ class RequestIds(Trust):
             f.write(s.get("/v1/quota/recording?from_seq=1").text())
         replayed = s.cli("quota", "simulate", f.name)
         self.assertEqual(replayed.returncode, 0, replayed.stdout[-2000:])
+
+
+class Limits(Trust):
+    """What one tenant may have open; another one does not notice."""
+
+    OPTIONS = {"--tenant-queued": "3", "--tenant-exceptions": "2"}
+
+    def refused(self, reply, limit, tenant, count):
+        self.assertEqual(reply.status, 429, reply.text())
+        self.assertTrue(reply.headers["Retry-After"])
+        self.assertRegex(reply.json()["detail"], rf'^{limit}: .*"{tenant}" has {count} .* {count}$')
+
+    def test_requests_that_wait(self):
+        def waits(i):
+            return ask(f"waits-{i}", "globex/research", 2, preemptible=False)
+
+        self.assertEqual(self.post("/v1/decisions", ask("runs", "globex/research", 2)).json()["decision"], "admit")
+        self.assertEqual([self.post("/v1/decisions", waits(i)).json()["status"] for i in range(3)], ["waiting"] * 3)
+        for role in ("scheduler", "globex"):
+            self.refused(self.post("/v1/decisions", waits(3), role), "tenant-queued", "globex", 3)
+        self.assertEqual(self.stack.call("GET", "/v1/decisions/waits-3").status, 404)
+        for known in (waits(0), ask("runs", "globex/research", 2)):  # what was decided is told again
+            self.assertEqual(self.post("/v1/decisions", known).status, 200)
+        self.assertEqual(self.post("/v1/decisions", ask("other", "acme/prod", 1)).json()["status"], "admitted")
+        self.assertEqual(self.stack.call("DELETE", "/v1/decisions/waits-0", role="globex").status, 200)
+        self.assertEqual(self.post("/v1/decisions", waits(3)).json()["status"], "waiting")
+
+    def test_exceptions_that_are_not_over(self):
+        def extra(workspace, role):
+            body = {"workspace": workspace, "gpu_model": SHORT, "gpus": 1, "until": "1h", "reason": "a deadline"}
+            return self.post("/v1/exceptions", body, role)
+
+        made = [extra("prod", "acme") for _ in range(2)]
+        self.assertEqual([r.status for r in made], [201] * 2)
+        self.refused(extra("dev", "acme"), "tenant-exceptions", "acme", 2)
+        self.assertEqual(extra("research", "globex").status, 201)
+        self.assertEqual(self.post(f"/v1/exceptions/{made[0].json()['id']}/refuse", {"reason": "no"}, "admin").status, 200)
+        self.assertEqual(extra("dev", "acme").status, 201)
+
+    def test_skus(self):
+        def send(events, kind="application/cloudevents-batch+json"):
+            return self.stack.call("POST", "/v1/events", json.dumps(events).encode(), headers={"Content-Type": kind})
+
+        def event(sku, tenant="acme", workspace="prod", name=None):
+            at = datetime.datetime.now(datetime.timezone.utc) - datetime.timedelta(seconds=10)
+            return {"specversion": "1.0", "id": name or f"{tenant}-{sku}", "source": "/skus", "type": "tollgate.storage.v1", "time": at.isoformat(),
+                    "data": {"tenant": tenant, "workspace": workspace, "sku": f"sku-{sku}", "gb_hours": 1}}  # fmt: skip
+
+        single = "application/cloudevents+json"
+        for first in range(0, 10_000, 5000):
+            self.assertEqual(send([event(i) for i in range(first, first + 5000)]).json()["accepted"], 5000)
+        one = send(event("more"), single)
+        self.assertEqual((one.status, one.json().get("field")), (429, "data.sku"))
+        self.assertRegex(one.json()["detail"], "^tenant-skus: .* 10000 .* 10000$")
+        self.assertTrue(one.headers["Retry-After"])
+        mixed = send([event("more"), event(7, name="again"), event("more", "globex", "research"), event("yet more")])
+        self.assertEqual((mixed.status, [e["status"] for e in mixed.json()["events"]]), (207, ["refused", "accepted", "accepted", "refused"]))
+        self.assertEqual(self.stack.sql("SELECT count(*) FROM meter_event WHERE sku LIKE '%more'"), [["1"]])
+
+    def test_holders_of_one_batch(self):
+        def push(seq, count):
+            now = time.time_ns() // MINUTE * MINUTE - 3 * MINUTE + seq * MINUTE
+            holders = [{"id": seq * 100_000 + i, "kind": 1, "namespace": "prod", "pod": f"p{i}", "pod_uid": f"uid-{seq}-{i}"} for i in range(count)]
+            batch = {"node": "n1", "boot_id": "00" * 16, "epoch": 200, "seq": seq, "flags": 1, "from_ns": now, "to_ns": now + MINUTE, "devices": [], "holders": holders, "records": []}
+            return self.stack.call("POST", "/v1/ingest", ledger.frames([batch]), role="node n1")
+
+        self.assertEqual(push(1, 4096).status, 200)
+        self.assertEqual(push(2, 4097).status, 200)
+        self.assertEqual(self.stack.sql("SELECT count(*) FROM holder WHERE pod_uid LIKE 'uid-1-%'"), [["4096"]])
+        self.assertEqual(self.stack.sql("SELECT count(*) FROM holder WHERE pod_uid LIKE 'uid-2-%'"), [["0"]])
+        [batch] = self.stack.get("/v1/quarantine").json()["batches"]
+        self.assertIn("names 4097 holders, and may name 4096", batch["reason"])
+
+
+class Confirmations(Trust):
+    def test_a_tenant_is_not_told_which_nodes_and_gpus_there_are(self):
+        answers = []
+        for i, (node, gpu) in enumerate([("n1", Nodes.uuid("n1", 0)), ("n1", "GPU-none"), ("nosuch", "GPU-none"), ("n3", "GPU-none")]):
+            self.assertEqual(self.post("/v1/decisions", ask(f"lease-{i}", "lab", 1), "globex").json()["status"], "admitted")
+            reply = self.post(f"/v1/leases/lease-{i}/confirm", {"nodes": [{"node": node, "gpus": [gpu]}]}, "globex")
+            answers.append((reply.status, reply.json().get("status"), reply.json().get("warnings")))
+        self.assertEqual(set(map(str, answers)), {str(answers[0])})
+        self.assertEqual(answers[0][:2], (200, "confirmed"))
+        self.assertIn("planned place", answers[0][2][0])
+        unknown = self.post("/v1/leases/lease-0/confirm", {"nodes": [{"node": "nosuch", "gpus": ["GPU-none"]}]})
+        self.assertEqual(unknown.status, 400)  # a scheduler is told
+
+    def test_another_tenants_pod_is_not_believed_to_be_a_lease_of_mine(self):
+        stranger = {"namespace": "prod", "pod": "prod-0", "pod_uid": "uid-prod"}
+        self.assertEqual(self.post("/v1/decisions", ask("mine", "lab", 1, workload=stranger), "globex").json()["status"], "admitted")
+        at = time.time_ns() // MINUTE * MINUTE - MINUTE
+        pods = [{"id": 1, "kind": 1, "ns": "prod", "pod": "prod-0", "pod_uid": "uid-prod", "container": "main"}]  # attributed from here on
+        batch = {"node": "n4", "boot_id": "00" * 16, "epoch": 300, "seq": 1, "flags": 1, "from_ns": at, "to_ns": at + 1, "devices": [], "holders": pods, "records": []}
+        self.assertEqual(self.stack.call("POST", "/v1/ingest", ledger.frames([batch]), role="node n4").status, 200)
+        self.nodes.holders = {("n4", 0): [holder("prod") | {"device": Nodes.uuid("n4", 0)}]}  # a shared node
+        self.nodes.speak()
+
+        def unleased():
+            found = self.stack.get("/v1/quota/anomalies").json()["anomalies"]
+            return [a["subject"] for a in found if a["kind"] == "unleased" and a["tenant"] == "acme"]
+
+        self.assertEqual(wait_for("a GPU in use that nobody leased", unleased, self.stack.aggregator), ["acme/prod n4"])
+        self.assertEqual(self.stack.get("/v1/decisions/globex/mine").json()["status"], "admitted")
 
 
 if __name__ == "__main__":
