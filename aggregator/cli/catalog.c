@@ -125,7 +125,8 @@ const struct cli_command cli_commands[] = {
 	{.name = "verify", .words = "", .run = cmd_verify,
 	 .summary = "compute the ledger again from the batches it keeps, and list every difference",
 	 .details = "Bytes against their SHA-256, numbers, dictionaries, records, the sums of every hour, whose they are, and conservation; one "
-	            "node after the other; then days and what they are charged as, by a second computation of the rules; then the chains of the audit log from "
+	            "node after the other; then days and what they are charged as, by a second computation of the rules; closed months with their records, documents and lines; rows that "
+	            "cannot be computed again, by the journal that was written with them; then the chains of the audit log from "
 	            "their beginning, the log of quota decisions, replayed, and the seals over them. It says what it covered and what it could not. The exit code "
 	            "is 1 when something differs, and 4 when nothing does but a part of the range, or all of it, could not be proved. " RANGE_DETAILS,
 	 .options = {RANGE_OPTIONS,

@@ -29,6 +29,9 @@ static const struct {
 	{"records", "records", false},
 	{"days", "days", false},
 	{"charges", "charges", false},
+	{"months", "closed months", false},
+	{"documents", "documents", false},
+	{"lines", "lines", false},
 	{"rows", "rows by the journal", false},
 	{"entries", "audit entries", false},
 	{"events", "quota events", false},
@@ -38,9 +41,10 @@ static const struct {
 	{"hours_unproved", "node-hours have lost their batches (keep_batches)", true},
 	{"days_gone", "days have lost their hours (keep_hours)", true},
 	{"days_open", "days are not folded: reports compute them from their hours at every reading", false},
+	{"months_changed", "closed months have changed since: the first open month corrects them", false},
 	{"quarantined", "batches are in quarantine, and billed to nobody", false},
 };
-enum { COUNT, LEFT_OUT, FIRST_SHOWN, FIRST_ROWS = 8, FIRST_SKIPPED = 13 };
+enum { COUNT, LEFT_OUT, FIRST_SHOWN, FIRST_ROWS = 8, FIRST_SKIPPED = 16 };
 
 static bool
 add_counts(struct verified *v, const json_t *reply, struct err *err)
@@ -306,8 +310,8 @@ cmd_verify(struct cli *c)
 		return code;
 	if (!ask_nodes(c, &v, buf_text(&path), &err) ||
 	    (cli_value(c, "node") == NULL &&
-	     (!ask_days(c, &v, &err) || !ask_part(c, &v, buf_text(&path), "part", "rows", "rows", &err) ||
-	      !ask_audit(c, &v, &err))))
+	     (!ask_days(c, &v, &err) || !ask_part(c, &v, buf_text(&path), "part", "bills", "closed months", &err) ||
+	      !ask_part(c, &v, buf_text(&path), "part", "rows", "rows", &err) || !ask_audit(c, &v, &err))))
 		return cli_fail(&err);
 	return print_verified(c, &v);
 }

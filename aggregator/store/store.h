@@ -351,6 +351,7 @@ enum verify_part {
 	VERIFY_ALL,
 	VERIFY_NODES, /* batches, records, hours, attribution: of all nodes, or of one */
 	VERIFY_DAYS,  /* billing days and their charges */
+	VERIFY_BILLS, /* closed months: the record of the close, documents, lines, changes since */
 	VERIFY_ROWS,  /* rows that cannot be computed again, by the journal; whatever the range */
 	VERIFY_PARTS
 };
@@ -366,11 +367,13 @@ MUST_CHECK bool store_verify_json(struct db *db, const struct verify_query *q, s
 struct verify_counts {
 	int64_t differences;
 	int64_t nodes, hours, batches, records, days, charges, rows;
-	int64_t hours_pending;  /* records came for them after they were retired; they are being made again */
-	int64_t hours_unproved; /* their batches were given up */
-	int64_t days_open;      /* not folded: reports make them from their hours */
-	int64_t days_gone;      /* their hours were given up */
-	int64_t quarantined;    /* batches that nobody released */
+	int64_t hours_pending;            /* records came for them after they were retired; they are being made again */
+	int64_t hours_unproved;           /* their batches were given up */
+	int64_t days_open;                /* not folded: reports make them from their hours */
+	int64_t days_gone;                /* their hours were given up */
+	int64_t quarantined;              /* batches that nobody released */
+	int64_t months, documents, lines; /* closed months, and what was billed with them */
+	int64_t months_changed; /* of them: something has changed since, which the first open month corrects */
 };
 /* The proof of a month, in all parts, of which a node and a day are the largest that is in memory. tell is called before each step; false of
  * it ends the proof with err as it left it. out: the differences as a JSON array, 10,000 at most; ret->differences counts all. ERR_MISSING: the

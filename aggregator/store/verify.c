@@ -190,8 +190,11 @@ verify_node(struct verify_node *n, struct err *err)
 
 /* --- the parts --- */
 
-const char *const verify_part_names[VERIFY_PARTS + 1] = {
-	[VERIFY_ALL] = "all", [VERIFY_NODES] = "nodes", [VERIFY_DAYS] = "days", [VERIFY_ROWS] = "rows"};
+const char *const verify_part_names[VERIFY_PARTS + 1] = {[VERIFY_ALL] = "all",
+                                                         [VERIFY_NODES] = "nodes",
+                                                         [VERIFY_DAYS] = "days",
+                                                         [VERIFY_BILLS] = "bills",
+                                                         [VERIFY_ROWS] = "rows"};
 
 /* A proof of a range, step by step. */
 struct verifying {
@@ -250,6 +253,7 @@ run_part(struct verifying *v, enum verify_part part, const char *node, struct er
 	switch (part) {
 	case VERIFY_NODES: return verify_nodes(v, node, err);
 	case VERIFY_DAYS: return step(v, "days", err) && verify_days(&all, err);
+	case VERIFY_BILLS: return step(v, "bills", err) && verify_bills(&all, err);
 	case VERIFY_ROWS: return step(v, "rows", err) && verify_rows_journal(&all, err);
 	default: return false;
 	}
@@ -297,6 +301,10 @@ write_counts(const struct verify_report *r, struct buf *out)
 		{"days", c->days},
 		{"charges", c->charges},
 		{"rows", c->rows},
+		{"months", c->months},
+		{"documents", c->documents},
+		{"lines", c->lines},
+		{"months_changed", c->months_changed},
 		{"pending", c->hours_pending},
 		{"hours_unproved", c->hours_unproved},
 		{"days_open", c->days_open},

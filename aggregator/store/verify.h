@@ -1,6 +1,6 @@
 /* aggregator/store/verify.h - between the files that compare the ledger with its evidence: verify.c (the parts, the list of
  * differences), verify_stream.c (batches, cursors, dictionaries), verify_hour.c (records and sums), verify_owner.c
- * (attribution), verify_day.c (days), verify_charge.c (their charges),
+ * (attribution), verify_day.c (days), verify_charge.c (their charges), verify_bill.c (closed months),
  * verify_rows.c (rows that cannot be computed again).
  *
  * A node is read in one snapshot, hour by hour; a billing day in another. At any moment there is one page of batches in memory, the
@@ -120,6 +120,8 @@ MUST_CHECK bool verify_stream_hour(struct verify_hour *h, struct verify_stream *
 
 /* Billing days that begin in the range: folded ones against their sealed hours and, row by row, against charges computed again. */
 MUST_CHECK bool verify_days(struct verify_node *n, struct err *err);
+/* Closed months that begin in the range: records, documents, lines, and what has changed since. */
+MUST_CHECK bool verify_bills(struct verify_node *n, struct err *err);
 /* Rows that cannot be computed again, against the journal that was written with them. It has no range. */
 MUST_CHECK bool verify_rows_journal(struct verify_node *n, struct err *err);
 MUST_CHECK bool verify_charges(struct verify_node *n, const char *day, int64_t from_ns, int64_t until_ns,

@@ -30,6 +30,7 @@ class Kept(Base):
 
     def close(self, led, at):
         # Closing itself is another test's: here only the time since then matters.
+        led.closed_by_hand = True
         led.rows(f"set session_replication_role = replica; update period set status = 'closed', closed_at = at_ns({at}) where month <= '2026-11'; "
                  "insert into row_journal (relation, operation, keys, hashes) select 'period', 'update', array_agg(month), array_agg(journal_hash(to_jsonb(p), '{}')) from period p")  # fmt: skip
 

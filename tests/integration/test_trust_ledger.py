@@ -11,6 +11,7 @@ from tests.integration import test_sums
 
 
 class World(test_sums.Sums):
+    maxDiff = None
     """The ledger of test_sums, without its tests."""
 
     def verify(self):
@@ -42,7 +43,7 @@ for name in dir(test_sums.Sums):
 class Attacks(World):
     def test_a_sound_ledger_has_no_difference(self):
         code, differences, reply = self.verify()
-        self.assertEqual((code, differences), (0, []))
+        self.assertEqual((code, [(d["kind"], d["what"], d["expected"][:80], d["found"][:80]) for d in differences]), (0, []))
         for what in ("nodes", "hours", "batches", "records", "days"):
             self.assertGreater(reply[what], 0, what)
 
@@ -62,6 +63,40 @@ class Attacks(World):
         [d] = [d for d in differences if d["difference"] == str(-part)]
         self.assertIn(f"used of charge_day, {day}: ", d["what"])
         self.assertIn(f"workspace {workspace['research']}", d["what"])
+
+    def named(self, change, mend, *words):
+        """verify ends with 1 after the change, and a difference has all these words."""
+        self.assertEqual(self.verify()[0], 0)
+        self.changed(change, mend)
+        code, differences, _ = self.verify()
+        self.assertEqual(code, 1)
+        self.assertTrue([d for d in differences if all(w in d["kind"] + " " + d["what"] for w in words)], differences)
+
+    def test_a_billed_line_that_is_changed_after_the_close_is_named(self):
+        [[number, line, billed]] = self.s.sql("select number, line_id, billed from invoice_line where charge_type = 'usage' and billed > 1 order by 1, 2 limit 1")
+        where = f"where number = {number} and line_id = '{line}'"
+        self.named(f"update invoice_line set billed = billed - 1, rounding = rounding - 1 {where}", f"update invoice_line set billed = billed + 1, rounding = rounding + 1 {where}", line)
+
+    def test_a_price_that_is_changed_is_named(self):
+        self.named("update price_item set price = price + 1 where position = 1", "update price_item set price = price - 1 where position = 1", "price_item", " 1")
+
+    def test_the_reason_of_a_close_that_is_rewritten_is_named(self):
+        self.named("update period_close set reason = 'all was well'", "update period_close set reason = 'n2 has not been heard of'", "close", "reason")
+
+    def test_a_late_change_that_is_removed_is_named_by_its_lines(self):
+        rows = self.s.sql("select id, month, at from late_change")
+        self.assertGreater(len(rows), 0)
+        back = "; ".join(f"insert into late_change overriding system value values ({i}, '{m}', '{at}')" for i, m, at in rows)
+        self.named("delete from late_change", back, "late-change", test_sums.CLOSED)
+
+    def test_a_document_that_is_replaced_with_its_hash_is_named(self):
+        document = f"month = '{test_sums.CLOSED}' and format = 'csv' and tenant_id = (select id from tenant where name = 'globex')"
+        [[gzip, sha, size]] = self.s.sql(f"select encode(gzip, 'hex'), encode(sha256, 'hex'), plain_bytes from invoice_document where {document}")
+        of = f"{{}}.month = '{test_sums.CLOSED}' and {{}}.format = 'csv' and {{}}.tenant_id = (select id from tenant where name = '{{}}')"
+        self.named("update invoice_document d set gzip = o.gzip, sha256 = o.sha256, plain_bytes = o.plain_bytes from invoice_document o "
+                   f"where {of.format('d', 'd', 'd', 'globex')} and {of.format('o', 'o', 'o', 'acme')}",
+                   f"update invoice_document set gzip = decode('{gzip}', 'hex'), sha256 = decode('{sha}', 'hex'), plain_bytes = {size} where {document}",
+                   "document", "output hash")  # fmt: skip
 
     def test_a_reconciliation_that_does_not_add_up_ends_with_1(self):
         self.assertEqual(self.s.cli("reconcile", "--month", test_sums.MONTH).returncode, 0)
