@@ -390,8 +390,8 @@ cell_energy(const struct focus_row *w, struct buf *out)
 
 /* ---- the table ---- */
 
-/* DAILY: its days differ; LINE: all days of a line have the same. _JSON: a flat object. */
-enum column_kind { LINE, DAILY, LINE_JSON, DAILY_JSON };
+/* DAILY: its days differ, numbers and times; LINE: a text that all days of a line have; LINE_NUMBER: a number that they have. _JSON: a flat object. */
+enum column_kind { LINE, LINE_NUMBER, DAILY, LINE_JSON, DAILY_JSON };
 
 static const struct {
 	const char *name;
@@ -418,18 +418,18 @@ static const struct {
 	{"ConsumedQuantity", cell_consumed, DAILY},
 	{"ConsumedUnit", cell_consumed_unit, LINE},
 	{"ContractedCost", cell_contracted_cost, DAILY},
-	{"ContractedUnitPrice", cell_contracted_price, LINE},
+	{"ContractedUnitPrice", cell_contracted_price, LINE_NUMBER},
 	{"EffectiveCost", cell_effective, DAILY},
 	{"HostProviderName", cell_provider, LINE},
 	{"InvoiceId", cell_invoice_id, LINE},
 	{"InvoiceIssuerName", cell_provider, LINE},
 	{"ListCost", cell_list_cost, DAILY},
-	{"ListUnitPrice", cell_list_price, LINE},
+	{"ListUnitPrice", cell_list_price, LINE_NUMBER},
 	{"PricingCategory", cell_pricing_category, LINE},
 	{"PricingCurrency", cell_currency, LINE},
-	{"PricingCurrencyContractedUnitPrice", cell_contracted_price, LINE},
+	{"PricingCurrencyContractedUnitPrice", cell_contracted_price, LINE_NUMBER},
 	{"PricingCurrencyEffectiveCost", cell_effective, DAILY},
-	{"PricingCurrencyListUnitPrice", cell_list_price, LINE},
+	{"PricingCurrencyListUnitPrice", cell_list_price, LINE_NUMBER},
 	{"PricingQuantity", cell_quantity, DAILY},
 	{"PricingUnit", cell_unit, LINE},
 	{"ProviderName", cell_provider, LINE},
@@ -505,6 +505,8 @@ static bool
 write_cell(const struct focus_row *w, size_t column, struct line_cells *c, struct buf *out, struct err *err)
 {
 	const bool json = columns[column].kind == LINE_JSON || columns[column].kind == DAILY_JSON;
+	const bool text = columns[column].kind == LINE && !w->f->plain;
+	void (*put)(struct buf *, const char *) = text ? csv_text_field : csv_field;
 
 	buf_clear(&c->cell);
 	if (!columns[column].cell(w, &c->cell))
@@ -513,12 +515,12 @@ write_cell(const struct focus_row *w, size_t column, struct line_cells *c, struc
 	if (column > 0)
 		buf_char(out, ',');
 	if (is_ascii(buf_text(&c->cell))) {
-		csv_field(out, buf_text(&c->cell));
+		put(out, buf_text(&c->cell));
 		return buf_ok(&c->cell, columns[column].name, err);
 	}
 	buf_clear(&c->plain);
 	ascii_text(&c->plain, buf_text(&c->cell), json);
-	csv_field(out, buf_text(&c->plain));
+	put(out, buf_text(&c->plain));
 	return buf_ok(&c->plain, columns[column].name, err);
 }
 
@@ -623,7 +625,7 @@ focus_periods(const struct focus_input *f, const struct focus_period *periods, s
 		           p->closed_at);
 		buf_clear(&issuer);
 		ascii_text(&issuer, f->provider, false);
-		csv_field(out, buf_text(&issuer));
+		(f->plain ? csv_field : csv_text_field)(out, buf_text(&issuer));
 		buf_str(out, "\r\n");
 	}
 }

@@ -6,7 +6,8 @@
  *  3. a commitment is a Purchase of which nothing is used yet: its EffectiveCost is 0, and what was billed for it is spread over what
  *     became of it that day (covered, unused, lent, undelivered) in proportion to the hours. So EffectiveCost adds up to BilledCost
  *  4. what gives money back is a Credit; everything else is Usage
- *  5. an empty field is null; texts are never neutralised: this file is read by programs
+ *  5. an empty field is null; a text that a spreadsheet would run as a formula gets an apostrophe, as in the chargeback CSV. Numbers, dates and JSON
+ *     stay as they are
  *  6. a correction has the class Correction and keeps the month that it corrects as its charge period
  *  7. the columns of FOCUS come first, then ours, which begin with x_
  *  8. everything is ASCII (focus_ascii.h)
@@ -28,6 +29,7 @@ struct focus_input {
 	const struct rating_input *in;
 	const char *account_id, *account_name; /* of the organisation that pays */
 	const char *provider;                  /* who runs the platform */
+	bool plain; /* without rule 5's apostrophe: months that were closed before there was it */
 	/* UTC, "2026-10-31T23:00:00Z": the bounds of the period, and the beginnings of its days with its end behind them */
 	const char *period_start, *period_end;
 	const char *const *day_bounds;

@@ -86,6 +86,55 @@ rating_description(const struct rated_line *l, const struct usage_day *d)
 	                  l->kind == CHARGE_LENT ? l->counterparty : "", unpriced);
 }
 
+/* ---- for a tenant's own document ---- */
+
+static bool
+names_borrower(const struct rated_line *l)
+{
+	return l->kind == CHARGE_LENT && l->counterparty != NULL && l->counterparty[0] != '\0';
+}
+
+/* rating_description() put the borrower behind these words, and a correction has words before it: the last place is the one. */
+static char *
+without_borrower(const struct rated_line *l)
+{
+	owned(mem) char *named = mem_printf("%s%s", kinds[CHARGE_LENT].after, l->counterparty);
+	const char *at = NULL;
+
+	for (const char *found = strstr(l->description, named); found != NULL; found = strstr(found + 1, named))
+		at = found;
+	if (at == NULL)
+		return mem_printf("Reserved %s%sanother tenant", l->gpu_model, kinds[CHARGE_LENT].after);
+	return mem_printf("%.*s%sanother tenant%s", (int)(at - l->description), l->description,
+	                  kinds[CHARGE_LENT].after, at + strlen(named));
+}
+
+void
+tenant_lines_make(struct tenant_lines *t, const struct rated *r)
+{
+	t->rated = (struct rated){.lines = mem_array(r->count, sizeof(*r->lines)), .count = r->count};
+	t->owned = mem_array(r->count, sizeof(*t->owned));
+	for (size_t i = 0; i < r->count; i++) {
+		t->rated.lines[i] = r->lines[i];
+		if (!names_borrower(&r->lines[i]))
+			continue;
+		t->rated.lines[i].description = without_borrower(&r->lines[i]);
+		t->rated.lines[i].counterparty = "";
+		t->owned[i] = true;
+	}
+}
+
+void
+tenant_lines_fini(struct tenant_lines *t)
+{
+	for (size_t i = 0; i < t->rated.count; i++)
+		if (t->owned[i])
+			mem_free(t->rated.lines[i].description);
+	mem_free(t->owned);
+	mem_free(t->rated.lines);
+	*t = (struct tenant_lines){0};
+}
+
 /* "LENGTH:TEXT," - no text can be mistaken for its neighbour's, whatever characters it has. */
 static void
 add_column(struct buf *b, const char *text)

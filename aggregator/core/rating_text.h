@@ -1,4 +1,4 @@
-/* aggregator/core/rating_text.h - the texts of a rated line that follow from its columns. Only for rating.c. Pure. */
+/* aggregator/core/rating_text.h - the texts of a rated line that follow from its columns. For rating.c, and for whoever writes a tenant's document. Pure. */
 #ifndef TOLLGATE_CORE_RATING_TEXT_H
 #define TOLLGATE_CORE_RATING_TEXT_H
 
@@ -16,5 +16,14 @@ char *rating_description(const struct rated_line *l, const struct usage_day *d);
 
 /* Fills l->line_id from the key columns, which must all be set. */
 MUST_CHECK bool rating_line_id(const char *period, const struct usage_day *d, struct rated_line *l, struct err *err);
+
+/* Lines as a tenant's own document shows them: who borrowed from it is "another tenant" (BILLING 3.8); all else is as in the operator's.
+ * Borrows from r, but for what it changes. in_place(tenant_lines) struct tenant_lines t = {0}; */
+struct tenant_lines {
+	struct rated rated;
+	bool *owned; /* which descriptions are its own */
+};
+void tenant_lines_make(struct tenant_lines *t, const struct rated *r);
+void tenant_lines_fini(struct tenant_lines *t);
 
 #endif

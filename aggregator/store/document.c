@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "aggregator/core/rating_text.h"
 #include "aggregator/core/report.h"
 #include "aggregator/store/db.h"
 #include "aggregator/store/document_facts.h"
@@ -16,6 +17,7 @@
 struct document {
 	enum document_format format;
 	const char *tenant; /* NULL: all */
+	int64_t layout;
 	const struct month_facts *facts;
 	struct spill *to;
 	struct document_result result;
@@ -65,6 +67,7 @@ focus_begin(struct document *d)
 	d->focus = (struct focus_input){.account_id = f->frame.account_id,
 	                                .account_name = f->frame.organisation,
 	                                .provider = f->frame.provider,
+	                                .plain = d->layout < INVOICE_LAYOUT_PRIVATE,
 	                                .period_start = f->day_bounds[0],
 	                                .period_end = f->day_bounds[f->day_bound_count - 1],
 	                                .day_bounds = f->day_bounds,
@@ -98,13 +101,14 @@ write_begin(struct document *d, const struct rating_input *in, struct err *err)
 }
 
 bool
-document_begin(enum document_format format, const char *tenant, const struct month_facts *facts,
+document_begin(enum document_format format, const char *tenant, int64_t layout, const struct month_facts *facts,
                const struct rating_input *in, struct spill *to, struct document **ret, struct err *err)
 {
 	owned(document) struct document *d = mem_alloc(sizeof(*d));
 
 	d->format = format;
 	d->tenant = tenant;
+	d->layout = layout;
 	d->facts = facts;
 	d->to = to;
 	buf_init(&d->totals, TOTALS_MAX);
@@ -181,14 +185,20 @@ add_page(const struct document *d, const struct rating_input *in, const struct r
 }
 
 bool
-document_tenant(struct document *d, const struct rating_input *in, const struct rated *r, struct err *err)
+document_tenant(struct document *d, const struct rating_input *in, const struct rated *lines, struct err *err)
 {
+	in_place(tenant_lines) struct tenant_lines own = {0};
+	const struct rated *r = lines;
 	struct buf *out = spill_buf(d->to);
 	bool first = d->result.sums.lines == 0, ok = true;
-	int64_t rows = (int64_t)r->count;
+	int64_t rows = (int64_t)lines->count;
 
-	if (r->count == 0 || d->format == DOCUMENT_PERIODS)
+	if (lines->count == 0 || d->format == DOCUMENT_PERIODS)
 		return true;
+	if (d->tenant != NULL && d->layout >= INVOICE_LAYOUT_PRIVATE) {
+		tenant_lines_make(&own, lines);
+		r = &own.rated;
+	}
 	switch (d->format) {
 	case DOCUMENT_CSV: ok = report_csv_rows(in, r, CSV_RFC4180, out, err); break;
 	case DOCUMENT_EXCEL: ok = report_csv_rows(in, r, CSV_EXCEL, out, err); break;
@@ -255,7 +265,7 @@ begin(void *arg, const struct rating_input *in, struct err *err)
 		if (!document_facts(m->db, in, &facts, rq->format == DOCUMENT_HTML ? &m->previous : NULL, &text, err) ||
 		    !month_facts_read(buf_text(&text), text.len, &m->facts, err))
 			return false;
-	return document_begin(rq->format, rq->tenant, m->facts, in, m->to, &m->document, err);
+	return document_begin(rq->format, rq->tenant, INVOICE_LAYOUT, m->facts, in, m->to, &m->document, err);
 }
 
 static bool

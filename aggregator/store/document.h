@@ -23,6 +23,8 @@ const char *document_suffix(enum document_format format);
 /* The same, each with a name of its own: "excel.csv". */
 const char *document_name(enum document_format format);
 
+/* A document of one tenant is that tenant's, whoever asks for it: it names no tenant that borrowed. The operator's is the one of all tenants
+ * and names them. Each has its own manifest. */
 struct document_request {
 	const char *period; /* "2026-11" */
 	const char *tenant; /* NULL: all */
@@ -40,10 +42,11 @@ MUST_CHECK bool store_document(struct db *db, const struct document_request *rq,
                                struct document_result *ret, struct err *err);
 
 /* The same in steps, for who has the lines: begin, the lines of each tenant by name, end. in is without days. CSV, Excel's and JSON need
- * no facts. Facts and spill must stay until it is freed. What is written stays in the spill's buffer until the caller's spill_step(). */
+ * no facts. layout: as documents are made now, or were when a month was closed (invoice_html.h). Facts and spill must stay until it is freed. What is written stays in the spill's buffer until the caller's spill_step(). */
 struct document;
-MUST_CHECK bool document_begin(enum document_format format, const char *tenant, const struct month_facts *facts,
-                               const struct rating_input *in, struct spill *to, struct document **ret, struct err *err);
+MUST_CHECK bool document_begin(enum document_format format, const char *tenant, int64_t layout,
+                               const struct month_facts *facts, const struct rating_input *in, struct spill *to,
+                               struct document **ret, struct err *err);
 MUST_CHECK bool document_tenant(struct document *d, const struct rating_input *in, const struct rated *r,
                                 struct err *err);
 MUST_CHECK bool document_end(struct document *d, struct document_result *ret, struct err *err);

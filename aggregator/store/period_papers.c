@@ -6,15 +6,30 @@
 
 /* How the document of all tenants comes from theirs. */
 enum joining {
-	JOIN_ROWS,  /* its first line, and all lines of theirs but the first */
-	JOIN_PAGES, /* what a tenant adds is the same in both */
-	JOIN_NOT,   /* made of all lines once more */
+	JOIN_ROWS,  /* its first line, and all lines of theirs but the first; up to layout 1 */
+	JOIN_PAGES, /* what a tenant adds is the same in both; up to layout 1 */
+	JOIN_NOT,   /* made of all lines once more: it names who borrowed, and theirs do not */
 	JOIN_NONE,  /* there is none of one tenant */
 };
-static const enum joining joinings[DOCUMENT_FORMATS] = {
+static const enum joining old_joinings[DOCUMENT_FORMATS] = {
 	[DOCUMENT_CSV] = JOIN_ROWS,   [DOCUMENT_EXCEL] = JOIN_ROWS,   [DOCUMENT_FOCUS] = JOIN_ROWS,
 	[DOCUMENT_HTML] = JOIN_PAGES, [DOCUMENT_PERIODS] = JOIN_NONE, [DOCUMENT_JSON] = JOIN_NOT,
 };
+
+/* Months of before there were facts are of the first layout. */
+static int64_t
+layout_of(const struct period_papers *p)
+{
+	return p->facts != NULL ? p->facts->frame.layout : 0;
+}
+
+static enum joining
+joining_of(const struct period_papers *p, enum document_format f)
+{
+	if (layout_of(p) >= INVOICE_LAYOUT_PRIVATE && old_joinings[f] != JOIN_NONE)
+		return JOIN_NOT;
+	return old_joinings[f];
+}
 
 static bool
 is_wanted(const struct period_papers *p, enum document_format f)
@@ -72,9 +87,9 @@ period_papers_begin(struct period_papers *p, const struct month_facts *facts, co
 		if (!is_wanted(p, f))
 			continue;
 		if (!spill_new(true, &all->spill, err) ||
-		    !document_begin(f, NULL, facts, in, all->spill, &all->document, err))
+		    !document_begin(f, NULL, layout_of(p), facts, in, all->spill, &all->document, err))
 			return false;
-		if (joinings[f] != JOIN_ROWS)
+		if (joining_of(p, f) != JOIN_ROWS)
 			continue;
 		all->sha = sha256_begin();
 		join(all, buf_text(spill_buf(all->spill)), spill_buf(all->spill)->len);
@@ -94,15 +109,15 @@ make_own(struct period_papers *p, enum document_format f, const struct rating_in
 	size_t begun;
 
 	if (!spill_new(true, &own.spill, err) ||
-	    !document_begin(f, tenant, p->facts, in, own.spill, &own.document, err))
+	    !document_begin(f, tenant, layout_of(p), p->facts, in, own.spill, &own.document, err))
 		return false;
 	text = spill_buf(own.spill);
 	begun = text->len;
 	if (!document_tenant(own.document, in, r, err))
 		return false;
-	if (joinings[f] == JOIN_ROWS)
+	if (joining_of(p, f) == JOIN_ROWS)
 		join(all, buf_text(text) + begun, text->len - begun);
-	else if (joinings[f] == JOIN_PAGES)
+	else if (joining_of(p, f) == JOIN_PAGES)
 		buf_add(spill_buf(all->spill), buf_text(text) + begun, text->len - begun);
 	else if (!document_tenant(all->document, in, r, err))
 		return false;
@@ -122,7 +137,7 @@ period_papers_tenant(struct period_papers *p, const struct rating_input *in, con
 {
 	kept_files_none(ret);
 	for (enum document_format f = 0; f < DOCUMENT_FORMATS; f++)
-		if (is_wanted(p, f) && joinings[f] != JOIN_NONE && !make_own(p, f, in, tenant, r, &ret[f], err))
+		if (is_wanted(p, f) && joining_of(p, f) != JOIN_NONE && !make_own(p, f, in, tenant, r, &ret[f], err))
 			return err_prefix(err, "%s", document_name(f));
 	return true;
 }
@@ -140,8 +155,8 @@ period_papers_end(struct period_papers *p, struct kept_file ret[DOCUMENT_FORMATS
 		if (!document_end(all->document, &result, err) || !spill_end(all->spill, &ret[f].file, err))
 			return false;
 		ret[f].lines = all->lines;
-		ret[f].rows = joinings[f] == JOIN_NONE ? result.sums.rows : all->rows;
-		ret[f].joined = joinings[f] == JOIN_ROWS;
+		ret[f].rows = joining_of(p, f) == JOIN_NONE ? result.sums.rows : all->rows;
+		ret[f].joined = joining_of(p, f) == JOIN_ROWS;
 		if (!ret[f].joined)
 			continue;
 		ret[f].file.plain_len = all->bytes;

@@ -4,7 +4,10 @@ that tell of the database or of another tenant, tokens that should have ended, a
 Each test is against the programs, as somebody outside meets them."""
 
 import contextlib
+import csv
 import datetime
+import hashlib
+import io
 import json
 import os
 import re
@@ -14,6 +17,8 @@ import tempfile
 import time
 import unittest
 
+from tests.integration.test_documents import MONTH, fill
+from tests.support import ledger
 from tests.support.stack import BUILD, WAIT_S, Process, Stack, answers, free_port, program, query, request, wait_for
 
 POLICY = """
@@ -306,6 +311,106 @@ class Entrances(Case):
             self.assertEqual(reply.status, 400, reply.text())
             self.assertIn("policy", reply.json()["detail"])
             self.assertRegex(reply.json()["detail"], rf":9: .*U\+{ord(sign):04X}")
+
+
+# ---- F8: what was lent, and to whom; F10: documents ------------------------------------------------------------------------
+
+
+class Loans(unittest.TestCase):
+    """F8: acme lends to globex; n1 is held by both. A month that is over, open and then closed."""
+
+    FORMATS = ("csv", "csv?excel=1", "json", "focus.csv", "html")
+
+    @classmethod
+    def setUpClass(cls):
+        cls.s = cls.enterClassContext(Stack(zone="Europe/Berlin", options=["--rollup-interval", "100ms"]))
+        fill(cls.s)
+        cls.s.token("globex", role="viewer", tenant="globex")
+
+    def report(self, name, role, **more):
+        name, _, flags = name.partition("?")
+        return self.s.get(f"/v1/reports/{MONTH}.{name}?{flags}" + "".join(f"&{k}={v}" for k, v in more.items()), role)
+
+    def check_documents(self):
+        for name in self.FORMATS:
+            with self.subTest(document=name):
+                own, all_ = self.report(name, "acme"), self.report(name, "admin")
+                self.assertEqual(re.findall(".{30}globex.{30}", own.text()), [])
+                self.assertTrue("another tenant" in own.text())
+                # whoever asks for it: what the operator hands on to acme is acme's
+                self.assertEqual(self.report(name, "admin", tenant="acme").body, own.body)
+                self.assertTrue("lent to globex" in all_.text())
+                self.assertEqual(re.findall(".{30}another tenant.{30}", all_.text()), [])
+                for reply, role in ((own, "acme"), (all_, "admin")):
+                    manifest = self.report(name, role, manifest=1).json()
+                    self.assertEqual(manifest["sha256"], hashlib.sha256(reply.body).hexdigest())
+                    self.assertEqual(json.loads(reply.headers["Tollgate-Manifest"])["sha256"], manifest["sha256"])
+                self.assertTrue("globex" in self.report(name, "globex").text())
+        mine = list(csv.DictReader(io.StringIO(self.report("csv", "acme").text(), newline="")))
+        theirs = [r for r in csv.DictReader(io.StringIO(self.report("csv", "admin").text(), newline="")) if r["tenant"] == "acme"]
+        loans = [(m, t) for m, t in zip(mine, theirs, strict=True) if m != t]
+        self.assertTrue(loans, "nothing was lent")
+        for m, t in loans:
+            self.assertEqual((m["counterparty"], t["counterparty"]), ("", "globex"))
+            self.assertEqual(m["description"], t["description"].replace("lent to globex", "lent to another tenant"))
+            self.assertEqual({k for k in m if m[k] != t[k]}, {"counterparty", "description"})
+            for suffix in ("", ".json"):
+                self.assertNotIn("globex", self.s.get(f"/v1/reports/{MONTH}/lines/{m['line_id']}{suffix}", "acme").text())
+
+    def test_a_lender_hears_of_another_tenant_and_the_operator_of_which(self):
+        self.check_documents()
+        for path in ("/v1/usage?group_by=tenant,workspace,state&from=2020-01-01", "/v1/quota", "/v1/status", "/v1/budgets", "/v1/adjustments", "/v1/refunds", "/v1/history", "/metrics"):
+            self.assertEqual(re.findall(".{30}globex.{30}", self.s.get(path, "acme").text()), [], path)
+        done = self.s.cli("close", MONTH, "--yes", "--reason", "a test") if "--yes" in self.s.cli("close", "--help").stdout else self.s.cli("close", MONTH, "--reason", "a test")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        wait_for("the month to be closed", lambda: self.s.sql(f"select status from period where month = '{MONTH}'") == [["closed"]])
+        # as it was stored, and as it follows from what it was made of
+        self.check_documents()
+        proof = self.s.get(f"/v1/periods/{MONTH}/recompute").json()
+        self.assertEqual((proof["identical"], proof["differences"]), (True, []))
+        before = {(name, role): self.report(name, role).body for name in self.FORMATS for role in ("acme", "admin")}
+        self.assertEqual({k: self.report(*k).body for k in before}, before)
+
+
+class Formulas(unittest.TestCase):
+    """F10: a text that a spreadsheet would run is text in every document; a quantity stays a quantity."""
+
+    def test_no_document_has_a_cell_that_runs(self):
+        s = self.enterContext(Stack(options=["--rollup-interval", "100ms", "--organisation", "=cmd|calc", "--provider-name", "@SUM(1)"]))
+        s.apply(POLICY.replace("name: acme,", 'name: acme, cost_center: "=HYPERLINK(1)",'))
+        s.token("node n1", role="node", node="n1")
+        now = time.time_ns() // (60 * 10**9) * (60 * 10**9)
+        batch = {"node": "n1", "boot_id": "ab" * 16, "epoch": 1, "seq": 1, "flags": 1, "from_ns": now - 60 * 10**9, "to_ns": now,
+                 "devices": [{"id": 1, "uuid": "=GPU", "model": "NVIDIA H100 80GB HBM3", "index": 0}],
+                 "holders": [{"id": 1, "kind": 1, "ns": "acme", "pod": "+pod", "pod_uid": "u", "container": "@c"}],
+                 "records": [[1, 1, 1, 1, 2, 5040, now - 60 * 10**9, 60 * 10**9, 60 * 10**9, 0, 0, 0, 0, 360_000, 1]]}  # fmt: skip
+        reply = s.call("POST", "/v1/ingest", ledger.frames([batch]), role="node n1")
+        self.assertEqual((reply.status, reply.json().get("quarantined")), (200, 0), reply.text())
+        credit = {"tenant": "acme", "workspace": "training", "amount": "-1.00", "currency": "EUR", "reason": "=1+1"}
+        self.assertEqual(s.call("POST", "/v1/adjustments", json.dumps(credit).encode()).status, 201)
+        line = next(r for r in csv.DictReader(io.StringIO(s.get("/v1/reports/current.csv").text(), newline="")) if r["charge_type"] == "usage")
+        documents = {path: s.get(path).text() for path in (
+            "/v1/reports/current.csv", "/v1/reports/current.csv?tenant=acme", "/v1/reports/current.focus.csv", "/v1/reports/current.focus-periods.csv",
+            f"/v1/reports/current/lines/{line['line_id']}", "/v1/usage?format=csv&group_by=tenant,workspace,cluster,user,workload,gpu", "/v1/reconciliation?month=current&format=csv",
+            "/v1/refunds?month=current&format=csv")}  # fmt: skip
+        for command in (["usage", "--by", "workspace,workload,gpu"], ["get", "workspaces"], ["get", "nodes"], ["credit", "list"]):
+            done = s.cli(*command, "-o", "csv")
+            if done.returncode == 0:
+                documents["tollgate " + " ".join(command)] = done.stdout
+        seen = set()
+        for name, text in documents.items():
+            for row in csv.DictReader(io.StringIO(text, newline="")):
+                for column, cell in row.items():
+                    if cell and cell[0] in "=+-@\t\r":
+                        # only numbers begin so
+                        self.assertRegex(cell, r"^-\d+(\.\d+)?$", f"{name}: {column}")
+                    if cell and cell[0] == "'":
+                        self.assertNotRegex(cell, r"^'-?\d+(\.\d+)?$", f"{name}: {column} is a number")
+                        seen.add((name, column))
+        self.assertTrue({("/v1/reports/current.focus.csv", c) for c in ("BillingAccountName", "ProviderName", "x_CostCenter")} <= seen, sorted(seen))
+        self.assertIn(("/v1/reports/current.focus-periods.csv", "InvoiceIssuerName"), seen)
+        self.assertIn(("/v1/reports/current.csv", "cost_center"), seen)
+        self.assertGreaterEqual(len({name for name, _ in seen}), 6, sorted(seen))
 
 
 # ---- F11, F12: the exporter, and tokens that end ------------------------------------------------------------------------
