@@ -512,13 +512,6 @@ tell_keeper(void *arg)
 		h->options.on_gone(h->options.app);
 }
 
-/* It may be given up half-way: it takes long and changes nothing. */
-static bool
-is_abandonable(const struct exchange *x)
-{
-	return (x->rq.route->where & HTTP_HEAVY) && (strcmp(x->method, "GET") == 0 || strcmp(x->method, "HEAD") == 0);
-}
-
 static void
 run_job(struct httpd_job *job, void *worker)
 {
@@ -526,12 +519,6 @@ run_job(struct httpd_job *job, void *worker)
 	bool asked = x->options->identify && !x->identified, gone;
 	struct httpd *h = x->server;
 
-	/* either on_gone sees the worker, or the worker that the client has gone */
-	atomic_store(&x->worker, worker);
-	if (is_abandonable(x) && atomic_load(&x->gone)) {
-		give_back_gone(x);
-		return;
-	}
 	if (asked && !exchange_identify(x, worker)) {
 		give_back_refused(x);
 		return;
@@ -563,14 +550,16 @@ on_gone(void *arg, void *resting)
 {
 	struct exchange *x = resting;
 	struct httpd *h = arg;
+	void *worker;
 
 	atomic_store(&x->gone, true);
 	if (h->pools[x->pool] && httpd_pool_remove(h->pools[x->pool], &x->job))
 		return true;
-	/* the worker cannot give it back before the watch lets go of its lock */
-	if (h->options.on_abandoned && atomic_load(&x->worker) && is_abandonable(x)) {
+	/* the worker cannot give it back, and go on to another, before the watch lets go of its lock */
+	worker = atomic_load(&x->worker);
+	if (h->options.on_abandoned && worker) {
 		atomic_fetch_add_explicit(&h->abandoned, 1, memory_order_relaxed);
-		h->options.on_abandoned(h->options.app, atomic_load(&x->worker));
+		h->options.on_abandoned(h->options.app, worker);
 	}
 	return false;
 }

@@ -344,6 +344,26 @@ expand(struct exchange *x)
 	return true;
 }
 
+static bool
+may_be_ended(const struct exchange *x)
+{
+	return (x->rq.route->where & HTTP_HEAVY) && (strcmp(x->method, "GET") == 0 || strcmp(x->method, "HEAD") == 0);
+}
+
+/* Not the guard, in which a worker may be looking for others too. */
+static void
+handle(struct exchange *x, void *worker)
+{
+	if (may_be_ended(x))
+		atomic_store(&x->worker, worker);
+	/* either the watch sees the worker, or the worker that the client has gone */
+	if (may_be_ended(x) && atomic_load(&x->gone))
+		http_problem(&x->rp, &x->rq, 503, NULL, "the client has gone");
+	else
+		x->rq.route->handle(x->options->app, worker, &x->rq, &x->rp);
+	atomic_store(&x->worker, NULL);
+}
+
 /* The guard goes first: nobody without a token makes the server expand anything. */
 void
 exchange_answer(struct exchange *x, void *worker)
@@ -354,7 +374,7 @@ exchange_answer(struct exchange *x, void *worker)
 	x->rq.body_len = x->body.len;
 	if (!o->guard || x->guarded || o->guard(o->app, worker, &x->rq, &x->rp)) {
 		if (!x->gzip || expand(x))
-			x->rq.route->handle(o->app, worker, &x->rq, &x->rp);
+			handle(x, worker);
 	}
 	if (!x->later && x->rp.to_worker && !worker)
 		return;

@@ -62,7 +62,7 @@ struct exchange {
 	bool guarded; /* the worker that has it has asked the guard */
 	bool poll;    /* of a kept one: what it counts as */
 	atomic_bool gone;
-	_Atomic(void *) worker; /* that has it; NULL: none, or one without a context */
+	_Atomic(void *) worker; /* whose handler may be ended half-way: it is heavy and changes nothing; NULL: none */
 	bool identified, known; /* nobody need be asked about the caller any more; caller is set */
 	bool later;             /* http_later was called; of the handler's thread */
 	/* its handler has returned, its reply is written: what comes second gives the exchange back. Only where it is kept */

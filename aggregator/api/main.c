@@ -120,6 +120,15 @@ on_gone(void *app_)
 }
 
 static void
+on_abandoned(void *app, void *worker)
+{
+	const struct worker *w = worker;
+
+	(void)app;
+	db_abandon(w->db);
+}
+
+static void
 on_tls(void *app, enum httpd_tls_event event, const struct err *err)
 {
 	(void)app;
@@ -241,6 +250,7 @@ serve(struct app *app, const sigset_t *signals, struct err *err)
 		.connection_max = (int)o->connections,
 		.later_tenant_max = (int)o->tenant_polls,
 		.on_gone = on_gone,
+		.on_abandoned = on_abandoned,
 		.on_stop = on_stop,
 		.on_done = on_done,
 	};

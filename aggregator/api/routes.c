@@ -171,6 +171,7 @@ api_guard(void *app, void *worker, const struct http_request *rq, struct http_re
 
 	if (w == NULL)
 		return inline_guard(app, rq, rp);
+	db_serve(w->db);
 	memset(&w->who, 0, sizeof(w->who));
 	if (token == NULL) {
 		if (route->roles == ROLE_NONE_NEEDED)

@@ -1,7 +1,12 @@
 /* aggregator/store/db.c - a connection that comes back, transactions, prepared statements, COPY. */
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "aggregator/store/db.h"
 
@@ -24,6 +29,10 @@ struct db {
 	char sqlstate[6]; /* of the last failure since the transaction began */
 	bool has_ledger;
 	struct db_ledger ledger;
+	/* db_abandon, in another thread: the descriptor is a duplicate, whose number is no other socket's while the lock is held; -1: none */
+	atomic_bool abandoned;
+	pthread_mutex_t cut_lock;
+	int cut_fd;
 };
 
 /* A library does not write to stderr. */
@@ -74,6 +83,8 @@ db_new(const struct db_options *o, struct db **ret, struct err *err)
 		               "the database connection string cannot be read: it is \"host=... dbname=...\" or "
 		               "\"postgresql://...\"");
 	db = mem_alloc(sizeof(*db));
+	db->cut_fd = -1;
+	pthread_mutex_init(&db->cut_lock, NULL);
 	db->counters = o->counters;
 	db->conninfo = mem_strdup(o->conninfo);
 	db->user = mem_strdup(o->user);
@@ -88,9 +99,43 @@ db_new(const struct db_options *o, struct db **ret, struct err *err)
 	return true;
 }
 
+/* From here on db_abandon cuts this descriptor; -1: none. */
+static void
+set_cut_fd(struct db *db, int fd)
+{
+	pthread_mutex_lock(&db->cut_lock);
+	if (db->cut_fd >= 0)
+		close(db->cut_fd);
+	db->cut_fd = fd >= 0 ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : -1;
+	pthread_mutex_unlock(&db->cut_lock);
+}
+
+void
+db_abandon(struct db *db)
+{
+	pthread_mutex_lock(&db->cut_lock);
+	atomic_store(&db->abandoned, true);
+	if (db->cut_fd >= 0)
+		(void)shutdown(db->cut_fd, SHUT_RDWR);
+	pthread_mutex_unlock(&db->cut_lock);
+}
+
+void
+db_serve(struct db *db)
+{
+	atomic_store(&db->abandoned, false);
+}
+
+static bool
+wanted(struct db *db, struct err *err)
+{
+	return !atomic_load(&db->abandoned) || err_set(err, ERR_RETRY, "nobody waits for the answer any more");
+}
+
 static void
 disconnect(struct db *db)
 {
+	set_cut_fd(db, -1);
 	if (db->counters && db->open)
 		atomic_fetch_sub(&db->counters->open, 1);
 	db->open = false;
@@ -113,6 +158,7 @@ db_free(struct db *db)
 	if (!db)
 		return;
 	disconnect(db);
+	pthread_mutex_destroy(&db->cut_lock);
 	mem_free(db->conninfo);
 	mem_free(db->user);
 	mem_free(db->application);
@@ -215,7 +261,7 @@ session_setup(struct db *db, struct err *err)
 
 	snprintf(sql, sizeof(sql),
 	         "SET search_path = tollgate; SET TimeZone = 'UTC'; SET DateStyle = 'ISO';"
-	         "SET client_min_messages = error; SET jit = off;"
+	         "SET client_min_messages = error; SET jit = off; SET client_connection_check_interval = 1000;"
 	         "SET statement_timeout = %" PRId64 "; SET lock_timeout = %" PRId64 ";"
 	         "SET idle_in_transaction_session_timeout = 60000",
 	         db->statement_timeout_ns / NS_PER_MS, db->lock_timeout_ns / NS_PER_MS);
@@ -257,6 +303,7 @@ connect_now(struct db *db, struct err *err)
 	PQsetNoticeProcessor(db->conn, ignore_notice, NULL);
 	if (PQstatus(db->conn) != CONNECTION_OK)
 		return fail_connection(db, err);
+	set_cut_fd(db, PQsocket(db->conn));
 	db->open = true;
 	if (db->counters) {
 		atomic_fetch_add(&db->counters->connects, 1);
@@ -269,6 +316,8 @@ connect_now(struct db *db, struct err *err)
 static bool
 connected(struct db *db, struct err *err)
 {
+	if (!wanted(db, err))
+		return false;
 	if (db->conn && PQstatus(db->conn) == CONNECTION_OK)
 		return true;
 	if (db->in_tx)
@@ -282,7 +331,7 @@ reconnected(struct db *db, struct err *err)
 {
 	if (db->in_tx || PQstatus(db->conn) != CONNECTION_BAD)
 		return false;
-	return connect_now(db, err);
+	return wanted(db, err) && connect_now(db, err);
 }
 
 /* --- statements --- */

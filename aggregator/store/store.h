@@ -27,6 +27,10 @@ struct db_options {
 };
 MUST_CHECK bool db_new(const struct db_options *o, struct db **ret, struct err *err); /* connects at the first use */
 void db_free(struct db *db);
+/* Nobody waits any more for what this connection is asked: the statement that runs is cut off, and every further one fails (ERR_RETRY) until
+ * db_serve. From any thread; does not wait. */
+void db_abandon(struct db *db);
+void db_serve(struct db *db);
 DEFINE_OWNED(db, struct db)
 
 /* --- schema --- */

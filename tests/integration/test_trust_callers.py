@@ -279,6 +279,21 @@ class Callers(unittest.TestCase):
             self.assertFalse(reads[0].answered())
         self.assertEqual(reads[0].reply().status, 200)
 
+    def test_a_report_that_is_being_made_ends_when_its_client_goes(self):
+        blocked = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND application_name = 'tollgate-aggregator'"
+        with Locked(self.stack, READ_TABLES) as lock:
+            first = self.heavy_reads(["/v1/history"], 1)[0]
+            lock.wait_for_readers(1)
+            second = self.heavy_reads(["/v1/history"], 1)[0]
+            wait_for("it waits", lambda: self.metric('tollgate_aggregator_http_waiting{workers="others"}') == 1, self.stack.aggregator)
+            (pid,) = self.stack.sql(blocked.replace("count(*)", "pid"))[0]
+            first.close()
+            # its turn comes while the lock is still held: another session waits for that, and the first one's ends
+            wait_for("the second", lambda: self.metric('tollgate_aggregator_http_waiting{workers="others"}') == 0, self.stack.aggregator)
+            wait_for("the first ends", lambda: self.stack.sql(f"SELECT count(*) FROM pg_stat_activity WHERE pid = {pid}") == [["0"]], self.stack.aggregator)
+            self.assertFalse(second.answered())
+        self.assertEqual(second.reply().status, 200)
+
 
 if __name__ == "__main__":
     unittest.main()
