@@ -30,6 +30,20 @@ static const struct family {
 	/* clang-format on */
 };
 
+/* The makers' limits of board power; of several boards of a name the highest. */
+static const struct {
+	const char *words;
+	int watts;
+} board_power[] = {
+	/* clang-format off */
+	{"GB300", 1400}, {"B300", 1400}, {"GB200", 1200}, {"B200", 1200}, {"GH200", 1000}, {"H200", 700}, {"H100", 700}, {"H800", 700},
+	{"H20", 500}, {"A100X", 300}, {"A100", 500}, {"A800", 500}, {"A30X", 230}, {"A30", 165}, {"RTX PRO 6000 BLACKWELL", 600},
+	{"L40S", 350}, {"L40", 300}, {"L20", 275}, {"L4", 72}, {"L2", 72}, {"A40", 300}, {"A16", 250}, {"A10", 150}, {"A10G", 300}, {"A2", 60},
+	{"V100", 350}, {"V100S", 250}, {"P100", 300}, {"P40", 250}, {"P4", 75}, {"T4", 70}, {"RTX A6000", 300}, {"RTX 6000 ADA", 300},
+	{"RTX 4090", 600}, {"RTX 3090", 450}, {"RTX 5090", 600},
+	/* clang-format on */
+};
+
 /* Models whose name does not say their memory, or says another one: GH200's 480GB are those of its processor. */
 static const struct {
 	const char *family, *word; /* word: NULL for every model of the family */
@@ -371,6 +385,35 @@ nominal_memory(const char *words, const char *family)
 		    (!implied_memory[i].word || has_words(words, implied_memory[i].word)))
 			return implied_memory[i].gib;
 	return named_memory(words);
+}
+
+int64_t
+gpu_power_most_w(const char *model)
+{
+	char words[WORDS_SIZE];
+	int watts = GPU_POWER_UNKNOWN_W;
+
+	words_of(model, words);
+	for (size_t i = 0; i < ARRAY_LEN(board_power); i++)
+		if (has_words(words, board_power[i].words)) {
+			watts = board_power[i].watts;
+			break;
+		}
+	return (int64_t)watts * 3 / 2;
+}
+
+int64_t
+gpu_memory_most_bytes(const char *model)
+{
+	const struct family *f;
+	char words[WORDS_SIZE];
+	int gib;
+
+	words_of(model, words);
+	f = family_of(words);
+	gib = f ? nominal_memory(words, f->words) : 0;
+	/* GH200's 480GB are those of its processor. */
+	return f && gib > f->most_gib ? (int64_t)f->most_gib << 30 : (int64_t)gib << 30;
 }
 
 void

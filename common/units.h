@@ -41,6 +41,13 @@ int64_t units_creatable_at(const struct mig_geometry *g, uint32_t taken);
 /* Whether a GPU instance of these slices may begin at a memory slice. False for geometries whose places are not known. */
 bool mig_may_begin_at(const struct mig_geometry *g, int gi_compute, int memory, int start);
 
+/* The most that a board of a model draws over any time, in watts: the makers' limit with half as much again, because a limit may be
+ * raised and is overshot for moments. A model that is not in the table has GPU_POWER_UNKNOWN_W in its place. */
+#define GPU_POWER_UNKNOWN_W 1500
+int64_t gpu_power_most_w(const char *model);
+/* The memory that a model has by its name, in bytes; 0: its name does not say. */
+int64_t gpu_memory_most_bytes(const char *model);
+
 /* Short model name used in policies, prices and reports: "NVIDIA H100 80GB HBM3" is "H100-80GB",
  * "NVIDIA A100-SXM4-40GB" is "A100-40GB"; an unknown name is kept, without the vendor's prefix. Writes at most size
  * bytes. */

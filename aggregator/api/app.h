@@ -19,6 +19,7 @@
 
 /* What a replica does besides answering (background.c). */
 enum background_task {
+	BACKGROUND_HELD,
 	BACKGROUND_ATTRIBUTE,
 	BACKGROUND_SLICE,
 	BACKGROUND_SEAL,
@@ -180,7 +181,7 @@ http_handler handle_period_check, handle_period_close, handle_period_cancel;
 http_handler handle_ingest, handle_status, handle_status_list;
 http_handler handle_events, handle_events_summary;
 http_handler handle_policy_suggest, handle_policy_progress, handle_price_preview;
-http_handler handle_policy_put, handle_policy_get, handle_list;
+http_handler handle_policy_put, handle_policy_get, handle_list, handle_node_approve;
 http_handler handle_token_create, handle_tokens, handle_token_revoke, handle_whoami;
 http_handler handle_join, handle_join_token_create, handle_join_tokens, handle_join_token_revoke;
 http_handler handle_audit, handle_audit_verify;

@@ -20,18 +20,15 @@
 #define HOURS_AT_ONCE 500
 #define DAYS_AT_ONCE 40
 #define ENTRIES_AT_ONCE 10000
-#define STEPS_AT_ONCE 100 /* of attributing holders again */
+#define HELD_STEPS_AT_ONCE 100 /* of taking in what approved nodes sent before */
+#define STEPS_AT_ONCE 100      /* of attributing holders again */
 
 const char *const background_task_names[BACKGROUND_TASKS] = {
-	[BACKGROUND_ATTRIBUTE] = "attribute",
-	[BACKGROUND_SLICE] = "slice",
-	[BACKGROUND_SEAL] = "seal",
-	[BACKGROUND_FOLD] = "fold",
-	[BACKGROUND_PARTITIONS] = "partitions",
-	[BACKGROUND_RETAIN] = "retain",
-	[BACKGROUND_CLOSE] = "close",
-	[BACKGROUND_AUDIT] = "audit",
-	[BACKGROUND_EXCEPTIONS] = "exceptions",
+	[BACKGROUND_HELD] = "held",       [BACKGROUND_ATTRIBUTE] = "attribute",
+	[BACKGROUND_SLICE] = "slice",     [BACKGROUND_SEAL] = "seal",
+	[BACKGROUND_FOLD] = "fold",       [BACKGROUND_PARTITIONS] = "partitions",
+	[BACKGROUND_RETAIN] = "retain",   [BACKGROUND_CLOSE] = "close",
+	[BACKGROUND_AUDIT] = "audit",     [BACKGROUND_EXCEPTIONS] = "exceptions",
 	[BACKGROUND_BUDGETS] = "budgets",
 };
 
@@ -48,6 +45,27 @@ struct background {
 };
 
 /* --- tasks: each says how much it did --- */
+
+/* What nodes sent before somebody approved them. */
+static bool
+do_held(struct background *b, int64_t *ret_done, struct err *err)
+{
+	bool more = true;
+
+	for (int i = 0; i < HELD_STEPS_AT_ONCE && more; i++) {
+		in_place(ingest_result) struct ingest_result r = {0};
+
+		if (!store_held_release(b->db, &r, &more, err))
+			return false;
+		*ret_done += r.batches + r.quarantined;
+		atomic_fetch_add(&b->app->counters.ingest_batches, r.batches);
+		atomic_fetch_add(&b->app->counters.ingest_records, r.records);
+		usage_counters_add(b->app->usage, &r.sums);
+	}
+	if (*ret_done > 0)
+		log_event(LOG_INFO, "batches of approved nodes taken in", LI("batches", *ret_done));
+	return true;
+}
 
 /* What a change of rules means for holders that are there. */
 static bool
@@ -202,15 +220,11 @@ static const struct {
 	bool (*run)(struct background *b, int64_t *ret_done, struct err *err);
 	unsigned every;
 } tasks[BACKGROUND_TASKS] = {
-	[BACKGROUND_ATTRIBUTE] = {do_attribute, 1},
-	[BACKGROUND_SLICE] = {do_slice, 1},
-	[BACKGROUND_SEAL] = {do_seal, 1},
-	[BACKGROUND_FOLD] = {do_fold, 6},
-	[BACKGROUND_PARTITIONS] = {do_partitions, 12},
-	[BACKGROUND_RETAIN] = {do_retain, 60},
-	[BACKGROUND_CLOSE] = {do_close, 60},
-	[BACKGROUND_AUDIT] = {do_audit, 1},
-	[BACKGROUND_EXCEPTIONS] = {do_exceptions, 1},
+	[BACKGROUND_HELD] = {do_held, 1},        [BACKGROUND_ATTRIBUTE] = {do_attribute, 1},
+	[BACKGROUND_SLICE] = {do_slice, 1},      [BACKGROUND_SEAL] = {do_seal, 1},
+	[BACKGROUND_FOLD] = {do_fold, 6},        [BACKGROUND_PARTITIONS] = {do_partitions, 12},
+	[BACKGROUND_RETAIN] = {do_retain, 60},   [BACKGROUND_CLOSE] = {do_close, 60},
+	[BACKGROUND_AUDIT] = {do_audit, 1},      [BACKGROUND_EXCEPTIONS] = {do_exceptions, 1},
 	[BACKGROUND_BUDGETS] = {do_budgets, 12},
 };
 

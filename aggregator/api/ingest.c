@@ -70,7 +70,8 @@ take_push(struct app *app, struct worker *w, const struct http_request *rq, stru
 	                            .len = rq->body_len,
 	                            .now_ns = time_wall_ns(),
 	                            .clock_ns = clock_of(rq),
-	                            .skew_max_ns = app->options->clock_skew_max_ns};
+	                            .skew_max_ns = app->options->clock_skew_max_ns,
+	                            .held_max = app->options->held_node_max_bytes};
 
 	if (!ingest_push_new(&in, &push, &r, &err) || !ingest_line_pass(app->line, w->db, push, &r, &err)) {
 		refuse(app, w, rq, rp, &r, &err);

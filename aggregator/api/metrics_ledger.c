@@ -196,6 +196,8 @@ write_whole(struct prom *p, const struct gauges_page *page)
 		{"tollgate_conservation_error_seconds",
 	         "GPU-seconds of the billing period in which states and time in service differ, of all GPUs.",
 	         bounded((page->conservation_error_unit_ns + UNITS_PER_GPU - 1) / UNITS_PER_GPU), 9},
+		{"tollgate_held_nodes", "Nodes that have been seen and that nobody has declared or approved.",
+	         b->held_nodes, 0},
 		{"tollgate_quarantined_batches", "Batches in quarantine about which nobody has decided.",
 	         b->quarantined, 0},
 		{"tollgate_quarantine_age_seconds", "Since the oldest of them arrived.",

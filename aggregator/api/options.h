@@ -30,6 +30,7 @@ struct aggregator_options {
 	int64_t lock_timeout_ns;
 	int64_t connect_timeout_ns;
 	int64_t ingest_max_bytes;
+	int64_t held_node_max_bytes;
 	int64_t clock_skew_max_ns;
 	int64_t event_age_ns;
 	int64_t event_ahead_ns;

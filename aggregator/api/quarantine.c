@@ -1,7 +1,8 @@
-/* aggregator/api/quarantine.c - batches whose content was refused: looked at, released, discarded. */
+/* aggregator/api/quarantine.c - batches whose content was refused: looked at, released, discarded; nodes that are held, approved. */
 #include <string.h>
 
 #include "aggregator/api/app.h"
+#include "common/limits.h"
 #include "common/log.h"
 #include "common/text.h"
 #include "common/time.h"
@@ -109,4 +110,42 @@ handle_quarantine_decide(void *app_, void *worker, const struct http_request *rq
 	usage_counters_add(app->usage, &r.sums);
 	log_event(LOG_INFO, d.release ? "batch released from quarantine" : "batch in quarantine discarded",
 	          LS("by", w->who.name), LI("stream", d.stream), LI("seq", d.seq), LI("records", r.records));
+}
+
+/* NAME/approve. A name may have any character, a slash among them. */
+static bool
+node_of(const struct http_request *rq, char node[static LIMIT_NODE_NAME + 1], struct err *err)
+{
+	static const char verb[] = "/approve";
+	size_t n = strlen(rq->tail), name = n < sizeof(verb) ? 0 : n - (sizeof(verb) - 1);
+
+	if (name == 0 || name > LIMIT_NODE_NAME || strcmp(rq->tail + name, verb) != 0)
+		return err_set(err, ERR_MISSING, "a node can be approved: POST /v1/nodes/NAME/approve");
+	memcpy(node, rq->tail, name);
+	node[name] = '\0';
+	return true;
+}
+
+void
+handle_node_approve(void *app, void *worker, const struct http_request *rq, struct http_reply *rp)
+{
+	struct worker *w = worker;
+	char node[LIMIT_NODE_NAME + 1];
+	owned(json) json_t *doc = NULL;
+	const char *why = NULL;
+	struct err err = {0};
+	bool changed = false;
+
+	(void)app;
+	rp->content_type = "application/json";
+	if (!node_of(rq, node, &err) || !reason_of(rq, &doc, &why, &err) ||
+	    !store_node_approve(w->db, node, w->who.name, why, false, &changed, &err)) {
+		http_problem_err(rp, rq, &err);
+		return;
+	}
+	buf_str(&rp->body, "{\"node\":");
+	json_write_string(node, &rp->body);
+	buf_printf(&rp->body, ",\"approval\":\"approved\",\"changed\":%s}\n", changed ? "true" : "false");
+	log_event(LOG_INFO, changed ? "node approved" : "node was approved already", LS("by", w->who.name),
+	          LS("node", node));
 }

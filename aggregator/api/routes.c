@@ -116,6 +116,8 @@ const struct http_route api_routes[] = {
 	{"GET", "/v1/tenants", false, 0, handle_list, ROLES_READ, "tenants"},
 	{"GET", "/v1/workspaces", false, 0, handle_list, ROLES_READ, "workspaces"},
 	{"GET", "/v1/nodes", false, 0, handle_list, ROLES_MONEY, "nodes, their owners and how far their records reach"},
+	{"POST", "/v1/nodes/", false, SMALL_BODY, handle_node_approve, ROLE_ADMIN,
+         "NAME/approve, with a reason: what the node sends counts, and what it sent while it was held"},
 	{"GET", "/v1/members", false, 0, handle_list, ROLES_READ, "members of tenants and workspaces, and their roles"},
 	{"GET", "/v1/history", REPORT, 0, handle_list, ROLES_READ,
          "what the policy said when: owners and states of nodes, isolation, limits, reservations"},

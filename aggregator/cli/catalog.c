@@ -12,19 +12,18 @@ static const char *const roles[] = {"admin",  "billing", "tenant-admin", "develo
                                     "viewer", "node",    "scheduler",    NULL};
 static const char *const states[] = {"active", "expired", "revoked", NULL};
 static const char *const join_states[] = {"active", "used", "expired", "revoked", NULL};
-static const char *const actions[] = {"ledger.create",       "policy.apply",       "token.create",
-                                      "token.revoke",        "join-token.create",  "join-token.revoke",
-                                      "node.join",           "policy.reattribute", "quarantine.release",
-                                      "quarantine.discard",  "period.close",       "credit.add",
-                                      "credit.approve",      "credit.reverse",     "report.read",
-                                      "audit.read",          "exception.request",  "exception.approve",
-                                      "exception.refuse",    "exception.revoke",   "exception.end",
-                                      "quota.anomaly.begin", "quota.anomaly.end",  NULL};
+static const char *const actions[] = {
+	"ledger.create",     "policy.apply",        "token.create",       "token.revoke",       "join-token.create",
+	"join-token.revoke", "node.join",           "policy.reattribute", "quarantine.release", "quarantine.discard",
+	"period.close",      "credit.add",          "credit.approve",     "credit.reverse",     "report.read",
+	"audit.read",        "exception.request",   "exception.approve",  "exception.refuse",   "exception.revoke",
+	"exception.end",     "quota.anomaly.begin", "quota.anomaly.end",  "node.approve",       NULL};
 static const char *const yes_no[] = {"yes", "no", NULL};
 static const char *const exception_kinds[] = {"limit", "reserved", NULL};
 static const char *const exception_states[] = {"requested", "approved", "refused", "revoked", "ended", NULL};
-static const char *const classes[] = {"format",     "dictionary", "skewed-clock", "future",  "past",     "covered",
-                                      "unknown-id", "weight",     "two-nodes",    "retired", "unproved", NULL};
+static const char *const classes[] = {"format",   "dictionary", "skewed-clock", "future",    "past",
+                                      "covered",  "unknown-id", "weight",       "two-nodes", "retired",
+                                      "unproved", "unapproved", "energy",       NULL};
 static const char *const categories[] = {"gpu", "storage", "network", "inference", "support", "energy", "other", NULL};
 static const char *const decisions[] = {"open", "released", "discarded", NULL};
 static const char *const meters[] = {
@@ -140,6 +139,10 @@ const struct cli_command cli_commands[] = {
 	 .details = "Amounts are those of this hour, as the policy writes them; history has all of them, with owners and states of "
 	            "nodes, and from when to when each held.",
 	 .options = {TENANT_OPTION}},
+	{.name = "node approve", .words = "NAME", .word_min = 1, .word_max = 1, .run = cmd_node_approve,
+	 .summary = "let a node count that no policy declares: what it sends, and what it sent while it was held",
+	 .details = "What it sent before the oldest open month began stays in quarantine. tollgate get nodes shows which nodes are held.",
+	 .options = {{"reason", 0, "TEXT", "why, for the audit log", NULL, CLI_REQUIRED}}},
 	{.name = "quarantine list", .words = "", .run = cmd_quarantine_list,
 	 .summary = "batches whose content was refused, newest first, and what was decided about them",
 	 .options = {{"node", 0, "NAME", "this node only", NULL, 0},

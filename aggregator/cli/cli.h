@@ -91,6 +91,8 @@ MUST_CHECK bool cli_get_pieces(struct cli *c, const char *path, bool (*sink)(voi
 MUST_CHECK bool cli_get_json(struct cli *c, const char *path, json_t **ret, struct err *err);
 /* A file's text, or standard input's for "-", up to the ceiling of out. */
 MUST_CHECK bool cli_read_document(const char *file, struct buf *out, struct err *err);
+/* Adds a text as one part of a path, escaped. */
+void cli_path(struct buf *path, const char *text);
 /* Adds ?name=value or &name=value, escaped. */
 void cli_query(struct buf *path, const char *name, const char *value);
 
@@ -199,6 +201,7 @@ int cmd_credit_reverse(struct cli *c);
 int cmd_close(struct cli *c);
 /* A closed month computed again (report --recompute): CLI_FAILED when a byte differs. */
 int cli_prove(struct cli *c, const char *month);
+int cmd_node_approve(struct cli *c);
 int cmd_quarantine_list(struct cli *c);
 int cmd_quarantine_show(struct cli *c);
 int cmd_quarantine_release(struct cli *c);

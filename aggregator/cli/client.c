@@ -103,16 +103,11 @@ cli_get_json(struct cli *c, const char *path, json_t **ret, struct err *err)
 }
 
 void
-cli_query(struct buf *path, const char *name, const char *value)
+cli_path(struct buf *path, const char *text)
 {
 	static const char hex[] = "0123456789ABCDEF";
 
-	if (value == NULL || value[0] == '\0')
-		return;
-	buf_char(path, strchr(buf_text(path), '?') == NULL ? '?' : '&');
-	buf_str(path, name);
-	buf_char(path, '=');
-	for (const unsigned char *p = (const unsigned char *)value; *p != '\0'; p++) {
+	for (const unsigned char *p = (const unsigned char *)text; *p != '\0'; p++) {
 		if ((*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z') || (*p >= '0' && *p <= '9') ||
 		    strchr("-._~,", *p) != NULL) {
 			buf_char(path, (char)*p);
@@ -122,6 +117,17 @@ cli_query(struct buf *path, const char *name, const char *value)
 			buf_char(path, hex[*p & 15]);
 		}
 	}
+}
+
+void
+cli_query(struct buf *path, const char *name, const char *value)
+{
+	if (value == NULL || value[0] == '\0')
+		return;
+	buf_char(path, strchr(buf_text(path), '?') == NULL ? '?' : '&');
+	buf_str(path, name);
+	buf_char(path, '=');
+	cli_path(path, value);
 }
 
 int

@@ -170,7 +170,8 @@ cmd_get(struct cli *c)
 		{"workspaces",
 	         "tenant,name,description,rules,members,reserved,reserved_shared,limit,borrow,lend,weight,"
 	         "enforce,builtin,retired_at"},
-		{"nodes", "name,cluster,tenant,shared,declared,isolation,state,gpus,capacity,covered_until,silent"},
+		{"nodes",
+	         "name,cluster,tenant,shared,declared,approval,isolation,state,gpus,capacity,covered_until,silent,first_seen,held_batches"},
 		{"members", "tenant,workspace,user,role,since"},
 		{"history", "kind,tenant,subject,value,from,until"},
 		{"status", "node,cluster,tenant,age_seconds,silent,skew_seconds,skewed,gpus,healthy,held"},

@@ -168,6 +168,14 @@ judge_nodes(const struct facts *f, struct finding *ret)
 }
 
 void
+judge_held_nodes(const struct facts *f, struct finding *ret)
+{
+	say(ret, VERDICT_WARN,
+	    "tollgate node approve NAME, or declare it in the policy; revoke its token where it is not yours",
+	    "%" PRId64 " are billed to nobody until somebody approves them: %s", f->count, f->text);
+}
+
+void
 judge_live(const struct facts *f, struct finding *ret)
 {
 	if (f->count > 0)

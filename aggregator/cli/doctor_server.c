@@ -164,6 +164,23 @@ probe_nodes(struct doctor *d, struct facts *ret)
 	}
 }
 
+void
+probe_held_nodes(struct doctor *d, struct facts *ret)
+{
+	owned(json) json_t *nodes = NULL;
+
+	ret->absent = !d->accepted || !ask_json(d, "/v1/nodes", &nodes, ret);
+	for (size_t i = 0; i < json_array_size(nodes); i++) {
+		const json_t *node = json_array_get(nodes, i);
+
+		if (strcmp(text_of(node, "approval"), "held") != 0)
+			continue;
+		ret->count++;
+		add_name(ret, text_of(node, "name"));
+	}
+	ret->absent = ret->absent || ret->count == 0;
+}
+
 /* Names the nodes of which something is true. */
 static void
 name_nodes(const struct doctor *d, const char *field, struct facts *ret)

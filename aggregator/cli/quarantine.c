@@ -1,4 +1,4 @@
-/* aggregator/cli/quarantine.c - batches whose content was refused: looked at, released, discarded. */
+/* aggregator/cli/quarantine.c - batches whose content was refused: looked at, released, discarded; nodes that are held, approved. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -143,4 +143,25 @@ int
 cmd_quarantine_discard(struct cli *c)
 {
 	return decide_all(c, "discard");
+}
+
+int
+cmd_node_approve(struct cli *c)
+{
+	owned(json) json_t *request = json_object(), *row = NULL;
+	in_place(buf) struct buf path, body, reply;
+	struct err err = {0};
+
+	buf_init(&path, CLI_PATH_BYTES);
+	buf_init(&body, CLI_PATH_BYTES);
+	buf_init(&reply, CLI_PATH_BYTES);
+	buf_str(&path, "/v1/nodes/");
+	cli_path(&path, c->words[0]);
+	buf_str(&path, "/approve");
+	json_object_set_new(request, "reason", json_string(cli_value(c, "reason")));
+	json_write(request, &body);
+	if (!cli_call(c, "POST", buf_text(&path), "application/json", buf_text(&body), body.len, &reply, &err) ||
+	    !json_parse("reply", buf_text(&reply), reply.len, &row, &err))
+		return cli_fail(&err);
+	return cli_print_one(c, row);
 }

@@ -19,6 +19,7 @@
 #define DB_LOCK_ROLLUP DB_LOCK_CLASS ", 3"
 #define DB_LOCK_JOIN DB_LOCK_CLASS ", 4"     /* two join tokens cannot enrol the same name */
 #define DB_LOCK_LOOK DB_LOCK_CLASS ", 11"    /* a session's: who looks at telemetry for quota */
+#define DB_LOCK_HELD DB_LOCK_CLASS ", 12"    /* who takes in what approved nodes sent before */
 #define DB_LOCK_EVIDENCE DB_LOCK_CLASS ", 7" /* shared: late batches come; exclusive: old ones go */
 /* A batch that covers nothing older never asks whether the evidence of its time is there. */
 #define EVIDENCE_ASKED_NS NS_PER_DAY

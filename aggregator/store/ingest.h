@@ -13,7 +13,10 @@ struct dict_gpu {
 	int64_t gpu_id;
 	bool in_service;           /* on this node, as far as known */
 	int64_t from_ns, until_ns; /* of its last service here; until INT64_MAX: still */
+	int64_t power_w;           /* the most that its model draws; 0: not known yet */
+	int64_t memory_bytes;      /* the most that its model has; 0: not known */
 	int128 unit_ns;            /* of the batch being judged */
+	int128 energy_mj, memory_byte_ms;
 	int64_t first_ns, last_ns;
 };
 struct dict_device {
@@ -98,6 +101,8 @@ struct ingest {
 	int64_t slice_ns;                      /* 0: no sums of slices are kept */
 	struct slice_sums slice;
 	struct dict dict;
+	bool held, approved; /* its node's batches are put aside; it is approved, and others of it come first */
+	int64_t held_bytes, held_max;
 	bool policy_locked;
 	int64_t policy_version; /* 0: none yet */
 	/* One of a group: what only the ledger could answer is not asked, and the push is then not for the group. */
@@ -139,6 +144,12 @@ struct dict_device dict_device_at(struct ingest *in, const PGresult *r, int row)
 
 /* Decides the fate of a frame whose number is the next; advances covered_until_ns. */
 MUST_CHECK bool ingest_judge(struct ingest *in, struct ingest_frame *f, struct err *err);
+
+/* Whether the node is held, with its lock; what this push puts aside. ingest_held.c */
+MUST_CHECK bool ingest_held_lock(struct ingest *in, struct err *err);
+MUST_CHECK bool ingest_held_count(struct ingest *in, struct ingest_result *ret, struct err *err);
+/* A reason may quote the very bytes that were refused. */
+void ingest_make_clean(char *text);
 
 /* The day partitions that the accepted frames need. */
 MUST_CHECK bool ingest_partitions(struct ingest *in, struct err *err);

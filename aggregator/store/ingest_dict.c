@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "aggregator/store/ingest.h"
+#include "common/units.h"
 
 void
 dict_fini(struct dict *d)
@@ -69,6 +70,8 @@ dict_device_at(struct ingest *in, const PGresult *r, int row)
 		.in_service = !res_null(r, row, 5),
 		.from_ns = res_i64(r, row, 5),
 		.until_ns = res_null(r, row, 6) ? INT64_MAX : res_i64(r, row, 6),
+		.power_w = gpu_power_most_w(res_text(r, row, 7)),
+		.memory_bytes = gpu_memory_most_bytes(res_text(r, row, 7)),
 	};
 
 	return (struct dict_device){.device_id = res_i64(r, row, 1),

@@ -104,6 +104,7 @@ take_cursor(struct ingest *in, const PGresult *locked)
 		in->next_seq = res_i64(locked, row, 1);
 		in->covered_until_ns = res_null(locked, row, 2) ? INT64_MIN : res_i64(locked, row, 2);
 		in->unsteady = in->next_seq != in->frames[0].seq || in->policy_version != res_i64(locked, row, 3);
+		in->unsteady |= res_bool(locked, row, 8);
 		in->node_had = true;
 		in->node_had_ns = res_null(locked, row, 4) ? INT64_MIN : res_i64(locked, row, 4);
 		in->node_behind = res_i64(locked, row, 5);
@@ -138,7 +139,7 @@ begin(struct db_tx *tx, struct db *db, struct ingest_push *const *group, size_t 
 	static const struct db_stmt lock = {
 		"group lock",
 		"SELECT s.id, s.next_seq, s.covered_until_ns, coalesce((SELECT max(v.id) FROM policy_version v), 0), "
-		"n.covered_until_ns, n.behind, ns_of(n.hours_from), ns_of(n.hours_until) "
+		"n.covered_until_ns, n.behind, ns_of(n.hours_from), ns_of(n.hours_until), n.held "
 		"FROM stream s JOIN node n ON n.id = s.node_id WHERE s.id = ANY ($1::integer[]) "
 		"FOR NO KEY UPDATE SKIP LOCKED"};
 	static const struct db_stmt services = {

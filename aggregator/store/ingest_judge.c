@@ -2,12 +2,15 @@
  *
  * A sound frame with refused content is acknowledged, so that it cannot wedge its stream. Rules, in order:
  *  1. the rules of the wire format (wire_check)
+ *  1a. a batch of a node that is held is put aside as it is, once its clock was looked at (ingest_held.c)
  *  2. a number of the dictionary keeps its meaning, and a MIG instance has a GPU
  *  3. the node's clock was right when it sent; the time covered ends at most five minutes ahead of the clock and begins
  *     at most 45 days behind it
  *  4. it does not go back behind what the stream has covered already, nor behind where the ledger's evidence begins
  *  5. every device and holder that a record names has been introduced, and no record weighs more than its device
  *  6. no GPU has more than 5040 units in the time covered
+ *  6a. no GPU used more energy than its board can draw in that time, nor more memory than its model has (units.h): our table
+ *     says it, not the node
  *  7. a GPU is in service on one node at a time, and nowhere once it was declared retired
  *
  * A batch refused by rules 3 to 7 has still introduced its dictionary. A loss batch is judged by rules 1 and 3's end.
@@ -23,6 +26,8 @@
 #include "common/units.h"
 
 #define AHEAD_MAX_NS (5 * NS_PER_MIN)
+#define SAMPLE_MAX_NS (2 * NS_PER_S)
+#define MEMORY_SHARED_BY 2
 #define BEHIND_MAX_NS (45 * NS_PER_DAY)
 
 const char *
@@ -41,6 +46,8 @@ quarantine_class_name(enum quarantine_class c)
 		[QUARANTINE_TWO_NODES] = "two-nodes",
 		[QUARANTINE_RETIRED] = "retired",
 		[QUARANTINE_UNPROVED] = "unproved",
+		[QUARANTINE_UNAPPROVED] = "unapproved",
+		[QUARANTINE_ENERGY] = "energy",
 	};
 
 	return names[c];
@@ -50,19 +57,13 @@ const char *
 ingest_refusal_name(enum ingest_refusal r)
 {
 	static const char *const names[INGEST_REFUSALS] = {
-		[REFUSAL_NONE] = "none",
-		[REFUSAL_OTHER] = "other",
-		[REFUSAL_TORN] = "torn",
-		[REFUSAL_CRC] = "crc",
-		[REFUSAL_GZIP] = "gzip",
-		[REFUSAL_CONTENT] = "content",
-		[REFUSAL_VERSION] = "version",
-		[REFUSAL_STREAM] = "stream",
-		[REFUSAL_NODE] = "node",
-		[REFUSAL_SIMULATED] = "simulated",
-		[REFUSAL_GAP] = "gap",
-		[REFUSAL_MISMATCH] = "mismatch",
-		[REFUSAL_OVERSIZED] = "oversized",
+		[REFUSAL_NONE] = "none",         [REFUSAL_OTHER] = "other",
+		[REFUSAL_TORN] = "torn",         [REFUSAL_CRC] = "crc",
+		[REFUSAL_GZIP] = "gzip",         [REFUSAL_CONTENT] = "content",
+		[REFUSAL_VERSION] = "version",   [REFUSAL_STREAM] = "stream",
+		[REFUSAL_NODE] = "node",         [REFUSAL_SIMULATED] = "simulated",
+		[REFUSAL_GAP] = "gap",           [REFUSAL_HELD] = "held",
+		[REFUSAL_MISMATCH] = "mismatch", [REFUSAL_OVERSIZED] = "oversized",
 	};
 
 	return names[r];
@@ -183,6 +184,8 @@ judge_record(struct ingest *in, struct ingest_frame *f, size_t i)
 	f->holder_id[i] = r->holder != 0 ? d->holders[holder] : 0;
 	g = &d->gpus[d->devices[device].gpu];
 	g->unit_ns += (int128)r->units * r->held_ns;
+	g->energy_mj += r->energy_mj;
+	g->memory_byte_ms += r->memory_byte_ms;
 	if (g->last_ns == 0 || r->start_ns < g->first_ns)
 		g->first_ns = r->start_ns;
 	if (r->start_ns + r->duration_ns > g->last_ns)
@@ -200,7 +203,7 @@ judge_records(struct ingest *in, struct ingest_frame *f)
 	f->device_id = mem_array(b->record_count, sizeof(*f->device_id));
 	f->holder_id = mem_array(b->record_count, sizeof(*f->holder_id));
 	for (size_t i = 0; i < in->dict.gpu_count; i++) {
-		in->dict.gpus[i].unit_ns = 0;
+		in->dict.gpus[i].unit_ns = in->dict.gpus[i].energy_mj = in->dict.gpus[i].memory_byte_ms = 0;
 		in->dict.gpus[i].first_ns = in->dict.gpus[i].last_ns = 0;
 	}
 	for (size_t i = 0; i < b->record_count && !refused(f); i++)
@@ -210,6 +213,41 @@ judge_records(struct ingest *in, struct ingest_frame *f)
 			REFUSE(f, QUARANTINE_WEIGHT,
 			       "GPU number %" PRId64 " has more than 5040 units in the time covered",
 			       in->dict.gpus[i].gpu_id);
+}
+
+/* Rule 6a. A watt is a millijoule each millisecond. A counter may be read one sample late; memory that processes share is counted for
+ * each of them by some drivers. */
+static bool
+judge_board(struct ingest *in, struct ingest_frame *f, struct err *err)
+{
+	static const struct db_stmt stmt = {"gpu uuid", "SELECT uuid FROM gpu WHERE id = $1"};
+	int64_t ms = (f->batch->to_ns - f->batch->from_ns + SAMPLE_MAX_NS) / NS_PER_MS;
+
+	for (size_t i = 0; i < in->dict.gpu_count && !refused(f); i++) {
+		const struct dict_gpu *g = &in->dict.gpus[i];
+		int128 energy = (int128)g->power_w * ms, memory = (int128)g->memory_bytes * MEMORY_SHARED_BY * ms;
+		owned(result) PGresult *r = NULL;
+		struct db_args a = {0};
+
+		if (g->energy_mj <= energy && (g->memory_bytes == 0 || g->memory_byte_ms <= memory))
+			continue;
+		in->unsteady = in->grouped;
+		if (in->unsteady)
+			return true;
+		arg_i64(&a, g->gpu_id);
+		if (!db_run(in->db, &stmt, &a, &r, err))
+			return false;
+		if (g->energy_mj > energy)
+			REFUSE(f, QUARANTINE_ENERGY,
+			       "GPU %s used %" PRId64 " mJ in %" PRId64
+			       " ms; a board of its model draws at most %" PRId64 " W: the most is %" PRId64 " mJ",
+			       res_text(r, 0, 0), (int64_t)g->energy_mj, ms, g->power_w, (int64_t)energy);
+		else
+			REFUSE(f, QUARANTINE_ENERGY,
+			       "GPU %s held more memory in %" PRId64 " ms than its model has: %" PRId64 " bytes",
+			       res_text(r, 0, 0), ms, g->memory_bytes);
+	}
+	return true;
 }
 
 static bool
@@ -279,6 +317,14 @@ judge(struct ingest *in, struct ingest_frame *f, struct err *err)
 	if ((uint64_t)f->last_seq != f->batch->last_seq)
 		return !REFUSE(f, QUARANTINE_FORMAT, "last_seq is %" PRIu64 ", beyond what a stream can reach",
 		               f->batch->last_seq);
+	if (in->held) {
+		judge_clock(in, f);
+		return refused(f) ||
+		       !REFUSE(f, QUARANTINE_UNAPPROVED,
+		               in->approved ? "node %s was approved, and what it sent before is taken in first"
+		                            : "node %s is in no policy and nobody has approved it",
+		               f->batch->node);
+	}
 	f->klass = QUARANTINE_DICTIONARY;
 	if (!dict_add(in, f->batch, &f->reason, err))
 		return false;
@@ -292,6 +338,8 @@ judge(struct ingest *in, struct ingest_frame *f, struct err *err)
 		return false;
 	if (!refused(f))
 		judge_records(in, f);
+	if (!refused(f) && !judge_board(in, f, err))
+		return false;
 	return refused(f) || judge_service(in, f, err);
 }
 

@@ -158,6 +158,7 @@ ingest_push_new(const struct ingest_request *rq, struct ingest_push **ret, struc
 	p->in.now_ns = rq->now_ns;
 	p->in.skew_ns = rq->clock_ns == INT64_MIN ? 0 : rq->clock_ns - rq->now_ns;
 	p->in.skew_max_ns = rq->skew_max_ns;
+	p->in.held_max = rq->held_max;
 	*ret_result = (struct ingest_result){.refusal = REFUSAL_OTHER};
 	if (!read_frames(&p->in, rq, &ret_result->refusal, err))
 		return false;

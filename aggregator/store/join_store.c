@@ -6,7 +6,8 @@
  *  2. made for a node, it enrols no other
  *  3. made for no node in particular, it cannot take a name that has an active token: it would speak for another's node
  *  4. made for a node that has active tokens, it ends them in the same transaction, and the audit log says so: a node has one token
- *  5. a join that is refused leaves the join token as it was */
+ *  5. a join that is refused leaves the join token as it was
+ *  6. made for a node, it approves that node: whoever made it knew its name. Made for any, it does not */
 #include <stdio.h>
 #include <string.h>
 
@@ -207,7 +208,9 @@ static bool
 exchange(struct db *db, const PGresult *taken, const char *node, struct token_made *ret, struct err *err)
 {
 	struct token_request rq = {.role = ROLE_NODE, .node = node};
-	struct token_source from = {.action = "node.join", .join_token_id = res_text(taken, 0, 0)};
+	struct token_source from = {.action = "node.join",
+	                            .join_token_id = res_text(taken, 0, 0),
+	                            .approves = !res_null(taken, 0, 1)};
 	char actor[64];
 
 	snprintf(actor, sizeof(actor), "join token #%s", res_text(taken, 0, 0));

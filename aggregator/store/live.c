@@ -86,10 +86,12 @@ keep_errors(struct db *db, const struct live_status *s, struct err *err)
 		"live errors",
 		"INSERT INTO gpu_xid (gpu_id, at_ns, xid) SELECT g.id, x.xid_at, x.xid FROM jsonb_to_recordset($1) AS x(uuid text, "
 		"xid integer, xid_at bigint) JOIN gpu g ON g.uuid = x.uuid WHERE x.xid > 0 AND x.xid_at > 0 AND NOT EXISTS (SELECT "
-		"FROM gpu_xid o WHERE o.gpu_id = g.id AND o.xid = x.xid AND o.at_ns > x.xid_at - 60000000000) ON CONFLICT DO NOTHING"};
+		"FROM gpu_xid o WHERE o.gpu_id = g.id AND o.xid = x.xid AND o.at_ns > x.xid_at - 60000000000) AND EXISTS (SELECT FROM node n "
+		"WHERE n.name = $2 AND n.approved_at IS NOT NULL) ON CONFLICT DO NOTHING"};
 	struct db_args a = {0};
 
 	arg_text(&a, buf_text(&s->gpus));
+	arg_text(&a, s->node);
 	return s->error_count == 0 || db_run(db, &stmt, &a, NULL, err);
 }
 

@@ -41,6 +41,7 @@ MUST_CHECK bool store_nodes(struct db *db, int64_t now_ns, void (*each)(void *ar
 /* What waits for somebody. */
 struct backlog {
 	int64_t quarantined, quarantine_age_ns;           /* batches without a decision; 0: there is none */
+	int64_t held_nodes;                               /* seen, and approved by nobody */
 	int64_t open_hours, dirty_hours, unsealed_age_ns; /* node-hours; since the end of the oldest */
 };
 MUST_CHECK bool store_backlog(struct db *db, int64_t now_ns, struct backlog *ret, struct err *err);

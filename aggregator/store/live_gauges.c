@@ -59,9 +59,11 @@ store_backlog(struct db *db, int64_t now_ns, struct backlog *ret, struct err *er
 {
 	static const struct db_stmt stmt = {
 		"live backlog",
-		"SELECT q.n, q.age, h.open, h.dirty, h.age FROM (SELECT count(*) AS n, "
+		"SELECT q.n, q.age, h.open, h.dirty, h.age, x.n FROM (SELECT count(*) AS n, "
 		"coalesce(ns_of(now()) - ns_of(min(received_at)), 0) AS age FROM ingest_batch "
-		"WHERE status = 'quarantined' AND decision IS NULL) q, (SELECT count(*) FILTER (WHERE NOT dirty) AS open, "
+		"WHERE status = 'quarantined' AND decision IS NULL AND class IS DISTINCT FROM 'unapproved') q, (SELECT count(*) AS n FROM node "
+		"WHERE approved_at IS NULL AND (EXISTS (SELECT FROM stream s WHERE s.node_id = node.id) OR EXISTS (SELECT FROM node_status s "
+		"WHERE s.node_id = node.id))) x, (SELECT count(*) FILTER (WHERE NOT dirty) AS open, "
 		"count(*) FILTER (WHERE dirty) AS dirty, coalesce($1 - ns_of(min(hour)) - 3600000000000, 0) AS age "
 		"FROM node_hour WHERE sealed_at IS NULL OR dirty) h"};
 	owned(result) PGresult *r = NULL;
@@ -74,7 +76,8 @@ store_backlog(struct db *db, int64_t now_ns, struct backlog *ret, struct err *er
 	                        .quarantine_age_ns = res_i64(r, 0, 1),
 	                        .open_hours = res_i64(r, 0, 2),
 	                        .dirty_hours = res_i64(r, 0, 3),
-	                        .unsealed_age_ns = res_i64(r, 0, 4)};
+	                        .unsealed_age_ns = res_i64(r, 0, 4),
+	                        .held_nodes = res_i64(r, 0, 5)};
 	if (ret->unsealed_age_ns < 0)
 		ret->unsealed_age_ns = 0;
 	return true;

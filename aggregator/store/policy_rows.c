@@ -192,8 +192,13 @@ write_nodes(struct db *db, const struct policy *p, int64_t effective_ns, struct 
 		"FROM unnest($1::text[], $2::text[]) AS e(name, cluster) JOIN cluster c ON c.name = e.cluster "
 		"ORDER BY e.name ON CONFLICT (name) DO UPDATE SET cluster_id = EXCLUDED.cluster_id "
 		"WHERE node.cluster_id <> EXCLUDED.cluster_id"};
+	/* Whoever may apply a policy vouches for the nodes that it declares. */
+	static const struct db_stmt approve = {
+		"policy approve",
+		"SELECT node_approve(n.name, 'policy', 'a policy declares it', false) FROM (SELECT name FROM node "
+		"WHERE name = ANY ($1::text[]) AND approved_at IS NULL ORDER BY name) n"};
 	in_place(db_columns) struct db_columns c; /* name, cluster, tenant */
-	struct db_args k = {0}, u = {0};
+	struct db_args k = {0}, u = {0}, v = {0};
 
 	db_columns_init(&c, 3);
 	for (size_t i = 0; i < p->node_count; i++) {
@@ -204,8 +209,10 @@ write_nodes(struct db *db, const struct policy *p, int64_t effective_ns, struct 
 	arg_array(&k, &c.col[1]);
 	arg_array(&u, &c.col[0]);
 	arg_array(&u, &c.col[1]);
+	arg_array(&v, &c.col[0]);
 	return db_run(db, &clusters, &k, NULL, err) && db_run(db, &upsert, &u, NULL, err) &&
-	       write_clusters(db, &c, effective_ns, err) && write_owners(db, &c, effective_ns, err);
+	       db_run(db, &approve, &v, NULL, err) && write_clusters(db, &c, effective_ns, err) &&
+	       write_owners(db, &c, effective_ns, err);
 }
 
 /* --- rules --- */

@@ -2,6 +2,7 @@
  *
  * Rules, in order:
  *  1. the stream's row is locked, as by whoever takes batches of it: a decision and a push wait for each other
+ *     Batches of a node that is held are released by approving the node
  *  2. the same decision again changes nothing; what was released stays released
  *  3. a batch to release is judged again (ingest_judge.c) as the ledger is now, with the operator's word against rule 3;
  *     what still refuses it is the answer, and nothing has changed
@@ -28,12 +29,12 @@ release_fini(struct ingest *in)
 
 /* Rule 1. */
 static bool
-lock_stream(struct ingest *in, struct err *err)
+lock_stream(struct ingest *in, bool release, struct err *err)
 {
 	static const struct db_stmt stmt = {
 		"quarantine stream",
-		"SELECT s.node_id, s.next_seq, s.covered_until_ns, s.cluster_id, c.name FROM stream s "
-		"JOIN cluster c ON c.id = s.cluster_id WHERE s.id = $1 "
+		"SELECT s.node_id, s.next_seq, s.covered_until_ns, s.cluster_id, c.name, n.held, n.name FROM stream s "
+		"JOIN node n ON n.id = s.node_id JOIN cluster c ON c.id = s.cluster_id WHERE s.id = $1 "
 		"FOR NO KEY UPDATE OF s"};
 	owned(result) PGresult *r = NULL;
 	struct db_args a = {0};
@@ -43,6 +44,10 @@ lock_stream(struct ingest *in, struct err *err)
 		return false;
 	if (PQntuples(r) == 0)
 		return err_set(err, ERR_MISSING, "there is no stream %" PRId64, in->stream_id);
+	/* Its batches are taken in together and in order. */
+	if (release && res_bool(r, 0, 5))
+		return err_set(err, ERR_CONFLICT, "its node is held: tollgate node approve %s takes in what it sent",
+		               res_text(r, 0, 6));
 	in->node_id = res_i64(r, 0, 0);
 	in->next_seq = res_i64(r, 0, 1);
 	in->covered_until_ns = res_null(r, 0, 2) ? INT64_MIN : res_i64(r, 0, 2);
@@ -122,7 +127,7 @@ decide(struct ingest *in, const struct quarantine_decision *d, struct ingest_res
 	owned(result) PGresult *was = NULL, *is = NULL;
 	const char *decision;
 
-	if (!db_tx_begin(&tx, in->db, err) || !lock_stream(in, err) ||
+	if (!db_tx_begin(&tx, in->db, err) || !lock_stream(in, d->release, err) ||
 	    !quarantine_row(in->db, d->stream, d->seq, &was, err))
 		return false;
 	decision = res_text(was, 0, PQfnumber(was, "decision"));

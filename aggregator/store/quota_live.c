@@ -103,7 +103,7 @@ load_nodes(struct db *db, struct live_memory *m, struct quota_observed *o, struc
 		"coalesce(m.maintenance, false), coalesce(s.left_out > 0, false), coalesce(ns_of(s.received_at), 0), s.digest FROM node n "
 		"JOIN cluster c ON c.id = n.cluster_id LEFT JOIN node_owner o ON o.node_id = n.id AND o.effective @> $1::timestamptz "
 		"LEFT JOIN tenant t ON t.id = o.tenant_id LEFT JOIN node_status s ON s.node_id = n.id " STATE_OF(
-			"x.node_id = n.id") "WHERE NOT coalesce(m.retired, false) ORDER BY n.name COLLATE \"C\""};
+			"x.node_id = n.id") "WHERE NOT coalesce(m.retired, false) AND n.approved_at IS NOT NULL ORDER BY n.name COLLATE \"C\""};
 	struct quota_seen_node *nodes;
 	struct db_args a = {0};
 	PGresult *r;

@@ -164,6 +164,7 @@ enum ingest_refusal {
 	REFUSAL_NODE,    /* another node than the token's */
 	REFUSAL_SIMULATED,
 	REFUSAL_GAP,
+	REFUSAL_HELD,      /* a node that waits for approval has as much here as it may */
 	REFUSAL_MISMATCH,  /* a number that is known with other bytes */
 	REFUSAL_OVERSIZED, /* a body above the limit, as it came or after gzip: nobody looked into it */
 	INGEST_REFUSALS
@@ -183,6 +184,8 @@ enum quarantine_class {
 	QUARANTINE_TWO_NODES,  /* a GPU that another node has at that time */
 	QUARANTINE_RETIRED,    /* a GPU that was declared retired for that time */
 	QUARANTINE_UNPROVED,   /* time whose batches were kept long enough, and are gone */
+	QUARANTINE_UNAPPROVED, /* of a node that nobody has declared or approved */
+	QUARANTINE_ENERGY,     /* more energy or memory than the board can have */
 	QUARANTINE_CLASSES
 };
 const char *quarantine_class_name(enum quarantine_class c);
@@ -194,6 +197,7 @@ struct ingest_request {
 	int64_t now_ns;      /* judges times in the future */
 	int64_t clock_ns;    /* the node's clock at the moment of sending; INT64_MIN: it did not say */
 	int64_t skew_max_ns; /* how far the two may be apart */
+	int64_t held_max;    /* bytes that a node may have here before it is approved; 0: any */
 };
 struct ingest_result {
 	uint64_t epoch, next_seq; /* of the stream after this call: everything before is durable */
@@ -230,6 +234,11 @@ void store_ingest_group(struct db *db, struct ingest_cache *cache, struct ingest
 /* The outcome of a push: what the group made of it, or now, in a transaction of its own. cache may be NULL. */
 MUST_CHECK bool store_ingest_push(struct db *db, struct ingest_cache *cache, struct ingest_push *p,
                                   struct ingest_result *ret, struct err *err);
+/* Nodes that nobody has approved, ingest_held.c. One step of taking in what approved ones sent before; *ret_more: there may be more. */
+MUST_CHECK bool store_held_release(struct db *db, struct ingest_result *ret, bool *ret_more, struct err *err);
+/* Approves a node. make: it may be a name that was never seen, else ERR_MISSING. *ret_changed: it was not approved before. */
+MUST_CHECK bool store_node_approve(struct db *db, const char *node, const char *actor, const char *reason, bool make,
+                                   bool *ret_changed, struct err *err);
 /* All of that for one push. */
 MUST_CHECK bool store_ingest(struct db *db, struct ingest_cache *cache, const struct ingest_request *rq,
                              struct ingest_result *ret, struct err *err);

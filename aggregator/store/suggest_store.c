@@ -72,9 +72,9 @@ static bool
 load_nodes(struct db *db, PGresult **ret_rows, struct suggest_node **ret, size_t *ret_count, struct err *err)
 {
 	static const struct db_stmt stmt = {
-		"suggest nodes",
-		"SELECT n.name, c.name, EXISTS (SELECT FROM node_owner o WHERE o.node_id = n.id "
-		"AND upper_inf(o.effective)) FROM node n JOIN cluster c ON c.id = n.cluster_id ORDER BY n.name"};
+		"suggest nodes", "SELECT n.name, c.name, EXISTS (SELECT FROM node_owner o WHERE o.node_id = n.id "
+				 "AND upper_inf(o.effective)) FROM node n JOIN cluster c ON c.id = n.cluster_id "
+				 "WHERE n.approved_at IS NOT NULL ORDER BY n.name"};
 	struct suggest_node *nodes;
 
 	if (!db_run(db, &stmt, NULL, ret_rows, err))

@@ -20,6 +20,7 @@ void token_copy_text(char *out, size_t size, const char *text);
 struct token_source {
 	const char *action;        /* of the audit entry */
 	const char *join_token_id; /* that it was exchanged for; NULL: none */
+	bool approves;             /* somebody named the node it is for */
 };
 MUST_CHECK bool token_insert(struct db *db, const struct token_request *rq, const char *actor,
                              const struct token_source *from, struct token_made *ret, struct err *err);

@@ -134,6 +134,7 @@ token_insert(struct db *db, const struct token_request *rq, const char *actor, c
 	uint8_t sha[SHA256_SIZE];
 	char tenant_id[TIME_TEXT_SIZE];
 	struct db_args a = {0};
+	bool ignored;
 
 	if (rq->tenant && !tenant_id_of(db, rq->tenant, tenant_id, err))
 		return false;
@@ -147,7 +148,9 @@ token_insert(struct db *db, const struct token_request *rq, const char *actor, c
 	arg_expiry(&a, rq->expires_ns);
 	arg_text(&a, from->join_token_id);
 	arg_text(&a, from->action);
-	if (!db_run(db, &insert, &a, &r, err))
+	if (!db_run(db, &insert, &a, &r, err) ||
+	    (from->approves &&
+	     !store_node_approve(db, rq->node, actor, "a token was made for its name", true, &ignored, err)))
 		return false;
 	ret->id = res_i64(r, 0, 0);
 	token_copy_text(ret->name, sizeof(ret->name), res_text(r, 0, 1));
@@ -166,7 +169,9 @@ store_token_create(struct db *db, const struct token_request *rq, const char *ac
 		return err_set(err, ERR_INVALID, "role %" PRIu32 " does not exist", rq->role);
 	if (!check_scope(row, rq->tenant, rq->node, err) || !token_check_description(rq->description, err) ||
 	    !db_tx_begin(&tx, db, err) ||
-	    !token_insert(db, rq, actor, &(struct token_source){.action = "token.create"}, &made, err) ||
+	    !token_insert(db, rq, actor,
+	                  &(struct token_source){.action = "token.create", .approves = rq->role == ROLE_NODE}, &made,
+	                  err) ||
 	    !db_tx_commit(&tx, err))
 		return false;
 	*ret = made;

@@ -87,6 +87,7 @@ EXPECTED = {
     ("GET", "/v1/tenants"): (READ, None),
     ("GET", "/v1/workspaces"): (READ, None),
     ("GET", "/v1/nodes"): (MONEY, None),
+    ("POST", "/v1/nodes/"): ({"admin"}, "/v1/nodes/nowhere/approve"),
     ("GET", "/v1/members"): (READ, None),
     ("GET", "/v1/history"): (READ, None),
     ("GET", "/v1/periods"): (READ, None),

@@ -67,12 +67,21 @@ class Ledger:
             self.run("migrate", "--zone", zone, *(["--demo", "1"] if demo else []))
             self.name = name
         cluster.create_database(name, template)
+        self.held(False)
 
     def login(self, command):
         """The connection string of whoever does that in the programs."""
         if command == "migrate" or not pg.has_logins(BUILD):
             return self.cluster.conninfo(self.name)
         return self.cluster.conninfo(self.name, pg.ROLLUP if command in ROLLUP else pg.DAEMON)
+
+    def held(self, held):
+        """Whether nodes that nobody has approved are held, as in the product; here they are approved at first sight unless a test asks."""
+        if self.rows("select 1 from information_schema.columns where table_schema = 'tollgate' and table_name = 'node' and column_name = 'held'"):
+            self.rows(
+                f"alter table tollgate.node alter held set default {str(held).lower()}, alter approved_at set default {'null' if held else 'now()'}, "
+                f"alter approved_by set default {'null' if held else chr(39) + 'test' + chr(39)}"
+            )
 
     def tool(self, *args, conninfo=None):
         return subprocess.run(

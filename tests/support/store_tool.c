@@ -4,6 +4,8 @@
  * store_tool CONNINFO ingest --now NS [--node N] [--clock NS] FILE...      one call per file
  * store_tool CONNINFO quarantine [--decision D] [--node N]
  * store_tool CONNINFO release --now NS [--why TEXT] STREAM SEQ         or discard
+ * store_tool CONNINFO approve NODE
+ * store_tool CONNINFO held-release [--steps N]          takes in what approved nodes sent while they were held
  * store_tool CONNINFO ingest-group --now NS                   each line of standard input names the files of pushes that wait at the
  *     same time; the process remembers what it knows from one line to the next
  * store_tool CONNINFO apply --now NS [--dry-run 1] [--tenant T] FILE    a tenant's part, by its administrator
@@ -188,6 +190,36 @@ quarantine(struct db *db, const struct args *a, struct buf *out, struct err *err
 	return word(a, 1) == NULL ? store_quarantine_json(db, &q, out, err)
 	                          : store_quarantine_show(db, strtoll(word(a, 0), NULL, 10),
 	                                                  strtoll(word(a, 1), NULL, 10), out, err);
+}
+
+static bool
+approve(struct db *db, const struct args *a, struct buf *out, struct err *err)
+{
+	bool changed = false;
+
+	if (!store_node_approve(db, word(a, 0), "test", "a test says so", false, &changed, err))
+		return false;
+	buf_printf(out, "{\"changed\":%s}\n", changed ? "true" : "false");
+	return true;
+}
+
+/* As the daemon does besides: --steps at most. */
+static bool
+held_release(struct db *db, const struct args *a, struct buf *out, struct err *err)
+{
+	int64_t steps = option_i64(a, "--steps", INT64_MAX), done = 0, batches = 0;
+	bool more = true;
+
+	for (; done < steps && more; done++) {
+		in_place(ingest_result) struct ingest_result r = {0};
+
+		if (!store_held_release(db, &r, &more, err))
+			return false;
+		batches += r.batches;
+	}
+	buf_printf(out, "{\"steps\":%" PRId64 ",\"batches\":%" PRId64 ",\"more\":%s}\n", done, batches,
+	           more ? "true" : "false");
+	return true;
 }
 
 static bool
@@ -723,6 +755,8 @@ static const struct {
 	{"ledger", ledger},
 	{"period", period},
 	{"quarantine", quarantine},
+	{"approve", approve},
+	{"held-release", held_release},
 	{"suggest", suggest},
 	{"reattribute", reattribute},
 	{"release", release},

@@ -423,6 +423,35 @@ a_short_name_keeps_to_its_size(void **state)
 	assert_string_equal(brief, "xxxx");
 }
 
+static void
+a_board_draws_no_more_than_its_model_can(void **state)
+{
+	static const struct {
+		const char *model;
+		int64_t watts, gib;
+	} rows[] = {
+		{"NVIDIA H100 80GB HBM3", 1050, 80},
+		{"H100-80GB", 1050, 80},
+		{"NVIDIA A100-SXM4-40GB", 750, 40},
+		{"A30-24GB", 247, 24},
+		{"B300-288GB", 2100, 288},
+		{"NVIDIA GB300", 2100, 0},
+		{"GH200-96GB", 1500, 96},
+		{"NVIDIA GH200 480GB", 1500, 96},
+		{"L40S", 525, 0},
+		{"NVIDIA L4", 108, 0},
+		{"Something New", GPU_POWER_UNKNOWN_W * 3 / 2, 0},
+		{"", GPU_POWER_UNKNOWN_W * 3 / 2, 0},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
+		if (gpu_power_most_w(rows[i].model) != rows[i].watts ||
+		    gpu_memory_most_bytes(rows[i].model) != rows[i].gib << 30)
+			fail_msg("%s: %" PRId64 " W, %" PRId64 " bytes", rows[i].model, gpu_power_most_w(rows[i].model),
+			         gpu_memory_most_bytes(rows[i].model));
+}
+
 int
 main(void)
 {
@@ -441,6 +470,7 @@ main(void)
 		cmocka_unit_test(profiles_begin_where_nvidia_lets_them),
 		cmocka_unit_test(short_names_are_those_of_policies),
 		cmocka_unit_test(a_short_name_keeps_to_its_size),
+		cmocka_unit_test(a_board_draws_no_more_than_its_model_can),
 	};
 
 	return cmocka_run_group_tests_name("units", tests, NULL, NULL);
