@@ -340,6 +340,8 @@ class Slices(Base):
         a = self.replica()
         for seq in range(1, 6):
             b = batch(0, seq)
+            for d in b["devices"]:
+                d["model"] = "A model whose memory nobody knows"
             b["records"][0][12] = (1 << 63) - 1
             (r,) = a.push(b)
             self.assertTrue(r["ok"] and r["batches"], r)

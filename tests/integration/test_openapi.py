@@ -251,6 +251,8 @@ class OpenApi(unittest.TestCase):
         self.assertEqual(r.call("POST", at + "/burn", why).status, 404)
         self.assertEqual(r.call("POST", at + "/discard", b'{"reason": ""}').status, 400)
         self.assertEqual(r.call("GET", "/v1/quarantine?class=odd", wrong=True).status, 400)
+        self.assertEqual(r.call("POST", "/v1/nodes/n2/approve", why).status, 200)
+        self.assertEqual(r.call("POST", "/v1/nodes/nowhere/approve", why).status, 404)
     def decisions(self, r):
         gpu = {"uuid": "GPU-n2-0", "model": "NVIDIA H100 80GB HBM3", "index": 0, "healthy": True, "reason": "", "xid": 0, "sharing": "exclusive",
                "replicas": 1, "holders": [], "instances": []}  # fmt: skip

@@ -111,7 +111,7 @@ class Stream:
             used = rng.randint(0, held) if method else 0
             unmeasured = 0 if method else held
             over = rng.randint(0, duration) if method and rng.random() < 0.1 else 0
-            memory = rng.randrange(80 << 30) * (duration // 1_000_000)
+            memory = rng.randrange(10 << 30) * (duration // 1_000_000)
         self.records.append(
             [device, holder, state, sharing, method, units, start, duration, held, used, unmeasured, over, memory, rng.randrange(100_000), 1]
         )
