@@ -162,6 +162,7 @@ err_kind_name(enum err_kind kind)
 	case ERR_MISSING: return "missing";
 	case ERR_RETRY: return "retry";
 	case ERR_LIMIT: return "limit";
+	case ERR_UNKNOWN: return "unknown outcome";
 	case ERR_FATAL: return "fatal";
 	}
 	return "unknown";

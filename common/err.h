@@ -13,7 +13,8 @@ enum err_kind {
 	ERR_CONFLICT, /* the input contradicts what is already recorded */
 	ERR_DENIED,   /* the caller may not do this */
 	ERR_MISSING,  /* the thing named does not exist */
-	ERR_RETRY,    /* the same call may work later */
+	ERR_RETRY,    /* the same call may work later; nothing was done */
+	ERR_UNKNOWN,  /* whether it was done is not known: look first */
 	ERR_LIMIT,    /* the caller has as much open as it may have: the same call works once there is less of it */
 	ERR_FATAL,    /* nothing the caller can do */
 };

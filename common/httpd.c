@@ -94,7 +94,8 @@ exchange_new(struct httpd *h, struct MHD_Connection *connection, const char *tar
 
 	exchange_init(x, &h->options, &h->bodies);
 	x->server = h;
-	x->begun_ns = time_boot_ns();
+	x->begun_ns = x->rq.arrived_ns = time_boot_ns();
+	x->rq.arrived_wall_ns = time_wall_ns();
 	x->connection = connection;
 	x->rq.exchange = x;
 	x->link = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;

@@ -36,6 +36,8 @@ struct http_request {
 	const struct http_route *route; /* that matched; NULL in on_done when none did */
 	void *exchange;                 /* for http_header and its relatives */
 	const char *detail; /* in on_done: what the log is told and the client is not (struct err); NULL: nothing */
+	/* When its first line was in, however long its body takes and a worker is waited for: on the wall clock and on the boot clock. */
+	int64_t arrived_wall_ns, arrived_ns;
 	/* The client's X-Request-Id when it is one (see http_id_sound), else a number of our own; also in the reply. */
 	char id[HTTP_ID_MAX + 1];
 };
@@ -118,8 +120,8 @@ void http_problem(struct http_reply *rp, const struct http_request *rq, int stat
 /* Adds a member to the problem just written: what a program needs to go on, such as expected_seq. */
 void http_problem_i64(struct http_reply *rp, const char *name, int64_t value);
 void http_problem_text(struct http_reply *rp, const char *name, const char *value);
-/* The status of an error kind: INVALID 400, DENIED 403, MISSING 404, CONFLICT 409, LIMIT 429, RETRY 503, FATAL 500. The client gets the error's
- * text; its detail goes to on_done. */
+/* The status of an error kind: INVALID 400, DENIED 403, MISSING 404, CONFLICT 409, LIMIT 429, RETRY 503, FATAL 500. UNKNOWN is 503
+ * without Retry-After, and says to look at the route's own path first. The client gets the error's text; its detail goes to on_done. */
 void http_problem_err(struct http_reply *rp, const struct http_request *rq, const struct err *err) SELDOM;
 
 typedef void http_handler(void *app, void *worker, const struct http_request *rq, struct http_reply *rp);

@@ -289,10 +289,20 @@ http_problem_err(struct http_reply *rp, const struct http_request *rq, const str
 	case ERR_DENIED: status = 403; break;
 	case ERR_MISSING: status = 404; break;
 	case ERR_CONFLICT: status = 409; break;
-	case ERR_RETRY: status = 503; break;
+	case ERR_RETRY:
+	case ERR_UNKNOWN: status = 503; break;
 	case ERR_LIMIT: status = 429; break;
 	case ERR_NONE:
 	case ERR_FATAL: break;
+	}
+	if (err->kind == ERR_UNKNOWN && rq->route != NULL) {
+		/* who asks again without looking may do it twice: no Retry-After */
+		size_t n = strlen(rq->route->path);
+
+		n -= n > 1 && rq->route->path[n - 1] == '/';
+		http_problem(rp, rq, status, NULL, "%s; look at GET %.*s before asking again", err->text, (int)n,
+		             rq->route->path);
+		return;
 	}
 	http_problem(rp, rq, status, NULL, "%s", err->text);
 	if (err->detail[0] != '\0') {

@@ -99,7 +99,7 @@ handle_events(void *app_, void *worker, const struct http_request *rq, struct ht
 	struct app *app = app_;
 	struct worker *w = worker;
 	const char *tenant = (w->who.role & ROLES_TENANT) != 0 ? w->who.tenant : NULL;
-	const struct event_rules rules = {.now_ns = time_wall_ns(),
+	const struct event_rules rules = {.now_ns = rq->arrived_wall_ns,
 	                                  .age_ns = app->options->event_age_ns,
 	                                  .ahead_ns = app->options->event_ahead_ns,
 	                                  .count_max = (size_t)app->options->event_batch,
@@ -114,6 +114,9 @@ handle_events(void *app_, void *worker, const struct http_request *rq, struct ht
 	if (!events_parse(rq->body, rq->body_len, batch, &rules, &all, &err) ||
 	    !store_events_add(w->db, all, &(struct event_sender){w->who.token_id, tenant, app->options->tenant_skus},
 	                      &err)) {
+		if (err.kind == ERR_UNKNOWN)
+			err_set(&err, ERR_RETRY,
+			        "whether they were stored is not known: the database did not answer; send them again, each counts once");
 		http_problem_err(rp, rq, &err);
 		return;
 	}

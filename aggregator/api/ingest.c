@@ -31,6 +31,15 @@ reply_conflict(struct http_reply *rp, const struct http_request *rq, const struc
 	http_problem_i64(rp, "expected_seq", (int64_t)r->next_seq);
 }
 
+/* The same push again is told where the stream stands. */
+static void
+reply_unknown(struct http_reply *rp, const struct http_request *rq)
+{
+	http_problem(rp, rq, 503, NULL,
+	             "whether it was stored is not known: the database did not answer; send it again");
+	rp->retry_after_s = 1;
+}
+
 static void
 refuse(struct app *app, const struct worker *w, const struct http_request *rq, struct http_reply *rp,
        const struct ingest_result *r, const struct err *err)
@@ -45,6 +54,8 @@ refuse(struct app *app, const struct worker *w, const struct http_request *rq, s
 		reply_conflict(rp, rq, r, err);
 	else if (r->simulated)
 		http_problem(rp, rq, 422, "flags", "%s", err->text);
+	else if (err->kind == ERR_UNKNOWN)
+		reply_unknown(rp, rq);
 	else
 		http_problem_err(rp, rq, err);
 }
@@ -68,7 +79,7 @@ take_push(struct app *app, struct worker *w, const struct http_request *rq, stru
 	struct ingest_request in = {.node = w->who.node,
 	                            .frames = rq->body,
 	                            .len = rq->body_len,
-	                            .now_ns = time_wall_ns(),
+	                            .now_ns = rq->arrived_wall_ns,
 	                            .clock_ns = clock_of(rq),
 	                            .skew_max_ns = app->options->clock_skew_max_ns,
 	                            .held_max = app->options->held_node_max_bytes};

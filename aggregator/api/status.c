@@ -6,14 +6,14 @@
 #include "common/text.h"
 #include "common/time.h"
 
-/* The node's clock less ours; by its header, which is made as the last thing before sending, else by the message. */
+/* The node's clock less ours when the message arrived; by its header, which is made as the last thing before sending, else by the message. */
 static int64_t
-skew_of(const struct http_request *rq, const struct live_status *s, int64_t now_ns)
+skew_of(const struct http_request *rq, const struct live_status *s)
 {
 	const char *text = http_header(rq, "Tollgate-Clock");
 	int64_t ns;
 
-	return (text != NULL && text_to_i64(text, &ns) && ns >= 0 ? ns : s->wall_ns) - now_ns;
+	return (text != NULL && text_to_i64(text, &ns) && ns >= 0 ? ns : s->wall_ns) - rq->arrived_wall_ns;
 }
 
 /* False when it is refused, with the problem written. */
@@ -21,7 +21,6 @@ static bool
 take_status(const struct worker *w, const struct http_request *rq, struct http_reply *rp, bool *ret_kept,
             int64_t *ret_skew_ns)
 {
-	int64_t now_ns = time_wall_ns();
 	owned(live_status) struct live_status *s = NULL;
 	struct err err = {0};
 
@@ -34,8 +33,8 @@ take_status(const struct worker *w, const struct http_request *rq, struct http_r
 		             s->node);
 		return false;
 	}
-	*ret_skew_ns = skew_of(rq, s, now_ns);
-	if (store_status_keep(w->db, s, *ret_skew_ns, ret_kept, &err))
+	*ret_skew_ns = skew_of(rq, s);
+	if (store_status_keep(w->db, s, *ret_skew_ns, time_boot_ns() - rq->arrived_ns, ret_kept, &err))
 		return true;
 	if (err.kind == ERR_DENIED)
 		http_problem(rp, rq, 422, "simulated", "%s", err.text);

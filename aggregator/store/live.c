@@ -16,12 +16,17 @@ make_node(struct db *db, const char *name, struct err *err)
 	return db_run(db, &stmt, &a, NULL, err);
 }
 
+/* When the message arrived, by the database's clock; the parameter is how many microseconds ago that was. */
+#define ARRIVED(age) "now() - " age "::bigint * interval '1 microsecond'"
+
 /* The usual case: nothing has changed but the time, and the lists are neither sent nor written again. */
 static bool
-touch(struct db *db, const struct live_status *s, int64_t skew_ns, bool *ret_kept, struct err *err)
+touch(struct db *db, const struct live_status *s, int64_t skew_ns, int64_t age_ns, bool *ret_kept, struct err *err)
 {
 	static const struct db_stmt stmt = {
-		"live touch", "UPDATE node_status s SET boot_ns = $3, wall_ns = $4, received_at = now(), skew_ns = $5, "
+		"live touch",
+		"UPDATE node_status s SET boot_ns = $3, wall_ns = $4, received_at = " ARRIVED(
+			"$9") ", skew_ns = $5, "
 			      "interval_ns = $6, left_out = $7 FROM node n WHERE n.name = $1 AND s.node_id = n.id "
 			      "AND s.boot_id = $2 AND s.boot_ns <= $3 AND s.digest = $8 RETURNING 1"};
 	owned(result) PGresult *r = NULL;
@@ -35,6 +40,7 @@ touch(struct db *db, const struct live_status *s, int64_t skew_ns, bool *ret_kep
 	arg_i64(&a, s->interval_ns);
 	arg_i64(&a, s->left_out);
 	arg_bytes(&a, s->digest, sizeof(s->digest));
+	arg_i64(&a, age_ns / 1000);
 	if (!db_run(db, &stmt, &a, &r, err))
 		return false;
 	*ret_kept = PQntuples(r) > 0;
@@ -43,20 +49,22 @@ touch(struct db *db, const struct live_status *s, int64_t skew_ns, bool *ret_kep
 
 /* One statement, the same when it runs twice. It need not be on disk before the answer: what is lost is said again. */
 static bool
-replace(struct db *db, const struct live_status *s, int64_t skew_ns, bool *ret_node, bool *ret_kept, struct err *err)
+replace(struct db *db, const struct live_status *s, int64_t skew_ns, int64_t age_ns, bool *ret_node, bool *ret_kept,
+        struct err *err)
 {
 	static const struct db_stmt stmt = {
 		"live replace",
 		"WITH n AS (SELECT id FROM node WHERE name = $1), kept AS (INSERT INTO node_status AS s (node_id, boot_id, "
 		"boot_ns, wall_ns, received_at, skew_ns, interval_ns, left_out, digest, gpus, instances, holders) "
-		"SELECT n.id, $2, $3, $4, now(), $5, $6, $7, $8, $9, $10, $11 FROM n, "
-		"(SELECT set_config('synchronous_commit', 'off', true)) async ON CONFLICT (node_id) DO UPDATE SET "
-		"boot_id = excluded.boot_id, boot_ns = excluded.boot_ns, wall_ns = excluded.wall_ns, "
-		"received_at = excluded.received_at, skew_ns = excluded.skew_ns, interval_ns = excluded.interval_ns, "
-		"left_out = excluded.left_out, digest = excluded.digest, "
-		"gpus = excluded.gpus, instances = excluded.instances, holders = excluded.holders "
-		"WHERE s.boot_id <> excluded.boot_id OR s.boot_ns <= excluded.boot_ns RETURNING 1) "
-		"SELECT EXISTS (SELECT FROM n), EXISTS (SELECT FROM kept)"};
+		"SELECT n.id, $2, $3, $4, " ARRIVED(
+			"$12") ", $5, $6, $7, $8, $9, $10, $11 FROM n, "
+			       "(SELECT set_config('synchronous_commit', 'off', true)) async ON CONFLICT (node_id) DO UPDATE SET "
+			       "boot_id = excluded.boot_id, boot_ns = excluded.boot_ns, wall_ns = excluded.wall_ns, "
+			       "received_at = excluded.received_at, skew_ns = excluded.skew_ns, interval_ns = excluded.interval_ns, "
+			       "left_out = excluded.left_out, digest = excluded.digest, "
+			       "gpus = excluded.gpus, instances = excluded.instances, holders = excluded.holders "
+			       "WHERE s.boot_id <> excluded.boot_id OR s.boot_ns <= excluded.boot_ns RETURNING 1) "
+			       "SELECT EXISTS (SELECT FROM n), EXISTS (SELECT FROM kept)"};
 	owned(result) PGresult *r = NULL;
 	struct db_args a = {0};
 
@@ -71,6 +79,7 @@ replace(struct db *db, const struct live_status *s, int64_t skew_ns, bool *ret_n
 	arg_text(&a, buf_text(&s->gpus));
 	arg_text(&a, buf_text(&s->instances));
 	arg_text(&a, buf_text(&s->holders));
+	arg_i64(&a, age_ns / 1000);
 	if (!db_run(db, &stmt, &a, &r, err))
 		return false;
 	*ret_node = res_bool(r, 0, 0);
@@ -96,7 +105,8 @@ keep_errors(struct db *db, const struct live_status *s, struct err *err)
 }
 
 bool
-store_status_keep(struct db *db, const struct live_status *s, int64_t skew_ns, bool *ret_kept, struct err *err)
+store_status_keep(struct db *db, const struct live_status *s, int64_t skew_ns, int64_t age_ns, bool *ret_kept,
+                  struct err *err)
 {
 	struct db_ledger ledger;
 	bool known = false, kept = false, replaced;
@@ -106,12 +116,12 @@ store_status_keep(struct db *db, const struct live_status *s, int64_t skew_ns, b
 	if (s->simulated && !ledger.demo)
 		return err_set(err, ERR_DENIED,
 		               "the status was made by a simulator, and this ledger was not created as a demo");
-	if (!touch(db, s, skew_ns, &kept, err))
+	if (!touch(db, s, skew_ns, age_ns, &kept, err))
 		return false;
 	replaced = !kept;
-	if (!kept && !replace(db, s, skew_ns, &known, &kept, err))
+	if (!kept && !replace(db, s, skew_ns, age_ns, &known, &kept, err))
 		return false;
-	if (!kept && !known && (!make_node(db, s->node, err) || !replace(db, s, skew_ns, &known, &kept, err)))
+	if (!kept && !known && (!make_node(db, s->node, err) || !replace(db, s, skew_ns, age_ns, &known, &kept, err)))
 		return false;
 	if (replaced && kept && !keep_errors(db, s, err))
 		return false;

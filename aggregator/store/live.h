@@ -5,10 +5,11 @@
 #include "aggregator/core/live.h"
 #include "aggregator/store/store.h"
 
-/* Keeps a node's status in the place of its last one. skew_ns: its clock less ours. *ret_kept is false when a newer one of the
+/* Keeps a node's status in the place of its last one. skew_ns: its clock less ours. age_ns: how long ago
+ * it arrived. *ret_kept is false when a newer one of the
  * same boot is there already. ERR_DENIED: made by a simulator, and the ledger is not a demo. */
-MUST_CHECK bool store_status_keep(struct db *db, const struct live_status *s, int64_t skew_ns, bool *ret_kept,
-                                  struct err *err);
+MUST_CHECK bool store_status_keep(struct db *db, const struct live_status *s, int64_t skew_ns, int64_t age_ns,
+                                  bool *ret_kept, struct err *err);
 
 struct live_query {
 	const char *tenant;  /* sees its own nodes, elsewhere what it is on; NULL: all */
