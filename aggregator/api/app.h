@@ -66,6 +66,7 @@ struct decider;
 struct dry_runs;
 struct token_line;
 struct quota_loop_memory;
+struct probe;
 struct app {
 	const struct aggregator_options *options;
 	struct counters counters;
@@ -79,6 +80,7 @@ struct app {
 	struct decider *decider;
 	struct dry_runs *dry_runs;
 	struct quota_loop_memory *loop;
+	struct probe *probe;
 	_Atomic(struct httpd *) httpd; /* for its figures; NULL: it has not started */
 	struct closer *closer;
 	int64_t started_wall_ns;

@@ -276,6 +276,17 @@ wait_turn(struct background *b, int64_t ns)
 	return !stop;
 }
 
+static bool
+is_stopping(struct background *b)
+{
+	bool stop;
+
+	pthread_mutex_lock(&b->lock);
+	stop = b->stop;
+	pthread_mutex_unlock(&b->lock);
+	return stop;
+}
+
 static void *
 background_main(void *arg)
 {
@@ -283,7 +294,7 @@ background_main(void *arg)
 	unsigned turn = 0;
 
 	do {
-		for (enum background_task t = 0; t < BACKGROUND_TASKS; t++)
+		for (enum background_task t = 0; t < BACKGROUND_TASKS && !is_stopping(b); t++)
 			if (turn % tasks[t].every == 0)
 				run_task(b, t);
 		turn++;

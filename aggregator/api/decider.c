@@ -109,7 +109,8 @@ static void
 refuse(struct decider *d, struct desk_item *item, const struct err *err)
 {
 	api_problem(item->rp, item->rq, err);
-	if (err->kind == ERR_RETRY)
+	/* the same request again is answered by what is known of the first */
+	if (err->kind == ERR_RETRY || err->kind == ERR_UNKNOWN)
 		item->rp->retry_after_s = 1;
 	done(d, item);
 }
@@ -428,18 +429,25 @@ count_turn(struct decider *d, const struct turn_result *r)
 		atomic_fetch_add(&turns[quota_turn_is_bet(r->turn) ? TURN_BET : TURN_LOCKED], 1);
 }
 
-/* An attempt that failed was rolled back, or nobody knows: the second one finds what the first one left, by the requests' ids. */
+/* An attempt that failed was rolled back, or nobody knows: the second one finds what the first one left, by the requests' ids. When it
+ * cannot look either, ERR_UNKNOWN stays: nobody is told that nothing was decided. */
 static bool
 take_turn(struct decider *d, struct desk_item *items, struct err *err)
 {
 	in_place(turn_result) struct turn_result r = {0};
+	bool unknown = false;
 
 	know_workspaces(d, items);
 	for (int attempt = 0;; attempt++) {
 		turn_result_fini(&r);
 		if (decider_turn(d->db, d->log, items, d->app->options->tenant_queued, &r, err))
 			break;
-		if (err->kind != ERR_RETRY || attempt == 1)
+		unknown |= err->kind == ERR_UNKNOWN;
+		if (attempt == 1 && unknown)
+			return err_set(
+				err, ERR_UNKNOWN,
+				"whether it was decided is not known: the database did not answer; ask again with the same request_id");
+		if ((err->kind != ERR_RETRY && err->kind != ERR_UNKNOWN) || attempt == 1)
 			return false;
 		tell(d, err);
 	}

@@ -384,7 +384,7 @@ begin_items(struct desk_item *items)
 	}
 }
 
-/* False without ERR_RETRY: nothing was done. */
+/* False without ERR_RETRY or ERR_UNKNOWN: nothing was done. */
 static bool
 bet(struct db *db, struct quota_log *log, struct desk_item *items, const struct agenda *a, int64_t queued_max,
     struct turn_result *ret, struct err *err)
@@ -406,7 +406,7 @@ decider_turn(struct db *db, struct quota_log *log, struct desk_item *items, int6
 	begin_items(items);
 	if (a.count == 0 || bet(db, log, items, &a, queued_max, ret, err))
 		return true;
-	if (err->kind == ERR_RETRY)
+	if (err->kind == ERR_RETRY || err->kind == ERR_UNKNOWN)
 		return false;
 	lost = ret->turn != NULL;
 	turn_result_fini(ret);

@@ -72,6 +72,10 @@ refuse(const struct http_request *rq, struct http_reply *rp, bool known, const s
 {
 	if (err->kind == ERR_DENIED && !known)
 		http_problem(rp, rq, 401, "Authorization", "%s", err->text);
+	else if (err->kind == ERR_UNKNOWN)
+		http_problem(
+			rp, rq, 503, NULL,
+			"whether the join token was used is not known: the database did not answer; an operator sees it in GET /v1/join-tokens");
 	else
 		http_problem_err(rp, rq, err);
 }

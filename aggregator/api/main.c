@@ -9,6 +9,7 @@
 
 #include "aggregator/api/decider.h"
 #include "aggregator/api/dry_run.h"
+#include "aggregator/api/probe.h"
 #include "aggregator/api/quota_loop.h"
 #include "aggregator/api/token_line.h"
 #include "common/log.h"
@@ -16,6 +17,7 @@
 
 #define TEXT_MAX (1u << 20)
 #define REPORTS_NICE 5 /* batches and decisions go first */
+#define STOP_REPLIES_NS (4 * NS_PER_S) /* httpd gives clients three */
 
 static bool
 open_login(const struct aggregator_options *o, const char *conninfo, const char *user, const char *purpose,
@@ -30,6 +32,11 @@ open_login(const struct aggregator_options *o, const char *conninfo, const char 
 			.statement_timeout_ns = o->statement_timeout_ns,
 			.lock_timeout_ns = o->lock_timeout_ns,
 			.connect_timeout_ns = o->connect_timeout_ns,
+			.work_timeout_ns = {[DB_WORK_REPORT] = o->report_timeout_ns,
+	                                    [DB_WORK_ROLLUP] = o->rollup_timeout_ns,
+	                                    [DB_WORK_CLOSE] = o->close_timeout_ns,
+	                                    [DB_WORK_VERIFY] = o->verify_timeout_ns,
+	                                    [DB_WORK_MIGRATE] = o->migrate_timeout_ns},
 		},
 		ret, err);
 }
@@ -224,6 +231,33 @@ routes_with_limits(const struct aggregator_options *o)
 	return routes;
 }
 
+/* The last resort: something neither ends nor waits for the database. */
+static void *
+end_by_force(void *grace_ns)
+{
+	int64_t ns = *(const int64_t *)grace_ns;
+	const struct timespec grace = {.tv_sec = (time_t)(ns / NS_PER_S), .tv_nsec = (long)(ns % NS_PER_S)};
+
+	(void)clock_nanosleep(CLOCK_MONOTONIC, 0, &grace, NULL);
+	log_write(LOG_ERROR, "not all work ended within stop-grace: ending without waiting for it", NULL);
+	_exit(CONF_EXIT_FAILED);
+}
+
+/* The process ends within its grace. What waits for the database is cut off while there is time left for who is connecting, whom nobody can
+ * hurry, and for clients to take their replies. */
+static void
+begin_stop(const struct aggregator_options *o)
+{
+	int64_t left_ns = o->connect_timeout_ns + STOP_REPLIES_NS;
+	pthread_t thread;
+
+	if (left_ns > o->stop_grace_ns / 4 * 3)
+		left_ns = o->stop_grace_ns / 4 * 3;
+	db_stop_at(time_boot_ns() + o->stop_grace_ns - left_ns);
+	if (pthread_create(&thread, NULL, end_by_force, (void *)(uintptr_t)&o->stop_grace_ns) == 0)
+		(void)pthread_detach(thread);
+}
+
 static bool
 serve(struct app *app, const sigset_t *signals, struct err *err)
 {
@@ -257,11 +291,17 @@ serve(struct app *app, const sigset_t *signals, struct err *err)
 	struct background *background = NULL;
 	struct httpd *httpd = NULL;
 	int signal_number = 0;
+	int64_t cuts;
 
-	if (!closer_start(app, &app->closer, err))
+	if (!probe_start(app, &app->probe, err))
 		return false;
+	if (!closer_start(app, &app->closer, err)) {
+		probe_stop(app->probe);
+		return false;
+	}
 	if (!background_start(app, &background, err)) {
 		closer_stop(app->closer);
+		probe_stop(app->probe);
 		return false;
 	}
 	if (!decider_start(app, &app->decider, err) || !dry_runs_start(app, &app->dry_runs, err) ||
@@ -270,6 +310,7 @@ serve(struct app *app, const sigset_t *signals, struct err *err)
 		decider_stop(app->decider);
 		background_stop(background);
 		closer_stop(app->closer);
+		probe_stop(app->probe);
 		return false;
 	}
 	atomic_store(&app->httpd, httpd);
@@ -279,11 +320,17 @@ serve(struct app *app, const sigset_t *signals, struct err *err)
 		httpd_tls_renew(httpd);
 	}
 	log_event(LOG_INFO, "stopping", LS("signal", strsignal(signal_number)));
+	cuts = db_cuts();
+	begin_stop(o);
 	httpd_stop(httpd); /* nobody asks for its figures any more when it is freed */
 	dry_runs_stop(app->dry_runs);
 	decider_stop(app->decider);
 	background_stop(background);
 	closer_stop(app->closer);
+	probe_stop(app->probe);
+	if (db_cuts() > cuts)
+		log_event(LOG_WARN, "what waited for the database was cut off, to stop in time",
+		          LI("connections", db_cuts() - cuts));
 	return true;
 }
 
@@ -297,14 +344,9 @@ run(const void *options, struct err *err)
 	bool ok;
 
 	log_init(aggregator_program.name, (enum log_level)o->log_level);
-	/* Blocked before any thread exists, so that only sigwait takes them. */
-	sigemptyset(&signals);
-	sigaddset(&signals, SIGINT);
-	sigaddset(&signals, SIGTERM);
-	sigaddset(&signals, SIGHUP);
-	pthread_sigmask(SIG_BLOCK, &signals, NULL);
 	signal(SIGPIPE, SIG_IGN);
-
+	/* Until the program serves, a signal ends it at once, also while it waits for the database: what was not committed is not done. */
+	signal(SIGHUP, SIG_IGN);
 	if (o->migrate)
 		return migrate(o, err);
 	if (!app_db_new(o, "tollgate-aggregator start", NULL, &db, err) || !check_schema(o, db, err))
@@ -312,6 +354,13 @@ run(const void *options, struct err *err)
 	if (o->issue_admin_token != NULL)
 		return issue_admin_token(db, o->issue_admin_token, err);
 	db_free(take(db));
+	/* Blocked before any thread that takes signals exists, so that only sigwait takes them. */
+	sigemptyset(&signals);
+	sigaddset(&signals, SIGINT);
+	sigaddset(&signals, SIGTERM);
+	sigaddset(&signals, SIGHUP);
+	pthread_sigmask(SIG_BLOCK, &signals, NULL);
+	signal(SIGHUP, SIG_DFL);
 	app.line = ingest_line_new(o->slice_ns);
 	app.reads = audit_reads_new();
 	app.tokens = token_line_new();

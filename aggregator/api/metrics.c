@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "aggregator/api/app.h"
+#include "aggregator/api/probe.h"
 #include "common/time.h"
 
 #define METRICS_MAX (64u << 20)
@@ -19,13 +20,12 @@ handle_healthz(void *app, void *worker, const struct http_request *rq, struct ht
 void
 handle_readyz(void *app, void *worker, const struct http_request *rq, struct http_reply *rp)
 {
-	struct worker *w = worker;
-	struct err err = {0};
+	const char *why = probe_why_not(((struct app *)app)->probe);
 
-	(void)app;
-	if (!store_ready(w->db, &err)) {
-		err.kind = ERR_RETRY; /* 503: whatever it is, this replica gets no requests */
-		http_problem_err(rp, rq, &err);
+	(void)worker;
+	if (why != NULL) {
+		http_problem(rp, rq, 503, NULL, "%s", why);
+		rp->retry_after_s = 1;
 		return;
 	}
 	rp->content_type = "text/plain; charset=utf-8";
@@ -169,6 +169,9 @@ write_background(struct prom *p, struct app *app)
 	write_one(p, "tollgate_aggregator_database_failures_total", PROM_COUNTER,
 	          "Connections that did not come about, and statements that failed.",
 	          (int64_t)atomic_load(&app->db.failures), 0);
+	write_one(p, "tollgate_aggregator_database_cuts_total", PROM_COUNTER,
+	          "Connections to the database that this program ended because there was no reply in time.", db_cuts(),
+	          0);
 	write_one(
 		p, "tollgate_aggregator_usage_series_left_out", PROM_GAUGE,
 		"Series of GPU time and energy that are added up under the tenant other, because of metrics-series-max.",

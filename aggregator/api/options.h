@@ -29,6 +29,8 @@ struct aggregator_options {
 	int64_t statement_timeout_ns;
 	int64_t lock_timeout_ns;
 	int64_t connect_timeout_ns;
+	int64_t report_timeout_ns, rollup_timeout_ns, close_timeout_ns, verify_timeout_ns, migrate_timeout_ns;
+	int64_t stop_grace_ns;
 	int64_t ingest_max_bytes;
 	int64_t held_node_max_bytes;
 	int64_t clock_skew_max_ns;

@@ -18,7 +18,7 @@
 
 const struct http_route api_routes[] = {
 	{"GET", "/healthz", HTTP_INLINE, 0, handle_healthz, ROLE_NONE_NEEDED, "the process is alive"},
-	{"GET", "/readyz", false, 0, handle_readyz, ROLE_NONE_NEEDED,
+	{"GET", "/readyz", HTTP_INLINE, 0, handle_readyz, ROLE_NONE_NEEDED,
          "the database answers and has this program's schema"},
 	{"GET", "/metrics", HTTP_INLINE, 0, handle_metrics, ROLE_NONE_NEEDED,
          "Prometheus metrics: the daemon's own; with a token also the usage and cost that token may see"},

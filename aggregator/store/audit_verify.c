@@ -448,7 +448,7 @@ store_audit_verify_json(struct db *db, const struct audit_proof *q, struct buf *
 	struct proof p = {.db = db, .report = {.out = out}, .node = {.name = ""}};
 
 	p.node.report = &p.report;
-	if (!place_parse(q->after, &p.at, err) || !db_tx_begin_read(&tx, db, err))
+	if (!place_parse(q->after, &p.at, err) || !db_tx_begin_read_long(&tx, db, DB_WORK_VERIFY, err))
 		return false;
 	buf_str(out, "{\"differences\":[");
 	if (!prove(&p, q, err))

@@ -1,17 +1,24 @@
-/* aggregator/store/db.c - a connection that comes back, transactions, prepared statements, COPY. */
-#include <fcntl.h>
-#include <pthread.h>
-#include <stdatomic.h>
+/* aggregator/store/db.c - a connection that comes back, transactions, prepared statements, COPY.
+ *
+ * Every call of libpq that may wait for the server has a deadline (expect_answer): what the server itself allows the statement, and then
+ * some. No other file calls any of them; tests/lint sees to it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
+#include <time.h>
 
 #include "aggregator/store/db.h"
+#include "aggregator/store/db_watch.h"
 
 #define DB_MAX_PREPARED 512 /* more than all files of store/ have: a worker may come to use every one */
 #define DB_WHERE_MAX 4096u
+#define ANSWER_NS (5 * NS_PER_S) /* beyond a statement's own limit: for the server to say that it was exceeded */
+#define GOODBYE_NS NS_PER_S      /* for the last message of a session */
+#define WORK_TIMEOUT_NS (10 * NS_PER_MIN)
+#define UNLIMITED_NS NS_PER_HOUR /* for a session whose statements have no limit of the server's */
+#define HUNG_NS NS_PER_S /* a connection that took so long and failed was not refused; nobody else tries for as long */
+#define OUTCOME_NS (10 * NS_PER_S) /* how long the outcome of a commit is asked for */
+#define OUTCOME_AGAIN_NS (100 * NS_PER_MS)
 
 struct db {
 	struct db_counters *counters;
@@ -20,19 +27,19 @@ struct db {
 	char *application;
 	char *where;      /* the hosts and the database's name, for messages */
 	bool any_session; /* the connection string itself says which kind of server it wants */
-	int64_t statement_timeout_ns, lock_timeout_ns, connect_timeout_ns;
+	int64_t statement_timeout_ns, lock_timeout_ns, connect_timeout_ns, work_timeout_ns[DB_WORKS];
 	PGconn *conn;
-	bool open; /* counted as such */
+	struct db_watched watched;
+	int64_t session_ns; /* what the server allows a statement of this session */
+	int64_t allowed_ns; /* and of the transaction at hand */
+	bool open;          /* counted as such */
 	const struct db_stmt *prepared[DB_MAX_PREPARED];
 	size_t prepared_count;
 	bool in_tx;
 	char sqlstate[6]; /* of the last failure since the transaction began */
 	bool has_ledger;
 	struct db_ledger ledger;
-	/* db_abandon, in another thread: the descriptor is a duplicate, whose number is no other socket's while the lock is held; -1: none */
-	atomic_bool abandoned;
-	pthread_mutex_t cut_lock;
-	int cut_fd;
+	atomic_bool abandoned; /* by another thread */
 };
 
 /* A library does not write to stderr. */
@@ -83,8 +90,6 @@ db_new(const struct db_options *o, struct db **ret, struct err *err)
 		               "the database connection string cannot be read: it is \"host=... dbname=...\" or "
 		               "\"postgresql://...\"");
 	db = mem_alloc(sizeof(*db));
-	db->cut_fd = -1;
-	pthread_mutex_init(&db->cut_lock, NULL);
 	db->counters = o->counters;
 	db->conninfo = mem_strdup(o->conninfo);
 	db->user = mem_strdup(o->user);
@@ -94,30 +99,18 @@ db_new(const struct db_options *o, struct db **ret, struct err *err)
 	db->statement_timeout_ns = o->statement_timeout_ns;
 	db->lock_timeout_ns = o->lock_timeout_ns;
 	db->connect_timeout_ns = o->connect_timeout_ns;
+	for (size_t i = 0; i < DB_WORKS; i++)
+		db->work_timeout_ns[i] = o->work_timeout_ns[i] > 0 ? o->work_timeout_ns[i] : WORK_TIMEOUT_NS;
 	PQconninfoFree(options);
 	*ret = db;
 	return true;
 }
 
-/* From here on db_abandon cuts this descriptor; -1: none. */
-static void
-set_cut_fd(struct db *db, int fd)
-{
-	pthread_mutex_lock(&db->cut_lock);
-	if (db->cut_fd >= 0)
-		close(db->cut_fd);
-	db->cut_fd = fd >= 0 ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : -1;
-	pthread_mutex_unlock(&db->cut_lock);
-}
-
 void
 db_abandon(struct db *db)
 {
-	pthread_mutex_lock(&db->cut_lock);
 	atomic_store(&db->abandoned, true);
-	if (db->cut_fd >= 0)
-		(void)shutdown(db->cut_fd, SHUT_RDWR);
-	pthread_mutex_unlock(&db->cut_lock);
+	db_watch_cut(&db->watched);
 }
 
 void
@@ -132,15 +125,60 @@ wanted(struct db *db, struct err *err)
 	return !atomic_load(&db->abandoned) || err_set(err, ERR_RETRY, "nobody waits for the answer any more");
 }
 
+/* --- deadlines --- */
+
+static int64_t
+answer_time_ns(const struct db *db)
+{
+	return (db->allowed_ns > 0 ? db->allowed_ns : UNLIMITED_NS) + ANSWER_NS;
+}
+
+static void
+expect_answer(struct db *db)
+{
+	db_watch_until(&db->watched, time_boot_ns() + answer_time_ns(db));
+}
+
+static void
+answered(struct db *db)
+{
+	db_watch_until(&db->watched, 0);
+}
+
+static PGresult *
+exec(struct db *db, const char *sql)
+{
+	PGresult *r;
+
+	expect_answer(db);
+	r = PQexec(db->conn, sql);
+	answered(db);
+	return r;
+}
+
+static PGresult *
+next_result(struct db *db)
+{
+	PGresult *r;
+
+	expect_answer(db);
+	r = PQgetResult(db->conn);
+	answered(db);
+	return r;
+}
+
+/* The watch cuts a goodbye that the server does not take, too. */
 static void
 disconnect(struct db *db)
 {
-	set_cut_fd(db, -1);
 	if (db->counters && db->open)
 		atomic_fetch_sub(&db->counters->open, 1);
 	db->open = false;
+	db_watch_until(&db->watched, time_boot_ns() + GOODBYE_NS);
 	PQfinish(db->conn);
+	db_watch_remove(&db->watched);
 	db->conn = NULL;
+	db->session_ns = db->allowed_ns = db->statement_timeout_ns;
 	db->prepared_count = 0;
 	db->has_ledger = false;
 }
@@ -153,12 +191,23 @@ db_drop(struct db *db)
 }
 
 void
+db_stop_at(int64_t boot_ns)
+{
+	db_watch_stop_at(boot_ns);
+}
+
+int64_t
+db_cuts(void)
+{
+	return db_watch_cuts();
+}
+
+void
 db_free(struct db *db)
 {
 	if (!db)
 		return;
 	disconnect(db);
-	pthread_mutex_destroy(&db->cut_lock);
 	mem_free(db->conninfo);
 	mem_free(db->user);
 	mem_free(db->application);
@@ -201,10 +250,17 @@ count_failure(const struct db *db)
 static bool
 fail_connection(struct db *db, struct err *err)
 {
+	char limit[TIME_TEXT_SIZE];
+
 	count_failure(db);
 	memcpy(db->sqlstate, "08006", 6);
 	err_set(err, ERR_RETRY, "the database does not answer");
-	return err_detail(err, "database at %s: %s", db->where, PQerrorMessage(db->conn));
+	if (!atomic_load(&db->watched.cut))
+		return err_detail(err, "database at %s: %s", db->where, PQerrorMessage(db->conn));
+	if (db_watch_stopped())
+		return err_detail(err, "database at %s: cut off, this program is stopping", db->where);
+	return err_detail(err, "database at %s: no reply within %s", db->where,
+	                  duration_format(answer_time_ns(db), limit));
 }
 
 /* What everybody may read about a failure. Our own functions raise 23000 with a sentence of ours; PostgreSQL does not use that code. */
@@ -265,11 +321,37 @@ session_setup(struct db *db, struct err *err)
 	         "SET statement_timeout = %" PRId64 "; SET lock_timeout = %" PRId64 ";"
 	         "SET idle_in_transaction_session_timeout = 60000",
 	         db->statement_timeout_ns / NS_PER_MS, db->lock_timeout_ns / NS_PER_MS);
-	r = PQexec(db->conn, sql);
+	/* still part of connecting */
+	db->allowed_ns = db->connect_timeout_ns;
+	r = exec(db, sql);
+	db->allowed_ns = db->session_ns;
 	return PQresultStatus(r) == PGRES_COMMAND_OK || fail(db, r, err);
 }
 
-/* What the connection string says wins over the keepalive times here, and loses against the rest. */
+/* A server that hangs takes every connection that is tried, and keeps it until its time is over. One at a time finds that out: were all to
+ * try, requests would wait for it one behind the other. */
+static bool
+may_connect(struct db *db, struct err *err)
+{
+	if (db_watch_stopped())
+		return err_set(err, ERR_RETRY, "the database is not asked any more: this program is stopping");
+	if (db->counters && time_boot_ns() < atomic_load(&db->counters->hung_until_ns))
+		return err_set(err, ERR_RETRY, "the database does not answer") ||
+		       err_detail(err, "database at %s: a connection to it timed out a moment ago", db->where);
+	return true;
+}
+
+static void
+note_hung(const struct db *db, int64_t begun_ns)
+{
+	int64_t now_ns = time_boot_ns();
+
+	if (db->counters && now_ns - begun_ns >= HUNG_NS)
+		atomic_store(&db->counters->hung_until_ns, now_ns + HUNG_NS);
+}
+
+/* What the connection string says wins over the times of TCP here, and loses against the rest. libpq itself keeps connect_timeout for each
+ * host; what it does not limit is the time for resolving names. */
 static bool
 connect_now(struct db *db, struct err *err)
 {
@@ -277,6 +359,7 @@ connect_now(struct db *db, struct err *err)
 	const char *keys[] = {"keepalives_idle",
 	                      "keepalives_interval",
 	                      "keepalives_count",
+	                      "tcp_user_timeout",
 	                      "dbname",
 	                      "application_name",
 	                      "client_encoding",
@@ -284,8 +367,10 @@ connect_now(struct db *db, struct err *err)
 	                      NULL,
 	                      NULL,
 	                      NULL};
-	const char *values[] = {"10", "5", "3", db->conninfo, db->application, "UTF8", timeout, NULL, NULL, NULL};
-	size_t n = 7;
+	const char *values[] = {"10",   "5",     "3",  "20000", db->conninfo, db->application,
+	                        "UTF8", timeout, NULL, NULL,    NULL};
+	int64_t begun_ns = time_boot_ns();
+	size_t n = 8;
 
 	if (!db->any_session) {
 		keys[n] = "target_session_attrs";
@@ -296,20 +381,31 @@ connect_now(struct db *db, struct err *err)
 		values[n] = db->user;
 	}
 	disconnect(db);
+	if (!may_connect(db, err))
+		return false;
 	snprintf(timeout, sizeof(timeout), "%" PRId64, (db->connect_timeout_ns + NS_PER_S - 1) / NS_PER_S);
 	db->conn = PQconnectdbParams(keys, values, 1);
 	if (!db->conn)
 		return err_set(err, ERR_FATAL, "no memory for a database connection");
 	PQsetNoticeProcessor(db->conn, ignore_notice, NULL);
-	if (PQstatus(db->conn) != CONNECTION_OK)
+	atomic_store(&db->watched.cut, false);
+	if (PQstatus(db->conn) != CONNECTION_OK) {
+		note_hung(db, begun_ns);
 		return fail_connection(db, err);
-	set_cut_fd(db, PQsocket(db->conn));
+	}
+	if (!db_watch_add(&db->watched, PQsocket(db->conn), err) || !wanted(db, err)) {
+		disconnect(db);
+		return false;
+	}
 	db->open = true;
 	if (db->counters) {
 		atomic_fetch_add(&db->counters->connects, 1);
 		atomic_fetch_add(&db->counters->open, 1);
 	}
-	return session_setup(db, err);
+	if (session_setup(db, err))
+		return true;
+	note_hung(db, begun_ns);
+	return false;
 }
 
 /* Inside a transaction a lost connection stays lost: what was done in it is gone, and the caller must know. */
@@ -325,11 +421,12 @@ connected(struct db *db, struct err *err)
 	return connect_now(db, err);
 }
 
-/* After a failure outside a transaction: true when the connection was the reason, and there is a new one. */
+/* After a failure outside a transaction: true when the connection was the reason, and there is a new one. A statement that used up all its
+ * time is not tried again. */
 static bool
 reconnected(struct db *db, struct err *err)
 {
-	if (db->in_tx || PQstatus(db->conn) != CONNECTION_BAD)
+	if (db->in_tx || !db->conn || PQstatus(db->conn) != CONNECTION_BAD || atomic_load(&db->watched.cut))
 		return false;
 	return wanted(db, err) && connect_now(db, err);
 }
@@ -364,7 +461,9 @@ prepare(struct db *db, const struct db_stmt *s, struct err *err)
 	for (size_t i = 0; i < db->prepared_count; i++)
 		if (db->prepared[i] == s)
 			return true;
+	expect_answer(db);
 	r = PQprepare(db->conn, s->name, s->sql, 0, NULL);
+	answered(db);
 	if (PQresultStatus(r) != PGRES_COMMAND_OK)
 		return fail(db, r, err);
 	ASSERT(db->prepared_count < DB_MAX_PREPARED);
@@ -374,6 +473,28 @@ prepare(struct db *db, const struct db_stmt *s, struct err *err)
 
 static const struct db_args no_args;
 
+static PGresult *
+exec_prepared(struct db *db, const struct db_stmt *s, const struct db_args *a)
+{
+	PGresult *r;
+
+	expect_answer(db);
+	r = PQexecPrepared(db->conn, s->name, a->count, a->value, a->length, a->format, 0);
+	answered(db);
+	return r;
+}
+
+static PGresult *
+exec_text(struct db *db, const char *sql, const struct db_args *a)
+{
+	PGresult *r;
+
+	expect_answer(db);
+	r = PQexecParams(db->conn, sql, a->count, NULL, a->value, a->length, a->format, 0);
+	answered(db);
+	return r;
+}
+
 bool
 db_run(struct db *db, const struct db_stmt *s, const struct db_args *a, PGresult **ret, struct err *err)
 {
@@ -382,9 +503,7 @@ db_run(struct db *db, const struct db_stmt *s, const struct db_args *a, PGresult
 	if (!connected(db, err))
 		return false;
 	for (bool again = false;; again = true) {
-		if (prepare(db, s, err) &&
-		    finish(db, PQexecPrepared(db->conn, s->name, a->count, a->value, a->length, a->format, 0), ret,
-		           err))
+		if (prepare(db, s, err) && finish(db, exec_prepared(db, s, a), ret, err))
 			return true;
 		if (again || !reconnected(db, err))
 			return false;
@@ -399,8 +518,20 @@ db_run_text(struct db *db, const char *sql, const struct db_args *a, PGresult **
 	if (!connected(db, err))
 		return false;
 	for (bool again = false;; again = true) {
-		if (finish(db, PQexecParams(db->conn, sql, a->count, NULL, a->value, a->length, a->format, 0), ret,
-		           err))
+		if (finish(db, exec_text(db, sql, a), ret, err))
+			return true;
+		if (again || !reconnected(db, err))
+			return false;
+	}
+}
+
+static bool
+script(struct db *db, const char *sql, PGresult **ret, struct err *err)
+{
+	if (!connected(db, err))
+		return false;
+	for (bool again = false;; again = true) {
+		if (finish(db, exec(db, sql), ret, err))
 			return true;
 		if (again || !reconnected(db, err))
 			return false;
@@ -410,14 +541,7 @@ db_run_text(struct db *db, const char *sql, const struct db_args *a, PGresult **
 bool
 db_script(struct db *db, const char *sql, struct err *err)
 {
-	if (!connected(db, err))
-		return false;
-	for (bool again = false;; again = true) {
-		if (finish(db, PQexec(db->conn, sql), NULL, err))
-			return true;
-		if (again || !reconnected(db, err))
-			return false;
-	}
+	return script(db, sql, NULL, err);
 }
 
 /* --- several in one round trip --- */
@@ -431,22 +555,24 @@ take_answers(struct db *db, const struct db_call *calls, size_t n, bool begun, s
 	bool ok = true;
 
 	for (size_t i = 0; i < n + begun; i++) {
-		owned(result) PGresult *r = PQgetResult(db->conn);
+		owned(result) PGresult *r = next_result(db);
 		const struct db_call *c = i < begun ? NULL : &calls[i - begun];
 
 		if (ok && !succeeded(r))
 			ok = fail(db, r, err);
-		PQclear(PQgetResult(db->conn)); /* the end of this statement's results */
+		PQclear(next_result(db)); /* the end of this statement's results */
 		if (ok && c && c->ret)
 			*c->ret = take(r);
 	}
-	PQclear(PQgetResult(db->conn)); /* the sync */
+	PQclear(next_result(db)); /* the sync */
 	return ok;
 }
 
+/* Sending waits, too, where the server does not read. */
 static bool
 send_all(struct db *db, const struct db_call *calls, size_t n, bool begin_first)
 {
+	expect_answer(db);
 	if (begin_first && !PQsendQueryPrepared(db->conn, begin_stmt.name, 0, NULL, NULL, NULL, 0))
 		return false;
 	for (size_t i = 0; i < n; i++) {
@@ -488,22 +614,45 @@ db_run_all(struct db *db, const struct db_call *calls, size_t n, struct err *err
 
 /* --- transactions --- */
 
+/* The number of the transaction, and the server that knows it: what a commit whose answer is lost is asked for by. */
+#define TX_NUMBER "; SELECT pg_current_xact_id(), pg_postmaster_start_time()"
+
 static bool
-begin(struct db_tx *tx, struct db *db, const char *sql, struct err *err)
+begin(struct db_tx *tx, struct db *db, const char *sql, int64_t allowed_ns, struct err *err)
 {
+	owned(result) PGresult *r = NULL;
+
 	ASSERT(!db->in_tx);
 	db->sqlstate[0] = '\0';
-	if (!db_script(db, sql, err))
+	*tx = (struct db_tx){0};
+	if (!script(db, sql, &r, err))
 		return false;
 	db->in_tx = true;
+	db->allowed_ns = allowed_ns;
 	tx->db = db;
+	tx->reads = PQntuples(r) == 0;
+	if (!tx->reads) {
+		snprintf(tx->number, sizeof(tx->number), "%s", res_text(r, 0, 0));
+		snprintf(tx->server, sizeof(tx->server), "%s", res_text(r, 0, 1));
+	}
 	return true;
+}
+
+/* The session has no transaction any more. */
+static void
+end(struct db_tx *tx)
+{
+	struct db *db = tx->db;
+
+	db->in_tx = false;
+	db->allowed_ns = db->session_ns;
+	tx->db = NULL;
 }
 
 bool
 db_tx_begin(struct db_tx *tx, struct db *db, struct err *err)
 {
-	return begin(tx, db, "BEGIN", err);
+	return begin(tx, db, "BEGIN" TX_NUMBER, db->session_ns, err);
 }
 
 bool
@@ -523,7 +672,7 @@ db_tx_begin_all(struct db_tx *tx, struct db *db, const struct db_call *calls, si
 		}
 		if (ok)
 			return true;
-		if (again || PQstatus(db->conn) != CONNECTION_BAD)
+		if (again || PQstatus(db->conn) != CONNECTION_BAD || atomic_load(&db->watched.cut))
 			return false;
 		db->in_tx = false;
 		tx->db = NULL;
@@ -535,13 +684,120 @@ db_tx_begin_all(struct db_tx *tx, struct db *db, const struct db_call *calls, si
 bool
 db_tx_begin_read(struct db_tx *tx, struct db *db, struct err *err)
 {
-	return begin(tx, db, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", err);
+	return begin(tx, db, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", db->session_ns, err);
+}
+
+/* As long as a statement may take, this program may take between two of them. */
+static bool
+begin_work(struct db_tx *tx, struct db *db, const char *mode, enum db_work work, const char *then, struct err *err)
+{
+	int64_t ms = db->work_timeout_ns[work] / NS_PER_MS;
+	char sql[320];
+
+	snprintf(sql, sizeof(sql),
+	         "BEGIN%s; SET LOCAL statement_timeout = %" PRId64
+	         "; SET LOCAL idle_in_transaction_session_timeout = %" PRId64 "%s",
+	         mode, ms, ms, then);
+	return begin(tx, db, sql, db->work_timeout_ns[work], err);
 }
 
 bool
-db_tx_begin_long(struct db_tx *tx, struct db *db, struct err *err)
+db_tx_begin_long(struct db_tx *tx, struct db *db, enum db_work work, struct err *err)
 {
-	return begin(tx, db, "BEGIN; SET LOCAL statement_timeout = 600000", err);
+	return begin_work(tx, db, "", work, TX_NUMBER, err);
+}
+
+bool
+db_tx_begin_snapshot(struct db_tx *tx, struct db *db, enum db_work work, struct err *err)
+{
+	return begin_work(tx, db, " ISOLATION LEVEL REPEATABLE READ", work, TX_NUMBER, err);
+}
+
+bool
+db_tx_begin_read_long(struct db_tx *tx, struct db *db, enum db_work work, struct err *err)
+{
+	return begin_work(tx, db, " ISOLATION LEVEL REPEATABLE READ READ ONLY", work, "", err);
+}
+
+bool
+db_allow_session(struct db *db, enum db_work work, struct err *err)
+{
+	char sql[96];
+
+	snprintf(sql, sizeof(sql), "SET statement_timeout = %" PRId64 "; SET lock_timeout = 0",
+	         db->work_timeout_ns[work] / NS_PER_MS);
+	if (!db_script(db, sql, err))
+		return false;
+	db->session_ns = db->allowed_ns = db->work_timeout_ns[work];
+	return true;
+}
+
+/* --- commits whose answer was lost --- */
+
+static void
+pause_for(int64_t ns)
+{
+	const struct timespec t = {.tv_sec = (time_t)(ns / NS_PER_S), .tv_nsec = (long)(ns % NS_PER_S)};
+
+	(void)clock_nanosleep(CLOCK_MONOTONIC, 0, &t, NULL);
+}
+
+enum outcome { OUTCOME_UNKNOWN, OUTCOME_DONE, OUTCOME_NOT_DONE, OUTCOME_UNDER_WAY };
+
+/* Only the server that began the transaction knows its number: another one, after a failover, may have given it to somebody else. */
+static enum outcome
+ask_outcome(struct db *db, const struct db_tx *tx)
+{
+	owned(result) PGresult *r = NULL;
+	struct db_args a = {0};
+	const char *status;
+
+	arg_text(&a, tx->number);
+	if (!connect_now(db, NULL))
+		return OUTCOME_UNDER_WAY;
+	if (!finish(db, exec_text(db, "SELECT pg_xact_status($1::xid8), pg_postmaster_start_time()", &a), &r, NULL))
+		return PQstatus(db->conn) == CONNECTION_BAD ? OUTCOME_UNDER_WAY : OUTCOME_UNKNOWN;
+	status = res_text(r, 0, 0);
+	if (strcmp(res_text(r, 0, 1), tx->server) != 0)
+		return OUTCOME_UNKNOWN;
+	return strcmp(status, "committed") == 0     ? OUTCOME_DONE
+	       : strcmp(status, "aborted") == 0     ? OUTCOME_NOT_DONE
+	       : strcmp(status, "in progress") == 0 ? OUTCOME_UNDER_WAY
+	                                            : OUTCOME_UNKNOWN;
+}
+
+static bool
+fail_unknown(struct err *err)
+{
+	struct err why = {0};
+
+	if (err)
+		why = *err;
+	err_set(err, ERR_UNKNOWN,
+	        "whether it was done is not known: the database did not answer when it was to be committed");
+	return err_detail(err, "%s", why.detail);
+}
+
+/* COMMIT was sent, and the connection is gone. True: it was done. */
+static bool
+lost_commit(struct db_tx *tx, struct err *err)
+{
+	int64_t until_ns = time_boot_ns() + OUTCOME_NS;
+	struct db *db = tx->db;
+	enum outcome o = tx->number[0] != '\0' ? OUTCOME_UNDER_WAY : OUTCOME_UNKNOWN;
+
+	end(tx);
+	if (tx->reads)
+		return false; /* err says why */
+	for (bool again = false; o == OUTCOME_UNDER_WAY && time_boot_ns() < until_ns && !db_watch_stopped();
+	     again = true) {
+		if (again)
+			pause_for(OUTCOME_AGAIN_NS);
+		o = ask_outcome(db, tx);
+	}
+	if (o == OUTCOME_DONE)
+		return true;
+	return o == OUTCOME_NOT_DONE ? false : fail_unknown(err);
 }
 
 bool
@@ -552,18 +808,19 @@ db_tx_commit(struct db_tx *tx, struct err *err)
 
 	if (!connected(db, err))
 		return false;
-	r = PQexec(db->conn, "COMMIT");
-	if (PQresultStatus(r) != PGRES_COMMAND_OK)
-		return fail(db, r, err);
+	r = exec(db, "COMMIT");
+	if (PQresultStatus(r) != PGRES_COMMAND_OK) {
+		fail(db, r, err);
+		return PQstatus(db->conn) == CONNECTION_BAD && lost_commit(tx, err);
+	}
 	/* COMMIT of a transaction that failed answers ROLLBACK. */
 	if (strcmp(PQcmdStatus(r), "COMMIT") != 0)
 		return err_set(err, ERR_FATAL, "the transaction had failed and was rolled back");
-	db->in_tx = false;
-	tx->db = NULL;
+	end(tx);
 	return true;
 }
 
-/* What fails before the COMMIT makes the server skip it. */
+/* What fails before the COMMIT makes the server skip it. Where there is no answer at all, nobody knows. */
 static bool
 run_all_and_commit(struct db *db, const struct db_call *calls, size_t n, bool begin_first, struct err *err)
 {
@@ -573,8 +830,10 @@ run_all_and_commit(struct db *db, const struct db_call *calls, size_t n, bool be
 	for (size_t i = 0; i < n; i++)
 		all[i] = calls[i];
 	all[n] = (struct db_call){.stmt = &commit_stmt, .ret = &r};
-	if (!connected(db, err) || !run_all(db, all, n + 1, begin_first, err))
+	if (!connected(db, err))
 		return false;
+	if (!run_all(db, all, n + 1, begin_first, err))
+		return db->conn && PQstatus(db->conn) != CONNECTION_BAD ? false : fail_unknown(err);
 	if (strcmp(PQcmdStatus(r), "COMMIT") != 0)
 		return err_set(err, ERR_FATAL, "the transaction had failed and was rolled back");
 	return true;
@@ -587,8 +846,7 @@ db_tx_commit_all(struct db_tx *tx, const struct db_call *calls, size_t n, struct
 
 	if (!run_all_and_commit(db, calls, n, false, err))
 		return false; /* it is rolled back with tx */
-	db->in_tx = false;
-	tx->db = NULL;
+	end(tx);
 	return true;
 }
 
@@ -605,8 +863,7 @@ db_tx_all(struct db *db, const struct db_call *calls, size_t n, struct err *err)
 	db->in_tx = true;
 	if (!run_all_and_commit(db, calls, n, true, err))
 		return false;
-	db->in_tx = false;
-	tx.db = NULL;
+	end(&tx);
 	return true;
 }
 
@@ -617,13 +874,12 @@ db_tx_fini(struct db_tx *tx)
 
 	if (!db)
 		return;
-	db->in_tx = false;
-	tx->db = NULL;
+	end(tx);
 	if (!db->conn)
 		return;
 	/* A COPY that was left in the middle, or a connection that is gone: the server rolls back by itself. */
 	if (PQstatus(db->conn) == CONNECTION_OK && PQtransactionStatus(db->conn) != PQTRANS_ACTIVE)
-		PQclear(PQexec(db->conn, "ROLLBACK"));
+		PQclear(exec(db, "ROLLBACK"));
 	if (PQstatus(db->conn) != CONNECTION_OK || PQtransactionStatus(db->conn) != PQTRANS_IDLE)
 		disconnect(db);
 }
@@ -634,7 +890,7 @@ bool
 db_copy_begin(struct db *db, const char *sql, struct err *err)
 {
 	ASSERT(db->in_tx);
-	return connected(db, err) && finish(db, PQexec(db->conn, sql), NULL, err);
+	return connected(db, err) && finish(db, exec(db, sql), NULL, err);
 }
 
 bool
@@ -644,9 +900,11 @@ db_copy_put(struct db *db, const void *data, size_t n, struct err *err)
 
 	for (size_t piece; n > 0; p += piece, n -= piece) {
 		piece = n < (1u << 20) ? n : 1u << 20;
+		expect_answer(db);
 		if (PQputCopyData(db->conn, p, (int)piece) != 1)
 			return fail_connection(db, err);
 	}
+	answered(db);
 	return true;
 }
 
@@ -656,10 +914,11 @@ db_copy_end(struct db *db, struct err *err)
 	owned(result) PGresult *r = NULL;
 	PGresult *rest;
 
+	expect_answer(db);
 	if (PQputCopyEnd(db->conn, NULL) != 1)
 		return fail_connection(db, err);
-	r = PQgetResult(db->conn);
-	while ((rest = PQgetResult(db->conn)) != NULL)
+	r = next_result(db);
+	while ((rest = next_result(db)) != NULL)
 		PQclear(rest);
 	return PQresultStatus(r) == PGRES_COMMAND_OK || fail(db, r, err);
 }
@@ -673,16 +932,18 @@ db_copy_read(struct db *db, const char *sql, struct buf *out, struct err *err)
 	int n;
 
 	ASSERT(db->in_tx);
-	if (!connected(db, err) || !finish(db, PQexec(db->conn, sql), NULL, err))
+	if (!connected(db, err) || !finish(db, exec(db, sql), NULL, err))
 		return false;
+	expect_answer(db);
 	while ((n = PQgetCopyData(db->conn, &row, 0)) > 0) {
 		buf_add(out, row, (size_t)n);
 		PQfreemem(row);
+		expect_answer(db);
 	}
 	if (n == -2)
 		return fail_connection(db, err);
-	r = PQgetResult(db->conn);
-	while ((rest = PQgetResult(db->conn)) != NULL)
+	r = next_result(db);
+	while ((rest = next_result(db)) != NULL)
 		PQclear(rest);
 	return PQresultStatus(r) == PGRES_COMMAND_OK || fail(db, r, err);
 }

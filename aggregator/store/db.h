@@ -1,9 +1,10 @@
 /* aggregator/store/db.h - the door to PostgreSQL, for the files of store/ only.
  *
- * A connection is made at the first use and made again when it was lost outside a transaction. Every failure becomes
- * a struct err: ERR_RETRY where the same call may work later (no answer, a timeout, a deadlock, a server that is
- * starting or is a standby), ERR_CONFLICT where a constraint refused, ERR_FATAL for what is a bug or a broken
- * database. Its text, which clients read, names neither the server nor what it said; its detail does, for the log. */
+ * A connection is made at the first use and made again when it was lost outside a transaction. Nothing here waits longer for the server than
+ * a statement may take, and a few seconds. Every failure becomes a struct err: ERR_RETRY where the same call may work later (no answer, a
+ * timeout, a deadlock, a server that is starting or is a standby), ERR_UNKNOWN for a commit of which nobody can say whether it was done,
+ * ERR_CONFLICT where a constraint refused, ERR_FATAL for what is a bug or a broken database. Its text, which clients read, names
+ * neither the server nor what it said; its detail does, for the log. */
 #ifndef TOLLGATE_STORE_DB_H
 #define TOLLGATE_STORE_DB_H
 
@@ -117,6 +118,9 @@ MUST_CHECK bool res_json_page(const PGresult *r, const char *name, int64_t limit
 /* in_place(db_tx) struct db_tx tx = {0};  what is not committed is rolled back when tx leaves its scope. */
 struct db_tx {
 	struct db *db;
+	/* of one that may write: its number, and when the server that gave it began; empty: it was begun by db_tx_begin_all */
+	char number[24], server[40];
+	bool reads; /* nothing else */
 };
 MUST_CHECK bool db_tx_begin(struct db_tx *tx, struct db *db, struct err *err);
 /* With its first statements in the same round trip. */
@@ -124,13 +128,18 @@ MUST_CHECK bool db_tx_begin_all(struct db_tx *tx, struct db *db, const struct db
                                 struct err *err);
 MUST_CHECK bool db_tx_begin_read(struct db_tx *tx, struct db *db,
                                  struct err *err); /* one snapshot for several statements */
-MUST_CHECK bool db_tx_begin_long(struct db_tx *tx, struct db *db,
-                                 struct err *err); /* work over many rows: ten minutes a statement */
+/* Work over many rows, whose statements have a limit of their own. */
+MUST_CHECK bool db_tx_begin_long(struct db_tx *tx, struct db *db, enum db_work work, struct err *err);
+MUST_CHECK bool db_tx_begin_snapshot(struct db_tx *tx, struct db *db, enum db_work work,
+                                     struct err *err); /* the same, and one snapshot for all of it */
+MUST_CHECK bool db_tx_begin_read_long(struct db_tx *tx, struct db *db, enum db_work work, struct err *err);
+/* When the connection is lost at this moment, the server is asked what became of the transaction, by its number: true means that it was
+ * done, ERR_RETRY that it was not. ERR_UNKNOWN: nobody could be asked; or, of a transaction without a number, nobody was. */
 MUST_CHECK bool db_tx_commit(struct db_tx *tx, struct err *err);
-/* With its last statements in the same round trip. After ERR_RETRY nobody knows whether it was done. */
+/* With its last statements in the same round trip. ERR_UNKNOWN: the caller finds out, by what it wrote. */
 MUST_CHECK bool db_tx_commit_all(struct db_tx *tx, const struct db_call *calls, size_t n, struct err *err);
 void db_tx_fini(struct db_tx *tx);
-/* A whole transaction in one round trip, in a session that is there already. After ERR_RETRY nobody knows whether it was done. */
+/* A whole transaction in one round trip, in a session that is there already. ERR_UNKNOWN: as above. */
 MUST_CHECK bool db_tx_all(struct db *db, const struct db_call *calls, size_t n, struct err *err);
 
 /* COPY ... FROM STDIN inside a transaction. */
@@ -140,6 +149,8 @@ MUST_CHECK bool db_copy_end(struct db *db, struct err *err);
 /* COPY ... TO STDOUT inside a transaction: all of it. */
 MUST_CHECK bool db_copy_read(struct db *db, const char *sql, struct buf *out, struct err *err);
 
+/* Until the session ends, its statements have the limit of that work, and wait for locks as long. */
+MUST_CHECK bool db_allow_session(struct db *db, enum db_work work, struct err *err);
 /* Ends the session; the next use begins a new one. */
 void db_drop(struct db *db);
 

@@ -97,7 +97,7 @@ const uint8_t *quota_turn_policy_digest(const struct quota_turn *t);
 void quota_turn_set_policy_digest(struct quota_turn *t, const uint8_t digest[SHA256_SIZE]);
 /* Writes the book down where the log has grown long enough since it last was. */
 MUST_CHECK bool quota_turn_snapshot(struct quota_turn *t, struct err *err);
-/* ERR_RETRY: nobody knows whether it was done. The book is read anew at the next turn. A bet without events decides nothing, and one
+/* ERR_UNKNOWN: nobody knows whether it was done; the rows of the requests say. The book is read anew at the next turn. A bet without events decides nothing, and one
  * that is lost has done nothing: ERR_CONFLICT. */
 MUST_CHECK bool quota_turn_commit(struct quota_turn *t, struct err *err);
 /* Rolls back what was not committed. */

@@ -89,7 +89,7 @@ fold(struct db *db, const char *day, int64_t from_ns, int64_t until_ns, struct f
 	arg_text(&a, day);
 	arg_text(&m, day);
 	arg_time(&m, w->now_ns);
-	if (!db_tx_begin_long(&tx, db, err) || !db_run(db, &lock, &a, &mine, err))
+	if (!db_tx_begin_long(&tx, db, DB_WORK_ROLLUP, err) || !db_run(db, &lock, &a, &mine, err))
 		return false;
 	if (!res_bool(mine, 0, 0))
 		return true;

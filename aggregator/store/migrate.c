@@ -249,7 +249,7 @@ store_migrate(struct db *db, const struct ledger_options *o, int *ret_applied, s
 	struct err unlock = {0};
 	bool ok;
 
-	if (!check_files(err) || !db_script(db, "SET statement_timeout = 0; SET lock_timeout = 0", err) ||
+	if (!check_files(err) || !db_allow_session(db, DB_WORK_MIGRATE, err) ||
 	    !db_script(db, "SELECT pg_advisory_lock(" DB_LOCK_MIGRATE ")", err))
 		return false;
 	ok = migrate_locked(db, o, ret_applied, err);

@@ -248,7 +248,8 @@ end_close(void *arg, const struct rating_input *in, struct err *err)
 static bool
 close_now(struct db *db, const struct period_close *rq, struct buf *out, struct err *err)
 {
-	static const struct report_steps steps = {.begin = begin_close, .each = close_tenant, .end = end_close};
+	static const struct report_steps steps = {
+		.work = DB_WORK_CLOSE, .begin = begin_close, .each = close_tenant, .end = end_close};
 	struct corrections corrections;
 	struct db_array seen;
 	struct period_checks checks;

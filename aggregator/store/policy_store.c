@@ -245,7 +245,8 @@ store_policy_apply(struct db *db, const struct policy_request *rq, struct policy
 
 	*ret = (struct policy_outcome){0};
 	if (!parsed || !db_ledger_get(db, &ledger, err) ||
-	    !effective_of(&ledger, p, rq->now_ns, &ret->effective_ns, err) || !db_tx_begin_long(&tx, db, err) ||
+	    !effective_of(&ledger, p, rq->now_ns, &ret->effective_ns, err) ||
+	    !db_tx_begin_long(&tx, db, DB_WORK_REPORT, err) ||
 	    !db_script(db, "SELECT pg_advisory_xact_lock(" DB_LOCK_POLICY ")", err) ||
 	    !apply(db, rq, &ledger, &p, ret, ret_diff, err))
 		return false;

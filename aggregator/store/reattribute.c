@@ -91,7 +91,8 @@ step(struct db *db, bool *ret_more, struct err *err)
 	bool ok;
 
 	*ret_more = false;
-	if (!db_tx_begin_long(&tx, db, err) || !db_run(db, &lock, NULL, NULL, err) || !db_run(db, &due, NULL, &r, err))
+	if (!db_tx_begin_long(&tx, db, DB_WORK_ROLLUP, err) || !db_run(db, &lock, NULL, NULL, err) ||
+	    !db_run(db, &due, NULL, &r, err))
 		return false;
 	if (PQntuples(r) == 0)
 		return true;

@@ -66,9 +66,8 @@ add_closed_pools(struct reconciling *w, const struct rating_input *in, struct er
 	int64_t count;
 
 	arg_text(&a, in->period);
-	return db_tx_begin_long(&tx, w->db, err) &&
-	       db_script(w->db, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ", err) &&
-	       db_run(w->db, &bounds, &a, &r, err) && charges_tables(w->db, err) &&
+	return db_tx_begin_snapshot(&tx, w->db, DB_WORK_REPORT, err) && db_run(w->db, &bounds, &a, &r, err) &&
+	       charges_tables(w->db, err) &&
 	       charges_open(w->db, res_i64(r, 0, 0), res_i64(r, 0, 1), false, &count, err) && add_pools(w, in, err) &&
 	       db_tx_commit(&tx, err);
 }

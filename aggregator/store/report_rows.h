@@ -42,6 +42,7 @@ struct report_rows {
 };
 /* store_report_each for files of store/: what the steps write is committed with the end, or not at all. */
 struct report_steps {
+	enum db_work work;
 	report_begin *begin; /* NULL: nothing; as is end */
 	report_tenant *each;
 	report_begin *end;

@@ -145,15 +145,14 @@ open_meters(struct db *db, int64_t from_ns, int64_t until_ns, const char *tenant
 }
 
 static bool
-load_month(struct db *db, struct db_tx *tx, const char *period, const char *tenant, struct report_input *r,
-           struct err *err)
+load_month(struct db *db, struct db_tx *tx, enum db_work work, const char *period, const char *tenant,
+           struct report_input *r, struct err *err)
 {
 	struct report_memory *m = r->memory;
 	struct rating_input *in = &r->in;
 	int64_t from_ns, until_ns;
 
-	if (!db_tx_begin_long(tx, db, err) || !db_script(db, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ", err) ||
-	    !load_period(db, period, &m->period, err))
+	if (!db_tx_begin_snapshot(tx, db, work, err) || !load_period(db, period, &m->period, err))
 		return false;
 	in->period = res_text(m->period, 0, 0);
 	in->period_start = res_text(m->period, 0, 1);
@@ -259,7 +258,8 @@ each_tenant(struct db *db, const char *period, const char *tenant, const struct 
 	in_place(proposal) struct proposal then = {0};
 	in_place(db_tx) struct db_tx tx = {0};
 
-	if (!load_month(db, &tx, period, tenant, r, err) || (steps->begin != NULL && !steps->begin(arg, &r->in, err)) ||
+	if (!load_month(db, &tx, steps->work, period, tenant, r, err) ||
+	    (steps->begin != NULL && !steps->begin(arg, &r->in, err)) ||
 	    (steps->proposed != NULL && !propose(r, steps->proposed, tenant, &then, err)))
 		return false;
 	for (int row = 0, next, again; row < PQntuples(m->tenants); row = next) {
@@ -299,7 +299,7 @@ store_report_load(struct db *db, const char *period, const char *tenant, struct 
 	in_place(db_tx) struct db_tx tx = {0};
 	size_t count = 0;
 
-	if (!load_month(db, &tx, period, tenant, r, err))
+	if (!load_month(db, &tx, DB_WORK_REPORT, period, tenant, r, err))
 		return false;
 	m->parts = mem_array((size_t)PQntuples(m->tenants), sizeof(*m->parts));
 	for (int row = 0; row < PQntuples(m->tenants);) {

@@ -69,7 +69,7 @@ retire_day(struct db *db, int64_t day, struct retention_result *ret, struct err 
 	struct db_args a = {0};
 
 	arg_i64(&a, day);
-	if (!db_tx_begin_long(&tx, db, err) || !db_script(db, RETIRE_LOCK_TIMEOUT, err))
+	if (!db_tx_begin_long(&tx, db, DB_WORK_ROLLUP, err) || !db_script(db, RETIRE_LOCK_TIMEOUT, err))
 		return false;
 	if (!db_run(db, &stmt, &a, &r, err)) {
 		if (err->kind != ERR_RETRY)
@@ -150,7 +150,7 @@ retire_batches(struct db *db, struct retaining *w, struct err *err)
 	arg_time(&at, at_ns);
 	arg_i64(&rows, ROWS_AT_ONCE);
 	arg_time(&rows, at_ns);
-	if (!db_tx_begin_long(&tx, db, err) || !db_run(db, &lock, NULL, NULL, err) ||
+	if (!db_tx_begin_long(&tx, db, DB_WORK_ROLLUP, err) || !db_run(db, &lock, NULL, NULL, err) ||
 	    !db_run(db, &limit, &at, NULL, err) || !db_run(db, &drop, &rows, &r, err) || !db_tx_commit(&tx, err))
 		return false;
 	for (int row = 0; row < PQntuples(r); row++)
@@ -193,7 +193,7 @@ retire_day_hours(struct db *db, const char *day, struct retention_result *ret, s
 	struct db_args a = {0};
 
 	arg_text(&a, day);
-	if (!db_tx_begin_long(&tx, db, err) || !db_run(db, &lock, &a, &mine, err))
+	if (!db_tx_begin_long(&tx, db, DB_WORK_ROLLUP, err) || !db_run(db, &lock, &a, &mine, err))
 		return false;
 	if (!res_bool(mine, 0, 0))
 		return true;

@@ -127,7 +127,7 @@ slice(struct db *db, const struct stretch *s, int64_t *ret_count, struct err *er
 	arg_i64(&m, s->until_ns);
 	arg_text(&m, s->changes);
 	arg_i64(&u, s->until_ns);
-	if (!db_tx_begin_long(&tx, db, err) ||
+	if (!db_tx_begin_long(&tx, db, DB_WORK_ROLLUP, err) ||
 	    !background_settings(db, s->from_ns, s->until_ns, s->count, COMPILE_SLICE, err) ||
 	    !db_run_text(db, fill, &f, NULL, err) || !db_run(db, &mark, &m, &r, err))
 		return false;
@@ -297,7 +297,7 @@ seal(struct db *db, const struct stretch *s, bool retired, int64_t now_ns, struc
 	struct db_args hours = {0}, source = {0}, sealed = {0};
 	struct db_args *all[] = {&hours, &source, &sealed};
 
-	if (!db_tx_begin_long(&tx, db, err) ||
+	if (!db_tx_begin_long(&tx, db, DB_WORK_ROLLUP, err) ||
 	    !background_settings(db, s->from_ns, s->hour_ns + NS_PER_HOUR, s->count, COMPILE_HOUR, err) ||
 	    !lock_hours(db, s, retired, &r, err))
 		return false;
@@ -335,8 +335,8 @@ restore(struct db *db, const struct sealing *w, struct err *err)
 	for (int row = 0; row < PQntuples(r); row++) {
 		in_place(db_tx) struct db_tx tx = {0};
 
-		if (!db_tx_begin_long(&tx, db, err) || !restore_hour(db, res_i64(r, row, 0), res_i64(r, row, 1), err) ||
-		    !db_tx_commit(&tx, err))
+		if (!db_tx_begin_long(&tx, db, DB_WORK_ROLLUP, err) ||
+		    !restore_hour(db, res_i64(r, row, 0), res_i64(r, row, 1), err) || !db_tx_commit(&tx, err))
 			return err_prefix(err, "making the records of %s again", time_format(res_i64(r, row, 1), at));
 		w->result->restored++;
 	}

@@ -12,9 +12,19 @@
 struct db;
 /* Of all connections of a program. */
 struct db_counters {
-	atomic_llong connects; /* that came about */
-	atomic_llong open;     /* now */
-	atomic_llong failures; /* of connecting, and statements that failed */
+	atomic_llong connects;      /* that came about */
+	atomic_llong open;          /* now */
+	atomic_llong failures;      /* of connecting, and statements that failed */
+	atomic_llong hung_until_ns; /* on the boot clock: until then nobody tries to connect */
+};
+/* What takes longer than the answer to a request. */
+enum db_work {
+	DB_WORK_REPORT, /* reports, and changes of the policy */
+	DB_WORK_ROLLUP, /* hours, days, retention, attribution */
+	DB_WORK_CLOSE,
+	DB_WORK_VERIFY,
+	DB_WORK_MIGRATE,
+	DB_WORKS
 };
 struct db_options {
 	struct db_counters *counters; /* NULL: nobody counts */
@@ -24,6 +34,7 @@ struct db_options {
 	int64_t statement_timeout_ns;
 	int64_t lock_timeout_ns;
 	int64_t connect_timeout_ns;
+	int64_t work_timeout_ns[DB_WORKS]; /* of one statement of that work; 0: ten minutes */
 };
 MUST_CHECK bool db_new(const struct db_options *o, struct db **ret, struct err *err); /* connects at the first use */
 void db_free(struct db *db);
@@ -31,6 +42,10 @@ void db_free(struct db *db);
  * db_serve. From any thread; does not wait. */
 void db_abandon(struct db *db);
 void db_serve(struct db *db);
+/* Of the whole process: at that moment of the boot clock every connection is cut, whatever it waits for, and no new one is made. */
+void db_stop_at(int64_t boot_ns);
+int64_t db_cuts(
+	void); /* connections cut by this program because the server did not answer in time, or because of db_stop_at */
 DEFINE_OWNED(db, struct db)
 
 /* --- schema --- */
@@ -194,7 +209,7 @@ struct ingest_request {
 	const char *node; /* the name the token speaks for; NULL: any */
 	const void *frames;
 	size_t len;
-	int64_t now_ns;      /* judges times in the future */
+	int64_t now_ns;      /* when it arrived: judges times in the future, and the node's clock */
 	int64_t clock_ns;    /* the node's clock at the moment of sending; INT64_MIN: it did not say */
 	int64_t skew_max_ns; /* how far the two may be apart */
 	int64_t held_max;    /* bytes that a node may have here before it is approved; 0: any */

@@ -173,7 +173,7 @@ verify_node(struct verify_node *n, struct err *err)
 	in_place(db_tx) struct db_tx tx = {0};
 	int64_t from_ns, to_ns;
 
-	if (!db_tx_begin_read(&tx, n->db, err) || !load_node(n, err) || !load_services(n, err) ||
+	if (!db_tx_begin_read_long(&tx, n->db, DB_WORK_VERIFY, err) || !load_node(n, err) || !load_services(n, err) ||
 	    !load_states(n, err) || !verify_rules_load(n, err) || !verify_streams(n, err))
 		return false;
 	n->report->counts.nodes++;

@@ -128,7 +128,8 @@ verify_days(struct verify_node *n, struct err *err)
 
 	arg_time(&a, n->from_ns);
 	arg_time(&a, n->to_ns);
-	if (!db_tx_begin_read(&tx, n->db, err) || !check_flags(n, err) || !db_run(n->db, &stmt, &a, &days, err))
+	if (!db_tx_begin_read_long(&tx, n->db, DB_WORK_VERIFY, err) || !check_flags(n, err) ||
+	    !db_run(n->db, &stmt, &a, &days, err))
 		return false;
 	for (int row = 0; row < PQntuples(days); row++) {
 		if (res_bool(days, row, 3))

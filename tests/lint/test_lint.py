@@ -94,6 +94,12 @@ class Text(Planted):
         self.put("common/buf.c", "void *f(void) { return malloc(1); }\n")
         self.expect(text.check_calls(self.dir.name), "common/buf.c:1: malloc() is banned")
 
+    def test_what_may_wait_for_the_database_is_called_in_one_file(self):
+        self.put("aggregator/store/db.c", "void f(void) { PQexec(c, sql); PQfinish(c); }\n")
+        self.expect(text.check_calls(self.dir.name))
+        self.put("aggregator/store/live.c", "void f(void) { PQclear(PQexecParams(c, sql)); PQntuples(r); }\n")
+        self.expect(text.check_calls(self.dir.name), "aggregator/store/live.c:1: PQexecParams() is banned")
+
     def test_no_float_where_quantities_are_exact(self):
         self.put("aggregator/core/rating.c", "double price;\n")
         self.expect(text.check_calls(self.dir.name), "aggregator/core/rating.c:1: double")

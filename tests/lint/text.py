@@ -18,6 +18,9 @@ BANNED = (
     (r"gmtime|localtime|ctime|asctime|strerror|inet_ntoa|gethostbyname", (), "the re-entrant form"),
     (r"time|gettimeofday|clock", (), "time_wall_ns or time_boot_ns, at the rim"),
     (r"assert", (), "ASSERT, which holds in release builds too"),
+    # What may wait for a server, also where it is only to send or to say goodbye.
+    (r"PQ(connectdb\w*|setdb\w*|reset|exec\w*|prepare|describe\w+|close\w+|send\w+|getResult|fn|putCopy\w+|getCopyData|pipelineSync|flush|cancel\w*|finish|ping\w*)"
+     r"|lo_\w+", ("aggregator/store/db.c",), "db_*, which waits until a deadline and no longer"),
 )
 # Exact quantities: no binary fraction comes near them.
 EXACT = ("aggregator/core/*", "common/money.*", "common/split.*", "common/units.*", "common/time.*", "common/wire.*", "exporter/meter*")

@@ -4,6 +4,7 @@
         c.create_database("ledger")
         c.query("SELECT 1, NULL", "ledger")        # [["1", None]]
         c.crash(); c.start()                       # kill -9, then recovery
+        with c.frozen(): ...                       # SIGSTOP, then SIGCONT
         with c.standby() as s:                     # a second server that follows; c.crash(); s.promote()
 
 As root the server runs as the system user postgres, because it refuses to run as root. Whatever ends the test (its end, an
@@ -185,6 +186,22 @@ class Cluster(contextlib.AbstractContextManager):
                 os.kill(pid, signal.SIGKILL)
         self.server.wait()
         self.server = None
+
+    @contextlib.contextmanager
+    def frozen(self):
+        """SIGSTOP of the server and of every backend: sockets stay open, and nobody answers."""
+        pids = [self.server.pid]
+        self.server.send_signal(signal.SIGSTOP)  # it starts no more of them
+        try:
+            for pid in self._children():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGSTOP)
+                    pids.append(pid)
+            yield self
+        finally:
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
 
     def restart(self):
         self.stop()

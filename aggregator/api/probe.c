@@ -1,0 +1,133 @@
+/* aggregator/api/probe.c - the thread that asks whether the database answers and has this program's schema. The rules are in the header. */
+#include "aggregator/api/probe.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/log.h"
+#include "common/time.h"
+
+#define EVERY_NS NS_PER_S
+#define LATE_NS (5 * NS_PER_S)
+
+struct probe {
+	struct db *db;
+	pthread_t thread;
+	pthread_mutex_t lock; /* of all that follows */
+	pthread_cond_t wake;
+	bool stop;
+	enum err_kind failure; /* of the last look */
+	int64_t succeeded_ns;  /* when the last good one ended, on the boot clock */
+	bool told;             /* that it is not ready */
+};
+
+static void
+conclude(struct probe *p, bool ok, const struct err *err)
+{
+	bool tell;
+
+	pthread_mutex_lock(&p->lock);
+	p->failure = ok ? ERR_NONE : err->kind;
+	if (ok)
+		p->succeeded_ns = time_boot_ns();
+	tell = p->told == ok;
+	p->told = !ok;
+	pthread_mutex_unlock(&p->lock);
+	if (tell && ok)
+		log_write(LOG_INFO, "ready again", NULL);
+	else if (tell)
+		log_event(LOG_WARN, "not ready", LS("error", err->text));
+}
+
+static bool
+wait_turn(struct probe *p)
+{
+	struct timespec until;
+	bool stop;
+
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_sec += EVERY_NS / NS_PER_S;
+	pthread_mutex_lock(&p->lock);
+	while (!p->stop && pthread_cond_timedwait(&p->wake, &p->lock, &until) != ETIMEDOUT)
+		;
+	stop = p->stop;
+	pthread_mutex_unlock(&p->lock);
+	return !stop;
+}
+
+static void *
+probe_main(void *arg)
+{
+	struct probe *p = arg;
+
+	while (wait_turn(p)) {
+		struct err err = {0};
+
+		conclude(p, store_ready(p->db, &err), &err);
+	}
+	return NULL;
+}
+
+static void
+probe_free(struct probe *p)
+{
+	pthread_cond_destroy(&p->wake);
+	pthread_mutex_destroy(&p->lock);
+	db_free(p->db);
+	mem_free(p);
+}
+
+bool
+probe_start(struct app *app, struct probe **ret, struct err *err)
+{
+	pthread_condattr_t attr;
+	struct db *db = NULL;
+	struct probe *p;
+	int rc;
+
+	if (!app_db_new(app->options, "tollgate-aggregator probe", &app->db, &db, err))
+		return false;
+	p = mem_alloc(sizeof(*p));
+	p->db = db;
+	p->succeeded_ns = time_boot_ns();
+	pthread_mutex_init(&p->lock, NULL);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&p->wake, &attr);
+	pthread_condattr_destroy(&attr);
+	rc = pthread_create(&p->thread, NULL, probe_main, p);
+	if (rc != 0) {
+		probe_free(p);
+		return err_errno(err, ERR_FATAL, rc, "cannot start the thread that asks whether the database answers");
+	}
+	*ret = p;
+	return true;
+}
+
+void
+probe_stop(struct probe *p)
+{
+	pthread_mutex_lock(&p->lock);
+	p->stop = true;
+	pthread_cond_signal(&p->wake);
+	pthread_mutex_unlock(&p->lock);
+	pthread_join(p->thread, NULL);
+	probe_free(p);
+}
+
+const char *
+probe_why_not(struct probe *p)
+{
+	enum err_kind failure;
+	bool late;
+
+	pthread_mutex_lock(&p->lock);
+	failure = p->failure;
+	late = time_boot_ns() - p->succeeded_ns > EVERY_NS + LATE_NS;
+	pthread_mutex_unlock(&p->lock);
+	if (failure != ERR_NONE && failure != ERR_RETRY)
+		return "the database cannot be used by this program: its log says why";
+	return failure != ERR_NONE || late ? "the database does not answer" : NULL;
+}
