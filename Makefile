@@ -185,6 +185,7 @@ $(CLOCKSTEP): tests/support/clockstep/clockstep.c $(B)/flags
 	$(call say,LINK)mkdir -p $(@D); $(CC) -std=gnu17 -D_GNU_SOURCE -O2 -fPIC $(WARNINGS) $(HARDEN) -shared -o $@ $<
 
 TESTED := $(B)/libtestsupport.a $(B)/libnvmlsim.a $(B)/libexporter.a $(B)/libcli.a $(B)/libcore.a $(B)/libcommon.a
+$(B)/tests/test_db_watch: $(B)/obj/aggregator/store/db_watch.o
 $(UNITS): $(B)/tests/%: $(B)/obj/tests/unit/%.o $(TESTED) | $(SIMULATOR) $(DCGM_SIMULATOR)
 	$(link) -lcmocka
 $(PROPS): $(B)/tests/%: $(B)/obj/tests/prop/%.o $(TESTED)
