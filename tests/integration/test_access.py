@@ -95,7 +95,7 @@ EXPECTED = {
     ("POST", "/v1/periods/"): (MONEY, "/v1/periods/1999-01/close"),
     ("DELETE", "/v1/periods/"): (MONEY, "/v1/periods/1999-01/close"),
 }
-INLINE = {"/healthz"}  # answered before anything is looked up
+INLINE = {"/healthz", "/readyz"}  # answered before anything is looked up
 OF_THE_TOKEN = {"/v1/whoami"}  # its own row and no other
 # What shows a tenant's rows, and so must not know other tenants.
 OF_A_TENANT = {

@@ -163,9 +163,9 @@ class ProxiedStack(Stack):
 
     proxy = None
 
-    def conninfo(self):
+    def conninfo(self, *user):
         self.proxy = self.proxy or Proxy(self.pg)
-        return self.proxy.conninfo("tollgate")
+        return self.proxy.conninfo(super().conninfo(*user))
 
     def close(self):
         super().close()

@@ -1,7 +1,7 @@
 """A TCP proxy on loopback between a program and a test's PostgreSQL, which can fail as networks do.
 
     with Proxy(cluster) as p:
-        p.conninfo("tollgate")             # for the program
+        p.conninfo("host=... user=... dbname=...")  # for the program
         p.cut()                            # nothing passes any more, and nothing is closed
         p.heal()                           # what is new passes; what was cut stays so
         p.lose_commit("tollgate-aggregator")  # of the next one by that application_name: done, and its answer lost
@@ -14,8 +14,6 @@ import os
 import socket
 import struct
 import threading
-
-from tests.support import pg
 
 # As a statement of its own, and as the name of a prepared one that is bound to no portal's name.
 COMMITS = (b"Q\0\0\0\x0bCOMMIT\0", b"\0commit\0")
@@ -116,8 +114,10 @@ class Proxy(contextlib.AbstractContextManager):
     def __exit__(self, *exc):
         self.close()
 
-    def conninfo(self, database):
-        return f"host=127.0.0.1 port={self.port} user={pg.USER} dbname='{database}' sslmode=disable gssencmode=disable"
+    def conninfo(self, direct):
+        """A connection string of the cluster, by way of this."""
+        rest = [word for word in direct.split() if not word.startswith(("host=", "port="))]
+        return " ".join([f"host=127.0.0.1 port={self.port}", *rest, "sslmode=disable gssencmode=disable"])
 
     def accept(self):
         with contextlib.suppress(OSError):
