@@ -205,6 +205,8 @@ class OpenApi(unittest.TestCase):
         self.decisions(r)
         self.tokens(r)
         self.bad_requests(r)
+        with self.stack.pg.frozen():
+            stack.wait_for("/readyz to say no", lambda: r.call("GET", "/readyz", role=None).status == 503)
         for path, methods in self.doc["paths"].items():
             for method in methods:
                 seen = r.seen.get((method.upper(), path), set())
