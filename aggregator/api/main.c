@@ -16,7 +16,7 @@
 #include "common/time.h"
 
 #define TEXT_MAX (1u << 20)
-#define REPORTS_NICE 5 /* batches and decisions go first */
+#define REPORTS_NICE 5                 /* batches and decisions go first */
 #define STOP_REPLIES_NS (4 * NS_PER_S) /* httpd gives clients three */
 
 static bool

@@ -255,7 +255,8 @@ settle(struct job *j, struct close_outcome *ret, struct err *err)
 		ret->state = CLOSE_CANCELLED;
 		return true;
 	}
-	if (err->kind == ERR_RETRY && j->attempts < ATTEMPTS_MAX)
+	/* Where it is not known whether the month was closed, the job's row says so at the next look: it is closed with the month. */
+	if (err->kind == ERR_UNKNOWN || (err->kind == ERR_RETRY && j->attempts < ATTEMPTS_MAX))
 		return false;
 	ret->state = refused ? CLOSE_REFUSED : CLOSE_FAILED;
 	snprintf(ret->text, sizeof(ret->text), "%s", why.text);

@@ -213,7 +213,8 @@ verify_rows_journal(struct verify_node *n, struct err *err)
 {
 	in_place(db_tx) struct db_tx tx = {0};
 
-	if (!db_tx_begin_read(&tx, n->db, err) || !db_script(n->db, "SET LOCAL bytea_output = 'hex'", err))
+	if (!db_tx_begin_read_long(&tx, n->db, DB_WORK_VERIFY, err) ||
+	    !db_script(n->db, "SET LOCAL bytea_output = 'hex'", err))
 		return false;
 	for (size_t i = 0; i < ARRAY_LEN(relations); i++)
 		if (!check_relation(n, i, err))
