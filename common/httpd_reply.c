@@ -296,20 +296,20 @@ http_problem_err(struct http_reply *rp, const struct http_request *rq, const str
 	case ERR_FATAL: break;
 	}
 	if (err->kind == ERR_UNKNOWN && rq->route != NULL) {
-		/* who asks again without looking may do it twice: no Retry-After */
 		size_t n = strlen(rq->route->path);
 
 		n -= n > 1 && rq->route->path[n - 1] == '/';
 		http_problem(rp, rq, status, NULL, "%s; look at GET %.*s before asking again", err->text, (int)n,
 		             rq->route->path);
-		return;
+	} else {
+		http_problem(rp, rq, status, NULL, "%s", err->text);
 	}
-	http_problem(rp, rq, status, NULL, "%s", err->text);
 	if (err->detail[0] != '\0') {
 		mem_free(rp->detail);
 		rp->detail = mem_strdup(err->detail);
 	}
-	if (status == 503 || status == 429)
+	/* who asks again without looking may do it twice */
+	if ((status == 503 || status == 429) && err->kind != ERR_UNKNOWN)
 		rp->retry_after_s = 1;
 }
 

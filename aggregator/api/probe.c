@@ -26,6 +26,7 @@ struct probe {
 static void
 conclude(struct probe *p, bool ok, const struct err *err)
 {
+	char why[ERR_LOG_SIZE];
 	bool tell;
 
 	pthread_mutex_lock(&p->lock);
@@ -38,7 +39,7 @@ conclude(struct probe *p, bool ok, const struct err *err)
 	if (tell && ok)
 		log_write(LOG_INFO, "ready again", NULL);
 	else if (tell)
-		log_event(LOG_WARN, "not ready", LS("error", err->text));
+		log_event(LOG_WARN, "not ready", LS("error", err_log_text(err, why)));
 }
 
 static bool
