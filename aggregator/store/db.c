@@ -789,7 +789,8 @@ lost_commit(struct db_tx *tx, struct err *err)
 	end(tx);
 	if (tx->reads)
 		return false; /* err says why */
-	for (bool again = false; o == OUTCOME_UNDER_WAY && time_boot_ns() < until_ns && !db_watch_stopped();
+	for (bool again = false;
+	     o == OUTCOME_UNDER_WAY && time_boot_ns() < until_ns && !db_watch_stopped() && wanted(db, NULL);
 	     again = true) {
 		if (again)
 			pause_for(OUTCOME_AGAIN_NS);

@@ -50,7 +50,7 @@ check_records(struct verify_node *n, struct err *err)
 
 	arg_time(&a, n->from_ns);
 	arg_time(&a, n->to_ns);
-	if (!db_tx_begin_read(&tx, n->db, err) || !db_run_text(n->db, close_sql, &a, &r, err))
+	if (!db_tx_begin_read_long(&tx, n->db, DB_WORK_VERIFY, err) || !db_run_text(n->db, close_sql, &a, &r, err))
 		return false;
 	for (int row = 0; row < PQntuples(r); row++)
 		verify_say_text(n, res_text(r, row, 0), NULL, INT64_MIN, res_text(r, row, 1), res_text(r, row, 2),
@@ -211,8 +211,8 @@ compare_lines(struct verify_node *n, const char *month, const char *tenant, int 
 	arg_text(&a, tenant);
 	if (lseek(fd, 0, SEEK_SET) != 0)
 		return err_set(err, ERR_RETRY, "a temporary file cannot be read again");
-	if (!db_tx_begin_long(&tx, n->db, err) || !make_table(n->db, fd, err) || !copy_file(n->db, fd, err) ||
-	    !db_run_text(n->db, lines_sql, &a, &r, err) ||
+	if (!db_tx_begin_long(&tx, n->db, DB_WORK_VERIFY, err) || !make_table(n->db, fd, err) ||
+	    !copy_file(n->db, fd, err) || !db_run_text(n->db, lines_sql, &a, &r, err) ||
 	    !db_run_text(n->db, "SELECT count(*) FROM " CSV_TABLE, NULL, &count, err))
 		return false;
 	n->report->counts.lines += res_i64(count, 0, 0);
