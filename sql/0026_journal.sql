@@ -117,7 +117,7 @@ SELECT journal_table(t.name, t.key, t.left_out) FROM (VALUES
 	-- what came from outside beside batches
 	('event_source', 'id', ''), ('meter_event', 'source_id,id', ''), ('gpu_xid', 'gpu_id,at_ns,xid', ''),
 	-- whose a holder was, and what nodes, GPUs and streams are
-	('holder_attribution', 'holder_id,effective', ''), ('node', 'id', 'covered_until_ns,silent_until_ns,hours_from,hours_until,behind'),
+	('holder_attribution', 'holder_id,effective', ''), ('node', 'id', 'covered_until_ns,silent_until_ns,hours_from,hours_until,behind,held,held_bytes'),
 	('node_cluster', 'node_id,effective', ''), ('gpu', 'id', 'index'), ('gpu_spec', 'gpu_id,effective', ''), ('device', 'id', ''), ('holder', 'id', ''), ('gpu_service', 'id', ''),
 	('stream', 'id', 'next_seq,covered_until_ns,evidence_seq'), ('stream_device', 'stream_id,local_id', ''), ('stream_holder', 'stream_id,local_id', ''),
 	-- what the ledger is, its months, what workloads lost, and which days have given up their hours
