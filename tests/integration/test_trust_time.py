@@ -311,7 +311,7 @@ class Commits(unittest.TestCase):
         self.assertEqual(self.count("decision where request_id = 'lost'"), 1)
         self.did(200, "POST", "/v1/leases/lost/confirm", {}, **decider)
         self.did(200, "POST", "/v1/leases/lost/release", {}, **decider)
-        self.assertEqual(self.count("quota_event where event like '{\"submit\"%\"lost\"%'"), 1)
+        self.assertEqual(self.count("quota_event where event like '{\"submit\"%lost\"%'"), 1)
 
     def test_when_nobody_can_be_asked_the_answer_says_that_it_is_not_known(self):
         s = self.stack
