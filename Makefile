@@ -81,7 +81,7 @@ TOOLS     := $(patsubst tests/support/%.c,$(B)/tests/%,$(wildcard tests/support/
 BENCHES   := $(patsubst tests/bench/%.c,$(B)/bench/%,$(wildcard tests/bench/*.c))
 FUZZERS   := $(patsubst tests/fuzz/%.c,$(O)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
 
-.PHONY: all programs pages installable tests benches fuzzers deps run test bench lint fuzz flags format samples install deb clean help FORCE
+.PHONY: all programs pages installable tests benches fuzzers deps run test bench lint fuzz soak flags format samples install deb clean help FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:
 
@@ -252,6 +252,13 @@ fuzz:
 		$(O)/fuzz/fuzz_$$target -max_total_time=$(FUZZ_SECONDS) -timeout=10 -rss_limit_mb=1024 -verbosity=0 -print_final_stats=1 \
 			-artifact_prefix=$(O)/fuzz/$$target- $(O)/fuzz/found/$$target tests/fuzz/corpus/$$target; \
 	done
+
+#: make soak         the random adversary for SOAK_SECONDS=3600, then SOAK_REQUESTS=200000 fuzzed requests against the sanitizers' build
+SOAK_SECONDS ?= 3600
+SOAK_REQUESTS ?= 200000
+soak:
+	@$(DEPS) test
+	@SOAK_SECONDS=$(SOAK_SECONDS) SOAK_REQUESTS=$(SOAK_REQUESTS) $(PYTHON) tests/run.py --out $(O) -k test_trust_adversary --jobs 1 $(TEST_FLAGS)
 
 #: make format       lay out C files by .clang-format; F="a.c b.h" for some
 format:
