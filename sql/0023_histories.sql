@@ -30,10 +30,18 @@ COMMENT ON COLUMN gpu.short_model IS 'what it was called last; an hour of usage 
 CREATE TRIGGER gpu_spec_begins AFTER INSERT ON gpu_spec FOR EACH ROW WHEN (NOT lower_inf(NEW.effective)) EXECUTE FUNCTION effective_dirties_days();
 CREATE TRIGGER gpu_spec_changes AFTER UPDATE OR DELETE ON gpu_spec FOR EACH ROW EXECUTE FUNCTION effective_dirties_days();
 
+CREATE FUNCTION gpu_spec_has_begun(p_spec gpu_spec) RETURNS boolean LANGUAGE sql STABLE
+	RETURN lower_inf(p_spec.effective) OR EXISTS (SELECT FROM gpu_service v JOIN node_hour h ON h.node_id = v.node_id
+		WHERE v.gpu_id = p_spec.gpu_id AND h.hour >= lower(p_spec.effective));
+
+-- What has begun stays. A change of an hour that no node with the GPU has reached may still be replaced.
 CREATE FUNCTION gpu_spec_only_grows() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
 	IF TG_OP = 'UPDATE' AND to_jsonb(OLD) - 'effective' = to_jsonb(NEW) - 'effective' AND upper_inf(OLD.effective)
 		AND lower(OLD.effective) IS NOT DISTINCT FROM lower(NEW.effective) THEN
+		RETURN NEW;
+	END IF;
+	IF TG_OP = 'UPDATE' AND OLD.effective = NEW.effective AND OLD.gpu_id = NEW.gpu_id AND NOT tollgate.gpu_spec_has_begun(OLD) THEN
 		RETURN NEW;
 	END IF;
 	RAISE EXCEPTION 'what a GPU was stays as it was' USING ERRCODE = 'integrity_constraint_violation';
@@ -42,10 +50,24 @@ CREATE TRIGGER gpu_spec_only_grows BEFORE UPDATE OR DELETE ON gpu_spec FOR EACH 
 
 DROP TRIGGER gpu_model_dirties_days ON gpu;
 
+-- The row in force ends, and where the next one begins: at the hour of p_at_ns, or the first after it that nothing stands against.
+CREATE FUNCTION gpu_spec_change(p_gpu integer, p_was gpu_spec, p_at_ns bigint) RETURNS timestamptz LANGUAGE plpgsql AS $$
+DECLARE
+	begins timestamptz;
+BEGIN
+	SELECT greatest(tollgate.hour_of(p_at_ns), lower(p_was.effective) + interval '1 hour', max(h.hour) + interval '1 hour') INTO begins
+		FROM tollgate.gpu_service v JOIN tollgate.node_hour h ON h.node_id = v.node_id AND h.sealed_at IS NOT NULL
+			AND (v.until_ns IS NULL OR h.hour < tollgate.at_ns(v.until_ns))
+		WHERE v.gpu_id = p_gpu;
+	UPDATE tollgate.gpu_spec s SET effective = tstzrange(lower(s.effective), begins) WHERE s.gpu_id = p_gpu AND upper_inf(s.effective);
+	RETURN begins;
+END $$;
+
 -- What the node that has a GPU in service says it is, in a batch whose records of it begin at p_at_ns.
 --  1. the first word of a GPU holds from ever
---  2. the same as before changes nothing, and so does a word about a time before the last change
---  3. else it holds from the billing hour of the report on; not in an hour that is sealed, and one change in an hour at most
+--  2. the same as before changes nothing, and so does a word about a time before the last change that has begun
+--  3. else it holds from the billing hour of the report on; not in an hour that is sealed, and one change in an hour at most: another
+--     one is for the next hour, and the last of those counts
 --  4. a change is in the audit log
 CREATE FUNCTION gpu_describe(p_node integer, p_gpu integer, p_model text, p_short_model text, p_memory_bytes bigint, p_index integer,
 	p_at_ns bigint, p_stream integer, p_seq bigint) RETURNS void LANGUAGE plpgsql AS $$
@@ -60,17 +82,21 @@ BEGIN
 			VALUES (p_gpu, p_model, p_short_model, p_memory_bytes, p_node, p_stream, p_seq, tstzrange(NULL, NULL));
 		RETURN;
 	END IF;
-	IF (was.model, was.short_model, was.memory_bytes) = (p_model, p_short_model, p_memory_bytes)
-		OR tollgate.hour_of(p_at_ns) < lower(was.effective) THEN
+	IF (was.model, was.short_model, was.memory_bytes) = (p_model, p_short_model, p_memory_bytes) THEN
 		RETURN;
 	END IF;
-	SELECT greatest(tollgate.hour_of(p_at_ns), lower(was.effective) + interval '1 hour', max(h.hour) + interval '1 hour') INTO begins
-		FROM tollgate.gpu_service v JOIN tollgate.node_hour h ON h.node_id = v.node_id AND h.sealed_at IS NOT NULL
-			AND (v.until_ns IS NULL OR h.hour < tollgate.at_ns(v.until_ns))
-		WHERE v.gpu_id = p_gpu;
-	UPDATE tollgate.gpu_spec s SET effective = tstzrange(lower(s.effective), begins) WHERE s.gpu_id = p_gpu AND upper_inf(s.effective);
-	INSERT INTO tollgate.gpu_spec (gpu_id, model, short_model, memory_bytes, node_id, stream_id, seq, effective)
-		VALUES (p_gpu, p_model, p_short_model, p_memory_bytes, p_node, p_stream, p_seq, tstzrange(begins, NULL));
+	begins := lower(was.effective);
+	IF tollgate.hour_of(p_at_ns) < begins THEN
+		IF tollgate.gpu_spec_has_begun(was) THEN
+			RETURN;
+		END IF;
+		UPDATE tollgate.gpu_spec s SET model = p_model, short_model = p_short_model, memory_bytes = p_memory_bytes, node_id = p_node,
+			stream_id = p_stream, seq = p_seq WHERE s.gpu_id = p_gpu AND upper_inf(s.effective);
+	ELSE
+		begins := tollgate.gpu_spec_change(p_gpu, was, p_at_ns);
+		INSERT INTO tollgate.gpu_spec (gpu_id, model, short_model, memory_bytes, node_id, stream_id, seq, effective)
+			VALUES (p_gpu, p_model, p_short_model, p_memory_bytes, p_node, p_stream, p_seq, tstzrange(begins, NULL));
+	END IF;
 	UPDATE tollgate.gpu g SET model = p_model, short_model = p_short_model, memory_bytes = p_memory_bytes WHERE g.id = p_gpu;
 	INSERT INTO tollgate.audit_log (actor, action, subject, before, after, reason)
 		SELECT 'node ' || n.name, 'gpu.change', 'GPU ' || g.uuid,

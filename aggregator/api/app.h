@@ -180,6 +180,7 @@ void api_write_time(struct buf *out, int64_t wall_ns);
 http_handler handle_healthz, handle_readyz, handle_metrics, handle_openapi;
 http_handler handle_quarantine, handle_quarantine_show, handle_quarantine_decide;
 http_handler handle_period_check, handle_period_close, handle_period_cancel;
+http_handler handle_gpu_move;
 http_handler handle_ingest, handle_status, handle_status_list;
 http_handler handle_events, handle_events_summary;
 http_handler handle_policy_suggest, handle_policy_progress, handle_price_preview;

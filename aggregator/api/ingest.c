@@ -89,14 +89,17 @@ take_push(struct app *app, struct worker *w, const struct http_request *rq, stru
 		return;
 	}
 	count(app, &r);
+	if (r.set_aside > 0)
+		log_event(LOG_WARN, "records set aside", LS("node", w->who.node), LI("records", r.set_aside),
+		          LS("reason", r.quarantine_reason));
 	if (r.quarantined > 0)
 		log_event(LOG_WARN, "batches quarantined", LS("node", w->who.node), LI("batches", r.quarantined),
 		          LS("reason", r.quarantine_reason));
 	rp->content_type = "application/json";
 	buf_printf(&rp->body,
 	           "{\"epoch\":%" PRIu64 ",\"next_seq\":%" PRIu64 ",\"batches\":%" PRId64 ",\"duplicates\":%" PRId64
-	           ",\"quarantined\":%" PRId64 "}\n",
-	           r.epoch, r.next_seq, r.batches, r.duplicates, r.quarantined);
+	           ",\"quarantined\":%" PRId64 ",\"set_aside\":%" PRId64 "}\n",
+	           r.epoch, r.next_seq, r.batches, r.duplicates, r.quarantined, r.set_aside);
 }
 
 void

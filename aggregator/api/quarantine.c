@@ -56,25 +56,33 @@ handle_quarantine_show(void *app, void *worker, const struct http_request *rq, s
 {
 	struct worker *w = worker;
 	int64_t stream = 0, seq = 0;
-	const char *verb = NULL;
+	const char *verb = NULL, *gpu = NULL;
 	struct err err = {0};
 
 	(void)app;
 	rp->content_type = "application/json";
-	if (!batch_of(rq, &stream, &seq, &verb, &err) ||
+	if (!api_query(rq, "gpu", NULL, &gpu, &err) || !batch_of(rq, &stream, &seq, &verb, &err) ||
 	    (verb != NULL && !err_set(&err, ERR_MISSING, "there is nothing at /%.64s of a batch", verb)) ||
-	    !store_quarantine_show(w->db, stream, seq, &rp->body, &err))
+	    !store_quarantine_show(w->db, stream, seq, gpu != NULL ? gpu : "", &rp->body, &err))
 		http_problem_err(rp, rq, &err);
 }
 
-/* {"reason": TEXT} */
+/* {"reason": TEXT}, and where it is asked for {"gpu": UUID}: without it, it is about the batch. */
 static bool
-reason_of(const struct http_request *rq, json_t **ret_doc, const char **ret, struct err *err)
+reason_of(const struct http_request *rq, json_t **ret_doc, const char **ret, const char **ret_gpu, struct err *err)
 {
-	static const char *const fields[] = {"reason", NULL};
+	static const char *const fields[] = {"reason", NULL}, *const fields_of_gpu[] = {"reason", "gpu", NULL};
 
-	if (!api_body(rq, fields, ret_doc, err) || !json_get_str(*ret_doc, "reason", ret, err))
+	if (!api_body(rq, ret_gpu != NULL ? fields_of_gpu : fields, ret_doc, err) ||
+	    !json_get_str(*ret_doc, "reason", ret, err))
 		return false;
+	if (ret_gpu != NULL) {
+		*ret_gpu = "";
+		if (json_object_get(*ret_doc, "gpu") != NULL && !json_get_str(*ret_doc, "gpu", ret_gpu, err))
+			return false;
+		if (!text_is_clean(*ret_gpu))
+			return err_set(err, ERR_INVALID, "gpu: it is a UUID, UTF-8 text without control characters");
+	}
 	return ((*ret)[0] != '\0' && strlen(*ret) <= WHY_MAX && text_is_clean(*ret)) ||
 	       err_set(err, ERR_INVALID,
 	               "reason: it is UTF-8 text of 1 to %d bytes, without control or direction characters", WHY_MAX);
@@ -95,7 +103,7 @@ handle_quarantine_decide(void *app_, void *worker, const struct http_request *rq
 	if (!batch_of(rq, &d.stream, &d.seq, &verb, &err) ||
 	    ((verb == NULL || (strcmp(verb, "release") != 0 && strcmp(verb, "discard") != 0)) &&
 	     !err_set(&err, ERR_MISSING, "a batch can be released or discarded: POST .../release or .../discard")) ||
-	    !reason_of(rq, &doc, &d.why, &err)) {
+	    !reason_of(rq, &doc, &d.why, &d.gpu, &err)) {
 		http_problem_err(rp, rq, &err);
 		return;
 	}
@@ -138,7 +146,7 @@ handle_node_approve(void *app, void *worker, const struct http_request *rq, stru
 
 	(void)app;
 	rp->content_type = "application/json";
-	if (!node_of(rq, node, &err) || !reason_of(rq, &doc, &why, &err) ||
+	if (!node_of(rq, node, &err) || !reason_of(rq, &doc, &why, NULL, &err) ||
 	    !store_node_approve(w->db, node, w->who.name, why, false, &changed, &err)) {
 		http_problem_err(rp, rq, &err);
 		return;

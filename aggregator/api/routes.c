@@ -33,6 +33,8 @@ const struct http_route api_routes[] = {
          "what a node says of this moment: which GPUs work, and who holds them"},
 	{"GET", "/v1/status", false, 0, handle_status_list, ROLES_READ,
          "live state of nodes: age, health, holders, clocks; tenant, node"},
+	{"POST", "/v1/gpus/", false, SMALL_BODY, handle_gpu_move, ROLE_ADMIN,
+         "UUID/move: the node that a GPU is in from a time on, with a reason"},
 	{"POST", "/v1/events", false, EVENTS_BODY, handle_events, ROLES_MONEY | ROLE_TENANT_ADMIN,
          "CloudEvents of other meters: storage, egress, inference, support"},
 	{"GET", "/v1/events/summary", REPORT, 0, handle_events_summary, ROLES_READ,

@@ -34,7 +34,11 @@ take_status(const struct worker *w, const struct http_request *rq, struct http_r
 		return false;
 	}
 	*ret_skew_ns = skew_of(rq, s);
-	if (store_status_keep(w->db, s, *ret_skew_ns, time_boot_ns() - rq->arrived_ns, ret_kept, &err))
+	if (store_status_keep(w->db, s,
+	                      &(struct live_arrival){.wall_ns = rq->arrived_wall_ns,
+	                                             .age_ns = time_boot_ns() - rq->arrived_ns,
+	                                             .skew_ns = *ret_skew_ns},
+	                      ret_kept, &err))
 		return true;
 	if (err.kind == ERR_DENIED)
 		http_problem(rp, rq, 422, "simulated", "%s", err.text);

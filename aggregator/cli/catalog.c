@@ -12,18 +12,39 @@ static const char *const roles[] = {"admin",  "billing", "tenant-admin", "develo
                                     "viewer", "node",    "scheduler",    NULL};
 static const char *const states[] = {"active", "expired", "revoked", NULL};
 static const char *const join_states[] = {"active", "used", "expired", "revoked", NULL};
-static const char *const actions[] = {
-	"ledger.create",     "policy.apply",        "token.create",       "token.revoke",       "join-token.create",
-	"join-token.revoke", "node.join",           "policy.reattribute", "quarantine.release", "quarantine.discard",
-	"period.close",      "credit.add",          "credit.approve",     "credit.reverse",     "report.read",
-	"audit.read",        "exception.request",   "exception.approve",  "exception.refuse",   "exception.revoke",
-	"exception.end",     "quota.anomaly.begin", "quota.anomaly.end",  "node.approve",       NULL};
+static const char *const actions[] = {"ledger.create",
+                                      "policy.apply",
+                                      "token.create",
+                                      "token.revoke",
+                                      "join-token.create",
+                                      "join-token.revoke",
+                                      "node.join",
+                                      "policy.reattribute",
+                                      "quarantine.release",
+                                      "quarantine.discard",
+                                      "period.close",
+                                      "credit.add",
+                                      "credit.approve",
+                                      "credit.reverse",
+                                      "report.read",
+                                      "audit.read",
+                                      "exception.request",
+                                      "exception.approve",
+                                      "exception.refuse",
+                                      "exception.revoke",
+                                      "exception.end",
+                                      "quota.anomaly.begin",
+                                      "quota.anomaly.end",
+                                      "node.approve",
+                                      "gpu.move",
+                                      "gpu.change",
+                                      NULL};
 static const char *const yes_no[] = {"yes", "no", NULL};
 static const char *const exception_kinds[] = {"limit", "reserved", NULL};
 static const char *const exception_states[] = {"requested", "approved", "refused", "revoked", "ended", NULL};
 static const char *const classes[] = {"format",   "dictionary", "skewed-clock", "future",    "past",
                                       "covered",  "unknown-id", "weight",       "two-nodes", "retired",
-                                      "unproved", "unapproved", "energy",       NULL};
+                                      "unproved", "unapproved", "energy",       "model",     NULL};
 static const char *const categories[] = {"gpu", "storage", "network", "inference", "support", "energy", "other", NULL};
 static const char *const decisions[] = {"open", "released", "discarded", NULL};
 static const char *const meters[] = {
@@ -49,8 +70,12 @@ static const char *const group_keys[] = {"cluster",   "tenant",  "workspace", "u
 		"tenant", 0, "NAME", "this tenant only", NULL, 0 \
 	}
 
+#define GPU_OPTION                                                                            \
+	{                                                                                     \
+		"gpu", 0, "UUID", "not the batch, but the records of this GPU in it", NULL, 0 \
+	}
 #define DECISION_OPTIONS                                                                                           \
-	{"reason", 0, "TEXT", "why, for the audit log", NULL, CLI_REQUIRED},                                       \
+	{"reason", 0, "TEXT", "why, for the audit log", NULL, CLI_REQUIRED}, GPU_OPTION,                           \
 	{                                                                                                          \
 		"through", 0, "SEQ", "also those of the stream that are open up to this number, in order", NULL, 0 \
 	}
@@ -144,7 +169,7 @@ const struct cli_command cli_commands[] = {
 	 .details = "What it sent before the oldest open month began stays in quarantine. tollgate get nodes shows which nodes are held.",
 	 .options = {{"reason", 0, "TEXT", "why, for the audit log", NULL, CLI_REQUIRED}}},
 	{.name = "quarantine list", .words = "", .run = cmd_quarantine_list,
-	 .summary = "batches whose content was refused, newest first, and what was decided about them",
+	 .summary = "batches whose content was refused, and GPUs whose records in a batch were set aside, newest first; what was decided",
 	 .options = {{"node", 0, "NAME", "this node only", NULL, 0},
 	             {"stream", 0, "STREAM", "this stream only", NULL, 0},
 	             {"class", 0, "CLASS", "those that this rule refused", classes, 0},
@@ -152,7 +177,8 @@ const struct cli_command cli_commands[] = {
 	             {"limit", 0, "N", "at most this many (default 50; 0 for all)", NULL, 0},
 	             {"before", 0, "ID", "only those older than this one", NULL, 0}}},
 	{.name = "quarantine show", .words = "STREAM SEQ", .word_min = 2, .word_max = 2, .run = cmd_quarantine_show,
-	 .summary = "one of them, and what is in it"},
+	 .summary = "one of them, and what is in it",
+	 .options = {GPU_OPTION}},
 	{.name = "quarantine release", .words = "STREAM SEQ", .word_min = 2, .word_max = 2, .run = cmd_quarantine_release,
 	 .summary = "take a batch into the ledger after all",
 	 .details = "It is judged again: a wrong clock and an old age are overruled, what can never be true stays refused. Its hours are "
@@ -318,6 +344,12 @@ const struct cli_command cli_commands[] = {
 	 .options = {{"status", 0, "STATUS", "only those that are so", join_states, 0}}},
 	{.name = "node revoke-join-token", .words = "ID", .word_min = 1, .word_max = 1, .run = cmd_node_revoke_join_token,
 	 .summary = "end a join token that no node has used; its id is in node join-tokens"},
+	{.name = "gpu move", .words = "UUID NODE", .word_min = 2, .word_max = 2, .run = cmd_gpu_move,
+	 .summary = "say which node a GPU is in from now on; its records from any other node are set aside",
+	 .details = "A GPU belongs to the node that has it in service, until that node reports without it, the policy lists it elsewhere or retires it, "
+	            "or this command. Its service ends at the time given, but not before its last record.",
+	 .options = {{"reason", 0, "TEXT", "why, for the audit log", NULL, CLI_REQUIRED},
+	             {"at", 0, "TIME", "when it left, such as 2026-11-01T08:00:00Z (default now)", NULL, 0}}},
 	{.name = "audit", .words = "", .run = cmd_audit,
 	 .summary = "who changed what, when and why, and who read reports and this log; newest first",
 	 .details = "The table shows the parts that changed, cut to one line; JSON and CSV have all. Entries are in chains of hashes, which verify "

@@ -202,6 +202,7 @@ int cmd_close(struct cli *c);
 /* A closed month computed again (report --recompute): CLI_FAILED when a byte differs. */
 int cli_prove(struct cli *c, const char *month);
 int cmd_node_approve(struct cli *c);
+int cmd_gpu_move(struct cli *c);
 int cmd_quarantine_list(struct cli *c);
 int cmd_quarantine_show(struct cli *c);
 int cmd_quarantine_release(struct cli *c);

@@ -7,8 +7,8 @@
 #include "common/text.h"
 
 #define PAGE_ENTRIES 500
-#define COLUMNS                                                                                                    \
-	"id,node,stream,epoch,seq,last_seq,class,reason,from,to,records,received,age_seconds,decision,decided_by," \
+#define COLUMNS                                                                                                        \
+	"id,node,stream,epoch,seq,last_seq,gpu,class,reason,from,to,records,received,age_seconds,decision,decided_by," \
 	"decided,why"
 
 int
@@ -44,6 +44,8 @@ cmd_quarantine_show(struct cli *c)
 	if (!read_words(c, &stream, &seq, &err))
 		return cli_misuse(&err);
 	buf_printf(&path, "/v1/quarantine/%" PRId64 "/%" PRId64, stream, seq);
+	if (cli_value(c, "gpu") != NULL)
+		cli_query(&path, "gpu", cli_value(c, "gpu"));
 	if (!cli_get_json(c, buf_text(&path), &batch, &err))
 		return cli_fail(&err);
 	if (cli_output(c, OUTPUT_TABLE) == OUTPUT_JSON)
@@ -72,6 +74,8 @@ decide(struct cli *c, const char *verb, int64_t stream, int64_t seq, json_t *row
 	buf_init(&reply, CLI_PATH_BYTES);
 	buf_printf(&path, "/v1/quarantine/%" PRId64 "/%" PRId64 "/%s", stream, seq, verb);
 	json_object_set_new(request, "reason", json_string(cli_value(c, "reason")));
+	if (cli_value(c, "gpu") != NULL)
+		json_object_set_new(request, "gpu", json_string(cli_value(c, "gpu")));
 	json_write(request, &body);
 	if (!cli_call(c, "POST", buf_text(&path), "application/json", buf_text(&body), body.len, &reply, err) ||
 	    !json_parse("reply", buf_text(&reply), reply.len, &row, err))
@@ -96,11 +100,13 @@ later_ones(struct cli *c, int64_t stream, int64_t seq, int64_t through, json_t *
 			return false;
 	} while (before > 0);
 	for (size_t i = json_array_size(rows); i-- > 0;) {
+		const char *only = cli_value(c, "gpu") != NULL ? cli_value(c, "gpu") : "", *gpu = "";
 		int64_t n = 0;
 
-		if (!json_get_i64(json_array_get(rows, i), "seq", &n, err))
+		if (!json_get_i64(json_array_get(rows, i), "seq", &n, err) ||
+		    !json_get_str(json_array_get(rows, i), "gpu", &gpu, err))
 			return false;
-		if (n > seq && n <= through)
+		if (n > seq && n <= through && strcmp(gpu, only) == 0)
 			json_array_append_new(ret, json_integer(n));
 	}
 	return true;

@@ -106,37 +106,39 @@ find_holders(struct adding *a, struct err *err)
 	owned(mem) char *cluster = NULL;
 	owned(mem) struct wire_holder *holders = mem_array(a->count, sizeof(*holders));
 	owned(mem) size_t *place = mem_array(a->count, sizeof(*place));
+	owned(mem) const struct wire_holder **list = mem_array(a->count, sizeof(*list));
 	owned(mem) int64_t *ids = mem_array(a->count, sizeof(*ids));
 	struct ingest in = {.db = a->db};
-	struct wire_batch b = {.holders = holders};
+	size_t n = 0;
 
 	for (size_t i = 0; i < a->count; i++) {
 		if (a->workspace_id[i] != 0)
 			continue;
-		place[b.holder_count] = i;
+		place[n] = i;
+		list[n] = &holders[n];
 		/* the texts of a holder that is looked up are only read */
-		holders[b.holder_count++] = (struct wire_holder){.kind = WIRE_POD,
-		                                                 .ns = (char *)(uintptr_t)a->events[i]->ns,
-		                                                 .pod = none,
-		                                                 .pod_uid = none,
-		                                                 .container = none,
-		                                                 .slurm_job = none,
-		                                                 .slurm_account = none,
-		                                                 .user = none,
-		                                                 .group = none,
-		                                                 .labels = none,
-		                                                 .uid = -1};
+		holders[n++] = (struct wire_holder){.kind = WIRE_POD,
+		                                    .ns = (char *)(uintptr_t)a->events[i]->ns,
+		                                    .pod = none,
+		                                    .pod_uid = none,
+		                                    .container = none,
+		                                    .slurm_job = none,
+		                                    .slurm_account = none,
+		                                    .user = none,
+		                                    .group = none,
+		                                    .labels = none,
+		                                    .uid = -1};
 	}
-	if (b.holder_count == 0)
+	if (n == 0)
 		return true;
 	if (!db_run(a->db, &stmt, NULL, &r, err))
 		return false;
 	in.cluster_id = res_i64(r, 0, 0);
 	cluster = mem_strdup(res_text(r, 0, 1));
 	in.cluster = cluster;
-	if (!holder_ids(&in, &b, ids, err))
+	if (!holder_ids(&in, list, n, ids, err))
 		return false;
-	for (size_t k = 0; k < b.holder_count; k++)
+	for (size_t k = 0; k < n; k++)
 		a->holder_id[place[k]] = ids[k];
 	return true;
 }

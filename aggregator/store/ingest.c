@@ -30,7 +30,7 @@ select_stream(struct ingest *in, PGresult **ret, struct err *err)
 	static const struct db_stmt stmt = {
 		"stream lock",
 		"SELECT s.id, s.node_id, s.next_seq, s.covered_until_ns, s.cluster_id, c.name, "
-		"coalesce((SELECT max(v.id) FROM policy_version v), 0), n.held FROM stream s "
+		"coalesce((SELECT max(v.id) FROM policy_version v), 0), n.held, " STREAM_HAS_ENTRIES " FROM stream s "
 		"JOIN node n ON n.id = s.node_id JOIN cluster c ON c.id = s.cluster_id "
 		"WHERE n.name = $1 AND s.boot_id = encode($2, 'hex')::uuid AND s.epoch = $3 FOR NO KEY UPDATE OF s"};
 	const struct wire_batch *b = in->frames[0].batch;
@@ -86,6 +86,7 @@ lock_stream(struct ingest *in, struct err *err)
 	in->cluster = mem_strdup(res_text(r, 0, 5));
 	in->policy_version = res_i64(r, 0, 6);
 	in->held = res_bool(r, 0, 7);
+	in->has_entries = res_bool(r, 0, 8);
 	return !in->held || ingest_held_lock(in, err);
 }
 
@@ -232,7 +233,7 @@ store_evidence(struct ingest *in, const struct ingest_frame *f, struct err *err)
 		arg_i64(&a, in->now_ns);
 	else
 		arg_text(&a, NULL);
-	return db_run(in->db, &stmt, &a, NULL, err);
+	return db_run(in->db, &stmt, &a, NULL, err) && (f->fate != FATE_ACCEPTED || ingest_set_aside_store(in, f, err));
 }
 
 static int
@@ -256,6 +257,8 @@ ingest_hours(const struct ingest *in, int64_t **ret)
 		for (size_t k = 0; f->fate == FATE_ACCEPTED && k < f->batch->record_count; k++) {
 			int64_t hour = hour_floor(&in->ledger, f->batch->records[k].start_ns);
 
+			if (f->device_id[k] == 0)
+				continue;
 			if (n > 0 && hours[n - 1] == hour)
 				continue;
 			if ((n & (n - 1)) == 0)
@@ -352,7 +355,14 @@ ingest_count(const struct ingest *in, struct ingest_result *ret)
 		case FATE_DUPLICATE: break;
 		case FATE_ACCEPTED:
 			ret->batches++;
-			ret->records += (int64_t)f->batch->record_count;
+			ret->records += f->counted;
+			ret->set_aside += (int64_t)f->batch->record_count - f->counted;
+			for (size_t k = 0; k < f->aside_count; k++) {
+				ret->quarantined_by[f->aside[k].klass]++;
+				snprintf(ret->quarantine_reason, sizeof(ret->quarantine_reason),
+				         "batch %" PRId64 ": %.200s", f->seq, f->aside[k].reason);
+				ingest_make_clean(ret->quarantine_reason);
+			}
 			break;
 		case FATE_LOSS: ret->lost += f->last_seq - f->seq + 1; break;
 		case FATE_QUARANTINED:

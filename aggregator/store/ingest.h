@@ -1,5 +1,6 @@
 /* aggregator/store/ingest.h - between the files that take batches in: ingest.c (the order of things), ingest_dict.c,
- * ingest_device.c and ingest_holder.c (what a stream's numbers mean), ingest_judge.c (what is refused),
+ * ingest_device.c and ingest_holder.c (what a stream's numbers mean), ingest_judge.c (what is refused), ingest_claim.c (whose a
+ * GPU is, and what is set aside),
  * ingest_copy.c (rows), ingest_sum.c (what they add up to), ingest_slice.c (slices of open hours). */
 #ifndef TOLLGATE_STORE_INGEST_H
 #define TOLLGATE_STORE_INGEST_H
@@ -10,21 +11,39 @@
 
 /* A physical GPU that the stream has named. */
 struct dict_gpu {
-	int64_t gpu_id;
-	bool in_service;           /* on this node, as far as known */
+	int64_t gpu_id; /* 0: the ledger has no row of it */
+	char *uuid;
+	size_t device;   /* its own: index into dict.devices */
+	bool in_service; /* on this node, as far as known */
+	bool asks;       /* the ledger is asked at every batch: it is reported or declared otherwise than known */
 	int64_t from_ns, until_ns; /* of its last service here; until INT64_MAX: still */
 	int64_t power_w;           /* the most that its model draws; 0: not known yet */
 	int64_t memory_bytes;      /* the most that its model has; 0: not known */
-	int128 unit_ns;            /* of the batch being judged */
-	int128 energy_mj, memory_byte_ms;
-	int64_t first_ns, last_ns;
+	/* of the batch being judged */
+	int128 unit_ns, energy_mj, memory_byte_ms;
+	int64_t first_ns, last_ns, records;
+	bool aside; /* its records do not count */
 };
+/* A device has a row in the ledger once a record that counts needs it; until then its entry is kept as it came. */
 struct dict_device {
-	int64_t device_id;
-	size_t gpu; /* index into dict.gpus */
+	uint32_t local;
+	int64_t device_id; /* 0: there is no row */
+	size_t gpu;        /* index into dict.gpus */
 	bool is_gpu;
+	bool entered;     /* in stream_device */
+	bool kept;        /* in stream_device_entry */
+	bool other_shape; /* the ledger's row has another profile or other units */
+	bool needed;      /* by a record of the batch being judged */
 	int64_t units;
-	int32_t device_class; /* index into dict.classes */
+	int32_t device_class;      /* index into dict.classes */
+	struct wire_device *entry; /* what the stream said last, where the ledger does not have it; owned, or NULL */
+};
+/* The same for a holder. */
+struct dict_holder {
+	uint32_t local;
+	int64_t holder_id; /* 0: not entered */
+	bool kept, needed;
+	struct wire_holder *entry; /* until it is entered */
 };
 /* Whose a holder is over a stretch of time. */
 struct dict_owner {
@@ -38,9 +57,10 @@ struct dict {
 	struct dict_gpu *gpus;
 	struct dict_device *devices;
 	size_t gpu_count, device_count;
-	int64_t *holders;
+	struct dict_holder *holders;
 	size_t holder_count;
 	struct idmap gpu_ids;    /* gpu_id -> gpus */
+	struct idmap gpu_uuids;  /* hash of the UUID -> gpus */
 	struct idmap device_ids; /* local id -> devices */
 	struct idmap holder_ids; /* local id -> holders */
 	struct device_classes classes;
@@ -61,8 +81,20 @@ struct ingest_frame {
 	int64_t seq, last_seq; /* what it stands for in the stream */
 	struct err reason;     /* why it is quarantined; ERR_NONE: it is not */
 	enum quarantine_class klass;
-	int64_t *device_id, *holder_id; /* per record, once accepted; holder 0: nobody */
+	/* Per record, once accepted. Device 0: it is set aside; holder 0: nobody. */
+	int64_t *device_id, *holder_id;
+	int64_t counted; /* records that are not set aside */
+	bool unsettled;  /* a record names a device or holder that is not entered */
+	struct set_aside *aside;
+	size_t aside_count;
 };
+/* The records of one GPU in a batch that do not count. */
+struct set_aside {
+	char *gpu, *reason;
+	enum quarantine_class klass;
+	int64_t records, from_ns, to_ns;
+};
+void set_asides_free(struct set_aside *list, size_t n);
 
 /* What a stream's records add up to since its node's last slice. */
 #define SLICE_AMOUNTS 6 /* held, used, unmeasured, over, energy, memory: the columns of usage_slice */
@@ -88,10 +120,12 @@ struct ingest {
 	int64_t now_ns;
 	int64_t skew_ns, skew_max_ns; /* the node's clock less ours; 0: not known */
 	bool overruled;               /* an operator lets the frame in: see ingest_judge.c */
+	const char *only_gpu;         /* ... of an accepted frame only the records of this GPU; NULL: all */
 	struct ingest_frame *frames;
 	size_t count;
 	int64_t stream_id, node_id, cluster_id;
 	char *cluster;
+	bool has_entries;                      /* of the stream: devices or holders that are not entered */
 	int64_t next_seq;                      /* of the stream before this call */
 	int64_t covered_until_ns;              /* of the stream; INT64_MIN: nothing yet */
 	bool node_had;                         /* how far its node was covered before is known: */
@@ -118,29 +152,55 @@ struct ingest_push {
 	struct ingest_result result;
 };
 
+/* Whether stream s has devices or holders that are not entered. */
+#define STREAM_HAS_ENTRIES                                                               \
+	"EXISTS (SELECT FROM stream_device_entry x WHERE x.stream_id = s.id) OR EXISTS " \
+	"(SELECT FROM stream_holder_entry x WHERE x.stream_id = s.id)"
+
 /* Loads what the records and dictionaries of the frames may refer to. */
 MUST_CHECK bool dict_load(struct ingest *in, struct err *err);
-/* Enters the batch's dictionary. A contradiction goes to ret_reason (ERR_NONE: there is none), a failure of the
- * database to err. */
-MUST_CHECK bool dict_add(struct ingest *in, const struct wire_batch *b, struct err *ret_reason, struct err *err);
+/* Notes the batch's dictionary, without a row for anything. A contradiction goes to ret_reason (ERR_NONE: there is none), a
+ * failure of the database to err. */
+MUST_CHECK bool dict_note(struct ingest *in, const struct wire_batch *b, struct err *ret_reason, struct err *err);
+/* Stores what was noted and is not entered. */
+MUST_CHECK bool dict_keep(struct ingest *in, struct err *err);
+/* Rows of devices and holders that are needed, found or made; their GPUs have rows. */
+MUST_CHECK bool dict_enter(struct ingest *in, struct err *err);
 
-/* The two halves of dict_add. */
-/* Stores new entries, columns of local and ledger ids, by a statement whose first argument is the stream. */
-MUST_CHECK bool dict_insert(struct ingest *in, const struct db_stmt *stmt, struct db_columns *entries, struct err *err);
-MUST_CHECK bool dict_add_devices(struct ingest *in, const struct wire_batch *b, struct err *reason, struct err *err);
-MUST_CHECK bool dict_add_holders(struct ingest *in, const struct wire_batch *b, struct err *reason, struct err *err);
+/* The halves of these. kept: the entries come from the ledger. */
+MUST_CHECK bool dict_note_devices(struct ingest *in, const struct wire_device *devices, size_t n, bool kept,
+                                  struct err *reason, struct err *err);
+MUST_CHECK bool dict_note_holders(struct ingest *in, const struct wire_holder *holders, size_t n, bool kept,
+                                  struct err *reason, struct err *err);
+MUST_CHECK bool dict_enter_devices(struct ingest *in, struct err *err);
+MUST_CHECK bool dict_enter_holders(struct ingest *in, struct err *err);
+/* A statement whose first argument is the stream, and columns; nothing where there are no rows. */
+MUST_CHECK bool dict_store(struct ingest *in, const struct db_stmt *stmt, struct db_columns *rows, struct err *err);
 /* The holders of a batch in the ledger, made and attributed where they are new. Needs db, cluster_id and cluster of in; ids are
  * 0 before. */
-MUST_CHECK bool holder_ids(struct ingest *in, const struct wire_batch *b, int64_t *ids, struct err *err);
-void dict_device(struct dict *d, uint32_t local, const struct dict_device *dev);
-void dict_holder(struct dict *d, uint32_t local, int64_t holder_id);
-/* Columns 1 to 8 of a result: device, GPU, is it the GPU itself, units, the last service of the GPU on node $2, model and profile. */
-#define DICT_DEVICE_COLUMNS "d.id, d.gpu_id, d.gi = -1, d.units, s.from_ns, s.until_ns, m.short_model, d.profile "
-#define DICT_LAST_SERVICE                                                     \
-	"JOIN gpu_spec m ON m.gpu_id = d.gpu_id AND upper_inf(m.effective) "  \
-	"LEFT JOIN LATERAL (SELECT g.from_ns, g.until_ns FROM gpu_service g " \
-	"WHERE g.gpu_id = d.gpu_id AND g.node_id = $2 ORDER BY g.from_ns DESC LIMIT 1) s ON true "
-struct dict_device dict_device_at(struct ingest *in, const PGresult *r, int row);
+MUST_CHECK bool holder_ids(struct ingest *in, const struct wire_holder *const *holders, size_t n, int64_t *ids,
+                           struct err *err);
+/* The GPU of that UUID, entered where it is new. */
+size_t dict_gpu(struct dict *d, const char *uuid, int64_t gpu_id);
+void dict_gpu_row(struct dict *d, size_t gpu, int64_t gpu_id); /* it has a row from now on */
+/* What a board of its model can draw and have, by our table. */
+void dict_gpu_model(struct dict *d, size_t gpu, const char *short_model);
+void dict_device(struct dict *d, const struct dict_device *dev);
+void dict_holder(struct dict *d, const struct dict_holder *h);
+/* The last service of GPU g on a node, as s, and what it is, as m. */
+#define DICT_LAST_SERVICE(node)                                               \
+	"LEFT JOIN gpu_spec m ON m.gpu_id = g.id AND upper_inf(m.effective) " \
+	"LEFT JOIN LATERAL (SELECT v.from_ns, v.until_ns FROM gpu_service v " \
+	"WHERE v.gpu_id = g.id AND v.node_id = " node " ORDER BY v.from_ns DESC LIMIT 1) s ON true "
+#define DICT_DECLARED_OTHERWISE(node) \
+	"EXISTS (SELECT FROM node_declared x WHERE x.node_id = " node " AND x.model <> m.short_model)"
+/* Columns at to at + 3: from_ns and until_ns of that service, and whether the policy declares another model. */
+void dict_gpu_service(struct dict *d, size_t gpu, const PGresult *r, int row, int at);
+
+/* Rule 7 of ingest_judge.c: whether the GPUs of the records are the node's. Records of others are set aside; what the rest needs
+ * is entered, and every record has its ids. */
+MUST_CHECK bool ingest_claim(struct ingest *in, struct ingest_frame *f, struct err *err);
+MUST_CHECK bool ingest_set_aside_store(struct ingest *in, const struct ingest_frame *f, struct err *err);
 
 /* Decides the fate of a frame whose number is the next; advances covered_until_ns. */
 MUST_CHECK bool ingest_judge(struct ingest *in, struct ingest_frame *f, struct err *err);

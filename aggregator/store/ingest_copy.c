@@ -142,8 +142,11 @@ static bool
 copy_frame(const struct ingest *in, const struct ingest_frame *f, struct db *db, struct buf *b, struct err *err)
 {
 	for (size_t i = 0; i < f->batch->record_count; i++) {
-		uint8_t *at = (uint8_t *)buf_reserve(b, ROW_MAX);
+		uint8_t *at;
 
+		if (f->device_id[i] == 0)
+			continue;
+		at = (uint8_t *)buf_reserve(b, ROW_MAX);
 		ASSERT(at != NULL);
 		buf_commit(b, (size_t)(put_row(at, in, f, i) - at));
 		if (!pass_on(db, b, err))

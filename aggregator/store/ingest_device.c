@@ -1,84 +1,195 @@
 /* aggregator/store/ingest_device.c - the GPUs and MIG instances of a batch's dictionary.
  *
- * A GPU is known by its UUID, an instance by its GPU, its place and its birth. What a number means never changes. */
+ * A GPU is known by its UUID, an instance by its GPU, its place and its birth. What a number means never changes.
+ * Who introduces a device makes no row of it: the node in service does, with the first record of it that counts. */
 #include <stdio.h>
+#include <string.h>
 
 #include "aggregator/store/ingest.h"
 #include "common/units.h"
 
-/* New GPUs are what the batch says they are. What is known of others only the node that has them in service changes. */
-static bool
-describe_gpus(struct ingest *in, const struct wire_batch *b, const struct wire_device *const *gpus, size_t n,
-              struct err *err)
+static struct wire_device *
+device_copy(const struct wire_device *d)
 {
-#define ENTRIES                                                                                      \
-	"unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::integer[]) AS e(uuid, model, " \
-	"short_model, memory_bytes, index) "
-	static const struct db_stmt insert = {
-		"gpu insert",
-		"WITH made AS (INSERT INTO gpu (uuid, model, short_model, memory_bytes, index) SELECT DISTINCT ON (uuid) * "
-		"FROM " ENTRIES "ORDER BY uuid ON CONFLICT (uuid) DO NOTHING RETURNING *) "
-		"INSERT INTO gpu_spec (gpu_id, model, short_model, memory_bytes, node_id, stream_id, seq, effective) "
-		"SELECT id, model, short_model, memory_bytes, $6, $7, $8, tstzrange(NULL, NULL) FROM made"};
-	static const struct db_stmt describe = {
-		"gpu describe",
-		"SELECT gpu_describe($6, g.id, e.model, e.short_model, e.memory_bytes, e.index, $9, $7, $8) FROM " ENTRIES
-		"JOIN gpu g ON g.uuid = e.uuid JOIN gpu_spec s ON s.gpu_id = g.id AND upper_inf(s.effective) "
-		"WHERE (s.model, s.short_model, s.memory_bytes, g.index) IS DISTINCT FROM (e.model, e.short_model, "
-		"e.memory_bytes, e.index) AND EXISTS (SELECT FROM gpu_now v WHERE v.gpu_id = g.id AND v.node_id = $6)"};
-#undef ENTRIES
-	in_place(db_columns) struct db_columns c;
-	struct db_args to_insert = {0}, to_describe = {0}, *both[] = {&to_insert, &to_describe};
+	struct wire_device *c = mem_alloc(sizeof(*c));
 
-	db_columns_init(&c, 5);
-	for (size_t i = 0; i < n; i++) {
-		char name[WIRE_MAX_TEXT + 1];
-
-		gpu_model_short(gpus[i]->model, name, sizeof(name));
-		array_text(&c.col[0], gpus[i]->uuid);
-		array_text(&c.col[1], gpus[i]->model);
-		array_text(&c.col[2], name);
-		array_i64(&c.col[3], gpus[i]->memory_bytes);
-		array_i64(&c.col[4], gpus[i]->index);
-	}
-	for (size_t i = 0; i < ARRAY_LEN(both); i++) {
-		arg_columns(both[i], &c);
-		arg_i64(both[i], in->node_id);
-		arg_i64(both[i], in->stream_id);
-		arg_i64(both[i], (int64_t)b->seq);
-	}
-	arg_i64(&to_describe, b->from_ns);
-	return db_run(in->db, &insert, &to_insert, NULL, err) && db_run(in->db, &describe, &to_describe, NULL, err);
+	*c = *d;
+	c->uuid = mem_strdup(d->uuid);
+	c->model = mem_strdup(d->model);
+	c->profile = mem_strdup(d->profile);
+	return c;
 }
 
-static bool
-gpu_ids_of(struct ingest *in, const struct wire_device *const *gpus, size_t n, int64_t *ids, struct err *err)
+static void
+entry_replace(struct dict_device *dev, const struct wire_device *d)
 {
-	static const struct db_stmt stmt = {"gpu ids",
-	                                    "SELECT g.id FROM unnest($1::text[]) WITH ORDINALITY AS e(uuid, ord) "
-	                                    "JOIN gpu g ON g.uuid = e.uuid ORDER BY e.ord"};
-	owned(result) PGresult *r = NULL;
-	in_place(db_array) struct db_array uuid;
-	struct db_args a = {0};
+	if (dev->entry != NULL) {
+		wire_device_fini(dev->entry);
+		mem_free(dev->entry);
+	}
+	dev->entry = d != NULL ? device_copy(d) : NULL;
+}
 
-	db_array_init(&uuid);
+/* --- noting --- */
+
+/* The UUIDs of the entries' GPUs, of this list or known before; borrowed from both. */
+static bool
+gpu_uuids(const struct dict *d, const struct wire_device *devices, size_t n, const char **uuids, struct err *reason)
+{
+	in_place(idmap) struct idmap gpus = {0};
+	size_t k;
+
 	for (size_t i = 0; i < n; i++)
-		array_text(&uuid, gpus[i]->uuid);
-	arg_array(&a, &uuid);
-	if (!db_run(in->db, &stmt, &a, &r, err))
-		return false;
-	if ((size_t)PQntuples(r) != n)
-		return err_set(err, ERR_RETRY, "the ledger gave %d of %zu GPUs back", PQntuples(r), n);
-	for (size_t i = 0; i < n; i++)
-		ids[i] = res_i64(r, (int)i, 0);
+		if (devices[i].gpu == devices[i].id)
+			idmap_put(&gpus, devices[i].id, i);
+	for (size_t i = 0; i < n; i++) {
+		if (idmap_find(&gpus, devices[i].gpu, &k))
+			uuids[i] = devices[k].uuid;
+		else if (idmap_find(&d->device_ids, devices[i].gpu, &k) && d->devices[k].is_gpu)
+			uuids[i] = d->gpus[d->devices[k].gpu].uuid;
+		else
+			return err_set(reason, ERR_INVALID,
+			               "device id %" PRIu32 " is part of GPU id %" PRIu32
+			               ", which the stream has not introduced",
+			               devices[i].id, devices[i].gpu);
+	}
 	return true;
 }
 
-/* Makes the missing devices and gives the rows of all, in order; the last column says whether the ledger's is what
- * the batch says. */
+enum { FOUND_GPU, FOUND_DEVICE, FOUND_SAME, FOUND_MODEL, FOUND_OTHERWISE, FOUND_SERVICE };
+
+/* What the ledger has of the entries, in their order. */
 static bool
-devices_of(struct ingest *in, const struct wire_device *const *devices, const int64_t *gpu_ids, size_t n,
-           PGresult **ret, struct err *err)
+find(struct ingest *in, const struct wire_device *devices, const char *const *uuids, size_t n, PGresult **ret,
+     struct err *err)
+{
+	static const struct db_stmt stmt = {
+		"device find",
+		"SELECT g.id, d.id, d.units = e.units AND d.profile = e.profile, m.short_model, "
+		"(m.model, m.memory_bytes, g.index) IS DISTINCT FROM (e.model, e.memory_bytes, e.index), s.from_ns, s.until_ns, " DICT_DECLARED_OTHERWISE(
+			"$1") " FROM unnest($2::text[], $3::integer[], $4::integer[], $5::bigint[], $6::text[], "
+			      "$7::smallint[], $8::text[], $9::bigint[], $10::integer[]) WITH ORDINALITY "
+			      "AS e(uuid, gi, ci, created_ns, profile, units, model, memory_bytes, index, ord) "
+			      "LEFT JOIN gpu g ON g.uuid = e.uuid LEFT JOIN device d ON d.gpu_id = g.id AND d.gi = e.gi AND d.ci = e.ci "
+			      "AND d.created_ns = e.created_ns " DICT_LAST_SERVICE("$1") "ORDER BY e.ord"};
+	in_place(db_columns) struct db_columns c;
+	struct db_args a = {0};
+
+	db_columns_init(&c, 9);
+	for (size_t i = 0; i < n; i++) {
+		array_text(&c.col[0], uuids[i]);
+		array_i64(&c.col[1], devices[i].gi);
+		array_i64(&c.col[2], devices[i].ci);
+		array_i64(&c.col[3], devices[i].created_ns);
+		array_text(&c.col[4], devices[i].profile);
+		array_i64(&c.col[5], devices[i].units);
+		array_text(&c.col[6], devices[i].model);
+		array_i64(&c.col[7], devices[i].memory_bytes);
+		array_i64(&c.col[8], devices[i].index);
+	}
+	arg_i64(&a, in->node_id);
+	arg_columns(&a, &c);
+	if (!db_run(in->db, &stmt, &a, ret, err))
+		return false;
+	return (size_t)PQntuples(*ret) == n ||
+	       err_set(err, ERR_RETRY, "the ledger gave %d of %zu devices back", PQntuples(*ret), n);
+}
+
+static bool
+other_shape(const struct wire_device *d, struct err *reason)
+{
+	return err_set(reason, ERR_INVALID, "device %s has another profile or other units than before", d->uuid);
+}
+
+/* False with the reason when a known number means something else now. */
+static bool
+same_meaning(const struct dict *dict, const struct dict_device *known, const struct wire_device *d, const char *uuid,
+             const PGresult *r, int row, struct err *reason)
+{
+	const struct wire_device *e = known->entry;
+	bool same;
+
+	if (known->entered)
+		same = res_i64(r, row, FOUND_DEVICE) == known->device_id;
+	else
+		same = strcmp(dict->gpus[known->gpu].uuid, uuid) == 0 && e->gi == d->gi && e->ci == d->ci &&
+		       e->created_ns == d->created_ns;
+	if (!same)
+		return err_set(reason, ERR_INVALID, "device id %" PRIu32 " meant another device before", d->id);
+	if (known->entered ? !res_bool(r, row, FOUND_SAME)
+	                   : e->units != d->units || strcmp(e->profile, d->profile) != 0)
+		return other_shape(d, reason);
+	return true;
+}
+
+static void
+note(struct ingest *in, const struct wire_device *d, const char *uuid, bool kept, const PGresult *r, int row)
+{
+	size_t gpu = dict_gpu(&in->dict, uuid, res_i64(r, row, FOUND_GPU));
+	char name[WIRE_MAX_TEXT + 1];
+
+	gpu_model_short(d->model, name, sizeof(name));
+	if (!res_null(r, row, FOUND_MODEL))
+		snprintf(name, sizeof(name), "%s", res_text(r, row, FOUND_MODEL));
+	dict_gpu_service(&in->dict, gpu, r, row, FOUND_SERVICE);
+	dict_gpu_model(&in->dict, gpu, name);
+	dict_device(&in->dict,
+	            &(struct dict_device){
+			    .local = d->id,
+			    .device_id = res_bool(r, row, FOUND_SAME) ? res_i64(r, row, FOUND_DEVICE) : 0,
+			    .gpu = gpu,
+			    .is_gpu = d->gpu == d->id,
+			    .kept = kept,
+			    .other_shape = !res_null(r, row, FOUND_DEVICE) && !res_bool(r, row, FOUND_SAME),
+			    .units = d->units,
+			    .device_class = device_classes_find(&in->dict.classes, in->cluster, name, d->profile),
+			    .entry = device_copy(d)});
+	/* What it is has not been heard from this stream. */
+	if (d->gpu == d->id && res_bool(r, row, FOUND_OTHERWISE))
+		in->dict.gpus[gpu].asks = true;
+}
+
+/* GPUs first, because instances refer to them. */
+bool
+dict_note_devices(struct ingest *in, const struct wire_device *devices, size_t n, bool kept, struct err *reason,
+                  struct err *err)
+{
+	owned(mem) const char **uuids = mem_array(n, sizeof(*uuids));
+	owned(result) PGresult *r = NULL;
+	struct dict *dict = &in->dict;
+	size_t known;
+
+	if (n == 0)
+		return true;
+	if (!gpu_uuids(dict, devices, n, uuids, reason))
+		return true;
+	if (!find(in, devices, uuids, n, &r, err))
+		return false;
+	for (size_t i = 0; i < n; i++)
+		if (idmap_find(&dict->device_ids, devices[i].id, &known) &&
+		    !same_meaning(dict, &dict->devices[known], &devices[i], uuids[i], r, (int)i, reason))
+			return true;
+	for (size_t k = 0; k < 2 * n; k++) {
+		const struct wire_device *d = &devices[k % n];
+		bool is_gpu = d->gpu == d->id;
+
+		if (is_gpu != (k < n))
+			continue;
+		if (!idmap_find(&dict->device_ids, d->id, &known)) {
+			note(in, d, uuids[k % n], kept, r, (int)(k % n));
+		} else if (is_gpu && res_bool(r, (int)(k % n), FOUND_OTHERWISE)) {
+			entry_replace(&dict->devices[known], d);
+			dict->gpus[dict->devices[known].gpu].asks = true;
+		}
+	}
+	return true;
+}
+
+/* --- entering --- */
+
+/* The missing rows; then all of them, in order, and whether each is what the batch says. */
+static bool
+devices_of(struct ingest *in, struct dict_device *const *devices, size_t n, PGresult **ret, struct err *err)
 {
 	static const struct db_stmt insert = {
 		"device insert",
@@ -88,116 +199,70 @@ devices_of(struct ingest *in, const struct wire_device *const *devices, const in
 		"uuid, memory_bytes) ORDER BY gpu_id, gi, ci, created_ns ON CONFLICT DO NOTHING"};
 	static const struct db_stmt select = {
 		"device select",
-		"SELECT e.ord, " DICT_DEVICE_COLUMNS ", d.units = e.units AND d.profile = e.profile "
-		"FROM unnest($1::integer[], $3::integer[], $4::integer[], $5::bigint[], $6::text[], "
-		"$7::smallint[]) WITH ORDINALITY AS e(gpu_id, gi, ci, created_ns, profile, units, ord) "
-		"JOIN device d ON d.gpu_id = e.gpu_id AND d.gi = e.gi AND d.ci = e.ci "
-		"AND d.created_ns = e.created_ns " DICT_LAST_SERVICE "ORDER BY e.ord"};
+		"SELECT d.id, d.units = e.units AND d.profile = e.profile FROM unnest($1::integer[], $2::integer[], $3::integer[], "
+		"$4::bigint[], $5::text[], $6::smallint[]) WITH ORDINALITY AS e(gpu_id, gi, ci, created_ns, profile, units, ord) "
+		"JOIN device d ON d.gpu_id = e.gpu_id AND d.gi = e.gi AND d.ci = e.ci AND d.created_ns = e.created_ns "
+		"ORDER BY e.ord"};
 	in_place(db_columns) struct db_columns c;
 	struct db_args to_insert = {0}, to_select = {0};
 
 	db_columns_init(&c, 8);
 	for (size_t i = 0; i < n; i++) {
-		array_i64(&c.col[0], gpu_ids[i]);
-		array_i64(&c.col[1], devices[i]->gi);
-		array_i64(&c.col[2], devices[i]->ci);
-		array_i64(&c.col[3], devices[i]->created_ns);
-		array_text(&c.col[4], devices[i]->profile);
-		array_i64(&c.col[5], devices[i]->units);
-		array_text(&c.col[6], devices[i]->uuid);
-		array_i64(&c.col[7], devices[i]->memory_bytes);
+		const struct wire_device *e = devices[i]->entry;
+
+		array_i64(&c.col[0], in->dict.gpus[devices[i]->gpu].gpu_id);
+		array_i64(&c.col[1], e->gi);
+		array_i64(&c.col[2], e->ci);
+		array_i64(&c.col[3], e->created_ns);
+		array_text(&c.col[4], e->profile);
+		array_i64(&c.col[5], e->units);
+		array_text(&c.col[6], e->uuid);
+		array_i64(&c.col[7], e->memory_bytes);
 	}
 	arg_columns(&to_insert, &c);
-	arg_array(&to_select, &c.col[0]);
-	arg_i64(&to_select, in->node_id);
-	for (size_t i = 1; i < 6; i++)
+	for (size_t i = 0; i < 6; i++)
 		arg_array(&to_select, &c.col[i]);
-	return db_run(in->db, &insert, &to_insert, NULL, err) && db_run(in->db, &select, &to_select, ret, err);
-}
-
-static const struct db_stmt insert_stmt = {"dict device insert",
-                                           "INSERT INTO stream_device (stream_id, local_id, device_id) SELECT $1, l, d "
-                                           "FROM unnest($2::bigint[], $3::integer[]) AS e(l, d)"};
-
-static bool
-contradicts(const struct ingest *in, const struct wire_device *d, const PGresult *r, int row, struct err *reason)
-{
-	size_t known;
-
-	if (!res_bool(r, row, 9)) {
-		err_set(reason, ERR_INVALID, "device %s has another profile or other units than before", d->uuid);
-		return true;
-	}
-	if (idmap_find(&in->dict.device_ids, d->id, &known) &&
-	    in->dict.devices[known].device_id != res_i64(r, row, 1)) {
-		err_set(reason, ERR_INVALID, "device id %" PRIu32 " meant another device before", d->id);
-		return true;
-	}
-	return false;
-}
-
-static bool
-enter(struct ingest *in, const struct wire_device *const *devices, const int64_t *gpu_ids, size_t n, struct err *reason,
-      struct err *err)
-{
-	in_place(db_columns) struct db_columns entries;
-	owned(result) PGresult *r = NULL;
-	size_t known;
-
-	db_columns_init(&entries, 2);
-	if (n == 0)
-		return true;
-	if (!devices_of(in, devices, gpu_ids, n, &r, err))
+	if (!db_run(in->db, &insert, &to_insert, NULL, err) || !db_run(in->db, &select, &to_select, ret, err))
 		return false;
-	if ((size_t)PQntuples(r) != n)
-		return err_set(err, ERR_RETRY, "the ledger gave %d of %zu devices back", PQntuples(r), n);
-	for (size_t i = 0; i < n; i++)
-		if (contradicts(in, devices[i], r, (int)i, reason))
-			return true;
-	for (size_t i = 0; i < n; i++) {
-		struct dict_device dev = dict_device_at(in, r, (int)i);
-
-		if (idmap_find(&in->dict.device_ids, devices[i]->id, &known))
-			continue;
-		dict_device(&in->dict, devices[i]->id, &dev);
-		array_i64(&entries.col[0], devices[i]->id);
-		array_i64(&entries.col[1], dev.device_id);
-	}
-	return dict_insert(in, &insert_stmt, &entries, err);
+	return (size_t)PQntuples(*ret) == n ||
+	       err_set(err, ERR_RETRY, "the ledger gave %d of %zu devices back", PQntuples(*ret), n);
 }
 
-/* GPUs first, because instances refer to them, also to those of the same batch. */
 bool
-dict_add_devices(struct ingest *in, const struct wire_batch *b, struct err *reason, struct err *err)
+dict_enter_devices(struct ingest *in, struct err *err)
 {
-	owned(mem) const struct wire_device **some = mem_array(b->device_count, sizeof(*some));
-	owned(mem) int64_t *gpu_ids = mem_array(b->device_count, sizeof(*gpu_ids));
+	static const struct db_stmt insert = {
+		"dict device insert", "INSERT INTO stream_device (stream_id, local_id, device_id) SELECT $1, l, d "
+				      "FROM unnest($2::bigint[], $3::integer[]) AS e(l, d)"};
+	static const struct db_stmt drop = {
+		"dict device drop",
+		"DELETE FROM stream_device_entry WHERE stream_id = $1 AND local_id = ANY ($2::bigint[])"};
+	owned(mem) struct dict_device **some = mem_array(in->dict.device_count, sizeof(*some));
+	in_place(db_columns) struct db_columns entered, gone;
+	owned(result) PGresult *r = NULL;
 	size_t n = 0;
 
-	for (size_t i = 0; i < b->device_count; i++)
-		if (b->devices[i].gpu == b->devices[i].id)
-			some[n++] = &b->devices[i];
-	if (n > 0 && (!describe_gpus(in, b, some, n, err) || !gpu_ids_of(in, some, n, gpu_ids, err) ||
-	              !enter(in, some, gpu_ids, n, reason, err)))
-		return false;
-	if (reason->kind != ERR_NONE)
+	db_columns_init(&entered, 2);
+	db_columns_init(&gone, 1);
+	for (size_t i = 0; i < in->dict.device_count; i++)
+		if (in->dict.devices[i].needed && !in->dict.devices[i].entered)
+			some[n++] = &in->dict.devices[i];
+	if (n == 0)
 		return true;
-	n = 0;
-	for (size_t i = 0; i < b->device_count; i++) {
-		const struct wire_device *d = &b->devices[i];
-		size_t gpu;
-
-		if (d->gpu == d->id)
-			continue;
-		if (!idmap_find(&in->dict.device_ids, d->gpu, &gpu) || !in->dict.devices[gpu].is_gpu) {
-			err_set(reason, ERR_INVALID,
-			        "device id %" PRIu32 " is part of GPU id %" PRIu32
-			        ", which the stream has not introduced",
-			        d->id, d->gpu);
-			return true;
-		}
-		some[n] = d;
-		gpu_ids[n++] = in->dict.gpus[in->dict.devices[gpu].gpu].gpu_id;
+	if (!devices_of(in, some, n, &r, err))
+		return false;
+	for (size_t i = 0; i < n; i++) {
+		if (!res_bool(r, (int)i, 1))
+			return err_set(err, ERR_RETRY, "device %s was made otherwise at this moment",
+			               some[i]->entry->uuid);
+		some[i]->device_id = res_i64(r, (int)i, 0);
+		array_i64(&entered.col[0], some[i]->local);
+		array_i64(&entered.col[1], some[i]->device_id);
+		if (some[i]->kept)
+			array_i64(&gone.col[0], some[i]->local);
+		some[i]->entered = true;
+		some[i]->kept = false;
+		entry_replace(some[i], NULL);
 	}
-	return enter(in, some, gpu_ids, n, reason, err);
+	return dict_store(in, &insert, &entered, err) && dict_store(in, &drop, &gone, err);
 }

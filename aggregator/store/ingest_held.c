@@ -80,6 +80,7 @@ step_fini(struct step *s)
 		wire_batch_free(s->in.frames[i].batch);
 		mem_free(s->in.frames[i].device_id);
 		mem_free(s->in.frames[i].holder_id);
+		set_asides_free(s->in.frames[i].aside, s->in.frames[i].aside_count);
 		PQfreemem(s->bytes[i].data);
 	}
 	mem_free(s->in.frames);
@@ -133,8 +134,9 @@ static bool
 lock_stream(struct ingest *in, struct err *err)
 {
 	static const struct db_stmt stmt = {
-		"held stream", "SELECT s.next_seq, s.covered_until_ns, s.cluster_id, c.name FROM stream s "
-			       "JOIN cluster c ON c.id = s.cluster_id WHERE s.id = $1 FOR NO KEY UPDATE OF s"};
+		"held stream",
+		"SELECT s.next_seq, s.covered_until_ns, s.cluster_id, c.name, " STREAM_HAS_ENTRIES " FROM stream s "
+		"JOIN cluster c ON c.id = s.cluster_id WHERE s.id = $1 FOR NO KEY UPDATE OF s"};
 	owned(result) PGresult *r = NULL;
 	struct db_args a = {0};
 
@@ -145,6 +147,7 @@ lock_stream(struct ingest *in, struct err *err)
 	in->covered_until_ns = res_null(r, 0, 1) ? INT64_MIN : res_i64(r, 0, 1);
 	in->cluster_id = res_i64(r, 0, 2);
 	in->cluster = mem_strdup(res_text(r, 0, 3));
+	in->has_entries = res_bool(r, 0, 4);
 	return true;
 }
 
@@ -208,14 +211,15 @@ judge(struct step *s, const PGresult *rows, struct err *err)
 			err_set(&f->reason, ERR_INVALID,
 			        "covers time from %s, before the oldest open month began at %s; its node was approved later",
 			        time_format(f->batch->from_ns, from), time_format(s->open_from_ns, open));
-		if (!dict_add(&s->in, f->batch, &ignored, err))
+		if (!dict_note(&s->in, f->batch, &ignored, err) ||
+		    (ignored.kind == ERR_NONE && !dict_keep(&s->in, err)))
 			return false;
 	}
 	return true;
 }
 
 static bool
-write_fates(const struct step *s, struct err *err)
+write_fates(struct step *s, struct err *err)
 {
 	static const struct db_stmt taken = {
 		"held taken",
@@ -246,7 +250,8 @@ write_fates(const struct step *s, struct err *err)
 			arg_text(&a, quarantine_class_name(f->klass));
 			arg_text(&a, reason);
 		}
-		if (!db_run(s->in.db, stmt, &a, NULL, err))
+		if (!db_run(s->in.db, stmt, &a, NULL, err) ||
+		    (f->fate == FATE_ACCEPTED && !ingest_set_aside_store(&s->in, f, err)))
 			return false;
 	}
 	return true;

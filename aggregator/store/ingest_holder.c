@@ -1,5 +1,5 @@
-/* aggregator/store/ingest_holder.c - the holders of a batch's dictionary: found by what they are, or made and
- * attributed. */
+/* aggregator/store/ingest_holder.c - the holders of a batch's dictionary: noted; and found by what they are, or made and
+ * attributed, when a record that counts names them. */
 #include <stdio.h>
 #include <string.h>
 
@@ -98,7 +98,8 @@ lock_policy(struct ingest *in, struct err *err)
 /* Two numbers of a batch may be one holder: it is made and attributed once. Another transaction may be making the
  * same one: then its row is waited for and found afterwards, with its attribution. */
 static bool
-make_missing(struct ingest *in, const struct wire_batch *b, identity *who, int64_t *ids, struct err *err)
+make_missing(struct ingest *in, const struct wire_holder *const *holders, size_t count, identity *who, int64_t *ids,
+             struct err *err)
 {
 	static const struct db_stmt stmt = {
 		"holder insert",
@@ -113,18 +114,18 @@ make_missing(struct ingest *in, const struct wire_batch *b, identity *who, int64
 		"ORDER BY m.id, e.ord"};
 	owned(result) PGresult *r = NULL;
 	in_place(db_columns) struct db_columns rows;
-	owned(mem) const struct wire_holder **missing = mem_array(b->holder_count, sizeof(*missing));
-	owned(mem) const struct wire_holder **made = mem_array(b->holder_count, sizeof(*made));
-	owned(mem) int64_t *made_ids = mem_array(b->holder_count, sizeof(*made_ids));
+	owned(mem) const struct wire_holder **missing = mem_array(count, sizeof(*missing));
+	owned(mem) const struct wire_holder **made = mem_array(count, sizeof(*made));
+	owned(mem) int64_t *made_ids = mem_array(count, sizeof(*made_ids));
 	struct db_args a = {0};
 	size_t n = 0, made_count = 0;
 
 	db_columns_init(&rows, 12);
-	for (size_t i = 0; i < b->holder_count; i++) {
+	for (size_t i = 0; i < count; i++) {
 		if (ids[i] != 0)
 			continue;
-		add_row(&rows, &b->holders[i], who[i]);
-		missing[n++] = &b->holders[i];
+		add_row(&rows, holders[i], who[i]);
+		missing[n++] = holders[i];
 	}
 	if (n == 0)
 		return true;
@@ -136,62 +137,137 @@ make_missing(struct ingest *in, const struct wire_batch *b, identity *who, int64
 		made[made_count] = missing[res_i64(r, row, 0) - 1];
 		made_ids[made_count] = res_i64(r, row, 1);
 	}
-	return attribute_new(in->db, in->cluster, made, made_ids, made_count, err) &&
-	       find(in, who, b->holder_count, ids, err);
+	return attribute_new(in->db, in->cluster, made, made_ids, made_count, err) && find(in, who, count, ids, err);
 }
 
-static const struct db_stmt insert_stmt = {"dict holder insert",
-                                           "INSERT INTO stream_holder (stream_id, local_id, holder_id) SELECT $1, l, h "
-                                           "FROM unnest($2::bigint[], $3::bigint[]) AS e(l, h)"};
-
-static bool
-enter(struct ingest *in, const struct wire_batch *b, const int64_t *ids, struct err *reason, struct err *err)
+bool
+holder_ids(struct ingest *in, const struct wire_holder *const *holders, size_t n, int64_t *ids, struct err *err)
 {
-	in_place(db_columns) struct db_columns entries;
+	owned(mem) identity *who = mem_array(n, sizeof(*who));
+
+	for (size_t i = 0; i < n; i++)
+		holder_identity(in->cluster_id, holders[i], who[i]);
+	return find(in, who, n, ids, err) && make_missing(in, holders, n, who, ids, err);
+}
+
+/* --- noting --- */
+
+static struct wire_holder *
+holder_copy(const struct wire_holder *h)
+{
+	struct wire_holder *c = mem_alloc(sizeof(*c));
+
+	*c = *h;
+	c->ns = mem_strdup(h->ns);
+	c->pod = mem_strdup(h->pod);
+	c->pod_uid = mem_strdup(h->pod_uid);
+	c->container = mem_strdup(h->container);
+	c->slurm_job = mem_strdup(h->slurm_job);
+	c->slurm_account = mem_strdup(h->slurm_account);
+	c->user = mem_strdup(h->user);
+	c->group = mem_strdup(h->group);
+	c->labels = mem_strdup(h->labels);
+	return c;
+}
+
+/* Holders that the stream names again are who they were. */
+static bool
+check_known(struct ingest *in, const struct wire_holder *holders, size_t n, identity *who, struct err *reason,
+            struct err *err)
+{
+	owned(mem) int64_t *ids = mem_array(n, sizeof(*ids));
+	bool any_entered = false;
 	size_t known;
 
-	db_columns_init(&entries, 2);
-	for (size_t i = 0; i < b->holder_count; i++) {
-		if (ids[i] == 0)
-			return err_set(err, ERR_RETRY, "the ledger did not give holder %" PRIu32 " back",
-			               b->holders[i].id);
-		if (idmap_find(&in->dict.holder_ids, b->holders[i].id, &known) && in->dict.holders[known] != ids[i]) {
+	for (size_t i = 0; i < n; i++)
+		any_entered = any_entered || (idmap_find(&in->dict.holder_ids, holders[i].id, &known) &&
+		                              in->dict.holders[known].holder_id != 0);
+	if (any_entered && !find(in, who, n, ids, err))
+		return false;
+	for (size_t i = 0; i < n; i++) {
+		const struct dict_holder *h;
+		identity was;
+
+		if (!idmap_find(&in->dict.holder_ids, holders[i].id, &known))
+			continue;
+		h = &in->dict.holders[known];
+		if (h->holder_id == 0)
+			holder_identity(in->cluster_id, h->entry, was);
+		if (h->holder_id != 0 ? h->holder_id != ids[i] : memcmp(was, who[i], sizeof(was)) != 0) {
 			err_set(reason, ERR_INVALID, "holder id %" PRIu32 " meant another holder before",
-			        b->holders[i].id);
+			        holders[i].id);
 			return true;
 		}
 	}
-	for (size_t i = 0; i < b->holder_count; i++) {
-		if (idmap_find(&in->dict.holder_ids, b->holders[i].id, &known))
+	return true;
+}
+
+bool
+dict_note_holders(struct ingest *in, const struct wire_holder *holders, size_t n, bool kept, struct err *reason,
+                  struct err *err)
+{
+	owned(mem) identity *who = mem_array(n, sizeof(*who));
+	size_t known;
+
+	if (n == 0)
+		return true;
+	if (!kept && n > HOLDERS_PER_BATCH) {
+		err_set(reason, ERR_INVALID, "the batch names %zu holders, and may name %u", n, HOLDERS_PER_BATCH);
+		return true;
+	}
+	for (size_t i = 0; i < n; i++)
+		holder_identity(in->cluster_id, &holders[i], who[i]);
+	if (!check_known(in, holders, n, who, reason, err))
+		return false;
+	for (size_t i = 0; i < n && reason->kind == ERR_NONE; i++)
+		if (!idmap_find(&in->dict.holder_ids, holders[i].id, &known))
+			dict_holder(&in->dict, &(struct dict_holder){.local = holders[i].id,
+			                                             .kept = kept,
+			                                             .entry = holder_copy(&holders[i])});
+	return true;
+}
+
+/* --- entering --- */
+
+bool
+dict_enter_holders(struct ingest *in, struct err *err)
+{
+	static const struct db_stmt insert = {
+		"dict holder insert", "INSERT INTO stream_holder (stream_id, local_id, holder_id) SELECT $1, l, h "
+				      "FROM unnest($2::bigint[], $3::bigint[]) AS e(l, h)"};
+	static const struct db_stmt drop = {
+		"dict holder drop",
+		"DELETE FROM stream_holder_entry WHERE stream_id = $1 AND local_id = ANY ($2::bigint[])"};
+	size_t count = in->dict.holder_count, n = 0;
+	owned(mem) struct dict_holder **some = mem_array(count, sizeof(*some));
+	owned(mem) const struct wire_holder **entries = mem_array(count, sizeof(*entries));
+	owned(mem) int64_t *ids = mem_array(count, sizeof(*ids));
+	in_place(db_columns) struct db_columns entered, gone;
+
+	db_columns_init(&entered, 2);
+	db_columns_init(&gone, 1);
+	for (size_t i = 0; i < count; i++) {
+		if (!in->dict.holders[i].needed || in->dict.holders[i].holder_id != 0)
 			continue;
-		dict_holder(&in->dict, b->holders[i].id, ids[i]);
-		array_i64(&entries.col[0], b->holders[i].id);
-		array_i64(&entries.col[1], ids[i]);
+		some[n] = &in->dict.holders[i];
+		entries[n++] = in->dict.holders[i].entry;
 	}
-	return dict_insert(in, &insert_stmt, &entries, err);
-}
-
-bool
-holder_ids(struct ingest *in, const struct wire_batch *b, int64_t *ids, struct err *err)
-{
-	owned(mem) identity *who = mem_array(b->holder_count, sizeof(*who));
-
-	for (size_t i = 0; i < b->holder_count; i++)
-		holder_identity(in->cluster_id, &b->holders[i], who[i]);
-	return find(in, who, b->holder_count, ids, err) && make_missing(in, b, who, ids, err);
-}
-
-bool
-dict_add_holders(struct ingest *in, const struct wire_batch *b, struct err *reason, struct err *err)
-{
-	owned(mem) int64_t *ids = mem_array(b->holder_count, sizeof(*ids));
-
-	if (b->holder_count == 0)
+	if (n == 0)
 		return true;
-	if (b->holder_count > HOLDERS_PER_BATCH) {
-		err_set(reason, ERR_INVALID, "the batch names %zu holders, and may name %u", b->holder_count,
-		        HOLDERS_PER_BATCH);
-		return true;
+	if (!holder_ids(in, entries, n, ids, err))
+		return false;
+	for (size_t i = 0; i < n; i++) {
+		if (ids[i] == 0)
+			return err_set(err, ERR_RETRY, "the ledger did not give holder %" PRIu32 " back",
+			               some[i]->local);
+		array_i64(&entered.col[0], some[i]->local);
+		array_i64(&entered.col[1], ids[i]);
+		if (some[i]->kept)
+			array_i64(&gone.col[0], some[i]->local);
+		some[i]->holder_id = ids[i];
+		some[i]->kept = false;
+		wire_holder_fini(some[i]->entry);
+		mem_free(take(some[i]->entry));
 	}
-	return holder_ids(in, b, ids, err) && enter(in, b, ids, reason, err);
+	return dict_store(in, &insert, &entered, err) && dict_store(in, &drop, &gone, err);
 }

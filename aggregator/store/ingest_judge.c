@@ -11,9 +11,10 @@
  *  6. no GPU has more than 5040 units in the time covered
  *  6a. no GPU used more energy than its board can draw in that time, nor more memory than its model has (units.h): our table
  *     says it, not the node
- *  7. a GPU is in service on one node at a time, and nowhere once it was declared retired
+ *  7. a GPU belongs to the node that has it in service (ingest_claim.c): the records of others are set aside, and the batch is
+ *     accepted without them
  *
- * A batch refused by rules 3 to 7 has still introduced its dictionary. A loss batch is judged by rules 1 and 3's end.
+ * A batch refused by rules 3 to 7 has still introduced its dictionary; nothing has a row because of it. A loss batch is judged by rules 1 and 3's end.
  *
  * An operator who releases a batch overrules rule 3, but for time that is still ahead: that nobody can have measured.
  * Rule 4 then asks for its place: later than every accepted batch of the stream with a lower number, earlier than every
@@ -48,6 +49,7 @@ quarantine_class_name(enum quarantine_class c)
 		[QUARANTINE_UNPROVED] = "unproved",
 		[QUARANTINE_UNAPPROVED] = "unapproved",
 		[QUARANTINE_ENERGY] = "energy",
+		[QUARANTINE_MODEL] = "model",
 	};
 
 	return names[c];
@@ -181,8 +183,13 @@ judge_record(struct ingest *in, struct ingest_frame *f, size_t i)
 		               "record %zu: units is %" PRId64 ", more than its device's %" PRId64, i, r->units,
 		               d->devices[device].units);
 	f->device_id[i] = d->devices[device].device_id;
-	f->holder_id[i] = r->holder != 0 ? d->holders[holder] : 0;
+	f->holder_id[i] = r->holder != 0 ? d->holders[holder].holder_id : 0;
+	if (!d->devices[device].entered || (r->holder != 0 && f->holder_id[i] == 0))
+		f->unsettled = true;
 	g = &d->gpus[d->devices[device].gpu];
+	if (in->only_gpu != NULL && strcmp(in->only_gpu, g->uuid) != 0)
+		return true;
+	g->records++;
 	g->unit_ns += (int128)r->units * r->held_ns;
 	g->energy_mj += r->energy_mj;
 	g->memory_byte_ms += r->memory_byte_ms;
@@ -204,111 +211,42 @@ judge_records(struct ingest *in, struct ingest_frame *f)
 	f->holder_id = mem_array(b->record_count, sizeof(*f->holder_id));
 	for (size_t i = 0; i < in->dict.gpu_count; i++) {
 		in->dict.gpus[i].unit_ns = in->dict.gpus[i].energy_mj = in->dict.gpus[i].memory_byte_ms = 0;
-		in->dict.gpus[i].first_ns = in->dict.gpus[i].last_ns = 0;
+		in->dict.gpus[i].first_ns = in->dict.gpus[i].last_ns = in->dict.gpus[i].records = 0;
 	}
 	for (size_t i = 0; i < b->record_count && !refused(f); i++)
 		judge_record(in, f, i);
 	for (size_t i = 0; i < in->dict.gpu_count && !refused(f); i++)
 		if (in->dict.gpus[i].unit_ns > most)
-			REFUSE(f, QUARANTINE_WEIGHT,
-			       "GPU number %" PRId64 " has more than 5040 units in the time covered",
-			       in->dict.gpus[i].gpu_id);
+			REFUSE(f, QUARANTINE_WEIGHT, "GPU %s has more than 5040 units in the time covered",
+			       in->dict.gpus[i].uuid);
 }
 
 /* Rule 6a. A watt is a millijoule each millisecond. A counter may be read one sample late; memory that processes share is counted for
  * each of them by some drivers. */
-static bool
-judge_board(struct ingest *in, struct ingest_frame *f, struct err *err)
+static void
+judge_board(struct ingest *in, struct ingest_frame *f)
 {
-	static const struct db_stmt stmt = {"gpu uuid", "SELECT uuid FROM gpu WHERE id = $1"};
 	int64_t ms = (f->batch->to_ns - f->batch->from_ns + SAMPLE_MAX_NS) / NS_PER_MS;
 
 	for (size_t i = 0; i < in->dict.gpu_count && !refused(f); i++) {
 		const struct dict_gpu *g = &in->dict.gpus[i];
 		int128 energy = (int128)g->power_w * ms, memory = (int128)g->memory_bytes * MEMORY_SHARED_BY * ms;
-		owned(result) PGresult *r = NULL;
-		struct db_args a = {0};
 
-		if (g->energy_mj <= energy && (g->memory_bytes == 0 || g->memory_byte_ms <= memory))
-			continue;
-		in->unsteady = in->grouped;
-		if (in->unsteady)
-			return true;
-		arg_i64(&a, g->gpu_id);
-		if (!db_run(in->db, &stmt, &a, &r, err))
-			return false;
 		if (g->energy_mj > energy)
 			REFUSE(f, QUARANTINE_ENERGY,
 			       "GPU %s used %" PRId64 " mJ in %" PRId64
 			       " ms; a board of its model draws at most %" PRId64 " W: the most is %" PRId64 " mJ",
-			       res_text(r, 0, 0), (int64_t)g->energy_mj, ms, g->power_w, (int64_t)energy);
-		else
+			       g->uuid, (int64_t)g->energy_mj, ms, g->power_w, (int64_t)energy);
+		else if (g->memory_bytes != 0 && g->memory_byte_ms > memory)
 			REFUSE(f, QUARANTINE_ENERGY,
 			       "GPU %s held more memory in %" PRId64 " ms than its model has: %" PRId64 " bytes",
-			       res_text(r, 0, 0), ms, g->memory_bytes);
+			       g->uuid, ms, g->memory_bytes);
 	}
-	return true;
 }
 
+/* *ret_noted: the batch's dictionary holds, whatever becomes of its records. */
 static bool
-serve(struct ingest *in, struct ingest_frame *f, struct dict_gpu *g, struct err *err)
-{
-	static const struct db_stmt stmt = {"gpu serve",
-	                                    "SELECT gpu_serve($1, $2, $3, $4), (SELECT uuid FROM gpu WHERE id = $2)"};
-	owned(result) PGresult *r = NULL;
-	struct db_args a = {0};
-
-	arg_i64(&a, in->node_id);
-	arg_i64(&a, g->gpu_id);
-	arg_i64(&a, g->first_ns);
-	arg_i64(&a, g->last_ns);
-	if (!db_run(in->db, &stmt, &a, &r, err))
-		return false;
-	if (!res_null(r, 0, 0) && res_text(r, 0, 0)[0] == '\0')
-		return !REFUSE(f, QUARANTINE_RETIRED, "GPU %s was declared retired for that time", res_text(r, 0, 1));
-	if (!res_null(r, 0, 0))
-		return !REFUSE(f, QUARANTINE_TWO_NODES, "GPU %s is reported by node %s for the same time",
-		               res_text(r, 0, 1), res_text(r, 0, 0));
-	/* Another service of the GPU may have been stretched than the last one: what is known here only grows. */
-	if (!g->in_service || g->first_ns < g->from_ns)
-		g->from_ns = g->first_ns;
-	if (!g->in_service)
-		g->until_ns = INT64_MAX;
-	g->in_service = true;
-	return true;
-}
-
-/* Rule 7. The ledger is only asked where the known service does not cover the records: a GPU's first batch, and late
- * ones. */
-static bool
-judge_service(struct ingest *in, struct ingest_frame *f, struct err *err)
-{
-	bool asked = false;
-
-	for (size_t i = 0; i < in->dict.gpu_count && !refused(f); i++) {
-		struct dict_gpu *g = &in->dict.gpus[i];
-
-		if (g->last_ns == 0 || (g->in_service && g->from_ns <= g->first_ns && g->last_ns <= g->until_ns))
-			continue;
-		in->unsteady = in->grouped;
-		if (in->unsteady)
-			return true;
-		if (!asked && !db_script(in->db, "SAVEPOINT service", err))
-			return false;
-		asked = true;
-		if (!serve(in, f, g, err))
-			return false;
-	}
-	if (!asked)
-		return true;
-	return db_script(in->db,
-	                 refused(f) ? "ROLLBACK TO SAVEPOINT service; RELEASE SAVEPOINT service"
-	                            : "RELEASE SAVEPOINT service",
-	                 err);
-}
-
-static bool
-judge(struct ingest *in, struct ingest_frame *f, struct err *err)
+judge(struct ingest *in, struct ingest_frame *f, bool *ret_noted, struct err *err)
 {
 	struct err why = {0};
 
@@ -326,29 +264,34 @@ judge(struct ingest *in, struct ingest_frame *f, struct err *err)
 		               f->batch->node);
 	}
 	f->klass = QUARANTINE_DICTIONARY;
-	if (!dict_add(in, f->batch, &f->reason, err))
+	if (!dict_note(in, f->batch, &f->reason, err))
 		return false;
+	*ret_noted = !refused(f);
 	if (!refused(f))
 		judge_clock(in, f);
 	if (!refused(f))
 		judge_time(in, f);
-	if (!refused(f) && in->overruled && f->batch->kind != WIRE_LOSS && !judge_place(in, f, err))
+	if (!refused(f) && in->overruled && !in->only_gpu && f->batch->kind != WIRE_LOSS && !judge_place(in, f, err))
 		return false;
 	if (!refused(f) && !judge_evidence(in, f, err))
 		return false;
 	if (!refused(f))
 		judge_records(in, f);
-	if (!refused(f) && !judge_board(in, f, err))
-		return false;
-	return refused(f) || judge_service(in, f, err);
+	if (!refused(f))
+		judge_board(in, f);
+	return refused(f) || ingest_claim(in, f, err);
 }
 
 bool
 ingest_judge(struct ingest *in, struct ingest_frame *f, struct err *err)
 {
+	bool noted = false;
+
 	f->reason = (struct err){0};
 	f->klass = QUARANTINE_NONE;
-	if (!judge(in, f, err))
+	if (!judge(in, f, &noted, err))
+		return false;
+	if (noted && f->batch->device_count + f->batch->holder_count > 0 && !dict_keep(in, err))
 		return false;
 	if (refused(f)) {
 		f->fate = FATE_QUARANTINED;

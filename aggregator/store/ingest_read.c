@@ -21,6 +21,7 @@ frames_fini(struct ingest *in)
 		wire_batch_free(in->frames[i].batch);
 		mem_free(in->frames[i].device_id);
 		mem_free(in->frames[i].holder_id);
+		set_asides_free(in->frames[i].aside, in->frames[i].aside_count);
 	}
 	mem_free(in->frames);
 }
@@ -141,6 +142,9 @@ ingest_forget(struct ingest *in)
 
 		mem_free(take(f->device_id));
 		mem_free(take(f->holder_id));
+		set_asides_free(take(f->aside), f->aside_count);
+		f->aside_count = 0;
+		f->unsettled = false;
 		f->fate = FATE_DUPLICATE;
 		f->seq = f->last_seq = (int64_t)b->seq;
 		/* Only a loss batch stands for several numbers. */

@@ -94,7 +94,7 @@ add_stretch(struct slice_sums *s, const struct ingest *in, int64_t from_ns, int6
 		for (size_t k = 0; k < f->batch->record_count; k++) {
 			int64_t start_ns = f->batch->records[k].start_ns;
 
-			if (start_ns >= from_ns && start_ns < until_ns && !add_record(s, f, k))
+			if (start_ns >= from_ns && start_ns < until_ns && f->device_id[k] != 0 && !add_record(s, f, k))
 				return false;
 		}
 	}

@@ -35,7 +35,8 @@ load_owners(struct ingest *in, struct err *err)
 	if (d->holder_count == 0)
 		return true;
 	for (size_t i = 0; i < d->holder_count; i++)
-		array_i64(&ids, d->holders[i]);
+		if (d->holders[i].holder_id != 0)
+			array_i64(&ids, d->holders[i].holder_id);
 	arg_array(&a, &ids);
 	arg_time(&a, hour_floor(&in->ledger, accepted_from(in)));
 	if (!db_run(in->db, &stmt, &a, &r, err))
@@ -77,6 +78,8 @@ add_frame(const struct dict *d, const struct ingest_frame *f, const int32_t *cla
 		const struct wire_record *r = &f->batch->records[i];
 		size_t device = idmap_get(&d->device_ids, r->device);
 
+		if (f->device_id[i] == 0)
+			continue;
 		ingest_sums_add(sums, owner_at(d, f->holder_id[i], r->start_ns),
 		                classes[d->devices[device].device_class], r);
 	}

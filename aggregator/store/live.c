@@ -87,25 +87,20 @@ replace(struct db *db, const struct live_status *s, int64_t skew_ns, int64_t age
 	return true;
 }
 
-/* Errors that were not told before; the same when it runs twice. */
 static bool
-keep_errors(struct db *db, const struct live_status *s, struct err *err)
+keep_errors(struct db *db, const struct live_status *s, int64_t now_ns, struct err *err)
 {
-	static const struct db_stmt stmt = {
-		"live errors",
-		"INSERT INTO gpu_xid (gpu_id, at_ns, xid) SELECT g.id, x.xid_at, x.xid FROM jsonb_to_recordset($1) AS x(uuid text, "
-		"xid integer, xid_at bigint) JOIN gpu g ON g.uuid = x.uuid WHERE x.xid > 0 AND x.xid_at > 0 AND NOT EXISTS (SELECT "
-		"FROM gpu_xid o WHERE o.gpu_id = g.id AND o.xid = x.xid AND o.at_ns > x.xid_at - 60000000000) AND EXISTS (SELECT FROM node n "
-		"WHERE n.name = $2 AND n.approved_at IS NOT NULL) ON CONFLICT DO NOTHING"};
+	static const struct db_stmt stmt = {"live errors", "SELECT xids_told($1, $2, $3)"};
 	struct db_args a = {0};
 
-	arg_text(&a, buf_text(&s->gpus));
 	arg_text(&a, s->node);
+	arg_text(&a, buf_text(&s->gpus));
+	arg_i64(&a, now_ns);
 	return s->error_count == 0 || db_run(db, &stmt, &a, NULL, err);
 }
 
 bool
-store_status_keep(struct db *db, const struct live_status *s, int64_t skew_ns, int64_t age_ns, bool *ret_kept,
+store_status_keep(struct db *db, const struct live_status *s, const struct live_arrival *came, bool *ret_kept,
                   struct err *err)
 {
 	struct db_ledger ledger;
@@ -116,14 +111,15 @@ store_status_keep(struct db *db, const struct live_status *s, int64_t skew_ns, i
 	if (s->simulated && !ledger.demo)
 		return err_set(err, ERR_DENIED,
 		               "the status was made by a simulator, and this ledger was not created as a demo");
-	if (!touch(db, s, skew_ns, age_ns, &kept, err))
+	if (!touch(db, s, came->skew_ns, came->age_ns, &kept, err))
 		return false;
 	replaced = !kept;
-	if (!kept && !replace(db, s, skew_ns, age_ns, &known, &kept, err))
+	if (!kept && !replace(db, s, came->skew_ns, came->age_ns, &known, &kept, err))
 		return false;
-	if (!kept && !known && (!make_node(db, s->node, err) || !replace(db, s, skew_ns, age_ns, &known, &kept, err)))
+	if (!kept && !known &&
+	    (!make_node(db, s->node, err) || !replace(db, s, came->skew_ns, came->age_ns, &known, &kept, err)))
 		return false;
-	if (replaced && kept && !keep_errors(db, s, err))
+	if (replaced && kept && !keep_errors(db, s, came->wall_ns, err))
 		return false;
 	*ret_kept = kept;
 	return true;

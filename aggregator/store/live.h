@@ -5,10 +5,14 @@
 #include "aggregator/core/live.h"
 #include "aggregator/store/store.h"
 
-/* Keeps a node's status in the place of its last one. skew_ns: its clock less ours. age_ns: how long ago
- * it arrived. *ret_kept is false when a newer one of the
+/* When a status arrived. */
+struct live_arrival {
+	int64_t wall_ns, age_ns; /* by our clock, and how long ago that is */
+	int64_t skew_ns;         /* the node's clock less ours */
+};
+/* Keeps a node's status in the place of its last one. *ret_kept is false when a newer one of the
  * same boot is there already. ERR_DENIED: made by a simulator, and the ledger is not a demo. */
-MUST_CHECK bool store_status_keep(struct db *db, const struct live_status *s, int64_t skew_ns, int64_t age_ns,
+MUST_CHECK bool store_status_keep(struct db *db, const struct live_status *s, const struct live_arrival *came,
                                   bool *ret_kept, struct err *err);
 
 struct live_query {

@@ -15,7 +15,9 @@ static const struct {
 	[CHECK_CONSERVATION] = {"conservation", "unit-nanoseconds that the states of GPUs do not add up to", true},
 	[CHECK_GRACE] = {"grace", "hours until the time for what is late has passed", false},
 	[CHECK_SILENT_NODES] = {"silent-nodes", "nodes in service that have not accounted for the whole month", false},
-	[CHECK_QUARANTINE] = {"quarantine", "batches in quarantine of which nobody has decided", false},
+	[CHECK_QUARANTINE] = {"quarantine",
+                              "batches in quarantine, and GPUs set aside in batches, of which nobody has decided",
+                              false},
 	[CHECK_UNATTRIBUTED] = {"unattributed", "share of held time that is nobody's, in millionths", false},
 	[CHECK_UNKNOWN] = {"unknown", "share of time in service that is not known, in millionths", false},
 	[CHECK_HOURS] = {"open-hours", "node-hours that are open or changed", false},
@@ -88,7 +90,8 @@ count(struct db *db, const char *month, int64_t now_ns, int64_t grace_ns, struct
 		"SELECT FROM gpu_service s WHERE s.node_id = n.id AND s.from_ns < ns_of(p.ends_at) "
 		"AND coalesce(s.until_ns, ns_of(p.ends_at)) > greatest(n.covered_until_ns, ns_of(p.starts_at)))), "
 		"(SELECT count(*) FROM ingest_batch b WHERE b.status = 'quarantined' AND b.decision IS NULL "
-		"AND b.from_ns < ns_of(p.ends_at) AND b.to_ns > ns_of(p.starts_at)), "
+		"AND b.from_ns < ns_of(p.ends_at) AND b.to_ns > ns_of(p.starts_at)) + (SELECT count(*) FROM batch_set_aside b "
+		"WHERE b.decision IS NULL AND b.from_ns < ns_of(p.ends_at) AND b.to_ns > ns_of(p.starts_at)), "
 		"coalesce(ceil(u.nobody * 1000000 / nullif(u.held, 0)), 0)::bigint, "
 		"coalesce(ceil(u.unknown * 1000000 / nullif(u.all_time, 0)), 0)::bigint, "
 		"(SELECT count(*) FROM node_hour h WHERE h.hour >= p.starts_at AND h.hour < p.ends_at "

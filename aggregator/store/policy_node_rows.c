@@ -40,7 +40,8 @@ write_declared(struct db *db, const struct policy *p, int64_t effective_ns, stru
 	return over_time_write(db, &table, &a, err);
 }
 
-/* A state is declared of a GPU that has been on the node: a mistyped UUID would be a state of nothing. */
+/* A GPU that is listed has been seen: a mistyped UUID would be a state of nothing. Where it was seen does not matter: the node
+ * under which it is listed is where it belongs. */
 static bool
 check_devices(struct db *db, struct db_columns *c, const char *file, struct err *err)
 {
@@ -48,7 +49,7 @@ check_devices(struct db *db, struct db_columns *c, const char *file, struct err 
 		"policy devices",
 		"SELECT e.node, e.uuid, e.line FROM unnest($1::text[], $2::text[], $3::integer[]) "
 		"AS e(node, uuid, line) WHERE NOT EXISTS (SELECT FROM gpu g JOIN gpu_service s ON s.gpu_id = g.id "
-		"JOIN node n ON n.id = s.node_id WHERE g.uuid = e.uuid AND n.name = e.node) ORDER BY e.line LIMIT 1"};
+		"WHERE g.uuid = e.uuid) ORDER BY e.line LIMIT 1"};
 	owned(result) PGresult *r = NULL;
 	struct db_args a = {0};
 
@@ -58,7 +59,7 @@ check_devices(struct db *db, struct db_columns *c, const char *file, struct err 
 	if (!db_run(db, &stmt, &a, &r, err))
 		return false;
 	return PQntuples(r) == 0 ||
-	       err_set(err, ERR_CONFLICT, "%s:%s: device \"%s\": no such GPU has been seen on node %s", file,
+	       err_set(err, ERR_CONFLICT, "%s:%s: device \"%s\" of node %s: no such GPU has been seen", file,
 	               res_text(r, 0, 2), res_text(r, 0, 1), res_text(r, 0, 0));
 }
 
@@ -75,8 +76,13 @@ write_states(struct db *db, const struct policy *p, const char *file, int64_t ef
 	                  "SELECT g.id, e.state FROM unnest($2::text[], $3::text[]) AS e(uuid, state) "
 	                  "JOIN gpu g ON g.uuid = e.uuid",
 	                  "AND t.gpu_id IS NOT NULL");
+	static const struct over_time places =
+		OVER_TIME("policy gpu places", "gpu_declared", "gpu_id, node_id", "t.gpu_id, t.node_id",
+	                  "SELECT g.id, n.id FROM unnest($2::text[], $3::text[]) AS e(node, uuid) "
+	                  "JOIN gpu g ON g.uuid = e.uuid JOIN node n ON n.name = e.node",
+	                  "");
 	in_place(db_columns) struct db_columns n, d;
-	struct db_args of_nodes = {0}, of_gpus = {0};
+	struct db_args of_nodes = {0}, of_gpus = {0}, of_places = {0};
 
 	db_columns_init(&n, 2);
 	db_columns_init(&d, 4);
@@ -97,7 +103,11 @@ write_states(struct db *db, const struct policy *p, const char *file, int64_t ef
 	arg_time(&of_gpus, effective_ns);
 	arg_array(&of_gpus, &d.col[1]);
 	arg_array(&of_gpus, &d.col[2]);
-	return over_time_write(db, &nodes, &of_nodes, err) && over_time_write(db, &gpus, &of_gpus, err);
+	arg_time(&of_places, effective_ns);
+	arg_array(&of_places, &d.col[0]);
+	arg_array(&of_places, &d.col[1]);
+	return over_time_write(db, &nodes, &of_nodes, err) && over_time_write(db, &gpus, &of_gpus, err) &&
+	       over_time_write(db, &places, &of_places, err);
 }
 
 bool

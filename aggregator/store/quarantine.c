@@ -1,4 +1,5 @@
-/* aggregator/store/quarantine.c - batches whose content was refused: the list, and what is in one of them. */
+/* aggregator/store/quarantine.c - batches whose content was refused, and GPUs whose records were set aside: the list, and what is in
+ * one of them. */
 #include <string.h>
 
 #include "aggregator/store/quarantine.h"
@@ -10,11 +11,9 @@ bool
 store_quarantine_json(struct db *db, const struct quarantine_query *q, struct buf *out, struct err *err)
 {
 	static const char sql[] =
-		"SELECT " QUARANTINE_COLUMNS QUARANTINE_FROM
-		"WHERE b.quarantine_id IS NOT NULL AND ($1::text IS NULL OR n.name = $1) "
-		"AND ($2::text IS NULL OR b.class = $2) "
-		"AND ($3::text IS NULL OR coalesce(b.decision, 'open') = $3) AND ($4::bigint = 0 OR b.stream_id = $4) "
-		"AND ($5::bigint = 0 OR b.quarantine_id < $5) ORDER BY b.quarantine_id DESC LIMIT $6::bigint + 1";
+		"SELECT " QUARANTINE_COLUMNS "FROM quarantine q WHERE ($1::text IS NULL OR q.node = $1) "
+		"AND ($2::text IS NULL OR q.class = $2) AND ($3::text IS NULL OR coalesce(q.decision, 'open') = $3) "
+		"AND ($4::bigint = 0 OR q.stream_id = $4) AND ($5::bigint = 0 OR q.id < $5) ORDER BY q.id DESC LIMIT $6::bigint + 1";
 	owned(result) PGresult *r = NULL;
 	struct db_args a = {0};
 
@@ -96,19 +95,24 @@ write_content(const struct wire_batch *b, struct buf *out)
 }
 
 bool
-quarantine_row(struct db *db, int64_t stream, int64_t seq, PGresult **ret, struct err *err)
+quarantine_row(struct db *db, int64_t stream, int64_t seq, const char *gpu, PGresult **ret, struct err *err)
 {
-	static const struct db_stmt stmt = {"quarantine row",
-	                                    "SELECT " QUARANTINE_COLUMNS QUARANTINE_FROM
-	                                    "WHERE b.stream_id = $1 AND b.seq = $2 AND b.quarantine_id IS NOT NULL"};
+	static const struct db_stmt stmt = {"quarantine row", "SELECT " QUARANTINE_COLUMNS "FROM quarantine q "
+	                                                      "WHERE q.stream_id = $1 AND q.seq = $2 AND q.gpu = $3"};
 	struct db_args a = {0};
 
 	arg_i64(&a, stream);
 	arg_i64(&a, seq);
+	arg_text(&a, gpu);
 	if (!db_run(db, &stmt, &a, ret, err))
 		return false;
-	return PQntuples(*ret) > 0 ||
-	       err_set(err, ERR_MISSING, "no batch %" PRId64 " of stream %" PRId64 " was ever in quarantine", seq,
+	if (PQntuples(*ret) > 0)
+		return true;
+	if (gpu[0] != '\0')
+		return err_set(err, ERR_MISSING,
+		               "no records of GPU %.64s in batch %" PRId64 " of stream %" PRId64 " were ever set aside",
+		               gpu, seq, stream);
+	return err_set(err, ERR_MISSING, "no batch %" PRId64 " of stream %" PRId64 " was ever in quarantine", seq,
 	               stream);
 }
 
@@ -144,14 +148,14 @@ quarantine_bytes_fini(struct quarantine_bytes *b)
 }
 
 bool
-store_quarantine_show(struct db *db, int64_t stream, int64_t seq, struct buf *out, struct err *err)
+store_quarantine_show(struct db *db, int64_t stream, int64_t seq, const char *gpu, struct buf *out, struct err *err)
 {
 	in_place(quarantine_bytes) struct quarantine_bytes bytes = {0};
 	owned(wire_batch) struct wire_batch *b = NULL;
 	owned(result) PGresult *r = NULL;
 	char hex[2 * SHA256_SIZE + 1];
 
-	if (!quarantine_row(db, stream, seq, &r, err) || !quarantine_payload(db, stream, seq, &bytes, err) ||
+	if (!quarantine_row(db, stream, seq, gpu, &r, err) || !quarantine_payload(db, stream, seq, &bytes, err) ||
 	    !wire_unpack(bytes.data, bytes.len, &b, err))
 		return false;
 	res_json_row(r, 0, out);

@@ -4,17 +4,16 @@
 
 #include "aggregator/store/ingest.h"
 
-/* The row that is shown of a batch. */
-#define QUARANTINE_COLUMNS                                                                                             \
-	"b.quarantine_id AS id, n.name AS node, b.stream_id AS stream, s.epoch, b.seq, b.last_seq, "                   \
-	"coalesce(b.class, '') AS class, b.reason, rfc3339(at_ns(b.from_ns)) AS \"from\", "                            \
-	"rfc3339(at_ns(b.to_ns)) AS \"to\", b.records, rfc3339(b.received_at) AS received, "                           \
-	"extract(epoch FROM now() - b.received_at)::bigint AS age_seconds, coalesce(b.decision, 'open') AS decision, " \
-	"b.decided_by, rfc3339(b.decided_at) AS decided, b.decided_why AS why "
-#define QUARANTINE_FROM "FROM ingest_batch b JOIN stream s ON s.id = b.stream_id JOIN node n ON n.id = s.node_id "
+/* The row that is shown of a batch, or of one GPU's records in it. */
+#define QUARANTINE_COLUMNS                                                                                       \
+	"q.id, q.node, q.stream_id AS stream, q.epoch, q.seq, q.last_seq, q.gpu, q.class, q.reason, "            \
+	"rfc3339(at_ns(q.from_ns)) AS \"from\", rfc3339(at_ns(q.to_ns)) AS \"to\", q.records, "                  \
+	"rfc3339(q.received_at) AS received, extract(epoch FROM now() - q.received_at)::bigint AS age_seconds, " \
+	"coalesce(q.decision, 'open') AS decision, q.decided_by, rfc3339(q.decided_at) AS decided, q.decided_why AS why "
 
-/* ERR_MISSING: no batch of that number was ever in quarantine. */
-MUST_CHECK bool quarantine_row(struct db *db, int64_t stream, int64_t seq, PGresult **ret, struct err *err);
+/* gpu "": the batch itself. ERR_MISSING: no batch of that number was ever in quarantine, or nothing of that GPU set aside. */
+MUST_CHECK bool quarantine_row(struct db *db, int64_t stream, int64_t seq, const char *gpu, PGresult **ret,
+                               struct err *err);
 
 /* A batch as it was received, held against its SHA-256. */
 struct quarantine_bytes {

@@ -43,6 +43,7 @@ struct hour {
 struct names {
 	int64_t stream_id;
 	struct idmap devices, holders;
+	PGresult *aside; /* batch and device number, of GPUs whose records in that batch do not count */
 };
 
 static void
@@ -50,6 +51,7 @@ names_fini(struct names *n)
 {
 	idmap_fini(&n->devices);
 	idmap_fini(&n->holders);
+	PQclear(n->aside);
 }
 
 static bool
@@ -57,6 +59,15 @@ load_names(struct db *db, int64_t stream_id, struct names *n, struct err *err)
 {
 	static const struct db_stmt stmt = {
 		"restore names", "SELECT kind = 'device', local_id, global_id FROM stream_dict WHERE stream_id = $1"};
+	static const struct db_stmt aside = {
+		"restore set aside",
+		"SELECT a.seq, x.local_id FROM batch_set_aside a JOIN LATERAL (SELECT e.local_id FROM stream_device_entry e "
+		"LEFT JOIN stream_device_entry p ON p.stream_id = e.stream_id AND p.local_id = e.gpu_local_id "
+		"LEFT JOIN stream_device x ON x.stream_id = e.stream_id AND x.local_id = e.gpu_local_id LEFT JOIN device d ON d.id = x.device_id "
+		"LEFT JOIN gpu g ON g.id = d.gpu_id WHERE e.stream_id = a.stream_id AND coalesce(p.uuid, g.uuid) = a.gpu UNION ALL "
+		"SELECT x.local_id FROM stream_device x JOIN device d ON d.id = x.device_id JOIN gpu g ON g.id = d.gpu_id "
+		"WHERE x.stream_id = a.stream_id AND g.uuid = a.gpu) x ON true "
+		"WHERE a.stream_id = $1 AND a.decision IS DISTINCT FROM 'released' ORDER BY 1, 2"};
 	owned(result) PGresult *r = NULL;
 	struct db_args a = {0};
 
@@ -65,7 +76,7 @@ load_names(struct db *db, int64_t stream_id, struct names *n, struct err *err)
 	names_fini(n);
 	*n = (struct names){.stream_id = stream_id};
 	arg_i64(&a, stream_id);
-	if (!db_run(db, &stmt, &a, &r, err))
+	if (!db_run(db, &stmt, &a, &r, err) || !db_run(db, &aside, &a, &n->aside, err))
 		return false;
 	for (int row = 0; row < PQntuples(r); row++)
 		idmap_put(res_bool(r, row, 0) ? &n->devices : &n->holders, (uint64_t)res_i64(r, row, 1),
@@ -102,6 +113,15 @@ add_record(const struct names *n, const struct wire_record *r, struct db_columns
 	return true;
 }
 
+/* The device numbers whose records in a batch are set aside. */
+static void
+aside_of(const struct names *n, int64_t seq, struct idmap *ret)
+{
+	for (int row = 0; row < PQntuples(n->aside); row++)
+		if (res_i64(n->aside, row, 0) == seq)
+			idmap_put(ret, (uint64_t)res_i64(n->aside, row, 1), 0);
+}
+
 /* The records of one batch that lie in the hour. */
 static bool
 restore_batch(const struct hour *h, const struct names *n, int64_t seq, const char *text, struct err *err)
@@ -119,8 +139,9 @@ restore_batch(const struct hour *h, const struct names *n, int64_t seq, const ch
 	owned(wire_batch) struct wire_batch *b = NULL;
 	owned(pgmem) unsigned char *payload = NULL;
 	in_place(db_columns) struct db_columns c;
+	in_place(idmap) struct idmap aside = {0};
 	struct db_args a = {0};
-	size_t len = 0;
+	size_t len = 0, ignored;
 
 	db_columns_init(&c, COLUMNS);
 	payload = PQunescapeBytea((const unsigned char *)text, &len);
@@ -128,10 +149,12 @@ restore_batch(const struct hour *h, const struct names *n, int64_t seq, const ch
 		return err_set(err, ERR_RETRY, "no memory for a batch");
 	if (!wire_unpack(payload, len, &b, err))
 		return false;
+	aside_of(n, seq, &aside);
 	for (size_t i = 0; i < b->record_count; i++) {
 		const struct wire_record *r = &b->records[i];
 
-		if (r->start_ns >= h->from_ns && r->start_ns < h->to_ns && !add_record(n, r, &c, err))
+		if (r->start_ns >= h->from_ns && r->start_ns < h->to_ns && !idmap_find(&aside, r->device, &ignored) &&
+		    !add_record(n, r, &c, err))
 			return false;
 	}
 	if (c.col[0].count == 0)

@@ -201,6 +201,7 @@ enum quarantine_class {
 	QUARANTINE_UNPROVED,   /* time whose batches were kept long enough, and are gone */
 	QUARANTINE_UNAPPROVED, /* of a node that nobody has declared or approved */
 	QUARANTINE_ENERGY,     /* more energy or memory than the board can have */
+	QUARANTINE_MODEL,      /* a GPU of another model than the policy declares of the node */
 	QUARANTINE_CLASSES
 };
 const char *quarantine_class_name(enum quarantine_class c);
@@ -218,14 +219,15 @@ struct ingest_result {
 	uint64_t epoch, next_seq; /* of the stream after this call: everything before is durable */
 	/* what this call did */
 	int64_t batches, records, duplicates, quarantined, lost;
+	int64_t set_aside;           /* records of GPUs that are not the node's, in batches that were taken */
 	bool grouped;                /* in one transaction with others, if there were any */
 	bool gap;                    /* ERR_CONFLICT: next_seq is the number expected */
 	bool mismatch;               /* ERR_CONFLICT: a number that is known with other bytes */
 	bool simulated;              /* ERR_INVALID: simulated records, and the ledger is not a demo */
 	enum ingest_refusal refusal; /* NONE: it was taken */
-	int64_t quarantined_by[QUARANTINE_CLASSES];
-	char quarantine_reason[256]; /* of the last one */
-	struct ingest_sums sums;     /* of the records that this call made durable; duplicates are not among them */
+	int64_t quarantined_by[QUARANTINE_CLASSES]; /* batches, and GPUs of batches that were set aside */
+	char quarantine_reason[256];                /* of the last one */
+	struct ingest_sums sums; /* of the records that this call made durable; duplicates are not among them */
 };
 void ingest_result_fini(struct ingest_result *r);
 /* What is known of streams from one push to the next; one for all threads of a process. Records are summed in slices of slice_ns,
@@ -269,11 +271,14 @@ struct quarantine_query {
 MUST_CHECK bool store_quarantine_json(struct db *db, const struct quarantine_query *q, struct buf *out,
                                       struct err *err);
 /* One of them, and what is in it. ERR_MISSING: no batch of that number was ever in quarantine. */
-MUST_CHECK bool store_quarantine_show(struct db *db, int64_t stream, int64_t seq, struct buf *out, struct err *err);
+/* gpu "": the batch; else the records of that GPU in it, which were set aside. */
+MUST_CHECK bool store_quarantine_show(struct db *db, int64_t stream, int64_t seq, const char *gpu, struct buf *out,
+                                      struct err *err);
 
 struct quarantine_decision {
 	int64_t stream, seq;
-	bool release; /* else discard */
+	const char *gpu; /* "": the batch; else the records of that GPU in it, which were set aside */
+	bool release;    /* else discard */
 	const char *actor, *why;
 	int64_t now_ns;
 };
@@ -283,6 +288,17 @@ struct quarantine_decision {
  * to out; ret says what was taken in by this call. */
 MUST_CHECK bool store_quarantine_decide(struct db *db, const struct quarantine_decision *d, struct ingest_result *ret,
                                         struct buf *out, struct err *err);
+
+/* --- GPUs --- */
+struct gpu_move {
+	const char *gpu;  /* its UUID */
+	const char *node; /* which may have it from then on */
+	int64_t at_ns;    /* its service ends then, but not before its last record */
+	const char *actor, *why;
+};
+/* ERR_MISSING: there is no such GPU or node; ERR_CONFLICT: the policy lists it under another node. What the GPU's service is now is
+ * written to out. The same again changes nothing. */
+MUST_CHECK bool store_gpu_move(struct db *db, const struct gpu_move *m, struct buf *out, struct err *err);
 
 /* --- policy --- */
 struct policy_outcome {

@@ -252,7 +252,7 @@ run_part(struct verifying *v, enum verify_part part, const char *node, struct er
 
 	switch (part) {
 	case VERIFY_NODES: return verify_nodes(v, node, err);
-	case VERIFY_DAYS: return step(v, "days", err) && verify_days(&all, err);
+	case VERIFY_DAYS: return step(v, "days", err) && verify_histories(&all, err) && verify_days(&all, err);
 	case VERIFY_BILLS: return step(v, "bills", err) && verify_bills(&all, err);
 	case VERIFY_ROWS: return step(v, "rows", err) && verify_rows_journal(&all, err);
 	default: return false;

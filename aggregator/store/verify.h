@@ -42,7 +42,15 @@ struct verify_stream {
 	int64_t checked_seq;         /* batches up to this one have been held against their own bytes */
 	PGresult *devices, *holders; /* the dictionary; NULL until needed */
 	struct idmap device_rows, holder_rows;
+	PGresult *entries; /* devices that are not entered, as they came */
+	struct idmap entry_rows;
+	PGresult *aside; /* GPUs whose records were set aside, by batch and GPU */
+	int aside_next;  /* the first row that may be of a later batch */
 };
+/* The GPU of a record's device; NULL: the dictionary does not know it. */
+const char *verify_stream_gpu(const struct verify_stream *s, uint32_t device);
+/* Whether the records of a GPU in a batch are set aside. */
+bool verify_set_aside(const struct verify_stream *s, int64_t seq, const char *gpu);
 
 struct verify_gpu {
 	int64_t gpu_id, device_id;
@@ -118,6 +126,8 @@ MUST_CHECK bool verify_records(struct verify_hour *h, struct verify_stream *s, c
 /* The stream's batches that have records of this hour. */
 MUST_CHECK bool verify_stream_hour(struct verify_hour *h, struct verify_stream *s, struct err *err);
 
+/* What GPUs were, over all of time. */
+MUST_CHECK bool verify_histories(struct verify_node *n, struct err *err);
 /* Billing days that begin in the range: folded ones against their sealed hours and, row by row, against charges computed again. */
 MUST_CHECK bool verify_days(struct verify_node *n, struct err *err);
 /* Closed months that begin in the range: records, documents, lines, and what has changed since. */

@@ -184,6 +184,22 @@ account(struct verify_hour *h, const struct verify_interval *i)
 	gpu->outside = gpu->outside || !inside;
 }
 
+/* A record of a GPU that the stream has only named is set aside, or something is missing. */
+static void
+tell_untaken(struct verify_hour *h, const struct verify_stream *s, int64_t seq, const char *gpu,
+             const struct wire_record *r)
+{
+	char what[256];
+
+	if (gpu == NULL)
+		return;
+	snprintf(what, sizeof(what),
+	         "batch %" PRId64 " of epoch %" PRId64 ": unit-ns of device number %" PRIu32 " at start_ns %" PRId64
+	         ", neither taken nor set aside",
+	         seq, s->epoch, r->device, r->start_ns);
+	verify_say(h->node, "interval-missing", gpu, h->from_ns, what, (int128)r->units * r->held_ns, 0);
+}
+
 bool
 verify_records(struct verify_hour *h, struct verify_stream *s, const struct wire_batch *b, int64_t seq, struct err *err)
 {
@@ -195,9 +211,17 @@ verify_records(struct verify_hour *h, struct verify_stream *s, const struct wire
 
 	for (size_t k = 0; k < b->record_count; k++) {
 		const struct wire_record *r = &b->records[k];
+		const char *gpu;
 
-		if (r->start_ns < h->from_ns || r->start_ns >= h->to_ns || !translate(s, r, &i))
+		if (r->start_ns < h->from_ns || r->start_ns >= h->to_ns)
 			continue;
+		gpu = verify_stream_gpu(s, r->device);
+		if (gpu != NULL && verify_set_aside(s, seq, gpu))
+			continue;
+		if (!translate(s, r, &i)) {
+			tell_untaken(h, s, seq, gpu, r);
+			continue;
+		}
 		account(h, &i);
 		if (!h->retired)
 			push(&expected, &n, &i);

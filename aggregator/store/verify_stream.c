@@ -21,9 +21,12 @@ verify_stream_fini(struct verify_stream *s)
 {
 	PQclear(s->devices);
 	PQclear(s->holders);
+	PQclear(s->entries);
+	PQclear(s->aside);
 	idmap_fini(&s->device_rows);
 	idmap_fini(&s->holder_rows);
-	s->devices = s->holders = NULL;
+	idmap_fini(&s->entry_rows);
+	s->devices = s->holders = s->entries = s->aside = NULL;
 }
 
 /* "batch 7 of epoch 100: used_ns" */
@@ -172,6 +175,79 @@ verify_streams(struct verify_node *n, struct err *err)
 /* Columns of s->devices. */
 enum { DEV_LOCAL, DEV_ID, DEV_GPU, DEV_GPU_UUID, DEV_GPU_DEVICE, DEV_GI, DEV_CI, DEV_CREATED, DEV_PROFILE, DEV_UNITS };
 
+/* Columns of s->entries and of s->aside. */
+enum {
+	ENTRY_LOCAL,
+	ENTRY_GPU,
+	ENTRY_UUID,
+	ENTRY_MODEL,
+	ENTRY_PROFILE,
+	ENTRY_GI,
+	ENTRY_CI,
+	ENTRY_CREATED,
+	ENTRY_UNITS,
+	ENTRY_GPU_UUID
+};
+enum { ASIDE_SEQ, ASIDE_GPU, ASIDE_RECORDS, ASIDE_FROM, ASIDE_TO, ASIDE_RELEASED };
+
+static bool
+load_aside(struct verify_node *n, struct verify_stream *s, struct err *err)
+{
+	static const struct db_stmt entries = {
+		"verify device entries",
+		"SELECT e.local_id, e.gpu_local_id, e.uuid, e.model, e.profile, e.gi, e.ci, e.created_ns, e.units, coalesce(p.uuid, g.uuid) "
+		"FROM stream_device_entry e LEFT JOIN stream_device_entry p ON p.stream_id = e.stream_id AND p.local_id = e.gpu_local_id "
+		"LEFT JOIN stream_device x ON x.stream_id = e.stream_id AND x.local_id = e.gpu_local_id "
+		"LEFT JOIN device d ON d.id = x.device_id LEFT JOIN gpu g ON g.id = d.gpu_id WHERE e.stream_id = $1"};
+	static const struct db_stmt aside = {
+		"verify set aside", "SELECT seq, gpu, records, from_ns, to_ns, coalesce(decision = 'released', false) "
+				    "FROM batch_set_aside WHERE stream_id = $1 ORDER BY seq, gpu COLLATE \"C\""};
+	struct db_args a = {0};
+
+	arg_i64(&a, s->id);
+	if (!db_run(n->db, &entries, &a, &s->entries, err) || !db_run(n->db, &aside, &a, &s->aside, err))
+		return false;
+	for (int row = 0; row < PQntuples(s->entries); row++)
+		idmap_put(&s->entry_rows, (uint64_t)res_i64(s->entries, row, ENTRY_LOCAL), (size_t)row);
+	return true;
+}
+
+const char *
+verify_stream_gpu(const struct verify_stream *s, uint32_t device)
+{
+	size_t row;
+
+	if (idmap_find(&s->device_rows, device, &row))
+		return res_text(s->devices, (int)row, DEV_GPU_UUID);
+	return idmap_find(&s->entry_rows, device, &row) ? res_text(s->entries, (int)row, ENTRY_GPU_UUID) : NULL;
+}
+
+/* Rows are in the order of batches: the first of the batch. */
+static int
+aside_at(const struct verify_stream *s, int64_t seq)
+{
+	int low = 0, high = PQntuples(s->aside);
+
+	while (low < high) {
+		int middle = low + (high - low) / 2;
+
+		if (res_i64(s->aside, middle, ASIDE_SEQ) < seq)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+bool
+verify_set_aside(const struct verify_stream *s, int64_t seq, const char *gpu)
+{
+	for (int row = aside_at(s, seq); row < PQntuples(s->aside) && res_i64(s->aside, row, ASIDE_SEQ) == seq; row++)
+		if (strcmp(res_text(s->aside, row, ASIDE_GPU), gpu) == 0)
+			return !res_bool(s->aside, row, ASIDE_RELEASED);
+	return false;
+}
+
 static bool
 load_dictionary(struct verify_node *n, struct verify_stream *s, struct err *err)
 {
@@ -187,7 +263,8 @@ load_dictionary(struct verify_node *n, struct verify_stream *s, struct err *err)
 	if (s->devices != NULL)
 		return true;
 	arg_i64(&a, s->id);
-	if (!db_run(n->db, &devices, &a, &s->devices, err) || !db_run(n->db, &holders, &a, &s->holders, err))
+	if (!db_run(n->db, &devices, &a, &s->devices, err) || !db_run(n->db, &holders, &a, &s->holders, err) ||
+	    !load_aside(n, s, err))
 		return false;
 	for (int row = 0; row < PQntuples(s->devices); row++) {
 		size_t gpu =
@@ -216,6 +293,47 @@ same_device(const struct verify_stream *s, const struct wire_device *d, int row)
 	       strcmp(res_text(r, row, DEV_PROFILE), d->profile) == 0 && res_i64(r, row, DEV_UNITS) == d->units;
 }
 
+/* One that no record that counts has named is kept as it came. */
+static bool
+same_entry(const struct verify_stream *s, const struct wire_device *d, int row)
+{
+	const PGresult *r = s->entries;
+
+	return res_i64(r, row, ENTRY_GPU) == d->gpu && strcmp(res_text(r, row, ENTRY_UUID), d->uuid) == 0 &&
+	       strcmp(res_text(r, row, ENTRY_PROFILE), d->profile) == 0 && res_i64(r, row, ENTRY_GI) == d->gi &&
+	       res_i64(r, row, ENTRY_CI) == d->ci && res_i64(r, row, ENTRY_CREATED) == d->created_ns &&
+	       res_i64(r, row, ENTRY_UNITS) == d->units;
+}
+
+/* What was set aside of a batch is what the batch has of that GPU. */
+static void
+check_aside(struct verify_node *n, const struct verify_stream *s, const struct wire_batch *b, int64_t seq)
+{
+	for (int row = aside_at(s, seq); row < PQntuples(s->aside) && res_i64(s->aside, row, ASIDE_SEQ) == seq; row++) {
+		const char *uuid = res_text(s->aside, row, ASIDE_GPU);
+		int64_t records = 0, from_ns = INT64_MAX, to_ns = INT64_MIN;
+		char what[256];
+
+		for (size_t i = 0; i < b->record_count; i++) {
+			const struct wire_record *r = &b->records[i];
+			const char *gpu = verify_stream_gpu(s, r->device);
+
+			if (gpu == NULL || strcmp(gpu, uuid) != 0)
+				continue;
+			records++;
+			from_ns = r->start_ns < from_ns ? r->start_ns : from_ns;
+			to_ns = r->start_ns + r->duration_ns > to_ns ? r->start_ns + r->duration_ns : to_ns;
+		}
+		name_batch(s, seq, "records of the GPU that are set aside", what);
+		if (records != res_i64(s->aside, row, ASIDE_RECORDS))
+			verify_say(n, "set-aside", uuid, INT64_MIN, what, records,
+			           res_i64(s->aside, row, ASIDE_RECORDS));
+		else if (from_ns != res_i64(s->aside, row, ASIDE_FROM) || to_ns != res_i64(s->aside, row, ASIDE_TO))
+			verify_say_text(n, "set-aside", uuid, INT64_MIN, what, "in the time of these records",
+			                "in another");
+	}
+}
+
 static void
 check_devices(struct verify_node *n, const struct verify_stream *s, const struct wire_batch *b, int64_t seq)
 {
@@ -226,9 +344,12 @@ check_devices(struct verify_node *n, const struct verify_stream *s, const struct
 
 		snprintf(thing, sizeof(thing), "device number %" PRIu32, d->id);
 		name_batch(s, seq, thing, what);
-		if (!idmap_find(&s->device_rows, d->id, &row))
-			verify_say_text(n, "dictionary", NULL, INT64_MIN, what, d->uuid, "");
-		else if (!same_device(s, d, (int)row))
+		if (!idmap_find(&s->device_rows, d->id, &row)) {
+			if (!idmap_find(&s->entry_rows, d->id, &row))
+				verify_say_text(n, "dictionary", NULL, INT64_MIN, what, d->uuid, "");
+			else if (!same_entry(s, d, (int)row))
+				verify_say_text(n, "dictionary", NULL, INT64_MIN, what, d->uuid, "another entry");
+		} else if (!same_device(s, d, (int)row))
 			verify_say_text(n, "dictionary", res_text(s->devices, (int)row, DEV_GPU_UUID), INT64_MIN, what,
 			                d->uuid, "another device, or another shape of it");
 	}
@@ -253,10 +374,12 @@ check_holders(struct verify_node *n, const struct verify_stream *s, const struct
 	static const struct db_stmt stmt = {
 		"verify holder rows",
 		"SELECT e.ord, h.kind, h.uid, h.namespace, h.pod, h.pod_uid, h.container, h.slurm_job, h.slurm_account, "
-		"h.user_name, h.group_name, labels_text(h.labels), h.id "
-		"FROM unnest($2::bigint[]) WITH ORDINALITY AS e(local_id, ord) "
-		"LEFT JOIN stream_holder x ON x.stream_id = $1 AND x.local_id = e.local_id "
-		"LEFT JOIN holder h ON h.id = x.holder_id ORDER BY e.ord"};
+		"h.user_name, h.group_name, h.labels, h.kind FROM unnest($2::bigint[]) WITH ORDINALITY AS e(local_id, ord) "
+		"LEFT JOIN LATERAL (SELECT h.kind, h.uid, h.namespace, h.pod, h.pod_uid, h.container, h.slurm_job, h.slurm_account, "
+		"h.user_name, h.group_name, labels_text(h.labels) AS labels FROM stream_holder x JOIN holder h ON h.id = x.holder_id "
+		"WHERE x.stream_id = $1 AND x.local_id = e.local_id UNION ALL SELECT y.kind, y.uid, y.namespace, y.pod, y.pod_uid, "
+		"y.container, y.slurm_job, y.slurm_account, y.user_name, y.group_name, y.labels FROM stream_holder_entry y "
+		"WHERE y.stream_id = $1 AND y.local_id = e.local_id LIMIT 1) h ON true ORDER BY e.ord"};
 	owned(result) PGresult *r = NULL;
 	in_place(db_array) struct db_array ids;
 	struct db_args a = {0};
@@ -381,6 +504,7 @@ take_batch(struct verify_hour *h, struct verify_stream *s, const PGresult *r, in
 		s->checked_seq = seq;
 		check_head(h->node, s, b, r, row);
 		check_devices(h->node, s, b, seq);
+		check_aside(h->node, s, b, seq);
 		if (!check_holders(h->node, s, b, seq, err))
 			return false;
 	}

@@ -18,7 +18,8 @@ DECLARE
 		WHERE a.attrelid = 'tollgate.ingest_batch'::regclass AND a.attnum > 0 AND NOT a.attisdropped AND a.attname NOT IN ('stream_id', 'seq', 'last_seq',
 			'from_ns', 'to_ns', 'records', 'exporter_version', 'received_at', 'sha256', 'payload'));
 	rights constant jsonb := jsonb_build_object(
-		'SELECT / SELECT', ARRAY['schema_migration', 'audit_unsealed', 'audit_chain', 'audit_link', 'audit_seal', 'audit_sealed_head', 'gpu_service', 'row_journal'],
+		'SELECT / SELECT', ARRAY['schema_migration', 'audit_unsealed', 'audit_chain', 'audit_link', 'audit_seal', 'audit_sealed_head', 'gpu_service',
+			'gpu', 'gpu_spec', 'gpu_xid', 'row_journal'],
 		-- derived
 		'SELECT / ' || inputs, ARRAY['usage_hourly', 'usage_daily', 'node_hour', 'billing_day', 'charge_day', 'reserve_day', 'loan_day',
 			'pool_day', 'lost_hold', 'late_change'],
@@ -32,19 +33,21 @@ DECLARE
 		'SELECT, INSERT, UPDATE (' || decided || ') / SELECT, DELETE', ARRAY['ingest_batch'],
 		'SELECT, INSERT, UPDATE / SELECT, UPDATE (evidence_seq)', ARRAY['stream'],
 		'SELECT, INSERT / SELECT', ARRAY['event_sku', 'stream_device', 'stream_holder', 'meter_event', 'quota_event', 'policy_version', 'price_item', 'price_discount',
-			'price_site', 'price_weight', 'adjustment_approval', 'gpu_spec'],
+			'price_site', 'price_weight', 'adjustment_approval'],
+		'SELECT, INSERT, DELETE / SELECT', ARRAY['stream_device_entry', 'stream_holder_entry'],
+		'SELECT, INSERT, UPDATE (decision, decided_by, decided_at, decided_why) / SELECT', ARRAY['batch_set_aside'],
 		'SELECT, INSERT / SELECT, INSERT', ARRAY['audit_log'],
 		-- the rest
 		'SELECT, UPDATE (cluster_id) / SELECT, UPDATE (evidence_from_ns)', ARRAY['ledger'],
 		'SELECT, INSERT, UPDATE / SELECT, UPDATE (hours_from, hours_until, silent_until_ns)', ARRAY['node'],
 		'SELECT, INSERT, UPDATE / ', ARRAY['access_token', 'join_token'],
-		'SELECT, INSERT, UPDATE / SELECT', ARRAY['cluster', 'tenant', 'workspace', 'gpu', 'device', 'holder', 'price_book', 'decision', 'exception', 'adjustment'],
+		'SELECT, INSERT, UPDATE / SELECT', ARRAY['cluster', 'tenant', 'workspace', 'device', 'holder', 'price_book', 'decision', 'exception', 'adjustment'],
 		inputs || ' / SELECT', ARRAY['node_owner', 'attribution_rule', 'holder_attribution', 'event_source', 'priority_class', 'tenant_member',
 			'workspace_member', 'tenant_quota', 'tenant_limit', 'workspace_quota', 'workspace_limit', 'reservation', 'node_declared', 'node_state',
-			'node_status', 'reattribution', 'budget', 'gpu_xid', 'quota_book', 'quota_snapshot', 'reclaim', 'quota_anomaly', 'quota_idle',
-			'tenant_auto_approve', 'node_cluster']);
+			'node_status', 'reattribution', 'budget', 'quota_book', 'quota_snapshot', 'reclaim', 'quota_anomaly', 'quota_idle',
+			'tenant_auto_approve', 'node_cluster', 'gpu_declared']);
 	definers constant jsonb := jsonb_build_object(
-		'daemon', ARRAY['node_hours_touch', 'node_hours_share', 'slices_mark', 'node_hours_reattribute', 'gpu_serve', 'gpu_describe',
+		'daemon', ARRAY['node_hours_touch', 'node_hours_share', 'slices_mark', 'node_hours_reattribute', 'gpu_claim', 'gpu_move', 'xids_told',
 			'audit_seal_entries', 'journal_seal_entries', 'close_request', 'close_cancel'],
 		'rollup', ARRAY['nodes_fall_silent', 'retire_intervals', 'journal_day'],
 		'both', ARRAY['make_partitions', 'make_periods']);

@@ -41,6 +41,7 @@ EXPECTED = {
     ("GET", "/v1/quarantine"): (MONEY, None),
     ("GET", "/v1/quarantine/"): (MONEY, "/v1/quarantine/999999/1"),
     ("POST", "/v1/quarantine/"): ({"admin"}, "/v1/quarantine/999999/1/release"),
+    ("POST", "/v1/gpus/"): ({"admin"}, "/v1/gpus/GPU-none/move"),
     ("POST", "/v1/status"): ({"node"}, None),
     ("GET", "/v1/status"): (READ, None),
     ("POST", "/v1/events"): (MONEY | {"tenant-admin"}, None),

@@ -415,15 +415,17 @@ class Others(Base):
     def test_a_gpu_that_moved_meanwhile_is_not_served_from_memory(self):
         a = self.replica()
         self.steady(a, [0])
-        moved = batch(1, 1, devices=[{"id": 1, "uuid": "GPU-0", "model": "NVIDIA H100 80GB HBM3"}], from_ns=START + 5 * MINUTE, to_ns=START + 6 * MINUTE)
-        moved["records"][0][6] = START + 5 * MINUTE
-        self.assertTrue(self.led.ingest([moved])["ok"])
-        self.assertEqual(self.led.value("select count(*) from gpu_service"), "2")
+        self.led.ingest([batch(1, 1)])
+        self.led.move("GPU-0", "n1", START)
+        moved = batch(1, 2, devices=[{"id": 2, "uuid": "GPU-0", "model": "NVIDIA H100 80GB HBM3"}], from_ns=START + 5 * MINUTE, to_ns=START + 6 * MINUTE)
+        moved["records"][0][0], moved["records"][0][6] = 2, START + 5 * MINUTE
+        self.assertEqual(self.led.ingest([moved])["records"], 1)
+        self.assertEqual(self.led.value("select count(*) from gpu_service where moved_to is null"), "2")
         late = batch(0, 2, from_ns=START + 5 * MINUTE, to_ns=START + 6 * MINUTE)
         late["records"][0][6] = START + 5 * MINUTE
         (r,) = a.push(late)
-        self.assertEqual((r["ok"], r["quarantined"]), (True, 1), r)
-        self.assertIn("is reported by node n1 for the same time", r["reason"])
+        self.assertEqual((r["ok"], r["quarantined"], r["set_aside"]), (True, 0, 1), r)
+        self.assertIn("GPU GPU-0 is in service on node n1", r["reason"])
 
     def test_a_partition_that_is_gone_is_made_again(self):
         a = self.replica()

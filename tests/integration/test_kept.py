@@ -175,7 +175,7 @@ class Released(Base):
                 push()
                 self.assertEqual(push()[1:], (True, 0, {}))
                 led.declare(f"insert into node_state (gpu_id, state, effective) select id, 'retired', tstzrange(at_ns({begins}), null) from gpu where uuid = 'GPU-{node}'")
-                self.assertEqual(push()[1:], (False, 1, {"retired": 1}))
+                self.assertEqual(push()[1:], (False, 0, {"retired": 1}))
                 self.assertEqual(led.value(f"select count(*) from gpu_service s join gpu g on g.id = s.gpu_id where g.uuid = 'GPU-{node}' and s.until_ns is null"), "0")
                 led.declare("delete from node_state")
                 self.assertEqual(push()[2:], (0, {}))

@@ -255,6 +255,11 @@ class OpenApi(unittest.TestCase):
         self.assertEqual(r.call("GET", "/v1/quarantine?class=odd", wrong=True).status, 400)
         self.assertEqual(r.call("POST", "/v1/nodes/n2/approve", why).status, 200)
         self.assertEqual(r.call("POST", "/v1/nodes/nowhere/approve", why).status, 404)
+        [[uuid]] = self.stack.sql("select uuid from gpu order by id limit 1")
+        move = json.dumps({"node": "n1", "reason": "a test"}).encode()
+        self.assertEqual(r.call("POST", f"/v1/gpus/{uuid}/move", move).json()["next_node"], "n1")
+        self.assertEqual(r.call("POST", "/v1/gpus/GPU-none/move", move).status, 404)
+
     def decisions(self, r):
         gpu = {"uuid": "GPU-n2-0", "model": "NVIDIA H100 80GB HBM3", "index": 0, "healthy": True, "reason": "", "xid": 0, "sharing": "exclusive",
                "replicas": 1, "holders": [], "instances": []}  # fmt: skip

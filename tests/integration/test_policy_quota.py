@@ -235,7 +235,7 @@ class Capacity(Base):
     def test_retired_gpus_and_nodes_are_no_capacity_and_only_seen_gpus_have_a_state(self):
         led = self.new_ledger(now=START + HOUR)
         text = policy(a=5).replace("state: in-service}", "devices: [{uuid: GPU-n1-0, state: retired}]}")
-        self.assertIn('device "GPU-n1-0": no such GPU has been seen on node n1', self.refused(led.apply, text, kind="conflict"))
+        self.assertIn('device "GPU-n1-0" of node n1: no such GPU has been seen', self.refused(led.apply, text, kind="conflict"))
         seen(led, "n1", 6)
         self.assertIn("which have 5", self.refused(led.apply, text))
         led.apply(text.replace("retired", "maintenance"))

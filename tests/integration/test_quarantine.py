@@ -129,12 +129,11 @@ class Released(Base):
         led = self.new_ledger(START + HOUR)
         led.ingest([batch(1), batch(2), batch(3)])
         other = [{**b, "node": "n2", "epoch": 9} for b in (batch(1, **self.later(30)), batch(2, **self.later(31)), batch(3, **self.later(32)))]
-        led.ingest([{**b, "seq": 4, "from_ns": START + 40 * MINUTE, "to_ns": START + 41 * MINUTE, "records": []} for b in [batch(4)]])
         led.ingest(other)
         waiting = led.quarantine(node="n2")
-        self.assertEqual([b["class"] for b in waiting], ["two-nodes"] * 3)
-        self.assert_refused(led, waiting[0], "is reported by node n1 for the same time")
-        led.rows(f"update gpu_service set until_ns = {START + 20 * MINUTE}")
+        self.assertEqual([(b["class"], b["gpu"]) for b in waiting], [("two-nodes", "GPU-1")] * 3)
+        self.assert_refused(led, waiting[0], "GPU GPU-1 is in service on node n1")
+        led.move("GPU-1", "n2", START + 20 * MINUTE)
         for one in waiting:
             led.release(one)
         self.assertEqual(led.value("select count(*) from usage_interval where node_id = (select id from node where name = 'n2')"), "3")

@@ -7,7 +7,7 @@ import unittest
 
 from tests.support import pg
 from tests.support.fleet import HOUR, MINUTE, NS
-from tests.support.ledger import Ledger, frames
+from tests.support.ledger import Ledger, StoreError, frames
 
 START = 1_796_068_800 * NS  # 2026-11-30T20:00Z
 H100 = "NVIDIA H100 80GB HBM3"
@@ -215,9 +215,13 @@ class Quarantined(Base):
 
     def test_an_instance_that_changes_its_size_is_a_contradiction(self):
         led = self.new_ledger()
-        led.ingest([batch(1, devices=[GPU, MIG])])
-        r = led.ingest([batch(1, epoch=6, from_ns=START + MINUTE, to_ns=START + 2 * MINUTE, records=[], devices=[GPU, {**MIG, "units": 1350}])])
+        of_it = lambda start, units: [record(start_ns=start, device=2, units=units)]
+        led.ingest([batch(1, devices=[GPU, MIG], records=of_it(START, 2340))])
+        later = {"from_ns": START + MINUTE, "to_ns": START + 2 * MINUTE, "devices": [GPU, {**MIG, "units": 1350}]}
+        r = led.ingest([batch(1, epoch=6, **later, records=of_it(START + MINUTE, 1350))])
         self.assertIn("another profile or other units", r["reason"])
+        r = led.ingest([batch(2, **later, records=of_it(START + MINUTE, 1350))])
+        self.assertIn("another profile or other units", r["reason"], "of one stream")
 
     def test_one_workload_under_two_numbers_is_one_holder(self):
         led = self.new_ledger()
@@ -316,22 +320,80 @@ class Service(Base):
             for n, a, b in led.rows("select n.name, s.from_ns, s.until_ns from gpu_service s join node n on n.id = s.node_id order by s.from_ns")
         ]
 
-    def test_a_gpu_on_two_nodes_at_the_same_time_is_quarantined(self):
+    def aside(self, led):
+        return [(q["node"], q["seq"], q["gpu"], q["class"]) for q in led.quarantine() if q["gpu"]]
+
+    def rows(self, led):
+        return [int(led.value(f"select count(*) from {t}")) for t in ("gpu", "gpu_spec", "device", "holder", "gpu_service", "usage_interval")]
+
+    def test_a_gpu_of_another_node_is_set_aside_and_its_owner_goes_on(self):
         led = self.new_ledger()
         led.ingest([self.gpu_on("n1", START, 10)])
-        r = led.ingest([self.gpu_on("n2", START + 5 * MINUTE, 5)])
-        self.assertEqual((r["ok"], r["quarantined"]), (True, 1))
-        self.assertIn("GPU GPU-1 is reported by node n1 for the same time", r["reason"])
+        before = self.rows(led)
+        for start in (5, 10, 30):  # while it is covered, right after, and where its owner has not come yet
+            claim = self.gpu_on("n2", START + start * MINUTE, 5, epoch=start)
+            claim["holders"], claim["devices"] = [{**POD, "pod": "forged"}], [{**GPU, "model": "NVIDIA L40S"}]
+            r = led.ingest([claim])
+            self.assertEqual((r["ok"], r["quarantined"], r["batches"], r["records"], r["set_aside"]), (True, 0, 1, 0, 1), r)
+            self.assertIn("GPU GPU-1 is in service on node n1", r["reason"])
+            self.assertEqual(self.rows(led), before)
+        self.assertEqual(self.aside(led), [("n2", 1, "GPU-1", "two-nodes")] * 3)
+        r = led.ingest([self.gpu_on("n1", START + 10 * MINUTE, 5, epoch=6)])
+        self.assertEqual((r["quarantined"], r["set_aside"], r["records"]), (0, 0, 1), r)
         self.assertEqual(self.services(led), [("n1", 0, None)])
-        self.assertEqual(self.total(led), 5040 * 10 * MINUTE)
+        self.assertEqual(self.total(led), 5040 * 15 * MINUTE)
+
+    def test_the_rest_of_a_batch_counts(self):
+        led = self.new_ledger()
+        led.ingest([self.gpu_on("n1", START, 10)])
+        own = {"id": 2, "uuid": "GPU-2", "model": H100}
+        both = [record(start_ns=START), record(start_ns=START, device=2)]
+        r = led.ingest([batch(1, node="n2", devices=[GPU, own], records=both), batch(2, node="n2", records=[[*x[:6], START + MINUTE, *x[7:]] for x in both])])
+        self.assertEqual((r["batches"], r["records"], r["set_aside"], r["classes"]), (2, 2, 2, {"two-nodes": 2}), r)
+        self.assertEqual(led.rows("select local_id, uuid from stream_device_entry"), [["1", "GPU-1"]])
+        self.assertEqual(self.total(led), 5040 * 12 * MINUTE)
+        [first, second] = [q for q in led.quarantine() if q["gpu"]]
+        self.assertEqual((first["records"], first["decision"]), (1, "open"))
+        with self.assertRaises(StoreError) as refused:
+            led.release(first)
+        self.assertIn("it cannot be released: GPU GPU-1 is in service on node n1", refused.exception.text)
+        led.discard(first)
+        led.move("GPU-1", "n2", START + 90 * NS)
+        with self.assertRaises(StoreError) as refused:
+            led.release(second)
+        self.assertIn("was in service on node n1", refused.exception.text)
+        self.assertEqual([q["decision"] for q in led.quarantine() if q["gpu"]], ["discarded", "open"])
+
+    def test_what_was_set_aside_is_released_when_the_gpu_was_moved(self):
+        led = self.new_ledger()
+        led.ingest([self.gpu_on("n1", START, 10)])
+        claims = [self.gpu_on("n2", START + m * MINUTE, 5, seq=i + 1) for i, m in enumerate((20, 25, 30))]
+        self.assertEqual(led.ingest(claims)["set_aside"], 3)
+        led.assert_sound()
+        self.assertEqual(led.move("GPU-1", "n2", START + 12 * MINUTE), {"gpu": "GPU-1", "node": "n1", "next_node": "n2", "until": "2026-11-30T20:12:00Z"})
+        r = led.ingest([self.gpu_on("n2", START + 35 * MINUTE, 5, seq=4)])
+        self.assertEqual((r["records"], r["set_aside"]), (1, 0), r)
+        led.rollup()
+        for one in [q for q in led.quarantine("open")]:
+            self.assertEqual(led.release(one)["decision"], "released")
+            led.assert_sound()
+        self.assertEqual(self.services(led), [("n1", 0, 12), ("n2", 20, None)])
+        self.assertEqual(self.total(led), 5040 * 30 * MINUTE)
+        self.assertEqual(led.rows("select count(*) from stream_device_entry"), [["0"]])
+        r = led.ingest([self.gpu_on("n1", START + 40 * MINUTE, 5, seq=1, epoch=6)])
+        self.assertEqual((r["records"], r["set_aside"]), (0, 1), "it is not taken back by speaking")
+        self.assertEqual(led.value("select count(*) from audit_log where action = 'gpu.move'"), "1")
 
     def test_a_gpu_that_was_moved_is_in_service_on_its_new_node(self):
         led = self.new_ledger()
         led.now = START + 8 * HOUR
         led.ingest([self.gpu_on("n1", START, 10)])
         led.rollup()  # the old node is silent: unknown until now
-        led.ingest([self.gpu_on("n2", START + 60 * MINUTE, 5)])
+        led.ingest([{**batch(1, node="n2"), "devices": [], "holders": [], "records": []}])
+        led.move("GPU-1", "n2", START)
+        led.ingest([self.gpu_on("n2", START + 60 * MINUTE, 5, epoch=6)])
         self.assertEqual(self.services(led), [("n1", 0, 10), ("n2", 60, None)])
+        led.move("GPU-1", "n1", START)
         led.ingest([self.gpu_on("n1", START + 120 * MINUTE, 5, seq=1, epoch=6)])
         self.assertEqual(self.services(led), [("n1", 0, 10), ("n2", 60, 65), ("n1", 120, None)])
         led.rollup()
@@ -341,16 +403,45 @@ class Service(Base):
         self.assertEqual(hours["n2"], str(5040 * 5 * MINUTE))
         self.assertEqual(hours["n1"], str(5040 * (10 * MINUTE + led.now - START - 120 * MINUTE)))
 
-    def test_the_old_node_s_last_batches_may_arrive_after_the_new_node_s_first(self):
+    def test_a_node_s_own_batches_say_that_a_gpu_is_gone(self):
         led = self.new_ledger()
         led.ingest([self.gpu_on("n1", START, 10)])
+        empty = lambda start, minutes, seq: {**batch(seq), "from_ns": START + start * MINUTE, "to_ns": START + (start + minutes) * MINUTE, "devices": [], "holders": [], "records": []}
+        led.ingest([empty(10, 9, 2)])
+        self.assertEqual(led.ingest([self.gpu_on("n2", START + 10 * MINUTE, 5)])["set_aside"], 1, "not for ten minutes yet")
+        led.ingest([empty(19, 5, 3)])
+        self.assertEqual(led.ingest([self.gpu_on("n2", START + 21 * MINUTE, 4, seq=2)])["set_aside"], 1, "the end of the claim is not covered")
+        self.assertEqual(led.ingest([self.gpu_on("n2", START + 25 * MINUTE, 5, seq=3)])["set_aside"], 1)
+        led.ingest([empty(25, 10, 4)])
+        self.assertEqual(led.ingest([self.gpu_on("n2", START + 31 * MINUTE, 4, seq=4)])["set_aside"], 0)
+        self.assertEqual(self.services(led), [("n1", 0, 10), ("n2", 31, None)])
+        self.assertEqual(led.rows("select actor, reason from audit_log where action = 'gpu.move'"), [["node n1", "its batches account for the time without it"]])
+
+    def test_a_declared_node_has_it_before_an_undeclared_one(self):
+        led = self.new_ledger()
+        led.ingest([self.gpu_on("n2", START, 10)])
+        led.apply("version: 1\ncluster: test\neffective: 2026-11-30T20:00:00Z\nnodes: [{name: n1, shared: true}]\n")
+        r = led.ingest([self.gpu_on("n1", START + 5 * MINUTE, 5)])
+        self.assertEqual((r["records"], r["set_aside"]), (0, 1), "what the other one measured stays")
+        self.assertIn("was in service on node n2 at that time", r["reason"])
+        r = led.ingest([self.gpu_on("n2", START + 10 * MINUTE, 5, seq=2)])
+        self.assertEqual((r["records"], r["set_aside"]), (0, 1), r)
+        self.assertIn("was moved to node n1", r["reason"])
+        led.ingest([self.gpu_on("n1", START + 15 * MINUTE, 5, seq=2)])
+        self.assertEqual(self.services(led), [("n2", 0, 10), ("n1", 15, None)])
+
+    def test_the_old_node_s_last_batches_may_arrive_after_the_new_node_s_first(self):
+        led = self.new_ledger()
+        led.ingest([self.gpu_on("n1", START, 10), ])
+        led.ingest([{**batch(1, node="n2", epoch=4), "devices": [], "holders": [], "records": []}])
+        led.move("GPU-1", "n2", START + 30 * MINUTE)
         led.ingest([self.gpu_on("n2", START + 40 * MINUTE, 5)])
         r = led.ingest([self.gpu_on("n1", START + 10 * MINUTE, 5, seq=1, epoch=6)])
-        self.assertEqual((r["ok"], r["quarantined"]), (True, 0), r)
-        self.assertEqual(self.services(led), [("n1", 0, 15), ("n2", 40, None)])
-        r = led.ingest([self.gpu_on("n3", START + 20 * MINUTE, 5)])
-        self.assertEqual((r["ok"], r["quarantined"]), (True, 0), r)
-        self.assertEqual(self.services(led), [("n1", 0, 15), ("n3", 20, 25), ("n2", 40, None)])
+        self.assertEqual((r["ok"], r["quarantined"], r["set_aside"]), (True, 0, 0), r)
+        self.assertEqual(self.services(led), [("n1", 0, 30), ("n2", 40, None)])
+        r = led.ingest([self.gpu_on("n3", START + 32 * MINUTE, 5)])
+        self.assertEqual((r["ok"], r["set_aside"]), (True, 1), r)
+        self.assertEqual(self.services(led), [("n1", 0, 30), ("n2", 40, None)])
 
     def test_the_table_itself_refuses_impossible_records(self):
         led = self.new_ledger()

@@ -125,10 +125,17 @@ class Ledger:
         return self.run("quarantine", *asked)["batches"][::-1]
 
     def release(self, batch, why="the clock was set"):
-        return self.run("release", "--now", self.now, "--why", why, batch["stream"], batch["seq"])
+        return self.run("release", "--now", self.now, "--why", why, *self.gpu_of(batch), batch["stream"], batch["seq"])
+
+    def gpu_of(self, batch):
+        return ["--gpu", batch["gpu"]] if batch.get("gpu") else []
+
+    def move(self, gpu, node, at=None):
+        """As an operator."""
+        return self.run("move", "--now", at or self.now, gpu, node)
 
     def discard(self, batch, why="a broken node"):
-        return self.run("discard", "--now", self.now, "--why", why, batch["stream"], batch["seq"])
+        return self.run("discard", "--now", self.now, "--why", why, *self.gpu_of(batch), batch["stream"], batch["seq"])
 
     def apply(self, policy, dry_run=False, tenant=None):
         """As an operator, or the part of a tenant as its administrator."""

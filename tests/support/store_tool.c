@@ -118,11 +118,12 @@ write_ingest(struct buf *out, bool ok, const struct ingest_result *r, const stru
 
 	buf_printf(out,
 	           "{\"ok\":%s,\"epoch\":%" PRIu64 ",\"next_seq\":%" PRIu64 ",\"batches\":%" PRId64
-	           ",\"records\":%" PRId64 ",\"duplicates\":%" PRId64 ",\"quarantined\":%" PRId64 ",\"lost\":%" PRId64
+	           ",\"records\":%" PRId64 ",\"duplicates\":%" PRId64 ",\"quarantined\":%" PRId64
+	           ",\"set_aside\":%" PRId64 ",\"lost\":%" PRId64
 	           ",\"grouped\":%s,\"gap\":%s,\"mismatch\":%s,\"simulated\":%s,\"reason\":",
 	           ok ? "true" : "false", r->epoch, r->next_seq, r->batches, r->records, r->duplicates, r->quarantined,
-	           r->lost, r->grouped ? "true" : "false", r->gap ? "true" : "false", r->mismatch ? "true" : "false",
-	           r->simulated ? "true" : "false");
+	           r->set_aside, r->lost, r->grouped ? "true" : "false", r->gap ? "true" : "false",
+	           r->mismatch ? "true" : "false", r->simulated ? "true" : "false");
 	json_write_string(r->quarantine_reason, out);
 	buf_printf(out, ",\"refusal\":\"%s\",\"classes\":{", ingest_refusal_name(r->refusal));
 	for (size_t i = 0; i < QUARANTINE_CLASSES; i++) {
@@ -187,9 +188,10 @@ quarantine(struct db *db, const struct args *a, struct buf *out, struct err *err
 	                             .decision = option(a, "--decision"),
 	                             .page = {.limit = PAGE_MAX}};
 
-	return word(a, 1) == NULL ? store_quarantine_json(db, &q, out, err)
-	                          : store_quarantine_show(db, strtoll(word(a, 0), NULL, 10),
-	                                                  strtoll(word(a, 1), NULL, 10), out, err);
+	return word(a, 1) == NULL
+	               ? store_quarantine_json(db, &q, out, err)
+	               : store_quarantine_show(db, strtoll(word(a, 0), NULL, 10), strtoll(word(a, 1), NULL, 10),
+	                                       option(a, "--gpu") ? option(a, "--gpu") : "", out, err);
 }
 
 static bool
@@ -229,6 +231,7 @@ decide(struct db *db, const struct args *a, bool release, struct buf *out, struc
 	struct quarantine_decision d = {
 		.stream = strtoll(word(a, 0), NULL, 10),
 		.seq = strtoll(word(a, 1), NULL, 10),
+		.gpu = option(a, "--gpu") ? option(a, "--gpu") : "",
 		.release = release,
 		.actor = "test",
 		.why = option(a, "--why") ? option(a, "--why") : "a test says so",
@@ -236,6 +239,18 @@ decide(struct db *db, const struct args *a, bool release, struct buf *out, struc
 	};
 
 	return store_quarantine_decide(db, &d, &r, out, err);
+}
+
+static bool
+move(struct db *db, const struct args *a, struct buf *out, struct err *err)
+{
+	struct gpu_move m = {.gpu = word(a, 0),
+	                     .node = word(a, 1),
+	                     .at_ns = option_i64(a, "--now", 0),
+	                     .actor = "test",
+	                     .why = "a test says so"};
+
+	return store_gpu_move(db, &m, out, err);
 }
 
 static bool
@@ -760,6 +775,7 @@ static const struct {
 	{"suggest", suggest},
 	{"reattribute", reattribute},
 	{"release", release},
+	{"move", move},
 	{"discard", discard},
 };
 

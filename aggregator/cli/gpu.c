@@ -1,0 +1,32 @@
+/* aggregator/cli/gpu.c - which node a GPU is in, by an operator's word. */
+#include <string.h>
+
+#include "aggregator/cli/cli.h"
+
+#define UUID_LETTERS "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-._:"
+
+int
+cmd_gpu_move(struct cli *c)
+{
+	owned(json) json_t *request = json_object(), *row = NULL;
+	in_place(buf) struct buf path, body, reply;
+	struct err err = {0};
+
+	buf_init(&path, CLI_PATH_BYTES);
+	buf_init(&body, CLI_PATH_BYTES);
+	buf_init(&reply, CLI_PATH_BYTES);
+	if (c->words[0][strspn(c->words[0], UUID_LETTERS)] != '\0') {
+		err_set(&err, ERR_INVALID, "\"%.64s\" is not the UUID of a GPU; conservation shows them", c->words[0]);
+		return cli_misuse(&err);
+	}
+	buf_printf(&path, "/v1/gpus/%s/move", c->words[0]);
+	json_object_set_new(request, "node", json_string(c->words[1]));
+	json_object_set_new(request, "reason", json_string(cli_value(c, "reason")));
+	if (cli_value(c, "at") != NULL)
+		json_object_set_new(request, "at", json_string(cli_value(c, "at")));
+	json_write(request, &body);
+	if (!cli_call(c, "POST", buf_text(&path), "application/json", buf_text(&body), body.len, &reply, &err) ||
+	    !json_parse("reply", buf_text(&reply), reply.len, &row, &err))
+		return cli_fail(&err);
+	return cli_print_one(c, row);
+}

@@ -1,0 +1,277 @@
+/* aggregator/store/ingest_claim.c - whose the GPUs of a batch are: rule 7 of ingest_judge.c.
+ *
+ * Rules, in order:
+ *  1. a GPU whose known service covers its records is the node's; for all others the ledger is asked (gpu_claim): a GPU's first
+ *     batch, late ones, and one that is reported or declared otherwise than known
+ *  2. the records of a GPU that is not the node's are set aside, by batch and GPU; the batch is accepted, and nothing has a row
+ *     because of them
+ *  3. an instance of the node's own GPU that the ledger knows with another profile or other units is a contradiction: the whole
+ *     batch is refused, and what the ledger said in rule 1 is taken back
+ *  4. devices and holders that the other records name are entered, and the records get their ids */
+#include <string.h>
+
+#include "aggregator/store/ingest.h"
+#include "common/units.h"
+
+void
+set_asides_free(struct set_aside *list, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		mem_free(list[i].gpu);
+		mem_free(list[i].reason);
+	}
+	mem_free(list);
+}
+
+/* --- rule 1 --- */
+
+static bool
+is_asked(const struct dict_gpu *g)
+{
+	return g->last_ns != 0 && (g->asks || !g->in_service || g->first_ns < g->from_ns || g->last_ns > g->until_ns);
+}
+
+enum { CLAIM_GPU, CLAIM_CLASS, CLAIM_WHY, CLAIM_FROM, CLAIM_UNTIL };
+
+/* One row for each GPU that is asked about. Without an entry of the stream it is what the ledger says it is. */
+static bool
+ask(struct ingest *in, const struct ingest_frame *f, PGresult **ret, struct err *err)
+{
+	static const struct db_stmt stmt = {
+		"gpu claim",
+		"SELECT c.gpu_id, c.class, c.why, c.from_ns, c.until_ns FROM unnest($4::text[], $5::text[], $6::text[], $7::bigint[], "
+		"$8::integer[], $9::bigint[], $10::bigint[]) WITH ORDINALITY AS e(uuid, model, short_model, memory_bytes, index, from_ns, "
+		"until_ns, ord) LEFT JOIN gpu g ON g.uuid = e.uuid LEFT JOIN gpu_spec s ON s.gpu_id = g.id AND upper_inf(s.effective), "
+		"LATERAL gpu_claim($1, e.uuid, coalesce(e.model, s.model), coalesce(e.short_model, s.short_model), "
+		"coalesce(e.memory_bytes, s.memory_bytes), coalesce(e.index, g.index), e.from_ns, e.until_ns, $2, $3) c ORDER BY e.ord"};
+	in_place(db_columns) struct db_columns c;
+	struct db_args a = {0};
+	size_t n = 0;
+
+	db_columns_init(&c, 7);
+	for (size_t i = 0; i < in->dict.gpu_count; i++) {
+		const struct dict_gpu *g = &in->dict.gpus[i];
+		const struct wire_device *e = in->dict.devices[g->device].entry;
+		char name[WIRE_MAX_TEXT + 1];
+
+		if (!is_asked(g))
+			continue;
+		n++;
+		if (e != NULL)
+			gpu_model_short(e->model, name, sizeof(name));
+		array_text(&c.col[0], g->uuid);
+		array_text(&c.col[1], e != NULL ? e->model : NULL);
+		array_text(&c.col[2], e != NULL ? name : NULL);
+		if (e != NULL) {
+			array_i64(&c.col[3], e->memory_bytes);
+			array_i64(&c.col[4], e->index);
+		} else {
+			array_text(&c.col[3], NULL);
+			array_text(&c.col[4], NULL);
+		}
+		array_i64(&c.col[5], g->first_ns);
+		array_i64(&c.col[6], g->last_ns);
+	}
+	arg_i64(&a, in->node_id);
+	arg_i64(&a, in->stream_id);
+	arg_i64(&a, f->seq);
+	arg_columns(&a, &c);
+	if (!db_run(in->db, &stmt, &a, ret, err))
+		return false;
+	return (size_t)PQntuples(*ret) == n ||
+	       err_set(err, ERR_RETRY, "the ledger gave %d of %zu GPUs back", PQntuples(*ret), n);
+}
+
+/* --- rule 2 --- */
+
+static enum quarantine_class
+class_of(const char *name)
+{
+	for (int c = QUARANTINE_NONE + 1; c < QUARANTINE_CLASSES; c++)
+		if (strcmp(quarantine_class_name((enum quarantine_class)c), name) == 0)
+			return (enum quarantine_class)c;
+	return QUARANTINE_TWO_NODES;
+}
+
+static void
+set_aside(struct ingest_frame *f, const struct dict_gpu *g, const char *klass, const char *why)
+{
+	in_place(buf) struct buf reason;
+
+	buf_init(&reason, 2 * WIRE_MAX_TEXT + 4096);
+	buf_printf(&reason, "GPU %s %s", g->uuid, why);
+	f->aside = mem_grow(f->aside, f->aside_count + 1, sizeof(*f->aside));
+	f->aside[f->aside_count++] = (struct set_aside){.gpu = mem_strdup(g->uuid),
+	                                                .reason = mem_strdup(buf_text(&reason)),
+	                                                .klass = class_of(klass),
+	                                                .records = g->records,
+	                                                .from_ns = g->first_ns,
+	                                                .to_ns = g->last_ns};
+}
+
+/* Which GPUs are not the node's, before anything is remembered of what the ledger said. */
+static void
+mark_gpus(struct ingest *in, struct ingest_frame *f, const PGresult *claims)
+{
+	int row = 0;
+
+	for (size_t i = 0; i < in->dict.gpu_count; i++) {
+		struct dict_gpu *g = &in->dict.gpus[i];
+
+		g->aside = false;
+		if (claims == NULL || !is_asked(g))
+			continue;
+		g->aside = !res_null(claims, row, CLAIM_CLASS);
+		if (g->aside)
+			set_aside(f, g, res_text(claims, row, CLAIM_CLASS), res_text(claims, row, CLAIM_WHY));
+		row++;
+	}
+}
+
+/* What the records that count need. */
+static void
+mark_needed(struct ingest *in, struct ingest_frame *f)
+{
+	struct dict *d = &in->dict;
+
+	for (size_t i = 0; i < d->device_count; i++)
+		d->devices[i].needed = false;
+	for (size_t i = 0; i < d->holder_count; i++)
+		d->holders[i].needed = false;
+	f->counted = 0;
+	for (size_t i = 0; i < f->batch->record_count; i++) {
+		const struct wire_record *r = &f->batch->records[i];
+		struct dict_device *dev = &d->devices[idmap_get(&d->device_ids, r->device)];
+
+		if (d->gpus[dev->gpu].aside || (in->only_gpu && strcmp(in->only_gpu, d->gpus[dev->gpu].uuid) != 0))
+			continue;
+		f->counted++;
+		dev->needed = true;
+		/* A GPU that serves has a device of its own, also when only its instances have records. */
+		d->devices[d->gpus[dev->gpu].device].needed = true;
+		if (r->holder != 0)
+			d->holders[idmap_get(&d->holder_ids, r->holder)].needed = true;
+	}
+}
+
+/* --- rule 3 --- */
+
+static bool
+contradicts(const struct dict *d, struct ingest_frame *f)
+{
+	for (size_t i = 0; i < d->device_count; i++) {
+		if (!d->devices[i].needed || d->devices[i].entered || !d->devices[i].other_shape)
+			continue;
+		f->klass = QUARANTINE_DICTIONARY;
+		err_set(&f->reason, ERR_INVALID, "device %s has another profile or other units than before",
+		        d->devices[i].entry->uuid);
+		return true;
+	}
+	return false;
+}
+
+/* --- rule 4 --- */
+
+static void
+remember(struct ingest *in, const PGresult *claims)
+{
+	int row = 0;
+
+	for (size_t i = 0; i < in->dict.gpu_count; i++) {
+		struct dict_gpu *g = &in->dict.gpus[i];
+		struct dict_device *own = &in->dict.devices[g->device];
+		bool again; /* a known GPU was described anew */
+
+		if (!is_asked(g))
+			continue;
+		again = own->entered && own->entry != NULL;
+		if (!g->aside) {
+			dict_gpu_row(&in->dict, i, res_i64(claims, row, CLAIM_GPU));
+			g->in_service = true;
+			g->from_ns = res_i64(claims, row, CLAIM_FROM);
+			g->until_ns =
+				res_null(claims, row, CLAIM_UNTIL) ? INT64_MAX : res_i64(claims, row, CLAIM_UNTIL);
+		}
+		row++;
+		g->asks = g->aside && !again;
+		if (again) {
+			wire_device_fini(own->entry);
+			mem_free(take(own->entry));
+		}
+	}
+}
+
+static void
+fill_ids(const struct ingest *in, struct ingest_frame *f)
+{
+	const struct dict *d = &in->dict;
+
+	for (size_t i = 0; i < f->batch->record_count; i++) {
+		const struct wire_record *r = &f->batch->records[i];
+		const struct dict_device *dev = &d->devices[idmap_get(&d->device_ids, r->device)];
+		bool counts = !d->gpus[dev->gpu].aside &&
+		              (!in->only_gpu || strcmp(in->only_gpu, d->gpus[dev->gpu].uuid) == 0);
+
+		f->device_id[i] = counts ? dev->device_id : 0;
+		f->holder_id[i] =
+			counts && r->holder != 0 ? d->holders[idmap_get(&d->holder_ids, r->holder)].holder_id : 0;
+	}
+}
+
+bool
+ingest_claim(struct ingest *in, struct ingest_frame *f, struct err *err)
+{
+	owned(result) PGresult *claims = NULL;
+	bool asked = false;
+
+	f->counted = (int64_t)f->batch->record_count;
+	for (size_t i = 0; i < in->dict.gpu_count; i++)
+		asked = asked || is_asked(&in->dict.gpus[i]);
+	if (!asked && !f->unsettled && !in->only_gpu)
+		return true;
+	in->unsteady = in->grouped;
+	if (in->unsteady)
+		return true;
+	if (asked && (!db_script(in->db, "SAVEPOINT claims", err) || !ask(in, f, &claims, err)))
+		return false;
+	mark_gpus(in, f, claims);
+	mark_needed(in, f);
+	if (contradicts(&in->dict, f))
+		return !asked || db_script(in->db, "ROLLBACK TO SAVEPOINT claims; RELEASE SAVEPOINT claims", err);
+	if (asked) {
+		if (!db_script(in->db, "RELEASE SAVEPOINT claims", err))
+			return false;
+		remember(in, claims);
+	}
+	if (!dict_enter(in, err))
+		return false;
+	fill_ids(in, f);
+	return true;
+}
+
+bool
+ingest_set_aside_store(struct ingest *in, const struct ingest_frame *f, struct err *err)
+{
+	static const struct db_stmt stmt = {
+		"batch set aside",
+		"INSERT INTO batch_set_aside (stream_id, seq, gpu, class, reason, records, from_ns, to_ns) "
+		"SELECT $1, $2, e.* FROM unnest($3::text[], $4::text[], $5::text[], $6::integer[], $7::bigint[], $8::bigint[]) e"};
+	in_place(db_columns) struct db_columns c;
+	struct db_args a = {0};
+
+	db_columns_init(&c, 6);
+	if (f->aside_count == 0)
+		return true;
+	for (size_t i = 0; i < f->aside_count; i++) {
+		array_text(&c.col[0], f->aside[i].gpu);
+		array_text(&c.col[1], quarantine_class_name(f->aside[i].klass));
+		array_text(&c.col[2], f->aside[i].reason);
+		array_i64(&c.col[3], f->aside[i].records);
+		array_i64(&c.col[4], f->aside[i].from_ns);
+		array_i64(&c.col[5], f->aside[i].to_ns);
+	}
+	arg_i64(&a, in->stream_id);
+	arg_i64(&a, f->seq);
+	arg_columns(&a, &c);
+	return db_run(in->db, &stmt, &a, NULL, err);
+}

@@ -1,0 +1,358 @@
+-- oldest-binary: 0.1.0
+-- Whose a GPU is: it belongs to the node that has it in service. Records of somebody else's GPU are set aside, by batch and GPU.
+
+-- --- how a GPU leaves its node ---
+
+CREATE TABLE gpu_declared (
+	gpu_id integer NOT NULL REFERENCES gpu,
+	node_id integer NOT NULL REFERENCES node,
+	effective tstzrange NOT NULL CHECK (is_range_of_hours(effective)),
+	EXCLUDE USING gist (gpu_id WITH =, effective WITH &&)
+);
+COMMENT ON TABLE gpu_declared IS 'The node under which a policy lists a GPU: no other one has it in service then.';
+
+ALTER TABLE gpu_service ADD COLUMN moved_to integer REFERENCES node,
+	ADD CONSTRAINT moved_away_has_an_end CHECK (moved_to IS NULL OR until_ns IS NOT NULL);
+COMMENT ON COLUMN gpu_service.until_ns IS 'NULL: in service; else retired, or moved to another node';
+COMMENT ON COLUMN gpu_service.moved_to IS 'the node that may have it next, and no other one; NULL: the service was not moved away';
+
+CREATE FUNCTION gpu_last_ns(p_node integer, p_gpu integer) RETURNS bigint LANGUAGE sql STABLE
+	BEGIN ATOMIC
+		SELECT coalesce(
+			(SELECT max(i.start_ns + i.duration_ns) FROM usage_interval i
+				WHERE i.node_id = p_node AND i.device_id IN (SELECT d.id FROM device d WHERE d.gpu_id = p_gpu)),
+			(SELECT ns_of(max(u.hour)) + 3600000000000 FROM usage_hourly u
+				WHERE u.node_id = p_node AND u.sharing <> 0 AND u.device_id IN (SELECT d.id FROM device d WHERE d.gpu_id = p_gpu)));
+	END;
+COMMENT ON FUNCTION gpu_last_ns IS 'where the records of a GPU end on a node; by the hour where they are kept no longer; NULL: there are none';
+
+CREATE FUNCTION node_is_declared(p_node integer, p_at_ns bigint) RETURNS boolean LANGUAGE sql STABLE
+	RETURN EXISTS (SELECT FROM node_owner o WHERE o.node_id = p_node AND o.effective @> hour_of(p_at_ns));
+
+-- The service that a GPU had last ends at p_at_ns, but not before its last record, and p_to may have it from then on. NULL: it never
+-- served, or has it there already; else where the service ended.
+CREATE FUNCTION gpu_move(p_gpu integer, p_to integer, p_at_ns bigint, p_actor text, p_why text) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+	was tollgate.gpu_service;
+	end_ns bigint;
+BEGIN
+	PERFORM FROM tollgate.gpu g WHERE g.id = p_gpu FOR NO KEY UPDATE;
+	SELECT * INTO was FROM tollgate.gpu_service s WHERE s.gpu_id = p_gpu ORDER BY s.from_ns DESC LIMIT 1;
+	IF NOT FOUND OR (was.until_ns IS NULL AND was.node_id = p_to) OR was.moved_to = p_to THEN
+		RETURN NULL;
+	END IF;
+	end_ns := coalesce(was.until_ns, greatest(was.from_ns, p_at_ns, tollgate.gpu_last_ns(was.node_id, p_gpu)));
+	UPDATE tollgate.gpu_service s SET until_ns = end_ns, moved_to = p_to WHERE s.id = was.id;
+	IF was.until_ns IS NULL THEN
+		PERFORM tollgate.node_hours_dirty(was.node_id, end_ns);
+	END IF;
+	INSERT INTO tollgate.audit_log (actor, action, subject, before, after, reason)
+		SELECT p_actor, 'gpu.move', 'GPU ' || g.uuid, jsonb_build_object('node', n.name),
+			jsonb_build_object('node', t.name, 'until', tollgate.rfc3339(tollgate.at_ns(end_ns))), p_why
+		FROM tollgate.gpu g, tollgate.node n, tollgate.node t WHERE g.id = p_gpu AND n.id = was.node_id AND t.id = p_to;
+	RETURN end_ns;
+END $$;
+COMMENT ON FUNCTION gpu_move IS 'A GPU leaves the node that has it: by policy, by an operator, by its own node''s report, or because a declared node has it.';
+
+-- A node's own report that a GPU is gone:
+--  1. no record and no record that is set aside reaches beyond the beginning of the time claimed
+--  2. a later batch accounts for all of the node's GPUs until the end of that time, and for ten minutes at least, without it
+--  3. its last status does not show it
+CREATE FUNCTION gpu_has_left(p_node integer, p_gpu integer, p_from_ns bigint, p_until_ns bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+	last_ns bigint;
+BEGIN
+	IF EXISTS (SELECT FROM tollgate.node n WHERE n.id = p_node AND n.covered_until_ns < p_until_ns)
+		OR EXISTS (SELECT FROM tollgate.gpu g JOIN tollgate.live_gpu l ON l.uuid = g.uuid WHERE g.id = p_gpu AND l.node_id = p_node)
+		OR EXISTS (SELECT FROM tollgate.usage_interval i WHERE i.node_id = p_node AND i.start_ns >= p_from_ns - 900000000000
+			AND i.start_ns + i.duration_ns > p_from_ns AND i.device_id IN (SELECT d.id FROM tollgate.device d WHERE d.gpu_id = p_gpu))
+		OR EXISTS (SELECT FROM tollgate.usage_hourly u WHERE u.node_id = p_node AND u.hour >= tollgate.hour_of(p_from_ns) AND u.sharing <> 0
+			AND u.device_id IN (SELECT d.id FROM tollgate.device d WHERE d.gpu_id = p_gpu))
+		OR EXISTS (SELECT FROM tollgate.batch_set_aside a JOIN tollgate.stream s ON s.id = a.stream_id JOIN tollgate.gpu g ON g.uuid = a.gpu
+			WHERE g.id = p_gpu AND s.node_id = p_node AND a.to_ns > p_from_ns) THEN
+		RETURN false;
+	END IF;
+	last_ns := coalesce(tollgate.gpu_last_ns(p_node, p_gpu), 0);
+	RETURN EXISTS (SELECT FROM tollgate.stream s CROSS JOIN LATERAL (SELECT b.from_ns, b.to_ns FROM tollgate.ingest_batch b
+			WHERE b.stream_id = s.id AND b.status = 'accepted' ORDER BY b.seq DESC LIMIT 1) b
+		WHERE s.node_id = p_node AND b.from_ns >= last_ns AND b.to_ns >= greatest(p_until_ns, last_ns + 600000000000));
+END $$;
+
+CREATE FUNCTION declared_gpu_moves() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	PERFORM tollgate.gpu_move(NEW.gpu_id, NEW.node_id, tollgate.ns_of(lower(NEW.effective)), 'policy', 'the policy lists it under the node');
+	RETURN NULL;
+END $$;
+-- A policy that is replaced before its hour has moved nothing.
+CREATE FUNCTION declared_gpu_stays() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	UPDATE tollgate.gpu_service s SET until_ns = NULL, moved_to = NULL
+		WHERE s.gpu_id = OLD.gpu_id AND s.moved_to = OLD.node_id AND s.until_ns = tollgate.ns_of(lower(OLD.effective))
+			AND NOT EXISTS (SELECT FROM tollgate.gpu_service l WHERE l.gpu_id = s.gpu_id AND l.from_ns > s.from_ns);
+	RETURN NULL;
+END $$;
+CREATE TRIGGER declared_gpu_stays AFTER DELETE ON gpu_declared FOR EACH ROW EXECUTE FUNCTION declared_gpu_stays();
+CREATE TRIGGER declared_gpu_moves AFTER INSERT ON gpu_declared FOR EACH ROW EXECUTE FUNCTION declared_gpu_moves();
+
+-- --- a GPU reported on a node over a stretch of time ---
+
+-- class is NULL when that is possible, and then it is in service there; else why not.
+--  1. what is retired serves nowhere
+--  2. where the policy lists a GPU, no other node has it
+--  3. a service of this node is stretched to cover it, unless another service or a retirement lies in the way, or it was moved away;
+--     the GPU's last one, which a retirement has ended that was taken back, goes on until the next
+--  4. a GPU in service on another node stays there, unless that node's own batches say that it is gone, or this node is declared
+--     and that one is not
+--  5. one that was moved is for the node it was moved to
+--  6. else it is entered, if it overlaps nothing
+DROP FUNCTION gpu_serve(integer, integer, bigint, bigint);
+CREATE FUNCTION gpu_serve(p_node integer, p_gpu integer, p_from_ns bigint, p_until_ns bigint, OUT class text, OUT why text) LANGUAGE plpgsql AS $$
+DECLARE
+	mine tollgate.gpu_service;
+	other record;
+	reach int8range;
+BEGIN
+	PERFORM FROM tollgate.gpu g WHERE g.id = p_gpu FOR NO KEY UPDATE;
+	IF tollgate.is_retired(p_node, p_gpu, p_from_ns, p_until_ns) THEN
+		class := 'retired';
+		why := 'was declared retired for that time';
+		RETURN;
+	END IF;
+	SELECT n.name INTO other FROM tollgate.gpu_declared d JOIN tollgate.node n ON n.id = d.node_id
+		WHERE d.gpu_id = p_gpu AND d.node_id <> p_node AND d.effective @> tollgate.hour_of(p_from_ns);
+	IF FOUND THEN
+		class := 'two-nodes';
+		why := 'is listed under node ' || other.name || ' by the policy';
+		RETURN;
+	END IF;
+	FOR mine IN SELECT * FROM tollgate.gpu_service s WHERE s.gpu_id = p_gpu AND s.node_id = p_node ORDER BY s.from_ns DESC LOOP
+		reach := int8range(least(mine.from_ns, p_from_ns), CASE WHEN mine.until_ns IS NOT NULL THEN greatest(mine.until_ns, p_until_ns) END);
+		CONTINUE WHEN EXISTS (SELECT FROM tollgate.gpu_service s
+			WHERE s.gpu_id = p_gpu AND s.id <> mine.id AND int8range(s.from_ns, s.until_ns) && reach)
+			OR (mine.until_ns < p_from_ns AND tollgate.is_retired(p_node, p_gpu, mine.until_ns, p_from_ns))
+			OR (mine.moved_to IS NOT NULL AND p_until_ns > mine.until_ns);
+		IF upper(reach) > mine.until_ns AND NOT EXISTS (SELECT FROM tollgate.gpu_service s WHERE s.gpu_id = p_gpu AND s.from_ns > mine.from_ns) THEN
+			reach := int8range(lower(reach), tollgate.retired_from(p_node, p_gpu, p_until_ns));
+		END IF;
+		IF lower(reach) < mine.from_ns OR upper(reach) IS DISTINCT FROM mine.until_ns THEN
+			UPDATE tollgate.gpu_service s SET from_ns = lower(reach), until_ns = upper(reach) WHERE s.id = mine.id;
+			PERFORM tollgate.node_hours_dirty(p_node, least(p_from_ns, mine.until_ns));
+		END IF;
+		RETURN;
+	END LOOP;
+
+	SELECT s.id, s.node_id, s.until_ns, s.moved_to, n.name, t.name AS next INTO other FROM tollgate.gpu_service s
+		JOIN tollgate.node n ON n.id = s.node_id LEFT JOIN tollgate.node t ON t.id = s.moved_to
+		WHERE s.gpu_id = p_gpu ORDER BY s.from_ns DESC LIMIT 1;
+	IF other.until_ns IS NULL AND other.node_id <> p_node THEN
+		IF tollgate.gpu_has_left(other.node_id, p_gpu, p_from_ns, p_until_ns) THEN
+			PERFORM tollgate.gpu_move(p_gpu, p_node, 0, 'node ' || other.name, 'its batches account for the time without it');
+		ELSIF tollgate.node_is_declared(p_node, p_from_ns) AND NOT tollgate.node_is_declared(other.node_id, p_from_ns) THEN
+			PERFORM tollgate.gpu_move(p_gpu, p_node, 0, 'node ' || n.name, 'a node of the policy has it, and node ' || other.name || ' is not declared')
+				FROM tollgate.node n WHERE n.id = p_node;
+		ELSE
+			class := 'two-nodes';
+			why := 'is in service on node ' || other.name;
+			RETURN;
+		END IF;
+	ELSIF other.moved_to <> p_node THEN
+		class := 'two-nodes';
+		why := 'was moved to node ' || other.next;
+		RETURN;
+	END IF;
+
+	IF NOT EXISTS (SELECT FROM tollgate.gpu_service s WHERE s.gpu_id = p_gpu AND s.from_ns >= p_from_ns) THEN
+		-- In service from then on, until a retirement that is declared already.
+		p_until_ns := tollgate.retired_from(p_node, p_gpu, p_until_ns);
+	END IF;
+	SELECT n.name INTO other FROM tollgate.gpu_service s JOIN tollgate.node n ON n.id = s.node_id
+		WHERE s.gpu_id = p_gpu AND int8range(s.from_ns, s.until_ns) && int8range(p_from_ns, p_until_ns) LIMIT 1;
+	IF FOUND THEN
+		class := 'two-nodes';
+		why := 'was in service on node ' || other.name || ' at that time';
+		RETURN;
+	END IF;
+	INSERT INTO tollgate.gpu_service (gpu_id, node_id, from_ns, until_ns) VALUES (p_gpu, p_node, p_from_ns, p_until_ns);
+	PERFORM tollgate.node_hours_dirty(p_node, p_from_ns);
+END $$;
+
+-- A GPU as a batch names it, whose records reach from p_from_ns to p_until_ns. class is NULL when they count: then it has a row, is in
+-- service on the node, from from_ns to until_ns the last time, and is what the node says it is. Else nothing was written.
+CREATE FUNCTION gpu_claim(p_node integer, p_uuid text, p_model text, p_short_model text, p_memory_bytes bigint, p_index integer,
+	p_from_ns bigint, p_until_ns bigint, p_stream integer, p_seq bigint, OUT gpu_id integer, OUT class text, OUT why text, OUT from_ns bigint, OUT until_ns bigint)
+LANGUAGE plpgsql AS $$
+DECLARE
+	declared text;
+BEGIN
+	SELECT string_agg(DISTINCT d.model, ', ' ORDER BY d.model) INTO declared FROM tollgate.node_declared d
+		WHERE d.node_id = p_node AND d.effective @> tollgate.hour_of(p_from_ns);
+	IF declared IS NOT NULL AND NOT EXISTS (SELECT FROM tollgate.node_declared d
+		WHERE d.node_id = p_node AND d.effective @> tollgate.hour_of(p_from_ns) AND d.model = p_short_model) THEN
+		class := 'model';
+		why := 'is reported as ' || p_short_model || ', and the policy declares ' || declared || ' of the node';
+		RETURN;
+	END IF;
+	SELECT g.id INTO gpu_id FROM tollgate.gpu g WHERE g.uuid = p_uuid;
+	IF gpu_id IS NULL THEN
+		IF tollgate.is_retired(p_node, NULL, p_from_ns, p_until_ns) THEN
+			class := 'retired';
+			why := 'is on a node that was declared retired for that time';
+			RETURN;
+		END IF;
+		INSERT INTO tollgate.gpu (uuid, model, short_model, memory_bytes, index)
+			VALUES (p_uuid, p_model, p_short_model, p_memory_bytes, p_index) ON CONFLICT (uuid) DO NOTHING;
+		SELECT g.id INTO STRICT gpu_id FROM tollgate.gpu g WHERE g.uuid = p_uuid;
+	END IF;
+	SELECT s.class, s.why INTO class, why FROM tollgate.gpu_serve(p_node, gpu_id, p_from_ns, p_until_ns) s;
+	IF class IS NULL THEN
+		PERFORM tollgate.gpu_describe(p_node, gpu_id, p_model, p_short_model, p_memory_bytes, p_index, p_from_ns, p_stream, p_seq);
+		SELECT v.from_ns, v.until_ns INTO from_ns, until_ns FROM tollgate.gpu_service v
+			WHERE v.gpu_id = gpu_claim.gpu_id AND v.node_id = p_node ORDER BY v.from_ns DESC LIMIT 1;
+	END IF;
+END $$;
+COMMENT ON FUNCTION gpu_claim IS 'Whether the records of a GPU count on a node, for a stretch of time: the only writer of gpu, gpu_spec and gpu_service.';
+
+-- --- what is set aside ---
+
+CREATE TABLE batch_set_aside (
+	stream_id integer NOT NULL,
+	seq bigint NOT NULL,
+	gpu text NOT NULL CHECK (octet_length(gpu) BETWEEN 1 AND 512),
+	class text NOT NULL CHECK (class IN ('two-nodes', 'retired', 'model')),
+	reason text NOT NULL CHECK (reason <> ''),
+	records integer NOT NULL CHECK (records > 0),
+	from_ns bigint NOT NULL,
+	to_ns bigint NOT NULL CHECK (to_ns > from_ns),
+	quarantine_id bigint NOT NULL UNIQUE DEFAULT nextval('quarantine_id'),
+	decision text CHECK (decision IN ('released', 'discarded')),
+	decided_by text CHECK (decided_by <> ''),
+	decided_at timestamptz,
+	decided_why text CHECK (octet_length(decided_why) BETWEEN 1 AND 1000),
+	PRIMARY KEY (stream_id, seq, gpu),
+	FOREIGN KEY (stream_id, seq) REFERENCES ingest_batch ON DELETE CASCADE,
+	CONSTRAINT decision_is_whole CHECK (num_nulls(decision, decided_by, decided_at, decided_why) IN (0, 4))
+);
+COMMENT ON TABLE batch_set_aside IS 'The records of one GPU in an accepted batch that do not count: the rest of the batch does. They are released or discarded like a batch in quarantine.';
+COMMENT ON COLUMN batch_set_aside.gpu IS 'its UUID as the batch says it; it may have no row';
+COMMENT ON COLUMN batch_set_aside.class IS 'two-nodes: it is another node''s; retired; model: the policy declares another model of the node';
+COMMENT ON COLUMN batch_set_aside.from_ns IS 'where its records begin';
+CREATE INDEX batch_set_aside_gpu ON batch_set_aside (gpu);
+CREATE TRIGGER released_stays_released BEFORE UPDATE ON batch_set_aside
+	FOR EACH ROW WHEN (OLD.decision = 'released') EXECUTE FUNCTION released_stays_released();
+
+-- --- dictionary entries that no record has needed yet ---
+
+-- A device or holder has a row once a record that counts needs it. Until then the stream's numbers are known as they came.
+CREATE TABLE stream_device_entry (
+	stream_id integer NOT NULL REFERENCES stream,
+	local_id bigint NOT NULL CHECK (local_id > 0),
+	gpu_local_id bigint NOT NULL CHECK (gpu_local_id > 0),
+	uuid text NOT NULL,
+	model text NOT NULL,
+	profile text NOT NULL,
+	gi integer NOT NULL,
+	ci integer NOT NULL,
+	created_ns bigint NOT NULL,
+	units smallint NOT NULL,
+	memory_bytes bigint NOT NULL,
+	index integer NOT NULL,
+	PRIMARY KEY (stream_id, local_id)
+);
+CREATE TABLE stream_holder_entry (
+	stream_id integer NOT NULL REFERENCES stream,
+	local_id bigint NOT NULL CHECK (local_id > 0),
+	kind smallint NOT NULL,
+	namespace text NOT NULL,
+	pod text NOT NULL,
+	pod_uid text NOT NULL,
+	container text NOT NULL,
+	slurm_job text NOT NULL,
+	slurm_account text NOT NULL,
+	user_name text NOT NULL,
+	uid bigint NOT NULL,
+	group_name text NOT NULL,
+	labels text NOT NULL,
+	PRIMARY KEY (stream_id, local_id)
+);
+COMMENT ON TABLE stream_device_entry IS 'The stream''s dictionary, as it came: devices that no record that counts has named. Gone when one does (stream_device).';
+COMMENT ON TABLE stream_holder_entry IS 'The same for holders; labels as they are spelt in a batch.';
+
+-- --- the list of both ---
+
+CREATE VIEW quarantine AS
+	SELECT b.quarantine_id AS id, n.name AS node, b.stream_id, s.epoch, b.seq, b.last_seq, '' AS gpu, coalesce(b.class, '') AS class, b.reason,
+		b.from_ns, b.to_ns, b.records, b.received_at, b.decision, b.decided_by, b.decided_at, b.decided_why
+	FROM ingest_batch b JOIN stream s ON s.id = b.stream_id JOIN node n ON n.id = s.node_id WHERE b.quarantine_id IS NOT NULL
+	UNION ALL
+	SELECT a.quarantine_id, n.name, a.stream_id, s.epoch, a.seq, a.seq, a.gpu, a.class, a.reason, a.from_ns, a.to_ns, a.records, b.received_at,
+		a.decision, a.decided_by, a.decided_at, a.decided_why
+	FROM batch_set_aside a JOIN ingest_batch b ON b.stream_id = a.stream_id AND b.seq = a.seq JOIN stream s ON s.id = a.stream_id
+		JOIN node n ON n.id = s.node_id;
+COMMENT ON VIEW quarantine IS 'Batches that were refused, and GPUs whose records in an accepted batch were set aside (gpu is not empty).';
+
+-- --- what a node says of this moment ---
+
+-- A GPU is shown by the node that has it in service; until any node has, by whoever shows it.
+CREATE OR REPLACE VIEW live_gpu AS
+	SELECT s.node_id, g.uuid, g.model, g.short_model, g.index, g.healthy, g.reason, g.xid, g.sharing, g.replicas
+	FROM node_status s
+	CROSS JOIN LATERAL jsonb_to_recordset(s.gpus) AS g(uuid text, model text, short_model text, index integer, healthy boolean,
+		reason text, xid integer, sharing text, replicas integer)
+	LEFT JOIN gpu_now v ON v.uuid = g.uuid AND v.node_id <> s.node_id
+	WHERE v.uuid IS NULL;
+COMMENT ON VIEW live_gpu IS 'The GPUs that each node sees, and whether they work; not those that are in service on another node. Whether the node is heard at all: is_silent().';
+
+-- As before; and one that nobody has in service is not counted where the policy declares another model.
+CREATE OR REPLACE VIEW gpu_place AS
+	SELECT s.node_id, s.uuid, s.short_model AS model, true AS in_service FROM gpu_now s
+	UNION ALL
+	SELECT min(l.node_id), l.uuid, min(l.short_model), false
+	FROM live_gpu l JOIN node n ON n.id = l.node_id AND n.approved_at IS NOT NULL
+	WHERE NOT EXISTS (SELECT FROM gpu g JOIN gpu_service v ON v.gpu_id = g.id AND v.until_ns IS NULL WHERE g.uuid = l.uuid)
+		AND (l.short_model = '' OR NOT EXISTS (SELECT FROM node_declared d WHERE d.node_id = l.node_id AND d.effective @> now())
+			OR EXISTS (SELECT FROM node_declared d WHERE d.node_id = l.node_id AND d.effective @> now() AND d.model = l.short_model))
+	GROUP BY l.uuid HAVING count(*) = 1;
+
+CREATE OR REPLACE VIEW live_instance AS
+	SELECT s.node_id, i.gpu, i.uuid, i.profile, i.gi, i.ci, i.units
+	FROM node_status s
+	CROSS JOIN LATERAL jsonb_to_recordset(s.instances) AS i(gpu text, uuid text, profile text, gi integer, ci integer, units integer)
+	LEFT JOIN gpu_now v ON v.uuid = i.gpu AND v.node_id <> s.node_id
+	WHERE v.uuid IS NULL;
+
+-- A status names a workload without its labels and group: whose it is says the newest of the node's own streams that has introduced it.
+-- What another node says of the same workload does not count.
+CREATE INDEX stream_holder_holder ON stream_holder (holder_id, stream_id);
+CREATE OR REPLACE VIEW live_holder AS
+	SELECT s.node_id, h.gpu, h.device, h.replica, h.kind, h.namespace, h.pod, h.pod_uid, h.container, h.slurm_job, h.slurm_account,
+		h.user_name, h.uid, h.allocated, h.holds, h.active, k.id AS holder_id, a.workspace_id
+	FROM node_status s
+	CROSS JOIN LATERAL (SELECT ARRAY(SELECT z.id FROM stream z WHERE z.node_id = s.node_id ORDER BY z.id DESC LIMIT 4) AS ids) r
+	CROSS JOIN LATERAL jsonb_to_recordset(s.holders) AS h(gpu text, device text, replica integer, kind smallint, namespace text, pod text,
+		pod_uid text, container text, slurm_job text, slurm_account text, user_name text, uid bigint, allocated boolean, holds boolean,
+		active boolean)
+	LEFT JOIN gpu_now v ON v.uuid = h.gpu AND v.node_id <> s.node_id
+	LEFT JOIN LATERAL (SELECT x.id FROM holder x JOIN stream_holder y ON y.holder_id = x.id AND y.stream_id = ANY (r.ids)
+		WHERE x.kind = h.kind AND x.pod_uid = h.pod_uid AND x.slurm_job = h.slurm_job
+			AND x.user_name = h.user_name AND x.namespace = h.namespace AND x.pod = h.pod
+			AND x.container = h.container AND x.slurm_account = h.slurm_account AND x.uid = h.uid
+		ORDER BY y.stream_id DESC, y.local_id DESC LIMIT 1) k ON true
+	LEFT JOIN holder_attribution a ON a.holder_id = k.id AND a.effective @> now()
+	WHERE v.uuid IS NULL;
+COMMENT ON VIEW live_holder IS 'Who is on which GPU or instance now, of GPUs that the node may speak of. holds: it counts as held; else it is on a device of somebody else.';
+
+-- Critical errors that a status tells:
+--  1. of GPUs that are in service on the node that speaks
+--  2. from when they are in service there, at most 45 days old and at most five minutes ahead, as records are
+--  3. of one kind at most one a minute, of one GPU at most sixty an hour
+-- The same when it runs twice.
+CREATE FUNCTION xids_told(p_node text, p_gpus jsonb, p_now_ns bigint) RETURNS void LANGUAGE sql VOLATILE
+	BEGIN ATOMIC
+		INSERT INTO gpu_xid (gpu_id, at_ns, xid) SELECT v.gpu_id, x.xid_at, x.xid
+			FROM jsonb_to_recordset(p_gpus) AS x(uuid text, xid integer, xid_at bigint)
+				JOIN gpu_now v ON v.uuid = x.uuid JOIN node n ON n.id = v.node_id AND n.name = p_node AND n.approved_at IS NOT NULL
+			WHERE x.xid > 0 AND x.xid_at >= greatest(v.from_ns, p_now_ns - 3888000000000000) AND x.xid_at <= p_now_ns + 300000000000
+				AND NOT EXISTS (SELECT FROM gpu_xid o WHERE o.gpu_id = v.gpu_id AND o.xid = x.xid AND o.at_ns > x.xid_at - 60000000000)
+				AND (SELECT count(*) FROM gpu_xid o WHERE o.gpu_id = v.gpu_id AND o.at_ns > x.xid_at - 3600000000000) < 60
+			ON CONFLICT DO NOTHING;
+	END;
