@@ -162,7 +162,7 @@ class Adversary(unittest.TestCase):
         say = lambda node, text: told.update([("status", self.call(s, "/v1/status", text, f"node {node}", False).status)])  # noqa: E731
         acts = STEPS
         for first in {n.name: n.streams[0] for n in honest.nodes}.values():
-            stream = next(x for x in streams if x[0] is first[0])
+            stream = next(x for x in streams if x and x[0] is first[0])
             # of each GPU the node has said that it is there
             reply = self.call(s, "/v1/ingest", ledger.frames(stream[:1]), f"node {stream[0]['node']}", True)
             self.assertEqual((reply.status, reply.json()["quarantined"]), (200, 0), reply.text())
