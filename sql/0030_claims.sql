@@ -356,3 +356,8 @@ CREATE FUNCTION xids_told(p_node text, p_gpus jsonb, p_now_ns bigint) RETURNS vo
 				AND (SELECT count(*) FROM gpu_xid o WHERE o.gpu_id = v.gpu_id AND o.at_ns > x.xid_at - 3600000000000) < 60
 			ON CONFLICT DO NOTHING;
 	END;
+
+-- --- the journal of rows has these too ---
+
+SELECT journal_table(t.name, t.key, '') FROM (VALUES ('gpu_declared', 'gpu_id,effective'), ('batch_set_aside', 'stream_id,seq,gpu'),
+	('stream_device_entry', 'stream_id,local_id'), ('stream_holder_entry', 'stream_id,local_id')) AS t(name, key);

@@ -177,7 +177,7 @@ dict_note_devices(struct ingest *in, const struct wire_device *devices, size_t n
 			continue;
 		if (!idmap_find(&dict->device_ids, d->id, &known)) {
 			note(in, d, uuids[k % n], kept, r, (int)(k % n));
-		} else if (is_gpu && res_bool(r, (int)(k % n), FOUND_OTHERWISE)) {
+		} else if (is_gpu && dict->devices[known].entered && res_bool(r, (int)(k % n), FOUND_OTHERWISE)) {
 			entry_replace(&dict->devices[known], d);
 			dict->gpus[dict->devices[known].gpu].asks = true;
 		}

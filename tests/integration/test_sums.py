@@ -119,7 +119,7 @@ def batches(node, start, hours, seq=0):
             held = isinstance(who, str)
             method = MEASURED if held and not cut else NONE
             records.append([device["id"], names.index(who) + 1 if held else 0, HELD if held else who or UNALLOCATED, MIG if cut else EXCLUSIVE, method,
-                            device.get("units", UNITS), at, step, step, step // 3 if method else 0, step if held and cut else 0, 0, 0, 361_007_003, 1])  # fmt: skip
+                            device.get("units", UNITS), at, step, step, step // 3 if method else 0, step if held and cut else 0, 0, 0, 361_007_003 // (len(instances) or 1), 1])  # fmt: skip
         out.append({"node": node, "boot_id": "ab" * 16, "epoch": 1, "seq": seq + len(out) + 1, "flags": 1, "from_ns": at, "to_ns": at + step, "devices": gpus + instances,
                     "holders": holders, "records": records})  # fmt: skip
     return out
