@@ -20,7 +20,8 @@ check_sound(const struct decision_body *b, const char *tenant)
 	ASSERT(strchr(b->workspace, '/') != NULL);
 	ASSERT(!tenant || (strncmp(b->workspace, tenant, n) == 0 && b->workspace[n] == '/'));
 	ASSERT(json_parse("request", buf_text(&b->request), b->request.len, &request, &err));
-	ASSERT(strcmp(json_string_value(json_object_get(request, "id")), b->request_id) == 0);
+	ASSERT(strcmp(json_string_value(json_object_get(request, "id")), b->key) == 0);
+	ASSERT(strcmp(decision_key_id(b->key), b->request_id) == 0);
 	ASSERT(strcmp(json_string_value(json_object_get(request, "workspace")), b->workspace) == 0);
 	ASSERT(json_parse("body", buf_text(&b->body), b->body.len, &body, &err));
 }

@@ -116,7 +116,8 @@ class Attribution(unittest.TestCase):
             spelt = f"{cluster} {kind} {uid} " + "".join(f"{len(t.encode())}:{t}" for t in texts)
             self.assertEqual(identity, hashlib.sha256(spelt.encode()).hexdigest())
         # A group or a label makes another holder, and so does the side on which a text stands.
-        self.take(led, [quarter(1, [{"id": 1, **POD, "labels": "a=b"}, {"id": 2, **user, "group": "a"}, {"id": 3, **user, "group": "b"}], 1, node="n3")])
+        self.take(led, [quarter(1, [{"id": 1, **POD, "labels": "a=b"}, {"id": 2, **user, "group": "a"}, {"id": 3, **user, "group": "b"}], 1, node="n3"),
+                        quarter(2, [], 2, node="n3"), quarter(3, [], 3, node="n3")])  # fmt: skip
         self.assertEqual(led.value("select count(*) from holder"), "5")
 
     def test_the_batches_of_an_old_and_a_new_exporter_follow_each_other(self):

@@ -130,6 +130,7 @@ class Ledger(Doctor):
         wait_for("a cent of a GPU-hour", lambda: lines(ask())["unattributed usage"][0] == "warn")
         self.expect(ask(), 0, nodes=("ok", "1 send"), unattributed_usage=("warn", "add a rule"), prices=("warn", "no price: L40S"))
         stack.pg.stop()
+        wait_for("the probe to notice", lambda: lines(ask())["database"][0] == "fail")  # /readyz tells what the last probe found
         self.expect(ask(), 1, aggregator=("ok",), database=("fail", "start PostgreSQL"), token=("fail",))
 
 
