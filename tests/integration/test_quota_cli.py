@@ -182,7 +182,7 @@ class Quota(unittest.TestCase):
         self.assertIn("all the same", done.stderr)
         self.assertIn('"id":"acme/kept"', done.stdout)
         # 4: this ledger has statuses and no batch, so none of its usage could be proved
-        self.assertRegex(self.cli("verify", code=4), r", [1-9]\d* quota events, \d+ seals: no difference\n")
+        self.assertRegex(self.cli("verify", code=4), r", [1-9]\d* quota events, \d+ journal entries, \d+ seals: no difference\n")
         one = self.stack.sql("select seq from quota_event where event like '%\"acme/kept\"%' order by seq limit 1")[0][0]
         for change, kind in ((f"actor = 'nobody' where seq = {one}", "quota-log"), (f"outcome = replace(outcome, 'admit', 'queue') where seq = {one}", "quota-log")):
             with self.subTest(change=change):

@@ -152,7 +152,7 @@ class Tls(unittest.TestCase):
     def test_an_exporter_that_cannot_verify_its_aggregator_keeps_its_batches(self):
         e = self.stack.exporter("n2", SCENARIO, "--ca-file", self.path("other-ca.pem"))
         stack.wait_for("the failure to be told", lambda: "push fails, batches stay in the spool" in self.log(e), e)
-        self.assertEqual(self.stack.sql("select count(*) from tollgate.node where name = 'n2'"), [["0"]])
+        self.assertEqual(self.stack.sql("select count(*) from tollgate.stream s join tollgate.node n on n.id = s.node_id where n.name = 'n2'"), [["0"]])
         e.stop()
 
     def test_wrong_tls_options_are_refused_at_once(self):
