@@ -28,6 +28,7 @@
 
 #define AHEAD_MAX_NS (5 * NS_PER_MIN)
 #define SAMPLE_MAX_NS (2 * NS_PER_S)
+#define CATCH_UP_MAX_NS (2 * NS_PER_MIN)
 #define MEMORY_SHARED_BY 2
 #define BEHIND_MAX_NS (45 * NS_PER_DAY)
 
@@ -221,16 +222,20 @@ judge_records(struct ingest *in, struct ingest_frame *f)
 			       in->dict.gpus[i].uuid);
 }
 
-/* Rule 6a. A watt is a millijoule each millisecond. A counter may be read one sample late; memory that processes share is counted for
- * each of them by some drivers. */
+/* Rule 6a. A watt is a millijoule each millisecond. A counter may be read one sample late, and the first reading after a driver has hung
+ * has the energy of the time before: up to two minutes, and twice the time covered at most, so that short batches gain nothing. Memory
+ * that processes share is counted for each of them by some drivers. */
 static void
 judge_board(struct ingest *in, struct ingest_frame *f)
 {
-	int64_t ms = (f->batch->to_ns - f->batch->from_ns + SAMPLE_MAX_NS) / NS_PER_MS;
+	int64_t covered_ns = f->batch->to_ns - f->batch->from_ns;
+	int64_t catch_up_ns = 2 * covered_ns < CATCH_UP_MAX_NS ? 2 * covered_ns : CATCH_UP_MAX_NS;
+	int64_t ms = (covered_ns + SAMPLE_MAX_NS) / NS_PER_MS, powered_ms = ms + catch_up_ns / NS_PER_MS;
 
 	for (size_t i = 0; i < in->dict.gpu_count && !refused(f); i++) {
 		const struct dict_gpu *g = &in->dict.gpus[i];
-		int128 energy = (int128)g->power_w * ms, memory = (int128)g->memory_bytes * MEMORY_SHARED_BY * ms;
+		int128 energy = (int128)g->power_w * powered_ms,
+		       memory = (int128)g->memory_bytes * MEMORY_SHARED_BY * ms;
 
 		if (g->energy_mj > energy)
 			REFUSE(f, QUARANTINE_ENERGY,
