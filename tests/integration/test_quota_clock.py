@@ -122,7 +122,7 @@ class Clocks(unittest.TestCase):
         self.assertEqual(self.ask("late", "prod"), "admitted")
         self.becomes("late", "ended")
         # those that were confirmed were seen empty; what was admitted behind them nobody confirmed
-        self.assertEqual((self.told("lease suspect"), self.told("lease expired")), ({"fixed", "loan"}, {"owner", "late"}))
+        self.assertEqual((self.told("lease suspect"), self.told("lease expired")), ({"acme/fixed", "acme/loan"}, {"acme/owner", "acme/late"}))
         self.assertGreater(self.steps(), 0)
         self.check_log()
 

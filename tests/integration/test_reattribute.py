@@ -70,7 +70,7 @@ class Steps(Base):
                 pass
             one.assert_sound()
         self.assertEqual(all_rows(led), all_rows(fresh))
-        self.assertGreater(len({row[5] for row in all_rows(led)}), 2)
+        self.assertGreater(len({row[5] for row in all_rows(led)}), 1)
 
     def test_progress_is_told_and_verify_waits_for_the_end(self):
         led = Ledger(self.cluster, "progress", now=START + HOUR)
