@@ -723,7 +723,6 @@ on_request(void *arg, struct MHD_Connection *connection, const char *path, const
 	case EXCHANGE_REPLY: return exchange_send(x);
 	case EXCHANGE_QUEUED:
 		/* once it is being stopped libmicrohttpd takes replies, forgets them and asks again */
-		return MHD_NO;
 	case EXCHANGE_GONE: return MHD_NO;
 	case EXCHANGE_IDENTIFY:
 	case EXCHANGE_WORK: break;

@@ -392,6 +392,7 @@ tell(struct verify_node *n, const char *day, const struct fact *expected, const 
 	                                    : "charge-changed";
 	char what[KEY_SIZE + 128];
 
+	ASSERT(some != NULL);
 	for (size_t s = 0; s < VERIFY_CHARGE_SUMS && tables[some->table].sums[s] != NULL; s++) {
 		int128 e = expected != NULL ? expected->sum[s] : 0, f = found != NULL ? found->sum[s] : 0;
 

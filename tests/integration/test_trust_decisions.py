@@ -12,7 +12,7 @@ from tests.integration.test_decisions import OPTIONS, POLICY, SIZES, ask, free_u
 from tests.integration.test_quota_loop import holder
 from tests.support import ledger, quotalog
 from tests.support.locked import Session
-from tests.support.quotanodes import MINUTE, SHORT, Nodes
+from tests.support.quotanodes import MINUTE, MODEL, SHORT, Nodes
 from tests.support.stack import Stack, program, wait_for
 
 BOOK = "SELECT FROM tollgate.quota_book FOR UPDATE"
@@ -261,8 +261,9 @@ class Limits(Trust):
 
         self.assertEqual(push(1, 4096).status, 200)
         self.assertEqual(push(2, 4097).status, 200)
-        self.assertEqual(self.stack.sql("SELECT count(*) FROM holder WHERE pod_uid LIKE 'uid-1-%'"), [["4096"]])
-        self.assertEqual(self.stack.sql("SELECT count(*) FROM holder WHERE pod_uid LIKE 'uid-2-%'"), [["0"]])
+        # A holder has a row once a record of it counts; until then its dictionary entry is kept.
+        self.assertEqual(self.stack.sql("SELECT count(*) FROM stream_holder_entry WHERE pod_uid LIKE 'uid-1-%'"), [["4096"]])
+        self.assertEqual(self.stack.sql("SELECT count(*) FROM stream_holder_entry WHERE pod_uid LIKE 'uid-2-%'"), [["0"]])
         [batch] = self.stack.get("/v1/quarantine").json()["batches"]
         self.assertIn("names 4097 holders, and may name 4096", batch["reason"])
 
@@ -285,7 +286,9 @@ class Confirmations(Trust):
         self.assertEqual(self.post("/v1/decisions", ask("mine", "lab", 1, workload=stranger), "globex").json()["status"], "admitted")
         at = time.time_ns() // MINUTE * MINUTE - MINUTE
         pods = [{"id": 1, "kind": 1, "ns": "prod", "pod": "prod-0", "pod_uid": "uid-prod", "container": "main"}]  # attributed from here on
-        batch = {"node": "n4", "boot_id": "00" * 16, "epoch": 300, "seq": 1, "flags": 1, "from_ns": at, "to_ns": at + 1, "devices": [], "holders": pods, "records": []}
+        batch = {"node": "n4", "boot_id": "00" * 16, "epoch": 300, "seq": 1, "flags": 1, "from_ns": at, "to_ns": at + MINUTE, "holders": pods,
+                 "devices": [{"id": 1, "uuid": Nodes.uuid("n4", 0), "model": MODEL, "index": 0}],
+                 "records": [[1, 1, 1, 1, 1, 5040, at, MINUTE, MINUTE, 0, 0, 0, 0, 0, 1]]}  # fmt: skip
         self.assertEqual(self.stack.call("POST", "/v1/ingest", ledger.frames([batch]), role="node n4").status, 200)
         self.nodes.holders = {("n4", 0): [holder("prod") | {"device": Nodes.uuid("n4", 0)}]}  # a shared node
         self.nodes.speak()
