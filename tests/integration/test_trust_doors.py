@@ -141,6 +141,7 @@ class Framing(Case):
                 self.check(f"{method} {path} by {role}", s.call(method, path, b"{}" if method in ("POST", "PUT") else None, role=role))
         for path in ("/", "/metrics", "/healthz", "/readyz", "/nowhere"):
             self.check(f"exporter {path}", request("GET", self.exporter.url + path))
+        wait_for("the first usage of the month", lambda: s.call("GET", "/v1/reports/current.csv").status == 200, self.exporter)
         html = s.call("GET", "/v1/reports/current.html")
         self.check("an invoice", html)
         # an entity tag may be kept and asked about; nothing else is kept by anybody
@@ -213,6 +214,7 @@ class Away(Telling):
             self.assertEqual(reply.status, 503)
             self.assertEqual(reply.json()["request_id"], "while-it-is-away")
             ready = wait_for("the probe to notice", lambda: (r := s.call("GET", "/readyz", role=None)).status == 503 and r)
+            self.sound("/readyz", ready)
             self.assertNotEqual(ready.json()["detail"], "")
         finally:
             s.pg.start()
