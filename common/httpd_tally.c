@@ -78,10 +78,11 @@ http_tally_take(struct http_tally *t, const char *name, size_t amount)
 
 	if (amount == 0)
 		return;
-	while (*at && strcmp((*at)->name, name) != 0)
+	/* what is taken was given under the same name, so it is there */
+	while (strcmp((*at)->name, name) != 0)
 		at = &(*at)->next;
 	e = *at;
-	ASSERT(e && e->amount >= amount);
+	ASSERT(e->amount >= amount);
 	e->amount -= amount;
 	if (e->amount > 0)
 		return;
