@@ -7,6 +7,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "common/text.h"
+
 #define BUCKETS 1024u
 
 /* Jobs of one member that wait: plain ones and heavy ones, each in the order they came. There is none without a job. */
@@ -53,11 +55,7 @@ struct httpd_pool {
 static struct group **
 bucket_of(struct httpd_pool *p, const char *name)
 {
-	uint64_t hash = UINT64_C(0xcbf29ce484222325);
-
-	for (; *name; name++)
-		hash = (hash ^ (unsigned char)*name) * UINT64_C(0x100000001b3);
-	return &p->buckets[hash % BUCKETS];
+	return &p->buckets[text_hash(name) % BUCKETS];
 }
 
 static struct group *

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "common/text.h"
+
 #define BUCKETS 1024u
 
 struct entry {
@@ -35,11 +37,7 @@ http_tally_free(struct http_tally *t)
 static size_t
 bucket_of(const char *name)
 {
-	uint64_t hash = UINT64_C(0xcbf29ce484222325);
-
-	for (; *name; name++)
-		hash = (hash ^ (unsigned char)*name) * UINT64_C(0x100000001b3);
-	return (size_t)(hash % BUCKETS);
+	return (size_t)(text_hash(name) % BUCKETS);
 }
 
 size_t

@@ -71,6 +71,16 @@ text_is_clean(const char *s)
 	return text_n_is_clean(s, strlen(s));
 }
 
+uint64_t
+text_hash(const char *s)
+{
+	uint64_t hash = UINT64_C(0xcbf29ce484222325);
+
+	for (; *s; s++)
+		hash = (hash ^ (unsigned char)*s) * UINT64_C(0x100000001b3);
+	return hash;
+}
+
 bool
 text_to_i64(const char *s, int64_t *ret)
 {

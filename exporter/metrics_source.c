@@ -1,5 +1,6 @@
 /* exporter/metrics_source.c - where values come from when DCGM is beside NVML, and how DCGM is, on /metrics. */
 #include "exporter/metrics_render.h"
+#include "common/text.h"
 
 /* A value of each kind, of a GPU and of an instance. */
 static const struct {
@@ -46,17 +47,6 @@ is_told(const struct render *r, size_t kind, bool by_dcgm)
 	return false;
 }
 
-/* What a label says that is not a number, as a number. */
-static uint64_t
-text_key(const char *text)
-{
-	uint64_t h = UINT64_C(14695981039346656037);
-
-	for (; *text; text++)
-		h = (h ^ (unsigned char)*text) * UINT64_C(1099511628211);
-	return h;
-}
-
 void
 render_source_kinds(struct render *r)
 {
@@ -65,7 +55,7 @@ render_source_kinds(struct render *r)
 
 	if (!d)
 		return;
-	if (d->up && render_sample(r, text_key(d->version), 1 + d->simulated, 1, 0)) {
+	if (d->up && render_sample(r, text_hash(d->version), 1 + d->simulated, 1, 0)) {
 		prom_begin(&r->p);
 		prom_label(&r->p, "source", "dcgm");
 		prom_label(&r->p, "library_version", d->version);
@@ -111,7 +101,7 @@ static void
 put_instance_pipe(struct render *r, size_t gpu, size_t instance, uint32_t pipe, int64_t ppm)
 {
 	struct prom_set set = label_sets_get(&r->instances, instance);
-	in_place(buf) struct buf labels;
+	in_place(buf) struct buf labels = {0};
 
 	buf_init(&labels, 4096);
 	buf_add(&labels, set.text, set.len);

@@ -1,16 +1,15 @@
 /* aggregator/core/decision_bet.c - whether it pays to decide first and ask afterwards. */
 #include "aggregator/core/decision_bet.h"
 
+#include "common/text.h"
 #include "common/time.h"
 
-/* FNV-1a, never 0. */
+/* Never 0. */
 static uint64_t
 hash_of(const char *id)
 {
-	uint64_t h = UINT64_C(0xcbf29ce484222325);
+	uint64_t h = text_hash(id);
 
-	for (; *id != '\0'; id++)
-		h = (h ^ (uint8_t)*id) * UINT64_C(0x100000001b3);
 	return h ? h : 1;
 }
 

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "common/text.h"
+
 const char *
 decision_status_name(enum decision_status s)
 {
@@ -41,22 +43,11 @@ decision_rows_fini(struct decision_rows *r)
 
 /* ---- finding --------------------------------------------------------------------------------------------------------------- */
 
-/* FNV-1a. Ids are chosen by clients, who may make two of them meet: then the list is searched. */
-static uint64_t
-key_of(const char *id)
-{
-	uint64_t h = UINT64_C(0xcbf29ce484222325);
-
-	for (; *id != '\0'; id++)
-		h = (h ^ (uint8_t)*id) * UINT64_C(0x100000001b3);
-	return h;
-}
-
-/* Both kinds of change begin with their id. */
+/* Both kinds of change begin with their id. Clients choose ids and may make two of them meet: then the list is searched. */
 static size_t
 find(const struct idmap *ids, const void *list, size_t count, size_t size, const char *id)
 {
-	size_t at = idmap_get(ids, key_of(id));
+	size_t at = idmap_get(ids, text_hash(id));
 
 	if (at == IDMAP_NONE || strcmp((const char *)list + at * size, id) == 0)
 		return at;
@@ -87,7 +78,7 @@ decision_of(struct decision_rows *r, const char *id, const struct decision_momen
 		}
 		r->decisions[at] = (struct decision_change){0};
 		memcpy(r->decisions[at].id, id, strnlen(id, QUOTA_ID_SIZE - 1));
-		idmap_put(&r->decision_ids, key_of(id), at);
+		idmap_put(&r->decision_ids, text_hash(id), at);
 	}
 	r->decisions[at].changed_seq = m->seq;
 	r->decisions[at].changed_ns = m->at_ns;
@@ -121,7 +112,7 @@ reclaim_new(struct decision_rows *r, const struct decision_moment *m, const char
 	                                          .ordered_ns = m->at_ns,
 	                                          .asked_by = m->actor};
 	memcpy(r->reclaims[at].lease, lease, strnlen(lease, QUOTA_ID_SIZE - 1));
-	idmap_put(&r->reclaim_ids, key_of(lease), at);
+	idmap_put(&r->reclaim_ids, text_hash(lease), at);
 	return &r->reclaims[at];
 }
 

@@ -4,14 +4,13 @@
 #include <string.h>
 
 #include "aggregator/core/quota.h"
+#include "common/text.h"
 
 static size_t
 hash_of(const char *id)
 {
-	uint64_t h = UINT64_C(0xcbf29ce484222325);
+	uint64_t h = text_hash(id);
 
-	for (; *id; id++)
-		h = (h ^ (unsigned char)*id) * UINT64_C(0x100000001b3);
 	return (size_t)(h ^ (h >> 29));
 }
 

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "aggregator/store/ingest.h"
+#include "common/text.h"
 
 #define BUCKETS 4096u       /* a power of two */
 #define KEPT_MAX 1000000u   /* dictionary entries; some 50 bytes each */
@@ -67,14 +68,11 @@ weight(const struct stream_known *k)
 	return STREAM_OVERHEAD + k->dict.device_count + k->dict.holder_count + k->dict.owner_count + 2 * k->slice.cap;
 }
 
-/* FNV-1a. */
 static struct stream_known **
 bucket_of(struct ingest_cache *c, const char *node, const uint8_t *boot_id, uint64_t epoch)
 {
-	uint64_t h = UINT64_C(0xcbf29ce484222325);
+	uint64_t h = text_hash(node);
 
-	for (const char *s = node; *s; s++)
-		h = (h ^ (uint8_t)*s) * UINT64_C(0x100000001b3);
 	for (size_t i = 0; i < WIRE_BOOT_ID_SIZE; i++)
 		h = (h ^ boot_id[i]) * UINT64_C(0x100000001b3);
 	h = (h ^ epoch) * UINT64_C(0x100000001b3);

@@ -134,6 +134,16 @@ the_nearest_word_is_one_its_author_could_have_meant(void **state)
 	assert_null(text_nearest(endless, words));
 }
 
+/* The published values of FNV-1a, 64 bits. */
+static void
+a_hash_is_as_published(void **state)
+{
+	(void)state;
+	assert_true(text_hash("") == UINT64_C(0xcbf29ce484222325));
+	assert_true(text_hash("a") == UINT64_C(0xaf63dc4c8601ec8c));
+	assert_true(text_hash("foobar") == UINT64_C(0x85944171f73967e8));
+}
+
 int
 main(void)
 {
@@ -141,6 +151,7 @@ main(void)
 		cmocka_unit_test(a_utf8_character_is_read_with_its_code_or_refused),
 		cmocka_unit_test(clean_text_has_no_control_characters),
 		cmocka_unit_test(a_number_has_one_spelling),
+		cmocka_unit_test(a_hash_is_as_published),
 		cmocka_unit_test(the_nearest_word_is_one_its_author_could_have_meant),
 	};
 
