@@ -3,13 +3,11 @@
  *
  * One thread, a connection of each login, one task after the other. Every replica does all of them: the store sees to it that one works at
  * a time and the others find nothing to do. A task that fails is tried again at its next turn; the others go on. */
-#include <errno.h>
-#include <pthread.h>
 #include <string.h>
-#include <time.h>
 
 #include "aggregator/api/app.h"
 #include "aggregator/api/quota_loop.h"
+#include "aggregator/api/ticker.h"
 #include "aggregator/store/audit.h"
 #include "aggregator/store/decision.h"
 #include "aggregator/store/exception.h"
@@ -36,10 +34,7 @@ struct background {
 	struct app *app;
 	struct db *db;     /* the daemon's login */
 	struct db *rollup; /* the login that writes what is made from inputs */
-	pthread_t thread;
-	pthread_mutex_t lock;
-	pthread_cond_t wake;
-	bool stop;
+	struct ticker *ticker;
 	int64_t audited_ns; /* boot clock; INT64_MIN: never */
 	char last_error[BACKGROUND_TASKS][ERR_LOG_SIZE];
 };
@@ -258,58 +253,26 @@ run_task(struct background *b, enum background_task task)
 
 /* --- the thread --- */
 
-static bool
-wait_turn(struct background *b, int64_t ns)
-{
-	struct timespec until;
-	bool stop;
-
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	ns += until.tv_nsec;
-	until.tv_sec += (time_t)(ns / NS_PER_S);
-	until.tv_nsec = (long)(ns % NS_PER_S);
-	pthread_mutex_lock(&b->lock);
-	while (!b->stop && pthread_cond_timedwait(&b->wake, &b->lock, &until) != ETIMEDOUT)
-		;
-	stop = b->stop;
-	pthread_mutex_unlock(&b->lock);
-	return !stop;
-}
-
-static bool
-is_stopping(struct background *b)
-{
-	bool stop;
-
-	pthread_mutex_lock(&b->lock);
-	stop = b->stop;
-	pthread_mutex_unlock(&b->lock);
-	return stop;
-}
-
-static void *
-background_main(void *arg)
+static void
+work(struct ticker *ticker, void *arg)
 {
 	struct background *b = arg;
 	unsigned turn = 0;
 
 	do {
-		for (enum background_task t = 0; t < BACKGROUND_TASKS && !is_stopping(b); t++)
+		for (enum background_task t = 0; t < BACKGROUND_TASKS && !ticker_is_stopping(ticker); t++)
 			if (turn % tasks[t].every == 0)
 				run_task(b, t);
 		turn++;
-	} while (wait_turn(b, b->app->options->rollup_interval_ns));
+	} while (ticker_wait(ticker, b->app->options->rollup_interval_ns));
 	/* nobody asks any more: what was read is entered before the end */
 	b->audited_ns = INT64_MIN;
 	run_task(b, BACKGROUND_AUDIT);
-	return NULL;
 }
 
 static void
 background_free(struct background *b)
 {
-	pthread_cond_destroy(&b->wake);
-	pthread_mutex_destroy(&b->lock);
 	db_free(b->db);
 	db_free(b->rollup);
 	mem_free(b);
@@ -319,24 +282,16 @@ bool
 background_start(struct app *app, struct background **ret, struct err *err)
 {
 	struct background *b;
-	pthread_condattr_t attr;
 	owned(db) struct db *db = NULL, *rollup = NULL;
-	int rc;
 
 	if (!app_db_new(app->options, "tollgate-aggregator background", &app->db, &db, err) ||
 	    !app_rollup_new(app->options, "tollgate-aggregator roll-up", &app->db, &rollup, err))
 		return false;
 	b = mem_alloc(sizeof(*b));
 	*b = (struct background){.app = app, .db = take(db), .rollup = take(rollup), .audited_ns = INT64_MIN};
-	pthread_mutex_init(&b->lock, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&b->wake, &attr);
-	pthread_condattr_destroy(&attr);
-	rc = pthread_create(&b->thread, NULL, background_main, b);
-	if (rc != 0) {
+	if (!ticker_start("for work in the background", work, b, &b->ticker, err)) {
 		background_free(b);
-		return err_errno(err, ERR_FATAL, rc, "cannot start the thread for work in the background");
+		return false;
 	}
 	*ret = b;
 	return true;
@@ -345,10 +300,6 @@ background_start(struct app *app, struct background **ret, struct err *err)
 void
 background_stop(struct background *b)
 {
-	pthread_mutex_lock(&b->lock);
-	b->stop = true;
-	pthread_cond_signal(&b->wake);
-	pthread_mutex_unlock(&b->lock);
-	pthread_join(b->thread, NULL);
+	ticker_stop(b->ticker);
 	background_free(b);
 }

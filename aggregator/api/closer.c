@@ -2,12 +2,10 @@
  *
  * Every replica has one; the store sees to it that one works at a time. A job that a replica left in the middle is found by the others, or by the
  * same one when it is there again. */
-#include <errno.h>
-#include <pthread.h>
 #include <string.h>
-#include <time.h>
 
 #include "aggregator/api/app.h"
+#include "aggregator/api/ticker.h"
 #include "aggregator/store/period.h"
 #include "common/log.h"
 #include "common/time.h"
@@ -17,23 +15,14 @@
 struct closer {
 	struct app *app;
 	struct db *work, *tell;
-	pthread_t thread;
-	pthread_mutex_t lock;
-	pthread_cond_t wake;
-	bool stop, asked; /* under lock */
+	struct ticker *ticker;
 	char last_error[sizeof((struct err *)0)->text];
 };
 
 static bool
-go_on(void *closer)
+go_on(void *ticker)
 {
-	struct closer *c = closer;
-	bool stop;
-
-	pthread_mutex_lock(&c->lock);
-	stop = c->stop;
-	pthread_mutex_unlock(&c->lock);
-	return !stop;
+	return !ticker_is_stopping(ticker);
 }
 
 static void
@@ -56,9 +45,9 @@ log_outcome(const struct close_outcome *o)
 
 /* Whether there may be more to do at once. The same error is told once. */
 static bool
-look(struct closer *c)
+look(struct closer *c, struct ticker *ticker)
 {
-	const struct close_work work = {.work = c->work, .tell = c->tell, .go_on = go_on, .arg = c};
+	const struct close_work work = {.work = c->work, .tell = c->tell, .go_on = go_on, .arg = ticker};
 	struct close_outcome out;
 	struct err err = {0};
 
@@ -74,40 +63,18 @@ look(struct closer *c)
 	return false;
 }
 
-static bool
-wait_turn(struct closer *c)
+static void
+work(struct ticker *ticker, void *arg)
 {
-	struct timespec until;
-	bool stop;
-
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_sec += LOOK_EVERY_NS / NS_PER_S;
-	pthread_mutex_lock(&c->lock);
-	while (!c->stop && !c->asked && pthread_cond_timedwait(&c->wake, &c->lock, &until) != ETIMEDOUT)
-		;
-	c->asked = false;
-	stop = c->stop;
-	pthread_mutex_unlock(&c->lock);
-	return !stop;
-}
-
-static void *
-closer_main(void *arg)
-{
-	struct closer *c = arg;
-
 	do
-		while (go_on(c) && look(c))
+		while (go_on(ticker) && look(arg, ticker))
 			;
-	while (wait_turn(c));
-	return NULL;
+	while (ticker_wait(ticker, LOOK_EVERY_NS));
 }
 
 static void
 closer_free(struct closer *c)
 {
-	pthread_cond_destroy(&c->wake);
-	pthread_mutex_destroy(&c->lock);
 	db_free(c->work);
 	db_free(c->tell);
 	mem_free(c);
@@ -116,25 +83,17 @@ closer_free(struct closer *c)
 bool
 closer_start(struct app *app, struct closer **ret, struct err *err)
 {
-	owned(db) struct db *work = NULL, *tell = NULL;
-	pthread_condattr_t attr;
+	owned(db) struct db *work_db = NULL, *tell = NULL;
 	struct closer *c;
-	int rc;
 
-	if (!app_rollup_new(app->options, "tollgate-aggregator close", &app->db, &work, err) ||
+	if (!app_rollup_new(app->options, "tollgate-aggregator close", &app->db, &work_db, err) ||
 	    !app_rollup_new(app->options, "tollgate-aggregator close progress", &app->db, &tell, err))
 		return false;
 	c = mem_alloc(sizeof(*c));
-	*c = (struct closer){.app = app, .work = take(work), .tell = take(tell)};
-	pthread_mutex_init(&c->lock, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&c->wake, &attr);
-	pthread_condattr_destroy(&attr);
-	rc = pthread_create(&c->thread, NULL, closer_main, c);
-	if (rc != 0) {
+	*c = (struct closer){.app = app, .work = take(work_db), .tell = take(tell)};
+	if (!ticker_start("that closes periods", work, c, &c->ticker, err)) {
 		closer_free(c);
-		return err_errno(err, ERR_FATAL, rc, "cannot start the thread that closes periods");
+		return false;
 	}
 	*ret = c;
 	return true;
@@ -143,21 +102,14 @@ closer_start(struct app *app, struct closer **ret, struct err *err)
 void
 closer_wake(struct closer *c)
 {
-	pthread_mutex_lock(&c->lock);
-	c->asked = true;
-	pthread_cond_signal(&c->wake);
-	pthread_mutex_unlock(&c->lock);
+	ticker_wake(c->ticker);
 }
 
 void
 closer_stop(struct closer *c)
 {
-	if (c == NULL)
+	if (!c)
 		return;
-	pthread_mutex_lock(&c->lock);
-	c->stop = true;
-	pthread_cond_signal(&c->wake);
-	pthread_mutex_unlock(&c->lock);
-	pthread_join(c->thread, NULL);
+	ticker_stop(c->ticker);
 	closer_free(c);
 }

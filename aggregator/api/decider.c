@@ -155,7 +155,7 @@ static void
 write_view(struct decider *d, const struct decision_view *v, const struct desk_item *i)
 {
 	owned(quota_outcome) struct quota_outcome *o = NULL;
-	in_place(buf) struct buf now;
+	in_place(buf) struct buf now = {0};
 	const struct quota_book *b;
 
 	buf_init(&now, HTTP_REPLY_MAX);

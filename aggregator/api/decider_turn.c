@@ -89,7 +89,7 @@ static bool
 step_group(struct turn_result *r, struct desk_item *first, struct err *err)
 {
 	const struct quota_outcome *o = NULL;
-	in_place(buf) struct buf text;
+	in_place(buf) struct buf text = {0};
 	const char *comma = "[";
 
 	buf_init(&text, TEXT_MAX);
@@ -292,7 +292,7 @@ static bool
 step_submits(struct turn_result *r, struct desk_item *items, int64_t queued_max, struct err *err)
 {
 	const struct quota_outcome *o = NULL;
-	in_place(buf) struct buf text, actors;
+	in_place(buf) struct buf text = {0}, actors = {0};
 	struct decision_ask *asks;
 	size_t n = 0;
 
@@ -399,7 +399,7 @@ bool
 decider_turn(struct db *db, struct quota_log *log, struct desk_item *items, int64_t queued_max, struct turn_result *ret,
              struct err *err)
 {
-	in_place(agenda) struct agenda a;
+	in_place(agenda) struct agenda a = {0};
 	bool lost;
 
 	agenda_of(items, &a);

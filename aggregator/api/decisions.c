@@ -169,7 +169,7 @@ void
 decision_json(const struct decision_view *v, const char *explained, const char *warning, const char *tenant,
               struct buf *out)
 {
-	in_place(buf) struct buf verdict;
+	in_place(buf) struct buf verdict = {0};
 	size_t n = strlen(v->body);
 
 	buf_str(out, "{\"request_id\":");

@@ -139,7 +139,7 @@ answer(const struct quota_book *b, int64_t now_ns, int64_t seq, struct desk_item
 {
 	owned(quota_outcome) struct quota_outcome *o = NULL;
 	const struct quota_verdict *v;
-	in_place(buf) struct buf text, told;
+	in_place(buf) struct buf text = {0}, told = {0};
 	struct buf *out = &i->rp->body;
 
 	buf_init(&text, QUOTA_EVENT_MAX_BYTES);

@@ -406,7 +406,7 @@ main(int argc, char **argv)
 {
 	struct aggregator_options options = {0};
 	const struct conf_daemon d = {&aggregator_program, &options, options_check, run};
-	in_place(buf) struct buf text;
+	in_place(buf) struct buf text = {0};
 
 	buf_init(&text, TEXT_MAX);
 	/* for people and tests; beside the option table, because it is about the program and not about a run of it */

@@ -31,7 +31,7 @@ handle_policy_put(void *app, void *worker, const struct http_request *rq, struct
 	struct policy_outcome outcome = {0};
 	struct policy_request request;
 	char name[API_DOCUMENT_NAME_MAX], when[TIME_TEXT_SIZE];
-	in_place(buf) struct buf diff;
+	in_place(buf) struct buf diff = {0};
 	struct err err = {0};
 
 	(void)app;

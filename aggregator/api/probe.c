@@ -1,11 +1,9 @@
 /* aggregator/api/probe.c - the thread that asks whether the database answers and has this program's schema. The rules are in the header. */
 #include "aggregator/api/probe.h"
 
-#include <errno.h>
 #include <pthread.h>
-#include <string.h>
-#include <time.h>
 
+#include "aggregator/api/ticker.h"
 #include "common/log.h"
 #include "common/time.h"
 
@@ -14,10 +12,8 @@
 
 struct probe {
 	struct db *db;
-	pthread_t thread;
-	pthread_mutex_t lock; /* of all that follows */
-	pthread_cond_t wake;
-	bool stop;
+	struct ticker *ticker;
+	pthread_mutex_t lock;  /* of all that follows */
 	enum err_kind failure; /* of the last look */
 	int64_t succeeded_ns;  /* when the last good one ended, on the boot clock */
 	bool told;             /* that it is not ready */
@@ -42,39 +38,21 @@ conclude(struct probe *p, bool ok, const struct err *err)
 		log_event(LOG_WARN, "not ready", LS("error", err_log_text(err, why)));
 }
 
-static bool
-wait_turn(struct probe *p)
-{
-	struct timespec until;
-	bool stop;
-
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_sec += EVERY_NS / NS_PER_S;
-	pthread_mutex_lock(&p->lock);
-	while (!p->stop && pthread_cond_timedwait(&p->wake, &p->lock, &until) != ETIMEDOUT)
-		;
-	stop = p->stop;
-	pthread_mutex_unlock(&p->lock);
-	return !stop;
-}
-
-static void *
-probe_main(void *arg)
+static void
+look(struct ticker *ticker, void *arg)
 {
 	struct probe *p = arg;
 
-	while (wait_turn(p)) {
+	while (ticker_wait(ticker, EVERY_NS)) {
 		struct err err = {0};
 
 		conclude(p, store_ready(p->db, &err), &err);
 	}
-	return NULL;
 }
 
 static void
 probe_free(struct probe *p)
 {
-	pthread_cond_destroy(&p->wake);
 	pthread_mutex_destroy(&p->lock);
 	db_free(p->db);
 	mem_free(p);
@@ -83,25 +61,17 @@ probe_free(struct probe *p)
 bool
 probe_start(struct app *app, struct probe **ret, struct err *err)
 {
-	pthread_condattr_t attr;
-	struct db *db = NULL;
+	owned(db) struct db *db = NULL;
 	struct probe *p;
-	int rc;
 
 	if (!app_db_new(app->options, "tollgate-aggregator probe", &app->db, &db, err))
 		return false;
 	p = mem_alloc(sizeof(*p));
-	p->db = db;
-	p->succeeded_ns = time_boot_ns();
+	*p = (struct probe){.db = take(db), .succeeded_ns = time_boot_ns()};
 	pthread_mutex_init(&p->lock, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&p->wake, &attr);
-	pthread_condattr_destroy(&attr);
-	rc = pthread_create(&p->thread, NULL, probe_main, p);
-	if (rc != 0) {
+	if (!ticker_start("that asks whether the database answers", look, p, &p->ticker, err)) {
 		probe_free(p);
-		return err_errno(err, ERR_FATAL, rc, "cannot start the thread that asks whether the database answers");
+		return false;
 	}
 	*ret = p;
 	return true;
@@ -110,11 +80,7 @@ probe_start(struct app *app, struct probe **ret, struct err *err)
 void
 probe_stop(struct probe *p)
 {
-	pthread_mutex_lock(&p->lock);
-	p->stop = true;
-	pthread_cond_signal(&p->wake);
-	pthread_mutex_unlock(&p->lock);
-	pthread_join(p->thread, NULL);
+	ticker_stop(p->ticker);
 	probe_free(p);
 }
 

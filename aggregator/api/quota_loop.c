@@ -203,7 +203,7 @@ quota_loop_events(struct quota_loop_memory *m, struct db *db, const struct quota
 	in_place(quota_live) struct quota_live live = {0};
 	int64_t boot_ns = time_boot_ns();
 	int64_t at_ns = quota_book_now(b) > now_ns ? quota_book_now(b) : now_ns;
-	in_place(buf) struct buf budgets;
+	in_place(buf) struct buf budgets = {0};
 
 	*ret = (struct quota_loop_result){0};
 	buf_init(&budgets, POLICY_BYTES);
@@ -293,7 +293,7 @@ quota_loop_budgets(struct quota_loop_memory *m, struct db *db, int64_t now_ns, s
 {
 	owned(budget_list) struct budget_list *list = NULL;
 	in_place(budget_table) struct budget_table t = {0};
-	in_place(buf) struct buf text;
+	in_place(buf) struct buf text = {0};
 	char period[PERIOD_MAX];
 
 	buf_init(&text, POLICY_BYTES);

@@ -126,7 +126,7 @@ report_reply(struct worker *w, const struct http_request *rq, const struct docum
 	struct manifest_document about = {.name = rp->filename, .period = doc->period, .tenant = doc->tenant};
 	struct document_result result = {0};
 	struct spill_file file;
-	in_place(buf) struct buf text;
+	in_place(buf) struct buf text = {0};
 
 	buf_init(&text, MANIFEST_MAX);
 	/* what spreadsheets read lies beside what finance imports, and is not put in its place */

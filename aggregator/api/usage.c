@@ -26,7 +26,7 @@ add_escaped(struct buf *out, const char *text)
 static void
 link_next(const struct http_request *rq, const char *cursor, struct http_reply *rp)
 {
-	in_place(buf) struct buf link;
+	in_place(buf) struct buf link = {0};
 
 	buf_init(&link, 2 * CURSOR_BYTES);
 	buf_str(&link, "</v1/usage?cursor=");
@@ -81,7 +81,7 @@ handle_usage(void *app, void *worker, const struct http_request *rq, struct http
 {
 	struct worker *w = worker;
 	struct usage_query q = {.limit = PAGE_GROUPS};
-	in_place(buf) struct buf next;
+	in_place(buf) struct buf next = {0};
 	struct err err = {0};
 
 	(void)app;
