@@ -44,7 +44,7 @@ ask(struct ingest *in, const struct ingest_frame *f, PGresult **ret, struct err 
 		"until_ns, ord) LEFT JOIN gpu g ON g.uuid = e.uuid LEFT JOIN gpu_spec s ON s.gpu_id = g.id AND upper_inf(s.effective), "
 		"LATERAL gpu_claim($1, e.uuid, coalesce(e.model, s.model), coalesce(e.short_model, s.short_model), "
 		"coalesce(e.memory_bytes, s.memory_bytes), coalesce(e.index, g.index), e.from_ns, e.until_ns, $2, $3) c ORDER BY e.ord"};
-	in_place(db_columns) struct db_columns c;
+	in_place(db_columns) struct db_columns c = {0};
 	struct db_args a = {0};
 	size_t n = 0;
 
@@ -96,7 +96,7 @@ class_of(const char *name)
 static void
 set_aside(struct ingest_frame *f, const struct dict_gpu *g, const char *klass, const char *why)
 {
-	in_place(buf) struct buf reason;
+	in_place(buf) struct buf reason = {0};
 
 	buf_init(&reason, 2 * WIRE_MAX_TEXT + 4096);
 	buf_printf(&reason, "GPU %s %s", g->uuid, why);
@@ -128,6 +128,13 @@ mark_gpus(struct ingest *in, struct ingest_frame *f, const PGresult *claims)
 	}
 }
 
+/* Whether the records of a GPU count here: it is the node's, and the one that is asked for where only one is. */
+static bool
+counts(const struct ingest *in, const struct dict_gpu *g)
+{
+	return !g->aside && (!in->only_gpu || strcmp(in->only_gpu, g->uuid) == 0);
+}
+
 /* What the records that count need. */
 static void
 mark_needed(struct ingest *in, struct ingest_frame *f)
@@ -143,7 +150,7 @@ mark_needed(struct ingest *in, struct ingest_frame *f)
 		const struct wire_record *r = &f->batch->records[i];
 		struct dict_device *dev = &d->devices[idmap_get(&d->device_ids, r->device)];
 
-		if (d->gpus[dev->gpu].aside || (in->only_gpu && strcmp(in->only_gpu, d->gpus[dev->gpu].uuid) != 0))
+		if (!counts(in, &d->gpus[dev->gpu]))
 			continue;
 		f->counted++;
 		dev->needed = true;
@@ -209,12 +216,11 @@ fill_ids(const struct ingest *in, struct ingest_frame *f)
 	for (size_t i = 0; i < f->batch->record_count; i++) {
 		const struct wire_record *r = &f->batch->records[i];
 		const struct dict_device *dev = &d->devices[idmap_get(&d->device_ids, r->device)];
-		bool counts = !d->gpus[dev->gpu].aside &&
-		              (!in->only_gpu || strcmp(in->only_gpu, d->gpus[dev->gpu].uuid) == 0);
+		bool counted = counts(in, &d->gpus[dev->gpu]);
 
-		f->device_id[i] = counts ? dev->device_id : 0;
+		f->device_id[i] = counted ? dev->device_id : 0;
 		f->holder_id[i] =
-			counts && r->holder != 0 ? d->holders[idmap_get(&d->holder_ids, r->holder)].holder_id : 0;
+			counted && r->holder != 0 ? d->holders[idmap_get(&d->holder_ids, r->holder)].holder_id : 0;
 	}
 }
 
@@ -256,7 +262,7 @@ ingest_set_aside_store(struct ingest *in, const struct ingest_frame *f, struct e
 		"batch set aside",
 		"INSERT INTO batch_set_aside (stream_id, seq, gpu, class, reason, records, from_ns, to_ns) "
 		"SELECT $1, $2, e.* FROM unnest($3::text[], $4::text[], $5::text[], $6::integer[], $7::bigint[], $8::bigint[]) e"};
-	in_place(db_columns) struct db_columns c;
+	in_place(db_columns) struct db_columns c = {0};
 	struct db_args a = {0};
 
 	db_columns_init(&c, 6);
