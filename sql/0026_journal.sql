@@ -94,7 +94,7 @@ BEGIN
 	RAISE EXCEPTION 'table % is not emptied: bills are made from it', TG_TABLE_NAME USING ERRCODE = 'integrity_constraint_violation';
 END $$;
 
--- A table comes under the journal, with the rows that it has. store/verify_rows.c has the same list; a test compares both.
+-- A table comes under the journal, with the rows that it has. store/verify_rows.c has the same list: verify compares the triggers with it.
 CREATE FUNCTION journal_table(p_table name, p_key text, p_left_out text) RETURNS void LANGUAGE plpgsql
 	SET timezone = 'UTC' SET datestyle = 'ISO' SET bytea_output = 'hex' AS $$
 BEGIN

@@ -3,7 +3,7 @@
  * Rules, in order:
  *  1. every row of a journalled table has the hash of its last entry, every entry that is not of a removal has its row
  *  2. a change of what people decide or of what was billed has an entry of the audit log in the same transaction
- *  3. the triggers that write the journal are there and in force
+ *  3. the triggers that write the journal are there, in force and for the columns below; no other table has one
  *  4. days whose hours were given up have the rows that they had then
  * The chain over the journal is proved with the audit log (audit_verify.c). Hashes are computed by the database, which has the rows: only what
  * differs comes back. */
@@ -17,7 +17,7 @@
 /* Which changes have an entry in the audit log. */
 enum audited { AUDITED_NEVER, AUDITED_CHANGES, AUDITED_ALWAYS };
 
-/* As sql/0026_journal has them. */
+/* As sql/ puts them under the journal: rule 3 compares. */
 static const struct {
 	const char *name, *key, *left_out;
 	enum audited audited;
@@ -105,7 +105,7 @@ static bool
 check_relation(struct verify_node *n, size_t i, struct err *err)
 {
 	static const char count_sql[] = "SELECT count(*) FROM ";
-	in_place(buf) struct buf sql, count;
+	in_place(buf) struct buf sql = {0}, count = {0};
 	owned(result) PGresult *r = NULL, *rows = NULL;
 	struct db_args a = {0};
 
@@ -137,25 +137,37 @@ check_journal(struct verify_node *n, struct err *err)
 		"ON c.relation = j.relation, unnest(j.keys) AS u(key) WHERE j.operation <> 'found' AND CASE c.audited WHEN 0 THEN false WHEN 1 "
 		"THEN j.operation IN ('update', 'delete') ELSE true END AND NOT EXISTS (SELECT FROM audit_log a WHERE a.xid = j.xid) ORDER BY j.id LIMIT " FOUND_MAX;
 	static const char triggers[] =
-		"SELECT c.relation, x.name FROM unnest($1::text[]) AS c(relation), (VALUES ('journal_inserts'), ('journal_updates'), "
-		"('journal_deletes')) AS x(name) WHERE NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = c.relation::regclass AND t.tgname = x.name "
-		"AND t.tgenabled IN ('O', 'A'))";
-	struct db_array names, audited;
+		"SELECT coalesce(e.relation, t.relation), coalesce(e.name, t.name), CASE WHEN t.name IS NULL THEN 'off, or not there' WHEN e.name IS NULL "
+		"THEN 'on a table that this program does not compare' ELSE 'for other columns' END FROM (SELECT c.relation, x.name, convert_to(c.key, 'UTF8') "
+		"|| '\\x00' || convert_to(c.left_out, 'UTF8') || '\\x00' AS args FROM unnest($1::text[], $2::text[], $3::text[]) AS c(relation, key, left_out), "
+		"(VALUES ('journal_inserts'), ('journal_updates'), ('journal_deletes')) AS x(name)) e FULL JOIN (SELECT r.relname::text AS relation, "
+		"t.tgname::text AS name, t.tgargs AS args FROM pg_trigger t JOIN pg_class r ON r.oid = t.tgrelid JOIN pg_proc p ON p.oid = t.tgfoid WHERE "
+		"r.relnamespace = 'tollgate'::regnamespace AND p.proname IN ('journal_rows', 'journal_row') AND p.pronamespace = r.relnamespace AND "
+		"t.tgenabled IN ('O', 'A')) t ON (t.relation, t.name) = (e.relation, e.name) WHERE t.args IS DISTINCT FROM e.args ORDER BY 1, 2";
+	struct db_array names, keys, left_out, audited;
 	owned(result) PGresult *r = NULL, *off = NULL;
-	struct db_args a = {0}, only = {0};
+	struct db_args a = {0}, of_triggers = {0};
 	bool ok;
 
 	db_array_init(&names);
+	db_array_init(&keys);
+	db_array_init(&left_out);
 	db_array_init(&audited);
 	for (size_t i = 0; i < ARRAY_LEN(relations); i++) {
 		array_text(&names, relations[i].name);
+		array_text(&keys, relations[i].key);
+		array_text(&left_out, relations[i].left_out);
 		array_i64(&audited, relations[i].audited);
 	}
 	arg_array(&a, &names);
 	arg_array(&a, &audited);
-	arg_array(&only, &names);
-	ok = db_run_text(n->db, unaudited, &a, &r, err) && db_run_text(n->db, triggers, &only, &off, err);
+	arg_array(&of_triggers, &names);
+	arg_array(&of_triggers, &keys);
+	arg_array(&of_triggers, &left_out);
+	ok = db_run_text(n->db, unaudited, &a, &r, err) && db_run_text(n->db, triggers, &of_triggers, &off, err);
 	db_array_fini(&names);
+	db_array_fini(&keys);
+	db_array_fini(&left_out);
 	db_array_fini(&audited);
 	for (int row = 0; ok && row < PQntuples(r); row++) {
 		char what[512], found[64];
@@ -169,7 +181,7 @@ check_journal(struct verify_node *n, struct err *err)
 		char what[160];
 
 		snprintf(what, sizeof(what), "trigger %s of %s", res_text(off, row, 1), res_text(off, row, 0));
-		verify_say_text(n, "trigger", NULL, INT64_MIN, what, "in force", "off, or not there");
+		verify_say_text(n, "trigger", NULL, INT64_MIN, what, "in force", res_text(off, row, 2));
 	}
 	return ok;
 }
@@ -192,7 +204,7 @@ check_final_days(struct verify_node *n, struct err *err)
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(tables); i++) {
-		in_place(buf) struct buf sql;
+		in_place(buf) struct buf sql = {0};
 		owned(result) PGresult *r = NULL;
 		struct db_args a = {0};
 

@@ -230,6 +230,18 @@ class Adversary(World):
         found = led.verify(test_sums.START - 90 * 24 * test_sums.HOUR, test_sums.START)["differences"]
         self.assertEqual({d["what"].split()[0] for d in found if d["kind"] == "row-unaudited"}, {"tenant", "attribution_rule"})
 
+    def test_a_journal_that_is_turned_off_narrowed_or_put_on_another_table_is_named(self):
+        led = self.copy("triggers")
+        led.rows("alter table tenant disable trigger journal_updates; drop trigger journal_inserts on budget; "
+                 "create trigger journal_inserts after insert on budget referencing new table as added for each statement "
+                 "execute function journal_rows('tenant_id,workspace_id,effective', 'amount'); "
+                 "create trigger journal_inserts after insert on node_status referencing new table as added for each statement "
+                 "execute function journal_rows('node_id', '')")  # fmt: skip
+        found = led.verify(test_sums.START - 90 * 24 * test_sums.HOUR, test_sums.START)["differences"]
+        self.assertEqual({(d["what"], d["found"]) for d in found if d["kind"] == "trigger"}, {
+            ("trigger journal_updates of tenant", "off, or not there"), ("trigger journal_inserts of budget", "for other columns"),
+            ("trigger journal_inserts of node_status", "on a table that this program does not compare")})  # fmt: skip
+
     def test_every_change_of_every_table_is_refused_or_named(self):
         seed = int(os.environ.get("TOLLGATE_PROP_SEED") or random.randrange(1 << 32))
         print(f"seed {seed} (TOLLGATE_PROP_SEED={seed} repeats it)", flush=True)
