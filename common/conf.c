@@ -153,7 +153,7 @@ conf_load_text(const struct conf_program *p, const char *file, const char *text,
 static bool
 load_file(const struct conf_program *p, const char *path, void *into, struct err *err)
 {
-	in_place(buf) struct buf text;
+	in_place(buf) struct buf text = {0};
 
 	buf_init(&text, YAML_MAX_BYTES);
 	if (!buf_read_file(&text, path, err))
@@ -370,7 +370,7 @@ static int
 load_and_run(const struct conf_daemon *d, int argc, char *const *argv)
 {
 	enum conf_action action = CONF_RUN;
-	in_place(buf) struct buf text;
+	in_place(buf) struct buf text = {0};
 	struct err err = {0};
 	bool check = false;
 

@@ -141,7 +141,7 @@ static const char rules[] =
 void
 conf_help(const struct conf_program *p, struct buf *out)
 {
-	in_place(buf) struct buf flag, facts;
+	in_place(buf) struct buf flag = {0}, facts = {0};
 
 	buf_init(&flag, 4096);
 	buf_init(&facts, 4096);
@@ -177,7 +177,7 @@ add_key(struct buf *out, const char *name)
 void
 conf_sample(const struct conf_program *p, struct buf *out)
 {
-	in_place(buf) struct buf text;
+	in_place(buf) struct buf text = {0};
 
 	buf_init(&text, 16384);
 	buf_printf(
@@ -231,7 +231,7 @@ man_option(const struct conf_option *o, struct buf *flag, struct buf *text, stru
 void
 conf_man(const struct conf_program *p, struct buf *out)
 {
-	in_place(buf) struct buf flag, text;
+	in_place(buf) struct buf flag = {0}, text = {0};
 
 	buf_init(&flag, 4096);
 	buf_init(&text, 16384);

@@ -221,7 +221,7 @@ add_header(struct curl_slist **list, const char *name, const char *value)
 static bool
 add_token(const char *path, struct curl_slist **headers, struct err *err)
 {
-	in_place(buf) struct buf token;
+	in_place(buf) struct buf token = {0};
 	owned(mem) char *value = NULL;
 
 	buf_init(&token, 0);
@@ -334,7 +334,7 @@ httpc_call(struct httpc *c, const char *method, const char *path, const char *co
 {
 	__attribute__((cleanup(curl_slist_freep))) struct curl_slist *headers = NULL;
 	owned(mem) char *url = mem_printf("%s%s", c->base_url, path);
-	in_place(buf) struct buf compressed;
+	in_place(buf) struct buf compressed = {0};
 	CURLcode code;
 
 	buf_init(&compressed, 0);

@@ -103,7 +103,7 @@ datum(const struct buf *b)
 static bool
 read_pair(struct httpd_tls *t, struct tls_set *s, struct err *err)
 {
-	in_place(buf) struct buf cert, key;
+	in_place(buf) struct buf cert = {0}, key = {0};
 	gnutls_datum_t cert_text, key_text;
 	int rc;
 
@@ -127,7 +127,7 @@ read_pair(struct httpd_tls *t, struct tls_set *s, struct err *err)
 static bool
 read_client_ca(struct httpd_tls *t, struct tls_set *s, struct err *err)
 {
-	in_place(buf) struct buf ca;
+	in_place(buf) struct buf ca = {0};
 	gnutls_datum_t text;
 	int rc;
 

@@ -153,7 +153,7 @@ labels_put(struct labels_set *s, const char *key, const char *value)
 char *
 labels_join(const struct labels_set *s)
 {
-	in_place(buf) struct buf b;
+	in_place(buf) struct buf b = {0};
 
 	/* patterns have no more characters than what they match is allowed */
 	buf_init(&b, LABELS_MAX_TEXT);

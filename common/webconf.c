@@ -266,7 +266,7 @@ webconf_parse(const char *path, const char *text, size_t len, struct webconf **r
 bool
 webconf_read(const char *path, struct webconf **ret, struct err *err)
 {
-	in_place(buf) struct buf text;
+	in_place(buf) struct buf text = {0};
 
 	buf_init(&text, FILE_BYTES_MAX);
 	return buf_read_file(&text, path, err) && webconf_parse(path, buf_text(&text), text.len, ret, err);

@@ -136,7 +136,7 @@ wire_batch_free(struct wire_batch *b)
 bool
 wire_pack(const struct wire_batch *b, struct buf *out, struct err *err)
 {
-	in_place(buf) struct buf body;
+	in_place(buf) struct buf body = {0};
 	size_t start = out->len;
 
 	buf_init(&body, WIRE_MAX_BODY);
@@ -152,7 +152,7 @@ wire_pack(const struct wire_batch *b, struct buf *out, struct err *err)
 bool
 wire_unpack(const void *payload, size_t n, struct wire_batch **ret, struct err *err)
 {
-	in_place(buf) struct buf body;
+	in_place(buf) struct buf body = {0};
 
 	buf_init(&body, WIRE_MAX_BODY);
 	return gz_expand(payload, n, &body, err) && wire_decode(body.data, body.len, ret, err);

@@ -69,7 +69,7 @@ keep_token(const struct httpc_reply *reply, const char *path, struct err *err)
 static bool
 ask(struct httpc *http, const char *node, struct httpc_reply *reply, struct err *err)
 {
-	in_place(buf) struct buf body;
+	in_place(buf) struct buf body = {0};
 
 	buf_init(&body, BODY_MAX);
 	buf_str(&body, "{\"node\":");

@@ -76,7 +76,7 @@ struct daemon {
 static bool
 read_boot_id(uint8_t out[WIRE_BOOT_ID_SIZE], struct err *err)
 {
-	in_place(buf) struct buf text;
+	in_place(buf) struct buf text = {0};
 	char hex[2 * WIRE_BOOT_ID_SIZE + 1];
 	size_t n = 0;
 

@@ -332,7 +332,7 @@ render_throttle(struct render *r)
 static void
 put_xid(struct render *r, size_t gpu, uint32_t code, int64_t value, int decimals)
 {
-	in_place(buf) struct buf label;
+	in_place(buf) struct buf label = {0};
 
 	buf_init(&label, 64);
 	label_number(&label, "xid", code);

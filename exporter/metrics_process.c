@@ -256,7 +256,7 @@ put_total(struct render *r, const struct meter_total *t, struct buf *set)
 static void
 put_totals(struct render *r)
 {
-	in_place(buf) struct buf set;
+	in_place(buf) struct buf set = {0};
 
 	buf_init(&set, LABELS_MAX);
 	for (size_t i = 0; i < r->in->total_count; i++)
@@ -284,7 +284,7 @@ number_totals(struct render *r)
 static void
 render_intruders(struct render *r)
 {
-	in_place(buf) struct buf set;
+	in_place(buf) struct buf set = {0};
 
 	buf_init(&set, LABELS_MAX);
 	render_family(r, "tollgate_workload_intruder", PROM_GAUGE,

@@ -155,7 +155,7 @@ put_head(const struct outbox *b, struct wire_batch *batch)
 static bool
 write_batch(struct outbox *b, const struct entry *e, int64_t wall_ns, bool *ret_hopeless, struct err *err)
 {
-	in_place(buf) struct buf payload;
+	in_place(buf) struct buf payload = {0};
 
 	buf_init(&payload, FRAME_MAX);
 	put_head(b, e->batch);
@@ -229,7 +229,7 @@ save_acks(struct outbox *b, struct err *err)
 static bool
 look_at_files(struct outbox *b, struct err *err)
 {
-	in_place(buf) struct buf frames;
+	in_place(buf) struct buf frames = {0};
 	struct spool_chunk chunk;
 	bool any, ok;
 

@@ -337,7 +337,7 @@ static void *
 push_main(void *arg)
 {
 	struct push *p = arg;
-	in_place(buf) struct buf frames;
+	in_place(buf) struct buf frames = {0};
 	bool go_on = true;
 
 	buf_init(&frames, FRAME_HEAD + FRAME_MAX);

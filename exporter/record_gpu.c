@@ -100,7 +100,7 @@ add_values(struct buf *line, const struct field *fields, size_t count, const voi
 static void
 add_line(struct record_gpu *g, const struct gpu_reading *r, int64_t at_ns, bool averages)
 {
-	in_place(buf) struct buf line;
+	in_place(buf) struct buf line = {0};
 	char at[TIME_TEXT_SIZE];
 
 	buf_init(&line, RECORD_TEXT_MAX);
@@ -247,7 +247,7 @@ describe_layout(const struct gpu_reading *r, struct buf *out)
 static void
 take_layout(const struct record_file *f, struct record_gpu *g, const struct gpu_reading *r)
 {
-	in_place(buf) struct buf text;
+	in_place(buf) struct buf text = {0};
 	char at[TIME_TEXT_SIZE];
 
 	buf_init(&text, LAYOUTS_MAX_BYTES);

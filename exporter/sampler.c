@@ -119,7 +119,7 @@ sampler_use_status(struct sampler *s, struct status *status, const uint8_t boot_
 static void
 note_silent(const struct gpu_snapshot *snap, struct sampler_report *ret)
 {
-	in_place(buf) struct buf names;
+	in_place(buf) struct buf names = {0};
 
 	buf_init(&names, sizeof(ret->silent.text) - 1);
 	for (size_t i = 0; i < snap->count; i++) {

@@ -191,7 +191,7 @@ read_folder(struct slurm_map *m, const char *path,
 	int fd = path ? open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
 	DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
 	const struct dirent *entry;
-	in_place(buf) struct buf text;
+	in_place(buf) struct buf text = {0};
 	struct err err = {0};
 	struct stat st;
 	size_t files = 0;

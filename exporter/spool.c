@@ -156,7 +156,7 @@ begin_segment(struct spool *s, struct err *err)
 {
 	struct segment_head head = {.flags = s->options.flags, .epoch = s->epoch, .first_seq = s->next_seq};
 	owned(mem) char *path = segment_path(s, s->epoch, s->next_seq);
-	in_place(buf) struct buf text;
+	in_place(buf) struct buf text = {0};
 	struct segment g = {.epoch = s->epoch,
 	                    .first_seq = s->next_seq,
 	                    .last_seq = s->next_seq - 1,
@@ -250,7 +250,7 @@ bool
 spool_append(struct spool *s, const void *payload, size_t n, int64_t from_ns, int64_t to_ns, int64_t wall_ns,
              struct err *err)
 {
-	in_place(buf) struct buf frame;
+	in_place(buf) struct buf frame = {0};
 	struct segment *g;
 
 	buf_init(&frame, FRAME_HEAD + FRAME_MAX);

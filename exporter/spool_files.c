@@ -75,7 +75,7 @@ spool_loss_frame(const struct spool *s, const struct segment *g, uint64_t first_
                  int64_t to_ns, struct buf *out, struct err *err)
 {
 	owned(wire_batch) struct wire_batch *b = wire_batch_new();
-	in_place(buf) struct buf payload;
+	in_place(buf) struct buf payload = {0};
 
 	b->kind = WIRE_LOSS;
 	b->node = mem_strdup(g->node);
@@ -100,7 +100,7 @@ write_loss(const struct spool *s, struct segment *g, struct err *err)
 {
 	owned(mem) char *path = segment_path(s, g->epoch, g->first_seq);
 	struct segment_head head = {.flags = g->flags, .epoch = g->epoch, .first_seq = g->first_seq};
-	in_place(buf) struct buf file;
+	in_place(buf) struct buf file = {0};
 
 	memcpy(head.boot_id, g->boot_id, sizeof(head.boot_id));
 	snprintf(head.node, sizeof(head.node), "%s", g->node);
@@ -231,7 +231,7 @@ segment_of_scan(const struct segment_scan *scan)
 static bool
 load_segment(struct spool *s, const char *path, uint64_t epoch, uint64_t first_seq, struct err *err)
 {
-	in_place(buf) struct buf file;
+	in_place(buf) struct buf file = {0};
 	struct segment_scan scan = {0};
 	struct err why;
 	bool sound;

@@ -169,7 +169,7 @@ void
 state_load(struct spool *s)
 {
 	owned(mem) char *path = mem_printf("%s/state", s->options.dir);
-	in_place(buf) struct buf text;
+	in_place(buf) struct buf text = {0};
 	const char *line;
 
 	buf_init(&text, STATE_MAX);
@@ -204,7 +204,7 @@ bool
 state_save(struct spool *s, struct err *err)
 {
 	owned(mem) char *path = mem_printf("%s/state", s->options.dir);
-	in_place(buf) struct buf text;
+	in_place(buf) struct buf text = {0};
 
 	drop_old_acks(s);
 	buf_init(&text, STATE_MAX);

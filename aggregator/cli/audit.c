@@ -47,7 +47,7 @@ write_changed(const json_t *side, const json_t *other, struct buf *out)
 static json_t *
 cell(const struct buf *text)
 {
-	in_place(buf) struct buf line;
+	in_place(buf) struct buf line = {0};
 	size_t characters = 0;
 
 	buf_init(&line, CLI_TEXT_BYTES);
@@ -71,7 +71,7 @@ for_people(const json_t *entries)
 	for (size_t i = 0; i < json_array_size(entries); i++) {
 		const json_t *e = json_array_get(entries, i);
 		const json_t *before = json_object_get(e, "before"), *after = json_object_get(e, "after");
-		in_place(buf) struct buf was, is, why;
+		in_place(buf) struct buf was = {0}, is = {0}, why = {0};
 		json_t *row = json_object();
 
 		buf_init(&was, CLI_REPLY_MAX);
@@ -114,7 +114,7 @@ cmd_audit(struct cli *c)
 {
 	static const char *const filters[] = {"tenant", "actor", "action", "subject", "from", "to"};
 	owned(json) json_t *rows = json_array(), *shown = NULL;
-	in_place(buf) struct buf path;
+	in_place(buf) struct buf path = {0};
 	struct err err = {0};
 	int code;
 

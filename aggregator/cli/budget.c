@@ -49,7 +49,7 @@ int
 cmd_budget_status(struct cli *c)
 {
 	owned(json) json_t *reply = NULL, *rows = json_array();
-	in_place(buf) struct buf path;
+	in_place(buf) struct buf path = {0};
 	const json_t *budgets;
 	struct err err = {0};
 

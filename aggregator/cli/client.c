@@ -95,7 +95,7 @@ cli_get_pieces(struct cli *c, const char *path, bool (*sink)(void *arg, const vo
 bool
 cli_get_json(struct cli *c, const char *path, json_t **ret, struct err *err)
 {
-	in_place(buf) struct buf body;
+	in_place(buf) struct buf body = {0};
 
 	buf_init(&body, CLI_REPLY_MAX);
 	return cli_call(c, "GET", path, NULL, NULL, 0, &body, err) &&

@@ -31,7 +31,7 @@ static int
 print_checks(struct cli *c, const char *month, bool *ret_closable, bool *ret_needs_reason)
 {
 	owned(json) json_t *reply = NULL;
-	in_place(buf) struct buf path;
+	in_place(buf) struct buf path = {0};
 	const char *status = NULL;
 	struct err err = {0};
 
@@ -127,7 +127,7 @@ follow(struct cli *c, const char *month)
 	const char *term = getenv("TERM");
 	bool terminal = isatty(STDERR_FILENO) && term != NULL && strcmp(term, "dumb") != 0;
 	int64_t heard_ns = time_boot_ns();
-	in_place(buf) struct buf path;
+	in_place(buf) struct buf path = {0};
 
 	buf_init(&path, CLI_PATH_BYTES);
 	buf_printf(&path, "/v1/periods/%s/close", month);
@@ -160,7 +160,7 @@ static int
 close_month(struct cli *c, const char *month)
 {
 	owned(json) json_t *request = json_object();
-	in_place(buf) struct buf path, body, text;
+	in_place(buf) struct buf path = {0}, body = {0}, text = {0};
 	const char *reason = cli_value(c, "reason");
 	struct err err = {0};
 
@@ -182,7 +182,7 @@ static int
 look_at_job(struct cli *c, const char *month, const char *method)
 {
 	owned(json) json_t *job = NULL;
-	in_place(buf) struct buf path, text;
+	in_place(buf) struct buf path = {0}, text = {0};
 	struct err err = {0};
 
 	buf_init(&path, CLI_PATH_BYTES);
@@ -198,7 +198,7 @@ int
 cli_prove(struct cli *c, const char *month)
 {
 	owned(json) json_t *reply = NULL;
-	in_place(buf) struct buf path;
+	in_place(buf) struct buf path = {0};
 	struct err err = {0};
 	int code;
 

@@ -47,7 +47,7 @@ cmd_apply(struct cli *c)
 {
 	const char *file = cli_value(c, "file");
 	bool dry_run = cli_value(c, "dry-run") != NULL;
-	in_place(buf) struct buf document, path, body;
+	in_place(buf) struct buf document = {0}, path = {0}, body = {0};
 	owned(json) json_t *reply = NULL;
 	struct err err = {0};
 	int code;
@@ -126,7 +126,7 @@ print_member(struct cli *c, const char *path, const char *member, const char *ca
 int
 cmd_conservation(struct cli *c)
 {
-	in_place(buf) struct buf path;
+	in_place(buf) struct buf path = {0};
 	int code;
 
 	buf_init(&path, CLI_PATH_BYTES);
@@ -143,7 +143,7 @@ static int
 get_policy(struct cli *c)
 {
 	owned(json) json_t *object = NULL;
-	in_place(buf) struct buf body, path;
+	in_place(buf) struct buf body = {0}, path = {0};
 	struct err err = {0};
 
 	buf_init(&body, CLI_REPLY_MAX);
@@ -178,7 +178,7 @@ cmd_get(struct cli *c)
 		{"periods", "month,starts_at,ends_at,status"},
 	};
 	const char *columns = "";
-	in_place(buf) struct buf path;
+	in_place(buf) struct buf path = {0};
 
 	buf_init(&path, CLI_PATH_BYTES);
 	if (strcmp(c->words[0], "policy") == 0)

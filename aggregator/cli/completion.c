@@ -291,7 +291,7 @@ cli_completion_zsh(struct buf *out)
 int
 cmd_completion(struct cli *c)
 {
-	in_place(buf) struct buf text;
+	in_place(buf) struct buf text = {0};
 
 	buf_init(&text, CLI_TEXT_BYTES);
 	if (strcmp(c->words[0], "bash") == 0)

@@ -18,7 +18,7 @@ cmd_credit_list(struct cli *c)
 static int
 post(struct cli *c, const char *path, const char *const *fields, size_t n)
 {
-	in_place(buf) struct buf body, reply;
+	in_place(buf) struct buf body = {0}, reply = {0};
 	owned(json) json_t *request = json_object(), *row = NULL;
 	struct err err = {0};
 
@@ -47,7 +47,7 @@ static int
 decide(struct cli *c, const char *verb)
 {
 	static const char *const fields[] = {"reason", "period"};
-	in_place(buf) struct buf path;
+	in_place(buf) struct buf path = {0};
 	struct err err = {0};
 	int64_t id;
 

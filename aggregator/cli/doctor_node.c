@@ -41,7 +41,7 @@ doctor_is_node(const struct doctor *d)
 void
 probe_driver(struct doctor *d, struct facts *ret)
 {
-	in_place(buf) struct buf text;
+	in_place(buf) struct buf text = {0};
 	const char *path = doctor_path(d, "/proc/driver/nvidia/version", ret), *line;
 
 	buf_init(&text, 65536);
@@ -169,7 +169,7 @@ probe_pid_namespace(struct doctor *d, struct facts *ret)
 static void
 find_hidepid(const struct doctor *d, struct facts *ret)
 {
-	in_place(buf) struct buf text;
+	in_place(buf) struct buf text = {0};
 	struct facts at = {0};
 
 	buf_init(&text, 1u << 20);

@@ -46,7 +46,7 @@ ask(struct doctor *d, struct httpc *client, const char *path, struct buf *ret_bo
 static bool
 ask_json(struct doctor *d, const char *path, json_t **ret, struct facts *f)
 {
-	in_place(buf) struct buf body;
+	in_place(buf) struct buf body = {0};
 
 	buf_init(&body, 0);
 	ask(d, d->with, path, &body, f);

@@ -59,7 +59,7 @@ print_sent(const struct cli *c, const json_t *reply)
 int
 cmd_events_send(struct cli *c)
 {
-	in_place(buf) struct buf document, body;
+	in_place(buf) struct buf document = {0}, body = {0};
 	owned(json) json_t *reply = NULL;
 	struct err err = {0};
 	const char *type;
@@ -81,7 +81,7 @@ int
 cmd_events_summary(struct cli *c)
 {
 	owned(json) json_t *reply = NULL;
-	in_place(buf) struct buf path;
+	in_place(buf) struct buf path = {0};
 	struct err err = {0};
 
 	buf_init(&path, CLI_PATH_BYTES);

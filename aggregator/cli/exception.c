@@ -34,7 +34,7 @@ cmd_exception_list(struct cli *c)
 {
 	static const char *const filters[] = {"tenant", "workspace", "status"};
 	owned(json) json_t *rows = json_array();
-	in_place(buf) struct buf path;
+	in_place(buf) struct buf path = {0};
 	int code;
 
 	buf_init(&path, CLI_PATH_BYTES);
@@ -48,7 +48,7 @@ cmd_exception_list(struct cli *c)
 static int
 post(struct cli *c, const char *path, const json_t *request)
 {
-	in_place(buf) struct buf body, reply;
+	in_place(buf) struct buf body = {0}, reply = {0};
 	owned(json) json_t *row = NULL, *rows = json_array();
 	struct err err = {0};
 
@@ -91,7 +91,7 @@ static int
 decide(struct cli *c, const char *verb)
 {
 	owned(json) json_t *request = json_object();
-	in_place(buf) struct buf path;
+	in_place(buf) struct buf path = {0};
 	struct err err = {0};
 	int64_t id;
 

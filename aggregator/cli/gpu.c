@@ -9,7 +9,7 @@ int
 cmd_gpu_move(struct cli *c)
 {
 	owned(json) json_t *request = json_object(), *row = NULL;
-	in_place(buf) struct buf path, body, reply;
+	in_place(buf) struct buf path = {0}, body = {0}, reply = {0};
 	struct err err = {0};
 
 	buf_init(&path, CLI_PATH_BYTES);

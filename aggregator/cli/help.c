@@ -52,7 +52,7 @@ put_entry(struct buf *out, const char *left, const char *text, size_t column)
 static void
 put_option(struct buf *out, const struct cli_option *o)
 {
-	in_place(buf) struct buf left, text;
+	in_place(buf) struct buf left = {0}, text = {0};
 
 	buf_init(&left, 256);
 	buf_init(&text, 4096);

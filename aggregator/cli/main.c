@@ -15,7 +15,7 @@ main(int argc, char **argv)
 {
 	struct cli c = {.server_wall_ns = -1};
 	struct err err = {0};
-	in_place(buf) struct buf text;
+	in_place(buf) struct buf text = {0};
 	int code = CLI_OK;
 
 	buf_init(&text, CLI_TEXT_BYTES);

@@ -7,7 +7,7 @@
 static void
 man_option(const struct cli_option *o, struct buf *out)
 {
-	in_place(buf) struct buf tag, text;
+	in_place(buf) struct buf tag = {0}, text = {0};
 
 	buf_init(&tag, 256);
 	buf_init(&text, 4096);
@@ -28,7 +28,7 @@ man_option(const struct cli_option *o, struct buf *out)
 static void
 man_command(const struct cli_command *cmd, struct buf *out)
 {
-	in_place(buf) struct buf title;
+	in_place(buf) struct buf title = {0};
 
 	buf_init(&title, 256);
 	buf_printf(&title, "tollgate %s", cmd->name);

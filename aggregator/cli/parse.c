@@ -32,7 +32,7 @@ static bool
 half_a_command(const char *word, struct err *err)
 {
 	size_t first = strlen(word);
-	in_place(buf) struct buf rest;
+	in_place(buf) struct buf rest = {0};
 
 	buf_init(&rest, sizeof(err->text));
 	for (size_t i = 0; i < cli_command_count; i++)
@@ -99,7 +99,7 @@ is_choice(const char *const *choices, const char *word, size_t len)
 static bool
 not_a_choice(const char *what, const char *const *choices, const char *word, size_t len, struct err *err)
 {
-	in_place(buf) struct buf all;
+	in_place(buf) struct buf all = {0};
 
 	buf_init(&all, 4096);
 	for (size_t i = 0; choices[i] != NULL; i++)

@@ -58,7 +58,7 @@ int
 cmd_price_preview(struct cli *c)
 {
 	const char *file = cli_value(c, "file");
-	in_place(buf) struct buf document, path, body;
+	in_place(buf) struct buf document = {0}, path = {0}, body = {0};
 	owned(json) json_t *reply = NULL;
 	struct err err = {0};
 

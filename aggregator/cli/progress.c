@@ -60,7 +60,7 @@ progress_tell(void *progress, int64_t sent_bytes, int64_t received_bytes, int64_
 {
 	struct progress *p = progress;
 	int64_t now_ns;
-	in_place(buf) struct buf line;
+	in_place(buf) struct buf line = {0};
 
 	(void)sent_bytes;
 	buf_init(&line, 256);

@@ -35,7 +35,7 @@ cmd_quarantine_show(struct cli *c)
 {
 	static const char *const lists[] = {"devices", "holders", "first_records"};
 	owned(json) json_t *batch = NULL, *row = NULL;
-	in_place(buf) struct buf path;
+	in_place(buf) struct buf path = {0};
 	int64_t stream, seq;
 	struct err err = {0};
 	int code;
@@ -67,7 +67,7 @@ static bool
 decide(struct cli *c, const char *verb, int64_t stream, int64_t seq, json_t *rows, struct err *err)
 {
 	owned(json) json_t *request = json_object(), *row = NULL;
-	in_place(buf) struct buf path, body, reply;
+	in_place(buf) struct buf path = {0}, body = {0}, reply = {0};
 
 	buf_init(&path, CLI_PATH_BYTES);
 	buf_init(&body, CLI_PATH_BYTES);
@@ -90,7 +90,7 @@ static bool
 later_ones(struct cli *c, int64_t stream, int64_t seq, int64_t through, json_t *ret, struct err *err)
 {
 	owned(json) json_t *rows = json_array();
-	in_place(buf) struct buf path;
+	in_place(buf) struct buf path = {0};
 	int64_t before = 0;
 
 	buf_init(&path, CLI_PATH_BYTES);
@@ -155,7 +155,7 @@ int
 cmd_node_approve(struct cli *c)
 {
 	owned(json) json_t *request = json_object(), *row = NULL;
-	in_place(buf) struct buf path, body, reply;
+	in_place(buf) struct buf path = {0}, body = {0}, reply = {0};
 	struct err err = {0};
 
 	buf_init(&path, CLI_PATH_BYTES);

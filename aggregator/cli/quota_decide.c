@@ -21,7 +21,7 @@ static json_t *
 amount(const json_t *o, const char *member)
 {
 	const json_t *v = json_object_get(o, member);
-	in_place(buf) struct buf text;
+	in_place(buf) struct buf text = {0};
 
 	buf_init(&text, 256);
 	if (v == NULL || json_is_null(v))
@@ -239,7 +239,7 @@ int
 cmd_quota_decide(struct cli *c)
 {
 	owned(json) json_t *request = json_object(), *reply = NULL;
-	in_place(buf) struct buf path, body, answer;
+	in_place(buf) struct buf path = {0}, body = {0}, answer = {0};
 	struct err err = {0};
 
 	buf_init(&path, CLI_PATH_BYTES);
@@ -261,7 +261,7 @@ int
 cmd_quota_explain(struct cli *c)
 {
 	owned(json) json_t *reply = NULL;
-	in_place(buf) struct buf path;
+	in_place(buf) struct buf path = {0};
 	struct err err = {0};
 
 	buf_init(&path, CLI_PATH_BYTES);
@@ -282,7 +282,7 @@ cmd_quota_explain(struct cli *c)
 int
 cmd_quota_record(struct cli *c)
 {
-	in_place(buf) struct buf path, body;
+	in_place(buf) struct buf path = {0}, body = {0};
 	struct err err = {0};
 
 	buf_init(&path, CLI_PATH_BYTES);
@@ -339,7 +339,7 @@ cli_get_decisions(struct cli *c, const char *list)
 	                                    "rule",       "position",     "asked_by", "submitted_at",
 	                                    "changed_at", "confirmed_at", "ended_why"};
 	owned(json) json_t *rows = json_array(), *table = NULL;
-	in_place(buf) struct buf path;
+	in_place(buf) struct buf path = {0};
 	int code;
 
 	buf_init(&path, CLI_PATH_BYTES);
@@ -358,7 +358,7 @@ cli_get_reclaims(struct cli *c)
 	static const char *const shown[] = {"id",    "lease",      "workspace", "cause",   "for",
 	                                    "state", "ordered_at", "due_at",    "acked_at"};
 	owned(json) json_t *reply = NULL, *table = NULL;
-	in_place(buf) struct buf path;
+	in_place(buf) struct buf path = {0};
 	const json_t *rows;
 	struct err err = {0};
 

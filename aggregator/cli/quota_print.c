@@ -10,7 +10,7 @@
 static json_t *
 cell(int64_t value, enum scenario_measure m)
 {
-	in_place(buf) struct buf text;
+	in_place(buf) struct buf text = {0};
 
 	buf_init(&text, 64);
 	if (value == QUOTA_UNLIMITED)
@@ -72,7 +72,7 @@ number(int64_t value, enum scenario_measure m, struct buf *scratch)
 static void
 print_victims(const struct quota_namer *namer, const struct quota_verdict *v)
 {
-	in_place(buf) struct buf gpus, debt, path;
+	in_place(buf) struct buf gpus = {0}, debt = {0}, path = {0};
 
 	buf_init(&gpus, 64);
 	buf_init(&debt, 64);
@@ -91,7 +91,7 @@ print_victims(const struct quota_namer *namer, const struct quota_verdict *v)
 static void
 print_changes(const struct quota_verdict *v)
 {
-	in_place(buf) struct buf text;
+	in_place(buf) struct buf text = {0};
 
 	buf_init(&text, 64);
 	if (v->change_count > 0)
@@ -111,7 +111,7 @@ print_changes(const struct quota_verdict *v)
 void
 quota_print_verdict(const struct quota_namer *namer, const char *at, const struct quota_verdict *v)
 {
-	in_place(buf) struct buf path, borrowed;
+	in_place(buf) struct buf path = {0}, borrowed = {0};
 
 	buf_init(&path, 1024);
 	buf_init(&borrowed, 64);

@@ -30,7 +30,7 @@ tell(void *to, const struct scenario_told *told)
 	struct teller *t = to;
 	const struct quota_namer namer = quota_scenario_namer(t->sc);
 	char at[TIME_TEXT_SIZE], due[TIME_TEXT_SIZE];
-	in_place(buf) struct buf lines;
+	in_place(buf) struct buf lines = {0};
 
 	duration_format(told->at_ns, at);
 	if (t->explain) {
@@ -81,7 +81,7 @@ tell_recorded(void *to, const struct quota_recorded *told)
 	struct teller *t = to;
 	const struct quota_namer namer = quota_book_namer(told->book);
 	char at[TIME_TEXT_SIZE], due[TIME_TEXT_SIZE];
-	in_place(buf) struct buf lines;
+	in_place(buf) struct buf lines = {0};
 
 	buf_init(&lines, LINES_BYTES);
 	time_format(told->at_ns, at);
@@ -126,7 +126,7 @@ replay(struct teller *t, const struct buf *document, struct err *err)
 int
 cmd_quota_simulate(struct cli *c)
 {
-	in_place(buf) struct buf document;
+	in_place(buf) struct buf document = {0};
 	struct teller t = {.file = strcmp(c->words[0], "-") == 0 ? "standard input" : c->words[0]};
 	struct err err = {0};
 	bool ok;

@@ -45,7 +45,7 @@ bar_of(const json_t *row, bool colours)
 	                            .in_use = units(row, "in_use_units"),
 	                            .borrowed = units(row, "borrowed_units"),
 	                            .lent = units(row, "lent_units")};
-	in_place(buf) struct buf text;
+	in_place(buf) struct buf text = {0};
 
 	buf_init(&text, CLI_PATH_BYTES);
 	quota_bar_write(&b, colours, &text);
@@ -124,7 +124,7 @@ static int
 show(struct cli *c, bool again, struct err *err)
 {
 	owned(json) json_t *reply = NULL, *rows = NULL, *table = NULL, *pools = NULL;
-	in_place(buf) struct buf path;
+	in_place(buf) struct buf path = {0};
 	const char *at;
 
 	buf_init(&path, CLI_PATH_BYTES);

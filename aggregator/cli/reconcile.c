@@ -56,7 +56,7 @@ static int
 print_document(struct cli *c, struct buf *path, const char *format, struct err *err)
 {
 	const char *file = cli_value(c, "output");
-	in_place(buf) struct buf body;
+	in_place(buf) struct buf body = {0};
 
 	buf_init(&body, CLI_REPLY_MAX);
 	cli_query(path, "format", format != NULL ? format : "csv");
@@ -72,7 +72,7 @@ cmd_reconcile(struct cli *c)
 {
 	const char *format = cli_value(c, "format");
 	owned(json) json_t *reply = NULL;
-	in_place(buf) struct buf path;
+	in_place(buf) struct buf path = {0};
 	struct err err = {0};
 	int code;
 

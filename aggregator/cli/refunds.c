@@ -22,7 +22,7 @@ int
 cmd_refunds(struct cli *c)
 {
 	owned(json) json_t *reply = NULL, *rows = json_array();
-	in_place(buf) struct buf path;
+	in_place(buf) struct buf path = {0};
 	const json_t *refunds;
 	struct err err = {0};
 

@@ -64,7 +64,7 @@ print_table(struct cli *c, const char *path, const char *member)
 static bool
 fetch_manifest(struct cli *c, const char *path, struct buf *manifest, struct err *err)
 {
-	in_place(buf) struct buf manifest_path;
+	in_place(buf) struct buf manifest_path = {0};
 
 	buf_init(&manifest_path, CLI_PATH_BYTES);
 	if (manifest->len > 0) {
@@ -105,7 +105,7 @@ save_pair(struct cli *c, const char *path, const char *dir, struct err *err)
 {
 	owned(json) json_t *about = NULL;
 	in_place(download) struct download d = {.fd = -1};
-	in_place(buf) struct buf manifest, file;
+	in_place(buf) struct buf manifest = {0}, file = {0};
 	const char *name = NULL;
 
 	buf_init(&manifest, CLI_TEXT_BYTES);
@@ -203,7 +203,7 @@ save_all(struct cli *c, const char *month, const char *suffix, const char *dir)
 	struct err err = {0};
 
 	for (size_t i = 0; i < ARRAY_LEN(suffixes) && suffixes[i] != NULL; i++) {
-		in_place(buf) struct buf path;
+		in_place(buf) struct buf path = {0};
 
 		buf_init(&path, CLI_PATH_BYTES);
 		buf_printf(&path, "%s.%s", month, suffixes[i]);
@@ -219,7 +219,7 @@ cmd_report(struct cli *c)
 {
 	const char *file = cli_value(c, "output"), *line = cli_value(c, "detail");
 	in_place(download) struct download d = {.fd = -1};
-	in_place(buf) struct buf path;
+	in_place(buf) struct buf path = {0};
 	struct wanted want;
 	struct err err = {0};
 	int code = what_is_wanted(c, &want);

@@ -9,7 +9,7 @@ int
 cmd_policy_suggest(struct cli *c)
 {
 	const char *since = cli_value(c, "since"), *file = cli_value(c, "output");
-	in_place(buf) struct buf path, body;
+	in_place(buf) struct buf path = {0}, body = {0};
 	char from[TIME_TEXT_SIZE];
 	struct err err = {0};
 	int64_t age_ns;

@@ -204,7 +204,7 @@ cli_print_csv(const json_t *rows, const char *columns_of_none)
 {
 	struct column columns[COLUMN_MAX];
 	size_t n = measure(rows, columns);
-	in_place(buf) struct buf line;
+	in_place(buf) struct buf line = {0};
 
 	buf_init(&line, CLI_REPLY_MAX);
 	if (n == 0)
@@ -239,7 +239,7 @@ flatten(const json_t *rows)
 
 		json_object_foreach(json_array_get(rows, r), key, value)
 		{
-			in_place(buf) struct buf text;
+			in_place(buf) struct buf text = {0};
 
 			buf_init(&text, CLI_REPLY_MAX);
 			if (json_is_object(value) || json_is_array(value)) {
@@ -259,7 +259,7 @@ cli_print(const struct cli *c, const json_t *rows, const json_t *whole, const ch
 {
 	owned(json) json_t *flat = flatten(rows);
 	enum cli_output output = cli_output(c, OUTPUT_TABLE);
-	in_place(buf) struct buf text;
+	in_place(buf) struct buf text = {0};
 
 	buf_init(&text, CLI_REPLY_MAX);
 	if (output == OUTPUT_TABLE) {

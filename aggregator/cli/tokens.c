@@ -27,7 +27,7 @@ check_expires(const struct cli *c, struct err *err)
 static int
 post_token(struct cli *c, const char *path, const char *const *fields, size_t n, const char *member)
 {
-	in_place(buf) struct buf body, reply;
+	in_place(buf) struct buf body = {0}, reply = {0};
 	owned(json) json_t *request = json_object(), *doc = NULL;
 	const char *token = NULL;
 	struct err err = {0};
@@ -82,7 +82,7 @@ cli_get_page(struct cli *c, const char *base, const char *member, int64_t limit,
              struct err *err)
 {
 	owned(json) json_t *reply = NULL;
-	in_place(buf) struct buf path;
+	in_place(buf) struct buf path = {0};
 	const json_t *page, *next;
 
 	buf_init(&path, CLI_PATH_BYTES);
@@ -122,7 +122,7 @@ cli_print_pages(struct cli *c, const char *path, const char *member, const char 
                 size_t n, int64_t preset)
 {
 	owned(json) json_t *rows = json_array();
-	in_place(buf) struct buf base;
+	in_place(buf) struct buf base = {0};
 	int code;
 
 	buf_init(&base, CLI_PATH_BYTES);
@@ -172,7 +172,7 @@ cmd_token_whoami(struct cli *c)
 static int
 revoke(struct cli *c, const char *base, const char *list)
 {
-	in_place(buf) struct buf path, body;
+	in_place(buf) struct buf path = {0}, body = {0};
 	owned(json) json_t *row = NULL;
 	int64_t id;
 	struct err err = {0};

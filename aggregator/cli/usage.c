@@ -35,7 +35,7 @@ get_all(struct cli *c, const char *base, json_t **ret, struct err *err)
 		return false;
 	while ((next = json_string_value(json_object_get(whole, "next"))) != NULL) {
 		owned(json) json_t *page = NULL;
-		in_place(buf) struct buf path;
+		in_place(buf) struct buf path = {0};
 
 		buf_init(&path, 2 * CLI_PATH_BYTES);
 		buf_str(&path, base);
@@ -58,7 +58,7 @@ cmd_usage(struct cli *c)
 	               {"user", "user"},     {"gpu-model", "gpu_model"}, {"node", "node"}};
 	const char *by = cli_value(c, "by") != NULL ? cli_value(c, "by") : "tenant,workspace";
 	bool exact = cli_value(c, "exact") != NULL;
-	in_place(buf) struct buf path, columns;
+	in_place(buf) struct buf path = {0}, columns = {0};
 	owned(json) json_t *reply = NULL;
 	struct err err = {0};
 	int code;

@@ -88,7 +88,7 @@ ask_part(struct cli *c, struct verified *v, const char *range, const char *name,
          struct err *err)
 {
 	owned(json) json_t *reply = NULL;
-	in_place(buf) struct buf path;
+	in_place(buf) struct buf path = {0};
 
 	buf_init(&path, CLI_PATH_BYTES);
 	buf_str(&path, range);
@@ -152,7 +152,7 @@ ask_days(struct cli *c, struct verified *v, struct err *err)
 		return false;
 	for (int64_t at_ns = from_ns; at_ns < to_ns; at_ns += NS_PER_DAY) {
 		char first[TIME_TEXT_SIZE], last[TIME_TEXT_SIZE], step[64 + TIME_TEXT_SIZE];
-		in_place(buf) struct buf path;
+		in_place(buf) struct buf path = {0};
 
 		buf_init(&path, CLI_PATH_BYTES);
 		buf_str(&path, "/v1/conservation/differences");
@@ -174,7 +174,7 @@ ask_audit(struct cli *c, struct verified *v, struct err *err)
 
 	do {
 		owned(json) json_t *reply = NULL;
-		in_place(buf) struct buf path;
+		in_place(buf) struct buf path = {0};
 		const char *after;
 
 		buf_init(&path, CLI_PATH_BYTES);
@@ -297,7 +297,7 @@ cmd_verify(struct cli *c)
 		.differences = json_object_get(whole, "differences"),
 		.terminal = isatty(STDERR_FILENO) && term != NULL && strcmp(term, "dumb") != 0,
 	};
-	in_place(buf) struct buf path;
+	in_place(buf) struct buf path = {0};
 	struct err err = {0};
 	int code;
 

@@ -224,7 +224,7 @@ make_digest(struct event *e)
 	const int128 amounts[] = {e->amount, e->requests, e->input_tokens, e->output_tokens};
 	const char *texts[] = {e->tenant, e->workspace, e->ns, e->sku, e->model, e->caller, e->server};
 	char number[DECIMAL_TEXT_SIZE];
-	in_place(buf) struct buf b;
+	in_place(buf) struct buf b = {0};
 
 	buf_init(&b, DIGEST_MAX);
 	buf_printf(&b, "%d %" PRId64, (int)e->type, e->time_ns);

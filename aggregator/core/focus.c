@@ -585,7 +585,7 @@ focus_rows(const struct focus_input *f, const struct rated *r, struct buf *out, 
 {
 	owned(mem) int128 *effective = focus_effective(r);
 	const int128 *next = effective;
-	in_place(line_cells) struct line_cells cells;
+	in_place(line_cells) struct line_cells cells = {0};
 
 	line_cells_init(&cells);
 	for (size_t i = 0; i < r->count; i++) {
@@ -613,7 +613,7 @@ focus_rows(const struct focus_input *f, const struct rated *r, struct buf *out, 
 void
 focus_periods(const struct focus_input *f, const struct focus_period *periods, size_t n, struct buf *out)
 {
-	in_place(buf) struct buf issuer;
+	in_place(buf) struct buf issuer = {0};
 
 	buf_init(&issuer, CELL_MAX);
 	buf_str(out,

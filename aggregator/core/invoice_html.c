@@ -73,7 +73,7 @@ add_head(const struct page *p, struct buf *out)
 	const struct rating_input *in = p->i->in;
 	const struct rated_line *l = &p->i->r->lines[0];
 	bool closed = strcmp(in->period_status, "closed") == 0;
-	in_place(buf) struct buf period, version;
+	in_place(buf) struct buf period = {0}, version = {0};
 
 	buf_init(&period, 256);
 	buf_init(&version, 32);

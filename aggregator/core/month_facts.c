@@ -68,7 +68,7 @@ account_id(const char *organisation, struct buf *out)
 void
 facts_write_frame(const struct facts_frame *f, struct buf *out)
 {
-	in_place(buf) struct buf id;
+	in_place(buf) struct buf id = {0};
 	struct facts_frame frame = *f;
 
 	buf_init(&id, ACCOUNT_MAX);

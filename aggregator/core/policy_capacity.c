@@ -164,7 +164,7 @@ struct asking {
 static bool
 refuse(const struct asking *a, struct err *err, const char *why)
 {
-	in_place(buf) struct buf amount;
+	in_place(buf) struct buf amount = {0};
 
 	buf_init(&amount, 4096);
 	policy_amounts_text(a->amounts, &amount);
@@ -215,7 +215,7 @@ pool_of(const struct stocks *s, const struct asking *a, size_t *ret_count)
 static bool
 find_model(const struct asking *a, struct stock *pool, size_t count, struct stock **ret, struct err *err)
 {
-	in_place(buf) struct buf why, models;
+	in_place(buf) struct buf why = {0}, models = {0};
 	struct stock *found = NULL;
 	bool several = false;
 
@@ -253,7 +253,7 @@ take_stock(const struct asking *a, struct stock *model, struct stock *end, const
            bool check, struct err *err)
 {
 	char taken[QUANTITY_TEXT_SIZE], have[QUANTITY_TEXT_SIZE];
-	in_place(buf) struct buf why;
+	in_place(buf) struct buf why = {0};
 
 	buf_init(&why, sizeof(err->text));
 	model->model_taken += r->units;

@@ -18,7 +18,7 @@ field_change(struct diff *d, const char *kind, const char *name, const char *fie
 
 #define DIFF_FIELDS(d, kind, name, fields, from, to)                                             \
 	do {                                                                                     \
-		in_place(buf) struct buf before, after;                                          \
+		in_place(buf) struct buf before = {0}, after = {0};                              \
 		const char *field;                                                               \
                                                                                                  \
 		buf_init(&before, POLICY_FIELD_MAX);                                             \

@@ -76,7 +76,7 @@ static bool
 check_operator_fields(const struct policy_tenant *granted, const struct policy_tenant *part, const char *file,
                       struct err *err)
 {
-	in_place(buf) struct buf have, ask, usual;
+	in_place(buf) struct buf have = {0}, ask = {0}, usual = {0};
 	const char *field;
 
 	buf_init(&have, POLICY_FIELD_MAX);
@@ -147,7 +147,7 @@ static bool
 check_rules(const struct policy_tenant *granted, const struct policy_tenant *part, const char *file, struct err *err)
 {
 	const struct policy_rule *added = first_other_rule(part, granted), *gone = first_other_rule(granted, part);
-	in_place(buf) struct buf shown;
+	in_place(buf) struct buf shown = {0};
 
 	buf_init(&shown, 4096);
 	if (added != NULL) {
@@ -391,7 +391,7 @@ static bool
 says(const struct buf *document, const struct policy *wanted)
 {
 	owned(policy) struct policy *p = NULL;
-	in_place(buf) struct buf ignored;
+	in_place(buf) struct buf ignored = {0};
 
 	buf_init(&ignored, YAML_MAX_BYTES);
 	return policy_parse("policy", buf_text(document), document->len, &p, NULL) &&

@@ -73,7 +73,7 @@ bool
 policy_read_word(const struct yaml_doc *doc, const struct yaml_node *map, const char *key, const char *const *words,
                  const char **ret, struct err *err)
 {
-	in_place(buf) struct buf listed;
+	in_place(buf) struct buf listed = {0};
 	const char *text;
 
 	buf_init(&listed, LISTED_MAX);

@@ -53,7 +53,7 @@ write_value(struct buf *out, const char *key, const char *value)
 /* Those fields that are not what they would be without their keys. */
 #define WRITE_FIELDS(out, before, after, fields, thing, preset)                     \
 	do {                                                                        \
-		in_place(buf) struct buf value, usual;                              \
+		in_place(buf) struct buf value = {0}, usual = {0};                  \
 		const char *key;                                                    \
                                                                                     \
 		buf_init(&value, POLICY_FIELD_MAX);                                 \

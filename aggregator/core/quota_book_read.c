@@ -139,7 +139,7 @@ read_workspaces(struct reader *r, struct err *err)
 	struct quota_policy *p = &r->world.policy;
 	struct workspace_row *rows;
 	struct quota_workspace *workspaces;
-	in_place(buf) struct buf path;
+	in_place(buf) struct buf path = {0};
 
 	buf_init(&path, 2 * (size_t)QUOTA_NAME_SIZE);
 	if (!read_rows(r, r->doc, &book_rows_workspaces, &rows, &p->workspace_count, err))

@@ -46,7 +46,7 @@ whole(struct buf *out, const char *name, int64_t value)
 static void
 workspace(const struct quota_namer *namer, struct buf *out, int32_t w)
 {
-	in_place(buf) struct buf path;
+	in_place(buf) struct buf path = {0};
 
 	buf_init(&path, 4u * QUOTA_NAME_SIZE);
 	namer->workspace(namer->of, w, &path);

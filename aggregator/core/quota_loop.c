@@ -33,7 +33,7 @@ void
 loop_anomaly(struct loop *l, const char *kind, const char *subject, const char *tenant, const struct buf *detail)
 {
 	struct quota_loop_out *o = l->out;
-	in_place(buf) struct buf object;
+	in_place(buf) struct buf object = {0};
 
 	buf_init(&object, detail->len + 3);
 	buf_printf(&object, "{%s}", buf_text(detail));

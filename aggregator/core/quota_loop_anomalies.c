@@ -58,7 +58,7 @@ units_of(const struct loop *l, const struct loop_device *d)
 static void
 unleased_on(struct loop *l, size_t from, size_t to)
 {
-	in_place(buf) struct buf subject, detail;
+	in_place(buf) struct buf subject = {0}, detail = {0};
 
 	buf_init(&subject, TEXT_BYTES);
 	buf_init(&detail, TEXT_BYTES);
@@ -108,7 +108,7 @@ holder_tenant(const struct loop *l, const struct quota_seen_holder *h)
 static void
 tell_foreign(struct loop *l, const struct quota_seen_holder *h, int32_t of)
 {
-	in_place(buf) struct buf subject, detail, who;
+	in_place(buf) struct buf subject = {0}, detail = {0}, who = {0};
 
 	buf_init(&subject, TEXT_BYTES);
 	buf_init(&detail, TEXT_BYTES);
@@ -193,7 +193,7 @@ static void
 of_leases(struct loop *l)
 {
 	int64_t silence_ns = l->w->policy.settings.silence_ns > 0 ? l->w->policy.settings.silence_ns : UNUSED_NS;
-	in_place(buf) struct buf detail;
+	in_place(buf) struct buf detail = {0};
 
 	buf_init(&detail, TEXT_BYTES);
 	for (size_t i = 0; i < l->w->lease_count; i++) {
@@ -215,7 +215,7 @@ static void
 of_pools(struct loop *l)
 {
 	const struct quota_state *s = quota_book_state(l->b);
-	in_place(buf) struct buf subject, detail;
+	in_place(buf) struct buf subject = {0}, detail = {0};
 
 	buf_init(&subject, TEXT_BYTES);
 	buf_init(&detail, TEXT_BYTES);

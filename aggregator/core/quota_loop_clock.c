@@ -28,7 +28,7 @@ loop_clock(struct loop *l)
 	int64_t skipped_ns = quota_skipped(quota_book_state(l->b));
 	int64_t lived_ns = l->now_ns - skipped_ns, passed_ns = l->in->boot_ns - was->boot_ns;
 	int64_t off_ns = lived_ns - was->lived_ns - passed_ns;
-	in_place(buf) struct buf text;
+	in_place(buf) struct buf text = {0};
 
 	buf_init(&text, TEXT_BYTES);
 	l->out->pace = (struct quota_pace){l->in->boot_ns, lived_ns};
@@ -71,7 +71,7 @@ loop_budgets(struct loop *l)
 {
 	owned(json) json_t *doc = NULL;
 	const json_t *list;
-	in_place(buf) struct buf text;
+	in_place(buf) struct buf text = {0};
 	bool same = true;
 
 	buf_init(&text, QUOTA_EVENT_MAX_BYTES);

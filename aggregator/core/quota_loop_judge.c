@@ -166,7 +166,7 @@ keep_named_gpus(struct loop *l, struct quota_seen_node *n)
 static void
 report(struct loop *l, const struct quota_seen_node *n, const char *fault)
 {
-	in_place(buf) struct buf detail;
+	in_place(buf) struct buf detail = {0};
 
 	buf_init(&detail, 2 * FAULT_SIZE + 4u * LIMIT_NODE_NAME + 64);
 	buf_str(&detail, "\"node\":");

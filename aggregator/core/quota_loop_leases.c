@@ -97,7 +97,7 @@ static void
 tell_confirmed(struct loop *l, struct buf *out)
 {
 	struct places places = {0};
-	in_place(buf) struct buf parts;
+	in_place(buf) struct buf parts = {0};
 
 	buf_init(&parts, TEXT_BYTES);
 	for (size_t i = 0; i < l->w->lease_count; i++) {
@@ -347,7 +347,7 @@ is_due(const struct loop *l)
 void
 loop_leases(struct loop *l)
 {
-	in_place(buf) struct buf text;
+	in_place(buf) struct buf text = {0};
 
 	buf_init(&text, TEXT_BYTES);
 	tell_confirmed(l, &text);

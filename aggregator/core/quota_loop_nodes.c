@@ -189,7 +189,7 @@ write_gpu(const struct loop *l, int32_t node, const struct quota_seen_gpu *g, st
 		buf_char(out, ',');
 		write_slots(g->slots, g->slot_count, out);
 	} else {
-		in_place(buf) struct buf slots;
+		in_place(buf) struct buf slots = {0};
 
 		buf_init(&slots, TEXT_BYTES);
 		if (write_known_slots(l, node, g->uuid, &slots))
@@ -299,7 +299,7 @@ tell_gpus(struct loop *l, struct buf *out)
 void
 loop_inventory(struct loop *l)
 {
-	in_place(buf) struct buf text;
+	in_place(buf) struct buf text = {0};
 
 	buf_init(&text, TEXT_BYTES);
 	if (!same_inventory(l)) {

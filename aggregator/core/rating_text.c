@@ -152,7 +152,7 @@ rating_line_id(const char *period, const struct usage_day *d, struct rated_line 
 {
 	char units[DECIMAL_TEXT_SIZE], price[DECIMAL_TEXT_SIZE] = "";
 	uint8_t digest[SHA256_SIZE];
-	in_place(buf) struct buf key;
+	in_place(buf) struct buf key = {0};
 
 	decimal_format(d->instance_units, 0, 0, units);
 	if (l->priced)

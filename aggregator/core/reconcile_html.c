@@ -19,7 +19,7 @@ static void
 add_head(const struct sheet *s, struct buf *out)
 {
 	bool closed = strcmp(s->r->period_status, "closed") == 0;
-	in_place(buf) struct buf period;
+	in_place(buf) struct buf period = {0};
 
 	buf_init(&period, 256);
 	buf_printf(&period, "%s to %s (exclusive), %s", s->r->period_start, s->r->period_end, s->page->zone);
@@ -238,7 +238,7 @@ bool
 reconcile_html(const struct reconciliation *r, const struct reconcile_page *page, struct buf *out, struct err *err)
 {
 	const struct reconcile_total nothing = {.platform_cost = -1};
-	in_place(buf) struct buf title;
+	in_place(buf) struct buf title = {0};
 
 	buf_init(&title, 256);
 	buf_printf(&title, "Reconciliation %s", r->period);

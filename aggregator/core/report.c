@@ -240,7 +240,7 @@ static void
 excel_text(struct buf *out, const char *text, bool date)
 {
 	const bool guarded = !date && looks_like_a_number(text);
-	in_place(buf) struct buf cell;
+	in_place(buf) struct buf cell = {0};
 
 	buf_init(&cell, CELL_MAX + 8);
 	buf_printf(&cell, guarded ? "=\"%s\"" : "%s%s",
@@ -305,7 +305,7 @@ bool
 report_csv_rows(const struct rating_input *in, const struct rated *r, enum csv_dialect dialect, struct buf *out,
                 struct err *err)
 {
-	in_place(buf) struct buf cell;
+	in_place(buf) struct buf cell = {0};
 
 	buf_init(&cell, CELL_MAX);
 	for (size_t i = 0; i < r->count; i++)
@@ -399,7 +399,7 @@ bool
 report_json_rows(const struct rating_input *in, const struct rated *r, bool first, struct buf *out, struct buf *totals,
                  struct err *err)
 {
-	in_place(buf) struct buf cell;
+	in_place(buf) struct buf cell = {0};
 
 	buf_init(&cell, CELL_MAX);
 	for (size_t i = 0; i < r->count; i++) {
@@ -427,7 +427,7 @@ report_json_end(struct buf *totals, struct buf *out)
 bool
 report_json(const struct rating_input *in, const struct rated *r, struct buf *out, struct err *err)
 {
-	in_place(buf) struct buf totals;
+	in_place(buf) struct buf totals = {0};
 
 	buf_init(&totals, TOTALS_MAX);
 	report_json_begin(in, out);

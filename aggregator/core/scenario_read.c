@@ -57,7 +57,7 @@ scenario_text(const struct scenario_at *at, const char *key, const char *(*fault
 bool
 scenario_choice(const struct scenario_at *at, const char *key, const char *const *words, int *ret, struct err *err)
 {
-	in_place(buf) struct buf listed;
+	in_place(buf) struct buf listed = {0};
 	const char *text;
 
 	buf_init(&listed, 256);

@@ -283,7 +283,7 @@ static void
 put_left_out(const struct draft *d)
 {
 	const struct plan *p = d->plan;
-	in_place(buf) struct buf name;
+	in_place(buf) struct buf name = {0};
 
 	buf_init(&name, 8 * WIRE_MAX_TEXT);
 	if (p->count == p->taken)

@@ -210,7 +210,7 @@ attribute_new(struct db *db, const char *cluster, const struct wire_holder *cons
 {
 	in_place(ruleset) struct ruleset s = {0};
 	in_place(stretches) struct stretches t = {0};
-	in_place(db_columns) struct db_columns rows;
+	in_place(db_columns) struct db_columns rows = {0};
 	owned(mem) struct span *spans = NULL;
 
 	db_columns_init(&rows, ROW_COLUMNS);
@@ -319,7 +319,7 @@ attribute_page(struct db *db, int64_t effective_ns, int64_t after_id, int limit,
 {
 	in_place(ruleset) struct ruleset s = {0};
 	in_place(stretches) struct stretches t = {0};
-	in_place(db_columns) struct db_columns rows;
+	in_place(db_columns) struct db_columns rows = {0};
 	owned(result) PGresult *r = NULL, *had = NULL;
 	owned(mem) struct span *spans = NULL;
 	int at = 0;

@@ -48,7 +48,7 @@ open_book(struct replay *r, int64_t seq, struct err *err)
 	                                    "SELECT seq, encode(head, 'hex'), encode(state, 'hex') FROM quota_snapshot "
 	                                    "WHERE seq <= $1 ORDER BY seq DESC LIMIT 1"};
 	owned(result) PGresult *s = NULL;
-	in_place(buf) struct buf state;
+	in_place(buf) struct buf state = {0};
 	struct db_args a = {0};
 	struct err why = {0};
 
@@ -77,7 +77,7 @@ check_snapshot(struct replay *r, struct err *err)
 	                                    "SELECT seq, encode(head, 'hex'), encode(state, 'hex') FROM quota_snapshot "
 	                                    "WHERE seq = $1"};
 	owned(result) PGresult *s = NULL;
-	in_place(buf) struct buf state, now;
+	in_place(buf) struct buf state = {0}, now = {0};
 	struct db_args a = {0};
 	struct err why = {0};
 	hash_text head;
@@ -105,7 +105,7 @@ static void
 check_outcome(struct replay *r, const struct quota_log_entry *e)
 {
 	owned(quota_outcome) struct quota_outcome *o = NULL;
-	in_place(buf) struct buf told;
+	in_place(buf) struct buf told = {0};
 	struct err why = {0};
 	char what[64], expected[SHOWN_BYTES], found[SHOWN_BYTES];
 	size_t from = 0;

@@ -15,7 +15,7 @@ store_audit_reads(struct db *db, const struct audit_read *reads, size_t n, struc
 		"(SELECT t.id FROM tenant t WHERE t.name = r.tenant) FROM unnest($1::text[], $2::text[], $3::text[], "
 		"$4::text[], $5::timestamptz[], $6::timestamptz[], $7::bigint[]) "
 		"WITH ORDINALITY r (actor, action, subject, tenant, first, last, times, i) ORDER BY r.i"};
-	in_place(db_columns) struct db_columns c;
+	in_place(db_columns) struct db_columns c = {0};
 	in_place(db_tx) struct db_tx tx = {0};
 	struct db_args a = {0};
 

@@ -93,7 +93,7 @@ text_or_null(const PGresult *r, int row, int col)
 static bool
 hash_entry(const PGresult *r, int row, const char *before, hash_text ret, struct err *err)
 {
-	in_place(buf) struct buf b;
+	in_place(buf) struct buf b = {0};
 
 	begin_hash(&b);
 	add_number(&b, res_i64(r, row, LINK_OWNER));
@@ -257,7 +257,7 @@ check_journal(struct proof *p, struct err *err)
 		return false;
 	snprintf(p->hash, sizeof(p->hash), "%s", PQntuples(last) == 1 ? res_text(last, 0, 0) : no_hash);
 	for (int row = 0; row < PQntuples(r); row++) {
-		in_place(buf) struct buf b;
+		in_place(buf) struct buf b = {0};
 		hash_text computed;
 		char what[160], number[24];
 
@@ -291,7 +291,7 @@ static bool
 check_seal(struct proof *p, const PGresult *r, int *row, struct err *err)
 {
 	int first = *row;
-	in_place(buf) struct buf b;
+	in_place(buf) struct buf b = {0};
 	hash_text computed;
 	char what[128], number[24];
 

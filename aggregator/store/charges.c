@@ -309,7 +309,7 @@ read_day(struct db *db, int64_t from_ns, int64_t until_ns, struct pool_hour *h, 
 bool
 charges_write(struct db *db, const char *day, int64_t from_ns, int64_t until_ns, enum charge_place to, struct err *err)
 {
-	in_place(charge_out) struct charge_out out;
+	in_place(charge_out) struct charge_out out = {0};
 	in_place(pool_hour) struct pool_hour h = {.out = &out};
 
 	charge_out_init(&out, db, day, to);

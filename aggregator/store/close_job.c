@@ -194,7 +194,7 @@ prove(struct job *j, bool *ret_sound, struct close_outcome *ret, struct err *err
 	static const struct db_stmt stage = {"close proved", "UPDATE close_job SET stage = 'write', proof = $2::jsonb "
 	                                                     "WHERE month = $1 AND state = 'running'"};
 	struct verify_counts counts = {0};
-	in_place(buf) struct buf differences, proof;
+	in_place(buf) struct buf differences = {0}, proof = {0};
 	struct db_args a = {0};
 
 	buf_init(&differences, DIFFERENCES_MAX);
@@ -228,7 +228,7 @@ run(struct job *j, struct close_outcome *ret, struct err *err)
 	                          .thresholds = j->thresholds,
 	                          .tell = tell,
 	                          .tell_arg = j};
-	in_place(buf) struct buf reply;
+	in_place(buf) struct buf reply = {0};
 	bool sound = true;
 
 	buf_init(&reply, 1u << 20);

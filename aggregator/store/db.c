@@ -63,7 +63,7 @@ option_value(const PQconninfoOption *options, const char *keyword)
 static char *
 describe(const PQconninfoOption *options)
 {
-	in_place(buf) struct buf b;
+	in_place(buf) struct buf b = {0};
 	const char *host = option_value(options, "host"), *port = option_value(options, "port"),
 		   *name = option_value(options, "dbname");
 

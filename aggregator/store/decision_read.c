@@ -66,7 +66,7 @@ store_decisions_get(struct db *db, const char *const *keys, size_t n, struct dec
 		"d.ended_ns, d.ended_why, (SELECT r.state FROM reclaim r WHERE r.lease_id = d.key AND r.state NOT IN "
 		"('returned', 'cancelled')), d.workload_namespace, d.workload_pod, d.workload_pod_uid, d.workload_slurm_job, " VERDICT
 		" FROM unnest($1::text[]) AS i(key) CROSS JOIN LATERAL (SELECT * FROM decision WHERE key = i.key LIMIT 1) d"};
-	in_place(db_array) struct db_array list;
+	in_place(db_array) struct db_array list = {0};
 	owned(result) PGresult *r = NULL;
 	struct db_args a = {0};
 

@@ -103,7 +103,7 @@ begin(struct quota_turn *t, const struct turn_asked *asked, struct err *err)
 	owned(result) PGresult *clock = NULL;
 	owned(result) PGresult *known = NULL;
 	owned(result) PGresult *tokens = NULL;
-	in_place(db_array) struct db_array keys, token_ids;
+	in_place(db_array) struct db_array keys = {0}, token_ids = {0};
 	struct db_args after = {0}, known_args = {0}, token_args = {0};
 	struct db_call calls[6] = {{&lock_stmt, NULL, &row},
 	                           {&quota_events_stmt, &after, &events},
@@ -272,7 +272,7 @@ quota_turn_step(struct quota_turn *t, const char *actor, const char *event, size
 {
 	struct turn_event e = {.actor = actor, .event_len = len, .seq = t->row.seq + 1};
 	struct quota_log *l = t->log;
-	in_place(buf) struct buf told;
+	in_place(buf) struct buf told = {0};
 	bool ok;
 
 	buf_init(&told, QUOTA_EVENT_MAX_BYTES);

@@ -352,7 +352,7 @@ write_rows(struct batch *b, const struct turn_write *w)
 bool
 turn_write(struct db_tx *tx, const struct turn_write *w, struct err *err)
 {
-	in_place(batch) struct batch b;
+	in_place(batch) struct batch b = {0};
 
 	batch_init(&b, w);
 	if (!write_lists(&b, w, err))
@@ -374,8 +374,8 @@ bool
 turn_write_bet(struct db *db, const struct turn_write *w, const struct turn_bet *bet, int64_t *ret_clock_ns,
                struct err *err)
 {
-	in_place(batch) struct batch b;
-	in_place(db_array) struct db_array tokens;
+	in_place(batch) struct batch b = {0};
+	in_place(db_array) struct db_array tokens = {0};
 	owned(result) PGresult *r = NULL;
 	struct db_args *a;
 

@@ -80,7 +80,7 @@ static bool
 write_begin(struct document *d, const struct rating_input *in, struct err *err)
 {
 	struct buf *out = spill_buf(d->to);
-	in_place(buf) struct buf title;
+	in_place(buf) struct buf title = {0};
 
 	buf_init(&title, TITLE_MAX);
 	switch (d->format) {
@@ -258,7 +258,7 @@ begin(void *arg, const struct rating_input *in, struct err *err)
 	const struct document_request *rq = m->rq;
 	struct facts_request facts = {
 		.tenant = rq->tenant, .organisation = rq->organisation, .provider = rq->provider, .now_ns = rq->now_ns};
-	in_place(buf) struct buf text;
+	in_place(buf) struct buf text = {0};
 
 	buf_init(&text, FACTS_MAX);
 	if (rq->format == DOCUMENT_FOCUS || rq->format == DOCUMENT_PERIODS || rq->format == DOCUMENT_HTML)

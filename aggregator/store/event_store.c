@@ -64,7 +64,7 @@ find_workspaces(struct adding *a, struct err *err)
 		"AND (t.retired_at IS NULL OR at_ns(e.time_ns) < t.retired_at) "
 		"AND (w.retired_at IS NULL OR at_ns(e.time_ns) < w.retired_at)"};
 	owned(result) PGresult *r = NULL;
-	in_place(db_columns) struct db_columns rows;
+	in_place(db_columns) struct db_columns rows = {0};
 	struct db_args args = {0};
 	size_t kept = 0;
 
@@ -153,7 +153,7 @@ source_ids(struct adding *a, bool *ret_all, struct err *err)
 				 "JOIN event_source s ON s.name = e.name AND s.tenant_id IS NOT DISTINCT FROM "
 				 "(SELECT t.id FROM tenant t WHERE t.name = $1)"};
 	owned(result) PGresult *r = NULL;
-	in_place(db_array) struct db_array names;
+	in_place(db_array) struct db_array names = {0};
 	struct db_args args = {0};
 
 	db_array_init(&names);
@@ -176,7 +176,7 @@ find_sources(struct adding *a, struct err *err)
 	                                    "INSERT INTO event_source (tenant_id, name) "
 	                                    "SELECT DISTINCT (SELECT t.id FROM tenant t WHERE t.name = $1), e.name "
 	                                    "FROM unnest($2::text[]) AS e(name) ORDER BY 2 ON CONFLICT DO NOTHING"};
-	in_place(db_array) struct db_array names;
+	in_place(db_array) struct db_array names = {0};
 	struct db_args args = {0};
 	bool all = false;
 
@@ -273,8 +273,8 @@ count_skus(struct adding *a, struct err *err)
 		"SELECT e.ord, greatest(r.skus, $5) FROM e JOIN ranked r USING (tenant_id, month, sku) "
 		"WHERE r.skus + r.nth > $5"};
 	owned(result) PGresult *tenants = NULL, *over = NULL;
-	in_place(db_columns) struct db_columns rows, again;
-	in_place(db_array) struct db_array ids;
+	in_place(db_columns) struct db_columns rows = {0}, again = {0};
+	in_place(db_array) struct db_array ids = {0};
 	struct db_args args = {0}, more = {0};
 
 	db_array_init(&ids);
@@ -343,7 +343,7 @@ insert(struct adding *a, struct err *err)
 		"$15::text[], $16::bytea[]) WITH ORDINALITY AS e(source_id, id, type, time_ns, workspace_id, holder_id, "
 		"sku, amount, requests, input_tokens, output_tokens, model, caller, server, digest, ord) "
 		"ORDER BY e.source_id, e.id, e.ord ON CONFLICT (source_id, id) DO NOTHING"};
-	in_place(db_columns) struct db_columns rows;
+	in_place(db_columns) struct db_columns rows = {0};
 	struct db_args args = {0};
 
 	db_columns_init(&rows, COLUMNS);
@@ -365,7 +365,7 @@ settle(struct adding *a, struct err *err)
 		"WITH ORDINALITY AS e(source_id, id, digest, ord) "
 		"JOIN meter_event m ON m.source_id = e.source_id AND m.id = e.id"};
 	owned(result) PGresult *r = NULL;
-	in_place(db_columns) struct db_columns keys;
+	in_place(db_columns) struct db_columns keys = {0};
 	struct db_args args = {0};
 
 	db_columns_init(&keys, 3);
@@ -413,7 +413,7 @@ make_periods(struct adding *a, struct err *err)
 bool
 store_events_add(struct db *db, struct events *all, const struct event_sender *sender, struct err *err)
 {
-	in_place(adding) struct adding a;
+	in_place(adding) struct adding a = {0};
 	in_place(db_tx) struct db_tx tx = {0};
 
 	adding_init(&a, db, all, sender);

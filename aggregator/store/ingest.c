@@ -297,7 +297,7 @@ ingest_touch_hours(struct ingest *in, struct err *err)
 	owned(result) PGresult *r = NULL;
 	size_t n = ingest_hours(in, &hours);
 	int64_t last = hour_floor(&in->ledger, in->covered_until_ns - 1);
-	in_place(db_array) struct db_array list;
+	in_place(db_array) struct db_array list = {0};
 	struct db_args a = {0};
 
 	db_array_init(&list);

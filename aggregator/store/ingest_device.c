@@ -72,7 +72,7 @@ find(struct ingest *in, const struct wire_device *devices, const char *const *uu
 			      "AS e(uuid, gi, ci, created_ns, profile, units, model, memory_bytes, index, ord) "
 			      "LEFT JOIN gpu g ON g.uuid = e.uuid LEFT JOIN device d ON d.gpu_id = g.id AND d.gi = e.gi AND d.ci = e.ci "
 			      "AND d.created_ns = e.created_ns " DICT_LAST_SERVICE("$1") "ORDER BY e.ord"};
-	in_place(db_columns) struct db_columns c;
+	in_place(db_columns) struct db_columns c = {0};
 	struct db_args a = {0};
 
 	db_columns_init(&c, 9);
@@ -203,7 +203,7 @@ devices_of(struct ingest *in, struct dict_device *const *devices, size_t n, PGre
 		"$4::bigint[], $5::text[], $6::smallint[]) WITH ORDINALITY AS e(gpu_id, gi, ci, created_ns, profile, units, ord) "
 		"JOIN device d ON d.gpu_id = e.gpu_id AND d.gi = e.gi AND d.ci = e.ci AND d.created_ns = e.created_ns "
 		"ORDER BY e.ord"};
-	in_place(db_columns) struct db_columns c;
+	in_place(db_columns) struct db_columns c = {0};
 	struct db_args to_insert = {0}, to_select = {0};
 
 	db_columns_init(&c, 8);
@@ -238,7 +238,7 @@ dict_enter_devices(struct ingest *in, struct err *err)
 		"dict device drop",
 		"DELETE FROM stream_device_entry WHERE stream_id = $1 AND local_id = ANY ($2::bigint[])"};
 	owned(mem) struct dict_device **some = mem_array(in->dict.device_count, sizeof(*some));
-	in_place(db_columns) struct db_columns entered, gone;
+	in_place(db_columns) struct db_columns entered = {0}, gone = {0};
 	owned(result) PGresult *r = NULL;
 	size_t n = 0;
 

@@ -273,7 +273,7 @@ load_holders(struct ingest *in, struct err *err)
 	static const struct db_stmt stmt = {"dict holders", "SELECT local_id, holder_id FROM stream_holder "
 	                                                    "WHERE stream_id = $1 AND local_id = ANY ($2::bigint[])"};
 	owned(result) PGresult *r = NULL;
-	in_place(db_array) struct db_array ids;
+	in_place(db_array) struct db_array ids = {0};
 	struct db_args a = {0};
 
 	db_array_init(&ids);
@@ -330,7 +330,7 @@ keep_devices(struct ingest *in, struct err *err)
 		"dict device keep",
 		"INSERT INTO stream_device_entry SELECT $1, e.* FROM unnest($2::bigint[], $3::bigint[], $4::text[], $5::text[], "
 		"$6::text[], $7::integer[], $8::integer[], $9::bigint[], $10::smallint[], $11::bigint[], $12::integer[]) e"};
-	in_place(db_columns) struct db_columns c;
+	in_place(db_columns) struct db_columns c = {0};
 
 	db_columns_init(&c, 11);
 	for (size_t i = 0; i < in->dict.device_count; i++) {
@@ -361,7 +361,7 @@ keep_holders(struct ingest *in, struct err *err)
 		"dict holder keep",
 		"INSERT INTO stream_holder_entry SELECT $1, e.* FROM unnest($2::bigint[], $3::smallint[], $4::text[], $5::text[], "
 		"$6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::bigint[], $12::text[], $13::text[]) e"};
-	in_place(db_columns) struct db_columns c;
+	in_place(db_columns) struct db_columns c = {0};
 
 	db_columns_init(&c, 12);
 	for (size_t i = 0; i < in->dict.holder_count; i++) {

@@ -149,8 +149,8 @@ begin(struct db_tx *tx, struct db *db, struct ingest_push *const *group, size_t 
 	static const struct db_stmt share = {"group hours",
 	                                     "SELECT node_hours_share($1::integer[], $2::timestamptz[])"};
 	owned(result) PGresult *locked = NULL, *served = NULL, *sealed = NULL;
-	in_place(db_array) struct db_array streams, nodes;
-	in_place(db_columns) struct db_columns hours;
+	in_place(db_array) struct db_array streams = {0}, nodes = {0};
+	in_place(db_columns) struct db_columns hours = {0};
 	struct db_args s = {0}, g = {0}, h = {0};
 	const struct db_call calls[] = {{&lock, &s, &locked}, {&services, &g, &served}, {&share, &h, &sealed}};
 
@@ -337,8 +337,8 @@ write_all(struct db_tx *tx, struct db *db, struct ingest_push *const *group, siz
 	static const struct db_stmt cover = {
 		"group cover", "UPDATE node n SET covered_until_ns = greatest(n.covered_until_ns, e.covered) "
 			       "FROM unnest($1::integer[], $2::bigint[]) AS e(id, covered) WHERE n.id = e.id"};
-	in_place(db_columns) struct db_columns streams, nodes;
-	in_place(evidence) struct evidence evidence;
+	in_place(db_columns) struct db_columns streams = {0}, nodes = {0};
+	in_place(evidence) struct evidence evidence = {0};
 	struct db_args m = {0}, c = {0};
 
 	db_columns_init(&streams, 3);

@@ -25,7 +25,7 @@ hash_text(struct buf *b, const char *s)
 static void
 holder_identity(int64_t cluster_id, const struct wire_holder *h, identity out)
 {
-	in_place(buf) struct buf b;
+	in_place(buf) struct buf b = {0};
 
 	buf_init(&b, 16 * WIRE_MAX_TEXT + LABELS_MAX_TEXT);
 	buf_printf(&b, "%" PRId64 " %" PRIu32 " %" PRId64 " ", cluster_id, h->kind, h->uid);
@@ -52,7 +52,7 @@ find(struct ingest *in, identity *who, size_t n, int64_t *ids, struct err *err)
 		"holder ids", "SELECT e.ord, h.id FROM unnest($1::bytea[]) WITH ORDINALITY AS e(identity, ord) "
 			      "JOIN holder h USING (identity)"};
 	owned(result) PGresult *r = NULL;
-	in_place(db_array) struct db_array list;
+	in_place(db_array) struct db_array list = {0};
 	struct db_args a = {0};
 
 	db_array_init(&list);
@@ -113,7 +113,7 @@ make_missing(struct ingest *in, const struct wire_holder *const *holders, size_t
 		"FROM unnest($2::bytea[]) WITH ORDINALITY AS e(identity, ord) JOIN made m USING (identity) "
 		"ORDER BY m.id, e.ord"};
 	owned(result) PGresult *r = NULL;
-	in_place(db_columns) struct db_columns rows;
+	in_place(db_columns) struct db_columns rows = {0};
 	owned(mem) const struct wire_holder **missing = mem_array(count, sizeof(*missing));
 	owned(mem) const struct wire_holder **made = mem_array(count, sizeof(*made));
 	owned(mem) int64_t *made_ids = mem_array(count, sizeof(*made_ids));
@@ -242,7 +242,7 @@ dict_enter_holders(struct ingest *in, struct err *err)
 	owned(mem) struct dict_holder **some = mem_array(count, sizeof(*some));
 	owned(mem) const struct wire_holder **entries = mem_array(count, sizeof(*entries));
 	owned(mem) int64_t *ids = mem_array(count, sizeof(*ids));
-	in_place(db_columns) struct db_columns entered, gone;
+	in_place(db_columns) struct db_columns entered = {0}, gone = {0};
 
 	db_columns_init(&entered, 2);
 	db_columns_init(&gone, 1);

@@ -39,7 +39,7 @@ ingest_fini(struct ingest *in)
 static enum ingest_refusal
 why_unsound(const uint8_t *payload, size_t len, const struct err *why)
 {
-	in_place(buf) struct buf plain;
+	in_place(buf) struct buf plain = {0};
 
 	buf_init(&plain, WIRE_MAX_BODY);
 	if (!gz_expand(payload, len, &plain, NULL))

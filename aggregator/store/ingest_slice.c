@@ -192,7 +192,7 @@ mark(struct db *db, const struct slice_rows *rows, PGresult **ret, struct err *e
 	static const struct db_stmt stmt = {
 		"ingest slice mark",
 		"SELECT slices_mark($1::integer[], $2::timestamptz[], $3::bigint[], $4::bigint[])"};
-	in_place(db_columns) struct db_columns c;
+	in_place(db_columns) struct db_columns c = {0};
 	struct db_args a = {0};
 
 	db_columns_init(&c, 4);

@@ -23,7 +23,7 @@ load_owners(struct ingest *in, struct err *err)
 		"WHERE holder_id = ANY ($1::bigint[]) AND effective && tstzrange($2::timestamptz, NULL) "
 		"ORDER BY holder_id, lower(effective) NULLS FIRST"};
 	owned(result) PGresult *r = NULL;
-	in_place(db_array) struct db_array ids;
+	in_place(db_array) struct db_array ids = {0};
 	struct dict *d = &in->dict;
 	struct db_args a = {0};
 

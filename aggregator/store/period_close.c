@@ -36,7 +36,7 @@ struct closing {
 static bool
 allowed(const struct period_checks *c, const struct period_close *rq, struct err *err)
 {
-	in_place(buf) struct buf found;
+	in_place(buf) struct buf found = {0};
 	bool final = false, stands = false;
 
 	buf_init(&found, 4096);
@@ -159,7 +159,7 @@ record_close(struct closing *c, const uint8_t input[SHA256_SIZE], const uint8_t 
 		"to_jsonb(m.price_versions), 'invoices', $10::bigint, 'lines', $11::bigint, 'corrections', $12::bigint, 'input_sha256', "
 		"encode(m.input_sha256, 'hex'), 'prices_sha256', encode(m.prices_sha256, 'hex'), 'output_sha256', "
 		"encode(m.output_sha256, 'hex')), m.reason FROM made m JOIN period p ON p.month = m.month RETURNING after"};
-	in_place(buf) struct buf checks;
+	in_place(buf) struct buf checks = {0};
 	struct db_array versions;
 	uint8_t prices[SHA256_SIZE];
 	owned(result) PGresult *r = NULL;
@@ -313,7 +313,7 @@ store_period_close(struct db *db, const struct period_close *rq, struct buf *out
 void
 period_prices_sha256(const struct rating_input *in, uint8_t ret[SHA256_SIZE])
 {
-	in_place(buf) struct buf text;
+	in_place(buf) struct buf text = {0};
 
 	buf_init(&text, PRICES_MAX);
 	rating_file_prices(in, &text);

@@ -281,7 +281,7 @@ static bool
 kept_tenant(struct db *db, const char *month, const struct buf *prices, const char *tenant, period_tenant *each,
             void *arg, struct err *err)
 {
-	in_place(buf) struct buf text;
+	in_place(buf) struct buf text = {0};
 	in_place(corrections) struct corrections corrections = {0};
 	in_place(rated_view) struct rated_view view = {0};
 	owned(rating_file) struct rating_file *file = NULL;
@@ -308,7 +308,7 @@ period_kept_each(struct db *db, const char *month, const char *tenant, report_be
 		"period kept tenants",
 		"SELECT t.name FROM invoice_document d JOIN tenant t ON t.id = d.tenant_id WHERE d.month = $1 "
 		"AND d.format = '" SOURCE_ROWS "' AND ($2::text IS NULL OR t.name = $2) ORDER BY t.name COLLATE \"C\""};
-	in_place(buf) struct buf prices;
+	in_place(buf) struct buf prices = {0};
 	owned(rating_file) struct rating_file *file = NULL;
 	owned(result) PGresult *r = NULL;
 	struct db_args a = {0};

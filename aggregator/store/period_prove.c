@@ -133,7 +133,7 @@ store_period_recompute(struct db *db, const char *month, struct buf *out, struct
 	static const struct db_stmt late = {"period changed since",
 	                                    "SELECT count(*) FROM late_change WHERE month = $1"};
 	owned(month_facts) struct month_facts *facts = NULL;
-	in_place(buf) struct buf text;
+	in_place(buf) struct buf text = {0};
 	struct proof p = {.db = db, .month = month, .out = out};
 	owned(result) PGresult *r = NULL;
 	struct db_args a = {0};

@@ -125,7 +125,7 @@ write_invoice(struct period_writer *w, int64_t tenant_id, const char *month, int
 	static const struct db_stmt stmt = {
 		"period invoice", "INSERT INTO invoice (number, tenant_id, month, version, closed_in, invoice_id) "
 				  "VALUES ($1, $2, $3, $4, $5, $6)"};
-	in_place(buf) struct buf rows;
+	in_place(buf) struct buf rows = {0};
 	struct db_args a = {0};
 
 	buf_init(&rows, COPY_MAX);
@@ -188,7 +188,7 @@ write_document(struct period_writer *w, const char *tenant_id, const char *name,
 		"period document",
 		"INSERT INTO invoice_document (month, tenant_id, format, lines, rows, joined, plain_bytes, sha256, gzip) "
 		"VALUES ($1, $2::integer, $3, $4, $5, $6, $7, $8, $9)"};
-	in_place(buf) struct buf packed;
+	in_place(buf) struct buf packed = {0};
 	struct db_args a = {0};
 
 	buf_init(&packed, DOCUMENT_MAX);
@@ -238,7 +238,7 @@ write_source(struct period_writer *w, const char *tenant_id, const char *format,
 static bool
 write_rows(struct period_writer *w, const struct rating_input *in, const char *tenant_id, struct err *err)
 {
-	in_place(buf) struct buf text;
+	in_place(buf) struct buf text = {0};
 
 	buf_init(&text, COPY_MAX);
 	rating_file_rows(in, &text);
@@ -273,7 +273,7 @@ bool
 period_write_all(struct period_writer *w, const struct rating_input *in, const struct buf *facts, struct err *err)
 {
 	struct kept_file files[DOCUMENT_FORMATS];
-	in_place(buf) struct buf prices;
+	in_place(buf) struct buf prices = {0};
 	bool ok;
 
 	buf_init(&prices, COPY_MAX);

@@ -15,7 +15,7 @@ write_declared(struct db *db, const struct policy *p, int64_t effective_ns, stru
 	                  "FROM unnest($2::text[], $3::text[], $4::text[], $5::bigint[], $6::bigint[]) "
 	                  "AS e(node, model, profile, count, units) JOIN node n ON n.name = e.node",
 	                  "");
-	in_place(db_columns) struct db_columns c;
+	in_place(db_columns) struct db_columns c = {0};
 	struct db_args a = {0};
 
 	db_columns_init(&c, 5);
@@ -81,7 +81,7 @@ write_states(struct db *db, const struct policy *p, const char *file, int64_t ef
 	                  "SELECT g.id, n.id FROM unnest($2::text[], $3::text[]) AS e(node, uuid) "
 	                  "JOIN gpu g ON g.uuid = e.uuid JOIN node n ON n.name = e.node",
 	                  "");
-	in_place(db_columns) struct db_columns n, d;
+	in_place(db_columns) struct db_columns n = {0}, d = {0};
 	struct db_args of_nodes = {0}, of_gpus = {0}, of_places = {0};
 
 	db_columns_init(&n, 2);
@@ -168,7 +168,7 @@ write_reservations(struct db *db, const struct policy_reservations *r, const cha
 		"JOIN cluster k ON k.name = e.cluster",
 		"AND ($2::text IS NULL OR EXISTS (SELECT FROM workspace o JOIN tenant y ON y.id = o.tenant_id "
 		"WHERE o.id = t.workspace_id AND y.name = $2))");
-	in_place(db_columns) struct db_columns c;
+	in_place(db_columns) struct db_columns c = {0};
 	struct db_args a = {0};
 
 	db_columns_init(&c, 8);

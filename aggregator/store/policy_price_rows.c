@@ -57,7 +57,7 @@ hash_item(struct buf *b, const struct policy_price *item)
 static void
 hash_book(const struct policy_book *book, uint8_t out[SHA256_SIZE])
 {
-	in_place(buf) struct buf b;
+	in_place(buf) struct buf b = {0};
 
 	buf_init(&b, PRICES_MAX_BYTES);
 	hash_field(&b, book->currency);
@@ -138,7 +138,7 @@ insert_items(struct db *db, const struct policy_book *book, const char *book_id,
 		"e.basis, e.meter, e.meter_sku, t.id FROM unnest($2::integer[], $3::text[], $4::text[], $5::text[], "
 		"$6::text[], $7::text[], $8::numeric[], $9::text[], $10::text[], $11::text[], $12::text[]) AS e(position, sku, "
 		"model, profile, sharing, class, price, basis, meter, meter_sku, tenant) LEFT JOIN tenant t ON t.name = e.tenant"};
-	in_place(db_columns) struct db_columns c;
+	in_place(db_columns) struct db_columns c = {0};
 
 	db_columns_init(&c, 11);
 	for (size_t i = 0; i < book->item_count; i++) {
@@ -168,7 +168,7 @@ insert_discounts(struct db *db, const struct policy_book *book, const char *book
 		"SELECT $1, e.position, e.category, e.class, e.ratio, t.id FROM unnest($2::integer[], $3::text[], $4::text[], "
 		"$5::numeric[], $6::text[]) AS e(position, category, class, ratio, tenant) "
 		"LEFT JOIN tenant t ON t.name = e.tenant"};
-	in_place(db_columns) struct db_columns c;
+	in_place(db_columns) struct db_columns c = {0};
 
 	db_columns_init(&c, 5);
 	for (size_t i = 0; i < book->discount_count; i++) {
@@ -191,7 +191,7 @@ insert_sites(struct db *db, const struct policy_book *book, const char *book_id,
 		"INSERT INTO price_site (book_id, cluster_id, energy_price, carbon) SELECT $1, c.id, e.price, e.carbon "
 		"FROM unnest($2::text[], $3::numeric[], $4::numeric[]) AS e(cluster, price, carbon) "
 		"JOIN cluster c ON c.name = e.cluster"};
-	in_place(db_columns) struct db_columns c;
+	in_place(db_columns) struct db_columns c = {0};
 
 	db_columns_init(&c, 3);
 	for (size_t i = 0; i < book->energy_count; i++) {
@@ -209,7 +209,7 @@ insert_weights(struct db *db, const struct policy_book *book, const char *book_i
 		"policy price weights",
 		"INSERT INTO price_weight (book_id, tenant_id, weight) SELECT $1, t.id, e.weight "
 		"FROM unnest($2::text[], $3::bigint[]) AS e(tenant, weight) JOIN tenant t ON t.name = e.tenant"};
-	in_place(db_columns) struct db_columns c;
+	in_place(db_columns) struct db_columns c = {0};
 
 	db_columns_init(&c, 2);
 	for (size_t i = 0; i < book->weight_count; i++) {

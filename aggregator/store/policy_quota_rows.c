@@ -40,7 +40,7 @@ write_classes(struct db *db, const struct policy *p, int64_t effective_ns, struc
 	                  "SELECT * FROM unnest($2::text[], $3::integer[], $4::boolean[]) AS e(name, value, "
 	                  "preemptible)",
 	                  "");
-	in_place(db_columns) struct db_columns c;
+	in_place(db_columns) struct db_columns c = {0};
 
 	db_columns_init(&c, 3);
 	for (size_t i = 0; i < p->class_count; i++) {
@@ -59,7 +59,7 @@ write_tenant_members(struct db *db, const struct policy *p, int64_t effective_ns
 	                  "SELECT x.id, e.member, e.role FROM unnest($2::text[], $3::text[], $4::text[]) "
 	                  "AS e(tenant, member, role) JOIN tenant x ON x.name = e.tenant",
 	                  "");
-	in_place(db_columns) struct db_columns c;
+	in_place(db_columns) struct db_columns c = {0};
 
 	db_columns_init(&c, 3);
 	for (size_t i = 0; i < p->tenant_count; i++)
@@ -80,7 +80,7 @@ write_workspace_members(struct db *db, const struct policy *p, int64_t effective
 	                  "SELECT w.id, e.member, e.role FROM unnest($2::text[], $3::text[], $4::text[], $5::text[]) "
 	                  "AS e(tenant, workspace, member, role) " WORKSPACE_OF_E,
 	                  "");
-	in_place(db_columns) struct db_columns c;
+	in_place(db_columns) struct db_columns c = {0};
 
 	db_columns_init(&c, 4);
 	for (size_t i = 0; i < p->tenant_count; i++)
@@ -101,7 +101,7 @@ write_workspace_members(struct db *db, const struct policy *p, int64_t effective
 static void
 add_class_names(struct db_array *a, const struct policy_tenant *t)
 {
-	in_place(buf) struct buf text;
+	in_place(buf) struct buf text = {0};
 
 	buf_init(&text, LIMIT_CLASSES * 70u);
 	buf_char(&text, '{');
@@ -130,7 +130,7 @@ write_tenant_quotas(struct db *db, const struct policy *p, int64_t effective_ns,
 	                  "FROM unnest($2::text[], $3::text[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[]) "
 	                  "AS e(tenant, isolation, classes, cpu, memory, storage) JOIN tenant x ON x.name = e.tenant",
 	                  "");
-	in_place(db_columns) struct db_columns c;
+	in_place(db_columns) struct db_columns c = {0};
 
 	db_columns_init(&c, 6);
 	for (size_t i = 0; i < p->tenant_count; i++) {
@@ -167,7 +167,7 @@ write_tenant_limits(struct db *db, const struct policy *p, int64_t effective_ns,
 	                  "FROM unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::bigint[]) "
 	                  "AS e(tenant, kind, model, profile, instances, units) JOIN tenant x ON x.name = e.tenant",
 	                  "");
-	in_place(db_columns) struct db_columns c;
+	in_place(db_columns) struct db_columns c = {0};
 
 	db_columns_init(&c, 6);
 	for (size_t i = 0; i < p->tenant_count; i++) {
@@ -198,7 +198,7 @@ write_workspace_quotas(struct db *db, const struct policy *p, int64_t effective_
 		"$9::bigint[], $10::bigint[], $11::bigint[]) AS e(tenant, workspace, reclaim, preempt_own, weight, "
 		"enforce, idle, cpu, memory, storage) " WORKSPACE_OF_E,
 		"");
-	in_place(db_columns) struct db_columns c;
+	in_place(db_columns) struct db_columns c = {0};
 
 	db_columns_init(&c, 10);
 	for (size_t i = 0; i < p->tenant_count; i++)
@@ -227,7 +227,7 @@ write_workspace_limits(struct db *db, const struct policy *p, int64_t effective_
 		"$4::text[], $5::text[], $6::text[], $7::bigint[], $8::bigint[]) "
 		"AS e(tenant, workspace, kind, model, profile, instances, units) " WORKSPACE_OF_E,
 		"");
-	in_place(db_columns) struct db_columns c;
+	in_place(db_columns) struct db_columns c = {0};
 
 	db_columns_init(&c, 7);
 	for (size_t i = 0; i < p->tenant_count; i++)
@@ -270,7 +270,7 @@ write_budgets(struct db *db, const struct policy *p, int64_t effective_ns, struc
 		"$4::text[], $5::text[], $6::numeric[]) AS e(tenant, workspace, kind, currency, amount) JOIN tenant x ON "
 		"x.name = e.tenant LEFT JOIN workspace w ON w.tenant_id = x.id AND w.name = e.workspace",
 		"");
-	in_place(db_columns) struct db_columns c;
+	in_place(db_columns) struct db_columns c = {0};
 
 	db_columns_init(&c, 5);
 	for (size_t i = 0; i < p->tenant_count; i++) {
@@ -292,7 +292,7 @@ write_auto_approve(struct db *db, const struct policy *p, int64_t effective_ns, 
 		"SELECT x.id, e.units, e.for_ns FROM unnest($2::text[], $3::bigint[], $4::bigint[]) AS e(tenant, units, "
 		"for_ns) JOIN tenant x ON x.name = e.tenant",
 		"");
-	in_place(db_columns) struct db_columns c;
+	in_place(db_columns) struct db_columns c = {0};
 
 	db_columns_init(&c, 3);
 	for (size_t i = 0; i < p->tenant_count; i++) {

@@ -48,7 +48,7 @@ write_tenants(struct db *db, const struct policy *p, int64_t effective_ns, struc
 	static const struct db_stmt retire = {"policy tenants retire",
 	                                      "UPDATE tenant SET retired_at = $2 "
 	                                      "WHERE retired_at IS NULL AND NOT builtin AND name <> ALL ($1::text[])"};
-	in_place(db_columns) struct db_columns c;
+	in_place(db_columns) struct db_columns c = {0};
 	struct db_args u = {0}, r = {0};
 
 	db_columns_init(&c, 4);
@@ -79,7 +79,7 @@ write_workspaces(struct db *db, const struct policy *p, int64_t effective_ns, st
 	                                      "WHERE t.id = w.tenant_id AND w.retired_at IS NULL AND NOT w.builtin "
 	                                      "AND NOT EXISTS (SELECT FROM unnest($1::text[], $2::text[]) AS e(tenant, "
 	                                      "name) WHERE e.tenant = t.name AND e.name = w.name)"};
-	in_place(db_columns) struct db_columns c;
+	in_place(db_columns) struct db_columns c = {0};
 	struct db_args u = {0}, r = {0};
 
 	db_columns_init(&c, 3);
@@ -197,7 +197,7 @@ write_nodes(struct db *db, const struct policy *p, int64_t effective_ns, struct 
 		"policy approve",
 		"SELECT node_approve(n.name, 'policy', 'a policy declares it', false) FROM (SELECT name FROM node "
 		"WHERE name = ANY ($1::text[]) AND approved_at IS NULL ORDER BY name) n"};
-	in_place(db_columns) struct db_columns c; /* name, cluster, tenant */
+	in_place(db_columns) struct db_columns c = {0}; /* name, cluster, tenant */
 	struct db_args k = {0}, u = {0}, v = {0};
 
 	db_columns_init(&c, 3);
@@ -285,7 +285,7 @@ write_rules(struct db *db, const struct policy *p, int64_t effective_ns, bool *r
 		"INSERT INTO attribution_rule (workspace_id, position, priority, cluster, namespace, "
 		"slurm_account, user_name, group_name, labels, effective) SELECT x.*, tstzrange($1, NULL) FROM (" RULES_OF_FILE
 		" ORDER BY e.position) x"};
-	in_place(db_columns) struct db_columns c;
+	in_place(db_columns) struct db_columns c = {0};
 	owned(result) PGresult *r = NULL;
 	struct db_args at = {0}, a = {0};
 

@@ -209,7 +209,7 @@ apply(struct db *db, const struct policy_request *rq, const struct db_ledger *le
       struct policy_outcome *ret, struct buf *ret_diff, struct err *err)
 {
 	in_place(stored_policy) struct stored_policy old = {0};
-	in_place(buf) struct buf document;
+	in_place(buf) struct buf document = {0};
 	int64_t closed_ns = 0;
 
 	buf_init(&document, YAML_MAX_BYTES);

@@ -21,7 +21,7 @@ keep_anomalies(struct db *db, const struct quota_loop_out *found, int64_t now_ns
 		"SELECT 'tollgate-aggregator', 'quota.anomaly.begin', kind || ' ' || subject, NULL::jsonb, detail - 'holder', tenant_id FROM began "
 		"UNION ALL SELECT 'tollgate-aggregator', 'quota.anomaly.end', kind || ' ' || subject, (detail - 'holder') || jsonb_build_object('since', "
 		"rfc3339(at_ns(since_ns))), NULL, tenant_id FROM ended"};
-	in_place(db_columns) struct db_columns c;
+	in_place(db_columns) struct db_columns c = {0};
 	struct db_args a = {0};
 
 	db_columns_init(&c, 4);
@@ -46,7 +46,7 @@ keep_idle(struct db *db, const struct quota_loop_out *found, struct err *err)
 		"INSERT INTO quota_idle AS i (lease_id, since_ns, warned_ns) SELECT e.lease_id, e.since_ns, nullif(e.warned_ns, 0) FROM e "
 		"ON CONFLICT (lease_id) DO UPDATE SET since_ns = excluded.since_ns, warned_ns = excluded.warned_ns "
 		"WHERE (i.since_ns, i.warned_ns) IS DISTINCT FROM (excluded.since_ns, excluded.warned_ns)"};
-	in_place(db_columns) struct db_columns c;
+	in_place(db_columns) struct db_columns c = {0};
 	struct db_args a = {0};
 
 	db_columns_init(&c, 3);

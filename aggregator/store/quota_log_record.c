@@ -6,7 +6,7 @@
 static bool
 write_state(const PGresult *r, int64_t *ret_seq, struct buf *out, struct err *err)
 {
-	in_place(buf) struct buf state;
+	in_place(buf) struct buf state = {0};
 	size_t n;
 	owned(mem) uint8_t *packed = NULL;
 

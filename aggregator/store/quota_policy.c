@@ -261,7 +261,7 @@ static void
 write_share(struct share_writer *w, const char *path, const char *cluster, const char *model, bool shared,
             const struct stretch *limits, const PGresult *reserved, int row)
 {
-	in_place(buf) struct buf amounts;
+	in_place(buf) struct buf amounts = {0};
 	bool any = row >= 0;
 
 	buf_init(&amounts, 4096);
@@ -346,7 +346,7 @@ static void
 write_caps(const struct policy_rows *p, struct buf *out)
 {
 	const PGresult *tenants = p->at[TENANTS], *clusters = p->at[CLUSTERS], *models = p->at[MODELS];
-	in_place(buf) struct buf amounts;
+	in_place(buf) struct buf amounts = {0};
 	bool first = true;
 	int next = 0;
 

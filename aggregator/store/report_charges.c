@@ -215,7 +215,7 @@ add_select(struct buf *sql, const struct report_month *m, const char *table, con
 static bool
 load_text(const struct report_month *m, const char *workspaces, struct buf *out, struct err *err)
 {
-	in_place(buf) struct buf sql;
+	in_place(buf) struct buf sql = {0};
 
 	if (!is_plain(m->in->period_start) || !is_plain(m->in->period_end) || !is_plain(m->dirty) ||
 	    !is_plain(workspaces))

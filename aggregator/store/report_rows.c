@@ -470,7 +470,7 @@ bool
 report_rows_load(struct report_rows *r, struct err *err)
 {
 	const struct report_month *m = r->month;
-	in_place(db_array) struct db_array ids;
+	in_place(db_array) struct db_array ids = {0};
 	struct db_args a = {0}, own, id = {0};
 
 	db_array_init(&ids);

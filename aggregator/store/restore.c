@@ -138,7 +138,7 @@ restore_batch(const struct hour *h, const struct names *n, int64_t seq, const ch
 		"memory, energy, device, holder, ticks, units, state, sharing, method)"};
 	owned(wire_batch) struct wire_batch *b = NULL;
 	owned(pgmem) unsigned char *payload = NULL;
-	in_place(db_columns) struct db_columns c;
+	in_place(db_columns) struct db_columns c = {0};
 	in_place(idmap) struct idmap aside = {0};
 	struct db_args a = {0};
 	size_t len = 0, ignored;

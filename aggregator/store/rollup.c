@@ -112,7 +112,7 @@ slice(struct db *db, const struct stretch *s, int64_t *ret_count, struct err *er
 		"AND s.node_id <> ALL ($4::integer[]) AND s.xmin = pg_current_xact_id()::xid"};
 	in_place(db_tx) struct db_tx tx = {0};
 	owned(result) PGresult *r = NULL;
-	in_place(db_array) struct db_array marked;
+	in_place(db_array) struct db_array marked = {0};
 	struct db_args f = {0}, m = {0}, u = {0};
 	struct db_args *all[] = {&f, &m, &u};
 

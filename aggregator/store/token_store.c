@@ -243,7 +243,7 @@ store_tokens_check(struct db *db, struct token_look *const *looks, size_t n)
 		"AND (a.expires_at IS NULL OR a.expires_at > now()) OFFSET 0) k ON true "
 		"LEFT JOIN LATERAL (SELECT name FROM tenant WHERE id = k.tenant_id OFFSET 0) t ON true"};
 	owned(result) PGresult *r = NULL;
-	in_place(db_blobs) struct db_blobs hashes;
+	in_place(db_blobs) struct db_blobs hashes = {0};
 	struct err err = {0};
 	struct db_args a = {0};
 

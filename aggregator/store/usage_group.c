@@ -236,7 +236,7 @@ void
 grouping_sql(struct grouping *g, const struct usage_query *q, struct db_array *labels, struct db_array *after,
              struct buf *sql, struct db_args *a)
 {
-	in_place(buf) struct buf summed;
+	in_place(buf) struct buf summed = {0};
 	int labels_at;
 
 	buf_init(&summed, sql->max);

@@ -21,7 +21,7 @@ mark_of(const struct usage_query *q, char out[2 * MARK_SIZE + 1])
 {
 	const char *const parts[] = {q->group_by, q->tenant, q->workspace, q->cluster, q->user, q->gpu_model, q->node};
 	uint8_t sha[SHA256_SIZE];
-	in_place(buf) struct buf b;
+	in_place(buf) struct buf b = {0};
 
 	buf_init(&b, 1u << 20);
 	for (size_t i = 0; i < ARRAY_LEN(parts); i++)
@@ -37,7 +37,7 @@ static bool
 write_cursor(const struct usage_query *q, const struct grouping *g, const int64_t range[2], const PGresult *r, int row,
              struct buf *out, struct err *err)
 {
-	in_place(buf) struct buf b;
+	in_place(buf) struct buf b = {0};
 	char mark[2 * MARK_SIZE + 1];
 
 	buf_init(&b, CURSOR_MAX);
@@ -148,10 +148,10 @@ write_json(const struct usage_query *q, const struct grouping *g, const PGresult
 bool
 store_usage(struct db *db, const struct usage_query *q, struct buf *out, struct buf *ret_next, struct err *err)
 {
-	in_place(db_array) struct db_array labels, after;
+	in_place(db_array) struct db_array labels = {0}, after = {0};
 	owned(mem) struct grouping *g = mem_array(1, sizeof(*g));
 	owned(result) PGresult *r = NULL;
-	in_place(buf) struct buf sql;
+	in_place(buf) struct buf sql = {0};
 	int64_t range[2] = {q->from_ns, q->to_ns};
 	struct db_args a = {0};
 	int rows;

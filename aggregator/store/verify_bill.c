@@ -71,7 +71,7 @@ read_document(struct db *db, const char *month, const char *tenant, const char *
 	if (!spill_new(false, &spill, err))
 		return false;
 	if (strncmp(format, "source.", 7) == 0) {
-		in_place(buf) struct buf text;
+		in_place(buf) struct buf text = {0};
 
 		buf_init(&text, SOURCE_MAX);
 		if (!period_kept_source(db, month, tenant, format, &text, err))
@@ -152,7 +152,7 @@ check_documents(struct verify_node *n, const char *month, struct err *err)
 static bool
 make_table(struct db *db, int fd, struct err *err)
 {
-	in_place(buf) struct buf sql;
+	in_place(buf) struct buf sql = {0};
 	char c;
 
 	buf_init(&sql, 16384);

@@ -140,7 +140,7 @@ verify_owners(struct verify_node *n, int64_t hour_ns, struct verify_rows *rows, 
 		"AND a.effective @> $2::timestamptz), " USAGE_WORKLOAD " FROM holder h "
 		"JOIN cluster c ON c.id = h.cluster_id WHERE h.id = ANY ($1::bigint[])"};
 	owned(result) PGresult *r = NULL;
-	in_place(db_array) struct db_array ids;
+	in_place(db_array) struct db_array ids = {0};
 	in_place(idmap) struct idmap at = {0}; /* holder -> place in owner */
 	struct db_args a = {0};
 	owned(mem) int64_t *owner = NULL;

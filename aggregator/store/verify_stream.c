@@ -381,7 +381,7 @@ check_holders(struct verify_node *n, const struct verify_stream *s, const struct
 		"y.container, y.slurm_job, y.slurm_account, y.user_name, y.group_name, y.labels FROM stream_holder_entry y "
 		"WHERE y.stream_id = $1 AND y.local_id = e.local_id LIMIT 1) h ON true ORDER BY e.ord"};
 	owned(result) PGresult *r = NULL;
-	in_place(db_array) struct db_array ids;
+	in_place(db_array) struct db_array ids = {0};
 	struct db_args a = {0};
 
 	db_array_init(&ids);

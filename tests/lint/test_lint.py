@@ -108,6 +108,12 @@ class Text(Planted):
         self.put("common/buf.c", "clock_gettime(CLOCK_MONOTONIC, &t);\nclock_gettime(CLOCK_REALTIME, &t);\n")
         self.expect(text.check_calls(self.dir.name), "common/buf.c:2: clocks are read by")
 
+    def test_what_is_cleaned_up_has_a_value_from_the_start(self):
+        self.put("common/buf.c", "\towned(db) struct db *a = NULL, *b = f(1, 2);\n\tin_place(buf) struct buf c = {0};\n")
+        self.expect(text.check_calls(self.dir.name))
+        self.put("common/buf.c", "\tint x;\n\towned(db) struct db *a = f(1, 2), *b;\n")
+        self.expect(text.check_calls(self.dir.name), "common/buf.c:2: *b is cleaned up at its scope's end")
+
     def test_core_reads_no_clock(self):
         self.put("aggregator/core/rating.c", "x = time_wall_ns();\n")
         self.expect(text.check_calls(self.dir.name), "aggregator/core/rating.c:1: core gets the time")

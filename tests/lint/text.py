@@ -39,6 +39,26 @@ def at(path, text, offset):
     return f"{path}:{text.count(chr(10), 0, offset) + 1}"
 
 
+def declarators(statement):
+    """The parts of a declaration between its outermost commas."""
+    parts, depth = [""], 0
+    for c in statement:
+        depth += (c in "({[") - (c in ")}]")
+        if c == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += c
+    return parts
+
+
+def bare_cleanups(path, code):
+    """Variables that clean up behind themselves and have no value yet: a return before it would clean up whatever lay there."""
+    for m in re.finditer(r"^[ \t]+((?:owned|in_place)\(\w+\)[^;]*);", code, re.M):
+        for part in declarators(m[1]):
+            if "=" not in part:
+                yield f"{at(path, code, m.start(1))}: {part.split()[-1]} is cleaned up at its scope's end: give it a value where it is declared"
+
+
 def check_calls(root):
     """Functions that hide an overflow, an error or an input, in code that ships."""
     findings = []
@@ -52,6 +72,7 @@ def check_calls(root):
             # A member or a longer name is another function; a declaration in a table of pointers is "->name(".
             for m in re.finditer(rf"(?<![\w.>])({names})\s*\(", code):
                 findings.append(f"{at(path, code, m.start())}: {m[1]}() is banned: use {instead}")
+        findings += bare_cleanups(path, code)
         if path != "common/time.c":  # a monotonic deadline to wait for is not a time that anybody stores
             for m in re.finditer(r"\bclock_gettime\s*\(\s*CLOCK_(REALTIME|BOOTTIME|TAI)", code):
                 findings.append(f"{at(path, code, m.start())}: clocks are read by time_wall_ns and time_boot_ns")
