@@ -17,8 +17,9 @@
 #define LIMIT_LABEL 63 /* tenants, workspaces, clusters, priority classes */
 
 /* How many. */
-#define LIMIT_NODE_GPUS 1024   /* of one node: in a batch, a status, a policy, the book */
-#define LIMIT_GPU_INSTANCES 56 /* MIG instances of one GPU; a book has as many kinds of devices on one */
-#define LIMIT_CLASSES 100      /* priority classes */
+#define LIMIT_NODE_GPUS 1024     /* of one node: in a batch, a status, a policy, the book */
+#define LIMIT_GPU_INSTANCES 56   /* MIG instances of one GPU; a book has as many kinds of devices on one */
+#define LIMIT_CLASSES 100        /* priority classes */
+#define LIMIT_BATCH_HOLDERS 4096 /* that one batch may name */
 
 #endif

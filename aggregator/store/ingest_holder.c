@@ -5,10 +5,7 @@
 
 #include "aggregator/store/attribute.h"
 #include "aggregator/store/ingest.h"
-
-/* New names in one batch. An exporter says each holder once in a stream, so this is what comes to a node within a push interval, or is there
- * when it starts; each is attributed, under the policy's lock. */
-#define HOLDERS_PER_BATCH 4096u
+#include "common/limits.h"
 
 typedef uint8_t identity[SHA256_SIZE];
 
@@ -211,8 +208,10 @@ dict_note_holders(struct ingest *in, const struct wire_holder *holders, size_t n
 
 	if (n == 0)
 		return true;
-	if (!kept && n > HOLDERS_PER_BATCH) {
-		err_set(reason, ERR_INVALID, "the batch names %zu holders, and may name %u", n, HOLDERS_PER_BATCH);
+	/* Each is attributed under the policy's lock. An exporter says each holder once in a segment, so these are what came to a node
+	 * within a push interval, or were there when it began. */
+	if (!kept && n > LIMIT_BATCH_HOLDERS) {
+		err_set(reason, ERR_INVALID, "the batch names %zu holders, and may name %d", n, LIMIT_BATCH_HOLDERS);
 		return true;
 	}
 	for (size_t i = 0; i < n; i++)
