@@ -37,7 +37,7 @@ store_close_request(struct db *db, const struct period_close *rq, struct err *er
 	arg_i64(&a, rq->thresholds.unknown_ppm);
 	arg_i64(&a, rq->thresholds.unattributed_ppm);
 	arg_i64(&a, rq->thresholds.grace_ns);
-	return db_run(db, &stmt, &a, NULL, err);
+	return db_write(db, &stmt, &a, NULL, err);
 }
 
 bool
@@ -71,7 +71,7 @@ store_close_cancel(struct db *db, const char *month, const char *actor, struct e
 
 	arg_text(&a, month);
 	arg_text(&a, actor);
-	if (!db_run(db, &stmt, &a, &r, err))
+	if (!db_write(db, &stmt, &a, &r, err))
 		return false;
 	return res_bool(r, 0, 0) || err_set(err, ERR_CONFLICT, "period %.40s is not being closed", month);
 }
@@ -107,7 +107,7 @@ take_up(struct job *j, struct err *err)
 		"j.unattributed_ppm, j.grace_ns, j.attempts"};
 	owned(result) PGresult *r = NULL;
 
-	if (!db_run(j->w->tell, &stmt, NULL, &r, err))
+	if (!db_write(j->w->tell, &stmt, NULL, &r, err))
 		return false;
 	if (PQntuples(r) == 0)
 		return true;
@@ -146,7 +146,7 @@ tell(void *job, int64_t done, int64_t total, const char *step, struct err *err)
 	arg_text(&a, step);
 	arg_i64(&a, done);
 	arg_i64(&a, total > done ? total : done);
-	if (!db_run(j->w->tell, &stmt, &a, &r, err))
+	if (!db_put(j->w->tell, &stmt, &a, &r, err))
 		return false;
 	j->told_ns = now_ns;
 	j->cancelled = PQntuples(r) == 0 || !res_bool(r, 0, 0);
@@ -172,7 +172,7 @@ end(const struct job *j, const char *state, const char *text, const char *proof,
 	arg_text(&a, text);
 	arg_text(&a, proof);
 	arg_text(&a, differences);
-	return db_run(j->w->tell, &stmt, &a, NULL, err);
+	return db_put(j->w->tell, &stmt, &a, NULL, err);
 }
 
 static void
@@ -206,7 +206,7 @@ prove(struct job *j, bool *ret_sound, struct close_outcome *ret, struct err *err
 	if (*ret_sound) {
 		arg_text(&a, j->month);
 		arg_text(&a, buf_text(&proof));
-		return db_run(j->w->tell, &stage, &a, NULL, err);
+		return db_put(j->w->tell, &stage, &a, NULL, err);
 	}
 	ret->state = CLOSE_REFUSED;
 	snprintf(ret->text, sizeof(ret->text),

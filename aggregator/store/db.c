@@ -308,7 +308,8 @@ db_contended(const struct db *db)
 
 /* --- connection --- */
 
-/* jit: the statements are wide and short; compiling them takes longer than running them. */
+/* jit: the statements are wide and short; compiling them takes longer than running them. Read-only: outside a transaction a statement is run
+ * again when its connection is lost, so it must not write. */
 static bool
 session_setup(struct db *db, struct err *err)
 {
@@ -319,13 +320,17 @@ session_setup(struct db *db, struct err *err)
 	         "SET search_path = tollgate; SET TimeZone = 'UTC'; SET DateStyle = 'ISO';"
 	         "SET client_min_messages = error; SET jit = off; SET client_connection_check_interval = 1000;"
 	         "SET statement_timeout = %" PRId64 "; SET lock_timeout = %" PRId64 ";"
-	         "SET idle_in_transaction_session_timeout = 60000",
+	         "SET idle_in_transaction_session_timeout = 60000; SET default_transaction_read_only = on",
 	         db->statement_timeout_ns / NS_PER_MS, db->lock_timeout_ns / NS_PER_MS);
 	/* still part of connecting */
 	db->allowed_ns = db->connect_timeout_ns;
 	r = exec(db, sql);
 	db->allowed_ns = db->session_ns;
-	return PQresultStatus(r) == PGRES_COMMAND_OK || fail(db, r, err);
+	if (PQresultStatus(r) == PGRES_COMMAND_OK)
+		return true;
+	fail(db, r, err);
+	disconnect(db); /* a session without its settings is of no use */
+	return false;
 }
 
 /* A server that hangs takes every connection that is tried, and keeps it until its time is over. One at a time finds that out: were all to
@@ -546,7 +551,7 @@ db_script(struct db *db, const char *sql, struct err *err)
 
 /* --- several in one round trip --- */
 
-static const struct db_stmt begin_stmt = {"begin", "BEGIN"}, commit_stmt = {"commit", "COMMIT"};
+static const struct db_stmt begin_stmt = {"begin", "BEGIN READ WRITE"}, commit_stmt = {"commit", "COMMIT"};
 
 /* What was sent is answered in order; after a failure the server skips the rest until the sync. */
 static bool
@@ -652,7 +657,7 @@ end(struct db_tx *tx)
 bool
 db_tx_begin(struct db_tx *tx, struct db *db, struct err *err)
 {
-	return begin(tx, db, "BEGIN" TX_NUMBER, db->session_ns, err);
+	return begin(tx, db, "BEGIN READ WRITE" TX_NUMBER, db->session_ns, err);
 }
 
 bool
@@ -704,13 +709,13 @@ begin_work(struct db_tx *tx, struct db *db, const char *mode, enum db_work work,
 bool
 db_tx_begin_long(struct db_tx *tx, struct db *db, enum db_work work, struct err *err)
 {
-	return begin_work(tx, db, "", work, TX_NUMBER, err);
+	return begin_work(tx, db, " READ WRITE", work, TX_NUMBER, err);
 }
 
 bool
 db_tx_begin_snapshot(struct db_tx *tx, struct db *db, enum db_work work, struct err *err)
 {
-	return begin_work(tx, db, " ISOLATION LEVEL REPEATABLE READ", work, TX_NUMBER, err);
+	return begin_work(tx, db, " ISOLATION LEVEL REPEATABLE READ READ WRITE", work, TX_NUMBER, err);
 }
 
 bool
@@ -821,6 +826,16 @@ db_tx_commit(struct db_tx *tx, struct err *err)
 	return true;
 }
 
+bool
+db_write(struct db *db, const struct db_stmt *s, const struct db_args *a, PGresult **ret, struct err *err)
+{
+	in_place(db_tx) struct db_tx tx = {0};
+
+	if (db->in_tx)
+		return db_run(db, s, a, ret, err);
+	return db_tx_begin(&tx, db, err) && db_run(db, s, a, ret, err) && db_tx_commit(&tx, err);
+}
+
 /* What fails before the COMMIT makes the server skip it. Where there is no answer at all, nobody knows. */
 static bool
 run_all_and_commit(struct db *db, const struct db_call *calls, size_t n, bool begin_first, struct err *err)
@@ -866,6 +881,26 @@ db_tx_all(struct db *db, const struct db_call *calls, size_t n, struct err *err)
 		return false;
 	end(&tx);
 	return true;
+}
+
+bool
+db_put(struct db *db, const struct db_stmt *s, const struct db_args *a, PGresult **ret, struct err *err)
+{
+	const struct db_call call = {.stmt = s, .args = a, .ret = ret};
+	struct err why = {0};
+
+	for (bool again = false; connected(db, &why); again = true) {
+		if (db_tx_all(db, &call, 1, &why))
+			return true;
+		/* The connection is not the reason, or the statement has used up its time. */
+		if (again || db->conn || atomic_load(&db->watched.cut))
+			break;
+	}
+	if (why.kind == ERR_UNKNOWN)
+		why.kind = ERR_RETRY;
+	if (err)
+		*err = why;
+	return false;
 }
 
 void

@@ -88,7 +88,7 @@ result_free(PGresult *r)
 }
 DEFINE_OWNED(result, PGresult)
 
-/* Outside a transaction: read-only statements only, because a lost connection makes them run again. ret may be NULL. */
+/* Outside a transaction a lost connection makes them run again: the session refuses to write there. ret may be NULL. */
 MUST_CHECK bool db_run(struct db *db, const struct db_stmt *s, const struct db_args *a, PGresult **ret,
                        struct err *err);
 MUST_CHECK bool db_run_text(struct db *db, const char *sql, const struct db_args *a, PGresult **ret,
@@ -135,6 +135,12 @@ MUST_CHECK bool db_tx_begin_snapshot(struct db_tx *tx, struct db *db, enum db_wo
 MUST_CHECK bool db_tx_begin_read_long(struct db_tx *tx, struct db *db, enum db_work work, struct err *err);
 /* When the connection is lost at this moment, the server is asked what became of the transaction, by its number: true means that it was
  * done, ERR_RETRY that it was not. ERR_UNKNOWN: nobody could be asked; or, of a transaction without a number, nobody was. */
+/* One statement that does the same when it runs twice, in one round trip: a lost connection makes it run again. */
+MUST_CHECK bool db_put(struct db *db, const struct db_stmt *s, const struct db_args *a, PGresult **ret,
+                       struct err *err);
+/* One statement that writes, in the transaction that is open or in one of its own: whether it was done is known, or told as unknown. */
+MUST_CHECK bool db_write(struct db *db, const struct db_stmt *s, const struct db_args *a, PGresult **ret,
+                         struct err *err);
 MUST_CHECK bool db_tx_commit(struct db_tx *tx, struct err *err);
 /* With its last statements in the same round trip. ERR_UNKNOWN: the caller finds out, by what it wrote. */
 MUST_CHECK bool db_tx_commit_all(struct db_tx *tx, const struct db_call *calls, size_t n, struct err *err);

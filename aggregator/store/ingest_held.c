@@ -324,7 +324,7 @@ store_node_approve(struct db *db, const char *node, const char *actor, const cha
 	arg_text(&a, actor);
 	arg_text(&a, reason);
 	arg_text(&a, make ? "t" : "f");
-	if (!db_run(db, &stmt, &a, &r, err))
+	if (!db_write(db, &stmt, &a, &r, err))
 		return false;
 	if (!make && !res_bool(r, 0, 1))
 		return err_set(err, ERR_MISSING, "there is no node \"%.253s\"", node);

@@ -13,7 +13,7 @@ make_node(struct db *db, const char *name, struct err *err)
 	struct db_args a = {0};
 
 	arg_text(&a, name);
-	return db_run(db, &stmt, &a, NULL, err);
+	return db_put(db, &stmt, &a, NULL, err);
 }
 
 /* When the message arrived, by the database's clock; the parameter is how many microseconds ago that was. */
@@ -41,7 +41,7 @@ touch(struct db *db, const struct live_status *s, int64_t skew_ns, int64_t age_n
 	arg_i64(&a, s->left_out);
 	arg_bytes(&a, s->digest, sizeof(s->digest));
 	arg_i64(&a, age_ns / 1000);
-	if (!db_run(db, &stmt, &a, &r, err))
+	if (!db_put(db, &stmt, &a, &r, err))
 		return false;
 	*ret_kept = PQntuples(r) > 0;
 	return true;
@@ -80,7 +80,7 @@ replace(struct db *db, const struct live_status *s, int64_t skew_ns, int64_t age
 	arg_text(&a, buf_text(&s->instances));
 	arg_text(&a, buf_text(&s->holders));
 	arg_i64(&a, age_ns / 1000);
-	if (!db_run(db, &stmt, &a, &r, err))
+	if (!db_put(db, &stmt, &a, &r, err))
 		return false;
 	*ret_node = res_bool(r, 0, 0);
 	*ret_kept = res_bool(r, 0, 1);
@@ -96,7 +96,7 @@ keep_errors(struct db *db, const struct live_status *s, int64_t now_ns, struct e
 	arg_text(&a, s->node);
 	arg_text(&a, buf_text(&s->gpus));
 	arg_i64(&a, now_ns);
-	return s->error_count == 0 || db_run(db, &stmt, &a, NULL, err);
+	return s->error_count == 0 || db_put(db, &stmt, &a, NULL, err);
 }
 
 bool

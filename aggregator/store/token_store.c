@@ -211,7 +211,7 @@ note_use(struct db *db, int64_t id)
 	struct err ignored;
 
 	arg_i64(&a, id);
-	if (!db_run(db, &stmt, &a, NULL, &ignored))
+	if (!db_put(db, &stmt, &a, NULL, &ignored))
 		return;
 }
 
