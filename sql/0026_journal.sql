@@ -73,7 +73,7 @@ BEGIN
 	RETURN NULL;
 END $$;
 -- The same for one row that was updated. Tables whose rows move all the time in columns that are not in the hash (cursors of nodes and streams)
--- have this: its WHEN is cheap, where a trigger with transition tables would run at every push.
+-- have this: an update of those columns alone does not reach it, where a trigger with transition tables would run at every push.
 CREATE FUNCTION journal_row() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
 	SET search_path = tollgate, pg_temp SET timezone = 'UTC' SET datestyle = 'ISO' SET bytea_output = 'hex' AS $$
 DECLARE
@@ -97,6 +97,10 @@ END $$;
 -- A table comes under the journal, with the rows that it has. store/verify_rows.c has the same list: verify compares the triggers with it.
 CREATE FUNCTION journal_table(p_table name, p_key text, p_left_out text) RETURNS void LANGUAGE plpgsql
 	SET timezone = 'UTC' SET datestyle = 'ISO' SET bytea_output = 'hex' AS $$
+DECLARE
+	v_columns text;
+	v_old text;
+	v_new text;
 BEGIN
 	EXECUTE format('CREATE TRIGGER journal_inserts AFTER INSERT ON %I REFERENCING NEW TABLE AS added FOR EACH STATEMENT EXECUTE FUNCTION journal_rows(%L, %L)',
 		p_table, p_key, p_left_out);
@@ -104,16 +108,21 @@ BEGIN
 		EXECUTE format('CREATE TRIGGER journal_updates AFTER UPDATE ON %I REFERENCING OLD TABLE AS removed NEW TABLE AS added FOR EACH STATEMENT '
 			'EXECUTE FUNCTION journal_rows(%L, %L)', p_table, p_key, p_left_out);
 	ELSE
-		EXECUTE format('CREATE TRIGGER journal_updates AFTER UPDATE ON %I FOR EACH ROW WHEN (to_jsonb(OLD.*) - %L::text[] IS DISTINCT FROM '
-			'to_jsonb(NEW.*) - %2$L::text[]) EXECUTE FUNCTION journal_row(%L, %L)', p_table, string_to_array(p_left_out, ','), p_key, p_left_out);
+		SELECT string_agg(quote_ident(a.attname), ', '), string_agg(format('OLD.%I', a.attname), ', '), string_agg(format('NEW.%I', a.attname), ', ')
+			INTO v_columns, v_old, v_new FROM pg_attribute a WHERE a.attrelid = p_table::regclass AND a.attnum > 0 AND NOT a.attisdropped
+				AND a.attname <> ALL (string_to_array(p_left_out, ','));
+		EXECUTE format('CREATE TRIGGER journal_updates AFTER UPDATE OF %s ON %I FOR EACH ROW WHEN ((%s) IS DISTINCT FROM (%s)) '
+			'EXECUTE FUNCTION journal_row(%L, %L)', v_columns, p_table, v_old, v_new, p_key, p_left_out);
 	END IF;
 	EXECUTE format('CREATE TRIGGER journal_deletes AFTER DELETE ON %I REFERENCING OLD TABLE AS removed FOR EACH STATEMENT EXECUTE FUNCTION '
 		'journal_rows(%L, %L)', p_table, p_key, p_left_out);
 	EXECUTE format('CREATE TRIGGER journalled_stays BEFORE TRUNCATE ON %I FOR EACH STATEMENT EXECUTE FUNCTION journalled_stays()', p_table);
-	EXECUTE format('INSERT INTO row_journal (relation, operation, keys, hashes) SELECT %L, ''found'', array_agg(journal_key(to_jsonb(t), %L)), '
-		'array_agg(journal_hash(to_jsonb(t), %L)) FROM %I t HAVING count(*) > 0', p_table, string_to_array(p_key, ','), string_to_array(p_left_out, ','), p_table);
+	-- an entry has at most 10,000 rows: its hash is taken of one text
+	EXECUTE format('INSERT INTO row_journal (relation, operation, keys, hashes) SELECT %L, ''found'', array_agg(x.key), array_agg(x.hash) FROM (SELECT '
+		'journal_key(to_jsonb(t), %L) AS key, journal_hash(to_jsonb(t), %L) AS hash, (row_number() OVER () - 1) / 10000 AS part FROM %I t) x '
+		'GROUP BY x.part ORDER BY x.part', p_table, string_to_array(p_key, ','), string_to_array(p_left_out, ','), p_table);
 END $$;
-COMMENT ON FUNCTION journal_table IS 'A migration that adds a column which is not NULL to a journalled table takes its rows in again: journal_again().';
+COMMENT ON FUNCTION journal_table IS 'A migration that adds a column to a journalled table takes its rows in again: journal_again().';
 CREATE FUNCTION journal_again(p_table name) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
 	v_arguments text[] := string_to_array(encode((SELECT t.tgargs FROM pg_trigger t WHERE t.tgrelid = p_table::regclass AND t.tgname = 'journal_inserts'), 'escape'), '\000');
@@ -191,12 +200,17 @@ END $$;
 -- --- derived rows that become final ---
 
 -- What a day is charged as cannot be computed again once its hours are given up: its rows are taken in as they are, in the transaction that
--- gives the hours up.
+-- gives the hours up, and never again.
 CREATE FUNCTION journal_day(p_day date) RETURNS void LANGUAGE plpgsql SECURITY DEFINER
 	SET search_path = tollgate, pg_temp SET timezone = 'UTC' SET datestyle = 'ISO' SET bytea_output = 'hex' AS $$
 DECLARE
 	t record;
 BEGIN
+	IF NOT EXISTS (SELECT FROM billing_day b JOIN node_hour h ON h.hour >= b.starts_at AND h.hour < b.ends_at WHERE b.day = p_day)
+		OR EXISTS (SELECT FROM row_journal j WHERE j.relation IN ('usage_daily', 'charge_day', 'reserve_day', 'loan_day', 'pool_day')
+			AND j.operation = 'kept' AND j.keys[1] LIKE p_day || ' %') THEN
+		RAISE EXCEPTION 'the hours of % are given up: what the day is charged as is final', p_day USING ERRCODE = 'integrity_constraint_violation';
+	END IF;
 	FOR t IN SELECT * FROM (VALUES
 		('usage_daily', '{day,price_book_id,cluster_id,owner_id,workspace_id,gpu_model,profile,units,sharing,method}'::text[]),
 		('charge_day', '{day,price_book_id,cluster_id,owner_id,workspace_id,gpu_model,profile,units,sharing,class}'::text[]),
@@ -204,7 +218,8 @@ BEGIN
 		('loan_day', '{day,price_book_id,cluster_id,owner_id,lender_id,borrower_id,gpu_model,profile,units,sharing}'::text[]),
 		('pool_day', '{day,price_book_id,cluster_id,owner_id,gpu_model}'::text[])) AS x(name, key)
 	LOOP
-		EXECUTE format('INSERT INTO row_journal (relation, operation, keys, hashes) SELECT %L, ''kept'', array_agg(journal_key(to_jsonb(t), $1)), '
-			'array_agg(journal_hash(to_jsonb(t), ''{}'')) FROM %I t WHERE t.day = $2 HAVING count(*) > 0', t.name, t.name) USING t.key, p_day;
+		EXECUTE format('INSERT INTO row_journal (relation, operation, keys, hashes) SELECT %L, ''kept'', array_agg(x.key), array_agg(x.hash) FROM (SELECT '
+			'journal_key(to_jsonb(t), $1) AS key, journal_hash(to_jsonb(t), ''{}'') AS hash, (row_number() OVER () - 1) / 10000 AS part FROM %I t '
+			'WHERE t.day = $2) x GROUP BY x.part ORDER BY x.part', t.name, t.name) USING t.key, p_day;
 	END LOOP;
 END $$;

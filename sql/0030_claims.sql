@@ -344,7 +344,7 @@ COMMENT ON VIEW live_holder IS 'Who is on which GPU or instance now, of GPUs tha
 -- Critical errors that a status tells:
 --  1. of GPUs that are in service on the node that speaks
 --  2. from when they are in service there, at most 45 days old and at most five minutes ahead, as records are
---  3. of one kind at most one a minute, of one GPU at most sixty an hour
+--  3. of one kind at most one a minute, of one GPU at most sixty in the hour before it
 -- The same when it runs twice.
 CREATE FUNCTION xids_told(p_node text, p_gpus jsonb, p_now_ns bigint) RETURNS void LANGUAGE sql VOLATILE
 	BEGIN ATOMIC
@@ -352,8 +352,8 @@ CREATE FUNCTION xids_told(p_node text, p_gpus jsonb, p_now_ns bigint) RETURNS vo
 			FROM jsonb_to_recordset(p_gpus) AS x(uuid text, xid integer, xid_at bigint)
 				JOIN gpu_now v ON v.uuid = x.uuid JOIN node n ON n.id = v.node_id AND n.name = p_node AND n.approved_at IS NOT NULL
 			WHERE x.xid > 0 AND x.xid_at >= greatest(v.from_ns, p_now_ns - 3888000000000000) AND x.xid_at <= p_now_ns + 300000000000
-				AND NOT EXISTS (SELECT FROM gpu_xid o WHERE o.gpu_id = v.gpu_id AND o.xid = x.xid AND o.at_ns > x.xid_at - 60000000000)
-				AND (SELECT count(*) FROM gpu_xid o WHERE o.gpu_id = v.gpu_id AND o.at_ns > x.xid_at - 3600000000000) < 60
+				AND NOT EXISTS (SELECT FROM gpu_xid o WHERE o.gpu_id = v.gpu_id AND o.xid = x.xid AND o.at_ns > x.xid_at - 60000000000 AND o.at_ns < x.xid_at + 60000000000)
+				AND (SELECT count(*) FROM gpu_xid o WHERE o.gpu_id = v.gpu_id AND o.at_ns > x.xid_at - 3600000000000 AND o.at_ns <= x.xid_at) < 60
 			ON CONFLICT DO NOTHING;
 	END;
 
