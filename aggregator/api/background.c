@@ -45,12 +45,13 @@ struct background {
 static bool
 do_held(struct background *b, int64_t *ret_done, struct err *err)
 {
+	in_place(held_turn) struct held_turn turn = {0};
 	bool more = true;
 
-	for (int i = 0; i < HELD_STEPS_AT_ONCE && more; i++) {
+	for (int i = 0; i < HELD_STEPS_AT_ONCE && more && !ticker_is_stopping(b->ticker); i++) {
 		in_place(ingest_result) struct ingest_result r = {0};
 
-		if (!store_held_release(b->db, &r, &more, err))
+		if (!store_held_release(b->db, &turn, &r, &more, err))
 			return false;
 		*ret_done += r.batches + r.quarantined;
 		atomic_fetch_add(&b->app->counters.ingest_batches, r.batches);
@@ -59,7 +60,9 @@ do_held(struct background *b, int64_t *ret_done, struct err *err)
 	}
 	if (*ret_done > 0)
 		log_event(LOG_INFO, "batches of approved nodes taken in", LI("batches", *ret_done));
-	return true;
+	if (turn.count > 0)
+		*err = turn.err;
+	return turn.count == 0;
 }
 
 /* What a change of rules means for holders that are there. */

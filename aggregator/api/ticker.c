@@ -47,12 +47,13 @@ ticker_start(const char *what, void (*run)(struct ticker *t, void *arg), void *a
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
 	pthread_cond_init(&t->wake, &attr);
 	pthread_condattr_destroy(&attr);
+	*ret = t; /* before the thread may look for it */
 	rc = pthread_create(&t->thread, NULL, ticker_main, t);
 	if (rc != 0) {
+		*ret = NULL;
 		ticker_free(t);
 		return err_errno(err, ERR_FATAL, rc, "cannot start the thread %s", what);
 	}
-	*ret = t;
 	return true;
 }
 

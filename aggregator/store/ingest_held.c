@@ -8,6 +8,7 @@
  *     same rules and functions as a push: what comes of it is what had come of it then
  *  4. one that begins before the oldest open month began stays in quarantine: that month was billed without the node
  *  5. what the node sends meanwhile is put behind them. The last step finds nothing left while it has the node's lock, and ends it
+ *  6. a node whose batches cannot be taken in keeps no other one waiting
  * A step is one transaction of one stream, with a few batches; any replica takes the next one. */
 #include <string.h>
 
@@ -93,17 +94,26 @@ step_fini(struct step *s)
 
 /* The node and stream whose turn it is. Stream 0: the node has nothing left; node 0: nobody has. */
 static bool
-choose(struct step *s, struct err *err)
+choose(struct step *s, const struct held_turn *turn, struct err *err)
 {
 	static const struct db_stmt stmt = {
 		"held next",
 		"SELECT n.id, n.approved_by, coalesce((SELECT b.stream_id FROM stream s JOIN ingest_batch b ON b.stream_id = s.id "
 		"AND b.held_ns IS NOT NULL WHERE s.node_id = n.id ORDER BY b.quarantine_id LIMIT 1), 0), "
 		"(SELECT coalesce(ns_of(max(p.ends_at)), 0) FROM period p WHERE p.status = 'closed') "
-		"FROM node n WHERE n.held AND n.approved_at IS NOT NULL ORDER BY n.approved_at, n.id LIMIT 1"};
+		"FROM node n WHERE n.held AND n.approved_at IS NOT NULL AND n.id <> ALL ($1::bigint[]) ORDER BY n.approved_at, n.id LIMIT 1"};
+	struct db_array left_out;
 	owned(result) PGresult *r = NULL;
+	struct db_args a = {0};
+	bool ok;
 
-	if (!db_run(s->in.db, &stmt, NULL, &r, err))
+	db_array_init(&left_out);
+	for (size_t i = 0; i < turn->count; i++)
+		array_i64(&left_out, turn->left_out[i]);
+	arg_array(&a, &left_out);
+	ok = db_run(s->in.db, &stmt, &a, &r, err);
+	db_array_fini(&left_out);
+	if (!ok)
 		return false;
 	if (PQntuples(r) == 0)
 		return true;
@@ -272,8 +282,10 @@ take_in(struct step *s, struct ingest_result *ret, struct err *err)
 	return ingest_move_cursor(&s->in, s->in.next_seq, err) && write_fates(s, err);
 }
 
+/* *ret_node: whose turn it was. */
 static bool
-step(struct db *db, struct ingest_result *ret, bool *ret_more, struct err *err)
+step(struct db *db, const struct held_turn *turn, struct ingest_result *ret, bool *ret_more, int64_t *ret_node,
+     struct err *err)
 {
 	static const struct db_stmt lock = {"held lock", "SELECT pg_try_advisory_xact_lock(" DB_LOCK_HELD ")"};
 	in_place(db_tx) struct db_tx tx = {0};
@@ -281,30 +293,57 @@ step(struct db *db, struct ingest_result *ret, bool *ret_more, struct err *err)
 	owned(result) PGresult *r = NULL;
 
 	*ret_more = false;
+	*ret_node = 0;
 	if (!db_tx_begin(&tx, db, err) || !db_run(db, &lock, NULL, &r, err))
 		return false;
 	if (!res_bool(r, 0, 0))
 		return true;
-	if (!choose(&s, err))
+	if (!choose(&s, turn, err))
 		return false;
 	if (s.in.node_id == 0)
 		return true;
+	*ret_node = s.in.node_id;
 	*ret_more = true;
 	return (s.in.stream_id == 0 ? finish(&s, err) : take_in(&s, ret, err)) && db_tx_commit(&tx, err);
 }
 
-bool
-store_held_release(struct db *db, struct ingest_result *ret, bool *ret_more, struct err *err)
+void
+held_turn_fini(struct held_turn *t)
 {
+	mem_free(t->left_out);
+	*t = (struct held_turn){0};
+}
+
+/* Rule 6. */
+static void
+leave_out(struct held_turn *turn, int64_t node, const struct err *err)
+{
+	if (turn->count == 0)
+		turn->err = *err;
+	turn->left_out = mem_grow(turn->left_out, turn->count + 1, sizeof(*turn->left_out));
+	turn->left_out[turn->count++] = node;
+}
+
+bool
+store_held_release(struct db *db, struct held_turn *turn, struct ingest_result *ret, bool *ret_more, struct err *err)
+{
+	int64_t node;
+
 	*ret = (struct ingest_result){0};
 	/* A push may introduce the same holder or claim the same GPU at the same moment. */
 	for (int attempt = 1;; attempt++) {
-		if (step(db, ret, ret_more, err))
+		if (step(db, turn, ret, ret_more, &node, err))
 			return true;
 		ingest_result_fini(ret);
 		*ret = (struct ingest_result){0};
-		if (attempt == ATTEMPTS || !db_contended(db))
-			return err_prefix(err, "batches of an approved node");
+		if (attempt < ATTEMPTS && db_contended(db))
+			continue;
+		err_prefix(err, "batches of an approved node");
+		if (node == 0 || err->kind == ERR_RETRY || err->kind == ERR_UNKNOWN)
+			return false;
+		leave_out(turn, node, err);
+		*ret_more = true;
+		return true;
 	}
 }
 

@@ -251,8 +251,16 @@ void store_ingest_group(struct db *db, struct ingest_cache *cache, struct ingest
 /* The outcome of a push: what the group made of it, or now, in a transaction of its own. cache may be NULL. */
 MUST_CHECK bool store_ingest_push(struct db *db, struct ingest_cache *cache, struct ingest_push *p,
                                   struct ingest_result *ret, struct err *err);
-/* Nodes that nobody has approved, ingest_held.c. One step of taking in what approved ones sent before; *ret_more: there may be more. */
-MUST_CHECK bool store_held_release(struct db *db, struct ingest_result *ret, bool *ret_more, struct err *err);
+/* Nodes that nobody has approved, ingest_held.c. One step of taking in what approved ones sent before; *ret_more: there may be more. A node
+ * whose batches cannot be taken in does not keep the others waiting: it is left out of the turn, and its error is the turn's. */
+struct held_turn {
+	int64_t *left_out; /* nodes */
+	size_t count;
+	struct err err; /* of the first of them */
+};
+void held_turn_fini(struct held_turn *t);
+MUST_CHECK bool store_held_release(struct db *db, struct held_turn *turn, struct ingest_result *ret, bool *ret_more,
+                                   struct err *err);
 /* Approves a node. make: it may be a name that was never seen, else ERR_MISSING. *ret_changed: it was not approved before. */
 MUST_CHECK bool store_node_approve(struct db *db, const char *node, const char *actor, const char *reason, bool make,
                                    bool *ret_changed, struct err *err);

@@ -150,6 +150,20 @@ class Held(unittest.TestCase):
         self.assertEqual((reply.status, "the most is 1048576" in reply.text()), (429, True), reply.text())
         self.assertTrue(reply.headers["Retry-After"])
 
+    def test_a_node_whose_batches_cannot_be_read_keeps_no_other_one_waiting(self):
+        for node in ("spoiled", "behind"):
+            self.join(node)
+            self.push(node, 1)
+        flip = "update tollgate.ingest_batch b set payload = set_byte(payload, 20, get_byte(payload, 20) # 1) from tollgate.stream s join tollgate.node n on n.id = s.node_id where n.name = 'spoiled' and b.stream_id = s.id"
+        self.stack.sql("set session_replication_role = replica; " + flip)
+        for node in ("spoiled", "behind"):
+            self.assertEqual(self.stack.call("POST", f"/v1/nodes/{node}/approve", b'{"reason": "ours"}').status, 200)
+        wait_for("the other one counts", lambda: self.used("behind") == 2, self.stack.aggregator)
+        self.assertEqual(self.node("spoiled")["held_batches"], 1)
+        wait_for("the log says why", lambda: '"task":"held"' in self.stack.aggregator.words() or "task=held" in self.stack.aggregator.words(), self.stack.aggregator)
+        self.stack.sql("set session_replication_role = replica; " + flip)
+        wait_for("and then it counts too", lambda: self.used("spoiled") == 2, self.stack.aggregator)
+
     def test_a_replica_that_is_killed_while_it_takes_them_in_leaves_no_trace(self):
         self.join("long")
         for seq in range(1, 1201, 100):

@@ -210,14 +210,19 @@ static bool
 held_release(struct db *db, const struct args *a, struct buf *out, struct err *err)
 {
 	int64_t steps = option_i64(a, "--steps", INT64_MAX), done = 0, batches = 0;
+	in_place(held_turn) struct held_turn turn = {0};
 	bool more = true;
 
 	for (; done < steps && more; done++) {
 		in_place(ingest_result) struct ingest_result r = {0};
 
-		if (!store_held_release(db, &r, &more, err))
+		if (!store_held_release(db, &turn, &r, &more, err))
 			return false;
 		batches += r.batches;
+	}
+	if (turn.count > 0) {
+		*err = turn.err;
+		return false;
 	}
 	buf_printf(out, "{\"steps\":%" PRId64 ",\"batches\":%" PRId64 ",\"more\":%s}\n", done, batches,
 	           more ? "true" : "false");
