@@ -122,15 +122,7 @@ BEGIN
 		'journal_key(to_jsonb(t), %L) AS key, journal_hash(to_jsonb(t), %L) AS hash, (row_number() OVER () - 1) / 10000 AS part FROM %I t) x '
 		'GROUP BY x.part ORDER BY x.part', p_table, string_to_array(p_key, ','), string_to_array(p_left_out, ','), p_table);
 END $$;
-COMMENT ON FUNCTION journal_table IS 'A migration that adds a column to a journalled table takes its rows in again: journal_again().';
-CREATE FUNCTION journal_again(p_table name) RETURNS void LANGUAGE plpgsql AS $$
-DECLARE
-	v_arguments text[] := string_to_array(encode((SELECT t.tgargs FROM pg_trigger t WHERE t.tgrelid = p_table::regclass AND t.tgname = 'journal_inserts'), 'escape'), '\000');
-BEGIN
-	EXECUTE format('DROP TRIGGER journal_inserts ON %I; DROP TRIGGER journal_updates ON %I; DROP TRIGGER journal_deletes ON %I; '
-		'DROP TRIGGER journalled_stays ON %I', p_table, p_table, p_table, p_table);
-	PERFORM journal_table(p_table, v_arguments[1], v_arguments[2]);
-END $$;
+COMMENT ON FUNCTION journal_table IS 'Once for each table: rows that are found later have no entry that explains them.';
 
 SELECT journal_table(t.name, t.key, t.left_out) FROM (VALUES
 	-- what the policy says
@@ -153,7 +145,9 @@ SELECT journal_table(t.name, t.key, t.left_out) FROM (VALUES
 	('stream', 'id', 'next_seq,covered_until_ns,evidence_seq'), ('stream_device', 'stream_id,local_id', ''), ('stream_holder', 'stream_id,local_id', ''),
 	-- what the ledger is, its months, what workloads lost, and which days have given up their hours
 	('ledger', 'one', ''), ('period', 'month', ''), ('lost_hold', 'device_id,holder_id,ended_ns', ''),
-	('billing_day', 'day', 'starts_at,ends_at,folded_at,dirty')) AS t(name, key, left_out);
+	('billing_day', 'day', 'starts_at,ends_at,folded_at,dirty'),
+	-- who may speak
+	('access_token', 'id', 'last_used_at'), ('join_token', 'id', '')) AS t(name, key, left_out);
 
 -- --- the chain ---
 

@@ -71,3 +71,16 @@ BEGIN
 	END IF;
 	RETURN FOUND;
 END $$;
+
+-- Evidence is given up to the end of a closed month at most: what is not closed yet is proved first.
+CREATE FUNCTION evidence_outlives_open_months() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	IF NOT EXISTS (SELECT FROM tollgate.period p WHERE ns_of(p.ends_at) = NEW.evidence_from_ns AND p.status = 'closed'
+		AND NOT EXISTS (SELECT FROM tollgate.period o WHERE o.starts_at < p.starts_at AND o.status <> 'closed')) THEN
+		RAISE EXCEPTION 'batches are given up to the end of a closed month, and not to %', rfc3339(at_ns(NEW.evidence_from_ns))
+			USING ERRCODE = 'integrity_constraint_violation';
+	END IF;
+	RETURN NEW;
+END $$;
+CREATE TRIGGER evidence_outlives_open_months BEFORE UPDATE OF evidence_from_ns ON ledger FOR EACH ROW
+	EXECUTE FUNCTION evidence_outlives_open_months();

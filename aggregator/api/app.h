@@ -187,7 +187,7 @@ http_handler handle_policy_suggest, handle_policy_progress, handle_price_preview
 http_handler handle_policy_put, handle_policy_get, handle_list, handle_node_approve;
 http_handler handle_token_create, handle_tokens, handle_token_revoke, handle_whoami;
 http_handler handle_join, handle_join_token_create, handle_join_tokens, handle_join_token_revoke;
-http_handler handle_audit, handle_audit_verify;
+http_handler handle_audit, handle_audit_verify, handle_journal_accept;
 http_handler handle_exception_request, handle_exception_decide, handle_exceptions;
 http_handler handle_decision_ask, handle_decision_get, handle_decision_cancel, handle_decisions;
 http_handler handle_leases, handle_lease_event, handle_reclaims, handle_reclaim_event;

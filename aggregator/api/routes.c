@@ -67,6 +67,8 @@ const struct http_route api_routes[] = {
          "who changed what, and who read reports; tenant, actor, action, subject, from, to, limit, before"},
 	{"GET", "/v1/audit/differences", REPORT, 0, handle_audit_verify, ROLES_MONEY,
          "the chains of the audit log and their seals computed again, page by page: every difference; after, seal"},
+	{"POST", "/v1/journal/", false, SMALL_BODY, handle_journal_accept, ROLE_ADMIN,
+         "ENTRY/accept: answer for a change of rows that has no entry of the audit log"},
 	{"POST", "/v1/decisions", HTTP_INLINE | DECIDE, SMALL_BODY, handle_decision_ask, ROLES_ASK,
          "ask for capacity; request_id makes it idempotent; dry_run, wait"},
 	{"GET", "/v1/decisions", DECIDE, 0, handle_decisions, ROLES_READ | ROLE_SCHEDULER,

@@ -158,6 +158,11 @@ const struct cli_command cli_commands[] = {
 	             {"all", 0, NULL, "everything that the ledger has", NULL, 0},
 	             {"node", 0, "NAME", "this node only, and no audit log", NULL, 0},
 	             {"seal", 0, "SEQ:HASH", "a seal of the audit log as it was written down: the aggregator logs each", NULL, 0}}},
+	{.name = "journal accept", .words = "ENTRY", .word_min = 1, .word_max = 1, .run = cmd_journal_accept,
+	 .summary = "answer for a change of rows that has no entry of the audit log",
+	 .details = "verify names such a change as row-unaudited, with the number of its entry in the journal, and a month cannot be closed while there is one. The "
+	            "acceptance is an entry of the audit log itself. A row that was changed behind the journal (row-changed) is to be put back instead.",
+	 .options = {{"reason", 0, "TEXT", "why, for the audit log", NULL, CLI_REQUIRED}}},
 	{.name = "get", .words = "tenants|workspaces|nodes|status|members|history|periods|leases|decisions|reclaims|policy", .word_min = 1, .word_max = 1,
 	 .word_choices = lists, .run = cmd_get,
 	 .summary = "what the ledger knows",

@@ -139,6 +139,8 @@ MUST_CHECK bool range_resolve(const struct range_options *o, int64_t now_ns, con
 /* The billing month that now lies in, or the one before it. */
 MUST_CHECK bool range_month(const json_t *periods, int64_t now_ns, bool previous, const json_t **ret, struct err *err);
 
+/* Whether it is written as a month is: 2026-10. */
+MUST_CHECK bool cli_month(const char *text, struct err *err);
 /* --since and its relatives as from=... and to=... in the path; gives the exit code. */
 int cli_add_range(struct cli *c, struct buf *path);
 
@@ -203,6 +205,7 @@ int cmd_close(struct cli *c);
 int cli_prove(struct cli *c, const char *month);
 int cmd_node_approve(struct cli *c);
 int cmd_gpu_move(struct cli *c);
+int cmd_journal_accept(struct cli *c);
 int cmd_quarantine_list(struct cli *c);
 int cmd_quarantine_show(struct cli *c);
 int cmd_quarantine_release(struct cli *c);

@@ -215,12 +215,11 @@ cmd_close(struct cli *c)
 {
 	const char *month = c->words[0];
 	bool closable = false, needs_reason = false;
+	struct err err = {0};
 	int code;
 
-	if (strlen(month) != 7 || strspn(month, "0123456789-") != 7) {
-		fprintf(stderr, "tollgate: \"%.40s\" is not a month; write YYYY-MM\n", month);
-		return CLI_USAGE;
-	}
+	if (!cli_month(month, &err))
+		return cli_misuse(&err);
 	if (cli_value(c, "check") != NULL) {
 		code = print_checks(c, month, &closable, &needs_reason);
 		return code == CLI_OK && (!closable || needs_reason) ? CLI_FAILED : code;

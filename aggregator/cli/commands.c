@@ -74,6 +74,16 @@ cmd_apply(struct cli *c)
 
 /* ---- which time ---- */
 
+bool
+cli_month(const char *text, struct err *err)
+{
+	bool digits = strlen(text) == 7 && text[4] == '-' && strspn(text, "0123456789") == 4 &&
+	              strspn(text + 5, "0123456789") == 2;
+
+	return (digits && strcmp(text + 5, "01") >= 0 && strcmp(text + 5, "12") <= 0) ||
+	       err_set(err, ERR_INVALID, "\"%.40s\" is not a month; write YYYY-MM", text);
+}
+
 int
 cli_add_range(struct cli *c, struct buf *path)
 {

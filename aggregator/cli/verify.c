@@ -43,6 +43,8 @@ static const struct {
 	{"days_open", "days are not folded: reports compute them from their hours at every reading", false},
 	{"months_changed", "closed months have changed since: the first open month corrects them", false},
 	{"quarantined", "batches are in quarantine, and billed to nobody", false},
+	{"set_aside", "times a GPU's records of a batch are set aside, and billed to nobody", false},
+	{"unsealed", "entries are not sealed yet: who rewrites one before its seal is not found out", false},
 };
 enum { COUNT, LEFT_OUT, FIRST_SHOWN, FIRST_ROWS = 8, FIRST_SKIPPED = 16 };
 
@@ -225,7 +227,7 @@ add_range(struct cli *c, struct buf *path)
 	static const char *const ranges[] = {"since", "from", "to", "this-month", "last-month", "month", "all"};
 	bool period = cli_value(c, "month") != NULL || cli_value(c, "all") != NULL;
 	struct err err = {0};
-	int given = 0;
+	int given = 0, code;
 
 	for (size_t i = 0; i < ARRAY_LEN(ranges); i++)
 		given += cli_value(c, ranges[i]) != NULL;
@@ -235,7 +237,12 @@ add_range(struct cli *c, struct buf *path)
 		(void)err_set(&err, ERR_INVALID, "--month and --all each say the whole range: give one of them alone");
 		return cli_misuse(&err);
 	}
-	return period_range(c, path, &err) ? CLI_OK : cli_fail(&err);
+	if (cli_value(c, "month") != NULL && !cli_month(cli_value(c, "month"), &err))
+		return cli_misuse(&err);
+	if (period_range(c, path, &err))
+		return CLI_OK;
+	code = cli_fail(&err);
+	return code == CLI_FAILED ? CLI_INCOMPLETE : code;
 }
 
 /* --- the answer --- */
@@ -311,7 +318,10 @@ cmd_verify(struct cli *c)
 	if (!ask_nodes(c, &v, buf_text(&path), &err) ||
 	    (cli_value(c, "node") == NULL &&
 	     (!ask_days(c, &v, &err) || !ask_part(c, &v, buf_text(&path), "part", "bills", "closed months", &err) ||
-	      !ask_part(c, &v, buf_text(&path), "part", "rows", "rows", &err) || !ask_audit(c, &v, &err))))
-		return cli_fail(&err);
+	      !ask_part(c, &v, buf_text(&path), "part", "rows", "rows", &err) || !ask_audit(c, &v, &err)))) {
+		code = cli_fail(&err);
+		/* Nothing is known to differ: 1 is for that alone. */
+		return code == CLI_FAILED ? CLI_INCOMPLETE : code;
+	}
 	return print_verified(c, &v);
 }

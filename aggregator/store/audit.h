@@ -37,4 +37,12 @@ struct audit_proof {
 };
 MUST_CHECK bool store_audit_verify_json(struct db *db, const struct audit_proof *q, struct buf *out, struct err *err);
 
+/* An operator answers for a change of journalled rows that nobody entered into the audit log: verify takes it from then on. Writes {"entry",
+ * "relation","operation","keys","at"}. ERR_MISSING: there is no such entry. ERR_CONFLICT: somebody has accepted it. */
+struct journal_accept {
+	int64_t entry;
+	const char *actor, *reason;
+};
+MUST_CHECK bool store_journal_accept(struct db *db, const struct journal_accept *rq, struct buf *out, struct err *err);
+
 #endif

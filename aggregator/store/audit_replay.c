@@ -144,7 +144,7 @@ check_event(struct replay *r, const PGresult *rows, int row, int64_t told_seq, s
 	                            .outcome = res_text(rows, row, EVENT_OUTCOME),
 	                            .outcome_len = (size_t)PQgetlength(rows, row, EVENT_OUTCOME)};
 	bool again = e.seq <= told_seq;
-	int64_t count = r->p->report.counts.differences;
+	int64_t count = r->p->node.report->counts.differences;
 	char what[64], number[24];
 	hash_text computed;
 
@@ -172,7 +172,7 @@ check_event(struct replay *r, const PGresult *rows, int row, int64_t told_seq, s
 		return true;
 	r->p->events++;
 	/* what was changed cannot be replayed */
-	if (r->book != NULL && r->p->report.counts.differences == count)
+	if (r->book != NULL && r->p->node.report->counts.differences == count)
 		check_outcome(r, &e);
 	return r->book == NULL || !res_bool(rows, row, EVENT_SNAPSHOT) || check_snapshot(r, err);
 }

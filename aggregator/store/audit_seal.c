@@ -62,3 +62,34 @@ store_audit_seal(struct db *db, int most, struct audit_sealed *ret, struct err *
 	*ret = done;
 	return true;
 }
+
+bool
+store_journal_accept(struct db *db, const struct journal_accept *rq, struct buf *out, struct err *err)
+{
+	static const struct db_stmt look = {
+		"journal entry",
+		"SELECT json_build_object('entry', j.id, 'relation', j.relation, 'operation', j.operation, 'keys', j.keys, 'at', rfc3339(j.at)), EXISTS (SELECT "
+		"FROM audit_log a WHERE a.action = 'journal.accept' AND a.subject = 'journal entry ' || j.id) FROM row_journal j WHERE j.id = $1"};
+	static const struct db_stmt accept = {
+		"journal accept",
+		"INSERT INTO audit_log (actor, action, subject, after, reason) VALUES ($1, 'journal.accept', 'journal entry ' || $2, $3::jsonb, $4)"};
+	in_place(db_tx) struct db_tx tx = {0};
+	owned(result) PGresult *r = NULL;
+	struct db_args one = {0}, a = {0};
+
+	arg_i64(&one, rq->entry);
+	if (!db_tx_begin(&tx, db, err) || !db_run(db, &look, &one, &r, err))
+		return false;
+	if (PQntuples(r) == 0)
+		return err_set(err, ERR_MISSING, "the journal has no entry %" PRId64, rq->entry);
+	if (res_bool(r, 0, 1))
+		return err_set(err, ERR_CONFLICT, "entry %" PRId64 " of the journal is accepted already", rq->entry);
+	arg_text(&a, rq->actor);
+	arg_i64(&a, rq->entry);
+	arg_text(&a, res_text(r, 0, 0));
+	arg_text(&a, rq->reason);
+	if (!db_run(db, &accept, &a, NULL, err) || !db_tx_commit(&tx, err))
+		return false;
+	buf_printf(out, "%s\n", res_text(r, 0, 0));
+	return true;
+}

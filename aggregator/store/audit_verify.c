@@ -220,8 +220,12 @@ check_strays(struct proof *p, struct err *err)
 		"'entry ' || u.audit_id || ', which waits for its seal', 'an entry', 'none' FROM audit_unsealed u WHERE NOT "
 		"EXISTS (SELECT FROM audit_log a WHERE a.id = u.audit_id) ORDER BY u.audit_id LIMIT $1) UNION ALL (SELECT "
 		"'audit-head', 'the end of chain ' || c.chain, c.seq || ' ' || encode(c.hash, 'hex'), 'none' FROM "
-		"audit_chain c WHERE NOT EXISTS (SELECT FROM audit_link l WHERE l.chain = c.chain) LIMIT $1)"};
-	static const struct db_stmt waiting = {"audit waiting", "SELECT count(*) FROM audit_unsealed"};
+		"audit_chain c WHERE NOT EXISTS (SELECT FROM audit_link l WHERE l.chain = c.chain) LIMIT $1) UNION ALL (SELECT "
+		"'audit-seal', 'seal ' || h.seal, 'a seal', 'none' FROM audit_sealed_head h WHERE NOT EXISTS (SELECT FROM audit_seal s WHERE "
+		"s.seq = h.seal) GROUP BY h.seal ORDER BY h.seal LIMIT $1)"};
+	static const struct db_stmt waiting = {"audit waiting",
+	                                       "SELECT (SELECT count(*) FROM audit_unsealed) + (SELECT count(*) "
+	                                       "FROM row_journal WHERE seq IS NULL)"};
 	owned(result) PGresult *r = NULL, *n = NULL;
 	struct db_args a = {0};
 
@@ -439,6 +443,25 @@ prove(struct proof *p, const struct audit_proof *q, struct err *err)
 	case PROOF_JOURNAL: return check_journal(p, err);
 	default: return check_seals(p, err) && (p->more || check_witness(p, q, err));
 	}
+}
+
+bool
+store_audit_prove(struct db *db, struct verify_report *report, struct err *err)
+{
+	const struct audit_proof all = {0};
+	struct proof p = {.db = db, .node = {.name = "", .report = report}, .at = {.phase = PROOF_LINKS, .chain = -1}};
+
+	while (p.at.phase < PROOF_PHASES) {
+		in_place(db_tx) struct db_tx tx = {0};
+
+		p.more = false;
+		if (!db_tx_begin_read_long(&tx, db, DB_WORK_VERIFY, err) || !prove(&p, &all, err) ||
+		    !db_tx_commit(&tx, err))
+			return false;
+		if (!p.more)
+			p.at = (struct place){.phase = p.at.phase + 1};
+	}
+	return true;
 }
 
 bool

@@ -3,9 +3,10 @@
  * Rules, in order:
  *  1. what stands against closing is told to who asks, and no job is made
  *  2. one replica at a time works, under an advisory lock of its session: the lock goes with the process
- *  3. the month is proved first, from the batches to the charges; a difference refuses the close, and the job says which
+ *  3. the month is proved first, from the batches to the charges, with the months whose corrections it bills and the chains of the audit log; a
+ *     difference refuses the close, and so does what cannot be proved; the job says which
  *  4. then it is written, in one transaction whose last statements end the job and make the month closed (period_close.c)
- *  5. a stage that is done is not done again by who takes the job up; one that was left in the middle begins anew
+ *  5. who takes the job up begins with the proof: nobody's word for it is taken, and what is written is what was proved
  *  6. who cancels ends the job; the work stops at its next step, and cannot be committed
  *  7. what may pass (the database is away, the program ends) leaves the job as it is; what does not ends it, and says why */
 #include <stdio.h>
@@ -81,7 +82,7 @@ store_close_cancel(struct db *db, const char *month, const char *actor, struct e
 struct job {
 	const struct close_work *w;
 	char month[8];
-	char *actor, *reason, *organisation, *provider, *stage;
+	char *actor, *reason, *organisation, *provider;
 	struct period_thresholds thresholds;
 	int64_t attempts, told_ns; /* told_ns: boot clock; 0: never */
 	bool cancelled;
@@ -90,7 +91,7 @@ struct job {
 static void
 job_fini(struct job *j)
 {
-	char *texts[] = {j->actor, j->reason, j->organisation, j->provider, j->stage};
+	char *texts[] = {j->actor, j->reason, j->organisation, j->provider};
 
 	for (size_t i = 0; i < ARRAY_LEN(texts); i++)
 		mem_free(texts[i]);
@@ -102,8 +103,8 @@ take_up(struct job *j, struct err *err)
 {
 	static const struct db_stmt stmt = {
 		"close take up",
-		"UPDATE close_job j SET attempts = j.attempts + 1 FROM (SELECT month FROM close_job WHERE state = 'running' ORDER BY month LIMIT 1) x "
-		"WHERE j.month = x.month AND j.state = 'running' RETURNING j.month, j.actor, j.reason, j.organisation, j.provider, j.stage, j.unknown_ppm, "
+		"UPDATE close_job j SET attempts = j.attempts + 1, stage = 'prove' FROM (SELECT month FROM close_job WHERE state = 'running' ORDER BY month LIMIT 1) x "
+		"WHERE j.month = x.month AND j.state = 'running' RETURNING j.month, j.actor, j.reason, j.organisation, j.provider, j.unknown_ppm, "
 		"j.unattributed_ppm, j.grace_ns, j.attempts"};
 	owned(result) PGresult *r = NULL;
 
@@ -116,11 +117,10 @@ take_up(struct job *j, struct err *err)
 	j->reason = mem_strdup(res_text(r, 0, 2));
 	j->organisation = mem_strdup(res_text(r, 0, 3));
 	j->provider = mem_strdup(res_text(r, 0, 4));
-	j->stage = mem_strdup(res_text(r, 0, 5));
-	j->thresholds = (struct period_thresholds){.unknown_ppm = res_i64(r, 0, 6),
-	                                           .unattributed_ppm = res_i64(r, 0, 7),
-	                                           .grace_ns = res_i64(r, 0, 8)};
-	j->attempts = res_i64(r, 0, 9);
+	j->thresholds = (struct period_thresholds){.unknown_ppm = res_i64(r, 0, 5),
+	                                           .unattributed_ppm = res_i64(r, 0, 6),
+	                                           .grace_ns = res_i64(r, 0, 7)};
+	j->attempts = res_i64(r, 0, 8);
 	return true;
 }
 
@@ -196,26 +196,34 @@ prove(struct job *j, bool *ret_sound, struct close_outcome *ret, struct err *err
 	struct verify_counts counts = {0};
 	in_place(buf) struct buf differences = {0}, proof = {0};
 	struct db_args a = {0};
+	int64_t unproved;
 
 	buf_init(&differences, DIFFERENCES_MAX);
 	buf_init(&proof, 4096);
 	if (!store_verify_month(j->w->work, j->month, tell, j, &counts, &differences, err))
 		return false;
 	write_proof(&counts, &proof);
-	*ret_sound = counts.differences == 0;
+	unproved = counts.hours_pending + counts.hours_unproved;
+	*ret_sound = counts.differences == 0 && unproved == 0;
 	if (*ret_sound) {
 		arg_text(&a, j->month);
 		arg_text(&a, buf_text(&proof));
 		return db_put(j->w->tell, &stage, &a, NULL, err);
 	}
 	ret->state = CLOSE_REFUSED;
-	snprintf(ret->text, sizeof(ret->text),
-	         "period %s cannot be closed: it is not what its batches say, in %" PRId64 " places", j->month,
-	         counts.differences);
+	if (counts.differences > 0)
+		snprintf(ret->text, sizeof(ret->text),
+		         "period %s cannot be closed: it is not what its batches say, in %" PRId64 " places", j->month,
+		         counts.differences);
+	else
+		snprintf(ret->text, sizeof(ret->text),
+		         "period %s cannot be closed: %" PRId64 " of its node-hours cannot be proved, %" PRId64
+		         " of them because records that came late are still being taken in",
+		         j->month, unproved, counts.hours_pending);
 	return end(j, "refused", ret->text, buf_text(&proof), buf_text(&differences), err);
 }
 
-/* Rules 3 to 5. */
+/* Rules 3 to 5. The fingerprint is taken first: what changes during the proof is proved again. */
 static bool
 run(struct job *j, struct close_outcome *ret, struct err *err)
 {
@@ -229,11 +237,13 @@ run(struct job *j, struct close_outcome *ret, struct err *err)
 	                          .tell = tell,
 	                          .tell_arg = j};
 	in_place(buf) struct buf reply = {0};
+	period_fingerprint proved;
 	bool sound = true;
 
 	buf_init(&reply, 1u << 20);
-	if (strcmp(j->stage, "prove") == 0 && !prove(j, &sound, ret, err))
+	if (!store_period_fingerprint(j->w->work, j->month, proved, err) || !prove(j, &sound, ret, err))
 		return false;
+	rq.proved = proved;
 	j->told_ns = 0;
 	if (!sound || !tell(j, 0, 0, "corrections", err))
 		return !sound;

@@ -54,7 +54,12 @@ struct period_close {
 	/* Of a job: called before each tenant is written, false ends the close with err as it left it; and the job ends with the month. NULL: none. */
 	bool (*tell)(void *arg, int64_t done, int64_t total, const char *step, struct err *err);
 	void *tell_arg;
+	const char *
+		proved; /* store_period_fingerprint from before the month was proved; NULL: it was not. ERR_RETRY: it is another one now */
 };
+/* A SHA-256 over the rows that a month is written from, those that its corrections are of among them. */
+typedef char period_fingerprint[65];
+MUST_CHECK bool store_period_fingerprint(struct db *db, const char *month, period_fingerprint ret, struct err *err);
 /* ERR_CONFLICT: something stands against closing that is final, or needs a reason and has none. */
 MUST_CHECK bool store_period_closable(struct db *db, const struct period_close *rq, struct err *err);
 /* Closes the month, all or nothing: invoices, documents, corrections of months before it, the record of it, the audit log. Writes

@@ -5,7 +5,8 @@
  *  2. what stands against it is looked at first: what is final refuses it, the rest needs a reason, which is kept and audited
  *  3. corrections of the months before it are computed first, each in a snapshot of its own
  *  4. everything is written in one transaction, tenant by tenant, of one snapshot: a close that dies leaves nothing
- *  5. the month becomes closed with the last statement; what changes meanwhile is found in late_change, and corrected later */
+ *  5. the month becomes closed with the last statement; what changes meanwhile is found in late_change, and corrected later
+ *  6. what a job writes is what it has proved: rows that are others now are to be proved again */
 #include <stdio.h>
 #include <string.h>
 
@@ -60,6 +61,34 @@ allowed(const struct period_checks *c, const struct period_close *rq, struct err
 	               buf_text(&found));
 }
 
+/* --- rule 6 --- */
+
+#define OF_DAYS(table) "SELECT '" table "', t::text FROM " table " t JOIN days d ON d.day = t.day UNION ALL "
+#define OF_ALL(table) "SELECT '" table "', t::text FROM " table " t UNION ALL "
+
+bool
+store_period_fingerprint(struct db *db, const char *month, period_fingerprint ret, struct err *err)
+{
+	static const struct db_stmt stmt = {
+		"period fingerprint",
+		"WITH days AS (SELECT b.day FROM billing_day b JOIN period p ON b.starts_at >= p.starts_at AND b.starts_at < p.ends_at WHERE p.month = $1 OR "
+		"p.month IN (SELECT l.month FROM late_change l)), x(name, row) AS (" OF_DAYS("usage_daily") OF_DAYS(
+			"charge_day") OF_DAYS("reserve_day") OF_DAYS("loan_day") OF_DAYS("pool_day")
+			OF_ALL("price_book") OF_ALL("price_item") OF_ALL("price_discount") OF_ALL("price_site") OF_ALL(
+				"price_weight") OF_ALL("adjustment") OF_ALL("adjustment_approval")
+				OF_ALL("tenant") "SELECT 'workspace', t::text FROM workspace t) "
+						 "SELECT encode(sha256(coalesce(string_agg(h.sha, ''::bytea ORDER BY h.sha), ''::bytea)), 'hex') FROM (SELECT "
+						 "sha256(convert_to(x.name || ' ' || x.row, 'UTF8')) AS sha FROM x) h"};
+	owned(result) PGresult *r = NULL;
+	struct db_args a = {0};
+
+	arg_text(&a, month);
+	if (!db_run(db, &stmt, &a, &r, err))
+		return false;
+	snprintf(ret, sizeof(period_fingerprint), "%s", res_text(r, 0, 0));
+	return true;
+}
+
 /* --- rule 4 --- */
 
 /* The month before is closed, or there is none. */
@@ -75,6 +104,19 @@ load_facts(struct closing *c, struct err *err)
 	return previous_month_load(c->w.db, c->rq->month, NULL, &previous, err) &&
 	       document_facts(c->w.db, &c->month, &rq, &previous, &c->facts, err) &&
 	       month_facts_read(buf_text(&c->facts), c->facts.len, &c->read, err);
+}
+
+/* Rule 6. */
+static bool
+still_as_proved(const struct closing *c, struct err *err)
+{
+	period_fingerprint now;
+
+	if (c->rq->proved == NULL)
+		return true;
+	return store_period_fingerprint(c->w.db, c->rq->month, now, err) &&
+	       (strcmp(now, c->rq->proved) == 0 ||
+	        err_set(err, ERR_RETRY, "what period %s is made from has changed since it was proved", c->rq->month));
 }
 
 static bool
@@ -97,7 +139,8 @@ begin_close(void *arg, const struct rating_input *in, struct err *err)
 	c->tenants = res_i64(r, 0, 2);
 	c->month = *in;
 	c->month.period_status = "closed";
-	return load_facts(c, err) && period_papers_begin(&c->w.papers, c->read, &c->month, err);
+	return still_as_proved(c, err) && load_facts(c, err) &&
+	       period_papers_begin(&c->w.papers, c->read, &c->month, err);
 }
 
 static bool

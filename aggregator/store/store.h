@@ -424,10 +424,12 @@ struct verify_counts {
 	int64_t days_open;                /* not folded: reports make them from their hours */
 	int64_t days_gone;                /* their hours were given up */
 	int64_t quarantined;              /* batches that nobody released */
+	int64_t set_aside;                /* GPUs of batches whose records nobody released */
 	int64_t months, documents, lines; /* closed months, and what was billed with them */
 	int64_t months_changed; /* of them: something has changed since, which the first open month corrects */
 };
-/* The proof of a month, in all parts, of which a node and a day are the largest that is in memory. tell is called before each step; false of
+/* The proof of a month, as a close needs it: with the closed months that have changed since, all that was billed of days whose hours are kept, and
+ * the chains of the audit log. In all parts, of which a node and a day are the largest that is in memory. tell is called before each step; false of
  * it ends the proof with err as it left it. out: the differences as a JSON array, 10,000 at most; ret->differences counts all. ERR_MISSING: the
  * ledger has nothing of the month. */
 typedef bool verify_progress(void *arg, int64_t done, int64_t total, const char *step, struct err *err);

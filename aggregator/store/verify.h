@@ -21,6 +21,8 @@ struct verify_report {
 	int64_t written;   /* differences that are told */
 	int64_t proved_ns; /* where the evidence begins */
 };
+/* The chains of the audit log, the quota log and the journal, and their seals, from their beginning (audit_verify.c). */
+MUST_CHECK bool store_audit_prove(struct db *db, struct verify_report *report, struct err *err);
 
 /* The rules and the names of workspaces, as of the node's snapshot. */
 struct verify_rules {
@@ -80,6 +82,7 @@ struct verify_node {
 	int64_t id, accounted_ns; /* covered, or silent beyond the grace */
 	int64_t covered_until_ns;
 	const char *name;
+	bool of_close;                         /* asked for by a close */
 	int64_t hours_from_ns, hours_until_ns; /* of node_hour, then widened to what the batches cover */
 	struct verify_rules rules;
 	struct verify_stream *streams;

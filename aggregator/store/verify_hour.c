@@ -457,7 +457,7 @@ load_state(struct verify_hour *h, struct err *err)
 	static const struct db_stmt stmt = {
 		"verify hour",
 		"SELECT sealed_at IS NOT NULL AND (retired OR NOT dirty), retired, retired AND changes <> sealed_changes, "
-		"coalesce(sliced_until_ns, ns_of(hour)) FROM node_hour WHERE node_id = $1 AND hour = $2"};
+		"coalesce(sliced_until_ns, ns_of(hour)), dirty FROM node_hour WHERE node_id = $1 AND hour = $2"};
 	owned(result) PGresult *r = NULL;
 	struct db_args a = {0};
 
@@ -474,6 +474,10 @@ load_state(struct verify_hour *h, struct err *err)
 	h->retired = res_bool(r, 0, 1);
 	h->pending = res_bool(r, 0, 2);
 	h->sliced_until_ns = res_i64(r, 0, 3);
+	/* One that is not marked is never made again. */
+	if (h->pending && !res_bool(r, 0, 4))
+		verify_say_text(h->node, "hour-flag", NULL, h->from_ns, "a node-hour that is to be made again", "dirty",
+		                "clean");
 	return true;
 }
 

@@ -36,7 +36,9 @@ DECLARE
 			'price_site', 'price_weight', 'adjustment_approval'],
 		'SELECT, INSERT, DELETE / SELECT', ARRAY['stream_device_entry', 'stream_holder_entry'],
 		'SELECT, INSERT, UPDATE (decision, decided_by, decided_at, decided_why) / SELECT', ARRAY['batch_set_aside'],
-		'SELECT, INSERT / SELECT, INSERT', ARRAY['audit_log'],
+		-- its number and transaction are the server's
+		'SELECT, INSERT (at, actor, action, subject, before, after, reason, tenant_id) / SELECT, INSERT (actor, action, subject, before, after, reason, tenant_id)',
+			ARRAY['audit_log'],
 		-- the rest
 		'SELECT, UPDATE (cluster_id) / SELECT, UPDATE (evidence_from_ns)', ARRAY['ledger'],
 		'SELECT, INSERT, UPDATE / SELECT, UPDATE (hours_from, hours_until, silent_until_ns)', ARRAY['node'],

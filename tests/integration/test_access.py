@@ -61,6 +61,7 @@ EXPECTED = {
     ("POST", "/v1/join"): (JOIN, None),
     ("GET", "/v1/audit"): (MONEY | {"tenant-admin"}, None),
     ("GET", "/v1/audit/differences"): (MONEY, None),
+    ("POST", "/v1/journal/"): ({"admin"}, "/v1/journal/0/accept"),
     ("POST", "/v1/exceptions"): (ADMINS | {"developer"}, None),
     ("POST", "/v1/exceptions/"): (ADMINS | {"developer"}, "/v1/exceptions/999999999/approve"),
     ("GET", "/v1/exceptions"): (READ, None),

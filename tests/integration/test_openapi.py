@@ -259,6 +259,10 @@ class OpenApi(unittest.TestCase):
         move = json.dumps({"node": "n1", "reason": "a test"}).encode()
         self.assertEqual(r.call("POST", f"/v1/gpus/{uuid}/move", move).json()["next_node"], "n1")
         self.assertEqual(r.call("POST", "/v1/gpus/GPU-none/move", move).status, 404)
+        [[entry]] = self.stack.sql("select min(id) from row_journal")
+        self.assertEqual(r.call("POST", f"/v1/journal/{entry}/accept", why).json()["entry"], int(entry))
+        self.assertEqual(r.call("POST", f"/v1/journal/{entry}/accept", why).status, 409)
+        self.assertEqual(r.call("POST", "/v1/journal/0/accept", why).status, 404)
 
     def decisions(self, r):
         gpu = {"uuid": "GPU-n2-0", "model": "NVIDIA H100 80GB HBM3", "index": 0, "healthy": True, "reason": "", "xid": 0, "sharing": "exclusive",

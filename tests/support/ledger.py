@@ -203,7 +203,7 @@ class Ledger:
 
     def declare(self, statement):
         """A change of what people decide, with its entry in the audit log: without one verify calls it unaudited."""
-        return self.rows(f"begin; insert into audit_log (actor, action, subject) values ('test', 'test.declare', 'a test'); {statement}; commit")
+        return self.rows(f"begin; insert into audit_log (actor, action, subject) values ('test', 'policy.apply', 'a test'); {statement}; commit")
 
     def value(self, statement):
         return self.rows(statement)[0][0]
