@@ -138,14 +138,17 @@ tell(struct decider *d, const struct err *err)
 
 /* ---- answers ---------------------------------------------------------------------------------------------------------------- */
 
+/* Rows come mostly in the order they were asked for: the search begins behind the last one. */
 static const struct decision_view *
-view_named(const struct decision_views *views, const struct desk_item *i)
+view_named(const struct decision_views *views, const struct desk_item *i, size_t *from)
 {
 	for (size_t k = 0; k < views->count; k++) {
-		const struct decision_view *v = &views->at[k];
+		const struct decision_view *v = &views->at[(*from + k) % views->count];
 
-		if (strcmp(v->key, i->key) == 0)
-			return i->tenant[0] != '\0' && strcmp(v->tenant, i->tenant) != 0 ? NULL : v;
+		if (strcmp(v->key, i->key) != 0)
+			continue;
+		*from += k + 1;
+		return i->tenant[0] != '\0' && strcmp(v->tenant, i->tenant) != 0 ? NULL : v;
 	}
 	return NULL;
 }
@@ -232,7 +235,7 @@ answer_by_rows(struct decider *d, struct desk_item *items)
 	in_place(decision_views) struct decision_views views = {0};
 	owned(mem) const char **keys = NULL;
 	struct err err = {0};
-	size_t n = 0;
+	size_t n = 0, from = 0;
 
 	for (const struct desk_item *i = items; i; i = i->next)
 		n++;
@@ -249,7 +252,7 @@ answer_by_rows(struct decider *d, struct desk_item *items)
 	}
 	for (struct desk_item *i = items, *next; i; i = next) {
 		next = i->next;
-		if (!answer_view(d, i, view_named(&views, i)))
+		if (!answer_view(d, i, view_named(&views, i, &from)))
 			keep_watching(d, i);
 	}
 }
@@ -347,10 +350,36 @@ look_at_turn(struct decider *d, const struct turn_result *r)
 	look_at_watches(d, quota_turn_rows(r->turn));
 }
 
+/* Requests of tenants at their limit, behind those of all others: whether one was decided long ago only its row knows. */
+static void
+answer_limited(struct decider *d, struct desk_item *items)
+{
+	struct desk_item *rows = NULL;
+	struct err err = {0};
+
+	if (!items)
+		return;
+	if (!decider_settle_limited(d->db, items, &err)) {
+		tell(d, &err);
+		refuse_all(d, items, &err);
+		return;
+	}
+	for (struct desk_item *i = items, *next; i; i = next) {
+		next = i->next;
+		if (i->fate == DESK_REFUSED) {
+			refuse(d, i, &i->err);
+			continue;
+		}
+		i->next = rows;
+		rows = i;
+	}
+	answer_by_rows(d, rows);
+}
+
 static void
 answer_items(struct decider *d, struct desk_item *items, const struct turn_result *r)
 {
-	struct desk_item *rows = NULL, **end = &rows;
+	struct desk_item *rows = NULL, **end = &rows, *limited = NULL;
 
 	for (struct desk_item *i = items, *next; i; i = next) {
 		struct decision_view v;
@@ -362,6 +391,9 @@ answer_items(struct decider *d, struct desk_item *items, const struct turn_resul
 				keep_watching(d, i);
 		} else if (i->fate == DESK_REFUSED) {
 			refuse(d, i, &i->err);
+		} else if (i->fate == DESK_LIMITED) {
+			i->next = limited;
+			limited = i;
 		} else if (i->fate == DESK_STRANGER) {
 			http_problem(i->rp, i->rq, 401, "Authorization", "%s", STORE_TOKEN_REFUSED);
 			done(d, i);
@@ -375,6 +407,7 @@ answer_items(struct decider *d, struct desk_item *items, const struct turn_resul
 		}
 	}
 	answer_by_rows(d, rows);
+	answer_limited(d, limited);
 }
 
 static void

@@ -33,6 +33,7 @@ struct desk_item {
 	json_t *doc;
 	struct decision_body body;
 	struct decision_ask ask; /* points into body */
+	int64_t tenant_adds;     /* of its tenant's first in a turn: how many of them may wait after it */
 	/* an event: its word, and the whole text where it is more than {WORD: ID} */
 	const char *word;
 	char *event;
@@ -47,6 +48,7 @@ struct desk_item {
 		DESK_READ,     /* the row is read */
 		DESK_STRANGER, /* its token does not hold any more */
 		DESK_REFUSED,  /* err says why */
+		DESK_LIMITED,  /* the same, unless a row knows it: the turn did not look for one */
 	} fate;
 	struct err err;
 	const struct quota_verdict *verdict; /* the turn's */

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "aggregator/store/exception.h"
+#include "common/text.h"
 
 #define TEXT_MAX QUOTA_EVENT_MAX_BYTES
 #define ACTORS_MAX (1u << 20)
@@ -168,18 +169,51 @@ is_stranger(const struct turn_result *r, struct desk_item *i)
 	return true;
 }
 
+/* Items of a batch by one of their texts, in a table with open addressing: so that what a turn costs grows with its items, not with
+ * their square. */
+struct item_table {
+	struct desk_item **slots;
+	size_t mask;
+	size_t text_at; /* where the text is in an item */
+};
+
+static void
+item_table_init(struct item_table *t, size_t items, size_t text_at)
+{
+	size_t size = 8;
+
+	while (size < 2 * items)
+		size *= 2;
+	*t = (struct item_table){.slots = mem_array(size, sizeof(*t->slots)), .mask = size - 1, .text_at = text_at};
+}
+
+static void
+item_table_fini(struct item_table *t)
+{
+	mem_free(t->slots);
+}
+
+/* The place of the item that has the same text as this one, or of one that may be put there. */
+static struct desk_item **
+item_table_slot(const struct item_table *t, const struct desk_item *i)
+{
+	const char *text = (const char *)i + t->text_at;
+	size_t at = text_hash(text) & t->mask;
+
+	while (t->slots[at] && strcmp((const char *)t->slots[at] + t->text_at, text) != 0)
+		at = (at + 1) & t->mask;
+	return &t->slots[at];
+}
+
 static bool
-is_repeated(const struct turn_result *r, struct desk_item *items, struct desk_item *i)
+is_repeated(const struct turn_result *r, const struct item_table *decided, struct desk_item *i)
 {
 	const struct decision_known *k = quota_turn_known(r->turn, i->key);
-	const uint8_t *digest = k ? k->digest : NULL;
+	const struct desk_item *before = *item_table_slot(decided, i);
 
-	for (const struct desk_item *before = items; before != i && !digest; before = before->next)
-		if (before->kind == DESK_SUBMIT && before->fate == DESK_DECIDED && strcmp(before->key, i->key) == 0)
-			digest = before->body.digest;
-	if (!digest)
+	if (!k && !before)
 		return false;
-	settle_known(i, digest);
+	settle_known(i, k ? k->digest : before->body.digest);
 	return true;
 }
 
@@ -257,35 +291,82 @@ tell_verdicts(const struct turn_result *r, struct desk_item *items, const struct
 	}
 }
 
-/* Requests of an item's tenant that wait, those that this batch may add among them. */
-static int64_t
-queued_of(const struct turn_result *r, const struct desk_item *items, const struct desk_item *i, int64_t most)
-{
-	const struct quota_book *b = quota_turn_book(r->turn);
-	int32_t tenant = quota_book_tenant(b, i->body.tenant);
-	int64_t n = 0;
+/* Whose requests have how many places left to wait in, those that this batch may fill among them. */
+struct queue_limit {
+	int64_t most;            /* of a tenant */
+	bool is_near;            /* there are as many of all tenants together: one of them may be there */
+	struct item_table first; /* the first item of each tenant, which counts those of this batch */
+};
 
-	for (const struct desk_item *before = items; before != i; before = before->next)
-		n += before->kind == DESK_SUBMIT && before->fate == DESK_DECIDED &&
-		     strcmp(before->body.tenant, i->body.tenant) == 0;
-	/* mostly there are fewer of all tenants together */
-	if (tenant == QUOTA_NONE || (int64_t)quota_waiting_count(quota_book_state(b)) + n < most)
-		return 0;
-	return n + (int64_t)quota_waiting_of_tenant(quota_book_state(b), tenant);
+static void
+queue_limit_init(struct queue_limit *q, const struct turn_result *r, int64_t most, size_t items)
+{
+	const struct quota_state *s = quota_book_state(quota_turn_book(r->turn));
+
+	*q = (struct queue_limit){.most = most, .is_near = (int64_t)(quota_waiting_count(s) + items) > most};
+	if (q->is_near)
+		item_table_init(&q->first, items, offsetof(struct desk_item, body.tenant));
 }
 
-static bool
-is_over_limit(const struct turn_result *r, const struct desk_item *items, struct desk_item *i, int64_t most)
+static void
+queue_limit_fini(struct queue_limit *q)
 {
-	int64_t queued = queued_of(r, items, i, most);
+	item_table_fini(&q->first);
+}
 
-	if (queued < most)
+/* A request that is within the limit takes one of the places. */
+static bool
+is_over_limit(const struct turn_result *r, struct queue_limit *q, struct desk_item *i)
+{
+	const struct quota_book *b = quota_turn_book(r->turn);
+	struct desk_item **first;
+	int64_t queued;
+
+	if (!q->is_near)
 		return false;
-	i->fate = DESK_REFUSED;
+	first = item_table_slot(&q->first, i);
+	if (!*first) {
+		*first = i;
+		i->tenant_adds = 0;
+	}
+	queued = (*first)->tenant_adds +
+	         (int64_t)quota_waiting_of_tenant(quota_book_state(b), quota_book_tenant(b, i->body.tenant));
+	if (queued < q->most) {
+		(*first)->tenant_adds++;
+		return false;
+	}
 	err_set(&i->err, ERR_LIMIT,
 	        "tenant-queued: tenant \"%s\" has %" PRId64 " requests waiting, and may have %" PRId64, i->body.tenant,
-	        queued, most);
+	        queued, q->most);
 	return true;
+}
+
+/* Gives the items that are decided their fate and their place in the event. */
+static size_t
+choose_submits(struct turn_result *r, struct desk_item *items, int64_t queued_max, size_t count,
+               struct decision_ask *asks, struct buf *text)
+{
+	in_place(item_table) struct item_table decided = {0};
+	in_place(queue_limit) struct queue_limit limit = {0};
+	size_t n = 0;
+
+	item_table_init(&decided, count, offsetof(struct desk_item, key));
+	queue_limit_init(&limit, r, queued_max, count);
+	for (struct desk_item *i = items; i; i = i->next) {
+		if (i->kind != DESK_SUBMIT || is_stranger(r, i) || is_repeated(r, &decided, i))
+			continue;
+		if (is_over_limit(r, &limit, i)) {
+			/* it may be one that was decided long ago: a bet has not looked */
+			i->fate = quota_turn_is_bet(r->turn) ? DESK_LIMITED : DESK_REFUSED;
+			continue;
+		}
+		i->fate = DESK_DECIDED;
+		*item_table_slot(&decided, i) = i;
+		asks[n] = i->ask;
+		buf_str(text, n++ == 0 ? "{\"submit\":[" : ",");
+		buf_add(text, i->body.request.data, i->body.request.len);
+	}
+	return n;
 }
 
 static bool
@@ -298,25 +379,13 @@ step_submits(struct turn_result *r, struct desk_item *items, int64_t queued_max,
 
 	for (const struct desk_item *i = items; i; i = i->next)
 		n += i->kind == DESK_SUBMIT;
+	if (n == 0)
+		return true;
 	buf_init(&text, TEXT_MAX);
 	buf_init(&actors, ACTORS_MAX);
-	asks = mem_array(n + 1, sizeof(*asks));
+	asks = mem_array(n, sizeof(*asks));
 	(void)keep(r, (char *)asks);
-	n = 0;
-	for (struct desk_item *i = items; i; i = i->next) {
-		if (i->kind != DESK_SUBMIT || is_stranger(r, i) || is_repeated(r, items, i))
-			continue;
-		if (is_over_limit(r, items, i, queued_max)) {
-			/* it may be one that was decided long ago, which only the rows know */
-			if (quota_turn_is_bet(r->turn))
-				return err_set(err, ERR_CONFLICT, "%s", i->err.text);
-			continue;
-		}
-		i->fate = DESK_DECIDED;
-		asks[n] = i->ask;
-		buf_str(&text, n++ == 0 ? "{\"submit\":[" : ",");
-		buf_add(&text, i->body.request.data, i->body.request.len);
-	}
+	n = choose_submits(r, items, queued_max, n, asks, &text);
 	if (n == 0)
 		return true;
 	write_actors(items, &actors);
@@ -325,6 +394,31 @@ step_submits(struct turn_result *r, struct desk_item *items, int64_t queued_max,
 	    !step(r, keep(r, mem_strdup(buf_text(&actors))), buf_text(&text), text.len, asks, n, &o, err))
 		return false;
 	tell_verdicts(r, items, o);
+	return true;
+}
+
+bool
+decider_settle_limited(struct db *db, struct desk_item *items, struct err *err)
+{
+	owned(mem) struct decision_known *known = NULL;
+	owned(mem) const char **keys = NULL;
+	size_t n = 0, count = 0;
+
+	for (const struct desk_item *i = items; i; i = i->next)
+		n++;
+	keys = mem_array(n + 1, sizeof(*keys));
+	n = 0;
+	for (const struct desk_item *i = items; i; i = i->next)
+		keys[n++] = i->key;
+	if (!store_decisions_known(db, keys, n, &known, &count, err))
+		return false;
+	for (struct desk_item *i = items; i; i = i->next) {
+		const struct decision_known *k = decision_known_find(known, count, i->key);
+
+		i->fate = DESK_REFUSED;
+		if (k)
+			settle_known(i, k->digest);
+	}
 	return true;
 }
 
@@ -408,7 +502,7 @@ decider_turn(struct db *db, struct quota_log *log, struct desk_item *items, int6
 		return true;
 	if (err->kind == ERR_RETRY || err->kind == ERR_UNKNOWN)
 		return false;
-	lost = ret->turn != NULL;
+	lost = ret->turn && quota_turn_costs_book(ret->turn);
 	turn_result_fini(ret);
 	ret->lost_bet = lost;
 	begin_items(items);

@@ -7,7 +7,7 @@
 
 struct turn_result {
 	struct quota_turn *turn; /* NULL: there was nothing to decide */
-	bool lost_bet;           /* it began with one, and was taken once more */
+	bool lost_bet;           /* it began with one, which was lost: the book was read anew */
 	char **texts;            /* that the turn borrows */
 	size_t text_count;
 };
@@ -17,6 +17,8 @@ void turn_result_fini(struct turn_result *r);
  * requests of one tenant may wait; a new one of a tenant that has as many is refused with ERR_LIMIT. */
 MUST_CHECK bool decider_turn(struct db *db, struct quota_log *log, struct desk_item *items, int64_t queued_max,
                              struct turn_result *ret, struct err *err);
+/* Items that are DESK_LIMITED, a list of nothing else: each becomes DESK_READ or DESK_REFUSED. False: none did. */
+MUST_CHECK bool decider_settle_limited(struct db *db, struct desk_item *items, struct err *err);
 /* What the clock, the policy, exceptions and telemetry do to the book. One replica looks at telemetry; a replica that must know the
  * policy at once says so. */
 struct decider_look {

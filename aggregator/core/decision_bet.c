@@ -14,13 +14,18 @@ hash_of(const char *id)
 }
 
 void
+bets_remember(struct decision_bets *b, const char *id)
+{
+	uint64_t h = hash_of(id);
+
+	b->recent[h % BET_RECENT] = h;
+}
+
+void
 bets_decided(struct decision_bets *b, const struct quota_outcome *o)
 {
-	for (size_t i = 0; i < o->verdict_count; i++) {
-		uint64_t h = hash_of(o->verdicts[i].id);
-
-		b->recent[h % BET_RECENT] = h;
-	}
+	for (size_t i = 0; i < o->verdict_count; i++)
+		bets_remember(b, o->verdicts[i].id);
 }
 
 bool

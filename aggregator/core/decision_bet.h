@@ -30,6 +30,8 @@ struct decision_bets {
 
 /* Ids that have a decision now. */
 void bets_decided(struct decision_bets *b, const struct quota_outcome *o);
+/* An id that turned out to have one, given before this program started or long ago: a bet with it would be lost. */
+void bets_remember(struct decision_bets *b, const char *id);
 /* Whether one of this id may have been decided before. One that was decided long ago, or before this program started, is not known. */
 bool bets_know(const struct decision_bets *b, const char *id);
 

@@ -400,11 +400,7 @@ quota_waiting_count(const struct quota_state *s)
 size_t
 quota_waiting_of_tenant(const struct quota_state *s, int32_t tenant)
 {
-	size_t n = 0;
-
-	for (size_t i = 0; i < s->waits.count; i++)
-		n += s->waits.at[i].id[0] != '\0' && s->workspaces.at[s->waits.at[i].in.workspace].in.tenant == tenant;
-	return n;
+	return tenant >= 0 && (size_t)tenant < s->tenants.count ? s->tenants.at[tenant].waiting : 0;
 }
 
 int64_t

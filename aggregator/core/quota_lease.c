@@ -376,6 +376,7 @@ quota_wait_new(struct quota_state *s, const struct quota_request *in)
 	memcpy(w->id, in->id, strlen(in->id) + 1);
 	quota_ids_put(&s->wait_ids, s->waits.at, sizeof(*s->waits.at), at);
 	s->wait_count++;
+	s->tenants.at[tenant_of(s, in->workspace)].waiting++;
 	return at;
 }
 
@@ -400,6 +401,7 @@ quota_wait_free(struct quota_state *s, int32_t wait)
 	w->first_part = s->free_wait;
 	s->free_wait = wait;
 	s->wait_count--;
+	s->tenants.at[tenant_of(s, w->in.workspace)].waiting--;
 	quota_head_clear(s, wait);
 }
 

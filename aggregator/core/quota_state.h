@@ -90,6 +90,7 @@ struct tenant {
 	struct quota_tenant in; /* here and below: pointers in it are not used */
 	int32_t first_cap, first_budget;
 	int128 other_used[QUOTA_OTHERS];
+	size_t waiting; /* requests of its workspaces in waits */
 };
 
 struct workspace {

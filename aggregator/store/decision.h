@@ -67,6 +67,12 @@ struct turn_asked {
 	size_t token_count;
 };
 
+/* Those of these keys that are known, sorted by key; ret is from mem_*. */
+MUST_CHECK bool store_decisions_known(struct db *db, const char *const *keys, size_t n, struct decision_known **ret,
+                                      size_t *ret_count, struct err *err);
+/* NULL: not among them. */
+const struct decision_known *decision_known_find(const struct decision_known *known, size_t count, const char *key);
+
 struct quota_turn;
 MUST_CHECK bool store_quota_turn(struct db *db, struct quota_log *l, const struct turn_asked *asked,
                                  struct quota_turn **ret, struct err *err);
@@ -77,6 +83,8 @@ const struct quota_book *quota_turn_book(const struct quota_turn *t);
 /* NULL: not known. */
 const struct decision_known *quota_turn_known(const struct quota_turn *t, const char *key);
 bool quota_turn_is_bet(const struct quota_turn *t);
+/* An event was stepped and not committed: when the turn is freed now, the book is read anew. */
+bool quota_turn_costs_book(const struct quota_turn *t);
 bool quota_turn_token_holds(const struct quota_turn *t, int64_t token_id);
 /* Rows that this turn changes, and those that others have changed before it. */
 const struct decision_rows *quota_turn_rows(const struct quota_turn *t);

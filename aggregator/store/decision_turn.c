@@ -1,6 +1,7 @@
 /* aggregator/store/decision_turn.c - a turn of deciding: the lock, what others logged, this replica's events, COMMIT. */
 #include "aggregator/store/decision_write.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/gz.h"
@@ -39,7 +40,7 @@ quota_turn_free(struct quota_turn *t)
 	if (!t)
 		return;
 	db_tx_fini(&t->tx);
-	if (t->stepped && !t->committed)
+	if (quota_turn_costs_book(t))
 		quota_log_drop(t->log);
 	for (size_t i = 0; i < t->event_count; i++) {
 		mem_free(t->events[i].event);
@@ -59,19 +60,38 @@ quota_turn_free(struct quota_turn *t)
 
 /* ---- begin ----------------------------------------------------------------------------------------------------------------- */
 
-static void
-take_known(struct quota_turn *t, const PGresult *r)
+static int
+compare_known(const void *a, const void *b)
 {
-	t->known = mem_array((size_t)PQntuples(r) + 1, sizeof(*t->known));
+	return strcmp(((const struct decision_known *)a)->key, ((const struct decision_known *)b)->key);
+}
+
+static void
+take_known(const PGresult *r, struct decision_known **ret, size_t *ret_count)
+{
+	*ret = mem_array((size_t)PQntuples(r) + 1, sizeof(**ret));
+	*ret_count = 0;
 	for (int i = 0; i < PQntuples(r); i++) {
-		struct decision_known *k = &t->known[t->known_count];
+		struct decision_known *k = &(*ret)[*ret_count];
 		const char *id = res_text(r, i, 0);
 
 		if (strlen(id) >= sizeof(k->key) || !hex_decode(res_text(r, i, 1), k->digest, SHA256_SIZE, NULL))
 			continue;
 		memcpy(k->key, id, strlen(id) + 1);
-		t->known_count++;
+		(*ret_count)++;
 	}
+	qsort(*ret, *ret_count, sizeof(**ret), compare_known);
+}
+
+const struct decision_known *
+decision_known_find(const struct decision_known *known, size_t count, const char *key)
+{
+	struct decision_known wanted = {.key = ""};
+
+	if (count == 0 || strlen(key) >= sizeof(wanted.key))
+		return NULL;
+	memcpy(wanted.key, key, strlen(key) + 1);
+	return bsearch(&wanted, known, count, sizeof(*known), compare_known);
 }
 
 static void
@@ -93,6 +113,24 @@ static const struct db_stmt known_stmt = {
 static const struct db_stmt tokens_stmt = {
 	"decision_tokens", "SELECT id FROM access_token WHERE id = ANY($1::bigint[]) AND revoked_at IS NULL "
 			   "AND (expires_at IS NULL OR expires_at > now())"};
+
+bool
+store_decisions_known(struct db *db, const char *const *keys, size_t n, struct decision_known **ret, size_t *ret_count,
+                      struct err *err)
+{
+	in_place(db_array) struct db_array list = {0};
+	owned(result) PGresult *r = NULL;
+	struct db_args a = {0};
+
+	db_array_init(&list);
+	for (size_t i = 0; i < n; i++)
+		array_text(&list, keys[i]);
+	arg_array(&a, &list);
+	if (!db_run(db, &known_stmt, &a, &r, err))
+		return false;
+	take_known(r, ret, ret_count);
+	return true;
+}
 
 /* Each statement sees what was committed when it began, so what is read behind the lock is what the lock protects. */
 static bool
@@ -145,8 +183,11 @@ begin(struct quota_turn *t, const struct turn_asked *asked, struct err *err)
 	bets_clock(&t->log->bets, asked_ns, time_boot_ns(), now_ns);
 	if (now_ns > t->row.at_ns)
 		t->row.at_ns = now_ns;
-	if (known)
-		take_known(t, known);
+	if (known) {
+		take_known(known, &t->known, &t->known_count);
+		for (size_t i = 0; i < t->known_count; i++)
+			bets_remember(&t->log->bets, t->known[i].key);
+	}
 	if (tokens)
 		take_tokens(t, tokens);
 	return true;
@@ -217,16 +258,19 @@ quota_turn_book(const struct quota_turn *t)
 const struct decision_known *
 quota_turn_known(const struct quota_turn *t, const char *key)
 {
-	for (size_t i = 0; i < t->known_count; i++)
-		if (strcmp(t->known[i].key, key) == 0)
-			return &t->known[i];
-	return NULL;
+	return decision_known_find(t->known, t->known_count, key);
 }
 
 bool
 quota_turn_is_bet(const struct quota_turn *t)
 {
 	return t->is_bet;
+}
+
+bool
+quota_turn_costs_book(const struct quota_turn *t)
+{
+	return t->stepped && !t->committed;
 }
 
 bool

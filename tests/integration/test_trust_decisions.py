@@ -4,16 +4,17 @@ import concurrent.futures
 import datetime
 import json
 import os
+import re
 import subprocess
 import time
 import unittest
 
-from tests.integration.test_decisions import OPTIONS, POLICY, SIZES, ask, free_units
+from tests.integration.test_decisions import OPTIONS, POLICY, SIZES, ask, free_units, turns
 from tests.integration.test_quota_loop import holder
 from tests.support import ledger, quotalog
 from tests.support.locked import Session
 from tests.support.quotanodes import MINUTE, MODEL, SHORT, Nodes
-from tests.support.stack import Stack, program, wait_for
+from tests.support.stack import Stack, program, request, wait_for
 
 BOOK = "SELECT FROM tollgate.quota_book FOR UPDATE"
 
@@ -193,6 +194,68 @@ class RequestIds(Trust):
             f.write(s.get("/v1/quota/recording?from_seq=1").text())
         replayed = s.cli("quota", "simulate", f.name)
         self.assertEqual(replayed.returncode, 0, replayed.stdout[-2000:])
+
+
+class Queued(Trust):
+    """A tenant at `tenant-queued` that goes on asking, while the turns that refuse it also hold what others say."""
+
+    OPTIONS = {"--tenant-queued": "3", "--quota-quiet": "0s"}  # every turn begins without the lock of the book
+
+    def together(self, *asks):
+        """What these say lies on the desk while the turn before waits for its commit: the next turn has all of it. Their replies, in this order."""
+        blocked = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND application_name = 'tollgate-aggregator decider'"
+        with Session(self.stack.pg) as other, concurrent.futures.ThreadPoolExecutor(len(asks) + 1) as pool:
+            other.run("BEGIN")
+            other.run(BOOK)
+            first = pool.submit(self.post, "/v1/leases/acme/runs/heartbeat", None, "acme")
+            wait_for("a turn that waits for the book", lambda: self.stack.sql(blocked) == [["1"]], self.stack.aggregator)
+            replies = [pool.submit(ask) for ask in asks]
+            kept = re.compile(r"^tollgate_aggregator_http_kept (\d+)$", re.M)
+            page = self.stack.url + "/metrics"
+            wait_for("all on the desk", lambda: int(kept.search(request("GET", page).text())[1]) == len(asks) + 1, self.stack.aggregator)
+            other.run("COMMIT")
+            self.assertEqual(first.result().status, 200)
+            return [reply.result() for reply in replies]
+
+    def test_a_refusal_costs_nobody_the_book(self):
+        def waits(i):
+            return ask(f"waits-{i}", "globex/research", 2, preemptible=False)
+
+        def heartbeat():
+            return self.post("/v1/leases/acme/runs/heartbeat", None, "acme")
+
+        gone = ask("gone", "globex/research", 2)
+        for body in (ask("runs", "acme/prod", 1), gone):
+            self.assertEqual(self.post("/v1/decisions", body).json()["status"], "admitted")
+        self.assertEqual([self.post("/v1/decisions", waits(i)).json()["status"] for i in range(4)], ["waiting"] * 3 + [429])
+        self.assertEqual(self.post("/v1/leases/globex/gone/release").status, 200)
+        self.nodes.speak()
+        wait_for("its end", lambda: self.stack.call("GET", "/v1/decisions/waits-0").json()["status"] == "admitted", self.stack.aggregator)
+        self.assertEqual(self.post("/v1/decisions", waits(3)).json()["status"], "waiting")
+        self.stack.aggregator.stop()
+        self.stack.restart_aggregator()  # what was decided long ago is in no memory
+        self.assertEqual(self.post("/v1/decisions", ask("first", "acme/lab", 1)).status, 200)
+        before = turns(self.stack.port)
+        for i in range(5):
+            said, refused, other = self.together(
+                heartbeat,
+                lambda i=i: self.post("/v1/decisions", waits(4 + i), "globex"),
+                lambda i=i: self.post("/v1/decisions", ask(f"other-{i}", "acme/lab", 1), "acme"),
+            )
+            self.assertEqual((said.status, refused.status, other.status), (200, 429, 200), refused.text())
+            self.assertRegex(refused.json()["detail"], '^tenant-queued: .*"globex" has 3 ')
+        after = turns(self.stack.port)
+        self.assertEqual(after["lost"], before["lost"])
+        self.assertGreaterEqual(after["bet"] - before["bet"], 5)
+        # what was decided is told again, also by a turn that did not look for it
+        said, again, changed = self.together(
+            heartbeat,
+            lambda: self.post("/v1/decisions", gone, "globex"),
+            lambda: self.post("/v1/decisions", {**gone, "gpus": 1}, "globex"),
+        )
+        self.assertEqual((said.status, again.status, changed.status), (200, 200, 409), again.text())
+        self.assertEqual(again.json()["status"], "ended")
+        self.assertEqual(turns(self.stack.port)["lost"], before["lost"])
 
 
 class Limits(Trust):

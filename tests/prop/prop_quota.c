@@ -350,9 +350,23 @@ answers_alike(const struct quota_state *s, int64_t now_ns, const struct quota_ev
 /* ---- a case ------------------------------------------------------------------------------------------------------------------------ */
 
 static bool
+counts_are_sound(const struct quota_state *s, const struct quota_world *w, struct buf *why)
+{
+	for (size_t t = 0; t < w->policy.tenant_count; t++) {
+		size_t waiting = 0;
+
+		for (size_t i = 0; i < w->waiting_count; i++)
+			waiting += w->policy.workspaces[w->waiting[i].workspace].tenant == (int32_t)t;
+		if (quota_waiting_of_tenant(s, (int32_t)t) != waiting)
+			return say(why, "has another number of requests that wait", w->policy.tenants[t].name);
+	}
+	return true;
+}
+
+static bool
 state_is_sound(const struct quota_state *s, const struct quota_world *w, struct buf *why)
 {
-	bool ok = quotasums_pools(s, w, why);
+	bool ok = quotasums_pools(s, w, why) && counts_are_sound(s, w, why);
 
 	for (size_t i = 0; i < w->waiting_count && ok; i++)
 		ok = hold_is_sound(w, &w->waiting[i], why);
