@@ -376,7 +376,7 @@ give_back(struct exchange *x)
 
 /* Whichever of handler and reply comes second gives the exchange back to libmicrohttpd's thread. */
 static void
-later_meet(struct exchange *x)
+finish_if_both_done(struct exchange *x)
 {
 	struct httpd *h = x->server;
 	struct keep_names names;
@@ -399,7 +399,7 @@ later_meet(struct exchange *x)
 void
 http_later_done(const struct http_request *rq)
 {
-	later_meet(rq->exchange);
+	finish_if_both_done(rq->exchange);
 }
 
 /* Nobody can be refused to whom it was promised, so there is no limit. */
@@ -535,7 +535,7 @@ run_job(struct httpd_job *job, void *worker)
 	if (x->later) {
 		/* a keeper that was told before it had the request is told again */
 		gone = http_gone(&x->rq);
-		later_meet(x);
+		finish_if_both_done(x);
 		if (gone)
 			tell_keeper(h);
 		return;
@@ -681,7 +681,7 @@ exchange_dispatch(struct exchange *x)
 				atomic_store_explicit(&x->gone, true, memory_order_relaxed);
 				tell_keeper(x->server);
 			}
-			later_meet(x);
+			finish_if_both_done(x);
 			return MHD_YES;
 		}
 		if (!x->rp.to_worker)

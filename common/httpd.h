@@ -177,6 +177,9 @@ struct httpd_options {
 	 * then not asked by the same worker again. rq has no body. NULL: all callers are alike, and shares are not looked at. */
 	enum http_identified (*identify)(void *app, void *worker, const struct http_request *rq, struct http_reply *rp,
 	                                 struct http_caller *ret);
+	/* Whether a request of a route that is HTTP_HEAVY is, by its path: below a prefix there may be one that is quickly answered. In any thread,
+	 * must not wait. NULL: all are. */
+	bool (*heavy)(const struct http_request *rq);
 	int workers;                      /* of pool 0; 0: all routes must be inline */
 	int more_workers[HTTP_POOLS - 1]; /* of pools 1 and up, where routes name them */
 	int nice;                         /* of the threads of pool 0, where there are others: those go first */

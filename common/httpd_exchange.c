@@ -148,11 +148,17 @@ exchange_payer(const struct exchange *x, const char *address, char out[EXCHANGE_
 	return out;
 }
 
+static bool
+is_heavy(const struct exchange *x)
+{
+	return (x->rq.route->where & HTTP_HEAVY) != 0 && (!x->options->heavy || x->options->heavy(&x->rq));
+}
+
 void
 exchange_share(const struct exchange *x, const char *address, struct httpd_share *ret)
 {
 	/* what only finds out who is asking is not heavy */
-	*ret = (struct httpd_share){.heavy = x->identified && (x->rq.route->where & HTTP_HEAVY) != 0};
+	*ret = (struct httpd_share){.heavy = x->identified && is_heavy(x)};
 	if (!x->options->identify)
 		return;
 	(void)exchange_payer(x, address, ret->group);
@@ -347,7 +353,7 @@ expand(struct exchange *x)
 static bool
 may_be_ended(const struct exchange *x)
 {
-	return (x->rq.route->where & HTTP_HEAVY) && (strcmp(x->method, "GET") == 0 || strcmp(x->method, "HEAD") == 0);
+	return is_heavy(x) && (strcmp(x->method, "GET") == 0 || strcmp(x->method, "HEAD") == 0);
 }
 
 /* Not the guard, in which a worker may be looking for others too. */

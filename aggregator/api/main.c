@@ -272,6 +272,7 @@ serve(struct app *app, const sigset_t *signals, struct err *err)
 		.app = app,
 		.guard = api_guard,
 		.identify = api_identify,
+		.heavy = api_heavy,
 		.workers = (int)o->workers,
 		.more_workers = {[API_POOL_NODES - 1] = (int)o->workers_ingest,
 	                         [API_POOL_DECISIONS - 1] = (int)o->workers_decisions},

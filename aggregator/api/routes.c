@@ -135,6 +135,15 @@ const struct http_route api_routes[] = {
 };
 const size_t api_route_count = ARRAY_LEN(api_routes);
 
+bool
+api_heavy(const struct http_request *rq)
+{
+	static const char progress[] = "/close"; /* how far a close has come: two rows */
+	size_t n = strlen(rq->tail), end = strlen(progress);
+
+	return rq->route->handle != handle_period_check || n < end || strcmp(rq->tail + n - end, progress) != 0;
+}
+
 const char *
 api_bearer(const struct http_request *rq)
 {
@@ -162,7 +171,7 @@ inline_guard(struct app *app, const struct http_request *rq, struct http_reply *
 }
 
 static void
-refuse_stranger(const struct http_request *rq, struct http_reply *rp)
+refuse_no_token(const struct http_request *rq, struct http_reply *rp)
 {
 	http_problem(rp, rq, 401, "Authorization", "a bearer token is needed: Authorization: Bearer TOKEN");
 }
@@ -182,7 +191,7 @@ api_guard(void *app, void *worker, const struct http_request *rq, struct http_re
 	if (token == NULL) {
 		if (route->roles == ROLE_NONE_NEEDED)
 			return true;
-		refuse_stranger(rq, rp);
+		refuse_no_token(rq, rp);
 		return false;
 	}
 	if (!token_line_check(((struct app *)app)->tokens, w->db, token, &w->who, &err)) {
@@ -211,7 +220,7 @@ identify_inline(struct app *app, const struct http_request *rq, struct http_repl
 	uint32_t roles = rq->route->roles;
 
 	if (token == NULL && roles != ROLE_NONE_NEEDED) {
-		refuse_stranger(rq, rp);
+		refuse_no_token(rq, rp);
 		return HTTP_CALLER_REFUSED;
 	}
 	/* a join token is judged by its handler */

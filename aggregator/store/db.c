@@ -122,7 +122,7 @@ db_serve(struct db *db)
 static bool
 wanted(struct db *db, struct err *err)
 {
-	return !atomic_load(&db->abandoned) || err_set(err, ERR_RETRY, "nobody waits for the answer any more");
+	return !atomic_load(&db->abandoned) || err_set(err, ERR_RETRY, "request abandoned: the client disconnected");
 }
 
 /* --- deadlines --- */

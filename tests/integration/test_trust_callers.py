@@ -211,15 +211,19 @@ class Callers(unittest.TestCase):
     # ---- polls ----
 
     def test_polls_that_were_opened_and_closed_keep_nobody_from_deciding(self):
+        before = self.metric("tollgate_aggregator_requests_total")
         for i in range(5200):
             raw = Raw(self.stack, "GET", "/v1/reclaims?wait=5m", self.stack.tokens["viewer"])
             raw.close()
             if i % 200 == 0:  # not more at once than may wait for a worker
                 self.assertEqual(self.stack.call("GET", "/v1/whoami", role="viewer").status, 200)
-        before = self.metric("tollgate_aggregator_requests_total")
         self.others_are_served()
-        self.assertLess(before, self.metric("tollgate_aggregator_requests_total"))
         wait_for("no place is taken", lambda: self.metric("tollgate_aggregator_http_kept ") == 0, self.stack.aggregator)
+        # none of them counts for the tenant any more
+        wait_for("all were heard", lambda: self.metric("tollgate_aggregator_requests_total") - before >= 5200, self.stack.aggregator)
+        polls = [self.open("GET", "/v1/reclaims?wait=5m", self.stack.tokens["viewer"]) for _ in range(TENANT_POLLS)]
+        wait_for("as many wait as may", lambda: self.metric("tollgate_aggregator_http_kept ") == TENANT_POLLS, self.stack.aggregator)
+        self.assertFalse(any(poll.answered() for poll in polls))
 
     def test_polls_of_a_tenant_have_a_limit_and_each_that_ends_makes_room(self):
         viewer, other = self.stack.tokens["viewer"], self.stack.tokens["globex"]
@@ -262,6 +266,17 @@ class Callers(unittest.TestCase):
             for read in reads:
                 if read not in refused:
                     self.assertEqual(read.reply().status, 200)
+
+    def test_how_far_a_close_has_come_is_told_while_the_same_token_reads_reports(self):
+        admin = self.stack.tokens["admin"]
+        with Locked(self.stack, READ_TABLES) as lock:
+            reads = [self.open("GET", "/v1/history", admin) for _ in range(3)]
+            lock.wait_for_readers(2)
+            wait_for("the third", lambda: self.metric('tollgate_aggregator_http_waiting{workers="others"}') == 1, self.stack.aggregator)
+            asked = self.open("GET", "/v1/periods/2001-01/close", admin)
+            wait_for("an answer", asked.answered, self.stack.aggregator)
+            self.assertEqual(asked.reply().status, 404)  # nobody has asked for it to be closed
+            self.assertFalse(any(read.answered() for read in reads))
 
     def test_reports_whose_clients_went_are_not_made(self):
         with Locked(self.stack, READ_TABLES) as lock:
