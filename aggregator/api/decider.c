@@ -62,24 +62,11 @@ desk_item_free(struct desk_item *i)
 	mem_free(i);
 }
 
-/* The tenant of the workspace that a request is for; NULL: it names none. */
-static const char *
-tenant_asked_for(const struct desk_item *item, char out[QUOTA_ID_SIZE])
-{
-	size_t n = strcspn(item->body.workspace, "/");
-
-	if (n == 0 || n >= QUOTA_ID_SIZE)
-		return NULL;
-	memcpy(out, item->body.workspace, n);
-	out[n] = '\0';
-	return out;
-}
-
 void
 decider_put(struct decider *d, struct desk_item *item)
 {
-	char tenant[QUOTA_ID_SIZE];
-	struct http_keep keep = {.poll = item->until_ns != 0, .tenant = tenant_asked_for(item, tenant)};
+	struct http_keep keep = {.poll = item->until_ns != 0,
+	                         .tenant = item->of_tenant[0] != '\0' ? item->of_tenant : NULL};
 
 	if (!http_later(item->rq, &keep)) {
 		http_later_refuse(item->rq, item->rp);

@@ -22,8 +22,10 @@ struct desk_item {
 	enum desk_kind kind;
 	const struct http_request *rq;
 	struct http_reply *rp;
-	char actor[352];           /* for the log */
-	char tenant[64];           /* the only one whose rows may be shown; empty: any */
+	char actor[352]; /* for the log */
+	char tenant[64]; /* the only one whose rows may be shown; empty: any */
+	/* The tenant that is asked for, polled or told about: the request counts for it beside its caller; empty: none is named. */
+	char of_tenant[DECISION_TENANT_SIZE];
 	int64_t token_id;          /* that the turn has to prove; 0: it was */
 	int64_t began_ns;          /* on the boot clock */
 	int64_t until_ns;          /* likewise: how long it may wait for more than a first answer; 0: not at all */

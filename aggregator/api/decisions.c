@@ -265,6 +265,7 @@ handle_decision_ask(void *app_, void *worker, const struct http_request *rq, str
 	}
 	memcpy(i->id, i->body.request_id, sizeof(i->id));
 	memcpy(i->key, i->body.key, sizeof(i->key));
+	memcpy(i->of_tenant, i->body.tenant, sizeof(i->of_tenant));
 	i->ask = (struct decision_ask){.key = i->body.key,
 	                               .request_id = i->body.request_id,
 	                               .workspace = i->body.workspace,
@@ -298,7 +299,7 @@ api_decision_find(struct worker *w, const struct http_request *rq, size_t n, str
 	if (!decision_id_sound(i->id) || (tenant && (!text_is_clean(tenant) || (own && strcmp(own, tenant) != 0))))
 		return err_set(err, ERR_MISSING, "there is no decision or lease \"%.*s\"", (int)(n < 128 ? n : 128),
 		               rq->tail);
-	return store_decision_find(w->db, own ? own : tenant, i->id, i->key, err);
+	return store_decision_find(w->db, own ? own : tenant, i->id, i->key, i->of_tenant, err);
 }
 
 void

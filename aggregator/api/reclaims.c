@@ -17,8 +17,10 @@ handle_reclaims(void *app_, void *worker, const struct http_request *rq, struct 
 		return;
 	if (tenant && strlen(tenant) >= sizeof(i->tenant))
 		tenant = "-"; /* nobody's name */
-	if (tenant)
+	if (tenant) {
 		memcpy(i->tenant, tenant, strlen(tenant) + 1);
+		memcpy(i->of_tenant, i->tenant, sizeof(i->of_tenant));
+	}
 	if (!api_wait(rq, &i->until_ns, &err) || !api_query_i64(rq, "after", INT64_MAX, &i->after, &err)) {
 		api_problem(rp, rq, &err);
 		return;
@@ -42,7 +44,7 @@ read_path(struct worker *w, const struct http_request *rq, struct desk_item *i, 
 		i->word = "enforce";
 	if (!i->word || !text_to_i64(number, &id) || id < 1)
 		return err_set(err, ERR_MISSING, "there is nothing at \"%.64s\": it is ID/ack or ID/enforce", rq->tail);
-	if (!store_reclaim_lease(w->db, id, i->tenant[0] != '\0' ? i->tenant : NULL, i->key, state, err))
+	if (!store_reclaim_lease(w->db, id, i->tenant[0] != '\0' ? i->tenant : NULL, i->key, i->of_tenant, state, err))
 		return false;
 	memcpy(i->id, decision_key_id(i->key), strnlen(decision_key_id(i->key), sizeof(i->id) - 1));
 	if (strcmp(state, "cancelled") == 0)

@@ -137,9 +137,10 @@ void decision_views_fini(struct decision_views *v);
 /* Those of these keys that there are, in any order. */
 MUST_CHECK bool store_decisions_get(struct db *db, const char *const *keys, size_t n, struct decision_views *ret,
                                     struct err *err);
-/* The key of a tenant's request_id, or of anybody's (NULL). ERR_MISSING: there is none; ERR_CONFLICT: two tenants have it, whom it names. */
+/* The key and tenant of a tenant's request_id, or of anybody's (NULL). ERR_MISSING: there is none; ERR_CONFLICT: two tenants have it, whom it names. */
 MUST_CHECK bool store_decision_find(struct db *db, const char *tenant, const char *request_id,
-                                    char ret_key[QUOTA_ID_SIZE], struct err *err);
+                                    char ret_key[QUOTA_ID_SIZE], char ret_tenant[DECISION_TENANT_SIZE],
+                                    struct err *err);
 
 struct decision_query {
 	const char *tenant, *workspace, *status; /* NULL: any */
@@ -157,9 +158,9 @@ struct reclaim_query {
 /* {"reclaims":[...],"seq":N}; ret_count: how many. */
 MUST_CHECK bool store_reclaims_json(struct db *db, const struct reclaim_query *q, struct buf *out, int64_t *ret_count,
                                     struct err *err);
-/* The key of the lease that a reclaim is of; ERR_MISSING: none of that id is the tenant's (NULL: anybody's). */
+/* The key and tenant of the lease that a reclaim is of; ERR_MISSING: none of that id is the tenant's (NULL: anybody's). */
 MUST_CHECK bool store_reclaim_lease(struct db *db, int64_t id, const char *tenant, char ret_lease[QUOTA_ID_SIZE],
-                                    char ret_state[16], struct err *err);
+                                    char ret_tenant[DECISION_TENANT_SIZE], char ret_state[16], struct err *err);
 
 /* {"recording":1,"state":{...},"state_seq":n,"events":[...]}: everything from the last snapshot at or before from_seq to to_seq, piece
  * by piece. ERR_INVALID: there is no such range. */

@@ -84,9 +84,16 @@ store_decisions_get(struct db *db, const char *const *keys, size_t n, struct dec
 	return true;
 }
 
+static void
+copy_text(const PGresult *r, int col, char *out, size_t size)
+{
+	memset(out, 0, size);
+	memcpy(out, res_text(r, 0, col), strnlen(res_text(r, 0, col), size - 1));
+}
+
 bool
 store_decision_find(struct db *db, const char *tenant, const char *request_id, char ret_key[QUOTA_ID_SIZE],
-                    struct err *err)
+                    char ret_tenant[DECISION_TENANT_SIZE], struct err *err)
 {
 	static const struct db_stmt stmt = {
 		"decision_find",
@@ -105,8 +112,8 @@ store_decision_find(struct db *db, const char *tenant, const char *request_id, c
 		return err_set(err, ERR_CONFLICT,
 		               "request_id: \"%s\" is of more than one tenant: say %s/%s, %s/%s or another one's",
 		               request_id, res_text(r, 0, 1), request_id, res_text(r, 1, 1), request_id);
-	memset(ret_key, 0, QUOTA_ID_SIZE);
-	memcpy(ret_key, res_text(r, 0, 0), strnlen(res_text(r, 0, 0), QUOTA_ID_SIZE - 1));
+	copy_text(r, 0, ret_key, QUOTA_ID_SIZE);
+	copy_text(r, 1, ret_tenant, DECISION_TENANT_SIZE);
 	return true;
 }
 
@@ -168,12 +175,12 @@ store_reclaims_json(struct db *db, const struct reclaim_query *q, struct buf *ou
 }
 
 bool
-store_reclaim_lease(struct db *db, int64_t id, const char *tenant, char ret_lease[QUOTA_ID_SIZE], char ret_state[16],
-                    struct err *err)
+store_reclaim_lease(struct db *db, int64_t id, const char *tenant, char ret_lease[QUOTA_ID_SIZE],
+                    char ret_tenant[DECISION_TENANT_SIZE], char ret_state[16], struct err *err)
 {
 	static const struct db_stmt stmt = {
 		"reclaim_lease",
-		"SELECT r.lease_id, r.state FROM reclaim r JOIN decision d ON d.key = r.lease_id LEFT JOIN tenant t ON "
+		"SELECT r.lease_id, r.state, split_part(d.workspace, '/', 1) FROM reclaim r JOIN decision d ON d.key = r.lease_id LEFT JOIN tenant t ON "
 		"t.id = d.tenant_id WHERE r.id = $1 AND ($2::text IS NULL OR t.name = $2)"};
 	owned(result) PGresult *r = NULL;
 	struct db_args a = {0};
@@ -184,9 +191,8 @@ store_reclaim_lease(struct db *db, int64_t id, const char *tenant, char ret_leas
 		return false;
 	if (PQntuples(r) != 1)
 		return err_set(err, ERR_MISSING, "there is no reclaim %" PRId64, id);
-	memset(ret_lease, 0, QUOTA_ID_SIZE);
-	memcpy(ret_lease, res_text(r, 0, 0), strnlen(res_text(r, 0, 0), QUOTA_ID_SIZE - 1));
-	memset(ret_state, 0, 16);
-	memcpy(ret_state, res_text(r, 0, 1), strnlen(res_text(r, 0, 1), 15));
+	copy_text(r, 0, ret_lease, QUOTA_ID_SIZE);
+	copy_text(r, 1, ret_state, 16);
+	copy_text(r, 2, ret_tenant, DECISION_TENANT_SIZE);
 	return true;
 }

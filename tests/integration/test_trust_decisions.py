@@ -11,6 +11,7 @@ import unittest
 
 from tests.integration.test_decisions import OPTIONS, POLICY, SIZES, ask, free_units, turns
 from tests.integration.test_quota_loop import holder
+from tests.integration.test_trust_callers import Raw
 from tests.support import ledger, quotalog
 from tests.support.locked import Session
 from tests.support.quotanodes import MINUTE, MODEL, SHORT, Nodes
@@ -256,6 +257,42 @@ class Queued(Trust):
         self.assertEqual((said.status, again.status, changed.status), (200, 200, 409), again.text())
         self.assertEqual(again.json()["status"], "ended")
         self.assertEqual(turns(self.stack.port)["lost"], before["lost"])
+
+
+class Polls(Trust):
+    """What a scheduler polls counts for the tenant of what it polls, beside its own."""
+
+    OPTIONS = {"--tenant-polls": "4"}
+
+    def poll(self, path, role):
+        raw = Raw(self.stack, "GET", path, self.stack.tokens[role])
+        self.addCleanup(raw.close)
+        return raw
+
+    def kept(self):
+        return int(re.search(r"^tollgate_aggregator_http_kept (\d+)$", request("GET", self.stack.url + "/metrics").text(), re.M)[1])
+
+    def test_polls_of_a_scheduler_count_for_the_tenant(self):
+        for name in ("runs", "waits"):
+            self.assertEqual(self.post("/v1/decisions", ask(name, "globex/research", 2, preemptible=False)).status, 200)
+        reclaims, decision = "/v1/reclaims?wait=5m", "/v1/decisions/waits?wait=5m"
+        paths = ((decision, "scheduler"), ("/v1/decisions/globex/waits?wait=5m", "admin"), (f"{reclaims}&tenant=globex", "scheduler"), (reclaims, "globex"))
+        polls = [self.poll(path, role) for path, role in paths]
+        wait_for("4 polls", lambda: self.kept() == 4, self.stack.aggregator)
+        for path, role in paths:  # the tenant has as many as it may, whoever polls
+            with self.subTest(path=path, role=role):
+                refused = self.poll(path, role)
+                wait_for("an answer", refused.answered, self.stack.aggregator)
+                reply = refused.reply()
+                self.assertEqual((reply.status, reply.json()["limit"]), (429, "polls-per-caller"))
+        # what names no tenant, or another one, is the scheduler's own
+        polls += [self.poll(path, "scheduler") for path in [reclaims] * 6 + [f"{reclaims}&tenant=acme"]]
+        wait_for("7 more", lambda: self.kept() == 11, self.stack.aggregator)
+        polls[0].close()
+        wait_for("a place", lambda: self.kept() == 10, self.stack.aggregator)
+        polls.append(self.poll(decision, "scheduler"))
+        wait_for("it is taken", lambda: self.kept() == 11, self.stack.aggregator)
+        self.assertFalse(any(poll.answered() for poll in polls[1:]))
 
 
 class Limits(Trust):
