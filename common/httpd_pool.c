@@ -44,7 +44,8 @@ struct httpd_pool {
 	struct group *buckets[BUCKETS];
 	struct group *turn; /* NULL: nothing waits */
 	int waiting, running, heavy_running;
-	uint64_t pushed;
+	int idle; /* workers that sleep, some of which may have been woken */
+	uint64_t pushed, wakes;
 	bool closing;
 	pthread_t *threads;
 	int started;
@@ -220,20 +221,18 @@ member_next(const struct httpd_member *m, bool heavy_too)
 }
 
 static struct httpd_job *
-group_next(const struct httpd_pool *p, struct group *g)
+group_next(const struct httpd_pool *p, const struct group *g)
 {
 	bool heavy_too = group_may_run(p, g, true);
-	struct httpd_member *m = g->turn;
+	const struct httpd_member *m = g->turn;
 
 	if (!group_may_run(p, g, false))
 		return NULL;
 	do {
 		struct httpd_job *job = member_next(m, heavy_too);
 
-		if (job) {
-			g->turn = m->next;
+		if (job)
 			return job;
-		}
 		m = m->next;
 	} while (m != g->turn);
 	return NULL;
@@ -241,22 +240,37 @@ group_next(const struct httpd_pool *p, struct group *g)
 
 /* Rule 1. NULL: nothing may run now. */
 static struct httpd_job *
-pool_next(struct httpd_pool *p)
+pool_next(const struct httpd_pool *p)
 {
-	struct group *g = p->turn;
+	const struct group *g = p->turn;
 
 	if (!g)
 		return NULL;
 	do {
 		struct httpd_job *job = group_next(p, g);
 
-		if (job) {
-			p->turn = g->next;
+		if (job)
 			return job;
-		}
 		g = g->next;
 	} while (g != p->turn);
 	return NULL;
+}
+
+/* The turn goes on to those behind the job's. */
+static void
+turn_pass(struct httpd_pool *p, const struct httpd_job *job)
+{
+	job->member->group->turn = job->member->next;
+	p->turn = job->member->group->next;
+}
+
+/* Wakes one worker where there is a job for it. A job that may run is never left to sleeping workers alone: one is woken when it is pushed,
+ * a worker that ends a job or takes one looks for the next, and nothing else lets a job run that could not before. */
+static void
+wake_one(struct httpd_pool *p)
+{
+	if (p->idle > 0 && pool_next(p))
+		pthread_cond_signal(&p->wake);
 }
 
 static void
@@ -290,23 +304,29 @@ next_job(struct httpd_pool *p, struct httpd_place *place)
 	struct httpd_job *job;
 
 	pthread_mutex_lock(&p->lock);
-	while (!(job = pool_next(p)) && !(p->closing && p->waiting == 0))
+	while (!(job = pool_next(p)) && !(p->closing && p->waiting == 0)) {
+		p->idle++;
 		pthread_cond_wait(&p->wake, &p->lock);
+		p->idle--;
+		p->wakes++;
+	}
 	if (job) {
+		turn_pass(p, job);
 		run_begin(p, place, wait_end(p, job), job->heavy);
 		job->place = place;
+		wake_one(p);
 	}
 	pthread_mutex_unlock(&p->lock);
 	return job;
 }
 
-/* What ended may have been in the way of one that waits, of its group or a heavy one. */
+/* What ended may have been in the way of two that wait, of its group and a heavy one: this worker takes one and wakes another. */
 static void
 job_done(struct httpd_pool *p, struct httpd_place *place)
 {
 	pthread_mutex_lock(&p->lock);
 	run_end(p, place);
-	if (p->waiting > 0 || p->closing)
+	if (p->closing)
 		pthread_cond_broadcast(&p->wake);
 	pthread_mutex_unlock(&p->lock);
 }
@@ -450,7 +470,7 @@ httpd_pool_push(struct httpd_pool *p, struct httpd_job *job, const struct httpd_
 	pthread_mutex_lock(&p->lock);
 	pushed = push(p, job, share, ret_displaced);
 	if (pushed == HTTPD_PUSHED)
-		pthread_cond_signal(&p->wake);
+		wake_one(p);
 	pthread_mutex_unlock(&p->lock);
 	return pushed;
 }
@@ -485,11 +505,21 @@ httpd_pool_move(struct httpd_pool *p, struct httpd_job *job, const struct httpd_
 		run_end(p, place);
 		run_begin(p, place, group_of(p, share), share->heavy);
 		/* the share that it leaves may run another one */
-		if (p->waiting > 0)
-			pthread_cond_signal(&p->wake);
+		wake_one(p);
 	}
 	pthread_mutex_unlock(&p->lock);
 	return may;
+}
+
+uint64_t
+httpd_pool_wakes(struct httpd_pool *p)
+{
+	uint64_t wakes;
+
+	pthread_mutex_lock(&p->lock);
+	wakes = p->wakes;
+	pthread_mutex_unlock(&p->lock);
+	return wakes;
 }
 
 void

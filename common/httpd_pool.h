@@ -5,7 +5,8 @@
  *  2. at most running_max jobs of a group run at once, so that other groups find a worker
  *  3. at most heavy_max heavy jobs run at once, of a group as many as its share says; the group's other jobs pass those that wait
  *  4. at most waiting_max jobs of a group wait, of the heavy ones heavy_waiting_max: one more is refused
- *  5. when as many wait as the pool takes, the group with the most loses its newest job to a group that has fewer */
+ *  5. when as many wait as the pool takes, the group with the most loses its newest job to a group that has at least two fewer, which has then
+ *     no more than the other */
 #ifndef TOLLGATE_COMMON_HTTPD_POOL_H
 #define TOLLGATE_COMMON_HTTPD_POOL_H
 
@@ -49,7 +50,7 @@ struct httpd_pool_options {
 enum httpd_push {
 	HTTPD_PUSHED,
 	HTTPD_PUSH_CLOSING,
-	HTTPD_PUSH_FULL,       /* too many wait, and no group has more than this one */
+	HTTPD_PUSH_FULL,       /* too many wait, and no group has two more than this one */
 	HTTPD_PUSH_GROUP_FULL, /* too many of this group wait */
 	HTTPD_PUSH_HEAVY_FULL, /* too many heavy ones of it */
 };
@@ -63,6 +64,8 @@ MUST_CHECK bool httpd_pool_remove(struct httpd_pool *p, struct httpd_job *job);
 /* For the worker that runs the job: it counts for another share from here on. False: that group may run nothing more now, or has jobs
  * that wait; nothing has changed. */
 MUST_CHECK bool httpd_pool_move(struct httpd_pool *p, struct httpd_job *job, const struct httpd_share *share);
+/* How often a worker that slept was woken, since the start. */
+uint64_t httpd_pool_wakes(struct httpd_pool *p);
 void httpd_pool_counts(struct httpd_pool *p, int64_t *ret_waiting, int64_t *ret_running);
 /* No more pushes succeed, every job that was pushed is run, the threads end. */
 void httpd_pool_drain(struct httpd_pool *p);

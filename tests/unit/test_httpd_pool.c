@@ -102,6 +102,18 @@ next(struct room *r)
 	await_begun(r, begun + 1);
 }
 
+/* The last job goes. */
+static void
+next_is_none(struct room *r)
+{
+	pthread_mutex_lock(&r->lock);
+	r->let_out++;
+	pthread_cond_broadcast(&r->moved);
+	while (r->inside > 0)
+		pthread_cond_wait(&r->moved, &r->lock);
+	pthread_mutex_unlock(&r->lock);
+}
+
 static void
 expect_entered(struct room *r, const char *names)
 {
@@ -209,6 +221,33 @@ heavy_jobs_together_have_a_limit(void **state)
 	expect_entered(&r, strncmp(r.entered, "!A1", 3) == 0 ? "!A1 !B1 D1 " : "!B1 !A1 D1 ");
 	room_fini(&r);
 	assert_int_equal(r.begun, 4);
+}
+
+static void
+a_job_that_ends_wakes_only_workers_that_have_something_to_do(void **state)
+{
+	struct room r;
+	uint64_t wakes;
+
+	(void)state;
+	room_init(&r, (struct httpd_pool_options){.workers = 8, .queue_max = 64, .running_max = 1, .heavy_max = 1});
+	PUSH_ALL(&r, "A1");
+	await_begun(&r, 1);
+	for (int i = 0; i < 40; i++)
+		PUSH_ALL(&r, "A2");
+	wakes = httpd_pool_wakes(r.pool);
+	for (int i = 0; i < 40; i++)
+		next(&r);
+	/* the worker that ends one takes the next, and seven sleep on; a thread may be woken for nothing by the library now and then */
+	assert_true(httpd_pool_wakes(r.pool) - wakes < 8);
+	/* one that ends can make room for two */
+	next_is_none(&r);
+	PUSH_ALL(&r, "!A2");
+	await_begun(&r, 42);
+	PUSH_ALL(&r, "A3", "!B1");
+	next(&r);
+	await_begun(&r, 44);
+	room_fini(&r);
 }
 
 static void
@@ -369,6 +408,7 @@ main(void)
 		cmocka_unit_test(a_group_has_a_part_of_the_workers),
 		cmocka_unit_test(one_heavy_job_of_a_group_runs_and_plain_ones_pass_it),
 		cmocka_unit_test(heavy_jobs_together_have_a_limit),
+		cmocka_unit_test(a_job_that_ends_wakes_only_workers_that_have_something_to_do),
 		cmocka_unit_test(too_many_of_a_group_are_refused),
 		cmocka_unit_test(in_a_full_queue_the_group_with_the_most_gives_way),
 		cmocka_unit_test(a_job_that_waits_can_be_taken_back_and_one_that_runs_cannot),
