@@ -1,9 +1,10 @@
 #!/usr/bin/python3
-"""A tenant at its limits, and what the others notice of it: 30 clients that read an open month's report as often as they may, 5,000 that poll, and
-1,000 dry runs a second, all of one tenant and all reniced, as they would be on other machines. Meanwhile another tenant asks for capacity, one request after
+"""A tenant at its limits, and what the others notice of it: 30 clients that read an open month's report as often as they may, 5,000 that poll,
+1,000 dry runs a second, and 1,000 requests a second of which 5,000 wait and the others are refused, all of one tenant and all reniced, as they would be on
+other machines. Meanwhile another tenant asks for capacity, one request after
 the other, and a fleet of 500 nodes of 8 GPUs pushes a batch of each every 5 seconds.
 
-The other side is the same without the greedy tenant, in the same run, in turns. A refused report or poll (429) is repeated after Retry-After, a poll
+The other side is the same without the greedy tenant, in the same run, in turns; what waits of it has expired then. A refused report or poll (429) is repeated after Retry-After, a poll
 after ten times that: 500 a second are refused. A batch is late that is not in before the next of its node is due."""
 
 import json
@@ -26,9 +27,11 @@ from tests.support.fleetrun import Fleet, resident_kib  # noqa: E402
 ROUNDS = int(os.environ.get("TOLLGATE_BENCH_ROUNDS") or 3)
 SECONDS = int(os.environ.get("TOLLGATE_BENCH_SECONDS") or 15)
 REPORTS, POLLS, DRY_RUNS_PER_S = 30, int(os.environ.get("TOLLGATE_BENCH_POLLS") or 5000), 1000
+QUEUED, QUEUED_PER_S = int(os.environ.get("TOLLGATE_BENCH_QUEUED") or 5000), 1000
 SKUS, DAYS = int(os.environ.get("TOLLGATE_BENCH_SKUS") or 20000), 5
 NODES, STEP_S, WARM_STEPS = 500, 5, 4  # of the first batches each is the first of its node, with all that it has to say
 NICE, SETTLE_S = 10, 8
+EXPIRES_S = SETTLE_S + SECONDS + 2  # what is asked for at the beginning of a round still waits at its end
 OF, GPUS, BOOK_NODES = 48, 8, 220
 DECISIONS_PER_S = 50
 
@@ -44,7 +47,8 @@ BOOK = {
         "settings": {"burst": 2}, "clusters": ["c"], "models": ["H100"], "shapes": [{"model": "H100", "of": OF}],
         "tenants": [{"name": "greedy"}, {"name": "calm"}],
         "workspaces": [{"path": "greedy/only", "home": "c"}, {"path": "calm/only", "home": "c"}],
-        "shares": [{"workspace": "calm/only", "cluster": "c", "model": "H100", "reserved_units": BOOK_NODES * GPUS * 5040}],
+        "shares": [{"workspace": "calm/only", "cluster": "c", "model": "H100", "reserved_units": BOOK_NODES * GPUS * 5040},
+                   {"workspace": "greedy/only", "cluster": "c", "model": "H100", "reserved_units": 5040}],
     }
 }  # fmt: skip
 FILL = f"""
@@ -116,9 +120,11 @@ class Reader:
 def generate(port, token):
     """Until its input ends."""
     os.nice(NICE)
-    dry = subprocess.Popen(
-        [os.path.join(stack.BUILD, "tests", "decide_tool"), str(port), token, "32", str(DRY_RUNS_PER_S * 3600), "dry", fields("greedy"), "?dry_run=1", str(DRY_RUNS_PER_S)],
-        stdout=subprocess.DEVNULL)  # fmt: skip
+    waits = f'{fields("greedy")},"preemptible":false,"expires":"{EXPIRES_S}s"'  # beyond its reservation
+    asking = [
+        subprocess.Popen([os.path.join(stack.BUILD, "tests", "decide_tool"), str(port), token, "32", str(rate * 3600), prefix, fields_, query, str(rate)], stdout=subprocess.DEVNULL)
+        for prefix, fields_, query, rate in (("dry", fields("greedy"), "?dry_run=1", DRY_RUNS_PER_S), (f"waits{os.getpid()}", waits, "", QUEUED_PER_S))
+    ]
     loop, counts = selectors.DefaultSelector(), {}
     waiting = [(time.monotonic(), Reader(port, token, REPORT, 1)) for _ in range(REPORTS)]
     waiting += [(time.monotonic() + i / 2500, Reader(port, token, POLL, 10)) for i in range(POLLS)]
@@ -137,8 +143,9 @@ def generate(port, token):
                 if at is not None:
                     waiting.append((at, key.data))
     finally:
-        dry.terminate()
-        dry.wait()
+        for child in asking:
+            child.terminate()
+            child.wait()
 
 
 class Greedy:
@@ -172,7 +179,7 @@ class Pushing(threading.Thread):
         self.fleet, self.told = fleet, {}
 
     def run(self):
-        self.told = self.fleet.run("--steps", WARM_STEPS + ROUNDS * (2 * SECONDS + SETTLE_S) // STEP_S, "--step-ms", STEP_S * 1000, "--paced", 1)
+        self.told = self.fleet.run("--steps", WARM_STEPS + ROUNDS * (2 * SECONDS + SETTLE_S + EXPIRES_S) // STEP_S, "--step-ms", STEP_S * 1000, "--paced", 1)
 
 
 def median(values):
@@ -189,14 +196,14 @@ def prepare(s):
     s.call("POST", "/v1/decisions", b'{"request_id":"first","workspace":"calm/only","gpu_model":"H100","gpus":1}', "calm")
     quotalog.append(s, BOOK)
     gpus = [{"model": "H100", "slots": [{"of": OF, "count": OF}]} for _ in range(GPUS)]
-    quotalog.append(s, {"nodes": [{"name": f"n{i}", "cluster": "c", "tenant": "calm", "gpus": gpus} for i in range(BOOK_NODES)]})
+    quotalog.append(s, {"nodes": [{"name": f"n{i}", "cluster": "c", "tenant": "calm", "gpus": gpus} for i in range(BOOK_NODES)] + [{"name": "greedy", "cluster": "c", "tenant": "greedy", "gpus": gpus[:1]}]})
 
 
 def main():
     if sys.argv[1:2] == ["--generate"]:
         print(json.dumps(generate(int(sys.argv[2]), sys.argv[3])))
         return
-    with Fleet(NODES, shape=(8, 1, 1), options=["--quota-tick", "1h"]) as fleet:
+    with Fleet(NODES, shape=(8, 1, 1), options=["--quota-tick", "1h", "--tenant-queued", str(QUEUED)]) as fleet:
         s = fleet.stack
         prepare(s)
         idle, busy, counts, peak = [], [], {}, 0
@@ -209,8 +216,12 @@ def main():
             time.sleep(SETTLE_S)  # until it is at its limits
             busy.append(decide(s, f"busy{i}"))
             peak = max(peak, resident_kib(s.aggregator.child.pid))
+            waiting = int(s.sql("SELECT count(*) FROM decision WHERE status = 'waiting'")[0][0])
+            if waiting < QUEUED * 0.9:
+                raise RuntimeError(f"{waiting} requests of the greedy tenant wait, it may have {QUEUED}")
             for what, n in greedy.stop().items():
                 counts[what] = counts.get(what, 0) + n
+            time.sleep(EXPIRES_S)
         pushing.join()
         print(f"of the greedy tenant: {counts}", file=sys.stderr)
         for key in ("p50", "p99"):
