@@ -16,7 +16,7 @@ shape_of(const struct loop *l, const struct quota_seen_holder *h, int32_t node, 
 
 	for (size_t i = 0; i < g->slot_count; i++) {
 		const struct quota_shape *s = &l->w->policy.shapes[g->slots[i].shape];
-		bool fits = h->profile[0] != '\0' ? s->kind == QUOTA_MIG && strcmp(s->name, h->profile) == 0
+		bool fits = h->profile[0] != '\0' ? s->kind == QUOTA_MIG && loop_is_profile(s->name, h->profile)
 		                                  : s->kind == (h->replica >= 0 ? QUOTA_REPLICA : QUOTA_WHOLE);
 
 		if (fits)

@@ -53,6 +53,8 @@ void loop_clock(struct loop *l);     /* 0 */
 void loop_judge(struct loop *l);     /* 1, its beginning; before positions are looked up */
 void loop_inventory(struct loop *l); /* 1 */
 void loop_match(struct loop *l);     /* 2 */
+/* Whether a shape of the book is this profile, under its name or under that of rule 7 in quota_loop_judge.c. */
+bool loop_is_profile(const char *shape, const char *profile);
 void loop_leases(struct loop *l);    /* 3 to 7 */
 void loop_budgets(struct loop *l);   /* 7 */
 void loop_anomalies(struct loop *l); /* 8 */

@@ -698,8 +698,8 @@ a_node_that_the_book_would_not_take_is_left_out_and_the_others_go_on(void **stat
 	static char long_name[LIMIT_NODE_NAME + 2], longest_name[LIMIT_NODE_NAME + 1], long_text[LIMIT_GPU_UUID + 2];
 	static struct quota_seen_gpu many[LIMIT_NODE_GPUS + 1];
 	static const struct quota_seen_slot light = {"1g.10gb", 0, 7, 1}, unknown = {"9g.99gb", 0, 1, 700},
-					    heavier = {"9g.99gb", 0, 1, 701}, none = {"", 0, 1, 0},
-					    one = {"", 1, 1, 5040};
+					    heavier = {"9g.99gb", 0, 1, 701}, marked = {"9g.99gb@5", 0, 1, 700},
+					    none = {"", 0, 1, 0}, one = {"", 1, 1, 5040};
 	static struct quota_seen_slot kinds[LIMIT_GPU_INSTANCES + 1];
 	const struct row {
 		const char *sentence, *name, *uuid, *model, *why;
@@ -723,13 +723,14 @@ a_node_that_the_book_would_not_take_is_left_out_and_the_others_go_on(void **stat
 	         .slots = &light,
 	         .slot_count = 1,
 	         .why = "GPU g2: an instance of 1g.10gb weighs 1 units, on a H100 it is 675"},
-		{.sentence = "a profile that nobody knows weighs what its first node says",
+		{.sentence = "a profile that nobody knows weighs what its pool says",
 	         .slots = &unknown,
 	         .slot_count = 1},
-		{.sentence = "and nothing else from then on",
-	         .slots = &heavier,
+		{.sentence = "also when that changes", .slots = &heavier, .slot_count = 1},
+		{.sentence = "a profile with the mark of a weight",
+	         .slots = &marked,
 	         .slot_count = 1,
-	         .why = "GPU g2: an instance of 9g.99gb weighs 701 units, on a H100 it is 700"},
+	         .why = "GPU g2: the name of profile 9g.99gb@5 has a '@'"},
 		{.sentence = "a device without weight",
 	         .slots = &none,
 	         .slot_count = 1,
@@ -782,6 +783,78 @@ a_node_that_the_book_would_not_take_is_left_out_and_the_others_go_on(void **stat
 		settle(k);
 		k->nodes[1] = node;
 		settle(k);
+	}
+}
+
+/* Nodes with one GPU that has one instance of a profile that neither units.h nor the book knows: pool, and the weight that it says. */
+static void
+a_pool_says_what_a_profile_weighs_that_nobody_knows(void **state)
+{
+	static const struct row {
+		const char *sentence;
+		struct {
+			const char *tenant;
+			int64_t units;
+			const char *told; /* the profile in the event; NULL: the node is left out */
+		} nodes[5];
+	} rows[] = {
+		{"all say the same", {{"", 700, "p"}, {"", 700, "p"}, {"acme", 700, "p"}}},
+		{"another pool says otherwise, and its node is the first",
+	         {{"acme", 701, "p@701"}, {"", 700, "p"}, {"", 700, "p"}}},
+		{"one of a pool says otherwise, and is the first", {{"", 701, NULL}, {"", 700, "p"}, {"", 700, "p"}}},
+		{"the first of two in a pool says more", {{"", 701, NULL}, {"", 700, "p"}}},
+		{"many of another pool say otherwise",
+	         {{"acme", 9, "p@9"}, {"acme", 9, "p@9"}, {"acme", 9, "p@9"}, {"", 700, "p"}, {"globex", 700, "p"}}},
+	};
+	static char names[5][8], uuids[5][8];
+	struct world *k = *state;
+
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		struct quota_seen_node nodes[5];
+		struct quota_seen_gpu gpus[5];
+		struct quota_seen_slot slots[5];
+		char model[16], expected[128];
+		size_t n = 0;
+
+		snprintf(model, sizeof(model), "X%zu", i); /* a model that the book does not have */
+		for (; n < 5 && rows[i].nodes[n].units > 0; n++) {
+			snprintf(names[n], sizeof(names[n]), "v%zu", n);
+			snprintf(uuids[n], sizeof(uuids[n]), "u%zu", n);
+			slots[n] = (struct quota_seen_slot){"p", 0, 1, rows[i].nodes[n].units};
+			gpus[n] = (struct quota_seen_gpu){
+				.uuid = uuids[n], .model = model, .known = true, .slots = &slots[n], .slot_count = 1};
+			nodes[n] = (struct quota_seen_node){.name = names[n],
+			                                    .cluster = "east",
+			                                    .tenant = rows[i].nodes[n].tenant,
+			                                    .heard_ns = k->now_ns,
+			                                    .gpus = &gpus[n],
+			                                    .gpu_count = 1};
+		}
+		k->in.nodes = nodes;
+		k->in.node_count = n;
+		for (int again = 0; again < 2; again++) {
+			size_t wanted = 0, left_out = 0;
+
+			settle(k); /* the book takes all of it */
+			for (size_t v = 0; v < n && again == 0; v++) {
+				const char *told = rows[i].nodes[v].told;
+
+				snprintf(
+					expected, sizeof(expected),
+					"\"uuid\":\"%s\",\"slots\":[{\"count\":1,\"profile\":\"%s\",\"units\":%" PRId64,
+					uuids[v], told ? told : "p", slots[v].units);
+				if ((told != NULL) != (strstr(buf_text(&k->text), expected) != NULL))
+					fail_msg("%s: %s in %s", rows[i].sentence, expected, buf_text(&k->text));
+			}
+			for (size_t v = 0; v < n; v++)
+				wanted += !rows[i].nodes[v].told;
+			for (size_t v = 0; v < k->out.anomaly_count; v++)
+				left_out += strcmp(k->out.anomalies[v].kind, "inventory") == 0;
+			if (left_out != wanted)
+				fail_msg("%s: %zu nodes are left out: %s", rows[i].sentence, left_out,
+				         detail_of(k, "inventory"));
+		}
+		assert_string_equal(look(k), ""); /* what was told is what is seen */
 	}
 }
 
@@ -850,6 +923,7 @@ main(void)
 		TEST(a_holder_of_another_tenant_on_what_is_kept_for_one_is_foreign),
 		TEST(what_the_book_says_of_pools_and_orders_is_reported),
 		TEST(a_node_that_the_book_would_not_take_is_left_out_and_the_others_go_on),
+		TEST(a_pool_says_what_a_profile_weighs_that_nobody_knows),
 		TEST(another_tenants_node_neither_confirms_a_lease_nor_keeps_it),
 	};
 
