@@ -33,6 +33,7 @@
 
 #define STOP_GRACE_S 3
 #define HEAD_MAX (32u << 10)
+#define FIRST_REQUEST_NS (10 * NS_PER_S)
 #define REQUEST_TIMEOUT_NS NS_PER_MIN
 #define REPLY_TIMEOUTS 10 /* a reply may take as many times the request's time */
 #define TLS_CHECK_NS (10 * NS_PER_S)
@@ -752,6 +753,13 @@ on_completed(void *arg, struct MHD_Connection *connection, void **slot, enum MHD
 	exchange_free(h, x);
 }
 
+/* A new connection has less time than a request: whoever opens many and says nothing is to let them go soon. */
+static int64_t
+first_request_ns(const struct httpd *h)
+{
+	return h->request_timeout_ns < FIRST_REQUEST_NS ? h->request_timeout_ns : FIRST_REQUEST_NS;
+}
+
 static void
 on_connection(void *arg, struct MHD_Connection *connection, void **slot, enum MHD_ConnectionNotificationCode what)
 {
@@ -767,7 +775,7 @@ on_connection(void *arg, struct MHD_Connection *connection, void **slot, enum MH
 				MHD_get_connection_info(connection, MHD_CONNECTION_INFO_GNUTLS_SESSION)->tls_session);
 		httpd_watch_add(h->watch, &l->slot,
 		                MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd,
-		                time_boot_ns() + h->request_timeout_ns);
+		                time_boot_ns() + first_request_ns(h));
 		break;
 	case MHD_CONNECTION_NOTIFY_CLOSED:
 		/* the descriptor is still open, and closed next */
@@ -844,6 +852,13 @@ on_watch(void *arg)
 
 /* ---- start and stop ---- */
 
+/* So that nobody shuts the door for all others alone. A few connections, as tests have, are nobody's share. */
+static int
+connections_of_one(int all)
+{
+	return all < 64 ? all : all / 4 * 3;
+}
+
 static struct MHD_Daemon *
 daemon_start(struct httpd *h, int fd)
 {
@@ -854,6 +869,7 @@ daemon_start(struct httpd *h, int fd)
 	struct MHD_OptionItem more[] = {
 		{MHD_OPTION_LISTEN_SOCKET, fd, NULL},
 		{MHD_OPTION_CONNECTION_LIMIT, o->connection_max, NULL},
+		{MHD_OPTION_PER_IP_CONNECTION_LIMIT, connections_of_one(o->connection_max), NULL},
 		{MHD_OPTION_CONNECTION_TIMEOUT, (intptr_t)idle_s, NULL},
 		{MHD_OPTION_CONNECTION_MEMORY_LIMIT, (intptr_t)(o->head_max ? o->head_max : HEAD_MAX), NULL},
 		{MHD_OPTION_STRICT_FOR_CLIENT, 1, NULL},
@@ -908,7 +924,7 @@ static bool
 start_helpers(struct httpd *h, struct err *err)
 {
 	/* no deadline is set nearer than this */
-	int64_t look_ns = h->request_timeout_ns;
+	int64_t look_ns = first_request_ns(h);
 
 	if (h->options.tls.cert && !httpd_tls_new(&h->options.tls, &h->tls, err))
 		return false;

@@ -18,8 +18,8 @@
 #define HOURS_AT_ONCE 500
 #define DAYS_AT_ONCE 40
 #define ENTRIES_AT_ONCE 10000
-#define HELD_STEPS_AT_ONCE 100 /* of taking in what approved nodes sent before */
-#define STEPS_AT_ONCE 100      /* of attributing holders again */
+#define HELD_NS_AT_ONCE (2 * NS_PER_S) /* of taking in what approved nodes sent before: the other tasks wait for it */
+#define STEPS_AT_ONCE 100              /* of attributing holders again */
 
 const char *const background_task_names[BACKGROUND_TASKS] = {
 	[BACKGROUND_HELD] = "held",       [BACKGROUND_ATTRIBUTE] = "attribute",
@@ -46,9 +46,10 @@ static bool
 do_held(struct background *b, int64_t *ret_done, struct err *err)
 {
 	in_place(held_turn) struct held_turn turn = {0};
+	int64_t until_ns = time_boot_ns() + HELD_NS_AT_ONCE;
 	bool more = true;
 
-	for (int i = 0; i < HELD_STEPS_AT_ONCE && more && !ticker_is_stopping(b->ticker); i++) {
+	while (more && time_boot_ns() < until_ns && !ticker_is_stopping(b->ticker)) {
 		in_place(ingest_result) struct ingest_result r = {0};
 
 		if (!store_held_release(b->db, &turn, &r, &more, err))

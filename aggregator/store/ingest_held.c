@@ -17,6 +17,7 @@
 
 #define BATCHES_AT_ONCE "32"
 #define BYTES_AT_ONCE "8388608"
+#define THINGS_AT_ONCE 50000 /* devices, holders and records; a batch that has more goes alone */
 #define ATTEMPTS 5
 
 /* ---- a push of a held node ------------------------------------------------------------------------------------------------ */
@@ -179,7 +180,7 @@ load(struct step *s, PGresult **ret, struct err *err)
 	s->in.frames = mem_array(n, sizeof(*s->in.frames));
 	s->bytes = mem_array(n, sizeof(*s->bytes));
 	s->dictionary_only = mem_array(n, sizeof(*s->dictionary_only));
-	for (size_t i = 0; i < n; i++) {
+	for (size_t i = 0, things = 0; i < n && things < THINGS_AT_ONCE; i++) {
 		struct ingest_frame *f = &s->in.frames[i];
 
 		f->seq = res_i64(*ret, (int)i, 0);
@@ -192,6 +193,7 @@ load(struct step *s, PGresult **ret, struct err *err)
 		memcpy(f->sha, s->bytes[i].sha, sizeof(f->sha));
 		if (!wire_unpack(f->payload, f->len, &f->batch, err))
 			return false;
+		things += f->batch->device_count + f->batch->holder_count + f->batch->record_count;
 		/* What was refused when it came, or decided since, has only introduced its dictionary. */
 		s->dictionary_only[i] =
 			strcmp(res_text(*ret, (int)i, 3), "unapproved") != 0 || res_bool(*ret, (int)i, 4);

@@ -223,14 +223,15 @@ judge_records(struct ingest *in, struct ingest_frame *f)
 }
 
 /* Rule 6a. A watt is a millijoule each millisecond. A counter may be read one sample late, and the first reading after a driver has hung
- * has the energy of the time before: up to two minutes, and twice the time covered at most, so that short batches gain nothing. Memory
- * that processes share is counted for each of them by some drivers. */
+ * has the energy of the time before: up to two minutes. Neither is more than the time covered, or twice that, so that short batches gain nothing.
+ * Memory that processes share is counted for each of them by some drivers. */
 static void
 judge_board(struct ingest *in, struct ingest_frame *f)
 {
 	int64_t covered_ns = f->batch->to_ns - f->batch->from_ns;
 	int64_t catch_up_ns = 2 * covered_ns < CATCH_UP_MAX_NS ? 2 * covered_ns : CATCH_UP_MAX_NS;
-	int64_t ms = (covered_ns + SAMPLE_MAX_NS) / NS_PER_MS, powered_ms = ms + catch_up_ns / NS_PER_MS;
+	int64_t late_ns = covered_ns < SAMPLE_MAX_NS ? covered_ns : SAMPLE_MAX_NS;
+	int64_t ms = (covered_ns + late_ns + NS_PER_MS - 1) / NS_PER_MS, powered_ms = ms + catch_up_ns / NS_PER_MS;
 
 	for (size_t i = 0; i < in->dict.gpu_count && !refused(f); i++) {
 		const struct dict_gpu *g = &in->dict.gpus[i];

@@ -4,7 +4,7 @@
  *  1. a join token works once, before it expires, unless it was revoked; the row says so, and only one transaction can
  *     take it
  *  2. made for a node, it enrols no other
- *  3. made for no node in particular, it cannot take a name that has an active token: it would speak for another's node
+ *  3. made for no node in particular, it cannot take a name that has an active token, or that is approved: it would speak for another's node
  *  4. made for a node that has active tokens, it ends them in the same transaction, and the audit log says so: a node has one token
  *  5. a join that is refused leaves the join token as it was
  *  6. made for a node, it approves that node: whoever made it knew its name. Made for any, it does not */
@@ -189,19 +189,25 @@ end_tokens_of(struct db *db, const char *node, const char *actor, struct err *er
 static bool
 check_name_is_free(struct db *db, const char *node, struct err *err)
 {
-	static const struct db_stmt stmt = {"join name",
-	                                    "SELECT id FROM access_token WHERE node = $1 AND revoked_at IS NULL AND "
-	                                    "(expires_at IS NULL OR expires_at > now()) ORDER BY id LIMIT 1"};
+	static const struct db_stmt stmt = {
+		"join name",
+		"SELECT (SELECT id FROM access_token WHERE node = $1 AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > now()) ORDER BY id "
+		"LIMIT 1), EXISTS (SELECT FROM node WHERE name = $1 AND approved_at IS NOT NULL)"};
 	owned(result) PGresult *r = NULL;
 	struct db_args a = {0};
 
 	arg_text(&a, node);
 	if (!db_run(db, &stmt, &a, &r, err))
 		return false;
-	return PQntuples(r) == 0 ||
-	       err_set(err, ERR_CONFLICT,
-	               "node: %s has an active token (%s): revoke it, or join with a join token made for that node",
-	               node, res_text(r, 0, 0));
+	if (!res_null(r, 0, 0))
+		return err_set(
+			err, ERR_CONFLICT,
+			"node: %s has an active token (%s): revoke it, or join with a join token made for that node",
+			node, res_text(r, 0, 0));
+	return !res_bool(r, 0, 1) || err_set(err, ERR_CONFLICT,
+	                                     "node: %s is approved, so it joins with a join token made for that node: "
+	                                     "tollgate node join-token --node %s",
+	                                     node, node);
 }
 
 static bool

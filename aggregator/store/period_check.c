@@ -11,7 +11,7 @@ static const struct {
 } kinds[PERIOD_CHECKS] = {
 	[CHECK_NOT_OVER] = {"not-over", "hours until the month ends", true},
 	[CHECK_EARLIER_OPEN] = {"earlier-open", "months before it that are not closed", true},
-	[CHECK_MISSING_PRICE] = {"missing-prices", "lines without a price", true},
+	[CHECK_MISSING_PRICE] = {"missing-prices", "lines without a price: they cost nothing", false},
 	[CHECK_CONSERVATION] = {"conservation", "unit-nanoseconds that the states of GPUs do not add up to", true},
 	[CHECK_GRACE] = {"grace", "hours until the time for what is late has passed", false},
 	[CHECK_SILENT_NODES] = {"silent-nodes", "nodes in service that have not accounted for the whole month", false},

@@ -181,10 +181,10 @@ close_tenant(void *arg, const struct rating_input *in, struct err *err)
 	if (!write_corrected(c, tenant, err) || !rating_run(&mine, &rated, err))
 		return false;
 	for (size_t i = 0; i < rated->count; i++)
-		if (!rated->lines[i].priced)
+		if (!rated->lines[i].priced && c->rq->reason[0] == '\0')
 			return err_set(err, ERR_CONFLICT,
-			               "period %s cannot be closed: line %s of tenant %s has no price", in->period,
-			               rated->lines[i].line_id, tenant);
+			               "period %s can be closed with a reason only: line %s of tenant %s has no price",
+			               in->period, rated->lines[i].line_id, tenant);
 	return write_tenant(c, &mine, tenant, rated, err);
 }
 

@@ -78,9 +78,14 @@ check_scope(const struct role_row *row, const char *tenant, const char *node, st
 bool
 token_check_node(const char *node, struct err *err)
 {
-	return (node[0] != '\0' && strlen(node) <= NODE_MAX && text_is_clean(node)) ||
-	       err_set(err, ERR_INVALID, "node: its name has %zu bytes; it is UTF-8 text of 1 to %d", strlen(node),
-	               NODE_MAX);
+	static const char letters[] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-._";
+	size_t n = strlen(node);
+
+	/* as hosts are named: two nodes that look the same in a list are two nodes */
+	return (n > 0 && n <= NODE_MAX && strspn(node, letters) == n && node[0] != '-' && node[0] != '.') ||
+	       err_set(err, ERR_INVALID,
+	               "node: \"%.64s\" is not the name of a node: 1 to %d letters, digits, '-', '.' and '_'",
+	               text_is_clean(node) ? node : "", NODE_MAX);
 }
 
 bool

@@ -413,7 +413,7 @@ class Periods(Base):
         self.assertIn("missing-prices", led.close_check("2026-11"))
         self.assertIn("earlier-open", led.close_check("2026-12"))
         with self.assertRaises(StoreError) as no_price:
-            led.close("2026-11", "because")
+            led.close("2026-11")
         self.assertEqual(no_price.exception.kind, "conflict")
         self.assertIn("missing-prices", no_price.exception.text)
         led.apply(policy())
@@ -425,6 +425,23 @@ class Periods(Base):
         with self.assertRaises(StoreError) as again:
             led.close("2026-11", "because")
         self.assertIn("is closed", again.exception.text)
+
+    def test_an_event_that_nobody_priced_stops_no_month(self):
+        """Whoever may send events could name an SKU without a price in every month: with a reason it is billed at nothing, and the others as always."""
+        led = self.new_ledger()
+        led.apply(policy())
+        led.ingest_many(self.fleet_of())
+        led.now = START + 12 * HOUR
+        led.run("token", "admin")
+        led.rows("with s as (insert into event_source (name) values ('s') returning id) insert into meter_event (time_ns, source_id, token_id, workspace_id, type, id, sku, "
+                 "amount, model, caller, server, digest) select ns_of('2026-11-30 23:00Z'), s.id, t.id, w.id, 1, 'e', 'junk', 10, '', '', '', sha256('e') from s, access_token t, workspace w "
+                 "where w.name = 'odd'")  # fmt: skip
+        settle(led)
+        self.assertIn("missing-prices", led.close_check("2026-11"))
+        self.assertGreater(led.close("2026-11", "an SKU that nobody knows")["lines"], 0)
+        [junk] = [r for r in rows(led.text("report", "2026-11")) if r["sku"].endswith("junk")]
+        self.assertEqual(Decimal(junk["billed_cost"]), 0)
+        led.assert_sound()
 
     def test_a_close_that_dies_leaves_nothing_and_two_at_once_are_one(self):
         led = self.new_ledger()
