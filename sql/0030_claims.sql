@@ -16,18 +16,50 @@ ALTER TABLE gpu_service ADD COLUMN moved_to integer REFERENCES node,
 COMMENT ON COLUMN gpu_service.until_ns IS 'NULL: in service; else retired, or moved to another node';
 COMMENT ON COLUMN gpu_service.moved_to IS 'the node that may have it next, and no other one; NULL: the service was not moved away';
 
-CREATE FUNCTION gpu_last_ns(p_node integer, p_gpu integer) RETURNS bigint LANGUAGE sql STABLE
-	BEGIN ATOMIC
-		SELECT coalesce(
-			(SELECT max(i.start_ns + i.duration_ns) FROM usage_interval i
-				WHERE i.node_id = p_node AND i.device_id IN (SELECT d.id FROM device d WHERE d.gpu_id = p_gpu)),
-			(SELECT ns_of(max(u.hour)) + 3600000000000 FROM usage_hourly u
-				WHERE u.node_id = p_node AND u.sharing <> 0 AND u.device_id IN (SELECT d.id FROM device d WHERE d.gpu_id = p_gpu)));
-	END;
-COMMENT ON FUNCTION gpu_last_ns IS 'where the records of a GPU end on a node; by the hour where they are kept no longer; NULL: there are none';
+-- Records are looked for backwards, from where the service or what its node has covered ends, in stretches that double.
+CREATE FUNCTION gpu_last_ns(p_service gpu_service) RETURNS bigint LANGUAGE plpgsql STABLE AS $$
+DECLARE
+	end_ns bigint := least(p_service.until_ns, (SELECT n.covered_until_ns FROM tollgate.node n WHERE n.id = p_service.node_id));
+	devices integer[] := ARRAY(SELECT d.id FROM tollgate.device d WHERE d.gpu_id = p_service.gpu_id);
+	step_ns bigint := 3600000000000;
+	last_ns bigint;
+BEGIN
+	WHILE end_ns > p_service.from_ns LOOP
+		SELECT max(i.start_ns + i.duration_ns) INTO last_ns FROM tollgate.usage_interval i
+			WHERE i.node_id = p_service.node_id AND i.device_id = ANY (devices)
+				AND i.start_ns >= greatest(end_ns - step_ns, p_service.from_ns) AND i.start_ns < end_ns;
+		IF last_ns IS NOT NULL THEN
+			RETURN last_ns;
+		END IF;
+		end_ns := end_ns - step_ns;
+		step_ns := 2 * step_ns;
+	END LOOP;
+	RETURN (SELECT least(tollgate.ns_of(max(u.hour)) + 3600000000000, p_service.until_ns) FROM tollgate.usage_hourly u
+		WHERE u.node_id = p_service.node_id AND u.hour >= tollgate.hour_of(p_service.from_ns) AND (p_service.until_ns IS NULL OR u.hour < tollgate.at_ns(p_service.until_ns))
+			AND u.sharing <> 0 AND u.device_id = ANY (devices));
+END $$;
+COMMENT ON FUNCTION gpu_last_ns IS 'where the records of a GPU in a service end; by the hour where they are kept no longer; NULL: there are none';
 
 CREATE FUNCTION node_is_declared(p_node integer, p_at_ns bigint) RETURNS boolean LANGUAGE sql STABLE
 	RETURN EXISTS (SELECT FROM node_owner o WHERE o.node_id = p_node AND o.effective @> hour_of(p_at_ns));
+
+-- A push reads the services of its node and judges by them; then it locks the node's row (node_hours_touch), or has done so before (a group
+-- of steady pushes). Whoever ends a service changes that row first: it waits for a push that has the lock, and finds its records; a push
+-- without the lock finds node.behind changed, and begins anew.
+COMMENT ON COLUMN node.behind IS 'how often records came behind what had been covered, or a GPU was moved away: a push that has summed up or judged what went before begins anew';
+CREATE FUNCTION services_stay(p_node integer) RETURNS void LANGUAGE sql VOLATILE
+	BEGIN ATOMIC
+		UPDATE node SET behind = behind + 1 WHERE id = p_node;
+	END;
+COMMENT ON FUNCTION services_stay IS 'No push of the node is judged by its services of before when this transaction is over.';
+CREATE FUNCTION services_as_read(p_read bigint, p_behind bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+	IF p_read <> p_behind THEN
+		RAISE EXCEPTION 'a GPU of the node was moved away, or another stream of it has gone back' USING ERRCODE = 'serialization_failure';
+	END IF;
+	RETURN true;
+END $$;
+COMMENT ON FUNCTION services_as_read IS 'node.behind is what it was when the services of the node were read; p_read is NULL where they were not';
 
 -- The service that a GPU had last ends at p_at_ns, but not before its last record, and p_to may have it from then on. NULL: it never
 -- served, or has it there already; else where the service ended.
@@ -41,7 +73,10 @@ BEGIN
 	IF NOT FOUND OR (was.until_ns IS NULL AND was.node_id = p_to) OR was.moved_to = p_to THEN
 		RETURN NULL;
 	END IF;
-	end_ns := coalesce(was.until_ns, greatest(was.from_ns, p_at_ns, tollgate.gpu_last_ns(was.node_id, p_gpu)));
+	IF was.until_ns IS NULL THEN
+		PERFORM tollgate.services_stay(was.node_id);
+	END IF;
+	end_ns := coalesce(was.until_ns, greatest(was.from_ns, p_at_ns, tollgate.gpu_last_ns(was)));
 	UPDATE tollgate.gpu_service s SET until_ns = end_ns, moved_to = p_to WHERE s.id = was.id;
 	IF was.until_ns IS NULL THEN
 		PERFORM tollgate.node_hours_dirty(was.node_id, end_ns);
@@ -72,10 +107,30 @@ BEGIN
 			WHERE g.id = p_gpu AND s.node_id = p_node AND a.to_ns > p_from_ns) THEN
 		RETURN false;
 	END IF;
-	last_ns := coalesce(tollgate.gpu_last_ns(p_node, p_gpu), 0);
+	last_ns := coalesce((SELECT tollgate.gpu_last_ns(s) FROM tollgate.gpu_service s WHERE s.gpu_id = p_gpu AND s.node_id = p_node ORDER BY s.from_ns DESC LIMIT 1), 0);
 	RETURN EXISTS (SELECT FROM tollgate.stream s CROSS JOIN LATERAL (SELECT b.from_ns, b.to_ns FROM tollgate.ingest_batch b
 			WHERE b.stream_id = s.id AND b.status = 'accepted' ORDER BY b.seq DESC LIMIT 1) b
 		WHERE s.node_id = p_node AND b.from_ns >= last_ns AND b.to_ns >= greatest(p_until_ns, last_ns + 600000000000));
+END $$;
+
+-- As before; but a retirement that is declared after the fact ends the service behind the last record: what was measured stays in service.
+CREATE OR REPLACE FUNCTION state_is_declared(p_state node_state, p_now boolean) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+	retired_ns bigint := tollgate.ns_of(lower(p_state.effective));
+	s tollgate.gpu_service;
+BEGIN
+	PERFORM tollgate.node_hours_change(x.node_id, lower(p_state.effective), coalesce(upper(p_state.effective), 'infinity'), 1)
+		FROM (SELECT p_state.node_id WHERE p_state.node_id IS NOT NULL
+			UNION SELECT v.node_id FROM tollgate.gpu_service v WHERE v.gpu_id = p_state.gpu_id ORDER BY 1) x;
+	IF NOT p_now OR p_state.state <> 'retired' THEN
+		RETURN;
+	END IF;
+	FOR s IN SELECT v.* FROM tollgate.gpu_service v WHERE (v.gpu_id = p_state.gpu_id OR v.node_id = p_state.node_id)
+		AND int8range(v.from_ns, v.until_ns) && int8range(retired_ns, tollgate.ns_of(upper(p_state.effective))) ORDER BY v.node_id, v.gpu_id, v.from_ns
+	LOOP
+		PERFORM tollgate.services_stay(s.node_id);
+		UPDATE tollgate.gpu_service v SET until_ns = greatest(retired_ns, s.from_ns, tollgate.gpu_last_ns(s)) WHERE v.id = s.id;
+	END LOOP;
 END $$;
 
 CREATE FUNCTION declared_gpu_moves() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -85,10 +140,16 @@ BEGIN
 END $$;
 -- A policy that is replaced before its hour has moved nothing.
 CREATE FUNCTION declared_gpu_stays() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+	stays tollgate.gpu_service;
 BEGIN
+	PERFORM FROM tollgate.gpu g WHERE g.id = OLD.gpu_id FOR NO KEY UPDATE;
 	UPDATE tollgate.gpu_service s SET until_ns = NULL, moved_to = NULL
 		WHERE s.gpu_id = OLD.gpu_id AND s.moved_to = OLD.node_id AND s.until_ns = tollgate.ns_of(lower(OLD.effective))
-			AND NOT EXISTS (SELECT FROM tollgate.gpu_service l WHERE l.gpu_id = s.gpu_id AND l.from_ns > s.from_ns);
+			AND NOT EXISTS (SELECT FROM tollgate.gpu_service l WHERE l.gpu_id = s.gpu_id AND l.from_ns > s.from_ns) RETURNING s.* INTO stays;
+	IF FOUND THEN
+		PERFORM tollgate.node_hours_dirty(stays.node_id, tollgate.ns_of(lower(OLD.effective)));
+	END IF;
 	RETURN NULL;
 END $$;
 CREATE TRIGGER declared_gpu_stays AFTER DELETE ON gpu_declared FOR EACH ROW EXECUTE FUNCTION declared_gpu_stays();
@@ -101,16 +162,26 @@ CREATE TRIGGER declared_gpu_moves AFTER INSERT ON gpu_declared FOR EACH ROW EXEC
 --  2. where the policy lists a GPU, no other node has it
 --  3. a service of this node is stretched to cover it, unless another service or a retirement lies in the way, or it was moved away;
 --     the GPU's last one, which a retirement has ended that was taken back, goes on until the next
---  4. a GPU in service on another node stays there, unless that node's own batches say that it is gone, or this node is declared
---     and that one is not
+--  4. a GPU in service on another node stays there, unless
+--     a. that node's own batches say that it is gone
+--     b. this node is declared and that one is not, and this is no late report: one that ends more than a quarter-hour before the
+--        other node's last record says nothing of who has it now. The other node's service ends with its last record: a report that
+--        begins before that is set aside all the same, and the next one counts. A report that ends before the other node's service begins
+--        is entered, and ends nothing
 --  5. one that was moved is for the node it was moved to
 --  6. else it is entered, if it overlaps nothing
+-- Nothing is written unless it is entered, but for the end of the other node's service in 4b.
 DROP FUNCTION gpu_serve(integer, integer, bigint, bigint);
 CREATE FUNCTION gpu_serve(p_node integer, p_gpu integer, p_from_ns bigint, p_until_ns bigint, OUT class text, OUT why text) LANGUAGE plpgsql AS $$
 DECLARE
 	mine tollgate.gpu_service;
 	other record;
+	beside record;
 	reach int8range;
+	is_gone boolean := false;
+	outranks boolean := false;
+	is_beaten boolean := false;
+	ends_ns bigint;
 BEGIN
 	PERFORM FROM tollgate.gpu g WHERE g.id = p_gpu FOR NO KEY UPDATE;
 	IF tollgate.is_retired(p_node, p_gpu, p_from_ns, p_until_ns) THEN
@@ -141,16 +212,24 @@ BEGIN
 		RETURN;
 	END LOOP;
 
-	SELECT s.id, s.node_id, s.until_ns, s.moved_to, n.name, t.name AS next INTO other FROM tollgate.gpu_service s
+	SELECT s.id, s.node_id, s.from_ns, s.until_ns, s.moved_to, n.name, t.name AS next INTO other FROM tollgate.gpu_service s
 		JOIN tollgate.node n ON n.id = s.node_id LEFT JOIN tollgate.node t ON t.id = s.moved_to
 		WHERE s.gpu_id = p_gpu ORDER BY s.from_ns DESC LIMIT 1;
 	IF other.until_ns IS NULL AND other.node_id <> p_node THEN
-		IF tollgate.gpu_has_left(other.node_id, p_gpu, p_from_ns, p_until_ns) THEN
-			PERFORM tollgate.gpu_move(p_gpu, p_node, 0, 'node ' || other.name, 'its batches account for the time without it');
-		ELSIF tollgate.node_is_declared(p_node, p_from_ns) AND NOT tollgate.node_is_declared(other.node_id, p_from_ns) THEN
-			PERFORM tollgate.gpu_move(p_gpu, p_node, 0, 'node ' || n.name, 'a node of the policy has it, and node ' || other.name || ' is not declared')
-				FROM tollgate.node n WHERE n.id = p_node;
-		ELSE
+		-- Twice: before the other node's row is locked, so that a claim that comes to nothing keeps nobody waiting, and after what it had under way.
+		FOR pass IN 1 .. 2 LOOP
+			is_gone := tollgate.gpu_has_left(other.node_id, p_gpu, p_from_ns, p_until_ns);
+			outranks := NOT is_gone AND tollgate.node_is_declared(p_node, p_from_ns) AND NOT tollgate.node_is_declared(other.node_id, p_from_ns);
+			IF is_gone OR (outranks AND p_until_ns > other.from_ns) THEN
+				ends_ns := (SELECT greatest(s.from_ns, tollgate.gpu_last_ns(s)) FROM tollgate.gpu_service s WHERE s.id = other.id);
+				is_beaten := outranks AND p_until_ns + 900000000000 >= ends_ns;
+			END IF;
+			EXIT WHEN NOT is_gone AND NOT is_beaten;
+			IF pass = 1 THEN
+				PERFORM FROM tollgate.node n WHERE n.id = other.node_id FOR NO KEY UPDATE;
+			END IF;
+		END LOOP;
+		IF NOT is_gone AND NOT is_beaten AND NOT (outranks AND p_until_ns <= other.from_ns) THEN
 			class := 'two-nodes';
 			why := 'is in service on node ' || other.name;
 			RETURN;
@@ -165,11 +244,20 @@ BEGIN
 		-- In service from then on, until a retirement that is declared already.
 		p_until_ns := tollgate.retired_from(p_node, p_gpu, p_until_ns);
 	END IF;
-	SELECT n.name INTO other FROM tollgate.gpu_service s JOIN tollgate.node n ON n.id = s.node_id
-		WHERE s.gpu_id = p_gpu AND int8range(s.from_ns, s.until_ns) && int8range(p_from_ns, p_until_ns) LIMIT 1;
+	SELECT n.name INTO beside FROM tollgate.gpu_service s JOIN tollgate.node n ON n.id = s.node_id
+		WHERE s.gpu_id = p_gpu AND int8range(s.from_ns, CASE WHEN s.id = other.id AND (is_gone OR is_beaten) THEN ends_ns ELSE s.until_ns END)
+			&& int8range(p_from_ns, p_until_ns) LIMIT 1;
 	IF FOUND THEN
 		class := 'two-nodes';
-		why := 'was in service on node ' || other.name || ' at that time';
+		why := 'was in service on node ' || beside.name || ' at that time';
+	END IF;
+	IF is_beaten THEN
+		PERFORM tollgate.gpu_move(p_gpu, p_node, 0, 'node ' || n.name, 'a node of the policy has it, and node ' || other.name || ' is not declared')
+			FROM tollgate.node n WHERE n.id = p_node;
+	ELSIF is_gone AND class IS NULL THEN
+		PERFORM tollgate.gpu_move(p_gpu, p_node, 0, 'node ' || other.name, 'its batches account for the time without it');
+	END IF;
+	IF class IS NOT NULL THEN
 		RETURN;
 	END IF;
 	INSERT INTO tollgate.gpu_service (gpu_id, node_id, from_ns, until_ns) VALUES (p_gpu, p_node, p_from_ns, p_until_ns);
@@ -177,7 +265,8 @@ BEGIN
 END $$;
 
 -- A GPU as a batch names it, whose records reach from p_from_ns to p_until_ns. class is NULL when they count: then it has a row, is in
--- service on the node, from from_ns to until_ns the last time, and is what the node says it is. Else nothing was written.
+-- service on the node, from from_ns to until_ns the last time, and is what the node says it is. Else nothing was written, but for the end of a
+-- service by rule 4b of gpu_serve().
 CREATE FUNCTION gpu_claim(p_node integer, p_uuid text, p_model text, p_short_model text, p_memory_bytes bigint, p_index integer,
 	p_from_ns bigint, p_until_ns bigint, p_stream integer, p_seq bigint, OUT gpu_id integer, OUT class text, OUT why text, OUT from_ns bigint, OUT until_ns bigint)
 LANGUAGE plpgsql AS $$
@@ -210,7 +299,7 @@ BEGIN
 			WHERE v.gpu_id = gpu_claim.gpu_id AND v.node_id = p_node ORDER BY v.from_ns DESC LIMIT 1;
 	END IF;
 END $$;
-COMMENT ON FUNCTION gpu_claim IS 'Whether the records of a GPU count on a node, for a stretch of time: the only writer of gpu, gpu_spec and gpu_service.';
+COMMENT ON FUNCTION gpu_claim IS 'Whether the records of a GPU count on a node, for a stretch of time: the only writer of gpu and gpu_spec, and the only one that begins a service.';
 
 -- --- what is set aside ---
 

@@ -287,12 +287,14 @@ ingest_first_ns(const struct ingest *in)
 	return first_ns;
 }
 
-/* Hours exist from the first record to where the node is covered, a loss included. */
+/* Hours exist from the first record to where the node is covered, a loss included. Locks the node's row: what was read of its services
+ * before still holds then, or all of it goes again. */
 bool
 ingest_touch_hours(struct ingest *in, struct err *err)
 {
 	static const struct db_stmt stmt = {
-		"hours touch", "SELECT * FROM node_hours_touch($1, $2::timestamptz[], $3, $4, $5, $6, $7)"};
+		"hours touch",
+		"SELECT t.had_ns, t.behind, services_as_read($8, t.behind) FROM node_hours_touch($1, $2::timestamptz[], $3, $4, $5, $6, $7) t"};
 	owned(mem) int64_t *hours = NULL;
 	owned(result) PGresult *r = NULL;
 	size_t n = ingest_hours(in, &hours);
@@ -311,6 +313,10 @@ ingest_touch_hours(struct ingest *in, struct err *err)
 	arg_i64(&a, ingest_first_ns(in));
 	if (in->node_had)
 		arg_i64(&a, in->node_had_ns);
+	else
+		arg_text(&a, NULL);
+	if (in->dict.services_read)
+		arg_i64(&a, in->dict.services_seen);
 	else
 		arg_text(&a, NULL);
 	if (!db_run(in->db, &stmt, &a, &r, err))

@@ -59,6 +59,8 @@ struct dict {
 	size_t gpu_count, device_count;
 	struct dict_holder *holders;
 	size_t holder_count;
+	bool services_read;    /* of GPUs in service on the node; then */
+	int64_t services_seen; /* what node.behind was at that time */
 	struct idmap gpu_ids;    /* gpu_id -> gpus */
 	struct idmap gpu_uuids;  /* hash of the UUID -> gpus */
 	struct idmap device_ids; /* local id -> devices */
@@ -180,6 +182,9 @@ MUST_CHECK bool dict_store(struct ingest *in, const struct db_stmt *stmt, struct
  * 0 before. */
 MUST_CHECK bool holder_ids(struct ingest *in, const struct wire_holder *const *holders, size_t n, int64_t *ids,
                            struct err *err);
+/* Rules and declarations do not change until the commit. Before any row of a GPU or node is locked: whoever applies a policy locks them after
+ * this one. */
+MUST_CHECK bool ingest_policy_lock(struct ingest *in, struct err *err);
 /* The GPU of that UUID, entered where it is new. */
 size_t dict_gpu(struct dict *d, const char *uuid, int64_t gpu_id);
 void dict_gpu_row(struct dict *d, size_t gpu, int64_t gpu_id); /* it has a row from now on */
@@ -194,7 +199,9 @@ void dict_holder(struct dict *d, const struct dict_holder *h);
 	"WHERE v.gpu_id = g.id AND v.node_id = " node " ORDER BY v.from_ns DESC LIMIT 1) s ON true "
 #define DICT_DECLARED_OTHERWISE(node) \
 	"EXISTS (SELECT FROM node_declared x WHERE x.node_id = " node " AND x.model <> m.short_model)"
-/* Columns at to at + 3: from_ns and until_ns of that service, and whether the policy declares another model. */
+/* What node.behind is when they are read: see services_as_read(). */
+#define DICT_SERVICES_SEEN(node) "(SELECT o.behind FROM node o WHERE o.id = " node ")"
+/* Columns from at on: from_ns and until_ns of that service, whether the policy declares another model, DICT_SERVICES_SEEN. */
 void dict_gpu_service(struct dict *d, size_t gpu, const PGresult *r, int row, int at);
 
 /* Rule 7 of ingest_judge.c: whether the GPUs of the records are the node's. Records of others are set aside; what the rest needs

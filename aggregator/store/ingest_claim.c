@@ -238,7 +238,8 @@ ingest_claim(struct ingest *in, struct ingest_frame *f, struct err *err)
 	in->unsteady = in->grouped;
 	if (in->unsteady)
 		return true;
-	if (asked && (!db_script(in->db, "SAVEPOINT claims", err) || !ask(in, f, &claims, err)))
+	if (asked && (!ingest_policy_lock(in, err) || !db_script(in->db, "SAVEPOINT claims", err) ||
+	              !ask(in, f, &claims, err)))
 		return false;
 	mark_gpus(in, f, claims);
 	mark_needed(in, f);

@@ -106,6 +106,9 @@ dict_gpu_service(struct dict *d, size_t gpu, const PGresult *r, int row, int at)
 	g->from_ns = res_i64(r, row, at);
 	g->until_ns = res_null(r, row, at + 1) ? INT64_MAX : res_i64(r, row, at + 1);
 	g->asks = g->asks || res_bool(r, row, at + 2);
+	if (!d->services_read)
+		d->services_seen = res_i64(r, row, at + 3);
+	d->services_read = true;
 }
 
 void
@@ -141,7 +144,7 @@ load_devices(struct ingest *in, struct err *err)
 	static const struct db_stmt stmt = {
 		"dict devices",
 		"SELECT x.local_id, d.id, g.id, g.uuid, d.gi = -1, d.units, d.profile, m.short_model, s.from_ns, s.until_ns, " DICT_DECLARED_OTHERWISE(
-			"$2") " FROM stream_device x JOIN device d ON d.id = x.device_id "
+			"$2") ", " DICT_SERVICES_SEEN("$2") " FROM stream_device x JOIN device d ON d.id = x.device_id "
 			      "JOIN gpu g ON g.id = d.gpu_id " DICT_LAST_SERVICE("$2") "WHERE x.stream_id = $1"};
 	owned(result) PGresult *r = NULL;
 	struct dict *d = &in->dict;

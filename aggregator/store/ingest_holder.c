@@ -80,9 +80,8 @@ add_row(struct db_columns *c, const struct wire_holder *h, const identity who)
 	array_text(&c->col[11], h->labels);
 }
 
-/* Rules may not change between asking them and entering what they say. */
-static bool
-lock_policy(struct ingest *in, struct err *err)
+bool
+ingest_policy_lock(struct ingest *in, struct err *err)
 {
 	static const struct db_stmt stmt = {"policy shared", "SELECT pg_advisory_xact_lock_shared(" DB_LOCK_POLICY ")"};
 
@@ -128,7 +127,7 @@ make_missing(struct ingest *in, const struct wire_holder *const *holders, size_t
 		return true;
 	arg_i64(&a, in->cluster_id);
 	arg_columns(&a, &rows);
-	if (!lock_policy(in, err) || !db_run(in->db, &stmt, &a, &r, err))
+	if (!ingest_policy_lock(in, err) || !db_run(in->db, &stmt, &a, &r, err))
 		return false;
 	for (int row = 0; row < PQntuples(r); row++, made_count++) {
 		made[made_count] = missing[res_i64(r, row, 0) - 1];
