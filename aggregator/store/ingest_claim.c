@@ -33,17 +33,20 @@ is_asked(const struct dict_gpu *g)
 
 enum { CLAIM_GPU, CLAIM_CLASS, CLAIM_WHY, CLAIM_FROM, CLAIM_UNTIL };
 
-/* One row for each GPU that is asked about. Without an entry of the stream it is what the ledger says it is. */
+/* One row for each GPU that is asked about. Without an entry of the stream it is what the ledger says it is. Each call locks its GPU: in
+ * the order of UUIDs, so that two nodes that name the same ones do not wait for each other. */
 static bool
 ask(struct ingest *in, const struct ingest_frame *f, PGresult **ret, struct err *err)
 {
 	static const struct db_stmt stmt = {
 		"gpu claim",
-		"SELECT c.gpu_id, c.class, c.why, c.from_ns, c.until_ns FROM unnest($4::text[], $5::text[], $6::text[], $7::bigint[], "
-		"$8::integer[], $9::bigint[], $10::bigint[]) WITH ORDINALITY AS e(uuid, model, short_model, memory_bytes, index, from_ns, "
-		"until_ns, ord) LEFT JOIN gpu g ON g.uuid = e.uuid LEFT JOIN gpu_spec s ON s.gpu_id = g.id AND upper_inf(s.effective), "
-		"LATERAL gpu_claim($1, e.uuid, coalesce(e.model, s.model), coalesce(e.short_model, s.short_model), "
-		"coalesce(e.memory_bytes, s.memory_bytes), coalesce(e.index, g.index), e.from_ns, e.until_ns, $2, $3) c ORDER BY e.ord"};
+		"SELECT c.gpu_id, c.class, c.why, c.from_ns, c.until_ns FROM (SELECT e.uuid, coalesce(e.model, s.model) AS model, "
+		"coalesce(e.short_model, s.short_model) AS short_model, coalesce(e.memory_bytes, s.memory_bytes) AS memory_bytes, "
+		"coalesce(e.index, g.index) AS index, e.from_ns, e.until_ns, e.ord FROM unnest($4::text[], $5::text[], $6::text[], "
+		"$7::bigint[], $8::integer[], $9::bigint[], $10::bigint[]) WITH ORDINALITY AS e(uuid, model, short_model, memory_bytes, index, "
+		"from_ns, until_ns, ord) LEFT JOIN gpu g ON g.uuid = e.uuid LEFT JOIN gpu_spec s ON s.gpu_id = g.id AND upper_inf(s.effective) "
+		"ORDER BY e.uuid COLLATE \"C\") e, LATERAL gpu_claim($1, e.uuid, e.model, e.short_model, e.memory_bytes, e.index, e.from_ns, "
+		"e.until_ns, $2, $3) c ORDER BY e.ord"};
 	in_place(db_columns) struct db_columns c = {0};
 	struct db_args a = {0};
 	size_t n = 0;
