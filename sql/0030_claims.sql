@@ -363,7 +363,7 @@ CREATE TABLE stream_holder_entry (
 	labels text NOT NULL,
 	PRIMARY KEY (stream_id, local_id)
 );
-COMMENT ON TABLE stream_device_entry IS 'The stream''s dictionary, as it came: devices that no record that counts has named. Gone when one does (stream_device).';
+COMMENT ON TABLE stream_device_entry IS 'The stream''s dictionary, as it came: devices that no record that counts has named, and GPUs that were described anew since one did. Gone when one does (stream_device).';
 COMMENT ON TABLE stream_holder_entry IS 'The same for holders; labels as they are spelt in a batch.';
 
 -- --- the list of both ---

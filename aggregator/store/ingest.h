@@ -15,7 +15,8 @@ struct dict_gpu {
 	char *uuid;
 	size_t device;   /* its own: index into dict.devices */
 	bool in_service; /* on this node, as far as known */
-	bool asks;       /* the ledger is asked at every batch: it is reported or declared otherwise than known */
+	bool asks; /* the ledger is asked at every batch: the stream's last word of it is not what the ledger has, or its records were set aside */
+	int64_t otherwise_ns; /* ... and from then on: the policy declares other models of the node. INT64_MAX: it does not */
 	int64_t from_ns, until_ns; /* of its last service here; until INT64_MAX: still */
 	int64_t power_w;           /* the most that its model draws; 0: not known yet */
 	int64_t memory_bytes;      /* the most that its model has; 0: not known */
@@ -31,12 +32,15 @@ struct dict_device {
 	size_t gpu;        /* index into dict.gpus */
 	bool is_gpu;
 	bool entered;     /* in stream_device */
-	bool kept;        /* in stream_device_entry */
+	bool kept;        /* in stream_device_entry, */
+	bool outdated;    /* with what the stream said before */
 	bool other_shape; /* the ledger's row has another profile or other units */
 	bool needed;      /* by a record of the batch being judged */
 	int64_t units;
 	int32_t device_class;      /* index into dict.classes */
-	struct wire_device *entry; /* what the stream said last, where the ledger does not have it; owned, or NULL */
+	/* What the stream said last, where the ledger does not have it; owned, or NULL. Of one that is entered: a GPU that was described
+	 * anew, which counts for nothing until its records do. */
+	struct wire_device *entry;
 };
 /* The same for a holder. */
 struct dict_holder {
@@ -164,7 +168,7 @@ MUST_CHECK bool dict_load(struct ingest *in, struct err *err);
 /* Notes the batch's dictionary, without a row for anything. A contradiction goes to ret_reason (ERR_NONE: there is none), a
  * failure of the database to err. */
 MUST_CHECK bool dict_note(struct ingest *in, const struct wire_batch *b, struct err *ret_reason, struct err *err);
-/* Stores what was noted and is not entered. */
+/* Stores what was noted and the ledger does not have, and takes away what it has by now. */
 MUST_CHECK bool dict_keep(struct ingest *in, struct err *err);
 /* Rows of devices and holders that are needed, found or made; their GPUs have rows. */
 MUST_CHECK bool dict_enter(struct ingest *in, struct err *err);
@@ -174,6 +178,8 @@ MUST_CHECK bool dict_note_devices(struct ingest *in, const struct wire_device *d
                                   struct err *reason, struct err *err);
 MUST_CHECK bool dict_note_holders(struct ingest *in, const struct wire_holder *holders, size_t n, bool kept,
                                   struct err *reason, struct err *err);
+/* What the stream said of a device last is d, which is copied; NULL: what the ledger has. */
+void dict_entry(struct dict_device *dev, const struct wire_device *d);
 MUST_CHECK bool dict_enter_devices(struct ingest *in, struct err *err);
 MUST_CHECK bool dict_enter_holders(struct ingest *in, struct err *err);
 /* A statement whose first argument is the stream, and columns; nothing where there are no rows. */
@@ -197,11 +203,18 @@ void dict_holder(struct dict *d, const struct dict_holder *h);
 	"LEFT JOIN gpu_spec m ON m.gpu_id = g.id AND upper_inf(m.effective) " \
 	"LEFT JOIN LATERAL (SELECT v.from_ns, v.until_ns FROM gpu_service v " \
 	"WHERE v.gpu_id = g.id AND v.node_id = " node " ORDER BY v.from_ns DESC LIMIT 1) s ON true "
-#define DICT_DECLARED_OTHERWISE(node) \
-	"EXISTS (SELECT FROM node_declared x WHERE x.node_id = " node " AND x.model <> m.short_model)"
+/* From when on, not before at, the policy declares models of the node and this GPU has none of them; NULL: never. One that is declared for
+ * part of that time only is no answer: gpu_claim() has it. */
+#define DICT_DECLARED_OTHERWISE(node, at)                                                                           \
+	"(SELECT min(greatest(ns_of(lower(x.effective)), " at ")) FROM node_declared x WHERE x.node_id = " node     \
+	" AND x.model <> m.short_model AND x.effective && tstzrange(hour_of(" at "), NULL) AND NOT EXISTS (SELECT " \
+	"FROM node_declared y WHERE y.node_id = x.node_id AND y.model = m.short_model "                             \
+	"AND y.effective @> x.effective * tstzrange(hour_of(" at "), NULL)))"
+/* Where the frames of the call begin: the time that is asked about. */
+int64_t dict_from_ns(const struct ingest *in);
 /* What node.behind is when they are read: see services_as_read(). */
 #define DICT_SERVICES_SEEN(node) "(SELECT o.behind FROM node o WHERE o.id = " node ")"
-/* Columns from at on: from_ns and until_ns of that service, whether the policy declares another model, DICT_SERVICES_SEEN. */
+/* Columns from at on: from_ns and until_ns of that service, DICT_DECLARED_OTHERWISE, DICT_SERVICES_SEEN. */
 void dict_gpu_service(struct dict *d, size_t gpu, const PGresult *r, int row, int at);
 
 /* Rule 7 of ingest_judge.c: whether the GPUs of the records are the node's. Records of others are set aside; what the rest needs

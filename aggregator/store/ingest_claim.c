@@ -2,7 +2,8 @@
  *
  * Rules, in order:
  *  1. a GPU whose known service covers its records is the node's; for all others the ledger is asked (gpu_claim): a GPU's first
- *     batch, late ones, and one that is reported or declared otherwise than known
+ *     batch, late ones, and one that is reported or declared otherwise than known, as long as it is: what the stream said of it last is
+ *     kept until its records count
  *  2. the records of a GPU that is not the node's are set aside, by batch and GPU; the batch is accepted, and nothing has a row
  *     because of them
  *  3. an instance of the node's own GPU that the ledger knows with another profile or other units is a contradiction: the whole
@@ -28,7 +29,8 @@ set_asides_free(struct set_aside *list, size_t n)
 static bool
 is_asked(const struct dict_gpu *g)
 {
-	return g->last_ns != 0 && (g->asks || !g->in_service || g->first_ns < g->from_ns || g->last_ns > g->until_ns);
+	return g->last_ns != 0 && (g->asks || !g->in_service || g->first_ns < g->from_ns || g->last_ns > g->until_ns ||
+	                           g->last_ns > g->otherwise_ns);
 }
 
 enum { CLAIM_GPU, CLAIM_CLASS, CLAIM_WHY, CLAIM_FROM, CLAIM_UNTIL };
@@ -182,32 +184,31 @@ contradicts(const struct dict *d, struct ingest_frame *f)
 
 /* --- rule 4 --- */
 
+/* *ret_taken: a GPU that was described anew is now what the stream says it is. */
 static void
-remember(struct ingest *in, const PGresult *claims)
+remember(struct ingest *in, const PGresult *claims, bool *ret_taken)
 {
 	int row = 0;
 
 	for (size_t i = 0; i < in->dict.gpu_count; i++) {
 		struct dict_gpu *g = &in->dict.gpus[i];
 		struct dict_device *own = &in->dict.devices[g->device];
-		bool again; /* a known GPU was described anew */
 
 		if (!is_asked(g))
 			continue;
-		again = own->entered && own->entry != NULL;
+		g->asks = g->aside;
 		if (!g->aside) {
 			dict_gpu_row(&in->dict, i, res_i64(claims, row, CLAIM_GPU));
 			g->in_service = true;
 			g->from_ns = res_i64(claims, row, CLAIM_FROM);
 			g->until_ns =
 				res_null(claims, row, CLAIM_UNTIL) ? INT64_MAX : res_i64(claims, row, CLAIM_UNTIL);
+			if (own->entered && own->entry != NULL) {
+				dict_entry(own, NULL);
+				*ret_taken = true;
+			}
 		}
 		row++;
-		g->asks = g->aside && !again;
-		if (again) {
-			wire_device_fini(own->entry);
-			mem_free(take(own->entry));
-		}
 	}
 }
 
@@ -231,7 +232,7 @@ bool
 ingest_claim(struct ingest *in, struct ingest_frame *f, struct err *err)
 {
 	owned(result) PGresult *claims = NULL;
-	bool asked = false;
+	bool asked = false, taken = false;
 
 	f->counted = (int64_t)f->batch->record_count;
 	for (size_t i = 0; i < in->dict.gpu_count; i++)
@@ -251,9 +252,9 @@ ingest_claim(struct ingest *in, struct ingest_frame *f, struct err *err)
 	if (asked) {
 		if (!db_script(in->db, "RELEASE SAVEPOINT claims", err))
 			return false;
-		remember(in, claims);
+		remember(in, claims, &taken);
 	}
-	if (!dict_enter(in, err))
+	if (!dict_enter(in, err) || (taken && !dict_keep(in, err)))
 		return false;
 	fill_ids(in, f);
 	return true;

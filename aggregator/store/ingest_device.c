@@ -20,8 +20,8 @@ device_copy(const struct wire_device *d)
 	return c;
 }
 
-static void
-entry_replace(struct dict_device *dev, const struct wire_device *d)
+void
+dict_entry(struct dict_device *dev, const struct wire_device *d)
 {
 	if (dev->entry != NULL) {
 		wire_device_fini(dev->entry);
@@ -67,7 +67,7 @@ find(struct ingest *in, const struct wire_device *devices, const char *const *uu
 		"device find",
 		"SELECT g.id, d.id, d.units = e.units AND d.profile = e.profile, m.short_model, "
 		"(m.model, m.memory_bytes, g.index) IS DISTINCT FROM (e.model, e.memory_bytes, e.index), s.from_ns, s.until_ns, " DICT_DECLARED_OTHERWISE(
-			"$1") ", " DICT_SERVICES_SEEN("$1") " FROM unnest($2::text[], $3::integer[], $4::integer[], $5::bigint[], $6::text[], "
+			"$1", "$11") ", " DICT_SERVICES_SEEN("$1") " FROM unnest($2::text[], $3::integer[], $4::integer[], $5::bigint[], $6::text[], "
 			      "$7::smallint[], $8::text[], $9::bigint[], $10::integer[]) WITH ORDINALITY "
 			      "AS e(uuid, gi, ci, created_ns, profile, units, model, memory_bytes, index, ord) "
 			      "LEFT JOIN gpu g ON g.uuid = e.uuid LEFT JOIN device d ON d.gpu_id = g.id AND d.gi = e.gi AND d.ci = e.ci "
@@ -89,6 +89,7 @@ find(struct ingest *in, const struct wire_device *devices, const char *const *uu
 	}
 	arg_i64(&a, in->node_id);
 	arg_columns(&a, &c);
+	arg_i64(&a, dict_from_ns(in));
 	if (!db_run(in->db, &stmt, &a, ret, err))
 		return false;
 	return (size_t)PQntuples(*ret) == n ||
@@ -149,6 +150,34 @@ note(struct ingest *in, const struct wire_device *d, const char *uuid, bool kept
 		in->dict.gpus[gpu].asks = true;
 }
 
+/* A GPU that the stream has named before: its last word is what it is. kept: that word comes from the ledger's own table of entries. */
+static void
+note_again(struct ingest *in, size_t known, const struct wire_device *d, bool kept, const PGresult *r, int row)
+{
+	struct dict_device *dev = &in->dict.devices[known];
+	struct dict_gpu *g = &in->dict.gpus[dev->gpu];
+	const struct wire_device *e = dev->entry;
+	/* A word that is still kept is asked about, and then it is gone. */
+	bool otherwise = res_bool(r, row, FOUND_OTHERWISE) || kept;
+
+	dev->kept = dev->kept || kept;
+	if (e != NULL && strcmp(e->model, d->model) == 0 && e->memory_bytes == d->memory_bytes && e->index == d->index)
+		return;
+	if (e == NULL && !otherwise)
+		return;
+	/* One that is not entered has its entry, whatever the ledger has. */
+	dict_entry(dev, otherwise || !dev->entered ? d : NULL);
+	dev->outdated = dev->kept && !kept;
+	g->asks = otherwise;
+	if (res_null(r, row, FOUND_MODEL)) {
+		char name[WIRE_MAX_TEXT + 1];
+
+		gpu_model_short(d->model, name, sizeof(name));
+		dict_gpu_model(&in->dict, dev->gpu, name);
+		dev->device_class = device_classes_find(&in->dict.classes, in->cluster, name, d->profile);
+	}
+}
+
 /* GPUs first, because instances refer to them. */
 bool
 dict_note_devices(struct ingest *in, const struct wire_device *devices, size_t n, bool kept, struct err *reason,
@@ -175,12 +204,10 @@ dict_note_devices(struct ingest *in, const struct wire_device *devices, size_t n
 
 		if (is_gpu != (k < n))
 			continue;
-		if (!idmap_find(&dict->device_ids, d->id, &known)) {
+		if (!idmap_find(&dict->device_ids, d->id, &known))
 			note(in, d, uuids[k % n], kept, r, (int)(k % n));
-		} else if (is_gpu && dict->devices[known].entered && res_bool(r, (int)(k % n), FOUND_OTHERWISE)) {
-			entry_replace(&dict->devices[known], d);
-			dict->gpus[dict->devices[known].gpu].asks = true;
-		}
+		else if (is_gpu)
+			note_again(in, known, d, kept, r, (int)(k % n));
 	}
 	return true;
 }
@@ -262,7 +289,7 @@ dict_enter_devices(struct ingest *in, struct err *err)
 			array_i64(&gone.col[0], some[i]->local);
 		some[i]->entered = true;
 		some[i]->kept = false;
-		entry_replace(some[i], NULL);
+		dict_entry(some[i], NULL);
 	}
 	return dict_store(in, &insert, &entered, err) && dict_store(in, &drop, &gone, err);
 }

@@ -105,7 +105,7 @@ dict_gpu_service(struct dict *d, size_t gpu, const PGresult *r, int row, int at)
 	g->in_service = !res_null(r, row, at);
 	g->from_ns = res_i64(r, row, at);
 	g->until_ns = res_null(r, row, at + 1) ? INT64_MAX : res_i64(r, row, at + 1);
-	g->asks = g->asks || res_bool(r, row, at + 2);
+	g->otherwise_ns = res_null(r, row, at + 2) ? INT64_MAX : res_i64(r, row, at + 2);
 	if (!d->services_read)
 		d->services_seen = res_i64(r, row, at + 3);
 	d->services_read = true;
@@ -138,13 +138,25 @@ dict_holder(struct dict *d, const struct dict_holder *h)
 
 /* --- what earlier batches of the stream said --- */
 
+int64_t
+dict_from_ns(const struct ingest *in)
+{
+	int64_t from_ns = INT64_MAX;
+
+	for (size_t i = 0; i < in->count; i++)
+		if (in->frames[i].batch->from_ns < from_ns)
+			from_ns = in->frames[i].batch->from_ns;
+	/* Whatever a batch says, a time that the ledger has words for. */
+	return from_ns < 0 ? 0 : from_ns > INT64_MAX / 2 ? INT64_MAX / 2 : from_ns;
+}
+
 static bool
 load_devices(struct ingest *in, struct err *err)
 {
 	static const struct db_stmt stmt = {
 		"dict devices",
 		"SELECT x.local_id, d.id, g.id, g.uuid, d.gi = -1, d.units, d.profile, m.short_model, s.from_ns, s.until_ns, " DICT_DECLARED_OTHERWISE(
-			"$2") ", " DICT_SERVICES_SEEN("$2") " FROM stream_device x JOIN device d ON d.id = x.device_id "
+			"$2", "$3") ", " DICT_SERVICES_SEEN("$2") " FROM stream_device x JOIN device d ON d.id = x.device_id "
 			      "JOIN gpu g ON g.id = d.gpu_id " DICT_LAST_SERVICE("$2") "WHERE x.stream_id = $1"};
 	owned(result) PGresult *r = NULL;
 	struct dict *d = &in->dict;
@@ -152,6 +164,7 @@ load_devices(struct ingest *in, struct err *err)
 
 	arg_i64(&a, in->stream_id);
 	arg_i64(&a, in->node_id);
+	arg_i64(&a, dict_from_ns(in));
 	if (!db_run(in->db, &stmt, &a, &r, err))
 		return false;
 	for (int row = 0; row < PQntuples(r); row++) {
@@ -333,13 +346,22 @@ keep_devices(struct ingest *in, struct err *err)
 		"dict device keep",
 		"INSERT INTO stream_device_entry SELECT $1, e.* FROM unnest($2::bigint[], $3::bigint[], $4::text[], $5::text[], "
 		"$6::text[], $7::integer[], $8::integer[], $9::bigint[], $10::smallint[], $11::bigint[], $12::integer[]) e"};
-	in_place(db_columns) struct db_columns c = {0};
+	static const struct db_stmt drop = {
+		"dict device drop",
+		"DELETE FROM stream_device_entry WHERE stream_id = $1 AND local_id = ANY ($2::bigint[])"};
+	in_place(db_columns) struct db_columns c = {0}, gone = {0};
 
 	db_columns_init(&c, 11);
+	db_columns_init(&gone, 1);
 	for (size_t i = 0; i < in->dict.device_count; i++) {
 		struct dict_device *d = &in->dict.devices[i];
 
-		if (d->entered || d->kept)
+		if (d->kept && (d->entry == NULL || d->outdated)) {
+			array_i64(&gone.col[0], d->local);
+			d->kept = false;
+		}
+		d->outdated = false;
+		if (d->entry == NULL || d->kept)
 			continue;
 		d->kept = true;
 		array_i64(&c.col[0], d->local);
@@ -354,7 +376,7 @@ keep_devices(struct ingest *in, struct err *err)
 		array_i64(&c.col[9], d->entry->memory_bytes);
 		array_i64(&c.col[10], d->entry->index);
 	}
-	return dict_store(in, &stmt, &c, err);
+	return dict_store(in, &drop, &gone, err) && dict_store(in, &stmt, &c, err);
 }
 
 static bool

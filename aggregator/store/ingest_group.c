@@ -3,7 +3,8 @@
  * Rules, in order; a push that one of them leaves out is taken in alone afterwards (ingest.c), by the same rules as ever:
  *  1. it brings nothing for the dictionary, its numbers follow each other, it is no loss, and it is not of days
  *  2. its stream is known (ingest_cache.c) to this server and under this policy, and no other of the group is of its node
- *  3. neither its cursor nor its node is locked by somebody else, and the cursor stands at its first number
+ *  3. neither its cursor nor its node is locked by somebody else, the cursor stands at its first number, and the stream has described no GPU
+ *     anew that is not taken for that yet, be it to another replica
  *  4. judged without asking the ledger anything, all of it is accepted
  * Nothing is written for a push before rule 4 has let it pass. When anything fails the transaction is rolled back and the
  * whole group goes alone, so that one of them never spoils another.
@@ -146,13 +147,17 @@ begin(struct db_tx *tx, struct db *db, struct ingest_push *const *group, size_t 
 		"group services",
 		"SELECT DISTINCT ON (node_id, gpu_id) node_id, gpu_id, from_ns, until_ns FROM gpu_service "
 		"WHERE node_id = ANY ($1::integer[]) ORDER BY node_id, gpu_id, from_ns DESC"};
+	static const struct db_stmt words = {
+		"group words", "SELECT DISTINCT e.stream_id FROM stream_device_entry e JOIN stream_device x ON x.stream_id = e.stream_id "
+			       "AND x.local_id = e.local_id WHERE e.stream_id = ANY ($1::integer[])"};
 	static const struct db_stmt share = {"group hours",
 	                                     "SELECT node_hours_share($1::integer[], $2::timestamptz[])"};
-	owned(result) PGresult *locked = NULL, *served = NULL, *sealed = NULL;
+	owned(result) PGresult *locked = NULL, *served = NULL, *said = NULL, *sealed = NULL;
 	in_place(db_array) struct db_array streams = {0}, nodes = {0};
 	in_place(db_columns) struct db_columns hours = {0};
 	struct db_args s = {0}, g = {0}, h = {0};
-	const struct db_call calls[] = {{&lock, &s, &locked}, {&services, &g, &served}, {&share, &h, &sealed}};
+	const struct db_call calls[] = {
+		{&lock, &s, &locked}, {&services, &g, &served}, {&words, &s, &said}, {&share, &h, &sealed}};
 
 	db_array_init(&streams);
 	db_array_init(&nodes);
@@ -178,6 +183,8 @@ begin(struct db_tx *tx, struct db *db, struct ingest_push *const *group, size_t 
 	for (size_t i = 0; i < n; i++) {
 		take_cursor(&group[i]->in, locked);
 		take_services(&group[i]->in, served);
+		for (int row = 0; row < PQntuples(said); row++)
+			group[i]->in.unsteady |= res_i64(said, row, 0) == group[i]->in.stream_id;
 	}
 	return true;
 }

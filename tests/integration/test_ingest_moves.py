@@ -194,5 +194,92 @@ class Claims(Waiting):
         self.assertEqual((r["ok"], r["set_aside"]), (True, 3), r)
 
 
+class Models(Base):
+    """The policy declares H100 of node n0, whose GPU says now this, now that."""
+
+    H100, L40S = "NVIDIA H100 80GB HBM3", "NVIDIA L40S"
+
+    def declare(self, model, hour="20:00"):
+        self.led.apply(POLICY.replace("20:00", hour) + f"  - {{name: n0, shared: true, model: {model}, gpus: 1}}\n  - {{name: n1, shared: true}}\n")
+
+    def says(self, seq, model):
+        return batch(0, seq, devices=[{"id": 1, "uuid": "GPU-0", "model": model}])
+
+    def push(self, replica, b, records, grouped=None):
+        (r,) = replica.push(b)
+        self.assertEqual((r["ok"], r["quarantined"], r["records"], r["set_aside"]), (True, 0, records, 1 - records), r)
+        self.assertEqual(list(r["classes"]), [] if records else ["model"], r)
+        if grouped is not None:
+            self.assertEqual(r["grouped"], grouped, r)
+
+    def test_a_gpu_is_held_as_long_as_the_stream_s_last_word_contradicts_the_policy(self):
+        self.declare("H100-80GB")
+        a, b = self.replica(), self.replica()
+        self.push(b, batch(0, 1), 1)
+        self.push(b, batch(0, 2), 1, grouped=True)
+        self.push(a, self.says(3, self.L40S), 0)
+        self.push(a, batch(0, 4), 0)
+        self.push(self.replica(), batch(0, 5), 0)  # one that was started since
+        self.push(b, batch(0, 6), 0)  # one that remembers the stream as it was
+        self.push(a, self.says(7, "NVIDIA A100-SXM4-80GB"), 0)
+        self.assertEqual(self.led.rows("select model from stream_device_entry"), [["NVIDIA A100-SXM4-80GB"]])
+        self.push(a, batch(0, 8), 0)
+        self.push(a, self.says(9, self.H100), 1)
+        self.push(a, batch(0, 10), 1, grouped=True)
+        self.push(b, batch(0, 11), 1)
+        self.assertEqual(self.led.rows("select count(*) from stream_device_entry"), [["0"]])
+        self.assertEqual(self.minutes(), {"n0": 5})
+        self.led.assert_sound()
+
+    def test_it_counts_once_the_policy_says_the_same(self):
+        self.declare("H100-80GB")
+        a = self.replica()
+        self.push(a, batch(0, 1), 1)
+        self.push(a, self.says(2, self.L40S), 0)
+        self.declare("L40S")
+        self.push(a, batch(0, 3), 1)
+        self.push(a, batch(0, 4), 1)
+        self.push(a, batch(0, 5), 1, grouped=True)
+        self.assertEqual(self.led.rows("select count(*) from stream_device_entry"), [["0"]])
+        self.assertEqual(self.led.value("select short_model from gpu"), "L40S")
+
+    def test_the_first_word_of_a_gpu_may_be_corrected_by_the_next(self):
+        self.declare("H100-80GB")
+        a = self.replica()
+        self.push(a, self.says(1, self.L40S) | {"holders": batch(0, 1)["holders"]}, 0)
+        self.push(a, batch(0, 2), 0)
+        self.push(a, self.says(3, self.H100), 1)
+        self.push(a, batch(0, 4), 1, grouped=True)
+
+    def test_a_batch_that_is_refused_has_described_its_gpus_all_the_same(self):
+        self.declare("H100-80GB")
+        a = self.replica()
+        self.push(a, batch(0, 1), 1)
+        absurd = self.says(2, self.L40S)
+        absurd["records"][0][13] = 10**12
+        (r,) = a.push(absurd)
+        self.assertEqual((r["quarantined"], list(r["classes"])), (1, ["energy"]))
+        self.push(a, batch(0, 3), 0)
+
+    def test_only_declarations_in_force_are_asked_about(self):
+        self.led.now = START + 3 * HOUR
+        self.declare("L40S", "18:00")
+        self.declare("H100-80GB", "20:00")
+        self.declare("L40S", "22:00")
+        a = self.replica()
+        self.push(a, batch(0, 1), 1)
+        claims = lambda: int(self.led.value("select coalesce(sum(calls), 0) from pg_stat_user_functions where funcname = 'gpu_claim'"))
+        self.led.rows(f"alter database {self.led.name} set track_functions = 'all'")
+        fresh = self.replica()
+        self.push(fresh, batch(0, 2), 1, grouped=False)
+        self.push(fresh, batch(0, 3), 1, grouped=True)
+        late = batch(0, 4, from_ns=START + 2 * HOUR, to_ns=START + 2 * HOUR + MINUTE)
+        late["records"][0][6] = START + 2 * HOUR
+        self.assertEqual(claims(), 0)
+        self.push(fresh, late, 0)  # what the replica remembers holds until the next declaration
+        fresh.__exit__()
+        self.assertEqual(claims(), 1)
+
+
 if __name__ == "__main__":
     unittest.main()
