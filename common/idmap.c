@@ -17,6 +17,12 @@ idmap_fini(struct idmap *m)
 	*m = (struct idmap){0};
 }
 
+size_t
+idmap_bytes(const struct idmap *m)
+{
+	return m->slots != NULL ? m->cap * sizeof(*m->slots) : 0;
+}
+
 void
 idmap_clear(struct idmap *m)
 {

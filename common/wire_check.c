@@ -212,6 +212,27 @@ check_unique(const struct wire_layout *l, const void *things, size_t count, stru
 	return true;
 }
 
+/* Rule 4's limit on instances, wherever their GPU was introduced. */
+static bool
+check_instances(const struct wire_batch *b, struct err *err)
+{
+	owned(mem) uint32_t *gpus = NULL;
+	size_t n = 0;
+
+	if (b->device_count <= LIMIT_BATCH_INSTANCES)
+		return true;
+	gpus = mem_array(b->device_count, sizeof(*gpus));
+	for (size_t i = 0; i < b->device_count; i++)
+		if (b->devices[i].gpu != b->devices[i].id)
+			gpus[n++] = b->devices[i].gpu;
+	qsort(gpus, n, sizeof(*gpus), compare_u32);
+	for (size_t i = LIMIT_BATCH_INSTANCES; i < n; i++)
+		if (gpus[i] == gpus[i - LIMIT_BATCH_INSTANCES])
+			return err_set(err, ERR_INVALID, "batch: GPU id %" PRIu32 " has more than %d MIG instances", gpus[i],
+			               LIMIT_BATCH_INSTANCES);
+	return true;
+}
+
 _Static_assert(offsetof(struct wire_device, id) == 0 && offsetof(struct wire_holder, id) == 0,
                "check_unique reads ids there");
 
@@ -241,6 +262,6 @@ wire_check(const struct wire_batch *b, struct err *err)
 		    !check_shares(&at, &b->records[i], err))
 			return false;
 	}
-	return check_unique(&wire_device_layout, b->devices, b->device_count, err) &&
+	return check_instances(b, err) && check_unique(&wire_device_layout, b->devices, b->device_count, err) &&
 	       check_unique(&wire_holder_layout, b->holders, b->holder_count, err);
 }

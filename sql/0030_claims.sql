@@ -326,6 +326,7 @@ COMMENT ON COLUMN batch_set_aside.gpu IS 'its UUID as the batch says it; it may 
 COMMENT ON COLUMN batch_set_aside.class IS 'two-nodes: it is another node''s; retired; model: the policy declares another model of the node';
 COMMENT ON COLUMN batch_set_aside.from_ns IS 'where its records begin';
 CREATE INDEX batch_set_aside_gpu ON batch_set_aside (gpu);
+CREATE INDEX batch_set_aside_open ON batch_set_aside (stream_id, seq) WHERE decision IS NULL;
 CREATE TRIGGER released_stays_released BEFORE UPDATE ON batch_set_aside
 	FOR EACH ROW WHEN (OLD.decision = 'released') EXECUTE FUNCTION released_stays_released();
 

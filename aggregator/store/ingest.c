@@ -390,6 +390,7 @@ ingest_once(struct ingest *in, struct ingest_result *ret, struct err *err)
 	int64_t next = 0;
 
 	in->policy_locked = false;
+	in->aside_read = false;
 	in->node_had = false;
 	if (!db_tx_begin(&tx, in->db, err) || !lock_stream(in, err))
 		return false;

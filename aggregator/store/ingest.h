@@ -76,6 +76,7 @@ struct dict {
 	struct idmap owner_ids; /* holder_id -> its first owner */
 };
 void dict_fini(struct dict *d);
+size_t dict_bytes(const struct dict *d); /* what it holds, its texts included */
 
 enum frame_fate { FATE_DUPLICATE, FATE_ACCEPTED, FATE_QUARANTINED, FATE_LOSS };
 struct ingest_frame {
@@ -144,6 +145,8 @@ struct ingest {
 	bool held, approved; /* its node's batches are put aside; it is approved, and others of it come first */
 	int64_t held_bytes, held_max;
 	bool policy_locked;
+	bool aside_read; /* how many GPUs in batches of the node are set aside and undecided: */
+	int64_t aside_open;
 	int64_t policy_version; /* 0: none yet */
 	/* One of a group: what only the ledger could answer is not asked, and the push is then not for the group. */
 	bool grouped, unsteady;
@@ -273,6 +276,7 @@ void ingest_count(const struct ingest *in, struct ingest_result *ret);
 struct stream_known {
 	struct stream_known *next;          /* in its bucket */
 	struct stream_known *newer, *older; /* by use */
+	size_t bytes;                       /* what it holds, since it was put there */
 	char *node;
 	uint8_t boot_id[WIRE_BOOT_ID_SIZE];
 	uint64_t epoch;

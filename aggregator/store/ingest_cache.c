@@ -6,23 +6,22 @@
  *  2. it is true of one database of one server (struct db_ledger), and under one version of the policy, which decides whose
  *     a holder is and how the cluster is called. The cursor is never kept: it is read under its lock each time
  *  3. whoever takes an entry owns it: nobody changes what another one reads
- *  4. beyond a number of things kept, the streams that have not pushed for longest are forgotten */
+ *  4. beyond a number of bytes kept, the streams that have not pushed for longest are forgotten */
 #include <pthread.h>
 #include <string.h>
 
 #include "aggregator/store/ingest.h"
 #include "common/text.h"
 
-#define BUCKETS 4096u       /* a power of two */
-#define KEPT_MAX 1000000u   /* dictionary entries; some 50 bytes each */
-#define STREAM_OVERHEAD 20u /* a stream without entries counts as this many */
+#define BUCKETS 4096u                 /* a power of two */
+#define KEPT_MAX ((size_t)128u << 20) /* bytes; a stream of eight GPUs and fifty holders has some eight thousand */
 
 struct ingest_cache {
 	pthread_mutex_t lock;
 	struct stream_known *bucket[BUCKETS];
 	struct stream_known *newest, *oldest;
 	int64_t slice_ns;
-	size_t kept;
+	size_t kept; /* bytes */
 	int64_t server_started_us, database; /* of the days */
 	int64_t days_from, days_until;       /* their partitions exist */
 };
@@ -62,10 +61,12 @@ ingest_cache_free(struct ingest_cache *c)
 	mem_free(c);
 }
 
+/* What it holds, with some bytes that the allocator takes for itself. */
 static size_t
 weight(const struct stream_known *k)
 {
-	return STREAM_OVERHEAD + k->dict.device_count + k->dict.holder_count + k->dict.owner_count + 2 * k->slice.cap;
+	return sizeof(*k) + 64 + strlen(k->node) + strlen(k->cluster) + dict_bytes(&k->dict) +
+	       k->slice.cap * sizeof(*k->slice.at) + idmap_bytes(&k->slice.index);
 }
 
 static struct stream_known **
@@ -88,7 +89,7 @@ unlink_at(struct ingest_cache *c, struct stream_known **at)
 	*at = k->next;
 	*(k->newer ? &k->newer->older : &c->newest) = k->older;
 	*(k->older ? &k->older->newer : &c->oldest) = k->newer;
-	c->kept -= weight(k);
+	c->kept -= k->bytes;
 	k->next = k->newer = k->older = NULL;
 	return k;
 }
@@ -136,6 +137,7 @@ ingest_cache_put(struct ingest_cache *c, struct stream_known *k)
 {
 	struct stream_known **at = bucket_of(c, k->node, k->boot_id, k->epoch), *before, *gone;
 
+	k->bytes = weight(k);
 	pthread_mutex_lock(&c->lock);
 	before = unlink_same(c, k->node, k->boot_id, k->epoch);
 	k->next = *at;
@@ -144,7 +146,7 @@ ingest_cache_put(struct ingest_cache *c, struct stream_known *k)
 	k->older = c->newest;
 	*(c->newest ? &c->newest->newer : &c->oldest) = k;
 	c->newest = k;
-	c->kept += weight(k);
+	c->kept += k->bytes;
 	gone = make_room(c);
 	pthread_mutex_unlock(&c->lock);
 	stream_known_free(before);

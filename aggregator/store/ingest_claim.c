@@ -5,13 +5,15 @@
  *     batch, late ones, and one that is reported or declared otherwise than known, as long as it is: what the stream said of it last is
  *     kept until its records count
  *  2. the records of a GPU that is not the node's are set aside, by batch and GPU; the batch is accepted, and nothing has a row
- *     because of them
+ *     because of them. Beyond LIMIT_NODE_SET_ASIDE of them that nobody has decided about, the batch is refused as a whole: then it is one row
+ *     until somebody does. An operator who releases a batch has decided
  *  3. an instance of the node's own GPU that the ledger knows with another profile or other units is a contradiction: the whole
  *     batch is refused, and what the ledger said in rule 1 is taken back
  *  4. devices and holders that the other records name are entered, and the records get their ids */
 #include <string.h>
 
 #include "aggregator/store/ingest.h"
+#include "common/limits.h"
 #include "common/units.h"
 
 void
@@ -133,6 +135,50 @@ mark_gpus(struct ingest *in, struct ingest_frame *f, const PGresult *claims)
 	}
 }
 
+static bool
+count_open(struct ingest *in, struct err *err)
+{
+	static const struct db_stmt stmt = {
+		"set aside open", "SELECT count(*) FROM (SELECT FROM stream s JOIN batch_set_aside a ON a.stream_id = s.id "
+				  "WHERE s.node_id = $1 AND a.decision IS NULL LIMIT $2) x"};
+	owned(result) PGresult *r = NULL;
+	struct db_args a = {0};
+
+	if (in->aside_read)
+		return true;
+	arg_i64(&a, in->node_id);
+	arg_i64(&a, LIMIT_NODE_SET_ASIDE);
+	if (!db_run(in->db, &stmt, &a, &r, err))
+		return false;
+	in->aside_open = res_i64(r, 0, 0);
+	in->aside_read = true;
+	return true;
+}
+
+/* Rule 2's end. *ret_refused: the batch is. */
+static bool
+check_open(struct ingest *in, struct ingest_frame *f, bool *ret_refused, struct err *err)
+{
+	*ret_refused = false;
+	if (f->aside_count == 0 || in->overruled)
+		return true;
+	if (!count_open(in, err))
+		return false;
+	in->aside_open += (int64_t)f->aside_count;
+	if (in->aside_open <= LIMIT_NODE_SET_ASIDE)
+		return true;
+	in->aside_open -= (int64_t)f->aside_count;
+	*ret_refused = true;
+	f->klass = f->aside[0].klass;
+	err_set(&f->reason, ERR_INVALID,
+	        "node %s has %" PRId64
+	        " GPUs in its batches whose records are set aside and undecided, with these %zu more than %d: %.400s",
+	        f->batch->node, in->aside_open, f->aside_count, LIMIT_NODE_SET_ASIDE, f->aside[0].reason);
+	set_asides_free(take(f->aside), f->aside_count);
+	f->aside_count = 0;
+	return true;
+}
+
 /* Whether the records of a GPU count here: it is the node's, and the one that is asked for where only one is. */
 static bool
 counts(const struct ingest *in, const struct dict_gpu *g)
@@ -232,7 +278,7 @@ bool
 ingest_claim(struct ingest *in, struct ingest_frame *f, struct err *err)
 {
 	owned(result) PGresult *claims = NULL;
-	bool asked = false, taken = false;
+	bool asked = false, taken = false, refused = false;
 
 	f->counted = (int64_t)f->batch->record_count;
 	for (size_t i = 0; i < in->dict.gpu_count; i++)
@@ -246,8 +292,10 @@ ingest_claim(struct ingest *in, struct ingest_frame *f, struct err *err)
 	              !ask(in, f, &claims, err)))
 		return false;
 	mark_gpus(in, f, claims);
+	if (!check_open(in, f, &refused, err))
+		return false;
 	mark_needed(in, f);
-	if (contradicts(&in->dict, f))
+	if (refused || contradicts(&in->dict, f))
 		return !asked || db_script(in->db, "ROLLBACK TO SAVEPOINT claims; RELEASE SAVEPOINT claims", err);
 	if (asked) {
 		if (!db_script(in->db, "RELEASE SAVEPOINT claims", err))

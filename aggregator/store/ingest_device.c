@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "aggregator/store/ingest.h"
+#include "common/limits.h"
 #include "common/units.h"
 
 static struct wire_device *
@@ -178,6 +179,17 @@ note_again(struct ingest *in, size_t known, const struct wire_device *d, bool ke
 	}
 }
 
+/* How many devices the stream has named before of which no record counts. */
+static size_t
+unused(const struct dict *d)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < d->device_count; i++)
+		n += d->devices[i].kept && !d->devices[i].entered;
+	return n;
+}
+
 /* GPUs first, because instances refer to them. */
 bool
 dict_note_devices(struct ingest *in, const struct wire_device *devices, size_t n, bool kept, struct err *reason,
@@ -187,9 +199,18 @@ dict_note_devices(struct ingest *in, const struct wire_device *devices, size_t n
 	owned(result) PGresult *r = NULL;
 	struct dict *dict = &in->dict;
 	size_t known;
+	bool full;
 
 	if (n == 0)
 		return true;
+	full = !kept && unused(dict) >= LIMIT_STREAM_ENTRIES;
+	for (size_t i = 0; i < n && full; i++)
+		if (!idmap_find(&dict->device_ids, devices[i].id, &known)) {
+			err_set(reason, ERR_INVALID,
+			        "the stream has named %d devices and more of which no record counts, and names another one",
+			        LIMIT_STREAM_ENTRIES);
+			return true;
+		}
 	if (!gpu_uuids(dict, devices, n, uuids, reason))
 		return true;
 	if (!find(in, devices, uuids, n, &r, err))

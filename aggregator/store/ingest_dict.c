@@ -51,6 +51,54 @@ dict_fini(struct dict *d)
 	memset(d, 0, sizeof(*d));
 }
 
+static size_t
+text_bytes(const char *s)
+{
+	return s != NULL ? strlen(s) + 17 : 0; /* with what the allocator adds */
+}
+
+/* As room() below has it. */
+static size_t
+array_bytes_of(size_t count, size_t size)
+{
+	size_t cap = 1;
+
+	while (cap < count)
+		cap *= 2;
+	return count == 0 ? 0 : cap * size;
+}
+
+size_t
+dict_bytes(const struct dict *d)
+{
+	size_t sum = array_bytes_of(d->gpu_count, sizeof(*d->gpus)) +
+	             array_bytes_of(d->device_count, sizeof(*d->devices)) +
+	             array_bytes_of(d->holder_count, sizeof(*d->holders)) + d->owner_count * sizeof(*d->owners) +
+	             idmap_bytes(&d->gpu_ids) + idmap_bytes(&d->gpu_uuids) + idmap_bytes(&d->device_ids) +
+	             idmap_bytes(&d->holder_ids) + idmap_bytes(&d->owner_ids);
+
+	for (size_t i = 0; i < d->gpu_count; i++)
+		sum += text_bytes(d->gpus[i].uuid);
+	for (size_t i = 0; i < d->device_count; i++) {
+		const struct wire_device *e = d->devices[i].entry;
+
+		if (e != NULL)
+			sum += sizeof(*e) + text_bytes(e->uuid) + text_bytes(e->model) + text_bytes(e->profile);
+	}
+	for (size_t i = 0; i < d->holder_count; i++) {
+		const struct wire_holder *e = d->holders[i].entry;
+
+		if (e != NULL)
+			sum += sizeof(*e) + text_bytes(e->ns) + text_bytes(e->pod) + text_bytes(e->pod_uid) +
+			       text_bytes(e->container) + text_bytes(e->slurm_job) + text_bytes(e->slurm_account) +
+			       text_bytes(e->user) + text_bytes(e->group) + text_bytes(e->labels);
+	}
+	for (size_t i = 0; i < d->classes.count; i++)
+		sum += sizeof(d->classes.at[i]) + text_bytes(d->classes.at[i].cluster) +
+		       text_bytes(d->classes.at[i].gpu_model) + text_bytes(d->classes.at[i].profile);
+	return sum;
+}
+
 /* Arrays double when their count reaches a power of two. */
 static void *
 room(void *array, size_t count, size_t size)

@@ -59,10 +59,11 @@ store_backlog(struct db *db, int64_t now_ns, struct backlog *ret, struct err *er
 {
 	static const struct db_stmt stmt = {
 		"live backlog",
-		"SELECT q.n, q.age, h.open, h.dirty, h.age, x.n FROM (SELECT count(*) AS n, "
-		"coalesce(ns_of(now()) - ns_of(min(received_at)), 0) AS age FROM (SELECT received_at "
-		"FROM ingest_batch WHERE status = 'quarantined' AND decision IS NULL AND class IS DISTINCT FROM 'unapproved' UNION ALL SELECT b.received_at "
-		"FROM batch_set_aside a JOIN ingest_batch b USING (stream_id, seq) WHERE a.decision IS NULL) w) q, (SELECT count(*) AS n FROM node "
+		"SELECT q.n, q.age, h.open, h.dirty, h.age, x.n FROM (SELECT coalesce(sum(n), 0)::bigint AS n, "
+		"coalesce(ns_of(now()) - ns_of(min(received_at)), 0) AS age FROM (SELECT 1 AS n, received_at "
+		"FROM ingest_batch WHERE status = 'quarantined' AND decision IS NULL AND class IS DISTINCT FROM 'unapproved' UNION ALL SELECT a.n, b.received_at "
+		"FROM (SELECT stream_id, min(seq) AS seq, count(*) AS n FROM batch_set_aside WHERE decision IS NULL GROUP BY stream_id) a "
+		"JOIN ingest_batch b USING (stream_id, seq)) w) q, (SELECT count(*) AS n FROM node "
 		"WHERE approved_at IS NULL AND (EXISTS (SELECT FROM stream s WHERE s.node_id = node.id) OR EXISTS (SELECT FROM node_status s "
 		"WHERE s.node_id = node.id))) x, (SELECT count(*) FILTER (WHERE NOT dirty) AS open, "
 		"count(*) FILTER (WHERE dirty) AS dirty, coalesce($1 - ns_of(min(hour)) - 3600000000000, 0) AS age "

@@ -281,5 +281,59 @@ class Models(Base):
         self.assertEqual(claims(), 1)
 
 
+class Limits(Base):
+    """What one approved node can leave behind is bounded."""
+
+    def devices(self, first, count, **more):
+        return [{"id": i, "uuid": f"GPU-x{i}", "model": H100, **more} for i in range(first, first + count)]
+
+    def test_beyond_a_number_of_undecided_ones_a_batch_is_refused_whole(self):
+        a = self.replica()
+        self.steady(a, [0])
+        claim = lambda seq: batch(1, seq, devices=[{"id": 1, "uuid": "GPU-0", "model": H100}] if seq == 1 else [])
+        (r,) = a.push(claim(1))
+        self.assertEqual((r["batches"], r["set_aside"]), (1, 1), r)
+        # as if it had claimed many
+        fill = "set session_replication_role = replica; "
+        self.led.rows(fill + "insert into batch_set_aside (stream_id, seq, gpu, class, reason, records, from_ns, to_ns) select stream_id, seq, 'GPU-y' || i, class, reason, 1, from_ns, to_ns "
+                             "from batch_set_aside, generate_series(1, 65534) i")  # fmt: skip
+        (r,) = a.push(claim(2))
+        self.assertEqual((r["batches"], r["set_aside"], r["quarantined"]), (1, 1, 0), "the last one")
+        (r,) = a.push([claim(3), claim(4)])
+        self.assertEqual((r["batches"], r["quarantined"], r["classes"]), (0, 2, {"two-nodes": 2}), r)
+        self.assertIn("65536 GPUs in its batches whose records are set aside and undecided", r["reason"])
+        self.assertIn("GPU GPU-0 is in service on node n0", r["reason"])
+        (r,) = a.push(batch(0, 2))
+        self.assertEqual((r["ok"], r["records"], r["set_aside"]), (True, 1, 0), "its owner goes on")
+        plan = "".join(x for [x] in self.led.rows("analyze batch_set_aside; explain select count(*) from batch_set_aside where decision is null and stream_id = 7"))
+        self.assertIn("batch_set_aside_open", plan)
+        self.led.rows(fill + "delete from batch_set_aside where gpu like 'GPU-y%'")
+        (r,) = a.push(claim(5))
+        self.assertEqual((r["set_aside"], r["quarantined"]), (1, 0), "decided, it is set aside by GPU again")
+
+    def test_a_stream_names_so_many_devices_that_no_record_needs(self):
+        a = self.replica()
+        self.steady(a, [0])
+        for i in range(8):
+            (r,) = a.push(batch(0, 2 + i, devices=self.devices(2 + 1024 * i, 1024)))
+            self.assertEqual((r["quarantined"], r["records"]), (0, 1), r)
+        (r,) = a.push(batch(0, 10, devices=self.devices(9000, 1)))
+        self.assertEqual((r["quarantined"], r["classes"]), (1, {"dictionary": 1}), r)
+        self.assertIn("8192 devices", r["reason"])
+        (r,) = a.push(batch(0, 11))
+        self.assertEqual((r["quarantined"], r["records"]), (0, 1), r)
+        self.assertEqual(self.led.value("select count(*) from stream_device_entry"), "8192")
+
+    def test_a_gpu_has_so_many_instances_in_a_batch(self):
+        a = self.replica()
+        self.steady(a, [0])
+        parts = lambda n: [{"id": 100 + i, "gpu": 1, "uuid": f"MIG-{i}", "model": H100, "gi": i, "ci": 0, "created_ns": 7, "profile": "1g.10gb", "units": 675} for i in range(n)]
+        (r,) = a.push(batch(0, 2, devices=parts(448)))
+        self.assertEqual((r["quarantined"], r["records"]), (0, 1), r)
+        (r,) = a.push(batch(0, 3, devices=parts(449)))
+        self.assertEqual((r["quarantined"], r["classes"]), (1, {"format": 1}), r)
+        self.assertIn("GPU id 1 has more than 448 MIG instances", r["reason"])
+
+
 if __name__ == "__main__":
     unittest.main()

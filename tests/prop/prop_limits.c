@@ -71,7 +71,7 @@ node_generate(struct prop_source *s, void *c)
 	else
 		k->gpus = 1 + prop_index(s, 3);
 	if (k->gpus < 4 && prop_bool(s))
-		k->kinds = draw_size(s, LIMIT_GPU_INSTANCES);
+		k->kinds = draw_size(s, prop_index(s, 4) > 0 ? LIMIT_GPU_INSTANCES : LIMIT_BATCH_INSTANCES);
 	k->units = prop_bool(s) ? 0 : (int64_t)prop_u64(s, UNITS_PER_GPU);
 }
 
@@ -250,6 +250,10 @@ node_holds(const void *c, struct buf *why)
 	buf_init(&status, TEXT_BYTES);
 	status_of(b, k->kinds, &status);
 	parsed = live_parse(buf_text(&status), status.len, &live, &err);
+	if (on_wire && k->kinds > LIMIT_BATCH_INSTANCES) {
+		buf_printf(why, "a batch may have %zu instances of a GPU", k->kinds);
+		return false;
+	}
 	if (on_wire && at_once && !parsed) {
 		buf_printf(why, "a batch may have it, a status may not: %s", err.text);
 		return false;
