@@ -187,6 +187,8 @@ MUST_CHECK bool dict_enter_devices(struct ingest *in, struct err *err);
 MUST_CHECK bool dict_enter_holders(struct ingest *in, struct err *err);
 /* A statement whose first argument is the stream, and columns; nothing where there are no rows. */
 MUST_CHECK bool dict_store(struct ingest *in, const struct db_stmt *stmt, struct db_columns *rows, struct err *err);
+/* Entries of devices that the ledger has, or that are said anew. */
+MUST_CHECK bool dict_drop_devices(struct ingest *in, struct db_columns *locals, struct err *err);
 /* The holders of a batch in the ledger, made and attributed where they are new. Needs db, cluster_id and cluster of in; ids are
  * 0 before. */
 MUST_CHECK bool holder_ids(struct ingest *in, const struct wire_holder *const *holders, size_t n, int64_t *ids,

@@ -282,9 +282,6 @@ dict_enter_devices(struct ingest *in, struct err *err)
 	static const struct db_stmt insert = {
 		"dict device insert", "INSERT INTO stream_device (stream_id, local_id, device_id) SELECT $1, l, d "
 				      "FROM unnest($2::bigint[], $3::integer[]) AS e(l, d)"};
-	static const struct db_stmt drop = {
-		"dict device drop",
-		"DELETE FROM stream_device_entry WHERE stream_id = $1 AND local_id = ANY ($2::bigint[])"};
 	owned(mem) struct dict_device **some = mem_array(in->dict.device_count, sizeof(*some));
 	in_place(db_columns) struct db_columns entered = {0}, gone = {0};
 	owned(result) PGresult *r = NULL;
@@ -312,5 +309,5 @@ dict_enter_devices(struct ingest *in, struct err *err)
 		some[i]->kept = false;
 		dict_entry(some[i], NULL);
 	}
-	return dict_store(in, &insert, &entered, err) && dict_store(in, &drop, &gone, err);
+	return dict_store(in, &insert, &entered, err) && dict_drop_devices(in, &gone, err);
 }

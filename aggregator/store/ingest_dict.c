@@ -387,6 +387,16 @@ dict_store(struct ingest *in, const struct db_stmt *stmt, struct db_columns *row
 	return db_run(in->db, stmt, &a, NULL, err);
 }
 
+bool
+dict_drop_devices(struct ingest *in, struct db_columns *locals, struct err *err)
+{
+	static const struct db_stmt stmt = {
+		"dict device drop",
+		"DELETE FROM stream_device_entry WHERE stream_id = $1 AND local_id = ANY ($2::bigint[])"};
+
+	return dict_store(in, &stmt, locals, err);
+}
+
 static bool
 keep_devices(struct ingest *in, struct err *err)
 {
@@ -394,9 +404,6 @@ keep_devices(struct ingest *in, struct err *err)
 		"dict device keep",
 		"INSERT INTO stream_device_entry SELECT $1, e.* FROM unnest($2::bigint[], $3::bigint[], $4::text[], $5::text[], "
 		"$6::text[], $7::integer[], $8::integer[], $9::bigint[], $10::smallint[], $11::bigint[], $12::integer[]) e"};
-	static const struct db_stmt drop = {
-		"dict device drop",
-		"DELETE FROM stream_device_entry WHERE stream_id = $1 AND local_id = ANY ($2::bigint[])"};
 	in_place(db_columns) struct db_columns c = {0}, gone = {0};
 
 	db_columns_init(&c, 11);
@@ -424,7 +431,7 @@ keep_devices(struct ingest *in, struct err *err)
 		array_i64(&c.col[9], d->entry->memory_bytes);
 		array_i64(&c.col[10], d->entry->index);
 	}
-	return dict_store(in, &drop, &gone, err) && dict_store(in, &stmt, &c, err);
+	return dict_drop_devices(in, &gone, err) && dict_store(in, &stmt, &c, err);
 }
 
 static bool
