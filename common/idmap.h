@@ -13,7 +13,7 @@ struct idmap {
 #define IDMAP_NONE SIZE_MAX
 
 void idmap_fini(struct idmap *m);
-void idmap_clear(struct idmap *m); /* keeps the memory */
+void idmap_clear(struct idmap *m);         /* keeps the memory */
 size_t idmap_bytes(const struct idmap *m); /* that it holds */
 /* The position stored under the key, or IDMAP_NONE. */
 size_t idmap_get(const struct idmap *m, uint64_t key);

@@ -228,8 +228,8 @@ check_instances(const struct wire_batch *b, struct err *err)
 	qsort(gpus, n, sizeof(*gpus), compare_u32);
 	for (size_t i = LIMIT_BATCH_INSTANCES; i < n; i++)
 		if (gpus[i] == gpus[i - LIMIT_BATCH_INSTANCES])
-			return err_set(err, ERR_INVALID, "batch: GPU id %" PRIu32 " has more than %d MIG instances", gpus[i],
-			               LIMIT_BATCH_INSTANCES);
+			return err_set(err, ERR_INVALID, "batch: GPU id %" PRIu32 " has more than %d MIG instances",
+			               gpus[i], LIMIT_BATCH_INSTANCES);
 	return true;
 }
 

@@ -37,7 +37,7 @@ struct dict_device {
 	bool other_shape; /* the ledger's row has another profile or other units */
 	bool needed;      /* by a record of the batch being judged */
 	int64_t units;
-	int32_t device_class;      /* index into dict.classes */
+	int32_t device_class; /* index into dict.classes */
 	/* What the stream said last, where the ledger does not have it; owned, or NULL. Of one that is entered: a GPU that was described
 	 * anew, which counts for nothing until its records do. */
 	struct wire_device *entry;
@@ -63,8 +63,8 @@ struct dict {
 	size_t gpu_count, device_count;
 	struct dict_holder *holders;
 	size_t holder_count;
-	bool services_read;    /* of GPUs in service on the node; then */
-	int64_t services_seen; /* what node.behind was at that time */
+	bool services_read;      /* of GPUs in service on the node; then */
+	int64_t services_seen;   /* what node.behind was at that time */
 	struct idmap gpu_ids;    /* gpu_id -> gpus */
 	struct idmap gpu_uuids;  /* hash of the UUID -> gpus */
 	struct idmap device_ids; /* local id -> devices */

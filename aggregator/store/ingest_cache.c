@@ -21,7 +21,7 @@ struct ingest_cache {
 	struct stream_known *bucket[BUCKETS];
 	struct stream_known *newest, *oldest;
 	int64_t slice_ns;
-	size_t kept; /* bytes */
+	size_t kept;                         /* bytes */
 	int64_t server_started_us, database; /* of the days */
 	int64_t days_from, days_until;       /* their partitions exist */
 };

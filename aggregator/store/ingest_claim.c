@@ -139,8 +139,9 @@ static bool
 count_open(struct ingest *in, struct err *err)
 {
 	static const struct db_stmt stmt = {
-		"set aside open", "SELECT count(*) FROM (SELECT FROM stream s JOIN batch_set_aside a ON a.stream_id = s.id "
-				  "WHERE s.node_id = $1 AND a.decision IS NULL LIMIT $2) x"};
+		"set aside open",
+		"SELECT count(*) FROM (SELECT FROM stream s JOIN batch_set_aside a ON a.stream_id = s.id "
+		"WHERE s.node_id = $1 AND a.decision IS NULL LIMIT $2) x"};
 	owned(result) PGresult *r = NULL;
 	struct db_args a = {0};
 
@@ -288,8 +289,8 @@ ingest_claim(struct ingest *in, struct ingest_frame *f, struct err *err)
 	in->unsteady = in->grouped;
 	if (in->unsteady)
 		return true;
-	if (asked && (!ingest_policy_lock(in, err) || !db_script(in->db, "SAVEPOINT claims", err) ||
-	              !ask(in, f, &claims, err)))
+	if (asked &&
+	    (!ingest_policy_lock(in, err) || !db_script(in->db, "SAVEPOINT claims", err) || !ask(in, f, &claims, err)))
 		return false;
 	mark_gpus(in, f, claims);
 	if (!check_open(in, f, &refused, err))

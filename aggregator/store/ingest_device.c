@@ -68,11 +68,13 @@ find(struct ingest *in, const struct wire_device *devices, const char *const *uu
 		"device find",
 		"SELECT g.id, d.id, d.units = e.units AND d.profile = e.profile, m.short_model, "
 		"(m.model, m.memory_bytes, g.index) IS DISTINCT FROM (e.model, e.memory_bytes, e.index), s.from_ns, s.until_ns, " DICT_DECLARED_OTHERWISE(
-			"$1", "$11") ", " DICT_SERVICES_SEEN("$1") " FROM unnest($2::text[], $3::integer[], $4::integer[], $5::bigint[], $6::text[], "
-			      "$7::smallint[], $8::text[], $9::bigint[], $10::integer[]) WITH ORDINALITY "
-			      "AS e(uuid, gi, ci, created_ns, profile, units, model, memory_bytes, index, ord) "
-			      "LEFT JOIN gpu g ON g.uuid = e.uuid LEFT JOIN device d ON d.gpu_id = g.id AND d.gi = e.gi AND d.ci = e.ci "
-			      "AND d.created_ns = e.created_ns " DICT_LAST_SERVICE("$1") "ORDER BY e.ord"};
+			"$1",
+			"$11") ", " DICT_SERVICES_SEEN("$1") " FROM unnest($2::text[], $3::integer[], $4::integer[], $5::bigint[], $6::text[], "
+							     "$7::smallint[], $8::text[], $9::bigint[], $10::integer[]) WITH ORDINALITY "
+							     "AS e(uuid, gi, ci, created_ns, profile, units, model, memory_bytes, index, ord) "
+							     "LEFT JOIN gpu g ON g.uuid = e.uuid LEFT JOIN device d ON d.gpu_id = g.id AND d.gi = e.gi AND d.ci = e.ci "
+							     "AND d.created_ns = e.created_ns " DICT_LAST_SERVICE(
+								     "$1") "ORDER BY e.ord"};
 	in_place(db_columns) struct db_columns c = {0};
 	struct db_args a = {0};
 

@@ -204,8 +204,10 @@ load_devices(struct ingest *in, struct err *err)
 	static const struct db_stmt stmt = {
 		"dict devices",
 		"SELECT x.local_id, d.id, g.id, g.uuid, d.gi = -1, d.units, d.profile, m.short_model, s.from_ns, s.until_ns, " DICT_DECLARED_OTHERWISE(
-			"$2", "$3") ", " DICT_SERVICES_SEEN("$2") " FROM stream_device x JOIN device d ON d.id = x.device_id "
-			      "JOIN gpu g ON g.id = d.gpu_id " DICT_LAST_SERVICE("$2") "WHERE x.stream_id = $1"};
+			"$2",
+			"$3") ", " DICT_SERVICES_SEEN("$2") " FROM stream_device x JOIN device d ON d.id = x.device_id "
+							    "JOIN gpu g ON g.id = d.gpu_id " DICT_LAST_SERVICE(
+								    "$2") "WHERE x.stream_id = $1"};
 	owned(result) PGresult *r = NULL;
 	struct dict *d = &in->dict;
 	struct db_args a = {0};

@@ -148,8 +148,9 @@ begin(struct db_tx *tx, struct db *db, struct ingest_push *const *group, size_t 
 		"SELECT DISTINCT ON (node_id, gpu_id) node_id, gpu_id, from_ns, until_ns FROM gpu_service "
 		"WHERE node_id = ANY ($1::integer[]) ORDER BY node_id, gpu_id, from_ns DESC"};
 	static const struct db_stmt words = {
-		"group words", "SELECT DISTINCT e.stream_id FROM stream_device_entry e JOIN stream_device x ON x.stream_id = e.stream_id "
-			       "AND x.local_id = e.local_id WHERE e.stream_id = ANY ($1::integer[])"};
+		"group words",
+		"SELECT DISTINCT e.stream_id FROM stream_device_entry e JOIN stream_device x ON x.stream_id = e.stream_id "
+		"AND x.local_id = e.local_id WHERE e.stream_id = ANY ($1::integer[])"};
 	static const struct db_stmt share = {"group hours",
 	                                     "SELECT node_hours_share($1::integer[], $2::timestamptz[])"};
 	owned(result) PGresult *locked = NULL, *served = NULL, *said = NULL, *sealed = NULL;

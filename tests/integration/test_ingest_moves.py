@@ -1,6 +1,8 @@
 """A GPU that is moved while pushes are under way, and claims that come at the same moment: what is judged by services that have ended meanwhile
 is judged again, and what is refused writes nothing."""
 
+# also: san
+
 import contextlib
 import threading
 import unittest
