@@ -21,11 +21,11 @@
 #define LIMIT_GPU_INSTANCES 56   /* MIG instances of one GPU; a book has as many kinds of devices on one */
 #define LIMIT_CLASSES 100        /* priority classes */
 #define LIMIT_BATCH_HOLDERS 4096 /* that one batch may name */
-#define LIMIT_BATCH_INSTANCES \
-	448 /* MIG instances of one GPU in one batch, which may have been cut several times meanwhile */
-#define LIMIT_STREAM_ENTRIES \
-	8192 /* devices that a stream has named and of which no record counts, when a batch names more */
-#define LIMIT_NODE_SET_ASIDE \
-	65536 /* GPUs in batches of one node whose records are set aside, and nobody has decided about them */
+/* MIG instances of one GPU in one batch, which may have been cut several times meanwhile. */
+#define LIMIT_BATCH_INSTANCES 448
+/* Devices that a stream has named and of which no record counts, when a batch names more. */
+#define LIMIT_STREAM_ENTRIES 8192
+/* GPUs in batches of one node whose records are set aside, and nobody has decided about them. */
+#define LIMIT_NODE_SET_ASIDE 65536
 
 #endif
