@@ -264,6 +264,20 @@ BEGIN
 	PERFORM tollgate.node_hours_dirty(p_node, p_from_ns);
 END $$;
 
+-- How many other GPUs (of a model, or of all) a node has at that time: those that it has just brought, and those that had records in the quarter-hour before. One
+-- that was taken out counts no longer, though its service goes on until somebody else has it.
+CREATE FUNCTION gpus_beside(p_node integer, p_gpu integer, p_model text, p_from_ns bigint, p_until_ns bigint) RETURNS bigint LANGUAGE sql STABLE
+	BEGIN ATOMIC
+		SELECT count(DISTINCT s.gpu_id) FROM gpu_service s JOIN gpu g ON g.id = s.gpu_id
+			WHERE s.node_id = p_node AND s.gpu_id IS DISTINCT FROM p_gpu AND (p_model IS NULL OR g.short_model = p_model)
+				AND int8range(s.from_ns, s.until_ns) && int8range(p_from_ns, p_until_ns)
+				AND (s.from_ns >= p_from_ns - 900000000000
+					OR EXISTS (SELECT FROM usage_interval i WHERE i.node_id = p_node AND i.start_ns >= p_from_ns - 900000000000 AND i.start_ns < p_until_ns
+						AND i.device_id IN (SELECT d.id FROM device d WHERE d.gpu_id = s.gpu_id))
+					OR EXISTS (SELECT FROM usage_hourly u WHERE u.node_id = p_node AND u.hour >= hour_of(p_from_ns) AND u.hour < at_ns(p_until_ns) AND u.sharing <> 0
+						AND u.device_id IN (SELECT d.id FROM device d WHERE d.gpu_id = s.gpu_id)));
+	END;
+
 -- A GPU as a batch names it, whose records reach from p_from_ns to p_until_ns. class is NULL when they count: then it has a row, is in
 -- service on the node, from from_ns to until_ns the last time, and is what the node says it is. Else nothing was written, but for the end of a
 -- service by rule 4b of gpu_serve().
@@ -272,6 +286,7 @@ CREATE FUNCTION gpu_claim(p_node integer, p_uuid text, p_model text, p_short_mod
 LANGUAGE plpgsql AS $$
 DECLARE
 	declared text;
+	most bigint;
 BEGIN
 	SELECT string_agg(DISTINCT d.model, ', ' ORDER BY d.model) INTO declared FROM tollgate.node_declared d
 		WHERE d.node_id = p_node AND d.effective @> tollgate.hour_of(p_from_ns);
@@ -282,6 +297,16 @@ BEGIN
 		RETURN;
 	END IF;
 	SELECT g.id INTO gpu_id FROM tollgate.gpu g WHERE g.uuid = p_uuid;
+	IF NOT EXISTS (SELECT FROM tollgate.gpu_service s WHERE s.gpu_id = gpu_claim.gpu_id AND s.node_id = p_node AND int8range(s.from_ns, s.until_ns) @> p_from_ns) THEN
+		SELECT coalesce(sum(d.count), 1024) INTO most FROM tollgate.node_declared d
+			WHERE d.node_id = p_node AND d.effective @> tollgate.hour_of(p_from_ns) AND d.model = p_short_model;
+		IF tollgate.gpus_beside(p_node, gpu_id, CASE WHEN declared IS NOT NULL THEN p_short_model END, p_from_ns, p_until_ns) >= most THEN
+			class := 'model';
+			why := 'is one more than the ' || most || CASE WHEN declared IS NOT NULL THEN ' ' || p_short_model || ' that the policy declares of the node'
+				ELSE ' that a node may have' END;
+			RETURN;
+		END IF;
+	END IF;
 	IF gpu_id IS NULL THEN
 		IF tollgate.is_retired(p_node, NULL, p_from_ns, p_until_ns) THEN
 			class := 'retired';

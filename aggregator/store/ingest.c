@@ -30,7 +30,8 @@ select_stream(struct ingest *in, PGresult **ret, struct err *err)
 	static const struct db_stmt stmt = {
 		"stream lock",
 		"SELECT s.id, s.node_id, s.next_seq, s.covered_until_ns, s.cluster_id, c.name, "
-		"coalesce((SELECT max(v.id) FROM policy_version v), 0), n.held, " STREAM_HAS_ENTRIES " FROM stream s "
+		"coalesce((SELECT max(v.id) FROM policy_version v), 0), n.held, n.covered_until_ns, " STREAM_HAS_ENTRIES
+		" FROM stream s "
 		"JOIN node n ON n.id = s.node_id JOIN cluster c ON c.id = s.cluster_id "
 		"WHERE n.name = $1 AND s.boot_id = encode($2, 'hex')::uuid AND s.epoch = $3 FOR NO KEY UPDATE OF s"};
 	const struct wire_batch *b = in->frames[0].batch;
@@ -86,7 +87,8 @@ lock_stream(struct ingest *in, struct err *err)
 	in->cluster = mem_strdup(res_text(r, 0, 5));
 	in->policy_version = res_i64(r, 0, 6);
 	in->held = res_bool(r, 0, 7);
-	in->has_entries = res_bool(r, 0, 8);
+	in->node_until_ns = res_null(r, 0, 8) ? INT64_MIN : res_i64(r, 0, 8);
+	in->has_entries = res_bool(r, 0, 9);
 	return !in->held || ingest_held_lock(in, err);
 }
 

@@ -135,6 +135,7 @@ struct ingest {
 	bool has_entries;                      /* of the stream: devices or holders that are not entered */
 	int64_t next_seq;                      /* of the stream before this call */
 	int64_t covered_until_ns;              /* of the stream; INT64_MIN: nothing yet */
+	int64_t node_until_ns;                 /* how far its node is covered by any stream; INT64_MIN: not at all */
 	bool node_had;                         /* how far its node was covered before is known: */
 	int64_t node_had_ns;                   /* INT64_MIN: not at all */
 	int64_t node_behind;                   /* how often something had come behind that */

@@ -107,7 +107,7 @@ take_cursor(struct ingest *in, const PGresult *locked)
 		in->unsteady = in->next_seq != in->frames[0].seq || in->policy_version != res_i64(locked, row, 3);
 		in->unsteady |= res_bool(locked, row, 8);
 		in->node_had = true;
-		in->node_had_ns = res_null(locked, row, 4) ? INT64_MIN : res_i64(locked, row, 4);
+		in->node_had_ns = in->node_until_ns = res_null(locked, row, 4) ? INT64_MIN : res_i64(locked, row, 4);
 		in->node_behind = in->dict.services_seen = res_i64(locked, row, 5);
 		in->hours_from_ns = res_null(locked, row, 6) ? INT64_MAX : res_i64(locked, row, 6);
 		in->hours_until_ns = res_null(locked, row, 7) ? INT64_MIN : res_i64(locked, row, 7);

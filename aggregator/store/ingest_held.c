@@ -146,8 +146,9 @@ lock_stream(struct ingest *in, struct err *err)
 {
 	static const struct db_stmt stmt = {
 		"held stream",
-		"SELECT s.next_seq, s.covered_until_ns, s.cluster_id, c.name, " STREAM_HAS_ENTRIES " FROM stream s "
-		"JOIN cluster c ON c.id = s.cluster_id WHERE s.id = $1 FOR NO KEY UPDATE OF s"};
+		"SELECT s.next_seq, s.covered_until_ns, s.cluster_id, c.name, n.covered_until_ns, " STREAM_HAS_ENTRIES
+		" FROM stream s "
+		"JOIN node n ON n.id = s.node_id JOIN cluster c ON c.id = s.cluster_id WHERE s.id = $1 FOR NO KEY UPDATE OF s"};
 	owned(result) PGresult *r = NULL;
 	struct db_args a = {0};
 
@@ -158,7 +159,8 @@ lock_stream(struct ingest *in, struct err *err)
 	in->covered_until_ns = res_null(r, 0, 1) ? INT64_MIN : res_i64(r, 0, 1);
 	in->cluster_id = res_i64(r, 0, 2);
 	in->cluster = mem_strdup(res_text(r, 0, 3));
-	in->has_entries = res_bool(r, 0, 4);
+	in->node_until_ns = res_null(r, 0, 4) ? INT64_MIN : res_i64(r, 0, 4);
+	in->has_entries = res_bool(r, 0, 5);
 	return true;
 }
 

@@ -7,6 +7,7 @@
  *  3. the node's clock was right when it sent; the time covered ends at most five minutes ahead of the clock and begins
  *     at most 45 days behind it
  *  4. it does not go back behind what the stream has covered already, nor behind where the ledger's evidence begins
+ *  4a. the streams of a node overlap by a quarter-hour at most within half a day
  *  5. every device and holder that a record names has been introduced, and no record weighs more than its device
  *  6. no GPU has more than 5040 units in the time covered
  *  6a. no GPU used more energy than its board can draw in that time, nor more memory than its model has (units.h): our table
@@ -16,7 +17,7 @@
  *
  * A batch refused by rules 3 to 7 has still introduced its dictionary; nothing has a row because of it. A loss batch is judged by rules 1 and 3's end.
  *
- * An operator who releases a batch overrules rule 3, but for time that is still ahead: that nobody can have measured.
+ * An operator who releases a batch overrules rules 3 and 4a, but for time that is still ahead: that nobody can have measured.
  * Rule 4 then asks for its place: later than every accepted batch of the stream with a lower number, earlier than every
  * one with a higher number. All others are judged again as the ledger is now: what was retired can be in service again,
  * but nobody can prove an hour whose batches are gone. */
@@ -31,6 +32,8 @@
 #define CATCH_UP_MAX_NS (2 * NS_PER_MIN)
 #define MEMORY_SHARED_BY 2
 #define BEHIND_MAX_NS (45 * NS_PER_DAY)
+#define TWICE_MAX_NS (15 * NS_PER_MIN)
+#define TWICE_NEAR_NS (12 * NS_PER_HOUR)
 
 const char *
 quarantine_class_name(enum quarantine_class c)
@@ -137,6 +140,44 @@ judge_place(struct ingest *in, struct ingest_frame *f, struct err *err)
 		REFUSE(f, QUARANTINE_COVERED,
 		       "covers time that batch %s of this stream accounts for, or that lies beyond it",
 		       res_text(r, 0, 0));
+	return true;
+}
+
+/* Rule 4a. From the first batch of a stream to its last it accounts for all of its node's time, so what several streams cover is what the node
+ * would account for twice. Streams overlap where a clock was set back, by little: more of it is nobody's clock. */
+static bool
+judge_twice(struct ingest *in, struct ingest_frame *f, struct err *err)
+{
+	static const struct db_stmt stmt = {
+		"batch twice",
+		"WITH asked AS (SELECT $1::bigint AS node_id, $2::bigint AS stream_id, $3::bigint AS from_ns, $4::bigint AS to_ns, $5::bigint AS near_ns), "
+		"e AS (SELECT int8range(greatest(x.from_ns, q.from_ns - q.near_ns), least(x.to_ns, q.to_ns + q.near_ns)) AS r FROM asked q JOIN stream s ON "
+		"s.node_id = q.node_id AND (s.id = q.stream_id OR s.covered_until_ns > q.from_ns - q.near_ns) LEFT JOIN LATERAL (SELECT b.from_ns FROM ingest_batch b "
+		"WHERE b.stream_id = s.id AND b.status = 'accepted' ORDER BY b.seq LIMIT 1) f ON true CROSS JOIN LATERAL (SELECT CASE WHEN s.id = q.stream_id THEN "
+		"least(f.from_ns, q.from_ns) ELSE f.from_ns END AS from_ns, CASE WHEN s.id = q.stream_id THEN greatest(s.covered_until_ns, q.to_ns) ELSE "
+		"s.covered_until_ns END AS to_ns) x WHERE x.from_ns < q.to_ns + q.near_ns AND x.from_ns < x.to_ns) "
+		"SELECT (SELECT sum(upper(e.r) - lower(e.r)) FROM e) - (SELECT sum(upper(p) - lower(p)) FROM (SELECT unnest(range_agg(e.r)) AS p FROM e) u)"};
+	const struct wire_batch *first = in->frames[0].batch; /* of this call: not stored yet */
+	owned(result) PGresult *r = NULL;
+	struct db_args a = {0};
+	char twice[TIME_TEXT_SIZE], limit[TIME_TEXT_SIZE];
+
+	if (f->batch->kind == WIRE_LOSS || in->overruled || f->batch->from_ns >= in->node_until_ns)
+		return true;
+	in->unsteady = in->grouped;
+	if (in->unsteady)
+		return true;
+	arg_i64(&a, in->node_id);
+	arg_i64(&a, in->stream_id);
+	arg_i64(&a, first->from_ns < f->batch->from_ns ? first->from_ns : f->batch->from_ns);
+	arg_i64(&a, f->batch->to_ns);
+	arg_i64(&a, TWICE_NEAR_NS);
+	if (!db_run(in->db, &stmt, &a, &r, err))
+		return false;
+	if (res_i64(r, 0, 0) > TWICE_MAX_NS)
+		REFUSE(f, QUARANTINE_COVERED,
+		       "with it the node would have accounted for %s twice within half a day, more than %s: its streams overlap",
+		       duration_format(res_i64(r, 0, 0), twice), duration_format(TWICE_MAX_NS, limit));
 	return true;
 }
 
@@ -280,6 +321,8 @@ judge(struct ingest *in, struct ingest_frame *f, bool *ret_noted, struct err *er
 	if (!refused(f) && in->overruled && !in->only_gpu && f->batch->kind != WIRE_LOSS && !judge_place(in, f, err))
 		return false;
 	if (!refused(f) && !judge_evidence(in, f, err))
+		return false;
+	if (!refused(f) && !judge_twice(in, f, err))
 		return false;
 	if (!refused(f))
 		judge_records(in, f);

@@ -171,6 +171,56 @@ class Claims(Base):
         self.sound()
 
 
+class Twice(Base):
+    """An approved node cannot account for more than there is."""
+
+    def billed(self, tenant):
+        groups = self.stack.get(f"/v1/usage?group_by=tenant&exact=1&from={rfc3339(self.at - 5 * DAY)}&to={rfc3339(self.at + HOUR)}").json()["groups"]
+        return sum(int(g["allocated_unit_ns"]) for g in groups if g["tenant"] == tenant) // (5040 * MINUTE)
+
+    def test_the_same_minutes_of_a_gpu_are_billed_once_whatever_the_number_of_streams(self):
+        start, before = self.at - 2 * DAY, self.billed("acme")
+        device, records = [gpu(1, f"GPU-{self.count}-x")], [held(1, start, 10 * MINUTE)]
+        answers = [Node(self, "evil", epoch=self.count * 1000 + i).send(start, 10 * MINUTE, device, records, [pod(1)]) for i in range(20)]
+        self.assertEqual(answers[0]["batches"], 1)
+        self.assertLessEqual(self.billed("acme") - before, 10 + 15, "once, and what clocks may be set back")
+        refused = self.stack.get("/v1/quarantine?node=evil&class=covered").json()["batches"]
+        self.assertGreaterEqual(len(refused), 18)
+        self.assertIn("its streams overlap", refused[0]["reason"])
+
+    def test_a_stream_of_many_short_batches_overlaps_no_more_than_one_of_long_ones(self):
+        start, before = (self.at - 3 * DAY) // (15 * MINUTE) * 15 * MINUTE, self.billed("acme")
+        for epoch in range(3):
+            node = Node(self, "evil", epoch=self.count * 1000 + 500 + epoch)
+            batches = [{"node": "evil", "boot_id": "bb" * 16, "epoch": node.epoch, "seq": i + 1, "flags": 1, "from_ns": start + i * 5 * MINUTE, "to_ns": start + (i + 1) * 5 * MINUTE,
+                        "devices": [gpu(1, f"GPU-{self.count}-y")] if i == 0 else [], "holders": [pod(1)] if i == 0 else [], "records": [held(1, start + i * 5 * MINUTE, 5 * MINUTE)]}
+                       for i in range(48)]  # fmt: skip
+            for at in range(0, 48, 12):
+                reply = self.stack.call("POST", "/v1/ingest", ledger.frames(batches[at : at + 12]), role="node evil")
+                self.assertEqual(reply.status, 200, reply.text())
+        self.assertLessEqual(self.billed("acme") - before, 240 + 15)
+        self.assertGreaterEqual(self.billed("acme") - before, 240)
+
+    def test_a_clock_that_is_set_back_a_little_loses_nothing(self):
+        self.begin()
+        again = Node(self, self.name, epoch=2)
+        start = self.at + 30 * NS
+        self.assertEqual(again.send(start, MINUTE, [gpu(1, self.uuid)], [held(1, start, MINUTE)], [pod(1)])["batches"], 1)
+
+    def test_no_more_gpus_count_than_the_policy_declares_of_a_node(self):
+        self.apply(self.others + "  - {name: small, tenant: globex, model: H100-80GB, gpus: 2}\n")
+        node, start, before = Node(self, "small"), self.at - 4 * DAY, self.billed("acme")
+        reply = node.send(start, 10 * MINUTE, [gpu(i + 1, f"GPU-{self.count}-s{i}") for i in range(50)], [held(i + 1, start, 10 * MINUTE) for i in range(50)], [pod(1)])
+        self.assertEqual((reply["batches"], reply["set_aside"]), (1, 48))
+        self.assertEqual(self.billed("acme") - before, 20)
+        [*rows] = [r for r in self.stack.get("/v1/quarantine?node=small").json()["batches"]]
+        self.assertIn("is one more than the 2 H100-80GB that the policy declares of the node", rows[0]["reason"])
+        # One that is put in later takes the place of one that is gone.
+        later = start + HOUR
+        reply = node.send(later, 10 * MINUTE, [gpu(100, f"GPU-{self.count}-new")], [held(1, later, 10 * MINUTE), held(100, later, 10 * MINUTE)], [])
+        self.assertEqual((reply["batches"], reply["set_aside"]), (1, 0))
+
+
 class Decided(Base):
     """How a GPU leaves its node, and how what was set aside is released."""
 
@@ -278,6 +328,11 @@ class Moment(Base):
 
 class Histories(Base):
     """What a GPU is and where its node is, by the hour."""
+
+    def setUp(self):
+        super().setUp()
+        # in the hour that runs: the one before it may be sealed by now, and keeps what was true
+        self.at = max(self.at, time.time_ns() // HOUR * HOUR)
 
     def old_day(self):
         """An hour's minute two days ago, folded with its day."""
