@@ -32,6 +32,7 @@ static const struct {
 	{"months", "closed months", false},
 	{"documents", "documents", false},
 	{"lines", "lines", false},
+	{"lines_rated", "lines rated again", false},
 	{"rows", "rows by the journal", false},
 	{"entries", "audit entries", false},
 	{"events", "quota events", false},
@@ -46,7 +47,7 @@ static const struct {
 	{"set_aside", "times a GPU's records of a batch are set aside, and billed to nobody", false},
 	{"unsealed", "entries are not sealed yet: who rewrites one before its seal is not found out", false},
 };
-enum { COUNT, LEFT_OUT, FIRST_SHOWN, FIRST_ROWS = 8, FIRST_SKIPPED = 16 };
+enum { COUNT, LEFT_OUT, FIRST_SHOWN, FIRST_ROWS = 8, FIRST_SKIPPED = 17 };
 
 static bool
 add_counts(struct verified *v, const json_t *reply, struct err *err)

@@ -5,14 +5,16 @@
  *  2. what stands against it is looked at first: what is final refuses it, the rest needs a reason, which is kept and audited
  *  3. corrections of the months before it are computed first, each in a snapshot of its own
  *  4. everything is written in one transaction, tenant by tenant, of one snapshot: a close that dies leaves nothing
- *  5. the month becomes closed with the last statement; what changes meanwhile is found in late_change, and corrected later
- *  6. what a job writes is what it has proved: rows that are others now are to be proved again */
+ *  5. what a job writes is what it has proved: rows that are others now are to be proved again
+ *  6. what was written is rated a second time (verify_lines.c), with the months that it corrects: a close whose lines differ is refused
+ *  7. the month becomes closed with the last statement; what changes meanwhile is found in late_change, and corrected later */
 #include <stdio.h>
 #include <string.h>
 
 #include "aggregator/core/rating_file.h"
 #include "aggregator/store/document_facts.h"
 #include "aggregator/store/period_rows.h"
+#include "aggregator/store/verify.h"
 
 #define PRICES_MAX (64u << 20)
 #define FACTS_MAX (256u << 20)
@@ -61,7 +63,7 @@ allowed(const struct period_checks *c, const struct period_close *rq, struct err
 	               buf_text(&found));
 }
 
-/* --- rule 6 --- */
+/* --- rule 5 --- */
 
 #define OF_DAYS(table) "SELECT '" table "', t::text FROM " table " t JOIN days d ON d.day = t.day UNION ALL "
 #define OF_ALL(table) "SELECT '" table "', t::text FROM " table " t UNION ALL "
@@ -106,7 +108,7 @@ load_facts(struct closing *c, struct err *err)
 	       month_facts_read(buf_text(&c->facts), c->facts.len, &c->read, err);
 }
 
-/* Rule 6. */
+/* Rule 5. */
 static bool
 still_as_proved(const struct closing *c, struct err *err)
 {
@@ -188,7 +190,38 @@ close_tenant(void *arg, const struct rating_input *in, struct err *err)
 	return write_tenant(c, &mine, tenant, rated, err);
 }
 
-/* --- rule 5 --- */
+/* --- rule 6 --- */
+
+/* Not those corrected months of which this snapshot has changes that their corrections do not have: they are corrected again. */
+static bool
+rate_again(const struct closing *c, struct err *err)
+{
+	static const struct db_stmt stmt = {
+		"period months billed",
+		"SELECT $1 UNION SELECT i.month FROM invoice i WHERE i.closed_in = $1 AND NOT EXISTS (SELECT FROM late_change l WHERE l.month = "
+		"i.month) ORDER BY 1"};
+	owned(result) PGresult *months = NULL;
+	struct db_args a = {0};
+
+	arg_text(&a, c->rq->month);
+	if (!db_run(c->w.db, &stmt, &a, &months, err))
+		return false;
+	for (int row = 0; row < PQntuples(months); row++) {
+		owned(result) PGresult *r = NULL;
+
+		if (!verify_lines(c->w.db, res_text(months, row, 0), &r, err))
+			return false;
+		if (!res_null(r, 0, 0))
+			return err_set(
+				err, ERR_CONFLICT,
+				"period %s cannot be closed: line %s of invoice %.160s, %s: rated a second time it is %s, not %s",
+				c->rq->month, res_text(r, 0, 0), res_text(r, 0, 1), res_text(r, 0, 2),
+				res_text(r, 0, 3), res_text(r, 0, 4));
+	}
+	return true;
+}
+
+/* --- rule 7 --- */
 
 static bool
 record_close(struct closing *c, const uint8_t input[SHA256_SIZE], const uint8_t output[SHA256_SIZE], struct err *err)
@@ -285,7 +318,7 @@ end_close(void *arg, const struct rating_input *in, struct err *err)
 	c->w.input = c->w.output = NULL;
 	return record_close(c, input, output, err) && db_run(c->w.db, &billed, &seen, NULL, err) &&
 	       db_run(c->w.db, &own, &month, NULL, err) && db_run(c->w.db, &dirty, &month, NULL, err) &&
-	       end_job(c, err) && db_run(c->w.db, &closed, &at, NULL, err);
+	       rate_again(c, err) && end_job(c, err) && db_run(c->w.db, &closed, &at, NULL, err);
 }
 
 static bool

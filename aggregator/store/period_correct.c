@@ -229,17 +229,6 @@ period_corrections(struct db *db, const char *month, const char *tenant, struct 
 }
 
 bool
-period_unbilled(struct db *db, const char *month, struct corrections *ret, struct err *err)
-{
-	struct correcting c = {.db = db, .month = month, .late = month, .to = ret};
-
-	if (!correct_month(&c, err))
-		return false;
-	corrections_sort(ret);
-	return true;
-}
-
-bool
 store_corrections(struct db *db, const char *month, const char *tenant, struct corrections *ret, struct err *err)
 {
 	return period_corrections(db, month, tenant, ret, NULL, err);

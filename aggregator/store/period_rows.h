@@ -91,9 +91,6 @@ MUST_CHECK bool period_kept_document(struct db *db, const char *month, const cha
 
 /* --- corrections --- */
 
-/* What a closed month would be corrected by, if it were now, whatever late_change says: for the proof. */
-MUST_CHECK bool period_unbilled(struct db *db, const char *month, struct corrections *ret, struct err *err);
-
 /* With the ids of the changes that were seen, as an array: a close that bills the corrections removes them. */
 MUST_CHECK bool period_corrections(struct db *db, const char *month, const char *tenant, struct corrections *ret,
                                    struct db_array *ret_seen, struct err *err);

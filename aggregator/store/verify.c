@@ -309,6 +309,7 @@ write_counts(const struct verify_report *r, struct buf *out)
 		{"months", c->months},
 		{"documents", c->documents},
 		{"lines", c->lines},
+		{"lines_rated", c->lines_rated},
 		{"months_changed", c->months_changed},
 		{"pending", c->hours_pending},
 		{"hours_unproved", c->hours_unproved},

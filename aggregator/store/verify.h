@@ -1,7 +1,7 @@
 /* aggregator/store/verify.h - between the files that compare the ledger with its evidence: verify.c (the parts, the list of
  * differences), verify_stream.c (batches, cursors, dictionaries), verify_hour.c (records and sums), verify_owner.c
  * (attribution), verify_day.c (days), verify_charge.c (their charges), verify_bill.c (closed months),
- * verify_rows.c (rows that cannot be computed again).
+ * verify_lines.c (their lines), verify_rows.c (rows that cannot be computed again).
  *
  * A node is read in one snapshot, hour by hour; a billing day in another. At any moment there is one page of batches in memory, the
  * records of one of them, the keys of one node-hour, the dictionaries of the node's streams; or the sums of one day. */
@@ -135,6 +135,10 @@ MUST_CHECK bool verify_histories(struct verify_node *n, struct err *err);
 MUST_CHECK bool verify_days(struct verify_node *n, struct err *err);
 /* Closed months that begin in the range: records, documents, lines, and what has changed since. */
 MUST_CHECK bool verify_bills(struct verify_node *n, struct err *err);
+/* The lines of a month that are billed, against the same rated a second time, inside a transaction of one snapshot in which days that are not
+ * folded were charged (charges_open). ret: a row for each difference, 1,000 at most: line, invoice, column, expected, found, and how many lines
+ * were compared; a sound month has one row without a line. */
+MUST_CHECK bool verify_lines(struct db *db, const char *month, PGresult **ret, struct err *err);
 /* Rows that cannot be computed again, against the journal that was written with them. It has no range. */
 MUST_CHECK bool verify_rows_journal(struct verify_node *n, struct err *err);
 MUST_CHECK bool verify_charges(struct verify_node *n, const char *day, int64_t from_ns, int64_t until_ns,

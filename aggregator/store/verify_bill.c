@@ -5,11 +5,13 @@
  *  2. every document has the bytes of its SHA-256, and the hashes of all of them, in their order, are the record's output hash
  *  3. every line of every invoice is in the chargeback CSV of its tenant, with the same amounts, and no other line is there
  *  4. totals are the sums of their lines
- *  5. the month computed again is what was billed of it, unless late_change says that a correction is to come */
+ *  5. every line is what the month's days, events and prices come to when they are rated a second time (verify_lines.c), unless late_change says
+ *     that a correction is to come */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "aggregator/store/charges.h"
 #include "aggregator/store/period_rows.h"
 #include "aggregator/store/verify.h"
 
@@ -260,39 +262,45 @@ check_lines(struct verify_node *n, const char *month, struct err *err)
 
 /* --- rule 5 --- */
 
-static bool
-check_changes(struct verify_node *n, const char *month, struct err *err)
+static void
+tell_lines(struct verify_node *n, const PGresult *r)
 {
-	static const struct db_stmt stmt = {"verify late", "SELECT count(*) FROM late_change WHERE month = $1"};
-	owned(result) PGresult *r = NULL;
-	struct corrections found;
+	n->report->counts.lines_rated += res_i64(r, 0, 5);
+	for (int row = 0; row < PQntuples(r) && !res_null(r, row, 0); row++) {
+		char what[320];
+
+		snprintf(what, sizeof(what), "line %s of invoice %.160s, %s", res_text(r, row, 0), res_text(r, row, 1),
+		         res_text(r, row, 2));
+		verify_say_text(n, "line-rated", NULL, INT64_MIN, what, res_text(r, row, 3), res_text(r, row, 4));
+	}
+}
+
+static bool
+rate_lines(struct verify_node *n, const char *month, struct err *err)
+{
+	static const struct db_stmt stmt = {
+		"verify late",
+		"SELECT (SELECT count(*) FROM late_change c WHERE c.month = p.month), ns_of(p.starts_at), "
+		"ns_of(p.ends_at) FROM period p WHERE p.month = $1"};
+	in_place(db_tx) struct db_tx tx = {0};
+	owned(result) PGresult *r = NULL, *found = NULL;
 	struct db_args a = {0};
-	bool ok;
+	int64_t days;
 
 	arg_text(&a, month);
-	if (!db_run(n->db, &stmt, &a, &r, err))
+	if (!db_tx_begin_snapshot(&tx, n->db, DB_WORK_VERIFY, err) || !db_run(n->db, &stmt, &a, &r, err))
 		return false;
 	/* What has changed is a correction of the first open month: it is not billed yet, and nothing is wrong. */
 	if (res_i64(r, 0, 0) > 0) {
 		n->report->counts.months_changed++;
 		return true;
 	}
-	corrections_init(&found);
-	ok = period_unbilled(n->db, month, &found, err);
-	for (size_t i = 0; ok && i < found.count; i++) {
-		const struct rated_line *l = &found.lines[i];
-		char what[512], billed[DECIMAL_TEXT_SIZE], hours[DECIMAL_TEXT_SIZE], text[2 * DECIMAL_TEXT_SIZE + 64];
-
-		snprintf(what, sizeof(what),
-		         "line %s of %.64s in %s (%.64s, %.64s): a change that late_change does not have",
-		         l->correction_of, l->tenant, month, l->workspace, l->sku);
-		snprintf(text, sizeof(text), "quantity %s, billed %s more",
-		         decimal_format(l->quantity, QUANTITY_SCALE, 0, hours),
-		         decimal_format(l->billed, l->currency_scale, l->currency_scale, billed));
-		verify_say_text(n, "late-change", NULL, INT64_MIN, what, "as it was billed", text);
-	}
-	corrections_fini(&found);
-	return ok;
+	if (!charges_tables(n->db, err) ||
+	    !charges_open(n->db, res_i64(r, 0, 1), res_i64(r, 0, 2), false, &days, err) ||
+	    !verify_lines(n->db, month, &found, err))
+		return false;
+	tell_lines(n, found);
+	return db_tx_commit(&tx, err);
 }
 
 bool
@@ -314,7 +322,7 @@ verify_bills(struct verify_node *n, struct err *err)
 
 		n->report->counts.months++;
 		if (!check_documents(n, month, err) || !check_lines(n, month, err) ||
-		    (res_bool(r, row, 1) && !check_changes(n, month, err)))
+		    (res_bool(r, row, 1) && !rate_lines(n, month, err)))
 			return err_prefix(err, "period %s", month);
 	}
 	return true;

@@ -3,6 +3,10 @@
 The attacks run against the programs, on the ledger of test_sums: two months, one closed and corrected, with every class, MIG, events and credits."""
 
 import csv
+import datetime
+import decimal
+import gzip
+import hashlib
 import io
 import json
 import os
@@ -11,7 +15,8 @@ import re
 import unittest
 
 from tests.integration import test_sums
-from tests.support import ledger
+from tests.integration.test_periods import settle
+from tests.support import ledger, pg
 
 
 class World(test_sums.Sums):
@@ -91,7 +96,7 @@ class Attacks(World):
         rows = self.s.sql("select id, month, at from late_change")
         self.assertGreater(len(rows), 0)
         back = "; ".join(f"insert into late_change overriding system value values ({i}, '{m}', '{at}')" for i, m, at in rows)
-        self.named("delete from late_change", back, "late-change", test_sums.CLOSED)
+        self.named("delete from late_change", back, "line-rated", test_sums.CLOSED)
 
     def test_a_document_that_is_replaced_with_its_hash_is_named(self):
         document = f"month = '{test_sums.CLOSED}' and format = 'csv' and tenant_id = (select id from tenant where name = 'globex')"
@@ -143,6 +148,206 @@ class Entries(World):
         self.assertEqual(d["what"], f"access_token {token}")
 
 
+class Rated(unittest.TestCase):
+    """Two closed months of the nodes of test_sums: all kinds of lines in the later one, which also bills corrections of the earlier one. What was billed is rated a second
+    time by verify, and by the close."""
+
+    START = int(datetime.datetime(2026, 11, 1, tzinfo=datetime.timezone.utc).timestamp()) * test_sums.NS
+    LATER = START + 40 * 24 * test_sums.HOUR
+    MONTHS = ("2026-10", "2026-11")
+
+    @classmethod
+    def setUpClass(cls):
+        cls.pg = cls.enterClassContext(pg.Cluster())
+        cls.count = 0
+        cls.led = led = ledger.Ledger(cls.pg, "rated", now=cls.START + 30 * test_sums.HOUR)
+        led.rows("select make_periods('2026-10-31', '2026-11-02')")
+        led.run("token", "admin")
+        led.apply(cls.policy("2026-10-31T00:00:00Z", True, "1", "3.35"))
+        led.apply(cls.policy("2026-11-01T03:00:00Z", True, "2", "3.45"))
+        led.apply(cls.policy("2026-11-01T08:00:00Z", False, "2", "3.45"))
+        cls.push("n1", -8)
+        cls.push("n3", -8)
+        cls.event(0, -3)
+        settle(led)
+        led.close(cls.MONTHS[0], "n2 has not been heard of", cls.LATER)
+        cls.push("n2", -8)
+        cls.event(1, -2)
+        for node in ("n1", "n2", "n3"):
+            cls.push(node, 0, seq=32)
+        for i in range(len(test_sums.EVENTS)):
+            cls.event(i, i + 1)
+        for tenant, amount in test_sums.ONE_OFF.items():
+            led.declare(
+                "with a as (insert into adjustment (tenant_id, period, amount, currency, category, reason, requested_by) "
+                f"select id, '2026-11', {amount}, 'EUR', 'other', 'a test', 'ann' from tenant where name = '{tenant}' returning id) insert into adjustment_approval select id, 'bea' from a"
+            )
+        settle(led)
+
+    @staticmethod
+    def policy(effective, reserved, version, price):
+        """As in test_sums, and what nobody held of shared nodes is divided."""
+        text = test_sums.policy(effective, reserved).replace('3.333"', price + '"')
+        return text.replace('version: "1"', f'version: "{version}"\n  shared_idle: {{method: weights, weights: {{acme: 2, globex: 1}}}}')
+
+    @classmethod
+    def push(cls, node, hour, seq=0):
+        cls.led.ingest(test_sums.batches(node, cls.START + hour * test_sums.HOUR, 8, seq))
+
+    @classmethod
+    def event(cls, number, hour):
+        kind, tenant, workspace, sku, data, _ = test_sums.EVENTS[number]
+        types = {"storage": 1, "egress": 2, "inference": 3, "support": 4}
+        amount = next((data[k] for k in ("gb_hours", "gb", "hours") if k in data), "null")
+        counts = [data.get(k, "null") for k in ("requests", "input_tokens", "output_tokens")]
+        cls.led.rows(
+            "insert into event_source (name) values ('test') on conflict do nothing; insert into meter_event (time_ns, source_id, token_id, workspace_id, type, id, sku, amount, requests, "
+            "input_tokens, output_tokens, model, caller, server, digest) "
+            f"select {cls.START + hour * test_sums.HOUR}, s.id, (select min(id) from access_token), w.id, {types[kind]}, '{number} at {hour}', '{sku or kind}', {amount}, {', '.join(map(str, counts))}, "
+            f"'{data.get('model', '')}', '', '', sha256('') from event_source s, workspace w join tenant t on t.id = w.tenant_id where t.name = '{tenant}' and w.name = '{workspace}'"
+        )
+
+    def copy(self):
+        type(self).count += 1
+        name = f"copy{self.count}"
+        self.pg.create_database(name, "rated")
+        led = ledger.Ledger.__new__(ledger.Ledger)
+        vars(led).update(vars(self.led), name=name)
+        self.addCleanup(self.pg.query, f'drop database "{name}"')
+        return led
+
+    def closed(self):
+        led = self.copy()
+        led.close(self.MONTHS[1], "the same", self.LATER)
+        return led
+
+    def verify(self, led):
+        return led.verify(self.START - 90 * 24 * test_sums.HOUR, self.LATER)
+
+    def test_every_line_of_a_sound_ledger_is_rated_and_none_differs(self):
+        led = self.closed()
+        self.assertEqual({int(k) for [k] in led.rows("select distinct kind from invoice_line")}, set(range(11)))
+        self.assertNotEqual(led.value("select count(*) from invoice_line where charge_type = 'correction'"), "0")
+        reply = self.verify(led)
+        self.assertEqual([d for d in reply["differences"]], [])
+        self.assertEqual((reply["months"], reply["months_changed"]), (2, 0))
+        self.assertEqual(str(reply["lines_rated"]), led.value("select count(*) from invoice_line"))
+
+    def rated(self, led):
+        """The lines that the second computation names: line, invoice, column, expected, found."""
+        found = [(*re.fullmatch(r"line (\w+) of invoice (\S+), (.+)", d["what"]).groups(), d["expected"], d["found"]) for d in self.verify(led)["differences"] if d["kind"] == "line-rated"]
+        return found
+
+    def test_a_consistent_forgery_is_named_by_the_second_computation_alone(self):
+        """Line, total, document, hashes, journal and the record of the close all say the same: two GPU-hours less."""
+        led = self.closed()
+        [[number, line, invoice, tenant, price]] = led.rows(
+            "select l.number, l.line_id, i.invoice_id, i.tenant_id, l.unit_price from invoice_line l join invoice i using (number) join tenant t on t.id = i.tenant_id "
+            f"where i.month = '{self.MONTHS[1]}' and i.version = 1 and l.class = 'on-demand' and l.discount = 0 and l.idle_gpu_hours > 2 order by l.line_id limit 1"
+        )
+        of = f"number = {number} and line_id = '{line}'"
+        less = decimal.Decimal(price) * 2
+        self.assertEqual(less, round(less, 2), "whole cents, so that the other lines stay as they are")
+        led.rows(
+            "set session_replication_role = replica; "
+            f"update invoice_line set quantity = quantity - 2, allocated_gpu_hours = allocated_gpu_hours - 2, gpu_hours = gpu_hours - 2, idle_gpu_hours = idle_gpu_hours - 2, "
+            f"list_cost = list_cost - {less}, billed = billed - {less} where {of}; "
+            f"update invoice_total set allocated_gpu_hours = allocated_gpu_hours - 2, list_cost = list_cost - {less}, billed = billed - {less} where number = {number}"
+        )
+        self.forge_document(led, tenant, line, less)
+        self.forge_records(led, number, line)
+        found = self.verify(led)["differences"]
+        self.assertEqual({d["kind"] for d in found}, {"line-rated"}, found)
+        found = {what: (decimal.Decimal(b) - decimal.Decimal(a)) for named, of, what, a, b in self.rated(led) if (named, of) == (line, invoice)}
+        self.assertEqual(found, {"quantity": -2, "allocated_gpu_hours": -2, "gpu_hours": -2, "idle_gpu_hours": -2, "list_cost": -less, "billed": -less})
+
+    def forge_document(self, led, tenant, line, less):
+        """The line as it is now in the CSV of its tenant and, because a lender's lines name borrowers there, in that of all tenants."""
+        for of in (f"= {tenant}", "is null and not joined"):
+            of = f"month = '{self.MONTHS[1]}' and format = 'csv' and tenant_id {of}"
+            rows = list(csv.reader(io.StringIO(gzip.decompress(bytes.fromhex(led.value(f"select encode(gzip, 'hex') from invoice_document where {of}"))).decode(), newline="")))
+            at = {name: i for i, name in enumerate(rows[0])}
+            [row] = [r for r in rows if r[at["line_id"]] == line]
+            for name, n in (("quantity", 2), ("allocated_gpu_hours", 2), ("idle_gpu_hours", 2), ("list_cost", less), ("billed_cost", less)):
+                row[at[name]] = str(decimal.Decimal(row[at[name]]) - n)
+            out = io.StringIO(newline="")
+            csv.writer(out).writerows(rows)
+            data = out.getvalue().encode()
+            led.rows(f"set session_replication_role = replica; update invoice_document set gzip = decode('{gzip.compress(data).hex()}', 'hex'), sha256 = sha256(decode('{data.hex()}', 'hex')), "
+                     f"plain_bytes = {len(data)} where {of}")  # fmt: skip
+
+    def forge_records(self, led, number, line):
+        """The output hash, in the record of the close and in the audit log; and the journal."""
+        order = "array_position(array['source.rows', 'source.prices', 'source.facts', 'csv', 'excel.csv', 'json', 'focus.csv', 'focus.periods.csv', 'html'], d.format)"
+        hashes = [h for [h] in led.rows(f"select encode(d.sha256, 'hex') from invoice_document d left join tenant t on t.id = d.tenant_id where month = '{self.MONTHS[1]}' order by t.name collate \"C\" nulls last, {order}")]
+        output = hashlib.sha256(bytes.fromhex("".join(hashes))).hexdigest()
+        month = self.MONTHS[1]
+        led.rows(f"set session_replication_role = replica; update period_close set output_sha256 = '\\x{output}' where month = '{month}'; "
+                 f"update audit_log set after = jsonb_set(after, '{{output_sha256}}', '\"{output}\"') where subject = 'period {month}' and action = 'period.close'")  # fmt: skip
+        for table, key, left_out, where in (
+            ("invoice_line", "number,line_id", "", f"number = {number} and line_id = '{line}'"), ("invoice_total", "number,currency", "", f"number = {number}"),
+            ("invoice_document", "month,tenant_id,format", "gzip", f"month = '{month}' and format = 'csv'"), ("period_close", "month", "", f"month = '{month}'"),
+        ):  # fmt: skip
+            # In the entry that has the row, which is of the transaction that closed the month.
+            led.rows(
+                "set session_replication_role = replica; with r as (select journal_key(to_jsonb(t), '{" + key + "}') as key, journal_hash(to_jsonb(t), '{" + left_out + "}') as hash "
+                f"from {table} t where {where}) update row_journal j set hashes = array(select coalesce(r.hash, x.hash) from unnest(j.keys, j.hashes) with ordinality x(key, hash, n) "
+                f"left join r on r.key = x.key order by x.n) where j.relation = '{table}' and exists (select from r where r.key = any (j.keys))"
+            )
+
+    COLUMNS = {
+        "quantity": "quantity = quantity + 1", "unit_price": "unit_price = unit_price + 1", "list_cost": "list_cost = list_cost + 1, discount = discount + 1", "discount": "list_cost = list_cost + 1, discount = discount + 1",
+        "billed": "billed = billed + 0.01, rounding = rounding + 0.01", "rounding": "billed = billed + 0.01, rounding = rounding + 0.01", "allocated_gpu_hours": "allocated_gpu_hours = allocated_gpu_hours + 1",
+        "used_gpu_hours": "used_gpu_hours = used_gpu_hours + 1", "idle_gpu_hours": "idle_gpu_hours = idle_gpu_hours + 1", "unmeasured_gpu_hours": "unmeasured_gpu_hours = unmeasured_gpu_hours + 1",
+        "gpu_hours": "gpu_hours = gpu_hours + 1", "energy_mj": "energy_mj = energy_mj + 1", "price_version": "price_version = price_version || 'x'", "currency": "currency = 'JPY'", "currency_scale": "currency_scale = 3",
+        "discount_price": "discount_price = discount_price + 1", "discount_ratio": "discount_ratio = discount_ratio + 1", "kind": "kind = (kind + 1) % 11", "class": "class = class || 'x'", "unit": "unit = unit || 'x'",
+        "sku": "sku = sku || 'x'", "category": "category = category || 'x'", "cluster": "cluster = cluster || 'x'", "workspace": "workspace = workspace || 'x'", "counterparty": "counterparty = counterparty || 'x'",
+        "gpu_model": "gpu_model = gpu_model || 'x'", "mig_profile": "mig_profile = mig_profile || 'x'", "sharing_mode": "sharing_mode = sharing_mode || 'x'", "priced": "priced = not priced",
+        "charge_type": "charge_type = 'tax'",
+    }  # fmt: skip
+
+    def test_a_line_of_any_kind_that_is_wrong_in_one_column_is_named_with_that_column(self):
+        led = self.closed()
+        led.rows("create table public.kept as select * from invoice_line")
+        some = "select distinct on (l.kind, l.charge_type) l.number, l.line_id, l.correction_of, l.charge_type from public.kept l order by l.kind, l.charge_type, l.line_id"
+        lines = led.rows(some)
+        self.assertGreater(len(lines), 15)
+        for column, change in self.COLUMNS.items():
+            with self.subTest(column=column):
+                led.rows("set session_replication_role = replica; truncate invoice_line; insert into invoice_line select * from public.kept; "
+                         f"update invoice_line l set {change} from ({some}) s where (l.number, l.line_id) = (s.number, s.line_id) and ('{column}', l.charge_type) <> ('charge_type', 'correction')")  # fmt: skip
+                found = {line for line, _, what, *_ in self.rated(led) if what == column}
+                for _, line, corrected, charge in lines:
+                    # Of a correction the sum is wrong, which has the name of the line that it corrects.
+                    self.assertTrue({line, corrected} & found or (column, charge) == ("charge_type", "correction"), (line, charge))
+
+    def test_a_line_that_is_not_owed_and_one_that_is_not_billed_are_named(self):
+        led = self.closed()
+        [[number, line]] = led.rows("select number, line_id from invoice_line where charge_type = 'usage' order by 1 desc, 2 limit 1")
+        led.rows(f"set session_replication_role = replica; update invoice_line set line_id = translate(line_id, '0123456789abcdef', '123456789abcdef0') where number = {number} and line_id = '{line}'")
+        self.assertEqual({(what, b) for _, _, what, _, b in self.rated(led)}, {("a line", "not billed"), ("a line", "billed 1 times")})
+
+    def test_a_close_whose_lines_differ_from_the_second_computation_is_refused(self):
+        led = self.copy()
+        for change, column, month in (
+            ("new.discount := new.discount + 1; new.list_cost := new.list_cost + 1", "discount", self.MONTHS[1]),
+            ("new.price_version := '7'", "price_version", self.MONTHS[1]),
+            ("new.energy_mj := new.energy_mj + 1", "energy_mj", self.MONTHS[1]),
+            ("new.used_gpu_hours := new.used_gpu_hours + 1", "used_gpu_hours", self.MONTHS[0]),
+        ):
+            with self.subTest(column=column):
+                # Between rating and the table, so that totals are still made from what was rated.
+                led.rows(f"create function public.meddle() returns trigger language plpgsql as $$ begin if new.class = 'on-demand' and (new.correction_of is null) = {month == self.MONTHS[1]} then {change}; end if; return new; end $$; "
+                         "create trigger meddle before insert on tollgate.invoice_line for each row execute function public.meddle()")  # fmt: skip
+                with self.assertRaises(ledger.StoreError) as refused:
+                    led.close(self.MONTHS[1], "the same", self.LATER)
+                led.rows("drop trigger meddle on tollgate.invoice_line; drop function public.meddle")
+                self.assertEqual(refused.exception.kind, "conflict")
+                self.assertRegex(refused.exception.text, rf"^period 2026-11 cannot be closed: line [0-9a-f]{{32}} of invoice [a-z]+-{month}-\d, {column}: rated a second time it is ")
+                self.assertEqual(led.value(f"select count(*) from invoice where closed_in = '{self.MONTHS[1]}'"), "0")
+        led.close(self.MONTHS[1], "the same", self.LATER)
+
+
 # Tables that no bill is made from, and why. A new table that is neither here nor noticed by verify fails the test.
 NO_BILL = {
     "audit_log": "proved by its chains: test_tokens",
@@ -182,7 +387,7 @@ NO_BILL_COLUMNS = {
 KINDS = {
     "usage_interval": "interval-", "usage_hourly": "hour-|attribution|conservation", "node_hour": "hour-|day-flag|interval-extra", "usage_daily": "day-",
     "charge_day": "charge-", "reserve_day": "charge-", "loan_day": "charge-", "pool_day": "charge-", "ingest_batch": "batch-|interval-|dictionary|hour-|cursor",
-    "late_change": "late-change", "billing_day": "day-|row-", "node": "cursor|hour-|row-", "stream": "cursor|row-|batch-",
+    "late_change": "line-rated", "billing_day": "day-|row-", "node": "cursor|hour-|row-", "stream": "cursor|row-|batch-",
     "invoice_document": "document|row-", "period": "period-bounds|close|row-",
 }  # fmt: skip
 DERIVED = ("usage_hourly", "usage_daily", "charge_day", "reserve_day", "loan_day", "pool_day", "invoice_line", "lost_hold")
