@@ -242,10 +242,10 @@ cost_day(const struct rating_price *p, struct rated_day *d)
 	    d->list_cost < -COST_MAX)
 		return false;
 	own = (int128)d->quantity * p->discount_price; /* at most as much as the list cost */
-	/* the rest in parts, because its product with a ratio would leave 128 bits */
+	/* the rest in parts, because its product with a ratio would leave 128 bits; the first is even, so that half to even is of the whole */
 	rest = d->list_cost - own;
-	d->discount = own + rest / RATIO_ONE * p->discount_ratio +
-	              div_round_half_even(rest % RATIO_ONE * p->discount_ratio, RATIO_ONE);
+	d->discount = own + rest / (2 * RATIO_ONE) * 2 * p->discount_ratio +
+	              div_round_half_even(rest % (2 * RATIO_ONE) * p->discount_ratio, RATIO_ONE);
 	return true;
 }
 

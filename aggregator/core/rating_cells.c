@@ -159,8 +159,10 @@ rating_quantity(const struct cell *c)
 
 	if (d->kind == CHARGE_METER || d->kind == CHARGE_ADJUSTMENT)
 		return is_credit(d) ? -c->meter_quantity : c->meter_quantity;
-	if (d->kind == CHARGE_ENERGY) /* mJ to 10^-9 kWh: a kWh is 3.6e9 mJ */
-		return c->energy_mj / 18 * 5 + div_round_half_even(c->energy_mj % 18 * 5, 18);
+	/* mJ to 10^-9 kWh: a kWh is 3.6e9 mJ. In parts, because five times as much might leave 128 bits; the first is even, so that half to even
+	 * is of the whole */
+	if (d->kind == CHARGE_ENERGY)
+		return c->energy_mj / 36 * 10 + div_round_half_even(c->energy_mj % 36 * 5, 18);
 	if (price->basis_used && has_states(d->kind)) {
 		priced = c->unit_ns[USED] + c->unit_ns[UNMEASURED] + c->over_unit_ns;
 		quantity = div_round_half_even(priced, NGH_DIVISOR);

@@ -404,6 +404,54 @@ energy_is_a_line_where_it_has_a_price(void **state)
 }
 
 static void
+energy_is_quantised_half_to_even(void **state)
+{
+	static const struct rating_site site = {.cluster = "main", .energy_price = PRICE(30)};
+	static const struct rating_item item = {.sku = "", .price = 0};
+	static const struct rating_book book = {
+		.version = "v1", .currency = "EUR", .items = &item, .item_count = 1, .sites = &site, .site_count = 1};
+	static const struct {
+		int64_t mj, quantity;
+	} rows[] = {{9, 2}, {27, 8}, {45, 12}, {63, 18}, {26, 7}, {28, 8}};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		struct usage_day day = row_of(CHARGE_USAGE, "a", "w", 1);
+		owned(rated) struct rated *r = NULL;
+
+		day.energy_mj = rows[i].mj;
+		r = rate(&book, &day, 1);
+		assert_int_equal(line_of(r, CHARGE_ENERGY)->quantity, rows[i].quantity);
+	}
+}
+
+static void
+a_discount_is_rounded_half_to_even(void **state)
+{
+	static const struct rating_item item = {.sku = "", .price = 1};
+	static const struct rating_discount discount = {.ratio = 1};
+	static const struct rating_book book = {.version = "v1",
+	                                        .currency = "EUR",
+	                                        .items = &item,
+	                                        .item_count = 1,
+	                                        .discounts = &discount,
+	                                        .discount_count = 1};
+	static const struct {
+		int halves, discount; /* of an hour at 10^-9, less 10^-9 of it: in 10^-18 */
+	} rows[] = {{1, 0}, {3, 2}, {5, 2}, {7, 4}};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		struct usage_day day = row_of(CHARGE_USAGE, "a", "w", 1);
+		owned(rated) struct rated *r = NULL;
+
+		day.idle_unit_ns = day.idle_unit_ns / 2 * rows[i].halves;
+		r = rate(&book, &day, 1);
+		assert_int_equal(r->lines[0].discount, rows[i].discount);
+	}
+}
+
+static void
 the_parts_of_a_commitment_add_up_to_it_in_every_digit(void **state)
 {
 	/* thirds of a nano-GPU-hour each day, which each part alone would round away */
@@ -559,6 +607,8 @@ main(void)
 		cmocka_unit_test(basis_used_prices_activity_and_what_cannot_be_measured),
 		cmocka_unit_test(other_meters_have_their_own_items),
 		cmocka_unit_test(energy_is_a_line_where_it_has_a_price),
+		cmocka_unit_test(energy_is_quantised_half_to_even),
+		cmocka_unit_test(a_discount_is_rounded_half_to_even),
 		cmocka_unit_test(the_parts_of_a_commitment_add_up_to_it_in_every_digit),
 		cmocka_unit_test(a_commitment_that_is_not_its_parts_is_refused),
 		cmocka_unit_test(a_one_off_charge_and_a_credit_are_lines_of_their_own),
