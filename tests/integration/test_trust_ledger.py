@@ -16,6 +16,7 @@ import unittest
 
 from tests.integration import test_sums
 from tests.integration.test_periods import settle
+from tests.integration.test_store import seed
 from tests.support import ledger, pg
 
 
@@ -294,6 +295,66 @@ class Rated(unittest.TestCase):
                 f"from {table} t where {where}) update row_journal j set hashes = array(select coalesce(r.hash, x.hash) from unnest(j.keys, j.hashes) with ordinality x(key, hash, n) "
                 f"left join r on r.key = x.key order by x.n) where j.relation = '{table}' and exists (select from r where r.key = any (j.keys))"
             )
+
+    def random_prices(self, rng, version):
+        """A book with every kind of item, some for a tenant alone, in a currency with 0, 2 or 3 decimals."""
+        def price():
+            return f"{rng.choice((0, 0, 1, 3))}.{rng.randrange(10**9):09}"
+
+        items = {}
+        for klass in ("reserved", "on-demand", "borrowed", "dedicated", None):
+            for key in [{}, *({k: v for k, v in {"gpu_model": rng.choice((test_sums.POOL, "A100-40GB")), "mig_profile": rng.choice(("1g.10gb", "3g.40gb")), "sharing_mode": rng.choice(("mig", "exclusive")),
+                                                 "tenant": rng.choice(("acme", "globex", "initech"))}.items() if rng.random() < 0.5} for _ in range(4))]:  # fmt: skip
+                key |= {"class": klass} if klass else {}
+                basis = {"basis": "used"} if klass in ("on-demand", "borrowed", None) and rng.random() < 0.3 else {}
+                items[tuple(sorted(key.items()))] = {**key, **basis, "price": price()} | ({"sku": f"sku-{rng.randrange(9)}"} if rng.random() < 0.3 else {})
+        for meter in ("storage", "egress", "inference-requests", "inference-input-tokens", "support"):
+            for key in ({}, {"tenant": "acme"}, {"meter_sku": "llama"}):
+                if not key or rng.random() < 0.4:
+                    items[tuple(sorted({"meter": meter, **key}.items()))] = {"meter": meter, **key, "price": price()}
+        rows = list(items.values())
+        rng.shuffle(rows)
+        discounts = {}
+        for _ in range(6):
+            klass = rng.choice((None, "on-demand", "reserved", "borrowed"))
+            key = {"tenant": rng.choice((None, "acme", "globex", "initech")), "category": "gpu" if klass else rng.choice((None, "gpu", "storage")), "class": klass}
+            discounts[tuple(key.items())] = {k: v for k, v in key.items() if v} | {"percent": rng.choice(("50", f"{rng.randrange(100)}.{rng.randrange(10**7):07}"))}
+        shared = rng.choice(({"method": "none"}, {"method": "even"}, {"method": "proportional"}, {"method": "weights", "weights": {"acme": rng.randint(1, 99), "initech": rng.randint(1, 99)}}))
+        book = {"version": version, "currency": rng.choice(("EUR", "JPY", "KWD")), "lender_ratio": rng.choice(("1", f"0.{rng.randrange(10**9):09}")), "shared_idle": shared, "items": rows,
+                "discounts": list(discounts.values()), "energy": [{"cluster": "test", "price_per_kwh": price()}]}  # fmt: skip
+        return "prices: " + json.dumps(book) + "\n"
+
+    def test_months_with_random_books_and_hours_are_closed_and_corrected_as_the_second_computation_says(self):
+        rng = random.Random(seed())
+        for n in range(3):
+            led = ledger.Ledger(self.pg, f"random{n}", now=self.START + 30 * test_sums.HOUR)
+            led.rows("select make_periods('2026-10-31', '2026-11-02')")
+            for effective, reserved, version in (("2026-10-31T00:00:00Z", True, "1"), ("2026-10-31T19:00:00Z", True, "2"), ("2026-11-01T04:00:00Z", True, "3"), ("2026-11-01T08:00:00Z", False, "3")):
+                prices = self.random_prices(rng, version) if reserved else prices
+                led.apply(test_sums.policy(effective, reserved).split("prices:")[0] + prices)
+
+            def push(node, hour, hours, seq):
+                some = test_sums.batches(node, self.START + hour * test_sums.HOUR, hours, seq)
+                for record in (r for b in some for r in b["records"]):
+                    if record[4] == test_sums.MEASURED:
+                        record[9] = rng.randrange(record[8] + 1)
+                    record[13] = rng.randrange(1 << 32)
+                led.ingest(some)
+
+            late = rng.choice(("n1", "n2", "n3"))
+            for node in ("n1", "n2", "n3"):
+                if node != late:
+                    push(node, -8, 8, 0)
+            settle(led)
+            led.close(self.MONTHS[0], "a node has not been heard of", self.LATER)
+            push(late, -8, 8, 0)
+            for node in ("n1", "n2", "n3"):
+                push(node, 0, 8, 32)
+            settle(led)
+            led.close(self.MONTHS[1], "the same", self.LATER)
+            reply = self.verify(led)
+            self.assertEqual((reply["differences"], reply["months_changed"]), ([], 0))
+            self.assertEqual(str(reply["lines_rated"]), led.value("select count(*) from invoice_line"))
 
     COLUMNS = {
         "quantity": "quantity = quantity + 1", "unit_price": "unit_price = unit_price + 1", "list_cost": "list_cost = list_cost + 1, discount = discount + 1", "discount": "list_cost = list_cost + 1, discount = discount + 1",
