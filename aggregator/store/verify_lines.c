@@ -174,22 +174,24 @@ static const char energy_sql[] =
 	"ON x.book = s.book_id AND x.cluster = s.cluster_id WHERE s.energy_price IS NOT NULL AND x.energy > 0 "
 	"GROUP BY s.book_id, s.cluster_id, x.tenant, x.workspace, s.energy_price, x.day";
 
-/* What was held on demand or borrowed: most of a month, and read where it lies. Energy without hours is on demand, whatever its class. */
-#define USES                                                                                                           \
-	"SELECT 'usage' AS kind, coalesce(c.price_book_id, 0) AS book, c.cluster_id AS cluster, w.tenant_id AS "       \
-	"tenant, c.workspace_id AS workspace, c.gpu_model AS model, c.profile, c.units::integer AS units, coalesce("   \
-	SHARING("c.sharing") ", '') AS sharing, CASE c.class WHEN 'covered' THEN 'on-demand' ELSE c.class END AS "     \
-	"class, 0 AS counterparty, '' AS reserved_profile, 0 AS reserved_units, '' AS meter, '' AS sku, 'gpu' AS "     \
-	"category, '' AS unit, 0::numeric AS price, '' AS currency, c.day, 0::bigint AS reservation, c.used, c.idle, " \
-	"c.unmeasured, c.over, 0::numeric AS amount, c.energy_mj AS energy FROM " DAYS_OF("charge_day")                \
-	" c JOIN workspace w ON w.id = c.workspace_id WHERE c.used + c.idle + c.unmeasured + c.energy_mj > 0 AND "     \
-	"(c.class <> 'covered' OR c.used + c.idle + c.unmeasured = 0)"
+/* What was held on demand or borrowed is most of a month, and read where it lies. Energy without hours is on demand, whatever its class. */
+#define IS_USE                                                                                                         \
+	"c.used + c.idle + c.unmeasured + c.energy_mj > 0 AND (c.class <> 'covered' OR c.used + c.idle + "             \
+	"c.unmeasured = 0)"
+#define USE_CLASS "CASE c.class WHEN 'covered' THEN 'on-demand' ELSE c.class END"
 
 /* --- 2. kinds and their prices --- */
 
+static const char uses_sql[] =
+	"CREATE TEMP TABLE verify_use ON COMMIT DROP AS "
+	"SELECT -row_number() OVER () AS number, u.* FROM (SELECT DISTINCT coalesce(c.price_book_id, 0) AS book, c.cluster_id, c.workspace_id, "
+	"c.gpu_model, c.profile, c.units, c.sharing, " USE_CLASS " AS class FROM " DAYS_OF("charge_day") " c WHERE " IS_USE ") u";
+
 static const char kinds_sql[] =
 	"CREATE TEMP TABLE verify_kind ON COMMIT DROP AS "
-	"SELECT row_number() OVER () AS number, k.* FROM (SELECT DISTINCT " KEY " FROM verify_fact UNION SELECT DISTINCT " KEY " FROM (" USES ") u) k";
+	"SELECT row_number() OVER () AS number, k.* FROM (SELECT DISTINCT " KEY " FROM verify_fact) k "
+	"UNION ALL SELECT u.number, 'usage', u.book, u.cluster_id, w.tenant_id, w.id, u.gpu_model, u.profile, u.units, coalesce(" SHARING("u.sharing")
+	", ''), u.class, 0, '', 0, '', '', 'gpu', '', 0, '' FROM verify_use u JOIN workspace w ON w.id = u.workspace_id";
 
 /* R3. What prices are asked for: of lent time two, what its borrower paid and what was committed; what is covered, unused, one-off or
  * energy asks for none. */
@@ -284,20 +286,24 @@ static const char sums_sql[] = "CREATE TEMP TABLE verify_sum (line integer, hour
 			       "quantity numeric, energy numeric, discount numeric) ON COMMIT DROP";
 
 /* A day of a line that is no part of a reservation is one cell. */
-static const char free_cells[] =
-	"INSERT INTO verify_sum WITH fact AS (SELECT i.line, f.day, f.used, f.idle, f.unmeasured, f.over, f.amount, f.energy FROM ("
-	"SELECT * FROM (" USES ") u UNION ALL SELECT " KEY ", day, reservation, used, idle, unmeasured, over, amount, energy FROM verify_fact WHERE "
-	"reservation = 0) f JOIN verify_kind k USING (" KEY ") JOIN verify_id i ON i.number = k.number), "
-	"total AS (SELECT f.line, f.day, sum(f.used) AS used, sum(f.idle) AS idle, sum(f.unmeasured) AS unmeasured, sum(f.over) AS over, sum(f.amount) "
-	"AS amount, sum(f.energy) AS energy, sum(f.used + f.idle + f.unmeasured + f.amount) AS total FROM fact f GROUP BY 1, 2), "
-	"cell AS (SELECT t.*, CASE WHEN k.kind IN ('meter', 'adjustment', 'energy') THEN 0 ELSE " HALF_EVEN("t.total", NGH) " END AS hours FROM total t "
-	"JOIN verify_line k ON k.line = t.line)";
+#define CELL_SUMS                                                                                                      \
+	"sum(f.used) AS used, sum(f.idle) AS idle, sum(f.unmeasured) AS unmeasured, sum(f.over) AS over"
+static const char use_cells[] =
+	"INSERT INTO verify_sum WITH cell AS (SELECT i.line, f.day, " CELL_SUMS ", 0 AS amount, sum(f.energy_mj) AS energy, NULL::numeric AS hours FROM "
+	"(SELECT c.*, coalesce(c.price_book_id, 0) AS book, " USE_CLASS " AS use FROM " DAYS_OF("charge_day") " c WHERE " IS_USE ") f "
+	"JOIN verify_use u ON u.workspace_id = f.workspace_id AND u.gpu_model = f.gpu_model AND u.profile = f.profile AND u.class = f.use AND u.units = "
+	"f.units AND u.sharing = f.sharing AND u.cluster_id = f.cluster_id AND u.book = f.book JOIN verify_id i ON i.number = u.number "
+	"GROUP BY i.line, f.day)";
+static const char fact_cells[] =
+	"INSERT INTO verify_sum WITH cell AS (SELECT i.line, f.day, " CELL_SUMS ", sum(f.amount) AS amount, sum(f.energy) AS energy, NULL::numeric AS "
+	"hours FROM verify_fact f JOIN verify_kind k USING (" KEY ") JOIN verify_id i ON i.number = k.number WHERE f.reservation = 0 "
+	"GROUP BY i.line, f.day)";
 
 /* R2: a reservation's day has a cell for the commitment and one for each of its parts, which are rounded together and add up to it; what is
  * left goes to the largest remainders, equal ones in the order of R1's columns. */
 static const char part_cells[] =
-	"INSERT INTO verify_sum WITH fact AS (SELECT i.line, f.day, f.reservation, sum(f.used) AS used, sum(f.idle) AS idle, sum(f.unmeasured) AS "
-	"unmeasured, sum(f.over) AS over, sum(f.amount) AS amount, sum(f.energy) AS energy, sum(f.used + f.idle + f.unmeasured + f.amount) AS total "
+	"INSERT INTO verify_sum WITH fact AS (SELECT i.line, f.day, f.reservation, " CELL_SUMS ", sum(f.amount) AS amount, sum(f.energy) AS energy, "
+	"sum(f.used + f.idle + f.unmeasured + f.amount) AS total "
 	"FROM verify_fact f JOIN verify_kind k USING (" KEY ") JOIN verify_id i ON i.number = k.number WHERE f.reservation > 0 GROUP BY 1, 2, 3), "
 	"placed AS (SELECT f.*, k.kind = 'commitment' AS whole, div(f.total, " NGH ") AS floor, row_number() OVER (PARTITION BY f.reservation, "
 	"k.kind = 'commitment' ORDER BY mod(f.total, " NGH ") DESC, k.profile COLLATE \"C\", k.sharing COLLATE \"C\", k.counterparty COLLATE \"C\", "
@@ -310,30 +316,33 @@ static const char part_cells[] =
 /* R2: used, idle and unmeasured add up to the hours; what is left goes to the largest remainders, equal ones in this order. R4: what is priced
  * (n), of how many (d). OFFSET 0: each quotient is computed once. */
 static const char quantised[] =
-	", floors AS (SELECT c.*, k.kind, k.charge, div(c.used, " NGH ") AS used_hours, div(c.idle, " NGH ") AS idle_hours, div(c.unmeasured, " NGH
-	") AS unmeasured_hours, mod(c.used, " NGH ") AS u, mod(c.idle, " NGH ") AS i, mod(c.unmeasured, " NGH ") AS m, "
-	"k.kind = 'energy' OR k.per_instance OR k.basis_used AS apart, "
-	"CASE WHEN k.kind = 'energy' THEN c.amount * 5 WHEN k.basis_used AND k.kind IN ('usage', 'lent') THEN c.used + c.unmeasured + c.over ELSE "
-	"c.total END AS n, CASE WHEN k.kind = 'energy' THEN 18 WHEN k.per_instance THEN k.units * 3600::numeric ELSE " NGH " END AS d "
+	", whole AS (SELECT c.line, c.day, c.amount, c.energy, c.hours, k.kind, k.charge, k.unit_price, k.discount_price, k.ratio, "
+	"c.used + c.idle + c.unmeasured + c.amount AS total, div(c.used, " NGH ") AS used_hours, div(c.idle, " NGH ") AS idle_hours, "
+	"div(c.unmeasured, " NGH ") AS unmeasured_hours, mod(c.used, " NGH ") AS u, mod(c.idle, " NGH ") AS i, mod(c.unmeasured, " NGH ") AS m, "
+	"CASE WHEN k.kind = 'energy' THEN c.amount * 5 WHEN k.basis_used AND k.kind IN ('usage', 'lent') THEN c.used + c.unmeasured + c.over "
+	"WHEN k.per_instance THEN c.used + c.idle + c.unmeasured + c.amount END AS n, "
+	"CASE WHEN k.kind = 'energy' THEN 18 WHEN k.per_instance THEN k.units * 3600::numeric ELSE " NGH " END AS d "
 	"FROM cell c JOIN verify_line k ON k.line = c.line OFFSET 0), "
-	"rests AS (SELECT f.*, f.hours - f.used_hours - f.idle_hours - f.unmeasured_hours AS left FROM floors f OFFSET 0), "
-	"part AS (SELECT r.line, r.day, r.hours, r.used_hours + (r.left > (r.i > r.u)::integer + (r.m > r.u)::integer)::integer AS used_hours, "
-	"r.idle_hours + (r.left > (r.u >= r.i)::integer + (r.m > r.i)::integer)::integer AS idle_hours, "
-	"r.unmeasured_hours + (r.left > (r.u >= r.m)::integer + (r.i >= r.m)::integer)::integer AS unmeasured_hours, r.energy, "
+	"timed AS (SELECT w.*, CASE WHEN w.hours IS NOT NULL THEN w.hours WHEN w.kind IN ('meter', 'adjustment', 'energy') THEN 0 ELSE "
+	HALF_EVEN("w.total", NGH) " END AS ngh FROM whole w OFFSET 0), "
+	"rests AS (SELECT t.*, t.ngh - t.used_hours - t.idle_hours - t.unmeasured_hours AS left FROM timed t OFFSET 0), "
+	"part AS (SELECT r.line, r.day, r.unit_price, r.discount_price, r.ratio, r.energy, r.ngh, "
+	"r.used_hours + (r.left > (r.i > r.u)::integer + (r.m > r.u)::integer)::integer AS used, "
+	"r.idle_hours + (r.left > (r.u >= r.i)::integer + (r.m > r.i)::integer)::integer AS idle, "
+	"r.unmeasured_hours + (r.left > (r.u >= r.m)::integer + (r.i >= r.m)::integer)::integer AS unmeasured, "
 	/* R5: of credits negative */
-	"CASE WHEN r.charge = 'credit' THEN -1 ELSE 1 END * CASE WHEN r.kind IN ('meter', 'adjustment') THEN r.amount WHEN r.apart THEN "
-	HALF_EVEN("r.n", "r.d") " ELSE r.hours END AS quantity FROM rests r), ";
+	"CASE WHEN r.charge = 'credit' THEN -1 ELSE 1 END * CASE WHEN r.kind IN ('meter', 'adjustment') THEN r.amount WHEN r.n IS NOT NULL THEN "
+	HALF_EVEN("r.n", "r.d") " ELSE r.ngh END AS quantity FROM rests r OFFSET 0), ";
 
 /* R5: a line is the sum of its days; what is taken off is rounded once a day, in which it may have parts of several reservations. */
 static const char one_a_day[] = "day AS (SELECT * FROM part) ";
 static const char many_a_day[] =
-	"day AS (SELECT p.line, sum(p.hours) AS hours, sum(p.used_hours) AS used_hours, sum(p.idle_hours) AS idle_hours, sum(p.unmeasured_hours) AS "
-	"unmeasured_hours, sum(p.quantity) AS quantity, sum(p.energy) AS energy FROM part p GROUP BY p.line, p.day) ";
+	"day AS (SELECT p.line, p.unit_price, p.discount_price, p.ratio, sum(p.ngh) AS ngh, sum(p.used) AS used, sum(p.idle) AS idle, "
+	"sum(p.unmeasured) AS unmeasured, sum(p.quantity) AS quantity, sum(p.energy) AS energy FROM part p GROUP BY p.line, p.day, p.unit_price, "
+	"p.discount_price, p.ratio) ";
 static const char line_sums[] =
-	"SELECT d.line, sum(d.hours), sum(d.used_hours), sum(d.idle_hours), sum(d.unmeasured_hours), sum(d.quantity), sum(d.energy), "
-	"sum(d.quantity * k.discount_price * 1000000000 + CASE WHEN k.ratio = 0 THEN 0 ELSE "
-	WHOLE("d.quantity * (k.unit_price - k.discount_price) * 1000000000 * k.ratio") " END) "
-	"FROM day d JOIN verify_line k ON k.line = d.line GROUP BY d.line";
+	"SELECT d.line, sum(d.ngh), sum(d.used), sum(d.idle), sum(d.unmeasured), sum(d.quantity), sum(d.energy), sum(CASE WHEN d.ratio = 0 THEN 0 ELSE "
+	WHOLE("d.quantity * (d.unit_price - d.discount_price) * 1000000000 * d.ratio") " END) FROM day d GROUP BY d.line";
 
 /* --- 4. lines --- */
 
@@ -342,7 +351,7 @@ static const char line_sums[] =
 static const char rated_sql[] =
 	"CREATE TEMP TABLE verify_rated ON COMMIT DROP AS "
 	"WITH cost AS (SELECT k.*, s.hours, s.used, s.idle, s.unmeasured, s.quantity, s.energy, s.quantity * 0.000000001 * k.unit_price AS list_cost, "
-	"s.discount * 0.000000000000000001 AS discount, "
+	"s.quantity * 0.000000001 * k.discount_price + s.discount * 0.000000000000000001 AS discount, "
 	"CASE WHEN k.currency IN ('BIF', 'CLP', 'DJF', 'GNF', 'ISK', 'JPY', 'KMF', 'KRW', 'PYG', 'RWF', 'UGX', 'UYI', 'VND', 'VUV', 'XAF', 'XOF', "
 	"'XPF') THEN 0 WHEN k.currency IN ('BHD', 'IQD', 'JOD', 'KWD', 'LYD', 'OMR', 'TND') THEN 3 WHEN k.currency IN ('CLF', 'UYW') THEN 4 ELSE 2 "
 	"END AS scale FROM verify_line k JOIN verify_sum s ON s.line = k.line), "
@@ -431,20 +440,22 @@ static const struct step steps[] = {
 	{"meters", {meters_sql}, NULL},
 	{"one-off charges", {adjustments_sql}, NULL},
 	{"energy", {energy_sql}, "verify_fact"},
+	{"uses", {uses_sql}, "verify_use"},
 	{"kinds", {kinds_sql}, "verify_kind"},
 	{"prices", {prices_sql}, "verify_price"},
 	{"priced kinds", {priced_sql}, "verify_priced"},
 	{"line ids", {ids_sql}, "verify_id"},
 	{"lines", {lines_sql}, "verify_line"},
 	{"sums", {sums_sql}, NULL},
-	{"days", {free_cells, quantised, one_a_day, line_sums}, NULL},
+	{"days of use", {use_cells, quantised, one_a_day, line_sums}, NULL},
+	{"days of the rest", {fact_cells, quantised, one_a_day, line_sums}, NULL},
 	{"days of reservations", {part_cells, quantised, many_a_day, line_sums}, "verify_sum"},
 	{"cents", {rated_sql}, "verify_rated"},
 };
 static const struct step compare = {"bills", {billed_sums, billed_names, different_sums, different_names}, NULL};
 
 static const char drop_sql[] =
-	"DROP TABLE verify_month, verify_fact, verify_reserved, verify_kind, verify_price, verify_priced, verify_id, verify_line, verify_sum, "
+	"DROP TABLE verify_month, verify_fact, verify_reserved, verify_use, verify_kind, verify_price, verify_priced, verify_id, verify_line, verify_sum, "
 	"verify_rated";
 
 static bool

@@ -338,6 +338,7 @@ class Rated(unittest.TestCase):
                 for record in (r for b in some for r in b["records"]):
                     if record[4] == test_sums.MEASURED:
                         record[9] = rng.randrange(record[8] + 1)
+                        record[11] = rng.choice((0, rng.randrange(record[8])))
                     record[13] = rng.randrange(1 << 32)
                 led.ingest(some)
 
