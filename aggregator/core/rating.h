@@ -7,7 +7,7 @@
  *  2. each day of a line is quantised once: hours to nano-GPU-hours, half to even, and used, idle and unmeasured
  *     rounded together by largest remainder, so that they add up to it; everything larger is a sum of these
  *     integers. The parts of a reservation's day (covered, lent, unused, undelivered) are rounded together, so
- *     that they add up to the commitment
+ *     that they add up to the commitment; equal remainders in the order of MIG profile, sharing mode, counterparty, sku, kind and price
  *  3. the price is the most specific item that matches: GPU model, then MIG profile, then sharing mode, then
  *     class; ties by order in the book. An item for one tenant goes before those for all; what it saves against
  *     these is a discount, and so is what the book grants a tenant in percent: one discount, the most specific.

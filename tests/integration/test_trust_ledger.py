@@ -196,12 +196,12 @@ class Rated(unittest.TestCase):
         cls.led.ingest(test_sums.batches(node, cls.START + hour * test_sums.HOUR, 8, seq))
 
     @classmethod
-    def event(cls, number, hour):
+    def event(cls, number, hour, led=None):
         kind, tenant, workspace, sku, data, _ = test_sums.EVENTS[number]
         types = {"storage": 1, "egress": 2, "inference": 3, "support": 4}
         amount = next((data[k] for k in ("gb_hours", "gb", "hours") if k in data), "null")
         counts = [data.get(k, "null") for k in ("requests", "input_tokens", "output_tokens")]
-        cls.led.rows(
+        (led or cls.led).rows(
             "insert into event_source (name) values ('test') on conflict do nothing; insert into meter_event (time_ns, source_id, token_id, workspace_id, type, id, sku, amount, requests, "
             "input_tokens, output_tokens, model, caller, server, digest) "
             f"select {cls.START + hour * test_sums.HOUR}, s.id, (select min(id) from access_token), w.id, {types[kind]}, '{number} at {hour}', '{sku or kind}', {amount}, {', '.join(map(str, counts))}, "
@@ -304,7 +304,7 @@ class Rated(unittest.TestCase):
         items = {}
         for klass in ("reserved", "on-demand", "borrowed", "dedicated", None):
             for key in [{}, *({k: v for k, v in {"gpu_model": rng.choice((test_sums.POOL, "A100-40GB")), "mig_profile": rng.choice(("1g.10gb", "3g.40gb")), "sharing_mode": rng.choice(("mig", "exclusive")),
-                                                 "tenant": rng.choice(("acme", "globex", "initech"))}.items() if rng.random() < 0.5} for _ in range(4))]:  # fmt: skip
+                                                 "tenant": rng.choice(("acme", "globex", "initech"))}.items() if rng.random() < 0.4} for _ in range(12))]:  # fmt: skip
                 key |= {"class": klass} if klass else {}
                 basis = {"basis": "used"} if klass in ("on-demand", "borrowed", None) and rng.random() < 0.3 else {}
                 items[tuple(sorted(key.items()))] = {**key, **basis, "price": price()} | ({"sku": f"sku-{rng.randrange(9)}"} if rng.random() < 0.3 else {})
@@ -315,12 +315,12 @@ class Rated(unittest.TestCase):
         rows = list(items.values())
         rng.shuffle(rows)
         discounts = {}
-        for _ in range(6):
+        for _ in range(12):
             klass = rng.choice((None, "on-demand", "reserved", "borrowed"))
-            key = {"tenant": rng.choice((None, "acme", "globex", "initech")), "category": "gpu" if klass else rng.choice((None, "gpu", "storage")), "class": klass}
+            key = {"tenant": rng.choice((None, "acme", "globex", "initech")), "category": rng.choice((None, "gpu")) if klass else rng.choice((None, "gpu", "storage")), "class": klass}
             discounts[tuple(key.items())] = {k: v for k, v in key.items() if v} | {"percent": rng.choice(("50", f"{rng.randrange(100)}.{rng.randrange(10**7):07}"))}
         shared = rng.choice(({"method": "none"}, {"method": "even"}, {"method": "proportional"}, {"method": "weights", "weights": {"acme": rng.randint(1, 99), "initech": rng.randint(1, 99)}}))
-        book = {"version": version, "currency": rng.choice(("EUR", "JPY", "KWD")), "lender_ratio": rng.choice(("1", f"0.{rng.randrange(10**9):09}")), "shared_idle": shared, "items": rows,
+        book = {"version": version, "currency": rng.choice(("EUR", "JPY", "KWD")), "lender_ratio": rng.choice(("1", *(f"0.{rng.randrange(10**9):09}" for _ in range(3)))), "shared_idle": shared, "items": rows,
                 "discounts": list(discounts.values()), "energy": [{"cluster": "test", "price_per_kwh": price()}]}  # fmt: skip
         return "prices: " + json.dumps(book) + "\n"
 
@@ -329,6 +329,7 @@ class Rated(unittest.TestCase):
         for n in range(3):
             led = ledger.Ledger(self.pg, f"random{n}", now=self.START + 30 * test_sums.HOUR)
             led.rows("select make_periods('2026-10-31', '2026-11-02')")
+            led.run("token", "admin")
             for effective, reserved, version in (("2026-10-31T00:00:00Z", True, "1"), ("2026-10-31T19:00:00Z", True, "2"), ("2026-11-01T04:00:00Z", True, "3"), ("2026-11-01T08:00:00Z", False, "3")):
                 prices = self.random_prices(rng, version) if reserved else prices
                 led.apply(test_sums.policy(effective, reserved).split("prices:")[0] + prices)
@@ -339,8 +340,8 @@ class Rated(unittest.TestCase):
                     if record[4] == test_sums.MEASURED:
                         record[9] = rng.randrange(record[8] + 1)
                         record[11] = rng.choice((0, rng.randrange(record[8])))
-                    record[13] = rng.randrange(1 << 32)
-                led.ingest(some)
+                    record[13] = rng.randrange(1 << 27)
+                self.assertEqual(led.ingest(some).get("quarantined"), 0)
 
             late = rng.choice(("n1", "n2", "n3"))
             for node in ("n1", "n2", "n3"):
@@ -351,6 +352,8 @@ class Rated(unittest.TestCase):
             push(late, -8, 8, 0)
             for node in ("n1", "n2", "n3"):
                 push(node, 0, 8, 32)
+            for i in range(len(test_sums.EVENTS)):
+                self.event(i, rng.randrange(-8, 8), led)
             settle(led)
             led.close(self.MONTHS[1], "the same", self.LATER)
             reply = self.verify(led)
