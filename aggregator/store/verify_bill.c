@@ -193,13 +193,13 @@ static const char lines_sql[] =
 	"('there', (d.line_id IS NOT NULL)::text, (l.line_id IS NOT NULL)::text), ('charge_type', d.charge_type, l.charge_type), ('class', d.class, l.class), "
 	"('unit', d.unit, l.unit), ('currency', d.currency, l.currency), ('price_version', d.price_version, l.price_version), "
 	"('correction_of', d.correction_of, coalesce(l.correction_of, '')), "
-	"('quantity', d.quantity::numeric::text, l.quantity::text), ('unit_price', d.unit_price::numeric::text, l.unit_price::text), "
+	"('quantity', d.quantity::numeric::text, l.quantity::text), ('unit_price', nullif(d.unit_price, '')::numeric::text, l.unit_price::text), "
 	"('list_cost', d.list_cost::numeric::text, l.list_cost::text), ('discount', d.discount::numeric::text, l.discount::text), "
 	"('rounding', d.rounding::numeric::text, l.rounding::text), ('billed_cost', d.billed_cost::numeric::text, l.billed::text), "
 	"('allocated_gpu_hours', nullif(d.allocated_gpu_hours, '')::numeric::text, l.allocated_gpu_hours::text), "
 	"('used_gpu_hours', nullif(d.used_gpu_hours, '')::numeric::text, l.used_gpu_hours::text)) AS x(name, document, line) "
-	"WHERE CASE WHEN x.document ~ '^-?[0-9.]+$' AND x.line ~ '^-?[0-9.]+$' THEN x.document::numeric <> x.line::numeric WHEN x.name LIKE "
-	"'%_gpu_hours' AND x.document IS NULL THEN x.line::numeric <> 0 ELSE ltrim(coalesce(x.document, ''), '''') <> ltrim(coalesce(x.line, ''), '''') END "
+	"WHERE CASE WHEN x.document ~ '^-?[0-9.]+$' AND x.line ~ '^-?[0-9.]+$' THEN x.document::numeric <> x.line::numeric WHEN (x.name LIKE "
+	"'%_gpu_hours' OR x.name = 'unit_price') AND x.document IS NULL THEN x.line::numeric <> 0 ELSE ltrim(coalesce(x.document, ''), '''') <> ltrim(coalesce(x.line, ''), '''') END "
 	"AND (x.name = 'there' OR (d.line_id IS NOT NULL AND l.line_id IS NOT NULL)) LIMIT 1000";
 
 static bool

@@ -181,7 +181,8 @@ class Rated(unittest.TestCase):
         for tenant, amount in test_sums.ONE_OFF.items():
             led.declare(
                 "with a as (insert into adjustment (tenant_id, period, amount, currency, category, reason, requested_by) "
-                f"select id, '2026-11', {amount}, 'EUR', 'other', 'a test', 'ann' from tenant where name = '{tenant}' returning id) insert into adjustment_approval select id, 'bea' from a"
+                f"select id, '2026-11', {amount}, 'EUR', 'other', 'a test', 'ann' from tenant where name = '{tenant}' returning id) insert into adjustment_approval select id, 'bea' from a",
+                "credit.add",
             )
         settle(led)
 

@@ -201,9 +201,9 @@ class Ledger:
     def rows(self, statement):
         return self.cluster.query(statement, self.name)
 
-    def declare(self, statement):
+    def declare(self, statement, action="policy.apply"):
         """A change of what people decide, with its entry in the audit log: without one verify calls it unaudited."""
-        return self.rows(f"begin; insert into audit_log (actor, action, subject) values ('test', 'policy.apply', 'a test'); {statement}; commit")
+        return self.rows(f"begin; insert into audit_log (actor, action, subject) values ('test', '{action}', 'a test'); {statement}; commit")
 
     def value(self, statement):
         return self.rows(statement)[0][0]
