@@ -17,16 +17,24 @@
 
 #define HOURS_AT_ONCE 500
 #define DAYS_AT_ONCE 40
+#define ANCHOR_TURNS 12 /* a minute, at five seconds each */
+#define ANCHOR_STEPS 20
 #define ENTRIES_AT_ONCE 10000
 #define HELD_NS_AT_ONCE (2 * NS_PER_S) /* of taking in what approved nodes sent before: the other tasks wait for it */
 #define STEPS_AT_ONCE 100              /* of attributing holders again */
 
 const char *const background_task_names[BACKGROUND_TASKS] = {
-	[BACKGROUND_HELD] = "held",       [BACKGROUND_ATTRIBUTE] = "attribute",
-	[BACKGROUND_SLICE] = "slice",     [BACKGROUND_SEAL] = "seal",
-	[BACKGROUND_FOLD] = "fold",       [BACKGROUND_PARTITIONS] = "partitions",
-	[BACKGROUND_RETAIN] = "retain",   [BACKGROUND_CLOSE] = "close",
-	[BACKGROUND_AUDIT] = "audit",     [BACKGROUND_EXCEPTIONS] = "exceptions",
+	[BACKGROUND_HELD] = "held",
+	[BACKGROUND_ATTRIBUTE] = "attribute",
+	[BACKGROUND_SLICE] = "slice",
+	[BACKGROUND_SEAL] = "seal",
+	[BACKGROUND_FOLD] = "fold",
+	[BACKGROUND_PARTITIONS] = "partitions",
+	[BACKGROUND_RETAIN] = "retain",
+	[BACKGROUND_CLOSE] = "close",
+	[BACKGROUND_ANCHOR] = "anchor",
+	[BACKGROUND_AUDIT] = "audit",
+	[BACKGROUND_EXCEPTIONS] = "exceptions",
 	[BACKGROUND_BUDGETS] = "budgets",
 };
 
@@ -36,6 +44,8 @@ struct background {
 	struct db *rollup; /* the login that writes what is made from inputs */
 	struct ticker *ticker;
 	int64_t audited_ns; /* boot clock; INT64_MIN: never */
+	unsigned anchor_turn;
+	bool anchor_more; /* batches are left that are in no range */
 	char last_error[BACKGROUND_TASKS][ERR_LOG_SIZE];
 };
 
@@ -182,6 +192,23 @@ seal_entries(struct background *b, int64_t *ret_done, struct err *err)
 	return true;
 }
 
+/* Batches that came into ranges. Not more often than ranges are worth a row; a ledger from before ranges has many, and goes on at the next turn. */
+static bool
+do_anchor(struct background *b, int64_t *ret_done, struct err *err)
+{
+	if (!b->anchor_more && b->anchor_turn++ % ANCHOR_TURNS != 0)
+		return true;
+	b->anchor_more = true;
+	for (int i = 0; i < ANCHOR_STEPS && b->anchor_more; i++) {
+		int64_t batches;
+
+		if (!store_batches_anchor(b->db, &batches, &b->anchor_more, err))
+			return false;
+		*ret_done += batches;
+	}
+	return true;
+}
+
 /* By its own clock: a turn is shorter. */
 static bool
 do_audit(struct background *b, int64_t *ret_done, struct err *err)
@@ -219,11 +246,17 @@ static const struct {
 	bool (*run)(struct background *b, int64_t *ret_done, struct err *err);
 	unsigned every;
 } tasks[BACKGROUND_TASKS] = {
-	[BACKGROUND_HELD] = {do_held, 1},        [BACKGROUND_ATTRIBUTE] = {do_attribute, 1},
-	[BACKGROUND_SLICE] = {do_slice, 1},      [BACKGROUND_SEAL] = {do_seal, 1},
-	[BACKGROUND_FOLD] = {do_fold, 6},        [BACKGROUND_PARTITIONS] = {do_partitions, 12},
-	[BACKGROUND_RETAIN] = {do_retain, 60},   [BACKGROUND_CLOSE] = {do_close, 60},
-	[BACKGROUND_AUDIT] = {do_audit, 1},      [BACKGROUND_EXCEPTIONS] = {do_exceptions, 1},
+	[BACKGROUND_HELD] = {do_held, 1},
+	[BACKGROUND_ATTRIBUTE] = {do_attribute, 1},
+	[BACKGROUND_SLICE] = {do_slice, 1},
+	[BACKGROUND_SEAL] = {do_seal, 1},
+	[BACKGROUND_FOLD] = {do_fold, 6},
+	[BACKGROUND_PARTITIONS] = {do_partitions, 12},
+	[BACKGROUND_RETAIN] = {do_retain, 60},
+	[BACKGROUND_CLOSE] = {do_close, 60},
+	[BACKGROUND_ANCHOR] = {do_anchor, 1},
+	[BACKGROUND_AUDIT] = {do_audit, 1},
+	[BACKGROUND_EXCEPTIONS] = {do_exceptions, 1},
 	[BACKGROUND_BUDGETS] = {do_budgets, 12},
 };
 

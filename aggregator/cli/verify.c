@@ -46,6 +46,8 @@ static const struct {
 	{"quarantined", "batches are in quarantine, and billed to nobody", false},
 	{"set_aside", "times a GPU's records of a batch are set aside, and billed to nobody", false},
 	{"unsealed", "entries are not sealed yet: who rewrites one before its seal is not found out", false},
+	{"batches_outside", "batches lie outside this time: their bytes were not read", false},
+	{"unanchored", "batches came within the last minute or so: nothing but their own hash proves them yet", false},
 };
 enum { COUNT, LEFT_OUT, FIRST_SHOWN, FIRST_ROWS = 8, FIRST_SKIPPED = 17 };
 

@@ -1,4 +1,5 @@
-/* aggregator/store/audit.h - the audit log beside its list (store.h): reads entered, entries chained and sealed, chains proved.
+/* aggregator/store/audit.h - the audit log beside its list (store.h): reads entered, batches anchored, entries chained and sealed, chains
+ * proved.
  *
  * An entry is written by the transaction that changes something, and is put into its chain afterwards: a chain for each tenant, and
  * one for the operator's entries. Who writes an entry waits for nobody. What is promised:
@@ -19,6 +20,10 @@ struct audit_read {
 	int64_t first_ns, last_ns, times;
 };
 MUST_CHECK bool store_audit_reads(struct db *db, const struct audit_read *reads, size_t n, struct err *err);
+
+/* Puts batches that are in no range yet into ranges, which the journal of rows has; some 10,000 at once. Until then only its own SHA-256 proves
+ * a batch that was accepted. */
+MUST_CHECK bool store_batches_anchor(struct db *db, int64_t *ret_batches, bool *ret_more, struct err *err);
 
 struct audit_sealed {
 	int64_t entries; /* that were put into chains */

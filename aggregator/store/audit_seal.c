@@ -1,8 +1,10 @@
-/* aggregator/store/audit_seal.c - reads entered into the audit log; entries put into their chains, and sealed. */
+/* aggregator/store/audit_seal.c - reads entered into the audit log; batches put into ranges; entries put into their chains, and sealed. */
 #include "aggregator/store/audit.h"
 #include "aggregator/store/db.h"
 
 #define DB_LOCK_AUDIT DB_LOCK_CLASS ", 9"
+#define DB_LOCK_ANCHOR DB_LOCK_CLASS ", 13"
+#define ANCHOR_AT_ONCE 10000
 
 /* The hour's moment is the first read's; a tenant that has gone since leaves the entry to the operator. */
 bool
@@ -31,6 +33,26 @@ store_audit_reads(struct db *db, const struct audit_read *reads, size_t n, struc
 	}
 	arg_columns(&a, &c);
 	return db_tx_begin(&tx, db, err) && db_run(db, &stmt, &a, NULL, err) && db_tx_commit(&tx, err);
+}
+
+/* Retention makes ranges too: it has the evidence alone. */
+bool
+store_batches_anchor(struct db *db, int64_t *ret_batches, bool *ret_more, struct err *err)
+{
+	static const struct db_stmt lock = {"anchor lock", "SELECT pg_advisory_xact_lock_shared(" DB_LOCK_EVIDENCE
+	                                                   "), pg_advisory_xact_lock(" DB_LOCK_ANCHOR ")"};
+	static const struct db_stmt stmt = {"anchor", "SELECT batches, more FROM batches_anchor($1::integer)"};
+	in_place(db_tx) struct db_tx tx = {0};
+	owned(result) PGresult *r = NULL;
+	struct db_args a = {0};
+
+	arg_i64(&a, ANCHOR_AT_ONCE);
+	if (!db_tx_begin(&tx, db, err) || !db_run(db, &lock, NULL, NULL, err) || !db_run(db, &stmt, &a, &r, err) ||
+	    !db_tx_commit(&tx, err))
+		return err_prefix(err, "batches into ranges");
+	*ret_batches = res_i64(r, 0, 0);
+	*ret_more = res_bool(r, 0, 1);
+	return true;
 }
 
 bool

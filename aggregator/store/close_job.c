@@ -3,8 +3,8 @@
  * Rules, in order:
  *  1. what stands against closing is told to who asks, and no job is made
  *  2. one replica at a time works, under an advisory lock of its session: the lock goes with the process
- *  3. the month is proved first, from the batches to the charges, with the months whose corrections it bills and the chains of the audit log; a
- *     difference refuses the close, and so does what cannot be proved; the job says which
+ *  3. the month is proved first, from the batches, all of which are in ranges then, to the charges, with the months whose corrections it bills and the
+ *     chains of the audit log; a difference refuses the close, and so does what cannot be proved; the job says which
  *  4. then it is written, in one transaction whose last statements end the job and make the month closed (period_close.c)
  *  5. who takes the job up begins with the proof: nobody's word for it is taken, and what is written is what was proved
  *  6. who cancels ends the job; the work stops at its next step, and cannot be committed
@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "aggregator/store/audit.h"
 #include "aggregator/store/period_rows.h"
 #include "common/time.h"
 
@@ -182,9 +183,24 @@ write_proof(const struct verify_counts *c, struct buf *out)
 	           "{\"differences\":%" PRId64 ",\"nodes\":%" PRId64 ",\"hours\":%" PRId64 ",\"batches\":%" PRId64
 	           ",\"records\":%" PRId64 ",\"days\":%" PRId64 ",\"charges\":%" PRId64 ",\"hours_pending\":%" PRId64
 	           ",\"hours_unproved\":%" PRId64 ",\"days_open\":%" PRId64 ",\"days_gone\":%" PRId64
-	           ",\"quarantined\":%" PRId64 "}",
+	           ",\"quarantined\":%" PRId64 ",\"unanchored\":%" PRId64 "}",
 	           c->differences, c->nodes, c->hours, c->batches, c->records, c->days, c->charges, c->hours_pending,
-	           c->hours_unproved, c->days_open, c->days_gone, c->quarantined);
+	           c->hours_unproved, c->days_open, c->days_gone, c->quarantined, c->unanchored);
+}
+
+/* What is billed was made from batches that nobody can change unseen. */
+static bool
+anchor(struct job *j, struct err *err)
+{
+	int64_t batches, done = 0;
+	bool more;
+
+	do {
+		if (!tell(j, done, done, "batches", err) || !store_batches_anchor(j->w->work, &batches, &more, err))
+			return false;
+		done += batches;
+	} while (more);
+	return true;
 }
 
 /* Rule 3. */
@@ -200,7 +216,7 @@ prove(struct job *j, bool *ret_sound, struct close_outcome *ret, struct err *err
 
 	buf_init(&differences, DIFFERENCES_MAX);
 	buf_init(&proof, 4096);
-	if (!store_verify_month(j->w->work, j->month, tell, j, &counts, &differences, err))
+	if (!anchor(j, err) || !store_verify_month(j->w->work, j->month, tell, j, &counts, &differences, err))
 		return false;
 	write_proof(&counts, &proof);
 	unproved = counts.hours_pending + counts.hours_unproved;

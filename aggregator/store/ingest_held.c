@@ -232,6 +232,31 @@ judge(struct step *s, const PGresult *rows, struct err *err)
 	return true;
 }
 
+/* What was decided of batches is in the audit log, one entry for a step: verify believes it in no other way. */
+static bool
+write_audit(struct step *s, struct err *err)
+{
+	static const struct db_stmt stmt = {
+		"held audit",
+		"INSERT INTO audit_log (actor, action, subject, after, reason) SELECT $2, 'node.release', 'node ' || n.name, "
+		"jsonb_build_object('stream', s.id, 'epoch', s.epoch, 'first', $3::bigint, 'last', $4::bigint, 'batches', $5::bigint, "
+		"'taken', $6::bigint), 'its node was approved' FROM stream s JOIN node n ON n.id = s.node_id WHERE s.id = $1"};
+	int64_t taken = 0;
+	struct db_args a = {0};
+
+	if (s->in.count == 0)
+		return true;
+	for (size_t i = 0; i < s->in.count; i++)
+		taken += s->in.frames[i].fate != FATE_QUARANTINED;
+	arg_i64(&a, s->in.stream_id);
+	arg_text(&a, s->by);
+	arg_i64(&a, s->in.frames[0].seq);
+	arg_i64(&a, s->in.frames[s->in.count - 1].seq);
+	arg_i64(&a, (int64_t)s->in.count);
+	arg_i64(&a, taken);
+	return db_run(s->in.db, &stmt, &a, NULL, err);
+}
+
 static bool
 write_fates(struct step *s, struct err *err)
 {
@@ -283,7 +308,7 @@ take_in(struct step *s, struct ingest_result *ret, struct err *err)
 	if (ret->records > 0 &&
 	    (!ingest_partitions(&s->in, err) || !ingest_copy(&s->in, err) || !ingest_sum_up(&s->in, &ret->sums, err)))
 		return false;
-	return ingest_move_cursor(&s->in, s->in.next_seq, err) && write_fates(s, err);
+	return ingest_move_cursor(&s->in, s->in.next_seq, err) && write_fates(s, err) && write_audit(s, err);
 }
 
 /* *ret_node: whose turn it was. */

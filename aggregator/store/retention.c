@@ -3,8 +3,8 @@
  * Rules, in order:
  *  1. the records of a UTC day go when every node-hour of it is sealed and clean, and every day that it reaches into folded
  *  2. ingest is never kept waiting: the lock is asked for briefly, and again at the next time
- *  3. batches go after their period was closed, from the front of their stream; what comes for that time later cannot be
- *     proved any more, and is quarantined (ingest_judge.c)
+ *  3. batches go after their period was closed, from the front of their stream, in whole ranges (0031_evidence.sql); what comes for
+ *     that time later cannot be proved any more, and is quarantined (ingest_judge.c)
  *  4. node-hours go when their day is folded and their records are gone
  *  5. ages are counted from where the nodes have come, never from a clock that is ahead of them */
 #include <inttypes.h>
@@ -134,11 +134,18 @@ retire_batches(struct db *db, struct retaining *w, struct err *err)
 		"WITH old AS (SELECT s.id, s.evidence_seq, (SELECT min(b.seq) FROM ingest_batch b WHERE b.stream_id = s.id "
 		"AND (b.to_ns > l.evidence_from_ns OR b.received_at > $2)) AS keep_seq, s.next_seq FROM stream s, ledger l "
 		"WHERE EXISTS (SELECT FROM ingest_batch b WHERE b.stream_id = s.id AND b.seq = s.evidence_seq "
-		"AND b.to_ns <= l.evidence_from_ns AND b.received_at <= $2) ORDER BY s.id LIMIT 100 FOR NO KEY UPDATE OF s), "
-		"gone AS (DELETE FROM ingest_batch b USING old o WHERE b.stream_id = o.id "
-		"AND b.seq < least(coalesce(o.keep_seq, o.next_seq), o.evidence_seq + $1) RETURNING b.stream_id, b.last_seq) "
-		"UPDATE stream s SET evidence_seq = g.seq + 1 FROM (SELECT stream_id, max(last_seq) AS seq, count(*) AS n "
-		"FROM gone GROUP BY stream_id) g WHERE s.id = g.stream_id RETURNING g.n"};
+		"AND b.to_ns <= l.evidence_from_ns AND b.received_at <= $2) AND NOT EXISTS (SELECT FROM batch_range r JOIN ingest_batch b "
+		"ON b.stream_id = s.id AND b.seq BETWEEN r.first_seq AND r.last_seq WHERE r.stream_id = s.id AND r.first_seq = s.evidence_seq "
+		"AND (b.to_ns > l.evidence_from_ns OR b.received_at > $2)) ORDER BY s.id LIMIT 100 FOR NO KEY UPDATE OF s), "
+		"cut AS (SELECT o.id, coalesce((SELECT max(r.last_seq) + 1 FROM batch_range r WHERE r.stream_id = o.id AND r.first_seq >= o.evidence_seq "
+		"AND r.first_seq < o.evidence_seq + $1 AND r.last_seq < coalesce(o.keep_seq, o.next_seq)), "
+		"least(coalesce(o.keep_seq, o.next_seq), o.evidence_seq + $1)) AS seq FROM old o), "
+		"gone AS (DELETE FROM ingest_batch b USING cut c WHERE b.stream_id = c.id AND b.seq < c.seq RETURNING b.stream_id, b.last_seq), "
+		"moved AS (UPDATE stream s SET evidence_seq = g.seq + 1 FROM (SELECT stream_id, max(last_seq) AS seq, count(*) AS n "
+		"FROM gone GROUP BY stream_id) g WHERE s.id = g.stream_id RETURNING g.n), "
+		"told AS (INSERT INTO audit_log (actor, action, subject, after, reason) SELECT 'tollgate-aggregator', 'evidence.retire', 'batches', "
+		"jsonb_build_object('batches', sum(m.n), 'streams', count(*)), 'kept as long as keep_batches says' FROM moved m HAVING count(*) > 0) "
+		"SELECT n FROM moved"};
 	in_place(db_tx) struct db_tx tx = {0};
 	owned(result) PGresult *r = NULL;
 	struct db_args at = {0}, rows = {0};

@@ -425,6 +425,8 @@ struct verify_counts {
 	int64_t days_gone;                /* their hours were given up */
 	int64_t quarantined;              /* batches that nobody released */
 	int64_t set_aside;                /* GPUs of batches whose records nobody released */
+	int64_t batches_outside;          /* accepted, and wholly outside the range: their bytes were not read */
+	int64_t unanchored;               /* batches in no range yet: only their own SHA-256 proves them */
 	int64_t months, documents, lines; /* closed months, and what was billed with them */
 	int64_t lines_rated;              /* of the lines: those that were rated a second time */
 	int64_t months_changed; /* of the months: something has changed since, which the first open month corrects */

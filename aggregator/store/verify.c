@@ -317,6 +317,8 @@ write_counts(const struct verify_report *r, struct buf *out)
 		{"days_gone", c->days_gone},
 		{"quarantined", c->quarantined},
 		{"set_aside", c->set_aside},
+		{"batches_outside", c->batches_outside},
+		{"unanchored", c->unanchored},
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(members); i++)

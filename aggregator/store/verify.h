@@ -1,7 +1,7 @@
 /* aggregator/store/verify.h - between the files that compare the ledger with its evidence: verify.c (the parts, the list of
- * differences), verify_stream.c (batches, cursors, dictionaries), verify_hour.c (records and sums), verify_owner.c
- * (attribution), verify_day.c (days), verify_charge.c (their charges), verify_bill.c (closed months),
- * verify_lines.c (their lines), verify_rows.c (rows that cannot be computed again).
+ * differences), verify_chain.c (batches, their ranges, cursors), verify_stream.c (what batches say, dictionaries), verify_hour.c (records
+ * and sums), verify_owner.c (attribution), verify_day.c (days), verify_charge.c (their charges), verify_bill.c (closed months),
+ * verify_lines.c (their lines), verify_rows.c (rows that cannot be computed again), verify_fate.c (what became of batches).
  *
  * A node is read in one snapshot, hour by hour; a billing day in another. At any moment there is one page of batches in memory, the
  * records of one of them, the keys of one node-hour, the dictionaries of the node's streams; or the sums of one day. */
@@ -41,7 +41,7 @@ struct verify_stream {
 	int64_t evidence_seq;        /* the first number whose batch is kept */
 	int64_t at_seq;              /* the first batch that may have records of the next hour */
 	int64_t next_from_ns;        /* where those begin; INT64_MAX: there are none */
-	int64_t checked_seq;         /* batches up to this one have been held against their own bytes */
+	int64_t checked_seq;         /* heads of batches up to this one have been compared */
 	PGresult *devices, *holders; /* the dictionary; NULL until needed */
 	struct idmap device_rows, holder_rows;
 	PGresult *entries; /* devices that are not entered, as they came */
@@ -105,8 +105,10 @@ void verify_say_text(struct verify_node *n, const char *kind, const char *gpu, i
 size_t verify_gpu_enter(struct verify_node *n, int64_t gpu_id, int64_t device_id, const char *uuid);
 const char *verify_gpu_of(const struct verify_node *n, int64_t device_id); /* its UUID; NULL: not known */
 
-/* The node's streams: their numbers without a hole, their cursors, and where to begin reading. */
+/* The node's streams: their batches one by one, in ranges; their cursors, and where to begin reading. */
 MUST_CHECK bool verify_streams(struct verify_node *n, struct err *err);
+/* "batch 7 of epoch 100: used_ns" */
+void verify_name_batch(const struct verify_stream *s, int64_t seq, const char *thing, char out[256]);
 void verify_stream_fini(struct verify_stream *s);
 
 /* The hour at hand. */
@@ -141,6 +143,8 @@ MUST_CHECK bool verify_bills(struct verify_node *n, struct err *err);
 MUST_CHECK bool verify_lines(struct db *db, const char *month, PGresult **ret, struct err *err);
 /* Rows that cannot be computed again, against the journal that was written with them. It has no range. */
 MUST_CHECK bool verify_rows_journal(struct verify_node *n, struct err *err);
+/* The part of it that is about batches: what became of them, in the snapshot at hand. */
+MUST_CHECK bool verify_fates(struct verify_node *n, struct err *err);
 MUST_CHECK bool verify_charges(struct verify_node *n, const char *day, int64_t from_ns, int64_t until_ns,
                                struct err *err);
 

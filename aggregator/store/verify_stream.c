@@ -1,12 +1,11 @@
-/* aggregator/store/verify_stream.c - the evidence of a stream: numbers without a hole, bytes that are still those of their
- * SHA-256, heads and dictionaries that say what the ledger took from them. */
+/* aggregator/store/verify_stream.c - what a stream's batches say: heads and dictionaries against what the ledger took from them, and their
+ * records hour by hour. */
 #include <stdio.h>
 #include <string.h>
 
 #include "aggregator/store/verify.h"
 #include "common/digest.h"
 
-#define CHAIN_PAGE 10000
 #define BATCH_PAGE 8 /* payloads are in it */
 
 static inline void
@@ -27,147 +26,6 @@ verify_stream_fini(struct verify_stream *s)
 	idmap_fini(&s->holder_rows);
 	idmap_fini(&s->entry_rows);
 	s->devices = s->holders = s->entries = s->aside = NULL;
-}
-
-/* "batch 7 of epoch 100: used_ns" */
-static void
-name_batch(const struct verify_stream *s, int64_t seq, const char *thing, char out[256])
-{
-	snprintf(out, 256, "batch %" PRId64 " of epoch %" PRId64 ": %s", seq, s->epoch, thing);
-}
-
-/* --- numbers --- */
-
-/* What a walk along the numbers finds. */
-struct chain {
-	int64_t next, covered_ns;
-	int64_t first_ns, last_ns; /* of what was accepted */
-};
-
-static void
-chain_batch(struct verify_node *n, struct verify_stream *s, struct chain *c, const PGresult *r, int row)
-{
-	int64_t seq = res_i64(r, row, 0), from_ns = res_i64(r, row, 3), to_ns = res_i64(r, row, 4);
-	const char *status = res_text(r, row, 2);
-	char what[256];
-
-	if (seq != c->next) {
-		name_batch(s, c->next, "its place in the stream", what);
-		verify_say(n, "batch-missing", NULL, INT64_MIN, what, c->next, seq);
-	}
-	c->next = res_i64(r, row, 1) + 1;
-	if (strcmp(status, "quarantined") == 0) {
-		n->report->counts.quarantined += to_ns > n->from_ns && from_ns < n->to_ns;
-		return;
-	}
-	if (to_ns > c->covered_ns)
-		c->covered_ns = to_ns;
-	if (strcmp(status, "accepted") != 0)
-		return;
-	if (from_ns < c->first_ns)
-		c->first_ns = from_ns;
-	if (to_ns > c->last_ns)
-		c->last_ns = to_ns;
-	if (to_ns <= n->from_ns) {
-		s->at_seq = seq + 1;
-		s->checked_seq = seq;
-	}
-}
-
-static void
-check_cursor(struct verify_node *n, const struct verify_stream *s, const struct chain *c)
-{
-	char what[256];
-
-	if (s->next_seq != c->next) {
-		snprintf(what, sizeof(what), "next_seq of epoch %" PRId64, s->epoch);
-		verify_say(n, "cursor", NULL, INT64_MIN, what, c->next, s->next_seq);
-	}
-	if (s->covered_until_ns != c->covered_ns) {
-		snprintf(what, sizeof(what), "covered_until_ns of epoch %" PRId64, s->epoch);
-		verify_say(n, "cursor", NULL, INT64_MIN, what, c->covered_ns == INT64_MIN ? 0 : c->covered_ns,
-		           s->covered_until_ns == INT64_MIN ? 0 : s->covered_until_ns);
-	}
-}
-
-static bool
-walk_chain(struct verify_node *n, struct verify_stream *s, struct chain *c, struct err *err)
-{
-	static const struct db_stmt stmt = {"verify chain",
-	                                    "SELECT seq, last_seq, status, from_ns, to_ns FROM ingest_batch "
-	                                    "WHERE stream_id = $1 AND seq >= $2 ORDER BY seq LIMIT $3"};
-	int64_t seq = 1; /* also what lies before the first that is said to be kept */
-
-	for (;;) {
-		owned(result) PGresult *r = NULL;
-		struct db_args a = {0};
-
-		arg_i64(&a, s->id);
-		arg_i64(&a, seq);
-		arg_i64(&a, CHAIN_PAGE);
-		if (!db_run(n->db, &stmt, &a, &r, err))
-			return false;
-		for (int row = 0; row < PQntuples(r); row++)
-			chain_batch(n, s, c, r, row);
-		if (PQntuples(r) < CHAIN_PAGE)
-			break;
-		seq = res_i64(r, CHAIN_PAGE - 1, 0) + 1;
-	}
-	return true;
-}
-
-bool
-verify_streams(struct verify_node *n, struct err *err)
-{
-	static const struct db_stmt stmt = {
-		"verify streams",
-		"SELECT id, epoch, next_seq, covered_until_ns, replace(boot_id::text, '-', ''), evidence_seq "
-		"FROM stream WHERE node_id = $1 ORDER BY id"};
-	owned(result) PGresult *r = NULL;
-	struct db_args a = {0};
-	int64_t covered_ns = INT64_MIN;
-
-	arg_i64(&a, n->id);
-	if (!db_run(n->db, &stmt, &a, &r, err))
-		return false;
-	n->stream_count = (size_t)PQntuples(r);
-	n->streams = mem_array(n->stream_count, sizeof(*n->streams));
-	for (int row = 0; row < PQntuples(r); row++) {
-		struct verify_stream *s = &n->streams[row];
-		struct chain c = {.next = res_i64(r, row, 5),
-		                  .covered_ns = INT64_MIN,
-		                  .first_ns = INT64_MAX,
-		                  .last_ns = INT64_MIN};
-
-		*s = (struct verify_stream){
-			.id = res_i64(r, row, 0),
-			.epoch = res_i64(r, row, 1),
-			.next_seq = res_i64(r, row, 2),
-			.covered_until_ns = res_null(r, row, 3) ? INT64_MIN : res_i64(r, row, 3),
-			.evidence_seq = res_i64(r, row, 5),
-			.at_seq = res_i64(r, row, 5),
-			.next_from_ns = INT64_MIN,
-		};
-		snprintf(s->boot_id, sizeof(s->boot_id), "%s", res_text(r, row, 4));
-		if (!walk_chain(n, s, &c, err))
-			return false;
-		/* What its retired batches covered is not to be seen any more. */
-		if (s->evidence_seq > 1 && c.covered_ns == INT64_MIN)
-			c.covered_ns = s->covered_until_ns;
-		check_cursor(n, s, &c);
-		if (c.covered_ns > covered_ns)
-			covered_ns = c.covered_ns;
-		/* Hours that the batches cover are looked at also where node_hour has none. */
-		if (c.first_ns < n->hours_from_ns)
-			n->hours_from_ns = hour_floor(&n->ledger, c.first_ns);
-		if (c.last_ns > n->hours_until_ns)
-			n->hours_until_ns = hour_ceil(&n->ledger, c.last_ns);
-	}
-	if (covered_ns != n->covered_until_ns)
-		verify_say(n, "cursor", NULL, INT64_MIN, "covered_until_ns of the node",
-		           covered_ns == INT64_MIN ? 0 : covered_ns,
-		           n->covered_until_ns == INT64_MIN ? 0 : n->covered_until_ns);
-	return true;
 }
 
 /* --- the dictionary --- */
@@ -324,7 +182,7 @@ check_aside(struct verify_node *n, const struct verify_stream *s, const struct w
 			from_ns = r->start_ns < from_ns ? r->start_ns : from_ns;
 			to_ns = r->start_ns + r->duration_ns > to_ns ? r->start_ns + r->duration_ns : to_ns;
 		}
-		name_batch(s, seq, "records of the GPU that are set aside", what);
+		verify_name_batch(s, seq, "records of the GPU that are set aside", what);
 		if (records != res_i64(s->aside, row, ASIDE_RECORDS))
 			verify_say(n, "set-aside", uuid, INT64_MIN, what, records,
 			           res_i64(s->aside, row, ASIDE_RECORDS));
@@ -343,7 +201,7 @@ check_devices(struct verify_node *n, const struct verify_stream *s, const struct
 		size_t row;
 
 		snprintf(thing, sizeof(thing), "device number %" PRIu32, d->id);
-		name_batch(s, seq, thing, what);
+		verify_name_batch(s, seq, thing, what);
 		if (!idmap_find(&s->device_rows, d->id, &row)) {
 			if (!idmap_find(&s->entry_rows, d->id, &row))
 				verify_say_text(n, "dictionary", NULL, INT64_MIN, what, d->uuid, "");
@@ -400,7 +258,7 @@ check_holders(struct verify_node *n, const struct verify_stream *s, const struct
 		if (same_holder(r, (int)i, h))
 			continue;
 		snprintf(thing, sizeof(thing), "holder number %" PRIu32, h->id);
-		name_batch(s, seq, thing, what);
+		verify_name_batch(s, seq, thing, what);
 		snprintf(named, sizeof(named), "%s %s", wire_holder_kind_name(h->kind),
 		         h->kind == WIRE_POD         ? h->pod
 		         : h->kind == WIRE_SLURM_JOB ? h->slurm_job
@@ -414,7 +272,7 @@ check_holders(struct verify_node *n, const struct verify_stream *s, const struct
 /* --- a batch --- */
 
 /* Columns of a page of batches. */
-enum { BATCH_SEQ, BATCH_LAST, BATCH_STATUS, BATCH_FROM, BATCH_TO, BATCH_RECORDS, BATCH_SHA, BATCH_PAYLOAD };
+enum { BATCH_SEQ, BATCH_LAST, BATCH_STATUS, BATCH_FROM, BATCH_TO, BATCH_RECORDS, BATCH_PAYLOAD };
 
 /* What the ledger wrote beside the bytes. A loss may stand for the end of its range only. */
 static void
@@ -439,38 +297,21 @@ check_head(struct verify_node *n, const struct verify_stream *s, const struct wi
 	for (size_t i = 0; i < ARRAY_LEN(numbers); i++) {
 		if (numbers[i].expected == numbers[i].found)
 			continue;
-		name_batch(s, seq, numbers[i].name, what);
+		verify_name_batch(s, seq, numbers[i].name, what);
 		verify_say(n, "batch-head", NULL, INT64_MIN, what, numbers[i].expected, numbers[i].found);
 	}
 	hex_encode(b->boot_id, sizeof(b->boot_id), boot);
 	if (strcmp(boot, s->boot_id) != 0) {
-		name_batch(s, seq, "boot_id", what);
+		verify_name_batch(s, seq, "boot_id", what);
 		verify_say_text(n, "batch-head", NULL, INT64_MIN, what, boot, s->boot_id);
 	}
 	if (strcmp(b->node, n->name) != 0) {
-		name_batch(s, seq, "node", what);
+		verify_name_batch(s, seq, "node", what);
 		verify_say_text(n, "batch-head", NULL, INT64_MIN, what, b->node, n->name);
 	}
 }
 
-static void
-check_bytes(struct verify_node *n, const struct verify_stream *s, const void *payload, size_t len, const PGresult *r,
-            int row)
-{
-	const char *stored = res_text(r, row, BATCH_SHA);
-	uint8_t sha[SHA256_SIZE];
-	char hex[2 * SHA256_SIZE + 1], what[256];
-
-	n->report->counts.batches++;
-	sha256(payload, len, sha);
-	hex_encode(sha, sizeof(sha), hex);
-	if (strcmp(hex, stored) == 0)
-		return;
-	name_batch(s, res_i64(r, row, BATCH_SEQ), "SHA-256 of its bytes", what);
-	verify_say_text(n, "batch-bytes", NULL, INT64_MIN, what, stored, hex);
-}
-
-/* Held against its own bytes at the first sight, and its records against this hour's rows. */
+/* Its head and dictionary at the first sight, and its records against this hour's rows. */
 static bool
 take_batch(struct verify_hour *h, struct verify_stream *s, const PGresult *r, int row, struct err *err)
 {
@@ -485,14 +326,12 @@ take_batch(struct verify_hour *h, struct verify_stream *s, const PGresult *r, in
 	payload = PQunescapeBytea((const unsigned char *)res_text(r, row, BATCH_PAYLOAD), &len);
 	if (payload == NULL)
 		return err_set(err, ERR_RETRY, "no memory for a batch");
-	if (first)
-		check_bytes(h->node, s, payload, len, r, row);
 	if (strcmp(res_text(r, row, BATCH_STATUS), "quarantined") == 0) {
 		s->checked_seq = first ? seq : s->checked_seq;
 		return true;
 	}
 	if (!wire_unpack(payload, len, &b, &why) || !wire_check(b, &why)) {
-		name_batch(s, seq, "its content", what);
+		verify_name_batch(s, seq, "its content", what);
 		if (first)
 			verify_say_text(h->node, "batch-bytes", NULL, INT64_MIN, what, "a sound batch", why.text);
 		s->checked_seq = first ? seq : s->checked_seq;
@@ -515,9 +354,8 @@ bool
 verify_stream_hour(struct verify_hour *h, struct verify_stream *s, struct err *err)
 {
 	static const struct db_stmt stmt = {
-		"verify batches",
-		"SELECT seq, last_seq, status, from_ns, to_ns, records, encode(sha256, 'hex'), payload FROM ingest_batch "
-		"WHERE stream_id = $1 AND seq >= $2 ORDER BY seq LIMIT $3"};
+		"verify batches", "SELECT seq, last_seq, status, from_ns, to_ns, records, payload FROM ingest_batch "
+				  "WHERE stream_id = $1 AND seq >= $2 ORDER BY seq LIMIT $3"};
 	int64_t seq = s->at_seq, next_from_ns = INT64_MAX, next_seq = 0;
 
 	if (s->next_from_ns >= h->to_ns)

@@ -19,7 +19,7 @@ DECLARE
 			'from_ns', 'to_ns', 'records', 'exporter_version', 'received_at', 'sha256', 'payload'));
 	rights constant jsonb := jsonb_build_object(
 		'SELECT / SELECT', ARRAY['schema_migration', 'audit_unsealed', 'audit_chain', 'audit_link', 'audit_seal', 'audit_sealed_head', 'gpu_service',
-			'gpu', 'gpu_spec', 'gpu_xid', 'row_journal'],
+			'gpu', 'gpu_spec', 'gpu_xid', 'row_journal', 'batch_range', 'stream_anchor'],
 		-- derived
 		'SELECT / ' || inputs, ARRAY['usage_hourly', 'usage_daily', 'node_hour', 'billing_day', 'charge_day', 'reserve_day', 'loan_day',
 			'pool_day', 'lost_hold', 'late_change'],
@@ -52,10 +52,11 @@ DECLARE
 		'daemon', ARRAY['node_hours_touch', 'node_hours_share', 'slices_mark', 'node_hours_reattribute', 'gpu_claim', 'gpu_move', 'xids_told',
 			'audit_seal_entries', 'journal_seal_entries', 'close_request', 'close_cancel'],
 		'rollup', ARRAY['nodes_fall_silent', 'retire_intervals', 'journal_day'],
-		'both', ARRAY['make_partitions', 'make_periods']);
+		'both', ARRAY['make_partitions', 'make_periods', 'batches_anchor']);
 	-- Triggers that only look at their row, or only refuse: they need nobody's rights, and some of them run at every decision.
 	judges constant text[] := ARRAY['decision_is_sound', 'quota_book_is_sound', 'quota_never_goes_back', 'audit_log_only_grows', 'closed_is_final',
-		'ledger_is_final', 'meter_event_only_grows', 'period_begins_open', 'price_rows_are_final', 'released_stays_released', 'token_is_final', 'row_journal_only_grows', 'journalled_stays'];
+		'ledger_is_final', 'meter_event_only_grows', 'period_begins_open', 'price_rows_are_final', 'released_stays_released', 'token_is_final', 'row_journal_only_grows', 'journalled_stays',
+		'settled_batch_stays', 'set_aside_with_its_batch'];
 	t record;
 	given text;
 BEGIN

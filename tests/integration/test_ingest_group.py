@@ -430,7 +430,7 @@ class Others(Base):
     def test_a_partition_that_is_gone_is_made_again(self):
         a = self.replica()
         self.steady(a, range(2))
-        self.led.rows("drop table usage_interval_20261130; delete from ingest_batch; update stream set next_seq = 2")
+        self.led.rows("drop table usage_interval_20261130; set session_replication_role = replica; delete from ingest_batch; reset session_replication_role; update stream set next_seq = 2")
         for r in a.push(batch(0, 2), batch(1, 2)):
             self.assertEqual((r["ok"], r["grouped"]), (True, False), r)
         self.led.rows("set session_replication_role = replica; truncate usage_interval, ingest_batch, usage_hourly, node_hour, gpu_service, stream_device, stream_holder, stream cascade; "

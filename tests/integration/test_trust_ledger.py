@@ -443,17 +443,15 @@ NO_BILL = {
 NO_BILL_COLUMNS = {
     "node_hour": {"sealed_at", "dirty", "changes", "sealed_changes", "sliced_until_ns", "retired"},
     "billing_day": {"folded_at", "dirty"},
-    "ingest_batch": {"received_at", "exporter_version", "reason", "class", "decided_by", "decided_at", "decided_why", "decision", "quarantine_id"},
     "node": {"behind", "silent_until_ns"},
     "gpu": {"index"},
     "late_change": {"id", "at", "month"},
-    "stream": {"evidence_seq"},
 }
 # How verify names rows of tables that it computes again; of the others it is a row of the journal.
 KINDS = {
     "usage_interval": "interval-", "usage_hourly": "hour-|attribution|conservation", "node_hour": "hour-|day-flag|interval-extra", "usage_daily": "day-",
-    "charge_day": "charge-", "reserve_day": "charge-", "loan_day": "charge-", "pool_day": "charge-", "ingest_batch": "batch-|interval-|dictionary|hour-|cursor",
-    "late_change": "line-rated", "billing_day": "day-|row-", "node": "cursor|hour-|row-", "stream": "cursor|row-|batch-",
+    "charge_day": "charge-", "reserve_day": "charge-", "loan_day": "charge-", "pool_day": "charge-", "ingest_batch": "batch-|row-",
+    "stream_anchor": "batch-range", "late_change": "line-rated", "billing_day": "day-|row-", "node": "cursor|hour-|row-", "stream": "cursor|row-|batch-",
     "invoice_document": "document|row-", "period": "period-bounds|close|row-",
 }  # fmt: skip
 DERIVED = ("usage_hourly", "usage_daily", "charge_day", "reserve_day", "loan_day", "pool_day", "invoice_line", "lost_hold")
@@ -476,6 +474,7 @@ class Adversary(World):
     def setUpClass(cls):
         super().setUpClass()
         cls.s.aggregator.stop()
+        cls.s.sql("select batches_anchor(100000)")
         cls.columns = {}
         for table, column, kind, generated in cls.s.sql(
             "select c.table_name, c.column_name, c.data_type, c.is_generated from information_schema.columns c join information_schema.tables t using (table_schema, table_name) "

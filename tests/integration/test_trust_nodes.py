@@ -282,7 +282,8 @@ class Decided(Base):
         for change, back in (
             (f"update batch_set_aside set records = 2 where {row}", f"update batch_set_aside set records = 1 where {row}"),
             (f"update batch_set_aside set gpu = 'GPU-evil-{self.count}' where {row}", f"update batch_set_aside set gpu = '{self.uuid}' where gpu = 'GPU-evil-{self.count}'"),
-            (f"create table kept as select * from batch_set_aside where {row}; delete from batch_set_aside where {row}", "insert into batch_set_aside select * from kept; drop table kept"),
+            (f"create table kept as select * from batch_set_aside where {row}; set session_replication_role = replica; delete from batch_set_aside where {row}",
+             "set session_replication_role = replica; insert into batch_set_aside select * from kept; drop table kept"),
             (f"create table kept as select * from stream_device_entry where uuid = '{self.uuid}'; delete from stream_device_entry where uuid = '{self.uuid}'",
              "insert into stream_device_entry select * from kept; drop table kept"),
         ):  # fmt: skip
