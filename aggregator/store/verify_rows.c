@@ -282,5 +282,6 @@ verify_rows_journal(struct verify_node *n, struct err *err)
 	for (size_t i = 0; i < ARRAY_LEN(relations); i++)
 		if (!(n->of_close && relations[i].secret) && !check_relation(n, i, err))
 			return false;
-	return check_journal(n, err) && check_final_days(n, err) && check_evidence(n, err) && verify_fates(n, err) && db_tx_commit(&tx, err);
+	return check_journal(n, err) && check_final_days(n, err) && check_evidence(n, err) && verify_fates(n, err) &&
+	       db_tx_commit(&tx, err);
 }
