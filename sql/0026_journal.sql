@@ -217,3 +217,15 @@ BEGIN
 			'WHERE t.day = $2) x GROUP BY x.part ORDER BY x.part', t.name, t.name) USING t.key, p_day;
 	END LOOP;
 END $$;
+
+-- --- whole amounts ---
+
+-- A part of a unit-nanosecond, NaN or infinity adds up to nothing. One test for all amounts of a row: a sum has the scale of the finest, and that
+-- of no number is NULL. Hours have a thousand times the rows of days, and go without: verify names what is no whole number there.
+ALTER TABLE usage_daily ADD CONSTRAINT amounts_are_whole CHECK (scale(used + idle + unmeasured + unallocated + stranded + down + unknown + over + clock_adjust
+	+ energy_mj + memory_byte_ms) IS NOT DISTINCT FROM 0) NOT VALID;
+ALTER TABLE charge_day ADD CONSTRAINT amounts_are_whole CHECK (scale(used + idle + unmeasured + over + energy_mj) IS NOT DISTINCT FROM 0) NOT VALID;
+ALTER TABLE reserve_day ADD CONSTRAINT amounts_are_whole CHECK (scale(reserved + covered + lent + unused + undelivered) IS NOT DISTINCT FROM 0) NOT VALID;
+ALTER TABLE loan_day ADD CONSTRAINT amounts_are_whole CHECK (scale(used + idle + unmeasured + over + energy_mj) IS NOT DISTINCT FROM 0) NOT VALID;
+ALTER TABLE pool_day ADD CONSTRAINT amounts_are_whole CHECK (scale(capacity + covered + on_demand + borrowed + unused + unreserved_idle + unallocated + stranded
+	+ down + unknown + energy_mj) IS NOT DISTINCT FROM 0) NOT VALID;

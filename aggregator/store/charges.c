@@ -159,7 +159,8 @@ settle_hour(struct pool_hour *h, struct err *err)
 		in.capacity += h->uses[i].amounts.used + h->uses[i].amounts.idle + h->uses[i].amounts.unmeasured;
 	if (!classes_of_hour(&in, &c, err))
 		return err_prefix(err, "%s of cluster %" PRId64 " in the hour of %s", h->gpu_model, h->cluster_id,
-		                  time_format(h->hour_ns, at));
+		                  time_format(h->hour_ns, at)) ||
+		       db_damaged(err);
 	settle_uses(h, c, held);
 	settle_components(h, c);
 	for (size_t i = 0; i < h->right_count; i++)

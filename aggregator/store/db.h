@@ -107,6 +107,8 @@ bool res_null(const PGresult *r, int row, int col);
 const char *res_text(const PGresult *r, int row, int col); /* "" for NULL */
 int64_t res_i64(const PGresult *r, int row, int col);      /* 0 for NULL */
 bool res_bool(const PGresult *r, int row, int col);
+/* Rows of the ledger that make no sense are no fault of whoever asked: ERR_INVALID becomes ERR_FATAL. False, as err_prefix(). */
+bool db_damaged(struct err *err);
 MUST_CHECK bool res_i128(const PGresult *r, int row, int col, int scale, int128 *ret, struct err *err);
 /* The rows as a JSON array of objects by column name: integers, booleans and JSON as such, everything else as text. */
 void res_json(const PGresult *r, struct buf *out);

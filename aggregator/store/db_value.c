@@ -238,10 +238,18 @@ res_bool(const PGresult *r, int row, int col)
 }
 
 bool
+db_damaged(struct err *err)
+{
+	if (err != NULL && err->kind == ERR_INVALID)
+		err->kind = ERR_FATAL;
+	return false;
+}
+
+bool
 res_i128(const PGresult *r, int row, int col, int scale, int128 *ret, struct err *err)
 {
 	if (!decimal_parse(PQgetvalue(r, row, col), scale, ret, err))
-		return err_prefix(err, "column %s", PQfname(r, col));
+		return err_prefix(err, "column %s", PQfname(r, col)) || db_damaged(err);
 	return true;
 }
 

@@ -3,7 +3,11 @@
  * Rules, in order:
  *  1. a day is folded when it is over, everything in it is sealed and clean, and it is dirty
  *  2. whoever changes something of a day holds its lock until commit: folding takes the lock alone, or leaves the day
- *  3. its rows are replaced in one transaction: nothing is ever added to what is there */
+ *  3. its rows are replaced in one transaction: nothing is ever added to what is there
+ *  4. what workloads lost is found in records, also in those of the hour before the day and of the one after it: with a day the losses of the
+ *     folded days beside it are found again
+ *  5. where a node has only some of its records around the day, the others are made again first, or the gap would look like a silent node;
+ *     so are those of nodes with the same workloads. Nodes without any of them keep what was found */
 #include "aggregator/store/charges.h"
 #include "aggregator/store/rollup.h"
 
@@ -29,9 +33,46 @@ due(struct db *db, const struct folding *w, PGresult **ret, struct err *err)
 	return db_run(db, &stmt, &a, ret, err);
 }
 
-/* What workloads lost that day is found in its records; where these are gone, what was found stays. */
+#define SPAN                                                                                                                   \
+	"WITH span AS MATERIALIZED (SELECT b.starts_at, b.ends_at, b.starts_at - interval '1 hour' AS from_hour, b.ends_at + " \
+	"interval '1 hour' AS until_hour FROM billing_day b WHERE b.day = $1::date), "                                         \
+	"gone AS MATERIALIZED (SELECT h.node_id, h.hour FROM span s JOIN node_hour h ON h.hour >= s.from_hour AND h.hour < "   \
+	"s.until_hour, ledger l WHERE h.retired AND ns_of(h.hour) >= l.evidence_from_ns), "                                    \
+	"fresh AS MATERIALIZED (SELECT DISTINCT h.node_id FROM span s JOIN node_hour h ON h.hour >= s.starts_at AND h.hour < " \
+	"s.ends_at WHERE NOT h.retired) "
+
+/* Rule 5. A node is in trouble where something was down, silent or in error. */
 static bool
-replace_losses(struct db *db, const char *day, struct err *err)
+restore_records(struct db *db, const char *day, struct err *err)
+{
+	static const char some[] = SPAN "SELECT EXISTS (SELECT FROM gone) AND EXISTS (SELECT FROM fresh)";
+	static const char hours[] = SPAN
+		", used AS MATERIALIZED (SELECT u.node_id, u.holder_id, bool_or(u.down > 0 OR u.unknown > 0) AS trouble FROM span s JOIN usage_hourly u ON "
+		"u.hour >= s.from_hour AND u.hour < s.until_hour GROUP BY 1, 2), "
+		"trouble AS MATERIALIZED (SELECT u.node_id FROM used u WHERE u.trouble UNION SELECT v.node_id FROM span s, gpu_xid x JOIN gpu_service v ON "
+		"v.gpu_id = x.gpu_id WHERE x.at_ns >= ns_of(s.from_hour) AND x.at_ns < ns_of(s.until_hour)), "
+		"pairs AS (SELECT t.node_id AS a, t.node_id AS b FROM trouble t UNION SELECT u.node_id, o.node_id FROM used u JOIN used o ON o.holder_id = "
+		"u.holder_id WHERE u.node_id IN (SELECT node_id FROM trouble)), "
+		"due AS (SELECT p.a, p.b FROM pairs p WHERE p.a IN (SELECT node_id FROM fresh) OR p.b IN (SELECT node_id FROM fresh)) "
+		"SELECT g.node_id, ns_of(g.hour) FROM gone g WHERE g.node_id IN (SELECT a FROM due UNION SELECT b FROM due) ORDER BY 2, 1";
+	owned(result) PGresult *any = NULL, *r = NULL;
+	struct db_args a = {0};
+
+	arg_text(&a, day);
+	if (!db_run_text(db, some, &a, &any, err))
+		return false;
+	if (!res_bool(any, 0, 0))
+		return true;
+	if (!db_run_text(db, hours, &a, &r, err))
+		return false;
+	for (int row = 0; row < PQntuples(r); row++)
+		if (!restore_hour(db, res_i64(r, row, 0), res_i64(r, row, 1), err))
+			return false;
+	return true;
+}
+
+static bool
+replace_losses_of(struct db *db, const char *day, struct err *err)
 {
 	static const struct db_stmt drop = {
 		"fold drop losses",
@@ -43,7 +84,31 @@ replace_losses(struct db *db, const char *day, struct err *err)
 	struct db_args a = {0};
 
 	arg_text(&a, day);
-	return db_run(db, &drop, &a, NULL, err) && db_run_text(db, fill, &a, NULL, err);
+	return restore_records(db, day, err) && db_run(db, &drop, &a, NULL, err) &&
+	       db_run_text(db, fill, &a, NULL, err);
+}
+
+/* Rule 4. */
+static bool
+replace_losses(struct db *db, const char *day, struct err *err)
+{
+	static const struct db_stmt stmt = {
+		"fold days beside",
+		"SELECT b.day FROM billing_day b WHERE b.day = $1::date OR (b.day BETWEEN $1::date - 1 AND "
+		"$1::date + 1 AND NOT b.dirty AND NOT b.hours_gone) ORDER BY b.day <> $1::date, b.day"};
+	owned(result) PGresult *r = NULL;
+	struct db_args a = {0};
+
+	/* No records go between their being looked for and their being read. */
+	if (!db_script(db, "LOCK TABLE usage_interval IN ACCESS SHARE MODE", err))
+		return false;
+	arg_text(&a, day);
+	if (!db_run(db, &stmt, &a, &r, err))
+		return false;
+	for (int row = 0; row < PQntuples(r); row++)
+		if (!replace_losses_of(db, res_text(r, row, 0), err))
+			return err_prefix(err, "losses of %s", res_text(r, row, 0));
+	return true;
 }
 
 /* Rule 3: usage, charges and losses. */

@@ -128,7 +128,7 @@ count_unpriced(void *arg, const struct rating_input *in, struct err *err)
 	owned(rated) struct rated *r = NULL;
 
 	if (!rating_run(in, &r, err))
-		return false;
+		return db_damaged(err);
 	for (size_t i = 0; i < r->count; i++)
 		c->at[CHECK_MISSING_PRICE].number += !r->lines[i].priced;
 	return true;

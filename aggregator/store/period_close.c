@@ -180,8 +180,10 @@ close_tenant(void *arg, const struct rating_input *in, struct err *err)
 	mine.period_status = "closed";
 	if (c->rq->tell != NULL && !c->rq->tell(c->rq->tell_arg, c->told++, c->tenants, tenant, err))
 		return false;
-	if (!write_corrected(c, tenant, err) || !rating_run(&mine, &rated, err))
+	if (!write_corrected(c, tenant, err))
 		return false;
+	if (!rating_run(&mine, &rated, err))
+		return db_damaged(err);
 	for (size_t i = 0; i < rated->count; i++)
 		if (!rated->lines[i].priced && c->rq->reason[0] == '\0')
 			return err_set(err, ERR_CONFLICT,

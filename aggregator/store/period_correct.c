@@ -138,7 +138,7 @@ correct_tenant(struct correcting *c, const struct rating_input *in, const char *
 	ci.version = billed.versions + 1;
 	ci.billed = billed.at;
 	ci.billed_count = billed.count;
-	return correction_run(&ci, c->to, err);
+	return correction_run(&ci, c->to, err) || db_damaged(err);
 }
 
 static bool
@@ -149,7 +149,9 @@ each_tenant(void *arg, const struct rating_input *in, struct err *err)
 
 	c->visited = mem_grow(c->visited, c->visited_count + 1, sizeof(*c->visited));
 	c->visited[c->visited_count++] = mem_strdup(in->days[0].tenant);
-	return rating_run(in, &now, err) && correct_tenant(c, in, in->days[0].tenant, now, err);
+	if (!rating_run(in, &now, err))
+		return db_damaged(err);
+	return correct_tenant(c, in, in->days[0].tenant, now, err);
 }
 
 /* What was billed to tenants that have nothing of the month any more; and which changes this snapshot has. */

@@ -295,7 +295,7 @@ kept_tenant(struct db *db, const char *month, const struct buf *prices, const ch
 		return false;
 	file->in.period_status = "closed";
 	if (!rating_run(&file->in, &rated, err))
-		return false;
+		return db_damaged(err);
 	rated_view_make(&view, rated, corrections.lines, corrections.count);
 	return each(arg, &file->in, &view.rated, err);
 }

@@ -49,8 +49,10 @@ read_tenant(void *arg, const struct rating_input *in, struct err *err)
 
 	empty.days = NULL;
 	empty.day_count = 0;
-	if (!read_corrected(r, &empty, in->days[0].tenant, err) || !rating_run(in, &rated, err))
+	if (!read_corrected(r, &empty, in->days[0].tenant, err))
 		return false;
+	if (!rating_run(in, &rated, err))
+		return db_damaged(err);
 	n = corrections_of(&r->corrections, in->days[0].tenant, &lines);
 	rated_view_make(&view, rated, lines, n);
 	r->next += n;

@@ -27,7 +27,7 @@ add_pools(struct reconciling *w, const struct rating_input *in, struct err *err)
 		"SELECT k.name, x.gpu_model, b.version, x.owned, sum(x.on_demand), sum(x.borrowed), sum(x.covered), sum(x.unused), "
 		"sum(x.unreserved_idle), sum(least(x.stranded, x.unreserved_idle)), sum(x.down), sum(x.unknown) FROM (" POOLS(
 			"pool_day",
-			" AND NOT EXISTS (SELECT FROM billing_day d WHERE d.day = c.day AND d.dirty)") " UNION ALL " POOLS("open_pool_day",
+			" AND EXISTS (SELECT FROM billing_day d WHERE d.day = c.day AND NOT d.dirty)") " UNION ALL " POOLS("open_pool_day",
 	                                                                                                                   "") ") x JOIN cluster k ON k.id = x.cluster_id LEFT JOIN price_book b ON b.id = x.price_book_id "
 															       "GROUP BY k.name, x.gpu_model, b.version, x.owned"};
 	owned(result) PGresult *r = NULL;
@@ -49,7 +49,7 @@ add_pools(struct reconciling *w, const struct rating_input *in, struct err *err)
 			if (!res_i128(r, row, 4 + i, 0, to[i], err))
 				return false;
 		if (!reconcile_add_pool(w->r, in, &p, err))
-			return false;
+			return db_damaged(err);
 	}
 	return true;
 }
@@ -86,7 +86,7 @@ add_tenant(void *arg, const struct rating_input *in, const struct rated *view, s
 {
 	struct reconciling *w = arg;
 
-	return reconcile_add_rated(w->r, in, view, err);
+	return reconcile_add_rated(w->r, in, view, err) || db_damaged(err);
 }
 
 bool

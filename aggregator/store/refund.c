@@ -130,7 +130,7 @@ add_tenant(void *arg, const struct rating_input *in, const struct rated *view, s
 	struct refunding *w = arg;
 
 	(void)in;
-	return refund_add(&w->charges, view, w->parts, w->part_count, err);
+	return refund_add(&w->charges, view, w->parts, w->part_count, err) || db_damaged(err);
 }
 
 /* ---- rows ---- */

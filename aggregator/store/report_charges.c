@@ -223,6 +223,8 @@ load_text(const struct report_month *m, const char *workspaces, struct buf *out,
 	buf_init(&sql, SQL_MAX);
 	buf_str(&sql, "COPY (");
 	add_select(&sql, m, "charge_day", workspaces);
+	/* A row of a day that the ledger does not have bills nobody. */
+	buf_str(&sql, " AND EXISTS (SELECT FROM billing_day k WHERE k.day = c.day)");
 	if (strcmp(m->dirty, "{}") != 0)
 		buf_printf(&sql, " AND c.day <> ALL ('%s'::date[])", m->dirty);
 	if (m->open) {

@@ -23,7 +23,10 @@ enum { DAY, BOOK, CLUSTER, OWNER, MODEL, WORKSPACE, OWN };
 #define POOL_COLUMNS                                                                                             \
 	"c.day - $1::date AS d, coalesce(c.price_book_id, 0) AS b, c.cluster_id, coalesce(c.owner_id, 0) AS o, " \
 	"c.gpu_model, "
-#define STORED_DAYS "c.day >= $1::date AND c.day < $2::date AND c.day <> ALL ($3::date[])"
+/* A row of a day that the ledger does not have bills nobody. */
+#define STORED_DAYS                                                                 \
+	"c.day >= $1::date AND c.day < $2::date AND c.day <> ALL ($3::date[]) AND " \
+	"EXISTS (SELECT FROM billing_day k WHERE k.day = c.day)"
 #define OPEN_DAYS "$3::date[] IS NOT NULL AND c.day >= $1::date AND c.day < $2::date"
 #define POOL_ORDER(rest) " ORDER BY cluster_id, o, gpu_model COLLATE \"C\", " rest ", d, b"
 /* The same rows from the table, and from the days that are not stored. */

@@ -16,7 +16,8 @@
 #define SHARED_DAYS(columns, table)                                                                          \
 	"SELECT " POOL_KEY ", " columns " FROM " table                                                       \
 	" c WHERE c.owner_id IS NULL AND c.day >= $1::date AND c.day < "                                     \
-	"$2::date AND c.day <> ALL ($3::date[]) UNION ALL SELECT " POOL_KEY ", " columns " FROM open_" table \
+	"$2::date AND c.day <> ALL ($3::date[]) AND EXISTS (SELECT FROM billing_day k WHERE k.day = c.day) " \
+	"UNION ALL SELECT " POOL_KEY ", " columns " FROM open_" table                                        \
 	" c WHERE c.owner_id IS NULL AND c.day >= $1::date AND c.day < $2::date"
 #define POOL_ORDER "ORDER BY cluster_id, gpu_model COLLATE \"C\", d, b"
 

@@ -54,6 +54,32 @@ verify_say(struct verify_node *n, const char *kind, const char *gpu, int64_t hou
 	    decimal_format(found - expected, 0, 0, c));
 }
 
+int128
+verify_amount(struct verify_node *n, const PGresult *r, int row, int col, const char *kind, const char *gpu,
+              int64_t hour_ns, const char *what)
+{
+	struct err why = {0};
+	int128 v = 0;
+
+	if (res_i128(r, row, col, 0, &v, &why))
+		return v;
+	say(n, kind, gpu, hour_ns, what, "a whole number", res_text(r, row, col), "");
+	return 0;
+}
+
+bool
+verify_goes_on(struct verify_node *n, bool ok, const char *thing, const struct err *why, struct err *err)
+{
+	if (ok)
+		return true;
+	if (why->kind == ERR_INVALID || why->kind == ERR_FATAL || why->kind == ERR_CONFLICT) {
+		verify_say_text(n, "unreadable", NULL, INT64_MIN, thing, "rows that can be read", why->text);
+		return true;
+	}
+	*err = *why;
+	return false;
+}
+
 /* --- a node --- */
 
 static void
@@ -67,6 +93,7 @@ verify_node_fini(struct verify_node *n)
 	mem_free(n->gpus);
 	mem_free(n->services);
 	mem_free(n->states);
+	verify_words_fini(n);
 	idmap_fini(&n->gpu_at);
 	idmap_fini(&n->device_gpu);
 	verify_rules_fini(&n->rules);
@@ -185,7 +212,7 @@ verify_node(struct verify_node *n, struct err *err)
 	for (int64_t hour_ns = from_ns; hour_ns < to_ns; hour_ns += NS_PER_HOUR)
 		if (!verify_hour(n, hour_ns, err))
 			return false;
-	return db_tx_commit(&tx, err);
+	return verify_words_check(n, err) && db_tx_commit(&tx, err);
 }
 
 /* --- the parts --- */
@@ -237,10 +264,32 @@ verify_nodes(struct verifying *v, const char *name, struct err *err)
 			.name = res_text(r, row, 1),
 		};
 
-		if (!step(v, n.name, err))
+		struct err why = {0};
+		bool ok;
+
+		if (!step(v, n.name, err) || !db_ledger_get(v->db, &n.ledger, err))
 			return false;
-		if (!db_ledger_get(v->db, &n.ledger, err) || !verify_node(&n, err))
+		ok = verify_node(&n, &why);
+		if (!verify_goes_on(&n, ok, "the rest of the node", &why, err))
 			return err_prefix(err, "node %s", n.name);
+	}
+	return true;
+}
+
+struct verify_step {
+	const char *name;
+	bool (*run)(struct verify_node *, struct err *);
+};
+
+static bool
+run_steps(struct verify_node *n, const struct verify_step *steps, size_t count, struct err *err)
+{
+	for (size_t i = 0; i < count; i++) {
+		struct err why = {0};
+		bool ok = steps[i].run(n, &why);
+
+		if (!verify_goes_on(n, ok, steps[i].name, &why, err))
+			return false;
 	}
 	return true;
 }
@@ -248,18 +297,21 @@ verify_nodes(struct verifying *v, const char *name, struct err *err)
 static bool
 run_part(struct verifying *v, enum verify_part part, const char *node, struct err *err)
 {
-	struct verify_node all = {.db = v->db,
-	                          .report = &v->report,
-	                          .from_ns = v->from_ns,
-	                          .to_ns = v->to_ns,
-	                          .name = "",
-	                          .of_close = v->of_close};
+	static const struct verify_step days[] = {{"gpu_spec", verify_histories},
+	                                          {"meter_event", verify_event_owners},
+	                                          {"billing_day", verify_days}};
+	static const struct verify_step rows[] = {{"holder_attribution", verify_owner_histories},
+	                                          {"row_journal", verify_rows_journal}};
+	in_place(verify_node) struct verify_node all = {
+		.db = v->db, .report = &v->report, .from_ns = v->from_ns, .to_ns = v->to_ns, .name = "", .of_close = v->of_close};
 
+	if (!db_ledger_get(v->db, &all.ledger, err))
+		return false;
 	switch (part) {
 	case VERIFY_NODES: return verify_nodes(v, node, err);
-	case VERIFY_DAYS: return step(v, "days", err) && verify_histories(&all, err) && verify_days(&all, err);
+	case VERIFY_DAYS: return step(v, "days", err) && run_steps(&all, days, ARRAY_LEN(days), err);
 	case VERIFY_BILLS: return step(v, "bills", err) && verify_bills(&all, err);
-	case VERIFY_ROWS: return step(v, "rows", err) && verify_rows_journal(&all, err);
+	case VERIFY_ROWS: return step(v, "rows", err) && run_steps(&all, rows, ARRAY_LEN(rows), err);
 	default: return false;
 	}
 }

@@ -1,7 +1,7 @@
 /* aggregator/store/verify.h - between the files that compare the ledger with its evidence: verify.c (the parts, the list of
  * differences), verify_chain.c (batches, their ranges, cursors), verify_stream.c (what batches say, dictionaries), verify_hour.c (records
- * and sums), verify_owner.c (attribution), verify_day.c (days), verify_charge.c (their charges), verify_bill.c (closed months),
- * verify_lines.c (their lines), verify_rows.c (rows that cannot be computed again), verify_fate.c (what became of batches).
+ * and sums), verify_owner.c (attribution), verify_day.c (days), verify_charge.c (their charges), verify_lost.c (what workloads lost),
+ * verify_bill.c (closed months), verify_lines.c (their lines), verify_rows.c (rows that cannot be computed again), verify_fate.c (what became of batches).
  *
  * A node is read in one snapshot, hour by hour; a billing day in another. At any moment there is one page of batches in memory, the
  * records of one of them, the keys of one node-hour, the dictionaries of the node's streams; or the sums of one day. */
@@ -34,6 +34,18 @@ struct verify_rules {
 	struct idmap names; /* workspace -> row of workspaces */
 };
 
+/* What a stream says a GPU is, by the stream's number of it. */
+struct verify_said {
+	uint32_t device;
+	char *gpu, *model;
+	int64_t memory_bytes;
+};
+/* What the node said a GPU is, in batches of one stream with records of it that begin from from_ns to last_ns. */
+struct verify_word {
+	char *gpu, *model;
+	int64_t memory_bytes, stream, from_ns, last_ns;
+};
+
 /* A stream and how far its batches have been read. */
 struct verify_stream {
 	int64_t id, epoch, next_seq, covered_until_ns; /* covered INT64_MIN: nothing */
@@ -48,6 +60,8 @@ struct verify_stream {
 	struct idmap entry_rows;
 	PGresult *aside; /* GPUs whose records were set aside, by batch and GPU */
 	int aside_next;  /* the first row that may be of a later batch */
+	struct verify_said *said;
+	size_t said_count;
 };
 /* The GPU of a record's device; NULL: the dictionary does not know it. */
 const char *verify_stream_gpu(const struct verify_stream *s, uint32_t device);
@@ -94,6 +108,8 @@ struct verify_node {
 	size_t service_count;
 	struct verify_state *states;
 	size_t state_count;
+	struct verify_word *words;
+	size_t word_count;
 };
 
 /* A difference. gpu: NULL where it is of no GPU; hour_ns: INT64_MIN where it is of no hour. */
@@ -101,6 +117,14 @@ void verify_say(struct verify_node *n, const char *kind, const char *gpu, int64_
                 int128 expected, int128 found);
 void verify_say_text(struct verify_node *n, const char *kind, const char *gpu, int64_t hour_ns, const char *what,
                      const char *expected, const char *found);
+
+/* After a step: what it could not read is a difference, and the proof goes on; false where the step may work later, or somebody has ended it.
+ * thing: what the step was about. */
+MUST_CHECK bool verify_goes_on(struct verify_node *n, bool ok, const char *thing, const struct err *why,
+                               struct err *err);
+/* An amount, which must be a whole number. One that is not is a difference, and 0. */
+int128 verify_amount(struct verify_node *n, const PGresult *r, int row, int col, const char *kind, const char *gpu,
+                     int64_t hour_ns, const char *what);
 
 size_t verify_gpu_enter(struct verify_node *n, int64_t gpu_id, int64_t device_id, const char *uuid);
 const char *verify_gpu_of(const struct verify_node *n, int64_t device_id); /* its UUID; NULL: not known */
@@ -133,6 +157,13 @@ MUST_CHECK bool verify_stream_hour(struct verify_hour *h, struct verify_stream *
 
 /* What GPUs were, over all of time. */
 MUST_CHECK bool verify_histories(struct verify_node *n, struct err *err);
+/* Takes in what a batch, or its dictionary alone, says GPUs are; then: what the ledger took from the node is what it said by then.
+ * accepted: else what is known already is not changed by it. */
+void verify_words_entries(struct verify_stream *s, const struct wire_batch *b, bool accepted);
+void verify_words_batch(struct verify_node *n, const struct verify_stream *s, const struct wire_batch *b, int64_t seq);
+MUST_CHECK bool verify_words_check(struct verify_node *n, struct err *err);
+void verify_words_fini(struct verify_node *n);
+void verify_said_fini(struct verify_stream *s);
 /* Billing days that begin in the range: folded ones against their sealed hours and, row by row, against charges computed again. */
 MUST_CHECK bool verify_days(struct verify_node *n, struct err *err);
 /* Closed months that begin in the range: records, documents, lines, and what has changed since. */
@@ -147,12 +178,19 @@ MUST_CHECK bool verify_rows_journal(struct verify_node *n, struct err *err);
 MUST_CHECK bool verify_fates(struct verify_node *n, struct err *err);
 MUST_CHECK bool verify_charges(struct verify_node *n, const char *day, int64_t from_ns, int64_t until_ns,
                                struct err *err);
+/* What workloads lost on a folded day. */
+MUST_CHECK bool verify_losses(struct verify_node *n, const char *day, int64_t from_ns, int64_t until_ns,
+                              struct err *err);
 
 MUST_CHECK bool verify_rules_load(struct verify_node *n, struct err *err);
 void verify_rules_fini(struct verify_rules *r);
 /* Enters the workspaces of the rows that somebody held, as the rules in force at that hour say; holder_attribution must
  * say the same. */
 MUST_CHECK bool verify_owners(struct verify_node *n, int64_t hour_ns, struct verify_rows *rows, struct err *err);
+/* Holders that events of the range name: what holder_attribution has of them at the hour of the event. */
+MUST_CHECK bool verify_event_owners(struct verify_node *n, struct err *err);
+/* Whose every holder is said to be, from each change of it on. It has no range. */
+MUST_CHECK bool verify_owner_histories(struct verify_node *n, struct err *err);
 const char *verify_workspace(const struct verify_node *n, int64_t workspace_id);
 
 #endif

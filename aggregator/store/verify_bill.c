@@ -310,6 +310,8 @@ verify_bills(struct verify_node *n, struct err *err)
 		"verify months",
 		"SELECT p.month, p.status = 'closed' FROM period p WHERE p.starts_at >= $1 AND p.starts_at < $2 AND (p.status = 'closed' "
 		"OR EXISTS (SELECT FROM invoice_document d WHERE d.month = p.month)) ORDER BY 1"};
+	static bool (*const checks[])(struct verify_node *, const char *, struct err *) = {check_documents, check_lines,
+	                                                                                   rate_lines};
 	owned(result) PGresult *r = NULL;
 	struct db_args a = {0};
 
@@ -321,9 +323,15 @@ verify_bills(struct verify_node *n, struct err *err)
 		const char *month = res_text(r, row, 0);
 
 		n->report->counts.months++;
-		if (!check_documents(n, month, err) || !check_lines(n, month, err) ||
-		    (res_bool(r, row, 1) && !rate_lines(n, month, err)))
-			return err_prefix(err, "period %s", month);
+		for (size_t i = 0; i < ARRAY_LEN(checks); i++) {
+			struct err why = {0};
+			bool ok = (checks[i] == rate_lines && !res_bool(r, row, 1)) || checks[i](n, month, &why);
+			char thing[64];
+
+			snprintf(thing, sizeof(thing), "the rest of period %.16s", month);
+			if (!verify_goes_on(n, ok, thing, &why, err))
+				return err_prefix(err, "period %s", month);
+		}
 	}
 	return true;
 }

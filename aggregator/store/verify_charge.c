@@ -255,26 +255,28 @@ go_to(struct reading *r, const PGresult *res, int row)
 	r->model = mem_strdup(res_text(res, row, MODEL));
 }
 
-static bool
-add_use(struct reading *r, struct err *err)
+static void
+add_use(struct reading *r)
 {
 	const PGresult *res = r->uses;
 	int128 state[VERIFY_STATES], over, energy;
 	int row = r->use++;
+	char what[256];
 
 	go_to(r, res, row);
+	snprintf(what, sizeof(what), "sums of usage_hourly: %.100s, workspace %" PRId64, r->model,
+	         res_i64(res, row, WORKSPACE));
 	for (int s = 0; s < VERIFY_STATES; s++)
-		if (!res_i128(res, row, USE_STATES + s, 0, &state[s], err))
-			return false;
-	if (!res_i128(res, row, USE_OVER, 0, &over, err) || !res_i128(res, row, USE_ENERGY, 0, &energy, err))
-		return false;
+		state[s] = verify_amount(r->n, res, row, USE_STATES + s, "hour-changed", NULL, r->hour_ns, what);
+	over = verify_amount(r->n, res, row, USE_OVER, "hour-changed", NULL, r->hour_ns, what);
+	energy = verify_amount(r->n, res, row, USE_ENERGY, "hour-changed", NULL, r->hour_ns, what);
 	r->p.unallocated += state[VERIFY_UNALLOCATED];
 	r->p.stranded += state[VERIFY_STRANDED];
 	r->p.down += state[VERIFY_DOWN];
 	r->p.unknown += state[VERIFY_UNKNOWN];
 	if (res_i64(res, row, WORKSPACE) == 0) {
 		r->p.energy_mj += energy;
-		return true;
+		return;
 	}
 	if (r->p.use_count == r->use_cap) {
 		r->use_cap = r->use_cap == 0 ? 64 : 2 * r->use_cap;
@@ -287,7 +289,6 @@ add_use(struct reading *r, struct err *err)
 		.sharing = res_i64(res, row, USE_SHARING),
 		.amount = {state[VERIFY_USED], state[VERIFY_IDLE], state[VERIFY_UNMEASURED], over, energy},
 	};
-	return true;
 }
 
 static bool
@@ -346,7 +347,9 @@ compute(struct reading *r, int64_t from_ns, int64_t until_ns, struct err *err)
 		if (r->ended && !right)
 			break;
 		right = right && (r->ended || compare_places(r->rights, r->right, r->uses, r->use) <= 0);
-		if (right ? !add_right(r, err) : !add_use(r, err))
+		if (!right)
+			add_use(r);
+		else if (!add_right(r, err))
 			return false;
 	}
 	settle(r);
@@ -357,25 +360,28 @@ compute(struct reading *r, int64_t from_ns, int64_t until_ns, struct err *err)
 /* --- the day as it is stored, and the differences --- */
 
 static bool
-load_found(struct db *db, const char *day, struct facts *ret, struct err *err)
+load_found(struct verify_node *n, const char *day, struct facts *ret, struct err *err)
 {
 	for (size_t t = 0; t < VERIFY_CHARGE_TABLES; t++) {
 		owned(result) PGresult *r = NULL;
 		struct db_args a = {0};
 
 		arg_text(&a, day);
-		if (!db_run_text(db, tables[t].select, &a, &r, err))
+		if (!db_run_text(n->db, tables[t].select, &a, &r, err))
 			return false;
 		for (int row = 0; row < PQntuples(r); row++) {
 			int64_t pool[] = {res_i64(r, row, 0), res_i64(r, row, 1), res_i64(r, row, 2)};
 			int128 sum[VERIFY_CHARGE_SUMS] = {0};
-			char key[KEY_SIZE];
+			char key[KEY_SIZE], what[KEY_SIZE + 128];
 
-			for (int s = 0; s < VERIFY_CHARGE_SUMS && tables[t].sums[s] != NULL; s++)
-				if (!res_i128(r, row, KEY_COLUMNS + s, 0, &sum[s], err))
-					return false;
 			key_of(pool, res_text(r, row, 3), res_i64(r, row, 4), res_i64(r, row, 5), res_text(r, row, 6),
 			       res_i64(r, row, 7), res_i64(r, row, 8), res_text(r, row, 9), key);
+			for (int s = 0; s < VERIFY_CHARGE_SUMS && tables[t].sums[s] != NULL; s++) {
+				snprintf(what, sizeof(what), "%s of %s, %s: %s", tables[t].sums[s], tables[t].name, day,
+				         key);
+				sum[s] = verify_amount(n, r, row, KEY_COLUMNS + s, "charge-changed", NULL, INT64_MIN,
+				                       what);
+			}
 			facts_add(ret, (enum verify_charge)t, key, sum);
 		}
 	}
@@ -436,7 +442,7 @@ verify_charges(struct verify_node *n, const char *day, int64_t from_ns, int64_t 
 	in_place(reading) struct reading r = {.n = n};
 	in_place(facts) struct facts found = {0};
 
-	if (!compute(&r, from_ns, until_ns, err) || !load_found(n->db, day, &found, err))
+	if (!compute(&r, from_ns, until_ns, err) || !load_found(n, day, &found, err))
 		return err_prefix(err, "charges of %s", day);
 	compare(n, day, &r.expected, &found);
 	return true;

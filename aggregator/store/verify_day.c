@@ -1,6 +1,7 @@
 /* aggregator/store/verify_day.c - billing days: the flags that decide what is read of them, and folded days against their sealed hours, by
  * another statement than the one that folds. */
 #include <stdio.h>
+#include <string.h>
 
 #include "aggregator/store/verify.h"
 
@@ -34,7 +35,8 @@ static const char sums_sql[] =
  *  1. every hour of a node lies in a day, and a day begins and ends where the zone says
  *  2. a folded day has sealed and clean hours only
  *  3. a day whose hours were given up has none
- *  4. stored sums belong to a node-hour that is sealed, records to a node-hour that is there, and has not given its records up */
+ *  4. what is stored of a day is of a day that is there
+ *  5. stored sums belong to a node-hour that is sealed, records to a node-hour that is there, and has not given its records up */
 static const char flags_sql[] =
 	"SELECT 'day-missing', 'a row of billing_day for ' || x.day, 'a row', '' FROM (SELECT DISTINCT (h.hour AT TIME ZONE l.zone)::date AS day "
 	"FROM node_hour h, ledger l WHERE h.hour >= $1 AND h.hour < $2) x WHERE NOT EXISTS (SELECT FROM billing_day b WHERE b.day = x.day) "
@@ -48,8 +50,14 @@ static const char flags_sql[] =
 	"UNION ALL SELECT 'day-flag', 'hours of ' || b.day || ', which were given up', '', 'rows of node_hour or usage_hourly' FROM billing_day b "
 	"WHERE b.starts_at >= $1 AND b.starts_at < $2 AND b.hours_gone AND (EXISTS (SELECT FROM node_hour h WHERE h.hour >= b.starts_at AND "
 	"h.hour < b.ends_at) OR EXISTS (SELECT FROM usage_hourly u WHERE u.hour >= b.starts_at AND u.hour < b.ends_at)) "
-	"UNION ALL SELECT 'day-row-extra', 'rows of usage_daily for ' || u.day, '', 'rows of a day that is not there' FROM (SELECT DISTINCT day FROM "
-	"usage_daily) u WHERE NOT EXISTS (SELECT FROM billing_day b WHERE b.day = u.day) "
+	"UNION ALL SELECT u.kind, 'a row of ' || u.name || ', ' || u.day || ': ' || u.key, '', 'a row of a day that is not there' FROM ("
+	"SELECT 'day-row-extra' AS kind, 'usage_daily' AS name, day, concat_ws(', ', 'workspace ' || workspace_id, gpu_model, profile) AS key FROM usage_daily "
+	"UNION ALL SELECT 'charge-row-extra', 'charge_day', day, concat_ws(', ', 'workspace ' || workspace_id, gpu_model, profile, class) FROM charge_day "
+	"UNION ALL SELECT 'charge-row-extra', 'reserve_day', day, concat_ws(', ', 'workspace ' || workspace_id, gpu_model, profile) FROM reserve_day "
+	"UNION ALL SELECT 'charge-row-extra', 'loan_day', day, concat_ws(', ', 'workspace ' || lender_id, 'lent to ' || borrower_id, gpu_model, profile) FROM loan_day "
+	"UNION ALL SELECT 'charge-row-extra', 'pool_day', day, concat_ws(', ', 'owner ' || owner_id, gpu_model) FROM pool_day "
+	"UNION ALL SELECT 'lost-hold-extra', 'lost_hold', day, 'device ' || device_id || ', holder ' || holder_id || ', ended_ns ' || ended_ns FROM lost_hold) u "
+	"WHERE NOT EXISTS (SELECT FROM billing_day b WHERE b.day = u.day) "
 	"UNION ALL SELECT 'hour-row-extra', 'rows of usage_hourly for node ' || u.node_id || ', ' || rfc3339(u.hour), '', 'rows of no sealed "
 	"node-hour' FROM (SELECT DISTINCT hour, node_id FROM usage_hourly WHERE hour >= $1 AND hour < $2) u WHERE NOT EXISTS (SELECT FROM "
 	"node_hour h WHERE h.hour = u.hour AND h.node_id = u.node_id AND h.sealed_at IS NOT NULL) "
@@ -61,24 +69,27 @@ static const char flags_sql[] =
 	"hour_of(start_ns) AS hour FROM usage_interval WHERE start_ns >= ns_of($1) AND start_ns < ns_of($2)) x LEFT JOIN node_hour h ON h.node_id = "
 	"x.node_id AND h.hour = x.hour) i WHERE coalesce(i.retired, true)";
 
-static bool
-tell_row(struct verify_node *n, const PGresult *r, int row, struct err *err)
+/* Sums that are no whole numbers are told as they are. */
+static void
+tell_row(struct verify_node *n, const PGresult *r, int row)
 {
 	char what[256];
 
 	for (int s = 0; s < VERIFY_SUMS; s++) {
+		int e = FIRST_SUM + 2 * s, f = e + 1;
 		int128 expected, found;
+		struct err why = {0};
 
-		if (!res_i128(r, row, FIRST_SUM + 2 * s, 0, &expected, err) ||
-		    !res_i128(r, row, FIRST_SUM + 2 * s + 1, 0, &found, err))
-			return false;
-		if (expected == found)
+		if (strcmp(res_text(r, row, e), res_text(r, row, f)) == 0)
 			continue;
-		snprintf(what, sizeof(what), "%s of %s: %.200s", verify_sum_names[s], res_text(r, row, DAY),
-		         res_text(r, row, WHAT));
-		verify_say(n, "day-changed", NULL, INT64_MIN, what, expected, found);
+		snprintf(what, sizeof(what), "%s of usage_daily, %s: %.200s", verify_sum_names[s],
+		         res_text(r, row, DAY), res_text(r, row, WHAT));
+		if (!res_i128(r, row, e, 0, &expected, &why) || !res_i128(r, row, f, 0, &found, &why))
+			verify_say_text(n, "day-changed", NULL, INT64_MIN, what, res_text(r, row, e),
+			                res_text(r, row, f));
+		else if (expected != found)
+			verify_say(n, "day-changed", NULL, INT64_MIN, what, expected, found);
 	}
-	return true;
 }
 
 static bool
@@ -97,47 +108,76 @@ check_flags(struct verify_node *n, struct err *err)
 	return true;
 }
 
+/* In a snapshot of its own: what has become dirty since the list was made is open. */
 static bool
 verify_day(struct verify_node *n, const char *day, int64_t from_ns, int64_t until_ns, struct err *err)
 {
-	owned(result) PGresult *r = NULL;
-	struct db_args a = {0};
+	static const struct db_stmt clean = {"verify day",
+	                                     "SELECT FROM billing_day WHERE day = $1 AND NOT dirty AND NOT hours_gone"};
+	in_place(db_tx) struct db_tx tx = {0};
+	owned(result) PGresult *r = NULL, *is_clean = NULL;
+	struct db_args a = {0}, d = {0};
 
+	arg_text(&d, day);
 	arg_text(&a, day);
 	arg_time(&a, from_ns);
 	arg_time(&a, until_ns);
+	if (!db_tx_begin_read_long(&tx, n->db, DB_WORK_VERIFY, err) || !db_run(n->db, &clean, &d, &is_clean, err))
+		return false;
+	if (PQntuples(is_clean) == 0) {
+		n->report->counts.days_open++;
+		return db_tx_commit(&tx, err);
+	}
 	if (!db_run_text(n->db, sums_sql, &a, &r, err))
-		return err_prefix(err, "day %s", day);
+		return false;
 	for (int row = 0; row < PQntuples(r); row++)
-		if (!tell_row(n, r, row, err))
-			return false;
+		tell_row(n, r, row);
 	n->report->counts.days++;
-	return verify_charges(n, day, from_ns, until_ns, err);
+	return verify_charges(n, day, from_ns, until_ns, err) && verify_losses(n, day, from_ns, until_ns, err) &&
+	       db_tx_commit(&tx, err);
+}
+
+static bool
+load_days(struct verify_node *n, PGresult **ret, struct err *err)
+{
+	static const struct db_stmt stmt = {
+		"verify days", "SELECT day, ns_of(starts_at), ns_of(ends_at), dirty, hours_gone FROM billing_day "
+			       "WHERE starts_at >= $1 AND starts_at < $2 ORDER BY day"};
+	in_place(db_tx) struct db_tx tx = {0};
+	struct db_args a = {0};
+
+	arg_time(&a, n->from_ns);
+	arg_time(&a, n->to_ns);
+	return db_tx_begin_read_long(&tx, n->db, DB_WORK_VERIFY, err) && check_flags(n, err) &&
+	       db_run(n->db, &stmt, &a, ret, err) && db_tx_commit(&tx, err);
 }
 
 /* A day is the largest that is in memory. */
 bool
 verify_days(struct verify_node *n, struct err *err)
 {
-	static const struct db_stmt stmt = {
-		"verify days", "SELECT day, ns_of(starts_at), ns_of(ends_at), dirty, hours_gone FROM billing_day "
-			       "WHERE starts_at >= $1 AND starts_at < $2 ORDER BY day"};
-	in_place(db_tx) struct db_tx tx = {0};
 	owned(result) PGresult *days = NULL;
-	struct db_args a = {0};
 
-	arg_time(&a, n->from_ns);
-	arg_time(&a, n->to_ns);
-	if (!db_tx_begin_read_long(&tx, n->db, DB_WORK_VERIFY, err) || !check_flags(n, err) ||
-	    !db_run(n->db, &stmt, &a, &days, err))
+	if (!load_days(n, &days, err))
 		return false;
 	for (int row = 0; row < PQntuples(days); row++) {
-		if (res_bool(days, row, 3))
+		const char *day = res_text(days, row, 0);
+		struct err why = {0};
+		char thing[64];
+		bool ok;
+
+		if (res_bool(days, row, 3)) {
 			n->report->counts.days_open++;
-		else if (res_bool(days, row, 4))
+			continue;
+		}
+		if (res_bool(days, row, 4)) {
 			n->report->counts.days_gone++;
-		else if (!verify_day(n, res_text(days, row, 0), res_i64(days, row, 1), res_i64(days, row, 2), err))
-			return false;
+			continue;
+		}
+		ok = verify_day(n, day, res_i64(days, row, 1), res_i64(days, row, 2), &why);
+		snprintf(thing, sizeof(thing), "the rest of %s", day);
+		if (!verify_goes_on(n, ok, thing, &why, err))
+			return err_prefix(err, "day %s", day);
 	}
-	return db_tx_commit(&tx, err);
+	return true;
 }

@@ -1,11 +1,13 @@
-/* aggregator/store/verify_history.c - what GPUs were: the rows of gpu_spec against each other and against the audit log, whose chains
- * are proved by themselves.
+/* aggregator/store/verify_history.c - what GPUs were: the rows of gpu_spec against each other, against the audit log, whose chains
+ * are proved by themselves, and against the batches of the node that said so.
  *
  * Rules:
  *  1. the rows of a GPU follow each other without a gap, from ever to ever
  *  2. each but the first is what the last audit entry of its hour says, and the first is what the first entry says was before
  *  3. an audit entry has its row
- *  4. the short name is the one of the model */
+ *  4. the short name is the one of the model
+ *  5. a row that begins at an hour is what a batch of its node said in that hour, or the newest word before it; the first row is what some batch
+ *     of its node said. A word is the model and the memory of the stream's dictionary, in a batch with records of the GPU that count */
 #include <stdio.h>
 #include <string.h>
 
@@ -61,4 +63,188 @@ verify_histories(struct verify_node *n, struct err *err)
 			                "short name of its model", name, res_text(models, row, 2));
 	}
 	return db_tx_commit(&tx, err);
+}
+
+/* --- rule 5 --- */
+
+void
+verify_said_fini(struct verify_stream *s)
+{
+	for (size_t i = 0; i < s->said_count; i++) {
+		mem_free(s->said[i].gpu);
+		mem_free(s->said[i].model);
+	}
+	mem_free(s->said);
+	s->said = NULL;
+	s->said_count = 0;
+}
+
+void
+verify_words_fini(struct verify_node *n)
+{
+	for (size_t i = 0; i < n->word_count; i++) {
+		mem_free(n->words[i].gpu);
+		mem_free(n->words[i].model);
+	}
+	mem_free(n->words);
+}
+
+void
+verify_words_entries(struct verify_stream *s, const struct wire_batch *b, bool accepted)
+{
+	for (size_t i = 0; i < b->device_count; i++) {
+		const struct wire_device *d = &b->devices[i];
+		size_t k = 0;
+
+		if (d->gpu != d->id)
+			continue;
+		while (k < s->said_count && s->said[k].device != d->id)
+			k++;
+		if (k == s->said_count) {
+			s->said = mem_grow(s->said, ++s->said_count, sizeof(*s->said));
+			s->said[k] = (struct verify_said){.device = d->id};
+		} else if (!accepted) {
+			continue;
+		}
+		mem_free(s->said[k].gpu);
+		mem_free(s->said[k].model);
+		s->said[k].gpu = mem_strdup(d->uuid);
+		s->said[k].model = mem_strdup(d->model);
+		s->said[k].memory_bytes = d->memory_bytes;
+	}
+}
+
+static bool
+is_word(const struct verify_word *w, const char *model, int64_t memory_bytes)
+{
+	return strcmp(w->model, model) == 0 && w->memory_bytes == memory_bytes;
+}
+
+/* A stream that goes on saying the same is one word. */
+static void
+add_word(struct verify_node *n, int64_t stream, const struct verify_said *said, int64_t at_ns)
+{
+	for (size_t i = n->word_count; i-- > 0;) {
+		struct verify_word *w = &n->words[i];
+
+		if (w->stream != stream || strcmp(w->gpu, said->gpu) != 0)
+			continue;
+		if (!is_word(w, said->model, said->memory_bytes))
+			break;
+		w->from_ns = at_ns < w->from_ns ? at_ns : w->from_ns;
+		w->last_ns = at_ns > w->last_ns ? at_ns : w->last_ns;
+		return;
+	}
+	n->words = mem_grow(n->words, n->word_count + 1, sizeof(*n->words));
+	n->words[n->word_count++] = (struct verify_word){.gpu = mem_strdup(said->gpu),
+	                                                 .model = mem_strdup(said->model),
+	                                                 .memory_bytes = said->memory_bytes,
+	                                                 .stream = stream,
+	                                                 .from_ns = at_ns,
+	                                                 .last_ns = at_ns};
+}
+
+void
+verify_words_batch(struct verify_node *n, const struct verify_stream *s, const struct wire_batch *b, int64_t seq)
+{
+	for (size_t i = 0; i < s->said_count; i++) {
+		int64_t at_ns = INT64_MAX;
+
+		for (size_t k = 0; k < b->record_count; k++) {
+			const char *gpu;
+
+			if (b->records[k].start_ns >= at_ns)
+				continue;
+			gpu = verify_stream_gpu(s, b->records[k].device);
+			if (gpu != NULL && strcmp(gpu, s->said[i].gpu) == 0)
+				at_ns = b->records[k].start_ns;
+		}
+		if (at_ns != INT64_MAX && !verify_set_aside(s, seq, s->said[i].gpu))
+			add_word(n, s->id, &s->said[i], at_ns);
+	}
+}
+
+/* Whether the node said so by the hour; *ret_last is what it said last by then, NULL where that is not known. */
+static bool
+was_said(const struct verify_node *n, const char *gpu, const char *model, int64_t memory_bytes, int64_t hour_ns,
+         const struct verify_word **ret_last)
+{
+	int64_t last_ns = INT64_MIN;
+
+	*ret_last = NULL;
+	for (size_t i = 0; i < n->word_count; i++) {
+		const struct verify_word *w = &n->words[i];
+		int64_t at_ns = w->last_ns < hour_ns ? w->last_ns : hour_ns;
+
+		if (strcmp(w->gpu, gpu) != 0 || w->from_ns >= hour_ns + NS_PER_HOUR)
+			continue;
+		if (w->last_ns >= hour_ns && is_word(w, model, memory_bytes))
+			return true;
+		/* Of two streams that speak at once either may be the last. */
+		if (at_ns > last_ns || (at_ns == last_ns && is_word(w, model, memory_bytes))) {
+			last_ns = at_ns;
+			*ret_last = w;
+		}
+	}
+	return *ret_last != NULL && is_word(*ret_last, model, memory_bytes);
+}
+
+static bool
+was_ever_said(const struct verify_node *n, const char *gpu, const char *model, int64_t memory_bytes,
+              const struct verify_word **ret_some)
+{
+	*ret_some = NULL;
+	for (size_t i = 0; i < n->word_count; i++) {
+		if (strcmp(n->words[i].gpu, gpu) != 0)
+			continue;
+		*ret_some = &n->words[i];
+		if (is_word(*ret_some, model, memory_bytes))
+			return true;
+	}
+	return false;
+}
+
+/* Where evidence was given up, or only a part of it was read, nothing can be said of a GPU without a word. */
+static bool
+is_all_read(const struct verify_node *n)
+{
+	for (size_t i = 0; i < n->stream_count; i++)
+		if (n->streams[i].evidence_seq > 1)
+			return false;
+	return n->from_ns <= n->hours_from_ns && n->to_ns >= n->hours_until_ns;
+}
+
+bool
+verify_words_check(struct verify_node *n, struct err *err)
+{
+	static const struct db_stmt stmt = {
+		"verify specs",
+		"SELECT g.uuid, s.model, s.memory_bytes, ns_of(lower(s.effective)) FROM gpu_spec s JOIN gpu g ON "
+		"g.id = s.gpu_id WHERE s.node_id = $1 ORDER BY 1, 4 NULLS FIRST"};
+	owned(result) PGresult *r = NULL;
+	struct db_args a = {0};
+
+	arg_i64(&a, n->id);
+	if (!db_run(n->db, &stmt, &a, &r, err))
+		return false;
+	for (int row = 0; row < PQntuples(r); row++) {
+		const char *gpu = res_text(r, row, 0), *model = res_text(r, row, 1);
+		int64_t memory_bytes = res_i64(r, row, 2);
+		int64_t hour_ns = res_null(r, row, 3) ? INT64_MIN : res_i64(r, row, 3);
+		const struct verify_word *said;
+		char expected[WIRE_MAX_TEXT + 64] = "", found[WIRE_MAX_TEXT + 64];
+		bool all = is_all_read(n);
+
+		if (hour_ns == INT64_MIN ? was_ever_said(n, gpu, model, memory_bytes, &said)
+		                         : was_said(n, gpu, model, memory_bytes, hour_ns, &said))
+			continue;
+		if (!all && (said == NULL || hour_ns < n->from_ns || hour_ns >= n->to_ns))
+			continue;
+		if (said != NULL)
+			snprintf(expected, sizeof(expected), "%s, %" PRId64 " bytes", said->model, said->memory_bytes);
+		snprintf(found, sizeof(found), "%s, %" PRId64 " bytes", model, memory_bytes);
+		verify_say_text(n, "gpu-history", gpu, hour_ns, "gpu_spec: what its node's batches say it is", expected,
+		                found);
+	}
+	return true;
 }

@@ -291,6 +291,13 @@ check_services(struct verify_hour *h)
 	"coalesce(u.workspace_id, 0), u.used, u.idle, u.unmeasured, u.unallocated, u.stranded, u.down, u.unknown, " \
 	"u.over, u.clock_adjust, u.energy_mj, u.memory_byte_ms FROM "
 
+static void
+name_row(const struct verify_row *r, const char *thing, char out[256])
+{
+	snprintf(out, 256, "%s of device %" PRId64 ", holder %" PRId64 ", sharing %" PRId64 ", method %" PRId64, thing,
+	         r->device_id, r->holder_id, r->sharing, r->method);
+}
+
 /* What is sealed and clean is read where it is stored; anything else as every reader of an open hour reads it. */
 static bool
 load_found(struct verify_hour *h, struct verify_rows *ret, struct err *err)
@@ -319,21 +326,17 @@ load_found(struct verify_hour *h, struct verify_rows *ret, struct err *err)
 			.gpu_id = res_i64(r, row, 4),
 			.workspace_id = res_i64(r, row, 5),
 		};
+		char what[256];
 
-		for (int s = 0; s < VERIFY_SUMS; s++)
-			if (!res_i128(r, row, 6 + s, 0, &u.sum[s], err))
-				return false;
+		for (int s = 0; s < VERIFY_SUMS; s++) {
+			name_row(&u, verify_sum_names[s], what);
+			u.sum[s] = verify_amount(h->node, r, row, 6 + s, "hour-changed",
+			                         verify_gpu_of(h->node, u.device_id), h->from_ns, what);
+		}
 		verify_rows_add(ret, &u);
 	}
 	verify_rows_pack(ret);
 	return true;
-}
-
-static void
-name_row(const struct verify_row *r, const char *thing, char out[256])
-{
-	snprintf(out, 256, "%s of device %" PRId64 ", holder %" PRId64 ", sharing %" PRId64 ", method %" PRId64, thing,
-	         r->device_id, r->holder_id, r->sharing, r->method);
 }
 
 static int128

@@ -22,6 +22,7 @@ verify_stream_fini(struct verify_stream *s)
 	PQclear(s->holders);
 	PQclear(s->entries);
 	PQclear(s->aside);
+	verify_said_fini(s);
 	idmap_fini(&s->device_rows);
 	idmap_fini(&s->holder_rows);
 	idmap_fini(&s->entry_rows);
@@ -106,6 +107,36 @@ verify_set_aside(const struct verify_stream *s, int64_t seq, const char *gpu)
 	return false;
 }
 
+/* A stream names its GPUs in its first batches, which may lie before the range. */
+static bool
+load_said(struct verify_node *n, struct verify_stream *s, struct err *err)
+{
+	static const struct db_stmt stmt = {"verify first batches",
+	                                    "SELECT payload, status = 'accepted' FROM ingest_batch "
+	                                    "WHERE stream_id = $1 AND seq < $2 ORDER BY seq LIMIT $3"};
+	owned(result) PGresult *r = NULL;
+	struct db_args a = {0};
+
+	arg_i64(&a, s->id);
+	arg_i64(&a, s->at_seq);
+	arg_i64(&a, BATCH_PAGE);
+	if (!db_run(n->db, &stmt, &a, &r, err))
+		return false;
+	for (int row = 0; row < PQntuples(r); row++) {
+		owned(wire_batch) struct wire_batch *b = NULL;
+		owned(pgmem) unsigned char *payload = NULL;
+		struct err why = {0};
+		size_t len = 0;
+
+		payload = PQunescapeBytea((const unsigned char *)res_text(r, row, 0), &len);
+		if (payload == NULL)
+			return err_set(err, ERR_RETRY, "no memory for a batch");
+		if (wire_unpack(payload, len, &b, &why) && wire_check(b, &why))
+			verify_words_entries(s, b, res_bool(r, row, 1));
+	}
+	return true;
+}
+
 static bool
 load_dictionary(struct verify_node *n, struct verify_stream *s, struct err *err)
 {
@@ -122,7 +153,7 @@ load_dictionary(struct verify_node *n, struct verify_stream *s, struct err *err)
 		return true;
 	arg_i64(&a, s->id);
 	if (!db_run(n->db, &devices, &a, &s->devices, err) || !db_run(n->db, &holders, &a, &s->holders, err) ||
-	    !load_aside(n, s, err))
+	    !load_aside(n, s, err) || !load_said(n, s, err))
 		return false;
 	for (int row = 0; row < PQntuples(s->devices); row++) {
 		size_t gpu =
@@ -328,6 +359,9 @@ take_batch(struct verify_hour *h, struct verify_stream *s, const PGresult *r, in
 		return err_set(err, ERR_RETRY, "no memory for a batch");
 	if (strcmp(res_text(r, row, BATCH_STATUS), "quarantined") == 0) {
 		s->checked_seq = first ? seq : s->checked_seq;
+		/* Its records do not count; later batches may still use the names in its dictionary. */
+		if (first && wire_unpack(payload, len, &b, &why) && wire_check(b, &why))
+			verify_words_entries(s, b, false);
 		return true;
 	}
 	if (!wire_unpack(payload, len, &b, &why) || !wire_check(b, &why)) {
@@ -344,6 +378,8 @@ take_batch(struct verify_hour *h, struct verify_stream *s, const PGresult *r, in
 		check_head(h->node, s, b, r, row);
 		check_devices(h->node, s, b, seq);
 		check_aside(h->node, s, b, seq);
+		verify_words_entries(s, b, true);
+		verify_words_batch(h->node, s, b, seq);
 		if (!check_holders(h->node, s, b, seq, err))
 			return false;
 	}

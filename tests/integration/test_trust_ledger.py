@@ -12,6 +12,7 @@ import json
 import os
 import random
 import re
+import subprocess
 import unittest
 
 from tests.integration import test_sums
@@ -21,8 +22,35 @@ from tests.support import ledger, pg
 
 
 class World(test_sums.Sums):
+    """The ledger of test_sums, without its tests, and with events of a namespace: what the rules say of them is money too."""
+
     maxDiff = None
-    """The ledger of test_sums, without its tests."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        for i, at in enumerate((test_sums.START + 3 * test_sums.HOUR, test_sums.START + 5 * test_sums.HOUR)):
+            event = {"specversion": "1.0", "id": f"ns{i}", "source": "/test", "type": "tollgate.support.v1", "time": test_sums.rfc3339(at),
+                     "data": {"namespace": "globex", "hours": "2.6"}}  # fmt: skip
+            reply = cls.s.call("POST", "/v1/events", json.dumps(event).encode(), headers={"Content-Type": "application/cloudevents+json"})
+            assert reply.status in (200, 201, 202), reply.text()
+        # Records of a GPU that is another node's are set aside.
+        [claim] = test_sums.batches("n5", test_sums.END, 1, seq=4)[:1]
+        claim["devices"].append({"id": 9, "uuid": "GPU-n1-0", "model": test_sums.H100, "index": 1})
+        claim["records"] = [[9, 0, test_sums.UNALLOCATED, test_sums.EXCLUSIVE, test_sums.NONE, test_sums.UNITS, *claim["records"][0][6:9], 0, 0, 0, 0, 0, 1]]
+        reply = cls.s.call("POST", "/v1/ingest", ledger.frames([claim]), role="n5")
+        assert reply.status == 200, reply.text()
+        # Rows of tables that the ledger of test_sums does not have, as the policy would write them: with an entry in the audit log.
+        cls.s.sql(f"""begin; insert into audit_log (actor, action, subject) values ('test', 'test.declare', 'a test');
+            insert into priority_class values ('high', 5, false, '[2026-01-01 00:00Z,)');
+            insert into tenant_member select id, 'a@example.com', 'viewer', '[2026-01-01 00:00Z,)' from tenant where name = 'acme';
+            insert into workspace_member select id, 'a@example.com', 'viewer', '[2026-01-01 00:00Z,)' from workspace where name = 'own';
+            insert into tenant_limit select id, 'maximum', '', '', null, 504000, '[2026-01-01 00:00Z,)' from tenant where name = 'acme';
+            insert into tenant_auto_approve select id, 5040, 3600000000000, '[2026-01-01 00:00Z,)' from tenant where name = 'acme';
+            insert into budget select id, null, 'soft', null, 1000000, '[2026-01-01 00:00Z,)' from tenant where name = 'acme';
+            insert into gpu_declared select g.id, n.id, '[2026-01-01 00:00Z,)' from gpu g, node n where g.uuid = 'GPU-n1-1' and n.name = 'n1';
+            insert into gpu_xid select id, {test_sums.START + 5 * test_sums.HOUR - 30 * test_sums.NS}, 79 from gpu where uuid = 'GPU-n1-2'; commit""")
+        cls.settled(test_sums.MONTH)
 
     def verify(self):
         """The whole ledger by the command: exit code, differences, counts."""
@@ -107,6 +135,41 @@ class Attacks(World):
                    f"where {of.format('d', 'd', 'd', 'globex')} and {of.format('o', 'o', 'o', 'acme')}",
                    f"update invoice_document set gzip = decode('{gzip}', 'hex'), sha256 = decode('{sha}', 'hex'), plain_bytes = {size} where {document}",
                    "document", "output hash")  # fmt: skip
+
+    def test_charges_of_a_day_that_is_not_there_bill_nobody_and_are_named(self):
+        before, day = self.bill(), f"{test_sums.MONTH}-28"
+        if self.s.sql(f"select from billing_day where day = '{day}'"):
+            self.s.sql(f"set session_replication_role = replica; create table public.kept as select * from billing_day where day = '{day}'; delete from billing_day where day = '{day}'")
+            self.addCleanup(self.s.sql, "set session_replication_role = replica; insert into billing_day select * from public.kept; drop table public.kept")
+        tables = ("usage_daily", "charge_day", "reserve_day", "loan_day", "pool_day", "lost_hold")
+        for table in tables:
+            names = [r[0] for r in self.s.sql(f"select attname from pg_attribute where attrelid = 'tollgate.{table}'::regclass and attnum > 0 and not attisdropped order by attnum")]
+            values = ", ".join({"day": f"date '{day}'", "ended_ns": "ended_ns + 7"}.get(n, n) for n in names)
+            self.changed(f"insert into {table} select {values} from {table} where day >= '{test_sums.CLOSED}-01' limit 1", f"delete from {table} where day = '{day}'")
+            self.assertEqual(self.s.sql(f"select count(*) from {table} where day = '{day}'"), [["1"]], table)
+        self.assertEqual(self.bill(), before)
+        self.assertEqual(self.s.cli("reconcile", "--month", test_sums.MONTH).returncode, 0)
+        code, differences, _ = self.verify()
+        self.assertEqual(code, 1)
+        for table in tables:
+            self.assertTrue([d for d in differences if d["what"].startswith(f"a row of {table}, {day}: ")], table)
+
+    def test_rows_that_cannot_be_rated_are_named_and_reports_say_that_it_is_the_ledger(self):
+        """More lent than was reserved: the month cannot be rated again. verify names it and goes on; whoever asks for a report did nothing wrong."""
+        for table, month in (("loan_day", test_sums.CLOSED), ("charge_day", test_sums.MONTH)):
+            [[day]] = self.s.sql(f"select min(c.day) from {table} c join billing_day b using (day) where not b.dirty and to_char(c.day, 'YYYY-MM') = '{month}'"
+                                 + (" and c.class = 'covered' and c.used > 0" if table == "charge_day" else ""))  # fmt: skip
+            kind = " and class = 'covered'" if table == "charge_day" else ""
+            more = f"update {table} set used = used {{}} 18144000000000000 where day = '{day}' and used >= 0{kind}"
+            self.changed(more.format("+"), more.format("-"))
+            with self.subTest(table=table):
+                done = self.s.cli("verify", "--month", month, "-o", "json")
+                self.assertEqual(done.returncode, 1, done.stderr)
+                found = json.loads(done.stdout)["differences"]
+                self.assertTrue([d for d in found if d["kind"] == "charge-changed" and d["what"].startswith(f"used of {table}, {day}: ")], found)
+                self.assertGreater(json.loads(done.stdout)["rows"], 0, "the rest is proved")
+        reply = self.s.call("GET", f"/v1/reports/{test_sums.MONTH}.csv")
+        self.assertEqual(reply.status, 500, reply.text())
 
     def test_a_reconciliation_that_does_not_add_up_ends_with_1(self):
         self.assertEqual(self.s.cli("reconcile", "--month", test_sums.MONTH).returncode, 0)
@@ -439,26 +502,56 @@ NO_BILL = {
     "close_progress": "how far a close has come",
     "event_sku": "what a limit of SKUs counts; events themselves are proved",
 }
-# Columns of the others that no bill is made from, or that are made again at once.
+# Columns of the others that no bill is made from, or that are made again at once, and why.
 NO_BILL_COLUMNS = {
-    "node_hour": {"sealed_at", "dirty", "changes", "sealed_changes", "sliced_until_ns", "retired"},
+    # when it was sealed, and counts of what was; an hour that is dirty or open is made again, and its day with it
+    "node_hour": {"sealed_at", "dirty", "changes", "sealed_changes", "sliced_until_ns"},
+    # a day that is dirty is folded again, and counted as open
     "billing_day": {"folded_at", "dirty"},
-    "node": {"behind", "silent_until_ns"},
-    "gpu": {"index"},
+    # how far behind it is; until when it was silent is compared where an hour depends on it; held batches are not accepted, which is proved
+    "node": {"behind", "silent_until_ns", "held", "held_bytes"},
+    "gpu": {"index"},  # which slot it is in
+    # a note that something is to be corrected: its number and time say nothing, and one note of a month is as good as three
     "late_change": {"id", "at", "month"},
 }
-# How verify names rows of tables that it computes again; of the others it is a row of the journal.
-KINDS = {
-    "usage_interval": "interval-", "usage_hourly": "hour-|attribution|conservation", "node_hour": "hour-|day-flag|interval-extra", "usage_daily": "day-",
-    "charge_day": "charge-", "reserve_day": "charge-", "loan_day": "charge-", "pool_day": "charge-", "ingest_batch": "batch-|row-",
-    "stream_anchor": "batch-range", "late_change": "line-rated", "billing_day": "day-|row-", "node": "cursor|hour-|row-", "stream": "cursor|row-|batch-",
-    "invoice_document": "document|row-", "period": "period-bounds|close|row-",
+# How verify names rows of tables that it computes again; rows of the others are named by the key that the journal has of them. A kind, and what of the row must be in its words (the hour and the node are words too).
+# Each element of the list is one way; {x} is the row's column before or after the change.
+NAMED = {
+    "usage_interval": [("interval-", "device {device_id} at start_ns {start_ns}"), ("interval-", "hour={hour}")],
+    "usage_hourly": [("hour-|attribution", "hour={hour} of device {device_id}"), ("conservation", "hour={hour}"), ("hour-row-extra", "rows of usage_hourly for node {node_id}, {hour}")],
+    "node_hour": [("hour-|service|conservation|attribution|interval-", "hour={hour} node={node}"), ("day-flag|hour-extra", "node {node}, {hour}"), ("day-missing", "{day}"),
+                  ("interval-extra", "records of node {node_id} in {hour}"), ("hour-row-extra", "node {node_id}, {hour}")],
+    "usage_daily": [("day-", "usage_daily, {day}")],
+    **{t: [("charge-", f"{t}, {{day}}")] for t in ("charge_day", "reserve_day", "loan_day", "pool_day")},
+    "ingest_batch": [("batch-range", "(stream {stream_id})"), ("row-", "ingest_batch {stream_id} {seq}"), ("batch-|interval-|dictionary|set-aside", "batch {seq} of epoch {epoch}"), ("cursor", "node={node}"), ("hour-|batch-missing|interval-", "node={node}")],
+    "late_change": [("line-rated", "{month}")],
+    "stream_anchor": [("batch-range", "")],
+    "billing_day": [("day-", "{day}"), ("row-", "billing_day {day}"), ("charge-|lost-", ", {day}")],
+    "node": [("cursor|hour-|batch-|gpu-|service", "node={name}"), ("row-", "node {id}"), ("hour-extra|day-", "node {name}")],
+    "stream": [("cursor|batch-|hour-|interval-|dictionary|gpu-", "node={node}"), ("row-", "stream {id}")],
+    "invoice_document": [("document|line", "{format} of period {month}"), ("document", "output hash of period {month}"), ("row-", "invoice_document {month}")],
+    "period": [("period-bounds|close", "period {month}"), ("row-", "period {month}"), ("document|line-rated|unreadable", "{month}")],
+    "lost_hold": [("lost-hold-", "lost_hold, {day}: device {device_id}, holder {holder_id}, ended_ns {ended_ns}"), ("row-", "lost_hold {device_id} {holder_id} {ended_ns}")],
+    "holder_attribution": [("attribution", "holder_attribution of "), ("row-", "holder_attribution {holder_id} ")],
+    "gpu_spec": [("gpu-history", "gpu={uuid}"), ("row-", "gpu_spec {gpu_id} ")],
+    "gpu_service": [("service|conservation|hour-", "gpu={uuid}"), ("row-", "gpu_service {id}")],
+    "stream_device_entry": [("dictionary", "device number {local_id} node={node}"), ("row-", "stream_device_entry {stream_id} {local_id}")],
+    "stream_holder_entry": [("dictionary", "holder number {local_id} node={node}"), ("row-", "stream_holder_entry {stream_id} {local_id}")],
+}  # fmt: skip
+# What else the words may have: of a row of the table.
+MORE = {
+    "usage_interval": "rfc3339(hour_of(start_ns)) as hour", "usage_hourly": "rfc3339(hour) as hour", "gpu_spec": "(select g.uuid from gpu g where g.id = gpu_id) as uuid",
+    "node_hour": "rfc3339(hour) as hour, (select n.name from node n where n.id = node_id) as node, (select (hour at time zone l.zone)::date from ledger l) as day",
+    "ingest_batch": "(select s.epoch from stream s where s.id = stream_id) as epoch, (select n.name from node n join stream s on s.node_id = n.id where s.id = stream_id) as node",
+    **{t: "(select n.name from node n join stream s on s.node_id = n.id where s.id = stream_id) as node" for t in ("stream_device_entry", "stream_holder_entry")},
+    "stream": "(select n.name from node n where n.id = node_id) as node", "gpu_service": "(select g.uuid from gpu g where g.id = gpu_id) as uuid",
 }  # fmt: skip
 DERIVED = ("usage_hourly", "usage_daily", "charge_day", "reserve_day", "loan_day", "pool_day", "invoice_line", "lost_hold")
 AT_ONCE = 5
 
 
 def spoiled(kind, column):
+    """Another value of the column, made from the one it has."""
     c = f'"{column}"'
     return {
         "boolean": f"not {c}", "text": f"{c} || 'x'", "uuid": "gen_random_uuid()", "date": f"{c} + 1", "jsonb": "'[\"x\"]'",
@@ -468,7 +561,7 @@ def spoiled(kind, column):
 
 
 class Adversary(World):
-    """Random changes of random rows, as the owner of the database with triggers off, in copies of the ledger."""
+    """Random changes of random rows in copies of the ledger: as the owner of the database with triggers off, and with the logins of the programs."""
 
     @classmethod
     def setUpClass(cls):
@@ -484,6 +577,13 @@ class Adversary(World):
             if generated != "ALWAYS":
                 cls.columns[table][column] = kind if kind != "USER-DEFINED" else "text"
         cls.tables = [t for t in cls.columns if t not in NO_BILL]
+        cls.keys = {t: f"journal_key(to_jsonb(t), '{{{k}}}') as journalled" for t, k in cls.s.sql(
+            "select tgrelid::regclass::text, split_part(encode(tgargs, 'escape'), '\\000', 1) from pg_trigger where tgname = 'journal_inserts'")}  # fmt: skip
+        # Of columns with a list of values: the list.
+        cls.lists = {}
+        for table, text in cls.s.sql("select conrelid::regclass::text, pg_get_constraintdef(oid) from pg_constraint where contype = 'c' and connamespace = 'tollgate'::regnamespace"):
+            for column, values in re.findall(r"\(\(?(\w+) = ANY \(ARRAY\[([^\]]*)\]", text):
+                cls.lists[table.split(".")[-1], column] = re.findall(r"'([^']*)'::text", values)
 
     def copy(self, name):
         self.s.pg.create_database(name, "tollgate")
@@ -491,36 +591,147 @@ class Adversary(World):
         led.cluster, led.name, led.dir, led.closed_by_hand = self.s.pg, name, self.s.dir, False
         return led
 
-    def spoil(self, led, rng, table, operation):
-        """One row. What was done, or None where the table has no row or the database refuses."""
-        off = "set session_replication_role = replica; "
+    def attack(self, name, statement, user=None):
+        """What verify says after a statement with that login, triggers on, in a copy of the ledger."""
+        led = self.copy(name)
+        self.addCleanup(self.s.pg.query, f'drop database "{name}"')
+        self.assertEqual(self.proof(led)["differences"], [])
+        done = self.as_login(led, statement, user)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return led, self.proof(led)["differences"]
+
+    def as_login(self, led, statement, user=None):
+        return subprocess.run([os.path.join(self.s.pg.bin, "psql"), "-X", "-q", "-At", "-v", "ON_ERROR_STOP=1", "-d", self.s.pg.conninfo(led.name, user or pg.USER), "-c", statement],
+                              capture_output=True, text=True, env={**os.environ, "PGOPTIONS": "-c search_path=tollgate"})  # fmt: skip
+
+    def proof(self, led):
+        return led.verify(test_sums.START - 90 * 24 * test_sums.HOUR, test_sums.START + 40 * 24 * test_sums.HOUR)
+
+    def test_the_owner_of_a_holder_that_only_an_event_names_is_judged_by_the_rules(self):
+        """The daemon's login moves the money of a namespace to another tenant."""
+        [[holder]] = self.s.sql("select distinct holder_id from meter_event where holder_id is not null")
+        self.assertEqual(self.s.sql(f"select count(*) from usage_hourly where holder_id = {holder}"), [["0"]])
+        _, found = self.attack("moved", f"update holder_attribution set workspace_id = (select id from workspace where name = 'serving') where holder_id = {holder}", pg.DAEMON)
+        said = [(d["hour"], d["expected"], d["found"]) for d in found]
+        for hour in (test_sums.rfc3339(test_sums.START + h * test_sums.HOUR) for h in (3, 5)):
+            self.assertIn((hour, "globex/research", "initech/serving"), said)
+        self.assertTrue(all(d["what"].startswith("holder_attribution of ") for d in found), found)
+
+    def test_what_workloads_lost_is_found_again_in_the_batches(self):
+        """The roll-up's login adds, changes and removes inputs of refunds."""
+        self.assertGreater(int(self.s.sql("select count(*) from lost_hold")[0][0]), 1)
+        [[day, device, holder, ended]] = self.s.sql("select day, device_id, holder_id, ended_ns from lost_hold order by 1, 2, 3, 4 limit 1")
+        row = f"a row of lost_hold, {day}: device {device}, holder {holder}, ended_ns "
+        of = f"where device_id = {device} and holder_id = {holder} and ended_ns = {ended}"
+        names = "day, node_id, stream_id, device_id, holder_id, {} as ended_ns, cause, xid, failed_gpu_id"
+        later = int(ended) + test_sums.HOUR
+        for number, (statement, kind, what) in enumerate((
+            (f"insert into lost_hold select {names.format(later)} from lost_hold {of}", "lost-hold-extra", f"{row}{later}"),
+            (f"update lost_hold set cause = 'xid', xid = 79 {of}", "lost-hold-changed", f"{row}{ended}"),
+            (f"update lost_hold set failed_gpu_id = (select min(id) from gpu where id <> failed_gpu_id) {of}", "lost-hold-changed", f"{row}{ended}"),
+            (f"delete from lost_hold {of}", "lost-hold-missing", f"{row}{ended}"),
+        )):  # fmt: skip
+            with self.subTest(statement=statement):
+                led, found = self.attack(f"lost{number}", statement, pg.ROLLUP)
+                self.assertEqual([(d["kind"], d["what"]) for d in found], [(kind, what)])
+                # Also when the records are gone: batches are kept longer.
+                led.rows("set session_replication_role = replica; update node_hour set retired = true; delete from usage_interval")
+                self.assertEqual([(d["kind"], d["what"]) for d in self.proof(led)["differences"] if d["kind"].startswith("lost")], [(kind, what)])
+
+    def test_what_a_gpu_is_said_to_be_is_what_the_batches_of_its_node_say(self):
+        """The daemon's login claims a GPU of a node with another model: its hours would have another price."""
+        [[node, uuid, stream, seq]] = self.s.sql("select s.node_id, g.uuid, s.stream_id, s.seq from gpu_spec s join gpu g on g.id = s.gpu_id where g.uuid = 'GPU-n1-0'")
+        at = test_sums.START + 7 * test_sums.HOUR
+        claim = f"select * from gpu_claim({node}, '{uuid}', 'NVIDIA A100-SXM4-40GB', 'A100-40GB', 42949672960, 0, {at}, {at + 1}, {stream}, {seq})"
+        led, found = self.attack("claimed", f"delete from node_declared where node_id = {node}; insert into audit_log (actor, action, subject) values ('x', 'x.x', 'x'); {claim}", pg.DAEMON)
+        self.assertEqual([(d["gpu"], d["node"], d["what"], d["found"].split(",")[0]) for d in found if d["kind"] == "gpu-history"],
+                         [(uuid, "n1", "gpu_spec: what its node's batches say it is", "NVIDIA A100-SXM4-40GB")])  # fmt: skip
+        begins = led.value(f"select rfc3339(lower(effective)) from gpu_spec s join gpu g on g.id = s.gpu_id where g.uuid = '{uuid}' and not lower_inf(effective)")
+        self.assertEqual([d["hour"] for d in found if d["kind"] == "gpu-history"], [begins])
+        # A range that begins long after the stream named its GPUs says the same.
+        part = led.verify(test_sums.START + 2 * test_sums.HOUR, test_sums.START + 24 * test_sums.HOUR, "n1")["differences"]
+        self.assertEqual([d["gpu"] for d in part if d["kind"] == "gpu-history"], [uuid])
+
+    def test_an_amount_that_is_no_whole_number_is_refused_or_named_and_ends_no_proof(self):
+        led = self.copy("parts")
+        self.addCleanup(self.s.pg.query, 'drop database "parts"')
+        [[day]] = led.rows("select min(day) from charge_day")
+        days = {"usage_daily": "energy_mj", "charge_day": "used", "reserve_day": "covered", "loan_day": "used", "pool_day": "down"}
+        for table, column in days.items():
+            for amount in (f"{column} + 0.5", "'NaN'", "'Infinity'"):
+                self.assertNotEqual(self.as_login(led, f"update {table} set {column} = {amount}", pg.ROLLUP).returncode, 0, (table, amount))
+        # Somebody with more rights: the constraints are gone, and something else is wrong too, which must still be found.
+        led.rows("set session_replication_role = replica; " + "".join(f"alter table {t} drop constraint amounts_are_whole; " for t in days) + "alter table reserve_day drop constraint parts_add_up; "
+                 + "".join(f"update {t} set {c} = {a} where day = '{day}'; " for (t, c), a in zip(days.items(), ("energy_mj + 0.5", "'NaN'", "covered + 0.25", "'Infinity'", "'NaN'")))
+                 + "update usage_hourly set energy_mj = 'NaN' where ctid = (select min(ctid) from usage_hourly); update price_item set price = price + 1 where position = 1")  # fmt: skip
+        found = self.proof(led)["differences"]
+        for table, column in days.items():
+            self.assertTrue([d for d in found if d["what"].startswith(f"{column} of {table}, {day}: ") and not re.fullmatch("[0-9-]*", d["found"])], (table, [d["what"] for d in found]))
+        self.assertTrue([d for d in found if d["kind"] == "hour-changed" and d["what"].startswith("energy_mj of ") and d["found"] == "NaN"])
+        self.assertTrue([d for d in found if d["kind"] == "row-changed" and d["what"].startswith("price_item ")])
+
+    # ---- one change ----
+
+    def values(self, led, rng, table, column, place):
+        """Other values for the column of that row, as SQL: of its list, of other rows, or made from the one it has."""
+        kind = self.columns[table][column]
+        # "grace" says that a month is over, and nothing is made from it.
+        out = [f"'{v}'" for v in self.lists.get((table, column), []) if v != led.rows(f'select "{column}" from {table} where {place}')[0][0] and (table, v) != ("period", "grace")]
+        rng.shuffle(out)
+        if not out:
+            others = led.rows(f'select distinct quote_literal("{column}"::text) from {table} where "{column}" is distinct from (select "{column}" from {table} where {place} limit 1) and "{column}" is not null limit 20')
+            cast = {"ARRAY": "", "bytea": "", "jsonb": "::jsonb"}.get(kind, "")
+            out = [spoiled(kind, column), *(f"{rng.choice(others)[0]}{cast}" for _ in range(2) if others)]
+        return out
+
+    def statements(self, led, rng, table, operation, place):
+        """Ways to do that to the row: of an update, a column and other values for it."""
+        if operation == "delete":
+            # Of several notes about one month each says all: they count as long as one is there.
+            return [f"delete from {table}" + ("" if table == "late_change" else f" where {place}")]
+        if operation == "update":
+            names = sorted(set(self.columns[table]) - NO_BILL_COLUMNS.get(table, set()))
+            [there] = led.rows(f"select {', '.join(chr(34) + n + chr(34) + ' is not null' for n in names)} from {table} where {place}") if names else [[]]
+            names = [n for n, full in zip(names, there) if full == "t"]
+            rng.shuffle(names)
+            return [f'update {table} set "{n}" = {v} where {place}' for n in names[:3] for v in self.values(led, rng, table, n, place)]
+        own = ", ".join(f'"{n}"' for n in self.columns[table])
+        keys = [n for n in self.columns[table] if n in ("workspace_id", "lender_id", "sharing", "units", "method", "line_id", "ended_ns", "cluster_id")]
+        rng.shuffle(keys)
+        out = []
+        for key in keys:
+            other = f"translate({key}, '0123456789abcdef', '123456789abcdef0')" if key == "line_id" else f"{key} - 1" if key in ("sharing", "method", "units") else f"{key} + 7"
+            out.append(f"insert into {table} ({own}) overriding system value select {own.replace(chr(34) + key + chr(34), other)} from {table} where {place}")
+        return out
+
+    def words(self, led, table, place):
+        """What names the row: its columns, and more."""
+        more = [m for m in (MORE.get(table), self.keys.get(table)) if m]
+        [[row]] = led.rows(f"set timezone = 'UTC'; select row_to_json(x) from (select {', '.join(['t.*', *more])} from {table} t where {place}) x")
+        return json.loads(row)
+
+    def spoil(self, led, rng, table, operation, user):
+        """One row: the statement and what names the row, before and after. None: the table has no row; refused: the reason."""
         rows = led.rows(f"select tableoid, ctid from {table}")
         if not rows:
             return None
-        place = "(tableoid, ctid) = ('%s', '%s')" % tuple(rng.choice(rows))
-        if operation == "update":
-            names = sorted(set(self.columns[table]) - NO_BILL_COLUMNS.get(table, set()))
-            if not names:
-                return None
-            [values] = led.rows(f"select {', '.join(chr(34) + n + chr(34) + ' is not null' for n in names)} from {table} where {place}")
-            names = [n for n, there in zip(names, values) if there == "t"]
-            column = rng.choice(names) if names else None
-            statement = column and f'update {table} set "{column}" = {spoiled(self.columns[table][column], column)} where {place}'
-        elif operation == "delete":
-            # Of several notes about one month each says all: they count as long as one is there.
-            statement = f"delete from {table}" + ("" if table == "late_change" else f" where {place}")
-        else:
-            own = ", ".join(f'"{n}"' for n in self.columns[table])
-            key = rng.choice([n for n in self.columns[table] if n in ("workspace_id", "lender_id", "sharing", "units", "method", "line_id", "ended_ns", "cluster_id")])
-            other = f"translate({key}, '0123456789abcdef', '123456789abcdef0')" if key == "line_id" else f"{key} - 1" if key in ("sharing", "method", "units") else f"{key} + 7"
-            statement = f"insert into {table} ({own}) overriding system value select {own.replace(chr(34) + key + chr(34), other)} from {table} where {place}"
-        if not statement:
-            return None
-        try:
-            led.rows(off + statement)
-        except RuntimeError:
-            return None
-        return statement
+        where = rng.choice(rows)
+        place = "(tableoid, ctid) = ('%s', '%s')" % tuple(where)
+        before = self.words(led, table, place)
+        reason = "no statement"
+        for statement in self.statements(led, rng, table, operation, place):
+            if user == pg.USER:
+                done = self.as_login(led, "set session_replication_role = replica; " + statement)
+            else:
+                done = self.as_login(led, statement, user)
+            if done.returncode == 0:
+                found = [r for r in led.rows(f"select tableoid, ctid from {table}") if r not in rows]
+                after = self.words(led, table, "(tableoid, ctid) = ('%s', '%s')" % tuple(found[0])) if found else before
+                return {"statement": statement, "rows": [before, after]}
+            reason = done.stderr.strip()
+            if "permission denied" in reason:
+                break
+        return {"refused": reason}
 
     def test_a_change_with_triggers_on_and_without_an_entry_in_the_audit_log_is_named(self):
         led = self.copy("unaudited")
@@ -544,35 +755,88 @@ class Adversary(World):
         seed = int(os.environ.get("TOLLGATE_PROP_SEED") or random.randrange(1 << 32))
         print(f"seed {seed} (TOLLGATE_PROP_SEED={seed} repeats it)", flush=True)
         rng = random.Random(seed)
-        cases = [(t, o) for t in self.tables for o in ("update", "delete", *(("insert",) if t in DERIVED else ()))]
+        cases = [(t, o, u) for t in self.tables for o in ("update", "delete", *(("insert",) if t in DERIVED else ())) for u in (pg.USER, pg.DAEMON, pg.ROLLUP)]
         rng.shuffle(cases)
-        for n in range(0, len(cases), AT_ONCE):
-            self.judge(rng, f"copy{n}", cases[n : n + AT_ONCE])
+        self.tally = {u: {"made": 0, "refused": 0, "empty": 0, "named": 0} for u in (pg.USER, pg.DAEMON, pg.ROLLUP)}
+        self.refusals, self.empty, self.number = [], set(), 0
+        # What is refused changes nothing: copies are made for what may be done.
+        tries = self.copy("tries")
+        made = []
+        for table, operation, user in cases:
+            # Of two logins that may not write a table the server says so without a copy.
+            if user != pg.USER and not self.may(tries, user, table, operation):
+                self.tally[user]["refused"] += 1
+                continue
+            made.append((table, operation, user))
+        self.s.pg.query('drop database "tries"')
+        for n in range(0, len(made), AT_ONCE):
+            self.judge(rng, made[n : n + AT_ONCE])
+        print(self.tally, "without a row:", sorted(self.empty), flush=True)
+        self.assertLessEqual(self.empty, {"price_weight"}, "the ledger has a row of every other table")
+        owner = self.tally[pg.USER]
+        self.assertGreaterEqual(owner["made"], 9 * (owner["made"] + owner["refused"]) // 10, self.refusals)
+        self.assertGreater(self.tally[pg.DAEMON]["made"], 5)
+        self.assertGreater(self.tally[pg.ROLLUP]["made"], 5)
+        self.assertEqual([t["named"] for t in self.tally.values()], [t["made"] for t in self.tally.values()])
 
-    def judge(self, rng, name, cases):
-        led = self.copy(name)
-        done = {(t, o): statement for t, o in cases if (statement := self.spoil(led, rng, t, o))}
+    def may(self, led, user, table, operation):
+        """Whether the login has the right for it, for any column."""
+        return led.value(f"select has_any_column_privilege('{user}', 'tollgate.{table}', '{operation}')" if operation != "delete" else f"select has_table_privilege('{user}', 'tollgate.{table}', 'delete')") == "t"
+
+    def judge(self, rng, cases):
+        """Changes in one copy, of different tables; those that are not named are done once more, each alone: another change of the same copy
+        may hide one, as a day that is not there any more hides its charges."""
+        self.number += 1
+        led, done = self.copy(f"copy{self.number}"), {}
+        for case in cases:
+            if any(case[0] == other[0] for other in done):
+                self.judge(rng, [case])
+                continue
+            what = self.spoil(led, rng, *case)
+            tally = self.tally[case[2]]
+            if what is None:
+                tally["empty"] += 1
+                self.empty.add(case[0])
+            elif "refused" in what:
+                tally["refused"] += 1
+                self.refusals.append((case, what["refused"][:200]))
+            else:
+                done[case] = what
         try:
-            found = led.verify(test_sums.START - 90 * 24 * test_sums.HOUR, test_sums.START + 40 * 24 * test_sums.HOUR)["differences"]
+            found = self.proof(led)["differences"] if done else []
         except ledger.StoreError as refused:
             # A ledger that does not know any more what it is cannot be proved: verify fails, and says why.
-            if len(cases) == 1:
-                self.assertEqual((cases[0][0], refused.kind), ("ledger", "fatal"), (done, refused.text))
+            if len(done) == 1:
+                [(case, what)] = done.items()
+                self.assertEqual((case[0], refused.kind), ("ledger", "fatal"), (what, refused.text))
+                self.tally[case[2]]["made"] += 1
+                self.tally[case[2]]["named"] += 1
                 return
-            for i, case in enumerate(cases):
-                self.judge(rng, f"{name}x{i}", [case])
+            for case in done:
+                self.judge(rng, [case])
             return
         finally:
-            self.s.pg.query(f'drop database "{name}"')
-        for (table, operation), statement in done.items():
-            with self.subTest(table=table, operation=operation):
-                kinds = re.compile(KINDS.get(table, "row-"))
-                named = [d for d in found if kinds.match(d["kind"]) and (table in KINDS or d["what"].startswith(table + " "))]
-                # Another change of the same round may hide it: a day that is not there any more has no charges.
-                if not named and len(cases) > 1:
-                    self.judge(rng, f"{name}x{table}{operation}", [(table, operation)])
+            self.s.pg.query(f'drop database "{led.name}"')
+        for case, what in done.items():
+            with self.subTest(case=case):
+                if not self.named(case[0], what["rows"], found) and len(done) > 1:
+                    self.judge(rng, [case])
                     continue
-                self.assertTrue(named, f"{statement}\nnot named among {sorted({(d['kind'], d['what'][:60]) for d in found})}")
+                self.tally[case[2]]["made"] += 1
+                self.assertTrue(self.named(case[0], what["rows"], found),
+                                f"{what['statement']}\n{what['rows'][0]}\nnot named among {sorted({(d['kind'], d['node'], d['hour'], d['what'][:100]) for d in found})[:20]}")  # fmt: skip
+                self.tally[case[2]]["named"] += 1
+
+    def named(self, table, rows, found):
+        """Whether a difference names one of the rows: by its own words, or as a row of the journal."""
+        for kind, words in NAMED.get(table, [("row-", table + " {journalled}")]):
+            for row in rows:
+                wanted = [w.strip() for w in re.split(r" (?=\w+=)|(?<=\d\dZ) ", words.format_map(row))]
+                for d in found:
+                    said = d["what"] + "".join(f"\n{k}={d[k]}" for k in ("hour", "node", "gpu"))
+                    if re.match(kind, d["kind"]) and all(w in said for w in wanted):
+                        return True
+        return False
 
 
 if __name__ == "__main__":
