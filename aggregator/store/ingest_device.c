@@ -170,6 +170,7 @@ note_again(struct ingest *in, size_t known, const struct wire_device *d, bool ke
 		return;
 	/* One that is not entered has its entry, whatever the ledger has. */
 	dict_entry(dev, otherwise || !dev->entered ? d : NULL);
+	ASSERT(d != NULL);
 	dev->outdated = dev->kept && !kept;
 	g->asks = otherwise;
 	if (res_null(r, row, FOUND_MODEL)) {
