@@ -23,6 +23,7 @@ static const struct check checks[] = {
 	{"clock synchronisation", GROUP_SERVER | GROUP_NODE, probe_ntp, judge_ntp},
 	{"nodes", GROUP_SERVER, probe_nodes, judge_nodes},
 	{"held nodes", GROUP_SERVER, probe_held_nodes, judge_held_nodes},
+	{"quarantine", GROUP_SERVER, probe_quarantine, judge_quarantine},
 	{"live state", GROUP_SERVER, probe_live, judge_live},
 	{"clocks of nodes", GROUP_SERVER, probe_node_clocks, judge_node_clocks},
 	{"unattributed usage", GROUP_SERVER, probe_unattributed, judge_unattributed},

@@ -33,7 +33,7 @@ struct finding {
 
 typedef void judge_fn(const struct facts *f, struct finding *ret);
 judge_fn judge_reachable, judge_database, judge_token_file, judge_token, judge_clock, judge_ntp, judge_nodes,
-	judge_held_nodes, judge_live, judge_node_clocks, judge_unattributed, judge_prices;
+	judge_held_nodes, judge_quarantine, judge_live, judge_node_clocks, judge_unattributed, judge_prices;
 judge_fn judge_user, judge_driver, judge_library, judge_devices, judge_pid_namespace, judge_processes, judge_cgroup,
 	judge_pods, judge_kubelet, judge_slurm;
 judge_fn judge_exporter, judge_readings, judge_accounting, judge_placements, judge_kubelet_answer, judge_pod_labels,
@@ -56,7 +56,7 @@ struct doctor {
 
 typedef void probe_fn(struct doctor *d, struct facts *ret);
 probe_fn probe_reachable, probe_database, probe_token_file, probe_token, probe_clock, probe_ntp, probe_nodes,
-	probe_held_nodes, probe_live, probe_node_clocks, probe_unattributed, probe_prices;
+	probe_held_nodes, probe_quarantine, probe_live, probe_node_clocks, probe_unattributed, probe_prices;
 probe_fn probe_user, probe_driver, probe_library, probe_devices, probe_pid_namespace, probe_processes, probe_cgroup,
 	probe_pods, probe_kubelet, probe_slurm;
 probe_fn probe_exporter, probe_readings, probe_accounting, probe_placements, probe_kubelet_answer, probe_pod_labels,

@@ -176,6 +176,14 @@ judge_held_nodes(const struct facts *f, struct finding *ret)
 }
 
 void
+judge_quarantine(const struct facts *f, struct finding *ret)
+{
+	say(ret, VERDICT_WARN, "tollgate quarantine list; then release or discard each, or mend its node",
+	    "%" PRId64 "%s batches or GPUs of batches are refused and billed to nobody, of %s", f->count,
+	    f->of > f->count ? " or more" : "", f->text);
+}
+
+void
 judge_live(const struct facts *f, struct finding *ret)
 {
 	if (f->count > 0)

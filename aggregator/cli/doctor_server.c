@@ -181,6 +181,27 @@ probe_held_nodes(struct doctor *d, struct facts *ret)
 	ret->absent = ret->absent || ret->count == 0;
 }
 
+/* What is open, a page of it; of nodes that are held the line before has told. */
+void
+probe_quarantine(struct doctor *d, struct facts *ret)
+{
+	owned(json) json_t *page = NULL;
+	const json_t *batches;
+
+	ret->absent = !d->accepted || !ask_json(d, "/v1/quarantine?decision=open", &page, ret);
+	batches = json_object_get(page, "batches");
+	for (size_t i = 0; i < json_array_size(batches); i++) {
+		const json_t *b = json_array_get(batches, i);
+
+		if (strcmp(text_of(b, "class"), "unapproved") == 0)
+			continue;
+		ret->count++;
+		add_name(ret, text_of(b, "node"));
+	}
+	ret->of = json_is_integer(json_object_get(page, "next")) ? ret->count + 1 : ret->count;
+	ret->absent = ret->absent || ret->count == 0;
+}
+
 /* Names the nodes of which something is true. */
 static void
 name_nodes(const struct doctor *d, const char *field, struct facts *ret)

@@ -215,6 +215,9 @@ class Twice(Base):
         self.assertEqual(self.billed("acme") - before, 20)
         [*rows] = [r for r in self.stack.get("/v1/quarantine?node=small").json()["batches"]]
         self.assertIn("is one more than the 2 H100-80GB that the policy declares of the node", rows[0]["reason"])
+        told = {r["check"]: r for r in json.loads(self.stack.cli("doctor", "--server", "-o", "json").stdout)}
+        self.assertEqual(told["quarantine"]["result"], "warn")
+        self.assertRegex(told["quarantine"]["finding"], r"^\d+( or more)? batches or GPUs of batches are refused and billed to nobody, of .*small")
         # One that is put in later takes the place of one that is gone.
         later = start + HOUR
         reply = node.send(later, 10 * MINUTE, [gpu(100, f"GPU-{self.count}-new")], [held(1, later, 10 * MINUTE), held(100, later, 10 * MINUTE)], [])
