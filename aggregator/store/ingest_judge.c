@@ -7,7 +7,7 @@
  *  3. the node's clock was right when it sent; the time covered ends at most five minutes ahead of the clock and begins
  *     at most 45 days behind it
  *  4. it does not go back behind what the stream has covered already, nor behind where the ledger's evidence begins
- *  4a. the streams of a node overlap by a quarter-hour at most within half a day
+ *  4a. the streams of a node overlap by 65 minutes at most within half a day: a clock may be set back by an hour
  *  5. every device and holder that a record names has been introduced, and no record weighs more than its device
  *  6. no GPU has more than 5040 units in the time covered
  *  6a. no GPU used more energy than its board can draw in that time, nor more memory than its model has (units.h): our table
@@ -32,7 +32,7 @@
 #define CATCH_UP_MAX_NS (2 * NS_PER_MIN)
 #define MEMORY_SHARED_BY 2
 #define BEHIND_MAX_NS (45 * NS_PER_DAY)
-#define TWICE_MAX_NS (15 * NS_PER_MIN)
+#define TWICE_MAX_NS (65 * NS_PER_MIN)
 #define TWICE_NEAR_NS (12 * NS_PER_HOUR)
 
 const char *

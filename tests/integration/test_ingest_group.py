@@ -433,8 +433,8 @@ class Others(Base):
         self.led.rows("drop table usage_interval_20261130; set session_replication_role = replica; delete from ingest_batch; reset session_replication_role; update stream set next_seq = 2")
         for r in a.push(batch(0, 2), batch(1, 2)):
             self.assertEqual((r["ok"], r["grouped"]), (True, False), r)
-        self.led.rows("set session_replication_role = replica; truncate usage_interval, ingest_batch, usage_hourly, node_hour, gpu_service, stream_device, stream_holder, stream cascade; "
-                      "delete from row_journal where relation in ('gpu_service', 'stream_device', 'stream_holder', 'stream')")  # fmt: skip
+        self.led.rows("set session_replication_role = replica; truncate usage_interval, ingest_batch, usage_hourly, node_hour, gpu, gpu_service, stream_device, stream_holder, stream cascade; "
+                      "delete from row_journal where relation in ('gpu', 'gpu_spec', 'device', 'gpu_service', 'stream_device', 'stream_holder', 'stream')")  # fmt: skip
         self.led.rows("update node set covered_until_ns = null, hours_from = null, hours_until = null")
 
 

@@ -393,7 +393,7 @@ class Tokens(Base):
         for change in ("expires_at = now() - interval '1 second'", "revoked_at = now()"):
             token = led.run("token", "admin")["token"]
             led.run("check", token)
-            led.rows(f"update access_token set {change}")
+            led.declare(f"update access_token set {change}", "token.revoke")
             self.refused("denied", led.run, "check", token)
 
     def test_a_role_must_name_what_it_is_for_and_nothing_else(self):
