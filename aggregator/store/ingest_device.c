@@ -133,6 +133,7 @@ note(struct ingest *in, const struct wire_device *d, const char *uuid, bool kept
 	char name[WIRE_MAX_TEXT + 1];
 
 	gpu_model_short(d->model, name, sizeof(name));
+	dict_gpu_model(&in->dict, gpu, name);
 	if (!res_null(r, row, FOUND_MODEL))
 		snprintf(name, sizeof(name), "%s", res_text(r, row, FOUND_MODEL));
 	dict_gpu_service(&in->dict, gpu, r, row, FOUND_SERVICE);
@@ -162,6 +163,7 @@ note_again(struct ingest *in, size_t known, const struct wire_device *d, bool ke
 	const struct wire_device *e = dev->entry;
 	/* A word that is still kept is asked about, and then it is gone. */
 	bool otherwise = res_bool(r, row, FOUND_OTHERWISE) || kept;
+	char name[WIRE_MAX_TEXT + 1];
 
 	dev->kept = dev->kept || kept;
 	if (e != NULL && strcmp(e->model, d->model) == 0 && e->memory_bytes == d->memory_bytes && e->index == d->index)
@@ -173,13 +175,10 @@ note_again(struct ingest *in, size_t known, const struct wire_device *d, bool ke
 	ASSERT(d != NULL);
 	dev->outdated = dev->kept && !kept;
 	g->asks = otherwise;
-	if (res_null(r, row, FOUND_MODEL)) {
-		char name[WIRE_MAX_TEXT + 1];
-
-		gpu_model_short(d->model, name, sizeof(name));
-		dict_gpu_model(&in->dict, dev->gpu, name);
+	gpu_model_short(d->model, name, sizeof(name));
+	dict_gpu_model(&in->dict, dev->gpu, name);
+	if (res_null(r, row, FOUND_MODEL))
 		dev->device_class = device_classes_find(&in->dict.classes, in->cluster, name, d->profile);
-	}
 }
 
 /* How many devices the stream has named before of which no record counts. */

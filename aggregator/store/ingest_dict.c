@@ -162,8 +162,15 @@ dict_gpu_service(struct dict *d, size_t gpu, const PGresult *r, int row, int at)
 void
 dict_gpu_model(struct dict *d, size_t gpu, const char *short_model)
 {
-	d->gpus[gpu].power_w = gpu_power_most_w(short_model);
-	d->gpus[gpu].memory_bytes = gpu_memory_most_bytes(short_model);
+	struct dict_gpu *g = &d->gpus[gpu];
+	int64_t power_w = gpu_power_most_w(short_model), memory_bytes = gpu_memory_most_bytes(short_model);
+
+	/* 0 is no bound. What another node once called it must not bound what its owner measures: the larger one counts. */
+	g->memory_bytes = g->power_w == 0                             ? memory_bytes
+	                  : memory_bytes == 0 || g->memory_bytes == 0 ? 0
+	                  : memory_bytes > g->memory_bytes            ? memory_bytes
+	                                                              : g->memory_bytes;
+	g->power_w = power_w > g->power_w ? power_w : g->power_w;
 }
 
 void

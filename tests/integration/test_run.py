@@ -63,6 +63,14 @@ class MakeRun(unittest.TestCase):
         self.addCleanup(run.kill)
         return run
 
+    def begun(self, run):
+        seen = []
+        for line in iter(run.stdout.readline, ""):
+            seen.append(line)
+            if "Ctrl-C" in line:
+                return
+        self.fail("it ended: " + "".join(seen[-30:]))
+
     def finish(self, run):
         out, _ = run.communicate(timeout=180)
         return run.returncode, out
@@ -106,8 +114,7 @@ class MakeRun(unittest.TestCase):
 
     def test_ctrl_c_stops_everything(self):
         run = self.start()
-        lines = iter(run.stdout.readline, "")
-        self.assertTrue(any("Ctrl-C" in line for line in lines))
+        self.begun(run)
         run.send_signal(signal.SIGINT)
         code, out = self.finish(run)
         self.assertEqual(code, 0, out)
@@ -115,8 +122,7 @@ class MakeRun(unittest.TestCase):
 
     def test_a_kill_9_of_the_run_itself_leaves_no_process_and_the_next_run_goes_on(self):
         run = self.start()
-        lines = iter(run.stdout.readline, "")
-        self.assertTrue(any("Ctrl-C" in line for line in lines))
+        self.begun(run)
         run.kill()
         run.wait()
         stack.wait_for("the children to notice", lambda: not self.leftovers())
@@ -162,8 +168,7 @@ class MakeRun(unittest.TestCase):
 
     def test_a_second_run_on_the_same_state_is_refused(self):
         run = self.start()
-        lines = iter(run.stdout.readline, "")
-        self.assertTrue(any("Ctrl-C" in line for line in lines))
+        self.begun(run)
         self.ports = self.free_ports()
         code, out = self.finish(self.start(5))
         self.assertEqual(code, 1, out)

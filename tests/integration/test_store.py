@@ -374,12 +374,15 @@ class RollUp(Base):
             policy.stdin.write("select 'held' from pg_advisory_lock(1953459308, 2);\n")
             policy.stdin.flush()
             self.assertEqual(policy.stdout.readline().strip(), "held")
-            with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            waiting = "select count(*) from pg_locks where locktype = 'advisory' and not granted"
+            with concurrent.futures.ThreadPoolExecutor(2) as pool:
                 sealing = pool.submit(led.rollup)
-                wait_for("sealing to wait", lambda: led.value("select count(*) from pg_locks where locktype = 'advisory' and not granted") == "1")
-                self.assertTrue(led.ingest([free(5, 2)])["ok"])
+                wait_for("sealing to wait", lambda: led.value(waiting) == "1")
+                push = pool.submit(led.ingest, [free(5, 2)])  # brings a GPU, which waits for a policy too
+                wait_for("the push to wait", lambda: led.value(waiting) == "2")
                 policy.stdin.close()
-                self.assertEqual(sealing.result()["sealed"], 0)
+                self.assertTrue(push.result()["ok"])
+                self.assertLessEqual(sealing.result()["sealed"], 1)
         self.assertTrue(led.ingest([free(125, 3)])["ok"])
         while sum(led.rollup().values()):
             pass

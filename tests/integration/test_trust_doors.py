@@ -302,9 +302,16 @@ class Entrances(Case):
 
     def test_letters_of_any_script_are_let_in(self):
         for text in ("ä", "שלום", "数据", "می\u200cخواهم"):
-            for name in ("a display name in a policy", "a token's description", "a token's node"):
+            for name in ("a display name in a policy", "a token's description"):
                 reply = self.call(*self.entrances(text)[name])
                 self.assertIn(reply.status, (200, 201), f"{name}: {reply.text()}")
+
+    def test_nodes_are_named_as_hosts_are(self):
+        """Two names that look the same in a list that an operator approves from are two nodes."""
+        for text in ("honest ", "hоnеst", "honest\u200b", "a/../b", ".hidden", "-o"):
+            reply = self.call(*self.entrances(text)["a token's node"])
+            self.assertEqual(reply.status, 400, (text, reply.text()))
+            self.assertIn("is not the name of a node", reply.text())
 
     def test_a_comment_of_a_policy_cannot_show_a_reviewer_another_file(self):
         for sign in "\u202e\u2066":

@@ -113,7 +113,7 @@ class Stream:
             over = rng.randint(0, duration) if method and rng.random() < 0.1 else 0
             memory = rng.randrange(10 << 30) * (duration // 1_000_000)
         self.records.append(
-            [device, holder, state, sharing, method, units, start, duration, held, used, unmeasured, over, memory, rng.randrange(100_000), 1]
+            [device, holder, state, sharing, method, units, start, duration, held, used, unmeasured, over, memory, rng.randrange(min(100_000, 1 + duration // 20_000)), 1]
         )
 
     def whole_gpu(self, device, start, end):
