@@ -302,8 +302,12 @@ run_part(struct verifying *v, enum verify_part part, const char *node, struct er
 	                                          {"billing_day", verify_days}};
 	static const struct verify_step rows[] = {{"holder_attribution", verify_owner_histories},
 	                                          {"row_journal", verify_rows_journal}};
-	in_place(verify_node) struct verify_node all = {
-		.db = v->db, .report = &v->report, .from_ns = v->from_ns, .to_ns = v->to_ns, .name = "", .of_close = v->of_close};
+	in_place(verify_node) struct verify_node all = {.db = v->db,
+	                                                .report = &v->report,
+	                                                .from_ns = v->from_ns,
+	                                                .to_ns = v->to_ns,
+	                                                .name = "",
+	                                                .of_close = v->of_close};
 
 	if (!db_ledger_get(v->db, &all.ledger, err))
 		return false;
