@@ -12,6 +12,7 @@ What a daemon wrote to stderr is shown when it does not do what the test waits f
 import contextlib
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -31,10 +32,17 @@ def program(name):
     return os.path.join(BUILD, name)
 
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+def free_port(count=1):
+    """The first of so many in a row, below those that the system gives to clients: no connection takes it before its server does."""
+    while True:
+        first = random.SystemRandom().randrange(12000, 32000)
+        try:
+            for port in range(first, first + count):
+                with socket.socket() as s:
+                    s.bind(("127.0.0.1", port))
+            return first
+        except OSError:
+            continue
 
 
 def wait_for(what, condition, process=None):
