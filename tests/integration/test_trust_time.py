@@ -270,7 +270,7 @@ class Commits(unittest.TestCase):
 
     def test_a_policy(self):
         before = self.count("policy_version")
-        self.did(200, "PUT", "/v1/policy", POLICY.replace('"1.00"', '"1.10"').encode())
+        self.did(200, "PUT", "/v1/policy", POLICY.replace('"1.00"', '"1.10"').replace('version: "1"', 'version: "2"').encode())
         self.assertEqual(self.count("policy_version") - before, 1)
 
     def test_exceptions(self):
