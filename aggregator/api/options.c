@@ -41,7 +41,7 @@ static const struct conf_option options[] = {
 	 .help = "make an administrator's token, write it to this file (mode 0600; - for standard output) and exit"},
 	{.name = "workers", .type = CONF_INT, .offset = FIELD(workers), .preset = "8", .min = 1, .max = 64,
 	 .help = "requests answered at the same time, each with its own database connection; a tenant has half of them, and one report at a time"},
-	{.name = "workers-ingest", .type = CONF_INT, .offset = FIELD(workers_ingest), .preset = "12", .min = 1, .max = 64,
+	{.name = "workers-ingest", .type = CONF_INT, .offset = FIELD(workers_ingest), .preset = "24", .min = 1, .max = 64,
 	 .help = "the same for what nodes send: batches, live state, joining"},
 	{.name = "workers-decisions", .type = CONF_INT, .offset = FIELD(workers_decisions), .preset = "6", .min = 1, .max = 64,
 	 .help = "the same for decisions, leases and reclaims"},
