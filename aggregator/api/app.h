@@ -162,6 +162,8 @@ MUST_CHECK bool api_query_i64(const struct http_request *rq, const char *name, i
 MUST_CHECK bool api_page(const struct http_request *rq, struct page *ret, struct err *err); /* limit, before */
 MUST_CHECK bool api_id(const struct http_request *rq, int64_t *ret, struct err *err);       /* the path's tail */
 MUST_CHECK bool api_body(const struct http_request *rq, const char *const *fields, json_t **ret, struct err *err);
+/* The member "reason" of a body, for the audit log: it is there, short and clean. */
+MUST_CHECK bool api_reason(const json_t *doc, const char **ret, struct err *err);
 MUST_CHECK bool api_field(const json_t *doc, const char *field, const char **ret, struct err *err); /* NULL: absent */
 /* ?from= and ?to=, moments or days of the billing zone; by default the last 24 hours. */
 MUST_CHECK bool api_range(struct db *db, const struct http_request *rq, int64_t now_ns, int64_t *ret_from_ns,

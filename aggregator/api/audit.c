@@ -79,16 +79,6 @@ handle_audit_verify(void *app, void *worker, const struct http_request *rq, stru
 		api_problem(rp, rq, &err);
 }
 
-#define WHY_MAX 1000
-
-static bool
-reason_is_sound(const char *reason, struct err *err)
-{
-	return (reason[0] != '\0' && strlen(reason) <= WHY_MAX && text_is_clean(reason)) ||
-	       err_set(err, ERR_INVALID, "reason: it is UTF-8 text of 1 to %d bytes, without control characters",
-	               WHY_MAX);
-}
-
 /* ENTRY/accept, as verify names it. */
 void
 handle_journal_accept(void *app, void *worker, const struct http_request *rq, struct http_reply *rp)
@@ -106,8 +96,8 @@ handle_journal_accept(void *app, void *worker, const struct http_request *rq, st
 	snprintf(number, sizeof(number), "%.*s", (int)(n < sizeof(number) ? n : 0), rq->tail);
 	if (strcmp(rq->tail + n, "/accept") != 0 || !text_to_i64(number, &a.entry))
 		err_set(&err, ERR_MISSING, "an entry of the journal can be accepted: POST /v1/journal/ENTRY/accept");
-	else if (api_body(rq, fields, &doc, &err) && json_get_str(doc, "reason", &a.reason, &err) &&
-	         reason_is_sound(a.reason, &err) && store_journal_accept(w->db, &a, &rp->body, &err))
+	else if (api_body(rq, fields, &doc, &err) && api_reason(doc, &a.reason, &err) &&
+	         store_journal_accept(w->db, &a, &rp->body, &err))
 		log_event(LOG_INFO, "unaudited change accepted", LS("by", w->who.name), LI("entry", a.entry),
 		          LS("reason", a.reason));
 	if (err.kind != ERR_NONE)

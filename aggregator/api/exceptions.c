@@ -11,19 +11,7 @@
 #include "common/text.h"
 #include "common/time.h"
 
-#define REASON_MAX 1000
 #define NAME_MAX_BYTES 128
-
-static bool
-reason_of(const json_t *doc, const char **ret, struct err *err)
-{
-	if (!json_get_str(doc, "reason", ret, err))
-		return false;
-	return ((*ret)[0] != '\0' && strlen(*ret) <= REASON_MAX && text_is_clean(*ret)) ||
-	       err_set(err, ERR_INVALID,
-	               "reason: it is UTF-8 text of 1 to %d bytes, without control or direction characters",
-	               REASON_MAX);
-}
 
 /* "acme/prod"; a tenant's token may leave its own name out. */
 static bool
@@ -147,7 +135,7 @@ read_request(const json_t *doc, const struct identity_row *who, char tenant[NAME
 	if (rq->model[0] == '\0' || strlen(rq->model) >= NAME_MAX_BYTES / 2 || !text_is_clean(rq->model))
 		return err_set(err, ERR_INVALID, "gpu_model: it is the short name of a model, such as H100-80GB");
 	return units_of(doc, rq->model, &rq->units, err) && kind_of(doc, &rq->reserved, err) &&
-	       shared_of(doc, &rq->shared, err) && range_of(doc, rq, err) && reason_of(doc, &rq->reason, err);
+	       shared_of(doc, &rq->shared, err) && range_of(doc, rq, err) && api_reason(doc, &rq->reason, err);
 }
 
 void
@@ -211,7 +199,7 @@ handle_exception_decide(void *app, void *worker, const struct http_request *rq, 
 
 	(void)app;
 	rp->content_type = "application/json";
-	if (!decision_of(rq, &d, &err) || !api_body(rq, fields, &doc, &err) || !reason_of(doc, &d.why, &err) ||
+	if (!decision_of(rq, &d, &err) || !api_body(rq, fields, &doc, &err) || !api_reason(doc, &d.why, &err) ||
 	    !store_quota_clock(w->db, &d.now_ns, &err) || !store_exception_decide(w->db, &d, &rp->body, &err)) {
 		api_problem(rp, rq, &err);
 		return;

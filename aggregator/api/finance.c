@@ -8,20 +8,8 @@
 #include "common/text.h"
 #include "common/time.h"
 
-#define REASON_MAX 1000
 #define PERIOD_MAX 40
 #define REFUND_ID 16 /* characters */
-
-static bool
-reason_of(const json_t *doc, const char **ret, struct err *err)
-{
-	if (!json_get_str(doc, "reason", ret, err))
-		return false;
-	return ((*ret)[0] != '\0' && strlen(*ret) <= REASON_MAX && text_is_clean(*ret)) ||
-	       err_set(err, ERR_INVALID,
-	               "reason: it is UTF-8 text of 1 to %d bytes, without control or direction characters",
-	               REASON_MAX);
-}
 
 /* An invoice has no smaller amounts than its currency. */
 static bool
@@ -78,7 +66,7 @@ read_request(struct db *db, const json_t *doc, char amount[DECIMAL_TEXT_SIZE], c
 	if (!json_get_str(doc, "tenant", &rq->tenant, err) || !api_field(doc, "workspace", &rq->workspace, err) ||
 	    !json_get_str(doc, "amount", &text, err) || !json_get_str(doc, "currency", &rq->currency, err) ||
 	    !amount_of(text, rq->currency, amount, err) || !category_of(doc, &rq->category, err) ||
-	    !reason_of(doc, &rq->reason, err) || !period_of(db, doc, period, &rq->period, err) ||
+	    !api_reason(doc, &rq->reason, err) || !period_of(db, doc, period, &rq->period, err) ||
 	    !api_field(doc, "refund", &rq->refund, err))
 		return false;
 	rq->amount = amount;
@@ -154,7 +142,7 @@ handle_adjustment_decide(void *app, void *worker, const struct http_request *rq,
 	(void)app;
 	rp->content_type = "application/json";
 	if (!decision_of(rq, &d.id, &reverse, &err) || !api_body(rq, fields, &doc, &err) ||
-	    !reason_of(doc, &d.reason, &err) ||
+	    !api_reason(doc, &d.reason, &err) ||
 	    (json_object_get(doc, "period") != NULL && !period_of(w->db, doc, period, &d.period, &err)) ||
 	    !(reverse ? store_adjustment_reverse : store_adjustment_approve)(w->db, &d, &rp->body, &err)) {
 		api_problem(rp, rq, &err);

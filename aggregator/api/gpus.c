@@ -6,7 +6,6 @@
 #include "common/text.h"
 #include "common/time.h"
 
-#define WHY_MAX 1000
 #define UUID_MAX 512
 
 /* {"node": NAME, "reason": TEXT, "at": TIME}; without at it is now. */
@@ -23,15 +22,11 @@ read_move(const struct http_request *rq, char gpu[UUID_MAX + 1], json_t **ret_do
 	gpu[n] = '\0';
 	m->gpu = gpu;
 	if (!api_body(rq, fields, ret_doc, err) || !json_get_str(*ret_doc, "node", &m->node, err) ||
-	    !json_get_str(*ret_doc, "reason", &m->why, err) || !api_field(*ret_doc, "at", &at, err))
+	    !api_reason(*ret_doc, &m->why, err) || !api_field(*ret_doc, "at", &at, err))
 		return false;
 	if (at != NULL && !time_parse(at, &m->at_ns, err))
 		return err_prefix(err, "at");
-	if (!text_is_clean(m->node))
-		return err_set(err, ERR_INVALID, "node: it is UTF-8 text without control characters");
-	return (m->why[0] != '\0' && strlen(m->why) <= WHY_MAX && text_is_clean(m->why)) ||
-	       err_set(err, ERR_INVALID, "reason: it is UTF-8 text of 1 to %d bytes, without control characters",
-	               WHY_MAX);
+	return text_is_clean(m->node) || err_set(err, ERR_INVALID, "node: it is UTF-8 text without control characters");
 }
 
 void

@@ -7,8 +7,6 @@
 #include "common/text.h"
 #include "common/time.h"
 
-#define WHY_MAX 1000
-
 /* STREAM/SEQ, and what follows it after another slash; NULL: nothing. */
 static bool
 batch_of(const struct http_request *rq, int64_t *ret_stream, int64_t *ret_seq, const char **ret_verb, struct err *err)
@@ -73,8 +71,7 @@ reason_of(const struct http_request *rq, json_t **ret_doc, const char **ret, con
 {
 	static const char *const fields[] = {"reason", NULL}, *const fields_of_gpu[] = {"reason", "gpu", NULL};
 
-	if (!api_body(rq, ret_gpu != NULL ? fields_of_gpu : fields, ret_doc, err) ||
-	    !json_get_str(*ret_doc, "reason", ret, err))
+	if (!api_body(rq, ret_gpu != NULL ? fields_of_gpu : fields, ret_doc, err) || !api_reason(*ret_doc, ret, err))
 		return false;
 	if (ret_gpu != NULL) {
 		*ret_gpu = "";
@@ -83,9 +80,7 @@ reason_of(const struct http_request *rq, json_t **ret_doc, const char **ret, con
 		if (!text_is_clean(*ret_gpu))
 			return err_set(err, ERR_INVALID, "gpu: it is a UUID, UTF-8 text without control characters");
 	}
-	return ((*ret)[0] != '\0' && strlen(*ret) <= WHY_MAX && text_is_clean(*ret)) ||
-	       err_set(err, ERR_INVALID,
-	               "reason: it is UTF-8 text of 1 to %d bytes, without control or direction characters", WHY_MAX);
+	return true;
 }
 
 void

@@ -5,6 +5,7 @@
 #include "common/text.h"
 #include "common/time.h"
 
+#define REASON_MAX 1000
 #define PAGE_PRESET 100
 
 bool
@@ -74,6 +75,17 @@ api_body(const struct http_request *rq, const char *const *fields, json_t **ret,
 {
 	return json_parse("body", rq->body, rq->body_len, ret, err) && json_only_fields(*ret, fields, err) &&
 	       json_texts_clean(*ret, err);
+}
+
+bool
+api_reason(const json_t *doc, const char **ret, struct err *err)
+{
+	if (!json_get_str(doc, "reason", ret, err))
+		return false;
+	return ((*ret)[0] != '\0' && strlen(*ret) <= REASON_MAX && text_is_clean(*ret)) ||
+	       err_set(err, ERR_INVALID,
+	               "reason: it is UTF-8 text of 1 to %d bytes, without control or direction characters",
+	               REASON_MAX);
 }
 
 bool

@@ -155,6 +155,8 @@ void cli_print_csv(const json_t *rows, const char *columns);
 int cli_print(const struct cli *c, const json_t *rows, const json_t *whole, const char *columns);
 /* One object as a table or CSV of one row, or as JSON. */
 int cli_print_one(const struct cli *c, json_t *object);
+/* Sends a request and prints the one row that comes back; gives the exit code. */
+int cli_post(struct cli *c, const char *path, const json_t *request);
 /* Colours are for terminals, and for people who did not say NO_COLOR. */
 bool cli_colours(void);
 

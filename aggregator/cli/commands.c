@@ -72,6 +72,22 @@ cmd_apply(struct cli *c)
 	return code;
 }
 
+int
+cli_post(struct cli *c, const char *path, const json_t *request)
+{
+	in_place(buf) struct buf body = {0}, reply = {0};
+	owned(json) json_t *row = NULL;
+	struct err err = {0};
+
+	buf_init(&body, CLI_PATH_BYTES);
+	buf_init(&reply, CLI_PATH_BYTES);
+	json_write(request, &body);
+	if (!cli_call(c, "POST", path, "application/json", buf_text(&body), body.len, &reply, &err) ||
+	    !json_parse("reply", buf_text(&reply), reply.len, &row, &err))
+		return cli_fail(&err);
+	return cli_print_one(c, row);
+}
+
 /* ---- which time ---- */
 
 bool

@@ -18,20 +18,12 @@ cmd_credit_list(struct cli *c)
 static int
 post(struct cli *c, const char *path, const char *const *fields, size_t n)
 {
-	in_place(buf) struct buf body = {0}, reply = {0};
-	owned(json) json_t *request = json_object(), *row = NULL;
-	struct err err = {0};
+	owned(json) json_t *request = json_object();
 
-	buf_init(&body, CLI_PATH_BYTES);
-	buf_init(&reply, CLI_PATH_BYTES);
 	for (size_t i = 0; i < n; i++)
 		if (cli_value(c, fields[i]) != NULL)
 			json_object_set_new(request, fields[i], json_string(cli_value(c, fields[i])));
-	json_write(request, &body);
-	if (!cli_call(c, "POST", path, "application/json", buf_text(&body), body.len, &reply, &err) ||
-	    !json_parse("reply", buf_text(&reply), reply.len, &row, &err))
-		return cli_fail(&err);
-	return cli_print_one(c, row);
+	return cli_post(c, path, request);
 }
 
 int

@@ -154,20 +154,13 @@ cmd_quarantine_discard(struct cli *c)
 int
 cmd_node_approve(struct cli *c)
 {
-	owned(json) json_t *request = json_object(), *row = NULL;
-	in_place(buf) struct buf path = {0}, body = {0}, reply = {0};
-	struct err err = {0};
+	owned(json) json_t *request = json_object();
+	in_place(buf) struct buf path = {0};
 
 	buf_init(&path, CLI_PATH_BYTES);
-	buf_init(&body, CLI_PATH_BYTES);
-	buf_init(&reply, CLI_PATH_BYTES);
 	buf_str(&path, "/v1/nodes/");
 	cli_path(&path, c->words[0]);
 	buf_str(&path, "/approve");
 	json_object_set_new(request, "reason", json_string(cli_value(c, "reason")));
-	json_write(request, &body);
-	if (!cli_call(c, "POST", buf_text(&path), "application/json", buf_text(&body), body.len, &reply, &err) ||
-	    !json_parse("reply", buf_text(&reply), reply.len, &row, &err))
-		return cli_fail(&err);
-	return cli_print_one(c, row);
+	return cli_post(c, buf_text(&path), request);
 }

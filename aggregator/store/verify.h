@@ -40,10 +40,10 @@ struct verify_said {
 	char *gpu, *model;
 	int64_t memory_bytes;
 };
-/* What the node said a GPU is, in batches of one stream with records of it that begin from from_ns to last_ns. */
+/* What the node said a GPU is, in a batch with records of it that count: each word once. */
 struct verify_word {
 	char *gpu, *model;
-	int64_t memory_bytes, stream, from_ns, last_ns;
+	int64_t memory_bytes;
 };
 
 /* A stream and how far its batches have been read. */

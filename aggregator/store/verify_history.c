@@ -120,48 +120,36 @@ is_word(const struct verify_word *w, const char *model, int64_t memory_bytes)
 	return strcmp(w->model, model) == 0 && w->memory_bytes == memory_bytes;
 }
 
-/* A stream that goes on saying the same is one word. */
 static void
-add_word(struct verify_node *n, int64_t stream, const struct verify_said *said, int64_t at_ns)
+add_word(struct verify_node *n, const struct verify_said *said)
 {
-	for (size_t i = n->word_count; i-- > 0;) {
-		struct verify_word *w = &n->words[i];
-
-		if (w->stream != stream || strcmp(w->gpu, said->gpu) != 0)
-			continue;
-		if (!is_word(w, said->model, said->memory_bytes))
-			break;
-		w->from_ns = at_ns < w->from_ns ? at_ns : w->from_ns;
-		w->last_ns = at_ns > w->last_ns ? at_ns : w->last_ns;
-		return;
-	}
+	for (size_t i = n->word_count; i-- > 0;)
+		if (strcmp(n->words[i].gpu, said->gpu) == 0 && is_word(&n->words[i], said->model, said->memory_bytes))
+			return;
 	n->words = mem_grow(n->words, n->word_count + 1, sizeof(*n->words));
 	n->words[n->word_count++] = (struct verify_word){.gpu = mem_strdup(said->gpu),
 	                                                 .model = mem_strdup(said->model),
-	                                                 .memory_bytes = said->memory_bytes,
-	                                                 .stream = stream,
-	                                                 .from_ns = at_ns,
-	                                                 .last_ns = at_ns};
+	                                                 .memory_bytes = said->memory_bytes};
+}
+
+static bool
+has_records_of(const struct verify_stream *s, const struct wire_batch *b, const char *gpu)
+{
+	for (size_t i = 0; i < b->record_count; i++) {
+		const char *of = verify_stream_gpu(s, b->records[i].device);
+
+		if (of != NULL && strcmp(of, gpu) == 0)
+			return true;
+	}
+	return false;
 }
 
 void
 verify_words_batch(struct verify_node *n, const struct verify_stream *s, const struct wire_batch *b, int64_t seq)
 {
-	for (size_t i = 0; i < s->said_count; i++) {
-		int64_t at_ns = INT64_MAX;
-
-		for (size_t k = 0; k < b->record_count; k++) {
-			const char *gpu;
-
-			if (b->records[k].start_ns >= at_ns)
-				continue;
-			gpu = verify_stream_gpu(s, b->records[k].device);
-			if (gpu != NULL && strcmp(gpu, s->said[i].gpu) == 0)
-				at_ns = b->records[k].start_ns;
-		}
-		if (at_ns != INT64_MAX && !verify_set_aside(s, seq, s->said[i].gpu))
-			add_word(n, s->id, &s->said[i], at_ns);
-	}
+	for (size_t i = 0; i < s->said_count; i++)
+		if (has_records_of(s, b, s->said[i].gpu) && !verify_set_aside(s, seq, s->said[i].gpu))
+			add_word(n, &s->said[i]);
 }
 
 /* *ret_some: another word of the GPU; NULL where there is none. */

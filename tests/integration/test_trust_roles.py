@@ -280,9 +280,13 @@ class Closing(unittest.TestCase):
     def test_2c_hours_that_are_said_to_be_on_their_way_refuse_the_close(self):
         self.refused("update node_hour set retired = true, changes = changes + 1", "update node_hour set retired = false, changes = changes - 1", "cannot be closed")
 
-    def test_2d_what_changes_between_the_proof_and_the_close_is_proved_again(self):
+    def meddle(self, statements):
+        """With a trigger `sly` of a superuser's on close_job; charges and the rest are put back afterwards."""
         self.addCleanup(self.s.sql, "drop trigger sly on close_job; drop function public.sly(); delete from charge_day; insert into charge_day select * from public.before; drop table public.before")
-        self.s.sql("create table public.before as select * from charge_day; create function public.sly() returns trigger language plpgsql security definer as $$ begin "
+        self.s.sql("create table public.before as select * from charge_day; " + statements)
+
+    def test_2d_what_changes_between_the_proof_and_the_close_is_proved_again(self):
+        self.meddle("create function public.sly() returns trigger language plpgsql security definer as $$ begin "
                    "update tollgate.charge_day set used = used + 504000000000000 where class = 'on-demand'; return null; end $$; "
                    "create trigger sly after update of stage on close_job for each row when (new.stage = 'write') execute function public.sly()")  # fmt: skip
         done = self.s.cli("close", self.month, "--yes", "--reason", "sly")
@@ -292,8 +296,7 @@ class Closing(unittest.TestCase):
         self.assertGreaterEqual(self.s.get(f"/v1/periods/{self.month}/close").json()["attempts"], 2)
 
     def test_2e_nobodys_word_for_a_proof_is_taken(self):
-        self.addCleanup(self.s.sql, "drop trigger sly on close_job; drop function public.sly(); delete from charge_day; insert into charge_day select * from public.before; drop table public.before")
-        self.s.sql("create table public.before as select * from charge_day; update charge_day set used = used + 504000000000000 where class = 'on-demand'; "
+        self.meddle("update charge_day set used = used + 504000000000000 where class = 'on-demand'; "
                    "create function public.sly() returns trigger language plpgsql as $$ begin new.stage := 'write'; return new; end $$; "
                    "create trigger sly before insert or update on close_job for each row when (new.stage = 'prove') execute function public.sly()")  # fmt: skip
         done = self.s.cli("close", self.month, "--yes", "--reason", "skipped")
