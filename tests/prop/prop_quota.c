@@ -120,6 +120,21 @@ hold_is_sound(const struct quota_world *w, const struct quota_request *r, struct
 	return r->hold_count == 0 || devices == r->count || say(why, "its hold has another number of devices", r->id);
 }
 
+static int64_t
+promised_of(const struct quota_world *w, const struct quota_lease *l, const struct quota_part *part)
+{
+	int64_t promised = 0;
+
+	for (size_t i = 0; i < w->waiting_count; i++)
+		for (size_t k = 0; k < w->waiting[i].hold_count; k++) {
+			const struct quota_part *p = &w->waiting[i].hold[k];
+
+			if (p->lease && strcmp(p->lease, l->id) == 0 && p->node == part->node && p->gpu == part->gpu)
+				promised += p->count;
+		}
+	return promised;
+}
+
 static bool
 lease_is_sound(const struct quota_world *w, const struct quota_lease *l, struct buf *why)
 {
@@ -130,20 +145,9 @@ lease_is_sound(const struct quota_world *w, const struct quota_lease *l, struct 
 			waited_for += w->waiting[i].hold[k].lease && strcmp(w->waiting[i].hold[k].lease, l->id) == 0;
 	if (l->order == QUOTA_ORDERED && waited_for == 0)
 		return say(why, "is ordered to leave and nobody waits for it", l->id);
-	for (size_t q = 0; q < l->part_count; q++) {
-		int64_t promised = 0;
-
-		for (size_t i = 0; i < w->waiting_count; i++)
-			for (size_t k = 0; k < w->waiting[i].hold_count; k++) {
-				const struct quota_part *p = &w->waiting[i].hold[k];
-
-				if (p->lease && strcmp(p->lease, l->id) == 0 && p->node == l->parts[q].node &&
-				    p->gpu == l->parts[q].gpu)
-					promised += p->count;
-			}
-		if (promised > l->parts[q].count)
+	for (size_t q = 0; q < l->part_count; q++)
+		if (promised_of(w, l, &l->parts[q]) > l->parts[q].count)
 			return say(why, "its devices are promised twice", l->id);
-	}
 	return true;
 }
 
@@ -229,6 +233,26 @@ victims_are_sound(const struct quota_world *before, const struct quota_world *w,
 	return true;
 }
 
+/* Whole GPUs of own leases that leave already and are promised to nobody. A request of no higher priority may not hold them, since
+ * the order can still be taken back; it is admitted when they are returned. */
+static int64_t
+own_devices_returning(const struct quota_world *w, int32_t workspace)
+{
+	int64_t devices = 0;
+
+	for (size_t i = 0; i < w->lease_count; i++) {
+		const struct quota_lease *l = &w->leases[i];
+
+		for (size_t q = 0; l->workspace == workspace && l->order != QUOTA_NO_ORDER && q < l->part_count; q++) {
+			int64_t promised = promised_of(w, l, &l->parts[q]);
+
+			if (l->parts[q].shape == 0)
+				devices += l->parts[q].count - promised;
+		}
+	}
+	return devices;
+}
+
 /* A whole-GPU request of an own pool without other shapes, within its rights: at once or after one grace period. */
 static bool
 owed_gets_its_due(const struct quota_state *s, const struct quota_world *w, const struct quota_event *e,
@@ -236,6 +260,7 @@ owed_gets_its_due(const struct quota_state *s, const struct quota_world *w, cons
 {
 	const struct quota_request *r;
 	const struct quota_verdict *v;
+	int64_t free_units = 0;
 	bool shared;
 
 	if (e->kind != QUOTA_SUBMIT || e->request_count != 1 || o->verdict_count < 1)
@@ -257,9 +282,11 @@ owed_gets_its_due(const struct quota_state *s, const struct quota_world *w, cons
 	for (size_t i = 0; i < quota_pool_count(s); i++) {
 		struct quota_pool_figures p = quota_pool_at(s, i);
 
-		if (quotasums_of_pool(w, &p, r->workspace, r->cluster, r->shape, false) &&
-		    (p.live < p.reserved || p.excess != 0 || !quotaworld_only_whole(w, p.tenant)))
+		if (!quotasums_of_pool(w, &p, r->workspace, r->cluster, r->shape, false))
+			continue;
+		if (p.live < p.reserved || p.excess != 0 || !quotaworld_only_whole(w, p.tenant))
 			return true;
+		free_units += p.free;
 	}
 	for (size_t i = 0; i < w->policy.workspace_count; i++) {
 		struct quota_account_figures a = quota_account_at(s, (int32_t)i, r->cluster, 0, false);
@@ -273,6 +300,8 @@ owed_gets_its_due(const struct quota_state *s, const struct quota_world *w, cons
 		if (a.committed + r->count * UNITS_PER_GPU > a.reserved)
 			return true; /* owed only in the shared pool */
 	}
+	if (free_units / UNITS_PER_GPU + own_devices_returning(w, r->workspace) >= r->count)
+		return true;
 	return say(why, "is owed, could be had, and waits without a hold", r->id);
 }
 
@@ -486,6 +515,7 @@ everything_holds(const void *c, struct buf *why)
 /* Seeds of cases that once broke, and what it was. */
 static const uint64_t known_cases[] = {
 	0xf652a7e702b7f8c3u, /* a hold that was displaced before its turn had two, and the first ended its request */
+	0x000000009f729b08u, /* an owed request waits for an own lease of its priority, which leaves for another one */
 };
 #define KNOWN_REPORT_MAX (1u << 20)
 

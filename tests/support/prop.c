@@ -4,11 +4,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "common/digest.h"
 
 #define PROP_MAX_DRAWS 65536u
-#define PROP_MAX_TRIALS 20000u /* runs spent on shrinking one failure */
+#define PROP_MAX_TRIALS 20000u     /* runs spent on shrinking one failure */
+#define PROP_MAX_SHRINK_SECONDS 30 /* of the processor, spent on the same */
 /* Under a sanitizer a case costs several times as much, and what it looks for is in fewer of them. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define PROP_DEFAULT_CASES 300u
@@ -152,7 +154,15 @@ struct shrink {
 	size_t len;
 	uint64_t *trial;
 	size_t trials;
+	clock_t began;
 };
+
+/* A smaller case is a help, not the result: shrinking ends after so many trials or so much of the processor's time. */
+static bool
+is_spent(const struct shrink *k)
+{
+	return k->trials >= PROP_MAX_TRIALS || (clock() - k->began) / CLOCKS_PER_SEC >= PROP_MAX_SHRINK_SECONDS;
+}
 
 /* True when the trial fails too; it then is the best. Draws that the generator did not ask for are dropped. */
 static bool
@@ -160,7 +170,7 @@ keep_if_failing(struct shrink *k, size_t len)
 {
 	struct prop_source s = {.draws = k->trial, .len = len, .replay = true};
 
-	if (k->trials >= PROP_MAX_TRIALS)
+	if (is_spent(k))
 		return false;
 	k->trials++;
 	if (run_case(k->test, &s, NULL))
@@ -190,6 +200,20 @@ try_value(struct shrink *k, size_t at, uint64_t value)
 	copy_best(k);
 	k->trial[at] = value;
 	return keep_if_failing(k, k->len);
+}
+
+/* Halves, quarters and so on: what makes a long case short soonest. */
+static bool
+shrink_by_cutting(struct shrink *k)
+{
+	bool better = false;
+
+	for (size_t n = k->len / 2; n > 8; n /= 2)
+		for (size_t at = k->len / n * n; at > 0;) {
+			at -= n;
+			better |= at + n <= k->len && try_without(k, at, n);
+		}
+	return better;
 }
 
 static bool
@@ -231,7 +255,7 @@ shrink_by_lowering(struct shrink *k)
 {
 	bool better = false;
 
-	for (size_t at = 0; at < k->len; at++)
+	for (size_t at = 0; at < k->len && !is_spent(k); at++)
 		better |= shrink_value(k, at);
 	return better;
 }
@@ -240,7 +264,7 @@ shrink_by_lowering(struct shrink *k)
 static bool
 shrink_counts(struct shrink *k)
 {
-	for (size_t at = 0; at < k->len; at++)
+	for (size_t at = 0; at < k->len && !is_spent(k); at++)
 		for (size_t n = 1; k->best[at] > 0 && n <= 4; n++)
 			for (size_t from = at + 1; from + n <= k->len; from++) {
 				copy_best(k);
@@ -258,17 +282,18 @@ shrink(struct shrink *k)
 	bool better;
 
 	do {
-		better = shrink_by_deleting(k);
+		better = shrink_by_cutting(k);
 		better |= shrink_by_lowering(k);
+		better |= shrink_by_deleting(k);
 		better |= shrink_counts(k);
-	} while (better && k->trials < PROP_MAX_TRIALS);
+	} while (better && !is_spent(k));
 }
 
 static void
 report_failure(const struct prop_test *t, uint64_t seed, size_t index, struct prop_source *failed, struct buf *report)
 {
 	owned(mem) uint64_t *trial = mem_array(PROP_MAX_DRAWS, sizeof(*trial));
-	struct shrink k = {.test = t, .best = failed->draws, .len = failed->len, .trial = trial};
+	struct shrink k = {.test = t, .best = failed->draws, .len = failed->len, .trial = trial, .began = clock()};
 	struct prop_source smallest;
 
 	shrink(&k);
