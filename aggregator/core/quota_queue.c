@@ -316,37 +316,80 @@ quota_pass(struct quota_state *s, struct gather *g)
 
 /* ---- places for people --------------------------------------------------------------------------------------------------------- */
 
-static int
-compare_places(const void *a, const void *b)
+/* A verdict that waits: how many of its model in its cluster are not behind it, itself among them. */
+struct position {
+	struct quota_verdict *verdict;
+	struct place_in_queue place;
+	int64_t line; /* of cluster and model */
+	int64_t count;
+};
+
+static int64_t
+line_of(const struct quota_state *s, int32_t wait)
 {
-	return compare_queue(a, b);
+	const struct quota_request *in = &s->waits.at[wait].in;
+
+	return (int64_t)in->cluster * (int64_t)s->models.count + s->shapes.at[in->shape].in.model;
 }
 
+static int
+compare_positions(const void *a_, const void *b_)
+{
+	const struct position *a = a_, *b = b_;
+
+	if (a->line != b->line)
+		return a->line < b->line ? -1 : 1;
+	return compare_queue(&a->place, &b->place);
+}
+
+/* Those that wait, in the order of their places; few of all that wait, mostly one. */
+static size_t
+positions_of(const struct quota_state *s, struct verdicts *v, struct position *ret)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < v->count; i++) {
+		int32_t wait = v->at[i].decision == QUOTA_QUEUE || v->at[i].decision == QUOTA_RECLAIM
+		                       ? quota_wait_by_id(s, v->at[i].id)
+		                       : QUOTA_NONE;
+
+		if (wait != QUOTA_NONE)
+			ret[n++] = (struct position){.verdict = &v->at[i],
+			                             .place = place_of(s, wait),
+			                             .line = line_of(s, wait)};
+	}
+	qsort(ret, n, sizeof(*ret), compare_positions);
+	return n;
+}
+
+/* Everybody who waits is counted with the first verdict that is not before them; the sums of a line are the positions. */
 void
 quota_positions(const struct quota_state *s, struct verdicts *v)
 {
-	owned(mem) struct place_in_queue *queue = NULL;
-	owned(mem) int64_t *before = NULL;
-	bool anybody = false;
-	size_t n = 0;
+	owned(mem) struct position *at = mem_array(v->count + 1, sizeof(*at));
+	size_t n = positions_of(s, v, at);
+	int64_t before = 0;
 
-	for (size_t i = 0; i < v->count; i++)
-		anybody = anybody || v->at[i].decision == QUOTA_QUEUE || v->at[i].decision == QUOTA_RECLAIM;
-	if (!anybody)
-		return;
-	queue = mem_array(s->wait_count + 1, sizeof(*queue));
-	before = mem_array(s->clusters.count * s->models.count + 1, sizeof(*before));
-	for (size_t i = 0; i < s->waits.count; i++)
-		if (s->waits.at[i].id[0] != '\0')
-			queue[n++] = place_of(s, (int32_t)i);
-	qsort(queue, n, sizeof(*queue), compare_places);
+	for (size_t i = 0; n > 0 && i < s->waits.count; i++) {
+		struct position one = {0};
+		size_t low = 0, high = n;
+
+		if (s->waits.at[i].id[0] == '\0')
+			continue;
+		one = (struct position){.place = place_of(s, (int32_t)i), .line = line_of(s, (int32_t)i)};
+		while (low < high) {
+			size_t middle = (low + high) / 2;
+
+			if (compare_positions(&at[middle], &one) < 0)
+				low = middle + 1;
+			else
+				high = middle;
+		}
+		if (low < n && at[low].line == one.line)
+			at[low].count++;
+	}
 	for (size_t i = 0; i < n; i++) {
-		const struct quota_request *in = &s->waits.at[queue[i].wait].in;
-		size_t at = (size_t)in->cluster * s->models.count + (size_t)s->shapes.at[in->shape].in.model;
-
-		before[at]++;
-		for (size_t k = 0; k < v->count; k++)
-			if (strcmp(v->at[k].id, queue[i].id) == 0)
-				v->at[k].position = before[at];
+		before = (i > 0 && at[i].line == at[i - 1].line ? before : 0) + at[i].count;
+		at[i].verdict->position = before;
 	}
 }

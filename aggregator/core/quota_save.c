@@ -278,7 +278,7 @@ quota_saved_fini(struct quota_saved *saved)
 static void *
 copy_of(const void *from, size_t count, size_t size)
 {
-	void *to = mem_array(count + 1, size);
+	void *to = mem_grow(NULL, count + 1, size); /* with room for one more, which is zeroed when it is used */
 
 	if (count > 0)
 		memcpy(to, from, count * size);
