@@ -12,6 +12,7 @@
 #include "common/time.h"
 
 #define GROUP_MAX 512               /* a turn with more would keep the first one waiting */
+#define LIMITED_NS (20 * NS_PER_MS) /* how often requests of tenants at their limit are refused */
 #define FOLLOW_NS (100 * NS_PER_MS) /* how often others are asked about while somebody waits */
 
 struct decider {
@@ -27,6 +28,8 @@ struct decider {
 	_Atomic int64_t policy_version; /* up to which the policy was read; written by the thread alone */
 	/* of the thread alone */
 	struct desk_item *watches;
+	struct desk_item *limited; /* of tenants at their limit, not refused yet */
+	int64_t limited_ns;        /* when such were last refused */
 	struct decider_look look;
 	int64_t ticked_ns, followed_ns, disagreements;
 	char last_error[ERR_LOG_SIZE];
@@ -99,6 +102,13 @@ refuse(struct decider *d, struct desk_item *item, const struct err *err)
 	/* the same request again is answered by what is known of the first */
 	if (err->kind == ERR_RETRY || err->kind == ERR_UNKNOWN)
 		item->rp->retry_after_s = 1;
+	done(d, item);
+}
+
+static void
+refuse_stranger(struct decider *d, struct desk_item *item)
+{
+	http_problem(item->rp, item->rq, 401, "Authorization", "%s", STORE_TOKEN_REFUSED);
 	done(d, item);
 }
 
@@ -314,6 +324,63 @@ follow(struct decider *d)
 	look_at_watches(d, &changed);
 }
 
+/* ---- requests of tenants at their limit ------------------------------------------------------------------------------------------- */
+
+/* They are refused together and at most so often, without a turn: however many they are, those of others do not wait for them. Whether one
+ * was decided long ago only its row knows. */
+static void
+answer_limited(struct decider *d)
+{
+	struct desk_item *items = take(d->limited), *rows = NULL;
+	struct err err = {0};
+
+	if (!items)
+		return;
+	d->limited_ns = time_boot_ns();
+	if (!decider_settle_limited(d->db, items, &err)) {
+		tell(d, &err);
+		refuse_all(d, items, &err);
+		return;
+	}
+	for (struct desk_item *i = items, *next; i; i = next) {
+		next = i->next;
+		if (i->fate == DESK_REFUSED) {
+			refuse(d, i, &i->err);
+		} else if (i->fate == DESK_STRANGER) {
+			refuse_stranger(d, i);
+		} else {
+			i->next = rows;
+			rows = i;
+		}
+	}
+	answer_by_rows(d, rows);
+}
+
+/* The items without those that are limited, which wait for their refusal. The book is as this replica knows it: a look at the clock
+ * brings it up to date. */
+static struct desk_item *
+put_limited_aside(struct decider *d, struct desk_item *items)
+{
+	const struct quota_book *b = quota_log_mine(d->log);
+	int64_t most = d->app->options->tenant_queued;
+	struct desk_item *rest = NULL, **end = &rest;
+
+	if (!b || (int64_t)quota_waiting_count(quota_book_state(b)) < most)
+		return items;
+	for (struct desk_item *i = items, *next; i; i = next) {
+		next = i->next;
+		i->next = NULL;
+		if (decider_is_limited(b, i, most)) {
+			i->next = d->limited;
+			d->limited = i;
+		} else {
+			*end = i;
+			end = &i->next;
+		}
+	}
+	return rest;
+}
+
 /* ---- a turn ------------------------------------------------------------------------------------------------------------------- */
 
 static void
@@ -337,36 +404,10 @@ look_at_turn(struct decider *d, const struct turn_result *r)
 	look_at_watches(d, quota_turn_rows(r->turn));
 }
 
-/* Requests of tenants at their limit, behind those of all others: whether one was decided long ago only its row knows. */
-static void
-answer_limited(struct decider *d, struct desk_item *items)
-{
-	struct desk_item *rows = NULL;
-	struct err err = {0};
-
-	if (!items)
-		return;
-	if (!decider_settle_limited(d->db, items, &err)) {
-		tell(d, &err);
-		refuse_all(d, items, &err);
-		return;
-	}
-	for (struct desk_item *i = items, *next; i; i = next) {
-		next = i->next;
-		if (i->fate == DESK_REFUSED) {
-			refuse(d, i, &i->err);
-			continue;
-		}
-		i->next = rows;
-		rows = i;
-	}
-	answer_by_rows(d, rows);
-}
-
 static void
 answer_items(struct decider *d, struct desk_item *items, const struct turn_result *r)
 {
-	struct desk_item *rows = NULL, **end = &rows, *limited = NULL;
+	struct desk_item *rows = NULL, **end = &rows;
 
 	for (struct desk_item *i = items, *next; i; i = next) {
 		struct decision_view v;
@@ -379,11 +420,10 @@ answer_items(struct decider *d, struct desk_item *items, const struct turn_resul
 		} else if (i->fate == DESK_REFUSED) {
 			refuse(d, i, &i->err);
 		} else if (i->fate == DESK_LIMITED) {
-			i->next = limited;
-			limited = i;
+			i->next = d->limited;
+			d->limited = i;
 		} else if (i->fate == DESK_STRANGER) {
-			http_problem(i->rp, i->rq, 401, "Authorization", "%s", STORE_TOKEN_REFUSED);
-			done(d, i);
+			refuse_stranger(d, i);
 		} else if (i->fate == DESK_DECIDED && turn_result_view(r, i, &v)) {
 			decision_counters_add(d->app->decisions, v.workspace, v.decision, v.rule);
 			if (!answer_view(d, i, &v))
@@ -394,7 +434,6 @@ answer_items(struct decider *d, struct desk_item *items, const struct turn_resul
 		}
 	}
 	answer_by_rows(d, rows);
-	answer_limited(d, limited);
 }
 
 static void
@@ -493,7 +532,7 @@ take_items(struct decider *d, int64_t until_ns, bool *ret_look, bool *ret_gone, 
 	until_ns += until.tv_sec * NS_PER_S + until.tv_nsec - time_boot_ns();
 	until = (struct timespec){.tv_sec = (time_t)(until_ns / NS_PER_S), .tv_nsec = (long)(until_ns % NS_PER_S)};
 	pthread_mutex_lock(&d->lock);
-	while (!d->first && !d->stop && !d->look_soon && !d->gone && !(d->hurry && d->watches))
+	while (!d->first && !d->stop && !d->look_soon && !d->gone && !(d->hurry && (d->watches || d->limited)))
 		if (pthread_cond_clockwait(&d->wake, &d->lock, CLOCK_MONOTONIC, &until) == ETIMEDOUT)
 			break;
 	items = d->first;
@@ -521,6 +560,8 @@ next_ns(const struct decider *d)
 
 	if (d->watches && d->followed_ns + FOLLOW_NS < at_ns)
 		at_ns = d->followed_ns + FOLLOW_NS;
+	if (d->limited && d->limited_ns + LIMITED_NS < at_ns)
+		at_ns = d->limited_ns + LIMITED_NS;
 	return at_ns;
 }
 
@@ -534,10 +575,13 @@ decider_main(void *arg)
 		struct desk_item *items = take_items(d, next_ns(d), &look, &gone, &stop);
 		struct err err = {0};
 
+		items = put_limited_aside(d, items);
 		if (items && !take_turn(d, items, &err)) {
 			tell(d, &err);
 			refuse_all(d, items, &err);
 		}
+		if (d->hurry || time_boot_ns() - d->limited_ns >= LIMITED_NS)
+			answer_limited(d);
 		if (d->hurry || gone)
 			look_at_watches(d, NULL);
 		if (look && !stop)
@@ -553,7 +597,7 @@ decider_main(void *arg)
 static void
 decider_free(struct decider *d)
 {
-	ASSERT(!d->first && !d->watches);
+	ASSERT(!d->first && !d->watches && !d->limited);
 	pthread_cond_destroy(&d->wake);
 	pthread_mutex_destroy(&d->lock);
 	quota_log_free(d->log);

@@ -291,6 +291,26 @@ tell_verdicts(const struct turn_result *r, struct desk_item *items, const struct
 	}
 }
 
+static bool
+is_limited(const struct quota_book *b, struct desk_item *i, int64_t adds, int64_t most)
+{
+	int64_t queued =
+		adds + (int64_t)quota_waiting_of_tenant(quota_book_state(b), quota_book_tenant(b, i->body.tenant));
+
+	if (queued < most)
+		return false;
+	err_set(&i->err, ERR_LIMIT,
+	        "tenant-queued: tenant \"%s\" has %" PRId64 " requests waiting, and may have %" PRId64, i->body.tenant,
+	        queued, most);
+	return true;
+}
+
+bool
+decider_is_limited(const struct quota_book *b, struct desk_item *i, int64_t queued_max)
+{
+	return i->kind == DESK_SUBMIT && is_limited(b, i, 0, queued_max);
+}
+
 /* Whose requests have how many places left to wait in, those that this batch may fill among them. */
 struct queue_limit {
 	int64_t most;            /* of a tenant */
@@ -318,9 +338,7 @@ queue_limit_fini(struct queue_limit *q)
 static bool
 is_over_limit(const struct turn_result *r, struct queue_limit *q, struct desk_item *i)
 {
-	const struct quota_book *b = quota_turn_book(r->turn);
 	struct desk_item **first;
-	int64_t queued;
 
 	if (!q->is_near)
 		return false;
@@ -329,16 +347,10 @@ is_over_limit(const struct turn_result *r, struct queue_limit *q, struct desk_it
 		*first = i;
 		i->tenant_adds = 0;
 	}
-	queued = (*first)->tenant_adds +
-	         (int64_t)quota_waiting_of_tenant(quota_book_state(b), quota_book_tenant(b, i->body.tenant));
-	if (queued < q->most) {
-		(*first)->tenant_adds++;
-		return false;
-	}
-	err_set(&i->err, ERR_LIMIT,
-	        "tenant-queued: tenant \"%s\" has %" PRId64 " requests waiting, and may have %" PRId64, i->body.tenant,
-	        queued, q->most);
-	return true;
+	if (is_limited(quota_turn_book(r->turn), i, (*first)->tenant_adds, q->most))
+		return true;
+	(*first)->tenant_adds++;
+	return false;
 }
 
 /* Gives the items that are decided their fate and their place in the event. */
@@ -397,31 +409,6 @@ step_submits(struct turn_result *r, struct desk_item *items, int64_t queued_max,
 	return true;
 }
 
-bool
-decider_settle_limited(struct db *db, struct desk_item *items, struct err *err)
-{
-	owned(mem) struct decision_known *known = NULL;
-	owned(mem) const char **keys = NULL;
-	size_t n = 0, count = 0;
-
-	for (const struct desk_item *i = items; i; i = i->next)
-		n++;
-	keys = mem_array(n + 1, sizeof(*keys));
-	n = 0;
-	for (const struct desk_item *i = items; i; i = i->next)
-		keys[n++] = i->key;
-	if (!store_decisions_known(db, keys, n, &known, &count, err))
-		return false;
-	for (struct desk_item *i = items; i; i = i->next) {
-		const struct decision_known *k = decision_known_find(known, count, i->key);
-
-		i->fate = DESK_REFUSED;
-		if (k)
-			settle_known(i, k->digest);
-	}
-	return true;
-}
-
 /* ---- a turn --------------------------------------------------------------------------------------------------------------------- */
 
 struct agenda {
@@ -465,6 +452,32 @@ agenda_of(const struct desk_item *items, struct agenda *a)
 	}
 	a->asked.keys = a->keys;
 	a->asked.tokens = a->tokens;
+}
+
+bool
+decider_settle_limited(struct db *db, struct desk_item *items, struct err *err)
+{
+	owned(mem) struct decision_known *known = NULL;
+	owned(mem) int64_t *held = NULL;
+	in_place(agenda) struct agenda a = {0};
+	size_t known_count = 0, held_count = 0;
+
+	agenda_of(items, &a);
+	if (!store_decisions_known(db, a.keys, a.asked.key_count, &known, &known_count, err) ||
+	    (a.asked.token_count > 0 &&
+	     !store_decision_tokens(db, a.tokens, a.asked.token_count, &held, &held_count, err)))
+		return false;
+	for (struct desk_item *i = items; i; i = i->next) {
+		const struct decision_known *k = decision_known_find(known, known_count, i->key);
+		bool holds = i->token_id == 0;
+
+		for (size_t t = 0; t < held_count && !holds; t++)
+			holds = held[t] == i->token_id;
+		i->fate = holds ? DESK_REFUSED : DESK_STRANGER;
+		if (holds && k)
+			settle_known(i, k->digest);
+	}
+	return true;
 }
 
 static void

@@ -95,11 +95,12 @@ decision_known_find(const struct decision_known *known, size_t count, const char
 }
 
 static void
-take_tokens(struct quota_turn *t, const PGresult *r)
+take_tokens(const PGresult *r, int64_t **ret, size_t *ret_count)
 {
-	t->tokens = mem_array((size_t)PQntuples(r) + 1, sizeof(*t->tokens));
+	*ret = mem_array((size_t)PQntuples(r) + 1, sizeof(**ret));
+	*ret_count = 0;
 	for (int i = 0; i < PQntuples(r); i++)
-		t->tokens[t->token_count++] = res_i64(r, i, 0);
+		(*ret)[(*ret_count)++] = res_i64(r, i, 0);
 }
 
 static const struct db_stmt lock_stmt = {
@@ -129,6 +130,23 @@ store_decisions_known(struct db *db, const char *const *keys, size_t n, struct d
 	if (!db_run(db, &known_stmt, &a, &r, err))
 		return false;
 	take_known(r, ret, ret_count);
+	return true;
+}
+
+bool
+store_decision_tokens(struct db *db, const int64_t *ids, size_t n, int64_t **ret, size_t *ret_count, struct err *err)
+{
+	in_place(db_array) struct db_array list = {0};
+	owned(result) PGresult *r = NULL;
+	struct db_args a = {0};
+
+	db_array_init(&list);
+	for (size_t i = 0; i < n; i++)
+		array_i64(&list, ids[i]);
+	arg_array(&a, &list);
+	if (!db_run(db, &tokens_stmt, &a, &r, err))
+		return false;
+	take_tokens(r, ret, ret_count);
 	return true;
 }
 
@@ -189,7 +207,7 @@ begin(struct quota_turn *t, const struct turn_asked *asked, struct err *err)
 			bets_remember(&t->log->bets, t->known[i].key);
 	}
 	if (tokens)
-		take_tokens(t, tokens);
+		take_tokens(tokens, &t->tokens, &t->token_count);
 	return true;
 }
 
