@@ -249,7 +249,7 @@ handle_decision_ask(void *app_, void *worker, const struct http_request *rq, str
 	struct err err = {0};
 	int64_t unproved;
 
-	if ((dry && !worker) || !asker(app, worker, rq, &who, &unproved)) {
+	if (!asker(app, worker, rq, &who, &unproved)) {
 		http_defer(rp);
 		return;
 	}
