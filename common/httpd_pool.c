@@ -8,8 +8,10 @@
 #include <unistd.h>
 
 #include "common/text.h"
+#include "common/time.h"
 
 #define BUCKETS 1024u
+#define REST_MAX_NS (10 * NS_PER_S)
 
 /* Jobs of one member that wait: plain ones and heavy ones, each in the order they came. There is none without a job. */
 struct httpd_member {
@@ -21,13 +23,15 @@ struct httpd_member {
 	char name[HTTPD_MEMBER_SIZE];
 };
 
-/* There is none without a job that waits or runs. */
+/* There is none without a job that waits or runs, or a rest. */
 struct group {
 	struct group *next, *before; /* groups of which jobs wait, in a ring */
 	struct group *chain;         /* of its bucket */
 	struct httpd_member *turn;   /* whose turn is next; NULL: nothing waits */
 	int waiting, heavy_waiting, running, heavy_running;
 	int heavy_max;
+	int64_t rest_until_ns;      /* no heavy job of it before; 0: it does not rest */
+	struct group *next_resting; /* in the pool's list */
 	char name[HTTPD_GROUP_SIZE];
 };
 
@@ -35,6 +39,7 @@ struct group {
 struct httpd_place {
 	struct group *group;
 	bool heavy;
+	int64_t began_ns;
 };
 
 struct httpd_pool {
@@ -43,6 +48,7 @@ struct httpd_pool {
 	pthread_cond_t wake; /* a job came or may run now, or the pool is closing */
 	struct group *buckets[BUCKETS];
 	struct group *turn; /* NULL: nothing waits */
+	struct group *resting;
 	int waiting, running, heavy_running;
 	int idle; /* workers that sleep, some of which may have been woken */
 	uint64_t pushed, wakes;
@@ -91,7 +97,7 @@ group_release(struct httpd_pool *p, struct group *g)
 {
 	struct group **at = bucket_of(p, g->name);
 
-	if (g->waiting > 0 || g->running > 0)
+	if (g->waiting > 0 || g->running > 0 || g->rest_until_ns != 0)
 		return;
 	while (*at != g)
 		at = &(*at)->chain;
@@ -196,6 +202,54 @@ wait_end(struct httpd_pool *p, struct httpd_job *job)
 	return g;
 }
 
+/* ---- groups that rest, with the lock ---- */
+
+/* Rule 4. */
+static void
+rest_begin(struct httpd_pool *p, struct group *g, int64_t ran_ns)
+{
+	int64_t until_ns = time_monotonic_ns() + (ran_ns < REST_MAX_NS ? ran_ns : REST_MAX_NS);
+
+	if (g->heavy_max != 1)
+		return;
+	if (g->rest_until_ns == 0) {
+		g->next_resting = p->resting;
+		p->resting = g;
+	}
+	if (until_ns > g->rest_until_ns)
+		g->rest_until_ns = until_ns;
+}
+
+static void
+rest_end_all(struct httpd_pool *p)
+{
+	int64_t now_ns = p->resting ? time_monotonic_ns() : 0;
+
+	for (struct group **at = &p->resting; *at;) {
+		struct group *g = *at;
+
+		if (g->rest_until_ns > now_ns && !p->closing) {
+			at = &g->next_resting;
+			continue;
+		}
+		*at = g->next_resting;
+		g->rest_until_ns = 0;
+		group_release(p, g);
+	}
+}
+
+/* When the first rest ends that a job waits for; 0: none does. */
+static int64_t
+rest_next_ns(const struct httpd_pool *p)
+{
+	int64_t next_ns = 0;
+
+	for (const struct group *g = p->resting; g; g = g->next_resting)
+		if (g->heavy_waiting > 0 && (next_ns == 0 || g->rest_until_ns < next_ns))
+			next_ns = g->rest_until_ns;
+	return next_ns;
+}
+
 /* ---- whose turn it is, with the lock ---- */
 
 /* Rules 2 and 3. */
@@ -206,7 +260,7 @@ group_may_run(const struct httpd_pool *p, const struct group *g, bool heavy)
 		return false;
 	if (!heavy)
 		return true;
-	return (g->heavy_max == 0 || g->heavy_running < g->heavy_max) &&
+	return g->rest_until_ns == 0 && (g->heavy_max == 0 || g->heavy_running < g->heavy_max) &&
 	       (p->options.heavy_max == 0 || p->heavy_running < p->options.heavy_max);
 }
 
@@ -264,19 +318,20 @@ turn_pass(struct httpd_pool *p, const struct httpd_job *job)
 	p->turn = job->member->group->next;
 }
 
-/* Wakes one worker where there is a job for it. A job that may run is never left to sleeping workers alone: one is woken when it is pushed,
- * a worker that ends a job or takes one looks for the next, and nothing else lets a job run that could not before. */
+/* Wakes one worker where there is a job for it, or will be after a rest. A job that may run is never left to sleeping workers alone: one is
+ * woken when it is pushed, a worker that ends a job or takes one looks for the next, one sleeps no longer than the first rest that a job
+ * waits for, and nothing else lets a job run that could not before. */
 static void
 wake_one(struct httpd_pool *p)
 {
-	if (p->idle > 0 && pool_next(p))
+	if (p->idle > 0 && (pool_next(p) || rest_next_ns(p) != 0))
 		pthread_cond_signal(&p->wake);
 }
 
 static void
 run_begin(struct httpd_pool *p, struct httpd_place *place, struct group *g, bool heavy)
 {
-	*place = (struct httpd_place){.group = g, .heavy = heavy};
+	*place = (struct httpd_place){.group = g, .heavy = heavy, .began_ns = heavy ? time_monotonic_ns() : 0};
 	g->running++;
 	g->heavy_running += heavy;
 	p->running++;
@@ -292,10 +347,28 @@ run_end(struct httpd_pool *p, struct httpd_place *place)
 	g->heavy_running -= place->heavy;
 	p->running--;
 	p->heavy_running -= place->heavy;
+	if (place->heavy)
+		rest_begin(p, g, time_monotonic_ns() - place->began_ns);
 	group_release(p, g);
 }
 
 /* ---- the threads ---- */
+
+static void
+sleep_until_woken(struct httpd_pool *p)
+{
+	int64_t rest_ns = rest_next_ns(p);
+	struct timespec until = {.tv_sec = (time_t)(rest_ns / NS_PER_S), .tv_nsec = (long)(rest_ns % NS_PER_S)};
+
+	p->idle++;
+	if (rest_ns == 0)
+		pthread_cond_wait(&p->wake, &p->lock);
+	else
+		(void)pthread_cond_clockwait(&p->wake, &p->lock, CLOCK_MONOTONIC, &until);
+	p->idle--;
+	p->wakes++;
+	rest_end_all(p);
+}
 
 /* The next job, or NULL when there will be none. Closing lets what waits go first. */
 static struct httpd_job *
@@ -304,12 +377,9 @@ next_job(struct httpd_pool *p, struct httpd_place *place)
 	struct httpd_job *job;
 
 	pthread_mutex_lock(&p->lock);
-	while (!(job = pool_next(p)) && !(p->closing && p->waiting == 0)) {
-		p->idle++;
-		pthread_cond_wait(&p->wake, &p->lock);
-		p->idle--;
-		p->wakes++;
-	}
+	rest_end_all(p);
+	while (!(job = pool_next(p)) && !(p->closing && p->waiting == 0))
+		sleep_until_woken(p);
 	if (job) {
 		turn_pass(p, job);
 		run_begin(p, place, wait_end(p, job), job->heavy);
@@ -391,7 +461,7 @@ httpd_pool_start(const struct httpd_pool_options *o, struct httpd_pool **ret, st
 
 /* ---- from outside ---- */
 
-/* Rule 4. */
+/* Rule 5. */
 static enum httpd_push
 group_takes(const struct httpd_pool *p, const struct group *g, bool heavy)
 {
@@ -424,7 +494,7 @@ newest_of(const struct group *g)
 	return newest;
 }
 
-/* Rule 5: the job that gives way to one of a group of which so many wait; NULL: none. */
+/* Rule 6: the job that gives way to one of a group of which so many wait; NULL: none. */
 static struct httpd_job *
 displaced_by(struct httpd_pool *p, int waiting)
 {
@@ -468,6 +538,7 @@ httpd_pool_push(struct httpd_pool *p, struct httpd_job *job, const struct httpd_
 
 	*ret_displaced = NULL;
 	pthread_mutex_lock(&p->lock);
+	rest_end_all(p);
 	pushed = push(p, job, share, ret_displaced);
 	if (pushed == HTTPD_PUSHED)
 		wake_one(p);
@@ -498,6 +569,7 @@ httpd_pool_move(struct httpd_pool *p, struct httpd_job *job, const struct httpd_
 	bool may;
 
 	pthread_mutex_lock(&p->lock);
+	rest_end_all(p);
 	g = group_find(p, share->group);
 	may = !g || (g->waiting == 0 && group_may_run(p, g, share->heavy));
 	may = may && (!share->heavy || p->options.heavy_max == 0 || p->heavy_running < p->options.heavy_max);
@@ -540,6 +612,7 @@ httpd_pool_drain(struct httpd_pool *p)
 	pthread_mutex_unlock(&p->lock);
 	while (p->started > 0)
 		pthread_join(p->threads[--p->started], NULL);
+	rest_end_all(p);
 }
 
 void

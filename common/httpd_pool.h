@@ -4,8 +4,10 @@
  *  1. groups that have something to run take turns, in a group its members do, and a member's jobs run in the order they came
  *  2. at most running_max jobs of a group run at once, so that other groups find a worker
  *  3. at most heavy_max heavy jobs run at once, of a group as many as its share says; the group's other jobs pass those that wait
- *  4. at most waiting_max jobs of a group wait, of the heavy ones heavy_waiting_max: one more is refused
- *  5. when as many wait as the pool takes, the group with the most loses its newest job to a group that has at least two fewer, which has then
+ *  4. a group that may run one heavy job at a time rests after it as long as it ran, ten seconds at most, before the next: it has half of a
+ *     worker's time for them
+ *  5. at most waiting_max jobs of a group wait, of the heavy ones heavy_waiting_max: one more is refused
+ *  6. when as many wait as the pool takes, the group with the most loses its newest job to a group that has at least two fewer, which has then
  *     no more than the other */
 #ifndef TOLLGATE_COMMON_HTTPD_POOL_H
 #define TOLLGATE_COMMON_HTTPD_POOL_H
@@ -56,7 +58,7 @@ enum httpd_push {
 };
 
 MUST_CHECK bool httpd_pool_start(const struct httpd_pool_options *o, struct httpd_pool **ret, struct err *err);
-/* A job that is not pushed stays the caller's. ret_displaced: the job that lost its place by rule 5, the caller's now; NULL: none. */
+/* A job that is not pushed stays the caller's. ret_displaced: the job that lost its place by rule 6, the caller's now; NULL: none. */
 MUST_CHECK enum httpd_push httpd_pool_push(struct httpd_pool *p, struct httpd_job *job, const struct httpd_share *share,
                                            struct httpd_job **ret_displaced);
 /* True: the job waited, does not any more, and is the caller's. */

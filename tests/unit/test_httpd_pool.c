@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -205,6 +206,30 @@ one_heavy_job_of_a_group_runs_and_plain_ones_pass_it(void **state)
 	expect_entered(&r, "!A1 A5 ");
 	room_fini(&r);
 	assert_int_equal(r.begun, 6);
+}
+
+/* A lower bound of a time alone: however slow the machine is, it holds. */
+static void
+after_a_heavy_job_its_group_rests_as_long_as_it_ran(void **state)
+{
+	int64_t seen_ns, let_out_ns;
+	struct room r;
+
+	(void)state;
+	room_init(&r, (struct httpd_pool_options){.workers = 2, .queue_max = 20});
+	PUSH_ALL(&r, "!A1");
+	await_begun(&r, 1);
+	seen_ns = time_monotonic_ns();
+	PUSH_ALL(&r, "!A2");
+	while (time_monotonic_ns() - seen_ns < 50 * NS_PER_MS)
+		sched_yield();
+	let_out_ns = time_monotonic_ns();
+	next(&r);
+	assert_true(time_monotonic_ns() - let_out_ns >= let_out_ns - seen_ns);
+	/* closing ends a rest */
+	PUSH_ALL(&r, "!A3");
+	room_fini(&r);
+	assert_int_equal(r.begun, 3);
 }
 
 static void
@@ -407,6 +432,7 @@ main(void)
 		cmocka_unit_test(groups_take_turns_and_in_a_group_its_members),
 		cmocka_unit_test(a_group_has_a_part_of_the_workers),
 		cmocka_unit_test(one_heavy_job_of_a_group_runs_and_plain_ones_pass_it),
+		cmocka_unit_test(after_a_heavy_job_its_group_rests_as_long_as_it_ran),
 		cmocka_unit_test(heavy_jobs_together_have_a_limit),
 		cmocka_unit_test(a_job_that_ends_wakes_only_workers_that_have_something_to_do),
 		cmocka_unit_test(too_many_of_a_group_are_refused),
