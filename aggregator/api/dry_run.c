@@ -13,7 +13,7 @@
 #include "common/time.h"
 
 #define OPEN_MAX 1024u          /* of all tenants; then 503 */
-#define GROUP_MAX 64            /* answered by one reading of the log */
+#define GROUP_MAX 16            /* answered by one reading of the log */
 #define PACE_NS (5 * NS_PER_MS) /* between groups, or as long as the last one took: who asks often shares one */
 #define POLICY_WAIT_NS (2 * NS_PER_S)
 #define POLICY_LOOK_NS (50 * NS_PER_MS)
