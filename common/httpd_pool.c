@@ -612,7 +612,6 @@ httpd_pool_drain(struct httpd_pool *p)
 	pthread_mutex_unlock(&p->lock);
 	while (p->started > 0)
 		pthread_join(p->threads[--p->started], NULL);
-	rest_end_all(p);
 }
 
 void

@@ -7,6 +7,8 @@
 #include <time.h>
 
 #include "aggregator/api/decider_turn.h"
+#include "aggregator/api/dry_run.h"
+#include "aggregator/api/token_line.h"
 #include "aggregator/store/quota_store.h"
 #include "common/log.h"
 #include "common/time.h"
@@ -108,6 +110,7 @@ refuse(struct decider *d, struct desk_item *item, const struct err *err)
 static void
 refuse_stranger(struct decider *d, struct desk_item *item)
 {
+	token_line_forget(d->app->tokens, api_bearer(item->rq));
 	http_problem(item->rp, item->rq, 401, "Authorization", "%s", STORE_TOKEN_REFUSED);
 	done(d, item);
 }
@@ -150,27 +153,6 @@ view_named(const struct decision_views *views, const struct desk_item *i, size_t
 	return NULL;
 }
 
-/* What waits is shown with its checks as they stand now. */
-static void
-write_view(struct decider *d, const struct decision_view *v, const struct desk_item *i)
-{
-	owned(quota_outcome) struct quota_outcome *o = NULL;
-	in_place(buf) struct buf now = {0};
-	const struct quota_book *b;
-
-	buf_init(&now, HTTP_REPLY_MAX);
-	if (strcmp(v->status, "waiting") == 0) {
-		b = quota_log_borrow(d->log);
-		o = b ? quota_book_explain(b, quota_book_now(b), v->key) : NULL;
-		if (o && o->verdict_count == 1)
-			quota_book_verdict_json(b, &o->verdicts[0], &now);
-		quota_log_give_back(d->log);
-	}
-	i->rp->content_type = "application/json";
-	decision_json(v, now.len > 0 ? buf_text(&now) : NULL, i->warning[0] != '\0' ? i->warning : NULL, i->tenant,
-	              &i->rp->body);
-}
-
 static void
 missing(struct decider *d, struct desk_item *i)
 {
@@ -209,7 +191,13 @@ answer_view(struct decider *d, struct desk_item *i, const struct decision_view *
 		refuse(d, i, &err);
 		return true;
 	}
-	write_view(d, v, i);
+	/* what waits is shown with its checks as they stand now, by who has the time for it; those of this turn are in its verdict */
+	if (strcmp(v->status, "waiting") == 0 && i->fate != DESK_DECIDED) {
+		dry_runs_show(d->app->dry_runs, i);
+		return true;
+	}
+	i->rp->content_type = "application/json";
+	decision_json(v, NULL, i->warning[0] != '\0' ? i->warning : NULL, i->tenant, &i->rp->body);
 	done(d, i);
 	return true;
 }
@@ -326,38 +314,7 @@ follow(struct decider *d)
 
 /* ---- requests of tenants at their limit ------------------------------------------------------------------------------------------- */
 
-/* They are refused together and at most so often, without a turn: however many they are, those of others do not wait for them. Whether one
- * was decided long ago only its row knows. */
-static void
-answer_limited(struct decider *d)
-{
-	struct desk_item *items = take(d->limited), *rows = NULL;
-	struct err err = {0};
-
-	if (!items)
-		return;
-	d->limited_ns = time_boot_ns();
-	if (!decider_settle_limited(d->db, items, &err)) {
-		tell(d, &err);
-		refuse_all(d, items, &err);
-		return;
-	}
-	for (struct desk_item *i = items, *next; i; i = next) {
-		next = i->next;
-		if (i->fate == DESK_REFUSED) {
-			refuse(d, i, &i->err);
-		} else if (i->fate == DESK_STRANGER) {
-			refuse_stranger(d, i);
-		} else {
-			i->next = rows;
-			rows = i;
-		}
-	}
-	answer_by_rows(d, rows);
-}
-
-/* The items without those that are limited, which wait for their refusal. The book is as this replica knows it: a look at the clock
- * brings it up to date. */
+/* The items without those that are limited, which wait for their refusal. */
 static struct desk_item *
 put_limited_aside(struct decider *d, struct desk_item *items)
 {
@@ -378,6 +335,40 @@ put_limited_aside(struct decider *d, struct desk_item *items)
 			end = &i->next;
 		}
 	}
+	return rest;
+}
+
+/* They are refused together and at most so often, without a turn: however many they are, those of others do not wait for them. Whether one
+ * was decided long ago only its row knows. Those that another replica has made room for are returned. */
+static struct desk_item *
+answer_limited(struct decider *d)
+{
+	struct desk_item *rest, *items = NULL, *rows = NULL;
+	struct err err = {0};
+
+	if (!d->limited)
+		return NULL;
+	follow(d);
+	rest = put_limited_aside(d, take(d->limited));
+	items = take(d->limited);
+	d->limited_ns = time_boot_ns();
+	if (items && !decider_settle_limited(d->db, items, &err)) {
+		tell(d, &err);
+		refuse_all(d, items, &err);
+		return rest;
+	}
+	for (struct desk_item *i = items, *next; i; i = next) {
+		next = i->next;
+		if (i->fate == DESK_REFUSED) {
+			refuse(d, i, &i->err);
+		} else if (i->fate == DESK_STRANGER) {
+			refuse_stranger(d, i);
+		} else {
+			i->next = rows;
+			rows = i;
+		}
+	}
+	answer_by_rows(d, rows);
 	return rest;
 }
 
@@ -518,6 +509,17 @@ take_turn(struct decider *d, struct desk_item *items, struct err *err)
 	return true;
 }
 
+static void
+decide(struct decider *d, struct desk_item *items)
+{
+	struct err err = {0};
+
+	if (items && !take_turn(d, items, &err)) {
+		tell(d, &err);
+		refuse_all(d, items, &err);
+	}
+}
+
 /* ---- the thread --------------------------------------------------------------------------------------------------------------- */
 
 /* The desk's first items, or NULL when it is time for something else. */
@@ -573,15 +575,10 @@ decider_main(void *arg)
 
 	while (!stop) {
 		struct desk_item *items = take_items(d, next_ns(d), &look, &gone, &stop);
-		struct err err = {0};
 
-		items = put_limited_aside(d, items);
-		if (items && !take_turn(d, items, &err)) {
-			tell(d, &err);
-			refuse_all(d, items, &err);
-		}
+		decide(d, put_limited_aside(d, items));
 		if (d->hurry || time_boot_ns() - d->limited_ns >= LIMITED_NS)
-			answer_limited(d);
+			decide(d, answer_limited(d));
 		if (d->hurry || gone)
 			look_at_watches(d, NULL);
 		if (look && !stop)

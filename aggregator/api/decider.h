@@ -42,6 +42,7 @@ struct desk_item {
 	struct decision_workload workload; /* points into doc */
 	int64_t after;                     /* a watch: what was seen already; reclaims: what is known */
 	struct desk_item *next;
+	bool is_shown;               /* with a decision that waits, by the thread of dry runs */
 	struct desk_item *next_open; /* of a dry run: the next one that is not answered */
 	/* what came of it, of the decider's thread alone */
 	enum {

@@ -8,13 +8,15 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "aggregator/api/token_line.h"
 #include "aggregator/store/quota_store.h"
 #include "common/log.h"
 #include "common/time.h"
 
-#define OPEN_MAX 1024u          /* of all tenants; then 503 */
-#define GROUP_MAX 16            /* answered by one reading of the log */
-#define PACE_NS (5 * NS_PER_MS) /* between groups, or as long as the last one took: who asks often shares one */
+#define OPEN_MAX 1024u              /* of all tenants; then 503 */
+#define GROUP_MAX 16                /* answered by one reading of the log */
+#define REST_MIN_NS (5 * NS_PER_MS) /* between groups, or as long as the last one took: who asks often shares one */
+#define REST_MAX_NS (50 * NS_PER_MS)
 #define POLICY_WAIT_NS (2 * NS_PER_S)
 #define POLICY_LOOK_NS (50 * NS_PER_MS)
 #define NICE 5 /* a decision that is asked for in earnest goes first */
@@ -86,6 +88,8 @@ dry_runs_put(struct dry_runs *d, struct desk_item *item)
 		return;
 	if (room) {
 		http_later_refuse(item->rq, item->rp);
+	} else if (item->token_id != 0) {
+		http_defer(item->rp); /* of a limit only who has proved its token is told */
 	} else {
 		err_set(&err, ERR_LIMIT,
 		        "tenant-dry-runs: tenant \"%s\" has %" PRId64 " dry runs open, and may have %" PRId64,
@@ -95,15 +99,29 @@ dry_runs_put(struct dry_runs *d, struct desk_item *item)
 	desk_item_free(item);
 }
 
+void
+dry_runs_show(struct dry_runs *d, struct desk_item *item)
+{
+	item->is_shown = true;
+	item->next = NULL;
+	pthread_mutex_lock(&d->lock);
+	*d->end = item;
+	d->end = &item->next;
+	pthread_cond_signal(&d->wake);
+	pthread_mutex_unlock(&d->lock);
+}
+
 /* The reply is written. */
 static void
 done(struct dry_runs *d, struct desk_item *item)
 {
 	const struct http_request *rq = item->rq;
 
-	pthread_mutex_lock(&d->lock);
-	forget(d, item);
-	pthread_mutex_unlock(&d->lock);
+	if (!item->is_shown) {
+		pthread_mutex_lock(&d->lock);
+		forget(d, item);
+		pthread_mutex_unlock(&d->lock);
+	}
 	desk_item_free(item);
 	http_later_done(rq);
 }
@@ -161,6 +179,38 @@ answer(const struct quota_book *b, int64_t now_ns, int64_t seq, struct desk_item
 	return true;
 }
 
+/* ---- a decision that waits -------------------------------------------------------------------------------------------------------- */
+
+/* Its row is read again: it may have changed since it was handed over. */
+static void
+show(struct dry_runs *d, const struct quota_book *b, struct desk_item *i)
+{
+	owned(quota_outcome) struct quota_outcome *o = NULL;
+	in_place(decision_views) struct decision_views views = {0};
+	in_place(buf) struct buf now = {0};
+	const char *keys[] = {i->key};
+	struct err err = {0};
+
+	buf_init(&now, HTTP_REPLY_MAX);
+	if (!store_decisions_get(d->db, keys, 1, &views, &err)) {
+		refuse(d, i, &err);
+		return;
+	}
+	if (views.count == 0 || (i->tenant[0] != '\0' && strcmp(views.at[0].tenant, i->tenant) != 0)) {
+		err_set(&err, ERR_MISSING, "there is no decision \"%s\"", i->id);
+		refuse(d, i, &err);
+		return;
+	}
+	if (strcmp(views.at[0].status, "waiting") == 0)
+		o = quota_book_explain(b, quota_book_now(b), i->key);
+	if (o && o->verdict_count == 1)
+		quota_book_verdict_json(b, &o->verdicts[0], &now);
+	i->rp->content_type = "application/json";
+	decision_json(&views.at[0], now.len > 0 ? buf_text(&now) : NULL, i->warning[0] != '\0' ? i->warning : NULL,
+	              i->tenant, &i->rp->body);
+	done(d, i);
+}
+
 /* ---- tokens -------------------------------------------------------------------------------------------------------------------- */
 
 /* The tokens of a group that were only remembered, and which of them hold. */
@@ -186,7 +236,7 @@ proof_read(struct db *db, const struct desk_item *items, struct proof *ret, stru
 	ids = mem_array(n + 1, sizeof(*ids));
 	n = 0;
 	for (const struct desk_item *i = items; i; i = i->next)
-		if (i->token_id != 0 && (n == 0 || ids[n - 1] != i->token_id))
+		if (i->token_id != 0 && !i->is_shown)
 			ids[n++] = i->token_id;
 	return n == 0 || store_decision_tokens(db, ids, n, &ret->held, &ret->count, err);
 }
@@ -252,7 +302,10 @@ answer_group(struct dry_runs *d, struct desk_item *items)
 		struct err why = err;
 
 		next = i->next;
-		if (ok && !proof_holds(&proof, i)) {
+		if (ok && i->is_shown) {
+			show(d, b, i);
+		} else if (ok && !proof_holds(&proof, i)) {
+			token_line_forget(d->app->tokens, api_bearer(i->rq));
 			http_problem(i->rp, i->rq, 401, "Authorization", "%s", STORE_TOKEN_REFUSED);
 			done(d, i);
 		} else if (ok && waits_for_policy(d, b, i, &look)) {
@@ -304,13 +357,20 @@ take_items(struct dry_runs *d, bool *ret_stop)
 
 /* What comes meanwhile is in the next group, and the thread takes half of a processor at most. */
 static void
-rest(const struct dry_runs *d, int64_t took_ns)
+rest(struct dry_runs *d, int64_t took_ns)
 {
-	int64_t rest_ns = took_ns > PACE_NS ? took_ns : PACE_NS;
-	struct timespec t = {.tv_sec = (time_t)(rest_ns / NS_PER_S), .tv_nsec = (long)(rest_ns % NS_PER_S)};
+	int64_t rest_ns = took_ns < REST_MIN_NS ? REST_MIN_NS : took_ns > REST_MAX_NS ? REST_MAX_NS : took_ns;
+	struct timespec until;
+	int rc = 0;
 
-	if (!d->hurry)
-		(void)nanosleep(&t, NULL);
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_nsec += rest_ns;
+	until.tv_sec += until.tv_nsec / NS_PER_S;
+	until.tv_nsec %= NS_PER_S;
+	pthread_mutex_lock(&d->lock);
+	while (!d->hurry && rc != ETIMEDOUT)
+		rc = pthread_cond_clockwait(&d->wake, &d->lock, CLOCK_MONOTONIC, &until);
+	pthread_mutex_unlock(&d->lock);
 }
 
 static void *
@@ -322,12 +382,12 @@ dry_runs_main(void *arg)
 	(void)setpriority(PRIO_PROCESS, (id_t)gettid(), NICE);
 	while (!stop) {
 		struct desk_item *items = take_items(d, &stop);
-		int64_t began_ns = time_boot_ns();
+		int64_t began_ns = time_monotonic_ns();
 
 		if (!items)
 			continue;
 		answer_group(d, items);
-		rest(d, time_boot_ns() - began_ns);
+		rest(d, time_monotonic_ns() - began_ns);
 	}
 	return NULL;
 }

@@ -1,4 +1,4 @@
-/* aggregator/api/dry_run.h - POST /v1/decisions?dry_run=1: what would be decided, worked out beside the deciding thread.
+/* aggregator/api/dry_run.h - POST /v1/decisions?dry_run=1: what would be decided, and why a request waits, worked out beside the deciding thread.
  *
  *  1. one thread answers them all. It has a connection and a book of its own, which follows the log: it takes no lock of the database's and
  *     none of the deciding thread's, so no turn waits for a dry run, and no dry run for a turn
@@ -18,6 +18,8 @@ MUST_CHECK bool dry_runs_start(struct app *app, struct dry_runs **ret, struct er
 /* Keeps the request and takes the item, a submit with its body; answers at once with 429 or 503 where that cannot be. The handler touches
  * neither again. */
 void dry_runs_put(struct dry_runs *d, struct desk_item *item);
+/* Takes an item whose request is kept, of a decision that waits: it is answered with its checks as they stand. */
+void dry_runs_show(struct dry_runs *d, struct desk_item *item);
 /* From now on nothing waits for a policy. For httpd's on_stop. */
 void dry_runs_hurry(struct dry_runs *d);
 void dry_runs_stop(struct dry_runs *d);

@@ -231,13 +231,16 @@ routes_with_limits(const struct aggregator_options *o)
 	return routes;
 }
 
+static int64_t stop_grace_ns; /* of the thread that outlives the options */
+
 /* The last resort: something neither ends nor waits for the database. */
 static void *
-end_by_force(void *grace_ns)
+end_by_force(void *arg)
 {
-	int64_t ns = *(const int64_t *)grace_ns;
+	int64_t ns = stop_grace_ns;
 	const struct timespec grace = {.tv_sec = (time_t)(ns / NS_PER_S), .tv_nsec = (long)(ns % NS_PER_S)};
 
+	(void)arg;
 	(void)clock_nanosleep(CLOCK_MONOTONIC, 0, &grace, NULL);
 	log_write(LOG_ERROR, "not all work ended within stop-grace: ending without waiting for it", NULL);
 	_exit(CONF_EXIT_FAILED);
@@ -254,7 +257,8 @@ begin_stop(const struct aggregator_options *o)
 	if (left_ns > o->stop_grace_ns / 4 * 3)
 		left_ns = o->stop_grace_ns / 4 * 3;
 	db_stop_at(time_boot_ns() + o->stop_grace_ns - left_ns);
-	if (pthread_create(&thread, NULL, end_by_force, (void *)(uintptr_t)&o->stop_grace_ns) == 0)
+	stop_grace_ns = o->stop_grace_ns;
+	if (pthread_create(&thread, NULL, end_by_force, NULL) == 0)
 		(void)pthread_detach(thread);
 }
 

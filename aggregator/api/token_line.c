@@ -97,6 +97,18 @@ token_line_recall(struct token_line *l, const char *token, struct identity_row *
 	return found;
 }
 
+void
+token_line_forget(struct token_line *l, const char *token)
+{
+	uint8_t sha[SHA256_SIZE];
+	struct memory *m = memory_of(l, token, sha);
+
+	pthread_mutex_lock(&l->lock);
+	if (memcmp(m->sha, sha, sizeof(sha)) == 0)
+		m->until_ns = 0;
+	pthread_mutex_unlock(&l->lock);
+}
+
 /* With the lock, which is let go of while it looks: for those that wait, the longest first. */
 static void
 look(struct token_line *l, struct db *db)

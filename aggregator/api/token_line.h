@@ -19,5 +19,7 @@ MUST_CHECK bool token_line_check(struct token_line *l, struct db *db, const char
                                  struct err *err);
 /* Whose token this was when it was last looked at, not long ago; false: nobody remembers. */
 MUST_CHECK bool token_line_recall(struct token_line *l, const char *token, struct identity_row *ret);
+/* It was refused where it had to prove itself: nobody remembers it. */
+void token_line_forget(struct token_line *l, const char *token);
 
 #endif

@@ -70,10 +70,10 @@ struct turn_asked {
 /* Those of these keys that are known, sorted by key; ret is from mem_*. */
 MUST_CHECK bool store_decisions_known(struct db *db, const char *const *keys, size_t n, struct decision_known **ret,
                                       size_t *ret_count, struct err *err);
-/* NULL: not among them. */
-/* Which of these tokens hold. */
+/* Which of these tokens hold; ret is from mem_*. */
 MUST_CHECK bool store_decision_tokens(struct db *db, const int64_t *ids, size_t n, int64_t **ret, size_t *ret_count,
                                       struct err *err);
+/* NULL: not among them. */
 const struct decision_known *decision_known_find(const struct decision_known *known, size_t count, const char *key);
 
 struct quota_turn;

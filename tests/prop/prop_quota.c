@@ -233,22 +233,23 @@ victims_are_sound(const struct quota_world *before, const struct quota_world *w,
 	return true;
 }
 
-/* Whole GPUs of own leases that leave already and are promised to nobody. A request of no higher priority may not hold them, since
- * the order can still be taken back; it is admitted when they are returned. */
+/* Whole GPUs in the request's pool that own leases leave already and that are promised to nobody. Where the lease is of no lower priority
+ * the request may not hold them, since the order can still be taken back; it is admitted when they are returned. */
 static int64_t
-own_devices_returning(const struct quota_world *w, int32_t workspace)
+own_devices_returning(const struct quota_world *w, const struct quota_request *r)
 {
 	int64_t devices = 0;
 
 	for (size_t i = 0; i < w->lease_count; i++) {
 		const struct quota_lease *l = &w->leases[i];
 
-		for (size_t q = 0; l->workspace == workspace && l->order != QUOTA_NO_ORDER && q < l->part_count; q++) {
-			int64_t promised = promised_of(w, l, &l->parts[q]);
-
+		if (l->workspace != r->workspace || l->cluster != r->cluster || l->shared ||
+		    l->order == QUOTA_NO_ORDER ||
+		    (l->priority < r->priority && w->policy.workspaces[r->workspace].preempt_own))
+			continue;
+		for (size_t q = 0; q < l->part_count; q++)
 			if (l->parts[q].shape == 0)
-				devices += l->parts[q].count - promised;
-		}
+				devices += l->parts[q].count - promised_of(w, l, &l->parts[q]);
 	}
 	return devices;
 }
@@ -300,7 +301,8 @@ owed_gets_its_due(const struct quota_state *s, const struct quota_world *w, cons
 		if (a.committed + r->count * UNITS_PER_GPU > a.reserved)
 			return true; /* owed only in the shared pool */
 	}
-	if (free_units / UNITS_PER_GPU + own_devices_returning(w, r->workspace) >= r->count)
+	if (free_units < r->count * UNITS_PER_GPU &&
+	    free_units / UNITS_PER_GPU + own_devices_returning(w, r) >= r->count)
 		return true;
 	return say(why, "is owed, could be had, and waits without a hold", r->id);
 }

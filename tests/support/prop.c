@@ -208,7 +208,7 @@ shrink_by_cutting(struct shrink *k)
 {
 	bool better = false;
 
-	for (size_t n = k->len / 2; n > 8; n /= 2)
+	for (size_t n = k->len / 2; n > 8 && !is_spent(k); n /= 2)
 		for (size_t at = k->len / n * n; at > 0;) {
 			at -= n;
 			better |= at + n <= k->len && try_without(k, at, n);
@@ -222,7 +222,7 @@ shrink_by_deleting(struct shrink *k)
 	bool better = false;
 
 	for (size_t n = 8; n > 0; n /= 2)
-		for (size_t at = k->len; at-- > 0;)
+		for (size_t at = k->len; at-- > 0 && !is_spent(k);)
 			while (at + n <= k->len && try_without(k, at, n))
 				better = true;
 	return better;
