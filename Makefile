@@ -68,7 +68,7 @@ SIM       := $(call objects,$(wildcard tests/support/nvmlsim/*.c))
 DCGM_SIM  := $(call objects,$(wildcard tests/support/dcgmsim/*.c))
 SUPPORT   := $(call objects,$(filter-out %_tool.c,$(wildcard tests/support/*.c)))
 MIGRATIONS := $(sort $(wildcard sql/*.sql))
-RIGHTS    := sql/access/owner.sql sql/access/grants.sql
+RIGHTS    := sql/access/owner.sql sql/access/grants.sql sql/access/catalogue.sql sql/access/expected.txt
 
 PROGRAMS  := $(B)/tollgate-exporter $(B)/tollgate-aggregator $(B)/tollgate
 SIMULATOR := $(B)/sim/libnvidia-ml.so.1
@@ -81,7 +81,7 @@ TOOLS     := $(patsubst tests/support/%.c,$(B)/tests/%,$(wildcard tests/support/
 BENCHES   := $(patsubst tests/bench/%.c,$(B)/bench/%,$(wildcard tests/bench/*.c))
 FUZZERS   := $(patsubst tests/fuzz/%.c,$(O)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
 
-.PHONY: all programs pages installable tests benches fuzzers deps run test bench lint fuzz soak flags format samples install deb clean help FORCE
+.PHONY: all programs pages installable tests benches fuzzers deps run test bench lint fuzz soak flags format samples schema install deb clean help FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:
 
@@ -124,7 +124,7 @@ $(B)/gen/migrations.c: $(MIGRATIONS) $(RIGHTS) $(B)/sources Makefile
 		echo "__asm__(\".pushsection .rodata; migration_$$n: .incbin \\\"$$f\\\"; .byte 0; .popsection\");"; \
 		echo "extern const char migration_$$n[];"; \
 	done; \
-	for f in $(RIGHTS); do name=$${f##*/}; name=access_$${name%.sql}; \
+	for f in $(RIGHTS); do name=$${f##*/}; name=access_$${name%.*}; \
 		echo "__asm__(\".pushsection .rodata; .globl $$name; $$name: .incbin \\\"$$f\\\"; .byte 0; .popsection\");"; \
 	done; \
 	echo 'const struct migration_file migration_files[] = {'; \
@@ -268,6 +268,11 @@ format:
 samples: programs
 	$(B)/tollgate-exporter --print-config >deploy/exporter.yaml
 	$(B)/tollgate-aggregator --print-config >deploy/aggregator.yaml
+
+#: make schema       write sql/access/expected.txt anew, the schema that the migrations make, by a server of its own
+schema: programs
+	$(PYTHON) -m tests.support.schema >$(B)/expected.txt
+	mv $(B)/expected.txt sql/access/expected.txt
 
 #: make install      DESTDIR=dir PREFIX=/usr/local: programs, units, sample configurations and policies, dashboards, man pages, completion
 TO := $(DESTDIR)$(PREFIX)

@@ -183,9 +183,9 @@ write_proof(const struct verify_counts *c, struct buf *out)
 	           "{\"differences\":%" PRId64 ",\"nodes\":%" PRId64 ",\"hours\":%" PRId64 ",\"batches\":%" PRId64
 	           ",\"records\":%" PRId64 ",\"days\":%" PRId64 ",\"charges\":%" PRId64 ",\"hours_pending\":%" PRId64
 	           ",\"hours_unproved\":%" PRId64 ",\"days_open\":%" PRId64 ",\"days_gone\":%" PRId64
-	           ",\"quarantined\":%" PRId64 ",\"unanchored\":%" PRId64 "}",
+	           ",\"quarantined\":%" PRId64 ",\"unanchored\":%" PRId64 ",\"schema\":%" PRId64 "}",
 	           c->differences, c->nodes, c->hours, c->batches, c->records, c->days, c->charges, c->hours_pending,
-	           c->hours_unproved, c->days_open, c->days_gone, c->quarantined, c->unanchored);
+	           c->hours_unproved, c->days_open, c->days_gone, c->quarantined, c->unanchored, c->schema);
 }
 
 /* What is billed was made from batches that nobody can change unseen. */

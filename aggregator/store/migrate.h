@@ -15,8 +15,9 @@ struct migration_file {
 extern const struct migration_file migration_files[];
 extern const size_t migration_file_count;
 
-/* sql/access/: run after the migrations, every time. NUL-terminated. */
-extern const char access_owner[], access_grants[];
+/* sql/access/: owner.sql and grants.sql are run after the migrations, every time; catalogue.sql asks what the schema is, and expected.txt is the
+ * answer of a fresh ledger. NUL-terminated. */
+extern const char access_owner[], access_grants[], access_catalogue[], access_expected[];
 
 /* --- rights.c --- */
 

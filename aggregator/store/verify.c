@@ -300,7 +300,8 @@ run_part(struct verifying *v, enum verify_part part, const char *node, struct er
 	static const struct verify_step days[] = {{"gpu_spec", verify_histories},
 	                                          {"meter_event", verify_event_owners},
 	                                          {"billing_day", verify_days}};
-	static const struct verify_step rows[] = {{"holder_attribution", verify_owner_histories},
+	static const struct verify_step rows[] = {{"schema", verify_schema},
+	                                          {"holder_attribution", verify_owner_histories},
 	                                          {"row_journal", verify_rows_journal}};
 	in_place(verify_node) struct verify_node all = {.db = v->db,
 	                                                .report = &v->report,
@@ -362,6 +363,7 @@ write_counts(const struct verify_report *r, struct buf *out)
 		{"days", c->days},
 		{"charges", c->charges},
 		{"rows", c->rows},
+		{"schema", c->schema},
 		{"months", c->months},
 		{"documents", c->documents},
 		{"lines", c->lines},
@@ -375,6 +377,7 @@ write_counts(const struct verify_report *r, struct buf *out)
 		{"set_aside", c->set_aside},
 		{"batches_outside", c->batches_outside},
 		{"unanchored", c->unanchored},
+		{"schema_texts", c->schema_texts},
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(members); i++)

@@ -1,7 +1,8 @@
 /* aggregator/store/verify.h - between the files that compare the ledger with its evidence: verify.c (the parts, the list of
  * differences), verify_chain.c (batches, their ranges, cursors), verify_stream.c (what batches say, dictionaries), verify_hour.c (records
  * and sums), verify_owner.c (attribution), verify_day.c (days), verify_charge.c (their charges), verify_lost.c (what workloads lost),
- * verify_bill.c (closed months), verify_lines.c (their lines), verify_rows.c (rows that cannot be computed again), verify_fate.c (what became of batches).
+ * verify_bill.c (closed months), verify_lines.c (their lines), verify_rows.c (rows that cannot be computed again), verify_fate.c (what became of batches),
+ * verify_schema.c (functions, triggers, constraints and rights).
  *
  * A node is read in one snapshot, hour by hour; a billing day in another. At any moment there is one page of batches in memory, the
  * records of one of them, the keys of one node-hour, the dictionaries of the node's streams; or the sums of one day. */
@@ -172,6 +173,8 @@ MUST_CHECK bool verify_bills(struct verify_node *n, struct err *err);
  * folded were charged (charges_open). ret: a row for each difference, 1,000 at most: line, invoice, column, expected, found, and how many lines
  * were compared; a sound month has one row without a line. */
 MUST_CHECK bool verify_lines(struct db *db, const char *month, PGresult **ret, struct err *err);
+/* Tables, functions, triggers, constraints and rights, against those of this program's migrations. It has no range. */
+MUST_CHECK bool verify_schema(struct verify_node *n, struct err *err);
 /* Rows that cannot be computed again, against the journal that was written with them. It has no range. */
 MUST_CHECK bool verify_rows_journal(struct verify_node *n, struct err *err);
 /* The part of it that is about batches: what became of them, in the snapshot at hand. */
