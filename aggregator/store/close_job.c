@@ -227,7 +227,13 @@ prove(struct job *j, bool *ret_sound, struct close_outcome *ret, struct err *err
 		return db_put(j->w->tell, &stage, &a, NULL, err);
 	}
 	ret->state = CLOSE_REFUSED;
-	if (counts.differences > 0)
+	if (counts.differences > 0 && counts.differences == counts.schema_differences)
+		snprintf(
+			ret->text, sizeof(ret->text),
+			"period %s cannot be closed: the schema of the database is not the one that this version makes, in %" PRId64
+			" places",
+			j->month, counts.differences);
+	else if (counts.differences > 0)
 		snprintf(ret->text, sizeof(ret->text),
 		         "period %s cannot be closed: it is not what its batches say, in %" PRId64 " places", j->month,
 		         counts.differences);

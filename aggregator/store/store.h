@@ -419,16 +419,17 @@ MUST_CHECK bool store_verify_json(struct db *db, const struct verify_query *q, s
 struct verify_counts {
 	int64_t differences;
 	int64_t nodes, hours, batches, records, days, charges, rows;
-	int64_t schema;          /* objects of the schema */
-	int64_t schema_texts;    /* of them: printed by another major version of PostgreSQL, and not compared */
-	int64_t hours_pending;   /* records came for them after they were retired; they are being made again */
-	int64_t hours_unproved;  /* their batches were given up */
-	int64_t days_open;       /* not folded: reports make them from their hours */
-	int64_t days_gone;       /* their hours were given up */
-	int64_t quarantined;     /* batches that nobody released */
-	int64_t set_aside;       /* GPUs of batches whose records nobody released */
-	int64_t batches_outside; /* accepted, and wholly outside the range: their bytes were not read */
-	int64_t unanchored;      /* batches in no range yet: only their own SHA-256 proves them */
+	int64_t schema;             /* objects of the schema */
+	int64_t schema_differences; /* of the differences */
+	int64_t schema_texts;       /* of them: printed by another major version of PostgreSQL, and not compared */
+	int64_t hours_pending;      /* records came for them after they were retired; they are being made again */
+	int64_t hours_unproved;     /* their batches were given up */
+	int64_t days_open;          /* not folded: reports make them from their hours */
+	int64_t days_gone;          /* their hours were given up */
+	int64_t quarantined;        /* batches that nobody released */
+	int64_t set_aside;          /* GPUs of batches whose records nobody released */
+	int64_t batches_outside;    /* accepted, and wholly outside the range: their bytes were not read */
+	int64_t unanchored;         /* batches in no range yet: only their own SHA-256 proves them */
 	int64_t months, documents, lines; /* closed months, and what was billed with them */
 	int64_t lines_rated;              /* of the lines: those that were rated a second time */
 	int64_t months_changed; /* of the months: something has changed since, which the first open month corrects */

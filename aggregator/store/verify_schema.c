@@ -82,6 +82,7 @@ tell(struct verify_node *n, const char *kind, const char *name, const char *expe
 	char what[NAME_SIZE];
 
 	snprintf(what, sizeof(what), "%s %s", kind, name);
+	n->report->counts.schema_differences++;
 	verify_say_text(n, "schema", NULL, INT64_MIN, what, expected, found);
 }
 
@@ -167,8 +168,10 @@ same_version(struct verify_node *n, const PGresult *r)
 bool
 verify_schema(struct verify_node *n, struct err *err)
 {
-	static const char settings[] = "SET LOCAL search_path = pg_catalog; SET LOCAL IntervalStyle = postgres; "
-				       "SET LOCAL quote_all_identifiers = off; SET LOCAL extra_float_digits = 1";
+	/* The server prints definitions as they are at that moment, not as of the snapshot: no partition is dropped meanwhile. */
+	static const char settings[] =
+		"SET LOCAL search_path = pg_catalog; SET LOCAL IntervalStyle = postgres; SET LOCAL quote_all_identifiers = off; "
+		"SET LOCAL extra_float_digits = 1; LOCK TABLE ONLY tollgate.usage_interval IN ACCESS SHARE MODE";
 	static const char version[] =
 		"SELECT count(*), format(E'server\\tPostgreSQL\\t%s\\t', current_setting('server_version_num')::integer / 10000) FROM tollgate.schema_migration";
 	in_place(db_tx) struct db_tx tx = {0};

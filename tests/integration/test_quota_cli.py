@@ -186,19 +186,19 @@ class Quota(unittest.TestCase):
         one = self.stack.sql("select seq from quota_event where event like '%\"acme/kept\"%' order by seq limit 1")[0][0]
         for change, kind in ((f"actor = 'nobody' where seq = {one}", "quota-log"), (f"outcome = replace(outcome, 'admit', 'queue') where seq = {one}", "quota-log")):
             with self.subTest(change=change):
-                self.stack.sql(f"create table kept as select * from quota_event where seq = {one}")
+                self.stack.sql(f"create table public.kept as select * from quota_event where seq = {one}")
                 self.stack.sql(f"set session_replication_role = replica; update quota_event set {change}")
                 found = [d for d in json.loads(self.cli("verify", "-o", "json", code=1))["differences"] if f"event {one} " in d["what"]]
                 self.assertEqual([d["kind"] for d in found], [kind], found)
-                self.stack.sql("set session_replication_role = replica; update quota_event e set actor = k.actor, outcome = k.outcome from kept k where k.seq = e.seq; drop table kept")
+                self.stack.sql("set session_replication_role = replica; update quota_event e set actor = k.actor, outcome = k.outcome from public.kept k where k.seq = e.seq; drop table public.kept")
         # with a hash that fits, the engine does not say so, and the next event does not follow from it
-        self.stack.sql(f"create table kept as select * from quota_event where seq = {one}")
+        self.stack.sql(f"create table public.kept as select * from quota_event where seq = {one}")
         self.stack.sql(f"""set session_replication_role = replica; update quota_event e set outcome = n.outcome, hash = sha256(b.hash || int8send(e.seq) || int8send(e.at_ns)
             || int8send(octet_length(e.actor)) || e.actor::bytea || int8send(octet_length(e.event)) || convert_to(e.event, 'UTF8')
             || int8send(octet_length(n.outcome)) || convert_to(n.outcome, 'UTF8'))
-            from quota_event b, (select seq, replace(outcome, 'admit', 'queue') as outcome from kept) n where b.seq = e.seq - 1 and n.seq = e.seq""")
+            from quota_event b, (select seq, replace(outcome, 'admit', 'queue') as outcome from public.kept) n where b.seq = e.seq - 1 and n.seq = e.seq""")
         found = {(d["kind"], d["what"]) for d in json.loads(self.cli("verify", "-o", "json", code=1))["differences"]}
-        self.stack.sql("set session_replication_role = replica; update quota_event e set outcome = k.outcome, hash = k.hash from kept k where k.seq = e.seq; drop table kept")
+        self.stack.sql("set session_replication_role = replica; update quota_event e set outcome = k.outcome, hash = k.hash from public.kept k where k.seq = e.seq; drop table public.kept")
         self.assertEqual(found, {("quota-replay", f"event {one} of the quota log, replayed"), ("quota-log", f"event {int(one) + 1} of the quota log")})
         self.cli("verify", code=4)
 

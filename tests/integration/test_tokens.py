@@ -312,10 +312,10 @@ class Chains(Case):
     def behind(self, *statements):
         """Changes as by somebody who may do anything in the database and switches its triggers off; undone afterwards."""
         tables = ("log", "unsealed", "link", "chain", "seal", "sealed_head")
-        self.stack.sql("; ".join(["set session_replication_role = replica", *(f"create table kept_{t} as select * from audit_{t}" for t in tables), *statements]))
+        self.stack.sql("; ".join(["set session_replication_role = replica", *(f"create table public.kept_{t} as select * from audit_{t}" for t in tables), *statements]))
         yield
         self.stack.sql("; ".join(["set session_replication_role = replica", *(
-            f"delete from audit_{t}; insert into audit_{t} overriding system value select * from kept_{t}; drop table kept_{t}" for t in tables)]))  # fmt: skip
+            f"delete from audit_{t}; insert into audit_{t} overriding system value select * from public.kept_{t}; drop table public.kept_{t}" for t in tables)]))  # fmt: skip
         self.assertEqual(self.verify(), [])
 
     def verify(self, seal=None):

@@ -209,11 +209,11 @@ class Closing(unittest.TestCase):
         return self.s.sql(f"select status, (select count(*) from invoice) from period where month = '{self.month}'")[0]
 
     @contextlib.contextmanager
-    def documents_locked(self):
-        """What is written for the month has to wait here."""
+    def locked(self, table, mode):
+        """Whoever wants that table has to wait here."""
         with subprocess.Popen([os.path.join(self.s.pg.bin, "psql"), "-X", "-q", "-d", self.s.pg.conninfo("tollgate")],
                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as psql:  # fmt: skip
-            psql.stdin.write("begin; lock table tollgate.invoice_document in share mode;\n\\echo locked\n")
+            psql.stdin.write(f"begin; lock table tollgate.{table} in {mode} mode;\n\\echo locked\n")
             psql.stdin.flush()
             self.assertEqual(psql.stdout.readline(), "locked\n")
             yield
@@ -224,9 +224,16 @@ class Closing(unittest.TestCase):
         self.assertEqual(reply.status, 202, reply.text())
         self.assertEqual((reply.json()["state"], reply.json()["period"]), ("running", self.month))
 
+    def documents_locked(self):
+        """What is written for the month waits."""
+        return self.locked("invoice_document", "share")
+
+    def wait_blocked(self, table):
+        sql = f"select count(*) from pg_locks join pg_stat_activity using (pid) where not granted and relation = 'tollgate.{table}'::regclass and usename = 'tollgate_rollup'"
+        wait_for(f"the close to want {table}", lambda: self.s.sql(sql) != [["0"]], self.s.aggregator)
+
     def wait_writing(self):
-        sql = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and usename = 'tollgate_rollup' and query like '%invoice_document%'"
-        wait_for("the month to be written", lambda: self.s.sql(sql) != [["0"]], self.s.aggregator)
+        self.wait_blocked("invoice_document")
 
     def test_1_what_stands_against_it_is_told_at_once(self):
         reply = self.s.call("POST", f"/v1/periods/{sums.MONTH}/close", b"{}")
@@ -286,14 +293,17 @@ class Closing(unittest.TestCase):
         self.s.sql("create table public.before as select * from charge_day; " + statements)
 
     def test_2d_what_changes_between_the_proof_and_the_close_is_proved_again(self):
-        self.meddle("create function public.sly() returns trigger language plpgsql security definer as $$ begin "
-                   "update tollgate.charge_day set used = used + 504000000000000 where class = 'on-demand'; return null; end $$; "
-                   "create trigger sly after update of stage on close_job for each row when (new.stage = 'write') execute function public.sly()")  # fmt: skip
-        done = self.s.cli("close", self.month, "--yes", "--reason", "sly")
-        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
-        self.assertIn("it is not what its batches say", done.stderr)
+        self.s.sql("create table public.before as select * from charge_day")
+        self.addCleanup(self.s.sql, "delete from charge_day; insert into charge_day select * from public.before; drop table public.before")
+        with self.locked("audit_seal", "access exclusive"):  # the last thing that a proof reads
+            self.ask()
+            self.wait_blocked("audit_seal")
+            self.s.sql("update charge_day set used = used + 504000000000000 where class = 'on-demand'")
+        job = self.s.close_ended(self.month)
+        self.assertEqual(job["state"], "refused", job)
+        self.assertIn("it is not what its batches say", job["error"])
         self.assertEqual(self.status()[1], "0")
-        self.assertGreaterEqual(self.s.get(f"/v1/periods/{self.month}/close").json()["attempts"], 2)
+        self.assertGreaterEqual(job["attempts"], 2)
 
     def test_2e_nobodys_word_for_a_proof_is_taken(self):
         self.meddle("update charge_day set used = used + 504000000000000 where class = 'on-demand'; "
@@ -302,6 +312,16 @@ class Closing(unittest.TestCase):
         done = self.s.cli("close", self.month, "--yes", "--reason", "skipped")
         self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
         self.assertIn("it is not what its batches say", done.stderr)
+
+    def test_2f_a_schema_that_was_changed_refuses_the_close(self):
+        self.s.sql("alter table invoice_line disable trigger closed_is_final")
+        self.addCleanup(self.s.sql, "alter table invoice_line enable trigger closed_is_final")
+        done = self.s.cli("close", self.month, "--yes", "--reason", "a trigger is off")
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        self.assertIn("the schema of the database is not the one that this version makes, in 1 places", done.stderr)
+        self.assertEqual(self.status()[1], "0")
+        [found] = self.s.get(f"/v1/periods/{self.month}/close").json()["differences"]
+        self.assertEqual((found["what"], found["expected"], found["found"]), ("trigger tollgate.invoice_line closed_is_final", "enabled", "disabled"))
 
     def test_3_a_close_that_is_cancelled_leaves_nothing(self):
         with self.documents_locked():
