@@ -63,6 +63,8 @@ static const struct {
 	{"GH200", "144G", 144},
 	{"B200", NULL, 180},
 	{"GB200", NULL, 186},
+	{"B300", NULL, 269},
+	{"GB300", NULL, 278},
 	/* clang-format on */
 };
 
@@ -377,14 +379,19 @@ named_memory(const char *words)
 	return 0;
 }
 
+/* A size in the name counts where the family has it. */
 static int
-nominal_memory(const char *words, const char *family)
+nominal_memory(const char *words, const struct family *f)
 {
+	int named = named_memory(words);
+
+	if (named >= f->least_gib && named <= f->most_gib)
+		return named;
 	for (size_t i = 0; i < ARRAY_LEN(implied_memory); i++)
-		if (strcmp(implied_memory[i].family, family) == 0 &&
+		if (strcmp(implied_memory[i].family, f->words) == 0 &&
 		    (!implied_memory[i].word || has_words(words, implied_memory[i].word)))
 			return implied_memory[i].gib;
-	return named_memory(words);
+	return named;
 }
 
 int64_t
@@ -411,7 +418,7 @@ gpu_memory_most_bytes(const char *model)
 
 	words_of(model, words);
 	f = family_of(words);
-	gib = f ? nominal_memory(words, f->words) : 0;
+	gib = f ? nominal_memory(words, f) : 0;
 	/* GH200's 480GB are those of its processor. */
 	return f && gib > f->most_gib ? (int64_t)f->most_gib << 30 : (int64_t)gib << 30;
 }
@@ -427,7 +434,7 @@ gpu_model_short(const char *nvml_name, char *out, size_t size)
 	words_of(name, words);
 	f = family_of(words);
 	if (f && !strchr(f->words, ' '))
-		gib = nominal_memory(words, f->words);
+		gib = nominal_memory(words, f);
 	if (gib > 0)
 		snprintf(out, size, "%s-%dGB", f->words, gib);
 	else
