@@ -40,17 +40,34 @@ forget(struct gpm_pair *p)
 		p->values[i] = ABSENT;
 }
 
+/* Rule 11. A status that concerns the whole GPU or the library is not asked about again. */
 static bool
-take_sample(struct nvml_reading *n, struct gpm_pair *p, int32_t gi)
+sample_instance(struct nvml_reading *n, int32_t gi, struct nvml_device *mig, struct nvml_gpm_sample *to,
+                bool *ret_by_handle)
+{
+	*ret_by_handle = false;
+	if (nvml_has(n, NVML_ASK(n, ASK_GPM_MIG, nvmlGpmMigSampleGet, n->device, (uint32_t)gi, to)))
+		return true;
+	if (n->fault != NVST_SUCCESS || !mig)
+		return false;
+	*ret_by_handle = true;
+	return nvml_has(n, NVML_ASK(n, ASK_GPM_MIG_HANDLE, nvmlGpmSampleGet, mig, to));
+}
+
+static bool
+take_sample(struct nvml_reading *n, struct gpm_pair *p, int32_t gi, struct nvml_device *mig, bool *ret_by_handle)
 {
 	struct nvml_gpm_sample **to = &p->samples[p->newest ^ 1];
+
+	*ret_by_handle = false;
 
 	if (!*to && !nvml_has(n, NVML_CALL(n->s, nvmlGpmSampleAlloc, to))) {
 		*to = NULL;
 		return false;
 	}
-	return nvml_has(n, gi < 0 ? NVML_ASK(n, ASK_GPM, nvmlGpmSampleGet, n->device, *to)
-	                          : NVML_ASK(n, ASK_GPM_MIG, nvmlGpmMigSampleGet, n->device, (uint32_t)gi, *to));
+	if (gi >= 0)
+		return sample_instance(n, gi, mig, *to, ret_by_handle);
+	return nvml_has(n, NVML_ASK(n, ASK_GPM, nvmlGpmSampleGet, n->device, *to));
 }
 
 /* Rule 5 for a share of time: rounding may put it a little above the whole, anything else is noise. */
@@ -95,19 +112,20 @@ compute(struct nvml_reading *n, struct gpm_pair *p)
 }
 
 bool
-nvml_read_gpm(struct nvml_reading *n, struct gpm_pair *p, int32_t gi)
+nvml_read_gpm(struct nvml_reading *n, struct gpm_pair *p, int32_t gi, struct nvml_device *mig)
 {
-	bool begun = p->begun;
+	bool begun = p->begun, by_handle;
 
 	if (!is_supported(n))
 		return false;
 	if (begun && n->boot_ns - p->boot_ns < GPM_LEAST_NS && n->boot_ns >= p->boot_ns)
 		return true;
 	forget(p);
-	if (!take_sample(n, p, gi))
+	if (!take_sample(n, p, gi, mig, &by_handle))
 		return false;
-	if (begun)
+	if (begun && by_handle == p->by_handle)
 		compute(n, p);
+	p->by_handle = by_handle;
 	p->newest ^= 1;
 	p->begun = true;
 	p->boot_ns = n->boot_ns;

@@ -11,7 +11,7 @@ read_whole_gpm(struct nvml_reading *n)
 	struct gpu_reading *r = n->r;
 	const int64_t *v = n->gpu->gpm_whole.values;
 
-	if (!nvml_read_gpm(n, &n->gpu->gpm_whole, -1))
+	if (!nvml_read_gpm(n, &n->gpu->gpm_whole, -1, NULL))
 		return;
 	/* both mean engine-active time, but the counters cover all of it since the last reading */
 	if (v[GPM_ENGINE] != ABSENT)
@@ -142,18 +142,34 @@ learn_instance(struct nvml_reading *n, struct nvml_device *mig, const char *uuid
 	return true;
 }
 
+/* Rule 10: no instance is there. Drivers answer either status for a slot that is empty, and for one that is being changed. */
 static bool
-read_instance(struct nvml_reading *n, struct nvml_device *mig, const struct mig_geometry *g,
-              struct known_instance *slot)
+is_empty_slot(int status)
 {
+	return status == NVST_NOT_FOUND || status == NVST_INVALID_ARGUMENT;
+}
+
+static bool
+read_instance(struct nvml_reading *n, uint32_t index, const struct mig_geometry *g)
+{
+	struct known_instance *slot = &n->gpu->slots[index];
 	struct gpu_reading *r = n->r;
 	char uuid[NVML_TEXT_SIZE] = "", name[NVML_TEXT_SIZE] = "";
+	struct nvml_device *mig = NULL;
 	struct nvml_memory memory;
 	struct gpu_instance *in;
+	int status = NVML_CALL(n->s, nvmlDeviceGetMigDeviceHandleByIndex, n->device, index, &mig);
 
-	if (!nvml_needs(n, n->s->api.nvmlDeviceGetUUID(mig, uuid, sizeof(uuid))) ||
-	    !nvml_needs(n, n->s->api.nvmlDeviceGetName(mig, name, sizeof(name))))
+	/* an instance may be destroyed between the two calls */
+	if (status == NVST_SUCCESS)
+		status = n->s->api.nvmlDeviceGetUUID(mig, uuid, sizeof(uuid));
+	if (is_empty_slot(status)) {
+		slot->instance.uuid[0] = '\0';
+		return true;
+	}
+	if (!nvml_needs(n, status) || !nvml_needs(n, n->s->api.nvmlDeviceGetName(mig, name, sizeof(name))))
 		return false;
+	slot->device = mig;
 	uuid[sizeof(uuid) - 1] = name[sizeof(name) - 1] = '\0';
 	if ((strcmp(uuid, slot->instance.uuid) != 0 || strcmp(name, slot->name) != 0) &&
 	    !learn_instance(n, mig, uuid, name, g, slot))
@@ -209,7 +225,8 @@ read_instance_gpm(struct nvml_reading *n, struct known_instance *slot, struct gp
 	for (size_t i = 0; i < n->r->instance_count; i++)
 		if (n->r->instances[i].gi == in->gi && &n->r->instances[i] != in)
 			return;
-	if (!nvml_read_gpm(n, &slot->gpm, in->gi))
+	/* by handle the sample may be of the compute instance: the same where that is all of the GPU instance */
+	if (!nvml_read_gpm(n, &slot->gpm, in->gi, in->compute_slices == in->gi_compute_slices ? slot->device : NULL))
 		return;
 	in->active_ppm = v[GPM_ENGINE];
 	in->sm_active_ppm = v[GPM_SM];
@@ -218,7 +235,7 @@ read_instance_gpm(struct nvml_reading *n, struct known_instance *slot, struct gp
 	in->dram_active_ppm = v[GPM_DRAM];
 }
 
-/* Rule 6. The indexes of MIG devices have holes. */
+/* Rules 6 and 10. */
 static void
 read_partitioned(struct nvml_reading *n)
 {
@@ -236,15 +253,9 @@ read_partitioned(struct nvml_reading *n)
 		return;
 	}
 	g = geometry_of(r, max_instances);
-	for (uint32_t i = 0; i < max_instances; i++) {
-		struct nvml_device *mig = NULL;
-		int status = NVML_CALL(n->s, nvmlDeviceGetMigDeviceHandleByIndex, n->device, i, &mig);
-
-		if (status == NVST_NOT_FOUND)
-			n->gpu->slots[i].instance.uuid[0] = '\0';
-		else if (!nvml_needs(n, status) || !read_instance(n, mig, &g, &n->gpu->slots[i]))
+	for (uint32_t i = 0; i < max_instances; i++)
+		if (!read_instance(n, i, &g))
 			return;
-	}
 	for (uint32_t i = 0, at = 0; i < max_instances; i++)
 		if (n->gpu->slots[i].instance.uuid[0])
 			read_instance_gpm(n, &n->gpu->slots[i], &r->instances[at++]);

@@ -14,7 +14,11 @@
  *  7. GPUs are read in several threads, each GPU in one at a time, while the list may go on: what the list tells a reading
  *     is copied under the lock, the rest of a GPU belongs to its reading
  *  8. what a GPU lacks is asked again rarely, what changes slowly is asked in turn
- *  9. a process that ended is told once, by the driver's accounting */
+ *  9. a process that ended is told once, by the driver's accounting
+ * 10. the indexes of MIG devices have holes: a slot that answers "not found" or "invalid argument" is one, and the other instances of
+ *     the GPU are read
+ * 11. the counters of an instance are sampled by its GPU's handle and its id; where the driver does not have that call, or refuses it,
+ *     by the instance's own handle. The two samples that are compared are taken in the same way */
 #ifndef TOLLGATE_EXPORTER_NVML_SOURCE_H
 #define TOLLGATE_EXPORTER_NVML_SOURCE_H
 
@@ -66,6 +70,7 @@ enum nvml_ask {
 	ASK_GPM_SUPPORT,
 	ASK_GPM,
 	ASK_GPM_MIG,
+	ASK_GPM_MIG_HANDLE,
 };
 
 /* The last two samples of something, and what happened between them; millionths, or bytes per second. */
@@ -73,13 +78,15 @@ enum gpm_value { GPM_ENGINE, GPM_SM, GPM_OCCUPANCY, GPM_TENSOR, GPM_DRAM, GPM_PC
 struct gpm_pair {
 	struct nvml_gpm_sample *samples[2];
 	unsigned newest;
-	bool begun; /* the newest is one */
+	bool begun;     /* the newest is one */
+	bool by_handle; /* rule 11: how the newest was taken */
 	int64_t boot_ns;
 	int64_t values[GPM_VALUES];
 };
 
 struct known_instance {
-	char name[NVML_TEXT_SIZE]; /* with the UUID it tells a new instance: old drivers made UUIDs from gi and ci */
+	char name[NVML_TEXT_SIZE];  /* with the UUID it tells a new instance: old drivers made UUIDs from gi and ci */
+	struct nvml_device *device; /* of the reading under way */
 	struct gpu_instance instance;
 	struct gpm_pair gpm;
 };
@@ -241,9 +248,9 @@ bool nvml_read_memory(struct nvml_reading *n, struct nvml_device *device, struct
 void nvml_read_board(struct nvml_reading *n);
 void nvml_read_slow(struct nvml_reading *n); /* once GPM has been read: it may have the answer */
 
-/* Brings p->values up to date, for a whole GPU (gi -1) or a GPU instance; each is ABSENT until the second time. False: the
- * GPU has no GPM. */
-bool nvml_read_gpm(struct nvml_reading *n, struct gpm_pair *p, int32_t gi);
+/* Brings p->values up to date, for a whole GPU (gi -1) or a GPU instance; each is ABSENT until the second time. `mig`: the handle to try
+ * by rule 11, NULL: none. False: the GPU has no GPM. */
+bool nvml_read_gpm(struct nvml_reading *n, struct gpm_pair *p, int32_t gi, struct nvml_device *mig);
 void nvml_free_gpm(const struct nvml_source *s, struct known_gpu *g);
 
 /* Adds the processes of a GPU, or of the instance that gi and ci tell. False: the fault is set. */

@@ -207,6 +207,57 @@ a_gpu_that_is_no_longer_listed_is_down_and_keeps_its_place(void **state)
 	assert_non_null(strstr(err.text, "65 GPUs"));
 }
 
+/* Drivers answer either status for a slot without an instance. */
+static void
+a_mig_slot_that_is_an_invalid_argument_is_empty_and_the_others_are_read(void **state)
+{
+	const struct gpu_reading *r;
+
+	(void)state;
+	simnode_init(&node, "name: o\ndriver_quirk: invalid_slots\n"
+	                    "gpus: [{model: NVIDIA H100 80GB HBM3, memory_mib: 81559, mig: [3g.40gb, 2g.20gb]}]\n"
+	                    "processes: [{pid: 10, gpu: 0, instance: 1, sm: 50, memory_mib: 100}]\n");
+	r = simnode_read(&node, S, 0);
+	if (r->down)
+		fail_msg("down: %s", r->down_reason);
+	assert_int_equal(r->instance_count, 2);
+	assert_string_equal(r->instances[1].profile, "2g.20gb");
+	assert_int_equal(r->process_count, 1);
+	check_reading(r, "empty slots are invalid arguments");
+}
+
+static int (*uuid_of)(struct nvml_device *device, char *text, uint32_t size);
+
+/* Of the second instance that it is asked for: it was destroyed after its handle was given. */
+static int
+tell_uuid_but_once(struct nvml_device *device, char *text, uint32_t size)
+{
+	int status = uuid_of(device, text, size);
+
+	if (status != NVST_SUCCESS || strncmp(text, "MIG-", 4) != 0 || ++number != 2)
+		return status;
+	return NVST_INVALID_ARGUMENT;
+}
+
+static void
+an_instance_that_goes_while_it_is_read_leaves_the_others(void **state)
+{
+	const struct gpu_reading *r;
+
+	(void)state;
+	simnode_init(&node, "name: o\ngpus: [{model: NVIDIA H100 80GB HBM3, memory_mib: 81559, "
+	                    "mig: [3g.40gb, 2g.20gb, 1g.10gb]}]\n");
+	uuid_of = simnode_nvml(&node)->api.nvmlDeviceGetUUID;
+	simnode_nvml(&node)->api.nvmlDeviceGetUUID = tell_uuid_but_once;
+	number = 0;
+	r = simnode_read(&node, S, 0);
+	assert_false(r->down);
+	assert_int_equal(r->instance_count, 2);
+	assert_string_equal(r->instances[1].profile, "1g.10gb");
+	check_reading(r, "an instance that goes");
+	assert_int_equal(simnode_read(&node, 2 * S, 0)->instance_count, 3);
+}
+
 static int
 tell_device_number(struct nvml_device *device, uint32_t *count)
 {
@@ -333,6 +384,9 @@ main(void)
 		cmocka_unit_test_teardown(any_function_may_fail_in_any_way, end_node),
 		cmocka_unit_test_teardown(one_gpu_that_fails_leaves_the_others_alone, end_node),
 		cmocka_unit_test_teardown(a_gpu_that_is_no_longer_listed_is_down_and_keeps_its_place, end_node),
+		cmocka_unit_test_teardown(a_mig_slot_that_is_an_invalid_argument_is_empty_and_the_others_are_read,
+	                                  end_node),
+		cmocka_unit_test_teardown(an_instance_that_goes_while_it_is_read_leaves_the_others, end_node),
 		cmocka_unit_test_teardown(a_gpu_with_an_impossible_number_of_instances_is_down, end_node),
 		cmocka_unit_test_teardown(instances_larger_than_their_gpu_make_it_down, end_node),
 		cmocka_unit_test_teardown(a_model_of_the_future_is_weighed_by_what_the_driver_says, end_node),

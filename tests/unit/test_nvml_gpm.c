@@ -138,6 +138,68 @@ compute_instances_that_share_a_gpu_instance_are_not_measured(void **state)
 	assert_true(instance(r, 2, 0)->active_ppm > 0);
 }
 
+/* ---- drivers that do not sample an instance by its GPU's handle --------------------------------------------------------- */
+
+static void
+an_instance_is_sampled_by_its_own_handle_where_its_gpus_does_not_do(void **state)
+{
+	static const int refusals[] = {NVST_FUNCTION_NOT_FOUND, NVST_NOT_SUPPORTED, NVST_INVALID_ARGUMENT,
+	                               NVST_NO_PERMISSION, NVST_UNKNOWN};
+
+	for (size_t i = 0; i < ARRAY_LEN(refusals); i++) {
+		const struct gpu_reading *r = NULL;
+		char text[640];
+
+		snprintf(text, sizeof(text),
+		         "name: g\n" TWO_INSTANCES "calls: [{name: nvmlGpmMigSampleGet, status: %d}]\n", refusals[i]);
+		simnode_init(&node, text);
+		for (int t = 6; t < 9; t++)
+			r = simnode_read(&node, t * S, 0);
+		if (instance(r, 1, 0)->active_ppm != 80 * PERCENT || instance(r, 5, 0)->active_ppm != 30 * PERCENT)
+			fail_msg("status %d: %" PRId64 " and %" PRId64 " ppm", refusals[i],
+			         instance(r, 1, 0)->active_ppm, instance(r, 5, 0)->active_ppm);
+		end_node(state);
+	}
+}
+
+static void
+a_library_without_the_call_for_instances_is_read_by_their_handles(void **state)
+{
+	(void)state;
+	simnode_init(&node, "name: g\n" TWO_INSTANCES);
+	simnode_nvml(&node)->api.nvmlGpmMigSampleGet = NULL;
+	simnode_read(&node, 6 * S, 0);
+	assert_int_equal(instance(simnode_read(&node, 7 * S, 0), 1, 0)->active_ppm, 80 * PERCENT);
+}
+
+/* Two samples that were taken in different ways are not compared. */
+static void
+a_driver_that_begins_to_refuse_costs_one_value(void **state)
+{
+	(void)state;
+	simnode_init(&node, "name: g\n" TWO_INSTANCES "calls: [{name: nvmlGpmMigSampleGet, at: 8s, status: 3}]\n");
+	simnode_read(&node, 6 * S, 0);
+	assert_int_equal(instance(simnode_read(&node, 7 * S, 0), 1, 0)->active_ppm, 80 * PERCENT);
+	assert_int_equal(instance(simnode_read(&node, 8 * S, 0), 1, 0)->active_ppm, ABSENT);
+	assert_int_equal(instance(simnode_read(&node, 9 * S, 0), 1, 0)->active_ppm, 80 * PERCENT);
+}
+
+/* A compute instance that is a part of its GPU instance would be another quantity by its own handle. */
+static void
+a_part_of_a_gpu_instance_is_not_sampled_by_its_handle(void **state)
+{
+	const struct gpu_reading *r = NULL;
+
+	(void)state;
+	simnode_init(&node, "name: g\ngpus: [{model: NVIDIA H100 80GB HBM3, memory_mib: 81559, mig: [1c.3g.40gb]}]\n"
+	                    "processes: [{pid: 10, gpu: 0, instance: 0, sm: 80}]\n"
+	                    "calls: [{name: nvmlGpmMigSampleGet, status: 3}]\n");
+	for (int t = 0; t < 3; t++)
+		r = simnode_read(&node, t * S, 0);
+	assert_false(r->down);
+	assert_int_equal(r->instances[0].active_ppm, ABSENT);
+}
+
 static double noise;
 static int
 tell_noise(struct nvml_gpm_metrics *m)
@@ -186,7 +248,9 @@ static void
 a_driver_without_counters_of_instances_is_not_asked_each_second(void **state)
 {
 	(void)state;
-	simnode_init(&node, "name: g\ncalls: [{name: nvmlGpmMigSampleGet, status: 3}]\n" TWO_INSTANCES);
+	simnode_init(
+		&node,
+		"name: g\ncalls: [{name: nvmlGpmMigSampleGet, status: 3}, {name: nvmlGpmSampleGet, status: 3}]\n" TWO_INSTANCES);
 	real_mig_sample = simnode_nvml(&node)->api.nvmlGpmMigSampleGet;
 	simnode_nvml(&node)->api.nvmlGpmMigSampleGet = count_mig_sample;
 	for (int t = 0; t < 30; t++)
@@ -358,6 +422,11 @@ main(void)
 		cmocka_unit_test_teardown(compute_instances_that_share_a_gpu_instance_are_not_measured, end_node),
 		cmocka_unit_test_teardown(a_new_instance_in_an_old_place_begins_anew, end_node),
 		cmocka_unit_test_teardown(a_driver_without_counters_of_instances_is_not_asked_each_second, end_node),
+		cmocka_unit_test_teardown(an_instance_is_sampled_by_its_own_handle_where_its_gpus_does_not_do,
+	                                  end_node),
+		cmocka_unit_test_teardown(a_library_without_the_call_for_instances_is_read_by_their_handles, end_node),
+		cmocka_unit_test_teardown(a_driver_that_begins_to_refuse_costs_one_value, end_node),
+		cmocka_unit_test_teardown(a_part_of_a_gpu_instance_is_not_sampled_by_its_handle, end_node),
 		cmocka_unit_test_teardown(a_whole_gpu_tells_its_efficiency_and_its_bus, end_node),
 		cmocka_unit_test_teardown(values_that_cannot_be_are_not_taken, end_node),
 		cmocka_unit_test_teardown(a_gpu_lost_between_two_samples_is_down_and_measured_again_later, end_node),

@@ -418,7 +418,7 @@ nvmlDeviceGetMigDeviceHandleByIndex(struct nvml_device *device, uint32_t index, 
 	if (index >= max_instances(on.gpu))
 		return NVST_INVALID_ARGUMENT;
 	if (!instance_at(on.gpu, on.layout, index))
-		return NVST_NOT_FOUND;
+		return sim.sc->quirks & QUIRK_INVALID_SLOTS ? NVST_INVALID_ARGUMENT : NVST_NOT_FOUND;
 	*mig = &sim.slots[on.index][index];
 	return NVST_SUCCESS;
 }

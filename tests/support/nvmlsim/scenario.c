@@ -21,6 +21,7 @@ read_quirk(const struct reader *r, const struct yaml_node *n)
 		{"memory_v1", QUIRK_MEMORY_V1},
 		{"no_attributes", QUIRK_NO_ATTRIBUTES},
 		{"unprivileged", QUIRK_UNPRIVILEGED},
+		{"invalid_slots", QUIRK_INVALID_SLOTS},
 	};
 
 	for (size_t i = 0; n->kind == YAML_SCALAR && i < ARRAY_LEN(known); i++)

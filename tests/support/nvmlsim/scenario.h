@@ -26,6 +26,7 @@ enum sim_quirk {
 	QUIRK_MEMORY_V1 = 1 << 6,      /* GetMemoryInfo_v2: function not found */
 	QUIRK_NO_ATTRIBUTES = 1 << 7,  /* GetAttributes_v2: not supported */
 	QUIRK_UNPRIVILEGED = 1 << 8,   /* a caller without root: see README.md */
+	QUIRK_INVALID_SLOTS = 1 << 9,  /* a MIG slot without an instance: invalid argument instead of not found */
 };
 
 /* What can be scripted of a board, or of an instance of it. */
