@@ -15,6 +15,7 @@
 #define GPU_XID_MAX 32       /* kinds of errors of one GPU */
 #define GPU_SAMPLED_MAX 64   /* processes of one GPU that only samples show */
 #define GPU_TEXT 96
+#define GPU_UNNAMED_TEXT 512
 
 struct gpu_process {
 	uint32_t pid;   /* host PID */
@@ -125,6 +126,10 @@ struct gpu_snapshot {
 	int64_t boot_ns; /* when the reading began */
 	struct gpu_reading *gpus;
 	size_t count, cap; /* readings up to cap keep the memory of their lists */
+	size_t listed;     /* GPUs that the driver lists now */
+	/* Of these, GPUs that have no place here: they never told their UUID, so there is no name to book their time under. */
+	size_t unnamed;
+	char unnamed_reason[GPU_UNNAMED_TEXT]; /* which ones by index, and why; the first ones */
 };
 struct gpu_snapshot *gpu_snapshot_new(void);
 void gpu_snapshot_free(struct gpu_snapshot *s);

@@ -13,6 +13,7 @@
 #include "common/digest.h"
 #include "common/log.h"
 #include "common/time.h"
+#include "exporter/gpu_changes.h"
 #include "exporter/options.h"
 #include "exporter/privileges.h"
 #include "exporter/record.h"
@@ -62,6 +63,7 @@ struct daemon {
 	struct web *web;
 	struct podlabels *labels; /* NULL: not asked for */
 	struct sampler *sampler;
+	struct gpu_changes *changes;
 	struct recorder *recorder; /* NULL: not wanted */
 	int timer_fd, signal_fd;
 	int last_signal; /* that ended the ticks */
@@ -70,6 +72,7 @@ struct daemon {
 	char storing[sizeof(((struct err *)0)->text)], kubelet[sizeof(((struct err *)0)->text)];
 	char recording[sizeof(((struct err *)0)->text)], dcgm_trouble[sizeof(((struct err *)0)->text)];
 	char job_files[sizeof(((struct err *)0)->text)], labels_trouble[sizeof(((struct err *)0)->text)];
+	char unnamed[sizeof(((struct err *)0)->text)];
 	bool answered; /* the driver, once at least */
 };
 
@@ -349,6 +352,7 @@ start(struct daemon *d, const sigset_t *signals, struct err *err)
 	if (!start_clock(d, signals, err) || !start_reader(d, err) || !open_outbox(d, err) || !start_push(d, err))
 		return false;
 	d->metrics = metrics_new();
+	d->changes = gpu_changes_new();
 	if (!web_start(o, d->metrics, STALE_INTERVALS * o->sample_interval_ns, &d->web, err))
 		return false;
 	if (!start_sampler(d, err))
@@ -369,6 +373,7 @@ stop(struct daemon *d)
 
 	web_stop(d->web);
 	sampler_free(d->sampler);
+	gpu_changes_free(d->changes);
 	podlabels_free(d->labels);
 	if (!recorder_close(d->recorder, LAST_WRITE_NS, &err))
 		log_event(LOG_WARN, "the recording lacks its end", LS("error", err.text));
@@ -404,14 +409,22 @@ note(char *last, const struct err *err, const char *trouble, const char *over)
 }
 
 static void
+note_storing(struct daemon *d, const struct sampler_report *r)
+{
+	note(d->storing, &r->storing, "batches wait in memory", "batches are on disk again");
+}
+
+static void
 note_report(struct daemon *d, const struct sampler_report *r)
 {
 	note(d->reading, &r->reading, "the GPUs cannot be read, their time is unknown until they can",
 	     "the GPUs are read again");
 	note(d->silent, &r->silent, "GPUs do not answer, their time is unknown until they do", "every GPU answers");
+	note(d->unnamed, &r->unnamed, "the driver lists GPUs that it does not let be read, they are not metered",
+	     "every GPU that the driver lists can be named");
 	note(d->dcgm_trouble, &r->dcgm, "DCGM does not tell all that it could, NVML's values stay",
 	     "DCGM tells all that it can");
-	note(d->storing, &r->storing, "batches wait in memory", "batches are on disk again");
+	note_storing(d, r);
 	note(d->kubelet, &r->kubelet, "the kubelet does not tell who has which device, its last answer holds",
 	     "the kubelet answers again");
 	note(d->labels_trouble, &r->labels, "the kubelet does not tell the labels of its pods, its last answer holds",
@@ -421,6 +434,34 @@ note_report(struct daemon *d, const struct sampler_report *r)
 	if (r->clock_step_ns != 0)
 		log_event(LOG_WARN, "the clock was stepped: a new stream begins",
 		          LI("step_ms", r->clock_step_ns / NS_PER_MS));
+}
+
+/* One line for each change of a GPU. */
+static void
+note_gpus(struct daemon *d, int64_t boot_ns)
+{
+	const struct gpu_snapshot *snapshot = sampler_snapshot(d->sampler);
+	const struct gpu_change *changes = NULL;
+	size_t count = snapshot ? gpu_changes_take(d->changes, snapshot, boot_ns, &changes) : 0;
+
+	for (size_t i = 0; i < count; i++) {
+		const struct gpu_change *c = &changes[i];
+
+		switch (c->kind) {
+		case GPU_CHANGE_DOWN:
+			log_event(LOG_WARN, "a GPU is down, its time is billed to nobody", LS("gpu", c->uuid),
+			          LI("index", c->index), LS("reason", c->reason));
+			break;
+		case GPU_CHANGE_BACK:
+			log_event(LOG_INFO, "a GPU that was down is read again", LS("gpu", c->uuid),
+			          LI("index", c->index), LS("was", c->reason));
+			break;
+		case GPU_CHANGE_XID:
+			log_event(LOG_WARN, "a GPU reports a critical error (XID)", LS("gpu", c->uuid),
+			          LI("index", c->index), LI("xid", c->xid), LI("count", c->count));
+			break;
+		}
+	}
 }
 
 static void
@@ -468,6 +509,7 @@ tick(struct daemon *d)
 		log_facts(d, "the GPU driver answers");
 	}
 	note_report(d, &report);
+	note_gpus(d, boot_ns);
 }
 
 /* SIGHUP asks for new certificates and nothing else; true when the signal ends the program. */
@@ -538,7 +580,7 @@ finish(struct daemon *d)
 	tick(d);
 	outbox_set_patience(d->outbox, LAST_WRITE_NS);
 	sampler_finish(d->sampler, time_wall_ns(), &report);
-	note_report(d, &report);
+	note_storing(d, &report); /* nothing else was looked at */
 }
 
 static bool

@@ -24,6 +24,13 @@ struct metrics_step {
 	int64_t duration_ns;
 };
 
+/* GPUs of the last tick. One that is silent is listed, and neither readable nor down. */
+struct metrics_gpus {
+	size_t listed;   /* by the driver */
+	size_t readable; /* read without an error */
+	size_t down;     /* lost, in error, without a handle, or no longer listed */
+};
+
 struct metrics_input {
 	const char *node, *version;
 	const char *source, *driver, *library; /* source: "nvml"; the others are empty when not told */
@@ -44,6 +51,7 @@ struct metrics_input {
 	struct meter_stats meter;
 	const struct metrics_step *steps;
 	size_t step_count;
+	struct metrics_gpus gpus;
 	size_t silent_gpus, hanging_calls;
 	int64_t silent_ns;                    /* how long a GPU, or the driver, has not answered; 0: all do */
 	const struct alloc_stats *alloc;      /* NULL: nobody looked */

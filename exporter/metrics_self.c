@@ -65,6 +65,28 @@ render_steps(struct render *r, bool durations)
 	}
 }
 
+static void
+render_gpu_counts(struct render *r)
+{
+	const struct metrics_gpus *g = &r->in->gpus;
+	const struct {
+		const char *state;
+		size_t count;
+	} states[] = {{"listed", g->listed}, {"readable", g->readable}, {"down", g->down}};
+
+	render_family(
+		r, "tollgate_exporter_gpus", PROM_GAUGE,
+		"GPUs that the driver lists, those that were read, and those that are down: lost, in error, refused or gone.");
+	for (size_t i = 0; i < ARRAY_LEN(states); i++) {
+		if (!render_sample(r, i, 0, (int64_t)states[i].count, 0))
+			continue;
+		prom_begin(&r->p);
+		prom_label(&r->p, "state", states[i].state);
+		prom_int(&r->p, (int64_t)states[i].count);
+		render_close(r);
+	}
+}
+
 /* What could not be read, and what the meter made of it. */
 static void
 render_meter(struct render *r)
@@ -271,6 +293,7 @@ render_exporter(struct render *r)
 	render_ticks(r);
 	render_steps(r, false);
 	render_steps(r, true);
+	render_gpu_counts(r);
 	render_meter(r);
 	render_dcgm_state(r);
 	if (r->in->labels)

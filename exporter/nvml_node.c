@@ -137,9 +137,19 @@ drain_events(struct nvml_source *s)
 
 /* ---- the list ------------------------------------------------------------------------------------------------------- */
 
-/* A GPU that does not even give its handle is told by the index it had; one never seen has no name to book it under. */
 static void
-list_index(struct nvml_reading *n, uint32_t index)
+add_unnamed(struct gpu_snapshot *into, uint32_t index, const char *why)
+{
+	size_t len = strlen(into->unnamed_reason);
+
+	into->unnamed++;
+	snprintf(into->unnamed_reason + len, sizeof(into->unnamed_reason) - len, "%sGPU %" PRIu32 ": %s",
+	         len ? "; " : "", index, why);
+}
+
+/* A GPU that does not even give its handle is told by the index it had; one never seen has no name to book it under, and is counted. */
+static void
+list_index(struct nvml_reading *n, uint32_t index, struct gpu_snapshot *into)
 {
 	struct nvml_source *s = n->s;
 	struct known_gpu *known = NULL;
@@ -155,9 +165,16 @@ list_index(struct nvml_reading *n, uint32_t index)
 		register_events(s, known);
 		return;
 	}
+	if (n->fault == NVST_SUCCESS) {
+		add_unnamed(into, index, known ? "has the UUID of another GPU" : "too many GPUs since the start");
+		return;
+	}
 	for (size_t i = 0; i < s->gpu_count; i++)
-		if (s->gpus[i]->told.index == (int32_t)index && !s->gpus[i]->told.seen && n->fault != NVST_SUCCESS)
+		if (s->gpus[i]->told.index == (int32_t)index && !s->gpus[i]->told.seen) {
 			tell_down(s, s->gpus[i], n->boot_ns, nvml_status_text(s, n->fault));
+			return;
+		}
+	add_unnamed(into, index, nvml_status_text(s, n->fault));
 }
 
 /* Says who the GPU is, and nothing else of it. */
@@ -195,8 +212,11 @@ nvml_list(struct gpu_source *base, int64_t boot_ns, struct gpu_snapshot *into, s
 	for (size_t i = 0; i < s->gpu_count; i++)
 		s->gpus[i]->told.seen = false;
 	pthread_mutex_unlock(&s->lock);
+	into->listed = count;
+	into->unnamed = 0;
+	into->unnamed_reason[0] = '\0';
 	for (uint32_t i = 0; i < count; i++) {
-		list_index(&n, i);
+		list_index(&n, i, into);
 		if (n.fault == NVST_UNINITIALIZED)
 			return err_set(err, ERR_RETRY, "the NVIDIA library lost its driver: %s",
 			               nvml_status_text(s, n.fault));

@@ -241,6 +241,9 @@ take_list(struct worker *w)
 
 	gpu_snapshot_resize(r->snapshot, w->into->count);
 	r->snapshot->boot_ns = r->boot_ns;
+	r->snapshot->listed = w->into->listed;
+	r->snapshot->unnamed = w->into->unnamed;
+	memcpy(r->snapshot->unnamed_reason, w->into->unnamed_reason, sizeof(r->snapshot->unnamed_reason));
 	r->undone = 0;
 	r->listed = true;
 	for (size_t i = 0; i < w->into->count; i++) {

@@ -40,6 +40,7 @@ struct sampler {
 	int64_t ticks, missed_ticks, failed_readings, tick_duration_ns, last_reading_wall_ns;
 	struct metrics_step steps[STEP_COUNT];
 	int64_t step_began_ns;
+	struct metrics_gpus gpu_counts;
 };
 
 static struct meter *
@@ -132,6 +133,28 @@ note_silent(const struct gpu_snapshot *snap, struct sampler_report *ret)
 		(void)err_set(&ret->silent, ERR_RETRY, "%s", buf_text(&names));
 }
 
+/* Those that answered and cannot be metered. */
+static void
+note_down(const struct gpu_snapshot *snap, struct sampler_report *ret)
+{
+	in_place(buf) struct buf names = {0};
+
+	buf_init(&names, sizeof(ret->down.text) - 1);
+	ret->count = (struct metrics_gpus){.listed = snap->listed, .down = snap->unnamed};
+	for (size_t i = 0; i < snap->count; i++) {
+		const struct gpu_reading *r = &snap->gpus[i];
+
+		ret->count.down += r->down;
+		ret->count.readable += !r->down && !r->silent;
+		if (r->down)
+			buf_printf(&names, "%s%s: %s", names.len ? "; " : "", r->uuid, r->down_reason);
+	}
+	if (names.len > 0)
+		(void)err_set(&ret->down, ERR_RETRY, "%s", buf_text(&names));
+	if (snap->unnamed > 0)
+		(void)err_set(&ret->unnamed, ERR_RETRY, "%s", snap->unnamed_reason);
+}
+
 /* False: there is nothing to meter. Of a library that fails every GPU is silent, and that is metered. */
 static bool
 read_gpus(struct sampler *s, int64_t boot_ns, int64_t wall_ns, struct sampler_report *ret)
@@ -144,6 +167,8 @@ read_gpus(struct sampler *s, int64_t boot_ns, int64_t wall_ns, struct sampler_re
 		s->flagged = true;
 	}
 	ret->gpus = s->snapshot->count;
+	note_down(s->snapshot, ret);
+	s->gpu_counts = ret->count;
 	if (ok) {
 		ret->reading.kind = ERR_NONE;
 		note_silent(s->snapshot, ret);
@@ -386,6 +411,7 @@ publish(struct sampler *s, bool read, int64_t boot_ns)
 	in.process_total_count = meter_process_totals(s->meter, &in.process_totals);
 	in.intruder_count = meter_intruders(s->meter, &in.intruders);
 	meter_stats(s->meter, &in.meter);
+	in.gpus = s->gpu_counts;
 	in.silent_gpus = status.silent;
 	in.silent_ns = status.silent_ns;
 	in.hanging_calls = status.hanging;

@@ -53,15 +53,19 @@ void sampler_use_status(struct sampler *s, struct status *status, const uint8_t 
 
 /* What became of a tick, for the log. */
 struct sampler_report {
-	struct err reading;    /* kind ERR_NONE: the driver answered */
-	struct err silent;     /* kind ERR_NONE: and so did every GPU; else the text names those that did not */
-	struct err storing;    /* kind ERR_NONE: nothing waits for the disk */
-	struct err dcgm;       /* kind ERR_NONE: it tells all that it should, or is not used */
-	struct err kubelet;    /* kind ERR_NONE: it answers, or there never was one */
-	struct err labels;     /* kind ERR_NONE: it tells the labels of its pods, or is not asked */
-	struct err job_files;  /* kind ERR_NONE: none of those that say which job has which GPUs is refused */
-	int64_t clock_step_ns; /* not 0: a new stream began */
-	size_t gpus, gpus_read;
+	struct err reading; /* kind ERR_NONE: the driver answered */
+	struct err silent;  /* kind ERR_NONE: and so did every GPU; else the text names those that did not */
+	struct err down;    /* kind ERR_NONE: no GPU is down; else the text names those that are, and why */
+	struct err
+		unnamed; /* kind ERR_NONE: every GPU that the driver lists has told its UUID; else which ones have not, and why */
+	struct err storing;     /* kind ERR_NONE: nothing waits for the disk */
+	struct err dcgm;        /* kind ERR_NONE: it tells all that it should, or is not used */
+	struct err kubelet;     /* kind ERR_NONE: it answers, or there never was one */
+	struct err labels;      /* kind ERR_NONE: it tells the labels of its pods, or is not asked */
+	struct err job_files;   /* kind ERR_NONE: none of those that say which job has which GPUs is refused */
+	int64_t clock_step_ns;  /* not 0: a new stream began */
+	size_t gpus, gpus_read; /* ever listed; of these, those that answered, be it that they are down */
+	struct metrics_gpus count;
 };
 void sampler_tick(struct sampler *s, int64_t boot_ns, int64_t wall_ns, struct sampler_report *ret);
 /* Closes the open interval and hands it over. */

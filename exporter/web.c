@@ -262,16 +262,31 @@ web_stop(struct web *w)
 	mem_free(w);
 }
 
+/* Why there is no GPU to meter; the lock is held. */
+static void
+say_none_is_read(struct web *w, const struct sampler_report *r)
+{
+	bool down = r->down.kind != ERR_NONE, unnamed = r->unnamed.kind != ERR_NONE;
+
+	if (down || unnamed)
+		snprintf(w->why, sizeof(w->why), "none of the %zu GPUs can be read: %.480s%s%.480s", r->count.listed,
+		         down ? r->down.text : "", down && unnamed ? "; " : "", unnamed ? r->unnamed.text : "");
+	else if (r->gpus > 0)
+		snprintf(w->why, sizeof(w->why), "none of the %zu GPUs answers", r->gpus);
+	else
+		snprintf(w->why, sizeof(w->why), "the driver lists no GPU");
+}
+
 void
 web_note(struct web *w, int64_t boot_ns, const struct sampler_report *r)
 {
 	pthread_mutex_lock(&w->lock);
 	w->last_tick_boot_ns = boot_ns;
-	w->ready = r->reading.kind == ERR_NONE && (r->gpus_read > 0 || r->gpus == 0);
+	w->ready = r->reading.kind == ERR_NONE && r->count.readable > 0;
 	if (r->reading.kind != ERR_NONE)
 		snprintf(w->why, sizeof(w->why), "%s", r->reading.text);
 	else if (!w->ready)
-		snprintf(w->why, sizeof(w->why), "none of the %zu GPUs answers", r->gpus);
+		say_none_is_read(w, r);
 	pthread_mutex_unlock(&w->lock);
 }
 

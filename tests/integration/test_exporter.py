@@ -210,6 +210,60 @@ class AHangingDriver(Case):
             self.assertEqual(int(s.sql(count)[0][0]), spooled, "the last batch was sent too")
 
 
+class GpusThatCannotBeRead(Case):
+    REFUSED = {"name": "nvmlDeviceGetHandleByIndex_v2", "status": 4}
+    DOWN, BACK, XID = "a GPU is down", "a GPU that was down is read again", "a GPU reports a critical error (XID)"
+
+    def gpus(self, n):
+        return {state: int(v) for state, v in re.findall(r'^tollgate_exporter_gpus\{state="(\w+)"\} (\d+)$', n.get("/metrics").text(), re.M)}
+
+    def test_a_gpu_whose_handle_is_refused_is_counted_and_named_in_the_log_once(self):
+        n = self.node(scenario({**self.REFUSED, "gpu": 1}), "--sample-interval", "200ms")
+        n.serves()
+        n.wait_metric("tollgate_exporter_ticks_total", lambda v: v >= 4)
+        self.assertEqual(self.gpus(n), {"listed": 3, "readable": 2, "down": 1})
+        self.assertEqual(n.get("/readyz").status, 200)
+        self.assertEqual(n.stop(), 0, n.words())
+        self.assertEqual(n.logged().count("the driver lists GPUs that it does not let be read"), 1, n.logged())
+        self.assertIn("GPU 1: no permission", n.logged())
+        self.assertNotIn("every GPU that the driver lists can be named", n.logged())
+
+    def test_a_node_whose_gpus_are_all_refused_is_not_ready(self):
+        n = self.node(scenario(self.REFUSED, gpus=2))
+        n.serves()
+        n.wait_metric("tollgate_exporter_ticks_total", lambda v: v >= 1)
+        stack.wait_for("the reason", lambda: "can be read" in n.get("/readyz").json()["detail"], n)
+        self.problem(n.get("/readyz"), "none of the 2 GPUs can be read: GPU 0: no permission; GPU 1: no permission")
+        self.assertEqual(n.get("/healthz").status, 200)
+        self.assertEqual(self.gpus(n), {"listed": 2, "readable": 0, "down": 2})
+
+    def test_a_gpu_that_goes_down_and_comes_back_and_its_xid_are_one_line_each(self):
+        world = scenario(gpus=2, faults=[{"gpu": 1, "at": "4s", "until": "8s", "lost": True}], xids=[{"gpu": 1, "at": "3500ms", "xid": 79}])
+        n = self.node(world, "--sample-interval", "200ms")
+        n.serves()
+        stack.wait_for("the GPU to be back", lambda: self.BACK in n.logged(), n)
+        self.assertEqual(self.gpus(n), {"listed": 2, "readable": 2, "down": 0})
+        self.assertEqual(n.stop(), 0, n.words())
+        log = n.logged()
+        self.assertEqual([log.count(words) for words in (self.DOWN, self.BACK, self.XID)], [1, 1, 1], log)
+        self.assertRegex(log, r'level=warn .*a GPU is down.* gpu=GPU-\S+ index=1 reason="GPU is lost"')
+        self.assertRegex(log, r"level=warn .*\(XID\).* index=1 xid=79 count=1")
+
+    def test_a_node_whose_gpus_are_all_down_is_not_ready_until_one_is_back(self):
+        broken = {"name": "nvmlDeviceGetMigMode", "status": 16}
+        n = self.node(scenario(broken, gpus=2))
+        n.serves()
+        stack.wait_for("the reason", lambda: "can be read" in n.get("/readyz").json()["detail"], n)
+        self.problem(n.get("/readyz"), "none of the 2 GPUs can be read: GPU-")
+        self.problem(n.get("/readyz"), ": GPU requires a reset")
+        self.assertEqual(n.get("/healthz").status, 200)
+        self.assertEqual(self.gpus(n), {"listed": 2, "readable": 0, "down": 2})
+        n = self.node(scenario({**broken, "until": "3s"}, gpus=2))
+        stack.wait_for("/readyz to be well again", lambda: stack.answers(n.url + "/readyz"), n)
+        self.assertEqual(n.stop(), 0, n.words())
+        self.assertEqual(n.logged().count(self.DOWN), n.logged().count(self.BACK), n.logged())
+
+
 class WhoMayReadIt(Case):
     def setUp(self):
         super().setUp()

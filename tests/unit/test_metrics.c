@@ -277,6 +277,7 @@ fixture_init(struct fixture *f)
 		.workloads = f->workloads,
 		.workload_count = 2,
 		.workload_stats = &f->workload_stats,
+		.gpus = {.listed = 5, .readable = 3, .down = 1},
 		.silent_gpus = 1,
 		.hanging_calls = 1,
 		.silent_ns = 12500000000,

@@ -207,6 +207,39 @@ a_gpu_that_is_no_longer_listed_is_down_and_keeps_its_place(void **state)
 	assert_non_null(strstr(err.text, "65 GPUs"));
 }
 
+/* It has no UUID to be booked under, and is counted for as long as that is so. */
+static void
+a_gpu_that_never_gave_a_handle_is_counted_with_its_reason(void **state)
+{
+	(void)state;
+	simnode_init(&node, "name: o\ngpus: [{model: NVIDIA L40S, memory_mib: 46068, count: 3}]\n"
+	                    "calls: [{name: nvmlDeviceGetHandleByIndex_v2, gpu: 1, until: 2s, status: 4}, "
+	                    "{name: nvmlDeviceGetUUID, gpu: 2, until: 2s, status: 999}]\n");
+	simnode_read(&node, S, 0);
+	assert_int_equal(node.snapshot->listed, 3);
+	assert_int_equal(node.snapshot->count, 1);
+	assert_int_equal(node.snapshot->unnamed, 2);
+	assert_string_equal(node.snapshot->unnamed_reason, "GPU 1: no permission; GPU 2: unknown error");
+	assert_false(simnode_read(&node, 2 * S, 2)->down);
+	assert_int_equal(node.snapshot->listed, 3);
+	assert_int_equal(node.snapshot->unnamed, 0);
+	assert_string_equal(node.snapshot->unnamed_reason, "");
+}
+
+static void
+a_driver_that_lists_no_gpu_is_read_as_such(void **state)
+{
+	struct err err;
+
+	(void)state;
+	simnode_init(&node, "name: o\ngpus: [{model: NVIDIA L40S, memory_mib: 46068}]\n");
+	simnode_nvml(&node)->api.nvmlDeviceGetCount_v2 = tell_number;
+	number = 0;
+	assert_true(simnode_try_read(&node, S, &err));
+	assert_int_equal(node.snapshot->listed, 0);
+	assert_int_equal(node.snapshot->count, 0);
+}
+
 /* Drivers answer either status for a slot without an instance. */
 static void
 a_mig_slot_that_is_an_invalid_argument_is_empty_and_the_others_are_read(void **state)
@@ -384,6 +417,8 @@ main(void)
 		cmocka_unit_test_teardown(any_function_may_fail_in_any_way, end_node),
 		cmocka_unit_test_teardown(one_gpu_that_fails_leaves_the_others_alone, end_node),
 		cmocka_unit_test_teardown(a_gpu_that_is_no_longer_listed_is_down_and_keeps_its_place, end_node),
+		cmocka_unit_test_teardown(a_gpu_that_never_gave_a_handle_is_counted_with_its_reason, end_node),
+		cmocka_unit_test_teardown(a_driver_that_lists_no_gpu_is_read_as_such, end_node),
 		cmocka_unit_test_teardown(a_mig_slot_that_is_an_invalid_argument_is_empty_and_the_others_are_read,
 	                                  end_node),
 		cmocka_unit_test_teardown(an_instance_that_goes_while_it_is_read_leaves_the_others, end_node),
