@@ -20,6 +20,10 @@ struct layout {
 	uint64_t hash;
 	uint64_t asked; /* for which the worker looked again, or will */
 	int64_t asked_boot_ns;
+	uint64_t looking;     /* what was asked when the look under way began */
+	uint64_t looked;      /* for which the view was found; 0: for none */
+	size_t unlisted;      /* of its instances */
+	char first[GPU_TEXT]; /* the UUID of the first one */
 };
 
 struct dcgm {
@@ -39,6 +43,8 @@ struct dcgm {
 	int64_t boot_ns;         /* of the round */
 	int64_t deadline_ns;     /* of waiting for it, on the monotonic clock */
 	uint32_t look;           /* instances of these GPUs are to be found again, by bit */
+	bool look_for_more;      /* instances that were not listed are to be looked for; those that are watched go on */
+	bool untold;             /* the engine does not tell of any instance, and its trouble says why */
 	bool mismatch;           /* a simulator on one side */
 	struct dcgm_view *view;  /* what the last round brought */
 	struct layout layouts[DCGM_DEVICES_MAX];
@@ -77,7 +83,7 @@ of_no_layout(const struct dcgm *d, uint32_t looked)
 {
 	const struct dcgm_view *now = d->engine.view;
 
-	for (size_t i = 0; looked && i < now->gpu_count; i++)
+	for (size_t i = 0; i < now->gpu_count; i++)
 		if (i >= d->view->gpu_count || strcmp(now->gpus[i].uuid, d->view->gpus[i].uuid) != 0)
 			looked |= 1u << i;
 	return looked;
@@ -108,9 +114,20 @@ publish(struct dcgm *d, uint32_t looked, const struct err *failure)
 	} else {
 		d->view->gpu_count = d->view->count = 0;
 	}
-	d->look &= ~unknown; /* that was said of the view before */
-	for (size_t i = 0; i < DCGM_DEVICES_MAX; i++)
-		d->layouts[i].known &= !(unknown >> i & 1);
+	d->untold = e->connected && e->instances_untold;
+	for (size_t i = 0; i < DCGM_DEVICES_MAX; i++) {
+		struct layout *l = &d->layouts[i];
+
+		if (!(unknown >> i & 1))
+			continue;
+		l->known = false;
+		l->looked = e->connected && (looked >> i & 1) ? l->looking : 0;
+		if (!e->connected)
+			l->unlisted = 0;
+		/* a layout that came while the worker looked was asked for of the view before */
+		if (l->asked == l->looking || !e->connected)
+			d->look &= ~(1u << i);
+	}
 }
 
 /* Rule 7. */
@@ -126,12 +143,13 @@ leave(struct dcgm *d, int64_t boot_ns)
 
 /* One round, without the lock. False, with a reason: there is no engine. */
 static bool
-work(struct dcgm *d, int64_t boot_ns, uint32_t look, bool *ret_opened, struct err *err)
+work(struct dcgm *d, int64_t boot_ns, uint32_t look, bool look_for_more, bool *ret_opened, struct err *err)
 {
 	struct dcgm_engine *e = &d->engine;
 
 	*ret_opened = !e->connected;
-	if (!(e->connected ? (look == 0 || dcgm_engine_look(e, look, err)) : dcgm_engine_open(e, &d->options, err)) ||
+	if (!(e->connected ? ((look == 0 && !look_for_more) || dcgm_engine_look(e, look, err))
+	                   : dcgm_engine_open(e, &d->options, err)) ||
 	    !dcgm_engine_read(e, boot_ns, err)) {
 		leave(d, boot_ns);
 		return false;
@@ -146,13 +164,16 @@ take_round(struct dcgm *d)
 	uint64_t round = d->round;
 	int64_t boot_ns = d->boot_ns;
 	uint32_t look = d->look;
-	bool opened = false, ok;
+	bool look_for_more = d->look_for_more, opened = false, ok;
 	struct err err = {0};
 
 	d->look = 0;
+	d->look_for_more = false;
+	for (size_t i = 0; i < DCGM_DEVICES_MAX; i++)
+		d->layouts[i].looking = d->layouts[i].asked;
 	if (d->engine.connected || boot_ns >= d->retry_boot_ns) {
 		pthread_mutex_unlock(&d->lock);
-		ok = work(d, boot_ns, look, &opened, &err);
+		ok = work(d, boot_ns, look, look_for_more, &opened, &err);
 		pthread_mutex_lock(&d->lock);
 		d->status.connections += ok && opened;
 		d->status.failures += !ok;
@@ -286,6 +307,26 @@ dcgm_begin(struct dcgm *d, int64_t boot_ns)
 	pthread_mutex_unlock(&d->lock);
 }
 
+/* Rule 5. Those of a layout for which the worker has not looked yet are not missing. */
+static void
+tell_unlisted(const struct dcgm *d, struct dcgm_status *ret)
+{
+	const char *first = NULL;
+
+	for (size_t i = 0; i < d->view->gpu_count; i++) {
+		const struct layout *l = &d->layouts[i];
+
+		if (!l->known || l->unlisted == 0)
+			continue;
+		ret->unlisted += l->unlisted;
+		first = first ? first : l->first;
+	}
+	if (first && !d->untold)
+		(void)err_set(&ret->not_listed, ERR_RETRY,
+		              "DCGM does not list %zu of the MIG instances that NVML lists, first %s", ret->unlisted,
+		              first);
+}
+
 void
 dcgm_status(struct dcgm *d, struct dcgm_status *ret)
 {
@@ -294,6 +335,7 @@ dcgm_status(struct dcgm *d, struct dcgm_status *ret)
 	pthread_mutex_lock(&d->lock);
 	hangs = d->brought != d->round && d->boot_ns - d->brought_boot_ns > VALUE_TICKS * d->options.sample_interval_ns;
 	*ret = d->status;
+	tell_unlisted(d, ret);
 	if (d->mismatch)
 		(void)err_set(&ret->trouble, ERR_FATAL, "of DCGM and NVML one is a simulator and the other is not");
 	else if (hangs)
@@ -334,29 +376,39 @@ find_entity(const struct dcgm_view *v, size_t gpu, int32_t gi, int32_t ci)
 	return NULL;
 }
 
-static bool
-has_all_instances(const struct dcgm_view *v, size_t gpu, const struct gpu_reading *r)
+static void
+count_unlisted(const struct dcgm_view *v, size_t gpu, const struct gpu_reading *r, struct layout *l)
 {
-	for (size_t i = 0; i < r->instance_count; i++)
-		if (!find_entity(v, gpu, r->instances[i].gi, r->instances[i].ci))
-			return false;
-	return true;
+	l->unlisted = 0;
+	for (size_t i = 0; i < r->instance_count; i++) {
+		if (find_entity(v, gpu, r->instances[i].gi, r->instances[i].ci))
+			continue;
+		if (l->unlisted++ == 0)
+			memcpy(l->first, r->instances[i].uuid, sizeof(l->first));
+	}
 }
 
-/* Rule 5. */
+/* Rule 5. A view in which instances are missing may be of another layout, unless it was asked for because of this one. */
 static bool
 is_of_this_layout(struct dcgm *d, size_t gpu, const struct gpu_reading *r)
 {
 	struct layout *l = &d->layouts[gpu];
 	uint64_t hash = layout_hash(r);
+	bool is_late = l->asked == hash && d->boot_ns - l->asked_boot_ns >= LOOK_PAUSE_NS;
 
-	if (!l->known && has_all_instances(d->view, gpu, r)) {
+	count_unlisted(d->view, gpu, r, l);
+	if (!l->known && (l->unlisted == 0 || l->looked == hash)) {
 		l->known = true;
 		l->hash = l->asked = hash;
 	}
-	if (l->known && l->hash == hash)
+	if (l->known && l->hash == hash) {
+		if (l->unlisted > 0 && is_late) {
+			d->look_for_more = true;
+			l->asked_boot_ns = d->boot_ns;
+		}
 		return true;
-	if (l->asked != hash || d->boot_ns - l->asked_boot_ns >= LOOK_PAUSE_NS) {
+	}
+	if (l->asked != hash || is_late) {
 		d->look |= 1u << gpu;
 		l->asked = hash;
 		l->asked_boot_ns = d->boot_ns;
@@ -458,7 +510,9 @@ add(struct dcgm *d, bool prefer, struct gpu_reading *r)
 
 	while (gpu < d->view->gpu_count && strcmp(d->view->gpus[gpu].uuid, r->uuid) != 0)
 		gpu++;
-	if (gpu == d->view->gpu_count || !is_of_this_layout(d, gpu, r))
+	if (gpu < d->view->gpu_count && r->down)
+		d->layouts[gpu].unlisted = 0;
+	if (gpu == d->view->gpu_count || r->down || !is_of_this_layout(d, gpu, r))
 		return;
 	add_whole(d, prefer, find_entity(d->view, gpu, -1, -1), r);
 	for (size_t i = 0; i < r->instance_count; i++)
@@ -472,7 +526,7 @@ dcgm_add(struct dcgm *d, bool prefer, bool simulated, struct gpu_reading *r)
 	while (d->brought != d->round && !d->late && wait_until(d, d->deadline_ns))
 		;
 	d->mismatch = d->status.up && d->status.simulated != simulated;
-	if (!r->down && !d->mismatch)
+	if (!d->mismatch)
 		add(d, prefer, r);
 	pthread_mutex_unlock(&d->lock);
 }

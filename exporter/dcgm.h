@@ -7,8 +7,9 @@
  *  2. a value counts for two ticks from the one that brought it; a value whose stamp stands still was not brought again
  *  3. blank numbers are ABSENT, whatever their status says
  *  4. a share above the whole is the whole, and is counted
- *  5. GPUs are matched by UUID, instances by NVML's ids, and only while NVML's layout is the one for which DCGM was asked for its
- *     instances. Another layout lets the worker ask again
+ *  5. GPUs are matched by UUID, instances by NVML's ids, each for itself, and only while NVML's layout is the one for which DCGM was
+ *     asked for its instances. Another layout lets the worker ask again. An instance that DCGM does not list then has no values, is
+ *     counted, and is asked for again every ten seconds; the others of its GPU have theirs
  *  6. what can be watched together is watched together; a group that is refused is halved until those that fail are alone
  *  7. an engine that fails is left, and tried again after 1 s, then 2 s, up to a minute
  *  8. DCGM's power of an instance is the whole board's, so power is never asked for */
@@ -47,12 +48,14 @@ void dcgm_add(struct dcgm *d, bool prefer, bool simulated, struct gpu_reading *r
 struct dcgm_status {
 	bool up; /* values can be had */
 	bool simulated;
-	struct err trouble; /* kind ERR_NONE: none. Why there are no values, or not all */
+	struct err trouble;    /* kind ERR_NONE: none. Why there are no values, or not all */
+	struct err not_listed; /* kind ERR_NONE: no instance is missing, or the trouble says why all are */
 	char version[GPU_TEXT];
 	int64_t connections, failures; /* of the engine */
 	int64_t late;                  /* ticks whose values came too late, or not */
 	int64_t clamped;               /* rule 4 */
 	size_t watched, refused;       /* GPUs and instances, by rule 6 */
+	size_t unlisted;               /* instances that NVML lists and DCGM does not, by rule 5 */
 };
 void dcgm_status(struct dcgm *d, struct dcgm_status *ret);
 

@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/time.h"
 
@@ -107,6 +108,20 @@ embed(struct dcgm_engine *e)
 	return status;
 }
 
+/* An engine opens the GPUs for administration. To a user who may not, DCGM says "initialization error", or that it requires root. */
+static bool
+fail_embedded(const struct dcgm_engine *e, int status, struct err *err)
+{
+	if ((status == DCST_INIT_ERROR || status == DCST_REQUIRES_ROOT) && geteuid() != 0)
+		return err_set(
+			err, ERR_DENIED,
+			"DCGM needs root for an engine in this process, which runs as uid %u (%s): start the exporter as root "
+			"(--user leaves root once the engine runs), or name a running host engine with --dcgm-host",
+			(unsigned)geteuid(), dcgm_status_text(e, status));
+	return err_set(err, ERR_RETRY, "DCGM does not start an engine in this process: %s",
+	               dcgm_status_text(e, status));
+}
+
 static bool
 begin_engine(struct dcgm_engine *e, const char *host, struct err *err)
 {
@@ -122,8 +137,7 @@ begin_engine(struct dcgm_engine *e, const char *host, struct err *err)
 	if (host)
 		return err_set(err, ERR_RETRY, "DCGM's host engine at %s does not answer: %s", host,
 		               dcgm_status_text(e, status));
-	return err_set(err, ERR_RETRY, "DCGM does not start an engine in this process: %s",
-	               dcgm_status_text(e, status));
+	return fail_embedded(e, status, err);
 }
 
 /* From "version:4.2.3;arch:x86_64;...". */

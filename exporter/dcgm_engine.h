@@ -80,9 +80,10 @@ struct dcgm_engine {
 	struct dcgm_view *view, *spare; /* the spare one is for looking again */
 	struct dcgm_watch watches[DCGM_GROUPS_MAX];
 	size_t watch_count;
-	unsigned names;     /* of groups, so that each is another */
-	size_t refused;     /* entities */
-	struct err lacking; /* kind ERR_NONE: nothing. The first reason why not all is watched */
+	unsigned names;        /* of groups, so that each is another */
+	size_t refused;        /* entities */
+	bool instances_untold; /* of MIG; lacking says why */
+	struct err lacking;    /* kind ERR_NONE: nothing. The first reason why not all is watched */
 	int64_t clamped;
 	struct dcgm_field_value *answers; /* DCGM_ANSWERS of them */
 };

@@ -147,6 +147,7 @@ find_instances(struct dcgm_engine *e, struct err *err)
 	                                            : DCST_NOT_SUPPORTED;
 	if (dcgm_is_lost(status))
 		return fail(e, status, "does not list MIG instances", err);
+	e->instances_untold = status != DCST_OK && status != DCST_NOT_SUPPORTED;
 	if (status == DCST_REQUIRES_ROOT)
 		note_lacking(e, "DCGM's engine must run as root to tell of MIG instances", status);
 	else if (status != DCST_OK && status != DCST_NOT_SUPPORTED)

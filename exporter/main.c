@@ -72,7 +72,7 @@ struct daemon {
 	char storing[sizeof(((struct err *)0)->text)], kubelet[sizeof(((struct err *)0)->text)];
 	char recording[sizeof(((struct err *)0)->text)], dcgm_trouble[sizeof(((struct err *)0)->text)];
 	char job_files[sizeof(((struct err *)0)->text)], labels_trouble[sizeof(((struct err *)0)->text)];
-	char unnamed[sizeof(((struct err *)0)->text)];
+	char unnamed[sizeof(((struct err *)0)->text)], dcgm_lists[sizeof(((struct err *)0)->text)];
 	bool answered; /* the driver, once at least */
 };
 
@@ -424,6 +424,8 @@ note_report(struct daemon *d, const struct sampler_report *r)
 	     "every GPU that the driver lists can be named");
 	note(d->dcgm_trouble, &r->dcgm, "DCGM does not tell all that it could, NVML's values stay",
 	     "DCGM tells all that it can");
+	note(d->dcgm_lists, &r->dcgm_lists, "MIG instances are not known to DCGM, NVML's values of them stay",
+	     "DCGM lists every MIG instance");
 	note_storing(d, r);
 	note(d->kubelet, &r->kubelet, "the kubelet does not tell who has which device, its last answer holds",
 	     "the kubelet answers again");

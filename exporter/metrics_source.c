@@ -170,4 +170,7 @@ render_dcgm_state(struct render *r)
 	render_single(r, "tollgate_exporter_dcgm_refused", PROM_GAUGE,
 	              "GPUs, GPU instances and compute instances that DCGM refuses to profile.", (int64_t)d->refused,
 	              0);
+	render_single(r, "tollgate_exporter_dcgm_unlisted_instances", PROM_GAUGE,
+	              "MIG instances that NVML lists and DCGM does not: their activity is not measured by it.",
+	              (int64_t)d->unlisted, 0);
 }

@@ -463,6 +463,7 @@ sampler_tick(struct sampler *s, int64_t boot_ns, int64_t wall_ns, struct sampler
 	if (s->options.dcgm) {
 		dcgm_status(s->options.dcgm, &s->dcgm);
 		ret->dcgm = s->dcgm.trouble;
+		ret->dcgm_lists = s->dcgm.not_listed;
 	}
 	end_step(s, STEP_GPUS, "gpus", ret->reading.kind == ERR_NONE && ret->silent.kind == ERR_NONE);
 	if (read)

@@ -57,9 +57,10 @@ struct sampler_report {
 	struct err silent;  /* kind ERR_NONE: and so did every GPU; else the text names those that did not */
 	struct err down;    /* kind ERR_NONE: no GPU is down; else the text names those that are, and why */
 	struct err
-		unnamed; /* kind ERR_NONE: every GPU that the driver lists has told its UUID; else which ones have not, and why */
+		unnamed; /* kind ERR_NONE: every GPU that is listed told its UUID; else which ones did not, and why */
 	struct err storing;     /* kind ERR_NONE: nothing waits for the disk */
 	struct err dcgm;        /* kind ERR_NONE: it tells all that it should, or is not used */
+	struct err dcgm_lists;  /* kind ERR_NONE: it lists every MIG instance, or is not used */
 	struct err kubelet;     /* kind ERR_NONE: it answers, or there never was one */
 	struct err labels;      /* kind ERR_NONE: it tells the labels of its pods, or is not asked */
 	struct err job_files;   /* kind ERR_NONE: none of those that say which job has which GPUs is refused */

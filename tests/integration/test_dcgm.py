@@ -26,13 +26,15 @@ prices:
 SCENARIO = {
     "name": "profiled",
     "gpus": [
-        {"model": "NVIDIA A100-SXM4-80GB", "memory_mib": 81920, "mig": ["3g.40gb", "1g.10gb"]},
+        {"model": "NVIDIA A100-SXM4-80GB", "memory_mib": 81920, "mig": ["3g.40gb", "1g.10gb", "1g.10gb"]},
         {"model": "Tesla P100-PCIE-16GB", "memory_mib": 16280, "dcp": False},
     ],
     "processes": [
         {"pid": 5001, "gpu": 0, "instance": 0, "sm": 60, "memory_mib": 1024, "pod": {"namespace": "acme-training", "name": "m-0"}},
         {"pid": 5002, "gpu": 0, "instance": 1, "sm": 25, "memory_mib": 1024, "pod": {"namespace": "acme-training", "name": "m-1"}},
+        {"pid": 5003, "gpu": 0, "instance": 2, "sm": 25, "memory_mib": 1024, "pod": {"namespace": "acme-training", "name": "m-2"}},
     ],
+    "dcgm": {"unlisted": [{"gpu": 0, "instance": 2}]},
 }
 DCGM = os.path.join(BUILD, "sim", "libdcgm.so.4")
 USED = re.compile(r'^tollgate_workload_gpu_seconds_total\{.*pod="m-1".*state="used"\} (\S+)$', re.M)
@@ -83,6 +85,13 @@ class Profiled(unittest.TestCase):
 
     def test_the_log_has_one_line_of_the_gpu_that_cannot_be_profiled(self):
         self.assertEqual(self.words.count("DCGM does not profile"), 1, self.words)
+
+    def test_an_instance_that_dcgm_does_not_list_is_counted_said_once_and_unmeasured_alone(self):
+        self.assertIn("tollgate_exporter_dcgm_unlisted_instances 1", self.page)
+        self.assertEqual(self.words.count("DCGM does not list 1 of the MIG instances that NVML lists, first MIG-"), 1, self.words)
+        h = self.hours("m-2")
+        self.assertEqual((h["used"], h["idle"]), (0, 0))
+        self.assertGreater(h["unmeasured"], 0)
 
 
 class Start(unittest.TestCase):

@@ -168,6 +168,97 @@ an_instance_made_anew_under_the_same_ids_begins_anew(void **state)
 	assert_true(is_by_dcgm(r, GPU_KIND_ACTIVITY));
 }
 
+/* ---- instances that DCGM does not list ------------------------------------------------------------------------------- */
+
+#define THREE_OF_WHICH_ONE_IS_NOT_LISTED(until)                                                        \
+	"dcgm: {unlisted: [{gpu: 0, instance: 1" until "}]}\n"                                         \
+	"gpus:\n  - model: NVIDIA A100-SXM4-80GB\n    memory_mib: 81920\n"                             \
+	"    mig: [{profile: 3g.40gb, gi: 1}, {profile: 2g.20gb, gi: 5}, {profile: 1g.10gb, gi: 9}]\n" \
+	"processes:\n"                                                                                 \
+	"  - {pid: 10, gpu: 0, instance: 0, sm: 80}\n"                                                 \
+	"  - {pid: 11, gpu: 0, instance: 1, sm: 30}\n"                                                 \
+	"  - {pid: 12, gpu: 0, instance: 2, sm: 20}\n"
+
+static void
+an_instance_that_dcgm_does_not_list_costs_the_others_nothing(void **state)
+{
+	const struct gpu_reading *r = NULL;
+
+	(void)state;
+	dcgmnode_init(&node, "name: d\n" THREE_OF_WHICH_ONE_IS_NOT_LISTED(""));
+	for (int t = 0; t < 5; t++)
+		r = dcgmnode_read(&node, t * S, 0);
+	/* also while it is looked for again */
+	for (int t = 5; t < 40; t++) {
+		r = dcgmnode_read(&node, t * S, 0);
+		if (dcgmnode_instance(r, 1, 0)->active_ppm != 80 * PERCENT ||
+		    dcgmnode_instance(r, 9, 0)->active_ppm != 20 * PERCENT)
+			fail_msg("at %d s: %" PRId64 " and %" PRId64 " ppm", t, dcgmnode_instance(r, 1, 0)->active_ppm,
+			         dcgmnode_instance(r, 9, 0)->active_ppm);
+		assert_int_equal(dcgmnode_instance(r, 5, 0)->active_ppm, ABSENT);
+		assert_int_equal(status().unlisted, 1);
+	}
+	assert_int_equal(status().failures, 0);
+	assert_non_null(strstr(status().not_listed.text,
+	                       "DCGM does not list 1 of the MIG instances that NVML lists, first MIG-"));
+	assert_non_null(strstr(status().not_listed.text, dcgmnode_instance(r, 5, 0)->uuid));
+}
+
+static void
+an_instance_that_dcgm_lists_later_is_measured_from_then_on(void **state)
+{
+	const struct gpu_reading *r = NULL;
+
+	(void)state;
+	dcgmnode_init(&node, "name: d\n" THREE_OF_WHICH_ONE_IS_NOT_LISTED(", until: 20s"));
+	for (int t = 0; t < 40; t++)
+		r = dcgmnode_read(&node, t * S, 0);
+	assert_int_equal(dcgmnode_instance(r, 1, 0)->active_ppm, 80 * PERCENT);
+	assert_int_equal(dcgmnode_instance(r, 5, 0)->active_ppm, 30 * PERCENT);
+	assert_int_equal(status().unlisted, 0);
+	assert_int_equal(status().not_listed.kind, ERR_NONE);
+}
+
+/* Two troubles are two sentences, so that neither makes the other one new. */
+static void
+an_instance_that_is_not_listed_is_said_beside_what_else_is_lacking(void **state)
+{
+	(void)state;
+	dcgmnode_init(&node, "name: d\ndcgm: {unlisted: [{gpu: 0, instance: 0}]}\ngpus:\n"
+	                     "  - {model: NVIDIA A100-SXM4-80GB, memory_mib: 81920, mig: [3g.40gb]}\n"
+	                     "  - {model: Tesla P100-PCIE-16GB, memory_mib: 16280, dcp: false}\n");
+	for (int t = 0; t < 5; t++)
+		dcgmnode_read(&node, t * S, 0);
+	assert_non_null(strstr(status().trouble.text, "DCGM does not profile GPU-"));
+	assert_null(strstr(status().trouble.text, "list"));
+	assert_int_equal(status().not_listed.kind, ERR_RETRY);
+}
+
+/* What the layout before had under the same ids does not count, with one that is not listed as without. */
+static void
+another_layout_is_not_read_from_the_view_of_the_one_before(void **state)
+{
+	const struct gpu_reading *r = NULL;
+
+	(void)state;
+	dcgmnode_init(&node,
+	              "name: d\ndcgm: {unlisted: [{gpu: 0, instance: 1}]}\ngpus:\n"
+	              "  - model: NVIDIA A100-SXM4-80GB\n    memory_mib: 81920\n"
+	              "    mig: [{profile: 3g.40gb, gi: 1}, {profile: 2g.20gb, gi: 5}]\n"
+	              "    repartition: [{at: 10s, mig: [{profile: 3g.40gb, gi: 1}, {profile: 1g.10gb, gi: 5}]}]\n"
+	              "processes:\n  - {pid: 10, gpu: 0, instance: 0, sm: 80, end: 10s}\n");
+	for (int t = 0; t < 10; t++)
+		r = dcgmnode_read(&node, t * S, 0);
+	assert_int_equal(dcgmnode_instance(r, 1, 0)->active_ppm, 80 * PERCENT);
+	for (int t = 10; t < 25; t++) {
+		r = dcgmnode_read(&node, t * S, 0);
+		if (dcgmnode_instance(r, 1, 0)->active_ppm > 0)
+			fail_msg("at %d s: %" PRId64 " ppm", t, dcgmnode_instance(r, 1, 0)->active_ppm);
+	}
+	assert_int_equal(dcgmnode_instance(r, 1, 0)->active_ppm, 0);
+	assert_int_equal(status().unlisted, 1);
+}
+
 /* ---- whole GPUs ----------------------------------------------------------------------------------------------------- */
 
 static void
@@ -343,6 +434,10 @@ main(void)
 		cmocka_unit_test_teardown(shares_above_the_whole_are_the_whole_and_counted, end_node),
 		cmocka_unit_test_teardown(power_and_energy_stay_the_boards, end_node),
 		cmocka_unit_test_teardown(an_instance_made_anew_under_the_same_ids_begins_anew, end_node),
+		cmocka_unit_test_teardown(an_instance_that_dcgm_does_not_list_costs_the_others_nothing, end_node),
+		cmocka_unit_test_teardown(an_instance_that_dcgm_lists_later_is_measured_from_then_on, end_node),
+		cmocka_unit_test_teardown(an_instance_that_is_not_listed_is_said_beside_what_else_is_lacking, end_node),
+		cmocka_unit_test_teardown(another_layout_is_not_read_from_the_view_of_the_one_before, end_node),
 		cmocka_unit_test_teardown(a_gpu_without_counters_in_nvml_gets_all_of_dcgms, end_node),
 		cmocka_unit_test_teardown(nvmls_counters_are_as_good_as_dcgms_unless_dcgm_is_wanted, end_node),
 		cmocka_unit_test_teardown(a_gpu_that_is_down_gets_nothing, end_node),

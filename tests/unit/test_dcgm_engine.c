@@ -6,6 +6,8 @@
 
 #include <pthread.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "common/time.h"
@@ -288,6 +290,76 @@ a_simulated_engine_adds_nothing_to_real_readings(void **state)
 	assert_non_null(strstr(status().trouble.text, "simulator"));
 }
 
+/* ---- an engine in the process of a user -------------------------------------------------------------------------------- */
+
+/* Opens DCGM as another user than root, in a child, and gives what it says; "": it opened. */
+static void
+open_as_user(char *said, size_t size)
+{
+	int fds[2], status;
+	ssize_t n;
+	pid_t pid;
+
+	assert_int_equal(chmod(node.node.dir, 0755), 0);
+	assert_int_equal(chmod(node.node.scenario, 0644), 0);
+	assert_int_equal(pipe(fds), 0);
+	pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		struct err err = {0};
+
+		if (geteuid() == 0 && setresuid(65534, 65534, 65534) != 0)
+			_exit(1);
+		if (dcgmnode_try_open(&node, &err))
+			err.text[0] = '\0';
+		_exit(write(fds[1], err.text, sizeof(err.text)) == (ssize_t)sizeof(err.text) ? 0 : 1);
+	}
+	close(fds[1]);
+	n = read(fds[0], said, size);
+	close(fds[0]);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	assert_int_equal(n, size);
+}
+
+static void
+an_engine_that_does_not_start_without_root_says_so_and_what_to_do(void **state)
+{
+	char said[sizeof(((struct err *)0)->text)];
+
+	(void)state;
+	dcgmnode_init(&node, "name: e\ndcgm: {quirk: [needs_root]}\n" NODE);
+	open_as_user(said, sizeof(said));
+	assert_non_null(strstr(said, "DCGM needs root"));
+	assert_non_null(strstr(said, "uid "));
+	assert_non_null(strstr(said, "initialization error"));
+	assert_non_null(strstr(said, "--dcgm-host"));
+}
+
+/* With root, or for another reason, DCGM's own words stay. */
+static void
+an_engine_that_does_not_start_for_another_reason_does_not_ask_for_root(void **state)
+{
+	char said[sizeof(((struct err *)0)->text)];
+
+	(void)state;
+	dcgmnode_init(&node, "name: e\ncalls: [{name: dcgmStartEmbedded_v2, status: 24}]\n" NODE);
+	open_as_user(said, sizeof(said));
+	assert_string_equal(said, "DCGM does not start an engine in this process: limit reached");
+}
+
+static void
+a_host_engine_needs_no_root(void **state)
+{
+	char said[sizeof(((struct err *)0)->text)];
+
+	(void)state;
+	dcgmnode_init(&node, "name: e\ndcgm: {quirk: [needs_root]}\n" NODE);
+	node.options.host = "localhost";
+	open_as_user(said, sizeof(said));
+	assert_string_equal(said, "");
+}
+
 int
 main(void)
 {
@@ -303,6 +375,10 @@ main(void)
 		cmocka_unit_test_teardown(connecting_that_hangs_holds_nobody_up, end_node),
 		cmocka_unit_test_teardown(readings_of_several_gpus_take_their_values_at_once, end_node),
 		cmocka_unit_test_teardown(a_simulated_engine_adds_nothing_to_real_readings, end_node),
+		cmocka_unit_test_teardown(an_engine_that_does_not_start_without_root_says_so_and_what_to_do, end_node),
+		cmocka_unit_test_teardown(an_engine_that_does_not_start_for_another_reason_does_not_ask_for_root,
+	                                  end_node),
+		cmocka_unit_test_teardown(a_host_engine_needs_no_root, end_node),
 	};
 
 	return cmocka_run_group_tests_name("dcgm_engine", tests, NULL, NULL);

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct dcgmsim dsim = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
@@ -136,6 +137,7 @@ errorString(int status)
 	case DCST_OK: return "success";
 	case DCST_BADPARAM: return "bad parameter";
 	case DCST_NOT_SUPPORTED: return "not supported";
+	case DCST_INIT_ERROR: return "initialization error";
 	case DCST_UNINITIALIZED: return "not initialised";
 	case DCST_VER_MISMATCH: return "version mismatch";
 	case DCST_NO_DATA: return "no data";
@@ -183,7 +185,9 @@ dcgmStartEmbedded_v2(struct dcgm_embedded *params)
 	if (params->mode != DCGM_MODE_MANUAL)
 		return DCST_BADPARAM;
 	pthread_mutex_lock(&dsim.lock);
-	if (dsim.users > 0)
+	if (dsim.users > 0 && dsim.sc->dcgm.quirks & DCGM_QUIRK_NEEDS_ROOT && geteuid() != 0)
+		status = DCST_INIT_ERROR;
+	else if (dsim.users > 0)
 		status = begin_engine(__func__, &params->handle);
 	pthread_mutex_unlock(&dsim.lock);
 	return status;
@@ -284,6 +288,29 @@ dcgmGetAllSupportedDevices(uintptr_t handle, uint32_t ids[DCGM_DEVICES_MAX], int
 	return DCST_OK;
 }
 
+static bool
+is_listed(size_t gpu, size_t instance)
+{
+	for (size_t i = 0; i < dsim.sc->dcgm.unlisted_count; i++) {
+		const struct sim_unlisted *u = &dsim.sc->dcgm.unlisted[i];
+
+		if ((size_t)u->gpu == gpu && (size_t)u->instance == instance && u->at_ns <= dsim.now_ns &&
+		    dsim.now_ns < u->until_ns)
+			return false;
+	}
+	return true;
+}
+
+/* A GPU instance is there with its first compute instance that is listed, and not without any. */
+static bool
+is_first_listed(size_t gpu, const struct sim_layout *l, size_t instance)
+{
+	for (size_t i = 0; i < instance; i++)
+		if (l->instances[i].gi == l->instances[instance].gi && is_listed(gpu, i))
+			return false;
+	return is_listed(gpu, instance);
+}
+
 static void
 tell_instances(size_t gpu, const struct sim_layout *l, struct dcgm_hierarchy *to)
 {
@@ -295,7 +322,9 @@ tell_instances(size_t gpu, const struct sim_layout *l, struct dcgm_hierarchy *to
 		m.entity = (struct dcgm_pair){DCGM_OF_GI, dsim_gi_id(gpu, l, in->gi)};
 		m.parent = (struct dcgm_pair){DCGM_OF_GPU, (uint32_t)gpu};
 		m.slices = (uint32_t)in->slices.gi_compute;
-		if (m.entity.id == dsim_ci_id(gpu, i))
+		if (!is_listed(gpu, i))
+			continue;
+		if (is_first_listed(gpu, l, i))
 			to->entities[to->count++] = m;
 		m.parent = m.entity;
 		m.entity = (struct dcgm_pair){DCGM_OF_CI, dsim_ci_id(gpu, i)};

@@ -183,17 +183,27 @@ enum sim_dcgm_quirk {
 	DCGM_QUIRK_ABOVE_ONE = 1 << 1,  /* shares of instances are a quarter too large */
 	DCGM_QUIRK_MULTI_PASS = 1 << 2, /* one field at a time */
 	DCGM_QUIRK_UNTOLD = 1 << 3,     /* what a GPU can measure is not told */
+	DCGM_QUIRK_NEEDS_ROOT = 1 << 4, /* an embedded engine does not start for another user than root */
 };
 struct sim_outage {
 	int64_t at_ns, until_ns;
 	bool stuck; /* it answers, and brings nothing new */
 };
 #define SIM_OUTAGES_MAX 16
+/* An instance that the engine does not list for a while, though NVML does. */
+struct sim_unlisted {
+	int gpu;
+	int64_t instance; /* place in the layout */
+	int64_t at_ns, until_ns;
+};
+#define SIM_UNLISTED_MAX 16
 struct sim_dcgm {
 	char *version;
 	unsigned quirks; /* enum sim_dcgm_quirk */
 	struct sim_outage outages[SIM_OUTAGES_MAX];
 	size_t outage_count;
+	struct sim_unlisted unlisted[SIM_UNLISTED_MAX];
+	size_t unlisted_count;
 };
 
 struct scenario {
