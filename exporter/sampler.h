@@ -53,11 +53,10 @@ void sampler_use_status(struct sampler *s, struct status *status, const uint8_t 
 
 /* What became of a tick, for the log. */
 struct sampler_report {
-	struct err reading; /* kind ERR_NONE: the driver answered */
-	struct err silent;  /* kind ERR_NONE: and so did every GPU; else the text names those that did not */
-	struct err down;    /* kind ERR_NONE: no GPU is down; else the text names those that are, and why */
-	struct err
-		unnamed; /* kind ERR_NONE: every GPU that is listed told its UUID; else which ones did not, and why */
+	struct err reading;     /* kind ERR_NONE: the driver answered */
+	struct err silent;      /* kind ERR_NONE: and so did every GPU; else the text names those that did not */
+	struct err down;        /* kind ERR_NONE: no GPU is down; else the text names those that are, and why */
+	struct err unnamed;     /* kind ERR_NONE: every listed GPU told its UUID; else which ones did not */
 	struct err storing;     /* kind ERR_NONE: nothing waits for the disk */
 	struct err dcgm;        /* kind ERR_NONE: it tells all that it should, or is not used */
 	struct err dcgm_lists;  /* kind ERR_NONE: it lists every MIG instance, or is not used */

@@ -241,17 +241,18 @@ def unmapped(structs, constants):
     yield from sorted(constants - set(CONSTANTS) - WITHOUT_NAME)
 
 
-def run_comparison(root, header, lines):
-    text = "\n".join(["#include <stdio.h>", f'#include "{ABI}"', f'#include "{header}"',
+def run_comparison(root, header, lines, ours=ABI):
+    name = os.path.basename(header)
+    text = "\n".join(["#include <stdio.h>", f'#include "{ours}"', f'#include "{header}"',
                       "static void check(const char *what, unsigned long long ours, unsigned long long theirs)", "{",
-                      '\tif (ours != theirs) printf("%s is %llu, and %llu in nvml.h\\n", what, ours, theirs);', "}",
+                      f'\tif (ours != theirs) printf("%s is %llu, and %llu in {name}\\n", what, ours, theirs);', "}",
                       "int main(void)", "{", *lines, "\treturn 0;", "}", ""])
     with tempfile.TemporaryDirectory() as work:
         program = os.path.join(work, "abi")
         built = subprocess.run(["gcc", "-std=gnu17", f"-I{root}", "-x", "c", "-", "-o", program], cwd=root, input=text,
                                capture_output=True, text=True, check=False)
         if built.returncode != 0:
-            return [f"does not compile beside nvml.h: {built.stderr.strip()}"]
+            return [f"does not compile beside {name}: {built.stderr.strip()}"]
         return subprocess.run([program], capture_output=True, text=True, check=True).stdout.splitlines()
 
 

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import abi
+import abi_dcgm
 import layers
 import text
 import tools
@@ -43,6 +44,15 @@ def check_scripts():
     return findings
 
 
+def check_dcgm_abi():
+    """(findings, what to say beside them)"""
+    include = abi_dcgm.folder()
+    if not include:
+        return [], ["skipped: dcgm_agent.h is not on this machine (TOLLGATE_DCGM_INCLUDE names a folder with DCGM's headers)"]
+    findings, missing = abi_dcgm.check(ROOT, include)
+    return findings, [f"not in DCGM's headers in {include}, so not compared: {', '.join(missing)}"] if missing else []
+
+
 def check_abi(out):
     """(findings, what to say beside them)"""
     try:
@@ -64,7 +74,8 @@ TOOL_CHECKS = ("analyzer", "tidy", "cppcheck", "clang", "headers", "format")
 
 
 def report(name, files, findings, seconds, notes=()):
-    print(f"{'FAIL' if findings else 'ok  '}  {name:<11} {files:>14} {seconds:6.1f} s")
+    verdict = "FAIL" if findings else "skip" if any(n.startswith("skipped: ") for n in notes) else "ok  "
+    print(f"{verdict}  {name:<11} {files:>14} {seconds:6.1f} s")
     for finding in [*findings, *notes]:
         print("      " + finding.rstrip().replace(str(ROOT) + "/", "").replace("\n", "\n      "))
     sys.stdout.flush()
@@ -97,7 +108,7 @@ def end_tools(running):
 def check_text(only, out):
     """(failures) What needs no tool, and the comparison with NVIDIA's header."""
     failed = 0
-    checks = {**{name: lambda check=check: (check(), []) for name, check in TEXT_CHECKS.items()}, "abi": lambda: check_abi(out)}
+    checks = {**{name: lambda check=check: (check(), []) for name, check in TEXT_CHECKS.items()}, "abi": lambda: check_abi(out), "abi-dcgm": check_dcgm_abi}
     for name, check in checks.items():
         if not only or name in only:
             began = time.monotonic()
@@ -110,7 +121,7 @@ def check_text(only, out):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", default="build", help="the build tree; what passed is remembered there")
-    parser.add_argument("--only", choices=[*TEXT_CHECKS, "abi", *TOOL_CHECKS], action="append", help="only this check; may be repeated")
+    parser.add_argument("--only", choices=[*TEXT_CHECKS, "abi", "abi-dcgm", *TOOL_CHECKS], action="append", help="only this check; may be repeated")
     args = parser.parse_args()
     os.chdir(ROOT)
     with ThreadPoolExecutor(os.cpu_count()) as pool:

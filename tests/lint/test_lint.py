@@ -7,6 +7,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 import abi  # noqa: E402
+import abi_dcgm  # noqa: E402
 import layers  # noqa: E402
 import text  # noqa: E402
 import tree  # noqa: E402
@@ -181,6 +182,47 @@ class Abi(Planted):
     def test_a_declaration_without_partner_is_found(self):
         findings, _ = self.compare(self.SUCCESS + "struct nvml_new {\n\tuint32_t field;\n};\n#define NVML_NEW 7\n", "")
         self.expect(findings, "exporter/nvml_abi.h:1: struct nvml_new has no partner", "exporter/nvml_abi.h:1: NVML_NEW has no partner")
+
+
+class DcgmAbi(Planted):
+    """Small headers of DCGM beside a small dcgm_abi.h; what the small ones lack is only named."""
+
+    OURS = "#include <stddef.h>\n#include <stdint.h>\n"
+    PAIR = "struct dcgm_pair {\n\tuint32_t group, id;\n};\n"
+    THEIRS = "typedef struct { unsigned int entityGroupId, entityId; } dcgmGroupEntityPair_t;\n"
+
+    def compare(self, ours, theirs):
+        self.put("exporter/dcgm_abi.h", self.OURS + ours)
+        self.put("dcgm_agent.h", "#include <stdint.h>\n" + theirs)
+        for name in ("dcgm_structs.h", "dcgm_fields.h"):
+            self.put(name, "")
+        self.addCleanup(setattr, abi_dcgm, "CONSTANTS", abi_dcgm.CONSTANTS)
+        abi_dcgm.CONSTANTS = {}
+        return abi_dcgm.check(self.dir.name, Path(self.dir.name))
+
+    def test_equal_headers_have_no_finding(self):
+        findings, missing = self.compare(self.PAIR, self.THEIRS)
+        self.expect(findings)
+        self.assertEqual(missing, [])
+
+    def test_another_order_of_fields_is_found(self):
+        findings, _ = self.compare(self.PAIR, "typedef struct { unsigned int entityId, entityGroupId; } dcgmGroupEntityPair_t;\n")
+        self.expect(findings, "exporter/dcgm_abi.h:1: the offset of dcgm_pair.group is 0, and 4 in dcgm_agent.h",
+                    "exporter/dcgm_abi.h:1: the offset of dcgm_pair.id is 4, and 0")
+
+    def test_other_arguments_are_found(self):
+        ours = "#define DCGM_FUNCTIONS(REQUIRED, OPTIONAL) \\\n\tREQUIRED(int, dcgmGet, (uintptr_t handle, double keep_s))\n"
+        findings, _ = self.compare(self.PAIR + ours, self.THEIRS + "int dcgmGet(unsigned int handle, double keep);\n")
+        self.expect(findings, "exporter/dcgm_abi.h:1: dcgmGet takes 8d, and 4d in dcgm_agent.h")
+
+    def test_what_the_headers_are_too_old_for_is_named(self):
+        findings, missing = self.compare(self.PAIR, "")
+        self.expect(findings)
+        self.assertEqual(missing, ["dcgmGroupEntityPair_t"])
+
+    def test_a_declaration_without_partner_is_found(self):
+        findings, _ = self.compare(self.PAIR + "struct dcgm_new {\n\tuint32_t field;\n};\n#define DCGM_NEW 7\n", self.THEIRS)
+        self.expect(findings, "exporter/dcgm_abi.h:1: dcgm_new.field has no partner", "exporter/dcgm_abi.h:1: DCGM_NEW has no partner")
 
 
 if __name__ == "__main__":
