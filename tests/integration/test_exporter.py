@@ -228,6 +228,18 @@ class GpusThatCannotBeRead(Case):
         self.assertIn("GPU 1: no permission", n.logged())
         self.assertNotIn("every GPU that the driver lists can be named", n.logged())
 
+    def test_the_instances_of_a_gpu_are_metered_beside_slots_that_are_an_invalid_argument(self):
+        world = scenario(gpus=1, driver_quirk="invalid_slots")
+        world["gpus"][0]["mig"] = ["3g.40gb", "2g.20gb"]
+        world["processes"] = [{"pid": 4000, "gpu": 0, "instance": 1, "sm": 50, "memory_mib": 1024, "pod": {"namespace": "acme", "name": "job"}}]
+        n = self.node(world, "--sample-interval", "200ms")
+        n.serves()
+        n.wait_metric("tollgate_exporter_ticks_total", lambda v: v >= 4)
+        page = n.get("/metrics").text()
+        self.assertEqual(re.findall(r'^tollgate_mig_memory_used_bytes\{.*profile="([^"]+)".*\}', page, re.M), ["3g.40gb", "2g.20gb"])
+        self.assertRegex(page, r'(?m)^tollgate_workload_gpu_seconds_total\{.*pod="job".*state="used"\} \d*\.?\d*[1-9]')
+        self.assertEqual(self.gpus(n), {"listed": 1, "readable": 1, "down": 0})
+
     def test_a_node_whose_gpus_are_all_refused_is_not_ready(self):
         n = self.node(scenario(self.REFUSED, gpus=2))
         n.serves()
