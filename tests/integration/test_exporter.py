@@ -249,6 +249,13 @@ class GpusThatCannotBeRead(Case):
         self.assertEqual(n.get("/healthz").status, 200)
         self.assertEqual(self.gpus(n), {"listed": 2, "readable": 0, "down": 2})
 
+    def test_a_node_whose_driver_lists_no_gpu_is_not_ready(self):
+        n = self.node({"name": "empty", "gpus": []})
+        n.serves()
+        stack.wait_for("the reason", lambda: "lists no GPU" in n.get("/readyz").json().get("detail", ""), n)
+        self.assertEqual(n.get("/healthz").status, 200)
+        self.assertEqual(self.gpus(n), {"listed": 0, "readable": 0, "down": 0})
+
     def test_a_gpu_that_goes_down_and_comes_back_and_its_xid_are_one_line_each(self):
         world = scenario(gpus=2, faults=[{"gpu": 1, "at": "4s", "until": "8s", "lost": True}], xids=[{"gpu": 1, "at": "3500ms", "xid": 79}])
         n = self.node(world, "--sample-interval", "200ms")
