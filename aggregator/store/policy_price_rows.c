@@ -87,23 +87,21 @@ hash_book(const struct policy_book *book, uint8_t out[SHA256_SIZE])
 }
 
 static bool
-check_version(struct db *db, const struct policy_book *book, const uint8_t sha[SHA256_SIZE], int64_t effective_ns,
-              struct err *err)
+check_version(struct db *db, const struct policy_book *book, const uint8_t sha[SHA256_SIZE], struct err *err)
 {
 	static const struct db_stmt stmt = {
 		"policy price version",
-		"SELECT FROM price_book WHERE version = $1 AND sha256 <> $2 AND lower(effective) < $3 LIMIT 1"};
+		"SELECT FROM price_book WHERE version = $1 AND sha256 <> $2 LIMIT 1"};
 	owned(result) PGresult *r = NULL;
 	struct db_args a = {0};
 
 	arg_text(&a, book->version);
 	arg_bytes(&a, sha, SHA256_SIZE);
-	arg_time(&a, effective_ns);
 	if (!db_run(db, &stmt, &a, &r, err))
 		return false;
 	return PQntuples(r) == 0 ||
 	       err_set(err, ERR_CONFLICT,
-	               "line %d: prices: version \"%s\" was in force with other prices: a change needs a new version",
+	               "line %d: prices: version \"%s\" was applied with other prices: a change needs a new version",
 	               book->line, book->version);
 }
 
@@ -283,7 +281,7 @@ price_rows_write(struct db *db, const struct policy_book *book, int64_t effectiv
 	if (!db_run(db, &same, &a, &have, err))
 		return false;
 	return PQntuples(have) > 0 ||
-	       (check_version(db, book, sha, effective_ns, err) && end_books(db, effective_ns, err) &&
+	       (check_version(db, book, sha, err) && end_books(db, effective_ns, err) &&
 	        begin_book(db, book, sha, effective_ns, err));
 }
 

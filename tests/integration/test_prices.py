@@ -82,14 +82,15 @@ class Books(Base):
             led.rows("select t.name, weight from price_weight w join tenant t on t.id = w.tenant_id order by 1"), [["acme", "2"], ["globex", "1"]]
         )
 
-    def test_a_version_that_was_in_force_stands_for_all_of_its_book(self):
+    def test_a_version_that_was_applied_stands_for_all_of_its_book(self):
         led = self.new_ledger()
         led.apply(policy("2026-11-30T20:00:00Z"))
         later = "2026-11-30T21:00:00Z"
+        self.refused("conflict", led.apply, policy("2026-11-30T20:00:00Z", price="3.30"), dry_run=True)
         for said in ({"price": "3.30"}, {"per": 100000}, {"percent": "12"}, {"ratio": "0.7"}, {"carbon": 381}, {"weight": 3}, {"cost": "1"}):
             with self.subTest(said):
                 text = self.refused("conflict", led.apply, policy(later, **said), dry_run=True)
-                self.assertIn('version "a" was in force with other prices: a change needs a new version', text)
+                self.assertIn('version "a" was applied with other prices: a change needs a new version', text)
                 led.apply(policy(later, version="b", **said), dry_run=True)
         self.assertEqual(led.value("select count(*) from price_book"), "1")
 

@@ -347,15 +347,17 @@ class Prices(Base):
         [r] = self.report(led, "2026-11")
         self.assertEqual((r["tenant"], r["billed_cost"], r["unit_price"], r["price_version"], r["quantity"]), ("unattributed", "0.00", "", "", "1.000000000"))
 
-    def test_a_version_in_force_cannot_come_again_with_other_prices(self):
+    def test_a_version_that_was_applied_cannot_come_again_with_other_prices(self):
         led = self.new_ledger()
         led.apply(policy("2026-11-30T20:00:00Z"))
-        text = self.refused("conflict", led.apply, policy("2026-11-30T21:00:00Z", price="4.00"))
-        self.assertIn('version "a" was in force with other prices', text)
-        # Within its first hour it was never billed: a mistake may be mended.
-        led.apply(policy("2026-11-30T20:00:00Z", price="4.00"))
+        # also within its first hour, and when it was replaced before it was ever in force
+        for effective in ("2026-11-30T21:00:00Z", "2026-11-30T20:00:00Z"):
+            text = self.refused("conflict", led.apply, policy(effective, price="4.00"))
+            self.assertIn('version "a" was applied with other prices', text)
+        led.apply(policy("2026-11-30T21:00:00Z", version="never", price="6.00"))
         led.apply(policy("2026-11-30T21:00:00Z", version="b", price="5.00"))
-        led.apply(policy("2026-11-30T22:00:00Z", version="a", price="4.00"))
+        self.refused("conflict", led.apply, policy("2026-11-30T22:00:00Z", version="never", price="7.00"))
+        led.apply(policy("2026-11-30T22:00:00Z", version="a"))
         self.assertEqual(
             led.rows("select version, rfc3339(lower(effective)), rfc3339(upper(effective)) from price_book where not isempty(effective) order by 2"),
             [["a", "2026-11-30T20:00:00Z", "2026-11-30T21:00:00Z"], ["b", "2026-11-30T21:00:00Z", "2026-11-30T22:00:00Z"], ["a", "2026-11-30T22:00:00Z", None]],
