@@ -266,7 +266,7 @@ const struct cli_command cli_commands[] = {
 	             {"gpu-model", 0, "MODEL", "of this model, by its short name", NULL, 0},
 	             {"per-node", 0, "N", "each node must give this many together", NULL, 0},
 	             {"priority-class", 0, "NAME", "the priority class", NULL, 0},
-	             {"priority", 0, "N", "the priority itself", NULL, 0},
+	             {"priority", 0, "N", "the priority itself (scheduler and admin)", NULL, 0},
 	             {"preemptible", 0, "yes|no", "whether it may be asked to give way", yes_no, 0},
 	             {"duration", 0, "AGE", "how long it will run, for budgets", NULL, 0},
 	             {"expires", 0, "TIME", "until when it may wait", NULL, 0},

@@ -238,7 +238,7 @@ read_count(const json_t *doc, struct buf *out, struct err *err)
 }
 
 static bool
-read_rest(const json_t *doc, int64_t now_ns, struct buf *out, struct err *err)
+read_rest(const json_t *doc, bool of_tenant, int64_t now_ns, struct buf *out, struct err *err)
 {
 	const json_t *preemptible = json_object_get(doc, "preemptible");
 
@@ -246,6 +246,9 @@ read_rest(const json_t *doc, int64_t now_ns, struct buf *out, struct err *err)
 		return err_set(err, ERR_INVALID, "preemptible: it is true or false");
 	if (preemptible)
 		buf_str(out, json_is_true(preemptible) ? ",\"preemptible\":true" : ",\"preemptible\":false");
+	if (json_object_get(doc, "priority") && of_tenant)
+		return err_set(err, ERR_INVALID,
+		               "priority: a number is for schedulers and operators to give; name a priority_class");
 	if (json_object_get(doc, "priority") && json_object_get(doc, "priority_class"))
 		return err_set(err, ERR_INVALID, "priority: it is given by a class or as a number, not both");
 	return copy_text(doc, "cluster", "cluster", out, err) && copy_text(doc, "gpu_model", "model", out, err) &&
@@ -283,7 +286,7 @@ decision_body_read(const json_t *doc, const char *tenant, int64_t now_ns, struct
 	buf_str(&b->request, "{\"id\":");
 	json_write_string(b->key, &b->request);
 	add_text(&b->request, "workspace", b->workspace);
-	if (!read_count(doc, &b->request, err) || !read_rest(doc, now_ns, &b->request, err) ||
+	if (!read_count(doc, &b->request, err) || !read_rest(doc, tenant != NULL, now_ns, &b->request, err) ||
 	    !decision_workload_read(doc, &b->workload, err))
 		return false;
 	buf_char(&b->request, '}');

@@ -6,7 +6,8 @@
  *    "cpu": "64" | "500m", "memory": "512Gi", "storage": "10Ti",
  *    "workload": {"namespace": ..., "pod": ..., "pod_uid": ...} | {"slurm_job": ...}}
  *
- * Only request_id, workspace and what is counted must be there.
+ * Only request_id, workspace and what is counted must be there. A priority as a number is the scheduler's and operator's to give: it is above all
+ * classes that a tenant may use.
  *
  * A request_id is the tenant's own whose workspace the request names: two tenants may use the same one. The engine and its log know a request by its
  * key, TENANT/REQUEST_ID. Before that was so the key was the bare request_id: rows and logs of that time keep theirs. */
@@ -38,7 +39,7 @@ struct decision_body {
 };
 void decision_body_fini(struct decision_body *b);
 
-/* tenant: whose workspaces may be named, and need not be; NULL: anybody's. ERR_INVALID begins with the field to blame; ERR_MISSING: the
+/* tenant: who asks, whose workspaces may be named, and need not be; NULL: an operator or scheduler, anybody's. ERR_INVALID begins with the field to blame; ERR_MISSING: the
  * workspace is not the tenant's. */
 MUST_CHECK bool decision_body_read(const json_t *doc, const char *tenant, int64_t now_ns, struct decision_body *ret,
                                    struct err *err);

@@ -89,6 +89,7 @@ what_is_wrong_is_named(void **state)
 		{BASE ",\"gpus\":1,\"count\":2", NULL, "count", ERR_INVALID},
 		{BASE ",\"replicas\":1", NULL, "count", ERR_INVALID},
 		{BASE ",\"gpus\":1,\"priority\":1,\"priority_class\":\"x\"", NULL, "priority", ERR_INVALID},
+		{BASE ",\"gpus\":1,\"priority\":1", "acme", "priority", ERR_INVALID},
 		{BASE ",\"gpus\":1,\"preemptible\":1", NULL, "preemptible", ERR_INVALID},
 		{BASE ",\"gpus\":1,\"expected_duration\":\"soon\"", NULL, "expected_duration", ERR_INVALID},
 		{BASE ",\"gpus\":1,\"expires\":\"2020-01-01T00:00:00Z\"", NULL, "expires", ERR_INVALID},
