@@ -89,7 +89,7 @@ write_budget(const struct budget *b, const struct budget_state *s, struct buf *o
 	buf_printf(
 		out,
 		",\"ratio\":\"%s\",\"threshold\":%d,\"forecast_breach\":%s,\"method\":\"%s\",\"method_text\":\"%s\"}",
-		decimal_format(s->per_mille, 3, 3, ratio), s->threshold, s->forecast_breach ? "true" : "false",
+		decimal_format(s->millionths, 6, 6, ratio), s->threshold, s->forecast_breach ? "true" : "false",
 		s->method, forecast_method_text(s->method));
 	return true;
 }

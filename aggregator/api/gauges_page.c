@@ -230,7 +230,7 @@ add_budget(struct gauge_rows *rows, const struct budget *b, const struct budget_
 		int128 amount;
 		int scale;
 	} numbers[] = {{"limit", b->limit, PRICE_SCALE},       {"consumed", s->consumed, PRICE_SCALE},
-	               {"forecast", s->forecast, PRICE_SCALE}, {"ratio", s->per_mille, 3},
+	               {"forecast", s->forecast, PRICE_SCALE}, {"ratio", s->millionths, 6},
 	               {"threshold", s->threshold, 0},         {"breach", s->forecast_breach, 0}};
 
 	for (size_t i = 0; i < ARRAY_LEN(numbers); i++) {

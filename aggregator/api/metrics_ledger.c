@@ -94,7 +94,7 @@ write_budgets(struct prom *p, const struct gauges_page *page, const struct ident
 	}
 }
 
-/* Decided on the exact amounts, which a ratio of three decimals is not. */
+/* Decided on the exact amounts, which a ratio of six decimals is not. */
 static void
 write_budget_thresholds(struct prom *p, const struct gauges_page *page, const struct identity_row *who)
 {

@@ -13,15 +13,15 @@ bar_of(const char *ratio)
 {
 	char bar[BAR + 2] = "";
 	struct err err = {0};
-	int128 thousandths;
+	int128 millionths;
 	size_t n;
 
-	if (!decimal_parse(ratio, 3, &thousandths, &err))
+	if (!decimal_parse(ratio, 6, &millionths, &err))
 		return json_string("");
-	n = thousandths >= 1000 ? BAR : (size_t)thousandths * BAR / 1000;
+	n = millionths >= 1000000 ? BAR : (size_t)millionths * BAR / 1000000;
 	memset(bar, '#', n);
 	memset(bar + n, '.', BAR - n);
-	if (thousandths > 1000)
+	if (millionths > 1000000)
 		bar[BAR] = '>';
 	return json_string(bar);
 }

@@ -62,7 +62,7 @@ threshold_of(int128 consumed, int128 limit)
 	return 0;
 }
 
-#define BUDGET_MAX (pow10_i128(PRICE_SCALE) * pow10_i128(24)) /* a thousandfold of it fits 128 bits */
+#define BUDGET_MAX (pow10_i128(PRICE_SCALE) * pow10_i128(21)) /* a millionfold of it fits 128 bits */
 
 bool
 budget_judge(const struct budget *b, const struct forecast_input *in, struct budget_state *ret, struct err *err)
@@ -78,7 +78,7 @@ budget_judge(const struct budget *b, const struct forecast_input *in, struct bud
 	s.forecast = f.amount;
 	s.method = f.method;
 	s.threshold = threshold_of(s.consumed, b->limit);
-	s.per_mille = s.consumed > 0 ? (int64_t)(s.consumed * 1000 / b->limit) : 0;
+	s.millionths = s.consumed > 0 ? (int64_t)(s.consumed * 1000000 / b->limit) : 0;
 	s.forecast_breach = s.forecast > b->limit;
 	*ret = s;
 	return true;

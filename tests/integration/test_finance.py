@@ -187,7 +187,7 @@ class Budgets(Case):
         [total] = self.stack.get("/v1/reports/current.json", "acme").json()["totals"]
         self.assertEqual((whole["workspace"], whole["kind"], whole["unit"], whole["limit"]), ("", "hard", "EUR", "40.00"))
         self.assertEqual(whole["consumed"], total["billed_cost"])
-        self.assertEqual((whole["ratio"], whole["threshold"], whole["forecast"], whole["forecast_breach"]), ("0.500", 50, "20.00", False))
+        self.assertEqual((whole["ratio"], whole["threshold"], whole["forecast"], whole["forecast_breach"]), ("0.500000", 50, "20.00", False))
         self.assertIn(whole["method"], ("pro-rata", "7-day-mean", "none"))
         self.assertEqual((training["workspace"], training["unit"], Decimal(training["limit"]), Decimal(training["consumed"])), ("training", "gpu-hour", 10, 0))
         self.assertEqual(self.stack.get("/v1/budgets", "globex").json()["budgets"], [])

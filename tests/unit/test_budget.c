@@ -101,11 +101,13 @@ thresholds_are_reached_at_their_percentage(void **state)
 		const char *name;
 		int64_t consumed;
 		int threshold;
-		int64_t per_mille;
+		int64_t millionths;
 	} rows[] = {
-		{"nothing", 0, 0, 0},          {"a credit", -5, 0, 0},       {"just below half", 49999, 0, 499},
-		{"half", 50000, 50, 500},      {"below 80", 79999, 50, 799}, {"80", 80000, 80, 800},
-		{"below all", 99999, 80, 999}, {"all", 100000, 100, 1000},   {"far above", 1000000, 100, 10000},
+		{"nothing", 0, 0, 0},          {"a little", 22, 0, 220},
+		{"a credit", -5, 0, 0},        {"just below half", 49999, 0, 499990},
+		{"half", 50000, 50, 500000},   {"below 80", 79999, 50, 799990},
+		{"80", 80000, 80, 800000},     {"below all", 99999, 80, 999990},
+		{"all", 100000, 100, 1000000}, {"far above", 1000000, 100, 10000000},
 	};
 	const struct budget b = {
 		.tenant = "acme", .workspace = "", .kind = "soft", .currency = "EUR", .limit = 100 * ONE};
@@ -118,9 +120,9 @@ thresholds_are_reached_at_their_percentage(void **state)
 		struct err err = {0};
 
 		assert_true(budget_judge(&b, &in, &s, &err));
-		if (s.threshold != rows[i].threshold || s.per_mille != rows[i].per_mille ||
+		if (s.threshold != rows[i].threshold || s.millionths != rows[i].millionths ||
 		    s.forecast_breach != (rows[i].consumed > 100000))
-			fail_msg("%s: %d %%, %" PRId64 " per mille", rows[i].name, s.threshold, s.per_mille);
+			fail_msg("%s: %d %%, %" PRId64 " millionths", rows[i].name, s.threshold, s.millionths);
 	}
 }
 
