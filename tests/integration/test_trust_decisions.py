@@ -259,6 +259,38 @@ class Queued(Trust):
         self.assertEqual(turns(self.stack.port)["lost"], before["lost"])
 
 
+class QueuedElsewhere(Trust):
+    """The same where another replica decides about what waits."""
+
+    OPTIONS = {"--tenant-queued": "3"}
+
+    def test_a_tenant_that_another_replica_made_room_for_is_not_refused(self):
+        s = self.stack
+        at = s.options.index("--quota-tick") + 1
+        s.options[at] = "1h"  # it never looks at the log by itself
+        slow = s.replica()
+
+        def post(i):
+            body = ask(f"waits-{i}", "globex/research", 2, preemptible=False)
+            return request("POST", f"http://127.0.0.1:{slow.port}/v1/decisions", json.dumps(body).encode(), s.tokens["globex"])
+
+        self.assertEqual(self.post("/v1/decisions", ask("runs", "globex/research", 2)).json()["status"], "admitted")
+        self.assertEqual([post(i).json()["status"] for i in range(4)], ["waiting"] * 3 + [429])
+        for i in range(3):
+            self.assertEqual(s.call("DELETE", f"/v1/decisions/waits-{i}", role="globex").json()["status"], "cancelled")
+        self.assertEqual(post(4).json()["status"], "waiting")
+
+    def test_of_a_limit_only_a_token_that_holds_is_told(self):
+        s = self.stack
+        s.token("ended", role="developer", tenant="globex")
+        for _ in range(3):  # it is remembered
+            self.assertEqual(self.dry(ask("first", "globex/research", 1), "ended").status, 200)
+        s.sql("UPDATE tollgate.access_token SET revoked_at = now(), revoked_by = 'test' WHERE id = (SELECT max(id) FROM tollgate.access_token)")
+        with concurrent.futures.ThreadPoolExecutor(64) as pool:
+            replies = list(pool.map(lambda i: self.dry(ask(f"dry-{i}", "globex/research", 1), "ended").status, range(256)))
+        self.assertEqual(set(replies), {401})
+
+
 class Polls(Trust):
     """What a scheduler polls counts for the tenant of what it polls, beside its own."""
 
