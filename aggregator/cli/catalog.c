@@ -1,7 +1,11 @@
 /* aggregator/cli/catalog.c - the table: every command, its words, its options and what they may be. */
 #include "aggregator/cli/cli.h"
 
-static const char *const outputs[] = {"table", "json", "csv", NULL};
+static const char *const outputs[] = {"table", "json", "csv", "yaml", NULL};
+static const char *const no_outputs[] = {NULL};
+static const char *const only_json[] = {"json", NULL};
+static const char *const only_yaml[] = {"yaml", NULL};
+static const char *const table_or_json[] = {"table", "json", NULL};
 static const char *const formats[] = {"csv", "focus", "json", "html", NULL};
 static const char *const page_formats[] = {"csv", "json", "html", NULL};
 static const char *const shells[] = {"bash", "zsh", NULL};
@@ -91,7 +95,7 @@ const struct cli_command cli_commands[] = {
 	 .options = {{"file", 'f', "FILE", "the policy; - for standard input", NULL, CLI_REQUIRED},
 	             {"dry-run", 0, NULL, "show the differences, change nothing", NULL, 0},
 	             {"no-wait", 0, NULL, "do not wait until holders are attributed again; the aggregator goes on by itself", NULL, 0}}},
-	{.name = "policy suggest", .words = "", .run = cmd_policy_suggest,
+	{.name = "policy suggest", .words = "", .run = cmd_policy_suggest, .outputs = only_yaml,
 	 .summary = "a draft of a policy that owns what was seen, to be looked at and applied",
 	 .details = "Tenants and workspaces from namespaces, Slurm accounts, users, groups and labels, with the time that is behind each rule. What the policy in "
 	            "force says stays.",
@@ -263,6 +267,7 @@ const struct cli_command cli_commands[] = {
 	             {"profile", 0, "PROFILE", "instances of this MIG profile, such as 1g.10gb", NULL, 0},
 	             {"count", 0, "N", "how many of them", NULL, 0},
 	             {"replicas", 0, "N", "so many replicas of shared GPUs", NULL, 0},
+	             {"of", 0, "M", "with --replicas: of GPUs that are shared by so many replicas", NULL, 0},
 	             {"gpu-model", 0, "MODEL", "of this model, by its short name", NULL, 0},
 	             {"per-node", 0, "N", "each node must give this many together", NULL, 0},
 	             {"priority-class", 0, "NAME", "the priority class", NULL, 0},
@@ -277,11 +282,11 @@ const struct cli_command cli_commands[] = {
 	{.name = "quota explain", .words = "[TENANT/]ID", .word_min = 1, .word_max = 1, .run = cmd_quota_explain,
 	 .summary = "why a request was answered as it was: every check, who gives way, what would admit it",
 	 .options = {{"wait", 0, "AGE", "wait so long for a request that waits to change, at most 5m", NULL, 0}}},
-	{.name = "quota record", .words = "", .run = cmd_quota_record,
+	{.name = "quota record", .words = "", .run = cmd_quota_record, .outputs = only_json,
 	 .summary = "the log of decisions as a file that quota simulate replays",
 	 .options = {{"from", 0, "SEQ", "from this event on (default: the last state that was kept)", NULL, 0},
 	             {"to", 0, "SEQ", "up to this event (default: the last)", NULL, 0}}},
-	{.name = "quota simulate", .words = "FILE", .word_min = 1, .word_max = 1, .run = cmd_quota_simulate,
+	{.name = "quota simulate", .words = "FILE", .word_min = 1, .word_max = 1, .run = cmd_quota_simulate, .outputs = table_or_json,
 	 .summary = "what the quota engine would decide, on a state from a file; - for standard input",
 	 .details = "Offline: it asks no aggregator and changes nothing. The file is YAML or JSON: version: 1, nodes, tenants with their "
 	            "workspaces, leases (oldest first), requests (one batch) and, over time, events. It prints a JSON object per request in the "
@@ -378,7 +383,7 @@ const struct cli_command cli_commands[] = {
 	             {"exporter", 0, "URL", "the exporter of this node (default http://127.0.0.1:9401)", NULL, 0},
 	             {"spool-dir", 0, "DIR", "its spool (default /var/lib/tollgate/spool)", NULL, 0},
 	             {"root", 0, "DIR", "where the host's files are, for a container that sees them (default /)", NULL, 0}}},
-	{.name = "completion", .words = "bash|zsh", .word_min = 1, .word_max = 1, .word_choices = shells, .run = cmd_completion,
+	{.name = "completion", .words = "bash|zsh", .word_min = 1, .word_max = 1, .word_choices = shells, .run = cmd_completion, .outputs = no_outputs,
 	 .summary = "print the completion of tollgate for a shell",
 	 .details = "In bash: . <(tollgate completion bash). In zsh: tollgate completion zsh >DIR/_tollgate, with DIR in fpath."},
 };
@@ -390,8 +395,8 @@ const struct cli_option cli_common[] = {
 	{"ca-file", 0, "FILE", "certificates to trust (default $TOLLGATE_CA_FILE, else the system's)", NULL, 0},
 	{"client-cert", 0, "FILE", "certificate to show to an aggregator that asks for one (default $TOLLGATE_CLIENT_CERT)", NULL, 0},
 	{"client-key", 0, "FILE", "its key (default $TOLLGATE_CLIENT_KEY)", NULL, 0},
-	{"out", 'o', "table|json|csv", "for people, for scripts, for spreadsheets (default table)", outputs, 0},
-	{"help", 'h', NULL, "print what the command takes", NULL, 0},
+	{"out", 'o', "table|json|csv|yaml", "for people, for scripts, for spreadsheets, for people and scripts (default table)", outputs, 0},
+	[CLI_COMMON_HELP] = {"help", 'h', NULL, "print what the command takes", NULL, 0},
 };
 const size_t cli_common_count = ARRAY_LEN(cli_common);
 

@@ -9,7 +9,7 @@
 
 enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2, CLI_UNREACHABLE = 3, CLI_INCOMPLETE = 4 };
 
-#define CLI_OPTION_MAX 16
+#define CLI_OPTION_MAX 20
 #define CLI_WORD_MAX 8
 #define CLI_REPLY_MAX (1u << 30)
 #define CLI_PATH_BYTES (64u << 10)
@@ -39,6 +39,7 @@ struct cli_command {
 	const char *summary;
 	const char *details;                       /* a paragraph for help and the man page; NULL: none */
 	struct cli_option options[CLI_OPTION_MAX]; /* ended by a NULL name */
+	const char *const *outputs;                /* NULL-ended: the values of --out that it has; NULL: all of them */
 	int (*run)(struct cli *c);
 };
 
@@ -49,13 +50,15 @@ struct cli_note {
 
 extern const struct cli_command cli_commands[];
 extern const size_t cli_command_count;
-extern const struct cli_option cli_common[]; /* what every command takes */
+extern const struct cli_option cli_common[]; /* what every command takes, before its name or after it */
+enum { CLI_COMMON_HELP = 6 };                /* --help in cli_common */
 extern const size_t cli_common_count;
 extern const struct cli_note cli_exits[], cli_variables[];
 extern const size_t cli_exit_count, cli_variable_count;
 
 struct cli {
-	const struct cli_command *command;
+	const struct cli_command *command;  /* NULL: help is asked for, of all commands or of a group */
+	const char *group;                  /* the first word of the commands that help is asked for; NULL: none */
 	const char *values[CLI_OPTION_MAX]; /* of the command's options; "" for one that takes nothing */
 	const char *common[CLI_OPTION_MAX]; /* of the options every command has */
 	const char *words[CLI_WORD_MAX];
@@ -76,6 +79,8 @@ void cli_tls(const struct cli *c, struct httpc_options *o);
 /* ---- what the table says to people and shells ---- */
 void cli_help(struct buf *out);
 void cli_command_help(const struct cli_command *cmd, struct buf *out);
+/* Of the commands that begin with this word. */
+void cli_group_help(const char *group, struct buf *out);
 void cli_man(struct buf *out);
 void cli_completion_bash(struct buf *out);
 void cli_completion_zsh(struct buf *out);
@@ -145,15 +150,15 @@ MUST_CHECK bool cli_month(const char *text, struct err *err);
 int cli_add_range(struct cli *c, struct buf *path);
 
 /* ---- output ---- */
-enum cli_output { OUTPUT_TABLE, OUTPUT_JSON, OUTPUT_CSV };
+enum cli_output { OUTPUT_TABLE, OUTPUT_JSON, OUTPUT_CSV, OUTPUT_YAML };
 enum cli_output cli_output(const struct cli *c, enum cli_output preset);
-/* Rows of an array of flat objects, columns as in the first one; numbers to the right. */
+/* Rows of an array of flat objects; a column for each key of any of them; numbers to the right. */
 void cli_print_table(const json_t *rows);
 /* columns, divided by commas: the header of no rows at all. */
 void cli_print_csv(const json_t *rows, const char *columns);
-/* The rows as table or CSV, or the whole reply as JSON. */
+/* The rows as table or CSV, or the whole reply as JSON or YAML. */
 int cli_print(const struct cli *c, const json_t *rows, const json_t *whole, const char *columns);
-/* One object as a table or CSV of one row, or as JSON. */
+/* One object as a table or CSV of one row, or as JSON or YAML. */
 int cli_print_one(const struct cli *c, json_t *object);
 /* Sends a request and prints the one row that comes back; gives the exit code. */
 int cli_post(struct cli *c, const char *path, const json_t *request);

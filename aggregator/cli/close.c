@@ -86,7 +86,7 @@ print_end(struct cli *c, json_t *job)
 	bool closed = strcmp(state, "closed") == 0;
 	json_t *differences = json_object_get(job, "differences");
 
-	if (cli_output(c, OUTPUT_TABLE) == OUTPUT_JSON) {
+	if (cli_output(c, OUTPUT_TABLE) != OUTPUT_TABLE) {
 		int code = cli_print_one(c, job);
 
 		return code != CLI_OK || closed ? code : CLI_FAILED;

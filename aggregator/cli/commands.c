@@ -178,7 +178,7 @@ get_policy(struct cli *c)
 	cli_query(&path, "tenant", cli_value(c, "tenant"));
 	if (!cli_call(c, "GET", buf_text(&path), NULL, NULL, 0, &body, &err))
 		return cli_fail(&err);
-	if (cli_output(c, OUTPUT_TABLE) == OUTPUT_TABLE)
+	if (cli_output(c, OUTPUT_YAML) == OUTPUT_TABLE || cli_output(c, OUTPUT_YAML) == OUTPUT_YAML)
 		return fwrite(buf_text(&body), 1, body.len, stdout) == body.len ? CLI_OK : CLI_FAILED;
 	object = json_object();
 	json_object_set_new(object, "document", json_stringn(buf_text(&body), body.len));

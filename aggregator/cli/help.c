@@ -81,6 +81,28 @@ put_options(struct buf *out, const struct cli_option *o, size_t n)
 		put_option(out, &o[i]);
 }
 
+/* What every command takes; of --out only what the command has. */
+static void
+put_common(struct buf *out, const struct cli_command *cmd)
+{
+	for (size_t i = 0; i < cli_common_count; i++) {
+		struct cli_option o = cli_common[i];
+		in_place(buf) struct buf value = {0};
+
+		buf_init(&value, 256);
+		if (cmd != NULL && cmd->outputs != NULL && strcmp(o.name, "out") == 0) {
+			for (size_t k = 0; cmd->outputs[k] != NULL; k++)
+				buf_printf(&value, "%s%s", k > 0 ? "|" : "", cmd->outputs[k]);
+			if (value.len == 0)
+				continue;
+			o.value = buf_text(&value);
+			o.help = "the form of what is printed";
+			o.choices = NULL;
+		}
+		put_option(out, &o);
+	}
+}
+
 static void
 put_notes(struct buf *out, const char *title, const struct cli_note *notes, size_t n)
 {
@@ -105,8 +127,20 @@ cli_command_help(const struct cli_command *cmd, struct buf *out)
 	}
 	buf_char(out, '\n');
 	put_options(out, cmd->options, CLI_OPTION_MAX);
-	put_options(out, cli_common, cli_common_count);
+	put_common(out, cmd);
 	put_notes(out, "Exit codes", cli_exits, cli_exit_count);
+}
+
+void
+cli_group_help(const char *group, struct buf *out)
+{
+	size_t first = strlen(group);
+
+	buf_printf(out, "tollgate %s COMMAND [OPTIONS]\n\nCommands (tollgate %s COMMAND --help for their options):\n",
+	           group, group);
+	for (size_t i = 0; i < cli_command_count; i++)
+		if (strncmp(cli_commands[i].name, group, first) == 0 && cli_commands[i].name[first] == ' ')
+			put_entry(out, cli_commands[i].name, cli_commands[i].summary, COMMAND_COLUMN);
 }
 
 void
@@ -116,8 +150,8 @@ cli_help(struct buf *out)
 	             "Commands (tollgate COMMAND --help for their options):\n");
 	for (size_t i = 0; i < cli_command_count; i++)
 		put_entry(out, cli_commands[i].name, cli_commands[i].summary, COMMAND_COLUMN);
-	buf_str(out, "\nEvery command takes:\n");
-	put_options(out, cli_common, cli_common_count);
+	buf_str(out, "\nEvery command takes, before its name or after it:\n");
+	put_common(out, NULL);
 	put_notes(out, "Environment", cli_variables, cli_variable_count);
 	put_notes(out, "Exit codes", cli_exits, cli_exit_count);
 }

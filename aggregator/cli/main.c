@@ -4,12 +4,6 @@
 
 #include "aggregator/cli/cli.h"
 
-static bool
-is_any(const char *word, const char *a, const char *b, const char *d)
-{
-	return strcmp(word, a) == 0 || strcmp(word, b) == 0 || strcmp(word, d) == 0;
-}
-
 int
 main(int argc, char **argv)
 {
@@ -19,15 +13,19 @@ main(int argc, char **argv)
 	int code = CLI_OK;
 
 	buf_init(&text, CLI_TEXT_BYTES);
-	if (argc < 2 || is_any(argv[1], "--help", "-h", "help")) {
+	if (argc < 2) {
 		cli_help(&text);
-		code = argc < 2 ? CLI_USAGE : CLI_OK;
+		code = CLI_USAGE;
 	} else if (strcmp(argv[1], "--version") == 0) {
 		buf_str(&text, "tollgate " TOLLGATE_VERSION "\n");
 	} else if (strcmp(argv[1], "--man") == 0) {
 		cli_man(&text);
 	} else if (!cli_parse(&c, argc, argv, &err)) {
 		return cli_misuse(&err);
+	} else if (c.group != NULL) {
+		cli_group_help(c.group, &text);
+	} else if (c.command == NULL) {
+		cli_help(&text);
 	} else if (cli_value(&c, "help") != NULL) {
 		cli_command_help(c.command, &text);
 	} else {

@@ -47,7 +47,7 @@ cli_man(struct buf *out)
 {
 	roff_page(out, "tollgate", 1, "asks and instructs the Tollgate aggregator");
 	roff_section(out, "SYNOPSIS");
-	roff_command(out, "tollgate COMMAND [WORD] [OPTION]...");
+	roff_command(out, "tollgate [OPTION]... COMMAND [WORD] [OPTION]...");
 	roff_section(out, "DESCRIPTION");
 	roff_paragraph(out,
 	               "The command speaks HTTP to the aggregator and never opens the database: what it shows is what "
@@ -59,7 +59,7 @@ cli_man(struct buf *out)
 	for (size_t i = 0; i < cli_command_count; i++)
 		man_command(&cli_commands[i], out);
 	roff_section(out, "OPTIONS");
-	roff_paragraph(out, "Every command takes:");
+	roff_paragraph(out, "Every command takes, before its name or after it:");
 	for (size_t i = 0; i < cli_common_count; i++)
 		man_option(&cli_common[i], out);
 	roff_section(out, "EXIT STATUS");

@@ -42,22 +42,31 @@ half_a_command(const char *word, struct err *err)
 	               buf_text(&rest));
 }
 
+/* Do several commands begin with this word? */
+static bool
+is_group(const char *word)
+{
+	size_t first = strlen(word);
+
+	for (size_t i = 0; i < cli_command_count; i++)
+		if (strncmp(cli_commands[i].name, word, first) == 0 && cli_commands[i].name[first] == ' ')
+			return true;
+	return false;
+}
+
 static bool
 unknown_command(int argc, char *const *argv, struct err *err)
 {
-	const char *known[64] = {NULL};
+	const char *known[128] = {NULL};
 	owned(mem) char *word = NULL;
 	const char *near;
-	size_t n = 0, first = strlen(argv[1]);
-	bool family = false;
+	bool group = is_group(argv[1]);
 
-	for (; n < cli_command_count && n < ARRAY_LEN(known) - 1; n++) {
+	for (size_t n = 0; n < cli_command_count && n < ARRAY_LEN(known) - 1; n++)
 		known[n] = cli_commands[n].name;
-		family |= strncmp(known[n], argv[1], first) == 0 && known[n][first] == ' ';
-	}
-	if (family && (argc == 2 || argv[2][0] == '-'))
+	if (group && (argc == 2 || argv[2][0] == '-'))
 		return half_a_command(argv[1], err);
-	word = family && argc > 2 ? mem_printf("%s %s", argv[1], argv[2]) : mem_strdup(argv[1]);
+	word = group && argc > 2 ? mem_printf("%s %s", argv[1], argv[2]) : mem_strdup(argv[1]);
 	near = text_nearest(word, known);
 	if (near != NULL)
 		return err_set(err, ERR_INVALID, "there is no command \"%s\"; did you mean \"%s\"?", word, near);
@@ -130,15 +139,19 @@ static bool
 take_option(struct cli *c, int argc, char *const *argv, int *at, struct err *err)
 {
 	const char *word = argv[*at], *given = NULL;
-	const struct cli_option *table = c->command->options;
+	const struct cli_option *table = c->command != NULL ? c->command->options : NULL;
 	const char **values = c->values;
-	int i = match_option(table, CLI_OPTION_MAX, word, &given);
+	int i = table != NULL ? match_option(table, CLI_OPTION_MAX, word, &given) : -1;
 
 	if (i < 0) {
 		table = cli_common;
 		values = c->common;
 		i = match_option(table, cli_common_count, word, &given);
 	}
+	if (i < 0 && c->command == NULL)
+		return err_set(err, ERR_INVALID,
+		               "%s is not an option of every command, and only those may stand before the command",
+		               word);
 	if (i < 0)
 		return err_set(err, ERR_INVALID, "%s is not an option of tollgate %s", word, c->command->name);
 	if (table[i].value == NULL) {
@@ -162,7 +175,7 @@ take_word(struct cli *c, const char *word, struct err *err)
 	const struct cli_command *cmd = c->command;
 
 	if (c->word_count == cmd->word_max)
-		return err_set(err, ERR_INVALID, "tollgate %s: \"%s\" is one word too many", cmd->name, word);
+		return err_set(err, ERR_INVALID, "tollgate %s: unexpected argument \"%s\"", cmd->name, word);
 	if (cmd->word_choices != NULL && !cmd->words_open && !is_choice(cmd->word_choices, word, strlen(word)))
 		return not_a_choice(cmd->name, cmd->word_choices, word, strlen(word), err);
 	c->words[c->word_count++] = word;
@@ -176,6 +189,14 @@ check_whole(const struct cli *c, struct err *err)
 
 	if (cli_value(c, "help") != NULL)
 		return true;
+	if (cli_value(c, "out") != NULL && c->command->outputs != NULL && c->command->outputs[0] == NULL)
+		return err_set(err, ERR_INVALID, "tollgate %s has no --out: it has one form", c->command->name);
+	if (cli_value(c, "out") != NULL && c->command->outputs != NULL &&
+	    !is_choice(c->command->outputs, cli_value(c, "out"), strlen(cli_value(c, "out")))) {
+		owned(mem) char *what = mem_printf("tollgate %s --out", c->command->name);
+
+		return not_a_choice(what, c->command->outputs, cli_value(c, "out"), strlen(cli_value(c, "out")), err);
+	}
 	if (c->word_count < c->command->word_min)
 		return err_set(err, ERR_INVALID, "tollgate %s needs %s", c->command->name, c->command->words);
 	for (size_t i = 0; i < CLI_OPTION_MAX && o[i].name != NULL; i++)
@@ -185,15 +206,48 @@ check_whole(const struct cli *c, struct err *err)
 	return true;
 }
 
+/* Options that every command takes, up to the first word that is none. */
+static bool
+take_common(struct cli *c, int argc, char *const *argv, int *at, struct err *err)
+{
+	for (; *at < argc && argv[*at][0] == '-' && argv[*at][1] != '\0'; (*at)++)
+		if (!take_option(c, argc, argv, at, err))
+			return false;
+	return true;
+}
+
+/* Help for a group of commands, as in "quota --help". */
+static bool
+take_group(struct cli *c, int argc, char *const *argv, struct err *err)
+{
+	int at = 2;
+
+	if (!is_group(argv[1]) || !take_common(c, argc, argv, &at, err) || at < argc || cli_value(c, "help") == NULL)
+		return unknown_command(argc, argv, err);
+	c->group = argv[1];
+	return true;
+}
+
 bool
 cli_parse(struct cli *c, int argc, char *const *argv, struct err *err)
 {
 	bool options = true;
-	int used = 0;
+	int used = 0, before = 1;
 
+	if (!take_common(c, argc, argv, &before, err))
+		return false;
+	if (before < argc && strcmp(argv[before], "help") == 0) {
+		c->common[CLI_COMMON_HELP] = "";
+		before++;
+	}
+	argc -= before - 1;
+	argv += before - 1; /* the command's first word is argv[1] */
+	if (argc < 2)
+		return cli_value(c, "help") != NULL ||
+		       err_set(err, ERR_INVALID, "a command is missing; tollgate --help lists them");
 	c->command = find_command(argc, argv, &used);
 	if (c->command == NULL)
-		return unknown_command(argc, argv, err);
+		return take_group(c, argc, argv, err);
 	for (int at = 1 + used; at < argc; at++) {
 		if (options && strcmp(argv[at], "--") == 0) {
 			options = false;
@@ -210,7 +264,7 @@ cli_parse(struct cli *c, int argc, char *const *argv, struct err *err)
 const char *
 cli_value(const struct cli *c, const char *name)
 {
-	for (size_t i = 0; i < CLI_OPTION_MAX && c->command->options[i].name != NULL; i++)
+	for (size_t i = 0; c->command != NULL && i < CLI_OPTION_MAX && c->command->options[i].name != NULL; i++)
 		if (strcmp(c->command->options[i].name, name) == 0)
 			return c->values[i];
 	for (size_t i = 0; i < cli_common_count; i++)

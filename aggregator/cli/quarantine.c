@@ -48,7 +48,7 @@ cmd_quarantine_show(struct cli *c)
 		cli_query(&path, "gpu", cli_value(c, "gpu"));
 	if (!cli_get_json(c, buf_text(&path), &batch, &err))
 		return cli_fail(&err);
-	if (cli_output(c, OUTPUT_TABLE) == OUTPUT_JSON)
+	if (cli_output(c, OUTPUT_TABLE) == OUTPUT_JSON || cli_output(c, OUTPUT_TABLE) == OUTPUT_YAML)
 		return cli_print_one(c, batch);
 	row = json_copy(batch);
 	for (size_t i = 0; i < ARRAY_LEN(lists); i++)

@@ -219,6 +219,7 @@ make_request(const struct cli *c, json_t *request, struct err *err)
 	                                      {"profile", "profile", false},
 	                                      {"count", "count", true},
 	                                      {"replicas", "replicas", true},
+	                                      {"of", "of", true},
 	                                      {"gpu-model", "gpu_model", false},
 	                                      {"per-node", "per_node", true},
 	                                      {"priority-class", "priority_class", false},

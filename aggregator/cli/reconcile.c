@@ -74,20 +74,29 @@ cmd_reconcile(struct cli *c)
 	owned(json) json_t *reply = NULL;
 	in_place(buf) struct buf path = {0};
 	struct err err = {0};
+	enum cli_output output = cli_output(c, OUTPUT_TABLE);
 	int code;
 
 	buf_init(&path, CLI_PATH_BYTES);
+	if (output == OUTPUT_YAML && cli_value(c, "output") != NULL) {
+		fprintf(stderr, "tollgate: a file is written as CSV, JSON or HTML: --format csv, json or html\n");
+		return CLI_USAGE;
+	}
 	if (format != NULL && cli_value(c, "out") != NULL) {
 		fprintf(stderr, "tollgate: --format and --out say the same; give one of them\n");
 		return CLI_USAGE;
 	}
-	if (format == NULL && cli_output(c, OUTPUT_TABLE) != OUTPUT_TABLE)
-		format = cli_output(c, OUTPUT_TABLE) == OUTPUT_CSV ? "csv" : "json";
+	if (output == OUTPUT_CSV || output == OUTPUT_JSON)
+		format = output == OUTPUT_CSV ? "csv" : "json";
 	buf_str(&path, "/v1/reconciliation");
 	cli_query(&path, "month", cli_value(c, "month"));
 	if (!cli_get_json(c, buf_text(&path), &reply, &err))
 		return cli_fail(&err);
-	code = format == NULL && cli_value(c, "output") == NULL ? print_rows(reply)
-	                                                        : print_document(c, &path, format, &err);
+	if (output == OUTPUT_YAML)
+		code = cli_print(c, json_object_get(reply, "rows"), reply, "");
+	else if (format == NULL && cli_value(c, "output") == NULL)
+		code = print_rows(reply);
+	else
+		code = print_document(c, &path, format, &err);
 	return code != CLI_OK ? code : verdict(reply);
 }

@@ -3,23 +3,27 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 #include "aggregator/cli/cli.h"
 #include "aggregator/core/report.h"
 #include "common/text.h"
 
-#define COLUMN_MAX 32
+#define COLUMN_MAX 64
 
 enum cli_output
 cli_output(const struct cli *c, enum cli_output preset)
 {
 	const char *v = cli_value(c, "out");
 
-	/* parsing lets only the three through */
+	/* parsing lets only these through */
 	if (v == NULL)
 		return preset;
-	return strcmp(v, "json") == 0 ? OUTPUT_JSON : strcmp(v, "csv") == 0 ? OUTPUT_CSV : OUTPUT_TABLE;
+	return strcmp(v, "json") == 0   ? OUTPUT_JSON
+	       : strcmp(v, "csv") == 0  ? OUTPUT_CSV
+	       : strcmp(v, "yaml") == 0 ? OUTPUT_YAML
+	                                : OUTPUT_TABLE;
 }
 
 bool
@@ -38,6 +42,10 @@ cell(const json_t *v, char scratch[32])
 		return json_string_value(v);
 	if (json_is_integer(v)) {
 		snprintf(scratch, 32, "%" JSON_INTEGER_FORMAT, json_integer_value(v));
+		return scratch;
+	}
+	if (json_is_real(v)) {
+		snprintf(scratch, 32, "%.10g", json_real_value(v));
 		return scratch;
 	}
 	if (json_is_boolean(v))
@@ -97,23 +105,36 @@ make_title(struct column *col)
 	col->title[k] = '\0';
 }
 
+/* The keys of a row that are no column yet. */
 static size_t
-measure(const json_t *rows, struct column *columns)
+add_columns(json_t *row, struct column *columns, size_t n)
 {
-	json_t *first = json_array_get(rows, 0);
 	const char *key;
 	json_t *value;
-	size_t n = 0;
 
-	json_object_foreach(first, key, value)
+	json_object_foreach(row, key, value)
 	{
-		if (n == COLUMN_MAX)
-			break;
+		size_t i = 0;
+
+		while (i < n && strcmp(columns[i].name, key) != 0)
+			i++;
+		if (i < n || n == COLUMN_MAX)
+			continue;
 		columns[n] = (struct column){.name = key, .number = true, .blank = true};
 		make_title(&columns[n]);
 		columns[n].width = strlen(columns[n].title);
 		n++;
 	}
+	return n;
+}
+
+static size_t
+measure(const json_t *rows, struct column *columns)
+{
+	size_t n = 0;
+
+	for (size_t r = 0; r < json_array_size(rows); r++)
+		n = add_columns(json_array_get(rows, r), columns, n);
 	for (size_t r = 0; r < json_array_size(rows); r++) {
 		for (size_t i = 0; i < n; i++) {
 			char scratch[32];
@@ -227,9 +248,9 @@ cli_print_csv(const json_t *rows, const char *columns_of_none)
 	fwrite(buf_text(&line), 1, line.len, stdout);
 }
 
-/* Rows in which an object or a list is its JSON text, for tables and CSV. */
+/* Rows in which an object or a list is its JSON text, for tables and CSV. A list of objects has no end that a line could hold: a table has its length. */
 static json_t *
-flatten(const json_t *rows)
+flatten(const json_t *rows, bool table)
 {
 	json_t *flat = json_array();
 
@@ -242,7 +263,9 @@ flatten(const json_t *rows)
 			in_place(buf) struct buf text = {0};
 
 			buf_init(&text, CLI_REPLY_MAX);
-			if (json_is_object(value) || json_is_array(value)) {
+			if (table && json_is_object(json_array_get(value, 0))) {
+				json_object_set_new(row, key, json_integer((json_int_t)json_array_size(value)));
+			} else if (json_is_object(value) || json_is_array(value)) {
 				json_write(value, &text);
 				json_object_set_new(row, key, json_stringn(buf_text(&text), text.len - 1));
 			} else {
@@ -254,11 +277,129 @@ flatten(const json_t *rows)
 	return flat;
 }
 
+/* ---- YAML: the values of the JSON, one to a line ---- */
+
+/* Letters first and nothing after them that YAML has a use for; not a word that is a value of another type. */
+static bool
+is_plain(const char *s)
+{
+	static const char *const taken[] = {"true", "false", "yes", "no", "on", "off", "null", "y", "n"};
+
+	if (!isalpha((unsigned char)s[0]))
+		return false;
+	for (size_t i = 0; i < ARRAY_LEN(taken); i++)
+		if (strcasecmp(s, taken[i]) == 0)
+			return false;
+	for (; *s != '\0'; s++)
+		if (!isalnum((unsigned char)*s) && strchr("_-./", *s) == NULL)
+			return false;
+	return true;
+}
+
+static void
+yaml_text(const char *s, struct buf *out)
+{
+	size_t left = strlen(s);
+
+	if (is_plain(s)) {
+		buf_str(out, s);
+		return;
+	}
+	buf_char(out, '"');
+	while (left > 0) {
+		uint32_t code = 0;
+		size_t n = utf8_next(s, left, &code);
+
+		if (n == 0 || text_deceives(code) || code >= 0xFFFE)
+			buf_printf(out, "\\U%08" PRIX32, n == 0 ? 0xFFFDu : code);
+		else if (code == '"' || code == '\\')
+			buf_printf(out, "\\%c", (char)code);
+		else
+			buf_add(out, s, n);
+		s += n ? n : 1;
+		left -= n ? n : 1;
+	}
+	buf_char(out, '"');
+}
+
+static bool
+has_children(const json_t *v)
+{
+	return json_object_size(v) > 0 || json_array_size(v) > 0;
+}
+
+static void
+yaml_scalar(const json_t *v, struct buf *out)
+{
+	in_place(buf) struct buf text = {0};
+
+	if (json_is_string(v)) {
+		yaml_text(json_string_value(v), out);
+		return;
+	}
+	buf_init(&text, CLI_REPLY_MAX);
+	json_write(v, &text); /* a number, true, null, {} or [], with a line's end */
+	buf_add(out, buf_text(&text), text.len - 1);
+}
+
+static void yaml_children(const json_t *v, int indent, bool begun, struct buf *out);
+
+/* What follows "key:" or "-", to the end of its last line. */
+static void
+yaml_value(const json_t *v, int indent, bool in_list, struct buf *out)
+{
+	if (has_children(v)) {
+		buf_char(out, in_list ? ' ' : '\n');
+		yaml_children(v, indent + 2, in_list, out);
+		return;
+	}
+	buf_char(out, ' ');
+	yaml_scalar(v, out);
+	buf_char(out, '\n');
+}
+
+/* begun: the first child stands on the line that is there, behind the dash of a list. */
+static void
+yaml_children(const json_t *v, int indent, bool begun, struct buf *out)
+{
+	const char *key;
+	json_t *child;
+	size_t i;
+
+	json_object_foreach((json_t *)(uintptr_t)v, key, child)
+	{
+		buf_printf(out, "%*s", begun ? 0 : indent, "");
+		yaml_text(key, out);
+		buf_char(out, ':');
+		yaml_value(child, indent, false, out);
+		begun = false;
+	}
+	json_array_foreach(v, i, child)
+	{
+		buf_printf(out, "%*s-", begun ? 0 : indent, "");
+		yaml_value(child, indent, true, out);
+		begun = false;
+	}
+}
+
+/* The dashes before it make documents one after the other a stream of documents. */
+static void
+yaml_document(const json_t *v, struct buf *out)
+{
+	buf_str(out, "---\n");
+	if (has_children(v)) {
+		yaml_children(v, 0, false, out);
+		return;
+	}
+	yaml_scalar(v, out);
+	buf_char(out, '\n');
+}
+
 int
 cli_print(const struct cli *c, const json_t *rows, const json_t *whole, const char *columns)
 {
-	owned(json) json_t *flat = flatten(rows);
 	enum cli_output output = cli_output(c, OUTPUT_TABLE);
+	owned(json) json_t *flat = flatten(rows, output == OUTPUT_TABLE);
 	in_place(buf) struct buf text = {0};
 
 	buf_init(&text, CLI_REPLY_MAX);
@@ -266,6 +407,9 @@ cli_print(const struct cli *c, const json_t *rows, const json_t *whole, const ch
 		cli_print_table(flat);
 	} else if (output == OUTPUT_CSV) {
 		cli_print_csv(flat, columns);
+	} else if (output == OUTPUT_YAML) {
+		yaml_document(whole, &text);
+		fwrite(buf_text(&text), 1, text.len, stdout);
 	} else {
 		json_write(whole, &text);
 		fwrite(buf_text(&text), 1, text.len, stdout);

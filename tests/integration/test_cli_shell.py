@@ -99,7 +99,7 @@ class Bash(unittest.TestCase):
                 (["report", "p"], ["previous"]),
                 (["report", "--l"], ["--last-month"]),
                 (["usage", "--out", "j"], ["json"]),
-                (["usage", "-o", ""], ["table", "json", "csv"]),
+                (["usage", "-o", ""], ["table", "json", "csv", "yaml"]),
                 (["usage", "--out", "=", "c"], ["csv"]),
                 (["usage", "--by", "gpu"], ["gpu_model", "gpu"]),
                 (["usage", "--by", "node,st"], ["node,state"]),
