@@ -17,6 +17,7 @@ struct top_row {
 	int128 cost;                               /* scale COST_SCALE */
 };
 
+/* A line that is no GPU time, such as a credit or gigabytes stored, has an empty text where its hours would be. */
 static bool
 add_decimal(const json_t *line, const char *field, int scale, int128 *sum, struct err *err)
 {
@@ -25,6 +26,8 @@ add_decimal(const json_t *line, const char *field, int scale, int128 *sum, struc
 
 	if (!json_get_str(line, field, &text, err))
 		return false;
+	if (text[0] == '\0')
+		return true;
 	if (!decimal_parse(text, scale, &v, err))
 		return err_prefix(err, "%s", field);
 	*sum += v;
@@ -75,7 +78,8 @@ print_rows(const char *period, const struct top_row *rows, size_t n)
 		f[DECIMAL_TEXT_SIZE];
 	char now[TIME_TEXT_SIZE];
 
-	printf("%s  period %s, GPU-hours so far\n", time_format(time_wall_ns() / NS_PER_S * NS_PER_S, now), period);
+	printf("%s  period %s, GPU-hours so far\n", time_format(time_wall_ns() / NS_PER_S * NS_PER_S, now),
+	       period[0] != '\0' ? period : "not begun");
 	printf("%-14s %-14s %11s %11s %11s %11s %12s\n", "TENANT", "WORKSPACE", "ALLOCATED", "USED", "IDLE",
 	       "UNMEASURED", "COST");
 	for (size_t i = 0; i < n; i++)
@@ -133,7 +137,10 @@ show(struct cli *c, struct err *err)
 	const json_t *lines;
 	size_t n = 0;
 
-	if (!cli_get_json(c, "/v1/reports/current.json", &reply, err) || !json_get_str(reply, "period", &period, err))
+	/* a month of which the ledger has nothing yet is an empty table */
+	if (!cli_get_json(c, "/v1/reports/current.json", &reply, err) && err->kind != ERR_MISSING)
+		return false;
+	if (reply != NULL && !json_get_str(reply, "period", &period, err))
 		return false;
 	lines = json_object_get(reply, "lines");
 	for (size_t i = 0; i < json_array_size(lines); i++)
