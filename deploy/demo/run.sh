@@ -221,12 +221,18 @@ prepare_ledger() {
 	fi
 }
 prepare_policy() {
-	local policy=$here/policy.yaml node tenant
+	local policy=$here/policy.yaml node tenant applied
 	if [ "$gpus" = real ]; then
 		policy=$state/policy.yaml
 		[ -f "$policy" ] || sed "s/\${NODE}/${nodes[0]}/" "$here/policy-host.yaml" >"$policy"
 	fi
-	cli apply -f "$policy" >"$log/apply.log" 2>&1 || { last_words apply; return 1; }
+	# Only the first run applies it: what has been applied since is the ledger's policy, and this file would retire what it does not name.
+	applied=$(psql_quiet -d "$database" -c "select exists (select from tollgate.policy_version)") || return 1
+	if [ "$applied" = t ]; then
+		say "the ledger has a policy, which stays as it is; to change it: tollgate apply -f FILE"
+	else
+		cli apply -f "$policy" >"$log/apply.log" 2>&1 || { last_words apply; return 1; }
+	fi
 	for node in "${nodes[@]}"; do enrol "$node" || return 1; done
 	for tenant in "${tenants[@]}"; do token "viewer-$tenant.token" token create --role viewer --tenant "$tenant" || return 1; done
 	token scheduler.token token create --role scheduler || return 1
@@ -263,7 +269,11 @@ introduce() {
 table_lines=0
 show_table() {
 	local text
-	text=$(cli top --count 1 2>&1) || return 0
+	if ! text=$(cli top --count 1 2>&1); then
+		say "the table cannot be shown: $text"
+		table_lines=0
+		return 1
+	fi
 	if [ -t 1 ] && [ "$table_lines" -gt 0 ]; then printf '\033[%dA\033[J' "$table_lines"; fi
 	printf '%s\n' "$text"
 	table_lines=$(($(printf '%s\n' "$text" | wc -l)))
@@ -276,7 +286,7 @@ stopping=0
 trap 'stopping=1' INT TERM HUP
 
 stop_all() {
-	local node
+	local node text
 	for node in "${nodes[@]}"; do # at once, then wait: each sends its last interval first
 		alive "exporter-$node" && kill -TERM "${pid_of[exporter-$node]}" 2>/dev/null
 	done
@@ -284,8 +294,10 @@ stop_all() {
 	if [ "${ready:-0}" = 1 ] && alive aggregator; then
 		table_lines=0
 		show_table
-		if cli report current --format csv --output "$state/report.csv" 2>>"$log/run.log"; then
+		if text=$(cli report current --format csv --output "$state/report.csv" 2>&1); then
 			say "The bill so far is in $state/report.csv; the next run goes on from here."
+		else
+			say "the bill so far cannot be written to $state/report.csv: $text"
 		fi
 	fi
 	halt aggregator TERM 15
@@ -312,7 +324,7 @@ wait_postgres || { last_words postgres; die "PostgreSQL does not start; see $log
 prepare_ledger || die "the ledger cannot be prepared; see $log/aggregator.log"
 start_aggregator
 wait_aggregator || { last_words aggregator; die "the aggregator does not start; see $log/aggregator.log"; }
-prepare_policy || die "the policy cannot be applied; see $log/apply.log"
+prepare_policy || die "the policy or a token cannot be prepared; see $log/apply.log"
 for ((n = 0; n < ${#nodes[@]}; n++)); do start_exporter "$n"; done
 sleep 1
 for node in "${nodes[@]}"; do
