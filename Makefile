@@ -29,7 +29,9 @@ endif
 HARDEN       := -D_FORTIFY_SOURCE=3 -fstack-protector-strong -fstack-clash-protection
 SAN          := -fsanitize=address,undefined -fno-sanitize-recover=all
 # -fno-plt: all symbols are bound at the start anyway (LINK.release), and a lone scrape need not fetch the table of jumps between.
-FLAGS.release := -O2 -fno-plt $(HARDEN)
+# -ftrivial-auto-var-init=zero: a variable whose cleanup frees it, and which a return left without a value, freed what lay on the stack, and only where the
+# stack held rubbish. The lint `calls` refuses such a declaration; this makes one that it does not see free nothing. Not in the sanitized variants, which are to find it.
+FLAGS.release := -O2 -fno-plt -ftrivial-auto-var-init=zero $(HARDEN)
 # -g1: a sanitizer's report names functions and lines, and more than that is a quarter of the compiler's time.
 FLAGS.san     := -O1 -g1 -fno-omit-frame-pointer $(SAN)
 FLAGS.tsan    := -O0 -g1 -fno-omit-frame-pointer -fsanitize=thread
