@@ -132,6 +132,10 @@ cmd_quota_simulate(struct cli *c)
 	bool ok;
 
 	buf_init(&document, QUOTA_RECORDING_MAX_BYTES);
+	if (cli_value(c, "explain") != NULL && cli_output(c, OUTPUT_TABLE) == OUTPUT_JSON) {
+		(void)err_set(&err, ERR_INVALID, "--explain is a table: leave out --out json, or --explain");
+		return cli_misuse(&err);
+	}
 	if (!cli_read_document(c->words[0], &document, &err))
 		return cli_fail(&err);
 	t.explain = cli_value(c, "explain") != NULL || cli_output(c, OUTPUT_JSON) == OUTPUT_TABLE;

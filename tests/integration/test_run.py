@@ -105,6 +105,44 @@ class MakeRun(unittest.TestCase):
         gone = set(before) - {r["line_id"] for r in self.report()}
         self.assertEqual([before[line] for line in gone if float(before[line]["allocated_gpu_hours"]) > 0], [])
 
+    def cli(self, *args):
+        env = {**os.environ, "TOLLGATE_URL": f"http://127.0.0.1:{self.ports['TOLLGATE_PORT']}", "TOLLGATE_TOKEN_FILE": os.path.join(self.state, "admin.token")}
+        done = subprocess.run([stack.program("tollgate"), *args], env=env, capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
+    def test_a_credit_and_a_tenant_added_during_a_run_are_there_in_its_table_and_in_the_next_run(self):
+        run = self.start()
+        self.begun(run)
+        self.assertTrue(any(line.startswith("acme ") for line in iter(run.stdout.readline, "")), "a month has begun with its first usage")
+        self.cli("credit", "add", "--tenant", "acme", "--amount", "-7.00", "--currency", "EUR", "--reason", "a test")
+        policy = os.path.join(self.state, "mine.yaml")
+        with open(policy, "w", encoding="utf-8") as f:
+            f.write(self.cli("get", "policy").replace("tenants:\n", "tenants:\n  - {name: mine, workspaces: [{name: w, rules: [{namespace: mine}]}]}\n", 1))
+        self.cli("apply", "-f", policy)
+        applied = self.cli("get", "policy")
+        table = next((line for line in iter(run.stdout.readline, "") if re.match(r"acme .*-7\.00 EUR", line) or "cannot be shown" in line), "the run ended")
+        self.assertRegex(table, r"^acme .* -7\.00 EUR")
+        run.send_signal(signal.SIGINT)
+        self.assertEqual(self.finish(run)[0], 0)
+        run = self.start()
+        self.begun(run)
+        self.assertEqual(self.cli("get", "policy"), applied)
+        self.assertIn("mine", self.cli("get", "tenants", "-o", "json"))
+        run.send_signal(signal.SIGINT)
+        self.assertEqual(self.finish(run)[0], 0)
+
+    def test_a_table_that_fails_says_why(self):
+        run = self.start()
+        self.begun(run)
+        self.cli("token", "revoke", "1")
+        said = next((line for line in iter(run.stdout.readline, "") if "cannot be shown" in line), "")
+        self.assertRegex(said, r"the table cannot be shown: tollgate: .*401")
+        run.send_signal(signal.SIGINT)
+        code, out = self.finish(run)
+        self.assertEqual(code, 0, out)
+        self.assertRegex(out, r"the bill so far cannot be written to \S+: tollgate: .*401")
+
     def test_ctrl_c_stops_everything(self):
         run = self.start()
         self.begun(run)
