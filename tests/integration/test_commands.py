@@ -375,7 +375,7 @@ DOCUMENTS = [p for p in ("README.md", *glob.glob("*/**/README.md", root_dir=ROOT
 # Words of documents that stand for something, and what stands for them here; and what a document leaves out.
 WORDS = {"2026-10": CLOSED, "NAME": "stray", "ENTRY": "999999", "ID": "waits", "LINE_ID": "0" * 32, "KEYS": "tenant", "TEXT": "a test", "DIR": "documents", "UUID": "GPU-n1-0", "NODE": "n3",
          "two-nodes.yaml": os.path.join(ROOT, "deploy/examples/two-nodes.yaml"), "deploy/demo/policy.yaml": os.path.join(ROOT, "deploy/demo/policy.yaml"),
-         "https://localhost:9402": None, "${node#node/}": "node-of-kubernetes", "SEQ:HASH": "1:" + "0" * 64}  # fmt: skip
+         "https://localhost:9402": None, "URL": None, "${node#node/}": "node-of-kubernetes", "SEQ:HASH": "1:" + "0" * 64}  # fmt: skip
 FILES = {"events send": "event.json", "quota simulate": "scenario.yaml", "price preview": "prices.yaml"}
 
 
