@@ -167,7 +167,8 @@ what_is_wanted(const struct cli *c, struct wanted *ret)
 		fprintf(stderr, "tollgate: --format and --out say the same; give one of them\n");
 		return CLI_USAGE;
 	}
-	*ret = (struct wanted){.suffix = output == OUTPUT_CSV ? "csv" : "json", .table = output == OUTPUT_TABLE || output == OUTPUT_YAML};
+	*ret = (struct wanted){.suffix = output == OUTPUT_CSV ? "csv" : "json",
+	                       .table = output == OUTPUT_TABLE || output == OUTPUT_YAML};
 	for (size_t i = 0; format != NULL && i < ARRAY_LEN(suffixes); i++)
 		if (strcmp(format, suffixes[i][0]) == 0)
 			ret->suffix = suffixes[i][1];
