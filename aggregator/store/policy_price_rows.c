@@ -89,9 +89,8 @@ hash_book(const struct policy_book *book, uint8_t out[SHA256_SIZE])
 static bool
 check_version(struct db *db, const struct policy_book *book, const uint8_t sha[SHA256_SIZE], struct err *err)
 {
-	static const struct db_stmt stmt = {
-		"policy price version",
-		"SELECT FROM price_book WHERE version = $1 AND sha256 <> $2 LIMIT 1"};
+	static const struct db_stmt stmt = {"policy price version",
+	                                    "SELECT FROM price_book WHERE version = $1 AND sha256 <> $2 LIMIT 1"};
 	owned(result) PGresult *r = NULL;
 	struct db_args a = {0};
 
@@ -280,9 +279,8 @@ price_rows_write(struct db *db, const struct policy_book *book, int64_t effectiv
 	arg_time(&a, effective_ns);
 	if (!db_run(db, &same, &a, &have, err))
 		return false;
-	return PQntuples(have) > 0 ||
-	       (check_version(db, book, sha, err) && end_books(db, effective_ns, err) &&
-	        begin_book(db, book, sha, effective_ns, err));
+	return PQntuples(have) > 0 || (check_version(db, book, sha, err) && end_books(db, effective_ns, err) &&
+	                               begin_book(db, book, sha, effective_ns, err));
 }
 
 bool
