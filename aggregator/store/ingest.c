@@ -289,6 +289,15 @@ ingest_first_ns(const struct ingest *in)
 	return first_ns;
 }
 
+void
+ingest_services_arg(const struct ingest *in, struct db_args *a)
+{
+	if (in->dict.services_read && !in->may_enter)
+		arg_i64(a, in->dict.services_seen);
+	else
+		arg_text(a, NULL);
+}
+
 /* Hours exist from the first record to where the node is covered, a loss included. Locks the node's row: what was read of its services
  * before still holds then, or all of it goes again. */
 bool
@@ -296,7 +305,7 @@ ingest_touch_hours(struct ingest *in, struct err *err)
 {
 	static const struct db_stmt stmt = {
 		"hours touch",
-		"SELECT t.had_ns, t.behind, services_as_read($8, t.behind) FROM node_hours_touch($1, $2::timestamptz[], $3, $4, $5, $6, $7) t"};
+		"SELECT t.had_ns, t.behind, services_as_read($1, $8) FROM node_hours_touch($1, $2::timestamptz[], $3, $4, $5, $6, $7) t"};
 	owned(mem) int64_t *hours = NULL;
 	owned(result) PGresult *r = NULL;
 	size_t n = ingest_hours(in, &hours);
@@ -317,10 +326,7 @@ ingest_touch_hours(struct ingest *in, struct err *err)
 		arg_i64(&a, in->node_had_ns);
 	else
 		arg_text(&a, NULL);
-	if (in->dict.services_read)
-		arg_i64(&a, in->dict.services_seen);
-	else
-		arg_text(&a, NULL);
+	ingest_services_arg(in, &a);
 	if (!db_run(in->db, &stmt, &a, &r, err))
 		return false;
 	in->node_had = true;
@@ -391,7 +397,7 @@ ingest_once(struct ingest *in, struct ingest_result *ret, struct err *err)
 	in_place(ingest_sums) struct ingest_sums sums = {0};
 	int64_t next = 0;
 
-	in->policy_locked = false;
+	in->may_enter = false;
 	in->aside_read = false;
 	in->node_had = false;
 	if (!db_tx_begin(&tx, in->db, err) || !lock_stream(in, err))

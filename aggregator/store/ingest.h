@@ -64,7 +64,7 @@ struct dict {
 	struct dict_holder *holders;
 	size_t holder_count;
 	bool services_read;      /* of GPUs in service on the node; then */
-	int64_t services_seen;   /* what node.behind was at that time */
+	int64_t services_seen;   /* what services_ended() was at that time */
 	struct idmap gpu_ids;    /* gpu_id -> gpus */
 	struct idmap gpu_uuids;  /* hash of the UUID -> gpus */
 	struct idmap device_ids; /* local id -> devices */
@@ -145,7 +145,7 @@ struct ingest {
 	struct dict dict;
 	bool held, approved; /* its node's batches are put aside; it is approved, and others of it come first */
 	int64_t held_bytes, held_max;
-	bool policy_locked;
+	bool may_enter;  /* ingest_enter_lock() was called in this transaction */
 	bool aside_read; /* how many GPUs in batches of the node are set aside and undecided: */
 	int64_t aside_open;
 	int64_t policy_version; /* 0: none yet */
@@ -194,9 +194,13 @@ MUST_CHECK bool dict_drop_devices(struct ingest *in, struct db_columns *locals, 
  * 0 before. */
 MUST_CHECK bool holder_ids(struct ingest *in, const struct wire_holder *const *holders, size_t n, int64_t *ids,
                            struct err *err);
-/* Rules and declarations do not change until the commit. Before any row of a GPU or node is locked: whoever applies a policy locks them after
- * this one. */
-MUST_CHECK bool ingest_policy_lock(struct ingest *in, struct err *err);
+/* Before GPUs, devices or holders are entered. Rules and declarations do not change until the commit, and the node's row is locked, in this
+ * order: a policy that is applied locks nodes and GPUs after its own lock, and another stream of the node may enter the same rows and lock
+ * its node at the end of the push. */
+MUST_CHECK bool ingest_enter_lock(struct ingest *in, struct err *err);
+/* For services_as_read(), in the statement that locks the node's row or behind it: what services_ended() was when services were read without
+ * that lock, or NULL. */
+void ingest_services_arg(const struct ingest *in, struct db_args *a);
 /* The GPU of that UUID, entered where it is new. */
 size_t dict_gpu(struct dict *d, const char *uuid, int64_t gpu_id);
 void dict_gpu_row(struct dict *d, size_t gpu, int64_t gpu_id); /* it has a row from now on */
@@ -218,8 +222,8 @@ void dict_holder(struct dict *d, const struct dict_holder *h);
 	"AND y.effective @> x.effective * tstzrange(hour_of(" at "), NULL)))"
 /* Where the frames of the call begin: the time that is asked about. */
 int64_t dict_from_ns(const struct ingest *in);
-/* What node.behind is when they are read: see services_as_read(). */
-#define DICT_SERVICES_SEEN(node) "(SELECT o.behind FROM node o WHERE o.id = " node ")"
+/* Which services of the node have ended when they are read: see services_as_read(). */
+#define DICT_SERVICES_SEEN(node) "(SELECT services_ended(" node "))"
 /* Columns from at on: from_ns and until_ns of that service, DICT_DECLARED_OTHERWISE, DICT_SERVICES_SEEN. */
 void dict_gpu_service(struct dict *d, size_t gpu, const PGresult *r, int row, int at);
 

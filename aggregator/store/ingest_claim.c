@@ -290,7 +290,7 @@ ingest_claim(struct ingest *in, struct ingest_frame *f, struct err *err)
 	if (in->unsteady)
 		return true;
 	if (asked &&
-	    (!ingest_policy_lock(in, err) || !db_script(in->db, "SAVEPOINT claims", err) || !ask(in, f, &claims, err)))
+	    (!ingest_enter_lock(in, err) || !db_script(in->db, "SAVEPOINT claims", err) || !ask(in, f, &claims, err)))
 		return false;
 	mark_gpus(in, f, claims);
 	if (!check_open(in, f, &refused, err))

@@ -296,7 +296,7 @@ dict_enter_devices(struct ingest *in, struct err *err)
 			some[n++] = &in->dict.devices[i];
 	if (n == 0)
 		return true;
-	if (!devices_of(in, some, n, &r, err))
+	if (!ingest_enter_lock(in, err) || !devices_of(in, some, n, &r, err))
 		return false;
 	for (size_t i = 0; i < n; i++) {
 		if (!res_bool(r, (int)i, 1))

@@ -108,17 +108,19 @@ take_cursor(struct ingest *in, const PGresult *locked)
 		in->unsteady |= res_bool(locked, row, 8);
 		in->node_had = true;
 		in->node_had_ns = in->node_until_ns = res_null(locked, row, 4) ? INT64_MIN : res_i64(locked, row, 4);
-		in->node_behind = in->dict.services_seen = res_i64(locked, row, 5);
+		in->node_behind = res_i64(locked, row, 5);
 		in->hours_from_ns = res_null(locked, row, 6) ? INT64_MAX : res_i64(locked, row, 6);
 		in->hours_until_ns = res_null(locked, row, 7) ? INT64_MIN : res_i64(locked, row, 7);
 		return;
 	}
 }
 
-/* A GPU may have been moved by what another node has reported. From here on that waits: it changes the node's row, which is locked. */
+/* A GPU may have been moved by what another node has reported. From here on that waits: it changes the node's row, which is locked, so that
+ * what is read here needs no check at the end. */
 static void
 take_services(struct ingest *in, const PGresult *services)
 {
+	in->dict.services_read = false;
 	for (size_t i = 0; i < in->dict.gpu_count; i++)
 		in->dict.gpus[i].in_service = false;
 	for (int row = 0; row < PQntuples(services); row++) {

@@ -81,14 +81,24 @@ add_row(struct db_columns *c, const struct wire_holder *h, const identity who)
 }
 
 bool
-ingest_policy_lock(struct ingest *in, struct err *err)
+ingest_enter_lock(struct ingest *in, struct err *err)
 {
-	static const struct db_stmt stmt = {"policy shared", "SELECT pg_advisory_xact_lock_shared(" DB_LOCK_POLICY ")"};
+	static const struct db_stmt policy = {"policy shared",
+	                                      "SELECT pg_advisory_xact_lock_shared(" DB_LOCK_POLICY ")"};
+	static const struct db_stmt node = {"node lock", "SELECT FROM node WHERE id = $1 FOR NO KEY UPDATE"};
+	static const struct db_stmt services = {"services as read", "SELECT services_as_read($1, $2)"};
+	struct db_args n = {0}, s = {0};
 
-	if (!in->policy_locked && !db_run(in->db, &stmt, NULL, NULL, err))
-		return false;
-	in->policy_locked = true;
-	return true;
+	if (in->may_enter)
+		return true;
+	arg_i64(&n, in->node_id);
+	arg_i64(&s, in->node_id);
+	ingest_services_arg(in, &s);
+	in->may_enter =
+		db_run_all(in->db,
+	                   (const struct db_call[]){{&policy, NULL, NULL}, {&node, &n, NULL}, {&services, &s, NULL}}, 3,
+	                   err);
+	return in->may_enter;
 }
 
 /* Two numbers of a batch may be one holder: it is made and attributed once. Another transaction may be making the
@@ -127,7 +137,7 @@ make_missing(struct ingest *in, const struct wire_holder *const *holders, size_t
 		return true;
 	arg_i64(&a, in->cluster_id);
 	arg_columns(&a, &rows);
-	if (!ingest_policy_lock(in, err) || !db_run(in->db, &stmt, &a, &r, err))
+	if (!ingest_enter_lock(in, err) || !db_run(in->db, &stmt, &a, &r, err))
 		return false;
 	for (int row = 0; row < PQntuples(r); row++, made_count++) {
 		made[made_count] = missing[res_i64(r, row, 0) - 1];

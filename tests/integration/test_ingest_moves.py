@@ -135,6 +135,33 @@ class Moves(Waiting):
         applied()
         self.assertEqual(self.led.value("select deadlocks from pg_stat_database where datname = current_database()"), "0")
 
+    def test_pushes_of_older_streams_of_the_node_do_not_make_a_push_begin_anew(self):
+        """Each of its attempts would meet another one."""
+        self.begin()
+        self.led.value("create function older_stream() returns trigger language plpgsql as $$ begin update tollgate.node set behind = behind + 1 where name = 'n0'; "
+                       "return new; end $$; create trigger older_stream before insert on ingest_batch for each row execute function older_stream(); select 1")  # fmt: skip
+        (r,) = self.replica().push(batch(0, 2))
+        self.assertEqual((r["ok"], r["records"], r["set_aside"]), (True, 1, 0), r)
+        self.led.value("drop trigger older_stream on ingest_batch; drop function older_stream(); select 1")
+
+    def test_a_push_that_enters_a_gpu_and_one_behind_what_the_node_has_covered_do_not_wait_for_each_other(self):
+        """Both lock the node and its hours: in the same order."""
+        self.begin()
+        (r,) = self.replica().push(batch(0, 1, origin=START + 3 * MINUTE, epoch=6))
+        self.assertTrue(r["ok"], r)
+        new = {"devices": [{"id": 1, "uuid": "GPU-new", "model": H100}], "holders": [{"id": 1, "ns": "b", "pod": "new"}]}
+        entering, behind = self.replica(), self.replica()
+        with Session(self.cluster, self.led.name) as s:
+            s.run("begin; lock table holder in share mode")
+            entering.send(batch(0, 1, origin=START + 5 * MINUTE, epoch=7, **new))
+            self.waiting()
+            behind.send(batch(0, 2))
+            self.waiting(2)
+            s.run("commit")
+        for r in entering.outcomes() + behind.outcomes():
+            self.assertEqual((r["ok"], r["records"]), (True, 1), r)
+        self.assertEqual(self.led.value("select deadlocks from pg_stat_database where datname = current_database()"), "0")
+
     def test_a_policy_that_is_replaced_before_its_hour_gives_the_hours_back(self):
         self.begin()
         self.led.apply(POLICY.replace("20:00", "21:00") + LISTED)
