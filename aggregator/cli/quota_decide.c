@@ -185,7 +185,7 @@ add_fields(const struct cli *c, const struct field *fields, size_t n, json_t *re
 {
 	for (size_t i = 0; i < n; i++) {
 		const char *text = cli_value(c, fields[i].option);
-		int64_t v;
+		int64_t v = 0;
 
 		if (text == NULL)
 			continue;
