@@ -136,6 +136,8 @@ extern const size_t api_route_count;
 
 /* Of the Authorization header; NULL: none. */
 const char *api_bearer(const struct http_request *rq);
+/* 401, and the token is not remembered: it did not hold where it had to prove itself. */
+void api_refuse_token(struct app *app, const struct http_request *rq, struct http_reply *rp);
 bool api_guard(void *app, void *worker, const struct http_request *rq, struct http_reply *rp);
 /* Whether a request of a report's route is a report. */
 bool api_heavy(const struct http_request *rq);

@@ -8,7 +8,6 @@
 
 #include "aggregator/api/decider_turn.h"
 #include "aggregator/api/dry_run.h"
-#include "aggregator/api/token_line.h"
 #include "aggregator/store/quota_store.h"
 #include "common/log.h"
 #include "common/time.h"
@@ -110,8 +109,7 @@ refuse(struct decider *d, struct desk_item *item, const struct err *err)
 static void
 refuse_stranger(struct decider *d, struct desk_item *item)
 {
-	token_line_forget(d->app->tokens, api_bearer(item->rq));
-	http_problem(item->rp, item->rq, 401, "Authorization", "%s", STORE_TOKEN_REFUSED);
+	api_refuse_token(d->app, item->rq, item->rp);
 	done(d, item);
 }
 
@@ -175,6 +173,7 @@ answer_view(struct decider *d, struct desk_item *i, const struct decision_view *
 	}
 	if (i->kind == DESK_SUBMIT && waits && strcmp(v->status, "waiting") == 0) {
 		i->kind = DESK_WATCH;
+		i->fate = DESK_READ;  /* what the turn said may be old when it is answered */
 		i->after = INT64_MAX; /* while it waits, whatever it says */
 		return false;
 	}
@@ -338,8 +337,8 @@ put_limited_aside(struct decider *d, struct desk_item *items)
 	return rest;
 }
 
-/* They are refused together and at most so often, without a turn: however many they are, those of others do not wait for them. Whether one
- * was decided long ago only its row knows. Those that another replica has made room for are returned. */
+/* They are refused together and at most so often, without a turn, so that others wait for one look at the log, the rows and the tokens at
+ * most. Whether one was decided long ago only its row knows. Those that another replica has made room for are returned. */
 static struct desk_item *
 answer_limited(struct decider *d)
 {

@@ -163,7 +163,7 @@ settle_known(struct desk_item *i, const uint8_t digest[SHA256_SIZE])
 static bool
 is_stranger(const struct turn_result *r, struct desk_item *i)
 {
-	if (i->token_id == 0 || quota_turn_token_holds(r->turn, i->token_id))
+	if (quota_turn_token_holds(r->turn, i->token_id))
 		return false;
 	i->fate = DESK_STRANGER;
 	return true;
@@ -457,24 +457,22 @@ agenda_of(const struct desk_item *items, struct agenda *a)
 bool
 decider_settle_limited(struct db *db, struct desk_item *items, struct err *err)
 {
+	in_place(decision_tokens) struct decision_tokens tokens = {0};
 	owned(mem) struct decision_known *known = NULL;
-	owned(mem) int64_t *held = NULL;
 	in_place(agenda) struct agenda a = {0};
-	size_t known_count = 0, held_count = 0;
+	size_t count = 0;
 
 	agenda_of(items, &a);
-	if (!store_decisions_known(db, a.keys, a.asked.key_count, &known, &known_count, err) ||
-	    (a.asked.token_count > 0 &&
-	     !store_decision_tokens(db, a.tokens, a.asked.token_count, &held, &held_count, err)))
+	if (!store_decisions_known(db, a.keys, a.asked.key_count, &known, &count, err) ||
+	    (a.asked.token_count > 0 && !store_decision_tokens(db, a.tokens, a.asked.token_count, &tokens, err)))
 		return false;
 	for (struct desk_item *i = items; i; i = i->next) {
-		const struct decision_known *k = decision_known_find(known, known_count, i->key);
-		bool holds = i->token_id == 0;
+		const struct decision_known *k = decision_known_find(known, count, i->key);
 
-		for (size_t t = 0; t < held_count && !holds; t++)
-			holds = held[t] == i->token_id;
-		i->fate = holds ? DESK_REFUSED : DESK_STRANGER;
-		if (holds && k)
+		i->fate = DESK_REFUSED;
+		if (!decision_token_holds(&tokens, i->token_id))
+			i->fate = DESK_STRANGER;
+		else if (k)
 			settle_known(i, k->digest);
 	}
 	return true;

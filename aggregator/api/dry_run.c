@@ -8,7 +8,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "aggregator/api/token_line.h"
 #include "aggregator/store/quota_store.h"
 #include "common/log.h"
 #include "common/time.h"
@@ -213,20 +212,9 @@ show(struct dry_runs *d, const struct quota_book *b, struct desk_item *i)
 
 /* ---- tokens -------------------------------------------------------------------------------------------------------------------- */
 
-/* The tokens of a group that were only remembered, and which of them hold. */
-struct proof {
-	int64_t *held;
-	size_t count;
-};
-
-static void
-proof_fini(struct proof *p)
-{
-	mem_free(p->held);
-}
-
+/* Of the tokens of a group that were only remembered. */
 static bool
-proof_read(struct db *db, const struct desk_item *items, struct proof *ret, struct err *err)
+read_tokens(struct db *db, const struct desk_item *items, struct decision_tokens *ret, struct err *err)
 {
 	owned(mem) int64_t *ids = NULL;
 	size_t n = 0;
@@ -238,17 +226,7 @@ proof_read(struct db *db, const struct desk_item *items, struct proof *ret, stru
 	for (const struct desk_item *i = items; i; i = i->next)
 		if (i->token_id != 0 && !i->is_shown)
 			ids[n++] = i->token_id;
-	return n == 0 || store_decision_tokens(db, ids, n, &ret->held, &ret->count, err);
-}
-
-static bool
-proof_holds(const struct proof *p, const struct desk_item *i)
-{
-	bool holds = i->token_id == 0;
-
-	for (size_t t = 0; t < p->count && !holds; t++)
-		holds = p->held[t] == i->token_id;
-	return holds;
+	return n == 0 || store_decision_tokens(db, ids, n, ret, err);
 }
 
 /* ---- a group ------------------------------------------------------------------------------------------------------------------- */
@@ -282,13 +260,13 @@ waits_for_policy(struct dry_runs *d, const struct quota_book *b, const struct de
 static void
 answer_group(struct dry_runs *d, struct desk_item *items)
 {
-	in_place(proof) struct proof proof = {0};
+	in_place(decision_tokens) struct decision_tokens tokens = {0};
 	struct policy_look look = {0};
 	const struct quota_book *b = NULL;
 	int64_t now_ns = 0;
 	struct err err = {0};
 	bool ok = store_quota_follow(d->db, d->log, NULL, &err) && store_quota_clock(d->db, &now_ns, &err) &&
-	          proof_read(d->db, items, &proof, &err);
+	          read_tokens(d->db, items, &tokens, &err);
 
 	if (ok) {
 		d->last_error[0] = '\0';
@@ -304,9 +282,8 @@ answer_group(struct dry_runs *d, struct desk_item *items)
 		next = i->next;
 		if (ok && i->is_shown) {
 			show(d, b, i);
-		} else if (ok && !proof_holds(&proof, i)) {
-			token_line_forget(d->app->tokens, api_bearer(i->rq));
-			http_problem(i->rp, i->rq, 401, "Authorization", "%s", STORE_TOKEN_REFUSED);
+		} else if (ok && !decision_token_holds(&tokens, i->token_id)) {
+			api_refuse_token(d->app, i->rq, i->rp);
 			done(d, i);
 		} else if (ok && waits_for_policy(d, b, i, &look)) {
 			i->next = d->waiting;

@@ -154,6 +154,13 @@ api_bearer(const struct http_request *rq)
 	return header + 7;
 }
 
+void
+api_refuse_token(struct app *app, const struct http_request *rq, struct http_reply *rp)
+{
+	token_line_forget(app->tokens, api_bearer(rq));
+	http_problem(rp, rq, 401, "Authorization", "%s", STORE_TOKEN_REFUSED);
+}
+
 /* In the server's thread nobody waits for the database. An inline route that is not open to all goes on there with a token that is
  * remembered, which its handler has proved later; everything else is for a worker. */
 static bool

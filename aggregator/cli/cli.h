@@ -160,7 +160,8 @@ void cli_print_csv(const json_t *rows, const char *columns);
 int cli_print(const struct cli *c, const json_t *rows, const json_t *whole, const char *columns);
 /* One object as a table or CSV of one row, or as JSON or YAML. */
 int cli_print_one(const struct cli *c, json_t *object);
-/* Sends a request and prints the one row that comes back; gives the exit code. */
+MUST_CHECK bool cli_post_json(struct cli *c, const char *path, const json_t *request, json_t **ret, struct err *err);
+/* The same, and prints the one row that comes back; gives the exit code. */
 int cli_post(struct cli *c, const char *path, const json_t *request);
 /* Colours are for terminals, and for people who did not say NO_COLOR. */
 bool cli_colours(void);

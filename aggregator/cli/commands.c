@@ -72,20 +72,25 @@ cmd_apply(struct cli *c)
 	return code;
 }
 
+bool
+cli_post_json(struct cli *c, const char *path, const json_t *request, json_t **ret, struct err *err)
+{
+	in_place(buf) struct buf body = {0}, reply = {0};
+
+	buf_init(&body, CLI_PATH_BYTES);
+	buf_init(&reply, CLI_REPLY_MAX);
+	json_write(request, &body);
+	return cli_call(c, "POST", path, "application/json", buf_text(&body), body.len, &reply, err) &&
+	       json_parse("reply", buf_text(&reply), reply.len, ret, err);
+}
+
 int
 cli_post(struct cli *c, const char *path, const json_t *request)
 {
-	in_place(buf) struct buf body = {0}, reply = {0};
 	owned(json) json_t *row = NULL;
 	struct err err = {0};
 
-	buf_init(&body, CLI_PATH_BYTES);
-	buf_init(&reply, CLI_PATH_BYTES);
-	json_write(request, &body);
-	if (!cli_call(c, "POST", path, "application/json", buf_text(&body), body.len, &reply, &err) ||
-	    !json_parse("reply", buf_text(&reply), reply.len, &row, &err))
-		return cli_fail(&err);
-	return cli_print_one(c, row);
+	return cli_post_json(c, path, request, &row, &err) ? cli_print_one(c, row) : cli_fail(&err);
 }
 
 /* ---- which time ---- */

@@ -48,15 +48,10 @@ cmd_exception_list(struct cli *c)
 static int
 post(struct cli *c, const char *path, const json_t *request)
 {
-	in_place(buf) struct buf body = {0}, reply = {0};
 	owned(json) json_t *row = NULL, *rows = json_array();
 	struct err err = {0};
 
-	buf_init(&body, CLI_PATH_BYTES);
-	buf_init(&reply, CLI_PATH_BYTES);
-	json_write(request, &body);
-	if (!cli_call(c, "POST", path, "application/json", buf_text(&body), body.len, &reply, &err) ||
-	    !json_parse("reply", buf_text(&reply), reply.len, &row, &err))
+	if (!cli_post_json(c, path, request, &row, &err))
 		return cli_fail(&err);
 	json_array_append(rows, row);
 	return show(c, rows, row);

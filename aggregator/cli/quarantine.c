@@ -67,18 +67,14 @@ static bool
 decide(struct cli *c, const char *verb, int64_t stream, int64_t seq, json_t *rows, struct err *err)
 {
 	owned(json) json_t *request = json_object(), *row = NULL;
-	in_place(buf) struct buf path = {0}, body = {0}, reply = {0};
+	in_place(buf) struct buf path = {0};
 
 	buf_init(&path, CLI_PATH_BYTES);
-	buf_init(&body, CLI_PATH_BYTES);
-	buf_init(&reply, CLI_PATH_BYTES);
 	buf_printf(&path, "/v1/quarantine/%" PRId64 "/%" PRId64 "/%s", stream, seq, verb);
 	json_object_set_new(request, "reason", json_string(cli_value(c, "reason")));
 	if (cli_value(c, "gpu") != NULL)
 		json_object_set_new(request, "gpu", json_string(cli_value(c, "gpu")));
-	json_write(request, &body);
-	if (!cli_call(c, "POST", buf_text(&path), "application/json", buf_text(&body), body.len, &reply, err) ||
-	    !json_parse("reply", buf_text(&reply), reply.len, &row, err))
+	if (!cli_post_json(c, buf_text(&path), request, &row, err))
 		return false;
 	json_array_append(rows, row);
 	return true;

@@ -240,20 +240,16 @@ int
 cmd_quota_decide(struct cli *c)
 {
 	owned(json) json_t *request = json_object(), *reply = NULL;
-	in_place(buf) struct buf path = {0}, body = {0}, answer = {0};
+	in_place(buf) struct buf path = {0};
 	struct err err = {0};
 
 	buf_init(&path, CLI_PATH_BYTES);
-	buf_init(&body, CLI_PATH_BYTES);
-	buf_init(&answer, CLI_REPLY_MAX);
 	if (!make_request(c, request, &err))
 		return cli_misuse(&err);
 	buf_str(&path, "/v1/decisions");
 	cli_query(&path, "dry_run", cli_value(c, "dry-run") != NULL ? "1" : NULL);
 	cli_query(&path, "wait", cli_value(c, "wait"));
-	json_write(request, &body);
-	if (!cli_call(c, "POST", buf_text(&path), "application/json", buf_text(&body), body.len, &answer, &err) ||
-	    !json_parse("reply", buf_text(&answer), answer.len, &reply, &err))
+	if (!cli_post_json(c, buf_text(&path), request, &reply, &err))
 		return cli_fail(&err);
 	return tell(c, reply);
 }

@@ -27,21 +27,16 @@ check_expires(const struct cli *c, struct err *err)
 static int
 post_token(struct cli *c, const char *path, const char *const *fields, size_t n, const char *member)
 {
-	in_place(buf) struct buf body = {0}, reply = {0};
 	owned(json) json_t *request = json_object(), *doc = NULL;
 	const char *token = NULL;
 	struct err err = {0};
 
-	buf_init(&body, CLI_PATH_BYTES);
-	buf_init(&reply, CLI_PATH_BYTES);
 	if (!check_expires(c, &err))
 		return cli_misuse(&err);
 	for (size_t i = 0; i < n; i++)
 		if (cli_value(c, fields[i]) != NULL)
 			json_object_set_new(request, fields[i], json_string(cli_value(c, fields[i])));
-	json_write(request, &body);
-	if (!cli_call(c, "POST", path, "application/json", buf_text(&body), body.len, &reply, &err) ||
-	    !json_parse("reply", buf_text(&reply), reply.len, &doc, &err) || !json_get_str(doc, member, &token, &err))
+	if (!cli_post_json(c, path, request, &doc, &err) || !json_get_str(doc, member, &token, &err))
 		return cli_fail(&err);
 	if (cli_output(c, OUTPUT_TABLE) != OUTPUT_TABLE)
 		return cli_print_one(c, doc);

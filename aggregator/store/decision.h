@@ -70,8 +70,15 @@ struct turn_asked {
 /* Those of these keys that are known, sorted by key; ret is from mem_*. */
 MUST_CHECK bool store_decisions_known(struct db *db, const char *const *keys, size_t n, struct decision_known **ret,
                                       size_t *ret_count, struct err *err);
-/* Which of these tokens hold; ret is from mem_*. */
-MUST_CHECK bool store_decision_tokens(struct db *db, const int64_t *ids, size_t n, int64_t **ret, size_t *ret_count,
+/* Tokens that hold. */
+struct decision_tokens {
+	int64_t *ids;
+	size_t count;
+};
+void decision_tokens_fini(struct decision_tokens *t);
+bool decision_token_holds(const struct decision_tokens *t, int64_t id); /* 0, one that was proved before, does */
+/* Which of these hold. */
+MUST_CHECK bool store_decision_tokens(struct db *db, const int64_t *ids, size_t n, struct decision_tokens *ret,
                                       struct err *err);
 /* NULL: not among them. */
 const struct decision_known *decision_known_find(const struct decision_known *known, size_t count, const char *key);

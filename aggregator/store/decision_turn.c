@@ -19,8 +19,7 @@ struct quota_turn {
 	struct decision_rows rows;
 	struct decision_known *known;
 	size_t known_count;
-	int64_t *tokens; /* that hold */
-	size_t token_count;
+	struct decision_tokens tokens;
 	bool is_bet;
 	struct turn_bet bet;
 	struct turn_event *events;
@@ -51,7 +50,7 @@ quota_turn_free(struct quota_turn *t)
 	decision_rows_fini(&t->foreign);
 	buf_fini(&t->snapshot);
 	mem_free(t->known);
-	mem_free(t->tokens);
+	decision_tokens_fini(&t->tokens);
 	mem_free(t->events);
 	mem_free(t->asks);
 	mem_free(t->workloads);
@@ -94,13 +93,28 @@ decision_known_find(const struct decision_known *known, size_t count, const char
 	return bsearch(&wanted, known, count, sizeof(*known), compare_known);
 }
 
-static void
-take_tokens(const PGresult *r, int64_t **ret, size_t *ret_count)
+void
+decision_tokens_fini(struct decision_tokens *t)
 {
-	*ret = mem_array((size_t)PQntuples(r) + 1, sizeof(**ret));
-	*ret_count = 0;
+	mem_free(t->ids);
+}
+
+bool
+decision_token_holds(const struct decision_tokens *t, int64_t id)
+{
+	bool found = id == 0;
+
+	for (size_t i = 0; i < t->count && !found; i++)
+		found = t->ids[i] == id;
+	return found;
+}
+
+static void
+take_tokens(const PGresult *r, struct decision_tokens *ret)
+{
+	*ret = (struct decision_tokens){.ids = mem_array((size_t)PQntuples(r) + 1, sizeof(*ret->ids))};
 	for (int i = 0; i < PQntuples(r); i++)
-		(*ret)[(*ret_count)++] = res_i64(r, i, 0);
+		ret->ids[ret->count++] = res_i64(r, i, 0);
 }
 
 static const struct db_stmt lock_stmt = {
@@ -134,7 +148,7 @@ store_decisions_known(struct db *db, const char *const *keys, size_t n, struct d
 }
 
 bool
-store_decision_tokens(struct db *db, const int64_t *ids, size_t n, int64_t **ret, size_t *ret_count, struct err *err)
+store_decision_tokens(struct db *db, const int64_t *ids, size_t n, struct decision_tokens *ret, struct err *err)
 {
 	in_place(db_array) struct db_array list = {0};
 	owned(result) PGresult *r = NULL;
@@ -146,7 +160,7 @@ store_decision_tokens(struct db *db, const int64_t *ids, size_t n, int64_t **ret
 	arg_array(&a, &list);
 	if (!db_run(db, &tokens_stmt, &a, &r, err))
 		return false;
-	take_tokens(r, ret, ret_count);
+	take_tokens(r, ret);
 	return true;
 }
 
@@ -207,7 +221,7 @@ begin(struct quota_turn *t, const struct turn_asked *asked, struct err *err)
 			bets_remember(&t->log->bets, t->known[i].key);
 	}
 	if (tokens)
-		take_tokens(tokens, &t->tokens, &t->token_count);
+		take_tokens(tokens, &t->tokens);
 	return true;
 }
 
@@ -294,11 +308,7 @@ quota_turn_costs_book(const struct quota_turn *t)
 bool
 quota_turn_token_holds(const struct quota_turn *t, int64_t token_id)
 {
-	bool found = t->is_bet;
-
-	for (size_t i = 0; i < t->token_count && !found; i++)
-		found = t->tokens[i] == token_id;
-	return found;
+	return t->is_bet || decision_token_holds(&t->tokens, token_id);
 }
 
 const struct decision_rows *

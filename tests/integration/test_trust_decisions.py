@@ -327,6 +327,22 @@ class Polls(Trust):
         self.assertFalse(any(poll.answered() for poll in polls[1:]))
 
 
+class Waited(Trust):
+    def test_who_waited_is_told_how_things_stand_then(self):
+        s = self.stack
+
+        def waits(name, **more):
+            return ask(name, "globex/research", 2, preemptible=False, **more)
+
+        self.assertEqual(self.post("/v1/decisions", waits("runs")).json()["status"], "admitted")
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            told = pool.submit(self.post, "/v1/decisions?wait=5m", waits("first"))
+            wait_for("it waits", lambda: s.call("GET", "/v1/decisions/first").status == 200, s.aggregator)
+            self.assertEqual(self.post("/v1/decisions", waits("passes", priority=5)).json()["position"], 1)
+            s.aggregator.stop()  # then nobody waits any longer
+            self.assertEqual((told.result().json()["status"], told.result().json()["position"]), ("waiting", 2))
+
+
 class Limits(Trust):
     """What one tenant may have open; another one does not notice."""
 
