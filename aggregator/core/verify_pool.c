@@ -366,6 +366,7 @@ verify_pool_settle(struct verify_pool *p, verify_pool_tell *tell, void *arg)
 	row.sum[8] = p->down;
 	row.sum[9] = p->unknown;
 	row.sum[10] = p->energy_mj;
+	row.sum[11] = row.sum[5] > p->stranded ? row.sum[5] - p->stranded : 0;
 	say(&h, &row);
 	tell_loans(&h);
 	mem_free(h.of_use);

@@ -7,7 +7,7 @@
  *  3. covered = min(H, R); over = H - covered; spare = C - sum of R
  *  4. on demand: the over up to spare, pro rata; borrowed: the rest of over
  *  5. lent: the borrowed total, pro rata over what is unused of each R, within lend caps first, then over what is still unused
- *  6. what is left of spare is unreserved idle
+ *  6. what is left of spare is unreserved idle; of it, what is more than the hour's stranded time is what shared_idle divides
  *  7. inside a workspace: whole GPUs first, then larger instances, then by profile, then by sharing mode. Used, idle and unmeasured time
  *     go to the classes pro rata, class by class; over and energy pro rata over the classes, on demand where nothing was held
  *  8. lenders by id, borrowers by id and in the order of 7: each takes from the first lender that has something left
@@ -22,7 +22,7 @@ enum verify_charge { VERIFY_CHARGE_DAY, VERIFY_RESERVE_DAY, VERIFY_LOAN_DAY, VER
 enum { VERIFY_COVERED, VERIFY_ON_DEMAND, VERIFY_BORROWED, VERIFY_CLASSES };
 /* used, idle and unmeasured are held time; over and energy_mj lie beside it. */
 enum { VERIFY_HELD_STATES = 3, VERIFY_AMOUNTS = 5 };
-#define VERIFY_CHARGE_SUMS 11 /* the most that a table has */
+#define VERIFY_CHARGE_SUMS 12 /* the most that a table has */
 
 struct verify_use {
 	int64_t workspace, units;

@@ -6,7 +6,8 @@
  *     reserved there
  *  3. what was undelivered is divided among these kinds pro rata; what was covered, lent and unused goes to them in their order, whole
  *     GPUs first, then by profile
- *  4. a pool's capacity is what was held, unallocated or stranded */
+ *  4. a pool's capacity is what was held, unallocated or stranded
+ *  5. what nobody had reserved, less what is stranded, is taken of each hour (BILLING 3.4): an hour's stranded time takes nothing from another's idle */
 #include "aggregator/store/charges.h"
 
 #include <inttypes.h>
@@ -150,7 +151,7 @@ settle_hour(struct pool_hour *h, struct err *err)
 	                        .rights = h->rights,
 	                        .right_count = h->right_count};
 	owned(classes) struct classes *c = NULL;
-	int128 held[CLASS_COUNT] = {0}, unused = 0;
+	int128 held[CLASS_COUNT] = {0}, unused = 0, idle;
 	char at[TIME_TEXT_SIZE];
 
 	if (!h->any)
@@ -165,10 +166,11 @@ settle_hour(struct pool_hour *h, struct err *err)
 	settle_components(h, c);
 	for (size_t i = 0; i < h->right_count; i++)
 		unused += c->rights[i].unused;
+	idle = c->unreserved_idle > h->stranded ? c->unreserved_idle - h->stranded : 0; /* 5 */
 	charge_add(h->out, POOL_DAY, (int64_t[CHARGE_KEYS]){h->book},
 	           (int128[CHARGE_SUMS]){in.capacity, held[CLASS_COVERED], held[CLASS_ON_DEMAND], held[CLASS_BORROWED],
 	                                 unused, c->unreserved_idle, h->unallocated, h->stranded, h->down, h->unknown,
-	                                 h->energy_mj},
+	                                 h->energy_mj, idle},
 	           CHARGE_SUMS);
 	h->use_count = h->right_count = h->component_count = 0;
 	h->unallocated = h->stranded = h->down = h->unknown = h->energy_mj = 0;

@@ -26,9 +26,12 @@ MUST_CHECK bool charges_open(struct db *db, int64_t from_ns, int64_t until_ns, b
 
 /* --- the sums of a pool's day --- */
 
+/* Unreserved idle less stranded of a row c of pool_day. Days that were billed before the hours' sum was kept have it of the day. */
+#define IDLE_LESS_STRANDED(c) "coalesce(" c ".idle_less_stranded, greatest(" c ".unreserved_idle - " c ".stranded, 0))"
+
 enum charge_table { CHARGE_DAY, RESERVE_DAY, LOAN_DAY, POOL_DAY, CHARGE_TABLES };
 #define CHARGE_KEYS 6
-#define CHARGE_SUMS 11
+#define CHARGE_SUMS 12
 /* One row on its way to its table: the columns after those of the pool, in the table's order; the first key is the price book.
  * What a table does not have is 0. */
 struct charge_sum {

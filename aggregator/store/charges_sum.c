@@ -31,7 +31,7 @@ static const struct {
 	[POOL_DAY] =
 		{"pool_day",
                  "capacity, covered, on_demand, borrowed, unused, unreserved_idle, unallocated, stranded, down, unknown, "
-                 "energy_mj",
+                 "energy_mj, idle_less_stranded",
                  {KEY_ID},
                  CHARGE_SUMS},
 };

@@ -12,12 +12,13 @@ struct reconciling {
 	struct reconcile *r;
 };
 
-#define POOLS(table, days)                                                                                    \
-	"SELECT c.cluster_id, c.gpu_model, c.price_book_id, c.owner_id IS NOT NULL AS owned, c.on_demand, "   \
-	"c.borrowed, c.covered, c.unused, c.unreserved_idle, c.stranded, c.down, c.unknown FROM " table " c " \
-	"WHERE c.day >= $1::date AND c.day < $2::date" days
+#define POOLS(table, days)                                                                                  \
+	"SELECT c.cluster_id, c.gpu_model, c.price_book_id, c.owner_id IS NOT NULL AS owned, c.on_demand, " \
+	"c.borrowed, c.covered, c.unused, c.unreserved_idle, c.unreserved_idle - " IDLE_LESS_STRANDED(      \
+		"c") " AS stranded, c.down, c.unknown FROM " table " c "                                    \
+		     "WHERE c.day >= $1::date AND c.day < $2::date" days
 
-/* What is stranded of shared nodes and reserved is unused: the part that nobody has reserved is a matter of each pool's day, as it is
+/* What is stranded of shared nodes and reserved is unused: stranded here is the part that nobody has reserved, hour by hour, as it is
  * where idle time is spread (shared_month.c). */
 static bool
 add_pools(struct reconciling *w, const struct rating_input *in, struct err *err)
@@ -25,7 +26,7 @@ add_pools(struct reconciling *w, const struct rating_input *in, struct err *err)
 	static const struct db_stmt stmt = {
 		"reconcile pools",
 		"SELECT k.name, x.gpu_model, b.version, x.owned, sum(x.on_demand), sum(x.borrowed), sum(x.covered), sum(x.unused), "
-		"sum(x.unreserved_idle), sum(least(x.stranded, x.unreserved_idle)), sum(x.down), sum(x.unknown) FROM (" POOLS(
+		"sum(x.unreserved_idle), sum(x.stranded), sum(x.down), sum(x.unknown) FROM (" POOLS(
 			"pool_day",
 			" AND EXISTS (SELECT FROM billing_day d WHERE d.day = c.day AND NOT d.dirty)") " UNION ALL " POOLS("open_pool_day",
 	                                                                                                                   "") ") x JOIN cluster k ON k.id = x.cluster_id LEFT JOIN price_book b ON b.id = x.price_book_id "

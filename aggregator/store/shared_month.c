@@ -1,7 +1,7 @@
 /* aggregator/store/shared_month.c - what nobody held of shared nodes in a month, divided among tenants.
  *
  * Who pays depends on all tenants, so it is divided once for the month, before the tenants come one after the other. What is stranded
- * stays the platform's. */
+ * stays the platform's: idle less stranded is taken hour by hour (charges.c), and the days have the sum. */
 #include "aggregator/store/shared_month.h"
 
 #include <stdio.h>
@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "aggregator/core/shared_cost.h"
+#include "aggregator/store/charges.h"
 
 /* Rows of a table of the days that are stored, and of those that are not; $4: of one book, whichever it was. */
 #define POOL_KEY \
@@ -83,10 +84,10 @@ has_row(struct division *d, bool *ret, struct err *err)
 static bool
 load(struct division *d, struct shared_month *s, struct err *err)
 {
-	static const struct db_stmt pools = {
-		"shared pools",
-		"SELECT d, b, cluster_id, 0, gpu_model, sum(greatest(unreserved_idle - stranded, 0)) FROM (" SHARED_DAYS(
-			"c.unreserved_idle, c.stranded", "pool_day") ") x GROUP BY 1, 2, 3, gpu_model " POOL_ORDER};
+	static const struct db_stmt pools = {"shared pools",
+	                                     "SELECT d, b, cluster_id, 0, gpu_model, sum(idle) FROM (" SHARED_DAYS(
+						     IDLE_LESS_STRANDED("c") " AS idle",
+						     "pool_day") ") x GROUP BY 1, 2, 3, gpu_model " POOL_ORDER};
 	/* a row for each tenant, pool and day: more than memory should hold */
 	static const char held[] =
 		"DECLARE shared_held NO SCROLL CURSOR FOR SELECT d, b, cluster_id, 0, gpu_model, w.tenant_id, sum(x.held) FROM (" SHARED_DAYS(

@@ -123,8 +123,8 @@ static const char dedicated_sql[] =
 /* R11, and all of shared_cost.h: who has a part in what nobody held, and how large it is. */
 static const char shared_sql[] =
 	"INSERT INTO verify_fact "
-	"WITH pool AS (SELECT c.day, b.id AS book, b.shared_idle AS method, c.cluster_id, c.gpu_model, sum(greatest(c.unreserved_idle - "
-	"c.stranded, 0)) AS idle FROM " DAYS_OF("pool_day") " c JOIN price_book b ON b.id = c.price_book_id AND b.shared_idle <> 'none' "
+	"WITH pool AS (SELECT c.day, b.id AS book, b.shared_idle AS method, c.cluster_id, c.gpu_model, sum(coalesce("
+	"c.idle_less_stranded, greatest(c.unreserved_idle - c.stranded, 0))) AS idle FROM " DAYS_OF("pool_day") " c JOIN price_book b ON b.id = c.price_book_id AND b.shared_idle <> 'none' "
 	"WHERE c.owner_id IS NULL GROUP BY 1, 2, 3, 4, 5), "
 	"held AS (SELECT c.day, b.id AS book, c.cluster_id, c.gpu_model, w.tenant_id AS tenant, sum(c.used + c.idle + c.unmeasured) AS held "
 	"FROM price_book b JOIN " DAYS_OF("charge_day") " c ON c.price_book_id = b.id JOIN workspace w ON w.id = c.workspace_id "

@@ -9,7 +9,7 @@ from decimal import Decimal
 
 from tests.integration.test_store import POLICY, START, Base, seed
 from tests.support import chargeref
-from tests.support.fleet import DOWN, EXCLUSIVE, H100, HELD, HOUR, MEASURED, MINUTE, NONE, NS, UNALLOCATED, UNITS, UNKNOWN, Fleet
+from tests.support.fleet import DOWN, EXCLUSIVE, H100, HELD, HOUR, MEASURED, MINUTE, NONE, NS, STRANDED, UNALLOCATED, UNITS, UNKNOWN, Fleet
 
 MODEL = "H100-80GB"
 
@@ -288,6 +288,50 @@ nodes: [{name: n, shared: true, model: H100-80GB, gpus: 8}]
         self.assertEqual(sum(line[-1] for line in expected), Decimal("18.30"))
         led.rollup()
         self.assertEqual(self.lines(led, "2026-11"), expected)
+
+    def test_idle_time_of_shared_nodes_is_less_what_is_stranded_of_the_same_hour(self):
+        """First hour: 4 GPUs reserved, 2 of them stranded. Second hour: nothing reserved, 1 stranded, 3 free. Idle less stranded is 0 and then 3;
+        of the day's sums (4 idle, 3 stranded) it would be 1."""
+        led = self.new_ledger(now=START + 2 * HOUR + MINUTE)
+        people = """
+version: 1
+cluster: test
+effective: %s
+tenants:
+  - {name: a, workspaces: [{name: wa%s, rules: [{namespace: a}]}]}
+  - {name: b, workspaces: [{name: wb, rules: [{namespace: b}]}]}
+nodes: [{name: n, shared: true, model: H100-80GB, gpus: 4}]
+prices:
+  version: example
+  currency: EUR
+  shared_idle: {method: weights, weights: {a: 1, b: 2}}
+  items:
+    - {gpu_model: H100-80GB, class: reserved, price: "2.00"}
+    - {gpu_model: H100-80GB, class: dedicated, price: "1.00"}
+"""
+        first, end = START + HOUR, START + 2 * HOUR
+        led.apply(people % ("2026-11-30T20:00:00Z", ", reserved_shared: 4"))
+        led.apply(people % (led.value(f"select rfc3339(at_ns({first}))"), ""))
+        hold(led, "n", [[(first, STRANDED), (end, what)] for what in (STRANDED, UNALLOCATED)] + [[(end, UNALLOCATED)]] * 2, START, end, [0] * 4)
+        expected = {("a", Decimal(1), Decimal("1.00")), ("b", Decimal(2), Decimal("2.00"))}
+
+        def shared(month="2026-11"):
+            rows = csv.DictReader(io.StringIO(led.text("report", month)))
+            return {(r["tenant"], Decimal(r["quantity"]), Decimal(r["billed_cost"])) for r in rows if r["class"] == "dedicated"}
+
+        self.assertEqual(shared(), expected, "from the hours")
+        led.now += 30 * HOUR
+        settle(led)
+        self.assertEqual(shared(), expected, "from the day")
+        self.assertEqual(led.verify(START - 24 * HOUR, led.now)["differences"], [])
+        found = json.loads(led.text("reconcile", "2026-11"))["rows"][0]
+        self.assertTrue(found["agrees"])
+        self.assertEqual({k: Decimal(v) for k, v in found["gpu_hours"].items() if k != "unknown" and Decimal(v)}, {"unused": 4, "shared": 3, "stranded": 1})
+        for spoil in ("idle_less_stranded + 1", "NULL"):
+            led.rows(f"update pool_day set idle_less_stranded = {spoil} where idle_less_stranded < unreserved_idle")
+            self.assertEqual({d["kind"] for d in led.verify(START - 24 * HOUR, led.now)["differences"]}, {"charge-changed"}, spoil)
+            led.rows("update billing_day set dirty = true")
+            led.fold()
 
     def test_a_shared_node_for_a_month(self):
         start = 1_793_491_200 * NS  # 2026-11-01

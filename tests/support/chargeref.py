@@ -161,7 +161,9 @@ class World:
                 self.add_right(at, workspace, kinds, settled[workspace])
             total = {c: sum(s[c] for s in settled.values()) for c in ("covered", "on-demand", "borrowed", "unused", "lent")}
             assert total["lent"] == total["borrowed"]
-            for name, v in {**state, **total, "capacity": capacity, "unreserved_idle": idle}.items():
+            # BILLING 3.4: idle less stranded of this hour; hours are added up afterwards
+            free = max(0, idle - state["stranded"])
+            for name, v in {**state, **total, "capacity": capacity, "unreserved_idle": idle, "idle_less_stranded": free}.items():
                 if name != "lent":
                     self.pools[(*at, name.replace("-", "_"))] += v
             for workspace, s in settled.items():
@@ -212,7 +214,7 @@ def found(led):
     for *key, lender, borrower, v in led.rows(f"select {pool}, lender_id, borrower_id, used + idle + unmeasured from loan_day {clean}"):
         loans[(*key, "lender", int(lender))] += int(v)
         loans[(*key, "borrower", int(borrower))] += int(v)
-    names = ("capacity", "covered", "on_demand", "borrowed", "unused", "unreserved_idle", "unallocated", "stranded", "down", "unknown", "energy_mj")
+    names = ("capacity", "covered", "on_demand", "borrowed", "unused", "unreserved_idle", "unallocated", "stranded", "down", "unknown", "energy_mj", "idle_less_stranded")
     for row in led.rows(f"select {pool}, {', '.join(names)} from pool_day {clean}"):
         for name, v in zip(names, row[5:]):
             pools[(*row[:5], name)] += int(v)
