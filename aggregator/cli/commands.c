@@ -197,10 +197,10 @@ cmd_get(struct cli *c)
 		const char *list, *columns;
 	} lists[] = {
 		{"tenants",
-	         "name,display_name,cost_center,owner,workspaces,isolation,maximum,default_limit,members,builtin,retired_at"},
+	         "name,display_name,cost_center,owner,workspaces,isolation,maximum,default_limit,members,builtin,since,retired_at"},
 		{"workspaces",
 	         "tenant,name,description,rules,members,reserved,reserved_shared,limit,borrow,lend,weight,"
-	         "enforce,builtin,retired_at"},
+	         "enforce,builtin,since,retired_at"},
 		{"nodes",
 	         "name,cluster,tenant,shared,declared,approval,isolation,state,gpus,capacity,covered_until,silent,first_seen,held_batches"},
 		{"members", "tenant,workspace,user,role,since"},

@@ -193,9 +193,9 @@ add_tenants(struct db *db, const struct rating_input *in, const struct facts_req
 {
 	static const char sql[] =
 		"SELECT t.name, t.display_name, sum(u.used + u.idle + u.unmeasured), sum(u.unallocated), sum(u.stranded), "
-		"sum(u.down), sum(u.unknown) FROM period p JOIN tenant t ON $2::text IS NULL OR t.name = $2 "
+		"sum(u.down), sum(u.unknown) FROM period p CROSS JOIN LATERAL tenants_known(p.ends_at - interval '1 microsecond') t "
 		"LEFT JOIN LATERAL (SELECT o.* FROM daily_rows(p.starts_at, p.ends_at) o WHERE o.owner_id IS NOT NULL) u "
-		"ON u.owner_id = t.id WHERE p.month = $1 GROUP BY 1, 2 ORDER BY t.name COLLATE \"C\"";
+		"ON u.owner_id = t.id WHERE p.month = $1 AND ($2::text IS NULL OR t.name = $2) GROUP BY 1, 2 ORDER BY t.name COLLATE \"C\"";
 	owned(budget_list) struct budget_list *budgets = NULL;
 	owned(result) PGresult *r = NULL;
 	struct db_args a = {0};

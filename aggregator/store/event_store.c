@@ -59,10 +59,8 @@ find_workspaces(struct adding *a, struct err *err)
 	static const struct db_stmt stmt = {
 		"event workspaces",
 		"SELECT e.ord, w.id FROM unnest($1::text[], $2::text[], $3::bigint[]) WITH ORDINALITY AS e(tenant, "
-		"workspace, time_ns, ord) JOIN tenant t ON t.name = e.tenant "
-		"JOIN workspace w ON w.tenant_id = t.id AND w.name = e.workspace WHERE NOT w.builtin "
-		"AND (t.retired_at IS NULL OR at_ns(e.time_ns) < t.retired_at) "
-		"AND (w.retired_at IS NULL OR at_ns(e.time_ns) < w.retired_at)"};
+		"workspace, time_ns, ord) JOIN LATERAL workspaces_at(at_ns(e.time_ns)) w ON w.tenant = e.tenant "
+		"AND w.name = e.workspace WHERE NOT w.builtin"};
 	owned(result) PGresult *r = NULL;
 	in_place(db_columns) struct db_columns rows = {0};
 	struct db_args args = {0};

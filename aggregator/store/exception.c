@@ -53,11 +53,11 @@ find_place(struct db *db, const struct exception_request *rq, PGresult **ret, st
 		"exception place",
 		"SELECT w.id, w.tenant_id, c.id, u.units - coalesce((SELECT sum(x.units) FROM exception x WHERE x.tenant_id = "
 		"w.tenant_id AND x.model = $4 AND x.status = 'approved' AND x.rule = 'auto_approve' AND x.effective && "
-		"tstzrange($5, $6)), 0), u.for_ns FROM workspace w JOIN tenant t ON t.id = w.tenant_id LEFT JOIN cluster c ON "
+		"tstzrange($5, $6)), 0), u.for_ns FROM workspaces_at($7::timestamptz) w LEFT JOIN cluster c ON "
 		"c.name = $3 OR ($3::text IS NULL AND c.id = coalesce((SELECT v.cluster_id FROM reservation v WHERE "
 		"v.workspace_id = w.id AND v.effective @> $7::timestamptz LIMIT 1), (SELECT l.cluster_id FROM ledger l))) "
-		"LEFT JOIN tenant_auto_approve u ON u.tenant_id = t.id AND u.effective @> $7::timestamptz WHERE t.name = $1 AND "
-		"w.name = $2 AND w.retired_at IS NULL"};
+		"LEFT JOIN tenant_auto_approve u ON u.tenant_id = w.tenant_id AND u.effective @> $7::timestamptz WHERE w.tenant = $1 AND "
+		"w.name = $2"};
 	struct db_args a = {0};
 
 	arg_text(&a, rq->tenant);

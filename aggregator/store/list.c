@@ -7,26 +7,25 @@
 static const struct db_stmt tenants = {
 	"list tenants",
 	"SELECT t.name, t.display_name, t.cost_center, t.owner, "
-	"(SELECT count(*) FROM workspace w WHERE w.tenant_id = t.id "
-	"AND w.retired_at IS NULL) AS workspaces, coalesce(q.isolation, '') AS isolation, "
+	"(SELECT count(*) FROM workspaces_at(now()) w WHERE w.tenant_id = t.id) AS workspaces, coalesce(q.isolation, '') AS isolation, "
 	"tenant_limit_text(t.id, 'maximum', now()) AS maximum, "
 	"tenant_limit_text(t.id, 'default_limit', now()) AS default_limit, "
 	"(SELECT count(*) FROM tenant_member m WHERE m.tenant_id = t.id AND m.effective @> now()) AS members, "
-	"t.builtin, rfc3339(t.retired_at) AS retired_at FROM tenant t "
+	"t.builtin, rfc3339(t.since) AS since, rfc3339(t.until) AS retired_at FROM tenants_known(now()) t "
 	"LEFT JOIN tenant_quota q ON q.tenant_id = t.id AND q.effective @> now() "
 	"WHERE $1::text IS NULL OR t.name = $1 ORDER BY t.name"};
 
 static const struct db_stmt workspaces = {
 	"list workspaces",
-	"SELECT t.name AS tenant, w.name, w.description, (SELECT count(*) FROM attribution_rule r WHERE "
+	"SELECT w.tenant, w.name, w.description, (SELECT count(*) FROM attribution_rule r WHERE "
 	"r.workspace_id = w.id AND r.effective @> now()) AS rules, "
 	"(SELECT count(*) FROM workspace_member m WHERE m.workspace_id = w.id AND m.effective @> now()) AS members, "
 	"reservation_text(w.id, false, now()) AS reserved, reservation_text(w.id, true, now()) AS reserved_shared, "
 	"workspace_limit_text(w.id, 'limit', now()) AS \"limit\", workspace_limit_text(w.id, 'borrow', now()) AS borrow, "
 	"workspace_limit_text(w.id, 'lend', now()) AS lend, q.weight, coalesce(q.enforce, '') AS enforce, w.builtin, "
-	"rfc3339(w.retired_at) AS retired_at FROM workspace w JOIN tenant t ON t.id = w.tenant_id "
+	"rfc3339(w.since) AS since, rfc3339(w.until) AS retired_at FROM workspaces_known(now()) w "
 	"LEFT JOIN workspace_quota q ON q.workspace_id = w.id AND q.effective @> now() "
-	"WHERE $1::text IS NULL OR t.name = $1 ORDER BY t.name, w.name"};
+	"WHERE $1::text IS NULL OR w.tenant = $1 ORDER BY w.tenant, w.name"};
 
 /* What a node has: what was seen of it, without what is retired; before that, what is declared. */
 static const struct db_stmt nodes = {
@@ -85,7 +84,7 @@ static const struct db_stmt history = {
 	"JOIN workspace w ON w.id = l.workspace_id JOIN tenant t ON t.id = w.tenant_id "
 	"UNION ALL SELECT CASE WHEN r.shared THEN 'reserved_shared' ELSE 'reserved' END, t.name, t.name || '/' || w.name, "
 	"r.model || ': ' || quantity_text(r.units, r.profile, r.instances), r.effective FROM reservation r "
-	"JOIN workspace w ON w.id = r.workspace_id JOIN tenant t ON t.id = w.tenant_id) h "
+	"JOIN workspace w ON w.id = r.workspace_id JOIN tenant t ON t.id = w.tenant_id UNION ALL TABLE term_history) h "
 	"WHERE $1::text IS NULL OR h.tenant = $1 ORDER BY h.kind, h.subject, h.effective, h.value"};
 
 /* Months are the same for everybody. */

@@ -75,12 +75,12 @@ store_period_fingerprint(struct db *db, const char *month, period_fingerprint re
 		"period fingerprint",
 		"WITH days AS (SELECT b.day FROM billing_day b JOIN period p ON b.starts_at >= p.starts_at AND b.starts_at < p.ends_at WHERE p.month = $1 OR "
 		"p.month IN (SELECT l.month FROM late_change l)), x(name, row) AS (" OF_DAYS("usage_daily") OF_DAYS(
-			"charge_day") OF_DAYS("reserve_day") OF_DAYS("loan_day") OF_DAYS("pool_day")
-			OF_ALL("price_book") OF_ALL("price_item") OF_ALL("price_discount") OF_ALL("price_site") OF_ALL(
-				"price_weight") OF_ALL("adjustment") OF_ALL("adjustment_approval")
-				OF_ALL("tenant") "SELECT 'workspace', t::text FROM workspace t) "
-						 "SELECT encode(sha256(coalesce(string_agg(h.sha, ''::bytea ORDER BY h.sha), ''::bytea)), 'hex') FROM (SELECT "
-						 "sha256(convert_to(x.name || ' ' || x.row, 'UTF8')) AS sha FROM x) h"};
+			"charge_day") OF_DAYS("reserve_day") OF_DAYS("loan_day") OF_DAYS("pool_day") OF_ALL("price_book")
+			OF_ALL("price_item") OF_ALL("price_discount") OF_ALL("price_site") OF_ALL("price_weight") OF_ALL(
+				"adjustment") OF_ALL("adjustment_approval") OF_ALL("tenant") OF_ALL("tenant_term")
+				OF_ALL("workspace_term") "SELECT 'workspace', t::text FROM workspace t) "
+							 "SELECT encode(sha256(coalesce(string_agg(h.sha, ''::bytea ORDER BY h.sha), ''::bytea)), 'hex') FROM (SELECT "
+							 "sha256(convert_to(x.name || ' ' || x.row, 'UTF8')) AS sha FROM x) h"};
 	owned(result) PGresult *r = NULL;
 	struct db_args a = {0};
 

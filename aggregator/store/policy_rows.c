@@ -1,9 +1,9 @@
 /* aggregator/store/policy_rows.c - a policy as rows, set by set.
  *
- * Tenants, workspaces and clusters are as the last file says; what it no longer names is retired, never deleted,
- * because old usage keeps its name. Owners, rules and prices are ranges of billing hours: what the file changes ends
- * at `effective`, what had not begun by then is taken back, and the new begins. What is the same stays untouched, so
- * that nothing is rolled up again without need. */
+ * Tenants, workspaces and clusters are never deleted, because old usage keeps its name. What the file says of them, and
+ * whether it names them, holds over ranges of billing hours, as owners, rules and prices do: what the file changes ends at
+ * `effective`, what had not begun by then is taken back, and the new begins. What is the same stays untouched, so that
+ * nothing is rolled up again without need. */
 #include "aggregator/store/attribute.h"
 #include "aggregator/store/policy_over_time.h"
 #include "aggregator/store/policy_rows.h"
@@ -36,20 +36,17 @@ write_home(struct db *db, const char *name, bool *ret_changed, struct err *err)
 static bool
 write_tenants(struct db *db, const struct policy *p, int64_t effective_ns, struct err *err)
 {
-	static const struct db_stmt upsert = {
-		"policy tenants",
-		"INSERT INTO tenant (name, display_name, cost_center, owner) SELECT * "
-		"FROM unnest($1::text[], $2::text[], $3::text[], $4::text[]) AS e(name, display_name, "
-		"cost_center, owner) ON CONFLICT (name) "
-		"DO UPDATE SET display_name = EXCLUDED.display_name, cost_center = EXCLUDED.cost_center, "
-		"owner = EXCLUDED.owner, retired_at = NULL "
-		"WHERE (tenant.display_name, tenant.cost_center, tenant.owner, tenant.retired_at) IS DISTINCT "
-		"FROM (EXCLUDED.display_name, EXCLUDED.cost_center, EXCLUDED.owner, NULL)"};
-	static const struct db_stmt retire = {"policy tenants retire",
-	                                      "UPDATE tenant SET retired_at = $2 "
-	                                      "WHERE retired_at IS NULL AND NOT builtin AND name <> ALL ($1::text[])"};
+	static const struct db_stmt names = {
+		"policy tenants", "INSERT INTO tenant (name) SELECT e.name FROM unnest($1::text[]) AS e(name) "
+				  "ON CONFLICT (name) DO NOTHING"};
+	static const struct over_time terms = OVER_TIME(
+		"policy tenant terms", "tenant_term", "tenant_id, display_name, cost_center, owner",
+		"t.tenant_id, t.display_name, t.cost_center, t.owner",
+		"SELECT x.id, e.display_name, e.cost_center, e.owner FROM unnest($2::text[], $3::text[], $4::text[], "
+		"$5::text[]) AS e(name, display_name, cost_center, owner) JOIN tenant x ON x.name = e.name",
+		"AND NOT lower_inf(t.effective)");
 	in_place(db_columns) struct db_columns c = {0};
-	struct db_args u = {0}, r = {0};
+	struct db_args n = {0}, a = {0};
 
 	db_columns_init(&c, 4);
 	for (size_t i = 0; i < p->tenant_count; i++) {
@@ -58,29 +55,27 @@ write_tenants(struct db *db, const struct policy *p, int64_t effective_ns, struc
 		array_text(&c.col[2], p->tenants[i].cost_center);
 		array_text(&c.col[3], p->tenants[i].owner);
 	}
-	arg_columns(&u, &c);
-	arg_array(&r, &c.col[0]);
-	arg_time(&r, effective_ns);
-	return db_run(db, &upsert, &u, NULL, err) && db_run(db, &retire, &r, NULL, err);
+	arg_array(&n, &c.col[0]);
+	arg_time(&a, effective_ns);
+	arg_columns(&a, &c);
+	return db_run(db, &names, &n, NULL, err) && over_time_write(db, &terms, &a, err);
 }
 
 static bool
 write_workspaces(struct db *db, const struct policy *p, int64_t effective_ns, struct err *err)
 {
-	static const struct db_stmt upsert = {
+	static const struct db_stmt names = {
 		"policy workspaces",
-		"INSERT INTO workspace (tenant_id, name, description) SELECT t.id, e.name, e.description "
-		"FROM unnest($1::text[], $2::text[], $3::text[]) AS e(tenant, name, description) "
-		"JOIN tenant t ON t.name = e.tenant ON CONFLICT (tenant_id, name) "
-		"DO UPDATE SET description = EXCLUDED.description, retired_at = NULL "
-		"WHERE (workspace.description, workspace.retired_at) IS DISTINCT FROM (EXCLUDED.description, NULL)"};
-	static const struct db_stmt retire = {"policy workspaces retire",
-	                                      "UPDATE workspace w SET retired_at = $3 FROM tenant t "
-	                                      "WHERE t.id = w.tenant_id AND w.retired_at IS NULL AND NOT w.builtin "
-	                                      "AND NOT EXISTS (SELECT FROM unnest($1::text[], $2::text[]) AS e(tenant, "
-	                                      "name) WHERE e.tenant = t.name AND e.name = w.name)"};
+		"INSERT INTO workspace (tenant_id, name) SELECT t.id, e.name FROM unnest($1::text[], $2::text[]) "
+		"AS e(tenant, name) JOIN tenant t ON t.name = e.tenant ON CONFLICT (tenant_id, name) DO NOTHING"};
+	static const struct over_time terms = OVER_TIME(
+		"policy workspace terms", "workspace_term", "workspace_id, description",
+		"t.workspace_id, t.description",
+		"SELECT w.id, e.description FROM unnest($2::text[], $3::text[], $4::text[]) AS e(tenant, name, description) "
+		"JOIN tenant x ON x.name = e.tenant JOIN workspace w ON w.tenant_id = x.id AND w.name = e.name",
+		"AND NOT lower_inf(t.effective)");
 	in_place(db_columns) struct db_columns c = {0};
-	struct db_args u = {0}, r = {0};
+	struct db_args n = {0}, a = {0};
 
 	db_columns_init(&c, 3);
 	for (size_t i = 0; i < p->tenant_count; i++) {
@@ -90,11 +85,11 @@ write_workspaces(struct db *db, const struct policy *p, int64_t effective_ns, st
 			array_text(&c.col[2], p->tenants[i].workspaces[k].description);
 		}
 	}
-	arg_columns(&u, &c);
-	arg_array(&r, &c.col[0]);
-	arg_array(&r, &c.col[1]);
-	arg_time(&r, effective_ns);
-	return db_run(db, &upsert, &u, NULL, err) && db_run(db, &retire, &r, NULL, err);
+	arg_array(&n, &c.col[0]);
+	arg_array(&n, &c.col[1]);
+	arg_time(&a, effective_ns);
+	arg_columns(&a, &c);
+	return db_run(db, &names, &n, NULL, err) && over_time_write(db, &terms, &a, err);
 }
 
 /* --- nodes and their owners --- */

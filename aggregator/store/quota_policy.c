@@ -43,9 +43,8 @@ policy_rows_fini(struct policy_rows *r)
 	"JOIN cluster c ON c.id = n.cluster_id LEFT JOIN node_owner o ON o.node_id = n.id AND o.effective @> $1::timestamptz "            \
 	"LEFT JOIN tenant t ON t.id = o.tenant_id WHERE NOT EXISTS (SELECT FROM node_state x WHERE x.node_id = n.id "                     \
 	"AND x.state = 'retired' AND x.effective @> $1::timestamptz)) "
-#define PATH "(t.name || '/' || w.name)"
-#define OF_WORKSPACE \
-	"JOIN workspace w ON w.id = x.workspace_id AND w.retired_at IS NULL AND NOT w.builtin JOIN tenant t ON t.id = w.tenant_id "
+#define PATH "(w.tenant || '/' || w.name)"
+#define OF_WORKSPACE "JOIN workspaces_at($1) w ON w.id = x.workspace_id AND NOT w.builtin "
 
 static const struct db_stmt statements[LISTS] = {
 	[CLUSTERS] = {"quota policy clusters",
@@ -71,19 +70,18 @@ static const struct db_stmt statements[LISTS] = {
 	[TENANTS] =
 		{"quota policy tenants",
                  "SELECT t.name, coalesce(q.isolation, 'shared'), array_to_json(q.priority_classes)::text, q.cpu_millis, "
-                 "q.memory_bytes, q.storage_bytes FROM tenant t LEFT JOIN tenant_quota q ON q.tenant_id = t.id AND "
-                 "q.effective @> $1::timestamptz WHERE t.retired_at IS NULL AND NOT t.builtin ORDER BY t.name COLLATE \"C\""},
+                 "q.memory_bytes, q.storage_bytes FROM tenants_at($1) t LEFT JOIN tenant_quota q ON q.tenant_id = t.id AND "
+                 "q.effective @> $1::timestamptz WHERE NOT t.builtin ORDER BY t.name COLLATE \"C\""},
 	[WORKSPACES] =
 		{"quota policy workspaces",
                  "SELECT " PATH
-                 ", t.name, coalesce(h.home, l.home), coalesce(x.reclaim, 'any'), coalesce(x.preempt_own, 'lower') = "
+                 ", w.tenant, coalesce(h.home, l.home), coalesce(x.reclaim, 'any'), coalesce(x.preempt_own, 'lower') = "
                  "'lower', coalesce(x.enforce, 'on'), coalesce(x.weight, 1), x.cpu_millis, x.memory_bytes, x.storage_bytes "
-                 "FROM workspace w JOIN tenant t ON t.id = w.tenant_id CROSS JOIN (SELECT c.name AS home FROM ledger JOIN cluster c "
+                 "FROM workspaces_at($1) w CROSS JOIN (SELECT c.name AS home FROM ledger JOIN cluster c "
                  "ON c.id = ledger.cluster_id) l LEFT JOIN workspace_quota x ON x.workspace_id = w.id AND x.effective @> "
                  "$1::timestamptz LEFT JOIN LATERAL (SELECT min(c.name) AS home FROM reservation r JOIN cluster c ON c.id = "
                  "r.cluster_id WHERE r.workspace_id = w.id AND r.effective @> $1::timestamptz HAVING count(DISTINCT c.id) = 1) h "
-                 "ON true WHERE w.retired_at IS NULL AND NOT w.builtin AND t.retired_at IS NULL ORDER BY " PATH
-                 " COLLATE \"C\""},
+                 "ON true WHERE NOT w.builtin ORDER BY " PATH " COLLATE \"C\""},
 	[RESERVATIONS] =
 		{"quota policy reservations",
                  "SELECT " PATH
@@ -98,17 +96,17 @@ static const struct db_stmt statements[LISTS] = {
                     " COLLATE \"C\", x.kind, x.model COLLATE \"C\" DESC"},
 	[MAXIMA] =
 		{"quota policy maxima",
-                 "SELECT t.name, x.kind, x.model, x.profile, x.instances, x.units FROM tenant_limit x JOIN tenant t ON t.id = x.tenant_id "
-                 "AND t.retired_at IS NULL AND NOT t.builtin WHERE x.effective @> $1::timestamptz "
+                 "SELECT t.name, x.kind, x.model, x.profile, x.instances, x.units FROM tenant_limit x JOIN tenants_at($1) t ON t.id = x.tenant_id "
+                 "AND NOT t.builtin WHERE x.effective @> $1::timestamptz "
                  "ORDER BY t.name COLLATE \"C\", x.kind, x.model COLLATE \"C\" DESC"},
 	[BUDGETS] =
 		{"quota policy budgets",
                  "SELECT t.name, CASE WHEN w.id IS NULL THEN '' ELSE " PATH
                  " END, b.kind = 'hard', coalesce(b.currency, ''), "
                  "least(CASE WHEN b.currency IS NULL THEN floor(b.amount * 5040 * 3600) ELSE floor(b.amount * 100) END, "
-                 "1000000000000000000)::bigint FROM budget b JOIN tenant t ON t.id = b.tenant_id AND t.retired_at IS NULL "
-                 "LEFT JOIN workspace w ON w.id = b.workspace_id WHERE b.effective @> $1::timestamptz "
-                 "AND (w.id IS NULL OR w.retired_at IS NULL) ORDER BY t.name COLLATE \"C\", 2"},
+                 "1000000000000000000)::bigint FROM budget b JOIN tenants_at($1) t ON t.id = b.tenant_id "
+                 "LEFT JOIN workspaces_at($1) w ON w.id = b.workspace_id WHERE b.effective @> $1::timestamptz "
+                 "AND (b.workspace_id IS NULL OR w.id IS NOT NULL) ORDER BY t.name COLLATE \"C\", 2"},
 };
 
 /* ---- JSON ------------------------------------------------------------------------------------------------------------------- */

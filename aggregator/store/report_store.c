@@ -115,15 +115,16 @@ open_days(struct report_month *m, int64_t from_ns, int64_t until_ns, struct err 
 
 /* Tenants by name, each with its workspaces. */
 static bool
-load_tenants(struct db *db, const char *tenant, PGresult **ret, struct err *err)
+load_tenants(struct db *db, const char *tenant, int64_t until_ns, PGresult **ret, struct err *err)
 {
 	static const struct db_stmt stmt = {
-		"report tenants", "SELECT t.id, t.name, t.cost_center, w.id, w.name FROM tenant t "
+		"report tenants", "SELECT t.id, t.name, t.cost_center, w.id, w.name FROM tenants_known($2) t "
 				  "LEFT JOIN workspace w ON w.tenant_id = t.id WHERE $1::text IS NULL OR t.name = $1 "
 				  "ORDER BY t.name COLLATE \"C\", w.id"};
 	struct db_args a = {0};
 
 	arg_text(&a, tenant);
+	arg_time(&a, until_ns - 1);
 	return db_run(db, &stmt, &a, ret, err);
 }
 
@@ -163,7 +164,7 @@ load_month(struct db *db, struct db_tx *tx, enum db_work work, const char *perio
 	until_ns = res_i64(m->period, 0, 5);
 	m->month = (struct report_month){.db = db, .in = in, .books = &m->books.at};
 	if (!price_books_load(db, period, &m->books, err) || !load_clusters(&m->month, err) ||
-	    !load_tenants(db, tenant, &m->tenants, err) || !charges_tables(db, err) ||
+	    !load_tenants(db, tenant, until_ns, &m->tenants, err) || !charges_tables(db, err) ||
 	    !open_days(&m->month, from_ns, until_ns, err) || !open_meters(db, from_ns, until_ns, tenant, err))
 		return false;
 	in->books = m->books.books;

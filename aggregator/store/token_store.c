@@ -109,8 +109,7 @@ token_random(char ret_token[72], uint8_t ret_sha[SHA256_SIZE])
 static bool
 tenant_id_of(struct db *db, const char *tenant, char id[TIME_TEXT_SIZE], struct err *err)
 {
-	static const struct db_stmt stmt = {"token tenant",
-	                                    "SELECT id FROM tenant WHERE name = $1 AND retired_at IS NULL"};
+	static const struct db_stmt stmt = {"token tenant", "SELECT id FROM tenants_at(now()) WHERE name = $1"};
 	owned(result) PGresult *r = NULL;
 	struct db_args a = {0};
 

@@ -28,8 +28,10 @@ static const struct {
 	bool secret;         /* only the daemon's login reads it */
 } relations[] = {
 	{"cluster", "id", "", AUDITED_ALWAYS, "policy.apply,ledger.create", false},
-	{"tenant", "id", "", AUDITED_ALWAYS, "policy.apply,ledger.create", false},
-	{"workspace", "id", "", AUDITED_ALWAYS, "policy.apply,ledger.create", false},
+	{"tenant", "id", "", AUDITED_ALWAYS, "policy.apply,ledger.create,schema.migrate", false},
+	{"tenant_term", "tenant_id,effective", "", AUDITED_ALWAYS, "policy.apply,ledger.create", false},
+	{"workspace", "id", "", AUDITED_ALWAYS, "policy.apply,ledger.create,schema.migrate", false},
+	{"workspace_term", "workspace_id,effective", "", AUDITED_ALWAYS, "policy.apply,ledger.create", false},
 	{"policy_version", "id", "", AUDITED_ALWAYS, "policy.apply,ledger.create", false},
 	{"attribution_rule", "id", "", AUDITED_ALWAYS, "policy.apply,ledger.create", false},
 	{"node_owner", "node_id,effective", "", AUDITED_ALWAYS, "policy.apply,ledger.create", false},

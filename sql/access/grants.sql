@@ -47,7 +47,7 @@ DECLARE
 		inputs || ' / SELECT', ARRAY['node_owner', 'attribution_rule', 'holder_attribution', 'event_source', 'priority_class', 'tenant_member',
 			'workspace_member', 'tenant_quota', 'tenant_limit', 'workspace_quota', 'workspace_limit', 'reservation', 'node_declared', 'node_state',
 			'node_status', 'reattribution', 'budget', 'quota_book', 'quota_snapshot', 'reclaim', 'quota_anomaly', 'quota_idle',
-			'tenant_auto_approve', 'node_cluster', 'gpu_declared']);
+			'tenant_auto_approve', 'node_cluster', 'gpu_declared', 'tenant_term', 'workspace_term']);
 	definers constant jsonb := jsonb_build_object(
 		'daemon', ARRAY['node_hours_touch', 'node_hours_share', 'slices_mark', 'node_hours_reattribute', 'gpu_claim', 'gpu_move', 'xids_told',
 			'audit_seal_entries', 'journal_seal_entries', 'close_request', 'close_cancel'],

@@ -27,7 +27,8 @@ TENANTS = int(os.environ.get("TOLLGATE_BENCH_TENANTS", "1000"))
 WORKSPACES, SKUS, DAYS, GROWTH = 5, 20, 31, 25
 TICKS = os.sysconf("SC_CLK_TCK")
 FILL = f"""
-insert into tenant (name, cost_center) select 't' || n, '' from generate_series(1, {TENANTS}) n;
+insert into tenant (name) select 't' || n from generate_series(1, {TENANTS}) n;
+insert into tenant_term select id, name, '', '', '[2020-01-01 00:00Z,)' from tenant where not builtin;
 insert into workspace (tenant_id, name) select t.id, t.name || '-' || n from tenant t, generate_series(1, {WORKSPACES}) n where t.name ~ '^t[0-9]+$';
 insert into cluster (name) values ('bench') on conflict do nothing;
 select make_periods('2026-10-01Z', '2026-11-01Z');
@@ -44,7 +45,7 @@ vacuum analyze charge_day, workspace, tenant;
 UNIT_HOUR = 18144000000000000  # unit-nanoseconds of a GPU-hour
 SAME = f"""set work_mem = '64MB'; copy (select date '2026-10-01', date '2026-11-01', 'grace', t.name || '-2026-10-1', 1,
     encode(substr(sha256(convert_to(concat_ws(',', t.name, w.name, l.name, c.gpu_model, c.profile, c.class, c.units, c.sharing, b.version, i.price), 'UTF8')), 1, 16), 'hex'),
-    l.name, t.name, t.cost_center, w.name, 'usage', 'gpu', lower(c.gpu_model), c.gpu_model, c.profile, 'exclusive', c.class, c.held, c.used, c.idle, c.unmeasured,
+    l.name, t.name, '', w.name, 'usage', 'gpu', lower(c.gpu_model), c.gpu_model, c.profile, 'exclusive', c.class, c.held, c.used, c.idle, c.unmeasured,
     '0.000000000', round((c.used + c.idle) / nullif(c.held, 0), 6), c.held, 'gpu-hour', i.price, b.version, c.held * i.price, '0.00',
     round(c.held * i.price, 2) - c.held * i.price, round(c.held * i.price, 2), b.currency, round(c.energy_mj / 3600000000, 6), '', 'On-demand use of ' || c.gpu_model, ''
     from (select workspace_id, cluster_id, price_book_id, gpu_model, profile, class, units, sharing, sum(round((used + idle + unmeasured) / {UNIT_HOUR}, 9)) as held,

@@ -141,7 +141,7 @@ class Apply(Base):
 
     def test_what_a_policy_no_longer_names_is_retired_and_can_come_back(self):
         led = self.new_ledger()
-        led.apply(policy(tenants=TWO))
+        led.apply(policy("2026-12-01T01:00:00Z", tenants=TWO))
         led.apply(policy())
         retired = {t["name"]: t["retired_at"] for t in led.run("list", "tenants")}
         self.assertEqual(retired, {"acme": None, "globex": "2026-12-01T02:00:00Z", "unattributed": None})
@@ -376,7 +376,7 @@ class Prices(Base):
 class Tokens(Base):
     def test_a_token_says_its_role_and_what_it_speaks_for(self):
         led = self.new_ledger()
-        led.apply(policy())
+        led.apply(policy("2026-11-01T00:00:00Z"))
         for args, expected in (
             (["admin"], {"role": "admin", "name": "admin #1", "node": "", "tenant": ""}),
             (["node", "--node", "n1"], {"role": "node", "name": "node n1 #2", "node": "n1", "tenant": ""}),

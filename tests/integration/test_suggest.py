@@ -81,7 +81,7 @@ prices: {version: "1", currency: EUR, items: [{price: "1.00"}]}
         change = led.apply(text)
         self.assertEqual([line for line in change["diff"].splitlines() if not line.startswith("+")], [], change["diff"])
         self.assertIn("+ workspace acme/", change["diff"])
-        self.assertEqual(led.value("select cost_center from tenant where name = 'acme'"), "007")
+        self.assertEqual(led.value("select cost_center from tenants_known(now()) where name = 'acme'"), "007")
         self.assertGreaterEqual(self.share(led), 0.95)
         led.assert_sound()
 

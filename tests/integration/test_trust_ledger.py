@@ -186,10 +186,10 @@ class Entries(World):
     """The audit log, the journal and who may speak."""
 
     def test_a_row_that_somebody_changed_with_the_daemons_rights_is_named_until_an_operator_accepts_it(self):
-        self.s.sql("begin; insert into audit_log (actor, action, subject) values ('admin #1', 'token.use', 'x'); update tenant set cost_center = 'elsewhere' where name = 'acme'; commit")
+        self.s.sql("begin; insert into audit_log (actor, action, subject) values ('admin #1', 'token.use', 'x'); update tenant_term set cost_center = 'elsewhere' where tenant_id = (select id from tenant where name = 'acme'); commit")
         code, differences, _ = self.verify()
         [d] = differences
-        self.assertEqual((code, d["kind"], d["what"].split()[0]), (1, "row-unaudited", "tenant"))
+        self.assertEqual((code, d["kind"], d["what"].split()[0]), (1, "row-unaudited", "tenant_term"))
         entry = re.search(r"entry (\d+) of the journal", d["found"])[1]
         done = self.s.cli("journal", "accept", entry, "--reason", "it was us")
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -735,9 +735,9 @@ class Adversary(World):
 
     def test_a_change_with_triggers_on_and_without_an_entry_in_the_audit_log_is_named(self):
         led = self.copy("unaudited")
-        led.rows("update tenant set cost_center = 'elsewhere' where name = 'acme'; update attribution_rule set priority = priority + 1 where id = (select min(id) from attribution_rule)")
+        led.rows("update tenant_term set cost_center = 'elsewhere' where tenant_id = (select id from tenant where name = 'acme'); update attribution_rule set priority = priority + 1 where id = (select min(id) from attribution_rule)")
         found = led.verify(test_sums.START - 90 * 24 * test_sums.HOUR, test_sums.START)["differences"]
-        self.assertEqual({d["what"].split()[0] for d in found if d["kind"] == "row-unaudited"}, {"tenant", "attribution_rule"})
+        self.assertEqual({d["what"].split()[0] for d in found if d["kind"] == "row-unaudited"}, {"tenant_term", "attribution_rule"})
 
     def test_a_journal_that_is_turned_off_narrowed_or_put_on_another_table_is_named(self):
         led = self.copy("triggers")

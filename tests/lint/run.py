@@ -65,6 +65,7 @@ def check_abi(out):
 TEXT_CHECKS = {
     "layers": check_layers,
     "calls": lambda: text.check_calls(ROOT),
+    "terms": lambda: text.check_terms(ROOT),
     "unfinished": lambda: text.check_unfinished(ROOT),
     "readmes": lambda: text.check_readmes(ROOT),
     "scripts": check_scripts,

@@ -85,6 +85,23 @@ def check_calls(root):
     return findings
 
 
+# When a tenant or workspace is in force: who writes the terms, who proves them, and for readers the functions of sql/0034_terms.sql.
+TERMS = re.compile(r"\b(tenant_term|workspace_term)\b|\bretired_at\s*(?:IS\b|[<>=])", re.I)
+TERM_FILES = ("aggregator/store/policy_rows.c", "aggregator/store/verify_rows.c", "aggregator/store/period_close.c")
+
+
+def check_terms(root):
+    """A reader that looks at the terms by itself may forget the instant it is asked about."""
+    findings = []
+    for path in tree.files(root, (".c", ".h")):
+        if path.startswith("tests/") or path in TERM_FILES:
+            continue
+        code = tree.read(root, path)
+        for m in TERMS.finditer(code):
+            findings.append(f"{at(path, code, m.start())}: {m[0]}: ask tenants_at(T), workspaces_at(T), tenants_known(T) or workspaces_known(T)")
+    return findings
+
+
 def check_unfinished(root):
     findings = []
     for path in tree.files(root, CODE):

@@ -1,0 +1,111 @@
+"""Tenants and workspaces over time: a policy that is to take effect later changes nothing before, and everything from that instant on, without another word."""
+
+import datetime
+import itertools
+import json
+import unittest
+
+from tests.support.clock import Clock
+from tests.support.quotanodes import SHORT, Nodes
+from tests.support.stack import Stack, wait_for
+
+HOUR = datetime.timedelta(hours=1)
+GLOBEX = f"""
+  - name: globex
+    display_name: Globex {{0}}
+    cost_center: "{{0}}"
+    owner: ann-{{0}}
+    workspaces: [{{{{name: research, rules: [{{{{namespace: globex}}}}], limit: {{{{{SHORT}: 8}}}}, enforce: on}}}}]
+"""
+POLICY = f"""
+version: 1
+cluster: c
+effective: {{effective}}
+tenants:
+  - name: acme
+    workspaces: [{{{{name: prod, rules: [{{{{namespace: prod}}}}], enforce: on}}}}{{batch}}]
+{{globex}}
+nodes: [{{{{name: n1, shared: true, model: {SHORT}, gpus: 8}}}}]
+prices: {{{{version: "1", currency: EUR, items: [{{{{price: "1.00"}}}}]}}}}
+"""
+BATCH = ", {name: batch, rules: [{namespace: batch}], enforce: on}"
+
+
+def text(at):
+    return at.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class Terms(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.clock = cls.enterClassContext(Clock())
+        cls.stack = cls.enterClassContext(Stack(options=["--quota-tick", "100ms"], clock=cls.clock, wall=cls.clock))
+        cls.hour = datetime.datetime.now(datetime.timezone.utc).replace(minute=0, second=0, microsecond=0)
+        cls.next = cls.hour + 2 * HOUR  # also where an hour ends while this runs
+        cls.apply(cls.hour - HOUR, "1", BATCH)
+        cls.stack.token("scheduler", role="scheduler")
+        cls.nodes = Nodes(cls.stack, {"n1": 8})
+        cls.nodes.speak()
+        wait_for("eight GPUs in the book", lambda: sum(p["free_units"] for p in cls.stack.get("/v1/quota").json()["pools"]) == 8 * 5040, cls.stack.aggregator)
+
+    @classmethod
+    def apply(cls, at, globex=None, batch=""):
+        return cls.stack.apply(POLICY.format(effective=text(at), batch=batch, globex=GLOBEX.format(globex) if globex else ""))
+
+    def ask(self, request_id, workspace):
+        body = {"request_id": request_id, "workspace": workspace, "gpu_model": SHORT, "gpus": 1}
+        reply = self.stack.call("POST", "/v1/decisions", json.dumps(body).encode(), "scheduler")
+        return reply.json().get("status") if reply.status == 200 else reply.status
+
+    def make_token(self):
+        return self.stack.call("POST", "/v1/tokens", json.dumps({"role": "viewer", "tenant": "globex"}).encode()).status
+
+    def make_exception(self, workspace):
+        body = {"workspace": workspace, "gpu_model": SHORT, "gpus": 1, "until": "8h", "reason": "a deadline"}
+        return self.stack.call("POST", "/v1/exceptions", json.dumps(body).encode()).status
+
+    def send_event(self, number, at):
+        body = {"specversion": "1.0", "id": number, "source": "/s", "type": "tollgate.storage.v1", "time": text(at),
+                "data": {"tenant": "globex", "workspace": "research", "gb_hours": 1}}  # fmt: skip
+        reply = self.stack.call("POST", "/v1/events", json.dumps([body]).encode(), headers={"Content-Type": "application/cloudevents-batch+json"})
+        return reply.json()["events"][0]["status"]
+
+    def listed(self, what, name):
+        return next(row for row in self.stack.get(f"/v1/{what}").json() if row["name"] == name)
+
+    def test_what_a_later_policy_drops_or_changes_is_there_until_then_and_gone_from_then_on(self):
+        # applied after this, the policy drops globex and acme/batch two hours from now
+        self.apply(self.next)
+        self.assertEqual((self.ask("r1", "globex/research"), self.ask("r2", "acme/batch")), ("admitted", "admitted"))
+        self.assertEqual((self.make_token(), self.make_exception("globex/research"), self.make_exception("acme/batch")), (201, 201, 201))
+        self.assertEqual(self.listed("tenants", "globex")["retired_at"], text(self.next))
+        self.assertEqual((self.listed("tenants", "acme")["retired_at"], self.listed("tenants", "acme")["workspaces"]), (None, 2))
+        self.assertEqual((self.send_event("e1", self.hour), self.send_event("e2", self.hour - 2 * HOUR)), ("accepted", "refused"), "from its first hour on")
+
+        # a policy of the same two hours later gives globex another name, owner and cost centre instead
+        self.apply(self.next, "2", BATCH)
+        row = self.listed("tenants", "globex")
+        self.assertEqual((row["display_name"], row["owner"], row["cost_center"], row["retired_at"]), ("Globex 1", "ann-1", "1", None))
+        values = [(h["kind"], h["value"], h["from"], h["until"]) for h in self.stack.get("/v1/history?tenant=globex").json() if h["kind"] in ("cost_center", "display_name")]
+        first, change = text(self.hour - HOUR), text(self.next)
+        self.assertEqual(values, [("cost_center", "1", first, change), ("cost_center", "2", change, None), ("display_name", "Globex 1", first, change), ("display_name", "Globex 2", change, None)])
+
+        # one more: the change stays, and both are dropped an hour after it
+        self.apply(self.next + HOUR)
+        self.clock.set(7200)  # two hours later, as the servers see it
+        wait_for("the second name", lambda: self.listed("tenants", "globex")["display_name"] == "Globex 2", self.stack.aggregator)
+        self.assertEqual((self.make_token(), self.make_exception("acme/batch")), (201, 201))
+        self.clock.set(3 * 3600)
+        numbers = itertools.count()
+        wait_for("globex to end in the book", lambda: self.ask(f"w{next(numbers)}", "globex/research") not in ("admitted", "waiting"), self.stack.aggregator)
+        self.assertEqual((self.make_token(), self.make_exception("globex/research"), self.make_exception("acme/batch")), (404, 404, 404))
+        self.assertNotIn(self.ask("r4", "acme/batch"), ("admitted", "waiting"))
+        self.assertEqual(self.make_exception("acme/prod"), 201, "what stays in force is not touched")
+        self.assertEqual(self.listed("tenants", "globex")["retired_at"], text(self.next + HOUR))
+        self.assertEqual((self.send_event("e3", self.next + HOUR), self.send_event("e4", self.next)), ("refused", "accepted"))
+        [report] = [self.stack.cli("verify")]
+        self.assertEqual(report.returncode, 0, report.stdout + report.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
