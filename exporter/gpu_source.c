@@ -254,17 +254,17 @@ vendor_is_nvidia(int dir_fd, const char *device)
 	return n > 0 && strncmp(text, "0x10de", 6) == 0;
 }
 
-bool
-pci_has_nvidia(const char *devices_dir)
+enum pci_view
+pci_view(const char *devices_dir)
 {
 	DIR *dir = opendir(devices_dir);
 	const struct dirent *entry;
 	bool found = false;
 
 	if (!dir)
-		return true;
+		return PCI_HIDDEN;
 	while (!found && (entry = readdir(dir)))
 		found = entry->d_name[0] != '.' && vendor_is_nvidia(dirfd(dir), entry->d_name);
 	closedir(dir);
-	return found;
+	return found ? PCI_WITH_NVIDIA : PCI_WITHOUT_NVIDIA;
 }

@@ -182,7 +182,8 @@ MUST_CHECK bool nvml_open(const struct nvml_options *o, struct gpu_source **ret,
 void gpu_source_free(struct gpu_source *s);
 DEFINE_OWNED(gpu_source, struct gpu_source)
 
-/* Whether a folder like /sys/bus/pci/devices shows a device of NVIDIA; true when it cannot be read. */
-bool pci_has_nvidia(const char *devices_dir);
+/* What a folder like /sys/bus/pci/devices shows. It is hidden in a container without /sys. */
+enum pci_view { PCI_HIDDEN, PCI_WITHOUT_NVIDIA, PCI_WITH_NVIDIA };
+enum pci_view pci_view(const char *devices_dir);
 
 #endif

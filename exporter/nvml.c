@@ -116,9 +116,16 @@ exists(const char *path)
 
 /* On WSL 2 the GPU is behind a device of the host's, and on some virtual machines the driver is there before any PCI device is. */
 static bool
-may_have_gpu(void)
+shows_gpu(enum pci_view bus)
 {
-	return exists(WSL_DEVICE) || exists(DRIVER_FOLDER) || pci_has_nvidia(PCI_DEVICES);
+	return exists(WSL_DEVICE) || exists(DRIVER_FOLDER) || bus == PCI_WITH_NVIDIA;
+}
+
+static bool
+no_gpu(struct err *err)
+{
+	return err_set(err, ERR_MISSING,
+	               "this machine has no NVIDIA GPU that can be seen: no driver is loaded, and no PCI bus shows one");
 }
 
 /* The real library, run by root without a driver, makes a device node and leaves it, for nobody's use. */
@@ -136,13 +143,20 @@ init_library(struct nvml_source *s)
 static bool
 initialise(struct nvml_source *s, const char *path, struct err *err)
 {
-	int status = init_library(s);
+	enum pci_view bus = pci_view(PCI_DEVICES);
+	bool may_lack_gpu = !s->simulated && !shows_gpu(bus);
+	int status;
 
+	if (may_lack_gpu && bus == PCI_WITHOUT_NVIDIA)
+		return no_gpu(err);
+	status = init_library(s);
 	s->initialised = status == NVST_SUCCESS;
 	switch (status) {
 	case NVST_SUCCESS: return true;
 	case NVST_DRIVER_NOT_LOADED:
 	case NVST_LIBRARY_NOT_FOUND:
+		if (may_lack_gpu)
+			return no_gpu(err);
 		return err_set(
 			err, ERR_MISSING,
 			"no NVIDIA driver answers (%s): load the nvidia kernel module, or run on a node that has one; "
@@ -188,8 +202,6 @@ nvml_open(const struct nvml_options *o, struct gpu_source **ret, struct err *err
 			dlerror());
 	if (!load_symbols(s, name, err))
 		return false;
-	if (!s->simulated && !may_have_gpu())
-		return err_set(err, ERR_MISSING, "this machine has no NVIDIA GPU: nothing of NVIDIA is on its PCI bus");
 	if (!initialise(s, name, err))
 		return false;
 	read_version(s->api.nvmlSystemGetDriverVersion, s->driver_version);

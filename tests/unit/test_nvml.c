@@ -462,19 +462,19 @@ nvidia_hardware_is_told_by_the_pci_bus(void **state)
 	(void)state;
 	simnode_init(&node, one_h100);
 	snprintf(path, sizeof(path), "%s/pci", node.dir);
-	assert_true(pci_has_nvidia(path)); /* cannot be told */
+	assert_int_equal(pci_view(path), PCI_HIDDEN);
 	assert_int_equal(mkdir(path, 0700), 0);
-	assert_false(pci_has_nvidia(path));
+	assert_int_equal(pci_view(path), PCI_WITHOUT_NVIDIA);
 	snprintf(path, sizeof(path), "%s/pci/0000:00:01.0", node.dir);
 	assert_int_equal(mkdir(path, 0700), 0);
 	snprintf(path, sizeof(path), "%s/pci/0000:00:01.0/vendor", node.dir);
 	assert_true(file_write_atomic(path, "0x8086\n", 7, 0600, &err));
 	snprintf(path, sizeof(path), "%s/pci", node.dir);
-	assert_false(pci_has_nvidia(path));
+	assert_int_equal(pci_view(path), PCI_WITHOUT_NVIDIA);
 	snprintf(path, sizeof(path), "%s/pci/0000:00:01.0/vendor", node.dir);
 	assert_true(file_write_atomic(path, "0x10de\n", 7, 0600, &err));
 	snprintf(path, sizeof(path), "%s/pci", node.dir);
-	assert_true(pci_has_nvidia(path));
+	assert_int_equal(pci_view(path), PCI_WITH_NVIDIA);
 }
 
 int
