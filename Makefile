@@ -255,12 +255,13 @@ fuzz:
 			-artifact_prefix=$(O)/fuzz/$$target- $(O)/fuzz/found/$$target tests/fuzz/corpus/$$target; \
 	done
 
-#: make soak         the random adversary for SOAK_SECONDS=3600, then SOAK_REQUESTS=200000 fuzzed requests against the sanitizers' build
+#: make soak         for SOAK_SECONDS=3600 each: property tests with fresh seeds, the random adversary; then SOAK_REQUESTS=200000 fuzzed requests; T=prop for the first alone
 SOAK_SECONDS ?= 3600
 SOAK_REQUESTS ?= 200000
 soak:
 	@$(DEPS) test
-	@SOAK_SECONDS=$(SOAK_SECONDS) SOAK_REQUESTS=$(SOAK_REQUESTS) $(PYTHON) tests/run.py --out $(O) -k test_trust_adversary --jobs 1 $(TEST_FLAGS)
+	@$(PYTHON) tests/run.py --out $(O) --only prop --soak $(SOAK_SECONDS) $(if $(T),-k '$(T)') $(TEST_FLAGS)
+	@$(if $(T),,SOAK_SECONDS=$(SOAK_SECONDS) SOAK_REQUESTS=$(SOAK_REQUESTS) $(PYTHON) tests/run.py --out $(O) -k test_trust_adversary --jobs 1 $(TEST_FLAGS))
 
 #: make format       lay out C files by .clang-format; F="a.c b.h" for some
 format:

@@ -2,7 +2,9 @@
 """make test: builds what the tests need, runs them, and says what passed, failed and was skipped. See tests/README.md."""
 
 import argparse
+import copy
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -25,11 +27,12 @@ from tests.support import pg  # noqa: E402
 SUPPORT = ROOT / "tests" / "support"
 SUITES = ("unit", "prop", "fuzz", "golden", "lint", "integration")
 VARIANTS = ("release", "san", "tsan")
-# A test that takes this long hangs: it is ended and counted as failed. No test passes or fails by being slow.
-# A soak (make soak) takes as long as it is told, and its requests a few milliseconds each.
-SOAK_SECONDS = 3 * int(os.environ.get("SOAK_SECONDS") or 0) + int(os.environ.get("SOAK_REQUESTS") or 0) // 50
-HANG_SECONDS = {"integration": 600 + SOAK_SECONDS}
-HANG_SECONDS_DEFAULT = 300
+# What ends a test, as support/supervise.py says: processor time of all its processes, about ten times what the longest takes, and a stall.
+# A soak (make soak) takes as long as it is told, on all processors, and its requests a few milliseconds each.
+SOAK_CPU_SECONDS = 3 * (os.cpu_count() or 1) * int(os.environ.get("SOAK_SECONDS") or 0) + int(os.environ.get("SOAK_REQUESTS") or 0) // 50
+CPU_SECONDS = {"integration": 1200 + SOAK_CPU_SECONDS}
+CPU_SECONDS_DEFAULT = 300
+STALL_SECONDS = 120
 # How many of the slowest are named at the end: CI's time is a budget, and these are where it goes.
 SLOWEST = 10
 
@@ -42,6 +45,7 @@ class Job:
         self.targets, self.pattern = list(targets), pattern
         self.results = []  # (name, passed|failed|skipped, detail)
         self.output = ""
+        self.turn = 0  # of a soak, which runs each many times
         self.seconds = 0.0
         self.cpu_seconds = 0.0  # of all its processes
 
@@ -155,8 +159,9 @@ def can_fix_addresses():
 
 
 class Runner:
-    def __init__(self, out, templates):
+    def __init__(self, out, templates, fresh_seeds=False):
         self.templates = templates  # of PostgreSQL clusters
+        self.fresh_seeds = fresh_seeds  # also under CI
         self.out = Path(out).resolve()
         self.logs = self.out / "test"
         shutil.rmtree(self.logs, ignore_errors=True)
@@ -169,7 +174,7 @@ class Runner:
 
     def supervise(self, job, command):
         """Runs the command to its end; returns (exit code, results file). What went wrong around it becomes a result."""
-        stem = self.logs / f"{job.suite}-{job.name}-{job.variant or 'any'}"
+        stem = self.logs / f"{job.suite}-{job.name}-{job.variant or 'any'}{f'-{job.turn}' if job.turn else ''}"
         results, status, log = (stem.with_suffix(s) for s in (".results", ".status", ".log"))
         reports = self.sanitizer_logs / stem.name
         env = dict(os.environ, **sanitizer_env(reports))
@@ -178,22 +183,23 @@ class Runner:
         env["PYTHONDONTWRITEBYTECODE"] = "1"
         env["TOLLGATE_BUILD_DIR"] = str(self.out / (job.variant or "release"))
         env["TOLLGATE_PG_TEMPLATES"] = self.templates
-        if seed := seed_of_tree(job.label):
+        if not self.fresh_seeds and (seed := seed_of_tree(job.label)):
             env.setdefault("TOLLGATE_PROP_SEED", seed)
-        timeout = HANG_SECONDS.get(job.suite, HANG_SECONDS_DEFAULT)
+        limits = [str(CPU_SECONDS.get(job.suite, CPU_SECONDS_DEFAULT)), str(STALL_SECONDS)]
         command = [c.replace("RESULTS", str(results)) for c in command]
         prefix = self.tsan_prefix if job.variant == "tsan" else []
         began = time.monotonic()
         with open(log, "wb") as f:
             child = subprocess.Popen(
-                [sys.executable, "-SE", str(SUPPORT / "supervise.py"), str(status), str(timeout), *prefix, *command],
+                [sys.executable, "-SE", str(SUPPORT / "supervise.py"), str(status), *limits, *prefix, *command],
                 stdin=subprocess.DEVNULL, stdout=f, stderr=subprocess.STDOUT, env=env, cwd=ROOT)
         _, child.returncode, used = os.wait4(child.pid, 0)
         job.seconds, job.cpu_seconds = time.monotonic() - began, used.ru_utime + used.ru_stime
         job.output = text_of(log)
-        ended = json.loads(text_of(status)) if status.exists() else {"exit": -9, "timeout": False, "left": []}
-        if ended["timeout"]:
-            job.add("ends", "failed", f"still running after {timeout} s")
+        job.log = log
+        ended = json.loads(text_of(status)) if status.exists() else {"exit": -9, "limit": None, "left": []}
+        if ended["limit"]:
+            job.add("ends", "failed", ended["limit"])
         if ended["left"]:
             job.add("leaves no process behind", "failed", "\n".join(ended["left"]))
         for report in sorted(glob(f"{reports}.*")):
@@ -292,14 +298,36 @@ def run_all(jobs, count, run):
                     break
                 run(job)
 
+    in_threads(count, work, lambda: [queue.clear() for queue in kinds])
+
+
+def in_threads(count, work, stop):
     pool = ThreadPoolExecutor(count)
     try:
         list(pool.map(work, range(count)))
     except KeyboardInterrupt:
-        for queue in kinds:
-            queue.clear()
+        stop()
         pool.shutdown()
         raise
+
+
+def soak(jobs, count, seconds, run):
+    """Runs the jobs again and again, each time with a seed of its own, and begins none after so many seconds. Gives every run as a job."""
+    until, lock, turns, runs = time.monotonic() + seconds, threading.Lock(), itertools.cycle(jobs), []
+    stopped = threading.Event()
+
+    def work(_):
+        while time.monotonic() < until and not stopped.is_set():
+            with lock:
+                job = copy.deepcopy(next(turns))
+                job.turn = len(runs) + 1
+                runs.append(job)
+            run(job)
+            if not job.count("failed"):
+                job.log.unlink()
+
+    in_threads(count, work, stopped.set)
+    return runs
 
 
 # ---- reporting -------------------------------------------------------------------------------------------------------
@@ -342,6 +370,7 @@ def main():
     parser.add_argument("--only", choices=SUITES, action="append", help="only this suite; may be repeated")
     # thrice the cores: the tests of daemons wait for ticks more than they compute
     parser.add_argument("--jobs", type=int, default=3 * (os.cpu_count() or 1), help="test processes at a time")
+    parser.add_argument("--soak", type=int, metavar="SECONDS", help="run the selected tests again and again with fresh seeds, for so long")
     args = parser.parse_args()
 
     os.chdir(ROOT)
@@ -351,7 +380,7 @@ def main():
     printing = threading.Lock()
     with tempfile.TemporaryDirectory(prefix="tollgate-pg-", dir=pg.base()) as templates:
         os.chmod(templates, 0o755)
-        runner = Runner(args.out, templates)
+        runner = Runner(args.out, templates, fresh_seeds=args.soak is not None)
 
         def run_and_report(job):
             try:
@@ -362,7 +391,10 @@ def main():
                 report(job)
 
         try:
-            run_all(jobs, args.jobs, run_and_report)
+            if args.soak is not None:
+                jobs = soak(jobs, min(args.jobs, os.cpu_count() or 1), args.soak, run_and_report)
+            else:
+                run_all(jobs, args.jobs, run_and_report)
         except KeyboardInterrupt:
             sys.exit("interrupted")
     sys.exit(summary(jobs))

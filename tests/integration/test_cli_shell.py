@@ -15,7 +15,7 @@ import threading
 import time
 import unittest
 
-from tests.support.stack import program
+from tests.support.stack import WAIT_S, program
 
 PAGES = {"tollgate.1": ("tollgate", "--man"), "tollgate-exporter.8": ("tollgate-exporter", "--print-man"),
          "tollgate-aggregator.8": ("tollgate-aggregator", "--print-man")}  # fmt: skip
@@ -149,7 +149,7 @@ class Zsh(unittest.TestCase):
         if pid == 0:
             os.execvpe("zsh", ["zsh", "-i"], {**os.environ, "ZDOTDIR": self.dir, "TERM": "xterm"})
         try:
-            seen, sent, deadline = b"", False, time.monotonic() + 60
+            seen, sent, deadline = b"", False, time.monotonic() + WAIT_S
             while not os.path.exists(out) and time.monotonic() < deadline:
                 if select.select([fd], [], [], 0.1)[0]:
                     try:
@@ -213,7 +213,7 @@ class Progress(unittest.TestCase):
             main, other = pty.openpty()
             child = subprocess.Popen(self.argv, stdout=out, stderr=other, stdin=subprocess.DEVNULL, env={**os.environ, "TERM": "xterm"})
             os.close(other)
-            shown, deadline = b"", time.monotonic() + 60
+            shown, deadline = b"", time.monotonic() + WAIT_S
             while time.monotonic() < deadline:
                 if select.select([main], [], [], 0.1)[0]:
                     try:
@@ -224,7 +224,7 @@ class Progress(unittest.TestCase):
                     self.server.go.set()
                 if b"] 50% of 2.0 MiB" in shown:
                     self.server.more.set()
-            self.assertEqual(child.wait(60), 0, shown)
+            self.assertEqual(child.wait(), 0, shown)
             os.close(main)
             self.assertRegex(shown, rb"\[#+\.+\] 50% of 2\.0 MiB, \d+ s")
             self.assertTrue(shown.endswith(b"\r\x1b[K"), "the line is taken away at the end")
@@ -235,7 +235,7 @@ class Progress(unittest.TestCase):
         time.sleep(2.2)  # longer than the second after which a terminal would see something
         self.server.go.set()
         self.server.more.set()
-        out, err = child.communicate(timeout=60)
+        out, err = child.communicate()
         self.assertEqual((child.returncode, err), (0, b""))
         self.assertNotIn(b"\x1b", out)
 
@@ -246,7 +246,7 @@ class Progress(unittest.TestCase):
         time.sleep(2.2)
         self.server.go.set()
         self.server.more.set()
-        self.assertEqual(child.wait(60), 0)
+        self.assertEqual(child.wait(), 0)
         try:
             seen = os.read(main, 1000)
         except OSError:

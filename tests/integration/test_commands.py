@@ -254,7 +254,7 @@ def run(world, argv):
     with open(token, "w", encoding="ascii") as f:
         f.write(world.s.tokens["admin"])
     env = {**os.environ, "TOLLGATE_URL": world.s.url, "TOLLGATE_TOKEN_FILE": token}
-    return subprocess.run([program("tollgate"), *argv], capture_output=True, text=True, env=env, cwd=folder, timeout=60, stdin=subprocess.DEVNULL)
+    return subprocess.run([program("tollgate"), *argv], capture_output=True, text=True, env=env, cwd=folder, stdin=subprocess.DEVNULL)
 
 
 def parse_json(text):

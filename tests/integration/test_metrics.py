@@ -13,7 +13,7 @@ from fractions import Fraction
 from tests.integration.test_live import gpu, holder, status
 from tests.support import ledger, stack
 from tests.support.prometheus import Prometheus
-from tests.support.stack import Stack, request, wait_for
+from tests.support.stack import WAIT_S, Stack, request, wait_for
 
 POLICY = """
 version: 1
@@ -257,7 +257,7 @@ class Counted(unittest.TestCase):
     def test_a_push_above_the_limit_counts_though_nobody_looks_into_it(self):
         limit = 16 << 20
         before = self.page()
-        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.stack.port, timeout=60)) as said:
+        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.stack.port, timeout=WAIT_S)) as said:
             said.putrequest("POST", "/v1/ingest")
             said.putheader("Authorization", f"Bearer {self.token}")
             said.putheader("Content-Length", str(limit + 1))

@@ -18,7 +18,7 @@ from tests.support.stack import Stack, program, wait_for
 
 REQUESTS = int(os.environ.get("SOAK_REQUESTS") or 3000)
 CLIENTS = 8
-PATIENCE_S = 60.0
+PATIENCE_S = 300.0
 POLICY = """
 version: 1
 cluster: test

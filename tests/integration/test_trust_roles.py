@@ -117,7 +117,7 @@ class Logins(unittest.TestCase):
         self.assertEqual(tables - named, set(), "tables whose rights nobody has decided; they have those of inputs until sql/access/grants.sql names them")
 
     def start(self, database, *options):
-        done = subprocess.run([program("tollgate-aggregator"), "--listen", "127.0.0.1:1", "--database", database, "--demo", *options], capture_output=True, text=True, timeout=60)
+        done = subprocess.run([program("tollgate-aggregator"), "--listen", "127.0.0.1:1", "--database", database, "--demo", *options], capture_output=True, text=True)
         self.assertNotEqual(done.returncode, 0, done.stderr)
         return done.stderr
 
@@ -142,7 +142,7 @@ class Migrating(unittest.TestCase):
         cls.count = 0
 
     def migrate(self, user, database, *options):
-        return subprocess.run([program("tollgate-aggregator"), "--migrate", "--database", self.cluster.conninfo(database, user), *options], capture_output=True, text=True, timeout=120)
+        return subprocess.run([program("tollgate-aggregator"), "--migrate", "--database", self.cluster.conninfo(database, user), *options], capture_output=True, text=True)
 
     def test_an_owner_without_other_rights_is_told_the_statements_and_then_migrates(self):
         c = self.cluster

@@ -13,7 +13,7 @@
 #include "tests/support/day.h"
 #include "tests/support/spooldir.h"
 
-#define PATIENCE_NS (100 * NS_PER_S)
+#define PATIENCE_NS (300 * NS_PER_S)
 
 static int
 fail(const char *why)

@@ -10,12 +10,12 @@ build='gcc libc6-dev libcrypt-dev make pkg-config libmicrohttpd-dev libpq-dev zl
 	libnghttp2-dev libprotobuf-c-dev protobuf-c-compiler libcurl4-gnutls-dev|libcurl4-openssl-dev|libcurl4-nss-dev'
 container="$build ca-certificates"
 run="$build postgresql-15"
-test="$run curl libcmocka-dev prometheus python3 python3-grpcio python3-protobuf python3-yaml mandoc zsh
+package="$build build-essential debhelper dpkg-dev fakeroot"
+test="$package $run curl libcmocka-dev prometheus python3 python3-grpcio python3-protobuf python3-yaml mandoc zsh
 	slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge chromium fonts-dejavu-core poppler-utils"
 lint="$test clang clang-format clang-tidy cppcheck"
 fuzz="$run clang libclang-rt-14-dev"
 bench="$test wrk prometheus-pushgateway"
-package="$build build-essential debhelper dpkg-dev fakeroot"
 
 case "${1-}" in
 container | run | test | lint | fuzz | bench | package) eval "wanted=\$$1" ;;

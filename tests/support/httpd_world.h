@@ -16,7 +16,7 @@
 
 #include "common/httpd.h"
 
-#define WORLD_PATIENCE_S 30
+#define WORLD_PATIENCE_S 300
 #define WORLD_BODY_MAX 1000u
 #define WORLD_SHARED_BYTES (4u << 20)
 #define HOST "Host: t\r\n"

@@ -111,7 +111,7 @@ class Kubelet:
     def wait_asked(self, times=1, method="List"):
         """Until it was asked so many times from now on."""
         goal = self.calls.count(method) + times
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while self.calls.count(method) < goal:
             if time.monotonic() > deadline:
                 raise AssertionError(f"nobody asks for {method}")

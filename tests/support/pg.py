@@ -32,7 +32,7 @@ import tempfile
 import threading
 import time
 
-WAIT_S = 60.0  # far beyond what a start or a stop takes
+WAIT_S = 300.0  # far beyond what a start or a stop takes on a busy machine
 USER = "postgres"  # the superuser: what psql is in tests, and who migrates
 DAEMON, ROLLUP = "tollgate", "tollgate_rollup"  # the logins that the programs have, made by --migrate
 NULL = "\\N"
@@ -385,5 +385,5 @@ class Standby(Cluster):
             time.sleep(0.05)
 
     def promote(self):
-        if self.value("SELECT pg_promote(true, 60)") != "t":
+        if self.value(f"SELECT pg_promote(true, {WAIT_S:.0f})") != "t":
             raise RuntimeError(f"the standby was not promoted:\n{self.log()}")

@@ -19,7 +19,7 @@ struct simnode {
 #define SIMNODE_T0_NS INT64_C(5000123456789) /* boot time of virtual time 0 */
 
 /* Beyond what anything here takes on a machine that is busy. */
-#define SIMNODE_PATIENCE_NS INT64_C(60000000000)
+#define SIMNODE_PATIENCE_NS INT64_C(300000000000)
 
 /* Where the simulator is: $TOLLGATE_BUILD_DIR/sim, or beside the folder of this program. */
 void simnode_library(char *out, size_t size);

@@ -21,7 +21,7 @@
 #include "tests/support/spooldir.h"
 
 #define WALL SPOOLDIR_WALL
-#define PATIENCE_S 60 /* only a test that would hang waits this long */
+#define PATIENCE_S 300 /* only a test that would hang waits this long */
 
 /* ---- the disk ---- */
 

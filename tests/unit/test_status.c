@@ -18,7 +18,7 @@
 #include "exporter/push.h"
 #include "exporter/status.h"
 
-#define PATIENCE_S 60 /* only a test that would hang waits this long */
+#define PATIENCE_S 300 /* only a test that would hang waits this long */
 
 /* ---- the message ---- */
 
