@@ -124,8 +124,9 @@ shows_gpu(enum pci_view bus)
 static bool
 no_gpu(struct err *err)
 {
-	return err_set(err, ERR_MISSING,
-	               "this machine has no NVIDIA GPU that can be seen: no driver is loaded, and no PCI bus shows one");
+	return err_set(
+		err, ERR_MISSING,
+		"this machine has no NVIDIA GPU that can be seen: no driver is loaded, and no PCI bus shows one");
 }
 
 /* The real library, run by root without a driver, makes a device node and leaves it, for nobody's use. */
