@@ -29,8 +29,9 @@ struct decider {
 	_Atomic int64_t policy_version; /* up to which the policy was read; written by the thread alone */
 	/* of the thread alone */
 	struct desk_item *watches;
-	struct desk_item *limited; /* of tenants at their limit, not refused yet */
-	int64_t limited_ns;        /* when such were last refused */
+	struct desk_item *limited,
+		**limited_end; /* of tenants at their limit, not refused yet, in the order they came */
+	int64_t limited_ns;    /* when such were last refused */
 	struct decider_look look;
 	int64_t ticked_ns, followed_ns, disagreements;
 	char last_error[ERR_LOG_SIZE];
@@ -313,6 +314,16 @@ follow(struct decider *d)
 
 /* ---- requests of tenants at their limit ------------------------------------------------------------------------------------------- */
 
+static void
+put_aside(struct decider *d, struct desk_item *i)
+{
+	if (!d->limited)
+		d->limited_end = &d->limited;
+	i->next = NULL;
+	*d->limited_end = i;
+	d->limited_end = &i->next;
+}
+
 /* The items without those that are limited, which wait for their refusal. */
 static struct desk_item *
 put_limited_aside(struct decider *d, struct desk_item *items)
@@ -327,8 +338,7 @@ put_limited_aside(struct decider *d, struct desk_item *items)
 		next = i->next;
 		i->next = NULL;
 		if (decider_is_limited(b, i, most)) {
-			i->next = d->limited;
-			d->limited = i;
+			put_aside(d, i);
 		} else {
 			*end = i;
 			end = &i->next;
@@ -410,8 +420,7 @@ answer_items(struct decider *d, struct desk_item *items, const struct turn_resul
 		} else if (i->fate == DESK_REFUSED) {
 			refuse(d, i, &i->err);
 		} else if (i->fate == DESK_LIMITED) {
-			i->next = d->limited;
-			d->limited = i;
+			put_aside(d, i);
 		} else if (i->fate == DESK_STRANGER) {
 			refuse_stranger(d, i);
 		} else if (i->fate == DESK_DECIDED && turn_result_view(r, i, &v)) {

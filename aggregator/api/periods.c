@@ -8,7 +8,6 @@
 #include "common/time.h"
 
 #define MONTH_LENGTH 7
-#define REASON_MAX 1000
 
 /* YYYY-MM/VERB */
 static bool
@@ -91,15 +90,14 @@ reason_of(const struct http_request *rq, json_t **ret_doc, const char **ret, str
 {
 	static const char *const fields[] = {"reason", NULL};
 
-	*ret = NULL;
-	if (rq->body_len > 0 && (!api_body(rq, fields, ret_doc, err) || !api_field(*ret_doc, "reason", ret, err)))
+	*ret = "";
+	if (rq->body_len == 0)
+		return true;
+	if (!api_body(rq, fields, ret_doc, err))
 		return false;
-	if (*ret == NULL)
-		*ret = "";
-	return (strlen(*ret) <= REASON_MAX && text_is_clean(*ret)) ||
-	       err_set(err, ERR_INVALID,
-	               "reason: it is UTF-8 text of at most %d bytes, without control or direction characters",
-	               REASON_MAX);
+	if (json_object_size(*ret_doc) == 0)
+		return true;
+	return api_reason(*ret_doc, ret, err);
 }
 
 void

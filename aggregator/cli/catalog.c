@@ -120,8 +120,8 @@ const struct cli_command cli_commands[] = {
 	             {"output", 'O', "FILE", "write to this file, or into this folder", NULL, 0}}},
 	{.name = "close", .words = "YYYY-MM", .word_min = 1, .word_max = 1, .words_open = true, .run = cmd_close,
 	 .summary = "close a month, for good: what was billed stays, and what comes later is a correction in the next open month",
-	 .details = "Months are closed in order. What stands against it needs a reason, which is kept; missing prices and an error of conservation cannot be "
-	            "overruled. The aggregator proves the month from its batches first, and refuses to close it when something differs; the command follows it to its end. Ctrl-C "
+	 .details = "Months are closed in order. What stands against it needs a reason, which is kept; that the month is not over, an earlier one that is open and an error of conservation "
+	            "cannot be overruled. The aggregator proves the month from its batches first, and refuses to close it when something differs; the command follows it to its end. Ctrl-C "
 	            "leaves it running. With --check the exit code is 1 when something stands against it.",
 	 .options = {{"check", 0, NULL, "list what stands against closing, change nothing", NULL, 0},
 	             {"reason", 0, "TEXT", "close it although something stands against it, for this reason", NULL, 0},
@@ -405,7 +405,7 @@ const struct cli_note cli_exits[] = {
 	{"1", "refused or failed; doctor: something fails; verify: something differs; reconcile: the month does not add up"},
 	{"2", "wrong use: an unknown command, option or value"},
 	{"3", "the aggregator cannot be reached"},
-	{"4", "verify: nothing differs, but not all that was asked for could be proved"},
+	{"4", "verify: nothing is known to differ, but not all that was asked for could be proved, or it could not be asked for"},
 };
 const size_t cli_exit_count = ARRAY_LEN(cli_exits);
 

@@ -170,7 +170,8 @@ close_month(struct cli *c, const char *month)
 	add_path(c, month, "close", &path);
 	/* from here on it may be running, whatever becomes of this program */
 	signal(SIGINT, on_interrupt);
-	json_object_set_new(request, "reason", json_string(reason != NULL ? reason : ""));
+	if (reason != NULL)
+		json_object_set_new(request, "reason", json_string(reason));
 	json_write(request, &body);
 	if (!cli_call(c, "POST", buf_text(&path), "application/json", buf_text(&body), body.len, &text, &err))
 		return cli_fail(&err);

@@ -80,10 +80,10 @@ print_rows(const char *period, const struct top_row *rows, size_t n)
 
 	printf("%s  period %s, GPU-hours so far\n", time_format(time_wall_ns() / NS_PER_S * NS_PER_S, now),
 	       period[0] != '\0' ? period : "not begun");
-	printf("%-14s %-14s %11s %11s %11s %11s %12s\n", "TENANT", "WORKSPACE", "ALLOCATED", "USED", "IDLE",
-	       "UNMEASURED", "COST");
+	printf("%-12s %-12s %9s %9s %9s %9s %14s\n", "TENANT", "WORKSPACE", "ALLOCATED", "USED", "IDLE", "UNMEAS.",
+	       "COST");
 	for (size_t i = 0; i < n; i++)
-		printf("%-14s %-14s %11s %11s %11s %11s %8s %s\n", rows[i].tenant, rows[i].workspace,
+		printf("%-12s %-12s %9s %9s %9s %9s %10s %s\n", rows[i].tenant, rows[i].workspace,
 		       hours(rows[i].allocated, a), hours(rows[i].used, b), hours(rows[i].idle, d),
 		       hours(rows[i].unmeasured, e), decimal_format(rows[i].cost, COST_SCALE, 2, f), rows[i].currency);
 	if (n == 0)
@@ -103,12 +103,12 @@ print_data(const struct cli *c, const char *period, const struct top_row *rows, 
 		const struct {
 			const char *name;
 			int128 value;
-			int scale;
-		} numbers[] = {{"allocated_gpu_hours", r->allocated, QUANTITY_SCALE},
-		               {"used_gpu_hours", r->used, QUANTITY_SCALE},
-		               {"idle_gpu_hours", r->idle, QUANTITY_SCALE},
-		               {"unmeasured_gpu_hours", r->unmeasured, QUANTITY_SCALE},
-		               {"billed_cost", r->cost, COST_SCALE}};
+			int scale, shown;
+		} numbers[] = {{"allocated_gpu_hours", r->allocated, QUANTITY_SCALE, QUANTITY_SCALE},
+		               {"used_gpu_hours", r->used, QUANTITY_SCALE, QUANTITY_SCALE},
+		               {"idle_gpu_hours", r->idle, QUANTITY_SCALE, QUANTITY_SCALE},
+		               {"unmeasured_gpu_hours", r->unmeasured, QUANTITY_SCALE, QUANTITY_SCALE},
+		               {"billed_cost", r->cost, COST_SCALE, 2}};
 		json_t *row = json_object();
 
 		json_object_set_new(row, "period", json_string(period));
@@ -117,7 +117,7 @@ print_data(const struct cli *c, const char *period, const struct top_row *rows, 
 		for (size_t k = 0; k < ARRAY_LEN(numbers); k++)
 			json_object_set_new(row, numbers[k].name,
 			                    json_string(decimal_format(numbers[k].value, numbers[k].scale,
-			                                               numbers[k].scale, text)));
+			                                               numbers[k].shown, text)));
 		json_object_set_new(row, "currency", json_string(r->currency));
 		json_array_append_new(list, row);
 	}
@@ -129,7 +129,7 @@ print_data(const struct cli *c, const char *period, const struct top_row *rows, 
 }
 
 static bool
-show(struct cli *c, struct err *err)
+show(struct cli *c, bool clear, struct err *err)
 {
 	owned(json) json_t *reply = NULL;
 	struct top_row *rows __attribute__((cleanup(mem_freep))) = mem_array(TOP_ROWS, sizeof(*rows));
@@ -150,7 +150,7 @@ show(struct cli *c, struct err *err)
 		print_data(c, period, rows, n);
 		return true;
 	}
-	if (isatty(STDOUT_FILENO))
+	if (clear && isatty(STDOUT_FILENO))
 		printf("\033[H\033[J");
 	print_rows(period, rows, n);
 	return true;
@@ -190,7 +190,7 @@ cmd_top(struct cli *c)
 
 		if (shown > 0)
 			nanosleep(&pause, NULL);
-		if (!show(c, &err))
+		if (!show(c, count != 1, &err))
 			return cli_fail(&err);
 	}
 	return CLI_OK;

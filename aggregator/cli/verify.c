@@ -228,13 +228,22 @@ period_range(struct cli *c, struct buf *path, struct err *err)
 	return true;
 }
 
+/* 1 is for what differs, and nothing is known to. */
+static int
+not_proved(const struct err *err)
+{
+	int code = err->kind == ERR_INVALID ? cli_misuse(err) : cli_fail(err);
+
+	return code == CLI_FAILED ? CLI_INCOMPLETE : code;
+}
+
 static int
 add_range(struct cli *c, struct buf *path)
 {
 	static const char *const ranges[] = {"since", "from", "to", "this-month", "last-month", "month", "all"};
 	bool period = cli_value(c, "month") != NULL || cli_value(c, "all") != NULL;
 	struct err err = {0};
-	int given = 0, code;
+	int given = 0;
 
 	for (size_t i = 0; i < ARRAY_LEN(ranges); i++)
 		given += cli_value(c, ranges[i]) != NULL;
@@ -248,8 +257,7 @@ add_range(struct cli *c, struct buf *path)
 		return cli_misuse(&err);
 	if (period_range(c, path, &err))
 		return CLI_OK;
-	code = cli_fail(&err);
-	return code == CLI_FAILED ? CLI_INCOMPLETE : code;
+	return not_proved(&err);
 }
 
 /* --- the answer --- */
@@ -326,9 +334,7 @@ cmd_verify(struct cli *c)
 	    (cli_value(c, "node") == NULL &&
 	     (!ask_days(c, &v, &err) || !ask_part(c, &v, buf_text(&path), "part", "bills", "closed months", &err) ||
 	      !ask_part(c, &v, buf_text(&path), "part", "rows", "rows", &err) || !ask_audit(c, &v, &err)))) {
-		code = cli_fail(&err);
-		/* Nothing is known to differ: 1 is for that alone. */
-		return code == CLI_FAILED ? CLI_INCOMPLETE : code;
+		return not_proved(&err);
 	}
 	return print_verified(c, &v);
 }

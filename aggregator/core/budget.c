@@ -78,7 +78,7 @@ budget_judge(const struct budget *b, const struct forecast_input *in, struct bud
 	s.forecast = f.amount;
 	s.method = f.method;
 	s.threshold = threshold_of(s.consumed, b->limit);
-	s.millionths = s.consumed > 0 ? (int64_t)(s.consumed * 1000000 / b->limit) : 0;
+	s.millionths = s.consumed > 0 ? s.consumed * 1000000 / b->limit : 0;
 	s.forecast_breach = s.forecast > b->limit;
 	*ret = s;
 	return true;

@@ -28,8 +28,8 @@ MUST_CHECK bool budget_consume(const struct budget *b, const struct rated *r, st
 struct budget_state {
 	int128 consumed, forecast;
 	const char *method;
-	int64_t millionths; /* consumed of the limit, rounded down; 0 when it is negative */
-	int threshold;      /* the highest reached: 0, 50, 80, 100 percent */
+	int128 millionths; /* consumed of the limit, rounded down; 0 when it is negative */
+	int threshold;     /* the highest reached: 0, 50, 80, 100 percent */
 	bool forecast_breach;
 };
 MUST_CHECK bool budget_judge(const struct budget *b, const struct forecast_input *in, struct budget_state *ret,

@@ -230,8 +230,12 @@ read_count(const json_t *doc, struct buf *out, struct err *err)
 
 	if (gpus + profile + replicas != 1)
 		return err_set(err, ERR_INVALID, "gpus: one of gpus, profile and replicas says what is asked for");
-	if ((json_object_get(doc, "count") && !profile) || (json_object_get(doc, "of") != NULL) != replicas)
-		return err_set(err, ERR_INVALID, "count: count goes with profile, of with replicas");
+	if (json_object_get(doc, "count") && !profile)
+		return err_set(err, ERR_INVALID, "count: it goes with profile, and there is none");
+	if (json_object_get(doc, "of") && !replicas)
+		return err_set(err, ERR_INVALID, "of: it goes with replicas, and there are none");
+	if (replicas && !json_object_get(doc, "of"))
+		return err_set(err, ERR_INVALID, "of: missing; it says into how many replicas the GPUs are shared");
 	return copy_number(doc, "gpus", 1, out, err) && copy_text(doc, "profile", "profile", out, err) &&
 	       copy_number(doc, "count", 1, out, err) && copy_number(doc, "replicas", 1, out, err) &&
 	       copy_number(doc, "of", 2, out, err) && copy_number(doc, "per_node", 1, out, err);

@@ -292,7 +292,7 @@ ingest_first_ns(const struct ingest *in)
 void
 ingest_services_arg(const struct ingest *in, struct db_args *a)
 {
-	if (in->dict.services_read && !in->may_enter)
+	if (in->dict.services_read && !in->entry_locked)
 		arg_i64(a, in->dict.services_seen);
 	else
 		arg_text(a, NULL);
@@ -397,7 +397,7 @@ ingest_once(struct ingest *in, struct ingest_result *ret, struct err *err)
 	in_place(ingest_sums) struct ingest_sums sums = {0};
 	int64_t next = 0;
 
-	in->may_enter = false;
+	in->entry_locked = false;
 	in->aside_read = false;
 	in->node_had = false;
 	if (!db_tx_begin(&tx, in->db, err) || !lock_stream(in, err))

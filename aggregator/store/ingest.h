@@ -145,8 +145,8 @@ struct ingest {
 	struct dict dict;
 	bool held, approved; /* its node's batches are put aside; it is approved, and others of it come first */
 	int64_t held_bytes, held_max;
-	bool may_enter;  /* ingest_enter_lock() was called in this transaction */
-	bool aside_read; /* how many GPUs in batches of the node are set aside and undecided: */
+	bool entry_locked; /* ingest_enter_lock() was called in this transaction */
+	bool aside_read;   /* how many GPUs in batches of the node are set aside and undecided: */
 	int64_t aside_open;
 	int64_t policy_version; /* 0: none yet */
 	/* One of a group: what only the ledger could answer is not asked, and the push is then not for the group. */

@@ -89,16 +89,16 @@ ingest_enter_lock(struct ingest *in, struct err *err)
 	static const struct db_stmt services = {"services as read", "SELECT services_as_read($1, $2)"};
 	struct db_args n = {0}, s = {0};
 
-	if (in->may_enter)
+	if (in->entry_locked)
 		return true;
 	arg_i64(&n, in->node_id);
 	arg_i64(&s, in->node_id);
 	ingest_services_arg(in, &s);
-	in->may_enter =
+	in->entry_locked =
 		db_run_all(in->db,
 	                   (const struct db_call[]){{&policy, NULL, NULL}, {&node, &n, NULL}, {&services, &s, NULL}}, 3,
 	                   err);
-	return in->may_enter;
+	return in->entry_locked;
 }
 
 /* Two numbers of a batch may be one holder: it is made and attributed once. Another transaction may be making the

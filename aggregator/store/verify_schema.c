@@ -20,9 +20,9 @@
 #define PARTITIONS "partition" /* a kind of which one line stands for any number */
 
 /* A line of expected.txt, or a row of catalogue.sql. */
-enum { KIND, NAME, VALUE, TEXT, PARTITION };
+enum { KIND, NAME, VALUE, TEXT, FIELDS, PARTITION = FIELDS };
 struct object {
-	const char *fields[PARTITION];
+	const char *fields[FIELDS];
 };
 
 /* Cuts the next line of the text at its tabs; false: there is none. */

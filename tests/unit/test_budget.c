@@ -122,8 +122,24 @@ thresholds_are_reached_at_their_percentage(void **state)
 		assert_true(budget_judge(&b, &in, &s, &err));
 		if (s.threshold != rows[i].threshold || s.millionths != rows[i].millionths ||
 		    s.forecast_breach != (rows[i].consumed > 100000))
-			fail_msg("%s: %d %%, %" PRId64 " millionths", rows[i].name, s.threshold, s.millionths);
+			fail_msg("%s: %d %%, %" PRId64 " millionths", rows[i].name, s.threshold, (int64_t)s.millionths);
 	}
+}
+
+/* A cent to spend, and 10^12 spent: the ratio in millionths is beyond 64 bits. */
+static void
+a_ratio_beyond_64_bits_is_told(void **state)
+{
+	const struct budget b = {
+		.tenant = "acme", .workspace = "", .kind = "soft", .currency = "EUR", .limit = ONE / 100};
+	const struct forecast_day day = {0, NS_PER_DAY, (int128)1000000000000 * ONE};
+	const struct forecast_input in = {.end_ns = NS_PER_DAY, .now_ns = NS_PER_DAY, .days = &day, .count = 1};
+	struct budget_state s;
+	struct err err = {0};
+
+	(void)state;
+	assert_true(budget_judge(&b, &in, &s, &err));
+	assert_true(s.millionths == pow10_i128(20));
 }
 
 static struct usage_day
@@ -204,6 +220,7 @@ main(void)
 		cmocka_unit_test(only_the_last_seven_days_count_for_the_time_left),
 		cmocka_unit_test(a_day_of_25_hours_is_no_longer_at_the_same_rate),
 		cmocka_unit_test(thresholds_are_reached_at_their_percentage),
+		cmocka_unit_test(a_ratio_beyond_64_bits_is_told),
 		cmocka_unit_test(money_and_hours_are_those_of_the_report),
 	};
 
