@@ -109,7 +109,10 @@ print_checks(const json_t *d)
 		const json_t *k = json_array_get(checks, i);
 		json_t *row = json_object();
 
-		json_object_set(row, "rule", json_object_get(k, "rule"));
+		if (json_is_true(json_object_get(k, "after")))
+			json_object_set_new(row, "rule", json_string("limit, after"));
+		else
+			json_object_set(row, "rule", json_object_get(k, "rule"));
 		json_object_set(row, "scope", json_object_get(k, "scope"));
 		json_object_set(row, "pool", json_object_get(k, "pool"));
 		json_object_set_new(row, "holds", json_string(json_is_true(json_object_get(k, "ok")) ? "yes" : "NO"));

@@ -49,11 +49,11 @@ print_checks(const struct quota_namer *namer, const struct quota_verdict *v)
 		if (!says_something(v, c))
 			continue;
 		row = json_pack("{s:s, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:s}", "rule",
-		                quota_rule_name(c->rule), "scope", quota_scope_name(c->scope), "pool",
-		                c->shared ? "shared" : "own", "holds", c->ok ? "yes" : "NO", "need", cell(c->need, m),
-		                "have", cell(c->have, m), "leased", cell(c->leased, m), "held", cell(c->held, m),
-		                "requested", cell(c->requested, m), "headroom", cell(c->headroom, m), "unit",
-		                scenario_measure_name(m));
+		                c->after ? "limit, after" : quota_rule_name(c->rule), "scope",
+		                quota_scope_name(c->scope), "pool", c->shared ? "shared" : "own", "holds",
+		                c->ok ? "yes" : "NO", "need", cell(c->need, m), "have", cell(c->have, m), "leased",
+		                cell(c->leased, m), "held", cell(c->held, m), "requested", cell(c->requested, m),
+		                "headroom", cell(c->headroom, m), "unit", scenario_measure_name(m));
 
 		ASSERT(row != NULL && json_array_append_new(rows, row) == 0);
 	}

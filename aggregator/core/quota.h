@@ -7,7 +7,8 @@
  * GPUs, instances of a MIG profile, or replicas of a shared GPU. An account is what one workspace may have in one pool.
  *     leased     units of its leases, draining ones until they returned
  *     held       units of its waiting requests that have a hold
- *     committed  leased + held, less own leases that drain for its own hold: what rules 2, 6 and 7 count
+ *     committed  leased + held, where a hold and the own leases that drain for it count as the larger of the two: what rules 2, 6
+ *                and 7 count
  *     debt       max(0, committed - reserved)         idle       max(0, reserved - committed)
  *     protected  max(0, idle - lend cap): never available to anyone else
  *     free       units of healthy devices neither leased nor held
@@ -24,7 +25,9 @@
  *  6. owed        committed + want <= reserved, and for work that cannot be preempted also the sum of such leases and this one
  *  7. borrow      not owed, preemptible, debt after <= borrow cap, not in back-off, and the new part of the debt is found in free
  *                 unreserved units, then in idle reservations within their lend caps
- *  8. own         own preemptible leases of strictly lower priority may be given up; then 5-7 as if they had ended
+ *  8. own         own preemptible leases of strictly lower priority may be given up; then 2 and 5-7 as if they had ended. For 2
+ *                 they may be in either pool. What still borrows then may give up only own work that borrows: its workspace has
+ *                 debt in that pool just before its removal. 3 is not relaxed, CPU, memory and storage are
  *  9. otherwise   queue when declared capacity and the present policy could ever admit it, else reject
  *
  * A request is placed wholly in one pool: the own one is tried first, then the shared one. Admission in either comes before a
@@ -368,6 +371,7 @@ struct quota_check {
 	bool shared; /* of the shared pool */
 	bool ok;
 	bool soft;    /* a budget that only warns */
+	bool after;   /* rule 2 as if the victims had ended */
 	int64_t need; /* the sum that must not exceed `have` */
 	int64_t have; /* QUOTA_UNLIMITED: no limit */
 	int64_t leased, held, requested;

@@ -88,31 +88,62 @@ quota_rule_valid(const struct quota_state *s, int32_t wait, struct checks *out)
 
 /* ---- 2 ---------------------------------------------------------------------------------------------------------------------- */
 
-static bool
-within_cap(const struct quota_state *s, const struct wait *w, int32_t cap, enum quota_scope scope, bool shared,
-           struct checks *out)
+/* What the workspace uses of the maximums of a cluster and model, in both pools. */
+static int64_t
+own_units(const struct quota_state *s, const struct account *a)
 {
-	const struct cap *c = &s->caps.at[cap];
+	int64_t units = 0;
 
-	return check(out, QUOTA_RULE_LIMIT, scope, shared, (int128)c->committed + w->units, c->in.maximum,
-	             (struct quota_check){.leased = c->committed, .requested = w->units});
+	for (int i = 0; i < 2; i++) {
+		int32_t at = quota_account_find(s, a->workspace, a->base.cluster, a->base.model, i == 1);
+
+		if (at != QUOTA_NONE)
+			units += s->accounts.at[at].leased + s->accounts.at[at].held - s->accounts.at[at].replaced_all;
+	}
+	return units;
+}
+
+struct limit_others
+quota_limit_others(const struct quota_state *s, int32_t account)
+{
+	const struct account *a = &s->accounts.at[account];
+	const struct workspace *ws = &s->workspaces.at[a->workspace];
+	int64_t own = own_units(s, a);
+	struct limit_others o = {.tenant_units = s->caps.at[a->cap].committed - own,
+	                         .cluster_units = s->caps.at[a->cluster_cap].committed - own};
+
+	for (int i = 0; i < QUOTA_OTHERS; i++)
+		o.tenant_other[i] = s->tenants.at[ws->in.tenant].other_used[i] - ws->other_used[i];
+	return o;
+}
+
+static bool
+within_cap(const struct quota_state *s, const struct wait *w, int32_t cap, int64_t committed, enum quota_scope scope,
+           bool shared, struct checks *out)
+{
+	return check(out, QUOTA_RULE_LIMIT, scope, shared, (int128)committed + w->units, s->caps.at[cap].in.maximum,
+	             (struct quota_check){.leased = committed, .requested = w->units});
 }
 
 bool
-quota_rule_limit(const struct quota_state *s, int32_t wait, int32_t account, struct checks *out)
+quota_rule_limit(const struct quota_state *s, int32_t wait, int32_t account, const struct limit_others *others,
+                 struct checks *out)
 {
 	const struct wait *w = &s->waits.at[wait];
 	const struct account *a = &s->accounts.at[account];
 	const struct workspace *ws = &s->workspaces.at[w->in.workspace];
+	struct limit_others now = others ? *others : quota_limit_others(s, account);
+	int64_t own = own_units(s, a);
 	bool ok = check(out, QUOTA_RULE_LIMIT, QUOTA_SCOPE_WORKSPACE, a->base.shared,
 	                (int128)quota_committed(a) + w->units, a->limit,
 	                (struct quota_check){.leased = a->leased, .held = a->held, .requested = w->units});
 
-	ok = within_cap(s, w, a->cap, QUOTA_SCOPE_TENANT, a->base.shared, out) && ok;
-	ok = within_cap(s, w, a->cluster_cap, QUOTA_SCOPE_CLUSTER, a->base.shared, out) && ok;
+	ok = within_cap(s, w, a->cap, now.tenant_units + own, QUOTA_SCOPE_TENANT, a->base.shared, out) && ok;
+	ok = within_cap(s, w, a->cluster_cap, now.cluster_units + own, QUOTA_SCOPE_CLUSTER, a->base.shared, out) && ok;
 	for (int i = 0; i < QUOTA_OTHERS; i++) {
 		const struct tenant *t = tenant_of(s, w);
 		int64_t want = w->in.other[i];
+		int128 of_tenant = now.tenant_other[i] + ws->other_used[i];
 
 		if (want == 0)
 			continue;
@@ -121,8 +152,8 @@ quota_rule_limit(const struct quota_state *s, int32_t wait, int32_t account, str
 		           (struct quota_check){.leased = clamp(ws->other_used[i]), .requested = want}) &&
 		     ok;
 		ok = check(out, QUOTA_RULE_LIMIT, (enum quota_scope)(QUOTA_SCOPE_TENANT_CPU + i), a->base.shared,
-		           t->other_used[i] + want, t->in.other_limit[i],
-		           (struct quota_check){.leased = clamp(t->other_used[i]), .requested = want}) &&
+		           of_tenant + want, t->in.other_limit[i],
+		           (struct quota_check){.leased = clamp(of_tenant), .requested = want}) &&
 		     ok;
 	}
 	return ok;

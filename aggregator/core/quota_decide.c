@@ -40,7 +40,7 @@ rule_reclaim(struct quota_state *s, int32_t wait, struct ruling *r)
 	for (int i = 0; i < 2; i++) {
 		quota_hunt_fini(&r->hunt);
 		r->hunt = (struct hunt){0};
-		if (!r->may[i] || !r->j[i].head || !quota_hunt(s, wait, r->account[i], &r->hunt))
+		if (!r->may_replace[i] || !r->j[i].head || !quota_hunt(s, wait, r->account[i], &r->hunt))
 			continue;
 		r->place = i;
 		r->borrowed = r->hunt.borrowed;
@@ -63,10 +63,10 @@ quota_rule(struct quota_state *s, int32_t wait, struct ruling *ret)
 	if (!quota_rule_valid(s, wait, NULL))
 		return;
 	for (int i = 0; i < 2; i++) {
-		ret->may[i] = quota_rule_limit(s, wait, ret->account[i], NULL) &&
-		              quota_rule_budget(s, wait, false, &ret->warn, NULL) &&
-		              quota_rule_ownership(s, wait, ret->account[i], NULL);
-		if (ret->may[i])
+		ret->may_replace[i] = quota_rule_budget(s, wait, false, &ret->warn, NULL) &&
+		                      quota_rule_ownership(s, wait, ret->account[i], NULL);
+		ret->may[i] = ret->may_replace[i] && quota_rule_limit(s, wait, ret->account[i], NULL, NULL);
+		if (ret->may_replace[i])
 			ret->j[i] = quota_judge(s, wait, ret->account[i], NULL, NULL, NULL);
 	}
 	if (rule_admit(s, wait, ret) || rule_reclaim(s, wait, ret))
@@ -153,6 +153,23 @@ has_own_victim(const struct ruling *r, int i)
 	return false;
 }
 
+/* 8: rule 2 once more, as if the victims had ended. */
+static void
+tell_limit_after(struct quota_state *s, int32_t wait, const struct ruling *r, struct checks *out)
+{
+	size_t first = out->count;
+
+	if (r->decision != QUOTA_RECLAIM || !r->hunt.limit_short)
+		return;
+	for (size_t i = 0; i < r->hunt.count; i++)
+		quota_lease_vanish(s, r->hunt.at[i].lease);
+	(void)quota_rule_limit(s, wait, r->account[r->place], &r->hunt.others, out);
+	for (size_t i = r->hunt.count; i-- > 0;)
+		quota_lease_appear(s, r->hunt.at[i].lease);
+	for (size_t i = first; i < out->count; i++)
+		out->at[i].after = true;
+}
+
 /* All checks in the order of the rules, the own pool before the shared one. */
 static void
 tell_checks(struct quota_state *s, int32_t wait, const struct ruling *r, struct checks *out)
@@ -163,7 +180,8 @@ tell_checks(struct quota_state *s, int32_t wait, const struct ruling *r, struct 
 	if (s->waits.at[wait].in.shape == QUOTA_NONE || s->waits.at[wait].in.count <= 0)
 		return;
 	for (int i = 0; i < 2; i++)
-		(void)quota_rule_limit(s, wait, r->account[i], out);
+		(void)quota_rule_limit(s, wait, r->account[i], NULL, out);
+	tell_limit_after(s, wait, r, out);
 	(void)quota_rule_budget(s, wait, false, NULL, out);
 	for (int i = 0; i < 2; i++)
 		(void)quota_rule_ownership(s, wait, r->account[i], out);

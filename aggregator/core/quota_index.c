@@ -14,7 +14,7 @@ above_zero(int64_t v)
 int64_t
 quota_committed(const struct account *a)
 {
-	return a->leased + a->held - a->own_leaving;
+	return a->leased + a->held - a->replaced;
 }
 
 int64_t
@@ -57,8 +57,8 @@ account_add(struct quota_state *s, int32_t account, int64_t sign)
 		s->shelves.at[a->shelf].protected_units += sign * quota_protected(a);
 		s->shelves.at[a->shelf].protected_empty += empty;
 	}
-	s->caps.at[a->cap].committed += sign * quota_committed(a);
-	s->caps.at[a->cluster_cap].committed += sign * quota_committed(a);
+	s->caps.at[a->cap].committed += sign * (a->leased + a->held - a->replaced_all);
+	s->caps.at[a->cluster_cap].committed += sign * (a->leased + a->held - a->replaced_all);
 }
 
 void

@@ -90,6 +90,8 @@ check(const struct quota_namer *namer, const struct quota_check *c, int32_t w, s
 	amount(out, "held", c->held, m);
 	amount(out, "requested", c->requested, m);
 	amount(out, "headroom", c->headroom, m);
+	if (c->after)
+		flag(out, "after", true);
 	buf_char(out, '}');
 }
 

@@ -112,11 +112,132 @@ count_lease(struct quota_state *s, const struct lease *l, int sign)
 	a->leased += units;
 	if (l->in.order != QUOTA_NO_ORDER)
 		a->leaving += units;
-	if (l->own_promises > 0)
-		a->own_leaving += units;
 	if (!l->in.preemptible)
 		a->fixed += units;
 	quota_account_in(s, l->account);
+}
+
+/* The own lease that a part of a hold waits for, or NULL. */
+static struct lease *
+own_lease_of(struct quota_state *s, const struct wait *w, const struct part *p)
+{
+	struct lease *l = p->lease == QUOTA_NONE ? NULL : &s->leases.at[p->lease];
+
+	return l && !l->gone && s->accounts.at[l->account].workspace == w->in.workspace ? l : NULL;
+}
+
+/* Lets up to `most` units of a leaving lease stand for the hold. */
+static void
+assign(struct wait *w, struct lease *l, int64_t most)
+{
+	int64_t units = l->unassigned < most ? l->unassigned : most;
+
+	if (units <= 0)
+		return;
+	l->unassigned -= units;
+	if (l->account == w->account)
+		w->drains += units;
+	else
+		w->drains_elsewhere += units;
+}
+
+static int64_t
+least(int64_t a, int64_t b)
+{
+	return a < b ? a : b;
+}
+
+/* Every unit of an own lease that holds wait for stands for one of them:
+ *  1. where its device is promised to a hold, for that one
+ *  2. else for the first, by id, that still lacks units: leases of the hold's pool before those of the other one
+ *  3. else for none
+ * CPU, memory and storage of a lease stand for the first hold that waits for it. */
+static void
+assign_leaving(struct quota_state *s, struct workspace *ws)
+{
+	for (int32_t i = ws->first_hold; i != QUOTA_NONE; i = s->waits.at[i].next_hold) {
+		struct wait *w = &s->waits.at[i];
+
+		w->drains = w->drains_elsewhere = 0;
+		for (int32_t p = w->first_part; p != QUOTA_NONE; p = s->parts.at[p].next) {
+			struct lease *l = own_lease_of(s, w, &s->parts.at[p]);
+
+			if (l) {
+				l->unassigned = l->units;
+				l->others_assigned = false;
+			}
+		}
+	}
+	for (int rule = 1; rule <= 3; rule++)
+		for (int32_t i = ws->first_hold; i != QUOTA_NONE; i = s->waits.at[i].next_hold) {
+			struct wait *w = &s->waits.at[i];
+
+			for (int32_t p = w->first_part; p != QUOTA_NONE; p = s->parts.at[p].next) {
+				const struct part *part = &s->parts.at[p];
+				struct lease *l = own_lease_of(s, w, part);
+
+				if (!l)
+					continue;
+				if (rule == 1 && part->group != QUOTA_NONE)
+					assign(w, l,
+					       part->count * s->shapes.at[s->groups.at[part->group].shape].in.units);
+				if (rule == 2 && l->account == w->account)
+					assign(w, l, w->units - w->drains);
+				if (rule == 3 && l->account != w->account)
+					assign(w, l, w->units - w->drains - w->drains_elsewhere);
+			}
+		}
+}
+
+static void
+replaced_others(struct quota_state *s, const struct workspace *ws, int128 ret[QUOTA_OTHERS])
+{
+	for (int32_t i = ws->first_hold; i != QUOTA_NONE; i = s->waits.at[i].next_hold) {
+		const struct wait *w = &s->waits.at[i];
+		int128 drains[QUOTA_OTHERS] = {0};
+
+		for (int32_t p = w->first_part; p != QUOTA_NONE; p = s->parts.at[p].next) {
+			struct lease *l = own_lease_of(s, w, &s->parts.at[p]);
+
+			if (!l || l->others_assigned)
+				continue;
+			l->others_assigned = true;
+			for (size_t k = 0; k < QUOTA_OTHERS; k++)
+				drains[k] += l->in.other[k];
+		}
+		for (size_t k = 0; k < QUOTA_OTHERS; k++)
+			ret[k] += drains[k] < w->in.other[k] ? drains[k] : w->in.other[k];
+	}
+}
+
+/* A hold and the own leases that drain for it count as the larger of the two. Each unit of a lease stands for one hold at most, so that
+ * whatever the order in which the leases return, no more is ever leased than is counted. */
+static void
+count_replaced(struct quota_state *s, int32_t workspace)
+{
+	struct workspace *ws = &s->workspaces.at[workspace];
+	int128 others[QUOTA_OTHERS] = {0};
+
+	for (int32_t a = ws->first_account; a != QUOTA_NONE; a = s->accounts.at[a].next_of_workspace) {
+		quota_account_out(s, a);
+		s->accounts.at[a].replaced = s->accounts.at[a].replaced_all = 0;
+	}
+	assign_leaving(s, ws);
+	for (int32_t i = ws->first_hold; i != QUOTA_NONE; i = s->waits.at[i].next_hold) {
+		const struct wait *w = &s->waits.at[i];
+		struct account *a = &s->accounts.at[w->account];
+
+		a->replaced += least(w->units, w->drains);
+		a->replaced_all += least(w->units, w->drains + w->drains_elsewhere);
+	}
+	for (int32_t a = ws->first_account; a != QUOTA_NONE; a = s->accounts.at[a].next_of_workspace)
+		quota_account_in(s, a);
+	replaced_others(s, ws, others);
+	for (size_t k = 0; k < QUOTA_OTHERS; k++) {
+		ws->other_used[k] -= others[k] - ws->other_replaced[k];
+		s->tenants.at[ws->in.tenant].other_used[k] -= others[k] - ws->other_replaced[k];
+		ws->other_replaced[k] = others[k];
+	}
 }
 
 /* ---- rungs: so that what could be preempted is known without looking at every lease ---------------------------------------- */
@@ -310,6 +431,8 @@ quota_lease_end(struct quota_state *s, int32_t lease)
 	count_budgets(s, a->workspace, l->in.unit_seconds, l->in.cost, -1);
 	quota_lease_unplace(s, lease);
 	hand_over(s, lease);
+	if (l->own_promises > 0)
+		count_replaced(s, a->workspace);
 	s->pools.at[a->pool].unplaced -= l->units;
 	if (l->prev == QUOTA_NONE)
 		a->first_lease = l->next;
@@ -334,7 +457,10 @@ vanish(struct quota_state *s, struct lease *l, int sign)
 		quota_group_change(s, s->parts.at[p].group, sign * (s->parts.at[p].count - s->parts.at[p].promised), 0,
 		                   tenant);
 	count_lease(s, l, sign);
+	count_others(s, s->accounts.at[l->account].workspace, l->in.other, sign);
 	l->gone = sign < 0;
+	if (l->own_promises > 0)
+		count_replaced(s, s->accounts.at[l->account].workspace);
 }
 
 void
@@ -370,7 +496,11 @@ quota_wait_new(struct quota_state *s, const struct quota_request *in)
 		s->free_wait = s->waits.at[at].first_part;
 	}
 	w = &s->waits.at[at];
-	*w = (struct wait){.in = *in, .first_part = QUOTA_NONE, .account = QUOTA_NONE, .head_of = QUOTA_NONE};
+	*w = (struct wait){.in = *in,
+	                   .first_part = QUOTA_NONE,
+	                   .account = QUOTA_NONE,
+	                   .head_of = QUOTA_NONE,
+	                   .next_hold = QUOTA_NONE};
 	if (in->shape != QUOTA_NONE)
 		w->units = in->count * s->shapes.at[in->shape].in.units;
 	memcpy(w->id, in->id, strlen(in->id) + 1);
@@ -470,18 +600,39 @@ attach(struct quota_state *s, struct wait *w, int sign)
 	count_budgets(s, w->in.workspace, w->units * w->in.expected_s, w->in.cost, sign);
 }
 
+/* The place in the workspace's list of holds where this one is or belongs. */
+static int32_t *
+link_of_hold(struct quota_state *s, int32_t wait)
+{
+	int32_t *link = &s->workspaces.at[s->waits.at[wait].in.workspace].first_hold;
+
+	while (*link != QUOTA_NONE && strcmp(s->waits.at[*link].id, s->waits.at[wait].id) < 0)
+		link = &s->waits.at[*link].next_hold;
+	return link;
+}
+
 void
 quota_hold_attach(struct quota_state *s, int32_t wait, int32_t account)
 {
-	s->waits.at[wait].account = account;
-	attach(s, &s->waits.at[wait], 1);
+	struct wait *w = &s->waits.at[wait];
+	int32_t *link = link_of_hold(s, wait);
+
+	w->account = account;
+	attach(s, w, 1);
+	w->next_hold = *link;
+	*link = wait;
+	count_replaced(s, w->in.workspace);
 }
 
 void
 quota_hold_detach(struct quota_state *s, int32_t wait)
 {
-	attach(s, &s->waits.at[wait], -1);
-	s->waits.at[wait].account = QUOTA_NONE;
+	struct wait *w = &s->waits.at[wait];
+
+	*link_of_hold(s, wait) = w->next_hold;
+	attach(s, w, -1);
+	w->account = QUOTA_NONE;
+	count_replaced(s, w->in.workspace);
 }
 
 void

@@ -114,6 +114,7 @@ load_people(struct quota_state *s, const struct quota_policy *p, struct err *err
 		w->in = *in;
 		copy_name(w->name, in->name);
 		w->first_account = QUOTA_NONE;
+		w->first_hold = QUOTA_NONE;
 	}
 	return true;
 }

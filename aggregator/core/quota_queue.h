@@ -27,8 +27,9 @@ struct gather {
 /* What the rules say of one request, before anything is done about it. */
 struct ruling {
 	enum quota_decision decision;
-	int32_t account[2]; /* own, shared */
-	bool may[2];        /* rules 2 to 4 */
+	int32_t account[2];  /* own, shared */
+	bool may[2];         /* rules 2 to 4 */
+	bool may_replace[2]; /* rules 3 and 4: own work may be given up for rule 2 */
 	struct judgement j[2];
 	int place; /* where it goes: 0 own, 1 shared */
 	bool warn; /* a soft budget is exceeded */

@@ -26,7 +26,7 @@ why_of(const struct quota_state *s, const struct hunt *h, int32_t lease)
 {
 	if (s->leases.at[lease].in.order != QUOTA_NO_ORDER)
 		return QUOTA_WHY_DRAINING;
-	return s->leases.at[lease].account == h->account ? QUOTA_WHY_OWN : QUOTA_WHY_DEBT;
+	return account_of(s, lease)->workspace == s->waits.at[h->wait].in.workspace ? QUOTA_WHY_OWN : QUOTA_WHY_DEBT;
 }
 
 /* The candidates in the order of victims.h, by the debts at the beginning. */
@@ -44,28 +44,34 @@ sooner(const struct quota_state *s, const struct hunt *h, int32_t a, int32_t b)
 }
 
 static bool
-gather(const struct quota_state *s, const struct hunt *h, struct search *ret)
+gather_of(const struct quota_state *s, const struct hunt *h, const struct account *a, struct search *ret)
 {
 	const struct filter any = {.shape = QUOTA_NONE, .node = QUOTA_NONE};
+
+	for (int32_t l = a->first_lease; l != QUOTA_NONE; l = s->leases.at[l].next) {
+		size_t at;
+
+		if (!quota_hunt_may(s, h, &s->leases.at[l], &any) ||
+		    (why_of(s, h, l) == QUOTA_WHY_DEBT && quota_victim_debt(a) == 0))
+			continue;
+		if (ret->count == MAX_CANDIDATES)
+			return false;
+		for (at = ret->count++; at > 0 && sooner(s, h, l, ret->lease[at - 1]); at--)
+			ret->lease[at] = ret->lease[at - 1];
+		ret->lease[at] = l;
+	}
+	return true;
+}
+
+static bool
+gather(const struct quota_state *s, const struct hunt *h, struct search *ret)
+{
 	int32_t pool = s->accounts.at[h->account].pool;
 
-	for (int32_t i = s->pools.at[pool].first_account; i != QUOTA_NONE; i = s->accounts.at[i].next_of_pool) {
-		const struct account *a = &s->accounts.at[i];
-
-		for (int32_t l = a->first_lease; l != QUOTA_NONE; l = s->leases.at[l].next) {
-			size_t at;
-
-			if (!quota_hunt_may(s, h, &s->leases.at[l], &any) ||
-			    (why_of(s, h, l) == QUOTA_WHY_DEBT && quota_victim_debt(a) == 0))
-				continue;
-			if (ret->count == MAX_CANDIDATES)
-				return false;
-			for (at = ret->count++; at > 0 && sooner(s, h, l, ret->lease[at - 1]); at--)
-				ret->lease[at] = ret->lease[at - 1];
-			ret->lease[at] = l;
-		}
-	}
-	return ret->count > 0;
+	for (int32_t i = s->pools.at[pool].first_account; i != QUOTA_NONE; i = s->accounts.at[i].next_of_pool)
+		if (!gather_of(s, h, &s->accounts.at[i], ret))
+			return false;
+	return (h->elsewhere == QUOTA_NONE || gather_of(s, h, &s->accounts.at[h->elsewhere], ret)) && ret->count > 0;
 }
 
 /* With this lease, what is taken of its workspace for its debt stays legal. Debt before the first of them is recorded with it. */
@@ -117,7 +123,7 @@ hopeless(struct quota_state *s, struct hunt *h, const struct search *q)
 	for (size_t i = 0; i < q->count; i++)
 		quota_hunt_take(s, h, q->lease[i], QUOTA_WHY_DRAINING);
 	(void)quota_hunt_valid(s, h, &j);
-	fits = quota_fit_devices(s, &j.ask) >= j.ask.count;
+	fits = quota_fit_devices(s, &j.ask) >= j.ask.count && quota_hunt_within_limit(s, h);
 	quota_hunt_undo(s, h, 0);
 	return !fits || !(j.owed || j.borrow_but_for_room);
 }
@@ -135,7 +141,7 @@ put_in_order(struct quota_state *s, struct hunt *h)
 		for (size_t k = i + 1; k < count; k++) {
 			const struct lease *a = &s->leases.at[list[i].lease], *b = &s->leases.at[list[k].lease];
 
-			if (list[i].why == QUOTA_WHY_DEBT && list[k].why == QUOTA_WHY_DEBT &&
+			if (list[i].why != QUOTA_WHY_DRAINING && list[k].why == list[i].why &&
 			    a->account == b->account && a->units > b->units) {
 				struct victim swap = list[i];
 

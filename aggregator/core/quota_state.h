@@ -97,7 +97,9 @@ struct workspace {
 	char name[QUOTA_NAME_SIZE];
 	struct quota_workspace in;
 	int32_t first_account;
+	int32_t first_hold; /* its requests that have a hold, by id */
 	int128 other_used[QUOTA_OTHERS];
+	int128 other_replaced[QUOTA_OTHERS]; /* as of accounts; other_used is without it */
 	int64_t would_deny;
 };
 
@@ -122,9 +124,10 @@ struct account {
 	int64_t reserved, limit; /* with running exceptions */
 	int64_t borrow, lend;
 	int64_t leased, held;
-	int64_t own_leaving; /* of leased: what drains for a hold of this workspace */
-	int64_t leaving;     /* of leased: what is ordered or draining for anyone */
-	int64_t fixed;       /* of leased and held: what cannot be preempted */
+	int64_t replaced; /* what is both leased and held in this pool: it drains for a hold of this workspace, and counts once */
+	int64_t replaced_all; /* the same with what drains in the workspace's other pool of the model: for the maximums */
+	int64_t leaving;      /* of leased: what is ordered or draining for anyone */
+	int64_t fixed;        /* of leased and held: what cannot be preempted */
 	int32_t first_lease;
 	int32_t first_rung; /* what can be preempted, by priority */
 };
@@ -159,17 +162,21 @@ struct lease {
 	int64_t dropped_step; /* the step that cancelled its order, so that the same step can take it up again */
 	enum quota_order was; /* its order when the step began */
 	bool gone;            /* taken out to look at what would be */
+	int64_t unassigned;   /* while count_replaced() runs: units that stand for no hold yet */
+	bool others_assigned; /* likewise its CPU, memory and storage */
 };
 
 struct wait {
 	char id[QUOTA_ID_SIZE];
 	struct quota_request in;
 	int64_t units;
-	int32_t first_part;    /* of its hold */
-	int32_t account;       /* where its hold is, or QUOTA_NONE: it has none */
-	int32_t head_of;       /* the pool whose next units are kept for it, or QUOTA_NONE */
-	int32_t detached_from; /* while its hold is taken out to look at what would be */
-	int32_t missing;       /* parts of the hold that wait for a lease */
+	int32_t first_part;               /* of its hold */
+	int32_t account;                  /* where its hold is, or QUOTA_NONE: it has none */
+	int32_t head_of;                  /* the pool whose next units are kept for it, or QUOTA_NONE */
+	int32_t detached_from;            /* while its hold is taken out to look at what would be */
+	int32_t missing;                  /* parts of the hold that wait for a lease */
+	int32_t next_hold;                /* of the same workspace */
+	int64_t drains, drains_elsewhere; /* own units that stand for this hold: in its pool, and in the other one */
 	bool hold_owed;
 	bool fresh; /* submitted in this step */
 };
@@ -336,9 +343,18 @@ struct judgement {
 	struct ask ask;
 };
 
+/* What other workspaces use of the maximums that a request of this one counts for. Remembered before victims are taken out, because
+ * rule 2 is relaxed by own victims only. */
+struct limit_others {
+	int64_t tenant_units, cluster_units;
+	int128 tenant_other[QUOTA_OTHERS];
+};
+struct limit_others quota_limit_others(const struct quota_state *s, int32_t account);
+
 /* Each records its checks where a list is given. */
-bool quota_rule_valid(const struct quota_state *s, int32_t wait, struct checks *out);                  /* 1 */
-bool quota_rule_limit(const struct quota_state *s, int32_t wait, int32_t account, struct checks *out); /* 2 */
+bool quota_rule_valid(const struct quota_state *s, int32_t wait, struct checks *out); /* 1 */
+bool quota_rule_limit(const struct quota_state *s, int32_t wait, int32_t account, const struct limit_others *others,
+                      struct checks *out); /* 2; others NULL: as they are now */
 bool quota_rule_budget(const struct quota_state *s, int32_t wait, bool empty, bool *ret_warn,
                        struct checks *out);                                                                /* 3 */
 bool quota_rule_ownership(const struct quota_state *s, int32_t wait, int32_t account, struct checks *out); /* 4 */

@@ -39,6 +39,28 @@ quota_hunt_undo(struct quota_state *s, struct hunt *h, size_t count)
 		quota_lease_appear(s, h->at[--h->count].lease);
 }
 
+bool
+quota_hunt_within_limit(const struct quota_state *s, const struct hunt *h)
+{
+	return !h->limit_short || quota_rule_limit(s, h->wait, h->account, &h->others, NULL);
+}
+
+/* Own victims in an account were its debt: with the largest taken last, each had debt just before its removal. */
+static bool
+own_victims_borrow(const struct quota_state *s, const struct hunt *h, int32_t account)
+{
+	const struct account *a = &s->accounts.at[account];
+	int64_t largest = 0;
+
+	for (size_t i = 0; i < h->count; i++) {
+		const struct lease *l = &s->leases.at[h->at[i].lease];
+
+		if (h->at[i].why == QUOTA_WHY_OWN && l->account == account && l->units > largest)
+			largest = l->units;
+	}
+	return largest == 0 || a->leased - a->leaving + a->held + largest > a->reserved;
+}
+
 /* Foreign victims are for owed requests only, also when it is an own victim that makes it owed. */
 bool
 quota_hunt_valid(const struct quota_state *s, const struct hunt *h, struct judgement *ret)
@@ -50,7 +72,9 @@ quota_hunt_valid(const struct quota_state *s, const struct hunt *h, struct judge
 		foreign = !is_own(s, h, &s->leases.at[h->at[i].lease]);
 	if (ret)
 		*ret = j;
-	return j.available && (j.owed || (j.borrow && !foreign));
+	return j.available && quota_hunt_within_limit(s, h) &&
+	       (j.owed || (j.borrow && !foreign && own_victims_borrow(s, h, h->account) &&
+	                   (h->elsewhere == QUOTA_NONE || own_victims_borrow(s, h, h->elsewhere))));
 }
 
 /* One pass is not always enough: devices of another shape may have been taken for the sum alone. */
@@ -105,14 +129,16 @@ quota_hunt_may(const struct quota_state *s, const struct hunt *h, const struct l
 	const struct wait *w = &s->waits.at[h->wait];
 	const struct workspace *asker = &s->workspaces.at[w->in.workspace];
 	bool leaving = l->in.order != QUOTA_NO_ORDER;
+	bool for_limit = h->limit_short && f->node == QUOTA_NONE && is_own(s, h, l);
 
-	if (l->gone || (f->shape != QUOTA_NONE && l->in.shape != f->shape) || !has_device(s, l, f))
+	if (l->gone || (f->shape != QUOTA_NONE && l->in.shape != f->shape) || !(for_limit || has_device(s, l, f)))
 		return false;
 	if (!leaving && (!l->in.preemptible || l->batch == s->step ||
 	                 s->workspaces.at[workspace_of(s, l)].in.enforce != QUOTA_ENFORCE_ON))
 		return false;
 	if (is_own(s, h, l))
-		return asker->in.preempt_own && l->in.priority < w->in.priority;
+		return asker->in.preempt_own && l->in.priority < w->in.priority &&
+		       (leaving || !f->in_debt || quota_victim_debt(&s->accounts.at[l->account]) > 0);
 	if (asker->in.reclaim == QUOTA_RECLAIM_NEVER)
 		return false;
 	return leaving || asker->in.reclaim == QUOTA_RECLAIM_ANY || l->in.priority < w->in.priority;
@@ -228,26 +254,38 @@ chase_others(const struct quota_state *s, const struct hunt *h, struct chase *c)
 	c->ready = true;
 }
 
-/* Takes the next victim in the order; false when there is none. */
-static bool
-take_next(struct quota_state *s, struct hunt *h, struct chase *c, bool owed)
+/* The workspace's own first lease, of both pools where rule 2 is short. */
+static int32_t
+first_own(const struct quota_state *s, const struct hunt *h, bool leaving, const struct filter *f)
 {
-	const struct account *own = &s->accounts.at[h->account];
+	int32_t here = first_of(s, h, &s->accounts.at[h->account], leaving, f), there = QUOTA_NONE;
+
+	if (h->elsewhere != QUOTA_NONE && f->node == QUOTA_NONE)
+		there = first_of(s, h, &s->accounts.at[h->elsewhere], leaving, f);
+	if (here == QUOTA_NONE || there == QUOTA_NONE)
+		return here == QUOTA_NONE ? there : here;
+	return quota_hunt_sooner(&s->leases.at[there], &s->leases.at[here]) ? there : here;
+}
+
+/* Takes the next victim in the order, of other workspaces only where asked; false when there is none. */
+static bool
+take_next(struct quota_state *s, struct hunt *h, struct chase *c, bool others)
+{
 	int32_t lease = QUOTA_NONE;
 	enum quota_why why = QUOTA_WHY_DRAINING;
 
-	if (owed) {
+	if (others) {
 		chase_others(s, h, c);
 		lease = offers_next(s, h, &c->filter, &c->draining);
 	}
 	if (lease == QUOTA_NONE)
-		lease = first_of(s, h, own, true, &c->filter);
-	if (lease == QUOTA_NONE && owed) {
+		lease = first_own(s, h, true, &c->filter);
+	if (lease == QUOTA_NONE && others) {
 		lease = offers_next(s, h, &c->filter, &c->foreign);
 		why = QUOTA_WHY_DEBT;
 	}
 	if (lease == QUOTA_NONE) {
-		lease = first_of(s, h, own, false, &c->filter);
+		lease = first_own(s, h, false, &c->filter);
 		why = QUOTA_WHY_OWN;
 	}
 	if (lease == QUOTA_NONE)
@@ -265,7 +303,7 @@ in_order(struct quota_state *s, struct hunt *h, struct filter filter)
 	struct judgement j;
 
 	while (!quota_hunt_valid(s, h, &j)) {
-		if (!take_next(s, h, &chase, j.owed)) {
+		if (!take_next(s, h, &chase, j.owed && !j.available)) {
 			quota_hunt_undo(s, h, 0);
 			return false;
 		}
@@ -295,6 +333,18 @@ clear_node(struct quota_state *s, struct hunt *h, int32_t node, int32_t count)
 	return true;
 }
 
+/* Takes own leases until rule 2 holds. */
+static bool
+relieve_limit(struct quota_state *s, struct hunt *h)
+{
+	in_place(chase) struct chase chase = {.filter = {.shape = QUOTA_NONE, .node = QUOTA_NONE}};
+
+	while (!quota_hunt_within_limit(s, h))
+		if (!take_next(s, h, &chase, false))
+			return false;
+	return true;
+}
+
 static bool
 node_by_node(struct quota_state *s, struct hunt *h)
 {
@@ -306,10 +356,14 @@ node_by_node(struct quota_state *s, struct hunt *h)
 		const struct stock *k = &s->stocks.at[s->shelves.at[shelf].first_stock + i];
 
 		for (int32_t count = step; count <= k->live && count <= w->in.count; count += step) {
+			size_t cleared;
+
 			if (!clear_node(s, h, k->node, count))
 				break;
-			if (quota_hunt_valid(s, h, NULL))
+			cleared = h->count;
+			if (relieve_limit(s, h) && quota_hunt_valid(s, h, NULL))
 				return true;
+			quota_hunt_undo(s, h, cleared);
 		}
 	}
 	quota_hunt_undo(s, h, 0);
@@ -334,10 +388,11 @@ find_set(struct quota_state *s, struct hunt *h)
 	struct filter shape = {.shape = s->waits.at[h->wait].in.shape, .node = QUOTA_NONE};
 	struct filter any = {.shape = QUOTA_NONE, .node = QUOTA_NONE};
 	struct filter whole = {.shape = QUOTA_NONE, .node = QUOTA_NONE, .whole = true};
+	struct filter in_debt = {.shape = QUOTA_NONE, .node = QUOTA_NONE, .in_debt = true};
 	bool caps = s->pools.at[s->accounts.at[h->account].pool].protected_empty > 0;
 
 	return in_order(s, h, shape) || (together_or_alone(s, h) && node_by_node(s, h)) || in_order(s, h, any) ||
-	       (caps && in_order(s, h, whole)) || quota_hunt_all_sets(s, h);
+	       in_order(s, h, in_debt) || (caps && in_order(s, h, whole)) || quota_hunt_all_sets(s, h);
 }
 
 /* In the order of the rules: own victims that had to come first to make the request owed are listed last. What was dropped changes
@@ -430,7 +485,7 @@ without_borrowers_holds(struct quota_state *s, struct hunt *h)
 {
 	bool ok;
 
-	if (!quota_judge(s, h->wait, h->account, NULL, NULL, NULL).owed ||
+	if (h->limit_short || !quota_judge(s, h->wait, h->account, NULL, NULL, NULL).owed ||
 	    s->workspaces.at[s->waits.at[h->wait].in.workspace].in.reclaim != QUOTA_RECLAIM_ANY)
 		return false;
 	ok = displace_holds(s, h);
@@ -454,15 +509,44 @@ without_borrowers_holds(struct quota_state *s, struct hunt *h)
 	return ok;
 }
 
+/* What an account could give up for the request, or more. */
+static int64_t
+could_give_up(const struct quota_state *s, int32_t account, int32_t priority)
+{
+	return account == QUOTA_NONE ? 0
+	                             : quota_preemptible_below(s, account, priority) + s->accounts.at[account].leaving;
+}
+
+/* Even without all own lower work the workspace's limit would not hold. */
+static bool
+limit_hopeless(const struct quota_state *s, const struct hunt *h)
+{
+	const struct wait *w = &s->waits.at[h->wait];
+	const struct account *a = &s->accounts.at[h->account];
+	int64_t here = could_give_up(s, h->account, w->in.priority);
+
+	if (!s->workspaces.at[w->in.workspace].in.preempt_own ||
+	    here + could_give_up(s, h->elsewhere, w->in.priority) == 0)
+		return true;
+	return a->limit != QUOTA_UNLIMITED && (int128)quota_committed(a) + w->units - here > a->limit;
+}
+
 bool
 quota_hunt(struct quota_state *s, int32_t wait, int32_t account, struct hunt *ret)
 {
 	const struct account *a = &s->accounts.at[account];
 	const struct filter any = {.shape = QUOTA_NONE, .node = QUOTA_NONE};
 
-	*ret = (struct hunt){.wait = wait, .account = account};
-	if (!quota_judge(s, wait, account, NULL, NULL, NULL).owed && first_of(s, ret, a, true, &any) == QUOTA_NONE &&
-	    first_of(s, ret, a, false, &any) == QUOTA_NONE)
+	*ret = (struct hunt){.wait = wait, .account = account, .elsewhere = QUOTA_NONE};
+	ret->limit_short = !quota_rule_limit(s, wait, account, NULL, NULL);
+	if (ret->limit_short) {
+		ret->elsewhere = quota_account_find(s, a->workspace, a->base.cluster, a->base.model, !a->base.shared);
+		ret->others = quota_limit_others(s, account);
+		if (limit_hopeless(s, ret))
+			return false;
+	}
+	if ((ret->limit_short || !quota_judge(s, wait, account, NULL, NULL, NULL).owed) &&
+	    first_own(s, ret, true, &any) == QUOTA_NONE && first_own(s, ret, false, &any) == QUOTA_NONE)
 		return false;
 	if (find_set(s, ret))
 		return found(s, ret);

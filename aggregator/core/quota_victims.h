@@ -2,7 +2,8 @@
  *
  * Legal: preemptible; of a workspace with debt just before its removal, what is ordered or draining counted as gone, or the
  * request's own with lower priority; not admitted in this step; of a workspace that is enforced. With reclaim = lower only those of
- * lower priority, with never none of others. Foreign victims are for owed requests only.
+ * lower priority, with never none of others. Foreign victims are for owed requests only, and for room only: where rule 2 is short, own
+ * victims alone make up for it, of either pool and wherever they run. A request that borrows gives up only own work that borrows.
  *
  * Order: already draining; other workspaces before the own one; largest debt relative to weight, as it is after what was taken
  * before; lowest priority; newest; id.
@@ -34,7 +35,10 @@ struct hunt {
 	struct plan plan;
 	bool owed;
 	int64_t borrowed;
-	int32_t *displaced; /* requests whose hold must be dropped */
+	bool limit_short;           /* rule 2 forbids the request as things are */
+	int32_t elsewhere;          /* the workspace's account in the other pool, where limit_short; else QUOTA_NONE */
+	struct limit_others others; /* of rule 2, before anything was taken */
+	int32_t *displaced;         /* requests whose hold must be dropped */
 	size_t displaced_count, displaced_cap;
 };
 
@@ -54,9 +58,11 @@ struct filter {
 	int32_t shape; /* leases of this shape only, or QUOTA_NONE */
 	int32_t node;  /* with a device on this node, or QUOTA_NONE */
 	bool whole;    /* those whose return frees all they have */
+	bool in_debt;  /* own ones only where the workspace has debt: the request will borrow */
 };
 
 bool quota_hunt_valid(const struct quota_state *s, const struct hunt *h, struct judgement *ret);
+bool quota_hunt_within_limit(const struct quota_state *s, const struct hunt *h);
 /* Whether a lease may be taken at all, debt aside. */
 bool quota_hunt_may(const struct quota_state *s, const struct hunt *h, const struct lease *l, const struct filter *f);
 /* The order among leases of one workspace. */

@@ -77,6 +77,16 @@ EXAMPLES = [
                                        {"id": "one", "workspace": "t/q0", "profile": "1g.10gb"}],
                 [{"id": "r", "workspace": "t/q1", "profile": "1g.10gb", "count": 2}], tenant=SLICES["tenant"]),
      {"r": ("reclaim", 0, ["one"])}),
+    ("a workspace at its limit replaces its own lower work",
+     one_tenant([ws("a", 0, limit=8)], [("low", "t/a", 8, 0)], [("r", "t/a", 8, 1)], tenant={"capacity": 16}),
+     {"r": ("reclaim", 8, ["low"])}),
+    ("eight that drain for two count as eight: sixteen of a maximum of ten are never leased",
+     one_tenant([ws("a", 8)], [("low", "t/a", 8, 0)],
+                [{"id": "r", "workspace": "t/a", "gpus": 2, "priority": 1, "preemptible": False},
+                 {"id": "s", "workspace": "t/a", "gpus": 8, "priority": 0}],
+                tenant={"maximum": 10},
+                nodes=[{"name": "n1", "tenant": "t", "gpus": 8}, {"name": "n2", "shared": True, "gpus": 8}]),
+     {"r": ("reclaim", 0, ["low"]), "s": ("queue", 0, [])}),
 ]  # fmt: skip
 
 def scenario(nodes, tenants, requests, **more):
@@ -205,6 +215,16 @@ class WorkedExamples(unittest.TestCase):
         for name, state, expected in RULES:
             with self.subTest(name):
                 self.assertEqual(answers(by_id(state)), expected)
+
+    def test_the_limit_is_told_before_and_after_own_work_is_given_up(self):
+        verdict = by_id(
+            one_tenant([ws("a", 0, limit=8)], [("low", "t/a", 8, 0)], [("r", "t/a", 8, 1)], tenant={"capacity": 16})
+        )["r"]
+        own = [c for c in verdict["checks"] if (c["rule"], c["scope"], c["pool"]) == ("limit", "workspace", "own")]
+        self.assertEqual(
+            [(c["need"], c["have"], c["ok"], c.get("after", False)) for c in own],
+            [(16, 8, False, False), (8, 8, True, True)],
+        )
 
     def test_a_soft_budget_warns_and_admits(self):
         for kind, requested in ({"gpu_hours": 1}, {"expected": "2h"}), ({"money": 10}, {"cost": 11}):

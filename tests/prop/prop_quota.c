@@ -188,6 +188,8 @@ admission_is_sound(const struct quota_state *s, const struct quota_world *w, con
 		return true;
 	if (last && v->checks && a.committed > a.limit)
 		return say(why, "was admitted above the limit", v->id);
+	if (a.leased > a.limit)
+		return say(why, "was admitted, and more is leased than the limit", v->id);
 	if (last && !l->preemptible && a.fixed > a.reserved)
 		return say(why, "cannot be preempted and was admitted above the reservation", v->id);
 	if (last && v->checks && v->decision == QUOTA_BORROW)
@@ -200,6 +202,16 @@ admission_is_sound(const struct quota_state *s, const struct quota_world *w, con
 				return say(why, "borrowed what is protected", v->id);
 		}
 	return true;
+}
+
+/* Just before its removal some own victim's workspace had debt. */
+static bool
+some_debt(const struct quota_verdict *v, int32_t workspace)
+{
+	for (size_t k = 0; k < v->victim_count; k++)
+		if (v->victims[k].workspace == workspace && v->victims[k].debt > 0)
+			return true;
+	return false;
 }
 
 static bool
@@ -228,6 +240,8 @@ victims_are_sound(const struct quota_world *before, const struct quota_world *w,
 			return say(why, "is a victim and cannot be preempted", l->id);
 		if (r && l->workspace == r->workspace && l->priority >= r->priority)
 			return say(why, "is an own victim of no lower priority", l->id);
+		if (r && l->workspace == r->workspace && !v->owed && !some_debt(v, l->workspace))
+			return say(why, "is given up for a borrower though its workspace borrows nothing", l->id);
 		if (r && l->workspace != r->workspace && (!v->owed || v->victims[k].debt <= 0))
 			return say(why, "is a victim of others without a debt, or for somebody who is not owed", l->id);
 	}

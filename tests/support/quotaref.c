@@ -204,18 +204,21 @@ may_borrow(const struct qref_state *s, const struct qref_request *r, int pool, u
 	       lendable(s, r, pool, gone);
 }
 
-/* ---- rule 2 ---- */
+/* ---- rule 2, as if those of the workspace's own leases that are in `gone` had ended: what others give up does not relax it ---- */
 
 static bool
-within_limit(const struct qref_state *s, const struct qref_request *r, int pool)
+within_limit(const struct qref_state *s, const struct qref_request *r, int pool, unsigned gone)
 {
 	const struct qref_quota *q = quota_in(s, r->workspace, pool);
 	int64_t of_tenant = 0;
 
 	for (int j = 0; j < s->workspace_count; j++)
-		if (s->workspaces[j].tenant == s->workspaces[r->workspace].tenant)
-			of_tenant += leased(s, j, s->workspaces[j].tenant, 0) + leased(s, j, QREF_SHARED, 0);
-	return (q->limit == QREF_NONE || leased(s, r->workspace, pool, 0) + r->count <= q->limit) &&
+		if (s->workspaces[j].tenant == s->workspaces[r->workspace].tenant) {
+			unsigned ended = j == r->workspace ? gone : 0;
+
+			of_tenant += leased(s, j, s->workspaces[j].tenant, ended) + leased(s, j, QREF_SHARED, ended);
+		}
+	return (q->limit == QREF_NONE || leased(s, r->workspace, pool, gone) + r->count <= q->limit) &&
 	       (s->maximum == QREF_NONE || of_tenant + r->count <= s->maximum);
 }
 
@@ -241,7 +244,8 @@ legal_after(const struct qref_state *s, const struct qref_request *r, int pool, 
 	const struct qref_workspace *w = &s->workspaces[r->workspace];
 	unsigned gone = before | draining(s);
 
-	if (usable_devices(s, l, pool) == 0)
+	/* For rule 2 the lease given up may be in either pool, on whatever node. */
+	if (usable_devices(s, l, pool) == 0 && (l->workspace != r->workspace || within_limit(s, r, pool, 0)))
 		return false;
 	if (l->workspace == r->workspace && !(w->preempt_own && l->priority < r->priority))
 		return false;
@@ -252,6 +256,35 @@ legal_after(const struct qref_state *s, const struct qref_request *r, int pool, 
 	if (l->workspace != r->workspace && w->reclaim == QREF_LOWER && l->priority >= r->priority)
 		return false;
 	return l->preemptible && (l->workspace == r->workspace || debt(s, l->workspace, pool, gone) > 0);
+}
+
+static int
+pool_of(const struct qref_state *s, const struct qref_lease *l)
+{
+	return devices_of(s, l, QREF_SHARED) > 0 ? QREF_SHARED : s->workspaces[l->workspace].tenant;
+}
+
+/* What still has to borrow gives up only own work that borrows: in the lease's pool the workspace has debt just before. What drains
+ * already is not given up. */
+static bool
+own_victims_borrow(const struct qref_state *s, const struct qref_request *r, unsigned set)
+{
+	for (int i = 0; i < s->lease_count; i++) {
+		unsigned smaller = 0;
+
+		if (!(set & BIT(i)) || s->leases[i].workspace != r->workspace || s->leases[i].draining)
+			continue;
+		for (int k = 0; k < s->lease_count; k++) {
+			int64_t x = devices_of(s, &s->leases[k], pool_of(s, &s->leases[i]));
+			int64_t y = devices_of(s, &s->leases[i], pool_of(s, &s->leases[i]));
+
+			if ((set & BIT(k)) && s->leases[k].workspace == r->workspace && (x < y || (x == y && k < i)))
+				smaller |= BIT(k);
+		}
+		if (debt(s, r->workspace, pool_of(s, &s->leases[i]), smaller | draining(s)) == 0)
+			return false;
+	}
+	return true;
 }
 
 /* Some order exists in which each of them is legal just before its removal. Taking a legal one never makes another set's
@@ -289,8 +322,9 @@ has_foreign(const struct qref_state *s, const struct qref_request *r, unsigned s
 static bool
 served_by(const struct qref_state *s, const struct qref_request *r, int pool, unsigned set)
 {
-	return available(s, r, pool, set) &&
-	       (owed(s, r, pool, set) || (!has_foreign(s, r, set) && may_borrow(s, r, pool, set)));
+	return within_limit(s, r, pool, set) && available(s, r, pool, set) &&
+	       (owed(s, r, pool, set) ||
+	        (!has_foreign(s, r, set) && may_borrow(s, r, pool, set) && own_victims_borrow(s, r, set)));
 }
 
 bool
@@ -433,7 +467,7 @@ qref_decide(const struct qref_state *s, const struct qref_request *r)
 		if (!possible_in(s, r, pools[i]))
 			continue;
 		a.decision = QREF_QUEUE;
-		if (within_limit(s, r, pools[i]) && available(s, r, pools[i], 0) &&
+		if (within_limit(s, r, pools[i], 0) && available(s, r, pools[i], 0) &&
 		    (owed(s, r, pools[i], 0) || may_borrow(s, r, pools[i], 0))) {
 			a.pool = pools[i];
 			a.decision = owed(s, r, pools[i], 0) ? QREF_ADMIT : QREF_BORROW;
@@ -442,7 +476,7 @@ qref_decide(const struct qref_state *s, const struct qref_request *r)
 		}
 	}
 	for (int i = 0; i < 2; i++)
-		if (possible_in(s, r, pools[i]) && within_limit(s, r, pools[i]) && reclaim_in(s, r, pools[i], &a))
+		if (possible_in(s, r, pools[i]) && reclaim_in(s, r, pools[i], &a))
 			return a;
 	return a;
 }

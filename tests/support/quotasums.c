@@ -57,34 +57,95 @@ hold_is_shared(const struct quota_world *w, const struct quota_request *r)
 }
 
 static bool
-drains_for_own(const struct quota_world *w, const struct quota_lease *l)
+waits_for(const struct quota_request *r, const struct quota_lease *l)
 {
-	for (size_t i = 0; i < w->waiting_count; i++)
-		for (size_t k = 0; k < w->waiting[i].hold_count; k++)
-			if (w->waiting[i].workspace == l->workspace && w->waiting[i].hold[k].lease &&
-			    strcmp(w->waiting[i].hold[k].lease, l->id) == 0)
-				return true;
+	for (size_t k = 0; k < r->hold_count; k++)
+		if (r->workspace == l->workspace && r->hold[k].lease && strcmp(r->hold[k].lease, l->id) == 0)
+			return true;
 	return false;
 }
 
-struct sums {
-	int64_t leased, held, own_leaving, fixed, reserved;
+/* An own lease that drains for holds of its workspace in the same pool, and a hold that waits for own leases. */
+#define LEAVING_MAX 10
+struct leaving {
+	const struct quota_lease *leases[LEAVING_MAX];
+	const struct quota_request *holds[LEAVING_MAX];
+	size_t lease_count, hold_count;
+	bool too_many;
+	bool one_to_one; /* no lease drains for two holds */
 };
+
+struct sums {
+	int64_t leased, held, fixed, reserved;
+	int64_t worst; /* the most that can be leased, whatever the order in which the leaving leases return */
+	int64_t by_text; /* a hold and what drains for it as the larger of the two; QUOTA_NONE where a lease drains for two */
+};
+
+/* Every set of leases that may have returned by then: those left, and the holds that waited for none of them. */
+static int64_t
+worst_of(const struct quota_world *w, const struct leaving *at, int64_t leased, int64_t held)
+{
+	int64_t worst = leased + held;
+
+	for (size_t k = 0; k < at->hold_count; k++)
+		worst -= at->holds[k]->count * w->policy.shapes[at->holds[k]->shape].units;
+	held = worst - leased; /* of holds that wait for others' leases: any may be complete first */
+	for (unsigned set = 0; set < 1u << at->lease_count; set++) {
+		int64_t sum = leased + held;
+
+		for (size_t k = 0; k < at->hold_count; k++) {
+			bool complete = true;
+
+			for (size_t i = 0; i < at->lease_count; i++)
+				complete = complete && ((set >> i & 1) != 0 || !waits_for(at->holds[k], at->leases[i]));
+			if (complete)
+				sum += at->holds[k]->count * w->policy.shapes[at->holds[k]->shape].units;
+		}
+		for (size_t i = 0; i < at->lease_count; i++)
+			if ((set >> i & 1) != 0)
+				sum -= at->leases[i]->count * w->policy.shapes[at->leases[i]->shape].units;
+		worst = sum > worst ? sum : worst;
+	}
+	return worst;
+}
+
+static int64_t
+by_text_of(const struct quota_world *w, const struct leaving *at, int64_t leased, int64_t held)
+{
+	int64_t sum = leased + held;
+
+	for (size_t k = 0; k < at->hold_count; k++) {
+		int64_t drains = 0, units = at->holds[k]->count * w->policy.shapes[at->holds[k]->shape].units;
+
+		for (size_t i = 0; i < at->lease_count; i++)
+			if (waits_for(at->holds[k], at->leases[i]))
+				drains += at->leases[i]->count * w->policy.shapes[at->leases[i]->shape].units;
+		sum -= drains < units ? drains : units;
+	}
+	return sum;
+}
 
 static struct sums
 account_sums(const struct quota_world *w, int32_t workspace, const struct quota_pool_figures *p)
 {
+	struct leaving at = {.one_to_one = true};
 	struct sums s = {0};
 
 	for (size_t i = 0; i < w->lease_count; i++) {
 		const struct quota_lease *l = &w->leases[i];
-		int64_t units = l->count * w->policy.shapes[l->shape].units;
+		int64_t units = l->count * w->policy.shapes[l->shape].units, holds = 0;
 
 		if (l->workspace != workspace || !quotasums_of_pool(w, p, workspace, l->cluster, l->shape, l->shared))
 			continue;
 		s.leased += units;
 		s.fixed += l->preemptible ? 0 : units;
-		s.own_leaving += drains_for_own(w, l) ? units : 0;
+		for (size_t k = 0; k < w->waiting_count; k++)
+			holds += waits_for(&w->waiting[k], l);
+		at.one_to_one = at.one_to_one && holds <= 1;
+		if (holds > 0 && at.lease_count < LEAVING_MAX)
+			at.leases[at.lease_count++] = l;
+		else if (holds > 0)
+			at.too_many = true;
 	}
 	for (size_t i = 0; i < w->waiting_count; i++) {
 		const struct quota_request *r = &w->waiting[i];
@@ -95,7 +156,17 @@ account_sums(const struct quota_world *w, int32_t workspace, const struct quota_
 			continue;
 		s.held += units;
 		s.fixed += r->preemptible ? 0 : units;
+		for (size_t k = 0; k < at.lease_count; k++)
+			if (waits_for(r, at.leases[k])) {
+				if (at.hold_count < LEAVING_MAX)
+					at.holds[at.hold_count++] = r;
+				else
+					at.too_many = true;
+				break;
+			}
 	}
+	s.worst = at.too_many ? 0 : worst_of(w, &at, s.leased, s.held);
+	s.by_text = at.too_many || !at.one_to_one ? QUOTA_NONE : by_text_of(w, &at, s.leased, s.held);
 	for (size_t i = 0; i < w->policy.share_count; i++) {
 		const struct quota_share *h = &w->policy.shares[i];
 
@@ -129,11 +200,15 @@ accounts_add_up(const struct quota_state *s, const struct quota_world *w, const 
 			continue;
 		a = quota_account_at(s, i, p->cluster, p->model, p->tenant == QUOTA_NONE);
 		sums = account_sums(w, i, p);
-		committed = sums.leased + sums.held - sums.own_leaving;
+		committed = a.committed;
 		idle = sums.reserved > committed ? sums.reserved - committed : 0;
 		ok = same(why, "an account's leased", a.leased, sums.leased) &&
 		     same(why, "an account's held", a.held, sums.held) &&
-		     same(why, "an account's committed", a.committed, committed) &&
+		     (sums.by_text == QUOTA_NONE || same(why, "an account's committed", committed, sums.by_text)) &&
+		     (committed >= sums.worst ||
+		      wrong(why, "an account's committed below the worst", committed, sums.worst)) &&
+		     (committed <= sums.leased + sums.held ||
+		      wrong(why, "an account's committed above all", committed, sums.leased + sums.held)) &&
 		     same(why, "an account's fixed", a.fixed, sums.fixed) &&
 		     same(why, "an account's reserved", a.reserved, sums.reserved) && ok;
 		all.reserved += sums.reserved;

@@ -217,13 +217,56 @@ a_right_is_in_one_pool(void **state)
 	         "ws a S1 M9; ws b R1; ws c M9; node n 4; node s 1 shared; lease l a 4; lease f c 1 @s fixed; ask q b 1; ask r a 1;"
 	         "finish f",
 	         "q reclaim l; order l for q; r queue; r admit; returned f"},
-		{"a borrower's hold yields to an owner that what came back is enough for",
-	         "set grace=100; ws a R3 M9; ws b M9; node n 4; lease x a 1 p-1; lease y a 2 p-1; ask q b 2; ask r a 4 p1; policy ws b R2 M9;"
+		{"a borrower's hold yields to an owner whose right came later",
+	         "set grace=100; ws a R1 M9; ws b M9; node n 4; lease x a 1 p-1; lease y a 2 p-1; ask q b 2; ask r a 4 p1; policy ws b R2 M9;"
 	         "finish x",
-	         "q queue; r reclaim 1 y,x; order x for r; order y for r; r reclaim 1 y,x; dropped r; q admit; cancel order y; dropped r; returned x"},
+	         "q queue; r reclaim 3 y,x; order x for r; order y for r; q reclaim y; cancel order x; dropped r; q admit; cancel order y; returned x"},
 		{"within a workspace the priority decides",
 	         "ws a R2 S1 M9; ws b M9; node n 2; node s 2 shared; lease l b 2; ask r a 2 p1, q a 1",
 	         "r borrow 1; q reclaim l; order l for q"},
+	};
+
+	(void)state;
+	QUOTASCRIPT_CHECK(rows);
+}
+
+static void
+own_work_at_a_limit(void **state)
+{
+	static const struct quotascript_row rows[] = {
+		{"a workspace at its limit replaces its own lower work",
+	         "ws a M8; node n 16; lease l a 8 p0; ask r a 8 p1; finish l",
+	         "r reclaim 8 l; order l for r; r borrow 8; returned l"},
+		{"work of the same priority is not given up", "ws a M8; node n 16; lease l a 8 p1; ask r a 8 p1",
+	         "r queue"},
+		{"with preempt_own: never it waits", "ws a M8 noown; node n 16; lease l a 8 p0; ask r a 8 p1",
+	         "r queue"},
+		{"only as much is given up as the limit lacks",
+	         "ws a M8; node n 16; lease l a 5 p0; lease m a 3 p0; ask r a 2 p1", "r reclaim 2 m; order m for r"},
+		{"other workspaces do not give way to a limit",
+	         "tenant t max=8; ws a R4; ws b R4 M9; node n 16; lease l a 1 p0; lease m b 7 p0; ask r a 3 p1",
+	         "r queue"},
+		{"at the tenant's maximum the own work of the other pool may go",
+	         "tenant t max=4; ws a R4 S4 M9; node n 4; node s 4 shared; lease l a 4 p0 @s; ask r a 4 p1; finish l",
+	         "r reclaim l; order l for r; r admit; returned l"},
+		{"at the cluster's maximum the own work may go",
+	         "set cluster=4; ws a R4 M9; node n 8; lease l a 4 p0; ask r a 4 p1", "r reclaim l; order l for r"},
+		{"cores come with the work that is given up",
+	         "ws a R8 cpu=1000; node n 8; lease l a 2 p0; ask q a 1 cpu=900; ask r a 1 p1 cpu=900; finish q",
+	         "q admit; r reclaim q; order q for r; r admit; returned q"},
+		{"what is held and what drains for it count as the larger: eight that drain for two are eight",
+	         "ws a M8; node n 16; lease l a 8 p0; ask r a 2 p1; ask s a 6 p0; finish l",
+	         "r reclaim 2 l; order l for r; s queue; r borrow 2; s borrow 6; returned l"},
+		{"two that drain for eight are eight",
+	         "ws a M9; node n 16; lease l a 2 p0; ask r a 8 p1; ask s a 2 p0; ask t a 1 p0; finish l",
+	         "r reclaim 8 l; order l for r; s queue; t borrow 1; r borrow 8; returned l"},
+		{"a second request may wait for the same work",
+	         "ws a M8; node n 16; lease l a 8 p0; ask r a 2 p1; ask s a 6 p1; finish l",
+	         "r reclaim 2 l; order l for r; s reclaim 6 l; r borrow 2; s borrow 6; returned l"},
+		{"what still has to borrow gives up only work that borrows",
+	         "ws a R4 M8; node n 8; lease l a 4 p0; lease m a 2 p0; ask r a 4 p1", "r reclaim 4 m; order m for r"},
+		{"work within the reservation does not go for a borrower",
+	         "ws a R4 M5; node n 8; lease l a 4 p0; ask r a 5 p1", "r queue"},
 	};
 
 	(void)state;
@@ -236,7 +279,7 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_worked_examples),    cmocka_unit_test(rules_1_to_4),
 		cmocka_unit_test(rules_5_to_9),           cmocka_unit_test(the_order_of_victims),
-		cmocka_unit_test(a_right_is_in_one_pool),
+		cmocka_unit_test(a_right_is_in_one_pool), cmocka_unit_test(own_work_at_a_limit),
 	};
 
 	return cmocka_run_group_tests_name("quota", tests, NULL, NULL);
