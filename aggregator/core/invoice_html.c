@@ -1,11 +1,13 @@
 /* aggregator/core/invoice_html.c - the page of a tenant's month, from top to bottom. The numbers are those of invoice_html.h. */
 #include "aggregator/core/invoice_html.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "aggregator/core/html.h"
 #include "aggregator/core/invoice_parts.h"
 #include "common/split.h"
+#include "common/time.h"
 
 #define HOUR_DECIMALS 3
 #define PARTS_MAX 8
@@ -67,6 +69,34 @@ invoice_currency_heads(const struct page *p, struct buf *out)
 
 /* ---- head ---- */
 
+/* "1 to 30 November 2026": dates, of which the second is the first one behind the period. Whatever is no date stays as it is. */
+static void
+add_dates(const char *start, const char *end, struct buf *out)
+{
+	static const char *const months[] = {"January", "February", "March",     "April",   "May",      "June",
+	                                     "July",    "August",   "September", "October", "November", "December"};
+	const char *const texts[] = {start, end};
+	int year[2], month[2], day[2];
+	char at[TIME_TEXT_SIZE];
+
+	for (int i = 0; i < 2; i++) {
+		int64_t ns;
+
+		snprintf(at, sizeof(at), "%.10sT00:00:00Z", texts[i]);
+		if (!time_parse(at, &ns, &(struct err){0}) ||
+		    sscanf(time_format(ns - i, at), "%4d-%2d-%2d", &year[i], &month[i], &day[i]) != 3) {
+			buf_printf(out, "%s to %s (exclusive)", start, end);
+			return;
+		}
+	}
+	buf_i64(out, day[0]);
+	if (year[0] != year[1] || month[0] != month[1])
+		buf_printf(out, " %s", months[month[0] - 1]);
+	if (year[0] != year[1])
+		buf_printf(out, " %d", year[0]);
+	buf_printf(out, " to %d %s %d", day[1], months[month[1] - 1], year[1]);
+}
+
 static void
 add_head(const struct page *p, struct buf *out)
 {
@@ -77,7 +107,11 @@ add_head(const struct page *p, struct buf *out)
 
 	buf_init(&period, 256);
 	buf_init(&version, 32);
-	buf_printf(&period, "%s to %s (exclusive), %s", in->period_start, in->period_end, p->i->zone);
+	if (p->i->layout >= INVOICE_LAYOUT_LISTED)
+		add_dates(in->period_start, in->period_end, &period);
+	else
+		buf_printf(&period, "%s to %s (exclusive)", in->period_start, in->period_end);
+	buf_printf(&period, ", %s", p->i->zone);
 	buf_i64(&version, in->invoice_version);
 	buf_str(out, "<header><div><p class=\"from\">");
 	html_text(out, p->i->provider);
@@ -418,17 +452,21 @@ add_budgets(const struct page *p, struct buf *out)
 /* ---- the document ---- */
 
 /* Rule 3: what has words of unknown length has so many lines of text, and no column pushes another off the page. */
-static const char bounded_style[] =
-	".lines td{white-space:nowrap;overflow-wrap:normal}.who{max-width:28mm;overflow:hidden;text-overflow:ellipsis}"
-	".what{width:99%;max-width:0}.lines .what{white-space:normal}.parts td,.status{white-space:nowrap}"
-	".memo td{white-space:normal}.memo th{min-width:30mm}header>div{min-width:0}"
-	".one,.two,dd,.from{overflow:hidden;display:-webkit-box;-webkit-box-orient:vertical;overflow-wrap:anywhere}"
-	".one,.from{-webkit-line-clamp:1}.two,dd{-webkit-line-clamp:2}";
+#define BOUNDED_STYLE                                                                                                   \
+	".lines td{white-space:nowrap;overflow-wrap:normal}.who{max-width:28mm;overflow:hidden;text-overflow:ellipsis}" \
+	".what{width:99%;max-width:0}.lines .what{white-space:normal}.parts td,.status{white-space:nowrap}"             \
+	".memo td{white-space:normal}.memo th{min-width:30mm}header>div{min-width:0}"                                   \
+	".one,.two,dd,.from{overflow:hidden;display:-webkit-box;-webkit-box-orient:vertical;overflow-wrap:anywhere}"    \
+	".one,.from{-webkit-line-clamp:1}.two,dd{-webkit-line-clamp:2}"
+static const char bounded_style[] = BOUNDED_STYLE;
+static const char listed_style[] = BOUNDED_STYLE
+	".group>*{font-weight:600;border-top:.6pt solid #9aa5ae!important}.group .of{font-weight:400}"
+	".three{overflow:hidden;display:-webkit-box;-webkit-box-orient:vertical;overflow-wrap:anywhere;-webkit-line-clamp:3}";
 
 void
 invoice_html_begin(const char *title, int64_t layout, struct buf *out)
 {
-	html_begin(title, layout > 0 ? bounded_style : "", out);
+	html_begin(title, layout >= INVOICE_LAYOUT_LISTED ? listed_style : layout > 0 ? bounded_style : "", out);
 }
 
 bool
@@ -449,7 +487,10 @@ invoice_html_page(const struct invoice_input *i, struct buf *out, struct err *er
 	buf_str(out, "</div></div>\n");
 	add_capacity(&p, out);
 	add_budgets(&p, out);
-	invoice_lines(&p, out);
+	if (i->layout >= INVOICE_LAYOUT_LISTED)
+		invoice_table(&p, out);
+	else
+		invoice_lines(&p, out);
 	buf_str(out,
 	        "<footer>Every line of this month, with its sums and a SHA-256, is in the CSV and its manifest. Time that was down or "
 	        "unknown is never billed.</footer>\n</section>\n");

@@ -7,17 +7,19 @@
  *     numbers of corrections one, every currency but the first two. Of more, the largest are shown, in the report's order, and the others are one row. Words that are too long for their room end
  *     in an ellipsis: whatever names people give, a page is one page
  *  4. hours that are shown as parts of a sum are rounded together, so that they add up as they are printed
- *  5. a month of two currencies has a column of amounts for each; they are never added
+ *  5. amounts of two currencies are never added: totals have a column for each, lines a group and a total for each
  *  6. layout 0 is how pages were made before there was rule 3: INVOICE_LINES lines, however long. A month that was closed then is proved with it.
- *     Up to layout 1 documents of a tenant named the tenants that had borrowed from it, and FOCUS had texts as they are (focus.h, rule 5) */
+ *     Up to layout 2 lines had list price and net without the discount between them. Up to layout 1 documents of a tenant named the tenants that had borrowed from it, and FOCUS had texts as they are (focus.h, rule 5) */
 #ifndef TOLLGATE_CORE_INVOICE_HTML_H
 #define TOLLGATE_CORE_INVOICE_HTML_H
 
 #include "aggregator/core/rating.h"
 
-#define INVOICE_LAYOUT 2 /* of what is made now */
+#define INVOICE_LAYOUT 3 /* of what is made now */
 #define INVOICE_LAYOUT_PRIVATE \
 	2 /* the first whose documents of a tenant name no other; tables of all tenants are not those of each joined */
+#define INVOICE_LAYOUT_LISTED \
+	3 /* the first whose lines have list price, list, discount and net, grouped by workspace (invoice_table.c) */
 #define INVOICE_TEXT_LINES 15
 #define INVOICE_LINES 14     /* of layout 0 */
 #define INVOICE_CURRENCIES 3 /* columns of one page */

@@ -1,4 +1,4 @@
-/* aggregator/core/invoice_lines.c - the lines of an invoice's page: which there is room for, and what they say. Rule 3 of invoice_html.h. */
+/* aggregator/core/invoice_lines.c - the lines of an invoice's page up to layout 2: which there is room for, and what they say. Rule 3 of invoice_html.h. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,8 +17,8 @@ size_of(const struct rated_line *l)
 	return l->billed < 0 ? -l->billed : l->billed;
 }
 
-static size_t
-characters(const char *text)
+size_t
+invoice_characters(const char *text)
 {
 	size_t n = 0;
 
@@ -33,11 +33,11 @@ text_lines(const struct page *p, const struct rated_line *l)
 {
 	size_t room = LINE_CHARS - (p->count - 1) * CHARS_PER_CURRENCY;
 
-	return p->i->layout == 0 || (!invoice_is_correction(l) && characters(l->description) <= room) ? 1 : 2;
+	return p->i->layout == 0 || (!invoice_is_correction(l) && invoice_characters(l->description) <= room) ? 1 : 2;
 }
 
-static size_t
-room_of(const struct page *p)
+size_t
+invoice_room(const struct page *p)
 {
 	size_t budgets = invoice_budgets_shown(p->i), room = p->i->layout == 0 ? INVOICE_LINES : INVOICE_TEXT_LINES;
 	bool corrected = false;
@@ -70,7 +70,7 @@ choose_lines(const struct page *p)
 	const struct rated *r = p->i->r;
 	owned(mem) struct candidate *at = mem_array(r->count, sizeof(*at));
 	bool *shown = mem_array(r->count, sizeof(*shown));
-	size_t room = room_of(p), needed = 0;
+	size_t room = invoice_room(p), needed = 0;
 
 	for (size_t i = 0; i < r->count; i++) {
 		at[i] = (struct candidate){&r->lines[i], i};

@@ -1,4 +1,5 @@
-/* aggregator/core/invoice_parts.h - between the files of an invoice's page: invoice_html.c (the page), invoice_lines.c (its lines). */
+/* aggregator/core/invoice_parts.h - between the files of an invoice's page: invoice_html.c (the page), invoice_table.c (its lines),
+ * invoice_lines.c (its lines up to layout 2). */
 #ifndef TOLLGATE_CORE_INVOICE_PARTS_H
 #define TOLLGATE_CORE_INVOICE_PARTS_H
 
@@ -17,6 +18,11 @@ bool invoice_is_correction(const struct rated_line *l);
 /* Those that there is room for. */
 size_t invoice_budgets_shown(const struct invoice_input *i);
 
+/* Lines of text that the page has for lines of the report. */
+size_t invoice_room(const struct page *p);
+size_t invoice_characters(const char *text); /* of UTF-8 */
+
 void invoice_lines(const struct page *p, struct buf *out);
+void invoice_table(const struct page *p, struct buf *out);
 
 #endif

@@ -69,7 +69,7 @@ struct usage_day {
 	/* The kind of what was reserved, of lent time that is part of a commitment: set by rating, from the commitment. NULL and 0: whole GPUs. */
 	const char *reserved_profile;
 	int64_t reserved_units;
-	/* Of another meter, else NULL and 0. */
+	/* Of another meter, else NULL and 0. A one-off amount that takes another one back has as meter what that is, in words. */
 	const char *meter, *category, *unit, *meter_sku;
 	int128 quantity; /* scale QUANTITY_SCALE; of a one-off charge or credit 1 */
 	/* Of a one-off charge or credit, which also has a category and, as meter_sku, a name that no other has. */

@@ -77,6 +77,8 @@ rating_description(const struct rated_line *l, const struct usage_day *d)
 
 	if (l->kind == CHARGE_METER)
 		return mem_printf("%s, %s%s", l->sku, d->meter, unpriced);
+	if (l->kind == CHARGE_ADJUSTMENT && d->meter != NULL)
+		return mem_printf("Reversal of %s: %s", d->meter, d->reason);
 	if (l->kind == CHARGE_ADJUSTMENT)
 		return mem_printf("%s: %s", d->amount < 0 ? "Credit" : "One-off charge", d->reason);
 	return mem_printf("%s%s%s%s%s%s%s%s%s",
@@ -167,7 +169,7 @@ rating_line_id(const char *period, const struct usage_day *d, struct rated_line 
 		kinds[l->kind].after, /* two kinds of one charge type are two lines */
 		l->counterparty,
 		l->category,
-		d->meter ? d->meter : "",
+		d->kind == CHARGE_METER ? d->meter : "",
 		l->sku,
 		l->gpu_model,
 		l->mig_profile,

@@ -262,7 +262,8 @@ adjustment_rows(struct db *db, const char *period, int64_t tenant_id, PGresult *
 		"adjustment rows",
 		"SELECT greatest(0, least((a.at AT TIME ZONE l.zone)::date, (p.ends_at AT TIME ZONE l.zone)::date - 1) - "
 		"(p.starts_at AT TIME ZONE l.zone)::date), coalesce(w.name, ''), a.category, 'adjustment-' || a.id, "
-		"a.amount, a.currency, a.reason FROM ledger l, adjustment a JOIN adjustment_approval y ON y.adjustment_id = "
+		"a.amount, a.currency, a.reason, (SELECT CASE WHEN o.amount < 0 THEN 'credit' ELSE 'charge' END || ' adjustment-' || o.id FROM adjustment o "
+		"WHERE o.id = a.reverses) FROM ledger l, adjustment a JOIN adjustment_approval y ON y.adjustment_id = "
 		"a.id JOIN period p ON p.month = a.period LEFT JOIN workspace w ON w.id = a.workspace_id "
 		"WHERE a.period = $1 AND a.tenant_id = $2 ORDER BY a.id"};
 	struct db_args a = {0};
@@ -291,6 +292,7 @@ adjustment_day(const PGresult *r, int row, struct usage_day *ret, struct err *er
 	                          .meter_sku = res_text(r, row, 3),
 	                          .quantity = pow10_i128(QUANTITY_SCALE),
 	                          .currency = res_text(r, row, 5),
-	                          .reason = res_text(r, row, 6)};
+	                          .reason = res_text(r, row, 6),
+	                          .meter = res_null(r, row, 7) ? NULL : res_text(r, row, 7)};
 	return res_i128(r, row, 4, PRICE_SCALE, &ret->amount, err);
 }

@@ -106,10 +106,15 @@ def page_amounts(text):
     for section in text.split("<section>")[1:]:
         number = html.unescape(re.search(r"<dt>Number</dt><dd>(.*?)</dd>", section)[1])
         rows = dict(re.findall(r'<tr(?: class="total")?><th>(\w+)</th><td class="n">(.*?)</td>', section))
-        lines = re.findall(r'<td class="n">([^<]*)</td></tr>', section.split('class="lines"')[1])
         out[number] = {k: Decimal(v.replace("\N{MINUS SIGN}", "-")) for k, v in rows.items() if k in ("GPU", "Storage", "Network", "Inference", "Support", "Energy", "Other", "Total")}
-        out[number]["lines"] = [Decimal(v.replace("\N{MINUS SIGN}", "-")) for v in lines]
     return out
+
+
+def page_lines(section):
+    """The rows of a page's table of lines: (what kind of row, its words, its numbers)."""
+    for kind, cells in re.findall(r'<tr(?: class="(\w+)")?>(.*?)</tr>', section.split('class="lines"')[1].split("<tbody>")[1], re.S):
+        numbers = [Decimal(n.replace("\N{MINUS SIGN}", "-")) for n in re.findall(r'<td class="n">([^<]*)</td>', cells)]
+        yield kind or "line", html.unescape(re.sub("<.*?>", "", re.search(r"<td.*?>(.*?)</td>", cells)[1])), numbers
 
 
 class Documents(unittest.TestCase):
@@ -175,10 +180,42 @@ class Documents(unittest.TestCase):
             for category in ("gpu", "storage", "network", "inference", "support", "energy", "other"):
                 there = sum((Decimal(r["billed_cost"]) for r in lines if r["category"] == category), Decimal(0))
                 self.assertEqual(page[category.upper() if category == "gpu" else category.capitalize()], there, f"{invoice} {category}")
-            self.assertEqual(sum(page["lines"][:-1]), page["lines"][-1], "the table of lines ends with its sum")
         self.assertNotIn("<Robotics>", text)
         self.assertIn("Acme &lt;Robotics&gt;", text)
         self.assertIn("Example &amp; Söhne", text)
+
+    def test_the_printed_lines_have_list_discount_and_net(self):
+        """What a line is multiplied from and what is taken off it is on the paper, as the CSV has it; a workspace's subtotal has all its lines."""
+        cents, discounted = Decimal("0.01"), 0
+        for section in self.report("html").split("<section>")[1:]:
+            invoice = html.unescape(re.search(r"<dt>Number</dt><dd>(.*?)</dd>", section)[1])
+            lines = [r for r in self.rows if r["invoice_id"] == invoice]
+            table = list(page_lines(section))
+            for kind, words, numbers in table:
+                if kind != "line":
+                    continue
+                quantity, price, listed, discount, net = numbers
+                self.assertEqual(listed, (quantity * price).quantize(cents, "ROUND_HALF_EVEN"), words)
+                self.assertLessEqual(abs(listed - discount - net), cents, words)
+                discounted += discount > 0
+                found = [r for r in lines if (r["description"], Decimal(r["quantity"]), Decimal(r["unit_price"]), Decimal(r["billed_cost"])) == (words, quantity, price, net)]
+                self.assertEqual({Decimal(r["discount"]).quantize(cents, "ROUND_HALF_EVEN") for r in found}, {discount}, words)
+            sums = {}
+            for r in lines:
+                of = sums.setdefault(r["workspace"] or "The tenant as a whole", [Decimal(0)] * 3)
+                sums[r["workspace"] or "The tenant as a whole"] = [a + Decimal(r[k]) for a, k in zip(of, ("list_cost", "discount", "billed_cost"))]
+            groups = {re.sub(" with \\d+ smaller lines?, in the CSV", "", words): n for kind, words, n in table if kind == "group"}
+            self.assertEqual(groups, {k: [v.quantize(cents, "ROUND_HALF_EVEN") for v in of] for k, of in sums.items()}, "subtotals by workspace")
+            [total] = [n for kind, _, n in table if kind == "total"]
+            self.assertEqual(total, [sum(of[i] for of in sums.values()).quantize(cents, "ROUND_HALF_EVEN") for i in range(3)])
+            words = [w for kind, w, _ in table if kind == "line"]
+            if "Reservation of H100-80GB" in words:
+                self.assertLess(words.index("Reservation of H100-80GB"), words.index("Reserved H100-80GB, lent to globex"), "credits come after what they are for")
+            rounding = Decimal(re.search(r"Rounding in all: (.*?)\xa0EUR", section)[1].replace("\N{MINUS SIGN}", "-"))
+            self.assertEqual(rounding, sum(Decimal(r["rounding"]) for r in lines))
+            last = FIRST - datetime.timedelta(days=1)
+            self.assertIn(f"<dd>1 to {last.day} {last:%B %Y}, Europe/Berlin</dd>", section)
+        self.assertGreater(discounted, 0, "no line of these pages has a discount")
 
     def test_the_page_says_what_the_budget_has_come_to(self):
         text = self.report("html", role="acme")

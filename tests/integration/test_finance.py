@@ -344,6 +344,9 @@ class Command(Case):
         self.assertIn("sorry", self.stack.cli("credit", "list", "--tenant", "acme").stdout)
         back = json.loads(self.stack.cli("credit", "reverse", str(out["id"]), "--reason", "after all", "-o", "json").stdout)
         self.assertEqual((back["amount"], back["reverses"]), ("3.00", out["id"]))
+        words = {r["sku"]: r["description"] for r in self.stack.get("/v1/reports/current.json?tenant=acme").json()["lines"]}
+        self.assertEqual(words[f"adjustment-{out['id']}"], "Credit: sorry")
+        self.assertEqual(words[f"adjustment-{back['id']}"], f"Reversal of credit adjustment-{out['id']}: after all")
 
 
 if __name__ == "__main__":

@@ -59,6 +59,31 @@ static const struct usage_day days[] = {
 };
 static const struct rating_input november = {NOVEMBER_2026, .books = &book, .book_count = 1, .days = days,
                                              .day_count = ARRAY_LEN(days)};
+/* The same month with discounts, and a price of its own. */
+static const struct rating_item own_items[] = {
+	{.sku = "", .klass = "reserved", .price = CENTS(200)},
+	{.sku = "", .klass = "on-demand", .price = CENTS(300)},
+	{.sku = "", .klass = "borrowed", .price = CENTS(120)},
+	{.sku = "", .klass = "dedicated", .price = CENTS(110)},
+	{.sku = "", .meter = "storage", .price = 123456},
+	{.sku = "", .meter = "egress", .price = CENTS(4)},
+	{.sku = "", .meter = "inference-requests", .price = 2500},
+	{.sku = "", .meter = "support", .price = CENTS(9000)},
+	{.sku = "", .meter = "support", .price = CENTS(8500), .tenant = "acme"},
+};
+static const struct rating_discount own_discounts[] = {{.category = "storage", .ratio = 333333333},
+                                                       {.category = "gpu", .klass = "reserved", .ratio = 100000000}};
+static const struct rating_book own_book = {.version = "2026-11",
+                                            .currency = "EUR",
+                                            .items = own_items,
+                                            .item_count = ARRAY_LEN(own_items),
+                                            .discounts = own_discounts,
+                                            .discount_count = ARRAY_LEN(own_discounts),
+                                            .sites = &site,
+                                            .site_count = 1,
+                                            .lender_ratio = 500000000};
+static const struct rating_input discounted = {NOVEMBER_2026, .books = &own_book, .book_count = 1, .days = days,
+                                               .day_count = ARRAY_LEN(days)};
 static const struct invoice_amount october = {.currency = "EUR", .billed = 512345, .scale = 2};
 static const struct invoice_capacity own = {.held = 1000 * GPU_HOUR,
                                             .unallocated = 12 * GPU_HOUR,
@@ -128,7 +153,7 @@ a_month_is_the_golden_file(void **state)
 	struct err err = {0};
 
 	(void)state;
-	render(&november, &out);
+	render(&discounted, &out);
 	if (!golden_check("invoice.html", buf_text(&out), out.len, &err))
 		fail_msg("%s", err.text);
 }
@@ -143,6 +168,17 @@ a_month_of_the_first_layout_is_what_it_was(void **state)
 	(void)state;
 	render_as(&november, 0, &out);
 	if (!golden_check("invoice-layout-0.html", buf_text(&out), out.len, &err))
+		fail_msg("%s", err.text);
+}
+static void
+a_month_of_the_second_layout_is_what_it_was(void **state)
+{
+	in_place(buf) struct buf out;
+	struct err err = {0};
+
+	(void)state;
+	render_as(&november, 2, &out);
+	if (!golden_check("invoice-layout-2.html", buf_text(&out), out.len, &err))
 		fail_msg("%s", err.text);
 }
 
@@ -323,12 +359,43 @@ lines_beyond_the_page_are_one_row_and_the_sum_stays(void **state)
 	in.days = many;
 	in.day_count = WORKSPACES;
 	render(&in, &out);
-	/* 3.00 for each of 1..40 hours is 2460.00; beside three budgets there is room for 10; the 30 smallest are 1..30 hours: 1395.00 */
+	/* 3.00 for each of 1..40 hours is 2460.00; beside three budgets there is room for 5 workspaces with a line each; the others are
+	 * 1..35 hours: 1890.00 */
 	assert_non_null(
-		strstr(buf_text(&out), "30 smaller lines, in the CSV of this month</td><td class=\"n\">1395.00</td>"));
-	assert_non_null(strstr(buf_text(&out), "<td colspan=\"4\">Total</td><td class=\"n\">2460.00</td>"));
-	assert_null(strstr(buf_text(&out), "team-29"));
-	assert_non_null(strstr(buf_text(&out), "team-30"));
+		strstr(buf_text(&out),
+	               "35 smaller lines, in the CSV</span></td><td class=\"n\">1890.00</td><td class=\"n\">0.00</td>"
+	               "<td class=\"n\">1890.00</td>"));
+	assert_non_null(strstr(buf_text(&out),
+	                       "<td colspan=\"4\">Total</td><td class=\"n\">2460.00</td><td class=\"n\">0.00</td>"
+	                       "<td class=\"n\">2460.00</td>"));
+	assert_null(strstr(buf_text(&out), "team-34"));
+	assert_non_null(strstr(buf_text(&out), "team-35"));
+}
+
+/* A line is its list cost less its discount, as printed; what is not shown of a group is in the group's subtotal; credits come after
+ * what they are credits for. */
+static void
+a_line_has_list_discount_and_net(void **state)
+{
+	in_place(buf) struct buf out;
+	const char *page, *reservation, *credit;
+
+	(void)state;
+	render(&discounted, &out);
+	page = buf_text(&out);
+	/* 720,000 x 0.000123456 = 88.88832, of which a third less */
+	assert_non_null(strstr(
+		page,
+		"<td>GB-hour</td><td class=\"n\">0.000123456</td><td class=\"n\">88.89</td><td class=\"n\">29.63</td>"
+		"<td class=\"n\">59.26</td>"));
+	/* a price of its own */
+	assert_non_null(strstr(
+		page,
+		"<td class=\"n\">90.00</td><td class=\"n\">90.00</td><td class=\"n\">5.00</td><td class=\"n\">85.00</td>"));
+	assert_non_null(strstr(page, "<dd>1 to 30 November 2026, Europe/Berlin</dd>"));
+	reservation = strstr(page, ">Reservation of H100-80GB<");
+	credit = strstr(page, ">Reserved H100-80GB, lent to globex<");
+	assert_true(reservation != NULL && credit != NULL && reservation < credit);
 }
 
 int
@@ -337,11 +404,13 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_month_is_the_golden_file),
 		cmocka_unit_test(a_month_of_the_first_layout_is_what_it_was),
+		cmocka_unit_test(a_month_of_the_second_layout_is_what_it_was),
 		cmocka_unit_test(pages_as_full_as_they_can_be_are_the_golden_file),
 		cmocka_unit_test(names_are_text_whatever_they_look_like),
 		cmocka_unit_test(parts_add_up_as_they_are_printed),
 		cmocka_unit_test(energy_is_weighed_by_the_grid_of_its_cluster),
 		cmocka_unit_test(lines_beyond_the_page_are_one_row_and_the_sum_stays),
+		cmocka_unit_test(a_line_has_list_discount_and_net),
 	};
 
 	return cmocka_run_group_tests_name("invoice_html", tests, NULL, NULL);
