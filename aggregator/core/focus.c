@@ -3,52 +3,75 @@
 
 #include <string.h>
 
+#include "aggregator/core/amortise.h"
 #include "aggregator/core/focus_ascii.h"
-#include "aggregator/core/focus_costs.h"
 #include "aggregator/core/report.h"
 #include "common/json.h"
+#include "common/units.h"
 
 #define CELL_MAX (16u << 10)
 #define RATIO_ONE 1000000000
 #define KWH_MJ 3600000000 /* a kWh in mJ */
 
+/* What a row is of its line: rule 4. */
+enum row_part {
+	PART_LINE,   /* the line itself */
+	PART_UNUSED, /* of lent and undelivered time: the hours of the reservation that its owner did not use */
+	PART_CREDIT, /* of lent and undelivered time: the money that is given back for them */
+};
+
+/* Rule 2: the price list of a row. */
+struct focus_price {
+	bool known; /* false: the row has no unit price, and its costs are what was billed */
+	const char *sku, *gpu_model, *mig_profile, *sharing_mode, *klass, *unit;
+	int64_t instance_units;
+	int128 list;       /* scale PRICE_SCALE */
+	int128 contracted; /* scale PRICE_SCALE + 9 */
+	bool own_quantity; /* PricingQuantity is that of the line, not its hours */
+	bool basis_used;
+	bool of_contract; /* no item of the book is for all: the list price is the tenant's own */
+};
+
 struct focus_row {
 	const struct focus_input *f;
 	const struct rated_line *l;
 	const struct rated_day *d;
-	int128 effective;                     /* in the currency's smallest unit */
+	enum row_part part;
+	const struct focus_price *price;
 	const struct focus_period *corrected; /* NULL: it is no correction */
 };
 
 /* ---- words by kind of charge ---- */
 
 static const struct {
-	const char *charge, *pricing, *frequency, *reservation;
+	const char *charge, *pricing, *frequency;
+	bool reserved; /* rule 3: of a reservation */
+	bool held;     /* somebody held it: it was consumed */
 } kinds[CHARGE_KINDS] = {
-	[CHARGE_USAGE] = {"Usage", "Standard", "Usage-Based", ""},
-	[CHARGE_COVERED] = {"Usage", "Committed", "Usage-Based", "Used"},
-	[CHARGE_COMMITMENT] = {"Purchase", "Committed", "Recurring", ""},
-	[CHARGE_UNUSED] = {"Usage", "Committed", "Usage-Based", "Unused"},
-	[CHARGE_UNDELIVERED] = {"Credit", "", "Usage-Based", ""},
-	[CHARGE_LENT] = {"Credit", "", "Usage-Based", ""},
-	[CHARGE_DEDICATED] = {"Usage", "Standard", "Usage-Based", ""},
-	[CHARGE_SHARED] = {"Usage", "Standard", "Usage-Based", ""},
-	[CHARGE_METER] = {"Usage", "Standard", "Usage-Based", ""},
-	[CHARGE_ADJUSTMENT] = {"Adjustment", "", "One-Time", ""},
-	[CHARGE_ENERGY] = {"Usage", "Standard", "Usage-Based", ""},
+	[CHARGE_USAGE] = {"Usage", "Standard", "Usage-Based", .held = true},
+	[CHARGE_COVERED] = {"Usage", "Committed", "Usage-Based", .reserved = true, .held = true},
+	[CHARGE_COMMITMENT] = {"Purchase", "Standard", "Recurring", .reserved = true},
+	[CHARGE_UNUSED] = {"Usage", "Committed", "Usage-Based", .reserved = true},
+	[CHARGE_UNDELIVERED] = {"Usage", "Committed", "Usage-Based", .reserved = true},
+	[CHARGE_LENT] = {"Usage", "Committed", "Usage-Based", .reserved = true},
+	[CHARGE_DEDICATED] = {"Usage", "Standard", "Usage-Based"},
+	[CHARGE_SHARED] = {"Usage", "Standard", "Usage-Based"},
+	[CHARGE_METER] = {"Usage", "Standard", "Usage-Based", .held = true},
+	[CHARGE_ADJUSTMENT] = {"Adjustment", "", "One-Time"},
+	[CHARGE_ENERGY] = {"Usage", "Standard", "Usage-Based", .held = true},
 };
 
 static const struct service {
 	const char *category; /* ours */
-	const char *name, *focus_category, *focus_subcategory, *resource;
+	const char *name, *focus_category, *focus_subcategory;
 } services[] = {
-	{"gpu", "GPU Platform", "AI and Machine Learning", "AI Platforms", "GPU"},
-	{"storage", "Storage", "Storage", "Block Storage", "Volume"},
-	{"network", "Network Egress", "Networking", "Network Connectivity", "Network"},
-	{"inference", "Inference", "AI and Machine Learning", "Generative AI", "Model"},
-	{"support", "Support", "Management and Governance", "Support", "Support Contract"},
-	{"energy", "Energy", "Other", "Other (Other)", "Power"},
-	{"other", "Other Charges", "Other", "Other (Other)", "Other"},
+	{"gpu", "GPU Platform", "AI and Machine Learning", "AI Platforms"},
+	{"storage", "Storage", "Storage", "Block Storage"},
+	{"network", "Network Egress", "Networking", "Network Connectivity"},
+	{"inference", "Inference", "AI and Machine Learning", "Generative AI"},
+	{"support", "Support", "Management and Governance", "Support"},
+	{"energy", "Energy", "Other", "Other (Other)"},
+	{"other", "Other Charges", "Other", "Other (Other)"},
 };
 
 static const struct service *
@@ -62,7 +85,7 @@ service_of(const struct rated_line *l)
 
 /* Of FOCUS's grammar of units: a capitalised count, or a size of data, with the time it is for. */
 static const char *
-unit_of(const struct rated_line *l)
+unit_of(const char *unit)
 {
 	static const struct {
 		const char *ours, *focus;
@@ -72,21 +95,173 @@ unit_of(const struct rated_line *l)
 	             {"hour", "Hours"},         {"kWh", "Kilowatt-Hours"}};
 
 	for (size_t i = 0; i < ARRAY_LEN(units); i++)
-		if (strcmp(units[i].ours, l->unit) == 0)
+		if (strcmp(units[i].ours, unit) == 0)
 			return units[i].focus;
 	return "Units";
+}
+
+/* ---- prices ---- */
+
+static int128
+contracted_price(int128 list, int128 discount_price, int64_t discount_ratio)
+{
+	return (list - discount_price) * (RATIO_ONE - discount_ratio);
+}
+
+/* The book of the line's price version; NULL: a correction of a month with another one. */
+static const struct rating_book *
+book_of(const struct focus_input *f, const struct rated_line *l)
+{
+	for (size_t i = 0; i < f->in->book_count; i++)
+		if (strcmp(f->in->books[i].version, l->price_version) == 0)
+			return &f->in->books[i];
+	return NULL;
+}
+
+static struct rating_price
+price_in_book(const struct rating_book *book, const struct rated_line *l, const char *tenant, const char *klass)
+{
+	return rating_price_of(book, &(struct usage_day){.kind = CHARGE_USAGE,
+	                                                 .cluster = l->cluster,
+	                                                 .tenant = tenant,
+	                                                 .gpu_model = l->gpu_model,
+	                                                 .mig_profile = l->mig_profile,
+	                                                 .sharing_mode = l->sharing_mode,
+	                                                 .klass = klass,
+	                                                 .instance_units = l->instance_units});
+}
+
+/* The price that a line was billed at. */
+static struct focus_price
+line_price(const struct focus_input *f, const struct rated_line *l)
+{
+	const struct rating_book *book = book_of(f, l);
+	struct focus_price p = {.known = true,
+	                        .sku = l->sku,
+	                        .gpu_model = l->gpu_model,
+	                        .mig_profile = l->mig_profile,
+	                        .sharing_mode = l->sharing_mode,
+	                        .klass = l->klass,
+	                        .unit = l->unit,
+	                        .instance_units = l->instance_units,
+	                        .list = l->unit_price,
+	                        .contracted = contracted_price(l->unit_price, l->discount_price, l->discount_ratio),
+	                        .own_quantity = true};
+
+	if (book != NULL && strcmp(l->category, "gpu") == 0) {
+		struct rating_price public = price_in_book(book, l, "", l->klass);
+
+		p.basis_used = (public.item != NULL ? public : price_in_book(book, l, l->tenant, l->klass)).basis_used;
+		p.of_contract = public.item == NULL && l->priced;
+	}
+	return p;
+}
+
+/* Unused hours of a reservation are of the commitment, and at its price. */
+static struct focus_price
+commitment_price(const struct focus_input *f, const struct rated *r, const struct rated_line *part)
+{
+	struct focus_price p = {0};
+
+	for (size_t i = 0; i < r->count; i++) {
+		const struct rated_line *l = &r->lines[i];
+
+		if (l->kind != CHARGE_COMMITMENT || (l->correction_of == NULL) != (part->correction_of == NULL) ||
+		    !line_is_of_same_reservation(l, part))
+			continue;
+		p = line_price(f, l);
+		p.own_quantity = false;
+		return p;
+	}
+	return p;
+}
+
+/* Covered use costs what the same use costs without the reservation; where the book does not sell that, what the reservation costs. */
+static struct focus_price
+covered_price(const struct focus_input *f, const struct rated *r, const struct rated_line *l)
+{
+	static const char klass[] = "on-demand";
+	const struct rating_book *book = book_of(f, l);
+	struct rating_price price = {0}, public = {0};
+
+	if (book != NULL) {
+		price = price_in_book(book, l, l->tenant, klass);
+		public = price_in_book(book, l, "", klass);
+	}
+	if (price.item == NULL || (price.per_instance && l->instance_units <= 0))
+		return commitment_price(f, r, l);
+	return (struct focus_price){
+		.known = true,
+		.sku = price.item->sku[0] != '\0' ? price.item->sku : l->sku,
+		.gpu_model = l->gpu_model,
+		.mig_profile = l->mig_profile,
+		.sharing_mode = l->sharing_mode,
+		.klass = klass,
+		.unit = price.per_instance ? "instance-hour" : "gpu-hour",
+		.instance_units = l->instance_units,
+		.list = price.unit_price,
+		.contracted = contracted_price(price.unit_price, price.discount_price, price.discount_ratio),
+		.basis_used = price.basis_used,
+		.of_contract = public.item == NULL,
+	};
+}
+
+static struct focus_price
+price_of(const struct focus_input *f, const struct rated *r, const struct rated_line *l, enum row_part part)
+{
+	if (part == PART_CREDIT || l->kind == CHARGE_ADJUSTMENT)
+		return (struct focus_price){.unit = l->unit, .own_quantity = true};
+	if (part == PART_UNUSED || l->kind == CHARGE_UNUSED)
+		return commitment_price(f, r, l);
+	if (l->kind == CHARGE_COVERED)
+		return covered_price(f, r, l);
+	return line_price(f, l);
+}
+
+/* In the unit of the price, scale QUANTITY_SCALE. */
+static int128
+pricing_quantity(const struct focus_row *w)
+{
+	const struct focus_price *p = w->price;
+	int128 ngh = p->basis_used ? w->d->used_ngh + w->d->unmeasured_ngh : w->d->ngh;
+
+	if (p->own_quantity || !p->known)
+		return p->own_quantity ? w->d->quantity : w->d->ngh;
+	if (strcmp(p->unit, "instance-hour") == 0 && p->instance_units > 0)
+		return div_round_half_even(ngh * UNITS_PER_GPU, p->instance_units);
+	return ngh;
 }
 
 /* ---- cells ---- */
 
 typedef bool cell_fn(const struct focus_row *w, struct buf *out);
 
+/* A decimal has a decimal point: a column of whole yen would be read as integers. */
 static void
 decimal(struct buf *out, int128 value, int scale)
 {
 	char text[DECIMAL_TEXT_SIZE];
 
-	buf_str(out, decimal_format(value, scale, 0, text));
+	buf_str(out, decimal_format(value, scale, scale > 0 ? 1 : 0, text));
+	if (scale == 0)
+		buf_str(out, ".0");
+}
+
+/* The exact product. Zeros at the end are no digits: without them the product of any price and quantity that a line holds fits. */
+static bool
+product(struct buf *out, int128 price, int price_scale, int128 quantity)
+{
+	int quantity_scale = QUANTITY_SCALE;
+	int128 cost;
+
+	for (; price_scale > 0 && price % 10 == 0; price_scale--)
+		price /= 10;
+	for (; quantity_scale > 0 && quantity % 10 == 0; quantity_scale--)
+		quantity /= 10;
+	if (__builtin_mul_overflow(price, quantity, &cost))
+		return false;
+	decimal(out, cost, price_scale + quantity_scale);
+	return true;
 }
 
 #define TEXT_CELL(name, value)                                              \
@@ -97,16 +272,65 @@ decimal(struct buf *out, int128 value, int scale)
 		return true;                                                \
 	}
 
+static const char *
+charge_of(const struct focus_row *w)
+{
+	if (w->part == PART_CREDIT || (w->l->kind == CHARGE_ADJUSTMENT && w->l->quantity < 0))
+		return "Credit";
+	return kinds[w->l->kind].charge;
+}
+
 static bool
 is_usage(const struct focus_row *w)
 {
-	return strcmp(kinds[w->l->kind].charge, "Usage") == 0;
+	return strcmp(charge_of(w), "Usage") == 0;
 }
 
 static bool
 is_reserved(const struct focus_row *w)
 {
-	return kinds[w->l->kind].reservation[0] != '\0';
+	return kinds[w->l->kind].reserved;
+}
+
+/* Of a reservation: whether its owner used it. */
+static const char *
+reservation_status(const struct focus_row *w)
+{
+	if (!is_reserved(w) || !is_usage(w))
+		return "";
+	return w->l->kind == CHARGE_COVERED ? "Used" : "Unused";
+}
+
+static bool
+is_unused(const struct focus_row *w)
+{
+	return strcmp(reservation_status(w), "Unused") == 0;
+}
+
+/* What of a commitment a row says, if it is of one. */
+static const char *
+of_commitment(const struct focus_row *w, const char *text)
+{
+	return is_reserved(w) ? text : "";
+}
+
+static bool
+has_commitment_quantity(const struct focus_row *w)
+{
+	return is_reserved(w) && w->part != PART_CREDIT;
+}
+
+/* Unused hours are nobody's consumption, and of what nobody held none was consumed. */
+static bool
+is_consumption(const struct focus_row *w)
+{
+	return is_usage(w) && !is_unused(w);
+}
+
+static bool
+is_divided(const struct focus_row *w)
+{
+	return w->l->kind == CHARGE_SHARED && w->corrected == NULL && w->d->origin_ngh > 0;
 }
 
 TEXT_CELL(account_id, w->f->account_id)
@@ -114,19 +338,23 @@ TEXT_CELL(account_name, w->f->account_name)
 TEXT_CELL(currency, w->l->currency)
 TEXT_CELL(period_end, w->f->period_end)
 TEXT_CELL(period_start, w->f->period_start)
-TEXT_CELL(reservation_status, kinds[w->l->kind].reservation)
-TEXT_CELL(charge_category, w->l->kind == CHARGE_ADJUSTMENT && w->l->quantity < 0 ? "Credit" : kinds[w->l->kind].charge)
+TEXT_CELL(reservation_status, reservation_status(w))
+TEXT_CELL(charge_category, charge_of(w))
+TEXT_CELL(commitment_category, of_commitment(w, "Usage"))
+TEXT_CELL(commitment_type, of_commitment(w, "Reservation"))
+TEXT_CELL(commitment_unit, has_commitment_quantity(w) ? "GPU-Hours" : "")
 TEXT_CELL(nothing, "")
+TEXT_CELL(allocated_tenant, is_divided(w) ? w->l->tenant : "")
 TEXT_CELL(description, w->l->description)
 TEXT_CELL(frequency, kinds[w->l->kind].frequency)
 TEXT_CELL(provider, w->f->provider)
-TEXT_CELL(unit, unit_of(w->l))
-TEXT_CELL(consumed_unit, is_usage(w) ? unit_of(w->l) : "")
+TEXT_CELL(unit, unit_of(w->price->unit != NULL ? w->price->unit : "gpu-hour"))
+TEXT_CELL(consumed_unit, is_consumption(w) ? unit_of(w->l->unit) : "")
 TEXT_CELL(cluster, w->l->cluster)
 TEXT_CELL(service_category, service_of(w->l)->focus_category)
 TEXT_CELL(service_subcategory, service_of(w->l)->focus_subcategory)
 TEXT_CELL(service_name, service_of(w->l)->name)
-TEXT_CELL(sku, w->l->sku)
+TEXT_CELL(sku, w->price->sku != NULL ? w->price->sku : w->l->sku)
 TEXT_CELL(tenant, w->l->tenant)
 TEXT_CELL(account_type, "Tenant")
 TEXT_CELL(workspace, w->l->workspace)
@@ -158,123 +386,176 @@ cell_pricing_category(const struct focus_row *w, struct buf *out)
 {
 	bool borrowed = w->l->kind == CHARGE_USAGE && strcmp(w->l->klass, "borrowed") == 0;
 
-	buf_str(out, borrowed ? "Dynamic" : kinds[w->l->kind].pricing);
+	buf_str(out, borrowed ? "Dynamic" : w->part == PART_CREDIT ? "" : kinds[w->l->kind].pricing);
 	return true;
+}
+
+static int128
+billed_of(const struct focus_row *w)
+{
+	return w->part == PART_UNUSED ? 0 : w->d->billed;
+}
+
+/* Rule 3. */
+static int128
+effective_of(const struct focus_row *w)
+{
+	if (w->part == PART_CREDIT)
+		return w->d->billed;
+	return w->part == PART_UNUSED ? w->d->amortised : rated_effective(w->l, w->d);
 }
 
 static bool
 cell_billed(const struct focus_row *w, struct buf *out)
 {
-	decimal(out, w->d->billed, w->l->currency_scale);
+	decimal(out, billed_of(w), w->l->currency_scale);
 	return true;
 }
 
 static bool
 cell_effective(const struct focus_row *w, struct buf *out)
 {
-	decimal(out, w->effective, w->l->currency_scale);
+	decimal(out, effective_of(w), w->l->currency_scale);
 	return true;
 }
 
 static bool
 cell_quantity(const struct focus_row *w, struct buf *out)
 {
-	decimal(out, w->d->quantity, QUANTITY_SCALE);
+	decimal(out, pricing_quantity(w), QUANTITY_SCALE);
 	return true;
 }
 
 static bool
 cell_consumed(const struct focus_row *w, struct buf *out)
 {
-	return !is_usage(w) || cell_quantity(w, out);
+	if (is_consumption(w))
+		decimal(out, kinds[w->l->kind].held ? w->d->quantity : 0, QUANTITY_SCALE);
+	return true;
+}
+
+static bool
+cell_commitment_quantity(const struct focus_row *w, struct buf *out)
+{
+	if (has_commitment_quantity(w))
+		decimal(out, w->d->ngh, QUANTITY_SCALE);
+	return true;
 }
 
 static bool
 cell_list_price(const struct focus_row *w, struct buf *out)
 {
-	decimal(out, w->l->unit_price, PRICE_SCALE);
+	if (w->price->known)
+		decimal(out, w->price->list, PRICE_SCALE);
 	return true;
 }
 
 static bool
 cell_list_cost(const struct focus_row *w, struct buf *out)
 {
-	decimal(out, w->d->list_cost, COST_SCALE);
-	return true;
-}
-
-/* With the tenant's own price and discount, exactly: a price and a ratio have nine decimals each. */
-static int128
-contracted_price(const struct rated_line *l)
-{
-	return (l->unit_price - l->discount_price) * (RATIO_ONE - l->discount_ratio);
+	if (w->price->known)
+		return product(out, w->price->list, PRICE_SCALE, pricing_quantity(w));
+	return cell_billed(w, out);
 }
 
 static bool
 cell_contracted_price(const struct focus_row *w, struct buf *out)
 {
-	decimal(out, contracted_price(w->l), PRICE_SCALE + 9);
+	if (w->price->known)
+		decimal(out, w->price->contracted, PRICE_SCALE + 9);
 	return true;
 }
 
 static bool
 cell_contracted_cost(const struct focus_row *w, struct buf *out)
 {
-	int128 cost;
-
-	if (__builtin_mul_overflow(contracted_price(w->l), (int128)w->d->quantity, &cost))
-		return false;
-	decimal(out, cost, COST_SCALE + 9);
-	return true;
+	if (w->price->known)
+		return product(out, w->price->contracted, PRICE_SCALE + 9, pricing_quantity(w));
+	return cell_billed(w, out);
 }
 
 static void
-pool_name(const struct rated_line *l, struct buf *out)
+reservation_id(const struct rated_line *l, struct buf *out)
 {
-	buf_str(out, l->cluster);
-	buf_char(out, '/');
-	buf_str(out, l->gpu_model[0] ? l->gpu_model : l->sku);
-	if (l->mig_profile[0]) {
-		buf_char(out, '/');
-		buf_str(out, l->mig_profile);
-	}
+	buf_printf(out, "%s/%s/%s/%s", l->cluster, l->tenant, l->workspace, l->gpu_model);
 }
 
 static bool
 cell_reservation_id(const struct focus_row *w, struct buf *out)
 {
 	if (is_reserved(w))
-		buf_printf(out, "%s/%s/%s/%s", w->l->cluster, w->l->tenant, w->l->workspace, w->l->gpu_model);
+		reservation_id(w->l, out);
 	return true;
+}
+
+static bool
+cell_reservation_name(const struct focus_row *w, struct buf *out)
+{
+	if (is_reserved(w))
+		buf_printf(out, "%s reserved for %s", w->l->gpu_model, w->l->workspace);
+	return true;
+}
+
+/* Rule 10: the resource of a reservation's purchase and unused hours is the reservation, of everything else the workspace. */
+static bool
+is_resource_reservation(const struct focus_row *w)
+{
+	return w->l->kind == CHARGE_COMMITMENT || is_unused(w);
+}
+
+static bool
+has_resource(const struct focus_row *w)
+{
+	return is_resource_reservation(w) || (w->l->workspace[0] != '\0' && w->l->kind != CHARGE_ADJUSTMENT);
 }
 
 static bool
 cell_resource_id(const struct focus_row *w, struct buf *out)
 {
-	if (w->l->kind != CHARGE_ADJUSTMENT) /* money alone is no resource */
-		pool_name(w->l, out);
+	if (is_resource_reservation(w))
+		reservation_id(w->l, out);
+	else if (has_resource(w))
+		buf_printf(out, "%s/%s/%s", w->l->cluster, w->l->tenant, w->l->workspace);
+	return true;
+}
+
+static bool
+cell_resource_name(const struct focus_row *w, struct buf *out)
+{
+	if (is_resource_reservation(w))
+		return cell_reservation_name(w, out);
+	buf_str(out, has_resource(w) ? w->l->workspace : "");
 	return true;
 }
 
 static bool
 cell_resource_type(const struct focus_row *w, struct buf *out)
 {
-	if (w->l->kind != CHARGE_ADJUSTMENT)
-		buf_str(out, w->l->mig_profile[0] ? "MIG Instance" : service_of(w->l)->resource);
+	if (has_resource(w))
+		buf_str(out, is_resource_reservation(w) ? "Reservation" : "Workspace");
 	return true;
 }
 
-/* A sku on a kind of device, how it is shared and its class have one price at a time, whatever version of the book says so. */
+/* Rule 11. A correction of a month whose price book is not at hand has none: which basis its price had is not known. */
 static bool
 cell_sku_price_id(const struct focus_row *w, struct buf *out)
 {
-	const char *const parts[] = {w->l->gpu_model, w->l->mig_profile, w->l->sharing_mode};
+	const struct focus_price *p = w->price;
 
-	buf_str(out, w->l->sku);
-	for (size_t i = 0; i < ARRAY_LEN(parts); i++)
+	if (!p->known || (w->corrected != NULL && book_of(w->f, w->l) == NULL))
+		return true;
+	buf_str(out, p->sku);
+	for (size_t i = 0; i < 3; i++) {
+		const char *const parts[] = {p->gpu_model, p->mig_profile, p->sharing_mode};
+
 		if (parts[i][0] != '\0')
 			buf_printf(out, "/%s", parts[i]);
-	buf_printf(out, "/%s/%s", w->l->klass[0] ? w->l->klass : "standard", w->l->charge_type);
+	}
+	if (w->l->kind == CHARGE_ENERGY)
+		buf_printf(out, "/%s", w->l->cluster);
+	buf_printf(out, "/%s/%s%s", p->klass[0] ? p->klass : "standard", p->unit, p->basis_used ? "/used" : "");
+	if (p->of_contract)
+		buf_printf(out, "/contract/%s", w->l->tenant);
 	return true;
 }
 
@@ -290,18 +571,30 @@ member(struct buf *out, const char **comma, const char *name, const char *value)
 	json_write_string(value, out);
 }
 
+/* Numbers are of one unit of the price: a GPU-hour is an hour of one GPU, an instance-hour one of a part of it. */
 static bool
 cell_sku_details(const struct focus_row *w, struct buf *out)
 {
-	const char *comma = ",";
+	const struct focus_price *p = w->price;
+	const char *comma = "";
 
-	if (strcmp(w->l->category, "gpu") != 0 || w->l->kind == CHARGE_ADJUSTMENT)
+	if (!p->known || strcmp(w->l->category, "gpu") != 0 || w->corrected != NULL)
 		return true;
-	buf_str(out, "{\"GpuCount\":1");
-	member(out, &comma, "InstanceType", w->l->gpu_model);
-	member(out, &comma, "x_MigProfile", w->l->mig_profile);
-	member(out, &comma, "x_SharingMode", w->l->sharing_mode);
-	member(out, &comma, "x_Class", w->l->klass);
+	buf_char(out, '{');
+	if (p->mig_profile[0] == '\0' || (strcmp(p->unit, "instance-hour") == 0 && p->instance_units > 0)) {
+		char count[DECIMAL_TEXT_SIZE];
+		int128 gpus = p->mig_profile[0] == '\0'
+		                      ? RATIO_ONE
+		                      : div_round_half_even((int128)p->instance_units * RATIO_ONE, UNITS_PER_GPU);
+
+		buf_printf(out, "\"GpuCount\":%s", decimal_format(gpus, 9, 0, count));
+		comma = ",";
+	}
+	member(out, &comma, "InstanceType", p->gpu_model);
+	member(out, &comma, "x_MigProfile", p->mig_profile);
+	member(out, &comma, "x_SharingMode", p->sharing_mode);
+	member(out, &comma, "x_Class", p->klass);
+	member(out, &comma, "x_Basis", p->basis_used ? "used" : "allocated");
 	buf_char(out, '}');
 	return true;
 }
@@ -321,12 +614,6 @@ cell_tags(const struct focus_row *w, struct buf *out)
 
 /* ---- what was divided among tenants ---- */
 
-static bool
-is_divided(const struct focus_row *w)
-{
-	return w->l->kind == CHARGE_SHARED && w->corrected == NULL && w->d->origin_ngh > 0;
-}
-
 /* As the price book of the line says. */
 static bool
 cell_method(const struct focus_row *w, struct buf *out)
@@ -335,28 +622,26 @@ cell_method(const struct focus_row *w, struct buf *out)
 	                                    [SHARED_EVEN] = "even",
 	                                    [SHARED_PROPORTIONAL] = "proportional",
 	                                    [SHARED_WEIGHTS] = "weights"};
-	const struct rating_input *in = w->f->in;
+	const struct rating_book *book = book_of(w->f, w->l);
 
-	for (size_t i = 0; is_divided(w) && i < in->book_count; i++)
-		if (strcmp(in->books[i].version, w->l->price_version) == 0) {
-			buf_printf(out, "shared-idle/%s", names[in->books[i].shared_idle]);
-			return true;
-		}
-	if (is_divided(w))
-		buf_str(out, "shared-idle");
+	if (!is_divided(w))
+		return true;
+	buf_str(out, "shared-idle");
+	if (book != NULL)
+		buf_printf(out, "/%s", names[book->shared_idle]);
 	return true;
 }
 
 static bool
 cell_method_details(const struct focus_row *w, struct buf *out)
 {
-	if (!is_divided(w))
-		return true;
-	buf_str(out, "{\"Elements\":[{\"AllocatedRatio\":");
-	decimal(out, w->d->origin_ratio, 9);
-	buf_str(out, ",\"UsageUnit\":\"GPU-Hours\",\"UsageQuantity\":");
-	decimal(out, w->d->ngh, QUANTITY_SCALE);
-	buf_str(out, "}]}");
+	char ratio[DECIMAL_TEXT_SIZE], hours[DECIMAL_TEXT_SIZE];
+
+	if (is_divided(w))
+		buf_printf(out,
+		           "{\"Elements\":[{\"AllocatedRatio\":%s,\"UsageUnit\":\"GPU-Hours\",\"UsageQuantity\":%s}]}",
+		           decimal_format(w->d->origin_ratio, 9, 0, ratio),
+		           decimal_format(w->d->ngh, QUANTITY_SCALE, 0, hours));
 	return true;
 }
 
@@ -368,10 +653,17 @@ cell_origin(const struct focus_row *w, struct buf *out)
 	return true;
 }
 
+/* The hours of lent and undelivered time are on the row of the hours, not on that of the money. */
+static bool
+has_hours(const struct focus_row *w)
+{
+	return strcmp(w->l->category, "gpu") == 0 && w->part != PART_CREDIT;
+}
+
 #define HOURS_CELL(name, field)                                             \
 	static bool cell_##name(const struct focus_row *w, struct buf *out) \
 	{                                                                   \
-		if (strcmp(w->l->category, "gpu") == 0)                     \
+		if (has_hours(w))                                           \
 			decimal(out, w->d->field, QUANTITY_SCALE);          \
 		return true;                                                \
 	}
@@ -383,7 +675,7 @@ HOURS_CELL(unmeasured_hours, unmeasured_ngh)
 static bool
 cell_energy(const struct focus_row *w, struct buf *out)
 {
-	if (strcmp(w->l->category, "gpu") == 0)
+	if (has_hours(w))
 		decimal(out, div_round_half_even(w->d->energy_mj, KWH_MJ / 1000000), 6);
 	return true;
 }
@@ -400,6 +692,9 @@ static const struct {
 } columns[] = {
 	{"AllocatedMethodDetails", cell_method_details, DAILY_JSON},
 	{"AllocatedMethodId", cell_method, LINE},
+	{"AllocatedResourceId", cell_allocated_tenant, LINE},
+	{"AllocatedResourceName", cell_allocated_tenant, LINE},
+	{"AllocatedTags", cell_nothing, LINE},
 	{"BilledCost", cell_billed, DAILY},
 	{"BillingAccountId", cell_account_id, LINE},
 	{"BillingAccountName", cell_account_name, LINE},
@@ -414,13 +709,20 @@ static const struct {
 	{"ChargeFrequency", cell_frequency, LINE},
 	{"ChargePeriodEnd", cell_day_end, DAILY},
 	{"ChargePeriodStart", cell_day_start, DAILY},
-	{"CommitmentDiscountStatus", cell_nothing, LINE},
+	{"CommitmentDiscountCategory", cell_commitment_category, LINE},
+	{"CommitmentDiscountId", cell_reservation_id, LINE},
+	{"CommitmentDiscountName", cell_reservation_name, LINE},
+	{"CommitmentDiscountQuantity", cell_commitment_quantity, DAILY},
+	{"CommitmentDiscountStatus", cell_reservation_status, LINE},
+	{"CommitmentDiscountType", cell_commitment_type, LINE},
+	{"CommitmentDiscountUnit", cell_commitment_unit, LINE},
 	{"ConsumedQuantity", cell_consumed, DAILY},
 	{"ConsumedUnit", cell_consumed_unit, LINE},
 	{"ContractedCost", cell_contracted_cost, DAILY},
 	{"ContractedUnitPrice", cell_contracted_price, LINE_NUMBER},
 	{"EffectiveCost", cell_effective, DAILY},
 	{"HostProviderName", cell_provider, LINE},
+	{"InvoiceDetailId", cell_line_id, LINE},
 	{"InvoiceId", cell_invoice_id, LINE},
 	{"InvoiceIssuerName", cell_provider, LINE},
 	{"ListCost", cell_list_cost, DAILY},
@@ -437,7 +739,7 @@ static const struct {
 	{"RegionId", cell_cluster, LINE},
 	{"RegionName", cell_cluster, LINE},
 	{"ResourceId", cell_resource_id, LINE},
-	{"ResourceName", cell_resource_id, LINE},
+	{"ResourceName", cell_resource_name, LINE},
 	{"ResourceType", cell_resource_type, LINE},
 	{"ServiceCategory", cell_service_category, LINE},
 	{"ServiceName", cell_service_name, LINE},
@@ -467,12 +769,34 @@ static const struct {
 	{"x_OriginGpuHours", cell_origin, DAILY},
 };
 
-void
-focus_header(struct buf *out)
+/* Rule 12: the columns that not all versions have. */
+static bool
+has_column(enum focus_version version, size_t column)
 {
+	static const struct {
+		const char *name;
+		enum focus_version first, last;
+	} some[] = {{"AllocatedResourceId", FOCUS_1_3, FOCUS_1_4}, {"AllocatedResourceName", FOCUS_1_3, FOCUS_1_4},
+	            {"AllocatedTags", FOCUS_1_3, FOCUS_1_4},       {"InvoiceDetailId", FOCUS_1_4, FOCUS_1_4},
+	            {"ProviderName", FOCUS_1_2, FOCUS_1_3},        {"PublisherName", FOCUS_1_2, FOCUS_1_3}};
+
+	for (size_t i = 0; i < ARRAY_LEN(some); i++)
+		if (strcmp(some[i].name, columns[column].name) == 0)
+			return version >= some[i].first && version <= some[i].last;
+	return true;
+}
+
+void
+focus_header(enum focus_version version, struct buf *out)
+{
+	const char *comma = "";
+
 	for (size_t i = 0; i < ARRAY_LEN(columns); i++) {
-		buf_str(out, i > 0 ? "," : "");
+		if (!has_column(version, i))
+			continue;
+		buf_str(out, comma);
 		buf_str(out, columns[i].name);
+		comma = ",";
 	}
 	buf_str(out, "\r\n");
 }
@@ -483,11 +807,14 @@ focus_header(struct buf *out)
 struct line_cells {
 	struct buf text, cell, plain;
 	size_t end[ARRAY_LEN(columns)]; /* of each column in the text */
+	bool has[ARRAY_LEN(columns)];   /* the version has it */
 };
 
 static void
-line_cells_init(struct line_cells *c)
+line_cells_init(enum focus_version version, struct line_cells *c)
 {
+	for (size_t i = 0; i < ARRAY_LEN(columns); i++)
+		c->has[i] = has_column(version, i);
 	buf_init(&c->text, ROW_MAX);
 	buf_init(&c->cell, CELL_MAX);
 	buf_init(&c->plain, CELL_MAX);
@@ -505,7 +832,7 @@ static bool
 write_cell(const struct focus_row *w, size_t column, struct line_cells *c, struct buf *out, struct err *err)
 {
 	const bool json = columns[column].kind == LINE_JSON || columns[column].kind == DAILY_JSON;
-	const bool text = columns[column].kind == LINE && !w->f->plain;
+	const bool text = columns[column].kind == LINE;
 	void (*put)(struct buf *, const char *) = text ? csv_text_field : csv_field;
 
 	buf_clear(&c->cell);
@@ -535,7 +862,7 @@ write_line_cells(const struct focus_row *w, struct line_cells *c, struct err *er
 {
 	buf_clear(&c->text);
 	for (size_t i = 0; i < ARRAY_LEN(columns); i++) {
-		if (!is_daily(i) && !write_cell(w, i, c, &c->text, err))
+		if (c->has[i] && !is_daily(i) && !write_cell(w, i, c, &c->text, err))
 			return false;
 		c->end[i] = c->text.len;
 	}
@@ -549,7 +876,7 @@ write_row(const struct focus_row *w, struct line_cells *c, struct buf *out, stru
 	size_t done = 0;
 
 	for (size_t i = 0; i < ARRAY_LEN(columns); i++) {
-		if (!is_daily(i))
+		if (!is_daily(i) || !c->has[i])
 			continue;
 		buf_add(out, buf_text(&c->text) + done, c->end[i] - done);
 		done = c->end[i];
@@ -580,30 +907,63 @@ find_corrected(const struct focus_input *f, const struct rated_line *l, const st
 	               l->workspace, l->period_start);
 }
 
+/* Rule 4: time that was lent or not delivered is a row of hours and one of money. */
+static size_t
+parts_of(const struct rated_line *l, enum row_part ret[2])
+{
+	if (l->kind != CHARGE_LENT && l->kind != CHARGE_UNDELIVERED) {
+		ret[0] = PART_LINE;
+		return 1;
+	}
+	ret[0] = PART_UNUSED;
+	ret[1] = PART_CREDIT;
+	return 2;
+}
+
+int64_t
+focus_row_count(const struct rated *r)
+{
+	int64_t rows = 0;
+
+	for (size_t i = 0; i < r->count; i++) {
+		enum row_part parts[2];
+
+		rows += (int64_t)(r->lines[i].day_count * parts_of(&r->lines[i], parts));
+	}
+	return rows;
+}
+
+static bool
+write_days(const struct focus_input *f, const struct rated *r, const struct rated_line *l, enum row_part part,
+           struct line_cells *cells, struct buf *out, struct err *err)
+{
+	const struct focus_price price = price_of(f, r, l, part);
+	struct focus_row row = {.f = f, .l = l, .part = part, .price = &price};
+
+	if (!find_corrected(f, l, &row.corrected, err))
+		return false;
+	for (size_t d = 0; d < l->day_count; d++) {
+		row.d = &l->days[d];
+		ASSERT(row.corrected != NULL || (row.d->day >= 0 && (size_t)row.d->day < f->day_count));
+		if ((d == 0 && !write_line_cells(&row, cells, err)) || !write_row(&row, cells, out, err))
+			return false;
+	}
+	return true;
+}
+
 bool
 focus_rows(const struct focus_input *f, const struct rated *r, struct buf *out, struct err *err)
 {
-	owned(mem) int128 *effective = focus_effective(r);
-	const int128 *next = effective;
 	in_place(line_cells) struct line_cells cells = {0};
 
-	line_cells_init(&cells);
+	line_cells_init(f->version, &cells);
 	for (size_t i = 0; i < r->count; i++) {
-		const struct focus_period *corrected = NULL;
+		enum row_part parts[2];
+		size_t n = parts_of(&r->lines[i], parts);
 
-		if (!find_corrected(f, &r->lines[i], &corrected, err))
-			return false;
-		for (size_t d = 0; d < r->lines[i].day_count; d++) {
-			const struct focus_row row = {.f = f,
-			                              .l = &r->lines[i],
-			                              .d = &r->lines[i].days[d],
-			                              .effective = *next++,
-			                              .corrected = corrected};
-
-			ASSERT(corrected != NULL || (row.d->day >= 0 && (size_t)row.d->day < f->day_count));
-			if ((d == 0 && !write_line_cells(&row, &cells, err)) || !write_row(&row, &cells, out, err))
+		for (size_t p = 0; p < n; p++)
+			if (!write_days(f, r, &r->lines[i], parts[p], &cells, out, err))
 				return false;
-		}
 	}
 	return buf_ok(out, "the FOCUS export", err);
 }
@@ -625,7 +985,7 @@ focus_periods(const struct focus_input *f, const struct focus_period *periods, s
 		           p->closed_at);
 		buf_clear(&issuer);
 		ascii_text(&issuer, f->provider, false);
-		(f->plain ? csv_field : csv_text_field)(out, buf_text(&issuer));
+		csv_text_field(out, buf_text(&issuer));
 		buf_str(out, "\r\n");
 	}
 }

@@ -1,22 +1,32 @@
-/* aggregator/core/focus.h - rated lines as FOCUS 1.2 rows, with the provider columns of 1.3. Pure.
+/* aggregator/core/focus.h - rated lines as rows of FOCUS 1.2, 1.3 or 1.4. Pure.
  *
  * A row is a day of a line. Rules:
  *  1. BilledCost is the day's part of the line's cents: the rows of an invoice add up to it
- *  2. ListCost and ContractedCost are the exact products of their unit price and PricingQuantity, not rounded
- *  3. a commitment is a Purchase of which nothing is used yet: its EffectiveCost is 0, and what was billed for it is spread over what
- *     became of it that day (covered, unused, lent, undelivered) in proportion to the hours. So EffectiveCost adds up to BilledCost
- *  4. what gives money back is a Credit; everything else is Usage
+ *  2. ListCost and ContractedCost are the exact products of their unit price and PricingQuantity, not rounded. Covered use has the prices of the
+ *     same use on demand, unused hours of a reservation those of the reservation. Credits and one-off charges have no unit price: their costs are what is billed
+ *  3. a reservation is a commitment and a capacity reservation, with one id: a Purchase of which nothing is used yet, so that its EffectiveCost is 0.
+ *     What was billed for it is the EffectiveCost of its use and of what was left of it (amortise.h). So EffectiveCost of the Usage of a
+ *     reservation and month adds up to BilledCost of its Purchase, and EffectiveCost of an invoice to its BilledCost
+ *  4. money that is given back is a Credit, whose EffectiveCost is its BilledCost. Time that was lent or not delivered is two rows: the hours of
+ *     the reservation that its owner did not use, and the Credit for them
  *  5. an empty field is null; a text that a spreadsheet would run as a formula gets an apostrophe, as in the chargeback CSV. Numbers, dates and JSON
- *     stay as they are
+ *     stay as they are. Decimals have a decimal point
  *  6. a correction has the class Correction and keeps the month that it corrects as its charge period
  *  7. the columns of FOCUS come first, then ours, which begin with x_
  *  8. everything is ASCII (focus_ascii.h)
  *  9. a part of what nobody held of shared nodes says by which method it was divided (Allocated*, FOCUS 1.3) and of how many GPU-hours
- *     (x_OriginGpuHours); the ratios of all tenants of a pool's day add up to 1 */
+ *     (x_OriginGpuHours); the ratios of all tenants of a pool's day add up to 1
+ * 10. a row adds up what a workspace held of many devices: its resource is the workspace. The resource of a reservation's purchase and of its unused hours is the reservation
+ * 11. a SkuPriceId is the SKU, the device, how it is shared, the class, the unit and the basis of a price: whatever the book's version, it has one
+ *     list price at a time. A price that is one tenant's alone has the tenant in it
+ * 12. version 1.2 has the provider columns of 1.3 beside its own; 1.3 also says to whom a part was allocated; 1.4 has no ProviderName and
+ *     PublisherName any more and names the line of the invoice */
 #ifndef TOLLGATE_CORE_FOCUS_H
 #define TOLLGATE_CORE_FOCUS_H
 
 #include "aggregator/core/rating.h"
+
+enum focus_version { FOCUS_1_2, FOCUS_1_3, FOCUS_1_4 };
 
 struct focus_period {
 	const char *start, *end; /* UTC */
@@ -26,10 +36,10 @@ struct focus_period {
 };
 
 struct focus_input {
+	enum focus_version version;
 	const struct rating_input *in;
 	const char *account_id, *account_name; /* of the organisation that pays */
 	const char *provider;                  /* who runs the platform */
-	bool plain; /* without rule 5's apostrophe: months that were closed before there was it */
 	/* UTC, "2026-10-31T23:00:00Z": the bounds of the period, and the beginnings of its days with its end behind them */
 	const char *period_start, *period_end;
 	const char *const *day_bounds;
@@ -38,8 +48,9 @@ struct focus_input {
 	size_t period_count;
 };
 
-void focus_header(struct buf *out);
-/* Rows of all lines. All lines of a tenant must be in one call: rule 3 looks at them together. */
+void focus_header(enum focus_version version, struct buf *out);
+/* Rows of all lines. All lines of a tenant must be in one call: rule 2 looks at those of a reservation together. */
+int64_t focus_row_count(const struct rated *r);
 MUST_CHECK bool focus_rows(const struct focus_input *f, const struct rated *r, struct buf *out, struct err *err);
 
 /* The billing periods (FOCUS 1.4, draft): one row each. */

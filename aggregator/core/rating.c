@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "aggregator/core/amortise.h"
 #include "aggregator/core/rating_rows.h"
 #include "aggregator/core/rating_text.h"
 #include "aggregator/core/rounding.h"
@@ -308,6 +309,7 @@ fill_line(const struct rating_input *in, const struct cell *cells, size_t n, con
 	l->workspace = d->workspace;
 	l->gpu_model = d->gpu_model;
 	l->mig_profile = d->mig_profile;
+	l->instance_units = d->instance_units;
 	l->sharing_mode = d->sharing_mode;
 	l->klass = rating_class(d);
 	l->counterparty = d->counterparty ? d->counterparty : "";
@@ -467,6 +469,7 @@ rating_run(const struct rating_input *in, struct rated **ret, struct err *err)
 	qsort(r->lines, r->count, sizeof(*r->lines), compare_lines);
 	if (!round_invoices(r, err))
 		return false;
+	rated_amortise(r);
 	*ret = take(r);
 	return true;
 }

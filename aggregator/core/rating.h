@@ -140,6 +140,7 @@ struct rated_day {
 	int64_t ngh, used_ngh, idle_ngh, unmeasured_ngh, quantity;
 	int128 list_cost, discount; /* scale COST_SCALE */
 	int128 billed;              /* the line's cents, apportioned by largest remainder */
+	int128 amortised;           /* of a reservation: its part of the commitment's cents (amortise.h); else 0 */
 	int128 energy_mj;
 	/* Of a part of what nobody held, as in usage_day; the whole in nano-GPU-hours. */
 	int64_t origin_ngh, origin_ratio;
@@ -152,7 +153,8 @@ struct rated_line {
 	char *sku;
 	enum charge_kind kind;
 	const char *cluster, *tenant, *cost_center, *workspace, *gpu_model, *mig_profile, *sharing_mode, *klass,
-		*counterparty; /* borrowed from the input */
+		*counterparty;  /* borrowed from the input */
+	int64_t instance_units; /* of one whole device of its kind; 0: not known, or no device */
 	const char *charge_type, *category, *unit;
 	const char *price_version; /* "" without a price */
 	const char *currency;

@@ -67,7 +67,6 @@ focus_begin(struct document *d)
 	d->focus = (struct focus_input){.account_id = f->frame.account_id,
 	                                .account_name = f->frame.organisation,
 	                                .provider = f->frame.provider,
-	                                .plain = d->layout < INVOICE_LAYOUT_PRIVATE,
 	                                .period_start = f->day_bounds[0],
 	                                .period_end = f->day_bounds[f->day_bound_count - 1],
 	                                .day_bounds = f->day_bounds,
@@ -88,7 +87,7 @@ write_begin(struct document *d, const struct rating_input *in, struct err *err)
 	case DOCUMENT_EXCEL: report_csv_header(CSV_EXCEL, out); return true;
 	case DOCUMENT_JSON: report_json_begin(in, out); return true;
 	case DOCUMENT_FOCUS:
-		focus_header(out);
+		focus_header(d->focus.version, out);
 		focus_begin(d);
 		return true;
 	case DOCUMENT_PERIODS: focus_begin(d); return true;
@@ -206,9 +205,7 @@ document_tenant(struct document *d, const struct rating_input *in, const struct 
 	case DOCUMENT_FOCUS:
 		d->focus.in = in;
 		ok = focus_rows(&d->focus, r, out, err);
-		rows = 0;
-		for (size_t i = 0; i < r->count; i++)
-			rows += (int64_t)r->lines[i].day_count;
+		rows = focus_row_count(r);
 		break;
 	default: ok = add_page(d, in, r, err); rows = 1;
 	}

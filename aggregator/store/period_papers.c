@@ -12,7 +12,7 @@ enum joining {
 	JOIN_NONE,  /* there is none of one tenant */
 };
 static const enum joining old_joinings[DOCUMENT_FORMATS] = {
-	[DOCUMENT_CSV] = JOIN_ROWS,   [DOCUMENT_EXCEL] = JOIN_ROWS,   [DOCUMENT_FOCUS] = JOIN_ROWS,
+	[DOCUMENT_CSV] = JOIN_ROWS,   [DOCUMENT_EXCEL] = JOIN_ROWS,   [DOCUMENT_FOCUS] = JOIN_NOT,
 	[DOCUMENT_HTML] = JOIN_PAGES, [DOCUMENT_PERIODS] = JOIN_NONE, [DOCUMENT_JSON] = JOIN_NOT,
 };
 
@@ -31,9 +31,12 @@ joining_of(const struct period_papers *p, enum document_format f)
 	return old_joinings[f];
 }
 
+/* FOCUS files of older layouts had other costs: they are as they were stored, and are not made again. */
 static bool
 is_wanted(const struct period_papers *p, enum document_format f)
 {
+	if (f == DOCUMENT_FOCUS || f == DOCUMENT_PERIODS)
+		return layout_of(p) >= INVOICE_LAYOUT_FOCUS;
 	return p->facts != NULL || f == DOCUMENT_CSV || f == DOCUMENT_JSON;
 }
 

@@ -8,7 +8,7 @@ import unittest
 from tests.support import focus_check
 from tests.support.stack import ROOT
 
-USAGE, PURCHASE, DIVIDED = 0, 1, 2
+USAGE, PURCHASE, DIVIDED, CREDIT, UNUSED, COVERED = 0, 1, 2, 4, 5, 6
 DETAILS = '{"Elements":[{"AllocatedRatio":%s,"UsageUnit":"GPU-Hours","UsageQuantity":1}]}'
 
 
@@ -25,18 +25,18 @@ def text_of(rows):
 
 
 def sound():
-    """Rows of the golden export: a use, a purchase, and two made of the use that divide six hours."""
+    """Rows of the golden export: a use, a purchase, two made of the use that divide two hours, a credit, unused and used hours of the reservation, and its other rows."""
     with open(os.path.join(ROOT, "tests/golden/focus.csv"), encoding="utf-8", newline="") as f:
         rows = parse(f.read())
     use = next(r for r in rows if r["x_Class"] == "on-demand")
     purchase = next(r for r in rows if r["ChargeCategory"] == "Purchase")
-    covered = [r for r in rows if r["InvoiceId"] == purchase["InvoiceId"] and r["ChargeCategory"] != "Purchase"]
+    reserved = [r for r in rows if r["InvoiceId"] == purchase["InvoiceId"] and r is not purchase]
+    first = [next(r for r in reserved if (r["ChargeCategory"], r["CommitmentDiscountStatus"]) == kind) for kind in (("Credit", ""), ("Usage", "Unused"), ("Usage", "Used"))]
     halves = []
     for line in ("a" * 32, "b" * 32):
-        r = dict(use, x_LineId=line, SkuPriceId=use["SkuPriceId"] + "/shared", AllocatedMethodId="shared-idle/even", AllocatedMethodDetails=DETAILS % "0.5", x_GpuHours="1", x_OriginGpuHours="2")
+        r = dict(use, x_LineId=line, SkuPriceId=use["SkuPriceId"] + "/shared", AllocatedMethodId="shared-idle/even", AllocatedMethodDetails=DETAILS % "0.5", x_GpuHours="1.0", x_OriginGpuHours="2.0")
         halves.append(r)
-    rest = [r for r in rows if r["InvoiceId"] == purchase["InvoiceId"] and r["ChargeCategory"] == "Purchase" and r is not purchase]
-    return [use, purchase, *halves, *covered, *rest]
+    return [use, purchase, *halves, *first, *[r for r in reserved if r not in first]]
 
 
 # Rule, what is harmed, the row, and its cells.
@@ -44,7 +44,8 @@ HARMED = [
     ("F2", "a day that the calendar has not", USAGE, {"ChargePeriodStart": "2026-11-31T00:00:00Z"}),
     ("F2", "a time without a zone", USAGE, {"BillingPeriodEnd": "2026-12-01T00:00:00"}),
     ("F3", "a decimal comma", USAGE, {"BilledCost": "6,00"}),
-    ("F3", "a plus sign", USAGE, {"x_GpuHours": "+2"}),
+    ("F3", "a plus sign", USAGE, {"x_GpuHours": "+2.0"}),
+    ("F3", "a decimal that reads as an integer", USAGE, {"BilledCost": "6"}),
     ("F4", "a word for null", USAGE, {"ChargeDescription": "N/A"}),
     ("F4", "a space at the end", USAGE, {"ServiceName": "GPU Platform "}),
     ("F5", "a tag in a tag", USAGE, {"Tags": '{"a":{"b":"c"}}'}),
@@ -60,30 +61,46 @@ HARMED = [
     ("R2", "a subcategory of another category", USAGE, {"ServiceSubcategory": "Block Storage"}),
     ("R3", "a use without a price", USAGE, {"ListUnitPrice": "", "PricingCurrencyListUnitPrice": ""}),
     ("R4", "a tax with a quantity", USAGE, {"ChargeCategory": "Tax", "ConsumedQuantity": "", "ConsumedUnit": ""}),
-    ("R5", "a purchase that consumed", PURCHASE, {"ConsumedQuantity": "4", "ConsumedUnit": "GPU-Hours"}),
+    ("R5", "a purchase that consumed", PURCHASE, {"ConsumedQuantity": "4.0", "ConsumedUnit": "GPU-Hours"}),
     ("R5", "a use that consumed nothing", USAGE, {"ConsumedQuantity": "", "ConsumedUnit": ""}),
     ("R6", "a quantity without its unit", USAGE, {"ConsumedUnit": ""}),
     ("R7", "a purchase by use", PURCHASE, {"ChargeFrequency": "Usage-Based"}),
     ("R8", "a list cost that is rounded up", USAGE, {"ListCost": "6.01"}),
-    ("R8", "another cost in the same currency", USAGE, {"PricingCurrencyEffectiveCost": "1"}),
-    ("R9", "a negative price", USAGE, {"ListUnitPrice": "-3", "PricingCurrencyListUnitPrice": "-3", "ListCost": "-6"}),
+    ("R8", "another cost in the same currency", USAGE, {"PricingCurrencyEffectiveCost": "1.0"}),
+    ("R9", "a negative price", USAGE, {"ListUnitPrice": "-3.0", "PricingCurrencyListUnitPrice": "-3.0", "ListCost": "-6.0"}),
     ("R10", "a day that ends before it begins", USAGE, {"ChargePeriodEnd": "2026-10-01T00:00:00Z"}),
     ("R10", "a day of another month", USAGE, {"ChargePeriodStart": "2027-01-01T00:00:00Z", "ChargePeriodEnd": "2027-01-02T00:00:00Z"}),
     ("R10", "a correction of its own month", USAGE, {"ChargeClass": "Correction"}),
     ("R11", "a tenant's name without a tenant", USAGE, {"SubAccountId": ""}),
     ("R11", "a part without its method", DIVIDED, {"AllocatedMethodId": ""}),
     ("R11", "a meter without a SKU", PURCHASE, {"SkuId": "", "ChargeClass": "Correction"}),
-    ("R12", "a purchase that is effective at once", PURCHASE, {"EffectiveCost": "1", "PricingCurrencyEffectiveCost": "1"}),
+    ("R12", "a purchase that is effective at once", PURCHASE, {"EffectiveCost": "1.0", "PricingCurrencyEffectiveCost": "1.0"}),
     ("R13", "a detail that FOCUS does not have", USAGE, {"SkuPriceDetails": '{"GpuSort":"H100"}'}),
     ("R13", "a count that is a text", USAGE, {"SkuPriceDetails": '{"GpuCount":"1"}'}),
+    ("R13", "a MIG instance that is a whole GPU", USAGE, {"SkuPriceDetails": '{"GpuCount":1,"x_MigProfile":"1g.10gb"}'}),
+    ("R10", "a charge of a whole month", USAGE, {"ChargePeriodEnd": "2026-11-30T23:00:00Z"}),
+    ("R14", "hours that nobody held", USAGE, {"x_UsedGpuHours": "0.0", "x_IdleGpuHours": "0.0", "x_UnmeasuredGpuHours": "0.0"}),
+    ("R15", "a credit that costs something", CREDIT, {"EffectiveCost": "0.92", "PricingCurrencyEffectiveCost": "0.92"}),
+    ("R16", "committed without a commitment", USAGE, {"PricingCategory": "Committed"}),
+    ("R16", "a purchase that is committed", PURCHASE, {"PricingCategory": "Committed"}),
+    ("R17", "a commitment without a type", COVERED, {"CommitmentDiscountType": ""}),
+    ("R17", "a purchase that was used", PURCHASE, {"CapacityReservationStatus": "Used"}),
+    ("R17", "a reservation that nobody knows whether it was used", COVERED, {"CapacityReservationStatus": ""}),
+    ("R17", "no hours of the commitment", COVERED, {"CommitmentDiscountQuantity": "", "CommitmentDiscountUnit": ""}),
+    ("R17", "unused hours of a workspace", UNUSED, {"ResourceId": "main/acme/w"}),
+    ("R18", "unused hours that are on no list", UNUSED, {"ListUnitPrice": "0.0", "PricingCurrencyListUnitPrice": "0.0", "ListCost": "0.0"}),
     ("D1", "an invoice in two currencies", DIVIDED, {"BillingCurrency": "USD", "PricingCurrency": "USD"}),
     ("D2", "a service of two categories", USAGE, {"ServiceCategory": "Compute", "ServiceSubcategory": "Virtual Machines"}),
     ("D3", "a price of two SKUs", DIVIDED, {"SkuId": "other"}),
     ("D4", "a hole between two periods", USAGE, {"BillingPeriodStart": "2025-01-01T00:00:00Z", "BillingPeriodEnd": "2025-02-01T00:00:00Z",
                                                   "ChargePeriodStart": "2025-01-01T00:00:00Z", "ChargePeriodEnd": "2025-01-02T00:00:00Z"}),
-    ("D5", "an effective cost that nobody was billed", USAGE, {"EffectiveCost": "7", "PricingCurrencyEffectiveCost": "7"}),
+    ("D5", "an effective cost that nobody was billed", USAGE, {"EffectiveCost": "7.0", "PricingCurrencyEffectiveCost": "7.0"}),
+    ("D5", "a purchase that no use joins", PURCHASE, {"CapacityReservationId": "other"}),
+    ("D5", "hours that were not bought", COVERED, {"CommitmentDiscountQuantity": "2.0"}),
+    ("D3", "a price with two amounts", USAGE, {"ListUnitPrice": "4.0"}),
+    ("D9", "a resource of two tenants", USAGE, {"ResourceId": "main/acme/w"}),
     ("D6", "ratios beyond one", DIVIDED, {"AllocatedMethodDetails": DETAILS % "0.6"}),
-    ("D6", "parts of two different wholes", DIVIDED, {"x_OriginGpuHours": "3"}),
+    ("D6", "parts of two different wholes", DIVIDED, {"x_OriginGpuHours": "3.0"}),
     ("D6", "hours that were not divided", DIVIDED, {"x_GpuHours": "1.1"}),
 ]  # fmt: skip
 
@@ -137,7 +154,7 @@ class Harmed(unittest.TestCase):
         head = "BillingPeriodStart,BillingPeriodEnd,BillingPeriodStatus,BillingPeriodClosed,InvoiceIssuerName\r\n"
         closed, open_ = (f"{head}{start},{end},{status},{at},Platform\r\n" for status, at in (("Closed", end), ("Open", "")))
         before = text_of(self.rows)
-        dearer = text_of([{**self.rows[0], "BilledCost": "7"}, *self.rows[1:]])
+        dearer = text_of([{**self.rows[0], "BilledCost": "7.0"}, *self.rows[1:]])
         renamed = text_of([{**self.rows[0], "SubAccountName": "other"}, *self.rows[1:]])
         late = text_of([*self.rows, {**self.rows[0], "ChargeClass": "Correction", "x_LineId": "c" * 32}])
         self.assertEqual(focus_check.check_again(before, before, closed), [])

@@ -33,13 +33,15 @@ KNOWN = set(MANDATORY) | set(
     "PricingCurrencyContractedUnitPrice PricingCurrencyEffectiveCost PricingCurrencyListUnitPrice RegionId RegionName ResourceId ResourceName ResourceType "
     "ServiceSubcategory SkuId SkuMeter SkuPriceDetails SkuPriceId SubAccountId SubAccountName SubAccountType Tags".split()
 )
-EXPECTED = "CommitmentDiscountStatus PricingCurrency PricingCurrencyContractedUnitPrice PricingCurrencyEffectiveCost PricingCurrencyListUnitPrice HostProviderName".split()
+EXPECTED = "CapacityReservationId CapacityReservationStatus CommitmentDiscountId CommitmentDiscountQuantity CommitmentDiscountStatus CommitmentDiscountUnit PricingCurrency PricingCurrencyContractedUnitPrice PricingCurrencyEffectiveCost PricingCurrencyListUnitPrice HostProviderName".split()
 NULLABLE = {"BillingAccountName", "ChargeClass", "ChargeDescription", "PricingQuantity", "PricingUnit"}
 DATES = ("BillingPeriodStart", "BillingPeriodEnd", "ChargePeriodStart", "ChargePeriodEnd")
 NUMBERS = (
     "BilledCost ConsumedQuantity ContractedCost ContractedUnitPrice EffectiveCost ListCost ListUnitPrice PricingCurrencyContractedUnitPrice "
-    "PricingCurrencyEffectiveCost PricingCurrencyListUnitPrice PricingQuantity"
+    "PricingCurrencyEffectiveCost PricingCurrencyListUnitPrice PricingQuantity CommitmentDiscountQuantity"
 ).split()
+# what a row with a commitment says about it
+COMMITMENT = "CommitmentDiscountCategory CommitmentDiscountName CommitmentDiscountType".split()
 JSONS = ("SkuPriceDetails", "Tags")  # flat; AllocatedMethodDetails has a shape of its own
 NAMES = "BillingAccountName SubAccountName ResourceName RegionName ServiceName ProviderName PublisherName InvoiceIssuerName ServiceProviderName HostProviderName".split()
 ENUMS = {
@@ -72,7 +74,7 @@ CURRENCIES = set(
     "AED ARS AUD BDT BGN BHD BRL CAD CHF CLP CNY COP CZK DKK EGP EUR GBP HKD HUF IDR ILS INR ISK JOD JPY KRW KWD KZT LKR MAD MXN MYR NGN NOK NPR NZD OMR PEN PHP "
     "PKR PLN QAR RON RSD SAR SEK SGD THB TND TRY TWD UAH USD UYU VND ZAR".split()
 )
-DETAIL_KEYS = {"CoreCount": int, "DiskMaxIops": int, "DiskSpace": (int, float), "DiskType": str, "GpuCount": int, "InstanceSeries": str, "InstanceType": str,
+DETAIL_KEYS = {"CoreCount": int, "DiskMaxIops": int, "DiskSpace": (int, float), "DiskType": str, "GpuCount": (int, float), "InstanceSeries": str, "InstanceType": str,
                "MemorySize": (int, float), "NetworkMaxIops": int, "OperatingSystem": str, "Redundancy": str, "StorageClass": str}  # fmt: skip
 DATA = r"(?:[KMGTPE]?[bB]|[KMGTPE]i[bB])"
 NOUN = rf"(?:{DATA}|[A-Z]\w*(?: [A-Z]\w*)*)"
@@ -151,6 +153,8 @@ def check_format(r, say):
         number = name in NUMBERS or (name.startswith("x_") and name.endswith(("Hours", "Kwh", "Ratio", "Seconds")))
         if number and value and not NUMERIC.fullmatch(value):
             say(f"F3 {name} is {value!r}")
+        elif number and value and "." not in value:
+            say(f"F3 {name} is {value!r}: a column of such values is read as integers")
     for name in JSONS:
         if r.get(name) and flat_object(r[name]) is None:
             say(f"F5 {name} is not a flat object: {r[name]}")
@@ -197,6 +201,34 @@ def check_values(r, say):
             say(f"R6 {quantity} {r[quantity]!r} with {unit} {r[unit]!r}")
     if category == "Purchase" and r["ChargeFrequency"] == "Usage-Based":
         say("R7 a Purchase is not Usage-Based")
+    held = [D(r[name]) for name in ("x_UsedGpuHours", "x_IdleGpuHours", "x_UnmeasuredGpuHours") if r.get(name)]
+    if held and r["ConsumedQuantity"] and sum(held) == 0 and D(r["ConsumedQuantity"]) != 0:
+        say(f"R14 {r['ConsumedQuantity']} consumed, and nobody held anything")
+
+
+def check_commitment(r, say):
+    """R15 to R17: what a commitment paid for, and what is not of one."""
+    category, correction, commitment = r["ChargeCategory"], r["ChargeClass"] == "Correction", r["CommitmentDiscountId"]
+    status = r["CommitmentDiscountStatus"]
+
+    if category == "Credit" and D(r["EffectiveCost"]) != D(r["BilledCost"]):
+        say(f"R15 a Credit of {r['BilledCost']} has the EffectiveCost {r['EffectiveCost']}")
+    if (r["PricingCategory"] == "Committed") != (category == "Usage" and commitment != "") and not correction:
+        say(f"R16 {category} of the commitment {commitment!r} has the PricingCategory {r['PricingCategory']!r}")
+    for name in COMMITMENT:
+        if (r.get(name, "") == "") != (commitment == ""):
+            say(f"R17 {name} is {r.get(name)!r} with CommitmentDiscountId {commitment!r}")
+    for found, id in ((status, commitment), (r["CapacityReservationStatus"], r["CapacityReservationId"])):
+        if (found != "") != (id != "" and category == "Usage"):
+            say(f"R17 {category} of {id!r} has the status {found!r}")
+    if (r["CommitmentDiscountQuantity"] != "") != (commitment != "" and category in ("Usage", "Purchase")):
+        say(f"R17 CommitmentDiscountQuantity of {category} is {r['CommitmentDiscountQuantity']!r}")
+    if (r["CommitmentDiscountUnit"] == "") != (r["CommitmentDiscountQuantity"] == ""):
+        say("R6 CommitmentDiscountQuantity and its unit come together")
+    if commitment and (category == "Purchase" or status == "Unused") and r["ResourceId"] != commitment:
+        say(f"R17 the resource of {category} {status} is {r['ResourceId']!r}, not the commitment")
+    if status and not correction and D(r["PricingQuantity"]) != 0 and D(r["EffectiveCost"]) != 0 and D(r["ListCost"]) == 0:
+        say(f"R18 EffectiveCost is {r['EffectiveCost']}, and ListCost is 0")
 
 
 def check_money(r, say):
@@ -223,6 +255,9 @@ def check_places(r, say):
         say(f"R10 the charge of {r['ChargePeriodStart']} is not of the billing period")
     if r["ChargeClass"] == "Correction" and not r["ChargePeriodEnd"] <= r["BillingPeriodStart"]:
         say("R10 a correction is of a period before")
+    length = [datetime.datetime.strptime(r[name], "%Y-%m-%dT%H:%M:%SZ") for name in ("ChargePeriodStart", "ChargePeriodEnd")]
+    if r["ChargeClass"] != "Correction" and length[1] - length[0] > datetime.timedelta(hours=25):
+        say("R10 a charge period is longer than a day")
     for name, other in (("SubAccountName", "SubAccountId"), ("SubAccountType", "SubAccountId"), ("RegionName", "RegionId"), ("ResourceType", "ResourceId"),
                         ("AllocatedMethodDetails", "AllocatedMethodId"), ("x_OriginGpuHours", "AllocatedMethodId")):  # fmt: skip
         if (r.get(name, "") == "") != (r.get(other, "") == ""):
@@ -236,6 +271,8 @@ def check_places(r, say):
             say(f"R13 SkuPriceDetails has {key}")
         elif kind is not None and (not isinstance(value, kind) or isinstance(value, bool)):
             say(f"R13 {key} is {value!r}")
+        elif key == "GpuCount" and value == 1 and "x_MigProfile" in r["SkuPriceDetails"]:
+            say("R13 a MIG instance is not a GPU")
 
 
 def one_each(rows, key, values, rule, say):
@@ -253,7 +290,7 @@ def check_divided(rows, whole, say):
     parts = collections.defaultdict(list)
     for r in rows:
         if r.get("AllocatedMethodId"):
-            parts[r["AllocatedMethodId"], r["ResourceId"], r["ChargePeriodStart"], r.get("x_PriceVersion"), r["BillingCurrency"]].append(r)
+            parts[r["AllocatedMethodId"], r["SkuPriceId"], r["RegionId"], r["ChargePeriodStart"], r.get("x_PriceVersion"), r["BillingCurrency"]].append(r)
     for key, found in parts.items():
         origins = {D(r["x_OriginGpuHours"]) for r in found}
         ratio = sum(ratio_of(r["AllocatedMethodDetails"]) for r in found)
@@ -264,6 +301,25 @@ def check_divided(rows, whole, say):
             say(f"D6 {key}: the ratios add up to {ratio}")
         elif hours > (origin := origins.pop()) + D(len(found)).scaleb(-9) or (whole and abs(hours - origin) > D(len(found)).scaleb(-9)):
             say(f"D6 {key}: {hours} hours are not the {origin} that were divided")
+
+
+def check_amortised(rows, say):
+    """D5 of each commitment and month: what its use and what was left of it cost is what was paid for it, and its hours are those that were bought."""
+    bought, used = collections.Counter(), collections.Counter()
+    for r in rows:
+        if r["ChargeClass"] == "Correction":
+            continue
+        for id in ("CommitmentDiscountId", "CapacityReservationId"):
+            key = id, r[id], r["ChargeClass"], r["BillingCurrency"]
+            if r[id] and r["ChargeCategory"] == "Purchase":
+                bought[key] += D(r["BilledCost"])
+                bought[*key, "hours"] += D(r["CommitmentDiscountQuantity"] or 0)
+            elif r[id] and r["ChargeCategory"] == "Usage":
+                used[key] += D(r["EffectiveCost"])
+                used[*key, "hours"] += D(r["CommitmentDiscountQuantity"] or 0)
+    for key in sorted(set(bought) | set(used)):
+        if bought[key] != used[key]:
+            say(f"D5 {' '.join(key)}: {bought[key]} were bought, EffectiveCost of its use adds up to {used[key]}")
 
 
 def check_file(rows, payable, say):
@@ -281,11 +337,17 @@ def check_file(rows, payable, say):
         say(f"D1 invoices {sorted(set(billed) ^ set(payable))} are in one of the two only")
     one_each(rows, "InvoiceId", ("BillingAccountId", "BillingCurrency"), "D1", say)
     one_each(rows, "ServiceName", ("ServiceCategory", "ServiceSubcategory"), "D2", say)
-    one_each(rows, "SkuPriceId", ("SkuId", "SkuPriceDetails"), "D3", say)
+    one_each(rows, "SkuPriceId", ("SkuId",), "D3", say)
+    one_each([r for r in rows if r["ChargeClass"] == ""], "SkuPriceId", ("SkuPriceDetails",), "D3", say)
+    one_each([{**r, "at": f"{r['SkuPriceId']} in {r.get('x_PriceVersion')}"} for r in rows if r["SkuPriceId"]], "at", ("ListUnitPrice", "PricingUnit", "BillingCurrency"), "D3", say)
+    one_each(rows, "ResourceId", ("SubAccountId", "ResourceName", "ResourceType"), "D9", say)
+    one_each(rows, "CommitmentDiscountId", ("SubAccountId", "CapacityReservationId", "CommitmentDiscountCategory", "CommitmentDiscountType"), "D9", say)
+    one_each([r for r in rows if r["CommitmentDiscountUnit"]], "CommitmentDiscountId", ("CommitmentDiscountUnit",), "D9", say)
     bounds = sorted({(r["BillingPeriodStart"], r["BillingPeriodEnd"]) for r in rows})
     for (_, end), (start, _) in zip(bounds, bounds[1:]):
         if end != start:
             say(f"D4 a billing period ends at {end}, the next begins at {start}")
+    check_amortised(rows, say)
     for key in effective:
         if effective[key] != purchases[key]:
             say(f"D5 {key[0]}: EffectiveCost adds up to {effective[key]}, BilledCost to {purchases[key]} {key[1]}")
@@ -310,6 +372,7 @@ def check(text, payable=None, whole=True):
         check_format(r, say)
         if len(said) == before:
             check_values(r, say)
+            check_commitment(r, say)
             check_money(r, say)
             check_places(r, say)
         rows.append(r)
@@ -326,9 +389,9 @@ def check_again(before, after, periods, later=None):
     old, new = (list(csv.DictReader(io.StringIO(text, newline=""), strict=True)) for text in (before, after))
     if any(r["BillingPeriodStart"] in closed for r in old) and before != after:
         said.append("D7 the export of a closed period has changed")
-    past = {(r["x_LineId"], r["ChargePeriodStart"]): r for r in old}
+    past = {(r["x_LineId"], r["ChargePeriodStart"], r["ChargeCategory"]): r for r in old}
     for r in new:
-        same = past.get((r["x_LineId"], r["ChargePeriodStart"]))
+        same = past.get((r["x_LineId"], r["ChargePeriodStart"], r["ChargeCategory"]))
         for name in NAMES if same else ():
             if r.get(name) != same.get(name):
                 said.append(f"D8 {name} of {r['x_LineId']} was {same.get(name)!r} and is {r.get(name)!r}")

@@ -3,9 +3,9 @@
 
 #include "tests/support/rates.h"
 
+#include "aggregator/core/amortise.h"
 #include "aggregator/core/focus.h"
 #include "aggregator/core/focus_ascii.h"
-#include "aggregator/core/focus_costs.h"
 #include "tests/support/golden.h"
 
 #define EXPORT_MAX (1u << 20)
@@ -83,7 +83,7 @@ a_month_is_the_golden_file(void **state)
 
 	(void)state;
 	buf_init(&out, EXPORT_MAX);
-	focus_header(&out);
+	focus_header(FOCUS_1_2, &out);
 	if (!focus_rows(&focus, r, &out, &err) || !golden_check("focus.csv", buf_text(&out), out.len, &err))
 		fail_msg("%s", err.text);
 }
@@ -92,28 +92,55 @@ static void
 effective_costs_add_up_to_what_was_billed_and_a_purchase_has_none(void **state)
 {
 	owned(rated) struct rated *r = rate(&november);
-	owned(mem) int128 *effective = focus_effective(r);
-	const int128 *next = effective;
-	int128 acme = 0, billed = 0, covered = 0;
+	int128 acme = 0, billed = 0, covered = 0, purchase = 0, amortised = 0;
 
 	(void)state;
 	for (size_t i = 0; i < r->count; i++)
-		for (size_t d = 0; d < r->lines[i].day_count; d++, next++) {
+		for (size_t d = 0; d < r->lines[i].day_count; d++) {
 			const struct rated_line *l = &r->lines[i];
+			int128 effective = rated_effective(l, &l->days[d]);
 
-			if (l->kind == CHARGE_COMMITMENT)
-				assert_true(*next == 0);
+			if (l->kind == CHARGE_COMMITMENT) {
+				assert_true(effective == 0);
+				purchase += l->days[d].billed;
+			}
 			if (l->kind == CHARGE_COVERED && d == 0)
-				covered += *next;
+				covered += effective;
 			if (strcmp(l->tenant, "globex") == 0)
-				assert_true(*next == l->days[d].billed);
+				assert_true(effective == l->days[d].billed);
 			else {
-				acme += *next;
+				acme += effective;
 				billed += l->days[d].billed;
+				amortised += l->days[d].amortised;
 			}
 		}
 	assert_true(acme == billed);
 	assert_true(covered == 200); /* one hour of four at 2.00 */
+	assert_true(amortised == purchase);
+}
+
+static void
+cents_of_a_day_without_hours_go_to_the_hours_of_the_month(void **state)
+{
+	/* Of the first day only the commitment is there, of the second only a part of it. */
+	struct rated_day bought = {.day = 0, .billed = 500, .ngh = 7}, used = {.day = 1, .ngh = 3},
+			 lost = {.day = 1, .ngh = 2};
+	struct rated_line lines[] = {
+		{.kind = CHARGE_COMMITMENT, .days = &bought, .day_count = 1},
+		{.kind = CHARGE_COVERED, .days = &used, .day_count = 1},
+		{.kind = CHARGE_UNDELIVERED, .days = &lost, .day_count = 1},
+	};
+	struct rated r = {.lines = lines, .count = ARRAY_LEN(lines)};
+
+	(void)state;
+	for (size_t i = 0; i < r.count; i++)
+		lines[i].tenant = lines[i].workspace = lines[i].cluster = lines[i].gpu_model = lines[i].price_version =
+			lines[i].currency = "x";
+	rated_amortise(&r);
+	assert_true(bought.amortised == 0 && used.amortised == 300 && lost.amortised == 200);
+	r.count = 1;
+	rated_amortise(&r);
+	assert_true(rated_effective(&lines[0], &bought) == 500); /* nothing became of it */
 }
 
 static void
@@ -167,6 +194,7 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(texts_are_ascii_and_json_loses_nothing),
 		cmocka_unit_test(a_month_is_the_golden_file),
+		cmocka_unit_test(cents_of_a_day_without_hours_go_to_the_hours_of_the_month),
 		cmocka_unit_test(effective_costs_add_up_to_what_was_billed_and_a_purchase_has_none),
 		cmocka_unit_test(periods_are_open_until_they_are_closed),
 	};
