@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#define DECIMAL_MAX_DIGITS 30
+#define DECIMAL_MAX_DIGITS 38 /* whatever they are, they fit 128 bits */
 #define DECIMAL_MAX_SCALE 38
 
 int128
@@ -105,6 +105,69 @@ decimal_format(int128 value, int scale, int min_decimals, char out[DECIMAL_TEXT_
 	if (value < 0)
 		*--at = '-';
 	return memmove(out, at, (size_t)(out + DECIMAL_TEXT_SIZE - at));
+}
+
+/* Schoolbook multiplication of 32-bit digits, the least first; then division by 10^9 until nothing is left. */
+#define HALF_DIGITS 4
+#define PRODUCT_DIGITS (2 * HALF_DIGITS)
+_Static_assert(HALF_DIGITS * 32 == 128, "a decimal has 128 bits");
+
+static void
+multiply(uint128 a, uint128 b, uint32_t out[PRODUCT_DIGITS])
+{
+	memset(out, 0, PRODUCT_DIGITS * sizeof(*out));
+	for (int i = 0; i < HALF_DIGITS; i++) {
+		uint64_t carry = 0;
+
+		for (int j = 0; j < HALF_DIGITS; j++) {
+			carry += (uint64_t)(uint32_t)(a >> (32 * i)) * (uint32_t)(b >> (32 * j)) + out[i + j];
+			out[i + j] = (uint32_t)carry;
+			carry >>= 32;
+		}
+		out[i + HALF_DIGITS] = (uint32_t)carry;
+	}
+}
+
+#define DIVISOR 1000000000u
+#define DIVISOR_DIGITS 9
+
+const char *
+decimal_format_product(int128 a, int128 b, int scale, int min_decimals, char out[DECIMAL_PRODUCT_SIZE])
+{
+	const uint128 x = a < 0 ? 0 - (uint128)a : (uint128)a, y = b < 0 ? 0 - (uint128)b : (uint128)b;
+	char digits[DECIMAL_PRODUCT_SIZE];
+	char *at = digits + sizeof(digits), *end = at, *to = out;
+	uint32_t left[PRODUCT_DIGITS];
+	bool more = true;
+
+	ASSERT(scale >= 0 && scale <= DECIMAL_MAX_SCALE && min_decimals >= 0);
+	multiply(x, y, left);
+	while (more || end - at <= scale) {
+		uint64_t rest = 0;
+
+		more = false;
+		for (int i = PRODUCT_DIGITS - 1; i >= 0; i--) {
+			rest = rest << 32 | left[i];
+			left[i] = (uint32_t)(rest / DIVISOR);
+			rest %= DIVISOR;
+			more |= left[i] != 0;
+		}
+		for (int i = 0; i < DIVISOR_DIGITS; i++, rest /= 10)
+			*--at = (char)('0' + rest % 10);
+	}
+	while (end - at > scale + 1 && *at == '0')
+		at++;
+	for (int cut = scale - min_decimals; cut > 0 && end[-1] == '0'; cut--)
+		end--;
+	if ((a < 0) != (b < 0) && x != 0 && y != 0)
+		*to++ = '-';
+	for (const char *point = digits + sizeof(digits) - scale; at < end; at++) {
+		if (at == point)
+			*to++ = '.';
+		*to++ = *at;
+	}
+	*to = '\0';
+	return out;
 }
 
 int128

@@ -13,12 +13,16 @@
 #define DECIMAL_TEXT_SIZE 64
 
 /* "-12.50" with scale 9 gives -12500000000. More decimals than the scale holds are refused, not rounded;
- * so are exponents, signs other than '-', spaces, a point without digits on both sides, and more than 30 digits. */
+ * so are exponents, signs other than '-', spaces, a point without digits on both sides, and more than 38 digits. */
 MUST_CHECK bool decimal_parse(const char *text, int scale, int128 *ret_value, struct err *err);
 
 /* At least min_decimals and at most scale decimals, no trailing zeros between: (1500000000, 9, 2) is "1.50".
  * A min_decimals above the scale counts as the scale. */
 const char *decimal_format(int128 value, int scale, int min_decimals, char out[DECIMAL_TEXT_SIZE]);
+
+/* a x b exactly, though the product may need 256 bits; scale and min_decimals are those of the product. */
+#define DECIMAL_PRODUCT_SIZE 96
+const char *decimal_format_product(int128 a, int128 b, int scale, int min_decimals, char out[DECIMAL_PRODUCT_SIZE]);
 
 int128 pow10_i128(int exponent); /* 0 .. 38 */
 /* num / den to the nearest integer, ties to even; den > 0. */

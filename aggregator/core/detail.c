@@ -68,7 +68,7 @@ detail_day(const struct rated_line *l, const struct rated_day *d, const struct d
 #define DIVIDE(field, by)                                     \
 	divide(d->field, workloads, n, (by), weights, parts); \
 	for (size_t i = 0; i < n; i++)                        \
-	rows[i].field = (__typeof__(rows[i].field))parts[i]
+	rows[i].field = parts[i]
 	DIVIDE(used_ngh, BY_USED);
 	DIVIDE(idle_ngh, BY_IDLE);
 	DIVIDE(unmeasured_ngh, BY_UNMEASURED);
@@ -81,8 +81,8 @@ detail_day(const struct rated_line *l, const struct rated_day *d, const struct d
 		rows[i].ngh = rows[i].used_ngh + rows[i].idle_ngh + rows[i].unmeasured_ngh;
 		if (d->quantity == d->ngh && l->kind != CHARGE_ENERGY)
 			rows[i].quantity = rows[i].ngh;
-		rows[i].list_cost = (int128)rows[i].quantity * l->unit_price;
-		weights[i] = rows[i].quantity < 0 ? -(int128)rows[i].quantity : rows[i].quantity;
+		rows[i].list_cost = rows[i].quantity * l->unit_price;
+		weights[i] = rows[i].quantity < 0 ? -rows[i].quantity : rows[i].quantity;
 	}
 	if (!split_largest_remainder(d->billed, weights, n, parts))
 		divide(d->billed, workloads, n, priced_by, weights, parts);

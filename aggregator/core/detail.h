@@ -25,7 +25,7 @@ struct detail_workload {
 struct detail_row {
 	const struct detail_workload *workload; /* NULL: nobody's */
 	int32_t day;
-	int64_t ngh, used_ngh, idle_ngh, unmeasured_ngh, quantity;
+	int128 ngh, used_ngh, idle_ngh, unmeasured_ngh, quantity;
 	int128 list_cost; /* scale COST_SCALE */
 	int128 billed;    /* scale of the currency */
 	int128 energy_mj;

@@ -62,17 +62,25 @@ read_owner(struct event *e, const json_t *data, const struct event_rules *r)
 /* ---- rule 6 ---- */
 
 static bool
-refuse_amount(struct event *e, const char *name, int scale)
+refuse_amount(struct event *e, const char *name, const json_t *value, int scale)
 {
-	char field[48];
+	char field[48], shown[64] = "of another kind";
 
 	snprintf(field, sizeof(field), DATA "%s", name);
+	if (value == NULL)
+		snprintf(shown, sizeof(shown), "missing");
+	else if (json_is_string(value))
+		snprintf(shown, sizeof(shown), "\"%.40s\"", json_string_value(value));
+	else if (json_is_integer(value))
+		snprintf(shown, sizeof(shown), "%" JSON_INTEGER_FORMAT, json_integer_value(value));
+	else if (json_is_real(value))
+		snprintf(shown, sizeof(shown), "a number with decimals");
 	return event_refuse(
 		e, EVENT_REFUSED, ERR_INVALID, field,
-		scale == 0 ? "%s must be a whole number from 0, below 10^%d"
-			   : "%s must be a whole number, or a decimal in quotes with at most nine places, from 0, "
-			     "below 10^%d",
-		field, EVENT_AMOUNT_LIMIT_DIGITS);
+		scale == 0 ? "%s is %s: it must be a whole number from 0, below 10^%d"
+			   : "%s is %s: it must be a whole number, or a decimal in quotes with at most nine "
+			     "places, from 0, below 10^%d",
+		field, shown, EVENT_AMOUNT_LIMIT_DIGITS);
 }
 
 /* A number with decimals is not taken: what arrives as one has been a float on its way. */
@@ -87,9 +95,9 @@ read_amount(struct event *e, const json_t *data, const char *name, int scale, in
 	if (json_is_integer(j))
 		v = (int128)json_integer_value(j) * pow10_i128(scale);
 	else if (!json_is_string(j) || !decimal_parse(json_string_value(j), scale, &v, NULL))
-		return refuse_amount(e, name, scale);
+		return refuse_amount(e, name, j, scale);
 	if (v < 0 || v >= pow10_i128(EVENT_AMOUNT_LIMIT_DIGITS + scale))
-		return refuse_amount(e, name, scale);
+		return refuse_amount(e, name, j, scale);
 	*ret = v;
 	return true;
 }
@@ -131,7 +139,7 @@ event_data_read(struct event *e, const json_t *data, const struct event_rules *r
 	} else if (!read_amount(e, data, form->amount, QUANTITY_SCALE, &e->amount)) {
 		return false;
 	} else if (e->amount == EVENT_NONE) {
-		return refuse_amount(e, form->amount, QUANTITY_SCALE);
+		return refuse_amount(e, form->amount, NULL, QUANTITY_SCALE);
 	}
 	return event_text(e, data, DATA, "sku", EVENT_SKU_MAX, false, &e->sku);
 }

@@ -247,20 +247,13 @@ decimal(struct buf *out, int128 value, int scale)
 		buf_str(out, ".0");
 }
 
-/* The exact product. Zeros at the end are no digits: without them the product of any price and quantity that a line holds fits. */
+/* The exact product. */
 static bool
 product(struct buf *out, int128 price, int price_scale, int128 quantity)
 {
-	int quantity_scale = QUANTITY_SCALE;
-	int128 cost;
+	char text[DECIMAL_PRODUCT_SIZE];
 
-	for (; price_scale > 0 && price % 10 == 0; price_scale--)
-		price /= 10;
-	for (; quantity_scale > 0 && quantity % 10 == 0; quantity_scale--)
-		quantity /= 10;
-	if (__builtin_mul_overflow(price, quantity, &cost))
-		return false;
-	decimal(out, cost, price_scale + quantity_scale);
+	buf_str(out, decimal_format_product(price, quantity, price_scale + QUANTITY_SCALE, 1, text));
 	return true;
 }
 

@@ -11,9 +11,8 @@
 #include "common/time.h"
 #include "common/units.h"
 
-/* Far above any bill, and far enough below 2^127 that rounding up cannot leave it. */
 #define RATIO_ONE 1000000000 /* ratios are in 10^-9 */
-#define COST_MAX ((int128)1000000000000000000 * 1000000000000000000)
+#define COST_MAX pow10_i128(RATING_COST_DIGITS + COST_SCALE)
 
 /* ---- rows ---- */
 
@@ -221,7 +220,7 @@ add_cell(struct rated_day *d, const struct cell *c)
 	d->day = c->row->day->day;
 	if (c->origin_unit_ns > 0) {
 		d->origin_ngh =
-			(int64_t)div_round_half_even(c->origin_unit_ns, UNITS_PER_GPU * (NS_PER_HOUR / NS_PER_S));
+			div_round_half_even(c->origin_unit_ns, UNITS_PER_GPU * (NS_PER_HOUR / NS_PER_S));
 		d->origin_ratio = (int64_t)div_round_half_even(c->origin_share, c->origin_unit_ns);
 	}
 	if (!ADD(d->ngh, c->ngh) || !ADD(d->quantity, rating_quantity(c)))
@@ -233,16 +232,21 @@ add_cell(struct rated_day *d, const struct cell *c)
 	return kind == CHARGE_LENT || kind == CHARGE_ENERGY || ADD(d->energy_mj, c->energy_mj);
 }
 
-/* Rule 5, and what is taken off. */
+static bool
+within(int128 cost)
+{
+	return cost <= COST_MAX && cost >= -COST_MAX;
+}
+
+/* Rule 5, and what is taken off. false: rule 13. */
 static bool
 cost_day(const struct rating_price *p, struct rated_day *d)
 {
 	int128 own, rest;
 
-	if (__builtin_mul_overflow((int128)d->quantity, p->unit_price, &d->list_cost) || d->list_cost > COST_MAX ||
-	    d->list_cost < -COST_MAX)
+	if (__builtin_mul_overflow(d->quantity, p->unit_price, &d->list_cost) || !within(d->list_cost))
 		return false;
-	own = (int128)d->quantity * p->discount_price; /* at most as much as the list cost */
+	own = d->quantity * p->discount_price; /* at most as much as the list cost */
 	/* the rest in parts, because its product with a ratio would leave 128 bits; the first is even, so that half to even is of the whole */
 	rest = d->list_cost - own;
 	d->discount = own + rest / (2 * RATIO_ONE) * 2 * p->discount_ratio +
@@ -255,8 +259,25 @@ add_day(struct rated_line *l, const struct rated_day *d)
 {
 	return ADD(l->ngh, d->ngh) && ADD(l->quantity, d->quantity) && ADD(l->used_ngh, d->used_ngh) &&
 	       ADD(l->idle_ngh, d->idle_ngh) && ADD(l->unmeasured_ngh, d->unmeasured_ngh) &&
-	       ADD(l->energy_mj, d->energy_mj) && ADD(l->list_cost, d->list_cost) && ADD(l->discount, d->discount) &&
-	       l->list_cost <= COST_MAX && l->list_cost >= -COST_MAX;
+	       ADD(l->energy_mj, d->energy_mj);
+}
+
+/* Rule 13. */
+static void
+leave_unrated(struct rated_line *l)
+{
+	char *named = mem_printf("%s (not rated: the cost is beyond 10^%d %s)", l->description, RATING_COST_DIGITS,
+	                         l->currency);
+
+	mem_free(l->description);
+	l->description = named;
+	l->unrated = true;
+	l->priced = false;
+	l->unit_price = l->discount_price = 0;
+	l->discount_ratio = 0;
+	l->list_cost = l->discount = 0;
+	for (size_t i = 0; i < l->day_count; i++)
+		l->days[i].list_cost = l->days[i].discount = 0;
 }
 
 /* The cells of a line are sorted by day; those of several reservations may be of one. */
@@ -265,6 +286,7 @@ fill_days(const struct cell *cells, size_t n, struct rated_line *l, struct err *
 {
 	const struct row *r = cells->row;
 	const struct rating_price *price = &r->kind->price;
+	bool fits = true;
 
 	l->days = mem_array(n, sizeof(*l->days));
 	for (size_t i = 0; i < n; i++) {
@@ -273,10 +295,14 @@ fill_days(const struct cell *cells, size_t n, struct rated_line *l, struct err *
 		if (!add_cell(&l->days[l->day_count - 1], &cells[i]))
 			return rating_too_much(r, err);
 	}
-	for (size_t i = 0; i < l->day_count; i++)
-		if (!cost_day(price, &l->days[i]) || !add_day(l, &l->days[i]))
-			return err_set(err, ERR_INVALID, "%s/%s: the cost of %s is beyond what a line holds", l->tenant,
-			               l->workspace, l->sku);
+	for (size_t i = 0; i < l->day_count; i++) {
+		if (!add_day(l, &l->days[i]))
+			return rating_too_much(r, err);
+		fits = fits && cost_day(price, &l->days[i]) && ADD(l->list_cost, l->days[i].list_cost) &&
+		       ADD(l->discount, l->days[i].discount);
+	}
+	if (!fits || !within(l->list_cost))
+		leave_unrated(l);
 	if (l->kind == CHARGE_USAGE || l->kind == CHARGE_COVERED)
 		l->allocated_ngh = l->ngh;
 	return true;
@@ -413,29 +439,63 @@ round_days(struct rated_line *l, int128 minor_unit)
 		l->days[i].billed = billed[i];
 }
 
+static int128
+size_of(const struct rated_line *l)
+{
+	return l->list_cost < 0 ? -l->list_cost : l->list_cost;
+}
+
+static int
+compare_sizes(const void *a, const void *b)
+{
+	const struct rated_line *x = *(struct rated_line *const *)a, *y = *(struct rated_line *const *)b;
+	int order = ORDER(size_of(x), size_of(y));
+
+	return order ? order : strcmp(x->line_id, y->line_id);
+}
+
+/* Rule 13: as many of an invoice's lines as its total can hold, the smaller ones first. */
+static void
+fit_invoice(struct rated_line *const *lines, size_t n)
+{
+	owned(mem) struct rated_line **by_size = NULL;
+	int128 sum = 0;
+	size_t i;
+
+	for (i = 0; i < n && sum <= COST_MAX; i++)
+		sum += size_of(lines[i]);
+	if (sum <= COST_MAX)
+		return;
+	by_size = mem_array(n, sizeof(*by_size));
+	memcpy(by_size, lines, n * sizeof(*by_size));
+	qsort(by_size, n, sizeof(*by_size), compare_sizes);
+	for (i = 0, sum = 0; i < n && sum + size_of(by_size[i]) <= COST_MAX; i++)
+		sum += size_of(by_size[i]);
+	for (; i < n; i++)
+		leave_unrated(by_size[i]);
+}
+
 /* Lines of one tenant in one currency, by line_id. */
-static bool
-round_invoice(struct rated_line *const *lines, size_t n, struct err *err)
+static void
+round_invoice(struct rated_line *const *lines, size_t n)
 {
 	owned(mem) int128 *net = mem_array(n, sizeof(*net));
 	owned(mem) int128 *billed = mem_array(n, sizeof(*billed));
 	int128 minor_unit = pow10_i128(COST_SCALE - lines[0]->currency_scale), total;
 
+	fit_invoice(lines, n);
 	for (size_t i = 0; i < n; i++)
 		net[i] = lines[i]->list_cost - lines[i]->discount;
-	if (!round_together(net, n, minor_unit, billed, &total))
-		return err_set(err, ERR_INVALID, "%s: the total cost of the month is beyond what an invoice holds",
-		               lines[0]->tenant);
+	ASSERT(round_together(net, n, minor_unit, billed, &total));
 	for (size_t i = 0; i < n; i++) {
 		lines[i]->billed = billed[i];
 		lines[i]->rounding = billed[i] * minor_unit - net[i];
 		round_days(lines[i], minor_unit);
 	}
-	return true;
 }
 
-static bool
-round_invoices(struct rated *r, struct err *err)
+static void
+round_invoices(struct rated *r)
 {
 	owned(mem) struct rated_line **lines = mem_array(r->count, sizeof(*lines));
 
@@ -447,10 +507,8 @@ round_invoices(struct rated *r, struct err *err)
 		                  strcmp(lines[end]->currency, lines[i]->currency) == 0;
 		     end++)
 			;
-		if (!round_invoice(lines + i, end - i, err))
-			return false;
+		round_invoice(lines + i, end - i);
 	}
-	return true;
 }
 
 bool
@@ -467,8 +525,7 @@ rating_run(const struct rating_input *in, struct rated **ret, struct err *err)
 	    !make_lines(in, rows, row_count, r, err))
 		return false;
 	qsort(r->lines, r->count, sizeof(*r->lines), compare_lines);
-	if (!round_invoices(r, err))
-		return false;
+	round_invoices(r);
 	rated_amortise(r);
 	*ret = take(r);
 	return true;

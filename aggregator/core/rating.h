@@ -28,7 +28,11 @@
  * 11. what nobody held of shared nodes and is spread over tenants costs the dedicated price
  * 12. a one-off charge is one line of quantity 1 whose price is its own; a credit has the quantity -1. No book and no
  *     discount reaches it
+ * 13. a line whose cost is beyond 10^18 of its currency cannot be rated, nor can the largest lines of an invoice whose list
+ *     costs add up to more: it keeps its quantity and its id, has no price, costs 0 and says so. No other line changes by it
  *
+ * Quantities, hours and costs have 128 bits: an event says less than 10^15, so that 10^14 of them fit a line, and 10^18 of a
+ * currency at 18 decimals leaves room for the sums of 170 such invoices.
  * The order of the input and the number of rows in which a day arrives change nothing. */
 #ifndef TOLLGATE_CORE_RATING_H
 #define TOLLGATE_CORE_RATING_H
@@ -137,14 +141,17 @@ struct rating_input {
 /* One day of a line: the line's numbers are the sums of its days'. */
 struct rated_day {
 	int32_t day;
-	int64_t ngh, used_ngh, idle_ngh, unmeasured_ngh, quantity;
+	int128 ngh, used_ngh, idle_ngh, unmeasured_ngh, quantity;
 	int128 list_cost, discount; /* scale COST_SCALE */
 	int128 billed;              /* the line's cents, apportioned by largest remainder */
 	int128 amortised;           /* of a reservation: its part of the commitment's cents (amortise.h); else 0 */
 	int128 energy_mj;
 	/* Of a part of what nobody held, as in usage_day; the whole in nano-GPU-hours. */
-	int64_t origin_ngh, origin_ratio;
+	int128 origin_ngh;
+	int64_t origin_ratio;
 };
+
+#define RATING_COST_DIGITS 18 /* rule 13 */
 
 struct rated_line {
 	/* Half a SHA-256 over the key of rule 1: the same line has the same id in every computation. */
@@ -159,9 +166,10 @@ struct rated_line {
 	const char *price_version; /* "" without a price */
 	const char *currency;
 	bool priced;
-	int64_t allocated_ngh, used_ngh, idle_ngh, unmeasured_ngh; /* nano-GPU-hours; of usage and covered, else 0 */
-	int64_t ngh; /* GPU-hours of any kind of GPU line, not negative: those that the commitment's parts add up to */
-	int64_t quantity;                     /* scale QUANTITY_SCALE; of credits negative */
+	bool unrated; /* 13 */
+	int128 allocated_ngh, used_ngh, idle_ngh, unmeasured_ngh; /* nano-GPU-hours; of usage and covered, else 0 */
+	int128 ngh; /* GPU-hours of any kind of GPU line, not negative: those that the commitment's parts add up to */
+	int128 quantity;                      /* scale QUANTITY_SCALE; of credits negative */
 	int128 unit_price;                    /* scale PRICE_SCALE */
 	int128 discount_price;                /* of it: what the tenant's own price saves */
 	int64_t discount_ratio;               /* of what is left, in 10^-9 */
@@ -183,8 +191,7 @@ struct rated {
 	size_t count;
 };
 
-/* ERR_INVALID names the row that cannot be rated: a negative amount, a size outside 1..5040, a sum beyond the
- * number's range. */
+/* ERR_INVALID names a row that no ledger has: a negative amount, a size outside 1..5040, a sum beyond 128 bits. */
 MUST_CHECK bool rating_run(const struct rating_input *in, struct rated **ret, struct err *err);
 void rated_free(struct rated *r);
 DEFINE_OWNED(rated, struct rated)

@@ -59,9 +59,9 @@ add_day(struct refund_charges *c, const struct rated_line *l, const struct rated
 	part = div_round_half_even(part, p->all);
 	s = sum_of(c, p->refund, l);
 	s->charged += d->billed * part;
-	s->gpu += (int128)d->ngh * part;
+	s->gpu += d->ngh * part;
 	if (l->kind == CHARGE_COVERED)
-		s->reserved += (int128)d->ngh * part;
+		s->reserved += d->ngh * part;
 	return true;
 }
 
@@ -92,8 +92,8 @@ refund_charge_at(const struct refund_charges *c, size_t refund, size_t index, st
 			continue;
 		*ret = (struct refund_charge){.scale = s->scale,
 		                              .charged = div_round_half_even(s->charged, PART_ONE),
-		                              .gpu_ngh = (int64_t)div_round_half_even(s->gpu, PART_ONE),
-		                              .reserved_ngh = (int64_t)div_round_half_even(s->reserved, PART_ONE)};
+		                              .gpu_ngh = div_round_half_even(s->gpu, PART_ONE),
+		                              .reserved_ngh = div_round_half_even(s->reserved, PART_ONE)};
 		memcpy(ret->currency, s->currency, sizeof(ret->currency));
 		return true;
 	}

@@ -23,7 +23,7 @@ struct refund_charge {
 	char currency[8]; /* "": nothing was charged or covered */
 	int scale;
 	int128 charged;                /* cents */
-	int64_t gpu_ngh, reserved_ngh; /* reserved: of it, covered by a reservation */
+	int128 gpu_ngh, reserved_ngh; /* reserved: of it, covered by a reservation */
 };
 struct refund_charges { /* in_place(refund_charges) struct refund_charges c = {0}; */
 	struct refund_sum *at;

@@ -21,14 +21,14 @@ cell_decimal(struct buf *b, int128 value, int scale, int min_decimals)
 }
 
 static void
-cell_hours(struct buf *b, int64_t nano_hours)
+cell_hours(struct buf *b, int128 nano_hours)
 {
 	cell_decimal(b, nano_hours, QUANTITY_SCALE, QUANTITY_SCALE);
 }
 
 /* Lines that are not of GPUs leave the columns of GPUs empty. */
 static void
-cell_gpu_hours(struct buf *b, const struct rated_line *l, int64_t nano_hours)
+cell_gpu_hours(struct buf *b, const struct rated_line *l, int128 nano_hours)
 {
 	if (l->kind != CHARGE_METER && l->kind != CHARGE_ENERGY && l->kind != CHARGE_ADJUSTMENT)
 		cell_hours(b, nano_hours);
@@ -108,7 +108,7 @@ cell_unknown_gpu_hours(const struct rating_input *in, const struct rated_line *l
 static void
 cell_measured_ratio(const struct rating_input *in, const struct rated_line *l, struct buf *out)
 {
-	int128 measured = (int128)l->used_ngh + l->idle_ngh;
+	int128 measured = l->used_ngh + l->idle_ngh;
 
 	(void)in;
 	if (l->allocated_ngh > 0)

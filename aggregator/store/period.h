@@ -11,7 +11,8 @@
 enum period_check {
 	CHECK_NOT_OVER,      /* final: hours until the month ends */
 	CHECK_EARLIER_OPEN,  /* final: months before it that are not closed */
-	CHECK_MISSING_PRICE, /* final: lines without a price */
+	CHECK_MISSING_PRICE, /* lines without a price */
+	CHECK_UNRATED,       /* lines that cannot be rated: rule 13 of core/rating.h */
 	CHECK_CONSERVATION,  /* final: unit-nanoseconds that the states do not add up to */
 	CHECK_GRACE,         /* hours until the time for what is late has passed */
 	CHECK_SILENT_NODES,  /* nodes in service that have not accounted for the whole month */
@@ -30,6 +31,7 @@ struct period_thresholds {
 
 struct period_checks {
 	char status[8]; /* open, grace, closed */
+	char unrated[256]; /* names the first line that cannot be rated; "": there is none */
 	struct {
 		int128 number, threshold;
 	} at[PERIOD_CHECKS];

@@ -4,6 +4,7 @@
 
 #include "aggregator/store/db.h"
 #include "aggregator/store/period.h"
+#include "common/json.h"
 
 static const struct {
 	const char *name, *meaning;
@@ -12,6 +13,7 @@ static const struct {
 	[CHECK_NOT_OVER] = {"not-over", "hours until the month ends", true},
 	[CHECK_EARLIER_OPEN] = {"earlier-open", "months before it that are not closed", true},
 	[CHECK_MISSING_PRICE] = {"missing-prices", "lines without a price: they cost nothing", false},
+	[CHECK_UNRATED] = {"unrated", "lines whose cost is beyond what a bill holds: they cost nothing", false},
 	[CHECK_CONSERVATION] = {"conservation", "unit-nanoseconds that the states of GPUs do not add up to", true},
 	[CHECK_GRACE] = {"grace", "hours until the time for what is late has passed", false},
 	[CHECK_SILENT_NODES] = {"silent-nodes", "nodes in service that have not accounted for the whole month", false},
@@ -42,20 +44,28 @@ period_check_stands(const struct period_checks *c, enum period_check which)
 	return c->at[which].number > c->at[which].threshold;
 }
 
+static void
+add_check(const struct period_checks *c, enum period_check i, struct buf *out)
+{
+	char number[DECIMAL_TEXT_SIZE], threshold[DECIMAL_TEXT_SIZE];
+	bool named = i == CHECK_UNRATED && c->unrated[0] != '\0';
+	owned(mem) char *meaning =
+		mem_printf("%s%s%s", kinds[i].meaning, named ? "; the first is " : "", named ? c->unrated : "");
+
+	buf_printf(out, "%s{\"check\":\"%s\",\"number\":%s,\"threshold\":%s,\"ok\":%s,\"final\":%s,\"meaning\":",
+	           i > 0 ? "," : "", kinds[i].name, decimal_format(c->at[i].number, 0, 0, number),
+	           decimal_format(c->at[i].threshold, 0, 0, threshold), period_check_stands(c, i) ? "false" : "true",
+	           kinds[i].final ? "true" : "false");
+	json_write_string(meaning, out);
+	buf_char(out, '}');
+}
+
 void
 period_checks_array(const struct period_checks *c, struct buf *out)
 {
-	char number[DECIMAL_TEXT_SIZE], threshold[DECIMAL_TEXT_SIZE];
-
 	buf_char(out, '[');
 	for (enum period_check i = 0; i < PERIOD_CHECKS; i++)
-		buf_printf(
-			out,
-			"%s{\"check\":\"%s\",\"number\":%s,\"threshold\":%s,\"ok\":%s,\"final\":%s,\"meaning\":\"%s\"}",
-			i > 0 ? "," : "", kinds[i].name, decimal_format(c->at[i].number, 0, 0, number),
-			decimal_format(c->at[i].threshold, 0, 0, threshold),
-			period_check_stands(c, i) ? "false" : "true", kinds[i].final ? "true" : "false",
-			kinds[i].meaning);
+		add_check(c, i, out);
 	buf_char(out, ']');
 }
 
@@ -129,8 +139,14 @@ count_unpriced(void *arg, const struct rating_input *in, struct err *err)
 
 	if (!rating_run(in, &r, err))
 		return db_damaged(err);
-	for (size_t i = 0; i < r->count; i++)
-		c->at[CHECK_MISSING_PRICE].number += !r->lines[i].priced;
+	for (size_t i = 0; i < r->count; i++) {
+		const struct rated_line *l = &r->lines[i];
+
+		c->at[l->unrated ? CHECK_UNRATED : CHECK_MISSING_PRICE].number += !l->priced;
+		if (l->unrated && c->unrated[0] == '\0')
+			snprintf(c->unrated, sizeof(c->unrated), "line %s of tenant %.100s, %.100s", l->line_id,
+			         l->tenant, l->sku);
+	}
 	return true;
 }
 

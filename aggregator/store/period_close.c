@@ -55,6 +55,8 @@ allowed(const struct period_checks *c, const struct period_close *rq, struct err
 		buf_printf(&found, "%s%s is %s (at most %s)", found.len > 0 ? ", " : "", period_check_name(i),
 		           decimal_format(c->at[i].number, 0, 0, number),
 		           decimal_format(c->at[i].threshold, 0, 0, threshold));
+		if (i == CHECK_UNRATED)
+			buf_printf(&found, ": %s", c->unrated);
 	}
 	if (final)
 		return err_set(err, ERR_CONFLICT, "period %s cannot be closed: %s", rq->month, buf_text(&found));
@@ -187,8 +189,9 @@ close_tenant(void *arg, const struct rating_input *in, struct err *err)
 	for (size_t i = 0; i < rated->count; i++)
 		if (!rated->lines[i].priced && c->rq->reason[0] == '\0')
 			return err_set(err, ERR_CONFLICT,
-			               "period %s can be closed with a reason only: line %s of tenant %s has no price",
-			               in->period, rated->lines[i].line_id, tenant);
+			               "period %s can be closed with a reason only: line %s of tenant %s %s",
+			               in->period, rated->lines[i].line_id, tenant,
+			               rated->lines[i].unrated ? "cannot be rated" : "has no price");
 	return write_tenant(c, &mine, tenant, rated, err);
 }
 

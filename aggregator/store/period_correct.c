@@ -40,18 +40,14 @@ billed_lines_fini(struct billed_lines *b)
 static bool
 read_amounts(const PGresult *r, int row, struct rated_line *l, struct err *err)
 {
-	int64_t *const hours[] = {&l->allocated_ngh,  &l->used_ngh, &l->idle_ngh,
+	int128 *const hours[] = {&l->allocated_ngh,  &l->used_ngh, &l->idle_ngh,
 	                          &l->unmeasured_ngh, &l->ngh,      &l->quantity};
 	int128 *const costs[] = {&l->list_cost, &l->discount, &l->rounding};
 	int col = 18;
 
-	for (size_t i = 0; i < ARRAY_LEN(hours); i++) {
-		int128 v;
-
-		if (!res_i128(r, row, col++, QUANTITY_SCALE, &v, err))
+	for (size_t i = 0; i < ARRAY_LEN(hours); i++)
+		if (!res_i128(r, row, col++, QUANTITY_SCALE, hours[i], err))
 			return false;
-		*hours[i] = (int64_t)v;
-	}
 	for (size_t i = 0; i < ARRAY_LEN(costs); i++)
 		if (!res_i128(r, row, col++, COST_SCALE, costs[i], err))
 			return false;

@@ -234,13 +234,12 @@ load_corrections(struct db *db, const char *month, const char *tenant, struct co
 			&l.gpu_model,     &l.mig_profile, &l.sharing_mode, &l.klass,    &l.unit,
 			&l.price_version, &l.currency,    &l.counterparty, NULL,        &l.period_start,
 			&l.period_end};
-		int64_t *const hours[] = {&l.allocated_ngh,  &l.used_ngh, &l.idle_ngh,
+		int128 *const hours[] = {&l.allocated_ngh,  &l.used_ngh, &l.idle_ngh,
 		                          &l.unmeasured_ngh, &l.ngh,      &l.quantity};
 		int128 *const amounts[] = {&l.unit_price, &l.list_cost, &l.discount,      &l.rounding,
 		                           &l.billed,     &l.energy_mj, &l.discount_price};
 		const int scales[] = {PRICE_SCALE,      COST_SCALE, COST_SCALE, COST_SCALE,
 		                      l.currency_scale, 0,          PRICE_SCALE};
-		int128 v;
 		bool ok = true;
 
 		memcpy(l.line_id, res_text(r, row, 0), strnlen(res_text(r, row, 0), sizeof(l.line_id) - 1));
@@ -251,10 +250,8 @@ load_corrections(struct db *db, const char *month, const char *tenant, struct co
 		l.sku = mem_strdup(res_text(r, row, 9));
 		l.description = mem_strdup(res_text(r, row, 18));
 		l.invoice_id = mem_strdup(res_text(r, row, 22));
-		for (size_t i = 0; ok && i < ARRAY_LEN(hours); i++) {
-			ok = res_i128(r, row, 23 + (int)i, QUANTITY_SCALE, &v, err);
-			*hours[i] = ok ? (int64_t)v : 0;
-		}
+		for (size_t i = 0; ok && i < ARRAY_LEN(hours); i++)
+			ok = res_i128(r, row, 23 + (int)i, QUANTITY_SCALE, hours[i], err);
 		for (size_t i = 0; ok && i < ARRAY_LEN(amounts); i++)
 			ok = res_i128(r, row, 29 + (int)i, scales[i], amounts[i], err);
 		l.discount_ratio = res_i64(r, row, 36);

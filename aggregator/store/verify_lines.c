@@ -346,6 +346,14 @@ static const char line_sums[] =
 
 /* --- 4. lines --- */
 
+/* R13: lines whose costs add up to more than 10^18, the smaller ones first, have no price. */
+static const char unrated_sql[] =
+	"WITH sized AS (SELECT k.line, sum(abs(s.quantity * 0.000000001 * k.unit_price)) OVER (PARTITION BY k.tenant, k.currency ORDER BY "
+	"abs(s.quantity * k.unit_price), k.line_id COLLATE \"C\" ROWS UNBOUNDED PRECEDING) AS sum FROM verify_line k JOIN verify_sum s ON s.line = "
+	"k.line), unrated AS (SELECT line FROM sized WHERE sum > 1000000000000000000), "
+	"zero AS (UPDATE verify_sum s SET discount = 0 FROM unrated u WHERE s.line = u.line) "
+	"UPDATE verify_line k SET priced = false, unit_price = 0, discount_price = 0, ratio = 0 FROM unrated u WHERE k.line = u.line";
+
 /* R6: the total of a tenant and currency is rounded once; its cents go to the largest remainders, equal ones by line_id. ISO 4217 has no
  * decimals, three or four for a few currencies, and two for all others. */
 static const char rated_sql[] =
@@ -450,6 +458,7 @@ static const struct step steps[] = {
 	{"days of use", {use_cells, quantised, one_a_day, line_sums}, NULL},
 	{"days of the rest", {fact_cells, quantised, one_a_day, line_sums}, NULL},
 	{"days of reservations", {part_cells, quantised, many_a_day, line_sums}, "verify_sum"},
+	{"lines beyond a bill", {unrated_sql}, NULL},
 	{"cents", {rated_sql}, "verify_rated"},
 };
 static const struct step compare = {"bills", {billed_sums, billed_names, different_sums, different_names}, NULL};

@@ -22,7 +22,7 @@ make_number(struct prop_source *s, void *c)
 {
 	struct number *k = c;
 
-	k->value = prop_i128(s, 99); /* below 10^30, which is what decimal_parse takes */
+	k->value = prop_i128(s, 126); /* below 10^38, which is what decimal_parse takes */
 	k->scale = (int)prop_index(s, 31);
 	k->least = (int)prop_index(s, (size_t)k->scale + 3);
 }
@@ -67,6 +67,41 @@ it_has_the_decimals_asked_for_and_no_useless_zeros(const void *c, struct buf *wh
 	decimals = point ? (int)strlen(point + 1) : 0;
 	return decimals >= least && decimals <= k->scale && (decimals == least || text[strlen(text) - 1] != '0') &&
 	       (!point || decimals > 0);
+}
+
+/* Digits of a product, read modulo a prime: what 128 bits cannot hold is checked by two of them. */
+static int128
+text_modulo(const char *text, int128 prime)
+{
+	int128 v = 0;
+
+	for (; *text != '\0'; text++)
+		if (*text >= '0' && *text <= '9')
+			v = (v * 10 + (*text - '0')) % prime;
+	return v;
+}
+
+static bool
+a_product_is_exact_also_beyond_128_bits(const void *c, struct buf *why)
+{
+	static const int64_t primes[] = {INT64_C(1000000007), INT64_C(998244353)};
+	const struct number *k = c;
+	const int128 b = k->value / 3 + 7;
+	char text[DECIMAL_PRODUCT_SIZE];
+
+	decimal_format_product(k->value, b, k->scale, k->scale, text);
+	buf_printf(why, "%s", text);
+	for (size_t i = 0; i < ARRAY_LEN(primes); i++) {
+		int128 x = k->value % primes[i], y = b % primes[i], want = x * y % primes[i];
+		bool negative = text[0] == '-';
+
+		want = (negative ? -want : want) % primes[i];
+		if (want < 0)
+			want += primes[i];
+		if (text_modulo(text, primes[i]) != want)
+			return false;
+	}
+	return true;
 }
 
 struct division {
@@ -197,6 +232,8 @@ main(void)
 	         show_number, NULL},
 		{"a number has the decimals asked for and no useless zeros", sizeof(struct number), make_number,
 	         it_has_the_decimals_asked_for_and_no_useless_zeros, show_number, NULL},
+		{"a product is exact also beyond 128 bits", sizeof(struct number), make_number,
+	         a_product_is_exact_also_beyond_128_bits, show_number, NULL},
 		{"a quotient is the nearest whole number, ties are even", sizeof(struct division), make_division,
 	         the_quotient_is_the_nearest_and_ties_are_even, show_division, NULL},
 		{"rounding mirrors at zero", sizeof(struct division), make_division, rounding_mirrors_at_zero,

@@ -75,8 +75,8 @@ what_would_have_to_be_guessed_or_rounded_is_refused(void **state)
 		{"one decimal too many", "1.0000000001", "10 decimals, at most 9", 9},
 		{"a zero too many is not rounded either", "1.000", "3 decimals, at most 2", 2},
 		{"decimals where there are none", "1.5", "1 decimals, at most 0", 0},
-		{"31 digits", "1234567890123456789012345678901", "more than 30 digits", 0},
-		{"31 digits around the point", "1234567890123456789012345678.901", "more than 30 digits", 9},
+		{"39 digits", "123456789012345678901234567890123456789", "more than 38 digits", 0},
+		{"39 digits around the point", "123456789012345678901234567890123456.789", "more than 38 digits", 9},
 		{"more than 128 bits hold", "999999999999999999999999999999", "too large", 18},
 	};
 
@@ -137,6 +137,31 @@ the_limits_of_128_bits_are_written(void **state)
 	assert_string_equal(decimal_format(-most - 1, 0, 0, text), "-170141183460469231731687303715884105728");
 	assert_string_equal(decimal_format(-most - 1, 38, 38, text), "-1.70141183460469231731687303715884105728");
 	assert_string_equal(decimal_format(1, 38, 0, text), "0.00000000000000000000000000000000000001");
+}
+
+static void
+products_of_256_bits_are_written(void **state)
+{
+	const int128 most = (int128)(((uint128)1 << 127) - 1);
+	static const struct {
+		int64_t a, b;
+		int scale, least;
+		const char *text;
+	} rows[] = {
+		{0, 5, 0, 0, "0"},        {0, -5, 3, 2, "0.00"},     {12, 5, 2, 0, "0.6"},       {12, 5, 2, 2, "0.60"},
+		{-12, 5, 1, 0, "-6"},     {-12, -5, 0, 0, "60"},     {1, 1, 27, 0, "0.000000000000000000000000001"},
+		{100, 10, 2, 0, "10"},    {1000000000, 1000000000, 9, 0, "1000000000"}, {3, 7, 1, 9, "2.1"},
+	};
+	char text[DECIMAL_PRODUCT_SIZE];
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
+		assert_string_equal(decimal_format_product(rows[i].a, rows[i].b, rows[i].scale, rows[i].least, text),
+		                    rows[i].text);
+	assert_string_equal(decimal_format_product(-most - 1, -most - 1, 0, 0, text),
+	                    "28948022309329048855892746252171976963317496166410141009864396001978282409984");
+	assert_string_equal(decimal_format_product(-most - 1, most, 38, 0, text),
+	                    "-289480223093290488558927462521719769631.47354982949671778132708698262398304256");
 }
 
 static void
@@ -260,6 +285,7 @@ main(void)
 		cmocka_unit_test(thirty_digits_are_kept),
 		cmocka_unit_test(the_least_number_of_decimals_is_kept),
 		cmocka_unit_test(the_limits_of_128_bits_are_written),
+		cmocka_unit_test(products_of_256_bits_are_written),
 		cmocka_unit_test(powers_of_ten_are_exact),
 		cmocka_unit_test(division_rounds_to_the_nearest_and_ties_to_even),
 		cmocka_unit_test(division_rounds_at_the_limits_without_overflow),
