@@ -75,12 +75,12 @@ refuse_amount(struct event *e, const char *name, const json_t *value, int scale)
 		snprintf(shown, sizeof(shown), "%" JSON_INTEGER_FORMAT, json_integer_value(value));
 	else if (json_is_real(value))
 		snprintf(shown, sizeof(shown), "a number with decimals");
-	return event_refuse(
-		e, EVENT_REFUSED, ERR_INVALID, field,
-		scale == 0 ? "%s is %s: it must be a whole number from 0, below 10^%d"
-			   : "%s is %s: it must be a whole number, or a decimal in quotes with at most nine "
-			     "places, from 0, below 10^%d",
-		field, shown, EVENT_AMOUNT_LIMIT_DIGITS);
+	return event_refuse(e, EVENT_REFUSED, ERR_INVALID, field,
+	                    scale == 0
+	                            ? "%s is %s: it must be a whole number from 0, below 10^%d"
+	                            : "%s is %s: it must be a whole number, or a decimal in quotes with at most nine "
+	                              "places, from 0, below 10^%d",
+	                    field, shown, EVENT_AMOUNT_LIMIT_DIGITS);
 }
 
 /* A number with decimals is not taken: what arrives as one has been a float on its way. */

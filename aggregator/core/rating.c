@@ -219,8 +219,7 @@ add_cell(struct rated_day *d, const struct cell *c)
 
 	d->day = c->row->day->day;
 	if (c->origin_unit_ns > 0) {
-		d->origin_ngh =
-			div_round_half_even(c->origin_unit_ns, UNITS_PER_GPU * (NS_PER_HOUR / NS_PER_S));
+		d->origin_ngh = div_round_half_even(c->origin_unit_ns, UNITS_PER_GPU * (NS_PER_HOUR / NS_PER_S));
 		d->origin_ratio = (int64_t)div_round_half_even(c->origin_share, c->origin_unit_ns);
 	}
 	if (!ADD(d->ngh, c->ngh) || !ADD(d->quantity, rating_quantity(c)))

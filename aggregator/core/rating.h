@@ -166,7 +166,7 @@ struct rated_line {
 	const char *price_version; /* "" without a price */
 	const char *currency;
 	bool priced;
-	bool unrated; /* 13 */
+	bool unrated;                                             /* 13 */
 	int128 allocated_ngh, used_ngh, idle_ngh, unmeasured_ngh; /* nano-GPU-hours; of usage and covered, else 0 */
 	int128 ngh; /* GPU-hours of any kind of GPU line, not negative: those that the commitment's parts add up to */
 	int128 quantity;                      /* scale QUANTITY_SCALE; of credits negative */

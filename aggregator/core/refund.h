@@ -22,7 +22,7 @@ struct refund_part {
 struct refund_charge {
 	char currency[8]; /* "": nothing was charged or covered */
 	int scale;
-	int128 charged;                /* cents */
+	int128 charged;               /* cents */
 	int128 gpu_ngh, reserved_ngh; /* reserved: of it, covered by a reservation */
 };
 struct refund_charges { /* in_place(refund_charges) struct refund_charges c = {0}; */

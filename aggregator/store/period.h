@@ -30,7 +30,7 @@ struct period_thresholds {
 #define PERIOD_THRESHOLDS ((struct period_thresholds){.unattributed_ppm = 10000, .unknown_ppm = 10000, .grace_ns = 0})
 
 struct period_checks {
-	char status[8]; /* open, grace, closed */
+	char status[8];    /* open, grace, closed */
 	char unrated[256]; /* names the first line that cannot be rated; "": there is none */
 	struct {
 		int128 number, threshold;

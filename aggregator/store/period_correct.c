@@ -41,7 +41,7 @@ static bool
 read_amounts(const PGresult *r, int row, struct rated_line *l, struct err *err)
 {
 	int128 *const hours[] = {&l->allocated_ngh,  &l->used_ngh, &l->idle_ngh,
-	                          &l->unmeasured_ngh, &l->ngh,      &l->quantity};
+	                         &l->unmeasured_ngh, &l->ngh,      &l->quantity};
 	int128 *const costs[] = {&l->list_cost, &l->discount, &l->rounding};
 	int col = 18;
 

@@ -235,7 +235,7 @@ load_corrections(struct db *db, const char *month, const char *tenant, struct co
 			&l.price_version, &l.currency,    &l.counterparty, NULL,        &l.period_start,
 			&l.period_end};
 		int128 *const hours[] = {&l.allocated_ngh,  &l.used_ngh, &l.idle_ngh,
-		                          &l.unmeasured_ngh, &l.ngh,      &l.quantity};
+		                         &l.unmeasured_ngh, &l.ngh,      &l.quantity};
 		int128 *const amounts[] = {&l.unit_price, &l.list_cost, &l.discount,      &l.rounding,
 		                           &l.billed,     &l.energy_mj, &l.discount_price};
 		const int scales[] = {PRICE_SCALE,      COST_SCALE, COST_SCALE, COST_SCALE,

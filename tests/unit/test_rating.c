@@ -582,7 +582,8 @@ rows_in_which_nothing_happened_make_no_line(void **state)
 static void
 what_cannot_be_rated_is_refused(void **state)
 {
-	static const struct rating_book foreign = {.version = "v1", .currency = "XXX", .items = demo_items, .item_count = 1};
+	static const struct rating_book foreign = {
+		.version = "v1", .currency = "XXX", .items = demo_items, .item_count = 1};
 	static const struct {
 		const char *name, *want;
 		int64_t units, price_book;
@@ -678,7 +679,8 @@ a_trillion_tokens_cost_what_they_cost(void **state)
 		                             .category = "inference",
 		                             .unit = "token",
 		                             .meter_sku = "large",
-		                             .quantity = (i == 0 ? INT64_C(1000000000000) : 1) * pow10_i128(QUANTITY_SCALE)};
+		                             .quantity = (i == 0 ? INT64_C(1000000000000) : 1) *
+		                                         pow10_i128(QUANTITY_SCALE)};
 	in.books = &book;
 	owned(rated) struct rated *r = rate(&in);
 	assert_int_equal(r->count, 1);
