@@ -160,8 +160,9 @@ class Exporter(Process):
 
 
 class Stack(contextlib.AbstractContextManager):
-    def __init__(self, demo=True, zone="UTC", options=(), standby=False, settings=None, clock=None, wall=None):
+    def __init__(self, demo=True, zone="UTC", options=(), standby=False, settings=None, clock=None, wall=None, server=None, database="tollgate"):
         self.settings = settings  # of PostgreSQL
+        self.server, self.database = server, database  # a cluster that goes on when this stack ends, and its database; None: one of its own
         self.clock, self.wall = clock, wall  # of PostgreSQL and of the aggregators, where a test sets them (tests/support/clock.py)
         self.demo, self.zone, self.options = demo, zone, list(options)
         self.processes, self.tokens = [], {}
@@ -170,13 +171,14 @@ class Stack(contextlib.AbstractContextManager):
         self.url = f"{scheme(self.options)}://127.0.0.1:{self.port}"
 
     def __enter__(self):
-        self.pg = pg.Cluster(self.settings)
-        self.pg.env = self.clock.env if self.clock else {}
+        self.pg = self.server or pg.Cluster(self.settings)
         try:
-            self.pg.start()
+            if not self.server:
+                self.pg.env = self.clock.env if self.clock else {}
+                self.pg.start()
             ledger = pg.ledger_name(self.zone, self.demo)
-            self.pg.create_database("tollgate", ledger if ledger in self.pg.names else "template1")
-            self.dir = self.pg.private_dir("stack")
+            self.pg.create_database(self.database, ledger if ledger in self.pg.names else "template1")
+            self.dir = self.pg.private_dir(f"stack-{self.database}")
             self.servers = [self.pg]
             if self.standby:
                 self.standby = self.pg.standby()
@@ -199,6 +201,9 @@ class Stack(contextlib.AbstractContextManager):
     def close(self):
         for p in reversed(self.processes):
             p.kill9()
+        if self.server:
+            self.pg.drop_database(self.database)
+            return
         for server in getattr(self, "servers", [self.pg]):
             server.close()
 
@@ -206,7 +211,7 @@ class Stack(contextlib.AbstractContextManager):
         """Of all servers: whoever connects finds the one that takes writes. The daemon's login, or another."""
         hosts = ",".join(server.socket_dir for server in self.servers)
         user = user or (pg.DAEMON if pg.has_logins(BUILD) else pg.USER)
-        return f"host={hosts} port=5432 user={user} dbname=tollgate"
+        return f"host={hosts} port=5432 user={user} dbname={self.database}"
 
     def migrate(self):
         """As the superuser. Programs from before there were logins do it when they start."""
@@ -277,7 +282,7 @@ class Stack(contextlib.AbstractContextManager):
     @contextlib.contextmanager
     def nobody_closes(self):
         """The lock of whoever closes a month is taken: what is asked for waits."""
-        argv = [os.path.join(self.pg.bin, "psql"), "-X", "-q", "-At", "-d", self.pg.conninfo("tollgate")]
+        argv = [os.path.join(self.pg.bin, "psql"), "-X", "-q", "-At", "-d", self.pg.conninfo(self.database)]
         with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as psql:
             psql.stdin.write("select pg_advisory_lock(1953459308, 8);\n\\echo locked\n")
             psql.stdin.flush()
@@ -328,7 +333,7 @@ class Stack(contextlib.AbstractContextManager):
         return subprocess.run([program("tollgate"), *args], capture_output=True, text=True, env=env, timeout=WAIT_S)
 
     def sql(self, statement):
-        return self.pg.query(statement, "tollgate")
+        return self.pg.query(statement, self.database)
 
     def words_of(self, message):
         """The lines of the aggregator's log with this message."""
