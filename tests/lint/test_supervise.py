@@ -31,10 +31,10 @@ class Decision(unittest.TestCase):
 
     def end_of(self, looks):
         limits = supervise.Limits(100, 120, 0)
-        for now, cpu, running, output in looks:
-            why = limits.reached(now, cpu, running, output)
+        for at, cpu, running, output in looks:
+            why = limits.reached(at, cpu, running, output)
             if why:
-                return now, why
+                return at, why
         return None
 
     def test_processor_time_ends_it_whatever_the_clock_says(self):
