@@ -36,13 +36,15 @@ FLAGS.release := -O2 -fno-plt -ftrivial-auto-var-init=zero $(HARDEN)
 FLAGS.san     := -O1 -g1 -fno-omit-frame-pointer $(SAN)
 FLAGS.tsan    := -O0 -g1 -fno-omit-frame-pointer -fsanitize=thread
 FLAGS.cov     := -O0 --coverage
+# For valgrind: optimised as little as it can bear, and what a program leaves without a value stays so.
+FLAGS.mem     := -O1 -g1 -fno-omit-frame-pointer
 FLAGS.fuzz    := -O1 -fno-omit-frame-pointer -fsanitize=fuzzer-no-link $(SAN)
 LINK.release  := -Wl,-z,relro,-z,now
 # A unit test's own statements run once: what the optimizer would save there is far less than it costs. Without it gcc guesses at what is initialised.
 UNIT.release  := -O1
 UNIT.san      := -O0 -Wno-maybe-uninitialized
-ifeq ($(filter $(BUILD),release san tsan cov fuzz),)
-$(error BUILD=$(BUILD) is not known: release, san, tsan or cov)
+ifeq ($(filter $(BUILD),release san tsan mem cov fuzz),)
+$(error BUILD=$(BUILD) is not known: release, san, tsan, mem or cov)
 endif
 ifeq ($(BUILD),fuzz)
 CC := clang
@@ -83,7 +85,7 @@ TOOLS     := $(patsubst tests/support/%.c,$(B)/tests/%,$(wildcard tests/support/
 BENCHES   := $(patsubst tests/bench/%.c,$(B)/bench/%,$(wildcard tests/bench/*.c))
 FUZZERS   := $(patsubst tests/fuzz/%.c,$(O)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
 
-.PHONY: all programs pages installable tests benches fuzzers deps run test bench lint fuzz soak flags format samples schema install deb clean help FORCE
+.PHONY: all programs pages installable tests benches fuzzers deps run test bench lint fuzz memcheck soak flags format samples schema install deb clean help FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:
 
@@ -255,13 +257,19 @@ fuzz:
 			-artifact_prefix=$(O)/fuzz/$$target- $(O)/fuzz/found/$$target tests/fuzz/corpus/$$target; \
 	done
 
-#: make soak         for SOAK_SECONDS=3600 each: property tests with fresh seeds, the random adversary; then SOAK_REQUESTS=200000 fuzzed requests; T=prop for the first alone
+#: make memcheck     the tests of the command line with tollgate under valgrind, built without the zeroing of variables
+memcheck:
+	@$(DEPS) memcheck
+	@$(PYTHON) tests/run.py --out $(O) --memcheck $(if $(T),-k '$(T)') $(TEST_FLAGS)
+
+#: make soak         for SOAK_SECONDS=3600 each: property tests with fresh seeds, the random adversary; then SOAK_REQUESTS=200000 fuzzed requests and make memcheck; T=prop for the first alone
 SOAK_SECONDS ?= 3600
 SOAK_REQUESTS ?= 200000
 soak:
 	@$(DEPS) test
 	@$(PYTHON) tests/run.py --out $(O) --only prop --soak $(SOAK_SECONDS) $(if $(T),-k '$(T)') $(TEST_FLAGS)
 	@$(if $(T),,SOAK_SECONDS=$(SOAK_SECONDS) SOAK_REQUESTS=$(SOAK_REQUESTS) $(PYTHON) tests/run.py --out $(O) -k test_trust_adversary --jobs 1 $(TEST_FLAGS))
+	@$(if $(T),,$(MAKE) memcheck)
 
 #: make format       lay out C files by .clang-format; F="a.c b.h" for some
 format:

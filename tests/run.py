@@ -26,13 +26,14 @@ from tests.support import pg  # noqa: E402
 
 SUPPORT = ROOT / "tests" / "support"
 SUITES = ("unit", "prop", "fuzz", "golden", "lint", "integration")
-VARIANTS = ("release", "san", "tsan")
+VARIANTS = ("release", "san", "tsan", "mem")
 # What ends a test, as support/supervise.py says: processor time of all its processes, about ten times what the longest takes, and a stall.
 # A soak (make soak) takes as long as it is told, on all processors, and its requests a few milliseconds each.
 SOAK_CPU_SECONDS = 3 * (os.cpu_count() or 1) * int(os.environ.get("SOAK_SECONDS") or 0) + int(os.environ.get("SOAK_REQUESTS") or 0) // 50
 CPU_SECONDS = {"integration": 1200 + SOAK_CPU_SECONDS}
 CPU_SECONDS_DEFAULT = 300
 STALL_SECONDS = 120
+MEMCHECK_SLOWER = 5  # than the same test without valgrind
 # How many of the slowest are named at the end: CI's time is a budget, and these are where it goes.
 SLOWEST = 10
 
@@ -82,7 +83,7 @@ def fuzz_jobs(out):
         yield Job("fuzz", name, "san", source, [f"{out}/san/tests/{name}"])
 
 
-def python_jobs(suite, out):
+def python_jobs(suite, out, only=None):
     """Integration tests run against the release programs, and again against the variants named in '# also: ...'; those that say
     '# instead: ...' run against these alone."""
     for source in sorted(glob(f"tests/{suite}/test_*.py")):
@@ -91,11 +92,18 @@ def python_jobs(suite, out):
             continue
         said = re.search(r"^# (also|instead):(.*)$", text_of(source), re.M)
         first = [] if said and said.group(1) == "instead" else ["release"]
-        for variant in first + (said.group(2).split() if said else []):
+        for variant in [only] if only else first + (said.group(2).split() if said else []):
             if variant not in VARIANTS:
                 sys.exit(f"{source}: '{said.group(0)}' names no variant; there are {', '.join(VARIANTS)}")
             tools = [f"{out}/{variant}/tests/{Path(t).stem}" for t in sorted(glob("tests/support/*_tool.c"))]
             yield Job(suite, Path(source).stem, variant, source, ["programs", f"{out}/{variant}/sim/libclockstep.so"] + tools)
+
+
+def memcheck_jobs(out):
+    """Of the files that say '# memcheck', for make memcheck: they start the command line program, which then runs under valgrind."""
+    for job in python_jobs("integration", out, "mem"):
+        if re.search("^# memcheck$", text_of(job.source), re.M):
+            yield job
 
 
 def all_jobs(out):
@@ -185,7 +193,11 @@ class Runner:
         env["TOLLGATE_PG_TEMPLATES"] = self.templates
         if not self.fresh_seeds and (seed := seed_of_tree(job.label)):
             env.setdefault("TOLLGATE_PROP_SEED", seed)
-        limits = [str(CPU_SECONDS.get(job.suite, CPU_SECONDS_DEFAULT)), str(STALL_SECONDS)]
+        cpu_seconds = CPU_SECONDS.get(job.suite, CPU_SECONDS_DEFAULT)
+        if job.variant == "mem":
+            env["TOLLGATE_MEMCHECK"] = f"{reports}.%p"  # see support/memcheck.sh
+            cpu_seconds *= MEMCHECK_SLOWER
+        limits = [str(cpu_seconds), str(STALL_SECONDS)]
         command = [c.replace("RESULTS", str(results)) for c in command]
         prefix = self.tsan_prefix if job.variant == "tsan" else []
         began = time.monotonic()
@@ -203,7 +215,8 @@ class Runner:
         if ended["left"]:
             job.add("leaves no process behind", "failed", "\n".join(ended["left"]))
         for report in sorted(glob(f"{reports}.*")):
-            job.add("has no sanitizer report", "failed", text_of(report))
+            if os.path.getsize(report) > 0:  # valgrind makes its file at once
+                job.add("has no sanitizer report", "failed", text_of(report))
         return ended["exit"], results
 
     def run_c(self, job):
@@ -370,11 +383,13 @@ def main():
     parser.add_argument("--only", choices=SUITES, action="append", help="only this suite; may be repeated")
     # thrice the cores: the tests of daemons wait for ticks more than they compute
     parser.add_argument("--jobs", type=int, default=3 * (os.cpu_count() or 1), help="test processes at a time")
+    parser.add_argument("--memcheck", action="store_true", help="the tests of the command line, with valgrind")
     parser.add_argument("--soak", type=int, metavar="SECONDS", help="run the selected tests again and again with fresh seeds, for so long")
     args = parser.parse_args()
 
     os.chdir(ROOT)
-    jobs = [j for j in all_jobs(args.out) if not args.only or j.suite in args.only]
+    there_are = memcheck_jobs if args.memcheck else all_jobs
+    jobs = [j for j in there_are(args.out) if not args.only or j.suite in args.only]
     jobs = list(selected(jobs, args.pattern))
     build(jobs, args.out)
     printing = threading.Lock()

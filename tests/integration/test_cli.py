@@ -1,4 +1,5 @@
 """The command line as a person or a script uses it: policy files, tables, exit codes."""
+# memcheck
 
 import csv
 import io

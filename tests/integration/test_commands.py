@@ -1,4 +1,5 @@
 """Every command of the command line in every form of output, on a ledger with everything in it and on an empty one; and every command that a document prints."""
+# memcheck
 
 import collections
 import csv

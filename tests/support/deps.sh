@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs the Debian packages that a group of commands needs and that are missing: deps.sh container|run|test|lint|fuzz|bench|package|all.
+# Installs the Debian packages that a group of commands needs and that are missing: deps.sh container|run|test|lint|fuzz|bench|memcheck|package|all.
 #
 # With nothing missing this is one dpkg-query. Packages come by name from wherever apt is configured to look. A server
 # package must not leave a server behind: no PostgreSQL cluster is created and no service started or enabled.
@@ -16,12 +16,13 @@ test="$package $run curl libcmocka-dev prometheus python3 python3-grpcio python3
 lint="$test clang clang-format clang-tidy cppcheck"
 fuzz="$run clang libclang-rt-14-dev"
 bench="$test wrk prometheus-pushgateway"
+memcheck="$test valgrind"
 
 case "${1-}" in
-container | run | test | lint | fuzz | bench | package) eval "wanted=\$$1" ;;
-all) wanted="$lint $fuzz $bench $package lintian" ;;
+container | run | test | lint | fuzz | bench | memcheck | package) eval "wanted=\$$1" ;;
+all) wanted="$lint $fuzz $bench $memcheck $package lintian" ;;
 *)
-	echo "usage: deps.sh container|run|test|lint|fuzz|bench|package|all" >&2
+	echo "usage: deps.sh container|run|test|lint|fuzz|bench|memcheck|package|all" >&2
 	exit 2
 	;;
 esac

@@ -29,6 +29,9 @@ WAIT_S = 300.0  # far beyond what anything here takes beside busy neighbours: a 
 
 
 def program(name):
+    """Its path. Under make memcheck the command line program is started by valgrind."""
+    if name == "tollgate" and os.environ.get("TOLLGATE_MEMCHECK"):
+        return os.path.join(os.path.dirname(os.path.abspath(__file__)), "memcheck.sh")
     return os.path.join(BUILD, name)
 
 
