@@ -12,9 +12,10 @@
 #include "common/log.h"
 #include "common/time.h"
 
-#define GROUP_MAX 512               /* a turn with more would keep the first one waiting */
-#define LIMITED_NS (20 * NS_PER_MS) /* how often requests of tenants at their limit are refused */
-#define FOLLOW_NS (100 * NS_PER_MS) /* how often others are asked about while somebody waits */
+#define GROUP_MAX 512                   /* a turn with more would keep the first one waiting */
+#define LIMITED_NS (20 * NS_PER_MS)     /* how often requests of tenants at their limit are refused */
+#define LOOK_AGAIN_NS (200 * NS_PER_MS) /* how often a look is asked for while somebody waits for a policy */
+#define FOLLOW_NS (100 * NS_PER_MS)     /* how often others are asked about while somebody waits */
 
 struct decider {
 	struct app *app;
@@ -25,8 +26,10 @@ struct decider {
 	pthread_cond_t wake;
 	struct desk_item *first, **end; /* in the order they came */
 	atomic_bool hurry;
-	bool stop, look_soon, gone;     /* gone: the client of one that waits has */
-	_Atomic int64_t policy_version; /* up to which the policy was read; written by the thread alone */
+	bool stop, look_soon, gone;       /* gone: the client of one that waits has */
+	_Atomic int64_t policy_version;   /* up to which the policy was read; written by the thread alone */
+	int64_t book_version, book_at_ns; /* of the policy that the book has, and when that is in force */
+	pthread_cond_t book_changed;
 	/* of the thread alone */
 	struct desk_item *watches;
 	struct desk_item *limited,
@@ -435,6 +438,19 @@ answer_items(struct decider *d, struct desk_item *items, const struct turn_resul
 	answer_by_rows(d, rows);
 }
 
+/* To those who wait for a policy to be in effect. */
+static void
+tell_book_policy(struct decider *d)
+{
+	if (d->look.policy_version == 0)
+		return;
+	pthread_mutex_lock(&d->lock);
+	d->book_version = d->look.policy_version;
+	d->book_at_ns = d->look.policy_at_ns;
+	pthread_cond_broadcast(&d->book_changed);
+	pthread_mutex_unlock(&d->lock);
+}
+
 static void
 tick(struct decider *d)
 {
@@ -446,6 +462,8 @@ tick(struct decider *d)
 		tell(d, &err);
 	else if (d->look.refused > 0)
 		tell(d, &d->look.why);
+	else
+		tell_book_policy(d);
 	tell_disagreements(d);
 	look_at_turn(d, &r);
 }
@@ -456,7 +474,8 @@ read_policy(struct decider *d)
 	int64_t version = d->policy_version;
 	struct err err = {0};
 
-	if (!store_quota_policy_version(d->db, &version, &err) || version == d->policy_version)
+	if (!store_quota_policy_version(d->db, &version, &err) ||
+	    (version == d->policy_version && version == d->look.policy_version))
 		return;
 	d->look.now = true;
 	tick(d);
@@ -603,6 +622,7 @@ static void
 decider_free(struct decider *d)
 {
 	ASSERT(!d->first && !d->watches && !d->limited);
+	pthread_cond_destroy(&d->book_changed);
 	pthread_cond_destroy(&d->wake);
 	pthread_mutex_destroy(&d->lock);
 	quota_log_free(d->log);
@@ -628,6 +648,7 @@ decider_start(struct app *app, struct decider **ret, struct err *err)
 	d->ticked_ns = time_boot_ns() - app->options->quota_tick_ns;
 	pthread_mutex_init(&d->lock, NULL);
 	pthread_cond_init(&d->wake, NULL);
+	pthread_cond_init(&d->book_changed, NULL);
 	rc = pthread_create(&d->thread, NULL, decider_main, d);
 	if (rc != 0) {
 		decider_free(d);
@@ -688,4 +709,26 @@ int64_t
 decider_policy_version(struct decider *d)
 {
 	return d->policy_version;
+}
+
+bool
+decider_policy_wait(struct decider *d, int64_t version, int64_t from_ns, int64_t until_ns)
+{
+	struct timespec again;
+	bool has;
+
+	pthread_mutex_lock(&d->lock);
+	while (!(has = d->book_version >= version && d->book_at_ns >= from_ns) && !d->hurry &&
+	       time_boot_ns() < until_ns) {
+		d->look_soon = true;
+		pthread_cond_signal(&d->wake);
+		/* a look that fails, or a clock of the database that is behind, tells nothing: it is asked for again */
+		clock_gettime(CLOCK_MONOTONIC, &again);
+		again.tv_nsec += LOOK_AGAIN_NS;
+		again.tv_sec += again.tv_nsec / NS_PER_S;
+		again.tv_nsec %= NS_PER_S;
+		(void)pthread_cond_clockwait(&d->book_changed, &d->lock, CLOCK_MONOTONIC, &again);
+	}
+	pthread_mutex_unlock(&d->lock);
+	return has;
 }

@@ -77,6 +77,9 @@ struct quota_log *decider_log(struct decider *d);
 /* The policy is read soon, and up to which version it was read. */
 void decider_look(struct decider *d);
 int64_t decider_policy_version(struct decider *d);
+/* Whether the book, by which every replica decides, has this version of the policy or a later one, as it is in force at from_ns or later. Waits for
+ * it until a time on the boot clock. */
+bool decider_policy_wait(struct decider *d, int64_t version, int64_t from_ns, int64_t until_ns);
 
 /* ?wait=: until when on the boot clock; 0: not at all. */
 MUST_CHECK bool api_wait(const struct http_request *rq, int64_t *ret_until_ns, struct err *err);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "aggregator/store/exception.h"
+#include "aggregator/store/quota_store.h"
 #include "common/text.h"
 
 #define TEXT_MAX QUOTA_EVENT_MAX_BYTES
@@ -525,22 +526,38 @@ decider_turn(struct db *db, struct quota_log *log, struct desk_item *items, int6
 
 /* ---- a look at the clock, the policy and telemetry ------------------------------------------------------------------------------- */
 
-/* An event that the book refuses is not the end of the look: the next one sees what is. */
+/* An event that the book refuses is not the end of the look: the next one sees what is. A policy that was read before another one was applied
+ * is not told: the book may have the newer one already, from another replica. */
 static bool
-step_loop(struct turn_result *r, const struct quota_loop_result *found, int *ret_refused, struct err *ret_why)
+step_loop(struct db *db, struct decider_look *l, struct turn_result *r, const struct quota_loop_result *found,
+          struct err *err)
 {
 	const uint8_t *have = quota_turn_policy_digest(r->turn);
-	bool same = found->policy_changed && have && memcmp(have, found->policy_digest, SHA256_SIZE) == 0;
+	bool same = have && memcmp(have, found->policy_digest, SHA256_SIZE) == 0, newest = true, taken = same;
+	int64_t version = found->policy_version;
 
-	for (size_t i = same ? 1 : 0; i < found->event_count; i++) {
+	if (found->policy_changed) {
+		if (!store_quota_policy_version(db, &version, err))
+			return false;
+		newest = version == found->policy_version;
+	} else {
+		taken = true;
+	}
+	for (size_t i = found->policy_changed && (same || !newest) ? 1 : 0; i < found->event_count; i++) {
 		const struct quota_loop_event *e = &found->events[i];
 		const struct quota_outcome *o = NULL;
 		bool policy = found->policy_changed && i == 0;
 
-		if (!step(r, keep(r, mem_strdup(e->actor)), e->text, strlen(e->text), NULL, 0, &o, ret_why))
-			(*ret_refused)++;
-		else if (policy)
+		if (!step(r, keep(r, mem_strdup(e->actor)), e->text, strlen(e->text), NULL, 0, &o, &l->why)) {
+			l->refused++;
+		} else if (policy) {
 			quota_turn_set_policy_digest(r->turn, found->policy_digest);
+			taken = true;
+		}
+	}
+	if (taken && newest) {
+		l->policy_version = found->policy_version;
+		l->policy_at_ns = found->policy_at_ns;
 	}
 	return true;
 }
@@ -588,7 +605,8 @@ decider_tick(struct decider_look *l, struct db *db, struct quota_log *log, struc
 		return false;
 	l->now = false;
 	l->refused = 0;
-	if (!step_loop(ret, &found, &l->refused, &l->why) || !step_exceptions(db, ret, err) ||
+	l->policy_version = 0;
+	if ((found.events && !step_loop(db, l, ret, &found, err)) || !step_exceptions(db, ret, err) ||
 	    (looks && !quota_loop_store(db, &found, quota_turn_now(ret->turn), err)))
 		return false;
 	return quota_turn_snapshot(ret->turn, err) && quota_turn_commit(ret->turn, err);

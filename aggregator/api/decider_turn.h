@@ -29,6 +29,8 @@ struct decider_look {
 	bool now;
 	int refused; /* events that the book did not take, in the last look */
 	struct err why;
+	/* What the book was found to have or was told in the last look: this version of the policy, as it is in force at this time. */
+	int64_t policy_version, policy_at_ns;
 };
 MUST_CHECK bool decider_tick(struct decider_look *l, struct db *db, struct quota_log *log, struct turn_result *ret,
                              struct err *err);

@@ -2,11 +2,13 @@
 #include <string.h>
 
 #include "aggregator/api/app.h"
+#include "aggregator/api/decider.h"
 #include "common/json.h"
 #include "common/log.h"
 #include "common/time.h"
 
 #define DIFF_MAX (4u << 20)
+#define BOOK_WAIT_NS (5 * NS_PER_S) /* for the quota book to take a policy that was applied */
 
 const char *
 api_document_name(const struct http_request *rq, const char *preset, char out[API_DOCUMENT_NAME_MAX])
@@ -22,6 +24,19 @@ api_document_name(const struct http_request *rq, const char *preset, char out[AP
 	return out;
 }
 
+/* Since when quota decides by what was applied: the words of the reply's `quota`. */
+static const char *
+quota_state(struct app *app, const struct policy_outcome *o)
+{
+	if (o->version == 0)
+		return "unchanged";
+	if (o->effective_ns > time_wall_ns())
+		return "later";
+	return decider_policy_wait(app->decider, o->version, o->effective_ns, time_boot_ns() + BOOK_WAIT_NS)
+	               ? "in-effect"
+	               : "pending";
+}
+
 void
 handle_policy_put(void *app, void *worker, const struct http_request *rq, struct http_reply *rp)
 {
@@ -34,7 +49,6 @@ handle_policy_put(void *app, void *worker, const struct http_request *rq, struct
 	in_place(buf) struct buf diff = {0};
 	struct err err = {0};
 
-	(void)app;
 	buf_init(&diff, DIFF_MAX);
 	request = (struct policy_request){.name = api_document_name(rq, "policy", name),
 	                                  .text = rq->body,
@@ -53,11 +67,11 @@ handle_policy_put(void *app, void *worker, const struct http_request *rq, struct
 	rp->content_type = "application/json";
 	buf_printf(&rp->body,
 	           "{\"dry_run\":%s,\"changes\":%zu,\"version\":%" PRId64
-	           ",\"effective\":\"%s\",\"reattributing\":%s,\"corrects_from\":%s%s%s,\"diff\":",
+	           ",\"effective\":\"%s\",\"quota\":\"%s\",\"reattributing\":%s,\"corrects_from\":%s%s%s,\"diff\":",
 	           dry_run ? "true" : "false", outcome.changes, outcome.version,
-	           time_format(outcome.effective_ns, when), outcome.reattributing ? "true" : "false",
-	           outcome.corrects_from[0] != '\0' ? "\"" : "null", outcome.corrects_from,
-	           outcome.corrects_from[0] != '\0' ? "\"" : "");
+	           time_format(outcome.effective_ns, when), quota_state(app, &outcome),
+	           outcome.reattributing ? "true" : "false", outcome.corrects_from[0] != '\0' ? "\"" : "null",
+	           outcome.corrects_from, outcome.corrects_from[0] != '\0' ? "\"" : "");
 	json_write_string(buf_text(&diff), &rp->body);
 	buf_str(&rp->body, "}\n");
 }

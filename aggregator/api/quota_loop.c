@@ -223,6 +223,8 @@ quota_loop_events(struct quota_loop_memory *m, struct db *db, const struct quota
 	m->pace = ret->out.pace;
 	if (ret->out.ticked)
 		m->last_tick_ns = at_ns;
+	ret->policy_version = m->policy_version;
+	ret->policy_at_ns = at_ns;
 	ret->events = mem_array(ret->out.event_count + 1, sizeof(*ret->events));
 	if (!policy_digest || memcmp(policy_digest, m->policy_digest, SHA256_SIZE) != 0) {
 		add_event(ret, "policy", buf_text(&m->policy));

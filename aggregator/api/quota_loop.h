@@ -16,6 +16,8 @@ struct quota_loop_result {
 	size_t event_count;
 	bool policy_changed;                /* the first event is the policy with this digest */
 	uint8_t policy_digest[SHA256_SIZE]; /* for quota_book.policy_digest */
+	int64_t policy_version;             /* of the policy that was read; 0: none was applied */
+	int64_t policy_at_ns;               /* when it is in force */
 	struct quota_loop_out out;          /* anomalies and idle leases to store */
 	void *memory;
 };

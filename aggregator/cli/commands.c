@@ -22,7 +22,7 @@ cli_read_document(const char *file, struct buf *out, struct err *err)
 static int
 print_applied(const struct cli *c, json_t *reply, bool dry_run)
 {
-	const char *diff = "", *effective = "";
+	const char *diff = "", *effective = "", *quota = "";
 	int64_t changes = 0;
 	struct err err = {0};
 
@@ -39,6 +39,8 @@ print_applied(const struct cli *c, json_t *reply, bool dry_run)
 		       effective);
 	else
 		printf("%" PRId64 " changes applied, in effect from %s\n", changes, effective);
+	if (json_get_str(reply, "quota", &quota, NULL) && strcmp(quota, "pending") == 0)
+		printf("Quota still decides by the policy before: its book has not taken this one yet. See `tollgate quota status`.\n");
 	return CLI_OK;
 }
 

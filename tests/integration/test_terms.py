@@ -3,11 +3,13 @@
 import datetime
 import itertools
 import json
+import os
+import subprocess
 import unittest
 
 from tests.support.clock import Clock
 from tests.support.quotanodes import SHORT, Nodes
-from tests.support.stack import Stack, wait_for
+from tests.support.stack import Stack, request, wait_for
 
 HOUR = datetime.timedelta(hours=1)
 GLOBEX = f"""
@@ -105,6 +107,58 @@ class Terms(unittest.TestCase):
         self.assertEqual((self.send_event("e3", self.next + HOUR), self.send_event("e4", self.next)), ("refused", "accepted"))
         [report] = [self.stack.cli("verify")]
         self.assertEqual(report.returncode, 0, report.stdout + report.stderr)
+
+
+class Effect(unittest.TestCase):
+    """What `apply` says about quota is so when it says it, in every replica."""
+
+    POLICY = f"""
+version: 1
+cluster: c
+tenants: [{{name: acme, workspaces: [{{name: prod, rules: [{{namespace: prod}}], limit: {{{SHORT}: 1}}, enforce: MODE}}]}}]
+nodes: [{{name: n1, shared: true, model: {SHORT}, gpus: 8}}]
+"""
+
+    @classmethod
+    def setUpClass(cls):
+        # a look of the clock comes once a minute: what is in effect before it is so because of the apply
+        cls.stack = s = cls.enterClassContext(Stack(options=["--quota-tick", "1m"]))
+        cls.replica = s.replica()
+        s.token("scheduler", role="scheduler")
+        s.apply(cls.POLICY.replace("MODE", "off"))
+        Nodes(s, {"n1": 8}).speak()
+        cls.numbers = itertools.count()
+
+    def ask(self, port):
+        body = {"request_id": f"e{next(self.numbers)}", "workspace": "acme/prod", "gpu_model": SHORT, "gpus": 2}
+        reply = request("POST", f"http://127.0.0.1:{port}/v1/decisions", json.dumps(body).encode(), self.stack.tokens["scheduler"])
+        self.assertEqual(reply.status, 200, reply.text())
+        return (reply.json()["status"], reply.json()["decision"])
+
+    def test_a_limit_that_is_switched_on_holds_for_the_next_request_in_both_replicas(self):
+        for port in (self.stack.port, self.replica.port):
+            done = self.stack.apply(self.POLICY.replace("MODE", "off"))
+            self.assertEqual(self.ask(port)[1], "admit", "nothing is enforced")
+            done = self.stack.apply(self.POLICY.replace("MODE", "on"))
+            self.assertEqual([self.ask(p)[1] for p in (port, self.stack.port, self.replica.port, port)], ["reject"] * 4)
+            self.assertEqual(done["quota"], "in-effect")
+
+    def test_what_is_not_in_effect_yet_is_not_said_to_be(self):
+        self.assertEqual(self.stack.apply(self.POLICY.replace("MODE", "warn"), dry_run=True)["quota"], "unchanged")
+        soon = datetime.datetime.now(datetime.timezone.utc).replace(minute=0, second=0, microsecond=0) + 2 * HOUR
+        self.assertEqual(self.stack.apply(f"effective: {text(soon)}" + self.POLICY.replace("MODE", "warn"))["quota"], "later")
+        # somebody has the book: nobody can write in it that there is another policy
+        argv = [os.path.join(self.stack.pg.bin, "psql"), "-X", "-q", "-At", "-v", "ON_ERROR_STOP=1", "-d", self.stack.pg.conninfo("tollgate")]
+        with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as psql:
+            psql.stdin.write("begin; select 'locked' from tollgate.quota_book for update;\n")
+            psql.stdin.flush()
+            self.assertEqual(psql.stdout.readline(), "locked\n")
+            path = os.path.join(self.stack.dir, "policy.yaml")
+            with open(path, "w", encoding="utf-8") as f:
+                f.write(self.POLICY.replace("MODE", "on").replace(f"{SHORT}: 1", f"{SHORT}: 3"))
+            done = self.stack.cli("apply", "-f", path)
+            psql.communicate("rollback;\n")
+        self.assertIn("Quota still decides by the policy before", done.stdout, done.stderr)
 
 
 if __name__ == "__main__":

@@ -186,7 +186,7 @@ class Entries(World):
     """The audit log, the journal and who may speak."""
 
     def test_a_row_that_somebody_changed_with_the_daemons_rights_is_named_until_an_operator_accepts_it(self):
-        self.s.sql("begin; insert into audit_log (actor, action, subject) values ('admin #1', 'token.use', 'x'); update tenant_term set cost_center = 'elsewhere' where tenant_id = (select id from tenant where name = 'acme'); commit")
+        self.s.sql("begin; insert into audit_log (actor, action, subject) values ('admin #1', 'token.use', 'x'); update tenant_term set cost_center = 'elsewhere' where upper_inf(effective) and tenant_id = (select id from tenant where name = 'acme'); commit")
         code, differences, _ = self.verify()
         [d] = differences
         self.assertEqual((code, d["kind"], d["what"].split()[0]), (1, "row-unaudited", "tenant_term"))
