@@ -305,6 +305,27 @@ is_pool(const PGresult *pools, const char *cluster, const char *tenant, const ch
 	return false;
 }
 
+/* A limit that names its model holds in the pools of the workspace's home that have nothing too, as a scenario reads it. */
+static void
+write_empty_pools(struct share_writer *w, const PGresult *workspaces, int row, const PGresult *pools,
+                  const struct stretch *limits, const struct stretch *reserved)
+{
+	const char *path = res_text(workspaces, row, 0), *tenant = res_text(workspaces, row, 1);
+	const char *home = res_text(workspaces, row, 2);
+
+	for (int i = limits->first; i < limits->end; i++) {
+		const char *model = res_text(limits->r, i, 2);
+		bool again = model[0] == '\0';
+
+		for (int k = limits->first; k < i && !again; k++)
+			again = strcmp(res_text(limits->r, k, 2), model) == 0;
+		for (int shared = 0; shared < 2 && !again; shared++)
+			if (!is_pool(pools, home, shared ? "" : tenant, model) &&
+			    find_reserved(reserved, home, model, shared) < 0)
+				write_share(w, path, home, model, shared, limits, NULL, -1);
+	}
+}
+
 static void
 write_shares(const struct policy_rows *p, struct buf *out)
 {
@@ -336,6 +357,7 @@ write_shares(const struct policy_rows *p, struct buf *out)
 				write_share(&w, path, res_text(reserved.r, k, 1), res_text(reserved.r, k, 2), shared,
 				            &limits, reserved.r, k);
 		}
+		write_empty_pools(&w, workspaces, i, pools, &limits, &reserved);
 	}
 	buf_char(out, ']');
 }
