@@ -350,24 +350,19 @@ put_limited_aside(struct decider *d, struct desk_item *items)
 	return rest;
 }
 
-/* They are refused together and at most so often, without a turn, so that others wait for one look at the log, the rows and the tokens at
- * most. Whether one was decided long ago only its row knows. Those that another replica has made room for are returned. */
-static struct desk_item *
-answer_limited(struct decider *d)
+/* Refused as their err says, but for those that were decided before: only their rows know. */
+static void
+refuse_unless_known(struct decider *d, struct desk_item *items)
 {
-	struct desk_item *rest, *items = NULL, *rows = NULL;
+	struct desk_item *rows = NULL;
 	struct err err = {0};
 
-	if (!d->limited)
-		return NULL;
-	follow(d);
-	rest = put_limited_aside(d, take(d->limited));
-	items = take(d->limited);
-	d->limited_ns = time_boot_ns();
-	if (items && !decider_settle_limited(d->db, items, &err)) {
+	if (!items)
+		return;
+	if (!decider_settle_refused(d->db, items, &err)) {
 		tell(d, &err);
 		refuse_all(d, items, &err);
-		return rest;
+		return;
 	}
 	for (struct desk_item *i = items, *next; i; i = next) {
 		next = i->next;
@@ -381,6 +376,22 @@ answer_limited(struct decider *d)
 		}
 	}
 	answer_by_rows(d, rows);
+}
+
+/* They are refused together and at most so often, without a turn, so that others wait for one look at the log, the rows and the tokens at
+ * most. Whether one was decided long ago only its row knows. Those that another replica has made room for are returned. */
+static struct desk_item *
+answer_limited(struct decider *d)
+{
+	struct desk_item *rest, *items = NULL;
+
+	if (!d->limited)
+		return NULL;
+	follow(d);
+	rest = put_limited_aside(d, take(d->limited));
+	items = take(d->limited);
+	d->limited_ns = time_boot_ns();
+	refuse_unless_known(d, items);
 	return rest;
 }
 
@@ -490,9 +501,34 @@ know_workspaces(struct decider *d, const struct desk_item *items)
 	bool unknown = false;
 
 	for (const struct desk_item *i = items; i && !unknown; i = i->next)
-		unknown = i->kind == DESK_SUBMIT && (!b || quota_book_workspace(b, i->body.workspace) == QUOTA_NONE);
+		unknown = i->kind == DESK_SUBMIT && (!b || !quota_book_takes(b, i->body.workspace));
 	if (unknown)
 		read_policy(d);
+}
+
+/* Requests of workspaces that there are not are refused without a turn: nothing is written. The others are returned. */
+static struct desk_item *
+refuse_unknown(struct decider *d, struct desk_item *items)
+{
+	struct desk_item *rest = NULL, **end = &rest, *unknown = NULL, **unknown_end = &unknown;
+	const struct quota_book *b;
+
+	know_workspaces(d, items);
+	b = quota_log_mine(d->log);
+	for (struct desk_item *i = items, *next; i; i = next) {
+		struct desk_item ***to = &end;
+
+		next = i->next;
+		i->next = NULL;
+		if (b && i->kind == DESK_SUBMIT && !quota_book_takes(b, i->body.workspace)) {
+			(void)quota_book_no_workspace(b, i->body.workspace, i->tenant, &i->err);
+			to = &unknown_end;
+		}
+		**to = i;
+		*to = &i->next;
+	}
+	refuse_unless_known(d, unknown);
+	return rest;
 }
 
 static void
@@ -514,7 +550,6 @@ take_turn(struct decider *d, struct desk_item *items, struct err *err)
 	in_place(turn_result) struct turn_result r = {0};
 	bool unknown = false;
 
-	know_workspaces(d, items);
 	for (int attempt = 0;; attempt++) {
 		turn_result_fini(&r);
 		if (decider_turn(d->db, d->log, items, d->app->options->tenant_queued, &r, err))
@@ -541,6 +576,7 @@ decide(struct decider *d, struct desk_item *items)
 {
 	struct err err = {0};
 
+	items = refuse_unknown(d, items);
 	if (items && !take_turn(d, items, &err)) {
 		tell(d, &err);
 		refuse_all(d, items, &err);

@@ -368,6 +368,12 @@ choose_submits(struct turn_result *r, struct desk_item *items, int64_t queued_ma
 	for (struct desk_item *i = items; i; i = i->next) {
 		if (i->kind != DESK_SUBMIT || is_stranger(r, i) || is_repeated(r, &decided, i))
 			continue;
+		if (!quota_book_takes(quota_turn_book(r->turn), i->body.workspace)) {
+			/* a policy of another replica took it away a moment ago */
+			(void)quota_book_no_workspace(quota_turn_book(r->turn), i->body.workspace, i->tenant, &i->err);
+			i->fate = DESK_REFUSED;
+			continue;
+		}
 		if (is_over_limit(r, &limit, i)) {
 			/* it may be one that was decided long ago: a bet has not looked */
 			i->fate = quota_turn_is_bet(r->turn) ? DESK_LIMITED : DESK_REFUSED;
@@ -456,7 +462,7 @@ agenda_of(const struct desk_item *items, struct agenda *a)
 }
 
 bool
-decider_settle_limited(struct db *db, struct desk_item *items, struct err *err)
+decider_settle_refused(struct db *db, struct desk_item *items, struct err *err)
 {
 	in_place(decision_tokens) struct decision_tokens tokens = {0};
 	owned(mem) struct decision_known *known = NULL;

@@ -19,9 +19,9 @@ MUST_CHECK bool decider_turn(struct db *db, struct quota_log *log, struct desk_i
                              struct turn_result *ret, struct err *err);
 /* Whether a request is one of a tenant that has as many waiting; the sentence of its refusal is in its err. */
 bool decider_is_limited(const struct quota_book *b, struct desk_item *i, int64_t queued_max);
-/* Requests that are limited, with or without a turn: each becomes DESK_REFUSED, or DESK_READ where there is a decision of it, or
- * DESK_STRANGER. False: none did. */
-MUST_CHECK bool decider_settle_limited(struct db *db, struct desk_item *items, struct err *err);
+/* Requests that are refused without a turn, each for its err: each becomes DESK_REFUSED, or DESK_READ where there is a decision of it,
+ * or DESK_STRANGER. False: none did. */
+MUST_CHECK bool decider_settle_refused(struct db *db, struct desk_item *items, struct err *err);
 /* What the clock, the policy, exceptions and telemetry do to the book. One replica looks at telemetry; a replica that must know the
  * policy at once says so. */
 struct decider_look {

@@ -204,7 +204,7 @@ read_workspace(const json_t *doc, const char *tenant, struct decision_body *b, s
 	if (!slash && !tenant)
 		return err_set(err, ERR_INVALID, "workspace: it is TENANT/WORKSPACE");
 	if (slash && tenant && (strncmp(name, tenant, (size_t)(slash - name)) != 0 || tenant[slash - name] != '\0'))
-		return err_set(err, ERR_MISSING, "workspace: there is no workspace \"%.64s\"", name);
+		return err_set(err, ERR_MISSING, "workspace: there is no workspace \"%.130s\"", name);
 	n = slash ? 0 : strlen(tenant);
 	if (n + 1 >= QUOTA_NAME_SIZE)
 		return err_set(err, ERR_INVALID, "workspace: its name is too long");

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "aggregator/core/quota_book_names.h"
+#include "common/text.h"
 
 /* ---- names ---------------------------------------------------------------------------------------------------------------- */
 
@@ -27,6 +28,35 @@ int32_t
 quota_book_workspace(const struct quota_book *b, const char *path)
 {
 	return book_find(&b->names->workspaces, path);
+}
+
+bool
+quota_book_takes(const struct quota_book *b, const char *path)
+{
+	int32_t w = book_find(&b->names->workspaces, path);
+
+	return w != QUOTA_NONE && !BOOK_AT(b->names->workspaces, book_workspace, w)->gone;
+}
+
+bool
+quota_book_no_workspace(const struct quota_book *b, const char *path, const char *tenant, struct err *err)
+{
+	const struct book_names *n = b->names;
+	owned(mem) const char **known = mem_array(n->workspaces.count + 1, sizeof(*known));
+	size_t count = 0, len = strlen(tenant);
+	const char *near;
+
+	for (size_t i = 0; i < n->workspaces.count; i++) {
+		const struct book_workspace *w = BOOK_AT(n->workspaces, book_workspace, (int32_t)i);
+
+		if (!w->gone && (len == 0 || (strncmp(w->text, tenant, len) == 0 && w->text[len] == '/')))
+			known[count++] = w->text;
+	}
+	near = text_nearest(path, known);
+	if (!near)
+		return err_set(err, ERR_MISSING, "workspace: there is no workspace \"%.130s\"", path);
+	return err_set(err, ERR_MISSING, "workspace: there is no workspace \"%.130s\"; did you mean \"%.130s\"?", path,
+	               near);
 }
 
 int32_t

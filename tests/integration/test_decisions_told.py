@@ -1,0 +1,63 @@
+"""What people and schedulers are told about their requests: names that do not exist, the place in the queue, what stands against a request and
+what they can do about it."""
+
+import json
+import unittest
+
+from tests.integration.test_decisions import OPTIONS, POLICY, SIZES, ask, free_units
+from tests.support.quotanodes import Nodes
+from tests.support.stack import Stack, wait_for
+
+
+class Told(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.stack = s = cls.enterClassContext(Stack(options=[*OPTIONS, "--lease-confirm", "1h", "--lease-silence", "1h"]))
+        s.apply(POLICY)
+        s.token("scheduler", role="scheduler")
+        s.token("acme", role="developer", tenant="acme")
+        s.token("globex", role="developer", tenant="globex")
+        cls.nodes = Nodes(s, SIZES)
+        cls.nodes.speak()
+        wait_for("12 GPUs in the book", lambda: free_units(s) == 12 * 5040, s.aggregator)
+
+    def post(self, body, role="scheduler", path="/v1/decisions"):
+        return self.stack.call("POST", path, json.dumps(body).encode(), role)
+
+    def written(self):
+        return self.stack.sql("SELECT (SELECT count(*) FROM tollgate.decision), (SELECT count(*) FROM tollgate.quota_event WHERE event LIKE '%submit%')")
+
+
+class Workspaces(Told):
+    def test_a_workspace_that_does_not_exist_is_not_found_whoever_asks_and_nothing_is_written(self):
+        before = self.written()
+        for role in ("scheduler", "acme", "admin"):
+            for path in ("/v1/decisions", "/v1/decisions?dry_run=1"):
+                reply = self.post(ask("typo", "acme/prd", 1), role, path)
+                with self.subTest(role=role, path=path):
+                    self.assertEqual(reply.status, 404, reply.text())
+                    self.assertEqual(reply.json()["detail"], 'workspace: there is no workspace "acme/prd"; did you mean "acme/prod"?')
+        self.assertEqual(self.written(), before)
+
+    def test_a_tenant_hears_of_other_tenants_workspaces_what_it_hears_of_those_that_do_not_exist(self):
+        for name in ("globex/research", "globex/nothing", "nowhere/research"):
+            reply = self.post(ask("peep", name, 1), "acme")
+            self.assertEqual((reply.status, reply.json()["detail"]), (404, f'workspace: there is no workspace "{name}"'))
+        # what a tenant may mean is its own
+        self.assertNotIn("research", self.post(ask("peep", "acme/researc", 1), "acme").text().replace("acme/researc", ""))
+        self.assertIn('did you mean "globex/research"?', self.post(ask("peep", "globex/reserch", 1)).json()["detail"])
+
+    def test_a_decision_is_known_by_its_id_although_its_workspace_is_gone(self):
+        self.stack.apply(POLICY.replace("{name: lab, enforce: off, rules: [{namespace: trial}]}", "{name: lab, enforce: off, rules: [{namespace: trial}]}\n      - {name: gone, enforce: on}"))
+        body = ask("kept", "globex/gone", 1)
+        first = self.post(body, "globex")
+        self.assertEqual(first.status, 200, first.text())
+        self.stack.apply(POLICY)
+        again = self.post(body, "globex")
+        self.assertEqual((again.status, again.json()["seq"]), (200, first.json()["seq"]))
+        wait_for("the policy in the book", lambda: self.post(ask("fresh", "globex/gone", 1), "globex", "/v1/decisions?dry_run=1").status == 404)
+        self.assertEqual(self.post(ask("fresh", "globex/gone", 1), "globex").status, 404)
+
+
+if __name__ == "__main__":
+    unittest.main()
