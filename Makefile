@@ -190,7 +190,9 @@ $(CLOCKSTEP): tests/support/clockstep/clockstep.c $(B)/flags
 
 TESTED := $(B)/libtestsupport.a $(B)/libnvmlsim.a $(B)/libexporter.a $(B)/libcli.a $(B)/libcore.a $(B)/libcommon.a
 $(B)/tests/test_db_watch: $(B)/obj/aggregator/store/db_watch.o
-$(UNITS): $(B)/tests/%: $(B)/obj/tests/unit/%.o $(TESTED) | $(SIMULATOR) $(DCGM_SIMULATOR)
+$(B)/tests/test_desk_lines: $(B)/obj/tests/unit/test_desk_lines.o $(B)/obj/aggregator/api/desk_lines.o $(TESTED)
+	$(link) -lcmocka
+$(filter-out %/test_desk_lines,$(UNITS)): $(B)/tests/%: $(B)/obj/tests/unit/%.o $(TESTED) | $(SIMULATOR) $(DCGM_SIMULATOR)
 	$(link) -lcmocka
 $(PROPS): $(B)/tests/%: $(B)/obj/tests/prop/%.o $(TESTED)
 	$(link) -lcmocka

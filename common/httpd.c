@@ -559,10 +559,9 @@ on_gone(void *arg, void *resting)
 		return true;
 	/* the worker cannot give it back, and go on to another, before the watch lets go of its lock */
 	worker = atomic_load(&x->worker);
-	if (h->options.on_abandoned && worker) {
-		atomic_fetch_add_explicit(&h->abandoned, 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&h->abandoned, 1, memory_order_relaxed);
+	if (h->options.on_abandoned && worker)
 		h->options.on_abandoned(h->options.app, worker);
-	}
 	return false;
 }
 

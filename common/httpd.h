@@ -229,7 +229,7 @@ enum http_limit {
 extern const char *const http_limit_names[HTTP_LIMITS];
 struct httpd_stats {
 	int64_t limited[HTTP_LIMITS];                     /* requests answered 429 since the start */
-	int64_t abandoned;                                /* requests whose client went while they waited */
+	int64_t abandoned;                                /* requests whose client went before their reply */
 	int64_t waiting[HTTP_POOLS], running[HTTP_POOLS]; /* now */
 	int64_t kept;                                     /* now, by http_later */
 };

@@ -7,12 +7,16 @@
 #include <time.h>
 
 #include "aggregator/api/decider_turn.h"
+#include "aggregator/api/desk_lines.h"
 #include "aggregator/api/dry_run.h"
 #include "aggregator/store/quota_store.h"
 #include "common/log.h"
 #include "common/time.h"
 
 #define GROUP_MAX 512                   /* a turn with more would keep the first one waiting */
+#define ALONE_MAX 64                    /* of one tenant */
+#define BESIDE_MAX 16                   /* of one tenant beside others */
+#define GONE_NS (10 * NS_PER_MS)        /* how often those are looked for whose client has gone */
 #define LIMITED_NS (20 * NS_PER_MS)     /* how often requests of tenants at their limit are refused */
 #define LOOK_AGAIN_NS (200 * NS_PER_MS) /* how often a look is asked for while somebody waits for a policy */
 #define FOLLOW_NS (100 * NS_PER_MS)     /* how often others are asked about while somebody waits */
@@ -31,12 +35,13 @@ struct decider {
 	int64_t book_version, book_at_ns; /* of the policy that the book has, and when that is in force */
 	pthread_cond_t book_changed;
 	/* of the thread alone */
+	struct desk_lines lines;
 	struct desk_item *watches;
 	struct desk_item *limited,
 		**limited_end; /* of tenants at their limit, not refused yet, in the order they came */
 	int64_t limited_ns;    /* when such were last refused */
 	struct decider_look look;
-	int64_t ticked_ns, followed_ns, disagreements;
+	int64_t ticked_ns, followed_ns, gone_ns, disagreements;
 	char last_error[ERR_LOG_SIZE];
 };
 
@@ -585,41 +590,50 @@ decide(struct decider *d, struct desk_item *items)
 
 /* ---- the thread --------------------------------------------------------------------------------------------------------------- */
 
-/* The desk's first items, or NULL when it is time for something else. */
+/* What came is put in the line of its tenant. Nobody will know what was decided for a client that has gone: it is let go of, and may ask again. */
+static void
+stand_in_line(struct decider *d, struct desk_item *items)
+{
+	for (struct desk_item *i = items, *next; i; i = next) {
+		next = i->next;
+		if (http_gone(i->rq))
+			done(d, i);
+		else
+			desk_lines_add(&d->lines, i);
+	}
+}
+
+/* What a turn takes of the desk, or NULL when it is time for something else. */
 static struct desk_item *
 take_items(struct decider *d, int64_t until_ns, bool *ret_look, bool *ret_gone, bool *ret_stop)
 {
-	struct desk_item *items, *last = NULL;
+	struct desk_item *items;
 	struct timespec until;
-	size_t n = 0;
 
 	clock_gettime(CLOCK_MONOTONIC, &until);
 	until_ns += until.tv_sec * NS_PER_S + until.tv_nsec - time_boot_ns();
 	until = (struct timespec){.tv_sec = (time_t)(until_ns / NS_PER_S), .tv_nsec = (long)(until_ns % NS_PER_S)};
 	pthread_mutex_lock(&d->lock);
-	while (!d->first && !d->stop && !d->look_soon && !d->gone && !(d->hurry && (d->watches || d->limited)))
+	while (!d->first && d->lines.count == 0 && !d->stop && !d->look_soon && !d->gone &&
+	       !(d->hurry && (d->watches || d->limited)))
 		if (pthread_cond_clockwait(&d->wake, &d->lock, CLOCK_MONOTONIC, &until) == ETIMEDOUT)
 			break;
-	items = d->first;
-	for (struct desk_item *i = items; i && n < GROUP_MAX; i = i->next, n++)
-		last = i;
-	if (last) {
-		d->first = last->next;
-		last->next = NULL;
-		if (!d->first)
-			d->end = &d->first;
-	}
+	items = take(d->first);
+	d->end = &d->first;
 	*ret_look = d->look_soon;
 	d->look_soon = false;
-	*ret_gone = d->gone;
+	*ret_gone |= d->gone;
 	d->gone = false;
-	*ret_stop = d->stop && !items;
+	*ret_stop = d->stop;
 	pthread_mutex_unlock(&d->lock);
+	stand_in_line(d, items);
+	items = desk_lines_take(&d->lines, GROUP_MAX, ALONE_MAX, BESIDE_MAX);
+	*ret_stop &= items == NULL;
 	return items;
 }
 
 static int64_t
-next_ns(const struct decider *d)
+next_ns(const struct decider *d, bool gone)
 {
 	int64_t at_ns = d->ticked_ns + d->app->options->quota_tick_ns;
 
@@ -627,6 +641,8 @@ next_ns(const struct decider *d)
 		at_ns = d->followed_ns + FOLLOW_NS;
 	if (d->limited && d->limited_ns + LIMITED_NS < at_ns)
 		at_ns = d->limited_ns + LIMITED_NS;
+	if (gone && d->gone_ns + GONE_NS < at_ns)
+		at_ns = d->gone_ns + GONE_NS;
 	return at_ns;
 }
 
@@ -637,13 +653,16 @@ decider_main(void *arg)
 	bool stop = false, look = false, gone = false;
 
 	while (!stop) {
-		struct desk_item *items = take_items(d, next_ns(d), &look, &gone, &stop);
+		struct desk_item *items = take_items(d, next_ns(d, gone), &look, &gone, &stop);
 
 		decide(d, put_limited_aside(d, items));
 		if (d->hurry || time_boot_ns() - d->limited_ns >= LIMITED_NS)
 			decide(d, answer_limited(d));
-		if (d->hurry || gone)
+		if (d->hurry || (gone && time_boot_ns() - d->gone_ns >= GONE_NS)) {
 			look_at_watches(d, NULL);
+			d->gone_ns = time_boot_ns();
+			gone = false;
+		}
 		if (look && !stop)
 			read_policy(d);
 		if (!stop && time_boot_ns() - d->ticked_ns >= d->app->options->quota_tick_ns)
@@ -657,7 +676,7 @@ decider_main(void *arg)
 static void
 decider_free(struct decider *d)
 {
-	ASSERT(!d->first && !d->watches && !d->limited);
+	ASSERT(!d->first && d->lines.count == 0 && !d->watches && !d->limited);
 	pthread_cond_destroy(&d->book_changed);
 	pthread_cond_destroy(&d->wake);
 	pthread_mutex_destroy(&d->lock);

@@ -238,25 +238,6 @@ write_actors(const struct desk_item *items, struct buf *out)
 	}
 }
 
-/* The end of the object that begins here. */
-static const char *
-object_end(const char *at)
-{
-	int depth = 0;
-
-	for (bool quoted = false; *at != '\0'; at++) {
-		if (quoted && *at == '\\' && at[1] != '\0')
-			at++;
-		else if (*at == '"')
-			quoted = !quoted;
-		else if (!quoted && *at == '{')
-			depth++;
-		else if (!quoted && *at == '}' && --depth == 0)
-			return at + 1;
-	}
-	return at;
-}
-
 /* The item of a verdict. They are mostly in the order in which the items came: the search begins behind the last one. */
 static struct desk_item *
 item_of(struct desk_item *items, struct desk_item *from, const char *key)
@@ -274,21 +255,19 @@ item_of(struct desk_item *items, struct desk_item *from, const char *key)
 static void
 tell_verdicts(const struct turn_result *r, struct desk_item *items, const struct quota_outcome *o)
 {
-	const char *at = strchr(quota_turn_outcome(r->turn), '[');
+	const char *text = quota_turn_outcome(r->turn);
 	struct desk_item *from = items;
 
-	ASSERT(at != NULL); /* it is the book's own text */
 	for (size_t k = 0; k < o->verdict_count; k++) {
-		const char *begin = at + 1, *end = object_end(begin);
-		struct desk_item *i = item_of(items, from, o->verdicts[k].id);
+		const struct quota_verdict *v = &o->verdicts[k];
+		struct desk_item *i = item_of(items, from, v->id);
 
-		at = end;
 		if (!i)
 			continue;
 		from = i->next;
-		i->verdict = &o->verdicts[k];
+		i->verdict = v;
 		buf_init(&i->told, HTTP_REPLY_MAX);
-		buf_add(&i->told, begin, (size_t)(end - begin));
+		buf_add(&i->told, text + v->text_at, v->text_len);
 	}
 }
 

@@ -8,12 +8,14 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "aggregator/api/desk_lines.h"
 #include "aggregator/store/quota_store.h"
 #include "common/log.h"
 #include "common/time.h"
 
 #define OPEN_MAX 1024u              /* of all tenants; then 503 */
 #define GROUP_MAX 16                /* answered by one reading of the log */
+#define BESIDE_MAX 4                /* of one tenant beside others */
 #define REST_MIN_NS (5 * NS_PER_MS) /* between groups, or as long as the last one took: who asks often shares one */
 #define REST_MAX_NS (50 * NS_PER_MS)
 #define POLICY_WAIT_NS (2 * NS_PER_S)
@@ -27,8 +29,8 @@ struct dry_runs {
 	pthread_t thread;
 	pthread_mutex_t lock;
 	pthread_cond_t wake;
-	struct desk_item *first, **end; /* in the order they came */
-	struct desk_item *open;         /* every one that is not answered, for counting */
+	struct desk_lines lines;
+	struct desk_item *open; /* every one that is not answered, for counting */
 	size_t open_count;
 	atomic_bool hurry;
 	bool stop;
@@ -75,8 +77,7 @@ dry_runs_put(struct dry_runs *d, struct desk_item *item)
 	room = open < most;
 	kept = room && d->open_count < OPEN_MAX && http_later(item->rq, &(struct http_keep){.poll = false});
 	if (kept) {
-		*d->end = item;
-		d->end = &item->next;
+		desk_lines_add(&d->lines, item);
 		item->next_open = d->open;
 		d->open = item;
 		d->open_count++;
@@ -102,10 +103,8 @@ void
 dry_runs_show(struct dry_runs *d, struct desk_item *item)
 {
 	item->is_shown = true;
-	item->next = NULL;
 	pthread_mutex_lock(&d->lock);
-	*d->end = item;
-	d->end = &item->next;
+	desk_lines_add(&d->lines, item);
 	pthread_cond_signal(&d->wake);
 	pthread_mutex_unlock(&d->lock);
 }
@@ -182,34 +181,53 @@ answer(const struct quota_book *b, int64_t now_ns, int64_t seq, struct desk_item
 
 /* ---- a decision that waits -------------------------------------------------------------------------------------------------------- */
 
-/* Its row is read again: it may have changed since it was handed over. */
 static void
-show(struct dry_runs *d, const struct quota_book *b, struct desk_item *i)
+show(struct dry_runs *d, const struct quota_book *b, struct desk_item *i, const struct decision_view *v)
 {
 	owned(quota_outcome) struct quota_outcome *o = NULL;
-	in_place(decision_views) struct decision_views views = {0};
 	in_place(buf) struct buf now = {0};
-	const char *keys[] = {i->key};
 	struct err err = {0};
 
-	buf_init(&now, HTTP_REPLY_MAX);
-	if (!store_decisions_get(d->db, keys, 1, &views, &err)) {
-		refuse(d, i, &err);
-		return;
-	}
-	if (views.count == 0 || (i->tenant[0] != '\0' && strcmp(views.at[0].tenant, i->tenant) != 0)) {
+	if (!v || (i->tenant[0] != '\0' && strcmp(v->tenant, i->tenant) != 0)) {
 		err_set(&err, ERR_MISSING, "there is no decision \"%s\"", i->id);
 		refuse(d, i, &err);
 		return;
 	}
-	if (strcmp(views.at[0].status, "waiting") == 0)
+	buf_init(&now, HTTP_REPLY_MAX);
+	if (strcmp(v->status, "waiting") == 0)
 		o = quota_book_explain(b, quota_book_now(b), i->key);
 	if (o && o->verdict_count == 1)
 		quota_book_verdict_json(b, &o->verdicts[0], &now);
 	i->rp->content_type = "application/json";
-	decision_json(&views.at[0], now.len > 0 ? buf_text(&now) : NULL, i->warning[0] != '\0' ? i->warning : NULL,
-	              i->tenant, &i->rp->body);
+	decision_json(v, now.len > 0 ? buf_text(&now) : NULL, i->warning[0] != '\0' ? i->warning : NULL, i->tenant,
+	              &i->rp->body);
 	done(d, i);
+}
+
+/* Their rows are read again: they may have changed since they were handed over. */
+static void
+show_all(struct dry_runs *d, const struct quota_book *b, struct desk_item *items)
+{
+	in_place(decision_views) struct decision_views views = {0};
+	const char *keys[GROUP_MAX];
+	struct err err = {0};
+	size_t n = 0;
+	bool ok;
+
+	for (const struct desk_item *i = items; i; i = i->next)
+		keys[n++] = i->key;
+	ok = n == 0 || store_decisions_get(d->db, keys, n, &views, &err);
+	for (struct desk_item *i = items, *next; i; i = next) {
+		const struct decision_view *v = NULL;
+
+		next = i->next;
+		for (size_t k = 0; k < views.count && !v; k++)
+			v = strcmp(views.at[k].key, i->key) == 0 ? &views.at[k] : NULL;
+		if (ok)
+			show(d, b, i, v);
+		else
+			refuse(d, i, &err);
+	}
 }
 
 /* ---- tokens -------------------------------------------------------------------------------------------------------------------- */
@@ -263,6 +281,7 @@ answer_group(struct dry_runs *d, struct desk_item *items)
 {
 	in_place(decision_tokens) struct decision_tokens tokens = {0};
 	struct policy_look look = {0};
+	struct desk_item *shown = NULL, **shown_end = &shown;
 	const struct quota_book *b = NULL;
 	int64_t now_ns = 0;
 	struct err err = {0};
@@ -281,8 +300,12 @@ answer_group(struct dry_runs *d, struct desk_item *items)
 		struct err why = err;
 
 		next = i->next;
-		if (ok && i->is_shown) {
-			show(d, b, i);
+		if (http_gone(i->rq)) {
+			done(d, i);
+		} else if (ok && i->is_shown) {
+			i->next = NULL;
+			*shown_end = i;
+			shown_end = &i->next;
 		} else if (ok && !decision_token_holds(&tokens, i->token_id)) {
 			api_refuse_token(d->app, i->rq, i->rp);
 			done(d, i);
@@ -295,11 +318,12 @@ answer_group(struct dry_runs *d, struct desk_item *items)
 			done(d, i);
 		}
 	}
+	show_all(d, b, shown);
 }
 
 /* ---- the thread --------------------------------------------------------------------------------------------------------------- */
 
-/* Those that wait for a policy and the first ones of the queue; NULL: it is time to look at the policy, or to stop. */
+/* Those that wait for a policy and the first ones of the lines; NULL: it is time to look at the policy, or to stop. */
 static struct desk_item *
 take_items(struct dry_runs *d, bool *ret_stop)
 {
@@ -314,26 +338,19 @@ take_items(struct dry_runs *d, bool *ret_stop)
 	while (*end)
 		end = &(*end)->next;
 	pthread_mutex_lock(&d->lock);
-	while (!d->first && !d->stop && !(d->hurry && items)) {
+	while (d->lines.count == 0 && !d->stop && !(d->hurry && items)) {
 		if (!items)
 			pthread_cond_wait(&d->wake, &d->lock);
 		else if (pthread_cond_clockwait(&d->wake, &d->lock, CLOCK_MONOTONIC, &until) == ETIMEDOUT)
 			break;
 	}
-	for (int n = 0; d->first && n < GROUP_MAX; n++) {
-		*end = d->first;
-		d->first = d->first->next;
-		(*end)->next = NULL;
-		end = &(*end)->next;
-	}
-	if (!d->first)
-		d->end = &d->first;
+	*end = desk_lines_take(&d->lines, GROUP_MAX, GROUP_MAX, BESIDE_MAX);
 	*ret_stop = d->stop && !items;
 	pthread_mutex_unlock(&d->lock);
 	return items;
 }
 
-/* What comes meanwhile is in the next group, and the thread takes half of a processor at most. */
+/* What comes meanwhile is in the next group, and the thread takes half of a processor at most; of who was not in the last group it does not wait. */
 static void
 rest(struct dry_runs *d, int64_t took_ns)
 {
@@ -346,7 +363,7 @@ rest(struct dry_runs *d, int64_t took_ns)
 	until.tv_sec += until.tv_nsec / NS_PER_S;
 	until.tv_nsec %= NS_PER_S;
 	pthread_mutex_lock(&d->lock);
-	while (!d->hurry && rc != ETIMEDOUT)
+	while (!d->hurry && !desk_lines_other(&d->lines) && rc != ETIMEDOUT)
 		rc = pthread_cond_clockwait(&d->wake, &d->lock, CLOCK_MONOTONIC, &until);
 	pthread_mutex_unlock(&d->lock);
 }
@@ -392,7 +409,6 @@ dry_runs_start(struct app *app, struct dry_runs **ret, struct err *err)
 		return false;
 	d = mem_alloc(sizeof(*d));
 	*d = (struct dry_runs){.app = app, .db = db, .log = quota_log_new(app->options->quota_quiet_ns)};
-	d->end = &d->first;
 	pthread_mutex_init(&d->lock, NULL);
 	pthread_cond_init(&d->wake, NULL);
 	rc = pthread_create(&d->thread, NULL, dry_runs_main, d);

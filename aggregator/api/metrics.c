@@ -127,7 +127,7 @@ write_shares(struct prom *p, struct httpd *httpd)
 		prom_int(p, stats.limited[i]);
 	}
 	write_one(p, "tollgate_aggregator_http_abandoned_total", PROM_COUNTER,
-	          "HTTP requests whose client went while they waited for a worker.", stats.abandoned, 0);
+	          "HTTP requests whose client went before their reply.", stats.abandoned, 0);
 	prom_family(p, "tollgate_aggregator_http_waiting", PROM_GAUGE,
 	            "HTTP requests that wait for a worker, by the kind of worker.");
 	for (int i = 0; i < HTTP_POOLS; i++) {

@@ -200,6 +200,8 @@ add_verdict(struct decision_rows *r, const struct decision_moment *m, const stru
 	c->warn = v->warn;
 	c->position = v->position;
 	c->verdict_seq = m->seq;
+	c->verdict_at = v->text_at;
+	c->verdict_len = v->text_len;
 	c->told = true;
 	c->status = admitted ? DECISION_ADMITTED : v->decision == QUOTA_REJECT ? DECISION_REJECTED : DECISION_WAITING;
 	if (admitted)

@@ -47,6 +47,7 @@ struct decision_change {
 	bool warn;
 	int64_t position;
 	int64_t submitted_seq, verdict_seq, changed_seq, changed_ns;
+	size_t verdict_at, verdict_len; /* in the outcome of verdict_seq */
 	int64_t admitted_ns, confirmed_ns, seen_ns, released_ns, ended_ns;
 	const char *ended_why; /* static text */
 	bool told;             /* somebody may wait for this: more than a heartbeat */

@@ -438,6 +438,8 @@ struct quota_verdict {
 	/* The smallest change that would admit it: what must be done, together. None when it is admitted. */
 	struct quota_change changes[QUOTA_MAX_CHANGES];
 	size_t change_count;
+	/* Where its text is in that of the outcome, when that was written (quota_book_outcome_json). */
+	size_t text_at, text_len;
 };
 
 enum quota_notice_kind {

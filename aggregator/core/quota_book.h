@@ -65,7 +65,7 @@ struct quota_outcome *quota_book_explain(const struct quota_book *b, int64_t now
 
 /* {"verdicts":[...],"notices":[...]}: verdicts as `tollgate quota simulate` prints them, without "at"; notices as
  * {"event","id","for" or "reason","due_ns"}. */
-void quota_book_outcome_json(const struct quota_book *b, const struct quota_outcome *o, struct buf *out);
+void quota_book_outcome_json(const struct quota_book *b, struct quota_outcome *o, struct buf *out);
 /* What its positions are called, as long as the book is there. */
 struct quota_namer quota_book_namer(const struct quota_book *b);
 void quota_book_verdict_json(const struct quota_book *b, const struct quota_verdict *v, struct buf *out);

@@ -201,13 +201,17 @@ quota_book_verdict_json(const struct quota_book *b, const struct quota_verdict *
 }
 
 void
-quota_book_outcome_json(const struct quota_book *b, const struct quota_outcome *o, struct buf *out)
+quota_book_outcome_json(const struct quota_book *b, struct quota_outcome *o, struct buf *out)
 {
+	size_t begin = out->len;
+
 	buf_str(out, "{\"verdicts\":[");
 	for (size_t i = 0; i < o->verdict_count; i++) {
 		if (i > 0)
 			buf_char(out, ',');
+		o->verdicts[i].text_at = out->len - begin;
 		quota_book_verdict_json(b, &o->verdicts[i], out);
+		o->verdicts[i].text_len = out->len - begin - o->verdicts[i].text_at;
 	}
 	buf_str(out, "],\"notices\":[");
 	for (size_t i = 0; i < o->notice_count; i++) {

@@ -32,7 +32,7 @@ struct replay {
 };
 
 static bool
-compare(struct replay *r, const json_t *recorded, const struct quota_outcome *o, bool *ret_same, struct err *err)
+compare(struct replay *r, const json_t *recorded, struct quota_outcome *o, bool *ret_same, struct err *err)
 {
 	owned(json) json_t *now = NULL;
 

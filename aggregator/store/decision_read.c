@@ -3,10 +3,10 @@
 
 #include <string.h>
 
-/* The verdict is not kept twice: it is in the outcome of the event that gave it. */
-#define VERDICT                                                                                                                \
-	"(SELECT v::text FROM quota_event e, json_array_elements((e.outcome::json) -> 'verdicts') WITH ORDINALITY AS x(v, i) " \
-	"WHERE e.seq = d.verdict_seq AND v ->> 'id' = d.key ORDER BY i DESC LIMIT 1)"
+/* The verdict is not kept twice: it is in the outcome of the event that gave it, and cut out there by bytes. */
+#define VERDICT                                                                                                             \
+	"(SELECT convert_from(substring(convert_to(e.outcome, 'UTF8') FROM d.verdict_at + 1 FOR d.verdict_bytes), 'UTF8') " \
+	"FROM quota_event e WHERE e.seq = d.verdict_seq)"
 
 void
 decision_views_fini(struct decision_views *v)

@@ -20,13 +20,13 @@ static const struct db_stmt event_stmt = {
 static const struct db_stmt decision_stmt = {
 	"decision_add",
 	"INSERT INTO decision (key, request_id, digest, tenant_id, workspace_id, workspace, body, status, decision, would, rule, warn, "
-	"position, asked_by, submitted_seq, submitted_ns, verdict_seq, changed_seq, changed_ns, admitted_ns, confirmed_ns, "
+	"position, asked_by, submitted_seq, submitted_ns, verdict_seq, verdict_at, verdict_bytes, changed_seq, changed_ns, admitted_ns, confirmed_ns, "
 	"seen_ns, released_ns, ended_ns, ended_why, workload_namespace, workload_pod, workload_pod_uid, workload_slurm_job) "
 	"SELECT n.key, n.id, decode(n.digest, 'hex'), t.id, w.id, n.workspace, n.body, n.status, n.decision, n.would, n.rule, n.warn, "
-	"n.position, n.asked_by, n.submitted, $2::bigint, n.verdict, n.changed, $2, n.admitted, n.confirmed, n.seen, "
+	"n.position, n.asked_by, n.submitted, $2::bigint, n.verdict, n.verdict_at, n.verdict_bytes, n.changed, $2, n.admitted, n.confirmed, n.seen, "
 	"n.released, n.ended, n.why, n.namespace, n.pod, n.pod_uid, n.slurm_job "
 	"FROM json_to_recordset($1::json) AS n(key text, id text, digest text, workspace text, body json, status text, decision text, "
-	"would text, rule text, warn boolean, position bigint, asked_by text, submitted bigint, verdict bigint, changed bigint, "
+	"would text, rule text, warn boolean, position bigint, asked_by text, submitted bigint, verdict bigint, verdict_at integer, verdict_bytes integer, changed bigint, "
 	"admitted bigint, confirmed bigint, seen bigint, released bigint, ended bigint, why text, namespace text, pod text, "
 	"pod_uid text, slurm_job text) "
 	"LEFT JOIN tenant t ON t.name = split_part(n.workspace, '/', 1) "
@@ -38,12 +38,13 @@ static const struct db_stmt change_stmt = {
 	"UPDATE decision d SET status = coalesce(n.status, CASE WHEN d.status = 'suspect' AND n.seen IS NOT NULL THEN "
 	"'confirmed' ELSE d.status END), decision = coalesce(n.decision, d.decision), would = coalesce(n.would, d.would), "
 	"rule = coalesce(n.rule, d.rule), warn = coalesce(n.warn, d.warn), position = coalesce(n.position, d.position), "
-	"verdict_seq = coalesce(n.verdict, d.verdict_seq), changed_seq = n.changed, changed_ns = $2::bigint, "
+	"verdict_seq = coalesce(n.verdict, d.verdict_seq), verdict_at = coalesce(n.verdict_at, d.verdict_at), "
+	"verdict_bytes = coalesce(n.verdict_bytes, d.verdict_bytes), changed_seq = n.changed, changed_ns = $2::bigint, "
 	"admitted_ns = coalesce(n.admitted, d.admitted_ns), confirmed_ns = coalesce(d.confirmed_ns, n.confirmed), "
 	"seen_ns = coalesce(n.seen, d.seen_ns), released_ns = coalesce(d.released_ns, n.released), "
 	"ended_ns = coalesce(n.ended, d.ended_ns), ended_why = coalesce(n.why, d.ended_why) "
 	"FROM json_to_recordset($1::json) AS n(key text, status text, decision text, would text, rule text, warn boolean, "
-	"position bigint, verdict bigint, changed bigint, admitted bigint, confirmed bigint, seen bigint, released bigint, "
+	"position bigint, verdict bigint, verdict_at integer, verdict_bytes integer, changed bigint, admitted bigint, confirmed bigint, seen bigint, released bigint, "
 	"ended bigint, why text) WHERE d.key = n.key"};
 
 static const struct db_stmt workload_stmt = {
@@ -151,6 +152,8 @@ change(struct buf *out, const struct decision_change *c)
 		text(out, "rule", quota_rule_name(c->rule));
 		buf_printf(out, ",\"warn\":%s", c->warn ? "true" : "false");
 		number(out, "verdict", c->verdict_seq);
+		number(out, "verdict_at", (int64_t)c->verdict_at);
+		number(out, "verdict_bytes", (int64_t)c->verdict_len);
 	}
 	if (c->has_verdict || c->ended_ns != 0)
 		number(out, "position", c->position);

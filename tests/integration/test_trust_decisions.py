@@ -1,6 +1,7 @@
 """What one tenant, or one token, can do to everybody else's decisions: nothing."""
 
 import concurrent.futures
+import contextlib
 import datetime
 import json
 import os
@@ -257,6 +258,63 @@ class Queued(Trust):
         self.assertEqual((said.status, again.status, changed.status), (200, 200, 409), again.text())
         self.assertEqual(again.json()["status"], "ended")
         self.assertEqual(turns(self.stack.port)["lost"], before["lost"])
+
+
+class Desk(Trust):
+    """Requests that lie on the desk while a turn waits for its commit."""
+
+    @contextlib.contextmanager
+    def turn_that_waits(self, name):
+        blocked = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND application_name = 'tollgate-aggregator decider'"
+        with Session(self.stack.pg) as other, concurrent.futures.ThreadPoolExecutor(1) as pool:
+            other.run("BEGIN")
+            other.run(BOOK)
+            first = pool.submit(self.post, "/v1/decisions", ask(name, "acme/prod", 1))
+            wait_for("a turn that waits for the book", lambda: self.stack.sql(blocked) == [["1"]], self.stack.aggregator)
+            yield
+            other.run("COMMIT")
+            self.assertEqual(first.result().status, 200)
+
+    def metric(self, name):
+        return int(re.search(rf"^tollgate_aggregator_http_{name} (\d+)$", request("GET", self.stack.url + "/metrics").text(), re.M)[1])
+
+    def kept(self, n):
+        wait_for(f"{n} on the desk", lambda: self.metric("kept") == n, self.stack.aggregator)
+
+    def put(self, role, *asks):
+        bodies = [json.dumps(a).encode() for a in asks]
+        sent = [Raw(self.stack, "POST", "/v1/decisions", self.stack.tokens[role], len(b), b) for b in bodies]
+        for one in sent:
+            self.addCleanup(one.close)
+        return sent
+
+    def test_a_tenant_with_many_requests_has_a_few_in_a_turn_and_another_one_is_in_the_next(self):
+        with self.turn_that_waits("before-many"):
+            many = self.put("acme", *(ask(f"many-{i}", "acme/prod", 1) for i in range(100)))
+            self.kept(101)
+            calm = self.put("globex", ask("calm-many", "globex/research", 1))[0]
+            self.kept(102)
+        self.assertEqual([r.reply().status for r in (calm, *many)], [200] * 101)
+        ahead = self.stack.sql("SELECT count(*) FROM tollgate.decision WHERE request_id LIKE 'many-%' AND submitted_seq <= "
+                               "(SELECT submitted_seq FROM tollgate.decision WHERE request_id = 'calm-many')")
+        self.assertLessEqual(int(ahead[0][0]), 16)
+        for i in range(100):  # of a turn with several each has its own verdict
+            said = self.stack.call("GET", f"/v1/decisions/many-{i}").json()
+            self.assertEqual((said["request_id"], said["checks"][0]["rule"]), (f"many-{i}", "valid"))
+
+    def test_nothing_is_decided_for_who_has_gone(self):
+        with self.turn_that_waits("before-gone"):
+            gone = self.put("acme", *(ask(f"gone-{i}", "acme/prod", 1) for i in range(40)))
+            self.kept(41)
+            before = self.metric("abandoned_total")
+            for r in gone:
+                r.close()
+            wait_for("all are seen to go", lambda: self.metric("abandoned_total") - before == 40, self.stack.aggregator)
+            calm = self.put("globex", ask("calm-gone", "globex/research", 1))[0]
+            self.kept(42)
+        self.assertEqual(calm.reply().status, 200)
+        self.assertEqual(self.stack.sql("SELECT count(*) FROM tollgate.decision WHERE request_id LIKE 'gone-%'"), [["0"]])
+        self.assertEqual(self.post("/v1/decisions", ask("gone-0", "acme/prod", 1)).status, 200)
 
 
 class QueuedElsewhere(Trust):

@@ -88,6 +88,7 @@ what_is_wrong_is_named(void **state)
 		{BASE ",\"gpus\":\"8\"", NULL, "gpus", ERR_INVALID},
 		{BASE ",\"gpus\":1,\"count\":2", NULL, "count", ERR_INVALID},
 		{BASE ",\"replicas\":1", NULL, "of:", ERR_INVALID},
+		{BASE ",\"gpus\":1,\"of\":2", NULL, "of:", ERR_INVALID},
 		{BASE ",\"gpus\":1,\"priority\":1,\"priority_class\":\"x\"", NULL, "priority", ERR_INVALID},
 		{BASE ",\"gpus\":1,\"priority\":1", "acme", "priority", ERR_INVALID},
 		{BASE ",\"gpus\":1,\"preemptible\":1", NULL, "preemptible", ERR_INVALID},

@@ -1,0 +1,99 @@
+/* aggregator/api/desk_lines.c - items that wait for a thread, one line for each tenant. */
+#include "aggregator/api/desk_lines.h"
+
+#include <string.h>
+
+#include "common/text.h"
+#include "common/time.h"
+
+struct desk_line {
+	struct desk_line *next;
+	uint64_t hash;
+	char tenant[DECISION_TENANT_SIZE];
+	struct desk_item *first, **end;
+};
+
+static const char *
+tenant_of(const struct desk_item *i)
+{
+	return i->of_tenant[0] != '\0' ? i->of_tenant : i->tenant[0] != '\0' ? i->tenant : i->body.tenant;
+}
+
+void
+desk_lines_add(struct desk_lines *l, struct desk_item *item)
+{
+	const char *tenant = tenant_of(item);
+	uint64_t hash = text_hash(tenant);
+	struct desk_line **at = &l->first;
+
+	while (*at && ((*at)->hash != hash || strcmp((*at)->tenant, tenant) != 0))
+		at = &(*at)->next;
+	if (!*at) {
+		*at = mem_alloc(sizeof(**at));
+		(*at)->hash = hash;
+		(*at)->end = &(*at)->first;
+		memcpy((*at)->tenant, tenant, strnlen(tenant, sizeof((*at)->tenant) - 1));
+		l->count++;
+	}
+	item->next = NULL;
+	*(*at)->end = item;
+	(*at)->end = &item->next;
+}
+
+/* At most so many of the first line; what is left of it goes behind the others. How many there were. */
+static size_t
+take_first(struct desk_lines *l, size_t most, struct desk_item ***end)
+{
+	struct desk_line *line = l->first, **last = &l->first;
+	size_t n = 0;
+
+	if (l->served_count < DESK_SERVED)
+		l->served[l->served_count++] = line->hash;
+	for (; line->first && n < most; n++) {
+		**end = line->first;
+		line->first = line->first->next;
+		(**end)->next = NULL;
+		*end = &(**end)->next;
+	}
+	l->first = line->next;
+	line->next = NULL;
+	if (!line->first) {
+		mem_free(line);
+		l->count--;
+		return n;
+	}
+	while (*last)
+		last = &(*last)->next;
+	*last = line;
+	return n;
+}
+
+struct desk_item *
+desk_lines_take(struct desk_lines *l, size_t most, size_t alone, size_t beside)
+{
+	struct desk_item *items = NULL, **end = &items;
+	int64_t now_ns = time_monotonic_ns();
+	size_t share;
+
+	if (l->count > 1)
+		l->crowded_ns = now_ns;
+	share = l->crowded_ns != 0 && now_ns - l->crowded_ns < NS_PER_S ? beside : alone;
+	l->served_count = 0;
+	for (size_t lines = l->count; lines > 0 && most > 0; lines--)
+		most -= take_first(l, share < most ? share : most, &end);
+	return items;
+}
+
+bool
+desk_lines_other(const struct desk_lines *l)
+{
+	for (const struct desk_line *line = l->first; line; line = line->next) {
+		size_t i = 0;
+
+		while (i < l->served_count && l->served[i] != line->hash)
+			i++;
+		if (i == l->served_count)
+			return true;
+	}
+	return false;
+}
