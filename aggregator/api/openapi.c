@@ -102,11 +102,16 @@ static const struct schema {
          "id:int at:time actor:text action:text subject:text tenant:text~ before:any~ after:any~ reason:text~", NULL},
 	{"Audit", "entries:[AuditEntry] next:int~", NULL},
 	/* the keys of group_by, labels among them, and by state one number, else one of each state */
+	{"UsageCost", "currency:text amount:decimal", NULL},
+	{"UsageRest", "tenant:text workspace:text cluster:text gpu_model:text reason:text currency:text amount:decimal",
+         NULL},
 	{"UsageGroup",
          "cluster:text? tenant:text? workspace:text? user:text? workload:text? gpu_model:text? profile:text? node:text? "
-         "gpu:text? sharing:text? day:day? hour:time? state:text? method:text? gpu_hours:decimal? unit_ns:decimal?",
+         "gpu:text? sharing:text? day:day? hour:time? state:text? method:text? gpu_hours:decimal? unit_ns:decimal? costs:[UsageCost]?",
          "text"},
-	{"Usage", "from:time to:time groups:[UsageGroup] next:text~", NULL},
+	{"Usage",
+         "from:time to:time groups:[UsageGroup] costs_without_workload:[UsageRest]? costs_total:[UsageCost]? next:text~",
+         NULL},
 	{"GpuConservation",
          "node:text gpu:int uuid:text gpu_model:text in_service_gpu_hours:decimal sum_gpu_hours:decimal "
          "difference_gpu_hours:decimal in_service_unit_ns:decimal sum_unit_ns:decimal clock_adjust_unit_ns:decimal "
@@ -316,7 +321,7 @@ static const struct door {
 	{"GET", "/v1/usage",
          .query = RANGE
          " group_by:text? tenant:text? workspace:text? cluster:text? user:text? gpu_model:text? node:text? "
-         "limit:int? cursor:text? exact:int? format:text?",
+         "limit:int? cursor:text? exact:int? format:text? cost:int?",
          .reply_type = JSON, .reply = "Usage", .other_type = CSV},
 	{"GET", "/v1/conservation", .query = RANGE, .reply_type = JSON, .reply = "Conservation"},
 	{"GET", "/v1/conservation/differences", .query = RANGE " node:text? part:text?", .reply_type = JSON,

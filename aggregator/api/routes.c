@@ -92,7 +92,7 @@ const struct http_route api_routes[] = {
 	{"GET", "/v1/quota/recording", REPORT, 0, handle_quota_recording, ROLE_ADMIN,
          "the log of decisions, for `tollgate quota simulate`; from_seq, to_seq"},
 	{"GET", "/v1/usage", REPORT, 0, handle_usage, ROLES_READ,
-         "GPU-hours by group; from, to, group_by, tenant, workspace, cluster, user, gpu_model, node, limit, cursor, exact, format"},
+         "GPU-hours by group, and what they cost; from, to, group_by, tenant, workspace, cluster, user, gpu_model, node, limit, cursor, exact, format, cost"},
 	{"GET", "/v1/conservation", REPORT, 0, handle_conservation, ROLES_MONEY,
          "per GPU: the states against the time in service"},
 	{"GET", "/v1/conservation/differences", REPORT, 0, handle_verify, ROLES_MONEY,

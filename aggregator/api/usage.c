@@ -8,8 +8,8 @@
 #define CURSOR_BYTES (64u << 10)
 
 /* The parameters that make the question; all of them are in the link to the next page. */
-static const char *const parameters[] = {"group_by",  "tenant", "workspace", "cluster", "user",
-                                         "gpu_model", "node",   "limit",     "exact",   "format"};
+static const char *const parameters[] = {"group_by", "tenant", "workspace", "cluster", "user", "gpu_model",
+                                         "node",     "limit",  "exact",     "format",  "cost"};
 
 static void
 add_escaped(struct buf *out, const char *text)
@@ -60,18 +60,20 @@ static bool
 read_query(struct worker *w, const struct http_request *rq, struct usage_query *q, struct err *err)
 {
 	static const char *const yes[] = {"1", "0", NULL};
-	const char *exact = NULL;
+	const char *exact = NULL, *cost = NULL;
 
 	if (!api_query(rq, "group_by", NULL, &q->group_by, err) ||
 	    !api_query(rq, "workspace", NULL, &q->workspace, err) ||
 	    !api_query(rq, "cluster", NULL, &q->cluster, err) || !api_query(rq, "user", NULL, &q->user, err) ||
 	    !api_query(rq, "gpu_model", NULL, &q->gpu_model, err) || !api_query(rq, "node", NULL, &q->node, err) ||
 	    !api_query(rq, "cursor", NULL, &q->cursor, err) || !api_query(rq, "exact", yes, &exact, err) ||
-	    !api_query_i64(rq, "limit", USAGE_PAGE_MAX, &q->limit, err) || !wants_csv(rq, &q->csv, err))
+	    !api_query(rq, "cost", yes, &cost, err) || !api_query_i64(rq, "limit", USAGE_PAGE_MAX, &q->limit, err) ||
+	    !wants_csv(rq, &q->csv, err))
 		return false;
 	if (q->group_by == NULL)
 		q->group_by = "tenant,workspace";
 	q->exact = exact != NULL && exact[0] == '1';
+	q->cost = cost != NULL && cost[0] == '1';
 	/* The cursor has its own range: "now" has moved since. */
 	return q->cursor != NULL || api_range(w->db, rq, time_wall_ns(), &q->from_ns, &q->to_ns, err);
 }

@@ -49,6 +49,47 @@ get_all(struct cli *c, const char *base, json_t **ret, struct err *err)
 	return true;
 }
 
+/* "12.34 EUR, 5 USD" of an array of amounts, or of one amount. */
+static json_t *
+cost_text(const json_t *amounts)
+{
+	in_place(buf) struct buf text = {0};
+	size_t n = json_is_array(amounts) ? json_array_size(amounts) : 1;
+
+	buf_init(&text, CLI_PATH_BYTES);
+	for (size_t i = 0; i < n; i++) {
+		const json_t *one = json_is_array(amounts) ? json_array_get(amounts, i) : amounts;
+		const char *amount = json_string_value(json_object_get(one, "amount"));
+		const char *currency = json_string_value(json_object_get(one, "currency"));
+
+		buf_printf(&text, "%s%s %s", i > 0 ? ", " : "", amount != NULL ? amount : "?",
+		           currency != NULL ? currency : "?");
+	}
+	return json_string(buf_text(&text));
+}
+
+/* The groups with their cost as text, and behind them what no workload caused. */
+static json_t *
+rows_with_cost(const json_t *reply)
+{
+	json_t *rows = json_deep_copy(json_object_get(reply, "groups"));
+	const json_t *rest = json_object_get(reply, "costs_without_workload");
+
+	for (size_t i = 0; i < json_array_size(rows); i++) {
+		json_t *row = json_array_get(rows, i);
+
+		json_object_set_new(row, "cost", cost_text(json_object_get(row, "costs")));
+		json_object_set_new(row, "reason", json_string(""));
+	}
+	for (size_t i = 0; i < json_array_size(rest); i++) {
+		json_t *row = json_copy(json_array_get(rest, i));
+
+		json_object_set_new(row, "cost", cost_text(row));
+		json_array_append_new(rows, row);
+	}
+	return rows;
+}
+
 int
 cmd_usage(struct cli *c)
 {
@@ -59,7 +100,8 @@ cmd_usage(struct cli *c)
 	const char *by = cli_value(c, "by") != NULL ? cli_value(c, "by") : "tenant,workspace";
 	bool exact = cli_value(c, "exact") != NULL;
 	in_place(buf) struct buf path = {0}, columns = {0};
-	owned(json) json_t *reply = NULL;
+	owned(json) json_t *reply = NULL, *rows = NULL;
+	const bool cost = cli_value(c, "cost") != NULL;
 	struct err err = {0};
 	int code;
 
@@ -73,6 +115,7 @@ cmd_usage(struct cli *c)
 	for (size_t i = 0; i < ARRAY_LEN(filters); i++)
 		cli_query(&path, filters[i].parameter, cli_value(c, filters[i].option));
 	cli_query(&path, "exact", exact ? "1" : NULL);
+	cli_query(&path, "cost", cost ? "1" : NULL);
 	if (!get_all(c, buf_text(&path), &reply, &err))
 		return cli_fail(&err);
 	buf_printf(&columns, "%s,", by);
@@ -81,7 +124,9 @@ cmd_usage(struct cli *c)
 	else
 		buf_str(&columns, exact ? VALUES("unit_ns") ",energy_mj,memory_byte_ms"
 		                        : VALUES("gpu_hours") ",energy_kwh,memory_gib_hours");
+	buf_str(&columns, cost ? ",cost,reason" : "");
+	rows = cost ? rows_with_cost(reply) : json_incref(json_object_get(reply, "groups"));
 	if (cli_output(c, OUTPUT_TABLE) == OUTPUT_TABLE)
 		puts(exact ? "unit-nanoseconds: a GPU is 5040 units" : "GPU-hours");
-	return cli_print(c, json_object_get(reply, "groups"), reply, buf_text(&columns));
+	return cli_print(c, rows, reply, buf_text(&columns));
 }

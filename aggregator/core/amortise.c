@@ -37,6 +37,27 @@ rated_effective(const struct rated_line *l, const struct rated_day *d)
 	return l->kind == CHARGE_COMMITMENT && l->correction_of == NULL ? d->amortised : d->billed + d->amortised;
 }
 
+const char *
+line_cost_reason(const struct rated_line *l)
+{
+	static const char *const reasons[CHARGE_KINDS] = {
+		[CHARGE_COMMITMENT] = "reservation",
+		[CHARGE_UNUSED] = "reservation-unused",
+		[CHARGE_UNDELIVERED] = "reservation-undelivered",
+		[CHARGE_LENT] = "reservation-lent",
+		[CHARGE_DEDICATED] = "dedicated-idle",
+		[CHARGE_SHARED] = "shared-idle",
+		[CHARGE_METER] = "meter",
+		[CHARGE_ADJUSTMENT] = "adjustment",
+	};
+
+	if (l->correction_of != NULL)
+		return "correction";
+	if (l->workspace[0] == '\0' && reasons[l->kind] == NULL)
+		return "idle-energy";
+	return reasons[l->kind];
+}
+
 /* A day of a line of a reservation. */
 struct part {
 	const struct rated_line *line;

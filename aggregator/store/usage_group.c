@@ -231,24 +231,18 @@ build_after(const struct grouping *g, struct db_array *after, struct buf *sql, s
 	buf_char(sql, ')');
 }
 
-/* Every word of the statement is from the tables above; what the caller gave is a parameter. */
-void
-grouping_sql(struct grouping *g, const struct usage_query *q, struct db_array *labels, struct db_array *after,
-             struct buf *sql, struct db_args *a)
+/* "expression COLLATE "C" AS k1, ..." of all keys. */
+static void
+build_keys(const struct grouping *g, struct db_array *labels, struct buf *sql, struct db_args *a)
 {
-	in_place(buf) struct buf summed = {0};
 	int labels_at;
 
-	buf_init(&summed, sql->max);
-	g->ids |= (q->user != NULL ? ID_HOLDER : 0u) | (q->gpu_model != NULL ? ID_MODEL : 0u);
-	build_summed(g, q, &summed, a);
 	for (size_t i = 0; i < g->count; i++)
 		if (g->label[i] > 0)
 			array_text(labels, g->name[i] + strlen(LABEL_PREFIX));
 	if (g->label_count > 0)
 		arg_array(a, labels);
 	labels_at = a->count;
-	buf_str(sql, "SELECT * FROM (SELECT ");
 	for (size_t i = 0; i < g->count; i++) {
 		if (g->label[i] > 0)
 			buf_printf(sql, "coalesce(h.labels ->> ($%d::text[])[%zu], '')", labels_at, g->label[i]);
@@ -256,6 +250,20 @@ grouping_sql(struct grouping *g, const struct usage_query *q, struct db_array *l
 			buf_printf(sql, "(%s)", g->sql[i]);
 		buf_printf(sql, " COLLATE \"C\" AS k%zu, ", i + 1);
 	}
+}
+
+/* Every word of the statement is from the tables above; what the caller gave is a parameter. */
+void
+grouping_sql(struct grouping *g, const struct usage_query *q, struct db_array *labels, struct db_array *after,
+             struct buf *sql, struct db_args *a)
+{
+	in_place(buf) struct buf summed = {0};
+
+	buf_init(&summed, sql->max);
+	g->ids |= (q->user != NULL ? ID_HOLDER : 0u) | (q->gpu_model != NULL ? ID_MODEL : 0u);
+	build_summed(g, q, &summed, a);
+	buf_str(sql, "SELECT * FROM (SELECT ");
+	build_keys(g, labels, sql, a);
 	buf_str(sql, g->by_state ? "sum(s.unit_ns) FROM " : USAGE_SUMS " FROM ");
 	buf_add(sql, buf_text(&summed), summed.len);
 	buf_str(sql, USAGE_JOINS);
@@ -270,4 +278,35 @@ grouping_sql(struct grouping *g, const struct usage_query *q, struct db_array *l
 		build_after(g, after, sql, a);
 	build_list(sql, " ORDER BY ", "", g->count, "");
 	buf_printf(sql, " LIMIT %" PRId64, q->limit + 1);
+}
+
+/* Rows are summed by the hour, because a price begins with one. */
+void
+grouping_cost_sql(struct grouping *g, const struct usage_query *q, struct db_array *labels, struct buf *sql,
+                  struct db_args *a)
+{
+	struct grouping cells = *g;
+	in_place(buf) struct buf summed = {0};
+
+	buf_init(&summed, sql->max);
+	cells.ids |= ID_HOUR | ID_DEVICE | ID_WORKSPACE | ID_SHARING | ID_CLUSTER | ID_MODEL;
+	cells.long_range = false;
+	build_summed(&cells, q, &summed, a);
+	buf_str(sql,
+	        "SELECT p.month, ((u.hour AT TIME ZONE l.zone)::date - (p.starts_at AT TIME ZONE l.zone)::date)::text, t.name, w.name, "
+	        "c.name, coalesce(b.version, ''), u.gpu_model, d.profile, sharing_name(u.sharing), ");
+	build_keys(g, labels, sql, a);
+	buf_str(sql,
+	        g->by_state
+	                ? "sum(s.unit_ns), sum(CASE WHEN s.state = 'idle' THEN 0 ELSE s.unit_ns END), "
+	                  "sum(CASE WHEN s.state = 'used' THEN u.energy_mj ELSE 0 END) FROM "
+	                : "sum(u.used + u.idle + u.unmeasured), sum(u.used + u.unmeasured + u.over), sum(u.energy_mj) FROM ");
+	buf_add(sql, buf_text(&summed), summed.len);
+	buf_str(sql, USAGE_JOINS "CROSS JOIN ledger l JOIN period p ON p.starts_at <= u.hour AND p.ends_at > u.hour "
+	                         "LEFT JOIN price_book b ON b.effective @> u.hour ");
+	buf_str(sql, g->by_state ? STATE_ROWS "WHERE s.unit_ns > 0 AND s.state IN ('used', 'idle', 'unmeasured') "
+	                         : "WHERE true ");
+	buf_str(sql, "AND u.workspace_id IS NOT NULL GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9");
+	for (size_t i = 0; i < g->count; i++)
+		buf_printf(sql, ", %zu", 10 + i);
 }

@@ -28,4 +28,9 @@ MUST_CHECK bool grouping_parse(const char *text, struct grouping *g, struct err 
 void grouping_sql(struct grouping *g, const struct usage_query *q, struct db_array *labels, struct db_array *after,
                   struct buf *sql, struct db_args *a);
 
+/* What each group held of what is priced together: month, day of it, tenant, workspace, cluster, price version, GPU model, MIG profile and
+ * sharing as text, the keys, then what was held, what is priced where use is, and energy; of the query only tenant and workspace. */
+void grouping_cost_sql(struct grouping *g, const struct usage_query *q, struct db_array *labels, struct buf *sql,
+                       struct db_args *a);
+
 #endif

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "aggregator/store/usage_cost.h"
 #include "aggregator/store/usage_group.h"
 #include "aggregator/store/usage_write.h"
 #include "common/digest.h"
@@ -29,6 +30,7 @@ mark_of(const struct usage_query *q, char out[2 * MARK_SIZE + 1])
 			buf_printf(&b, "%zu:%zu:%s", i, strlen(parts[i]), parts[i]);
 		else
 			buf_char(&b, '-');
+	buf_str(&b, q->cost ? "cost" : "");
 	sha256(b.data, b.len, sha);
 	hex_encode(sha, MARK_SIZE, out);
 }
@@ -84,8 +86,8 @@ read_cursor(const struct usage_query *q, const struct grouping *g, int64_t range
 }
 
 static bool
-write_group(const struct usage_query *q, const struct grouping *g, const PGresult *r, int row, struct usage_row *o,
-            struct err *err)
+write_group(const struct usage_query *q, const struct grouping *g, const struct usage_cost *cost, const PGresult *r,
+            int row, struct usage_row *o, struct err *err)
 {
 	int128 v[USAGE_VALUES] = {0};
 
@@ -100,6 +102,8 @@ write_group(const struct usage_query *q, const struct grouping *g, const PGresul
 		row_decimal(o, "unit", "_ns", v[0], 0);
 	else if (g->by_state)
 		row_hours(o, "", v[0]);
+	if (cost != NULL)
+		usage_cost_write_group(cost, r, row, o);
 	row_end(o);
 	return true;
 }
@@ -112,15 +116,15 @@ write_csv(const struct usage_query *q, const struct grouping *g, const PGresult 
 	for (int row = -1; row < rows; row++) {
 		struct usage_row o = {.out = out, .form = row < 0 ? ROW_HEAD : ROW_CSV};
 
-		if (!write_group(q, g, r, row, &o, err))
+		if (!write_group(q, g, NULL, r, row, &o, err))
 			return false;
 	}
 	return buf_ok(out, "the answer", err);
 }
 
 static bool
-write_json(const struct usage_query *q, const struct grouping *g, const PGresult *r, int rows, const int64_t range[2],
-           const struct buf *next, struct buf *out, struct err *err)
+write_json(const struct usage_query *q, const struct grouping *g, const struct usage_cost *cost, const PGresult *r,
+           int rows, const int64_t range[2], const struct buf *next, struct buf *out, struct err *err)
 {
 	struct usage_row whole = {.out = out, .form = ROW_JSON};
 
@@ -131,10 +135,12 @@ write_json(const struct usage_query *q, const struct grouping *g, const PGresult
 		struct usage_row o = {.out = out, .form = ROW_JSON};
 
 		buf_str(out, row > 0 ? ",\n" : "");
-		if (!write_group(q, g, r, row, &o, err))
+		if (!write_group(q, g, cost, r, row, &o, err))
 			return false;
 	}
 	buf_char(out, ']');
+	if (cost != NULL)
+		usage_cost_write_rest(cost, &whole);
 	row_name(&whole, "next", "");
 	if (next->len > 0)
 		buf_printf(out, "\"%s\"", buf_text(next));
@@ -151,6 +157,7 @@ store_usage(struct db *db, const struct usage_query *q, struct buf *out, struct 
 	in_place(db_array) struct db_array labels = {0}, after = {0};
 	owned(mem) struct grouping *g = mem_array(1, sizeof(*g));
 	owned(result) PGresult *r = NULL;
+	owned(usage_cost) struct usage_cost *cost = NULL;
 	in_place(buf) struct buf sql = {0};
 	int64_t range[2] = {q->from_ns, q->to_ns};
 	struct db_args a = {0};
@@ -160,7 +167,8 @@ store_usage(struct db *db, const struct usage_query *q, struct buf *out, struct 
 	db_array_init(&after);
 	buf_init(&sql, USAGE_SQL_MAX);
 	if (!grouping_parse(q->group_by, g, err) || (q->cursor != NULL && !read_cursor(q, g, range, &after, err)) ||
-	    !usage_widen(db, &range[0], &range[1], err))
+	    !usage_widen(db, &range[0], &range[1], err) || (q->cost && !usage_widen_days(db, range, err)) ||
+	    (q->cost && !usage_cost_load(db, q, g, range, &cost, err)))
 		return false;
 	g->long_range = range[1] - range[0] >= LONG_RANGE;
 	arg_time(&a, range[0]);
@@ -171,5 +179,5 @@ store_usage(struct db *db, const struct usage_query *q, struct buf *out, struct 
 	rows = PQntuples(r) > q->limit ? (int)q->limit : PQntuples(r);
 	if (PQntuples(r) > rows && !write_cursor(q, g, range, r, rows - 1, ret_next, err))
 		return false;
-	return q->csv ? write_csv(q, g, r, rows, out, err) : write_json(q, g, r, rows, range, ret_next, out, err);
+	return q->csv ? write_csv(q, g, r, rows, out, err) : write_json(q, g, cost, r, rows, range, ret_next, out, err);
 }

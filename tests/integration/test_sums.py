@@ -292,6 +292,51 @@ class Sums(unittest.TestCase):
         billed = by(csv_check.rows_of(self.billed["csv"]), "tenant")
         return {t: cents(now.exact[t]) + cents(then.exact[t]) - billed.get(t, 0) for t in now.exact}, now
 
+    def costs(self, month, group_by, tenant=None):
+        """The groups of all pages, the rows that no workload caused, and what both add up to in EUR."""
+        first = FIRST if month == MONTH else BEFORE
+        end = (first + datetime.timedelta(days=32)).replace(day=1)
+        asked = f"/v1/usage?from={rfc3339(int(first.timestamp()) * NS)}&to={rfc3339(int(end.timestamp()) * NS)}&group_by={group_by}&cost=1&limit=7" + (f"&tenant={tenant}" if tenant else "")
+        page, groups = self.s.get(asked).json(), []
+        groups += page["groups"]
+        while page["next"]:
+            page = self.s.get(f"{asked}&cursor={page['next']}").json()
+            groups += page["groups"]
+        rest = page["costs_without_workload"]
+        amounts = [c for g in groups for c in g["costs"]] + rest
+        self.assertEqual({c["currency"] for c in amounts}, {"EUR"})
+        total = sum(Decimal(c["amount"]) for c in amounts)
+        self.assertEqual([Decimal(c["amount"]) for c in page["costs_total"]], [total])
+        return groups, rest, total
+
+    def test_costs_of_usage_add_up_to_the_invoices_whatever_they_are_grouped_by(self):
+        for month, text in ((MONTH, self.text), (CLOSED, self.billed["csv"])):
+            rows = csv_check.rows_of(text)
+            for key in ("", "tenant", "workspace", "user", "workload", "node", "gpu", "gpu_model", "profile", "sharing", "cluster", "day", "hour", "method", "state", "label:team", "tenant,user,day"):
+                with self.subTest(month, key=key):
+                    self.assertEqual(self.costs(month, key)[2], sum(Decimal(r["billed_cost"]) for r in rows))
+            for tenant, due in by(rows, "tenant").items():
+                self.assertEqual(self.costs(month, "workload,gpu", tenant)[2], due, tenant)
+
+    def test_costs_of_usage_are_the_effective_costs_of_focus(self):
+        """Of each workspace and day: what its holders cost is EffectiveCost of what it held; everything else has a reason."""
+        held, rest = collections.Counter(), collections.Counter()
+        for r in rows_of(self.report("focus.csv")):
+            use = r["ChargeCategory"] == "Usage" and r["ChargeClass"] == "" and r["x_WorkspaceId"] and r["x_Class"] in ("reserved", "on-demand", "borrowed", "") and r["SkuId"] != "" and r["ServiceName"] in ("GPU Platform", "Energy")
+            if use and r["CommitmentDiscountStatus"] != "Unused" and r["x_ChargeType"] != "credit":
+                held[r["SubAccountId"], r["x_WorkspaceId"]] += Decimal(r["EffectiveCost"])
+            else:
+                rest[r["SubAccountId"]] += Decimal(r["EffectiveCost"])
+        groups, without, _ = self.costs(MONTH, "tenant,workspace")
+        found = {(g["tenant"], g["workspace"]): sum(Decimal(c["amount"]) for c in g["costs"]) for g in groups if g["costs"]}
+        self.assertEqual(found, {k: v for k, v in held.items() if v})
+        self.assertEqual(by(without, "tenant", cost="amount"), {k: v for k, v in rest.items() if v})
+        self.assertGreaterEqual({r["reason"] for r in without}, {"reservation-unused", "reservation-lent", "dedicated-idle", "meter", "adjustment", "correction"}, "undelivered time is paid and given back: it costs nothing")
+        self.assertEqual(self.s.call("GET", "/v1/usage?cost=1&user=alice").status, 400)
+        self.assertEqual(self.s.call("GET", "/v1/usage?cost=1&format=csv").status, 400)
+        table = self.s.cli("usage", "--this-month", "--by", "tenant", "--cost").stdout
+        self.assertIn("reservation-unused", table)
+
     def test_the_months_have_every_kind_of_line(self):
         kinds = {(r["charge_type"], r["class"], r["category"], r["unit"]) for r in self.rows}
         for kind in (
