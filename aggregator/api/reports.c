@@ -84,10 +84,14 @@ static bool
 report_flags(const struct http_request *rq, enum document_format *format, bool *ret_manifest, struct err *err)
 {
 	static const char *const yes_no[] = {"0", "1", NULL};
-	const char *manifest = NULL, *excel = NULL;
+	static const char *const versions[] = {"1.2", "1.3", "1.4", NULL};
+	const char *manifest = NULL, *excel = NULL, *version = NULL;
 
-	if (!api_query(rq, "manifest", yes_no, &manifest, err) || !api_query(rq, "excel", yes_no, &excel, err))
+	if (!api_query(rq, "manifest", yes_no, &manifest, err) || !api_query(rq, "excel", yes_no, &excel, err) ||
+	    !api_query(rq, "focus_version", versions, &version, err))
 		return false;
+	if (version != NULL && (*format != DOCUMENT_FOCUS || !document_focus_format(version, format)))
+		return err_set(err, ERR_INVALID, "focus_version: only .focus.csv has versions");
 	*ret_manifest = manifest != NULL && strcmp(manifest, "1") == 0;
 	if (excel == NULL || strcmp(excel, "0") == 0)
 		return true;
@@ -132,7 +136,9 @@ report_reply(struct worker *w, const struct http_request *rq, const struct docum
 	/* what spreadsheets read lies beside what finance imports, and is not put in its place */
 	snprintf(rp->filename, sizeof(rp->filename), "tollgate-%.7s%s%.48s.%s", doc->period,
 	         doc->tenant != NULL ? "-" : "", doc->tenant != NULL ? doc->tenant : "",
-	         doc->format == DOCUMENT_EXCEL ? document_name(doc->format) : document_suffix(doc->format));
+	         doc->format == DOCUMENT_EXCEL || doc->format == DOCUMENT_FOCUS_1_3 || doc->format == DOCUMENT_FOCUS_1_4
+	                 ? document_name(doc->format)
+	                 : document_suffix(doc->format));
 	if (!spill_new(gzip, &spill, err) || !store_document(w->db, doc, spill, &result, err) ||
 	    !spill_end(spill, &file, err))
 		return false;
@@ -232,7 +238,7 @@ handle_report(void *app, void *worker, const struct http_request *rq, struct htt
 	if (!report_name(rq->tail, period, &doc.format)) {
 		http_problem(
 			rp, rq, 404, NULL,
-			"there is no report \"%.32s\"; ask for YYYY-MM.csv, .json, .html, .focus.csv or .focus-periods.csv, or YYYY-MM/lines/ID",
+			"there is no report \"%.32s\"; ask for YYYY-MM.csv, .json, .html, .focus.csv, .focus-periods.csv or .focus-invoices.csv, or YYYY-MM/lines/ID",
 			rq->tail);
 		return;
 	}

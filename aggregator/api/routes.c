@@ -98,7 +98,7 @@ const struct http_route api_routes[] = {
 	{"GET", "/v1/conservation/differences", REPORT, 0, handle_verify, ROLES_MONEY,
          "the ledger computed again from the batches it keeps: every difference; from, to, node, part"},
 	{"GET", "/v1/reports/", REPORT, 0, handle_report, ROLES_READ,
-         "the month's chargeback: YYYY-MM.csv, .json, .html, .focus.csv, .focus-periods.csv, or YYYY-MM/lines/ID for what is behind a line; tenant, manifest, excel"},
+         "the month's chargeback: YYYY-MM.csv, .json, .html, .focus.csv, .focus-periods.csv, .focus-invoices.csv, or YYYY-MM/lines/ID for what is behind a line; tenant, manifest, excel, focus_version"},
 	{"POST", "/v1/adjustments", false, SMALL_BODY, handle_adjustment_add, ROLES_MONEY,
          "enter a one-off charge or credit; what billing enters somebody else approves"},
 	{"POST", "/v1/adjustments/", false, SMALL_BODY, handle_adjustment_decide, ROLES_MONEY,

@@ -187,20 +187,28 @@ what_is_wanted(const struct cli *c, struct wanted *ret)
 		fprintf(stderr, "tollgate: --excel is a form of the CSV\n");
 		return CLI_USAGE;
 	}
+	if (cli_value(c, "focus-version") != NULL && strcmp(ret->suffix, "focus.csv") != 0) {
+		fprintf(stderr, "tollgate: --focus-version is of --format focus\n");
+		return CLI_USAGE;
+	}
 	return CLI_OK;
 }
 
 static void
-add_query(const struct cli *c, struct buf *path)
+add_query(const struct cli *c, const char *suffix, struct buf *path)
 {
 	cli_query(path, "tenant", cli_value(c, "tenant"));
 	cli_query(path, "excel", cli_value(c, "excel") != NULL ? "1" : NULL);
+	if (strcmp(suffix, "focus.csv") == 0)
+		cli_query(path, "focus_version", cli_value(c, "focus-version"));
 }
 
 static int
 save_all(struct cli *c, const char *month, const char *suffix, const char *dir)
 {
-	const char *const suffixes[] = {suffix, strcmp(suffix, "focus.csv") == 0 ? "focus-periods.csv" : NULL};
+	const char *version = cli_value(c, "focus-version");
+	const char *const suffixes[] = {suffix, strcmp(suffix, "focus.csv") == 0 ? "focus-periods.csv" : NULL,
+	                                version != NULL && strcmp(version, "1.4") == 0 ? "focus-invoices.csv" : NULL};
 	struct err err = {0};
 
 	for (size_t i = 0; i < ARRAY_LEN(suffixes) && suffixes[i] != NULL; i++) {
@@ -208,7 +216,7 @@ save_all(struct cli *c, const char *month, const char *suffix, const char *dir)
 
 		buf_init(&path, CLI_PATH_BYTES);
 		buf_printf(&path, "%s.%s", month, suffixes[i]);
-		add_query(c, &path);
+		add_query(c, suffixes[i], &path);
 		if (!save_pair(c, buf_text(&path), dir, &err))
 			return cli_fail(&err);
 	}
@@ -235,7 +243,7 @@ cmd_report(struct cli *c)
 	if (file != NULL && line == NULL && is_directory(file))
 		return save_all(c, buf_text(&path), want.suffix, file);
 	add_name(c, &want, &path);
-	add_query(c, &path);
+	add_query(c, want.suffix, &path);
 	if (want.table)
 		return print_table(c, buf_text(&path), line != NULL ? "rows" : "lines");
 	if ((file != NULL && !download_open(&d, file, &err)) ||

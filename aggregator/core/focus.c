@@ -961,24 +961,135 @@ focus_rows(const struct focus_input *f, const struct rated *r, struct buf *out, 
 	return buf_ok(out, "the FOCUS export", err);
 }
 
-/* ---- billing periods ---- */
+/* ---- billing periods and invoices ---- */
+
+static void
+put_text(struct buf *out, struct buf *plain, const char *text, bool json)
+{
+	buf_clear(plain);
+	ascii_text(plain, text, json);
+	(json ? csv_field : csv_text_field)(out, buf_text(plain));
+}
+
+/* A period is there from its beginning, and changes once, when it is closed. */
+static const char *
+period_updated(const struct focus_period *p)
+{
+	return p->closed_at[0] != '\0' ? p->closed_at : p->start;
+}
 
 void
 focus_periods(const struct focus_input *f, const struct focus_period *periods, size_t n, struct buf *out)
 {
-	in_place(buf) struct buf issuer = {0};
+	in_place(buf) struct buf plain = {0};
 
-	buf_init(&issuer, CELL_MAX);
+	buf_init(&plain, CELL_MAX);
 	buf_str(out,
-	        "BillingPeriodStart,BillingPeriodEnd,BillingPeriodStatus,BillingPeriodClosed,InvoiceIssuerName\r\n");
+	        "BillingPeriodCreated,BillingPeriodEnd,BillingPeriodLastUpdated,BillingPeriodStart,BillingPeriodStatus,"
+	        "InvoiceIssuerName,x_BillingPeriodClosed\r\n");
 	for (size_t i = 0; i < n; i++) {
 		const struct focus_period *p = &periods[i];
 
-		buf_printf(out, "%s,%s,%s,%s,", p->start, p->end, strcmp(p->status, "closed") == 0 ? "Closed" : "Open",
-		           p->closed_at);
-		buf_clear(&issuer);
-		ascii_text(&issuer, f->provider, false);
-		csv_text_field(out, buf_text(&issuer));
-		buf_str(out, "\r\n");
+		buf_printf(out, "%s,%s,%s,%s,%s,", p->start, p->end, period_updated(p), p->start,
+		           strcmp(p->status, "closed") == 0 ? "Closed" : "Open");
+		put_text(out, &plain, f->provider, false);
+		buf_printf(out, ",%s\r\n", p->closed_at);
 	}
+}
+
+/* The period whose documents these are. */
+static const struct focus_period *
+own_period(const struct focus_input *f)
+{
+	for (size_t i = 0; i < f->period_count; i++)
+		if (strcmp(f->periods[i].start, f->period_start) == 0)
+			return &f->periods[i];
+	return NULL;
+}
+
+void
+focus_invoice_header(struct buf *out)
+{
+	buf_str(out,
+	        "BilledCost,BillingAccountId,BillingCurrency,BillingPeriodEnd,BillingPeriodStart,ChargeCategory,InvoiceDetailCreated,"
+	        "InvoiceDetailDescription,InvoiceDetailGrain,InvoiceDetailId,InvoiceDetailLastUpdated,InvoiceId,InvoiceIssueDate,"
+	        "InvoiceIssueStatus,InvoiceIssuerName,PaymentCurrency,PaymentDueDate,PaymentTerms,ReferenceInvoiceId,x_PriceVersion\r\n");
+}
+
+/* What makes a line of the invoice: rule 1 of rating.h. */
+static void
+invoice_grain(const struct focus_row *w, struct buf *out)
+{
+	const char *comma = "";
+
+	buf_char(out, '{');
+	member(out, &comma, "RegionId", w->l->cluster);
+	member(out, &comma, "ServiceName", service_of(w->l)->name);
+	member(out, &comma, "SkuId", w->l->sku);
+	member(out, &comma, "SubAccountId", w->l->tenant);
+	member(out, &comma, "x_WorkspaceId", w->l->workspace);
+	member(out, &comma, "x_ChargeType", w->l->charge_type);
+	member(out, &comma, "x_Class", w->l->klass);
+	member(out, &comma, "x_SharingMode", w->l->sharing_mode);
+	buf_char(out, '}');
+}
+
+static void
+invoice_row(const struct focus_row *w, const char *closed_at, struct buf *cell, struct buf *plain, struct buf *out)
+{
+	const struct rated_line *l = w->l;
+	const char *changed = closed_at[0] != '\0' ? closed_at : w->f->period_start;
+
+#define CELL(write, json)                             \
+	buf_clear(cell);                              \
+	write;                                        \
+	put_text(out, plain, buf_text(cell), (json)); \
+	buf_char(out, ',')
+#define TEXT(text) CELL(buf_str(cell, (text)), false)
+	decimal(out, l->billed, l->currency_scale);
+	buf_char(out, ',');
+	TEXT(w->f->account_id);
+	TEXT(l->currency);
+	buf_printf(out, "%s,%s,%s,%s,", w->f->period_end, w->f->period_start, charge_of(w), changed);
+	TEXT(l->description);
+	CELL(invoice_grain(w, cell), true);
+	buf_printf(out, "%s,%s,", l->line_id, changed);
+	CELL((void)cell_invoice_id(w, cell), false);
+	buf_printf(out, "%s,%s,", closed_at, closed_at[0] != '\0' ? "Issued" : "Open");
+	TEXT(w->f->provider);
+	TEXT(l->currency);
+	buf_str(out, ",Internal charge,"); /* no date by which it is due */
+	if (l->correction_of != NULL) {
+		CELL(buf_printf(cell, "%s-%.7s-1%s%s", l->tenant, l->period_start,
+		                strcmp(l->currency, w->f->in->currency) != 0 ? "-" : "",
+		                strcmp(l->currency, w->f->in->currency) != 0 ? l->currency : ""),
+		     false);
+	} else {
+		CELL((void)cell_invoice_id(w, cell), false);
+	}
+	buf_clear(cell);
+	buf_str(cell, l->price_version);
+	put_text(out, plain, buf_text(cell), false);
+	buf_str(out, "\r\n");
+#undef TEXT
+#undef CELL
+}
+
+bool
+focus_invoice_rows(const struct focus_input *f, const struct rated *r, struct buf *out, struct err *err)
+{
+	const struct focus_period *period = own_period(f);
+	in_place(buf) struct buf cell = {0}, plain = {0};
+
+	buf_init(&cell, CELL_MAX);
+	buf_init(&plain, CELL_MAX);
+	for (size_t i = 0; i < r->count; i++) {
+		enum row_part parts[2];
+		size_t n = parts_of(&r->lines[i], parts);
+		struct focus_row row = {.f = f, .l = &r->lines[i], .part = parts[n - 1]};
+
+		invoice_row(&row, period != NULL ? period->closed_at : "", &cell, &plain, out);
+	}
+	return buf_ok(&cell, "a line of the invoice", err) && buf_ok(&plain, "a line of the invoice", err) &&
+	       buf_ok(out, "the invoices", err);
 }

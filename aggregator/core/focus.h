@@ -53,7 +53,11 @@ void focus_header(enum focus_version version, struct buf *out);
 int64_t focus_row_count(const struct rated *r);
 MUST_CHECK bool focus_rows(const struct focus_input *f, const struct rated *r, struct buf *out, struct err *err);
 
-/* The billing periods (FOCUS 1.4, draft): one row each. */
+/* The datasets Billing Period, one row each, and Invoice Detail, one row for each line of an invoice, of FOCUS 1.4. A line has the InvoiceDetailId that its
+ * rows have, and lines of 0 are there too. */
 void focus_periods(const struct focus_input *f, const struct focus_period *periods, size_t n, struct buf *out);
+void focus_invoice_header(struct buf *out);
+MUST_CHECK bool focus_invoice_rows(const struct focus_input *f, const struct rated *r, struct buf *out,
+                                   struct err *err);
 
 #endif

@@ -43,7 +43,32 @@ static const struct {
 	[DOCUMENT_FOCUS] = {"focus.csv", "focus.csv"},
 	[DOCUMENT_PERIODS] = {"focus-periods.csv", "focus.periods.csv"},
 	[DOCUMENT_HTML] = {"html", "html"},
+	[DOCUMENT_FOCUS_1_3] = {"focus.csv", "focus-1.3.csv"},
+	[DOCUMENT_FOCUS_1_4] = {"focus.csv", "focus-1.4.csv"},
+	[DOCUMENT_INVOICES] = {"focus-invoices.csv", "focus-invoices.csv"},
 };
+
+bool
+document_focus_format(const char *version, enum document_format *ret)
+{
+	static const struct {
+		const char *version;
+		enum document_format format;
+	} versions[] = {{"1.2", DOCUMENT_FOCUS}, {"1.3", DOCUMENT_FOCUS_1_3}, {"1.4", DOCUMENT_FOCUS_1_4}};
+
+	for (size_t i = 0; i < ARRAY_LEN(versions); i++)
+		if (strcmp(versions[i].version, version) == 0) {
+			*ret = versions[i].format;
+			return true;
+		}
+	return false;
+}
+
+static bool
+needs_facts(enum document_format format)
+{
+	return format != DOCUMENT_CSV && format != DOCUMENT_EXCEL && format != DOCUMENT_JSON;
+}
 
 const char *
 document_suffix(enum document_format format)
@@ -64,7 +89,10 @@ focus_begin(struct document *d)
 {
 	const struct month_facts *f = d->facts;
 
-	d->focus = (struct focus_input){.account_id = f->frame.account_id,
+	d->focus = (struct focus_input){.version = d->format == DOCUMENT_FOCUS_1_3   ? FOCUS_1_3
+	                                           : d->format == DOCUMENT_FOCUS_1_4 ? FOCUS_1_4
+	                                                                             : FOCUS_1_2,
+	                                .account_id = f->frame.account_id,
 	                                .account_name = f->frame.organisation,
 	                                .provider = f->frame.provider,
 	                                .period_start = f->day_bounds[0],
@@ -87,8 +115,14 @@ write_begin(struct document *d, const struct rating_input *in, struct err *err)
 	case DOCUMENT_EXCEL: report_csv_header(CSV_EXCEL, out); return true;
 	case DOCUMENT_JSON: report_json_begin(in, out); return true;
 	case DOCUMENT_FOCUS:
-		focus_header(d->focus.version, out);
+	case DOCUMENT_FOCUS_1_3:
+	case DOCUMENT_FOCUS_1_4:
 		focus_begin(d);
+		focus_header(d->focus.version, out);
+		return true;
+	case DOCUMENT_INVOICES:
+		focus_begin(d);
+		focus_invoice_header(out);
 		return true;
 	case DOCUMENT_PERIODS: focus_begin(d); return true;
 	case DOCUMENT_HTML:
@@ -202,7 +236,13 @@ document_tenant(struct document *d, const struct rating_input *in, const struct 
 	case DOCUMENT_CSV: ok = report_csv_rows(in, r, CSV_RFC4180, out, err); break;
 	case DOCUMENT_EXCEL: ok = report_csv_rows(in, r, CSV_EXCEL, out, err); break;
 	case DOCUMENT_JSON: ok = report_json_rows(in, r, first, out, &d->totals, err); break;
+	case DOCUMENT_INVOICES:
+		d->focus.in = in;
+		ok = focus_invoice_rows(&d->focus, r, out, err);
+		break;
 	case DOCUMENT_FOCUS:
+	case DOCUMENT_FOCUS_1_3:
+	case DOCUMENT_FOCUS_1_4:
 		d->focus.in = in;
 		ok = focus_rows(&d->focus, r, out, err);
 		rows = focus_row_count(r);
@@ -258,10 +298,15 @@ begin(void *arg, const struct rating_input *in, struct err *err)
 	in_place(buf) struct buf text = {0};
 
 	buf_init(&text, FACTS_MAX);
-	if (rq->format == DOCUMENT_FOCUS || rq->format == DOCUMENT_PERIODS || rq->format == DOCUMENT_HTML)
-		if (!document_facts(m->db, in, &facts, rq->format == DOCUMENT_HTML ? &m->previous : NULL, &text, err) ||
-		    !month_facts_read(buf_text(&text), text.len, &m->facts, err))
-			return false;
+	/* Of a closed month that is not stored in this format: as it was when it was closed. */
+	if (needs_facts(rq->format) && strcmp(in->period_status, "closed") == 0 &&
+	    !period_kept_source(m->db, rq->period, NULL, SOURCE_FACTS, &text, err))
+		return false;
+	if (needs_facts(rq->format) && text.len == 0 &&
+	    !document_facts(m->db, in, &facts, rq->format == DOCUMENT_HTML ? &m->previous : NULL, &text, err))
+		return false;
+	if (needs_facts(rq->format) && !month_facts_read(buf_text(&text), text.len, &m->facts, err))
+		return false;
 	return document_begin(rq->format, rq->tenant, INVOICE_LAYOUT, m->facts, in, m->to, &m->document, err);
 }
 

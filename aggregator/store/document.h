@@ -16,12 +16,18 @@ enum document_format {
 	DOCUMENT_FOCUS,
 	DOCUMENT_PERIODS, /* FOCUS's file of billing periods up to the month: the same for every tenant */
 	DOCUMENT_HTML,
+	/* Not stored: of a closed month they are made from what was kept of it, which does not change. DOCUMENT_FOCUS is version 1.2. */
+	DOCUMENT_FOCUS_1_3,
+	DOCUMENT_FOCUS_1_4,
+	DOCUMENT_INVOICES, /* Invoice Detail of FOCUS 1.4 */
 	DOCUMENT_FORMATS
 };
-/* What follows the month in the name of its file: "csv", "focus.csv". Two are "csv": Excel's is asked for otherwise. */
+/* What follows the month in what is asked for: "csv", "focus.csv". Two are "csv" and three "focus.csv": a parameter says which. */
 const char *document_suffix(enum document_format format);
 /* The same, each with a name of its own: "excel.csv". */
 const char *document_name(enum document_format format);
+/* FOCUS of "1.2", "1.3" or "1.4". */
+MUST_CHECK bool document_focus_format(const char *version, enum document_format *ret);
 
 /* A document of one tenant is that tenant's, whoever asks for it: it names no tenant that borrowed. The operator's is the one of all tenants
  * and names them. Each has its own manifest. */

@@ -35,6 +35,8 @@ joining_of(const struct period_papers *p, enum document_format f)
 static bool
 is_wanted(const struct period_papers *p, enum document_format f)
 {
+	if (f > DOCUMENT_HTML)
+		return false;
 	if (f == DOCUMENT_FOCUS || f == DOCUMENT_PERIODS)
 		return layout_of(p) >= INVOICE_LAYOUT_FOCUS;
 	return p->facts != NULL || f == DOCUMENT_CSV || f == DOCUMENT_JSON;

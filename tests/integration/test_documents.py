@@ -169,6 +169,22 @@ class Documents(unittest.TestCase):
         self.assertIn("Example & Soehne", text)
         self.assertEqual(focus_check.check_periods(self.report("focus-periods.csv")), [])
 
+    def test_every_version_of_focus_has_its_columns_and_the_same_cents(self):
+        texts = {version: self.report("focus.csv", focus_version=version) for version in ("1.2", "1.3", "1.4")}
+        self.assertEqual(texts["1.2"], self.report("focus.csv"), "1.2 is what comes without a version")
+        for version, text in texts.items():
+            self.assertEqual(focus_check.check(text, self.payable, version=version), [], version)
+        head = {version: set(text.split("\r\n")[0].split(",")) for version, text in texts.items()}
+        self.assertEqual(head["1.3"] - head["1.2"], {"AllocatedResourceId", "AllocatedResourceName", "AllocatedTags"})
+        self.assertEqual((head["1.3"] - head["1.4"], head["1.4"] - head["1.3"]), ({"ProviderName", "PublisherName"}, {"InvoiceDetailId"}))
+        self.assertEqual(focus_check.check_invoices(self.report("focus-invoices.csv"), texts["1.4"]), [])
+        for asked in ("focus.csv?focus_version=1.5", "csv?focus_version=1.3"):
+            self.assertEqual(self.s.call("GET", f"/v1/reports/{MONTH}.{asked}").status, 400, asked)
+        with tempfile.TemporaryDirectory() as folder:
+            self.assertEqual(self.s.cli("report", MONTH, "--format", "focus", "--focus-version", "1.4", "--output", folder).returncode, 0)
+            self.assertEqual({n for n in os.listdir(folder) if n.endswith(".csv")}, {f"tollgate-{MONTH}.focus{n}.csv" for n in ("-1.4", "-periods", "-invoices")})
+        self.assertEqual(self.s.cli("report", MONTH, "--focus-version", "1.4").returncode, 2)
+
     def test_json_has_the_lines_of_the_csv(self):
         doc = json.loads(self.report("json"))
         self.assertEqual(doc["lines"], self.rows)

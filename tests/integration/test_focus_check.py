@@ -135,9 +135,25 @@ class Harmed(unittest.TestCase):
         for rule, header in (("F1", {**rows[0], "Billed": ""}), ("F1", {"x_First": "", **rows[0]}), ("P", {k: v for k, v in rows[0].items() if k != "ServiceProviderName"})):
             self.assertIn(rule, self.rules([header]))
         self.assertIn("F1", self.rules([{**{k: v for k, v in rows[0].items()}, " ": ""}]))
+        self.assertIn("F1", self.rules(rows, version="1.4"), "1.4 has no ProviderName")
         twice = text_of(rows).replace("BillingAccountId", "BillingAccountName", 1)
         self.assertIn("F1 a column is there twice", focus_check.check(twice))
         self.assertTrue(focus_check.check(text_of(rows) + "a,b\r\n")[-1].startswith("F1 row"))
+
+    def test_the_lines_of_an_invoice_that_are_wrong_are_seen(self):
+        uses = [{**r, "InvoiceDetailId": r["x_LineId"]} for r in self.rows]
+        at = "2026-12-03T00:00:00Z"
+        lines = {}
+        for r in uses:
+            line = lines.setdefault((r["InvoiceId"], r["InvoiceDetailId"]), dict.fromkeys(focus_check.INVOICES, "x") | {
+                "InvoiceId": r["InvoiceId"], "InvoiceDetailId": r["InvoiceDetailId"], "BilledCost": 0, "BillingPeriodStart": at, "BillingPeriodEnd": at, "InvoiceDetailCreated": at,
+                "InvoiceDetailLastUpdated": at, "InvoiceIssueStatus": "Issued", "InvoiceIssueDate": at, "InvoiceDetailGrain": "{}", "PaymentDueDate": ""})  # fmt: skip
+            line["BilledCost"] += focus_check.D(r["BilledCost"])
+        sound = list(lines.values())
+        self.assertEqual(focus_check.check_invoices(text_of(sound), text_of(uses)), [])
+        for rule, cells in (("R1", {"PaymentTerms": ""}), ("F2", {"InvoiceDetailCreated": "now"}), ("R2", {"InvoiceIssueStatus": "Open"}), ("F5", {"InvoiceDetailGrain": "x"}), ("D1", {"BilledCost": "1.0"})):
+            said = focus_check.check_invoices(text_of([{**sound[0], **cells}, *sound[1:]]), text_of(uses))
+            self.assertIn(rule, {s.split()[0] for s in said}, cells)
 
     def test_an_invoice_that_is_not_what_is_payable_is_seen(self):
         invoice = next(iter(self.payable))
@@ -151,8 +167,8 @@ class Harmed(unittest.TestCase):
 
     def test_a_closed_period_that_changes_is_seen(self):
         start, end = self.rows[0]["BillingPeriodStart"], self.rows[0]["BillingPeriodEnd"]
-        head = "BillingPeriodStart,BillingPeriodEnd,BillingPeriodStatus,BillingPeriodClosed,InvoiceIssuerName\r\n"
-        closed, open_ = (f"{head}{start},{end},{status},{at},Platform\r\n" for status, at in (("Closed", end), ("Open", "")))
+        head = "BillingPeriodStart,BillingPeriodEnd,BillingPeriodStatus,x_BillingPeriodClosed,InvoiceIssuerName,BillingPeriodCreated,BillingPeriodLastUpdated\r\n"
+        closed, open_ = (f"{head}{start},{end},{status},{at},Platform,{start},{end}\r\n" for status, at in (("Closed", end), ("Open", "")))
         before = text_of(self.rows)
         dearer = text_of([{**self.rows[0], "BilledCost": "7.0"}, *self.rows[1:]])
         renamed = text_of([{**self.rows[0], "SubAccountName": "other"}, *self.rows[1:]])
@@ -169,18 +185,19 @@ class Harmed(unittest.TestCase):
             self.assertEqual(focus_check.check_again(before, before, closed, later) == [], sound, cells)
 
     def test_periods_that_are_wrong_are_seen(self):
-        head = "BillingPeriodStart,BillingPeriodEnd,BillingPeriodStatus,BillingPeriodClosed,InvoiceIssuerName\r\n"
+        head = "BillingPeriodStart,BillingPeriodEnd,BillingPeriodStatus,x_BillingPeriodClosed,InvoiceIssuerName,BillingPeriodCreated,BillingPeriodLastUpdated\r\n"
         october, november = "2026-10-01T00:00:00Z,2026-11-01T00:00:00Z", "2026-11-01T00:00:00Z,2026-12-01T00:00:00Z"
         at = "2026-12-03T00:00:00Z"
-        for rule, rows in (
-            (None, f"{october},Closed,{at},P\r\n{november},Open,,P\r\n"),
-            ("F2", f"October,{november[:20]},Open,,P\r\n"),
-            ("R2", f"{october},Grace,,P\r\n"),
-            ("R6", f"{october},Closed,,P\r\n"),
-            ("D4", f"{november},Open,,P\r\n{october},Open,,P\r\n"),
-            ("D7", f"{october},Open,,P\r\n{november},Closed,{at},P\r\n"),
+        for rule, rows, updated in (
+            (None, f"{october},Closed,{at},P\r\n{november},Open,,P\r\n", at),
+            ("F2", f"October,{november[:20]},Open,,P\r\n", at),
+            ("R2", f"{october},Grace,,P\r\n", at),
+            ("R6", f"{october},Closed,,P\r\n", at),
+            ("D4", f"{november},Open,,P\r\n{october},Open,,P\r\n", at),
+            ("D7", f"{october},Open,,P\r\n{november},Closed,{at},P\r\n", at),
+            ("R10", f"{october},Open,,P\r\n", "2026-09-01T00:00:00Z"),
         ):
-            said = focus_check.check_periods(head + rows)
+            said = focus_check.check_periods(head + rows.replace("P\r\n", f"P,{october[:20]},{updated}\r\n"))
             self.assertEqual(said == [], rule is None, said)
             self.assertTrue(rule is None or said[0].startswith(rule), said)
 

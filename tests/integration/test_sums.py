@@ -229,7 +229,8 @@ class Sums(unittest.TestCase):
         cls.settled(CLOSED)
         done = cls.s.cli("close", CLOSED, "--reason", "n2 has not been heard of", "--yes")
         assert done.returncode == 0, done.stderr
-        cls.billed = {f: cls.report(f, CLOSED) for f in ("csv", "focus.csv", "json", "html")}
+        cls.billed = {f: cls.report(f, CLOSED) for f in ("csv", "focus.csv", "json", "html", "focus-invoices.csv")}
+        cls.versions = {v: cls.report("focus.csv", CLOSED, focus_version=v) for v in ("1.3", "1.4")}
         # What comes now is late for the closed month, or of the open one.
         cls.s.apply(policy(rfc3339(END), False, name="Renamed GmbH", center="=1+1;\\\"y\\\""))
         cls.push(batches("n2", START - 8 * HOUR, 8))
@@ -291,6 +292,14 @@ class Sums(unittest.TestCase):
             now.exact[tenant] += Fraction(amount)
         billed = by(csv_check.rows_of(self.billed["csv"]), "tenant")
         return {t: cents(now.exact[t]) + cents(then.exact[t]) - billed.get(t, 0) for t in now.exact}, now
+
+    def test_every_version_of_a_closed_month_stays_byte_for_byte(self):
+        """The tenant has another name since, and usage of the month came late."""
+        for version, text in self.versions.items():
+            self.assertEqual(self.report("focus.csv", CLOSED, focus_version=version), text, version)
+            self.assertEqual(focus_check.check(text, version=version), [])
+        self.assertEqual(self.report("focus-invoices.csv", CLOSED), self.billed["focus-invoices.csv"])
+        self.assertEqual(focus_check.check_invoices(self.billed["focus-invoices.csv"], self.versions["1.4"]), [])
 
     def costs(self, month, group_by, tenant=None):
         """The groups of all pages, the rows that no workload caused, and what both add up to in EUR."""

@@ -3,6 +3,8 @@
     check(text)                          # a list of sentences that begin with the rule that is broken; [] when all hold
     check(text, payable={"ID": "18.30"}) # also what each invoice comes to
     check(text, whole=False)             # of one tenant: what was divided among all does not add up
+    check(text, version="1.4")           # columns of another version than 1.2
+    check_invoices(text, focus)          # Invoice Detail of 1.4 against the rows of the same month
     check_periods(text)                  # the file of billing periods
     check_again(before, after, periods)  # two exports of one period, the second one later; with a third, that of a later period, in which its corrections are
 
@@ -124,16 +126,29 @@ def ratio_of(text):
     return sum(e["AllocatedRatio"] for e in elements)
 
 
-def check_header(header, say):
+# columns that not all versions have: the first one, the last one
+CHANGED = {"AllocatedResourceId": ("1.3", "1.4"), "AllocatedResourceName": ("1.3", "1.4"), "AllocatedTags": ("1.3", "1.4"), "InvoiceDetailId": ("1.4", "1.4"), "ProviderName": ("1.2", "1.3"),
+           "PublisherName": ("1.2", "1.3")}  # fmt: skip
+INVOICES = (
+    "BilledCost BillingAccountId BillingCurrency BillingPeriodEnd BillingPeriodStart ChargeCategory InvoiceDetailCreated InvoiceDetailDescription InvoiceDetailGrain InvoiceDetailId "
+    "InvoiceDetailLastUpdated InvoiceId InvoiceIssueDate InvoiceIssueStatus InvoiceIssuerName PaymentCurrency PaymentDueDate PaymentTerms ReferenceInvoiceId"
+).split()
+
+
+def mandatory(version):
+    return [name for name in MANDATORY if name not in CHANGED or version <= CHANGED[name][1]]
+
+
+def check_header(header, version, say):
     custom = [name.startswith("x_") for name in header]
     if len(set(header)) != len(header):
         say("F1 a column is there twice")
     if custom != sorted(custom):
         say("F1 a column of FOCUS comes after one of ours")
     for name in header:
-        if not name.startswith("x_") and name not in KNOWN:
-            say(f"F1 FOCUS has no column {name}")
-    for name in MANDATORY + EXPECTED:
+        if not name.startswith("x_") and (name not in KNOWN | set(CHANGED) or not CHANGED.get(name, (version,))[0] <= version <= CHANGED.get(name, (version,))[-1]):
+            say(f"F1 FOCUS {version} has no column {name}")
+    for name in mandatory(version) + EXPECTED + [name for name, (first, last) in CHANGED.items() if first <= version <= last]:
         if name not in header:
             say(f"P the column {name} is missing")
 
@@ -168,12 +183,12 @@ def check_format(r, say):
             say(f"F7 {name} is {r[name]!r}")
 
 
-def check_values(r, say):
+def check_values(r, version, say):
     correction = r["ChargeClass"] == "Correction"
     category = r["ChargeCategory"]
     priced = "PricingQuantity PricingUnit ListUnitPrice ContractedUnitPrice PricingCategory SkuId SkuPriceId".split()
 
-    for name in MANDATORY:
+    for name in mandatory(version):
         if name not in NULLABLE and r[name] == "":
             say(f"R1 {name} is null")
     for name, allowed in ENUMS.items():
@@ -353,10 +368,10 @@ def check_file(rows, payable, say):
             say(f"D5 {key[0]}: EffectiveCost adds up to {effective[key]}, BilledCost to {purchases[key]} {key[1]}")
 
 
-def check(text, payable=None, whole=True):
+def check(text, payable=None, whole=True, version="1.2"):
     said = []
     table = list(csv.reader(io.StringIO(text, newline=""), strict=True))
-    check_header(table[0], said.append)
+    check_header(table[0], version, said.append)
     if said:
         return said
     rows = []
@@ -371,7 +386,7 @@ def check(text, payable=None, whole=True):
 
         check_format(r, say)
         if len(said) == before:
-            check_values(r, say)
+            check_values(r, version, say)
             check_commitment(r, say)
             check_money(r, say)
             check_places(r, say)
@@ -407,16 +422,46 @@ def check_periods(text):
     said = []
     rows = list(csv.DictReader(io.StringIO(text, newline=""), strict=True))
     for r in rows:
-        for name in ("BillingPeriodStart", "BillingPeriodEnd"):
+        for name in ("BillingPeriodStart", "BillingPeriodEnd", "BillingPeriodCreated", "BillingPeriodLastUpdated"):
             if not is_date(r[name]):
                 said.append(f"F2 {name} is {r[name]!r}")
         if r["BillingPeriodStatus"] not in ("Open", "Closed"):
             said.append(f"R2 BillingPeriodStatus is {r['BillingPeriodStatus']!r}")
-        if (r["BillingPeriodStatus"] == "Closed") != is_date(r["BillingPeriodClosed"]):
+        if (r["BillingPeriodStatus"] == "Closed") != is_date(r["x_BillingPeriodClosed"]):
             said.append("R6 a closed period says when it was closed, and no other does")
+        if r["BillingPeriodLastUpdated"] < r["BillingPeriodCreated"]:
+            said.append("R10 a period was updated before it was created")
     for a, b in zip(rows, rows[1:]):
         if a["BillingPeriodEnd"] != b["BillingPeriodStart"]:
             said.append(f"D4 {a['BillingPeriodEnd']} is not {b['BillingPeriodStart']}")
         if a["BillingPeriodStatus"] == "Open" and b["BillingPeriodStatus"] == "Closed":
             said.append("D7 a period is closed before the one before it")
+    return said
+
+
+def check_invoices(text, focus):
+    said = []
+    rows, uses = (list(csv.DictReader(io.StringIO(t, newline=""), strict=True)) for t in (text, focus))
+    billed, lines = collections.Counter(), collections.Counter()
+    for name in INVOICES:
+        if not rows or name not in rows[0]:
+            return [f"P the column {name} is missing"]
+    for r in rows:
+        lines[r["InvoiceId"], r["InvoiceDetailId"]] += D(r["BilledCost"])
+        for name in INVOICES:
+            if r[name] == "" and name not in ("PaymentDueDate", "InvoiceIssueDate", "InvoiceDetailDescription"):
+                said.append(f"R1 {name} is null")
+        for name in ("BillingPeriodStart", "BillingPeriodEnd", "InvoiceDetailCreated", "InvoiceDetailLastUpdated"):
+            if not is_date(r[name]):
+                said.append(f"F2 {name} is {r[name]!r}")
+        if (r["InvoiceIssueStatus"] == "Issued") != is_date(r["InvoiceIssueDate"]) or r["InvoiceIssueStatus"] not in ("Open", "Issued"):
+            said.append(f"R2 {r['InvoiceIssueStatus']} at {r['InvoiceIssueDate']!r}")
+        if flat_object(r["InvoiceDetailGrain"]) is None:
+            said.append(f"F5 InvoiceDetailGrain is {r['InvoiceDetailGrain']}")
+    for r in uses:
+        billed[r["InvoiceId"], r["InvoiceDetailId"]] += D(r["BilledCost"])
+    if len(lines) != len(rows):
+        said.append("D1 an InvoiceDetailId is there twice")
+    if billed != lines:
+        said.append(f"D1 the lines of the invoices are not those of the rows: {sorted(set(billed.items()) ^ set(lines.items()))[:3]}")
     return said

@@ -157,9 +157,11 @@ periods_are_open_until_they_are_closed(void **state)
 	focus_periods(&focus, periods, ARRAY_LEN(periods), &out);
 	assert_string_equal(
 		buf_text(&out),
-		"BillingPeriodStart,BillingPeriodEnd,BillingPeriodStatus,BillingPeriodClosed,InvoiceIssuerName\r\n"
-		"2026-09-30T22:00:00Z,2026-10-31T23:00:00Z,Closed,2026-11-04T08:00:00Z,Platform Team\r\n"
-		"2026-10-31T23:00:00Z,2026-11-30T23:00:00Z,Open,,Platform Team\r\n");
+		"BillingPeriodCreated,BillingPeriodEnd,BillingPeriodLastUpdated,BillingPeriodStart,BillingPeriodStatus,"
+		"InvoiceIssuerName,x_BillingPeriodClosed\r\n"
+		"2026-09-30T22:00:00Z,2026-10-31T23:00:00Z,2026-11-04T08:00:00Z,2026-09-30T22:00:00Z,Closed,Platform Team,"
+		"2026-11-04T08:00:00Z\r\n"
+		"2026-10-31T23:00:00Z,2026-11-30T23:00:00Z,2026-10-31T23:00:00Z,2026-10-31T23:00:00Z,Open,Platform Team,\r\n");
 }
 
 static void
