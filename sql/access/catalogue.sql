@@ -3,7 +3,8 @@
 --
 --  kind, name   what it is called. Roles are called by what they are here, whatever their names: owner, daemon, rollup
 --  value        what the columns of the catalogue say of it: the same in every version of PostgreSQL
---  text         its definition as the server prints it: the same in one major version
+--  text         its definition as the server prints it: the same in one major version, but for those that a restored backup prints otherwise:
+--               expected.txt has these too, behind the first
 --  partition    of kind "partition" the table's own name: all partitions of a table are alike, however many there are
 --
 -- Rules, in order:
@@ -11,7 +12,8 @@
 --     is meant and the others show as rights that nobody gave them
 --  2. rights of the owner itself are left out, and those of other roles that only read: a site may have such
 --  3. what an extension brought in C is the extension's
---  4. everything about a partition is one row: what differs from the parent only in the table's name does not differ
+--  4. what the server would pass over, because a flag of pg_class says that there is none, shows at the table
+--  5. everything about a partition is one row: what differs from the parent only in the table's name does not differ
 WITH known AS MATERIALIZED (
 	SELECT n.oid AS schema, n.nspowner AS owner, n.nspacl AS acl,
 		(SELECT min(a.grantee) FROM pg_class c, aclexplode(c.relacl) a WHERE c.relnamespace = n.oid AND c.relname = 'ingest_batch'
@@ -51,7 +53,10 @@ WITH known AS MATERIALIZED (
 	SELECT NULL::oid AS relation, 'server' AS kind, 'PostgreSQL' AS name, (current_setting('server_version_num')::integer / 10000)::text AS value, '' AS text
 	UNION ALL
 	SELECT NULL, 'role', r.name, concat_ws('; ', 'role', CASE WHEN p.rolsuper THEN 'superuser' END, CASE WHEN p.rolbypassrls THEN 'bypasses row security' END,
-		CASE WHEN p.rolcreaterole AND p.oid <> k.owner THEN 'makes roles' END,
+		CASE WHEN p.rolcreaterole AND p.oid <> k.owner THEN 'makes roles' END, CASE WHEN p.rolcreatedb AND p.oid <> k.owner THEN 'makes databases' END,
+		CASE WHEN p.rolreplication AND p.oid <> k.owner THEN 'replicates' END,
+		(SELECT 'has members ' || string_agg(m.rolname, ', ' ORDER BY m.rolname) FROM pg_auth_members a JOIN pg_roles m ON m.oid = a.member
+			WHERE a.roleid = p.oid AND p.oid <> k.owner AND NOT m.rolsuper AND m.oid NOT IN (k.owner, k.daemon, k.rollup)),
 		(SELECT 'member of ' || string_agg(o.rolname, ', ' ORDER BY o.rolname) FROM pg_roles o WHERE p.oid <> k.owner AND o.oid <> p.oid AND pg_has_role(p.oid, o.oid, 'MEMBER')
 			AND (o.rolsuper OR o.oid IN (k.owner, k.daemon, k.rollup) OR o.rolname IN ('pg_read_all_data', 'pg_write_all_data', 'pg_read_server_files',
 				'pg_write_server_files', 'pg_execute_server_program')))), ''
@@ -70,10 +75,20 @@ WITH known AS MATERIALIZED (
 	SELECT r.oid, r.kind, r.name, concat_ws('; ', 'owner ' || w.name, 'kind ' || r.relkind::text, CASE WHEN r.relpersistence <> 'p' THEN 'unlogged' END,
 			CASE WHEN r.relrowsecurity THEN 'row security' END, CASE WHEN r.relforcerowsecurity THEN 'row security of the owner too' END,
 			CASE WHEN r.relkind = 'v' THEN array_to_string(r.reloptions, ', ') END,
-			'inherits ' || r.inhparent::regclass, s.value),
+			'inherits ' || r.inhparent::regclass, passed_over.value, s.value),
 		CASE r.relkind WHEN 'v' THEN pg_get_viewdef(r.oid) WHEN 'm' THEN pg_get_viewdef(r.oid) WHEN 'p' THEN pg_get_partkeydef(r.oid) ELSE '' END
 	FROM relation r JOIN role w ON w.oid = r.relowner LEFT JOIN (SELECT q.seqrelid, concat_ws(' ', format_type(q.seqtypid, NULL), q.seqstart, q.seqincrement, q.seqmin,
 		q.seqmax, q.seqcycle) AS value FROM pg_sequence q) s ON s.seqrelid = r.oid
+	CROSS JOIN LATERAL (SELECT nullif(concat_ws('; ',
+		CASE WHEN NOT r.relhastriggers AND EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = r.oid) THEN 'triggers passed over' END,
+		CASE WHEN r.relkind IN ('r', 'p') AND r.relchecks <> (SELECT count(*) FROM pg_constraint c WHERE c.conrelid = r.oid AND c.contype = 'c') THEN 'checks passed over' END,
+		CASE WHEN NOT r.relhasindex AND EXISTS (SELECT FROM pg_index i WHERE i.indrelid = r.oid) THEN 'indexes passed over' END,
+		CASE WHEN NOT r.relhasrules AND EXISTS (SELECT FROM pg_rewrite w WHERE w.ev_class = r.oid) THEN 'rules passed over' END,
+		CASE WHEN NOT r.relhassubclass AND EXISTS (SELECT FROM pg_inherits h WHERE h.inhparent = r.oid) THEN 'partitions passed over' END,
+		CASE WHEN r.relpartbound IS NOT NULL AND pg_get_expr(r.relpartbound, r.oid) IS DISTINCT FROM CASE WHEN r.relname ~ '_[0-9]{8}$' THEN
+			(SELECT format('FOR VALUES FROM (''%s'') TO (''%s'')', day.ns, day.ns + 86400000000000)
+				FROM (SELECT extract(epoch FROM to_date(right(r.relname, 8), 'YYYYMMDD'))::bigint * 1000000000 AS ns) day) END
+			THEN 'not the day of its name' END), '') AS value) passed_over
 	UNION ALL
 	SELECT r.oid, 'column', format('%s.%I', r.name, a.attname), concat_ws('; ', format_type(a.atttypid, a.atttypmod), CASE WHEN a.attnotnull THEN 'not null' END,
 		'identity ' || nullif(a.attidentity::text, ''), CASE WHEN a.attgenerated <> '' THEN 'generated' WHEN a.atthasdef THEN 'default' END,
@@ -97,7 +112,8 @@ WITH known AS MATERIALIZED (
 		'type ' || t.tgtype, CASE WHEN t.tgdeferrable THEN 'deferrable' END, CASE WHEN t.tginitdeferred THEN 'deferred' END,
 		'columns ' || nullif(t.tgattr::text, ''),
 		'with ' || nullif(encode(t.tgargs, 'escape'), '')), pg_get_triggerdef(t.oid)
-	FROM relation r JOIN pg_trigger t ON t.tgrelid = r.oid WHERE NOT t.tgisinternal
+	FROM relation r JOIN pg_trigger t ON t.tgrelid = r.oid JOIN pg_proc p ON p.oid = t.tgfoid
+	WHERE NOT (t.tgisinternal AND t.tgconstraint <> 0 AND p.pronamespace = 'pg_catalog'::regnamespace AND p.proname ~ '^(RI_FKey_|unique_key_recheck$)')
 	UNION ALL
 	SELECT r.oid, 'index', i.indexrelid::regclass::text, concat_ws('; ', CASE WHEN i.indisunique THEN 'unique' ELSE 'exclusion' END, CASE WHEN NOT i.indimmediate THEN 'deferred' END,
 		CASE WHEN NOT (i.indisvalid AND i.indisready AND i.indislive) THEN 'not valid' END), pg_get_indexdef(i.indexrelid)
@@ -129,7 +145,8 @@ WITH known AS MATERIALIZED (
 	UNION ALL
 	SELECT NULL, 'operator', o.oid::regoperator::text, 'calls ' || o.oprcode::oid::regprocedure, ''
 	FROM known k JOIN pg_operator o ON o.oprnamespace = k.schema
-	WHERE NOT EXISTS (SELECT FROM of_extension e WHERE e.classid = 'pg_operator'::regclass AND e.objid = o.oid)
+	WHERE NOT (EXISTS (SELECT FROM of_extension e WHERE e.classid = 'pg_operator'::regclass AND e.objid = o.oid)
+		AND EXISTS (SELECT FROM of_extension e WHERE e.classid = 'pg_proc'::regclass AND e.objid = o.oprcode))
 )
 SELECT f.kind COLLATE "C" AS kind, f.name COLLATE "C" AS name, f.value, CASE WHEN length(f.text) <= 160 AND f.text !~ '[\t\n]' THEN f.text
 	ELSE 'text ' || left(encode(sha256(convert_to(f.text, 'UTF8')), 'hex'), 32) END AS text, '' AS partition
