@@ -345,25 +345,34 @@ take_part(struct class_amounts *left, int128 time)
 static void
 pair_loans(struct working *w)
 {
-	size_t lender = 0;
-	int128 lent = 0;
+	const size_t n = w->in->right_count;
+	owned(mem) int128 *left_of = mem_array(n, sizeof(*left_of)); /* what each lender has left, by id */
+	owned(mem) int128 *time = mem_array(n, sizeof(*time));
+	size_t lenders = 0, cap = 0;
 
-	w->out->loans = mem_array(w->in->use_count + w->in->right_count, sizeof(*w->out->loans));
+	for (size_t i = 0; i < n; i++) {
+		left_of[i] = w->out->rights[w->rights[i] - w->in->rights].lent;
+		lenders += left_of[i] > 0;
+	}
+	for (size_t i = 0; i < w->in->use_count; i++)
+		cap += allocated(&w->out->uses[i][CLASS_BORROWED]) > 0 ? lenders : 0;
+	w->out->loans = mem_array(cap, sizeof(*w->out->loans));
 	for (size_t i = 0; i < w->in->use_count; i++) {
 		size_t use = (size_t)(w->uses[i] - w->in->uses);
 		struct class_amounts left = w->out->uses[use][CLASS_BORROWED];
 
-		while (allocated(&left) > 0) {
-			int128 time;
-
-			while (lent == 0)
-				lent = w->out->rights[w->rights[lender++] - w->in->rights].lent;
-			time = min_i128(allocated(&left), lent);
+		if (allocated(&left) == 0)
+			continue;
+		/* no part is more than its lender has left: together they are not */
+		ASSERT(split_largest_remainder(allocated(&left), left_of, n, time));
+		for (size_t k = 0; k < n; k++) {
+			if (time[k] == 0)
+				continue;
+			left_of[k] -= time[k];
 			w->out->loans[w->out->loan_count++] =
-				(struct class_loan){.lender = (size_t)(w->rights[lender - 1] - w->in->rights),
+				(struct class_loan){.lender = (size_t)(w->rights[k] - w->in->rights),
 			                            .use = use,
-			                            .part = take_part(&left, time)};
-			lent -= time;
+			                            .part = take_part(&left, time[k])};
 		}
 	}
 }

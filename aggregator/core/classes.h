@@ -14,8 +14,9 @@
  *  7. within a workspace a reservation covers whole GPUs first, then larger instances, then by profile's name, then by sharing mode;
  *     what is on demand follows in the same order. Used, idle and unmeasured time of one kind of device are divided among its classes
  *     pro rata, as are over and energy
- *  8. who lent what to whom: lenders in the order of their ids, borrowers in the order of theirs and what they borrowed in the order
- *     of rule 7, each until it is used up. Both sides add up, and there are fewer loans than rows. Activity goes with the time
+ *  8. who lent what to whom: borrowers in the order of their ids and what they borrowed in the order of rule 7, each divided over what
+ *     each lender has left, so that all lenders have lent to the same borrowers in the same proportions. Both sides add up. Activity
+ *     goes with the time
  *
  * All pro rata splits are by largest remainder, ties by id of the workspace. */
 #ifndef TOLLGATE_CORE_CLASSES_H

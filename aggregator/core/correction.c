@@ -14,14 +14,14 @@ corrections_init(struct corrections *c)
 }
 
 /* The texts of a line that rating borrows from its input; a correction has its own. */
-#define BORROWED_TEXTS 16
+#define BORROWED_TEXTS 17
 static void
 borrowed_texts(struct rated_line *l, const char **ret[BORROWED_TEXTS])
 {
 	const char **const all[BORROWED_TEXTS] = {
 		&l->cluster,      &l->tenant,        &l->cost_center,  &l->workspace,  &l->gpu_model, &l->mig_profile,
 		&l->sharing_mode, &l->klass,         &l->counterparty, &l->category,   &l->unit,      &l->price_version,
-		&l->currency,     &l->correction_of, &l->period_start, &l->period_end,
+		&l->currency,     &l->correction_of, &l->period_start, &l->period_end, &l->own_unit,
 	};
 
 	memcpy(ret, all, sizeof(all));
@@ -79,8 +79,8 @@ subtract(const struct rated_line *now, const struct rated_line *billed, struct r
 	now = now != NULL ? now : &nothing;
 	billed = billed != NULL ? billed : &nothing;
 	return SUBTRACT(allocated_ngh) && SUBTRACT(used_ngh) && SUBTRACT(idle_ngh) && SUBTRACT(unmeasured_ngh) &&
-	       SUBTRACT(ngh) && SUBTRACT(quantity) && SUBTRACT(list_cost) && SUBTRACT(discount) && SUBTRACT(rounding) &&
-	       SUBTRACT(billed) && SUBTRACT(energy_mj);
+	       SUBTRACT(ngh) && SUBTRACT(quantity) && SUBTRACT(own_quantity) && SUBTRACT(list_cost) &&
+	       SUBTRACT(discount) && SUBTRACT(rounding) && SUBTRACT(billed) && SUBTRACT(energy_mj);
 }
 
 /* Rule 4. */
@@ -88,8 +88,8 @@ static bool
 is_nothing(const struct rated_line *l)
 {
 	return l->allocated_ngh == 0 && l->used_ngh == 0 && l->idle_ngh == 0 && l->unmeasured_ngh == 0 && l->ngh == 0 &&
-	       l->quantity == 0 && l->list_cost == 0 && l->discount == 0 && l->rounding == 0 && l->billed == 0 &&
-	       l->energy_mj == 0;
+	       l->quantity == 0 && l->own_quantity == 0 && l->list_cost == 0 && l->discount == 0 && l->rounding == 0 &&
+	       l->billed == 0 && l->energy_mj == 0;
 }
 
 /* Rule 6. */
@@ -115,6 +115,9 @@ describe(const struct correction_input *in, const struct rated_line *from, struc
 	l->currency_scale = from->currency_scale;
 	l->unit_price = from->unit_price;
 	l->discount_price = from->discount_price;
+	l->own_price = from->own_price;
+	l->own_unit = from->own_unit;
+	l->unrated = from->unrated;
 	l->discount_ratio = from->discount_ratio;
 	l->cluster = from->cluster;
 	l->tenant = in->tenant;
@@ -147,6 +150,7 @@ describe(const struct correction_input *in, const struct rated_line *from, struc
 	                              .idle_ngh = l->idle_ngh,
 	                              .unmeasured_ngh = l->unmeasured_ngh,
 	                              .quantity = l->quantity,
+	                              .own_quantity = l->own_quantity,
 	                              .list_cost = l->list_cost,
 	                              .discount = l->discount,
 	                              .billed = l->billed,

@@ -60,6 +60,7 @@ detail_day(const struct rated_line *l, const struct rated_day *d, const struct d
 		                              .idle_ngh = d->idle_ngh,
 		                              .unmeasured_ngh = d->unmeasured_ngh,
 		                              .quantity = d->quantity,
+		                              .own_quantity = l->own_unit != NULL ? d->own_quantity : 0,
 		                              .list_cost = d->list_cost,
 		                              .billed = d->billed,
 		                              .energy_mj = d->energy_mj};
@@ -73,6 +74,9 @@ detail_day(const struct rated_line *l, const struct rated_day *d, const struct d
 	DIVIDE(idle_ngh, BY_IDLE);
 	DIVIDE(unmeasured_ngh, BY_UNMEASURED);
 	DIVIDE(quantity, priced_by);
+	if (l->own_unit != NULL) {
+		DIVIDE(own_quantity, priced_by);
+	}
 	DIVIDE(energy_mj, BY_ENERGY);
 #undef DIVIDE
 	for (size_t i = 0; i < n; i++) {

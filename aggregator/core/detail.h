@@ -26,8 +26,9 @@ struct detail_row {
 	const struct detail_workload *workload; /* NULL: nobody's */
 	int32_t day;
 	int128 ngh, used_ngh, idle_ngh, unmeasured_ngh, quantity;
-	int128 list_cost; /* scale COST_SCALE */
-	int128 billed;    /* scale of the currency */
+	int128 own_quantity; /* of the line's own_unit; 0 without one */
+	int128 list_cost;    /* scale COST_SCALE */
+	int128 billed;       /* scale of the currency */
 	int128 energy_mj;
 };
 

@@ -83,7 +83,7 @@ service_of(const struct rated_line *l)
 	return &services[ARRAY_LEN(services) - 1];
 }
 
-/* Of FOCUS's grammar of units: a capitalised count, or a size of data, with the time it is for. */
+/* Of FOCUS's grammar of units: a capitalised count, or a size of data, with the time it is for. Of many: their number before it. */
 static const char *
 unit_of(const char *unit)
 {
@@ -94,18 +94,45 @@ unit_of(const char *unit)
 	             {"request", "Requests"},   {"token", "Tokens"},
 	             {"hour", "Hours"},         {"kWh", "Kilowatt-Hours"}};
 
-	for (size_t i = 0; i < ARRAY_LEN(units); i++)
-		if (strcmp(units[i].ours, unit) == 0)
+	for (size_t i = 0; i < ARRAY_LEN(units); i++) {
+		size_t n = strlen(units[i].ours);
+
+		if (strncmp(units[i].ours, unit, n) == 0 &&
+		    (unit[n] == '\0' || strcmp(unit + n, "s") == 0 || strncmp(unit + n, " of ", 4) == 0))
 			return units[i].focus;
+	}
 	return "Units";
+}
+
+/* "1000000 tokens" is "1000000 Tokens". */
+static void
+write_unit(const char *unit, struct buf *out)
+{
+	const size_t digits = strspn(unit, "0123456789");
+	const bool many = digits > 0 && unit[digits] == ' ';
+
+	if (many)
+		buf_add(out, unit, digits + 1);
+	buf_str(out, unit_of(many ? unit + digits + 1 : unit));
 }
 
 /* ---- prices ---- */
 
 static int128
-contracted_price(int128 list, int128 discount_price, int64_t discount_ratio)
+contracted_price(int128 own, int64_t discount_ratio)
 {
-	return (list - discount_price) * (RATIO_ONE - discount_ratio);
+	return own * (RATIO_ONE - discount_ratio);
+}
+
+/* What a tenant pays for a unit of the list price, where its own price is for another unit: to 18 decimals, half of the last may be lost. */
+static int128
+paid_for_a_unit(const struct rated_line *l)
+{
+	const int128 net = l->list_cost - l->discount;
+
+	if (l->quantity == 0)
+		return 0;
+	return net / l->quantity * RATIO_ONE + net % l->quantity * RATIO_ONE / l->quantity;
 }
 
 /* The book of the line's price version; NULL: a correction of a month with another one. */
@@ -145,13 +172,16 @@ line_price(const struct focus_input *f, const struct rated_line *l)
 	                        .unit = l->unit,
 	                        .instance_units = l->instance_units,
 	                        .list = l->unit_price,
-	                        .contracted = contracted_price(l->unit_price, l->discount_price, l->discount_ratio),
+	                        .contracted = l->own_unit != NULL ? paid_for_a_unit(l)
+	                                                          : contracted_price(l->unit_price - l->discount_price,
+	                                                                             l->discount_ratio),
 	                        .own_quantity = true};
 
 	if (book != NULL && strcmp(l->category, "gpu") == 0) {
 		struct rating_price public = price_in_book(book, l, "", l->klass);
 
-		p.basis_used = (public.item != NULL ? public : price_in_book(book, l, l->tenant, l->klass)).basis_used;
+		p.basis_used =
+			(public.item != NULL ? public : price_in_book(book, l, l->tenant, l->klass)).unit.basis_used;
 		p.of_contract = public.item == NULL && l->priced;
 	}
 	return p;
@@ -188,7 +218,10 @@ covered_price(const struct focus_input *f, const struct rated *r, const struct r
 		price = price_in_book(book, l, l->tenant, klass);
 		public = price_in_book(book, l, "", klass);
 	}
-	if (price.item == NULL || (price.per_instance && l->instance_units <= 0))
+	/* an own price for another unit says nothing about a unit of the list price */
+	const bool same =
+		price.unit.per_instance == price.own.per_instance && price.unit.basis_used == price.own.basis_used;
+	if (price.item == NULL || (price.unit.per_instance && l->instance_units <= 0))
 		return commitment_price(f, r, l);
 	return (struct focus_price){
 		.known = true,
@@ -197,11 +230,11 @@ covered_price(const struct focus_input *f, const struct rated *r, const struct r
 		.mig_profile = l->mig_profile,
 		.sharing_mode = l->sharing_mode,
 		.klass = klass,
-		.unit = price.per_instance ? "instance-hour" : "gpu-hour",
+		.unit = price.unit.per_instance ? "instance-hour" : "gpu-hour",
 		.instance_units = l->instance_units,
 		.list = price.unit_price,
-		.contracted = contracted_price(price.unit_price, price.discount_price, price.discount_ratio),
-		.basis_used = price.basis_used,
+		.contracted = contracted_price(same ? price.own_price : price.unit_price, price.discount_ratio),
+		.basis_used = price.unit.basis_used,
 		.of_contract = public.item == NULL,
 	};
 }
@@ -341,8 +374,21 @@ TEXT_CELL(allocated_tenant, is_divided(w) ? w->l->tenant : "")
 TEXT_CELL(description, w->l->description)
 TEXT_CELL(frequency, kinds[w->l->kind].frequency)
 TEXT_CELL(provider, w->f->provider)
-TEXT_CELL(unit, unit_of(w->price->unit != NULL ? w->price->unit : "gpu-hour"))
-TEXT_CELL(consumed_unit, is_consumption(w) ? unit_of(w->l->unit) : "")
+
+static bool
+cell_unit(const struct focus_row *w, struct buf *out)
+{
+	write_unit(w->price->unit != NULL ? w->price->unit : "gpu-hour", out);
+	return true;
+}
+
+static bool
+cell_consumed_unit(const struct focus_row *w, struct buf *out)
+{
+	if (is_consumption(w))
+		write_unit(w->l->unit, out);
+	return true;
+}
 TEXT_CELL(cluster, w->l->cluster)
 TEXT_CELL(service_category, service_of(w->l)->focus_category)
 TEXT_CELL(service_subcategory, service_of(w->l)->focus_subcategory)

@@ -100,12 +100,6 @@ policy_book_free(struct policy_book *b)
 	mem_free(b);
 }
 
-int128
-policy_price_each(const struct policy_price *p)
-{
-	return p->price / p->per;
-}
-
 void
 policy_free(struct policy *p)
 {

@@ -240,9 +240,6 @@ MUST_CHECK bool policy_parse_part(const char *name, const char *text, size_t len
  * of `beside`. A file without prices is refused. */
 MUST_CHECK bool policy_parse_book(const char *name, const char *text, size_t len, const struct policy *beside,
                                   struct policy_book **ret, struct err *err);
-/* The price of one unit. */
-int128 policy_price_each(const struct policy_price *p);
-
 /* The policy as a file, with every key in one place and no comments: what policy_parse() reads back as the same. */
 void policy_render(const struct policy *p, struct buf *out);
 /* One tenant of it as a file of its administrator. */

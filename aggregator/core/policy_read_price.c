@@ -62,16 +62,10 @@ check_kind(const struct yaml_doc *doc, const struct yaml_node *n, const char *me
 static bool
 read_per(const struct yaml_doc *doc, const struct yaml_node *n, struct policy_price *p, struct err *err)
 {
-	char price[DECIMAL_TEXT_SIZE];
-
 	p->per = 1;
 	if (yaml_get(n, "per") == NULL)
 		return true;
-	if (!yaml_i64(doc, n, "per", 1, POLICY_MAX_PER, &p->per, err))
-		return false;
-	return p->price % p->per == 0 ||
-	       yaml_err(doc, yaml_get(n, "per"), err, "per: %s / %" PRId64 " has more than %d decimals",
-	                decimal_format(p->price, PRICE_SCALE, 0, price), p->per, PRICE_SCALE);
+	return yaml_i64(doc, n, "per", 1, POLICY_MAX_PER, &p->per, err);
 }
 
 static bool

@@ -8,6 +8,7 @@
 #include "aggregator/core/rating_rows.h"
 #include "aggregator/core/rating_text.h"
 #include "aggregator/core/rounding.h"
+#include "common/split.h"
 #include "common/time.h"
 #include "common/units.h"
 
@@ -121,7 +122,7 @@ something_happened(const struct usage_day *d)
 	       d->unit_ns > 0 || d->quantity > 0;
 }
 
-/* The commitments of a month by number, day and book, to find that of lent time. */
+/* The commitments of a month by number, day and book, to find that of a part. */
 struct commitments {
 	const struct usage_day **at;
 	size_t count;
@@ -144,19 +145,26 @@ compare_commitments(const void *a, const void *b)
 	return order ? order : ORDER(x->price_book, y->price_book);
 }
 
-/* The rows of lent time, of which each is to know what was reserved: none, where nothing was lent. */
+/* A row that is to know what was reserved. */
+static bool
+is_part(const struct usage_day *d)
+{
+	return d->kind == CHARGE_LENT || d->kind == CHARGE_COVERED || d->kind == CHARGE_UNUSED;
+}
+
+/* How many parts there are. */
 static size_t
 find_commitments(const struct rating_input *in, struct commitments *c)
 {
-	size_t lent = 0;
+	size_t parts = 0;
 
 	for (size_t i = 0; i < in->day_count; i++) {
-		lent += in->days[i].kind == CHARGE_LENT;
+		parts += is_part(&in->days[i]);
 		c->count += in->days[i].kind == CHARGE_COMMITMENT;
 	}
-	if (lent == 0 || c->count == 0) {
+	if (parts == 0 || c->count == 0) {
 		c->count = 0;
-		return lent;
+		return parts;
 	}
 	c->at = mem_array(c->count, sizeof(*c->at));
 	c->count = 0;
@@ -164,10 +172,10 @@ find_commitments(const struct rating_input *in, struct commitments *c)
 		if (in->days[i].kind == CHARGE_COMMITMENT)
 			c->at[c->count++] = &in->days[i];
 	qsort(c->at, c->count, sizeof(*c->at), compare_commitments);
-	return lent;
+	return parts;
 }
 
-/* Rule 9: lent time with the kind that its commitment is of. */
+/* Rules 8 and 9: a part with the kind that its commitment is of. */
 static struct usage_day
 with_commitment(const struct commitments *c, const struct usage_day *d)
 {
@@ -181,12 +189,12 @@ with_commitment(const struct commitments *c, const struct usage_day *d)
 }
 
 static bool
-resolve_rows(const struct rating_input *in, struct row_kinds *kinds, struct usage_day *energy, struct usage_day **lent,
+resolve_rows(const struct rating_input *in, struct row_kinds *kinds, struct usage_day *energy, struct usage_day **parts,
              struct row **ret, size_t *ret_count, struct err *err)
 {
 	owned(mem) struct row *rows = mem_array(in->day_count * 2, sizeof(*rows));
 	in_place(commitments) struct commitments commitments = {0};
-	struct usage_day *next = *lent = mem_array(find_commitments(in, &commitments), sizeof(**lent));
+	struct usage_day *next = *parts = mem_array(find_commitments(in, &commitments), sizeof(**parts));
 	size_t n = 0;
 
 	for (size_t i = 0; i < in->day_count; i++) {
@@ -194,7 +202,7 @@ resolve_rows(const struct rating_input *in, struct row_kinds *kinds, struct usag
 
 		if (!check_day(in, i, err))
 			return false;
-		if (d->kind == CHARGE_LENT) {
+		if (is_part(d)) {
 			*next = with_commitment(&commitments, d);
 			d = next++;
 		}
@@ -215,6 +223,7 @@ resolve_rows(const struct rating_input *in, struct row_kinds *kinds, struct usag
 static bool
 add_cell(struct rated_day *d, const struct cell *c)
 {
+	const struct rating_price *p = &c->row->kind->price;
 	enum charge_kind kind = c->row->day->kind;
 
 	d->day = c->row->day->day;
@@ -222,7 +231,8 @@ add_cell(struct rated_day *d, const struct cell *c)
 		d->origin_ngh = div_round_half_even(c->origin_unit_ns, UNITS_PER_GPU * (NS_PER_HOUR / NS_PER_S));
 		d->origin_ratio = (int64_t)div_round_half_even(c->origin_share, c->origin_unit_ns);
 	}
-	if (!ADD(d->ngh, c->ngh) || !ADD(d->quantity, rating_quantity(c)))
+	if (!ADD(d->ngh, c->ngh) || !ADD(d->quantity, rating_quantity(c, &p->unit)) ||
+	    !ADD(d->own_quantity, rating_quantity(c, &p->own)))
 		return false;
 	if (kind == CHARGE_USAGE || kind == CHARGE_COVERED)
 		if (!ADD(d->used_ngh, c->state_ngh[USED]) || !ADD(d->idle_ngh, c->state_ngh[IDLE]) ||
@@ -241,22 +251,22 @@ within(int128 cost)
 static bool
 cost_day(const struct rating_price *p, struct rated_day *d)
 {
-	int128 own, rest;
+	int128 own;
 
-	if (__builtin_mul_overflow(d->quantity, p->unit_price, &d->list_cost) || !within(d->list_cost))
+	if (__builtin_mul_overflow(d->quantity, p->unit_price, &d->list_cost) || !within(d->list_cost) ||
+	    __builtin_mul_overflow(d->own_quantity, p->own_price, &own) || !within(own))
 		return false;
-	own = d->quantity * p->discount_price; /* at most as much as the list cost */
-	/* the rest in parts, because its product with a ratio would leave 128 bits; the first is even, so that half to even is of the whole */
-	rest = d->list_cost - own;
-	d->discount = own + rest / (2 * RATIO_ONE) * 2 * p->discount_ratio +
-	              div_round_half_even(rest % (2 * RATIO_ONE) * p->discount_ratio, RATIO_ONE);
+	/* in parts, because the product with a ratio would leave 128 bits; the first is even, so that half to even is of the whole */
+	d->discount = d->list_cost - own + own / (2 * RATIO_ONE) * 2 * p->discount_ratio +
+	              div_round_half_even(own % (2 * RATIO_ONE) * p->discount_ratio, RATIO_ONE);
 	return true;
 }
 
 static bool
 add_day(struct rated_line *l, const struct rated_day *d)
 {
-	return ADD(l->ngh, d->ngh) && ADD(l->quantity, d->quantity) && ADD(l->used_ngh, d->used_ngh) &&
+	return ADD(l->ngh, d->ngh) && ADD(l->quantity, d->quantity) &&
+	       (l->own_unit == NULL || ADD(l->own_quantity, d->own_quantity)) && ADD(l->used_ngh, d->used_ngh) &&
 	       ADD(l->idle_ngh, d->idle_ngh) && ADD(l->unmeasured_ngh, d->unmeasured_ngh) &&
 	       ADD(l->energy_mj, d->energy_mj);
 }
@@ -272,7 +282,7 @@ leave_unrated(struct rated_line *l)
 	l->description = named;
 	l->unrated = true;
 	l->priced = false;
-	l->unit_price = l->discount_price = 0;
+	l->unit_price = l->discount_price = l->own_price = 0;
 	l->discount_ratio = 0;
 	l->list_cost = l->discount = 0;
 	for (size_t i = 0; i < l->day_count; i++)
@@ -300,11 +310,63 @@ fill_days(const struct cell *cells, size_t n, struct rated_line *l, struct err *
 		fits = fits && cost_day(price, &l->days[i]) && ADD(l->list_cost, l->days[i].list_cost) &&
 		       ADD(l->discount, l->days[i].discount);
 	}
-	if (!fits || !within(l->list_cost))
+	if (!fits || !within(l->list_cost) || !within(l->list_cost - l->discount))
 		leave_unrated(l);
+	else if (l->own_unit != NULL)
+		rating_describe_own(l);
 	if (l->kind == CHARGE_USAGE || l->kind == CHARGE_COVERED)
 		l->allocated_ngh = l->ngh;
 	return true;
+}
+
+/* Rule 9: what one workspace borrowed on one day. */
+struct loan {
+	const char *borrower;
+	int32_t day;
+	int128 unit_ns; /* of what it paid for */
+};
+
+static int
+compare_loans(const void *a, const void *b)
+{
+	const struct loan *x = a, *y = b;
+	int order = strcmp(x->borrower, y->borrower);
+
+	return order ? order : ORDER(x->day, y->day);
+}
+
+/* Rule 9: the cents of a line of lent time, not negative. The rows are one stretch and have one price. */
+static int128
+loan_cents(const struct row *rows, const struct row *end, int currency_scale)
+{
+	const struct rating_price *p = &rows->kind->price;
+	const int64_t seconds = NS_PER_HOUR / NS_PER_S;
+	const size_t n = (size_t)(end - rows);
+	owned(mem) struct loan *loans = mem_array(n, sizeof(*loans));
+	int128 cents = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		const struct usage_day *d = rows[i].day;
+
+		loans[i] = (struct loan){.borrower = d->borrower ? d->borrower : "", .day = d->day};
+		loans[i].unit_ns =
+			d->used_unit_ns + d->unmeasured_unit_ns + (p->paid_used ? d->over_unit_ns : d->idle_unit_ns);
+	}
+	qsort(loans, n, sizeof(*loans), compare_loans);
+	for (size_t i = 0, end_of; i < n; i = end_of) {
+		int128 quantity = 0, unit_ns = 0;
+
+		for (end_of = i; end_of < n && strcmp(loans[end_of].borrower, loans[i].borrower) == 0; end_of++) {
+			unit_ns += loans[end_of].unit_ns;
+			if (end_of + 1 < n && compare_loans(&loans[end_of], &loans[end_of + 1]) == 0)
+				continue;
+			quantity += unit_ns / (p->paid_units * seconds);
+			unit_ns = 0;
+		}
+		/* the line's cost was found to fit, and that of no borrower is larger */
+		cents += quantity * p->paid_credit / pow10_i128(COST_SCALE - currency_scale);
+	}
+	return cents;
 }
 
 /* The cost centre is no part of the key: if rows differ, the first in byte order stands on the line, whatever
@@ -320,8 +382,22 @@ first_cost_center(const struct row *rows, const struct row *end)
 	return first;
 }
 
+/* The text, which becomes the report's; lines with equal units have the same. */
+static const char *
+unit_text(struct rated *r, char *text)
+{
+	for (size_t i = 0; i < r->unit_count; i++)
+		if (strcmp(r->units[i], text) == 0) {
+			mem_free(text);
+			return r->units[i];
+		}
+	r->units = mem_grow(r->units, r->unit_count + 1, sizeof(*r->units));
+	r->units[r->unit_count++] = text;
+	return text;
+}
+
 static bool
-fill_line(const struct rating_input *in, const struct cell *cells, size_t n, const struct row *end,
+fill_line(const struct rating_input *in, const struct cell *cells, size_t n, const struct row *end, struct rated *r,
           struct rated_line *l, struct err *err)
 {
 	const struct row_kind *k = cells->row->kind;
@@ -340,23 +416,29 @@ fill_line(const struct rating_input *in, const struct cell *cells, size_t n, con
 	l->counterparty = d->counterparty ? d->counterparty : "";
 	l->charge_type = rating_charge_type(d);
 	l->category = d->category != NULL ? d->category : d->kind == CHARGE_ENERGY ? "energy" : "gpu";
-	l->unit = d->unit != NULL            ? d->unit
-	          : d->kind == CHARGE_ENERGY ? "kWh"
-	          : k->price.per_instance    ? "instance-hour"
-	                                     : "gpu-hour";
+	l->unit = unit_text(r, rating_unit_text(d, &k->price.unit, false));
 	l->price_version = k->price_version;
 	l->currency = k->currency;
 	l->priced = k->priced;
 	l->unit_price = k->price.unit_price;
-	l->discount_price = k->price.discount_price;
 	l->discount_ratio = k->price.discount_ratio;
+	if (!rating_units_differ(d, &k->price.unit, &k->price.own)) {
+		l->discount_price = k->price.unit_price - k->price.own_price;
+	} else {
+		l->own_unit = unit_text(r, rating_unit_text(d, &k->price.own, true));
+		l->own_price = k->price.own_price;
+	}
 	l->invoice_id = mem_printf("%s-%s-%" PRId32, d->tenant, in->period, in->invoice_version);
 	l->sku = k->sku[0] != '\0'         ? mem_strdup(k->sku)
 	         : d->kind == CHARGE_METER ? mem_strdup(d->meter_sku)
 	                                   : rating_sku(d->gpu_model, d->mig_profile);
 	l->description = rating_description(l, d);
-	return currency_exponent(l->currency, &l->currency_scale, err) && rating_line_id(in->period, d, l, err) &&
-	       fill_days(cells, n, l, err);
+	if (!currency_exponent(l->currency, &l->currency_scale, err) ||
+	    !rating_line_id(in->period, d, k->price.unit.per_instance, l, err) || !fill_days(cells, n, l, err))
+		return false;
+	if (d->kind == CHARGE_LENT && !l->unrated)
+		l->billed = -loan_cents(cells->row, end, l->currency_scale);
+	return true;
 }
 
 static size_t
@@ -384,7 +466,7 @@ make_lines(const struct rating_input *in, const struct row *rows, size_t row_cou
 		struct rated_line *l = &r->lines[r->count++];
 
 		len = run_length(cells + i, n - i);
-		if (!fill_line(in, cells + i, len, i + len < n ? cells[i + len].row : rows + row_count, l, err))
+		if (!fill_line(in, cells + i, len, i + len < n ? cells[i + len].row : rows + row_count, r, l, err))
 			return false;
 	}
 	return true;
@@ -424,7 +506,7 @@ compare_for_cents(const void *a, const void *b)
 	return compare_text(xt, yt, ARRAY_LEN(xt));
 }
 
-/* The line's cents to its days. */
+/* The line's cents to its days. Those of a loan are not its cost rounded: they go by what each day has of it. */
 static void
 round_days(struct rated_line *l, int128 minor_unit)
 {
@@ -433,7 +515,13 @@ round_days(struct rated_line *l, int128 minor_unit)
 
 	for (size_t i = 0; i < l->day_count; i++)
 		net[i] = l->days[i].list_cost - l->days[i].discount;
-	round_to_sum(net, l->day_count, minor_unit, l->billed, billed);
+	if (l->kind != CHARGE_LENT) {
+		round_to_sum(net, l->day_count, minor_unit, l->billed, billed);
+	} else if (l->billed != 0) {
+		for (size_t i = 0; i < l->day_count; i++)
+			net[i] = -net[i];
+		ASSERT(split_largest_remainder(l->billed, net, l->day_count, billed));
+	}
 	for (size_t i = 0; i < l->day_count; i++)
 		l->days[i].billed = billed[i];
 }
@@ -441,7 +529,10 @@ round_days(struct rated_line *l, int128 minor_unit)
 static int128
 size_of(const struct rated_line *l)
 {
-	return l->list_cost < 0 ? -l->list_cost : l->list_cost;
+	int128 list = l->list_cost < 0 ? -l->list_cost : l->list_cost, net = l->list_cost - l->discount;
+
+	net = net < 0 ? -net : net;
+	return list > net ? list : net;
 }
 
 static int
@@ -484,12 +575,14 @@ round_invoice(struct rated_line *const *lines, size_t n)
 
 	fit_invoice(lines, n);
 	for (size_t i = 0; i < n; i++)
-		net[i] = lines[i]->list_cost - lines[i]->discount;
+		net[i] = lines[i]->kind == CHARGE_LENT ? 0 : lines[i]->list_cost - lines[i]->discount;
 	ASSERT(round_together(net, n, minor_unit, billed, &total));
 	for (size_t i = 0; i < n; i++) {
-		lines[i]->billed = billed[i];
-		lines[i]->rounding = billed[i] * minor_unit - net[i];
-		round_days(lines[i], minor_unit);
+		struct rated_line *l = lines[i];
+
+		l->billed = l->kind == CHARGE_LENT && !l->unrated ? l->billed : billed[i];
+		l->rounding = l->billed * minor_unit - (l->list_cost - l->discount);
+		round_days(l, minor_unit);
 	}
 }
 
@@ -516,11 +609,11 @@ rating_run(const struct rating_input *in, struct rated **ret, struct err *err)
 	owned(rated) struct rated *r = mem_alloc(sizeof(*r));
 	owned(mem) struct usage_day *energy = mem_array(energy_has_a_price(in) ? in->day_count : 0, sizeof(*energy));
 	in_place(row_kinds) struct row_kinds kinds = {0};
-	owned(mem) struct usage_day *lent = NULL;
+	owned(mem) struct usage_day *parts = NULL;
 	owned(mem) struct row *rows = NULL;
 	size_t row_count;
 
-	if (!resolve_rows(in, &kinds, energy, &lent, &rows, &row_count, err) ||
+	if (!resolve_rows(in, &kinds, energy, &parts, &rows, &row_count, err) ||
 	    !make_lines(in, rows, row_count, r, err))
 		return false;
 	qsort(r->lines, r->count, sizeof(*r->lines), compare_lines);
@@ -542,5 +635,8 @@ rated_free(struct rated *r)
 		mem_free(r->lines[i].days);
 	}
 	mem_free(r->lines);
+	for (size_t i = 0; i < r->unit_count; i++)
+		mem_free(r->units[i]);
+	mem_free(r->units);
 	mem_free(r);
 }

@@ -9,21 +9,24 @@
  *     integers. The parts of a reservation's day (covered, lent, unused, undelivered) are rounded together, so
  *     that they add up to the commitment; equal remainders in the order of MIG profile, sharing mode, counterparty, sku, kind and price
  *  3. the price is the most specific item that matches: GPU model, then MIG profile, then sharing mode, then
- *     class; ties by order in the book. An item for one tenant goes before those for all; what it saves against
- *     these is a discount, and so is what the book grants a tenant in percent: one discount, the most specific.
- *     None reaches energy
+ *     class; ties by order in the book. An item for one tenant goes before those for all: it is what the tenant pays, in its own
+ *     unit, basis and quantity. The list price is that of the item for all, in its unit and basis, or without one the tenant's own.
+ *     What the book grants a tenant in percent, one discount, the most specific, is off what it pays. None reaches energy
  *  4. an item with a MIG profile is priced per instance-hour, quantised per day like the hours; any other per
  *     GPU-equivalent hour. With basis used it is the active and the unmeasured time, and what was active beyond
- *     the share, that is priced
- *  5. list_cost = quantity x unit_price, exactly. Credits have a negative quantity
+ *     the share, that is priced. A meter's price may be for a number of its units, as a million tokens: the quantity is in those
+ *  5. list_cost = quantity x unit_price, exactly, and the own cost likewise; discount = list_cost - what the tenant pays, negative
+ *     where its own item is dearer. Credits have a negative quantity
  *  6. an invoice is a tenant's month: its total is rounded once, half to even, to the currency's exponent, and the
  *     cents go to the lines by largest remainder of list_cost - discount, ties by line_id; rounding = billed_cost
- *     - (list_cost - discount). Where a month has two currencies, each is a total of its own
+ *     - (list_cost - discount). Where a month has two currencies, each is a total of its own. Credits of lent time (9) are beside it
  *  7. usage without a price is a line without price at cost 0, and says so
  *  8. a commitment is all that was reserved at the reserved price; what was undelivered is a credit at the same
- *     price; what was covered, and what was neither used nor lent, is shown at price 0
- *  9. lent time is a credit: the price that its borrower paid x lender ratio, never more than the borrower paid
- *     nor than the commitment cost, whichever of the two is priced per instance. It is rounded down to a price's nine decimals
+ *     price; what was covered, and what was neither used nor lent, is shown at price 0. All parts are in the commitment's unit
+ *  9. lent time is a credit: the price that its borrower paid x lender ratio for as many units as the commitment's unit has, at most what
+ *     the commitment cost; rounded down once to a price's nine decimals. Its cents are rounded toward zero outside of rule 6, for
+ *     each workspace that borrowed on its own, and of quantities rounded down: so the credits for a borrowed line, whose
+ *     cents are its cost rounded down or up, are never more than these
  * 10. energy is priced per kWh where the book has a price for the cluster, once for all that a workspace held
  * 11. what nobody held of shared nodes and is spread over tenants costs the dedicated price
  * 12. a one-off charge is one line of quantity 1 whose price is its own; a credit has the quantity -1. No book and no
@@ -70,7 +73,8 @@ struct usage_day {
 	/* Rows of one day and book with the same number above 0 are one commitment and its parts. */
 	int64_t reservation;
 	const char *counterparty; /* of lent time: the tenant that borrowed it; else NULL */
-	/* The kind of what was reserved, of lent time that is part of a commitment: set by rating, from the commitment. NULL and 0: whole GPUs. */
+	const char *borrower;     /* and its workspace; NULL: not known, one for all */
+	/* The kind of what was reserved, of parts of a commitment: set by rating, from the commitment. NULL and 0: it is no part of one. */
 	const char *reserved_profile;
 	int64_t reserved_units;
 	/* Of another meter, else NULL and 0. A one-off amount that takes another one back has as meter what that is, in words. */
@@ -93,6 +97,7 @@ struct rating_item {
 	bool basis_used;       /* only of usage: 4 */
 	const char *meter;     /* of another meter; NULL: of GPUs */
 	const char *meter_sku; /* NULL: any of that meter */
+	int64_t per;           /* how many units of the meter the price is for; 0 is 1 */
 };
 /* What a tenant is granted, in 10^-9 of the price. The one with the tenant wins, then with the category, then with the class. */
 struct rating_discount {
@@ -142,6 +147,7 @@ struct rating_input {
 struct rated_day {
 	int32_t day;
 	int128 ngh, used_ngh, idle_ngh, unmeasured_ngh, quantity;
+	int128 own_quantity;        /* in the unit of the tenant's own price; without one as quantity */
 	int128 list_cost, discount; /* scale COST_SCALE */
 	int128 billed;              /* the line's cents, apportioned by largest remainder */
 	int128 amortised;           /* of a reservation: its part of the commitment's cents (amortise.h); else 0 */
@@ -169,9 +175,12 @@ struct rated_line {
 	bool unrated;                                             /* 13 */
 	int128 allocated_ngh, used_ngh, idle_ngh, unmeasured_ngh; /* nano-GPU-hours; of usage and covered, else 0 */
 	int128 ngh; /* GPU-hours of any kind of GPU line, not negative: those that the commitment's parts add up to */
-	int128 quantity;                      /* scale QUANTITY_SCALE; of credits negative */
-	int128 unit_price;                    /* scale PRICE_SCALE */
-	int128 discount_price;                /* of it: what the tenant's own price saves */
+	int128 quantity;       /* scale QUANTITY_SCALE; of credits negative */
+	int128 unit_price;     /* the public list price, or what is credited; scale PRICE_SCALE */
+	int128 discount_price; /* of it: what the tenant's own price for the same unit saves; negative: it is dearer */
+	/* Of a tenant's own price for another unit or basis than the public one, else NULL and 0. */
+	const char *own_unit;
+	int128 own_quantity, own_price;
 	int64_t discount_ratio;               /* of what is left, in 10^-9 */
 	int128 list_cost, discount, rounding; /* scale COST_SCALE */
 	int128 billed;                        /* scale currency_scale */
@@ -189,6 +198,8 @@ struct rated_line {
 struct rated {
 	struct rated_line *lines; /* by tenant, workspace, sku, class, price version, cluster, sharing mode, line_id */
 	size_t count;
+	char **units; /* texts of units that lines borrow */
+	size_t unit_count;
 };
 
 /* ERR_INVALID names a row that no ledger has: a negative amount, a size outside 1..5040, a sum beyond 128 bits. */
@@ -196,14 +207,23 @@ MUST_CHECK bool rating_run(const struct rating_input *in, struct rated **ret, st
 void rated_free(struct rated *r);
 DEFINE_OWNED(rated, struct rated)
 
+/* What a price is for: so many units of a meter; of GPUs an hour of a whole one or of an instance, held or used. */
+struct rating_unit {
+	bool per_instance, basis_used;
+	int64_t per;
+};
 /* The price of a row by rules 3, 4, 8, 9 and 10; item NULL: there is none. */
 struct rating_price {
-	const struct rating_item *item;
-	int128 unit_price;      /* the list price, or what is credited for a unit */
-	int128 net_price;       /* with the tenant's own item and discount; rounded down to scale PRICE_SCALE */
-	int128 discount_price;  /* of a unit: unit_price - the tenant's own price */
-	int64_t discount_ratio; /* of what is left then */
-	bool per_instance, basis_used;
+	const struct rating_item *item; /* in force: the tenant's own, or the public one */
+	int128 unit_price;              /* the list price, or what is credited for a unit */
+	struct rating_unit unit;
+	int128 own_price; /* the tenant's own, or the same */
+	struct rating_unit own;
+	int64_t discount_ratio; /* of the own price */
+	/* Of lent time: what is credited for a unit that its borrower paid for, of what size that is, and whether it is for use alone. */
+	int128 paid_credit;
+	int64_t paid_units;
+	bool paid_used;
 };
 struct rating_price rating_price_of(const struct rating_book *book, const struct usage_day *d);
 

@@ -100,9 +100,18 @@ round_reservation(struct cell *const *cells, size_t n, struct err *err)
 		               d->tenant, d->workspace, d->reservation, d->day);
 	if (!round_together(exact, n - 1, NGH_DIVISOR, ngh, &sum))
 		return rating_too_much(cells[0]->row, err);
-	cells[0]->ngh = sum;
+	cells[0]->ngh = cells[0]->part = sum;
 	for (size_t i = 1; i < n; i++)
-		cells[i]->ngh = ngh[i - 1];
+		cells[i]->ngh = cells[i]->part = ngh[i - 1];
+	if (!cells[0]->row->kind->price.unit.per_instance)
+		return true;
+	if (!round_together(exact, n - 1, d->instance_units * SECONDS_PER_HOUR, ngh, &sum))
+		return rating_too_much(cells[0]->row, err);
+	cells[0]->part = sum;
+	for (size_t i = 1; i < n; i++)
+		cells[i]->part = ngh[i - 1];
+	for (size_t i = 0; i < n; i++)
+		cells[i]->part_per_instance = true;
 	return true;
 }
 
@@ -150,26 +159,40 @@ quantise(struct cell *cells, size_t n, struct err *err)
 	return true;
 }
 
-int128
-rating_quantity(const struct cell *c)
+bool
+rating_units_differ(const struct usage_day *d, const struct rating_unit *a, const struct rating_unit *b)
 {
-	const struct rating_price *price = &c->row->kind->price;
+	return a->per_instance != b->per_instance || a->per != b->per ||
+	       (a->basis_used != b->basis_used && has_states(d->kind));
+}
+
+static int128
+quantity_in(const struct cell *c, const struct rating_unit *unit)
+{
 	const struct usage_day *d = c->row->day;
-	int128 priced = c->total_unit_ns, quantity = c->ngh;
+	const bool used = unit->basis_used && has_states(d->kind);
+	const int64_t instance = d->reserved_units > 0 ? d->reserved_units : d->instance_units;
 
 	if (d->kind == CHARGE_METER || d->kind == CHARGE_ADJUSTMENT)
-		return is_credit(d) ? -c->meter_quantity : c->meter_quantity;
+		return div_round_half_even(c->meter_quantity, unit->per);
 	/* mJ to 10^-9 kWh: a kWh is 3.6e9 mJ. In parts, because five times as much might leave 128 bits; the first is even, so that half to even
 	 * is of the whole */
 	if (d->kind == CHARGE_ENERGY)
 		return c->energy_mj / 36 * 10 + div_round_half_even(c->energy_mj % 36 * 5, 18);
-	if (price->basis_used && has_states(d->kind)) {
-		priced = c->unit_ns[USED] + c->unit_ns[UNMEASURED] + c->over_unit_ns;
-		quantity = div_round_half_even(priced, NGH_DIVISOR);
-	}
-	if (price->per_instance)
-		quantity = div_round_half_even(priced, d->instance_units * SECONDS_PER_HOUR);
-	return is_credit(d) ? -quantity : quantity;
+	if (used)
+		return div_round_half_even(c->unit_ns[USED] + c->unit_ns[UNMEASURED] + c->over_unit_ns,
+		                           (unit->per_instance ? instance : UNITS_PER_GPU) * SECONDS_PER_HOUR);
+	if (d->reservation > 0 && unit->per_instance == c->part_per_instance)
+		return c->part;
+	return unit->per_instance ? div_round_half_even(c->total_unit_ns, instance * SECONDS_PER_HOUR) : c->ngh;
+}
+
+int128
+rating_quantity(const struct cell *c, const struct rating_unit *unit)
+{
+	const int128 quantity = quantity_in(c, unit);
+
+	return is_credit(c->row->day) ? -quantity : quantity;
 }
 
 bool

@@ -15,7 +15,7 @@ static const struct record_field book_fields[] = {B(TEXT, version), B(TEXT, curr
 static const struct record_field item_fields[] = {I(TEXT, sku),          I(TEXT, gpu_model),  I(TEXT, mig_profile),
                                                   I(TEXT, sharing_mode), I(TEXT, klass),      I(I128, price),
                                                   I(TEXT, tenant),       I(BOOL, basis_used), I(TEXT, meter),
-                                                  I(TEXT, meter_sku)};
+                                                  I(TEXT, meter_sku),    I(I64, per)};
 #define D(kind, name) RECORD_FIELD(kind, struct rating_discount, name)
 static const struct record_field discount_fields[] = {D(TEXT, tenant), D(TEXT, category), D(TEXT, klass),
                                                       D(I64, ratio)};
@@ -53,12 +53,13 @@ static const struct record_field row_fields[] = {U(I32, day),
                                                  U(TEXT, currency),
                                                  U(TEXT, reason),
                                                  U(I128, origin_unit_ns),
-                                                 U(I64, origin_ratio)};
+                                                 U(I64, origin_ratio),
+                                                 U(TEXT, borrower)};
 
 /* A field that is added to one of them belongs into its table: without it a month could not be proved. */
-_Static_assert(sizeof(struct usage_day) == 336,
+_Static_assert(sizeof(struct usage_day) == 352,
                "a row of charges has another field"); /* two of them are not kept: rating sets them */
-_Static_assert(sizeof(struct rating_item) == 96, "a price item has another field");
+_Static_assert(sizeof(struct rating_item) == 112, "a price item has another field");
 _Static_assert(sizeof(struct rating_book) == 112, "a price book has another field");
 _Static_assert(sizeof(enum charge_kind) == sizeof(int32_t) && sizeof(enum shared_method) == sizeof(int32_t),
                "enums are kept as 32 bits");
@@ -76,11 +77,11 @@ enum record {
 static const struct record_type types[RECORDS] = {
 	[RECORD_MONTH] = {'M', sizeof(struct rating_input), month_fields, ARRAY_LEN(month_fields), 0},
 	[RECORD_BOOK] = {'B', sizeof(struct rating_book), book_fields, ARRAY_LEN(book_fields), 0},
-	[RECORD_ITEM] = {'I', sizeof(struct rating_item), item_fields, ARRAY_LEN(item_fields), 0},
+	[RECORD_ITEM] = {'I', sizeof(struct rating_item), item_fields, ARRAY_LEN(item_fields), .later = 1},
 	[RECORD_DISCOUNT] = {'D', sizeof(struct rating_discount), discount_fields, ARRAY_LEN(discount_fields), 0},
 	[RECORD_SITE] = {'S', sizeof(struct rating_site), site_fields, ARRAY_LEN(site_fields), 0},
 	[RECORD_WEIGHT] = {'W', sizeof(struct rating_weight), weight_fields, ARRAY_LEN(weight_fields), 0},
-	[RECORD_ROW] = {'U', sizeof(struct usage_day), row_fields, ARRAY_LEN(row_fields), .later = 2},
+	[RECORD_ROW] = {'U', sizeof(struct usage_day), row_fields, ARRAY_LEN(row_fields), .later = 3},
 };
 
 /* --- writing --- */
@@ -232,7 +233,8 @@ book_is_sound(const struct rating_book *b)
 	          b->shared_idle >= 0 && b->shared_idle <= SHARED_WEIGHTS && is_price(b->platform_cost, -1);
 
 	for (size_t i = 0; ok && i < b->item_count; i++)
-		ok = b->items[i].sku != NULL && is_price(b->items[i].price, 0);
+		ok = b->items[i].sku != NULL && is_price(b->items[i].price, 0) && b->items[i].per >= 0 &&
+		     b->items[i].per <= RATIO_MAX;
 	for (size_t i = 0; ok && i < b->discount_count; i++)
 		ok = b->discounts[i].ratio >= 0 && b->discounts[i].ratio <= RATIO_MAX;
 	for (size_t i = 0; ok && i < b->site_count; i++)

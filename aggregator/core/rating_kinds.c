@@ -84,14 +84,17 @@ static struct row_kind
 priced_kind(const struct rating_input *in, const struct usage_day *d)
 {
 	const struct rating_book *book = d->price_book < 0 ? NULL : &in->books[d->price_book];
-	struct rating_price price = {0};
+	struct rating_price price = {.unit = {.per = 1}, .own = {.per = 1}};
 
 	if (d->kind == CHARGE_ADJUSTMENT) /* 12 */
 		return (struct row_kind){.day = d,
 		                         .sku = d->meter_sku,
 		                         .price_version = "",
 		                         .currency = d->currency,
-		                         .price = {.unit_price = d->amount < 0 ? -d->amount : d->amount},
+		                         .price = {.unit_price = d->amount < 0 ? -d->amount : d->amount,
+		                                   .unit = {.per = 1},
+		                                   .own_price = d->amount < 0 ? -d->amount : d->amount,
+		                                   .own = {.per = 1}},
 		                         .priced = true};
 	if (book != NULL)
 		price = rating_price_of(book, d);
@@ -100,6 +103,7 @@ priced_kind(const struct rating_input *in, const struct usage_day *d)
 		                         .sku = "",
 		                         .price_version = "",
 		                         .currency = in->currency,
+		                         .price = {.unit = {.per = 1}, .own = {.per = 1}},
 		                         .priced = d->kind == CHARGE_COVERED || d->kind == CHARGE_UNUSED};
 	return (struct row_kind){.day = d,
 	                         .sku = price.item->sku,
@@ -146,17 +150,34 @@ row_kind_of(struct row_kinds *k, const struct rating_input *in, const struct usa
 /* ---- which kinds are one line ---- */
 
 static int
+compare_units(const struct rating_unit *a, const struct rating_unit *b)
+{
+	int order = ORDER(a->per_instance, b->per_instance);
+
+	if (order == 0)
+		order = ORDER(a->basis_used, b->basis_used);
+	return order ? order : ORDER(a->per, b->per);
+}
+
+static int
 compare_prices(const struct rating_price *a, const struct rating_price *b)
 {
 	int order = ORDER(a->unit_price, b->unit_price);
 
 	if (order == 0)
-		order = ORDER(a->discount_price, b->discount_price);
+		order = ORDER(a->own_price, b->own_price);
 	if (order == 0)
 		order = ORDER(a->discount_ratio, b->discount_ratio);
 	if (order == 0)
-		order = ORDER(a->per_instance, b->per_instance);
-	return order ? order : ORDER(a->basis_used, b->basis_used);
+		order = compare_units(&a->unit, &b->unit);
+	return order ? order : compare_units(&a->own, &b->own);
+}
+
+/* Instances of a commitment's kind, of which the row's device may be another. */
+static int64_t
+reserved_instance(const struct row_kind *k)
+{
+	return k->price.unit.per_instance ? k->day->reserved_units : 0;
 }
 
 int
@@ -175,6 +196,8 @@ row_kind_compare(const struct row_kind *x, const struct row_kind *y)
 		order = ORDER(x->priced, y->priced);
 	if (order == 0)
 		order = compare_prices(&x->price, &y->price);
+	if (order == 0)
+		order = ORDER(reserved_instance(x), reserved_instance(y));
 	return order ? order : ORDER(x->day->instance_units, y->day->instance_units);
 }
 

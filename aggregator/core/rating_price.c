@@ -71,36 +71,30 @@ discount_of(const struct rating_book *book, const char *tenant, const char *cate
 	return ratio;
 }
 
-/* Rounded down: what is passed on is never more than what is paid. */
-static int128
-net_of(const struct rating_price *p)
+static struct rating_unit
+unit_of(const struct rating_item *i)
 {
-	int128 left = p->unit_price - p->discount_price;
-
-	return left - (left * p->discount_ratio + RATIO_ONE - 1) / RATIO_ONE;
+	return (struct rating_unit){.per_instance = i->meter == NULL && i->mig_profile != NULL,
+	                            .basis_used = i->basis_used,
+	                            .per = i->per > 0 ? i->per : 1};
 }
 
 /* Rule 3. */
 static struct rating_price
 price_for(const struct rating_book *book, const struct wanted *w, const char *category)
 {
-	const struct rating_item *list = pick(book, w, false), *own = pick(book, w, true), *in_force = own ? own : list;
-	struct rating_price p = {.item = in_force};
+	const struct rating_item *list = pick(book, w, false), *own = pick(book, w, true);
 
-	if (in_force == NULL)
-		return p;
-	p.per_instance = w->meter == NULL && in_force->mig_profile != NULL;
-	p.basis_used = in_force->basis_used;
-	p.unit_price = in_force->price;
-	/* what two items price differently cannot be compared */
-	if (own != NULL && list != NULL && list->price > own->price && list->basis_used == own->basis_used &&
-	    (list->mig_profile != NULL) == (own->mig_profile != NULL)) {
-		p.unit_price = list->price;
-		p.discount_price = list->price - own->price;
-	}
-	p.discount_ratio = discount_of(book, w->tenant, category, w->klass);
-	p.net_price = net_of(&p);
-	return p;
+	own = own != NULL ? own : list;
+	list = list != NULL ? list : own;
+	if (own == NULL)
+		return (struct rating_price){.item = NULL};
+	return (struct rating_price){.item = own,
+	                             .unit_price = list->price,
+	                             .unit = unit_of(list),
+	                             .own_price = own->price,
+	                             .own = unit_of(own),
+	                             .discount_ratio = discount_of(book, w->tenant, category, w->klass)};
 }
 
 static struct rating_price
@@ -115,31 +109,87 @@ gpu_price(const struct rating_book *book, const struct usage_day *d, const char 
 	return price_for(book, &w, "gpu");
 }
 
+/* The price of the commitment that a row is a part of. */
+static struct rating_price
+reserved_price(const struct rating_book *book, const struct usage_day *d)
+{
+	const struct wanted w = {.tenant = d->tenant,
+	                         .gpu_model = d->gpu_model,
+	                         .mig_profile = d->reserved_profile ? d->reserved_profile : "",
+	                         .sharing_mode = "",
+	                         .klass = "reserved"};
+	struct rating_price p = price_for(book, &w, "gpu");
+
+	p.unit.basis_used = false; /* what is reserved is held, used or not */
+	p.unit.per = 1;
+	p.own.basis_used = false;
+	return p;
+}
+
+/* Rule 8: at no price, in the commitment's unit. */
+static struct rating_price
+shown_price(const struct rating_book *book, const struct usage_day *d)
+{
+	static const struct rating_item shown = {.sku = ""};
+	const struct rating_unit unit =
+		d->reserved_units > 0 ? reserved_price(book, d).unit : (struct rating_unit){.per = 1};
+
+	return (struct rating_price){.item = &shown, .unit = unit, .own = unit};
+}
+
+/* price x (1 - discount), of as many units as `to` has where the price is of `from`; rounded down once, after the lender's ratio. */
+static int128
+credited(int128 price, int64_t discount, int64_t lender_ratio, int64_t to, int64_t from)
+{
+	int128 exact = price * (RATIO_ONE - discount) * lender_ratio, scaled;
+
+	/* a price is below 10^18: with two ratios it is below 10^36 */
+	if (to == from)
+		scaled = exact;
+	else if (__builtin_mul_overflow(exact, (int128)to, &scaled))
+		scaled = exact / from * to;
+	else
+		scaled /= from;
+	return scaled / RATIO_ONE / RATIO_ONE;
+}
+
+static int128
+at_most(int128 value, int128 most)
+{
+	return value < most ? value : most;
+}
+
 /* Rule 9: what the borrower paid x ratio, at most what the lender itself pays for the same time. */
 static struct rating_price
 lent_price(const struct rating_book *book, const struct usage_day *d)
 {
-	struct rating_price paid = gpu_price(book, d, d->counterparty, "borrowed");
-	struct wanted w = {.tenant = d->tenant,
-	                   .gpu_model = d->gpu_model,
-	                   .mig_profile = d->reserved_profile ? d->reserved_profile : "",
-	                   .sharing_mode = "",
-	                   .klass = "reserved"};
-	struct rating_price reserved = price_for(book, &w, "gpu");
-	int128 most;
+	const struct rating_price paid = gpu_price(book, d, d->counterparty, "borrowed"),
+				  reserved = reserved_price(book, d);
+	const bool part = d->reserved_units > 0;
+	const struct rating_unit unit = {.per_instance = part ? reserved.unit.per_instance : paid.own.per_instance,
+	                                 .per = 1};
+	const int64_t whole = part ? d->reserved_units : d->instance_units,
+		      units = unit.per_instance ? whole : UNITS_PER_GPU,
+		      paid_units = paid.own.per_instance ? d->instance_units : UNITS_PER_GPU;
+	const int64_t reserved_units = part && reserved.own.per_instance ? d->reserved_units : UNITS_PER_GPU;
+	int128 credit, paid_credit;
 
 	if (paid.item == NULL)
 		return paid;
-	/* of as many units as one that the borrower paid for has */
-	most = reserved.net_price * (paid.per_instance ? d->instance_units : UNITS_PER_GPU) /
-	       (reserved.per_instance && d->reserved_units > 0 ? d->reserved_units : UNITS_PER_GPU);
-	paid.unit_price = paid.net_price * book->lender_ratio / RATIO_ONE;
-	if (paid.unit_price > most)
-		paid.unit_price = most;
-	paid.net_price = paid.unit_price;
-	paid.discount_price = 0;
-	paid.discount_ratio = 0;
-	return paid;
+	credit = at_most(credited(paid.own_price, paid.discount_ratio, book->lender_ratio, units, paid_units),
+	                 credited(reserved.own_price, reserved.discount_ratio, RATIO_ONE, units, reserved_units));
+	paid_credit =
+		at_most(credited(paid.own_price, paid.discount_ratio, book->lender_ratio, paid_units, paid_units),
+	                credited(reserved.own_price, reserved.discount_ratio, RATIO_ONE, paid_units, reserved_units));
+	return (struct rating_price){
+		.item = paid.item,
+		.unit_price = credit,
+		.unit = unit,
+		.own_price = credit,
+		.own = {.per_instance = unit.per_instance, .basis_used = paid.own.basis_used, .per = 1},
+		.paid_credit = paid_credit,
+		.paid_units = paid_units,
+		.paid_used = paid.own.basis_used};
 }
 
 static struct rating_price
@@ -152,20 +202,21 @@ energy_price(const struct rating_book *book, const struct usage_day *d)
 		if (book->sites[i].energy_price >= 0 && strcmp(book->sites[i].cluster, d->cluster) == 0)
 			p = (struct rating_price){.item = &energy,
 			                          .unit_price = book->sites[i].energy_price,
-			                          .net_price = book->sites[i].energy_price};
+			                          .unit = {.per = 1},
+			                          .own_price = book->sites[i].energy_price,
+			                          .own = {.per = 1}};
 	return p;
 }
 
 struct rating_price
 rating_price_of(const struct rating_book *book, const struct usage_day *d)
 {
-	static const struct rating_item shown = {.sku = ""};
 	struct wanted meter;
 
 	switch (d->kind) {
 	case CHARGE_COVERED:
-	case CHARGE_ADJUSTMENT:                                           /* 12 */
-	case CHARGE_UNUSED: return (struct rating_price){.item = &shown}; /* 8 */
+	case CHARGE_ADJUSTMENT: /* 12 */
+	case CHARGE_UNUSED: return shown_price(book, d);
 	case CHARGE_LENT: return lent_price(book, d);
 	case CHARGE_ENERGY: return energy_price(book, d);
 	case CHARGE_METER:

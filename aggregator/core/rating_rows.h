@@ -30,6 +30,9 @@ struct cell {
 	int128 total_unit_ns;                /* GPU time of any kind */
 	int128 origin_unit_ns, origin_share; /* of what was divided: all of it, and 10^9 x this part of it */
 	int128 ngh, state_ngh[STATE_COUNT];
+	/* Of a reservation's: in the commitment's unit, rounded together with its other parts; and whether that is an instance. */
+	int128 part;
+	bool part_per_instance;
 };
 
 #define ORDER(a, b) (((a) > (b)) - ((a) < (b)))
@@ -55,8 +58,10 @@ int rating_compare_rows(const void *a, const void *b);
 
 /* Rows in their order to cells in the same order, as many as there are rows at most; quantised (rule 2). */
 MUST_CHECK bool rating_cells(const struct row *rows, size_t n, struct cell *cells, size_t *ret_count, struct err *err);
-/* Rules 4 and 5: as priced; a credit is negative. */
-int128 rating_quantity(const struct cell *c);
+/* Rules 4 and 5: in that unit; a credit is negative. */
+int128 rating_quantity(const struct cell *c, const struct rating_unit *unit);
+/* Whether the two price different quantities of what a row has. */
+bool rating_units_differ(const struct usage_day *d, const struct rating_unit *a, const struct rating_unit *b);
 /* The error of a line whose sums do not fit. */
 bool rating_too_much(const struct row *r, struct err *err);
 

@@ -1,6 +1,7 @@
 /* aggregator/core/rating_text.c - sku, description and id of a rated line. */
 #include "aggregator/core/rating_text.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "common/digest.h"
@@ -88,6 +89,35 @@ rating_description(const struct rated_line *l, const struct usage_day *d)
 	                  l->kind == CHARGE_LENT ? l->counterparty : "", unpriced);
 }
 
+char *
+rating_unit_text(const struct usage_day *d, const struct rating_unit *unit, bool basis)
+{
+	const char *one = d->unit != NULL            ? d->unit
+	                  : d->kind == CHARGE_ENERGY ? "kWh"
+	                  : unit->per_instance       ? "instance-hour"
+	                                             : "gpu-hour";
+
+	/* an instance of what was reserved, where the device is another kind */
+	if (unit->per_instance && d->reserved_units > 0 && d->reserved_profile != NULL && !basis &&
+	    strcmp(d->reserved_profile, d->mig_profile) != 0)
+		return mem_printf("%s of %s", one, d->reserved_profile);
+	if (unit->per > 1)
+		return mem_printf("%" PRId64 " %s%s", unit->per, one, strcmp(one, "GB") == 0 ? "" : "s");
+	return mem_printf("%s%s", one, !basis || d->unit != NULL ? "" : unit->basis_used ? " used" : " held");
+}
+
+void
+rating_describe_own(struct rated_line *l)
+{
+	char quantity[DECIMAL_TEXT_SIZE], price[DECIMAL_TEXT_SIZE];
+	char *more = mem_printf("%s, own price: %s x %s per %s", l->description,
+	                        decimal_format(l->own_quantity, QUANTITY_SCALE, 0, quantity),
+	                        decimal_format(l->own_price, PRICE_SCALE, l->currency_scale, price), l->own_unit);
+
+	mem_free(l->description);
+	l->description = more;
+}
+
 /* ---- for a tenant's own document ---- */
 
 static bool
@@ -150,13 +180,16 @@ add_column(struct buf *b, const char *text)
 #define LINE_KEY_MAX (1u << 16) /* names are at most some hundred bytes each */
 
 bool
-rating_line_id(const char *period, const struct usage_day *d, struct rated_line *l, struct err *err)
+rating_line_id(const char *period, const struct usage_day *d, bool reserved, struct rated_line *l, struct err *err)
 {
-	char units[DECIMAL_TEXT_SIZE], price[DECIMAL_TEXT_SIZE] = "";
+	char units[2 * DECIMAL_TEXT_SIZE], price[DECIMAL_TEXT_SIZE] = "";
 	uint8_t digest[SHA256_SIZE];
 	in_place(buf) struct buf key = {0};
 
-	decimal_format(d->instance_units, 0, 0, units);
+	/* two commitments of instances may cover one kind of device */
+	snprintf(units, sizeof(units), "%" PRId64, d->instance_units);
+	if (reserved && d->reserved_units > 0 && d->reserved_units != d->instance_units)
+		snprintf(units, sizeof(units), "%" PRId64 "/%" PRId64, d->instance_units, d->reserved_units);
 	if (l->priced)
 		decimal_format(l->unit_price, PRICE_SCALE, 0, price);
 	const char *const columns[] = {

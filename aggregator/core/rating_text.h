@@ -14,8 +14,14 @@ const char *rating_charge_type(const struct usage_day *d);
 /* What the line is for, in the words of whoever pays it: "On-demand use of A100-80GB MIG 3g.40gb". d: a row of the line. */
 char *rating_description(const struct rated_line *l, const struct usage_day *d);
 
-/* Fills l->line_id from the key columns, which must all be set. */
-MUST_CHECK bool rating_line_id(const char *period, const struct usage_day *d, struct rated_line *l, struct err *err);
+/* What a price is for: "gpu-hour", "1000000 tokens". basis: and whether it is for what was held or used, where a row has both. */
+char *rating_unit_text(const struct usage_day *d, const struct rating_unit *unit, bool basis);
+/* Adds to the description what a tenant's own price is for, and of how much: after the line's sums. */
+void rating_describe_own(struct rated_line *l);
+
+/* Fills l->line_id from the key columns, which must all be set. reserved: its unit is the commitment's instance. */
+MUST_CHECK bool rating_line_id(const char *period, const struct usage_day *d, bool reserved, struct rated_line *l,
+                               struct err *err);
 
 /* Lines as a tenant's own document shows them: who borrowed from it is "another tenant" (BILLING 3.8); all else is as in the operator's.
  * Borrows from r, but for what it changes. in_place(tenant_lines) struct tenant_lines t = {0}; */

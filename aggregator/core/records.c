@@ -45,7 +45,7 @@ static bool
 is_zero(const void *at, enum record_field_type type)
 {
 	switch (type) {
-	case FIELD_TEXT: return false;
+	case FIELD_TEXT: return *(const char *const *)at == NULL;
 	case FIELD_I128: return *(const int128 *)at == 0;
 	case FIELD_I64: return *(const int64_t *)at == 0;
 	case FIELD_I32: return *(const int32_t *)at == 0;
@@ -58,10 +58,12 @@ is_zero(const void *at, enum record_field_type type)
 static size_t
 written(const struct record_type *type, const void *record)
 {
-	for (size_t i = type->count - type->later; i < type->count; i++)
-		if (!is_zero((const char *)record + type->fields[i].offset, type->fields[i].type))
-			return type->count;
-	return type->count - type->later;
+	size_t count = type->count;
+
+	while (count > type->count - type->later &&
+	       is_zero((const char *)record + type->fields[count - 1].offset, type->fields[count - 1].type))
+		count--;
+	return count;
 }
 
 void
@@ -175,15 +177,14 @@ read_record(const struct record_type *type, struct record_list *list, char *fiel
 	for (size_t i = 0; i < type->count; i++) {
 		char *end = fields != NULL ? strchr(fields, '\t') : NULL;
 
-		if (fields == NULL && i == type->count - type->later)
-			return true;
+		if (fields == NULL && i >= type->count - type->later)
+			return written(type, record) == i; /* what would not have been written is not read */
 		if (end != NULL)
 			*end++ = '\0';
 		if (fields == NULL || !read_field(fields, type->fields[i].type, record + type->fields[i].offset))
 			return false;
 		fields = end;
 	}
-	/* what would not have been written is not read */
 	return fields == NULL && written(type, record) == type->count;
 }
 

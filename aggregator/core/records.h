@@ -23,7 +23,7 @@ struct record_type {
 	size_t size; /* of the struct */
 	const struct record_field *fields;
 	size_t count;
-	size_t later; /* of them: the last ones, numbers that older texts do not have. Where all are 0 they are not written */
+	size_t later; /* of them: the last ones, fields that older texts do not have. Those at the end that are 0 or NULL are not written */
 };
 
 void record_write(const struct record_type *type, const void *record, struct buf *out);

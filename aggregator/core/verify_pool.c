@@ -310,25 +310,31 @@ tell_rights(const struct hour *h, const struct party *x)
 static void
 tell_loans(struct hour *h)
 {
-	size_t lender = 0;
+	owned(mem) int128 *lent = mem_array(h->count, sizeof(*lent));
+	owned(mem) int128 *time = mem_array(h->count, sizeof(*time));
 
+	for (size_t i = 0; i < h->count; i++)
+		lent[i] = h->parties[i].lent;
 	for (size_t u = 0; u < h->pool->use_count; u++) {
 		int128 *left = h->of_use[u][VERIFY_BORROWED];
 
-		while (time_of(left) > 0) {
-			struct verify_pool_row row = {.table = VERIFY_LOAN_DAY, .use = &h->pool->uses[u]};
-			int128 part[2], time;
+		if (time_of(left) == 0)
+			continue;
+		verify_share(time_of(left), lent, h->count, time);
+		for (size_t i = 0; i < h->count; i++) {
+			struct verify_pool_row row = {.table = VERIFY_LOAN_DAY,
+			                              .use = &h->pool->uses[u],
+			                              .lender = h->parties[i].workspace};
+			int128 part[2];
 
-			while (h->parties[lender].lent == 0)
-				lender++;
-			row.lender = h->parties[lender].workspace;
-			time = least(time_of(left), h->parties[lender].lent);
-			h->parties[lender].lent -= time;
+			if (time[i] == 0)
+				continue;
+			lent[i] -= time[i];
 			for (int s = VERIFY_HELD_STATES; s < VERIFY_AMOUNTS; s++) {
-				verify_share(left[s], (int128[]){time, time_of(left) - time}, 2, part);
+				verify_share(left[s], (int128[]){time[i], time_of(left) - time[i]}, 2, part);
 				row.sum[s] = part[0];
 			}
-			verify_share(time, left, VERIFY_HELD_STATES, row.sum);
+			verify_share(time[i], left, VERIFY_HELD_STATES, row.sum);
 			for (int s = 0; s < VERIFY_AMOUNTS; s++)
 				left[s] -= row.sum[s];
 			say(h, &row);

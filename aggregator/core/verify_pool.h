@@ -10,7 +10,7 @@
  *  6. what is left of spare is unreserved idle; of it, what is more than the hour's stranded time is what shared_idle divides
  *  7. inside a workspace: whole GPUs first, then larger instances, then by profile, then by sharing mode. Used, idle and unmeasured time
  *     go to the classes pro rata, class by class; over and energy pro rata over the classes, on demand where nothing was held
- *  8. lenders by id, borrowers by id and in the order of 7: each takes from the first lender that has something left
+ *  8. borrowers by id and in the order of 7: each takes from all lenders, pro rata of what they have left
  *  9. a workspace's reservation of several kinds: undelivered pro rata, covered, lent and unused to the kinds in the order of 7
  * Pro rata is by largest remainder, ties to the lower id. */
 #ifndef TOLLGATE_CORE_VERIFY_POOL_H

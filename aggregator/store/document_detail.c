@@ -11,7 +11,7 @@
 
 #define COLUMNS                                                                                                                  \
 	"line_id,day,user,job,namespace,pod,container,node,device,gpu_hours,used_gpu_hours,idle_gpu_hours,unmeasured_gpu_hours," \
-	"quantity,unit,list_cost,billed_cost,currency,energy_mj,note"
+	"quantity,unit,list_cost,billed_cost,currency,energy_mj,note,own_quantity,own_unit,own_price"
 
 struct detail {
 	struct db *db;
@@ -228,6 +228,14 @@ write_row(const struct detail *d, const struct rated_line *l, const struct detai
 	put(&o, l->currency, false);
 	put_decimal(&o, row->energy_mj, 0, 0);
 	put(&o, note_of(d, l, row), false);
+	if (l->own_unit != NULL) {
+		put_decimal(&o, row->own_quantity, QUANTITY_SCALE, QUANTITY_SCALE);
+		put(&o, l->own_unit, false);
+		put_decimal(&o, l->own_price, PRICE_SCALE, l->currency_scale);
+	} else {
+		for (int i = 0; i < 3; i++)
+			put(&o, "", i != 1);
+	}
 	buf_str(o.out, o.json ? "}" : "\r\n");
 }
 

@@ -79,7 +79,9 @@ read_line(const PGresult *r, int row, struct rated_line *l, struct err *err)
 	l->counterparty = res_text(r, row, 16);
 	l->description = mem_strdup(res_text(r, row, 17));
 	l->discount_ratio = res_i64(r, row, 31);
-	return read_amounts(r, row, l, err);
+	l->own_unit = res_null(r, row, 32) ? NULL : res_text(r, row, 32);
+	return read_amounts(r, row, l, err) && res_i128(r, row, 33, QUANTITY_SCALE, &l->own_quantity, err) &&
+	       res_i128(r, row, 34, PRICE_SCALE, &l->own_price, err);
 }
 
 /* Each line as it was first billed, with the sums of all invoices of the month. */
@@ -92,11 +94,11 @@ load_billed(const struct correcting *c, const char *tenant, struct billed_lines 
 		"JOIN invoice i ON i.tenant_id = t.id AND i.month = $2 JOIN invoice_line l ON l.number = i.number WHERE t.name = $1), "
 		"sums AS (SELECT line, sum(allocated_gpu_hours) AS a, sum(used_gpu_hours) AS u, sum(idle_gpu_hours) AS i, "
 		"sum(unmeasured_gpu_hours) AS m, sum(gpu_hours) AS g, sum(quantity) AS q, sum(list_cost) AS c, sum(discount) AS d, "
-		"sum(rounding) AS r, sum(billed) AS b, sum(energy_mj) AS e FROM l GROUP BY line) "
+		"sum(rounding) AS r, sum(billed) AS b, sum(energy_mj) AS e, coalesce(sum(own_quantity), 0) AS o FROM l GROUP BY line) "
 		"SELECT DISTINCT ON (l.line) l.line, l.kind, l.priced, l.currency_scale, l.cluster, l.cost_center, l.workspace, l.category, "
 		"l.sku, l.gpu_model, l.mig_profile, l.sharing_mode, l.class, l.unit, l.price_version, l.currency, l.counterparty, "
-		"l.description, s.a, s.u, s.i, s.m, s.g, s.q, s.c, s.d, s.r, s.b, s.e, l.unit_price, l.discount_price, l.discount_ratio "
-		"FROM l JOIN sums s ON s.line = l.line ORDER BY l.line, l.number"};
+		"l.description, s.a, s.u, s.i, s.m, s.g, s.q, s.c, s.d, s.r, s.b, s.e, l.unit_price, l.discount_price, l.discount_ratio, "
+		"l.own_unit, s.o, coalesce(l.own_price, 0) FROM l JOIN sums s ON s.line = l.line ORDER BY l.line, l.number"};
 	static const struct db_stmt versions = {"period versions",
 	                                        "SELECT count(*) FROM tenant t JOIN invoice i ON i.tenant_id = t.id "
 	                                        "AND i.month = $2 WHERE t.name = $1"};

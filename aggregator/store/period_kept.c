@@ -212,8 +212,8 @@ load_corrections(struct db *db, const char *month, const char *tenant, struct co
 		"l.sku, l.gpu_model, l.mig_profile, l.sharing_mode, l.class, l.unit, l.price_version, l.currency, l.counterparty, "
 		"l.description, to_char(p.starts_at AT TIME ZONE g.zone, 'YYYY-MM-DD'), to_char(p.ends_at AT TIME ZONE g.zone, "
 		"'YYYY-MM-DD'), i.version, i.invoice_id, l.allocated_gpu_hours, l.used_gpu_hours, l.idle_gpu_hours, "
-		"l.unmeasured_gpu_hours, l.gpu_hours, l.quantity, l.unit_price, l.list_cost, l.discount, l.rounding, l.billed, l.energy_mj, l.discount_price, l.discount_ratio "
-		"FROM ledger g, invoice i JOIN invoice_line l ON l.number = i.number JOIN tenant t ON t.id = i.tenant_id "
+		"l.unmeasured_gpu_hours, l.gpu_hours, l.quantity, l.unit_price, l.list_cost, l.discount, l.rounding, l.billed, l.energy_mj, l.discount_price, l.discount_ratio, "
+		"l.own_unit, coalesce(l.own_quantity, 0), coalesce(l.own_price, 0) FROM ledger g, invoice i JOIN invoice_line l ON l.number = i.number JOIN tenant t ON t.id = i.tenant_id "
 		"JOIN period p ON p.month = i.month WHERE i.closed_in = $1 AND t.name = $2 AND l.correction_of IS NOT NULL"};
 	owned(result) PGresult *r = NULL;
 	struct db_args a = {0};
@@ -255,6 +255,9 @@ load_corrections(struct db *db, const char *month, const char *tenant, struct co
 		for (size_t i = 0; ok && i < ARRAY_LEN(amounts); i++)
 			ok = res_i128(r, row, 29 + (int)i, scales[i], amounts[i], err);
 		l.discount_ratio = res_i64(r, row, 36);
+		l.own_unit = res_null(r, row, 37) ? NULL : mem_strdup(res_text(r, row, 37));
+		ok = ok && res_i128(r, row, 38, QUANTITY_SCALE, &l.own_quantity, err) &&
+		     res_i128(r, row, 39, PRICE_SCALE, &l.own_price, err);
 		l.days = mem_alloc(sizeof(*l.days));
 		l.day_count = 1;
 		*l.days = (struct rated_day){.ngh = l.ngh,
@@ -262,6 +265,7 @@ load_corrections(struct db *db, const char *month, const char *tenant, struct co
 		                             .idle_ngh = l.idle_ngh,
 		                             .unmeasured_ngh = l.unmeasured_ngh,
 		                             .quantity = l.quantity,
+		                             .own_quantity = l.own_quantity,
 		                             .list_cost = l.list_cost,
 		                             .discount = l.discount,
 		                             .billed = l.billed,

@@ -13,7 +13,8 @@
 	"COPY invoice_line (number, closed_in, line_id, correction_of, kind, priced, currency_scale, cluster, cost_center, "  \
 	"workspace, charge_type, category, sku, gpu_model, mig_profile, sharing_mode, class, unit, price_version, currency, " \
 	"counterparty, description, allocated_gpu_hours, used_gpu_hours, idle_gpu_hours, unmeasured_gpu_hours, gpu_hours, "   \
-	"quantity, unit_price, list_cost, discount, rounding, billed, energy_mj, discount_price, discount_ratio) "            \
+	"quantity, unit_price, list_cost, discount, rounding, billed, energy_mj, discount_price, discount_ratio, "            \
+	"own_unit, own_quantity, own_price) "                                                                                 \
 	"FROM STDIN (FORMAT csv, NULL '\\N')"
 
 /* --- invoices --- */
@@ -69,6 +70,13 @@ add_line(struct buf *b, const struct period_writer *w, const struct rated_line *
 	add_number(b, l->energy_mj, 0);
 	add_number(b, l->discount_price, PRICE_SCALE);
 	add_number(b, l->discount_ratio, 0);
+	if (l->own_unit != NULL) {
+		add_text(b, l->own_unit);
+		add_number(b, l->own_quantity, QUANTITY_SCALE);
+		add_number(b, l->own_price, PRICE_SCALE);
+	} else {
+		buf_str(b, ",\\N,\\N,\\N");
+	}
 	buf_char(b, '\n');
 }
 

@@ -40,6 +40,7 @@ hash_amount(struct buf *b, const char *key, int128 amount)
 static void
 hash_item(struct buf *b, const struct policy_price *item)
 {
+	const bool even = item->price % item->per == 0;
 	char price[DECIMAL_TEXT_SIZE];
 
 	hash_field(b, item->sku);
@@ -47,11 +48,13 @@ hash_item(struct buf *b, const struct policy_price *item)
 	hash_field(b, item->mig_profile);
 	hash_field(b, item->sharing_mode);
 	hash_field(b, item->klass);
-	hash_field(b, decimal_format(policy_price_each(item), PRICE_SCALE, 0, price));
+	/* a price for many units has the hash of the same price for one, where nine decimals hold that */
+	hash_field(b, decimal_format(even ? item->price / item->per : item->price, PRICE_SCALE, 0, price));
 	hash_said(b, "tenant", item->tenant);
 	hash_said(b, "meter", item->meter);
 	hash_said(b, "meter_sku", item->meter_sku);
 	hash_said(b, "basis", item->basis_used ? "used" : NULL);
+	hash_amount(b, "per", even ? -1 : item->per);
 }
 
 static void
@@ -131,13 +134,13 @@ insert_items(struct db *db, const struct policy_book *book, const char *book_id,
 	static const struct db_stmt stmt = {
 		"policy price items",
 		"INSERT INTO price_item (book_id, position, sku, gpu_model, mig_profile, sharing_mode, class, price, basis, "
-		"meter, meter_sku, tenant_id) SELECT $1, e.position, e.sku, e.model, e.profile, e.sharing, e.class, e.price, "
-		"e.basis, e.meter, e.meter_sku, t.id FROM unnest($2::integer[], $3::text[], $4::text[], $5::text[], "
-		"$6::text[], $7::text[], $8::numeric[], $9::text[], $10::text[], $11::text[], $12::text[]) AS e(position, sku, "
-		"model, profile, sharing, class, price, basis, meter, meter_sku, tenant) LEFT JOIN tenant t ON t.name = e.tenant"};
+		"meter, meter_sku, tenant_id, per) SELECT $1, e.position, e.sku, e.model, e.profile, e.sharing, e.class, e.price, "
+		"e.basis, e.meter, e.meter_sku, t.id, nullif(e.per, 1) FROM unnest($2::integer[], $3::text[], $4::text[], $5::text[], "
+		"$6::text[], $7::text[], $8::numeric[], $9::text[], $10::text[], $11::text[], $12::text[], $13::bigint[]) AS "
+		"e(position, sku, model, profile, sharing, class, price, basis, meter, meter_sku, tenant, per) LEFT JOIN tenant t ON t.name = e.tenant"};
 	in_place(db_columns) struct db_columns c = {0};
 
-	db_columns_init(&c, 11);
+	db_columns_init(&c, 12);
 	for (size_t i = 0; i < book->item_count; i++) {
 		const struct policy_price *item = &book->items[i];
 
@@ -147,11 +150,12 @@ insert_items(struct db *db, const struct policy_book *book, const char *book_id,
 		array_text(&c.col[3], item->mig_profile);
 		array_text(&c.col[4], item->sharing_mode);
 		array_text(&c.col[5], item->klass);
-		array_amount(&c.col[6], policy_price_each(item));
+		array_amount(&c.col[6], item->price);
 		array_text(&c.col[7], item->basis_used ? "used" : "allocated");
 		array_text(&c.col[8], item->meter);
 		array_text(&c.col[9], item->meter_sku);
 		array_text(&c.col[10], item->tenant);
+		array_i64(&c.col[11], item->per);
 	}
 	return insert_rows(db, &stmt, book_id, &c, err);
 }

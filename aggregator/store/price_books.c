@@ -82,7 +82,8 @@ fill_items(struct price_books *b, struct err *err)
 		                                   .basis_used = res_bool(r, i, 7),
 		                                   .meter = optional(r, i, 8),
 		                                   .meter_sku = optional(r, i, 9),
-		                                   .tenant = optional(r, i, 10)};
+		                                   .tenant = optional(r, i, 10),
+		                                   .per = res_i64(r, i, 11)};
 		if (!res_i128(r, i, 6, PRICE_SCALE, &b->items[i].price, err))
 			return false;
 	}
@@ -156,7 +157,7 @@ price_books_load(struct db *db, const char *month, struct price_books *b, struct
 	static const struct db_stmt items = {
 		"price items",
 		"SELECT i.book_id, i.sku, i.gpu_model, i.mig_profile, i.sharing_mode, i.class, i.price, i.basis = 'used', "
-		"i.meter, i.meter_sku, t.name FROM price_item i LEFT JOIN tenant t ON t.id = i.tenant_id "
+		"i.meter, i.meter_sku, t.name, coalesce(i.per, 1) FROM price_item i LEFT JOIN tenant t ON t.id = i.tenant_id "
 		"JOIN price_book b ON b.id = i.book_id JOIN " OF_MONTH "ORDER BY i.book_id, i.position"};
 	static const struct db_stmt discounts = {
 		"price discounts",
@@ -201,7 +202,8 @@ price_books_of(const struct policy_book *book, struct price_books *b)
 		                                   .mig_profile = p->mig_profile,
 		                                   .sharing_mode = p->sharing_mode,
 		                                   .klass = p->klass,
-		                                   .price = policy_price_each(p),
+		                                   .price = p->price,
+		                                   .per = p->per,
 		                                   .tenant = p->tenant,
 		                                   .basis_used = p->basis_used,
 		                                   .meter = p->meter,

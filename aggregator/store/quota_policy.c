@@ -431,9 +431,10 @@ hour_micros(const struct rating_book *book, const char *tenant, const char *mode
 	                              .sharing_mode = "exclusive",
 	                              .klass = "on-demand",
 	                              .instance_units = UNITS_PER_GPU};
-	struct rating_price price = rating_price_of(book, &day);
+	const struct rating_price price = rating_price_of(book, &day);
+	const int64_t ratio_one = 1000000000;
 
-	return price.item ? (int64_t)(price.net_price / 1000) : 0;
+	return price.item ? (int64_t)(price.own_price * (ratio_one - price.discount_ratio) / ratio_one / 1000) : 0;
 }
 
 /* Only where a budget of the same currency is held against them. */

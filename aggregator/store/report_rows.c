@@ -349,6 +349,7 @@ add_loan(struct report_rows *r, struct commitments *c, int row, const struct poo
 	d.kind = CHARGE_LENT;
 	d.klass = "reserved";
 	d.counterparty = res_text(res, row, OWN + 3);
+	d.borrower = res_text(res, row, OWN + 8);
 	return seek_commitments(r, c, key, err) && add_parts(r, c, &d, err);
 }
 

@@ -61,7 +61,7 @@ static const char facts_sql[] =
 	"kind text, book bigint, cluster integer, tenant integer, workspace integer, model text, profile text, units integer, "
 	"sharing text, class text, counterparty integer, reserved_profile text, reserved_units integer, meter text, sku text, category text, "
 	"unit text, price numeric, currency text, "
-	"day date, reservation bigint, used numeric, idle numeric, unmeasured numeric, over numeric, amount numeric, energy numeric) "
+	"day date, reservation bigint, used numeric, idle numeric, unmeasured numeric, over numeric, amount numeric, energy numeric, borrower integer DEFAULT 0) "
 	"ON COMMIT DROP";
 #define KEY                                                                                                            \
 	"kind, book, cluster, tenant, workspace, model, profile, units, sharing, class, counterparty, "                \
@@ -81,7 +81,7 @@ static const char reserved_sql[] =
 static const char commitments_sql[] =
 	"INSERT INTO verify_fact "
 	"SELECT x.kind, coalesce(r.price_book_id, 0), r.cluster_id, r.tenant, r.workspace_id, r.gpu_model, r.profile, r.units, '', 'reserved', "
-	"0, '', 0, '', '', 'gpu', '', 0, '', r.day, r.reservation, 0, 0, 0, 0, x.amount, 0 "
+	"0, r.profile, r.units, '', '', 'gpu', '', 0, '', r.day, r.reservation, 0, 0, 0, 0, x.amount, 0 "
 	"FROM verify_reserved r CROSS JOIN LATERAL (VALUES ('commitment', r.reserved), ('unused', r.unused), ('undelivered', r.undelivered)) "
 	"AS x(kind, amount) WHERE x.amount > 0";
 
@@ -90,7 +90,7 @@ static const char commitments_sql[] =
 static const char covered_sql[] =
 	"INSERT INTO verify_fact "
 	"SELECT 'covered', coalesce(c.price_book_id, 0), c.cluster_id, r.tenant, c.workspace_id, c.gpu_model, c.profile, c.units, "
-	"coalesce(" SHARING("c.sharing") ", ''), 'reserved', 0, '', 0, '', '', 'gpu', '', 0, '', c.day, r.reservation, "
+	"coalesce(" SHARING("c.sharing") ", ''), 'reserved', 0, r.profile, r.units, '', '', 'gpu', '', 0, '', c.day, r.reservation, "
 	BETWEEN("c.at", "c.used") ", " BETWEEN("c.at + c.used", "c.idle") ", " BETWEEN("c.at + c.used + c.idle", "c.unmeasured") ", "
 	"CASE WHEN x.lo = c.at THEN c.over ELSE 0 END, 0, CASE WHEN x.lo = c.at THEN c.energy_mj ELSE 0 END "
 	"FROM (SELECT c.*, c.used + c.idle + c.unmeasured AS held, sum(c.used + c.idle + c.unmeasured) OVER behind - (c.used + c.idle + "
@@ -106,7 +106,7 @@ static const char lent_sql[] =
 	"SELECT 'lent', coalesce(c.price_book_id, 0), c.cluster_id, r.tenant, c.lender_id, c.gpu_model, c.profile, c.units, "
 	"coalesce(" SHARING("c.sharing") ", ''), 'borrowed', w.tenant_id, r.profile, r.units, '', '', 'gpu', '', 0, '', c.day, r.reservation, "
 	BETWEEN("c.at", "c.used") ", " BETWEEN("c.at + c.used", "c.idle") ", " BETWEEN("c.at + c.used + c.idle", "c.unmeasured") ", "
-	"CASE WHEN x.lo = c.at THEN c.over ELSE 0 END, 0, 0 "
+	"CASE WHEN x.lo = c.at THEN c.over ELSE 0 END, 0, 0, c.borrower_id "
 	"FROM (SELECT c.*, c.used + c.idle + c.unmeasured AS held, sum(c.used + c.idle + c.unmeasured) OVER behind - (c.used + c.idle + "
 	"c.unmeasured) AS at FROM " DAYS_OF("loan_day") " c WINDOW behind AS (PARTITION BY " POOL("c") ", c.lender_id ORDER BY c.borrower_id, "
 	"c.units DESC, c.profile COLLATE \"C\", c.sharing ROWS UNBOUNDED PRECEDING)) c "
@@ -201,11 +201,11 @@ static const char prices_sql[] =
 	"SELECT book, tenant, meter, sku, category, model, profile, sharing, class FROM verify_kind WHERE kind IN ('usage', 'commitment', "
 	"'undelivered', 'dedicated', 'shared', 'meter') "
 	"UNION SELECT book, counterparty, '', '', 'gpu', model, profile, sharing, 'borrowed' FROM verify_kind WHERE kind = 'lent' "
-	"UNION SELECT book, tenant, '', '', 'gpu', model, reserved_profile, '', 'reserved' FROM verify_kind WHERE kind = 'lent') "
-	"SELECT a.*, i.sku AS item_sku, i.mig_profile IS NOT NULL AS per_instance, i.basis = 'used' AS basis_used, "
-	/* what two items price differently cannot be compared */
-	"CASE WHEN x.saves THEN l.price ELSE i.price END AS unit_price, CASE WHEN x.saves THEN l.price - o.price ELSE 0 END AS discount_price, "
-	"coalesce(d.ratio, 0) AS ratio, trunc(i.price * (1 - coalesce(d.ratio, 0)), 9) AS net "
+	"UNION SELECT book, tenant, '', '', 'gpu', model, reserved_profile, '', 'reserved' FROM verify_kind WHERE kind IN ('lent', 'covered', "
+	"'unused')) "
+	"SELECT a.*, i.sku AS item_sku, l.mig_profile IS NOT NULL AND a.meter = '' AS per_instance, l.basis = 'used' AS basis_used, coalesce(l.per, 1) AS "
+	"per, l.price AS unit_price, i.mig_profile IS NOT NULL AND a.meter = '' AS own_instance, i.basis = 'used' AS own_used, coalesce(i.per, 1) AS own_per, "
+	"i.price AS own_price, coalesce(d.ratio, 0) AS ratio "
 	"FROM ask a "
 #define MATCHES                                                                                                        \
 	"i.book_id = a.book AND coalesce(i.meter, '') = a.meter AND (i.meter_sku IS NULL OR i.meter_sku = a.sku) AND " \
@@ -213,29 +213,38 @@ static const char prices_sql[] =
 	"(i.sharing_mode IS NULL OR i.sharing_mode = a.sharing) AND (i.class IS NULL OR i.class = a.class) "           \
 	"ORDER BY i.gpu_model IS NULL, i.mig_profile IS NULL, i.sharing_mode IS NULL, i.class IS NULL, i.meter_sku "   \
 	"IS NULL, i.position LIMIT 1"
-	"LEFT JOIN LATERAL (SELECT i.* FROM price_item i WHERE i.tenant_id IS NULL AND " MATCHES ") l ON true "
+	"LEFT JOIN LATERAL (SELECT i.* FROM price_item i WHERE i.tenant_id IS NULL AND " MATCHES ") p ON true "
 	"LEFT JOIN LATERAL (SELECT i.* FROM price_item i WHERE i.tenant_id = a.tenant AND " MATCHES ") o ON true "
 	"LEFT JOIN LATERAL (SELECT d.ratio FROM price_discount d WHERE d.book_id = a.book AND (d.tenant_id IS NULL OR d.tenant_id = a.tenant) "
 	"AND (d.category IS NULL OR d.category = a.category) AND (d.class IS NULL OR d.class = a.class) ORDER BY d.tenant_id IS NULL, "
 	"d.category IS NULL, d.class IS NULL, d.position LIMIT 1) d ON true "
-	"JOIN LATERAL (SELECT o.* WHERE o.book_id IS NOT NULL UNION ALL SELECT l.* WHERE o.book_id IS NULL AND l.book_id IS NOT NULL) i ON true "
-	"CROSS JOIN LATERAL (SELECT coalesce(l.price > o.price AND l.basis = o.basis AND (l.mig_profile IS NULL) = (o.mig_profile IS NULL), false) "
-	"AS saves) x";
+	/* i: what the tenant pays; l: what the list says of it */
+	"JOIN LATERAL (SELECT o.* WHERE o.book_id IS NOT NULL UNION ALL SELECT p.* WHERE o.book_id IS NULL AND p.book_id IS NOT NULL) i ON true "
+	"JOIN LATERAL (SELECT p.* WHERE p.book_id IS NOT NULL UNION ALL SELECT o.* WHERE p.book_id IS NULL) l ON true";
 
-/* R7 to R12: what a unit of each kind costs. R9: a credit is what the borrower paid x the lender's ratio, at most what the same units
- * of the commitment cost. */
+/* R7 to R12: what a unit of each kind costs. R8: a part of a reservation is in the commitment's unit. R9: a credit is what the borrower paid
+ * x the lender's ratio, at most what the same units of the commitment cost: for the commitment's unit, and for that of the borrower. */
+#define PARTS "('covered', 'unused', 'lent')"
+#define CREDIT(units)                                                                                                  \
+	"coalesce(least(div(p.own_price * 1000000000 * (1 - p.ratio) * b.lender_ratio * " units ", y.paid_units), "      \
+	"div(coalesce(r.own_price, 0) * 1000000000 * (1 - coalesce(r.ratio, 0)) * " units ", y.reserved_units)) * "       \
+	"0.000000001, 0)"
 static const char priced_sql[] =
 	"CREATE TEMP TABLE verify_priced ON COMMIT DROP AS "
-	"SELECT k.number, k.kind, k.book, k.tenant, k.units, k.sku AS own_sku, k.meter, k.category, c.charge, c.words, c.place, "
+	"SELECT k.number, k.kind, k.book, k.tenant, k.units, k.reserved_units, k.sku AS own_sku, k.meter, k.category, c.charge, c.words, c.place, "
 	"coalesce(l.name, '') AS cluster, t.name AS tenant_name, coalesce(w.name, '') AS workspace, coalesce(n.name, '') AS counterparty, k.model, "
-	"k.profile, k.sharing, k.class, x.priced, x.unit_price, x.discount_price, x.ratio, "
-	"coalesce(p.per_instance AND k.meter = '', false) AS per_instance, coalesce(p.basis_used, false) AS basis_used, "
-	"CASE WHEN k.unit <> '' THEN k.unit WHEN p.per_instance THEN 'instance-hour' ELSE 'gpu-hour' END AS unit, "
+	"k.profile, k.sharing, k.class, x.priced, x.unit_price, x.own_price, x.ratio, x.paid_credit, y.paid_units, "
+	"coalesce(p.own_used, false) AS paid_used, y.per_instance, y.basis_used, y.own_instance, y.own_used, y.per, y.own_per, "
+	"y.per_instance <> y.own_instance OR y.per <> y.own_per OR (y.basis_used <> y.own_used AND k.kind IN ('usage', 'covered', 'lent')) AS differs, "
+	"u.one || CASE WHEN y.per > 1 THEN u.more ELSE '' END AS unit, "
+	"CASE WHEN y.own_per > 1 THEN y.own_per || ' ' || k.unit || u.more WHEN k.unit <> '' THEN k.unit ELSE CASE WHEN y.own_instance THEN 'instance-hour' "
+	"ELSE 'gpu-hour' END || CASE WHEN y.own_used THEN ' used' ELSE ' held' END END AS own_unit, "
 	"coalesce(p.item_sku, '') AS item_sku, "
 	"CASE WHEN coalesce(p.item_sku, '') <> '' THEN p.item_sku WHEN k.kind = 'energy' THEN 'energy' WHEN k.sku <> '' THEN k.sku "
 	"ELSE lower(k.model || CASE WHEN k.profile <> '' THEN '-mig-' || k.profile ELSE '' END COLLATE \"C\") END AS sku, "
 	"CASE WHEN x.by_book THEN b.version ELSE '' END AS price_version, "
-	"CASE WHEN k.kind = 'adjustment' THEN k.currency WHEN x.by_book THEN b.currency ELSE m.currency END AS currency "
+	"CASE WHEN k.kind = 'adjustment' THEN k.currency WHEN x.by_book THEN b.currency ELSE m.currency END AS currency ";
+static const char priced_from[] =
 	"FROM verify_month m CROSS JOIN verify_kind k "
 	"JOIN (VALUES ('usage', 0, 'usage', ''), ('covered', 1, 'covered', ', covered by the reservation'), ('commitment', 2, 'commitment', ''), "
 	"('unused', 3, 'covered', ', neither used nor lent'), ('undelivered', 4, 'credit', ', not delivered'), ('lent', 5, 'credit', ', lent to '), "
@@ -246,15 +255,23 @@ static const char priced_sql[] =
 	"LEFT JOIN verify_price p ON p.book = k.book AND p.tenant = CASE k.kind WHEN 'lent' THEN k.counterparty ELSE k.tenant END AND p.meter = k.meter "
 	"AND p.sku = k.sku AND p.category = k.category AND p.model = k.model AND p.profile = k.profile "
 	"AND p.sharing = k.sharing AND p.class = k.class AND k.kind NOT IN ('covered', 'unused', 'adjustment', 'energy') "
-	"LEFT JOIN verify_price r ON k.kind = 'lent' AND r.book = k.book AND r.tenant = k.tenant AND r.meter = '' AND r.model = k.model AND "
+	"LEFT JOIN verify_price r ON k.kind IN " PARTS " AND r.book = k.book AND r.tenant = k.tenant AND r.meter = '' AND r.model = k.model AND "
 	"r.profile = k.reserved_profile AND r.sharing = '' AND r.class = 'reserved' "
+	"CROSS JOIN LATERAL (SELECT CASE WHEN k.kind = 'lent' AND p.book IS NULL THEN false WHEN k.kind IN " PARTS " THEN coalesce(r.per_instance, false) "
+	"ELSE coalesce(p.per_instance, false) END AS instance) i "
+	"CROSS JOIN LATERAL (SELECT i.instance AS per_instance, CASE WHEN k.kind IN " PARTS " THEN i.instance ELSE coalesce(p.own_instance, false) END AS "
+	"own_instance, k.kind NOT IN " PARTS " AND coalesce(p.basis_used, false) AS basis_used, k.kind NOT IN ('covered', 'unused') AND coalesce(p.own_used, "
+	"false) AS own_used, coalesce(p.per, 1) AS per, coalesce(p.own_per, 1) AS own_per, CASE WHEN i.instance THEN k.reserved_units ELSE 5040 END AS units, "
+	"CASE WHEN p.own_instance THEN k.units ELSE 5040 END AS paid_units, CASE WHEN r.own_instance THEN k.reserved_units ELSE 5040 END AS reserved_units) y "
+	"CROSS JOIN LATERAL (SELECT CASE WHEN k.unit = '' THEN CASE WHEN y.per_instance AND k.kind IN " PARTS " AND k.reserved_profile <> k.profile THEN "
+	"'instance-hour of ' || k.reserved_profile WHEN y.per_instance THEN 'instance-hour' ELSE 'gpu-hour' END WHEN y.per > 1 THEN y.per || "
+	"' ' || k.unit ELSE k.unit END AS one, CASE WHEN k.unit = 'GB' THEN '' ELSE 's' END AS more) u "
 	"CROSS JOIN LATERAL (SELECT "
 	"k.kind IN ('covered', 'unused', 'adjustment', 'energy') OR p.book IS NOT NULL AS priced, "
 	"b.id IS NOT NULL AND (k.kind IN ('covered', 'unused', 'energy') OR p.book IS NOT NULL) AS by_book, "
-	"CASE WHEN k.kind IN ('adjustment', 'energy') THEN abs(k.price) WHEN k.kind = 'lent' THEN coalesce(least(trunc(p.net * b.lender_ratio, 9), "
-	"div(coalesce(r.net, 0) * 1000000000 * CASE WHEN p.per_instance THEN k.units ELSE 5040 END, CASE WHEN r.per_instance THEN k.reserved_units "
-	"ELSE 5040 END) * 0.000000001), 0) ELSE coalesce(p.unit_price, 0) END AS unit_price, "
-	"CASE WHEN k.kind = 'lent' THEN 0 ELSE coalesce(p.discount_price, 0) END AS discount_price, "
+	"CASE WHEN k.kind IN ('adjustment', 'energy') THEN abs(k.price) WHEN p.book IS NULL THEN 0 WHEN k.kind = 'lent' THEN " CREDIT("y.units") " ELSE p.unit_price END AS "
+	"unit_price, CASE WHEN k.kind IN ('adjustment', 'energy') THEN abs(k.price) WHEN p.book IS NULL THEN 0 WHEN k.kind = 'lent' THEN " CREDIT("y.units") " ELSE "
+	"p.own_price END AS own_price, CASE WHEN k.kind = 'lent' AND p.book IS NOT NULL THEN " CREDIT("y.paid_units") " ELSE 0 END AS paid_credit, "
 	"CASE WHEN k.kind = 'lent' THEN 0 ELSE coalesce(p.ratio, 0) END AS ratio) x";
 
 /* R1: the columns of a line, each with its length, under half a SHA-256; rows of several books of one version are one line. What a
@@ -266,10 +283,11 @@ static const char ids_sql[] =
 	"FROM verify_month m CROSS JOIN verify_priced k JOIN verify_kind s ON s.number = k.number CROSS JOIN LATERAL (SELECT v.charge, "
 	"encode(substr(sha256(convert_to('15:tollgate-line-2,' || " LENGTH("m.month") " || " LENGTH("k.cluster") " || " LENGTH("k.tenant_name") " || "
 	LENGTH("k.workspace") " || " LENGTH("v.charge") " || " LENGTH("k.words") " || " LENGTH("k.counterparty") " || " LENGTH("k.category") " || "
-	LENGTH("k.meter") " || " LENGTH("k.sku") " || " LENGTH("k.model") " || " LENGTH("k.profile") " || " LENGTH("k.units::text") " || "
+	LENGTH("k.meter") " || " LENGTH("k.sku") " || " LENGTH("k.model") " || " LENGTH("k.profile") " || " LENGTH("v.units") " || "
 	LENGTH("k.sharing") " || " LENGTH("k.class") " || " LENGTH("k.price_version") " || " LENGTH("k.unit") " || " LENGTH("v.price") " || "
 	LENGTH("k.currency") ", 'UTF8')), 1, 16), 'hex') AS line_id "
-	"FROM (SELECT CASE WHEN s.price < 0 THEN 'credit' ELSE k.charge END AS charge, CASE WHEN k.priced THEN trim_scale(k.unit_price)::text ELSE "
+	"FROM (SELECT k.units || CASE WHEN k.per_instance AND k.kind IN " PARTS " AND k.reserved_units NOT IN (0, k.units) THEN '/' || k.reserved_units ELSE "
+	"'' END AS units, CASE WHEN s.price < 0 THEN 'credit' ELSE k.charge END AS charge, CASE WHEN k.priced THEN trim_scale(k.unit_price)::text ELSE "
 	"'' END AS price) v) x";
 
 /* --- 3. cells --- */
@@ -279,24 +297,27 @@ static const char lines_sql[] =
 	"CREATE TEMP TABLE verify_line ON COMMIT DROP AS "
 	"SELECT DISTINCT ON (i.line) i.line, i.line_id, i.charge, k.kind, k.place, k.tenant, k.tenant_name, k.cluster, k.workspace, k.category, k.sku, "
 	"k.item_sku, k.model, k.profile, k.units, k.sharing, k.class, k.unit, k.price_version, k.currency, k.counterparty, k.priced, k.unit_price, "
-	"k.discount_price, k.ratio, k.per_instance, k.basis_used "
+	"k.own_price, k.ratio, k.per_instance, k.basis_used, k.own_instance, k.own_used, k.per::numeric AS per, k.own_per::numeric AS own_per, k.differs, "
+	"k.own_unit, k.paid_credit, k.paid_units, k.paid_used, CASE WHEN k.kind IN " PARTS " AND k.reserved_units > 0 THEN k.reserved_units ELSE k.units END "
+	"* 3600::numeric AS instance "
 	"FROM verify_id i JOIN verify_priced k ON k.number = i.number ORDER BY i.line";
 
 static const char sums_sql[] = "CREATE TEMP TABLE verify_sum (line integer, hours numeric, used numeric, idle numeric, unmeasured numeric, "
-			       "quantity numeric, energy numeric, discount numeric) ON COMMIT DROP";
+			       "quantity numeric, own numeric, energy numeric, discount numeric) ON COMMIT DROP";
 
 /* A day of a line that is no part of a reservation is one cell. */
 #define CELL_SUMS                                                                                                      \
 	"sum(f.used) AS used, sum(f.idle) AS idle, sum(f.unmeasured) AS unmeasured, sum(f.over) AS over"
 static const char use_cells[] =
-	"INSERT INTO verify_sum WITH cell AS (SELECT i.line, f.day, " CELL_SUMS ", 0 AS amount, sum(f.energy_mj) AS energy, NULL::numeric AS hours FROM "
+	"INSERT INTO verify_sum WITH cell AS (SELECT i.line, f.day, " CELL_SUMS ", 0 AS amount, sum(f.energy_mj) AS energy, NULL::numeric AS hours, NULL::numeric AS part, "
+	"false AS part_instance FROM "
 	"(SELECT c.*, coalesce(c.price_book_id, 0) AS book, " USE_CLASS " AS use FROM " DAYS_OF("charge_day") " c WHERE " IS_USE ") f "
 	"JOIN verify_use u ON u.workspace_id = f.workspace_id AND u.gpu_model = f.gpu_model AND u.profile = f.profile AND u.class = f.use AND u.units = "
 	"f.units AND u.sharing = f.sharing AND u.cluster_id = f.cluster_id AND u.book = f.book JOIN verify_id i ON i.number = u.number "
 	"GROUP BY i.line, f.day)";
 static const char fact_cells[] =
 	"INSERT INTO verify_sum WITH cell AS (SELECT i.line, f.day, " CELL_SUMS ", sum(f.amount) AS amount, sum(f.energy) AS energy, NULL::numeric AS "
-	"hours FROM verify_fact f JOIN verify_kind k USING (" KEY ") JOIN verify_id i ON i.number = k.number WHERE f.reservation = 0 "
+	"hours, NULL::numeric AS part, false AS part_instance FROM verify_fact f JOIN verify_kind k USING (" KEY ") JOIN verify_id i ON i.number = k.number WHERE f.reservation = 0 "
 	"GROUP BY i.line, f.day)";
 
 /* R2: a reservation's day has a cell for the commitment and one for each of its parts, which are rounded together and add up to it; what is
@@ -305,70 +326,100 @@ static const char part_cells[] =
 	"INSERT INTO verify_sum WITH fact AS (SELECT i.line, f.day, f.reservation, " CELL_SUMS ", sum(f.amount) AS amount, sum(f.energy) AS energy, "
 	"sum(f.used + f.idle + f.unmeasured + f.amount) AS total "
 	"FROM verify_fact f JOIN verify_kind k USING (" KEY ") JOIN verify_id i ON i.number = k.number WHERE f.reservation > 0 GROUP BY 1, 2, 3), "
-	"placed AS (SELECT f.*, k.kind = 'commitment' AS whole, div(f.total, " NGH ") AS floor, row_number() OVER (PARTITION BY f.reservation, "
-	"k.kind = 'commitment' ORDER BY mod(f.total, " NGH ") DESC, k.profile COLLATE \"C\", k.sharing COLLATE \"C\", k.counterparty COLLATE \"C\", "
-	"k.item_sku COLLATE \"C\", k.price_version COLLATE \"C\", k.place, k.unit_price, k.discount_price, k.ratio, k.per_instance, k.basis_used, "
-	"k.units) AS place FROM fact f JOIN verify_line k ON k.line = f.line), "
-	"summed AS (SELECT p.*, sum(p.total) OVER together AS sum, sum(p.floor) OVER together AS floors FROM placed p WINDOW together AS (PARTITION BY "
-	"p.reservation, p.whole)), "
-	"cell AS (SELECT s.*, s.floor + (s.place <= " HALF_EVEN("s.sum", NGH) " - s.floors)::integer AS hours FROM summed s)";
+	"sized AS (SELECT f.*, k.kind, k.kind = 'commitment' AS whole, k.profile, k.sharing, k.counterparty, k.item_sku, k.price_version, k.place AS kind_place, "
+	"k.unit_price, k.own_price, k.ratio, k.per_instance, k.basis_used, k.units, bool_or(k.kind = 'commitment' AND k.per_instance) OVER together AS "
+	"part_instance, max(k.instance) FILTER (WHERE k.kind = 'commitment') OVER together AS instance FROM fact f JOIN verify_line k ON k.line = f.line "
+	"WINDOW together AS (PARTITION BY f.reservation)), "
+	"divided AS (SELECT s.*, CASE WHEN s.part_instance THEN s.instance ELSE " NGH " END AS by FROM sized s), "
+#define TIES                                                                                                           \
+	"d.profile COLLATE \"C\", d.sharing COLLATE \"C\", d.counterparty COLLATE \"C\", d.item_sku COLLATE \"C\", "     \
+	"d.price_version COLLATE \"C\", d.kind_place, d.unit_price, d.own_price, d.ratio, d.per_instance, d.basis_used, d.units"
+	"placed AS (SELECT d.*, div(d.total, " NGH ") AS floor, row_number() OVER (PARTITION BY d.reservation, d.whole ORDER BY mod(d.total, " NGH ") DESC, "
+	TIES ") AS place, div(d.total, d.by) AS part_floor, row_number() OVER (PARTITION BY d.reservation, d.whole ORDER BY mod(d.total, d.by) DESC, " TIES
+	") AS part_place FROM divided d), "
+	"summed AS (SELECT p.*, sum(p.total) OVER together AS sum, sum(p.floor) OVER together AS floors, sum(p.part_floor) OVER together AS part_floors FROM "
+	"placed p WINDOW together AS (PARTITION BY p.reservation, p.whole)), "
+	"cell AS (SELECT s.line, s.day, s.used, s.idle, s.unmeasured, s.over, s.amount, s.energy, s.floor + (s.place <= " HALF_EVEN("s.sum", NGH) " - "
+	"s.floors)::integer AS hours, s.part_floor + (s.part_place <= " HALF_EVEN("s.sum", "s.by") " - s.part_floors)::integer AS part, s.part_instance "
+	"FROM summed s)";
 
 /* R2: used, idle and unmeasured add up to the hours; what is left goes to the largest remainders, equal ones in this order. R4: what is priced
- * (n), of how many (d). OFFSET 0: each quotient is computed once. */
+ * (n), of how many (d), by the list and by the tenant's own price. OFFSET 0: each quotient is computed once. */
+#define PRICED(used, instance)                                                                                         \
+	"CASE WHEN k.kind = 'energy' THEN c.amount * 5 WHEN " used " AND k.kind IN ('usage', 'lent') THEN c.used + "    \
+	"c.unmeasured + c.over WHEN c.part IS NOT NULL AND " instance " = c.part_instance THEN NULL WHEN " instance       \
+	" THEN c.used + c.idle + c.unmeasured + c.amount END"
+#define DIVISOR(instance)                                                                                              \
+	"CASE WHEN k.kind = 'energy' THEN 18 WHEN " instance " THEN k.instance ELSE " NGH " END"
+/* R5: of credits negative */
+#define QUANTITY(n, d, instance, per)                                                                                  \
+	"CASE WHEN r.charge = 'credit' THEN -1 ELSE 1 END * CASE WHEN r.kind IN ('meter', 'adjustment') THEN "         \
+	HALF_EVEN("r.amount", per) " WHEN " n " IS NOT NULL THEN " HALF_EVEN(n, d) " WHEN r.part IS NOT NULL AND "     \
+	instance " = r.part_instance THEN r.part ELSE r.ngh END"
 static const char quantised[] =
-	", whole AS (SELECT c.line, c.day, c.amount, c.energy, c.hours, k.kind, k.charge, k.unit_price, k.discount_price, k.ratio, "
+	", whole AS (SELECT c.line, c.day, c.amount, c.energy, c.hours, c.part, c.part_instance, k.kind, k.charge, k.own_price, k.ratio, k.per, k.own_per, "
+	"k.per_instance, k.own_instance, k.differs, "
 	"c.used + c.idle + c.unmeasured + c.amount AS total, div(c.used, " NGH ") AS used_hours, div(c.idle, " NGH ") AS idle_hours, "
 	"div(c.unmeasured, " NGH ") AS unmeasured_hours, mod(c.used, " NGH ") AS u, mod(c.idle, " NGH ") AS i, mod(c.unmeasured, " NGH ") AS m, "
-	"CASE WHEN k.kind = 'energy' THEN c.amount * 5 WHEN k.basis_used AND k.kind IN ('usage', 'lent') THEN c.used + c.unmeasured + c.over "
-	"WHEN k.per_instance THEN c.used + c.idle + c.unmeasured + c.amount END AS n, "
-	"CASE WHEN k.kind = 'energy' THEN 18 WHEN k.per_instance THEN k.units * 3600::numeric ELSE " NGH " END AS d "
+	PRICED("k.basis_used", "k.per_instance") " AS n, " DIVISOR("k.per_instance") " AS d, "
+	PRICED("k.own_used", "k.own_instance") " AS own_n, " DIVISOR("k.own_instance") " AS own_d "
 	"FROM cell c JOIN verify_line k ON k.line = c.line OFFSET 0), "
 	"timed AS (SELECT w.*, CASE WHEN w.hours IS NOT NULL THEN w.hours WHEN w.kind IN ('meter', 'adjustment', 'energy') THEN 0 ELSE "
 	HALF_EVEN("w.total", NGH) " END AS ngh FROM whole w OFFSET 0), "
 	"rests AS (SELECT t.*, t.ngh - t.used_hours - t.idle_hours - t.unmeasured_hours AS left FROM timed t OFFSET 0), "
-	"part AS (SELECT r.line, r.day, r.unit_price, r.discount_price, r.ratio, r.energy, r.ngh, "
+	"listed AS (SELECT r.*, " QUANTITY("r.n", "r.d", "r.per_instance", "r.per") " AS quantity FROM rests r OFFSET 0), "
+	"part AS (SELECT r.line, r.day, r.own_price, r.ratio, r.energy, r.ngh, "
 	"r.used_hours + (r.left > (r.i > r.u)::integer + (r.m > r.u)::integer)::integer AS used, "
 	"r.idle_hours + (r.left > (r.u >= r.i)::integer + (r.m > r.i)::integer)::integer AS idle, "
-	"r.unmeasured_hours + (r.left > (r.u >= r.m)::integer + (r.i >= r.m)::integer)::integer AS unmeasured, "
-	/* R5: of credits negative */
-	"CASE WHEN r.charge = 'credit' THEN -1 ELSE 1 END * CASE WHEN r.kind IN ('meter', 'adjustment') THEN r.amount WHEN r.n IS NOT NULL THEN "
-	HALF_EVEN("r.n", "r.d") " ELSE r.ngh END AS quantity FROM rests r OFFSET 0), ";
+	"r.unmeasured_hours + (r.left > (r.u >= r.m)::integer + (r.i >= r.m)::integer)::integer AS unmeasured, r.quantity, "
+	"CASE WHEN r.differs THEN " QUANTITY("r.own_n", "r.own_d", "r.own_instance", "r.own_per") " ELSE r.quantity END AS own FROM listed r OFFSET 0), ";
 
 /* R5: a line is the sum of its days; what is taken off is rounded once a day, in which it may have parts of several reservations. */
 static const char one_a_day[] = "day AS (SELECT * FROM part) ";
 static const char many_a_day[] =
-	"day AS (SELECT p.line, p.unit_price, p.discount_price, p.ratio, sum(p.ngh) AS ngh, sum(p.used) AS used, sum(p.idle) AS idle, "
-	"sum(p.unmeasured) AS unmeasured, sum(p.quantity) AS quantity, sum(p.energy) AS energy FROM part p GROUP BY p.line, p.day, p.unit_price, "
-	"p.discount_price, p.ratio) ";
+	"day AS (SELECT p.line, p.own_price, p.ratio, sum(p.ngh) AS ngh, sum(p.used) AS used, sum(p.idle) AS idle, sum(p.unmeasured) AS unmeasured, "
+	"sum(p.quantity) AS quantity, sum(p.own) AS own, sum(p.energy) AS energy FROM part p GROUP BY p.line, p.day, p.own_price, p.ratio) ";
 static const char line_sums[] =
-	"SELECT d.line, sum(d.ngh), sum(d.used), sum(d.idle), sum(d.unmeasured), sum(d.quantity), sum(d.energy), sum(CASE WHEN d.ratio = 0 THEN 0 ELSE "
-	WHOLE("d.quantity * (d.unit_price - d.discount_price) * 1000000000 * d.ratio") " END) FROM day d GROUP BY d.line";
+	"SELECT d.line, sum(d.ngh), sum(d.used), sum(d.idle), sum(d.unmeasured), sum(d.quantity), sum(d.own), sum(d.energy), sum(CASE WHEN d.ratio = 0 THEN 0 ELSE "
+	WHOLE("d.own * d.own_price * 1000000000 * d.ratio") " END) FROM day d GROUP BY d.line";
 
 /* --- 4. lines --- */
 
+/* R9: what each workspace borrowed of a line of lent time, in the unit that it paid for, each day rounded down. */
+static const char loans_sql[] =
+	"CREATE TEMP TABLE verify_loan ON COMMIT DROP AS SELECT x.line, x.borrower, sum(div(x.ns, x.paid_units * 3600::numeric)) AS quantity FROM (SELECT "
+	"i.line, f.day, f.borrower, l.paid_units, sum(f.used + f.unmeasured + CASE WHEN l.paid_used THEN f.over ELSE f.idle END) AS ns FROM verify_fact f JOIN "
+	"verify_kind k USING (" KEY ") JOIN verify_id i ON i.number = k.number JOIN verify_line l ON l.line = i.line WHERE f.kind = 'lent' GROUP BY 1, 2, 3, 4) x "
+	"GROUP BY 1, 2";
+
 /* R13: lines whose costs add up to more than 10^18, the smaller ones first, have no price. */
 static const char unrated_sql[] =
-	"WITH sized AS (SELECT k.line, sum(abs(s.quantity * 0.000000001 * k.unit_price)) OVER (PARTITION BY k.tenant, k.currency ORDER BY "
-	"abs(s.quantity * k.unit_price), k.line_id COLLATE \"C\" ROWS UNBOUNDED PRECEDING) AS sum FROM verify_line k JOIN verify_sum s ON s.line = "
-	"k.line), unrated AS (SELECT line FROM sized WHERE sum > 1000000000000000000), "
+	"WITH cost AS (SELECT k.line, k.line_id, k.tenant, k.currency, greatest(abs(s.quantity * 0.000000001 * k.unit_price), abs(s.own * 0.000000001 * "
+	"k.own_price - s.discount * 0.000000000000000001)) AS cost FROM verify_line k JOIN verify_sum s ON s.line = k.line), "
+	"sized AS (SELECT c.line, sum(c.cost) OVER (PARTITION BY c.tenant, c.currency ORDER BY c.cost, c.line_id COLLATE \"C\" ROWS UNBOUNDED PRECEDING) AS "
+	"sum FROM cost c), unrated AS (SELECT line FROM sized WHERE sum > 1000000000000000000), "
 	"zero AS (UPDATE verify_sum s SET discount = 0 FROM unrated u WHERE s.line = u.line) "
-	"UPDATE verify_line k SET priced = false, unit_price = 0, discount_price = 0, ratio = 0 FROM unrated u WHERE k.line = u.line";
+	"UPDATE verify_line k SET priced = false, unit_price = 0, own_price = 0, ratio = 0, paid_credit = 0 FROM unrated u WHERE k.line = u.line";
 
 /* R6: the total of a tenant and currency is rounded once; its cents go to the largest remainders, equal ones by line_id. ISO 4217 has no
  * decimals, three or four for a few currencies, and two for all others. */
 static const char rated_sql[] =
 	"CREATE TEMP TABLE verify_rated ON COMMIT DROP AS "
-	"WITH cost AS (SELECT k.*, s.hours, s.used, s.idle, s.unmeasured, s.quantity, s.energy, s.quantity * 0.000000001 * k.unit_price AS list_cost, "
-	"s.quantity * 0.000000001 * k.discount_price + s.discount * 0.000000000000000001 AS discount, "
+	"WITH cost AS (SELECT k.*, CASE WHEN k.differs THEN 0 ELSE k.unit_price - k.own_price END AS discount_price, s.hours, s.used, s.idle, s.unmeasured, "
+	"s.quantity, s.own, s.energy, s.quantity * 0.000000001 * k.unit_price AS list_cost, s.quantity * 0.000000001 * k.unit_price - s.own * 0.000000001 * "
+	"k.own_price + s.discount * 0.000000000000000001 AS discount, "
 	"CASE WHEN k.currency IN ('BIF', 'CLP', 'DJF', 'GNF', 'ISK', 'JPY', 'KMF', 'KRW', 'PYG', 'RWF', 'UGX', 'UYI', 'VND', 'VUV', 'XAF', 'XOF', "
 	"'XPF') THEN 0 WHEN k.currency IN ('BHD', 'IQD', 'JOD', 'KWD', 'LYD', 'OMR', 'TND') THEN 3 WHEN k.currency IN ('CLF', 'UYW') THEN 4 ELSE 2 "
 	"END AS scale FROM verify_line k JOIN verify_sum s ON s.line = k.line), "
-	"minor AS (SELECT c.*, (c.list_cost - c.discount) * (ARRAY[1, 10, 100, 1000, 10000])[c.scale + 1] AS minor, (ARRAY[1, 0.1, 0.01, 0.001, "
-	"0.0001])[c.scale + 1] AS coin FROM cost c), "
+	"loan AS (SELECT c.line, sum(trunc(l.quantity * 0.000000001 * c.paid_credit * (ARRAY[1, 10, 100, 1000, 10000])[c.scale + 1])) AS cents FROM cost c "
+	"JOIN verify_loan l ON l.line = c.line GROUP BY 1), "
+	"minor AS (SELECT c.*, CASE WHEN c.kind = 'lent' THEN 0 ELSE c.list_cost - c.discount END * (ARRAY[1, 10, 100, 1000, 10000])[c.scale + 1] AS minor, "
+	"(ARRAY[1, 0.1, 0.01, 0.001, 0.0001])[c.scale + 1] AS coin, l.cents FROM cost c LEFT JOIN loan l ON l.line = c.line), "
 	"placed AS (SELECT x.*, floor(x.minor) AS whole, row_number() OVER (PARTITION BY x.tenant, x.currency ORDER BY x.minor - floor(x.minor) DESC, "
 	"x.line_id COLLATE \"C\") AS rank, sum(x.minor) OVER invoice AS total, sum(floor(x.minor)) OVER invoice AS wholes FROM minor x WINDOW invoice AS "
 	"(PARTITION BY x.tenant, x.currency)) "
-	"SELECT p.*, (p.whole + (p.rank <= " WHOLE("p.total") " - p.wholes)::integer) * p.coin AS billed FROM placed p";
+	"SELECT p.*, CASE WHEN p.kind = 'lent' THEN -p.cents ELSE p.whole + (p.rank <= " WHOLE("p.total") " - p.wholes)::integer END * p.coin AS billed FROM "
+	"placed p";
 
 /* --- 5. what was billed --- */
 
@@ -381,15 +432,15 @@ static const char billed_sums[] =
 	"sums AS (SELECT b.line, min(b.invoice_id COLLATE \"C\") AS invoice_id, bool_and(b.correction_of IS NULL) AS uncorrected, "
 	"count(*) FILTER (WHERE b.correction_of IS NULL) AS lines, sum(b.allocated_gpu_hours) AS allocated, "
 	"sum(b.used_gpu_hours) AS used, sum(b.idle_gpu_hours) AS idle, sum(b.unmeasured_gpu_hours) AS unmeasured, sum(b.gpu_hours) AS hours, "
-	"sum(b.quantity) AS quantity, sum(b.list_cost) AS list_cost, sum(b.discount) AS discount, sum(b.rounding) AS rounding, sum(b.billed) AS "
+	"sum(b.quantity) AS quantity, sum(coalesce(b.own_quantity, 0)) AS own, sum(b.list_cost) AS list_cost, sum(b.discount) AS discount, sum(b.rounding) AS rounding, sum(b.billed) AS "
 	"billed, sum(b.energy_mj) AS energy FROM billed b GROUP BY b.line), ";
 /* What each line is called, and what a unit of it costs: as rated; of one that is no more, as it was billed first. */
 static const char billed_names[] =
 	"line AS (SELECT e.line_id, e.tenant_name AS tenant, e.place, e.priced, e.scale, e.cluster, e.workspace, e.charge, e.category, e.sku, e.model, "
-	"e.profile, e.sharing, e.class, e.unit, e.price_version, e.currency, e.counterparty, e.unit_price, e.discount_price, e.ratio * 1000000000 AS "
-	"ratio FROM verify_rated e UNION ALL (SELECT DISTINCT ON (b.line) b.line, b.tenant, b.kind, b.priced, b.currency_scale, b.cluster, b.workspace, "
+	"e.profile, e.sharing, e.class, e.unit, e.price_version, e.currency, e.counterparty, e.unit_price, e.discount_price, CASE WHEN e.differs THEN "
+	"e.own_unit ELSE '' END AS own_unit, CASE WHEN e.differs THEN e.own_price ELSE 0 END AS own_price, e.ratio * 1000000000 AS ratio FROM verify_rated e UNION ALL (SELECT DISTINCT ON (b.line) b.line, b.tenant, b.kind, b.priced, b.currency_scale, b.cluster, b.workspace, "
 	"b.charge_type, b.category, b.sku, b.gpu_model, b.mig_profile, b.sharing_mode, b.class, b.unit, b.price_version, b.currency, b.counterparty, "
-	"b.unit_price, b.discount_price, b.discount_ratio FROM billed b WHERE NOT EXISTS (SELECT FROM verify_rated e WHERE e.line_id = b.line) "
+	"b.unit_price, b.discount_price, coalesce(b.own_unit, ''), coalesce(b.own_price, 0), b.discount_ratio FROM billed b WHERE NOT EXISTS (SELECT FROM verify_rated e WHERE e.line_id = b.line) "
 	"ORDER BY b.line, b.number)), ";
 static const char different_sums[] =
 	"found AS ("
@@ -405,6 +456,7 @@ static const char different_sums[] =
 	"('idle_gpu_hours', CASE WHEN e.kind IN ('usage', 'covered') THEN " DECIMAL("e.idle") " ELSE 0 END, s.idle), "
 	"('unmeasured_gpu_hours', CASE WHEN e.kind IN ('usage', 'covered') THEN " DECIMAL("e.unmeasured") " ELSE 0 END, s.unmeasured), "
 	"('gpu_hours', " DECIMAL("e.hours") ", s.hours), ('quantity', " DECIMAL("e.quantity") ", s.quantity), "
+	"('own_quantity', CASE WHEN e.differs THEN " DECIMAL("e.own") " ELSE 0 END, s.own), "
 	"('list_cost', e.list_cost, s.list_cost), ('discount', e.discount, s.discount), "
 	"('rounding', e.billed - (e.list_cost - e.discount), s.rounding), ('billed', e.billed, s.billed), ('energy_mj', e.energy, s.energy)) "
 	"AS x(name, expected, found) WHERE coalesce(x.expected, 0) <> x.found AND (e.line_id IS NOT NULL OR NOT s.uncorrected) ";
@@ -418,6 +470,7 @@ static const char different_names[] =
 	"('currency', e.currency, b.currency), ('counterparty', e.counterparty, b.counterparty), "
 	"('unit_price', trim_scale(e.unit_price)::text, trim_scale(b.unit_price)::text), "
 	"('discount_price', trim_scale(e.discount_price)::text, trim_scale(b.discount_price)::text), "
+	"('own_unit', e.own_unit, coalesce(b.own_unit, '')), ('own_price', trim_scale(e.own_price)::text, trim_scale(coalesce(b.own_price, 0))::text), "
 	"('discount_ratio', trim_scale(e.ratio)::text, b.discount_ratio::text)) AS x(name, expected, found) WHERE x.expected <> x.found "
 	"UNION ALL SELECT b.line_id, b.invoice_id, x.name, x.expected, x.found FROM billed b CROSS JOIN LATERAL (VALUES "
 	"('invoice_id', b.tenant || '-' || b.month || '-' || b.version, b.invoice_id), "
@@ -451,13 +504,14 @@ static const struct step steps[] = {
 	{"uses", {uses_sql}, "verify_use"},
 	{"kinds", {kinds_sql}, "verify_kind"},
 	{"prices", {prices_sql}, "verify_price"},
-	{"priced kinds", {priced_sql}, "verify_priced"},
+	{"priced kinds", {priced_sql, priced_from}, "verify_priced"},
 	{"line ids", {ids_sql}, "verify_id"},
 	{"lines", {lines_sql}, "verify_line"},
 	{"sums", {sums_sql}, NULL},
 	{"days of use", {use_cells, quantised, one_a_day, line_sums}, NULL},
 	{"days of the rest", {fact_cells, quantised, one_a_day, line_sums}, NULL},
 	{"days of reservations", {part_cells, quantised, many_a_day, line_sums}, "verify_sum"},
+	{"loans", {loans_sql}, NULL},
 	{"lines beyond a bill", {unrated_sql}, NULL},
 	{"cents", {rated_sql}, "verify_rated"},
 };
@@ -465,7 +519,7 @@ static const struct step compare = {"bills", {billed_sums, billed_names, differe
 
 static const char drop_sql[] =
 	"DROP TABLE verify_month, verify_fact, verify_reserved, verify_use, verify_kind, verify_price, verify_priced, verify_id, verify_line, verify_sum, "
-	"verify_rated";
+	"verify_loan, verify_rated";
 
 static bool
 run_step(struct db *db, const struct step *s, PGresult **ret, struct err *err)

@@ -28,6 +28,8 @@ prices:
   currency: {currency}
   items:
     - {{meter: inference-output-tokens, price: "0.15", per: 1000000}}
+    - {{meter: inference-output-tokens, price: "0.0001", per: 1000, tenant: many}}
+    - {{meter: inference-input-tokens, price: "0.000012345", per: 1000000}}
     - {{meter: storage, price: "0.5"}}
     - {{meter: egress, price: "1000000000"}}
 """
@@ -54,6 +56,7 @@ class LargeAmounts(unittest.TestCase):
         cls.post([event("s", "storage", FIRST_DAY, "acme", "ml", gb_hours="3")])
         for first in range(0, SKUS, 5000):
             cls.post([event(f"k{i}", "storage", TURN + HOUR, "many", "shop", sku=f"sku-{i}", gb_hours="0.001") for i in range(first, first + 5000)])
+        cls.post([event("o", "inference", TURN + HOUR, "many", "shop", model="m", sku="sku-0", output_tokens=30_000_000, input_tokens=2_000_000)])
         # 9 x 10^23 of a currency: no bill holds it. What else the tenant had is billed.
         cls.post([event("w", "egress", FIRST_DAY, "wild", "west", gb="900000000000000"), event("v", "storage", FIRST_DAY, "wild", "west", gb_hours="10")])
 
@@ -74,13 +77,21 @@ class LargeAmounts(unittest.TestCase):
         tokens = {r["currency"]: r for r in rows if r["tenant"] == "acme" and r["sku"] == "large"}
         for currency, amount, billed in (("JPY", TRILLION, "150000"), ("KWD", TRILLION + 1, "150000.000")):
             line = tokens[currency]
+            self.assertEqual((Decimal(line["quantity"]) * 10**6, line["unit"], Decimal(line["unit_price"])), (amount, "1000000 tokens", Decimal("0.15")))
             self.assertEqual(Decimal(line["list_cost"]), Decimal(amount) * Decimal("0.00000015"), line)
             self.assertEqual(line["billed_cost"], billed)
-        self.assertEqual(sum(r["tenant"] == "many" for r in rows), SKUS)
+        self.assertEqual(sum(r["tenant"] == "many" and r["category"] == "storage" for r in rows), SKUS)
+        # Its own price is for thousands, the public one for millions: list price and list cost are the public ones.
+        [own] = [r for r in rows if r["tenant"] == "many" and r["category"] == "inference" and r["unit_price"] == "0.150"]
+        self.assertEqual((own["quantity"], own["unit"], Decimal(own["list_cost"]), Decimal(own["discount"])), ("30.000000000", "1000000 tokens", Decimal("4.5"), Decimal("1.5")))
+        self.assertIn("own price: 30000 x 0.0001 per 1000 tokens", own["description"])
+        # 0.000012345 for a million has no price for one in nine decimals, and is exact.
+        [fine] = [r for r in rows if r["tenant"] == "many" and r["category"] == "inference" and r["unit_price"] != "0.150"]
+        self.assertEqual((Decimal(fine["list_cost"]), fine["quantity"]), (Decimal("0.000012345") * 2, "2.000000000"))
         due = {}
         for r in rows:
             due[r["invoice_id"], r["currency"]] = due.get((r["invoice_id"], r["currency"]), 0) + Decimal(r["billed_cost"])
-        self.assertEqual({k: str(v) for k, v in due.items() if k[0].startswith("many")}, {(f"many-{CLOSED}-1", "KWD"): "5.000"})
+        self.assertEqual({k: str(v) for k, v in due.items() if k[0].startswith("many")}, {(f"many-{CLOSED}-1", "KWD"): "8.000"})
         unrated = [r for r in rows if "not rated" in r["description"]]
         self.assertEqual([(r["tenant"], r["unit_price"], r["billed_cost"], Decimal(r["quantity"])) for r in unrated], [("wild", "", "0", Decimal("900000000000000"))])
         self.assertIn("beyond 10^18 JPY", unrated[0]["description"])
@@ -88,10 +99,11 @@ class LargeAmounts(unittest.TestCase):
         focus = rows_of(self.report("focus.csv"))
         for currency, amount in (("JPY", TRILLION), ("KWD", TRILLION + 1)):
             [row] = [r for r in focus if r["SubAccountId"] == "acme" and r["BillingCurrency"] == currency and "large" in r["ChargeDescription"]]
+            self.assertEqual((row["PricingUnit"], row["ConsumedUnit"], Decimal(row["ListUnitPrice"])), ("1000000 Tokens", "1000000 Tokens", Decimal("0.15")))
             for cost, price in (("ListCost", "ListUnitPrice"), ("ContractedCost", "ContractedUnitPrice")):
                 self.assertEqual(Decimal(row[cost]), Decimal(amount) * Decimal("0.00000015"))
                 self.assertEqual(Decimal(row[price]) * Decimal(row["PricingQuantity"]), Decimal(row[cost]))
-        self.assertEqual(sum(r["SubAccountId"] == "many" for r in focus), SKUS)
+        self.assertEqual(sum(r["SubAccountId"] == "many" for r in focus), SKUS + 2)
         doc = json.loads(self.report("json"))
         self.assertEqual(len(doc["lines"]), len(rows))
         self.assertEqual({(t["invoice_id"], t["currency"]): Decimal(t["billed_cost"]) for t in doc["totals"]}, due)

@@ -67,7 +67,7 @@ class Books(Base):
             [
                 ["H100-80GB", "on-demand", "allocated", None, None, None, "3.200000000"],
                 ["H100-80GB", "on-demand", "used", None, None, "acme", "2.500000000"],
-                [None, None, "allocated", "inference-input-tokens", "llama", None, "0.000000150"],
+                [None, None, "allocated", "inference-input-tokens", "llama", None, "0.150000000"],
             ],
         )
         self.assertEqual(

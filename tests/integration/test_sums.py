@@ -181,13 +181,14 @@ energy as (
 owed as (
 	select h.tenant_id, h.amount / (case when p.per_instance then h.units else 5040 end * 3600000000000.0) * p.price * (1 - p.off) as money from hours h join price p using (tenant_id, class, profile)
 	union all select e.tenant_id, e.energy_mj / 3600000000.0 * s.energy_price from energy e, price_site s join book b on b.id = s.book_id
-	union all select l.tenant_id, -(n.used + n.idle + n.unmeasured) / (case when p.per_instance then n.units else 5040 end * 3600000000000.0)
-		* least(p.price * (1 - p.off) * b.lender_ratio, r.price * case when p.per_instance then n.units / 5040.0 else 1 end)
+	union all select t.tenant_id, m.quantity * i.price / coalesce(i.per, 1) from period p, meter_usage(p.starts_at, p.ends_at) m join t using (workspace_id) join price_item i on i.meter = m.meter where p.month = '{month}'
+	union all select a.tenant_id, a.amount from adjustment a join adjustment_approval using (adjustment_id) where a.period = '{month}'),
+loans as (select l.tenant_id, trunc(sum((n.used + n.idle + n.unmeasured) / (case when p.per_instance then n.units else 5040 end * 3600000000000.0)
+		* least(p.price * (1 - p.off) * b.lender_ratio, r.price * case when p.per_instance then n.units / 5040.0 else 1 end)), 2) as money
 		from book b, days join loan_day n using (day) join t l on l.workspace_id = n.lender_id join t w on w.workspace_id = n.borrower_id
 		join price p on p.tenant_id = w.tenant_id and p.class = 'borrowed' and p.profile = n.profile join price r on r.tenant_id = l.tenant_id and r.class = 'reserved' and r.profile = ''
-	union all select t.tenant_id, m.quantity * i.price from period p, meter_usage(p.starts_at, p.ends_at) m join t using (workspace_id) join price_item i on i.meter = m.meter where p.month = '{month}'
-	union all select a.tenant_id, a.amount from adjustment a join adjustment_approval using (adjustment_id) where a.period = '{month}')
-select t.name, sum(o.money)::text from owed o join tenant t on t.id = o.tenant_id group by 1
+		group by 1, n.lender_id, n.borrower_id, n.profile, n.units, n.sharing)
+select t.name, sum(o.money)::text, coalesce((select sum(l.money) from loans l where l.tenant_id = t.id), 0)::text from owed o join tenant t on t.id = o.tenant_id group by t.id
 """.replace("join adjustment_approval using (adjustment_id)", "join adjustment_approval v on v.adjustment_id = a.id")
 
 
@@ -291,7 +292,8 @@ class Sums(unittest.TestCase):
         for tenant, amount in ONE_OFF.items():
             now.exact[tenant] += Fraction(amount)
         billed = by(csv_check.rows_of(self.billed["csv"]), "tenant")
-        return {t: cents(now.exact[t]) + cents(then.exact[t]) - billed.get(t, 0) for t in now.exact}, now
+        lent = {t: Decimal(now.credits(t) + then.credits(t)) / 100 for t in now.exact}
+        return {t: cents(now.exact[t]) + cents(then.exact[t]) - lent[t] - billed.get(t, 0) for t in now.exact}, now
 
     def test_every_version_of_a_closed_month_stays_byte_for_byte(self):
         """The tenant has another name since, and usage of the month came late."""
@@ -350,10 +352,10 @@ class Sums(unittest.TestCase):
         kinds = {(r["charge_type"], r["class"], r["category"], r["unit"]) for r in self.rows}
         for kind in (
             ("commitment", "reserved", "gpu", "gpu-hour"), ("commitment", "reserved", "gpu", "instance-hour"), ("covered", "reserved", "gpu", "gpu-hour"), ("credit", "reserved", "gpu", "gpu-hour"),
-            ("credit", "borrowed", "gpu", "gpu-hour"), ("credit", "borrowed", "gpu", "instance-hour"), ("usage", "on-demand", "gpu", "gpu-hour"), ("usage", "borrowed", "gpu", "gpu-hour"),
+            ("covered", "reserved", "gpu", "instance-hour of 1g.10gb"), ("credit", "borrowed", "gpu", "gpu-hour"), ("usage", "on-demand", "gpu", "gpu-hour"), ("usage", "borrowed", "gpu", "gpu-hour"),
             ("usage", "borrowed", "gpu", "instance-hour"), ("usage", "dedicated", "gpu", "gpu-hour"), ("usage", "", "storage", "GB-hour"), ("usage", "", "network", "GB"),
-            ("usage", "", "inference", "request"), ("usage", "", "inference", "token"), ("usage", "", "support", "hour"), ("usage", "", "energy", "kWh"), ("adjustment", "", "other", "charge"),
-            ("credit", "", "other", "charge"), ("correction", "borrowed", "gpu", "instance-hour"), ("correction", "", "network", "GB"),
+            ("usage", "", "inference", "1000 requests"), ("usage", "", "inference", "1000000 tokens"), ("usage", "", "support", "hour"), ("usage", "", "energy", "kWh"), ("adjustment", "", "other", "charge"),
+            ("credit", "", "other", "charge"), ("correction", "borrowed", "gpu", "gpu-hour"), ("correction", "", "network", "GB"),
         ):  # fmt: skip
             self.assertIn(kind, kinds)
         self.assertTrue(any("neither used nor lent" in r["description"] for r in self.rows))
@@ -370,9 +372,9 @@ class Sums(unittest.TestCase):
         self.assertEqual(by(doc["totals"], "tenant"), due)
         self.assertEqual({number.split("-")[0]: page["Total"] for number, page in page_amounts(self.report("html")).items()}, due)
         self.assertEqual(self.owed()[0], due, "usage, hour by hour")
-        exact = {month: {t: Fraction(v) for t, v in self.s.sql(MONEY_SQL.format(month=month))} for month in (MONTH, CLOSED)}
+        exact = {month: {t: cents(Fraction(v)) - Decimal(lent) for t, v, lent in self.s.sql(MONEY_SQL.format(month=month))} for month in (MONTH, CLOSED)}
         billed = {t: Decimal(v) for t, v in self.s.sql(f"select t.name, sum(l.billed) from invoice i join invoice_line l using (number) join tenant t on t.id = i.tenant_id where i.month = '{CLOSED}' group by 1")}
-        self.assertEqual({t: cents(v) + cents(exact[CLOSED][t]) - billed.get(t, 0) for t, v in exact[MONTH].items()}, due, "the tables of charges")
+        self.assertEqual({t: v + exact[CLOSED][t] - billed.get(t, 0) for t, v in exact[MONTH].items()}, due, "the tables of charges")
 
         def metrics():
             found = re.findall(rf'^tollgate_period_cost\{{period="{MONTH}",tenant="(.*?)"(?:,workspace="(.*?)")?,currency="EUR"\}} (\S+)$', self.s.get("/metrics").text(), re.M)
@@ -468,8 +470,9 @@ class Sums(unittest.TestCase):
 
     def test_what_is_lent_by_the_instance_adds_up_to_what_was_committed(self):
         self.assertEqual([s for s in csv_check.check(self.text) if s.startswith("C9")], [])
-        lent = next(r for r in self.rows if r["charge_type"] == "credit" and r["unit"] == "instance-hour" and r["class"] == "borrowed")
-        harmed = self.text.replace(f",{lent['quantity']},", f",{Decimal(lent['quantity']) - Decimal('0.001')},", 1)
+        lent = next(r for r in self.rows if r["charge_type"] == "credit" and r["mig_profile"] and r["class"] == "borrowed")
+        at = self.text.index(lent["line_id"])
+        harmed = self.text[:at] + self.text[at:].replace(f",{lent['quantity']},", f",{Decimal(lent['quantity']) - Decimal('0.001')},", 1)
         self.assertNotEqual(harmed, self.text)
         self.assertTrue([s for s in csv_check.check(harmed) if s.startswith("C9 test/acme/training")])
 

@@ -121,7 +121,7 @@ is_what_is_billed(const void *c, struct buf *why)
 	const struct budget b = {"acme", workspaces[w->workspace], "soft", "EUR", 1};
 	struct rated_line lines[LINES_MAX];
 	struct rated_day line_days[LINES_MAX][DAYS_MAX];
-	struct rated r = {lines, w->count};
+	struct rated r = {.lines = lines, .count = w->count};
 	struct forecast_day days[DAYS_MAX] = {{0}};
 	const struct forecast_input in = {.end_ns = 2, .now_ns = 2, .days = days, .count = DAYS_MAX};
 	struct forecast_input with = in;

@@ -245,6 +245,22 @@ loans_add_up_on_both_sides(const void *c, struct buf *why)
 	for (size_t i = 0; i < h->right_count; i++)
 		if (lent[i] != got->rights[i].lent)
 			return false;
+	/* each lent hour is borrowed by the same: what a use has of a lender is its share of all that was lent, to a unit for each use */
+	for (size_t i = 0; i < got->loan_count; i++) {
+		const struct class_loan *l = &got->loans[i];
+		int128 all = 0, off, of = got->rights[l->lender].lent,
+		       use = allocated(&got->uses[l->use][CLASS_BORROWED]);
+
+		for (size_t k = 0; k < h->right_count; k++)
+			all += got->rights[k].lent;
+		if (all > (int128)1 << 60) /* the products leave 128 bits */
+			continue;
+		off = allocated(&l->part) * all - of * use;
+		if (off > all * USES || off < -all * USES) {
+			buf_printf(why, "loan %zu is not its share", i);
+			return false;
+		}
+	}
 	for (size_t i = 0; i < h->use_count; i++)
 		if (!not_negative(&rest[i]) || allocated(&rest[i]) != 0 || rest[i].over != 0 ||
 		    (rest[i].energy_mj != 0 && allocated(&got->uses[i][CLASS_BORROWED]) > 0)) {

@@ -269,7 +269,7 @@ use_is_never_paid_back(const void *c, struct buf *why)
 		int128 net = is_credit(l->kind) ? l->discount - l->list_cost : l->list_cost - l->discount;
 		int128 billed = is_credit(l->kind) ? -l->billed : l->billed;
 
-		if (net < 0 || billed < 0 || (is_credit(l->kind) ? -l->discount : l->discount) < 0) {
+		if (net < 0 || billed < 0) {
 			buf_printf(why, "%s: %s\n", l->tenant, l->description);
 			return false;
 		}

@@ -6,7 +6,7 @@
 Rules: C1 the columns of the contract, in order, CRLF, every row as long as the header. C2 numbers are plain decimals. C3 a line_id is there once.
 C4 list_cost = quantity x unit_price. C5 billed_cost = list_cost - discount + rounding, with the currency's decimals, and the rounding is under one
 smallest unit. C6 allocated = used + idle + unmeasured. C7 per invoice and currency: the billed costs are the sum of list_cost - discount, rounded
-once, half to even. C8 lines, workspaces, tenants and the total add up to the same. C9 per workspace, cluster, model and price version: commitment =
+once, half to even, but for credits of lent time, each of which is rounded toward zero for every workspace that borrowed. C8 lines, workspaces, tenants and the total add up to the same. C9 per workspace, cluster, model and price version: commitment =
 covered + lent + unused + undelivered, in GPU-hours: what is priced per instance counts as so much of a GPU as the instance is. C10 an invoice has one
 tenant. C11 the manifest has the same rows and sums.
 """
@@ -60,6 +60,10 @@ def part_of_commitment(row):
     return None
 
 
+def is_loan(row):
+    return row["charge_type"] == "credit" and row["class"] == "borrowed"
+
+
 def check_row(n, row, said):
     def number(name):
         return D(row[name] or "0")
@@ -75,7 +79,10 @@ def check_row(n, row, said):
     places = EXPONENT.get(row["currency"], 2)
     if -D(row["billed_cost"]).as_tuple().exponent != places:
         said.append(f"C5 row {n}: {row['billed_cost']} {row['currency']} has not {places} decimals")
-    if not row["correction_of"] and abs(number("rounding")) >= D(1).scaleb(-places):
+    if is_loan(row):
+        if number("rounding") < 0 or number("billed_cost") > 0:
+            said.append(f"C5 row {n}: a credit of lent time of {row['billed_cost']} with a rounding of {row['rounding']}")
+    elif not row["correction_of"] and abs(number("rounding")) >= D(1).scaleb(-places):
         said.append(f"C5 row {n}: a rounding of {row['rounding']}")
     held = sum(number(k) for k in ("used_gpu_hours", "idle_gpu_hours", "unmeasured_gpu_hours"))
     if number("allocated_gpu_hours") != held:
@@ -87,7 +94,7 @@ def check_invoices(rows, said):
     for row in rows:
         tenants[row["invoice_id"]].add(row["tenant"])
         key = row["invoice_id"], row["currency"]
-        if row["correction_of"]:
+        if row["correction_of"] or is_loan(row):
             continue
         exact[key] += D(row["list_cost"]) - D(row["discount"])
         billed[key] += D(row["billed_cost"])
@@ -103,9 +110,9 @@ def check_invoices(rows, said):
 def gpu_hours_of(row):
     """What a line of a reservation has, and how far off that may be: credits are negative; instance-hours were rounded for themselves, every day."""
     hours = abs(D(row["quantity"]))
-    if row["unit"] != "instance-hour":
+    if not row["unit"].startswith("instance-hour"):
         return hours, D(0)
-    units = units_of(row["gpu_model"], row["mig_profile"])
+    units = units_of(row["gpu_model"], row["unit"].partition(" of ")[2] or row["mig_profile"])
     if units is None:
         return None, D(0)
     days = datetime.date.fromisoformat(row["period_end"]) - datetime.date.fromisoformat(row["period_start"])

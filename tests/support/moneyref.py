@@ -20,7 +20,8 @@ MJ_PER_KWH = 3_600_000_000
 class Bill:
     def __init__(self, rules):
         self.rules = rules
-        self.exact = collections.defaultdict(Fraction)
+        self.exact = collections.defaultdict(Fraction)  # without the credits of lent time
+        self.loans = collections.defaultdict(Fraction)  # those, by lender, who borrowed and which kind of device: each is rounded toward zero
         self.hours = collections.Counter()  # (tenant, workspace, class) -> unit-nanoseconds; also of what reservations became
         self.energy = collections.Counter()
 
@@ -62,7 +63,7 @@ class Bill:
         """Whole GPUs first, then larger instances. What was borrowed was lent by whoever lent in that hour: here always one."""
         lenders = [(w, s["lent"]) for w, s in settled.items() if s["lent"]]
         left = {w: dict(s) for w, s in settled.items()}
-        for (who, units, profile, _), amount in sorted(uses.items(), key=lambda u: (u[0][0], -u[0][1], u[0][2:])):
+        for (who, units, profile, sharing), amount in sorted(uses.items(), key=lambda u: (u[0][0], -u[0][1], u[0][2:])):
             for klass in ("covered", "on-demand", "borrowed"):
                 part = min(amount, left[who][klass])
                 left[who][klass] -= part
@@ -73,14 +74,19 @@ class Bill:
                     self.charge(*who, klass, part, units, profile)
                 if klass == "borrowed" and part:
                     [(lender, _)] = lenders
-                    self.credit_loan(lender, who[0], part, units, profile)
+                    self.credit_loan(lender, who, part, units, profile, sharing)
             assert amount == 0
 
-    def credit_loan(self, lender, borrower, amount, units, profile):
+    def credits(self, tenant):
+        """In hundredths."""
+        return sum(int(v * 100) for (lender, *_), v in self.loans.items() if lender[0] == tenant)
+
+    def credit_loan(self, lender, who, amount, units, profile, sharing):
+        borrower = who[0]
         price, per_instance = self.rules.price(borrower, "borrowed", profile)
         most = self.rules.price(lender[0], "reserved", "")[0] * (1 - self.rules.discount(lender[0])) * (Fraction(units, 5040) if per_instance else 1)
         paid = price * (1 - self.rules.discount(borrower)) * self.rules.ratio
-        self.exact[lender[0]] -= Fraction(amount, (units if per_instance else 5040) * HOUR) * min(paid, most)
+        self.loans[lender, who, units, profile, sharing] += Fraction(amount, (units if per_instance else 5040) * HOUR) * min(paid, most)
         self.hours[*lender, "lent"] += amount
 
     def add_right(self, who, kinds, s):

@@ -177,13 +177,16 @@ activity_and_energy_are_divided_with_the_time(void **state)
 }
 
 static void
-lenders_and_borrowers_are_paired_in_the_order_of_their_ids(void **state)
+every_borrower_has_of_every_lender_pro_rata(void **state)
 {
 	const struct class_use uses[] = {use_of(9, 5040, "", 0, 3), use_of(4, 5040, "", 0, 3)};
 	const struct class_right rights[] = {{7, 4, 4}, {5, 4, 4}};
 	const struct class_hour in = {.capacity = 8, .uses = uses, .use_count = 2, .rights = rights, .right_count = 2};
-	const struct class_loan expected[] = {{.lender = 1, .use = 1, .part.idle = 3},
-	                                      {.lender = 0, .use = 0, .part.idle = 3}};
+	/* three units are halved by largest remainder, the lender with the lower id first; the second borrower has what is left of each */
+	const struct class_loan expected[] = {{.lender = 1, .use = 1, .part.idle = 2},
+	                                      {.lender = 0, .use = 1, .part.idle = 1},
+	                                      {.lender = 1, .use = 0, .part.idle = 1},
+	                                      {.lender = 0, .use = 0, .part.idle = 2}};
 	owned(classes) struct classes *c = NULL;
 	struct err err = {0};
 
@@ -233,7 +236,7 @@ main(void)
 		cmocka_unit_test(each_worked_hour_comes_out),
 		cmocka_unit_test(whole_gpus_are_covered_first_then_larger_instances_then_by_name),
 		cmocka_unit_test(activity_and_energy_are_divided_with_the_time),
-		cmocka_unit_test(lenders_and_borrowers_are_paired_in_the_order_of_their_ids),
+		cmocka_unit_test(every_borrower_has_of_every_lender_pro_rata),
 		cmocka_unit_test(what_cannot_be_is_refused_by_name),
 	};
 

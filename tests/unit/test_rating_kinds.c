@@ -246,14 +246,14 @@ lent_time_earns_no_more_than_its_commitment_cost_however_that_is_priced(void **s
 		int64_t gpu,
 			reserved; /* cents for a whole GPU reserved, and for an instance; -1: there is no such price */
 		int64_t paid;     /* cents for what was borrowed */
-		int64_t earned;   /* 10^-9 of the currency for a unit of it */
+		int64_t earned;   /* 10^-9 of the currency for a unit of what was reserved */
 	} rows[] = {
 		{"the instance cost less than its share of a GPU", "1g.10gb", 200, 10, 35, 100000000},
 		{"the instance cost more", "1g.10gb", 200, 30, 35, 280000000},
 		{"only instances have a price", "1g.10gb", -1, 30, 35, 280000000},
-		{"whole GPUs are borrowed of instances", "", -1, 10, 100, 746666666},
-		{"and cost less than their ratio", "", -1, 30, 100, 800000000},
-		{"instances cost their share of a GPU", "1g.10gb", 100, -1, 35, 133928571},
+		{"whole GPUs are borrowed of instances", "", -1, 10, 100, 100000000},
+		{"and cost less than their ratio", "", -1, 30, 100, 107142857},
+		{"instances cost their share of a GPU", "1g.10gb", 100, -1, 35, 1000000000},
 	};
 
 	(void)state;
@@ -314,7 +314,7 @@ what_a_tenant_saves_is_a_discount_on_the_list_price(void **state)
 }
 
 static void
-a_price_of_its_own_above_the_list_is_the_price(void **state)
+a_price_of_its_own_above_the_list_is_a_negative_discount(void **state)
 {
 	static const struct rating_item items[] = {{.sku = "", .price = PRICE(300)},
 	                                           {.sku = "", .price = PRICE(350), .tenant = "a"}};
@@ -323,8 +323,120 @@ a_price_of_its_own_above_the_list_is_the_price(void **state)
 	owned(rated) struct rated *r = rate(&book, &day, 1);
 
 	(void)state;
-	assert_true(r->lines[0].unit_price == PRICE(350) && r->lines[0].discount == 0);
+	assert_true(r->lines[0].unit_price == PRICE(300) && r->lines[0].discount == -5 * pow10_i128(COST_SCALE));
 	assert_int_equal(cents(r, "a", CHARGE_KINDS), 3500);
+}
+
+static void
+a_price_of_its_own_for_another_unit_leaves_the_list_price_as_it_is(void **state)
+{
+	static const struct rating_item items[] = {
+		{.sku = "", .price = PRICE(300)},
+		{.sku = "", .price = PRICE(50), .mig_profile = "1g.10gb", .tenant = "a"}};
+	static const struct rating_book book = {.version = "v1", .currency = "EUR", .items = items, .item_count = 2};
+	struct usage_day day = row_of(CHARGE_USAGE, "a", "w", 10);
+	const struct rated_line *l;
+
+	(void)state;
+	day.mig_profile = "1g.10gb";
+	day.instance_units = 675;
+	owned(rated) struct rated *r = rate(&book, &day, 1);
+	l = &r->lines[0];
+	/* 10 GPU-hours of 5040 units are 74.666666667 hours of an instance of 675 */
+	assert_true(l->unit_price == PRICE(300) && l->quantity == INT64_C(10000000000));
+	assert_string_equal(l->unit, "gpu-hour");
+	assert_string_equal(l->own_unit, "instance-hour held");
+	assert_true(l->own_quantity == INT64_C(74666666667) && l->own_price == PRICE(50) && l->discount_price == 0);
+	assert_true(l->list_cost - l->discount == l->own_quantity * l->own_price);
+	assert_int_equal(cents(r, "a", CHARGE_KINDS), 3733);
+	assert_non_null(strstr(l->description, ", own price: 74.666666667 x 0.50 per instance-hour held"));
+}
+
+static void
+a_price_for_a_million_has_its_quantity_in_millions(void **state)
+{
+	static const struct rating_item items[] = {
+		{.sku = "", .price = 123, .meter = "inference-input-tokens", .per = 1000000},
+		{.sku = "", .price = 1, .meter = "inference-input-tokens", .per = 1000, .tenant = "b"}};
+	static const struct rating_book book = {.version = "v1", .currency = "EUR", .items = items, .item_count = 2};
+	struct usage_day days[2];
+
+	(void)state;
+	for (size_t i = 0; i < 2; i++) {
+		days[i] = row_of(CHARGE_METER, i == 0 ? "a" : "b", "w", 0);
+		days[i].cluster = days[i].gpu_model = days[i].sharing_mode = days[i].klass = "";
+		days[i].meter = "inference-input-tokens";
+		days[i].category = "inference";
+		days[i].unit = "token";
+		days[i].meter_sku = "m";
+		days[i].quantity = INT64_C(1234567) * pow10_i128(QUANTITY_SCALE);
+	}
+	owned(rated) struct rated *r = rate(&book, days, 2);
+	assert_string_equal(r->lines[0].unit, "1000000 tokens");
+	assert_true(r->lines[0].quantity == 1234567000 && r->lines[0].unit_price == 123);
+	assert_true(r->lines[0].list_cost == r->lines[0].quantity * 123 && r->lines[0].own_unit == NULL);
+	assert_true(r->lines[1].unit_price == 123 && r->lines[1].quantity == 1234567000);
+	assert_string_equal(r->lines[1].own_unit, "1000 tokens");
+	assert_true(r->lines[1].own_quantity == INT64_C(1234567000000));
+	assert_true(r->lines[1].list_cost - r->lines[1].discount == INT64_C(1234567000000));
+}
+
+/* Instances are reserved and priced as such, and whole GPUs use and borrow them. */
+static void
+parts_of_a_reservation_have_its_unit_and_add_up_in_it(void **state)
+{
+	static const struct rating_item items[] = {
+		{.sku = "", .price = PRICE(100)},
+		{.sku = "", .price = PRICE(30), .mig_profile = "1g.10gb", .klass = "reserved"}};
+	static const struct rating_book book = {
+		.version = "v1", .currency = "EUR", .items = items, .item_count = 2, .lender_ratio = RATIO(100)};
+	struct usage_day days[] = {part_of(CHARGE_COMMITMENT, "a", "w", 3), part_of(CHARGE_COVERED, "a", "w", 1),
+	                           part_of(CHARGE_UNUSED, "a", "w", 1),
+	                           lent_to("b", part_of(CHARGE_LENT, "a", "w", 1))};
+	int128 sum = 0;
+
+	(void)state;
+	for (size_t i = 0; i < 3; i += 2) {
+		days[i].mig_profile = "1g.10gb";
+		days[i].instance_units = 675;
+	}
+	owned(rated) struct rated *r = rate(&book, days, ARRAY_LEN(days));
+	assert_int_equal(r->count, 4);
+	for (size_t i = 0; i < r->count; i++) {
+		const struct rated_line *l = &r->lines[i];
+
+		assert_string_equal(l->unit, l->mig_profile[0] != '\0' ? "instance-hour" : "instance-hour of 1g.10gb");
+		assert_true(l->list_cost == l->quantity * l->unit_price);
+		sum += l->kind == CHARGE_COMMITMENT ? -l->quantity : l->quantity < 0 ? -l->quantity : l->quantity;
+	}
+	assert_true(sum == 0);
+	assert_true(line_of(r, CHARGE_COMMITMENT)->quantity == INT64_C(22400000000));
+}
+
+static void
+credits_for_a_borrowed_line_are_never_more_than_its_cents(void **state)
+{
+	static const struct rating_item items[] = {{.sku = "", .price = PRICE(100)}};
+	static const struct rating_book book = {
+		.version = "v1", .currency = "EUR", .items = items, .item_count = 1, .lender_ratio = RATIO(100)};
+	struct usage_day days[] = {part_of(CHARGE_COMMITMENT, "a", "w", 1),
+	                           lent_to("b", part_of(CHARGE_LENT, "a", "w", 0)),
+	                           lent_to("b", part_of(CHARGE_LENT, "a", "w", 0)),
+	                           part_of(CHARGE_UNUSED, "a", "w", 0)};
+	const int128 hour = days[0].unit_ns;
+
+	(void)state;
+	/* two workspaces of b borrowed six thousandths of an hour each: six tenths of a cent, of which each may have been billed nothing */
+	days[1].idle_unit_ns = days[2].idle_unit_ns = hour * 6 / 1000;
+	days[1].borrower = "1";
+	days[2].borrower = "2";
+	days[3].unit_ns = hour - 2 * days[1].idle_unit_ns;
+	owned(rated) struct rated *two = rate(&book, days, ARRAY_LEN(days));
+	assert_int_equal(cents(two, "a", CHARGE_LENT), 0);
+	assert_int_equal(cents(two, "a", CHARGE_COMMITMENT), 100);
+	days[2].borrower = "1";
+	owned(rated) struct rated *one = rate(&book, days, ARRAY_LEN(days));
+	assert_int_equal(cents(one, "a", CHARGE_LENT), -1);
 }
 
 static void
@@ -603,7 +715,11 @@ main(void)
 		cmocka_unit_test(lent_time_earns_no_more_than_was_paid_for_it),
 		cmocka_unit_test(lent_time_earns_no_more_than_its_commitment_cost_however_that_is_priced),
 		cmocka_unit_test(what_a_tenant_saves_is_a_discount_on_the_list_price),
-		cmocka_unit_test(a_price_of_its_own_above_the_list_is_the_price),
+		cmocka_unit_test(a_price_of_its_own_above_the_list_is_a_negative_discount),
+		cmocka_unit_test(a_price_of_its_own_for_another_unit_leaves_the_list_price_as_it_is),
+		cmocka_unit_test(a_price_for_a_million_has_its_quantity_in_millions),
+		cmocka_unit_test(parts_of_a_reservation_have_its_unit_and_add_up_in_it),
+		cmocka_unit_test(credits_for_a_borrowed_line_are_never_more_than_its_cents),
 		cmocka_unit_test(basis_used_prices_activity_and_what_cannot_be_measured),
 		cmocka_unit_test(other_meters_have_their_own_items),
 		cmocka_unit_test(energy_is_a_line_where_it_has_a_price),
