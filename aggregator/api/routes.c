@@ -266,6 +266,7 @@ bool
 api_tenant(const struct worker *w, const struct http_request *rq, const char **ret_tenant, struct http_reply *rp)
 {
 	const char *asked = http_query(rq, "tenant");
+	struct err err = {0};
 
 	if ((w->who.role & ROLES_TENANT) != 0) {
 		if (asked != NULL && strcmp(asked, w->who.tenant) != 0) {
@@ -277,6 +278,10 @@ api_tenant(const struct worker *w, const struct http_request *rq, const char **r
 	}
 	if (asked != NULL && !text_is_clean(asked)) {
 		http_problem(rp, rq, 404, "tenant", "there is no tenant of that name: it is not UTF-8 text");
+		return false;
+	}
+	if (asked != NULL && !store_tenant_known(w->db, asked, &err)) {
+		api_problem(rp, rq, &err);
 		return false;
 	}
 	*ret_tenant = asked;

@@ -118,3 +118,16 @@ store_list_json(struct db *db, const char *what, const char *tenant, struct buf 
 	return err_set(err, ERR_MISSING,
 	               "there is no list of %s: tenants, workspaces, nodes, members, history, periods", what);
 }
+
+bool
+store_tenant_known(struct db *db, const char *name, struct err *err)
+{
+	static const struct db_stmt stmt = {"tenant known", "SELECT FROM tenant WHERE name = $1"};
+	owned(result) PGresult *r = NULL;
+	struct db_args a = {0};
+
+	arg_text(&a, name);
+	if (!db_run(db, &stmt, &a, &r, err))
+		return false;
+	return PQntuples(r) > 0 || err_set(err, ERR_MISSING, "there is no tenant \"%.64s\"", name);
+}

@@ -485,5 +485,7 @@ MUST_CHECK bool store_price_preview(struct db *db, const struct price_request *r
 
 /* Lists for `tollgate get`: JSON arrays of objects. what: tenants, workspaces, nodes, periods. */
 MUST_CHECK bool store_list_json(struct db *db, const char *what, const char *tenant, struct buf *out, struct err *err);
+/* ERR_MISSING: no policy ever had a tenant of that name. */
+MUST_CHECK bool store_tenant_known(struct db *db, const char *name, struct err *err);
 
 #endif

@@ -196,6 +196,9 @@ class Access(unittest.TestCase):
                     self.assertIn(mine.status, (200, 404))
                     self.assertNotIn(b"globex", mine.body)
                     self.assertEqual(self.call(route, role, "?tenant=acme").status, mine.status)
+            if "admin" in may:  # who may read of any tenant is told that it mistyped one
+                with self.subTest(route=route, role="admin"):
+                    self.assertEqual(self.call(route, "admin", "?tenant=nobody").status, 404)
 
     def test_every_path_refuses_the_methods_it_does_not_have(self):
         for path in sorted({p for _, p in self.routes}):
