@@ -69,7 +69,6 @@ desk_item_free(struct desk_item *i)
 	if (!i)
 		return;
 	decision_body_fini(&i->body);
-	buf_fini(&i->told);
 	json_decref(i->doc);
 	mem_free(i->event);
 	mem_free(i);
@@ -205,7 +204,11 @@ answer_view(struct decider *d, struct desk_item *i, const struct decision_view *
 		return true;
 	}
 	i->rp->content_type = "application/json";
-	decision_json(v, NULL, i->warning[0] != '\0' ? i->warning : NULL, i->tenant, &i->rp->body);
+	decision_json(v,
+	              i->fate == DESK_DECIDED && i->verdict
+	                      ? &(struct decision_told){quota_book_namer(quota_log_mine(d->log)), i->verdict}
+	                      : NULL,
+	              i->warning[0] != '\0' ? i->warning : NULL, i->tenant, &i->rp->body);
 	done(d, i);
 	return true;
 }
@@ -498,17 +501,26 @@ read_policy(struct decider *d)
 	d->policy_version = version;
 }
 
-/* A workspace that the book does not know may be one that was made a moment ago: then the policy comes first. */
-static void
-know_workspaces(struct decider *d, const struct desk_item *items)
+static bool
+is_any_unknown(const struct decider *d, const struct desk_item *items)
 {
 	const struct quota_book *b = quota_log_mine(d->log);
 	bool unknown = false;
 
 	for (const struct desk_item *i = items; i && !unknown; i = i->next)
 		unknown = i->kind == DESK_SUBMIT && (!b || !quota_book_takes(b, i->body.workspace));
-	if (unknown)
-		read_policy(d);
+	return unknown;
+}
+
+/* A workspace that the book does not know may be one that was made a moment ago: then the policy comes first. */
+static void
+know_workspaces(struct decider *d, const struct desk_item *items)
+{
+	if (!is_any_unknown(d, items))
+		return;
+	read_policy(d);
+	if (is_any_unknown(d, items))
+		follow(d); /* another replica read it */
 }
 
 /* Requests of workspaces that there are not are refused without a turn: nothing is written. The others are returned. */

@@ -55,7 +55,6 @@ struct desk_item {
 	} fate;
 	struct err err;
 	const struct quota_verdict *verdict; /* the turn's */
-	struct buf told;                     /* the same as JSON */
 	char warning[16];                    /* what was not done as asked; empty: nothing */
 };
 struct desk_item *desk_item_new(enum desk_kind kind, const struct identity_row *who, const struct http_request *rq,
@@ -88,11 +87,14 @@ MUST_CHECK bool api_wait(const struct http_request *rq, int64_t *ret_until_ns, s
 MUST_CHECK bool api_decision_find(struct worker *w, const struct http_request *rq, size_t n, struct desk_item *i,
                                   struct err *err);
 
-/* The resource of a decision. explained: the checks as they stand now, instead of those of the verdict; NULL: none. tenant: who reads
- * it; empty: anybody. */
-void decision_json(const struct decision_view *v, const char *explained, const char *warning, const char *tenant,
-                   struct buf *out);
-/* A verdict as a tenant may read it: of another tenant's leases only why they would go and how much they are. Empty: all of it. */
-void decision_verdict(const char *verdict, const char *tenant, struct buf *out);
+/* A verdict at hand, by names. */
+struct decision_told {
+	struct quota_namer namer;
+	const struct quota_verdict *verdict;
+};
+/* The resource of a decision. told: what the turn decided, or how it stands now; NULL: what is stored with the row. tenant: who reads it;
+ * empty: anybody. */
+void decision_json(const struct decision_view *v, const struct decision_told *told, const char *warning,
+                   const char *tenant, struct buf *out);
 
 #endif

@@ -251,23 +251,18 @@ item_of(struct desk_item *items, struct desk_item *from, const char *key)
 	return NULL;
 }
 
-/* The verdicts are in the outcome's text already, in their order, and not written again. */
 static void
-tell_verdicts(const struct turn_result *r, struct desk_item *items, const struct quota_outcome *o)
+tell_verdicts(struct desk_item *items, const struct quota_outcome *o)
 {
-	const char *text = quota_turn_outcome(r->turn);
 	struct desk_item *from = items;
 
 	for (size_t k = 0; k < o->verdict_count; k++) {
-		const struct quota_verdict *v = &o->verdicts[k];
-		struct desk_item *i = item_of(items, from, v->id);
+		struct desk_item *i = item_of(items, from, o->verdicts[k].id);
 
 		if (!i)
 			continue;
 		from = i->next;
-		i->verdict = v;
-		buf_init(&i->told, HTTP_REPLY_MAX);
-		buf_add(&i->told, text + v->text_at, v->text_len);
+		i->verdict = &o->verdicts[k];
 	}
 }
 
@@ -391,7 +386,7 @@ step_submits(struct turn_result *r, struct desk_item *items, int64_t queued_max,
 	if (!buf_ok(&text, "an event", err) ||
 	    !step(r, keep(r, mem_strdup(buf_text(&actors))), buf_text(&text), text.len, asks, n, &o, err))
 		return false;
-	tell_verdicts(r, items, o);
+	tell_verdicts(items, o);
 	return true;
 }
 
@@ -471,7 +466,6 @@ begin_items(struct desk_item *items)
 		i->fate = DESK_OPEN;
 		i->warning[0] = '\0';
 		i->verdict = NULL;
-		buf_fini(&i->told);
 	}
 }
 
@@ -623,7 +617,6 @@ turn_result_view(const struct turn_result *r, const struct desk_item *i, struct 
 	                            .seen_ns = c->seen_ns,
 	                            .ended_why = "",
 	                            .reclaim = "",
-	                            .workload = i->body.workload,
-	                            .verdict = buf_text(&i->told)};
+	                            .workload = i->body.workload};
 	return true;
 }

@@ -44,132 +44,70 @@ lease_member(const struct decision_view *v, struct buf *out)
 	buf_char(out, '}');
 }
 
-/* The verdict's own members but the first two, which are the row's. */
-static void
-verdict_members(const char *verdict, struct buf *out)
-{
-	const char *from = strstr(verdict, ",\"borrowed_gpus\"");
-	size_t n = from ? strlen(from) : 0;
-
-	while (n > 0 && from[n - 1] != '}')
-		n--;
-	if (n > 1)
-		buf_add(out, from, n - 1);
-}
-
-/* What a reader is told of a verdict's victims. Ids and names have no characters that JSON must escape. */
-struct reason {
-	const char *key, *key_end;    /* of the lease, as the engine knows it */
-	const char *workspace;        /* with what follows it */
-	const char *why, *rest, *end; /* rest: of the lease itself, for whoever may know whose it is */
-};
-
-/* The one that begins here; false: there is none more. */
 static bool
-next_reason(const char **at, struct reason *ret)
+may_know(const json_t *reason, const char *tenant)
 {
-	static const char id[] = "{\"id\":\"", workspace[] = ",\"workspace\":\"", why[] = "\"why\":";
-	const char *begin = **at == ',' ? *at + 1 : *at;
-
-	if (strncmp(begin, id, strlen(id)) != 0)
-		return false;
-	ret->key = begin + strlen(id);
-	ret->key_end = strchr(ret->key, '"');
-	ret->workspace = strstr(begin, workspace);
-	ret->why = strstr(begin, why);
-	ret->rest = strstr(begin, ",\"priority\":");
-	ret->end = strchr(begin, '}');
-	if (!ret->key_end || !ret->workspace || !ret->why || !ret->rest || !ret->end)
-		return false;
-	ret->workspace += strlen(workspace);
-	*at = ret->end + 1;
-	return true;
-}
-
-static bool
-is_shown(const struct reason *r, const char *tenant)
-{
+	const char *workspace = json_string_value(json_object_get(reason, "workspace"));
 	size_t n = strlen(tenant);
 
-	return n == 0 || (strncmp(r->workspace, tenant, n) == 0 && r->workspace[n] == '/');
+	return n == 0 || (workspace && strncmp(workspace, tenant, n) == 0 && workspace[n] == '/');
 }
 
-/* The request_id of a key. */
-static void
-write_id(const struct reason *r, struct buf *out)
+/* As quota_json_reply() writes a victim: leases by their request_id, and of others' leases only why they would go and how much they are. */
+static json_t *
+reply_reason(const json_t *reason, const char *tenant)
 {
-	const char *slash = memchr(r->key, '/', (size_t)(r->key_end - r->key)), *from = slash ? slash + 1 : r->key;
+	const char *key = json_string_value(json_object_get(reason, "id"));
+	json_t *to;
 
-	buf_char(out, '"');
-	buf_add(out, from, (size_t)(r->key_end - from));
-	buf_char(out, '"');
+	if (may_know(reason, tenant)) {
+		to = json_copy((json_t *)(uintptr_t)reason);
+		json_object_set_new(to, "id", json_string(key ? decision_key_id(key) : ""));
+		return to;
+	}
+	to = json_object();
+	json_object_set_new(to, "id", json_null());
+	json_object_set_new(to, "workspace", json_null());
+	json_object_set(to, "why", json_object_get(reason, "why"));
+	json_object_set(to, "gpus", json_object_get(reason, "gpus"));
+	return to;
 }
 
+/* A verdict that was stored, read once: its members but the first two, which are the row's. */
 static void
-write_victims(const char *at, const char *tenant, struct buf *out)
+stored_members(const char *stored, const char *tenant, struct buf *out)
 {
-	const char *comma = "";
-	struct reason r;
+	owned(json) json_t *doc = NULL, *victims = json_array(), *reasons = json_array();
+	const json_t *stored_reasons;
+	struct err err = {0};
+	const char *name;
+	json_t *value;
 
-	while (next_reason(&at, &r)) {
-		if (!is_shown(&r, tenant))
+	if (!json_parse("the verdict", stored, strlen(stored), &doc, &err))
+		return; /* of a time when none was stored */
+	stored_reasons = json_object_get(doc, "reasons");
+	for (size_t i = 0; i < json_array_size(stored_reasons); i++) {
+		json_t *to = reply_reason(json_array_get(stored_reasons, i), tenant);
+
+		json_array_append_new(reasons, to);
+		if (json_is_string(json_object_get(to, "id")))
+			json_array_append(victims, json_object_get(to, "id"));
+	}
+	json_object_set(doc, "victims", victims);
+	json_object_set(doc, "reasons", reasons);
+	json_object_foreach(doc, name, value)
+	{
+		if (strcmp(name, "id") == 0 || strcmp(name, "decision") == 0)
 			continue;
-		buf_str(out, comma);
-		write_id(&r, out);
-		comma = ",";
-	}
-}
-
-static void
-write_reasons(const char *at, const char *tenant, struct buf *out)
-{
-	const char *comma = "";
-	struct reason r;
-
-	while (next_reason(&at, &r)) {
-		buf_str(out, comma);
-		comma = ",";
-		buf_str(out, "{\"id\":");
-		if (is_shown(&r, tenant)) {
-			write_id(&r, out);
-			buf_add(out, r.key_end + 1, (size_t)(r.end - r.key_end));
-		} else {
-			buf_str(out, "null,\"workspace\":null,");
-			buf_add(out, r.why, (size_t)(r.rest - r.why));
-			buf_char(out, '}');
-		}
+		buf_printf(out, ",\"%s\":", name);
+		json_write(value, out);
 	}
 }
 
 void
-decision_verdict(const char *verdict, const char *tenant, struct buf *out)
-{
-	static const char id_key[] = "{\"id\":\"", victims_key[] = "\"victims\":[", reasons_key[] = "\"reasons\":[";
-	const char *victims = strstr(verdict, victims_key), *reasons = strstr(verdict, reasons_key), *id, *slash;
-
-	if (strncmp(verdict, id_key, strlen(id_key)) != 0 || !victims || !reasons) {
-		buf_str(out, verdict);
-		return;
-	}
-	id = verdict + strlen(id_key);
-	slash = memchr(id, '/', strcspn(id, "\""));
-	id = slash ? slash + 1 : id;
-	victims += strlen(victims_key);
-	reasons += strlen(reasons_key);
-	buf_str(out, id_key);
-	buf_add(out, id, (size_t)(victims - id));
-	write_victims(reasons, tenant, out);
-	victims = strchr(victims, ']');
-	buf_add(out, victims, (size_t)(reasons - victims));
-	write_reasons(reasons, tenant, out);
-	buf_str(out, strchr(reasons, ']'));
-}
-
-void
-decision_json(const struct decision_view *v, const char *explained, const char *warning, const char *tenant,
+decision_json(const struct decision_view *v, const struct decision_told *told, const char *warning, const char *tenant,
               struct buf *out)
 {
-	in_place(buf) struct buf verdict = {0};
 	size_t n = strlen(v->body);
 
 	buf_str(out, "{\"request_id\":");
@@ -196,10 +134,10 @@ decision_json(const struct decision_view *v, const char *explained, const char *
 	if (v->warn)
 		buf_printf(out, "%s\"not enforced: the rules say %s\"", warning ? "," : "", v->would);
 	buf_char(out, ']');
-	buf_init(&verdict, HTTP_REPLY_MAX);
-	if (explained || v->verdict)
-		decision_verdict(explained ? explained : v->verdict, tenant, &verdict);
-	verdict_members(buf_text(&verdict), out);
+	if (told)
+		quota_json_reply(&told->namer, told->verdict, &(struct quota_reader){.tenant = tenant}, out);
+	else if (v->verdict)
+		stored_members(v->verdict, tenant, out);
 	buf_str(out, "}\n");
 }
 
@@ -334,11 +272,24 @@ handle_decision_cancel(void *app_, void *worker, const struct http_request *rq, 
 	decider_put(app->decider, take(i));
 }
 
+/* Where everything that waits is in its queue now: what the rows say is of when they were decided. */
+static size_t
+places_now(struct app *app, struct quota_place **ret)
+{
+	struct quota_log *log = decider_log(app->decider);
+	const struct quota_book *b = quota_log_borrow(log);
+	size_t count = b ? quota_queue_places(quota_book_state(b), ret) : 0;
+
+	quota_log_give_back(log);
+	return count;
+}
+
 static void
-list(struct worker *w, const struct http_request *rq, struct http_reply *rp, bool leases)
+list(struct app *app, struct worker *w, const struct http_request *rq, struct http_reply *rp, bool leases)
 {
 	static const char *const statuses[] = {"waiting",  "admitted",  "confirmed", "suspect", "ended",
 	                                       "rejected", "cancelled", "expired",   NULL};
+	owned(mem) struct quota_place *places = NULL;
 	struct decision_query q = {.leases = leases};
 	struct err err = {0};
 
@@ -346,21 +297,26 @@ list(struct worker *w, const struct http_request *rq, struct http_reply *rp, boo
 		return;
 	rp->content_type = "application/json";
 	if (!api_query(rq, "workspace", NULL, &q.workspace, &err) ||
-	    !api_query(rq, "status", statuses, &q.status, &err) || !api_page(rq, &q.page, &err) ||
-	    !store_decisions_json(w->db, &q, &rp->body, &err))
+	    !api_query(rq, "status", statuses, &q.status, &err) || !api_page(rq, &q.page, &err)) {
+		api_problem(rp, rq, &err);
+		return;
+	}
+	if (!leases && (!q.status || strcmp(q.status, "waiting") == 0)) {
+		q.place_count = places_now(app, &places);
+		q.places = places;
+	}
+	if (!store_decisions_json(w->db, &q, &rp->body, &err))
 		api_problem(rp, rq, &err);
 }
 
 void
 handle_decisions(void *app, void *worker, const struct http_request *rq, struct http_reply *rp)
 {
-	(void)app;
-	list(worker, rq, rp, false);
+	list(app, worker, rq, rp, false);
 }
 
 void
 handle_leases(void *app, void *worker, const struct http_request *rq, struct http_reply *rp)
 {
-	(void)app;
-	list(worker, rq, rp, true);
+	list(app, worker, rq, rp, true);
 }

@@ -156,11 +156,11 @@ answer(const struct quota_book *b, int64_t now_ns, int64_t seq, struct desk_item
 {
 	owned(quota_outcome) struct quota_outcome *o = NULL;
 	const struct quota_verdict *v;
-	in_place(buf) struct buf text = {0}, told = {0};
+	in_place(buf) struct buf text = {0};
+	struct quota_namer namer = quota_book_namer(b);
 	struct buf *out = &i->rp->body;
 
 	buf_init(&text, QUOTA_EVENT_MAX_BYTES);
-	buf_init(&told, HTTP_REPLY_MAX);
 	buf_printf(&text, "{\"submit\":[%s]}", buf_text(&i->body.request));
 	if (!quota_book_takes(b, i->body.workspace))
 		return quota_book_no_workspace(b, i->body.workspace, i->tenant, err);
@@ -169,12 +169,13 @@ answer(const struct quota_book *b, int64_t now_ns, int64_t seq, struct desk_item
 	v = verdict_of(o, i->key);
 	if (!v)
 		return err_set(err, ERR_FATAL, "the request has no verdict");
-	quota_book_verdict_json(b, v, &told);
 	buf_str(out, "{\"dry_run\":true,\"request_id\":");
 	json_write_string(i->id, out);
-	buf_printf(out, ",\"seq\":%" PRId64 ",\"verdict\":", seq);
-	decision_verdict(buf_text(&told), i->tenant, out);
-	buf_str(out, "}\n");
+	buf_printf(out, ",\"seq\":%" PRId64 ",\"verdict\":{\"id\":", seq);
+	json_write_string(i->id, out);
+	buf_printf(out, ",\"decision\":\"%s\"", quota_decision_name(v->decision));
+	quota_json_reply(&namer, v, &(struct quota_reader){.tenant = i->tenant}, out);
+	buf_str(out, "}}\n");
 	i->rp->content_type = "application/json";
 	return true;
 }
@@ -185,7 +186,7 @@ static void
 show(struct dry_runs *d, const struct quota_book *b, struct desk_item *i, const struct decision_view *v)
 {
 	owned(quota_outcome) struct quota_outcome *o = NULL;
-	in_place(buf) struct buf now = {0};
+	struct decision_told now = {.namer = quota_book_namer(b)};
 	struct err err = {0};
 
 	if (!v || (i->tenant[0] != '\0' && strcmp(v->tenant, i->tenant) != 0)) {
@@ -193,13 +194,12 @@ show(struct dry_runs *d, const struct quota_book *b, struct desk_item *i, const 
 		refuse(d, i, &err);
 		return;
 	}
-	buf_init(&now, HTTP_REPLY_MAX);
 	if (strcmp(v->status, "waiting") == 0)
 		o = quota_book_explain(b, quota_book_now(b), i->key);
 	if (o && o->verdict_count == 1)
-		quota_book_verdict_json(b, &o->verdicts[0], &now);
+		now.verdict = &o->verdicts[0];
 	i->rp->content_type = "application/json";
-	decision_json(v, now.len > 0 ? buf_text(&now) : NULL, i->warning[0] != '\0' ? i->warning : NULL, i->tenant,
+	decision_json(v, now.verdict ? &now : NULL, i->warning[0] != '\0' ? i->warning : NULL, i->tenant,
 	              &i->rp->body);
 	done(d, i);
 }

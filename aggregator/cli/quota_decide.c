@@ -92,7 +92,7 @@ print_changes(const json_t *d)
 
 		printf("%s%s", i > 0 ? " and " : "would be admitted after: ", text_of(x, "change"));
 		if (strcmp(json_string_value(by), "0") != 0)
-			printf(" by %s", json_string_value(by));
+			printf(" by %s %s", json_string_value(by), text_of(x, "unit"));
 	}
 	if (json_array_size(changes) > 0)
 		putchar('\n');
@@ -150,14 +150,18 @@ print_decision(const json_t *reply)
 	if (strcmp(text_of(d, "would"), text_of(d, "decision")) != 0 && text_of(d, "would")[0] != '\0')
 		printf(" (not enforced; by the rules: %s)", text_of(d, "would"));
 	if (json_get_i64(d, "position", &position, NULL) && position > 0)
-		printf(", position %" PRId64 " of the queue", position);
+		printf(", position %" PRId64 " of the queue for %s GPUs", position,
+		       strcmp(text_of(d, "queue_pool"), "shared") == 0 ? "shared" : "its own");
 	if (text_of(reply, "ended_why")[0] != '\0')
 		printf(", ended: %s", text_of(reply, "ended_why"));
 	putchar('\n');
+	if (text_of(d, "summary")[0] != '\0')
+		printf("%s\n", text_of(d, "summary"));
 	print_warnings(reply);
 	print_nodes(d);
 	print_victims(d);
-	print_changes(d);
+	if (text_of(d, "summary")[0] == '\0')
+		print_changes(d);
 	print_checks(d);
 }
 

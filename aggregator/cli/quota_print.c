@@ -88,30 +88,10 @@ print_victims(const struct quota_namer *namer, const struct quota_verdict *v)
 	}
 }
 
-static void
-print_changes(const struct quota_verdict *v)
-{
-	in_place(buf) struct buf text = {0};
-
-	buf_init(&text, 64);
-	if (v->change_count > 0)
-		printf("would be admitted after: ");
-	for (size_t i = 0; i < v->change_count; i++) {
-		enum scenario_measure m = scenario_change_measure(v->changes[i].kind);
-
-		printf("%s%s", i > 0 ? " and " : "", quota_change_name(v->changes[i].kind));
-		if (v->changes[i].amount > 0)
-			printf(" by %s%s%s", number(v->changes[i].amount, m, &text), m == SCENARIO_COUNT ? "" : " ",
-			       m == SCENARIO_COUNT ? "" : scenario_measure_name(m));
-	}
-	if (v->change_count > 0)
-		putchar('\n');
-}
-
 void
 quota_print_verdict(const struct quota_namer *namer, const char *at, const struct quota_verdict *v)
 {
-	in_place(buf) struct buf path = {0}, borrowed = {0};
+	in_place(buf) struct buf path = {0}, borrowed = {0}, told = {0};
 
 	buf_init(&path, 1024);
 	buf_init(&borrowed, 64);
@@ -124,7 +104,8 @@ quota_print_verdict(const struct quota_namer *namer, const char *at, const struc
 	if (v->borrowed_units > 0)
 		printf(", borrows %s GPUs", number(v->borrowed_units, SCENARIO_GPUS, &borrowed));
 	if (v->position > 0)
-		printf(", position %" PRId64 " of the queue", v->position);
+		printf(", position %" PRId64 " of %" PRId64 " in the queue for %s GPUs", v->position, v->queue_length,
+		       v->queue_shared ? "shared" : "its own");
 	for (size_t i = 0; i < v->placed_count;) {
 		int32_t node = v->placed[i].node;
 		int64_t count = 0;
@@ -136,8 +117,11 @@ quota_print_verdict(const struct quota_namer *namer, const char *at, const struc
 		       namer->node(namer->of, node));
 	}
 	putchar('\n');
+	buf_init(&told, 8u * QUOTA_NAME_SIZE);
+	quota_sentences(namer, v, &told);
+	if (told.len > 0)
+		printf("%s\n", buf_text(&told));
 	print_victims(namer, v);
-	print_changes(v);
 	print_checks(namer, v);
 	putchar('\n');
 }

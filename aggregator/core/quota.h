@@ -407,6 +407,7 @@ enum quota_change_kind {
 	QUOTA_CHANGE_CAPACITY,    /* amount more units that are free and not protected, where the shape fits */
 	QUOTA_CHANGE_WAIT,        /* amount ns, until the back-off ends */
 	QUOTA_CHANGE_TURN,        /* wait: the head of the queue comes first */
+	QUOTA_CHANGE_SHAPE,       /* ask for the verdict's offered shape: there is no device of the one asked for */
 };
 
 #define QUOTA_MAX_CHANGES 8
@@ -428,7 +429,10 @@ struct quota_verdict {
 	bool owed;
 	bool shared;                 /* placed in the shared pool */
 	int64_t borrowed_units;      /* new part of the debt */
-	int64_t position;            /* in the queue, from 1; 0: does not wait */
+	int64_t position;            /* in the queue of a pool, from 1; 0: does not wait */
+	int64_t queue_length;        /* requests that wait in it */
+	bool queue_shared;           /* it is the shared pool's: its tenant has no nodes of its own for it */
+	int32_t offered_shape;       /* of QUOTA_CHANGE_SHAPE */
 	struct quota_placed *placed; /* admit, borrow; reclaim: everything that is held */
 	size_t placed_count;
 	struct quota_victim *victims;
@@ -487,6 +491,14 @@ MUST_CHECK bool quota_try(const struct quota_state *s, int64_t now_ns, const str
 
 /* A waiting request with all its checks as they stand now. NULL: no such request. */
 struct quota_outcome *quota_explain(const struct quota_state *s, int64_t now_ns, const char *request_id);
+
+/* Every waiting request with its position as things are now; the caller frees the list. */
+struct quota_place {
+	char id[QUOTA_ID_SIZE];
+	int64_t position;
+	bool shared; /* in the queue of the shared pool */
+};
+size_t quota_queue_places(const struct quota_state *s, struct quota_place **ret);
 
 /* ---- figures -------------------------------------------------------------------------------------------------------- */
 

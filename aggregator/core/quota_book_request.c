@@ -218,6 +218,7 @@ reject(struct book_step *s, const struct asked *a)
 	*v = (struct quota_verdict){.workspace = a->r.workspace,
 	                            .decision = QUOTA_REJECT,
 	                            .would = QUOTA_REJECT,
+	                            .offered_shape = QUOTA_NONE,
 	                            .changes = {{.kind = QUOTA_CHANGE_REQUEST}},
 	                            .change_count = 1,
 	                            .check_count = 1};

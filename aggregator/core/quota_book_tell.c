@@ -173,6 +173,12 @@ name_node(const void *of, int32_t node)
 	return quota_book_node_name(of, node);
 }
 
+static struct quota_shape
+name_shape(const void *of, int32_t shape)
+{
+	return quota_book_shape(of, shape);
+}
+
 static bool
 money(const void *of, int32_t workspace, bool whole_tenant)
 {
@@ -189,7 +195,7 @@ money(const void *of, int32_t workspace, bool whole_tenant)
 struct quota_namer
 quota_book_namer(const struct quota_book *b)
 {
-	return (struct quota_namer){b, name_workspace, name_node, money};
+	return (struct quota_namer){b, name_workspace, name_node, name_shape, money};
 }
 
 void

@@ -232,6 +232,34 @@ tell_victims(const struct quota_state *s, const struct hunt *h, struct quota_ver
 	}
 }
 
+/* Where no node has the shape that is asked for: what most devices of its model are cut into that the workspace could ask for, in its
+ * tenant's own pool first; else QUOTA_NONE. */
+static int32_t
+offered_instead(const struct quota_state *s, int32_t wait)
+{
+	const struct quota_request *in = &s->waits.at[wait].in;
+	int32_t offered = QUOTA_NONE;
+
+	for (int i = 0; i < 2 && in->shape != QUOTA_NONE; i++) {
+		int32_t account =
+			quota_account_find(s, in->workspace, in->cluster, s->shapes.at[in->shape].in.model, i == 1);
+		const struct pool *p = account == QUOTA_NONE ? NULL : &s->pools.at[s->accounts.at[account].pool];
+		int64_t most = 0;
+
+		for (int32_t k = 0; p && k < p->shelf_count; k++) {
+			const struct shelf *f = &s->shelves.at[p->first_shelf + k];
+
+			if (f->shape == in->shape)
+				return QUOTA_NONE;
+			if (f->declared > most && (i == 0 || offered == QUOTA_NONE)) {
+				most = f->declared;
+				offered = f->shape;
+			}
+		}
+	}
+	return offered;
+}
+
 void
 quota_tell(struct quota_state *s, int32_t wait, const struct ruling *r, struct quota_verdict *ret)
 {
@@ -259,6 +287,7 @@ quota_tell(struct quota_state *s, int32_t wait, const struct ruling *r, struct q
 		tell_placed(s, r->hunt.plan.count > 0 ? &r->hunt.plan : &r->plan, ret);
 		tell_victims(s, &r->hunt, ret);
 	}
+	ret->offered_shape = granted ? QUOTA_NONE : offered_instead(s, wait);
 	if (!granted)
 		quota_changes(ret);
 }

@@ -113,6 +113,11 @@ quota_changes(struct quota_verdict *v)
 	struct changes own, shared;
 	const struct changes *best = &own;
 
+	if (v->offered_shape != QUOTA_NONE) {
+		v->changes[0] = (struct quota_change){.kind = QUOTA_CHANGE_SHAPE};
+		v->change_count = 1;
+		return;
+	}
 	changes_in(v, false, &own);
 	changes_in(v, true, &shared);
 	if (shared.no_nodes != own.no_nodes)
@@ -224,6 +229,7 @@ quota_change_name(enum quota_change_kind k)
 		[QUOTA_CHANGE_CAPACITY] = "more free capacity",
 		[QUOTA_CHANGE_WAIT] = "wait until the back-off ends",
 		[QUOTA_CHANGE_TURN] = "wait for the head of the queue",
+		[QUOTA_CHANGE_SHAPE] = "ask for another shape",
 	};
 
 	return names[k];

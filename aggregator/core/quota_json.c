@@ -1,46 +1,35 @@
 /* aggregator/core/quota_json.c - verdicts as JSON. */
 #include "aggregator/core/quota_json.h"
 
+#include <string.h>
+
 #include "aggregator/core/scenario_text.h"
 #include "common/json.h"
 
-static void
-key(struct buf *out, const char *name)
-{
-	buf_str(out, ",\"");
-	buf_str(out, name);
-	buf_str(out, "\":");
-}
-
-static void
-string(struct buf *out, const char *name, const char *text)
-{
-	key(out, name);
-	json_write_string(text, out);
-}
+/* A member's name is known when this is compiled: a verdict has hundreds of them, and is written with every decision. */
+#define KEY(out, name) buf_add((out), ",\"" name "\":", sizeof(",\"" name "\":") - 1)
+#define STRING(out, name, text) (KEY(out, name), json_write_string((text), (out)))
+#define WORD(out, name, text) (KEY(out, name), write_word((out), (text)))
+#define FLAG(out, name, value) (KEY(out, name), buf_str((out), (value) ? "true" : "false"))
+#define WHOLE(out, name, value) (KEY(out, name), buf_i64((out), (value)))
+#define AMOUNT(out, name, value, m) (KEY(out, name), write_amount((out), (value), (m)))
 
 /* One of the words that this program knows: nothing in it needs an escape. */
 static void
-word(struct buf *out, const char *name, const char *text)
+write_word(struct buf *out, const char *text)
 {
-	key(out, name);
 	buf_char(out, '"');
 	buf_str(out, text);
 	buf_char(out, '"');
 }
 
 static void
-flag(struct buf *out, const char *name, bool value)
+write_amount(struct buf *out, int64_t value, enum scenario_measure m)
 {
-	key(out, name);
-	buf_str(out, value ? "true" : "false");
-}
-
-static void
-whole(struct buf *out, const char *name, int64_t value)
-{
-	key(out, name);
-	buf_i64(out, value);
+	if (value == QUOTA_UNLIMITED)
+		buf_str(out, "null");
+	else
+		scenario_number(value, m, out);
 }
 
 static void
@@ -50,17 +39,7 @@ workspace(const struct quota_namer *namer, struct buf *out, int32_t w)
 
 	buf_init(&path, 4u * QUOTA_NAME_SIZE);
 	namer->workspace(namer->of, w, &path);
-	string(out, "workspace", buf_text(&path));
-}
-
-static void
-amount(struct buf *out, const char *name, int64_t value, enum scenario_measure m)
-{
-	key(out, name);
-	if (value == QUOTA_UNLIMITED)
-		buf_str(out, "null");
-	else
-		scenario_number(value, m, out);
+	STRING(out, "workspace", buf_text(&path));
 }
 
 enum scenario_measure
@@ -80,38 +59,98 @@ check(const struct quota_namer *namer, const struct quota_check *c, int32_t w, s
 	buf_str(out, "{\"rule\":\"");
 	buf_str(out, quota_rule_name(c->rule));
 	buf_char(out, '"');
-	flag(out, "ok", c->ok);
-	amount(out, "need", c->need, m);
-	amount(out, "have", c->have, m);
-	word(out, "scope", quota_scope_name(c->scope));
-	word(out, "pool", c->shared ? "shared" : "own");
-	word(out, "unit", scenario_measure_name(m));
-	amount(out, "leased", c->leased, m);
-	amount(out, "held", c->held, m);
-	amount(out, "requested", c->requested, m);
-	amount(out, "headroom", c->headroom, m);
+	FLAG(out, "ok", c->ok);
+	AMOUNT(out, "need", c->need, m);
+	AMOUNT(out, "have", c->have, m);
+	WORD(out, "scope", quota_scope_name(c->scope));
+	WORD(out, "pool", c->shared ? "shared" : "own");
+	WORD(out, "unit", scenario_measure_name(m));
+	AMOUNT(out, "leased", c->leased, m);
+	AMOUNT(out, "held", c->held, m);
+	AMOUNT(out, "requested", c->requested, m);
+	AMOUNT(out, "headroom", c->headroom, m);
 	if (c->after)
-		flag(out, "after", true);
+		FLAG(out, "after", true);
+	buf_char(out, '}');
+}
+
+static bool
+may_know(const struct quota_reader *reader, const char *path)
+{
+	size_t n = reader ? strlen(reader->tenant) : 0;
+
+	return n == 0 || (strncmp(path, reader->tenant, n) == 0 && path[n] == '/');
+}
+
+/* A key as people know it: without the tenant. */
+static void
+lease_id(const struct quota_reader *reader, const char *key_, struct buf *out)
+{
+	const char *slash = reader ? strchr(key_, '/') : NULL;
+
+	json_write_string(slash ? slash + 1 : key_, out);
+}
+
+static void
+reason(const struct quota_namer *namer, const struct quota_victim *x, const struct quota_reader *reader,
+       struct buf *path, struct buf *out)
+{
+	bool known;
+
+	buf_clear(path);
+	namer->workspace(namer->of, x->workspace, path);
+	known = may_know(reader, buf_text(path));
+	buf_str(out, "{\"id\":");
+	if (known)
+		lease_id(reader, x->id, out);
+	else
+		buf_str(out, "null");
+	STRING(out, "workspace", known ? buf_text(path) : NULL);
+	WORD(out, "why", quota_why_name(x->why));
+	AMOUNT(out, "gpus", x->units, SCENARIO_GPUS);
+	if (known) {
+		WHOLE(out, "priority", x->priority);
+		AMOUNT(out, "debt_gpus", x->debt, SCENARIO_GPUS);
+		WHOLE(out, "weight", x->weight);
+	}
 	buf_char(out, '}');
 }
 
 static void
-victims(const struct quota_namer *namer, const struct quota_verdict *v, struct buf *out)
+reasons(const struct quota_namer *namer, const struct quota_verdict *v, const struct quota_reader *reader,
+        struct buf *out)
 {
-	key(out, "reasons");
+	in_place(buf) struct buf path = {0};
+
+	buf_init(&path, 4u * QUOTA_NAME_SIZE);
+	KEY(out, "reasons");
 	buf_char(out, '[');
 	for (size_t i = 0; i < v->victim_count; i++) {
-		const struct quota_victim *x = &v->victims[i];
+		if (i > 0)
+			buf_char(out, ',');
+		reason(namer, &v->victims[i], reader, &path, out);
+	}
+	buf_char(out, ']');
+}
 
-		buf_str(out, i > 0 ? ",{\"id\":" : "{\"id\":");
-		json_write_string(x->id, out);
-		workspace(namer, out, x->workspace);
-		word(out, "why", quota_why_name(x->why));
-		amount(out, "gpus", x->units, SCENARIO_GPUS);
-		whole(out, "priority", x->priority);
-		amount(out, "debt_gpus", x->debt, SCENARIO_GPUS);
-		whole(out, "weight", x->weight);
-		buf_char(out, '}');
+static void
+victims(const struct quota_namer *namer, const struct quota_verdict *v, const struct quota_reader *reader,
+        struct buf *out)
+{
+	in_place(buf) struct buf path = {0};
+	const char *comma = "";
+
+	buf_init(&path, 4u * QUOTA_NAME_SIZE);
+	KEY(out, "victims");
+	buf_char(out, '[');
+	for (size_t i = 0; i < v->victim_count; i++) {
+		buf_clear(&path);
+		namer->workspace(namer->of, v->victims[i].workspace, &path);
+		if (!may_know(reader, buf_text(&path)))
+			continue;
+		buf_str(out, comma);
+		lease_id(reader, v->victims[i].id, out);
+		comma = ",";
 	}
 	buf_char(out, ']');
 }
@@ -120,7 +159,7 @@ victims(const struct quota_namer *namer, const struct quota_verdict *v, struct b
 static void
 placed(const struct quota_namer *namer, const struct quota_verdict *v, struct buf *out)
 {
-	key(out, "nodes");
+	KEY(out, "nodes");
 	buf_char(out, '[');
 	for (size_t i = 0; i < v->placed_count;) {
 		int32_t node = v->placed[i].node;
@@ -131,7 +170,7 @@ placed(const struct quota_namer *namer, const struct quota_verdict *v, struct bu
 			count += v->placed[i].count;
 		buf_str(out, first ? "{\"node\":" : ",{\"node\":");
 		json_write_string(namer->node(namer->of, node), out);
-		whole(out, "count", count);
+		WHOLE(out, "count", count);
 		buf_char(out, '}');
 	}
 	buf_char(out, ']');
@@ -140,34 +179,36 @@ placed(const struct quota_namer *namer, const struct quota_verdict *v, struct bu
 static void
 changes(const struct quota_verdict *v, struct buf *out)
 {
-	key(out, "changes");
+	KEY(out, "changes");
 	buf_char(out, '[');
 	for (size_t i = 0; i < v->change_count; i++) {
+		enum scenario_measure m = scenario_change_measure(v->changes[i].kind);
+
 		buf_str(out, i > 0 ? ",{\"change\":\"" : "{\"change\":\"");
 		buf_str(out, quota_change_name(v->changes[i].kind));
 		buf_char(out, '"');
-		amount(out, "amount", v->changes[i].amount, scenario_change_measure(v->changes[i].kind));
+		AMOUNT(out, "amount", v->changes[i].amount, m);
+		WORD(out, "unit", scenario_measure_name(m));
 		buf_char(out, '}');
 	}
 	buf_char(out, ']');
 }
 
-void
-quota_json_verdict(const struct quota_namer *namer, const struct quota_verdict *v, const char *at, struct buf *out)
+/* reader NULL: the log, where leases have their keys and nothing is left out. */
+static void
+members(const struct quota_namer *namer, const struct quota_verdict *v, const struct quota_reader *reader,
+        const char *at, struct buf *out)
 {
-	buf_str(out, "{\"id\":");
-	json_write_string(v->id, out);
-	word(out, "decision", quota_decision_name(v->decision));
-	amount(out, "borrowed_gpus", v->borrowed_units, SCENARIO_GPUS);
-	key(out, "victims");
-	buf_char(out, '[');
-	for (size_t i = 0; i < v->victim_count; i++) {
-		if (i > 0)
-			buf_char(out, ',');
-		json_write_string(v->victims[i].id, out);
+	AMOUNT(out, "borrowed_gpus", v->borrowed_units, SCENARIO_GPUS);
+	victims(namer, v, reader, out);
+	if (reader) {
+		in_place(buf) struct buf told = {0};
+
+		buf_init(&told, 8u * QUOTA_NAME_SIZE);
+		quota_sentences(namer, v, &told);
+		STRING(out, "summary", buf_text(&told));
 	}
-	buf_char(out, ']');
-	key(out, "checks");
+	KEY(out, "checks");
 	buf_char(out, '[');
 	for (size_t i = 0; i < v->check_count; i++) {
 		if (i > 0)
@@ -176,17 +217,37 @@ quota_json_verdict(const struct quota_namer *namer, const struct quota_verdict *
 	}
 	buf_char(out, ']');
 	if (at)
-		word(out, "at", at);
+		WORD(out, "at", at);
 	workspace(namer, out, v->workspace);
-	word(out, "would", quota_decision_name(v->would));
-	flag(out, "warn", v->warn);
-	flag(out, "owed", v->owed);
-	word(out, "pool", v->shared ? "shared" : "own");
-	whole(out, "position", v->position);
-	whole(out, "borrowed_units", v->borrowed_units);
+	WORD(out, "would", quota_decision_name(v->would));
+	FLAG(out, "warn", v->warn);
+	FLAG(out, "owed", v->owed);
+	WORD(out, "pool", v->shared ? "shared" : "own");
+	WHOLE(out, "position", v->position);
+	if (v->position > 0) {
+		WHOLE(out, "queue_length", v->queue_length);
+		WORD(out, "queue_pool", v->queue_shared ? "shared" : "own");
+	}
+	WHOLE(out, "borrowed_units", v->borrowed_units);
 	placed(namer, v, out);
-	victims(namer, v, out);
+	reasons(namer, v, reader, out);
 	changes(v, out);
+}
+
+void
+quota_json_reply(const struct quota_namer *namer, const struct quota_verdict *v, const struct quota_reader *reader,
+                 struct buf *out)
+{
+	members(namer, v, reader, NULL, out);
+}
+
+void
+quota_json_verdict(const struct quota_namer *namer, const struct quota_verdict *v, const char *at, struct buf *out)
+{
+	buf_str(out, "{\"id\":");
+	json_write_string(v->id, out);
+	WORD(out, "decision", quota_decision_name(v->decision));
+	members(namer, v, NULL, at, out);
 	buf_char(out, '}');
 }
 
@@ -201,10 +262,12 @@ quota_json_notice(const struct quota_notice *n, const char *at, struct buf *out)
 	}
 	buf_str(out, "\"event\":");
 	json_write_string(quota_notice_name(n->kind), out);
-	string(out, "id", n->id);
-	if (n->for_id[0] != '\0')
-		string(out, n->kind == QUOTA_REFUSED ? "reason" : "for", n->for_id);
+	STRING(out, "id", n->id);
+	if (n->for_id[0] != '\0') {
+		buf_str(out, n->kind == QUOTA_REFUSED ? ",\"reason\":" : ",\"for\":");
+		json_write_string(n->for_id, out);
+	}
 	if (n->kind == QUOTA_ORDER_MADE)
-		whole(out, "due_ns", n->at_ns);
+		WHOLE(out, "due_ns", n->at_ns);
 	buf_char(out, '}');
 }

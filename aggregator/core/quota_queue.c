@@ -316,20 +316,32 @@ quota_pass(struct quota_state *s, struct gather *g)
 
 /* ---- places for people --------------------------------------------------------------------------------------------------------- */
 
-/* A verdict that waits: how many of its model in its cluster are not behind it, itself among them. */
+/* A request waits in the queue of every pool that has nodes for it, its tenant's own and the shared one. Its position is the one in the
+ * first of them: how many that wait there are not behind it, itself among them. Within a pool no two have the same. */
 struct position {
 	struct quota_verdict *verdict;
 	struct place_in_queue place;
-	int64_t line; /* of cluster and model */
-	int64_t count;
+	int32_t pool;
+	int64_t count, length;
 };
 
-static int64_t
-line_of(const struct quota_state *s, int32_t wait)
+/* The pools that the request waits in; without nodes anywhere its own one. */
+static int
+pools_of(const struct quota_state *s, int32_t wait, int32_t ret[2])
 {
 	const struct quota_request *in = &s->waits.at[wait].in;
+	int n = 0;
 
-	return (int64_t)in->cluster * (int64_t)s->models.count + s->shapes.at[in->shape].in.model;
+	for (int i = 0; i < 2 && in->shape != QUOTA_NONE; i++) {
+		int32_t account =
+			quota_account_find(s, in->workspace, in->cluster, s->shapes.at[in->shape].in.model, i == 1);
+
+		if (account != QUOTA_NONE && quota_shelf(s, s->accounts.at[account].pool, in->shape) != QUOTA_NONE)
+			ret[n++] = s->accounts.at[account].pool;
+		else if (account != QUOTA_NONE && i == 0)
+			ret[0] = s->accounts.at[account].pool;
+	}
+	return n > 0 ? n : 1;
 }
 
 static int
@@ -337,8 +349,8 @@ compare_positions(const void *a_, const void *b_)
 {
 	const struct position *a = a_, *b = b_;
 
-	if (a->line != b->line)
-		return a->line < b->line ? -1 : 1;
+	if (a->pool != b->pool)
+		return a->pool < b->pool ? -1 : 1;
 	return compare_queue(&a->place, &b->place);
 }
 
@@ -352,44 +364,89 @@ positions_of(const struct quota_state *s, struct verdicts *v, struct position *r
 		int32_t wait = v->at[i].decision == QUOTA_QUEUE || v->at[i].decision == QUOTA_RECLAIM
 		                       ? quota_wait_by_id(s, v->at[i].id)
 		                       : QUOTA_NONE;
+		int32_t pools[2] = {QUOTA_NONE, QUOTA_NONE};
 
-		if (wait != QUOTA_NONE)
-			ret[n++] = (struct position){.verdict = &v->at[i],
-			                             .place = place_of(s, wait),
-			                             .line = line_of(s, wait)};
+		if (wait == QUOTA_NONE)
+			continue;
+		(void)pools_of(s, wait, pools);
+		ret[n++] = (struct position){.verdict = &v->at[i], .place = place_of(s, wait), .pool = pools[0]};
 	}
 	qsort(ret, n, sizeof(*ret), compare_positions);
 	return n;
 }
 
-/* Everybody who waits is counted with the first verdict that is not before them; the sums of a line are the positions. */
+/* Counts one that waits in a pool with the first verdict that is not before it, and with every verdict of the pool for its length. */
+static void
+count_position(struct position *at, size_t n, const struct position *one)
+{
+	size_t low = 0, high = n;
+
+	while (low < high) {
+		size_t middle = (low + high) / 2;
+
+		if (compare_positions(&at[middle], one) < 0)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	if (low < n && at[low].pool == one->pool)
+		at[low].count++;
+	else if (low > 0 && at[low - 1].pool == one->pool)
+		at[low - 1].length++; /* behind the last verdict of its pool */
+}
+
 void
 quota_positions(const struct quota_state *s, struct verdicts *v)
 {
 	owned(mem) struct position *at = mem_array(v->count + 1, sizeof(*at));
 	size_t n = positions_of(s, v, at);
-	int64_t before = 0;
 
 	for (size_t i = 0; n > 0 && i < s->waits.count; i++) {
+		int32_t pools[2] = {QUOTA_NONE, QUOTA_NONE};
 		struct position one = {0};
-		size_t low = 0, high = n;
+		int count;
 
 		if (s->waits.at[i].id[0] == '\0')
 			continue;
-		one = (struct position){.place = place_of(s, (int32_t)i), .line = line_of(s, (int32_t)i)};
-		while (low < high) {
-			size_t middle = (low + high) / 2;
-
-			if (compare_positions(&at[middle], &one) < 0)
-				low = middle + 1;
-			else
-				high = middle;
+		one.place = place_of(s, (int32_t)i);
+		count = pools_of(s, (int32_t)i, pools);
+		for (int k = 0; k < count; k++) {
+			one.pool = pools[k];
+			count_position(at, n, &one);
 		}
-		if (low < n && at[low].line == one.line)
-			at[low].count++;
 	}
-	for (size_t i = 0; i < n; i++) {
-		before = (i > 0 && at[i].line == at[i - 1].line ? before : 0) + at[i].count;
-		at[i].verdict->position = before;
+	for (size_t i = 0, end; i < n; i = end) {
+		int64_t before = 0;
+
+		for (end = i; end < n && at[end].pool == at[i].pool; end++) {
+			before += at[end].count;
+			at[end].verdict->position = before;
+		}
+		for (size_t k = i; k < end; k++) {
+			at[k].verdict->queue_length = before + at[end - 1].length;
+			at[k].verdict->queue_shared = s->pools.at[at[k].pool].tenant == QUOTA_NONE;
+		}
 	}
+}
+
+size_t
+quota_queue_places(const struct quota_state *s, struct quota_place **ret)
+{
+	struct verdicts v = {.at = mem_array(s->wait_count + 1, sizeof(*v.at))};
+	struct quota_place *places = mem_array(s->wait_count + 1, sizeof(*places));
+
+	for (size_t i = 0; i < s->waits.count; i++)
+		if (s->waits.at[i].id[0] != '\0') {
+			v.at[v.count].decision = QUOTA_QUEUE;
+			memcpy(v.at[v.count++].id, s->waits.at[i].id, QUOTA_ID_SIZE);
+		}
+	quota_positions(s, &v);
+	for (size_t i = 0; i < v.count; i++) {
+		memcpy(places[i].id, v.at[i].id, sizeof(places[i].id));
+		places[i].position = v.at[i].position;
+		places[i].shared = v.at[i].queue_shared;
+	}
+	mem_free(v.at);
+	*ret = places;
+	return v.count;
 }

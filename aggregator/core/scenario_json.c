@@ -28,6 +28,12 @@ name_node(const void *of, int32_t node)
 	return ((const struct quota_scenario *)of)->world.nodes[node].name;
 }
 
+static struct quota_shape
+name_shape(const void *of, int32_t shape)
+{
+	return ((const struct quota_scenario *)of)->world.policy.shapes[shape];
+}
+
 static bool
 money(const void *of, int32_t w, bool whole_tenant)
 {
@@ -37,7 +43,7 @@ money(const void *of, int32_t w, bool whole_tenant)
 struct quota_namer
 quota_scenario_namer(const struct quota_scenario *sc)
 {
-	return (struct quota_namer){sc, name_workspace, name_node, money};
+	return (struct quota_namer){sc, name_workspace, name_node, name_shape, money};
 }
 
 static void

@@ -68,6 +68,7 @@ scenario_change_measure(enum quota_change_kind kind)
 	case QUOTA_CHANGE_OTHER_LIMIT:
 	case QUOTA_CHANGE_BUDGET:
 	case QUOTA_CHANGE_TURN:
+	case QUOTA_CHANGE_SHAPE:
 	case QUOTA_CHANGE_REQUEST:
 	case QUOTA_CHANGE_PREEMPTIBLE: return SCENARIO_COUNT;
 	default: return SCENARIO_GPUS;
@@ -77,14 +78,18 @@ scenario_change_measure(enum quota_change_kind kind)
 void
 scenario_number(int64_t value, enum scenario_measure m, struct buf *out)
 {
-	int64_t one = measures[m].one, size = value < 0 ? -value : value, scale = 1;
+	const int64_t scale = INT64_C(1000000000);
+	int64_t one = measures[m].one, size = value < 0 ? -value : value;
 	char digits[DECIMALS + 1];
 	int64_t part;
 	int n = DECIMALS;
 
-	for (int i = 0; i < DECIMALS; i++)
-		scale *= 10;
-	part = (int64_t)(((int128)(size % one) * scale * 2 + one) / (2 * (int128)one));
+	if (value >= 0 && value % one == 0) { /* nearly always */
+		buf_i64(out, value / one);
+		return;
+	}
+	/* no measure has more than a thousand million in one: the product has room */
+	part = ((size % one) * scale * 2 + one) / (2 * one);
 	size /= one;
 	if (part == scale) {
 		part = 0;

@@ -104,8 +104,6 @@ const struct decision_rows *quota_turn_foreign(const struct quota_turn *t);
 MUST_CHECK bool quota_turn_step(struct quota_turn *t, const char *actor, const char *event, size_t len,
                                 const struct decision_ask *asks, size_t ask_count, const struct quota_outcome **ret,
                                 struct err *err);
-/* The outcome of the event that was stepped last, as it will be logged. */
-const char *quota_turn_outcome(const struct quota_turn *t);
 /* The workload of a lease, told with its confirmation; NULL members stay as they are. */
 void quota_turn_workload(struct quota_turn *t, const char *key, const struct decision_workload *w);
 /* Of the event that was stepped last. */
@@ -156,6 +154,8 @@ struct decision_query {
 	const char *tenant, *workspace, *status; /* NULL: any */
 	bool leases;                             /* only what runs, unless a status is asked for */
 	struct page page;
+	const struct quota_place *places; /* of what waits, as things are now */
+	size_t place_count;
 };
 /* {"decisions":[...],"next":ID or null} or "leases"; newest first, without verdicts. */
 MUST_CHECK bool store_decisions_json(struct db *db, const struct decision_query *q, struct buf *out, struct err *err);

@@ -380,12 +380,6 @@ quota_turn_step(struct quota_turn *t, const char *actor, const char *event, size
 	return buf_ok(&told, "the outcome of an event", err);
 }
 
-const char *
-quota_turn_outcome(const struct quota_turn *t)
-{
-	return t->event_count > 0 ? t->events[t->event_count - 1].outcome : "";
-}
-
 void
 quota_turn_workload(struct quota_turn *t, const char *key, const struct decision_workload *w)
 {

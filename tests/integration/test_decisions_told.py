@@ -5,7 +5,8 @@ import json
 import unittest
 
 from tests.integration.test_decisions import OPTIONS, POLICY, SIZES, ask, free_units
-from tests.support.quotanodes import Nodes
+from tests.integration.test_quota_simulate import simulate
+from tests.support.quotanodes import SHORT, Nodes
 from tests.support.stack import Stack, wait_for
 
 
@@ -57,6 +58,64 @@ class Workspaces(Told):
         self.assertEqual((again.status, again.json()["seq"]), (200, first.json()["seq"]))
         wait_for("the policy in the book", lambda: self.post(ask("fresh", "globex/gone", 1), "globex", "/v1/decisions?dry_run=1").status == 404)
         self.assertEqual(self.post(ask("fresh", "globex/gone", 1), "globex").status, 404)
+
+
+class Queue(Told):
+    def waiting(self, path="/v1/decisions?status=waiting"):
+        return {d["request_id"]: d for d in self.stack.call("GET", path).json()["decisions"]}
+
+    def test_within_a_pool_no_two_requests_have_the_same_position(self):
+        self.assertEqual(self.post(ask("all", "acme/prod", 8, preemptible=True)).json()["status"], "admitted")
+        for name, klass in (("late", "low"), ("soon", "high"), ("sooner", "high")):
+            self.assertEqual(self.post(ask(name, "acme/dev", 8, priority_class=klass)).json()["status"], "waiting")
+        for name in ("own", "shared", "elsewhere"):
+            told = self.post(ask(name, "globex/research", 2)).json()
+        self.assertEqual(told["status"], "waiting")
+        rows = self.waiting()
+        self.assertEqual({n: (r["queue_pool"], r["position"]) for n, r in rows.items()},
+                         {"soon": ("own", 1), "sooner": ("own", 2), "late": ("own", 3), "elsewhere": ("own", 1)})  # fmt: skip
+        for name, row in rows.items():
+            now = self.stack.call("GET", f"/v1/decisions/{name}", role="scheduler").json()
+            self.assertEqual((now["position"], now["queue_pool"]), (row["position"], row["queue_pool"]), name)
+            self.assertEqual(now["queue_length"], 1 if name == "elsewhere" else 3)
+
+    def test_sentences_come_before_the_checks(self):
+        reply = self.post(ask("many", "acme/lab", 1, gpu_model=SHORT) | {"workspace": "acme/prod", "gpus": 100}).json()
+        self.assertEqual(reply["decision"], "reject")
+        self.assertIn("As it is it could never be admitted. To be admitted: ", reply["summary"])
+        keys = list(reply)
+        self.assertLess(keys.index("summary"), keys.index("checks"))
+
+
+class Sliced(unittest.TestCase):
+    """An L40S that is time-sliced is asked for as a whole."""
+
+    def test_the_remedy_is_named(self):
+        scenario = {
+            "version": 1,
+            "nodes": [{"name": "n1", "tenant": "t", "model": "L40S", "gpus": 1, "replicas": 4}],
+            "tenants": [{"name": "t", "workspaces": [{"name": "a"}]}],
+            "requests": [{"id": "r", "workspace": "t/a", "gpus": 1}],
+        }
+        told = simulate(scenario, "--explain").stdout
+        self.assertIn("GPUs of this model are given out as replicas of 4.", told)
+        self.assertIn("To be admitted: ask for replicas of 4.", told)
+
+    def test_a_back_off_is_told_as_a_duration(self):
+        scenario = {
+            "version": 1,
+            "settings": {"backoff": "10m"},
+            "nodes": [{"name": "n1", "tenant": "t", "gpus": 4}],
+            "tenants": [{"name": "t", "workspaces": [{"name": "a", "reserved": 4}, {"name": "b", "limit": 4}]}],
+            "events": [
+                {"at": "0s", "requests": [{"id": "loan", "workspace": "t/b", "gpus": 4}]},
+                {"at": "1m", "requests": [{"id": "owner", "workspace": "t/a", "gpus": 2}]},
+                {"at": "2m", "finish": "loan"},
+                {"at": "210500ms", "requests": [{"id": "again", "workspace": "t/b", "gpus": 1}]},
+            ],
+        }
+        told = simulate(scenario, "--explain").stdout
+        self.assertRegex(told, r"it may borrow this model again in 8m\d+s\.")
 
 
 if __name__ == "__main__":

@@ -106,7 +106,7 @@ class Quota(unittest.TestCase):
         self.assertRegex(waits, r"request second of acme/prod: queue, waiting by the rule limit, position 1 of the queue")
         told = self.cli("quota", "explain", "second", role="boss")
         self.assertRegex(told, r"(?m)^limit +workspace +own +NO +5 +4 ")
-        self.assertIn("would be admitted after: ", told)
+        self.assertIn("To be admitted: ", told)
         self.assertIn("there is no", self.stack.cli("quota", "explain", "second", role="stranger").stderr)
         never = self.ask("acme/prod", 64, code=1)
         self.assertEqual((never["decision"], never["status"]), ("reject", "rejected"))

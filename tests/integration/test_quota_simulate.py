@@ -314,8 +314,8 @@ class Explain(unittest.TestCase):
         self.assertRegex(text, r"RULE +SCOPE +POOL +HOLDS +NEED +HAVE")
         self.assertRegex(text, r"owed +workspace +own +yes +6 +6")
         waiting = simulate(EXAMPLES[2][1], "--explain").stdout
-        self.assertRegex(waiting, r"request r of t/b: queue, position 1 of the queue")
-        self.assertRegex(waiting, r"would be admitted after: ")
+        self.assertRegex(waiting, r"request r of t/b: queue, position 1 of 1 in the queue for its own GPUs")
+        self.assertRegex(waiting, r"To be admitted: ")
         self.assertEqual(waiting, simulate(EXAMPLES[2][1], "-o", "table").stdout)
 
 
