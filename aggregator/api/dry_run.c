@@ -199,8 +199,7 @@ show(struct dry_runs *d, const struct quota_book *b, struct desk_item *i, const 
 	if (o && o->verdict_count == 1)
 		now.verdict = &o->verdicts[0];
 	i->rp->content_type = "application/json";
-	decision_json(v, now.verdict ? &now : NULL, i->warning[0] != '\0' ? i->warning : NULL, i->tenant,
-	              &i->rp->body);
+	decision_json(v, now.verdict ? &now : NULL, i->warning[0] != '\0' ? i->warning : NULL, i->tenant, &i->rp->body);
 	done(d, i);
 }
 

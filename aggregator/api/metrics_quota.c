@@ -131,15 +131,14 @@ milli_gpus(int64_t units)
 	return (int64_t)div_round_half_even((int128)units * 1000, UNITS_PER_GPU);
 }
 
-static const char *const kinds[] = {"limit", "reserved", "in_use", "borrowed", "lent", "queued", "held"};
+static const char *const kinds[] = {"limit", "reserved", "in_use", "borrowed", "on_demand", "lent", "queued", "held"};
 
 static int64_t
 kind_of(const struct quota_figure *f, size_t kind)
 {
-	const int64_t amounts[ARRAY_LEN(kinds)] = {f->account.limit,  f->account.reserved,
-	                                           f->account.leased, f->account.debt,
-	                                           f->lent,           f->queued,
-	                                           f->account.held};
+	const int64_t amounts[ARRAY_LEN(kinds)] = {f->account.limit, f->account.reserved, f->account.leased,
+	                                           f->borrowed,      f->on_demand,        f->lent,
+	                                           f->queued,        f->account.held};
 
 	return amounts[kind];
 }
@@ -201,7 +200,7 @@ write_book(struct prom *p, const struct quota_book *b, size_t series_max, const 
 	quota_figures_make(b, &f);
 	prom_family(
 		p, "tollgate_quota_gpus", PROM_GAUGE,
-		"GPUs of a workspace by the quota book, in its own pool and the shared one: limit, reserved, in_use, borrowed, lent, queued, held.");
+		"GPUs of a workspace by the quota book, in its own pool and the shared one: limit, reserved, in_use, borrowed (of what others reserved), on_demand (of what nobody did), lent, queued, held.");
 	for (size_t i = 0; i < f.count; i += n) {
 		for (n = 1; i + n < f.count && is_same(&f.at[i], &f.at[i + n]); n++)
 			;

@@ -235,13 +235,13 @@ static const struct schema {
 	{"Reclaims", "reclaims:[Reclaim] seq:int", NULL},
 	{"QuotaAccount",
          "cluster:text workspace:text gpu_model:text pool:text would_deny:int limit_units:int~ reserved_units:int "
-         "in_use_units:int held_units:int borrowed_units:int lent_units:int idle_units:int borrow_units:int~ lend_units:int~ queued_units:int",
+         "in_use_units:int held_units:int borrowed_units:int on_demand_units:int lent_units:int idle_units:int borrow_units:int~ lend_units:int~ queued_units:int",
          NULL},
 	{"QuotaPool",
          "cluster:text tenant:text~ gpu_model:text declared_units:int live_units:int in_use_units:int held_units:int "
-         "free_units:int excess_units:int reserved_units:int borrowed_units:int lent_units:int protected_units:int",
+         "free_units:int excess_units:int reserved_units:int borrowed_units:int on_demand_units:int lent_units:int protected_units:int",
          NULL},
-	{"Quota", "seq:int at:time~ workspaces:[QuotaAccount] pools:[QuotaPool]", NULL},
+	{"Quota", "seq:int at:time~ workspaces:[QuotaAccount] pools:[QuotaPool] held_without_lease:any?", NULL},
 	{"QuotaAnomaly", "kind:text subject:text tenant:text since:time last:time detail:any", NULL},
 	{"QuotaAnomalies", "anomalies:[QuotaAnomaly]", NULL},
 	{"Recording", "recording:int state:any state_seq:int events:any", NULL},

@@ -31,7 +31,8 @@ write_figure(const struct quota_book *b, const struct quota_figure *f, struct bu
 	units(out, "reserved", a->reserved);
 	units(out, "in_use", a->leased);
 	units(out, "held", a->held);
-	units(out, "borrowed", a->debt);
+	units(out, "borrowed", f->borrowed);
+	units(out, "on_demand", f->on_demand);
 	units(out, "lent", f->lent);
 	units(out, "idle", a->idle);
 	units(out, "borrow", a->borrow);
@@ -66,7 +67,8 @@ write_pools(const struct quota_book *b, const char *tenant, struct buf *out)
 		units(out, "free", p.free);
 		units(out, "excess", p.excess);
 		units(out, "reserved", p.reserved);
-		units(out, "borrowed", p.debt);
+		units(out, "borrowed", quota_pool_lent(&p));
+		units(out, "on_demand", p.debt - quota_pool_lent(&p));
 		units(out, "lent", quota_pool_lent(&p));
 		units(out, "protected", p.protected_units);
 		buf_char(out, '}');
@@ -83,7 +85,7 @@ is_of(const struct quota_book *b, int32_t workspace, const char *tenant)
 }
 
 static void
-write_status(const struct quota_book *b, const char *tenant, int64_t seq, struct buf *out)
+write_status(const struct quota_book *b, const char *tenant, int64_t seq, const char *unleased, struct buf *out)
 {
 	in_place(quota_figures) struct quota_figures f = {0};
 	bool first = true;
@@ -100,7 +102,7 @@ write_status(const struct quota_book *b, const char *tenant, int64_t seq, struct
 	}
 	buf_str(out, "],\"pools\":[");
 	write_pools(b, tenant, out);
-	buf_str(out, "]}\n");
+	buf_printf(out, "],\"held_without_lease\":%s}\n", unleased);
 }
 
 void
@@ -111,13 +113,21 @@ handle_quota(void *app_, void *worker, const struct http_request *rq, struct htt
 	int64_t seq = quota_log_seq(log);
 	const struct quota_book *b;
 	const char *tenant = NULL;
+	in_place(buf) struct buf unleased = {0};
+	struct worker *w = worker;
+	struct err err = {0};
 
-	if (!api_tenant(worker, rq, &tenant, rp))
+	if (!api_tenant(w, rq, &tenant, rp))
 		return;
+	buf_init(&unleased, HTTP_REPLY_MAX);
+	if (!store_quota_unleased_json(w->db, tenant, &unleased, &err)) {
+		api_problem(rp, rq, &err);
+		return;
+	}
 	rp->content_type = "application/json";
 	b = quota_log_borrow(log);
 	if (b)
-		write_status(b, tenant, seq, &rp->body);
+		write_status(b, tenant, seq, buf_text(&unleased), &rp->body);
 	quota_log_give_back(log);
 	if (!b) {
 		http_problem(rp, rq, 503, NULL, "the quota book was not read yet");

@@ -11,8 +11,8 @@
 #include "common/text.h"
 #include "common/units.h"
 
-#define COLUMNS                                                                                                          \
-	"cluster,workspace,gpu_model,pool,limit_units,reserved_units,in_use_units,held_units,borrowed_units,lent_units," \
+#define COLUMNS                                                                                                                          \
+	"cluster,workspace,gpu_model,pool,limit_units,reserved_units,in_use_units,held_units,borrowed_units,on_demand_units,lent_units," \
 	"idle_units,borrow_units,lend_units,queued_units,would_deny"
 
 /* Units as GPUs with at most two decimals; absent or null is no limit. */
@@ -40,10 +40,11 @@ units(const json_t *row, const char *member)
 static json_t *
 bar_of(const json_t *row, bool colours)
 {
+	int64_t beyond = units(row, "on_demand_units") > 0 ? units(row, "on_demand_units") : 0;
 	const struct quota_bar b = {.limit = units(row, "limit_units"),
 	                            .reserved = units(row, "reserved_units"),
 	                            .in_use = units(row, "in_use_units"),
-	                            .borrowed = units(row, "borrowed_units"),
+	                            .borrowed = units(row, "borrowed_units") + beyond,
 	                            .lent = units(row, "lent_units")};
 	in_place(buf) struct buf text = {0};
 
@@ -56,9 +57,10 @@ bar_of(const json_t *row, bool colours)
 static json_t *
 workspaces_for_people(const json_t *rows, bool colours)
 {
-	static const char *const amounts[][2] = {{"in_use", "in_use_units"},     {"limit", "limit_units"},
-	                                         {"reserved", "reserved_units"}, {"borrowed", "borrowed_units"},
-	                                         {"lent", "lent_units"},         {"queued", "queued_units"}};
+	static const char *const amounts[][2] = {{"in_use", "in_use_units"},       {"limit", "limit_units"},
+	                                         {"reserved", "reserved_units"},   {"borrowed", "borrowed_units"},
+	                                         {"on_demand", "on_demand_units"}, {"lent", "lent_units"},
+	                                         {"queued", "queued_units"}};
 	json_t *table = json_array();
 
 	for (size_t i = 0; i < json_array_size(rows); i++) {
@@ -123,7 +125,7 @@ chosen(const struct cli *c, const json_t *rows)
 static int
 show(struct cli *c, bool again, struct err *err)
 {
-	owned(json) json_t *reply = NULL, *rows = NULL, *table = NULL, *pools = NULL;
+	owned(json) json_t *reply = NULL, *rows = NULL, *table = NULL, *pools = NULL, *unleased = NULL;
 	in_place(buf) struct buf path = {0};
 	const char *at;
 
@@ -144,6 +146,11 @@ show(struct cli *c, bool again, struct err *err)
 	puts(QUOTA_BAR_LEGEND "\n");
 	pools = pools_for_people(json_object_get(reply, "pools"));
 	cli_print_table(pools);
+	unleased = chosen(c, json_object_get(reply, "held_without_lease"));
+	if (json_array_size(unleased) > 0) {
+		puts("\nHeld without a lease; what is free above does not know of it:");
+		cli_print_table(unleased);
+	}
 	return CLI_OK;
 }
 

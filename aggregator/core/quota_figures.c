@@ -109,6 +109,24 @@ may_lend(const struct quota_figure *f)
 	return f->account.idle < f->account.lend ? f->account.idle : f->account.lend;
 }
 
+/* Rule 3, likewise by the running sum. */
+static void
+split_borrowed(struct making *m, const struct quota_pool_figures *p, int64_t lent)
+{
+	int64_t before = 0;
+
+	for (size_t i = 0; i < m->f->count; i++) {
+		struct quota_figure *f = &m->f->at[i];
+		int64_t after = before + f->account.debt;
+
+		if (!is_in(m, p, f) || p->debt == 0)
+			continue;
+		f->borrowed = (int64_t)((int128)lent * after / p->debt - (int128)lent * before / p->debt);
+		f->on_demand = f->account.debt - f->borrowed;
+		before = after;
+	}
+}
+
 /* Rule 2: by the running sum, so that nothing is lost in rounding. */
 static void
 split_lent(struct making *m, const struct quota_pool_figures *p)
@@ -128,6 +146,7 @@ split_lent(struct making *m, const struct quota_pool_figures *p)
 		m->f->at[i].lent = (int64_t)((int128)lent * after / all - (int128)lent * before / all);
 		before = after;
 	}
+	split_borrowed(m, p, lent);
 }
 
 static int

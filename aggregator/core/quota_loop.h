@@ -18,8 +18,8 @@
  *  6. idle        a lease whose holders are all measured, and were not active for longer than its workspace's idle_timeout, is warned, and
  *                 drained when one grace period more has passed without a change. What cannot be measured counts as active
  *  7. due         a tick, when the clock alone changes something; budgets, when the ledger knows them better than the book
- *  8. anomalies   unleased: devices held beyond leases, by workspace and node. unused: a confirmed lease that is not seen for the
- *                 silence. foreign: a holder of another tenant on a node or device that is kept for one. excess, reserved, overdue: what
+ *  8. anomalies   unleased: devices held beyond leases, by workspace and node; ungated: the same where nobody ever asked for a lease. unused: a confirmed lease that is not seen for the
+ *                 silence. foreign: a holder of another tenant on a node or device that is kept for one: its owner's isolation is not shared. excess, reserved, overdue: what
  *                 the book itself says of pools and orders. idle: those that were warned. inventory: a node that rule 1 leaves out */
 #ifndef TOLLGATE_CORE_QUOTA_LOOP_H
 #define TOLLGATE_CORE_QUOTA_LOOP_H

@@ -54,7 +54,8 @@ units_of(const struct loop *l, const struct loop_device *d)
 	return d->shape == QUOTA_NONE ? UNITS_PER_GPU : l->w->policy.shapes[d->shape].units;
 }
 
-/* Of one node: each workspace once. */
+/* Of one node: each workspace once. Where nobody ever asks for a lease, using GPUs without one is no anomaly, but it is told with what is
+ * free. */
 static void
 unleased_on(struct loop *l, size_t from, size_t to)
 {
@@ -79,7 +80,8 @@ unleased_on(struct loop *l, size_t from, size_t to)
 		member(&detail, "workspace", path_of(l, d->workspace));
 		member(&detail, "node", l->in->nodes[d->node].name);
 		gpus(&detail, "gpus", units);
-		loop_anomaly(l, "unleased", buf_text(&subject), tenant_of(l, d->workspace), &detail);
+		loop_anomaly(l, l->in->in_service ? "unleased" : "ungated", buf_text(&subject),
+		             tenant_of(l, d->workspace), &detail);
 	}
 }
 
@@ -149,7 +151,8 @@ foreign_on(struct loop *l, size_t from, size_t to)
 
 		if (who == QUOTA_NONE)
 			continue;
-		if (owner != QUOTA_NONE && who != owner)
+		/* a tenant that is separated from nobody lends its nodes, and the bill says borrowed */
+		if (owner != QUOTA_NONE && who != owner && l->w->policy.tenants[owner].isolation != QUOTA_SHARED)
 			tell_foreign(l, &holders[i], owner);
 		for (size_t k = from; k < to; k++) {
 			int32_t of = holder_tenant(l, &holders[k]);
@@ -245,9 +248,7 @@ of_pools(struct loop *l)
 void
 loop_anomalies(struct loop *l)
 {
-	/* Where nobody ever asks for a lease, using GPUs without one is no anomaly. */
-	if (l->in->in_service)
-		unleased(l);
+	unleased(l);
 	foreign(l);
 	of_leases(l);
 	of_pools(l);

@@ -73,7 +73,7 @@ store_quota_anomalies_json(struct db *db, const char *tenant, struct buf *out, s
 		"SELECT a.kind, coalesce(d.request_id, a.subject) AS subject, coalesce(t.name, '') AS tenant, rfc3339(at_ns(a.since_ns)) AS since, "
 		"rfc3339(at_ns(a.last_ns)) AS last, CASE WHEN $1::text IS NULL THEN a.detail ELSE a.detail - 'holder' END AS detail "
 		"FROM quota_anomaly a LEFT JOIN tenant t ON t.id = a.tenant_id "
-		"LEFT JOIN decision d ON d.key = a.subject WHERE $1::text IS NULL OR t.name = $1 "
+		"LEFT JOIN decision d ON d.key = a.subject WHERE a.kind <> 'ungated' AND ($1::text IS NULL OR t.name = $1) "
 		"ORDER BY a.since_ns, a.kind, a.subject LIMIT 10000"};
 	owned(result) PGresult *r = NULL;
 	struct db_args a = {0};
@@ -84,5 +84,23 @@ store_quota_anomalies_json(struct db *db, const char *tenant, struct buf *out, s
 	buf_str(out, "{\"anomalies\":");
 	res_json(r, out);
 	buf_str(out, "}\n");
+	return buf_ok(out, "the list", err);
+}
+
+bool
+store_quota_unleased_json(struct db *db, const char *tenant, struct buf *out, struct err *err)
+{
+	static const struct db_stmt stmt = {
+		"quota unleased list",
+		"SELECT a.detail ->> 'workspace' AS workspace, a.detail ->> 'node' AS node, a.detail -> 'gpus' AS gpus "
+		"FROM quota_anomaly a LEFT JOIN tenant t ON t.id = a.tenant_id WHERE a.kind IN ('unleased', 'ungated') "
+		"AND ($1::text IS NULL OR t.name = $1) ORDER BY 1, 2 LIMIT 10000"};
+	owned(result) PGresult *r = NULL;
+	struct db_args a = {0};
+
+	arg_text(&a, tenant);
+	if (!db_run(db, &stmt, &a, &r, err))
+		return false;
+	res_json(r, out);
 	return buf_ok(out, "the list", err);
 }

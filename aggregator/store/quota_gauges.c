@@ -16,7 +16,7 @@ store_quota_gauges(struct db *db, int64_t now_ns, quota_gauge_row *each, void *a
 		"ON t.id = x.tenant_id WHERE x.status IN ('requested', 'approved') AND upper(x.effective) > $1::timestamptz GROUP BY "
 		"2, 4 "
 		"UNION ALL SELECT 2, coalesce(t.name, ''), '', a.kind, count(*) FROM quota_anomaly a LEFT JOIN tenant t ON t.id = "
-		"a.tenant_id GROUP BY 2, 4 "
+		"a.tenant_id WHERE a.kind <> 'ungated' GROUP BY 2, 4 "
 		"UNION ALL SELECT 3, coalesce(t.name, ''), split_part(a.detail ->> 'workspace', '/', 2), '', "
 		"round(sum((a.detail ->> 'gpus')::numeric) * 5040)::bigint FROM quota_anomaly a LEFT JOIN tenant t ON t.id = "
 		"a.tenant_id WHERE a.kind = 'unleased' AND a.detail ->> 'gpus' ~ '^[0-9]+(\\.[0-9]+)?$' GROUP BY 2, 3"};

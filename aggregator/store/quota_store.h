@@ -35,5 +35,7 @@ MUST_CHECK bool store_quota_anomalies(struct db *db, const struct quota_loop_out
 
 /* {"anomalies":[...]}, the oldest first; tenant: its own, without who strangers are; NULL: all. */
 MUST_CHECK bool store_quota_anomalies_json(struct db *db, const char *tenant, struct buf *out, struct err *err);
+/* [{workspace, node, gpus}]: what is held without a lease. */
+MUST_CHECK bool store_quota_unleased_json(struct db *db, const char *tenant, struct buf *out, struct err *err);
 
 #endif

@@ -5,6 +5,7 @@ import json
 import unittest
 
 from tests.integration.test_decisions import OPTIONS, POLICY, SIZES, ask, free_units
+from tests.integration.test_quota_loop import holder
 from tests.integration.test_quota_simulate import simulate
 from tests.support.quotanodes import SHORT, Nodes
 from tests.support.stack import Stack, wait_for
@@ -85,6 +86,29 @@ class Queue(Told):
         self.assertIn("As it is it could never be admitted. To be admitted: ", reply["summary"])
         keys = list(reply)
         self.assertLess(keys.index("summary"), keys.index("checks"))
+
+
+class Holders(Told):
+    def test_holders_without_a_lease_are_shown_with_what_is_free(self):
+        self.nodes.holders = {("n1", 0): [holder("prod") | {"device": self.nodes.uuid("n1", 0)}]}
+        self.nodes.speak()
+        told = lambda: [(r["node"], r["gpus"]) for r in self.stack.call("GET", "/v1/quota").json().get("held_without_lease", [])]
+        wait_for("the holder", lambda: told() == [("n1", 1)], self.stack.aggregator)
+        self.nodes.holders = {}
+        self.nodes.speak()
+        wait_for("nobody", lambda: told() == [], self.stack.aggregator)
+
+    def test_borrowed_is_what_others_reserved_and_on_demand_what_nobody_did(self):
+        """Acme reserves all its 8 GPUs; of the 2 shared ones globex reserves 1."""
+        self.assertEqual(self.post(ask("beyond", "acme/prod", 6)).json()["decision"], "borrow")
+        self.assertEqual(self.post(ask("spare", "acme/dev", 1, per_node=1)).json()["decision"], "admit")
+        rows = {(r["workspace"], r["pool"]): r for r in self.stack.call("GET", "/v1/quota").json()["workspaces"]}
+        prod = rows["acme/prod", "own"]
+        self.assertEqual((prod["borrowed_units"], prod["on_demand_units"]), (2 * 5040, 0))
+        self.assertEqual(rows["acme/dev", "own"]["lent_units"], 2 * 5040)
+        page = self.stack.call("GET", "/metrics").text()
+        self.assertRegex(page, r'tollgate_quota_gpus\{[^}]*workspace="prod"[^}]*kind="borrowed"\} 2(\.0+)?\n')
+        self.assertRegex(page, r'tollgate_quota_gpus\{[^}]*workspace="prod"[^}]*kind="on_demand"\} 0(\.0+)?\n')
 
 
 class Sliced(unittest.TestCase):
