@@ -513,6 +513,156 @@ the_csv_read_back_adds_up(const void *c, struct buf *why)
 	return from_csv == from_lines;
 }
 
+/* ---- loans ---- */
+
+#define LENDERS 2u
+#define BORROWERS 3u
+#define LOAN_DAYS 3u
+
+/* Workspaces of one tenant that borrow of two others on some days, in parts of hours. */
+struct loans {
+	uint64_t amounts[LOAN_DAYS][LENDERS][BORROWERS]; /* in milliseconds of a GPU */
+	uint64_t price, own_price, ratio, discount;
+	bool own, instance, used;
+	const char *currency;
+};
+
+static void
+generate_loans(struct prop_source *s, void *c)
+{
+	struct loans *l = c;
+
+	for (size_t d = 0; d < LOAN_DAYS; d++)
+		for (size_t j = 0; j < LENDERS; j++)
+			for (size_t b = 0; b < BORROWERS; b++)
+				l->amounts[d][j][b] = prop_bool(s) ? prop_u64(s, 3600000) : 0;
+	l->price = prop_u64(s, UINT64_C(9999999999));
+	l->own_price = prop_u64(s, UINT64_C(9999999999));
+	l->ratio = prop_bool(s) ? 1000000000 : prop_u64(s, 1000000000);
+	l->discount = prop_bool(s) ? 0 : prop_u64(s, 1000000000);
+	l->own = prop_bool(s);
+	l->instance = prop_bool(s);
+	l->used = prop_bool(s);
+	l->currency = currencies[prop_index(s, ARRAY_LEN(currencies))];
+}
+
+static void
+describe_loans(const void *c, struct buf *out)
+{
+	const struct loans *l = c;
+
+	buf_printf(out, "price %" PRIu64 ", own %" PRIu64 " (%d%s%s), ratio %" PRIu64 ", discount %" PRIu64 ", %s",
+	           l->price, l->own_price, l->own, l->instance ? ", instances" : "", l->used ? ", used" : "", l->ratio,
+	           l->discount, l->currency);
+	for (size_t d = 0; d < LOAN_DAYS; d++)
+		for (size_t j = 0; j < LENDERS; j++)
+			for (size_t b = 0; b < BORROWERS; b++)
+				buf_printf(out, " %" PRIu64, l->amounts[d][j][b]);
+}
+
+static struct usage_day
+loan_row(enum charge_kind kind, const char *tenant, const char *workspace, const char *klass, size_t day)
+{
+	return (struct usage_day){.day = (int32_t)day,
+	                          .kind = kind,
+	                          .cluster = "c",
+	                          .tenant = tenant,
+	                          .cost_center = "",
+	                          .workspace = workspace,
+	                          .gpu_model = "H100-80GB",
+	                          .mig_profile = kind == CHARGE_COMMITMENT ? "" : "1g.10gb",
+	                          .sharing_mode = kind == CHARGE_COMMITMENT ? "" : "mig",
+	                          .klass = klass,
+	                          .instance_units = kind == CHARGE_COMMITMENT ? 5040 : 675};
+}
+
+static bool
+lenders_never_earn_more_than_borrowers_paid(const void *c, struct buf *why)
+{
+	static const char *const lenders[LENDERS] = {"a", "b"}, *const borrowers[BORROWERS] = {"w0", "w1", "w2"};
+	const struct loans *l = c;
+	const struct rating_item items[] = {
+		{.sku = "", .price = (int128)l->price},
+		{.sku = "", .price = INT64_C(9000000000), .klass = "reserved"},
+		{.sku = "",
+	         .price = (int128)l->own_price,
+	         .tenant = l->own ? "z" : "nobody",
+	         .klass = "borrowed",
+	         .mig_profile = l->instance ? "1g.10gb" : NULL,
+	         .basis_used = l->used},
+	};
+	const struct rating_discount discount = {.tenant = "z", .ratio = (int64_t)l->discount};
+	const struct rating_book book = {.version = "v",
+	                                 .currency = l->currency,
+	                                 .items = items,
+	                                 .item_count = ARRAY_LEN(items),
+	                                 .discounts = &discount,
+	                                 .discount_count = 1,
+	                                 .lender_ratio = (int64_t)l->ratio};
+	struct usage_day rows[LOAN_DAYS * (LENDERS * (BORROWERS + 1) + BORROWERS)];
+	struct rating_input in = {.period_start = "2026-11-01",
+	                          .period_end = "2026-12-01",
+	                          .period = "2026-11",
+	                          .period_status = "open",
+	                          .currency = l->currency,
+	                          .books = &book,
+	                          .book_count = 1,
+	                          .days = rows};
+	owned(rated) struct rated *r = NULL;
+	int128 paid = 0, earned = 0;
+	struct err err = {0};
+
+	for (size_t d = 0; d < LOAN_DAYS; d++) {
+		struct usage_day borrowed[BORROWERS];
+
+		for (size_t b = 0; b < BORROWERS; b++)
+			borrowed[b] = loan_row(CHARGE_USAGE, "z", borrowers[b], "borrowed", d);
+		for (size_t j = 0; j < LENDERS; j++) {
+			struct usage_day whole = loan_row(CHARGE_COMMITMENT, lenders[j], "lender", "reserved", d);
+
+			whole.reservation = (int64_t)(d * LENDERS + j + 1);
+			for (size_t b = 0; b < BORROWERS; b++) {
+				struct usage_day lent = loan_row(CHARGE_LENT, lenders[j], "lender", "reserved", d);
+				int128 amount = (int128)l->amounts[d][j][b] * 5040 * 1000000;
+
+				lent.reservation = whole.reservation;
+				lent.counterparty = "z";
+				lent.borrower = borrowers[b];
+				lent.used_unit_ns = amount / 3;
+				lent.idle_unit_ns = amount - amount / 3;
+				whole.unit_ns += amount;
+				borrowed[b].used_unit_ns += lent.used_unit_ns;
+				borrowed[b].idle_unit_ns += lent.idle_unit_ns;
+				if (amount > 0)
+					rows[in.day_count++] = lent;
+			}
+			if (whole.unit_ns > 0)
+				rows[in.day_count++] = whole;
+		}
+		for (size_t b = 0; b < BORROWERS; b++)
+			rows[in.day_count++] = borrowed[b];
+	}
+	if (!rating_run(&in, &r, &err)) {
+		buf_str(why, err.text);
+		return false;
+	}
+	for (size_t i = 0; i < r->count; i++) {
+		const struct rated_line *x = &r->lines[i];
+
+		paid += x->kind == CHARGE_USAGE ? x->billed : 0;
+		earned -= x->kind == CHARGE_LENT ? x->billed : 0;
+		/* and all parts are in the unit of their commitment */
+		if (x->kind == CHARGE_LENT &&
+		    (strcmp(x->unit, "gpu-hour") != 0 || x->quantity != -x->ngh || x->billed > 0)) {
+			buf_printf(why, "a credit in %s", x->unit);
+			return false;
+		}
+	}
+	if (earned > paid)
+		buf_printf(why, "%" PRId64 " was earned of %" PRId64, (int64_t)earned, (int64_t)paid);
+	return earned <= paid;
+}
+
 #define PROPERTY(name_, holds_)                                                                         \
 	{                                                                                               \
 		.name = (name_), .size = sizeof(struct month), .generate = generate, .holds = (holds_), \
@@ -531,6 +681,11 @@ main(void)
 		PROPERTY("a tenant alone is billed as among others", a_tenant_alone_is_billed_as_among_others),
 		PROPERTY("a price change within the month equals two bills", a_price_change_equals_two_bills),
 		PROPERTY("the CSV read back adds up to the same totals", the_csv_read_back_adds_up),
+		{.name = "lenders never earn more than borrowers paid, in the unit of what was reserved",
+	         .size = sizeof(struct loans),
+	         .generate = generate_loans,
+	         .holds = lenders_never_earn_more_than_borrowers_paid,
+	         .describe = describe_loans},
 	};
 
 	return prop_main("prop_rating", tests, ARRAY_LEN(tests));
