@@ -264,13 +264,14 @@ memcheck:
 	@$(DEPS) memcheck
 	@$(PYTHON) tests/run.py --out $(O) --memcheck $(if $(T),-k '$(T)') $(TEST_FLAGS)
 
-#: make soak         for SOAK_SECONDS=3600 each: property tests with fresh seeds, the random adversary; then SOAK_REQUESTS=200000 fuzzed requests and make memcheck; T=prop for the first alone
+#: make soak         for SOAK_SECONDS=3600 each: property tests with fresh seeds, the random adversary, random bills; then SOAK_REQUESTS=200000 fuzzed requests and make memcheck; T=prop for the first alone
 SOAK_SECONDS ?= 3600
 SOAK_REQUESTS ?= 200000
 soak:
 	@$(DEPS) test
 	@$(PYTHON) tests/run.py --out $(O) --only prop --soak $(SOAK_SECONDS) $(if $(T),-k '$(T)') $(TEST_FLAGS)
 	@$(if $(T),,SOAK_SECONDS=$(SOAK_SECONDS) SOAK_REQUESTS=$(SOAK_REQUESTS) $(PYTHON) tests/run.py --out $(O) -k test_trust_adversary --jobs 1 $(TEST_FLAGS))
+	@$(if $(T),,SOAK_SECONDS=$(SOAK_SECONDS) $(PYTHON) tests/run.py --out $(O) -k test_independent --jobs 1 $(TEST_FLAGS))
 	@$(if $(T),,$(MAKE) memcheck)
 
 #: make format       lay out C files by .clang-format; F="a.c b.h" for some

@@ -32,6 +32,7 @@ class Collected:
             self.usage = {}
             self.ask_usage = lambda query: self.usage.setdefault(query, self.groups(query))
             billcheck.check_usage(billcheck.Check(), self.ask_usage, world)  # asks for all that is compared
+            self.costs = {month: self.cost_of_month(month) for month in range(2)}
             self.metrics = self.s.get("/metrics").text()
         del self.s, self.ask_usage
 
@@ -76,7 +77,16 @@ class Collected:
         wait_for("the days to be folded", lambda: self.s.sql(sql) == [["t"]], self.s.aggregator)
 
     def of_month(self, month):
-        return {suffix: self.s.get(f"/v1/reports/{billworld.MONTHS[month]}.{suffix}").body.decode() for suffix in FORMATS}
+        asked = f"/v1/reports/{billworld.MONTHS[month]}"
+        out = {suffix: self.s.get(f"{asked}.{suffix}").body.decode() for suffix in FORMATS}
+        for tenant in billworld.COST_CENTRES:
+            self.s.token(f"viewer of {tenant}", role="viewer", tenant=tenant)
+            out[tenant] = self.s.get(f"{asked}.csv", f"viewer of {tenant}").body.decode()
+        return out
+
+    def cost_of_month(self, month):
+        low, high = (billworld.rfc3339(self.world.bounds[i]) for i in (month, month + 1))
+        return self.s.get(f"/v1/usage?from={low}&to={high}&group_by=tenant,workspace,day&cost=1&limit=100000").json()
 
     def groups(self, query):
         low, high = (billworld.rfc3339(self.world.bounds[i]) for i in (0, 2))
@@ -97,6 +107,9 @@ def compare(collected):
         billcheck.check_json(check, documents["json"], expected)
         billcheck.check_focus(check, documents["focus.csv"], expected, documents["csv"])
         billcheck.check_html(check, documents["html"], expected)
+        for tenant in billworld.COST_CENTRES:
+            billcheck.check_tenant(check, documents[tenant], tenant, expected)
+        billcheck.check_usage_costs(check, collected.costs[expected.bill.month], documents["csv"], expected)
     billcheck.check_usage(check, collected.usage.__getitem__, world)
     billcheck.check_metrics(check, collected.metrics, second)
     return check
@@ -118,9 +131,10 @@ OPEN = (
     ("json", r".*-\d", "billed_cost|allocated_gpu_hours"),
     # credits of lenders, and so the cents of every invoice
     ("csv|json", "lent", ".*"),
-    ("csv|json", ".*", "billed_cost|rounding|there"),
+    ("csv|json|tenant", ".*", "billed_cost|rounding|there"),
     ("html", ".*", "gpu|storage|network|inference|support|energy|other|total|change|corrections.*|line|list|discount|net|lent|reserved, unused|covered|undelivered"),
     ("metrics", "tollgate_period_cost", ".*"),
+    ("usage cost", ".*", "amount|total"),
     # FOCUS: amortised reservations
     ("focus", "covered|unused|lent|undelivered|commitment", ".*"),
     ("focus", ".*", "BilledCost|EffectiveCost|ListCost|ContractedCost|PricingQuantity|PricingUnit"),
@@ -223,6 +237,36 @@ class Independent(unittest.TestCase):
                 if world == LEDGERS[0]:
                     self.assert_harm_is_noticed(collected)
         print(f"{figures.total()} figures compared: {dict(figures)}; {left_open} of them differ by what is open", flush=True)
+
+    def test_the_worlds_have_everything_in_them(self):
+        found, methods = set(), set()
+        for seed, zone, currency in LEDGERS:
+            world = billworld.World(seed, zone, currency)
+            billed, right = (billoracle.Bill(world, 0, late) for late in (False, True))
+            lines = [*billed.lines.values(), *billoracle.Bill(world, 1, True).lines.values()]
+            methods |= {book.shared_idle[0] for book in world.books}
+            found |= {line.key.kind for line in lines} | {line.key.klass for line in lines} | {line.key.sharing for line in lines} | {line.unit for line in lines} | {line.category for line in lines}
+            found |= {"a dearer own price"} if any(line.sum("discount") < 0 < line.sum("list") for line in lines) else set()
+            found |= {"a cheaper own price"} if any(line.sum("discount") > 0 for line in lines) else set()
+            found |= {"corrections"} if billoracle.corrections(billed, right) else set()
+            fates = [fate for fate in billed.charged.rights.values()]
+            found |= {name for fate in fates for name, amount in fate.items() if amount}
+            found |= {"own reservations" for key in billed.charged.rights if key[3]} | {"shared reservations" for key in billed.charged.rights if not key[3]}
+            found |= {item["basis"] for book in world.books for item in book.items}
+        self.assertGreaterEqual(methods, {"none", "even", "proportional", "weights"})
+        self.assertGreaterEqual(found, {
+            "usage", "covered", "unused", "undelivered", "lent", "commitment", "own idle", "shared idle", "energy", "meter", "one-off", "on-demand", "borrowed", "reserved", "dedicated",
+            "exclusive", "mig", "timeslice", "gpu-hour", "instance-hour", "kWh", "GB-hour", "GB", "hour", "charge", "gpu", "storage", "network", "inference", "support", "other",
+            "a dearer own price", "a cheaper own price", "corrections", "beyond", "own reservations", "shared reservations", "used", "allocated",
+        })  # fmt: skip
+
+    def test_the_worked_example_of_a_pool_of_eight(self):
+        """A reserves 4 and holds 1, B reserves 2 and holds 5."""
+        a, b = billworld.WORKSPACES[:2]
+        settled = billoracle.Settled(8, {a: 1, b: 5}, {a: 4, b: 2}, {})
+        self.assertEqual(settled.of[a], {"covered": 1, "on-demand": 0, "borrowed": 0, "lent": 1, "beyond": 0, "unused": 2, "undelivered": 0})
+        self.assertEqual(settled.of[b], {"covered": 2, "on-demand": 2, "borrowed": 1, "lent": 0, "beyond": 0, "unused": 0, "undelivered": 0})
+        self.assertEqual(settled.idle, 0)
 
     def assert_harm_is_noticed(self, collected):
         sound = set(compare(collected).differences)

@@ -157,6 +157,20 @@ def check_csv(check, text, expected):
     check_rows(check, "csv", rows_of(text), expected)
 
 
+def check_tenant(check, text, tenant, expected):
+    """A tenant's own document: its lines with the same figures, and no other tenant's name."""
+    wanted, found = collections.Counter(), collections.Counter()
+    for (k, correction), line in expected.lines.items():
+        if k.tenant == tenant:
+            wanted[k._replace(counterparty=""), correction, line.sum("quantity"), line.sum("list"), line.sum("discount"), expected.money(line.billed)] += 1
+    for row in rows_of(text):
+        found[*key_of(row), *(Fraction(row[n]) for n in ("quantity", "list_cost", "discount", "billed_cost"))] += 1
+        others = [t for t in COST_CENTRES if t != tenant and re.search(rf"\b{t}\b", ",".join(row.values()))]
+        check.same(("tenant", tenant, row["line_id"], "names"), [], others)
+    for line in sorted(wanted.keys() | found.keys(), key=str):
+        check.same(("tenant", line[0].kind, *line, "there"), wanted[line], found[line])
+
+
 def check_json(check, text, expected):
     doc = json.loads(text)
     check_rows(check, "json", doc["lines"], expected)
@@ -176,6 +190,7 @@ def check_json(check, text, expected):
 
 # ---- usage ----
 
+REASONS = {"unused": "reservation-unused", "lent": "reservation-lent", "undelivered": "reservation-undelivered", "own idle": "dedicated-idle", "shared idle": "shared-idle", "meter": "meter", "energy": "idle-energy"}
 USAGE_KEYS = ("hour", "cluster", "node", "gpu", "tenant", "workspace", "gpu_model", "profile", "sharing")
 USAGE_STATES = ("used", "idle", "unmeasured", "unallocated", "stranded", "down", "unknown")
 
@@ -241,6 +256,35 @@ def check_usage(check, ask, world):
         states = ("used", "idle", "unmeasured")
         for state, ngh in zip(states, together([Fraction(amounts[s] * BILLION, UNITS * HOUR) for s in states])):
             check.same(("usage hours", g["tenant"], g["workspace"], state), Fraction(ngh, BILLION), Fraction(g[f"{state}_gpu_hours"]))
+
+
+def check_usage_costs(check, reply, lines, expected):
+    """Of a month, by tenant, workspace and day: amortised costs; what no workload caused, by tenant and reason; all of it is the invoices. lines: the CSV."""
+    order = {key_of(row)[0]: n for n, row in enumerate(rows_of(lines))}
+    effective, held, without = amortised(expected, order), collections.Counter(), collections.Counter()
+    for (k, correction), line in expected.lines.items():
+        if correction or k.kind == "one-off":
+            without[k.tenant, "correction" if correction else "adjustment"] += expected.money(line.billed)
+            continue
+        for day, units in cents_of_days(line, expected).items():
+            part = expected.money(effective.get((k, day), 0))
+            if k.kind in ("usage", "covered") or (k.kind == "energy" and k.workspace):
+                held[k.tenant, k.workspace, day.isoformat()] += part if k.kind == "covered" else expected.money(units)
+            elif k.kind in REASONS:
+                without[k.tenant, REASONS[k.kind]] += part + expected.money(units)
+    found = collections.Counter()
+    for g in reply["groups"]:
+        for cost in g["costs"]:
+            check.same(("usage cost", "currency"), expected.world.currency, cost["currency"])
+            found[g["tenant"], g["workspace"], g["day"]] += Fraction(cost["amount"])
+    for key in sorted(held.keys() | found.keys()):
+        check.same(("usage cost", *key, "amount"), Fraction(held[key]), Fraction(found[key]))
+    said = collections.Counter()
+    for row in reply["costs_without_workload"]:
+        said[row["tenant"], row["reason"]] += Fraction(row["amount"])
+    for key in sorted(without.keys() | said.keys()):
+        check.same(("usage cost", *key, "amount"), Fraction(without[key]), Fraction(said[key]))
+    check.same(("usage cost", "all", "total"), expected.money(sum(line.billed for line in expected.lines.values())), sum(Fraction(c["amount"]) for c in reply["costs_total"]))
 
 
 # ---- metrics ----
