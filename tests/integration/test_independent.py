@@ -202,6 +202,38 @@ def harms(collected):
     yield other("the total of a page", in_page)
 
 
+class Worlds(unittest.TestCase):
+    def test_the_worlds_have_everything_in_them(self):
+        found, methods = set(), set()
+        for seed, zone, currency in LEDGERS:
+            world = billworld.World(seed, zone, currency)
+            billed, right = (billoracle.Bill(world, 0, late) for late in (False, True))
+            lines = [*billed.lines.values(), *billoracle.Bill(world, 1, True).lines.values()]
+            methods |= {book.shared_idle[0] for book in world.books}
+            found |= {line.key.kind for line in lines} | {line.key.klass for line in lines} | {line.key.sharing for line in lines} | {line.unit for line in lines} | {line.category for line in lines}
+            found |= {"a dearer own price"} if any(line.sum("discount") < 0 < line.sum("list") for line in lines) else set()
+            found |= {"a cheaper own price"} if any(line.sum("discount") > 0 for line in lines) else set()
+            found |= {"corrections"} if billoracle.corrections(billed, right) else set()
+            fates = [fate for fate in billed.charged.rights.values()]
+            found |= {name for fate in fates for name, amount in fate.items() if amount}
+            found |= {"own reservations" for key in billed.charged.rights if key[3]} | {"shared reservations" for key in billed.charged.rights if not key[3]}
+            found |= {item["basis"] for book in world.books for item in book.items}
+        self.assertGreaterEqual(methods, {"none", "even", "proportional", "weights"})
+        self.assertGreaterEqual(found, {
+            "usage", "covered", "unused", "undelivered", "lent", "commitment", "own idle", "shared idle", "energy", "meter", "one-off", "on-demand", "borrowed", "reserved", "dedicated",
+            "exclusive", "mig", "timeslice", "gpu-hour", "instance-hour", "kWh", "GB-hour", "GB", "hour", "charge", "gpu", "storage", "network", "inference", "support", "other",
+            "a dearer own price", "a cheaper own price", "corrections", "beyond", "own reservations", "shared reservations", "used", "allocated",
+        })  # fmt: skip
+
+    def test_the_worked_example_of_a_pool_of_eight(self):
+        """A reserves 4 and holds 1, B reserves 2 and holds 5."""
+        a, b = billworld.WORKSPACES[:2]
+        settled = billoracle.Settled(8, {a: 1, b: 5}, {a: 4, b: 2}, {})
+        self.assertEqual(settled.of[a], {"covered": 1, "on-demand": 0, "borrowed": 0, "lent": 1, "beyond": 0, "unused": 2, "undelivered": 0})
+        self.assertEqual(settled.of[b], {"covered": 2, "on-demand": 2, "borrowed": 1, "lent": 0, "beyond": 0, "unused": 0, "undelivered": 0})
+        self.assertEqual(settled.idle, 0)
+
+
 class Independent(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -237,36 +269,6 @@ class Independent(unittest.TestCase):
                 if world == LEDGERS[0]:
                     self.assert_harm_is_noticed(collected)
         print(f"{figures.total()} figures compared: {dict(figures)}; {left_open} of them differ by what is open", flush=True)
-
-    def test_the_worlds_have_everything_in_them(self):
-        found, methods = set(), set()
-        for seed, zone, currency in LEDGERS:
-            world = billworld.World(seed, zone, currency)
-            billed, right = (billoracle.Bill(world, 0, late) for late in (False, True))
-            lines = [*billed.lines.values(), *billoracle.Bill(world, 1, True).lines.values()]
-            methods |= {book.shared_idle[0] for book in world.books}
-            found |= {line.key.kind for line in lines} | {line.key.klass for line in lines} | {line.key.sharing for line in lines} | {line.unit for line in lines} | {line.category for line in lines}
-            found |= {"a dearer own price"} if any(line.sum("discount") < 0 < line.sum("list") for line in lines) else set()
-            found |= {"a cheaper own price"} if any(line.sum("discount") > 0 for line in lines) else set()
-            found |= {"corrections"} if billoracle.corrections(billed, right) else set()
-            fates = [fate for fate in billed.charged.rights.values()]
-            found |= {name for fate in fates for name, amount in fate.items() if amount}
-            found |= {"own reservations" for key in billed.charged.rights if key[3]} | {"shared reservations" for key in billed.charged.rights if not key[3]}
-            found |= {item["basis"] for book in world.books for item in book.items}
-        self.assertGreaterEqual(methods, {"none", "even", "proportional", "weights"})
-        self.assertGreaterEqual(found, {
-            "usage", "covered", "unused", "undelivered", "lent", "commitment", "own idle", "shared idle", "energy", "meter", "one-off", "on-demand", "borrowed", "reserved", "dedicated",
-            "exclusive", "mig", "timeslice", "gpu-hour", "instance-hour", "kWh", "GB-hour", "GB", "hour", "charge", "gpu", "storage", "network", "inference", "support", "other",
-            "a dearer own price", "a cheaper own price", "corrections", "beyond", "own reservations", "shared reservations", "used", "allocated",
-        })  # fmt: skip
-
-    def test_the_worked_example_of_a_pool_of_eight(self):
-        """A reserves 4 and holds 1, B reserves 2 and holds 5."""
-        a, b = billworld.WORKSPACES[:2]
-        settled = billoracle.Settled(8, {a: 1, b: 5}, {a: 4, b: 2}, {})
-        self.assertEqual(settled.of[a], {"covered": 1, "on-demand": 0, "borrowed": 0, "lent": 1, "beyond": 0, "unused": 2, "undelivered": 0})
-        self.assertEqual(settled.of[b], {"covered": 2, "on-demand": 2, "borrowed": 1, "lent": 0, "beyond": 0, "unused": 0, "undelivered": 0})
-        self.assertEqual(settled.idle, 0)
 
     def assert_harm_is_noticed(self, collected):
         sound = set(compare(collected).differences)

@@ -68,6 +68,7 @@ class Line:
         self.key = key
         self.unit, self.unit_price, self.sku, self.category, self.priced = "", Fraction(0), "", "gpu", True
         self.days = collections.defaultdict(lambda: collections.defaultdict(Fraction))  # day -> column -> amount
+        self.other_unit = False  # the tenant's own price is for another unit or basis than the public one
         self.billed = None  # in the currency's smallest unit
         self.correction = False
 
@@ -314,7 +315,8 @@ class Bill:
         self.ids = ids or {}  # key -> line_id, by which the smallest unit goes where remainders are equal
         self.lines = {}
         self.charged = c = Charged(world, month, late)
-        self.paid_by_use = set()
+        self.loans = collections.defaultdict(lambda: collections.defaultdict(collections.Counter))  # key of a lent line -> (borrower, day) -> activity
+        self.commitment_of = {}
         self.add_usage(c)
         self.add_reservations(c)
         self.add_idle(c)
@@ -342,7 +344,7 @@ class Bill:
 
     def price(self, line, public, own, off):
         line.unit_price = public["price"]
-        line.own, line.off = own, off
+        line.other_unit = (per_instance(own), own["basis"]) != (per_instance(public), public["basis"])
         line.unit = "instance-hour" if per_instance(public) else "gpu-hour"
         line.sku = sku_of(own, line.key.model, line.key.profile)
 
@@ -400,7 +402,10 @@ class Bill:
             loans = collections.Counter()
             for (d, b, cl, o, m, lender, borrower, p, u, sharing), a in c.loans.items():
                 if (d, b, cl, o, m, lender) == (day, book, cluster, owner, model, who):
-                    loans[Key("lent", cluster, *who, model, p, sharing, "borrowed", book.version, borrower[0])] += a["lent"]
+                    key = Key("lent", cluster, *who, model, p, sharing, "borrowed", book.version, borrower[0])
+                    loans[key] += a["lent"]
+                    self.loans[key][borrower, day] += a
+                    self.commitment_of[key] = (public, own, off, units, book)
             parts += [(k, v, None) for k, v in loans.items()]
             parts.append((Key("unused", cluster, *who, model, profile, "", "reserved", book.version), fate["unused"], None))
             parts.append((Key("undelivered", cluster, *who, model, profile, "", "reserved", book.version), fate["undelivered"], None))
@@ -503,11 +508,12 @@ class Bill:
         for (day, book, who, meter, sku), amount in sums.items():
             public, own = Prices(book).meter(meter, sku, who[0])
             line = self.line("meter", "", *who, version=book.version, sku=sku, meter=meter)
-            line.unit, line.sku, line.category = METER_UNIT[meter], sku, CATEGORY[meter]
-            line.unit_price, line.per = public["price"] / public["per"], public["per"]
+            line.sku, line.category = sku, CATEGORY[meter]
+            line.unit = METER_UNIT[meter] if public["per"] == 1 else f"{public['per']} {METER_UNIT[meter]}s"
+            line.unit_price = public["price"]
             off = Prices(book).discount(who[0], line.category, "")
             d = line.days[day]
-            d["quantity"] = amount
+            d["quantity"] = amount / public["per"]
             d["list"] = amount * public["price"] / public["per"]
             d["net"] = amount * own["price"] / own["per"] * (1 - off)
 
@@ -531,25 +537,32 @@ class Bill:
                 line.billed = units
 
     def credit_loans(self):
-        """3 of who pays: lent hours x borrowed price x ratio, never more than the commitment cost or than was paid; toward zero."""
-        scale = 10**self.world.exponent
-        for line in self.lines.values():
-            if line.key.kind != "lent":
-                continue
-            k = line.key
-            book = next(b for b in self.world.books if b.version == k.version)
-            self.credit_one(line, book)
-            line.billed = -int(-line.net * scale)
+        """3 of who pays: lent hours x borrowed price x ratio, which is the ratio of what the borrower pays, never more than the commitment cost.
+        Toward zero for every line that was borrowed, so that it is never more than its cents."""
+        for key, loans in self.loans.items():
+            line = self.lines[key]
+            public, own, off, units, book = self.commitment_of[key]
+            _, price = Prices(book).both("borrowed", key.model, key.profile, key.sharing, key.counterparty)
+            discount = Prices(book).discount(key.counterparty, "gpu", "borrowed")
 
-    def credit_one(self, line, book):
-        k = line.key
-        _, price = Prices(book).both("borrowed", k.model, k.profile, k.sharing, k.counterparty)
-        off = Prices(book).discount(k.counterparty, "gpu", "borrowed")
-        _, cost = Prices(book).both("reserved", k.model, k.profile, "", k.tenant)
-        for day in line.days.values():
-            # Per GPU-hour lent.
-            each = price["price"] * (1 - off) * book.ratio * (Fraction(UNITS, units_of(k.model, k.profile)) if per_instance(price) else 1)
-            day["net"] = day["list"] = -day["gpu_hours"] * each
+            def of_gpu(item, size):
+                return Fraction(UNITS, size) if per_instance(item) else Fraction(1)
+
+            # Per GPU-hour, then per hour of the commitment's unit; a price has nine decimals.
+            paid = price["price"] * (1 - discount) * book.ratio * of_gpu(price, units_of(key.model, key.profile))
+            cost = own["price"] * (1 - off) * of_gpu(own, units)
+            line.unit_price = Fraction(min(paid, cost) / of_gpu(public, units) * BILLION // 1, BILLION)
+            cents, priced = collections.Counter(), collections.Counter()
+            for (borrower, day), a in loans.items():
+                amount = a["used"] + a["unmeasured"] + a["over"] if price["basis"] == "used" else a["lent"]
+                priced[day] += amount
+                cents[borrower] += Fraction(self.hours(amount, public, units) // 1, BILLION) * line.unit_price
+            for day, d in line.days.items():
+                d["list"] = d["quantity"] * line.unit_price
+                by_use = Fraction(whole(self.hours(priced[day], public, units)), BILLION)
+                d["net"] = -by_use * line.unit_price if price["basis"] == "used" else d["list"]
+                d["discount"] = d["list"] - d["net"]
+            line.billed = -sum(int(c * 10**self.world.exponent) for c in cents.values())
 
 
 def corrections(before, after):
