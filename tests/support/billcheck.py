@@ -274,7 +274,7 @@ def check_usage_costs(check, reply, lines, expected):
                 without[k.tenant, REASONS[k.kind]] += part + expected.money(units)
     found = collections.Counter()
     for g in reply["groups"]:
-        for cost in g["costs"]:
+        for cost in g.get("costs") or ():
             check.same(("usage cost", "currency"), expected.world.currency, cost["currency"])
             found[g["tenant"], g["workspace"], g["day"]] += Fraction(cost["amount"])
     for key in sorted(held.keys() | found.keys()):
@@ -400,6 +400,9 @@ def check_focus(check, text, expected, lines):
             check.same((*where, "billing period"), tuple(billworld.rfc3339(world.bounds[expected.bill.month + i]) for i in range(2)), (row["BillingPeriodStart"], row["BillingPeriodEnd"]))
         if correction or k.kind == "one-off":
             continue
+        if k.kind not in PARTS:
+            contracted = sum((Fraction(r["ContractedCost"]) for r in mine), Fraction(0))
+            check.same((*where, "ContractedCost of all days"), line.net, contracted, abs(contracted - line.net) <= (Fraction(len(mine) + 1, BILLION) * max(1, line.sum("quantity")) if line.other_unit else 0))
         split = k.kind in ("lent", "undelivered")  # hours that were not used, and a credit for them
         check.same((*where, "rows"), len(line.days) * (2 if split else 1), len(mine))
         found = {(r["ChargePeriodStart"], r["ChargeCategory"] == "Credit"): r for r in mine}
@@ -426,6 +429,8 @@ def check_focus_row(check, where, row, line, day, units, amortised_units, credit
             check.same((*where, "PricingUnit"), FOCUS_UNITS[line.on_demand_unit], row["PricingUnit"])
             amounts |= {"ListUnitPrice": line.on_demand_price, "ListCost": quantity * line.on_demand_price, "ContractedCost": quantity * Fraction(row["ContractedUnitPrice"])}
         else:
+            near = abs(Fraction(row["PricingQuantity"]) - abs(d["quantity"])) <= Fraction(8, BILLION)
+            check.same((*where, "PricingQuantity to some billionths"), abs(d["quantity"]), Fraction(row["PricingQuantity"]), near)
             amounts |= {"PricingQuantity": abs(d["quantity"]), "ListCost": d["reserved_list"], "ContractedCost": d["reserved_net"]}
     else:
         amounts = {"BilledCost": billed, "ListCost": d["list"], "ContractedCost": d["net"], "PricingQuantity": d["quantity"], "EffectiveCost": Fraction(0) if k.kind == "commitment" else billed}
@@ -437,7 +442,7 @@ def check_focus_row(check, where, row, line, day, units, amortised_units, credit
         close = column == "ContractedCost" and line.other_unit and abs(found - amount) <= Fraction(1, BILLION)
         check.same((*where, column), amount, found, close or amount == found)
     if k.kind != "covered":
-        check.same((*where, "PricingUnit"), FOCUS_UNITS[line.unit], row["PricingUnit"])
+        check.same((*where, "PricingUnit"), FOCUS_UNITS[line.unit.partition(" of ")[0]], row["PricingUnit"])
 
 
 # ---- pages ----

@@ -422,6 +422,8 @@ class Bill:
             gpu_hours = together([Fraction(p[1] * BILLION, UNITS * HOUR) for p in parts])
             for (key, amount, activity), quantity, own_quantity, ngh in zip(parts, quantities, owns, gpu_hours):
                 self.add_part(key, day, public, own, off, quantity, own_quantity, ngh, activity)
+                if per_instance(public) and key.profile != profile:
+                    self.lines[key].unit = f"instance-hour of {profile}"  # the parts of a reservation have its unit
 
     def add_part(self, key, day, public, own, off, quantity, own_quantity, ngh, activity):
         line = self.lines.setdefault(key, Line(key))
