@@ -436,7 +436,7 @@ fill_line(const struct rating_input *in, const struct cell *cells, size_t n, con
 	if (!currency_exponent(l->currency, &l->currency_scale, err) ||
 	    !rating_line_id(in->period, d, k->price.unit.per_instance, l, err) || !fill_days(cells, n, l, err))
 		return false;
-	if (d->kind == CHARGE_LENT && !l->unrated)
+	if (d->kind == CHARGE_LENT && l->priced)
 		l->billed = -loan_cents(cells->row, end, l->currency_scale);
 	return true;
 }
@@ -580,7 +580,7 @@ round_invoice(struct rated_line *const *lines, size_t n)
 	for (size_t i = 0; i < n; i++) {
 		struct rated_line *l = lines[i];
 
-		l->billed = l->kind == CHARGE_LENT && !l->unrated ? l->billed : billed[i];
+		l->billed = l->kind == CHARGE_LENT && l->priced ? l->billed : billed[i];
 		l->rounding = l->billed * minor_unit - (l->list_cost - l->discount);
 		round_days(l, minor_unit);
 	}

@@ -437,6 +437,10 @@ credits_for_a_borrowed_line_are_never_more_than_its_cents(void **state)
 	days[2].borrower = "1";
 	owned(rated) struct rated *one = rate(&book, days, ARRAY_LEN(days));
 	assert_int_equal(cents(one, "a", CHARGE_LENT), -1);
+	/* what was lent at no price earns nothing */
+	owned(rated) struct rated *free_of_charge =
+		rate(&(struct rating_book){.version = "v1", .currency = "EUR"}, days, ARRAY_LEN(days));
+	assert_int_equal(cents(free_of_charge, "a", CHARGE_KINDS), 0);
 }
 
 static void
