@@ -72,6 +72,9 @@ static const struct wire_field record_fields[] = {
 	FIELD(wire_record, memory_byte_ms, WIRE_I64, 0, INT64_MAX),
 	FIELD(wire_record, energy_mj, WIRE_I64, 0, WIRE_MAX_ENERGY_MJ),
 	FIELD(wire_record, ticks, WIRE_I64, 0, WIRE_MAX_TICKS),
+	FIELD_SINCE(3, wire_record, peak_memory_bytes, WIRE_I64, 0, INT64_MAX),
+	FIELD_SINCE(3, wire_record, sm_active_ns, WIRE_I64, 0, INT64_MAX),
+	FIELD_SINCE(3, wire_record, sm_measured_ns, WIRE_I64, 0, INT64_MAX),
 };
 
 #define LAYOUT(thing, fields, s)                                   \

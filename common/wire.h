@@ -6,7 +6,7 @@
 #include "common/labels.h"
 #include "common/limits.h"
 
-#define WIRE_VERSION 2
+#define WIRE_VERSION 3
 #define WIRE_OLDEST_VERSION 1
 #define WIRE_MAX_BODY (32u << 20) /* of one batch before gzip */
 #define WIRE_MAX_RECORDS 200000u
@@ -72,6 +72,10 @@ struct wire_record {
 	int64_t memory_byte_ms;
 	int64_t energy_mj;
 	int64_t ticks;
+	/* of version 3; efficiency, never billed */
+	int64_t peak_memory_bytes; /* the most that the holder had at once; 0: not told */
+	int64_t sm_active_ns; /* of sm_measured_ns: time in which its multiprocessors worked, weighed by their share */
+	int64_t sm_measured_ns; /* part of held_ns for which the source told SM activity */
 };
 
 /* Records may come in any order; by device, holder and start they take a third less room than by start. */

@@ -178,7 +178,9 @@ check_shares(const struct place *at, const struct wire_record *r, struct err *er
 	if (!check_most(at, "held_ns", r->held_ns, "duration_ns", r->duration_ns, err) ||
 	    !check_most(at, "unmeasured_ns", r->unmeasured_ns, "held_ns", r->held_ns, err) ||
 	    !check_most(at, "used_ns", r->used_ns, "held_ns - unmeasured_ns", r->held_ns - r->unmeasured_ns, err) ||
-	    !check_most(at, "over_ns", r->over_ns, "duration_ns", r->duration_ns, err))
+	    !check_most(at, "over_ns", r->over_ns, "duration_ns", r->duration_ns, err) ||
+	    !check_most(at, "sm_measured_ns", r->sm_measured_ns, "held_ns", held ? r->held_ns : 0, err) ||
+	    !check_most(at, "sm_active_ns", r->sm_active_ns, "sm_measured_ns", r->sm_measured_ns, err))
 		return false;
 	if (held && r->method != WIRE_NONE)
 		return true;

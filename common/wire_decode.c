@@ -222,11 +222,13 @@ get_column(struct cursor *c, const struct wire_field *f, struct wire_record *rec
 static bool
 get_records(struct cursor *c, struct wire_batch *b, struct err *err)
 {
-	if (!get_count(c, "record", WIRE_MAX_RECORDS, wire_record_layout.count, &b->record_count, err))
+	size_t columns = wire_field_count(&wire_record_layout, c->version);
+
+	if (!get_count(c, "record", WIRE_MAX_RECORDS, columns, &b->record_count, err))
 		return false;
 	if (b->record_count)
 		b->records = mem_array(b->record_count, sizeof(*b->records));
-	for (size_t i = 0; i < wire_record_layout.count; i++)
+	for (size_t i = 0; i < columns; i++)
 		if (!get_column(c, &wire_record_layout.fields[i], b->records, b->record_count, err))
 			return false;
 	return true;

@@ -124,9 +124,22 @@ fill_column(const struct wire_batch *b, const struct wire_field *f, uint8_t *col
 	return true;
 }
 
+/* A column that came after the version of the batch must be empty. */
+static bool
+check_later_column(const struct wire_batch *b, const struct wire_field *f, struct err *err)
+{
+	for (size_t i = 0; i < b->record_count; i++)
+		if (wire_number(&b->records[i], f) != 0)
+			return err_set(err, ERR_INVALID,
+			               "record %zu: %s is %" PRId64 ", which version %" PRIu32 " has no place for", i,
+			               f->name, wire_number(&b->records[i], f), b->version);
+	return true;
+}
+
 static bool
 add_records(const struct wire_batch *b, struct buf *out, struct err *err)
 {
+	size_t columns = wire_field_count(&wire_record_layout, b->version);
 	owned(mem) uint8_t *column = NULL;
 
 	if (b->record_count > WIRE_MAX_RECORDS)
@@ -134,7 +147,7 @@ add_records(const struct wire_batch *b, struct buf *out, struct err *err)
 		               WIRE_MAX_RECORDS);
 	column = mem_array(b->record_count, 10);
 	add_varint(out, b->record_count);
-	for (size_t i = 0; i < wire_record_layout.count; i++) {
+	for (size_t i = 0; i < columns; i++) {
 		size_t len = 0;
 
 		if (!fill_column(b, &wire_record_layout.fields[i], column, &len, err))
@@ -142,6 +155,9 @@ add_records(const struct wire_batch *b, struct buf *out, struct err *err)
 		add_varint(out, len);
 		buf_add(out, column, len);
 	}
+	for (size_t i = columns; i < wire_record_layout.count; i++)
+		if (!check_later_column(b, &wire_record_layout.fields[i], err))
+			return false;
 	return true;
 }
 

@@ -27,7 +27,10 @@
  *     is unmeasured) of T = 5040 x the slot, E x A/T is divided by activity and the rest by units x time, held or not: so the
  *     idle rest of what nobody holds is on records without a holder. Both by largest remainder: the parts add up to E. A
  *     counter that fell began anew: the energy of that slot is not known, and none is made up
- * 10. a gap of more than a day is not covered at all: the ledger knows it as unknown, and a clock gone wild makes no records */
+ * 10. a gap of more than a day is not covered at all: the ledger knows it as unknown, and a clock gone wild makes no records
+ * 11. beside what is billed a record has, where the source tells it: the most memory that the holder's processes had at once, as ticks and
+ *     accounting saw it, and the time in which the multiprocessors of its device worked, weighed by their share. Between several
+ *     holders the latter is divided as activity was, or by what they hold where there was none; it is never more than held */
 #ifndef TOLLGATE_EXPORTER_METER_H
 #define TOLLGATE_EXPORTER_METER_H
 

@@ -141,6 +141,7 @@ add_gone(const struct plan_slot *slot, struct plan *p, const struct view_process
 	                               .begin_ns = who->begin_ns,
 	                               .end_ns = e ? e->end_ns : who->end_ns,
 	                               .memory_bytes = who->memory_bytes,
+	                               .seen = SEEN_BY_FIRST,
 	                               .active_ppm = told ? e->active_ppm : 0,
 	                               .told = told});
 }
@@ -167,6 +168,7 @@ add_there(const struct plan_slot *slot, struct plan *p, const struct view_proces
 	                               .begin_ns = who->begin_ns,
 	                               .end_ns = who->end_ns,
 	                               .memory_bytes = who->memory_bytes,
+	                               .seen = SEEN_BY_SECOND,
 	                               .active_ppm = active_while_there(slot, who)});
 }
 

@@ -5,12 +5,16 @@
 
 #include "exporter/meter_plan.h"
 
+/* The last tick of the slot that saw a process; one that only accounting tells of was seen by none. */
+enum seen_by { SEEN_BY_NONE, SEEN_BY_FIRST, SEEN_BY_SECOND };
+
 /* One process in the slot. */
 struct presence {
 	struct dict_device *device;
 	struct dict_holder *holder;
 	int64_t begin_ns, end_ns; /* inside the slot */
 	int64_t memory_bytes;
+	enum seen_by seen;
 	int64_t active_ppm;
 	bool told; /* its activity is told by accounting */
 };

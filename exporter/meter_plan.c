@@ -53,18 +53,27 @@ clamp(int64_t v, int64_t least, int64_t most)
 	return v < least ? least : v > most ? most : v;
 }
 
+/* A part of an amount of which no nanosecond is above one of held time: no more than this part holds, and no less than what the rest could
+ * not hold. */
+static int64_t
+cut_of_held(int64_t amount, const struct plan_entry *e, int64_t held_ns, int64_t duration_ns, int64_t left_ns)
+{
+	int64_t part = clamp(proportion(amount, duration_ns, left_ns), amount - (e->held_ns - held_ns), held_ns);
+
+	return clamp(part, 0, amount);
+}
+
 struct plan_entry
 plan_cut(struct plan_entry *e, int64_t start_ns, int64_t duration_ns, int64_t left_ns)
 {
 	struct plan_entry cut = *e;
 
 	cut.held_ns = plan_part_ns(start_ns, start_ns + duration_ns, e->part_first, e->part_count, e->part_of);
-	/* no more than this part holds, and no less than what the rest could not hold */
-	cut.used_ns = clamp(proportion(e->used_ns, duration_ns, left_ns), e->used_ns - (e->held_ns - cut.held_ns),
-	                    cut.held_ns);
-	cut.used_ns = clamp(cut.used_ns, 0, e->used_ns);
-	/* all of an entry is unmeasured, or nothing is */
+	cut.used_ns = cut_of_held(e->used_ns, e, cut.held_ns, duration_ns, left_ns);
+	/* all of an entry is unmeasured, or nothing is; the same of its multiprocessors */
 	cut.unmeasured_ns = e->unmeasured_ns ? cut.held_ns : 0;
+	cut.sm_measured_ns = e->sm_measured_ns ? cut.held_ns : 0;
+	cut.sm_active_ns = cut_of_held(e->sm_active_ns, e, cut.held_ns, duration_ns, left_ns);
 	cut.over_ns = proportion(e->over_ns, duration_ns, left_ns);
 	cut.memory_byte_ms = proportion(e->memory_byte_ms, duration_ns, left_ns);
 	cut.energy_mj = proportion(e->energy_mj, duration_ns, left_ns);
@@ -74,6 +83,8 @@ plan_cut(struct plan_entry *e, int64_t start_ns, int64_t duration_ns, int64_t le
 	e->over_ns -= cut.over_ns;
 	e->memory_byte_ms -= cut.memory_byte_ms;
 	e->energy_mj -= cut.energy_mj;
+	e->sm_active_ns -= cut.sm_active_ns;
+	e->sm_measured_ns -= cut.sm_measured_ns;
 	return cut;
 }
 
@@ -137,6 +148,12 @@ join_party(struct party *to, const struct presence *who, const struct plan_segme
 	to->told = to->told || who->told;
 	to->active_ppm_ns += (int128)who->active_ppm * (end_ns - begin_ns);
 	to->memory_byte_ns += (int128)who->memory_bytes * (end_ns - begin_ns);
+	if (who->seen == SEEN_BY_NONE)
+		to->memory_seen[SEEN_BY_NONE] = who->memory_bytes > to->memory_seen[SEEN_BY_NONE]
+		                                        ? who->memory_bytes
+		                                        : to->memory_seen[SEEN_BY_NONE];
+	else
+		to->memory_seen[who->seen] += who->memory_bytes;
 }
 
 /* Who has to do with one device in the last segment, in the order of holders; presences and claims both come in it. Who holds:
@@ -208,6 +225,18 @@ memory_byte_ms(const struct party *party, int64_t duration_ns)
 	return (int64_t)((party->memory_byte_ns < most ? party->memory_byte_ns : most) / NS_PER_MS);
 }
 
+/* What its processes had together at one of the two ticks, or one that no tick saw. */
+static int64_t
+peak_memory_bytes(const struct party *party)
+{
+	int128 most = 0;
+
+	for (size_t i = 0; i < ARRAY_LEN(party->memory_seen); i++)
+		if (party->memory_seen[i] > most)
+			most = party->memory_seen[i];
+	return most < VIEW_MEMORY_MAX ? (int64_t)most : VIEW_MEMORY_MAX;
+}
+
 static void
 add_holders(struct plan *p, size_t party_count, struct plan_entry e, bool by_replicas)
 {
@@ -223,14 +252,16 @@ add_holders(struct plan *p, size_t party_count, struct plan_entry e, bool by_rep
 		party->entry = p->entry_count;
 		e.holder = party->holder;
 		e.part_count = by_replicas && party->claim ? party->claim->replicas : 1;
-		add_entry(p, e)->memory_byte_ms = memory_byte_ms(party, duration_ns);
+		e.memory_byte_ms = memory_byte_ms(party, duration_ns);
+		e.peak_memory_bytes = peak_memory_bytes(party);
+		(void)add_entry(p, e);
 		e.part_first += e.part_count;
 	}
 }
 
 /* The entries of one device in the last segment: one per holder, and its free part. */
 static void
-plan_device(struct plan *p, const struct plan_slot *slot, struct dict_device *device, int64_t active_ppm,
+plan_device(struct plan *p, const struct plan_slot *slot, struct dict_device *device, struct view_activity activity,
             const struct people *on)
 {
 	bool whole = device == slot->gpu, allocated;
@@ -253,18 +284,20 @@ plan_device(struct plan *p, const struct plan_slot *slot, struct dict_device *de
 	}
 	add_holders(p, party_count, e, d.replicas > 1);
 	if (party_count > 0)
-		share_activity(p, party_count, e.part_of, active_ppm, slot->now->process_activity);
+		share_activity(p, party_count, e.part_of, activity.active_ppm, slot->now->process_activity);
+	if (party_count > 0 && activity.sm_active_ppm != ABSENT)
+		share_sm(p, party_count, activity);
 }
 
-static int64_t
+static struct view_activity
 activity_now(const struct gpu_view *now, const struct dict_device *device, size_t likely)
 {
 	if (likely < now->instance_count && now->instances[likely].device == device)
-		return now->instances[likely].active_ppm;
+		return now->instances[likely].activity;
 	for (size_t i = 0; i < now->instance_count; i++)
 		if (now->instances[i].device == device)
-			return now->instances[i].active_ppm;
-	return ABSENT;
+			return now->instances[i].activity;
+	return (struct view_activity){ABSENT, ABSENT};
 }
 
 static void
@@ -275,7 +308,7 @@ plan_segment(struct plan *p, const struct plan_slot *slot)
 	size_t i = 0, j = 0;
 
 	if (!prev->mig) {
-		plan_device(p, slot, slot->gpu, slot->now->active_ppm, &on);
+		plan_device(p, slot, slot->gpu, slot->now->activity, &on);
 		return;
 	}
 	add_whole(p, slot->gpu, WIRE_UNALLOCATED, WIRE_MIG, prev->units_unallocated);

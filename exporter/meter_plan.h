@@ -45,9 +45,15 @@ struct view_claim {
 	int64_t replica_of;
 };
 
+/* What the source measured of a device; ABSENT: not measured. */
+struct view_activity {
+	int64_t active_ppm;    /* its engine */
+	int64_t sm_active_ppm; /* its multiprocessors */
+};
+
 struct view_instance {
 	struct dict_device *device;
-	int64_t active_ppm; /* ABSENT: not measured */
+	struct view_activity activity;
 };
 
 /* One GPU as one tick saw it, with the driver's values brought into their ranges. */
@@ -56,7 +62,7 @@ struct gpu_view {
 	int64_t read_ns; /* wall: the last tick that had an answer; INT64_MAX: none had */
 	bool mig, mps, process_activity;
 	bool layout_odd; /* instances that weigh more than their GPU: nothing can be said */
-	int64_t active_ppm;
+	struct view_activity activity;
 	int64_t units_unallocated, units_stranded;        /* with the instances: 5040 */
 	struct view_instance instances[GPU_INSTANCE_MAX]; /* sorted by device id */
 	size_t instance_count;
@@ -78,7 +84,8 @@ struct plan_entry {
 	int64_t part_first, part_count,
 		part_of; /* parts of the device's time: nanosecond t belongs to part t mod part_of */
 	/* of the whole segment; while it is being cut, of what is left of it */
-	int64_t held_ns, used_ns, unmeasured_ns, over_ns, memory_byte_ms, energy_mj;
+	int64_t held_ns, used_ns, unmeasured_ns, over_ns, memory_byte_ms, energy_mj, sm_active_ns, sm_measured_ns;
+	int64_t peak_memory_bytes; /* of each part of it */
 };
 
 struct plan_segment {

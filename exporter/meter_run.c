@@ -81,7 +81,10 @@ run_close(struct run *run, struct record_list *into)
 		                                      .over_ns = e->over_ns,
 		                                      .memory_byte_ms = e->memory_byte_ms,
 		                                      .energy_mj = energy_mj,
-		                                      .ticks = run->entries[i].ticks});
+		                                      .ticks = run->entries[i].ticks,
+		                                      .peak_memory_bytes = e->peak_memory_bytes,
+		                                      .sm_active_ns = e->sm_active_ns,
+		                                      .sm_measured_ns = e->sm_measured_ns});
 	}
 	run->start_ns = run->end_ns;
 	run->count = 0;
@@ -116,6 +119,7 @@ begin_run(struct run *run, int64_t start_ns, const struct plan_entry *entries, s
 		struct plan_entry key = entries[i];
 
 		key.held_ns = key.used_ns = key.unmeasured_ns = key.over_ns = key.memory_byte_ms = key.energy_mj = 0;
+		key.sm_active_ns = key.sm_measured_ns = key.peak_memory_bytes = 0;
 		run->entries[i] = (struct run_entry){.sum = key};
 	}
 }
@@ -140,5 +144,9 @@ run_add(struct run_entry *to, const struct plan_entry *cut, bool is_tick)
 	sum->over_ns += cut->over_ns;
 	sum->memory_byte_ms += cut->memory_byte_ms;
 	sum->energy_mj += cut->energy_mj;
+	sum->sm_active_ns += cut->sm_active_ns;
+	sum->sm_measured_ns += cut->sm_measured_ns;
+	if (cut->peak_memory_bytes > sum->peak_memory_bytes)
+		sum->peak_memory_bytes = cut->peak_memory_bytes;
 	to->ticks += is_tick;
 }

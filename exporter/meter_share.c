@@ -130,6 +130,34 @@ share_activity(struct plan *p, size_t party_count, int64_t parts, int64_t active
 		divide_activity(p, party_count, &a);
 }
 
+/* ---- rule 11 ---- */
+
+void
+share_sm(struct plan *p, size_t party_count, struct view_activity activity)
+{
+	const struct plan_segment *seg = &p->segments[p->segment_count - 1];
+	int64_t duration_ns = seg->end_ns - seg->start_ns;
+	int128 sm_ns = (int128)activity.sm_active_ppm * duration_ns / PPM;
+	/* what intruders did is in the device's activity, and in nobody's entry */
+	int128 active = activity.active_ppm == ABSENT ? 0 : (int128)activity.active_ppm * duration_ns / PPM, told = 0;
+
+	for (size_t i = 0; i < party_count; i++)
+		if (p->parties[i].holds)
+			told += p->entries[p->parties[i].entry].used_ns + p->entries[p->parties[i].entry].over_ns;
+	if (told > active)
+		active = told;
+	for (size_t i = 0; i < party_count; i++) {
+		struct plan_entry *e = &p->entries[p->parties[i].entry];
+		int128 share;
+
+		if (!p->parties[i].holds)
+			continue;
+		share = active > 0 ? sm_ns * (e->used_ns + e->over_ns) / active : sm_ns * e->held_ns / duration_ns;
+		e->sm_measured_ns = e->held_ns;
+		e->sm_active_ns = share < e->held_ns ? (int64_t)share : e->held_ns;
+	}
+}
+
 /* ---- rule 9 ---- */
 
 static int128

@@ -94,8 +94,8 @@ read_layout(struct gpu_view *v, const struct view_context *c, const struct gpu_r
 		}
 		if (!device)
 			device = dict_add_instance(c->dict, c->gpu, in, c->wall_ns);
-		v->instances[v->instance_count++] =
-			(struct view_instance){.device = device, .active_ppm = ppm_in_range(in->active_ppm)};
+		v->instances[v->instance_count++] = (struct view_instance){
+			.device = device, .activity = {ppm_in_range(in->active_ppm), ppm_in_range(in->sm_active_ppm)}};
 		sorted = sorted && (v->instance_count == 1 ||
 		                    v->instances[v->instance_count - 2].device->wire.id < device->wire.id);
 		rest -= in->units;
@@ -324,7 +324,7 @@ reset(struct gpu_view *v)
 	                       .claim_cap = v->claim_cap,
 	                       .exits = v->exits,
 	                       .exit_cap = v->exit_cap,
-	                       .active_ppm = ABSENT};
+	                       .activity = {ABSENT, ABSENT}};
 }
 
 static void
@@ -377,7 +377,7 @@ gpu_view_read(struct gpu_view *v, const struct view_context *c, const struct tic
 	v->read_ns = c->wall_ns;
 	v->mig = r->mig;
 	v->mps = r->mps;
-	v->active_ppm = ppm_in_range(r->active_ppm);
+	v->activity = (struct view_activity){ppm_in_range(r->active_ppm), ppm_in_range(r->sm_active_ppm)};
 	/* drivers do not tell the processes of instances apart */
 	v->process_activity = r->process_activity && !r->mig;
 	if (r->mig)

@@ -123,8 +123,8 @@ active_ppm(const struct gpu_view *v, size_t i)
 		return ABSENT;
 	for (size_t k = 0; k < v->instance_count; k++)
 		if (v->instances[k].device == p->device)
-			return v->instances[k].active_ppm;
-	return v->active_ppm;
+			return v->instances[k].activity.active_ppm;
+	return v->activity.active_ppm;
 }
 
 /* Both lists have the same order. */

@@ -122,8 +122,9 @@ cmd_usage(struct cli *c)
 	if (has_key(by, "state"))
 		buf_str(&columns, exact ? "unit_ns" : "gpu_hours");
 	else
-		buf_str(&columns, exact ? VALUES("unit_ns") ",energy_mj,memory_byte_ms"
-		                        : VALUES("gpu_hours") ",energy_kwh,memory_gib_hours");
+		buf_str(&columns,
+		        exact ? VALUES("unit_ns") ",energy_mj,memory_byte_ms,sm_active_unit_ns,sm_measured_unit_ns,peak_memory_bytes"
+		              : VALUES("gpu_hours") ",energy_kwh,memory_gib_hours,sm_activity,peak_memory_gib");
 	buf_str(&columns, cost ? ",cost,reason" : "");
 	rows = cost ? rows_with_cost(reply) : json_incref(json_object_get(reply, "groups"));
 	if (cli_output(c, OUTPUT_TABLE) == OUTPUT_TABLE)

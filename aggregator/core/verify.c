@@ -25,6 +25,9 @@ const char *const verify_column_names[VERIFY_COLUMNS] = {
 	[VERIFY_MEMORY_BYTE_MS] = "memory_byte_ms",
 	[VERIFY_ENERGY_MJ] = "energy_mj",
 	[VERIFY_TICKS] = "ticks",
+	[VERIFY_PEAK_MEMORY_BYTES] = "peak_memory_bytes",
+	[VERIFY_SM_ACTIVE_NS] = "sm_active_ns",
+	[VERIFY_SM_MEASURED_NS] = "sm_measured_ns",
 };
 
 const char *const verify_sum_names[VERIFY_SUMS] = {
@@ -39,6 +42,9 @@ const char *const verify_sum_names[VERIFY_SUMS] = {
 	[VERIFY_CLOCK_ADJUST] = "clock_adjust",
 	[VERIFY_ENERGY] = "energy_mj",
 	[VERIFY_MEMORY] = "memory_byte_ms",
+	[VERIFY_SM_ACTIVE] = "sm_active",
+	[VERIFY_SM_MEASURED] = "sm_measured",
+	[VERIFY_PEAK_MEMORY] = "peak_memory_bytes",
 };
 
 /* --- rule 1 --- */
@@ -145,6 +151,16 @@ compare_rows(const void *a, const void *b)
 	return (x->method > y->method) - (x->method < y->method);
 }
 
+static void
+add_sums(struct verify_row *to, const struct verify_row *row)
+{
+	for (size_t s = 0; s < VERIFY_SUMS; s++)
+		if (s != VERIFY_PEAK_MEMORY)
+			to->sum[s] += row->sum[s];
+		else if (row->sum[s] > to->sum[s])
+			to->sum[s] = row->sum[s];
+}
+
 void
 verify_rows_pack(struct verify_rows *r)
 {
@@ -157,8 +173,7 @@ verify_rows_pack(struct verify_rows *r)
 			r->at[kept++] = r->at[i];
 			continue;
 		}
-		for (size_t s = 0; s < VERIFY_SUMS; s++)
-			r->at[kept - 1].sum[s] += r->at[i].sum[s];
+		add_sums(&r->at[kept - 1], &r->at[i]);
 	}
 	r->count = kept;
 }
@@ -204,6 +219,9 @@ verify_rows_record(struct verify_rows *r, int64_t gpu_id, const struct verify_in
 	}
 	row.sum[VERIFY_ENERGY] = i->v[VERIFY_ENERGY_MJ];
 	row.sum[VERIFY_MEMORY] = i->v[VERIFY_MEMORY_BYTE_MS];
+	row.sum[VERIFY_SM_ACTIVE] = units * i->v[VERIFY_SM_ACTIVE_NS];
+	row.sum[VERIFY_SM_MEASURED] = units * i->v[VERIFY_SM_MEASURED_NS];
+	row.sum[VERIFY_PEAK_MEMORY] = i->v[VERIFY_PEAK_MEMORY_BYTES];
 	verify_rows_add(r, &row);
 }
 

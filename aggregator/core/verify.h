@@ -3,7 +3,7 @@
  * Rules:
  *  1. an interval row is there once for every record of a batch, equal in every column, and there is no other
  *  2. the sums of an hour are kept per device, holder, sharing and method; used, unmeasured and over count where somebody
- *     holds, and what is held and neither used nor unmeasured is idle
+ *     holds, and what is held and neither used nor unmeasured is idle; of peaks the most is kept
  *  3. per GPU, what the records leave of 5040 x its time in service is unknown; what they have beyond it is
  *     clock_adjust, beside the states. Both are net over the hour */
 #ifndef TOLLGATE_CORE_VERIFY_H
@@ -28,6 +28,9 @@ enum verify_column {
 	VERIFY_MEMORY_BYTE_MS,
 	VERIFY_ENERGY_MJ,
 	VERIFY_TICKS,
+	VERIFY_PEAK_MEMORY_BYTES,
+	VERIFY_SM_ACTIVE_NS,
+	VERIFY_SM_MEASURED_NS,
 	VERIFY_COLUMNS
 };
 #define VERIFY_KEY_COLUMNS 3
@@ -57,6 +60,9 @@ enum verify_sum {
 	VERIFY_CLOCK_ADJUST,
 	VERIFY_ENERGY,
 	VERIFY_MEMORY,
+	VERIFY_SM_ACTIVE,
+	VERIFY_SM_MEASURED,
+	VERIFY_PEAK_MEMORY, /* the most, not the sum */
 	VERIFY_SUMS
 };
 #define VERIFY_STATES (VERIFY_UNKNOWN + 1)

@@ -31,7 +31,7 @@ struct db_stmt {
 	const char *sql;
 };
 
-#define DB_MAX_ARGS 20
+#define DB_MAX_ARGS 24
 struct db_args {
 	int count;
 	const char *value[DB_MAX_ARGS];

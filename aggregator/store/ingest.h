@@ -22,6 +22,7 @@ struct dict_gpu {
 	int64_t memory_bytes;      /* the most that its model has; 0: not known */
 	/* of the batch being judged */
 	int128 unit_ns, energy_mj, memory_byte_ms;
+	int64_t peak_memory_bytes;
 	int64_t first_ns, last_ns, records;
 	bool aside; /* its records do not count */
 };
@@ -104,10 +105,11 @@ struct set_aside {
 void set_asides_free(struct set_aside *list, size_t n);
 
 /* What a stream's records add up to since its node's last slice. */
-#define SLICE_AMOUNTS 6 /* held, used, unmeasured, over, energy, memory: the columns of usage_slice */
+#define SLICE_AMOUNTS 8 /* held, used, unmeasured, over, energy, memory, SM active, SM measured: sums of usage_slice */
 struct slice_sum {
 	int64_t device_id, holder_id; /* holder 0: nobody */
 	int64_t amount[SLICE_AMOUNTS];
+	int64_t peak_memory_bytes;
 	int8_t state, sharing, method;
 };
 struct slice_sums {

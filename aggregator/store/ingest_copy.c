@@ -8,15 +8,15 @@
 #define COPY_SQL                                                                                 \
 	"COPY usage_interval (start_ns, duration_ns, held_ns, used_ns, unmeasured_ns, over_ns, " \
 	"memory_byte_ms, energy_mj, seq, stream_id, node_id, device_id, ticks, units, state, "   \
-	"sharing, method, holder_id) FROM STDIN BINARY"
-#define COPY_COLUMNS 18
+	"sharing, method, holder_id, peak_memory_bytes, sm_active_ns, sm_measured_ns) FROM STDIN BINARY"
+#define COPY_COLUMNS 21
 #define ROW_MAX (2 + COPY_COLUMNS * (4 + 8))
 #define SLICE_SQL                                                                                               \
 	"COPY usage_slice (hour, until_ns, node_id, device_id, holder_id, state, sharing, method, held, used, " \
-	"unmeasured, over, energy_mj, memory_byte_ms) FROM STDIN BINARY"
-#define SLICE_COLUMNS (8 + SLICE_AMOUNTS)
+	"unmeasured, over, energy_mj, memory_byte_ms, sm_active, sm_measured, peak_memory_bytes) FROM STDIN BINARY"
+#define SLICE_COLUMNS (8 + SLICE_AMOUNTS + 1)
 #define NUMERIC_DIGITS 5 /* of base 10000, in 64 bits */
-#define SLICE_MAX (2 + 8 * (4 + 8) + SLICE_AMOUNTS * (4 + 8 + 2 * NUMERIC_DIGITS))
+#define SLICE_MAX (2 + 9 * (4 + 8) + SLICE_AMOUNTS * (4 + 8 + 2 * NUMERIC_DIGITS))
 #define POSTGRES_EPOCH_S INT64_C(946684800) /* timestamptz counts from 2000 */
 
 static uint8_t *
@@ -89,7 +89,10 @@ put_row(uint8_t *p, const struct ingest *in, const struct ingest_frame *f, size_
 	p = smallint_field(p, r->state);
 	p = smallint_field(p, r->sharing);
 	p = smallint_field(p, r->method);
-	return f->holder_id[i] != 0 ? bigint_field(p, f->holder_id[i]) : put32(p, -1);
+	p = f->holder_id[i] != 0 ? bigint_field(p, f->holder_id[i]) : put32(p, -1);
+	p = bigint_field(p, r->peak_memory_bytes);
+	p = bigint_field(p, r->sm_active_ns);
+	return bigint_field(p, r->sm_measured_ns);
 }
 
 /* Not below 0: number of digits, weight of the first, sign, decimals, digits of base 10000. */
@@ -123,7 +126,7 @@ put_slice(uint8_t *p, const struct slice_row *row, const struct slice_sum *s)
 	p = smallint_field(p, s->method);
 	for (size_t k = 0; k < SLICE_AMOUNTS; k++)
 		p = numeric_field(p, s->amount[k]);
-	return p;
+	return bigint_field(p, s->peak_memory_bytes);
 }
 
 /* A whole chunk goes to the server. */

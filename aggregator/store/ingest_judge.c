@@ -235,6 +235,8 @@ judge_record(struct ingest *in, struct ingest_frame *f, size_t i)
 	g->unit_ns += (int128)r->units * r->held_ns;
 	g->energy_mj += r->energy_mj;
 	g->memory_byte_ms += r->memory_byte_ms;
+	if (r->peak_memory_bytes > g->peak_memory_bytes)
+		g->peak_memory_bytes = r->peak_memory_bytes;
 	if (g->last_ns == 0 || r->start_ns < g->first_ns)
 		g->first_ns = r->start_ns;
 	if (r->start_ns + r->duration_ns > g->last_ns)
@@ -253,6 +255,7 @@ judge_records(struct ingest *in, struct ingest_frame *f)
 	f->holder_id = mem_array(b->record_count, sizeof(*f->holder_id));
 	for (size_t i = 0; i < in->dict.gpu_count; i++) {
 		in->dict.gpus[i].unit_ns = in->dict.gpus[i].energy_mj = in->dict.gpus[i].memory_byte_ms = 0;
+		in->dict.gpus[i].peak_memory_bytes = 0;
 		in->dict.gpus[i].first_ns = in->dict.gpus[i].last_ns = in->dict.gpus[i].records = 0;
 	}
 	for (size_t i = 0; i < b->record_count && !refused(f); i++)
@@ -288,6 +291,11 @@ judge_board(struct ingest *in, struct ingest_frame *f)
 			REFUSE(f, QUARANTINE_ENERGY,
 			       "GPU %s held more memory in %" PRId64 " ms than its model has: %" PRId64 " bytes",
 			       g->uuid, ms, g->memory_bytes);
+		else if (g->memory_bytes != 0 &&
+		         (int128)g->peak_memory_bytes > (int128)g->memory_bytes * MEMORY_SHARED_BY)
+			REFUSE(f, QUARANTINE_ENERGY,
+			       "GPU %s held %" PRId64 " bytes of memory at once; its model has %" PRId64 " bytes",
+			       g->uuid, g->peak_memory_bytes, g->memory_bytes);
 	}
 }
 

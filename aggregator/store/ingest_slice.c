@@ -71,15 +71,22 @@ add_record(struct slice_sums *s, const struct ingest_frame *f, size_t i)
 {
 	const struct wire_record *r = &f->batch->records[i];
 	struct slice_sum *sum = sum_of(s, f, i);
-	const int64_t amounts[SLICE_AMOUNTS] = {
-		r->units * r->held_ns, r->units * r->used_ns, r->units * r->unmeasured_ns,
-		r->units * r->over_ns, r->energy_mj,          r->memory_byte_ms};
+	const int64_t amounts[SLICE_AMOUNTS] = {r->units * r->held_ns,
+	                                        r->units * r->used_ns,
+	                                        r->units * r->unmeasured_ns,
+	                                        r->units * r->over_ns,
+	                                        r->energy_mj,
+	                                        r->memory_byte_ms,
+	                                        r->units * r->sm_active_ns,
+	                                        r->units * r->sm_measured_ns};
 
 	if (!sum)
 		return false;
 	for (size_t k = 0; k < SLICE_AMOUNTS; k++)
 		if (__builtin_add_overflow(sum->amount[k], amounts[k], &sum->amount[k]))
 			return false;
+	if (r->peak_memory_bytes > sum->peak_memory_bytes)
+		sum->peak_memory_bytes = r->peak_memory_bytes;
 	return true;
 }
 

@@ -32,6 +32,9 @@ enum {
 	COL_STATE,
 	COL_SHARING,
 	COL_METHOD,
+	COL_PEAK_MEMORY,
+	COL_SM_ACTIVE,
+	COL_SM_MEASURED,
 	COLUMNS
 };
 
@@ -110,6 +113,9 @@ add_record(const struct names *n, const struct wire_record *r, struct db_columns
 	array_i64(&c->col[COL_STATE], r->state);
 	array_i64(&c->col[COL_SHARING], r->sharing);
 	array_i64(&c->col[COL_METHOD], r->method);
+	array_i64(&c->col[COL_PEAK_MEMORY], r->peak_memory_bytes);
+	array_i64(&c->col[COL_SM_ACTIVE], r->sm_active_ns);
+	array_i64(&c->col[COL_SM_MEASURED], r->sm_measured_ns);
 	return true;
 }
 
@@ -129,13 +135,14 @@ restore_batch(const struct hour *h, const struct names *n, int64_t seq, const ch
 	static const struct db_stmt stmt = {
 		"restore records",
 		"INSERT INTO usage_interval (seq, stream_id, node_id, start_ns, duration_ns, held_ns, used_ns, unmeasured_ns, "
-		"over_ns, memory_byte_ms, energy_mj, device_id, holder_id, ticks, units, state, sharing, method) "
+		"over_ns, memory_byte_ms, energy_mj, device_id, holder_id, ticks, units, state, sharing, method, peak_memory_bytes, "
+		"sm_active_ns, sm_measured_ns) "
 		"SELECT $1, $2, $3, r.start, r.duration, r.held, r.used, r.unmeasured, r.over, r.memory, r.energy, r.device, "
-		"nullif(r.holder, 0), r.ticks, r.units, r.state, r.sharing, r.method "
+		"nullif(r.holder, 0), r.ticks, r.units, r.state, r.sharing, r.method, r.peak, r.sm_active, r.sm_measured "
 		"FROM unnest($4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[], "
 		"$10::bigint[], $11::bigint[], $12::integer[], $13::bigint[], $14::integer[], $15::smallint[], "
-		"$16::smallint[], $17::smallint[], $18::smallint[]) AS r(start, duration, held, used, unmeasured, over, "
-		"memory, energy, device, holder, ticks, units, state, sharing, method)"};
+		"$16::smallint[], $17::smallint[], $18::smallint[], $19::bigint[], $20::bigint[], $21::bigint[]) AS r(start, duration, held, used, unmeasured, over, "
+		"memory, energy, device, holder, ticks, units, state, sharing, method, peak, sm_active, sm_measured)"};
 	owned(wire_batch) struct wire_batch *b = NULL;
 	owned(pgmem) unsigned char *payload = NULL;
 	in_place(db_columns) struct db_columns c = {0};

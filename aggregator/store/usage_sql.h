@@ -21,11 +21,13 @@
 	"coalesce(nullif(h.pod, ''), h.pod_uid), nullif(h.container, '')) " \
 	"WHEN 2 THEN 'slurm job ' || h.slurm_job WHEN 3 THEN 'user ' || h.user_name ELSE '' END"
 
-/* Every sum, under its own name, so that sums can be summed again. */
+/* Every sum, and the peak, under its own name, so that sums can be summed again. */
 #define USAGE_SUMS                                                                              \
 	"sum(u.used) AS used, sum(u.idle) AS idle, sum(u.unmeasured) AS unmeasured, "           \
 	"sum(u.unallocated) AS unallocated, sum(u.stranded) AS stranded, sum(u.down) AS down, " \
 	"sum(u.unknown) AS unknown, sum(u.over) AS over, sum(u.clock_adjust) AS clock_adjust, " \
-	"sum(u.energy_mj) AS energy_mj, sum(u.memory_byte_ms) AS memory_byte_ms"
+	"sum(u.energy_mj) AS energy_mj, sum(u.memory_byte_ms) AS memory_byte_ms, "              \
+	"sum(u.sm_active) AS sm_active, sum(u.sm_measured) AS sm_measured, "                    \
+	"max(u.peak_memory_bytes) AS peak_memory_bytes"
 
 #endif

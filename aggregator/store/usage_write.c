@@ -9,6 +9,12 @@
 /* unit-nanoseconds of 1e-9 GPU-hours */
 #define UNIT_NS_PER_NGH (UNITS_PER_GPU * (NS_PER_HOUR / NS_PER_S))
 
+/* A share of time to a millionth, memory to a thousandth of a GiB. */
+#define RATIO_SCALE 6
+#define RATIO_ONE 1000000
+#define GIB_SCALE 3
+#define GIB_SCALED 1000
+
 const char *const usage_states[USAGE_STATES] = {"used",     "idle", "unmeasured", "unallocated",
                                                 "stranded", "down", "unknown"};
 
@@ -103,10 +109,24 @@ write_exact(struct usage_row *o, const int128 v[USAGE_VALUES])
 	row_decimal(o, "allocated", "_unit_ns", allocated, 0);
 	for (size_t i = 0; i < USAGE_STATES; i++)
 		row_decimal(o, usage_states[i], "_unit_ns", v[i], 0);
-	row_decimal(o, "over", "_unit_ns", v[USAGE_STATES], 0);
-	row_decimal(o, "clock_adjust", "_unit_ns", v[USAGE_STATES + 1], 0);
-	row_decimal(o, "energy", "_mj", v[USAGE_STATES + 2], 0);
-	row_decimal(o, "memory", "_byte_ms", v[USAGE_STATES + 3], 0);
+	row_decimal(o, "over", "_unit_ns", v[USAGE_OVER], 0);
+	row_decimal(o, "clock_adjust", "_unit_ns", v[USAGE_CLOCK_ADJUST], 0);
+	row_decimal(o, "energy", "_mj", v[USAGE_ENERGY_MJ], 0);
+	row_decimal(o, "memory", "_byte_ms", v[USAGE_MEMORY_BYTE_MS], 0);
+	row_decimal(o, "sm_active", "_unit_ns", v[USAGE_SM_ACTIVE], 0);
+	row_decimal(o, "sm_measured", "_unit_ns", v[USAGE_SM_MEASURED], 0);
+	row_decimal(o, "peak_memory", "_bytes", v[USAGE_PEAK_MEMORY_BYTES], 0);
+}
+
+/* Of the time for which the source told it; empty where it told nothing. */
+static void
+write_sm_activity(struct usage_row *o, const int128 v[USAGE_VALUES])
+{
+	if (v[USAGE_SM_MEASURED] == 0)
+		row_text(o, "sm_activity", "");
+	else
+		row_decimal(o, "sm_activity", "",
+		            div_round_half_even(v[USAGE_SM_ACTIVE] * RATIO_ONE, v[USAGE_SM_MEASURED]), RATIO_SCALE);
 }
 
 bool
@@ -118,12 +138,17 @@ row_values(struct usage_row *o, const int128 v[USAGE_VALUES], bool exact, struct
 	}
 	if (!row_states(o, v, err))
 		return false;
-	row_hours(o, "over", v[USAGE_STATES]);
-	row_hours(o, "clock_adjust", v[USAGE_STATES + 1]);
+	row_hours(o, "over", v[USAGE_OVER]);
+	row_hours(o, "clock_adjust", v[USAGE_CLOCK_ADJUST]);
 	/* millijoules to 1e-9 kWh, byte-milliseconds to 1e-9 GiB-hours */
-	row_decimal(o, "energy", "_kwh", div_round_half_even(v[USAGE_STATES + 2] * 10, 36), QUANTITY_SCALE);
-	row_decimal(o, "memory", "_gib_hours", div_round_half_even(v[USAGE_STATES + 3] * 10000, (int128)36 << 30),
+	row_decimal(o, "energy", "_kwh", div_round_half_even(v[USAGE_ENERGY_MJ] * 10, 36), QUANTITY_SCALE);
+	row_decimal(o, "memory", "_gib_hours", div_round_half_even(v[USAGE_MEMORY_BYTE_MS] * 10000, (int128)36 << 30),
 	            QUANTITY_SCALE);
+	row_hours(o, "sm_active", v[USAGE_SM_ACTIVE]);
+	row_hours(o, "sm_measured", v[USAGE_SM_MEASURED]);
+	write_sm_activity(o, v);
+	row_decimal(o, "peak_memory", "_gib",
+	            div_round_half_even(v[USAGE_PEAK_MEMORY_BYTES] * GIB_SCALED, (int128)1 << 30), GIB_SCALE);
 	return true;
 }
 

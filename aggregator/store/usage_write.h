@@ -8,8 +8,17 @@
 #define USAGE_STATES 7
 #define USAGE_HELD 3
 extern const char *const usage_states[USAGE_STATES];
-/* What USAGE_SUMS has: the states, over, clock_adjust, energy_mj, memory_byte_ms. */
-#define USAGE_VALUES (USAGE_STATES + 4)
+/* What USAGE_SUMS has, in its order. */
+enum usage_value {
+	USAGE_OVER = USAGE_STATES, /* the states before it */
+	USAGE_CLOCK_ADJUST,
+	USAGE_ENERGY_MJ,
+	USAGE_MEMORY_BYTE_MS,
+	USAGE_SM_ACTIVE, /* efficiency from here on, never billed */
+	USAGE_SM_MEASURED,
+	USAGE_PEAK_MEMORY_BYTES,
+	USAGE_VALUES
+};
 
 /* An object or a line that is being written. The head is the line of CSV that names the columns. Names are our own words. */
 enum row_form { ROW_JSON, ROW_CSV, ROW_HEAD };

@@ -11,7 +11,8 @@ enum { DAY, WHAT, FIRST_SUM };
 #define SUMS(u)                                                                                                     \
 	"sum(" u ".used) AS s0, sum(" u ".idle) AS s1, sum(" u ".unmeasured) AS s2, sum(" u ".unallocated) AS s3, " \
 	"sum(" u ".stranded) AS s4, sum(" u ".down) AS s5, sum(" u ".unknown) AS s6, sum(" u ".over) AS s7, "       \
-	"sum(" u ".clock_adjust) AS s8, sum(" u ".energy_mj) AS s9, sum(" u ".memory_byte_ms) AS s10"
+	"sum(" u ".clock_adjust) AS s8, sum(" u ".energy_mj) AS s9, sum(" u ".memory_byte_ms) AS s10, "             \
+	"sum(" u ".sm_active) AS s11, sum(" u ".sm_measured) AS s12, max(" u ".peak_memory_bytes) AS s13"
 #define PAIR(n) "coalesce(h.s" #n ", 0), coalesce(f.s" #n ", 0)"
 
 /* Only what differs comes back. A key is a text, so that nobody and nothing compare like anything else. $1 the day, $2 and $3 its bounds. */
@@ -26,10 +27,10 @@ static const char sums_sql[] =
 		     "'sharing ' || u.sharing, 'method ' || u.method) AS key, " SUMS(
 			     "u") " FROM usage_hourly u LEFT JOIN node_cluster k ON k.node_id = u.node_id "
 				  "AND k.effective @> u.hour JOIN device d ON d.id = u.device_id LEFT JOIN gpu_spec g ON g.gpu_id = d.gpu_id AND g.effective @> u.hour WHERE u.hour >= $2 AND u.hour < $3 GROUP BY 1) "
-				  "SELECT $1::date, coalesce(f.key, h.key), " PAIR(0) ", " PAIR(1) ", " PAIR(2) ", " PAIR(3) ", " PAIR(
-					  4) ", " PAIR(5) ", " PAIR(6) ", " PAIR(7) ", " PAIR(8) ", " PAIR(9) ", " PAIR(10) " FROM f FULL JOIN h ON f.key = h.key "
-															    "WHERE (f.s0, f.s1, f.s2, f.s3, f.s4, f.s5, f.s6, f.s7, f.s8, f.s9, f.s10) IS DISTINCT "
-															    "FROM (h.s0, h.s1, h.s2, h.s3, h.s4, h.s5, h.s6, h.s7, h.s8, h.s9, h.s10) ORDER BY 2";
+				  "SELECT $1::date, coalesce(f.key, h.key), " PAIR(0) ", " PAIR(1) ", " PAIR(2) ", " PAIR(3) ", " PAIR(4) ", " PAIR(5) ", " PAIR(
+					  6) ", " PAIR(7) ", " PAIR(8) ", " PAIR(9) ", " PAIR(10) ", " PAIR(11) ", " PAIR(12) ", " PAIR(13) " FROM f FULL JOIN h ON f.key = h.key "
+																	    "WHERE (f.s0, f.s1, f.s2, f.s3, f.s4, f.s5, f.s6, f.s7, f.s8, f.s9, f.s10, f.s11, f.s12, f.s13) IS DISTINCT "
+																	    "FROM (h.s0, h.s1, h.s2, h.s3, h.s4, h.s5, h.s6, h.s7, h.s8, h.s9, h.s10, h.s11, h.s12, h.s13) ORDER BY 2";
 
 /* The flags that decide which rows are read, against what is there. One row for each contradiction: kind, what, expected, found.
  *  1. every hour of a node lies in a day, and a day begins and ends where the zone says

@@ -25,12 +25,13 @@ open_rows(struct verify_hour *h, struct err *err)
 {
 	char sql[768];
 
-	snprintf(sql, sizeof(sql),
-	         "DECLARE verify_rows NO SCROLL CURSOR FOR SELECT stream_id, seq, start_ns, device_id, "
-	         "coalesce(holder_id, 0), state, units, sharing, method, duration_ns, held_ns, used_ns, unmeasured_ns, "
-	         "over_ns, memory_byte_ms, energy_mj, ticks FROM usage_interval WHERE start_ns >= %" PRId64
-	         " AND start_ns < %" PRId64 " AND node_id = %" PRId64 " ORDER BY stream_id, seq",
-	         h->from_ns, h->to_ns, h->node->id);
+	snprintf(
+		sql, sizeof(sql),
+		"DECLARE verify_rows NO SCROLL CURSOR FOR SELECT stream_id, seq, start_ns, device_id, "
+		"coalesce(holder_id, 0), state, units, sharing, method, duration_ns, held_ns, used_ns, unmeasured_ns, "
+		"over_ns, memory_byte_ms, energy_mj, ticks, peak_memory_bytes, sm_active_ns, sm_measured_ns FROM usage_interval WHERE start_ns >= %" PRId64
+		" AND start_ns < %" PRId64 " AND node_id = %" PRId64 " ORDER BY stream_id, seq",
+		h->from_ns, h->to_ns, h->node->id);
 	return db_script(h->node->db, sql, err);
 }
 
@@ -160,6 +161,9 @@ translate(const struct verify_stream *s, const struct wire_record *r, struct ver
 		[VERIFY_MEMORY_BYTE_MS] = r->memory_byte_ms,
 		[VERIFY_ENERGY_MJ] = r->energy_mj,
 		[VERIFY_TICKS] = r->ticks,
+		[VERIFY_PEAK_MEMORY_BYTES] = r->peak_memory_bytes,
+		[VERIFY_SM_ACTIVE_NS] = r->sm_active_ns,
+		[VERIFY_SM_MEASURED_NS] = r->sm_measured_ns,
 	}};
 	return true;
 }
@@ -289,7 +293,7 @@ check_services(struct verify_hour *h)
 #define SUM_COLUMNS                                                                                                 \
 	"SELECT u.device_id, coalesce(u.holder_id, 0), u.sharing, u.method, coalesce(d.gpu_id, 0), "                \
 	"coalesce(u.workspace_id, 0), u.used, u.idle, u.unmeasured, u.unallocated, u.stranded, u.down, u.unknown, " \
-	"u.over, u.clock_adjust, u.energy_mj, u.memory_byte_ms FROM "
+	"u.over, u.clock_adjust, u.energy_mj, u.memory_byte_ms, u.sm_active, u.sm_measured, u.peak_memory_bytes FROM "
 
 static void
 name_row(const struct verify_row *r, const char *thing, char out[256])

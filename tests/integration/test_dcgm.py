@@ -17,6 +17,7 @@ tenants:
       - {name: training, rules: [{namespace: acme-training}]}
 nodes:
   - {name: profiled, shared: true}
+  - {name: plain, shared: true}
 prices:
   version: "2026-a"
   currency: EUR
@@ -36,6 +37,16 @@ SCENARIO = {
     ],
     "dcgm": {"unlisted": [{"gpu": 0, "instance": 2}]},
 }
+# Without DCGM: the first has NVML's GPM, the second nothing that tells of multiprocessors.
+PLAIN = {
+    "name": "plain",
+    "gpus": [{"model": "NVIDIA H100 80GB HBM3", "memory_mib": 81559}, {"model": "Tesla P100-PCIE-16GB", "memory_mib": 16280}],
+    "processes": [
+        {"pid": 6001, "gpu": 0, "sm": 60, "memory_mib": 2048, "pod": {"namespace": "acme-training", "name": "h-0"}},
+        {"pid": 6002, "gpu": 0, "sm": 60, "memory_mib": 1024, "pod": {"namespace": "acme-training", "name": "h-0"}},
+        {"pid": 6003, "gpu": 1, "sm": 60, "memory_mib": 512, "pod": {"namespace": "acme-training", "name": "p-0"}},
+    ],
+}
 DCGM = os.path.join(BUILD, "sim", "libdcgm.so.4")
 USED = re.compile(r'^tollgate_workload_gpu_seconds_total\{.*pod="m-1".*state="used"\} (\S+)$', re.M)
 
@@ -46,6 +57,7 @@ class Profiled(unittest.TestCase):
         cls.stack = s = cls.enterClassContext(Stack())
         s.apply(POLICY)
         e = s.exporter("profiled", SCENARIO, "--dcgm-library", DCGM)
+        plain = s.exporter("plain", PLAIN, "--source", "nvml")
         cls.page = ""
 
         def measured():
@@ -56,6 +68,11 @@ class Profiled(unittest.TestCase):
         wait_for("two instances to be measured for some ticks", measured, e)
         assert e.stop() == 0, e.words()
         cls.words = e.words()
+        told = re.compile(r'^tollgate_gpu_sm_active_ratio\{.*\} (\S+)$', re.M)
+        wait_for("the plain node to tell of multiprocessors", lambda: told.search(request("GET", plain.url + "/metrics").text()), plain)
+        seconds = re.compile(r'^tollgate_workload_gpu_seconds_total\{.*pod="h-0".*state="used"\} (\S+)$', re.M)
+        wait_for("some ticks", lambda: (m := seconds.search(request("GET", plain.url + "/metrics").text())) and float(m[1]) > 1.5, plain)
+        assert plain.stop() == 0, plain.words()
 
     def hours(self, workload):
         rows = [g for g in self.stack.get("/v1/usage" + query(group_by="node,workload")).json()["groups"] if workload in g["workload"]]
@@ -68,6 +85,16 @@ class Profiled(unittest.TestCase):
                 h = self.hours(name)
                 self.assertGreater(h["used"], 0)
                 self.assertAlmostEqual(h["used"] / (h["used"] + h["idle"]), share, 3)
+
+    def test_sm_activity_and_the_peak_of_memory_come_from_dcgm_and_from_gpm_and_are_empty_where_nothing_tells_them(self):
+        rows = {w: g for g in self.stack.get("/v1/usage" + query(group_by="workload")).json()["groups"] for w in ("m-0", "m-2", "h-0", "p-0") if w in g["workload"]}
+        self.assertEqual({w: g["peak_memory_gib"] for w, g in rows.items()}, {"m-0": "1.000", "m-2": "1.000", "h-0": "3.000", "p-0": "0.500"})
+        for workload in ("m-0", "h-0"):
+            self.assertGreater(float(rows[workload]["sm_activity"]), 0, rows[workload])
+            self.assertLessEqual(float(rows[workload]["sm_activity"]), 1)
+            self.assertLessEqual(Decimal(rows[workload]["sm_measured_gpu_hours"]), Decimal(rows[workload]["allocated_gpu_hours"]))
+        for workload in ("m-2", "p-0"):
+            self.assertEqual((rows[workload]["sm_activity"], rows[workload]["sm_measured_gpu_hours"]), ("", "0.000000000"))
 
     def test_what_was_measured_is_in_the_ledger_as_measured(self):
         rows = self.stack.get("/v1/usage" + query(group_by="workload,method")).json()["groups"]

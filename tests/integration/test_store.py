@@ -57,7 +57,7 @@ def all_rows(led):
     return sorted(
         led.rows(
             "select g.uuid, d.gi, u.hour, h.namespace, h.pod, w.name, u.sharing, u.method, u.used, u.idle, u.unmeasured, u.unallocated, u.stranded, u.down, "
-            f"u.unknown, u.over, u.clock_adjust, u.energy_mj, u.memory_byte_ms from {ALWAYS} left join holder h on h.id = u.holder_id "
+            f"u.unknown, u.over, u.clock_adjust, u.energy_mj, u.memory_byte_ms, u.peak_memory_bytes, u.sm_active, u.sm_measured from {ALWAYS} left join holder h on h.id = u.holder_id "
             "left join workspace w on w.id = u.workspace_id"
         ),
         key=str,

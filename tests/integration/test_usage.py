@@ -73,6 +73,16 @@ class Sums(Base):
                     self.assertEqual(self.numbers(g for g in by_state if g["state"] == state).get("unit_ns", 0), whole[state + "_unit_ns"])
         self.assertGreater(len(self.ask("label:team", exact=1)["groups"]), 2)
 
+    def test_efficiency_is_the_sum_and_the_most_of_what_was_told(self):
+        told = [(r[5], e) for b in self.fleet.batches() for r, e in zip(b["records"], b["efficiency"])]
+        [whole] = self.ask(exact=1)["groups"]
+        self.assertEqual((int(whole["sm_active_unit_ns"]), int(whole["sm_measured_unit_ns"]), int(whole["peak_memory_bytes"])),
+                         (sum(u * e[1] for u, e in told), sum(u * e[2] for u, e in told), max(e[0] for _, e in told)))  # fmt: skip
+        self.assertGreater(sum(e[1] for _, e in told), 0)
+        [group] = self.ask()["groups"]
+        ratio = round(sum(u * e[1] for u, e in told) / sum(u * e[2] for u, e in told), 4)
+        self.assertAlmostEqual(float(group["sm_activity"]), ratio, 4)
+
     def test_the_parts_that_a_filter_leaves_are_the_groups_of_its_key(self):
         for key, name in (("tenant", "tenant"), ("workspace", "workspace"), ("cluster", "cluster"), ("user", "user"), ("gpu_model", "gpu_model"), ("node", "node")):
             for group in self.ask(key, exact=1)["groups"]:
@@ -197,6 +207,22 @@ class Interface(unittest.TestCase):
         groups, rows = self.unchanged(whole, pages)
         self.assertEqual(rows, groups)
         self.assertGreater(len(groups), 3)
+
+    def test_a_batch_of_each_version_is_taken_and_the_older_ones_tell_no_efficiency(self):
+        at = int(time.time()) // 3600 * HOUR - 2 * HOUR
+        for version in (1, 2, 3):
+            node = f"v{version}"
+            self.stack.node_token(node)
+            batch = {"node": node, "boot_id": "00" * 16, "epoch": 1, "seq": 1, "flags": 1, "version": version, "from_ns": at, "to_ns": at + MINUTE,
+                     "devices": [{"id": 1, "uuid": f"GPU-{node}", "model": "NVIDIA H100 80GB HBM3", "index": 0, "memory_bytes": 80 << 30}],
+                     "holders": [{"id": 1, "kind": 1, "ns": "acme", "pod": f"{node}-0", "pod_uid": f"uid-{node}", "container": "main"}],
+                     "records": [[1, 1, 1, 1, 1, 5040, at, MINUTE, MINUTE, 36 * MINUTE // 60, 0, 0, 0, 1000, 60]],
+                     "efficiency": [[3 << 29, MINUTE // 4, MINUTE]] if version == 3 else []}  # fmt: skip
+            reply = self.stack.call("POST", "/v1/ingest", frames([batch]), role=f"node {node}")
+            self.assertEqual((reply.status, reply.json().get("quarantined")), (200, 0), reply.text())
+            [g] = [g for g in self.stack.get("/v1/usage" + query(group_by="workload", node=node)).json()["groups"] if node in g["workload"]]
+            self.assertEqual((g["used_gpu_hours"], g["sm_activity"], g["peak_memory_gib"]),
+                             ("0.010000000", "0.250000" if version == 3 else "", "1.500" if version == 3 else "0.000"))  # fmt: skip
 
     def test_what_is_wrong_is_named_in_field(self):
         for path, field in (("group_by=colour", "group_by"), ("limit=0", "limit"), ("limit=x", "limit"), ("cursor=zz", "cursor"), ("from=yesterday", "from"), ("to=x", "to"),

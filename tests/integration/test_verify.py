@@ -182,7 +182,7 @@ class Tampered(Base):
                          [("hour-changed", "used", "-5"), ("hour-changed", "idle", "5")])  # fmt: skip
 
     def test_memory_energy_and_over_are_compared_as_well(self):
-        for column in ("memory_byte_ms", "energy_mj", "over"):
+        for column in ("memory_byte_ms", "energy_mj", "over", "peak_memory_bytes", "sm_measured"):
             with self.subTest(column):
                 reply = self.spoil(f"update usage_hourly set {column} = {column} + 3 where ctid = {self.one('usage_hourly', 'holder_id is not null')}")
                 d = reply["differences"][-1]

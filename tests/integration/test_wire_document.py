@@ -18,7 +18,7 @@ def golden(name):
 
 class WireDocument(unittest.TestCase):
     def test_a_usage_batch_of_each_version_reads_as_the_document_says(self):
-        for version in 1, 2:
+        for version in 1, 2, 3:
             with self.subTest(version=version):
                 self.check_usage(wire.decode(golden(f"wire_v{version}_usage.hex")), version)
 
@@ -39,14 +39,15 @@ class WireDocument(unittest.TestCase):
         self.assertEqual((job["kind"], job["slurm_job"], job["slurm_account"], job["user"], job["uid"]),
                          (2, "4711", "physics", "jørgen", 1007))
         self.assertEqual((user["kind"], user["user"]), (3, "1000"))
-        self.assertEqual([h["group"] for h in batch["holders"]], ["", "physics", "staff"] if version == 2 else ["", "", ""])
-        self.assertEqual(pod["labels"], "app.kubernetes.io/name=trainer,debug=,team=ml" if version == 2 else "")
+        self.assertEqual([h["group"] for h in batch["holders"]], ["", "physics", "staff"] if version >= 2 else ["", "", ""])
+        self.assertEqual(pod["labels"], "app.kubernetes.io/name=trainer,debug=,team=ml" if version >= 2 else "")
         self.assertEqual((job["labels"], user["labels"]), ("", ""))
         self.assertEqual(len(batch["records"]), 8)
         self.assertEqual(batch["records"][0], {
             "device": 1, "holder": 1, "state": 1, "sharing": 5, "method": 1, "units": 5040, "start_ns": START,
             "duration_ns": 30 * S, "held_ns": 15 * S, "used_ns": 11 * S + 123, "unmeasured_ns": 0, "over_ns": S // 2,
-            "memory_byte_ms": 1288490188800000, "energy_mj": 9000123, "ticks": 30})
+            "memory_byte_ms": 1288490188800000, "energy_mj": 9000123, "ticks": 30,
+            **dict(zip(wire.SINCE_VERSION_3, (45097156608, 7 * S + 21, 15 * S) if version >= 3 else (0, 0, 0)))})
         self.assertEqual(batch["records"][7]["state"], 3)
 
     def test_the_units_of_each_gpu_add_up_to_5040_times_the_time_covered(self):
@@ -61,7 +62,7 @@ class WireDocument(unittest.TestCase):
         text = (ROOT / "common/WIRE.md").read_text()
         example = re.search(r"### Example.*?```\n(.*?)```", text, re.S)[1]
         shown = b"".join(bytes.fromhex(re.match(r"(?:[0-9a-f]{2}(?: |$))+", line)[0]) for line in example.splitlines())
-        self.assertEqual(shown, golden("wire_v2_loss.hex"))
+        self.assertEqual(shown, golden("wire_v3_loss.hex"))
         batch = wire.decode(shown)
         self.assertEqual((batch["kind"], batch["seq"], batch["last_seq"], batch["records"]), (2, 7, 1006, []))
 
@@ -81,7 +82,7 @@ class WireDocument(unittest.TestCase):
                 wire.decode(seed.with_suffix("").read_bytes())
 
     def test_bytes_cut_short_are_unsound(self):
-        for name in "wire_v1_usage.hex", "wire_v2_usage.hex":
+        for name in "wire_v1_usage.hex", "wire_v2_usage.hex", "wire_v3_usage.hex":
             body = golden(name)
             for end in range(len(body)):
                 with self.assertRaises(wire.Unsound):

@@ -75,6 +75,10 @@ book(struct ledger *l, const struct known *d, const struct wire_batch *b, struct
 		a->memory += r->memory_byte_ms;
 		a->energy_mj += r->energy_mj;
 		a->ticks += r->ticks;
+		a->sm_active_ns += r->sm_active_ns;
+		a->sm_measured_ns += r->sm_measured_ns;
+		if (r->peak_memory_bytes > a->peak_memory_bytes)
+			a->peak_memory_bytes = r->peak_memory_bytes;
 	}
 	return true;
 }
@@ -433,7 +437,10 @@ more_boundaries_leave_the_sums_unchanged(const void *vc, struct buf *why)
 					if (a->unit_ns == b->unit_ns && a->held_ns == b->held_ns &&
 					    a->used_ns == b->used_ns && a->unmeasured_ns == b->unmeasured_ns &&
 					    a->over_ns == b->over_ns && a->memory == b->memory &&
-					    a->energy_mj == b->energy_mj && a->ticks == b->ticks)
+					    a->energy_mj == b->energy_mj && a->ticks == b->ticks &&
+					    a->sm_active_ns == b->sm_active_ns &&
+					    a->sm_measured_ns == b->sm_measured_ns &&
+					    a->peak_memory_bytes == b->peak_memory_bytes)
 						continue;
 					buf_printf(why, "gpu %zu slot %zu holder or state %zu: sums differ", g, slot,
 					           who);

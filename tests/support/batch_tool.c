@@ -5,6 +5,7 @@
  *                 "holders": [{"id": 1, "kind": 1, "ns": "a", ...}],
  *                 "records": [[device, holder, state, sharing, method, units, start_ns, duration_ns, held_ns,
  *                              used_ns, unmeasured_ns, over_ns, memory_byte_ms, energy_mj, ticks], ...],
+ *                 "efficiency": [[peak_memory_bytes, sm_active_ns, sm_measured_ns], ...] of the records, or nothing,
  *                 "kind": 1, "last_seq": 1, "flags": 0, "break": "crc"}]}
  *
  * Nothing is checked, so that a test can make every wrong batch there is. "break" damages the frame: crc, torn (the
@@ -97,12 +98,13 @@ read_holders(const json_t *list, struct wire_batch *b)
 }
 
 static void
-read_records(const json_t *list, struct wire_batch *b)
+read_records(const json_t *list, const json_t *efficiency, struct wire_batch *b)
 {
 	b->record_count = json_array_size(list);
 	b->records = mem_array(b->record_count, sizeof(*b->records));
 	for (size_t i = 0; i < b->record_count; i++) {
 		const json_t *row = json_array_get(list, i);
+		const json_t *told = json_array_get(efficiency, i);
 		int64_t v[15];
 
 		if (json_array_size(row) != ARRAY_LEN(v))
@@ -125,6 +127,9 @@ read_records(const json_t *list, struct wire_batch *b)
 			.memory_byte_ms = v[12],
 			.energy_mj = v[13],
 			.ticks = v[14],
+			.peak_memory_bytes = (int64_t)json_integer_value(json_array_get(told, 0)),
+			.sm_active_ns = (int64_t)json_integer_value(json_array_get(told, 1)),
+			.sm_measured_ns = (int64_t)json_integer_value(json_array_get(told, 2)),
 		};
 	}
 }
@@ -150,7 +155,7 @@ read_batch(const json_t *j)
 	b->to_ns = number(j, "to_ns", 0);
 	read_devices(json_object_get(j, "devices"), b);
 	read_holders(json_object_get(j, "holders"), b);
-	read_records(json_object_get(j, "records"), b);
+	read_records(json_object_get(j, "records"), json_object_get(j, "efficiency"), b);
 	return b;
 }
 

@@ -206,6 +206,9 @@ add_held(struct fleet_node *n, size_t place, size_t process)
 		.memory_byte_ms = h->memory * (n->step_ns / NS_PER_MS),
 		.energy_mj = ticks * (h->power_mw + (percent ? draw(n, 200) : 0)),
 		.ticks = ticks,
+		.peak_memory_bytes = h->memory,
+		.sm_active_ns = held / 100 * (percent * 3 / 4),
+		.sm_measured_ns = held,
 	};
 }
 

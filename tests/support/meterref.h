@@ -14,6 +14,7 @@ struct amount {
 	int128 unmeasured_unit_ns; /* these two only of holders */
 	int128 energy_umj;         /* millionths of a mJ */
 	int64_t held_ns, used_ns, unmeasured_ns, over_ns, memory, energy_mj, ticks;
+	int64_t sm_active_ns, sm_measured_ns, peak_memory_bytes;
 };
 
 struct ledger {

@@ -176,8 +176,13 @@ static void
 stage_reading(struct gpu_reading *r, const struct schedule *c, size_t k, size_t g)
 {
 	const struct sched_layout *l = schedule_layout(c, k, g);
+	int64_t sm_active_ppm;
 
-	*r = (struct gpu_reading){.index = (int32_t)g, .active_ppm = l->mig ? ABSENT : c->active_ppm[k][g]};
+	/* the multiprocessors of an active engine work half of the time; of the second GPU nothing is told of them */
+	sm_active_ppm = g == 1 || c->active_ppm[k][g] < 0 ? ABSENT : c->active_ppm[k][g] / 2;
+	*r = (struct gpu_reading){.index = (int32_t)g,
+	                          .active_ppm = l->mig ? ABSENT : c->active_ppm[k][g],
+	                          .sm_active_ppm = l->mig ? ABSENT : sm_active_ppm};
 	snprintf(r->uuid, sizeof(r->uuid), "GPU-%zu", g);
 	snprintf(r->model, sizeof(r->model), "H100");
 	r->down = c->sight[k][g] == LOST;
@@ -191,8 +196,11 @@ stage_reading(struct gpu_reading *r, const struct schedule *c, size_t k, size_t 
 
 		if (!l->units[i])
 			continue;
-		*in = (struct gpu_instance){
-			.gi = (int32_t)i, .ci = 0, .units = l->units[i], .active_ppm = c->active_ppm[k][g]};
+		*in = (struct gpu_instance){.gi = (int32_t)i,
+		                            .ci = 0,
+		                            .units = l->units[i],
+		                            .active_ppm = c->active_ppm[k][g],
+		                            .sm_active_ppm = sm_active_ppm};
 		snprintf(in->uuid, sizeof(in->uuid), "MIG-%zu-%zu", g, i);
 		snprintf(in->profile, sizeof(in->profile), "p%" PRId64, in->units);
 		r->instance_count++;

@@ -38,6 +38,7 @@ meterworld_init(struct meterworld *w, size_t gpus, int replicas)
 		snprintf(g->model, sizeof(g->model), "NVIDIA H100 80GB HBM3");
 		g->index = (int32_t)i;
 		g->active_ppm = 0;
+		g->sm_active_ppm = ABSENT;
 		g->memory_bytes = INT64_C(80) << 30;
 		g->energy_mj = ABSENT;
 	}
@@ -105,7 +106,8 @@ instance(struct gpu_reading *g, int gi, const char *profile, int64_t units)
 {
 	struct gpu_instance *i = &g->instances[g->instance_count++];
 
-	*i = (struct gpu_instance){.gi = gi, .ci = 0, .units = units, .memory_bytes = 10, .active_ppm = ABSENT};
+	*i = (struct gpu_instance){
+		.gi = gi, .ci = 0, .units = units, .memory_bytes = 10, .active_ppm = ABSENT, .sm_active_ppm = ABSENT};
 	snprintf(i->uuid, sizeof(i->uuid), "MIG-%d", gi);
 	snprintf(i->profile, sizeof(i->profile), "%s", profile);
 	g->mig = true;

@@ -2,7 +2,7 @@
 
 import gzip
 
-WIRE_VERSION, OLDEST_VERSION = 2, 1
+WIRE_VERSION, OLDEST_VERSION = 3, 1
 MAX_TEXT, MAX_LABELS = 512, 6111
 VARINT, ZIGZAG, TEXT, LABELS, BOOT_ID = "varint", "zigzag", "text", "labels", "boot_id"
 
@@ -14,7 +14,8 @@ HOLDER = (("id", VARINT), ("kind", VARINT), ("ns", TEXT), ("pod", TEXT), ("pod_u
           ("slurm_job", TEXT), ("slurm_account", TEXT), ("user", TEXT), ("uid", ZIGZAG), ("group", TEXT), ("labels", LABELS))
 SINCE_VERSION_2 = ("group", "labels")
 COLUMNS = ("device", "holder", "state", "sharing", "method", "units", "start_ns", "duration_ns", "held_ns", "used_ns",
-           "unmeasured_ns", "over_ns", "memory_byte_ms", "energy_mj", "ticks")
+           "unmeasured_ns", "over_ns", "memory_byte_ms", "energy_mj", "ticks", "peak_memory_bytes", "sm_active_ns", "sm_measured_ns")
+SINCE_VERSION_3 = ("peak_memory_bytes", "sm_active_ns", "sm_measured_ns")
 
 
 class Unsound(ValueError):
@@ -87,7 +88,7 @@ def decode(body):
     batch["devices"] = [r.fields(DEVICE) for _ in range(r.varint())]
     batch["holders"] = [dict.fromkeys(SINCE_VERSION_2, "") | r.fields(holder) for _ in range(r.varint())]
     count = r.varint()
-    columns = [r.column(count) for _ in COLUMNS]
+    columns = [[0] * count if version < 3 and name in SINCE_VERSION_3 else r.column(count) for name in COLUMNS]
     batch["records"] = [dict(zip(COLUMNS, row)) for row in zip(*columns)]
     r.end()
     return batch

@@ -38,13 +38,15 @@ main(int argc, char **argv)
 {
 	owned(wire_batch) struct wire_batch *fixed = wiregen_fixed(), *loss = wiregen_loss(WIRE_VERSION);
 	owned(wire_batch) struct wire_batch *node = wiregen_node(7, 2, 2, 2), *old = wiregen_fixed_v1();
+	owned(wire_batch) struct wire_batch *second = wiregen_fixed_v2();
 
 	if (argc != 2) {
 		fprintf(stderr, "usage: wire_seed_tool FOLDER\n");
 		return 2;
 	}
 	return write_batch(argv[1], "usage", fixed) && write_batch(argv[1], "loss", loss) &&
-	                       write_batch(argv[1], "node", node) && write_batch(argv[1], "usage-v1", old)
+	                       write_batch(argv[1], "node", node) && write_batch(argv[1], "usage-v1", old) &&
+	                       write_batch(argv[1], "usage-v2", second)
 	               ? 0
 	               : 1;
 }

@@ -107,23 +107,24 @@ static struct wire_batch *
 fixed(void)
 {
 	static const struct wire_record records[] = {
-		/* device, holder, state, sharing, method, units, start, duration, held, used, unmeasured, over, memory, energy, ticks */
+		/* device, holder, state, sharing, method, units, start, duration, held, used, unmeasured, over, memory, energy, ticks,
+		 * peak of memory, SM active, SM measured */
 		{1, 1, WIRE_HELD, WIRE_PLAIN, WIRE_MEASURED, 5040, FIXED_START_NS, 30 * NS_PER_S, 15 * NS_PER_S,
-	         11 * NS_PER_S + 123, 0, NS_PER_S / 2, INT64_C(1288490188800000), 9000123, 30},
+	         11 * NS_PER_S + 123, 0, NS_PER_S / 2, INT64_C(1288490188800000), 9000123, 30, 0, 0, 0},
 		{1, 3, WIRE_HELD, WIRE_PLAIN, WIRE_ESTIMATED, 5040, FIXED_START_NS, 30 * NS_PER_S, 15 * NS_PER_S, 0,
-	         2 * NS_PER_S, 0, INT64_C(12884901888000), 300000, 30},
+	         2 * NS_PER_S, 0, INT64_C(12884901888000), 300000, 30, 0, 0, 0},
 		{1, 0, WIRE_UNALLOCATED, WIRE_EXCLUSIVE, WIRE_NONE, 5040, FIXED_START_NS + 30 * NS_PER_S, 20 * NS_PER_S,
-	         20 * NS_PER_S, 0, 0, 0, 0, 2100000, 20},
+	         20 * NS_PER_S, 0, 0, 0, 0, 2100000, 20, 0, 0, 0},
 		{1, 0, WIRE_UNKNOWN, WIRE_EXCLUSIVE, WIRE_NONE, 5040, FIXED_START_NS + 50 * NS_PER_S, 1, 1, 0, 0, 0, 0,
-	         0, 0},
+	         0, 0, 0, 0, 0},
 		{1, 0, WIRE_DOWN, WIRE_EXCLUSIVE, WIRE_NONE, 5040, FIXED_START_NS + 50 * NS_PER_S + 1,
-	         10 * NS_PER_S - 1, 10 * NS_PER_S - 1, 0, 0, 0, 0, 0, 10},
+	         10 * NS_PER_S - 1, 10 * NS_PER_S - 1, 0, 0, 0, 0, 0, 10, 0, 0, 0},
 		{3, 2, WIRE_HELD, WIRE_MIG, WIRE_NONE, 2340, FIXED_START_NS, 60 * NS_PER_S, 60 * NS_PER_S, 0,
-	         60 * NS_PER_S, 0, INT64_C(600000000000000), 4000000, 60},
+	         60 * NS_PER_S, 0, INT64_C(600000000000000), 4000000, 60, 0, 0, 0},
 		{2, 0, WIRE_UNALLOCATED, WIRE_MIG, WIRE_NONE, 2340, FIXED_START_NS, 60 * NS_PER_S, 60 * NS_PER_S, 0, 0,
-	         0, 0, 0, 60},
+	         0, 0, 0, 60, 0, 0, 0},
 		{2, 0, WIRE_STRANDED, WIRE_MIG, WIRE_NONE, 360, FIXED_START_NS, 60 * NS_PER_S, 60 * NS_PER_S, 0, 0, 0,
-	         0, 0, 60},
+	         0, 0, 60, 0, 0, 0},
 	};
 	struct wire_batch *b = wire_batch_new();
 
@@ -145,13 +146,29 @@ wiregen_fixed_v1(void)
 }
 
 struct wire_batch *
-wiregen_fixed(void)
+wiregen_fixed_v2(void)
 {
 	struct wire_batch *b = fixed();
 
+	b->version = 2;
 	set(&b->holders[0].labels, "app.kubernetes.io/name=trainer,debug=,team=ml");
 	set(&b->holders[1].group, "physics");
 	set(&b->holders[2].group, "staff");
+	return b;
+}
+
+struct wire_batch *
+wiregen_fixed(void)
+{
+	struct wire_batch *b = wiregen_fixed_v2();
+
+	b->version = 3;
+	b->records[0].peak_memory_bytes = INT64_C(45097156608);
+	b->records[0].sm_active_ns = 7 * NS_PER_S + 21;
+	b->records[0].sm_measured_ns = 15 * NS_PER_S;
+	b->records[1].peak_memory_bytes = INT64_C(429496730);
+	b->records[1].sm_measured_ns = 14 * NS_PER_S;
+	b->records[5].peak_memory_bytes = INT64_C(10000000000);
 	return b;
 }
 
@@ -226,10 +243,14 @@ meter_stretch(uint64_t *rng, struct habit *h, size_t parts, struct wire_record *
 		r->used_ns += h->percent == 100 ? tick_ns : tick_ns * percent / 100;
 		r->energy_mj += h->power_mw + (int64_t)draw(rng, (uint64_t)h->power_mw / 20);
 		r->memory_byte_ms += h->memory * 1000;
+		r->peak_memory_bytes = h->memory;
+		/* three of four active engines' multiprocessors work, as a driver's whole per cents tell */
+		r->sm_active_ns += tick_ns * (percent * 3 / 4) / 100;
 		h->memory += h->growth;
 	}
 	if (r->used_ns > r->held_ns)
 		r->used_ns = r->held_ns;
+	r->sm_measured_ns = r->held_ns;
 	r->ticks = TICKS;
 }
 
@@ -356,6 +377,9 @@ same_record(const struct wire_record *a, const struct wire_record *b, struct buf
 	SAME(a, b, memory_byte_ms)
 	SAME(a, b, energy_mj)
 	SAME(a, b, ticks)
+	SAME(a, b, peak_memory_bytes)
+	SAME(a, b, sm_active_ns)
+	SAME(a, b, sm_measured_ns)
 	return true;
 }
 

@@ -84,6 +84,85 @@ processes_of_one_holder_count_once_with_their_memory_added(void **state)
 	       "GPU-0 alice held exclusive measured 10000+2000 units=5040 held=2000 used=2000 mem=2000000 ticks=2\n");
 }
 
+/* The record of a holder. */
+static const struct wire_record *
+record_of(const struct wire_batch *b, const char *user)
+{
+	for (size_t i = 0; i < b->record_count; i++)
+		for (size_t k = 0; k < b->holder_count; k++)
+			if (b->records[i].holder == b->holders[k].id && strcmp(b->holders[k].user, user) == 0)
+				return &b->records[i];
+	fail_msg("%s has no record", user);
+	return NULL;
+}
+
+static void
+the_peak_of_memory_is_what_a_holder_had_at_once(void **state)
+{
+	(void)state;
+	in_place(meterworld) struct meterworld w;
+
+	meterworld_init(&w, 1, 1);
+	run(&w, 0, &w.alice, 0)->memory_bytes = 300;
+	run(&w, 0, &w.alice, 0)->memory_bytes = 700;
+	ticks(&w, 10 * S, 12 * S);
+	/* the first grows, and a third takes the place of the second: these two are never there together */
+	w.processes[0][0].memory_bytes = 400;
+	w.processes[0][1].pid = 200;
+	w.processes[0][1].start_boot_ns = 12 * S + 500 * MS;
+	w.processes[0][1].memory_bytes = 500;
+	ticks(&w, 13 * S, 14 * S);
+	owned(wire_batch) struct wire_batch *b = take_all(&w);
+
+	assert_int_equal(b->record_count, 1);
+	assert_int_equal(record_of(b, "alice")->peak_memory_bytes, 1000);
+	assert_int_equal(record_of(b, "alice")->sm_measured_ns, 0);
+}
+
+static void
+the_multiprocessors_of_a_device_work_for_its_only_holder(void **state)
+{
+	(void)state;
+	in_place(meterworld) struct meterworld w;
+
+	meterworld_init(&w, 1, 1);
+	run(&w, 0, &w.alice, 0);
+	w.gpus[0].active_ppm = 800000;
+	w.gpus[0].sm_active_ppm = 250000;
+	ticks(&w, 10 * S, 12 * S);
+	w.gpus[0].sm_active_ppm = ABSENT; /* a second of which nothing is told */
+	ticks(&w, 13 * S, 13 * S);
+	w.gpus[0].active_ppm = 0;
+	w.gpus[0].sm_active_ppm = 100000; /* by another clock than the engine's */
+	ticks(&w, 14 * S, 14 * S);
+	owned(wire_batch) struct wire_batch *b = take_all(&w);
+
+	assert_int_equal(record_of(b, "alice")->held_ns, 4 * S);
+	assert_int_equal(record_of(b, "alice")->sm_measured_ns, 3 * S);
+	assert_int_equal(record_of(b, "alice")->sm_active_ns, 2 * 250 * MS + 100 * MS);
+}
+
+static void
+the_multiprocessors_of_a_shared_device_work_as_its_activity_was_divided(void **state)
+{
+	(void)state;
+	in_place(meterworld) struct meterworld w;
+
+	meterworld_init(&w, 1, 1);
+	run(&w, 0, &w.alice, 0)->sm_ppm = 300000;
+	run(&w, 0, &w.bob, 0)->sm_ppm = 100000;
+	w.gpus[0].process_activity = true;
+	w.gpus[0].active_ppm = 400000;
+	w.gpus[0].sm_active_ppm = 200000;
+	ticks(&w, 10 * S, 12 * S);
+	owned(wire_batch) struct wire_batch *b = take_all(&w);
+
+	assert_int_equal(record_of(b, "alice")->sm_active_ns, 300 * MS);
+	assert_int_equal(record_of(b, "bob")->sm_active_ns, 100 * MS);
+	assert_int_equal(record_of(b, "alice")->sm_measured_ns, 1 * S);
+	assert_int_equal(record_of(b, "bob")->sm_measured_ns, 1 * S);
+}
+
 static void
 records_end_at_multiples_of_the_interval(void **state)
 {
@@ -595,6 +674,9 @@ main(void)
 		cmocka_unit_test(a_process_holds_from_its_start_until_the_tick_that_misses_it),
 		cmocka_unit_test(a_process_older_than_the_previous_tick_holds_from_that_tick),
 		cmocka_unit_test(processes_of_one_holder_count_once_with_their_memory_added),
+		cmocka_unit_test(the_peak_of_memory_is_what_a_holder_had_at_once),
+		cmocka_unit_test(the_multiprocessors_of_a_device_work_for_its_only_holder),
+		cmocka_unit_test(the_multiprocessors_of_a_shared_device_work_as_its_activity_was_divided),
 		cmocka_unit_test(records_end_at_multiples_of_the_interval),
 		cmocka_unit_test(a_tick_on_the_boundary_closes_the_interval),
 		cmocka_unit_test(the_dictionary_has_only_what_is_new_unless_all_is_asked_for),
