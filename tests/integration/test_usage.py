@@ -244,8 +244,10 @@ class Interface(unittest.TestCase):
         node = whole["groups"][0]["node"]
         groups, mine = self.unchanged(lambda: ask()["groups"], lambda: ask("--node", node)["groups"])
         self.assertEqual(mine, [g for g in groups if g["node"] == node])
-        head = self.stack.cli("usage", "--since", "6h", "--by", "state", "--tenant", "nobody", "--exact", "-o", "csv").stdout
+        head = self.stack.cli("usage", "--since", "6h", "--by", "state", "--node", "nobody", "--exact", "-o", "csv").stdout
         self.assertEqual(head.strip(), "state,unit_ns")
+        wrong = self.stack.cli("usage", "--tenant", "nobody")
+        self.assertEqual((wrong.returncode, wrong.stderr), (1, 'tollgate: aggregator: 404 Not Found: there is no tenant "nobody"\n'))
         wrong = self.stack.cli("usage", "--by", "label:")
         self.assertEqual(wrong.returncode, 1, wrong.stderr)
 
