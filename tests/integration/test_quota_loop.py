@@ -13,6 +13,7 @@ version: 1
 cluster: c
 tenants:
   - name: acme
+    isolation: gpu
     workspaces:
       - {{name: prod, reserved: {{{SHORT}: 2}}, rules: [{{namespace: prod}}]}}
       - {{name: dev, reserved: {{{SHORT}: 2}}, rules: [{{namespace: dev}}]}}
