@@ -80,7 +80,10 @@ def key_of(row):
     if kind == "meter":
         sku, meter = row["sku"], re.sub(r"^.*?, ([a-z-]+).*$", r"\1", said[2])
     names = ("cluster", "tenant", "workspace", "gpu_model", "mig_profile", "sharing_mode", "class", "price_version", "counterparty")
-    return Key(kind, *(row[n] for n in names), sku, meter), bool(said[1])
+    unit = row["unit"] if kind in ("covered", "lent") else ""
+    if unit == "instance-hour":
+        unit += f" of {row['mig_profile']}"
+    return Key(kind, *(row[n] for n in names), sku, meter, unit), bool(said[1])
 
 
 def plain_text(cell):

@@ -19,7 +19,7 @@ CATEGORY = {"storage": "storage", "egress": "network", "inference-requests": "in
 METER_UNIT = {"storage": "GB-hour", "egress": "GB", "inference-requests": "request", "inference-input-tokens": "token", "inference-output-tokens": "token", "support": "hour"}
 
 # What a line is of; two lines with the same key would be one line.
-Key = collections.namedtuple("Key", "kind cluster tenant workspace model profile sharing klass version counterparty sku meter", defaults=("", "", "", "", "", "", "", "", "", ""))
+Key = collections.namedtuple("Key", "kind cluster tenant workspace model profile sharing klass version counterparty sku meter unit", defaults=("",) * 11)
 
 
 def whole(x):
@@ -394,15 +394,16 @@ class Bill:
         for (day, book, cluster, owner, model, who, profile, units), fate in c.rights.items():
             public, own = Prices(book).both("reserved", model, profile, "", who[0])
             off = Prices(book).discount(who[0], "gpu", "reserved")
-            # Every part: its line's key, amount, and activity where it was held.
+            # Every part: its line's key, amount, and activity where it was held. Parts of reservations with different units are different lines.
             parts = []
+            unit = f"instance-hour of {profile}" if per_instance(public) else "gpu-hour"
             for (d, b, cl, m, w, p, u, sharing, klass, o), a in c.uses.items():
                 if (d, b, cl, m, w, klass, o) == (day, book, cluster, model, who, "covered", owner):
-                    parts.append((Key("covered", cluster, *who, model, p, sharing, "reserved", book.version), a["used"] + a["idle"] + a["unmeasured"], a))
+                    parts.append((Key("covered", cluster, *who, model, p, sharing, "reserved", book.version, unit=unit), a["used"] + a["idle"] + a["unmeasured"], a))
             loans = collections.Counter()
             for (d, b, cl, o, m, lender, borrower, p, u, sharing), a in c.loans.items():
                 if (d, b, cl, o, m, lender) == (day, book, cluster, owner, model, who):
-                    key = Key("lent", cluster, *who, model, p, sharing, "borrowed", book.version, borrower[0])
+                    key = Key("lent", cluster, *who, model, p, sharing, "borrowed", book.version, borrower[0], unit=unit)
                     loans[key] += a["lent"]
                     self.loans[key][borrower, day] += a
                     self.commitment_of[key] = (public, own, off, units, book)
@@ -558,7 +559,11 @@ class Bill:
             for (borrower, day), a in loans.items():
                 amount = a["used"] + a["unmeasured"] + a["over"] if price["basis"] == "used" else a["lent"]
                 priced[day] += amount
-                cents[borrower] += Fraction(self.hours(amount, public, units) // 1, BILLION) * line.unit_price
+                if paid <= cost:
+                    each = price["price"] * (1 - discount) * book.ratio
+                    cents[borrower] += Fraction(self.hours(amount, price, units_of(key.model, key.profile)) // 1, BILLION) * each
+                else:
+                    cents[borrower] += Fraction(self.hours(amount, public, units) // 1, BILLION) * line.unit_price
             for day, d in line.days.items():
                 d["list"] = d["quantity"] * line.unit_price
                 by_use = Fraction(whole(self.hours(priced[day], public, units)), BILLION)
