@@ -34,7 +34,21 @@ line_is_of_same_reservation(const struct rated_line *a, const struct rated_line 
 int128
 rated_effective(const struct rated_line *l, const struct rated_day *d)
 {
-	return l->kind == CHARGE_COMMITMENT && l->correction_of == NULL ? d->amortised : d->billed + d->amortised;
+	if (l->kind == CHARGE_COMMITMENT && (l->correction_of == NULL || l->parts != NULL))
+		return d->amortised;
+	return d->billed + d->amortised;
+}
+
+int128
+rated_effective_sum(const struct rated_line *l)
+{
+	const struct rated_day *days = l->parts != NULL ? l->parts : l->days;
+	size_t n = l->parts != NULL ? l->part_count : l->day_count;
+	int128 sum = 0;
+
+	for (size_t i = 0; i < n; i++)
+		sum += rated_effective(l, &days[i]);
+	return sum;
 }
 
 const char *

@@ -23,6 +23,8 @@ bool line_is_of_same_reservation(const struct rated_line *a, const struct rated_
 
 /* What the day of a line costs with its part of the reservation: EffectiveCost of FOCUS. Those of all lines add up to what was billed. */
 int128 rated_effective(const struct rated_line *l, const struct rated_day *d);
+/* The same of a whole correction. */
+int128 rated_effective_sum(const struct rated_line *l);
 
 /* Why no workload caused a line's cost: "reservation-unused", ...; NULL: workloads did. */
 const char *line_cost_reason(const struct rated_line *l);

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "aggregator/core/amortise.h"
+#include "aggregator/core/records.h"
 #include "common/digest.h"
 
 void
@@ -45,6 +47,7 @@ line_fini(struct rated_line *l)
 	mem_free(l->sku);
 	mem_free(l->description);
 	mem_free(l->days);
+	mem_free(l->parts);
 }
 
 void
@@ -157,6 +160,120 @@ describe(const struct correction_input *in, const struct rated_line *from, struc
 	                              .energy_mj = l->energy_mj};
 }
 
+/* ---- rule 7 ---- */
+
+static bool
+subtract_day(const struct rated_day *now, const struct rated_day *billed, struct rated_day *l)
+{
+	return SUBTRACT(ngh) && SUBTRACT(used_ngh) && SUBTRACT(idle_ngh) && SUBTRACT(unmeasured_ngh) &&
+	       SUBTRACT(quantity) && SUBTRACT(list_cost) && SUBTRACT(discount) && SUBTRACT(billed) &&
+	       SUBTRACT(amortised) && SUBTRACT(energy_mj);
+}
+
+static bool
+day_is_nothing(const struct rated_day *d)
+{
+	return d->ngh == 0 && d->used_ngh == 0 && d->idle_ngh == 0 && d->unmeasured_ngh == 0 && d->quantity == 0 &&
+	       d->list_cost == 0 && d->discount == 0 && d->billed == 0 && d->amortised == 0 && d->energy_mj == 0;
+}
+
+/* Both lists are in the order of their days. */
+static bool
+subtract_days(const struct rated_line *now, const struct rated_line *billed, struct rated_line *l)
+{
+	static const struct rated_day nothing;
+	static const struct rated_line none;
+	size_t i = 0, j = 0;
+
+	now = now != NULL ? now : &none;
+	billed = billed != NULL ? billed : &none;
+	l->parts = mem_array(now->day_count + billed->day_count, sizeof(*l->parts));
+	while (i < now->day_count || j < billed->day_count) {
+		const struct rated_day *a = i < now->day_count ? &now->days[i] : &nothing;
+		const struct rated_day *b = j < billed->day_count ? &billed->days[j] : &nothing;
+		bool of_now = i < now->day_count && (j == billed->day_count || a->day <= b->day);
+		bool of_billed = j < billed->day_count && (i == now->day_count || b->day <= a->day);
+		struct rated_day *part = &l->parts[l->part_count];
+
+		*part = (struct rated_day){.day = of_now ? a->day : b->day};
+		if (!subtract_day(of_now ? a : &nothing, of_billed ? b : &nothing, part))
+			return false;
+		l->part_count += !day_is_nothing(part);
+		i += of_now;
+		j += of_billed;
+	}
+	return true;
+}
+
+/* What more a reservation cost than the parts of its corrected lines say, from the line first on. */
+static void
+settle_reservation(struct corrections *c, size_t first, size_t commitment)
+{
+	struct rated_day *to = NULL;
+	int128 left = 0;
+
+	for (size_t i = first; i < c->count; i++) {
+		struct rated_line *l = &c->lines[i];
+
+		if (!line_is_of_reservation(l) || !line_is_of_same_reservation(l, &c->lines[commitment]))
+			continue;
+		for (size_t k = 0; k < l->part_count; k++) {
+			left += (l->kind == CHARGE_COMMITMENT ? l->parts[k].billed : 0) - l->parts[k].amortised;
+			if (to == NULL && l->kind != CHARGE_COMMITMENT)
+				to = &l->parts[k];
+		}
+	}
+	if (to == NULL && c->lines[commitment].part_count > 0)
+		to = c->lines[commitment].parts;
+	if (to != NULL)
+		to->amortised += left;
+}
+
+static void
+settle_reservations(struct corrections *c, size_t first)
+{
+	for (size_t i = first; i < c->count; i++) {
+		bool seen = !line_is_of_reservation(&c->lines[i]);
+
+		for (size_t k = first; k < i && !seen; k++)
+			seen = line_is_of_reservation(&c->lines[k]) &&
+			       line_is_of_same_reservation(&c->lines[k], &c->lines[i]);
+		if (!seen)
+			settle_reservation(c, first, i);
+	}
+}
+
+#define P(kind, name) RECORD_FIELD(kind, struct rated_day, name)
+static const struct record_field part_fields[] = {
+	P(I32, day),       P(I128, ngh),       P(I128, used_ngh), P(I128, idle_ngh), P(I128, unmeasured_ngh),
+	P(I128, quantity), P(I128, list_cost), P(I128, discount), P(I128, billed),   P(I128, amortised),
+	P(I128, energy_mj)};
+static const struct record_type part_type = {'D', sizeof(struct rated_day), part_fields, ARRAY_LEN(part_fields), 0};
+
+void
+correction_parts_write(const struct rated_line *l, struct buf *out)
+{
+	for (size_t i = 0; i < l->part_count; i++)
+		record_write(&part_type, &l->parts[i], out);
+}
+
+bool
+correction_parts_read(const char *text, struct rated_day **ret, size_t *ret_count, struct err *err)
+{
+	in_place(records) struct records r = {0};
+	struct rated_day *parts;
+
+	records_init(&r, &part_type, 1);
+	if (!records_read(&r, text, strlen(text), "the days of a correction", NULL, err))
+		return false;
+	parts = mem_array(r.lists[0].count + 1, sizeof(*parts));
+	if (r.lists[0].count > 0)
+		memcpy(parts, r.lists[0].at, r.lists[0].count * sizeof(*parts));
+	*ret_count = r.lists[0].count;
+	*ret = parts;
+	return true;
+}
+
 static bool
 correct(const struct correction_input *in, const struct rated_line *now, const struct rated_line *billed,
         struct corrections *c, struct err *err)
@@ -171,6 +288,11 @@ correct(const struct correction_input *in, const struct rated_line *now, const s
 		return true;
 	correction_id(in, from->line_id, l.line_id);
 	describe(in, from, &l);
+	if (in->by_day && !subtract_days(now, billed, &l)) {
+		line_fini(&l);
+		return err_set(err, ERR_INVALID, "line %s of %s: the difference to what was billed is too large",
+		               from->line_id, in->month);
+	}
 	corrections_add(c, &l);
 	return true;
 }
@@ -198,7 +320,7 @@ sorted_by_id(const struct rated_line *lines, size_t n)
 bool
 correction_run(const struct correction_input *in, struct corrections *c, struct err *err)
 {
-	size_t now_count = in->now != NULL ? in->now->count : 0, i = 0, j = 0;
+	size_t now_count = in->now != NULL ? in->now->count : 0, i = 0, j = 0, first = c->count;
 	const struct rated_line **now = sorted_by_id(in->now != NULL ? in->now->lines : NULL, now_count);
 	const struct rated_line **billed = sorted_by_id(in->billed, in->billed_count);
 	bool ok = true;
@@ -212,6 +334,8 @@ correction_run(const struct correction_input *in, struct corrections *c, struct 
 	}
 	mem_free(now);
 	mem_free(billed);
+	if (in->by_day)
+		settle_reservations(c, first);
 	return ok;
 }
 

@@ -7,7 +7,9 @@
  *  3. a line that was not billed is corrected from nothing, one that is no more is taken back whole
  *  4. where nothing differs there is no correction
  *  5. all corrections of a tenant's month that are billed together are one document: the next version of that month's invoice
- *  6. a correction is billed in one month: its line_id is made of that month and of the line it corrects */
+ *  6. a correction is billed in one month: its line_id is made of that month and of the line it corrects
+ *  7. where the days are known of what was billed, a correction also has the difference of each day, with that of what the day's reservation cost (amortise.h).
+ *     Cents of it that are on lines that are not corrected go to one that is, so that those of a reservation add up to what more was billed for it */
 #ifndef TOLLGATE_CORE_CORRECTION_H
 #define TOLLGATE_CORE_CORRECTION_H
 
@@ -19,9 +21,10 @@ struct correction_input {
 	const char *billed_in;                 /* the month in whose report the corrections are: "2026-11" */
 	int32_t version;                       /* of the document: 1 + those that there are of that month */
 	const struct rated *now;               /* the tenant's month, computed again */
-	/* What was billed of each line, summed (rule 1), each line_id once. Days are not looked at. */
+	/* What was billed of each line, summed (rule 1), each line_id once. */
 	const struct rated_line *billed;
 	size_t billed_count;
+	bool by_day; /* rule 7: each of these lines has its days, summed and in their order */
 };
 
 /* Corrections own all their texts. Sorted by tenant, then month, then as the lines of a report. */
@@ -36,6 +39,10 @@ void corrections_fini(struct corrections *c);
 void corrections_sort(struct corrections *c);
 /* A correction that was made before; all its texts but charge_type become the corrections'. */
 void corrections_add(struct corrections *c, const struct rated_line *l);
+
+/* The parts of a correction as a text that is kept, and back. The caller frees *ret. */
+void correction_parts_write(const struct rated_line *l, struct buf *out);
+MUST_CHECK bool correction_parts_read(const char *text, struct rated_day **ret, size_t *ret_count, struct err *err);
 
 /* The tenant's corrections, as they are after sorting: count of them from *ret on. */
 size_t corrections_of(const struct corrections *c, const char *tenant, const struct rated_line **ret);

@@ -39,6 +39,7 @@ struct focus_row {
 	enum row_part part;
 	const struct focus_price *price;
 	const struct focus_period *corrected; /* NULL: it is no correction */
+	const char *starts, *ends;            /* the charge period */
 };
 
 /* ---- words by kind of charge ---- */
@@ -406,8 +407,8 @@ TEXT_CELL(cost_center, w->l->cost_center)
 
 TEXT_CELL(charge_class, w->corrected != NULL ? "Correction" : "")
 TEXT_CELL(correction_of, w->l->correction_of != NULL ? w->l->correction_of : "")
-TEXT_CELL(day_start, w->corrected != NULL ? w->corrected->start : w->f->day_bounds[w->d->day])
-TEXT_CELL(day_end, w->corrected != NULL ? w->corrected->end : w->f->day_bounds[w->d->day + 1])
+TEXT_CELL(day_start, w->starts)
+TEXT_CELL(day_end, w->ends)
 
 /* An invoice of FOCUS has one currency: what is in another one than the month's is an invoice of its own. */
 static bool
@@ -967,9 +968,34 @@ focus_row_count(const struct rated *r)
 	for (size_t i = 0; i < r->count; i++) {
 		enum row_part parts[2];
 
-		rows += (int64_t)(r->lines[i].day_count * parts_of(&r->lines[i], parts));
+		rows += (int64_t)((r->lines[i].parts != NULL ? r->lines[i].part_count : r->lines[i].day_count) *
+		                  parts_of(&r->lines[i], parts));
 	}
 	return rows;
+}
+
+/* Rule 6. */
+static void
+set_charge_period(struct focus_row *w)
+{
+	const struct focus_input *f = w->f;
+	size_t day = (size_t)w->d->day, i = 0;
+
+	if (w->corrected == NULL) {
+		w->starts = f->day_bounds[day];
+		w->ends = f->day_bounds[day + 1];
+		return;
+	}
+	w->starts = w->corrected->start;
+	w->ends = w->corrected->end;
+	while (i < f->past_count && strcmp(f->past[i].first_day, w->corrected->first_day) != 0)
+		i++;
+	if (w->l->parts == NULL || i + day >= f->past_count ||
+	    strcmp(f->past[i + day].first_day, w->corrected->first_day) != 0)
+		return;
+	w->starts = f->past[i + day].begins;
+	if (i + day + 1 < f->past_count && strcmp(f->past[i + day + 1].first_day, w->corrected->first_day) == 0)
+		w->ends = f->past[i + day + 1].begins;
 }
 
 static bool
@@ -978,12 +1004,15 @@ write_days(const struct focus_input *f, const struct rated *r, const struct rate
 {
 	const struct focus_price price = price_of(f, r, l, part);
 	struct focus_row row = {.f = f, .l = l, .part = part, .price = &price};
+	const struct rated_day *days = l->parts != NULL ? l->parts : l->days;
+	const size_t n = l->parts != NULL ? l->part_count : l->day_count;
 
 	if (!find_corrected(f, l, &row.corrected, err))
 		return false;
-	for (size_t d = 0; d < l->day_count; d++) {
-		row.d = &l->days[d];
+	for (size_t d = 0; d < n; d++) {
+		row.d = &days[d];
 		ASSERT(row.corrected != NULL || (row.d->day >= 0 && (size_t)row.d->day < f->day_count));
+		set_charge_period(&row);
 		if ((d == 0 && !write_line_cells(&row, cells, err)) || !write_row(&row, cells, out, err))
 			return false;
 	}

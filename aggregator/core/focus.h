@@ -11,7 +11,7 @@
  *     the reservation that its owner did not use, and the Credit for them
  *  5. an empty field is null; a text that a spreadsheet would run as a formula gets an apostrophe, as in the chargeback CSV. Numbers, dates and JSON
  *     stay as they are. Decimals have a decimal point
- *  6. a correction has the class Correction and keeps the month that it corrects as its charge period
+ *  6. a correction has the class Correction and keeps the days that it corrects as its charge periods; one that was billed before days were kept has the month
  *  7. the columns of FOCUS come first, then ours, which begin with x_
  *  8. everything is ASCII (focus_ascii.h)
  *  9. a part of what nobody held of shared nodes says by which method it was divided (Allocated*, FOCUS 1.3) and of how many GPU-hours
@@ -35,6 +35,12 @@ struct focus_period {
 	const char *first_day;   /* in the billing zone: "2026-11-01" */
 };
 
+/* A day of a month before. */
+struct focus_day {
+	const char *first_day; /* of its month, in the billing zone */
+	const char *begins;    /* UTC */
+};
+
 struct focus_input {
 	enum focus_version version;
 	const struct rating_input *in;
@@ -46,6 +52,8 @@ struct focus_input {
 	size_t day_count;
 	const struct focus_period *periods; /* those that lines may correct */
 	size_t period_count;
+	const struct focus_day *past; /* the days of these, in their order */
+	size_t past_count;
 };
 
 void focus_header(enum focus_version version, struct buf *out);

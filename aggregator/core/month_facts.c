@@ -16,6 +16,8 @@ static const struct record_field day_fields[] = {D(TEXT, begins), D(I64, begins_
 #define P(kind, name) RECORD_FIELD(kind, struct focus_period, name)
 static const struct record_field period_fields[] = {P(TEXT, start), P(TEXT, end), P(TEXT, status), P(TEXT, closed_at),
                                                     P(TEXT, first_day)};
+#define Y(kind, name) RECORD_FIELD(kind, struct focus_day, name)
+static const struct record_field past_fields[] = {Y(TEXT, first_day), Y(TEXT, begins)};
 #define T(kind, name) RECORD_FIELD(kind, struct facts_tenant, name)
 static const struct record_field tenant_fields[] = {T(TEXT, tenant),   T(TEXT, display_name),    T(BOOL, has_own),
                                                     T(I128, own.held), T(I128, own.unallocated), T(I128, own.stranded),
@@ -31,11 +33,21 @@ _Static_assert(sizeof(struct focus_period) == 5 * sizeof(char *), "a billing per
 _Static_assert(sizeof(struct budget) == 4 * sizeof(char *) + sizeof(int128), "a budget has another field");
 _Static_assert(sizeof(int) == sizeof(int32_t), "scales are kept as 32 bits");
 
-enum record { RECORD_FRAME, RECORD_DAY, RECORD_PERIOD, RECORD_TENANT, RECORD_AMOUNT, RECORD_BUDGET, RECORDS };
+enum record {
+	RECORD_FRAME,
+	RECORD_DAY,
+	RECORD_PERIOD,
+	RECORD_PAST,
+	RECORD_TENANT,
+	RECORD_AMOUNT,
+	RECORD_BUDGET,
+	RECORDS
+};
 static const struct record_type types[RECORDS] = {
 	[RECORD_FRAME] = {'F', sizeof(struct facts_frame), frame_fields, ARRAY_LEN(frame_fields), .later = 1},
 	[RECORD_DAY] = {'D', sizeof(struct facts_day), day_fields, ARRAY_LEN(day_fields), 0},
 	[RECORD_PERIOD] = {'P', sizeof(struct focus_period), period_fields, ARRAY_LEN(period_fields), 0},
+	[RECORD_PAST] = {'Y', sizeof(struct focus_day), past_fields, ARRAY_LEN(past_fields), 0},
 	[RECORD_TENANT] = {'T', sizeof(struct facts_tenant), tenant_fields, ARRAY_LEN(tenant_fields), 0},
 	[RECORD_AMOUNT] = {'A', sizeof(struct invoice_amount), amount_fields, ARRAY_LEN(amount_fields), 0},
 	[RECORD_BUDGET] = {'B', sizeof(struct budget), budget_fields, ARRAY_LEN(budget_fields), 0},
@@ -87,6 +99,12 @@ void
 facts_write_period(const struct focus_period *p, struct buf *out)
 {
 	record_write(&types[RECORD_PERIOD], p, out);
+}
+
+void
+facts_write_past_day(const struct focus_day *d, struct buf *out)
+{
+	record_write(&types[RECORD_PAST], d, out);
 }
 
 void
@@ -166,6 +184,9 @@ seen(struct records *r, size_t type)
 	case RECORD_FRAME: return list->count == 1 && frame_is_sound((const void *)record);
 	case RECORD_DAY: return ((const struct facts_day *)(const void *)record)->begins != NULL;
 	case RECORD_PERIOD: return period_is_sound((const void *)record);
+	case RECORD_PAST:
+		return ((const struct focus_day *)(const void *)record)->first_day != NULL &&
+		       ((const struct focus_day *)(const void *)record)->begins != NULL;
 	case RECORD_TENANT: return tenant != NULL && tenant->tenant != NULL && tenant->display_name != NULL;
 	case RECORD_AMOUNT:
 		if (tenant == NULL || !amount_is_sound((const void *)record))
@@ -221,6 +242,8 @@ month_facts_read(const char *text, size_t len, struct month_facts **ret, struct 
 	f->days = lists[RECORD_DAY].at;
 	f->periods = lists[RECORD_PERIOD].at;
 	f->period_count = lists[RECORD_PERIOD].count;
+	f->past = m->records.lists[RECORD_PAST].at;
+	f->past_count = m->records.lists[RECORD_PAST].count;
 	f->tenants = lists[RECORD_TENANT].at;
 	f->tenant_count = lists[RECORD_TENANT].count;
 	*ret = take(f);

@@ -193,6 +193,9 @@ struct rated_line {
 	int32_t invoice_version;
 	struct rated_day *days; /* in their order; of a correction one for the whole month */
 	size_t day_count;
+	/* Of a correction: what differs of each day of the month that it corrects; they add up to it, but for rounding. NULL: not known by day. */
+	struct rated_day *parts;
+	size_t part_count;
 };
 
 struct rated {

@@ -100,7 +100,9 @@ focus_begin(struct document *d)
 	                                .day_bounds = f->day_bounds,
 	                                .day_count = f->day_bound_count - 1,
 	                                .periods = f->periods,
-	                                .period_count = f->period_count};
+	                                .period_count = f->period_count,
+	                                .past = f->past,
+	                                .past_count = f->past_count};
 }
 
 static bool

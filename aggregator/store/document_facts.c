@@ -151,6 +151,27 @@ add_periods(struct db *db, const struct rating_input *in, const struct facts_req
 	return true;
 }
 
+/* The days of the months before it: corrections are of these. */
+static bool
+add_past_days(struct db *db, const struct rating_input *in, struct buf *out, struct err *err)
+{
+	static const struct db_stmt stmt = {
+		"document past days",
+		"SELECT to_char(p.starts_at AT TIME ZONE l.zone, 'YYYY-MM-DD'), rfc3339(greatest(g.day::timestamp AT TIME ZONE l.zone, p.starts_at)) "
+		"FROM ledger l, period m JOIN period p ON p.starts_at < m.starts_at, "
+		"LATERAL (SELECT g::date AS day FROM generate_series((p.starts_at AT TIME ZONE l.zone)::date, "
+		"(p.ends_at AT TIME ZONE l.zone)::date - 1, interval '1 day') g) g WHERE m.month = $1 ORDER BY p.starts_at, g.day"};
+	owned(result) PGresult *r = NULL;
+	struct db_args a = {0};
+
+	arg_text(&a, in->period);
+	if (!db_run(db, &stmt, &a, &r, err))
+		return false;
+	for (int row = 0; row < PQntuples(r); row++)
+		facts_write_past_day(&(struct focus_day){res_text(r, row, 0), res_text(r, row, 1)}, out);
+	return true;
+}
+
 /* ---- tenants ---- */
 
 static bool
@@ -227,7 +248,7 @@ document_facts(struct db *db, const struct rating_input *in, const struct facts_
 	frame.previous_period = previous != NULL && previous->period[0] != '\0' ? previous->period : NULL;
 	frame.layout = INVOICE_LAYOUT;
 	facts_write_frame(&frame, out);
-	return add_days(db, in, out, err) && add_periods(db, in, rq, out, err) &&
+	return add_days(db, in, out, err) && add_periods(db, in, rq, out, err) && add_past_days(db, in, out, err) &&
 	       (previous == NULL || add_tenants(db, in, rq, previous, out, err)) &&
 	       buf_ok(out, "what documents say", err);
 }

@@ -24,6 +24,7 @@ struct billed_lines {
 	struct rated_line *at;
 	size_t count;
 	int32_t versions; /* how many invoices there are of the tenant's month */
+	bool by_day;      /* the lines have their days */
 };
 
 static void
@@ -32,6 +33,7 @@ billed_lines_fini(struct billed_lines *b)
 	for (size_t i = 0; i < b->count; i++) {
 		mem_free(b->at[i].sku);
 		mem_free(b->at[i].description);
+		mem_free(b->at[i].days);
 	}
 	mem_free(b->at);
 	PQclear(b->rows);
@@ -95,10 +97,10 @@ load_billed(const struct correcting *c, const char *tenant, struct billed_lines 
 		"sums AS (SELECT line, sum(allocated_gpu_hours) AS a, sum(used_gpu_hours) AS u, sum(idle_gpu_hours) AS i, "
 		"sum(unmeasured_gpu_hours) AS m, sum(gpu_hours) AS g, sum(quantity) AS q, sum(list_cost) AS c, sum(discount) AS d, "
 		"sum(rounding) AS r, sum(billed) AS b, sum(energy_mj) AS e, coalesce(sum(own_quantity), 0) AS o FROM l GROUP BY line) "
-		"SELECT DISTINCT ON (l.line) l.line, l.kind, l.priced, l.currency_scale, l.cluster, l.cost_center, l.workspace, l.category, "
+		"SELECT DISTINCT ON (l.line COLLATE \"C\") l.line, l.kind, l.priced, l.currency_scale, l.cluster, l.cost_center, l.workspace, l.category, "
 		"l.sku, l.gpu_model, l.mig_profile, l.sharing_mode, l.class, l.unit, l.price_version, l.currency, l.counterparty, "
 		"l.description, s.a, s.u, s.i, s.m, s.g, s.q, s.c, s.d, s.r, s.b, s.e, l.unit_price, l.discount_price, l.discount_ratio, "
-		"l.own_unit, s.o, coalesce(l.own_price, 0) FROM l JOIN sums s ON s.line = l.line ORDER BY l.line, l.number"};
+		"l.own_unit, s.o, coalesce(l.own_price, 0) FROM l JOIN sums s ON s.line = l.line ORDER BY l.line COLLATE \"C\", l.number"};
 	static const struct db_stmt versions = {"period versions",
 	                                        "SELECT count(*) FROM tenant t JOIN invoice i ON i.tenant_id = t.id "
 	                                        "AND i.month = $2 WHERE t.name = $1"};
@@ -117,6 +119,121 @@ load_billed(const struct correcting *c, const char *tenant, struct billed_lines 
 	return true;
 }
 
+/* --- its days --- */
+
+/* Adds the day to those of the line, which stay in their order. */
+static bool
+add_billed_day(struct rated_line *l, const struct rated_day *d)
+{
+	size_t at = 0;
+	struct rated_day *to;
+
+	while (at < l->day_count && l->days[at].day < d->day)
+		at++;
+	if (at == l->day_count || l->days[at].day != d->day) {
+		l->days = mem_grow(l->days, l->day_count + 1, sizeof(*l->days));
+		memmove(l->days + at + 1, l->days + at, (l->day_count - at) * sizeof(*l->days));
+		l->days[at] = (struct rated_day){.day = d->day};
+		l->day_count++;
+	}
+	to = &l->days[at];
+#define ADD_TO(field) !__builtin_add_overflow(to->field, d->field, &to->field)
+	return ADD_TO(ngh) && ADD_TO(used_ngh) && ADD_TO(idle_ngh) && ADD_TO(unmeasured_ngh) && ADD_TO(quantity) &&
+	       ADD_TO(list_cost) && ADD_TO(discount) && ADD_TO(billed) && ADD_TO(amortised) && ADD_TO(energy_mj);
+#undef ADD_TO
+}
+
+/* The lines come by line_id. */
+static struct rated_line *
+find_line(struct billed_lines *b, const char *line_id)
+{
+	size_t low = 0, high = b->count;
+
+	while (low < high) {
+		size_t mid = low + (high - low) / 2;
+
+		if (strcmp(b->at[mid].line_id, line_id) < 0)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	return low < b->count && strcmp(b->at[low].line_id, line_id) == 0 ? &b->at[low] : NULL;
+}
+
+/* The days of the month as it was closed. */
+static bool
+add_first_days(void *arg, const struct rating_input *in, const struct rated *r, struct err *err)
+{
+	struct billed_lines *b = arg;
+
+	(void)in;
+	(void)err;
+	for (size_t i = 0; i < r->count; i++) {
+		struct rated_line *l = r->lines[i].correction_of == NULL ? find_line(b, r->lines[i].line_id) : NULL;
+
+		for (size_t k = 0; l != NULL && k < r->lines[i].day_count; k++)
+			b->by_day &= add_billed_day(l, &r->lines[i].days[k]);
+	}
+	return true;
+}
+
+static bool
+begin_nothing(void *arg, const struct rating_input *in, struct err *err)
+{
+	(void)arg;
+	(void)in;
+	(void)err;
+	return true;
+}
+
+/* And of its corrections since. Those that were billed before their days were kept have none. */
+static bool
+add_corrected_days(const struct correcting *c, const char *tenant, struct billed_lines *b, struct err *err)
+{
+	static const struct db_stmt stmt = {
+		"period billed days",
+		"SELECT l.correction_of, l.days FROM tenant t JOIN invoice i ON i.tenant_id = t.id AND i.month = $2 "
+		"JOIN invoice_line l ON l.number = i.number WHERE t.name = $1 AND l.correction_of IS NOT NULL"};
+	owned(result) PGresult *r = NULL;
+	struct db_args a = {0};
+
+	arg_text(&a, tenant);
+	arg_text(&a, c->late);
+	if (!db_run(c->db, &stmt, &a, &r, err))
+		return false;
+	for (int row = 0; row < PQntuples(r) && b->by_day; row++) {
+		struct rated_line *l = find_line(b, res_text(r, row, 0));
+		owned(mem) struct rated_day *parts = NULL;
+		size_t n = 0;
+
+		b->by_day = l != NULL && !res_null(r, row, 1);
+		if (b->by_day && !correction_parts_read(res_text(r, row, 1), &parts, &n, err))
+			return false;
+		for (size_t i = 0; i < n; i++)
+			b->by_day &= add_billed_day(l, &parts[i]);
+	}
+	return true;
+}
+
+static bool
+load_days(const struct correcting *c, const char *tenant, struct billed_lines *b, struct err *err)
+{
+	b->by_day = true;
+	if (!period_kept_each(c->db, c->late, tenant, begin_nothing, add_first_days, b, err) ||
+	    !add_corrected_days(c, tenant, b, err))
+		return false;
+	for (size_t i = 0; i < b->count; i++) {
+		int128 billed = 0, ngh = 0;
+
+		for (size_t k = 0; k < b->at[i].day_count; k++) {
+			billed += b->at[i].days[k].billed;
+			ngh += b->at[i].days[k].ngh;
+		}
+		b->by_day &= billed == b->at[i].billed && ngh == b->at[i].ngh;
+	}
+	return true;
+}
+
 /* --- the difference --- */
 
 static bool
@@ -131,8 +248,9 @@ correct_tenant(struct correcting *c, const struct rating_input *in, const char *
 	                              .billed_in = c->month,
 	                              .now = now};
 
-	if (!load_billed(c, tenant, &billed, err))
+	if (!load_billed(c, tenant, &billed, err) || !load_days(c, tenant, &billed, err))
 		return false;
+	ci.by_day = billed.by_day;
 	ci.version = billed.versions + 1;
 	ci.billed = billed.at;
 	ci.billed_count = billed.count;

@@ -213,7 +213,7 @@ load_corrections(struct db *db, const char *month, const char *tenant, struct co
 		"l.description, to_char(p.starts_at AT TIME ZONE g.zone, 'YYYY-MM-DD'), to_char(p.ends_at AT TIME ZONE g.zone, "
 		"'YYYY-MM-DD'), i.version, i.invoice_id, l.allocated_gpu_hours, l.used_gpu_hours, l.idle_gpu_hours, "
 		"l.unmeasured_gpu_hours, l.gpu_hours, l.quantity, l.unit_price, l.list_cost, l.discount, l.rounding, l.billed, l.energy_mj, l.discount_price, l.discount_ratio, "
-		"l.own_unit, coalesce(l.own_quantity, 0), coalesce(l.own_price, 0) FROM ledger g, invoice i JOIN invoice_line l ON l.number = i.number JOIN tenant t ON t.id = i.tenant_id "
+		"l.own_unit, coalesce(l.own_quantity, 0), coalesce(l.own_price, 0), l.days FROM ledger g, invoice i JOIN invoice_line l ON l.number = i.number JOIN tenant t ON t.id = i.tenant_id "
 		"JOIN period p ON p.month = i.month WHERE i.closed_in = $1 AND t.name = $2 AND l.correction_of IS NOT NULL"};
 	owned(result) PGresult *r = NULL;
 	struct db_args a = {0};
@@ -270,6 +270,8 @@ load_corrections(struct db *db, const char *month, const char *tenant, struct co
 		                             .discount = l.discount,
 		                             .billed = l.billed,
 		                             .energy_mj = l.energy_mj};
+		if (ok && !res_null(r, row, 40))
+			ok = correction_parts_read(res_text(r, row, 40), &l.parts, &l.part_count, err);
 		corrections_add(ret, &l);
 		if (!ok)
 			return false;

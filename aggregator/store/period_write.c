@@ -8,13 +8,14 @@
 #include "aggregator/store/period_rows.h"
 
 #define COPY_MAX (256u << 20) /* of one tenant's lines */
+#define PARTS_MAX (64u << 10) /* of one correction */
 #define DOCUMENT_MAX (1000u << 20)
 #define COPY_SQL                                                                                                              \
 	"COPY invoice_line (number, closed_in, line_id, correction_of, kind, priced, currency_scale, cluster, cost_center, "  \
 	"workspace, charge_type, category, sku, gpu_model, mig_profile, sharing_mode, class, unit, price_version, currency, " \
 	"counterparty, description, allocated_gpu_hours, used_gpu_hours, idle_gpu_hours, unmeasured_gpu_hours, gpu_hours, "   \
 	"quantity, unit_price, list_cost, discount, rounding, billed, energy_mj, discount_price, discount_ratio, "            \
-	"own_unit, own_quantity, own_price) "                                                                                 \
+	"own_unit, own_quantity, own_price, days) "                                                                           \
 	"FROM STDIN (FORMAT csv, NULL '\\N')"
 
 /* --- invoices --- */
@@ -33,6 +34,20 @@ add_number(struct buf *b, int128 v, int scale)
 
 	buf_char(b, ',');
 	buf_str(b, decimal_format(v, scale, 0, text));
+}
+
+static void
+add_parts(struct buf *b, const struct rated_line *l)
+{
+	in_place(buf) struct buf text = {0};
+
+	buf_init(&text, PARTS_MAX);
+	if (l->parts != NULL)
+		correction_parts_write(l, &text);
+	if (l->parts == NULL || text.over)
+		buf_str(b, ",\\N");
+	else
+		add_text(b, buf_text(&text));
 }
 
 static void
@@ -77,6 +92,7 @@ add_line(struct buf *b, const struct period_writer *w, const struct rated_line *
 	} else {
 		buf_str(b, ",\\N,\\N,\\N");
 	}
+	add_parts(b, l);
 	buf_char(b, '\n');
 }
 

@@ -242,7 +242,7 @@ static bool
 add_day(struct usage_cost *c, const struct rated_line *l, const struct rated_day *d, struct err *err)
 {
 	const char *reason = line_cost_reason(l);
-	int128 amount = rated_effective(l, d) * FINE;
+	int128 amount = (l->correction_of != NULL ? rated_effective_sum(l) : rated_effective(l, d)) * FINE;
 	size_t currency;
 
 	if (amount == 0)

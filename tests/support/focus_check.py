@@ -271,7 +271,7 @@ def check_places(r, say):
     if r["ChargeClass"] == "Correction" and not r["ChargePeriodEnd"] <= r["BillingPeriodStart"]:
         say("R10 a correction is of a period before")
     length = [datetime.datetime.strptime(r[name], "%Y-%m-%dT%H:%M:%SZ") for name in ("ChargePeriodStart", "ChargePeriodEnd")]
-    if r["ChargeClass"] != "Correction" and length[1] - length[0] > datetime.timedelta(hours=25):
+    if length[1] - length[0] > datetime.timedelta(hours=25):
         say("R10 a charge period is longer than a day")
     for name, other in (("SubAccountName", "SubAccountId"), ("SubAccountType", "SubAccountId"), ("RegionName", "RegionId"), ("ResourceType", "ResourceId"),
                         ("AllocatedMethodDetails", "AllocatedMethodId"), ("x_OriginGpuHours", "AllocatedMethodId")):  # fmt: skip
@@ -322,8 +322,6 @@ def check_amortised(rows, say):
     """D5 of each commitment and month: what its use and what was left of it cost is what was paid for it, and its hours are those that were bought."""
     bought, used = collections.Counter(), collections.Counter()
     for r in rows:
-        if r["ChargeClass"] == "Correction":
-            continue
         for id in ("CommitmentDiscountId", "CapacityReservationId"):
             key = id, r[id], r["ChargeClass"], r["BillingCurrency"]
             if r[id] and r["ChargeCategory"] == "Purchase":
@@ -412,8 +410,10 @@ def check_again(before, after, periods, later=None):
                 said.append(f"D8 {name} of {r['x_LineId']} was {same.get(name)!r} and is {r.get(name)!r}")
         if r["ChargeClass"] == "Correction" and same is None and r["BillingPeriodStart"] in closed and before != after:
             said.append(f"D7 the correction {r['x_LineId']} is in a closed period")
+    past_periods = [(r["BillingPeriodStart"], r["BillingPeriodEnd"]) for r in csv.DictReader(io.StringIO(periods, newline=""), strict=True) if r["BillingPeriodStatus"] == "Closed"]
     for r in csv.DictReader(io.StringIO(later or "", newline=""), strict=True):
-        if r["ChargeClass"] == "Correction" and (r["BillingPeriodStart"] in closed or r["ChargePeriodStart"] not in closed):
+        inside = any(start <= r["ChargePeriodStart"] < end and r["ChargePeriodEnd"] <= end for start, end in past_periods)
+        if r["ChargeClass"] == "Correction" and (r["BillingPeriodStart"] in closed or not inside):
             said.append(f"D7 the correction {r['x_LineId']} is not of a closed period in an open one")
     return said
 
