@@ -639,15 +639,26 @@ cell_sku_details(const struct focus_row *w, struct buf *out)
 	return true;
 }
 
+/* Rule 12. */
 static bool
 cell_tags(const struct focus_row *w, struct buf *out)
 {
+	static const char ours[] = "tollgate/";
+	const struct rated_line *l = w->l;
 	const char *comma = "";
+	const bool use = l->kind == CHARGE_USAGE || l->kind == CHARGE_COVERED || l->kind == CHARGE_ENERGY;
 
 	buf_char(out, '{');
-	member(out, &comma, "tollgate/cluster", w->l->cluster);
-	member(out, &comma, "tollgate/workspace", w->l->workspace);
-	member(out, &comma, "tollgate/cost-center", w->l->cost_center);
+	for (size_t i = 0; use && w->corrected == NULL && i < w->f->label_count; i++) {
+		const struct focus_label *t = &w->f->labels[i];
+
+		if (strcmp(t->tenant, l->tenant) == 0 && strcmp(t->workspace, l->workspace) == 0 &&
+		    strncmp(t->key, ours, strlen(ours)) != 0)
+			member(out, &comma, t->key, t->value);
+	}
+	member(out, &comma, "tollgate/cluster", l->cluster);
+	member(out, &comma, "tollgate/workspace", l->workspace);
+	member(out, &comma, "tollgate/cost-center", l->cost_center);
 	buf_char(out, '}');
 	return true;
 }
@@ -809,7 +820,7 @@ static const struct {
 	{"x_OriginGpuHours", cell_origin, DAILY},
 };
 
-/* Rule 12: the columns that not all versions have. */
+/* Rule 13: the columns that not all versions have. */
 static bool
 has_column(enum focus_version version, size_t column)
 {

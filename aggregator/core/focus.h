@@ -19,7 +19,9 @@
  * 10. a row adds up what a workspace held of many devices: its resource is the workspace. The resource of a reservation's purchase and of its unused hours is the reservation
  * 11. a SkuPriceId is the SKU, the device, how it is shared, the class, the unit and the basis of a price: whatever the book's version, it has one
  *     list price at a time. A price that is one tenant's alone has the tenant in it
- * 12. version 1.2 has the provider columns of 1.3 beside its own; 1.3 also says to whom a part was allocated; 1.4 has no ProviderName and
+ * 12. Tags of use has the pod labels that all holders of the workspace had in the month, as they are spelt; ours begin with tollgate/. A label that differs between holders is in
+ *     none: a row adds up what all of them held
+ * 13. version 1.2 has the provider columns of 1.3 beside its own; 1.3 also says to whom a part was allocated; 1.4 has no ProviderName and
  *     PublisherName any more and names the line of the invoice */
 #ifndef TOLLGATE_CORE_FOCUS_H
 #define TOLLGATE_CORE_FOCUS_H
@@ -41,6 +43,11 @@ struct focus_day {
 	const char *begins;    /* UTC */
 };
 
+/* A label that every holder of the workspace had in the month, with the same value. */
+struct focus_label {
+	const char *tenant, *workspace, *key, *value;
+};
+
 struct focus_input {
 	enum focus_version version;
 	const struct rating_input *in;
@@ -54,6 +61,8 @@ struct focus_input {
 	size_t period_count;
 	const struct focus_day *past; /* the days of these, in their order */
 	size_t past_count;
+	const struct focus_label *labels;
+	size_t label_count;
 };
 
 void focus_header(enum focus_version version, struct buf *out);

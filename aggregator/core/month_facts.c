@@ -18,6 +18,8 @@ static const struct record_field period_fields[] = {P(TEXT, start), P(TEXT, end)
                                                     P(TEXT, first_day)};
 #define Y(kind, name) RECORD_FIELD(kind, struct focus_day, name)
 static const struct record_field past_fields[] = {Y(TEXT, first_day), Y(TEXT, begins)};
+#define L(kind, name) RECORD_FIELD(kind, struct focus_label, name)
+static const struct record_field label_fields[] = {L(TEXT, tenant), L(TEXT, workspace), L(TEXT, key), L(TEXT, value)};
 #define T(kind, name) RECORD_FIELD(kind, struct facts_tenant, name)
 static const struct record_field tenant_fields[] = {T(TEXT, tenant),   T(TEXT, display_name),    T(BOOL, has_own),
                                                     T(I128, own.held), T(I128, own.unallocated), T(I128, own.stranded),
@@ -38,6 +40,7 @@ enum record {
 	RECORD_DAY,
 	RECORD_PERIOD,
 	RECORD_PAST,
+	RECORD_LABEL,
 	RECORD_TENANT,
 	RECORD_AMOUNT,
 	RECORD_BUDGET,
@@ -48,6 +51,7 @@ static const struct record_type types[RECORDS] = {
 	[RECORD_DAY] = {'D', sizeof(struct facts_day), day_fields, ARRAY_LEN(day_fields), 0},
 	[RECORD_PERIOD] = {'P', sizeof(struct focus_period), period_fields, ARRAY_LEN(period_fields), 0},
 	[RECORD_PAST] = {'Y', sizeof(struct focus_day), past_fields, ARRAY_LEN(past_fields), 0},
+	[RECORD_LABEL] = {'L', sizeof(struct focus_label), label_fields, ARRAY_LEN(label_fields), 0},
 	[RECORD_TENANT] = {'T', sizeof(struct facts_tenant), tenant_fields, ARRAY_LEN(tenant_fields), 0},
 	[RECORD_AMOUNT] = {'A', sizeof(struct invoice_amount), amount_fields, ARRAY_LEN(amount_fields), 0},
 	[RECORD_BUDGET] = {'B', sizeof(struct budget), budget_fields, ARRAY_LEN(budget_fields), 0},
@@ -108,6 +112,12 @@ facts_write_past_day(const struct focus_day *d, struct buf *out)
 }
 
 void
+facts_write_label(const struct focus_label *l, struct buf *out)
+{
+	record_write(&types[RECORD_LABEL], l, out);
+}
+
+void
 facts_write_tenant(const struct facts_tenant *t, struct buf *out)
 {
 	record_write(&types[RECORD_TENANT], t, out);
@@ -159,6 +169,12 @@ period_is_sound(const struct focus_period *p)
 }
 
 static bool
+label_is_sound(const struct focus_label *l)
+{
+	return l->tenant != NULL && l->workspace != NULL && l->key != NULL && l->value != NULL;
+}
+
+static bool
 amount_is_sound(const struct invoice_amount *a)
 {
 	return a->currency != NULL && a->scale >= 0;
@@ -187,6 +203,7 @@ seen(struct records *r, size_t type)
 	case RECORD_PAST:
 		return ((const struct focus_day *)(const void *)record)->first_day != NULL &&
 		       ((const struct focus_day *)(const void *)record)->begins != NULL;
+	case RECORD_LABEL: return label_is_sound((const void *)record);
 	case RECORD_TENANT: return tenant != NULL && tenant->tenant != NULL && tenant->display_name != NULL;
 	case RECORD_AMOUNT:
 		if (tenant == NULL || !amount_is_sound((const void *)record))
@@ -244,6 +261,8 @@ month_facts_read(const char *text, size_t len, struct month_facts **ret, struct 
 	f->period_count = lists[RECORD_PERIOD].count;
 	f->past = m->records.lists[RECORD_PAST].at;
 	f->past_count = m->records.lists[RECORD_PAST].count;
+	f->labels = m->records.lists[RECORD_LABEL].at;
+	f->label_count = m->records.lists[RECORD_LABEL].count;
 	f->tenants = lists[RECORD_TENANT].at;
 	f->tenant_count = lists[RECORD_TENANT].count;
 	*ret = take(f);

@@ -1,7 +1,7 @@
 /* aggregator/core/month_facts.h - what the documents of a month say beside its lines: names, days, months, last month's amounts. Pure.
  *
  * It is always made as a text and read back, so that a document of today and one that is proved after years are made from the same. Lines
- * of records.h: F who pays whom, D where days begin, P a billing period, Y a day of one before, T a tenant, A what it was billed the month before, B a budget of it. */
+ * of records.h: F who pays whom, D where days begin, P a billing period, Y a day of one before, L a label of a workspace, T a tenant, A what it was billed the month before, B a budget of it. */
 #ifndef TOLLGATE_CORE_MONTH_FACTS_H
 #define TOLLGATE_CORE_MONTH_FACTS_H
 
@@ -38,6 +38,7 @@ void facts_write_frame(const struct facts_frame *f, struct buf *out);
 void facts_write_day(const struct facts_day *d, struct buf *out); /* the last one is the end of the month */
 void facts_write_period(const struct focus_period *p, struct buf *out);
 void facts_write_past_day(const struct focus_day *d, struct buf *out); /* after the periods, by month */
+void facts_write_label(const struct focus_label *l, struct buf *out);
 void facts_write_tenant(const struct facts_tenant *t, struct buf *out);
 void facts_write_amount(const struct invoice_amount *a, struct buf *out);
 void facts_write_budget(const struct budget *b, struct buf *out);
@@ -51,6 +52,8 @@ struct month_facts {
 	size_t period_count;
 	const struct focus_day *past;
 	size_t past_count;
+	const struct focus_label *labels;
+	size_t label_count;
 	const struct facts_tenant *tenants;
 	size_t tenant_count;
 	void *memory;

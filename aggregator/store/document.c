@@ -102,7 +102,9 @@ focus_begin(struct document *d)
 	                                .periods = f->periods,
 	                                .period_count = f->period_count,
 	                                .past = f->past,
-	                                .past_count = f->past_count};
+	                                .past_count = f->past_count,
+	                                .labels = f->labels,
+	                                .label_count = f->label_count};
 }
 
 static bool

@@ -172,6 +172,40 @@ add_past_days(struct db *db, const struct rating_input *in, struct buf *out, str
 	return true;
 }
 
+/* Rule 12 of focus.h. A ledger whose pods have no labels is not searched for them. */
+static bool
+add_labels(struct db *db, const struct rating_input *in, const struct facts_request *rq, struct buf *out,
+           struct err *err)
+{
+	static const struct db_stmt any = {"document any label",
+	                                   "SELECT EXISTS (SELECT FROM holder WHERE labels <> '{}')"};
+	static const char sql[] =
+		"WITH held AS (SELECT DISTINCT u.workspace_id, h.id, h.labels FROM period p, usage_rows(p.starts_at, p.ends_at) u "
+		"JOIN holder h ON h.id = u.holder_id WHERE p.month = $1 AND u.workspace_id IS NOT NULL), "
+		"holders AS (SELECT workspace_id, count(*) AS n FROM held GROUP BY 1) "
+		"SELECT t.name, w.name, e.key, e.value FROM held h CROSS JOIN jsonb_each_text(h.labels) e JOIN holders n USING (workspace_id) "
+		"JOIN workspace w ON w.id = h.workspace_id JOIN tenant t ON t.id = w.tenant_id WHERE $2::text IS NULL OR t.name = $2 "
+		"GROUP BY 1, 2, 3, 4, n.n HAVING count(*) = n.n ORDER BY t.name COLLATE \"C\", w.name COLLATE \"C\", e.key COLLATE \"C\"";
+	owned(result) PGresult *found = NULL, *r = NULL;
+	struct db_args none = {0}, a = {0};
+
+	if (!db_run(db, &any, &none, &found, err))
+		return false;
+	if (!res_bool(found, 0, 0))
+		return true;
+	arg_text(&a, in->period);
+	arg_text(&a, rq->tenant);
+	if (!db_run_text(db, sql, &a, &r, err))
+		return false;
+	for (int row = 0; row < PQntuples(r); row++)
+		facts_write_label(&(struct focus_label){.tenant = res_text(r, row, 0),
+		                                        .workspace = res_text(r, row, 1),
+		                                        .key = res_text(r, row, 2),
+		                                        .value = res_text(r, row, 3)},
+		                  out);
+	return true;
+}
+
 /* ---- tenants ---- */
 
 static bool
@@ -249,6 +283,6 @@ document_facts(struct db *db, const struct rating_input *in, const struct facts_
 	frame.layout = INVOICE_LAYOUT;
 	facts_write_frame(&frame, out);
 	return add_days(db, in, out, err) && add_periods(db, in, rq, out, err) && add_past_days(db, in, out, err) &&
-	       (previous == NULL || add_tenants(db, in, rq, previous, out, err)) &&
+	       add_labels(db, in, rq, out, err) && (previous == NULL || add_tenants(db, in, rq, previous, out, err)) &&
 	       buf_ok(out, "what documents say", err);
 }

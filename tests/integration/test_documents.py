@@ -61,7 +61,7 @@ def batches(node, held, hours, model=H100):
     """held: per GPU the namespace that holds it, or None. A record per quarter-hour; a third of it is active."""
     devices = [{"id": i + 1, "uuid": f"GPU-{node}-{i}", "model": model, "index": i} for i in range(len(held))]
     names = sorted({ns for ns in held if ns})
-    holders = [{"id": i + 1, "kind": 1, "ns": ns, "pod": f"pod-{ns}", "pod_uid": f"{node}-{ns}", "container": "c"} for i, ns in enumerate(names)]
+    holders = [{"id": i + 1, "kind": 1, "ns": ns, "pod": f"pod-{ns}", "pod_uid": f"{node}-{ns}", "container": "c", "labels": f"app={node},team={ns}"} for i, ns in enumerate(names)]
     out, step = [], 15 * MINUTE
     for at in range(START, START + hours * HOUR, step):
         records = [
@@ -168,6 +168,18 @@ class Documents(unittest.TestCase):
         self.assertTrue(any(s.startswith("D6") for s in focus_check.check(mine)), "a part is not the whole")
         self.assertIn("Example & Soehne", text)
         self.assertEqual(focus_check.check_periods(self.report("focus-periods.csv")), [])
+
+    def test_tags_have_the_labels_that_all_of_a_workspace_had(self):
+        """The pods of own were on two nodes, and their label app says which."""
+        tags = {}
+        for r in csv.DictReader(io.StringIO(self.report("focus.csv"), newline="")):
+            held = any(Decimal(r[name] or 0) for name in ("x_UsedGpuHours", "x_IdleGpuHours"))
+            labels = {k: v for k, v in json.loads(r["Tags"]).items() if not k.startswith("tollgate/")}
+            tags.setdefault((r["SubAccountId"], r["x_WorkspaceId"], held or r["ServiceName"] == "Energy"), []).append(labels)
+        for (tenant, workspace, held), found in tags.items():
+            expected = {("acme", "training"): {"app": "n1", "team": "acme"}, ("acme", "own"): {"team": "own"}, ("globex", "research"): {"team": "globex"}}.get((tenant, workspace), {}) if held else {}
+            for labels in found:
+                self.assertEqual(labels, expected, (tenant, workspace, held))
 
     def test_every_version_of_focus_has_its_columns_and_the_same_cents(self):
         texts = {version: self.report("focus.csv", focus_version=version) for version in ("1.2", "1.3", "1.4")}
