@@ -114,6 +114,67 @@ invoice_and_corrections_are_the_month_computed_again(void **state)
 	}
 }
 
+/* Of two reserved hours a day one was covered, and now both are: nothing more is billed, and the use costs what was left before. */
+static void
+a_correction_by_day_moves_what_a_reservation_cost(void **state)
+{
+	struct usage_day before[6], after[6];
+	struct corrections c;
+	int128 covered = 0, unused = 0;
+
+	(void)state;
+	for (int32_t i = 0; i < 6; i++) {
+		before[i] = day_of("a", 0);
+		before[i].klass = "";
+		before[i].day = 3 * (i / 3);
+		before[i].reservation = 1;
+		before[i].kind = i % 3 == 0 ? CHARGE_COMMITMENT : i % 3 == 1 ? CHARGE_COVERED : CHARGE_UNUSED;
+		before[i].unit_ns = i % 3 == 0 ? 2 * GPU_HOUR : i % 3 == 2 ? GPU_HOUR : 0;
+		before[i].used_unit_ns = i % 3 == 1 ? GPU_HOUR : 0;
+		after[i] = before[i];
+	}
+	after[4].used_unit_ns = 2 * GPU_HOUR;
+	after[5].unit_ns = 0;
+	{
+		owned(rated) struct rated *billed = month_of(before, 6), *now = month_of(after, 5);
+		const struct correction_input in = {.tenant = "acme",
+		                                    .month = "2026-11",
+		                                    .period_start = "2026-11-01",
+		                                    .period_end = "2026-12-01",
+		                                    .billed_in = "2026-12",
+		                                    .version = 2,
+		                                    .now = now,
+		                                    .billed = billed->lines,
+		                                    .billed_count = billed->count,
+		                                    .by_day = true};
+		struct err err = {0};
+
+		corrections_init(&c);
+		if (!correction_run(&in, &c, &err))
+			fail_msg("%s", err.text);
+	}
+	assert_int_equal(c.count, 2);
+	for (size_t i = 0; i < c.count; i++) {
+		in_place(buf) struct buf text = {0};
+		struct rated_day *again = NULL;
+		size_t n = 0;
+		struct err err = {0};
+
+		assert_int_equal(c.lines[i].part_count, 1);
+		assert_int_equal(c.lines[i].parts[0].day, 3);
+		*(c.lines[i].kind == CHARGE_COVERED ? &covered : &unused) = c.lines[i].parts[0].amortised;
+		buf_init(&text, 4096);
+		correction_parts_write(&c.lines[i], &text);
+		assert_true(correction_parts_read(buf_text(&text), &again, &n, &err) && n == 1);
+		assert_true(again[0].day == 3 && again[0].amortised == c.lines[i].parts[0].amortised &&
+		            again[0].ngh == c.lines[i].parts[0].ngh);
+		mem_free(again);
+		assert_false(correction_parts_read("D\t1\n", &again, &n, &err));
+	}
+	assert_true(covered == 333 && unused == -333);
+	corrections_fini(&c);
+}
+
 static void
 a_correction_names_its_line_its_month_and_its_document(void **state)
 {
@@ -184,6 +245,7 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(invoice_and_corrections_are_the_month_computed_again),
+		cmocka_unit_test(a_correction_by_day_moves_what_a_reservation_cost),
 		cmocka_unit_test(a_correction_names_its_line_its_month_and_its_document),
 		cmocka_unit_test(a_correction_outlives_what_it_was_made_from),
 		cmocka_unit_test(a_report_has_the_corrections_of_its_tenant_behind_its_lines),
