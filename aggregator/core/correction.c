@@ -166,8 +166,8 @@ static bool
 subtract_day(const struct rated_day *now, const struct rated_day *billed, struct rated_day *l)
 {
 	return SUBTRACT(ngh) && SUBTRACT(used_ngh) && SUBTRACT(idle_ngh) && SUBTRACT(unmeasured_ngh) &&
-	       SUBTRACT(quantity) && SUBTRACT(list_cost) && SUBTRACT(discount) && SUBTRACT(billed) &&
-	       SUBTRACT(amortised) && SUBTRACT(energy_mj);
+	       SUBTRACT(quantity) && SUBTRACT(own_quantity) && SUBTRACT(list_cost) && SUBTRACT(discount) &&
+	       SUBTRACT(billed) && SUBTRACT(amortised) && SUBTRACT(energy_mj);
 }
 
 static bool
@@ -245,9 +245,9 @@ settle_reservations(struct corrections *c, size_t first)
 
 #define P(kind, name) RECORD_FIELD(kind, struct rated_day, name)
 static const struct record_field part_fields[] = {
-	P(I32, day),       P(I128, ngh),       P(I128, used_ngh), P(I128, idle_ngh), P(I128, unmeasured_ngh),
-	P(I128, quantity), P(I128, list_cost), P(I128, discount), P(I128, billed),   P(I128, amortised),
-	P(I128, energy_mj)};
+	P(I32, day),        P(I128, ngh),          P(I128, used_ngh),  P(I128, idle_ngh), P(I128, unmeasured_ngh),
+	P(I128, quantity),  P(I128, own_quantity), P(I128, list_cost), P(I128, discount), P(I128, billed),
+	P(I128, amortised), P(I128, energy_mj)};
 static const struct record_type part_type = {'D', sizeof(struct rated_day), part_fields, ARRAY_LEN(part_fields), 0};
 
 void
