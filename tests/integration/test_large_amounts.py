@@ -8,7 +8,7 @@ import unittest
 from decimal import Decimal
 
 from tests.integration.test_sums import BEFORE, CLOSED, MONTH, START, ZONE, rfc3339
-from tests.support import csv_check
+from tests.support import csv_check, focus_check
 from tests.support.fleet import HOUR, NS
 from tests.support.stack import Stack
 
@@ -96,7 +96,9 @@ class LargeAmounts(unittest.TestCase):
         self.assertEqual([(r["tenant"], r["unit_price"], r["billed_cost"], Decimal(r["quantity"])) for r in unrated], [("wild", "", "0", Decimal("900000000000000"))])
         self.assertIn("beyond 10^18 JPY", unrated[0]["description"])
         self.assertEqual({k: str(v) for k, v in due.items() if k[0].startswith("wild")}, {(f"wild-{CLOSED}-1", "JPY"): "5"})
-        focus = rows_of(self.report("focus.csv"))
+        text = self.report("focus.csv")
+        self.assertEqual(focus_check.check(text), [])
+        focus = rows_of(text)
         for currency, amount in (("JPY", TRILLION), ("KWD", TRILLION + 1)):
             [row] = [r for r in focus if r["SubAccountId"] == "acme" and r["BillingCurrency"] == currency and "large" in r["ChargeDescription"]]
             self.assertEqual((row["PricingUnit"], row["ConsumedUnit"], Decimal(row["ListUnitPrice"])), ("1000000 Tokens", "1000000 Tokens", Decimal("0.15")))
