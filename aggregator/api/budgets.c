@@ -44,6 +44,7 @@ budget_table_judge(const struct budget_table *t, size_t i, int64_t now_ns, struc
 	const struct forecast_input in = {.start_ns = l->days[0].from_ns,
 	                                  .end_ns = l->days[l->day_count - 1].to_ns,
 	                                  .now_ns = now_ns,
+	                                  .first_ns = l->first_ns,
 	                                  .days = t->days + i * l->day_count,
 	                                  .count = l->day_count,
 	                                  .once = t->once[i]};

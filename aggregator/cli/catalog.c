@@ -209,7 +209,7 @@ const struct cli_command cli_commands[] = {
 	{.name = "budget status", .words = "YYYY-MM", .word_max = 1, .run = cmd_budget_status,
 	 .summary = "budgets of a month: what was spent, and what it will come to (default: the month that is open)",
 	 .details = "The forecast is the mean of the last 7 full days for the time that is left, or pro rata of the time elapsed while there "
-	            "are fewer; one-off charges and credits count once.",
+	            "are fewer, since the ledger's first hour where that is in the month; one-off charges and credits count once.",
 	 .options = {TENANT_OPTION}},
 	{.name = "reconcile", .words = "", .run = cmd_reconcile,
 	 .summary = "a month's capacity at list price against what was billed of it, and what the platform costs",

@@ -11,6 +11,8 @@
 static const struct record_field frame_fields[] = {F(TEXT, organisation), F(TEXT, provider),        F(TEXT, account_id),
                                                    F(TEXT, zone),         F(TEXT, previous_period), F(I64, now_ns),
                                                    F(I64, layout)};
+#define H(kind, name) RECORD_FIELD(kind, struct facts_ledger, name)
+static const struct record_field ledger_fields[] = {H(I64, first_ns)};
 #define D(kind, name) RECORD_FIELD(kind, struct facts_day, name)
 static const struct record_field day_fields[] = {D(TEXT, begins), D(I64, begins_ns)};
 #define P(kind, name) RECORD_FIELD(kind, struct focus_period, name)
@@ -37,6 +39,7 @@ _Static_assert(sizeof(int) == sizeof(int32_t), "scales are kept as 32 bits");
 
 enum record {
 	RECORD_FRAME,
+	RECORD_LEDGER,
 	RECORD_DAY,
 	RECORD_PERIOD,
 	RECORD_PAST,
@@ -48,6 +51,7 @@ enum record {
 };
 static const struct record_type types[RECORDS] = {
 	[RECORD_FRAME] = {'F', sizeof(struct facts_frame), frame_fields, ARRAY_LEN(frame_fields), .later = 1},
+	[RECORD_LEDGER] = {'H', sizeof(struct facts_ledger), ledger_fields, ARRAY_LEN(ledger_fields), 0},
 	[RECORD_DAY] = {'D', sizeof(struct facts_day), day_fields, ARRAY_LEN(day_fields), 0},
 	[RECORD_PERIOD] = {'P', sizeof(struct focus_period), period_fields, ARRAY_LEN(period_fields), 0},
 	[RECORD_PAST] = {'Y', sizeof(struct focus_day), past_fields, ARRAY_LEN(past_fields), 0},
@@ -91,6 +95,14 @@ facts_write_frame(const struct facts_frame *f, struct buf *out)
 	account_id(f->organisation, &id);
 	frame.account_id = buf_text(&id);
 	record_write(&types[RECORD_FRAME], &frame, out);
+}
+
+/* A ledger that is older than the month needs no line: the text is as it always was. */
+void
+facts_write_ledger(const struct facts_ledger *l, struct buf *out)
+{
+	if (l->first_ns != 0)
+		record_write(&types[RECORD_LEDGER], l, out);
 }
 
 void
@@ -198,6 +210,8 @@ seen(struct records *r, size_t type)
 
 	switch (type) {
 	case RECORD_FRAME: return list->count == 1 && frame_is_sound((const void *)record);
+	case RECORD_LEDGER:
+		return list->count == 1 && ((const struct facts_ledger *)(const void *)record)->first_ns != 0;
 	case RECORD_DAY: return ((const struct facts_day *)(const void *)record)->begins != NULL;
 	case RECORD_PERIOD: return period_is_sound((const void *)record);
 	case RECORD_PAST:
@@ -254,6 +268,8 @@ month_facts_read(const char *text, size_t len, struct month_facts **ret, struct 
 		m->day_bounds[i] = ((const struct facts_day *)lists[RECORD_DAY].at)[i].begins;
 	join_tenants(lists);
 	f->frame = *(const struct facts_frame *)lists[RECORD_FRAME].at;
+	if (lists[RECORD_LEDGER].count > 0)
+		f->first_ns = ((const struct facts_ledger *)lists[RECORD_LEDGER].at)->first_ns;
 	f->day_bounds = m->day_bounds;
 	f->day_bound_count = lists[RECORD_DAY].count;
 	f->days = lists[RECORD_DAY].at;

@@ -1,7 +1,7 @@
 /* aggregator/core/month_facts.h - what the documents of a month say beside its lines: names, days, months, last month's amounts. Pure.
  *
  * It is always made as a text and read back, so that a document of today and one that is proved after years are made from the same. Lines
- * of records.h: F who pays whom, D where days begin, P a billing period, Y a day of one before, L a label of a workspace, T a tenant, A what it was billed the month before, B a budget of it. */
+ * of records.h: F who pays whom, H the hour since which the ledger measures, D where days begin, P a billing period, Y a day of one before, L a label of a workspace, T a tenant, A what it was billed the month before, B a budget of it. */
 #ifndef TOLLGATE_CORE_MONTH_FACTS_H
 #define TOLLGATE_CORE_MONTH_FACTS_H
 
@@ -16,6 +16,10 @@ struct facts_frame {
 	const char *previous_period;         /* "2026-10"; NULL: there is none */
 	int64_t now_ns;                      /* an invoice says what its budgets will come to */
 	int64_t layout;                      /* of invoices (invoice_html.h); older texts do not say, and mean 0 */
+};
+/* Older texts have no such line, and mean 0. */
+struct facts_ledger {
+	int64_t first_ns; /* its first hour; 0: before the month */
 };
 struct facts_day {
 	const char *begins; /* UTC */
@@ -32,9 +36,10 @@ struct facts_tenant {
 	size_t budget_count;
 };
 
-/* Writing: the frame, whose account_id is made; then days and periods in their order, tenants by name, each followed by its amounts and
+/* Writing: the frame, whose account_id is made; then days and periods in their order, the ledger's first hour, tenants by name, each followed by its amounts and
  * budgets. */
 void facts_write_frame(const struct facts_frame *f, struct buf *out);
+void facts_write_ledger(const struct facts_ledger *l, struct buf *out);
 void facts_write_day(const struct facts_day *d, struct buf *out); /* the last one is the end of the month */
 void facts_write_period(const struct focus_period *p, struct buf *out);
 void facts_write_past_day(const struct focus_day *d, struct buf *out); /* after the periods, by month */
@@ -45,6 +50,7 @@ void facts_write_budget(const struct budget *b, struct buf *out);
 
 struct month_facts {
 	struct facts_frame frame;
+	int64_t first_ns;              /* of facts_ledger */
 	const char *const *day_bounds; /* one more than days */
 	size_t day_bound_count;
 	const struct facts_day *days; /* as many as bounds */

@@ -172,6 +172,7 @@ judge_budgets(const struct month_facts *f, const struct facts_tenant *t, const s
 		struct forecast_input in = {.start_ns = f->days[0].begins_ns,
 		                            .end_ns = f->days[count].begins_ns,
 		                            .now_ns = f->frame.now_ns,
+		                            .first_ns = f->first_ns,
 		                            .days = days,
 		                            .count = count};
 		struct budget_state s;

@@ -261,6 +261,7 @@ add_tenants(struct db *db, const struct rating_input *in, const struct facts_req
 	if (!store_budgets_load(db, in->period, rq->tenant, rq->now_ns, &budgets, err) ||
 	    !db_run_text(db, sql, &a, &r, err))
 		return false;
+	facts_write_ledger(&(struct facts_ledger){budgets->first_ns}, out);
 	for (int row = 0; row < PQntuples(r); row++) {
 		if (!add_tenant(r, row, out, err))
 			return false;

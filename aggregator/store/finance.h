@@ -45,6 +45,7 @@ struct budget_list {
 	size_t count;
 	struct forecast_day *days;
 	size_t day_count; /* at least 1 */
+	int64_t first_ns; /* the ledger's first hour; 0: before the month, or it has none */
 	void *memory;
 };
 void budget_list_free(struct budget_list *l);

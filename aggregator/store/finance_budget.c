@@ -46,6 +46,26 @@ load_days(struct db *db, const char *period, struct budget_list *l, struct err *
 	return true;
 }
 
+/* The ledger's first hour is that of the first node, or of the first event where that is earlier. Where a day lies before the month nobody needs it. */
+static bool
+load_first_hour(struct db *db, struct budget_list *l, struct err *err)
+{
+	static const struct db_stmt stmt = {
+		"budget first hour",
+		"SELECT CASE WHEN EXISTS (SELECT FROM billing_day b WHERE b.starts_at < $1) THEN 0 ELSE ns_of(least("
+		"(SELECT min(x.hour) FROM node n CROSS JOIN LATERAL (SELECT h.hour FROM node_hour h WHERE h.node_id = n.id ORDER BY h.hour LIMIT 1) x), "
+		"(SELECT hour_of(min(e.time_ns)) FROM meter_event e WHERE e.time_ns < ns_of($2)))) END"};
+	owned(result) PGresult *r = NULL;
+	struct db_args a = {0};
+
+	arg_time(&a, l->days[0].from_ns);
+	arg_time(&a, l->days[l->day_count - 1].to_ns);
+	if (!db_run(db, &stmt, &a, &r, err))
+		return false;
+	l->first_ns = res_i64(r, 0, 0) > l->days[0].from_ns ? res_i64(r, 0, 0) : 0;
+	return true;
+}
+
 /* Those in force now, or at the end of a month that is over. */
 static bool
 load_rows(struct db *db, const char *period, const char *tenant, int64_t now_ns, PGresult **ret, struct err *err)
@@ -71,7 +91,8 @@ store_budgets_load(struct db *db, const char *period, const char *tenant, int64_
 	owned(budget_list) struct budget_list *l = mem_alloc(sizeof(*l));
 	struct budget_memory *m = l->memory = mem_alloc(sizeof(*m));
 
-	if (!load_days(db, period, l, err) || !load_rows(db, period, tenant, now_ns, &m->rows, err))
+	if (!load_days(db, period, l, err) || !load_first_hour(db, l, err) ||
+	    !load_rows(db, period, tenant, now_ns, &m->rows, err))
 		return false;
 	l->count = (size_t)PQntuples(m->rows);
 	l->at = mem_array(l->count, sizeof(*l->at));

@@ -205,6 +205,41 @@ class Budgets(Case):
         self.assertEqual(self.stack.get("/v1/budgets").json()["budgets"], [])
 
 
+class Young(unittest.TestCase):
+    """A ledger that began some hours ago, in the middle of a month."""
+
+    def test_the_forecast_begins_with_the_first_hour_of_the_ledger(self):
+        s = self.enterContext(Stack(options=["--rollup-interval", "100ms"]))
+        hour = 3600 * NS
+        month = int(datetime.datetime.now(datetime.timezone.utc).replace(day=1, hour=0, minute=0, second=0, microsecond=0).timestamp()) * NS
+        last = int(datetime.datetime.now().timestamp()) * NS // hour * hour
+        first = last - 5 * hour
+        begin = max(first, month)  # on the first of a month the ledger may be older than it
+        policy = POLICY.replace("cluster: test\n", f"cluster: test\neffective: {datetime.datetime.fromtimestamp(first // NS, datetime.timezone.utc):%Y-%m-%dT%H:%M:%SZ}\n")
+        s.apply(policy.replace("{name: acme, ", '{name: acme, budget: {amount: "5000.00", currency: EUR}, '))
+        s.token("n1", role="node", node="n1")
+        records = [[1, 1, HELD, EXCLUSIVE, MEASURED, UNITS, at, 15 * MINUTE, 15 * MINUTE, 0, 0, 0, 0, 0, 1] for at in range(first, last, 15 * MINUTE)]
+        batch = {"node": "n1", "boot_id": "ab" * 16, "epoch": 1, "seq": 1, "flags": 1, "from_ns": first, "to_ns": last, "records": records,
+                 "devices": [{"id": 1, "uuid": "GPU-1", "model": H100, "index": 0}],
+                 "holders": [{"id": 1, "kind": 1, "ns": "acme", "pod": "p", "pod_uid": "u", "container": "c"}]}  # fmt: skip
+        reply = s.call("POST", "/v1/ingest", ledger.frames([batch]), role="n1")
+        self.assertEqual(reply.status, 200, reply.text())
+        s.sql("select make_periods(now(), now() + interval '1 second')")
+        end = int(s.sql("select ns_of(max(ends_at)) from period")[0][0])
+        before = int(datetime.datetime.now().timestamp()) * NS
+        budget = s.get("/v1/budgets").json()["budgets"][0]
+        after = (int(datetime.datetime.now().timestamp()) + 1) * NS
+        consumed = Decimal(budget["consumed"])
+        self.assertEqual(consumed, Decimal((last - begin) // hour))
+        young = first > month
+        self.assertEqual(budget["method"], "pro-rata-since-first-hour" if young else "pro-rata")
+        self.assertEqual("the ledger's first hour" in budget["method_text"], young)
+        most, least = (consumed * (end - begin) / (now - begin) for now in (before, after))
+        self.assertTrue(least - Decimal("0.01") <= Decimal(budget["forecast"]) <= most + Decimal("0.01"), (least, budget["forecast"], most))
+        self.assertIn(budget["method_text"], s.get("/v1/reports/current.html?tenant=acme").text())
+        self.assertIn(budget["method"], s.cli("budget", "status").stdout)
+
+
 HALF_DAY = 44 * 3600  # before the month began: within one day, in the middle of nothing
 FIRST = datetime.datetime.now(datetime.timezone.utc).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
 START = (int(FIRST.timestamp()) - HALF_DAY) * NS

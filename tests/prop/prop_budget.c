@@ -13,8 +13,9 @@
 struct month {
 	size_t days, over; /* of which so many are over */
 	int64_t hours[DAYS_MAX];
-	int64_t into_ns; /* the next day */
-	int64_t rate;    /* per nanosecond */
+	int64_t into_ns;     /* the next day */
+	int64_t first_hours; /* the ledger's first hour, since the month began; 0: it is older */
+	int64_t rate;        /* per nanosecond */
 	int128 once;
 };
 
@@ -28,6 +29,7 @@ generate_month(struct prop_source *s, void *c)
 		m->hours[i] = prop_u64(s, 9) < 9 ? 24 : prop_i64(s, 23, 25);
 	m->over = prop_index(s, m->days);
 	m->into_ns = prop_i64(s, 1, m->hours[m->over] * NS_PER_HOUR);
+	m->first_hours = prop_u64(s, 1) == 0 ? 0 : prop_i64(s, 0, 24 * DAYS_MAX);
 	m->rate = prop_i64(s, 0, 1000000000);
 	m->once = prop_i128(s, 60);
 }
@@ -37,8 +39,9 @@ describe_month(const void *c, struct buf *out)
 {
 	const struct month *m = c;
 
-	buf_printf(out, "%zu days, %zu over and %" PRId64 " ns, rate %" PRId64 "\n", m->days, m->over, m->into_ns,
-	           m->rate);
+	buf_printf(out,
+	           "%zu days, %zu over and %" PRId64 " ns, the ledger from hour %" PRId64 " on, rate %" PRId64 "\n",
+	           m->days, m->over, m->into_ns, m->first_hours, m->rate);
 }
 
 static bool
@@ -50,22 +53,23 @@ is_foreseen(const void *c, struct buf *why)
 	struct forecast f;
 	int64_t at = 0;
 
+	in.first_ns = m->first_hours * NS_PER_HOUR;
 	for (size_t i = 0; i < m->days; i++) {
-		int64_t ns = m->hours[i] * NS_PER_HOUR;
+		int64_t ns = m->hours[i] * NS_PER_HOUR, until = at + (i < m->over ? ns : i == m->over ? m->into_ns : 0);
+		int64_t from = at > in.first_ns ? at : in.first_ns;
 
 		if (i == m->over)
-			in.now_ns = at + m->into_ns;
-		days[i] = (struct forecast_day){at, at + ns,
-		                                i < m->over    ? (int128)ns * m->rate
-		                                : i == m->over ? (int128)m->into_ns * m->rate
-		                                               : 0};
+			in.now_ns = until;
+		days[i] = (struct forecast_day){at, at + ns, until > from ? (int128)(until - from) * m->rate : 0};
 		at += ns;
 	}
 	in.end_ns = at;
 	if (!forecast_run(&in, &f))
 		return false;
 	buf_printf(why, "by %s\n", f.method);
-	return f.amount == (int128)at * m->rate + m->once;
+	if (in.first_ns >= in.now_ns) /* nothing was measured yet */
+		return f.amount == m->once && (in.now_ns >= at || strcmp(f.method, "none") == 0);
+	return f.amount == (int128)(at - in.first_ns) * m->rate + m->once;
 }
 
 /* ---- a report ---- */
@@ -156,7 +160,7 @@ int
 main(void)
 {
 	static const struct prop_test tests[] = {
-		{"a month at a constant rate is foreseen exactly, whatever the lengths of its days",
+		{"a month at a constant rate is foreseen exactly, whatever the lengths of its days and whenever the ledger began",
 	         sizeof(struct month), generate_month, is_foreseen, describe_month, NULL},
 		{"a budget of money has spent what the report bills", sizeof(struct lines), generate_lines,
 	         is_what_is_billed, describe_lines, NULL},

@@ -56,6 +56,46 @@ forecasts_say_what_they_are_based_on(void **state)
 	}
 }
 
+/* 10 a day from the first hour on: days before it are no days of nothing. */
+static void
+a_young_ledger_is_foreseen_from_its_first_hour(void **state)
+{
+	static const struct {
+		const char *name;
+		int64_t first_hours, now_hours; /* since the month began */
+		int64_t expected;
+		const char *method;
+	} rows[] = {
+		{"a ledger that is older than the month", 0, 48, 300, "pro-rata"},
+		{"one that began in the middle", 15 * 24, 16 * 24, 150, "pro-rata-since-first-hour"},
+		{"one that begins this hour", 15 * 24, 15 * 24, 0, "none"},
+		{"one that began at noon, so that the first day is no full one", 12, 7 * 24, 295,
+	         "pro-rata-since-first-hour"},
+		{"with seven full days behind that", 12, 8 * 24, 295, "7-day-mean"},
+		{"a month that is over", 29 * 24, 30 * 24, 10, "over"},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		struct forecast_day days[DAYS];
+		struct forecast_input in = {.end_ns = DAYS * NS_PER_DAY, .days = days, .count = DAYS};
+		struct forecast f;
+
+		in.first_ns = rows[i].first_hours * NS_PER_HOUR;
+		in.now_ns = rows[i].now_hours * NS_PER_HOUR;
+		for (int d = 0; d < DAYS; d++) {
+			int64_t from = d * NS_PER_DAY > in.first_ns ? d * NS_PER_DAY : in.first_ns;
+			int64_t to = (d + 1) * NS_PER_DAY < in.now_ns ? (d + 1) * NS_PER_DAY : in.now_ns;
+
+			days[d] = (struct forecast_day){d * NS_PER_DAY, (d + 1) * NS_PER_DAY,
+			                                to > from ? 10 * (to - from) / NS_PER_DAY : 0};
+		}
+		assert_true(forecast_run(&in, &f));
+		if (f.amount != rows[i].expected || strcmp(f.method, rows[i].method) != 0)
+			fail_msg("%s: %" PRId64 " by %s", rows[i].name, (int64_t)f.amount, f.method);
+	}
+}
+
 static void
 only_the_last_seven_days_count_for_the_time_left(void **state)
 {
@@ -217,6 +257,7 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(forecasts_say_what_they_are_based_on),
+		cmocka_unit_test(a_young_ledger_is_foreseen_from_its_first_hour),
 		cmocka_unit_test(only_the_last_seven_days_count_for_the_time_left),
 		cmocka_unit_test(a_day_of_25_hours_is_no_longer_at_the_same_rate),
 		cmocka_unit_test(thresholds_are_reached_at_their_percentage),

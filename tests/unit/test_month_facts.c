@@ -18,6 +18,7 @@ write_all(struct buf *out)
 	facts_write_period(&(struct focus_period){"2026-10-31T18:30:00Z", "2026-11-30T18:30:00Z", "closed",
 	                                          "2026-12-03T00:00:00Z", "2026-11-01"},
 	                   out);
+	facts_write_ledger(&(struct facts_ledger){1793557800000000001}, out);
 	facts_write_tenant(&(struct facts_tenant){.tenant = "acme", .display_name = "Acme\nLtd."}, out);
 	facts_write_amount(&(struct invoice_amount){.currency = "EUR", .billed = -((int128)1 << 90), .scale = 2}, out);
 	facts_write_amount(&(struct invoice_amount){.currency = "JPY", .billed = 7}, out);
@@ -50,6 +51,7 @@ what_was_written_is_read(void **state)
 	assert_int_equal(f->frame.now_ns, 17);
 	assert_int_equal(f->frame.layout, 0);
 	assert_int_equal(f->days[1].begins_ns, 1793557800000000000);
+	assert_true(f->first_ns == 1793557800000000001);
 	assert_int_equal(f->day_bound_count, 2);
 	assert_string_equal(f->day_bounds[1], "2026-11-01T18:30:00Z");
 	assert_int_equal(f->period_count, 1);
