@@ -139,7 +139,7 @@ static const struct schema {
 	{"ReportTotal", "invoice_id:text tenant:text allocated_gpu_hours:decimal billed_cost:decimal currency:text",
          NULL},
 	/* the columns of the CSV, as text */
-	{"ReportLine", "tenant:text workspace:text", "text"},
+	{"ReportLine", "tenant:text workspace:text provisional:bool?", "text"},
 	{"DocumentSum", "currency:text list_cost:decimal discount:decimal rounding:decimal billed_cost:decimal", NULL},
 	/* and, with manifest=1, of any document: document to sums */
 	{"Report",

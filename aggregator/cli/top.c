@@ -15,6 +15,7 @@ struct top_row {
 	const char *tenant, *workspace, *currency; /* borrowed from the reply */
 	int128 allocated, used, idle, unmeasured;  /* scale QUANTITY_SCALE */
 	int128 cost;                               /* scale COST_SCALE */
+	bool provisional;                          /* an hour of it is still open */
 };
 
 /* A line that is no GPU time, such as a credit or gigabytes stored, has an empty text where its hours would be. */
@@ -57,6 +58,8 @@ add_line(const json_t *line, struct top_row *rows, size_t *n, struct err *err)
 	    !json_get_str(line, "currency", &currency, err))
 		return false;
 	row = row_of(rows, n, tenant, workspace, currency);
+	if (row != NULL)
+		row->provisional = row->provisional || json_is_true(json_object_get(line, "provisional"));
 	return row == NULL || (add_decimal(line, "allocated_gpu_hours", QUANTITY_SCALE, &row->allocated, err) &&
 	                       add_decimal(line, "used_gpu_hours", QUANTITY_SCALE, &row->used, err) &&
 	                       add_decimal(line, "idle_gpu_hours", QUANTITY_SCALE, &row->idle, err) &&
@@ -83,9 +86,15 @@ print_rows(const char *period, const struct top_row *rows, size_t n)
 	printf("%-12s %-12s %9s %9s %9s %9s %14s\n", "TENANT", "WORKSPACE", "ALLOCATED", "USED", "IDLE", "UNMEAS.",
 	       "COST");
 	for (size_t i = 0; i < n; i++)
-		printf("%-12s %-12s %9s %9s %9s %9s %10s %s\n", rows[i].tenant, rows[i].workspace,
+		printf("%-12s %-12s %9s %9s %9s %9s %c%9s %s\n", rows[i].tenant, rows[i].workspace,
 		       hours(rows[i].allocated, a), hours(rows[i].used, b), hours(rows[i].idle, d),
-		       hours(rows[i].unmeasured, e), decimal_format(rows[i].cost, COST_SCALE, 2, f), rows[i].currency);
+		       hours(rows[i].unmeasured, e), rows[i].provisional ? '*' : ' ',
+		       decimal_format(rows[i].cost, COST_SCALE, 2, f), rows[i].currency);
+	for (size_t i = 0; i < n; i++)
+		if (rows[i].provisional) {
+			printf("* provisional: an hour is still open, its cost may change until it is sealed\n");
+			break;
+		}
 	if (n == 0)
 		printf("(no usage yet)\n");
 	fflush(stdout);
@@ -119,12 +128,13 @@ print_data(const struct cli *c, const char *period, const struct top_row *rows, 
 			                    json_string(decimal_format(numbers[k].value, numbers[k].scale,
 			                                               numbers[k].shown, text)));
 		json_object_set_new(row, "currency", json_string(r->currency));
+		json_object_set_new(row, "provisional", json_boolean(r->provisional));
 		json_array_append_new(list, row);
 	}
 	(void)cli_print(
 		c, list, list,
 		"period,tenant,workspace,allocated_gpu_hours,used_gpu_hours,idle_gpu_hours,unmeasured_gpu_hours,"
-		"billed_cost,currency");
+		"billed_cost,currency,provisional");
 	fflush(stdout);
 }
 

@@ -101,7 +101,8 @@ add_energy_rows(const struct rating_input *in, struct row_kinds *kinds, struct u
 		                      .klass = "",
 		                      .instance_units = UNITS_PER_GPU,
 		                      .price_book = d->price_book,
-		                      .energy_mj = d->energy_mj};
+		                      .energy_mj = d->energy_mj,
+		                      .provisional = d->provisional};
 
 		if (d->energy_mj == 0 || d->kind == CHARGE_LENT || d->price_book < 0 ||
 		    in->books[d->price_book].site_count == 0 ||
@@ -397,6 +398,15 @@ unit_text(struct rated *r, char *text)
 }
 
 static bool
+any_provisional(const struct row *rows, const struct row *end)
+{
+	for (const struct row *r = rows; r < end; r++)
+		if (r->day->provisional)
+			return true;
+	return false;
+}
+
+static bool
 fill_line(const struct rating_input *in, const struct cell *cells, size_t n, const struct row *end, struct rated *r,
           struct rated_line *l, struct err *err)
 {
@@ -420,6 +430,7 @@ fill_line(const struct rating_input *in, const struct cell *cells, size_t n, con
 	l->price_version = k->price_version;
 	l->currency = k->currency;
 	l->priced = k->priced;
+	l->provisional = any_provisional(cells->row, end);
 	l->unit_price = k->price.unit_price;
 	l->discount_ratio = k->price.discount_ratio;
 	if (!rating_units_differ(d, &k->price.unit, &k->price.own)) {

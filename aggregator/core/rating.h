@@ -87,6 +87,7 @@ struct usage_day {
 	 * add up to 1. */
 	int128 origin_unit_ns;
 	int64_t origin_ratio;
+	bool provisional; /* it has hours that are not sealed: its class may change. Never of a closed month, and not kept */
 };
 
 struct rating_item {
@@ -172,7 +173,8 @@ struct rated_line {
 	const char *price_version; /* "" without a price */
 	const char *currency;
 	bool priced;
-	bool unrated;                                             /* 13 */
+	bool unrated;     /* 13 */
+	bool provisional; /* some of its hours are not sealed (BILLING 4); its description says so */
 	int128 allocated_ngh, used_ngh, idle_ngh, unmeasured_ngh; /* nano-GPU-hours; of usage and covered, else 0 */
 	int128 ngh; /* GPU-hours of any kind of GPU line, not negative: those that the commitment's parts add up to */
 	int128 quantity;       /* scale QUANTITY_SCALE; of credits negative */

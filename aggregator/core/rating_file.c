@@ -57,8 +57,7 @@ static const struct record_field row_fields[] = {U(I32, day),
                                                  U(TEXT, borrower)};
 
 /* A field that is added to one of them belongs into its table: without it a month could not be proved. */
-_Static_assert(sizeof(struct usage_day) == 352,
-               "a row of charges has another field"); /* two of them are not kept: rating sets them */
+_Static_assert(sizeof(struct usage_day) == 352, "a row of charges has another field"); /* three of them are not kept */
 _Static_assert(sizeof(struct rating_item) == 112, "a price item has another field");
 _Static_assert(sizeof(struct rating_book) == 112, "a price book has another field");
 _Static_assert(sizeof(enum charge_kind) == sizeof(int32_t) && sizeof(enum shared_method) == sizeof(int32_t),

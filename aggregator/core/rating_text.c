@@ -75,6 +75,7 @@ rating_description(const struct rated_line *l, const struct usage_day *d)
 		{"plain", ", shared"},
 	};
 	const char *unpriced = l->priced ? "" : " (no price in force)";
+	const char *provisional = l->provisional ? " (provisional: an hour is still open)" : "";
 
 	if (l->kind == CHARGE_METER)
 		return mem_printf("%s, %s%s", l->sku, d->meter, unpriced);
@@ -82,11 +83,11 @@ rating_description(const struct rated_line *l, const struct usage_day *d)
 		return mem_printf("Reversal of %s: %s", d->meter, d->reason);
 	if (l->kind == CHARGE_ADJUSTMENT)
 		return mem_printf("%s: %s", d->amount < 0 ? "Credit" : "One-off charge", d->reason);
-	return mem_printf("%s%s%s%s%s%s%s%s%s",
+	return mem_printf("%s%s%s%s%s%s%s%s%s%s",
 	                  l->kind == CHARGE_USAGE ? words_for(classes, ARRAY_LEN(classes), l->klass, l->klass) : "",
 	                  kinds[l->kind].before, l->gpu_model, l->mig_profile[0] != '\0' ? " MIG " : "", l->mig_profile,
 	                  words_for(sharing, ARRAY_LEN(sharing), l->sharing_mode, ""), kinds[l->kind].after,
-	                  l->kind == CHARGE_LENT ? l->counterparty : "", unpriced);
+	                  l->kind == CHARGE_LENT ? l->counterparty : "", unpriced, provisional);
 }
 
 char *

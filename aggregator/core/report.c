@@ -343,7 +343,8 @@ json_line(const struct rating_input *in, const struct rated_line *l, struct buf 
 			return false;
 		json_member(out, i == 0, columns[i].name, buf_text(cell));
 	}
-	buf_char(out, '}');
+	/* a document of a closed month has none, and stays what it was */
+	buf_str(out, l->provisional ? ",\"provisional\":true}" : "}");
 	return true;
 }
 

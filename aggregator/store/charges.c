@@ -7,7 +7,9 @@
  *  3. what was undelivered is divided among these kinds pro rata; what was covered, lent and unused goes to them in their order, whole
  *     GPUs first, then by profile
  *  4. a pool's capacity is what was held, unallocated or stranded
- *  5. what nobody had reserved, less what is stranded, is taken of each hour (BILLING 3.4): an hour's stranded time takes nothing from another's idle */
+ *  5. what nobody had reserved, less what is stranded, is taken of each hour (BILLING 3.4): an hour's stranded time takes nothing from another's idle
+ *  6. an hour of a pool is open until it is sealed for all nodes of the pool: until then its classes may change, and whoever has a part in it
+ *     is named (PROVISIONAL_DAY) where the day is not stored */
 #include "aggregator/store/charges.h"
 
 #include <inttypes.h>
@@ -33,6 +35,7 @@ struct pool_hour {
 	int64_t cluster_id, owner_id; /* owner 0: shared */
 	char *gpu_model;
 	int64_t hour_ns, book; /* book 0: none */
+	PGresult *open_hours;  /* 6: cluster, owner, hour; NULL: not asked for */
 	struct class_use *uses;
 	struct class_right *rights;
 	struct component *components;
@@ -71,6 +74,7 @@ pool_hour_fini(struct pool_hour *h)
 	mem_free(h->uses);
 	mem_free(h->rights);
 	mem_free(h->components);
+	PQclear(h->open_hours);
 }
 
 #define GROW(array, count, cap)                                               \
@@ -142,6 +146,20 @@ settle_uses(struct pool_hour *h, const struct classes *c, int128 held[CLASS_COUN
 	}
 }
 
+/* 6; workspace 0: what nobody held. */
+static void
+mark_provisional(struct pool_hour *h)
+{
+	if (res_find_i64(h->open_hours, (int64_t[]){h->cluster_id, h->owner_id, h->hour_ns}, 3) < 0)
+		return;
+	charge_add(h->out, PROVISIONAL_DAY, (int64_t[CHARGE_KEYS]){0, 0}, (int128[]){1}, 1);
+	for (size_t i = 0; i < h->use_count; i++)
+		charge_add(h->out, PROVISIONAL_DAY, (int64_t[CHARGE_KEYS]){0, h->uses[i].workspace}, (int128[]){1}, 1);
+	for (size_t i = 0; i < h->right_count; i++)
+		charge_add(h->out, PROVISIONAL_DAY, (int64_t[CHARGE_KEYS]){0, h->rights[i].workspace}, (int128[]){1},
+		           1);
+}
+
 static bool
 settle_hour(struct pool_hour *h, struct err *err)
 {
@@ -172,6 +190,8 @@ settle_hour(struct pool_hour *h, struct err *err)
 	                                 unused, c->unreserved_idle, h->unallocated, h->stranded, h->down, h->unknown,
 	                                 h->energy_mj, idle},
 	           CHARGE_SUMS);
+	if (h->open_hours != NULL)
+		mark_provisional(h);
 	h->use_count = h->right_count = h->component_count = 0;
 	h->unallocated = h->stranded = h->down = h->unknown = h->energy_mj = 0;
 	return true;
@@ -309,6 +329,22 @@ read_day(struct db *db, int64_t from_ns, int64_t until_ns, struct pool_hour *h, 
 	return end_pool(h, err) && db_script(db, "CLOSE charge_rows", err);
 }
 
+/* Rule 6: the hours of pools that are not sealed, or are to be sealed again. */
+static bool
+find_open_hours(struct db *db, int64_t from_ns, int64_t until_ns, PGresult **ret, struct err *err)
+{
+	static const struct db_stmt stmt = {
+		"charge open hours",
+		"SELECT DISTINCT k.cluster_id, coalesce(o.tenant_id, 0), ns_of(h.hour) FROM node_hour h JOIN node_cluster k ON k.node_id = h.node_id "
+		"AND k.effective @> h.hour LEFT JOIN node_owner o ON o.node_id = h.node_id AND o.effective @> h.hour "
+		"WHERE h.hour >= $1 AND h.hour < $2 AND (h.sealed_at IS NULL OR h.dirty) ORDER BY 1, 2, 3"};
+	struct db_args a = {0};
+
+	arg_time(&a, from_ns);
+	arg_time(&a, until_ns);
+	return db_run(db, &stmt, &a, ret, err);
+}
+
 bool
 charges_write(struct db *db, const char *day, int64_t from_ns, int64_t until_ns, enum charge_place to, struct err *err)
 {
@@ -316,7 +352,8 @@ charges_write(struct db *db, const char *day, int64_t from_ns, int64_t until_ns,
 	in_place(pool_hour) struct pool_hour h = {.out = &out};
 
 	charge_out_init(&out, db, day, to);
-	return (read_day(db, from_ns, until_ns, &h, err) && charge_out_end(&out, err)) ||
+	return ((to != CHARGES_OPEN || find_open_hours(db, from_ns, until_ns, &h.open_hours, err)) &&
+	        read_day(db, from_ns, until_ns, &h, err) && charge_out_end(&out, err)) ||
 	       err_prefix(err, "charges of %s", day);
 }
 
@@ -332,15 +369,18 @@ charges_tables(struct db *db, struct err *err)
 	if (!db_run(db, &there, NULL, &r, err))
 		return false;
 	return res_bool(r, 0, 0) ||
-	       db_script(db,
-	                 "CREATE TEMP TABLE open_charge_day (LIKE charge_day) ON COMMIT DELETE ROWS; "
-	                 "CREATE TEMP TABLE open_reserve_day (LIKE reserve_day) ON COMMIT DELETE ROWS; "
-	                 "CREATE TEMP TABLE open_loan_day (LIKE loan_day) ON COMMIT DELETE ROWS; "
-	                 "CREATE TEMP TABLE open_meter_day (day integer, price_book_id bigint, tenant_id integer, "
-	                 "workspace_id integer, category text, meter text, unit text, sku text, quantity numeric) "
-	                 "ON COMMIT DELETE ROWS; CREATE INDEX ON open_meter_day (tenant_id); "
-	                 "CREATE TEMP TABLE open_pool_day (LIKE pool_day) ON COMMIT DELETE ROWS",
-	                 err);
+	       db_script(
+		       db,
+		       "CREATE TEMP TABLE open_charge_day (LIKE charge_day) ON COMMIT DELETE ROWS; "
+		       "CREATE TEMP TABLE open_reserve_day (LIKE reserve_day) ON COMMIT DELETE ROWS; "
+		       "CREATE TEMP TABLE open_loan_day (LIKE loan_day) ON COMMIT DELETE ROWS; "
+		       "CREATE TEMP TABLE open_meter_day (day integer, price_book_id bigint, tenant_id integer, "
+		       "workspace_id integer, category text, meter text, unit text, sku text, quantity numeric) "
+		       "ON COMMIT DELETE ROWS; CREATE INDEX ON open_meter_day (tenant_id); "
+		       "CREATE TEMP TABLE open_provisional_day (day date, price_book_id bigint, cluster_id integer, "
+		       "owner_id integer, gpu_model text, workspace_id integer, open_hours numeric) ON COMMIT DELETE ROWS; "
+		       "CREATE TEMP TABLE open_pool_day (LIKE pool_day) ON COMMIT DELETE ROWS",
+		       err);
 }
 
 bool

@@ -29,7 +29,8 @@ MUST_CHECK bool charges_open(struct db *db, int64_t from_ns, int64_t until_ns, b
 /* Unreserved idle less stranded of a row c of pool_day. Days that were billed before the hours' sum was kept have it of the day. */
 #define IDLE_LESS_STRANDED(c) "coalesce(" c ".idle_less_stranded, greatest(" c ".unreserved_idle - " c ".stranded, 0))"
 
-enum charge_table { CHARGE_DAY, RESERVE_DAY, LOAN_DAY, POOL_DAY, CHARGE_TABLES };
+/* PROVISIONAL_DAY, only among the temporary tables: who has a part in hours of the pool's day that are not sealed. */
+enum charge_table { CHARGE_DAY, RESERVE_DAY, LOAN_DAY, POOL_DAY, PROVISIONAL_DAY, CHARGE_TABLES };
 #define CHARGE_KEYS 6
 #define CHARGE_SUMS 12
 /* One row on its way to its table: the columns after those of the pool, in the table's order; the first key is the price book.

@@ -34,6 +34,7 @@ static const struct {
                  "energy_mj, idle_less_stranded",
                  {KEY_ID},
                  CHARGE_SUMS},
+	[PROVISIONAL_DAY] = {"provisional_day", "workspace_id, open_hours", {KEY_ID, KEY_ID}, 1},
 };
 static const char *const places[CHARGE_PLACES] = {"", "open_"};
 static const char *const class_names[CLASS_COUNT] = {"covered", "on-demand", "borrowed"};

@@ -106,6 +106,8 @@ MUST_CHECK bool db_run_all(struct db *db, const struct db_call *calls, size_t n,
 bool res_null(const PGresult *r, int row, int col);
 const char *res_text(const PGresult *r, int row, int col); /* "" for NULL */
 int64_t res_i64(const PGresult *r, int row, int col);      /* 0 for NULL */
+/* The first row whose first n columns are these numbers, of rows that are sorted by them; -1: there is none. */
+int res_find_i64(const PGresult *r, const int64_t *key, int n);
 bool res_bool(const PGresult *r, int row, int col);
 /* Rows of the ledger that make no sense are no fault of whoever asked: ERR_INVALID becomes ERR_FATAL. False, as err_prefix(). */
 bool db_damaged(struct err *err);

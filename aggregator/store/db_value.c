@@ -231,6 +231,34 @@ res_i64(const PGresult *r, int row, int col)
 	return strtoll(PQgetvalue(r, row, col), NULL, 10);
 }
 
+static int
+compare_key(const PGresult *r, int row, const int64_t *key, int n)
+{
+	for (int i = 0; i < n; i++) {
+		int64_t v = res_i64(r, row, i);
+
+		if (v != key[i])
+			return v < key[i] ? -1 : 1;
+	}
+	return 0;
+}
+
+int
+res_find_i64(const PGresult *r, const int64_t *key, int n)
+{
+	int low = 0, high = PQntuples(r);
+
+	while (low < high) {
+		int middle = low + (high - low) / 2;
+
+		if (compare_key(r, middle, key, n) < 0)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low < PQntuples(r) && compare_key(r, low, key, n) == 0 ? low : -1;
+}
+
 bool
 res_bool(const PGresult *r, int row, int col)
 {

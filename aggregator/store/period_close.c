@@ -330,7 +330,7 @@ static bool
 close_now(struct db *db, const struct period_close *rq, struct buf *out, struct err *err)
 {
 	static const struct report_steps steps = {
-		.work = DB_WORK_CLOSE, .begin = begin_close, .each = close_tenant, .end = end_close};
+		.final = true, .work = DB_WORK_CLOSE, .begin = begin_close, .each = close_tenant, .end = end_close};
 	struct corrections corrections;
 	struct db_array seen;
 	struct period_checks checks;

@@ -307,8 +307,8 @@ end_month(void *arg, const struct rating_input *in, struct err *err)
 static bool
 correct_month(struct correcting *c, struct err *err)
 {
-	bool ok = report_each(c->db, c->late, c->tenant, &(struct report_steps){.each = each_tenant, .end = end_month},
-	                      c, err);
+	bool ok = report_each(c->db, c->late, c->tenant,
+	                      &(struct report_steps){.final = true, .each = each_tenant, .end = end_month}, c, err);
 
 	for (size_t i = 0; i < c->visited_count; i++)
 		mem_free(c->visited[i]);

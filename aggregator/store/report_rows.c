@@ -7,7 +7,8 @@
  *     the table, as charges.c divided it
  *  4. what nobody held or had reserved of a tenant's own nodes is a row of no workspace, with the energy of all that nobody held there
  *  5. its part of what nobody held of shared nodes is a row of no workspace (shared_month.h)
- *  6. where a book is only proposed, it prices all rows */
+ *  6. where a book is only proposed, it prices all rows
+ *  7. rows of a pool's day in whose open hours the workspace has a part are provisional (charges.h) */
 #include "aggregator/store/report_rows.h"
 
 #include <inttypes.h>
@@ -68,9 +69,16 @@ static const struct db_stmt pool_rows[] = {
 	{"report open pools", BOTH(POOL_DAY_COLUMNS, "pool_day", OF_OWNER)},
 };
 
+/* Few: pools of today, and of days of which something came late. Workspace 0: what nobody held. */
+static const struct db_stmt provisional_rows = {
+	"report provisional",
+	"SELECT DISTINCT c.day - $1::date, c.cluster_id, coalesce(c.owner_id, 0), c.workspace_id, c.gpu_model FROM open_provisional_day c "
+	"WHERE c.day >= $1::date AND c.day < $2::date AND (c.workspace_id = ANY ($3::integer[]) OR c.workspace_id = 0) ORDER BY 1, 2, 3, 4"};
+
 void
 report_rows_fini(struct report_rows *r)
 {
+	PQclear(r->provisional);
 	idmap_fini(&r->workspace_at);
 	report_charges_fini(&r->charges);
 	PQclear(r->reserves);
@@ -151,6 +159,25 @@ begin_row(const struct report_rows *r, const struct pool_key *key, struct usage_
 	return find_book(r, key->book_id, &d->price_book, err);
 }
 
+/* Rule 7. */
+static bool
+is_provisional(const struct report_rows *r, const struct pool_key *key, int64_t workspace)
+{
+	const int64_t at[] = {key->day, key->cluster_id, key->owner_id, workspace};
+	const PGresult *p = r->provisional;
+	int first = p != NULL ? res_find_i64(p, at, ARRAY_LEN(at)) : -1;
+
+	/* one row for each model */
+	for (int row = first; row >= 0 && row < PQntuples(p); row++) {
+		for (int i = 0; i < (int)ARRAY_LEN(at); i++)
+			if (res_i64(p, row, i) != at[i])
+				return false;
+		if (strcmp(res_text(p, row, 4), key->gpu_model) == 0)
+			return true;
+	}
+	return false;
+}
+
 static bool
 begin_workspace_row(const struct report_rows *r, const struct pool_key *key, const char *profile, int64_t units,
                     struct usage_day *d, struct err *err)
@@ -165,6 +192,7 @@ begin_workspace_row(const struct report_rows *r, const struct pool_key *key, con
 	d->workspace = res_text(r->workspaces, (int)at, 4);
 	d->mig_profile = profile;
 	d->instance_units = units;
+	d->provisional = is_provisional(r, key, key->workspace_id);
 	return true;
 }
 
@@ -392,6 +420,7 @@ add_pools(struct report_rows *r, struct err *err)
 		    !res_i128(r->pools, row, WORKSPACE + 1, 0, &d.energy_mj, err))
 			return false;
 		d.kind = CHARGE_DEDICATED;
+		d.provisional = is_provisional(r, &key, 0);
 		d.klass = "dedicated";
 		add(r, &d);
 	}
@@ -413,6 +442,7 @@ add_shared(struct report_rows *r, struct err *err)
 		if (!begin_row(r, &key, &d, err))
 			return false;
 		d.kind = CHARGE_SHARED;
+		d.provisional = is_provisional(r, &key, 0);
 		d.klass = "dedicated";
 		d.unit_ns = s->parts[i].unit_ns;
 		d.origin_ratio = s->parts[i].ratio;
@@ -475,7 +505,7 @@ report_rows_load(struct report_rows *r, struct err *err)
 {
 	const struct report_month *m = r->month;
 	in_place(db_array) struct db_array ids = {0};
-	struct db_args a = {0}, own, id = {0};
+	struct db_args a = {0}, own, id = {0}, open = {0};
 
 	db_array_init(&ids);
 	for (int i = r->first; i < r->end; i++) {
@@ -495,7 +525,11 @@ report_rows_load(struct report_rows *r, struct err *err)
 	                                {&loan_rows[m->open], &a, &r->loans},
 	                                {&pool_rows[m->open], &own, &r->pools},
 	                                {&meter_rows, &id, &r->meters}};
+	arg_text(&open, m->in->period_start);
+	arg_text(&open, m->in->period_end);
+	arg_array(&open, &ids);
 	return db_run_all(m->db, calls, ARRAY_LEN(calls), err) &&
+	       (!m->open || m->final || db_run(m->db, &provisional_rows, &open, &r->provisional, err)) &&
 	       (ids.count == 0 || report_charges_load(m, buf_text(&ids.text), &r->charges, err)) &&
 	       adjustment_rows(m->db, m->in->period, r->tenant_id, &r->adjustments, err) && add_charges(r, err) &&
 	       add_pools(r, err) && add_shared(r, err) && add_meters(r, err) && add_adjustments(r, err);

@@ -18,6 +18,7 @@ struct report_month {
 	bool open;                         /* there are such days: they are in temporary tables */
 	const struct shared_month *shared; /* what this tenant pays of what nobody held; NULL: nothing */
 	bool proposed;                     /* one book prices everything: the first of in */
+	bool final;                        /* no row is provisional */
 };
 
 /* What its workspaces held (report_charges.h). */
@@ -37,12 +38,14 @@ struct report_rows {
 	struct idmap workspace_at;
 	struct report_charges charges;
 	PGresult *reserves, *loans, *pools, *meters, *adjustments; /* own the texts */
+	PGresult *provisional; /* pools' days of which hours are not sealed; NULL: none */
 	struct usage_day *at;
 	size_t count, cap;
 };
 /* store_report_each for files of store/: what the steps write is committed with the end, or not at all. */
 struct report_steps {
 	enum db_work work;
+	bool final;          /* what is closed, or corrected, is final whether its hours are sealed or not */
 	report_begin *begin; /* NULL: nothing; as is end */
 	report_tenant *each;
 	report_begin *end;

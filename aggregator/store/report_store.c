@@ -259,8 +259,10 @@ each_tenant(struct db *db, const char *period, const char *tenant, const struct 
 	in_place(proposal) struct proposal then = {0};
 	in_place(db_tx) struct db_tx tx = {0};
 
-	if (!load_month(db, &tx, steps->work, period, tenant, r, err) ||
-	    (steps->begin != NULL && !steps->begin(arg, &r->in, err)) ||
+	if (!load_month(db, &tx, steps->work, period, tenant, r, err))
+		return false;
+	m->month.final = steps->final;
+	if ((steps->begin != NULL && !steps->begin(arg, &r->in, err)) ||
 	    (steps->proposed != NULL && !propose(r, steps->proposed, tenant, &then, err)))
 		return false;
 	for (int row = 0, next, again; row < PQntuples(m->tenants); row = next) {

@@ -199,6 +199,29 @@ class Random(Base):
         lines = [r for r in csv.DictReader(io.StringIO(led.text("report", "2026-11"))) if r["category"] == "gpu"]
         self.assertEqual({(r["charge_type"], Decimal(r["quantity"])) for r in lines}, {("commitment", Decimal("0.5")), ("covered", Decimal("0.5"))})
 
+    def test_lines_of_an_hour_that_is_open_are_provisional_and_say_so(self):
+        """ns-0 holds in both hours, ns-1 in the first one alone; the second is open. What changes class then is marked until it is sealed."""
+        led = self.new_ledger(now=START + 90 * MINUTE)
+        led.apply(POLICY + "prices: {version: v, currency: EUR, items: [{price: '1.00'}]}\n")
+        first, end = START + HOUR, START + 2 * HOUR
+        hold(led, "n", [[(end, "ns-0")], [(first, "ns-1"), (end, UNALLOCATED)]], START, first + 30 * MINUTE, [end, end])
+        led.now = first + 31 * MINUTE
+        led.rollup()
+        marked = " (provisional: an hour is still open)"
+
+        def said():
+            csv_rows = list(csv.DictReader(io.StringIO(led.text("report", "2026-11"))))
+            lines = json.loads(led.document("2026-11", None, "json"))["lines"]
+            self.assertEqual([{k: v for k, v in line.items() if k != "provisional"} for line in lines], csv_rows)
+            self.assertEqual([line.get("provisional", False) for line in lines], [r["description"].endswith(marked) for r in csv_rows])
+            return {r["workspace"]: r["description"].endswith(marked) for r in csv_rows if r["category"] == "gpu"}
+
+        self.assertEqual(int(led.value("select count(*) from node_hour where sealed_at is null")), 1)
+        self.assertEqual(said(), {"even": True, "odd": False})
+        led.now = end + 8 * HOUR
+        settle(led)
+        self.assertEqual(set(said().values()), {False})
+
     def test_verify_finds_every_charge_that_was_changed_added_or_taken_away(self):
         rng = random.Random(seed())
         led = self.new_ledger(now=START + 40 * HOUR)
@@ -332,6 +355,41 @@ prices:
             self.assertEqual({d["kind"] for d in led.verify(START - 24 * HOUR, led.now)["differences"]}, {"charge-changed"}, spoil)
             led.rows("update billing_day set dirty = true")
             led.fold()
+
+    def test_a_cluster_that_gets_another_name_keeps_the_old_one_for_its_past(self):
+        """The nodes of the file and one that no policy declares, east until START, west from then on; a month that was closed stays sound."""
+        led = self.new_ledger(now=START + 2 * HOUR + MINUTE)
+        policy = """
+version: 1
+cluster: %s
+effective: %s
+tenants: [{name: a, workspaces: [{name: wa, rules: [{namespace: a}]}]}]
+nodes: [{name: n, shared: true, model: H100-80GB, gpus: 1}]
+"""
+        first, end = START - 2 * HOUR, START + 2 * HOUR
+        led.apply(policy % ("default", led.value(f"select rfc3339(at_ns({first}))")) + self.PRICES % ("0.5", "1.20"))
+        led.apply(policy % ("east", led.value(f"select rfc3339(at_ns({first}))")) + self.PRICES % ("0.5", "1.20"))
+        self.assertEqual(led.rows("select name from cluster"), [["east"]], "nothing was measured under the first name")
+        for node in ("n", "undeclared"):
+            hold(led, node, [[(end, "a")]], first, end, [end])
+
+        def clusters():
+            rows = csv.DictReader(io.StringIO(led.text("report", "2026-11")))
+            return {(r["cluster"], Decimal(r["quantity"])) for r in rows if r["charge_type"] == "usage"}
+
+        before = clusters()
+        self.assertEqual({c for c, _ in before}, {"east"})
+        led.apply(policy % ("west", led.value(f"select rfc3339(at_ns({START}))")) + self.PRICES % ("0.5", "1.20"))
+        hours = sum(q for _, q in before)
+        self.assertEqual(clusters(), {("east", hours / 2), ("west", hours / 2)})
+        led.now = START + 15 * 24 * HOUR
+        settle(led)
+        self.assertEqual(clusters(), {("east", hours / 2), ("west", hours / 2)})
+        capacity = {r["cluster"]: Decimal(r["gpu_hours"]["on_demand"]) for r in json.loads(led.text("reconcile", "2026-11"))["rows"] if r["level"] == "cluster"}
+        self.assertEqual(capacity, {"east": hours / 2, "west": hours / 2})
+        led.close("2026-11", "a test")
+        led.apply(policy % ("north", led.value(f"select rfc3339(at_ns({led.now // HOUR * HOUR}))")) + self.PRICES % ("0.5", "1.20"))
+        self.assertEqual(led.verify(first, led.now)["differences"], [], "a later name changes no closed month")
 
     def test_a_shared_node_for_a_month(self):
         start = 1_793_491_200 * NS  # 2026-11-01

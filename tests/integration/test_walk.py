@@ -4,6 +4,7 @@
 
 import csv
 import io
+import json
 import time
 import unittest
 from decimal import Decimal
@@ -201,6 +202,10 @@ class Walk(unittest.TestCase):
                 self.assertAlmostEqual(held, hours[g["tenant"], g["workspace"]], 7)
         done = self.stack.cli("report", self.lines[0]["period_start"][:7], "--format", "csv")
         self.assertEqual((done.returncode, done.stdout.replace("\n", "\r\n") if "\r" not in done.stdout else done.stdout), (0, self.csv))
+        open_rows = {(line["tenant"], line["workspace"]) for line in self.stack.get("/v1/reports/current.json").json()["lines"] if line.get("provisional")}
+        top = json.loads(self.stack.cli("top", "--count", "1", "-o", "json").stdout)
+        self.assertEqual({(r["tenant"], r["workspace"]) for r in top if r["provisional"]}, open_rows)
+        self.assertEqual("* provisional" in self.stack.cli("top", "--count", "1").stdout, bool(open_rows))
         cost = {}
         for line in self.stack.get("/metrics").text().splitlines():
             if line.startswith("tollgate_period_cost{"):
