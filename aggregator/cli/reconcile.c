@@ -17,10 +17,14 @@ row_for_people(const json_t *r)
 	return row;
 }
 
-/* Every row whose rated hours are not the hours of its capacity is named; the exit code is 1 then, whatever is printed. */
+/* Every row whose rated hours are not the hours of its capacity is named; the exit code is 1 then, whatever is printed. Of a closed month it is
+ * what has come or changed since: the documents stay, and corrections bill it. */
 static int
 verdict(const json_t *reply)
 {
+	const char *period = json_string_value(json_object_get(reply, "period")),
+		   *status = json_string_value(json_object_get(reply, "period_status"));
+	bool closed = status != NULL && strcmp(status, "closed") == 0;
 	const json_t *all = json_object_get(reply, "rows");
 	int code = CLI_OK;
 
@@ -36,6 +40,11 @@ verdict(const json_t *reply)
 		        json_string_value(json_object_get(r, "cluster")), hours != NULL ? hours : "an unknown amount");
 		code = CLI_FAILED;
 	}
+	if (code != CLI_OK && closed)
+		fprintf(stderr,
+		        "tollgate: these hours came, or changed, after %s was closed. Its documents stay as they are; the difference is billed by "
+		        "corrections in the report of a later month\n",
+		        period != NULL ? period : "the month");
 	return code;
 }
 

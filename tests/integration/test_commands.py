@@ -183,7 +183,7 @@ ROWS = {
     "events send": [(lambda w: ["event.json"], 0, 1), (lambda w: ["broken.yaml"], 1, 1)],
     "events summary": [(lambda w: [], 0, 1)],
     "budget status": [(lambda w: [], 0, 1)],
-    "reconcile": [(lambda w: [], 0, 1), (lambda w: ["--month", CLOSED], None, 1)],
+    "reconcile": [(lambda w: [], 0, 1), (lambda w: ["--month", CLOSED], 1, 1)],
     "refunds": [(lambda w: ["--month", MONTH], 0, 1)],
     "credit add": [(lambda w: ["--tenant", "acme", "--amount", "-1.00", "--currency", "EUR", *WHY], 0, 1),
                    (lambda w: ["--tenant", "globex", "--amount", "-0.01", "--currency", "EUR", "--refund", w.refund["id"], *WHY], 0, 1)],

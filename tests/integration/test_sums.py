@@ -451,6 +451,18 @@ class Sums(unittest.TestCase):
         renamed = after.replace("GPU Platform", "Compute")
         self.assertEqual({s.split()[0] for s in focus_check.check_again(before, renamed, periods)}, {"D8"})
 
+    def test_reconcile_says_why_a_closed_month_differs_from_what_is_in_the_ledger_now(self):
+        """The hours that came late, class by class: those of the corrections."""
+        done = self.s.cli("reconcile", "--month", CLOSED)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn(f"after {CLOSED} was closed. Its documents stay as they are; the difference is billed by corrections", done.stderr)
+        rows = [r for r in self.s.get(f"/v1/reconciliation?month={CLOSED}").json()["rows"] if r["level"] == "model"]
+        late = sum(Decimal(r["allocated_gpu_hours"]) for r in self.rows if r["correction_of"] and r["category"] == "gpu" and r["allocated_gpu_hours"])
+        self.assertGreater(late, 0)
+        self.assertGreaterEqual(sum(Decimal(r["differing_gpu_hours"]) for r in rows), late)
+        done = self.s.cli("reconcile", "--month", MONTH)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+
     def test_a_closed_month_exported_again_is_the_same_and_its_corrections_are_later(self):
         periods = self.report("focus-periods.csv")
         for suffix, before in self.billed.items():
