@@ -10,19 +10,65 @@
 
 /* --- clusters, tenants, workspaces --- */
 
-/* The home cluster is renamed, unless the name is another cluster's: then that one becomes home. */
+/* The cluster of each node of the file from effective on. A node that has no hours yet has been there from ever. */
 static bool
-write_home(struct db *db, const char *name, bool *ret_changed, struct err *err)
+write_clusters(struct db *db, struct db_columns *nodes, int64_t effective_ns, struct err *err)
+{
+	static const struct db_stmt changed = {
+		"policy clusters changed",
+		"SELECT array_agg(n.id) FROM unnest($1::text[], $2::text[]) AS e(name, cluster) JOIN node n ON n.name = e.name "
+		"JOIN cluster c ON c.name = e.cluster WHERE NOT EXISTS (SELECT FROM node_cluster k WHERE k.node_id = n.id "
+		"AND k.cluster_id = c.id AND upper_inf(k.effective) AND k.effective @> $3::timestamptz)"};
+	static const struct db_stmt drop = {
+		"policy clusters drop",
+		"DELETE FROM node_cluster k USING node n WHERE n.id = k.node_id "
+		"AND n.id = ANY ($1::integer[]) AND (lower(k.effective) >= $2 OR n.hours_from IS NULL)"};
+	static const struct db_stmt cut = {"policy clusters cut",
+	                                   "UPDATE node_cluster SET effective = tstzrange(lower(effective), $2) "
+	                                   "WHERE node_id = ANY ($1::integer[]) AND effective @> $2::timestamptz"};
+	static const struct db_stmt fill = {
+		"policy clusters fill",
+		"INSERT INTO node_cluster (node_id, cluster_id, effective) SELECT n.id, n.cluster_id, "
+		"tstzrange(CASE WHEN n.hours_from IS NOT NULL THEN $2::timestamptz END, NULL) FROM node n "
+		"WHERE n.id = ANY ($1::integer[])"};
+	owned(result) PGresult *r = NULL;
+	struct db_args c = {0}, a = {0};
+
+	arg_array(&c, &nodes->col[0]);
+	arg_array(&c, &nodes->col[1]);
+	arg_time(&c, effective_ns);
+	if (!db_run(db, &changed, &c, &r, err))
+		return false;
+	if (res_null(r, 0, 0))
+		return true;
+	arg_text(&a, res_text(r, 0, 0));
+	arg_time(&a, effective_ns);
+	return db_run(db, &drop, &a, NULL, err) && db_run(db, &cut, &a, NULL, err) && db_run(db, &fill, &a, NULL, err);
+}
+
+/* The home cluster gets another name:
+ *  1. where that is another cluster's name, that one becomes home
+ *  2. where the home cluster has no hours yet, or no policy has named it, it is renamed
+ *  3. else hours keep the name they were measured and billed under: a new cluster becomes home, and the nodes of the old one are in it from
+ *     effective on */
+static bool
+write_home(struct db *db, const char *name, int64_t effective_ns, bool *ret_changed, struct err *err)
 {
 	static const struct db_stmt home = {
-		"policy home", "SELECT c.name = $1, (SELECT o.id FROM cluster o WHERE o.name = $1) FROM ledger l "
-			       "JOIN cluster c ON c.id = l.cluster_id"};
-	static const struct db_stmt change = {
-		"policy home move", "UPDATE ledger SET cluster_id = (SELECT id FROM cluster WHERE name = $1)"};
+		"policy home",
+		"SELECT c.name = $1, (SELECT o.id FROM cluster o WHERE o.name = $1), EXISTS (SELECT FROM node_cluster k JOIN node n ON n.id = "
+		"k.node_id AND n.hours_from IS NOT NULL WHERE k.cluster_id = c.id) AND EXISTS (SELECT FROM policy_version), c.id FROM ledger l JOIN cluster c ON c.id = l.cluster_id"};
+	static const struct db_stmt move = {"policy home move",
+	                                    "UPDATE ledger SET cluster_id = (SELECT id FROM cluster WHERE name = $1)"};
 	static const struct db_stmt rename = {
 		"policy home name", "UPDATE cluster SET name = $1 WHERE id = (SELECT cluster_id FROM ledger)"};
-	owned(result) PGresult *r = NULL;
-	struct db_args a = {0};
+	static const struct db_stmt add = {"policy home new", "INSERT INTO cluster (name) VALUES ($1)"};
+	static const struct db_stmt nodes = {
+		"policy home nodes",
+		"UPDATE node SET cluster_id = (SELECT id FROM cluster WHERE name = $1) WHERE cluster_id = $2 RETURNING name, $1::text"};
+	owned(result) PGresult *r = NULL, *moved = NULL;
+	in_place(db_columns) struct db_columns c = {0};
+	struct db_args a = {0}, n = {0};
 
 	arg_text(&a, name);
 	if (!db_run(db, &home, &a, &r, err))
@@ -30,7 +76,21 @@ write_home(struct db *db, const char *name, bool *ret_changed, struct err *err)
 	*ret_changed = !res_bool(r, 0, 0);
 	if (!*ret_changed)
 		return true;
-	return db_run(db, res_null(r, 0, 1) ? &rename : &change, &a, NULL, err);
+	if (!res_null(r, 0, 1)) /* 1 */
+		return db_run(db, &move, &a, NULL, err);
+	if (!res_bool(r, 0, 2)) /* 2 */
+		return db_run(db, &rename, &a, NULL, err);
+	arg_text(&n, name);
+	arg_i64(&n, res_i64(r, 0, 3));
+	if (!db_run(db, &add, &a, NULL, err) || !db_run(db, &move, &a, NULL, err) ||
+	    !db_run(db, &nodes, &n, &moved, err)) /* 3 */
+		return false;
+	db_columns_init(&c, 2);
+	for (int row = 0; row < PQntuples(moved); row++) {
+		array_text(&c.col[0], res_text(moved, row, 0));
+		array_text(&c.col[1], res_text(moved, row, 1));
+	}
+	return write_clusters(db, &c, effective_ns, err);
 }
 
 static bool
@@ -93,42 +153,6 @@ write_workspaces(struct db *db, const struct policy *p, int64_t effective_ns, st
 }
 
 /* --- nodes and their owners --- */
-
-/* The cluster of each node of the file from effective on. A node that has no hours yet has been there from ever. */
-static bool
-write_clusters(struct db *db, struct db_columns *nodes, int64_t effective_ns, struct err *err)
-{
-	static const struct db_stmt changed = {
-		"policy clusters changed",
-		"SELECT array_agg(n.id) FROM unnest($1::text[], $2::text[]) AS e(name, cluster) JOIN node n ON n.name = e.name "
-		"JOIN cluster c ON c.name = e.cluster WHERE NOT EXISTS (SELECT FROM node_cluster k WHERE k.node_id = n.id "
-		"AND k.cluster_id = c.id AND upper_inf(k.effective) AND k.effective @> $3::timestamptz)"};
-	static const struct db_stmt drop = {
-		"policy clusters drop",
-		"DELETE FROM node_cluster k USING node n WHERE n.id = k.node_id "
-		"AND n.id = ANY ($1::integer[]) AND (lower(k.effective) >= $2 OR n.hours_from IS NULL)"};
-	static const struct db_stmt cut = {"policy clusters cut",
-	                                   "UPDATE node_cluster SET effective = tstzrange(lower(effective), $2) "
-	                                   "WHERE node_id = ANY ($1::integer[]) AND effective @> $2::timestamptz"};
-	static const struct db_stmt fill = {
-		"policy clusters fill",
-		"INSERT INTO node_cluster (node_id, cluster_id, effective) SELECT n.id, n.cluster_id, "
-		"tstzrange(CASE WHEN n.hours_from IS NOT NULL THEN $2::timestamptz END, NULL) FROM node n "
-		"WHERE n.id = ANY ($1::integer[])"};
-	owned(result) PGresult *r = NULL;
-	struct db_args c = {0}, a = {0};
-
-	arg_array(&c, &nodes->col[0]);
-	arg_array(&c, &nodes->col[1]);
-	arg_time(&c, effective_ns);
-	if (!db_run(db, &changed, &c, &r, err))
-		return false;
-	if (res_null(r, 0, 0))
-		return true;
-	arg_text(&a, res_text(r, 0, 0));
-	arg_time(&a, effective_ns);
-	return db_run(db, &drop, &a, NULL, err) && db_run(db, &cut, &a, NULL, err) && db_run(db, &fill, &a, NULL, err);
-}
 
 /* Owners from effective on: the nodes for which the file and the ledger differ, then what they had, then what they
  * get. */
@@ -301,7 +325,7 @@ policy_rows_write(struct db *db, const struct policy *p, const char *only, const
 {
 	bool home_changed = false, rules_changed = false;
 
-	if (!write_home(db, p->cluster, &home_changed, err) || !write_tenants(db, p, effective_ns, err) ||
+	if (!write_home(db, p->cluster, effective_ns, &home_changed, err) || !write_tenants(db, p, effective_ns, err) ||
 	    !write_workspaces(db, p, effective_ns, err) || !write_nodes(db, p, effective_ns, err) ||
 	    !quota_rows_write(db, p, effective_ns, err) || !node_rows_write(db, p, file, effective_ns, err) ||
 	    !reservation_rows_write(db, p, only, file, effective_ns, err) ||
