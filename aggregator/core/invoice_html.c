@@ -11,6 +11,8 @@
 
 #define HOUR_DECIMALS 3
 #define PARTS_MAX 8
+#define CENTERS_SHOWN 4
+#define CENTERS_MAX (16u << 10)
 #define MJ_PER_KWH INT64_C(3600000000)
 #define NANO_PER_MILLI 1000000
 #define UNIT_NS_PER_MILLI_HOUR ((int128)5040 * 3600000000)
@@ -97,14 +99,35 @@ add_dates(const char *start, const char *end, struct buf *out)
 	buf_printf(out, " to %d %s %d", day[1], months[month[1] - 1], year[1]);
 }
 
+/* Those of the lines, each once, as long as there are few. */
+static void
+add_cost_centers(const struct rated *r, struct buf *out)
+{
+	const char *seen[CENTERS_SHOWN] = {""};
+	size_t n = 0;
+
+	for (size_t i = 0; i < r->count && n < CENTERS_SHOWN; i++) {
+		const char *center = r->lines[i].cost_center;
+		bool known = center[0] == '\0';
+
+		for (size_t k = 0; k < n; k++)
+			known = known || strcmp(seen[k], center) == 0;
+		if (known)
+			continue;
+		buf_printf(out, "%s%s", n > 0 ? ", " : "", center);
+		seen[n++] = center;
+	}
+}
+
 static void
 add_head(const struct page *p, struct buf *out)
 {
 	const struct rating_input *in = p->i->in;
 	const struct rated_line *l = &p->i->r->lines[0];
 	bool closed = strcmp(in->period_status, "closed") == 0;
-	in_place(buf) struct buf period = {0}, version = {0};
+	in_place(buf) struct buf period = {0}, version = {0}, centers = {0};
 
+	buf_init(&centers, CENTERS_MAX);
 	buf_init(&period, 256);
 	buf_init(&version, 32);
 	if (p->i->layout >= INVOICE_LAYOUT_LISTED)
@@ -120,7 +143,11 @@ add_head(const struct page *p, struct buf *out)
 	           closed ? "closed" : "open " HTML_DASH " not final");
 	buf_str(out, "<dl class=\"facts\">\n");
 	html_fact(out, "Tenant", p->i->tenant_name[0] != '\0' ? p->i->tenant_name : l->tenant);
-	html_fact(out, "Cost centre", l->cost_center);
+	if (p->i->layout >= INVOICE_LAYOUT_LISTED)
+		add_cost_centers(p->i->r, &centers);
+	else
+		buf_str(&centers, l->cost_center);
+	html_fact(out, "Cost centre", buf_text(&centers));
 	html_fact(out, "Organisation", p->i->organisation);
 	html_fact(out, "Number", l->invoice_id);
 	html_fact(out, "Version", buf_text(&version));

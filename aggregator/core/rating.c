@@ -370,17 +370,18 @@ loan_cents(const struct row *rows, const struct row *end, int currency_scale)
 	return cents;
 }
 
-/* The cost centre is no part of the key: if rows differ, the first in byte order stands on the line, whatever
- * their order. The rows of a line are one stretch. */
+/* Of the rows of a tenant, which are neighbours: the cost centre of the first day. Lines of this one have the same id whether the tenant has
+ * others later in the month or not. Ties: the first in byte order. */
 static const char *
 first_cost_center(const struct row *rows, const struct row *end)
 {
-	const char *first = rows->day->cost_center;
+	const struct usage_day *first = rows->day;
 
-	for (const struct row *r = rows + 1; r < end; r++)
-		if (strcmp(r->day->cost_center, first) < 0)
-			first = r->day->cost_center;
-	return first;
+	for (const struct row *r = rows + 1; r < end && strcmp(r->day->tenant, first->tenant) == 0; r++)
+		if (r->day->day < first->day ||
+		    (r->day->day == first->day && strcmp(r->day->cost_center, first->cost_center) < 0))
+			first = r->day;
+	return first->cost_center;
 }
 
 /* The text, which becomes the report's; lines with equal units have the same. */
@@ -407,8 +408,8 @@ any_provisional(const struct row *rows, const struct row *end)
 }
 
 static bool
-fill_line(const struct rating_input *in, const struct cell *cells, size_t n, const struct row *end, struct rated *r,
-          struct rated_line *l, struct err *err)
+fill_line(const struct rating_input *in, const struct cell *cells, size_t n, const struct row *end,
+          const char *first_center, struct rated *r, struct rated_line *l, struct err *err)
 {
 	const struct row_kind *k = cells->row->kind;
 	const struct usage_day *d = cells->row->day;
@@ -416,7 +417,7 @@ fill_line(const struct rating_input *in, const struct cell *cells, size_t n, con
 	l->kind = d->kind;
 	l->cluster = d->cluster;
 	l->tenant = d->tenant;
-	l->cost_center = first_cost_center(cells->row, end);
+	l->cost_center = d->cost_center;
 	l->workspace = d->workspace;
 	l->gpu_model = d->gpu_model;
 	l->mig_profile = d->mig_profile;
@@ -445,7 +446,9 @@ fill_line(const struct rating_input *in, const struct cell *cells, size_t n, con
 	                                   : rating_sku(d->gpu_model, d->mig_profile);
 	l->description = rating_description(l, d);
 	if (!currency_exponent(l->currency, &l->currency_scale, err) ||
-	    !rating_line_id(in->period, d, k->price.unit.per_instance, l, err) || !fill_days(cells, n, l, err))
+	    !rating_line_id(in->period, d, k->price.unit.per_instance, strcmp(l->cost_center, first_center) != 0, l,
+	                    err) ||
+	    !fill_days(cells, n, l, err))
 		return false;
 	if (d->kind == CHARGE_LENT && l->priced)
 		l->billed = -loan_cents(cells->row, end, l->currency_scale);
@@ -466,6 +469,7 @@ static bool
 make_lines(const struct rating_input *in, const struct row *rows, size_t row_count, struct rated *r, struct err *err)
 {
 	owned(mem) struct cell *cells = mem_array(row_count, sizeof(*cells));
+	const char *tenant = "", *first_center = "";
 	size_t n = 0, count = 0;
 
 	if (!rating_cells(rows, row_count, cells, &n, err))
@@ -477,7 +481,12 @@ make_lines(const struct rating_input *in, const struct row *rows, size_t row_cou
 		struct rated_line *l = &r->lines[r->count++];
 
 		len = run_length(cells + i, n - i);
-		if (!fill_line(in, cells + i, len, i + len < n ? cells[i + len].row : rows + row_count, r, l, err))
+		if (i == 0 || strcmp(tenant, cells[i].row->day->tenant) != 0) {
+			tenant = cells[i].row->day->tenant;
+			first_center = first_cost_center(cells[i].row, rows + row_count);
+		}
+		if (!fill_line(in, cells + i, len, i + len < n ? cells[i + len].row : rows + row_count, first_center, r,
+		               l, err))
 			return false;
 	}
 	return true;

@@ -3,7 +3,8 @@
  * Rules, in order:
  *  1. a line is month x cluster x workspace x sku x class x charge type x price version. Two kinds of device
  *     (model, MIG profile, size, sharing mode), two prices or two counterparties are never in one line, so that a
- *     line has one unit price
+ *     line has one unit price; nor are two cost centres. Lines of the tenant's first cost centre in the month have the id that they
+ *     have without another
  *  2. each day of a line is quantised once: hours to nano-GPU-hours, half to even, and used, idle and unmeasured
  *     rounded together by largest remainder, so that they add up to it; everything larger is a sum of these
  *     integers. The parts of a reservation's day (covered, lent, unused, undelivered) are rounded together, so

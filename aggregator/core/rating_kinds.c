@@ -18,13 +18,21 @@ row_kinds_fini(struct row_kinds *k)
 
 /* All that a price or a line is decided by, beside numbers. */
 static const size_t texts[] = {
-	offsetof(struct usage_day, tenant),       offsetof(struct usage_day, workspace),
-	offsetof(struct usage_day, gpu_model),    offsetof(struct usage_day, mig_profile),
-	offsetof(struct usage_day, klass),        offsetof(struct usage_day, sharing_mode),
-	offsetof(struct usage_day, cluster),      offsetof(struct usage_day, meter_sku),
-	offsetof(struct usage_day, meter),        offsetof(struct usage_day, unit),
-	offsetof(struct usage_day, counterparty), offsetof(struct usage_day, category),
-	offsetof(struct usage_day, currency),     offsetof(struct usage_day, reserved_profile),
+	offsetof(struct usage_day, tenant),
+	offsetof(struct usage_day, cost_center),
+	offsetof(struct usage_day, workspace),
+	offsetof(struct usage_day, gpu_model),
+	offsetof(struct usage_day, mig_profile),
+	offsetof(struct usage_day, klass),
+	offsetof(struct usage_day, sharing_mode),
+	offsetof(struct usage_day, cluster),
+	offsetof(struct usage_day, meter_sku),
+	offsetof(struct usage_day, meter),
+	offsetof(struct usage_day, unit),
+	offsetof(struct usage_day, counterparty),
+	offsetof(struct usage_day, category),
+	offsetof(struct usage_day, currency),
+	offsetof(struct usage_day, reserved_profile),
 };
 #define TEXTS_OF_PRICE 3 /* the last of them decide about the price alone, which is compared for itself */
 

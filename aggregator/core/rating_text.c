@@ -181,7 +181,8 @@ add_column(struct buf *b, const char *text)
 #define LINE_KEY_MAX (1u << 16) /* names are at most some hundred bytes each */
 
 bool
-rating_line_id(const char *period, const struct usage_day *d, bool reserved, struct rated_line *l, struct err *err)
+rating_line_id(const char *period, const struct usage_day *d, bool reserved, bool with_cost_center,
+               struct rated_line *l, struct err *err)
 {
 	char units[2 * DECIMAL_TEXT_SIZE], price[DECIMAL_TEXT_SIZE] = "";
 	uint8_t digest[SHA256_SIZE];
@@ -218,6 +219,8 @@ rating_line_id(const char *period, const struct usage_day *d, bool reserved, str
 	buf_init(&key, LINE_KEY_MAX);
 	for (size_t i = 0; i < ARRAY_LEN(columns); i++)
 		add_column(&key, columns[i]);
+	if (with_cost_center)
+		add_column(&key, l->cost_center);
 	if (!buf_ok(&key, "the key columns of one line", err))
 		return false;
 	sha256(key.data, key.len, digest);

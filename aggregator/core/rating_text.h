@@ -19,9 +19,10 @@ char *rating_unit_text(const struct usage_day *d, const struct rating_unit *unit
 /* Adds to the description what a tenant's own price is for, and of how much: after the line's sums. */
 void rating_describe_own(struct rated_line *l);
 
-/* Fills l->line_id from the key columns, which must all be set. reserved: its unit is the commitment's instance. */
-MUST_CHECK bool rating_line_id(const char *period, const struct usage_day *d, bool reserved, struct rated_line *l,
-                               struct err *err);
+/* Fills l->line_id from the key columns, which must all be set. reserved: its unit is the commitment's instance.
+ * with_cost_center: it is not the tenant's first in the month. */
+MUST_CHECK bool rating_line_id(const char *period, const struct usage_day *d, bool reserved, bool with_cost_center,
+                               struct rated_line *l, struct err *err);
 
 /* Lines as a tenant's own document shows them: who borrowed from it is "another tenant" (BILLING 3.8); all else is as in the operator's.
  * Borrows from r, but for what it changes. in_place(tenant_lines) struct tenant_lines t = {0}; */

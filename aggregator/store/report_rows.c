@@ -136,6 +136,20 @@ find_book(const struct report_rows *r, int64_t id, int64_t *ret, struct err *err
 	return true;
 }
 
+/* The cost centre in force when the day began; before the tenant's first one, that one. */
+static const char *
+cost_center_of(const struct report_rows *r, int64_t day)
+{
+	const PGresult *c = r->month->centers;
+	int row = res_find_i64(c, &r->tenant_id, 1);
+
+	if (row < 0)
+		return r->cost_center;
+	while (row + 1 < PQntuples(c) && res_i64(c, row + 1, 0) == r->tenant_id && res_i64(c, row + 1, 1) <= day)
+		row++;
+	return res_text(c, row, 2);
+}
+
 /* What all rows of a pool have. */
 static bool
 begin_row(const struct report_rows *r, const struct pool_key *key, struct usage_day *d, struct err *err)
@@ -148,7 +162,7 @@ begin_row(const struct report_rows *r, const struct pool_key *key, struct usage_
 		.day = (int32_t)key->day,
 		.cluster = res_text(r->month->clusters, (int)cluster, 1),
 		.tenant = r->tenant,
-		.cost_center = r->cost_center,
+		.cost_center = cost_center_of(r, key->day),
 		.workspace = "",
 		.gpu_model = key->gpu_model,
 		.mig_profile = "",
@@ -465,7 +479,7 @@ add_meters(struct report_rows *r, struct err *err)
 			.kind = CHARGE_METER,
 			.cluster = "",
 			.tenant = r->tenant,
-			.cost_center = r->cost_center,
+			.cost_center = cost_center_of(r, res_i64(r->meters, row, METER_DAY)),
 			.workspace = at == IDMAP_NONE ? "" : res_text(r->workspaces, (int)at, 4),
 			.gpu_model = "",
 			.mig_profile = "",
@@ -494,7 +508,7 @@ add_adjustments(struct report_rows *r, struct err *err)
 		if (!adjustment_day(r->adjustments, row, &d, err))
 			return false;
 		d.tenant = r->tenant;
-		d.cost_center = r->cost_center;
+		d.cost_center = cost_center_of(r, d.day);
 		add(r, &d);
 	}
 	return true;

@@ -14,8 +14,9 @@ struct report_month {
 	const struct idmap *books;     /* id -> index */
 	PGresult *clusters;            /* id, name */
 	struct idmap cluster_at;
-	char *dirty;                       /* days that are not stored, as an array */
-	bool open;                         /* there are such days: they are in temporary tables */
+	PGresult *centers; /* cost_centers(): tenant, first day since the month began, cost centre, in this order */
+	char *dirty;       /* days that are not stored, as an array */
+	bool open;         /* there are such days: they are in temporary tables */
 	const struct shared_month *shared; /* what this tenant pays of what nobody held; NULL: nothing */
 	bool proposed;                     /* one book prices everything: the first of in */
 	bool final;                        /* no row is provisional */
@@ -31,7 +32,7 @@ struct report_charges {
 /* The rows of one tenant's month. in_place(report_rows) struct report_rows rows = {0}; */
 struct report_rows {
 	const struct report_month *month;
-	const char *tenant, *cost_center;
+	const char *tenant, *cost_center; /* the latter where the month has but one */
 	int64_t tenant_id;
 	const PGresult *workspaces; /* id and name in columns 3 and 4, rows first to end */
 	int first, end;

@@ -34,6 +34,7 @@ report_input_free(struct report_input *r)
 	PQclear(m->period);
 	PQclear(m->tenants);
 	PQclear(m->month.clusters);
+	PQclear(m->month.centers);
 	idmap_fini(&m->month.cluster_at);
 	price_books_fini(&m->books);
 	shared_month_fini(&m->shared);
@@ -113,6 +114,21 @@ open_days(struct report_month *m, int64_t from_ns, int64_t until_ns, struct err 
 	return true;
 }
 
+/* Of tenants that had several in the month. */
+static bool
+load_cost_centers(struct report_month *m, int64_t from_ns, int64_t until_ns, struct err *err)
+{
+	static const struct db_stmt stmt = {
+		"report cost centres",
+		"SELECT c.tenant_id, c.first_day - $3::date, c.cost_center FROM cost_centers($1, $2) c ORDER BY 1, 2"};
+	struct db_args a = {0};
+
+	arg_time(&a, from_ns);
+	arg_time(&a, until_ns);
+	arg_text(&a, m->in->period_start);
+	return db_run(m->db, &stmt, &a, &m->centers, err);
+}
+
 /* Tenants by name, each with its workspaces. */
 static bool
 load_tenants(struct db *db, const char *tenant, int64_t until_ns, PGresult **ret, struct err *err)
@@ -164,6 +180,7 @@ load_month(struct db *db, struct db_tx *tx, enum db_work work, const char *perio
 	until_ns = res_i64(m->period, 0, 5);
 	m->month = (struct report_month){.db = db, .in = in, .books = &m->books.at};
 	if (!price_books_load(db, period, &m->books, err) || !load_clusters(&m->month, err) ||
+	    !load_cost_centers(&m->month, from_ns, until_ns, err) ||
 	    !load_tenants(db, tenant, until_ns, &m->tenants, err) || !charges_tables(db, err) ||
 	    !open_days(&m->month, from_ns, until_ns, err) || !open_meters(db, from_ns, until_ns, tenant, err))
 		return false;

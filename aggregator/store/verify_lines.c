@@ -61,11 +61,11 @@ static const char facts_sql[] =
 	"kind text, book bigint, cluster integer, tenant integer, workspace integer, model text, profile text, units integer, "
 	"sharing text, class text, counterparty integer, reserved_profile text, reserved_units integer, meter text, sku text, category text, "
 	"unit text, price numeric, currency text, "
-	"day date, reservation bigint, used numeric, idle numeric, unmeasured numeric, over numeric, amount numeric, energy numeric, borrower integer DEFAULT 0) "
-	"ON COMMIT DROP";
+	"day date, reservation bigint, used numeric, idle numeric, unmeasured numeric, over numeric, amount numeric, energy numeric, borrower integer DEFAULT 0, "
+	"center text NOT NULL DEFAULT '') ON COMMIT DROP";
 #define KEY                                                                                                            \
 	"kind, book, cluster, tenant, workspace, model, profile, units, sharing, class, counterparty, "                \
-	"reserved_profile, reserved_units, meter, sku, category, unit, price, currency"
+	"reserved_profile, reserved_units, meter, sku, category, unit, price, currency, center"
 #define SHARING(column) "(ARRAY['exclusive', 'mig', 'mps', 'timeslice', 'plain'])[nullif(" column ", 0)]"
 
 /* The reservations of a pool's day lie behind one another, larger instances first: what was covered, and what was lent, fills them in
@@ -160,7 +160,7 @@ static const char meters_sql[] =
 static const char adjustments_sql[] =
 	"INSERT INTO verify_fact "
 	"SELECT 'adjustment', 0, 0, a.tenant_id, coalesce(a.workspace_id, 0), '', '', 0, '', '', 0, '', 0, '', 'adjustment-' || a.id, a.category, "
-	"'charge', a.amount, a.currency, m.first, 0, 0, 0, 0, 0, 1000000000, 0 "
+	"'charge', a.amount, a.currency, greatest(m.first, least((a.at AT TIME ZONE m.zone)::date, m.until - 1)), 0, 0, 0, 0, 0, 1000000000, 0 "
 	"FROM verify_month m JOIN adjustment a ON a.period = m.month WHERE EXISTS (SELECT FROM adjustment_approval y WHERE y.adjustment_id = a.id)";
 
 /* R10: once for all that a workspace held, and for what nobody held of a tenant's own nodes. The amount is in mJ. */
@@ -180,18 +180,34 @@ static const char energy_sql[] =
 	"c.unmeasured = 0)"
 #define USE_CLASS "CASE c.class WHEN 'covered' THEN 'on-demand' ELSE c.class END"
 
+/* R1: days of a tenant's further cost centres in the month; of the first one, that of the first day on which the tenant is charged, no row stays. */
+static const char centers_sql[] =
+	"CREATE TEMP TABLE verify_center ON COMMIT DROP AS "
+	"SELECT t.tenant_id AS tenant, d.day::date AS day, x.cost_center AS center FROM verify_month m "
+	"CROSS JOIN LATERAL (SELECT DISTINCT c.tenant_id FROM cost_centers(m.starts_at, m.ends_at) c) t "
+	"CROSS JOIN LATERAL generate_series(m.first::timestamp, (m.until - 1)::timestamp, interval '1 day') AS d(day) "
+	"CROSS JOIN LATERAL (SELECT c.cost_center FROM cost_centers(m.starts_at, m.ends_at) c WHERE c.tenant_id = t.tenant_id ORDER BY c.first_day > "
+	"d.day::date, CASE WHEN c.first_day <= d.day::date THEN c.first_day END DESC, c.first_day LIMIT 1) x";
+static const char first_centers_sql[] =
+	"DELETE FROM verify_center v USING (SELECT DISTINCT ON (f.tenant) f.tenant, c.center FROM (SELECT tenant, day FROM verify_fact UNION ALL "
+	"SELECT w.tenant_id, c.day FROM " DAYS_OF("charge_day") " c JOIN workspace w ON w.id = c.workspace_id WHERE " IS_USE ") f JOIN verify_center c ON "
+	"c.tenant = f.tenant AND c.day = f.day ORDER BY f.tenant, f.day) x WHERE x.tenant = v.tenant AND x.center = v.center";
+static const char fact_centers_sql[] =
+	"UPDATE verify_fact f SET center = c.center FROM verify_center c WHERE c.tenant = f.tenant AND c.day = f.day";
+
 /* --- 2. kinds and their prices --- */
 
 static const char uses_sql[] =
 	"CREATE TEMP TABLE verify_use ON COMMIT DROP AS "
 	"SELECT -row_number() OVER () AS number, u.* FROM (SELECT DISTINCT coalesce(c.price_book_id, 0) AS book, c.cluster_id, c.workspace_id, "
-	"c.gpu_model, c.profile, c.units, c.sharing, " USE_CLASS " AS class FROM " DAYS_OF("charge_day") " c WHERE " IS_USE ") u";
+	"c.gpu_model, c.profile, c.units, c.sharing, " USE_CLASS " AS class, coalesce(v.center, '') AS center FROM " DAYS_OF("charge_day") " c "
+	"JOIN workspace w ON w.id = c.workspace_id LEFT JOIN verify_center v ON v.tenant = w.tenant_id AND v.day = c.day WHERE " IS_USE ") u";
 
 static const char kinds_sql[] =
 	"CREATE TEMP TABLE verify_kind ON COMMIT DROP AS "
 	"SELECT row_number() OVER () AS number, k.* FROM (SELECT DISTINCT " KEY " FROM verify_fact) k "
 	"UNION ALL SELECT u.number, 'usage', u.book, u.cluster_id, w.tenant_id, w.id, u.gpu_model, u.profile, u.units, coalesce(" SHARING("u.sharing")
-	", ''), u.class, 0, '', 0, '', '', 'gpu', '', 0, '' FROM verify_use u JOIN workspace w ON w.id = u.workspace_id";
+	", ''), u.class, 0, '', 0, '', '', 'gpu', '', 0, '', u.center FROM verify_use u JOIN workspace w ON w.id = u.workspace_id";
 
 /* R3. What prices are asked for: of lent time two, what its borrower paid and what was committed; what is covered, unused, one-off or
  * energy asks for none. */
@@ -231,7 +247,7 @@ static const char prices_sql[] =
 	"0.000000001, 0)"
 static const char priced_sql[] =
 	"CREATE TEMP TABLE verify_priced ON COMMIT DROP AS "
-	"SELECT k.number, k.kind, k.book, k.tenant, k.units, k.reserved_units, k.sku AS own_sku, k.meter, k.category, c.charge, c.words, c.place, "
+	"SELECT k.number, k.kind, k.book, k.tenant, k.center, k.units, k.reserved_units, k.sku AS own_sku, k.meter, k.category, c.charge, c.words, c.place, "
 	"coalesce(l.name, '') AS cluster, t.name AS tenant_name, coalesce(w.name, '') AS workspace, coalesce(n.name, '') AS counterparty, k.model, "
 	"k.profile, k.sharing, k.class, x.priced, x.unit_price, x.own_price, x.ratio, x.paid_credit, y.paid_units, "
 	"coalesce(p.own_used, false) AS paid_used, y.per_instance, y.basis_used, y.own_instance, y.own_used, y.per, y.own_per, "
@@ -285,7 +301,7 @@ static const char ids_sql[] =
 	LENGTH("k.workspace") " || " LENGTH("v.charge") " || " LENGTH("k.words") " || " LENGTH("k.counterparty") " || " LENGTH("k.category") " || "
 	LENGTH("k.meter") " || " LENGTH("k.sku") " || " LENGTH("k.model") " || " LENGTH("k.profile") " || " LENGTH("v.units") " || "
 	LENGTH("k.sharing") " || " LENGTH("k.class") " || " LENGTH("k.price_version") " || " LENGTH("k.unit") " || " LENGTH("v.price") " || "
-	LENGTH("k.currency") ", 'UTF8')), 1, 16), 'hex') AS line_id "
+	LENGTH("k.currency") " || CASE WHEN k.center <> '' THEN " LENGTH("k.center") " ELSE '' END, 'UTF8')), 1, 16), 'hex') AS line_id "
 	"FROM (SELECT k.units || CASE WHEN k.per_instance AND k.kind IN " PARTS " AND k.reserved_units NOT IN (0, k.units) THEN '/' || k.reserved_units ELSE "
 	"'' END AS units, CASE WHEN s.price < 0 THEN 'credit' ELSE k.charge END AS charge, CASE WHEN k.priced THEN trim_scale(k.unit_price)::text ELSE "
 	"'' END AS price) v) x";
@@ -311,9 +327,10 @@ static const char sums_sql[] = "CREATE TEMP TABLE verify_sum (line integer, hour
 static const char use_cells[] =
 	"INSERT INTO verify_sum WITH cell AS (SELECT i.line, f.day, " CELL_SUMS ", 0 AS amount, sum(f.energy_mj) AS energy, NULL::numeric AS hours, NULL::numeric AS part, "
 	"false AS part_instance FROM "
-	"(SELECT c.*, coalesce(c.price_book_id, 0) AS book, " USE_CLASS " AS use FROM " DAYS_OF("charge_day") " c WHERE " IS_USE ") f "
+	"(SELECT c.*, coalesce(c.price_book_id, 0) AS book, " USE_CLASS " AS use, coalesce(v.center, '') AS center FROM " DAYS_OF("charge_day") " c JOIN "
+	"workspace w ON w.id = c.workspace_id LEFT JOIN verify_center v ON v.tenant = w.tenant_id AND v.day = c.day WHERE " IS_USE ") f "
 	"JOIN verify_use u ON u.workspace_id = f.workspace_id AND u.gpu_model = f.gpu_model AND u.profile = f.profile AND u.class = f.use AND u.units = "
-	"f.units AND u.sharing = f.sharing AND u.cluster_id = f.cluster_id AND u.book = f.book JOIN verify_id i ON i.number = u.number "
+	"f.units AND u.sharing = f.sharing AND u.cluster_id = f.cluster_id AND u.book = f.book AND u.center = f.center JOIN verify_id i ON i.number = u.number "
 	"GROUP BY i.line, f.day)";
 static const char fact_cells[] =
 	"INSERT INTO verify_sum WITH cell AS (SELECT i.line, f.day, " CELL_SUMS ", sum(f.amount) AS amount, sum(f.energy) AS energy, NULL::numeric AS "
@@ -500,7 +517,10 @@ static const struct step steps[] = {
 	{"shared nodes", {shared_sql}, NULL},
 	{"meters", {meters_sql}, NULL},
 	{"one-off charges", {adjustments_sql}, NULL},
-	{"energy", {energy_sql}, "verify_fact"},
+	{"energy", {energy_sql}, NULL},
+	{"cost centres", {centers_sql}, NULL},
+	{"first cost centres", {first_centers_sql}, "verify_center"},
+	{"cost centres of the facts", {fact_centers_sql}, "verify_fact"},
 	{"uses", {uses_sql}, "verify_use"},
 	{"kinds", {kinds_sql}, "verify_kind"},
 	{"prices", {prices_sql}, "verify_price"},
@@ -518,7 +538,7 @@ static const struct step steps[] = {
 static const struct step compare = {"bills", {billed_sums, billed_names, different_sums, different_names}, NULL};
 
 static const char drop_sql[] =
-	"DROP TABLE verify_month, verify_fact, verify_reserved, verify_use, verify_kind, verify_price, verify_priced, verify_id, verify_line, verify_sum, "
+	"DROP TABLE verify_month, verify_fact, verify_center, verify_reserved, verify_use, verify_kind, verify_price, verify_priced, verify_id, verify_line, verify_sum, "
 	"verify_loan, verify_rated";
 
 static bool

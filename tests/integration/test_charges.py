@@ -390,6 +390,40 @@ nodes: [{name: n, shared: true, model: H100-80GB, gpus: 1}]
         led.close("2026-11", "a test")
         led.apply(policy % ("north", led.value(f"select rfc3339(at_ns({led.now // HOUR * HOUR}))")) + self.PRICES % ("0.5", "1.20"))
         self.assertEqual(led.verify(first, led.now)["differences"], [], "a later name changes no closed month")
+    def test_past_days_have_the_cost_centre_that_was_in_force_then(self):
+        """One cost centre until 29 November, another from the 30th on; a third one, from 04:00 on that day, counts from December on."""
+        midnight = START // (24 * HOUR) * 24 * HOUR
+        led = self.new_ledger(now=midnight + 9 * HOUR)
+        people = """
+version: 1
+cluster: test
+effective: %s
+tenants: [{name: a, cost_center: %s, workspaces: [{name: wa, reserved_shared: 1, rules: [{namespace: a}]}]}]
+nodes: [{name: n, shared: true, model: H100-80GB, gpus: 2}]
+"""
+        for at_ns, center in ((midnight - 24 * HOUR, "old"), (midnight, "new"), (midnight + 4 * HOUR, "third")):
+            led.apply(people % (led.value(f"select rfc3339(at_ns({at_ns}))"), center) + self.PRICES % ("0.5", "1.20"))
+        hold(led, "n", [[(midnight + 8 * HOUR, "a")]] * 2, midnight - 6 * HOUR, midnight + 8 * HOUR, [midnight] * 2)
+        expected = sorted([("new", "commitment", 8, Decimal(16)), ("new", "covered", 8, 0), ("new", "usage", 8, Decimal(24)),
+                           ("old", "commitment", 6, Decimal(12)), ("old", "covered", 6, 0), ("old", "usage", 6, Decimal(18))])  # fmt: skip
+
+        def lines(text):
+            rows = [r for r in csv.DictReader(io.StringIO(text)) if Decimal(r["quantity"]) <= 8]
+            self.assertEqual(len({r["line_id"] for r in rows}), len(rows), "each line has an id of its own")
+            return sorted((r["cost_center"], r["charge_type"], Decimal(r["quantity"]), Decimal(r["billed_cost"])) for r in rows if r["charge_type"] != "credit")
+
+        before = led.text("report", "2026-11")
+        self.assertEqual(lines(before), expected)
+        ids = {r["line_id"] for r in csv.DictReader(io.StringIO(before)) if r["cost_center"] == "old"}
+        led.apply(people % (led.value(f"select rfc3339(at_ns({midnight}))"), "old") + self.PRICES % ("0.5", "1.20"))
+        one = {r["line_id"] for r in csv.DictReader(io.StringIO(led.text("report", "2026-11")))}
+        self.assertLessEqual(ids, one, "lines of the first cost centre have the ids that they have without another")
+        led.apply(people % (led.value(f"select rfc3339(at_ns({midnight}))"), "new") + self.PRICES % ("0.5", "1.20"))
+        led.now = midnight + 15 * 24 * HOUR
+        settle(led)
+        led.close("2026-11", "a test")
+        self.assertEqual([r for r in lines(led.bill("2026-11")) if r in expected and r[1] != "commitment"], [r for r in expected if r[1] != "commitment"])
+        self.assertEqual(led.verify(midnight - 48 * HOUR, led.now)["differences"], [], "verify has rated the closed month a second time")
 
     def test_a_shared_node_for_a_month(self):
         start = 1_793_491_200 * NS  # 2026-11-01

@@ -371,21 +371,31 @@ two_prices_are_two_lines_even_under_one_version(void **state)
 	assert_string_not_equal(r->lines[0].line_id, r->lines[1].line_id);
 }
 
+/* Hours before a change stay with the cost centre of then, on a line that keeps its id. */
 static void
-a_cost_centre_that_changed_does_not_split_a_line(void **state)
+a_cost_centre_that_changed_is_another_line(void **state)
 {
-	struct usage_day days[] = {h100_day(1, GPU_HOUR, 0, 0), h100_day(1, GPU_HOUR, 0, 0)};
+	struct usage_day days[] = {h100_day(1, GPU_HOUR, 0, 0), h100_day(2, 2 * GPU_HOUR, 0, 0)};
 	struct rating_input in = november(days, 2);
 
 	(void)state;
-	days[0].cost_center = "9000";
-	owned(rated) struct rated *r = rate(&in);
-	assert_int_equal(r->count, 1);
-	assert_string_equal(r->lines[0].cost_center, "4711");
-	days[0].cost_center = "4711";
+	owned(rated) struct rated *one = rate(&in);
+	assert_int_equal(one->count, 1);
 	days[1].cost_center = "9000";
+	owned(rated) struct rated *two = rate(&in);
+	assert_int_equal(two->count, 2);
+	for (size_t i = 0; i < 2; i++) {
+		const struct rated_line *l = &two->lines[i];
+		bool first = strcmp(l->cost_center, "4711") == 0;
+
+		assert_true(l->allocated_ngh == (first ? 1 : 2) * (int64_t)1000000000);
+		assert_int_equal(strcmp(l->line_id, one->lines[0].line_id) == 0, first);
+	}
+	days[1].cost_center = "1000"; /* before the other in byte order, and later */
 	owned(rated) struct rated *other = rate(&in);
-	assert_string_equal(other->lines[0].cost_center, "4711");
+	assert_int_equal(other->count, 2);
+	assert_true(strcmp(other->lines[0].line_id, one->lines[0].line_id) == 0 ||
+	            strcmp(other->lines[1].line_id, one->lines[0].line_id) == 0);
 }
 
 static void
@@ -751,7 +761,7 @@ main(void)
 		cmocka_unit_test(a_price_change_in_the_month_gives_two_lines),
 		cmocka_unit_test(the_same_book_in_force_twice_gives_one_line),
 		cmocka_unit_test(two_prices_are_two_lines_even_under_one_version),
-		cmocka_unit_test(a_cost_centre_that_changed_does_not_split_a_line),
+		cmocka_unit_test(a_cost_centre_that_changed_is_another_line),
 		cmocka_unit_test(usage_without_a_price_is_a_line_that_says_so),
 		cmocka_unit_test(cents_are_those_of_the_currency),
 		cmocka_unit_test(a_month_with_two_currencies_has_two_totals),
