@@ -122,7 +122,7 @@ bool app_db_new(const struct aggregator_options *o, const char *purpose, struct 
 #define ROLES_MONEY (ROLE_ADMIN | ROLE_BILLING)
 #define ROLES_READ (ROLES_MONEY | ROLES_TENANT)
 #define ROLES_ASK (ROLES_ADMIN | ROLE_DEVELOPER | ROLE_SCHEDULER)
-#define ROLES_ANY (ROLES_READ | ROLE_NODE | ROLE_SCHEDULER)
+#define ROLES_ANY (ROLES_READ | ROLE_NODE | ROLE_SCHEDULER | ROLE_METER)
 
 /* The pools of workers: everything else; what nodes send; decisions, leases and reclaims. */
 enum api_pool { API_POOL_OTHERS, API_POOL_NODES, API_POOL_DECISIONS };

@@ -112,7 +112,9 @@ handle_events(void *app_, void *worker, const struct http_request *rq, struct ht
 	if (!read_mode(rq, rp, &batch))
 		return;
 	if (!events_parse(rq->body, rq->body_len, batch, &rules, &all, &err) ||
-	    !store_events_add(w->db, all, &(struct event_sender){w->who.token_id, tenant, app->options->tenant_skus},
+	    !store_events_add(w->db, all,
+	                      &(struct event_sender){w->who.token_id, tenant, app->options->tenant_skus,
+	                                             w->who.role == ROLE_METER},
 	                      &err)) {
 		if (err.kind == ERR_UNKNOWN)
 			err_set(&err, ERR_RETRY,
@@ -136,8 +138,10 @@ handle_events_summary(void *app, void *worker, const struct http_request *rq, st
 	static const char *const meters[] = {
 		"storage", "egress", "inference-requests", "inference-input-tokens", "inference-output-tokens",
 		"support", NULL};
+	static const char *const groups[] = {"sku", "end_user", NULL};
 	struct worker *w = worker;
 	struct meter_query q = {0};
+	const char *by = NULL;
 	char period[PERIOD_MAX];
 	struct err err = {0};
 
@@ -145,7 +149,8 @@ handle_events_summary(void *app, void *worker, const struct http_request *rq, st
 	if (!api_tenant(w, rq, &q.tenant, rp))
 		return;
 	rp->content_type = "application/json";
-	if (!api_query(rq, "meter", meters, &q.meter, &err) || !api_query(rq, "period", NULL, &q.period, &err) ||
+	if (!api_query(rq, "meter", meters, &q.meter, &err) || !api_query(rq, "by", groups, &by, &err) ||
+	    !api_query(rq, "period", NULL, &q.period, &err) ||
 	    ((q.period == NULL || strcmp(q.period, "current") == 0) &&
 	     !store_period_now(w->db, time_wall_ns(), period, &err))) {
 		http_problem_err(rp, rq, &err);
@@ -153,6 +158,7 @@ handle_events_summary(void *app, void *worker, const struct http_request *rq, st
 	}
 	if (q.period == NULL || strcmp(q.period, "current") == 0)
 		q.period = period;
+	q.by_end_user = by != NULL && strcmp(by, "end_user") == 0;
 	if (!store_meters_json(w->db, &q, &rp->body, &err))
 		http_problem_err(rp, rq, &err);
 }

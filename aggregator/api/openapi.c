@@ -70,7 +70,8 @@ static const struct schema {
 	{"EventFate", "index:int id:text~ source:text~ status:text problem:EventProblem?", NULL},
 	{"EventsReply", "accepted:int duplicates:int conflicts:int refused:int events:[EventFate]", NULL},
 	{"MeterTotal",
-         "tenant:text workspace:text category:text meter:text unit:text sku:text quantity:decimal events:int", NULL},
+         "tenant:text workspace:text category:text meter:text unit:text sku:text end_user:text? quantity:decimal events:int",
+         NULL},
 	{"Meters", "period:text from:time to:time meters:[MeterTotal]", NULL},
 	{"PolicyReply",
          "dry_run:bool changes:int version:int effective:time quota:text diff:text reattributing:bool corrects_from:text~",
@@ -82,10 +83,10 @@ static const struct schema {
          NULL},
 	{"PricedTotal", "currency:text now:decimal then:decimal difference:decimal", NULL},
 	{"PricePreview", "period:text status:text version:text tenants:[PricedTenant] totals:[PricedTotal]", NULL},
-	{"TokenRequest", "role:text tenant:text? node:text? description:text? expires:text?", NULL},
+	{"TokenRequest", "role:text tenant:text? node:text? sources:text? description:text? expires:text?", NULL},
 	{"TokenMade", "id:int role:text name:text expires:time~ token:text", NULL},
 	{"Token",
-         "id:int role:text tenant:text~ node:text~ name:text description:text~ created_by:text~ created:time "
+         "id:int role:text tenant:text~ node:text~ sources:text~ name:text description:text~ created_by:text~ created:time "
          "expires:time~ last_used:time~ revoked:time~ revoked_by:text~ status:text",
          NULL},
 	{"Tokens", "tokens:[Token] next:int~", NULL},
@@ -277,7 +278,7 @@ static const struct door {
          .reply = "GpuMoved", .errors = {404, 409}},
 	{"POST", "/v1/events", .body_type = EVENT, .body = "Event", .other_body_type = EVENTS, .other_body = "[Event]",
          .reply_type = JSON, .reply = "EventsReply", .partly = 207, .errors = {404, 409}},
-	{"GET", "/v1/events/summary", .query = "period:text? meter:text? tenant:text?", .reply_type = JSON,
+	{"GET", "/v1/events/summary", .query = "period:text? meter:text? tenant:text? by:text?", .reply_type = JSON,
          .reply = "Meters"},
 	{"PUT", "/v1/policy", .query = "dry_run:int? name:text?", .body_type = YAML, .reply_type = JSON,
          .reply = "PolicyReply", .errors = {409}},
@@ -542,7 +543,7 @@ write_security(const struct http_route *r, struct buf *out)
 		return;
 	}
 	buf_str(out, ",\"security\":[{\"token\":[]}],\"x-tollgate-roles\":[");
-	for (uint32_t role = 1; role <= ROLE_SCHEDULER; role <<= 1)
+	for (uint32_t role = 1; role <= ROLE_LAST; role <<= 1)
 		if ((r->roles & role) != 0) {
 			buf_printf(out, "%s\"%s\"", comma, role_name(role));
 			comma = ",";

@@ -35,10 +35,10 @@ const struct http_route api_routes[] = {
          "live state of nodes: age, health, holders, clocks; tenant, node"},
 	{"POST", "/v1/gpus/", false, SMALL_BODY, handle_gpu_move, ROLE_ADMIN,
          "UUID/move: the node that a GPU is in from a time on, with a reason"},
-	{"POST", "/v1/events", false, EVENTS_BODY, handle_events, ROLES_MONEY | ROLE_TENANT_ADMIN,
+	{"POST", "/v1/events", false, EVENTS_BODY, handle_events, ROLES_MONEY | ROLE_TENANT_ADMIN | ROLE_METER,
          "CloudEvents of other meters: storage, egress, inference, support"},
 	{"GET", "/v1/events/summary", REPORT, 0, handle_events_summary, ROLES_READ,
-         "what the events of a month add up to, by workspace, meter and SKU; period, meter, tenant"},
+         "what the events of a month add up to, by workspace, meter and SKU, or of inference by end user too; period, meter, tenant, by"},
 	{"PUT", "/v1/policy", false, POLICY_BODY, handle_policy_put, ROLES_ADMIN,
          "apply the policy, or a tenant's part of it; ?dry_run=1 shows the differences"},
 	{"GET", "/v1/policy", false, 0, handle_policy_get, ROLES_MONEY | ROLE_TENANT_ADMIN,
@@ -304,7 +304,7 @@ api_print_routes(struct buf *out)
 		const char *comma = "";
 
 		buf_printf(out, "%s %s ", r->method, r->path);
-		for (uint32_t role = 1; role <= ROLE_SCHEDULER; role <<= 1) {
+		for (uint32_t role = 1; role <= ROLE_LAST; role <<= 1) {
 			if ((r->roles & role) == 0)
 				continue;
 			buf_printf(out, "%s%s", comma, role_name(role));

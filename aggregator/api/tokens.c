@@ -18,12 +18,12 @@ static bool
 read_request(const struct http_request *rq, bool by_tenant, json_t **ret_doc, struct token_request *ret,
              struct err *err)
 {
-	static const char *const fields[] = {"role", "tenant", "node", "description", "expires", NULL};
+	static const char *const fields[] = {"role", "tenant", "node", "sources", "description", "expires", NULL};
 	const char *role = NULL;
 
 	return api_body(rq, fields, ret_doc, err) && json_get_str(*ret_doc, "role", &role, err) &&
 	       role_parse(role, &ret->role, err) && api_field(*ret_doc, "tenant", &ret->tenant, err) &&
-	       api_field(*ret_doc, "node", &ret->node, err) &&
+	       api_field(*ret_doc, "node", &ret->node, err) && api_field(*ret_doc, "sources", &ret->sources, err) &&
 	       api_field(*ret_doc, "description", &ret->description, err) &&
 	       api_expiry(*ret_doc, time_wall_ns(), by_tenant ? TENANT_PRESET_NS : 0,
 	                  by_tenant ? TENANT_MOST_NS : ADMIN_MOST_NS, &ret->expires_ns, err);

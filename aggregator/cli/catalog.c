@@ -13,8 +13,8 @@ static const char *const shells[] = {"bash", "zsh", NULL};
 static const char *const months[] = {"current", "previous", NULL};
 static const char *const lists[] = {"tenants", "workspaces", "nodes",     "status",   "members", "history",
                                     "periods", "leases",     "decisions", "reclaims", "policy",  NULL};
-static const char *const roles[] = {"admin",  "billing", "tenant-admin", "developer",
-                                    "viewer", "node",    "scheduler",    NULL};
+static const char *const roles[] = {"admin", "billing",   "tenant-admin", "developer", "viewer",
+                                    "node",  "scheduler", "meter",        NULL};
 static const char *const states[] = {"active", "expired", "revoked", NULL};
 static const char *const join_states[] = {"active", "used", "expired", "revoked", NULL};
 static const char *const actions[] = {"ledger.create",
@@ -52,6 +52,7 @@ static const char *const classes[] = {"format",   "dictionary", "skewed-clock", 
                                       "unproved", "unapproved", "energy",       "model",     NULL};
 static const char *const categories[] = {"gpu", "storage", "network", "inference", "support", "energy", "other", NULL};
 static const char *const decisions[] = {"open", "released", "discarded", NULL};
+static const char *const event_groups[] = {"sku", "end_user", NULL};
 static const char *const meters[] = {
 	"storage", "egress", "inference-requests", "inference-input-tokens", "inference-output-tokens",
 	"support", NULL};
@@ -205,7 +206,8 @@ const struct cli_command cli_commands[] = {
 	            "others are kept; the exit code is 1 when there are some."},
 	{.name = "events summary", .words = "YYYY-MM", .word_max = 1, .run = cmd_events_summary,
 	 .summary = "what the events of a month add up to (default: the month that is open)",
-	 .options = {{"meter", 0, "METER", "this meter only", meters, 0}, TENANT_OPTION}},
+	 .options = {{"meter", 0, "METER", "this meter only", meters, 0}, TENANT_OPTION,
+	             {"by", 0, "WHAT", "end_user: inference alone, each end user for itself", event_groups, 0}}},
 	{.name = "budget status", .words = "YYYY-MM", .word_max = 1, .run = cmd_budget_status,
 	 .summary = "budgets of a month: what was spent, and what it will come to (default: the month that is open)",
 	 .details = "The forecast is the mean of the last 7 full days for the time that is left, or pro rata of the time elapsed while there "
@@ -334,6 +336,7 @@ const struct cli_command cli_commands[] = {
 	 .options = {{"role", 0, "ROLE", "what the token may do", roles, CLI_REQUIRED},
 	             {"tenant", 0, "NAME", "the tenant of a tenant's role", NULL, 0},
 	             {"node", 0, "NAME", "the node that a node token speaks for", NULL, 0},
+	             {"sources", 0, "SOURCE,...", "whose events a meter's token sends", NULL, 0},
 	             {"expires", 0, "TIME", "its end: this long from now (30d) or a moment (default: never; made by a "
 	              "tenant-admin 90d)", NULL, 0},
 	             {"description", 0, "TEXT", "what it is for, for token list", NULL, 0}}},

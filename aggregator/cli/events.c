@@ -89,8 +89,11 @@ cmd_events_summary(struct cli *c)
 	cli_query(&path, "period", c->word_count > 0 ? c->words[0] : NULL);
 	cli_query(&path, "meter", cli_value(c, "meter"));
 	cli_query(&path, "tenant", cli_value(c, "tenant"));
+	cli_query(&path, "by", cli_value(c, "by"));
 	if (!cli_get_json(c, buf_text(&path), &reply, &err))
 		return cli_fail(&err);
 	return cli_print(c, json_object_get(reply, "meters"), reply,
-	                 "tenant,workspace,category,meter,unit,sku,quantity,events");
+	                 cli_value(c, "by") != NULL && strcmp(cli_value(c, "by"), "end_user") == 0
+	                         ? "tenant,workspace,category,meter,unit,sku,end_user,quantity,events"
+	                         : "tenant,workspace,category,meter,unit,sku,quantity,events");
 }

@@ -47,7 +47,7 @@ post_token(struct cli *c, const char *path, const char *const *fields, size_t n,
 int
 cmd_token_create(struct cli *c)
 {
-	static const char *const fields[] = {"role", "tenant", "node", "expires", "description"};
+	static const char *const fields[] = {"role", "tenant", "node", "sources", "expires", "description"};
 
 	return post_token(c, "/v1/tokens", fields, ARRAY_LEN(fields), "token");
 }
@@ -135,7 +135,7 @@ cmd_token_list(struct cli *c)
 
 	return cli_print_pages(
 		c, "/v1/tokens", "tokens",
-		"id,role,tenant,node,name,description,created_by,created,expires,last_used,revoked,revoked_by,"
+		"id,role,tenant,node,sources,name,description,created_by,created,expires,last_used,revoked,revoked_by,"
 		"status",
 		filters, ARRAY_LEN(filters), 0);
 }

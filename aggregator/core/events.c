@@ -232,6 +232,9 @@ make_digest(struct event *e)
 		buf_printf(&b, " %s", decimal_format(amounts[i], 0, 0, number));
 	for (size_t i = 0; i < ARRAY_LEN(texts); i++)
 		digest_text(&b, texts[i]);
+	/* absent, it leaves the digest what it was before there was one */
+	if (e->end_user[0] != '\0')
+		digest_text(&b, e->end_user);
 	ASSERT(!b.over);
 	sha256(b.data, b.len, e->digest);
 }
@@ -239,7 +242,7 @@ make_digest(struct event *e)
 static void
 read_event(struct event *e, const json_t *doc, const struct event_rules *r)
 {
-	e->tenant = e->workspace = e->ns = e->sku = e->model = e->caller = e->server = "";
+	e->tenant = e->workspace = e->ns = e->sku = e->model = e->caller = e->server = e->end_user = "";
 	e->amount = e->requests = e->input_tokens = e->output_tokens = EVENT_NONE;
 	if (read_envelope(e, doc) && read_time(e, doc, r) && event_data_read(e, json_object_get(doc, "data"), r))
 		make_digest(e);

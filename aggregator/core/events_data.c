@@ -18,9 +18,9 @@ static const struct data_form {
 	[EVENT_STORAGE] = {"gb_hours",
                            (const char *const[]){"tenant", "workspace", "namespace", "sku", "gb_hours", NULL}},
 	[EVENT_EGRESS] = {"gb", (const char *const[]){"tenant", "workspace", "namespace", "sku", "gb", NULL}},
-	[EVENT_INFERENCE] = {NULL,
-                             (const char *const[]){"tenant", "workspace", "namespace", "sku", "requests",
-                                                   "input_tokens", "output_tokens", "model", "caller", "server", NULL}},
+	[EVENT_INFERENCE] = {NULL, (const char *const[]){"tenant", "workspace", "namespace", "sku", "requests",
+                                                         "input_tokens", "output_tokens", "model", "caller", "server",
+                                                         "end_user", NULL}},
 	[EVENT_SUPPORT] = {"hours", (const char *const[]){"tenant", "workspace", "namespace", "sku", "hours", NULL}},
 };
 
@@ -114,7 +114,8 @@ read_inference(struct event *e, const json_t *data)
 		                    "data has none of requests, input_tokens and output_tokens");
 	if (!event_text(e, data, DATA, "model", EVENT_SKU_MAX, true, &e->model) ||
 	    !event_text(e, data, DATA, "caller", EVENT_NAME_MAX, false, &e->caller) ||
-	    !event_text(e, data, DATA, "server", EVENT_NAME_MAX, false, &e->server))
+	    !event_text(e, data, DATA, "server", EVENT_NAME_MAX, false, &e->server) ||
+	    !event_text(e, data, DATA, "end_user", EVENT_NAME_MAX, false, &e->end_user))
 		return false;
 	e->sku = e->model;
 	return true;

@@ -1,6 +1,7 @@
 /* aggregator/store/event_store.c - events into the ledger: each once, whoever sends it how often.
  *
  * Rules, in order:
+ *  0. a meter's token sends events of the sources that it names, and no other
  *  1. an event that names a workspace is refused when there was none of that name at its time
  *  2. one that names a namespace is of a holder with that namespace: the attribution rules own it, as they are at its hour,
  *     also when they change later
@@ -48,6 +49,39 @@ adding_init(struct adding *a, struct db *db, struct events *all, const struct ev
 	for (size_t i = 0; i < all->count; i++)
 		if (all->items[i].fate == EVENT_SOUND)
 			a->events[a->count++] = &all->items[i];
+}
+
+/* Rule 0. */
+static bool
+check_sources(struct adding *a, struct err *err)
+{
+	static const struct db_stmt stmt = {
+		"event sources allowed",
+		"SELECT e.ord FROM unnest($1::text[]) WITH ORDINALITY AS e(source, ord) JOIN access_token k "
+		"ON k.id = $2 AND k.role = 'meter' WHERE e.source <> ALL (k.sources)"};
+	owned(result) PGresult *r = NULL;
+	in_place(db_array) struct db_array names = {0};
+	struct db_args args = {0};
+	size_t kept = 0;
+
+	db_array_init(&names);
+	for (size_t i = 0; i < a->count; i++)
+		array_text(&names, a->events[i]->source);
+	arg_array(&args, &names);
+	arg_i64(&args, a->sender->token_id);
+	if (!db_run(a->db, &stmt, &args, &r, err))
+		return false;
+	for (int row = 0; row < PQntuples(r); row++) {
+		struct event *e = a->events[res_i64(r, row, 0) - 1];
+
+		(void)event_refuse(e, EVENT_REFUSED, ERR_DENIED, "source",
+		                   "the token does not send events of the source \"%.64s\"", e->source);
+	}
+	for (size_t i = 0; i < a->count; i++)
+		if (a->events[i]->fate != EVENT_REFUSED)
+			a->events[kept++] = a->events[i];
+	a->count = kept;
+	return true;
 }
 
 /* --- whose --- */
@@ -301,7 +335,7 @@ array_amount(struct db_array *list, int128 amount, int scale)
 	array_text(list, amount == EVENT_NONE ? NULL : decimal_format(amount, scale, 0, text));
 }
 
-enum { COLUMNS = 15 };
+enum { COLUMNS = 16 };
 
 static void
 add_row(struct db_columns *c, const struct adding *a, size_t i)
@@ -324,6 +358,7 @@ add_row(struct db_columns *c, const struct adding *a, size_t i)
 	array_text(col++, e->caller);
 	array_text(col++, e->server);
 	array_bytes(col++, e->digest, sizeof(e->digest));
+	array_text(col++, e->end_user[0] != '\0' ? e->end_user : NULL);
 	ASSERT(col == c->col + COLUMNS);
 }
 
@@ -333,13 +368,13 @@ insert(struct adding *a, struct err *err)
 	static const struct db_stmt stmt = {
 		"events insert",
 		"INSERT INTO meter_event (token_id, source_id, id, type, time_ns, workspace_id, holder_id, sku, amount, "
-		"requests, input_tokens, output_tokens, model, caller, server, digest) "
+		"requests, input_tokens, output_tokens, model, caller, server, digest, end_user) "
 		"SELECT DISTINCT ON (e.source_id, e.id) $1::bigint, e.source_id, e.id, e.type, e.time_ns, e.workspace_id, "
 		"e.holder_id, e.sku, e.amount, e.requests, e.input_tokens, e.output_tokens, e.model, e.caller, e.server, "
-		"e.digest FROM unnest($2::bigint[], $3::text[], $4::smallint[], $5::bigint[], $6::integer[], $7::bigint[], "
+		"e.digest, e.end_user FROM unnest($2::bigint[], $3::text[], $4::smallint[], $5::bigint[], $6::integer[], $7::bigint[], "
 		"$8::text[], $9::numeric[], $10::bigint[], $11::bigint[], $12::bigint[], $13::text[], $14::text[], "
-		"$15::text[], $16::bytea[]) WITH ORDINALITY AS e(source_id, id, type, time_ns, workspace_id, holder_id, "
-		"sku, amount, requests, input_tokens, output_tokens, model, caller, server, digest, ord) "
+		"$15::text[], $16::bytea[], $17::text[]) WITH ORDINALITY AS e(source_id, id, type, time_ns, workspace_id, holder_id, "
+		"sku, amount, requests, input_tokens, output_tokens, model, caller, server, digest, end_user, ord) "
 		"ORDER BY e.source_id, e.id, e.ord ON CONFLICT (source_id, id) DO NOTHING"};
 	in_place(db_columns) struct db_columns rows = {0};
 	struct db_args args = {0};
@@ -417,7 +452,7 @@ store_events_add(struct db *db, struct events *all, const struct event_sender *s
 	adding_init(&a, db, all, sender);
 	if (a.count == 0)
 		return true;
-	if (!db_tx_begin(&tx, db, err) || !find_workspaces(&a, err))
+	if (!db_tx_begin(&tx, db, err) || (sender->by_meter && !check_sources(&a, err)) || !find_workspaces(&a, err))
 		return false;
 	if (a.count == 0)
 		return true;

@@ -10,6 +10,7 @@ struct event_sender {
 	int64_t token_id;
 	const char *tenant; /* whose sender it is: ids of its events are its own; NULL: the operator's */
 	int64_t skus_max;   /* different SKUs of one tenant in one month */
+	bool by_meter;      /* its token names the sources whose events it sends */
 };
 /* Every sound event gets its fate, in one transaction; those that are refused do not hold up the others. May be repeated:
  * what was stored then is a duplicate. */
@@ -19,6 +20,7 @@ struct meter_query {
 	const char *period; /* "2026-11" */
 	const char *tenant; /* NULL: all */
 	const char *meter;  /* NULL: all */
+	bool by_end_user;   /* inference only, each end user for itself; "" where none is said */
 };
 /* {"period","from","to","meters":[{tenant, workspace, category, meter, unit, sku, quantity, events}]}; quantities are exact
  * decimals in text. ERR_MISSING: the ledger has nothing of that period. */

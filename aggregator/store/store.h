@@ -79,6 +79,8 @@ enum role {
 	ROLE_VIEWER = 16,
 	ROLE_NODE = 32,
 	ROLE_SCHEDULER = 64,
+	ROLE_METER = 128,
+	ROLE_LAST = ROLE_METER,
 };
 struct identity_row {
 	int64_t token_id;
@@ -91,6 +93,7 @@ struct token_request {
 	uint32_t role;
 	const char *tenant;      /* of a tenant role; it must exist */
 	const char *node;        /* of a node token; the node need not have reported yet */
+	const char *sources;     /* of a meter: whose events it sends, with commas between them */
 	const char *description; /* NULL: none */
 	int64_t expires_ns;      /* 0: never */
 };

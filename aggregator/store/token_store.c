@@ -11,8 +11,10 @@
 #define TOKEN_BYTES 32
 #define DESCRIPTION_MAX 200
 #define NODE_MAX 253
+#define TOKEN_SOURCES_MAX 64
+#define TOKEN_SOURCE_MAX 512 /* as core/events.h takes it */
 
-enum scope { SCOPE_ALL, SCOPE_TENANT, SCOPE_NODE };
+enum scope { SCOPE_ALL, SCOPE_TENANT, SCOPE_NODE, SCOPE_SOURCES };
 static const struct role_row {
 	uint32_t role;
 	const char *name;
@@ -25,6 +27,7 @@ static const struct role_row {
 	{ROLE_VIEWER, "viewer", SCOPE_TENANT},
 	{ROLE_NODE, "node", SCOPE_NODE},
 	{ROLE_SCHEDULER, "scheduler", SCOPE_ALL},
+	{ROLE_METER, "meter", SCOPE_SOURCES},
 };
 
 static const struct role_row *
@@ -53,15 +56,45 @@ role_parse(const char *text, uint32_t *ret, struct err *err)
 			return true;
 		}
 	}
-	return err_set(err, ERR_INVALID,
-	               "role \"%s\" is not one of admin, billing, tenant-admin, developer, viewer, node, scheduler",
-	               text);
+	return err_set(
+		err, ERR_INVALID,
+		"role \"%s\" is not one of admin, billing, tenant-admin, developer, viewer, node, scheduler, meter",
+		text);
 }
 
-/* A role says what a token must name: one tenant, one node, or nothing. */
+/* One after the other, without spaces: each is as the attribute source of its events. */
 static bool
-check_scope(const struct role_row *row, const char *tenant, const char *node, struct err *err)
+check_sources(const char *sources, struct err *err)
 {
+	size_t count = 0;
+
+	for (const char *s = sources;; s++) {
+		size_t n = strcspn(s, ",");
+
+		if (n == 0 || n > TOKEN_SOURCE_MAX)
+			return err_set(err, ERR_INVALID, "sources: source %zu has %zu bytes, 1 to %d are allowed",
+			               count + 1, n, TOKEN_SOURCE_MAX);
+		if (++count > TOKEN_SOURCES_MAX)
+			return err_set(err, ERR_INVALID, "sources: more than %d sources", TOKEN_SOURCES_MAX);
+		s += n;
+		if (*s == '\0')
+			break;
+	}
+	return (text_is_clean(sources) && strchr(sources, ' ') == NULL) ||
+	       err_set(err, ERR_INVALID, "sources: they are UTF-8 text without spaces and control characters");
+}
+
+/* A role says what a token must name: one tenant, one node, sources of events, or nothing. */
+static bool
+check_scope(const struct role_row *row, const char *tenant, const char *node, const char *sources, struct err *err)
+{
+	if ((row->scope == SCOPE_SOURCES) != (sources != NULL))
+		return err_set(err, ERR_INVALID,
+		               sources ? "sources: a token of role %s names none"
+		                       : "sources: a token of role %s needs them",
+		               row->name);
+	if (sources != NULL && !check_sources(sources, err))
+		return false;
 	if ((row->scope == SCOPE_TENANT) != (tenant != NULL))
 		return err_set(err, ERR_INVALID,
 		               tenant ? "tenant: a token of role %s is not bound to a tenant"
@@ -129,7 +162,7 @@ token_insert(struct db *db, const struct token_request *rq, const char *actor, c
 	static const struct db_stmt insert = {
 		"token insert",
 		"WITH made AS (INSERT INTO access_token AS k (sha256, role, tenant_id, node, description, created_by, "
-		"expires_at, join_token_id) VALUES ($1, $2, $3, $4, $5, $6, $7, $8) "
+		"expires_at, join_token_id, sources) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, string_to_array($10, ',')) "
 		"RETURNING k.id, k.role, k.tenant_id, k.node, shown(k) AS after), "
 		"entered AS (INSERT INTO audit_log (actor, action, subject, after, tenant_id) "
 		"SELECT $6, $9::text, 'token ' || id, after, tenant_id FROM made) "
@@ -152,6 +185,7 @@ token_insert(struct db *db, const struct token_request *rq, const char *actor, c
 	arg_expiry(&a, rq->expires_ns);
 	arg_text(&a, from->join_token_id);
 	arg_text(&a, from->action);
+	arg_text(&a, rq->sources);
 	if (!db_run(db, &insert, &a, &r, err) ||
 	    (from->approves &&
 	     !store_node_approve(db, rq->node, actor, "a token was made for its name", true, &ignored, err)))
@@ -171,8 +205,8 @@ store_token_create(struct db *db, const struct token_request *rq, const char *ac
 
 	if (!row)
 		return err_set(err, ERR_INVALID, "role %" PRIu32 " does not exist", rq->role);
-	if (!check_scope(row, rq->tenant, rq->node, err) || !token_check_description(rq->description, err) ||
-	    !db_tx_begin(&tx, db, err) ||
+	if (!check_scope(row, rq->tenant, rq->node, rq->sources, err) ||
+	    !token_check_description(rq->description, err) || !db_tx_begin(&tx, db, err) ||
 	    !token_insert(db, rq, actor,
 	                  &(struct token_source){.action = "token.create", .approves = rq->role == ROLE_NODE}, &made,
 	                  err) ||

@@ -21,7 +21,7 @@ nodes: [{name: n1, shared: true}]
 prices: {version: "1", currency: EUR, items: [{price: "1.00"}]}
 """
 
-ROLES = ["admin", "billing", "tenant-admin", "developer", "viewer", "node", "scheduler"]
+ROLES = ["admin", "billing", "tenant-admin", "developer", "viewer", "node", "scheduler", "meter"]
 TENANT = {"tenant-admin", "developer", "viewer"}
 ADMINS = {"admin", "tenant-admin"}
 MONEY = {"admin", "billing"}
@@ -44,7 +44,7 @@ EXPECTED = {
     ("POST", "/v1/gpus/"): ({"admin"}, "/v1/gpus/GPU-none/move"),
     ("POST", "/v1/status"): ({"node"}, None),
     ("GET", "/v1/status"): (READ, None),
-    ("POST", "/v1/events"): (MONEY | {"tenant-admin"}, None),
+    ("POST", "/v1/events"): (MONEY | {"tenant-admin", "meter"}, None),
     ("GET", "/v1/events/summary"): (READ, None),
     ("PUT", "/v1/policy"): (ADMINS, None),
     ("GET", "/v1/policy"): (MONEY | {"tenant-admin"}, None),
@@ -122,6 +122,8 @@ class Access(unittest.TestCase):
             what = {"role": role}
             if role in TENANT:
                 what["tenant"] = "acme"
+            if role == "meter":
+                what["sources"] = "/gateway"
             if role == "node":
                 what["node"] = "n1"
             s.token(role, **what)

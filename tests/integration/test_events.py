@@ -202,6 +202,43 @@ class Events(unittest.TestCase):
         self.assertEqual(self.stack.call("GET", "/v1/events/summary?meter=gpu").status, 400)
         self.assertEqual(self.stack.call("GET", "/v1/events/summary?period=1999-01").status, 404)
 
+    def test_a_meter_sends_events_of_its_sources_for_every_tenant_and_does_nothing_else(self):
+        s = self.stack
+        s.token("gateway", role="meter", sources="/gateway/eu,/gateway/us")
+        batch = [event("m1", source="/gateway/eu"), event("m2", source="/gateway/us", owner={"tenant": "globex", "workspace": "research"}),
+                 event("m3", source="/gateway"), event("m4", source="/gateway/us", at=self.since, owner={"namespace": "acme-a"})]  # fmt: skip
+        reply = self.post(batch, "gateway").json()
+        self.assertEqual([e["status"] for e in reply["events"]], ["accepted", "accepted", "refused", "accepted"])
+        self.assertEqual((reply["events"][2]["problem"]["status"], reply["events"][2]["problem"]["field"]), (403, "source"))
+        self.assertEqual(self.post(event("m3", source="/gateway"), "gateway").status, 403)
+        self.assertEqual(self.fates([event("m1", source="/gateway/eu", at=self.since)]), ["conflict"], "one set of sources with the operator's senders")
+        for method, path in (("GET", "/v1/events/summary"), ("GET", "/v1/tenants"), ("GET", "/v1/reports/current.csv"), ("POST", "/v1/tokens"), ("POST", "/v1/decisions")):
+            self.assertEqual(s.call(method, path, b"{}" if method == "POST" else None, "gateway").status, 403, path)
+        self.assertNotIn("acme", s.call("GET", "/metrics", role="gateway").text())
+        self.assertEqual(s.call("GET", "/v1/whoami", role="gateway").json()["sources"], "/gateway/eu,/gateway/us")
+        for body, field in (({"role": "meter"}, "sources"), ({"role": "meter", "sources": ""}, "sources"), ({"role": "meter", "sources": "/a,,/b"}, "sources"),
+                            ({"role": "meter", "sources": "/a b"}, "sources"), ({"role": "meter", "sources": "/a", "tenant": "acme"}, "tenant"),
+                            ({"role": "meter", "sources": ",".join(["/a"] * 65)}, "sources"), ({"role": "billing", "sources": "/a"}, "sources")):  # fmt: skip
+            reply = s.call("POST", "/v1/tokens", json.dumps(body).encode())
+            self.assertEqual((reply.status, reply.json()["detail"].split(":")[0]), (400, field), body)
+        with self.assertRaisesRegex(RuntimeError, "keeps what it was made for"):
+            s.sql("update access_token set sources = '{/other}' where role = 'meter'")
+
+    def test_the_end_user_of_an_inference_is_kept_and_can_be_grouped_by(self):
+        def ask(number, **data):
+            return event(number, "inference", source="/users", at=self.since, model="llama", requests=1, **data)
+
+        batch = [ask("u1", end_user="ann@example.com", input_tokens=7), ask("u2", end_user="ann@example.com"), ask("u3"), ask("u4", end_user="bob")]
+        self.assertEqual(self.fates(batch), ["accepted"] * 4)
+        self.assertEqual(self.fates([ask("u1", end_user="eve", input_tokens=7), ask("u3")]), ["conflict", "duplicate"], "who asked is part of what it says")
+        for wrong in ("x" * 254, "a\nb", 7):
+            self.assertEqual(self.post(ask("u5", end_user=wrong)).json().get("field"), "data.end_user", wrong)
+        self.assertEqual(self.post(event("u6", end_user="ann")).status, 400, "storage has no end user")
+        rows = self.stack.get(f"/v1/events/summary?by=end_user&period={self.since:%Y-%m}", "acme").json()["meters"]
+        mine = {(r["end_user"], r["meter"]): (r["quantity"], r["events"]) for r in rows if r["sku"] == "llama" and r["end_user"] != ""}
+        self.assertEqual(mine, {("ann@example.com", "inference-requests"): ("2", 2), ("ann@example.com", "inference-input-tokens"): ("7", 1), ("bob", "inference-requests"): ("1", 1)})
+        self.assertEqual(self.stack.get("/v1/events/summary?by=end_user", "globex").text().count("bob"), 0)
+
     def draw(self, rng, source, count):
         """Random sound events, and what they add up to without the ledger's code."""
         owners = [("acme", "ml", {"tenant": "acme", "workspace": "ml"}), ("acme", "web", {"tenant": "acme", "workspace": "web"}),
