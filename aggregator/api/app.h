@@ -199,7 +199,7 @@ http_handler handle_exception_request, handle_exception_decide, handle_exception
 http_handler handle_decision_ask, handle_decision_get, handle_decision_cancel, handle_decisions;
 http_handler handle_leases, handle_lease_event, handle_reclaims, handle_reclaim_event;
 http_handler handle_quota, handle_quota_anomalies, handle_quota_recording;
-http_handler handle_budgets, handle_reconciliation, handle_refunds;
+http_handler handle_sla, handle_budgets, handle_reconciliation, handle_refunds;
 http_handler handle_adjustment_add, handle_adjustment_decide, handle_adjustments;
 http_handler handle_usage, handle_conservation, handle_verify, handle_report;
 

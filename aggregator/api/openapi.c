@@ -152,6 +152,12 @@ static const struct schema {
          "threshold:int forecast_breach:bool method:text method_text:text",
          NULL},
 	{"Budgets", "period:text budgets:[Budget]", NULL},
+	{"Promise",
+         "tenant:text workspace:text data_boundary:text owed_wait_seconds:decimal~ owed_requests:int owed_late:int longest_wait_seconds:decimal~ "
+         "owed_kept:bool~ delivered_percent:decimal~ reserved_gpu_hours:decimal~ undelivered_gpu_hours:decimal~ measured_percent:decimal~ "
+         "measured_days:int delivered_kept:bool~",
+         NULL},
+	{"Promises", "period:text promises:[Promise]", NULL},
 	{"ReconcileHours",
          "on_demand:decimal borrowed:decimal covered:decimal unused:decimal dedicated:decimal shared:decimal idle:decimal "
          "stranded:decimal down:decimal unknown:decimal",
@@ -185,7 +191,7 @@ static const struct schema {
          NULL},
 	{"Adjustments", "adjustments:[Adjustment] next:int~", NULL},
 	{"Tenant",
-         "name:text display_name:text cost_center:text owner:text workspaces:int isolation:text maximum:text "
+         "name:text display_name:text cost_center:text owner:text data_boundary:text workspaces:int isolation:text maximum:text "
          "default_limit:text members:int builtin:bool since:time~ retired_at:time~",
          NULL},
 	{"Workspace",
@@ -337,6 +343,8 @@ static const struct door {
          .reply_type = JSON, .reply = "Adjustment", .errors = {409}},
 	{"GET", "/v1/adjustments", .query = "tenant:text? period:text? " PAGE, .reply_type = JSON,
          .reply = "Adjustments"},
+	{"GET", "/v1/sla", .query = "period:text? tenant:text?", .reply_type = JSON, .reply = "Promises",
+         .errors = {404}},
 	{"GET", "/v1/budgets", .query = "period:text? tenant:text?", .reply_type = JSON, .reply = "Budgets"},
 	{"GET", "/v1/reconciliation", .query = "month:text? format:text?", .reply_type = JSON,
          .reply = "Reconciliation", .other_type = CSV, .errors = {404}},

@@ -105,6 +105,8 @@ const struct http_route api_routes[] = {
          "approve a one-off charge or credit, or take it back by a row of the opposite amount"},
 	{"GET", "/v1/adjustments", false, 0, handle_adjustments, ROLES_READ,
          "one-off charges and credits, newest first; tenants see the approved ones; tenant, period, limit, before"},
+	{"GET", "/v1/sla", REPORT, 0, handle_sla, ROLES_READ,
+         "what was promised to tenants and workspaces, and what was measured of it in a month; period, tenant"},
 	{"GET", "/v1/budgets", REPORT, 0, handle_budgets, ROLES_READ,
          "budgets of a month: what was spent, and what it will come to; period, tenant"},
 	{"GET", "/v1/reconciliation", REPORT, 0, handle_reconciliation, ROLES_MONEY,

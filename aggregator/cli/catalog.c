@@ -11,8 +11,8 @@ static const char *const focus_versions[] = {"1.2", "1.3", "1.4", NULL};
 static const char *const page_formats[] = {"csv", "json", "html", NULL};
 static const char *const shells[] = {"bash", "zsh", NULL};
 static const char *const months[] = {"current", "previous", NULL};
-static const char *const lists[] = {"tenants", "workspaces", "nodes",     "status",   "members", "history",
-                                    "periods", "leases",     "decisions", "reclaims", "policy",  NULL};
+static const char *const lists[] = {"tenants", "workspaces", "nodes",    "status", "members", "history", "periods",
+                                    "leases",  "decisions",  "reclaims", "policy", "sla",     NULL};
 static const char *const roles[] = {"admin", "billing",   "tenant-admin", "developer", "viewer",
                                     "node",  "scheduler", "meter",        NULL};
 static const char *const states[] = {"active", "expired", "revoked", NULL};

@@ -199,7 +199,7 @@ cmd_get(struct cli *c)
 		const char *list, *columns;
 	} lists[] = {
 		{"tenants",
-	         "name,display_name,cost_center,owner,workspaces,isolation,maximum,default_limit,members,builtin,since,retired_at"},
+	         "name,display_name,cost_center,owner,data_boundary,workspaces,isolation,maximum,default_limit,members,builtin,since,retired_at"},
 		{"workspaces",
 	         "tenant,name,description,rules,members,reserved,reserved_shared,limit,borrow,lend,weight,"
 	         "enforce,builtin,since,retired_at"},
@@ -209,6 +209,9 @@ cmd_get(struct cli *c)
 		{"history", "kind,tenant,subject,value,from,until"},
 		{"status", "node,cluster,tenant,age_seconds,silent,skew_seconds,skewed,gpus,healthy,held"},
 		{"periods", "month,starts_at,ends_at,status"},
+		{"sla",
+	         "tenant,workspace,data_boundary,owed_wait_seconds,owed_requests,owed_late,longest_wait_seconds,owed_kept,delivered_percent,"
+	         "measured_percent,measured_days,delivered_kept"},
 	};
 	const char *columns = "";
 	in_place(buf) struct buf path = {0};
@@ -225,5 +228,5 @@ cmd_get(struct cli *c)
 			columns = lists[i].columns;
 	buf_printf(&path, "/v1/%s", c->words[0]);
 	cli_query(&path, "tenant", cli_value(c, "tenant"));
-	return print_member(c, buf_text(&path), NULL, NULL, columns);
+	return print_member(c, buf_text(&path), strcmp(c->words[0], "sla") == 0 ? "promises" : NULL, NULL, columns);
 }

@@ -52,6 +52,7 @@ free_tenant(struct policy_tenant *t)
 	mem_free(t->display_name);
 	mem_free(t->cost_center);
 	mem_free(t->owner);
+	mem_free(t->data_boundary);
 }
 
 static void

@@ -22,9 +22,10 @@
 #define POLICY_MAX_BUDGET INT64_C(1000000000000) /* money in whole units, or GPU-hours */
 #define POLICY_MAX_PRIORITY 10000
 #define POLICY_MAX_EXCEPTION_NS (INT64_C(366) * 86400 * 1000000000) /* how long an exception may last */
-#define POLICY_MAX_PRICE 1000000000                                 /* in whole units of the currency */
-#define POLICY_MAX_PER 1000000000                                   /* units that a price is for */
-#define POLICY_MAX_CARBON 1000000                                   /* grams per kWh */
+#define POLICY_MAX_OWED_WAIT_NS (INT64_C(30) * 86400 * 1000000000)
+#define POLICY_MAX_PRICE 1000000000 /* in whole units of the currency */
+#define POLICY_MAX_PER 1000000000   /* units that a price is for */
+#define POLICY_MAX_CARBON 1000000   /* grams per kWh */
 
 /* A rule says whose usage belongs to a workspace. Every pattern given must match (`*` and `?` as in a shell);
  * absent ones (NULL) match anything. At least one is given. Lower priority numbers are asked first, then document
@@ -75,6 +76,12 @@ struct policy_budget {
 	int line;
 };
 
+/* What the operator promised; measured, and no decision looks at it. */
+struct policy_sla {
+	int64_t owed_wait_ns;         /* an owed request is admitted within this; 0: nothing is promised */
+	int64_t delivered_millionths; /* of reserved time is delivered; 0: nothing is promised */
+};
+
 /* Extra limits for a workspace that nobody has to agree to. */
 struct policy_auto_approve {
 	int64_t units;  /* of one model, all of them together; 0: there is no such rule */
@@ -101,14 +108,16 @@ struct policy_workspace {
 	int64_t idle_timeout_ns; /* 0: none */
 	struct policy_resources limits;
 	struct policy_budget budget;
+	struct policy_sla sla;
 	int line;
 };
 
 struct policy_tenant {
-	char *name;         /* [a-z0-9]([-a-z0-9]*[a-z0-9])?, at most 63; not "unattributed" or "platform" */
-	char *display_name; /* the name when absent */
-	char *cost_center;  /* "" when absent */
-	char *owner;        /* "" when absent */
+	char *name;          /* [a-z0-9]([-a-z0-9]*[a-z0-9])?, at most 63; not "unattributed" or "platform" */
+	char *display_name;  /* the name when absent */
+	char *cost_center;   /* "" when absent */
+	char *owner;         /* "" when absent */
+	char *data_boundary; /* where its data may be, in the operator's words; "" when absent */
 	struct policy_members members;
 	struct policy_amounts maximum;       /* over all its workspaces */
 	struct policy_amounts default_limit; /* of a workspace that reserves nothing */
@@ -118,6 +127,7 @@ struct policy_tenant {
 	bool classes_given; /* false: it may use all */
 	struct policy_resources limits;
 	struct policy_budget budget;
+	struct policy_sla sla;
 	struct policy_auto_approve auto_approve;
 	struct policy_workspace *workspaces;
 	size_t workspace_count;

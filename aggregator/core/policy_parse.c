@@ -14,6 +14,7 @@
 #define DESCRIPTION_MAX 500u
 #define COST_CENTER_MAX 64u
 #define OWNER_MAX 254u /* an address of mail */
+#define BOUNDARY_MAX 200u
 #define PATTERN_MAX 253u
 #define DEFAULT_PRIORITY 100
 
@@ -78,10 +79,11 @@ read_rule(const struct yaml_doc *doc, const struct yaml_node *n, struct policy_r
 static const char *const workspace_keys[] = {"name",     "description",     "rules",  "members", "cluster",
                                              "reserved", "reserved_shared", "limit",  "borrow",  "lend",
                                              "reclaim",  "preempt_own",     "weight", "enforce", "idle_timeout",
-                                             "limits",   "budget",          NULL};
+                                             "limits",   "budget",          "sla",    NULL};
 static const char *const tenant_keys[] = {
-	"name",      "display_name",     "cost_center", "owner",  "members",      "maximum",    "default_limit",
-	"isolation", "priority_classes", "limits",      "budget", "auto_approve", "workspaces", NULL};
+	"name",          "display_name",  "cost_center",      "owner",  "members", "maximum",
+	"default_limit", "isolation",     "priority_classes", "limits", "budget",  "auto_approve",
+	"sla",           "data_boundary", "workspaces",       NULL};
 
 static bool
 read_workspace(const struct yaml_doc *doc, const struct yaml_node *n, struct policy_workspace *w, struct err *err)
@@ -115,6 +117,7 @@ read_tenant(const struct yaml_doc *doc, const struct yaml_node *n, struct policy
 	    !policy_read_text(doc, n, "display_name", t->name, DISPLAY_MAX, &t->display_name, err) ||
 	    !policy_read_text(doc, n, "cost_center", "", COST_CENTER_MAX, &t->cost_center, err) ||
 	    !policy_read_text(doc, n, "owner", "", OWNER_MAX, &t->owner, err) ||
+	    !policy_read_text(doc, n, "data_boundary", "", BOUNDARY_MAX, &t->data_boundary, err) ||
 	    !policy_read_tenant_quota(doc, n, t, err) ||
 	    !policy_read_list(doc, n, "workspaces", POLICY_MAX_WORKSPACES, &workspaces, err))
 		return false;

@@ -32,6 +32,8 @@ merged_tenant(const struct policy_tenant *granted, const struct policy_tenant *p
 	t.classes_given = granted->classes_given;
 	t.limits = granted->limits;
 	t.budget = granted->budget;
+	t.sla = granted->sla;
+	t.data_boundary = granted->data_boundary;
 	t.auto_approve = granted->auto_approve;
 	return t;
 }
@@ -265,6 +267,30 @@ check_standing(const struct policy_tenant *granted, const struct policy_tenant *
 	return true;
 }
 
+/* ---- rule 6 ---- */
+
+/* What the operator promised a workspace stays what it is: a tenant promises itself nothing, and takes nothing back. */
+static bool
+check_promises(const struct policy_tenant *granted, const struct policy_tenant *part, const char *file, struct err *err)
+{
+	size_t hint = 0;
+
+	for (size_t i = 0; i < part->workspace_count; i++) {
+		static const struct policy_workspace none;
+		const struct policy_workspace *w = &part->workspaces[i];
+		const struct policy_workspace *has =
+			diff_find(granted->workspaces, granted->workspace_count, sizeof(*w), w->name, &hint);
+
+		if (has == NULL)
+			has = &none;
+		if (w->sla.owed_wait_ns != has->sla.owed_wait_ns ||
+		    w->sla.delivered_millionths != has->sla.delivered_millionths)
+			return err_set(err, ERR_INVALID, "%s:%d: workspace %s/%s: sla: only an operator changes it",
+			               file, w->line, part->name, w->name);
+	}
+	return true;
+}
+
 bool
 policy_part_check(const struct policy *granted, const struct policy *part, const char *tenant, const char *file,
                   struct err *err)
@@ -277,7 +303,7 @@ policy_part_check(const struct policy *granted, const struct policy *part, const
 	if (!check_scope(granted, part, tenant, file, err) ||
 	    !check_operator_fields(has, &part->tenants[0], file, err) ||
 	    !check_rules(has, &part->tenants[0], file, err) || !check_reserved(granted, has, part, file, err) ||
-	    !check_standing(has, &part->tenants[0], file, err))
+	    !check_standing(has, &part->tenants[0], file, err) || !check_promises(has, &part->tenants[0], file, err))
 		return false;
 	merged = merged_tenant(has, &part->tenants[0]);
 	return policy_check_quota(&merged, file, err);

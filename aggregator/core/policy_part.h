@@ -2,7 +2,7 @@
  *
  * Rules; a refusal names file, line, field and bound, and nothing of any other tenant:
  *  1. the file has exactly its own tenant, in the policy's cluster, and no nodes, prices or priority classes
- *  2. display_name, cost_center, owner, maximum, isolation, priority_classes and limits of the tenant are the operator's:
+ *  2. display_name, cost_center, owner, data_boundary, sla, maximum, isolation, priority_classes and limits of the tenant are the operator's:
  *     absent, or as they are
  *  3. the attribution rules are those that the operator gave the tenant, each once, with its priority, in any of its
  *     workspaces: a new pattern could take others' usage, a missing one would leave its own unpaid

@@ -6,6 +6,7 @@
 #include "aggregator/core/policy_exception.h"
 #include "aggregator/core/policy_check.h"
 #include "aggregator/core/policy_read.h"
+#include "aggregator/core/policy_sla.h"
 #include "common/time.h"
 
 #define USER_MAX 254u /* an address of mail */
@@ -91,7 +92,7 @@ policy_read_workspace_quota(const struct yaml_doc *doc, const struct yaml_node *
 	       policy_read_word(doc, n, "enforce", enforce, &w->enforce, err) &&
 	       (yaml_get(n, "weight") == NULL || yaml_i64(doc, n, "weight", 1, POLICY_MAX_WEIGHT, &w->weight, err)) &&
 	       read_idle_timeout(doc, n, &w->idle_timeout_ns, err) && policy_read_resources(doc, n, &w->limits, err) &&
-	       policy_read_budget(doc, n, &w->budget, err);
+	       policy_read_budget(doc, n, &w->budget, err) && policy_read_sla(doc, n, &w->sla, err);
 }
 
 bool
@@ -143,7 +144,8 @@ policy_read_tenant_quota(const struct yaml_doc *doc, const struct yaml_node *n, 
 	       policy_read_amounts(doc, n, "default_limit", &t->default_limit, err) &&
 	       policy_read_word(doc, n, "isolation", isolations, &t->isolation, err) &&
 	       read_tenant_classes(doc, n, t, err) && policy_read_resources(doc, n, &t->limits, err) &&
-	       policy_read_budget(doc, n, &t->budget, err) && policy_read_auto_approve(doc, n, &t->auto_approve, err);
+	       policy_read_budget(doc, n, &t->budget, err) && policy_read_sla(doc, n, &t->sla, err) &&
+	       policy_read_auto_approve(doc, n, &t->auto_approve, err);
 }
 
 static bool

@@ -44,7 +44,7 @@ write_text(struct buf *out, int indent, const char *key, const char *text)
 static void
 write_value(struct buf *out, const char *key, const char *value)
 {
-	if (strcmp(key, "model") == 0 || strcmp(key, "cluster") == 0)
+	if (strcmp(key, "model") == 0 || strcmp(key, "cluster") == 0 || strcmp(key, "data_boundary") == 0)
 		write_quoted(out, value, strlen(value));
 	else
 		buf_str(out, value);

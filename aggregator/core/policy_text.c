@@ -3,6 +3,7 @@
 
 #include "aggregator/core/policy_budget.h"
 #include "aggregator/core/policy_exception.h"
+#include "aggregator/core/policy_sla.h"
 #include "common/time.h"
 
 const struct policy_tenant policy_tenant_preset = {
@@ -82,6 +83,8 @@ policy_tenant_field(const struct policy_tenant *t, size_t nth, struct buf *out)
 	case 4: write_resources(&t->limits, out); return "limits";
 	case 5: policy_budget_text(&t->budget, out); return "budget";
 	case 6: policy_auto_approve_text(&t->auto_approve, out); return "auto_approve";
+	case 7: policy_sla_text(&t->sla, out); return "sla";
+	case 8: buf_str(out, t->data_boundary ? t->data_boundary : ""); return "data_boundary";
 	default: return NULL;
 	}
 }
@@ -100,7 +103,7 @@ policy_workspace_field(const struct policy_workspace *w, size_t nth, struct buf 
 {
 	static const char *const names[] = {"cluster",      "reserved", "reserved_shared", "limit",  "borrow",
 	                                    "lend",         "reclaim",  "preempt_own",     "weight", "enforce",
-	                                    "idle_timeout", "limits",   "budget"};
+	                                    "idle_timeout", "limits",   "budget",          "sla"};
 	const struct policy_amounts *const amounts[] = {&w->reserved, &w->reserved_shared, &w->limit, &w->borrow,
 	                                                &w->lend};
 
@@ -123,6 +126,8 @@ policy_workspace_field(const struct policy_workspace *w, size_t nth, struct buf 
 		write_resources(&w->limits, out);
 	else if (nth == 12)
 		policy_budget_text(&w->budget, out);
+	else if (nth == 13)
+		policy_sla_text(&w->sla, out);
 	return nth < ARRAY_LEN(names) ? names[nth] : NULL;
 }
 

@@ -342,7 +342,8 @@ read_workspace(struct scenario_builder *b, const struct yaml_node *n, int32_t te
 		"name",        "description",      "cluster",     "reserved",      "reserved_shared",
 		"limit",       "limit_shared",     "borrow",      "borrow_shared", "lend",
 		"lend_shared", "reclaim",          "preempt_own", "weight",        "enforce",
-		"limits",      "max_per_workload", "budget",      "idle_timeout",  NULL};
+		"limits",      "max_per_workload", "budget",      "idle_timeout",  "sla",
+		NULL};
 	struct scenario_at at = {b->doc, n, "workspace"};
 	const struct quota_workspace *all;
 	struct quota_workspace *w;
@@ -401,7 +402,7 @@ read_tenant(struct scenario_builder *b, const struct yaml_node *n, int32_t tenan
 	static const char *const keys[] = {"name",    "description",      "model",     "capacity",
 	                                   "maximum", "default_limit",    "isolation", "priority_classes",
 	                                   "limits",  "max_per_workload", "budget",    "workspaces",
-	                                   NULL};
+	                                   "sla",     "data_boundary",    NULL};
 	struct scenario_at at = {b->doc, n, "tenant"};
 	const struct yaml_node *list;
 	size_t first = b->workspaces.count;

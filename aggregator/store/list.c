@@ -6,7 +6,7 @@
 /* In all of them $1 is the one tenant that the caller may see; NULL: all. */
 static const struct db_stmt tenants = {
 	"list tenants",
-	"SELECT t.name, t.display_name, t.cost_center, t.owner, "
+	"SELECT t.name, t.display_name, t.cost_center, t.owner, t.data_boundary, "
 	"(SELECT count(*) FROM workspaces_at(now()) w WHERE w.tenant_id = t.id) AS workspaces, coalesce(q.isolation, '') AS isolation, "
 	"tenant_limit_text(t.id, 'maximum', now()) AS maximum, "
 	"tenant_limit_text(t.id, 'default_limit', now()) AS default_limit, "

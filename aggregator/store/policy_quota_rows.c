@@ -119,25 +119,34 @@ add_resources(struct db_array *cols, const struct policy_resources *r)
 	array_i64_or_null(&cols[2], r->storage_bytes >= 0, r->storage_bytes);
 }
 
+static void
+add_sla(struct db_array *cols, const struct policy_sla *s)
+{
+	array_i64_or_null(&cols[0], s->owed_wait_ns > 0, s->owed_wait_ns);
+	array_i64_or_null(&cols[1], s->delivered_millionths > 0, s->delivered_millionths);
+}
+
 static bool
 write_tenant_quotas(struct db *db, const struct policy *p, int64_t effective_ns, struct err *err)
 {
-	static const struct over_time table =
-		OVER_TIME("policy tenant quotas", "tenant_quota",
-	                  "tenant_id, isolation, priority_classes, cpu_millis, memory_bytes, storage_bytes",
-	                  "t.tenant_id, t.isolation, t.priority_classes, t.cpu_millis, t.memory_bytes, t.storage_bytes",
-	                  "SELECT x.id, e.isolation, e.classes::text[], e.cpu, e.memory, e.storage "
-	                  "FROM unnest($2::text[], $3::text[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[]) "
-	                  "AS e(tenant, isolation, classes, cpu, memory, storage) JOIN tenant x ON x.name = e.tenant",
-	                  "");
+	static const struct over_time table = OVER_TIME(
+		"policy tenant quotas", "tenant_quota",
+		"tenant_id, isolation, priority_classes, cpu_millis, memory_bytes, storage_bytes, owed_wait_ns, delivered_millionths",
+		"t.tenant_id, t.isolation, t.priority_classes, t.cpu_millis, t.memory_bytes, t.storage_bytes, t.owed_wait_ns, "
+		"t.delivered_millionths",
+		"SELECT x.id, e.isolation, e.classes::text[], e.cpu, e.memory, e.storage, e.owed_wait, e.delivered "
+		"FROM unnest($2::text[], $3::text[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[], "
+		"$9::bigint[]) AS e(tenant, isolation, classes, cpu, memory, storage, owed_wait, delivered) JOIN tenant x ON x.name = e.tenant",
+		"");
 	in_place(db_columns) struct db_columns c = {0};
 
-	db_columns_init(&c, 6);
+	db_columns_init(&c, 8);
 	for (size_t i = 0; i < p->tenant_count; i++) {
 		array_text(&c.col[0], p->tenants[i].name);
 		array_text(&c.col[1], p->tenants[i].isolation);
 		add_class_names(&c.col[2], &p->tenants[i]);
 		add_resources(&c.col[3], &p->tenants[i].limits);
+		add_sla(&c.col[6], &p->tenants[i].sla);
 	}
 	return write_columns(db, &table, &c, effective_ns, err);
 }
@@ -190,17 +199,17 @@ write_workspace_quotas(struct db *db, const struct policy *p, int64_t effective_
 	static const struct over_time table = OVER_TIME(
 		"policy workspace quotas", "workspace_quota",
 		"workspace_id, reclaim, preempt_own, weight, enforce, idle_timeout_ns, cpu_millis, memory_bytes, "
-		"storage_bytes",
+		"storage_bytes, owed_wait_ns, delivered_millionths",
 		"t.workspace_id, t.reclaim, t.preempt_own, t.weight, t.enforce, t.idle_timeout_ns, t.cpu_millis, "
-		"t.memory_bytes, t.storage_bytes",
-		"SELECT w.id, e.reclaim, e.preempt_own, e.weight, e.enforce, e.idle, e.cpu, e.memory, e.storage "
+		"t.memory_bytes, t.storage_bytes, t.owed_wait_ns, t.delivered_millionths",
+		"SELECT w.id, e.reclaim, e.preempt_own, e.weight, e.enforce, e.idle, e.cpu, e.memory, e.storage, e.owed_wait, e.delivered "
 		"FROM unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::integer[], $7::text[], $8::bigint[], "
-		"$9::bigint[], $10::bigint[], $11::bigint[]) AS e(tenant, workspace, reclaim, preempt_own, weight, "
-		"enforce, idle, cpu, memory, storage) " WORKSPACE_OF_E,
+		"$9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[]) AS e(tenant, workspace, reclaim, preempt_own, weight, "
+		"enforce, idle, cpu, memory, storage, owed_wait, delivered) " WORKSPACE_OF_E,
 		"");
 	in_place(db_columns) struct db_columns c = {0};
 
-	db_columns_init(&c, 10);
+	db_columns_init(&c, 12);
 	for (size_t i = 0; i < p->tenant_count; i++)
 		for (size_t k = 0; k < p->tenants[i].workspace_count; k++) {
 			const struct policy_workspace *w = &p->tenants[i].workspaces[k];
@@ -213,6 +222,7 @@ write_workspace_quotas(struct db *db, const struct policy *p, int64_t effective_
 			array_text(&c.col[5], w->enforce);
 			array_i64_or_null(&c.col[6], w->idle_timeout_ns > 0, w->idle_timeout_ns);
 			add_resources(&c.col[7], &w->limits);
+			add_sla(&c.col[10], &w->sla);
 		}
 	return write_columns(db, &table, &c, effective_ns, err);
 }

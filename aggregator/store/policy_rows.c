@@ -100,20 +100,21 @@ write_tenants(struct db *db, const struct policy *p, int64_t effective_ns, struc
 		"policy tenants", "INSERT INTO tenant (name) SELECT e.name FROM unnest($1::text[]) AS e(name) "
 				  "ON CONFLICT (name) DO NOTHING"};
 	static const struct over_time terms = OVER_TIME(
-		"policy tenant terms", "tenant_term", "tenant_id, display_name, cost_center, owner",
-		"t.tenant_id, t.display_name, t.cost_center, t.owner",
-		"SELECT x.id, e.display_name, e.cost_center, e.owner FROM unnest($2::text[], $3::text[], $4::text[], "
-		"$5::text[]) AS e(name, display_name, cost_center, owner) JOIN tenant x ON x.name = e.name",
+		"policy tenant terms", "tenant_term", "tenant_id, display_name, cost_center, owner, data_boundary",
+		"t.tenant_id, t.display_name, t.cost_center, t.owner, t.data_boundary",
+		"SELECT x.id, e.display_name, e.cost_center, e.owner, e.data_boundary FROM unnest($2::text[], $3::text[], $4::text[], "
+		"$5::text[], $6::text[]) AS e(name, display_name, cost_center, owner, data_boundary) JOIN tenant x ON x.name = e.name",
 		"AND NOT lower_inf(t.effective)");
 	in_place(db_columns) struct db_columns c = {0};
 	struct db_args n = {0}, a = {0};
 
-	db_columns_init(&c, 4);
+	db_columns_init(&c, 5);
 	for (size_t i = 0; i < p->tenant_count; i++) {
 		array_text(&c.col[0], p->tenants[i].name);
 		array_text(&c.col[1], p->tenants[i].display_name);
 		array_text(&c.col[2], p->tenants[i].cost_center);
 		array_text(&c.col[3], p->tenants[i].owner);
+		array_text(&c.col[4], p->tenants[i].data_boundary[0] != '\0' ? p->tenants[i].data_boundary : NULL);
 	}
 	arg_array(&n, &c.col[0]);
 	arg_time(&a, effective_ns);

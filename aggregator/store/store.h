@@ -168,6 +168,12 @@ struct audit_query {
 /* {"entries":[...],"next":ID or null} */
 MUST_CHECK bool store_audit_json(struct db *db, const struct audit_query *q, struct buf *out, struct err *err);
 
+/* --- promises --- */
+/* {"period","promises":[...]}: those in force at the end of the month, or now, beside what was measured of it. ERR_MISSING: the ledger has nothing of
+ * that period. */
+MUST_CHECK bool store_sla_json(struct db *db, const char *period, const char *tenant, int64_t now_ns, struct buf *out,
+                               struct err *err);
+
 /* --- ingest --- */
 /* Why a push was refused as a whole. */
 enum ingest_refusal {

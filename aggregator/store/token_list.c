@@ -2,7 +2,8 @@
 #include "aggregator/store/token.h"
 
 #define TOKEN_COLUMNS                                                                                                \
-	"k.id, k.role, t.name AS tenant, k.node, array_to_string(k.sources, ',') AS sources, " TOKEN_NAME " AS name, k.description, k.created_by, "              \
+	"k.id, k.role, t.name AS tenant, k.node, array_to_string(k.sources, ',') AS sources, " TOKEN_NAME            \
+	" AS name, k.description, k.created_by, "                                                                    \
 	"rfc3339(k.created_at) AS created, rfc3339(k.expires_at) AS expires, rfc3339(k.last_used_at) AS last_used, " \
 	"rfc3339(k.revoked_at) AS revoked, k.revoked_by, " TOKEN_STATUS " AS status "
 #define TOKEN_STATUS                                                                                        \

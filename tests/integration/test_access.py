@@ -81,6 +81,7 @@ EXPECTED = {
     ("GET", "/v1/conservation/differences"): (MONEY, None),
     ("GET", "/v1/reports/"): (READ, "/v1/reports/current.csv"),
     ("GET", "/v1/budgets"): (READ, None),
+    ("GET", "/v1/sla"): (READ, None),
     ("POST", "/v1/adjustments"): (MONEY, None),
     ("POST", "/v1/adjustments/"): (MONEY, "/v1/adjustments/999999999/approve"),
     ("GET", "/v1/adjustments"): (READ, None),
@@ -102,7 +103,7 @@ OF_THE_TOKEN = {"/v1/whoami"}  # its own row and no other
 # What shows a tenant's rows, and so must not know other tenants.
 OF_A_TENANT = {
     "/v1/tokens", "/v1/audit", "/v1/usage", "/v1/status", "/v1/events/summary", "/v1/reports/", "/v1/tenants", "/v1/workspaces", "/v1/members",
-    "/v1/history", "/v1/policy", "/v1/periods", "/v1/adjustments", "/v1/budgets", "/v1/refunds", "/v1/exceptions",
+    "/v1/history", "/v1/policy", "/v1/periods", "/v1/adjustments", "/v1/budgets", "/v1/sla", "/v1/refunds", "/v1/exceptions",
     "/v1/decisions", "/v1/decisions/", "/v1/leases", "/v1/reclaims", "/v1/quota", "/v1/quota/anomalies",
 }  # fmt: skip
 

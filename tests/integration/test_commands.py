@@ -174,6 +174,7 @@ ROWS = {
     "verify": [(lambda w: ["--month", CLOSED], 0, 4), (lambda w: ["--node", "n1", "--since", "1h"], 4, 4)],
     "journal accept": [(lambda w: ["999999", *WHY], 1, 1)],
     "get": [(lambda w, name=name: [name], 0, 0) for name in ("tenants", "workspaces", "nodes", "status", "members", "history", "periods", "leases", "decisions", "reclaims")]
+    + [(lambda w: ["sla"], 0, 1)]
     + [(lambda w: ["policy"], 0, 1), (lambda w: ["dragons"], 2, 2)],
     "node approve": [(lambda w: ["stray", *WHY], 0, 1)],
     "quarantine list": [(lambda w: [], 0, 0)],

@@ -17,7 +17,7 @@ POLICY = """
 version: 1
 cluster: test
 tenants:
-  - {name: acme, display_name: Acme, cost_center: "1", budget: {amount: "10.00", currency: EUR}, workspaces: [{name: training, rules: [{namespace: acme}]}]}
+  - {name: acme, display_name: Acme, cost_center: "1", sla: {owed_wait: 1m, delivered: 99}, budget: {amount: "10.00", currency: EUR}, workspaces: [{name: training, rules: [{namespace: acme}]}]}
 nodes: [{name: n1, shared: true}]
 prices: {version: "1", currency: EUR, items: [{price: "1.00"}]}
 """
@@ -329,6 +329,8 @@ class OpenApi(unittest.TestCase):
         self.assertEqual(r.call("GET", "/v1/adjustments?limit=0", wrong=True).status, 400)
         self.assertTrue(r.call("GET", "/v1/budgets?period=current&tenant=acme").json()["budgets"], "nothing to check")
         self.assertEqual(r.call("GET", "/v1/budgets?period=1999-01").status, 404)
+        self.assertTrue(r.call("GET", "/v1/sla?period=current&tenant=acme").json()["promises"], "nothing to check")
+        self.assertEqual(r.call("GET", "/v1/sla?period=1999-01").status, 404)
         self.assertTrue(r.call("GET", "/v1/reconciliation?month=current").json()["totals"], "nothing to check")
         for path in ("/v1/reconciliation", "/v1/refunds"):
             self.assertEqual(r.call("GET", path + "?format=csv").status, 200)

@@ -109,6 +109,67 @@ class Terms(unittest.TestCase):
         self.assertEqual(report.returncode, 0, report.stdout + report.stderr)
 
 
+class Promises(unittest.TestCase):
+    POLICY = f"""
+version: 1
+cluster: c
+tenants:
+  - name: acme
+    data_boundary: "EU: Frankfurt, \\"only\\""
+    sla: {{owed_wait: 10m, delivered: "99.5"}}
+    workspaces: [{{name: prod, rules: [{{namespace: prod}}], reserved_shared: {{{SHORT}: 4}}, sla: {{owed_wait: 1s}}}}, {{name: dev, rules: [{{namespace: dev}}]}}]
+  - {{name: globex, workspaces: [{{name: research, rules: [{{namespace: globex}}]}}]}}
+nodes: [{{name: n1, shared: true, model: {SHORT}, gpus: 8}}]
+"""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.stack = s = cls.enterClassContext(Stack(options=["--quota-tick", "100ms"]))
+        s.apply(cls.POLICY)
+        for tenant in ("acme", "globex"):
+            s.token(tenant, role="tenant-admin", tenant=tenant)
+        s.token("scheduler", role="scheduler")
+        nodes = Nodes(s, {"n1": 8})
+        nodes.speak()
+        wait_for("eight GPUs in the book", lambda: sum(p["free_units"] for p in s.get("/v1/quota").json()["pools"]) == 8 * 5040, s.aggregator)
+
+    def promises(self, role="admin"):
+        return {p["workspace"]: p for p in self.stack.get("/v1/sla", role).json()["promises"]}
+
+    def test_promises_are_measured_from_the_decisions_and_the_reservations(self):
+        s = self.stack
+        for i in ("p1", "p2"):
+            body = {"request_id": i, "workspace": "acme/prod", "gpu_model": SHORT, "gpus": 1}
+            self.assertEqual(s.call("POST", "/v1/decisions", json.dumps(body).encode(), "scheduler").json()["rule"], "owed")
+        self.assertEqual({w: (p["owed_requests"], p["owed_late"], p["owed_kept"], p["delivered_kept"]) for w, p in self.promises().items()}, {"": (2, 0, True, None), "prod": (2, 0, True, None)})
+        # one of them waited for two minutes, and of 100 reserved GPU-hours of this month one was not there
+        s.sql("set session_replication_role = replica; update decision set submitted_ns = admitted_ns - 120000000000 where request_id = 'p2'; "
+              "insert into billing_day (day, starts_at, ends_at) select current_date, current_date, current_date + interval '1 day' on conflict do nothing; "
+              "insert into reserve_day select current_date, null, c.id, null, 'H100-80GB', w.id, '', 5040, 18144000000000000 * 100, 18144000000000000 * 90, 0, "
+              "18144000000000000 * 9, 18144000000000000 from cluster c, workspace w where w.name = 'prod'")  # fmt: skip
+        whole, prod = self.promises()[""], self.promises()["prod"]
+        self.assertEqual((whole["owed_late"], whole["owed_kept"], prod["owed_late"], prod["owed_kept"], prod["longest_wait_seconds"]), (0, True, 1, False, "120"))
+        self.assertEqual((whole["delivered_percent"], whole["measured_percent"], whole["delivered_kept"], prod["delivered_kept"]), ("99.5", "99", False, None))
+        self.assertEqual((whole["reserved_gpu_hours"], whole["undelivered_gpu_hours"], whole["measured_days"]), ("100", "1", 1))
+        self.assertEqual((set(self.promises("acme")), self.promises("globex")), ({"", "prod"}, {}))
+        self.assertIn("acme", s.cli("get", "sla").stdout)
+
+    def test_the_boundary_is_kept_and_shown_and_both_are_the_operators(self):
+        s = self.stack
+        row = next(t for t in s.get("/v1/tenants").json() if t["name"] == "acme")
+        self.assertEqual(row["data_boundary"], 'EU: Frankfurt, "only"')
+        part = s.get("/v1/policy", "acme").text()
+        self.assertEqual(s.call("PUT", "/v1/policy?dry_run=1", part.encode(), "acme").json()["changes"], 0, part)
+        for old, new, field in (("owed_wait: 1s", "owed_wait: 2s", "sla"), ("Frankfurt", "Paris", "data_boundary"), ('delivered: "99.5"', 'delivered: "1"', "sla")):
+            self.assertIn(old, part)
+            reply = s.call("PUT", "/v1/policy", part.replace(old, new).encode(), "acme")
+            self.assertEqual((reply.status, field in reply.json()["detail"], "only an operator" in reply.json()["detail"]), (400, True, True), reply.text())
+        for wrong, words in (("sla: {}", "owed_wait, delivered or both"), ("sla: {owed_wait: 0s}", "outside 1s to"), ("sla: {delivered: 101}", "outside 0 (not included) to 100"),
+                             ("sla: {delivered: 0}", "outside 0"), ("sla: {waits: 1s}", "waits"), ("data_boundary: " + "x" * 201, "200"), ('data_boundary: "a\\tb"', "data_boundary")):  # fmt: skip
+            reply = s.call("PUT", "/v1/policy?dry_run=1", self.POLICY.replace("  - {name: globex,", "  - {name: globex, " + wrong + ",").encode())
+            self.assertEqual((reply.status, words in reply.json()["detail"]), (400, True), reply.text())
+
+
 class Effect(unittest.TestCase):
     """What `apply` says about quota is so when it says it, in every replica."""
 

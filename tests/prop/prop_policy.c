@@ -99,6 +99,8 @@ write_tenant(struct prop_source *s, struct buf *out, size_t number, size_t *rule
 	maybe(s, out, "display_name", PICK(s, "\"The \\\\ One\"", "null-ish"));
 	maybe(s, out, "cost_center", PICK(s, "\"007\"", "x"));
 	maybe(s, out, "owner", "o@example");
+	maybe(s, out, "sla", PICK(s, "{owed_wait: 10m}", "{delivered: \"99.5\"}", "{owed_wait: 90s, delivered: 100}"));
+	maybe(s, out, "data_boundary", PICK(s, "EU", "\"no: \\\\ where\""));
 	maybe(s, out, "maximum", PICK(s, "none", "64", "{H100-80GB: 64, L4: none}"));
 	maybe(s, out, "default_limit", PICK(s, "none", "0", "4"));
 	maybe(s, out, "isolation", PICK(s, "shared", "mig", "gpu"));
