@@ -11,7 +11,7 @@ from tests.support.quotanodes import SHORT, Nodes
 from tests.support.stack import Stack, wait_for
 
 SEED = int(os.environ.get("TOLLGATE_PROP_SEED") or random.SystemRandom().randrange(1 << 32))
-CASES = int(os.environ.get("TOLLGATE_PROP_CASES") or 20)
+CASES = int(os.environ.get("TOLLGATE_PROP_CASES") or 12)
 SIZES = {"n1": 4, "n2": 4, "n3": 2}
 CLASSES = {"high": 100, "mid": 10, "low": 1}
 SAME = {"reclaim-grace": "1h", "queue-aging": "1h", "head-wait": "1h", "borrow-backoff": "1h"}  # nothing comes to its end here
@@ -138,7 +138,9 @@ class Readers(unittest.TestCase):
     def test_the_service_and_simulate_decide_the_same_by_every_policy_that_is_accepted(self):
         print(f"seed {SEED} (TOLLGATE_PROP_SEED={SEED} repeats it)", flush=True)
         accepted, refused = 0, []
-        for number in range(CASES):
+        for number in range(20 * CASES):  # about half of what is drawn is refused, which shows nothing here
+            if accepted == CASES:
+                break
             rng = random.Random(f"{SEED} {number}")
             policy = draw_policy(rng, number)
             requests = [draw_request(rng, policy, number, i) for i in range(8)]
@@ -156,7 +158,7 @@ class Readers(unittest.TestCase):
                     self.assertEqual(self.core(verdict), self.core(said[rq["id"]]), (rq, told, said[rq["id"]]))
             self.clean(requests)
             wait_for("everything to be free again", self.is_free, self.stack.aggregator)
-        self.assertGreater(accepted, CASES // 2, refused)
+        self.assertEqual(accepted, CASES, refused)
 
 
 if __name__ == "__main__":
