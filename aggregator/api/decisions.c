@@ -284,12 +284,23 @@ places_now(struct app *app, struct quota_place **ret)
 	return count;
 }
 
+/* What waits is told with the place that it has now. */
+static bool
+list_rows(struct app *app, struct worker *w, struct decision_query *q, struct buf *out, struct err *err)
+{
+	owned(mem) struct quota_place *places = NULL;
+
+	if (!q->leases && (!q->status || strcmp(q->status, "waiting") == 0))
+		q->place_count = places_now(app, &places);
+	q->places = places;
+	return store_decisions_json(w->db, q, out, err);
+}
+
 static void
 list(struct app *app, struct worker *w, const struct http_request *rq, struct http_reply *rp, bool leases)
 {
 	static const char *const statuses[] = {"waiting",  "admitted",  "confirmed", "suspect", "ended",
 	                                       "rejected", "cancelled", "expired",   NULL};
-	owned(mem) struct quota_place *places = NULL;
 	struct decision_query q = {.leases = leases};
 	struct err err = {0};
 
@@ -297,15 +308,8 @@ list(struct app *app, struct worker *w, const struct http_request *rq, struct ht
 		return;
 	rp->content_type = "application/json";
 	if (!api_query(rq, "workspace", NULL, &q.workspace, &err) ||
-	    !api_query(rq, "status", statuses, &q.status, &err) || !api_page(rq, &q.page, &err)) {
-		api_problem(rp, rq, &err);
-		return;
-	}
-	if (!leases && (!q.status || strcmp(q.status, "waiting") == 0)) {
-		q.place_count = places_now(app, &places);
-		q.places = places;
-	}
-	if (!store_decisions_json(w->db, &q, &rp->body, &err))
+	    !api_query(rq, "status", statuses, &q.status, &err) || !api_page(rq, &q.page, &err) ||
+	    !list_rows(app, w, &q, &rp->body, &err))
 		api_problem(rp, rq, &err);
 }
 

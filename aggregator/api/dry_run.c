@@ -275,6 +275,25 @@ waits_for_policy(struct dry_runs *d, const struct quota_book *b, const struct de
 	return true;
 }
 
+/* The others. */
+static struct desk_item *
+let_go_of_gone(struct dry_runs *d, struct desk_item *items)
+{
+	struct desk_item *rest = NULL, **end = &rest;
+
+	for (struct desk_item *i = items, *next; i; i = next) {
+		next = i->next;
+		if (http_gone(i->rq)) {
+			done(d, i);
+			continue;
+		}
+		*end = i;
+		end = &i->next;
+	}
+	*end = NULL;
+	return rest;
+}
+
 static void
 answer_group(struct dry_runs *d, struct desk_item *items)
 {
@@ -299,9 +318,7 @@ answer_group(struct dry_runs *d, struct desk_item *items)
 		struct err why = err;
 
 		next = i->next;
-		if (http_gone(i->rq)) {
-			done(d, i);
-		} else if (ok && i->is_shown) {
+		if (ok && i->is_shown) {
 			i->next = NULL;
 			*shown_end = i;
 			shown_end = &i->next;
@@ -378,6 +395,7 @@ dry_runs_main(void *arg)
 		struct desk_item *items = take_items(d, &stop);
 		int64_t began_ns = time_monotonic_ns();
 
+		items = let_go_of_gone(d, items);
 		if (!items)
 			continue;
 		answer_group(d, items);

@@ -55,10 +55,10 @@ static const struct {
 	[CHARGE_UNUSED] = {"Usage", "Committed", "Usage-Based", .reserved = true},
 	[CHARGE_UNDELIVERED] = {"Usage", "Committed", "Usage-Based", .reserved = true},
 	[CHARGE_LENT] = {"Usage", "Committed", "Usage-Based", .reserved = true},
-	[CHARGE_DEDICATED] = {"Usage", "Standard", "Usage-Based"},
-	[CHARGE_SHARED] = {"Usage", "Standard", "Usage-Based"},
+	[CHARGE_DEDICATED] = {"Usage", "Standard", "Usage-Based", .held = false},
+	[CHARGE_SHARED] = {"Usage", "Standard", "Usage-Based", .held = false},
 	[CHARGE_METER] = {"Usage", "Standard", "Usage-Based", .held = true},
-	[CHARGE_ADJUSTMENT] = {"Adjustment", "", "One-Time"},
+	[CHARGE_ADJUSTMENT] = {"Adjustment", "", "One-Time", .held = false},
 	[CHARGE_ENERGY] = {"Usage", "Standard", "Usage-Based", .held = true},
 };
 
@@ -179,11 +179,12 @@ line_price(const struct focus_input *f, const struct rated_line *l)
 	                        .own_quantity = true};
 
 	if (book != NULL && strcmp(l->category, "gpu") == 0) {
-		struct rating_price public = price_in_book(book, l, "", l->klass);
+		struct rating_price price = price_in_book(book, l, "", l->klass);
 
-		p.basis_used =
-			(public.item != NULL ? public : price_in_book(book, l, l->tenant, l->klass)).unit.basis_used;
-		p.of_contract = public.item == NULL && l->priced;
+		p.of_contract = price.item == NULL && l->priced;
+		if (price.item == NULL)
+			price = price_in_book(book, l, l->tenant, l->klass);
+		p.basis_used = price.unit.basis_used;
 	}
 	return p;
 }

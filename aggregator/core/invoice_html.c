@@ -71,6 +71,17 @@ invoice_currency_heads(const struct page *p, struct buf *out)
 
 /* ---- head ---- */
 
+/* Of a date: "2026-11-30" has 2026, 11 and 30. */
+static int
+number_in(const char *date, size_t at, size_t len)
+{
+	int n = 0;
+
+	for (size_t i = at; i < at + len; i++)
+		n = 10 * n + (date[i] - '0');
+	return n;
+}
+
 /* "1 to 30 November 2026": dates, of which the second is the first one behind the period. Whatever is no date stays as it is. */
 static void
 add_dates(const char *start, const char *end, struct buf *out)
@@ -85,11 +96,14 @@ add_dates(const char *start, const char *end, struct buf *out)
 		int64_t ns;
 
 		snprintf(at, sizeof(at), "%.10sT00:00:00Z", texts[i]);
-		if (!time_parse(at, &ns, &(struct err){0}) ||
-		    sscanf(time_format(ns - i, at), "%4d-%2d-%2d", &year[i], &month[i], &day[i]) != 3) {
+		if (!time_parse(at, &ns, &(struct err){0})) {
 			buf_printf(out, "%s to %s (exclusive)", start, end);
 			return;
 		}
+		(void)time_format(ns - i, at);
+		year[i] = number_in(at, 0, 4);
+		month[i] = number_in(at, 5, 2);
+		day[i] = number_in(at, 8, 2);
 	}
 	buf_i64(out, day[0]);
 	if (year[0] != year[1] || month[0] != month[1])

@@ -147,6 +147,25 @@ least(int64_t a, int64_t b)
 	return a < b ? a : b;
 }
 
+/* 1: what is promised to it; 2: of leases in its pool; 3: of others. */
+static void
+assign_leaving_of(struct quota_state *s, struct wait *w, int rule)
+{
+	for (int32_t p = w->first_part; p != QUOTA_NONE; p = s->parts.at[p].next) {
+		const struct part *part = &s->parts.at[p];
+		struct lease *l = own_lease_of(s, w, part);
+
+		if (!l)
+			continue;
+		if (rule == 1 && part->group != QUOTA_NONE)
+			assign(w, l, part->count * s->shapes.at[s->groups.at[part->group].shape].in.units);
+		if (rule == 2 && l->account == w->account)
+			assign(w, l, w->units - w->drains);
+		if (rule == 3 && l->account != w->account)
+			assign(w, l, w->units - w->drains - w->drains_elsewhere);
+	}
+}
+
 /* Every unit of an own lease that holds wait for stands for one of them:
  *  1. where its device is promised to a hold, for that one
  *  2. else for the first, by id, that still lacks units: leases of the hold's pool before those of the other one
@@ -169,24 +188,8 @@ assign_leaving(struct quota_state *s, struct workspace *ws)
 		}
 	}
 	for (int rule = 1; rule <= 3; rule++)
-		for (int32_t i = ws->first_hold; i != QUOTA_NONE; i = s->waits.at[i].next_hold) {
-			struct wait *w = &s->waits.at[i];
-
-			for (int32_t p = w->first_part; p != QUOTA_NONE; p = s->parts.at[p].next) {
-				const struct part *part = &s->parts.at[p];
-				struct lease *l = own_lease_of(s, w, part);
-
-				if (!l)
-					continue;
-				if (rule == 1 && part->group != QUOTA_NONE)
-					assign(w, l,
-					       part->count * s->shapes.at[s->groups.at[part->group].shape].in.units);
-				if (rule == 2 && l->account == w->account)
-					assign(w, l, w->units - w->drains);
-				if (rule == 3 && l->account != w->account)
-					assign(w, l, w->units - w->drains - w->drains_elsewhere);
-			}
-		}
+		for (int32_t i = ws->first_hold; i != QUOTA_NONE; i = s->waits.at[i].next_hold)
+			assign_leaving_of(s, &s->waits.at[i], rule);
 }
 
 static void

@@ -162,7 +162,7 @@ a_day_is_quantised_half_to_even(void **state)
 		owned(rated) struct rated *r = rate(&in);
 
 		if (r->lines[0].allocated_ngh != rows[i].want_ngh)
-			fail_msg("%s: got %" PRId64, rows[i].name, r->lines[0].allocated_ngh);
+			fail_msg("%s: got %" PRId64, rows[i].name, (int64_t)r->lines[0].allocated_ngh);
 	}
 }
 
