@@ -559,7 +559,8 @@ on_gone(void *arg, void *resting)
 		return true;
 	/* the worker cannot give it back, and go on to another, before the watch lets go of its lock */
 	worker = atomic_load(&x->worker);
-	atomic_fetch_add_explicit(&h->abandoned, 1, memory_order_relaxed);
+	if (worker || atomic_load(&x->later))
+		atomic_fetch_add_explicit(&h->abandoned, 1, memory_order_relaxed);
 	if (h->options.on_abandoned && worker)
 		h->options.on_abandoned(h->options.app, worker);
 	return false;

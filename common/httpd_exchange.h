@@ -64,7 +64,7 @@ struct exchange {
 	atomic_bool gone;
 	_Atomic(void *) worker; /* whose handler may be ended half-way: it is heavy and changes nothing; NULL: none */
 	bool identified, known; /* nobody need be asked about the caller any more; caller is set */
-	bool later;             /* http_later was called; of the handler's thread */
+	atomic_bool later;      /* http_later was called, by the handler's thread */
 	/* its handler has returned, its reply is written: what comes second gives the exchange back. Only where it is kept */
 	atomic_int ready;
 	int status; /* of the reply that was queued */

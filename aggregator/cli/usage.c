@@ -102,6 +102,7 @@ cmd_usage(struct cli *c)
 	in_place(buf) struct buf path = {0}, columns = {0};
 	owned(json) json_t *reply = NULL, *rows = NULL;
 	const bool cost = cli_value(c, "cost") != NULL;
+	bool table = cli_output(c, OUTPUT_TABLE) == OUTPUT_TABLE;
 	struct err err = {0};
 	int code;
 
@@ -124,10 +125,11 @@ cmd_usage(struct cli *c)
 	else
 		buf_str(&columns,
 		        exact ? VALUES("unit_ns") ",energy_mj,memory_byte_ms,sm_active_unit_ns,sm_measured_unit_ns,peak_memory_bytes"
-		              : VALUES("gpu_hours") ",energy_kwh,memory_gib_hours,sm_activity,peak_memory_gib");
+		        : table ? VALUES("gpu_hours") ",energy_kwh,memory_gib_hours,sm_activity,peak_memory_gib"
+		                : VALUES("gpu_hours") ",energy_kwh,memory_gib_hours,sm_active_gpu_hours,sm_measured_gpu_hours,sm_activity,peak_memory_gib");
 	buf_str(&columns, cost ? ",cost,reason" : "");
 	rows = cost ? rows_with_cost(reply) : json_incref(json_object_get(reply, "groups"));
-	if (cli_output(c, OUTPUT_TABLE) == OUTPUT_TABLE)
+	if (table)
 		puts(exact ? "unit-nanoseconds: a GPU is 5040 units" : "GPU-hours");
 	return cli_print(c, rows, reply, buf_text(&columns));
 }

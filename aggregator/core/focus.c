@@ -583,9 +583,11 @@ cell_sku_price_id(const struct focus_row *w, struct buf *out)
 {
 	const struct focus_price *p = w->price;
 
-	if (!p->known || (w->corrected != NULL && book_of(w->f, w->l) == NULL))
+	if (!p->known || (w->corrected != NULL && (book_of(w->f, w->l) == NULL || w->l->kind == CHARGE_METER)))
 		return true;
 	buf_str(out, p->sku);
+	if (w->l->meter != NULL)
+		buf_printf(out, "/%s", w->l->meter);
 	for (size_t i = 0; i < 3; i++) {
 		const char *const parts[] = {p->gpu_model, p->mig_profile, p->sharing_mode};
 

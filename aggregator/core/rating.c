@@ -426,6 +426,7 @@ fill_line(const struct rating_input *in, const struct cell *cells, size_t n, con
 	l->klass = rating_class(d);
 	l->counterparty = d->counterparty ? d->counterparty : "";
 	l->charge_type = rating_charge_type(d);
+	l->meter = d->meter;
 	l->category = d->category != NULL ? d->category : d->kind == CHARGE_ENERGY ? "energy" : "gpu";
 	l->unit = unit_text(r, rating_unit_text(d, &k->price.unit, false));
 	l->price_version = k->price_version;

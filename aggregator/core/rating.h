@@ -171,6 +171,8 @@ struct rated_line {
 		*counterparty;  /* borrowed from the input */
 	int64_t instance_units; /* of one whole device of its kind; 0: not known, or no device */
 	const char *charge_type, *category, *unit;
+	const char
+		*meter; /* of another meter, borrowed from the input; NULL of GPUs, and of a line that was read back */
 	const char *price_version; /* "" without a price */
 	const char *currency;
 	bool priced;

@@ -291,7 +291,7 @@ class Attribution(Base):
         led.apply(policy("2026-11-30T00:00:00Z", tenants="  - {name: acme, workspaces: [{name: w1, rules: [{user: alice}]}]}"))
         hours(led, n=1, user="alice")
         [g] = led.usage(START, START + HOUR, "cluster,tenant,workspace,user,workload,gpu_model,profile,node,gpu,sharing,day,hour,method")
-        keys = {k: v for k, v in g.items() if not k.endswith(("_hours", "_kwh"))}
+        keys = {k: v for k, v in g.items() if not k.endswith(("_hours", "_kwh", "_activity", "_gib"))}
         self.assertEqual(keys, {
             "cluster": "test", "tenant": "acme", "workspace": "w1", "user": "alice", "workload": "user alice", "gpu_model": "H100-80GB", "profile": "",
             "node": "n1", "gpu": "GPU-n1", "sharing": "exclusive", "day": "2026-11-30", "hour": "2026-11-30T20:00:00Z", "method": "measured"})  # fmt: skip
