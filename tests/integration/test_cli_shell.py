@@ -95,7 +95,7 @@ class Bash(unittest.TestCase):
                 (["token", ""], ["create", "list", "revoke", "whoami"]),
                 (["node", "j"], ["join-token", "join-tokens"]),
                 (["node", "join-tokens", "--status", "u"], ["used"]),
-                (["get", ""], ["tenants", "workspaces", "nodes", "status", "members", "history", "periods", "policy", "leases", "decisions", "reclaims"]),
+                (["get", ""], ["tenants", "workspaces", "nodes", "status", "members", "history", "periods", "policy", "leases", "decisions", "reclaims", "sla"]),
                 (["report", "p"], ["previous"]),
                 (["report", "--l"], ["--last-month"]),
                 (["usage", "--out", "j"], ["json"]),

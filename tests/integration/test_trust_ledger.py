@@ -511,6 +511,7 @@ NO_BILL_COLUMNS = {
     # how far behind it is; until when it was silent is compared where an hour depends on it; held batches are not accepted, which is proved
     "node": {"behind", "silent_until_ns", "held", "held_bytes"},
     "gpu": {"index"},  # which slot it is in
+    "access_token": {"last_used_at"},  # written with every hour's first use
     # a note that something is to be corrected: its number and time say nothing, and one note of a month is as good as three
     "late_change": {"id", "at", "month"},
 }
