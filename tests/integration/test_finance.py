@@ -234,7 +234,7 @@ class Young(unittest.TestCase):
         young = first > month
         self.assertEqual(budget["method"], "pro-rata-since-first-hour" if young else "pro-rata")
         self.assertEqual("the ledger's first hour" in budget["method_text"], young)
-        most, least = (consumed * (end - begin) / (now - begin) for now in (before, after))
+        most, least = (consumed * (end - begin) / (at - begin) for at in (before, after))
         self.assertTrue(least - Decimal("0.01") <= Decimal(budget["forecast"]) <= most + Decimal("0.01"), (least, budget["forecast"], most))
         self.assertIn(budget["method_text"], s.get("/v1/reports/current.html?tenant=acme").text())
         self.assertIn(budget["method"], s.cli("budget", "status").stdout)
