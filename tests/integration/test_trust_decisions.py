@@ -302,6 +302,17 @@ class Desk(Trust):
             said = self.stack.call("GET", f"/v1/decisions/many-{i}").json()
             self.assertEqual((said["request_id"], said["checks"][0]["rule"]), (f"many-{i}", "valid"))
 
+    def test_verdicts_from_before_they_had_places_are_found(self):
+        for body in (ask("runs", "acme/dev", 1), ask("never", "acme/prod", 1000), ask("waits", "globex/research", 2), ask("leaves", "globex/research", 2)):
+            self.post("/v1/decisions", body)
+        self.assertEqual(self.stack.call("DELETE", "/v1/decisions/globex/leaves").status, 200)
+        paths = [f"/v1/decisions/{key}" for [key] in self.stack.sql("SELECT key FROM tollgate.decision WHERE status <> 'waiting' ORDER BY id")]
+        before = [self.stack.get(path).json() for path in paths]
+        self.assertGreaterEqual({b["status"] for b in before}, {"rejected", "cancelled"})
+        with open(os.path.join(ledger.ROOT, "sql", "0035_verdict_places.sql"), encoding="utf-8") as f:
+            self.stack.sql("ALTER TABLE tollgate.decision DROP COLUMN verdict_at, DROP COLUMN verdict_bytes; SET ROLE tollgate_owner; BEGIN; " + f.read() + "; COMMIT")
+        self.assertEqual([self.stack.get(path).json() for path in paths], before)
+
     def test_nothing_is_decided_for_who_has_gone(self):
         with self.turn_that_waits("before-gone"):
             gone = self.put("acme", *(ask(f"gone-{i}", "acme/prod", 1) for i in range(40)))
