@@ -105,6 +105,15 @@ done(struct decider *d, struct desk_item *item)
 }
 
 static void
+done_all(struct decider *d, struct desk_item *items)
+{
+	for (struct desk_item *i = items, *next; i; i = next) {
+		next = i->next;
+		done(d, i);
+	}
+}
+
+static void
 refuse(struct decider *d, struct desk_item *item, const struct err *err)
 {
 	api_problem(item->rp, item->rq, err);
@@ -602,19 +611,6 @@ decide(struct decider *d, struct desk_item *items)
 
 /* ---- the thread --------------------------------------------------------------------------------------------------------------- */
 
-/* What came is put in the line of its tenant. Nobody will know what was decided for a client that has gone: it is let go of, and may ask again. */
-static void
-stand_in_line(struct decider *d, struct desk_item *items)
-{
-	for (struct desk_item *i = items, *next; i; i = next) {
-		next = i->next;
-		if (http_gone(i->rq))
-			done(d, i);
-		else
-			desk_lines_add(&d->lines, i);
-	}
-}
-
 /* What a turn takes of the desk, or NULL when it is time for something else. */
 static struct desk_item *
 take_items(struct decider *d, int64_t until_ns, bool *ret_look, bool *ret_gone, bool *ret_stop)
@@ -638,9 +634,13 @@ take_items(struct decider *d, int64_t until_ns, bool *ret_look, bool *ret_gone, 
 	d->gone = false;
 	*ret_stop = d->stop;
 	pthread_mutex_unlock(&d->lock);
-	stand_in_line(d, items);
+	for (struct desk_item *i = items, *next; i; i = next) {
+		next = i->next;
+		desk_lines_add(&d->lines, i);
+	}
 	items = desk_lines_take(&d->lines, GROUP_MAX, ALONE_MAX, BESIDE_MAX);
 	*ret_stop &= items == NULL;
+	done_all(d, desk_items_gone(&items)); /* also those that went while they waited in their line */
 	return items;
 }
 

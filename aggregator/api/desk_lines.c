@@ -7,7 +7,8 @@
 #include "common/time.h"
 
 struct desk_line {
-	struct desk_line *next;
+	struct desk_line *next;      /* in the order of turns */
+	struct desk_line *same_hash; /* in its bucket */
 	uint64_t hash;
 	char tenant[DECISION_TENANT_SIZE];
 	struct desk_item *first, **end;
@@ -19,32 +20,63 @@ tenant_of(const struct desk_item *i)
 	return i->of_tenant[0] != '\0' ? i->of_tenant : i->tenant[0] != '\0' ? i->tenant : i->body.tenant;
 }
 
+static void
+put_behind(struct desk_lines *l, struct desk_line *line)
+{
+	line->next = NULL;
+	if (l->last)
+		l->last->next = line;
+	else
+		l->first = line;
+	l->last = line;
+}
+
+static struct desk_line *
+line_of(struct desk_lines *l, const char *tenant)
+{
+	uint64_t hash = text_hash(tenant);
+	struct desk_line **at = &l->buckets[hash % DESK_BUCKETS], *line;
+
+	for (; *at; at = &(*at)->same_hash)
+		if ((*at)->hash == hash && strcmp((*at)->tenant, tenant) == 0)
+			return *at;
+	line = mem_alloc(sizeof(*line));
+	line->hash = hash;
+	line->end = &line->first;
+	memcpy(line->tenant, tenant, strnlen(tenant, sizeof(line->tenant) - 1));
+	*at = line;
+	put_behind(l, line);
+	l->count++;
+	return line;
+}
+
+static void
+remove_line(struct desk_lines *l, struct desk_line *line)
+{
+	struct desk_line **at = &l->buckets[line->hash % DESK_BUCKETS];
+
+	while (*at != line)
+		at = &(*at)->same_hash;
+	*at = line->same_hash;
+	mem_free(line);
+	l->count--;
+}
+
 void
 desk_lines_add(struct desk_lines *l, struct desk_item *item)
 {
-	const char *tenant = tenant_of(item);
-	uint64_t hash = text_hash(tenant);
-	struct desk_line **at = &l->first;
+	struct desk_line *line = line_of(l, tenant_of(item));
 
-	while (*at && ((*at)->hash != hash || strcmp((*at)->tenant, tenant) != 0))
-		at = &(*at)->next;
-	if (!*at) {
-		*at = mem_alloc(sizeof(**at));
-		(*at)->hash = hash;
-		(*at)->end = &(*at)->first;
-		memcpy((*at)->tenant, tenant, strnlen(tenant, sizeof((*at)->tenant) - 1));
-		l->count++;
-	}
 	item->next = NULL;
-	*(*at)->end = item;
-	(*at)->end = &item->next;
+	*line->end = item;
+	line->end = &item->next;
 }
 
 /* At most so many of the first line; what is left of it goes behind the others. How many there were. */
 static size_t
 take_first(struct desk_lines *l, size_t most, struct desk_item ***end)
 {
-	struct desk_line *line = l->first, **last = &l->first;
+	struct desk_line *line = l->first;
 	size_t n = 0;
 
 	if (l->served_count < DESK_SERVED)
@@ -56,15 +88,12 @@ take_first(struct desk_lines *l, size_t most, struct desk_item ***end)
 		*end = &(**end)->next;
 	}
 	l->first = line->next;
-	line->next = NULL;
-	if (!line->first) {
-		mem_free(line);
-		l->count--;
-		return n;
-	}
-	while (*last)
-		last = &(*last)->next;
-	*last = line;
+	if (!l->first)
+		l->last = NULL;
+	if (line->first)
+		put_behind(l, line);
+	else
+		remove_line(l, line);
 	return n;
 }
 
@@ -96,4 +125,24 @@ desk_lines_other(const struct desk_lines *l)
 			return true;
 	}
 	return false;
+}
+
+struct desk_item *
+desk_items_gone(struct desk_item **items)
+{
+	struct desk_item *gone = NULL, **end = &gone;
+
+	for (struct desk_item **at = items; *at;) {
+		struct desk_item *i = *at;
+
+		if (!http_gone(i->rq)) {
+			at = &i->next;
+			continue;
+		}
+		*at = i->next;
+		i->next = NULL;
+		*end = i;
+		end = &i->next;
+	}
+	return gone;
 }

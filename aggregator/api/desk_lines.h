@@ -13,17 +13,22 @@
 #include "aggregator/api/decider.h"
 
 #define DESK_SERVED 16
+#define DESK_BUCKETS 256
 
 struct desk_lines {
-	struct desk_line *first; /* the one whose turn it is; each has an item */
+	struct desk_line *first,
+		*last; /* the one whose turn it is, and the one that waits longest for its own; each has an item */
 	size_t count;
-	int64_t crowded_ns;           /* when there were several last */
-	uint64_t served[DESK_SERVED]; /* by hash, the tenants that were served last, or the first of them */
+	struct desk_line *buckets[DESK_BUCKETS]; /* the same lines by hash */
+	int64_t crowded_ns;                      /* when there were several last */
+	uint64_t served[DESK_SERVED];            /* by hash, the tenants that were served last, or the first of them */
 	size_t served_count;
 };
 
 void desk_lines_add(struct desk_lines *l, struct desk_item *item);
 struct desk_item *desk_lines_take(struct desk_lines *l, size_t most, size_t alone, size_t beside);
+/* Takes out of a list the items whose client has gone: nobody would read what was decided for them, and they may be asked again. */
+struct desk_item *desk_items_gone(struct desk_item **items);
 /* Somebody waits who was not among those that were served last. */
 bool desk_lines_other(const struct desk_lines *l);
 

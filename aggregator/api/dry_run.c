@@ -125,6 +125,15 @@ done(struct dry_runs *d, struct desk_item *item)
 }
 
 static void
+done_all(struct dry_runs *d, struct desk_item *items)
+{
+	for (struct desk_item *i = items, *next; i; i = next) {
+		next = i->next;
+		done(d, i);
+	}
+}
+
+static void
 refuse(struct dry_runs *d, struct desk_item *item, const struct err *err)
 {
 	api_problem(item->rp, item->rq, err);
@@ -213,8 +222,10 @@ show_all(struct dry_runs *d, const struct quota_book *b, struct desk_item *items
 	size_t n = 0;
 	bool ok;
 
-	for (const struct desk_item *i = items; i; i = i->next)
+	for (const struct desk_item *i = items; i; i = i->next) {
+		ASSERT(n < ARRAY_LEN(keys));
 		keys[n++] = i->key;
+	}
 	ok = n == 0 || store_decisions_get(d->db, keys, n, &views, &err);
 	for (struct desk_item *i = items, *next; i; i = next) {
 		const struct decision_view *v = NULL;
@@ -273,25 +284,6 @@ waits_for_policy(struct dry_runs *d, const struct quota_book *b, const struct de
 	/* read, but perhaps not yet when this group began to follow the log: the next one is sure to see it */
 	d->policy_version = look->version;
 	return true;
-}
-
-/* The others. */
-static struct desk_item *
-let_go_of_gone(struct dry_runs *d, struct desk_item *items)
-{
-	struct desk_item *rest = NULL, **end = &rest;
-
-	for (struct desk_item *i = items, *next; i; i = next) {
-		next = i->next;
-		if (http_gone(i->rq)) {
-			done(d, i);
-			continue;
-		}
-		*end = i;
-		end = &i->next;
-	}
-	*end = NULL;
-	return rest;
 }
 
 static void
@@ -395,7 +387,7 @@ dry_runs_main(void *arg)
 		struct desk_item *items = take_items(d, &stop);
 		int64_t began_ns = time_monotonic_ns();
 
-		items = let_go_of_gone(d, items);
+		done_all(d, desk_items_gone(&items));
 		if (!items)
 			continue;
 		answer_group(d, items);

@@ -263,14 +263,15 @@ class Queued(Trust):
 class Desk(Trust):
     """Requests that lie on the desk while a turn waits for its commit."""
 
+    BLOCKED = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND application_name = 'tollgate-aggregator decider'"
+
     @contextlib.contextmanager
-    def turn_that_waits(self, name):
-        blocked = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND application_name = 'tollgate-aggregator decider'"
+    def turn_that_waits(self, name, lock=BOOK):
         with Session(self.stack.pg) as other, concurrent.futures.ThreadPoolExecutor(1) as pool:
             other.run("BEGIN")
-            other.run(BOOK)
+            other.run(lock)
             first = pool.submit(self.post, "/v1/decisions", ask(name, "acme/prod", 1))
-            wait_for("a turn that waits for the book", lambda: self.stack.sql(blocked) == [["1"]], self.stack.aggregator)
+            wait_for("a turn that waits for the book", lambda: self.stack.sql(self.BLOCKED) == [["1"]], self.stack.aggregator)
             yield
             other.run("COMMIT")
             self.assertEqual(first.result().status, 200)
@@ -326,6 +327,30 @@ class Desk(Trust):
         self.assertEqual(calm.reply().status, 200)
         self.assertEqual(self.stack.sql("SELECT count(*) FROM tollgate.decision WHERE request_id LIKE 'gone-%'"), [["0"]])
         self.assertEqual(self.post("/v1/decisions", ask("gone-0", "acme/prod", 1)).status, 200)
+
+
+    def test_nothing_is_decided_for_who_went_while_it_stood_in_line_for_a_later_turn(self):
+        waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query ~ '^LOCK tollgate.quota_book'"
+        lock = "LOCK tollgate.quota_book IN EXCLUSIVE MODE"  # who waits for it is served in the order of coming
+        decided = "SELECT count(*) FROM tollgate.decision WHERE request_id LIKE 'line-%'"
+        with Session(self.stack.pg) as second, concurrent.futures.ThreadPoolExecutor(1) as pool:
+            second.run("BEGIN")
+            with self.turn_that_waits("before-line", lock):
+                line = self.put("acme", *(ask(f"line-{i}", "acme/prod", 1) for i in range(100)))
+                self.kept(101)
+                locked = pool.submit(second.run, lock)
+                wait_for("the second lock", lambda: self.stack.sql(waits) == [["1"]], self.stack.aggregator)
+            locked.result()
+            wait_for("the next turn, with 64 at most", lambda: self.stack.sql(self.BLOCKED) == [["1"]], self.stack.aggregator)
+            before = self.metric("abandoned_total")
+            for r in line[70:]:
+                r.close()
+            wait_for("30 are seen to go", lambda: self.metric("abandoned_total") - before == 30, self.stack.aggregator)
+            self.assertEqual(self.stack.sql(decided), [["0"]])
+            second.run("COMMIT")
+        self.assertEqual([r.reply().status for r in line[:70]], [200] * 70)
+        self.kept(0)
+        self.assertEqual(self.stack.sql(decided), [["70"]])
 
 
 class QueuedElsewhere(Trust):
