@@ -16,14 +16,15 @@ corrections_init(struct corrections *c)
 }
 
 /* The texts of a line that rating borrows from its input; a correction has its own. */
-#define BORROWED_TEXTS 17
+#define BORROWED_TEXTS 19
 static void
 borrowed_texts(struct rated_line *l, const char **ret[BORROWED_TEXTS])
 {
 	const char **const all[BORROWED_TEXTS] = {
-		&l->cluster,      &l->tenant,        &l->cost_center,  &l->workspace,  &l->gpu_model, &l->mig_profile,
-		&l->sharing_mode, &l->klass,         &l->counterparty, &l->category,   &l->unit,      &l->price_version,
-		&l->currency,     &l->correction_of, &l->period_start, &l->period_end, &l->own_unit,
+		&l->cluster,     &l->tenant,        &l->cost_center,   &l->workspace,        &l->gpu_model,
+		&l->mig_profile, &l->sharing_mode,  &l->klass,         &l->counterparty,     &l->category,
+		&l->unit.base,   &l->unit.profile,  &l->own_unit.base, &l->own_unit.profile, &l->price_version,
+		&l->currency,    &l->correction_of, &l->period_start,  &l->period_end,
 	};
 
 	memcpy(ret, all, sizeof(all));
@@ -119,6 +120,7 @@ describe(const struct correction_input *in, const struct rated_line *from, struc
 	l->unit_price = from->unit_price;
 	l->discount_price = from->discount_price;
 	l->own_price = from->own_price;
+	l->own_differs = from->own_differs;
 	l->own_unit = from->own_unit;
 	l->unrated = from->unrated;
 	l->discount_ratio = from->discount_ratio;

@@ -60,7 +60,7 @@ detail_day(const struct rated_line *l, const struct rated_day *d, const struct d
 		                              .idle_ngh = d->idle_ngh,
 		                              .unmeasured_ngh = d->unmeasured_ngh,
 		                              .quantity = d->quantity,
-		                              .own_quantity = l->own_unit != NULL ? d->own_quantity : 0,
+		                              .own_quantity = l->own_differs ? d->own_quantity : 0,
 		                              .list_cost = d->list_cost,
 		                              .billed = d->billed,
 		                              .energy_mj = d->energy_mj};
@@ -74,7 +74,7 @@ detail_day(const struct rated_line *l, const struct rated_day *d, const struct d
 	DIVIDE(idle_ngh, BY_IDLE);
 	DIVIDE(unmeasured_ngh, BY_UNMEASURED);
 	DIVIDE(quantity, priced_by);
-	if (l->own_unit != NULL) {
+	if (l->own_differs) {
 		DIVIDE(own_quantity, priced_by);
 	}
 	DIVIDE(energy_mj, BY_ENERGY);

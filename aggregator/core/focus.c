@@ -5,6 +5,7 @@
 
 #include "aggregator/core/amortise.h"
 #include "aggregator/core/focus_ascii.h"
+#include "aggregator/core/rating_text.h"
 #include "aggregator/core/report.h"
 #include "common/json.h"
 #include "common/units.h"
@@ -23,13 +24,13 @@ enum row_part {
 /* Rule 2: the price list of a row. */
 struct focus_price {
 	bool known; /* false: the row has no unit price, and its costs are what was billed */
-	const char *sku, *gpu_model, *mig_profile, *sharing_mode, *klass, *unit;
+	const char *sku, *gpu_model, *mig_profile, *sharing_mode, *klass;
+	struct rating_unit unit;
 	int64_t instance_units;
 	int128 list;       /* scale PRICE_SCALE */
 	int128 contracted; /* scale PRICE_SCALE + 9 */
 	bool own_quantity; /* PricingQuantity is that of the line, not its hours */
-	bool basis_used;
-	bool of_contract; /* no item of the book is for all: the list price is the tenant's own */
+	bool of_contract;  /* no item of the book is for all: the list price is the tenant's own */
 };
 
 struct focus_row {
@@ -84,37 +85,30 @@ service_of(const struct rated_line *l)
 	return &services[ARRAY_LEN(services) - 1];
 }
 
-/* Of FOCUS's grammar of units: a capitalised count, or a size of data, with the time it is for. Of many: their number before it. */
+/* Of FOCUS's grammar of units: a capitalised count, or a size of data, with the time it is for. */
 static const char *
-unit_of(const char *unit)
+focus_unit(const struct rating_unit *unit)
 {
 	static const struct {
 		const char *ours, *focus;
-	} units[] = {{"gpu-hour", "GPU-Hours"}, {"instance-hour", "Instance-Hours"},
-	             {"GB-hour", "GB-Hours"},   {"GB", "GB"},
-	             {"request", "Requests"},   {"token", "Tokens"},
-	             {"hour", "Hours"},         {"kWh", "Kilowatt-Hours"}};
+	} units[] = {{"GB-hour", "GB-Hours"}, {"GB", "GB"},      {"request", "Requests"},
+	             {"token", "Tokens"},     {"hour", "Hours"}, {"kWh", "Kilowatt-Hours"}};
 
-	for (size_t i = 0; i < ARRAY_LEN(units); i++) {
-		size_t n = strlen(units[i].ours);
-
-		if (strncmp(units[i].ours, unit, n) == 0 &&
-		    (unit[n] == '\0' || strcmp(unit + n, "s") == 0 || strncmp(unit + n, " of ", 4) == 0))
+	if (unit->base == NULL)
+		return unit->per_instance ? "Instance-Hours" : "GPU-Hours";
+	for (size_t i = 0; i < ARRAY_LEN(units); i++)
+		if (strcmp(units[i].ours, unit->base) == 0)
 			return units[i].focus;
-	}
 	return "Units";
 }
 
-/* "1000000 tokens" is "1000000 Tokens". */
+/* Of many: their number before it, "1000000 Tokens". */
 static void
-write_unit(const char *unit, struct buf *out)
+write_unit(const struct rating_unit *unit, struct buf *out)
 {
-	const size_t digits = strspn(unit, "0123456789");
-	const bool many = digits > 0 && unit[digits] == ' ';
-
-	if (many)
-		buf_add(out, unit, digits + 1);
-	buf_str(out, unit_of(many ? unit + digits + 1 : unit));
+	if (unit->per > 1)
+		buf_printf(out, "%" PRId64 " ", unit->per);
+	buf_str(out, focus_unit(unit));
 }
 
 /* ---- prices ---- */
@@ -173,9 +167,9 @@ line_price(const struct focus_input *f, const struct rated_line *l)
 	                        .unit = l->unit,
 	                        .instance_units = l->instance_units,
 	                        .list = l->unit_price,
-	                        .contracted = l->own_unit != NULL ? paid_for_a_unit(l)
-	                                                          : contracted_price(l->unit_price - l->discount_price,
-	                                                                             l->discount_ratio),
+	                        .contracted = l->own_differs ? paid_for_a_unit(l)
+	                                                     : contracted_price(l->unit_price - l->discount_price,
+	                                                                        l->discount_ratio),
 	                        .own_quantity = true};
 
 	if (book != NULL && strcmp(l->category, "gpu") == 0) {
@@ -184,7 +178,8 @@ line_price(const struct focus_input *f, const struct rated_line *l)
 		p.of_contract = price.item == NULL && l->priced;
 		if (price.item == NULL)
 			price = price_in_book(book, l, l->tenant, l->klass);
-		p.basis_used = price.unit.basis_used;
+		if (l->correction_of != NULL) /* which may have been read back */
+			p.unit.basis_used = l->kind == CHARGE_USAGE && price.unit.basis_used;
 	}
 	return p;
 }
@@ -232,11 +227,10 @@ covered_price(const struct focus_input *f, const struct rated *r, const struct r
 		.mig_profile = l->mig_profile,
 		.sharing_mode = l->sharing_mode,
 		.klass = klass,
-		.unit = price.unit.per_instance ? "instance-hour" : "gpu-hour",
+		.unit = price.unit,
 		.instance_units = l->instance_units,
 		.list = price.unit_price,
 		.contracted = contracted_price(same ? price.own_price : price.unit_price, price.discount_ratio),
-		.basis_used = price.unit.basis_used,
 		.of_contract = public.item == NULL,
 	};
 }
@@ -258,11 +252,11 @@ static int128
 pricing_quantity(const struct focus_row *w)
 {
 	const struct focus_price *p = w->price;
-	int128 ngh = p->basis_used ? w->d->used_ngh + w->d->unmeasured_ngh : w->d->ngh;
+	int128 ngh = p->unit.basis_used ? w->d->used_ngh + w->d->unmeasured_ngh : w->d->ngh;
 
 	if (p->own_quantity || !p->known)
 		return p->own_quantity ? w->d->quantity : w->d->ngh;
-	if (strcmp(p->unit, "instance-hour") == 0 && p->instance_units > 0)
+	if (p->unit.per_instance && p->instance_units > 0)
 		return div_round_half_even(ngh * UNITS_PER_GPU, p->instance_units);
 	return ngh;
 }
@@ -380,7 +374,7 @@ TEXT_CELL(provider, w->f->provider)
 static bool
 cell_unit(const struct focus_row *w, struct buf *out)
 {
-	write_unit(w->price->unit != NULL ? w->price->unit : "gpu-hour", out);
+	write_unit(&w->price->unit, out);
 	return true;
 }
 
@@ -388,7 +382,7 @@ static bool
 cell_consumed_unit(const struct focus_row *w, struct buf *out)
 {
 	if (is_consumption(w))
-		write_unit(w->l->unit, out);
+		write_unit(&w->l->unit, out);
 	return true;
 }
 TEXT_CELL(cluster, w->l->cluster)
@@ -582,6 +576,7 @@ static bool
 cell_sku_price_id(const struct focus_row *w, struct buf *out)
 {
 	const struct focus_price *p = w->price;
+	owned(mem) char *unit = rating_unit_text(&p->unit);
 
 	if (!p->known || (w->corrected != NULL && (book_of(w->f, w->l) == NULL || w->l->kind == CHARGE_METER)))
 		return true;
@@ -596,7 +591,7 @@ cell_sku_price_id(const struct focus_row *w, struct buf *out)
 	}
 	if (w->l->kind == CHARGE_ENERGY)
 		buf_printf(out, "/%s", w->l->cluster);
-	buf_printf(out, "/%s/%s%s", p->klass[0] ? p->klass : "standard", p->unit, p->basis_used ? "/used" : "");
+	buf_printf(out, "/%s/%s%s", p->klass[0] ? p->klass : "standard", unit, p->unit.basis_used ? "/used" : "");
 	if (p->of_contract)
 		buf_printf(out, "/contract/%s", w->l->tenant);
 	return true;
@@ -624,7 +619,7 @@ cell_sku_details(const struct focus_row *w, struct buf *out)
 	if (!p->known || strcmp(w->l->category, "gpu") != 0 || w->corrected != NULL)
 		return true;
 	buf_char(out, '{');
-	if (p->mig_profile[0] == '\0' || (strcmp(p->unit, "instance-hour") == 0 && p->instance_units > 0)) {
+	if (p->mig_profile[0] == '\0' || (p->unit.per_instance && p->instance_units > 0)) {
 		char count[DECIMAL_TEXT_SIZE];
 		int128 gpus = p->mig_profile[0] == '\0'
 		                      ? RATIO_ONE
@@ -637,7 +632,7 @@ cell_sku_details(const struct focus_row *w, struct buf *out)
 	member(out, &comma, "x_MigProfile", p->mig_profile);
 	member(out, &comma, "x_SharingMode", p->sharing_mode);
 	member(out, &comma, "x_Class", p->klass);
-	member(out, &comma, "x_Basis", p->basis_used ? "used" : "allocated");
+	member(out, &comma, "x_Basis", p->unit.basis_used ? "used" : "allocated");
 	buf_char(out, '}');
 	return true;
 }

@@ -6,6 +6,7 @@
 
 #include "aggregator/core/html.h"
 #include "aggregator/core/invoice_parts.h"
+#include "aggregator/core/rating_text.h"
 #include "common/split.h"
 #include "common/time.h"
 
@@ -181,6 +182,14 @@ bool
 invoice_is_correction(const struct rated_line *l)
 {
 	return l->correction_of != NULL && l->correction_of[0] != '\0';
+}
+
+void
+invoice_unit(const struct rated_line *l, struct buf *out)
+{
+	owned(mem) char *unit = rating_unit_text(&l->unit);
+
+	html_text(out, unit);
 }
 
 static bool

@@ -119,7 +119,7 @@ add_line(const struct page *p, const struct rated_line *l, struct buf *out)
 	add_words(p, l, out);
 	html_cell(out, "", l->quantity, QUANTITY_SCALE, 2);
 	buf_str(out, "<td>");
-	html_text(out, l->unit);
+	invoice_unit(l, out);
 	buf_str(out, "</td>");
 	if (l->priced)
 		html_cell(out, "", l->unit_price, PRICE_SCALE, l->currency_scale);

@@ -15,6 +15,7 @@ struct page {
 size_t invoice_column(const struct page *p, const char *currency);
 void invoice_currency_heads(const struct page *p, struct buf *out);
 bool invoice_is_correction(const struct rated_line *l);
+void invoice_unit(const struct rated_line *l, struct buf *out);
 /* Those that there is room for. */
 size_t invoice_budgets_shown(const struct invoice_input *i);
 

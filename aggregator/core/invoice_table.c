@@ -12,6 +12,7 @@
 #include "aggregator/core/html.h"
 #include "aggregator/core/invoice_parts.h"
 #include "aggregator/core/rating_rows.h"
+#include "aggregator/core/rating_text.h"
 
 #define PAGE_DIGITS 92      /* of all columns beside each other, without the room between them */
 #define WHAT_LEAST 12       /* characters that words have in any case */
@@ -90,7 +91,9 @@ room_for_words(const struct page *p)
 		const struct rated_line *l = &p->i->r->lines[i];
 
 		quantity = larger(quantity, digits_of(l->quantity, QUANTITY_SCALE, 2));
-		unit = larger(unit, strlen(l->unit));
+		owned(mem) char *name = rating_unit_text(&l->unit);
+
+		unit = larger(unit, strlen(name));
 		price = larger(price, digits_of(l->unit_price, PRICE_SCALE, l->currency_scale));
 	}
 	for (size_t c = 0; c < p->count; c++)
@@ -211,7 +214,7 @@ add_line(const struct entry *e, struct buf *out)
 	buf_str(out, "</div></td>");
 	html_cell(out, "", l->quantity, QUANTITY_SCALE, 2);
 	buf_str(out, "<td>");
-	html_text(out, l->unit);
+	invoice_unit(l, out);
 	buf_str(out, "</td>");
 	if (l->priced)
 		html_cell(out, "", l->unit_price, PRICE_SCALE, l->currency_scale);

@@ -267,7 +267,7 @@ static bool
 add_day(struct rated_line *l, const struct rated_day *d)
 {
 	return ADD(l->ngh, d->ngh) && ADD(l->quantity, d->quantity) &&
-	       (l->own_unit == NULL || ADD(l->own_quantity, d->own_quantity)) && ADD(l->used_ngh, d->used_ngh) &&
+	       (!l->own_differs || ADD(l->own_quantity, d->own_quantity)) && ADD(l->used_ngh, d->used_ngh) &&
 	       ADD(l->idle_ngh, d->idle_ngh) && ADD(l->unmeasured_ngh, d->unmeasured_ngh) &&
 	       ADD(l->energy_mj, d->energy_mj);
 }
@@ -313,7 +313,7 @@ fill_days(const struct cell *cells, size_t n, struct rated_line *l, struct err *
 	}
 	if (!fits || !within(l->list_cost) || !within(l->list_cost - l->discount))
 		leave_unrated(l);
-	else if (l->own_unit != NULL)
+	else if (l->own_differs)
 		rating_describe_own(l);
 	if (l->kind == CHARGE_USAGE || l->kind == CHARGE_COVERED)
 		l->allocated_ngh = l->ngh;
@@ -384,20 +384,6 @@ first_cost_center(const struct row *rows, const struct row *end)
 	return first->cost_center;
 }
 
-/* The text, which becomes the report's; lines with equal units have the same. */
-static const char *
-unit_text(struct rated *r, char *text)
-{
-	for (size_t i = 0; i < r->unit_count; i++)
-		if (strcmp(r->units[i], text) == 0) {
-			mem_free(text);
-			return r->units[i];
-		}
-	r->units = mem_grow(r->units, r->unit_count + 1, sizeof(*r->units));
-	r->units[r->unit_count++] = text;
-	return text;
-}
-
 static bool
 any_provisional(const struct row *rows, const struct row *end)
 {
@@ -409,7 +395,7 @@ any_provisional(const struct row *rows, const struct row *end)
 
 static bool
 fill_line(const struct rating_input *in, const struct cell *cells, size_t n, const struct row *end,
-          const char *first_center, struct rated *r, struct rated_line *l, struct err *err)
+          const char *first_center, struct rated_line *l, struct err *err)
 {
 	const struct row_kind *k = cells->row->kind;
 	const struct usage_day *d = cells->row->day;
@@ -428,17 +414,18 @@ fill_line(const struct rating_input *in, const struct cell *cells, size_t n, con
 	l->charge_type = rating_charge_type(d);
 	l->meter = d->meter;
 	l->category = d->category != NULL ? d->category : d->kind == CHARGE_ENERGY ? "energy" : "gpu";
-	l->unit = unit_text(r, rating_unit_text(d, &k->price.unit, false));
+	l->unit = k->price.unit;
 	l->price_version = k->price_version;
 	l->currency = k->currency;
 	l->priced = k->priced;
 	l->provisional = any_provisional(cells->row, end);
 	l->unit_price = k->price.unit_price;
 	l->discount_ratio = k->price.discount_ratio;
-	if (!rating_units_differ(d, &k->price.unit, &k->price.own)) {
+	l->own_differs = rating_units_differ(&k->price.unit, &k->price.own);
+	if (!l->own_differs) {
 		l->discount_price = k->price.unit_price - k->price.own_price;
 	} else {
-		l->own_unit = unit_text(r, rating_unit_text(d, &k->price.own, true));
+		l->own_unit = k->price.own;
 		l->own_price = k->price.own_price;
 	}
 	l->invoice_id = mem_printf("%s-%s-%" PRId32, d->tenant, in->period, in->invoice_version);
@@ -486,8 +473,8 @@ make_lines(const struct rating_input *in, const struct row *rows, size_t row_cou
 			tenant = cells[i].row->day->tenant;
 			first_center = first_cost_center(cells[i].row, rows + row_count);
 		}
-		if (!fill_line(in, cells + i, len, i + len < n ? cells[i + len].row : rows + row_count, first_center, r,
-		               l, err))
+		if (!fill_line(in, cells + i, len, i + len < n ? cells[i + len].row : rows + row_count, first_center, l,
+		               err))
 			return false;
 	}
 	return true;
@@ -656,8 +643,5 @@ rated_free(struct rated *r)
 		mem_free(r->lines[i].days);
 	}
 	mem_free(r->lines);
-	for (size_t i = 0; i < r->unit_count; i++)
-		mem_free(r->units[i]);
-	mem_free(r->units);
 	mem_free(r);
 }

@@ -145,6 +145,16 @@ struct rating_input {
 	size_t day_count;
 };
 
+/* What a price is for: so many units of a meter; of GPUs an hour of a whole one or of an instance, held or used. Texts are borrowed. */
+struct rating_unit {
+	bool per_instance;
+	bool basis_used;  /* only of usage and loans: the other kinds have no use */
+	int64_t per;      /* of a meter: the price is for so many */
+	const char *base; /* of a meter, of energy and of one-off amounts: "token", "kWh"; NULL: hours of GPUs */
+	const char *
+		profile; /* per instance of what was reserved, where the device is another kind; NULL: of the device's own */
+};
+
 /* One day of a line: the line's numbers are the sums of its days'. */
 struct rated_day {
 	int32_t day;
@@ -170,7 +180,8 @@ struct rated_line {
 	const char *cluster, *tenant, *cost_center, *workspace, *gpu_model, *mig_profile, *sharing_mode, *klass,
 		*counterparty;  /* borrowed from the input */
 	int64_t instance_units; /* of one whole device of its kind; 0: not known, or no device */
-	const char *charge_type, *category, *unit;
+	const char *charge_type, *category;
+	struct rating_unit unit; /* of the list price. Of a line that was read back the basis is not known, and held */
 	const char
 		*meter; /* of another meter, borrowed from the input; NULL of GPUs, and of a line that was read back */
 	const char *price_version; /* "" without a price */
@@ -183,8 +194,9 @@ struct rated_line {
 	int128 quantity;       /* scale QUANTITY_SCALE; of credits negative */
 	int128 unit_price;     /* the public list price, or what is credited; scale PRICE_SCALE */
 	int128 discount_price; /* of it: what the tenant's own price for the same unit saves; negative: it is dearer */
-	/* Of a tenant's own price for another unit or basis than the public one, else NULL and 0. */
-	const char *own_unit;
+	/* Of a tenant's own price for another unit or basis than the public one, else 0. */
+	bool own_differs;
+	struct rating_unit own_unit;
 	int128 own_quantity, own_price;
 	int64_t discount_ratio;               /* of what is left, in 10^-9 */
 	int128 list_cost, discount, rounding; /* scale COST_SCALE */
@@ -206,8 +218,6 @@ struct rated_line {
 struct rated {
 	struct rated_line *lines; /* by tenant, workspace, sku, class, price version, cluster, sharing mode, line_id */
 	size_t count;
-	char **units; /* texts of units that lines borrow */
-	size_t unit_count;
 };
 
 /* ERR_INVALID names a row that no ledger has: a negative amount, a size outside 1..5040, a sum beyond 128 bits. */
@@ -215,11 +225,6 @@ MUST_CHECK bool rating_run(const struct rating_input *in, struct rated **ret, st
 void rated_free(struct rated *r);
 DEFINE_OWNED(rated, struct rated)
 
-/* What a price is for: so many units of a meter; of GPUs an hour of a whole one or of an instance, held or used. */
-struct rating_unit {
-	bool per_instance, basis_used;
-	int64_t per;
-};
 /* The price of a row by rules 3, 4, 8, 9 and 10; item NULL: there is none. */
 struct rating_price {
 	const struct rating_item *item; /* in force: the tenant's own, or the public one */

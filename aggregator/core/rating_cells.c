@@ -160,17 +160,15 @@ quantise(struct cell *cells, size_t n, struct err *err)
 }
 
 bool
-rating_units_differ(const struct usage_day *d, const struct rating_unit *a, const struct rating_unit *b)
+rating_units_differ(const struct rating_unit *a, const struct rating_unit *b)
 {
-	return a->per_instance != b->per_instance || a->per != b->per ||
-	       (a->basis_used != b->basis_used && has_states(d->kind));
+	return a->per_instance != b->per_instance || a->per != b->per || a->basis_used != b->basis_used;
 }
 
 static int128
 quantity_in(const struct cell *c, const struct rating_unit *unit)
 {
 	const struct usage_day *d = c->row->day;
-	const bool used = unit->basis_used && has_states(d->kind);
 	const int64_t instance = d->reserved_units > 0 ? d->reserved_units : d->instance_units;
 
 	if (d->kind == CHARGE_METER || d->kind == CHARGE_ADJUSTMENT)
@@ -179,7 +177,7 @@ quantity_in(const struct cell *c, const struct rating_unit *unit)
 	 * is of the whole */
 	if (d->kind == CHARGE_ENERGY)
 		return c->energy_mj / 36 * 10 + div_round_half_even(c->energy_mj % 36 * 5, 18);
-	if (used)
+	if (unit->basis_used)
 		return div_round_half_even(c->unit_ns[USED] + c->unit_ns[UNMEASURED] + c->over_unit_ns,
 		                           (unit->per_instance ? instance : UNITS_PER_GPU) * SECONDS_PER_HOUR);
 	if (d->reservation > 0 && unit->per_instance == c->part_per_instance)

@@ -88,8 +88,18 @@ hash_of(const struct usage_day *d)
 
 /* ---- what is known of a kind ---- */
 
+/* What the row is measured in. */
+static struct rating_unit
+unit_of_row(const struct usage_day *d, struct rating_unit u)
+{
+	u.base = d->kind == CHARGE_ENERGY ? "kWh" : d->unit;
+	if (u.per_instance && d->reserved_profile != NULL && strcmp(d->reserved_profile, d->mig_profile) != 0)
+		u.profile = d->reserved_profile;
+	return u;
+}
+
 static struct row_kind
-priced_kind(const struct rating_input *in, const struct usage_day *d)
+price_kind(const struct rating_input *in, const struct usage_day *d)
 {
 	const struct rating_book *book = d->price_book < 0 ? NULL : &in->books[d->price_book];
 	struct rating_price price = {.unit = {.per = 1}, .own = {.per = 1}};
@@ -119,6 +129,16 @@ priced_kind(const struct rating_input *in, const struct usage_day *d)
 	                         .currency = book->currency,
 	                         .price = price,
 	                         .priced = true};
+}
+
+static struct row_kind
+priced_kind(const struct rating_input *in, const struct usage_day *d)
+{
+	struct row_kind k = price_kind(in, d);
+
+	k.price.unit = unit_of_row(d, k.price.unit);
+	k.price.own = unit_of_row(d, k.price.own);
+	return k;
 }
 
 /* Half of the slots stay empty. */

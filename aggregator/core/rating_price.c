@@ -75,7 +75,7 @@ static struct rating_unit
 unit_of(const struct rating_item *i)
 {
 	return (struct rating_unit){.per_instance = i->meter == NULL && i->mig_profile != NULL,
-	                            .basis_used = i->basis_used,
+	                            .basis_used = i->meter == NULL && i->basis_used,
 	                            .per = i->per > 0 ? i->per : 1};
 }
 
@@ -212,6 +212,7 @@ struct rating_price
 rating_price_of(const struct rating_book *book, const struct usage_day *d)
 {
 	struct wanted meter;
+	struct rating_price p;
 
 	switch (d->kind) {
 	case CHARGE_COVERED:
@@ -229,5 +230,8 @@ rating_price_of(const struct rating_book *book, const struct usage_day *d)
 	case CHARGE_SHARED:
 	case CHARGE_KINDS: break;
 	}
-	return gpu_price(book, d, d->tenant, rating_class(d));
+	p = gpu_price(book, d, d->tenant, rating_class(d));
+	if (d->kind != CHARGE_USAGE)
+		p.unit.basis_used = p.own.basis_used = false; /* nobody used it */
+	return p;
 }

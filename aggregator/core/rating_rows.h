@@ -61,7 +61,7 @@ MUST_CHECK bool rating_cells(const struct row *rows, size_t n, struct cell *cell
 /* Rules 4 and 5: in that unit; a credit is negative. */
 int128 rating_quantity(const struct cell *c, const struct rating_unit *unit);
 /* Whether the two price different quantities of what a row has. */
-bool rating_units_differ(const struct usage_day *d, const struct rating_unit *a, const struct rating_unit *b);
+bool rating_units_differ(const struct rating_unit *a, const struct rating_unit *b);
 /* The error of a line whose sums do not fit. */
 bool rating_too_much(const struct row *r, struct err *err);
 

@@ -2,6 +2,7 @@
 #include "aggregator/core/rating_text.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/digest.h"
@@ -90,30 +91,90 @@ rating_description(const struct rated_line *l, const struct usage_day *d)
 	                  l->kind == CHARGE_LENT ? l->counterparty : "", unpriced, provisional);
 }
 
-char *
-rating_unit_text(const struct usage_day *d, const struct rating_unit *unit, bool basis)
-{
-	const char *one = d->unit != NULL            ? d->unit
-	                  : d->kind == CHARGE_ENERGY ? "kWh"
-	                  : unit->per_instance       ? "instance-hour"
-	                                             : "gpu-hour";
+#define GPU_HOUR "gpu-hour"
+#define INSTANCE_HOUR "instance-hour"
+#define OF " of "
 
-	/* an instance of what was reserved, where the device is another kind */
-	if (unit->per_instance && d->reserved_units > 0 && d->reserved_profile != NULL && !basis &&
-	    strcmp(d->reserved_profile, d->mig_profile) != 0)
-		return mem_printf("%s of %s", one, d->reserved_profile);
+static const char *
+one_unit(const struct rating_unit *unit)
+{
+	return unit->base != NULL ? unit->base : unit->per_instance ? INSTANCE_HOUR : GPU_HOUR;
+}
+
+/* Units of data have no plural. */
+static bool
+has_plural(const char *base)
+{
+	return strcmp(base, "GB") != 0;
+}
+
+char *
+rating_unit_text(const struct rating_unit *unit)
+{
+	const char *one = one_unit(unit);
+
+	if (unit->profile != NULL)
+		return mem_printf("%s" OF "%s", one, unit->profile);
 	if (unit->per > 1)
-		return mem_printf("%" PRId64 " %s%s", unit->per, one, strcmp(one, "GB") == 0 ? "" : "s");
-	return mem_printf("%s%s", one, !basis || d->unit != NULL ? "" : unit->basis_used ? " used" : " held");
+		return mem_printf("%" PRId64 " %s%s", unit->per, one, has_plural(one) ? "s" : "");
+	return mem_strdup(one);
+}
+
+char *
+rating_own_unit_text(const struct rating_unit *unit)
+{
+	if (unit->base != NULL)
+		return rating_unit_text(unit);
+	return mem_printf("%s %s", one_unit(unit), unit->basis_used ? "used" : "held");
+}
+
+struct rating_unit
+rating_unit_read(enum charge_kind kind, const char *text)
+{
+	const size_t digits = strspn(text, "0123456789");
+	const bool many = digits > 0 && text[digits] == ' ';
+	struct rating_unit u = {.per = 1};
+
+	if (kind == CHARGE_METER || kind == CHARGE_ENERGY || kind == CHARGE_ADJUSTMENT) {
+		char *base = mem_strdup(many ? text + digits + 1 : text);
+		const size_t n = strlen(base);
+
+		if (many)
+			u.per = strtoll(text, NULL, 10);
+		if (many && n > 0 && has_plural(base) && base[n - 1] == 's')
+			base[n - 1] = '\0';
+		u.base = base;
+		return u;
+	}
+	u.per_instance = strncmp(text, INSTANCE_HOUR, strlen(INSTANCE_HOUR)) == 0;
+	if (u.per_instance && strncmp(text + strlen(INSTANCE_HOUR), OF, strlen(OF)) == 0)
+		u.profile = mem_strdup(text + strlen(INSTANCE_HOUR OF));
+	else
+		u.basis_used = strcmp(text, INSTANCE_HOUR " used") == 0 || strcmp(text, GPU_HOUR " used") == 0;
+	return u;
+}
+
+void
+rating_unit_fini(struct rating_unit *u)
+{
+	union {
+		const char *text;
+		void *memory;
+	} base = {.text = u->base}, profile = {.text = u->profile};
+
+	mem_free(base.memory);
+	mem_free(profile.memory);
+	u->base = u->profile = NULL;
 }
 
 void
 rating_describe_own(struct rated_line *l)
 {
 	char quantity[DECIMAL_TEXT_SIZE], price[DECIMAL_TEXT_SIZE];
+	owned(mem) char *unit = rating_own_unit_text(&l->own_unit);
 	char *more = mem_printf("%s, own price: %s x %s per %s", l->description,
 	                        decimal_format(l->own_quantity, QUANTITY_SCALE, 0, quantity),
-	                        decimal_format(l->own_price, PRICE_SCALE, l->currency_scale, price), l->own_unit);
+	                        decimal_format(l->own_price, PRICE_SCALE, l->currency_scale, price), unit);
 
 	mem_free(l->description);
 	l->description = more;
@@ -187,6 +248,7 @@ rating_line_id(const char *period, const struct usage_day *d, bool reserved, boo
 	char units[2 * DECIMAL_TEXT_SIZE], price[DECIMAL_TEXT_SIZE] = "";
 	uint8_t digest[SHA256_SIZE];
 	in_place(buf) struct buf key = {0};
+	owned(mem) char *unit = rating_unit_text(&l->unit);
 
 	/* two commitments of instances may cover one kind of device */
 	snprintf(units, sizeof(units), "%" PRId64, d->instance_units);
@@ -212,7 +274,7 @@ rating_line_id(const char *period, const struct usage_day *d, bool reserved, boo
 		l->sharing_mode,
 		l->klass,
 		l->price_version,
-		l->unit,
+		unit,
 		price,
 		l->currency,
 	};

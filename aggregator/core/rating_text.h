@@ -14,8 +14,13 @@ const char *rating_charge_type(const struct usage_day *d);
 /* What the line is for, in the words of whoever pays it: "On-demand use of A100-80GB MIG 3g.40gb". d: a row of the line. */
 char *rating_description(const struct rated_line *l, const struct usage_day *d);
 
-/* What a price is for: "gpu-hour", "1000000 tokens". basis: and whether it is for what was held or used, where a row has both. */
-char *rating_unit_text(const struct usage_day *d, const struct rating_unit *unit, bool basis);
+/* "gpu-hour", "1000000 tokens", "instance-hour of 1g.10gb". */
+char *rating_unit_text(const struct rating_unit *unit);
+/* The same of a tenant's own price, with its basis: "gpu-hour used". */
+char *rating_own_unit_text(const struct rating_unit *unit);
+/* Back from the text of either, where a line is read that was stored. The unit's own texts are new, and the caller's. */
+struct rating_unit rating_unit_read(enum charge_kind kind, const char *text);
+void rating_unit_fini(struct rating_unit *u); /* of one that was read */
 /* Adds to the description what a tenant's own price is for, and of how much: after the line's sums. */
 void rating_describe_own(struct rated_line *l);
 

@@ -291,8 +291,7 @@ add_line(struct reconcile *r, const struct rated_line *l, struct err *err)
 	bool correction = l->correction_of != NULL && l->correction_of[0] != '\0';
 	struct reconcile_total *t = reconcile_total_of(r, l->currency, l->currency_scale);
 	enum reconcile_term term = term_of(l);
-	int128 own =
-		l->own_unit != NULL ? l->list_cost - l->own_quantity * l->own_price : l->quantity * l->discount_price;
+	int128 own = l->own_differs ? l->list_cost - l->own_quantity * l->own_price : l->quantity * l->discount_price;
 	struct reconcile_group *g;
 	size_t at;
 

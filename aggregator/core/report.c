@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "aggregator/core/rating_text.h"
 #include "common/json.h"
 
 #define CELL_MAX (64u << 10) /* of one column of one line */
@@ -73,12 +74,20 @@ TEXT_CELL(gpu_model, l->gpu_model)
 TEXT_CELL(mig_profile, l->mig_profile)
 TEXT_CELL(sharing_mode, l->sharing_mode)
 TEXT_CELL(class, l->klass)
-TEXT_CELL(unit, l->unit)
 TEXT_CELL(price_version, l->price_version)
 TEXT_CELL(currency, l->currency)
 TEXT_CELL(counterparty, l->counterparty)
 TEXT_CELL(description, l->description)
 TEXT_CELL(correction_of, l->correction_of != NULL ? l->correction_of : "")
+
+static void
+cell_unit(const struct rating_input *in, const struct rated_line *l, struct buf *out)
+{
+	owned(mem) char *unit = rating_unit_text(&l->unit);
+
+	(void)in;
+	buf_str(out, unit);
+}
 
 static void
 cell_invoice_version(const struct rating_input *in, const struct rated_line *l, struct buf *out)

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "aggregator/core/detail.h"
+#include "aggregator/core/rating_text.h"
 #include "aggregator/core/report.h"
 #include "aggregator/store/db.h"
 #include "aggregator/store/document.h"
@@ -206,6 +207,7 @@ write_row(const struct detail *d, const struct rated_line *l, const struct detai
 		.user = "", .job = "", .namespace = "", .pod = "", .container = "", .device = "", .node = ""};
 	const struct detail_workload *w = row->workload ? row->workload : &nobody;
 	struct row_out o = {.out = spill_buf(d->to), .name = COLUMNS, .json = d->rq->json, .first = true};
+	owned(mem) char *unit = rating_unit_text(&l->unit);
 	const char *const texts[] = {w->user, w->job, w->namespace, w->pod, w->container, w->node, w->device};
 
 	if (o.json)
@@ -222,15 +224,17 @@ write_row(const struct detail *d, const struct rated_line *l, const struct detai
 	put_decimal(&o, row->idle_ngh, QUANTITY_SCALE, QUANTITY_SCALE);
 	put_decimal(&o, row->unmeasured_ngh, QUANTITY_SCALE, QUANTITY_SCALE);
 	put_decimal(&o, row->quantity, QUANTITY_SCALE, QUANTITY_SCALE);
-	put(&o, l->unit, false);
+	put(&o, unit, false);
 	put_decimal(&o, row->list_cost, COST_SCALE, l->currency_scale);
 	put_decimal(&o, row->billed, l->currency_scale, l->currency_scale);
 	put(&o, l->currency, false);
 	put_decimal(&o, row->energy_mj, 0, 0);
 	put(&o, note_of(d, l, row), false);
-	if (l->own_unit != NULL) {
+	if (l->own_differs) {
+		owned(mem) char *own_unit = rating_own_unit_text(&l->own_unit);
+
 		put_decimal(&o, row->own_quantity, QUANTITY_SCALE, QUANTITY_SCALE);
-		put(&o, l->own_unit, false);
+		put(&o, own_unit, false);
 		put_decimal(&o, l->own_price, PRICE_SCALE, l->currency_scale);
 	} else {
 		for (int i = 0; i < 3; i++)

@@ -4,6 +4,7 @@
  * again. Each is one snapshot: the changes that are seen in it are in the difference. */
 #include <string.h>
 
+#include "aggregator/core/rating_text.h"
 #include "aggregator/store/period_rows.h"
 
 struct correcting {
@@ -33,6 +34,8 @@ billed_lines_fini(struct billed_lines *b)
 	for (size_t i = 0; i < b->count; i++) {
 		mem_free(b->at[i].sku);
 		mem_free(b->at[i].description);
+		rating_unit_fini(&b->at[i].unit);
+		rating_unit_fini(&b->at[i].own_unit);
 		mem_free(b->at[i].days);
 	}
 	mem_free(b->at);
@@ -75,13 +78,15 @@ read_line(const PGresult *r, int row, struct rated_line *l, struct err *err)
 	l->mig_profile = res_text(r, row, 10);
 	l->sharing_mode = res_text(r, row, 11);
 	l->klass = res_text(r, row, 12);
-	l->unit = res_text(r, row, 13);
+	l->unit = rating_unit_read(l->kind, res_text(r, row, 13));
 	l->price_version = res_text(r, row, 14);
 	l->currency = res_text(r, row, 15);
 	l->counterparty = res_text(r, row, 16);
 	l->description = mem_strdup(res_text(r, row, 17));
 	l->discount_ratio = res_i64(r, row, 31);
-	l->own_unit = res_null(r, row, 32) ? NULL : res_text(r, row, 32);
+	l->own_differs = !res_null(r, row, 32);
+	if (l->own_differs)
+		l->own_unit = rating_unit_read(l->kind, res_text(r, row, 32));
 	return read_amounts(r, row, l, err) && res_i128(r, row, 33, QUANTITY_SCALE, &l->own_quantity, err) &&
 	       res_i128(r, row, 34, PRICE_SCALE, &l->own_price, err);
 }

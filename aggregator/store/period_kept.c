@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "aggregator/core/rating_file.h"
+#include "aggregator/core/rating_text.h"
 #include "aggregator/store/period_rows.h"
 #include "common/gz.h"
 
@@ -231,7 +232,7 @@ load_corrections(struct db *db, const char *month, const char *tenant, struct co
 		                       .tenant = mem_strdup(tenant)};
 		const char **const texts[] = {
 			&l.cluster,       &l.cost_center, &l.workspace,    &l.category, NULL,
-			&l.gpu_model,     &l.mig_profile, &l.sharing_mode, &l.klass,    &l.unit,
+			&l.gpu_model,     &l.mig_profile, &l.sharing_mode, &l.klass,    NULL,
 			&l.price_version, &l.currency,    &l.counterparty, NULL,        &l.period_start,
 			&l.period_end};
 		int128 *const hours[] = {&l.allocated_ngh,  &l.used_ngh, &l.idle_ngh,
@@ -255,7 +256,10 @@ load_corrections(struct db *db, const char *month, const char *tenant, struct co
 		for (size_t i = 0; ok && i < ARRAY_LEN(amounts); i++)
 			ok = res_i128(r, row, 29 + (int)i, scales[i], amounts[i], err);
 		l.discount_ratio = res_i64(r, row, 36);
-		l.own_unit = res_null(r, row, 37) ? NULL : mem_strdup(res_text(r, row, 37));
+		l.unit = rating_unit_read(l.kind, res_text(r, row, 14));
+		l.own_differs = !res_null(r, row, 37);
+		if (l.own_differs)
+			l.own_unit = rating_unit_read(l.kind, res_text(r, row, 37));
 		ok = ok && res_i128(r, row, 38, QUANTITY_SCALE, &l.own_quantity, err) &&
 		     res_i128(r, row, 39, PRICE_SCALE, &l.own_price, err);
 		l.days = mem_alloc(sizeof(*l.days));

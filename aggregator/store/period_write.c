@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "aggregator/core/rating_file.h"
+#include "aggregator/core/rating_text.h"
 #include "aggregator/core/report.h"
 #include "aggregator/store/period_rows.h"
 
@@ -53,6 +54,8 @@ add_parts(struct buf *b, const struct rated_line *l)
 static void
 add_line(struct buf *b, const struct period_writer *w, const struct rated_line *l)
 {
+	owned(mem) char *unit = rating_unit_text(&l->unit);
+
 	buf_printf(b, "%" PRId64 ",%s,%s,%s,%d,%s,%d", w->number, w->month, l->line_id,
 	           l->correction_of != NULL ? l->correction_of : "\\N", (int)l->kind, l->priced ? "t" : "f",
 	           l->currency_scale);
@@ -66,7 +69,7 @@ add_line(struct buf *b, const struct period_writer *w, const struct rated_line *
 	add_text(b, l->mig_profile);
 	add_text(b, l->sharing_mode);
 	add_text(b, l->klass);
-	add_text(b, l->unit);
+	add_text(b, unit);
 	add_text(b, l->price_version);
 	add_text(b, l->currency);
 	add_text(b, l->counterparty);
@@ -85,8 +88,10 @@ add_line(struct buf *b, const struct period_writer *w, const struct rated_line *
 	add_number(b, l->energy_mj, 0);
 	add_number(b, l->discount_price, PRICE_SCALE);
 	add_number(b, l->discount_ratio, 0);
-	if (l->own_unit != NULL) {
-		add_text(b, l->own_unit);
+	if (l->own_differs) {
+		owned(mem) char *own_unit = rating_own_unit_text(&l->own_unit);
+
+		add_text(b, own_unit);
 		add_number(b, l->own_quantity, QUANTITY_SCALE);
 		add_number(b, l->own_price, PRICE_SCALE);
 	} else {

@@ -215,7 +215,7 @@ spread(struct usage_cost *c, const struct rated_line *l, const struct rated_day 
 	const char *const keys[CELL_KEYS] = {c->month,         day,          l->tenant,      l->workspace,   l->cluster,
 	                                     l->price_version, l->gpu_model, l->mig_profile, l->sharing_mode};
 	const bool energy = l->kind == CHARGE_ENERGY;
-	const bool by_use = !energy && strcmp(l->unit, "gpu-hour") == 0 && d->quantity != d->ngh;
+	const bool by_use = l->unit.basis_used;
 	size_t first, n;
 
 	snprintf(day, sizeof(day), "%d", (int)d->day);

@@ -652,9 +652,8 @@ lenders_never_earn_more_than_borrowers_paid(const void *c, struct buf *why)
 		paid += x->kind == CHARGE_USAGE ? x->billed : 0;
 		earned -= x->kind == CHARGE_LENT ? x->billed : 0;
 		/* and all parts are in the unit of their commitment */
-		if (x->kind == CHARGE_LENT &&
-		    (strcmp(x->unit, "gpu-hour") != 0 || x->quantity != -x->ngh || x->billed > 0)) {
-			buf_printf(why, "a credit in %s", x->unit);
+		if (x->kind == CHARGE_LENT && (x->unit.per_instance || x->quantity != -x->ngh || x->billed > 0)) {
+			buf_str(why, "a credit that is not in GPU-hours");
 			return false;
 		}
 	}

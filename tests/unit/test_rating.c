@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "aggregator/core/rating_text.h"
 #include "aggregator/core/rounding.h"
 #include "tests/support/rates.h"
 
@@ -70,6 +71,14 @@ assert_i128(int128 got, int128 want)
 }
 
 static void
+assert_unit(const struct rating_unit *got, const char *want)
+{
+	owned(mem) char *text = rating_unit_text(got);
+
+	assert_string_equal(text, want);
+}
+
+static void
 assert_adds_up(const struct rated_line *l)
 {
 	assert_int_equal(l->allocated_ngh, l->used_ngh + l->idle_ngh + l->unmeasured_ngh);
@@ -91,7 +100,7 @@ one_gpu_for_one_hour_costs_its_price(void **state)
 	assert_int_equal(l->idle_ngh, 250000000);
 	assert_int_equal(l->unmeasured_ngh, 250000000);
 	assert_int_equal(l->quantity, 1000000000);
-	assert_string_equal(l->unit, "gpu-hour");
+	assert_unit(&l->unit, "gpu-hour");
 	assert_string_equal(l->sku, "h100-80gb");
 	assert_string_equal(l->charge_type, "usage");
 	assert_string_equal(l->category, "gpu");
@@ -115,7 +124,7 @@ a_profile_with_its_own_price_is_billed_per_instance_hour(void **state)
 
 	(void)state;
 	assert_string_equal(l->sku, "a100-80gb-mig-1g.10gb");
-	assert_string_equal(l->unit, "instance-hour");
+	assert_unit(&l->unit, "instance-hour");
 	assert_string_equal(l->description, "On-demand use of A100-80GB MIG 1g.10gb");
 	assert_int_equal(l->quantity, 2000000000);
 	assert_int_equal(l->allocated_ngh, 267857143);
@@ -133,7 +142,7 @@ a_profile_without_a_price_is_billed_as_its_share_of_the_gpu(void **state)
 
 	(void)state;
 	assert_string_equal(l->sku, "a100-80gb-mig-3g.40gb");
-	assert_string_equal(l->unit, "gpu-hour");
+	assert_unit(&l->unit, "gpu-hour");
 	assert_int_equal(l->quantity, 464285714);
 	assert_i128(l->list_cost, (int128)464285714 * CENTS(210));
 	assert_i128(l->billed, 97); /* 0.9749999994 */

@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "aggregator/core/rating_text.h"
 #include "common/units.h"
 
 #define HOURS(n) ((int128)(n)*UNITS_PER_GPU * 3600 * 1000000000)
@@ -34,6 +35,22 @@ row_of(enum charge_kind kind, const char *tenant, const char *workspace, int hou
 	else
 		d.unit_ns = HOURS(hours);
 	return d;
+}
+
+static void
+assert_unit(const struct rating_unit *got, const char *want)
+{
+	owned(mem) char *text = rating_unit_text(got);
+
+	assert_string_equal(text, want);
+}
+
+static void
+assert_own_unit(const struct rating_unit *got, const char *want)
+{
+	owned(mem) char *text = rating_own_unit_text(got);
+
+	assert_string_equal(text, want);
 }
 
 static struct usage_day
@@ -344,8 +361,8 @@ a_price_of_its_own_for_another_unit_leaves_the_list_price_as_it_is(void **state)
 	l = &r->lines[0];
 	/* 10 GPU-hours of 5040 units are 74.666666667 hours of an instance of 675 */
 	assert_true(l->unit_price == PRICE(300) && l->quantity == INT64_C(10000000000));
-	assert_string_equal(l->unit, "gpu-hour");
-	assert_string_equal(l->own_unit, "instance-hour held");
+	assert_unit(&l->unit, "gpu-hour");
+	assert_own_unit(&l->own_unit, "instance-hour held");
 	assert_true(l->own_quantity == INT64_C(74666666667) && l->own_price == PRICE(50) && l->discount_price == 0);
 	assert_true(l->list_cost - l->discount == l->own_quantity * l->own_price);
 	assert_int_equal(cents(r, "a", CHARGE_KINDS), 3733);
@@ -372,13 +389,55 @@ a_price_for_a_million_has_its_quantity_in_millions(void **state)
 		days[i].quantity = INT64_C(1234567) * pow10_i128(QUANTITY_SCALE);
 	}
 	owned(rated) struct rated *r = rate(&book, days, 2);
-	assert_string_equal(r->lines[0].unit, "1000000 tokens");
+	assert_unit(&r->lines[0].unit, "1000000 tokens");
 	assert_true(r->lines[0].quantity == 1234567000 && r->lines[0].unit_price == 123);
-	assert_true(r->lines[0].list_cost == r->lines[0].quantity * 123 && r->lines[0].own_unit == NULL);
+	assert_true(r->lines[0].list_cost == r->lines[0].quantity * 123 && !r->lines[0].own_differs);
 	assert_true(r->lines[1].unit_price == 123 && r->lines[1].quantity == 1234567000);
-	assert_string_equal(r->lines[1].own_unit, "1000 tokens");
+	assert_own_unit(&r->lines[1].own_unit, "1000 tokens");
 	assert_true(r->lines[1].own_quantity == INT64_C(1234567000000));
 	assert_true(r->lines[1].list_cost - r->lines[1].discount == INT64_C(1234567000000));
+}
+
+static void
+a_unit_comes_back_from_its_text(void **state)
+{
+	static const struct {
+		enum charge_kind kind;
+		struct rating_unit unit;
+		const char *text, *own;
+	} rows[] = {
+		{CHARGE_USAGE, {.per = 1}, "gpu-hour", "gpu-hour held"},
+		{CHARGE_USAGE, {.per = 1, .basis_used = true}, NULL, "gpu-hour used"},
+		{CHARGE_USAGE, {.per = 1, .per_instance = true}, "instance-hour", "instance-hour held"},
+		{CHARGE_LENT, {.per = 1, .per_instance = true, .basis_used = true}, NULL, "instance-hour used"},
+		{CHARGE_COVERED,
+	         {.per = 1, .per_instance = true, .profile = "1g.10gb"},
+	         "instance-hour of 1g.10gb",
+	         NULL},
+		{CHARGE_METER, {.per = 1, .base = "token"}, "token", "token"},
+		{CHARGE_METER, {.per = 1000000, .base = "token"}, "1000000 tokens", "1000000 tokens"},
+		{CHARGE_METER, {.per = 1000, .base = "GB"}, "1000 GB", "1000 GB"},
+		{CHARGE_METER, {.per = 1000, .base = "GB-hour"}, "1000 GB-hours", "1000 GB-hours"},
+		{CHARGE_ENERGY, {.per = 1, .base = "kWh"}, "kWh", "kWh"},
+		{CHARGE_ADJUSTMENT, {.per = 1, .base = "charge"}, "charge", "charge"},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < 2 * ARRAY_LEN(rows); i++) {
+		const struct rating_unit *u = &rows[i / 2].unit;
+		const char *text = i % 2 == 0 ? rows[i / 2].text : rows[i / 2].own;
+		struct rating_unit back;
+
+		if (text == NULL)
+			continue;
+		(i % 2 == 0 ? assert_unit : assert_own_unit)(u, text);
+		back = rating_unit_read(rows[i / 2].kind, text);
+		assert_true(back.per == u->per && back.per_instance == u->per_instance &&
+		            back.basis_used == u->basis_used);
+		assert_string_equal(back.base ? back.base : "", u->base ? u->base : "");
+		assert_string_equal(back.profile ? back.profile : "", u->profile ? u->profile : "");
+		rating_unit_fini(&back);
+	}
 }
 
 /* Instances are reserved and priced as such, and whole GPUs use and borrow them. */
@@ -405,7 +464,7 @@ parts_of_a_reservation_have_its_unit_and_add_up_in_it(void **state)
 	for (size_t i = 0; i < r->count; i++) {
 		const struct rated_line *l = &r->lines[i];
 
-		assert_string_equal(l->unit, l->mig_profile[0] != '\0' ? "instance-hour" : "instance-hour of 1g.10gb");
+		assert_unit(&l->unit, l->mig_profile[0] != '\0' ? "instance-hour" : "instance-hour of 1g.10gb");
 		assert_true(l->list_cost == l->quantity * l->unit_price);
 		sum += l->kind == CHARGE_COMMITMENT ? -l->quantity : l->quantity < 0 ? -l->quantity : l->quantity;
 	}
@@ -492,7 +551,7 @@ other_meters_have_their_own_items(void **state)
 	assert_int_equal(r->lines[0].billed, 200);
 	assert_string_equal(r->lines[1].sku, "disk");
 	assert_int_equal(r->lines[1].billed, 100);
-	assert_string_equal(r->lines[1].unit, "GB-hour");
+	assert_unit(&r->lines[1].unit, "GB-hour");
 	assert_string_equal(r->lines[2].description, "standard, egress (no price in force)");
 	assert_int_equal(r->lines[2].billed, 0);
 }
@@ -514,7 +573,7 @@ energy_is_a_line_where_it_has_a_price(void **state)
 	days[2].cluster = "elsewhere";
 	r = rate(&book, days, ARRAY_LEN(days));
 	assert_int_equal(line_of(r, CHARGE_ENERGY)->quantity, 20000000000);
-	assert_string_equal(line_of(r, CHARGE_ENERGY)->unit, "kWh");
+	assert_unit(&line_of(r, CHARGE_ENERGY)->unit, "kWh");
 	assert_string_equal(line_of(r, CHARGE_ENERGY)->category, "energy");
 	assert_int_equal(cents(r, "a", CHARGE_KINDS), 600);
 }
@@ -665,7 +724,7 @@ a_one_off_charge_and_a_credit_are_lines_of_their_own(void **state)
 	assert_string_equal(credit->charge_type, "credit");
 	assert_string_equal(credit->sku, "adjustment-2");
 	assert_string_equal(credit->category, "support");
-	assert_string_equal(credit->unit, "charge");
+	assert_unit(&credit->unit, "charge");
 	assert_string_equal(credit->description, "Credit: node lost on the 3rd");
 	assert_true(credit->quantity == -1000000000 && credit->unit_price == PRICE(1000) && credit->billed == -1000);
 	assert_string_equal(charge->charge_type, "adjustment");
@@ -722,6 +781,7 @@ main(void)
 		cmocka_unit_test(a_price_of_its_own_above_the_list_is_a_negative_discount),
 		cmocka_unit_test(a_price_of_its_own_for_another_unit_leaves_the_list_price_as_it_is),
 		cmocka_unit_test(a_price_for_a_million_has_its_quantity_in_millions),
+		cmocka_unit_test(a_unit_comes_back_from_its_text),
 		cmocka_unit_test(parts_of_a_reservation_have_its_unit_and_add_up_in_it),
 		cmocka_unit_test(credits_for_a_borrowed_line_are_never_more_than_its_cents),
 		cmocka_unit_test(basis_used_prices_activity_and_what_cannot_be_measured),
