@@ -37,13 +37,13 @@ says_something(const struct quota_verdict *v, const struct quota_check *c)
 }
 
 static void
-print_checks(const struct quota_namer *namer, const struct quota_verdict *v)
+print_checks(const struct quota_verdict *v)
 {
 	owned(json) json_t *rows = json_array();
 
 	for (size_t i = 0; i < v->check_count; i++) {
 		const struct quota_check *c = &v->checks[i];
-		enum scenario_measure m = quota_json_measure(namer, c, v->workspace);
+		enum scenario_measure m = scenario_measure_of(c->rule, c->scope, c->money);
 		json_t *row;
 
 		if (!says_something(v, c))
@@ -122,7 +122,7 @@ quota_print_verdict(const struct quota_namer *namer, const char *at, const struc
 	if (told.len > 0)
 		printf("%s\n", buf_text(&told));
 	print_victims(namer, v);
-	print_checks(namer, v);
+	print_checks(v);
 	putchar('\n');
 }
 

@@ -372,6 +372,8 @@ struct quota_check {
 	bool ok;
 	bool soft;    /* a budget that only warns */
 	bool after;   /* rule 2 as if the victims had ended */
+	bool money;   /* 3: a budget of money; else of unit-seconds */
+	bool follows; /* 7: the borrow cap is what the limit leaves above the reservation, and rises with it */
 	int64_t need; /* the sum that must not exceed `have` */
 	int64_t have; /* QUOTA_UNLIMITED: no limit */
 	int64_t leased, held, requested;
@@ -395,24 +397,29 @@ struct quota_victim {
 };
 
 enum quota_change_kind {
-	QUOTA_CHANGE_REQUEST, /* ask for something else: it is not valid, or can never be had */
-	QUOTA_CHANGE_LIMIT,
+	QUOTA_CHANGE_REQUEST, /* ask for something else: it is not valid */
+	QUOTA_CHANGE_SHAPE,   /* ask for the verdict's offered shape: there is no device of the one asked for */
+	QUOTA_CHANGE_SMALLER, /* ask for no more than amount: one workload may not have more */
+	QUOTA_CHANGE_LIMIT,   /* from here: raise by amount */
 	QUOTA_CHANGE_TENANT_MAXIMUM,
 	QUOTA_CHANGE_CLUSTER_MAXIMUM,
-	QUOTA_CHANGE_OTHER_LIMIT,
-	QUOTA_CHANGE_BUDGET, /* raise by amount */
+	QUOTA_CHANGE_OTHER_LIMIT, /* of the scope */
+	QUOTA_CHANGE_BUDGET,      /* of the scope; of money or not */
 	QUOTA_CHANGE_RESERVED,
-	QUOTA_CHANGE_BORROW,      /* raise by amount */
-	QUOTA_CHANGE_PREEMPTIBLE, /* ask as preemptible */
-	QUOTA_CHANGE_CAPACITY,    /* amount more units that are free and not protected, where the shape fits */
-	QUOTA_CHANGE_WAIT,        /* amount ns, until the back-off ends */
-	QUOTA_CHANGE_TURN,        /* wait: the head of the queue comes first */
-	QUOTA_CHANGE_SHAPE,       /* ask for the verdict's offered shape: there is no device of the one asked for */
+	QUOTA_CHANGE_BORROW,
+	QUOTA_CHANGE_CAPACITY, /* amount more units that are free and not protected, in whole devices of the verdict's shape */
+	QUOTA_CHANGE_WAIT, /* amount ns, until the back-off ends */
+	QUOTA_CHANGE_TURN, /* wait: the head of the queue comes first */
 };
 
-#define QUOTA_MAX_CHANGES 8
+#define QUOTA_MAX_CHANGES \
+	20 /* one of each kind but the last two of rule 2 and 3: six scopes, two scopes of two kinds */
 struct quota_change {
 	enum quota_change_kind kind;
+	enum quota_rule rule; /* of the check that asks for it: with its scope this says what the amount is in */
+	enum quota_scope scope;
+	bool shared; /* in the shared pool */
+	bool money;
 	int64_t amount;
 };
 
@@ -432,7 +439,8 @@ struct quota_verdict {
 	int64_t position;            /* in the queue of a pool, from 1; 0: does not wait */
 	int64_t queue_length;        /* requests that wait in it */
 	bool queue_shared;           /* it is the shared pool's: its tenant has no nodes of its own for it */
-	int32_t offered_shape;       /* of QUOTA_CHANGE_SHAPE */
+	bool others_first;           /* in one of its queues others are before it */
+	int32_t shape;               /* what is counted; with QUOTA_CHANGE_SHAPE the offered one */
 	struct quota_placed *placed; /* admit, borrow; reclaim: everything that is held */
 	size_t placed_count;
 	struct quota_victim *victims;
@@ -442,6 +450,7 @@ struct quota_verdict {
 	/* The smallest change that would admit it: what must be done, together. None when it is admitted. */
 	struct quota_change changes[QUOTA_MAX_CHANGES];
 	size_t change_count;
+	bool or_preemptible; /* instead of QUOTA_CHANGE_RESERVED: ask as preemptible */
 	/* Where its text is in that of the outcome, when that was written (quota_book_outcome_json). */
 	size_t text_at, text_len;
 };
@@ -537,7 +546,7 @@ const char *quota_decision_name(enum quota_decision d); /* "admit" */
 const char *quota_rule_name(enum quota_rule r);         /* "limit" */
 const char *quota_scope_name(enum quota_scope s);       /* "tenant memory" */
 const char *quota_why_name(enum quota_why w);
-const char *quota_change_name(enum quota_change_kind k);
+const char *quota_change_name(const struct quota_change *c); /* "raise the workspace's limit" */
 const char *quota_notice_name(enum quota_notice_kind k);
 
 #endif

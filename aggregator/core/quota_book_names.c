@@ -116,8 +116,6 @@ book_names_copy(const struct book_names *n)
 	}
 	c->prices = copy_of(n->prices, n->price_count, sizeof(*n->prices));
 	c->price_count = n->price_count;
-	c->budgets = copy_of(n->budgets, n->budget_count, sizeof(*n->budgets));
-	c->budget_count = n->budget_count;
 	c->settings = n->settings;
 	return c;
 }
@@ -144,7 +142,6 @@ book_names_free(struct book_names *n)
 	list_fini(&n->workspaces);
 	list_fini(&n->nodes);
 	mem_free(n->prices);
-	mem_free(n->budgets);
 	mem_free(n);
 }
 
@@ -204,17 +201,6 @@ compare_prices(const void *a, const void *b)
 	if (x->tenant != y->tenant)
 		return x->tenant < y->tenant ? -1 : 1;
 	return (x->model > y->model) - (x->model < y->model);
-}
-
-void
-book_budgets_set(struct book_names *n, const struct quota_budget *budgets, size_t count)
-{
-	mem_free(n->budgets);
-	n->budgets = mem_array(count + 1, sizeof(*n->budgets));
-	n->budget_count = count;
-	for (size_t i = 0; i < count; i++)
-		n->budgets[i] = (struct book_budget){budgets[i].tenant, budgets[i].workspace,
-		                                     budgets[i].kind == QUOTA_BUDGET_MONEY};
 }
 
 void

@@ -45,11 +45,6 @@ struct book_price {
 	int64_t hour_micros;
 };
 
-struct book_budget {
-	int32_t tenant, workspace;
-	bool money;
-};
-
 /* Each element begins with its text. */
 struct book_list {
 	void *at;
@@ -68,8 +63,6 @@ struct book_names {
 	struct book_list nodes;      /* struct book_node */
 	struct book_price *prices;   /* by tenant and model */
 	size_t price_count;
-	struct book_budget *budgets; /* in the order of the policy */
-	size_t budget_count;
 	struct quota_settings settings;
 };
 
@@ -94,8 +87,6 @@ MUST_CHECK bool book_add_shape(struct book_names *n, int32_t model, enum quota_s
                                int64_t units, int32_t *ret, struct err *err);
 /* A model, with the shape of its whole GPU. */
 MUST_CHECK bool book_add_model(struct book_names *n, const char *name, int32_t *ret, struct err *err);
-/* Which budgets there are, in the order of the policy. */
-void book_budgets_set(struct book_names *n, const struct quota_budget *budgets, size_t count);
 /* The prices that a policy has, each tenant and model once. */
 void book_prices_set(struct book_names *n, const struct book_price *prices, size_t count);
 int64_t book_price_micros(const struct book_names *n, int32_t tenant, int32_t model);

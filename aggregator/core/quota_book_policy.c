@@ -422,7 +422,6 @@ read_budgets(struct reader *r, struct quota_saved *old, struct err *err)
 		if (!amount(o, "consumed", &b->consumed, err))
 			return err_prefix(err, "budget %zu", i);
 	}
-	book_budgets_set(r->names, budgets, r->policy.budget_count);
 	return true;
 }
 

@@ -189,7 +189,6 @@ read_rights(struct reader *r, struct err *err)
 		if (prices[i].hour_micros < 0)
 			return err_set(err, ERR_INVALID, "price %zu is negative", i);
 	book_prices_set(r->names, prices, price_count);
-	book_budgets_set(r->names, budgets, p->budget_count);
 	return true;
 }
 

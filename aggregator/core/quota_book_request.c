@@ -215,13 +215,14 @@ reject(struct book_step *s, const struct asked *a)
 
 	o->verdicts = mem_grow(o->verdicts, o->verdict_count + 1, sizeof(*o->verdicts));
 	v = &o->verdicts[o->verdict_count++];
-	*v = (struct quota_verdict){.workspace = a->r.workspace,
-	                            .decision = QUOTA_REJECT,
-	                            .would = QUOTA_REJECT,
-	                            .offered_shape = QUOTA_NONE,
-	                            .changes = {{.kind = QUOTA_CHANGE_REQUEST}},
-	                            .change_count = 1,
-	                            .check_count = 1};
+	*v = (struct quota_verdict){
+		.workspace = a->r.workspace,
+		.decision = QUOTA_REJECT,
+		.would = QUOTA_REJECT,
+		.shape = QUOTA_NONE,
+		.changes = {{.kind = QUOTA_CHANGE_REQUEST, .rule = QUOTA_RULE_VALID, .scope = QUOTA_SCOPE_REQUEST}},
+		.change_count = 1,
+		.check_count = 1};
 	memcpy(v->id, a->r.id, strlen(a->r.id));
 	v->checks = mem_array(1, sizeof(*v->checks));
 	v->checks[0] = (struct quota_check){.rule = QUOTA_RULE_VALID, .scope = QUOTA_SCOPE_REQUEST};

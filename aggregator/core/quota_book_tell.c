@@ -179,23 +179,10 @@ name_shape(const void *of, int32_t shape)
 	return quota_book_shape(of, shape);
 }
 
-static bool
-money(const void *of, int32_t workspace, bool whole_tenant)
-{
-	const struct book_names *n = ((const struct quota_book *)of)->names;
-	int32_t tenant = BOOK_AT(n->workspaces, book_workspace, workspace)->tenant;
-
-	for (size_t i = 0; i < n->budget_count; i++)
-		if (n->budgets[i].tenant == tenant &&
-		    n->budgets[i].workspace == (whole_tenant ? QUOTA_NONE : workspace))
-			return n->budgets[i].money;
-	return false;
-}
-
 struct quota_namer
 quota_book_namer(const struct quota_book *b)
 {
-	return (struct quota_namer){b, name_workspace, name_node, name_shape, money};
+	return (struct quota_namer){b, name_workspace, name_node, name_shape};
 }
 
 void

@@ -70,12 +70,19 @@ nodes_with(const struct quota_state *s, const struct wait *w, bool shared)
 	return shelf == QUOTA_NONE ? 0 : s->shelves.at[shelf].stock_count;
 }
 
+int64_t
+quota_guardrail(const struct quota_state *s, int32_t wait)
+{
+	const struct wait *w = &s->waits.at[wait];
+
+	return least(tenant_of(s, w)->in.per_workload_units, s->workspaces.at[w->in.workspace].in.per_workload_units);
+}
+
 bool
 quota_rule_valid(const struct quota_state *s, int32_t wait, struct checks *out)
 {
 	const struct wait *w = &s->waits.at[wait];
-	int64_t guard =
-		least(tenant_of(s, w)->in.per_workload_units, s->workspaces.at[w->in.workspace].in.per_workload_units);
+	int64_t guard = quota_guardrail(s, wait);
 	bool formed = check_yes(out, QUOTA_RULE_VALID, QUOTA_SCOPE_REQUEST, false, well_formed(s, w));
 	bool guarded = check(out, QUOTA_RULE_VALID, QUOTA_SCOPE_GUARDRAIL, false, w->units, guard,
 	                     (struct quota_check){.requested = w->units});
@@ -180,6 +187,7 @@ quota_rule_budget(const struct quota_state *s, int32_t wait, bool empty, bool *r
 		             b->in.workspace == QUOTA_NONE ? QUOTA_SCOPE_TENANT : QUOTA_SCOPE_WORKSPACE, false,
 		             b->in.consumed + committed + want, b->in.amount,
 		             (struct quota_check){.soft = !b->in.hard,
+		                                  .money = b->in.kind == QUOTA_BUDGET_MONEY,
 		                                  .leased = b->in.consumed,
 		                                  .held = clamp(committed),
 		                                  .requested = want});
@@ -255,20 +263,25 @@ judge_available(const struct quota_state *s, int32_t wait, const struct account 
 	bool shared = a->base.shared;
 	int64_t each = s->shapes.at[w->in.shape].in.units;
 	int64_t sum = p->free - (p->protected_units - quota_protected(a)), shape = free_of_shape(s, a, w->in.shape);
-	bool ok;
+	bool ok, fits;
 
 	ok = check(out, QUOTA_RULE_AVAILABLE, QUOTA_SCOPE_POOL, shared, w->units, sum,
 	           (struct quota_check){.leased = p->leased, .held = p->held, .requested = w->units});
 	ok = check(out, QUOTA_RULE_AVAILABLE, QUOTA_SCOPE_SHAPE, shared, w->units, shape,
 	           (struct quota_check){.requested = w->units}) &&
 	     ok;
-	if (out || ok)
-		ok = check(out, QUOTA_RULE_AVAILABLE, QUOTA_SCOPE_NODES, shared, w->units,
-		           quota_fit_devices(s, &j->ask) * each, (struct quota_check){.requested = w->units}) &&
-		     ok;
-	if (out && !j->head)
-		check_yes(out, QUOTA_RULE_AVAILABLE, QUOTA_SCOPE_HEAD, shared, false);
-	j->available = ok && j->head;
+	fits = (out || ok) && quota_fit_devices(s, &j->ask) >= w->in.count;
+	if (out) {
+		struct ask anywhere = j->ask;
+
+		/* What is there, and then what the head of the queue keeps of it. */
+		anywhere.avoid_live = 0;
+		(void)check(out, QUOTA_RULE_AVAILABLE, QUOTA_SCOPE_NODES, shared, w->units,
+		            quota_fit_devices(s, &anywhere) * each, (struct quota_check){.requested = w->units});
+		if (!j->head || (!fits && j->ask.avoid_live > 0))
+			check_yes(out, QUOTA_RULE_AVAILABLE, QUOTA_SCOPE_HEAD, shared, false);
+	}
+	j->available = ok && fits && j->head;
 }
 
 /* ---- 6, 7 -------------------------------------------------------------------------------------------------------------------- */
@@ -316,7 +329,8 @@ judge_borrow(const struct quota_state *s, const struct wait *w, const struct acc
 	after = after > 0 ? after : 0;
 	fresh = after - debt;
 	ok = check(out, QUOTA_RULE_BORROW, QUOTA_SCOPE_WORKSPACE, shared, after, a->borrow,
-	           (struct quota_check){.leased = debt, .requested = fresh}) &&
+	           (struct quota_check){
+			   .leased = debt, .requested = fresh, .follows = a->base.borrow == QUOTA_DEFAULT}) &&
 	     ok;
 	if (left > 0) {
 		if (out)

@@ -260,6 +260,53 @@ offered_instead(const struct quota_state *s, int32_t wait)
 	return offered;
 }
 
+static void
+count_wait(struct quota_state *s, struct wait *w, int32_t shape, int64_t count)
+{
+	w->in.shape = shape;
+	w->in.count = (int32_t)count;
+	w->units = count * s->shapes.at[shape].in.units;
+}
+
+/* What would admit it. Where another request must be made, that comes first, and the rest is what that one lacks. */
+static void
+tell_changes(struct quota_state *s, int32_t wait, const struct ruling *r, struct quota_verdict *v)
+{
+	struct wait *w = &s->waits.at[wait], asked = *w;
+	struct checks checks = {.at = v->checks, .count = v->check_count};
+	int32_t offered = offered_instead(s, wait);
+	int64_t guard = quota_guardrail(s, wait), each = 1;
+
+	if (offered != QUOTA_NONE) {
+		v->changes[v->change_count++] = (struct quota_change){.kind = QUOTA_CHANGE_SHAPE,
+		                                                      .rule = QUOTA_RULE_VALID,
+		                                                      .scope = QUOTA_SCOPE_ISOLATION};
+		v->shape = offered;
+		count_wait(s, w, offered, w->in.count);
+	}
+	if (w->in.shape != QUOTA_NONE) {
+		int64_t together = w->in.per_node > 0 ? w->in.per_node : 1, most;
+
+		each = s->shapes.at[w->in.shape].in.units;
+		most = guard / (each * together) * together;
+		if (w->units > guard && most > 0 && w->in.count > 0) {
+			v->changes[v->change_count++] = (struct quota_change){.kind = QUOTA_CHANGE_SMALLER,
+			                                                      .rule = QUOTA_RULE_VALID,
+			                                                      .scope = QUOTA_SCOPE_GUARDRAIL,
+			                                                      .amount = most * each};
+			count_wait(s, w, w->in.shape, most);
+		}
+	}
+	if (v->change_count > 0) {
+		checks = (struct checks){0};
+		tell_checks(s, wait, r, &checks);
+	}
+	quota_changes(v, &checks, each);
+	if (checks.at != v->checks)
+		mem_free(checks.at);
+	*w = asked;
+}
+
 void
 quota_tell(struct quota_state *s, int32_t wait, const struct ruling *r, struct quota_verdict *ret)
 {
@@ -280,6 +327,7 @@ quota_tell(struct quota_state *s, int32_t wait, const struct ruling *r, struct q
 		ret->owed = ret->owed || r->j[1].owed;
 	memcpy(ret->id, w->id, sizeof(ret->id));
 	ret->workspace = w->in.workspace;
+	ret->shape = w->in.shape;
 	tell_checks(s, wait, r, &checks);
 	ret->checks = checks.at;
 	ret->check_count = checks.count;
@@ -287,9 +335,8 @@ quota_tell(struct quota_state *s, int32_t wait, const struct ruling *r, struct q
 		tell_placed(s, r->hunt.plan.count > 0 ? &r->hunt.plan : &r->plan, ret);
 		tell_victims(s, &r->hunt, ret);
 	}
-	ret->offered_shape = granted ? QUOTA_NONE : offered_instead(s, wait);
 	if (!granted)
-		quota_changes(ret);
+		tell_changes(s, wait, r, ret);
 }
 
 void

@@ -8,21 +8,29 @@ struct changes {
 	size_t count;
 	int128 sum;
 	bool no_nodes; /* the pool has none for it */
+	bool or_preemptible;
 };
 
-/* Of two shortages of the same thing the larger one counts. */
+/* Of two shortages of the same thing the larger one counts. What a change is of is its kind; of other limits and of budgets the scope too. */
 static void
-want(struct changes *c, enum quota_change_kind kind, int64_t amount)
+want(struct changes *c, enum quota_change_kind kind, const struct quota_check *k, int64_t amount)
 {
+	bool by_scope = kind == QUOTA_CHANGE_OTHER_LIMIT || kind == QUOTA_CHANGE_BUDGET;
+
 	for (size_t i = 0; i < c->count; i++) {
-		if (c->at[i].kind != kind)
+		if (c->at[i].kind != kind || (by_scope && (c->at[i].scope != k->scope || c->at[i].money != k->money)))
 			continue;
 		if (amount > c->at[i].amount)
 			c->at[i].amount = amount;
 		return;
 	}
-	if (c->count < QUOTA_MAX_CHANGES)
-		c->at[c->count++] = (struct quota_change){.kind = kind, .amount = amount};
+	ASSERT(c->count < QUOTA_MAX_CHANGES);
+	c->at[c->count++] = (struct quota_change){.kind = kind,
+	                                          .rule = k->rule,
+	                                          .scope = k->scope,
+	                                          .shared = k->shared,
+	                                          .money = k->money,
+	                                          .amount = amount};
 }
 
 static enum quota_change_kind
@@ -36,96 +44,107 @@ kind_of_limit(enum quota_scope scope)
 	}
 }
 
-/* 7 matters only where 6 says no; work that cannot be preempted needs a larger reservation or another request. */
 static void
-want_right(const struct quota_check *k, int64_t short_of_owed, struct changes *c)
-{
-	int64_t amount = k->need - k->have;
-
-	if (k->scope == QUOTA_SCOPE_PREEMPTIBLE)
-		want(c, short_of_owed > 0 ? QUOTA_CHANGE_RESERVED : QUOTA_CHANGE_PREEMPTIBLE, short_of_owed);
-	else if (k->scope == QUOTA_SCOPE_BACKOFF)
-		want(c, QUOTA_CHANGE_WAIT, k->have);
-	else if (k->scope == QUOTA_SCOPE_WORKSPACE)
-		want(c, QUOTA_CHANGE_BORROW, amount);
-}
-
-static void
-want_for(const struct quota_check *k, bool owed, int64_t short_of_owed, struct changes *c)
+want_for(const struct quota_check *k, int64_t each, struct changes *c)
 {
 	int64_t amount = k->need - k->have;
 
 	if (k->ok || k->soft)
 		return;
 	switch (k->rule) {
-	case QUOTA_RULE_VALID: want(c, QUOTA_CHANGE_REQUEST, 0); break;
-	case QUOTA_RULE_LIMIT: want(c, kind_of_limit(k->scope), amount); break;
-	case QUOTA_RULE_BUDGET: want(c, QUOTA_CHANGE_BUDGET, amount); break;
+	case QUOTA_RULE_VALID:
+		if (k->scope != QUOTA_SCOPE_ISOLATION) /* no node is no capacity: rule 5 says so */
+			want(c, QUOTA_CHANGE_REQUEST, k, 0);
+		break;
+	case QUOTA_RULE_LIMIT: want(c, kind_of_limit(k->scope), k, amount); break;
+	case QUOTA_RULE_BUDGET: want(c, QUOTA_CHANGE_BUDGET, k, amount); break;
 	case QUOTA_RULE_AVAILABLE:
 		if (k->scope == QUOTA_SCOPE_HEAD)
-			want(c, QUOTA_CHANGE_TURN, 0);
+			want(c, QUOTA_CHANGE_TURN, k, 0);
 		else
-			want(c, QUOTA_CHANGE_CAPACITY, amount);
-		break;
-	case QUOTA_RULE_BORROW:
-		if (!owed)
-			want_right(k, short_of_owed, c);
+			want(c, QUOTA_CHANGE_CAPACITY, k, (amount + each - 1) / each * each);
 		break;
 	case QUOTA_RULE_OWNERSHIP:
 	case QUOTA_RULE_OWED:
+	case QUOTA_RULE_BORROW: /* these two by want_right() */
 	case QUOTA_RULE_OWN:
-	case QUOTA_RULE_DECLARED: break; /* said by others: no node is no capacity */
+	case QUOTA_RULE_DECLARED: break;
 	}
 }
 
+/* 6 or 7. Work that cannot be preempted has only 6; else 7 is what can be had sooner. */
 static void
-changes_in(const struct quota_verdict *v, bool shared, struct changes *ret)
+want_right(const struct checks *checks, bool shared, struct changes *c)
 {
-	int64_t short_of_owed = 0;
-	bool known = false;
+	const struct quota_check *owed = NULL, *preemptible = NULL, *borrow = NULL, *backoff = NULL;
+	int64_t lacks = 0;
 
-	*ret = (struct changes){0};
-	for (size_t i = 0; i < v->check_count; i++) {
-		const struct quota_check *k = &v->checks[i];
+	for (size_t i = 0; i < checks->count; i++) {
+		const struct quota_check *k = &checks->at[i];
 
-		if (k->rule != QUOTA_RULE_OWED || k->shared != shared)
+		if (k->ok || k->shared != shared)
 			continue;
-		known = true;
-		if (!k->ok && k->need - k->have > short_of_owed)
-			short_of_owed = k->need - k->have;
+		if (k->rule == QUOTA_RULE_OWED && k->need - k->have > lacks) {
+			lacks = k->need - k->have;
+			owed = k;
+		}
+		if (k->rule == QUOTA_RULE_BORROW && k->scope == QUOTA_SCOPE_PREEMPTIBLE)
+			preemptible = k;
+		if (k->rule == QUOTA_RULE_BORROW && k->scope == QUOTA_SCOPE_WORKSPACE)
+			borrow = k;
+		if (k->rule == QUOTA_RULE_BORROW && k->scope == QUOTA_SCOPE_BACKOFF)
+			backoff = k;
 	}
-	for (size_t i = 0; i < v->check_count; i++) {
-		const struct quota_check *k = &v->checks[i];
+	if (!owed)
+		return;
+	if (preemptible) {
+		want(c, QUOTA_CHANGE_RESERVED, owed, lacks);
+		c->or_preemptible = (!borrow || borrow->follows) && !backoff;
+		return;
+	}
+	if (borrow && !borrow->follows)
+		want(c, QUOTA_CHANGE_BORROW, borrow, borrow->need - borrow->have);
+	if (backoff)
+		want(c, QUOTA_CHANGE_WAIT, backoff, backoff->have);
+}
+
+static void
+changes_in(const struct checks *checks, bool shared, int64_t each, struct changes *ret)
+{
+	*ret = (struct changes){0};
+	for (size_t i = 0; i < checks->count; i++) {
+		const struct quota_check *k = &checks->at[i];
 
 		if (k->rule == QUOTA_RULE_OWNERSHIP && k->shared == shared && !k->ok)
 			ret->no_nodes = true;
 		if (k->shared == shared || k->rule == QUOTA_RULE_VALID || k->rule == QUOTA_RULE_BUDGET)
-			want_for(k, known && short_of_owed == 0, short_of_owed, ret);
+			want_for(k, each, ret);
 	}
+	if (ret->count > 0 && ret->at[0].kind == QUOTA_CHANGE_REQUEST)
+		ret->count = 1; /* what another request lacks is not known */
+	else
+		want_right(checks, shared, ret);
 	for (size_t i = 0; i < ret->count; i++)
 		ret->sum += ret->at[i].amount;
 }
 
 /* In a pool that has nodes for it; where fewer things must change, then where they must change less, then in the own one. */
 void
-quota_changes(struct quota_verdict *v)
+quota_changes(struct quota_verdict *v, const struct checks *checks, int64_t each)
 {
 	struct changes own, shared;
 	const struct changes *best = &own;
 
-	if (v->offered_shape != QUOTA_NONE) {
-		v->changes[0] = (struct quota_change){.kind = QUOTA_CHANGE_SHAPE};
-		v->change_count = 1;
-		return;
-	}
-	changes_in(v, false, &own);
-	changes_in(v, true, &shared);
+	changes_in(checks, false, each, &own);
+	changes_in(checks, true, each, &shared);
 	if (shared.no_nodes != own.no_nodes)
 		best = own.no_nodes ? &shared : &own;
 	else if (shared.count < own.count || (shared.count == own.count && shared.sum < own.sum))
 		best = &shared;
-	memcpy(v->changes, best->at, sizeof(v->changes));
-	v->change_count = best->count;
+	ASSERT(v->change_count + best->count <= QUOTA_MAX_CHANGES);
+	memcpy(&v->changes[v->change_count], best->at, best->count * sizeof(*best->at));
+	v->change_count += best->count;
+	v->or_preemptible = best->or_preemptible;
 }
 
 /* ---- a request as it stands now ---------------------------------------------------------------------------------------------- */
@@ -214,25 +233,32 @@ quota_why_name(enum quota_why w)
 }
 
 const char *
-quota_change_name(enum quota_change_kind k)
+quota_change_name(const struct quota_change *c)
 {
 	static const char *const names[] = {
 		[QUOTA_CHANGE_REQUEST] = "ask for something else",
+		[QUOTA_CHANGE_SHAPE] = "ask for another shape",
+		[QUOTA_CHANGE_SMALLER] = "ask for less",
 		[QUOTA_CHANGE_LIMIT] = "raise the workspace's limit",
 		[QUOTA_CHANGE_TENANT_MAXIMUM] = "raise the tenant's maximum",
 		[QUOTA_CHANGE_CLUSTER_MAXIMUM] = "raise the cluster's maximum",
-		[QUOTA_CHANGE_OTHER_LIMIT] = "raise the limit of CPU, memory or storage",
-		[QUOTA_CHANGE_BUDGET] = "raise the budget",
 		[QUOTA_CHANGE_RESERVED] = "raise the reservation",
 		[QUOTA_CHANGE_BORROW] = "raise the borrow cap",
-		[QUOTA_CHANGE_PREEMPTIBLE] = "ask as preemptible",
 		[QUOTA_CHANGE_CAPACITY] = "more free capacity",
 		[QUOTA_CHANGE_WAIT] = "wait until the back-off ends",
 		[QUOTA_CHANGE_TURN] = "wait for the head of the queue",
-		[QUOTA_CHANGE_SHAPE] = "ask for another shape",
+	};
+	static const char *const limits[] = {
+		"raise the workspace's CPU limit",     "raise the workspace's memory limit",
+		"raise the workspace's storage limit", "raise the tenant's CPU limit",
+		"raise the tenant's memory limit",     "raise the tenant's storage limit",
 	};
 
-	return names[k];
+	if (c->kind == QUOTA_CHANGE_OTHER_LIMIT)
+		return limits[c->scope - QUOTA_SCOPE_CPU];
+	if (c->kind == QUOTA_CHANGE_BUDGET)
+		return c->scope == QUOTA_SCOPE_TENANT ? "raise the tenant's budget" : "raise the workspace's budget";
+	return names[c->kind];
 }
 
 const char *

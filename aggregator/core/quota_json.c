@@ -42,19 +42,10 @@ workspace(const struct quota_namer *namer, struct buf *out, int32_t w)
 	STRING(out, "workspace", buf_text(&path));
 }
 
-enum scenario_measure
-quota_json_measure(const struct quota_namer *namer, const struct quota_check *c, int32_t w)
-{
-	bool money = c->rule == QUOTA_RULE_BUDGET && w != QUOTA_NONE &&
-	             namer->money(namer->of, w, c->scope == QUOTA_SCOPE_TENANT);
-
-	return scenario_measure_of(c, money);
-}
-
 static void
-check(const struct quota_namer *namer, const struct quota_check *c, int32_t w, struct buf *out)
+check(const struct quota_check *c, struct buf *out)
 {
-	enum scenario_measure m = quota_json_measure(namer, c, w);
+	enum scenario_measure m = scenario_measure_of(c->rule, c->scope, c->money);
 
 	buf_str(out, "{\"rule\":\"");
 	buf_str(out, quota_rule_name(c->rule));
@@ -182,13 +173,16 @@ changes(const struct quota_verdict *v, struct buf *out)
 	KEY(out, "changes");
 	buf_char(out, '[');
 	for (size_t i = 0; i < v->change_count; i++) {
-		enum scenario_measure m = scenario_change_measure(v->changes[i].kind);
+		const struct quota_change *c = &v->changes[i];
+		enum scenario_measure m = scenario_measure_of(c->rule, c->scope, c->money);
 
 		buf_str(out, i > 0 ? ",{\"change\":\"" : "{\"change\":\"");
-		buf_str(out, quota_change_name(v->changes[i].kind));
+		buf_str(out, quota_change_name(c));
 		buf_char(out, '"');
-		AMOUNT(out, "amount", v->changes[i].amount, m);
+		AMOUNT(out, "amount", c->amount, m);
 		WORD(out, "unit", scenario_measure_name(m));
+		WORD(out, "scope", quota_scope_name(c->scope));
+		WORD(out, "pool", c->shared ? "shared" : "own");
 		buf_char(out, '}');
 	}
 	buf_char(out, ']');
@@ -213,7 +207,7 @@ members(const struct quota_namer *namer, const struct quota_verdict *v, const st
 	for (size_t i = 0; i < v->check_count; i++) {
 		if (i > 0)
 			buf_char(out, ',');
-		check(namer, &v->checks[i], v->workspace, out);
+		check(&v->checks[i], out);
 	}
 	buf_char(out, ']');
 	if (at)

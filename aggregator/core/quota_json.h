@@ -11,8 +11,6 @@ struct quota_namer {
 	void (*workspace)(const void *of, int32_t workspace, struct buf *out); /* "acme/prod"; nothing for QUOTA_NONE */
 	const char *(*node)(const void *of, int32_t node);
 	struct quota_shape (*shape)(const void *of, int32_t shape);
-	/* Whether the budget of a workspace, or of its tenant, is of money. */
-	bool (*money)(const void *of, int32_t workspace, bool whole_tenant);
 };
 
 /* at: when it was decided, or NULL to leave it out. */

@@ -316,13 +316,15 @@ quota_pass(struct quota_state *s, struct gather *g)
 
 /* ---- places for people --------------------------------------------------------------------------------------------------------- */
 
-/* A request waits in the queue of every pool that has nodes for it, its tenant's own and the shared one. Its position is the one in the
- * first of them: how many that wait there are not behind it, itself among them. Within a pool no two have the same. */
+/* A request waits in the queue of every pool that has nodes for it, its tenant's own and the shared one. The position that is told is the
+ * one in the first of them, from 1. Within a pool no two have the same. */
 struct position {
 	struct quota_verdict *verdict;
 	struct place_in_queue place;
 	int32_t pool;
-	int64_t count, length;
+	bool told;      /* the first of its pools */
+	int64_t count;  /* requests in the pool between the verdict before this one and this one, itself among them */
+	int64_t behind; /* requests behind the last verdict of the pool; of that one only */
 };
 
 /* The pools that the request waits in; without nodes anywhere its own one. */
@@ -354,7 +356,7 @@ compare_positions(const void *a_, const void *b_)
 	return compare_queue(&a->place, &b->place);
 }
 
-/* Those that wait, in the order of their places; few of all that wait, mostly one. */
+/* Those that wait, once for each of their pools, in the order of their places; few of all that wait, mostly one. */
 static size_t
 positions_of(const struct quota_state *s, struct verdicts *v, struct position *ret)
 {
@@ -365,19 +367,22 @@ positions_of(const struct quota_state *s, struct verdicts *v, struct position *r
 		                       ? quota_wait_by_id(s, v->at[i].id)
 		                       : QUOTA_NONE;
 		int32_t pools[2] = {QUOTA_NONE, QUOTA_NONE};
+		int count;
 
 		if (wait == QUOTA_NONE)
 			continue;
-		(void)pools_of(s, wait, pools);
-		ret[n++] = (struct position){.verdict = &v->at[i], .place = place_of(s, wait), .pool = pools[0]};
+		count = pools_of(s, wait, pools);
+		for (int k = 0; k < count; k++)
+			ret[n++] = (struct position){
+				.verdict = &v->at[i], .place = place_of(s, wait), .pool = pools[k], .told = k == 0};
 	}
 	qsort(ret, n, sizeof(*ret), compare_positions);
 	return n;
 }
 
-/* Counts one that waits in a pool with the first verdict that is not before it, and with every verdict of the pool for its length. */
+/* Counts one that waits in a pool for the first verdict of the pool that is not before it; where it is behind all of them, for the last. */
 static void
-count_position(struct position *at, size_t n, const struct position *one)
+count_request(struct position *at, size_t n, const struct position *one)
 {
 	size_t low = 0, high = n;
 
@@ -392,13 +397,13 @@ count_position(struct position *at, size_t n, const struct position *one)
 	if (low < n && at[low].pool == one->pool)
 		at[low].count++;
 	else if (low > 0 && at[low - 1].pool == one->pool)
-		at[low - 1].length++; /* behind the last verdict of its pool */
+		at[low - 1].behind++;
 }
 
 void
 quota_positions(const struct quota_state *s, struct verdicts *v)
 {
-	owned(mem) struct position *at = mem_array(v->count + 1, sizeof(*at));
+	owned(mem) struct position *at = mem_array(2 * v->count + 1, sizeof(*at));
 	size_t n = positions_of(s, v, at);
 
 	for (size_t i = 0; n > 0 && i < s->waits.count; i++) {
@@ -412,7 +417,7 @@ quota_positions(const struct quota_state *s, struct verdicts *v)
 		count = pools_of(s, (int32_t)i, pools);
 		for (int k = 0; k < count; k++) {
 			one.pool = pools[k];
-			count_position(at, n, &one);
+			count_request(at, n, &one);
 		}
 	}
 	for (size_t i = 0, end; i < n; i = end) {
@@ -420,10 +425,15 @@ quota_positions(const struct quota_state *s, struct verdicts *v)
 
 		for (end = i; end < n && at[end].pool == at[i].pool; end++) {
 			before += at[end].count;
-			at[end].verdict->position = before;
+			if (at[end].told)
+				at[end].verdict->position = before;
+			if (before > 1)
+				at[end].verdict->others_first = true;
 		}
 		for (size_t k = i; k < end; k++) {
-			at[k].verdict->queue_length = before + at[end - 1].length;
+			if (!at[k].told)
+				continue;
+			at[k].verdict->queue_length = before + at[end - 1].behind;
 			at[k].verdict->queue_shared = s->pools.at[at[k].pool].tenant == QUOTA_NONE;
 		}
 	}

@@ -81,7 +81,7 @@ void quota_lease_event(struct quota_state *s, const struct quota_event *e, struc
 
 /* ---- quota_explain.c -------------------------------------------------------------------------------------------------------- */
 
-/* The changes that would admit it, from its checks. */
-void quota_changes(struct quota_verdict *v);
+/* The changes that would admit it, from the checks; each: units of one device. They follow those that the verdict has already. */
+void quota_changes(struct quota_verdict *v, const struct checks *checks, int64_t each);
 
 #endif

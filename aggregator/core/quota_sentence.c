@@ -5,6 +5,8 @@
 #include "aggregator/core/scenario_text.h"
 #include "common/time.h"
 
+/* ---- amounts ------------------------------------------------------------------------------------------------------------------ */
+
 static void
 gpus(struct buf *out, int64_t units)
 {
@@ -21,6 +23,58 @@ wait_text(struct buf *out, int64_t ns)
 	buf_str(out, duration_format((ns + NS_PER_S - 1) / NS_PER_S * NS_PER_S, text));
 }
 
+/* In the largest unit that gives a whole number. */
+static void
+bytes_text(struct buf *out, int64_t bytes)
+{
+	static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
+	size_t unit = 0;
+
+	while (unit + 1 < ARRAY_LEN(units) && bytes > 0 && bytes % 1024 == 0) {
+		bytes /= 1024;
+		unit++;
+	}
+	buf_printf(out, "%" PRId64 " %s", bytes, units[unit]);
+}
+
+static void
+amount_text(struct buf *out, int64_t amount, enum scenario_measure m)
+{
+	switch (m) {
+	case SCENARIO_GPUS: gpus(out, amount); return;
+	case SCENARIO_BYTES: bytes_text(out, amount); return;
+	case SCENARIO_SECONDS: wait_text(out, amount); return;
+	case SCENARIO_COUNT:
+	case SCENARIO_CORES:
+	case SCENARIO_HOURS:
+	case SCENARIO_MONEY: break;
+	}
+	scenario_number(amount, m, out);
+	if (m == SCENARIO_CORES)
+		buf_str(out, amount == 1000 ? " core" : " cores");
+	else if (m == SCENARIO_HOURS)
+		buf_str(out, " GPU-hours");
+	else if (m == SCENARIO_MONEY)
+		buf_str(out, " in money");
+}
+
+/* "3 more free GPUs", "1 more free instance of 1g.10gb"; units are of whole devices. */
+static void
+devices(const struct quota_namer *namer, int32_t shape, int64_t units, const char *which, struct buf *out)
+{
+	struct quota_shape s = namer->shape(namer->of, shape);
+	int64_t count = units / s.units;
+	const char *many = count == 1 ? "" : "s";
+
+	buf_printf(out, "%" PRId64 " %s", count, which);
+	if (s.kind == QUOTA_WHOLE)
+		buf_printf(out, "GPU%s", many);
+	else if (s.kind == QUOTA_REPLICA)
+		buf_printf(out, "replica%s (%" PRId64 " are one GPU)", many, UNITS_PER_GPU / s.units);
+	else
+		buf_printf(out, "instance%s of %s", many, s.name);
+}
+
 static void
 shape_text(const struct quota_namer *namer, int32_t shape, struct buf *out)
 {
@@ -34,106 +88,133 @@ shape_text(const struct quota_namer *namer, int32_t shape, struct buf *out)
 		buf_printf(out, "the profile %s", s.name);
 }
 
+/* ---- one change --------------------------------------------------------------------------------------------------------------- */
+
+static bool
+is_never(const struct quota_verdict *v)
+{
+	return v->would == QUOTA_REJECT;
+}
+
 void
 quota_change_text(const struct quota_namer *namer, const struct quota_verdict *v, const struct quota_change *c,
                   struct buf *out)
 {
-	enum scenario_measure m = scenario_change_measure(c->kind);
-
-	if (c->kind == QUOTA_CHANGE_SHAPE) {
+	switch (c->kind) {
+	case QUOTA_CHANGE_REQUEST: buf_str(out, quota_change_name(c)); return;
+	case QUOTA_CHANGE_SHAPE:
 		buf_str(out, "ask for ");
-		shape_text(namer, v->offered_shape, out);
+		shape_text(namer, v->shape, out);
 		return;
-	}
-	if (c->kind == QUOTA_CHANGE_CAPACITY) {
-		buf_str(out, "wait until ");
-		gpus(out, c->amount);
-		buf_str(out, " more are free");
+	case QUOTA_CHANGE_SMALLER:
+		buf_str(out, "ask for no more than ");
+		devices(namer, v->shape, c->amount, "", out);
 		return;
-	}
-	if (c->kind == QUOTA_CHANGE_TURN) {
-		buf_str(out, "wait until that request has started");
+	case QUOTA_CHANGE_CAPACITY:
+		buf_str(out, is_never(v) ? "add nodes until " : "wait until ");
+		devices(namer, v->shape, c->amount, "more ", out);
+		buf_str(out, c->amount == namer->shape(namer->of, v->shape).units ? " is free" : " are free");
 		return;
-	}
-	buf_str(out, quota_change_name(c->kind));
-	if (c->kind == QUOTA_CHANGE_WAIT) {
-		buf_str(out, ", in ");
+	case QUOTA_CHANGE_WAIT:
+		buf_str(out, "wait ");
 		wait_text(out, c->amount);
-	} else if (c->amount > 0) {
-		buf_str(out, " by ");
-		if (m == SCENARIO_GPUS)
-			gpus(out, c->amount);
-		else
-			scenario_number(c->amount, m, out);
+		buf_str(out, ", until the back-off ends");
+		return;
+	case QUOTA_CHANGE_TURN: buf_str(out, "wait until that request has started"); return;
+	case QUOTA_CHANGE_LIMIT:
+	case QUOTA_CHANGE_TENANT_MAXIMUM:
+	case QUOTA_CHANGE_CLUSTER_MAXIMUM:
+	case QUOTA_CHANGE_OTHER_LIMIT:
+	case QUOTA_CHANGE_BUDGET:
+	case QUOTA_CHANGE_RESERVED:
+	case QUOTA_CHANGE_BORROW: break;
 	}
+	buf_str(out, quota_change_name(c));
+	if (c->shared &&
+	    (c->kind == QUOTA_CHANGE_LIMIT || c->kind == QUOTA_CHANGE_RESERVED || c->kind == QUOTA_CHANGE_BORROW))
+		buf_str(out, " in the shared pool");
+	buf_str(out, " by ");
+	amount_text(out, c->amount, scenario_measure_of(c->rule, c->scope, c->money));
 }
 
-/* The check that a change comes from: of this rule and scope, not kept, in the pool where it lacks as much. */
+/* ---- why ---------------------------------------------------------------------------------------------------------------------- */
+
+/* The check that a change comes from: of its rule and scope, not kept, in its pool. */
 static const struct quota_check *
-check_of(const struct quota_verdict *v, enum quota_rule rule, enum quota_scope scope, int64_t lacks)
+check_of(const struct quota_verdict *v, const struct quota_change *c)
 {
 	for (size_t i = 0; i < v->check_count; i++) {
 		const struct quota_check *k = &v->checks[i];
 
-		if (k->rule == rule && k->scope == scope && !k->ok && !k->after && k->need - k->have == lacks)
+		if (k->rule == c->rule && k->scope == c->scope && k->shared == c->shared && k->money == c->money &&
+		    !k->ok && !k->soft && !k->after && k->need - k->have == c->amount)
 			return k;
 	}
 	return NULL;
 }
 
+/* A limit in its numbers, or what it lacks where the numbers are of another request than was made. */
 static void
-leaves(const struct quota_verdict *v, enum quota_scope scope, const char *what, int64_t lacks, struct buf *out)
+leaves(const struct quota_verdict *v, const char *what, const struct quota_change *c, struct buf *out)
 {
-	const struct quota_check *k = check_of(v, QUOTA_RULE_LIMIT, scope, lacks);
+	enum scenario_measure m = scenario_measure_of(c->rule, c->scope, c->money);
+	const struct quota_check *k = check_of(v, c);
 
-	buf_str(out, what);
+	buf_printf(out, "%s ", what);
 	if (k) {
-		buf_str(out, " leaves ");
-		gpus(out, k->headroom);
+		buf_str(out, "leaves ");
+		amount_text(out, k->headroom > 0 ? k->headroom : 0, m);
 		buf_str(out, ", and it asks for ");
-		gpus(out, k->requested);
+		amount_text(out, k->requested, m);
 	} else {
-		buf_str(out, " lacks ");
-		gpus(out, lacks);
+		buf_str(out, "is short of ");
+		amount_text(out, c->amount, m);
 	}
 	buf_char(out, '.');
 }
 
-/* Why it does not get what it asks for: one sentence for the first thing that stands against it. */
+/* One sentence for the first thing that stands against it. */
 static void
 why(const struct quota_namer *namer, const struct quota_verdict *v, const struct quota_change *c, struct buf *out)
 {
+	static const char *const limits[] = {"The workspace's CPU limit",     "The workspace's memory limit",
+	                                     "The workspace's storage limit", "The tenant's CPU limit",
+	                                     "The tenant's memory limit",     "The tenant's storage limit"};
+
 	switch (c->kind) {
 	case QUOTA_CHANGE_REQUEST:
-		buf_str(out, "What it asks for does not exist or is above what one workload may have.");
+		buf_str(out, "It asks for something that does not exist, or that its tenant may not use.");
 		break;
 	case QUOTA_CHANGE_SHAPE:
 		buf_str(out, "No node has what it asks for: GPUs of this model are given out as ");
-		shape_text(namer, v->offered_shape, out);
+		shape_text(namer, v->shape, out);
 		buf_char(out, '.');
 		break;
-	case QUOTA_CHANGE_LIMIT: leaves(v, QUOTA_SCOPE_WORKSPACE, "The workspace's limit", c->amount, out); break;
-	case QUOTA_CHANGE_TENANT_MAXIMUM: leaves(v, QUOTA_SCOPE_TENANT, "The tenant's maximum", c->amount, out); break;
-	case QUOTA_CHANGE_CLUSTER_MAXIMUM:
-		leaves(v, QUOTA_SCOPE_CLUSTER, "The cluster's maximum", c->amount, out);
+	case QUOTA_CHANGE_SMALLER: buf_str(out, "It asks for more than one workload may have."); break;
+	case QUOTA_CHANGE_LIMIT: leaves(v, "The workspace's limit", c, out); break;
+	case QUOTA_CHANGE_TENANT_MAXIMUM: leaves(v, "The tenant's maximum", c, out); break;
+	case QUOTA_CHANGE_CLUSTER_MAXIMUM: leaves(v, "The cluster's maximum", c, out); break;
+	case QUOTA_CHANGE_OTHER_LIMIT: leaves(v, limits[c->scope - QUOTA_SCOPE_CPU], c, out); break;
+	case QUOTA_CHANGE_BUDGET:
+		leaves(v,
+		       c->scope == QUOTA_SCOPE_TENANT ? "The tenant's budget of this month"
+		                                      : "The workspace's budget of this month",
+		       c, out);
 		break;
-	case QUOTA_CHANGE_OTHER_LIMIT: buf_str(out, "The limits of CPU, memory or storage leave too little."); break;
-	case QUOTA_CHANGE_BUDGET: buf_str(out, "The budget of this month leaves too little."); break;
 	case QUOTA_CHANGE_RESERVED:
-		buf_str(out, "Work that cannot be preempted must be within the reservation, which lacks ");
+		buf_str(out, "It asks for GPUs that are not taken back, which only the reservation has, and that is ");
 		gpus(out, c->amount);
-		buf_char(out, '.');
+		buf_str(out, " too small.");
 		break;
 	case QUOTA_CHANGE_BORROW:
 		buf_str(out, "It would borrow ");
 		gpus(out, c->amount);
 		buf_str(out, " more than its workspace may.");
 		break;
-	case QUOTA_CHANGE_PREEMPTIBLE: buf_str(out, "Only preemptible work may borrow, and this is not."); break;
 	case QUOTA_CHANGE_CAPACITY:
-		buf_str(out, "Of the GPUs that it could use ");
-		gpus(out, c->amount);
-		buf_str(out, " too few are free.");
+		buf_str(out, "It needs ");
+		devices(namer, v->shape, c->amount, "more free ", out);
+		buf_char(out, '.');
 		break;
 	case QUOTA_CHANGE_WAIT:
 		buf_str(out,
@@ -147,11 +228,13 @@ why(const struct quota_namer *namer, const struct quota_verdict *v, const struct
 	}
 }
 
+/* ---- when, and what can be done ----------------------------------------------------------------------------------------------- */
+
 static void
 when(const struct quota_verdict *v, struct buf *out)
 {
-	if (v->decision == QUOTA_REJECT || v->would == QUOTA_REJECT)
-		buf_str(out, " As it is it could never be admitted.");
+	if (is_never(v))
+		buf_str(out, " As things are it can never be admitted.");
 	else if (v->position > 0)
 		buf_printf(out, " It is number %" PRId64 " of %" PRId64 " in the queue for %s GPUs.", v->position,
 		           v->queue_length, v->queue_shared ? "the shared" : "its tenant's own");
@@ -162,39 +245,66 @@ what_to_do(const struct quota_namer *namer, const struct quota_verdict *v, struc
 {
 	bool exception = false;
 
-	buf_str(out, " To be admitted: ");
+	buf_str(out, v->others_first ? " To be admitted when its turn comes: " : " To be admitted: ");
 	for (size_t i = 0; i < v->change_count; i++) {
+		enum quota_change_kind kind = v->changes[i].kind;
+
 		buf_str(out, i == 0 ? "" : i + 1 == v->change_count ? " and " : ", ");
 		quota_change_text(namer, v, &v->changes[i], out);
-		exception = exception || v->changes[i].kind == QUOTA_CHANGE_LIMIT ||
-		            v->changes[i].kind == QUOTA_CHANGE_RESERVED;
+		if (kind == QUOTA_CHANGE_RESERVED && v->or_preemptible)
+			buf_str(out, " or ask for it as preemptible");
+		exception = exception || kind == QUOTA_CHANGE_LIMIT || kind == QUOTA_CHANGE_RESERVED;
 	}
 	buf_str(out, exception ? "; an exception can be asked for." : ".");
+}
+
+/* It was not asked what the rules say. */
+static void
+not_enforced(const struct quota_verdict *v, struct buf *out)
+{
+	buf_str(out, "It is admitted because quotas are not enforced for its workspace; if they were, it would ");
+	switch (v->would) {
+	case QUOTA_ADMIT: break;
+	case QUOTA_BORROW:
+		buf_str(out, "borrow ");
+		gpus(out, v->borrowed_units);
+		break;
+	case QUOTA_RECLAIM: buf_str(out, "wait until others have given GPUs back"); break;
+	case QUOTA_QUEUE: buf_str(out, "wait"); break;
+	case QUOTA_REJECT: buf_str(out, "be refused"); break;
+	}
+	buf_char(out, '.');
 }
 
 void
 quota_sentences(const struct quota_namer *namer, const struct quota_verdict *v, struct buf *out)
 {
+	if (v->decision == QUOTA_ADMIT && v->would != QUOTA_ADMIT) {
+		not_enforced(v, out);
+		return;
+	}
 	switch (v->would) {
 	case QUOTA_ADMIT: buf_str(out, "It is within the reservation of its workspace."); return;
 	case QUOTA_BORROW:
 		buf_str(out, "It uses ");
 		gpus(out, v->borrowed_units);
 		buf_str(out,
-		        " beyond the reservation of its workspace; whoever they are reserved for may ask them back.");
+		        " beyond the reservation of its workspace; a workspace that reserved them may take them back.");
 		return;
 	case QUOTA_RECLAIM:
-		buf_printf(out, "It waits for %zu %s to end; what they return is kept for it.", v->victim_count,
+		buf_printf(out, "It waits for %zu %s to end; the GPUs that come back are kept for it.", v->victim_count,
 		           v->victim_count == 1 ? "lease that was asked" : "leases that were asked");
 		when(v, out);
 		return;
 	case QUOTA_QUEUE:
 	case QUOTA_REJECT:
 		if (v->change_count == 0)
-			return;
-		why(namer, v, &v->changes[0], out);
+			buf_str(out, "It waits for its turn.");
+		else
+			why(namer, v, &v->changes[0], out);
 		when(v, out);
-		what_to_do(namer, v, out);
+		if (v->change_count > 0)
+			what_to_do(namer, v, out);
 		return;
 	}
 }

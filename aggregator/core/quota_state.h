@@ -353,6 +353,8 @@ struct limit_others quota_limit_others(const struct quota_state *s, int32_t acco
 
 /* Each records its checks where a list is given. */
 bool quota_rule_valid(const struct quota_state *s, int32_t wait, struct checks *out); /* 1 */
+/* Units that one workload of its workspace may have; QUOTA_UNLIMITED. */
+int64_t quota_guardrail(const struct quota_state *s, int32_t wait);
 bool quota_rule_limit(const struct quota_state *s, int32_t wait, int32_t account, const struct limit_others *others,
                       struct checks *out); /* 2; others NULL: as they are now */
 bool quota_rule_budget(const struct quota_state *s, int32_t wait, bool empty, bool *ret_warn,

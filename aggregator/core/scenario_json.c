@@ -34,16 +34,10 @@ name_shape(const void *of, int32_t shape)
 	return ((const struct quota_scenario *)of)->world.policy.shapes[shape];
 }
 
-static bool
-money(const void *of, int32_t w, bool whole_tenant)
-{
-	return scenario_budget_is_money(&((const struct quota_scenario *)of)->world.policy, w, whole_tenant);
-}
-
 struct quota_namer
 quota_scenario_namer(const struct quota_scenario *sc)
 {
-	return (struct quota_namer){sc, name_workspace, name_node, name_shape, money};
+	return (struct quota_namer){sc, name_workspace, name_node, name_shape};
 }
 
 static void

@@ -27,11 +27,12 @@ scenario_measure_name(enum scenario_measure m)
 }
 
 enum scenario_measure
-scenario_measure_of(const struct quota_check *c, bool money)
+scenario_measure_of(enum quota_rule rule, enum quota_scope scope, bool money)
 {
-	switch (c->scope) {
+	switch (scope) {
 	case QUOTA_SCOPE_REQUEST:
 	case QUOTA_SCOPE_ISOLATION:
+	case QUOTA_SCOPE_HEAD:
 	case QUOTA_SCOPE_PREEMPTIBLE: return SCENARIO_COUNT;
 	case QUOTA_SCOPE_CPU:
 	case QUOTA_SCOPE_TENANT_CPU: return SCENARIO_CORES;
@@ -42,37 +43,9 @@ scenario_measure_of(const struct quota_check *c, bool money)
 	case QUOTA_SCOPE_BACKOFF: return SCENARIO_SECONDS;
 	default: break;
 	}
-	if (c->rule != QUOTA_RULE_BUDGET)
+	if (rule != QUOTA_RULE_BUDGET)
 		return SCENARIO_GPUS;
 	return money ? SCENARIO_MONEY : SCENARIO_HOURS;
-}
-
-bool
-scenario_budget_is_money(const struct quota_policy *p, int32_t workspace, bool whole_tenant)
-{
-	for (size_t i = 0; i < p->budget_count && workspace != QUOTA_NONE; i++) {
-		const struct quota_budget *b = &p->budgets[i];
-
-		if (b->tenant == p->workspaces[workspace].tenant &&
-		    b->workspace == (whole_tenant ? QUOTA_NONE : workspace))
-			return b->kind == QUOTA_BUDGET_MONEY;
-	}
-	return false;
-}
-
-enum scenario_measure
-scenario_change_measure(enum quota_change_kind kind)
-{
-	switch (kind) {
-	case QUOTA_CHANGE_WAIT: return SCENARIO_SECONDS;
-	case QUOTA_CHANGE_OTHER_LIMIT:
-	case QUOTA_CHANGE_BUDGET:
-	case QUOTA_CHANGE_TURN:
-	case QUOTA_CHANGE_SHAPE:
-	case QUOTA_CHANGE_REQUEST:
-	case QUOTA_CHANGE_PREEMPTIBLE: return SCENARIO_COUNT;
-	default: return SCENARIO_GPUS;
-	}
 }
 
 void

@@ -14,15 +14,9 @@ enum scenario_measure {
 	SCENARIO_SECONDS, /* of nanoseconds */
 };
 
-/* What the numbers of a check on a workspace's request are in. */
-enum scenario_measure quota_json_measure(const struct quota_namer *namer, const struct quota_check *c,
-                                         int32_t workspace);
 const char *scenario_measure_name(enum scenario_measure m);
-/* What the numbers of a check are in; money: its budget is of money. */
-enum scenario_measure scenario_measure_of(const struct quota_check *c, bool money);
-/* Whether the budget of a workspace, or of its tenant, is of money. */
-bool scenario_budget_is_money(const struct quota_policy *p, int32_t workspace, bool whole_tenant);
-enum scenario_measure scenario_change_measure(enum quota_change_kind kind);
+/* What the numbers of a check or change are in; money: its budget is of money. */
+enum scenario_measure scenario_measure_of(enum quota_rule rule, enum quota_scope scope, bool money);
 /* A decimal number of at most nine digits behind the point, rounded; exact for whole GPUs. */
 void scenario_number(int64_t value, enum scenario_measure m, struct buf *out);
 

@@ -83,7 +83,7 @@ class Queue(Told):
     def test_sentences_come_before_the_checks(self):
         reply = self.post(ask("many", "acme/lab", 1, gpu_model=SHORT) | {"workspace": "acme/prod", "gpus": 100}).json()
         self.assertEqual(reply["decision"], "reject")
-        self.assertIn("As it is it could never be admitted. To be admitted: ", reply["summary"])
+        self.assertIn("As things are it can never be admitted. To be admitted: ", reply["summary"])
         keys = list(reply)
         self.assertLess(keys.index("summary"), keys.index("checks"))
 
@@ -140,6 +140,33 @@ class Sliced(unittest.TestCase):
         }
         told = simulate(scenario, "--explain").stdout
         self.assertRegex(told, r"it may borrow this model again in 8m\d+s\.")
+
+    def test_changes_are_told_in_the_units_that_people_count_in(self):
+        tenant = {"name": "t", "limits": {"memory": "4Gi"}, "budget": {"money": "10.00", "hard": True}, "workspaces": [
+            {"name": "a", "reserved": 4, "limits": {"cpu": 2}, "budget": {"gpu_hours": 3, "hard": True}}]}  # fmt: skip
+        request = {"id": "r", "workspace": "t/a", "gpus": 2, "expected": "2h", "cost": "12.50", "limits": {"cpu": 3, "memory": "6Gi"}}
+        scenario = {"version": 1, "nodes": [{"name": "n1", "tenant": "t", "gpus": 4}], "tenants": [tenant], "requests": [request]}
+        told = simulate(scenario, "--explain").stdout
+        for change in ("raise the workspace's CPU limit by 1 core", "raise the tenant's memory limit by 2 GiB",
+                       "raise the workspace's budget by 1 GPU-hours", "raise the tenant's budget by 2.5 in money"):  # fmt: skip
+            self.assertIn(change, told)
+        changes = json.loads(simulate(scenario).stdout)["changes"]
+        self.assertEqual(sorted((c["scope"], c["amount"], c["unit"]) for c in changes),
+                         [("cpu", 1, "cores"), ("tenant", 2.5, "money"), ("tenant memory", 2 << 30, "bytes"), ("workspace", 1, "gpu_hours")])  # fmt: skip
+
+    def test_a_workspace_without_enforcement_is_told_so(self):
+        for enforce in ("off", "warn"):
+            for gpus, would in ((3, "wait"), (5, "be refused")):
+                scenario = {
+                    "version": 1,
+                    "nodes": [{"name": "n1", "tenant": "t", "gpus": 4}],
+                    "tenants": [{"name": "t", "workspaces": [{"name": "a", "reserved": 4, "enforce": enforce}]}],
+                    "leases": [{"id": "l", "workspace": "t/a", "gpus": 2, "priority": 1}],
+                    "requests": [{"id": "r", "workspace": "t/a", "gpus": gpus}],
+                }
+                told = simulate(scenario, "--explain").stdout
+                self.assertIn(f"It is admitted because quotas are not enforced for its workspace; if they were, it would {would}.\n", told)
+                self.assertNotIn("To be admitted", told)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "aggregator/core/quantity.h"
+#include "aggregator/core/quota_json.h"
 #include "tests/support/quotascript.h"
 
 static void
@@ -103,8 +104,7 @@ the_smallest_change_that_would_admit(void **state)
 		if (o->verdicts[0].change_count != 1 || o->verdicts[0].changes[0].kind != rows[i].kind ||
 		    o->verdicts[0].changes[0].amount != rows[i].amount)
 			print_error("%s: %zu changes, %s by %" PRId64 "\n", rows[i].name, o->verdicts[0].change_count,
-			            quota_change_name(o->verdicts[0].changes[0].kind),
-			            o->verdicts[0].changes[0].amount);
+			            quota_change_name(&o->verdicts[0].changes[0]), o->verdicts[0].changes[0].amount);
 		assert_int_equal(o->verdicts[0].change_count, 1);
 		assert_int_equal(o->verdicts[0].changes[0].kind, rows[i].kind);
 		assert_int_equal(o->verdicts[0].changes[0].amount, rows[i].amount);
@@ -146,6 +146,167 @@ all_checks_are_told_in_the_order_of_the_rules(void **state)
 	assert_null(quota_explain(s, 0, "nobody"));
 }
 
+/* ---- sentences ----------------------------------------------------------------------------------------------------------------- */
+
+#define GIB (INT64_C(1) << 30)
+
+static struct quota_shape
+shape_of(const void *of, int32_t shape)
+{
+	static const struct quota_shape shapes[] = {{.kind = QUOTA_WHOLE, .units = 5040, .name = ""},
+	                                            {.kind = QUOTA_MIG, .units = 675, .name = "1g.10gb"},
+	                                            {.kind = QUOTA_REPLICA, .units = 1260, .name = "1/4"}};
+
+	(void)of;
+	return shapes[shape];
+}
+
+static const struct quota_namer by_shape = {.shape = shape_of};
+
+/* What is said of a request for so many whole GPUs of workspace 0 after a script. */
+static void
+told(const char *script, struct quota_request r, struct buf *out)
+{
+	owned(quota) struct quota_state *s = NULL;
+	owned(quota_outcome) struct quota_outcome *o = NULL;
+	in_place(buf) struct buf answers = {0};
+	struct err err = {0};
+
+	buf_init(&answers, 1 << 16);
+	buf_clear(out);
+	r.id = "r";
+	r.klass = QUOTA_NONE;
+	r.submitted_ns = 0;
+	if (!quotascript_run(script, &answers, &s, &err) ||
+	    !quota_try(s, quota_now(s), &(struct quota_event){.kind = QUOTA_SUBMIT, .requests = &r, .request_count = 1},
+	               &o, &err))
+		fail_msg("%s: %s", script, err.text);
+	quota_sentences(&by_shape, &o->verdicts[o->verdict_count - 1], out);
+}
+
+static void
+where_quotas_are_not_enforced_the_sentence_says_so(void **state)
+{
+	static const struct {
+		const char *script; /* of workspace a, which is enforced or not */
+		int32_t gpus;
+		const char *enforced, *would;
+	} rows[] = {
+		{"ws a R2 %s; node n 4; tick 0", 1, "It is within the reservation of its workspace.", NULL},
+		{"ws a R1 B9 M9 %s; ws b R3; node n 4; tick 0", 2,
+	         "It uses 1 GPU beyond the reservation of its workspace; a workspace that reserved them may take them back.",
+	         "borrow 1 GPU."},
+		{"ws a R2 %s; ws b R2 M9; node n 4; lease l b 4; tick 0", 1,
+	         "It waits for 1 lease that was asked to end; the GPUs that come back are kept for it. It is number 1 of 1 in "
+	         "the queue for its tenant's own GPUs.",
+	         "wait until others have given GPUs back."},
+		{"ws a R2 M2 %s; node n 4; lease l a 2; tick 0", 1,
+	         "The workspace's limit leaves 0 GPUs, and it asks for 1 GPU. It is number 1 of 1 in the queue for its "
+	         "tenant's own GPUs. To be admitted: raise the workspace's limit by 1 GPU; an exception can be asked for.",
+	         "wait."},
+		{"ws a R2 M2 %s; node n 4; tick 0", 3,
+	         "The workspace's limit leaves 2 GPUs, and it asks for 3 GPUs. As things are it can never be admitted. To be "
+	         "admitted: raise the workspace's limit by 1 GPU; an exception can be asked "
+	         "for.",
+	         "be refused."},
+	};
+	static const char *const enforce[] = {"", "warn", "off"};
+	in_place(buf) struct buf said = {0}, expected = {0};
+
+	(void)state;
+	buf_init(&said, 4096);
+	buf_init(&expected, 4096);
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
+		for (size_t e = 0; e < ARRAY_LEN(enforce); e++) {
+			const char *gap = strstr(rows[i].script, "%s");
+			in_place(buf) struct buf script = {0};
+
+			buf_init(&script, 4096);
+			buf_add(&script, rows[i].script, (size_t)(gap - rows[i].script));
+			buf_printf(&script, "%s%s", enforce[e], gap + 2);
+			told(buf_text(&script), (struct quota_request){.count = rows[i].gpus, .preemptible = true},
+			     &said);
+			buf_clear(&expected);
+			if (e == 0 || !rows[i].would)
+				buf_str(&expected, rows[i].enforced);
+			else
+				buf_printf(&expected,
+				           "It is admitted because quotas are not enforced for its workspace; if they "
+				           "were, it would %s",
+				           rows[i].would);
+			assert_string_equal(buf_text(&said), buf_text(&expected));
+		}
+}
+
+/* Each change in the unit that people count it in. */
+static void
+changes_are_told_in_their_units(void **state)
+{
+	static const struct {
+		struct quota_change change;
+		int32_t shape;
+		const char *text;
+	} rows[] = {
+		{{QUOTA_CHANGE_LIMIT, QUOTA_RULE_LIMIT, QUOTA_SCOPE_WORKSPACE, true, false, 2 * 5040},
+	         0,
+	         "raise the workspace's limit in the shared pool by 2 GPUs"},
+		{{QUOTA_CHANGE_OTHER_LIMIT, QUOTA_RULE_LIMIT, QUOTA_SCOPE_TENANT_CPU, false, false, 1500},
+	         0,
+	         "raise the tenant's CPU limit by 1.5 cores"},
+		{{QUOTA_CHANGE_OTHER_LIMIT, QUOTA_RULE_LIMIT, QUOTA_SCOPE_MEMORY, true, false, 3 * GIB},
+	         0,
+	         "raise the workspace's memory limit by 3 GiB"},
+		{{QUOTA_CHANGE_OTHER_LIMIT, QUOTA_RULE_LIMIT, QUOTA_SCOPE_STORAGE, false, false, 1000},
+	         0,
+	         "raise the workspace's storage limit by 1000 bytes"},
+		{{QUOTA_CHANGE_BUDGET, QUOTA_RULE_BUDGET, QUOTA_SCOPE_TENANT, false, false,
+	          INT64_C(5040) * 3600 * 5 / 2},
+	         0,
+	         "raise the tenant's budget by 2.5 GPU-hours"},
+		{{QUOTA_CHANGE_BUDGET, QUOTA_RULE_BUDGET, QUOTA_SCOPE_WORKSPACE, false, true, 1250},
+	         0,
+	         "raise the workspace's budget by 12.5 in money"},
+		{{QUOTA_CHANGE_CAPACITY, QUOTA_RULE_AVAILABLE, QUOTA_SCOPE_POOL, false, false, 3 * 5040},
+	         0,
+	         "wait until 3 more GPUs are free"},
+		{{QUOTA_CHANGE_CAPACITY, QUOTA_RULE_AVAILABLE, QUOTA_SCOPE_POOL, false, false, 675},
+	         1,
+	         "wait until 1 more instance of 1g.10gb is free"},
+		{{QUOTA_CHANGE_SMALLER, QUOTA_RULE_VALID, QUOTA_SCOPE_GUARDRAIL, false, false, 2 * 1260},
+	         2,
+	         "ask for no more than 2 replicas (4 are one GPU)"},
+		{{QUOTA_CHANGE_WAIT, QUOTA_RULE_BORROW, QUOTA_SCOPE_BACKOFF, false, false, INT64_C(89500000000)},
+	         0,
+	         "wait 1m30s, until the back-off ends"},
+	};
+	in_place(buf) struct buf said = {0};
+
+	(void)state;
+	buf_init(&said, 4096);
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		const struct quota_verdict v = {.would = QUOTA_QUEUE, .shape = rows[i].shape};
+
+		buf_clear(&said);
+		quota_change_text(&by_shape, &v, &rows[i].change, &said);
+		assert_string_equal(buf_text(&said), rows[i].text);
+	}
+}
+
+/* Two limits of one request are two changes: cores and bytes are not compared. */
+static void
+each_scope_has_its_own_change(void **state)
+{
+	in_place(buf) struct buf said = {0};
+
+	(void)state;
+	buf_init(&said, 4096);
+	told("tenant t cpu=1000; ws a R4 cpu=500 of=t; node n 4; tick 0",
+	     (struct quota_request){.count = 1, .preemptible = true, .other = {[QUOTA_CPU] = 2000}}, &said);
+	assert_non_null(strstr(buf_text(&said),
+	                       "To be admitted: raise the workspace's CPU limit by 1.5 cores and raise the "
+	                       "tenant's CPU limit by 1 core."));
+}
+
 int
 main(void)
 {
@@ -154,6 +315,9 @@ main(void)
 		cmocka_unit_test(units_are_written_as_gpus),
 		cmocka_unit_test(the_smallest_change_that_would_admit),
 		cmocka_unit_test(all_checks_are_told_in_the_order_of_the_rules),
+		cmocka_unit_test(where_quotas_are_not_enforced_the_sentence_says_so),
+		cmocka_unit_test(changes_are_told_in_their_units),
+		cmocka_unit_test(each_scope_has_its_own_change),
 	};
 
 	return cmocka_run_group_tests_name("quota explained", tests, NULL, NULL);
