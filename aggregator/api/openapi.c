@@ -102,7 +102,7 @@ static const struct schema {
 	{"AuditEntry",
          "id:int at:time actor:text action:text subject:text tenant:text~ before:any~ after:any~ reason:text~", NULL},
 	{"Audit", "entries:[AuditEntry] next:int~", NULL},
-	/* the keys of group_by, labels among them, and by state one number, else one of each state */
+	/* the keys of group_by, labels among them, and by state one number, else one of each state; with cost=1 costs, and on the first page those without a workload */
 	{"UsageCost", "currency:text amount:decimal", NULL},
 	{"UsageRest", "tenant:text workspace:text cluster:text gpu_model:text reason:text currency:text amount:decimal",
          NULL},

@@ -114,6 +114,8 @@ static const struct conf_option options[] = {
 	{.name = "metrics-series-max", .type = CONF_INT, .offset = FIELD(metrics_series_max), .preset = "10000",
 	 .min = 1, .max = 1000000,
 	 .help = "most series of one kind in /metrics that depend on tenants, models or nodes; the rest is added up under the tenant \"other\""},
+	{.name = "cost-rows", .type = CONF_INT, .offset = FIELD(cost_rows), .preset = "5000000", .min = 1, .max = 1000000000,
+	 .help = "rows that a question for costs reads (GET /v1/usage?cost=1): one for each hour, workspace, kind of device and group; beyond it the question is refused"},
 	{.name = "slice", .type = CONF_DURATION, .offset = FIELD(slice_ns), .preset = "5m",
 	 .min = NS_PER_MIN, .max = NS_PER_HOUR,
 	 .help = "an open hour is summed in steps of this, which divides an hour: what is read of it is its end"},

@@ -41,6 +41,7 @@ struct aggregator_options {
 	int64_t seal_grace_ns;
 	int64_t metrics_refresh_ns;
 	int64_t metrics_series_max;
+	int64_t cost_rows;
 	int64_t slice_ns;
 	int64_t keep_intervals_ns;
 	int64_t keep_batches_ns;

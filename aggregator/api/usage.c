@@ -79,14 +79,14 @@ read_query(struct worker *w, const struct http_request *rq, struct usage_query *
 }
 
 void
-handle_usage(void *app, void *worker, const struct http_request *rq, struct http_reply *rp)
+handle_usage(void *app_, void *worker, const struct http_request *rq, struct http_reply *rp)
 {
 	struct worker *w = worker;
-	struct usage_query q = {.limit = PAGE_GROUPS};
+	const struct app *app = app_;
+	struct usage_query q = {.limit = PAGE_GROUPS, .cost_rows = app->options->cost_rows};
 	in_place(buf) struct buf next = {0};
 	struct err err = {0};
 
-	(void)app;
 	buf_init(&next, CURSOR_BYTES);
 	if (!api_tenant(w, rq, &q.tenant, rp))
 		return;

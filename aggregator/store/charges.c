@@ -31,6 +31,9 @@ struct component {
 /* The pool-hour at hand. */
 struct pool_hour {
 	struct charge_out *out;
+	charge_use_each
+		*each; /* is told the uses of every hour, and nothing is added to out; NULL: out gets the sums */
+	void *arg;
 	bool any;
 	int64_t cluster_id, owner_id; /* owner 0: shared */
 	char *gpu_model;
@@ -146,6 +149,24 @@ settle_uses(struct pool_hour *h, const struct classes *c, int128 held[CLASS_COUN
 	}
 }
 
+static bool
+tell_uses(struct pool_hour *h, const struct classes *c, struct err *err)
+{
+	for (size_t i = 0; i < h->use_count; i++) {
+		struct charge_use u = {.hour_ns = h->hour_ns,
+		                       .book_id = h->book,
+		                       .cluster_id = h->cluster_id,
+		                       .owner_id = h->owner_id,
+		                       .gpu_model = h->gpu_model,
+		                       .use = &h->uses[i],
+		                       .classes = c->uses[i]};
+
+		if (!h->each(h->arg, &u, err))
+			return false;
+	}
+	return true;
+}
+
 /* 6; workspace 0: what nobody held. */
 static void
 mark_provisional(struct pool_hour *h)
@@ -160,6 +181,25 @@ mark_provisional(struct pool_hour *h)
 		           1);
 }
 
+static void
+sum_hour(struct pool_hour *h, int128 capacity, const struct classes *c)
+{
+	int128 held[CLASS_COUNT] = {0}, unused = 0, idle;
+
+	settle_uses(h, c, held);
+	settle_components(h, c);
+	for (size_t i = 0; i < h->right_count; i++)
+		unused += c->rights[i].unused;
+	idle = c->unreserved_idle > h->stranded ? c->unreserved_idle - h->stranded : 0; /* 5 */
+	charge_add(h->out, POOL_DAY, (int64_t[CHARGE_KEYS]){h->book},
+	           (int128[CHARGE_SUMS]){capacity, held[CLASS_COVERED], held[CLASS_ON_DEMAND], held[CLASS_BORROWED],
+	                                 unused, c->unreserved_idle, h->unallocated, h->stranded, h->down, h->unknown,
+	                                 h->energy_mj, idle},
+	           CHARGE_SUMS);
+	if (h->open_hours != NULL)
+		mark_provisional(h);
+}
+
 static bool
 settle_hour(struct pool_hour *h, struct err *err)
 {
@@ -169,7 +209,6 @@ settle_hour(struct pool_hour *h, struct err *err)
 	                        .rights = h->rights,
 	                        .right_count = h->right_count};
 	owned(classes) struct classes *c = NULL;
-	int128 held[CLASS_COUNT] = {0}, unused = 0, idle;
 	char at[TIME_TEXT_SIZE];
 
 	if (!h->any)
@@ -180,18 +219,10 @@ settle_hour(struct pool_hour *h, struct err *err)
 		return err_prefix(err, "%s of cluster %" PRId64 " in the hour of %s", h->gpu_model, h->cluster_id,
 		                  time_format(h->hour_ns, at)) ||
 		       db_damaged(err);
-	settle_uses(h, c, held);
-	settle_components(h, c);
-	for (size_t i = 0; i < h->right_count; i++)
-		unused += c->rights[i].unused;
-	idle = c->unreserved_idle > h->stranded ? c->unreserved_idle - h->stranded : 0; /* 5 */
-	charge_add(h->out, POOL_DAY, (int64_t[CHARGE_KEYS]){h->book},
-	           (int128[CHARGE_SUMS]){in.capacity, held[CLASS_COVERED], held[CLASS_ON_DEMAND], held[CLASS_BORROWED],
-	                                 unused, c->unreserved_idle, h->unallocated, h->stranded, h->down, h->unknown,
-	                                 h->energy_mj, idle},
-	           CHARGE_SUMS);
-	if (h->open_hours != NULL)
-		mark_provisional(h);
+	if (h->each == NULL)
+		sum_hour(h, in.capacity, c);
+	else if (!tell_uses(h, c, err))
+		return false;
 	h->use_count = h->right_count = h->component_count = 0;
 	h->unallocated = h->stranded = h->down = h->unknown = h->energy_mj = 0;
 	return true;
@@ -346,6 +377,16 @@ find_open_hours(struct db *db, int64_t from_ns, int64_t until_ns, PGresult **ret
 }
 
 bool
+charges_each_use(struct db *db, int64_t from_ns, int64_t until_ns, charge_use_each *each, void *arg, struct err *err)
+{
+	in_place(charge_out) struct charge_out names = {0}; /* of profiles */
+	in_place(pool_hour) struct pool_hour h = {.out = &names, .each = each, .arg = arg};
+
+	charge_out_init(&names, db, "", CHARGES_OPEN);
+	return read_day(db, from_ns, until_ns, &h, err);
+}
+
+bool
 charges_write(struct db *db, const char *day, int64_t from_ns, int64_t until_ns, enum charge_place to, struct err *err)
 {
 	in_place(charge_out) struct charge_out out = {0};
@@ -381,6 +422,16 @@ charges_tables(struct db *db, struct err *err)
 		       "owner_id integer, gpu_model text, workspace_id integer, open_hours numeric) ON COMMIT DELETE ROWS; "
 		       "CREATE TEMP TABLE open_pool_day (LIKE pool_day) ON COMMIT DELETE ROWS",
 		       err);
+}
+
+bool
+charges_tables_clear(struct db *db, struct err *err)
+{
+	return db_script(
+		db,
+		"TRUNCATE open_charge_day, open_reserve_day, open_loan_day, open_meter_day, open_provisional_day, "
+		"open_pool_day",
+		err);
 }
 
 bool

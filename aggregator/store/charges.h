@@ -19,10 +19,24 @@ MUST_CHECK bool charges_write(struct db *db, const char *day, int64_t from_ns, i
                               struct err *err);
 /* Makes the temporary tables, once in a session, and one of the same kind for other meters (open_meter_day). */
 MUST_CHECK bool charges_tables(struct db *db, struct err *err);
+/* Empties them, for a second month in one transaction. */
+MUST_CHECK bool charges_tables_clear(struct db *db, struct err *err);
 /* The same into these for every day of the range that is dirty (or, with folded, that is not), in a transaction that
  * may write. ret_count: how many days. */
 MUST_CHECK bool charges_open(struct db *db, int64_t from_ns, int64_t until_ns, bool folded, int64_t *ret_count,
                              struct err *err);
+
+/* What a workspace held of one kind of device in one hour of a pool, by class. Texts are borrowed for the call. */
+struct charge_use {
+	int64_t hour_ns, book_id, cluster_id, owner_id; /* book 0: none; owner 0: shared */
+	const char *gpu_model;
+	const struct class_use *use;
+	const struct class_amounts *classes; /* CLASS_COUNT of them */
+};
+typedef bool charge_use_each(void *arg, const struct charge_use *u, struct err *err);
+/* The same hours as charges_write(), told and not written. Inside a transaction. */
+MUST_CHECK bool charges_each_use(struct db *db, int64_t from_ns, int64_t until_ns, charge_use_each *each, void *arg,
+                                 struct err *err);
 
 /* --- the sums of a pool's day --- */
 

@@ -719,6 +719,15 @@ db_tx_begin_snapshot(struct db_tx *tx, struct db *db, enum db_work work, struct 
 }
 
 bool
+db_tx_join_snapshot(struct db_tx *tx, struct db *db, enum db_work work, struct err *err)
+{
+	if (!db->in_tx)
+		return db_tx_begin_snapshot(tx, db, work, err);
+	*tx = (struct db_tx){.joined = true};
+	return true;
+}
+
+bool
 db_tx_begin_read_long(struct db_tx *tx, struct db *db, enum db_work work, struct err *err)
 {
 	return begin_work(tx, db, " ISOLATION LEVEL REPEATABLE READ READ ONLY", work, "", err);
@@ -812,6 +821,8 @@ db_tx_commit(struct db_tx *tx, struct err *err)
 	struct db *db = tx->db;
 	owned(result) PGresult *r = NULL;
 
+	if (tx->joined)
+		return true;
 	if (!connected(db, err))
 		return false;
 	r = exec(db, "COMMIT");

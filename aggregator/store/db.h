@@ -124,7 +124,8 @@ struct db_tx {
 	struct db *db;
 	/* of one that may write: its number, and when the server that gave it began; empty: it was begun by db_tx_begin_all */
 	char number[24], server[40];
-	bool reads; /* nothing else */
+	bool reads;  /* nothing else */
+	bool joined; /* the transaction is the caller's, which ends it */
 };
 MUST_CHECK bool db_tx_begin(struct db_tx *tx, struct db *db, struct err *err);
 /* With its first statements in the same round trip. */
@@ -136,6 +137,8 @@ MUST_CHECK bool db_tx_begin_read(struct db_tx *tx, struct db *db,
 MUST_CHECK bool db_tx_begin_long(struct db_tx *tx, struct db *db, enum db_work work, struct err *err);
 MUST_CHECK bool db_tx_begin_snapshot(struct db_tx *tx, struct db *db, enum db_work work,
                                      struct err *err); /* the same, and one snapshot for all of it */
+/* The same, or the transaction that is open already: then commit and end are left to the caller that began it. */
+MUST_CHECK bool db_tx_join_snapshot(struct db_tx *tx, struct db *db, enum db_work work, struct err *err);
 MUST_CHECK bool db_tx_begin_read_long(struct db_tx *tx, struct db *db, enum db_work work, struct err *err);
 /* When the connection is lost at this moment, the server is asked what became of the transaction, by its number: true means that it was
  * done, ERR_RETRY that it was not. ERR_UNKNOWN: nobody could be asked; or, of a transaction without a number, nobody was. */

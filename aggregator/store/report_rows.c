@@ -101,10 +101,10 @@ add(struct report_rows *r, const struct usage_day *d)
 
 /* --- one row --- */
 
-static const char *
+const char *
 sharing_text(int64_t sharing)
 {
-	static const char *const names[] = {"", "exclusive", "mig", "mps", "timeslice", "plain"};
+	static const char *const names[SHARING_MODES] = {"", "exclusive", "mig", "mps", "timeslice", "plain"};
 
 	return sharing >= 0 && sharing < (int64_t)ARRAY_LEN(names) ? names[sharing] : "";
 }

@@ -56,6 +56,9 @@ struct report_steps {
 };
 MUST_CHECK bool report_each(struct db *db, const char *period, const char *tenant, const struct report_steps *steps,
                             void *arg, struct err *err);
+/* "exclusive", "mig", ...: the name of a number below SHARING_MODES; "": of none. */
+#define SHARING_MODES 6
+const char *sharing_text(int64_t sharing);
 MUST_CHECK bool report_rows_load(struct report_rows *r, struct err *err);
 void report_rows_fini(struct report_rows *r);
 

@@ -1,7 +1,7 @@
 /* aggregator/store/report_store.c - what rating needs for a month, one tenant after the other: its bounds, its price books, its rows.
  *
  * Days that are not folded are charged first, into temporary tables; from there on all days are alike. Everything is of one
- * snapshot, and memory holds one tenant's month. */
+ * snapshot, that of the caller's transaction where it has one, and memory holds one tenant's month. */
 #include <stdio.h>
 #include <string.h>
 
@@ -169,7 +169,7 @@ load_month(struct db *db, struct db_tx *tx, enum db_work work, const char *perio
 	struct rating_input *in = &r->in;
 	int64_t from_ns, until_ns;
 
-	if (!db_tx_begin_snapshot(tx, db, work, err) || !load_period(db, period, &m->period, err))
+	if (!db_tx_join_snapshot(tx, db, work, err) || !load_period(db, period, &m->period, err))
 		return false;
 	in->period = res_text(m->period, 0, 0);
 	in->period_start = res_text(m->period, 0, 1);
@@ -182,7 +182,8 @@ load_month(struct db *db, struct db_tx *tx, enum db_work work, const char *perio
 	if (!price_books_load(db, period, &m->books, err) || !load_clusters(&m->month, err) ||
 	    !load_cost_centers(&m->month, from_ns, until_ns, err) ||
 	    !load_tenants(db, tenant, until_ns, &m->tenants, err) || !charges_tables(db, err) ||
-	    !open_days(&m->month, from_ns, until_ns, err) || !open_meters(db, from_ns, until_ns, tenant, err))
+	    (tx->joined && !charges_tables_clear(db, err)) || !open_days(&m->month, from_ns, until_ns, err) ||
+	    !open_meters(db, from_ns, until_ns, tenant, err))
 		return false;
 	in->books = m->books.books;
 	in->book_count = m->books.count;

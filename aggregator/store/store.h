@@ -391,6 +391,7 @@ struct usage_query {
 	int64_t limit;      /* groups in one answer, 1 to USAGE_PAGE_MAX */
 	bool exact; /* whole numbers of unit-nanoseconds, millijoules, byte-milliseconds, which add up to the last one */
 	bool csv;
+	int64_t cost_rows; /* with cost: at most so many rows of hours and groups are read */
 	bool cost; /* what each group costs, and what no workload caused (usage_cost.h); the range is widened to billing days; no CSV */
 };
 /* {"from","to","groups":[{...keys, "allocated_gpu_hours", "used_gpu_hours", ...}],"next"}, decimals as text with nine places; or CSV

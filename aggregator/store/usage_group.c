@@ -19,6 +19,7 @@ enum {
 	ID_DAY = 128, /* the hour too, but any of its day will do */
 	ID_CLUSTER = 256,
 	ID_MODEL = 512,
+	ID_OWNER = 1024,
 	IDS_OF_DAYS = ID_WORKSPACE | ID_SHARING | ID_METHOD | ID_DAY
 };
 static const struct id_column {
@@ -34,6 +35,7 @@ static const struct id_column {
 	{ID_METHOD, "method", "u.method", "NULL::smallint"},
 	{ID_CLUSTER, "cluster_id", "k.cluster_id", "NULL::integer"},
 	{ID_MODEL, "gpu_model", "m.short_model", "NULL::text"},
+	{ID_OWNER, "owner_id", "o.tenant_id", "NULL::integer"},
 };
 
 /* What usage can be grouped by, and the expression that gives it. "state" turns columns into rows. Labels are not here:
@@ -200,6 +202,7 @@ build_summed(const struct grouping *g, const struct usage_query *q, struct buf *
 	buf_str(sql, reads_days(g, q) ? FROM_DAYS : FROM_HOURS);
 	buf_str(sql, (g->ids & ID_CLUSTER) != 0 ? USAGE_CLUSTER_OF_HOUR : "");
 	buf_str(sql, (g->ids & ID_MODEL) != 0 ? USAGE_MODEL_OF_HOUR : "");
+	buf_str(sql, (g->ids & ID_OWNER) != 0 ? USAGE_OWNER_OF_HOUR : "");
 	buf_str(sql, " WHERE true");
 	build_filters(q, sql, a);
 	for (size_t i = 0; i < ARRAY_LEN(id_columns); i++) {
@@ -280,33 +283,32 @@ grouping_sql(struct grouping *g, const struct usage_query *q, struct db_array *l
 	buf_printf(sql, " LIMIT %" PRId64, q->limit + 1);
 }
 
-/* Rows are summed by the hour, because a price begins with one. */
 void
-grouping_cost_sql(struct grouping *g, const struct usage_query *q, struct db_array *labels, struct buf *sql,
-                  struct db_args *a)
+grouping_cost_sql(const struct grouping *g, const struct usage_query *q, const char *cursor, struct db_array *labels,
+                  struct buf *sql, struct db_args *a)
 {
 	struct grouping cells = *g;
 	in_place(buf) struct buf summed = {0};
 
 	buf_init(&summed, sql->max);
-	cells.ids |= ID_HOUR | ID_DEVICE | ID_WORKSPACE | ID_SHARING | ID_CLUSTER | ID_MODEL;
+	cells.ids |= ID_HOUR | ID_DEVICE | ID_WORKSPACE | ID_SHARING | ID_CLUSTER | ID_MODEL | ID_OWNER;
 	cells.long_range = false;
 	build_summed(&cells, q, &summed, a);
-	buf_str(sql,
-	        "SELECT p.month, ((u.hour AT TIME ZONE l.zone)::date - (p.starts_at AT TIME ZONE l.zone)::date)::text, t.name, w.name, "
-	        "c.name, coalesce(b.version, ''), u.gpu_model, d.profile, sharing_name(u.sharing), ");
+	buf_printf(sql,
+	           "DECLARE %s NO SCROLL CURSOR FOR SELECT u.workspace_id, u.cluster_id, u.gpu_model COLLATE \"C\", "
+	           "d.profile COLLATE \"C\", d.units, u.sharing, ns_of(u.hour), coalesce(u.owner_id, 0), ",
+	           cursor);
 	build_keys(g, labels, sql, a);
 	buf_str(sql,
 	        g->by_state
-	                ? "sum(s.unit_ns), sum(CASE WHEN s.state = 'idle' THEN 0 ELSE s.unit_ns END), "
+	                ? "sum(s.unit_ns), sum(CASE s.state WHEN 'used' THEN s.unit_ns + u.over WHEN 'idle' THEN 0 ELSE s.unit_ns END), "
 	                  "sum(CASE WHEN s.state = 'used' THEN u.energy_mj ELSE 0 END) FROM "
 	                : "sum(u.used + u.idle + u.unmeasured), sum(u.used + u.unmeasured + u.over), sum(u.energy_mj) FROM ");
 	buf_add(sql, buf_text(&summed), summed.len);
-	buf_str(sql, USAGE_JOINS "CROSS JOIN ledger l JOIN period p ON p.starts_at <= u.hour AND p.ends_at > u.hour "
-	                         "LEFT JOIN price_book b ON b.effective @> u.hour ");
+	buf_str(sql, USAGE_JOINS);
 	buf_str(sql, g->by_state ? STATE_ROWS "WHERE s.unit_ns > 0 AND s.state IN ('used', 'idle', 'unmeasured') "
 	                         : "WHERE true ");
-	buf_str(sql, "AND u.workspace_id IS NOT NULL GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9");
-	for (size_t i = 0; i < g->count; i++)
-		buf_printf(sql, ", %zu", 10 + i);
+	buf_str(sql, "AND u.workspace_id IS NOT NULL");
+	build_list(sql, " GROUP BY ", "", USAGE_CELL_COLUMNS + g->count, "");
+	build_list(sql, " ORDER BY ", "", USAGE_CELL_COLUMNS + g->count, "");
 }

@@ -28,9 +28,10 @@ MUST_CHECK bool grouping_parse(const char *text, struct grouping *g, struct err 
 void grouping_sql(struct grouping *g, const struct usage_query *q, struct db_array *labels, struct db_array *after,
                   struct buf *sql, struct db_args *a);
 
-/* What each group held of what is priced together: month, day of it, tenant, workspace, cluster, price version, GPU model, MIG profile and
- * sharing as text, the keys, then what was held, what is priced where use is, and energy; of the query only tenant and workspace. */
-void grouping_cost_sql(struct grouping *g, const struct usage_query *q, struct db_array *labels, struct buf *sql,
-                       struct db_args *a);
+/* What each group had of each cell of core/cost_day.h, as a cursor, in the order of the cells and then of the keys: workspace, cluster, GPU model, MIG
+ * profile, units, sharing, hour, owner, the keys, then time held, time used, energy. Of the query only tenant and workspace count. */
+#define USAGE_CELL_COLUMNS 8
+void grouping_cost_sql(const struct grouping *g, const struct usage_query *q, const char *cursor,
+                       struct db_array *labels, struct buf *sql, struct db_args *a);
 
 #endif

@@ -103,7 +103,7 @@ write_group(const struct usage_query *q, const struct grouping *g, const struct 
 	else if (g->by_state)
 		row_hours(o, "", v[0]);
 	if (cost != NULL)
-		usage_cost_write_group(cost, r, row, o);
+		usage_cost_write_group(cost, row, o);
 	row_end(o);
 	return true;
 }
@@ -139,7 +139,7 @@ write_json(const struct usage_query *q, const struct grouping *g, const struct u
 			return false;
 	}
 	buf_char(out, ']');
-	if (cost != NULL)
+	if (cost != NULL && q->cursor == NULL)
 		usage_cost_write_rest(cost, &whole);
 	row_name(&whole, "next", "");
 	if (next->len > 0)
@@ -151,8 +151,8 @@ write_json(const struct usage_query *q, const struct grouping *g, const struct u
 	return buf_ok(out, "the answer", err);
 }
 
-bool
-store_usage(struct db *db, const struct usage_query *q, struct buf *out, struct buf *ret_next, struct err *err)
+static bool
+answer(struct db *db, const struct usage_query *q, struct buf *out, struct buf *ret_next, struct err *err)
 {
 	in_place(db_array) struct db_array labels = {0}, after = {0};
 	owned(mem) struct grouping *g = mem_array(1, sizeof(*g));
@@ -167,8 +167,7 @@ store_usage(struct db *db, const struct usage_query *q, struct buf *out, struct 
 	db_array_init(&after);
 	buf_init(&sql, USAGE_SQL_MAX);
 	if (!grouping_parse(q->group_by, g, err) || (q->cursor != NULL && !read_cursor(q, g, range, &after, err)) ||
-	    !usage_widen(db, &range[0], &range[1], err) || (q->cost && !usage_widen_days(db, range, err)) ||
-	    (q->cost && !usage_cost_load(db, q, g, range, &cost, err)))
+	    !usage_widen(db, &range[0], &range[1], err) || (q->cost && !usage_widen_days(db, range, err)))
 		return false;
 	g->long_range = range[1] - range[0] >= LONG_RANGE;
 	arg_time(&a, range[0]);
@@ -177,7 +176,20 @@ store_usage(struct db *db, const struct usage_query *q, struct buf *out, struct 
 	if (!buf_ok(&sql, "the statement", err) || !db_run_text(db, buf_text(&sql), &a, &r, err))
 		return false;
 	rows = PQntuples(r) > q->limit ? (int)q->limit : PQntuples(r);
-	if (PQntuples(r) > rows && !write_cursor(q, g, range, r, rows - 1, ret_next, err))
+	if ((PQntuples(r) > rows && !write_cursor(q, g, range, r, rows - 1, ret_next, err)) ||
+	    (q->cost && !usage_cost_load(db, q, g, range, r, rows, &cost, err)))
 		return false;
 	return q->csv ? write_csv(q, g, r, rows, out, err) : write_json(q, g, cost, r, rows, range, ret_next, out, err);
+}
+
+/* With costs it is many statements: one snapshot for all of them. */
+bool
+store_usage(struct db *db, const struct usage_query *q, struct buf *out, struct buf *ret_next, struct err *err)
+{
+	in_place(db_tx) struct db_tx tx = {0};
+
+	if (!q->cost)
+		return answer(db, q, out, ret_next, err);
+	return usage_cost_check(q, err) && db_tx_begin_snapshot(&tx, db, DB_WORK_REPORT, err) &&
+	       answer(db, q, out, ret_next, err) && db_tx_commit(&tx, err);
 }

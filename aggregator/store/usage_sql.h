@@ -2,10 +2,13 @@
 #ifndef TOLLGATE_STORE_USAGE_SQL_H
 #define TOLLGATE_STORE_USAGE_SQL_H
 
-/* What rows of usage_rows(...) u were at their hour, before they are summed: k.cluster_id, m.short_model. */
+/* What rows of usage_rows(...) u were at their hour, before they are summed: k.cluster_id, m.short_model, o.tenant_id. */
 #define USAGE_CLUSTER_OF_HOUR "LEFT JOIN node_cluster k ON k.node_id = u.node_id AND k.effective @> u.hour "
 #define USAGE_MODEL_OF_HOUR \
 	"LEFT JOIN device e ON e.id = u.device_id LEFT JOIN gpu_spec m ON m.gpu_id = e.gpu_id AND m.effective @> u.hour "
+
+/* o.tenant_id: whose node it was; none: shared. */
+#define USAGE_OWNER_OF_HOUR "LEFT JOIN node_owner o ON o.node_id = u.node_id AND o.effective @> u.hour "
 
 /* u has the ids of usage_rows(...), summed as far as they are needed, with cluster_id and gpu_model as of their hour: n node,
  * c cluster, d device, g GPU, w workspace, t tenant, h holder; none of them where the id was not needed, or nobody held. */
