@@ -176,13 +176,31 @@ asker(struct app *app, const struct worker *w, const struct http_request *rq, st
 	return true;
 }
 
+/* Whose a request is that names its workload: as when it was asked first, or as the attribution rules say now. What is another tenant's is answered like what is
+ * nobody's. */
+static bool
+place_by_workload(struct worker *w, struct desk_item *i, bool dry, struct err *err)
+{
+	const char *own = i->tenant[0] != '\0' ? i->tenant : NULL;
+	size_t n = own ? strlen(own) : 0;
+	owned(mem) char *workspace = NULL;
+
+	if (!dry && !store_decision_workspace(w->db, own, i->body.request_id, i->body.digest, &workspace, err))
+		return false;
+	if (!workspace && !store_workload_workspace(w->db, i->body.cluster, &i->body.holder, &workspace, err))
+		return false;
+	if (!workspace || (own && (strncmp(workspace, own, n) != 0 || workspace[n] != '/')))
+		return decision_body_no_workspace(&i->body, err);
+	return decision_body_place(&i->body, workspace, err);
+}
+
 void
 handle_decision_ask(void *app_, void *worker, const struct http_request *rq, struct http_reply *rp)
 {
 	owned(desk_item) struct desk_item *i = NULL;
 	struct app *app = app_;
 	const char *dry_run = http_query(rq, "dry_run");
-	bool dry = dry_run && strcmp(dry_run, "0") != 0;
+	bool dry = dry_run && strcmp(dry_run, "0") != 0, sound;
 	struct identity_row who;
 	struct err err = {0};
 	int64_t unproved;
@@ -193,12 +211,15 @@ handle_decision_ask(void *app_, void *worker, const struct http_request *rq, str
 	}
 	i = desk_item_new(DESK_SUBMIT, &who, rq, rp);
 	i->token_id = unproved;
-	if (!api_wait(rq, &i->until_ns, &err) || !json_parse("body", rq->body, rq->body_len, &i->doc, &err) ||
-	    !decision_body_read(i->doc, i->tenant[0] != '\0' ? i->tenant : NULL, time_wall_ns(), &i->body, &err)) {
-		if (unproved != 0)
-			http_defer(rp); /* what is wrong is told to who has a token that holds */
-		else
-			api_problem(rp, rq, &err);
+	sound = api_wait(rq, &i->until_ns, &err) && json_parse("body", rq->body, rq->body_len, &i->doc, &err) &&
+	        decision_body_read(i->doc, i->tenant[0] != '\0' ? i->tenant : NULL, time_wall_ns(), &i->body, &err);
+	/* what is wrong is told to who has a token that holds, and whose a workload is only a worker can look up */
+	if (!worker && (!sound || i->body.workspace[0] == '\0')) {
+		http_defer(rp);
+		return;
+	}
+	if (!sound || (i->body.workspace[0] == '\0' && !place_by_workload(worker, i, dry, &err))) {
+		api_problem(rp, rq, &err);
 		return;
 	}
 	memcpy(i->id, i->body.request_id, sizeof(i->id));

@@ -207,10 +207,14 @@ static const struct schema {
 	{"Said", "kind:text tenant:text subject:text value:text from:time until:time~", NULL},
 	{"Period", "month:text starts_at:time ends_at:time status:text", NULL},
 	{"Workload", "namespace:text?~ pod:text?~ pod_uid:text?~ slurm_job:text?~", NULL},
+	/* without workspace: what attribution rules look at, of a pod or of a Slurm job */
+	{"AskedWorkload",
+         "namespace:text? labels:any? pod:text? pod_uid:text? slurm_job:text? slurm_account:text? user:text? uid:int? group:text?",
+         NULL},
 	{"Ask",
-         "request_id:text workspace:text cluster:text? gpu_model:text? gpus:int? profile:text? count:int? replicas:int? of:int? "
+         "request_id:text workspace:text? cluster:text? gpu_model:text? gpus:int? profile:text? count:int? replicas:int? of:int? "
          "per_node:int? priority_class:text? priority:int? preemptible:bool? expected_duration:text? expires:text? cpu:text? "
-         "memory:text? storage:text? workload:Workload?",
+         "memory:text? storage:text? workload:AskedWorkload?",
          NULL},
 	{"Lease",
          "id:text state:text admitted_at:time confirmed_at:time~ seen_at:time~ released_at:time~ ended_at:time~ reclaim:text~",

@@ -9,7 +9,7 @@
 
 enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2, CLI_UNREACHABLE = 3, CLI_INCOMPLETE = 4 };
 
-#define CLI_OPTION_MAX 20
+#define CLI_OPTION_MAX 24
 #define CLI_WORD_MAX 8
 #define CLI_REPLY_MAX (1u << 30)
 #define CLI_PATH_BYTES (64u << 10)

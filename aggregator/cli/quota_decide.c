@@ -4,6 +4,7 @@
 
 #include "aggregator/cli/cli.h"
 #include "common/digest.h"
+#include "common/labels.h"
 #include "common/text.h"
 
 /* ---- an answer, for people ---------------------------------------------------------------------------------------------- */
@@ -219,6 +220,48 @@ add_id(const struct cli *c, json_t *request)
 	json_object_set_new(request, "request_id", json_string(id));
 }
 
+/* "team=ml,app=web"; what a label may be the service says. */
+static bool
+add_labels(const char *text, json_t *workload, struct err *err)
+{
+	json_t *labels = json_object();
+	struct label l;
+
+	json_object_set_new(workload, "labels", labels);
+	while (labels_next(&text, &l)) {
+		if (l.value == l.key + l.key_len)
+			return err_set(err, ERR_INVALID, "--labels: \"%.*s\" is not KEY=VALUE",
+			               (int)(l.key_len < 80 ? l.key_len : 80), l.key);
+		json_object_setn_new(labels, l.key, l.key_len, json_stringn(l.value, l.value_len));
+	}
+	return true;
+}
+
+/* Whose it is: the word, or what the options say of the workload. */
+static bool
+add_workspace(const struct cli *c, json_t *request, struct err *err)
+{
+	static const struct field fields[] = {{"namespace", "namespace", false},
+	                                      {"slurm-account", "slurm_account", false},
+	                                      {"user", "user", false},
+	                                      {"group", "group", false}};
+	owned(json) json_t *workload = json_object();
+
+	if (!add_fields(c, fields, ARRAY_LEN(fields), workload, err) ||
+	    (cli_value(c, "labels") != NULL && !add_labels(cli_value(c, "labels"), workload, err)))
+		return false;
+	if ((c->word_count > 0) == (json_object_size(workload) > 0))
+		return err_set(
+			err, ERR_INVALID,
+			"TENANT/WORKSPACE says whose it is, or --namespace, --labels, --slurm-account, --user and "
+			"--group do: one of the two is needed");
+	if (c->word_count > 0)
+		json_object_set_new(request, "workspace", json_string(c->words[0]));
+	else
+		json_object_set(request, "workload", workload);
+	return true;
+}
+
 static bool
 make_request(const struct cli *c, json_t *request, struct err *err)
 {
@@ -236,7 +279,8 @@ make_request(const struct cli *c, json_t *request, struct err *err)
 	                                      {"cluster", "cluster", false}};
 
 	add_id(c, request);
-	json_object_set_new(request, "workspace", json_string(c->words[0]));
+	if (!add_workspace(c, request, err))
+		return false;
 	if (cli_value(c, "preemptible") != NULL)
 		json_object_set_new(request, "preemptible",
 		                    json_boolean(strcmp(cli_value(c, "preemptible"), "yes") == 0));

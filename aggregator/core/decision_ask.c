@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/labels.h"
 #include "common/text.h"
 #include "common/time.h"
 
@@ -16,6 +17,8 @@ decision_body_fini(struct decision_body *b)
 {
 	buf_fini(&b->request);
 	buf_fini(&b->body);
+	buf_fini(&b->members);
+	wire_holder_fini(&b->holder);
 }
 
 bool
@@ -162,12 +165,48 @@ copy_expiry(const json_t *doc, int64_t now_ns, struct buf *out, struct err *err)
 	return true;
 }
 
+/* ---- the workload ------------------------------------------------------------------------------------------------------- */
+
+static bool
+workload_text(const json_t *w, const char *field, const char **ret, struct err *err)
+{
+	if (!text_field(w, field, ret, err))
+		return err_prefix(err, "workload");
+	if (*ret && (**ret == '\0' || strlen(*ret) > WORKLOAD_TEXT_MAX))
+		return err_set(err, ERR_INVALID, "workload: %s has 1 to %d bytes", field, WORKLOAD_TEXT_MAX);
+	return true;
+}
+
+static bool
+holder_text(const json_t *w, const char *field, char **ret, struct err *err)
+{
+	const char *text = NULL;
+
+	if (!workload_text(w, field, &text, err))
+		return false;
+	*ret = mem_strdup(text ? text : "");
+	return true;
+}
+
+/* By which telemetry knows it. */
+static bool
+read_identity(const json_t *w, struct decision_workload *ret, struct err *err)
+{
+	return workload_text(w, "namespace", &ret->namespace, err) && workload_text(w, "pod", &ret->pod, err) &&
+	       workload_text(w, "pod_uid", &ret->pod_uid, err) && workload_text(w, "slurm_job", &ret->slurm_job, err);
+}
+
+static bool
+is_identified(const struct decision_workload *w)
+{
+	return w->pod_uid || w->slurm_job || (w->namespace && w->pod);
+}
+
 bool
 decision_workload_read(const json_t *doc, struct decision_workload *ret, struct err *err)
 {
 	static const char *const fields[] = {"namespace", "pod", "pod_uid", "slurm_job", NULL};
 	const json_t *w = json_object_get(doc, "workload");
-	const char **to[] = {&ret->namespace, &ret->pod, &ret->pod_uid, &ret->slurm_job};
 
 	*ret = (struct decision_workload){0};
 	if (!w)
@@ -176,16 +215,127 @@ decision_workload_read(const json_t *doc, struct decision_workload *ret, struct 
 		return err_set(err, ERR_INVALID, "workload: it is an object");
 	if (!json_only_fields(w, fields, err))
 		return err_prefix(err, "workload");
-	for (size_t i = 0; i < ARRAY_LEN(to); i++) {
-		if (!text_field(w, fields[i], to[i], err))
-			return err_prefix(err, "workload");
-		if (*to[i] && (**to[i] == '\0' || strlen(*to[i]) > WORKLOAD_TEXT_MAX))
-			return err_set(err, ERR_INVALID, "workload: %s has 1 to %d bytes", fields[i],
-			               WORKLOAD_TEXT_MAX);
-	}
-	if (!ret->pod_uid && !ret->slurm_job && !(ret->namespace && ret->pod))
+	if (!read_identity(w, ret, err))
+		return false;
+	if (!is_identified(ret))
 		return err_set(err, ERR_INVALID, "workload: pod_uid, namespace and pod, or slurm_job say which it is");
 	return true;
+}
+
+static bool
+read_labels(const json_t *w, char **ret, struct err *err)
+{
+	json_t *labels = json_object_get(w, "labels"), *value;
+	struct labels_set set = {0};
+	const char *key, *fault;
+
+	if (labels && !json_is_object(labels))
+		return err_set(err, ERR_INVALID, "workload: labels is an object of texts");
+	json_object_foreach(labels, key, value)
+	{
+		const char *text = json_string_value(value);
+
+		if (!text)
+			return err_set(err, ERR_INVALID, "workload: labels: \"%.80s\" is text", key);
+		if ((fault = label_key_fault(key, strlen(key))) != NULL)
+			return err_set(err, ERR_INVALID, "workload: labels: the key \"%.80s\" %s", key, fault);
+		if ((fault = label_value_fault(text, strlen(text))) != NULL)
+			return err_set(err, ERR_INVALID, "workload: labels: the value \"%.80s\" of \"%.80s\" %s", text,
+			               key, fault);
+		if (!labels_put(&set, key, text))
+			return err_set(err, ERR_INVALID, "workload: labels: there are %zu, at most %u are allowed",
+			               json_object_size(labels), LABEL_MAX_COUNT);
+	}
+	*ret = labels_join(&set);
+	return true;
+}
+
+static bool
+read_uid(const json_t *w, int64_t *ret, struct err *err)
+{
+	const json_t *v = json_object_get(w, "uid");
+
+	*ret = -1;
+	if (!v)
+		return true;
+	if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) > UINT32_MAX)
+		return err_set(err, ERR_INVALID, "workload: uid is a whole number from 0 to %" PRIu32, UINT32_MAX);
+	*ret = json_integer_value(v);
+	return true;
+}
+
+/* A workload that says whose it is: what rules look at is of a pod or of a Slurm job, and never of both. */
+static bool
+read_holder(const json_t *w, struct decision_body *b, struct err *err)
+{
+	static const char *const fields[] = {"namespace", "labels",        "pod",  "pod_uid", "slurm_job",
+	                                     "uid",       "slurm_account", "user", "group",   NULL};
+	static const char *const of_pod[] = {"namespace", "labels", "pod", "pod_uid"};
+	static const char *const of_job[] = {"slurm_job", "slurm_account", "user", "uid", "group"};
+	struct wire_holder *h = &b->holder;
+	const char *pod = NULL, *job = NULL;
+
+	if (!json_is_object(w))
+		return err_set(err, ERR_INVALID, "workload: it is an object");
+	if (!json_only_fields(w, fields, err))
+		return err_prefix(err, "workload");
+	for (size_t i = 0; i < ARRAY_LEN(of_pod) && !pod; i++)
+		pod = json_object_get(w, of_pod[i]) ? of_pod[i] : NULL;
+	for (size_t i = 0; i < ARRAY_LEN(of_job) && !job; i++)
+		job = json_object_get(w, of_job[i]) ? of_job[i] : NULL;
+	if (pod && job)
+		return err_set(err, ERR_INVALID, "workload: %s is of a pod and %s of a Slurm job: it is one of the two",
+		               pod, job);
+	h->kind = pod ? WIRE_POD : WIRE_SLURM_JOB;
+	if (!read_identity(w, &b->workload, err) || !holder_text(w, "namespace", &h->ns, err) ||
+	    !read_labels(w, &h->labels, err) || !holder_text(w, "slurm_account", &h->slurm_account, err) ||
+	    !holder_text(w, "user", &h->user, err) || !holder_text(w, "group", &h->group, err) ||
+	    !read_uid(w, &h->uid, err))
+		return false;
+	if (h->ns[0] == '\0' && h->labels[0] == '\0' && h->slurm_account[0] == '\0' && h->user[0] == '\0' &&
+	    h->group[0] == '\0' && h->uid < 0)
+		return err_set(
+			err, ERR_INVALID,
+			"workload: without workspace it has namespace or labels, or slurm_account, user, uid or group");
+	if (!is_identified(&b->workload))
+		b->workload = (struct decision_workload){0};
+	return true;
+}
+
+/* Beside workspace it only says by what telemetry knows it. */
+static bool
+read_beside_workspace(const json_t *doc, struct decision_body *b, struct err *err)
+{
+	static const char *const whose[] = {"labels", "slurm_account", "user", "uid", "group"};
+	const json_t *w = json_object_get(doc, "workload");
+
+	for (size_t i = 0; i < ARRAY_LEN(whose); i++)
+		if (json_object_get(w, whose[i]))
+			return err_set(err, ERR_INVALID,
+			               "workload: %s says whose it is, and so does workspace: give one of the two",
+			               whose[i]);
+	return decision_workload_read(doc, &b->workload, err);
+}
+
+bool
+decision_body_no_workspace(const struct decision_body *b, struct err *err)
+{
+	const struct wire_holder *h = &b->holder;
+	const struct {
+		const char *field, *value;
+	} looked_at[] = {{"cluster", b->cluster}, {"namespace", h->ns},
+	                 {"labels", h->labels},   {"slurm_account", h->slurm_account},
+	                 {"user", h->user},       {"group", h->group}};
+	in_place(buf) struct buf text = {0};
+
+	buf_init(&text, sizeof(err->text));
+	for (size_t i = 0; i < ARRAY_LEN(looked_at); i++)
+		if (looked_at[i].value && looked_at[i].value[0] != '\0')
+			buf_printf(&text, "%s%s \"%.80s\"", text.len > 0 ? ", " : "", looked_at[i].field,
+			           looked_at[i].value);
+	if (h->kind == WIRE_SLURM_JOB && h->uid >= 0)
+		buf_printf(&text, "%suid %" PRId64, text.len > 0 ? ", " : "", h->uid);
+	return err_set(err, ERR_MISSING, "workload: there is no workspace for %s", buf_text(&text));
 }
 
 /* ---- the request ---------------------------------------------------------------------------------------------------------- */
@@ -198,8 +348,13 @@ read_workspace(const json_t *doc, const char *tenant, struct decision_body *b, s
 
 	if (!text_field(doc, "workspace", &name, err))
 		return false;
-	if (!name || name[0] == '\0' || strlen(name) >= QUOTA_NAME_SIZE)
-		return err_set(err, ERR_INVALID, "workspace: it is TENANT/WORKSPACE, and must be there");
+	if (!name && !json_object_get(doc, "workload"))
+		return err_set(err, ERR_INVALID, "workspace: it or workload must be there");
+	if (!name)
+		return true;
+	if (name[0] == '\0' || strlen(name) >= QUOTA_NAME_SIZE)
+		return err_set(err, ERR_INVALID, "workspace: it is TENANT/WORKSPACE, of at most %d bytes",
+		               QUOTA_NAME_SIZE - 1);
 	slash = strchr(name, '/');
 	if (!slash && !tenant)
 		return err_set(err, ERR_INVALID, "workspace: it is TENANT/WORKSPACE");
@@ -214,12 +369,41 @@ read_workspace(const json_t *doc, const char *tenant, struct decision_body *b, s
 		b->workspace[n++] = '/';
 	}
 	memcpy(b->workspace + n, name, strlen(name));
-	n = strcspn(b->workspace, "/");
+	return true;
+}
+
+/* The request as the book reads it, with its workspace and the key that comes of it. */
+static bool
+finish(struct decision_body *b, struct err *err)
+{
+	size_t n = strcspn(b->workspace, "/");
+
 	if (n >= sizeof(b->tenant))
 		return err_set(err, ERR_INVALID, "workspace: the name of a tenant has at most %zu bytes",
 		               sizeof(b->tenant) - 1);
+	memset(b->tenant, 0, sizeof(b->tenant));
 	memcpy(b->tenant, b->workspace, n);
-	return true;
+	_Static_assert(DECISION_TENANT_SIZE + DECISION_ID_SIZE <= QUOTA_ID_SIZE, "a key has room for both");
+	snprintf(b->key, sizeof(b->key), "%s/%s", b->tenant, b->request_id);
+	buf_clear(&b->request);
+	buf_str(&b->request, "{\"id\":");
+	json_write_string(b->key, &b->request);
+	add_text(&b->request, "workspace", b->workspace);
+	buf_add(&b->request, buf_text(&b->members), b->members.len);
+	buf_char(&b->request, '}');
+	return buf_ok(&b->request, "the request", err);
+}
+
+bool
+decision_body_place(struct decision_body *b, const char *workspace, struct err *err)
+{
+	size_t n = strlen(workspace);
+
+	if (n >= sizeof(b->workspace))
+		return err_set(err, ERR_INVALID, "workload: the name of its workspace has at most %zu bytes",
+		               sizeof(b->workspace) - 1);
+	memcpy(b->workspace, workspace, n + 1);
+	return finish(b, err);
 }
 
 static bool
@@ -275,6 +459,7 @@ decision_body_read(const json_t *doc, const char *tenant, int64_t now_ns, struct
 
 	*b = (struct decision_body){0};
 	buf_init(&b->request, BODY_MAX);
+	buf_init(&b->members, BODY_MAX);
 	buf_init(&b->body, 2 * BODY_MAX);
 	if (!json_only_fields(doc, fields, err) || !text_field(doc, "request_id", &id, err))
 		return false;
@@ -283,18 +468,13 @@ decision_body_read(const json_t *doc, const char *tenant, int64_t now_ns, struct
 		               "request_id: 1 to %d letters, digits, '.', '_', ':' or '-', the first a letter or digit",
 		               DECISION_ID_SIZE - 1);
 	memcpy(b->request_id, id, strlen(id) + 1);
-	if (!read_workspace(doc, tenant, b, err))
+	if (!read_workspace(doc, tenant, b, err) || !read_count(doc, &b->members, err) ||
+	    !read_rest(doc, tenant != NULL, now_ns, &b->members, err) || !text_field(doc, "cluster", &b->cluster, err))
 		return false;
-	_Static_assert(DECISION_TENANT_SIZE + DECISION_ID_SIZE <= QUOTA_ID_SIZE, "a key has room for both");
-	snprintf(b->key, sizeof(b->key), "%s/%s", b->tenant, b->request_id);
-	buf_str(&b->request, "{\"id\":");
-	json_write_string(b->key, &b->request);
-	add_text(&b->request, "workspace", b->workspace);
-	if (!read_count(doc, &b->request, err) || !read_rest(doc, tenant != NULL, now_ns, &b->request, err) ||
-	    !decision_workload_read(doc, &b->workload, err))
+	if (b->workspace[0] != '\0' ? !read_beside_workspace(doc, b, err) || !finish(b, err)
+	                            : !read_holder(json_object_get(doc, "workload"), b, err))
 		return false;
-	buf_char(&b->request, '}');
 	json_write(doc, &b->body);
 	sha256(buf_text(&b->body), b->body.len, b->digest);
-	return buf_ok(&b->request, "the request", err) && buf_ok(&b->body, "the request", err);
+	return buf_ok(&b->members, "the request", err) && buf_ok(&b->body, "the request", err);
 }

@@ -9,7 +9,13 @@
  * Only request_id, workspace and what is counted must be there. A priority as a number is the scheduler's and operator's to give: it is above all
  * classes that a tenant may use.
  *
- * A request_id is the tenant's own whose workspace the request names: two tenants may use the same one. The engine and its log know a request by its
+ * Without workspace the workload says whose it is, by the attribution rules of the ledger (core/attribution.h), and has what they look at:
+ *
+ *   "workload": {"namespace": ..., "labels": {"team": "ml"}, ...} | {"slurm_account": ..., "user": ..., "uid": 1000, "group": ..., ...}
+ *
+ * Beside workspace these are refused: two answers to one question.
+ *
+ * A request_id is the tenant's own whose workspace the request is for: two tenants may use the same one. The engine and its log know a request by its
  * key, TENANT/REQUEST_ID. Before that was so the key was the bare request_id: rows and logs of that time keep theirs. */
 #ifndef TOLLGATE_CORE_DECISION_ASK_H
 #define TOLLGATE_CORE_DECISION_ASK_H
@@ -18,6 +24,7 @@
 #include "common/buf.h"
 #include "common/digest.h"
 #include "common/json.h"
+#include "common/wire.h"
 
 /* By which telemetry knows a workload; NULL: not said. */
 struct decision_workload {
@@ -30,14 +37,23 @@ struct decision_workload {
 struct decision_body {
 	char request_id[DECISION_ID_SIZE];
 	char key[QUOTA_ID_SIZE];
-	char workspace[2 * QUOTA_NAME_SIZE]; /* "acme/prod" */
-	char tenant[DECISION_TENANT_SIZE];   /* "acme" */
-	struct buf request;                  /* for a submit event */
-	struct buf body;                     /* what was asked, with sorted keys */
-	uint8_t digest[SHA256_SIZE];         /* of body: the same request has the same one however it is spelt */
-	struct decision_workload workload;   /* lives as long as doc */
+	char workspace
+		[2 *
+	         QUOTA_NAME_SIZE]; /* "acme/prod"; empty: the workload says whose it is, and it was not looked up yet */
+	char tenant[DECISION_TENANT_SIZE]; /* "acme" */
+	struct buf request;                /* for a submit event, once the workspace is known */
+	struct buf body;                   /* what was asked, with sorted keys */
+	uint8_t digest[SHA256_SIZE];       /* of body: the same request has the same one however it is spelt */
+	struct decision_workload workload; /* lives as long as doc */
+	const char *cluster;               /* that is named; NULL: none. Lives as long as doc */
+	struct wire_holder holder;         /* without workspace: as attribution rules see the workload */
+	struct buf members;                /* of request, behind the workspace */
 };
 void decision_body_fini(struct decision_body *b);
+/* Enters the workspace, TENANT/NAME, of a request that named its workload. */
+MUST_CHECK bool decision_body_place(struct decision_body *b, const char *workspace, struct err *err);
+/* ERR_MISSING: no rule gives the workload to a workspace that the asker may know. Names what was looked at, and nothing else. */
+bool decision_body_no_workspace(const struct decision_body *b, struct err *err);
 
 /* tenant: who asks, whose workspaces may be named, and need not be; NULL: an operator or scheduler, anybody's. ERR_INVALID begins with the field to blame; ERR_MISSING: the
  * workspace is not the tenant's. */

@@ -110,6 +110,38 @@ ruleset_at(const struct ruleset *s, int64_t at_ns, struct attribution_rule *out)
 	return n;
 }
 
+bool
+attribute_workload(struct db *db, int64_t at_ns, const char *cluster, const struct wire_holder *holder, char **ret,
+                   struct err *err)
+{
+	static const struct db_stmt home = {"ledger cluster",
+	                                    "SELECT c.name FROM ledger l JOIN cluster c ON c.id = l.cluster_id"};
+	static const struct db_stmt path = {
+		"workspace path", "SELECT tenant || '/' || name FROM workspaces_at($1) WHERE id = $2 AND NOT builtin"};
+	in_place(ruleset) struct ruleset s = {0};
+	owned(mem) struct attribution_rule *rules = NULL;
+	owned(result) PGresult *c = NULL, *w = NULL;
+	const struct attribution_rule *rule;
+	struct db_args a = {0};
+
+	*ret = NULL;
+	if (!ruleset_load(db, &s, err) || (!cluster && !db_run(db, &home, NULL, &c, err)))
+		return false;
+	if (!cluster)
+		cluster = PQntuples(c) > 0 ? res_text(c, 0, 0) : "";
+	rules = mem_array(s.count, sizeof(*rules));
+	rule = attribution_match(rules, ruleset_at(&s, at_ns, rules), cluster, holder);
+	if (!rule)
+		return true;
+	arg_time(&a, at_ns);
+	arg_i64(&a, rule->workspace_id);
+	if (!db_run(db, &path, &a, &w, err))
+		return false;
+	if (PQntuples(w) == 1)
+		*ret = mem_strdup(res_text(w, 0, 0));
+	return true;
+}
+
 /* From a moment on: where each set of rules begins, and the rules. */
 struct stretches {
 	int64_t *from_ns;

@@ -1,4 +1,4 @@
-/* aggregator/store/attribute.h - holders and the rules of core/attribution, over time. Callers hold DB_LOCK_POLICY. */
+/* aggregator/store/attribute.h - holders and the rules of core/attribution, over time. Who writes holds DB_LOCK_POLICY. */
 #ifndef TOLLGATE_STORE_ATTRIBUTE_H
 #define TOLLGATE_STORE_ATTRIBUTE_H
 
@@ -16,6 +16,10 @@ struct attribute_page {
 };
 MUST_CHECK bool attribute_page(struct db *db, int64_t effective_ns, int64_t after_id, int limit,
                                struct attribute_page *ret, struct err *err);
+
+/* The workspace, "acme/prod", to which the rules in force at an instant give a workload; cluster NULL: the ledger's own. NULL: none does. From mem_*. */
+MUST_CHECK bool attribute_workload(struct db *db, int64_t at_ns, const char *cluster, const struct wire_holder *holder,
+                                   char **ret, struct err *err);
 
 /* Beside a change of rules, in its transaction: from then on holders are due to be attributed again (reattribute.c). */
 MUST_CHECK bool reattribute_begin(struct db *db, int64_t effective_ns, struct err *err);

@@ -150,6 +150,14 @@ MUST_CHECK bool store_decision_find(struct db *db, const char *tenant, const cha
                                     char ret_key[QUOTA_ID_SIZE], char ret_tenant[DECISION_TENANT_SIZE],
                                     struct err *err);
 
+/* The workspace, "acme/prod", of a request that names its workload: that of the same request, asked before by the same tenant or, of nobody's (NULL), with the same
+ * digest. NULL: it was not asked before. From mem_*. */
+MUST_CHECK bool store_decision_workspace(struct db *db, const char *tenant, const char *request_id,
+                                         const uint8_t digest[SHA256_SIZE], char **ret, struct err *err);
+/* Likewise as the attribution rules say that are in force now; cluster NULL: the ledger's own. NULL: no rule matches. */
+MUST_CHECK bool store_workload_workspace(struct db *db, const char *cluster, const struct wire_holder *holder,
+                                         char **ret, struct err *err);
+
 struct decision_query {
 	const char *tenant, *workspace, *status; /* NULL: any */
 	bool leases;                             /* only what runs, unless a status is asked for */

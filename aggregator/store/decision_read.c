@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "aggregator/store/attribute.h"
+
 /* The verdict is not kept twice: it is in the outcome of the event that gave it, and cut out there by bytes. */
 #define VERDICT                                                                                                             \
 	"(SELECT convert_from(substring(convert_to(e.outcome, 'UTF8') FROM d.verdict_at + 1 FOR d.verdict_bytes), 'UTF8') " \
@@ -115,6 +117,37 @@ store_decision_find(struct db *db, const char *tenant, const char *request_id, c
 	copy_text(r, 0, ret_key, QUOTA_ID_SIZE);
 	copy_text(r, 1, ret_tenant, DECISION_TENANT_SIZE);
 	return true;
+}
+
+bool
+store_decision_workspace(struct db *db, const char *tenant, const char *request_id, const uint8_t digest[SHA256_SIZE],
+                         char **ret, struct err *err)
+{
+	static const struct db_stmt stmt = {
+		"decision_workspace",
+		"SELECT workspace FROM decision WHERE request_id = $1 AND CASE WHEN $2::text IS NULL THEN digest = $3 "
+		"ELSE split_part(workspace, '/', 1) = $2 END ORDER BY id LIMIT 1"};
+	owned(result) PGresult *r = NULL;
+	struct db_args a = {0};
+
+	*ret = NULL;
+	arg_text(&a, request_id);
+	arg_text(&a, tenant);
+	arg_bytes(&a, digest, SHA256_SIZE);
+	if (!db_run(db, &stmt, &a, &r, err))
+		return false;
+	if (PQntuples(r) > 0)
+		*ret = mem_strdup(res_text(r, 0, 0));
+	return true;
+}
+
+bool
+store_workload_workspace(struct db *db, const char *cluster, const struct wire_holder *holder, char **ret,
+                         struct err *err)
+{
+	int64_t now_ns = 0;
+
+	return store_quota_clock(db, &now_ns, err) && attribute_workload(db, now_ns, cluster, holder, ret, err);
 }
 
 /* Not prepared: planned for the filters given. */

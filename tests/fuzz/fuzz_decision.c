@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "aggregator/core/decision_ask.h"
+#include "common/labels.h"
 #include "common/time.h"
 
 #define NOW_NS (INT64_C(1800000000) * NS_PER_S)
@@ -32,10 +33,16 @@ run(const json_t *doc, const char *tenant)
 	in_place(decision_body) struct decision_body b = {0};
 	struct err err = {0};
 
-	if (decision_body_read(doc, tenant, NOW_NS, &b, &err))
-		check_sound(&b, tenant);
-	else
+	if (!decision_body_read(doc, tenant, NOW_NS, &b, &err)) {
 		ASSERT(err.text[0] != '\0' && (err.kind == ERR_INVALID || err.kind == ERR_MISSING));
+		return;
+	}
+	if (b.workspace[0] == '\0') {
+		ASSERT(b.request.len == 0 && labels_fault(b.holder.labels) == NULL && b.holder.ns && b.holder.user);
+		ASSERT(!decision_body_no_workspace(&b, &err) && err.kind == ERR_MISSING);
+		ASSERT(decision_body_place(&b, "acme/prod", &err));
+	}
+	check_sound(&b, tenant);
 }
 
 int

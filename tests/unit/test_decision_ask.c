@@ -102,6 +102,10 @@ what_is_wrong_is_named(void **state)
 		{BASE ",\"gpus\":1,\"workload\":{\"pod\":\"p\"}", NULL, "workload", ERR_INVALID},
 		{BASE ",\"gpus\":1,\"workload\":{\"pod_uid\":\"\"}", NULL, "workload", ERR_INVALID},
 		{BASE ",\"gpus\":1,\"colour\":\"red\"", NULL, "colour", ERR_INVALID},
+		{BASE ",\"gpus\":1,\"workload\":{\"namespace\":\"n\",\"pod\":\"p\",\"user\":\"u\"}", NULL,
+	         "user says whose it is", ERR_INVALID},
+		{"\"request_id\":\"r\",\"gpus\":1,\"workload\":{\"slurm_job\":\"7\"}", NULL, "slurm_account",
+	         ERR_INVALID},
 	};
 
 	(void)state;
@@ -131,12 +135,34 @@ the_same_request_has_the_same_digest_however_it_is_spelt(void **state)
 	assert_memory_not_equal(a.digest, c.digest, SHA256_SIZE);
 }
 
+static void
+a_workload_has_no_workspace_until_it_is_placed(void **state)
+{
+	in_place(decision_body) struct decision_body b = {0};
+	struct err err = {0};
+
+	(void)state;
+	assert_true(read_text(
+		"\"request_id\":\"r\",\"gpus\":1,\"workload\":{\"namespace\":\"n\",\"labels\":{\"b\":\"2\",\"a\":\"1\"}}",
+		NULL, &b, &err));
+	assert_string_equal(b.workspace, "");
+	assert_string_equal(b.holder.ns, "n");
+	assert_string_equal(b.holder.labels, "a=1,b=2");
+	assert_null(b.workload.namespace); /* telemetry does not know it by that alone */
+	assert_false(decision_body_no_workspace(&b, &err));
+	assert_string_equal(err.text, "workload: there is no workspace for namespace \"n\", labels \"a=1,b=2\"");
+	assert_true(decision_body_place(&b, "acme/prod", &err));
+	assert_string_equal(b.key, "acme/r");
+	assert_string_equal(buf_text(&b.request), "{\"id\":\"acme/r\",\"workspace\":\"acme/prod\",\"gpus\":1}");
+}
+
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(what_clients_write_is_what_the_book_reads),
 		cmocka_unit_test(what_is_wrong_is_named),
+		cmocka_unit_test(a_workload_has_no_workspace_until_it_is_placed),
 		cmocka_unit_test(the_same_request_has_the_same_digest_however_it_is_spelt),
 	};
 
