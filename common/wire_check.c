@@ -182,6 +182,8 @@ check_shares(const struct place *at, const struct wire_record *r, struct err *er
 	    !check_most(at, "sm_measured_ns", r->sm_measured_ns, "held_ns", held ? r->held_ns : 0, err) ||
 	    !check_most(at, "sm_active_ns", r->sm_active_ns, "sm_measured_ns", r->sm_measured_ns, err))
 		return false;
+	if (!held && !check_number(at, "peak_memory_bytes", r->peak_memory_bytes, 0, err))
+		return false;
 	if (held && r->method != WIRE_NONE)
 		return true;
 	if (!held && r->method != WIRE_NONE)

@@ -110,9 +110,8 @@ draw_record(struct prop_source *s, const struct wire_batch *b, struct wire_recor
 	if (b->version >= 3 && r->state == WIRE_HELD) {
 		r->sm_measured_ns = (int64_t)prop_u64(s, (uint64_t)r->held_ns);
 		r->sm_active_ns = (int64_t)prop_u64(s, (uint64_t)r->sm_measured_ns);
-	}
-	if (b->version >= 3)
 		r->peak_memory_bytes = (int64_t)prop_u64(s, INT64_MAX);
+	}
 }
 
 /* Ids that differ and leap: the step is at least 1. */

@@ -503,6 +503,7 @@ set(char **field, const char *text)
 	  "record 0: sm_measured_ns is 15000000001, more than held_ns 15000000000")                                                  \
 	X("multiprocessors active for longer than measured", r[1].sm_active_ns = r[1].sm_measured_ns + 1,                            \
 	  "record 1: sm_active_ns is 14000000001, more than sm_measured_ns 14000000000")                                             \
+	X("memory of nobody", r[2].peak_memory_bytes = 1, "record 2: peak_memory_bytes is 1, it must be 0")                          \
 	X("multiprocessors measured of what is free", r[2].sm_measured_ns = 1,                                                       \
 	  "record 2: sm_measured_ns is 1, more than held_ns 0")                                                                      \
 	X("use of what is free", r[2].used_ns = 1, "record 2: used_ns is 1, it must be 0")                                           \
