@@ -22,6 +22,7 @@
 #define POLICY_MAX_BUDGET INT64_C(1000000000000) /* money in whole units, or GPU-hours */
 #define POLICY_MAX_PRIORITY 10000
 #define POLICY_MAX_EXCEPTION_NS (INT64_C(366) * 86400 * 1000000000) /* how long an exception may last */
+#define POLICY_MAX_BOUNDARY 200u                                    /* bytes of data_boundary */
 #define POLICY_MAX_OWED_WAIT_NS (INT64_C(30) * 86400 * 1000000000)
 #define POLICY_MAX_PRICE 1000000000 /* in whole units of the currency */
 #define POLICY_MAX_PER 1000000000   /* units that a price is for */

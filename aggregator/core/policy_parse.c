@@ -14,7 +14,6 @@
 #define DESCRIPTION_MAX 500u
 #define COST_CENTER_MAX 64u
 #define OWNER_MAX 254u /* an address of mail */
-#define BOUNDARY_MAX 200u
 #define PATTERN_MAX 253u
 #define DEFAULT_PRIORITY 100
 
@@ -117,7 +116,7 @@ read_tenant(const struct yaml_doc *doc, const struct yaml_node *n, struct policy
 	    !policy_read_text(doc, n, "display_name", t->name, DISPLAY_MAX, &t->display_name, err) ||
 	    !policy_read_text(doc, n, "cost_center", "", COST_CENTER_MAX, &t->cost_center, err) ||
 	    !policy_read_text(doc, n, "owner", "", OWNER_MAX, &t->owner, err) ||
-	    !policy_read_text(doc, n, "data_boundary", "", BOUNDARY_MAX, &t->data_boundary, err) ||
+	    !policy_read_text(doc, n, "data_boundary", "", POLICY_MAX_BOUNDARY, &t->data_boundary, err) ||
 	    !policy_read_tenant_quota(doc, n, t, err) ||
 	    !policy_read_list(doc, n, "workspaces", POLICY_MAX_WORKSPACES, &workspaces, err))
 		return false;

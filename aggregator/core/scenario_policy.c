@@ -3,6 +3,7 @@
 
 #include "aggregator/core/policy_check.h"
 #include "aggregator/core/policy_read.h"
+#include "aggregator/core/policy_sla.h"
 #include "aggregator/core/scenario_build.h"
 #include "common/money.h"
 
@@ -347,9 +348,11 @@ read_workspace(struct scenario_builder *b, const struct yaml_node *n, int32_t te
 	struct scenario_at at = {b->doc, n, "workspace"};
 	const struct quota_workspace *all;
 	struct quota_workspace *w;
+	struct policy_sla promised; /* nothing is decided by it */
 	owned(mem) char *name = NULL;
 
-	if (!scenario_map(&at, keys, err) || !scenario_text(&at, "name", policy_label_fault, true, &name, err))
+	if (!scenario_map(&at, keys, err) || !scenario_text(&at, "name", policy_label_fault, true, &name, err) ||
+	    !policy_read_sla(b->doc, n, &promised, err))
 		return false;
 	all = b->workspaces.at;
 	for (size_t i = first; i < b->workspaces.count; i++)
@@ -406,8 +409,12 @@ read_tenant(struct scenario_builder *b, const struct yaml_node *n, int32_t tenan
 	struct scenario_at at = {b->doc, n, "tenant"};
 	const struct yaml_node *list;
 	size_t first = b->workspaces.count;
+	struct policy_sla promised; /* nothing is decided by it, nor by the boundary */
+	owned(mem) char *boundary = NULL;
 
-	if (!scenario_map(&at, keys, err) || !scenario_read_tenant_quota(b, &at, tenant, err) ||
+	if (!scenario_map(&at, keys, err) || !policy_read_sla(b->doc, n, &promised, err) ||
+	    !policy_read_text(b->doc, n, "data_boundary", "", POLICY_MAX_BOUNDARY, &boundary, err) ||
+	    !scenario_read_tenant_quota(b, &at, tenant, err) ||
 	    !scenario_list(&at, "workspaces", WORKSPACES_MAX, &list, err))
 		return false;
 	for (const struct yaml_node *c = list != NULL ? list->child : NULL; c != NULL; c = c->next)

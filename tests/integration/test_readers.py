@@ -73,6 +73,18 @@ def draw_policy(rng, number):
     return {"version": 1, "priority_classes": [{"name": n, "value": v, "preemptible": n != "high"} for n, v in CLASSES.items()], "tenants": tenants, "nodes": nodes}
 
 
+def draw_promise(rng):
+    """sla of a tenant or workspace, right or wrong."""
+    good = {"owed_wait": rng.choice(["1s", "10m", "30d"]), "delivered": rng.choice([99, "99.5", "0.0001", 100])}
+    keys = rng.choice([["owed_wait"], ["delivered"], ["owed_wait", "delivered"]])
+    bad = [{}, [], "soon", {"owed_wait": "0s"}, {"owed_wait": "31d"}, {"owed_wait": 5}, {"delivered": 0}, {"delivered": "100.1"}, {"delivered": "99.12345"}, {"waits": "1s"}]
+    return rng.choice(bad) if rng.random() < 0.5 else {k: good[k] for k in keys}
+
+
+def draw_boundary(rng):
+    return rng.choice(["EU", "", "x" * 200, "x" * 201, "a\tb", ["EU"], {"in": "EU"}, "\u202eEU"])
+
+
 def draw_request(rng, policy, number, i):
     tenant = rng.choice(policy["tenants"])
     rq = {"id": f"c{number}-{i}", "workspace": f"{tenant['name']}/{rng.choice(tenant['workspaces'])['name']}", "gpus": rng.choice([1, 1, 2, 2, 3, 4, 5])}
@@ -159,6 +171,28 @@ class Readers(unittest.TestCase):
             self.clean(requests)
             wait_for("everything to be free again", self.is_free, self.stack.aggregator)
         self.assertEqual(accepted, CASES, refused)
+
+    def test_what_decides_nothing_is_refused_by_both_or_by_none(self):
+        print(f"seed {SEED} (TOLLGATE_PROP_SEED={SEED} repeats it)", flush=True)
+        fates = {True: 0, False: 0}
+        for number in range(4 * CASES):
+            rng = random.Random(f"{SEED} promises {number}")
+            tenant = {"name": "acme", "workspaces": [{"name": "prod"}]}
+            key = rng.choice(["sla", "sla of a workspace", "data_boundary"])
+            if key == "data_boundary":
+                tenant[key] = draw_boundary(rng)
+            else:
+                (tenant if key == "sla" else tenant["workspaces"][0])["sla"] = draw_promise(rng)
+            policy = {"version": 1, "tenants": [tenant]}
+            path = os.path.join(self.stack.dir, "promises.json")
+            with open(path, "w", encoding="utf-8") as f:
+                json.dump(policy, f)
+            with self.subTest(seed=SEED, case=number, tenant=tenant):
+                reply = self.stack.call("PUT", "/v1/policy?dry_run=1", json.dumps({**policy, "cluster": "c"}).encode())
+                done = self.stack.cli("quota", "simulate", path)
+                self.assertEqual(done.returncode == 0, reply.status == 200, (reply.text(), done.stderr))
+                fates[reply.status == 200] += 1
+        self.assertTrue(fates[True] and fates[False], fates)
 
 
 if __name__ == "__main__":
