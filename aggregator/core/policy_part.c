@@ -269,26 +269,51 @@ check_standing(const struct policy_tenant *granted, const struct policy_tenant *
 
 /* ---- rule 6 ---- */
 
-/* What the operator promised a workspace stays what it is: a tenant promises itself nothing, and takes nothing back. */
+static bool
+is_promise(const struct policy_sla *s)
+{
+	return s->owed_wait_ns != 0 || s->delivered_millionths != 0;
+}
+
+static const struct policy_sla *
+promise_of(const struct policy_tenant *t, const char *workspace, size_t *hint)
+{
+	static const struct policy_sla none;
+	const struct policy_workspace *w = diff_find(t->workspaces, t->workspace_count, sizeof(*w), workspace, hint);
+
+	return w != NULL ? &w->sla : &none;
+}
+
 static bool
 check_promises(const struct policy_tenant *granted, const struct policy_tenant *part, const char *file, struct err *err)
 {
 	size_t hint = 0;
 
 	for (size_t i = 0; i < part->workspace_count; i++) {
-		static const struct policy_workspace none;
 		const struct policy_workspace *w = &part->workspaces[i];
-		const struct policy_workspace *has =
-			diff_find(granted->workspaces, granted->workspace_count, sizeof(*w), w->name, &hint);
+		const struct policy_sla *has = promise_of(granted, w->name, &hint);
 
-		if (has == NULL)
-			has = &none;
-		if (w->sla.owed_wait_ns != has->sla.owed_wait_ns ||
-		    w->sla.delivered_millionths != has->sla.delivered_millionths)
+		if (is_promise(&w->sla) && (w->sla.owed_wait_ns != has->owed_wait_ns ||
+		                            w->sla.delivered_millionths != has->delivered_millionths))
 			return err_set(err, ERR_INVALID, "%s:%d: workspace %s/%s: sla: only an operator changes it",
 			               file, w->line, part->name, w->name);
 	}
 	return true;
+}
+
+/* The workspaces of a part, with what the operator promised them; from mem_*, the rest is borrowed. */
+static struct policy_workspace *
+with_promises(const struct policy_tenant *now, const struct policy_tenant *part)
+{
+	struct policy_workspace *all = mem_array(part->workspace_count, sizeof(*all));
+	size_t hint = 0;
+
+	for (size_t i = 0; i < part->workspace_count; i++) {
+		all[i] = part->workspaces[i];
+		if (!is_promise(&all[i].sla))
+			all[i].sla = *promise_of(now, all[i].name, &hint);
+	}
+	return all;
 }
 
 bool
@@ -430,12 +455,15 @@ policy_part_merge(const char *document, size_t len, const struct policy *now, co
 {
 	const struct policy_tenant *old = policy_tenant_named(now, part->tenants[0].name);
 	owned(mem) struct policy_tenant *tenants = mem_array(now->tenant_count, sizeof(*tenants));
+	owned(mem) struct policy_workspace *workspaces = NULL;
 	struct policy wanted = *now;
 
 	if (old == NULL)
 		return err_set(err, ERR_CONFLICT, "tenant %s is not in the policy in force", part->tenants[0].name);
+	workspaces = with_promises(old, &part->tenants[0]);
 	memcpy(tenants, now->tenants, now->tenant_count * sizeof(*tenants));
 	tenants[old - now->tenants] = merged_tenant(old, &part->tenants[0]);
+	tenants[old - now->tenants].workspaces = workspaces;
 	wanted.tenants = tenants;
 	wanted.effective_ns = effective_ns;
 	if (splice(document, len, &tenants[old - now->tenants], effective_ns, out) && says(out, &wanted))

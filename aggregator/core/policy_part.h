@@ -8,7 +8,8 @@
  *     workspaces: a new pattern could take others' usage, a missing one would leave its own unpaid
  *  4. per pool, model and profile the workspaces reserve together at most what the operator's do
  *  5. no weight is above, and no enforcement looser than, what the operator gave some workspace of the tenant
- *  6. everything else is checked as in any policy, beside the operator's maximum */
+ *  6. what the operator promised a workspace (sla) is the operator's: absent, or as it is
+ *  7. everything else is checked as in any policy, beside the operator's maximum */
 #ifndef TOLLGATE_CORE_POLICY_PART_H
 #define TOLLGATE_CORE_POLICY_PART_H
 

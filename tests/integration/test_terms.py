@@ -3,6 +3,7 @@
 import datetime
 import itertools
 import json
+import re
 import os
 import subprocess
 import unittest
@@ -164,6 +165,16 @@ nodes: [{{name: n1, shared: true, model: {SHORT}, gpus: 8}}]
             self.assertIn(old, part)
             reply = s.call("PUT", "/v1/policy", part.replace(old, new).encode(), "acme")
             self.assertEqual((reply.status, field in reply.json()["detail"], "only an operator" in reply.json()["detail"]), (400, True, True), reply.text())
+        # a file from before the promise still applies, and the promise stays
+        older = part.replace("owed_wait: 1s", "owed_wait: gone")
+        older = re.sub(r"\n *sla: \{owed_wait: gone\}|, sla: \{owed_wait: gone\}|sla: \{owed_wait: gone\}, ", "", older)
+        self.assertNotIn("gone", older)
+        self.assertEqual(s.call("PUT", "/v1/policy?dry_run=1", older.encode(), "acme").json()["changes"], 0, older)
+        self.assertEqual(s.call("PUT", "/v1/policy", older.encode(), "acme").status, 200)
+        reply = s.call("PUT", "/v1/policy", re.sub(r"name: \"?dev\"?", "name: trial", older, count=1).encode(), "acme")
+        self.assertEqual(reply.status, 200, (reply.text(), older))
+        self.assertEqual(set(self.promises()), {"", "prod"})
+        s.apply(self.POLICY)
         for wrong, words in (("sla: {}", "owed_wait, delivered or both"), ("sla: {owed_wait: 0s}", "outside 1s to"), ("sla: {delivered: 101}", "outside 0 (not included) to 100"),
                              ("sla: {delivered: 0}", "outside 0"), ("sla: {waits: 1s}", "waits"), ("data_boundary: " + "x" * 201, "200"), ('data_boundary: "a\\tb"', "data_boundary")):  # fmt: skip
             reply = s.call("PUT", "/v1/policy?dry_run=1", self.POLICY.replace("  - {name: globex,", "  - {name: globex, " + wrong + ",").encode())
