@@ -1,12 +1,19 @@
-/* common/base.c - checked allocation and the end of a program that broke its own promise. */
+/* common/base.c - checked allocation, background threads and the end of a program that broke its own promise. */
 #include "common/base.h"
 
+#include <linux/sched.h>
+#include <linux/sched/types.h>
+#include <malloc.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
+
+#define NICE_MAX 19
+#define SHORT_TURN_NS 100000 /* the shortest that Linux grants */
 
 /* Straight to the descriptor: stdio may be what is broken, and its lock may be held. */
 static _Noreturn void
@@ -116,4 +123,16 @@ void
 mem_give_back(void)
 {
 	(void)malloc_trim(0);
+}
+
+void
+thread_gives_way(int nice)
+{
+	int now = getpriority(PRIO_PROCESS, (id_t)gettid());
+	struct sched_attr a = {.size = sizeof(a), .sched_policy = SCHED_NORMAL, .sched_runtime = SHORT_TURN_NS};
+
+	a.sched_nice = now + nice < NICE_MAX ? now + nice : NICE_MAX;
+	/* glibc has no function for it before 2.41 */
+	if (syscall(SYS_sched_setattr, 0, &a, 0u) != 0)
+		(void)setpriority(PRIO_PROCESS, (id_t)gettid(), a.sched_nice);
 }

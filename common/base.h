@@ -1,4 +1,4 @@
-/* common/base.h - ownership, checked allocation and the few macros every file uses. */
+/* common/base.h - ownership, checked allocation, background threads and the few macros every file uses. */
 #ifndef TOLLGATE_COMMON_BASE_H
 #define TOLLGATE_COMMON_BASE_H
 
@@ -48,6 +48,10 @@ char *mem_printf(const char *fmt, ...) PRINTF_LIKE(1, 2);
 void mem_free(void *p);
 /* What was freed goes back to the system: after work that took much, in one of many threads, each of which keeps what it had. */
 void mem_give_back(void);
+
+/* From here on the calling thread has a smaller share of the processor (by so much nicer) and holds it for short turns, so that whoever wakes up on its processor
+ * does not wait for the end of a long one. Kernels before 6.12 have turns of one length for all. */
+void thread_gives_way(int nice);
 
 static inline void
 mem_freep(void *p)

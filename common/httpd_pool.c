@@ -4,7 +4,6 @@
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include "common/text.h"
@@ -410,7 +409,7 @@ work(void *arg)
 	struct httpd_job *job;
 
 	if (p->options.nice > 0)
-		(void)setpriority(PRIO_PROCESS, (id_t)gettid(), p->options.nice);
+		thread_gives_way(p->options.nice);
 	while ((job = next_job(p, &place))) {
 		p->options.run(job, worker);
 		job_done(p, &place);

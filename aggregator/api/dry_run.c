@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <pthread.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -382,7 +381,7 @@ dry_runs_main(void *arg)
 	struct dry_runs *d = arg;
 	bool stop = false;
 
-	(void)setpriority(PRIO_PROCESS, (id_t)gettid(), NICE);
+	thread_gives_way(NICE);
 	while (!stop) {
 		struct desk_item *items = take_items(d, &stop);
 		int64_t began_ns = time_monotonic_ns();

@@ -81,6 +81,10 @@ class Units(unittest.TestCase):
         for setting in ("PrivateDevices", "PrivatePIDs", "PrivateNetwork"):
             self.assertNotIn(setting, dict(got))
 
+    def test_the_aggregator_may_let_its_reports_give_way_to_decisions(self):
+        last = [v for k, v in self.settings("aggregator") if k == "SystemCallFilter"][-1]
+        self.assertEqual(last.split(), ["sched_setattr", "setpriority"], "the line before it takes @resources away, these among them")
+
     def test_they_run_without_root_and_keep_state_where_the_options_say(self):
         for name in PROGRAMS:
             got = dict(self.settings(name))

@@ -267,6 +267,13 @@ class Callers(unittest.TestCase):
                 if read not in refused:
                     self.assertEqual(read.reply().status, 200)
 
+    def test_reports_and_dry_runs_give_way_to_everything_else(self):
+        tasks = f"/proc/{self.stack.aggregator.child.pid}/task"
+        mine = os.getpriority(os.PRIO_PROCESS, 0)
+        nices = [os.getpriority(os.PRIO_PROCESS, int(tid)) for tid in os.listdir(tasks)]
+        self.assertIn(mine, nices)
+        self.assertGreater(sum(nice > mine for nice in nices), 1, nices)
+
     def test_how_far_a_close_has_come_is_told_while_the_same_token_reads_reports(self):
         admin = self.stack.tokens["admin"]
         with Locked(self.stack, READ_TABLES) as lock:
