@@ -86,7 +86,7 @@ class Collected:
 
     def cost_of_month(self, month):
         low, high = (billworld.rfc3339(self.world.bounds[i]) for i in (month, month + 1))
-        return self.s.get(f"/v1/usage?from={low}&to={high}&group_by=tenant,workspace,day&cost=1&limit=100000").json()
+        return self.s.get(f"/v1/usage?from={low}&to={high}&group_by={','.join(billcheck.USAGE_COST_KEYS)}&cost=1&limit=100000").json()
 
     def groups(self, query):
         low, high = (billworld.rfc3339(self.world.bounds[i]) for i in (0, 2))
@@ -142,7 +142,7 @@ def harms(collected):
     def other(what, change):
         harmed = copy.copy(collected)
         harmed.documents = {month: dict(documents) for month, documents in collected.documents.items()}
-        harmed.usage = copy.deepcopy(collected.usage)
+        harmed.usage, harmed.costs = copy.deepcopy(collected.usage), copy.deepcopy(collected.costs)
         change(harmed)
         return what, harmed
 
@@ -171,6 +171,12 @@ def harms(collected):
         group = next(g for groups in harmed.usage.values() for g in groups if int(g.get("idle_unit_ns") or 0))
         group["idle_unit_ns"] = str(int(group["idle_unit_ns"]) + 1)
 
+    def in_costs(harmed):
+        """From one hour to another of the same workspace."""
+        costs = [g["costs"][0] for g in harmed.costs[1]["groups"] if g["costs"] and g["tenant"] == "acme"][:2]
+        for cost, step in zip(costs, (smallest, "-" + smallest)):
+            cost["amount"] = more(step)(cost["amount"])
+
     def in_metrics(harmed):
         harmed.metrics = re.sub(r"^(tollgate_period_cost\{.*\} )(\S+)$", lambda m: m[1] + more(smallest)(m[2]), harmed.metrics, count=1, flags=re.M)
 
@@ -189,6 +195,7 @@ def harms(collected):
     yield other("the idle hours of a day", cell(1, "focus.csv", "x_IdleGpuHours", lambda r: r["x_ChargeType"] == "usage", more("1e-9")))
     yield other("the total of an invoice", in_json)
     yield other("a unit-nanosecond", in_usage)
+    yield other("the cost of an hour", in_costs)
     yield other("a cent of the metrics", in_metrics)
     yield other("the total of a page", in_page)
 

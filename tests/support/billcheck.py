@@ -14,6 +14,7 @@ import re
 from fractions import Fraction
 
 from tests.support import billworld
+from tests.support.billhours import FINE, hour_costs
 from tests.support.billoracle import BILLION, MJ_PER_KWH, Key, together
 from tests.support.billworld import COST_CENTRES, HELD, HOUR, MONTHS, NS, STATES, UNITS
 
@@ -261,27 +262,35 @@ def check_usage(check, ask, world):
             check.same(("usage hours", g["tenant"], g["workspace"], state), Fraction(ngh, BILLION), Fraction(g[f"{state}_gpu_hours"]))
 
 
+USAGE_COST_KEYS = ("tenant", "workspace", "node", "gpu", "hour")
+
+
 def check_usage_costs(check, reply, lines, expected):
-    """Of a month, by tenant, workspace and day: amortised costs; what no workload caused, by tenant and reason; all of it is the invoices. lines: the CSV."""
+    """Of a month, by USAGE_COST_KEYS: amortised costs of each hour; what no workload caused, by tenant and reason; all of it is the invoices. lines: the CSV."""
     order = {key_of(row)[0]: n for n, row in enumerate(rows_of(lines))}
-    effective, held, without = amortised(expected, order), collections.Counter(), collections.Counter()
+    effective, without = amortised(expected, order), collections.Counter()
+
+    def days_of(k, line):
+        if k.kind == "covered":
+            return {day: effective.get((k, day), 0) for day in line.days}
+        return cents_of_days(line, expected) if k.kind == "usage" or (k.kind == "energy" and k.workspace) else None
+
+    held, left = hour_costs(expected, days_of)
+    for key, units in left.items():
+        without[key] += expected.money(units) / FINE
     for (k, correction), line in expected.lines.items():
         if correction or k.kind == "one-off":
             without[k.tenant, "correction" if correction else "adjustment"] += expected.money(line.billed)
-            continue
-        for day, units in cents_of_days(line, expected).items():
-            part = expected.money(effective.get((k, day), 0))
-            if k.kind in ("usage", "covered") or (k.kind == "energy" and k.workspace):
-                held[k.tenant, k.workspace, day.isoformat()] += part if k.kind == "covered" else expected.money(units)
-            elif k.kind in REASONS:
-                without[k.tenant, REASONS[k.kind]] += part + expected.money(units)
+        elif k.kind in REASONS and days_of(k, line) is None:
+            for day, units in cents_of_days(line, expected).items():
+                without[k.tenant, REASONS[k.kind]] += expected.money(effective.get((k, day), 0) + units)
     found = collections.Counter()
     for g in reply["groups"]:
         for cost in g.get("costs") or ():
             check.same(("usage cost", "currency"), expected.world.currency, cost["currency"])
-            found[g["tenant"], g["workspace"], g["day"]] += Fraction(cost["amount"])
+            found[tuple(g[n] for n in USAGE_COST_KEYS)] += Fraction(cost["amount"])
     for key in sorted(held.keys() | found.keys()):
-        check.same(("usage cost", *key, "amount"), Fraction(held[key]), Fraction(found[key]))
+        check.same(("usage cost", *key, "amount"), expected.money(held[key]) / FINE, Fraction(found[key]))
     said = collections.Counter()
     for row in reply["costs_without_workload"]:
         said[row["tenant"], row["reason"]] += Fraction(row["amount"])
