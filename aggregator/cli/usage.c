@@ -3,10 +3,22 @@
 #include <string.h>
 
 #include "aggregator/cli/cli.h"
+#include "common/money.h"
 
 #define VALUES(unit)                                                                                             \
 	"allocated_" unit ",used_" unit ",idle_" unit ",unmeasured_" unit ",unallocated_" unit ",stranded_" unit \
 	",down_" unit ",unknown_" unit ",over_" unit ",clock_adjust_" unit
+#define EXACT_VALUES \
+	VALUES("unit_ns") ",energy_mj,memory_byte_ms,sm_active_unit_ns,sm_measured_unit_ns,peak_memory_bytes"
+#define EFFICIENCY ",energy_kwh,memory_gib_hours,sm_active_gpu_hours,sm_measured_gpu_hours,sm_activity,peak_memory_gib"
+#define PAGE_MOST "100000" /* groups of one answer */
+
+/* Decimals of hours in a table. */
+#define TABLE_PLACES 4
+#define TABLE_ROUND 100000
+
+/* What a cost without a workload is of. */
+static const char *const rest_keys[] = {"tenant", "workspace", "cluster", "gpu_model"};
 
 /* Is the key in the list, which is divided by commas? */
 static bool
@@ -49,45 +61,235 @@ get_all(struct cli *c, const char *base, json_t **ret, struct err *err)
 	return true;
 }
 
-/* "12.34 EUR, 5 USD" of an array of amounts, or of one amount. */
-static json_t *
-cost_text(const json_t *amounts)
+/* ---- columns ---- */
+
+/* What a question's answer is shown with: keys, what was measured, and with costs "cost,currency,reason". */
+struct columns {
+	struct buf all;    /* of a CSV, whether it has rows or not; of a table of usage */
+	struct buf groups; /* of a table of costs: what has room on a line */
+	struct buf rest;   /* of its second one, what no workload caused */
+};
+
+static void
+columns_fini(struct columns *c)
 {
-	in_place(buf) struct buf text = {0};
-	size_t n = json_is_array(amounts) ? json_array_size(amounts) : 1;
-
-	buf_init(&text, CLI_PATH_BYTES);
-	for (size_t i = 0; i < n; i++) {
-		const json_t *one = json_is_array(amounts) ? json_array_get(amounts, i) : amounts;
-		const char *amount = json_string_value(json_object_get(one, "amount"));
-		const char *currency = json_string_value(json_object_get(one, "currency"));
-
-		buf_printf(&text, "%s%s %s", i > 0 ? ", " : "", amount != NULL ? amount : "?",
-		           currency != NULL ? currency : "?");
-	}
-	return json_string(buf_text(&text));
+	buf_fini(&c->all);
+	buf_fini(&c->groups);
+	buf_fini(&c->rest);
 }
 
-/* The groups with their cost as text, and behind them what no workload caused. */
-static json_t *
-rows_with_cost(const json_t *reply)
+static void
+add_column(struct buf *list, const char *name, size_t n)
 {
-	json_t *rows = json_deep_copy(json_object_get(reply, "groups"));
-	const json_t *rest = json_object_get(reply, "costs_without_workload");
+	buf_str(list, list->len > 0 && n > 0 ? "," : "");
+	buf_add(list, name, n);
+}
 
+static void
+columns_make(struct columns *c, const char *by, bool exact, bool cost)
+{
+	const char *values = has_key(by, "state") ? (exact ? "unit_ns" : "gpu_hours")
+	                     : exact              ? EXACT_VALUES
+	                                          : VALUES("gpu_hours") EFFICIENCY;
+
+	buf_init(&c->all, CLI_PATH_BYTES);
+	buf_init(&c->groups, CLI_PATH_BYTES);
+	buf_init(&c->rest, CLI_PATH_BYTES);
+	add_column(&c->all, by, strlen(by));
+	add_column(&c->all, values, strlen(values));
+	buf_str(&c->all, cost ? ",cost,currency,reason" : "");
+	add_column(&c->groups, by, strlen(by));
+	buf_printf(&c->groups, "%s%s,cost,currency", c->groups.len > 0 ? "," : "",
+	           has_key(by, "state") ? values : "allocated_gpu_hours,used_gpu_hours");
+	for (const char *at = by; *at != '\0'; at += strcspn(at, ",") + (at[strcspn(at, ",")] == ','))
+		for (size_t i = 0; i < ARRAY_LEN(rest_keys); i++)
+			if (strncmp(at, rest_keys[i], strcspn(at, ",")) == 0 &&
+			    strlen(rest_keys[i]) == strcspn(at, ","))
+				add_column(&c->rest, rest_keys[i], strlen(rest_keys[i]));
+	add_column(&c->rest, "reason,cost,currency", strlen("reason,cost,currency"));
+}
+
+/* What the row has of the columns, in their order; "" where it has nothing. */
+static json_t *
+pick(const json_t *row, const char *columns)
+{
+	json_t *out = json_object();
+
+	for (const char *at = columns; *at != '\0';) {
+		size_t n = strcspn(at, ",");
+		owned(mem) char *name = mem_strndup(at, n);
+		json_t *value = json_object_get(row, name);
+
+		json_object_set_new(out, name, value != NULL ? json_incref(value) : json_string(""));
+		at += n + (at[n] == ',');
+	}
+	return out;
+}
+
+/* ---- costs ---- */
+
+static void
+set_cost(json_t *row, const json_t *cost)
+{
+	json_object_set(row, "cost", json_object_get(cost, "amount"));
+	json_object_set(row, "currency", json_object_get(cost, "currency"));
+}
+
+/* A row of each group; where it has costs in several currencies one of each, of which the first has the hours too. */
+static json_t *
+group_rows(const json_t *reply, const char *by, const char *columns)
+{
+	const json_t *groups = json_object_get(reply, "groups");
+	json_t *rows = json_array();
+
+	for (size_t i = 0; i < json_array_size(groups); i++) {
+		const json_t *costs = json_object_get(json_array_get(groups, i), "costs");
+
+		for (size_t k = 0; k == 0 || k < json_array_size(costs); k++) {
+			owned(json) json_t *keys = pick(json_array_get(groups, i), by);
+			json_t *row = pick(k == 0 ? json_array_get(groups, i) : keys, columns);
+
+			if (json_array_size(costs) > 0)
+				set_cost(row, json_array_get(costs, k));
+			json_array_append_new(rows, row);
+		}
+	}
+	return rows;
+}
+
+static int
+decimals_of(const char *amount)
+{
+	const char *point = strchr(amount, '.');
+
+	return point != NULL ? (int)strlen(point + 1) : 0;
+}
+
+static json_t *
+sum_of(const char *a, const char *b)
+{
+	char text[DECIMAL_TEXT_SIZE];
+	const int least = decimals_of(a) < decimals_of(b) ? decimals_of(a) : decimals_of(b);
+	int128 x, y;
+
+	if (!decimal_parse(a, COST_SCALE, &x, NULL) || !decimal_parse(b, COST_SCALE, &y, NULL))
+		return json_string("?");
+	return json_string(decimal_format(x + y, COST_SCALE, least, text));
+}
+
+/* What no workload caused, added to the rows, by those of the columns that it has. */
+static void
+add_rest(const json_t *reply, const char *columns, json_t *rows)
+{
+	const json_t *rest = json_object_get(reply, "costs_without_workload");
+	owned(json) json_t *known = json_object(); /* what a row is of, as text -> the row */
+
+	for (size_t i = 0; i < json_array_size(rest); i++) {
+		json_t *row = pick(json_array_get(rest, i), columns), *value, *same;
+		in_place(buf) struct buf of = {0};
+		const char *key;
+
+		buf_init(&of, CLI_PATH_BYTES);
+		json_object_set(row, "currency", json_object_get(json_array_get(rest, i), "currency"));
+		json_object_foreach(row, key, value) buf_printf(&of, "%s\n", json_string_value(value));
+		json_object_set(row, "cost", json_object_get(json_array_get(rest, i), "amount"));
+		same = json_object_get(known, buf_text(&of));
+		if (same != NULL)
+			json_object_set_new(same, "cost",
+			                    sum_of(json_string_value(json_object_get(same, "cost")),
+			                           json_string_value(json_object_get(row, "cost"))));
+		else
+			json_object_set(known, buf_text(&of), row);
+		if (same == NULL)
+			json_array_append(rows, row);
+		json_decref(row);
+	}
+}
+
+/* ---- tables ---- */
+
+/* Nine places are for machines. True: the row has a number above 0. */
+static bool
+shorten_hours(json_t *row)
+{
+	const char *key;
+	json_t *value;
+	bool any = false;
+
+	json_object_foreach(row, key, value)
+	{
+		char text[DECIMAL_TEXT_SIZE];
+		int128 hours;
+
+		if (!json_is_string(value) || (strstr(key, "_hours") == NULL && strstr(key, "_kwh") == NULL) ||
+		    !decimal_parse(json_string_value(value), QUANTITY_SCALE, &hours, NULL))
+			continue;
+		any = any || hours > 0;
+		decimal_format(div_round_half_even(hours, TABLE_ROUND), TABLE_PLACES, TABLE_PLACES, text);
+		json_object_set_new(row, key, json_string(text));
+	}
+	return any;
+}
+
+/* A table leaves exact integers out, as what stands behind its hours; here they are what was asked for. */
+static json_t *
+without_unit(const json_t *row)
+{
+	json_t *out = json_object(), *value;
+	const char *key;
+
+	json_object_foreach((json_t *)(uintptr_t)row, key, value)
+	{
+		const char *unit = strstr(key, "_unit_ns");
+		owned(mem) char *name = mem_strndup(key, unit != NULL ? (size_t)(unit - key) : strlen(key));
+
+		json_object_set(out, name, value);
+	}
+	return out;
+}
+
+static void
+print_table(json_t *rows, bool exact)
+{
+	owned(json) json_t *shown = json_array();
+
+	for (size_t i = 0; i < json_array_size(rows); i++) {
+		shorten_hours(json_array_get(rows, i));
+		json_array_append_new(shown, without_unit(json_array_get(rows, i)));
+	}
+	puts(exact ? "unit-nanoseconds: a GPU is 5040 units" : "GPU-hours");
+	cli_print_table(shown);
+}
+
+static void
+print_costs(const json_t *reply, const char *by, const struct columns *columns)
+{
+	owned(json) json_t *rows = group_rows(reply, by, buf_text(&columns->groups)), *groups = json_array(),
+			   *rest = json_array();
+	const json_t *totals = json_object_get(reply, "costs_total");
+
+	/* What nobody held is in a table of usage. */
 	for (size_t i = 0; i < json_array_size(rows); i++) {
 		json_t *row = json_array_get(rows, i);
 
-		json_object_set_new(row, "cost", cost_text(json_object_get(row, "costs")));
-		json_object_set_new(row, "reason", json_string(""));
+		if (shorten_hours(row) || json_string_length(json_object_get(row, "cost")) > 0)
+			json_array_append(groups, row);
 	}
-	for (size_t i = 0; i < json_array_size(rest); i++) {
-		json_t *row = json_copy(json_array_get(rest, i));
+	if (json_array_size(groups) > 0) {
+		puts("GPU-hours and what they cost");
+		cli_print_table(groups);
+	}
+	add_rest(reply, buf_text(&columns->rest), rest);
+	if (json_array_size(rest) > 0) {
+		printf("%sCosts that no workload caused\n", json_array_size(groups) > 0 ? "\n" : "");
+		cli_print_table(rest);
+	}
+	for (size_t i = 0; i < json_array_size(totals); i++) {
+		const json_t *total = json_array_get(totals, i);
 
-		json_object_set_new(row, "cost", cost_text(row));
-		json_array_append_new(rows, row);
+		printf("%sTotal %s %s\n", i == 0 ? "\n" : "", json_string_value(json_object_get(total, "amount")),
+		       json_string_value(json_object_get(total, "currency")));
 	}
-	return rows;
 }
 
 int
@@ -98,16 +300,16 @@ cmd_usage(struct cli *c)
 	} filters[] = {{"tenant", "tenant"}, {"workspace", "workspace"}, {"cluster", "cluster"},
 	               {"user", "user"},     {"gpu-model", "gpu_model"}, {"node", "node"}};
 	const char *by = cli_value(c, "by") != NULL ? cli_value(c, "by") : "tenant,workspace";
-	bool exact = cli_value(c, "exact") != NULL;
-	in_place(buf) struct buf path = {0}, columns = {0};
+	const bool exact = cli_value(c, "exact") != NULL, cost = cli_value(c, "cost") != NULL;
+	const bool table = cli_output(c, OUTPUT_TABLE) == OUTPUT_TABLE;
+	in_place(buf) struct buf path = {0};
+	in_place(columns) struct columns columns = {0};
 	owned(json) json_t *reply = NULL, *rows = NULL;
-	const bool cost = cli_value(c, "cost") != NULL;
-	bool table = cli_output(c, OUTPUT_TABLE) == OUTPUT_TABLE;
 	struct err err = {0};
 	int code;
 
+	columns_make(&columns, by, exact, cost);
 	buf_init(&path, CLI_PATH_BYTES);
-	buf_init(&columns, CLI_PATH_BYTES);
 	buf_str(&path, "/v1/usage");
 	code = cli_add_range(c, &path);
 	if (code != CLI_OK)
@@ -116,20 +318,22 @@ cmd_usage(struct cli *c)
 	for (size_t i = 0; i < ARRAY_LEN(filters); i++)
 		cli_query(&path, filters[i].parameter, cli_value(c, filters[i].option));
 	cli_query(&path, "exact", exact ? "1" : NULL);
+	/* A page of costs is computed from all of the range: as few as there can be. */
 	cli_query(&path, "cost", cost ? "1" : NULL);
+	cli_query(&path, "limit", cost ? PAGE_MOST : NULL);
 	if (!get_all(c, buf_text(&path), &reply, &err))
 		return cli_fail(&err);
-	buf_printf(&columns, "%s,", by);
-	if (has_key(by, "state"))
-		buf_str(&columns, exact ? "unit_ns" : "gpu_hours");
+	rows = group_rows(reply, by, buf_text(&columns.all));
+	if (cost)
+		add_rest(reply, buf_text(&columns.all), rows);
+	if (!table)
+		return cli_print(c, rows, reply, buf_text(&columns.all));
+	if (json_array_size(rows) == 0)
+		printf("No usage from %s to %s.\n", json_string_value(json_object_get(reply, "from")),
+		       json_string_value(json_object_get(reply, "to")));
+	else if (cost && !exact)
+		print_costs(reply, by, &columns);
 	else
-		buf_str(&columns,
-		        exact ? VALUES("unit_ns") ",energy_mj,memory_byte_ms,sm_active_unit_ns,sm_measured_unit_ns,peak_memory_bytes"
-		        : table ? VALUES("gpu_hours") ",energy_kwh,memory_gib_hours,sm_activity,peak_memory_gib"
-		                : VALUES("gpu_hours") ",energy_kwh,memory_gib_hours,sm_active_gpu_hours,sm_measured_gpu_hours,sm_activity,peak_memory_gib");
-	buf_str(&columns, cost ? ",cost,reason" : "");
-	rows = cost ? rows_with_cost(reply) : json_incref(json_object_get(reply, "groups"));
-	if (table)
-		puts(exact ? "unit-nanoseconds: a GPU is 5040 units" : "GPU-hours");
-	return cli_print(c, rows, reply, buf_text(&columns));
+		print_table(rows, exact);
+	return CLI_OK;
 }

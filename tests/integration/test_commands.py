@@ -168,7 +168,7 @@ ROWS = {
     "price preview": [(lambda w: ["-f", "prices.yaml", "--month", "current"], 0, 1)],
     "report": [(lambda w: ["current"], 0, 1), (lambda w: ["previous"], 0, 1), (lambda w: [CLOSED, "--recompute"], 0, 1), (lambda w: [MONTH, "--detail", w.line_id], 0, 1)],
     "close": [(lambda w: [MONTH, "--check"], 1, 1), (lambda w: [CLOSED, "--status"], 0, 1), (lambda w: [CLOSED, "--yes"], 1, 1), (lambda w: ["soon"], 2, 2)],
-    "usage": [(lambda w: ["--this-month", "--by", "tenant,workspace,gpu_model,state"], 0, 1), (lambda w: ["--exact"], 0, 0)],
+    "usage": [(lambda w: ["--this-month", "--by", "tenant,workspace,gpu_model,state"], 0, 1), (lambda w: ["--exact"], 0, 0), (lambda w: ["--this-month", "--cost"], 0, 1), (lambda w: ["--cost", "--exact", "--by", "label:team,hour"], 0, 0)],
     "top": [(lambda w: ["--count", "2", "--interval", "1ms"], 0, 0)],
     "conservation": [(lambda w: ["--since", "40d"], 0, 0)],
     "verify": [(lambda w: ["--month", CLOSED], 0, 4), (lambda w: ["--node", "n1", "--since", "1h"], 4, 4)],

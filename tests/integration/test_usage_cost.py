@@ -3,7 +3,6 @@
 import csv
 import datetime
 import io
-import json
 import unittest
 from decimal import Decimal
 
@@ -17,6 +16,7 @@ MONTH = MONTH_START.strftime("%Y-%m")
 START = int((MONTH_START + datetime.timedelta(days=9)).timestamp()) * NS
 HOURS = 9
 END = START + HOURS * HOUR
+LATER = START + 24 * HOUR  # an hour with prices in another currency
 COST_ROWS = 50
 
 
@@ -24,10 +24,10 @@ def rfc3339(ns):
     return datetime.datetime.fromtimestamp(ns // NS, datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def policy(effective, on):
-    """on: reservations and nodes are there; else both are over."""
-    one = f', reserved_shared: {{{POOL}: "1"}}, lend: {{{POOL}: "0"}}' if on else ""
-    state = "in-service" if on else "retired"
+def policy(effective, on=(), version="1", currency="EUR"):
+    """on: the nodes in service; reservations are with n1."""
+    one = f', reserved_shared: {{{POOL}: "1"}}, lend: {{{POOL}: "0"}}' if "n1" in on else ""
+    n1, n2, n3 = ("in-service" if n in on else "retired" for n in ("n1", "n2", "n3"))
     return f"""
 version: 1
 cluster: test
@@ -37,11 +37,12 @@ tenants:
   - {{name: globex, workspaces: [{{name: serving, rules: [{{namespace: globex}}]}}]}}
   - {{name: initech, workspaces: [{{name: spare, rules: [{{namespace: initech}}]{one}}}]}}
 nodes:
-  - {{name: n1, shared: true, gpus: 8, model: {POOL}, state: {state}}}
-  - {{name: n2, shared: true, mig: {{{PROFILE}: 3}}, model: {POOL}, state: {state}}}
+  - {{name: n1, shared: true, gpus: 8, model: {POOL}, state: {n1}}}
+  - {{name: n2, shared: true, mig: {{{PROFILE}: 3}}, model: {POOL}, state: {n2}}}
+  - {{name: n3, shared: true, gpus: 1, model: {POOL}, state: {n3}}}
 prices:
-  version: "1"
-  currency: EUR
+  version: "{version}"
+  currency: {currency}
   items:
     - {{class: reserved, price: "2.00"}}
     - {{class: on-demand, price: "3.00"}}
@@ -61,8 +62,8 @@ def n1_at(hour):
     return [("acme", pod, True) for pod in acme] + [("globex", "busy", True), ("globex", "asleep", False)]
 
 
-def n2_at(_):
-    return [("globex", "busy-part", True), ("globex", "asleep-part", False)]
+HOLDERS = {"n1": n1_at, "n2": lambda _: [("globex", "busy-part", True), ("globex", "asleep-part", False)], "n3": lambda _: [("acme", "early", True)]}
+GPUS = {"n1": 8, "n2": 1, "n3": 1}
 
 
 PODS = [("acme", "early"), ("acme", "late"), ("acme", "both"), ("globex", "busy"), ("globex", "asleep"), ("globex", "busy-part"), ("globex", "asleep-part")]
@@ -75,16 +76,16 @@ COSTS = {  # what each costs, by hand
 }
 
 
-def batches(node):
+def batches(node, start, end):
     cut = node == "n2"
-    gpus = [{"id": i + 1, "uuid": f"GPU-{node}-{i}", "model": H100, "index": i} for i in range(1 if cut else 8)]
+    gpus = [{"id": i + 1, "uuid": f"GPU-{node}-{i}", "model": H100, "index": i} for i in range(GPUS[node])]
     parts = [
         {"id": i + 2, "gpu": 1, "uuid": f"MIG-{i}", "model": H100, "profile": PROFILE, "gi": i, "ci": 0, "units": INSTANCE, "created_ns": 77, "index": 0, "memory_bytes": 10 << 30} for i in range(3 if cut else 0)
     ]  # fmt: skip
     holders = [{"id": i + 1, "kind": 1, "ns": ns, "pod": pod, "pod_uid": f"{ns}-{pod}", "container": "c", "labels": f"team=team-{pod[0]}"} for i, (ns, pod) in enumerate(PODS)]
     out, step = [], HOUR // 4
-    for at in range(START, END, step):
-        held = (n2_at if cut else n1_at)((at - START) // HOUR)
+    for at in range(start, end, step):
+        held = HOLDERS[node]((at - start) // HOUR)
         records = []
         for i, device in enumerate(parts or gpus):
             ns, pod, active = held[i] if i < len(held) else ("", "", False)
@@ -104,11 +105,13 @@ class UsageCost(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.s = cls.enterClassContext(Stack(options=["--rollup-interval", "100ms", "--cost-rows", str(COST_ROWS)]))
-        cls.s.apply(policy(rfc3339(START), True))
-        cls.s.apply(policy(rfc3339(END), False))
-        for node in ("n1", "n2"):
+        cls.s.apply(policy(rfc3339(START), ("n1", "n2")))
+        cls.s.apply(policy(rfc3339(END)))
+        cls.s.apply(policy(rfc3339(LATER), ("n3",), "2", "USD"))
+        cls.s.apply(policy(rfc3339(LATER + HOUR), (), "2", "USD"))
+        for node, start, end in (("n1", START, END), ("n2", START, END), ("n3", LATER, LATER + HOUR)):
             cls.s.token(node, role="node", node=node)
-            reply = cls.s.call("POST", "/v1/ingest", ledger.frames(batches(node)), role=node)
+            reply = cls.s.call("POST", "/v1/ingest", ledger.frames(batches(node, start, end)), role=node)
             assert reply.status == 200 and reply.json()["quarantined"] == 0, reply.text()
         sql = "select bool_and(not b.dirty) and not exists (select from node_hour h where h.sealed_at is null or h.dirty) from billing_day b where b.ends_at <= now()"
         wait_for("the days to be folded", lambda: cls.s.sql(sql) == [["t"]], cls.s.aggregator)
@@ -133,7 +136,7 @@ class UsageCost(unittest.TestCase):
 
     def test_groups_and_what_no_workload_caused_are_the_invoice(self):
         lines = csv_check.rows_of(self.s.get(f"/v1/reports/{MONTH}.csv").text())
-        billed = sum(Decimal(r["billed_cost"]) for r in lines)
+        billed = sum(Decimal(r["billed_cost"]) for r in lines if r["currency"] == "EUR")
         for key in ("", "tenant", "workspace", "user", "workload", "node", "gpu_model", "profile", "sharing", "cluster", "day", "hour", "method", "state", "label:team", "tenant,label:team,day"):
             with self.subTest(key=key):
                 reply = self.ask(key)
@@ -147,6 +150,49 @@ class UsageCost(unittest.TestCase):
         refused = self.ask("workload,gpu", status=400)
         self.assertIn(str(COST_ROWS), refused["detail"])
         self.assertIn("cost-rows", refused["detail"])
+
+    def cli(self, *words, end=END):
+        done = self.s.cli("usage", "--from", rfc3339(START), "--to", rfc3339(end), *words)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
+    def test_a_table_fits_a_line_and_says_what_costs_are_of(self):
+        """Every line of it, of a ledger with usage and of one without."""
+        table = """\
+GPU-hours and what they cost
+TENANT  WORKSPACE  ALLOCATED     USED   COST  CURRENCY
+acme    research     18.0000  18.0000  45.00  EUR
+globex  serving      20.4107  10.2054  58.50  EUR
+
+Costs that no workload caused
+TENANT   WORKSPACE  REASON               COST  CURRENCY
+initech  spare      reservation-unused  18.00  EUR
+
+Total 121.50 EUR
+"""
+        self.assertEqual(self.cli("--cost"), table)
+        self.assertLess(max(map(len, self.cli("--cost", "--by", "workload,hour").splitlines())), 80)
+        self.assertEqual(self.cli("--cost", "--by", "hour", "--tenant", "initech"), "Costs that no workload caused\nREASON               COST  CURRENCY\nreservation-unused  18.00  EUR\n\nTotal 18.00 EUR\n")
+        for cost in (("--cost",), ()):
+            empty = self.s.cli("usage", "--from", "2001-01-01", "--to", "2001-01-02", *cost).stdout
+            self.assertEqual(empty, "No usage from 2001-01-01T00:00:00Z to 2001-01-02T00:00:00Z.\n")
+        self.assertEqual(self.cli().splitlines()[:2], ["GPU-hours", "TENANT  WORKSPACE  ALLOCATED     USED     IDLE  UNALLOCATED"])
+
+    def test_a_csv_has_the_same_columns_with_rows_and_without(self):
+        hours = ",".join(f"{s}_gpu_hours" for s in ("allocated", "used", "idle", "unmeasured", "unallocated", "stranded", "down", "unknown", "over", "clock_adjust"))
+        hours += ",energy_kwh,memory_gib_hours,sm_active_gpu_hours,sm_measured_gpu_hours,sm_activity,peak_memory_gib"
+        for words, header in ((("--cost",), f"tenant,workspace,{hours},cost,currency,reason"), (("--cost", "--by", "hour,state"), "hour,state,gpu_hours,cost,currency,reason"), ((), f"tenant,workspace,{hours}")):
+            full = self.cli(*words, "-o", "csv").splitlines()
+            empty = self.s.cli("usage", "--from", "2001-01-01", "--to", "2001-01-02", *words, "-o", "csv").stdout.splitlines()
+            self.assertEqual((full[0], empty), (header, [header]))
+        rows = list(csv.DictReader(io.StringIO(self.cli("--cost", "-o", "csv"))))
+        self.assertEqual([(r["tenant"], r["cost"], r["currency"], r["reason"]) for r in rows], [("", "", "", ""), ("acme", "45.00", "EUR", ""), ("globex", "58.50", "EUR", ""), ("initech", "18.00", "EUR", "reservation-unused")])
+
+    def test_costs_in_two_currencies_are_not_added_up(self):
+        """A row of each; the hours are on the first one."""
+        rows = list(csv.DictReader(io.StringIO(self.cli("--cost", "--tenant", "acme", "-o", "csv", end=LATER + HOUR))))
+        self.assertEqual([(r["workspace"], r["allocated_gpu_hours"], r["cost"], r["currency"]) for r in rows], [("research", "19.000000000", "45.00", "EUR"), ("research", "", "3.00", "USD")])
+        self.assertTrue(self.cli("--cost", end=LATER + HOUR).endswith("\nTotal 121.50 EUR\nTotal 3.00 USD\n"))
 
 
 if __name__ == "__main__":
