@@ -400,7 +400,8 @@ enum quota_change_kind {
 	QUOTA_CHANGE_REQUEST, /* ask for something else: it is not valid */
 	QUOTA_CHANGE_SHAPE,   /* ask for the verdict's offered shape: there is no device of the one asked for */
 	QUOTA_CHANGE_SMALLER, /* ask for no more than amount: one workload may not have more */
-	QUOTA_CHANGE_LIMIT,   /* from here: raise by amount */
+	QUOTA_CHANGE_GUARDRAIL, /* from here: raise by amount. What one workload may have, where that is less than the least to ask for */
+	QUOTA_CHANGE_LIMIT,
 	QUOTA_CHANGE_TENANT_MAXIMUM,
 	QUOTA_CHANGE_CLUSTER_MAXIMUM,
 	QUOTA_CHANGE_OTHER_LIMIT, /* of the scope */
@@ -434,13 +435,14 @@ struct quota_verdict {
 	enum quota_decision would; /* what the rules say: differs only where enforce is not on */
 	bool warn;                 /* enforce is warn and would is not admit, or a soft budget is exceeded */
 	bool owed;
-	bool shared;                 /* placed in the shared pool */
-	int64_t borrowed_units;      /* new part of the debt */
-	int64_t position;            /* in the queue of a pool, from 1; 0: does not wait */
-	int64_t queue_length;        /* requests that wait in it */
-	bool queue_shared;           /* it is the shared pool's: its tenant has no nodes of its own for it */
-	bool others_first;           /* in one of its queues others are before it */
-	int32_t shape;               /* what is counted; with QUOTA_CHANGE_SHAPE the offered one */
+	bool shared;            /* placed in the shared pool */
+	int64_t borrowed_units; /* new part of the debt */
+	int64_t position;       /* in the queue of a pool, from 1; 0: does not wait */
+	int64_t queue_length;   /* requests that wait in it */
+	bool queue_shared;      /* it is the shared pool's: its tenant has no nodes of its own for it */
+	bool others_first;      /* others may take what the changes bring: they are before it, or wait for the same */
+	bool not_yet;           /* reclaim: its victims are asked to end only when the queue is next looked at */
+	int32_t shape;          /* what is counted; with QUOTA_CHANGE_SHAPE the offered one */
 	struct quota_placed *placed; /* admit, borrow; reclaim: everything that is held */
 	size_t placed_count;
 	struct quota_victim *victims;

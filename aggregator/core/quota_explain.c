@@ -53,7 +53,9 @@ want_for(const struct quota_check *k, int64_t each, struct changes *c)
 		return;
 	switch (k->rule) {
 	case QUOTA_RULE_VALID:
-		if (k->scope != QUOTA_SCOPE_ISOLATION) /* no node is no capacity: rule 5 says so */
+		if (k->scope == QUOTA_SCOPE_GUARDRAIL)
+			want(c, QUOTA_CHANGE_GUARDRAIL, k, amount);
+		else if (k->scope != QUOTA_SCOPE_ISOLATION) /* no node is no capacity: rule 5 says so */
 			want(c, QUOTA_CHANGE_REQUEST, k, 0);
 		break;
 	case QUOTA_RULE_LIMIT: want(c, kind_of_limit(k->scope), k, amount); break;
@@ -149,6 +151,50 @@ quota_changes(struct quota_verdict *v, const struct checks *checks, int64_t each
 
 /* ---- a request as it stands now ---------------------------------------------------------------------------------------------- */
 
+static bool
+told_already(const struct quota_verdict *v, const char *id)
+{
+	for (size_t i = 0; i < v->victim_count; i++)
+		if (strcmp(v->victims[i].id, id) == 0)
+			return true;
+	return false;
+}
+
+/* A request that has a hold waits for the leases that were asked to end for it, whatever the rules would say without it. */
+static void
+tell_hold(const struct quota_state *s, const struct wait *w, struct quota_verdict *v)
+{
+	size_t parts = 0;
+
+	for (int32_t p = w->first_part; p != QUOTA_NONE; p = s->parts.at[p].next)
+		parts++;
+	mem_free(v->victims);
+	v->victims = mem_array(parts + 1, sizeof(*v->victims));
+	v->victim_count = v->change_count = 0;
+	v->or_preemptible = false;
+	v->decision = v->would = QUOTA_RECLAIM;
+	v->owed = w->hold_owed;
+	v->shared = s->accounts.at[w->account].base.shared;
+	for (int32_t p = w->first_part; p != QUOTA_NONE; p = s->parts.at[p].next) {
+		const struct lease *l = s->parts.at[p].lease == QUOTA_NONE ? NULL : &s->leases.at[s->parts.at[p].lease];
+		const struct account *a = l ? &s->accounts.at[l->account] : NULL;
+		struct quota_victim *x = &v->victims[v->victim_count];
+
+		if (!l || told_already(v, l->id))
+			continue;
+		*x = (struct quota_victim){.workspace = a->workspace,
+		                           .why = a->workspace == w->in.workspace ? QUOTA_WHY_OWN
+		                                  : l->in.order == QUOTA_ORDERED  ? QUOTA_WHY_DEBT
+		                                                                  : QUOTA_WHY_DRAINING,
+		                           .priority = l->in.priority,
+		                           .units = l->units,
+		                           .debt = quota_victim_debt(a) + l->units,
+		                           .weight = s->workspaces.at[a->workspace].in.weight};
+		memcpy(x->id, l->id, sizeof(x->id));
+		v->victim_count++;
+	}
+}
+
 struct quota_outcome *
 quota_explain(const struct quota_state *s, int64_t now_ns, const char *request_id)
 {
@@ -171,6 +217,10 @@ quota_explain(const struct quota_state *s, int64_t now_ns, const char *request_i
 	o->verdict_count = 1;
 	quota_rule(c, wait, &r);
 	quota_tell(c, wait, &r, &o->verdicts[0]);
+	if (s->waits.at[wait].account != QUOTA_NONE)
+		tell_hold(s, &s->waits.at[wait], &o->verdicts[0]);
+	else
+		o->verdicts[0].not_yet = o->verdicts[0].decision == QUOTA_RECLAIM;
 	list = (struct verdicts){.at = o->verdicts, .count = 1, .cap = 1};
 	quota_positions(s, &list);
 	return take(o);
@@ -239,6 +289,7 @@ quota_change_name(const struct quota_change *c)
 		[QUOTA_CHANGE_REQUEST] = "ask for something else",
 		[QUOTA_CHANGE_SHAPE] = "ask for another shape",
 		[QUOTA_CHANGE_SMALLER] = "ask for less",
+		[QUOTA_CHANGE_GUARDRAIL] = "raise the maximum per workload",
 		[QUOTA_CHANGE_LIMIT] = "raise the workspace's limit",
 		[QUOTA_CHANGE_TENANT_MAXIMUM] = "raise the tenant's maximum",
 		[QUOTA_CHANGE_CLUSTER_MAXIMUM] = "raise the cluster's maximum",

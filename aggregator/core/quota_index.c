@@ -256,15 +256,28 @@ tenancy_add(struct tenancy *who, int32_t devices, int32_t tenant, bool strict)
 }
 
 void
+quota_group_expect(struct quota_state *s, int32_t group, int32_t devices, int32_t tenant)
+{
+	const struct group *g = &s->groups.at[group];
+	const struct stock *k = &s->stocks.at[g->stock];
+	enum quota_isolation isolation = s->tenants.at[tenant].in.isolation;
+	bool alone = isolation >= QUOTA_BY_GPU ||
+	             (isolation == QUOTA_BY_MIG && s->shapes.at[g->shape].in.kind == QUOTA_REPLICA);
+
+	tenancy_add(&s->gpus.at[g->gpu].who, devices, tenant, alone);
+	tenancy_add(&s->nodes.at[k->node].who, devices, tenant, isolation == QUOTA_BY_NODE);
+	if (alone)
+		s->pools.at[s->shelves.at[k->shelf].pool].strict += devices;
+}
+
+void
 quota_group_change(struct quota_state *s, int32_t group, int32_t used, int32_t held, int32_t tenant)
 {
 	struct group *g = &s->groups.at[group];
 	const struct quota_shape *shape = &s->shapes.at[g->shape].in;
-	enum quota_isolation isolation = s->tenants.at[tenant].in.isolation;
 	struct stock *k = &s->stocks.at[g->stock];
 	struct shelf *f = &s->shelves.at[k->shelf];
 	struct pool *p = &s->pools.at[f->pool];
-	bool alone = isolation >= QUOTA_BY_GPU || (isolation == QUOTA_BY_MIG && shape->kind == QUOTA_REPLICA);
 	int32_t before = quota_group_free(s, group), change;
 
 	g->used += used;
@@ -275,10 +288,7 @@ quota_group_change(struct quota_state *s, int32_t group, int32_t used, int32_t h
 	p->free += change * shape->units;
 	p->leased += used * shape->units;
 	p->held += held * shape->units;
-	tenancy_add(&s->gpus.at[g->gpu].who, used + held, tenant, alone);
-	tenancy_add(&s->nodes.at[k->node].who, used + held, tenant, isolation == QUOTA_BY_NODE);
-	if (alone)
-		p->strict += used + held;
+	quota_group_expect(s, group, used + held, tenant);
 }
 
 /* What a group adds to the sums beside what is used and held of it. */

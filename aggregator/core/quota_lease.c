@@ -410,6 +410,7 @@ hand_over(struct quota_state *s, int32_t lease)
 				s->complete = true;
 			left--;
 			if (part->group != QUOTA_NONE) {
+				quota_group_expect(s, part->group, -part->count, tenant_of(s, w->in.workspace));
 				quota_group_change(s, part->group, 0, part->count, tenant_of(s, w->in.workspace));
 				link = &part->next;
 			} else { /* it waited for the right alone: there is nothing to keep */
@@ -574,6 +575,8 @@ promise(struct quota_state *s, const struct wait *w, const struct part *p, int s
 		l->dropped_step = s->step;
 	}
 	count_lease(s, l, 1);
+	if (p->group != QUOTA_NONE)
+		quota_group_expect(s, p->group, sign * p->count, tenant_of(s, w->in.workspace));
 	for (int32_t i = l->first_part; i != QUOTA_NONE; i = s->parts.at[i].next)
 		if (s->parts.at[i].group == p->group)
 			s->parts.at[i].promised += sign * p->count;

@@ -400,6 +400,31 @@ count_request(struct position *at, size_t n, const struct position *one)
 		at[low - 1].behind++;
 }
 
+/* What others could take of a change that is not of one pool alone. */
+static bool
+others_share(const struct quota_state *s, const struct quota_verdict *v)
+{
+	const struct tenant *t = &s->tenants.at[s->workspaces.at[v->workspace].in.tenant];
+
+	for (size_t i = 0; i < v->change_count; i++)
+		switch (v->changes[i].kind) {
+		case QUOTA_CHANGE_CLUSTER_MAXIMUM:
+			if (s->wait_count > 1)
+				return true;
+			break;
+		case QUOTA_CHANGE_TENANT_MAXIMUM:
+		case QUOTA_CHANGE_OTHER_LIMIT:
+		case QUOTA_CHANGE_BUDGET:
+		case QUOTA_CHANGE_GUARDRAIL:
+		case QUOTA_CHANGE_WAIT:
+			if (t->waiting > 1)
+				return true;
+			break;
+		default: break;
+		}
+	return false;
+}
+
 void
 quota_positions(const struct quota_state *s, struct verdicts *v)
 {
@@ -431,9 +456,17 @@ quota_positions(const struct quota_state *s, struct verdicts *v)
 				at[end].verdict->others_first = true;
 		}
 		for (size_t k = i; k < end; k++) {
+			int64_t length = before + at[end - 1].behind;
+
+			/* who is owed elsewhere and would borrow here lets those pass who are owed here */
+			if (length > 1 && at[k].place.owed &&
+			    !owed_in_pool(s, &s->waits.at[at[k].place.wait], at[k].pool))
+				at[k].verdict->others_first = true;
 			if (!at[k].told)
 				continue;
-			at[k].verdict->queue_length = before + at[end - 1].behind;
+			if (others_share(s, at[k].verdict))
+				at[k].verdict->others_first = true;
+			at[k].verdict->queue_length = length;
 			at[k].verdict->queue_shared = s->pools.at[at[k].pool].tenant == QUOTA_NONE;
 		}
 	}

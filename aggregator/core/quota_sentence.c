@@ -121,6 +121,7 @@ quota_change_text(const struct quota_namer *namer, const struct quota_verdict *v
 		buf_str(out, ", until the back-off ends");
 		return;
 	case QUOTA_CHANGE_TURN: buf_str(out, "wait until that request has started"); return;
+	case QUOTA_CHANGE_GUARDRAIL:
 	case QUOTA_CHANGE_LIMIT:
 	case QUOTA_CHANGE_TENANT_MAXIMUM:
 	case QUOTA_CHANGE_CLUSTER_MAXIMUM:
@@ -190,6 +191,7 @@ why(const struct quota_namer *namer, const struct quota_verdict *v, const struct
 		shape_text(namer, v->shape, out);
 		buf_char(out, '.');
 		break;
+	case QUOTA_CHANGE_GUARDRAIL:
 	case QUOTA_CHANGE_SMALLER: buf_str(out, "It asks for more than one workload may have."); break;
 	case QUOTA_CHANGE_LIMIT: leaves(v, "The workspace's limit", c, out); break;
 	case QUOTA_CHANGE_TENANT_MAXIMUM: leaves(v, "The tenant's maximum", c, out); break;
@@ -292,8 +294,14 @@ quota_sentences(const struct quota_namer *namer, const struct quota_verdict *v, 
 		        " beyond the reservation of its workspace; a workspace that reserved them may take them back.");
 		return;
 	case QUOTA_RECLAIM:
-		buf_printf(out, "It waits for %zu %s to end; the GPUs that come back are kept for it.", v->victim_count,
-		           v->victim_count == 1 ? "lease that was asked" : "leases that were asked");
+		if (v->not_yet)
+			buf_printf(out, "%zu %s will be asked to end for it when %s.", v->victim_count,
+			           v->victim_count == 1 ? "lease" : "leases",
+			           v->others_first ? "its turn comes" : "the queue is looked at next");
+		else
+			buf_printf(out, "It waits for %zu %s to end; the GPUs that come back are kept for it.",
+			           v->victim_count,
+			           v->victim_count == 1 ? "lease that was asked" : "leases that were asked");
 		when(v, out);
 		return;
 	case QUOTA_QUEUE:

@@ -246,6 +246,8 @@ struct quota_state {
 int32_t quota_group_free(const struct quota_state *s, int32_t group);
 /* Devices of a group that a tenant uses or holds, more or fewer. The only way to change them. */
 void quota_group_change(struct quota_state *s, int32_t group, int32_t used, int32_t held, int32_t tenant);
+/* Devices of a group that a tenant has, or will have when a lease has returned: nobody comes beside it who may not. */
+void quota_group_expect(struct quota_state *s, int32_t group, int32_t devices, int32_t tenant);
 void quota_gpu_health(struct quota_state *s, int32_t gpu, bool lost);
 void quota_node_health(struct quota_state *s, int32_t node, bool lost);
 /* Between the two an account's numbers may be changed. */

@@ -183,6 +183,10 @@ leases_and_the_queue(void **state)
 		{"a GPU that is cut anew holds what it holds",
 	         "ws a R2; node n 1; ask r a 1; cut n 0 7; ask s a 1 mig; finish r; cut n 0 0",
 	         "r admit; s admit; returned r"},
+		{"nobody comes beside who will be alone on a node when a lease has ended there",
+	         "tenant t iso=node; tenant u; ws a S1 of=t; ws b M9 of=u; node n 2 shared; ask r b 1; ask s a 1; ask q b 1; "
+	         "finish r; tick 1",
+	         "r borrow 1; s reclaim r; order r for s; q queue; s admit; returned r"},
 		{"a node to itself is not shared with anybody",
 	         "tenant t iso=node; ws a S4 M9; ws b S4 M9 of=u; node n1 4 shared; node n2 4 shared; ask r a 1; ask s b 6; ask q b 4",
 	         "r admit; s queue; q admit"},
