@@ -375,22 +375,31 @@ settle_cell(struct usage_cost *c, struct cost_cell *cell)
 	c->share_count = 0;
 }
 
+/* No constraint lets a time or energy be negative: somebody has changed the row by hand. */
+static bool
+say_damaged(const struct usage_cost *c, const PGresult *r, int row, struct err *err)
+{
+	const int workspace = (int)idmap_get(&c->workspace_rows, (uint64_t)res_i64(r, row, 0));
+	char at[TIME_TEXT_SIZE];
+
+	return err_set(err, ERR_FATAL,
+	               "the usage of %s in %s/%s in the hour of %s is damaged: a time or an energy is negative",
+	               res_text(r, row, 2), res_text(c->workspaces, workspace, 0),
+	               res_text(c->workspaces, workspace, 1), time_format(res_i64(r, row, 6), at));
+}
+
 static bool
 add_share(struct usage_cost *c, const PGresult *r, int row, struct err *err)
 {
 	const int keys = (int)c->g->count;
 	const char *key[USAGE_KEYS];
 	struct cost_share share;
-	char at[TIME_TEXT_SIZE];
 
 	if (!usage_read(r, row, USAGE_CELL_COLUMNS + keys, COST_BASES, share.amount, err))
 		return false;
 	for (size_t i = 0; i < COST_BASES; i++)
 		if (share.amount[i] < 0)
-			return err_set(
-				err, ERR_FATAL,
-				"usage of workspace %s in the hour of %s is damaged: a time or energy of %s is negative",
-				res_text(r, row, 0), time_format(res_i64(r, row, 6), at), res_text(r, row, 2));
+			return say_damaged(c, r, row, err);
 	if (c->share_count == c->share_cap) {
 		c->share_cap = c->share_cap > 0 ? 2 * c->share_cap : 64;
 		c->shares = mem_grow(c->shares, c->share_cap, sizeof(*c->shares));

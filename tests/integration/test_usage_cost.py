@@ -1,5 +1,6 @@
 """What a holder's hours cost (GET /v1/usage?cost=1, tollgate usage --cost): by hour and class, by what the tenant pays for, and together with what no workload caused the invoice."""
 
+import concurrent.futures
 import csv
 import datetime
 import io
@@ -8,6 +9,7 @@ from decimal import Decimal
 
 from tests.support import csv_check, ledger
 from tests.support.fleet import EXCLUSIVE, H100, HELD, HOUR, MEASURED, MIG, NONE, NS, UNALLOCATED, UNITS
+from tests.support.locked import Session
 from tests.support.stack import Stack, wait_for
 
 POOL, PROFILE, INSTANCE = "H100-80GB", "1g.10gb", 675
@@ -104,7 +106,7 @@ def amount(costs):
 class UsageCost(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.s = cls.enterClassContext(Stack(options=["--rollup-interval", "100ms", "--cost-rows", str(COST_ROWS)]))
+        cls.s = cls.enterClassContext(Stack(options=["--rollup-interval", "100ms", "--cost-rows", str(COST_ROWS), "--lock-timeout", "1m"]))
         cls.s.apply(policy(rfc3339(START), ("n1", "n2")))
         cls.s.apply(policy(rfc3339(END)))
         cls.s.apply(policy(rfc3339(LATER), ("n3",), "2", "USD"))
@@ -150,6 +152,34 @@ class UsageCost(unittest.TestCase):
         refused = self.ask("workload,gpu", status=400)
         self.assertIn(str(COST_ROWS), refused["detail"])
         self.assertIn("cost-rows", refused["detail"])
+
+    def test_an_answer_is_of_one_snapshot(self):
+        """While the lines wait for a lock, an hour changes. Hours, lines and holders are those of before."""
+        change = f"set session_replication_role = replica; update usage_hourly set idle = idle + %d where hour = '{rfc3339(START)}' and workspace_id = (select id from workspace where name = 'research')"
+        before = self.ask("workload", "&tenant=acme&exact=1")
+        with Session(self.s.pg) as other, concurrent.futures.ThreadPoolExecutor() as pool:
+            other.run("begin; lock table loan_day")
+            asked = pool.submit(self.ask, "workload", "&tenant=acme&exact=1")
+            wait_for("the question to wait", lambda: self.s.sql("select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query like '%lender_id%'") == [["1"]])
+            other.run(change % 5040)
+            other.run("commit")
+            self.assertEqual(asked.result(), before)
+        self.assertNotEqual(self.ask("workload", "&tenant=acme&exact=1")["groups"], before["groups"])
+        self.s.sql(change % -5040)
+
+    def test_a_damaged_hour_is_named(self):
+        """By hand, and without the constraints that forbid it: one of three rows that are added up, then all of them."""
+        names = [n for [n] in self.s.sql("select conname from pg_constraint where contype = 'c' and conrelid = 'tollgate.usage_hourly'::regclass and conname ~ '(used|_check1)'")]
+        late = f"hour = '{rfc3339(START + 5 * HOUR)}' and workspace_id = (select id from workspace where name = 'research')"
+        self.assertEqual(self.s.sql(f"select count(*) from usage_hourly where {late}"), [["3"]])
+        self.s.sql("".join(f"alter table usage_hourly drop constraint {n};" for n in names))
+        for n, said in ((1, f"H100-80GB in acme/research in the hour of {rfc3339(START + 5 * HOUR)}"), (3, f"H100-80GB of cluster 1 in the hour of {rfc3339(START + 5 * HOUR)}")):
+            self.s.sql(f"set session_replication_role = replica; update usage_hourly set used = -used where {late} and device_id in (select device_id from usage_hourly where {late} order by 1 limit {n})")
+            broken = self.ask("gpu", "&tenant=acme", status=500)
+            self.assertIn(said, broken["detail"])
+            self.assertIn("negative", broken["detail"])
+            self.s.sql(f"set session_replication_role = replica; update usage_hourly set used = abs(used) where {late}")
+        self.assertEqual(self.pods(self.ask("workload", "&tenant=acme")["groups"])["late"], COSTS["late"])
 
     def cli(self, *words, end=END):
         done = self.s.cli("usage", "--from", rfc3339(START), "--to", rfc3339(end), *words)
