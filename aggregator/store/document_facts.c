@@ -180,12 +180,12 @@ add_labels(struct db *db, const struct rating_input *in, const struct facts_requ
 	static const struct db_stmt any = {"document any label",
 	                                   "SELECT EXISTS (SELECT FROM holder WHERE labels <> '{}')"};
 	static const char sql[] =
-		"WITH held AS (SELECT DISTINCT u.workspace_id, h.id, h.labels FROM period p, usage_rows(p.starts_at, p.ends_at) u "
-		"JOIN holder h ON h.id = u.holder_id WHERE p.month = $1 AND u.workspace_id IS NOT NULL), "
-		"holders AS (SELECT workspace_id, count(*) AS n FROM held GROUP BY 1) "
-		"SELECT t.name, w.name, e.key, e.value FROM held h CROSS JOIN jsonb_each_text(h.labels) e JOIN holders n USING (workspace_id) "
-		"JOIN workspace w ON w.id = h.workspace_id JOIN tenant t ON t.id = w.tenant_id WHERE $2::text IS NULL OR t.name = $2 "
-		"GROUP BY 1, 2, 3, 4, n.n HAVING count(*) = n.n ORDER BY t.name COLLATE \"C\", w.name COLLATE \"C\", e.key COLLATE \"C\"";
+		"WITH held AS (SELECT DISTINCT u.workspace_id, u.holder_id FROM period p, usage_rows(p.starts_at, p.ends_at) u "
+		"WHERE p.month = $1 AND u.workspace_id IN (SELECT w.id FROM workspace w JOIN tenant t ON t.id = w.tenant_id "
+		"WHERE $2::text IS NULL OR t.name = $2)), holders AS (SELECT workspace_id, count(*) AS n FROM held GROUP BY 1) "
+		"SELECT t.name, w.name, e.key, e.value FROM held d JOIN holder h ON h.id = d.holder_id AND h.labels <> '{}' "
+		"CROSS JOIN jsonb_each_text(h.labels) e JOIN holders n USING (workspace_id) "
+		"JOIN workspace w ON w.id = d.workspace_id JOIN tenant t ON t.id = w.tenant_id GROUP BY 1, 2, 3, 4, n.n HAVING count(*) = n.n ORDER BY t.name COLLATE \"C\", w.name COLLATE \"C\", e.key COLLATE \"C\"";
 	owned(result) PGresult *found = NULL, *r = NULL;
 	struct db_args none = {0}, a = {0};
 
