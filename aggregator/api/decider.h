@@ -43,6 +43,8 @@ struct desk_item {
 	int64_t after;                     /* a watch: what was seen already; reclaims: what is known */
 	struct desk_item *next;
 	bool is_shown;               /* with a decision that waits, by the thread of dry runs */
+	int64_t estimate_seq;        /* of such: the estimate of the book after this event is waited for */
+	int64_t estimate_since_ns;   /* since then on the boot clock; 0: not yet */
 	struct desk_item *next_open; /* of a dry run: the next one that is not answered */
 	/* what came of it, of the decider's thread alone */
 	enum {

@@ -302,6 +302,13 @@ places_now(struct app *app, struct quota_place **ret)
 	size_t count = b ? quota_queue_places(quota_book_state(b), ret) : 0;
 
 	quota_log_give_back(log);
+	if (count > 0)
+		dry_runs_estimate(app->dry_runs);
+	for (size_t i = 0; i < count; i++) {
+		struct quota_start start = dry_runs_start_of(app->dry_runs, (*ret)[i].id);
+
+		(*ret)[i].start_ns = start.at_ns >= time_wall_ns() ? start.at_ns : 0;
+	}
 	return count;
 }
 

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "aggregator/api/desk_lines.h"
+#include "aggregator/api/estimate.h"
 #include "aggregator/store/quota_store.h"
 #include "common/log.h"
 #include "common/time.h"
@@ -19,6 +20,8 @@
 #define REST_MAX_NS (50 * NS_PER_MS)
 #define POLICY_WAIT_NS (2 * NS_PER_S)
 #define POLICY_LOOK_NS (50 * NS_PER_MS)
+#define ESTIMATE_WAIT_NS NS_PER_S
+#define ESTIMATE_LOOK_NS (5 * NS_PER_MS)
 #define NICE 5 /* a decision that is asked for in earnest goes first */
 
 struct dry_runs {
@@ -33,8 +36,11 @@ struct dry_runs {
 	size_t open_count;
 	atomic_bool hurry;
 	bool stop;
+	bool estimate; /* is asked for */
+	struct estimates *estimates;
 	/* of the thread alone */
-	struct desk_item *waiting; /* for a policy */
+	struct desk_item *waiting; /* for a policy or an estimate */
+	int64_t look_ns;           /* until they are looked at again */
 	int64_t policy_version;    /* that the deciding thread is known to have read */
 	char last_error[sizeof(((struct err *)0)->text)];
 };
@@ -191,7 +197,7 @@ answer(const struct quota_book *b, int64_t now_ns, int64_t seq, struct desk_item
 /* ---- a decision that waits -------------------------------------------------------------------------------------------------------- */
 
 static void
-show(struct dry_runs *d, const struct quota_book *b, struct desk_item *i, const struct decision_view *v)
+show(struct dry_runs *d, const struct quota_book *b, int64_t now_ns, struct desk_item *i, const struct decision_view *v)
 {
 	owned(quota_outcome) struct quota_outcome *o = NULL;
 	struct decision_told now = {.namer = quota_book_namer(b)};
@@ -204,8 +210,16 @@ show(struct dry_runs *d, const struct quota_book *b, struct desk_item *i, const 
 	}
 	if (strcmp(v->status, "waiting") == 0)
 		o = quota_book_explain(b, quota_book_now(b), i->key);
-	if (o && o->verdict_count == 1)
+	if (o && o->verdict_count == 1) {
+		struct quota_start start = estimates_of(d->estimates, i->key);
+
+		/* what should have ended by now has not: nobody knows */
+		if (start.kind == QUOTA_START_AT && start.at_ns < now_ns)
+			start = (struct quota_start){.kind = QUOTA_START_NO_DURATION};
+		o->verdicts[0].start = start.kind;
+		o->verdicts[0].start_ns = start.at_ns;
 		now.verdict = &o->verdicts[0];
+	}
 	i->rp->content_type = "application/json";
 	decision_json(v, now.verdict ? &now : NULL, i->warning[0] != '\0' ? i->warning : NULL, i->tenant, &i->rp->body);
 	done(d, i);
@@ -213,18 +227,20 @@ show(struct dry_runs *d, const struct quota_book *b, struct desk_item *i, const 
 
 /* Their rows are read again: they may have changed since they were handed over. */
 static void
-show_all(struct dry_runs *d, const struct quota_book *b, struct desk_item *items)
+show_all(struct dry_runs *d, const struct quota_book *b, int64_t now_ns, struct desk_item *items)
 {
 	in_place(decision_views) struct decision_views views = {0};
-	const char *keys[GROUP_MAX];
+	owned(mem) const char **keys = NULL;
 	struct err err = {0};
 	size_t n = 0;
 	bool ok;
 
-	for (const struct desk_item *i = items; i; i = i->next) {
-		ASSERT(n < ARRAY_LEN(keys));
+	for (const struct desk_item *i = items; i; i = i->next)
+		n++;
+	keys = mem_array(n + 1, sizeof(*keys));
+	n = 0;
+	for (const struct desk_item *i = items; i; i = i->next)
 		keys[n++] = i->key;
-	}
 	ok = n == 0 || store_decisions_get(d->db, keys, n, &views, &err);
 	for (struct desk_item *i = items, *next; i; i = next) {
 		const struct decision_view *v = NULL;
@@ -233,10 +249,59 @@ show_all(struct dry_runs *d, const struct quota_book *b, struct desk_item *items
 		for (size_t k = 0; k < views.count && !v; k++)
 			v = strcmp(views.at[k].key, i->key) == 0 ? &views.at[k] : NULL;
 		if (ok)
-			show(d, b, i, v);
+			show(d, b, now_ns, i, v);
 		else
 			refuse(d, i, &err);
 	}
+}
+
+/* ---- estimates -------------------------------------------------------------------------------------------------------------------- */
+
+void
+dry_runs_estimate(struct dry_runs *d)
+{
+	pthread_mutex_lock(&d->lock);
+	d->estimate = true;
+	pthread_cond_signal(&d->wake);
+	pthread_mutex_unlock(&d->lock);
+}
+
+struct quota_start
+dry_runs_start_of(struct dry_runs *d, const char *key)
+{
+	return estimates_of(d->estimates, key);
+}
+
+/* Gives a copy of the book to be estimated, where somebody wants to know and it is not done already. */
+static void
+estimate(struct dry_runs *d, const struct quota_book *b, const struct desk_item *items, int64_t now_ns)
+{
+	int64_t seq = quota_log_seq(d->log);
+	bool wanted;
+
+	pthread_mutex_lock(&d->lock);
+	wanted = d->estimate;
+	d->estimate = false;
+	pthread_mutex_unlock(&d->lock);
+	for (const struct desk_item *i = items; i && !wanted; i = i->next)
+		wanted = i->is_shown;
+	if (wanted && quota_waiting_count(quota_book_state(b)) > 0 && estimates_want(d->estimates, seq))
+		estimates_give(d->estimates, quota_book_clone(b), seq, now_ns);
+}
+
+/* Whether an item goes on waiting for the estimate of the book as it was when it was first looked at. */
+static bool
+waits_for_estimate(struct dry_runs *d, const struct quota_book *b, struct desk_item *i)
+{
+	const struct quota_state *s = quota_book_state(b);
+
+	if (i->estimate_since_ns == 0) {
+		i->estimate_since_ns = time_boot_ns();
+		i->estimate_seq = quota_log_seq(d->log);
+	}
+	return !d->hurry && quota_knows(s, i->key) && quota_lease_shape(s, i->key) == QUOTA_NONE &&
+	       estimates_seq(d->estimates) < i->estimate_seq &&
+	       time_boot_ns() - i->estimate_since_ns < ESTIMATE_WAIT_NS;
 }
 
 /* ---- tokens -------------------------------------------------------------------------------------------------------------------- */
@@ -302,14 +367,20 @@ answer_group(struct dry_runs *d, struct desk_item *items)
 		b = quota_log_mine(d->log);
 		if (now_ns < quota_book_now(b))
 			now_ns = quota_book_now(b);
+		estimate(d, b, items, now_ns);
 	} else {
 		tell(d, &err);
 	}
+	d->look_ns = POLICY_LOOK_NS;
 	for (struct desk_item *i = items, *next; i; i = next) {
 		struct err why = err;
 
 		next = i->next;
-		if (ok && i->is_shown) {
+		if (ok && i->is_shown && waits_for_estimate(d, b, i)) {
+			i->next = d->waiting;
+			d->waiting = i;
+			d->look_ns = ESTIMATE_LOOK_NS;
+		} else if (ok && i->is_shown) {
 			i->next = NULL;
 			*shown_end = i;
 			shown_end = &i->next;
@@ -325,27 +396,27 @@ answer_group(struct dry_runs *d, struct desk_item *items)
 			done(d, i);
 		}
 	}
-	show_all(d, b, shown);
+	show_all(d, b, now_ns, shown);
 }
 
 /* ---- the thread --------------------------------------------------------------------------------------------------------------- */
 
-/* Those that wait for a policy and the first ones of the lines; NULL: it is time to look at the policy, or to stop. */
+/* Those that wait and the first ones of the lines. None: an estimate is asked for, or it is time to stop. */
 static struct desk_item *
-take_items(struct dry_runs *d, bool *ret_stop)
+take_items(struct dry_runs *d, bool *ret_stop, bool *ret_estimate)
 {
 	struct desk_item *items = d->waiting, **end = &items;
 	struct timespec until;
 
 	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_nsec += POLICY_LOOK_NS;
+	until.tv_nsec += d->look_ns;
 	until.tv_sec += until.tv_nsec / NS_PER_S;
 	until.tv_nsec %= NS_PER_S;
 	d->waiting = NULL;
 	while (*end)
 		end = &(*end)->next;
 	pthread_mutex_lock(&d->lock);
-	while (d->lines.count == 0 && !d->stop && !(d->hurry && items)) {
+	while (d->lines.count == 0 && !d->stop && !d->estimate && !(d->hurry && items)) {
 		if (!items)
 			pthread_cond_wait(&d->wake, &d->lock);
 		else if (pthread_cond_clockwait(&d->wake, &d->lock, CLOCK_MONOTONIC, &until) == ETIMEDOUT)
@@ -353,6 +424,7 @@ take_items(struct dry_runs *d, bool *ret_stop)
 	}
 	*end = desk_lines_take(&d->lines, GROUP_MAX, GROUP_MAX, BESIDE_MAX);
 	*ret_stop = d->stop && !items;
+	*ret_estimate = d->estimate;
 	pthread_mutex_unlock(&d->lock);
 	return items;
 }
@@ -379,15 +451,15 @@ static void *
 dry_runs_main(void *arg)
 {
 	struct dry_runs *d = arg;
-	bool stop = false;
+	bool stop = false, estimate_asked = false;
 
 	thread_gives_way(NICE);
 	while (!stop) {
-		struct desk_item *items = take_items(d, &stop);
+		struct desk_item *items = take_items(d, &stop, &estimate_asked);
 		int64_t began_ns = time_monotonic_ns();
 
 		done_all(d, desk_items_gone(&items));
-		if (!items)
+		if (!items && !estimate_asked)
 			continue;
 		answer_group(d, items);
 		rest(d, time_monotonic_ns() - began_ns);
@@ -401,6 +473,7 @@ dry_runs_free(struct dry_runs *d)
 	ASSERT(!d->open);
 	pthread_cond_destroy(&d->wake);
 	pthread_mutex_destroy(&d->lock);
+	estimates_stop(d->estimates);
 	quota_log_free(d->log);
 	db_free(d->db);
 	mem_free(d);
@@ -419,6 +492,10 @@ dry_runs_start(struct app *app, struct dry_runs **ret, struct err *err)
 	*d = (struct dry_runs){.app = app, .db = db, .log = quota_log_new(app->options->quota_quiet_ns)};
 	pthread_mutex_init(&d->lock, NULL);
 	pthread_cond_init(&d->wake, NULL);
+	if (!estimates_start(&d->estimates, err)) {
+		dry_runs_free(d);
+		return false;
+	}
 	rc = pthread_create(&d->thread, NULL, dry_runs_main, d);
 	if (rc != 0) {
 		dry_runs_free(d);

@@ -222,17 +222,17 @@ static const struct schema {
 	/* and the members of the verdict, or of a dry run's */
 	{"Verdict",
          "id:text? decision:text? borrowed_gpus:any? victims:any? checks:any? workspace:text? would:text? warn:bool? owed:bool? "
-         "pool:text? position:int? queue_length:int? queue_pool:text? summary:text? borrowed_units:int? nodes:any? reasons:any? changes:any?",
+         "pool:text? position:int? queue_length:int? queue_pool:text? expected_start:time?~ expected_start_reason:text? summary:text? borrowed_units:int? nodes:any? reasons:any? changes:any?",
          NULL},
 	{"Decided",
          "request_id:text tenant:text? status:text? decision:text? rule:text? asked_by:text? submitted_at:time? changed_at:time? "
          "ended_at:time?~ ended_why:text?~ seq:int? request:Ask? lease:Lease?~ warnings:any? borrowed_gpus:any? victims:any? "
-         "checks:any? workspace:text? would:text? warn:bool? owed:bool? pool:text? position:int? queue_length:int? queue_pool:text? "
+         "checks:any? workspace:text? would:text? warn:bool? owed:bool? pool:text? position:int? queue_length:int? queue_pool:text? expected_start:time?~ expected_start_reason:text? "
          "summary:text? borrowed_units:int? nodes:any? "
          "reasons:any? changes:any? dry_run:bool? verdict:Verdict?",
          NULL},
 	{"DecisionRow",
-         "id:int request_id:text workspace:text status:text decision:text would:text rule:text warn:bool position:int queue_pool:text?~ "
+         "id:int request_id:text workspace:text status:text decision:text would:text rule:text warn:bool position:int queue_pool:text?~ expected_start:time?~ "
          "request:Ask asked_by:text submitted_at:time changed_at:time admitted_at:time~ confirmed_at:time~ seen_at:time~ "
          "released_at:time~ ended_at:time~ ended_why:text~ reclaim:text~",
          NULL},

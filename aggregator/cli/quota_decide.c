@@ -158,6 +158,8 @@ print_decision(const json_t *reply)
 	putchar('\n');
 	if (text_of(d, "summary")[0] != '\0')
 		printf("%s\n", text_of(d, "summary"));
+	if (json_is_null(json_object_get(d, "expected_start")))
+		printf("expected start: not known, %s\n", text_of(d, "expected_start_reason"));
 	print_warnings(reply);
 	print_nodes(d);
 	print_victims(d);
@@ -345,8 +347,8 @@ cmd_quota_record(struct cli *c)
 
 /* ---- lists ---------------------------------------------------------------------------------------------------------------- */
 
-#define DECISION_COLUMNS                                                                                             \
-	"id,request_id,workspace,status,decision,would,rule,warn,position,request,asked_by,submitted_at,changed_at," \
+#define DECISION_COLUMNS                                                                                                            \
+	"id,request_id,workspace,status,decision,would,rule,warn,position,expected_start,request,asked_by,submitted_at,changed_at," \
 	"admitted_at,confirmed_at,seen_at,released_at,ended_at,ended_why,workload"
 #define RECLAIM_COLUMNS "id,lease,workspace,cause,for,state,ordered_at,due_at,acked_at,ended_at,seq,workload"
 
@@ -383,9 +385,9 @@ for_people(const json_t *rows, const char *const *columns, size_t n)
 int
 cli_get_decisions(struct cli *c, const char *list)
 {
-	static const char *const shown[] = {"request_id", "workspace",    "status",   "decision",
-	                                    "rule",       "position",     "asked_by", "submitted_at",
-	                                    "changed_at", "confirmed_at", "ended_why"};
+	static const char *const shown[] = {"request_id",   "workspace",  "status",         "decision",
+	                                    "rule",         "position",   "expected_start", "asked_by",
+	                                    "submitted_at", "changed_at", "confirmed_at",   "ended_why"};
 	owned(json) json_t *rows = json_array(), *table = NULL;
 	in_place(buf) struct buf path = {0};
 	int code;

@@ -424,6 +424,17 @@ struct quota_change {
 	int64_t amount;
 };
 
+/* When a waiting request is expected to start, or why that is not known. */
+enum quota_start_kind {
+	QUOTA_START_UNASKED,
+	QUOTA_START_NOT_YET,        /* not estimated yet */
+	QUOTA_START_AT,             /* at a time */
+	QUOTA_START_NO_DURATION,    /* something that must end first has no expected duration, or has outrun it */
+	QUOTA_START_NOT_BY_WAITING, /* when everything else has ended it still waits */
+	QUOTA_START_EXPIRES,        /* its own time is over before */
+	QUOTA_START_TOO_FAR,        /* more steps ahead than were looked at */
+};
+
 struct quota_placed {
 	int32_t node, gpu, shape, count;
 };
@@ -441,8 +452,10 @@ struct quota_verdict {
 	int64_t queue_length;   /* requests that wait in it */
 	bool queue_shared;      /* it is the shared pool's: its tenant has no nodes of its own for it */
 	bool others_first;      /* others may take what the changes bring: they are before it, or wait for the same */
-	bool not_yet;           /* reclaim: its victims are asked to end only when the queue is next looked at */
-	int32_t shape;          /* what is counted; with QUOTA_CHANGE_SHAPE the offered one */
+	enum quota_start_kind start;
+	int64_t start_ns;            /* of QUOTA_START_AT */
+	bool not_yet;                /* reclaim: its victims are asked to end only when the queue is next looked at */
+	int32_t shape;               /* what is counted; with QUOTA_CHANGE_SHAPE the offered one */
 	struct quota_placed *placed; /* admit, borrow; reclaim: everything that is held */
 	size_t placed_count;
 	struct quota_victim *victims;
@@ -503,11 +516,23 @@ MUST_CHECK bool quota_try(const struct quota_state *s, int64_t now_ns, const str
 /* A waiting request with all its checks as they stand now. NULL: no such request. */
 struct quota_outcome *quota_explain(const struct quota_state *s, int64_t now_ns, const char *request_id);
 
+/* An estimate: a copy of the state is run forward from now_ns on, as far as the cost allows; a step costs one and one for each request that
+ * waits. Each waiting request, by id; the caller frees the list. It ends early when give_up becomes true. */
+struct quota_start {
+	char id[QUOTA_ID_SIZE];
+	enum quota_start_kind kind;
+	int64_t at_ns; /* 0: not known */
+};
+size_t quota_forecast(const struct quota_state *s, int64_t now_ns, int64_t cost, const _Atomic bool *give_up,
+                      struct quota_start **ret);
+const struct quota_start *quota_start_find(const struct quota_start *at, size_t count, const char *id);
+
 /* Every waiting request with its position as things are now; the caller frees the list. */
 struct quota_place {
 	char id[QUOTA_ID_SIZE];
 	int64_t position;
-	bool shared; /* in the queue of the shared pool */
+	int64_t start_ns; /* where the caller knows an estimate; 0: none */
+	bool shared;      /* in the queue of the shared pool */
 };
 size_t quota_queue_places(const struct quota_state *s, struct quota_place **ret);
 
@@ -550,5 +575,6 @@ const char *quota_scope_name(enum quota_scope s);       /* "tenant memory" */
 const char *quota_why_name(enum quota_why w);
 const char *quota_change_name(const struct quota_change *c); /* "raise the workspace's limit" */
 const char *quota_notice_name(enum quota_notice_kind k);
+const char *quota_start_text(enum quota_start_kind k); /* why it is not known, or what is assumed */
 
 #endif

@@ -5,6 +5,7 @@
 
 #include "aggregator/core/scenario_text.h"
 #include "common/json.h"
+#include "common/time.h"
 
 /* A member's name is known when this is compiled: a verdict has hundreds of them, and is written with every decision. */
 #define KEY(out, name) buf_add((out), ",\"" name "\":", sizeof(",\"" name "\":") - 1)
@@ -221,6 +222,13 @@ members(const struct quota_namer *namer, const struct quota_verdict *v, const st
 	if (v->position > 0) {
 		WHOLE(out, "queue_length", v->queue_length);
 		WORD(out, "queue_pool", v->queue_shared ? "shared" : "own");
+	}
+	if (v->start != QUOTA_START_UNASKED) {
+		char time[TIME_TEXT_SIZE];
+
+		STRING(out, "expected_start",
+		       v->start == QUOTA_START_AT ? time_format(v->start_ns / NS_PER_S * NS_PER_S, time) : NULL);
+		WORD(out, "expected_start_reason", quota_start_text(v->start));
 	}
 	WHOLE(out, "borrowed_units", v->borrowed_units);
 	placed(namer, v, out);

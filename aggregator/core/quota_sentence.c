@@ -237,9 +237,18 @@ when(const struct quota_verdict *v, struct buf *out)
 {
 	if (is_never(v))
 		buf_str(out, " As things are it can never be admitted.");
-	else if (v->position > 0)
-		buf_printf(out, " It is number %" PRId64 " of %" PRId64 " in the queue for %s GPUs.", v->position,
+	else if (v->position > 0) {
+		char at[TIME_TEXT_SIZE];
+
+		buf_printf(out, " It is number %" PRId64 " of %" PRId64 " in the queue for %s GPUs", v->position,
 		           v->queue_length, v->queue_shared ? "the shared" : "its tenant's own");
+		if (v->start == QUOTA_START_AT)
+			buf_printf(
+				out,
+				" and is expected to start at about %s, if what runs ends as announced (an estimate)",
+				time_format((v->start_ns + NS_PER_MIN - 1) / NS_PER_MIN * NS_PER_MIN, at));
+		buf_char(out, '.');
+	}
 }
 
 static void

@@ -157,13 +157,14 @@ store_decisions_json(struct db *db, const struct decision_query *q, struct buf *
 	static const char sql[] =
 		"SELECT d.id, d.request_id, d.workspace, d.status, d.decision, d.would, d.rule, d.warn, "
 		"CASE WHEN d.status = 'waiting' THEN coalesce(p.position, d.position) ELSE 0 END AS position, "
-		"CASE WHEN d.status = 'waiting' THEN p.pool END AS queue_pool, d.body AS request, "
+		"CASE WHEN d.status = 'waiting' THEN p.pool END AS queue_pool, "
+		"CASE WHEN d.status = 'waiting' THEN rfc3339(at_ns(nullif(p.start_ns, 0))) END AS expected_start, d.body AS request, "
 		"d.asked_by, rfc3339(at_ns(d.submitted_ns)) AS submitted_at, rfc3339(at_ns(d.changed_ns)) AS changed_at, "
 		"rfc3339(at_ns(d.admitted_ns)) AS admitted_at, rfc3339(at_ns(d.confirmed_ns)) AS confirmed_at, "
 		"rfc3339(at_ns(d.seen_ns)) AS seen_at, rfc3339(at_ns(d.released_ns)) AS released_at, "
 		"rfc3339(at_ns(d.ended_ns)) AS ended_at, d.ended_why, "
 		"(SELECT r.state FROM reclaim r WHERE r.lease_id = d.key AND r.state NOT IN ('returned', 'cancelled')) AS reclaim "
-		"FROM decision d LEFT JOIN unnest($7::text[], $8::bigint[], $9::text[]) AS p(key, position, pool) ON p.key = d.key "
+		"FROM decision d LEFT JOIN unnest($7::text[], $8::bigint[], $9::text[], $10::bigint[]) AS p(key, position, pool, start_ns) ON p.key = d.key "
 		"WHERE ($1::text IS NULL OR d.tenant_id = (SELECT id FROM tenant WHERE name = $1)) "
 		"AND ($2::text IS NULL OR d.workspace = $2) AND CASE WHEN $3::text IS NOT NULL THEN d.status = $3 "
 		"WHEN $4::boolean THEN d.status IN ('admitted', 'confirmed', 'suspect') ELSE true END "
@@ -172,11 +173,12 @@ store_decisions_json(struct db *db, const struct decision_query *q, struct buf *
 	owned(result) PGresult *r = NULL;
 	struct db_args a = {0};
 
-	db_columns_init(&places, 3);
+	db_columns_init(&places, 4);
 	for (size_t i = 0; i < q->place_count; i++) {
 		array_text(&places.col[0], q->places[i].id);
 		array_i64(&places.col[1], q->places[i].position);
 		array_text(&places.col[2], q->places[i].shared ? "shared" : "own");
+		array_i64(&places.col[3], q->places[i].start_ns);
 	}
 	arg_text(&a, q->tenant);
 	arg_text(&a, q->workspace);
@@ -184,7 +186,7 @@ store_decisions_json(struct db *db, const struct decision_query *q, struct buf *
 	arg_bool(&a, q->leases);
 	arg_i64(&a, q->page.before);
 	arg_i64(&a, q->page.limit);
-	for (size_t i = 0; i < 3; i++)
+	for (size_t i = 0; i < 4; i++)
 		arg_array(&a, &places.col[i]);
 	return db_run_text(db, sql, &a, &r, err) &&
 	       res_json_page(r, q->leases ? "leases" : "decisions", q->page.limit, out, err);

@@ -1,6 +1,7 @@
 """What people and schedulers are told about their requests: names that do not exist, the place in the queue, what stands against a request and
 what they can do about it."""
 
+import datetime
 import json
 import unittest
 
@@ -86,6 +87,29 @@ class Queue(Told):
         self.assertIn("As things are it can never be admitted. To be admitted: ", reply["summary"])
         keys = list(reply)
         self.assertLess(keys.index("summary"), keys.index("checks"))
+
+
+class Estimates(Told):
+    def test_what_waits_is_told_when_it_is_expected_to_start(self):
+        """A chain on the eight GPUs of acme: each starts when the one before it ends, as far as that was announced."""
+        self.assertEqual(self.post(ask("runs", "acme/prod", 8, expected_duration="2h")).json()["status"], "admitted")
+        for name, more in (("second", {"expected_duration": "30m"}), ("third", {}), ("fourth", {"expected_duration": "1m"})):
+            self.assertEqual(self.post(ask(name, "acme/prod", 8, **more)).json()["status"], "waiting")
+        get = lambda name: self.stack.call("GET", f"/v1/decisions/{name}", role="scheduler").json()
+        moment = lambda text: datetime.datetime.fromisoformat(text)
+        began = moment(get("runs")["lease"]["admitted_at"])
+        second, third, fourth = get("second"), get("third"), get("fourth")
+        self.assertEqual(moment(second["expected_start"]), began + datetime.timedelta(hours=2))
+        self.assertEqual(moment(third["expected_start"]), began + datetime.timedelta(hours=2, minutes=30))
+        self.assertEqual(second["expected_start_reason"], "an estimate: what runs ends as announced, and nothing else is asked for")
+        self.assertRegex(second["summary"], r" and is expected to start at about \S+Z, if what runs ends as announced \(an estimate\)\.")
+        self.assertEqual((fourth["expected_start"], fourth["expected_start_reason"]),
+                         (None, "work that must end first has no expected duration, or has run longer than expected"))  # fmt: skip
+        self.assertNotIn("expected to start", fourth["summary"])
+        rows = {d["request_id"]: d["expected_start"] for d in self.stack.call("GET", "/v1/decisions").json()["decisions"]}
+        self.assertEqual(rows, {"runs": None, "second": second["expected_start"], "third": third["expected_start"], "fourth": None})
+        self.assertIn("is expected to start at about", self.stack.cli("quota", "explain", "second", role="scheduler").stdout)
+        self.assertIn("expected start: not known, work that must end first has no expected duration", self.stack.cli("quota", "explain", "fourth", role="scheduler").stdout)
 
 
 class Holders(Told):
