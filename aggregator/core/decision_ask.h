@@ -37,9 +37,8 @@ struct decision_workload {
 struct decision_body {
 	char request_id[DECISION_ID_SIZE];
 	char key[QUOTA_ID_SIZE];
-	char workspace
-		[2 *
-	         QUOTA_NAME_SIZE]; /* "acme/prod"; empty: the workload says whose it is, and it was not looked up yet */
+	/* "acme/prod"; empty: the workload says whose it is, and it was not looked up yet */
+	char workspace[2 * QUOTA_NAME_SIZE];
 	char tenant[DECISION_TENANT_SIZE]; /* "acme" */
 	struct buf request;                /* for a submit event, once the workspace is known */
 	struct buf body;                   /* what was asked, with sorted keys */
