@@ -15,11 +15,8 @@ ALTER TABLE invoice_line
 COMMENT ON COLUMN invoice_line.discount_price IS 'of the unit price: what the tenant''s own price for the same unit saves; negative: it is dearer';
 COMMENT ON COLUMN invoice_line.own_unit IS 'of a tenant''s own price for another unit or basis than the public one, with how much and at what price; else NULL';
 
--- Loans are matched anew: borrowers have of every lender pro rata. Days of which that changes something are charged again.
+-- Loans are matched anew: borrowers have of every lender pro rata. Days of which that changes something are charged again, in months that are open: what was
+-- billed stays as it was billed, and no month is corrected because of another release of the program.
 UPDATE billing_day b SET dirty = true WHERE NOT b.dirty AND NOT b.hours_gone AND EXISTS (SELECT FROM loan_day l WHERE l.day = b.day
-	GROUP BY l.price_book_id, l.cluster_id, l.owner_id, l.gpu_model HAVING count(DISTINCT l.lender_id) > 1 AND count(DISTINCT l.borrower_id) > 1);
--- Credits of loans, parts of reservations of instances and tenants' own prices are billed otherwise now: closed months that have some are computed
--- again, and what differs is a correction.
-INSERT INTO late_change (month) SELECT p.month FROM period p WHERE p.status = 'closed' AND (EXISTS (SELECT FROM invoice i JOIN invoice_line l
-	ON l.number = i.number WHERE i.month = p.month AND (l.kind = 5 OR (l.kind = 2 AND l.unit = 'instance-hour')))
-	OR EXISTS (SELECT FROM price_item i JOIN price_book b ON b.id = i.book_id WHERE i.tenant_id IS NOT NULL AND b.effective && tstzrange(p.starts_at, p.ends_at)));
+	GROUP BY l.price_book_id, l.cluster_id, l.owner_id, l.gpu_model HAVING count(DISTINCT l.lender_id) > 1 AND count(DISTINCT l.borrower_id) > 1)
+	AND NOT EXISTS (SELECT FROM period p WHERE p.status = 'closed' AND b.starts_at >= p.starts_at AND b.starts_at < p.ends_at);

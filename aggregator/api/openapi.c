@@ -135,7 +135,7 @@ static const struct schema {
          NULL},
 	{"Verified",
          "from:time to:time differences:[Difference] count:int left_out:int nodes:int hours:int batches:int records:int "
-         "days:int charges:int rows:int schema:int months:int documents:int lines:int lines_rated:int months_changed:int pending:int hours_unproved:int days_open:int days_gone:int quarantined:int set_aside:int batches_outside:int unanchored:int schema_texts:int proved_from:time",
+         "days:int charges:int rows:int schema:int months:int documents:int lines:int lines_rated:int months_changed:int months_earlier:int pending:int hours_unproved:int days_open:int days_gone:int quarantined:int set_aside:int batches_outside:int unanchored:int schema_texts:int proved_from:time",
          NULL},
 	{"ReportTotal", "invoice_id:text tenant:text allocated_gpu_hours:decimal billed_cost:decimal currency:text",
          NULL},

@@ -70,6 +70,23 @@ corrections_add(struct corrections *c, const struct rated_line *l)
 	c->lines[c->count++] = *l;
 }
 
+void
+corrections_add_copy(struct corrections *c, const struct rated_line *l)
+{
+	struct rated_line copy = *l;
+	const char **texts[BORROWED_TEXTS];
+
+	borrowed_texts(&copy, texts);
+	for (size_t i = 0; i < BORROWED_TEXTS; i++)
+		*texts[i] = *texts[i] != NULL ? mem_strdup(*texts[i]) : NULL;
+	copy.sku = mem_strdup(l->sku);
+	copy.description = mem_strdup(l->description);
+	copy.invoice_id = l->invoice_id != NULL ? mem_strdup(l->invoice_id) : NULL;
+	copy.days = copy.parts = NULL;
+	copy.day_count = copy.part_count = 0;
+	corrections_add(c, &copy);
+}
+
 /* --- the difference --- */
 
 #define SUBTRACT(field) !__builtin_sub_overflow(now->field, billed->field, &l->field)

@@ -39,6 +39,8 @@ void corrections_fini(struct corrections *c);
 void corrections_sort(struct corrections *c);
 /* A correction that was made before; all its texts but charge_type become the corrections'. */
 void corrections_add(struct corrections *c, const struct rated_line *l);
+/* A line that has its texts from elsewhere; of its days and parts there is none. */
+void corrections_add_copy(struct corrections *c, const struct rated_line *l);
 
 /* The parts of a correction as a text that is kept, and back. The caller frees *ret. */
 void correction_parts_write(const struct rated_line *l, struct buf *out);

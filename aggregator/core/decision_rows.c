@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "aggregator/core/quota_book.h"
+#include "common/json.h"
 #include "common/text.h"
 
 const char *
@@ -389,4 +391,43 @@ quota_log_hash(const uint8_t before[SHA256_SIZE], const struct quota_log_entry *
 	add_text(s, e->event, e->event_len);
 	add_text(s, e->outcome, e->outcome_len);
 	sha256_end(s, ret);
+}
+
+/* Whether all that was logged is told again. */
+static bool
+told_again(const json_t *logged, const json_t *told)
+{
+	const char *name;
+	json_t *value;
+
+	if (json_is_object(logged) && json_is_object(told)) {
+		json_object_foreach((json_t *)(uintptr_t)logged, name, value)
+		{
+			bool advice = strcmp(name, "changes") == 0 || strcmp(name, "why") == 0 ||
+			              strcmp(name, "summary") == 0;
+
+			if (!advice && !told_again(value, json_object_get(told, name)))
+				return false;
+		}
+		return true;
+	}
+	if (!json_is_array(logged) || !json_is_array(told) || json_array_size(logged) != json_array_size(told))
+		return json_equal(logged, told);
+	for (size_t i = 0; i < json_array_size(logged); i++)
+		if (!told_again(json_array_get(logged, i), json_array_get(told, i)))
+			return false;
+	return true;
+}
+
+bool
+quota_log_agrees(const struct quota_log_entry *e, const struct buf *told)
+{
+	owned(json) json_t *logged = NULL, *again = NULL;
+	struct err why = {0};
+
+	if (told->len == e->outcome_len && memcmp(buf_text(told), e->outcome, told->len) == 0)
+		return true;
+	return json_parse_max("the outcome", e->outcome, e->outcome_len, QUOTA_EVENT_MAX_BYTES, &logged, &why) &&
+	       json_parse_max("the outcome", buf_text(told), told->len, QUOTA_EVENT_MAX_BYTES, &again, &why) &&
+	       told_again(logged, again);
 }

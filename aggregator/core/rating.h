@@ -171,6 +171,9 @@ struct rated_day {
 
 #define RATING_COST_DIGITS 18 /* rule 13 */
 
+/* Raised with every change by which the same rows are rated otherwise. A close keeps it: a month that was closed by other rules stays as it was billed. */
+#define RATING_RULES 2
+
 struct rated_line {
 	/* Half a SHA-256 over the key of rule 1: the same line has the same id in every computation. */
 	char line_id[33];

@@ -197,18 +197,19 @@ close_tenant(void *arg, const struct rating_input *in, struct err *err)
 
 /* --- rule 6 --- */
 
-/* Not those corrected months of which this snapshot has changes that their corrections do not have: they are corrected again. */
+/* Not those corrected months of which this snapshot has changes that their corrections do not have: they are corrected again. Nor those of other rules. */
 static bool
 rate_again(const struct closing *c, struct err *err)
 {
 	static const struct db_stmt stmt = {
 		"period months billed",
 		"SELECT $1 UNION SELECT i.month FROM invoice i WHERE i.closed_in = $1 AND NOT EXISTS (SELECT FROM late_change l WHERE l.month = "
-		"i.month) ORDER BY 1"};
+		"i.month) AND EXISTS (SELECT FROM period_close k WHERE k.month = i.month AND k.rating_rules = $2::bigint) ORDER BY 1"};
 	owned(result) PGresult *months = NULL;
 	struct db_args a = {0};
 
 	arg_text(&a, c->rq->month);
+	arg_i64(&a, RATING_RULES);
 	if (!db_run(c->w.db, &stmt, &a, &months, err))
 		return false;
 	for (int row = 0; row < PQntuples(months); row++) {
@@ -234,7 +235,7 @@ record_close(struct closing *c, const uint8_t input[SHA256_SIZE], const uint8_t 
 	static const struct db_stmt stmt = {
 		"period close",
 		"WITH made AS (INSERT INTO period_close (month, closed_at, actor, reason, checks, price_versions, input_sha256, "
-		"prices_sha256, output_sha256) VALUES ($1, $2, $3, $4, $5::jsonb, $6::text[], $7, $8, $9) RETURNING *) "
+		"prices_sha256, output_sha256, rating_rules) VALUES ($1, $2, $3, $4, $5::jsonb, $6::text[], $7, $8, $9, $13::integer) RETURNING *) "
 		"INSERT INTO audit_log (actor, action, subject, before, after, reason) SELECT m.actor, 'period.close', 'period ' || m.month, "
 		"jsonb_build_object('status', p.status), jsonb_build_object('status', 'closed', 'checks', m.checks, 'price_versions', "
 		"to_jsonb(m.price_versions), 'invoices', $10::bigint, 'lines', $11::bigint, 'corrections', $12::bigint, 'input_sha256', "
@@ -265,6 +266,7 @@ record_close(struct closing *c, const uint8_t input[SHA256_SIZE], const uint8_t 
 	arg_i64(&a, c->w.invoices);
 	arg_i64(&a, c->w.lines);
 	arg_i64(&a, c->w.corrections);
+	arg_i64(&a, RATING_RULES);
 	ok = db_run(c->w.db, &stmt, &a, &r, err);
 	db_array_fini(&versions);
 	if (ok) {

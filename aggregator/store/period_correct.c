@@ -2,6 +2,7 @@
  *
  * Only the first month that is not closed has corrections, and only months of which something has changed (late_change) are computed
  * again. Each is one snapshot: the changes that are seen in it are in the difference. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "aggregator/core/rating_text.h"
@@ -11,6 +12,7 @@ struct correcting {
 	struct db *db;
 	const char *month;  /* in which they are billed */
 	const char *late;   /* which is computed again */
+	bool earlier;       /* it was rated by other rules than this program has */
 	const char *tenant; /* NULL: all */
 	struct corrections *to;
 	struct db_array *seen; /* NULL: not wanted */
@@ -21,7 +23,8 @@ struct correcting {
 /* --- what was billed --- */
 
 struct billed_lines {
-	PGresult *rows; /* owns the texts */
+	PGresult *rows;          /* owns the texts */
+	struct corrections kept; /* and so does this, where lines are rated again */
 	struct rated_line *at;
 	size_t count;
 	int32_t versions; /* how many invoices there are of the tenant's month */
@@ -40,6 +43,7 @@ billed_lines_fini(struct billed_lines *b)
 	}
 	mem_free(b->at);
 	PQclear(b->rows);
+	corrections_fini(&b->kept);
 }
 
 static bool
@@ -91,6 +95,80 @@ read_line(const PGresult *r, int row, struct rated_line *l, struct err *err)
 	       res_i128(r, row, 34, PRICE_SCALE, &l->own_price, err);
 }
 
+static int
+by_line_id(const void *a, const void *b)
+{
+	return strcmp(((const struct rated_line *)a)->line_id, ((const struct rated_line *)b)->line_id);
+}
+
+/* The lines come by line_id. */
+static struct rated_line *
+find_line(struct billed_lines *b, const char *line_id)
+{
+	size_t low = 0, high = b->count;
+
+	while (low < high) {
+		size_t mid = low + (high - low) / 2;
+
+		if (strcmp(b->at[mid].line_id, line_id) < 0)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	return low < b->count && strcmp(b->at[low].line_id, line_id) == 0 ? &b->at[low] : NULL;
+}
+
+static bool
+keep_line(void *arg, const struct rating_input *in, const struct rated *r, struct err *err)
+{
+	struct billed_lines *b = arg;
+
+	(void)in;
+	(void)err;
+	for (size_t i = 0; i < r->count; i++)
+		if (r->lines[i].correction_of == NULL)
+			corrections_add_copy(&b->kept, &r->lines[i]);
+	return true;
+}
+
+static bool
+add_amounts(const struct rated_line *l, struct rated_line *to)
+{
+#define ADD_TO(field) !__builtin_add_overflow(to->field, l->field, &to->field)
+	return ADD_TO(allocated_ngh) && ADD_TO(used_ngh) && ADD_TO(idle_ngh) && ADD_TO(unmeasured_ngh) && ADD_TO(ngh) &&
+	       ADD_TO(quantity) && ADD_TO(own_quantity) && ADD_TO(list_cost) && ADD_TO(discount) && ADD_TO(rounding) &&
+	       ADD_TO(billed) && ADD_TO(energy_mj);
+#undef ADD_TO
+}
+
+/* A month that was rated by other rules: what was billed first stands as these rules rate the same rows, so that only what has changed since is corrected.
+ * b has the corrections since then. */
+static bool
+add_kept(const struct correcting *c, const char *tenant, struct billed_lines *b, struct err *err)
+{
+	size_t corrected = b->count;
+
+	if (!period_kept_each(c->db, c->late, tenant, NULL, keep_line, b, err))
+		return false;
+	b->at = mem_grow(b->at, b->count + b->kept.count + 1, sizeof(*b->at));
+	for (size_t i = 0; i < b->kept.count; i++) {
+		struct billed_lines since = {.at = b->at, .count = corrected};
+		struct rated_line *l = find_line(&since, b->kept.lines[i].line_id);
+
+		if (l != NULL && !add_amounts(&b->kept.lines[i], l))
+			return err_set(err, ERR_INVALID, "line %s of %s: what was billed of it is too large",
+			               l->line_id, c->late);
+		if (l != NULL)
+			continue;
+		l = &b->at[b->count++];
+		*l = b->kept.lines[i];
+		l->sku = mem_strdup(l->sku);
+		l->description = mem_strdup(l->description);
+	}
+	qsort(b->at, b->count, sizeof(*b->at), by_line_id);
+	return true;
+}
+
 /* Each line as it was first billed, with the sums of all invoices of the month. */
 static bool
 load_billed(const struct correcting *c, const char *tenant, struct billed_lines *b, struct err *err)
@@ -98,7 +176,7 @@ load_billed(const struct correcting *c, const char *tenant, struct billed_lines 
 	static const struct db_stmt lines = {
 		"period billed",
 		"WITH l AS (SELECT l.*, coalesce(l.correction_of, l.line_id) AS line FROM tenant t "
-		"JOIN invoice i ON i.tenant_id = t.id AND i.month = $2 JOIN invoice_line l ON l.number = i.number WHERE t.name = $1), "
+		"JOIN invoice i ON i.tenant_id = t.id AND i.month = $2 JOIN invoice_line l ON l.number = i.number WHERE t.name = $1 AND (NOT $3 OR l.correction_of IS NOT NULL)), "
 		"sums AS (SELECT line, sum(allocated_gpu_hours) AS a, sum(used_gpu_hours) AS u, sum(idle_gpu_hours) AS i, "
 		"sum(unmeasured_gpu_hours) AS m, sum(gpu_hours) AS g, sum(quantity) AS q, sum(list_cost) AS c, sum(discount) AS d, "
 		"sum(rounding) AS r, sum(billed) AS b, sum(energy_mj) AS e, coalesce(sum(own_quantity), 0) AS o FROM l GROUP BY line) "
@@ -110,18 +188,20 @@ load_billed(const struct correcting *c, const char *tenant, struct billed_lines 
 	                                        "SELECT count(*) FROM tenant t JOIN invoice i ON i.tenant_id = t.id "
 	                                        "AND i.month = $2 WHERE t.name = $1"};
 	owned(result) PGresult *v = NULL;
-	struct db_args a = {0};
+	struct db_args a = {0}, of_lines;
 
 	arg_text(&a, tenant);
 	arg_text(&a, c->late);
-	if (!db_run(c->db, &lines, &a, &b->rows, err) || !db_run(c->db, &versions, &a, &v, err))
+	of_lines = a;
+	arg_bool(&of_lines, c->earlier);
+	if (!db_run(c->db, &lines, &of_lines, &b->rows, err) || !db_run(c->db, &versions, &a, &v, err))
 		return false;
 	b->versions = (int32_t)res_i64(v, 0, 0);
 	b->at = mem_array((size_t)PQntuples(b->rows), sizeof(*b->at));
 	for (int row = 0; row < PQntuples(b->rows); row++)
 		if (!read_line(b->rows, row, &b->at[b->count++], err))
 			return false;
-	return true;
+	return !c->earlier || add_kept(c, tenant, b, err);
 }
 
 /* --- its days --- */
@@ -149,23 +229,6 @@ add_billed_day(struct rated_line *l, const struct rated_day *d)
 #undef ADD_TO
 }
 
-/* The lines come by line_id. */
-static struct rated_line *
-find_line(struct billed_lines *b, const char *line_id)
-{
-	size_t low = 0, high = b->count;
-
-	while (low < high) {
-		size_t mid = low + (high - low) / 2;
-
-		if (strcmp(b->at[mid].line_id, line_id) < 0)
-			low = mid + 1;
-		else
-			high = mid;
-	}
-	return low < b->count && strcmp(b->at[low].line_id, line_id) == 0 ? &b->at[low] : NULL;
-}
-
 /* The days of the month as it was closed. */
 static bool
 add_first_days(void *arg, const struct rating_input *in, const struct rated *r, struct err *err)
@@ -180,15 +243,6 @@ add_first_days(void *arg, const struct rating_input *in, const struct rated *r, 
 		for (size_t k = 0; l != NULL && k < r->lines[i].day_count; k++)
 			b->by_day &= add_billed_day(l, &r->lines[i].days[k]);
 	}
-	return true;
-}
-
-static bool
-begin_nothing(void *arg, const struct rating_input *in, struct err *err)
-{
-	(void)arg;
-	(void)in;
-	(void)err;
 	return true;
 }
 
@@ -225,7 +279,7 @@ static bool
 load_days(const struct correcting *c, const char *tenant, struct billed_lines *b, struct err *err)
 {
 	b->by_day = true;
-	if (!period_kept_each(c->db, c->late, tenant, begin_nothing, add_first_days, b, err) ||
+	if (!period_kept_each(c->db, c->late, tenant, NULL, add_first_days, b, err) ||
 	    !add_corrected_days(c, tenant, b, err))
 		return false;
 	for (size_t i = 0; i < b->count; i++) {
@@ -329,18 +383,20 @@ period_corrections(struct db *db, const char *month, const char *tenant, struct 
 {
 	static const struct db_stmt late = {
 		"period late",
-		"SELECT p.month FROM period p WHERE p.status = 'closed' AND EXISTS (SELECT FROM late_change c WHERE c.month = p.month) "
+		"SELECT p.month, (SELECT k.rating_rules FROM period_close k WHERE k.month = p.month) IS DISTINCT FROM $2::bigint FROM period p WHERE p.status = 'closed' AND EXISTS (SELECT FROM late_change c WHERE c.month = p.month) "
 		"AND $1 = (SELECT min(o.month) FROM period o WHERE o.status <> 'closed') ORDER BY p.month"};
 	owned(result) PGresult *r = NULL;
 	struct db_args a = {0};
 
 	arg_text(&a, month);
+	arg_i64(&a, RATING_RULES);
 	if (!db_run(db, &late, &a, &r, err))
 		return false;
 	for (int row = 0; row < PQntuples(r); row++) {
 		struct correcting c = {.db = db,
 		                       .month = month,
 		                       .late = res_text(r, row, 0),
+		                       .earlier = res_bool(r, row, 1),
 		                       .tenant = tenant,
 		                       .to = ret,
 		                       .seen = ret_seen};

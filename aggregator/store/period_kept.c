@@ -327,7 +327,7 @@ period_kept_each(struct db *db, const char *month, const char *tenant, report_be
 	    !rating_file_read(buf_text(&prices), prices.len, &file, err))
 		return err_prefix(err, "what period %s was made from", month);
 	file->in.period_status = "closed";
-	if (!begin(arg, &file->in, err))
+	if (begin != NULL && !begin(arg, &file->in, err))
 		return false;
 	for (int row = 0; row < PQntuples(r); row++)
 		if (!kept_tenant(db, month, &prices, res_text(r, row, 0), each, arg, err))

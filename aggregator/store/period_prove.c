@@ -131,7 +131,8 @@ bool
 store_period_recompute(struct db *db, const char *month, struct buf *out, struct err *err)
 {
 	static const struct db_stmt late = {"period changed since",
-	                                    "SELECT count(*) FROM late_change WHERE month = $1"};
+	                                    "SELECT (SELECT count(*) FROM late_change WHERE month = $1), "
+	                                    "coalesce((SELECT rating_rules FROM period_close WHERE month = $1), 1)"};
 	owned(month_facts) struct month_facts *facts = NULL;
 	in_place(buf) struct buf text = {0};
 	struct proof p = {.db = db, .month = month, .out = out};
@@ -150,8 +151,16 @@ store_period_recompute(struct db *db, const char *month, struct buf *out, struct
 		return err_prefix(err, "what the documents of period %s say", month);
 	p.facts = facts;
 	arg_text(&a, month);
+	if (!db_run(db, &late, &a, &r, err))
+		return false;
+	if (res_i64(r, 0, 1) != RATING_RULES)
+		return err_set(
+			err, ERR_CONFLICT,
+			"period %.40s was rated by rules %s of an earlier release, and this one has rules %d: it is not computed again. Its "
+			"documents are as they were stored; verify proves their bytes",
+			month, res_text(r, 0, 1), RATING_RULES);
 	buf_printf(out, "{\"period\":\"%s\",\"differences\":[", month);
-	ok = db_run(db, &late, &a, &r, err) && prove(&p, err);
+	ok = prove(&p, err);
 	period_papers_fini(&p.papers);
 	if (!ok)
 		return false;

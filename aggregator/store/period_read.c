@@ -16,7 +16,7 @@ read_begin(void *arg, const struct rating_input *in, struct err *err)
 {
 	struct reading *r = arg;
 
-	return r->begin(r->arg, in, err);
+	return r->begin == NULL || r->begin(r->arg, in, err);
 }
 
 /* Tenants come by name: those that have nothing but corrections are between them. NULL: all that are left. */
@@ -84,17 +84,8 @@ period_each(struct db *db, const char *month, const char *tenant, report_begin *
 	return ok;
 }
 
-static bool
-begin_nothing(void *arg, const struct rating_input *in, struct err *err)
-{
-	(void)arg;
-	(void)in;
-	(void)err;
-	return true;
-}
-
 bool
 store_period_each(struct db *db, const char *month, const char *tenant, period_tenant *each, void *arg, struct err *err)
 {
-	return period_each(db, month, tenant, begin_nothing, each, arg, err);
+	return period_each(db, month, tenant, NULL, each, arg, err);
 }

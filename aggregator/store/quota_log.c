@@ -211,7 +211,7 @@ apply_one(struct quota_log *l, const struct quota_log_entry *e, struct decision_
 		return err_prefix(err, "event %" PRId64 " of the quota log", e->seq);
 	}
 	quota_book_outcome_json(l->book, o, &told);
-	if (told.len != e->outcome_len || memcmp(buf_text(&told), e->outcome, e->outcome_len) != 0)
+	if (!quota_log_agrees(e, &told))
 		l->disagreements++;
 	quota_log_hash(l->head, e, l->head);
 	l->seq = e->seq;

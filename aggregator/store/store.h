@@ -444,6 +444,7 @@ struct verify_counts {
 	int64_t months, documents, lines; /* closed months, and what was billed with them */
 	int64_t lines_rated;              /* of the lines: those that were rated a second time */
 	int64_t months_changed; /* of the months: something has changed since, which the first open month corrects */
+	int64_t months_earlier; /* of the months: rated by the rules of an earlier release */
 };
 /* The proof of a month, as a close needs it: with the closed months that have changed since, all that was billed of days whose hours are kept, and
  * the chains of the audit log. In all parts, of which a node and a day are the largest that is in memory. tell is called before each step; false of

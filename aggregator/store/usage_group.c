@@ -65,7 +65,8 @@ static const struct group_key {
 #define FROM_HOURS "usage_rows($1, $2) u "
 #define STATES                                                                                                              \
 	"r.used, r.idle, r.unmeasured, r.unallocated, r.stranded, r.down, r.unknown, r.over, r.clock_adjust, r.energy_mj, " \
-	"r.memory_byte_ms, r.sm_active, r.sm_measured, r.peak_memory_bytes "
+	"r.memory_byte_ms, coalesce(r.sm_active, 0) AS sm_active, coalesce(r.sm_measured, 0) AS sm_measured, "              \
+	"coalesce(r.peak_memory_bytes, 0) AS peak_memory_bytes "
 #define FROM_DAYS                                                                                    \
 	"(SELECT b.starts_at AS hour, r.workspace_id, r.sharing, r.method, " STATES                  \
 	"FROM billing_day b JOIN usage_daily r ON r.day = b.day "                                    \

@@ -369,6 +369,7 @@ write_counts(const struct verify_report *r, struct buf *out)
 		{"lines", c->lines},
 		{"lines_rated", c->lines_rated},
 		{"months_changed", c->months_changed},
+		{"months_earlier", c->months_earlier},
 		{"pending", c->hours_pending},
 		{"hours_unproved", c->hours_unproved},
 		{"days_open", c->days_open},

@@ -6,7 +6,7 @@
  *  3. every line of every invoice is in the chargeback CSV of its tenant, with the same amounts, and no other line is there
  *  4. totals are the sums of their lines
  *  5. every line is what the month's days, events and prices come to when they are rated a second time (verify_lines.c), unless late_change says
- *     that a correction is to come */
+ *     that a correction is to come, or the month was rated by other rules than this program has: then the journal proves it, and it is counted */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -281,15 +281,21 @@ rate_lines(struct verify_node *n, const char *month, struct err *err)
 	static const struct db_stmt stmt = {
 		"verify late",
 		"SELECT (SELECT count(*) FROM late_change c WHERE c.month = p.month), ns_of(p.starts_at), "
-		"ns_of(p.ends_at) FROM period p WHERE p.month = $1"};
+		"ns_of(p.ends_at), "
+		"coalesce((SELECT c.rating_rules IS DISTINCT FROM $2::bigint FROM period_close c WHERE c.month = p.month), false) FROM period p WHERE p.month = $1"};
 	in_place(db_tx) struct db_tx tx = {0};
 	owned(result) PGresult *r = NULL, *found = NULL;
 	struct db_args a = {0};
 	int64_t days;
 
 	arg_text(&a, month);
+	arg_i64(&a, RATING_RULES);
 	if (!db_tx_begin_snapshot(&tx, n->db, DB_WORK_VERIFY, err) || !db_run(n->db, &stmt, &a, &r, err))
 		return false;
+	if (res_bool(r, 0, 3)) {
+		n->report->counts.months_earlier++;
+		return true;
+	}
 	/* What has changed is a correction of the first open month: it is not billed yet, and nothing is wrong. */
 	if (res_i64(r, 0, 0) > 0) {
 		n->report->counts.months_changed++;

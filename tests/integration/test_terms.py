@@ -8,6 +8,7 @@ import os
 import subprocess
 import unittest
 
+from tests.integration.test_sums import billing_month
 from tests.support.clock import Clock
 from tests.support.quotanodes import SHORT, Nodes
 from tests.support.stack import Stack, request, wait_for
@@ -114,18 +115,21 @@ class Promises(unittest.TestCase):
     POLICY = f"""
 version: 1
 cluster: c
+effective: EFFECTIVE
 tenants:
   - name: acme
     data_boundary: "EU: Frankfurt, \\"only\\""
     sla: {{owed_wait: 10m, delivered: "99.5"}}
-    workspaces: [{{name: prod, rules: [{{namespace: prod}}], reserved_shared: {{{SHORT}: 4}}, sla: {{owed_wait: 1s}}}}, {{name: dev, rules: [{{namespace: dev}}]}}]
+    workspaces: [{{name: prod, rules: [{{namespace: prod}}], reserved_shared: {{{SHORT}: 4}}, sla: {{owed_wait: 1s}}}}, {{name: dev, rules: [{{namespace: dev}}], borrow: {{{SHORT}: 8}}}}]
   - {{name: globex, workspaces: [{{name: research, rules: [{{namespace: globex}}]}}]}}
 nodes: [{{name: n1, shared: true, model: {SHORT}, gpus: 8}}]
 """
 
     @classmethod
     def setUpClass(cls):
-        cls.stack = s = cls.enterClassContext(Stack(options=["--quota-tick", "100ms"]))
+        zone, cls.first = billing_month()  # begun a day ago at least
+        cls.stack = s = cls.enterClassContext(Stack(zone=zone, options=["--quota-tick", "100ms", "--rollup-interval", "1h"]))
+        cls.POLICY = cls.POLICY.replace("EFFECTIVE", text(cls.first.astimezone(datetime.timezone.utc)))
         s.apply(cls.POLICY)
         for tenant in ("acme", "globex"):
             s.token(tenant, role="tenant-admin", tenant=tenant)
@@ -144,18 +148,37 @@ nodes: [{{name: n1, shared: true, model: {SHORT}, gpus: 8}}]
             self.assertEqual(s.call("POST", "/v1/decisions", json.dumps(body).encode(), "scheduler").json()["rule"], "owed")
         self.assertEqual({w: (p["owed_requests"], p["owed_late"], p["owed_kept"], p["delivered_kept"]) for w, p in self.promises().items()}, {"": (2, 0, True, None), "prod": (2, 0, True, None)})
         # one of them waited for two minutes, and of 100 reserved GPU-hours of this month one was not there
-        s.sql("set session_replication_role = replica; update decision set submitted_ns = admitted_ns - 120000000000 where request_id = 'p2'; "
-              "insert into billing_day (day, starts_at, ends_at) select current_date, current_date, current_date + interval '1 day' on conflict do nothing; "
-              "insert into reserve_day select current_date, null, c.id, null, 'H100-80GB', w.id, '', 5040, 18144000000000000 * 100, 18144000000000000 * 90, 0, "
+        at = self.first.isoformat()
+        s.sql(f"set session_replication_role = replica; update decision set submitted_ns = ns_of('{at}') + 3600000000000, admitted_ns = ns_of('{at}') + 3720000000000 where request_id = 'p2'; "
+              f"insert into billing_day (day, starts_at, ends_at) values ('{self.first:%F}', '{at}', timestamptz '{at}' + interval '1 day'); "
+              f"insert into reserve_day select '{self.first:%F}', null, c.id, null, 'H100-80GB', w.id, '', 5040, 18144000000000000 * 100, 18144000000000000 * 90, 0, "
               "18144000000000000 * 9, 18144000000000000 from cluster c, workspace w where w.name = 'prod'")  # fmt: skip
+        self.assertEqual((self.promises()[""]["reserved_gpu_hours"], self.promises()[""]["measured_days"]), (None, 0), "a day that is not folded is not measured")
+        s.sql("set session_replication_role = replica; update billing_day set dirty = false, folded_at = now()")
         whole, prod = self.promises()[""], self.promises()["prod"]
         self.assertEqual((whole["owed_late"], whole["owed_kept"], prod["owed_late"], prod["owed_kept"], prod["longest_wait_seconds"]), (0, True, 1, False, "120"))
         self.assertEqual((whole["delivered_percent"], whole["measured_percent"], whole["delivered_kept"], prod["delivered_kept"]), ("99.5", "99", False, None))
         self.assertEqual((whole["reserved_gpu_hours"], whole["undelivered_gpu_hours"], whole["measured_days"]), ("100", "1", 1))
         self.assertEqual((set(self.promises("acme")), self.promises("globex")), ({"", "prod"}, {}))
         self.assertIn("acme", s.cli("get", "sla").stdout)
+        # what is promised from now on does not judge what was before
+        s.apply(self.POLICY.replace(f"effective: {text(self.first.astimezone(datetime.timezone.utc))}\n", "").replace("owed_wait: 10m, delivered: \"99.5\"", 'owed_wait: 1m, delivered: "50"'))
+        whole = self.promises()[""]
+        self.assertEqual((whole["owed_wait_seconds"], whole["owed_late"], whole["delivered_percent"], whole["delivered_kept"]), ("60", 0, "50", False))
+        # an owed request that waited until it was cancelled counts as well
+        for i, workspace, gpus, decision in (("b1", "dev", 6, "borrow"), ("p3", "prod", 2, "reclaim")):
+            body = {"request_id": i, "workspace": f"acme/{workspace}", "gpu_model": SHORT, "gpus": gpus, "preemptible": True}
+            self.assertEqual(s.call("POST", "/v1/decisions", json.dumps(body).encode(), "scheduler").json()["decision"], decision)
+        self.assertEqual(self.promises()[""]["owed_requests"], 3)
+        self.assertEqual(s.call("DELETE", "/v1/decisions/p3", role="scheduler").status, 200)
+        self.assertEqual(s.sql("select status from decision where request_id = 'p3'"), [["cancelled"]])
+        self.assertEqual(self.promises()[""]["owed_requests"], 3)
+        # a tenant that is over keeps what was promised to it in the month
+        s.sql("set session_replication_role = replica; update tenant_quota q set effective = tstzrange(lower(effective), lower(effective) + interval '1 hour') "
+              "from tenant t where t.id = q.tenant_id and t.name = 'acme' and upper_inf(q.effective)")  # fmt: skip
+        self.assertIn("", self.promises())
 
-    def test_the_boundary_is_kept_and_shown_and_both_are_the_operators(self):
+    def test_a_boundary_is_kept_and_shown_and_both_are_the_operators(self):
         s = self.stack
         row = next(t for t in s.get("/v1/tenants").json() if t["name"] == "acme")
         self.assertEqual(row["data_boundary"], 'EU: Frankfurt, "only"')

@@ -66,6 +66,7 @@ TEXT_CHECKS = {
     "layers": check_layers,
     "calls": lambda: text.check_calls(ROOT),
     "terms": lambda: text.check_terms(ROOT),
+    "added-columns": lambda: text.check_added_columns(ROOT),
     "unfinished": lambda: text.check_unfinished(ROOT),
     "readmes": lambda: text.check_readmes(ROOT),
     "scripts": check_scripts,

@@ -126,6 +126,14 @@ class Text(Planted):
         self.put("aggregator/store/exception.c", '\n"WHERE w.retired_at IS NULL"\n"JOIN workspace_term x"\n')
         self.expect(text.check_terms(self.dir.name), "aggregator/store/exception.c:2: retired_at IS", "aggregator/store/exception.c:3: workspace_term")
 
+    def test_a_column_added_to_a_journalled_table_is_empty_in_the_rows_that_are_there(self):
+        self.put("aggregator/store/verify_rows.c", '\t{"tenant", "id", "", X},\n')
+        self.put("sql/0001_a.sql", "ALTER TABLE tenant ADD a text NOT NULL DEFAULT '';\nSELECT journal_table('tenant', 'id', '');\n")
+        self.put("sql/0002_b.sql", "ALTER TABLE tenant ADD COLUMN b text CHECK (b IS NOT NULL), ADD CONSTRAINT c CHECK (b <> '') NOT VALID;\nALTER TABLE other ADD c text NOT NULL;\n")
+        self.expect(text.check_added_columns(self.dir.name))
+        self.put("sql/0003_c.sql", "ALTER TABLE tenant ADD d numeric(3, 1),\n\tADD e bigint DEFAULT 0;\n")
+        self.expect(text.check_added_columns(self.dir.name), "sql/0003_c.sql:2: column e of tenant is not empty")
+
     def test_a_mark_of_unfinished_work_is_found(self):
         self.put("sql/0001_a.sql", "-- TO" + "DO\n")
         self.expect(text.check_unfinished(self.dir.name), "sql/0001_a.sql:1: mark of unfinished work")
