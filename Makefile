@@ -2,7 +2,7 @@
 #
 # Everything built lands in $(O)/$(BUILD)/; objects are found by wildcard, so a new file needs no line here.
 
-VERSION := 0.1.0
+VERSION := 0.2.0
 DATE    := 2026-11-16
 
 O       ?= build
