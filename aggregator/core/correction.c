@@ -82,6 +82,7 @@ corrections_add_copy(struct corrections *c, const struct rated_line *l)
 	copy.sku = mem_strdup(l->sku);
 	copy.description = mem_strdup(l->description);
 	copy.invoice_id = l->invoice_id != NULL ? mem_strdup(l->invoice_id) : NULL;
+	copy.meter = NULL;
 	copy.days = copy.parts = NULL;
 	copy.day_count = copy.part_count = 0;
 	corrections_add(c, &copy);

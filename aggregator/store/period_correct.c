@@ -23,76 +23,15 @@ struct correcting {
 /* --- what was billed --- */
 
 struct billed_lines {
-	PGresult *rows;          /* owns the texts */
-	struct corrections kept; /* and so does this, where lines are rated again */
-	struct rated_line *at;
-	size_t count;
-	int32_t versions; /* how many invoices there are of the tenant's month */
-	bool by_day;      /* the lines have their days */
+	struct corrections lines; /* by line_id */
+	int32_t versions;         /* how many invoices there are of the tenant's month */
+	bool by_day;              /* the lines have their days */
 };
 
 static void
 billed_lines_fini(struct billed_lines *b)
 {
-	for (size_t i = 0; i < b->count; i++) {
-		mem_free(b->at[i].sku);
-		mem_free(b->at[i].description);
-		rating_unit_fini(&b->at[i].unit);
-		rating_unit_fini(&b->at[i].own_unit);
-		mem_free(b->at[i].days);
-	}
-	mem_free(b->at);
-	PQclear(b->rows);
-	corrections_fini(&b->kept);
-}
-
-static bool
-read_amounts(const PGresult *r, int row, struct rated_line *l, struct err *err)
-{
-	int128 *const hours[] = {&l->allocated_ngh,  &l->used_ngh, &l->idle_ngh,
-	                         &l->unmeasured_ngh, &l->ngh,      &l->quantity};
-	int128 *const costs[] = {&l->list_cost, &l->discount, &l->rounding};
-	int col = 18;
-
-	for (size_t i = 0; i < ARRAY_LEN(hours); i++)
-		if (!res_i128(r, row, col++, QUANTITY_SCALE, hours[i], err))
-			return false;
-	for (size_t i = 0; i < ARRAY_LEN(costs); i++)
-		if (!res_i128(r, row, col++, COST_SCALE, costs[i], err))
-			return false;
-	return res_i128(r, row, col, l->currency_scale, &l->billed, err) &&
-	       res_i128(r, row, col + 1, 0, &l->energy_mj, err) &&
-	       res_i128(r, row, col + 2, PRICE_SCALE, &l->unit_price, err) &&
-	       res_i128(r, row, col + 3, PRICE_SCALE, &l->discount_price, err);
-}
-
-static bool
-read_line(const PGresult *r, int row, struct rated_line *l, struct err *err)
-{
-	memcpy(l->line_id, res_text(r, row, 0), strnlen(res_text(r, row, 0), sizeof(l->line_id) - 1));
-	l->kind = (enum charge_kind)res_i64(r, row, 1);
-	l->priced = res_bool(r, row, 2);
-	l->currency_scale = (int)res_i64(r, row, 3);
-	l->cluster = res_text(r, row, 4);
-	l->cost_center = res_text(r, row, 5);
-	l->workspace = res_text(r, row, 6);
-	l->category = res_text(r, row, 7);
-	l->sku = mem_strdup(res_text(r, row, 8));
-	l->gpu_model = res_text(r, row, 9);
-	l->mig_profile = res_text(r, row, 10);
-	l->sharing_mode = res_text(r, row, 11);
-	l->klass = res_text(r, row, 12);
-	l->unit = rating_unit_read(l->kind, res_text(r, row, 13));
-	l->price_version = res_text(r, row, 14);
-	l->currency = res_text(r, row, 15);
-	l->counterparty = res_text(r, row, 16);
-	l->description = mem_strdup(res_text(r, row, 17));
-	l->discount_ratio = res_i64(r, row, 31);
-	l->own_differs = !res_null(r, row, 32);
-	if (l->own_differs)
-		l->own_unit = rating_unit_read(l->kind, res_text(r, row, 32));
-	return read_amounts(r, row, l, err) && res_i128(r, row, 33, QUANTITY_SCALE, &l->own_quantity, err) &&
-	       res_i128(r, row, 34, PRICE_SCALE, &l->own_price, err);
+	corrections_fini(&b->lines);
 }
 
 static int
@@ -101,71 +40,48 @@ by_line_id(const void *a, const void *b)
 	return strcmp(((const struct rated_line *)a)->line_id, ((const struct rated_line *)b)->line_id);
 }
 
-/* The lines come by line_id. */
+/* Among the first n. */
 static struct rated_line *
-find_line(struct billed_lines *b, const char *line_id)
+find_line(struct billed_lines *b, size_t n, const char *line_id)
 {
-	size_t low = 0, high = b->count;
+	struct rated_line key = {0};
 
-	while (low < high) {
-		size_t mid = low + (high - low) / 2;
-
-		if (strcmp(b->at[mid].line_id, line_id) < 0)
-			low = mid + 1;
-		else
-			high = mid;
-	}
-	return low < b->count && strcmp(b->at[low].line_id, line_id) == 0 ? &b->at[low] : NULL;
+	memcpy(key.line_id, line_id, strnlen(line_id, sizeof(key.line_id) - 1));
+	return n > 0 ? bsearch(&key, b->lines.lines, n, sizeof(key), by_line_id) : NULL;
 }
 
 static bool
-keep_line(void *arg, const struct rating_input *in, const struct rated *r, struct err *err)
-{
-	struct billed_lines *b = arg;
-
-	(void)in;
-	(void)err;
-	for (size_t i = 0; i < r->count; i++)
-		if (r->lines[i].correction_of == NULL)
-			corrections_add_copy(&b->kept, &r->lines[i]);
-	return true;
-}
-
-static bool
-add_amounts(const struct rated_line *l, struct rated_line *to)
+add_amounts(const struct rated_line *l, struct rated_line *to, struct err *err)
 {
 #define ADD_TO(field) !__builtin_add_overflow(to->field, l->field, &to->field)
-	return ADD_TO(allocated_ngh) && ADD_TO(used_ngh) && ADD_TO(idle_ngh) && ADD_TO(unmeasured_ngh) && ADD_TO(ngh) &&
-	       ADD_TO(quantity) && ADD_TO(own_quantity) && ADD_TO(list_cost) && ADD_TO(discount) && ADD_TO(rounding) &&
-	       ADD_TO(billed) && ADD_TO(energy_mj);
+	return (ADD_TO(allocated_ngh) && ADD_TO(used_ngh) && ADD_TO(idle_ngh) && ADD_TO(unmeasured_ngh) &&
+	        ADD_TO(ngh) && ADD_TO(quantity) && ADD_TO(own_quantity) && ADD_TO(list_cost) && ADD_TO(discount) &&
+	        ADD_TO(rounding) && ADD_TO(billed) && ADD_TO(energy_mj)) ||
+	       err_set(err, ERR_INVALID, "line %s: what was billed of it is too large", l->line_id);
 #undef ADD_TO
 }
 
 /* A month that was rated by other rules: what was billed first stands as these rules rate the same rows, so that only what has changed since is corrected.
- * b has the corrections since then. */
+ * The lines that are there are the corrections since. */
 static bool
-add_kept(const struct correcting *c, const char *tenant, struct billed_lines *b, struct err *err)
+add_rated_again(void *arg, const struct rating_input *in, const struct rated *r, struct err *err)
 {
-	size_t corrected = b->count;
+	struct billed_lines *b = arg;
+	size_t corrected = b->lines.count;
 
-	if (!period_kept_each(c->db, c->late, tenant, NULL, keep_line, b, err))
-		return false;
-	b->at = mem_grow(b->at, b->count + b->kept.count + 1, sizeof(*b->at));
-	for (size_t i = 0; i < b->kept.count; i++) {
-		struct billed_lines since = {.at = b->at, .count = corrected};
-		struct rated_line *l = find_line(&since, b->kept.lines[i].line_id);
+	(void)in;
+	for (size_t i = 0; i < r->count; i++) {
+		struct rated_line *l = find_line(b, corrected, r->lines[i].line_id);
 
-		if (l != NULL && !add_amounts(&b->kept.lines[i], l))
-			return err_set(err, ERR_INVALID, "line %s of %s: what was billed of it is too large",
-			               l->line_id, c->late);
-		if (l != NULL)
+		if (r->lines[i].correction_of != NULL)
 			continue;
-		l = &b->at[b->count++];
-		*l = b->kept.lines[i];
-		l->sku = mem_strdup(l->sku);
-		l->description = mem_strdup(l->description);
+		if (l == NULL)
+			corrections_add_copy(&b->lines, &r->lines[i]);
+		else if (!add_amounts(&r->lines[i], l, err))
+			return false;
 	}
-	qsort(b->at, b->count, sizeof(*b->at), by_line_id);
+	if (b->lines.count > 0)
+		qsort(b->lines.lines, b->lines.count, sizeof(*b->lines.lines), by_line_id);
 	return true;
 }
 
@@ -177,31 +93,33 @@ load_billed(const struct correcting *c, const char *tenant, struct billed_lines 
 		"period billed",
 		"WITH l AS (SELECT l.*, coalesce(l.correction_of, l.line_id) AS line FROM tenant t "
 		"JOIN invoice i ON i.tenant_id = t.id AND i.month = $2 JOIN invoice_line l ON l.number = i.number WHERE t.name = $1 AND (NOT $3 OR l.correction_of IS NOT NULL)), "
-		"sums AS (SELECT line, sum(allocated_gpu_hours) AS a, sum(used_gpu_hours) AS u, sum(idle_gpu_hours) AS i, "
-		"sum(unmeasured_gpu_hours) AS m, sum(gpu_hours) AS g, sum(quantity) AS q, sum(list_cost) AS c, sum(discount) AS d, "
-		"sum(rounding) AS r, sum(billed) AS b, sum(energy_mj) AS e, coalesce(sum(own_quantity), 0) AS o FROM l GROUP BY line) "
-		"SELECT DISTINCT ON (l.line COLLATE \"C\") l.line, l.kind, l.priced, l.currency_scale, l.cluster, l.cost_center, l.workspace, l.category, "
-		"l.sku, l.gpu_model, l.mig_profile, l.sharing_mode, l.class, l.unit, l.price_version, l.currency, l.counterparty, "
-		"l.description, s.a, s.u, s.i, s.m, s.g, s.q, s.c, s.d, s.r, s.b, s.e, l.unit_price, l.discount_price, l.discount_ratio, "
-		"l.own_unit, s.o, coalesce(l.own_price, 0) FROM l JOIN sums s ON s.line = l.line ORDER BY l.line COLLATE \"C\", l.number"};
+		"sums AS (SELECT line, sum(allocated_gpu_hours) AS allocated_gpu_hours, sum(used_gpu_hours) AS used_gpu_hours, sum(idle_gpu_hours) AS idle_gpu_hours, "
+		"sum(unmeasured_gpu_hours) AS unmeasured_gpu_hours, sum(gpu_hours) AS gpu_hours, sum(quantity) AS quantity, sum(own_quantity) AS own_quantity, "
+		"sum(list_cost) AS list_cost, sum(discount) AS discount, sum(rounding) AS rounding, sum(billed) AS billed, sum(energy_mj) AS energy_mj FROM l GROUP BY line) "
+		"SELECT DISTINCT ON (l.line COLLATE \"C\") l.line, " LINE_NAMES ", " LINE_AMOUNTS(
+			"s") " FROM l JOIN sums s ON s.line = l.line ORDER BY l.line COLLATE \"C\", l.number"};
 	static const struct db_stmt versions = {"period versions",
 	                                        "SELECT count(*) FROM tenant t JOIN invoice i ON i.tenant_id = t.id "
 	                                        "AND i.month = $2 WHERE t.name = $1"};
-	owned(result) PGresult *v = NULL;
+	owned(result) PGresult *r = NULL, *v = NULL;
 	struct db_args a = {0}, of_lines;
 
 	arg_text(&a, tenant);
 	arg_text(&a, c->late);
 	of_lines = a;
 	arg_bool(&of_lines, c->earlier);
-	if (!db_run(c->db, &lines, &of_lines, &b->rows, err) || !db_run(c->db, &versions, &a, &v, err))
+	if (!db_run(c->db, &lines, &of_lines, &r, err) || !db_run(c->db, &versions, &a, &v, err))
 		return false;
 	b->versions = (int32_t)res_i64(v, 0, 0);
-	b->at = mem_array((size_t)PQntuples(b->rows), sizeof(*b->at));
-	for (int row = 0; row < PQntuples(b->rows); row++)
-		if (!read_line(b->rows, row, &b->at[b->count++], err))
+	for (int row = 0; row < PQntuples(r); row++) {
+		struct rated_line l = {0};
+		bool ok = period_line_read(r, row, tenant, &l, err);
+
+		corrections_add(&b->lines, &l);
+		if (!ok)
 			return false;
-	return !c->earlier || add_kept(c, tenant, b, err);
+	}
+	return !c->earlier || period_kept_each(c->db, c->late, tenant, NULL, add_rated_again, b, err);
 }
 
 /* --- its days --- */
@@ -238,7 +156,8 @@ add_first_days(void *arg, const struct rating_input *in, const struct rated *r, 
 	(void)in;
 	(void)err;
 	for (size_t i = 0; i < r->count; i++) {
-		struct rated_line *l = r->lines[i].correction_of == NULL ? find_line(b, r->lines[i].line_id) : NULL;
+		struct rated_line *l =
+			r->lines[i].correction_of == NULL ? find_line(b, b->lines.count, r->lines[i].line_id) : NULL;
 
 		for (size_t k = 0; l != NULL && k < r->lines[i].day_count; k++)
 			b->by_day &= add_billed_day(l, &r->lines[i].days[k]);
@@ -262,7 +181,7 @@ add_corrected_days(const struct correcting *c, const char *tenant, struct billed
 	if (!db_run(c->db, &stmt, &a, &r, err))
 		return false;
 	for (int row = 0; row < PQntuples(r) && b->by_day; row++) {
-		struct rated_line *l = find_line(b, res_text(r, row, 0));
+		struct rated_line *l = find_line(b, b->lines.count, res_text(r, row, 0));
 		owned(mem) struct rated_day *parts = NULL;
 		size_t n = 0;
 
@@ -282,14 +201,15 @@ load_days(const struct correcting *c, const char *tenant, struct billed_lines *b
 	if (!period_kept_each(c->db, c->late, tenant, NULL, add_first_days, b, err) ||
 	    !add_corrected_days(c, tenant, b, err))
 		return false;
-	for (size_t i = 0; i < b->count; i++) {
+	for (size_t i = 0; i < b->lines.count; i++) {
+		const struct rated_line *l = &b->lines.lines[i];
 		int128 billed = 0, ngh = 0;
 
-		for (size_t k = 0; k < b->at[i].day_count; k++) {
-			billed += b->at[i].days[k].billed;
-			ngh += b->at[i].days[k].ngh;
+		for (size_t k = 0; k < l->day_count; k++) {
+			billed += l->days[k].billed;
+			ngh += l->days[k].ngh;
 		}
-		b->by_day &= billed == b->at[i].billed && ngh == b->at[i].ngh;
+		b->by_day &= billed == l->billed && ngh == l->ngh;
 	}
 	return true;
 }
@@ -312,8 +232,8 @@ correct_tenant(struct correcting *c, const struct rating_input *in, const char *
 		return false;
 	ci.by_day = billed.by_day;
 	ci.version = billed.versions + 1;
-	ci.billed = billed.at;
-	ci.billed_count = billed.count;
+	ci.billed = billed.lines.lines;
+	ci.billed_count = billed.lines.count;
 	return correction_run(&ci, c->to, err) || db_damaged(err);
 }
 

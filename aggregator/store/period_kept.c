@@ -203,19 +203,75 @@ period_kept_document(struct db *db, const char *month, const char *tenant, const
 
 /* --- lines --- */
 
+bool
+period_line_read(const PGresult *r, int row, const char *tenant, struct rated_line *ret, struct err *err)
+{
+	struct rated_line l = {.kind = (enum charge_kind)res_i64(r, row, LINE_KIND),
+	                       .priced = res_bool(r, row, LINE_PRICED),
+	                       .currency_scale = (int)res_i64(r, row, LINE_CURRENCY_SCALE),
+	                       .discount_ratio = res_i64(r, row, LINE_DISCOUNT_RATIO),
+	                       .own_differs = !res_null(r, row, LINE_OWN_UNIT),
+	                       .tenant = mem_strdup(tenant),
+	                       .sku = mem_strdup(res_text(r, row, LINE_SKU)),
+	                       .description = mem_strdup(res_text(r, row, LINE_DESCRIPTION))};
+	const struct {
+		enum line_column col;
+		const char **to;
+	} texts[] = {{LINE_CLUSTER, &l.cluster},
+	             {LINE_COST_CENTER, &l.cost_center},
+	             {LINE_WORKSPACE, &l.workspace},
+	             {LINE_CATEGORY, &l.category},
+	             {LINE_GPU_MODEL, &l.gpu_model},
+	             {LINE_MIG_PROFILE, &l.mig_profile},
+	             {LINE_SHARING_MODE, &l.sharing_mode},
+	             {LINE_CLASS, &l.klass},
+	             {LINE_PRICE_VERSION, &l.price_version},
+	             {LINE_CURRENCY, &l.currency},
+	             {LINE_COUNTERPARTY, &l.counterparty}};
+	const struct {
+		enum line_column col;
+		int scale;
+		int128 *to;
+	} numbers[] = {{LINE_UNIT_PRICE, PRICE_SCALE, &l.unit_price},
+	               {LINE_DISCOUNT_PRICE, PRICE_SCALE, &l.discount_price},
+	               {LINE_OWN_PRICE, PRICE_SCALE, &l.own_price},
+	               {LINE_ALLOCATED, QUANTITY_SCALE, &l.allocated_ngh},
+	               {LINE_USED, QUANTITY_SCALE, &l.used_ngh},
+	               {LINE_IDLE, QUANTITY_SCALE, &l.idle_ngh},
+	               {LINE_UNMEASURED, QUANTITY_SCALE, &l.unmeasured_ngh},
+	               {LINE_HOURS, QUANTITY_SCALE, &l.ngh},
+	               {LINE_QUANTITY, QUANTITY_SCALE, &l.quantity},
+	               {LINE_OWN_QUANTITY, QUANTITY_SCALE, &l.own_quantity},
+	               {LINE_LIST_COST, COST_SCALE, &l.list_cost},
+	               {LINE_DISCOUNT, COST_SCALE, &l.discount},
+	               {LINE_ROUNDING, COST_SCALE, &l.rounding},
+	               {LINE_BILLED, l.currency_scale, &l.billed},
+	               {LINE_ENERGY, 0, &l.energy_mj}};
+	bool ok = true;
+
+	memcpy(l.line_id, res_text(r, row, LINE_ID), strnlen(res_text(r, row, LINE_ID), sizeof(l.line_id) - 1));
+	for (size_t i = 0; i < ARRAY_LEN(texts); i++)
+		*texts[i].to = mem_strdup(res_text(r, row, (int)texts[i].col));
+	l.unit = rating_unit_read(l.kind, res_text(r, row, LINE_UNIT));
+	if (l.own_differs)
+		l.own_unit = rating_unit_read(l.kind, res_text(r, row, LINE_OWN_UNIT));
+	for (size_t i = 0; ok && i < ARRAY_LEN(numbers); i++)
+		ok = res_i128(r, row, (int)numbers[i].col, numbers[i].scale, numbers[i].to, err);
+	*ret = l;
+	return ok;
+}
+
 /* The corrections that were billed with the month, as the lines they are. */
 static bool
 load_corrections(struct db *db, const char *month, const char *tenant, struct corrections *ret, struct err *err)
 {
+	enum { CORRECTION_OF = LINE_COLUMNS, PERIOD_START, PERIOD_END, VERSION, INVOICE_ID, DAYS };
 	static const struct db_stmt stmt = {
 		"period corrections billed",
-		"SELECT l.line_id, l.correction_of, l.kind, l.priced, l.currency_scale, l.cluster, l.cost_center, l.workspace, l.category, "
-		"l.sku, l.gpu_model, l.mig_profile, l.sharing_mode, l.class, l.unit, l.price_version, l.currency, l.counterparty, "
-		"l.description, to_char(p.starts_at AT TIME ZONE g.zone, 'YYYY-MM-DD'), to_char(p.ends_at AT TIME ZONE g.zone, "
-		"'YYYY-MM-DD'), i.version, i.invoice_id, l.allocated_gpu_hours, l.used_gpu_hours, l.idle_gpu_hours, "
-		"l.unmeasured_gpu_hours, l.gpu_hours, l.quantity, l.unit_price, l.list_cost, l.discount, l.rounding, l.billed, l.energy_mj, l.discount_price, l.discount_ratio, "
-		"l.own_unit, coalesce(l.own_quantity, 0), coalesce(l.own_price, 0), l.days FROM ledger g, invoice i JOIN invoice_line l ON l.number = i.number JOIN tenant t ON t.id = i.tenant_id "
-		"JOIN period p ON p.month = i.month WHERE i.closed_in = $1 AND t.name = $2 AND l.correction_of IS NOT NULL"};
+		"SELECT l.line_id, " LINE_NAMES ", " LINE_AMOUNTS(
+			"l") ", l.correction_of, to_char(p.starts_at AT TIME ZONE g.zone, 'YYYY-MM-DD'), to_char(p.ends_at AT TIME ZONE g.zone, "
+			     "'YYYY-MM-DD'), i.version, i.invoice_id, l.days FROM ledger g, invoice i JOIN invoice_line l ON l.number = i.number JOIN tenant t ON t.id = i.tenant_id "
+			     "JOIN period p ON p.month = i.month WHERE i.closed_in = $1 AND t.name = $2 AND l.correction_of IS NOT NULL"};
 	owned(result) PGresult *r = NULL;
 	struct db_args a = {0};
 
@@ -224,44 +280,15 @@ load_corrections(struct db *db, const char *month, const char *tenant, struct co
 	if (!db_run(db, &stmt, &a, &r, err))
 		return false;
 	for (int row = 0; row < PQntuples(r); row++) {
-		struct rated_line l = {.kind = (enum charge_kind)res_i64(r, row, 2),
-		                       .priced = res_bool(r, row, 3),
-		                       .currency_scale = (int)res_i64(r, row, 4),
-		                       .invoice_version = (int32_t)res_i64(r, row, 21),
-		                       .charge_type = "correction",
-		                       .tenant = mem_strdup(tenant)};
-		const char **const texts[] = {
-			&l.cluster,       &l.cost_center, &l.workspace,    &l.category, NULL,
-			&l.gpu_model,     &l.mig_profile, &l.sharing_mode, &l.klass,    NULL,
-			&l.price_version, &l.currency,    &l.counterparty, NULL,        &l.period_start,
-			&l.period_end};
-		int128 *const hours[] = {&l.allocated_ngh,  &l.used_ngh, &l.idle_ngh,
-		                         &l.unmeasured_ngh, &l.ngh,      &l.quantity};
-		int128 *const amounts[] = {&l.unit_price, &l.list_cost, &l.discount,      &l.rounding,
-		                           &l.billed,     &l.energy_mj, &l.discount_price};
-		const int scales[] = {PRICE_SCALE,      COST_SCALE, COST_SCALE, COST_SCALE,
-		                      l.currency_scale, 0,          PRICE_SCALE};
-		bool ok = true;
+		struct rated_line l = {0};
+		bool ok = period_line_read(r, row, tenant, &l, err);
 
-		memcpy(l.line_id, res_text(r, row, 0), strnlen(res_text(r, row, 0), sizeof(l.line_id) - 1));
-		l.correction_of = mem_strdup(res_text(r, row, 1));
-		for (size_t i = 0; i < ARRAY_LEN(texts); i++)
-			if (texts[i] != NULL)
-				*texts[i] = mem_strdup(res_text(r, row, 5 + (int)i));
-		l.sku = mem_strdup(res_text(r, row, 9));
-		l.description = mem_strdup(res_text(r, row, 18));
-		l.invoice_id = mem_strdup(res_text(r, row, 22));
-		for (size_t i = 0; ok && i < ARRAY_LEN(hours); i++)
-			ok = res_i128(r, row, 23 + (int)i, QUANTITY_SCALE, hours[i], err);
-		for (size_t i = 0; ok && i < ARRAY_LEN(amounts); i++)
-			ok = res_i128(r, row, 29 + (int)i, scales[i], amounts[i], err);
-		l.discount_ratio = res_i64(r, row, 36);
-		l.unit = rating_unit_read(l.kind, res_text(r, row, 14));
-		l.own_differs = !res_null(r, row, 37);
-		if (l.own_differs)
-			l.own_unit = rating_unit_read(l.kind, res_text(r, row, 37));
-		ok = ok && res_i128(r, row, 38, QUANTITY_SCALE, &l.own_quantity, err) &&
-		     res_i128(r, row, 39, PRICE_SCALE, &l.own_price, err);
+		l.charge_type = "correction";
+		l.correction_of = mem_strdup(res_text(r, row, CORRECTION_OF));
+		l.period_start = mem_strdup(res_text(r, row, PERIOD_START));
+		l.period_end = mem_strdup(res_text(r, row, PERIOD_END));
+		l.invoice_version = (int32_t)res_i64(r, row, VERSION);
+		l.invoice_id = mem_strdup(res_text(r, row, INVOICE_ID));
 		l.days = mem_alloc(sizeof(*l.days));
 		l.day_count = 1;
 		*l.days = (struct rated_day){.ngh = l.ngh,
@@ -274,8 +301,8 @@ load_corrections(struct db *db, const char *month, const char *tenant, struct co
 		                             .discount = l.discount,
 		                             .billed = l.billed,
 		                             .energy_mj = l.energy_mj};
-		if (ok && !res_null(r, row, 40))
-			ok = correction_parts_read(res_text(r, row, 40), &l.parts, &l.part_count, err);
+		if (ok && !res_null(r, row, DAYS))
+			ok = correction_parts_read(res_text(r, row, DAYS), &l.parts, &l.part_count, err);
 		corrections_add(ret, &l);
 		if (!ok)
 			return false;

@@ -70,7 +70,58 @@ void period_prices_sha256(const struct rating_input *in, uint8_t ret[SHA256_SIZE
 
 /* --- reading --- */
 
-/* The lines and corrections of a month, tenant by tenant: of a closed one as it was billed, else as they are now. */
+/* A row of invoice_line as all read it: the line's id, then LINE_NAMES of l, then LINE_AMOUNTS of l or of sums with the same names. What follows is the reader's own. */
+enum line_column {
+	LINE_ID,
+	LINE_KIND,
+	LINE_PRICED,
+	LINE_CURRENCY_SCALE,
+	LINE_CLUSTER,
+	LINE_COST_CENTER,
+	LINE_WORKSPACE,
+	LINE_CATEGORY,
+	LINE_SKU,
+	LINE_GPU_MODEL,
+	LINE_MIG_PROFILE,
+	LINE_SHARING_MODE,
+	LINE_CLASS,
+	LINE_UNIT,
+	LINE_PRICE_VERSION,
+	LINE_CURRENCY,
+	LINE_COUNTERPARTY,
+	LINE_DESCRIPTION,
+	LINE_UNIT_PRICE,
+	LINE_DISCOUNT_PRICE,
+	LINE_DISCOUNT_RATIO,
+	LINE_OWN_UNIT,
+	LINE_OWN_PRICE,
+	LINE_ALLOCATED,
+	LINE_USED,
+	LINE_IDLE,
+	LINE_UNMEASURED,
+	LINE_HOURS,
+	LINE_QUANTITY,
+	LINE_OWN_QUANTITY,
+	LINE_LIST_COST,
+	LINE_DISCOUNT,
+	LINE_ROUNDING,
+	LINE_BILLED,
+	LINE_ENERGY,
+	LINE_COLUMNS
+};
+#define LINE_NAMES                                                                                                     \
+	"l.kind, l.priced, l.currency_scale, l.cluster, l.cost_center, l.workspace, l.category, l.sku, l.gpu_model, "  \
+	"l.mig_profile, l.sharing_mode, l.class, l.unit, l.price_version, l.currency, l.counterparty, l.description, " \
+	"l.unit_price, l.discount_price, l.discount_ratio, l.own_unit, coalesce(l.own_price, 0)"
+#define LINE_AMOUNTS(x)                                                                                      \
+	x ".allocated_gpu_hours, " x ".used_gpu_hours, " x ".idle_gpu_hours, " x ".unmeasured_gpu_hours, " x \
+	  ".gpu_hours, " x ".quantity, coalesce(" x ".own_quantity, 0), " x ".list_cost, " x ".discount, " x \
+	  ".rounding, " x ".billed, " x ".energy_mj"
+/* All its texts are its own: corrections_add() takes them, also after an error. */
+MUST_CHECK bool period_line_read(const PGresult *r, int row, const char *tenant, struct rated_line *ret,
+                                 struct err *err);
+
+/* The lines and corrections of a month, tenant by tenant: of a closed one as it was billed, else as they are now. begin may be NULL. */
 MUST_CHECK bool period_each(struct db *db, const char *month, const char *tenant, report_begin *begin,
                             period_tenant *each, void *arg, struct err *err);
 /* The same of a closed month, from what was kept. */
