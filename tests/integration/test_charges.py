@@ -10,6 +10,7 @@ from decimal import Decimal
 from tests.integration.test_store import POLICY, START, Base, seed
 from tests.support import chargeref
 from tests.support.fleet import DOWN, EXCLUSIVE, H100, HELD, HOUR, MEASURED, MINUTE, NONE, NS, STRANDED, UNALLOCATED, UNITS, UNKNOWN, Fleet
+from tests.support.ledger import Ledger
 
 MODEL = "H100-80GB"
 
@@ -258,6 +259,37 @@ class Random(Base):
         ):
             with self.subTest(wrong), self.assertRaises(Exception):
                 led.rows(wrong)
+
+
+class Plans(Base):
+    """What PostgreSQL looks at, in rows, for a day of a fleet of hundreds of GPUs: about as many as there are."""
+
+    NODES, HOURS = 60, 24
+    FILL = f"""
+set session_replication_role = replica;
+insert into cluster (id, name) overriding system value values (77, 'many');
+insert into node (cluster_id, name) select 77, 'n' || n from generate_series(1, {NODES}) n;
+insert into node_cluster select id, cluster_id, '(,)' from node;
+insert into gpu (uuid, model, short_model, memory_bytes, index) select n.id || '-' || i, 'm', '{MODEL}', 1, i from node n, generate_series(0, 7) i;
+insert into gpu_spec (gpu_id, model, short_model, memory_bytes, effective) select id, model, short_model, memory_bytes, '(,)' from gpu;
+insert into device (gpu_id, gi, ci, created_ns, uuid, profile, units, memory_bytes) select id, -1, -1, 0, uuid, '', 5040, 1 from gpu;
+insert into node_hour (node_id, hour, sealed_at) select n.id, timestamptz '2026-10-05 00:00Z' + h * interval '1 hour', now() from node n, generate_series(0, {HOURS - 1}) h;
+insert into usage_hourly (hour, node_id, device_id, sharing, method, used, idle, unmeasured, unallocated, stranded, down, unknown, over, clock_adjust, energy_mj, memory_byte_ms)
+    select h.hour, h.node_id, d.id, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0 from node_hour h join device d on split_part(d.uuid, '-', 1) = h.node_id::text;
+insert into price_book (version, currency, sha256, effective) values ('v', 'EUR', sha256('v'), '(,)');
+"""
+
+    def looked_at(self, plan):
+        return max([plan["Actual Rows"] * plan["Actual Loops"], *(self.looked_at(p) for p in plan.get("Plans", ()))])
+
+    def test_a_day_is_read_once_and_not_for_every_gpu(self):
+        led = Ledger(self.cluster, "plans")
+        led.rows(self.FILL)
+        led.rows("analyze")
+        rows = self.NODES * 8 * self.HOURS
+        for function in ("charge_input", "folded_usage"):
+            [[plan]] = led.rows(f"set jit = off; explain (analyze, timing off, format json) select * from {function}('2026-10-05Z', '2026-10-06Z')")
+            self.assertLessEqual(self.looked_at(json.loads(plan)[0]["Plan"]), 2 * rows, function)
 
 
 class Worked(Base):
