@@ -139,18 +139,22 @@ quota_rule_limit(const struct quota_state *s, int32_t wait, int32_t account, con
 	const struct wait *w = &s->waits.at[wait];
 	const struct account *a = &s->accounts.at[account];
 	const struct workspace *ws = &s->workspaces.at[w->in.workspace];
-	struct limit_others now = others ? *others : quota_limit_others(s, account);
-	int64_t own = own_units(s, a);
+	const struct tenant *t = tenant_of(s, w);
+	int64_t own = others ? own_units(s, a) : 0;
 	bool ok = check(out, QUOTA_RULE_LIMIT, QUOTA_SCOPE_WORKSPACE, a->base.shared,
 	                (int128)quota_committed(a) + w->units, a->limit,
 	                (struct quota_check){.leased = a->leased, .held = a->held, .requested = w->units});
 
-	ok = within_cap(s, w, a->cap, now.tenant_units + own, QUOTA_SCOPE_TENANT, a->base.shared, out) && ok;
-	ok = within_cap(s, w, a->cluster_cap, now.cluster_units + own, QUOTA_SCOPE_CLUSTER, a->base.shared, out) && ok;
+	ok = within_cap(s, w, a->cap, others ? others->tenant_units + own : s->caps.at[a->cap].committed,
+	                QUOTA_SCOPE_TENANT, a->base.shared, out) &&
+	     ok;
+	ok = within_cap(s, w, a->cluster_cap,
+	                others ? others->cluster_units + own : s->caps.at[a->cluster_cap].committed,
+	                QUOTA_SCOPE_CLUSTER, a->base.shared, out) &&
+	     ok;
 	for (int i = 0; i < QUOTA_OTHERS; i++) {
-		const struct tenant *t = tenant_of(s, w);
 		int64_t want = w->in.other[i];
-		int128 of_tenant = now.tenant_other[i] + ws->other_used[i];
+		int128 of_tenant = others ? others->tenant_other[i] + ws->other_used[i] : t->other_used[i];
 
 		if (want == 0)
 			continue;

@@ -40,7 +40,7 @@ rule_reclaim(struct quota_state *s, int32_t wait, struct ruling *r)
 	for (int i = 0; i < 2; i++) {
 		quota_hunt_fini(&r->hunt);
 		r->hunt = (struct hunt){0};
-		if (!r->may_replace[i] || !r->j[i].head || !quota_hunt(s, wait, r->account[i], &r->hunt))
+		if (!r->may_replace[i] || !r->j[i].head || !quota_hunt(s, wait, r->account[i], !r->may[i], &r->hunt))
 			continue;
 		r->place = i;
 		r->borrowed = r->hunt.borrowed;

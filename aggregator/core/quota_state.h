@@ -162,7 +162,7 @@ struct lease {
 	int64_t dropped_step; /* the step that cancelled its order, so that the same step can take it up again */
 	enum quota_order was; /* its order when the step began */
 	bool gone;            /* taken out to look at what would be */
-	int64_t unassigned;   /* while count_replaced() runs: units that stand for no hold yet */
+	int64_t unassigned;   /* where own holds wait for it: units that stand for none of them (count_replaced) */
 	bool others_assigned; /* likewise its CPU, memory and storage */
 };
 

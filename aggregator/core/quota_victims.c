@@ -123,13 +123,25 @@ has_device(const struct quota_state *s, const struct lease *l, const struct filt
 	return some;
 }
 
+/* What stands for a hold of its workspace already counts there: its end gives nothing more to rule 2. */
+static bool
+relieves_limit(const struct lease *l)
+{
+	if (l->own_promises == 0 || l->unassigned > 0)
+		return true;
+	for (size_t i = 0; i < QUOTA_OTHERS; i++)
+		if (l->in.other[i] > 0)
+			return true;
+	return false;
+}
+
 bool
 quota_hunt_may(const struct quota_state *s, const struct hunt *h, const struct lease *l, const struct filter *f)
 {
 	const struct wait *w = &s->waits.at[h->wait];
 	const struct workspace *asker = &s->workspaces.at[w->in.workspace];
 	bool leaving = l->in.order != QUOTA_NO_ORDER;
-	bool for_limit = h->limit_short && f->node == QUOTA_NONE && is_own(s, h, l);
+	bool for_limit = h->limit_short && f->node == QUOTA_NONE && is_own(s, h, l) && relieves_limit(l);
 
 	if (l->gone || (f->shape != QUOTA_NONE && l->in.shape != f->shape) || !(for_limit || has_device(s, l, f)))
 		return false;
@@ -532,20 +544,19 @@ limit_hopeless(const struct quota_state *s, const struct hunt *h)
 }
 
 bool
-quota_hunt(struct quota_state *s, int32_t wait, int32_t account, struct hunt *ret)
+quota_hunt(struct quota_state *s, int32_t wait, int32_t account, bool limit_short, struct hunt *ret)
 {
 	const struct account *a = &s->accounts.at[account];
 	const struct filter any = {.shape = QUOTA_NONE, .node = QUOTA_NONE};
 
-	*ret = (struct hunt){.wait = wait, .account = account, .elsewhere = QUOTA_NONE};
-	ret->limit_short = !quota_rule_limit(s, wait, account, NULL, NULL);
-	if (ret->limit_short) {
+	*ret = (struct hunt){.wait = wait, .account = account, .limit_short = limit_short, .elsewhere = QUOTA_NONE};
+	if (limit_short) {
 		ret->elsewhere = quota_account_find(s, a->workspace, a->base.cluster, a->base.model, !a->base.shared);
 		ret->others = quota_limit_others(s, account);
 		if (limit_hopeless(s, ret))
 			return false;
 	}
-	if ((ret->limit_short || !quota_judge(s, wait, account, NULL, NULL, NULL).owed) &&
+	if ((limit_short || !quota_judge(s, wait, account, NULL, NULL, NULL).owed) &&
 	    first_own(s, ret, true, &any) == QUOTA_NONE && first_own(s, ret, false, &any) == QUOTA_NONE)
 		return false;
 	if (find_set(s, ret))

@@ -49,8 +49,8 @@ hunt_fini(struct hunt *h)
 	quota_hunt_fini(h);
 }
 
-/* Whether a legal set exists; the state is as before when it returns. A set may be empty when only holds are displaced. */
-MUST_CHECK bool quota_hunt(struct quota_state *s, int32_t wait, int32_t account, struct hunt *ret);
+/* Whether a legal set exists; limit_short: rule 2 forbids the request as things are. The state is as before when it returns. A set may be empty when only holds are displaced. */
+MUST_CHECK bool quota_hunt(struct quota_state *s, int32_t wait, int32_t account, bool limit_short, struct hunt *ret);
 
 /* ---- between quota_victims.c and quota_search.c ------------------------------------------------------------------------------ */
 
