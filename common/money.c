@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "common/wide.h"
+
 #define DECIMAL_MAX_DIGITS 38 /* whatever they are, they fit 128 bits */
 #define DECIMAL_MAX_SCALE 38
 
@@ -107,7 +109,7 @@ decimal_format(int128 value, int scale, int min_decimals, char out[DECIMAL_TEXT_
 	return memmove(out, at, (size_t)(out + DECIMAL_TEXT_SIZE - at));
 }
 
-/* Schoolbook multiplication of 32-bit digits, the least first; then division by 10^9 until nothing is left. */
+/* In digits of 32 bits, the least first; then division by 10^9 until nothing is left. */
 #define HALF_DIGITS 4
 #define PRODUCT_DIGITS (2 * HALF_DIGITS)
 _Static_assert(HALF_DIGITS * 32 == 128, "a decimal has 128 bits");
@@ -115,16 +117,11 @@ _Static_assert(HALF_DIGITS * 32 == 128, "a decimal has 128 bits");
 static void
 multiply(uint128 a, uint128 b, uint32_t out[PRODUCT_DIGITS])
 {
-	memset(out, 0, PRODUCT_DIGITS * sizeof(*out));
-	for (int i = 0; i < HALF_DIGITS; i++) {
-		uint64_t carry = 0;
+	const struct wide w = wide_multiply(a, b);
 
-		for (int j = 0; j < HALF_DIGITS; j++) {
-			carry += (uint64_t)(uint32_t)(a >> (32 * i)) * (uint32_t)(b >> (32 * j)) + out[i + j];
-			out[i + j] = (uint32_t)carry;
-			carry >>= 32;
-		}
-		out[i + HALF_DIGITS] = (uint32_t)carry;
+	for (int i = 0; i < HALF_DIGITS; i++) {
+		out[i] = (uint32_t)(w.low >> (32 * i));
+		out[HALF_DIGITS + i] = (uint32_t)(w.high >> (32 * i));
 	}
 }
 

@@ -11,6 +11,8 @@
 #define QUANTITY_SCALE 9
 #define COST_SCALE (PRICE_SCALE + QUANTITY_SCALE)
 #define DECIMAL_TEXT_SIZE 64
+#define RATIO_ONE 1000000000 /* ratios are in 10^-9 */
+#define MJ_PER_KWH INT64_C(3600000000)
 
 /* "-12.50" with scale 9 gives -12500000000. More decimals than the scale holds are refused, not rounded;
  * so are exponents, signs other than '-', spaces, a point without digits on both sides, and more than 38 digits. */

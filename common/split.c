@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+#include "common/wide.h"
+
 /* The quotient of a party is below the exact value by remainder / sum of weights. */
 struct share {
 	int128 remainder;
@@ -25,39 +27,20 @@ sum_of_weights(const int128 *weight, size_t n)
 	return sum;
 }
 
-/* a x b in two halves of 128 bits, by the four products of their halves. */
-static void
-multiply(uint128 a, uint128 b, uint128 *ret_high, uint128 *ret_low)
-{
-	uint128 a0 = (uint64_t)a, a1 = a >> 64, b0 = (uint64_t)b, b1 = b >> 64;
-	uint128 low = a0 * b0, middle = a1 * b0 + (low >> 64), other = a0 * b1 + (uint64_t)middle;
-
-	*ret_high = a1 * b1 + (middle >> 64) + (other >> 64);
-	*ret_low = other << 64 | (uint64_t)low;
-}
-
 /* a x b / d and what is left, for b <= d. The product of a large pool's unit-nanoseconds with another one's has more than 128
  * bits; the quotient has not. */
 static int128
 part_of(int128 a, int128 b, int128 d, int128 *ret_remainder)
 {
-	uint128 high, low, rest, quotient = 0;
 	int128 product;
+	uint128 quotient, rest;
 
 	if (!__builtin_mul_overflow(a, b, &product)) {
 		*ret_remainder = product % d;
 		return product / d;
 	}
-	multiply((uint128)a, (uint128)b, &high, &low);
-	rest = high; /* below d, because a and b / d are below 2^126 and 1 */
-	for (int bit = 127; bit >= 0; bit--) {
-		rest = rest << 1 | (low >> bit & 1);
-		quotient <<= 1;
-		if (rest >= (uint128)d) {
-			rest -= (uint128)d;
-			quotient |= 1;
-		}
-	}
+	/* its high half is below d, because a and b / d are below 2^126 and 1 */
+	quotient = wide_divide(wide_multiply((uint128)a, (uint128)b), (uint128)d, &rest);
 	*ret_remainder = (int128)rest;
 	return (int128)quotient;
 }

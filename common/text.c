@@ -81,6 +81,16 @@ text_hash(const char *s)
 	return hash;
 }
 
+int
+compare_texts(const char *const *a, const char *const *b, size_t n)
+{
+	int order = 0;
+
+	for (size_t i = 0; order == 0 && i < n; i++)
+		order = strcmp(a[i], b[i]);
+	return order;
+}
+
 bool
 text_to_i64(const char *s, int64_t *ret)
 {

@@ -21,6 +21,9 @@ bool text_n_is_clean(const char *s, size_t n);
 /* A number by which a table finds the text (FNV-1a). Whoever chooses texts can make two meet: tables compare them too. */
 uint64_t text_hash(const char *s);
 
+/* The order of the first two that differ. */
+int compare_texts(const char *const *a, const char *const *b, size_t n);
+
 /* Decimal, as people write it: "0", "-17". No plus sign, spaces, leading zeros or overflow. */
 bool text_to_i64(const char *s, int64_t *ret);
 

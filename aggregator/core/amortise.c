@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/split.h"
+#include "common/text.h"
 
 bool
 line_is_of_reservation(const struct rated_line *l)
@@ -13,16 +14,30 @@ line_is_of_reservation(const struct rated_line *l)
 	       l->kind == CHARGE_LENT || l->kind == CHARGE_UNDELIVERED;
 }
 
+/* What is reserved, where that is priced per instance; "": GPU-hours. */
+static const char *
+reserved_profile(const struct rated_line *l)
+{
+	if (l->commitment_profile != NULL)
+		return l->commitment_profile;
+	return !l->unit.per_instance ? "" : l->unit.profile != NULL ? l->unit.profile : l->mig_profile;
+}
+
+static const char *
+reserved_version(const struct rated_line *l)
+{
+	return l->commitment_version != NULL ? l->commitment_version : l->price_version;
+}
+
 static int
 compare_reservations(const struct rated_line *a, const struct rated_line *b)
 {
-	const char *const at[] = {a->tenant, a->workspace, a->cluster, a->gpu_model, a->price_version, a->currency};
-	const char *const bt[] = {b->tenant, b->workspace, b->cluster, b->gpu_model, b->price_version, b->currency};
-	int order = 0;
+	const char *const at[] = {a->tenant,   a->workspace,        a->cluster,         a->gpu_model,
+	                          a->currency, reserved_version(a), reserved_profile(a)};
+	const char *const bt[] = {b->tenant,   b->workspace,        b->cluster,         b->gpu_model,
+	                          b->currency, reserved_version(b), reserved_profile(b)};
 
-	for (size_t i = 0; order == 0 && i < ARRAY_LEN(at); i++)
-		order = strcmp(at[i], bt[i]);
-	return order;
+	return compare_texts(at, bt, ARRAY_LEN(at));
 }
 
 bool
@@ -42,8 +57,8 @@ rated_effective(const struct rated_line *l, const struct rated_day *d)
 int128
 rated_effective_sum(const struct rated_line *l)
 {
-	const struct rated_day *days = l->parts != NULL ? l->parts : l->days;
-	size_t n = l->parts != NULL ? l->part_count : l->day_count;
+	size_t n;
+	const struct rated_day *days = rated_line_days(l, &n);
 	int128 sum = 0;
 
 	for (size_t i = 0; i < n; i++)

@@ -2,7 +2,8 @@
  *
  * Rules, in order:
  *  1. the lines of one reservation are those of a tenant, workspace, cluster, GPU model, price version and currency whose kind is commitment,
- *     covered, unused, lent or undelivered
+ *     covered, unused, lent or undelivered, and whose commitment is priced per GPU-hour, or per instance of the same profile. Lent time without a
+ *     price is of its commitment's version
  *  2. of each day the cents that were billed for the commitment go to the hours of its parts by largest remainder, ties in the order of the lines
  *  3. cents of a day without such hours go to the hours of the month. Where there are none at all they stay with the commitment
  *  4. so rated_day.amortised of the lines of a reservation adds up to what was billed for its commitment, to the cent. It is 0 on other lines

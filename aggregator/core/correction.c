@@ -8,6 +8,7 @@
 #include "aggregator/core/amortise.h"
 #include "aggregator/core/records.h"
 #include "common/digest.h"
+#include "common/text.h"
 
 void
 corrections_init(struct corrections *c)
@@ -16,15 +17,32 @@ corrections_init(struct corrections *c)
 }
 
 /* The texts of a line that rating borrows from its input; a correction has its own. */
-#define BORROWED_TEXTS 19
+#define BORROWED_TEXTS 21
 static void
 borrowed_texts(struct rated_line *l, const char **ret[BORROWED_TEXTS])
 {
 	const char **const all[BORROWED_TEXTS] = {
-		&l->cluster,     &l->tenant,        &l->cost_center,   &l->workspace,        &l->gpu_model,
-		&l->mig_profile, &l->sharing_mode,  &l->klass,         &l->counterparty,     &l->category,
-		&l->unit.base,   &l->unit.profile,  &l->own_unit.base, &l->own_unit.profile, &l->price_version,
-		&l->currency,    &l->correction_of, &l->period_start,  &l->period_end,
+		&l->cluster,
+		&l->tenant,
+		&l->cost_center,
+		&l->workspace,
+		&l->gpu_model,
+		&l->mig_profile,
+		&l->sharing_mode,
+		&l->klass,
+		&l->counterparty,
+		&l->category,
+		&l->unit.base,
+		&l->unit.profile,
+		&l->own_unit.base,
+		&l->own_unit.profile,
+		&l->price_version,
+		&l->currency,
+		&l->correction_of,
+		&l->period_start,
+		&l->period_end,
+		&l->commitment_version,
+		&l->commitment_profile,
 	};
 
 	memcpy(ret, all, sizeof(all));
@@ -154,6 +172,8 @@ describe(const struct correction_input *in, const struct rated_line *from, struc
 	l->category = from->category;
 	l->unit = from->unit;
 	l->price_version = from->price_version;
+	l->commitment_version = from->commitment_version;
+	l->commitment_profile = from->commitment_profile;
 	l->currency = from->currency;
 	l->correction_of = from->line_id;
 	l->period_start = in->period_start;
@@ -186,15 +206,16 @@ static bool
 subtract_day(const struct rated_day *now, const struct rated_day *billed, struct rated_day *l)
 {
 	return SUBTRACT(ngh) && SUBTRACT(used_ngh) && SUBTRACT(idle_ngh) && SUBTRACT(unmeasured_ngh) &&
-	       SUBTRACT(quantity) && SUBTRACT(own_quantity) && SUBTRACT(list_cost) && SUBTRACT(discount) &&
-	       SUBTRACT(billed) && SUBTRACT(amortised) && SUBTRACT(energy_mj);
+	       SUBTRACT(quantity) && SUBTRACT(own_quantity) && SUBTRACT(worth_quantity) && SUBTRACT(list_cost) &&
+	       SUBTRACT(discount) && SUBTRACT(billed) && SUBTRACT(amortised) && SUBTRACT(energy_mj);
 }
 
 static bool
 day_is_nothing(const struct rated_day *d)
 {
 	return d->ngh == 0 && d->used_ngh == 0 && d->idle_ngh == 0 && d->unmeasured_ngh == 0 && d->quantity == 0 &&
-	       d->list_cost == 0 && d->discount == 0 && d->billed == 0 && d->amortised == 0 && d->energy_mj == 0;
+	       d->own_quantity == 0 && d->worth_quantity == 0 && d->list_cost == 0 && d->discount == 0 &&
+	       d->billed == 0 && d->amortised == 0 && d->energy_mj == 0;
 }
 
 /* Both lists are in the order of their days. */
@@ -225,9 +246,9 @@ subtract_days(const struct rated_line *now, const struct rated_line *billed, str
 	return true;
 }
 
-/* What more a reservation cost than the parts of its corrected lines say, from the line first on. */
+/* What more a reservation cost than the parts of its corrected lines say: those from first on that are of the same as the line `any`. */
 static void
-settle_reservation(struct corrections *c, size_t first, size_t commitment)
+settle_reservation(struct corrections *c, size_t first, size_t any)
 {
 	struct rated_day *to = NULL;
 	int128 left = 0;
@@ -235,7 +256,7 @@ settle_reservation(struct corrections *c, size_t first, size_t commitment)
 	for (size_t i = first; i < c->count; i++) {
 		struct rated_line *l = &c->lines[i];
 
-		if (!line_is_of_reservation(l) || !line_is_of_same_reservation(l, &c->lines[commitment]))
+		if (!line_is_of_reservation(l) || !line_is_of_same_reservation(l, &c->lines[any]))
 			continue;
 		for (size_t k = 0; k < l->part_count; k++) {
 			left += (l->kind == CHARGE_COMMITMENT ? l->parts[k].billed : 0) - l->parts[k].amortised;
@@ -243,8 +264,8 @@ settle_reservation(struct corrections *c, size_t first, size_t commitment)
 				to = &l->parts[k];
 		}
 	}
-	if (to == NULL && c->lines[commitment].part_count > 0)
-		to = c->lines[commitment].parts;
+	if (to == NULL && c->lines[any].part_count > 0)
+		to = c->lines[any].parts;
 	if (to != NULL)
 		to->amortised += left;
 }
@@ -265,10 +286,11 @@ settle_reservations(struct corrections *c, size_t first)
 
 #define P(kind, name) RECORD_FIELD(kind, struct rated_day, name)
 static const struct record_field part_fields[] = {
-	P(I32, day),        P(I128, ngh),          P(I128, used_ngh),  P(I128, idle_ngh), P(I128, unmeasured_ngh),
-	P(I128, quantity),  P(I128, own_quantity), P(I128, list_cost), P(I128, discount), P(I128, billed),
-	P(I128, amortised), P(I128, energy_mj)};
-static const struct record_type part_type = {'D', sizeof(struct rated_day), part_fields, ARRAY_LEN(part_fields), 0};
+	P(I32, day),        P(I128, ngh),          P(I128, used_ngh),      P(I128, idle_ngh), P(I128, unmeasured_ngh),
+	P(I128, quantity),  P(I128, own_quantity), P(I128, list_cost),     P(I128, discount), P(I128, billed),
+	P(I128, amortised), P(I128, energy_mj),    P(I128, worth_quantity)};
+static const struct record_type part_type = {'D', sizeof(struct rated_day), part_fields, ARRAY_LEN(part_fields),
+                                             .later = 1};
 
 void
 correction_parts_write(const struct rated_line *l, struct buf *out)
@@ -369,11 +391,8 @@ by_tenant(const void *a, const void *b)
 	                          x->price_version, x->cluster,      x->sharing_mode, x->correction_of};
 	const char *const ys[] = {y->tenant,        y->period_start, y->workspace,    y->sku,          y->klass,
 	                          y->price_version, y->cluster,      y->sharing_mode, y->correction_of};
-	int order = 0;
 
-	for (size_t i = 0; order == 0 && i < ARRAY_LEN(xs); i++)
-		order = strcmp(xs[i], ys[i]);
-	return order;
+	return compare_texts(xs, ys, ARRAY_LEN(xs));
 }
 
 void

@@ -1,61 +1,29 @@
 /* aggregator/core/focus.c - FOCUS rows from rated lines: one table of columns. The numbers are those of focus.h. */
 #include "aggregator/core/focus.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "aggregator/core/amortise.h"
 #include "aggregator/core/focus_ascii.h"
+#include "aggregator/core/focus_parts.h"
 #include "aggregator/core/rating_text.h"
 #include "aggregator/core/report.h"
 #include "common/json.h"
 #include "common/units.h"
 
-#define CELL_MAX (16u << 10)
-#define RATIO_ONE 1000000000
-#define KWH_MJ 3600000000 /* a kWh in mJ */
-
-/* What a row is of its line: rule 4. */
-enum row_part {
-	PART_LINE,   /* the line itself */
-	PART_UNUSED, /* of lent and undelivered time: the hours of the reservation that its owner did not use */
-	PART_CREDIT, /* of lent and undelivered time: the money that is given back for them */
-};
-
-/* Rule 2: the price list of a row. */
-struct focus_price {
-	bool known; /* false: the row has no unit price, and its costs are what was billed */
-	const char *sku, *gpu_model, *mig_profile, *sharing_mode, *klass;
-	struct rating_unit unit;
-	int64_t instance_units;
-	int128 list;       /* scale PRICE_SCALE */
-	int128 contracted; /* scale PRICE_SCALE + 9 */
-	bool own_quantity; /* PricingQuantity is that of the line, not its hours */
-	bool of_contract;  /* no item of the book is for all: the list price is the tenant's own */
-};
-
-struct focus_row {
-	const struct focus_input *f;
-	const struct rated_line *l;
-	const struct rated_day *d;
-	enum row_part part;
-	const struct focus_price *price;
-	const struct focus_period *corrected; /* NULL: it is no correction */
-	const char *starts, *ends;            /* the charge period */
-};
-
 /* ---- words by kind of charge ---- */
 
 static const struct {
 	const char *charge, *pricing, *frequency;
-	bool reserved; /* rule 3: of a reservation */
-	bool held;     /* somebody held it: it was consumed */
+	bool held; /* somebody held it: it was consumed */
 } kinds[CHARGE_KINDS] = {
 	[CHARGE_USAGE] = {"Usage", "Standard", "Usage-Based", .held = true},
-	[CHARGE_COVERED] = {"Usage", "Committed", "Usage-Based", .reserved = true, .held = true},
-	[CHARGE_COMMITMENT] = {"Purchase", "Standard", "Recurring", .reserved = true},
-	[CHARGE_UNUSED] = {"Usage", "Committed", "Usage-Based", .reserved = true},
-	[CHARGE_UNDELIVERED] = {"Usage", "Committed", "Usage-Based", .reserved = true},
-	[CHARGE_LENT] = {"Usage", "Committed", "Usage-Based", .reserved = true},
+	[CHARGE_COVERED] = {"Usage", "Committed", "Usage-Based", .held = true},
+	[CHARGE_COMMITMENT] = {"Purchase", "Standard", "Recurring", .held = false},
+	[CHARGE_UNUSED] = {"Usage", "Committed", "Usage-Based", .held = false},
+	[CHARGE_UNDELIVERED] = {"Usage", "Committed", "Usage-Based", .held = false},
+	[CHARGE_LENT] = {"Usage", "Committed", "Usage-Based", .held = false},
 	[CHARGE_DEDICATED] = {"Usage", "Standard", "Usage-Based", .held = false},
 	[CHARGE_SHARED] = {"Usage", "Standard", "Usage-Based", .held = false},
 	[CHARGE_METER] = {"Usage", "Standard", "Usage-Based", .held = true},
@@ -85,6 +53,12 @@ service_of(const struct rated_line *l)
 	return &services[ARRAY_LEN(services) - 1];
 }
 
+const char *
+focus_service(const struct rated_line *l)
+{
+	return service_of(l)->name;
+}
+
 /* Of FOCUS's grammar of units: a capitalised count, or a size of data, with the time it is for. */
 static const char *
 focus_unit(const struct rating_unit *unit)
@@ -111,163 +85,16 @@ write_unit(const struct rating_unit *unit, struct buf *out)
 	buf_str(out, focus_unit(unit));
 }
 
-/* ---- prices ---- */
+/* ---- cells ---- */
 
-static int128
-contracted_price(int128 own, int64_t discount_ratio)
-{
-	return own * (RATIO_ONE - discount_ratio);
-}
-
-/* What a tenant pays for a unit of the list price, where its own price is for another unit: to 18 decimals, half of the last may be lost. */
-static int128
-paid_for_a_unit(const struct rated_line *l)
-{
-	const int128 net = l->list_cost - l->discount;
-
-	if (l->quantity == 0)
-		return 0;
-	return net / l->quantity * RATIO_ONE + net % l->quantity * RATIO_ONE / l->quantity;
-}
-
-/* The book of the line's price version; NULL: a correction of a month with another one. */
-static const struct rating_book *
-book_of(const struct focus_input *f, const struct rated_line *l)
-{
-	for (size_t i = 0; i < f->in->book_count; i++)
-		if (strcmp(f->in->books[i].version, l->price_version) == 0)
-			return &f->in->books[i];
-	return NULL;
-}
-
-static struct rating_price
-price_in_book(const struct rating_book *book, const struct rated_line *l, const char *tenant, const char *klass)
-{
-	return rating_price_of(book, &(struct usage_day){.kind = CHARGE_USAGE,
-	                                                 .cluster = l->cluster,
-	                                                 .tenant = tenant,
-	                                                 .gpu_model = l->gpu_model,
-	                                                 .mig_profile = l->mig_profile,
-	                                                 .sharing_mode = l->sharing_mode,
-	                                                 .klass = klass,
-	                                                 .instance_units = l->instance_units});
-}
-
-/* The price that a line was billed at. */
-static struct focus_price
-line_price(const struct focus_input *f, const struct rated_line *l)
-{
-	const struct rating_book *book = book_of(f, l);
-	struct focus_price p = {.known = true,
-	                        .sku = l->sku,
-	                        .gpu_model = l->gpu_model,
-	                        .mig_profile = l->mig_profile,
-	                        .sharing_mode = l->sharing_mode,
-	                        .klass = l->klass,
-	                        .unit = l->unit,
-	                        .instance_units = l->instance_units,
-	                        .list = l->unit_price,
-	                        .contracted = l->own_differs ? paid_for_a_unit(l)
-	                                                     : contracted_price(l->unit_price - l->discount_price,
-	                                                                        l->discount_ratio),
-	                        .own_quantity = true};
-
-	if (book != NULL && strcmp(l->category, "gpu") == 0) {
-		struct rating_price price = price_in_book(book, l, "", l->klass);
-
-		p.of_contract = price.item == NULL && l->priced;
-		if (price.item == NULL)
-			price = price_in_book(book, l, l->tenant, l->klass);
-		if (l->correction_of != NULL) /* which may have been read back */
-			p.unit.basis_used = l->kind == CHARGE_USAGE && price.unit.basis_used;
-	}
-	return p;
-}
-
-/* Unused hours of a reservation are of the commitment, and at its price. */
-static struct focus_price
-commitment_price(const struct focus_input *f, const struct rated *r, const struct rated_line *part)
-{
-	struct focus_price p = {0};
-
-	for (size_t i = 0; i < r->count; i++) {
-		const struct rated_line *l = &r->lines[i];
-
-		if (l->kind != CHARGE_COMMITMENT || (l->correction_of == NULL) != (part->correction_of == NULL) ||
-		    !line_is_of_same_reservation(l, part))
-			continue;
-		p = line_price(f, l);
-		p.own_quantity = false;
-		return p;
-	}
-	return p;
-}
-
-/* Covered use costs what the same use costs without the reservation; where the book does not sell that, what the reservation costs. */
-static struct focus_price
-covered_price(const struct focus_input *f, const struct rated *r, const struct rated_line *l)
-{
-	static const char klass[] = "on-demand";
-	const struct rating_book *book = book_of(f, l);
-	struct rating_price price = {0}, public = {0};
-
-	if (book != NULL) {
-		price = price_in_book(book, l, l->tenant, klass);
-		public = price_in_book(book, l, "", klass);
-	}
-	/* an own price for another unit says nothing about a unit of the list price */
-	const bool same =
-		price.unit.per_instance == price.own.per_instance && price.unit.basis_used == price.own.basis_used;
-	if (price.item == NULL || (price.unit.per_instance && l->instance_units <= 0))
-		return commitment_price(f, r, l);
-	return (struct focus_price){
-		.known = true,
-		.sku = price.item->sku[0] != '\0' ? price.item->sku : l->sku,
-		.gpu_model = l->gpu_model,
-		.mig_profile = l->mig_profile,
-		.sharing_mode = l->sharing_mode,
-		.klass = klass,
-		.unit = price.unit,
-		.instance_units = l->instance_units,
-		.list = price.unit_price,
-		.contracted = contracted_price(same ? price.own_price : price.unit_price, price.discount_ratio),
-		.of_contract = public.item == NULL,
-	};
-}
-
-static struct focus_price
-price_of(const struct focus_input *f, const struct rated *r, const struct rated_line *l, enum row_part part)
-{
-	if (part == PART_CREDIT || l->kind == CHARGE_ADJUSTMENT)
-		return (struct focus_price){.unit = l->unit, .own_quantity = true};
-	if (part == PART_UNUSED || l->kind == CHARGE_UNUSED)
-		return commitment_price(f, r, l);
-	if (l->kind == CHARGE_COVERED)
-		return covered_price(f, r, l);
-	return line_price(f, l);
-}
-
-/* In the unit of the price, scale QUANTITY_SCALE. */
 static int128
 pricing_quantity(const struct focus_row *w)
 {
-	const struct focus_price *p = w->price;
-	int128 ngh = p->unit.basis_used ? w->d->used_ngh + w->d->unmeasured_ngh : w->d->ngh;
-
-	if (p->own_quantity || !p->known)
-		return p->own_quantity ? w->d->quantity : w->d->ngh;
-	if (p->unit.per_instance && p->instance_units > 0)
-		return div_round_half_even(ngh * UNITS_PER_GPU, p->instance_units);
-	return ngh;
+	return focus_amount_of(w, w->price->priced);
 }
 
-/* ---- cells ---- */
-
-typedef bool cell_fn(const struct focus_row *w, struct buf *out);
-
-/* A decimal has a decimal point: a column of whole yen would be read as integers. */
-static void
-decimal(struct buf *out, int128 value, int scale)
+void
+focus_decimal(struct buf *out, int128 value, int scale)
 {
 	char text[DECIMAL_TEXT_SIZE];
 
@@ -277,25 +104,23 @@ decimal(struct buf *out, int128 value, int scale)
 }
 
 /* The exact product. */
-static bool
+static void
 product(struct buf *out, int128 price, int price_scale, int128 quantity)
 {
 	char text[DECIMAL_PRODUCT_SIZE];
 
 	buf_str(out, decimal_format_product(price, quantity, price_scale + QUANTITY_SCALE, 1, text));
-	return true;
 }
 
 #define TEXT_CELL(name, value)                                              \
-	static bool cell_##name(const struct focus_row *w, struct buf *out) \
+	static void cell_##name(const struct focus_row *w, struct buf *out) \
 	{                                                                   \
 		(void)w;                                                    \
 		buf_str(out, (value));                                      \
-		return true;                                                \
 	}
 
-static const char *
-charge_of(const struct focus_row *w)
+const char *
+focus_charge(const struct focus_row *w)
 {
 	if (w->part == PART_CREDIT || (w->l->kind == CHARGE_ADJUSTMENT && w->l->quantity < 0))
 		return "Credit";
@@ -305,13 +130,14 @@ charge_of(const struct focus_row *w)
 static bool
 is_usage(const struct focus_row *w)
 {
-	return strcmp(charge_of(w), "Usage") == 0;
+	return strcmp(focus_charge(w), "Usage") == 0;
 }
 
+/* Rule 3. */
 static bool
 is_reserved(const struct focus_row *w)
 {
-	return kinds[w->l->kind].reserved;
+	return line_is_of_reservation(w->l);
 }
 
 /* Of a reservation: whether its owner used it. */
@@ -361,7 +187,7 @@ TEXT_CELL(currency, w->l->currency)
 TEXT_CELL(period_end, w->f->period_end)
 TEXT_CELL(period_start, w->f->period_start)
 TEXT_CELL(reservation_status, reservation_status(w))
-TEXT_CELL(charge_category, charge_of(w))
+TEXT_CELL(charge_category, focus_charge(w))
 TEXT_CELL(commitment_category, of_commitment(w, "Usage"))
 TEXT_CELL(commitment_type, of_commitment(w, "Reservation"))
 TEXT_CELL(commitment_unit, has_commitment_quantity(w) ? "GPU-Hours" : "")
@@ -371,24 +197,22 @@ TEXT_CELL(description, w->l->description)
 TEXT_CELL(frequency, kinds[w->l->kind].frequency)
 TEXT_CELL(provider, w->f->provider)
 
-static bool
+static void
 cell_unit(const struct focus_row *w, struct buf *out)
 {
 	write_unit(&w->price->unit, out);
-	return true;
 }
 
-static bool
+static void
 cell_consumed_unit(const struct focus_row *w, struct buf *out)
 {
 	if (is_consumption(w))
 		write_unit(&w->l->unit, out);
-	return true;
 }
 TEXT_CELL(cluster, w->l->cluster)
 TEXT_CELL(service_category, service_of(w->l)->focus_category)
 TEXT_CELL(service_subcategory, service_of(w->l)->focus_subcategory)
-TEXT_CELL(service_name, service_of(w->l)->name)
+TEXT_CELL(service_name, focus_service(w->l))
 TEXT_CELL(sku, w->price->sku != NULL ? w->price->sku : w->l->sku)
 TEXT_CELL(tenant, w->l->tenant)
 TEXT_CELL(account_type, "Tenant")
@@ -406,23 +230,21 @@ TEXT_CELL(day_start, w->starts)
 TEXT_CELL(day_end, w->ends)
 
 /* An invoice of FOCUS has one currency: what is in another one than the month's is an invoice of its own. */
-static bool
-cell_invoice_id(const struct focus_row *w, struct buf *out)
+void
+focus_invoice_id(const struct focus_row *w, struct buf *out)
 {
 	buf_str(out, w->l->invoice_id);
 	if (strcmp(w->l->currency, w->f->in->currency) != 0)
 		buf_printf(out, "-%s", w->l->currency);
-	return true;
 }
 
 /* What was borrowed can be taken back at any time: the price of that is not the standard one. */
-static bool
+static void
 cell_pricing_category(const struct focus_row *w, struct buf *out)
 {
 	bool borrowed = w->l->kind == CHARGE_USAGE && strcmp(w->l->klass, "borrowed") == 0;
 
 	buf_str(out, borrowed ? "Dynamic" : w->part == PART_CREDIT ? "" : kinds[w->l->kind].pricing);
-	return true;
 }
 
 static int128
@@ -440,73 +262,68 @@ effective_of(const struct focus_row *w)
 	return w->part == PART_UNUSED ? w->d->amortised : rated_effective(w->l, w->d);
 }
 
-static bool
+static void
 cell_billed(const struct focus_row *w, struct buf *out)
 {
-	decimal(out, billed_of(w), w->l->currency_scale);
-	return true;
+	focus_decimal(out, billed_of(w), w->l->currency_scale);
 }
 
-static bool
+static void
 cell_effective(const struct focus_row *w, struct buf *out)
 {
-	decimal(out, effective_of(w), w->l->currency_scale);
-	return true;
+	focus_decimal(out, effective_of(w), w->l->currency_scale);
 }
 
-static bool
+static void
 cell_quantity(const struct focus_row *w, struct buf *out)
 {
-	decimal(out, pricing_quantity(w), QUANTITY_SCALE);
-	return true;
+	focus_decimal(out, pricing_quantity(w), QUANTITY_SCALE);
 }
 
-static bool
+static void
 cell_consumed(const struct focus_row *w, struct buf *out)
 {
 	if (is_consumption(w))
-		decimal(out, kinds[w->l->kind].held ? w->d->quantity : 0, QUANTITY_SCALE);
-	return true;
+		focus_decimal(out, kinds[w->l->kind].held ? w->d->quantity : 0, QUANTITY_SCALE);
 }
 
-static bool
+static void
 cell_commitment_quantity(const struct focus_row *w, struct buf *out)
 {
 	if (has_commitment_quantity(w))
-		decimal(out, w->d->ngh, QUANTITY_SCALE);
-	return true;
+		focus_decimal(out, w->d->ngh, QUANTITY_SCALE);
 }
 
-static bool
+static void
 cell_list_price(const struct focus_row *w, struct buf *out)
 {
 	if (w->price->known)
-		decimal(out, w->price->list, PRICE_SCALE);
-	return true;
+		focus_decimal(out, w->price->list, PRICE_SCALE);
 }
 
-static bool
+static void
 cell_list_cost(const struct focus_row *w, struct buf *out)
 {
 	if (w->price->known)
-		return product(out, w->price->list, PRICE_SCALE, pricing_quantity(w));
-	return cell_billed(w, out);
+		product(out, w->price->list, PRICE_SCALE, pricing_quantity(w));
+	else
+		cell_billed(w, out);
 }
 
-static bool
+static void
 cell_contracted_price(const struct focus_row *w, struct buf *out)
 {
 	if (w->price->known)
-		decimal(out, w->price->contracted, PRICE_SCALE + 9);
-	return true;
+		focus_decimal(out, focus_contracted_price(w), PRICE_SCALE + 9);
 }
 
-static bool
+static void
 cell_contracted_cost(const struct focus_row *w, struct buf *out)
 {
 	if (w->price->known)
-		return product(out, w->price->contracted, PRICE_SCALE + 9, pricing_quantity(w));
-	return cell_billed(w, out);
+		product(out, w->price->contracted, PRICE_SCALE + 9, focus_amount_of(w, w->price->paid));
+	else
+		cell_billed(w, out);
 }
 
 static void
@@ -515,20 +332,18 @@ reservation_id(const struct rated_line *l, struct buf *out)
 	buf_printf(out, "%s/%s/%s/%s", l->cluster, l->tenant, l->workspace, l->gpu_model);
 }
 
-static bool
+static void
 cell_reservation_id(const struct focus_row *w, struct buf *out)
 {
 	if (is_reserved(w))
 		reservation_id(w->l, out);
-	return true;
 }
 
-static bool
+static void
 cell_reservation_name(const struct focus_row *w, struct buf *out)
 {
 	if (is_reserved(w))
 		buf_printf(out, "%s reserved for %s", w->l->gpu_model, w->l->workspace);
-	return true;
 }
 
 /* Rule 10: the resource of a reservation's purchase and unused hours is the reservation, of everything else the workspace. */
@@ -544,45 +359,45 @@ has_resource(const struct focus_row *w)
 	return is_resource_reservation(w) || (w->l->workspace[0] != '\0' && w->l->kind != CHARGE_ADJUSTMENT);
 }
 
-static bool
+static void
 cell_resource_id(const struct focus_row *w, struct buf *out)
 {
 	if (is_resource_reservation(w))
 		reservation_id(w->l, out);
 	else if (has_resource(w))
 		buf_printf(out, "%s/%s/%s", w->l->cluster, w->l->tenant, w->l->workspace);
-	return true;
 }
 
-static bool
+static void
 cell_resource_name(const struct focus_row *w, struct buf *out)
 {
 	if (is_resource_reservation(w))
-		return cell_reservation_name(w, out);
-	buf_str(out, has_resource(w) ? w->l->workspace : "");
-	return true;
+		cell_reservation_name(w, out);
+	else
+		buf_str(out, has_resource(w) ? w->l->workspace : "");
 }
 
-static bool
+static void
 cell_resource_type(const struct focus_row *w, struct buf *out)
 {
 	if (has_resource(w))
 		buf_str(out, is_resource_reservation(w) ? "Reservation" : "Workspace");
-	return true;
 }
 
 /* Rule 11. A correction of a month whose price book is not at hand has none: which basis its price had is not known. */
-static bool
+static void
 cell_sku_price_id(const struct focus_row *w, struct buf *out)
 {
 	const struct focus_price *p = w->price;
 	owned(mem) char *unit = rating_unit_text(&p->unit);
 
-	if (!p->known || (w->corrected != NULL && (book_of(w->f, w->l) == NULL || w->l->kind == CHARGE_METER)))
-		return true;
+	if (!p->known || (w->corrected != NULL && (focus_book_of(w->f, w->l) == NULL || w->l->kind == CHARGE_METER)))
+		return;
 	buf_str(out, p->sku);
 	if (w->l->meter != NULL)
 		buf_printf(out, "/%s", w->l->meter);
+	if (p->meter_sku != NULL && strcmp(p->meter_sku, p->sku) != 0)
+		buf_printf(out, "/%s", p->meter_sku);
 	for (size_t i = 0; i < 3; i++) {
 		const char *const parts[] = {p->gpu_model, p->mig_profile, p->sharing_mode};
 
@@ -594,11 +409,10 @@ cell_sku_price_id(const struct focus_row *w, struct buf *out)
 	buf_printf(out, "/%s/%s%s", p->klass[0] ? p->klass : "standard", unit, p->unit.basis_used ? "/used" : "");
 	if (p->of_contract)
 		buf_printf(out, "/contract/%s", w->l->tenant);
-	return true;
 }
 
-static void
-member(struct buf *out, const char **comma, const char *name, const char *value)
+void
+focus_member(struct buf *out, const char **comma, const char *name, const char *value)
 {
 	if (value[0] == '\0')
 		return;
@@ -610,14 +424,14 @@ member(struct buf *out, const char **comma, const char *name, const char *value)
 }
 
 /* Numbers are of one unit of the price: a GPU-hour is an hour of one GPU, an instance-hour one of a part of it. */
-static bool
+static void
 cell_sku_details(const struct focus_row *w, struct buf *out)
 {
 	const struct focus_price *p = w->price;
 	const char *comma = "";
 
 	if (!p->known || strcmp(w->l->category, "gpu") != 0 || w->corrected != NULL)
-		return true;
+		return;
 	buf_char(out, '{');
 	if (p->mig_profile[0] == '\0' || (p->unit.per_instance && p->instance_units > 0)) {
 		char count[DECIMAL_TEXT_SIZE];
@@ -628,17 +442,16 @@ cell_sku_details(const struct focus_row *w, struct buf *out)
 		buf_printf(out, "\"GpuCount\":%s", decimal_format(gpus, 9, 0, count));
 		comma = ",";
 	}
-	member(out, &comma, "InstanceType", p->gpu_model);
-	member(out, &comma, "x_MigProfile", p->mig_profile);
-	member(out, &comma, "x_SharingMode", p->sharing_mode);
-	member(out, &comma, "x_Class", p->klass);
-	member(out, &comma, "x_Basis", p->unit.basis_used ? "used" : "allocated");
+	focus_member(out, &comma, "InstanceType", p->gpu_model);
+	focus_member(out, &comma, "x_MigProfile", p->mig_profile);
+	focus_member(out, &comma, "x_SharingMode", p->sharing_mode);
+	focus_member(out, &comma, "x_Class", p->klass);
+	focus_member(out, &comma, "x_Basis", p->unit.basis_used ? "used" : "allocated");
 	buf_char(out, '}');
-	return true;
 }
 
 /* Rule 12. */
-static bool
+static void
 cell_tags(const struct focus_row *w, struct buf *out)
 {
 	static const char ours[] = "tollgate/";
@@ -647,41 +460,35 @@ cell_tags(const struct focus_row *w, struct buf *out)
 	const bool use = l->kind == CHARGE_USAGE || l->kind == CHARGE_COVERED || l->kind == CHARGE_ENERGY;
 
 	buf_char(out, '{');
-	for (size_t i = 0; use && w->corrected == NULL && i < w->f->label_count; i++) {
-		const struct focus_label *t = &w->f->labels[i];
-
-		if (strcmp(t->tenant, l->tenant) == 0 && strcmp(t->workspace, l->workspace) == 0 &&
-		    strncmp(t->key, ours, strlen(ours)) != 0)
-			member(out, &comma, t->key, t->value);
-	}
-	member(out, &comma, "tollgate/cluster", l->cluster);
-	member(out, &comma, "tollgate/workspace", l->workspace);
-	member(out, &comma, "tollgate/cost-center", l->cost_center);
+	for (size_t i = 0; use && w->corrected == NULL && i < w->label_count; i++)
+		if (strncmp(w->labels[i]->key, ours, strlen(ours)) != 0)
+			focus_member(out, &comma, w->labels[i]->key, w->labels[i]->value);
+	focus_member(out, &comma, "tollgate/cluster", l->cluster);
+	focus_member(out, &comma, "tollgate/workspace", l->workspace);
+	focus_member(out, &comma, "tollgate/cost-center", l->cost_center);
 	buf_char(out, '}');
-	return true;
 }
 
 /* ---- what was divided among tenants ---- */
 
 /* As the price book of the line says. */
-static bool
+static void
 cell_method(const struct focus_row *w, struct buf *out)
 {
 	static const char *const names[] = {[SHARED_NONE] = "",
 	                                    [SHARED_EVEN] = "even",
 	                                    [SHARED_PROPORTIONAL] = "proportional",
 	                                    [SHARED_WEIGHTS] = "weights"};
-	const struct rating_book *book = book_of(w->f, w->l);
+	const struct rating_book *book = focus_book_of(w->f, w->l);
 
 	if (!is_divided(w))
-		return true;
+		return;
 	buf_str(out, "shared-idle");
 	if (book != NULL)
 		buf_printf(out, "/%s", names[book->shared_idle]);
-	return true;
 }
 
-static bool
+static void
 cell_method_details(const struct focus_row *w, struct buf *out)
 {
 	char ratio[DECIMAL_TEXT_SIZE], hours[DECIMAL_TEXT_SIZE];
@@ -691,15 +498,13 @@ cell_method_details(const struct focus_row *w, struct buf *out)
 		           "{\"Elements\":[{\"AllocatedRatio\":%s,\"UsageUnit\":\"GPU-Hours\",\"UsageQuantity\":%s}]}",
 		           decimal_format(w->d->origin_ratio, 9, 0, ratio),
 		           decimal_format(w->d->ngh, QUANTITY_SCALE, 0, hours));
-	return true;
 }
 
-static bool
+static void
 cell_origin(const struct focus_row *w, struct buf *out)
 {
 	if (is_divided(w))
-		decimal(out, w->d->origin_ngh, QUANTITY_SCALE);
-	return true;
+		focus_decimal(out, w->d->origin_ngh, QUANTITY_SCALE);
 }
 
 /* The hours of lent and undelivered time are on the row of the hours, not on that of the money. */
@@ -710,35 +515,59 @@ has_hours(const struct focus_row *w)
 }
 
 #define HOURS_CELL(name, field)                                             \
-	static bool cell_##name(const struct focus_row *w, struct buf *out) \
+	static void cell_##name(const struct focus_row *w, struct buf *out) \
 	{                                                                   \
 		if (has_hours(w))                                           \
-			decimal(out, w->d->field, QUANTITY_SCALE);          \
-		return true;                                                \
+			focus_decimal(out, w->d->field, QUANTITY_SCALE);    \
 	}
 HOURS_CELL(gpu_hours, ngh)
 HOURS_CELL(used_hours, used_ngh)
 HOURS_CELL(idle_hours, idle_ngh)
 HOURS_CELL(unmeasured_hours, unmeasured_ngh)
 
-static bool
+static void
 cell_energy(const struct focus_row *w, struct buf *out)
 {
 	if (has_hours(w))
-		decimal(out, div_round_half_even(w->d->energy_mj, KWH_MJ / 1000000), 6);
-	return true;
+		focus_decimal(out, div_round_half_even(w->d->energy_mj, MJ_PER_KWH / 1000000), 6);
 }
 
 /* ---- the table ---- */
 
-/* DAILY: its days differ, numbers and times; LINE: a text that all days of a line have; LINE_NUMBER: a number that they have. _JSON: a flat object. */
-enum column_kind { LINE, LINE_NUMBER, DAILY, LINE_JSON, DAILY_JSON };
+void
+focus_texts_init(struct focus_texts *t)
+{
+	buf_init(&t->cell, FOCUS_CELL_MAX);
+	buf_init(&t->plain, FOCUS_CELL_MAX);
+}
 
-static const struct {
-	const char *name;
-	cell_fn *cell;
-	enum column_kind kind;
-} columns[] = {
+void
+focus_texts_fini(struct focus_texts *t)
+{
+	buf_fini(&t->cell);
+	buf_fini(&t->plain);
+}
+
+bool
+focus_write_cell(const struct focus_column *c, const struct focus_row *w, struct focus_texts *t, struct buf *out,
+                 struct err *err)
+{
+	const bool json = c->kind == LINE_JSON || c->kind == DAILY_JSON;
+	void (*put)(struct buf *, const char *) = c->kind == LINE ? csv_text_field : csv_field;
+
+	buf_clear(&t->cell);
+	c->cell(w, &t->cell);
+	if (is_ascii(buf_text(&t->cell))) {
+		put(out, buf_text(&t->cell));
+		return buf_ok(&t->cell, c->name, err);
+	}
+	buf_clear(&t->plain);
+	ascii_text(&t->plain, buf_text(&t->cell), json);
+	put(out, buf_text(&t->plain));
+	return buf_ok(&t->plain, c->name, err);
+}
+
+static const struct focus_column columns[] = {
 	{"AllocatedMethodDetails", cell_method_details, DAILY_JSON},
 	{"AllocatedMethodId", cell_method, LINE},
 	{"AllocatedResourceId", cell_allocated_tenant, LINE},
@@ -768,17 +597,17 @@ static const struct {
 	{"ConsumedQuantity", cell_consumed, DAILY},
 	{"ConsumedUnit", cell_consumed_unit, LINE},
 	{"ContractedCost", cell_contracted_cost, DAILY},
-	{"ContractedUnitPrice", cell_contracted_price, LINE_NUMBER},
+	{"ContractedUnitPrice", cell_contracted_price, DAILY},
 	{"EffectiveCost", cell_effective, DAILY},
 	{"HostProviderName", cell_provider, LINE},
 	{"InvoiceDetailId", cell_line_id, LINE},
-	{"InvoiceId", cell_invoice_id, LINE},
+	{"InvoiceId", focus_invoice_id, LINE},
 	{"InvoiceIssuerName", cell_provider, LINE},
 	{"ListCost", cell_list_cost, DAILY},
 	{"ListUnitPrice", cell_list_price, LINE_NUMBER},
 	{"PricingCategory", cell_pricing_category, LINE},
 	{"PricingCurrency", cell_currency, LINE},
-	{"PricingCurrencyContractedUnitPrice", cell_contracted_price, LINE_NUMBER},
+	{"PricingCurrencyContractedUnitPrice", cell_contracted_price, DAILY},
 	{"PricingCurrencyEffectiveCost", cell_effective, DAILY},
 	{"PricingCurrencyListUnitPrice", cell_list_price, LINE_NUMBER},
 	{"PricingQuantity", cell_quantity, DAILY},
@@ -854,7 +683,8 @@ focus_header(enum focus_version version, struct buf *out)
 
 /* The cells of a line that all its days have, each with the comma before it. */
 struct line_cells {
-	struct buf text, cell, plain;
+	struct buf text;
+	struct focus_texts texts;
 	size_t end[ARRAY_LEN(columns)]; /* of each column in the text */
 	bool has[ARRAY_LEN(columns)];   /* the version has it */
 };
@@ -865,39 +695,22 @@ line_cells_init(enum focus_version version, struct line_cells *c)
 	for (size_t i = 0; i < ARRAY_LEN(columns); i++)
 		c->has[i] = has_column(version, i);
 	buf_init(&c->text, ROW_MAX);
-	buf_init(&c->cell, CELL_MAX);
-	buf_init(&c->plain, CELL_MAX);
+	focus_texts_init(&c->texts);
 }
 
 static void
 line_cells_fini(struct line_cells *c)
 {
 	buf_fini(&c->text);
-	buf_fini(&c->cell);
-	buf_fini(&c->plain);
+	focus_texts_fini(&c->texts);
 }
 
 static bool
 write_cell(const struct focus_row *w, size_t column, struct line_cells *c, struct buf *out, struct err *err)
 {
-	const bool json = columns[column].kind == LINE_JSON || columns[column].kind == DAILY_JSON;
-	const bool text = columns[column].kind == LINE;
-	void (*put)(struct buf *, const char *) = text ? csv_text_field : csv_field;
-
-	buf_clear(&c->cell);
-	if (!columns[column].cell(w, &c->cell))
-		return err_set(err, ERR_INVALID, "%s/%s: %s of %s is beyond what a row holds", w->l->tenant,
-		               w->l->workspace, columns[column].name, w->l->sku);
 	if (column > 0)
 		buf_char(out, ',');
-	if (is_ascii(buf_text(&c->cell))) {
-		put(out, buf_text(&c->cell));
-		return buf_ok(&c->cell, columns[column].name, err);
-	}
-	buf_clear(&c->plain);
-	ascii_text(&c->plain, buf_text(&c->cell), json);
-	put(out, buf_text(&c->plain));
-	return buf_ok(&c->plain, columns[column].name, err);
+	return focus_write_cell(&columns[column], w, &c->texts, out, err);
 }
 
 static bool
@@ -957,8 +770,8 @@ find_corrected(const struct focus_input *f, const struct rated_line *l, const st
 }
 
 /* Rule 4: time that was lent or not delivered is a row of hours and one of money. */
-static size_t
-parts_of(const struct rated_line *l, enum row_part ret[2])
+size_t
+focus_parts_of(const struct rated_line *l, enum row_part ret[2])
 {
 	if (l->kind != CHARGE_LENT && l->kind != CHARGE_UNDELIVERED) {
 		ret[0] = PART_LINE;
@@ -976,9 +789,10 @@ focus_row_count(const struct rated *r)
 
 	for (size_t i = 0; i < r->count; i++) {
 		enum row_part parts[2];
+		size_t days;
 
-		rows += (int64_t)((r->lines[i].parts != NULL ? r->lines[i].part_count : r->lines[i].day_count) *
-		                  parts_of(&r->lines[i], parts));
+		(void)rated_line_days(&r->lines[i], &days);
+		rows += (int64_t)(days * focus_parts_of(&r->lines[i], parts));
 	}
 	return rows;
 }
@@ -1007,15 +821,76 @@ set_charge_period(struct focus_row *w)
 		w->ends = f->past[i + day + 1].begins;
 }
 
+/* ---- labels ---- */
+
+/* By tenant and workspace, each in the order in which they came. in_place(label_index) struct label_index x = {0}; */
+struct label_index {
+	const struct focus_label **at;
+	size_t count;
+};
+
+static void
+label_index_fini(struct label_index *x)
+{
+	mem_free(x->at);
+}
+
+static int
+compare_workspaces(const struct focus_label *a, const char *tenant, const char *workspace)
+{
+	int order = strcmp(a->tenant, tenant);
+
+	return order != 0 ? order : strcmp(a->workspace, workspace);
+}
+
+static int
+compare_labels(const void *a, const void *b)
+{
+	const struct focus_label *x = *(const struct focus_label *const *)a, *y = *(const struct focus_label *const *)b;
+	int order = compare_workspaces(x, y->tenant, y->workspace);
+
+	return order != 0 ? order : (x > y) - (x < y);
+}
+
+static void
+label_index_make(struct label_index *x, const struct focus_input *f)
+{
+	x->at = mem_array(f->label_count, sizeof(*x->at));
+	for (x->count = 0; x->count < f->label_count; x->count++)
+		x->at[x->count] = &f->labels[x->count];
+	if (x->count > 1)
+		qsort(x->at, x->count, sizeof(*x->at), compare_labels);
+}
+
+static void
+find_labels(const struct label_index *x, struct focus_row *w)
+{
+	size_t low = 0, high = x->count;
+
+	while (low < high) {
+		size_t mid = low + (high - low) / 2;
+
+		if (compare_workspaces(x->at[mid], w->l->tenant, w->l->workspace) < 0)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	w->labels = x->at + low;
+	while (low + w->label_count < x->count &&
+	       compare_workspaces(x->at[low + w->label_count], w->l->tenant, w->l->workspace) == 0)
+		w->label_count++;
+}
+
 static bool
 write_days(const struct focus_input *f, const struct rated *r, const struct rated_line *l, enum row_part part,
-           struct line_cells *cells, struct buf *out, struct err *err)
+           const struct label_index *labels, struct line_cells *cells, struct buf *out, struct err *err)
 {
-	const struct focus_price price = price_of(f, r, l, part);
+	const struct focus_price price = focus_price_of(f, r, l, part);
 	struct focus_row row = {.f = f, .l = l, .part = part, .price = &price};
-	const struct rated_day *days = l->parts != NULL ? l->parts : l->days;
-	const size_t n = l->parts != NULL ? l->part_count : l->day_count;
+	size_t n;
+	const struct rated_day *days = rated_line_days(l, &n);
 
+	find_labels(labels, &row);
 	if (!find_corrected(f, l, &row.corrected, err))
 		return false;
 	for (size_t d = 0; d < n; d++) {
@@ -1032,148 +907,17 @@ bool
 focus_rows(const struct focus_input *f, const struct rated *r, struct buf *out, struct err *err)
 {
 	in_place(line_cells) struct line_cells cells = {0};
+	in_place(label_index) struct label_index labels = {0};
 
 	line_cells_init(f->version, &cells);
+	label_index_make(&labels, f);
 	for (size_t i = 0; i < r->count; i++) {
 		enum row_part parts[2];
-		size_t n = parts_of(&r->lines[i], parts);
+		size_t n = focus_parts_of(&r->lines[i], parts);
 
 		for (size_t p = 0; p < n; p++)
-			if (!write_days(f, r, &r->lines[i], parts[p], &cells, out, err))
+			if (!write_days(f, r, &r->lines[i], parts[p], &labels, &cells, out, err))
 				return false;
 	}
 	return buf_ok(out, "the FOCUS export", err);
-}
-
-/* ---- billing periods and invoices ---- */
-
-static void
-put_text(struct buf *out, struct buf *plain, const char *text, bool json)
-{
-	buf_clear(plain);
-	ascii_text(plain, text, json);
-	(json ? csv_field : csv_text_field)(out, buf_text(plain));
-}
-
-/* A period is there from its beginning, and changes once, when it is closed. */
-static const char *
-period_updated(const struct focus_period *p)
-{
-	return p->closed_at[0] != '\0' ? p->closed_at : p->start;
-}
-
-void
-focus_periods(const struct focus_input *f, const struct focus_period *periods, size_t n, struct buf *out)
-{
-	in_place(buf) struct buf plain = {0};
-
-	buf_init(&plain, CELL_MAX);
-	buf_str(out,
-	        "BillingPeriodCreated,BillingPeriodEnd,BillingPeriodLastUpdated,BillingPeriodStart,BillingPeriodStatus,"
-	        "InvoiceIssuerName,x_BillingPeriodClosed\r\n");
-	for (size_t i = 0; i < n; i++) {
-		const struct focus_period *p = &periods[i];
-
-		buf_printf(out, "%s,%s,%s,%s,%s,", p->start, p->end, period_updated(p), p->start,
-		           strcmp(p->status, "closed") == 0 ? "Closed" : "Open");
-		put_text(out, &plain, f->provider, false);
-		buf_printf(out, ",%s\r\n", p->closed_at);
-	}
-}
-
-/* The period whose documents these are. */
-static const struct focus_period *
-own_period(const struct focus_input *f)
-{
-	for (size_t i = 0; i < f->period_count; i++)
-		if (strcmp(f->periods[i].start, f->period_start) == 0)
-			return &f->periods[i];
-	return NULL;
-}
-
-void
-focus_invoice_header(struct buf *out)
-{
-	buf_str(out,
-	        "BilledCost,BillingAccountId,BillingCurrency,BillingPeriodEnd,BillingPeriodStart,ChargeCategory,InvoiceDetailCreated,"
-	        "InvoiceDetailDescription,InvoiceDetailGrain,InvoiceDetailId,InvoiceDetailLastUpdated,InvoiceId,InvoiceIssueDate,"
-	        "InvoiceIssueStatus,InvoiceIssuerName,PaymentCurrency,PaymentDueDate,PaymentTerms,ReferenceInvoiceId,x_PriceVersion\r\n");
-}
-
-/* What makes a line of the invoice: rule 1 of rating.h. */
-static void
-invoice_grain(const struct focus_row *w, struct buf *out)
-{
-	const char *comma = "";
-
-	buf_char(out, '{');
-	member(out, &comma, "RegionId", w->l->cluster);
-	member(out, &comma, "ServiceName", service_of(w->l)->name);
-	member(out, &comma, "SkuId", w->l->sku);
-	member(out, &comma, "SubAccountId", w->l->tenant);
-	member(out, &comma, "x_WorkspaceId", w->l->workspace);
-	member(out, &comma, "x_ChargeType", w->l->charge_type);
-	member(out, &comma, "x_Class", w->l->klass);
-	member(out, &comma, "x_SharingMode", w->l->sharing_mode);
-	buf_char(out, '}');
-}
-
-static void
-invoice_row(const struct focus_row *w, const char *closed_at, struct buf *cell, struct buf *plain, struct buf *out)
-{
-	const struct rated_line *l = w->l;
-	const char *changed = closed_at[0] != '\0' ? closed_at : w->f->period_start;
-
-#define CELL(write, json)                             \
-	buf_clear(cell);                              \
-	write;                                        \
-	put_text(out, plain, buf_text(cell), (json)); \
-	buf_char(out, ',')
-#define TEXT(text) CELL(buf_str(cell, (text)), false)
-	decimal(out, l->billed, l->currency_scale);
-	buf_char(out, ',');
-	TEXT(w->f->account_id);
-	TEXT(l->currency);
-	buf_printf(out, "%s,%s,%s,%s,", w->f->period_end, w->f->period_start, charge_of(w), changed);
-	TEXT(l->description);
-	CELL(invoice_grain(w, cell), true);
-	buf_printf(out, "%s,%s,", l->line_id, changed);
-	CELL((void)cell_invoice_id(w, cell), false);
-	buf_printf(out, "%s,%s,", closed_at, closed_at[0] != '\0' ? "Issued" : "Open");
-	TEXT(w->f->provider);
-	TEXT(l->currency);
-	buf_str(out, ",Internal charge,"); /* no date by which it is due */
-	if (l->correction_of != NULL) {
-		CELL(buf_printf(cell, "%s-%.7s-1%s%s", l->tenant, l->period_start,
-		                strcmp(l->currency, w->f->in->currency) != 0 ? "-" : "",
-		                strcmp(l->currency, w->f->in->currency) != 0 ? l->currency : ""),
-		     false);
-	} else {
-		CELL((void)cell_invoice_id(w, cell), false);
-	}
-	buf_clear(cell);
-	buf_str(cell, l->price_version);
-	put_text(out, plain, buf_text(cell), false);
-	buf_str(out, "\r\n");
-#undef TEXT
-#undef CELL
-}
-
-bool
-focus_invoice_rows(const struct focus_input *f, const struct rated *r, struct buf *out, struct err *err)
-{
-	const struct focus_period *period = own_period(f);
-	in_place(buf) struct buf cell = {0}, plain = {0};
-
-	buf_init(&cell, CELL_MAX);
-	buf_init(&plain, CELL_MAX);
-	for (size_t i = 0; i < r->count; i++) {
-		enum row_part parts[2];
-		size_t n = parts_of(&r->lines[i], parts);
-		struct focus_row row = {.f = f, .l = &r->lines[i], .part = parts[n - 1]};
-
-		invoice_row(&row, period != NULL ? period->closed_at : "", &cell, &plain, out);
-	}
-	return buf_ok(&cell, "a line of the invoice", err) && buf_ok(&plain, "a line of the invoice", err) &&
-	       buf_ok(out, "the invoices", err);
 }

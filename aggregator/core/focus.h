@@ -2,8 +2,9 @@
  *
  * A row is a day of a line. Rules:
  *  1. BilledCost is the day's part of the line's cents: the rows of an invoice add up to it
- *  2. ListCost and ContractedCost are the exact products of their unit price and PricingQuantity, not rounded. Covered use has the prices of the
- *     same use on demand, unused hours of a reservation those of the reservation. Credits and one-off charges have no unit price: their costs are what is billed
+ *  2. ListCost is the exact product of its unit price and PricingQuantity, not rounded. So is ContractedCost; where a tenant's own price is for another
+ *     unit or basis it is what the day costs, exactly, and ContractedUnitPrice has 18 decimals of what that is for a unit of the list price. Covered use has
+ *     the prices of the same use on demand, unused hours of a reservation those of the reservation. Credits and one-off charges have no unit price: their costs are what is billed
  *  3. a reservation is a commitment and a capacity reservation, with one id: a Purchase of which nothing is used yet, so that its EffectiveCost is 0.
  *     What was billed for it is the EffectiveCost of its use and of what was left of it (amortise.h). So EffectiveCost of the Usage of a
  *     reservation and month adds up to BilledCost of its Purchase, and EffectiveCost of an invoice to its BilledCost
@@ -18,7 +19,7 @@
  *     (x_OriginGpuHours); the ratios of all tenants of a pool's day add up to 1
  * 10. a row adds up what a workspace held of many devices: its resource is the workspace. The resource of a reservation's purchase and of its unused hours is the reservation
  * 11. a SkuPriceId is the SKU, the device, how it is shared, the class, the unit and the basis of a price: whatever the book's version, it has one
- *     list price at a time. A price that is one tenant's alone has the tenant in it
+ *     list price at a time. A price that is one tenant's alone has the tenant in it, one for a sku of a meter that the book calls otherwise that sku
  * 12. Tags of use has the pod labels that all holders of the workspace had in the month, as they are spelt; ours begin with tollgate/. A label that differs between holders is in
  *     none: a row adds up what all of them held
  * 13. version 1.2 has the provider columns of 1.3 beside its own; 1.3 also says to whom a part was allocated; 1.4 has no ProviderName and

@@ -14,7 +14,6 @@
 #define PARTS_MAX 8
 #define CENTERS_SHOWN 4
 #define CENTERS_MAX (16u << 10)
-#define MJ_PER_KWH INT64_C(3600000000)
 #define NANO_PER_MILLI 1000000
 #define UNIT_NS_PER_MILLI_HOUR ((int128)5040 * 3600000000)
 
@@ -114,14 +113,14 @@ add_dates(const char *start, const char *end, struct buf *out)
 	buf_printf(out, " to %d %s %d", day[1], months[month[1] - 1], year[1]);
 }
 
-/* Those of the lines, each once, as long as there are few. */
+/* Those of the lines, each once: the first ones, and how many more there are. */
 static void
-add_cost_centers(const struct rated *r, struct buf *out)
+add_cost_centers(const struct rated *r, int64_t layout, struct buf *out)
 {
-	const char *seen[CENTERS_SHOWN] = {""};
+	owned(mem) const char **seen = mem_array(r->count, sizeof(*seen));
 	size_t n = 0;
 
-	for (size_t i = 0; i < r->count && n < CENTERS_SHOWN; i++) {
+	for (size_t i = 0; i < r->count; i++) {
 		const char *center = r->lines[i].cost_center;
 		bool known = center[0] == '\0';
 
@@ -129,9 +128,12 @@ add_cost_centers(const struct rated *r, struct buf *out)
 			known = known || strcmp(seen[k], center) == 0;
 		if (known)
 			continue;
-		buf_printf(out, "%s%s", n > 0 ? ", " : "", center);
+		if (n < CENTERS_SHOWN)
+			buf_printf(out, "%s%s", n > 0 ? ", " : "", center);
 		seen[n++] = center;
 	}
+	if (n > CENTERS_SHOWN && layout >= INVOICE_LAYOUT_CENTERS)
+		buf_printf(out, " and %zu more", n - CENTERS_SHOWN);
 }
 
 static void
@@ -159,7 +161,7 @@ add_head(const struct page *p, struct buf *out)
 	buf_str(out, "<dl class=\"facts\">\n");
 	html_fact(out, "Tenant", p->i->tenant_name[0] != '\0' ? p->i->tenant_name : l->tenant);
 	if (p->i->layout >= INVOICE_LAYOUT_LISTED)
-		add_cost_centers(p->i->r, &centers);
+		add_cost_centers(p->i->r, p->i->layout, &centers);
 	else
 		buf_str(&centers, l->cost_center);
 	html_fact(out, "Cost centre", buf_text(&centers));

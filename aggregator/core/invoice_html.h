@@ -9,18 +9,19 @@
  *  4. hours that are shown as parts of a sum are rounded together, so that they add up as they are printed
  *  5. amounts of two currencies are never added: totals have a column for each, lines a group and a total for each
  *  6. layout 0 is how pages were made before there was rule 3: INVOICE_LINES lines, however long. A month that was closed then is proved with it.
- *     Up to layout 2 lines had list price and net without the discount between them, and FOCUS had other costs. Up to layout 1 documents of a tenant named the tenants that had borrowed from it */
+ *     Up to layout 2 lines had list price and net without the discount between them, and up to layout 3 FOCUS had other costs. Up to layout 1 documents of a tenant named the tenants that had borrowed from it */
 #ifndef TOLLGATE_CORE_INVOICE_HTML_H
 #define TOLLGATE_CORE_INVOICE_HTML_H
 
 #include "aggregator/core/rating.h"
 
-#define INVOICE_LAYOUT 3 /* of what is made now */
+#define INVOICE_LAYOUT 4 /* of what is made now */
 #define INVOICE_LAYOUT_PRIVATE \
 	2 /* the first whose documents of a tenant name no other; tables of all tenants are not those of each joined */
 #define INVOICE_LAYOUT_LISTED \
 	3 /* the first whose lines have list price, list, discount and net, grouped by workspace (invoice_table.c) */
-#define INVOICE_LAYOUT_FOCUS 3 /* the first whose FOCUS files can be made again from what was kept */
+#define INVOICE_LAYOUT_CENTERS 4 /* the first that says how many cost centres it does not show */
+#define INVOICE_LAYOUT_FOCUS 4   /* the first whose FOCUS files can be made again from what was kept */
 #define INVOICE_TEXT_LINES 15
 #define INVOICE_LINES 14     /* of layout 0 */
 #define INVOICE_CURRENCIES 3 /* columns of one page */

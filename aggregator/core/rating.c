@@ -9,10 +9,10 @@
 #include "aggregator/core/rating_text.h"
 #include "aggregator/core/rounding.h"
 #include "common/split.h"
+#include "common/text.h"
 #include "common/time.h"
 #include "common/units.h"
 
-#define RATIO_ONE 1000000000 /* ratios are in 10^-9 */
 #define COST_MAX pow10_i128(RATING_COST_DIGITS + COST_SCALE)
 
 /* ---- rows ---- */
@@ -233,7 +233,7 @@ add_cell(struct rated_day *d, const struct cell *c)
 		d->origin_ratio = (int64_t)div_round_half_even(c->origin_share, c->origin_unit_ns);
 	}
 	if (!ADD(d->ngh, c->ngh) || !ADD(d->quantity, rating_quantity(c, &p->unit)) ||
-	    !ADD(d->own_quantity, rating_quantity(c, &p->own)))
+	    !ADD(d->own_quantity, rating_quantity(c, &p->own)) || !ADD(d->worth_quantity, rating_worth_quantity(c)))
 		return false;
 	if (kind == CHARGE_USAGE || kind == CHARGE_COVERED)
 		if (!ADD(d->used_ngh, c->state_ngh[USED]) || !ADD(d->idle_ngh, c->state_ngh[IDLE]) ||
@@ -393,6 +393,18 @@ any_provisional(const struct row *rows, const struct row *end)
 	return false;
 }
 
+/* Where an item names the sku, events may have several: the first in byte order. */
+static const char *
+first_meter_sku(const struct row *rows, const struct row *end)
+{
+	const char *first = rows->day->meter_sku;
+
+	for (const struct row *r = rows + 1; first != NULL && r < end; r++)
+		if (strcmp(r->day->meter_sku, first) < 0)
+			first = r->day->meter_sku;
+	return first;
+}
+
 static bool
 fill_line(const struct rating_input *in, const struct cell *cells, size_t n, const struct row *end,
           const char *first_center, struct rated_line *l, struct err *err)
@@ -413,10 +425,15 @@ fill_line(const struct rating_input *in, const struct cell *cells, size_t n, con
 	l->counterparty = d->counterparty ? d->counterparty : "";
 	l->charge_type = rating_charge_type(d);
 	l->meter = d->meter;
+	l->meter_sku = first_meter_sku(cells->row, end);
 	l->category = d->category != NULL ? d->category : d->kind == CHARGE_ENERGY ? "energy" : "gpu";
 	l->unit = k->price.unit;
 	l->price_version = k->price_version;
 	l->currency = k->currency;
+	if (d->kind == CHARGE_LENT && !k->priced && d->price_book >= 0) {
+		l->commitment_version = in->books[d->price_book].version;
+		l->commitment_profile = k->price.reserved_per_instance ? d->reserved_profile : "";
+	}
 	l->priced = k->priced;
 	l->provisional = any_provisional(cells->row, end);
 	l->unit_price = k->price.unit_price;
@@ -483,16 +500,6 @@ make_lines(const struct rating_input *in, const struct row *rows, size_t row_cou
 /* ---- rule 6: invoices ---- */
 
 static int
-compare_text(const char *const *a, const char *const *b, size_t n)
-{
-	int order = 0;
-
-	for (size_t i = 0; i < n && order == 0; i++)
-		order = strcmp(a[i], b[i]);
-	return order;
-}
-
-static int
 compare_lines(const void *a, const void *b)
 {
 	const struct rated_line *x = a, *y = b;
@@ -501,7 +508,7 @@ compare_lines(const void *a, const void *b)
 	const char *const yt[] = {y->tenant,        y->workspace, y->sku,          y->klass,
 	                          y->price_version, y->cluster,   y->sharing_mode, y->line_id};
 
-	return compare_text(xt, yt, ARRAY_LEN(xt));
+	return compare_texts(xt, yt, ARRAY_LEN(xt));
 }
 
 static int
@@ -511,7 +518,7 @@ compare_for_cents(const void *a, const void *b)
 	const char *const xt[] = {x->tenant, x->currency, x->line_id}, *const yt[] = {y->tenant, y->currency,
 	                                                                              y->line_id};
 
-	return compare_text(xt, yt, ARRAY_LEN(xt));
+	return compare_texts(xt, yt, ARRAY_LEN(xt));
 }
 
 /* The line's cents to its days. Those of a loan are not its cost rounded: they go by what each day has of it. */
@@ -528,7 +535,9 @@ round_days(struct rated_line *l, int128 minor_unit)
 	} else if (l->billed != 0) {
 		for (size_t i = 0; i < l->day_count; i++)
 			net[i] = -net[i];
-		ASSERT(split_largest_remainder(l->billed, net, l->day_count, billed));
+		/* a price that is cut to nothing for the commitment's unit may be some cents for the borrower's */
+		if (!split_largest_remainder(l->billed, net, l->day_count, billed))
+			billed[0] = l->billed;
 	}
 	for (size_t i = 0; i < l->day_count; i++)
 		l->days[i].billed = billed[i];
@@ -629,6 +638,13 @@ rating_run(const struct rating_input *in, struct rated **ret, struct err *err)
 	rated_amortise(r);
 	*ret = take(r);
 	return true;
+}
+
+const struct rated_day *
+rated_line_days(const struct rated_line *l, size_t *ret_count)
+{
+	*ret_count = l->parts != NULL ? l->part_count : l->day_count;
+	return l->parts != NULL ? l->parts : l->days;
 }
 
 void

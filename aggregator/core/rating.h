@@ -160,6 +160,7 @@ struct rated_day {
 	int32_t day;
 	int128 ngh, used_ngh, idle_ngh, unmeasured_ngh, quantity;
 	int128 own_quantity;        /* in the unit of the tenant's own price; without one as quantity */
+	int128 worth_quantity;      /* of a part of a reservation: in rating_price.worth; not negative. Else 0 */
 	int128 list_cost, discount; /* scale COST_SCALE */
 	int128 billed;              /* the line's cents, apportioned by largest remainder */
 	int128 amortised;           /* of a reservation: its part of the commitment's cents (amortise.h); else 0 */
@@ -185,9 +186,11 @@ struct rated_line {
 	int64_t instance_units; /* of one whole device of its kind; 0: not known, or no device */
 	const char *charge_type, *category;
 	struct rating_unit unit; /* of the list price. Of a line that was read back the basis is not known, and held */
-	const char
-		*meter; /* of another meter, borrowed from the input; NULL of GPUs, and of a line that was read back */
+	const char *meter,
+		*meter_sku; /* of another meter, borrowed from the input; NULL of GPUs, and of a line that was read back */
 	const char *price_version; /* "" without a price */
+	/* Of lent time without a price, else NULL: the version of its commitment's price, and what is reserved, if that is priced per instance. */
+	const char *commitment_version, *commitment_profile;
 	const char *currency;
 	bool priced;
 	bool unrated;     /* 13 */
@@ -225,6 +228,8 @@ struct rated {
 
 /* ERR_INVALID names a row that no ledger has: a negative amount, a size outside 1..5040, a sum beyond 128 bits. */
 MUST_CHECK bool rating_run(const struct rating_input *in, struct rated **ret, struct err *err);
+/* The days of a line; of a correction what differs of each day, where that is known. */
+const struct rated_day *rated_line_days(const struct rated_line *l, size_t *ret_count);
 void rated_free(struct rated *r);
 DEFINE_OWNED(rated, struct rated)
 
@@ -240,6 +245,11 @@ struct rating_price {
 	int128 paid_credit;
 	int64_t paid_units;
 	bool paid_used;
+	/* Of a part of a reservation: what the price is for that says what its hours are worth. Of covered use that is the list price of the same use on demand;
+	 * where there is none, and of the other parts, what the tenant pays for the commitment. */
+	struct rating_unit worth;
+	bool worth_is_reserved;
+	bool reserved_per_instance; /* the commitment's list price is */
 };
 struct rating_price rating_price_of(const struct rating_book *book, const struct usage_day *d);
 

@@ -39,8 +39,8 @@ add_to_cell(struct cell *c, const struct usage_day *d)
 bool
 rating_too_much(const struct row *r, struct err *err)
 {
-	return err_set(err, ERR_INVALID, "%s/%s: the hours or the energy of %s are beyond what a line holds",
-	               r->day->tenant, r->day->workspace, r->day->meter ? r->day->meter : r->day->gpu_model);
+	return err_set(err, ERR_INVALID, "%s/%s: the amounts of %s are beyond what a line holds", r->day->tenant,
+	               r->day->workspace, r->day->meter ? r->day->meter : r->day->gpu_model);
 }
 
 static bool
@@ -83,6 +83,7 @@ round_reservation(struct cell *const *cells, size_t n, struct err *err)
 	owned(mem) int128 *exact = mem_array(n, sizeof(*exact));
 	owned(mem) int128 *ngh = mem_array(n, sizeof(*ngh));
 	const struct usage_day *d = cells[0]->row->day;
+	const struct rating_price *price = &cells[0]->row->kind->price;
 	int128 parts = 0, sum;
 
 	if (d->kind != CHARGE_COMMITMENT || (n > 1 && cells[1]->row->day->kind == CHARGE_COMMITMENT))
@@ -103,15 +104,17 @@ round_reservation(struct cell *const *cells, size_t n, struct err *err)
 	cells[0]->ngh = cells[0]->part = sum;
 	for (size_t i = 1; i < n; i++)
 		cells[i]->ngh = cells[i]->part = ngh[i - 1];
-	if (!cells[0]->row->kind->price.unit.per_instance)
+	if (!price->unit.per_instance && !price->own.per_instance)
 		return true;
 	if (!round_together(exact, n - 1, d->instance_units * SECONDS_PER_HOUR, ngh, &sum))
 		return rating_too_much(cells[0]->row, err);
-	cells[0]->part = sum;
+	cells[0]->instance_part = sum;
 	for (size_t i = 1; i < n; i++)
-		cells[i]->part = ngh[i - 1];
-	for (size_t i = 0; i < n; i++)
+		cells[i]->instance_part = ngh[i - 1];
+	for (size_t i = 0; i < n && price->unit.per_instance; i++) {
+		cells[i]->part = cells[i]->instance_part;
 		cells[i]->part_per_instance = true;
+	}
 	return true;
 }
 
@@ -191,6 +194,30 @@ rating_quantity(const struct cell *c, const struct rating_unit *unit)
 	const int128 quantity = quantity_in(c, unit);
 
 	return is_credit(c->row->day) ? -quantity : quantity;
+}
+
+/* Time that was rounded already, with the other parts or as GPU-hours, is not rounded again. */
+int128
+rating_worth_quantity(const struct cell *c)
+{
+	const struct usage_day *d = c->row->day;
+	const struct rating_price *p = &c->row->kind->price;
+	const struct rating_unit *worth = &p->worth;
+
+	if (d->kind != CHARGE_COVERED && d->kind != CHARGE_UNUSED && d->kind != CHARGE_LENT &&
+	    d->kind != CHARGE_UNDELIVERED)
+		return 0;
+	if (p->worth_is_reserved)
+		return worth->per_instance ? c->instance_part : c->ngh;
+	if (worth->basis_used)
+		return div_round_half_even(c->unit_ns[USED] + c->unit_ns[UNMEASURED] + c->over_unit_ns,
+		                           (worth->per_instance ? d->instance_units : UNITS_PER_GPU) *
+		                                   SECONDS_PER_HOUR);
+	if (!worth->per_instance)
+		return c->ngh;
+	return c->part_per_instance && p->unit.profile == NULL
+	               ? c->part
+	               : div_round_half_even(c->total_unit_ns, d->instance_units * SECONDS_PER_HOUR);
 }
 
 bool

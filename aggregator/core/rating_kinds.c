@@ -18,23 +18,16 @@ row_kinds_fini(struct row_kinds *k)
 
 /* All that a price or a line is decided by, beside numbers. */
 static const size_t texts[] = {
-	offsetof(struct usage_day, tenant),
-	offsetof(struct usage_day, cost_center),
-	offsetof(struct usage_day, workspace),
-	offsetof(struct usage_day, gpu_model),
-	offsetof(struct usage_day, mig_profile),
-	offsetof(struct usage_day, klass),
-	offsetof(struct usage_day, sharing_mode),
-	offsetof(struct usage_day, cluster),
+	offsetof(struct usage_day, tenant),       offsetof(struct usage_day, cost_center),
+	offsetof(struct usage_day, workspace),    offsetof(struct usage_day, gpu_model),
+	offsetof(struct usage_day, mig_profile),  offsetof(struct usage_day, klass),
+	offsetof(struct usage_day, sharing_mode), offsetof(struct usage_day, cluster),
+	offsetof(struct usage_day, meter),        offsetof(struct usage_day, unit),
+	offsetof(struct usage_day, counterparty), offsetof(struct usage_day, category),
+	offsetof(struct usage_day, currency),     offsetof(struct usage_day, reserved_profile),
 	offsetof(struct usage_day, meter_sku),
-	offsetof(struct usage_day, meter),
-	offsetof(struct usage_day, unit),
-	offsetof(struct usage_day, counterparty),
-	offsetof(struct usage_day, category),
-	offsetof(struct usage_day, currency),
-	offsetof(struct usage_day, reserved_profile),
 };
-#define TEXTS_OF_PRICE 3 /* the last of them decide about the price alone, which is compared for itself */
+#define TEXTS_OF_PRICE 4 /* the last of them decide about price, unit and sku, which are compared for themselves */
 
 static const char *
 text_at(const void *p, size_t offset)
@@ -121,7 +114,11 @@ price_kind(const struct rating_input *in, const struct usage_day *d)
 		                         .sku = "",
 		                         .price_version = "",
 		                         .currency = in->currency,
-		                         .price = {.unit = {.per = 1}, .own = {.per = 1}},
+		                         .price = {.unit = {.per = 1},
+		                                   .own = {.per = 1},
+		                                   .worth = price.worth,
+		                                   .worth_is_reserved = true,
+		                                   .reserved_per_instance = price.reserved_per_instance},
 		                         .priced = d->kind == CHARGE_COVERED || d->kind == CHARGE_UNUSED};
 	return (struct row_kind){.day = d,
 	                         .sku = price.item->sku,
@@ -202,10 +199,15 @@ compare_prices(const struct rating_price *a, const struct rating_price *b)
 }
 
 /* Instances of a commitment's kind, of which the row's device may be another. */
-static int64_t
-reserved_instance(const struct row_kind *k)
+static int
+compare_reserved(const struct row_kind *x, const struct row_kind *y)
 {
-	return k->price.unit.per_instance ? k->day->reserved_units : 0;
+	int order = 0;
+
+	if (!x->price.unit.per_instance) /* both, as their prices are the same */
+		return 0;
+	order = ORDER(x->day->reserved_units, y->day->reserved_units);
+	return order ? order : strcmp(text_or_empty(x->day->reserved_profile), text_or_empty(y->day->reserved_profile));
 }
 
 int
@@ -218,6 +220,8 @@ row_kind_compare(const struct row_kind *x, const struct row_kind *y)
 
 	if (order == 0)
 		order = compare_at(x, y, own, ARRAY_LEN(own));
+	if (order == 0 && x->sku[0] == '\0') /* what an item names is one sku, whatever the events call it */
+		order = strcmp(text_or_empty(x->day->meter_sku), text_or_empty(y->day->meter_sku));
 	if (order == 0)
 		order = ORDER(x->day->kind, y->day->kind);
 	if (order == 0)
@@ -225,7 +229,7 @@ row_kind_compare(const struct row_kind *x, const struct row_kind *y)
 	if (order == 0)
 		order = compare_prices(&x->price, &y->price);
 	if (order == 0)
-		order = ORDER(reserved_instance(x), reserved_instance(y));
+		order = compare_reserved(x, y);
 	return order ? order : ORDER(x->day->instance_units, y->day->instance_units);
 }
 

@@ -5,8 +5,6 @@
 #include "aggregator/core/rating_text.h"
 #include "common/units.h"
 
-#define RATIO_ONE 1000000000 /* ratios are in 10^-9 */
-
 static bool
 accepts(const char *wanted, const char *value)
 {
@@ -131,10 +129,16 @@ static struct rating_price
 shown_price(const struct rating_book *book, const struct usage_day *d)
 {
 	static const struct rating_item shown = {.sku = ""};
-	const struct rating_unit unit =
-		d->reserved_units > 0 ? reserved_price(book, d).unit : (struct rating_unit){.per = 1};
+	const struct rating_price reserved = reserved_price(book, d),
+				  on_demand = d->kind == CHARGE_COVERED ? gpu_price(book, d, d->tenant, "on-demand")
+	                                                                : (struct rating_price){.item = NULL};
+	const struct rating_unit unit = d->reserved_units > 0 ? reserved.unit : (struct rating_unit){.per = 1};
 
-	return (struct rating_price){.item = &shown, .unit = unit, .own = unit};
+	return (struct rating_price){.item = &shown,
+	                             .unit = unit,
+	                             .own = unit,
+	                             .worth = on_demand.item != NULL ? on_demand.unit : reserved.own,
+	                             .worth_is_reserved = on_demand.item == NULL};
 }
 
 /* price x (1 - discount), of as many units as `to` has where the price is of `from`; rounded down once, after the lender's ratio. */
@@ -175,7 +179,9 @@ lent_price(const struct rating_book *book, const struct usage_day *d)
 	int128 credit, paid_credit;
 
 	if (paid.item == NULL)
-		return paid;
+		return (struct rating_price){.worth = reserved.own,
+		                             .worth_is_reserved = true,
+		                             .reserved_per_instance = reserved.unit.per_instance};
 	credit = at_most(credited(paid.own_price, paid.discount_ratio, book->lender_ratio, units, paid_units),
 	                 credited(reserved.own_price, reserved.discount_ratio, RATIO_ONE, units, reserved_units));
 	paid_credit =
@@ -189,7 +195,9 @@ lent_price(const struct rating_book *book, const struct usage_day *d)
 		.own = {.per_instance = unit.per_instance, .basis_used = paid.own.basis_used, .per = 1},
 		.paid_credit = paid_credit,
 		.paid_units = paid_units,
-		.paid_used = paid.own.basis_used};
+		.paid_used = paid.own.basis_used,
+		.worth = reserved.own,
+		.worth_is_reserved = true};
 }
 
 static struct rating_price
@@ -216,9 +224,9 @@ rating_price_of(const struct rating_book *book, const struct usage_day *d)
 
 	switch (d->kind) {
 	case CHARGE_COVERED:
-	case CHARGE_ADJUSTMENT: /* 12 */
 	case CHARGE_UNUSED: return shown_price(book, d);
 	case CHARGE_LENT: return lent_price(book, d);
+	case CHARGE_ADJUSTMENT: return (struct rating_price){.item = NULL}; /* 12 */
 	case CHARGE_ENERGY: return energy_price(book, d);
 	case CHARGE_METER:
 		meter = (struct wanted){.tenant = d->tenant, .meter = d->meter, .meter_sku = d->meter_sku, .klass = ""};
@@ -233,5 +241,7 @@ rating_price_of(const struct rating_book *book, const struct usage_day *d)
 	p = gpu_price(book, d, d->tenant, rating_class(d));
 	if (d->kind != CHARGE_USAGE)
 		p.unit.basis_used = p.own.basis_used = false; /* nobody used it */
+	p.worth = p.own;
+	p.worth_is_reserved = true;
 	return p;
 }

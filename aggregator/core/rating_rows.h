@@ -33,6 +33,8 @@ struct cell {
 	/* Of a reservation's: in the commitment's unit, rounded together with its other parts; and whether that is an instance. */
 	int128 part;
 	bool part_per_instance;
+	/* Of a reservation that is priced per instance, by the list or by the tenant's own item: in instances of what is reserved, rounded together. */
+	int128 instance_part;
 };
 
 #define ORDER(a, b) (((a) > (b)) - ((a) < (b)))
@@ -60,6 +62,8 @@ int rating_compare_rows(const void *a, const void *b);
 MUST_CHECK bool rating_cells(const struct row *rows, size_t n, struct cell *cells, size_t *ret_count, struct err *err);
 /* Rules 4 and 5: in that unit; a credit is negative. */
 int128 rating_quantity(const struct cell *c, const struct rating_unit *unit);
+/* rated_day.worth_quantity of a part of a reservation; else 0. */
+int128 rating_worth_quantity(const struct cell *c);
 /* Whether the two price different quantities of what a row has. */
 bool rating_units_differ(const struct rating_unit *a, const struct rating_unit *b);
 /* The error of a line whose sums do not fit. */

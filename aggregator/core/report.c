@@ -9,7 +9,7 @@
 #define CELL_MAX (64u << 10) /* of one column of one line */
 #define RATIO_DECIMALS 6
 #define ENERGY_DECIMALS 6
-#define ENERGY_MJ_PER_MICRO_KWH 3600 /* a kWh is 3.6e9 mJ */
+#define ENERGY_MJ_PER_MICRO_KWH (MJ_PER_KWH / 1000000)
 
 /* ---- cells ---- */
 

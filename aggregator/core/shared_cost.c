@@ -6,7 +6,6 @@
 #include "common/split.h"
 #include "common/units.h"
 
-#define RATIO_ONE 1000000000 /* ratios are in 10^-9 */
 
 static int64_t
 declared_weight(const struct rating_book *book, const char *tenant)

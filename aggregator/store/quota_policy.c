@@ -432,9 +432,8 @@ hour_micros(const struct rating_book *book, const char *tenant, const char *mode
 	                              .klass = "on-demand",
 	                              .instance_units = UNITS_PER_GPU};
 	const struct rating_price price = rating_price_of(book, &day);
-	const int64_t ratio_one = 1000000000;
 
-	return price.item ? (int64_t)(price.own_price * (ratio_one - price.discount_ratio) / ratio_one / 1000) : 0;
+	return price.item ? (int64_t)(price.own_price * (RATIO_ONE - price.discount_ratio) / RATIO_ONE / 1000) : 0;
 }
 
 /* Only where a budget of the same currency is held against them. */

@@ -11,7 +11,7 @@
 
 /* A share of time to a millionth, memory to a thousandth of a GiB. */
 #define RATIO_SCALE 6
-#define RATIO_ONE 1000000
+#define SM_RATIO_ONE 1000000
 #define GIB_SCALE 3
 #define GIB_SCALED 1000
 
@@ -126,7 +126,7 @@ write_sm_activity(struct usage_row *o, const int128 v[USAGE_VALUES])
 		row_text(o, "sm_activity", "");
 	else
 		row_decimal(o, "sm_activity", "",
-		            div_round_half_even(v[USAGE_SM_ACTIVE] * RATIO_ONE, v[USAGE_SM_MEASURED]), RATIO_SCALE);
+		            div_round_half_even(v[USAGE_SM_ACTIVE] * SM_RATIO_ONE, v[USAGE_SM_MEASURED]), RATIO_SCALE);
 }
 
 bool

@@ -68,7 +68,7 @@ class Line:
         self.key = key
         self.unit, self.unit_price, self.sku, self.category, self.priced = "", Fraction(0), "", "gpu", True
         self.days = collections.defaultdict(lambda: collections.defaultdict(Fraction))  # day -> column -> amount
-        self.other_unit = False  # the tenant's own price is for another unit or basis than the public one
+        self.reservation = None  # of a commitment and its parts: what that is priced for
         self.billed = None  # in the currency's smallest unit
         self.correction = False
 
@@ -198,9 +198,10 @@ class Charged:
         terms = terms_at(self.world, hour)
         at = (self.world.day_of(hour), terms.book)
         rights = collections.defaultdict(dict)
-        for who, (cluster, shared, model, profile, count) in terms.rights.items():
-            one = units_of(model, profile)
-            rights[cluster, None if shared else who[0], model][who] = (profile, one, int(count * one) * HOUR)
+        for who, agreed in terms.rights.items():
+            for cluster, shared, model, profile, count in agreed:
+                one = units_of(model, profile)
+                rights[cluster, None if shared else who[0], model][who] = (profile, one, int(count * one) * HOUR)
         pools = {key[1:] for key in self.measured.hours if key[0] == hour} | {*rights}
         for pool in sorted(pools, key=str):
             self.add_pool(at, terms, pool, self.measured.hours.get((hour, *pool), Hour()), rights[pool])
@@ -344,16 +345,15 @@ class Bill:
 
     def price(self, line, public, own, off):
         line.unit_price = public["price"]
-        line.other_unit = (per_instance(own), own["basis"]) != (per_instance(public), public["basis"])
         line.unit = "instance-hour" if per_instance(public) else "gpu-hour"
         line.sku = sku_of(own, line.key.model, line.key.profile)
 
     def set_cost(self, line, day, public, own, quantity, own_quantity, off):
         d = line.days[day]
-        d["quantity"] = Fraction(quantity, BILLION)
-        d["own_quantity"] = Fraction(own_quantity, BILLION)
-        d["list"] = d["quantity"] * public["price"]
-        d["net"] = d["own_quantity"] * own["price"] * (1 - off)
+        d["quantity"] += Fraction(quantity, BILLION)
+        d["own_quantity"] += Fraction(own_quantity, BILLION)
+        d["list"] += Fraction(quantity, BILLION) * public["price"]
+        d["net"] += Fraction(own_quantity, BILLION) * own["price"] * (1 - off)
 
     def add_activity(self, line, day, ngh, activity):
         """GPU-hours of what was held, adding up to the whole."""
@@ -363,11 +363,10 @@ class Bill:
         for i in sorted(range(3), key=lambda i: rounded[i] - parts[i])[: ngh - sum(rounded)]:
             rounded[i] += 1
         d = line.days[day]
-        d["allocated"] = Fraction(ngh, BILLION)
+        d["allocated"] += Fraction(ngh, BILLION)
         for n, v in zip(names, rounded):
-            d[n] = Fraction(v, BILLION)
-        d["energy"] = Fraction(activity["energy"])
-        d["gpu_hours"] = d["allocated"]
+            d[n] += Fraction(v, BILLION)
+        d["energy"] += Fraction(activity["energy"])
 
     def add_usage(self, c):
         """1 and 3 of who pays: on-demand and borrowed."""
@@ -387,6 +386,7 @@ class Bill:
                 return whole(self.hours(a["used"] + a["unmeasured"] + a["over"] if item["basis"] == "used" else held, item, units))
 
             self.add_activity(line, day, ngh, a)
+            line.days[day]["gpu_hours"] += Fraction(ngh, BILLION)
             self.set_cost(line, day, public, own, quantity(public), quantity(own), off)
 
     def add_reservations(self, c):
@@ -405,7 +405,7 @@ class Bill:
                 if (d, b, cl, o, m, lender) == (day, book, cluster, owner, model, who):
                     key = Key("lent", cluster, *who, model, p, sharing, "borrowed", book.version, borrower[0], unit=unit)
                     loans[key] += a["lent"]
-                    self.loans[key][borrower, day] += a
+                    self.loans[key][borrower, day, owner] += a
                     self.commitment_of[key] = (public, own, off, units, book)
             parts += [(k, v, None) for k, v in loans.items()]
             parts.append((Key("unused", cluster, *who, model, profile, "", "reserved", book.version), fate["unused"], None))
@@ -416,6 +416,7 @@ class Bill:
             assert sum(p[1] for p in parts) == fate["reserved"]
             line = self.line("commitment", cluster, *who, model, profile, "", "reserved", book.version)
             self.price(line, public, own, off)
+            line.reservation = unit
             self.set_cost(line, day, public, own, whole(self.hours(fate["reserved"], public, units)), whole(self.hours(fate["reserved"], own, units)), off)
             line.days[day]["gpu_hours"] += Fraction(whole(Fraction(fate["reserved"] * BILLION, UNITS * HOUR)), BILLION)
             quantities = together([self.hours(p[1], public, units) for p in parts])
@@ -423,6 +424,7 @@ class Bill:
             gpu_hours = together([Fraction(p[1] * BILLION, UNITS * HOUR) for p in parts])
             for (key, amount, activity), quantity, own_quantity, ngh in zip(parts, quantities, owns, gpu_hours):
                 self.add_part(key, day, public, own, off, quantity, own_quantity, ngh, activity)
+                self.lines[key].reservation = unit
                 if per_instance(public) and key.profile != profile:
                     self.lines[key].unit = f"instance-hour of {profile}"  # the parts of a reservation have its unit
 
@@ -433,27 +435,35 @@ class Bill:
         d = line.days[day]
         if activity is not None:
             self.add_activity(line, day, ngh, activity)
-        d["gpu_hours"] = Fraction(ngh, BILLION)
+        d["gpu_hours"] += Fraction(ngh, BILLION)
         # What the same hours cost as a part of the reservation, or on demand: for FOCUS.
-        d["reserved_list"] = Fraction(quantity, BILLION) * public["price"]
-        d["reserved_net"] = Fraction(own_quantity, BILLION) * own["price"] * (1 - off)
+        d["reserved_list"] += Fraction(quantity, BILLION) * public["price"]
+        d["reserved_net"] += Fraction(own_quantity, BILLION) * own["price"] * (1 - off)
         if key.kind == "covered":
-            self.set_on_demand(line, d, activity)
+            self.set_on_demand(line, d, activity, quantity, ngh)
         if key.kind == "undelivered":
             self.set_cost(line, day, public, own, -quantity, -own_quantity, off)
         elif key.kind == "lent":
-            d["quantity"] = -Fraction(quantity, BILLION)  # the price is the borrower's: credit_loans
+            d["quantity"] -= Fraction(quantity, BILLION)  # the price is the borrower's: credit_loans
         else:
             line.unit_price = Fraction(0)
-            d["quantity"] = Fraction(quantity, BILLION)
+            d["quantity"] += Fraction(quantity, BILLION)
 
-    def set_on_demand(self, line, d, activity):
+    def set_on_demand(self, line, d, activity, quantity, ngh):
+        """Time that was rounded with the other parts is not rounded again."""
         k = line.key
         book = next(b for b in self.world.books if b.version == k.version)
         public, _ = Prices(book).both("on-demand", k.model, k.profile, k.sharing, k.tenant)
         line.on_demand_price, line.on_demand_unit = public["price"], "instance-hour" if per_instance(public) else "gpu-hour"
         held, used = activity["used"] + activity["idle"] + activity["unmeasured"], activity["used"] + activity["unmeasured"] + activity["over"]
-        d["on_demand_quantity"] = Fraction(whole(self.hours(used if public["basis"] == "used" else held, public, units_of(k.model, k.profile))), BILLION)
+        units = units_of(k.model, k.profile)
+        if public["basis"] == "used":
+            quantity = whole(self.hours(used, public, units))
+        elif not per_instance(public):
+            quantity = ngh
+        elif k.unit != f"instance-hour of {k.profile}":
+            quantity = whole(self.hours(held, public, units))
+        d["on_demand_quantity"] += Fraction(quantity, BILLION)
 
     def add_idle(self, c):
         """4 and 5: unreserved idle of own nodes, with what is stranded; of shared ones by the declared method, less what is stranded."""
@@ -507,18 +517,19 @@ class Bill:
                 book = terms_at(self.world, e.at).book
                 for name, meter in (("gb_hours", "storage"), ("gb", "egress"), ("hours", "support"), ("requests", "inference-requests"), ("input_tokens", "inference-input-tokens"), ("output_tokens", "inference-output-tokens")):
                     if name in e.data:
-                        sums[self.world.day_of(e.at), book, e.who, meter, sku] += Fraction(e.data[name])
-        for (day, book, who, meter, sku), amount in sums.items():
-            public, own = Prices(book).meter(meter, sku, who[0])
+                        public, own = Prices(book).meter(meter, sku, e.who[0])
+                        sums[self.world.day_of(e.at), book, e.who, meter, own.get("sku") or sku, *(book.meters.index(i) for i in (public, own))] += Fraction(e.data[name])
+        for (day, book, who, meter, sku, *items), amount in sums.items():
+            public, own = (book.meters[i] for i in items)
             line = self.line("meter", "", *who, version=book.version, sku=sku, meter=meter)
             line.sku, line.category = sku, CATEGORY[meter]
             line.unit = METER_UNIT[meter] if public["per"] == 1 else f"{public['per']} {METER_UNIT[meter]}s"
             line.unit_price = public["price"]
             off = Prices(book).discount(who[0], line.category, "")
             d = line.days[day]
-            d["quantity"] = amount / public["per"]
-            d["list"] = amount * public["price"] / public["per"]
-            d["net"] = amount * own["price"] / own["per"] * (1 - off)
+            d["quantity"] += amount / public["per"]
+            d["list"] += amount * public["price"] / public["per"]
+            d["net"] += amount * own["price"] / own["per"] * (1 - off)
 
     def add_one_offs(self, month):
         for n, o in enumerate(o for o in self.world.one_offs if o.month == month):
@@ -555,10 +566,12 @@ class Bill:
             paid = price["price"] * (1 - discount) * book.ratio * of_gpu(price, units_of(key.model, key.profile))
             cost = own["price"] * (1 - off) * of_gpu(own, units)
             line.unit_price = Fraction(min(paid, cost) / of_gpu(public, units) * BILLION // 1, BILLION)
-            cents, priced = collections.Counter(), collections.Counter()
-            for (borrower, day), a in loans.items():
+            cents, priced, lent = collections.Counter(), collections.Counter(), collections.Counter()
+            for (borrower, day, owner), a in loans.items():
                 amount = a["used"] + a["unmeasured"] + a["over"] if price["basis"] == "used" else a["lent"]
-                priced[day] += amount
+                priced[day, owner] += amount
+                lent[borrower, day] += amount
+            for (borrower, _), amount in lent.items():
                 if paid <= cost:
                     each = price["price"] * (1 - discount) * book.ratio
                     cents[borrower] += Fraction(self.hours(amount, price, units_of(key.model, key.profile)) // 1, BILLION) * each
@@ -566,7 +579,7 @@ class Bill:
                     cents[borrower] += Fraction(self.hours(amount, public, units) // 1, BILLION) * line.unit_price
             for day, d in line.days.items():
                 d["list"] = d["quantity"] * line.unit_price
-                by_use = Fraction(whole(self.hours(priced[day], public, units)), BILLION)
+                by_use = Fraction(sum(whole(self.hours(amount, public, units)) for (on, _), amount in priced.items() if on == day), BILLION)
                 d["net"] = -by_use * line.unit_price if price["basis"] == "used" else d["list"]
                 d["discount"] = d["list"] - d["net"]
             line.billed = -sum(int(c * 10**self.world.exponent) for c in cents.values())

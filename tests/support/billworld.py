@@ -79,7 +79,7 @@ class Terms:
     def __init__(self, at):
         self.at = at
         self.nodes = {}  # name -> (Node, state)
-        self.rights = {}  # (tenant, workspace) -> (cluster, shared, model, profile, count); without a profile a count of GPUs, else of instances
+        self.rights = {}  # (tenant, workspace) -> [(cluster, shared, model, profile, count)]; without a profile a count of GPUs, else of instances
         self.lend = {}  # (tenant, workspace) -> {model: GPUs}
         self.book = None
 
@@ -262,7 +262,7 @@ class World:
         self.terms.append(over)
 
     def reserve(self, t, mine):
-        """Within what the nodes have: a workspace has one reservation of a model."""
+        """Within what the nodes have: a workspace has a reservation of a model, sometimes one of its own nodes and one of shared ones."""
         rng = self.rng
         room = collections.Counter()  # (pool, profile) -> of whole GPUs, or of instances
         for node, state in t.nodes.values():
@@ -274,18 +274,19 @@ class World:
             cluster = "east" if who[0] == "initech" else "main"
             model = "A100-40GB" if cluster == "east" else rng.choice(["H100-80GB", "H100-80GB", "L40S"])
             shared = rng.random() < 0.7
-            pool = (cluster, None if shared else who[0], model)
-            profile = rng.choice(sorted(k[1] for k, v in room.items() if k[0] == pool and v) or [""])
-            most = int(room[pool, profile])
-            if rng.random() < 0.25 or not most:
-                continue
-            count = Fraction(rng.randint(1, min(most, 3)))
-            if not profile and rng.random() < 0.3:
-                count = count - 1 + Fraction(rng.randint(1, 6), 7)
-            room[pool, profile] -= count
-            t.rights[who] = (cluster, shared, model, profile, count)
-            what = rng.random()
-            if what < 0.4:
+            for other in (False, True) if rng.random() < 0.4 else (False,):
+                pool = (cluster, None if shared != other else who[0], model)
+                profile = rng.choice(sorted(k[1] for k, v in room.items() if k[0] == pool and v) or [""])
+                most = int(room[pool, profile])
+                if rng.random() < 0.25 or not most:
+                    continue
+                count = Fraction(rng.randint(1, min(most, 3)))
+                if not profile and rng.random() < 0.3:
+                    count = count - 1 + Fraction(rng.randint(1, 6), 7)
+                room[pool, profile] -= count
+                t.rights.setdefault(who, []).append((cluster, shared != other, model, profile, count))
+            if rng.random() < 0.4 and len(t.rights.get(who, ())) == 1:
+                *_, profile, count = t.rights[who][0]
                 units = int(count * units_of(model, profile))
                 t.lend[who] = {model: Fraction(rng.choice([0, units // 7, units // 2, units]), UNITS)}
 
@@ -307,8 +308,11 @@ class World:
 
         for klass in base:
             item(price(klass), **{"class": klass})
-        item(price("on-demand"), **{"class": "on-demand", "gpu_model": "L40S", "basis": rng.choice(["allocated", "used"])})
-        item(price("borrowed"), **{"class": "borrowed", "gpu_model": "L40S", "basis": rng.choice(["allocated", "used"])})
+        if rng.random() < 0.5:
+            item(price("on-demand"), **{"gpu_model": "L40S", "basis": "used"})  # without a class: of reservations and idle time too, where nothing is used
+        if rng.random() < 0.7:
+            item(price("on-demand"), **{"class": "on-demand", "gpu_model": "L40S", "basis": rng.choice(["allocated", "used"])})
+            item(price("borrowed"), **{"class": "borrowed", "gpu_model": "L40S", "basis": rng.choice(["allocated", "used"])})
         if rng.random() < 0.5:
             item(price("on-demand"), **{"class": "on-demand", "sharing_mode": "timeslice"})
         for profile in rng.sample(sorted(PROFILES["H100-80GB"]), 2):
@@ -324,6 +328,8 @@ class World:
         item(price("borrowed"), **{"class": "borrowed", "tenant": rng.choice(["acme", "globex"]), "gpu_model": "H100-80GB", "basis": "used"})
         if rng.random() < 0.5:
             item(price("reserved") * Fraction(9, 10), **{"class": "reserved", "tenant": rng.choice(["acme", "globex"])})
+        if rng.random() < 0.5:
+            item(price("reserved", Fraction(1, 5)), **{"class": "reserved", "tenant": rng.choice(["acme", "globex"]), "gpu_model": "H100-80GB", "mig_profile": rng.choice(sorted(PROFILES["H100-80GB"]))})
         book.ratio = Fraction(rng.randint(0, 20), 20)
         for tenant in rng.sample(["acme", "globex", "initech"], 2):
             what = {"tenant": tenant, "category": rng.choice([None, "gpu", "storage"]), "class": None, "percent": Fraction(rng.randint(1, 80), 4)}
@@ -345,14 +351,18 @@ class World:
         def meter(name, price, per=1, **more):
             book.meters.append({"meter": name, "meter_sku": None, "tenant": None, "price": price * scale, "per": per, **more})
 
-        meter("storage", self.decimal(0, 1, 4))
+        meter("storage", self.decimal(0, 1, 4), **({"sku": "disk"} if rng.random() < 0.5 else {}))  # whatever its events call it
         meter("storage", self.decimal(1, 2, 4), meter_sku="nvme")
         meter("egress", self.decimal(0, 1, 4), tenant=rng.choice(["acme", "globex"]))
         meter("egress", self.decimal(0, 1, 4))
         meter("inference-requests", self.decimal(0, 2, 2), per=1000)
         meter("inference-input-tokens", self.decimal(0, 2, 2), per=1_000_000)
         meter("inference-output-tokens", self.decimal(1, 3, 2), per=1_000_000)
-        meter("support", self.decimal(50, 90, 2))
+        if rng.random() < 0.5:
+            meter("support", self.decimal(50, 90, 2))
+        else:  # nobody's but the tenants' own
+            for tenant in COST_CENTRES:
+                meter("support", self.decimal(50, 90, 2), tenant=tenant)
 
     def make_events(self):
         rng = self.rng
@@ -365,7 +375,7 @@ class World:
             kind = rng.choice(["storage", "egress", "inference", "inference", "support"])
             sku, data = None, {}
             if kind == "storage":
-                sku = rng.choice([None, "nvme"])
+                sku = rng.choice([None, "ssd", "nvme"])
                 data = {"gb_hours": f"{rng.randrange(10**4)}.{rng.randrange(10**9):09}"}
             elif kind == "egress":
                 data = {"gb": f"{rng.randrange(1000)}.{rng.randrange(1000):03}"}
@@ -437,10 +447,11 @@ class World:
         said = f"{{name: {who[1]}, rules: [{{namespace: {who[0]}-{who[1]}}}]"
         if who[0] == "initech":
             said += ", cluster: east"
-        if who in t.rights:
-            _, shared, model, profile, count = t.rights[who]
+        for _, shared, model, profile, count in t.rights.get(who, ()):
             amount = f"{count}x{profile}" if profile else f'"{count}"'
-            said += f", reserved{'_shared' if shared else ''}: {{{model}: {amount}}}, limit: none"
+            said += f", reserved{'_shared' if shared else ''}: {{{model}: {amount}}}"
+        if who in t.rights:
+            said += ", limit: none"
         if who in t.lend:
             said += ", lend: {" + ", ".join(f'{m}: "{a}"' for m, a in t.lend[who].items()) + "}"
         return said + "}"

@@ -160,6 +160,27 @@ a_month_is_the_golden_file(void **state)
 
 /* What was closed before is proved byte by byte. */
 static void
+cost_centres_beyond_the_first_four_are_counted(void **state)
+{
+	static const char *const centers[] = {"c1", "c2", "c3", "c4", "c5", "c6"};
+	struct usage_day rows[ARRAY_LEN(centers)];
+	struct rating_input in = discounted;
+	in_place(buf) struct buf now = {0}, before = {0};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		rows[i] = days[5];
+		rows[i].cost_center = centers[i];
+	}
+	in.days = rows;
+	in.day_count = ARRAY_LEN(rows);
+	render(&in, &now);
+	assert_non_null(strstr(buf_text(&now), " and 2 more</dd>"));
+	render_as(&in, INVOICE_LAYOUT_CENTERS - 1, &before);
+	assert_null(strstr(buf_text(&before), " more</dd>"));
+}
+
+static void
 a_month_of_the_first_layout_is_what_it_was(void **state)
 {
 	in_place(buf) struct buf out;
@@ -403,6 +424,7 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_month_is_the_golden_file),
+		cmocka_unit_test(cost_centres_beyond_the_first_four_are_counted),
 		cmocka_unit_test(a_month_of_the_first_layout_is_what_it_was),
 		cmocka_unit_test(a_month_of_the_second_layout_is_what_it_was),
 		cmocka_unit_test(pages_as_full_as_they_can_be_are_the_golden_file),

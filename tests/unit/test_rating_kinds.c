@@ -440,6 +440,86 @@ a_unit_comes_back_from_its_text(void **state)
 	}
 }
 
+/* A quarter of what the reservation cost is on each hour, also on the one that was lent for nothing. */
+static void
+lent_time_without_a_price_has_its_part_of_what_the_reservation_cost(void **state)
+{
+	static const struct rating_book book = {
+		.version = "v1", .currency = "EUR", .items = example_items, .item_count = 2, .lender_ratio = RATIO(80)};
+	const struct usage_day days[] = {part_of(CHARGE_COMMITMENT, "a", "w", 4), part_of(CHARGE_COVERED, "a", "w", 1),
+	                                 part_of(CHARGE_UNUSED, "a", "w", 2),
+	                                 lent_to("b", part_of(CHARGE_LENT, "a", "w", 1)), borrowed("b", "v", 1)};
+
+	(void)state;
+	owned(rated) struct rated *r = rate(&book, days, ARRAY_LEN(days));
+	assert_false(line_of(r, CHARGE_LENT)->priced);
+	assert_int_equal(cents(r, "a", CHARGE_COMMITMENT), 800);
+	assert_true(line_of(r, CHARGE_COVERED)->days[0].amortised == 200);
+	assert_true(line_of(r, CHARGE_LENT)->days[0].amortised == 200);
+	assert_true(line_of(r, CHARGE_UNUSED)->days[0].amortised == 400);
+	assert_true(line_of(r, CHARGE_COMMITMENT)->days[0].amortised == 0);
+}
+
+/* The credit for an instance-hour is below the ninth decimal, that for the GPU-hour which the borrower paid is not. */
+static void
+cents_of_a_loan_go_to_its_first_day_where_no_day_costs_anything(void **state)
+{
+	static const struct rating_item items[] = {
+		{.sku = "", .price = PRICE(100), .mig_profile = "1g.10gb", .klass = "reserved"},
+		{.sku = "", .price = 5, .klass = "borrowed"}};
+	static const struct rating_book book = {
+		.version = "v1", .currency = "EUR", .items = items, .item_count = 2, .lender_ratio = RATIO(100)};
+	struct usage_day days[] = {part_of(CHARGE_COMMITMENT, "a", "w", 10000000),
+	                           lent_to("b", part_of(CHARGE_LENT, "a", "w", 10000000))};
+
+	(void)state;
+	days[0].mig_profile = "1g.10gb";
+	days[0].instance_units = 675;
+	owned(rated) struct rated *r = rate(&book, days, ARRAY_LEN(days));
+	assert_true(line_of(r, CHARGE_LENT)->unit_price == 0 && line_of(r, CHARGE_LENT)->billed == -5);
+	assert_true(line_of(r, CHARGE_LENT)->days[0].billed == -5);
+}
+
+/* Instances of two profiles with one size are reserved, and whole GPUs use both. */
+static void
+profiles_of_one_size_are_two_lines_in_every_order_of_the_input(void **state)
+{
+	static const struct rating_item items[] = {
+		{.sku = "", .price = PRICE(30), .mig_profile = "1g.10gb", .klass = "reserved"},
+		{.sku = "", .price = PRICE(30), .mig_profile = "1g.10gb+me", .klass = "reserved"}};
+	static const struct rating_book book = {.version = "v1", .currency = "EUR", .items = items, .item_count = 2};
+	struct usage_day days[] = {part_of(CHARGE_COMMITMENT, "a", "w", 3), part_of(CHARGE_COVERED, "a", "w", 3),
+	                           part_of(CHARGE_COMMITMENT, "a", "w", 5), part_of(CHARGE_COVERED, "a", "w", 5)};
+
+	(void)state;
+	for (size_t i = 0; i < 4; i += 2) {
+		days[i].mig_profile = i == 0 ? "1g.10gb" : "1g.10gb+me";
+		days[i].instance_units = 675;
+		days[i].reservation = days[i + 1].reservation = i == 0 ? 1 : 2;
+	}
+	for (size_t order = 0; order < 2; order++) {
+		owned(rated) struct rated *r = rate(&book, days, ARRAY_LEN(days));
+		size_t covered = 0;
+
+		for (size_t i = 0; i < r->count; i++) {
+			const struct rated_line *l = &r->lines[i];
+
+			if (l->kind != CHARGE_COVERED)
+				continue;
+			covered++;
+			assert_unit(&l->unit,
+			            l->ngh == 3000000000 ? "instance-hour of 1g.10gb" : "instance-hour of 1g.10gb+me");
+		}
+		assert_int_equal(covered, 2);
+		for (size_t i = 0; i < 2; i++) {
+			struct usage_day first = days[i];
+
+			days[i] = days[i + 2];
+			days[i + 2] = first;
+		}
+	}
+}
+
 /* Instances are reserved and priced as such, and whole GPUs use and borrow them. */
 static void
 parts_of_a_reservation_have_its_unit_and_add_up_in_it(void **state)
@@ -554,6 +634,38 @@ other_meters_have_their_own_items(void **state)
 	assert_unit(&r->lines[1].unit, "GB-hour");
 	assert_string_equal(r->lines[2].description, "standard, egress (no price in force)");
 	assert_int_equal(r->lines[2].billed, 0);
+}
+
+static void
+what_an_item_calls_one_sku_is_one_line(void **state)
+{
+	static const struct rating_item items[] = {
+		{.sku = "disk", .price = PRICE(10), .meter = "storage"},
+		{.sku = "disk", .price = PRICE(10), .meter = "storage", .meter_sku = "nvme"},
+		{.sku = "disk", .price = PRICE(20), .meter = "storage", .meter_sku = "gold"}};
+	static const struct rating_book book = {.version = "v1", .currency = "EUR", .items = items, .item_count = 3};
+	static const char *const skus[] = {"nvme", "ssd", "gold"};
+	struct usage_day days[3];
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(days); i++) {
+		days[i] = row_of(CHARGE_METER, "a", "w", 0);
+		days[i].cluster = days[i].gpu_model = days[i].sharing_mode = days[i].klass = "";
+		days[i].meter = days[i].category = "storage";
+		days[i].unit = "GB-hour";
+		days[i].meter_sku = skus[i];
+		days[i].quantity = pow10_i128(QUANTITY_SCALE);
+	}
+	owned(rated) struct rated *r = rate(&book, days, ARRAY_LEN(days));
+	assert_int_equal(r->count, 2);
+	assert_string_not_equal(r->lines[0].line_id, r->lines[1].line_id);
+	for (size_t i = 0; i < 2; i++) {
+		const struct rated_line *l = &r->lines[i];
+
+		assert_string_equal(l->sku, "disk");
+		assert_int_equal((int64_t)l->quantity, l->unit_price == PRICE(10) ? 2000000000 : 1000000000);
+		assert_string_equal(l->meter_sku, l->unit_price == PRICE(10) ? "nvme" : "gold");
+	}
 }
 
 static void
@@ -782,6 +894,10 @@ main(void)
 		cmocka_unit_test(a_price_of_its_own_for_another_unit_leaves_the_list_price_as_it_is),
 		cmocka_unit_test(a_price_for_a_million_has_its_quantity_in_millions),
 		cmocka_unit_test(a_unit_comes_back_from_its_text),
+		cmocka_unit_test(lent_time_without_a_price_has_its_part_of_what_the_reservation_cost),
+		cmocka_unit_test(cents_of_a_loan_go_to_its_first_day_where_no_day_costs_anything),
+		cmocka_unit_test(profiles_of_one_size_are_two_lines_in_every_order_of_the_input),
+		cmocka_unit_test(what_an_item_calls_one_sku_is_one_line),
 		cmocka_unit_test(parts_of_a_reservation_have_its_unit_and_add_up_in_it),
 		cmocka_unit_test(credits_for_a_borrowed_line_are_never_more_than_its_cents),
 		cmocka_unit_test(basis_used_prices_activity_and_what_cannot_be_measured),
