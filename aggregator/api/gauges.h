@@ -44,6 +44,7 @@ struct gauges_page {
 	struct gauge_rows hours, costs, capacity, nodes, budgets;
 	struct gauge_rows quota[QUOTA_GAUGE_FAMILIES];
 	int128 conservation_error_unit_ns;
+	int64_t unrated_lines; /* of the billing period */
 	struct backlog backlog;
 	struct workspace_name *names;
 	size_t name_count;

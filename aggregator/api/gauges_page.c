@@ -262,6 +262,8 @@ add_tenant(void *arg, const struct rating_input *in, const struct rated *view, s
 		return false;
 	add_classes(&m->page->hours, in);
 	add_costs(&m->page->costs, view);
+	for (size_t i = 0; i < view->count; i++)
+		m->page->unrated_lines += view->lines[i].unrated;
 	return true;
 }
 

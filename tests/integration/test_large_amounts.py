@@ -10,7 +10,7 @@ from decimal import Decimal
 from tests.integration.test_sums import BEFORE, CLOSED, MONTH, START, ZONE, rfc3339
 from tests.support import csv_check, focus_check
 from tests.support.fleet import HOUR, NS
-from tests.support.stack import Stack
+from tests.support.stack import Stack, wait_for
 
 TRILLION = 10**12
 SKUS = 10_000
@@ -135,6 +135,10 @@ class LargeAmounts(unittest.TestCase):
         self.post([event("late", "inference", FIRST_DAY, "acme", "ml", model="large", sku="large", output_tokens=TRILLION), event("now", "storage", START, "acme", "ml", gb_hours=1)])
         [line] = [r for r in rows_of(self.report("csv", MONTH)) if r["correction_of"]]
         self.assertEqual((line["billed_cost"], Decimal(line["list_cost"])), ("150000", Decimal(150000)))
+        # One of the month that is open is on the operator's page of metrics, and on no tenant's.
+        self.post([event("again", "egress", START, "wild", "west", gb="900000000000000")])
+        wait_for("the line that cannot be rated", lambda: "\ntollgate_period_unrated_lines 1\n" in s.get("/metrics").text(), s.aggregator)
+        self.assertNotIn("unrated", s.get("/metrics", "wild").text())
 
     def test_an_event_beyond_its_limit_is_refused_with_field_value_and_limit(self):
         reply = self.s.call("POST", "/v1/events", json.dumps(event("x", "storage", FIRST_DAY, "acme", "ml", gb_hours=10**15)).encode(), headers={"Content-Type": "application/cloudevents+json"})

@@ -34,7 +34,7 @@ NAMESPACES = ("acme", "globex", "odd")
 OF_TENANTS = {"tollgate_gpu_seconds_total", "tollgate_energy_joules_total", "tollgate_period_gpu_hours", "tollgate_period_cost", "tollgate_capacity_gpus",
               "tollgate_node_lag_seconds", "tollgate_node_status_age_seconds", "tollgate_node_clock_skew_seconds", "tollgate_node_silent"}  # fmt: skip
 # What only operators see.
-OF_THE_WHOLE = {"tollgate_conservation_error_seconds", "tollgate_held_nodes", "tollgate_quarantined_batches", "tollgate_quarantine_age_seconds", "tollgate_rollup_backlog",
+OF_THE_WHOLE = {"tollgate_conservation_error_seconds", "tollgate_period_unrated_lines", "tollgate_held_nodes", "tollgate_quarantined_batches", "tollgate_quarantine_age_seconds", "tollgate_rollup_backlog",
                 "tollgate_unsealed_age_seconds", "tollgate_ledger_series_left_out"}  # fmt: skip
 OWN = re.compile("tollgate_(ingest|aggregator|events|quarantine_decisions|status|decision_duration|decision_turns)_")
 # Of quota there is what happens to be there; test_quota_cli.py has it all.
