@@ -247,6 +247,7 @@ lend(struct working *w, int128 borrowed)
 	owned(mem) int128 *room = mem_array(n, sizeof(*room));
 	owned(mem) int128 *within = mem_array(n, sizeof(*within));
 	owned(mem) int128 *beyond = mem_array(n, sizeof(*beyond));
+	owned(mem) int128 *left = mem_array(n, sizeof(*left));
 	int128 willing = 0;
 
 	for (size_t i = 0; i < n; i++) {
@@ -258,8 +259,8 @@ lend(struct working *w, int128 borrowed)
 	}
 	fill_within(min_i128(borrowed, willing), w->weight, room, n, w->part, within);
 	for (size_t i = 0; i < n; i++)
-		room[i] = w->weight[i] - within[i];
-	fill_within(borrowed - min_i128(borrowed, willing), w->weight, room, n, w->part, beyond);
+		left[i] = room[i] = w->weight[i] - within[i];
+	fill_within(borrowed - min_i128(borrowed, willing), left, room, n, w->part, beyond);
 	for (size_t i = 0; i < n; i++)
 		if (w->rows[i].right >= 0) {
 			struct class_settled *s = &w->out->rights[w->rows[i].right];

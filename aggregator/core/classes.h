@@ -9,7 +9,7 @@
  *  3. covered_i = min(H_i, R_i); what is held beyond is over_i; spare = C - sum(R_i)
  *  4. on demand: the over_i up to spare, pro rata; borrowed_i is the rest of over_i
  *  5. lent: the borrowed total, pro rata over what is unused of the reservations, within the lend caps; where the caps leave no room
- *     (nobody asked Tollgate before using it), pro rata over the rest. reserved-unused_j = unused_j - lent_j
+ *     (nobody asked Tollgate before using it), pro rata over what is still unused. reserved-unused_j = unused_j - lent_j
  *  6. what is left of spare is unreserved idle. covered + on demand + borrowed + reserved-unused + unreserved idle = C
  *  7. within a workspace a reservation covers whole GPUs first, then larger instances, then by profile's name, then by sharing mode;
  *     what is on demand follows in the same order. Used, idle and unmeasured time of one kind of device are divided among its classes

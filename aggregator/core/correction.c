@@ -206,16 +206,17 @@ static bool
 subtract_day(const struct rated_day *now, const struct rated_day *billed, struct rated_day *l)
 {
 	return SUBTRACT(ngh) && SUBTRACT(used_ngh) && SUBTRACT(idle_ngh) && SUBTRACT(unmeasured_ngh) &&
-	       SUBTRACT(quantity) && SUBTRACT(own_quantity) && SUBTRACT(worth_quantity) && SUBTRACT(list_cost) &&
-	       SUBTRACT(discount) && SUBTRACT(billed) && SUBTRACT(amortised) && SUBTRACT(energy_mj);
+	       SUBTRACT(quantity) && SUBTRACT(own_quantity) && SUBTRACT(on_demand_quantity) &&
+	       SUBTRACT(reserved_cost) && SUBTRACT(list_cost) && SUBTRACT(discount) && SUBTRACT(billed) &&
+	       SUBTRACT(amortised) && SUBTRACT(energy_mj);
 }
 
 static bool
 day_is_nothing(const struct rated_day *d)
 {
 	return d->ngh == 0 && d->used_ngh == 0 && d->idle_ngh == 0 && d->unmeasured_ngh == 0 && d->quantity == 0 &&
-	       d->own_quantity == 0 && d->worth_quantity == 0 && d->list_cost == 0 && d->discount == 0 &&
-	       d->billed == 0 && d->amortised == 0 && d->energy_mj == 0;
+	       d->own_quantity == 0 && d->on_demand_quantity == 0 && d->reserved_cost == 0 && d->list_cost == 0 &&
+	       d->discount == 0 && d->billed == 0 && d->amortised == 0 && d->energy_mj == 0;
 }
 
 /* Both lists are in the order of their days. */
@@ -285,12 +286,22 @@ settle_reservations(struct corrections *c, size_t first)
 }
 
 #define P(kind, name) RECORD_FIELD(kind, struct rated_day, name)
-static const struct record_field part_fields[] = {
-	P(I32, day),        P(I128, ngh),          P(I128, used_ngh),      P(I128, idle_ngh), P(I128, unmeasured_ngh),
-	P(I128, quantity),  P(I128, own_quantity), P(I128, list_cost),     P(I128, discount), P(I128, billed),
-	P(I128, amortised), P(I128, energy_mj),    P(I128, worth_quantity)};
+static const struct record_field part_fields[] = {P(I32, day),
+                                                  P(I128, ngh),
+                                                  P(I128, used_ngh),
+                                                  P(I128, idle_ngh),
+                                                  P(I128, unmeasured_ngh),
+                                                  P(I128, quantity),
+                                                  P(I128, own_quantity),
+                                                  P(I128, list_cost),
+                                                  P(I128, discount),
+                                                  P(I128, billed),
+                                                  P(I128, amortised),
+                                                  P(I128, energy_mj),
+                                                  P(I128, on_demand_quantity),
+                                                  P(I128, reserved_cost)};
 static const struct record_type part_type = {'D', sizeof(struct rated_day), part_fields, ARRAY_LEN(part_fields),
-                                             .later = 1};
+                                             .later = 2};
 
 void
 correction_parts_write(const struct rated_line *l, struct buf *out)

@@ -18,10 +18,11 @@ size_t focus_parts_of(const struct rated_line *l, enum row_part ret[2]);
 
 /* Which amount of a day a price is for. */
 enum focus_amount {
-	AMOUNT_LINE,  /* the line's quantity, of credits negative */
-	AMOUNT_OWN,   /* in the unit of the tenant's own price */
-	AMOUNT_PART,  /* of a part of a reservation: its quantity, of credits too */
-	AMOUNT_WORTH, /* of a part of a reservation: rated_day.worth_quantity */
+	AMOUNT_LINE,      /* the line's quantity, of credits negative */
+	AMOUNT_OWN,       /* in the unit of the tenant's own price */
+	AMOUNT_PART,      /* of a part of a reservation: its quantity, of credits too */
+	AMOUNT_ON_DEMAND, /* of covered use: in the unit of the same use on demand */
+	AMOUNT_RESERVED,  /* of a part of a reservation: rated_day.reserved_cost; at a price of 10^-9 */
 };
 
 /* Rule 2: the price list of a row. */

@@ -88,23 +88,32 @@ line_price(const struct focus_input *f, const struct rated_line *l)
 	return p;
 }
 
-/* Unused hours of a reservation are of the commitment, and at its price. */
+/* The hours of a reservation that its owner did not use are of the commitment, and at its list price. A line may have parts of several commitments: they
+ * have one list price, and the tenant may have an own one for each. */
 static struct focus_price
 commitment_price(const struct focus_input *f, const struct rated *r, const struct rated_line *part)
 {
+	const bool one = part->kind == CHARGE_UNUSED || part->kind == CHARGE_UNDELIVERED;
+	struct focus_price p = {.unit = part->unit, .priced = AMOUNT_PART, .paid = AMOUNT_PART};
+
 	for (size_t i = 0; i < r->count; i++) {
 		const struct rated_line *l = &r->lines[i];
-		struct focus_price p;
+		struct focus_price of;
 
 		if (l->kind != CHARGE_COMMITMENT || (l->correction_of == NULL) != (part->correction_of == NULL) ||
-		    !line_is_of_same_reservation(l, part))
+		    !line_is_of_same_reservation(l, part) || (one && strcmp(l->mig_profile, part->mig_profile) != 0))
 			continue;
-		p = line_price(f, l);
-		p.priced = AMOUNT_PART;
-		p.paid = l->own_differs ? AMOUNT_WORTH : AMOUNT_PART;
-		return p;
+		of = line_price(f, l);
+		of.priced = AMOUNT_PART;
+		of.paid = l->own_differs || (p.known && p.contracted != of.contracted) ? AMOUNT_RESERVED : AMOUNT_PART;
+		if (!p.known)
+			p = of;
+		else if (of.paid == AMOUNT_RESERVED)
+			p.paid = AMOUNT_RESERVED;
 	}
-	return (struct focus_price){.unit = part->unit, .priced = AMOUNT_PART, .paid = AMOUNT_PART};
+	if (p.paid == AMOUNT_RESERVED)
+		p.contracted = RATIO_ONE;
+	return p;
 }
 
 /* Covered use costs what the same use costs without the reservation; where the book does not sell that, what the reservation costs. */
@@ -135,8 +144,8 @@ covered_price(const struct focus_input *f, const struct rated *r, const struct r
 		.instance_units = l->instance_units,
 		.list = price.unit_price,
 		.contracted = contracted_price(same ? price.own_price : price.unit_price, price.discount_ratio),
-		.priced = AMOUNT_WORTH,
-		.paid = AMOUNT_WORTH,
+		.priced = AMOUNT_ON_DEMAND,
+		.paid = AMOUNT_ON_DEMAND,
 		.of_contract = public.item == NULL,
 	};
 }
@@ -153,14 +162,14 @@ focus_price_of(const struct focus_input *f, const struct rated *r, const struct 
 	return line_price(f, l);
 }
 
-/* A correction that was kept before these had their worth has it from its hours. */
+/* A correction that was kept before this was has it from its hours. */
 static int128
-worth_of(const struct focus_row *w)
+on_demand_of(const struct focus_row *w)
 {
 	const struct rated_day *d = w->d;
 
-	if (w->corrected == NULL || d->worth_quantity != 0)
-		return d->worth_quantity;
+	if (w->corrected == NULL || d->on_demand_quantity != 0)
+		return d->on_demand_quantity;
 	return w->price->unit.basis_used ? d->used_ngh + d->unmeasured_ngh : d->ngh;
 }
 
@@ -172,7 +181,8 @@ focus_amount_of(const struct focus_row *w, enum focus_amount amount)
 	switch (amount) {
 	case AMOUNT_OWN: return w->d->own_quantity;
 	case AMOUNT_PART: return credit ? -w->d->quantity : w->d->quantity;
-	case AMOUNT_WORTH: return worth_of(w);
+	case AMOUNT_ON_DEMAND: return on_demand_of(w);
+	case AMOUNT_RESERVED: return w->d->reserved_cost;
 	case AMOUNT_LINE: break;
 	}
 	return w->d->quantity;

@@ -220,6 +220,31 @@ resolve_rows(const struct rating_input *in, struct row_kinds *kinds, struct usag
 
 /* ---- lines ---- */
 
+static bool
+within(int128 cost)
+{
+	return cost <= COST_MAX && cost >= -COST_MAX;
+}
+
+/* In parts, because the product with a ratio would leave 128 bits; the first is even, so that half to even is of the whole. */
+static int128
+ratio_of(int128 cost, int64_t ratio)
+{
+	return cost / (2 * RATIO_ONE) * 2 * ratio + div_round_half_even(cost % (2 * RATIO_ONE) * ratio, RATIO_ONE);
+}
+
+/* What the tenant pays for a part of a reservation; of a commitment that cannot be rated (13) nothing. */
+static int128
+reserved_cost(const struct cell *c)
+{
+	const struct rating_price *p = &c->row->kind->price;
+	int128 cost;
+
+	if (__builtin_mul_overflow(rating_reserved_quantity(c), p->reserved_price, &cost) || !within(cost))
+		return 0;
+	return cost - ratio_of(cost, p->reserved_ratio);
+}
+
 /* Lent time is on the borrower's line, and the energy of a line of energy is its quantity. */
 static bool
 add_cell(struct rated_day *d, const struct cell *c)
@@ -233,19 +258,14 @@ add_cell(struct rated_day *d, const struct cell *c)
 		d->origin_ratio = (int64_t)div_round_half_even(c->origin_share, c->origin_unit_ns);
 	}
 	if (!ADD(d->ngh, c->ngh) || !ADD(d->quantity, rating_quantity(c, &p->unit)) ||
-	    !ADD(d->own_quantity, rating_quantity(c, &p->own)) || !ADD(d->worth_quantity, rating_worth_quantity(c)))
+	    !ADD(d->own_quantity, rating_quantity(c, &p->own)) ||
+	    !ADD(d->on_demand_quantity, rating_on_demand_quantity(c)) || !ADD(d->reserved_cost, reserved_cost(c)))
 		return false;
 	if (kind == CHARGE_USAGE || kind == CHARGE_COVERED)
 		if (!ADD(d->used_ngh, c->state_ngh[USED]) || !ADD(d->idle_ngh, c->state_ngh[IDLE]) ||
 		    !ADD(d->unmeasured_ngh, c->state_ngh[UNMEASURED]))
 			return false;
 	return kind == CHARGE_LENT || kind == CHARGE_ENERGY || ADD(d->energy_mj, c->energy_mj);
-}
-
-static bool
-within(int128 cost)
-{
-	return cost <= COST_MAX && cost >= -COST_MAX;
 }
 
 /* Rule 5, and what is taken off. false: rule 13. */
@@ -257,9 +277,7 @@ cost_day(const struct rating_price *p, struct rated_day *d)
 	if (__builtin_mul_overflow(d->quantity, p->unit_price, &d->list_cost) || !within(d->list_cost) ||
 	    __builtin_mul_overflow(d->own_quantity, p->own_price, &own) || !within(own))
 		return false;
-	/* in parts, because the product with a ratio would leave 128 bits; the first is even, so that half to even is of the whole */
-	d->discount = d->list_cost - own + own / (2 * RATIO_ONE) * 2 * p->discount_ratio +
-	              div_round_half_even(own % (2 * RATIO_ONE) * p->discount_ratio, RATIO_ONE);
+	d->discount = d->list_cost - own + ratio_of(own, p->discount_ratio);
 	return true;
 }
 

@@ -159,8 +159,9 @@ struct rating_unit {
 struct rated_day {
 	int32_t day;
 	int128 ngh, used_ngh, idle_ngh, unmeasured_ngh, quantity;
-	int128 own_quantity;        /* in the unit of the tenant's own price; without one as quantity */
-	int128 worth_quantity;      /* of a part of a reservation: in rating_price.worth; not negative. Else 0 */
+	int128 own_quantity;       /* in the unit of the tenant's own price; without one as quantity */
+	int128 on_demand_quantity; /* of covered use: in the unit of the list price of the same use on demand; else 0 */
+	int128 reserved_cost; /* of a part of a reservation: what the tenant pays for it with the commitment; scale COST_SCALE. Else 0 */
 	int128 list_cost, discount; /* scale COST_SCALE */
 	int128 billed;              /* the line's cents, apportioned by largest remainder */
 	int128 amortised;           /* of a reservation: its part of the commitment's cents (amortise.h); else 0 */
@@ -245,11 +246,13 @@ struct rating_price {
 	int128 paid_credit;
 	int64_t paid_units;
 	bool paid_used;
-	/* Of a part of a reservation: what the price is for that says what its hours are worth. Of covered use that is the list price of the same use on demand;
-	 * where there is none, and of the other parts, what the tenant pays for the commitment. */
-	struct rating_unit worth;
-	bool worth_is_reserved;
-	bool reserved_per_instance; /* the commitment's list price is */
+	/* Of a part of a reservation: what the tenant pays for the commitment, and whether its list price is for an instance. */
+	struct rating_unit reserved;
+	int128 reserved_price;
+	int64_t reserved_ratio;
+	bool reserved_per_instance;
+	struct rating_unit on_demand; /* of covered use: what the list price of the same use on demand is for */
+	bool sold_on_demand;          /* there is one */
 };
 struct rating_price rating_price_of(const struct rating_book *book, const struct usage_day *d);
 

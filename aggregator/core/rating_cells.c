@@ -198,26 +198,32 @@ rating_quantity(const struct cell *c, const struct rating_unit *unit)
 
 /* Time that was rounded already, with the other parts or as GPU-hours, is not rounded again. */
 int128
-rating_worth_quantity(const struct cell *c)
+rating_on_demand_quantity(const struct cell *c)
 {
 	const struct usage_day *d = c->row->day;
 	const struct rating_price *p = &c->row->kind->price;
-	const struct rating_unit *worth = &p->worth;
+	const int64_t units = p->on_demand.per_instance ? d->instance_units : UNITS_PER_GPU;
 
-	if (d->kind != CHARGE_COVERED && d->kind != CHARGE_UNUSED && d->kind != CHARGE_LENT &&
-	    d->kind != CHARGE_UNDELIVERED)
+	if (!p->sold_on_demand)
 		return 0;
-	if (p->worth_is_reserved)
-		return worth->per_instance ? c->instance_part : c->ngh;
-	if (worth->basis_used)
+	if (p->on_demand.basis_used)
 		return div_round_half_even(c->unit_ns[USED] + c->unit_ns[UNMEASURED] + c->over_unit_ns,
-		                           (worth->per_instance ? d->instance_units : UNITS_PER_GPU) *
-		                                   SECONDS_PER_HOUR);
-	if (!worth->per_instance)
+		                           units * SECONDS_PER_HOUR);
+	if (!p->on_demand.per_instance)
 		return c->ngh;
 	return c->part_per_instance && p->unit.profile == NULL
 	               ? c->part
-	               : div_round_half_even(c->total_unit_ns, d->instance_units * SECONDS_PER_HOUR);
+	               : div_round_half_even(c->total_unit_ns, units * SECONDS_PER_HOUR);
+}
+
+int128
+rating_reserved_quantity(const struct cell *c)
+{
+	const enum charge_kind kind = c->row->day->kind;
+
+	if (kind != CHARGE_COVERED && kind != CHARGE_UNUSED && kind != CHARGE_LENT && kind != CHARGE_UNDELIVERED)
+		return 0;
+	return c->row->kind->price.reserved.per_instance ? c->instance_part : c->ngh;
 }
 
 bool

@@ -109,17 +109,16 @@ price_kind(const struct rating_input *in, const struct usage_day *d)
 		                         .priced = true};
 	if (book != NULL)
 		price = rating_price_of(book, d);
-	if (price.item == NULL) /* 7; what costs nothing by rule 8 needs no price */
+	if (price.item == NULL) { /* 7; what costs nothing by rule 8 needs no price */
+		price.unit_price = price.own_price = 0;
+		price.unit = price.own = (struct rating_unit){.per = 1};
 		return (struct row_kind){.day = d,
 		                         .sku = "",
 		                         .price_version = "",
 		                         .currency = in->currency,
-		                         .price = {.unit = {.per = 1},
-		                                   .own = {.per = 1},
-		                                   .worth = price.worth,
-		                                   .worth_is_reserved = true,
-		                                   .reserved_per_instance = price.reserved_per_instance},
+		                         .price = price,
 		                         .priced = d->kind == CHARGE_COVERED || d->kind == CHARGE_UNUSED};
+	}
 	return (struct row_kind){.day = d,
 	                         .sku = price.item->sku,
 	                         .price_version = book->version,

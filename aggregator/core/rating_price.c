@@ -124,21 +124,31 @@ reserved_price(const struct rating_book *book, const struct usage_day *d)
 	return p;
 }
 
+/* What a part of a reservation is to know of the commitment's price. */
+static struct rating_price
+as_part(struct rating_price commitment)
+{
+	return (struct rating_price){.reserved = commitment.own,
+	                             .reserved_price = commitment.own_price,
+	                             .reserved_ratio = commitment.discount_ratio,
+	                             .reserved_per_instance = commitment.unit.per_instance};
+}
+
 /* Rule 8: at no price, in the commitment's unit. */
 static struct rating_price
 shown_price(const struct rating_book *book, const struct usage_day *d)
 {
 	static const struct rating_item shown = {.sku = ""};
-	const struct rating_price reserved = reserved_price(book, d),
-				  on_demand = d->kind == CHARGE_COVERED ? gpu_price(book, d, d->tenant, "on-demand")
+	const struct rating_price on_demand = d->kind == CHARGE_COVERED ? gpu_price(book, d, d->tenant, "on-demand")
 	                                                                : (struct rating_price){.item = NULL};
-	const struct rating_unit unit = d->reserved_units > 0 ? reserved.unit : (struct rating_unit){.per = 1};
+	struct rating_price p = as_part(reserved_price(book, d));
 
-	return (struct rating_price){.item = &shown,
-	                             .unit = unit,
-	                             .own = unit,
-	                             .worth = on_demand.item != NULL ? on_demand.unit : reserved.own,
-	                             .worth_is_reserved = on_demand.item == NULL};
+	p.item = &shown;
+	p.unit = d->reserved_units > 0 ? reserved_price(book, d).unit : (struct rating_unit){.per = 1};
+	p.own = p.unit;
+	p.on_demand = on_demand.unit;
+	p.sold_on_demand = on_demand.item != NULL;
+	return p;
 }
 
 /* price x (1 - discount), of as many units as `to` has where the price is of `from`; rounded down once, after the lender's ratio. */
@@ -177,27 +187,24 @@ lent_price(const struct rating_book *book, const struct usage_day *d)
 		      paid_units = paid.own.per_instance ? d->instance_units : UNITS_PER_GPU;
 	const int64_t reserved_units = part && reserved.own.per_instance ? d->reserved_units : UNITS_PER_GPU;
 	int128 credit, paid_credit;
+	struct rating_price p;
 
 	if (paid.item == NULL)
-		return (struct rating_price){.worth = reserved.own,
-		                             .worth_is_reserved = true,
-		                             .reserved_per_instance = reserved.unit.per_instance};
+		return as_part(reserved);
 	credit = at_most(credited(paid.own_price, paid.discount_ratio, book->lender_ratio, units, paid_units),
 	                 credited(reserved.own_price, reserved.discount_ratio, RATIO_ONE, units, reserved_units));
 	paid_credit =
 		at_most(credited(paid.own_price, paid.discount_ratio, book->lender_ratio, paid_units, paid_units),
 	                credited(reserved.own_price, reserved.discount_ratio, RATIO_ONE, paid_units, reserved_units));
-	return (struct rating_price){
-		.item = paid.item,
-		.unit_price = credit,
-		.unit = unit,
-		.own_price = credit,
-		.own = {.per_instance = unit.per_instance, .basis_used = paid.own.basis_used, .per = 1},
-		.paid_credit = paid_credit,
-		.paid_units = paid_units,
-		.paid_used = paid.own.basis_used,
-		.worth = reserved.own,
-		.worth_is_reserved = true};
+	p = as_part(reserved);
+	p.item = paid.item;
+	p.unit_price = p.own_price = credit;
+	p.unit = unit;
+	p.own = (struct rating_unit){.per_instance = unit.per_instance, .basis_used = paid.own.basis_used, .per = 1};
+	p.paid_credit = paid_credit;
+	p.paid_units = paid_units;
+	p.paid_used = paid.own.basis_used;
+	return p;
 }
 
 static struct rating_price
@@ -241,7 +248,8 @@ rating_price_of(const struct rating_book *book, const struct usage_day *d)
 	p = gpu_price(book, d, d->tenant, rating_class(d));
 	if (d->kind != CHARGE_USAGE)
 		p.unit.basis_used = p.own.basis_used = false; /* nobody used it */
-	p.worth = p.own;
-	p.worth_is_reserved = true;
+	p.reserved = p.own;
+	p.reserved_price = p.own_price;
+	p.reserved_ratio = p.discount_ratio;
 	return p;
 }

@@ -62,8 +62,10 @@ int rating_compare_rows(const void *a, const void *b);
 MUST_CHECK bool rating_cells(const struct row *rows, size_t n, struct cell *cells, size_t *ret_count, struct err *err);
 /* Rules 4 and 5: in that unit; a credit is negative. */
 int128 rating_quantity(const struct cell *c, const struct rating_unit *unit);
-/* rated_day.worth_quantity of a part of a reservation; else 0. */
-int128 rating_worth_quantity(const struct cell *c);
+/* Of covered use that is sold on demand: in the unit of its list price there; else 0. */
+int128 rating_on_demand_quantity(const struct cell *c);
+/* Of a part of a reservation: in the unit of what the tenant pays for the commitment; else 0. */
+int128 rating_reserved_quantity(const struct cell *c);
 /* Whether the two price different quantities of what a row has. */
 bool rating_units_differ(const struct rating_unit *a, const struct rating_unit *b);
 /* The error of a line whose sums do not fit. */

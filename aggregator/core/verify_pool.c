@@ -216,7 +216,7 @@ classify(struct hour *h, int128 capacity)
 		h->parties[i].lent = part[i];
 		room[i] = weight[i] - part[i];
 	}
-	share_below(borrowed - least(borrowed, willing), weight, room, n, part);
+	share_below(borrowed - least(borrowed, willing), room, room, n, part);
 	for (size_t i = 0; i < n; i++) {
 		h->parties[i].lent += part[i];
 		h->parties[i].unused -= h->parties[i].lent;

@@ -142,8 +142,8 @@ add_billed_day(struct rated_line *l, const struct rated_day *d)
 	to = &l->days[at];
 #define ADD_TO(field) !__builtin_add_overflow(to->field, d->field, &to->field)
 	return ADD_TO(ngh) && ADD_TO(used_ngh) && ADD_TO(idle_ngh) && ADD_TO(unmeasured_ngh) && ADD_TO(quantity) &&
-	       ADD_TO(own_quantity) && ADD_TO(worth_quantity) && ADD_TO(list_cost) && ADD_TO(discount) &&
-	       ADD_TO(billed) && ADD_TO(amortised) && ADD_TO(energy_mj);
+	       ADD_TO(own_quantity) && ADD_TO(on_demand_quantity) && ADD_TO(reserved_cost) && ADD_TO(list_cost) &&
+	       ADD_TO(discount) && ADD_TO(billed) && ADD_TO(amortised) && ADD_TO(energy_mj);
 #undef ADD_TO
 }
 

@@ -59,7 +59,8 @@ def settle(capacity, held, rights, caps):
     rooms = [min(u, caps.get(w, u)) for u, w in zip(unused, who)]
     willing = min(sum(borrowed), sum(rooms))
     lent = shares_within(willing, unused, rooms)
-    rest = shares_within(sum(borrowed) - willing, unused, [a - b for a, b in zip(unused, lent)])
+    left = [a - b for a, b in zip(unused, lent)]
+    rest = shares_within(sum(borrowed) - willing, left, left)
     lent = [a + b for a, b in zip(lent, rest)]
     assert sum(covered) + sum(on_demand) + sum(borrowed) + sum(unused) - sum(lent) + spare - sum(on_demand) == capacity
     return {
