@@ -6,7 +6,6 @@
 #include "common/split.h"
 #include "common/units.h"
 
-
 static int64_t
 declared_weight(const struct rating_book *book, const char *tenant)
 {
