@@ -129,18 +129,20 @@ load_cost_centers(struct report_month *m, int64_t from_ns, int64_t until_ns, str
 	return db_run(m->db, &stmt, &a, &m->centers, err);
 }
 
-/* Tenants by name, each with its workspaces. */
+/* Tenants by name, each with its workspaces and the cost centre of the month's last day: that in force when the day begins. */
 static bool
 load_tenants(struct db *db, const char *tenant, int64_t until_ns, PGresult **ret, struct err *err)
 {
 	static const struct db_stmt stmt = {
-		"report tenants", "SELECT t.id, t.name, t.cost_center, w.id, w.name FROM tenants_known($2) t "
-				  "LEFT JOIN workspace w ON w.tenant_id = t.id WHERE $1::text IS NULL OR t.name = $1 "
-				  "ORDER BY t.name COLLATE \"C\", w.id"};
+		"report tenants",
+		"SELECT t.id, t.name, t.cost_center, w.id, w.name FROM ledger l CROSS JOIN LATERAL "
+		"tenants_known(($2::timestamptz AT TIME ZONE l.zone - interval '1 day') AT TIME ZONE l.zone) t "
+		"LEFT JOIN workspace w ON w.tenant_id = t.id WHERE $1::text IS NULL OR t.name = $1 "
+		"ORDER BY t.name COLLATE \"C\", w.id"};
 	struct db_args a = {0};
 
 	arg_text(&a, tenant);
-	arg_time(&a, until_ns - 1);
+	arg_time(&a, until_ns);
 	return db_run(db, &stmt, &a, ret, err);
 }
 

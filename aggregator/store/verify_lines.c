@@ -12,7 +12,7 @@
  *
  * Nothing leaves the database but the differences. Temporary tables carry the result of one step to the next, because what the planner
  * knows of the rows of each is what makes the next one fast; they are gone at the end, whatever it was. Texts for which there is no rule
- * (description, cost centre) are not compared. */
+ * (description) are not compared. */
 #include "aggregator/store/charges.h"
 #include "aggregator/store/verify.h"
 
@@ -184,14 +184,21 @@ static const char energy_sql[] =
 static const char centers_sql[] =
 	"CREATE TEMP TABLE verify_center ON COMMIT DROP AS "
 	"SELECT t.tenant_id AS tenant, d.day::date AS day, x.cost_center AS center FROM verify_month m "
-	"CROSS JOIN LATERAL (SELECT DISTINCT c.tenant_id FROM cost_centers(m.starts_at, m.ends_at) c) t "
+	"CROSS JOIN (SELECT y.tenant_id FROM tenant_term y GROUP BY 1 HAVING min(y.cost_center) <> max(y.cost_center)) t "
 	"CROSS JOIN LATERAL generate_series(m.first::timestamp, (m.until - 1)::timestamp, interval '1 day') AS d(day) "
-	"CROSS JOIN LATERAL (SELECT c.cost_center FROM cost_centers(m.starts_at, m.ends_at) c WHERE c.tenant_id = t.tenant_id ORDER BY c.first_day > "
-	"d.day::date, CASE WHEN c.first_day <= d.day::date THEN c.first_day END DESC, c.first_day LIMIT 1) x";
+	/* in force when the day begins; else the last of the month before it, else its first, else any by the same order */
+	"CROSS JOIN LATERAL (SELECT y.cost_center FROM tenant_term y CROSS JOIN (SELECT d.day AT TIME ZONE m.zone AS at, (m.until - 1)::timestamp AT TIME ZONE m.zone AS "
+	"last) b WHERE y.tenant_id = t.tenant_id ORDER BY NOT y.effective && tstzrange(m.starts_at, b.last, '[]'), coalesce(lower(y.effective) > b.at, false), CASE WHEN coalesce(lower(y.effective) > b.at, false) THEN lower(y.effective) END, lower(y.effective) DESC "
+	"NULLS LAST LIMIT 1) x";
 static const char first_centers_sql[] =
-	"DELETE FROM verify_center v USING (SELECT DISTINCT ON (f.tenant) f.tenant, c.center FROM (SELECT tenant, day FROM verify_fact UNION ALL "
+	"CREATE TEMP TABLE verify_first_center ON COMMIT DROP AS "
+	"SELECT DISTINCT ON (f.tenant) f.tenant, c.center FROM (SELECT tenant, day FROM verify_fact UNION ALL "
 	"SELECT w.tenant_id, c.day FROM " DAYS_OF("charge_day") " c JOIN workspace w ON w.id = c.workspace_id WHERE " IS_USE ") f JOIN verify_center c ON "
-	"c.tenant = f.tenant AND c.day = f.day ORDER BY f.tenant, f.day) x WHERE x.tenant = v.tenant AND x.center = v.center";
+	"c.tenant = f.tenant AND c.day = f.day ORDER BY f.tenant, f.day";
+static const char further_centers_sql[] =
+	"DELETE FROM verify_center v USING verify_first_center x WHERE x.tenant = v.tenant AND x.center = v.center";
+static const char only_centers_sql[] =
+	"INSERT INTO verify_first_center SELECT y.tenant_id, min(y.cost_center) FROM tenant_term y GROUP BY 1 HAVING min(y.cost_center) = max(y.cost_center)";
 static const char fact_centers_sql[] =
 	"UPDATE verify_fact f SET center = c.center FROM verify_center c WHERE c.tenant = f.tenant AND c.day = f.day";
 
@@ -311,7 +318,7 @@ static const char ids_sql[] =
 /* What all kinds of a line have. */
 static const char lines_sql[] =
 	"CREATE TEMP TABLE verify_line ON COMMIT DROP AS "
-	"SELECT DISTINCT ON (i.line) i.line, i.line_id, i.charge, k.kind, k.place, k.tenant, k.tenant_name, k.cluster, k.workspace, k.category, k.sku, "
+	"SELECT DISTINCT ON (i.line) i.line, i.line_id, i.charge, k.kind, k.place, k.tenant, k.center, k.tenant_name, k.cluster, k.workspace, k.category, k.sku, "
 	"k.item_sku, k.model, k.profile, k.units, k.sharing, k.class, k.unit, k.price_version, k.currency, k.counterparty, k.priced, k.unit_price, "
 	"k.own_price, k.ratio, k.per_instance, k.basis_used, k.own_instance, k.own_used, k.per::numeric AS per, k.own_per::numeric AS own_per, k.differs, "
 	"k.own_unit, k.paid_credit, k.paid_units, k.paid_used, CASE WHEN k.kind IN " PARTS " AND k.reserved_units > 0 THEN k.reserved_units ELSE k.units END "
@@ -455,9 +462,10 @@ static const char billed_sums[] =
 static const char billed_names[] =
 	"line AS (SELECT e.line_id, e.tenant_name AS tenant, e.place, e.priced, e.scale, e.cluster, e.workspace, e.charge, e.category, e.sku, e.model, "
 	"e.profile, e.sharing, e.class, e.unit, e.price_version, e.currency, e.counterparty, e.unit_price, e.discount_price, CASE WHEN e.differs THEN "
-	"e.own_unit ELSE '' END AS own_unit, CASE WHEN e.differs THEN e.own_price ELSE 0 END AS own_price, e.ratio * 1000000000 AS ratio FROM verify_rated e UNION ALL (SELECT DISTINCT ON (b.line) b.line, b.tenant, b.kind, b.priced, b.currency_scale, b.cluster, b.workspace, "
+	"e.own_unit ELSE '' END AS own_unit, CASE WHEN e.differs THEN e.own_price ELSE 0 END AS own_price, e.ratio * 1000000000 AS ratio, "
+	"CASE WHEN e.center <> '' THEN e.center ELSE coalesce((SELECT f.center FROM verify_first_center f WHERE f.tenant = e.tenant), '') END AS center FROM verify_rated e UNION ALL (SELECT DISTINCT ON (b.line) b.line, b.tenant, b.kind, b.priced, b.currency_scale, b.cluster, b.workspace, "
 	"b.charge_type, b.category, b.sku, b.gpu_model, b.mig_profile, b.sharing_mode, b.class, b.unit, b.price_version, b.currency, b.counterparty, "
-	"b.unit_price, b.discount_price, coalesce(b.own_unit, ''), coalesce(b.own_price, 0), b.discount_ratio FROM billed b WHERE NOT EXISTS (SELECT FROM verify_rated e WHERE e.line_id = b.line) "
+	"b.unit_price, b.discount_price, coalesce(b.own_unit, ''), coalesce(b.own_price, 0), b.discount_ratio, b.cost_center FROM billed b WHERE NOT EXISTS (SELECT FROM verify_rated e WHERE e.line_id = b.line) "
 	"ORDER BY b.line, b.number)), ";
 static const char different_sums[] =
 	"found AS ("
@@ -479,6 +487,9 @@ static const char different_sums[] =
 	"AS x(name, expected, found) WHERE coalesce(x.expected, 0) <> x.found AND (e.line_id IS NOT NULL OR NOT s.uncorrected) ";
 static const char different_names[] =
 	"UNION ALL SELECT b.line_id, b.invoice_id, x.name, x.expected, x.found FROM billed b JOIN line e ON e.line_id = b.line "
+	/* A policy that reached into the month after its close leaves the names as they were billed; a correction has those of its own time. */
+	"CROSS JOIN LATERAL (SELECT b.correction_of IS NOT NULL OR EXISTS (SELECT FROM verify_month m JOIN period_close k ON k.month = m.month JOIN policy_version v "
+	"ON v.applied_at > k.closed_at AND v.effective_at < m.ends_at) AS told) c "
 	"CROSS JOIN LATERAL (VALUES ('tenant', e.tenant, b.tenant), ('kind', e.place::text, b.kind::text), ('priced', e.priced::text, b.priced::text), "
 	"('currency_scale', e.scale::text, b.currency_scale::text), ('cluster', e.cluster, b.cluster), ('workspace', e.workspace, b.workspace), "
 	"('charge_type', CASE WHEN b.correction_of IS NULL THEN e.charge ELSE 'correction' END, b.charge_type), ('category', e.category, b.category), "
@@ -488,7 +499,7 @@ static const char different_names[] =
 	"('unit_price', trim_scale(e.unit_price)::text, trim_scale(b.unit_price)::text), "
 	"('discount_price', trim_scale(e.discount_price)::text, trim_scale(b.discount_price)::text), "
 	"('own_unit', e.own_unit, coalesce(b.own_unit, '')), ('own_price', trim_scale(e.own_price)::text, trim_scale(coalesce(b.own_price, 0))::text), "
-	"('discount_ratio', trim_scale(e.ratio)::text, b.discount_ratio::text)) AS x(name, expected, found) WHERE x.expected <> x.found "
+	"('discount_ratio', trim_scale(e.ratio)::text, b.discount_ratio::text), ('cost_center', CASE WHEN c.told THEN b.cost_center ELSE e.center END, b.cost_center)) AS x(name, expected, found) WHERE x.expected <> x.found "
 	"UNION ALL SELECT b.line_id, b.invoice_id, x.name, x.expected, x.found FROM billed b CROSS JOIN LATERAL (VALUES "
 	"('invoice_id', b.tenant || '-' || b.month || '-' || b.version, b.invoice_id), "
 	"('line_id', CASE WHEN b.correction_of IS NULL THEN b.line_id ELSE encode(substr(sha256(convert_to(E'correction\\n' || b.closed_in || E'\\n' || "
@@ -519,7 +530,9 @@ static const struct step steps[] = {
 	{"one-off charges", {adjustments_sql}, NULL},
 	{"energy", {energy_sql}, NULL},
 	{"cost centres", {centers_sql}, NULL},
-	{"first cost centres", {first_centers_sql}, "verify_center"},
+	{"first cost centres", {first_centers_sql}, NULL},
+	{"further cost centres", {further_centers_sql}, "verify_center"},
+	{"only cost centres", {only_centers_sql}, "verify_first_center"},
 	{"cost centres of the facts", {fact_centers_sql}, "verify_fact"},
 	{"uses", {uses_sql}, "verify_use"},
 	{"kinds", {kinds_sql}, "verify_kind"},
@@ -539,7 +552,7 @@ static const struct step compare = {"bills", {billed_sums, billed_names, differe
 
 static const char drop_sql[] =
 	"DROP TABLE verify_month, verify_fact, verify_center, verify_reserved, verify_use, verify_kind, verify_price, verify_priced, verify_id, verify_line, verify_sum, "
-	"verify_loan, verify_rated";
+	"verify_loan, verify_rated, verify_first_center";
 
 static bool
 run_step(struct db *db, const struct step *s, PGresult **ret, struct err *err)

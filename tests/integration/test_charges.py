@@ -455,7 +455,37 @@ nodes: [{name: n, shared: true, model: H100-80GB, gpus: 2}]
         settle(led)
         led.close("2026-11", "a test")
         self.assertEqual([r for r in lines(led.bill("2026-11")) if r in expected and r[1] != "commitment"], [r for r in expected if r[1] != "commitment"])
-        self.assertEqual(led.verify(midnight - 48 * HOUR, led.now)["differences"], [], "verify has rated the closed month a second time")
+        self.assertEqual(led.verify(midnight - 40 * 24 * HOUR, led.now)["differences"], [], "verify has rated the closed month a second time")
+
+    def test_a_cost_centre_that_changes_on_the_last_day_of_a_month_counts_from_the_next_one(self):
+        last = START // (24 * HOUR) * 24 * HOUR  # the last day of November begins
+        led = self.new_ledger(now=last + 30 * HOUR)
+        people = """
+version: 1
+cluster: test
+effective: %s
+tenants: [{name: a, cost_center: %s, workspaces: [{name: wa, rules: [{namespace: a}]}]}]
+nodes: [{name: n, shared: true, model: H100-80GB, gpus: 1}]
+"""
+        for at_ns, center in ((last - 24 * HOUR, "old"), (last + 5 * HOUR, "new")):
+            led.apply(people % (led.value(f"select rfc3339(at_ns({at_ns}))"), center) + self.PRICES % ("0.5", "1.20"))
+        hold(led, "n", [[(last + 8 * HOUR, "a")]], last, last + 8 * HOUR, [last])
+
+        def centers(text):
+            return {r["cost_center"] for r in csv.DictReader(io.StringIO(text)) if r["tenant"] == "a"}
+
+        self.assertEqual(centers(led.text("report", "2026-11")), {"old"})
+        led.now = last + 15 * 24 * HOUR
+        settle(led)
+        led.close("2026-11", "a test")
+        self.assertEqual(centers(led.bill("2026-11")), {"old"})
+        self.assertEqual(led.verify(last - 40 * 24 * HOUR, led.now)["differences"], [])
+        # another text than was in force is named, by whoever wrote it into the journal too
+        led.rows("set session_replication_role = replica; update invoice_line set cost_center = 'new' where cost_center = 'old'")
+        reply = led.verify(last - 40 * 24 * HOUR, led.now)
+        found = {d["what"].rsplit(", ")[-1] for d in reply["differences"] if d["kind"] == "line-rated"}
+        self.assertEqual(found, {"cost_center"})
+        led.rows("set session_replication_role = replica; update invoice_line set cost_center = 'old' where cost_center = 'new'")
 
     def test_a_shared_node_for_a_month(self):
         start = 1_793_491_200 * NS  # 2026-11-01
