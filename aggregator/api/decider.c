@@ -213,12 +213,14 @@ answer_view(struct decider *d, struct desk_item *i, const struct decision_view *
 		return true;
 	}
 	i->rp->content_type = "application/json";
-	decision_json(v,
-	              i->fate == DESK_DECIDED && i->verdict
-	                      ? &(struct decision_told){quota_book_namer(quota_log_mine(d->log)), i->verdict}
-	                      : NULL,
-	              i->warning[0] != '\0' ? i->warning : NULL, i->tenant, &i->rp->body);
-	done(d, i);
+	if (decision_json(v,
+	                  i->fate == DESK_DECIDED && i->verdict
+	                          ? &(struct decision_told){quota_book_namer(quota_log_mine(d->log)), i->verdict}
+	                          : NULL,
+	                  i->warning[0] != '\0' ? i->warning : NULL, i->tenant, &i->rp->body, &err))
+		done(d, i);
+	else
+		refuse(d, i, &err);
 	return true;
 }
 

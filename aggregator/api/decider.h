@@ -96,7 +96,7 @@ struct decision_told {
 };
 /* The resource of a decision. told: what the turn decided, or how it stands now; NULL: what is stored with the row. tenant: who reads it;
  * empty: anybody. */
-void decision_json(const struct decision_view *v, const struct decision_told *told, const char *warning,
-                   const char *tenant, struct buf *out);
+MUST_CHECK bool decision_json(const struct decision_view *v, const struct decision_told *told, const char *warning,
+                              const char *tenant, struct buf *out, struct err *err);
 
 #endif

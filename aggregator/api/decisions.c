@@ -75,16 +75,13 @@ reply_reason(const json_t *reason, const char *tenant)
 
 /* A verdict that was stored, read once: its members but the first two, which are the row's. */
 static void
-stored_members(const char *stored, const char *tenant, struct buf *out)
+stored_members(json_t *doc, const char *tenant, struct buf *out)
 {
-	owned(json) json_t *doc = NULL, *victims = json_array(), *reasons = json_array();
+	owned(json) json_t *victims = json_array(), *reasons = json_array();
 	const json_t *stored_reasons;
-	struct err err = {0};
 	const char *name;
 	json_t *value;
 
-	if (!json_parse("the verdict", stored, strlen(stored), &doc, &err))
-		return; /* of a time when none was stored */
 	stored_reasons = json_object_get(doc, "reasons");
 	for (size_t i = 0; i < json_array_size(stored_reasons); i++) {
 		json_t *to = reply_reason(json_array_get(stored_reasons, i), tenant);
@@ -104,12 +101,17 @@ stored_members(const char *stored, const char *tenant, struct buf *out)
 	}
 }
 
-void
+bool
 decision_json(const struct decision_view *v, const struct decision_told *told, const char *warning, const char *tenant,
-              struct buf *out)
+              struct buf *out, struct err *err)
 {
+	owned(json) json_t *stored = NULL;
 	size_t n = strlen(v->body);
 
+	if (!told && v->verdict && !json_parse("the verdict", v->verdict, strlen(v->verdict), &stored, err)) {
+		err->kind = ERR_FATAL;
+		return err_prefix(err, "decision %s as it is stored", v->request_id);
+	}
 	buf_str(out, "{\"request_id\":");
 	json_write_string(v->request_id, out);
 	text_member(out, "tenant", v->tenant);
@@ -136,9 +138,10 @@ decision_json(const struct decision_view *v, const struct decision_told *told, c
 	buf_char(out, ']');
 	if (told)
 		quota_json_reply(&told->namer, told->verdict, &(struct quota_reader){.tenant = tenant}, out);
-	else if (v->verdict)
-		stored_members(v->verdict, tenant, out);
+	else if (stored)
+		stored_members(stored, tenant, out);
 	buf_str(out, "}\n");
+	return buf_ok(out, "the decision", err);
 }
 
 /* ---- handlers --------------------------------------------------------------------------------------------------------------------- */

@@ -221,8 +221,11 @@ show(struct dry_runs *d, const struct quota_book *b, int64_t now_ns, struct desk
 		now.verdict = &o->verdicts[0];
 	}
 	i->rp->content_type = "application/json";
-	decision_json(v, now.verdict ? &now : NULL, i->warning[0] != '\0' ? i->warning : NULL, i->tenant, &i->rp->body);
-	done(d, i);
+	if (decision_json(v, now.verdict ? &now : NULL, i->warning[0] != '\0' ? i->warning : NULL, i->tenant,
+	                  &i->rp->body, &err))
+		done(d, i);
+	else
+		refuse(d, i, &err);
 }
 
 /* Their rows are read again: they may have changed since they were handed over. */

@@ -62,6 +62,17 @@ class Workspaces(Told):
         self.assertEqual(self.post(ask("fresh", "globex/gone", 1), "globex").status, 404)
 
 
+class Stored(Told):
+    def test_a_verdict_that_cannot_be_read_is_an_error_and_not_left_out(self):
+        self.assertEqual(self.post(ask("shown", "acme/prod", 1)).json()["status"], "admitted")
+        change = "set session_replication_role = replica; update decision set verdict_bytes = verdict_bytes {} 1 where request_id = 'shown'"
+        self.stack.sql(change.format("-"))
+        reply = self.stack.call("GET", "/v1/decisions/shown")
+        self.assertEqual(reply.status, 500, reply.text())
+        self.stack.sql(change.format("+"))
+        self.assertIn("checks", self.stack.get("/v1/decisions/shown").json())
+
+
 class Queue(Told):
     def waiting(self, path="/v1/decisions?status=waiting"):
         return {d["request_id"]: d for d in self.stack.call("GET", path).json()["decisions"]}
