@@ -192,11 +192,11 @@ static const struct schema {
 	{"Adjustments", "adjustments:[Adjustment] next:int~", NULL},
 	{"Tenant",
          "name:text display_name:text cost_center:text owner:text data_boundary:text workspaces:int isolation:text maximum:text "
-         "default_limit:text members:int builtin:bool since:time~ retired_at:time~",
+         "default_limit:text members:int builtin:bool since:time~ until:time~",
          NULL},
 	{"Workspace",
          "tenant:text name:text description:text rules:int members:int reserved:text reserved_shared:text limit:text "
-         "borrow:text lend:text weight:int~ enforce:text builtin:bool since:time~ retired_at:time~",
+         "borrow:text lend:text weight:int~ enforce:text builtin:bool since:time~ until:time~",
          NULL},
 	{"Node",
          "name:text cluster:text tenant:text shared:bool declared:bool isolation:text state:text gpus:int capacity:text "

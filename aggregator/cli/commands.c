@@ -199,10 +199,10 @@ cmd_get(struct cli *c)
 		const char *list, *columns;
 	} lists[] = {
 		{"tenants",
-	         "name,display_name,cost_center,owner,data_boundary,workspaces,isolation,maximum,default_limit,members,builtin,since,retired_at"},
+	         "name,display_name,cost_center,owner,data_boundary,workspaces,isolation,maximum,default_limit,members,builtin,since,until"},
 		{"workspaces",
 	         "tenant,name,description,rules,members,reserved,reserved_shared,limit,borrow,lend,weight,"
-	         "enforce,builtin,since,retired_at"},
+	         "enforce,builtin,since,until"},
 		{"nodes",
 	         "name,cluster,tenant,shared,declared,approval,isolation,state,gpus,capacity,covered_until,silent,first_seen,held_batches"},
 		{"members", "tenant,workspace,user,role,since"},

@@ -11,7 +11,7 @@ static const struct db_stmt tenants = {
 	"tenant_limit_text(t.id, 'maximum', now()) AS maximum, "
 	"tenant_limit_text(t.id, 'default_limit', now()) AS default_limit, "
 	"(SELECT count(*) FROM tenant_member m WHERE m.tenant_id = t.id AND m.effective @> now()) AS members, "
-	"t.builtin, rfc3339(t.since) AS since, rfc3339(t.until) AS retired_at FROM tenants_known(now()) t "
+	"t.builtin, rfc3339(t.since) AS since, rfc3339(t.until) AS until FROM tenants_known(now()) t "
 	"LEFT JOIN tenant_quota q ON q.tenant_id = t.id AND q.effective @> now() "
 	"WHERE $1::text IS NULL OR t.name = $1 ORDER BY t.name"};
 
@@ -23,7 +23,7 @@ static const struct db_stmt workspaces = {
 	"reservation_text(w.id, false, now()) AS reserved, reservation_text(w.id, true, now()) AS reserved_shared, "
 	"workspace_limit_text(w.id, 'limit', now()) AS \"limit\", workspace_limit_text(w.id, 'borrow', now()) AS borrow, "
 	"workspace_limit_text(w.id, 'lend', now()) AS lend, q.weight, coalesce(q.enforce, '') AS enforce, w.builtin, "
-	"rfc3339(w.since) AS since, rfc3339(w.until) AS retired_at FROM workspaces_known(now()) w "
+	"rfc3339(w.since) AS since, rfc3339(w.until) AS until FROM workspaces_known(now()) w "
 	"LEFT JOIN workspace_quota q ON q.workspace_id = w.id AND q.effective @> now() "
 	"WHERE $1::text IS NULL OR w.tenant = $1 ORDER BY w.tenant, w.name"};
 

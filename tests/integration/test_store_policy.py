@@ -143,12 +143,12 @@ class Apply(Base):
         led = self.new_ledger()
         led.apply(policy("2026-12-01T01:00:00Z", tenants=TWO))
         led.apply(policy())
-        retired = {t["name"]: t["retired_at"] for t in led.run("list", "tenants")}
+        retired = {t["name"]: t["until"] for t in led.run("list", "tenants")}
         self.assertEqual(retired, {"acme": None, "globex": "2026-12-01T02:00:00Z", "unattributed": None})
         ids = led.rows("select t.name, w.name, w.id from workspace w join tenant t on t.id = w.tenant_id order by w.id")
-        self.assertEqual({w["name"] for w in led.run("list", "workspaces") if w["retired_at"]}, {"w2", "g1"})
+        self.assertEqual({w["name"] for w in led.run("list", "workspaces") if w["until"]}, {"w2", "g1"})
         led.apply(policy(tenants=TWO))
-        self.assertFalse([t for t in led.run("list", "tenants") if t["retired_at"]])
+        self.assertFalse([t for t in led.run("list", "tenants") if t["until"]])
         self.assertEqual(led.rows("select t.name, w.name, w.id from workspace w join tenant t on t.id = w.tenant_id order by w.id"), ids)
 
     def test_a_node_has_one_owner_at_a_time_and_its_history(self):

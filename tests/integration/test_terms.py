@@ -82,14 +82,14 @@ class Terms(unittest.TestCase):
         self.apply(self.next)
         self.assertEqual((self.ask("r1", "globex/research"), self.ask("r2", "acme/batch")), ("admitted", "admitted"))
         self.assertEqual((self.make_token(), self.make_exception("globex/research"), self.make_exception("acme/batch")), (201, 201, 201))
-        self.assertEqual(self.listed("tenants", "globex")["retired_at"], text(self.next))
-        self.assertEqual((self.listed("tenants", "acme")["retired_at"], self.listed("tenants", "acme")["workspaces"]), (None, 2))
+        self.assertEqual(self.listed("tenants", "globex")["until"], text(self.next))
+        self.assertEqual((self.listed("tenants", "acme")["until"], self.listed("tenants", "acme")["workspaces"]), (None, 2))
         self.assertEqual((self.send_event("e1", self.hour), self.send_event("e2", self.hour - 2 * HOUR)), ("accepted", "refused"), "from its first hour on")
 
         # a policy of the same two hours later gives globex another name, owner and cost centre instead
         self.apply(self.next, "2", BATCH)
         row = self.listed("tenants", "globex")
-        self.assertEqual((row["display_name"], row["owner"], row["cost_center"], row["retired_at"]), ("Globex 1", "ann-1", "1", None))
+        self.assertEqual((row["display_name"], row["owner"], row["cost_center"], row["until"]), ("Globex 1", "ann-1", "1", None))
         values = [(h["kind"], h["value"], h["from"], h["until"]) for h in self.stack.get("/v1/history?tenant=globex").json() if h["kind"] in ("cost_center", "display_name")]
         first, change = text(self.hour - HOUR), text(self.next)
         self.assertEqual(values, [("cost_center", "1", first, change), ("cost_center", "2", change, None), ("display_name", "Globex 1", first, change), ("display_name", "Globex 2", change, None)])
@@ -105,7 +105,7 @@ class Terms(unittest.TestCase):
         self.assertEqual((self.make_token(), self.make_exception("globex/research"), self.make_exception("acme/batch")), (404, 404, 404))
         self.assertNotIn(self.ask("r4", "acme/batch"), ("admitted", "waiting"))
         self.assertEqual(self.make_exception("acme/prod"), 201, "what stays in force is not touched")
-        self.assertEqual(self.listed("tenants", "globex")["retired_at"], text(self.next + HOUR))
+        self.assertEqual(self.listed("tenants", "globex")["until"], text(self.next + HOUR))
         self.assertEqual((self.send_event("e3", self.next + HOUR), self.send_event("e4", self.next)), ("refused", "accepted"))
         [report] = [self.stack.cli("verify")]
         self.assertEqual(report.returncode, 0, report.stdout + report.stderr)

@@ -121,7 +121,7 @@ class Text(Planted):
 
     def test_when_a_tenant_is_in_force_is_asked_for_an_instant(self):
         self.put("aggregator/store/policy_rows.c", '"INSERT INTO tenant_term"\n')
-        self.put("aggregator/store/list.c", '"SELECT rfc3339(t.until) AS retired_at FROM tenants_known(now()) t"\n')
+        self.put("aggregator/store/list.c", '"SELECT rfc3339(t.until) AS until FROM tenants_known(now()) t"\n')
         self.expect(text.check_terms(self.dir.name))
         self.put("aggregator/store/exception.c", '\n"WHERE w.retired_at IS NULL"\n"JOIN workspace_term x"\n')
         self.expect(text.check_terms(self.dir.name), "aggregator/store/exception.c:2: retired_at IS", "aggregator/store/exception.c:3: workspace_term")
