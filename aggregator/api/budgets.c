@@ -77,13 +77,15 @@ write_budget(const struct budget *b, const struct budget_state *s, struct buf *o
 	char ratio[DECIMAL_TEXT_SIZE];
 	int decimals = PRICE_SCALE;
 
-	if (b->currency[0] && !currency_exponent(b->currency, &decimals, err))
+	if (budget_unit_is_money(b->unit) && !currency_exponent(b->unit, &decimals, err))
 		return false;
+	if (strcmp(b->unit, BUDGET_TOKENS) == 0)
+		decimals = 0;
 	buf_str(out, "{\"tenant\":");
 	json_write_string(b->tenant, out);
 	buf_str(out, ",\"workspace\":");
 	json_write_string(b->workspace, out);
-	buf_printf(out, ",\"kind\":\"%s\",\"unit\":\"%s\"", b->kind, b->currency[0] ? b->currency : "gpu-hour");
+	buf_printf(out, ",\"kind\":\"%s\",\"unit\":\"%s\"", b->kind, b->unit[0] ? b->unit : "gpu-hour");
 	write_amount(out, "limit", b->limit, decimals);
 	write_amount(out, "consumed", s->consumed, decimals);
 	write_amount(out, "forecast", s->forecast, decimals);

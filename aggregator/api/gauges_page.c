@@ -237,7 +237,7 @@ add_budget(struct gauge_rows *rows, const struct budget *b, const struct budget_
 		struct gauge_row *row = row_of(rows, &(struct gauge_key){.cluster = "",
 		                                                         .tenant = b->tenant,
 		                                                         .workspace = b->workspace,
-		                                                         .what = b->currency,
+		                                                         .what = b->unit,
 		                                                         .kind = numbers[i].kind});
 
 		if (row == NULL)

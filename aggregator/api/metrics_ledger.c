@@ -18,6 +18,15 @@ bounded(int128 v)
 	return v > INT64_MAX ? INT64_MAX : v < INT64_MIN ? INT64_MIN : (int64_t)v;
 }
 
+/* With as many decimals as there is room for: a trillion tokens has fewer than a price. */
+static void
+write_number(struct prom *p, int128 v, int scale)
+{
+	for (; scale > 0 && (v > INT64_MAX || v < INT64_MIN); scale--)
+		v = div_round_half_even(v, 10);
+	prom_fixed(p, bounded(v), scale);
+}
+
 static void
 write_hours(struct prom *p, const struct gauges_page *page, const struct identity_row *who)
 {
@@ -34,7 +43,7 @@ write_hours(struct prom *p, const struct gauges_page *page, const struct identit
 		prom_label(p, "workspace", r->workspace);
 		prom_label(p, "class", r->what);
 		prom_label(p, "state", r->kind);
-		prom_fixed(p, bounded(div_round_half_even(r->amount, UNITS_PER_GPU * (NS_PER_HOUR / NS_PER_S))), 9);
+		write_number(p, div_round_half_even(r->amount, UNITS_PER_GPU * (NS_PER_HOUR / NS_PER_S)), 9);
 	}
 }
 
@@ -52,7 +61,7 @@ write_costs(struct prom *p, const struct gauges_page *page, const struct identit
 		prom_label(p, "tenant", r->tenant);
 		prom_label(p, "workspace", r->workspace);
 		prom_label(p, "currency", r->kind);
-		prom_fixed(p, bounded(r->amount), r->scale);
+		write_number(p, r->amount, r->scale);
 	}
 }
 
@@ -68,9 +77,10 @@ begin_budget(struct prom *p, const struct gauge_row *r)
 static void
 write_budgets(struct prom *p, const struct gauges_page *page, const struct identity_row *who)
 {
-	prom_family(p, "tollgate_budget", PROM_GAUGE,
-	            "Budget of the billing period in money, or in GPU-hours where there is no currency: its limit, "
-	            "what is consumed, and the forecast to the period's end.");
+	prom_family(
+		p, "tollgate_budget", PROM_GAUGE,
+		"Budget of the billing period in money, in tokens where the currency is token, or in GPU-hours where there is none: its limit, "
+		"what is consumed, and the forecast to the period's end.");
 	for (size_t i = 0; i < page->budgets.count; i++) {
 		const struct gauge_row *r = &page->budgets.at[i];
 
@@ -80,7 +90,7 @@ write_budgets(struct prom *p, const struct gauges_page *page, const struct ident
 		begin_budget(p, r);
 		prom_label(p, "kind", r->kind);
 		prom_label(p, "currency", r->what);
-		prom_fixed(p, bounded(r->amount), r->scale);
+		write_number(p, r->amount, r->scale);
 	}
 	prom_family(p, "tollgate_budget_ratio", PROM_GAUGE, "Consumed part of the month's budget: 1 is all of it.");
 	for (size_t i = 0; i < page->budgets.count; i++) {
@@ -90,7 +100,7 @@ write_budgets(struct prom *p, const struct gauges_page *page, const struct ident
 			continue;
 		begin_budget(p, r);
 		prom_label(p, "currency", r->what);
-		prom_fixed(p, bounded(r->amount), r->scale);
+		write_number(p, r->amount, r->scale);
 	}
 }
 

@@ -256,7 +256,13 @@ add_tenant(void *arg, const struct rating_input *in, struct err *err)
 	return true;
 }
 
-/* Hundredths of money, or unit-seconds; what was begun counts. */
+static const char *
+kind_of(const struct budget *b)
+{
+	return budget_unit_is_money(b->unit) ? "money" : b->unit[0] != '\0' ? "tokens" : "unit_seconds";
+}
+
+/* Hundredths of money, tokens, or unit-seconds; what was begun counts. */
 static int64_t
 consumed_of(const struct budget *b, int128 consumed)
 {
@@ -264,7 +270,9 @@ consumed_of(const struct budget *b, int128 consumed)
 
 	if (consumed <= 0)
 		return 0;
-	value = consumed * (b->currency[0] ? 100 : (int128)UNITS_PER_GPU * 3600);
+	value = consumed * (budget_unit_is_money(b->unit) ? 100
+	                    : b->unit[0] != '\0'          ? 1
+	                                                  : (int128)UNITS_PER_GPU * 3600);
 	value = (value + scale - 1) / scale;
 	return value > INT64_C(1000000000000000000) ? INT64_C(1000000000000000000) : (int64_t)value;
 }
@@ -283,8 +291,7 @@ write_budgets(const struct budget_table *t, int64_t now_ns, struct buf *out, str
 		json_write_string(b->tenant, out);
 		if (b->workspace[0])
 			buf_printf(out, ",\"workspace\":\"%s/%s\"", b->tenant, b->workspace);
-		buf_printf(out, ",\"kind\":\"%s\",\"consumed\":%" PRId64 "}", b->currency[0] ? "money" : "unit_seconds",
-		           consumed_of(b, s.consumed));
+		buf_printf(out, ",\"kind\":\"%s\",\"consumed\":%" PRId64 "}", kind_of(b), consumed_of(b, s.consumed));
 	}
 	buf_str(out, "]}");
 	return buf_ok(out, "the budgets", err);

@@ -43,7 +43,7 @@ print_checks(const struct quota_verdict *v)
 
 	for (size_t i = 0; i < v->check_count; i++) {
 		const struct quota_check *c = &v->checks[i];
-		enum scenario_measure m = scenario_measure_of(c->rule, c->scope, c->money);
+		enum scenario_measure m = scenario_measure_of(c->rule, c->scope, c->budget);
 		json_t *row;
 
 		if (!says_something(v, c))

@@ -17,13 +17,24 @@ is_correction(const struct rated_line *l)
 	return l->correction_of != NULL && l->correction_of[0] != '\0';
 }
 
-/* Rules 1 and 2: what one day of a line counts. */
+bool
+budget_unit_is_money(const char *unit)
+{
+	return unit[0] != '\0' && strcmp(unit, BUDGET_TOKENS) != 0;
+}
+
+/* Rules 1 to 3: what one day of a line counts. */
 static int128
 counted(const struct budget *b, const struct rated_line *l, const struct rated_day *d)
 {
-	if (b->currency[0] == '\0')
+	if (strcmp(b->unit, BUDGET_HOURS) == 0)
 		return (l->kind == CHARGE_USAGE || l->kind == CHARGE_COVERED) && !is_correction(l) ? d->ngh : 0;
-	return strcmp(l->currency, b->currency) == 0 ? d->billed * pow10_i128(PRICE_SCALE - l->currency_scale) : 0;
+	if (strcmp(b->unit, BUDGET_TOKENS) == 0)
+		return l->kind == CHARGE_METER && l->unit.base && strcmp(l->unit.base, BUDGET_TOKENS) == 0 &&
+		                       !is_correction(l)
+		               ? d->quantity * (l->unit.per > 1 ? l->unit.per : 1)
+		               : 0;
+	return strcmp(l->currency, b->unit) == 0 ? d->billed * pow10_i128(PRICE_SCALE - l->currency_scale) : 0;
 }
 
 bool
@@ -50,7 +61,7 @@ budget_consume(const struct budget *b, const struct rated *r, struct forecast_da
 	return true;
 }
 
-/* Rule 3. */
+/* Rule 4. */
 static int
 threshold_of(int128 consumed, int128 limit)
 {

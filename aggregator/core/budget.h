@@ -5,18 +5,23 @@
  *  1. of money, all that the report bills in the budget's currency counts: the tenant's lines, or those of the workspace alone. One-off
  *     charges and credits, and corrections of earlier months, come once
  *  2. of GPU-hours, what was held in the month counts: on demand, borrowed or covered by a reservation
- *  3. a threshold is reached at its percentage exactly, not above it; the forecast breaches when it is above the whole budget */
+ *  3. of tokens, what events of inference counted in the month: input and output
+ *  4. a threshold is reached at its percentage exactly, not above it; the forecast breaches when it is above the whole budget */
 #ifndef TOLLGATE_CORE_BUDGET_H
 #define TOLLGATE_CORE_BUDGET_H
 
 #include "aggregator/core/forecast.h"
 #include "aggregator/core/rating.h"
 
+#define BUDGET_HOURS ""
+#define BUDGET_TOKENS "token"
+bool budget_unit_is_money(const char *unit);
+
 /* Amounts have the scale PRICE_SCALE. */
 struct budget {
 	const char *tenant, *workspace; /* workspace "": of the tenant as a whole */
 	const char *kind;               /* soft, hard */
-	const char *currency;           /* "": GPU-hours */
+	const char *unit;               /* BUDGET_HOURS, BUDGET_TOKENS, or a currency */
 	int128 limit;                   /* > 0 */
 };
 

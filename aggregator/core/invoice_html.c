@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "aggregator/core/budget.h"
 #include "aggregator/core/html.h"
 #include "aggregator/core/invoice_parts.h"
 #include "aggregator/core/rating_text.h"
@@ -467,7 +468,9 @@ add_budget(const struct page *p, const struct invoice_budget *b, struct buf *out
 	buf_str(out, bounded ? "<tr><th class=\"what\"><div class=\"one\">" : "<tr><th>");
 	html_text(out, b->workspace[0] != '\0' ? b->workspace : "All workspaces");
 	buf_printf(out, ", %s%s</th><td>%s</td>", b->hard ? "hard" : "soft", bounded ? "</div>" : "",
-	           b->currency != NULL ? b->currency : "GPU-hours");
+	           budget_unit_is_money(b->unit) ? b->unit
+	           : b->unit[0] != '\0'          ? "tokens"
+	                                         : "GPU-hours");
 	html_cell(out, " whole", div_round_half_even(b->limit, pow10_i128(PRICE_SCALE - HOUR_DECIMALS)), HOUR_DECIMALS,
 	          2);
 	budget_cells(out, b, b->spent);

@@ -41,7 +41,7 @@ struct invoice_capacity {
 
 struct invoice_budget {
 	const char *workspace; /* "": of the tenant as a whole */
-	const char *currency;  /* NULL: GPU-hours */
+	const char *unit;      /* of budget.h */
 	int128 limit, spent;   /* scale PRICE_SCALE; a limit is above 0 */
 	int128 forecast;       /* at the end of the month */
 	const char *method;    /* of it, in words; the same for all of a month */

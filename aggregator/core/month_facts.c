@@ -29,8 +29,7 @@ static const struct record_field tenant_fields[] = {T(TEXT, tenant),   T(TEXT, d
 #define A(kind, name) RECORD_FIELD(kind, struct invoice_amount, name)
 static const struct record_field amount_fields[] = {A(TEXT, currency), A(I128, billed), A(I32, scale)};
 #define B(kind, name) RECORD_FIELD(kind, struct budget, name)
-static const struct record_field budget_fields[] = {B(TEXT, workspace), B(TEXT, kind), B(TEXT, currency),
-                                                    B(I128, limit)};
+static const struct record_field budget_fields[] = {B(TEXT, workspace), B(TEXT, kind), B(TEXT, unit), B(I128, limit)};
 
 _Static_assert(sizeof(struct invoice_capacity) == 5 * sizeof(int128), "a tenant's nodes have another state");
 _Static_assert(sizeof(struct focus_period) == 5 * sizeof(char *), "a billing period has another field");
@@ -195,7 +194,7 @@ amount_is_sound(const struct invoice_amount *a)
 static bool
 budget_is_sound(const struct budget *b)
 {
-	return b->workspace != NULL && b->kind != NULL && b->currency != NULL && b->limit > 0;
+	return b->workspace != NULL && b->kind != NULL && b->unit != NULL && b->limit > 0;
 }
 
 /* Texts that documents use without a look are there; what a tenant has follows it. */

@@ -19,7 +19,8 @@
 #define POLICY_MAX_CLASS_VALUE 1000000
 #define POLICY_MAX_WEIGHT 1000000
 #define POLICY_MAX_PRICES 1000u
-#define POLICY_MAX_BUDGET INT64_C(1000000000000) /* money in whole units, or GPU-hours */
+#define POLICY_MAX_BUDGET INT64_C(1000000000000)       /* money in whole units, or GPU-hours */
+#define POLICY_MAX_TOKENS INT64_C(1000000000000000000) /* of a budget */
 #define POLICY_MAX_PRIORITY 10000
 #define POLICY_MAX_EXCEPTION_NS (INT64_C(366) * 86400 * 1000000000) /* how long an exception may last */
 #define POLICY_MAX_BOUNDARY 200u                                    /* bytes of data_boundary */
@@ -71,9 +72,8 @@ struct policy_resources {
 /* What is meant to be spent in a month. soft: told when it is passed; hard: nothing new is admitted then. */
 struct policy_budget {
 	const char *kind; /* soft, hard; NULL: there is no budget */
-	bool hours;       /* GPU-hours, else money */
 	int128 amount;    /* scale PRICE_SCALE, > 0 */
-	char currency[4]; /* of money */
+	char unit[8];     /* of budget.h */
 	int line;
 };
 

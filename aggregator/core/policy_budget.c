@@ -3,13 +3,14 @@
 
 #include <string.h>
 
+#include "aggregator/core/budget.h"
 #include "aggregator/core/policy_read.h"
 
 _Static_assert(PRICE_SCALE == QUANTITY_SCALE, "an amount has one scale, of money or of hours");
 
 static bool
-read_amount(const struct yaml_doc *doc, const struct yaml_node *n, const char *key, int scale, int128 *ret,
-            struct err *err)
+read_amount(const struct yaml_doc *doc, const struct yaml_node *n, const char *key, int scale, int64_t most,
+            int128 *ret, struct err *err)
 {
 	struct err why = {0};
 	const char *text;
@@ -19,9 +20,9 @@ read_amount(const struct yaml_doc *doc, const struct yaml_node *n, const char *k
 	if (!decimal_parse(text, scale, ret, &why))
 		return yaml_err(doc, yaml_get(n, key), err, "%s: %s", key, why.text);
 	*ret *= pow10_i128(PRICE_SCALE - scale);
-	if (*ret <= 0 || *ret > POLICY_MAX_BUDGET * pow10_i128(PRICE_SCALE))
+	if (*ret <= 0 || *ret > most * pow10_i128(PRICE_SCALE))
 		return yaml_err(doc, yaml_get(n, key), err, "%s \"%.*s\" is outside 0 (not included) to %" PRId64, key,
-		                policy_shown(text), text, POLICY_MAX_BUDGET);
+		                policy_shown(text), text, most);
 	return true;
 }
 
@@ -38,17 +39,18 @@ read_money(const struct yaml_doc *doc, const struct yaml_node *n, struct policy_
 		return false;
 	if (!currency_exponent(currency, &exponent, &why))
 		return yaml_err(doc, yaml_get(n, "currency"), err, "currency: %s", why.text);
-	memcpy(b->currency, currency, sizeof(b->currency)); /* three letters */
-	return read_amount(doc, n, "amount", exponent, &b->amount, err);
+	memcpy(b->unit, currency, sizeof("EUR"));
+	return read_amount(doc, n, "amount", exponent, POLICY_MAX_BUDGET, &b->amount, err);
 }
 
 bool
 policy_read_budget(const struct yaml_doc *doc, const struct yaml_node *map, struct policy_budget *ret, struct err *err)
 {
-	static const char *const keys[] = {"amount", "currency", "gpu_hours", "kind", NULL};
+	static const char *const keys[] = {"amount", "currency", "gpu_hours", "tokens", "kind", NULL};
 	static const char *const kinds[] = {"soft", "hard", NULL};
 	const struct yaml_node *n = yaml_get(map, "budget");
-	struct policy_budget b = {.kind = "soft"};
+	struct policy_budget b = {.kind = "soft", .unit = BUDGET_HOURS};
+	bool money, hours, tokens, ok;
 
 	if (n == NULL)
 		return true;
@@ -56,15 +58,21 @@ policy_read_budget(const struct yaml_doc *doc, const struct yaml_node *map, stru
 	if (!yaml_expect(doc, n, YAML_MAP, "a budget", err) || !yaml_only_keys(doc, n, keys, err) ||
 	    !policy_read_word(doc, n, "kind", kinds, &b.kind, err))
 		return false;
-	b.hours = yaml_get(n, "gpu_hours") != NULL;
-	if (b.hours == (yaml_get(n, "amount") != NULL))
-		return yaml_err(doc, n, err, "a budget has either an amount or gpu_hours");
-	if (b.hours && yaml_get(n, "currency") != NULL)
-		return yaml_err(doc, n, err, "a budget of gpu_hours has no currency");
-	if (!(b.hours ? read_amount(doc, n, "gpu_hours", QUANTITY_SCALE, &b.amount, err) : read_money(doc, n, &b, err)))
-		return false;
-	*ret = b;
-	return true;
+	money = yaml_get(n, "amount") != NULL;
+	hours = yaml_get(n, "gpu_hours") != NULL;
+	tokens = yaml_get(n, "tokens") != NULL;
+	if (money + hours + tokens != 1)
+		return yaml_err(doc, n, err, "a budget has one of amount, gpu_hours and tokens");
+	if (!money && yaml_get(n, "currency") != NULL)
+		return yaml_err(doc, n, err, "a budget of %s has no currency", hours ? "gpu_hours" : "tokens");
+	if (tokens)
+		memcpy(b.unit, BUDGET_TOKENS, sizeof(BUDGET_TOKENS));
+	ok = money   ? read_money(doc, n, &b, err)
+	     : hours ? read_amount(doc, n, "gpu_hours", QUANTITY_SCALE, POLICY_MAX_BUDGET, &b.amount, err)
+	             : read_amount(doc, n, "tokens", 0, POLICY_MAX_TOKENS, &b.amount, err);
+	if (ok)
+		*ret = b;
+	return ok;
 }
 
 void
@@ -76,13 +84,14 @@ policy_budget_text(const struct policy_budget *b, struct buf *out)
 
 	if (b->kind == NULL)
 		return;
-	if (b->hours) {
-		buf_printf(out, "{gpu_hours: \"%s\"", decimal_format(b->amount, QUANTITY_SCALE, 0, text));
+	if (!budget_unit_is_money(b->unit)) {
+		buf_printf(out, "{%s: \"%s\"", b->unit[0] == '\0' ? "gpu_hours" : "tokens",
+		           decimal_format(b->amount, PRICE_SCALE, 0, text));
 	} else {
-		if (!currency_exponent(b->currency, &exponent, &ignored)) /* the reader refused it */
+		if (!currency_exponent(b->unit, &exponent, &ignored)) /* the reader refused it */
 			exponent = 0;
 		buf_printf(out, "{amount: \"%s\", currency: %s", decimal_format(b->amount, PRICE_SCALE, exponent, text),
-		           b->currency);
+		           b->unit);
 	}
 	buf_printf(out, ", kind: %s}", b->kind);
 }

@@ -5,7 +5,7 @@
 
 #include "aggregator/core/policy.h"
 
-/* budget: {amount: "1000.00", currency: EUR, kind: soft} or {gpu_hours: 500, kind: hard}; soft when not said. */
+/* budget: {amount: "1000.00", currency: EUR, kind: soft} {gpu_hours: 500, kind: hard} or {tokens: 5000000}; soft when not said. */
 MUST_CHECK bool policy_read_budget(const struct yaml_doc *doc, const struct yaml_node *map, struct policy_budget *ret,
                                    struct err *err);
 /* As the file has it; nothing when there is none. */

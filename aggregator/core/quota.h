@@ -130,12 +130,13 @@ struct quota_cap {
 	int64_t default_limit; /* of its workspaces without reservation; QUOTA_DEFAULT: the maximum */
 };
 
-enum quota_budget_kind { QUOTA_BUDGET_UNIT_SECONDS, QUOTA_BUDGET_MONEY };
+enum quota_budget_kind { QUOTA_BUDGET_UNIT_SECONDS, QUOTA_BUDGET_MONEY, QUOTA_BUDGET_TOKENS };
 struct quota_budget {
 	int32_t tenant, workspace; /* workspace QUOTA_NONE: of the whole tenant */
 	enum quota_budget_kind kind;
 	bool hard;
-	int64_t amount, consumed; /* of this month; money in whatever unit the requests' cost has */
+	int64_t amount,
+		consumed; /* of this month; money in whatever unit the requests' cost has. Of tokens a request counts one: what is used up stops new work */
 };
 
 struct quota_settings {
@@ -370,9 +371,9 @@ struct quota_check {
 	enum quota_scope scope;
 	bool shared; /* of the shared pool */
 	bool ok;
-	bool soft;    /* a budget that only warns */
-	bool after;   /* rule 2 as if the victims had ended */
-	bool money;   /* 3: a budget of money; else of unit-seconds */
+	bool soft;                     /* a budget that only warns */
+	bool after;                    /* rule 2 as if the victims had ended */
+	enum quota_budget_kind budget; /* 3: what it is of */
 	bool follows; /* 7: the borrow cap is what the limit leaves above the reservation, and rises with it */
 	int64_t need; /* the sum that must not exceed `have` */
 	int64_t have; /* QUOTA_UNLIMITED: no limit */
@@ -414,13 +415,13 @@ enum quota_change_kind {
 };
 
 #define QUOTA_MAX_CHANGES \
-	20 /* one of each kind but the last two of rule 2 and 3: six scopes, two scopes of two kinds */
+	22 /* one of each kind but the last two of rule 2 and 3: six scopes, two scopes of three kinds */
 struct quota_change {
 	enum quota_change_kind kind;
 	enum quota_rule rule; /* of the check that asks for it: with its scope this says what the amount is in */
 	enum quota_scope scope;
-	bool shared; /* in the shared pool */
-	bool money;
+	bool shared;                   /* in the shared pool */
+	enum quota_budget_kind budget; /* of rule 3 */
 	int64_t amount;
 };
 

@@ -51,7 +51,7 @@ static const struct book_column cap_columns[] = {
 };
 static const struct book_column budget_columns[] = {
 	I32("tenant", quota_budget, tenant), I32("workspace", quota_budget, workspace),
-	BOOK_CHOICE("kind", quota_budget, kind, QUOTA_BUDGET_MONEY), BOOL("hard", quota_budget, hard),
+	BOOK_CHOICE("kind", quota_budget, kind, QUOTA_BUDGET_TOKENS), BOOL("hard", quota_budget, hard),
 	I64("amount", quota_budget, amount), I64("consumed", quota_budget, consumed),
 };
 static const struct book_column price_columns[] = {

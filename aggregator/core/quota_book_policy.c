@@ -378,7 +378,7 @@ read_cap(struct reader *r, const json_t *o, struct quota_cap *ret, struct err *e
 static bool
 read_budget_key(const struct book_names *n, const json_t *o, struct quota_budget *ret, struct err *err)
 {
-	static const char *const kinds[] = {"unit_seconds", "money", NULL};
+	static const char *const kinds[] = {"unit_seconds", "money", "tokens", NULL};
 	int kind = QUOTA_BUDGET_UNIT_SECONDS;
 
 	*ret = (struct quota_budget){.workspace = QUOTA_NONE, .hard = true};

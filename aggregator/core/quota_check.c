@@ -181,7 +181,9 @@ quota_rule_budget(const struct quota_state *s, int32_t wait, bool empty, bool *r
 
 	for (int32_t i = tenant_of(s, w)->first_budget; i != QUOTA_NONE; i = s->budgets.at[i].next) {
 		const struct budget *b = &s->budgets.at[i];
-		int64_t want = b->in.kind == QUOTA_BUDGET_MONEY ? w->in.cost : w->units * w->in.expected_s;
+		int64_t want = b->in.kind == QUOTA_BUDGET_MONEY    ? w->in.cost
+		               : b->in.kind == QUOTA_BUDGET_TOKENS ? 1
+		                                                   : w->units * w->in.expected_s;
 		int128 committed = empty ? 0 : b->committed;
 		bool fits;
 
@@ -191,7 +193,7 @@ quota_rule_budget(const struct quota_state *s, int32_t wait, bool empty, bool *r
 		             b->in.workspace == QUOTA_NONE ? QUOTA_SCOPE_TENANT : QUOTA_SCOPE_WORKSPACE, false,
 		             b->in.consumed + committed + want, b->in.amount,
 		             (struct quota_check){.soft = !b->in.hard,
-		                                  .money = b->in.kind == QUOTA_BUDGET_MONEY,
+		                                  .budget = b->in.kind,
 		                                  .leased = b->in.consumed,
 		                                  .held = clamp(committed),
 		                                  .requested = want});

@@ -18,7 +18,7 @@ want(struct changes *c, enum quota_change_kind kind, const struct quota_check *k
 	bool by_scope = kind == QUOTA_CHANGE_OTHER_LIMIT || kind == QUOTA_CHANGE_BUDGET;
 
 	for (size_t i = 0; i < c->count; i++) {
-		if (c->at[i].kind != kind || (by_scope && (c->at[i].scope != k->scope || c->at[i].money != k->money)))
+		if (c->at[i].kind != kind || (by_scope && (c->at[i].scope != k->scope || c->at[i].budget != k->budget)))
 			continue;
 		if (amount > c->at[i].amount)
 			c->at[i].amount = amount;
@@ -29,7 +29,7 @@ want(struct changes *c, enum quota_change_kind kind, const struct quota_check *k
 	                                          .rule = k->rule,
 	                                          .scope = k->scope,
 	                                          .shared = k->shared,
-	                                          .money = k->money,
+	                                          .budget = k->budget,
 	                                          .amount = amount};
 }
 

@@ -46,7 +46,7 @@ workspace(const struct quota_namer *namer, struct buf *out, int32_t w)
 static void
 check(const struct quota_check *c, struct buf *out)
 {
-	enum scenario_measure m = scenario_measure_of(c->rule, c->scope, c->money);
+	enum scenario_measure m = scenario_measure_of(c->rule, c->scope, c->budget);
 
 	buf_str(out, "{\"rule\":\"");
 	buf_str(out, quota_rule_name(c->rule));
@@ -175,7 +175,7 @@ changes(const struct quota_verdict *v, struct buf *out)
 	buf_char(out, '[');
 	for (size_t i = 0; i < v->change_count; i++) {
 		const struct quota_change *c = &v->changes[i];
-		enum scenario_measure m = scenario_measure_of(c->rule, c->scope, c->money);
+		enum scenario_measure m = scenario_measure_of(c->rule, c->scope, c->budget);
 
 		buf_str(out, i > 0 ? ",{\"change\":\"" : "{\"change\":\"");
 		buf_str(out, quota_change_name(c));

@@ -98,7 +98,9 @@ count_budgets(struct quota_state *s, int32_t workspace, int64_t unit_seconds, in
 		struct budget *at = &s->budgets.at[b];
 
 		if (at->in.workspace == QUOTA_NONE || at->in.workspace == workspace)
-			at->committed += sign * (int128)(at->in.kind == QUOTA_BUDGET_MONEY ? cost : unit_seconds);
+			at->committed += sign * (int128)(at->in.kind == QUOTA_BUDGET_MONEY    ? cost
+			                                 : at->in.kind == QUOTA_BUDGET_TOKENS ? 0
+			                                                                      : unit_seconds);
 	}
 }
 

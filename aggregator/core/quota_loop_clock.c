@@ -54,12 +54,14 @@ book_has(const struct loop *l, const json_t *o)
 	int64_t consumed = json_integer_value(json_object_get(o, "consumed"));
 	int32_t of = tenant ? quota_book_tenant(l->b, tenant) : QUOTA_NONE;
 	int32_t workspace = path ? quota_book_workspace(l->b, path) : QUOTA_NONE;
-	bool money = kind && strcmp(kind, "money") == 0;
+	enum quota_budget_kind is = kind && strcmp(kind, "money") == 0    ? QUOTA_BUDGET_MONEY
+	                            : kind && strcmp(kind, "tokens") == 0 ? QUOTA_BUDGET_TOKENS
+	                                                                  : QUOTA_BUDGET_UNIT_SECONDS;
 
 	for (size_t i = 0; i < l->w->policy.budget_count; i++) {
 		const struct quota_budget *b = &l->w->policy.budgets[i];
 
-		if (b->tenant == of && b->workspace == workspace && (b->kind == QUOTA_BUDGET_MONEY) == money)
+		if (b->tenant == of && b->workspace == workspace && b->kind == is)
 			return b->consumed == consumed;
 	}
 	return true; /* a budget that the policy does not have any more, or not yet */

@@ -47,7 +47,8 @@ amount_text(struct buf *out, int64_t amount, enum scenario_measure m)
 	case SCENARIO_COUNT:
 	case SCENARIO_CORES:
 	case SCENARIO_HOURS:
-	case SCENARIO_MONEY: break;
+	case SCENARIO_MONEY:
+	case SCENARIO_TOKENS: break;
 	}
 	scenario_number(amount, m, out);
 	if (m == SCENARIO_CORES)
@@ -56,6 +57,8 @@ amount_text(struct buf *out, int64_t amount, enum scenario_measure m)
 		buf_str(out, " GPU-hours");
 	else if (m == SCENARIO_MONEY)
 		buf_str(out, " in money");
+	else if (m == SCENARIO_TOKENS)
+		buf_str(out, amount == 1 ? " token" : " tokens");
 }
 
 /* "3 more free GPUs", "1 more free instance of 1g.10gb"; units are of whole devices. */
@@ -135,7 +138,7 @@ quota_change_text(const struct quota_namer *namer, const struct quota_verdict *v
 	    (c->kind == QUOTA_CHANGE_LIMIT || c->kind == QUOTA_CHANGE_RESERVED || c->kind == QUOTA_CHANGE_BORROW))
 		buf_str(out, " in the shared pool");
 	buf_str(out, " by ");
-	amount_text(out, c->amount, scenario_measure_of(c->rule, c->scope, c->money));
+	amount_text(out, c->amount, scenario_measure_of(c->rule, c->scope, c->budget));
 }
 
 /* ---- why ---------------------------------------------------------------------------------------------------------------------- */
@@ -147,7 +150,7 @@ check_of(const struct quota_verdict *v, const struct quota_change *c)
 	for (size_t i = 0; i < v->check_count; i++) {
 		const struct quota_check *k = &v->checks[i];
 
-		if (k->rule == c->rule && k->scope == c->scope && k->shared == c->shared && k->money == c->money &&
+		if (k->rule == c->rule && k->scope == c->scope && k->shared == c->shared && k->budget == c->budget &&
 		    !k->ok && !k->soft && !k->after && k->need - k->have == c->amount)
 			return k;
 	}
@@ -158,7 +161,7 @@ check_of(const struct quota_verdict *v, const struct quota_change *c)
 static void
 leaves(const struct quota_verdict *v, const char *what, const struct quota_change *c, struct buf *out)
 {
-	enum scenario_measure m = scenario_measure_of(c->rule, c->scope, c->money);
+	enum scenario_measure m = scenario_measure_of(c->rule, c->scope, c->budget);
 	const struct quota_check *k = check_of(v, c);
 
 	buf_printf(out, "%s ", what);

@@ -1,6 +1,8 @@
 /* aggregator/core/scenario_policy.c - what a scenario's file says about tenants and workspaces: who may have how much. */
 #include <string.h>
 
+#include "aggregator/core/budget.h"
+#include "aggregator/core/policy_budget.h"
 #include "aggregator/core/policy_check.h"
 #include "aggregator/core/policy_read.h"
 #include "aggregator/core/policy_sla.h"
@@ -201,24 +203,62 @@ read_money(const struct scenario_at *at, const char *key, int64_t *ret, struct e
 	return true;
 }
 
-/* budget: {gpu_hours: 1000, consumed: 10, hard: true} or {money: 1000.00, ...}; consumed is in the same unit. */
+/* As a policy file has it, in the engine's units. */
+static bool
+read_policy_budget(const struct scenario_at *at, struct quota_budget *ret, struct err *err)
+{
+	const int128 one = pow10_i128(PRICE_SCALE), most = INT64_C(1000000000000000000);
+	struct policy_budget b = {0};
+	int128 amount;
+
+	if (!policy_read_budget(at->doc, at->map, &b, err))
+		return false;
+	ret->hard = strcmp(b.kind, "hard") == 0;
+	ret->kind = budget_unit_is_money(b.unit) ? QUOTA_BUDGET_MONEY
+	            : b.unit[0] != '\0'          ? QUOTA_BUDGET_TOKENS
+	                                         : QUOTA_BUDGET_UNIT_SECONDS;
+	amount = b.amount / one *
+	                 (ret->kind == QUOTA_BUDGET_MONEY    ? 100
+	                  : ret->kind == QUOTA_BUDGET_TOKENS ? 1
+	                                                     : UNITS_PER_GPU * 3600) +
+	         b.amount % one *
+	                 (ret->kind == QUOTA_BUDGET_MONEY    ? 100
+	                  : ret->kind == QUOTA_BUDGET_TOKENS ? 1
+	                                                     : UNITS_PER_GPU * 3600) /
+	                 one;
+	ret->amount = (int64_t)(amount < most ? amount : most);
+	return true;
+}
+
+/* budget: {gpu_hours: 1000, consumed: 10, hard: true}, {money: 1000.00, ...} or {tokens: 5000000, ...}; consumed is in the same unit. Without money,
+ * consumed and hard it is a policy file's. */
 static bool
 read_budget(struct scenario_builder *b, const struct scenario_at *at, int32_t tenant, int32_t workspace,
             struct err *err)
 {
-	static const char *const keys[] = {"gpu_hours", "money", "consumed", "hard", NULL};
+	static const char *const keys[] = {"gpu_hours", "money", "tokens", "consumed", "hard", NULL};
 	struct scenario_at in = {at->doc, yaml_get(at->map, "budget"), "budget"};
 	struct quota_budget budget = {.tenant = tenant, .workspace = workspace, .hard = true};
-	bool hours;
+	bool hours, money, tokens;
 
 	if (in.map == NULL)
 		return true;
 	hours = yaml_get(in.map, "gpu_hours") != NULL;
-	if (!scenario_map(&in, keys, err) || !scenario_bool(&in, "hard", &budget.hard, err))
+	money = yaml_get(in.map, "money") != NULL;
+	tokens = yaml_get(in.map, "tokens") != NULL;
+	if (!money && yaml_get(in.map, "consumed") == NULL && yaml_get(in.map, "hard") == NULL) {
+		if (!read_policy_budget(at, &budget, err))
+			return false;
+	} else if (!scenario_map(&in, keys, err) || !scenario_bool(&in, "hard", &budget.hard, err)) {
 		return false;
-	if (hours == (yaml_get(in.map, "money") != NULL))
-		return scenario_err(&in, NULL, err, "exactly one of gpu_hours and money is needed");
-	if (hours) {
+	} else if (hours + money + tokens != 1) {
+		return scenario_err(&in, NULL, err, "exactly one of gpu_hours, money and tokens is needed");
+	} else if (tokens) {
+		budget.kind = QUOTA_BUDGET_TOKENS;
+		if (!scenario_i64(&in, "tokens", 0, POLICY_MAX_TOKENS, &budget.amount, err) ||
+		    !scenario_i64(&in, "consumed", 0, POLICY_MAX_TOKENS, &budget.consumed, err))
+			return false;
+	} else if (hours) {
 		if (!scenario_i64(&in, "gpu_hours", 0, BUDGET_HOURS_MAX, &budget.amount, err) ||
 		    !scenario_i64(&in, "consumed", 0, BUDGET_HOURS_MAX, &budget.consumed, err))
 			return false;

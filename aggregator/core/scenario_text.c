@@ -16,6 +16,7 @@ static const struct {
 	[SCENARIO_BYTES] = {"bytes", 1},
 	[SCENARIO_HOURS] = {"gpu_hours", UNITS_PER_GPU * 3600},
 	[SCENARIO_MONEY] = {"money", 100},
+	[SCENARIO_TOKENS] = {"tokens", 1},
 	[SCENARIO_SECONDS] = {"seconds", NS_PER_S},
 	/* clang-format on */
 };
@@ -27,7 +28,7 @@ scenario_measure_name(enum scenario_measure m)
 }
 
 enum scenario_measure
-scenario_measure_of(enum quota_rule rule, enum quota_scope scope, bool money)
+scenario_measure_of(enum quota_rule rule, enum quota_scope scope, enum quota_budget_kind budget)
 {
 	switch (scope) {
 	case QUOTA_SCOPE_REQUEST:
@@ -45,7 +46,12 @@ scenario_measure_of(enum quota_rule rule, enum quota_scope scope, bool money)
 	}
 	if (rule != QUOTA_RULE_BUDGET)
 		return SCENARIO_GPUS;
-	return money ? SCENARIO_MONEY : SCENARIO_HOURS;
+	switch (budget) {
+	case QUOTA_BUDGET_MONEY: return SCENARIO_MONEY;
+	case QUOTA_BUDGET_TOKENS: return SCENARIO_TOKENS;
+	case QUOTA_BUDGET_UNIT_SECONDS: break;
+	}
+	return SCENARIO_HOURS;
 }
 
 void

@@ -184,7 +184,7 @@ judge_budgets(const struct month_facts *f, const struct facts_tenant *t, const s
 			return false;
 		out[i] = (struct invoice_budget){
 			.workspace = b->workspace,
-			.currency = b->currency[0] != '\0' ? b->currency : NULL,
+			.unit = b->unit,
 			.limit = b->limit,
 			.spent = s.consumed,
 			.forecast = s.forecast,

@@ -72,7 +72,7 @@ load_rows(struct db *db, const char *period, const char *tenant, int64_t now_ns,
 {
 	static const struct db_stmt stmt = {
 		"budgets",
-		"SELECT t.name, coalesce(w.name, ''), b.kind, coalesce(b.currency, ''), b.amount FROM period p, budget b JOIN "
+		"SELECT t.name, coalesce(w.name, ''), b.kind, coalesce(b.currency, b.meter_unit, ''), b.amount FROM period p, budget b JOIN "
 		"tenant t ON t.id = b.tenant_id LEFT JOIN workspace w ON w.id = b.workspace_id WHERE p.month = $1 AND "
 		"b.effective @> greatest(p.starts_at, least($2::timestamptz, p.ends_at - interval '1 microsecond')) AND "
 		"($3::text IS NULL OR t.name = $3) ORDER BY t.name COLLATE \"C\", coalesce(w.name, '') COLLATE \"C\""};
@@ -100,7 +100,7 @@ store_budgets_load(struct db *db, const char *period, const char *tenant, int64_
 		l->at[i] = (struct budget){.tenant = res_text(m->rows, i, 0),
 		                           .workspace = res_text(m->rows, i, 1),
 		                           .kind = res_text(m->rows, i, 2),
-		                           .currency = res_text(m->rows, i, 3)};
+		                           .unit = res_text(m->rows, i, 3)};
 		if (!res_i128(m->rows, i, 4, PRICE_SCALE, &l->at[i].limit, err))
 			return false;
 	}

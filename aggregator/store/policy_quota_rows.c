@@ -1,4 +1,7 @@
 /* aggregator/store/policy_quota_rows.c - members, quotas, priority classes and reservations of a policy as rows. */
+#include <string.h>
+
+#include "aggregator/core/budget.h"
 #include "aggregator/store/policy_over_time.h"
 
 void
@@ -266,23 +269,24 @@ add_budget(struct db_columns *c, const char *tenant, const char *workspace, cons
 	array_text(&c->col[0], tenant);
 	array_text(&c->col[1], workspace);
 	array_text(&c->col[2], b->kind);
-	array_text(&c->col[3], b->hours ? NULL : b->currency);
+	array_text(&c->col[3], budget_unit_is_money(b->unit) ? b->unit : NULL);
 	array_text(&c->col[4], decimal_format(b->amount, PRICE_SCALE, 0, text));
+	array_text(&c->col[5], strcmp(b->unit, BUDGET_TOKENS) == 0 ? b->unit : NULL);
 }
 
 static bool
 write_budgets(struct db *db, const struct policy *p, int64_t effective_ns, struct err *err)
 {
 	static const struct over_time table = OVER_TIME(
-		"policy budgets", "budget", "tenant_id, workspace_id, kind, currency, amount",
-		"t.tenant_id, t.workspace_id, t.kind, t.currency, t.amount",
-		"SELECT x.id, w.id, e.kind, e.currency, e.amount::numeric(30, 9) FROM unnest($2::text[], $3::text[], "
-		"$4::text[], $5::text[], $6::numeric[]) AS e(tenant, workspace, kind, currency, amount) JOIN tenant x ON "
+		"policy budgets", "budget", "tenant_id, workspace_id, kind, currency, amount, meter_unit",
+		"t.tenant_id, t.workspace_id, t.kind, t.currency, t.amount, t.meter_unit",
+		"SELECT x.id, w.id, e.kind, e.currency, e.amount::numeric(30, 9), e.meter_unit FROM unnest($2::text[], $3::text[], "
+		"$4::text[], $5::text[], $6::numeric[], $7::text[]) AS e(tenant, workspace, kind, currency, amount, meter_unit) JOIN tenant x ON "
 		"x.name = e.tenant LEFT JOIN workspace w ON w.tenant_id = x.id AND w.name = e.workspace",
 		"");
 	in_place(db_columns) struct db_columns c = {0};
 
-	db_columns_init(&c, 5);
+	db_columns_init(&c, 6);
 	for (size_t i = 0; i < p->tenant_count; i++) {
 		const struct policy_tenant *t = &p->tenants[i];
 

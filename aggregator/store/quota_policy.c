@@ -102,8 +102,8 @@ static const struct db_stmt statements[LISTS] = {
 	[BUDGETS] =
 		{"quota policy budgets",
                  "SELECT t.name, CASE WHEN w.id IS NULL THEN '' ELSE " PATH
-                 " END, b.kind = 'hard', coalesce(b.currency, ''), "
-                 "least(CASE WHEN b.currency IS NULL THEN floor(b.amount * 5040 * 3600) ELSE floor(b.amount * 100) END, "
+                 " END, b.kind = 'hard', CASE WHEN b.meter_unit = 'token' THEN 'tokens' WHEN b.currency IS NULL THEN 'unit_seconds' ELSE 'money' END, "
+                 "least(floor(b.amount * CASE WHEN b.meter_unit = 'token' THEN 1 WHEN b.currency IS NULL THEN 5040 * 3600 ELSE 100 END), "
                  "1000000000000000000)::bigint FROM budget b JOIN tenants_at($1) t ON t.id = b.tenant_id "
                  "LEFT JOIN workspaces_at($1) w ON w.id = b.workspace_id WHERE b.effective @> $1::timestamptz "
                  "AND (b.workspace_id IS NULL OR w.id IS NOT NULL) ORDER BY t.name COLLATE \"C\", 2"},
@@ -410,8 +410,7 @@ write_budgets(const PGresult *r, struct buf *out)
 			buf_char(out, ',');
 			text(out, "workspace", res_text(r, i, 1));
 		}
-		buf_printf(out, ",\"kind\":\"%s\",\"hard\":%s,\"amount\":%" PRId64 "}",
-		           res_text(r, i, 3)[0] != '\0' ? "money" : "unit_seconds",
+		buf_printf(out, ",\"kind\":\"%s\",\"hard\":%s,\"amount\":%" PRId64 "}", res_text(r, i, 3),
 		           res_bool(r, i, 2) ? "true" : "false", res_i64(r, i, 4));
 	}
 	buf_char(out, ']');

@@ -40,7 +40,15 @@ def draw_workspace(rng, name, room):
         w["weight"] = rng.randrange(1, 5)
     if rng.random() < 0.2:
         w["limits"] = {"cpu": rng.randrange(1, 9)}
+    if rng.random() < 0.3:
+        w["budget"] = draw_budget(rng)
     return w, reserved
+
+
+def draw_budget(rng):
+    """Nothing is spent here, and requests do not say how long they run: what is left is what is compared."""
+    b = rng.choice([{"amount": rng.choice(["10.00", 7]), "currency": "EUR"}, {"gpu_hours": rng.choice([1, "0.25", 500])}, {"tokens": rng.choice([1, 10**12, "5000000"])}])
+    return {**b, **rng.choice([{}, {"kind": "soft"}, {"kind": "hard"}])}
 
 
 def draw_policy(rng, number):
@@ -68,6 +76,8 @@ def draw_policy(rng, number):
             tenant["isolation"] = rng.choice(["shared", "gpu", "node"])
         if rng.random() < 0.2:
             tenant["limits"] = {"cpu": rng.randrange(1, 17)}
+        if rng.random() < 0.3:
+            tenant["budget"] = draw_budget(rng)
         tenants.append(tenant)
     nodes = [{"name": n, **({"shared": True} if o is None else {"tenant": tenants[o]["name"]}), "model": SHORT, "gpus": SIZES[n]} for n, o in owners.items()]
     return {"version": 1, "priority_classes": [{"name": n, "value": v, "preemptible": n != "high"} for n, v in CLASSES.items()], "tenants": tenants, "nodes": nodes}

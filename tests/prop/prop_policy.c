@@ -81,7 +81,8 @@ write_workspace(struct prop_source *s, struct buf *out, size_t number, size_t *r
 	maybe(s, out, "idle_timeout", PICK(s, "none", "30m", "1h30m"));
 	maybe(s, out, "limits", PICK(s, "{}", "{cpu: 500m}", "{cpu: 8, memory: 1Ti, storage: 1000000001}"));
 	maybe(s, out, "budget",
-	      PICK(s, "{gpu_hours: 500}", "{gpu_hours: \"0.25\", kind: hard}", "{amount: 10, currency: JPY}"));
+	      PICK(s, "{gpu_hours: 500}", "{gpu_hours: \"0.25\", kind: hard}", "{amount: 10, currency: JPY}",
+	           "{tokens: 1000000000000, kind: hard}"));
 	maybe(s, out, "cluster", PICK(s, "demo", "west"));
 	write_members(s, out, "developer");
 	write_rules(s, out, rules);
@@ -94,7 +95,8 @@ write_tenant(struct prop_source *s, struct buf *out, size_t number, size_t *rule
 	size_t n = prop_index(s, 4);
 
 	buf_printf(out, "  - {name: t%zu", number);
-	maybe(s, out, "budget", PICK(s, "{amount: \"1000.00\", currency: EUR}", "{gpu_hours: 7, kind: soft}"));
+	maybe(s, out, "budget",
+	      PICK(s, "{amount: \"1000.00\", currency: EUR}", "{gpu_hours: 7, kind: soft}", "{tokens: 5}"));
 	maybe(s, out, "auto_approve", PICK(s, "{max: 2, for: 24h}", "{max: \"3/7\", for: 90m}"));
 	maybe(s, out, "display_name", PICK(s, "\"The \\\\ One\"", "null-ish"));
 	maybe(s, out, "cost_center", PICK(s, "\"007\"", "x"));

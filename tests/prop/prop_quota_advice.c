@@ -450,7 +450,7 @@ raise_budget(struct changed *b, const struct quota_change *c)
 
 	for (size_t i = 0; i < b->world->policy.budget_count; i++)
 		if (budgets[i].tenant == tenant_of(b, b->request.workspace) && budgets[i].workspace == workspace &&
-		    (budgets[i].kind == QUOTA_BUDGET_MONEY) == c->money)
+		    budgets[i].kind == c->budget)
 			budgets[i].amount += c->amount;
 }
 

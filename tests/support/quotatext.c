@@ -99,7 +99,10 @@ rights(const struct quota_policy *p, struct buf *out)
 		const struct quota_budget *b = &p->budgets[i];
 
 		buf_printf(out, "%s{\"tenant\":\"%s\",\"kind\":\"%s\",\"hard\":%s", i > 0 ? "," : "",
-		           p->tenants[b->tenant].name, b->kind == QUOTA_BUDGET_MONEY ? "money" : "unit_seconds",
+		           p->tenants[b->tenant].name,
+		           b->kind == QUOTA_BUDGET_MONEY    ? "money"
+		           : b->kind == QUOTA_BUDGET_TOKENS ? "tokens"
+		                                            : "unit_seconds",
 		           b->hard ? "true" : "false");
 		if (b->workspace != QUOTA_NONE) {
 			buf_str(out, ",\"workspace\":");

@@ -149,8 +149,7 @@ thresholds_are_reached_at_their_percentage(void **state)
 		{"80", 80000, 80, 800000},     {"below all", 99999, 80, 999990},
 		{"all", 100000, 100, 1000000}, {"far above", 1000000, 100, 10000000},
 	};
-	const struct budget b = {
-		.tenant = "acme", .workspace = "", .kind = "soft", .currency = "EUR", .limit = 100 * ONE};
+	const struct budget b = {.tenant = "acme", .workspace = "", .kind = "soft", .unit = "EUR", .limit = 100 * ONE};
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
@@ -170,8 +169,7 @@ thresholds_are_reached_at_their_percentage(void **state)
 static void
 a_ratio_beyond_64_bits_is_told(void **state)
 {
-	const struct budget b = {
-		.tenant = "acme", .workspace = "", .kind = "soft", .currency = "EUR", .limit = ONE / 100};
+	const struct budget b = {.tenant = "acme", .workspace = "", .kind = "soft", .unit = "EUR", .limit = ONE / 100};
 	const struct forecast_day day = {0, NS_PER_DAY, (int128)1000000000000 * ONE};
 	const struct forecast_input in = {.end_ns = NS_PER_DAY, .now_ns = NS_PER_DAY, .days = &day, .count = 1};
 	struct budget_state s;
@@ -199,11 +197,35 @@ used(int day, const char *workspace, int hours)
 	                          .used_unit_ns = (int128)hours * UNITS_PER_GPU * NS_PER_HOUR};
 }
 
-static void
-money_and_hours_are_those_of_the_report(void **state)
+static struct usage_day
+tokens(int day, const char *meter, int64_t count)
 {
-	const struct rating_item items[] = {{.sku = "", .price = 3 * ONE}};
-	const struct rating_book book = {.version = "1", .currency = "EUR", .items = items, .item_count = 1};
+	return (struct usage_day){.day = day,
+	                          .kind = CHARGE_METER,
+	                          .cluster = "",
+	                          .tenant = "acme",
+	                          .cost_center = "",
+	                          .workspace = "a",
+	                          .gpu_model = "",
+	                          .mig_profile = "",
+	                          .sharing_mode = "",
+	                          .klass = "",
+	                          .category = "inference",
+	                          .meter = meter,
+	                          .unit = "token",
+	                          .meter_sku = "llm",
+	                          .quantity = count * ONE};
+}
+
+static void
+money_hours_and_tokens_are_those_of_the_report(void **state)
+{
+	const struct rating_item items[] = {
+		{.sku = "", .price = 3 * ONE},
+		{.sku = "", .meter = "inference-input-tokens", .price = 2 * ONE, .per = 1000000},
+	};
+	const struct rating_book book = {
+		.version = "1", .currency = "EUR", .items = items, .item_count = ARRAY_LEN(items)};
 	struct usage_day rows[] = {used(0, "a", 2),
 	                           used(1, "a", 1),
 	                           used(1, "b", 5),
@@ -223,7 +245,9 @@ money_and_hours_are_those_of_the_report(void **state)
 	                            .quantity = ONE,
 	                            .amount = -4 * ONE,
 	                            .currency = "EUR",
-	                            .reason = "goodwill"}};
+	                            .reason = "goodwill"},
+	                           tokens(0, "inference-input-tokens", 1500000),
+	                           tokens(1, "inference-output-tokens", INT64_C(2000000000001))};
 	const struct rating_input in = {.period = "2026-11",
 	                                .period_start = "2026-11-01",
 	                                .period_end = "2026-11-03",
@@ -235,20 +259,22 @@ money_and_hours_are_those_of_the_report(void **state)
 	                                .days = rows,
 	                                .day_count = ARRAY_LEN(rows)};
 	const struct budget money = {"acme", "", "hard", "EUR", 100 * ONE}, other = {"acme", "", "soft", "USD", ONE},
-			    hours = {"acme", "a", "soft", "", 10 * ONE};
-	struct forecast_day m[2] = {{0}}, h[2] = {{0}}, o[2] = {{0}};
-	int128 m_once = 0, h_once = 0, o_once = 0;
+			    hours = {"acme", "a", "soft", "", 10 * ONE}, count = {"acme", "", "soft", "token", ONE};
+	struct forecast_day m[2] = {{0}}, h[2] = {{0}}, o[2] = {{0}}, t[2] = {{0}};
+	int128 m_once = 0, h_once = 0, o_once = 0, t_once = 0;
 	owned(rated) struct rated *r = NULL;
 	struct err err = {0};
 
 	(void)state;
 	assert_true(rating_run(&in, &r, &err));
 	assert_true(budget_consume(&money, r, m, 2, &m_once, &err));
-	assert_true(m[0].amount == 6 * ONE && m[1].amount == 18 * ONE && m_once == -4 * ONE);
+	assert_true(m[0].amount == 9 * ONE && m[1].amount == 18 * ONE && m_once == -4 * ONE);
 	assert_true(budget_consume(&hours, r, h, 2, &h_once, &err));
 	assert_true(h[0].amount == 2 * ONE && h[1].amount == ONE && h_once == 0);
 	assert_true(budget_consume(&other, r, o, 2, &o_once, &err));
 	assert_true(o[0].amount == 0 && o[1].amount == 0 && o_once == 0);
+	assert_true(budget_consume(&count, r, t, 2, &t_once, &err)); /* with a price for a million, and without one */
+	assert_true(t[0].amount == 1500000 * ONE && t[1].amount == INT64_C(2000000000001) * ONE && t_once == 0);
 	assert_false(budget_consume(&money, r, m, 1, &m_once, &err));
 }
 
@@ -262,7 +288,7 @@ main(void)
 		cmocka_unit_test(a_day_of_25_hours_is_no_longer_at_the_same_rate),
 		cmocka_unit_test(thresholds_are_reached_at_their_percentage),
 		cmocka_unit_test(a_ratio_beyond_64_bits_is_told),
-		cmocka_unit_test(money_and_hours_are_those_of_the_report),
+		cmocka_unit_test(money_hours_and_tokens_are_those_of_the_report),
 	};
 
 	return cmocka_run_group_tests_name("budget", tests, NULL, NULL);

@@ -22,7 +22,7 @@ write_all(struct buf *out)
 	facts_write_tenant(&(struct facts_tenant){.tenant = "acme", .display_name = "Acme\nLtd."}, out);
 	facts_write_amount(&(struct invoice_amount){.currency = "EUR", .billed = -((int128)1 << 90), .scale = 2}, out);
 	facts_write_amount(&(struct invoice_amount){.currency = "JPY", .billed = 7}, out);
-	facts_write_budget(&(struct budget){.workspace = "", .kind = "hard", .currency = "EUR", .limit = 5}, out);
+	facts_write_budget(&(struct budget){.workspace = "", .kind = "hard", .unit = "EUR", .limit = 5}, out);
 	facts_write_tenant(
 		&(struct facts_tenant){.tenant = "globex",
 	                               .display_name = "",

@@ -110,7 +110,7 @@ static const struct {
          "an exception ends"},
 	{"an exception of nothing", TENANT "exceptions: [{id: e, workspace: t/a, until: 1h}]\n", "limit or reserved"},
 	{"a budget of two kinds", "version: 1\ntenants: [{name: t, budget: {gpu_hours: 1, money: 1}}]\n",
-         "exactly one of gpu_hours and money"},
+         "exactly one of gpu_hours, money and tokens"},
 	{"JSON with a key twice", "{\"version\": 1, \"version\": 1}", "s.yaml:1"},
 	{"JSON with something behind it", "{\"version\": 1} x", "s.yaml:1"},
 	{"ticks without number", TENANT "settings: {tick: 1ns, end: 1d}\n", "ticks"},
