@@ -161,6 +161,13 @@ MUST_CHECK bool api_query(const struct http_request *rq, const char *name, const
 /* A number from 1 to max; what *ret was when it is absent. */
 MUST_CHECK bool api_query_i64(const struct http_request *rq, const char *name, int64_t max, int64_t *ret,
                               struct err *err);
+#define API_PERIOD_SIZE 40
+/* A month as it was said; absent (NULL) or "current": the one that now lies in, which is written into `now`. */
+MUST_CHECK bool api_period_of(struct db *db, const char *said, char now[API_PERIOD_SIZE], const char **ret,
+                              struct err *err);
+/* ?NAME= likewise. */
+MUST_CHECK bool api_period(struct worker *w, const struct http_request *rq, const char *name, char now[API_PERIOD_SIZE],
+                           const char **ret, struct err *err);
 MUST_CHECK bool api_page(const struct http_request *rq, struct page *ret, struct err *err); /* limit, before */
 MUST_CHECK bool api_id(const struct http_request *rq, int64_t *ret, struct err *err);       /* the path's tail */
 MUST_CHECK bool api_body(const struct http_request *rq, const char *const *fields, json_t **ret, struct err *err);

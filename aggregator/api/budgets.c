@@ -7,8 +7,6 @@
 #include "aggregator/store/period.h"
 #include "common/time.h"
 
-#define PERIOD_MAX 40
-
 void
 budget_table_init(struct budget_table *t, const struct budget_list *list)
 {
@@ -126,16 +124,13 @@ handle_budgets(void *app, void *worker, const struct http_request *rq, struct ht
 {
 	struct worker *w = worker;
 	const char *tenant = NULL, *period = NULL;
-	char now[PERIOD_MAX];
+	char now[API_PERIOD_SIZE];
 	struct err err = {0};
 
 	(void)app;
 	if (!api_tenant(w, rq, &tenant, rp))
 		return;
 	rp->content_type = "application/json";
-	if (!api_query(rq, "period", NULL, &period, &err) ||
-	    ((period == NULL || strcmp(period, "current") == 0) &&
-	     (!store_period_now(w->db, time_wall_ns(), now, &err) || (period = now) == NULL)) ||
-	    !write_budgets(w->db, period, tenant, &rp->body, &err))
+	if (!api_period(w, rq, "period", now, &period, &err) || !write_budgets(w->db, period, tenant, &rp->body, &err))
 		api_problem(rp, rq, &err);
 }

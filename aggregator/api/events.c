@@ -10,7 +10,6 @@
 #define SINGLE "application/cloudevents+json"
 #define BATCH "application/cloudevents-batch+json"
 #define LIMIT_RETRY_S 3600 /* a month ends, or somebody raises the limit: not soon */
-#define PERIOD_MAX 40
 
 /* False with 415 written when it is neither of the two. Parameters such as charset decide nothing: JSON is UTF-8. */
 static bool
@@ -142,7 +141,7 @@ handle_events_summary(void *app, void *worker, const struct http_request *rq, st
 	struct worker *w = worker;
 	struct meter_query q = {0};
 	const char *by = NULL;
-	char period[PERIOD_MAX];
+	char now[API_PERIOD_SIZE];
 	struct err err = {0};
 
 	(void)app;
@@ -150,14 +149,10 @@ handle_events_summary(void *app, void *worker, const struct http_request *rq, st
 		return;
 	rp->content_type = "application/json";
 	if (!api_query(rq, "meter", meters, &q.meter, &err) || !api_query(rq, "by", groups, &by, &err) ||
-	    !api_query(rq, "period", NULL, &q.period, &err) ||
-	    ((q.period == NULL || strcmp(q.period, "current") == 0) &&
-	     !store_period_now(w->db, time_wall_ns(), period, &err))) {
+	    !api_period(w, rq, "period", now, &q.period, &err)) {
 		http_problem_err(rp, rq, &err);
 		return;
 	}
-	if (q.period == NULL || strcmp(q.period, "current") == 0)
-		q.period = period;
 	q.by_end_user = by != NULL && strcmp(by, "end_user") == 0;
 	if (!store_meters_json(w->db, &q, &rp->body, &err))
 		http_problem_err(rp, rq, &err);

@@ -8,7 +8,6 @@
 #include "common/text.h"
 #include "common/time.h"
 
-#define PERIOD_MAX 40
 #define REFUND_ID 16 /* characters */
 
 /* An invoice has no smaller amounts than its currency. */
@@ -45,20 +44,20 @@ category_of(const json_t *doc, const char **ret, struct err *err)
 	               "category: \"%.40s\" is none of gpu, storage, network, inference, support, energy, other", *ret);
 }
 
-/* Absent, or "current": the month that now lies in. */
 static bool
-period_of(struct db *db, const json_t *doc, char buf[PERIOD_MAX], const char **ret, struct err *err)
+period_of(struct db *db, const json_t *doc, char now[API_PERIOD_SIZE], const char **ret, struct err *err)
 {
-	if (!api_field(doc, "period", ret, err))
+	const char *said = NULL;
+
+	if (!api_field(doc, "period", &said, err))
 		return false;
-	if (*ret != NULL && strcmp(*ret, "current") != 0)
-		return text_is_clean(*ret) || err_set(err, ERR_INVALID, "period: it is not a month like 2026-11");
-	*ret = buf;
-	return store_period_now(db, time_wall_ns(), buf, err);
+	if (said != NULL && !text_is_clean(said))
+		return err_set(err, ERR_INVALID, "period: it is not a month like 2026-11");
+	return api_period_of(db, said, now, ret, err);
 }
 
 static bool
-read_request(struct db *db, const json_t *doc, char amount[DECIMAL_TEXT_SIZE], char period[PERIOD_MAX],
+read_request(struct db *db, const json_t *doc, char amount[DECIMAL_TEXT_SIZE], char period[API_PERIOD_SIZE],
              struct adjustment_request *rq, struct err *err)
 {
 	const char *text = NULL;
@@ -91,7 +90,7 @@ handle_adjustment_add(void *app, void *worker, const struct http_request *rq, st
 	                                     "category", "reason",    "refund", NULL};
 	struct worker *w = worker;
 	struct adjustment_request a = {.actor = w->who.name, .approved = w->who.role == ROLE_ADMIN};
-	char amount[DECIMAL_TEXT_SIZE], period[PERIOD_MAX];
+	char amount[DECIMAL_TEXT_SIZE], period[API_PERIOD_SIZE];
 	owned(json) json_t *doc = NULL;
 	struct err err = {0};
 
@@ -134,7 +133,7 @@ handle_adjustment_decide(void *app, void *worker, const struct http_request *rq,
 	static const char *const fields[] = {"reason", "period", NULL};
 	struct worker *w = worker;
 	struct adjustment_decision d = {.actor = w->who.name, .admin = w->who.role == ROLE_ADMIN};
-	char period[PERIOD_MAX];
+	char period[API_PERIOD_SIZE];
 	owned(json) json_t *doc = NULL;
 	bool reverse = false;
 	struct err err = {0};
@@ -157,13 +156,15 @@ handle_adjustments(void *app, void *worker, const struct http_request *rq, struc
 {
 	struct worker *w = worker;
 	struct adjustment_query q = {.approved_only = (w->who.role & ROLES_MONEY) == 0};
+	char now[API_PERIOD_SIZE];
 	struct err err = {0};
 
 	(void)app;
 	if (!api_tenant(w, rq, &q.tenant, rp))
 		return;
 	rp->content_type = "application/json";
-	if (!api_query(rq, "period", NULL, &q.period, &err) || !api_page(rq, &q.page, &err) ||
-	    !store_adjustments_json(w->db, &q, &rp->body, &err))
+	if (!api_query(rq, "period", NULL, &q.period, &err) ||
+	    (q.period != NULL && !api_period_of(w->db, q.period, now, &q.period, &err)) ||
+	    !api_page(rq, &q.page, &err) || !store_adjustments_json(w->db, &q, &rp->body, &err))
 		api_problem(rp, rq, &err);
 }

@@ -4,30 +4,20 @@
 #include "aggregator/api/app.h"
 #include "common/time.h"
 
-#define PERIOD_MAX 40
-
 void
 handle_price_preview(void *app, void *worker, const struct http_request *rq, struct http_reply *rp)
 {
 	struct worker *w = worker;
-	const char *period = http_query(rq, "period");
 	struct price_request request = {.name = "prices", .text = rq->body, .len = rq->body_len};
-	char now[PERIOD_MAX], name[API_DOCUMENT_NAME_MAX];
+	char now[API_PERIOD_SIZE], name[API_DOCUMENT_NAME_MAX];
 	struct err err = {0};
 
 	(void)app;
 	if (!api_tenant(w, rq, &request.tenant, rp))
 		return;
 	request.name = api_document_name(rq, "prices", name);
-	request.period = period;
-	if (period == NULL || strcmp(period, "current") == 0) {
-		if (!store_period_now(w->db, time_wall_ns(), now, &err)) {
-			http_problem_err(rp, rq, &err);
-			return;
-		}
-		request.period = now;
-	}
 	rp->content_type = "application/json";
-	if (!store_price_preview(w->db, &request, &rp->body, &err))
+	if (!api_period(w, rq, "period", now, &request.period, &err) ||
+	    !store_price_preview(w->db, &request, &rp->body, &err))
 		http_problem_err(rp, rq, &err);
 }

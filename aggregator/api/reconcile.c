@@ -7,8 +7,6 @@
 #include "aggregator/api/app.h"
 #include "common/time.h"
 
-#define MONTH_MAX 40
-
 static bool
 write_reconciliation(struct worker *w, const struct aggregator_options *o, const char *month, const char *format,
                      struct http_reply *rp, struct err *err)
@@ -41,12 +39,10 @@ handle_reconciliation(void *app, void *worker, const struct http_request *rq, st
 	const struct aggregator_options *o = ((const struct app *)app)->options;
 	struct worker *w = worker;
 	const char *month = NULL, *format = NULL;
-	char now[MONTH_MAX], subject[MONTH_MAX];
+	char now[API_PERIOD_SIZE], subject[API_PERIOD_SIZE];
 	struct err err = {0};
 
-	if (!api_query(rq, "month", NULL, &month, &err) || !api_query(rq, "format", formats, &format, &err) ||
-	    ((month == NULL || strcmp(month, "current") == 0) &&
-	     (!store_period_now(w->db, time_wall_ns(), now, &err) || (month = now) == NULL)) ||
+	if (!api_query(rq, "format", formats, &format, &err) || !api_period(w, rq, "month", now, &month, &err) ||
 	    !write_reconciliation(w, o, month, format != NULL ? format : "json", rp, &err)) {
 		rp->filename[0] = '\0';
 		api_problem(rp, rq, &err);

@@ -6,8 +6,6 @@
 #include "aggregator/store/refund.h"
 #include "common/time.h"
 
-#define MONTH_MAX 40
-
 void
 handle_refunds(void *app, void *worker, const struct http_request *rq, struct http_reply *rp)
 {
@@ -15,14 +13,12 @@ handle_refunds(void *app, void *worker, const struct http_request *rq, struct ht
 	struct worker *w = worker;
 	struct refund_query q = {0};
 	const char *format = NULL;
-	char now[MONTH_MAX], subject[MONTH_MAX];
+	char now[API_PERIOD_SIZE], subject[API_PERIOD_SIZE];
 	struct err err = {0};
 
 	if (!api_tenant(w, rq, &q.tenant, rp))
 		return;
-	if (!api_query(rq, "month", NULL, &q.period, &err) || !api_query(rq, "format", formats, &format, &err) ||
-	    ((q.period == NULL || strcmp(q.period, "current") == 0) &&
-	     (!store_period_now(w->db, time_wall_ns(), now, &err) || (q.period = now) == NULL))) {
+	if (!api_query(rq, "format", formats, &format, &err) || !api_period(w, rq, "month", now, &q.period, &err)) {
 		api_problem(rp, rq, &err);
 		return;
 	}

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "aggregator/api/app.h"
+#include "aggregator/core/focus.h"
 #include "aggregator/store/document.h"
 #include "common/time.h"
 
@@ -58,16 +59,15 @@ handle_conservation(void *app, void *worker, const struct http_request *rq, stru
 }
 
 #define MANIFEST_MAX (16u << 10)
-#define PERIOD_MAX 40
 #define LINE_MAX 64
 
 /* "2026-11.csv" is period and format; the period "current" is the one that now lies in. */
 static bool
-report_name(const char *tail, char ret_period[PERIOD_MAX], enum document_format *ret_format)
+report_name(const char *tail, char ret_period[API_PERIOD_SIZE], enum document_format *ret_format)
 {
 	const char *dot = strchr(tail, '.');
 
-	if (dot == NULL || dot - tail >= PERIOD_MAX)
+	if (dot == NULL || dot - tail >= API_PERIOD_SIZE)
 		return false;
 	memcpy(ret_period, tail, (size_t)(dot - tail));
 	ret_period[dot - tail] = '\0';
@@ -84,11 +84,10 @@ static bool
 report_flags(const struct http_request *rq, enum document_format *format, bool *ret_manifest, struct err *err)
 {
 	static const char *const yes_no[] = {"0", "1", NULL};
-	static const char *const versions[] = {"1.2", "1.3", "1.4", NULL};
 	const char *manifest = NULL, *excel = NULL, *version = NULL;
 
 	if (!api_query(rq, "manifest", yes_no, &manifest, err) || !api_query(rq, "excel", yes_no, &excel, err) ||
-	    !api_query(rq, "focus_version", versions, &version, err))
+	    !api_query(rq, "focus_version", focus_versions, &version, err))
 		return false;
 	if (version != NULL && (*format != DOCUMENT_FOCUS || !document_focus_format(version, format)))
 		return err_set(err, ERR_INVALID, "focus_version: only .focus.csv has versions");
@@ -162,13 +161,13 @@ report_reply(struct worker *w, const struct http_request *rq, const struct docum
 
 /* "2026-11/lines/ID", as a table unless it ends in .json; false: it is not one. */
 static bool
-detail_name(const char *tail, char ret_period[PERIOD_MAX], char ret_line[LINE_MAX], bool *ret_json)
+detail_name(const char *tail, char ret_period[API_PERIOD_SIZE], char ret_line[LINE_MAX], bool *ret_json)
 {
 	static const char between[] = "/lines/";
 	const char *slash = strchr(tail, '/'), *line, *dot;
 	size_t len;
 
-	if (slash == NULL || slash - tail >= PERIOD_MAX || strncmp(slash, between, strlen(between)) != 0)
+	if (slash == NULL || slash - tail >= API_PERIOD_SIZE || strncmp(slash, between, strlen(between)) != 0)
 		return false;
 	line = slash + strlen(between);
 	dot = strchr(line, '.');
@@ -187,7 +186,7 @@ detail_name(const char *tail, char ret_period[PERIOD_MAX], char ret_line[LINE_MA
 static void
 note_report(struct app *app, const struct worker *w, const char *tenant, const char *period, const char *tail)
 {
-	char subject[PERIOD_MAX + LINE_MAX + 32];
+	char subject[API_PERIOD_SIZE + LINE_MAX + 32];
 
 	snprintf(subject, sizeof(subject), "report %s%s", period, tail + strcspn(tail, "./"));
 	api_note_read(app, w, tenant, "report.read", subject);
@@ -195,19 +194,19 @@ note_report(struct app *app, const struct worker *w, const char *tenant, const c
 
 static void
 reply_detail(struct app *app, struct worker *w, const struct http_request *rq, struct detail_request *d,
-             char period[PERIOD_MAX], struct http_reply *rp)
+             char period[API_PERIOD_SIZE], struct http_reply *rp)
 {
 	bool gzip = http_takes_gzip(http_header(rq, "Accept-Encoding"));
 	owned(spill) struct spill *spill = NULL;
 	struct spill_file file;
+	const char *month; /* period */
 	struct err err = {0};
 	int64_t rows;
 
 	if (!api_tenant(w, rq, &d->tenant, rp))
 		return;
-	if ((strcmp(period, "current") == 0 && !store_period_now(w->db, time_wall_ns(), period, &err)) ||
-	    !spill_new(gzip, &spill, &err) || !store_detail(w->db, d, spill, &rows, &err) ||
-	    !spill_end(spill, &file, &err)) {
+	if (!api_period_of(w->db, period, period, &month, &err) || !spill_new(gzip, &spill, &err) ||
+	    !store_detail(w->db, d, spill, &rows, &err) || !spill_end(spill, &file, &err)) {
 		http_problem_err(rp, rq, &err);
 		return;
 	}
@@ -221,7 +220,7 @@ handle_report(void *app, void *worker, const struct http_request *rq, struct htt
 {
 	const struct aggregator_options *o = ((const struct app *)app)->options;
 	struct worker *w = worker;
-	char period[PERIOD_MAX];
+	char period[API_PERIOD_SIZE];
 	struct document_request doc = {.period = period,
 	                               .organisation = o->organisation,
 	                               .provider = o->provider_name,
@@ -229,6 +228,7 @@ handle_report(void *app, void *worker, const struct http_request *rq, struct htt
 	char line[LINE_MAX];
 	struct detail_request detail = {.period = period, .line_id = line};
 	bool manifest = false;
+	const char *month; /* period */
 	struct err err = {0};
 
 	if (detail_name(rq->tail, period, line, &detail.json)) {
@@ -244,8 +244,7 @@ handle_report(void *app, void *worker, const struct http_request *rq, struct htt
 	}
 	if (!api_tenant(w, rq, &doc.tenant, rp))
 		return;
-	if (!report_flags(rq, &doc.format, &manifest, &err) ||
-	    (strcmp(period, "current") == 0 && !store_period_now(w->db, time_wall_ns(), period, &err)) ||
+	if (!report_flags(rq, &doc.format, &manifest, &err) || !api_period_of(w->db, period, period, &month, &err) ||
 	    !report_reply(w, rq, &doc, manifest, rp, &err)) {
 		rp->filename[0] = '\0';
 		http_problem_err(rp, rq, &err);

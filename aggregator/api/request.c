@@ -29,6 +29,28 @@ api_query(const struct http_request *rq, const char *name, const char *const *ch
 }
 
 bool
+api_period_of(struct db *db, const char *said, char now[API_PERIOD_SIZE], const char **ret, struct err *err)
+{
+	if (said != NULL && strcmp(said, "current") != 0) {
+		*ret = said;
+		return true;
+	}
+	if (!store_period_now(db, time_wall_ns(), now, err))
+		return false;
+	*ret = now;
+	return true;
+}
+
+bool
+api_period(struct worker *w, const struct http_request *rq, const char *name, char now[API_PERIOD_SIZE],
+           const char **ret, struct err *err)
+{
+	const char *said = NULL;
+
+	return api_query(rq, name, NULL, &said, err) && api_period_of(w->db, said, now, ret, err);
+}
+
+bool
 api_query_i64(const struct http_request *rq, const char *name, int64_t max, int64_t *ret, struct err *err)
 {
 	const char *text = http_query(rq, name);

@@ -4,24 +4,20 @@
 #include "aggregator/api/app.h"
 #include "common/time.h"
 
-#define PERIOD_MAX 40
-
 void
 handle_sla(void *app, void *worker, const struct http_request *rq, struct http_reply *rp)
 {
 	struct worker *w = worker;
 	const char *tenant = NULL, *period = NULL;
 	int64_t now_ns = time_wall_ns();
-	char now[PERIOD_MAX];
+	char now[API_PERIOD_SIZE];
 	struct err err = {0};
 
 	(void)app;
 	if (!api_tenant(w, rq, &tenant, rp))
 		return;
 	rp->content_type = "application/json";
-	if (!api_query(rq, "period", NULL, &period, &err) ||
-	    ((period == NULL || strcmp(period, "current") == 0) &&
-	     (!store_period_now(w->db, now_ns, now, &err) || (period = now) == NULL)) ||
+	if (!api_period(w, rq, "period", now, &period, &err) ||
 	    !store_sla_json(w->db, period, tenant, now_ns, &rp->body, &err))
 		api_problem(rp, rq, &err);
 }

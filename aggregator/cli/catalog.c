@@ -1,5 +1,6 @@
 /* aggregator/cli/catalog.c - the table: every command, its words, its options and what they may be. */
 #include "aggregator/cli/cli.h"
+#include "aggregator/core/focus.h"
 
 static const char *const outputs[] = {"table", "json", "csv", "yaml", NULL};
 static const char *const no_outputs[] = {NULL};
@@ -7,7 +8,6 @@ static const char *const only_json[] = {"json", NULL};
 static const char *const only_yaml[] = {"yaml", NULL};
 static const char *const table_or_json[] = {"table", "json", NULL};
 static const char *const formats[] = {"csv", "focus", "json", "html", NULL};
-static const char *const focus_versions[] = {"1.2", "1.3", "1.4", NULL};
 static const char *const page_formats[] = {"csv", "json", "html", NULL};
 static const char *const shells[] = {"bash", "zsh", NULL};
 static const char *const months[] = {"current", "previous", NULL};
@@ -116,7 +116,7 @@ const struct cli_command cli_commands[] = {
 	            "currency and SHA-256; with FOCUS comes the file of billing periods, with version 1.4 also that of the invoices' lines.",
 	 .options = {{"format", 0, "csv|focus|json|html", "what document; csv and json are the same as --out", formats, 0},
 	             MONTH_OPTIONS, TENANT_OPTION,
-	             {"focus-version", 0, "1.2|1.3|1.4", "version of --format focus (default 1.2)", focus_versions, 0},
+	             {"focus-version", 0, FOCUS_VERSIONS, "version of --format focus (default 1.2)", focus_versions, 0},
 	             {"excel", 0, NULL, "CSV for spreadsheets that write 1,5: semicolons, a decimal comma, a byte order mark", NULL, 0},
 	             {"recompute", 0, NULL, "prove a closed month: compute it again from what was kept, and compare every byte", NULL, 0},
 	             {"detail", 0, "LINE_ID", "the workloads that add up to this line, by day and device", NULL, 0},

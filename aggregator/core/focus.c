@@ -14,6 +14,8 @@
 
 /* ---- words by kind of charge ---- */
 
+const char *const focus_versions[] = {[FOCUS_1_2] = "1.2", [FOCUS_1_3] = "1.3", [FOCUS_1_4] = "1.4", NULL};
+
 static const struct {
 	const char *charge, *pricing, *frequency;
 	bool held; /* somebody held it: it was consumed */

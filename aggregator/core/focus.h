@@ -30,6 +30,8 @@
 #include "aggregator/core/rating.h"
 
 enum focus_version { FOCUS_1_2, FOCUS_1_3, FOCUS_1_4 };
+#define FOCUS_VERSIONS "1.2|1.3|1.4"
+extern const char *const focus_versions[]; /* by their number, NULL-ended */
 
 struct focus_period {
 	const char *start, *end; /* UTC */

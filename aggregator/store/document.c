@@ -51,14 +51,12 @@ static const struct {
 bool
 document_focus_format(const char *version, enum document_format *ret)
 {
-	static const struct {
-		const char *version;
-		enum document_format format;
-	} versions[] = {{"1.2", DOCUMENT_FOCUS}, {"1.3", DOCUMENT_FOCUS_1_3}, {"1.4", DOCUMENT_FOCUS_1_4}};
+	static const enum document_format by_version[] = {
+		[FOCUS_1_2] = DOCUMENT_FOCUS, [FOCUS_1_3] = DOCUMENT_FOCUS_1_3, [FOCUS_1_4] = DOCUMENT_FOCUS_1_4};
 
-	for (size_t i = 0; i < ARRAY_LEN(versions); i++)
-		if (strcmp(versions[i].version, version) == 0) {
-			*ret = versions[i].format;
+	for (size_t i = 0; i < ARRAY_LEN(by_version); i++)
+		if (strcmp(focus_versions[i], version) == 0) {
+			*ret = by_version[i];
 			return true;
 		}
 	return false;

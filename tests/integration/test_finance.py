@@ -108,6 +108,8 @@ class Entered(Case):
         self.refused(self.enter(category="tips"), 400, "category")
         self.refused(self.enter(reason=""), 400, "reason")
         self.refused(self.enter(reason="x\n"), 400, "reason")
+        listed = [self.stack.get(f"/v1/adjustments?period={p}").json()["adjustments"] for p in ("current", self.stack.get("/v1/budgets").json()["period"])]
+        self.assertEqual(*listed)
         self.refused(self.post("/v1/adjustments/1/burn", reason="x"), 404, "approved or reversed")
         self.refused(self.post("/v1/adjustments/999999/approve", reason="x"), 404, "999999")
 
