@@ -182,3 +182,11 @@ text_nearest(const char *word, const char *const *known)
 	}
 	return best;
 }
+
+bool
+text_ends(const char *s, const char *end)
+{
+	size_t n = strlen(s), m = strlen(end);
+
+	return n >= m && memcmp(s + n - m, end, m) == 0;
+}

@@ -26,6 +26,7 @@ int compare_texts(const char *const *a, const char *const *b, size_t n);
 
 /* Decimal, as people write it: "0", "-17". No plus sign, spaces, leading zeros or overflow. */
 bool text_to_i64(const char *s, int64_t *ret);
+bool text_ends(const char *s, const char *end);
 
 /* The word of the NULL-ended list that is nearest to `word`, for "did you mean"; NULL when none is close.
  * Case, '-' and '_' do not count as differences. */

@@ -501,7 +501,14 @@ write_content(const char *type, const char *schema, const char *other, const cha
 static bool
 tells_tenants_apart(const struct door *d)
 {
-	return d->query != NULL && strstr(d->query, "tenant:") != NULL;
+	static const char tenant[] = "tenant:";
+
+	for (const char *at = d->query; at != NULL && *at != '\0'; at += strspn(at, " ")) {
+		if (strncmp(at, tenant, sizeof(tenant) - 1) == 0)
+			return true;
+		at += strcspn(at, " ");
+	}
+	return false;
 }
 
 /* Rules, by kind of route:

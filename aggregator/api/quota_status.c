@@ -84,8 +84,9 @@ is_of(const struct quota_book *b, int32_t workspace, const char *tenant)
 	return !tenant || (strncmp(path, tenant, n) == 0 && path[n] == '/');
 }
 
+/* Without the last member, which is the database's, and the end. */
 static void
-write_status(const struct quota_book *b, const char *tenant, int64_t seq, const char *unleased, struct buf *out)
+write_status(const struct quota_book *b, const char *tenant, int64_t seq, struct buf *out)
 {
 	in_place(quota_figures) struct quota_figures f = {0};
 	bool first = true;
@@ -102,7 +103,7 @@ write_status(const struct quota_book *b, const char *tenant, int64_t seq, const 
 	}
 	buf_str(out, "],\"pools\":[");
 	write_pools(b, tenant, out);
-	buf_printf(out, "],\"held_without_lease\":%s}\n", unleased);
+	buf_char(out, ']');
 }
 
 void
@@ -113,26 +114,27 @@ handle_quota(void *app_, void *worker, const struct http_request *rq, struct htt
 	int64_t seq = quota_log_seq(log);
 	const struct quota_book *b;
 	const char *tenant = NULL;
-	in_place(buf) struct buf unleased = {0};
 	struct worker *w = worker;
 	struct err err = {0};
 
 	if (!api_tenant(w, rq, &tenant, rp))
 		return;
-	buf_init(&unleased, HTTP_REPLY_MAX);
-	if (!store_quota_unleased_json(w->db, tenant, &unleased, &err)) {
-		api_problem(rp, rq, &err);
-		return;
-	}
 	rp->content_type = "application/json";
 	b = quota_log_borrow(log);
 	if (b)
-		write_status(b, tenant, seq, buf_text(&unleased), &rp->body);
+		write_status(b, tenant, seq, &rp->body);
 	quota_log_give_back(log);
 	if (!b) {
 		http_problem(rp, rq, 503, NULL, "the quota book was not read yet");
 		rp->retry_after_s = 1;
+		return;
 	}
+	buf_str(&rp->body, ",\"held_without_lease\":");
+	if (!store_quota_unleased_json(w->db, tenant, &rp->body, &err)) {
+		api_problem(rp, rq, &err);
+		return;
+	}
+	buf_str(&rp->body, "}\n");
 }
 
 void

@@ -136,12 +136,28 @@ probe_ntp(struct doctor *d, struct facts *ret)
 
 /* ---- what the ledger lacks ---- */
 
+/* "gpu-1" is not in "gpu-10, gpu-2". */
+static bool
+has_name(const char *names, const char *name)
+{
+	size_t n = strlen(name);
+
+	for (const char *at = names; *at != '\0'; at += strspn(at, ", ")) {
+		size_t len = strcspn(at, ",");
+
+		if (len == n && memcmp(at, name, n) == 0)
+			return true;
+		at += len;
+	}
+	return false;
+}
+
 static void
 add_name(struct facts *f, const char *name)
 {
 	size_t n = strlen(f->text);
 
-	if (strstr(f->text, name) == NULL && n + strlen(name) + 6 < sizeof(f->text))
+	if (!has_name(f->text, name) && n + strlen(name) + 6 < sizeof(f->text))
 		snprintf(f->text + n, sizeof(f->text) - n, "%s%s", n > 0 ? ", " : "", name);
 }
 

@@ -181,6 +181,13 @@ put_cell(const struct column *col, const char *text, bool last)
 	printf("%*s%s", col->number || last ? 0 : pad, "", last ? "\n" : "  ");
 }
 
+static bool
+is_difference(const char *name)
+{
+	return strncmp(name, "difference", strlen("difference")) == 0 || text_ends(name, "_difference") ||
+	       text_ends(name, "_differences");
+}
+
 /* People read what is there: columns that say nothing in any row, and the exact integers behind the hours, are left to
  * the other formats. A difference is shown, because its zero is the news. */
 static size_t
@@ -191,8 +198,7 @@ for_people(struct column *columns, size_t n)
 	for (size_t i = 0; i < n; i++) {
 		const char *name = columns[i].name;
 
-		if (strstr(name, "_unit_ns") != NULL ||
-		    (columns[i].blank && strstr(name, "difference") == NULL && i > 0))
+		if (text_ends(name, "_unit_ns") || (columns[i].blank && !is_difference(name) && i > 0))
 			continue;
 		columns[kept++] = columns[i];
 	}

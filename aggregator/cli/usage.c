@@ -4,6 +4,7 @@
 
 #include "aggregator/cli/cli.h"
 #include "common/money.h"
+#include "common/text.h"
 
 #define VALUES(unit)                                                                                             \
 	"allocated_" unit ",used_" unit ",idle_" unit ",unmeasured_" unit ",unallocated_" unit ",stranded_" unit \
@@ -221,7 +222,7 @@ shorten_hours(json_t *row)
 		char text[DECIMAL_TEXT_SIZE];
 		int128 hours;
 
-		if (!json_is_string(value) || (strstr(key, "_hours") == NULL && strstr(key, "_kwh") == NULL) ||
+		if (!json_is_string(value) || (!text_ends(key, "_hours") && !text_ends(key, "_kwh")) ||
 		    !decimal_parse(json_string_value(value), QUANTITY_SCALE, &hours, NULL))
 			continue;
 		any = any || hours > 0;
@@ -240,8 +241,8 @@ without_unit(const json_t *row)
 
 	json_object_foreach((json_t *)(uintptr_t)row, key, value)
 	{
-		const char *unit = strstr(key, "_unit_ns");
-		owned(mem) char *name = mem_strndup(key, unit != NULL ? (size_t)(unit - key) : strlen(key));
+		size_t n = strlen(key) - (text_ends(key, "_unit_ns") ? strlen("_unit_ns") : 0);
+		owned(mem) char *name = mem_strndup(key, n);
 
 		json_object_set(out, name, value);
 	}

@@ -85,6 +85,11 @@ class Text(Planted):
         self.put("common/buf.c", "int x;\nvoid f(void) { strcpy(a, b); }\n")
         self.expect(text.check_calls(self.dir.name), "common/buf.c:2: strcpy() is banned")
 
+    def test_a_search_in_a_text_of_our_own_is_found_with_its_line(self):
+        self.put("aggregator/api/made.c", "int x;\nint y = 1;\nbool f(void) { return strstr(json, name) != NULL; }\n")
+        self.put("exporter/read.c", "bool f(void) { return strstr(line, name) != NULL; }\n")
+        self.expect(text.check_calls(self.dir.name), "aggregator/api/made.c:3: strstr() is banned: use the struct")
+
     def test_comments_strings_members_and_longer_names_are_not_calls(self):
         self.put("common/buf.c", '/* strcpy( */ f("system(1)"); // gets(x)\np->time(1); my_rand(2); snprintf(a, 1, b);\n')
         self.expect(text.check_calls(self.dir.name))

@@ -17,6 +17,9 @@ BANNED = (
     (r"rand|srand|random|srandom|drand48|tmpnam|tempnam|mktemp", (), "random_bytes, mkstemp"),
     (r"gmtime|localtime|ctime|asctime|strerror|inet_ntoa|gethostbyname", (), "the re-entrant form"),
     (r"time|gettimeofday|clock", (), "time_wall_ns or time_boot_ns, at the rim"),
+    # Texts of others, and one that is made when the program is built.
+    (r"strstr", ("exporter/*", "aggregator/api/usage.c", "aggregator/store/verify_schema.c", "aggregator/core/rating_text.c", "common/units.c"),
+     "the struct that our own text was made of, or jansson; text_ends for the end of a name"),
     (r"assert", (), "ASSERT, which holds in release builds too"),
     # What may wait for a server, also where it is only to send or to say goodbye.
     (r"PQ(connectdb\w*|setdb\w*|reset|exec\w*|prepare|describe\w+|close\w+|send\w+|getResult|fn|putCopy\w+|getCopyData|pipelineSync|flush|cancel\w*|finish|ping\w*)"
