@@ -466,6 +466,7 @@ struct quota_verdict {
 	/* The smallest change that would admit it: what must be done, together. None when it is admitted. */
 	struct quota_change changes[QUOTA_MAX_CHANGES];
 	size_t change_count;
+	const char *fault;   /* of QUOTA_CHANGE_REQUEST: what is wrong, where that is known; static text */
 	bool or_preemptible; /* instead of QUOTA_CHANGE_RESERVED: ask as preemptible */
 	/* Where its text is in that of the outcome, when that was written (quota_book_outcome_json). */
 	size_t text_at, text_len;

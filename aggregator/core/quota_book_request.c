@@ -236,11 +236,15 @@ tell_faults(struct book_step *s, const struct asked *asked, size_t count)
 		if (asked[i].fault)
 			book_notice(s, QUOTA_REFUSED, asked[i].r.id, asked[i].fault);
 	for (size_t i = 0; i < s->out->verdict_count; i++) {
-		const struct quota_verdict *v = &s->out->verdicts[i];
+		struct quota_verdict *v = &s->out->verdicts[i];
 
-		for (size_t k = 0; k < count && v->decision != QUOTA_REJECT; k++)
-			if (asked[k].fault && strcmp(asked[k].r.id, v->id) == 0)
+		for (size_t k = 0; k < count; k++) {
+			if (!asked[k].fault || strcmp(asked[k].r.id, v->id) != 0)
+				continue;
+			v->fault = asked[k].fault;
+			if (v->decision != QUOTA_REJECT)
 				book_notice(s, QUOTA_LEASE_RETURNED, v->id, "");
+		}
 	}
 }
 

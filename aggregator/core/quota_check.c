@@ -49,15 +49,24 @@ tenant_of(const struct quota_state *s, const struct wait *w)
 
 /* ---- 1 ---------------------------------------------------------------------------------------------------------------------- */
 
-static bool
-well_formed(const struct quota_state *s, const struct wait *w)
+const char *
+quota_fault(const struct quota_state *s, int32_t wait)
 {
-	if (w->in.shape == QUOTA_NONE || w->in.count <= 0 || (w->in.per_node > 0 && w->in.count % w->in.per_node != 0))
-		return false;
+	const struct wait *w = &s->waits.at[wait];
+
+	if (w->in.shape == QUOTA_NONE)
+		return "there is no such model or shape";
+	if (w->in.count <= 0)
+		return "it asks for nothing";
+	if (w->in.per_node > 0 && w->in.count % w->in.per_node != 0)
+		return "the count is not a multiple of per_node";
 	if (w->in.klass == QUOTA_NONE)
-		return true;
-	return w->in.klass >= 0 && (size_t)w->in.klass < s->class_count &&
-	       quota_class_allowed(&tenant_of(s, w)->in.classes, w->in.klass);
+		return NULL;
+	if (w->in.klass < 0 || (size_t)w->in.klass >= s->class_count)
+		return "there is no such priority class";
+	return quota_class_allowed(&tenant_of(s, w)->in.classes, w->in.klass)
+	               ? NULL
+	               : "its tenant may not use this priority class";
 }
 
 static int64_t
@@ -83,7 +92,7 @@ quota_rule_valid(const struct quota_state *s, int32_t wait, struct checks *out)
 {
 	const struct wait *w = &s->waits.at[wait];
 	int64_t guard = quota_guardrail(s, wait);
-	bool formed = check_yes(out, QUOTA_RULE_VALID, QUOTA_SCOPE_REQUEST, false, well_formed(s, w));
+	bool formed = check_yes(out, QUOTA_RULE_VALID, QUOTA_SCOPE_REQUEST, false, quota_fault(s, wait) == NULL);
 	bool guarded = check(out, QUOTA_RULE_VALID, QUOTA_SCOPE_GUARDRAIL, false, w->units, guard,
 	                     (struct quota_check){.requested = w->units});
 

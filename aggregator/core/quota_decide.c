@@ -302,6 +302,7 @@ tell_changes(struct quota_state *s, int32_t wait, const struct ruling *r, struct
 		tell_checks(s, wait, r, &checks);
 	}
 	quota_changes(v, &checks, each);
+	v->fault = quota_fault(s, wait);
 	if (checks.at != v->checks)
 		mem_free(checks.at);
 	*w = asked;

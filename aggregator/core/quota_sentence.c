@@ -187,7 +187,8 @@ why(const struct quota_namer *namer, const struct quota_verdict *v, const struct
 
 	switch (c->kind) {
 	case QUOTA_CHANGE_REQUEST:
-		buf_str(out, "It asks for something that does not exist, or that its tenant may not use.");
+		buf_printf(out, "It cannot be admitted as it is asked for%s%s.", v->fault ? ": " : "",
+		           v->fault ? v->fault : "");
 		break;
 	case QUOTA_CHANGE_SHAPE:
 		buf_str(out, "No node has what it asks for: GPUs of this model are given out as ");

@@ -355,6 +355,8 @@ struct limit_others quota_limit_others(const struct quota_state *s, int32_t acco
 
 /* Each records its checks where a list is given. */
 bool quota_rule_valid(const struct quota_state *s, int32_t wait, struct checks *out); /* 1 */
+/* Why it is not well formed; NULL: it is. */
+const char *quota_fault(const struct quota_state *s, int32_t wait);
 /* Units that one workload of its workspace may have; QUOTA_UNLIMITED. */
 int64_t quota_guardrail(const struct quota_state *s, int32_t wait);
 bool quota_rule_limit(const struct quota_state *s, int32_t wait, int32_t account, const struct limit_others *others,

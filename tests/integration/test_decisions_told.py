@@ -92,6 +92,13 @@ class Queue(Told):
             self.assertEqual((now["position"], now["queue_pool"]), (row["position"], row["queue_pool"]), name)
             self.assertEqual(now["queue_length"], 1 if name == "elsewhere" else 3)
 
+    def test_what_is_wrong_with_a_request_is_named(self):
+        for body, fault in ((ask("odd", "acme/prod", 3, per_node=2), "the count is not a multiple of per_node"),
+                            (ask("card", "acme/prod", 1, gpu_model="B900"), "unknown model")):  # fmt: skip
+            reply = self.post(body).json()
+            self.assertEqual(reply["decision"], "reject")
+            self.assertIn(f"It cannot be admitted as it is asked for: {fault}.", reply["summary"])
+
     def test_sentences_come_before_the_checks(self):
         reply = self.post(ask("many", "acme/lab", 1, gpu_model=SHORT) | {"workspace": "acme/prod", "gpus": 100}).json()
         self.assertEqual(reply["decision"], "reject")

@@ -307,6 +307,21 @@ each_scope_has_its_own_change(void **state)
 	                       "tenant's CPU limit by 1 core."));
 }
 
+static void
+what_is_wrong_with_a_request_is_named(void **state)
+{
+	in_place(buf) struct buf said = {0};
+
+	(void)state;
+	buf_init(&said, 4096);
+	told("ws a R4; node n 4; tick 0", (struct quota_request){.count = 3, .per_node = 2, .preemptible = true},
+	     &said);
+	assert_string_equal(
+		buf_text(&said),
+		"It cannot be admitted as it is asked for: the count is not a multiple of per_node. As things are it "
+		"can never be admitted. To be admitted: ask for something else.");
+}
+
 int
 main(void)
 {
@@ -318,6 +333,7 @@ main(void)
 		cmocka_unit_test(where_quotas_are_not_enforced_the_sentence_says_so),
 		cmocka_unit_test(changes_are_told_in_their_units),
 		cmocka_unit_test(each_scope_has_its_own_change),
+		cmocka_unit_test(what_is_wrong_with_a_request_is_named),
 	};
 
 	return cmocka_run_group_tests_name("quota explained", tests, NULL, NULL);
