@@ -38,15 +38,16 @@ detail_fini(struct detail *d)
 }
 
 /* Of a line without a price, whichever book was in force. Of an energy line, everything that the workspace held in the cluster; else what it held of that kind of device.
- * Of a correction, which has one day for all of its month, they are all of that day. */
+ * Of a correction, which has one day for all of its month, they are all of that day. Outer joins and coalesce(), so that the planner expects as many rows as there are
+ * (sql/0044_hour_joins.sql). */
 static const char workloads_sql[] =
 	"SELECT CASE WHEN $10 THEN 0 ELSE (u.hour AT TIME ZONE l.zone)::date - (p.starts_at AT TIME ZONE l.zone)::date END, h.user_name, h.slurm_job, h.namespace, "
 	"coalesce(nullif(h.pod, ''), h.pod_uid), h.container, d.uuid, n.name, sum(u.used), sum(u.idle), sum(u.unmeasured), sum(u.energy_mj) "
 	"FROM ledger l, period p, tenant t JOIN workspace w ON w.tenant_id = t.id, LATERAL usage_rows(p.starts_at, p.ends_at) u "
-	"JOIN node n ON n.id = u.node_id JOIN node_cluster k ON k.node_id = u.node_id AND k.effective @> u.hour JOIN cluster c ON c.id = k.cluster_id "
-	"JOIN device d ON d.id = u.device_id JOIN gpu_spec g ON g.gpu_id = d.gpu_id AND g.effective @> u.hour JOIN holder h ON h.id = u.holder_id LEFT JOIN price_book b ON b.effective @> u.hour "
-	"WHERE p.month = $1 AND t.name = $2 AND w.name = $3 AND u.workspace_id = w.id AND c.name = $4 "
-	"AND ($5::text IS NULL OR coalesce(b.version, '') = $5) AND ($6 OR (g.short_model = $7 AND d.profile = $8 AND sharing_name(u.sharing) = $9)) "
+	"JOIN node n ON n.id = u.node_id LEFT JOIN node_cluster k ON k.node_id = u.node_id AND k.effective @> u.hour LEFT JOIN cluster c ON c.id = k.cluster_id "
+	"JOIN device d ON d.id = u.device_id LEFT JOIN gpu_spec g ON g.gpu_id = d.gpu_id AND g.effective @> u.hour JOIN holder h ON h.id = u.holder_id LEFT JOIN price_book b ON b.effective @> u.hour "
+	"WHERE p.month = $1 AND t.name = $2 AND w.name = $3 AND u.workspace_id = w.id AND coalesce(c.name, '') = $4 "
+	"AND ($5::text IS NULL OR coalesce(b.version, '') = $5) AND ($6 OR (coalesce(g.short_model, '') = $7 AND d.profile = $8 AND sharing_name(u.sharing) = $9)) "
 	"GROUP BY 1, 2, 3, 4, 5, 6, 7, 8 ORDER BY 1, 2, 3, 4, 5, 6, 7, 8";
 
 #define MONTH_SIZE 8 /* "2026-11" */
