@@ -141,11 +141,15 @@ static const struct schema {
          NULL},
 	/* the columns of the CSV, as text */
 	{"ReportLine", "tenant:text workspace:text provisional:bool?", "text"},
+	{"ReportPromise",
+         "tenant:text workspace:text owed_wait_seconds:text? owed_requests:text? owed_late:text? longest_wait_seconds:text? owed_kept:text? delivered_percent:text? "
+         "measured_percent:text? delivered_kept:text?",
+         NULL},
 	{"DocumentSum", "currency:text list_cost:decimal discount:decimal rounding:decimal billed_cost:decimal", NULL},
 	/* and, with manifest=1, of any document: document to sums */
 	{"Report",
          "period:text period_status:text currency:text? totals:[ReportTotal]? lines:[ReportLine]? document:text? tenant:text~? "
-         "invoice_version:int? chargeback_lines:int? rows:int? bytes:int? sha256:text? sums:[DocumentSum]?",
+         "invoice_version:int? chargeback_lines:int? rows:int? bytes:int? sha256:text? sums:[DocumentSum]? promises:[ReportPromise]?",
          NULL},
 	{"Budget",
          "tenant:text workspace:text kind:text unit:text limit:decimal consumed:decimal forecast:decimal ratio:decimal "

@@ -504,6 +504,58 @@ add_budgets(const struct page *p, struct buf *out)
 	buf_str(out, "</p></div>\n");
 }
 
+/* ---- promises ---- */
+
+size_t
+invoice_promises_shown(const struct invoice_input *i)
+{
+	return i->promise_count < INVOICE_PROMISES ? i->promise_count : INVOICE_PROMISES;
+}
+
+static void
+promise_cell(struct buf *out, const char *text, const char *unit)
+{
+	buf_str(out, "<td class=\"n\">");
+	if (text != NULL) {
+		html_text(out, text);
+		buf_str(out, unit);
+	}
+	buf_str(out, "</td>");
+}
+
+/* What was promised beside what was measured; a cell of what was not promised or not measured is empty. */
+static void
+add_promises(const struct page *p, struct buf *out)
+{
+	const struct invoice_input *i = p->i;
+	size_t shown = invoice_promises_shown(i);
+
+	if (shown == 0)
+		return;
+	buf_str(out,
+	        "<div><table class=\"parts\"><thead><tr><th>Promises of the month</th><th class=\"n\">owed within</th><th class=\"n\">requests</th>"
+	        "<th class=\"n\">late</th><th class=\"n\">longest wait</th><th class=\"n\">delivered, promised</th><th class=\"n\">measured</th></tr></thead><tbody>\n");
+	for (size_t k = 0; k < shown; k++) {
+		const struct invoice_promise *s = &i->promises[k];
+		const bool owed = s->owed_wait_seconds != NULL;
+
+		buf_str(out, "<tr><th class=\"what\"><div class=\"one\">");
+		html_text(out, s->workspace[0] != '\0' ? s->workspace : "All workspaces");
+		buf_str(out, "</div></th>");
+		promise_cell(out, s->owed_wait_seconds, " s");
+		promise_cell(out, owed ? s->owed_requests : NULL, "");
+		promise_cell(out, owed ? s->owed_late : NULL, "");
+		promise_cell(out, s->longest_wait_seconds, " s");
+		promise_cell(out, s->delivered_percent, "\xc2\xa0%");
+		promise_cell(out, s->measured_percent, "\xc2\xa0%");
+		buf_str(out, "</tr>\n");
+	}
+	buf_str(out, "</tbody></table>\n");
+	if (i->promise_count > shown)
+		buf_printf(out, "<p class=\"note\">Not shown: %zu more promises.</p>", i->promise_count - shown);
+	buf_str(out, "</div>\n");
+}
+
 /* ---- the document ---- */
 
 /* Rule 3: what has words of unknown length has so many lines of text, and no column pushes another off the page. */
@@ -542,6 +594,7 @@ invoice_html_page(const struct invoice_input *i, struct buf *out, struct err *er
 	buf_str(out, "</div></div>\n");
 	add_capacity(&p, out);
 	add_budgets(&p, out);
+	add_promises(&p, out);
 	if (i->layout >= INVOICE_LAYOUT_LISTED)
 		invoice_table(&p, out);
 	else

@@ -48,6 +48,15 @@ struct invoice_budget {
 	bool hard;
 };
 
+#define INVOICE_PROMISES 3 /* likewise */
+
+/* What was promised, and what was measured of it, as texts. NULL: not promised, or nothing to measure. */
+struct invoice_promise {
+	const char *workspace; /* "": of the tenant as a whole */
+	const char *owed_wait_seconds, *owed_requests, *owed_late, *longest_wait_seconds, *owed_kept;
+	const char *delivered_percent, *measured_percent, *delivered_kept; /* kept: "true" or "false" */
+};
+
 struct invoice_input {
 	const struct rating_input *in;
 	const struct rated *r;       /* of one tenant, at least one line */
@@ -61,6 +70,8 @@ struct invoice_input {
 	const struct invoice_capacity *own;   /* NULL: it has no nodes of its own */
 	const struct invoice_budget *budgets; /* those beyond the room are counted */
 	size_t budget_count;
+	const struct invoice_promise *promises; /* likewise */
+	size_t promise_count;
 	int64_t layout; /* rule 6 */
 };
 

@@ -39,14 +39,15 @@ text_lines(const struct page *p, const struct rated_line *l)
 size_t
 invoice_room(const struct page *p)
 {
-	size_t budgets = invoice_budgets_shown(p->i), room = p->i->layout == 0 ? INVOICE_LINES : INVOICE_TEXT_LINES;
+	size_t budgets = invoice_budgets_shown(p->i), promises = invoice_promises_shown(p->i),
+	       room = p->i->layout == 0 ? INVOICE_LINES : INVOICE_TEXT_LINES;
 	bool corrected = false;
 
 	for (size_t i = 0; i < p->i->r->count && p->i->layout > 0; i++)
 		corrected = corrected || invoice_is_correction(&p->i->r->lines[i]);
 	if (p->i->layout > 0)
 		room -= (p->count - 1) * LINES_PER_CURRENCY;
-	return room - (budgets > 0 ? budgets + 2 : 0) - corrected;
+	return room - (budgets > 0 ? budgets + 2 : 0) - (promises > 0 ? promises + 2 : 0) - corrected;
 }
 
 struct candidate {

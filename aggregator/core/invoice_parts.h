@@ -18,6 +18,7 @@ bool invoice_is_correction(const struct rated_line *l);
 void invoice_unit(const struct rated_line *l, struct buf *out);
 /* Those that there is room for. */
 size_t invoice_budgets_shown(const struct invoice_input *i);
+size_t invoice_promises_shown(const struct invoice_input *i);
 
 /* Lines of text that the page has for lines of the report. */
 size_t invoice_room(const struct page *p);

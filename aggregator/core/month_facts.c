@@ -31,6 +31,13 @@ static const struct record_field amount_fields[] = {A(TEXT, currency), A(I128, b
 #define B(kind, name) RECORD_FIELD(kind, struct budget, name)
 static const struct record_field budget_fields[] = {B(TEXT, workspace), B(TEXT, kind), B(TEXT, unit), B(I128, limit)};
 
+#define S(name) RECORD_FIELD(TEXT, struct invoice_promise, name)
+static const struct record_field promise_fields[] = {S(workspace),         S(owed_wait_seconds),    S(owed_requests),
+                                                     S(owed_late),         S(longest_wait_seconds), S(owed_kept),
+                                                     S(delivered_percent), S(measured_percent),     S(delivered_kept)};
+
+_Static_assert(sizeof(struct invoice_promise) == ARRAY_LEN(promise_fields) * sizeof(char *),
+               "a promise has another field");
 _Static_assert(sizeof(struct invoice_capacity) == 5 * sizeof(int128), "a tenant's nodes have another state");
 _Static_assert(sizeof(struct focus_period) == 5 * sizeof(char *), "a billing period has another field");
 _Static_assert(sizeof(struct budget) == 4 * sizeof(char *) + sizeof(int128), "a budget has another field");
@@ -46,6 +53,7 @@ enum record {
 	RECORD_TENANT,
 	RECORD_AMOUNT,
 	RECORD_BUDGET,
+	RECORD_PROMISE,
 	RECORDS
 };
 static const struct record_type types[RECORDS] = {
@@ -58,6 +66,7 @@ static const struct record_type types[RECORDS] = {
 	[RECORD_TENANT] = {'T', sizeof(struct facts_tenant), tenant_fields, ARRAY_LEN(tenant_fields), 0},
 	[RECORD_AMOUNT] = {'A', sizeof(struct invoice_amount), amount_fields, ARRAY_LEN(amount_fields), 0},
 	[RECORD_BUDGET] = {'B', sizeof(struct budget), budget_fields, ARRAY_LEN(budget_fields), 0},
+	[RECORD_PROMISE] = {'S', sizeof(struct invoice_promise), promise_fields, ARRAY_LEN(promise_fields), 0},
 };
 
 /* --- writing --- */
@@ -146,6 +155,12 @@ facts_write_budget(const struct budget *b, struct buf *out)
 	record_write(&types[RECORD_BUDGET], b, out);
 }
 
+void
+facts_write_promise(const struct invoice_promise *p, struct buf *out)
+{
+	record_write(&types[RECORD_PROMISE], p, out);
+}
+
 /* --- reading --- */
 
 struct memory {
@@ -223,6 +238,11 @@ seen(struct records *r, size_t type)
 			return false;
 		tenant->previous_count++;
 		return true;
+	case RECORD_PROMISE:
+		if (tenant == NULL || ((const struct invoice_promise *)(const void *)record)->workspace == NULL)
+			return false;
+		tenant->promise_count++;
+		return true;
 	default:
 		if (tenant == NULL || !budget_is_sound((const void *)record))
 			return false;
@@ -238,10 +258,14 @@ join_tenants(const struct record_list *lists)
 	struct facts_tenant *tenant = lists[RECORD_TENANT].at;
 	const struct invoice_amount *amount = lists[RECORD_AMOUNT].at;
 	struct budget *budget = lists[RECORD_BUDGET].at;
+	const struct invoice_promise *promise = lists[RECORD_PROMISE].at;
 
 	for (size_t i = 0; i < lists[RECORD_TENANT].count; i++, tenant++) {
 		tenant->previous = amount;
 		tenant->budgets = budget;
+		tenant->promises = promise;
+		for (size_t k = 0; k < tenant->promise_count; k++)
+			promise++;
 		for (size_t k = 0; k < tenant->previous_count; k++)
 			amount++;
 		for (size_t k = 0; k < tenant->budget_count; k++)

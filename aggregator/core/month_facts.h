@@ -1,7 +1,7 @@
 /* aggregator/core/month_facts.h - what the documents of a month say beside its lines: names, days, months, last month's amounts. Pure.
  *
  * It is always made as a text and read back, so that a document of today and one that is proved after years are made from the same. Lines
- * of records.h: F who pays whom, H the hour since which the ledger measures, D where days begin, P a billing period, Y a day of one before, L a label of a workspace, T a tenant, A what it was billed the month before, B a budget of it. */
+ * of records.h: F who pays whom, H the hour since which the ledger measures, D where days begin, P a billing period, Y a day of one before, L a label of a workspace, T a tenant, A what it was billed the month before, B a budget of it, S what it was promised. */
 #ifndef TOLLGATE_CORE_MONTH_FACTS_H
 #define TOLLGATE_CORE_MONTH_FACTS_H
 
@@ -34,10 +34,12 @@ struct facts_tenant {
 	size_t previous_count;
 	const struct budget *budgets; /* its own before those of its workspaces */
 	size_t budget_count;
+	const struct invoice_promise *promises; /* likewise */
+	size_t promise_count;
 };
 
 /* Writing: the frame, whose account_id is made; then days and periods in their order, the ledger's first hour, tenants by name, each followed by its amounts and
- * budgets. */
+ * budgets and promises. */
 void facts_write_frame(const struct facts_frame *f, struct buf *out);
 void facts_write_ledger(const struct facts_ledger *l, struct buf *out);
 void facts_write_day(const struct facts_day *d, struct buf *out); /* the last one is the end of the month */
@@ -47,6 +49,7 @@ void facts_write_label(const struct focus_label *l, struct buf *out);
 void facts_write_tenant(const struct facts_tenant *t, struct buf *out);
 void facts_write_amount(const struct invoice_amount *a, struct buf *out);
 void facts_write_budget(const struct budget *b, struct buf *out);
+void facts_write_promise(const struct invoice_promise *p, struct buf *out);
 
 struct month_facts {
 	struct facts_frame frame;

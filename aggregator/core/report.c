@@ -425,10 +425,37 @@ report_json_rows(const struct rating_input *in, const struct rated *r, bool firs
 }
 
 void
-report_json_end(struct buf *totals, struct buf *out)
+report_json_promise(const char *tenant, const struct invoice_promise *p, struct buf *promises)
+{
+	const struct {
+		const char *name, *value;
+	} members[] = {{"workspace", p->workspace},
+	               {"owed_wait_seconds", p->owed_wait_seconds},
+	               {"owed_requests", p->owed_requests},
+	               {"owed_late", p->owed_late},
+	               {"longest_wait_seconds", p->longest_wait_seconds},
+	               {"owed_kept", p->owed_kept},
+	               {"delivered_percent", p->delivered_percent},
+	               {"measured_percent", p->measured_percent},
+	               {"delivered_kept", p->delivered_kept}};
+
+	buf_str(promises, promises->len > 0 ? ",\n{" : "\n{");
+	json_member(promises, true, "tenant", tenant);
+	for (size_t i = 0; i < ARRAY_LEN(members); i++)
+		if (members[i].value != NULL)
+			json_member(promises, false, members[i].name, members[i].value);
+	buf_char(promises, '}');
+}
+
+void
+report_json_end(struct buf *totals, struct buf *promises, struct buf *out)
 {
 	buf_str(out, "],\"totals\":[");
 	buf_add(out, buf_text(totals), totals->len);
+	if (promises->len > 0) {
+		buf_str(out, "],\"promises\":[");
+		buf_add(out, buf_text(promises), promises->len);
+	}
 	buf_str(out, "]}\n");
 }
 
@@ -437,12 +464,13 @@ report_json_end(struct buf *totals, struct buf *out)
 bool
 report_json(const struct rating_input *in, const struct rated *r, struct buf *out, struct err *err)
 {
-	in_place(buf) struct buf totals = {0};
+	in_place(buf) struct buf totals = {0}, promises = {0};
 
 	buf_init(&totals, TOTALS_MAX);
+	buf_init(&promises, TOTALS_MAX);
 	report_json_begin(in, out);
 	if (!report_json_rows(in, r, true, out, &totals, err))
 		return false;
-	report_json_end(&totals, out);
+	report_json_end(&totals, &promises, out);
 	return buf_ok(out, "the chargeback report", err);
 }

@@ -5,6 +5,7 @@
 #ifndef TOLLGATE_CORE_REPORT_H
 #define TOLLGATE_CORE_REPORT_H
 
+#include "aggregator/core/invoice_html.h"
 #include "aggregator/core/rating.h"
 
 /* How a table is written. The numbers are the same, digit by digit. */
@@ -22,14 +23,16 @@ void report_csv_header(enum csv_dialect dialect, struct buf *out);
 MUST_CHECK bool report_csv_rows(const struct rating_input *in, const struct rated *r, enum csv_dialect dialect,
                                 struct buf *out, struct err *err);
 
-/* {"period", "period_status", "currency", "lines": [{every CSV column by its name}], "totals": [one per invoice and currency]};
+/* {"period", "period_status", "currency", "lines": [{every CSV column by its name}], "totals": [one per invoice and currency]}, and "promises" where there are some;
  * every value is text, so that no reader makes a float of it. */
 MUST_CHECK bool report_json(const struct rating_input *in, const struct rated *r, struct buf *out, struct err *err);
 /* The same in pieces; those of one tenant belong into one. Totals are kept apart until the end. first: no line came before. */
 void report_json_begin(const struct rating_input *in, struct buf *out);
 MUST_CHECK bool report_json_rows(const struct rating_input *in, const struct rated *r, bool first, struct buf *out,
                                  struct buf *totals, struct err *err);
-void report_json_end(struct buf *totals, struct buf *out);
+/* One promise of a tenant: behind those that are there. */
+void report_json_promise(const char *tenant, const struct invoice_promise *p, struct buf *promises);
+void report_json_end(struct buf *totals, struct buf *promises, struct buf *out);
 
 /* One CSV field, quoted where RFC 4180 asks for it. */
 void csv_field(struct buf *out, const char *text);

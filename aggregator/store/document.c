@@ -21,7 +21,7 @@ struct document {
 	const struct month_facts *facts;
 	struct spill *to;
 	struct document_result result;
-	struct buf totals;
+	struct buf totals, promises;
 	struct focus_input focus;
 };
 
@@ -31,6 +31,7 @@ document_free(struct document *d)
 	if (!d)
 		return;
 	buf_fini(&d->totals);
+	buf_fini(&d->promises);
 	mem_free(d);
 }
 
@@ -65,7 +66,7 @@ document_focus_format(const char *version, enum document_format *ret)
 static bool
 needs_facts(enum document_format format)
 {
-	return format != DOCUMENT_CSV && format != DOCUMENT_EXCEL && format != DOCUMENT_JSON;
+	return format != DOCUMENT_CSV && format != DOCUMENT_EXCEL;
 }
 
 const char *
@@ -147,6 +148,7 @@ document_begin(enum document_format format, const char *tenant, int64_t layout, 
 	d->facts = facts;
 	d->to = to;
 	buf_init(&d->totals, TOTALS_MAX);
+	buf_init(&d->promises, TOTALS_MAX);
 	snprintf(d->result.period_status, sizeof(d->result.period_status), "%s", in->period_status);
 	if (facts != NULL && facts->day_bound_count < 2)
 		return err_set(err, ERR_INVALID, "a month without days");
@@ -217,7 +219,18 @@ add_page(const struct document *d, const struct rating_input *in, const struct r
 	page.own = t->has_own ? &t->own : NULL;
 	page.budgets = budgets;
 	page.budget_count = t->budget_count;
+	page.promises = t->promises;
+	page.promise_count = t->promise_count;
 	return invoice_html_page(&page, spill_buf(d->to), err);
+}
+
+static void
+add_promises(struct document *d, const char *tenant)
+{
+	const struct facts_tenant *t = d->facts != NULL ? month_facts_tenant(d->facts, tenant) : NULL;
+
+	for (size_t i = 0; t != NULL && i < t->promise_count; i++)
+		report_json_promise(tenant, &t->promises[i], &d->promises);
 }
 
 bool
@@ -238,7 +251,10 @@ document_tenant(struct document *d, const struct rating_input *in, const struct 
 	switch (d->format) {
 	case DOCUMENT_CSV: ok = report_csv_rows(in, r, CSV_RFC4180, out, err); break;
 	case DOCUMENT_EXCEL: ok = report_csv_rows(in, r, CSV_EXCEL, out, err); break;
-	case DOCUMENT_JSON: ok = report_json_rows(in, r, first, out, &d->totals, err); break;
+	case DOCUMENT_JSON:
+		add_promises(d, r->lines[0].tenant);
+		ok = report_json_rows(in, r, first, out, &d->totals, err) && buf_ok(&d->promises, "the promises", err);
+		break;
 	case DOCUMENT_INVOICES:
 		d->focus.in = in;
 		ok = focus_invoice_rows(&d->focus, r, out, err);
@@ -261,7 +277,7 @@ document_end(struct document *d, struct document_result *ret, struct err *err)
 	struct buf *out = spill_buf(d->to);
 
 	if (d->format == DOCUMENT_JSON)
-		report_json_end(&d->totals, out);
+		report_json_end(&d->totals, &d->promises, out);
 	else if (d->format == DOCUMENT_HTML)
 		invoice_html_end(out);
 	else if (d->format == DOCUMENT_PERIODS) {
@@ -296,8 +312,11 @@ begin(void *arg, const struct rating_input *in, struct err *err)
 {
 	struct making *m = arg;
 	const struct document_request *rq = m->rq;
-	struct facts_request facts = {
-		.tenant = rq->tenant, .organisation = rq->organisation, .provider = rq->provider, .now_ns = rq->now_ns};
+	struct facts_request facts = {.tenant = rq->tenant,
+	                              .organisation = rq->organisation,
+	                              .provider = rq->provider,
+	                              .now_ns = rq->now_ns,
+	                              .promises_only = rq->format == DOCUMENT_JSON};
 	in_place(buf) struct buf text = {0};
 
 	buf_init(&text, FACTS_MAX);

@@ -7,6 +7,7 @@
 #include "aggregator/store/db.h"
 #include "aggregator/store/finance.h"
 #include "aggregator/store/period_rows.h"
+#include "aggregator/store/promise_sql.h"
 
 /* ---- the month before ---- */
 
@@ -224,6 +225,66 @@ add_tenant(const PGresult *r, int row, struct buf *out, struct err *err)
 	return true;
 }
 
+/* By tenant, its own before those of its workspaces. */
+static bool
+load_promises(struct db *db, const struct rating_input *in, const struct facts_request *rq, PGresult **ret,
+              struct err *err)
+{
+	static const char sql[] =
+		"SELECT k.tenant, k.workspace, " PROMISE_OWED_WAIT
+		", k.owed_requests::text, k.owed_late::text, " PROMISE_LONGEST_WAIT ", (" PROMISE_OWED_KEPT
+		")::text, " PROMISE_DELIVERED ", " PROMISE_MEASURED ", (" PROMISE_DELIVERED_KEPT
+		")::text FROM period p CROSS JOIN LATERAL promises_kept(p.starts_at, "
+		"p.ends_at, least(greatest($3::timestamptz, p.starts_at), p.ends_at - interval '1 microsecond')) k WHERE p.month = $1 AND ($2::text IS NULL OR "
+		"k.tenant = $2) ORDER BY k.tenant COLLATE \"C\", k.workspace COLLATE \"C\"";
+	struct db_args a = {0};
+
+	arg_text(&a, in->period);
+	arg_text(&a, rq->tenant);
+	arg_time(&a, rq->now_ns);
+	return db_run_text(db, sql, &a, ret, err);
+}
+
+static void
+add_promises(const char *tenant, const PGresult *r, int *row, struct buf *out)
+{
+	while (*row < PQntuples(r) && strcmp(res_text(r, *row, 0), tenant) < 0)
+		++*row;
+	for (; *row < PQntuples(r) && strcmp(res_text(r, *row, 0), tenant) == 0; ++*row) {
+		const char *text[10];
+
+		for (int i = 1; i < 10; i++)
+			text[i] = res_null(r, *row, i) ? NULL : res_text(r, *row, i);
+		facts_write_promise(&(struct invoice_promise){.workspace = text[1],
+		                                              .owed_wait_seconds = text[2],
+		                                              .owed_requests = text[3],
+		                                              .owed_late = text[4],
+		                                              .longest_wait_seconds = text[5],
+		                                              .owed_kept = text[6],
+		                                              .delivered_percent = text[7],
+		                                              .measured_percent = text[8],
+		                                              .delivered_kept = text[9]},
+		                    out);
+	}
+}
+
+static bool
+add_promises_only(struct db *db, const struct rating_input *in, const struct facts_request *rq, struct buf *out,
+                  struct err *err)
+{
+	owned(result) PGresult *r = NULL;
+
+	if (!load_promises(db, in, rq, &r, err))
+		return false;
+	for (int row = 0; row < PQntuples(r);) {
+		const char *tenant = res_text(r, row, 0);
+
+		facts_write_tenant(&(struct facts_tenant){.tenant = tenant, .display_name = ""}, out);
+		add_promises(tenant, r, &row, out);
+	}
+	return true;
+}
+
 /* Both lists come by tenant. */
 static void
 add_parts(const char *tenant, const struct previous_month *previous, size_t *p, const struct budget_list *budgets,
@@ -252,20 +313,22 @@ add_tenants(struct db *db, const struct rating_input *in, const struct facts_req
 		"LEFT JOIN LATERAL (SELECT o.* FROM daily_rows(p.starts_at, p.ends_at) o WHERE o.owner_id IS NOT NULL) u "
 		"ON u.owner_id = t.id WHERE p.month = $1 AND ($2::text IS NULL OR t.name = $2) GROUP BY 1, 2 ORDER BY t.name COLLATE \"C\"";
 	owned(budget_list) struct budget_list *budgets = NULL;
-	owned(result) PGresult *r = NULL;
+	owned(result) PGresult *r = NULL, *promises = NULL;
 	struct db_args a = {0};
 	size_t p = 0, b = 0;
+	int s = 0;
 
 	arg_text(&a, in->period);
 	arg_text(&a, rq->tenant);
 	if (!store_budgets_load(db, in->period, rq->tenant, rq->now_ns, &budgets, err) ||
-	    !db_run_text(db, sql, &a, &r, err))
+	    !db_run_text(db, sql, &a, &r, err) || !load_promises(db, in, rq, &promises, err))
 		return false;
 	facts_write_ledger(&(struct facts_ledger){budgets->first_ns}, out);
 	for (int row = 0; row < PQntuples(r); row++) {
 		if (!add_tenant(r, row, out, err))
 			return false;
 		add_parts(res_text(r, row, 0), previous, &p, budgets, &b, out);
+		add_promises(res_text(r, row, 0), promises, &s, out);
 	}
 	return true;
 }
@@ -283,6 +346,9 @@ document_facts(struct db *db, const struct rating_input *in, const struct facts_
 	frame.previous_period = previous != NULL && previous->period[0] != '\0' ? previous->period : NULL;
 	frame.layout = INVOICE_LAYOUT;
 	facts_write_frame(&frame, out);
+	if (rq->promises_only)
+		return add_days(db, in, out, err) && add_promises_only(db, in, rq, out, err) &&
+		       buf_ok(out, "what documents say", err);
 	return add_days(db, in, out, err) && add_periods(db, in, rq, out, err) && add_past_days(db, in, out, err) &&
 	       add_labels(db, in, rq, out, err) && (previous == NULL || add_tenants(db, in, rq, previous, out, err)) &&
 	       buf_ok(out, "what documents say", err);

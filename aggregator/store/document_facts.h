@@ -26,7 +26,8 @@ struct facts_request {
 	const char *tenant;                  /* NULL: all */
 	const char *organisation, *provider; /* who pays, and who runs the platform */
 	int64_t now_ns;
-	bool closing; /* the month is being closed now */
+	bool closing;       /* the month is being closed now */
+	bool promises_only; /* of what is said beside lines: for JSON */
 };
 /* The text of core/month_facts.h. previous NULL: without tenants. */
 MUST_CHECK bool document_facts(struct db *db, const struct rating_input *in, const struct facts_request *rq,

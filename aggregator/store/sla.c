@@ -1,5 +1,6 @@
 /* aggregator/store/sla.c - promises of a month and how they were kept (sql/0043_upgrade.sql). */
 #include "aggregator/store/db.h"
+#include "aggregator/store/promise_sql.h"
 
 bool
 store_sla_json(struct db *db, const char *period, const char *tenant, int64_t now_ns, struct buf *out, struct err *err)
@@ -8,14 +9,15 @@ store_sla_json(struct db *db, const char *period, const char *tenant, int64_t no
 	                                      "SELECT ns_of(starts_at), ns_of(ends_at) FROM period WHERE month = $1"};
 	/* not prepared: its plan should know how long the range is */
 	static const char promises[] =
-		"SELECT k.tenant, k.workspace, k.data_boundary, trim_scale(k.owed_wait_ns / 1000000000.0)::text AS owed_wait_seconds, k.owed_requests, k.owed_late, "
-		"trim_scale(round(k.longest_wait_ns / 1000000000.0, 3))::text AS longest_wait_seconds, CASE WHEN k.owed_requests > 0 "
-		"THEN k.owed_late = 0 END AS owed_kept, trim_scale(k.delivered_millionths / 10000.0)::text AS delivered_percent, "
+		"SELECT k.tenant, k.workspace, k.data_boundary, " PROMISE_OWED_WAIT
+		" AS owed_wait_seconds, k.owed_requests, k.owed_late, " PROMISE_LONGEST_WAIT
+		" AS longest_wait_seconds, " PROMISE_OWED_KEPT " AS owed_kept, " PROMISE_DELIVERED
+		" AS delivered_percent, "
 		"trim_scale(round(k.reserved / 18144000000000000, 9))::text AS reserved_gpu_hours, "
-		"trim_scale(round(k.undelivered / 18144000000000000, 9))::text AS undelivered_gpu_hours, "
-		"trim_scale(trunc((k.reserved - k.undelivered) * 100 / k.reserved, 4))::text AS measured_percent, k.days AS measured_days, "
-		"CASE WHEN k.reserved > 0 THEN (k.reserved - k.undelivered) * 1000000 >= k.promised "
-		"END AS delivered_kept FROM promises_kept($1, $2, least(greatest($3::timestamptz, $1), $2::timestamptz - interval '1 microsecond')) k "
+		"trim_scale(round(k.undelivered / 18144000000000000, 9))::text AS undelivered_gpu_hours, " PROMISE_MEASURED
+		" AS measured_percent, k.days AS "
+		"measured_days, " PROMISE_DELIVERED_KEPT
+		" AS delivered_kept FROM promises_kept($1, $2, least(greatest($3::timestamptz, $1), $2::timestamptz - interval '1 microsecond')) k "
 		"WHERE $4::text IS NULL OR k.tenant = $4";
 	owned(result) PGresult *p = NULL, *r = NULL;
 	struct db_args b = {0}, a = {0};

@@ -151,8 +151,8 @@ nodes: [{{name: n1, shared: true, model: {SHORT}, gpus: 8}}]
         at = self.first.isoformat()
         s.sql(f"set session_replication_role = replica; update decision set submitted_ns = ns_of('{at}') + 3600000000000, admitted_ns = ns_of('{at}') + 3720000000000 where request_id = 'p2'; "
               f"insert into billing_day (day, starts_at, ends_at) values ('{self.first:%F}', '{at}', timestamptz '{at}' + interval '1 day'); "
-              f"insert into reserve_day select '{self.first:%F}', null, c.id, null, 'H100-80GB', w.id, '', 5040, 18144000000000000 * 100, 18144000000000000 * 90, 0, "
-              "18144000000000000 * 9, 18144000000000000 from cluster c, workspace w where w.name = 'prod'")  # fmt: skip
+              f"insert into reserve_day select '{self.first:%F}', null, c.id, null, 'H100-80GB', w.id, '', 5040, 18144000000000000 * 100, 0, 0, "
+              "18144000000000000 * 99, 18144000000000000 from cluster c, workspace w where w.name = 'prod'")  # fmt: skip
         self.assertEqual((self.promises()[""]["reserved_gpu_hours"], self.promises()[""]["measured_days"]), (None, 0), "a day that is not folded is not measured")
         s.sql("set session_replication_role = replica; update billing_day set dirty = false, folded_at = now()")
         whole, prod = self.promises()[""], self.promises()["prod"]
@@ -161,6 +161,17 @@ nodes: [{{name: n1, shared: true, model: {SHORT}, gpus: 8}}]
         self.assertEqual((whole["reserved_gpu_hours"], whole["undelivered_gpu_hours"], whole["measured_days"]), ("100", "1", 1))
         self.assertEqual((set(self.promises("acme")), self.promises("globex")), ({"", "prod"}, {}))
         self.assertIn("acme", s.cli("get", "sla").stdout)
+        # and the month's documents say so
+        for tenant in ("acme", "globex"):
+            reply = s.call("POST", "/v1/adjustments", json.dumps({"tenant": tenant, "amount": "1.00", "currency": "EUR", "reason": "a test"}).encode())
+            self.assertEqual(reply.status, 201, reply.text())
+        month = f"{self.first:%Y-%m}"
+        told = {p["workspace"]: p for p in s.get(f"/v1/reports/{month}.json").json()["promises"]}
+        self.assertEqual((set(told), told[""]["delivered_percent"], told[""]["measured_percent"], told[""]["delivered_kept"]), ({"", "prod"}, "99.5", "99", "false"))
+        self.assertEqual((told["prod"]["owed_wait_seconds"], told["prod"]["owed_requests"], told["prod"]["owed_late"], told["prod"]["owed_kept"]), ("1", "2", "1", "false"))
+        self.assertIn("Promises of the month", s.get(f"/v1/reports/{month}.html?tenant=acme").text())
+        self.assertNotIn("promises", s.get(f"/v1/reports/{month}.json", "globex").json())
+        self.assertNotIn("Promises of the month", s.get(f"/v1/reports/{month}.html", "globex").text())
         # what is promised from now on does not judge what was before
         s.apply(self.POLICY.replace(f"effective: {text(self.first.astimezone(datetime.timezone.utc))}\n", "").replace("owed_wait: 10m, delivered: \"99.5\"", 'owed_wait: 1m, delivered: "50"'))
         whole = self.promises()[""]

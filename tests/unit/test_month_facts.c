@@ -23,6 +23,8 @@ write_all(struct buf *out)
 	facts_write_amount(&(struct invoice_amount){.currency = "EUR", .billed = -((int128)1 << 90), .scale = 2}, out);
 	facts_write_amount(&(struct invoice_amount){.currency = "JPY", .billed = 7}, out);
 	facts_write_budget(&(struct budget){.workspace = "", .kind = "hard", .unit = "EUR", .limit = 5}, out);
+	facts_write_promise(
+		&(struct invoice_promise){.workspace = "prod", .owed_wait_seconds = "60", .owed_requests = "0"}, out);
 	facts_write_tenant(
 		&(struct facts_tenant){.tenant = "globex",
 	                               .display_name = "",
@@ -65,6 +67,10 @@ what_was_written_is_read(void **state)
 	assert_int_equal(month_facts_tenant(f, "acme")->budget_count, 1);
 	assert_string_equal(month_facts_tenant(f, "acme")->budgets[0].tenant, "acme");
 	assert_true(month_facts_tenant(f, "acme")->budgets[0].limit == 5);
+	assert_int_equal(month_facts_tenant(f, "acme")->promise_count, 1);
+	assert_string_equal(month_facts_tenant(f, "acme")->promises[0].owed_wait_seconds, "60");
+	assert_null(month_facts_tenant(f, "acme")->promises[0].delivered_kept);
+	assert_int_equal(month_facts_tenant(f, "globex")->promise_count, 0);
 	assert_int_equal(month_facts_tenant(f, "globex")->previous_count, 0);
 	assert_true(month_facts_tenant(f, "globex")->has_own);
 	assert_true(month_facts_tenant(f, "globex")->own.unknown == 5);
