@@ -55,7 +55,8 @@ static const struct book_column budget_columns[] = {
 	I64("amount", quota_budget, amount), I64("consumed", quota_budget, consumed),
 };
 static const struct book_column price_columns[] = {
-	I32("tenant", book_price, tenant), I32("model", book_price, model), I64("hour_micros", book_price, hour_micros),
+	I32("tenant", price_row, tenant), I32("model", price_row, model), TEXT("profile", price_row, profile),
+	I64("hour_micros", price_row, hour_micros),
 };
 static const struct book_column node_columns[] = {
 	TEXT("name", node_row, in.name), I32("cluster", node_row, in.cluster), I32("tenant", node_row, in.tenant),
@@ -116,7 +117,7 @@ const struct book_rows book_rows_workspaces = ROWS("workspaces", workspace, work
 const struct book_rows book_rows_shares = ROWS("shares", share, quota_share);
 const struct book_rows book_rows_caps = ROWS("caps", cap, quota_cap);
 const struct book_rows book_rows_budgets = ROWS("budgets", budget, quota_budget);
-const struct book_rows book_rows_prices = ROWS("prices", price, book_price);
+const struct book_rows book_rows_prices = ROWS("prices", price, price_row);
 const struct book_rows book_rows_slots = ROWS("slots", slot, quota_slots);
 const struct book_rows book_rows_parts = ROWS("parts", part, quota_part);
 const struct book_rows book_rows_hold = ROWS("hold", part, quota_part);

@@ -35,6 +35,12 @@ struct class_row {
 	bool preemptible, gone;
 };
 
+struct price_row {
+	int32_t tenant, model;
+	const char *profile;
+	int64_t hour_micros;
+};
+
 /* A list of plain rows: its member, its columns, the size of a row. */
 struct book_rows {
 	const char *key;

@@ -200,7 +200,20 @@ compare_prices(const void *a, const void *b)
 
 	if (x->tenant != y->tenant)
 		return x->tenant < y->tenant ? -1 : 1;
-	return (x->model > y->model) - (x->model < y->model);
+	if (x->model != y->model)
+		return x->model < y->model ? -1 : 1;
+	return strcmp(x->profile, y->profile);
+}
+
+bool
+book_price_init(struct book_price *p, int32_t tenant, int32_t model, const char *profile, int64_t hour_micros,
+                struct err *err)
+{
+	*p = (struct book_price){.tenant = tenant, .model = model, .hour_micros = hour_micros};
+	if (strlen(profile) >= sizeof(p->profile))
+		return err_set(err, ERR_INVALID, "its profile is longer than %zu bytes", sizeof(p->profile) - 1);
+	memcpy(p->profile, profile, strlen(profile) + 1);
+	return hour_micros >= 0 || err_set(err, ERR_INVALID, "it is negative");
 }
 
 void
@@ -213,12 +226,28 @@ book_prices_set(struct book_names *n, const struct book_price *prices, size_t co
 		qsort(n->prices, count, sizeof(*n->prices), compare_prices);
 }
 
-int64_t
-book_price_micros(const struct book_names *n, int32_t tenant, int32_t model)
+static const struct book_price *
+find_price(const struct book_names *n, const struct book_price *key)
 {
-	struct book_price key = {.tenant = tenant, .model = model};
-	const struct book_price *p =
-		n->price_count == 0 ? NULL : bsearch(&key, n->prices, n->price_count, sizeof(key), compare_prices);
+	return n->price_count == 0 ? NULL : bsearch(key, n->prices, n->price_count, sizeof(*key), compare_prices);
+}
 
-	return p ? p->hour_micros : 0;
+void
+book_price_of(const struct book_names *n, int32_t tenant, int32_t shape, int64_t *ret_micros, int64_t *ret_units)
+{
+	const struct book_shape *s = BOOK_AT(n->shapes, book_shape, shape);
+	struct book_price key = {.tenant = tenant, .model = s->in.model};
+	const struct book_price *p = NULL;
+
+	*ret_units = s->in.units;
+	if (s->in.kind == QUOTA_MIG) {
+		memcpy(key.profile, s->name, sizeof(key.profile));
+		p = find_price(n, &key);
+		key.profile[0] = '\0';
+	}
+	if (p == NULL) {
+		p = find_price(n, &key);
+		*ret_units = UNITS_PER_GPU;
+	}
+	*ret_micros = p ? p->hour_micros : 0;
 }

@@ -39,9 +39,11 @@ struct book_node {
 	size_t gpu_count;
 };
 
-/* What a GPU of a model costs a tenant on demand. */
+/* What a GPU of a model, or an instance of a profile that has a price of its own, costs a tenant on demand. The profile need not be a shape:
+ * a price book may name one that no GPU is cut into. */
 struct book_price {
 	int32_t tenant, model;
+	char profile[QUOTA_NAME_SIZE]; /* "": a whole GPU */
 	int64_t hour_micros;
 };
 
@@ -61,7 +63,7 @@ struct book_names {
 	struct book_list tenants;    /* struct book_name */
 	struct book_list workspaces; /* struct book_workspace */
 	struct book_list nodes;      /* struct book_node */
-	struct book_price *prices;   /* by tenant and model */
+	struct book_price *prices;   /* by tenant, model and profile */
 	size_t price_count;
 	struct quota_settings settings;
 };
@@ -87,9 +89,12 @@ MUST_CHECK bool book_add_shape(struct book_names *n, int32_t model, enum quota_s
                                int64_t units, int32_t *ret, struct err *err);
 /* A model, with the shape of its whole GPU. */
 MUST_CHECK bool book_add_model(struct book_names *n, const char *name, int32_t *ret, struct err *err);
-/* The prices that a policy has, each tenant and model once. */
+/* The prices that a policy has, each tenant, model and profile once. */
 void book_prices_set(struct book_names *n, const struct book_price *prices, size_t count);
-int64_t book_price_micros(const struct book_names *n, int32_t tenant, int32_t model);
+MUST_CHECK bool book_price_init(struct book_price *p, int32_t tenant, int32_t model, const char *profile,
+                                int64_t hour_micros, struct err *err);
+/* What one of a shape costs in an hour, as ret_micros for ret_units of it; 0 micros where no price is known. */
+void book_price_of(const struct book_names *n, int32_t tenant, int32_t shape, int64_t *ret_micros, int64_t *ret_units);
 
 struct quota_book {
 	struct quota_state *state;

@@ -437,12 +437,15 @@ read_prices(struct reader *r, struct err *err)
 	prices = quota_keep(&r->s->m, count, sizeof(*prices));
 	for (size_t i = 0; i < count; i++) {
 		const json_t *o = json_array_get(list, i);
+		const char *profile = json_string_value(json_object_get(o, "profile"));
+		int64_t hour_micros = json_integer_value(json_object_get(o, "hour_micros"));
+		int32_t tenant, model;
 
-		if (!named(&r->names->tenants, o, "tenant", &prices[i].tenant, err) ||
-		    !named(&r->names->models, o, "model", &prices[i].model, err))
+		if (!named(&r->names->tenants, o, "tenant", &tenant, err) ||
+		    !named(&r->names->models, o, "model", &model, err) ||
+		    !book_price_init(&prices[i], tenant, model, profile ? profile : "", hour_micros, err))
 			return err_prefix(err, "price %zu", i);
-		prices[i].hour_micros = json_integer_value(json_object_get(o, "hour_micros"));
-		if (prices[i].hour_micros < 0 || prices[i].hour_micros > MAX_PRICE_MICROS)
+		if (hour_micros > MAX_PRICE_MICROS)
 			return err_set(err, ERR_INVALID, "price %zu is not from 0 to %" PRId64, i, MAX_PRICE_MICROS);
 	}
 	book_prices_set(r->names, prices, count);

@@ -174,20 +174,23 @@ read_rights(struct reader *r, struct err *err)
 	struct quota_share *shares;
 	struct quota_cap *caps;
 	struct quota_budget *budgets;
+	struct price_row *rows;
 	struct book_price *prices;
 	size_t price_count;
 
 	if (!read_rows(r, r->doc, &book_rows_shares, &shares, &p->share_count, err) ||
 	    !read_rows(r, r->doc, &book_rows_caps, &caps, &p->cap_count, err) ||
 	    !read_rows(r, r->doc, &book_rows_budgets, &budgets, &p->budget_count, err) ||
-	    !read_rows(r, r->doc, &book_rows_prices, &prices, &price_count, err))
+	    !read_rows(r, r->doc, &book_rows_prices, &rows, &price_count, err))
 		return false;
 	p->shares = shares;
 	p->caps = caps;
 	p->budgets = budgets;
+	prices = quota_keep(&r->m, price_count, sizeof(*prices));
 	for (size_t i = 0; i < price_count; i++)
-		if (prices[i].hour_micros < 0)
-			return err_set(err, ERR_INVALID, "price %zu is negative", i);
+		if (!book_price_init(&prices[i], rows[i].tenant, rows[i].model, rows[i].profile ? rows[i].profile : "",
+		                     rows[i].hour_micros, err))
+			return err_prefix(err, "price %zu", i);
 	book_prices_set(r->names, prices, price_count);
 	return true;
 }

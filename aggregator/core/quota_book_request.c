@@ -126,9 +126,12 @@ cost_of(const struct book_names *n, const struct quota_request *r)
 {
 	const struct quota_shape *shape = &BOOK_AT(n->shapes, book_shape, r->shape)->in;
 	int32_t tenant = BOOK_AT(n->workspaces, book_workspace, r->workspace)->tenant;
-	int128 each = (int128)UNITS_PER_GPU * 3600 * COST_PER_MICRO;
-	int128 sum = (int128)r->expected_s * r->count * shape->units * book_price_micros(n, tenant, shape->model);
+	int64_t micros, units;
+	int128 each, sum;
 
+	book_price_of(n, tenant, r->shape, &micros, &units);
+	each = (int128)units * 3600 * COST_PER_MICRO;
+	sum = (int128)r->expected_s * r->count * shape->units * micros;
 	sum = (sum + each - 1) / each;
 	return sum > MAX_AMOUNT ? MAX_AMOUNT : (int64_t)sum;
 }

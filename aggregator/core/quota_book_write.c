@@ -100,6 +100,17 @@ write_work(const struct quota_world *w, struct buf *out)
 	buf_char(out, ']');
 }
 
+static void
+write_prices(const struct book_names *n, struct buf *out)
+{
+	owned(mem) struct price_row *rows = mem_array(n->price_count + 1, sizeof(*rows));
+
+	for (size_t i = 0; i < n->price_count; i++)
+		rows[i] = (struct price_row){n->prices[i].tenant, n->prices[i].model, n->prices[i].profile,
+		                             n->prices[i].hour_micros};
+	write_rows(&book_rows_prices, rows, n->price_count, out);
+}
+
 void
 quota_book_write(const struct quota_book *b, struct buf *out)
 {
@@ -120,7 +131,7 @@ quota_book_write(const struct quota_book *b, struct buf *out)
 	write_rows(&book_rows_shares, p->shares, p->share_count, out);
 	write_rows(&book_rows_caps, p->caps, p->cap_count, out);
 	write_rows(&book_rows_budgets, p->budgets, p->budget_count, out);
-	write_rows(&book_rows_prices, b->names->prices, b->names->price_count, out);
+	write_prices(b->names, out);
 	buf_str(out, ",\"nodes\":[");
 	for (size_t i = 0; i < saved.world.node_count; i++)
 		write_node(b, &saved.world.nodes[i], i, out);

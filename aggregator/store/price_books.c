@@ -146,41 +146,57 @@ fill_books(struct price_books *b, struct err *err)
 	return true;
 }
 
-#define OF_MONTH "period p ON p.month = $1 AND b.effective && tstzrange(p.starts_at, p.ends_at) "
+/* $1: the month; NULL: the moment $2. */
+#define IN_FORCE                                                                                              \
+	"(SELECT tstzrange(starts_at, ends_at) AS hours FROM period WHERE month = $1::text UNION ALL SELECT " \
+	"tstzrange($2::timestamptz, $2::timestamptz, '[]') WHERE $1::text IS NULL) p ON b.effective && p.hours "
 
-bool
-price_books_load(struct db *db, const char *month, struct price_books *b, struct err *err)
+static bool
+load(struct db *db, const char *month, int64_t at_ns, struct price_books *b, struct err *err)
 {
 	static const struct db_stmt books = {
 		"price books", "SELECT b.id, b.version, b.currency, b.lender_ratio, b.shared_idle, b.platform_cost "
-			       "FROM price_book b JOIN " OF_MONTH "ORDER BY b.id"};
+			       "FROM price_book b JOIN " IN_FORCE "ORDER BY b.id"};
 	static const struct db_stmt items = {
 		"price items",
 		"SELECT i.book_id, i.sku, i.gpu_model, i.mig_profile, i.sharing_mode, i.class, i.price, i.basis = 'used', "
 		"i.meter, i.meter_sku, t.name, coalesce(i.per, 1) FROM price_item i LEFT JOIN tenant t ON t.id = i.tenant_id "
-		"JOIN price_book b ON b.id = i.book_id JOIN " OF_MONTH "ORDER BY i.book_id, i.position"};
+		"JOIN price_book b ON b.id = i.book_id JOIN " IN_FORCE "ORDER BY i.book_id, i.position"};
 	static const struct db_stmt discounts = {
 		"price discounts",
 		"SELECT d.book_id, t.name, d.category, d.class, d.ratio FROM price_discount d "
-		"LEFT JOIN tenant t ON t.id = d.tenant_id JOIN price_book b ON b.id = d.book_id JOIN " OF_MONTH
+		"LEFT JOIN tenant t ON t.id = d.tenant_id JOIN price_book b ON b.id = d.book_id JOIN " IN_FORCE
 		"ORDER BY d.book_id, d.position"};
 	static const struct db_stmt sites = {
 		"price sites",
 		"SELECT s.book_id, c.name, s.energy_price, s.carbon FROM price_site s "
-		"JOIN cluster c ON c.id = s.cluster_id JOIN price_book b ON b.id = s.book_id JOIN " OF_MONTH
+		"JOIN cluster c ON c.id = s.cluster_id JOIN price_book b ON b.id = s.book_id JOIN " IN_FORCE
 		"ORDER BY s.book_id, s.cluster_id"};
 	static const struct db_stmt weights = {
 		"price weights",
 		"SELECT w.book_id, t.name, w.weight FROM price_weight w "
-		"JOIN tenant t ON t.id = w.tenant_id JOIN price_book b ON b.id = w.book_id JOIN " OF_MONTH
+		"JOIN tenant t ON t.id = w.tenant_id JOIN price_book b ON b.id = w.book_id JOIN " IN_FORCE
 		"ORDER BY w.book_id, w.tenant_id"};
 	struct db_args a = {0};
 
 	arg_text(&a, month);
+	arg_time(&a, at_ns);
 	return db_run(db, &books, &a, &b->rows, err) && db_run(db, &items, &a, &b->items_res, err) &&
 	       db_run(db, &discounts, &a, &b->discounts_res, err) && db_run(db, &sites, &a, &b->sites_res, err) &&
 	       db_run(db, &weights, &a, &b->weights_res, err) && fill_items(b, err) && fill_beside(b, err) &&
 	       fill_books(b, err);
+}
+
+bool
+price_books_load(struct db *db, const char *month, struct price_books *b, struct err *err)
+{
+	return load(db, month, 0, b, err);
+}
+
+bool
+price_books_at(struct db *db, int64_t at_ns, struct price_books *b, struct err *err)
+{
+	return load(db, NULL, at_ns, b, err);
 }
 
 /* --- of a file --- */

@@ -22,6 +22,8 @@ void price_books_fini(struct price_books *b);
 
 /* Those that are in force at some hour of the month. */
 MUST_CHECK bool price_books_load(struct db *db, const char *month, struct price_books *b, struct err *err);
+/* The one that is in force at a moment, whether its billing month was made or not; none where there is none. */
+MUST_CHECK bool price_books_at(struct db *db, int64_t at_ns, struct price_books *b, struct err *err);
 /* One book that is in no ledger; it is borrowed. */
 void price_books_of(const struct policy_book *book, struct price_books *b);
 

@@ -104,7 +104,7 @@ static const struct db_stmt statements[LISTS] = {
                  "SELECT t.name, CASE WHEN w.id IS NULL THEN '' ELSE " PATH
                  " END, b.kind = 'hard', CASE WHEN b.meter_unit = 'token' THEN 'tokens' WHEN b.currency IS NULL THEN 'unit_seconds' ELSE 'money' END, "
                  "least(floor(b.amount * CASE WHEN b.meter_unit = 'token' THEN 1 WHEN b.currency IS NULL THEN 5040 * 3600 ELSE 100 END), "
-                 "1000000000000000000)::bigint FROM budget b JOIN tenants_at($1) t ON t.id = b.tenant_id "
+                 "1000000000000000000)::bigint, b.currency FROM budget b JOIN tenants_at($1) t ON t.id = b.tenant_id "
                  "LEFT JOIN workspaces_at($1) w ON w.id = b.workspace_id WHERE b.effective @> $1::timestamptz "
                  "AND (b.workspace_id IS NULL OR w.id IS NOT NULL) ORDER BY t.name COLLATE \"C\", 2"},
 };
@@ -416,9 +416,9 @@ write_budgets(const PGresult *r, struct buf *out)
 	buf_char(out, ']');
 }
 
-/* What a whole GPU costs on demand. */
+/* What a whole GPU (profile ""), or an instance of `units`, costs on demand in an hour, as the bill will say; rounded up to a millionth. */
 static int64_t
-hour_micros(const struct rating_book *book, const char *tenant, const char *model)
+hour_micros(const struct rating_book *book, const char *tenant, const char *model, const char *profile, int64_t units)
 {
 	const struct usage_day day = {.kind = CHARGE_USAGE,
 	                              .cluster = "",
@@ -426,52 +426,74 @@ hour_micros(const struct rating_book *book, const char *tenant, const char *mode
 	                              .cost_center = "",
 	                              .workspace = "",
 	                              .gpu_model = model,
-	                              .mig_profile = "",
-	                              .sharing_mode = "exclusive",
+	                              .mig_profile = profile,
+	                              .sharing_mode = profile[0] ? "mig" : "exclusive",
 	                              .klass = "on-demand",
-	                              .instance_units = UNITS_PER_GPU};
+	                              .instance_units = units};
 	const struct rating_price price = rating_price_of(book, &day);
+	const int64_t of = price.own.per_instance ? units : UNITS_PER_GPU; /* what the price is for */
+	const int128 each = (int128)RATIO_ONE * 1000 * of;
 
-	return price.item ? (int64_t)(price.own_price * (RATIO_ONE - price.discount_ratio) / RATIO_ONE / 1000) : 0;
+	if (price.item == NULL)
+		return 0;
+	return (int64_t)((price.own_price * (RATIO_ONE - price.discount_ratio) * units + each - 1) / each);
+}
+
+static bool
+is_named_before(const struct rating_book *book, size_t item)
+{
+	for (size_t i = 0; i < item; i++)
+		if (book->items[i].mig_profile != NULL &&
+		    strcmp(book->items[i].mig_profile, book->items[item].mig_profile) == 0)
+			return true;
+	return false;
+}
+
+/* Of the whole GPU, and of each profile that the book has a price for: any other costs its share of the GPU. */
+static void
+write_model_prices(const struct rating_book *book, const char *tenant, const char *model, bool *any, struct buf *out)
+{
+	for (size_t i = 0; i <= book->item_count; i++) {
+		const char *profile = i == 0 ? "" : book->items[i - 1].mig_profile;
+		int64_t units = UNITS_PER_GPU;
+
+		if (profile == NULL ||
+		    (i > 0 && (is_named_before(book, i - 1) || !quantity_profile_units(model, profile, &units, NULL))))
+			continue;
+		buf_str(out, *any ? ",{" : "{");
+		*any = true;
+		text(out, "tenant", tenant);
+		buf_char(out, ',');
+		text(out, "model", model);
+		if (profile[0] != '\0') {
+			buf_char(out, ',');
+			text(out, "profile", profile);
+		}
+		buf_printf(out, ",\"hour_micros\":%" PRId64 "}", hour_micros(book, tenant, model, profile, units));
+	}
 }
 
 /* Only where a budget of the same currency is held against them. */
 static bool
-write_prices(struct db *db, const struct policy_rows *p, const struct db_args *when, struct buf *out, struct err *err)
+write_prices(struct db *db, const struct policy_rows *p, int64_t now_ns, struct buf *out, struct err *err)
 {
-	static const struct db_stmt stmt = {
-		"quota policy book",
-		"SELECT p.month, b.id FROM period p, price_book b WHERE $1::timestamptz >= p.starts_at "
-		"AND $1::timestamptz < p.ends_at AND b.effective @> $1::timestamptz"};
 	const PGresult *budgets = p->at[BUDGETS], *models = p->at[MODELS];
 	in_place(price_books) struct price_books books = {0};
-	owned(result) PGresult *r = NULL;
 	const char *last = "";
 	bool any = false;
-	size_t at;
 
 	buf_str(out, ",\"prices\":[");
-	if (PQntuples(budgets) > 0 && !db_run(db, &stmt, when, &r, err))
+	if (PQntuples(budgets) > 0 && !price_books_at(db, now_ns, &books, err))
 		return false;
-	if (r && PQntuples(r) > 0) {
-		if (!price_books_load(db, res_text(r, 0, 0), &books, err))
-			return false;
-		for (int i = 0; i < PQntuples(budgets) && idmap_find(&books.at, (uint64_t)res_i64(r, 0, 1), &at); i++) {
-			const char *tenant = res_text(budgets, i, 0);
+	for (int i = 0; i < PQntuples(budgets) && books.count > 0; i++) {
+		const char *tenant = res_text(budgets, i, 0);
 
-			if (strcmp(books.books[at].currency, res_text(budgets, i, 3)) != 0 || strcmp(last, tenant) == 0)
-				continue;
-			last = tenant;
-			for (int m = 0; m < PQntuples(models); m++) {
-				buf_str(out, any ? ",{" : "{");
-				any = true;
-				text(out, "tenant", tenant);
-				buf_char(out, ',');
-				text(out, "model", res_text(models, m, 0));
-				buf_printf(out, ",\"hour_micros\":%" PRId64 "}",
-				           hour_micros(&books.books[at], tenant, res_text(models, m, 0)));
-			}
-		}
+		if (res_null(budgets, i, 5) || strcmp(books.books[0].currency, res_text(budgets, i, 5)) != 0 ||
+		    strcmp(last, tenant) == 0)
+			continue;
+		last = tenant;
+		for (int m = 0; m < PQntuples(models); m++)
+			write_model_prices(&books.books[0], tenant, res_text(models, m, 0), &any, out);
 	}
 	buf_char(out, ']');
 	return true;
@@ -495,7 +517,7 @@ store_quota_policy(struct db *db, int64_t now_ns, const struct quota_settings *s
 	write_shares(&rows, out);
 	write_caps(&rows, out);
 	write_budgets(rows.at[BUDGETS], out);
-	if (!write_prices(db, &rows, &when, out, err))
+	if (!write_prices(db, &rows, now_ns, out, err))
 		return false;
 	buf_str(out, "}}");
 	return buf_ok(out, "the policy", err);
