@@ -15,6 +15,7 @@ __extension__ typedef unsigned __int128 uint128;
 #define SELDOM __attribute__((cold))
 #define PRINTF_LIKE(fmt, args) __attribute__((format(printf, fmt, args)))
 #define ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
+#define ORDER(a, b) (((a) > (b)) - ((a) < (b))) /* as a comparison of qsort() gives it */
 
 /* owned(thing) struct thing *t = NULL;  frees with thing_free() when t leaves its scope.
  * Ownership leaves only by take(t), which empties t. */

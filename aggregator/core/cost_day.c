@@ -5,8 +5,6 @@
 
 #include "common/split.h"
 
-#define ORDER(x, y) (((x) > (y)) - ((x) < (y)))
-
 static int
 compare_kinds(const struct cost_cell *a, const struct cost_cell *b)
 {

@@ -4,7 +4,6 @@
 
 #include "aggregator/core/html.h"
 #include "aggregator/core/invoice_parts.h"
-#include "aggregator/core/rating_rows.h"
 
 #define LINE_CHARS 56         /* that fit into one line of text beside one currency */
 #define CHARS_PER_CURRENCY 12 /* that each further one takes */

@@ -11,7 +11,6 @@
 
 #include "aggregator/core/html.h"
 #include "aggregator/core/invoice_parts.h"
-#include "aggregator/core/rating_rows.h"
 #include "aggregator/core/rating_text.h"
 
 #define PAGE_DIGITS 92      /* of all columns beside each other, without the room between them */

@@ -37,7 +37,6 @@ struct cell {
 	int128 instance_part;
 };
 
-#define ORDER(a, b) (((a) > (b)) - ((a) < (b)))
 #define ADD(sum, v) (!__builtin_add_overflow((sum), (v), &(sum)))
 
 /* The kinds that were seen; in_place(row_kinds) struct row_kinds k = {0}; */

@@ -13,7 +13,7 @@ import time
 import unittest
 from decimal import Decimal
 
-from tests.support import billcheck, billoracle, billworld, ledger, pg
+from tests.support import billcheck, billoracle, billworld, focus_check, ledger, pg
 from tests.support.clock import Clock
 from tests.support.stack import Stack, wait_for
 
@@ -106,6 +106,7 @@ def compare(collected):
         billcheck.check_csv(check, documents["csv"], expected)
         billcheck.check_json(check, documents["json"], expected)
         billcheck.check_focus(check, documents["focus.csv"], expected, documents["csv"])
+        check.same(("focus", "all", "rules"), [], focus_check.check(documents["focus.csv"]))
         billcheck.check_html(check, documents["html"], expected)
         for tenant in billworld.COST_CENTRES:
             billcheck.check_tenant(check, documents[tenant], tenant, expected)

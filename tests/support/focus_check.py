@@ -330,6 +330,7 @@ def check_amortised(rows, say):
             key = id, r[id], r["ChargeClass"], r["BillingCurrency"]
             if r[id] and r["ChargeCategory"] == "Purchase":
                 bought[key] += D(r["BilledCost"])
+                used[key] += D(r["EffectiveCost"])  # of a correction, where nothing else of the reservation is corrected; else R12 says that it is 0
                 bought[*key, "hours"] += D(r["CommitmentDiscountQuantity"] or 0)
             elif r[id] and r["ChargeCategory"] == "Usage":
                 used[key] += D(r["EffectiveCost"])
