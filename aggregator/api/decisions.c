@@ -179,19 +179,22 @@ asker(struct app *app, const struct worker *w, const struct http_request *rq, st
 	return true;
 }
 
-/* Whose a request is that names its workload: as when it was asked first, or as the attribution rules say now. What is another tenant's is answered like what is
- * nobody's. */
+/* Whose a request is that names its workload, by the rules of store/decision.h; a dry run has only what the attribution rules say. What is another tenant's is
+ * answered like what is nobody's. */
 static bool
 place_by_workload(struct worker *w, struct desk_item *i, bool dry, struct err *err)
 {
-	const char *own = i->tenant[0] != '\0' ? i->tenant : NULL;
+	const char *own = i->tenant[0] != '\0' ? i->tenant : NULL, *id = i->body.request_id, *workspace;
 	size_t n = own ? strlen(own) : 0;
-	owned(mem) char *workspace = NULL;
+	owned(mem) char *before = NULL, *now = NULL;
 
-	if (!dry && !store_decision_workspace(w->db, own, i->body.request_id, i->body.digest, &workspace, err))
+	if (!dry && own && !store_decision_workspace(w->db, own, id, &before, err))
 		return false;
-	if (!workspace && !store_workload_workspace(w->db, i->body.cluster, &i->body.holder, &workspace, err))
+	if (!before && !store_workload_workspace(w->db, i->body.cluster, &i->body.holder, &now, err))
 		return false;
+	if (!dry && !own && !store_decision_replayed(w->db, now, id, i->body.digest, &before, err))
+		return false;
+	workspace = before ? before : now;
 	if (!workspace || (own && (strncmp(workspace, own, n) != 0 || workspace[n] != '/')))
 		return decision_body_no_workspace(&i->body, err);
 	return decision_body_place(&i->body, workspace, err);

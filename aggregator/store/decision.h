@@ -150,13 +150,24 @@ MUST_CHECK bool store_decision_find(struct db *db, const char *tenant, const cha
                                     char ret_key[QUOTA_ID_SIZE], char ret_tenant[DECISION_TENANT_SIZE],
                                     struct err *err);
 
-/* The workspace, "acme/prod", of a request that names its workload: that of the same request, asked before by the same tenant or, of nobody's (NULL), with the same
- * digest. NULL: it was not asked before. From mem_*. */
-MUST_CHECK bool store_decision_workspace(struct db *db, const char *tenant, const char *request_id,
-                                         const uint8_t digest[SHA256_SIZE], char **ret, struct err *err);
-/* Likewise as the attribution rules say that are in force now; cluster NULL: the ledger's own. NULL: no rule matches. */
+/* The workspace, "acme/prod", of a request that names its workload:
+ *
+ *  1. a tenant's token means its own: where the tenant has that request_id, it is for the workspace that it was first asked for
+ *  2. otherwise it is for the workspace that the attribution rules name now, but for rules 3 to 5
+ *  3. of a token without a tenant: where the tenant that the rules name now has the same request already, it is that one's
+ *  4. else where a token without a tenant asked the same before, and it still waits or runs, it is that one's: who got no answer asks again,
+ *     and the rules may have changed meanwhile. What a tenant asked for, and what is over, answers nobody else's request
+ *  5. two such are ERR_CONFLICT, which names their tenants
+ *
+ * The same request is the same request_id with the same digest. NULL: there is none. From mem_*. */
+MUST_CHECK bool store_decision_workspace(struct db *db, const char *tenant, const char *request_id, char **ret,
+                                         struct err *err); /* 1 */
+/* cluster NULL: the ledger's own. */
 MUST_CHECK bool store_workload_workspace(struct db *db, const char *cluster, const struct wire_holder *holder,
-                                         char **ret, struct err *err);
+                                         char **ret, struct err *err); /* 2 */
+/* now: of rule 2, or NULL. */
+MUST_CHECK bool store_decision_replayed(struct db *db, const char *now, const char *request_id,
+                                        const uint8_t digest[SHA256_SIZE], char **ret, struct err *err); /* 3 to 5 */
 
 struct decision_query {
 	const char *tenant, *workspace, *status; /* NULL: any */

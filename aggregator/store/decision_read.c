@@ -120,22 +120,48 @@ store_decision_find(struct db *db, const char *tenant, const char *request_id, c
 }
 
 bool
-store_decision_workspace(struct db *db, const char *tenant, const char *request_id, const uint8_t digest[SHA256_SIZE],
-                         char **ret, struct err *err)
+store_decision_workspace(struct db *db, const char *tenant, const char *request_id, char **ret, struct err *err)
 {
 	static const struct db_stmt stmt = {
 		"decision_workspace",
-		"SELECT workspace FROM decision WHERE request_id = $1 AND CASE WHEN $2::text IS NULL THEN digest = $3 "
-		"ELSE split_part(workspace, '/', 1) = $2 END ORDER BY id LIMIT 1"};
+		"SELECT workspace FROM decision WHERE request_id = $1 AND split_part(workspace, '/', 1) = $2 LIMIT 1"};
 	owned(result) PGresult *r = NULL;
 	struct db_args a = {0};
 
 	*ret = NULL;
 	arg_text(&a, request_id);
 	arg_text(&a, tenant);
+	if (!db_run(db, &stmt, &a, &r, err))
+		return false;
+	if (PQntuples(r) > 0)
+		*ret = mem_strdup(res_text(r, 0, 0));
+	return true;
+}
+
+bool
+store_decision_replayed(struct db *db, const char *now, const char *request_id, const uint8_t digest[SHA256_SIZE],
+                        char **ret, struct err *err)
+{
+	static const struct db_stmt stmt = {
+		"decision_replayed",
+		"SELECT workspace, tenant, named FROM (SELECT d.workspace, t.tenant, coalesce(t.tenant = split_part($2, '/', 1), false) AS named, "
+		"d.status, d.asked_by FROM decision d CROSS JOIN LATERAL (SELECT split_part(d.workspace, '/', 1) AS tenant) t "
+		"WHERE d.request_id = $1 AND d.digest = $3) x WHERE named OR (status IN ('waiting', 'admitted', 'confirmed', 'suspect') "
+		"AND split_part(asked_by, ' ', 1) IN ('admin', 'scheduler')) ORDER BY named DESC, tenant LIMIT 2"};
+	owned(result) PGresult *r = NULL;
+	struct db_args a = {0};
+
+	*ret = NULL;
+	arg_text(&a, request_id);
+	arg_text(&a, now);
 	arg_bytes(&a, digest, SHA256_SIZE);
 	if (!db_run(db, &stmt, &a, &r, err))
 		return false;
+	if (PQntuples(r) > 1 && !res_bool(r, 0, 2))
+		return err_set(
+			err, ERR_CONFLICT,
+			"request_id: \"%s\" was asked for with this workload for %s and for %s, and the rules name neither now: use another one",
+			request_id, res_text(r, 0, 1), res_text(r, 1, 1));
 	if (PQntuples(r) > 0)
 		*ret = mem_strdup(res_text(r, 0, 0));
 	return true;

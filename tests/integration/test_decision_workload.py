@@ -103,6 +103,10 @@ class ByWorkload(Asked):
         self.assertEqual(self.dry({"namespace": "research"}, "globex").status, 200)
         self.assertEqual(self.stack.sql("SELECT count(*) FROM tollgate.decision WHERE request_id = 'other'"), [["0"]])
 
+    def test_rules_on_labels_that_are_asked_first_tell_nothing_of_other_tenants_namespaces(self):
+        replies = [self.dry({"namespace": ns, "labels": {"team": "ml-x"}}, "acme") for ns in ("research", "nobodys1")]
+        self.assertEqual([r.json()["verdict"]["workspace"] for r in replies], ["acme/ml", "acme/ml"])
+
     def test_what_is_wrong_is_named(self):
         cases = [
             ({}, "workload"),
@@ -139,16 +143,23 @@ class ByWorkload(Asked):
 
 
 class Replays(Asked):
-    """What was decided stays decided when the rules change."""
+    """What was decided stays decided when the rules change, for who asked for it."""
+
+    MOVED = POLICY.replace("{namespace: prod}, ", "").replace("{namespace: research}", "{namespace: research}, {namespace: prod}")
 
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
         cls.first = {}
-        for role, name in (("scheduler", "again"), ("acme", "mine")):
-            reply = cls.stack.call("POST", "/v1/decisions", json.dumps(ask(name, {"namespace": "prod"})).encode(), role)
+        for role, name in (("scheduler", "again"), ("acme", "mine"), ("acme", "runs"), ("acme", "over"), ("scheduler", "ended")):
+            reply = cls.stack.call("POST", "/v1/decisions", json.dumps(ask(name, {"namespace": "prod"}, gpus=2 if name == "over" else 1)).encode(), role)
             cls.first[name] = reply.json()
-        cls.stack.apply(POLICY.replace("{namespace: prod}, ", "").replace("{namespace: research}", "{namespace: research}, {namespace: prod}"))
+        for name in ("over", "ended"):
+            cls.stack.call("POST", f"/v1/leases/acme/{name}/release", b"{}", "scheduler")
+        cls.nodes.speak()
+        over = lambda: {cls.stack.get(f"/v1/decisions/acme/{name}").json()["status"] for name in ("over", "ended")} == {"ended"}
+        wait_for("the end of two leases", over, cls.stack.aggregator)
+        cls.stack.apply(cls.MOVED)
 
     def test_the_same_request_has_the_same_decision_and_a_new_one_the_new_rules(self):
         for role, name in (("scheduler", "again"), ("acme", "mine")):
@@ -159,6 +170,28 @@ class Replays(Asked):
         self.assertEqual(self.post(ask("fresh", {"namespace": "prod"})).json()["workspace"], "globex/research")
         self.assertEqual(self.post(ask("fresh", {"namespace": "prod"}), "acme").status, 404)
         self.assertEqual(self.stack.sql("SELECT count(*) FROM tollgate.decision WHERE request_id IN ('again', 'mine')"), [["2"]])
+
+    def test_what_a_tenant_asked_for_or_what_is_over_answers_no_schedulers_request_for_another(self):
+        for name, gpus in (("runs", 1), ("over", 2), ("ended", 1)):
+            with self.subTest(name=name):
+                body = ask(name, {"namespace": "prod"}, gpus=gpus)
+                said = self.post(body).json()
+                self.assertEqual((said["tenant"], said["workspace"]), ("globex", "globex/research"))
+                self.assertNotIn(said["status"], ("ended", "cancelled"))
+                self.assertEqual((self.post(body).json()["workspace"], self.post(body).json()["submitted_at"]), ("globex/research", said["submitted_at"]))
+                self.assertEqual(self.post(body, "acme").json()["submitted_at"], self.first[name]["submitted_at"])
+
+    def test_two_that_run_while_the_rules_name_neither_are_a_conflict(self):
+        body = ask("twice", {"namespace": "research"})
+        said = [self.post(b).json()["tenant"] for b in (body, ask("twice", {"namespace": "prod-7"}))]
+        self.assertEqual(said, ["globex", "acme"])
+        # as two replicas leave it that ask at once while a rule moves
+        self.stack.sql("SET session_replication_role = replica; UPDATE tollgate.decision d SET digest = g.digest FROM tollgate.decision g WHERE (d.request_id, g.request_id) = ('twice', 'twice') AND g.workspace LIKE 'globex/%'")
+        self.assertEqual(self.post(body).json()["tenant"], "globex")
+        self.stack.apply(self.MOVED.replace("{namespace: research}, ", ""))
+        reply = self.post(body)
+        self.assertEqual(reply.status, 409, reply.text())
+        self.assertIn("for acme and for globex", reply.json()["detail"])
 
 
 class SameAsTheLedger(unittest.TestCase):
