@@ -37,6 +37,14 @@ counted(const struct budget *b, const struct rated_line *l, const struct rated_d
 	return strcmp(l->currency, b->unit) == 0 ? d->billed * pow10_i128(PRICE_SCALE - l->currency_scale) : 0;
 }
 
+/* Rule 4. */
+#define UNRATED_COST pow10_i128(PRICE_SCALE + RATING_COST_DIGITS)
+static bool
+is_beyond(const struct budget *b, const struct rated_line *l)
+{
+	return l->unrated && !is_correction(l) && strcmp(l->currency, b->unit) == 0;
+}
+
 bool
 budget_consume(const struct budget *b, const struct rated *r, struct forecast_day *days, size_t count, int128 *once,
                struct err *err)
@@ -46,6 +54,8 @@ budget_consume(const struct budget *b, const struct rated *r, struct forecast_da
 
 		if (strcmp(l->tenant, b->tenant) != 0 || (b->workspace[0] && strcmp(l->workspace, b->workspace) != 0))
 			continue;
+		if (is_beyond(b, l) && *once < UNRATED_COST / 2)
+			*once += UNRATED_COST;
 		for (size_t k = 0; k < l->day_count; k++) {
 			const struct rated_day *d = &l->days[k];
 			int128 *to;
@@ -61,7 +71,7 @@ budget_consume(const struct budget *b, const struct rated *r, struct forecast_da
 	return true;
 }
 
-/* Rule 4. */
+/* Rule 5. */
 static int
 threshold_of(int128 consumed, int128 limit)
 {

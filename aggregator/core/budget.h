@@ -6,7 +6,8 @@
  *     charges and credits, and corrections of earlier months, come once
  *  2. of GPU-hours, what was held in the month counts: on demand, borrowed or covered by a reservation
  *  3. of tokens, what events of inference counted in the month: input and output
- *  4. a threshold is reached at its percentage exactly, not above it; the forecast breaches when it is above the whole budget */
+ *  4. a line that cannot be rated (rule 13 of rating.h) costs more than any budget has: it counts 10^18 of its currency, once, however many there are
+ *  5. a threshold is reached at its percentage exactly, not above it; the forecast breaches when it is above the whole budget */
 #ifndef TOLLGATE_CORE_BUDGET_H
 #define TOLLGATE_CORE_BUDGET_H
 

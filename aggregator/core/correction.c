@@ -110,7 +110,7 @@ corrections_add_copy(struct corrections *c, const struct rated_line *l)
 
 #define SUBTRACT(field) !__builtin_sub_overflow(now->field, billed->field, &l->field)
 
-/* Rule 2. Either may be NULL: nothing. */
+/* Rules 2 and 4. Either may be NULL: nothing. */
 static bool
 subtract(const struct rated_line *now, const struct rated_line *billed, struct rated_line *l)
 {
@@ -118,6 +118,12 @@ subtract(const struct rated_line *now, const struct rated_line *billed, struct r
 
 	now = now != NULL ? now : &nothing;
 	billed = billed != NULL ? billed : &nothing;
+	if (now->unrated) {
+		l->list_cost = l->discount = l->rounding = l->billed = 0;
+		return SUBTRACT(allocated_ngh) && SUBTRACT(used_ngh) && SUBTRACT(idle_ngh) &&
+		       SUBTRACT(unmeasured_ngh) && SUBTRACT(ngh) && SUBTRACT(quantity) && SUBTRACT(own_quantity) &&
+		       SUBTRACT(energy_mj);
+	}
 	return SUBTRACT(allocated_ngh) && SUBTRACT(used_ngh) && SUBTRACT(idle_ngh) && SUBTRACT(unmeasured_ngh) &&
 	       SUBTRACT(ngh) && SUBTRACT(quantity) && SUBTRACT(own_quantity) && SUBTRACT(list_cost) &&
 	       SUBTRACT(discount) && SUBTRACT(rounding) && SUBTRACT(billed) && SUBTRACT(energy_mj);
@@ -240,6 +246,8 @@ subtract_days(const struct rated_line *now, const struct rated_line *billed, str
 		*part = (struct rated_day){.day = of_now ? a->day : b->day};
 		if (!subtract_day(of_now ? a : &nothing, of_billed ? b : &nothing, part))
 			return false;
+		if (now->unrated)
+			part->list_cost = part->discount = part->billed = part->amortised = part->reserved_cost = 0;
 		l->part_count += !day_is_nothing(part);
 		i += of_now;
 		j += of_billed;

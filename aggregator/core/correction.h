@@ -6,6 +6,8 @@
  *     list_cost - discount + rounding = billed holds for it, and invoice + corrections = the month computed again, to the cent
  *  3. a line that was not billed is corrected from nothing, one that is no more is taken back whole
  *  4. where nothing differs there is no correction
+ *     A line that cannot be rated now (rule 13 of rating.h) costs what was billed of it: its correction has the difference of its hours and
+ *     its quantity, no price and no cost, and says why. Once it can be rated, the whole difference is corrected
  *  5. all corrections of a tenant's month that are billed together are one document: the next version of that month's invoice
  *  6. a correction is billed in one month: its line_id is made of that month and of the line it corrects
  *  7. where the days are known of what was billed, a correction also has the difference of each day, with that of what the day's reservation cost (amortise.h).

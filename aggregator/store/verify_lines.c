@@ -322,7 +322,7 @@ static const char lines_sql[] =
 	"k.item_sku, k.model, k.profile, k.units, k.sharing, k.class, k.unit, k.price_version, k.currency, k.counterparty, k.priced, k.unit_price, "
 	"k.own_price, k.ratio, k.per_instance, k.basis_used, k.own_instance, k.own_used, k.per::numeric AS per, k.own_per::numeric AS own_per, k.differs, "
 	"k.own_unit, k.paid_credit, k.paid_units, k.paid_used, CASE WHEN k.kind IN " PARTS " AND k.reserved_units > 0 THEN k.reserved_units ELSE k.units END "
-	"* 3600::numeric AS instance "
+	"* 3600::numeric AS instance, false AS unrated "
 	"FROM verify_id i JOIN verify_priced k ON k.number = i.number ORDER BY i.line";
 
 static const char sums_sql[] = "CREATE TEMP TABLE verify_sum (line integer, hours numeric, used numeric, idle numeric, unmeasured numeric, "
@@ -423,7 +423,7 @@ static const char unrated_sql[] =
 	"sized AS (SELECT c.line, sum(c.cost) OVER (PARTITION BY c.tenant, c.currency ORDER BY c.cost, c.line_id COLLATE \"C\" ROWS UNBOUNDED PRECEDING) AS "
 	"sum FROM cost c), unrated AS (SELECT line FROM sized WHERE sum > 1000000000000000000), "
 	"zero AS (UPDATE verify_sum s SET discount = 0 FROM unrated u WHERE s.line = u.line) "
-	"UPDATE verify_line k SET priced = false, unit_price = 0, own_price = 0, ratio = 0, paid_credit = 0 FROM unrated u WHERE k.line = u.line";
+	"UPDATE verify_line k SET priced = false, unit_price = 0, own_price = 0, ratio = 0, paid_credit = 0, unrated = true FROM unrated u WHERE k.line = u.line";
 
 /* R6: the total of a tenant and currency is rounded once; its cents go to the largest remainders, equal ones by line_id. ISO 4217 has no
  * decimals, three or four for a few currencies, and two for all others. */
@@ -447,23 +447,24 @@ static const char rated_sql[] =
 
 /* --- 5. what was billed --- */
 
-/* correction.h 1 to 3: sums over all that was billed of a line. A line that is no more was taken back whole. Names and prices are those of
+/* correction.h 1 to 4: sums over all that was billed of a line. A line that is no more was taken back whole; one that was rated and cannot be any more
+ * costs what was billed. Names and prices are those of
  * the line wherever it is billed. correction.h 6: the id of a correction. */
 #define DECIMAL(x) x " * 0.000000001"
 static const char billed_sums[] =
 	"WITH billed AS (SELECT l.*, i.invoice_id, i.month, i.version, t.name AS tenant, coalesce(l.correction_of, l.line_id) AS line FROM invoice i "
 	"JOIN invoice_line l ON l.number = i.number JOIN tenant t ON t.id = i.tenant_id JOIN verify_month m ON m.month = i.month), "
 	"sums AS (SELECT b.line, min(b.invoice_id COLLATE \"C\") AS invoice_id, bool_and(b.correction_of IS NULL) AS uncorrected, "
-	"count(*) FILTER (WHERE b.correction_of IS NULL) AS lines, sum(b.allocated_gpu_hours) AS allocated, "
+	"count(*) FILTER (WHERE b.correction_of IS NULL) AS lines, bool_or(b.priced) AS rated, sum(b.allocated_gpu_hours) AS allocated, "
 	"sum(b.used_gpu_hours) AS used, sum(b.idle_gpu_hours) AS idle, sum(b.unmeasured_gpu_hours) AS unmeasured, sum(b.gpu_hours) AS hours, "
 	"sum(b.quantity) AS quantity, sum(coalesce(b.own_quantity, 0)) AS own, sum(b.list_cost) AS list_cost, sum(b.discount) AS discount, sum(b.rounding) AS rounding, sum(b.billed) AS "
 	"billed, sum(b.energy_mj) AS energy FROM billed b GROUP BY b.line), ";
 /* What each line is called, and what a unit of it costs: as rated; of one that is no more, as it was billed first. */
 static const char billed_names[] =
-	"line AS (SELECT e.line_id, e.tenant_name AS tenant, e.place, e.priced, e.scale, e.cluster, e.workspace, e.charge, e.category, e.sku, e.model, "
+	"line AS (SELECT e.line_id, e.unrated, e.tenant_name AS tenant, e.place, e.priced, e.scale, e.cluster, e.workspace, e.charge, e.category, e.sku, e.model, "
 	"e.profile, e.sharing, e.class, e.unit, e.price_version, e.currency, e.counterparty, e.unit_price, e.discount_price, CASE WHEN e.differs THEN "
 	"e.own_unit ELSE '' END AS own_unit, CASE WHEN e.differs THEN e.own_price ELSE 0 END AS own_price, e.ratio * 1000000000 AS ratio, "
-	"CASE WHEN e.center <> '' THEN e.center ELSE coalesce((SELECT f.center FROM verify_first_center f WHERE f.tenant = e.tenant), '') END AS center FROM verify_rated e UNION ALL (SELECT DISTINCT ON (b.line) b.line, b.tenant, b.kind, b.priced, b.currency_scale, b.cluster, b.workspace, "
+	"CASE WHEN e.center <> '' THEN e.center ELSE coalesce((SELECT f.center FROM verify_first_center f WHERE f.tenant = e.tenant), '') END AS center FROM verify_rated e UNION ALL (SELECT DISTINCT ON (b.line) b.line, false, b.tenant, b.kind, b.priced, b.currency_scale, b.cluster, b.workspace, "
 	"b.charge_type, b.category, b.sku, b.gpu_model, b.mig_profile, b.sharing_mode, b.class, b.unit, b.price_version, b.currency, b.counterparty, "
 	"b.unit_price, b.discount_price, coalesce(b.own_unit, ''), coalesce(b.own_price, 0), b.discount_ratio, b.cost_center FROM billed b WHERE NOT EXISTS (SELECT FROM verify_rated e WHERE e.line_id = b.line) "
 	"ORDER BY b.line, b.number)), ";
@@ -484,7 +485,7 @@ static const char different_sums[] =
 	"('own_quantity', CASE WHEN e.differs THEN " DECIMAL("e.own") " ELSE 0 END, s.own), "
 	"('list_cost', e.list_cost, s.list_cost), ('discount', e.discount, s.discount), "
 	"('rounding', e.billed - (e.list_cost - e.discount), s.rounding), ('billed', e.billed, s.billed), ('energy_mj', e.energy, s.energy)) "
-	"AS x(name, expected, found) WHERE coalesce(x.expected, 0) <> x.found AND (e.line_id IS NOT NULL OR NOT s.uncorrected) ";
+	"AS x(name, expected, found) WHERE coalesce(x.expected, 0) <> x.found AND NOT (coalesce(e.unrated, false) AND s.rated AND x.name IN ('list_cost', 'discount', 'rounding', 'billed')) AND (e.line_id IS NOT NULL OR NOT s.uncorrected) ";
 static const char different_names[] =
 	"UNION ALL SELECT b.line_id, b.invoice_id, x.name, x.expected, x.found FROM billed b JOIN line e ON e.line_id = b.line "
 	/* A policy that reached into the month after its close leaves the names as they were billed; a correction has those of its own time. */
@@ -499,7 +500,7 @@ static const char different_names[] =
 	"('unit_price', trim_scale(e.unit_price)::text, trim_scale(b.unit_price)::text), "
 	"('discount_price', trim_scale(e.discount_price)::text, trim_scale(b.discount_price)::text), "
 	"('own_unit', e.own_unit, coalesce(b.own_unit, '')), ('own_price', trim_scale(e.own_price)::text, trim_scale(coalesce(b.own_price, 0))::text), "
-	"('discount_ratio', trim_scale(e.ratio)::text, b.discount_ratio::text), ('cost_center', CASE WHEN c.told THEN b.cost_center ELSE e.center END, b.cost_center)) AS x(name, expected, found) WHERE x.expected <> x.found "
+	"('discount_ratio', trim_scale(e.ratio)::text, b.discount_ratio::text), ('cost_center', CASE WHEN c.told THEN b.cost_center ELSE e.center END, b.cost_center)) AS x(name, expected, found) WHERE x.expected <> x.found AND NOT (e.unrated AND b.priced AND x.name IN ('priced', 'unit_price', 'discount_price', 'own_price', 'discount_ratio')) "
 	"UNION ALL SELECT b.line_id, b.invoice_id, x.name, x.expected, x.found FROM billed b CROSS JOIN LATERAL (VALUES "
 	"('invoice_id', b.tenant || '-' || b.month || '-' || b.version, b.invoice_id), "
 	"('line_id', CASE WHEN b.correction_of IS NULL THEN b.line_id ELSE encode(substr(sha256(convert_to(E'correction\\n' || b.closed_in || E'\\n' || "
