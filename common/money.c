@@ -134,7 +134,7 @@ decimal_format_product(int128 a, int128 b, int scale, int min_decimals, char out
 	const uint128 x = a < 0 ? 0 - (uint128)a : (uint128)a, y = b < 0 ? 0 - (uint128)b : (uint128)b;
 	char digits[DECIMAL_PRODUCT_SIZE];
 	char *at = digits + sizeof(digits), *end = at, *to = out;
-	uint32_t left[PRODUCT_DIGITS];
+	uint32_t left[PRODUCT_DIGITS] = {0};
 	bool more = true;
 
 	ASSERT(scale >= 0 && scale <= DECIMAL_MAX_SCALE && min_decimals >= 0);

@@ -192,7 +192,10 @@ add_rest(const json_t *reply, const char *columns, json_t *rows)
 
 		buf_init(&of, CLI_PATH_BYTES);
 		json_object_set(row, "currency", json_object_get(json_array_get(rest, i), "currency"));
-		json_object_foreach(row, key, value) buf_printf(&of, "%s\n", json_string_value(value));
+		json_object_foreach(row, key, value)
+		{
+			buf_printf(&of, "%s\n", json_string_value(value));
+		}
 		json_object_set(row, "cost", json_object_get(json_array_get(rest, i), "amount"));
 		same = json_object_get(known, buf_text(&of));
 		if (same != NULL)

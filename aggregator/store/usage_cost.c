@@ -505,7 +505,8 @@ add_days(struct usage_cost *c, const char *month, struct err *err)
 		qsort(c->lines, c->line_count, sizeof(*c->lines), by_day);
 	for (size_t i = 0, end; i < c->line_count; i = end) {
 		const struct cost_line *l = &c->lines[i];
-		const int row = res_find_i64(days, &(int64_t){l->day}, 1);
+		const int64_t day = l->day;
+		const int row = res_find_i64(days, &day, 1);
 
 		for (end = i; end < c->line_count && c->lines[end].day == l->day; end++)
 			if (row < 0)
