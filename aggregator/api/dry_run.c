@@ -178,8 +178,15 @@ answer(const struct quota_book *b, int64_t now_ns, int64_t seq, struct desk_item
 	buf_printf(&text, "{\"submit\":[%s]}", buf_text(&i->body.request));
 	if (!quota_book_takes(b, i->body.workspace))
 		return quota_book_no_workspace(b, i->body.workspace, i->tenant, err);
-	if (!quota_book_try(b, now_ns, buf_text(&text), text.len, &o, err))
+	if (!quota_book_try(b, now_ns, buf_text(&text), text.len, &o, err)) {
+		if (err->kind == ERR_CONFLICT) /* the only one that a single request can have */
+			return err_set(
+				err, ERR_CONFLICT,
+				"a request with the request_id \"%s\" waits or has its GPUs already; a dry run needs "
+				"an id that no request has",
+				i->id);
 		return false;
+	}
 	v = verdict_of(o, i->key);
 	if (!v)
 		return err_set(err, ERR_FATAL, "the request has no verdict");

@@ -107,7 +107,7 @@ const struct cli_command cli_commands[] = {
 	 .summary = "what a month would have cost with other prices; nothing is changed",
 	 .details = "The file is a policy, or only its key prices. The whole month is priced with them, and set against what it costs now, tenant by tenant.",
 	 .options = {{"file", 'f', "FILE", "the prices; - for standard input", NULL, CLI_REQUIRED},
-	             {"month", 0, "YYYY-MM", "this month, or current (default: the month before it)", NULL, 0},
+	             {"month", 0, "YYYY-MM", "this month, or previous (default current, the month that is open)", NULL, 0},
 	             TENANT_OPTION}},
 	{.name = "report", .words = "YYYY-MM", .word_max = 1, .word_choices = months, .words_open = true, .run = cmd_report,
 	 .summary = "the month's chargeback; \"current\" for the month that is open, \"previous\" for the one before",
@@ -171,7 +171,7 @@ const struct cli_command cli_commands[] = {
 	 .details = "verify names such a change as row-unaudited, with the number of its entry in the journal, and a month cannot be closed while there is one. The "
 	            "acceptance is an entry of the audit log itself. A row that was changed behind the journal (row-changed) is to be put back instead.",
 	 .options = {{"reason", 0, "TEXT", "why, for the audit log", NULL, CLI_REQUIRED}}},
-	{.name = "get", .words = "tenants|workspaces|nodes|status|members|history|periods|leases|decisions|reclaims|policy", .word_min = 1, .word_max = 1,
+	{.name = "get", .words = "tenants|workspaces|nodes|status|members|history|periods|leases|decisions|reclaims|policy|sla", .word_min = 1, .word_max = 1,
 	 .word_choices = lists, .run = cmd_get,
 	 .summary = "what the ledger knows",
 	 .details = "Amounts are those of this hour, as the policy writes them; history has all of them, with owners and states of "

@@ -100,6 +100,8 @@ MUST_CHECK bool cli_read_document(const char *file, struct buf *out, struct err 
 void cli_path(struct buf *path, const char *text);
 /* Adds ?name=value or &name=value, escaped. */
 void cli_query(struct buf *path, const char *name, const char *value);
+/* The same of a value that may be empty; cli_query() adds nothing then. */
+void cli_query_set(struct buf *path, const char *name, const char *value);
 
 /* One page of a list that is newest first, added to `rows`; *before is where the next one begins, 0 when there is none. */
 MUST_CHECK bool cli_get_page(struct cli *c, const char *base, const char *member, int64_t limit, int64_t *before,
@@ -152,8 +154,14 @@ int cli_add_range(struct cli *c, struct buf *path);
 /* ---- output ---- */
 enum cli_output { OUTPUT_TABLE, OUTPUT_JSON, OUTPUT_CSV, OUTPUT_YAML };
 enum cli_output cli_output(const struct cli *c, enum cli_output preset);
+/* Is the word in the list, which is divided by commas? */
+bool cli_in_list(const char *list, const char *word);
 /* Rows of an array of flat objects; a column for each key of any of them; numbers to the right. */
 void cli_print_table(const json_t *rows);
+/* The same; these columns, divided by commas, also where no row has anything in them. */
+void cli_print_table_with(const json_t *rows, const char *always);
+/* Sentences, in lines as wide as the terminal, or of 80 characters where there is none. */
+void cli_print_paragraph(const char *text);
 /* columns, divided by commas: the header of no rows at all. */
 void cli_print_csv(const json_t *rows, const char *columns);
 /* The rows as table or CSV, or the whole reply as JSON or YAML. */

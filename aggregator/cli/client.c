@@ -122,8 +122,13 @@ cli_path(struct buf *path, const char *text)
 void
 cli_query(struct buf *path, const char *name, const char *value)
 {
-	if (value == NULL || value[0] == '\0')
-		return;
+	if (value != NULL && value[0] != '\0')
+		cli_query_set(path, name, value);
+}
+
+void
+cli_query_set(struct buf *path, const char *name, const char *value)
+{
 	buf_char(path, strchr(buf_text(path), '?') == NULL ? '?' : '&');
 	buf_str(path, name);
 	buf_char(path, '=');

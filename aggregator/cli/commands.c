@@ -35,10 +35,11 @@ print_applied(const struct cli *c, json_t *reply, bool dry_run)
 	if (changes == 0)
 		printf("no changes\n");
 	else if (dry_run)
-		printf("%" PRId64 " changes, none applied (dry run); they would take effect at %s\n", changes,
-		       effective);
+		printf("%" PRId64 " change%s, none applied (dry run); would be in effect from %s\n", changes,
+		       changes == 1 ? "" : "s", effective);
 	else
-		printf("%" PRId64 " changes applied, in effect from %s\n", changes, effective);
+		printf("%" PRId64 " change%s applied, in effect from %s\n", changes, changes == 1 ? "" : "s",
+		       effective);
 	if (json_get_str(reply, "quota", &quota, NULL) && strcmp(quota, "pending") == 0)
 		printf("Quota still decides by the policy before: its book has not taken this one yet. See `tollgate quota status`.\n");
 	return CLI_OK;
@@ -192,6 +193,23 @@ get_policy(struct cli *c)
 	return cli_print_one(c, object);
 }
 
+/* A table has the columns of what was measured also where nothing was: then they are empty, as what was promised is there. */
+static int
+get_promises(struct cli *c, const char *path, const char *columns)
+{
+	owned(json) json_t *reply = NULL;
+	const json_t *rows;
+	struct err err = {0};
+
+	if (!cli_get_json(c, path, &reply, &err))
+		return cli_fail(&err);
+	rows = json_object_get(reply, "promises");
+	if (cli_output(c, OUTPUT_TABLE) != OUTPUT_TABLE || json_array_size(rows) == 0)
+		return cli_print(c, rows, reply, columns);
+	cli_print_table_with(rows, columns);
+	return CLI_OK;
+}
+
 int
 cmd_get(struct cli *c)
 {
@@ -228,5 +246,7 @@ cmd_get(struct cli *c)
 			columns = lists[i].columns;
 	buf_printf(&path, "/v1/%s", c->words[0]);
 	cli_query(&path, "tenant", cli_value(c, "tenant"));
-	return print_member(c, buf_text(&path), strcmp(c->words[0], "sla") == 0 ? "promises" : NULL, NULL, columns);
+	if (strcmp(c->words[0], "sla") == 0)
+		return get_promises(c, buf_text(&path), columns);
+	return print_member(c, buf_text(&path), NULL, NULL, columns);
 }

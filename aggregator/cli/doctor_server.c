@@ -269,6 +269,21 @@ probe_unattributed(struct doctor *d, struct facts *ret)
 		snprintf(ret->text, sizeof(ret->text), "%s", decimal_format(sum, QUANTITY_SCALE, 2, text));
 }
 
+/* What an item of the prices would be for: a GPU model with its profile, or what was metered. */
+static void
+name_of_line(const json_t *line, char ret[DOCTOR_TEXT])
+{
+	const char *model = text_of(line, "gpu_model"), *profile = text_of(line, "mig_profile");
+	const char *sku = text_of(line, "sku"), *category = text_of(line, "category");
+
+	if (model[0] != '\0')
+		snprintf(ret, DOCTOR_TEXT, "%s%s%s", model, profile[0] != '\0' ? " " : "", profile);
+	else if (sku[0] != '\0' && strcmp(sku, category) != 0)
+		snprintf(ret, DOCTOR_TEXT, "%s (%s)", sku, category);
+	else
+		snprintf(ret, DOCTOR_TEXT, "%s", category);
+}
+
 void
 probe_prices(struct doctor *d, struct facts *ret)
 {
@@ -280,8 +295,11 @@ probe_prices(struct doctor *d, struct facts *ret)
 		const json_t *line = json_array_get(lines, i);
 
 		if (text_of(line, "unit_price")[0] == '\0') {
+			char name[DOCTOR_TEXT];
+
+			name_of_line(line, name);
 			ret->count++;
-			add_name(ret, text_of(line, "gpu_model"));
+			add_name(ret, name);
 		}
 	}
 }

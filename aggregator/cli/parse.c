@@ -122,7 +122,7 @@ check_value(const struct cli_option *o, const char *value, struct err *err)
 {
 	owned(mem) char *what = mem_printf("--%s", o->name);
 
-	if (o->choices == NULL)
+	if (o->choices == NULL || ((o->flags & CLI_LIST) != 0 && value[0] == '\0')) /* a list may be empty */
 		return true;
 	for (const char *at = value;; at++) {
 		size_t len = (o->flags & CLI_LIST) != 0 ? strcspn(at, ",") : strlen(at);

@@ -34,7 +34,7 @@ print_preview(const struct cli *c, json_t *reply)
 	return code;
 }
 
-/* --month, or the one before the month that now lies in. */
+/* --month; without it the service takes the month that is open. */
 static bool
 add_month(struct cli *c, struct buf *path, struct err *err)
 {
@@ -42,7 +42,7 @@ add_month(struct cli *c, struct buf *path, struct err *err)
 	owned(json) json_t *periods = NULL;
 	const json_t *found = NULL;
 
-	if (month != NULL && strcmp(month, "previous") != 0) {
+	if (month == NULL || strcmp(month, "previous") != 0) {
 		cli_query(path, "period", month);
 		return true;
 	}

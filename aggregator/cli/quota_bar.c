@@ -1,7 +1,7 @@
 /* aggregator/cli/quota_bar.c - a workspace's GPUs as a bar. */
 #include "aggregator/cli/quota_bar.h"
 
-enum { BAR_USED, BAR_BORROWED, BAR_LENT, BAR_IDLE, BAR_LEFT, BAR_PARTS };
+enum { BAR_USED, BAR_ON_DEMAND, BAR_BORROWED, BAR_LENT, BAR_IDLE, BAR_LEFT, BAR_PARTS };
 
 static int64_t
 or_none(int64_t v)
@@ -10,20 +10,27 @@ or_none(int64_t v)
 }
 
 static int64_t
+smaller(int64_t a, int64_t b)
+{
+	return a < b ? a : b;
+}
+
+static int64_t
 larger(int64_t a, int64_t b)
 {
 	return a > b ? a : b;
 }
 
-/* What each part is in units. What is used beyond the reservation is borrowed, what is idle of it may be lent. */
+/* What each part is in units. What is used beyond the reservation is on demand or borrowed, what is idle of it may be lent. */
 static int64_t
 parts_of(const struct quota_bar *b, int64_t part[BAR_PARTS])
 {
 	int64_t used = or_none(b->in_use), reserved = or_none(b->reserved), idle = or_none(reserved - used), whole;
 
-	part[BAR_BORROWED] = or_none(b->borrowed) < used ? or_none(b->borrowed) : used;
-	part[BAR_USED] = used - part[BAR_BORROWED];
-	part[BAR_LENT] = or_none(b->lent) < idle ? or_none(b->lent) : idle;
+	part[BAR_BORROWED] = smaller(or_none(b->borrowed), used);
+	part[BAR_ON_DEMAND] = smaller(or_none(b->on_demand), used - part[BAR_BORROWED]);
+	part[BAR_USED] = used - part[BAR_BORROWED] - part[BAR_ON_DEMAND];
+	part[BAR_LENT] = smaller(or_none(b->lent), idle);
 	part[BAR_IDLE] = idle - part[BAR_LENT];
 	whole = larger(used + idle, or_none(b->limit));
 	part[BAR_LEFT] = whole - used - idle;
@@ -50,8 +57,8 @@ cells_of(const int64_t part[BAR_PARTS], int64_t whole, int cell[BAR_PARTS])
 void
 quota_bar_write(const struct quota_bar *b, bool colours, struct buf *out)
 {
-	static const char signs[BAR_PARTS] = {'#', '+', '=', '-', '.'};
-	static const char *const colour[BAR_PARTS] = {"\033[32m", "\033[33m", "\033[36m", "", ""};
+	static const char signs[BAR_PARTS] = {'#', '*', '+', '=', '-', '.'};
+	static const char *const colour[BAR_PARTS] = {"\033[32m", "\033[34m", "\033[33m", "\033[36m", "", ""};
 	int64_t part[BAR_PARTS], whole = parts_of(b, part);
 	int cell[BAR_PARTS] = {[BAR_LEFT] = QUOTA_BAR_CELLS};
 

@@ -60,6 +60,12 @@ print_nodes(const json_t *d)
 		putchar('\n');
 }
 
+static const char *
+gpus_word(const json_t *o)
+{
+	return json_number_value(json_object_get(o, "gpus")) == 1 ? " GPU" : " GPUs";
+}
+
 static void
 print_victims(const json_t *d)
 {
@@ -71,12 +77,12 @@ print_victims(const json_t *d)
 		if (!json_is_string(json_object_get(v, "id"))) {
 			printf("takes back: another tenant's, ");
 			print_amount(v, "gpus");
-			printf(" GPUs: %s\n", text_of(v, "why"));
+			printf("%s: %s\n", gpus_word(v), text_of(v, "why"));
 			continue;
 		}
 		printf("takes back: %s of %s, ", text_of(v, "id"), text_of(v, "workspace"));
 		print_amount(v, "gpus");
-		printf(" GPUs, priority ");
+		printf("%s, priority ", gpus_word(v));
 		print_amount(v, "priority");
 		printf(": %s\n", text_of(v, "why"));
 	}
@@ -131,8 +137,11 @@ print_warnings(const json_t *d)
 {
 	const json_t *warnings = json_object_get(d, "warnings");
 
-	for (size_t i = 0; i < json_array_size(warnings); i++)
-		printf("warning: %s\n", json_string_value(json_array_get(warnings, i)));
+	for (size_t i = 0; i < json_array_size(warnings); i++) {
+		owned(mem) char *text = mem_printf("warning: %s", json_string_value(json_array_get(warnings, i)));
+
+		cli_print_paragraph(text);
+	}
 }
 
 /* The resource, or the verdict of a dry run, which has no status. */
@@ -157,7 +166,7 @@ print_decision(const json_t *reply)
 		printf(", ended: %s", text_of(reply, "ended_why"));
 	putchar('\n');
 	if (text_of(d, "summary")[0] != '\0')
-		printf("%s\n", text_of(d, "summary"));
+		cli_print_paragraph(text_of(d, "summary"));
 	if (json_is_null(json_object_get(d, "expected_start")))
 		printf("expected start: not known, %s\n", text_of(d, "expected_start_reason"));
 	print_warnings(reply);
@@ -352,6 +361,15 @@ cmd_quota_record(struct cli *c)
 	"admitted_at,confirmed_at,seen_at,released_at,ended_at,ended_why,workload"
 #define RECLAIM_COLUMNS "id,lease,workspace,cause,for,state,ordered_at,due_at,acked_at,ended_at,seq,workload"
 
+/* "1 GPU", "2 GPUs". */
+static json_t *
+counted(const json_t *asked, const char *member, const char *one)
+{
+	const json_int_t n = json_integer_value(json_object_get(asked, member));
+
+	return json_sprintf("%" JSON_INTEGER_FORMAT " %s%s", n, one, n == 1 ? "" : "s");
+}
+
 /* For people the first so many of the columns, and how much was asked for. */
 static json_t *
 for_people(const json_t *rows, const char *const *columns, size_t n)
@@ -370,13 +388,9 @@ for_people(const json_t *rows, const char *const *columns, size_t n)
 			                                 json_integer_value(json_object_get(asked, "count")),
 			                                 text_of(asked, "profile")));
 		else if (json_object_get(asked, "replicas") != NULL)
-			json_object_set_new(row, "asked",
-			                    json_sprintf("%" JSON_INTEGER_FORMAT " replicas",
-			                                 json_integer_value(json_object_get(asked, "replicas"))));
+			json_object_set_new(row, "asked", counted(asked, "replicas", "replica"));
 		else if (asked != NULL)
-			json_object_set_new(row, "asked",
-			                    json_sprintf("%" JSON_INTEGER_FORMAT " GPUs",
-			                                 json_integer_value(json_object_get(asked, "gpus"))));
+			json_object_set_new(row, "asked", counted(asked, "gpus", "GPU"));
 		json_array_append_new(table, row);
 	}
 	return table;

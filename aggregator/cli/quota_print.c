@@ -5,6 +5,7 @@
 
 #include "aggregator/cli/cli.h"
 #include "aggregator/core/scenario_text.h"
+#include "common/units.h"
 
 /* Amounts of a check; "none" where there is no limit. */
 static json_t *
@@ -82,9 +83,10 @@ print_victims(const struct quota_namer *namer, const struct quota_verdict *v)
 
 		buf_clear(&path);
 		namer->workspace(namer->of, x->workspace, &path);
-		printf("victim %zu: %s of %s, %s GPUs, priority %" PRId32 ", debt %s, weight %" PRId64 ": %s\n", i + 1,
-		       x->id, buf_text(&path), number(x->units, SCENARIO_GPUS, &gpus), x->priority,
-		       number(x->debt, SCENARIO_GPUS, &debt), x->weight, quota_why_name(x->why));
+		printf("victim %zu: %s of %s, %s GPU%s, priority %" PRId32 ", debt %s, weight %" PRId64 ": %s\n", i + 1,
+		       x->id, buf_text(&path), number(x->units, SCENARIO_GPUS, &gpus),
+		       x->units == UNITS_PER_GPU ? "" : "s", x->priority, number(x->debt, SCENARIO_GPUS, &debt),
+		       x->weight, quota_why_name(x->why));
 	}
 }
 
@@ -102,7 +104,8 @@ quota_print_verdict(const struct quota_namer *namer, const char *at, const struc
 	if (v->owed)
 		printf(", owed");
 	if (v->borrowed_units > 0)
-		printf(", borrows %s GPUs", number(v->borrowed_units, SCENARIO_GPUS, &borrowed));
+		printf(", borrows %s GPU%s", number(v->borrowed_units, SCENARIO_GPUS, &borrowed),
+		       v->borrowed_units == UNITS_PER_GPU ? "" : "s");
 	if (v->position > 0)
 		printf(", position %" PRId64 " of %" PRId64 " in the queue for %s GPUs", v->position, v->queue_length,
 		       v->queue_shared ? "shared" : "its own");
@@ -120,7 +123,7 @@ quota_print_verdict(const struct quota_namer *namer, const char *at, const struc
 	buf_init(&told, 8u * QUOTA_NAME_SIZE);
 	quota_sentences(namer, v, &told);
 	if (told.len > 0)
-		printf("%s\n", buf_text(&told));
+		cli_print_paragraph(buf_text(&told));
 	print_victims(namer, v);
 	print_checks(v);
 	putchar('\n');

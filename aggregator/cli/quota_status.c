@@ -40,12 +40,12 @@ units(const json_t *row, const char *member)
 static json_t *
 bar_of(const json_t *row, bool colours)
 {
-	int64_t beyond = units(row, "on_demand_units") > 0 ? units(row, "on_demand_units") : 0;
 	const struct quota_bar b = {.limit = units(row, "limit_units"),
 	                            .reserved = units(row, "reserved_units"),
 	                            .in_use = units(row, "in_use_units"),
-	                            .borrowed = units(row, "borrowed_units") + beyond,
-	                            .lent = units(row, "lent_units")};
+	                            .borrowed = units(row, "borrowed_units"),
+	                            .lent = units(row, "lent_units"),
+	                            .on_demand = units(row, "on_demand_units")};
 	in_place(buf) struct buf text = {0};
 
 	buf_init(&text, CLI_PATH_BYTES);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "aggregator/cli/cli.h"
@@ -171,6 +172,40 @@ put_text(const char *text)
 	}
 }
 
+/* Of the terminal; of a file as many as most have. */
+static size_t
+columns_of_terminal(void)
+{
+	struct winsize size = {0};
+
+	if (!isatty(STDOUT_FILENO) || ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0)
+		return 80;
+	return size.ws_col;
+}
+
+void
+cli_print_paragraph(const char *text)
+{
+	const size_t most = columns_of_terminal();
+	size_t at = 0;
+
+	while (*text != '\0') {
+		const size_t n = strcspn(text, " ");
+		owned(mem) char *word = mem_strndup(text, n);
+
+		if (at > 0 && at + 1 + width(word) > most) {
+			putchar('\n');
+			at = 0;
+		}
+		if (at > 0)
+			putchar(' ');
+		put_text(word);
+		at += width(word) + (at > 0);
+		text += n + (text[n] == ' ');
+	}
+	putchar('\n');
+}
+
 static void
 put_cell(const struct column *col, const char *text, bool last)
 {
@@ -188,17 +223,29 @@ is_difference(const char *name)
 	       text_ends(name, "_differences");
 }
 
+bool
+cli_in_list(const char *list, const char *word)
+{
+	const size_t n = strlen(word);
+
+	for (; *list != '\0'; list += strcspn(list, ",") + (list[strcspn(list, ",")] == ','))
+		if (strcspn(list, ",") == n && strncmp(list, word, n) == 0)
+			return true;
+	return false;
+}
+
 /* People read what is there: columns that say nothing in any row, and the exact integers behind the hours, are left to
- * the other formats. A difference is shown, because its zero is the news. */
+ * the other formats. A difference is shown, because its zero is the news; and so are those of the list. */
 static size_t
-for_people(struct column *columns, size_t n)
+for_people(struct column *columns, size_t n, const char *always)
 {
 	size_t kept = 0;
 
 	for (size_t i = 0; i < n; i++) {
 		const char *name = columns[i].name;
 
-		if (text_ends(name, "_unit_ns") || (columns[i].blank && !is_difference(name) && i > 0))
+		if (text_ends(name, "_unit_ns") ||
+		    (columns[i].blank && !is_difference(name) && !cli_in_list(always, name) && i > 0))
 			continue;
 		columns[kept++] = columns[i];
 	}
@@ -208,8 +255,14 @@ for_people(struct column *columns, size_t n)
 void
 cli_print_table(const json_t *rows)
 {
+	cli_print_table_with(rows, "");
+}
+
+void
+cli_print_table_with(const json_t *rows, const char *always)
+{
 	struct column columns[COLUMN_MAX];
-	size_t n = for_people(columns, measure(rows, columns));
+	size_t n = for_people(columns, measure(rows, columns), always);
 
 	if (n == 0) {
 		puts("(nothing)");

@@ -17,24 +17,11 @@
 /* Decimals of hours in a table. */
 #define TABLE_PLACES 4
 #define TABLE_ROUND 100000
+/* Decimals of costs in a table, at most. */
+#define COST_PLACES 4
 
 /* What a cost without a workload is of. */
 static const char *const rest_keys[] = {"tenant", "workspace", "cluster", "gpu_model"};
-
-/* Is the key in the list, which is divided by commas? */
-static bool
-has_key(const char *list, const char *key)
-{
-	size_t n = strlen(key);
-
-	for (const char *at = list;; at++) {
-		if (strncmp(at, key, n) == 0 && (at[n] == ',' || at[n] == '\0'))
-			return true;
-		at = strchr(at, ',');
-		if (at == NULL)
-			return false;
-	}
-}
 
 /* The first answer, with the groups of all that follow it. The cursor has the range of time, so that "now" is the same on
  * every page. */
@@ -89,9 +76,9 @@ add_column(struct buf *list, const char *name, size_t n)
 static void
 columns_make(struct columns *c, const char *by, bool exact, bool cost)
 {
-	const char *values = has_key(by, "state") ? (exact ? "unit_ns" : "gpu_hours")
-	                     : exact              ? EXACT_VALUES
-	                                          : VALUES("gpu_hours") EFFICIENCY;
+	const char *values = cli_in_list(by, "state") ? (exact ? "unit_ns" : "gpu_hours")
+	                     : exact                  ? EXACT_VALUES
+	                                              : VALUES("gpu_hours") EFFICIENCY;
 
 	buf_init(&c->all, CLI_PATH_BYTES);
 	buf_init(&c->groups, CLI_PATH_BYTES);
@@ -101,7 +88,7 @@ columns_make(struct columns *c, const char *by, bool exact, bool cost)
 	buf_str(&c->all, cost ? ",cost,currency,reason" : "");
 	add_column(&c->groups, by, strlen(by));
 	buf_printf(&c->groups, "%s%s,cost,currency", c->groups.len > 0 ? "," : "",
-	           has_key(by, "state") ? values : "allocated_gpu_hours,used_gpu_hours");
+	           cli_in_list(by, "state") ? values : "allocated_gpu_hours,used_gpu_hours");
 	for (const char *at = by; *at != '\0'; at += strcspn(at, ",") + (at[strcspn(at, ",")] == ','))
 		for (size_t i = 0; i < ARRAY_LEN(rest_keys); i++)
 			if (strncmp(at, rest_keys[i], strcspn(at, ",")) == 0 &&
@@ -235,6 +222,34 @@ shorten_hours(json_t *row)
 	return any;
 }
 
+/* Exact costs are for machines: of a currency all costs of a table have as many decimals as the longest of them, COST_PLACES at most. */
+static void
+align_costs(json_t *rows)
+{
+	owned(json) json_t *places = json_object(); /* currency -> decimals */
+
+	for (int pass = 0; pass < 2; pass++)
+		for (size_t i = 0; i < json_array_size(rows); i++) {
+			json_t *row = json_array_get(rows, i);
+			const char *cost = json_string_value(json_object_get(row, "cost"));
+			const char *currency = json_string_value(json_object_get(row, "currency"));
+			char text[DECIMAL_TEXT_SIZE];
+			int128 amount;
+
+			if (cost == NULL || currency == NULL || !decimal_parse(cost, COST_SCALE, &amount, NULL))
+				continue;
+			const int known = (int)json_integer_value(json_object_get(places, currency));
+			const int own = decimals_of(cost) < COST_PLACES ? decimals_of(cost) : COST_PLACES;
+
+			if (pass == 0) {
+				json_object_set_new(places, currency, json_integer(own > known ? own : known));
+				continue;
+			}
+			decimal_format(div_round_half_even(amount, pow10_i128(COST_SCALE - known)), known, known, text);
+			json_object_set_new(row, "cost", json_string(text));
+		}
+}
+
 /* A table leaves exact integers out, as what stands behind its hours; here they are what was asked for. */
 static json_t *
 without_unit(const json_t *row)
@@ -279,11 +294,13 @@ print_costs(const json_t *reply, const char *by, const struct columns *columns)
 		if (shorten_hours(row) || json_string_length(json_object_get(row, "cost")) > 0)
 			json_array_append(groups, row);
 	}
+	align_costs(groups);
 	if (json_array_size(groups) > 0) {
 		puts("GPU-hours and what they cost");
-		cli_print_table(groups);
+		cli_print_table_with(groups, "cost");
 	}
 	add_rest(reply, buf_text(&columns->rest), rest);
+	align_costs(rest);
 	if (json_array_size(rest) > 0) {
 		printf("%sCosts that no workload caused\n", json_array_size(groups) > 0 ? "\n" : "");
 		cli_print_table(rest);
@@ -301,8 +318,9 @@ cmd_usage(struct cli *c)
 {
 	static const struct {
 		const char *option, *parameter;
-	} filters[] = {{"tenant", "tenant"}, {"workspace", "workspace"}, {"cluster", "cluster"},
-	               {"user", "user"},     {"gpu-model", "gpu_model"}, {"node", "node"}};
+		bool of_usage; /* not of costs */
+	} filters[] = {{"tenant", "tenant", false}, {"workspace", "workspace", false}, {"cluster", "cluster", true},
+	               {"user", "user", true},      {"gpu-model", "gpu_model", true},  {"node", "node", true}};
 	const char *by = cli_value(c, "by") != NULL ? cli_value(c, "by") : "tenant,workspace";
 	const bool exact = cli_value(c, "exact") != NULL, cost = cli_value(c, "cost") != NULL;
 	const bool table = cli_output(c, OUTPUT_TABLE) == OUTPUT_TABLE;
@@ -318,7 +336,15 @@ cmd_usage(struct cli *c)
 	code = cli_add_range(c, &path);
 	if (code != CLI_OK)
 		return code;
-	cli_query(&path, "group_by", by);
+	cli_query_set(&path, "group_by", by);
+	for (size_t i = 0; i < ARRAY_LEN(filters); i++)
+		if (cost && filters[i].of_usage && cli_value(c, filters[i].option) != NULL) {
+			(void)err_set(
+				&err, ERR_INVALID,
+				"--%s: costs are of tenants and workspaces as a whole; --cost --by %s has them of each",
+				filters[i].option, filters[i].parameter);
+			return cli_misuse(&err);
+		}
 	for (size_t i = 0; i < ARRAY_LEN(filters); i++)
 		cli_query(&path, filters[i].parameter, cli_value(c, filters[i].option));
 	cli_query(&path, "exact", exact ? "1" : NULL);

@@ -129,6 +129,10 @@ class Ledger(Doctor):
             "select count(*) from tollgate.usage_interval") != [["0"]] else None)  # fmt: skip
         wait_for("a cent of a GPU-hour", lambda: lines(ask())["unattributed usage"][0] == "warn")
         self.expect(ask(), 0, nodes=("ok", "1 send"), unattributed_usage=("warn", "add a rule"), prices=("warn", "no price: L40S"))
+        event = {"specversion": "1.0", "id": "1", "source": "/test", "type": "tollgate.support.v1", "time": stack.sql("select to_json(now())::text")[0][0].strip('"'), "data": {"tenant": "acme", "workspace": "training", "hours": 1}}
+        sent = stack.call("POST", "/v1/events", json.dumps(event).encode(), headers={"Content-Type": "application/cloudevents+json"})
+        self.assertEqual(sent.status, 200, sent.text())
+        self.assertRegex(lines(ask())["prices"][1], r"^2 of 2 lines of this month have no price: (L40S, standard \(support\)|standard \(support\), L40S); ")
         stack.pg.stop()
         wait_for("the probe to notice", lambda: lines(ask())["database"][0] == "fail")  # /readyz tells what the last probe found
         self.expect(ask(), 1, aggregator=("ok",), database=("fail", "start PostgreSQL"), token=("fail",))

@@ -165,7 +165,7 @@ WHY = ["--reason", "a test"]
 ROWS = {
     "apply": [(lambda w: ["-f", "policy.yaml", "--dry-run"], 0, 0), (lambda w: ["-f", "broken.yaml"], 1, 1), (lambda w: ["-f", "missing.yaml"], 1, 1)],
     "policy suggest": [(lambda w: [], 0, 0)],
-    "price preview": [(lambda w: ["-f", "prices.yaml", "--month", "current"], 0, 1)],
+    "price preview": [(lambda w: ["-f", "prices.yaml", "--month", "current"], 0, 1), (lambda w: ["-f", "prices.yaml"], 0, 1)],
     "report": [(lambda w: ["current"], 0, 1), (lambda w: ["previous"], 0, 1), (lambda w: [CLOSED, "--recompute"], 0, 1), (lambda w: [MONTH, "--detail", w.line_id], 0, 1)],
     "close": [(lambda w: [MONTH, "--check"], 1, 1), (lambda w: [CLOSED, "--status"], 0, 1), (lambda w: [CLOSED, "--yes"], 1, 1), (lambda w: ["soon"], 2, 2)],
     "usage": [(lambda w: ["--this-month", "--by", "tenant,workspace,gpu_model,state"], 0, 1), (lambda w: ["--exact"], 0, 0), (lambda w: ["--this-month", "--cost"], 0, 1), (lambda w: ["--cost", "--exact", "--by", "label:team,hour"], 0, 0)],
@@ -364,6 +364,12 @@ class EveryCommand(unittest.TestCase):
                     self.assertEqual((done.returncode, done.stderr), (0, ""))
                     self.assertIn(f"tollgate {' '.join(argv)}".strip(), done.stdout)
 
+    def test_costs_of_a_table_have_one_number_of_decimals(self):
+        table = run(full, ["usage", "--this-month", "--cost", "--by", "workload,day"]).stdout
+        costs = re.findall(r"(?m) -?(\d+(?:\.\d+)?)  EUR$", table.split("\n\n", 1)[0])
+        self.assertGreater(len(costs), 1, table)
+        self.assertEqual(len({len(c.partition(".")[2]) for c in costs}), 1, table)
+
     def test_the_table_of_status_fits_a_terminal(self):
         table = run(full, ["get", "status"]).stdout
         self.assertIn("q1", table)
@@ -447,6 +453,9 @@ class PrintedCommands(unittest.TestCase):
         for row in re.findall(r"^\| `tollgate ([a-z]+) .*?\|(?! )", text, re.M):
             said |= {f"{row} {word}" for word in re.findall(r"`([a-z-]+)", text)}
         self.assertEqual([name for name in commands() if name not in said], [])
+        known = re.search("is not one of (.*)", run(full, ["get", "nothing"]).stderr)[1].split(", ")
+        self.assertEqual([f"get {one}" for one in known if f"get {one}" not in said], [])
+        self.assertEqual([one for one in known if one not in re.split(r"[|\s]", run(full, ["get", "--help"]).stdout)], [])
 
 
 if __name__ == "__main__":

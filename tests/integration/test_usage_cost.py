@@ -203,6 +203,9 @@ Total 121.50 EUR
         self.assertEqual(self.cli("--cost"), table)
         self.assertLess(max(map(len, self.cli("--cost", "--by", "workload,hour").splitlines())), 80)
         self.assertEqual(self.cli("--cost", "--by", "hour", "--tenant", "initech"), "Costs that no workload caused\nREASON               COST  CURRENCY\nreservation-unused  18.00  EUR\n\nTotal 18.00 EUR\n")
+        self.assertRegex(self.cli("--cost", "--by", ""), r"(?m)^ *38\.4107 +28\.2054 +103\.50 +EUR$")
+        refused = self.s.cli("usage", "--from", rfc3339(START), "--to", rfc3339(END), "--cost", "--node", "n1")
+        self.assertEqual((refused.returncode, refused.stderr), (2, "tollgate: --node: costs are of tenants and workspaces as a whole; --cost --by node has them of each\n"))
         for cost in (("--cost",), ()):
             empty = self.s.cli("usage", "--from", "2001-01-01", "--to", "2001-01-02", *cost).stdout
             self.assertEqual(empty, "No usage from 2001-01-01T00:00:00Z to 2001-01-02T00:00:00Z.\n")
