@@ -20,7 +20,8 @@
 #define REST_MAX_NS (50 * NS_PER_MS)
 #define POLICY_WAIT_NS (2 * NS_PER_S)
 #define POLICY_LOOK_NS (50 * NS_PER_MS)
-#define ESTIMATE_WAIT_NS NS_PER_S
+#define ESTIMATE_WAIT_NS NS_PER_S           /* for the first estimate of a request */
+#define ESTIMATE_NEWER_NS (100 * NS_PER_MS) /* for a newer one than there is */
 #define ESTIMATE_LOOK_NS (5 * NS_PER_MS)
 #define NICE 5 /* a decision that is asked for in earnest goes first */
 
@@ -221,7 +222,7 @@ show(struct dry_runs *d, const struct quota_book *b, int64_t now_ns, struct desk
 		struct quota_start start = estimates_of(d->estimates, i->key);
 
 		/* what should have ended by now has not: nobody knows */
-		if (start.kind == QUOTA_START_AT && start.at_ns < now_ns)
+		if (quota_start_is_known(start.kind) && start.at_ns < now_ns)
 			start = (struct quota_start){.kind = QUOTA_START_NO_DURATION};
 		o->verdicts[0].start = start.kind;
 		o->verdicts[0].start_ns = start.at_ns;
@@ -304,6 +305,7 @@ static bool
 waits_for_estimate(struct dry_runs *d, const struct quota_book *b, struct desk_item *i)
 {
 	const struct quota_state *s = quota_book_state(b);
+	bool first = estimates_of(d->estimates, i->key).kind == QUOTA_START_NOT_YET;
 
 	if (i->estimate_since_ns == 0) {
 		i->estimate_since_ns = time_boot_ns();
@@ -311,7 +313,7 @@ waits_for_estimate(struct dry_runs *d, const struct quota_book *b, struct desk_i
 	}
 	return !d->hurry && quota_knows(s, i->key) && quota_lease_shape(s, i->key) == QUOTA_NONE &&
 	       estimates_seq(d->estimates) < i->estimate_seq &&
-	       time_boot_ns() - i->estimate_since_ns < ESTIMATE_WAIT_NS;
+	       time_boot_ns() - i->estimate_since_ns < (first ? ESTIMATE_WAIT_NS : ESTIMATE_NEWER_NS);
 }
 
 /* ---- tokens -------------------------------------------------------------------------------------------------------------------- */

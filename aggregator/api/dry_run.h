@@ -7,7 +7,7 @@
  *  3. a tenant has a limited number of them open at once, whoever asks in its name; so has the replica
  *  4. between groups the thread rests as long as the last one took, at least 5 ms: who asks often shares a group, and dry runs take half of a
  *     processor at most. The tokens of a group that are only remembered are proved together
- *  5. what waits is shown with an estimate of its start (estimate.h), for which it is waited a limited time
+ *  5. what waits is shown with an estimate of its start (estimate.h), for which it is waited a limited time; a short one where there is an older one
  *  6. a workspace that a policy made a moment ago is waited for until the deciding thread has read that policy, for a limited time */
 #ifndef TOLLGATE_API_DRY_RUN_H
 #define TOLLGATE_API_DRY_RUN_H

@@ -6,6 +6,7 @@
 
 #define NICE 10         /* decisions and dry runs go first */
 #define COST_MAX 300000 /* steps and rulings: some seconds of a slow processor */
+#define OF_TENANT_MAX 100
 
 struct estimates {
 	pthread_t thread;
@@ -101,7 +102,12 @@ estimates_main(void *arg)
 
 		if (!book)
 			return NULL;
-		count = quota_forecast(quota_book_state(book), now_ns, COST_MAX, &e->stop, &at);
+		count = quota_forecast(quota_book_state(book), now_ns,
+		                       (struct quota_reach){.cost = COST_MAX, .of_tenant = OF_TENANT_MAX}, &e->stop,
+		                       &at);
+		for (size_t i = 0; i < count; i++)
+			if (quota_start_is_known(at[i].kind))
+				at[i].at_ns = quota_start_told_ns(at[i].at_ns, now_ns);
 		pthread_mutex_lock(&e->lock);
 		old = e->at;
 		e->at = at;

@@ -3,7 +3,9 @@
  *  1. one thread at low priority runs copies of the book forward (core/quota_forecast.c). It reads no database and takes no lock of the
  *     deciding thread's: the thread of dry runs, whose book follows the log, gives it the copies
  *  2. it has one copy at a time. What is newer is given to it when it is ready, and what was never asked for is not worked out
- *  3. an estimate has a limited cost; requests beyond it have none, and are told so */
+ *  3. an estimate has a limited cost, and looks at the first hundred of a tenant's waiting requests; requests beyond either have none, and are
+ *     told so
+ *  4. times are told as quota_start_told_ns() rounds them */
 #ifndef TOLLGATE_API_ESTIMATE_H
 #define TOLLGATE_API_ESTIMATE_H
 

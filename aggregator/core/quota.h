@@ -430,10 +430,11 @@ enum quota_start_kind {
 	QUOTA_START_UNASKED,
 	QUOTA_START_NOT_YET,        /* not estimated yet */
 	QUOTA_START_AT,             /* at a time */
+	QUOTA_START_ROUGHLY,        /* likewise, though not everything that waits was looked at */
 	QUOTA_START_NO_DURATION,    /* something that must end first has no expected duration, or has outrun it */
 	QUOTA_START_NOT_BY_WAITING, /* when everything else has ended it still waits */
 	QUOTA_START_EXPIRES,        /* its own time is over before */
-	QUOTA_START_TOO_FAR,        /* more steps ahead than were looked at */
+	QUOTA_START_TOO_FAR,        /* more steps ahead than were looked at, or behind too many of its tenant */
 };
 
 struct quota_placed {
@@ -454,7 +455,7 @@ struct quota_verdict {
 	bool queue_shared;      /* it is the shared pool's: its tenant has no nodes of its own for it */
 	bool others_first;      /* others may take what the changes bring: they are before it, or wait for the same */
 	enum quota_start_kind start;
-	int64_t start_ns;            /* of QUOTA_START_AT */
+	int64_t start_ns;            /* of QUOTA_START_AT and QUOTA_START_ROUGHLY */
 	bool not_yet;                /* reclaim: its victims are asked to end only when the queue is next looked at */
 	int32_t shape;               /* what is counted; with QUOTA_CHANGE_SHAPE the offered one */
 	struct quota_placed *placed; /* admit, borrow; reclaim: everything that is held */
@@ -518,15 +519,22 @@ MUST_CHECK bool quota_try(const struct quota_state *s, int64_t now_ns, const str
 /* A waiting request with all its checks as they stand now. NULL: no such request. */
 struct quota_outcome *quota_explain(const struct quota_state *s, int64_t now_ns, const char *request_id);
 
-/* An estimate: a copy of the state is run forward from now_ns on, as far as the cost allows; a step costs one and one for each request that
- * waits. Each waiting request, by id; the caller frees the list. It ends early when give_up becomes true. */
+/* An estimate: a copy of the state is run forward from now_ns on, as far as it reaches. Each waiting request, by id; the caller frees the list.
+ * It ends early when give_up becomes true. */
+struct quota_reach {
+	int64_t cost;     /* a step costs one and one for each request that is looked at and waits */
+	size_t of_tenant; /* a tenant's requests that are looked at, the first in the queue; beside those with a hold */
+};
 struct quota_start {
 	char id[QUOTA_ID_SIZE];
 	enum quota_start_kind kind;
 	int64_t at_ns; /* 0: not known */
 };
-size_t quota_forecast(const struct quota_state *s, int64_t now_ns, int64_t cost, const _Atomic bool *give_up,
-                      struct quota_start **ret);
+size_t quota_forecast(const struct quota_state *s, int64_t now_ns, struct quota_reach reach,
+                      const _Atomic bool *give_up, struct quota_start **ret);
+bool quota_start_is_known(enum quota_start_kind kind);
+/* As it is told: up to a whole minute, and where it is more than an hour ahead to five. It would tell to the second when another tenant's work ends. */
+int64_t quota_start_told_ns(int64_t at_ns, int64_t now_ns);
 const struct quota_start *quota_start_find(const struct quota_start *at, size_t count, const char *id);
 
 /* Every waiting request with its position as things are now; the caller frees the list. */

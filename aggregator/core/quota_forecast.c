@@ -6,7 +6,9 @@
  *  4. back-offs, exceptions and requests end at their time
  *  5. when nothing more is known to end, the rest ends all the same: what starts only then waits for something without a known end, and
  *     what does not start even then waits for more than the end of others
- *  6. a step costs one and one for each request that waits; when the given cost is used up, what still waits is too far ahead */
+ *  6. of a tenant's requests the first of the queue are looked at, a given number, and those with a hold. The others are too far ahead: who has
+ *     many takes the estimate from its own. What is estimated without them is a rough estimate
+ *  7. a step costs one and one for each request that is looked at and waits; when the given cost is used up, what still waits is too far ahead */
 #include "aggregator/core/quota_queue.h"
 
 #include <stdlib.h>
@@ -21,6 +23,7 @@ struct forecast {
 	int64_t left; /* of the cost */
 	const _Atomic bool *give_up;
 	bool by_force; /* rule 5 */
+	bool roughly;  /* rule 6 */
 };
 
 static int
@@ -64,7 +67,9 @@ step(struct forecast *f, int64_t now_ns, const struct quota_event *e)
 			v->decision == QUOTA_ADMIT || v->decision == QUOTA_BORROW ? start_of(f, v->id) : NULL;
 
 		if (w && w->kind == QUOTA_START_NOT_YET) {
-			w->kind = f->by_force ? QUOTA_START_NO_DURATION : QUOTA_START_AT;
+			w->kind = f->by_force  ? QUOTA_START_NO_DURATION
+			          : f->roughly ? QUOTA_START_ROUGHLY
+			                       : QUOTA_START_AT;
 			w->at_ns = f->by_force ? 0 : f->s->now_ns;
 		}
 	}
@@ -168,13 +173,34 @@ run(struct forecast *f)
 			f->at[i].kind = f->left < 0 ? QUOTA_START_TOO_FAR : QUOTA_START_NOT_BY_WAITING;
 }
 
+/* Rule 6. */
+static void
+leave_out(struct forecast *f, size_t of_tenant)
+{
+	struct quota_state *s = f->s;
+	owned(mem) struct queued *order = NULL;
+	owned(mem) size_t *seen = mem_array(s->tenants.count + 1, sizeof(*seen));
+	size_t n = quota_queue_order(s, &order);
+
+	for (size_t i = 0; i < n; i++) {
+		const struct wait *w = &s->waits.at[order[i].wait];
+		size_t *count = &seen[s->workspaces.at[w->in.workspace].in.tenant];
+
+		if (w->account != QUOTA_NONE || (*count)++ < of_tenant)
+			continue;
+		start_of(f, w->id)->kind = QUOTA_START_TOO_FAR;
+		quota_wait_free(s, order[i].wait);
+		f->roughly = true;
+	}
+}
+
 size_t
-quota_forecast(const struct quota_state *s, int64_t now_ns, int64_t cost, const _Atomic bool *give_up,
+quota_forecast(const struct quota_state *s, int64_t now_ns, struct quota_reach reach, const _Atomic bool *give_up,
                struct quota_start **ret)
 {
 	owned(quota) struct quota_state *copy = quota_clone(s);
 	struct forecast f = {
-		.s = copy, .left = cost, .give_up = give_up, .at = mem_array(s->wait_count + 1, sizeof(*f.at))};
+		.s = copy, .left = reach.cost, .give_up = give_up, .at = mem_array(s->wait_count + 1, sizeof(*f.at))};
 
 	if (now_ns > copy->now_ns)
 		copy->now_ns = now_ns;
@@ -187,9 +213,24 @@ quota_forecast(const struct quota_state *s, int64_t now_ns, int64_t cost, const 
 		}
 	if (f.count > 0)
 		qsort(f.at, f.count, sizeof(*f.at), compare_starts);
+	leave_out(&f, reach.of_tenant);
 	run(&f);
 	*ret = f.at;
 	return f.count;
+}
+
+bool
+quota_start_is_known(enum quota_start_kind kind)
+{
+	return kind == QUOTA_START_AT || kind == QUOTA_START_ROUGHLY;
+}
+
+int64_t
+quota_start_told_ns(int64_t at_ns, int64_t now_ns)
+{
+	int64_t unit = at_ns - now_ns > NS_PER_HOUR ? 5 * NS_PER_MIN : NS_PER_MIN;
+
+	return (at_ns + unit - 1) / unit * unit;
 }
 
 const char *
@@ -199,6 +240,8 @@ quota_start_text(enum quota_start_kind kind)
 		[QUOTA_START_UNASKED] = "",
 		[QUOTA_START_NOT_YET] = "not estimated yet",
 		[QUOTA_START_AT] = "an estimate: what runs ends as announced, and nothing else is asked for",
+		[QUOTA_START_ROUGHLY] =
+			"a rough estimate: what runs ends as announced, nothing else is asked for, and a tenant's last waiting requests are left out",
 		[QUOTA_START_NO_DURATION] =
 			"work that must end first has no expected duration, or has run longer than expected",
 		[QUOTA_START_NOT_BY_WAITING] = "the end of other work alone does not admit it",

@@ -226,8 +226,7 @@ members(const struct quota_namer *namer, const struct quota_verdict *v, const st
 	if (v->start != QUOTA_START_UNASKED) {
 		char time[TIME_TEXT_SIZE];
 
-		STRING(out, "expected_start",
-		       v->start == QUOTA_START_AT ? time_format(v->start_ns / NS_PER_S * NS_PER_S, time) : NULL);
+		STRING(out, "expected_start", quota_start_is_known(v->start) ? time_format(v->start_ns, time) : NULL);
 		WORD(out, "expected_start_reason", quota_start_text(v->start));
 	}
 	WHOLE(out, "borrowed_units", v->borrowed_units);

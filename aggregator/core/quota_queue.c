@@ -63,6 +63,29 @@ compare_queue(const struct place_in_queue *a, const struct place_in_queue *b)
 	return strcmp(a->id, b->id);
 }
 
+static int
+compare_places(const void *a, const void *b)
+{
+	return compare_queue(a, b);
+}
+
+size_t
+quota_queue_order(const struct quota_state *s, struct queued **ret)
+{
+	owned(mem) struct place_in_queue *places = mem_array(s->wait_count + 1, sizeof(*places));
+	struct queued *order = mem_array(s->wait_count + 1, sizeof(*order));
+	size_t n = 0;
+
+	for (size_t i = 0; i < s->waits.count; i++)
+		if (s->waits.at[i].id[0] != '\0')
+			places[n++] = place_of(s, (int32_t)i);
+	qsort(places, n, sizeof(*places), compare_places);
+	for (size_t i = 0; i < n; i++)
+		order[i].wait = places[i].wait;
+	*ret = order;
+	return n;
+}
+
 /* ---- a heap of those still to be decided --------------------------------------------------------------------------------------- */
 
 struct heap {

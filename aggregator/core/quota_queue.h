@@ -62,6 +62,11 @@ void quota_complete(struct quota_state *s, struct gather *g);
 
 /* ---- quota_queue.c ---------------------------------------------------------------------------------------------------------- */
 
+/* All that wait, first to last as things are now; the caller frees the list. */
+struct queued {
+	int32_t wait;
+};
+size_t quota_queue_order(const struct quota_state *s, struct queued **ret);
 /* Decides the waiting requests: all of them when something became possible, else those just submitted. */
 void quota_pass(struct quota_state *s, struct gather *g);
 /* The place of each waiting request in the queue, from 1, into the verdicts that wait. */

@@ -246,11 +246,11 @@ when(const struct quota_verdict *v, struct buf *out)
 
 		buf_printf(out, " It is number %" PRId64 " of %" PRId64 " in the queue for %s GPUs", v->position,
 		           v->queue_length, v->queue_shared ? "the shared" : "its tenant's own");
-		if (v->start == QUOTA_START_AT)
+		if (quota_start_is_known(v->start))
 			buf_printf(
 				out,
 				" and is expected to start at about %s, if what runs ends as announced (an estimate)",
-				time_format((v->start_ns + NS_PER_MIN - 1) / NS_PER_MIN * NS_PER_MIN, at));
+				time_format(v->start_ns, at));
 		buf_char(out, '.');
 	}
 }

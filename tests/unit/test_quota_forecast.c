@@ -67,7 +67,7 @@ what_waits_starts_when_enough_has_ended(void **state)
 		buf_init(&starts, 1 << 16);
 		if (!quotascript_run(rows[i].script, &answers, &s, &err))
 			fail_msg("%s: %s", rows[i].name, err.text);
-		n = quota_forecast(s, quota_now(s), 1000, NULL, &at);
+		n = quota_forecast(s, quota_now(s), (struct quota_reach){1000, 100}, NULL, &at);
 		assert_int_equal(n, quota_waiting_count(s));
 		for (size_t k = 0; k < n; k++) {
 			buf_printf(&starts, "%s%s ", k > 0 ? "; " : "", at[k].id);
@@ -98,7 +98,7 @@ the_estimate_ends_when_its_cost_is_used_up(void **state)
 		owned(mem) struct quota_start *at = NULL;
 		int64_t known = 0;
 
-		assert_int_equal(quota_forecast(s, 0, cost, NULL, &at), 3);
+		assert_int_equal(quota_forecast(s, 0, (struct quota_reach){cost, 100}, NULL, &at), 3);
 		/* a tick of 1 + 3, then ends of 1 + 3, 1 + 2 and 1 + 1 */
 		for (size_t i = 0; i < 3; i++) {
 			if (at[i].kind == QUOTA_START_AT)
@@ -112,12 +112,79 @@ the_estimate_ends_when_its_cost_is_used_up(void **state)
 	{
 		owned(mem) struct quota_start *at = NULL;
 
-		assert_int_equal(quota_forecast(s, 0, 13, NULL, &at), 3);
+		assert_int_equal(quota_forecast(s, 0, (struct quota_reach){13, 100}, NULL, &at), 3);
 		assert_int_equal(at[2].kind, QUOTA_START_AT);
 		assert_int_equal(at[2].at_ns, 30 * SECOND);
 		assert_ptr_equal(quota_start_find(at, 3, "r3"), &at[1]);
 		assert_null(quota_start_find(at, 3, "r1"));
 	}
+}
+
+/* Tenant t: one runs, 1,000 wait, each a second after the one before. Tenant u: one runs for 7,200 s, one waits. */
+static void
+a_tenants_many_requests_take_the_estimate_from_its_own(void **state)
+{
+	static const struct {
+		size_t of_tenant, known; /* of the 1,000 */
+		enum quota_start_kind other;
+	} rows[] = {
+		{1000, 0, QUOTA_START_TOO_FAR},
+		{100, 100, QUOTA_START_ROUGHLY},
+		{1, 1, QUOTA_START_ROUGHLY},
+		{0, 0, QUOTA_START_TOO_FAR},
+	};
+	owned(quota) struct quota_state *s = NULL;
+	in_place(buf) struct buf answers = {0}, script = {0};
+	struct err err = {0};
+
+	(void)state;
+	buf_init(&answers, 1 << 20);
+	buf_init(&script, 1 << 20);
+	buf_str(&script,
+	        "tenant t; tenant u; ws a R1 M9 of=t; ws b R1 M9 of=u; node n 1 of=t; node o 1 of=u; ask x b 1 "
+	        "for=7200; ask y b 1 for=1; ask l a 1 for=3600");
+	for (int i = 0; i < 1000; i++)
+		buf_printf(&script, "; ask r%04d a 1 for=1", i);
+	if (!quotascript_run(buf_text(&script), &answers, &s, &err))
+		fail_msg("%s", err.text);
+	for (size_t k = 0; k < ARRAY_LEN(rows); k++) {
+		owned(mem) struct quota_start *at = NULL;
+		const struct quota_start *y;
+		size_t known = 0;
+
+		/* all of 1,000 cost 1,001 a step: 20 steps. A hundred of them 101 and less */
+		assert_int_equal(quota_forecast(s, 0, (struct quota_reach){20000, rows[k].of_tenant}, NULL, &at), 1001);
+		for (size_t i = 0; i < 1000; i++) {
+			if (i < rows[k].of_tenant && quota_start_is_known(at[i].kind)) {
+				assert_int_equal(at[i].at_ns, (3600 + (int64_t)i) * SECOND);
+				known++;
+			} else {
+				assert_int_equal(at[i].kind, QUOTA_START_TOO_FAR);
+			}
+		}
+		y = quota_start_find(at, 1001, "y");
+		assert_int_equal(y->kind, rows[k].other);
+		assert_int_equal(y->at_ns, y->kind == QUOTA_START_ROUGHLY ? 7200 * SECOND : 0);
+		if (rows[k].of_tenant < 1000)
+			assert_int_equal(known, rows[k].known);
+		assert_int_equal(quota_waiting_count(s), 1001);
+	}
+}
+
+static void
+a_start_is_told_to_the_minute(void **state)
+{
+	static const struct {
+		int64_t at, now, told;
+	} rows[] = {
+		{0, 0, 0},         {1, 0, 60},        {60, 0, 60},     {61, 0, 120},
+		{3600, 0, 3600},   {3601, 0, 3900},   {3900, 0, 3900}, {3901, 0, 4200},
+		{3901, 301, 3960}, {3901, 300, 4200}, {4321, 0, 4500}, {4321, 4000, 4380},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
+		assert_int_equal(quota_start_told_ns(rows[i].at * SECOND, rows[i].now * SECOND), rows[i].told * SECOND);
 }
 
 int
@@ -126,6 +193,8 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(what_waits_starts_when_enough_has_ended),
 		cmocka_unit_test(the_estimate_ends_when_its_cost_is_used_up),
+		cmocka_unit_test(a_tenants_many_requests_take_the_estimate_from_its_own),
+		cmocka_unit_test(a_start_is_told_to_the_minute),
 	};
 
 	return cmocka_run_group_tests_name("quota forecast", tests, NULL, NULL);
