@@ -666,16 +666,21 @@ rated_line_days(const struct rated_line *l, size_t *ret_count)
 }
 
 void
+rated_line_fini(struct rated_line *l)
+{
+	mem_free(l->invoice_id);
+	mem_free(l->sku);
+	mem_free(l->description);
+	mem_free(l->days);
+}
+
+void
 rated_free(struct rated *r)
 {
 	if (r == NULL)
 		return;
-	for (size_t i = 0; i < r->count; i++) {
-		mem_free(r->lines[i].invoice_id);
-		mem_free(r->lines[i].sku);
-		mem_free(r->lines[i].description);
-		mem_free(r->lines[i].days);
-	}
+	for (size_t i = 0; i < r->count; i++)
+		rated_line_fini(&r->lines[i]);
 	mem_free(r->lines);
 	mem_free(r);
 }

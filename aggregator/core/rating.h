@@ -231,6 +231,7 @@ struct rated {
 MUST_CHECK bool rating_run(const struct rating_input *in, struct rated **ret, struct err *err);
 /* The days of a line; of a correction what differs of each day, where that is known. */
 const struct rated_day *rated_line_days(const struct rated_line *l, size_t *ret_count);
+void rated_line_fini(struct rated_line *l); /* of a line that rating_run() made */
 void rated_free(struct rated *r);
 DEFINE_OWNED(rated, struct rated)
 

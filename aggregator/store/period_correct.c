@@ -119,7 +119,8 @@ load_billed(const struct correcting *c, const char *tenant, struct billed_lines 
 		if (!ok)
 			return false;
 	}
-	return !c->earlier || period_kept_each(c->db, c->late, tenant, NULL, add_rated_again, b, err);
+	return !c->earlier ||
+	       period_kept_each(c->db, c->late, tenant, KEPT_AS_RATED_NOW, NULL, add_rated_again, b, err);
 }
 
 /* --- its days --- */
@@ -198,7 +199,7 @@ static bool
 load_days(const struct correcting *c, const char *tenant, struct billed_lines *b, struct err *err)
 {
 	b->by_day = true;
-	if (!period_kept_each(c->db, c->late, tenant, NULL, add_first_days, b, err) ||
+	if (!period_kept_each(c->db, c->late, tenant, KEPT_AS_RATED_NOW, NULL, add_first_days, b, err) ||
 	    !add_corrected_days(c, tenant, b, err))
 		return false;
 	for (size_t i = 0; i < b->lines.count; i++) {

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "aggregator/core/billed.h"
 #include "aggregator/core/rating_file.h"
 #include "aggregator/core/rating_text.h"
 #include "aggregator/store/period_rows.h"
@@ -261,6 +262,23 @@ period_line_read(const PGresult *r, int row, const char *tenant, struct rated_li
 	return ok;
 }
 
+static void
+give_one_day(struct rated_line *l)
+{
+	l->days = mem_alloc(sizeof(*l->days));
+	l->day_count = 1;
+	*l->days = (struct rated_day){.ngh = l->ngh,
+	                              .used_ngh = l->used_ngh,
+	                              .idle_ngh = l->idle_ngh,
+	                              .unmeasured_ngh = l->unmeasured_ngh,
+	                              .quantity = l->quantity,
+	                              .own_quantity = l->own_quantity,
+	                              .list_cost = l->list_cost,
+	                              .discount = l->discount,
+	                              .billed = l->billed,
+	                              .energy_mj = l->energy_mj};
+}
+
 /* The corrections that were billed with the month, as the lines they are. */
 static bool
 load_corrections(struct db *db, const char *month, const char *tenant, struct corrections *ret, struct err *err)
@@ -289,18 +307,7 @@ load_corrections(struct db *db, const char *month, const char *tenant, struct co
 		l.period_end = mem_strdup(res_text(r, row, PERIOD_END));
 		l.invoice_version = (int32_t)res_i64(r, row, VERSION);
 		l.invoice_id = mem_strdup(res_text(r, row, INVOICE_ID));
-		l.days = mem_alloc(sizeof(*l.days));
-		l.day_count = 1;
-		*l.days = (struct rated_day){.ngh = l.ngh,
-		                             .used_ngh = l.used_ngh,
-		                             .idle_ngh = l.idle_ngh,
-		                             .unmeasured_ngh = l.unmeasured_ngh,
-		                             .quantity = l.quantity,
-		                             .own_quantity = l.own_quantity,
-		                             .list_cost = l.list_cost,
-		                             .discount = l.discount,
-		                             .billed = l.billed,
-		                             .energy_mj = l.energy_mj};
+		give_one_day(&l);
 		if (ok && !res_null(r, row, DAYS))
 			ok = correction_parts_read(res_text(r, row, DAYS), &l.parts, &l.part_count, err);
 		corrections_add(ret, &l);
@@ -311,9 +318,68 @@ load_corrections(struct db *db, const char *month, const char *tenant, struct co
 	return true;
 }
 
+/* Of a line that was stored; the text stays. */
+static const char *
+charge_type_of(const char *text)
+{
+	static const char *const types[] = {"usage", "commitment", "covered", "credit", "adjustment", "tax"};
+
+	for (size_t i = 0; i < ARRAY_LEN(types); i++)
+		if (strcmp(types[i], text) == 0)
+			return types[i];
+	return "";
+}
+
+/* The lines of a month that other rules have rated, as they were billed (core/billed.h). Those that the rules of today do not make are added to `more`, on the
+ * first day of the month. */
 static bool
-kept_tenant(struct db *db, const char *month, const struct buf *prices, const char *tenant, period_tenant *each,
-            void *arg, struct err *err)
+set_billed(struct db *db, const char *month, const char *tenant, struct rated *rated, struct corrections *more,
+           struct err *err)
+{
+	enum { CHARGE_TYPE = LINE_COLUMNS, INVOICE_ID };
+	static const struct db_stmt stmt = {
+		"period lines billed",
+		"SELECT l.line_id, " LINE_NAMES ", " LINE_AMOUNTS(
+			"l") ", l.charge_type, i.invoice_id FROM invoice i JOIN invoice_line l ON l.number = i.number JOIN tenant t ON t.id = i.tenant_id "
+			     "WHERE i.closed_in = $1 AND t.name = $2 AND l.correction_of IS NULL ORDER BY l.line_id COLLATE \"C\""};
+	in_place(corrections) struct corrections billed = {0};
+	owned(mem) bool *found = NULL;
+	owned(result) PGresult *r = NULL;
+	struct db_args a = {0};
+
+	arg_text(&a, month);
+	arg_text(&a, tenant);
+	if (!db_run(db, &stmt, &a, &r, err))
+		return false;
+	for (int row = 0; row < PQntuples(r); row++) {
+		struct rated_line l = {0};
+		bool ok = period_line_read(r, row, tenant, &l, err);
+
+		l.charge_type = charge_type_of(res_text(r, row, CHARGE_TYPE));
+		l.invoice_id = mem_strdup(res_text(r, row, INVOICE_ID));
+		corrections_add(&billed, &l);
+		if (!ok)
+			return false;
+	}
+	found = mem_array(billed.count, sizeof(*found));
+	rated_set_billed(rated, billed.lines, billed.count, found);
+	for (size_t i = 0; i < billed.count; i++) {
+		struct rated_line *l;
+
+		if (found[i])
+			continue;
+		corrections_add_copy(more, &billed.lines[i]);
+		l = &more->lines[more->count - 1];
+		give_one_day(l);
+		if (l->kind == CHARGE_COMMITMENT) /* its parts are of other lines, which do not know it */
+			l->days->amortised = l->billed;
+	}
+	return true;
+}
+
+static bool
+kept_tenant(struct db *db, const char *month, const struct buf *prices, const char *tenant, bool other_rules,
+            period_tenant *each, void *arg, struct err *err)
 {
 	in_place(buf) struct buf text = {0};
 	in_place(corrections) struct corrections corrections = {0};
@@ -330,34 +396,42 @@ kept_tenant(struct db *db, const char *month, const struct buf *prices, const ch
 	file->in.period_status = "closed";
 	if (!rating_run(&file->in, &rated, err))
 		return db_damaged(err);
+	if (other_rules && !set_billed(db, month, tenant, rated, &corrections, err))
+		return false;
 	rated_view_make(&view, rated, corrections.lines, corrections.count);
 	return each(arg, &file->in, &view.rated, err);
 }
 
 bool
-period_kept_each(struct db *db, const char *month, const char *tenant, report_begin *begin, period_tenant *each,
-                 void *arg, struct err *err)
+period_kept_each(struct db *db, const char *month, const char *tenant, enum kept_as as, report_begin *begin,
+                 period_tenant *each, void *arg, struct err *err)
 {
+	static const struct db_stmt rules = {
+		"period kept rules",
+		"SELECT (SELECT rating_rules FROM period_close WHERE month = $1) IS DISTINCT FROM $2::bigint"};
 	static const struct db_stmt tenants = {
 		"period kept tenants",
 		"SELECT t.name FROM invoice_document d JOIN tenant t ON t.id = d.tenant_id WHERE d.month = $1 "
 		"AND d.format = '" SOURCE_ROWS "' AND ($2::text IS NULL OR t.name = $2) ORDER BY t.name COLLATE \"C\""};
 	in_place(buf) struct buf prices = {0};
 	owned(rating_file) struct rating_file *file = NULL;
-	owned(result) PGresult *r = NULL;
-	struct db_args a = {0};
+	owned(result) PGresult *r = NULL, *other = NULL;
+	struct db_args a = {0}, of_rules = {0};
 
 	buf_init(&prices, KEPT_MAX);
+	arg_text(&of_rules, month);
+	arg_i64(&of_rules, RATING_RULES);
 	arg_text(&a, month);
 	arg_text(&a, tenant);
 	if (!period_kept_source(db, month, NULL, SOURCE_PRICES, &prices, err) || !db_run(db, &tenants, &a, &r, err) ||
-	    !rating_file_read(buf_text(&prices), prices.len, &file, err))
+	    !db_run(db, &rules, &of_rules, &other, err) || !rating_file_read(buf_text(&prices), prices.len, &file, err))
 		return err_prefix(err, "what period %s was made from", month);
 	file->in.period_status = "closed";
 	if (begin != NULL && !begin(arg, &file->in, err))
 		return false;
 	for (int row = 0; row < PQntuples(r); row++)
-		if (!kept_tenant(db, month, &prices, res_text(r, row, 0), each, arg, err))
+		if (!kept_tenant(db, month, &prices, res_text(r, row, 0), as == KEPT_AS_BILLED && res_bool(other, 0, 0),
+		                 each, arg, err))
 			return err_prefix(err, "tenant %s", res_text(r, row, 0));
 	return true;
 }

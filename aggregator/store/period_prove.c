@@ -120,7 +120,7 @@ prove(struct proof *p, struct err *err)
 	struct kept_file files[DOCUMENT_FORMATS];
 	bool ok;
 
-	if (!period_kept_each(p->db, p->month, NULL, prove_begin, prove_tenant, p, err))
+	if (!period_kept_each(p->db, p->month, NULL, KEPT_AS_RATED_NOW, prove_begin, prove_tenant, p, err))
 		return false;
 	ok = period_papers_end(&p->papers, files, err) && compare(p, files, NULL, err) && check_stored(p, err);
 	kept_files_close(files);

@@ -76,7 +76,7 @@ period_each(struct db *db, const char *month, const char *tenant, report_begin *
 	if (!period_is_closed(db, month, &closed, err))
 		return false;
 	if (closed)
-		return period_kept_each(db, month, tenant, begin, each, arg, err);
+		return period_kept_each(db, month, tenant, KEPT_AS_BILLED, begin, each, arg, err);
 	corrections_init(&r.corrections);
 	ok = store_corrections(db, month, tenant, &r.corrections, err) &&
 	     report_each(db, month, tenant, &steps, &r, err);

@@ -124,9 +124,11 @@ MUST_CHECK bool period_line_read(const PGresult *r, int row, const char *tenant,
 /* The lines and corrections of a month, tenant by tenant: of a closed one as it was billed, else as they are now. begin may be NULL. */
 MUST_CHECK bool period_each(struct db *db, const char *month, const char *tenant, report_begin *begin,
                             period_tenant *each, void *arg, struct err *err);
-/* The same of a closed month, from what was kept. */
-MUST_CHECK bool period_kept_each(struct db *db, const char *month, const char *tenant, report_begin *begin,
-                                 period_tenant *each, void *arg, struct err *err);
+/* The same of a closed month, from what was kept: as it was billed, or its kept rows as the rules of today rate them. The two differ in months that
+ * other rules have rated (core/billed.h). */
+enum kept_as { KEPT_AS_BILLED, KEPT_AS_RATED_NOW };
+MUST_CHECK bool period_kept_each(struct db *db, const char *month, const char *tenant, enum kept_as as,
+                                 report_begin *begin, period_tenant *each, void *arg, struct err *err);
 MUST_CHECK bool period_is_closed(struct db *db, const char *month, bool *ret, struct err *err);
 /* A text that documents were made from; nothing where there is none. tenant NULL: of the month. */
 MUST_CHECK bool period_kept_source(struct db *db, const char *month, const char *tenant, const char *name,

@@ -1,13 +1,16 @@
 """A ledger that an earlier release filled (tests/support/old_ledger.py), upgraded: nothing that was billed changes, everything can be proved, and the next month closes."""
 
 import collections
+import csv
 import gzip
 import hashlib
+import io
 import json
 import os
 import subprocess
 import time
 import unittest
+from decimal import Decimal
 
 from tests.integration import test_sums
 from tests.support import ledger
@@ -61,6 +64,21 @@ class Upgrade(unittest.TestCase):
 
     def test_the_dump_is_of_before(self):
         self.assertEqual(self.had, 32)
+
+    def test_the_cost_of_a_closed_month_is_its_invoice(self):
+        """Other lines, and other cents, would be rated by the rules of today."""
+        s, ends = self.s, {"2026-09": "2026-10", "2026-10": "2026-11"}
+        for month in CLOSED:
+            billed = collections.Counter()
+            for row in csv.DictReader(io.StringIO(s.get(f"/v1/reports/{month}.csv").text())):
+                billed[row["tenant"]] += Decimal(row["billed_cost"])
+            self.assertGreater(len(billed), 2)
+            for tenant, invoice in billed.items():
+                with self.subTest(month=month, tenant=tenant):
+                    got = s.get(f"/v1/usage?cost=1&from={month}-01&to={ends[month]}-01&group_by=workspace&tenant={tenant}").json()
+                    parts = got["costs_without_workload"] + [cost for group in got["groups"] for cost in group["costs"]]
+                    self.assertEqual(sum(Decimal(cost["amount"]) for cost in got["costs_total"]), invoice)
+                    self.assertEqual(sum(Decimal(cost["amount"]) for cost in parts), invoice)
 
     def corrections(self):
         return [line for line in self.s.get("/v1/reports/2026-11.json").json()["lines"] if line["correction_of"]]
