@@ -91,10 +91,11 @@ find_cells(const struct cost_line *l, const struct cost_cell *cells, size_t n, s
 	return end - low;
 }
 
+/* What is held and not used is of a line that is priced by use, too: it costs 0. */
 static bool
-has_parts(const struct cost_cell *c)
+is_of_line(const struct cost_cell *c, const struct cost_line *l, int128 priced)
 {
-	return c->parts[COST_HELD] != 0 || c->parts[COST_USED] != 0 || c->parts[COST_ENERGY] != 0;
+	return priced > 0 || (l->basis == COST_USED && held_of(&c->classes[l->klass]) > 0);
 }
 
 int128
@@ -105,20 +106,21 @@ cost_line_spread(const struct cost_line *l, struct cost_cell *cells, size_t n)
 	owned(mem) int128 *part = mem_array(count, sizeof(*part));
 
 	for (size_t i = 0; i < count; i++) {
-		const struct cost_cell *c = &cells[first + i];
+		struct cost_cell *c = &cells[first + i];
 
 		/* A price version has one currency; a cell that has another one is not this line's. */
-		if (strcmp(c->price_version, l->price_version) == 0 && (!has_parts(c) || c->currency == l->currency))
-			weight[i] = priced_of(c, l);
+		if (strcmp(c->price_version, l->price_version) != 0 || (c->priced && c->currency != l->currency))
+			continue;
+		weight[i] = priced_of(c, l);
+		if (is_of_line(c, l, weight[i])) {
+			c->priced = true;
+			c->currency = l->currency;
+		}
 	}
 	if (!split_largest_remainder(l->amount, weight, count, part))
 		return l->amount; /* 5 */
-	for (size_t i = 0; i < count; i++) {
-		if (part[i] == 0)
-			continue;
+	for (size_t i = 0; i < count; i++)
 		cells[first + i].parts[l->basis] += part[i];
-		cells[first + i].currency = l->currency;
-	}
 	return 0;
 }
 

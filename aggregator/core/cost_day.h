@@ -27,7 +27,8 @@ struct cost_cell {
 	const char *price_version; /* in force in that hour; "": none */
 	struct class_amounts classes[CLASS_COUNT];
 	int128 parts[COST_BASES]; /* of lines: rule 2 */
-	size_t currency;          /* of the parts */
+	bool priced;              /* a line with a price is for it, which may cost 0 */
+	size_t currency;          /* of the parts, if it is priced */
 };
 
 struct cost_line {

@@ -31,6 +31,7 @@ struct usage_cost {
 	const PGresult *groups; /* of the page, by key */
 	int group_count;
 	int128 *amounts; /* of each group, CURRENCIES of them */
+	bool *priced;    /* likewise: it has a cost, which may be 0 */
 	struct rest *rest;
 	size_t rest_count, rest_cap;
 	struct {
@@ -80,6 +81,7 @@ usage_cost_free(struct usage_cost *c)
 	mem_free(c->rest);
 	mem_free(c->texts);
 	mem_free(c->amounts);
+	mem_free(c->priced);
 	mem_free(c->lines);
 	mem_free(c->cells);
 	mem_free(c->shares);
@@ -287,7 +289,8 @@ add_rated_line(struct usage_cost *c, const struct rated_line *l, struct err *err
 		const int128 amount =
 			(l->correction_of != NULL ? rated_effective_sum(l) : rated_effective(l, &l->days[i])) * FINE;
 
-		if (day < c->first_day || day >= c->end_day || amount == 0)
+		/* a cost of 0 says that there is a price */
+		if (day < c->first_day || day >= c->end_day || (amount == 0 && (reason != NULL || !l->priced)))
 			continue;
 		c->currencies[currency].total += amount;
 		if (reason != NULL || !add_line(c, l, &l->days[i], currency, amount))
@@ -367,9 +370,14 @@ settle_cell(struct usage_cost *c, struct cost_cell *cell)
 	owned(mem) int128 *part = mem_array(c->share_count, sizeof(*part));
 	const int128 left = cost_cell_split(cell, c->shares, c->share_count, part);
 
-	for (size_t i = 0; i < c->share_count; i++)
-		if (c->share_groups[i] >= 0)
-			c->amounts[(size_t)c->share_groups[i] * CURRENCIES + cell->currency] += part[i];
+	for (size_t i = 0; i < c->share_count; i++) {
+		const size_t at = (size_t)c->share_groups[i] * CURRENCIES + cell->currency;
+
+		if (c->share_groups[i] < 0 || !cell->priced)
+			continue;
+		c->amounts[at] += part[i];
+		c->priced[at] = true;
+	}
 	add_unknown(c, cell->workspace_id, cell->cluster_id, cell->gpu_model, cell->currency, left);
 	memset(cell->parts, 0, sizeof(cell->parts));
 	c->share_count = 0;
@@ -592,6 +600,7 @@ usage_cost_load(struct db *db, const struct usage_query *q, const struct groupin
 	c->groups = groups;
 	c->group_count = rows;
 	c->amounts = mem_array((size_t)rows * CURRENCIES, sizeof(*c->amounts));
+	c->priced = mem_array((size_t)rows * CURRENCIES, sizeof(*c->priced));
 	if (!load_names(c, err) || !add_months(c, range, err))
 		return false;
 	*ret = take(c);
@@ -611,7 +620,8 @@ write_amount(const struct usage_cost *c, size_t currency, int128 amount, struct 
 }
 
 static void
-write_amounts(const struct usage_cost *c, const char *name, const int128 *amounts, struct usage_row *o)
+write_amounts(const struct usage_cost *c, const char *name, const int128 *amounts, const bool *priced,
+              struct usage_row *o)
 {
 	const char *comma = "";
 
@@ -620,7 +630,7 @@ write_amounts(const struct usage_cost *c, const char *name, const int128 *amount
 	for (size_t i = 0; i < c->currency_count; i++) {
 		struct usage_row one = {.out = o->out, .form = ROW_JSON};
 
-		if (amounts[i] == 0)
+		if (amounts[i] == 0 && (priced == NULL || !priced[i]))
 			continue;
 		buf_str(o->out, comma);
 		comma = ",";
@@ -634,7 +644,7 @@ write_amounts(const struct usage_cost *c, const char *name, const int128 *amount
 void
 usage_cost_write_group(const struct usage_cost *c, int row, struct usage_row *o)
 {
-	write_amounts(c, "costs", c->amounts + (size_t)row * CURRENCIES, o);
+	write_amounts(c, "costs", c->amounts + (size_t)row * CURRENCIES, c->priced + (size_t)row * CURRENCIES, o);
 }
 
 void
@@ -661,5 +671,5 @@ usage_cost_write_rest(const struct usage_cost *c, struct usage_row *o)
 	buf_char(o->out, ']');
 	for (size_t i = 0; i < c->currency_count; i++)
 		totals[i] = c->currencies[i].total;
-	write_amounts(c, "costs_total", totals, o);
+	write_amounts(c, "costs_total", totals, NULL, o);
 }

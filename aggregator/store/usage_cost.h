@@ -36,7 +36,7 @@ DEFINE_OWNED(usage_cost, struct usage_cost)
 
 MUST_CHECK bool usage_widen_days(struct db *db, int64_t range[2], struct err *err);
 
-/* "costs":[{"currency","amount"}] of a row. */
+/* "costs":[{"currency","amount"}] of a row: an amount of 0 where there is a price, nothing where there is none. */
 void usage_cost_write_group(const struct usage_cost *c, int row, struct usage_row *o);
 /* "costs_without_workload":[{"tenant","workspace","cluster","gpu_model","reason","currency","amount"}],"costs_total":[...] */
 void usage_cost_write_rest(const struct usage_cost *c, struct usage_row *o);

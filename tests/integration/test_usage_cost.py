@@ -75,6 +75,8 @@ COSTS = {  # what each costs, by hand
     "both": (Decimal(2) + Decimal(3)) / 2,
     "busy": HOURS * Decimal(6),
     "busy-part": HOURS * Decimal("0.50"),
+    "asleep": Decimal(0),  # it has a price, and used nothing
+    "asleep-part": Decimal(0),
 }
 
 
@@ -202,6 +204,7 @@ Total 121.50 EUR
 """
         self.assertEqual(self.cli("--cost"), table)
         self.assertLess(max(map(len, self.cli("--cost", "--by", "workload,hour").splitlines())), 80)
+        self.assertRegex(self.cli("--cost", "--by", "workload"), r"(?m)^globex/asleep/c +9\.0000 +0\.0000 +0\.00  EUR$")
         self.assertEqual(self.cli("--cost", "--by", "hour", "--tenant", "initech"), "Costs that no workload caused\nREASON               COST  CURRENCY\nreservation-unused  18.00  EUR\n\nTotal 18.00 EUR\n")
         self.assertRegex(self.cli("--cost", "--by", ""), r"(?m)^ *38\.4107 +28\.2054 +103\.50 +EUR$")
         refused = self.s.cli("usage", "--from", rfc3339(START), "--to", rfc3339(END), "--cost", "--node", "n1")
