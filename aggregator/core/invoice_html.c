@@ -451,10 +451,24 @@ add_capacity(const struct page *p, struct buf *out)
 
 /* ---- budgets ---- */
 
+/* Money has the decimals of its currency, tokens are whole. */
 static void
-budget_cells(struct buf *out, const struct invoice_budget *b, int128 amount)
+budget_amount(const struct page *p, const struct invoice_budget *b, const char *klass, int128 amount, struct buf *out)
 {
-	html_cell(out, "", div_round_half_even(amount, pow10_i128(PRICE_SCALE - HOUR_DECIMALS)), HOUR_DECIMALS, 2);
+	int scale = HOUR_DECIMALS, least = 2;
+
+	if (p->i->layout >= INVOICE_LAYOUT_WHOLE && b->unit[0] != '\0') {
+		if (!budget_unit_is_money(b->unit) || !currency_exponent(b->unit, &scale, &(struct err){0}))
+			scale = 0;
+		least = scale;
+	}
+	html_cell(out, klass, div_round_half_even(amount, pow10_i128(PRICE_SCALE - scale)), scale, least);
+}
+
+static void
+budget_cells(const struct page *p, const struct invoice_budget *b, int128 amount, struct buf *out)
+{
+	budget_amount(p, b, "", amount, out);
 	buf_str(out, "<td class=\"n\">");
 	html_number(out, div_round_half_even(amount * 1000, b->limit), 1, 1);
 	buf_str(out, "\xc2\xa0%</td>");
@@ -471,10 +485,9 @@ add_budget(const struct page *p, const struct invoice_budget *b, struct buf *out
 	           budget_unit_is_money(b->unit) ? b->unit
 	           : b->unit[0] != '\0'          ? "tokens"
 	                                         : "GPU-hours");
-	html_cell(out, " whole", div_round_half_even(b->limit, pow10_i128(PRICE_SCALE - HOUR_DECIMALS)), HOUR_DECIMALS,
-	          2);
-	budget_cells(out, b, b->spent);
-	budget_cells(out, b, b->forecast);
+	budget_amount(p, b, " whole", b->limit, out);
+	budget_cells(p, b, b->spent, out);
+	budget_cells(p, b, b->forecast, out);
 	buf_str(out, "</tr>\n");
 }
 

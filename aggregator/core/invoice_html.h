@@ -4,7 +4,8 @@
  *  1. the page needs nothing beside itself: no script, no other file, no address; every text is escaped
  *  2. amounts are the cents of the lines: those by category add up to the total, and so do the lines shown and the rest
  *  3. a page has room for INVOICE_TEXT_LINES lines of text. A line of the report takes one, or two where its words need them; budgets take one each and two, the
- *     numbers of corrections one, every currency but the first two. Of more, the largest are shown, in the report's order, and the others are one row. Words that are too long for their room end
+ *     numbers of corrections one, every currency but the first two. Of more, those without a price and then the largest are shown, a reservation with what was credited for it, in the report's order,
+ *     and the others are one row. Words that are too long for their room end
  *     in an ellipsis: whatever names people give, a page is one page
  *  4. hours that are shown as parts of a sum are rounded together, so that they add up as they are printed
  *  5. amounts of two currencies are never added: totals have a column for each, lines a group and a total for each
@@ -22,6 +23,8 @@
 	3 /* the first whose lines have list price, list, discount and net, grouped by workspace (invoice_table.c) */
 #define INVOICE_LAYOUT_CENTERS 4 /* the first that says how many cost centres it does not show */
 #define INVOICE_LAYOUT_FOCUS 4   /* the first whose FOCUS files can be made again from what was kept */
+#define INVOICE_LAYOUT_WHOLE \
+	4 /* the first whose lines without a price come first, whose reservations have their parts, whose budgets have the currency's decimals */
 #define INVOICE_TEXT_LINES 15
 #define INVOICE_LINES 14     /* of layout 0 */
 #define INVOICE_CURRENCIES 3 /* columns of one page */

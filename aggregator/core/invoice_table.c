@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "aggregator/core/amortise.h"
 #include "aggregator/core/html.h"
 #include "aggregator/core/invoice_parts.h"
 #include "aggregator/core/rating_text.h"
@@ -111,6 +112,16 @@ larger_first(const void *a, const void *b)
 	return order != 0 ? order : ORDER((*x)->index, (*y)->index);
 }
 
+/* What nobody has a price for is not hidden behind its 0. */
+static int
+unpriced_first(const void *a, const void *b)
+{
+	const struct entry *const *x = a, *const *y = b;
+	int order = ORDER((*x)->line->priced, (*y)->line->priced);
+
+	return order != 0 ? order : larger_first(a, b);
+}
+
 /* Entries of a group are neighbours. */
 static void
 show(struct entry *at, size_t n, struct entry *e)
@@ -139,10 +150,35 @@ text_lines(const struct rated_line *l, size_t words)
 	return n + words / 4 <= 2 * words ? 2 : most;
 }
 
-/* The largest lines, ties by their order, until one has no room; the first of a group also needs that of its subtotal. */
+/* A credit for what was not had of a reservation, or what else is billed for a part of it. */
+static bool
+is_part_of(const struct entry *e, const struct entry *reservation)
+{
+	return e != reservation && !e->shown && e->line->billed != 0 && !invoice_is_correction(e->line) &&
+	       line_is_of_reservation(e->line) && line_is_of_same_reservation(e->line, reservation->line);
+}
+
+/* Shows the parts of a reservation, if there is room for all of them. */
+static void
+show_parts(struct entry *at, size_t n, const struct entry *reservation, size_t *room)
+{
+	size_t needed = 0;
+
+	for (size_t i = 0; i < n; i++)
+		needed += is_part_of(&at[i], reservation) ? at[i].text_lines : 0;
+	if (needed > *room)
+		return;
+	*room -= needed;
+	for (size_t i = 0; i < n; i++)
+		if (is_part_of(&at[i], reservation))
+			show(at, n, &at[i]);
+}
+
+/* Those without a price, then the largest lines, ties by their order, until one has no room; the first of a group also needs that of its subtotal. */
 static void
 choose(const struct page *p, struct entry *at, size_t n)
 {
+	const bool whole = p->i->layout >= INVOICE_LAYOUT_WHOLE;
 	owned(mem) struct entry **by_size = mem_array(n, sizeof(*by_size));
 	size_t words = room_for_words(p), room = invoice_room(p);
 
@@ -150,14 +186,18 @@ choose(const struct page *p, struct entry *at, size_t n)
 		at[i].text_lines = text_lines(at[i].line, words);
 		by_size[i] = &at[i];
 	}
-	qsort(by_size, n, sizeof(struct entry *), larger_first);
+	qsort(by_size, n, sizeof(struct entry *), whole ? unpriced_first : larger_first);
 	for (size_t i = 0; i < n; i++) {
 		size_t needed = by_size[i]->text_lines + !by_size[i]->group_shown;
 
+		if (by_size[i]->shown)
+			continue;
 		if (needed > room)
 			return;
 		room -= needed;
 		show(at, n, by_size[i]);
+		if (whole && by_size[i]->line->kind == CHARGE_COMMITMENT && !invoice_is_correction(by_size[i]->line))
+			show_parts(at, n, by_size[i], &room);
 	}
 }
 
@@ -257,6 +297,8 @@ add_total(const struct page *p, const struct invoice_amount *a, const struct ent
 static void
 add_note(const struct page *p, struct buf *out)
 {
+	size_t unpriced = 0;
+
 	buf_str(out,
 	        "<p class=\"note\">List = quantity \xc3\x97 list price; net = list \xe2\x88\x92 discount. Amounts are computed "
 	        "exactly and rounded once for the whole invoice, so one line may differ by the smallest unit of the currency. "
@@ -271,7 +313,13 @@ add_note(const struct page *p, struct buf *out)
 		html_number(out, rounding, COST_SCALE, p->sums[c].scale);
 		buf_printf(out, "\xc2\xa0%s", p->sums[c].currency);
 	}
-	buf_str(out, ".</p>");
+	buf_str(out, ".");
+	for (size_t i = 0; i < p->i->r->count; i++)
+		unpriced += !p->i->r->lines[i].priced;
+	if (unpriced > 0 && p->i->layout >= INVOICE_LAYOUT_WHOLE)
+		buf_printf(out, " %zu line%s no price and cost%s nothing.", unpriced, unpriced == 1 ? " has" : "s have",
+		           unpriced == 1 ? "s" : "");
+	buf_str(out, "</p>");
 }
 
 void

@@ -4,6 +4,7 @@
 
 #include "tests/support/rates.h"
 
+#include "aggregator/core/html.h"
 #include "aggregator/core/invoice_html.h"
 #include "tests/support/golden.h"
 
@@ -394,6 +395,68 @@ lines_beyond_the_page_are_one_row_and_the_sum_stays(void **state)
 	assert_non_null(strstr(buf_text(&out), "team-35"));
 }
 
+/* Forty workspaces with a line each are more than a page has room for, and each of them is larger than what is looked for here. */
+static void
+what_has_no_price_and_the_parts_of_a_reservation_are_shown(void **state)
+{
+	enum { WORKSPACES = 40 };
+	static char names[WORKSPACES][24];
+	struct usage_day many[WORKSPACES + 4];
+	struct rating_book without = book;
+	struct rating_input in = november;
+	in_place(buf) struct buf out = {0}, before = {0};
+
+	(void)state;
+	for (int i = 0; i < WORKSPACES; i++) {
+		snprintf(names[i], sizeof(names[i]), "team-%02d", i);
+		many[i] =
+			(struct usage_day)GPU(CHARGE_USAGE, names[i], "on-demand", .used_unit_ns = (i + 1) * GPU_HOUR);
+	}
+	many[WORKSPACES] = (struct usage_day)OTHER("support", "gold", "support", "hour", 1);
+	many[WORKSPACES + 1] =
+		(struct usage_day)GPU(CHARGE_COMMITMENT, "prod", "", .unit_ns = 1000 * GPU_HOUR, .reservation = 1);
+	many[WORKSPACES + 2] =
+		(struct usage_day)GPU(CHARGE_UNDELIVERED, "prod", "", .unit_ns = GPU_HOUR, .reservation = 1);
+	many[WORKSPACES + 3] =
+		(struct usage_day)GPU(CHARGE_UNUSED, "prod", "", .unit_ns = 999 * GPU_HOUR, .reservation = 1);
+	without.item_count--; /* the last one is that of support */
+	in.books = &without;
+	in.days = many;
+	in.day_count = ARRAY_LEN(many);
+	render(&in, &out);
+	assert_non_null(strstr(buf_text(&out), ">gold, support (no price in force)<"));
+	assert_non_null(strstr(buf_text(&out), " 1 line has no price and costs nothing.</p>"));
+	assert_non_null(strstr(buf_text(&out), "<td class=\"n\">" HTML_MINUS "2.00</td>"));
+	render_as(&in, INVOICE_LAYOUT_WHOLE - 1, &before);
+	assert_null(strstr(buf_text(&before), "no price"));
+	assert_null(strstr(buf_text(&before), "<td class=\"n\">" HTML_MINUS "2.00</td>"));
+}
+
+/* Money has the currency's decimals, tokens are whole. */
+static void
+budgets_have_the_decimals_of_their_unit(void **state)
+{
+	static const struct invoice_budget some[] = {
+		{.workspace = "", .unit = "EUR", .limit = CENTS(100), .forecast = 3106571223018000000, .method = "x"},
+		{.workspace = "a", .unit = "token", .limit = CENTS(100), .spent = CENTS(50), .method = "x"},
+	};
+	owned(rated) struct rated *r = rate(&november);
+	struct invoice_input i = values;
+	in_place(buf) struct buf out = {0};
+	struct err err = {0};
+
+	(void)state;
+	i.r = r;
+	i.budgets = some;
+	i.budget_count = ARRAY_LEN(some);
+	i.layout = INVOICE_LAYOUT;
+	buf_init(&out, PAGE_MAX);
+	if (!invoice_html_page(&i, &out, &err))
+		fail_msg("%s", err.text);
+	assert_non_null(strstr(buf_text(&out), "<td class=\"n\">3106571223.02</td>"));
+	assert_non_null(strstr(buf_text(&out), "<td>tokens</td><td class=\"n whole\">1</td>"));
+}
+
 /* A line is its list cost less its discount, as printed; what is not shown of a group is in the group's subtotal; credits come after
  * what they are credits for. */
 static void
@@ -434,6 +497,8 @@ main(void)
 		cmocka_unit_test(energy_is_weighed_by_the_grid_of_its_cluster),
 		cmocka_unit_test(lines_beyond_the_page_are_one_row_and_the_sum_stays),
 		cmocka_unit_test(a_line_has_list_discount_and_net),
+		cmocka_unit_test(what_has_no_price_and_the_parts_of_a_reservation_are_shown),
+		cmocka_unit_test(budgets_have_the_decimals_of_their_unit),
 	};
 
 	return cmocka_run_group_tests_name("invoice_html", tests, NULL, NULL);
