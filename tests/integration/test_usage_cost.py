@@ -162,7 +162,7 @@ class UsageCost(unittest.TestCase):
         with Session(self.s.pg) as other, concurrent.futures.ThreadPoolExecutor() as pool:
             other.run("begin; lock table loan_day")
             asked = pool.submit(self.ask, "workload", "&tenant=acme&exact=1")
-            wait_for("the question to wait", lambda: self.s.sql("select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query like '%lender_id%'") == [["1"]])
+            wait_for("the question to wait", lambda: self.s.sql("select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query ~ 'loan_day'") == [["1"]])
             other.run(change % 5040)
             other.run("commit")
             self.assertEqual(asked.result(), before)
