@@ -90,7 +90,8 @@ struct app {
 /* One per worker thread: its own connection, and who is asking in the request at hand. */
 struct worker {
 	struct db *db;
-	struct identity_row who; /* role 0: nobody showed a token */
+	struct identity_row who;  /* role 0: nobody showed a token */
+	struct rules_kept *rules; /* of attribution; NULL: it has not needed them */
 };
 
 /* The thread that works in the background, with a connection of its own. */

@@ -190,7 +190,7 @@ place_by_workload(struct worker *w, struct desk_item *i, bool dry, struct err *e
 
 	if (!dry && own && !store_decision_workspace(w->db, own, id, &before, err))
 		return false;
-	if (!before && !store_workload_workspace(w->db, i->body.cluster, &i->body.holder, &now, err))
+	if (!before && !store_workload_workspace(w->db, &w->rules, i->body.cluster, &i->body.holder, &now, err))
 		return false;
 	if (!dry && !own && !store_decision_replayed(w->db, now, id, i->body.digest, &before, err))
 		return false;

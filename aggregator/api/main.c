@@ -76,6 +76,7 @@ worker_free(void *worker)
 {
 	struct worker *w = worker;
 
+	rules_kept_free(w->rules);
 	db_free(w->db);
 	mem_free(w);
 }

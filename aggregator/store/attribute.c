@@ -5,6 +5,8 @@
 #include <stdlib.h>
 
 #include "aggregator/store/attribute.h"
+#include "aggregator/store/decision.h"
+#include "aggregator/store/quota_store.h"
 
 /* The rules with their ranges; INT64_MIN and INT64_MAX are without end. */
 struct ruleset {
@@ -110,27 +112,83 @@ ruleset_at(const struct ruleset *s, int64_t at_ns, struct attribution_rule *out)
 	return n;
 }
 
+struct rules_kept {
+	int64_t version, server_started_us, database;
+	struct ruleset all;
+	struct attribution_rule
+		*rules; /* in force at from_ns and until until_ns, in the order in which they are asked */
+	size_t count;
+	int64_t from_ns, until_ns;
+};
+
+void
+rules_kept_free(struct rules_kept *k)
+{
+	if (!k)
+		return;
+	ruleset_fini(&k->all);
+	mem_free(k->rules);
+	mem_free(k);
+}
+DEFINE_OWNED(rules_kept, struct rules_kept)
+
+/* The version is read first: rules that a newer one wrote meanwhile are read again by the next caller, and never kept for too long. */
+static bool
+rules_read(struct db *db, struct rules_kept **kept, struct err *err)
+{
+	owned(rules_kept) struct rules_kept *k = NULL;
+	struct db_ledger ledger;
+	int64_t version = 0;
+
+	if (!db_ledger_get(db, &ledger, err) || !store_quota_policy_version(db, &version, err))
+		return false;
+	if (*kept && (*kept)->version == version && (*kept)->server_started_us == ledger.server_started_us &&
+	    (*kept)->database == ledger.database)
+		return true;
+	k = mem_alloc(sizeof(*k));
+	k->version = version;
+	k->server_started_us = ledger.server_started_us;
+	k->database = ledger.database;
+	k->from_ns = k->until_ns = INT64_MIN;
+	if (!ruleset_load(db, &k->all, err))
+		return false;
+	k->rules = mem_array(k->all.count, sizeof(*k->rules));
+	rules_kept_free(*kept);
+	*kept = take(k);
+	return true;
+}
+
+static void
+rules_turn_to(struct rules_kept *k, int64_t at_ns)
+{
+	if (k->from_ns <= at_ns && at_ns < k->until_ns)
+		return;
+	k->count = ruleset_at(&k->all, at_ns, k->rules);
+	k->from_ns = at_ns;
+	k->until_ns = INT64_MAX;
+	for (size_t i = k->all.cut_count; i-- > 0 && k->all.cuts[i] > at_ns;)
+		k->until_ns = k->all.cuts[i];
+}
+
 bool
-attribute_workload(struct db *db, int64_t at_ns, const char *cluster, const struct wire_holder *holder, char **ret,
-                   struct err *err)
+attribute_workload(struct db *db, struct rules_kept **kept, int64_t at_ns, const char *cluster,
+                   const struct wire_holder *holder, char **ret, struct err *err)
 {
 	static const struct db_stmt home = {"ledger cluster",
 	                                    "SELECT c.name FROM ledger l JOIN cluster c ON c.id = l.cluster_id"};
 	static const struct db_stmt path = {
 		"workspace path", "SELECT tenant || '/' || name FROM workspaces_at($1) WHERE id = $2 AND NOT builtin"};
-	in_place(ruleset) struct ruleset s = {0};
-	owned(mem) struct attribution_rule *rules = NULL;
 	owned(result) PGresult *c = NULL, *w = NULL;
 	const struct attribution_rule *rule;
 	struct db_args a = {0};
 
 	*ret = NULL;
-	if (!ruleset_load(db, &s, err) || (!cluster && !db_run(db, &home, NULL, &c, err)))
+	if (!rules_read(db, kept, err) || (!cluster && !db_run(db, &home, NULL, &c, err)))
 		return false;
 	if (!cluster)
 		cluster = PQntuples(c) > 0 ? res_text(c, 0, 0) : "";
-	rules = mem_array(s.count, sizeof(*rules));
-	rule = attribution_match(rules, ruleset_at(&s, at_ns, rules), cluster, holder);
+	rules_turn_to(*kept, at_ns);
+	rule = attribution_match((*kept)->rules, (*kept)->count, cluster, holder);
 	if (!rule)
 		return true;
 	arg_time(&a, at_ns);

@@ -17,9 +17,14 @@ struct attribute_page {
 MUST_CHECK bool attribute_page(struct db *db, int64_t effective_ns, int64_t after_id, int limit,
                                struct attribute_page *ret, struct err *err);
 
-/* The workspace, "acme/prod", to which the rules in force at an instant give a workload; cluster NULL: the ledger's own. NULL: none does. From mem_*. */
-MUST_CHECK bool attribute_workload(struct db *db, int64_t at_ns, const char *cluster, const struct wire_holder *holder,
-                                   char **ret, struct err *err);
+/* The rules as they were last read, so that they are not read for each workload: true of one database of one server, under one version of the policy. Of
+ * one thread. */
+struct rules_kept; /* rules_kept_free() is in decision.h */
+
+/* The workspace, "acme/prod", to which the rules in force at an instant give a workload; cluster NULL: the ledger's own. NULL: none does. From mem_*.
+ * *kept is NULL or from the call before. */
+MUST_CHECK bool attribute_workload(struct db *db, struct rules_kept **kept, int64_t at_ns, const char *cluster,
+                                   const struct wire_holder *holder, char **ret, struct err *err);
 
 /* Beside a change of rules, in its transaction: from then on holders are due to be attributed again (reattribute.c). */
 MUST_CHECK bool reattribute_begin(struct db *db, int64_t effective_ns, struct err *err);

@@ -168,12 +168,12 @@ store_decision_replayed(struct db *db, const char *now, const char *request_id, 
 }
 
 bool
-store_workload_workspace(struct db *db, const char *cluster, const struct wire_holder *holder, char **ret,
-                         struct err *err)
+store_workload_workspace(struct db *db, struct rules_kept **kept, const char *cluster, const struct wire_holder *holder,
+                         char **ret, struct err *err)
 {
 	int64_t now_ns = 0;
 
-	return store_quota_clock(db, &now_ns, err) && attribute_workload(db, now_ns, cluster, holder, ret, err);
+	return store_quota_clock(db, &now_ns, err) && attribute_workload(db, kept, now_ns, cluster, holder, ret, err);
 }
 
 /* Not prepared: planned for the filters given. */

@@ -9,6 +9,7 @@ import unittest
 
 from tests.integration.test_decisions import OPTIONS, SIZES, free_units
 from tests.support import ledger
+from tests.support.locked import Session
 from tests.support.quotanodes import MODEL, SHORT, Nodes
 from tests.support.stack import Stack, wait_for
 
@@ -192,6 +193,24 @@ class Replays(Asked):
         reply = self.post(body)
         self.assertEqual(reply.status, 409, reply.text())
         self.assertIn("for acme and for globex", reply.json()["detail"])
+
+
+class RulesKept(unittest.TestCase):
+    def test_rules_are_read_once_for_each_version_of_the_policy(self):
+        """With one worker: once it has asked, a request needs no rule of the database, and a new policy counts at once."""
+        with Stack(options=[*OPTIONS, "--workers-decisions", "1"]) as s:
+            s.apply(POLICY)
+            s.token("scheduler", role="scheduler")
+            dry = lambda ns: s.call("POST", "/v1/decisions?dry_run=1", json.dumps(ask("dry", {"namespace": ns})).encode(), "scheduler")
+            whose = lambda ns: dry(ns).json()["verdict"]["workspace"]
+            self.assertEqual(whose("prod"), "acme/prod")
+            with Session(s.pg) as other:
+                other.run("BEGIN")
+                other.run("LOCK tollgate.attribution_rule IN ACCESS EXCLUSIVE MODE")
+                self.assertEqual([whose("prod"), whose("research"), dry("nobodys").status], ["acme/prod", "globex/research", 404])
+                other.run("ROLLBACK")
+            s.apply(Replays.MOVED)
+            self.assertEqual([whose("prod"), whose("prod-7")], ["globex/research", "acme/prod"])
 
 
 class SameAsTheLedger(unittest.TestCase):
