@@ -519,7 +519,7 @@ is_any_unknown(const struct decider *d, const struct desk_item *items)
 	bool unknown = false;
 
 	for (const struct desk_item *i = items; i && !unknown; i = i->next)
-		unknown = i->kind == DESK_SUBMIT && (!b || !quota_book_takes(b, i->body.workspace));
+		unknown = i->kind == DESK_SUBMIT && (!b || !quota_book_takes(b, i->body.workspace, i->body.klass));
 	return unknown;
 }
 
@@ -548,8 +548,8 @@ refuse_unknown(struct decider *d, struct desk_item *items)
 
 		next = i->next;
 		i->next = NULL;
-		if (b && i->kind == DESK_SUBMIT && !quota_book_takes(b, i->body.workspace)) {
-			(void)quota_book_no_workspace(b, i->body.workspace, i->tenant, &i->err);
+		if (b && i->kind == DESK_SUBMIT && !quota_book_takes(b, i->body.workspace, i->body.klass)) {
+			(void)quota_book_not_taken(b, i->body.workspace, i->body.klass, i->tenant, &i->err);
 			to = &unknown_end;
 		}
 		**to = i;

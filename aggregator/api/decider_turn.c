@@ -342,9 +342,10 @@ choose_submits(struct turn_result *r, struct desk_item *items, int64_t queued_ma
 	for (struct desk_item *i = items; i; i = i->next) {
 		if (i->kind != DESK_SUBMIT || is_stranger(r, i) || is_repeated(r, &decided, i))
 			continue;
-		if (!quota_book_takes(quota_turn_book(r->turn), i->body.workspace)) {
+		if (!quota_book_takes(quota_turn_book(r->turn), i->body.workspace, i->body.klass)) {
 			/* a policy of another replica took it away a moment ago */
-			(void)quota_book_no_workspace(quota_turn_book(r->turn), i->body.workspace, i->tenant, &i->err);
+			(void)quota_book_not_taken(quota_turn_book(r->turn), i->body.workspace, i->body.klass,
+			                           i->tenant, &i->err);
 			i->fate = DESK_REFUSED;
 			continue;
 		}

@@ -92,9 +92,10 @@ stored_members(json_t *doc, const char *tenant, struct buf *out)
 	}
 	json_object_set(doc, "victims", victims);
 	json_object_set(doc, "reasons", reasons);
+	text_member(out, "summary", json_string_value(json_object_get(doc, "summary")));
 	json_object_foreach(doc, name, value)
 	{
-		if (strcmp(name, "id") == 0 || strcmp(name, "decision") == 0)
+		if (strcmp(name, "id") == 0 || strcmp(name, "decision") == 0 || strcmp(name, "summary") == 0)
 			continue;
 		buf_printf(out, ",\"%s\":", name);
 		json_write(value, out);

@@ -177,8 +177,8 @@ answer(const struct quota_book *b, int64_t now_ns, int64_t seq, struct desk_item
 
 	buf_init(&text, QUOTA_EVENT_MAX_BYTES);
 	buf_printf(&text, "{\"submit\":[%s]}", buf_text(&i->body.request));
-	if (!quota_book_takes(b, i->body.workspace))
-		return quota_book_no_workspace(b, i->body.workspace, i->tenant, err);
+	if (!quota_book_takes(b, i->body.workspace, i->body.klass))
+		return quota_book_not_taken(b, i->body.workspace, i->body.klass, i->tenant, err);
 	if (!quota_book_try(b, now_ns, buf_text(&text), text.len, &o, err)) {
 		if (err->kind == ERR_CONFLICT) /* the only one that a single request can have */
 			return err_set(
@@ -346,7 +346,8 @@ struct policy_look {
 static bool
 waits_for_policy(struct dry_runs *d, const struct quota_book *b, const struct desk_item *i, struct policy_look *look)
 {
-	if (quota_book_takes(b, i->body.workspace) || d->hurry || time_boot_ns() - i->began_ns >= POLICY_WAIT_NS)
+	if (quota_book_takes(b, i->body.workspace, i->body.klass) || d->hurry ||
+	    time_boot_ns() - i->began_ns >= POLICY_WAIT_NS)
 		return false;
 	if (!look->asked && !store_quota_policy_version(d->db, &look->version, NULL))
 		return false;

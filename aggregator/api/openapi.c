@@ -226,13 +226,13 @@ static const struct schema {
 	/* and the members of the verdict, or of a dry run's */
 	{"Verdict",
          "id:text? decision:text? borrowed_gpus:any? victims:any? checks:any? workspace:text? would:text? warn:bool? owed:bool? "
-         "pool:text? position:int? queue_length:int? queue_pool:text? expected_start:time?~ expected_start_reason:text? summary:text? borrowed_units:int? nodes:any? reasons:any? changes:any?",
+         "pool:text? position:int? queue_length:int? queue_pool:text? expected_start:time?~ expected_start_reason:text? summary:text?~ borrowed_units:int? nodes:any? reasons:any? changes:any?",
          NULL},
 	{"Decided",
          "request_id:text tenant:text? status:text? decision:text? rule:text? asked_by:text? submitted_at:time? changed_at:time? "
          "ended_at:time?~ ended_why:text?~ seq:int? request:Ask? lease:Lease?~ warnings:any? borrowed_gpus:any? victims:any? "
          "checks:any? workspace:text? would:text? warn:bool? owed:bool? pool:text? position:int? queue_length:int? queue_pool:text? expected_start:time?~ expected_start_reason:text? "
-         "summary:text? borrowed_units:int? nodes:any? "
+         "summary:text?~ borrowed_units:int? nodes:any? "
          "reasons:any? changes:any? dry_run:bool? verdict:Verdict?",
          NULL},
 	{"DecisionRow",

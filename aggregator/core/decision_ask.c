@@ -406,6 +406,27 @@ decision_body_place(struct decision_body *b, const char *workspace, struct err *
 	return finish(b, err);
 }
 
+/* Each node gives the same number. */
+static bool
+per_node_divides(const json_t *doc, struct err *err)
+{
+	static const char *const counts[] = {"gpus", "replicas", "count"};
+	int64_t per_node = json_integer_value(json_object_get(doc, "per_node")), count = 1;
+	const char *field = "count";
+
+	for (size_t i = 0; i < ARRAY_LEN(counts); i++)
+		if (json_object_get(doc, counts[i])) {
+			field = counts[i];
+			count = json_integer_value(json_object_get(doc, field));
+		}
+	if (per_node == 0 || count % per_node == 0)
+		return true;
+	return err_set(err, ERR_INVALID,
+	               "per_node: %s is %" PRId64 ", which is not a multiple of per_node %" PRId64
+	               ": each node gives the same number",
+	               field, count, per_node);
+}
+
 static bool
 read_count(const json_t *doc, struct buf *out, struct err *err)
 {
@@ -422,7 +443,8 @@ read_count(const json_t *doc, struct buf *out, struct err *err)
 		return err_set(err, ERR_INVALID, "of: missing; it says into how many replicas the GPUs are shared");
 	return copy_number(doc, "gpus", 1, out, err) && copy_text(doc, "profile", "profile", out, err) &&
 	       copy_number(doc, "count", 1, out, err) && copy_number(doc, "replicas", 1, out, err) &&
-	       copy_number(doc, "of", 2, out, err) && copy_number(doc, "per_node", 1, out, err);
+	       copy_number(doc, "of", 2, out, err) && copy_number(doc, "per_node", 1, out, err) &&
+	       per_node_divides(doc, err);
 }
 
 static bool
@@ -469,7 +491,8 @@ decision_body_read(const json_t *doc, const char *tenant, int64_t now_ns, struct
 		               DECISION_ID_SIZE - 1);
 	memcpy(b->request_id, id, strlen(id) + 1);
 	if (!read_workspace(doc, tenant, b, err) || !read_count(doc, &b->members, err) ||
-	    !read_rest(doc, tenant != NULL, now_ns, &b->members, err) || !text_field(doc, "cluster", &b->cluster, err))
+	    !read_rest(doc, tenant != NULL, now_ns, &b->members, err) ||
+	    !text_field(doc, "cluster", &b->cluster, err) || !text_field(doc, "priority_class", &b->klass, err))
 		return false;
 	if (b->workspace[0] != '\0' ? !read_beside_workspace(doc, b, err) || !finish(b, err)
 	                            : !read_holder(json_object_get(doc, "workload"), b, err))

@@ -45,6 +45,7 @@ struct decision_body {
 	uint8_t digest[SHA256_SIZE];       /* of body: the same request has the same one however it is spelt */
 	struct decision_workload workload; /* lives as long as doc */
 	const char *cluster;               /* that is named; NULL: none. Lives as long as doc */
+	const char *klass;                 /* likewise the priority class */
 	struct wire_holder holder;         /* without workspace: as attribution rules see the workload */
 	struct buf members;                /* of request, behind the workspace */
 };

@@ -175,20 +175,6 @@ add_drain(struct decision_rows *r, const struct decision_moment *m, const char *
 
 /* ---- decisions ------------------------------------------------------------------------------------------------------------- */
 
-/* Of the pool that it is in, or would be. */
-static enum quota_rule
-deciding_rule(const struct quota_verdict *v)
-{
-	if (v->decision == QUOTA_BORROW)
-		return QUOTA_RULE_BORROW;
-	if (v->decision == QUOTA_ADMIT && v->would == QUOTA_ADMIT)
-		return QUOTA_RULE_OWED;
-	for (size_t i = 0; i < v->check_count; i++)
-		if (!v->checks[i].ok && !v->checks[i].soft && v->checks[i].shared == v->shared)
-			return v->checks[i].rule;
-	return v->decision == QUOTA_ADMIT ? QUOTA_RULE_OWED : QUOTA_RULE_AVAILABLE;
-}
-
 static void
 add_verdict(struct decision_rows *r, const struct decision_moment *m, const struct quota_verdict *v)
 {
@@ -198,7 +184,7 @@ add_verdict(struct decision_rows *r, const struct decision_moment *m, const stru
 	c->has_verdict = true;
 	c->decision = v->decision;
 	c->would = v->would;
-	c->rule = deciding_rule(v);
+	c->rule = quota_deciding_rule(v);
 	c->warn = v->warn;
 	c->position = v->position;
 	c->verdict_seq = m->seq;

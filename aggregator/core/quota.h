@@ -467,7 +467,9 @@ struct quota_verdict {
 	/* The smallest change that would admit it: what must be done, together. None when it is admitted. */
 	struct quota_change changes[QUOTA_MAX_CHANGES];
 	size_t change_count;
-	const char *fault;   /* of QUOTA_CHANGE_REQUEST: what is wrong, where that is known; static text */
+	/* Of QUOTA_CHANGE_REQUEST, where they are known: what is wrong, and what to ask for instead. */
+	char *fault, *remedy;
+	bool unreserved;     /* borrow: nobody else reserves anything in its pool */
 	bool or_preemptible; /* instead of QUOTA_CHANGE_RESERVED: ask as preemptible */
 	/* Where its text is in that of the outcome, when that was written (quota_book_outcome_json). */
 	size_t text_at, text_len;
@@ -567,6 +569,15 @@ struct quota_account_figures {
 struct quota_account_figures quota_account_at(const struct quota_state *s, int32_t workspace, int32_t cluster,
                                               int32_t model, bool shared);
 
+/* What the first sentence about a verdict is about: of those that stand against it the first, or what lets it in. */
+enum quota_rule quota_deciding_rule(const struct quota_verdict *v);
+/* Neither its tenant nor the shared pool has a node for what is asked for. */
+bool quota_has_no_node(const struct quota_verdict *v);
+bool quota_is_enforced(const struct quota_state *s, int32_t workspace);
+/* Whether the tenant of a workspace may use a priority class. */
+bool quota_may_use_class(const struct quota_state *s, int32_t workspace, int32_t klass);
+/* Whether there is a node of a cluster, own or shared, that work of a workspace may use and that has devices of a shape. */
+bool quota_may_use_shape(const struct quota_state *s, int32_t workspace, int32_t cluster, int32_t shape);
 /* Requests of workspaces that are not enforced whose `would` was not admit or borrow, since the state was loaded. */
 int64_t quota_would_deny_count(const struct quota_state *s, int32_t workspace);
 size_t quota_lease_count(const struct quota_state *s);

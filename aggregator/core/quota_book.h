@@ -77,10 +77,13 @@ int32_t quota_book_cluster(const struct quota_book *b, const char *name);
 int32_t quota_book_model(const struct quota_book *b, const char *name);
 int32_t quota_book_tenant(const struct quota_book *b, const char *name);
 int32_t quota_book_workspace(const struct quota_book *b, const char *path); /* "acme/prod" */
-/* Whether there is such a workspace and the present policy has it: only then are its requests decided. */
-bool quota_book_takes(const struct quota_book *b, const char *path);
-/* ERR_MISSING: there is no such workspace, with the one that may have been meant. tenant: whose workspaces may be named; "": anybody's. */
-bool quota_book_no_workspace(const struct quota_book *b, const char *path, const char *tenant, struct err *err);
+/* Whether the present policy has the workspace and, where that is enforced, lets it use the priority class (NULL: none is named): only then are
+ * its requests decided. */
+bool quota_book_takes(const struct quota_book *b, const char *path, const char *klass);
+/* Why it does not. ERR_MISSING: there is no such workspace, with the one that may have been meant. ERR_INVALID: no such class, with those that
+ * it may use. tenant: whose workspaces may be named; "": anybody's. */
+bool quota_book_not_taken(const struct quota_book *b, const char *path, const char *klass, const char *tenant,
+                          struct err *err);
 int32_t quota_book_node(const struct quota_book *b, const char *name);
 int32_t quota_book_gpu(const struct quota_book *b, int32_t node, const char *uuid); /* its position on the node */
 

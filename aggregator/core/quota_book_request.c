@@ -7,6 +7,7 @@
 #include "aggregator/core/quota_book_step.h"
 
 #define MAX_REQUESTS 100000u
+#define FAULT_MAX 8192u
 #define MAX_SECONDS INT64_C(100000000)
 #define MAX_AMOUNT (INT64_C(1) << 60)
 #define COST_PER_MICRO 10000 /* costs are in hundredths */
@@ -14,7 +15,9 @@
 struct asked {
 	struct quota_request r;
 	const char *fault; /* why the rules cannot be asked, or NULL */
-	size_t fields;     /* that were understood */
+	/* for the person who asked, with the value and the choices; NULL: there is no more to say than the fault */
+	const char *told, *remedy;
+	size_t fields; /* that were understood */
 };
 
 /* ---- fields ------------------------------------------------------------------------------------------------------------ */
@@ -51,6 +54,89 @@ number(const json_t *o, const char *key, int64_t min, int64_t max, struct asked 
 
 /* ---- what is asked for ------------------------------------------------------------------------------------------------- */
 
+/* "A", "A or B", "A, B or C". */
+static void
+add_choice(struct buf *out, const char *name, size_t i, size_t count)
+{
+	buf_str(out, i == 0 ? "" : i + 1 == count ? " or " : ", ");
+	buf_str(out, name);
+}
+
+static bool
+may_use_model(const struct book_step *s, const struct asked *a, int32_t model)
+{
+	const struct book_names *n = s->b->names;
+
+	for (size_t i = 0; i < n->shapes.count; i++)
+		if (BOOK_AT(n->shapes, book_shape, i)->in.model == model &&
+		    quota_may_use_shape(s->b->state, a->r.workspace, a->r.cluster, (int32_t)i))
+			return true;
+	return false;
+}
+
+/* No model is named, or one that there is not: the choices are those that the workspace may use. */
+static void
+tell_models(struct book_step *s, const char *model, struct asked *a)
+{
+	const struct book_names *n = s->b->names;
+	const char **usable = quota_keep(&s->m, n->models.count + 1, sizeof(*usable));
+	in_place(buf) struct buf told = {0}, remedy = {0};
+	size_t count = 0;
+
+	buf_init(&told, FAULT_MAX);
+	buf_init(&remedy, FAULT_MAX);
+	for (size_t i = 0; i < n->models.count; i++)
+		if (may_use_model(s, a, (int32_t)i))
+			usable[count++] = BOOK_AT(n->models, book_name, i)->text;
+	if (model)
+		buf_printf(&told, "there is no gpu_model \"%.64s\"", model);
+	else
+		buf_str(&told, "it names no gpu_model, and there are several");
+	buf_str(&remedy, count > 0 ? "name a gpu_model: " : "add nodes that its workspace may use");
+	for (size_t i = 0; i < count; i++)
+		add_choice(&remedy, usable[i], i, count);
+	a->told = quota_keep_text(&s->m, buf_text(&told));
+	a->remedy = quota_keep_text(&s->m, buf_text(&remedy));
+}
+
+static void
+add_shape(struct buf *out, const struct book_shape *shape, size_t i, size_t count)
+{
+	char name[2 * QUOTA_NAME_SIZE] = "whole GPUs";
+
+	if (shape->in.kind == QUOTA_REPLICA)
+		snprintf(name, sizeof(name), "replicas of %" PRId64, UNITS_PER_GPU / shape->in.units);
+	else if (shape->in.kind == QUOTA_MIG)
+		snprintf(name, sizeof(name), "the profile %s", shape->name);
+	add_choice(out, name, i, count);
+}
+
+/* The model is there, but no GPU of it was ever cut like this. */
+static void
+tell_shapes(struct book_step *s, int32_t model, struct asked *a)
+{
+	const struct book_names *n = s->b->names;
+	const struct book_shape **usable = quota_keep(&s->m, n->shapes.count + 1, sizeof(*usable));
+	in_place(buf) struct buf told = {0}, remedy = {0};
+	size_t count = 0;
+
+	buf_init(&told, FAULT_MAX);
+	buf_init(&remedy, FAULT_MAX);
+	for (size_t i = 0; i < n->shapes.count; i++) {
+		const struct book_shape *shape = BOOK_AT(n->shapes, book_shape, i);
+
+		if (shape->in.model == model &&
+		    quota_may_use_shape(s->b->state, a->r.workspace, a->r.cluster, (int32_t)i))
+			usable[count++] = shape;
+	}
+	buf_printf(&told, "no GPU of %s is cut like this", BOOK_AT(n->models, book_name, model)->text);
+	buf_str(&remedy, count > 0 ? "ask for " : "add nodes that its workspace may use");
+	for (size_t i = 0; i < count; i++)
+		add_shape(&remedy, usable[i], i, count);
+	a->told = quota_keep_text(&s->m, buf_text(&told));
+	a->remedy = quota_keep_text(&s->m, buf_text(&remedy));
+}
+
 static int32_t
 the_shape(const struct book_names *n, const json_t *o, int32_t model, int64_t *count, struct asked *a)
 {
@@ -74,8 +160,9 @@ the_shape(const struct book_names *n, const json_t *o, int32_t model, int64_t *c
 }
 
 static void
-read_shape(const struct book_names *n, const json_t *o, struct asked *a)
+read_shape(struct book_step *s, const json_t *o, struct asked *a)
 {
+	const struct book_names *n = s->b->names;
 	const char *model = text(o, "model", a);
 	int32_t m = model ? book_find(&n->models, model) : n->models.count == 1 ? 0 : QUOTA_NONE;
 	int64_t count = 0, per_node = 0;
@@ -84,10 +171,13 @@ read_shape(const struct book_names *n, const json_t *o, struct asked *a)
 	a->r.count = (int32_t)count;
 	(void)number(o, "per_node", 0, QUOTA_MAX_COUNT, a, &per_node);
 	a->r.per_node = (int32_t)per_node;
-	if (m == QUOTA_NONE)
+	if (m == QUOTA_NONE) {
 		a->fault = model ? "unknown model" : "which model?";
-	else if (a->r.shape == QUOTA_NONE)
+		tell_models(s, model, a);
+	} else if (a->r.shape == QUOTA_NONE) {
 		a->fault = "no GPU was ever cut like this";
+		tell_shapes(s, m, a);
+	}
 }
 
 static void
@@ -194,7 +284,7 @@ read_request(struct book_step *s, const json_t *o, struct asked *ret, struct err
 	read_where(n, o, ret);
 	if (ret->r.workspace == QUOTA_NONE || ret->r.cluster == QUOTA_NONE)
 		return true;
-	read_shape(n, o, ret);
+	read_shape(s, o, ret);
 	read_priority(n, o, ret);
 	read_rest(n, o, ret);
 	/* What cannot be asked is asked as nothing: the engine knows whether its workspace is enforced. */
@@ -244,7 +334,9 @@ tell_faults(struct book_step *s, const struct asked *asked, size_t count)
 		for (size_t k = 0; k < count; k++) {
 			if (!asked[k].fault || strcmp(asked[k].r.id, v->id) != 0)
 				continue;
-			v->fault = asked[k].fault;
+			mem_free(v->fault);
+			v->fault = mem_strdup(asked[k].told ? asked[k].told : asked[k].fault);
+			v->remedy = asked[k].remedy ? mem_strdup(asked[k].remedy) : NULL;
 			if (v->decision != QUOTA_REJECT)
 				book_notice(s, QUOTA_LEASE_RETURNED, v->id, "");
 		}

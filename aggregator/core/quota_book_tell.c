@@ -4,6 +4,8 @@
 #include "aggregator/core/quota_book_names.h"
 #include "common/text.h"
 
+#define CHOICES_MAX 65536u
+
 /* ---- names ---------------------------------------------------------------------------------------------------------------- */
 
 int32_t
@@ -30,16 +32,33 @@ quota_book_workspace(const struct quota_book *b, const char *path)
 	return book_find(&b->names->workspaces, path);
 }
 
-bool
-quota_book_takes(const struct quota_book *b, const char *path)
+static int32_t
+workspace_now(const struct quota_book *b, const char *path)
 {
 	int32_t w = book_find(&b->names->workspaces, path);
 
-	return w != QUOTA_NONE && !BOOK_AT(b->names->workspaces, book_workspace, w)->gone;
+	return w == QUOTA_NONE || BOOK_AT(b->names->workspaces, book_workspace, w)->gone ? QUOTA_NONE : w;
+}
+
+static bool
+may_use_class(const struct quota_book *b, int32_t workspace, int32_t klass)
+{
+	return klass != QUOTA_NONE && !BOOK_AT(b->names->classes, book_class, klass)->gone &&
+	       quota_may_use_class(b->state, workspace, klass);
 }
 
 bool
-quota_book_no_workspace(const struct quota_book *b, const char *path, const char *tenant, struct err *err)
+quota_book_takes(const struct quota_book *b, const char *path, const char *klass)
+{
+	int32_t w = workspace_now(b, path);
+
+	/* where quotas are not enforced nothing is refused */
+	return w != QUOTA_NONE &&
+	       (!klass || !quota_is_enforced(b->state, w) || may_use_class(b, w, book_find(&b->names->classes, klass)));
+}
+
+static bool
+no_workspace(const struct quota_book *b, const char *path, const char *tenant, struct err *err)
 {
 	const struct book_names *n = b->names;
 	owned(mem) const char **known = mem_array(n->workspaces.count + 1, sizeof(*known));
@@ -57,6 +76,33 @@ quota_book_no_workspace(const struct quota_book *b, const char *path, const char
 		return err_set(err, ERR_MISSING, "workspace: there is no workspace \"%.130s\"", path);
 	return err_set(err, ERR_MISSING, "workspace: there is no workspace \"%.130s\"; did you mean \"%.130s\"?", path,
 	               near);
+}
+
+static bool
+no_class(const struct quota_book *b, int32_t workspace, const char *klass, struct err *err)
+{
+	const struct book_names *n = b->names;
+	in_place(buf) struct buf may = {0};
+	size_t count = 0;
+
+	buf_init(&may, CHOICES_MAX);
+	for (size_t i = 0; i < n->classes.count; i++)
+		if (may_use_class(b, workspace, (int32_t)i))
+			buf_printf(&may, "%s%s", count++ > 0 ? ", " : "", BOOK_AT(n->classes, book_class, i)->text);
+	if (count == 0)
+		return err_set(err, ERR_INVALID,
+		               "priority_class: its tenant has no class \"%.64s\", and no other: leave it out", klass);
+	return err_set(err, ERR_INVALID, "priority_class: its tenant has no class \"%.64s\"; it may use: %.300s", klass,
+	               buf_text(&may));
+}
+
+bool
+quota_book_not_taken(const struct quota_book *b, const char *path, const char *klass, const char *tenant,
+                     struct err *err)
+{
+	int32_t w = workspace_now(b, path);
+
+	return w == QUOTA_NONE ? no_workspace(b, path, tenant, err) : no_class(b, w, klass, err);
 }
 
 int32_t

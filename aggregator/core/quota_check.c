@@ -70,13 +70,36 @@ quota_fault(const struct quota_state *s, int32_t wait)
 }
 
 static int64_t
-nodes_with(const struct quota_state *s, const struct wait *w, bool shared)
+nodes_of(const struct quota_state *s, int32_t workspace, int32_t cluster, int32_t shape, bool shared)
 {
-	int32_t account =
-		quota_account_find(s, w->in.workspace, w->in.cluster, s->shapes.at[w->in.shape].in.model, shared);
-	int32_t shelf = account == QUOTA_NONE ? QUOTA_NONE : quota_shelf(s, s->accounts.at[account].pool, w->in.shape);
+	int32_t account = quota_account_find(s, workspace, cluster, s->shapes.at[shape].in.model, shared);
+	int32_t shelf = account == QUOTA_NONE ? QUOTA_NONE : quota_shelf(s, s->accounts.at[account].pool, shape);
 
 	return shelf == QUOTA_NONE ? 0 : s->shelves.at[shelf].stock_count;
+}
+
+static int64_t
+nodes_with(const struct quota_state *s, const struct wait *w, bool shared)
+{
+	return nodes_of(s, w->in.workspace, w->in.cluster, w->in.shape, shared);
+}
+
+bool
+quota_may_use_shape(const struct quota_state *s, int32_t workspace, int32_t cluster, int32_t shape)
+{
+	return nodes_of(s, workspace, cluster, shape, false) + nodes_of(s, workspace, cluster, shape, true) > 0;
+}
+
+bool
+quota_may_use_class(const struct quota_state *s, int32_t workspace, int32_t klass)
+{
+	return quota_class_allowed(&s->tenants.at[s->workspaces.at[workspace].in.tenant].in.classes, klass);
+}
+
+bool
+quota_is_enforced(const struct quota_state *s, int32_t workspace)
+{
+	return s->workspaces.at[workspace].in.enforce == QUOTA_ENFORCE_ON;
 }
 
 int64_t

@@ -302,7 +302,8 @@ tell_changes(struct quota_state *s, int32_t wait, const struct ruling *r, struct
 		tell_checks(s, wait, r, &checks);
 	}
 	quota_changes(v, &checks, each);
-	v->fault = quota_fault(s, wait);
+	if (v->change_count > 0 && v->changes[0].kind == QUOTA_CHANGE_REQUEST && quota_fault(s, wait))
+		v->fault = mem_strdup(quota_fault(s, wait));
 	if (checks.at != v->checks)
 		mem_free(checks.at);
 	*w = asked;
@@ -326,6 +327,11 @@ quota_tell(struct quota_state *s, int32_t wait, const struct ruling *r, struct q
 		ret->owed = r->decision == QUOTA_RECLAIM ? r->hunt.owed : r->decision == QUOTA_ADMIT;
 	else if (r->may[1])
 		ret->owed = ret->owed || r->j[1].owed;
+	if (r->decision == QUOTA_BORROW) {
+		const struct account *a = &s->accounts.at[r->account[r->place]];
+
+		ret->unreserved = s->pools.at[a->pool].reserved <= a->reserved;
+	}
 	memcpy(ret->id, w->id, sizeof(ret->id));
 	ret->workspace = w->in.workspace;
 	ret->shape = w->in.shape;
@@ -509,6 +515,7 @@ quota_complete(struct quota_state *s, struct gather *g)
 		v->decision = v->would = v->borrowed_units > 0 ? QUOTA_BORROW : QUOTA_ADMIT;
 		v->owed = w->hold_owed;
 		v->shared = a->base.shared;
+		v->unreserved = s->pools.at[a->pool].reserved <= a->reserved;
 		tell_placed(s, &plan, v);
 		(void)quota_admit(s, wait, w->account, NULL);
 	}

@@ -311,6 +311,8 @@ quota_outcome_free(struct quota_outcome *o)
 		mem_free(o->verdicts[i].placed);
 		mem_free(o->verdicts[i].victims);
 		mem_free(o->verdicts[i].checks);
+		mem_free(o->verdicts[i].fault);
+		mem_free(o->verdicts[i].remedy);
 	}
 	mem_free(o->verdicts);
 	mem_free(o->notices);

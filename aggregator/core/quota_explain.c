@@ -119,13 +119,19 @@ changes_in(const struct checks *checks, bool shared, int64_t each, struct change
 
 		if (k->rule == QUOTA_RULE_OWNERSHIP && k->shared == shared && !k->ok)
 			ret->no_nodes = true;
-		if (k->shared == shared || k->rule == QUOTA_RULE_VALID || k->rule == QUOTA_RULE_BUDGET)
+		if (k->rule != QUOTA_RULE_AVAILABLE &&
+		    (k->shared == shared || k->rule == QUOTA_RULE_VALID || k->rule == QUOTA_RULE_BUDGET))
 			want_for(k, each, ret);
 	}
-	if (ret->count > 0 && ret->at[0].kind == QUOTA_CHANGE_REQUEST)
+	/* Free GPUs last: they do not help who has no right to them. */
+	if (ret->count > 0 && ret->at[0].kind == QUOTA_CHANGE_REQUEST) {
 		ret->count = 1; /* what another request lacks is not known */
-	else
+	} else {
 		want_right(checks, shared, ret);
+		for (size_t i = 0; i < checks->count; i++)
+			if (checks->at[i].rule == QUOTA_RULE_AVAILABLE && checks->at[i].shared == shared)
+				want_for(&checks->at[i], each, ret);
+	}
 	for (size_t i = 0; i < ret->count; i++)
 		ret->sum += ret->at[i].amount;
 }
@@ -147,6 +153,39 @@ quota_changes(struct quota_verdict *v, const struct checks *checks, int64_t each
 	memcpy(&v->changes[v->change_count], best->at, best->count * sizeof(*best->at));
 	v->change_count += best->count;
 	v->or_preemptible = best->or_preemptible;
+}
+
+/* ---- the rule that decided ---------------------------------------------------------------------------------------------------- */
+
+bool
+quota_has_no_node(const struct quota_verdict *v)
+{
+	int pools = 0;
+
+	for (size_t i = 0; i < v->check_count; i++)
+		pools += v->checks[i].rule == QUOTA_RULE_OWNERSHIP && !v->checks[i].ok;
+	return pools == 2;
+}
+
+enum quota_rule
+quota_deciding_rule(const struct quota_verdict *v)
+{
+	switch (v->would) {
+	case QUOTA_ADMIT: return QUOTA_RULE_OWED;
+	case QUOTA_BORROW: return QUOTA_RULE_BORROW;
+	case QUOTA_RECLAIM:
+		for (size_t i = 0; i < v->check_count; i++)
+			if (!v->checks[i].ok && !v->checks[i].soft && v->checks[i].shared == v->shared)
+				return v->checks[i].rule;
+		break;
+	case QUOTA_QUEUE:
+	case QUOTA_REJECT:
+		if (v->change_count > 0)
+			return v->changes[0].rule != QUOTA_RULE_VALID && quota_has_no_node(v) ? QUOTA_RULE_OWNERSHIP
+			                                                                      : v->changes[0].rule;
+		break;
+	}
+	return QUOTA_RULE_AVAILABLE;
 }
 
 /* ---- a request as it stands now ---------------------------------------------------------------------------------------------- */

@@ -15,6 +15,8 @@
 #define WHOLE(out, name, value) (KEY(out, name), buf_i64((out), (value)))
 #define AMOUNT(out, name, value, m) (KEY(out, name), write_amount((out), (value), (m)))
 
+#define SUMMARY_MAX 8192u
+
 /* One of the words that this program knows: nothing in it needs an escape. */
 static void
 write_word(struct buf *out, const char *text)
@@ -189,6 +191,17 @@ changes(const struct quota_verdict *v, struct buf *out)
 	buf_char(out, ']');
 }
 
+/* Stored with the verdict: what was said first is said whenever it is asked for again. */
+static void
+summary(const struct quota_namer *namer, const struct quota_verdict *v, struct buf *out)
+{
+	in_place(buf) struct buf told = {0};
+
+	buf_init(&told, SUMMARY_MAX);
+	quota_sentences(namer, v, &told);
+	STRING(out, "summary", buf_text(&told));
+}
+
 /* reader NULL: the log, where leases have their keys and nothing is left out. */
 static void
 members(const struct quota_namer *namer, const struct quota_verdict *v, const struct quota_reader *reader,
@@ -196,13 +209,8 @@ members(const struct quota_namer *namer, const struct quota_verdict *v, const st
 {
 	AMOUNT(out, "borrowed_gpus", v->borrowed_units, SCENARIO_GPUS);
 	victims(namer, v, reader, out);
-	if (reader) {
-		in_place(buf) struct buf told = {0};
-
-		buf_init(&told, 8u * QUOTA_NAME_SIZE);
-		quota_sentences(namer, v, &told);
-		STRING(out, "summary", buf_text(&told));
-	}
+	if (reader)
+		summary(namer, v, out);
 	KEY(out, "checks");
 	buf_char(out, '[');
 	for (size_t i = 0; i < v->check_count; i++) {
@@ -233,6 +241,8 @@ members(const struct quota_namer *namer, const struct quota_verdict *v, const st
 	placed(namer, v, out);
 	reasons(namer, v, reader, out);
 	changes(v, out);
+	if (!reader)
+		summary(namer, v, out);
 }
 
 void

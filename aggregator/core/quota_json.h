@@ -21,7 +21,7 @@ struct quota_reader {
 	const char *
 		tenant; /* whose leases it may know: of others' only why they would go and how much they are; "": all of them */
 };
-/* The members of a verdict behind its id and decision, each with a comma before it, for a reply: "summary" before "checks", and leases by
+/* The members of a verdict behind its id and decision, each with a comma before it, for a reply: "summary" before "checks", not last, and leases by
  * their request_id. */
 void quota_json_reply(const struct quota_namer *namer, const struct quota_verdict *v, const struct quota_reader *reader,
                       struct buf *out);

@@ -54,7 +54,7 @@ amount_text(struct buf *out, int64_t amount, enum scenario_measure m)
 	if (m == SCENARIO_CORES)
 		buf_str(out, amount == 1000 ? " core" : " cores");
 	else if (m == SCENARIO_HOURS)
-		buf_str(out, " GPU-hours");
+		buf_str(out, amount == UNITS_PER_GPU * 3600 ? " GPU-hour" : " GPU-hours");
 	else if (m == SCENARIO_MONEY)
 		buf_str(out, " in money");
 	else if (m == SCENARIO_TOKENS)
@@ -99,12 +99,22 @@ is_never(const struct quota_verdict *v)
 	return v->would == QUOTA_REJECT;
 }
 
+/* Whether what stands against it is the policy, at least among others: then it is not known whether there are too few nodes. */
+static bool
+has_policy_change(const struct quota_verdict *v)
+{
+	for (size_t i = 0; i < v->change_count; i++)
+		if (v->changes[i].kind >= QUOTA_CHANGE_GUARDRAIL && v->changes[i].kind <= QUOTA_CHANGE_BORROW)
+			return !quota_has_no_node(v);
+	return false;
+}
+
 void
 quota_change_text(const struct quota_namer *namer, const struct quota_verdict *v, const struct quota_change *c,
                   struct buf *out)
 {
 	switch (c->kind) {
-	case QUOTA_CHANGE_REQUEST: buf_str(out, quota_change_name(c)); return;
+	case QUOTA_CHANGE_REQUEST: buf_str(out, v->remedy ? v->remedy : quota_change_name(c)); return;
 	case QUOTA_CHANGE_SHAPE:
 		buf_str(out, "ask for ");
 		shape_text(namer, v->shape, out);
@@ -114,7 +124,9 @@ quota_change_text(const struct quota_namer *namer, const struct quota_verdict *v
 		devices(namer, v->shape, c->amount, "", out);
 		return;
 	case QUOTA_CHANGE_CAPACITY:
-		buf_str(out, is_never(v) ? "add nodes until " : "wait until ");
+		buf_str(out, !is_never(v)           ? "wait until "
+		             : has_policy_change(v) ? "wait or add nodes until "
+		                                    : "add nodes until ");
 		devices(namer, v->shape, c->amount, "more ", out);
 		buf_str(out, c->amount == namer->shape(namer->of, v->shape).units ? " is free" : " are free");
 		return;
@@ -165,7 +177,18 @@ leaves(const struct quota_verdict *v, const char *what, const struct quota_chang
 	const struct quota_check *k = check_of(v, c);
 
 	buf_printf(out, "%s ", what);
-	if (k) {
+	if (k && k->headroom <= 0 && k->rule == QUOTA_RULE_BUDGET) {
+		buf_str(out, "is used up");
+		if (k->headroom < 0) {
+			buf_str(out, ": ");
+			amount_text(out, -k->headroom, m);
+			buf_str(out, " more than it has are spent or promised");
+		}
+		if (k->requested > 0) {
+			buf_str(out, ", and it asks for ");
+			amount_text(out, k->requested, m);
+		}
+	} else if (k) {
 		buf_str(out, "leaves ");
 		amount_text(out, k->headroom > 0 ? k->headroom : 0, m);
 		buf_str(out, ", and it asks for ");
@@ -185,6 +208,11 @@ why(const struct quota_namer *namer, const struct quota_verdict *v, const struct
 	                                     "The workspace's storage limit", "The tenant's CPU limit",
 	                                     "The tenant's memory limit",     "The tenant's storage limit"};
 
+	if (c->rule != QUOTA_RULE_VALID && quota_has_no_node(v)) {
+		buf_str(out, "There is no node with what it asks for that its workspace may use: its tenant owns none, "
+		             "and none is shared.");
+		return;
+	}
 	switch (c->kind) {
 	case QUOTA_CHANGE_REQUEST:
 		buf_printf(out, "It cannot be admitted as it is asked for%s%s.", v->fault ? ": " : "",
@@ -208,7 +236,7 @@ why(const struct quota_namer *namer, const struct quota_verdict *v, const struct
 		       c, out);
 		break;
 	case QUOTA_CHANGE_RESERVED:
-		buf_str(out, "It asks for GPUs that are not taken back, which only the reservation has, and that is ");
+		buf_str(out, "It is not preemptible, so it must fit the reservation of its workspace, and that is ");
 		gpus(out, c->amount);
 		buf_str(out, " too small.");
 		break;
@@ -236,10 +264,27 @@ why(const struct quota_namer *namer, const struct quota_verdict *v, const struct
 
 /* ---- when, and what can be done ----------------------------------------------------------------------------------------------- */
 
+/* Only budgets stand against it, and it fits what they have at the start of a month. */
+static bool
+is_monthly(const struct quota_verdict *v)
+{
+	for (size_t i = 0; i < v->change_count; i++) {
+		const struct quota_check *k = check_of(v, &v->changes[i]);
+
+		if (v->changes[i].kind != QUOTA_CHANGE_BUDGET || !k || k->requested > k->have)
+			return false;
+	}
+	return v->change_count > 0;
+}
+
 static void
 when(const struct quota_verdict *v, struct buf *out)
 {
-	if (is_never(v))
+	if (v->change_count > 0 && v->changes[0].kind == QUOTA_CHANGE_REQUEST)
+		return;
+	if (is_never(v) && is_monthly(v))
+		buf_str(out, " It cannot be admitted before the next billing month.");
+	else if (is_never(v))
 		buf_str(out, " As things are it can never be admitted.");
 	else if (v->position > 0) {
 		char at[TIME_TEXT_SIZE];
@@ -258,16 +303,20 @@ when(const struct quota_verdict *v, struct buf *out)
 static void
 what_to_do(const struct quota_namer *namer, const struct quota_verdict *v, struct buf *out)
 {
-	bool exception = false;
+	bool exception = false, was_either = false;
 
-	buf_str(out, v->others_first ? " To be admitted when its turn comes: " : " To be admitted: ");
+	buf_str(out, v->start == QUOTA_START_AT ? " To start sooner" : " To be admitted");
+	buf_str(out, v->others_first ? " when its turn comes: " : ": ");
 	for (size_t i = 0; i < v->change_count; i++) {
 		enum quota_change_kind kind = v->changes[i].kind;
 
-		buf_str(out, i == 0 ? "" : i + 1 == v->change_count ? " and " : ", ");
+		bool either = kind == QUOTA_CHANGE_RESERVED && v->or_preemptible;
+
+		buf_str(out, i == 0 ? "" : was_either ? ", and " : i + 1 == v->change_count ? " and " : ", ");
+		buf_str(out, either && v->change_count > 1 ? "either " : "");
 		quota_change_text(namer, v, &v->changes[i], out);
-		if (kind == QUOTA_CHANGE_RESERVED && v->or_preemptible)
-			buf_str(out, " or ask for it as preemptible");
+		buf_str(out, either ? " or ask for it as preemptible" : "");
+		was_either = either;
 		exception = exception || kind == QUOTA_CHANGE_LIMIT || kind == QUOTA_CHANGE_RESERVED;
 	}
 	buf_str(out, exception ? "; an exception can be asked for." : ".");
@@ -275,7 +324,7 @@ what_to_do(const struct quota_namer *namer, const struct quota_verdict *v, struc
 
 /* It was not asked what the rules say. */
 static void
-not_enforced(const struct quota_verdict *v, struct buf *out)
+not_enforced(const struct quota_namer *namer, const struct quota_verdict *v, struct buf *out)
 {
 	buf_str(out, "It is admitted because quotas are not enforced for its workspace; if they were, it would ");
 	switch (v->would) {
@@ -289,13 +338,17 @@ not_enforced(const struct quota_verdict *v, struct buf *out)
 	case QUOTA_REJECT: buf_str(out, "be refused"); break;
 	}
 	buf_char(out, '.');
+	if (v->change_count > 0) {
+		buf_char(out, ' ');
+		why(namer, v, &v->changes[0], out);
+	}
 }
 
 void
 quota_sentences(const struct quota_namer *namer, const struct quota_verdict *v, struct buf *out)
 {
 	if (v->decision == QUOTA_ADMIT && v->would != QUOTA_ADMIT) {
-		not_enforced(v, out);
+		not_enforced(namer, v, out);
 		return;
 	}
 	switch (v->would) {
@@ -303,8 +356,9 @@ quota_sentences(const struct quota_namer *namer, const struct quota_verdict *v, 
 	case QUOTA_BORROW:
 		buf_str(out, "It uses ");
 		gpus(out, v->borrowed_units);
-		buf_str(out,
-		        " beyond the reservation of its workspace; a workspace that reserved them may take them back.");
+		buf_str(out, " beyond the reservation of its workspace");
+		buf_str(out, v->unreserved ? ", of those that nobody reserved."
+		                           : "; a workspace that reserved them may take them back.");
 		return;
 	case QUOTA_RECLAIM:
 		if (v->not_yet)

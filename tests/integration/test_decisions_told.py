@@ -12,6 +12,11 @@ from tests.support.quotanodes import SHORT, Nodes
 from tests.support.stack import Stack, wait_for
 
 
+def flat(text):
+    """Without the ends of lines, which the width of the terminal decides."""
+    return text.replace("\n", " ")
+
+
 class Told(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -72,6 +77,30 @@ class Stored(Told):
         self.stack.sql(change.format("+"))
         self.assertIn("checks", self.stack.get("/v1/decisions/shown").json())
 
+    def test_a_request_that_contradicts_itself_is_not_decided(self):
+        before = self.written()
+        for path in ("/v1/decisions", "/v1/decisions?dry_run=1"):
+            for more, detail in (
+                ({"per_node": 2}, "per_node: gpus is 3, which is not a multiple of per_node 2: each node gives the same number"),
+                ({"priority_class": "gold"}, 'priority_class: its tenant has no class "gold"; it may use: high, low'),
+            ):
+                reply = self.post(ask("odd", "acme/prod", 3) | more, path=path)
+                self.assertEqual((reply.status, reply.json()["detail"]), (400, detail))
+        self.assertEqual(self.written(), before)
+        # the id was not used up; where quotas are not enforced nothing is refused
+        self.assertEqual(self.post(ask("odd", "globex/lab", 1, priority_class="gold")).json()["decision"], "admit")
+
+    def test_what_was_said_first_is_said_again(self):
+        for name, workspace, gpus in (("fits", "acme/prod", 1), ("free", "globex/lab", 90), ("never", "acme/prod", 100)):
+            first = self.post(ask(name, workspace, gpus)).json()
+            self.assertNotEqual(first["status"], "waiting")
+            again = self.stack.call("GET", f"/v1/decisions/{name}", role="scheduler").json()
+            self.assertEqual(again["summary"], first["summary"])
+            self.assertEqual(self.post(ask(name, workspace, gpus)).json()["summary"], first["summary"])
+            told = flat(self.stack.cli("quota", "explain", name, role="scheduler").stdout)
+            self.assertIn(first["summary"], told)
+            self.assertNotIn("would be admitted after", told)
+
 
 class Queue(Told):
     def waiting(self, path="/v1/decisions?status=waiting"):
@@ -93,11 +122,13 @@ class Queue(Told):
             self.assertEqual(now["queue_length"], 1 if name == "elsewhere" else 3)
 
     def test_what_is_wrong_with_a_request_is_named(self):
-        for body, fault in ((ask("odd", "acme/prod", 3, per_node=2), "the count is not a multiple of per_node"),
-                            (ask("card", "acme/prod", 1, gpu_model="B900"), "unknown model")):  # fmt: skip
-            reply = self.post(body).json()
-            self.assertEqual(reply["decision"], "reject")
-            self.assertIn(f"It cannot be admitted as it is asked for: {fault}.", reply["summary"])
+        for body, fault, remedy in (
+            (ask("card", "acme/prod", 1, gpu_model="B900"), 'there is no gpu_model "B900"', f"name a gpu_model: {SHORT}"),
+            (ask("cut", "acme/prod", 1, profile="9g.99gb") | {"gpus": None}, f"no GPU of {SHORT} is cut like this", "ask for whole GPUs"),
+        ):
+            reply = self.post({k: v for k, v in body.items() if v is not None}).json()
+            self.assertEqual((reply["decision"], reply["rule"]), ("reject", "valid"))
+            self.assertEqual(reply["summary"], f"It cannot be admitted as it is asked for: {fault}. To be admitted: {remedy}.")
 
     def test_sentences_come_before_the_checks(self):
         reply = self.post(ask("many", "acme/lab", 1, gpu_model=SHORT) | {"workspace": "acme/prod", "gpus": 100}).json()
@@ -167,7 +198,7 @@ class Sliced(unittest.TestCase):
             "tenants": [{"name": "t", "workspaces": [{"name": "a"}]}],
             "requests": [{"id": "r", "workspace": "t/a", "gpus": 1}],
         }
-        told = simulate(scenario, "--explain").stdout
+        told = flat(simulate(scenario, "--explain").stdout)
         self.assertIn("GPUs of this model are given out as replicas of 4.", told)
         self.assertIn("To be admitted: ask for replicas of 4.", told)
 
@@ -184,7 +215,7 @@ class Sliced(unittest.TestCase):
                 {"at": "210500ms", "requests": [{"id": "again", "workspace": "t/b", "gpus": 1}]},
             ],
         }
-        told = simulate(scenario, "--explain").stdout
+        told = flat(simulate(scenario, "--explain").stdout)
         self.assertRegex(told, r"it may borrow this model again in 8m\d+s\.")
 
     def test_changes_are_told_in_the_units_that_people_count_in(self):
@@ -192,17 +223,41 @@ class Sliced(unittest.TestCase):
             {"name": "a", "reserved": 4, "limits": {"cpu": 2}, "budget": {"gpu_hours": 3, "hard": True}}]}  # fmt: skip
         request = {"id": "r", "workspace": "t/a", "gpus": 2, "expected": "2h", "cost": "12.50", "limits": {"cpu": 3, "memory": "6Gi"}}
         scenario = {"version": 1, "nodes": [{"name": "n1", "tenant": "t", "gpus": 4}], "tenants": [tenant], "requests": [request]}
-        told = simulate(scenario, "--explain").stdout
+        told = flat(simulate(scenario, "--explain").stdout)
         for change in ("raise the workspace's CPU limit by 1 core", "raise the tenant's memory limit by 2 GiB",
-                       "raise the workspace's budget by 1 GPU-hours", "raise the tenant's budget by 2.5 in money"):  # fmt: skip
+                       "raise the workspace's budget by 1 GPU-hour", "raise the tenant's budget by 2.5 in money"):  # fmt: skip
             self.assertIn(change, told)
         changes = json.loads(simulate(scenario).stdout)["changes"]
         self.assertEqual(sorted((c["scope"], c["amount"], c["unit"]) for c in changes),
                          [("cpu", 1, "cores"), ("tenant", 2.5, "money"), ("tenant memory", 2 << 30, "bytes"), ("workspace", 1, "gpu_hours")])  # fmt: skip
 
+    def test_a_budget_that_is_used_up_is_one_of_this_month(self):
+        for consumed, expected, told in (
+            ("10.00", "1.00", "The tenant's budget of this month is used up, and it asks for 1 in money. It cannot be admitted before the next billing month."),
+            ("12.50", None, "is used up: 2.5 in money more than it has are spent or promised. It cannot be admitted before the next billing month."),
+            ("9.00", "5.00", "leaves 1 in money, and it asks for 5 in money. It cannot be admitted before the next billing month."),
+            ("0", "12.00", "leaves 10 in money, and it asks for 12 in money. As things are it can never be admitted."),
+        ):
+            tenant = {"name": "t", "budget": {"money": "10.00", "consumed": consumed, "hard": True}, "workspaces": [{"name": "a", "reserved": 4}]}
+            request = {"id": "r", "workspace": "t/a", "gpus": 1} | ({"cost": expected} if expected else {})
+            scenario = {"version": 1, "nodes": [{"name": "n1", "tenant": "t", "gpus": 4}], "tenants": [tenant], "requests": [request]}
+            self.assertIn(told, flat(simulate(scenario, "--explain").stdout))
+
+    def test_what_is_not_preemptible_must_fit_the_reservation(self):
+        scenario = {
+            "version": 1,
+            "nodes": [{"name": "n1", "tenant": "t", "gpus": 8}],
+            "tenants": [{"name": "t", "workspaces": [{"name": "a", "reserved": 4, "limit": 8}]}],
+            "leases": [{"id": "l", "workspace": "t/a", "gpus": 4}],
+            "requests": [{"id": "r", "workspace": "t/a", "gpus": 6, "preemptible": False}],
+        }
+        told = flat(simulate(scenario, "--explain").stdout)
+        self.assertIn("The workspace's limit leaves 4 GPUs", told)
+        self.assertIn("either raise the reservation by 6 GPUs or ask for it as preemptible, and wait or add nodes until 2 more GPUs are free", told)
+
     def test_a_workspace_without_enforcement_is_told_so(self):
         for enforce in ("off", "warn"):
-            for gpus, would in ((3, "wait"), (5, "be refused")):
+            for gpus, would, why in ((3, "wait", "It needs 1 more free GPU."), (5, "be refused", "It needs 3 more free GPUs.")):
                 scenario = {
                     "version": 1,
                     "nodes": [{"name": "n1", "tenant": "t", "gpus": 4}],
@@ -210,8 +265,8 @@ class Sliced(unittest.TestCase):
                     "leases": [{"id": "l", "workspace": "t/a", "gpus": 2, "priority": 1}],
                     "requests": [{"id": "r", "workspace": "t/a", "gpus": gpus}],
                 }
-                told = simulate(scenario, "--explain").stdout
-                self.assertIn(f"It is admitted because quotas are not enforced for its workspace; if they were, it would {would}.\n", told)
+                told = flat(simulate(scenario, "--explain").stdout)
+                self.assertIn(f"It is admitted because quotas are not enforced for its workspace; if they were, it would {would}. {why} ", told)
                 self.assertNotIn("To be admitted", told)
 
 

@@ -225,7 +225,7 @@ amount_in(const struct quota_change *c, const char *words, int64_t each)
 	static const struct {
 		const char *unit;
 		int64_t one;
-	} units[] = {{" GPU-hours", UNITS_PER_GPU * 3600},
+	} units[] = {{" GPU-hour", UNITS_PER_GPU * 3600},
 	             {" GPU", UNITS_PER_GPU},
 	             {" core", 1000},
 	             {" in money", 100},

@@ -163,8 +163,8 @@ shape_of(const void *of, int32_t shape)
 
 static const struct quota_namer by_shape = {.shape = shape_of};
 
-/* What is said of a request for so many whole GPUs of workspace 0 after a script. */
-static void
+/* What is said of a request for so many whole GPUs of workspace 0 after a script, and which rule decided. */
+static enum quota_rule
 told(const char *script, struct quota_request r, struct buf *out)
 {
 	owned(quota) struct quota_state *s = NULL;
@@ -182,6 +182,7 @@ told(const char *script, struct quota_request r, struct buf *out)
 	               &o, &err))
 		fail_msg("%s: %s", script, err.text);
 	quota_sentences(&by_shape, &o->verdicts[o->verdict_count - 1], out);
+	return quota_deciding_rule(&o->verdicts[o->verdict_count - 1]);
 }
 
 static void
@@ -203,12 +204,12 @@ where_quotas_are_not_enforced_the_sentence_says_so(void **state)
 		{"ws a R2 M2 %s; node n 4; lease l a 2; tick 0", 1,
 	         "The workspace's limit leaves 0 GPUs, and it asks for 1 GPU. It is number 1 of 1 in the queue for its "
 	         "tenant's own GPUs. To be admitted: raise the workspace's limit by 1 GPU; an exception can be asked for.",
-	         "wait."},
+	         "wait. The workspace's limit leaves 0 GPUs, and it asks for 1 GPU."},
 		{"ws a R2 M2 %s; node n 4; tick 0", 3,
 	         "The workspace's limit leaves 2 GPUs, and it asks for 3 GPUs. As things are it can never be admitted. To be "
 	         "admitted: raise the workspace's limit by 1 GPU; an exception can be asked "
 	         "for.",
-	         "be refused."},
+	         "be refused. The workspace's limit leaves 2 GPUs, and it asks for 3 GPUs."},
 	};
 	static const char *const enforce[] = {"", "warn", "off"};
 	in_place(buf) struct buf said = {0}, expected = {0};
@@ -224,8 +225,8 @@ where_quotas_are_not_enforced_the_sentence_says_so(void **state)
 			buf_init(&script, 4096);
 			buf_add(&script, rows[i].script, (size_t)(gap - rows[i].script));
 			buf_printf(&script, "%s%s", enforce[e], gap + 2);
-			told(buf_text(&script), (struct quota_request){.count = rows[i].gpus, .preemptible = true},
-			     &said);
+			(void)told(buf_text(&script),
+			           (struct quota_request){.count = rows[i].gpus, .preemptible = true}, &said);
 			buf_clear(&expected);
 			if (e == 0 || !rows[i].would)
 				buf_str(&expected, rows[i].enforced);
@@ -300,8 +301,8 @@ each_scope_has_its_own_change(void **state)
 
 	(void)state;
 	buf_init(&said, 4096);
-	told("tenant t cpu=1000; ws a R4 cpu=500 of=t; node n 4; tick 0",
-	     (struct quota_request){.count = 1, .preemptible = true, .other = {[QUOTA_CPU] = 2000}}, &said);
+	(void)told("tenant t cpu=1000; ws a R4 cpu=500 of=t; node n 4; tick 0",
+	           (struct quota_request){.count = 1, .preemptible = true, .other = {[QUOTA_CPU] = 2000}}, &said);
 	assert_non_null(strstr(buf_text(&said),
 	                       "To be admitted: raise the workspace's CPU limit by 1.5 cores and raise the "
 	                       "tenant's CPU limit by 1 core."));
@@ -314,12 +315,56 @@ what_is_wrong_with_a_request_is_named(void **state)
 
 	(void)state;
 	buf_init(&said, 4096);
-	told("ws a R4; node n 4; tick 0", (struct quota_request){.count = 3, .per_node = 2, .preemptible = true},
-	     &said);
+	(void)told("ws a R4; node n 4; tick 0", (struct quota_request){.count = 3, .per_node = 2, .preemptible = true},
+	           &said);
 	assert_string_equal(
 		buf_text(&said),
-		"It cannot be admitted as it is asked for: the count is not a multiple of per_node. As things are it "
-		"can never be admitted. To be admitted: ask for something else.");
+		"It cannot be admitted as it is asked for: the count is not a multiple of per_node. To be admitted: "
+		"ask for something else.");
+}
+
+/* The rule that the headline names is the one that the first sentence is about. */
+static void
+the_first_sentence_is_about_the_deciding_rule(void **state)
+{
+	static const struct {
+		const char *script;
+		struct quota_request r;
+		enum quota_rule rule;
+		const char *told;
+	} rows[] = {
+		{"ws a R2 M8; node n 8; lease l a 2; tick 0",
+	         {.count = 2},
+	         QUOTA_RULE_OWED,
+	         "It is not preemptible, so it must fit the reservation of its workspace, and that is 2 GPUs too small."},
+		{"ws a R2 M8; node n 8; tick 0",
+	         {.count = 3, .preemptible = true},
+	         QUOTA_RULE_BORROW,
+	         "It uses 1 GPU beyond the reservation of its workspace, of those that nobody reserved."},
+		{"ws a R4 M8 B1; node n 8; lease l a 4; tick 0",
+	         {.count = 3, .preemptible = true},
+	         QUOTA_RULE_BORROW,
+	         "It would borrow 2 GPUs more than its workspace may."},
+		{"ws a R0 M2; tick 0",
+	         {.count = 3, .preemptible = true},
+	         QUOTA_RULE_OWNERSHIP,
+	         "There is no node with what it asks for that its workspace may use: its tenant owns none, and none is "
+	         "shared."},
+		{"ws a R4; node n 8; budget a 9 hard; tick 0",
+	         {.count = 4, .preemptible = true, .expected_s = 36000},
+	         QUOTA_RULE_BUDGET,
+	         "The workspace's budget of this month leaves 0.0025 GPU-hours, and it asks for 40 GPU-hours. As things are "
+	         "it can never"},
+	};
+	in_place(buf) struct buf said = {0};
+
+	(void)state;
+	buf_init(&said, 4096);
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		assert_int_equal(told(rows[i].script, rows[i].r, &said), rows[i].rule);
+		if (strncmp(buf_text(&said), rows[i].told, strlen(rows[i].told)) != 0)
+			fail_msg("%s: %s", rows[i].script, buf_text(&said));
+	}
 }
 
 int
@@ -334,6 +379,7 @@ main(void)
 		cmocka_unit_test(changes_are_told_in_their_units),
 		cmocka_unit_test(each_scope_has_its_own_change),
 		cmocka_unit_test(what_is_wrong_with_a_request_is_named),
+		cmocka_unit_test(the_first_sentence_is_about_the_deciding_rule),
 	};
 
 	return cmocka_run_group_tests_name("quota explained", tests, NULL, NULL);
