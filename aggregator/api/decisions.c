@@ -102,6 +102,15 @@ stored_members(json_t *doc, const char *tenant, struct buf *out)
 	}
 }
 
+/* The row says where the verdict is, the log whose it is. */
+static bool
+is_verdict_of(const json_t *verdict, const char *key)
+{
+	const char *id = json_string_value(json_object_get(verdict, "id"));
+
+	return id && strcmp(id, key) == 0;
+}
+
 bool
 decision_json(const struct decision_view *v, const struct decision_told *told, const char *warning, const char *tenant,
               struct buf *out, struct err *err)
@@ -113,6 +122,11 @@ decision_json(const struct decision_view *v, const struct decision_told *told, c
 		err->kind = ERR_FATAL;
 		return err_prefix(err, "decision %s as it is stored", v->request_id);
 	}
+	if (stored && !is_verdict_of(stored, v->key))
+		return err_set(
+			err, ERR_FATAL,
+			"decision %s as it is stored: at the place of its verdict the quota log has another text",
+			v->request_id);
 	buf_str(out, "{\"request_id\":");
 	json_write_string(v->request_id, out);
 	text_member(out, "tenant", v->tenant);

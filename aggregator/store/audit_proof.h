@@ -1,4 +1,5 @@
-/* aggregator/store/audit_proof.h - between audit_verify.c (chains and seals) and audit_replay.c (the quota log). */
+/* aggregator/store/audit_proof.h - between audit_verify.c (chains and seals), audit_replay.c (the quota log) and audit_decision.c (the rows
+ * that follow it). */
 #ifndef TOLLGATE_STORE_AUDIT_PROOF_H
 #define TOLLGATE_STORE_AUDIT_PROOF_H
 
@@ -27,5 +28,9 @@ void proof_tell(struct proof *p, const char *kind, const char *what, const char 
 
 /* A page of the quota log, behind p->at.seq: the chain of its hashes, and every event replayed by the engine. */
 MUST_CHECK bool proof_events(struct proof *p, struct err *err);
+
+/* The rows of decisions, compared with the events behind `after` up to `end`, of which all hashes and outcomes are right (audit_decision.c). last: the
+ * log ends there. */
+MUST_CHECK bool proof_decisions(struct proof *p, int64_t after, int64_t end, bool last, struct err *err);
 
 #endif

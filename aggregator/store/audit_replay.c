@@ -5,7 +5,8 @@
  *  2. the engine, given the events, has the outcomes that were logged. A later release may tell more of a verdict, and give other advice: members that were not
  *     logged, and those of advice, are not compared (rule 1 has their bytes)
  *  3. a snapshot is the book after its event
- *  4. the book's row is where the log ends */
+ *  4. the book's row is where the log ends
+ *  5. the rows of decisions are what the log says of them, where the log itself is right (audit_decision.c) */
 #include <string.h>
 
 #include "aggregator/core/decision_rows.h"
@@ -22,6 +23,7 @@ struct replay {
 	struct quota_book *book; /* NULL: it cannot be replayed further, only hashed */
 	int64_t seq;
 	uint8_t head[SHA256_SIZE];
+	bool log_is_wrong; /* by rule 1, in this page */
 };
 
 static void
@@ -157,6 +159,7 @@ check_event(struct replay *r, const PGresult *rows, int row, int64_t told_seq, s
 		proof_tell(r->p, "quota-log", what, number, res_text(rows, row, EVENT_SEQ));
 	else if (!again && strcmp(computed, res_text(rows, row, EVENT_HASH)) != 0)
 		proof_tell(r->p, "quota-log", what, res_text(rows, row, EVENT_HASH), computed);
+	r->log_is_wrong |= r->p->node.report->counts.differences != count;
 	/* so that one fault is told once */
 	if (!hex_decode(res_text(rows, row, EVENT_HASH), r->head, SHA256_SIZE, err))
 		return false;
@@ -227,5 +230,7 @@ proof_events(struct proof *p, struct err *err)
 	}
 	p->at.seq = r.seq;
 	p->more = rest;
+	if (!r.log_is_wrong && !proof_decisions(p, told, r.seq, !rest, err))
+		return false;
 	return rest || check_row(&r, err);
 }
