@@ -28,4 +28,11 @@
 /* GPUs in batches of one node whose records are set aside, and nobody has decided about them. */
 #define LIMIT_NODE_SET_ASIDE 65536
 
+/* Digits of what the events of a tenant may add up to in a billing month, of each meter (core/events_sum.h): 10^15 tokens. */
+#define LIMIT_METER_COUNT_DIGITS 15 /* requests, tokens */
+#define LIMIT_METER_GB_DIGITS 12    /* GB-hours, GB */
+#define LIMIT_METER_HOURS_DIGITS 9  /* of support */
+#define LIMIT_METER_COST_DIGITS 17  /* what so many may cost, of any currency: a price is bounded by it */
+#define LIMIT_METER_SMALL_DIGITS 8  /* what is so many digits shorter is not added up */
+
 #endif

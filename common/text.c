@@ -71,6 +71,31 @@ text_is_clean(const char *s)
 	return text_n_is_clean(s, strlen(s));
 }
 
+/* Spaces, and what has no width. */
+static bool
+is_unseen(uint32_t code)
+{
+	return code == ' ' || code == 0xa0 || code == 0xad || code == 0x034f || code == 0x115f || code == 0x1160 ||
+	       code == 0x1680 || (code >= 0x17b4 && code <= 0x17b5) || (code >= 0x180b && code <= 0x180e) ||
+	       (code >= 0x2000 && code <= 0x200f) || code == 0x202f || (code >= 0x205f && code <= 0x206f) ||
+	       code == 0x2800 || code == 0x3000 || code == 0x3164 || (code >= 0xfe00 && code <= 0xfe0f) ||
+	       code == 0xfeff || code == 0xffa0 || (code >= 0xe0000 && code <= 0xe0fff);
+}
+
+bool
+text_is_blank(const char *s)
+{
+	size_t n = strlen(s), len;
+	uint32_t code;
+
+	for (; n > 0; s += len, n -= len) {
+		len = utf8_next(s, n, &code);
+		if (len == 0 || !is_unseen(code))
+			return false;
+	}
+	return true;
+}
+
 uint64_t
 text_hash(const char *s)
 {

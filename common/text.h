@@ -18,6 +18,9 @@ bool text_is_clean(const char *s);
 /* The same of n bytes; a NUL is not clean. */
 bool text_n_is_clean(const char *s, size_t n);
 
+/* Nothing in it is seen: spaces of any kind, and characters without width. Also true of "". */
+bool text_is_blank(const char *s);
+
 /* A number by which a table finds the text (FNV-1a). Whoever chooses texts can make two meet: tables compare them too. */
 uint64_t text_hash(const char *s);
 

@@ -103,6 +103,14 @@ read_amount(struct event *e, const json_t *data, const char *name, int scale, in
 }
 
 static bool
+check_end_user(struct event *e)
+{
+	return e->end_user[0] == '\0' || !text_is_blank(e->end_user) ||
+	       event_refuse(e, EVENT_REFUSED, ERR_INVALID, "data.end_user",
+	                    "data.end_user has nothing but spaces and characters that are not seen");
+}
+
+static bool
 read_inference(struct event *e, const json_t *data)
 {
 	if (!read_amount(e, data, "requests", 0, &e->requests) ||
@@ -115,7 +123,7 @@ read_inference(struct event *e, const json_t *data)
 	if (!event_text(e, data, DATA, "model", EVENT_SKU_MAX, true, &e->model) ||
 	    !event_text(e, data, DATA, "caller", EVENT_NAME_MAX, false, &e->caller) ||
 	    !event_text(e, data, DATA, "server", EVENT_NAME_MAX, false, &e->server) ||
-	    !event_text(e, data, DATA, "end_user", EVENT_NAME_MAX, false, &e->end_user))
+	    !event_text(e, data, DATA, "end_user", EVENT_NAME_MAX, false, &e->end_user) || !check_end_user(e))
 		return false;
 	e->sku = e->model;
 	return true;

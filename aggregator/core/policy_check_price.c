@@ -1,6 +1,7 @@
 /* aggregator/core/policy_check_price.c - what must agree in a price book, and between it and the rest of the file. */
 #include <string.h>
 
+#include "aggregator/core/events_sum.h"
 #include "aggregator/core/policy_check.h"
 #include "aggregator/core/policy_diff.h"
 
@@ -41,6 +42,24 @@ check_repeated(const struct policy_book *b, const char *file, struct err *err)
 				return err_set(err, ERR_INVALID,
 				               "%s:%d: energy of cluster \"%s\" is already on line %d", file,
 				               b->energy[i].line, b->energy[i].cluster, b->energy[k].line);
+	return true;
+}
+
+/* What the events of a month may add up to can always be billed: rule 2 of events_sum.h. */
+static bool
+check_meters(const struct policy_book *b, const char *file, struct err *err)
+{
+	char price[DECIMAL_TEXT_SIZE], most[DECIMAL_TEXT_SIZE];
+
+	for (size_t i = 0; i < b->item_count; i++) {
+		const struct policy_price *p = &b->items[i];
+
+		if (p->meter != NULL && p->price > event_price_limit(p->meter, p->per))
+			return err_set(err, ERR_INVALID,
+			               "%s:%d: price: %s for %" PRId64 " of meter \"%s\" is more than the limit of %s",
+			               file, p->line, decimal_format(p->price, PRICE_SCALE, 0, price), p->per, p->meter,
+			               decimal_format(event_price_limit(p->meter, p->per), PRICE_SCALE, 0, most));
+	}
 	return true;
 }
 
@@ -91,6 +110,6 @@ check_clusters(const struct policy_book *b, const struct policy *p, const char *
 bool
 policy_check_book(const struct policy_book *b, const struct policy *p, const char *file, struct err *err)
 {
-	return b == NULL ||
-	       (check_repeated(b, file, err) && check_tenants(b, p, file, err) && check_clusters(b, p, file, err));
+	return b == NULL || (check_repeated(b, file, err) && check_meters(b, file, err) &&
+	                     check_tenants(b, p, file, err) && check_clusters(b, p, file, err));
 }

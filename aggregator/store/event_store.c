@@ -8,6 +8,8 @@
  *  3. source and id are the key. The operator's senders share one set of sources, each tenant's senders have their own
  *     A tenant has a limited number of different SKUs in a month, or its reports could not be made any more: an event with one more
  *     is refused. It is the tenant's whose workspace or, by the rules as they are then, whose namespace it names
+ *     What its events of a month add up to is limited (core/events_sum.h): an event that would carry it beyond is refused, unless it is there already.
+ *     Events that name a namespace are added up for the namespace
  *  4. what is not there yet goes in by one statement, in the order of the key, so that two senders of the same events wait
  *     for each other and never in a circle
  *  5. what is there already is a duplicate when it says the same, else a conflict; within one call the first of a key counts
@@ -16,7 +18,9 @@
 
 #include <string.h>
 
+#include "aggregator/core/events_sum.h"
 #include "aggregator/store/ingest.h"
+#include "common/limits.h"
 #include "common/money.h"
 
 /* The events that are still sound; the arrays go along with them. */
@@ -51,6 +55,23 @@ adding_init(struct adding *a, struct db *db, struct events *all, const struct ev
 			a->events[a->count++] = &all->items[i];
 }
 
+/* Takes out what is refused. */
+static void
+keep_sound(struct adding *a)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < a->count; i++) {
+		if (a->events[i]->fate == EVENT_REFUSED)
+			continue;
+		a->workspace_id[kept] = a->workspace_id[i];
+		a->holder_id[kept] = a->holder_id[i];
+		a->source_id[kept] = a->source_id[i];
+		a->events[kept++] = a->events[i];
+	}
+	a->count = kept;
+}
+
 /* Rule 0. */
 static bool
 check_sources(struct adding *a, struct err *err)
@@ -62,7 +83,6 @@ check_sources(struct adding *a, struct err *err)
 	owned(result) PGresult *r = NULL;
 	in_place(db_array) struct db_array names = {0};
 	struct db_args args = {0};
-	size_t kept = 0;
 
 	db_array_init(&names);
 	for (size_t i = 0; i < a->count; i++)
@@ -77,10 +97,7 @@ check_sources(struct adding *a, struct err *err)
 		(void)event_refuse(e, EVENT_REFUSED, ERR_DENIED, "source",
 		                   "the token does not send events of the source \"%.64s\"", e->source);
 	}
-	for (size_t i = 0; i < a->count; i++)
-		if (a->events[i]->fate != EVENT_REFUSED)
-			a->events[kept++] = a->events[i];
-	a->count = kept;
+	keep_sound(a);
 	return true;
 }
 
@@ -98,7 +115,6 @@ find_workspaces(struct adding *a, struct err *err)
 	owned(result) PGresult *r = NULL;
 	in_place(db_columns) struct db_columns rows = {0};
 	struct db_args args = {0};
-	size_t kept = 0;
 
 	db_columns_init(&rows, 3);
 	for (size_t i = 0; i < a->count; i++) {
@@ -114,16 +130,12 @@ find_workspaces(struct adding *a, struct err *err)
 	for (size_t i = 0; i < a->count; i++) {
 		struct event *e = a->events[i];
 
-		if (a->workspace_id[i] == 0 && e->ns[0] == '\0') {
+		if (a->workspace_id[i] == 0 && e->ns[0] == '\0')
 			(void)event_refuse(e, EVENT_REFUSED, ERR_MISSING, "data.workspace",
 			                   "there is no workspace \"%.64s\" of a tenant \"%.64s\" at that time",
 			                   e->workspace, e->tenant);
-			continue;
-		}
-		a->workspace_id[kept] = a->workspace_id[i];
-		a->events[kept++] = e;
 	}
-	a->count = kept;
+	keep_sound(a);
 	return true;
 }
 
@@ -271,22 +283,13 @@ sku_args(const struct adding *a, struct db_columns *rows, struct db_args *args)
 static void
 refuse_skus(struct adding *a, const PGresult *r)
 {
-	size_t kept = 0;
-
 	for (int row = 0; row < PQntuples(r); row++)
 		(void)event_refuse(
 			a->events[res_i64(r, row, 0) - 1], EVENT_REFUSED, ERR_LIMIT, "data.sku",
 			"tenant-skus: the tenant has %s different SKUs in the events of that month, and may have "
 			"%" PRId64,
 			res_text(r, row, 1), a->sender->skus_max);
-	for (size_t i = 0; i < a->count; i++) {
-		if (a->events[i]->fate == EVENT_REFUSED)
-			continue;
-		a->workspace_id[kept] = a->workspace_id[i];
-		a->holder_id[kept] = a->holder_id[i];
-		a->events[kept++] = a->events[i];
-	}
-	a->count = kept;
+	keep_sound(a);
 }
 
 /* SKUs that are known cost one look; new ones are counted with their tenants locked, or two senders would both find the last place. */
@@ -322,6 +325,117 @@ count_skus(struct adding *a, struct err *err)
 	if (!lock_tenants(a, &ids, err) || !db_run(a->db, &enter, &more, &over, err))
 		return false;
 	refuse_skus(a, over);
+	return true;
+}
+
+/* What large events there are of the tenants and namespaces, in the months of those that come, in the order of these groups. The partial indexes of
+ * sql/0047 have this condition. */
+#define LARGE                                                                                                   \
+	"((m.type = 4 AND m.amount >= 10) OR (m.type IN (1, 2) AND m.amount >= 10000) OR greatest(m.requests, " \
+	"m.input_tokens, m.output_tokens) >= 10000000)"
+_Static_assert(LIMIT_METER_HOURS_DIGITS - LIMIT_METER_SMALL_DIGITS == 1 &&
+                       LIMIT_METER_GB_DIGITS - LIMIT_METER_SMALL_DIGITS == 4 &&
+                       LIMIT_METER_COUNT_DIGITS - LIMIT_METER_SMALL_DIGITS == 7,
+               "LARGE says which events are not small");
+#define MEASURED "m.type, m.amount, m.requests, m.input_tokens, m.output_tokens"
+static const struct db_stmt sums_stmt = {
+	"event sums",
+	"WITH e AS (SELECT e.ord, w.tenant_id, e.holder_id, date_trunc('month', at_ns(e.time_ns) AT TIME ZONE l.zone) AS month FROM ledger l, "
+	"unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::text[]) WITH ORDINALITY AS e(workspace_id, holder_id, time_ns, "
+	"source_id, id, ord) LEFT JOIN workspace w ON w.id = e.workspace_id WHERE NOT EXISTS (SELECT FROM meter_event m WHERE m.source_id = "
+	"e.source_id AND m.id = e.id)), "
+	"g AS (SELECT row_number() OVER () AS number, x.*, ns_of(x.month AT TIME ZONE l.zone) AS from_ns, ns_of((x.month + interval '1 month') AT "
+	"TIME ZONE l.zone) AS until_ns FROM ledger l, (SELECT DISTINCT tenant_id, holder_id, month FROM e) x), "
+	"had AS (SELECT g.*, s.* FROM g CROSS JOIN LATERAL (SELECT sum(m.amount) FILTER (WHERE m.type = 1) AS storage, sum(m.amount) FILTER "
+	"(WHERE m.type = 2) AS egress, sum(m.requests) AS requests, sum(m.input_tokens) AS input, sum(m.output_tokens) AS output, "
+	"sum(m.amount) FILTER (WHERE m.type = 4) AS support FROM ("
+	"SELECT " MEASURED
+	" FROM workspace x JOIN meter_event m ON m.workspace_id = x.id WHERE x.tenant_id = g.tenant_id AND m.time_ns >= g.from_ns "
+	"AND m.time_ns < g.until_ns AND " LARGE " UNION ALL SELECT " MEASURED
+	" FROM meter_event m WHERE m.holder_id = g.holder_id AND m.time_ns >= "
+	"g.from_ns AND m.time_ns < g.until_ns AND " LARGE ") m) s) "
+	"SELECT h.number, e.ord, h.tenant_id, to_char(h.month, 'YYYY-MM'), coalesce(h.storage, 0), coalesce(h.egress, 0), coalesce(h.requests, 0), "
+	"coalesce(h.input, 0), coalesce(h.output, 0), coalesce(h.support, 0) FROM e JOIN had h ON h.month = e.month AND h.tenant_id IS NOT DISTINCT "
+	"FROM e.tenant_id AND h.holder_id IS NOT DISTINCT FROM e.holder_id ORDER BY 1, 2"};
+enum { SUM_GROUP, SUM_ORD, SUM_TENANT, SUM_MONTH, SUM_FIRST };
+
+static bool
+load_sums(struct adding *a, const size_t *large, size_t n, PGresult **ret, struct err *err)
+{
+	in_place(db_columns) struct db_columns rows = {0};
+	struct db_args args = {0};
+
+	db_columns_init(&rows, 5);
+	for (size_t k = 0; k < n; k++) {
+		array_id(&rows.col[0], a->workspace_id[large[k]]);
+		array_id(&rows.col[1], a->holder_id[large[k]]);
+		array_i64(&rows.col[2], a->events[large[k]]->time_ns);
+		array_i64(&rows.col[3], a->source_id[large[k]]);
+		array_text(&rows.col[4], a->events[large[k]]->id);
+	}
+	arg_columns(&args, &rows);
+	return db_run(a->db, &sums_stmt, &args, ret, err);
+}
+
+/* Sums begin anew with each group of rows. */
+static bool
+start_sums(const PGresult *r, int row, int128 sums[EVENT_METERS], struct err *err)
+{
+	if (row > 0 && res_i64(r, row, SUM_GROUP) == res_i64(r, row - 1, SUM_GROUP))
+		return true;
+	for (int m = 0; m < EVENT_METERS; m++)
+		if (!decimal_parse(res_text(r, row, SUM_FIRST + m), QUANTITY_SCALE, &sums[m], err))
+			return db_damaged(err);
+	return true;
+}
+
+/* Tenants that come near a limit: two of their senders would both find what is left of it. */
+static bool
+tenants_to_lock(const struct adding *a, const size_t *large, const PGresult *r, struct db_array *ret, bool *ret_any,
+                struct err *err)
+{
+	int128 sums[EVENT_METERS] = {0};
+
+	for (int row = 0; row < PQntuples(r); row++) {
+		if (!start_sums(r, row, sums, err))
+			return false;
+		event_sum(a->events[large[res_i64(r, row, SUM_ORD) - 1]], sums);
+		if (res_null(r, row, SUM_TENANT) || !event_sums_are_large(sums))
+			continue;
+		array_i64(ret, res_i64(r, row, SUM_TENANT));
+		*ret_any = true;
+	}
+	return true;
+}
+
+/* Most events are small, and cost nothing here. */
+static bool
+limit_sums(struct adding *a, struct err *err)
+{
+	owned(mem) size_t *large = mem_array(a->count, sizeof(*large));
+	owned(result) PGresult *seen = NULL, *locked = NULL;
+	in_place(db_array) struct db_array tenants = {0};
+	int128 sums[EVENT_METERS] = {0};
+	const PGresult *r;
+	bool near = false;
+	size_t n = 0;
+
+	db_array_init(&tenants);
+	for (size_t i = 0; i < a->count; i++)
+		if (!event_is_small(a->events[i]))
+			large[n++] = i;
+	if (n == 0)
+		return true;
+	if (!load_sums(a, large, n, &seen, err) || !tenants_to_lock(a, large, seen, &tenants, &near, err) ||
+	    (near && (!lock_tenants(a, &tenants, err) || !load_sums(a, large, n, &locked, err))))
+		return false;
+	r = near ? locked : seen;
+	for (int row = 0; row < PQntuples(r); row++) {
+		if (!start_sums(r, row, sums, err))
+			return false;
+		(void)event_add_up(a->events[large[res_i64(r, row, SUM_ORD) - 1]], res_text(r, row, SUM_MONTH), sums);
+	}
+	keep_sound(a);
 	return true;
 }
 
@@ -460,6 +574,9 @@ store_events_add(struct db *db, struct events *all, const struct event_sender *s
 		return false;
 	if (a.count == 0)
 		return true;
-	return find_sources(&a, err) && insert(&a, err) && settle(&a, err) && make_periods(&a, err) &&
-	       db_tx_commit(&tx, err);
+	if (!find_sources(&a, err) || !limit_sums(&a, err))
+		return false;
+	if (a.count == 0)
+		return true;
+	return insert(&a, err) && settle(&a, err) && make_periods(&a, err) && db_tx_commit(&tx, err);
 }

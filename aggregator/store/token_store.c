@@ -80,6 +80,10 @@ check_sources(const char *sources, struct err *err)
 		if (*s == '\0')
 			break;
 	}
+	if (strchr(sources, '*') != NULL)
+		return err_set(err, ERR_INVALID,
+		               "sources: \"%.64s\" has a *: a source is as events name it, and there are no patterns",
+		               sources);
 	return (text_is_clean(sources) && strchr(sources, ' ') == NULL) ||
 	       err_set(err, ERR_INVALID, "sources: they are UTF-8 text without spaces and control characters");
 }
