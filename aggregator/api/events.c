@@ -113,7 +113,7 @@ handle_events(void *app_, void *worker, const struct http_request *rq, struct ht
 	if (!events_parse(rq->body, rq->body_len, batch, &rules, &all, &err) ||
 	    !store_events_add(w->db, all,
 	                      &(struct event_sender){w->who.token_id, tenant, app->options->tenant_skus,
-	                                             w->who.role == ROLE_METER},
+	                                             w->who.role == ROLE_METER, rules.now_ns},
 	                      &err)) {
 		if (err.kind == ERR_UNKNOWN)
 			err_set(&err, ERR_RETRY,

@@ -346,7 +346,7 @@ static const struct db_stmt sums_stmt = {
 	"e.source_id AND m.id = e.id)), "
 	"g AS (SELECT row_number() OVER () AS number, x.*, ns_of(x.month AT TIME ZONE l.zone) AS from_ns, ns_of((x.month + interval '1 month') AT "
 	"TIME ZONE l.zone) AS until_ns FROM ledger l, (SELECT DISTINCT tenant_id, holder_id, month FROM e) x), "
-	"had AS (SELECT g.*, s.* FROM g CROSS JOIN LATERAL (SELECT sum(m.amount) FILTER (WHERE m.type = 1) AS storage, sum(m.amount) FILTER "
+	"had AS MATERIALIZED (SELECT g.*, s.* FROM g CROSS JOIN LATERAL (SELECT sum(m.amount) FILTER (WHERE m.type = 1) AS storage, sum(m.amount) FILTER "
 	"(WHERE m.type = 2) AS egress, sum(m.requests) AS requests, sum(m.input_tokens) AS input, sum(m.output_tokens) AS output, "
 	"sum(m.amount) FILTER (WHERE m.type = 4) AS support FROM ("
 	"SELECT " MEASURED
@@ -540,11 +540,15 @@ settle(struct adding *a, struct err *err)
 	return true;
 }
 
-/* The months that the events lie in have their bounds from here on. */
+/* The months that the events lie in have their bounds from here on; where one is closed, also the month of now, which corrects it. */
 static bool
 make_periods(struct adding *a, struct err *err)
 {
 	static const struct db_stmt stmt = {"event periods", "SELECT make_periods(at_ns($1), at_ns($2))"};
+	static const struct db_stmt late = {
+		"event periods late",
+		"SELECT make_periods(at_ns($3), at_ns($3) + interval '1 microsecond') WHERE EXISTS (SELECT FROM period p "
+		"WHERE p.status = 'closed' AND p.starts_at < at_ns($2) AND p.ends_at > at_ns($1))"};
 	int64_t first_ns = a->events[0]->time_ns, last_ns = first_ns;
 	struct db_args args = {0};
 
@@ -554,7 +558,10 @@ make_periods(struct adding *a, struct err *err)
 	}
 	arg_i64(&args, first_ns);
 	arg_i64(&args, last_ns + NS_PER_US);
-	return db_run(a->db, &stmt, &args, NULL, err);
+	if (!db_run(a->db, &stmt, &args, NULL, err))
+		return false;
+	arg_i64(&args, a->sender->now_ns);
+	return db_run(a->db, &late, &args, NULL, err);
 }
 
 bool

@@ -11,6 +11,7 @@ struct event_sender {
 	const char *tenant; /* whose sender it is: ids of its events are its own; NULL: the operator's */
 	int64_t skus_max;   /* different SKUs of one tenant in one month */
 	bool by_meter;      /* its token names the sources whose events it sends */
+	int64_t now_ns;     /* when they came */
 };
 /* Every sound event gets its fate, in one transaction; those that are refused do not hold up the others. May be repeated:
  * what was stored then is a duplicate. */

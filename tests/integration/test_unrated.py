@@ -172,5 +172,18 @@ class Door(unittest.TestCase):
             self.assertRegex(reply.json()["detail"], r"sources: .*\*.*no patterns")
 
 
+class Late(unittest.TestCase):
+    def test_a_month_that_only_corrects_another_has_a_report(self):
+        s = self.enterContext(Stack())
+        s.apply(POLICY.replace(f"{FIRST:%Y-%m-%d}", f"{LAST:%Y-%m-%d}"))
+        near_its_end = OPEN - datetime.timedelta(days=10)
+        self.assertEqual(post(s, [event(1, "storage", "good", near_its_end, gb_hours=5)]).json()["accepted"], 1)
+        s.close_month(LAST.strftime("%Y-%m"), reason="test")
+        self.assertEqual(post(s, [event(2, "storage", "good", near_its_end, gb_hours=20)]).json()["accepted"], 1)
+        self.assertEqual(of(lines(s), "tenant", "charge_type", "billed_cost"), [("good", "correction", "2.00")])
+        for suffix in ("json", "focus.csv", "html"):
+            self.assertEqual(s.get(f"/v1/reports/current.{suffix}").status, 200)
+
+
 if __name__ == "__main__":
     unittest.main()
