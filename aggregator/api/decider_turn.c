@@ -340,12 +340,19 @@ choose_submits(struct turn_result *r, struct desk_item *items, int64_t queued_ma
 	item_table_init(&decided, count, offsetof(struct desk_item, key));
 	queue_limit_init(&limit, r, queued_max, count);
 	for (struct desk_item *i = items; i; i = i->next) {
+		const char *model = NULL;
+
 		if (i->kind != DESK_SUBMIT || is_stranger(r, i) || is_repeated(r, &decided, i))
 			continue;
 		if (!quota_book_takes(quota_turn_book(r->turn), i->body.workspace, i->body.klass)) {
 			/* a policy of another replica took it away a moment ago */
 			(void)quota_book_not_taken(quota_turn_book(r->turn), i->body.workspace, i->body.klass,
 			                           i->tenant, &i->err);
+			i->fate = DESK_REFUSED;
+			continue;
+		}
+		if (i->body.model && !quota_book_model_of(quota_turn_book(r->turn), i->body.model, &model, &i->err)) {
+			err_prefix(&i->err, "gpu_model");
 			i->fate = DESK_REFUSED;
 			continue;
 		}
@@ -358,7 +365,7 @@ choose_submits(struct turn_result *r, struct desk_item *items, int64_t queued_ma
 		*item_table_slot(&decided, i) = i;
 		asks[n] = i->ask;
 		buf_str(text, n++ == 0 ? "{\"submit\":[" : ",");
-		buf_add(text, i->body.request.data, i->body.request.len);
+		decision_body_write(&i->body, model, text);
 	}
 	return n;
 }

@@ -174,11 +174,16 @@ answer(const struct quota_book *b, int64_t now_ns, int64_t seq, struct desk_item
 	in_place(buf) struct buf text = {0};
 	struct quota_namer namer = quota_book_namer(b);
 	struct buf *out = &i->rp->body;
+	const char *model = NULL;
 
-	buf_init(&text, QUOTA_EVENT_MAX_BYTES);
-	buf_printf(&text, "{\"submit\":[%s]}", buf_text(&i->body.request));
 	if (!quota_book_takes(b, i->body.workspace, i->body.klass))
 		return quota_book_not_taken(b, i->body.workspace, i->body.klass, i->tenant, err);
+	if (i->body.model && !quota_book_model_of(b, i->body.model, &model, err))
+		return err_prefix(err, "gpu_model");
+	buf_init(&text, QUOTA_EVENT_MAX_BYTES);
+	buf_str(&text, "{\"submit\":[");
+	decision_body_write(&i->body, model, &text);
+	buf_str(&text, "]}");
 	if (!quota_book_try(b, now_ns, buf_text(&text), text.len, &o, err)) {
 		if (err->kind == ERR_CONFLICT) /* the only one that a single request can have */
 			return err_set(

@@ -7,6 +7,7 @@
 #include "aggregator/api/app.h"
 #include "aggregator/core/quantity.h"
 #include "aggregator/store/decision.h"
+#include "aggregator/store/quota_store.h"
 #include "common/log.h"
 #include "common/text.h"
 #include "common/time.h"
@@ -102,10 +103,11 @@ range_of(const json_t *doc, struct exception_request *rq, struct err *err)
 }
 
 static bool
-shared_of(const json_t *doc, bool *ret, struct err *err)
+shared_of(const json_t *doc, bool *ret_said, bool *ret, struct err *err)
 {
 	const json_t *v = json_object_get(doc, "shared");
 
+	*ret_said = v != NULL;
 	*ret = json_is_true(v);
 	return v == NULL || json_is_boolean(v) || err_set(err, ERR_INVALID, "shared: it is true or false");
 }
@@ -122,20 +124,36 @@ kind_of(const json_t *doc, bool *ret_reserved, struct err *err)
 	       err_set(err, ERR_INVALID, "kind: \"%.40s\" is neither limit nor reserved", kind);
 }
 
+/* In full, as the policy calls it. */
 static bool
-read_request(const json_t *doc, const struct identity_row *who, char tenant[NAME_MAX_BYTES],
-             struct exception_request *rq, struct err *err)
+model_of(struct db *db, const json_t *doc, int64_t now_ns, char ret[QUOTA_NAME_SIZE], struct err *err)
+{
+	const char *name;
+
+	if (!json_get_str(doc, "gpu_model", &name, err))
+		return false;
+	if (name[0] == '\0' || strlen(name) >= NAME_MAX_BYTES / 2 || !text_is_clean(name))
+		return err_set(
+			err, ERR_INVALID,
+			"gpu_model: it is the name of a model, such as H100-80GB, or of the only one of its family, "
+			"such as H100");
+	return store_quota_model(db, now_ns, name, ret, err) || err_prefix(err, "gpu_model");
+}
+
+static bool
+read_request(struct db *db, const json_t *doc, const struct identity_row *who, char tenant[NAME_MAX_BYTES],
+             char model[QUOTA_NAME_SIZE], struct exception_request *rq, struct err *err)
 {
 	if (!workspace_of(doc, who, tenant, rq, err) || !api_field(doc, "cluster", &rq->cluster, err) ||
-	    !json_get_str(doc, "gpu_model", &rq->model, err))
+	    !model_of(db, doc, rq->now_ns, model, err))
 		return false;
+	rq->model = model;
 	if (rq->cluster != NULL && !text_is_clean(rq->cluster))
 		return err_set(err, ERR_INVALID,
 		               "cluster: it is not UTF-8 text without control or direction characters");
-	if (rq->model[0] == '\0' || strlen(rq->model) >= NAME_MAX_BYTES / 2 || !text_is_clean(rq->model))
-		return err_set(err, ERR_INVALID, "gpu_model: it is the short name of a model, such as H100-80GB");
 	return units_of(doc, rq->model, &rq->units, err) && kind_of(doc, &rq->reserved, err) &&
-	       shared_of(doc, &rq->shared, err) && range_of(doc, rq, err) && api_reason(doc, &rq->reason, err);
+	       shared_of(doc, &rq->shared_said, &rq->shared, err) && range_of(doc, rq, err) &&
+	       api_reason(doc, &rq->reason, err);
 }
 
 void
@@ -148,13 +166,14 @@ handle_exception_request(void *app_, void *worker, const struct http_request *rq
 	struct exception_request x = {.actor = w->who.name,
 	                              .admin = w->who.role == ROLE_ADMIN,
 	                              .open_max = app->options->tenant_exceptions};
-	char tenant[NAME_MAX_BYTES];
+	char tenant[NAME_MAX_BYTES], model[QUOTA_NAME_SIZE];
 	owned(json) json_t *doc = NULL;
 	struct err err = {0};
 
 	rp->content_type = "application/json";
 	if (!api_body(rq, fields, &doc, &err) || !store_quota_clock(w->db, &x.now_ns, &err) ||
-	    !read_request(doc, &w->who, tenant, &x, &err) || !store_exception_request(w->db, &x, &rp->body, &err)) {
+	    !read_request(w->db, doc, &w->who, tenant, model, &x, &err) ||
+	    !store_exception_request(w->db, &x, &rp->body, &err)) {
 		api_problem(rp, rq, &err);
 		return;
 	}

@@ -394,6 +394,21 @@ finish(struct decision_body *b, struct err *err)
 	return buf_ok(&b->request, "the request", err);
 }
 
+void
+decision_body_write(const struct decision_body *b, const char *model, struct buf *out)
+{
+	const char *request = buf_text(&b->request);
+	size_t members = b->request.len - 1 - b->members.len; /* where they begin */
+
+	if (model == NULL || b->model == NULL) {
+		buf_add(out, request, b->request.len);
+		return;
+	}
+	buf_add(out, request, members + b->model_from);
+	add_text(out, "model", model);
+	buf_add(out, request + members + b->model_until, b->request.len - members - b->model_until);
+}
+
 bool
 decision_body_place(struct decision_body *b, const char *workspace, struct err *err)
 {
@@ -448,8 +463,9 @@ read_count(const json_t *doc, struct buf *out, struct err *err)
 }
 
 static bool
-read_rest(const json_t *doc, bool of_tenant, int64_t now_ns, struct buf *out, struct err *err)
+read_rest(const json_t *doc, bool of_tenant, int64_t now_ns, struct decision_body *b, struct err *err)
 {
+	struct buf *out = &b->members;
 	const json_t *preemptible = json_object_get(doc, "preemptible");
 
 	if (preemptible && !json_is_boolean(preemptible))
@@ -461,8 +477,12 @@ read_rest(const json_t *doc, bool of_tenant, int64_t now_ns, struct buf *out, st
 		               "priority: a number is for schedulers and operators to give; name a priority_class");
 	if (json_object_get(doc, "priority") && json_object_get(doc, "priority_class"))
 		return err_set(err, ERR_INVALID, "priority: it is given by a class or as a number, not both");
-	return copy_text(doc, "cluster", "cluster", out, err) && copy_text(doc, "gpu_model", "model", out, err) &&
-	       copy_text(doc, "priority_class", "class", out, err) &&
+	if (!copy_text(doc, "cluster", "cluster", out, err) || !text_field(doc, "gpu_model", &b->model, err))
+		return false;
+	b->model_from = out->len;
+	add_text(out, "model", b->model);
+	b->model_until = out->len;
+	return copy_text(doc, "priority_class", "class", out, err) &&
 	       copy_number(doc, "priority", -QUOTA_MAX_PRIORITY, out, err) && copy_duration(doc, out, err) &&
 	       copy_expiry(doc, now_ns, out, err) && copy_quantity(doc, "cpu", "cpu_millis", "64 or 500m", out, err) &&
 	       copy_quantity(doc, "memory", "memory_bytes", "512Gi", out, err) &&
@@ -491,8 +511,8 @@ decision_body_read(const json_t *doc, const char *tenant, int64_t now_ns, struct
 		               DECISION_ID_SIZE - 1);
 	memcpy(b->request_id, id, strlen(id) + 1);
 	if (!read_workspace(doc, tenant, b, err) || !read_count(doc, &b->members, err) ||
-	    !read_rest(doc, tenant != NULL, now_ns, &b->members, err) ||
-	    !text_field(doc, "cluster", &b->cluster, err) || !text_field(doc, "priority_class", &b->klass, err))
+	    !read_rest(doc, tenant != NULL, now_ns, b, err) || !text_field(doc, "cluster", &b->cluster, err) ||
+	    !text_field(doc, "priority_class", &b->klass, err))
 		return false;
 	if (b->workspace[0] != '\0' ? !read_beside_workspace(doc, b, err) || !finish(b, err)
 	                            : !read_holder(json_object_get(doc, "workload"), b, err))

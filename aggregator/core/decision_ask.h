@@ -44,11 +44,14 @@ struct decision_body {
 	struct buf body;                   /* what was asked, with sorted keys */
 	uint8_t digest[SHA256_SIZE];       /* of body: the same request has the same one however it is spelt */
 	struct decision_workload workload; /* lives as long as doc */
-	const char *cluster;               /* that is named; NULL: none. Lives as long as doc */
+	const char *cluster, *model;       /* that are named; NULL: none. They live as long as doc */
 	const char *klass;                 /* likewise the priority class */
 	struct wire_holder holder;         /* without workspace: as attribution rules see the workload */
 	struct buf members;                /* of request, behind the workspace */
+	size_t model_from, model_until;    /* where the model is in members */
 };
+/* The request for a submit event, with this name of its model; NULL: as it was asked. Its workspace is known. */
+void decision_body_write(const struct decision_body *b, const char *model, struct buf *out);
 void decision_body_fini(struct decision_body *b);
 /* Enters the workspace, TENANT/NAME, of a request that named its workload. */
 MUST_CHECK bool decision_body_place(struct decision_body *b, const char *workspace, struct err *err);

@@ -157,6 +157,7 @@ struct asking {
 	const struct policy_amounts *amounts;
 	const struct quantity *q;
 	const char *cluster, *file;
+	const char *key; /* of the file */
 	bool shared;
 };
 
@@ -168,17 +169,9 @@ refuse(const struct asking *a, struct err *err, const char *why)
 
 	buf_init(&amount, 4096);
 	policy_amounts_text(a->amounts, &amount);
-	return err_set(err, ERR_INVALID, "%s:%d: workspace %s/%s: %s %s: %s", a->file, a->amounts->line,
-	               a->tenant->name, a->workspace->name, a->shared ? "reserved_shared" : "reserved",
-	               buf_text(&amount), why);
-}
-
-static bool
-is_model(const char *asked, const char *model)
-{
-	size_t n = strlen(asked);
-
-	return n == 0 || strcmp(asked, model) == 0 || (strncmp(asked, model, n) == 0 && model[n] == '-');
+	return err_set(err, ERR_INVALID, "%s:%d: %s %s%s%s: %s %s: %s", a->file, a->amounts->line,
+	               a->workspace ? "workspace" : "tenant", a->tenant->name, a->workspace ? "/" : "",
+	               a->workspace ? a->workspace->name : "", a->key, buf_text(&amount), why);
 }
 
 static void
@@ -229,7 +222,7 @@ find_model(const struct asking *a, struct stock *pool, size_t count, struct stoc
 			*ret = &pool[i];
 			return true;
 		}
-		if (!is_model(a->q->model, pool[i].model))
+		if (!quantity_model_fits(a->q->model, pool[i].model))
 			continue;
 		several |= found != NULL;
 		found = &pool[i];
@@ -328,6 +321,7 @@ reserve_workspace(const struct asking *of, struct stocks *s, bool check, struct 
 
 	for (int shared = 0; shared < 2; shared++) {
 		a.shared = shared == 1;
+		a.key = a.shared ? "reserved_shared" : "reserved";
 		a.amounts = a.shared ? &a.workspace->reserved_shared : &a.workspace->reserved;
 		for (size_t i = 0; i < a.amounts->count; i++) {
 			a.q = &a.amounts->at[i];
@@ -336,6 +330,65 @@ reserve_workspace(const struct asking *of, struct stocks *s, bool check, struct 
 		}
 	}
 	return true;
+}
+
+/* ---- limits --------------------------------------------------------------------------------------------------------------------- */
+
+/* Each model once. */
+static const char **
+models_of(const struct stocks *s, size_t *ret_count)
+{
+	const char **at = mem_array(s->count + 1, sizeof(*at));
+	size_t n = 0;
+
+	for (size_t i = 0; i < s->count; i++) {
+		size_t k = 0;
+
+		while (k < n && strcmp(at[k], s->at[i].model) != 0)
+			k++;
+		if (k == n)
+			at[n++] = s->at[i].model;
+	}
+	*ret_count = n;
+	return at;
+}
+
+/* Rule 6. */
+static bool
+check_limit(struct asking a, const char *key, const struct policy_amounts *amounts, const char *const *models,
+            size_t count, struct err *err)
+{
+	a.key = key;
+	a.amounts = amounts;
+	for (size_t i = 0; i < amounts->count; i++) {
+		const char *name = amounts->at[i].model, *model;
+		struct err why = {0};
+		size_t fitting = 0;
+
+		for (size_t k = 0; k < count; k++)
+			fitting += quantity_model_fits(name, models[k]);
+		if (name[0] != '\0' && fitting > 1 && !quantity_model(name, models, count, &model, &why))
+			return refuse(&a, err, why.text);
+	}
+	return true;
+}
+
+static bool
+check_limits(const struct policy_tenant *t, const struct stocks *s, const char *file, struct err *err)
+{
+	struct asking a = {.tenant = t, .file = file};
+	size_t count;
+	owned(mem) const char **models = models_of(s, &count);
+	bool ok = check_limit(a, "max", &t->maximum, models, count, err) &&
+	          check_limit(a, "default_limit", &t->default_limit, models, count, err);
+
+	for (size_t w = 0; w < t->workspace_count && ok; w++) {
+		a.workspace = &t->workspaces[w];
+		ok = check_limit(a, "limit", &a.workspace->limit, models, count, err) &&
+		     check_limit(a, "borrow", &a.workspace->borrow, models, count, err) &&
+		     check_limit(a, "lend", &a.workspace->lend, models, count, err);
+	}
+	return ok;
 }
 
 void
@@ -359,6 +412,7 @@ policy_reserve(const struct policy *p, const struct policy_seen *seen, size_t co
 
 		if (only != NULL && strcmp(only, t->name) != 0)
 			continue;
+		ok = check_limits(t, &s, file, err);
 		for (size_t w = 0; w < t->workspace_count && ok; w++) {
 			struct asking a = {.tenant = t, .workspace = &t->workspaces[w], .file = file};
 

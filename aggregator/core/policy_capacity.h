@@ -7,7 +7,8 @@
  *  3. a partitioned GPU has its instances, any other itself
  *  4. an amount without a model is of the only model of its pool; one with the name of a family ("H100") of the only model of
  *     that family. Where there are none or several, it is refused
- *  5. in each pool what is reserved is at most what there is, and of a MIG profile at most the instances there are */
+ *  5. in each pool what is reserved is at most what there is, and of a MIG profile at most the instances there are
+ *  6. a limit may name a model that is nowhere yet, but not a family of which there are several models */
 #ifndef TOLLGATE_CORE_POLICY_CAPACITY_H
 #define TOLLGATE_CORE_POLICY_CAPACITY_H
 

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/buf.h"
 #include "common/text.h"
 
 static bool
@@ -102,6 +103,44 @@ quantity_for(const struct quantities *q, const char *model)
 		if (q->at[i].model[0] == '\0' || strcmp(q->at[i].model, model) == 0)
 			return &q->at[i];
 	return NULL;
+}
+
+bool
+quantity_model_fits(const char *name, const char *model)
+{
+	size_t n = strlen(name);
+
+	return n == 0 || (strncmp(name, model, n) == 0 && (model[n] == '\0' || model[n] == '-'));
+}
+
+bool
+quantity_model(const char *name, const char *const *models, size_t count, const char **ret, struct err *err)
+{
+	in_place(buf) struct buf all = {0}, fitting = {0};
+	size_t found = 0;
+
+	buf_init(&all, sizeof(err->text) / 2);
+	buf_init(&fitting, sizeof(err->text) / 2);
+	for (size_t i = 0; i < count; i++) {
+		if (strcmp(name, models[i]) == 0) {
+			*ret = models[i];
+			return true;
+		}
+		buf_printf(&all, "%s%s", i > 0 ? ", " : "", models[i]);
+		if (!quantity_model_fits(name, models[i]))
+			continue;
+		buf_printf(&fitting, "%s%s", found > 0 ? ", " : "", models[i]);
+		*ret = models[i];
+		found++;
+	}
+	if (found == 1)
+		return true;
+	if (found > 1)
+		return err_set(err, ERR_INVALID, "\"%.60s\" stands for several models, %s: name one of them", name,
+		               buf_text(&fitting));
+	if (count == 0)
+		return err_set(err, ERR_INVALID, "there is no model \"%.60s\", nor any other", name);
+	return err_set(err, ERR_INVALID, "there is no model \"%.60s\"; there are %s", name, buf_text(&all));
 }
 
 /* Memory sizes that a family's name may stand for, the most usual first. */

@@ -41,6 +41,12 @@ const struct quantity *quantity_for(const struct quantities *q, const char *mode
 /* In units of a model. An amount that is no whole number of units, and a profile that the model does not have, are refused. */
 MUST_CHECK bool quantity_units(const struct quantity *q, const char *model, int64_t *ret, struct err *err);
 
+/* Whether a name stands for a model: it is the model's ("H100-80GB"), its family's ("H100"), or "", any. */
+bool quantity_model_fits(const char *name, const char *model);
+/* The model that a name stands for: the one of that name, or else the only one of that family. ERR_INVALID names those there are. */
+MUST_CHECK bool quantity_model(const char *name, const char *const *models, size_t count, const char **ret,
+                               struct err *err);
+
 /* What one instance of a profile weighs on a model: its short name ("H100-80GB"), a family ("H100": the memory that goes with
  * the profile), or "", a GPU of 7 compute and 8 memory slices. */
 MUST_CHECK bool quantity_profile_units(const char *model, const char *profile, int64_t *ret, struct err *err);

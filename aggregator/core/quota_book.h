@@ -75,6 +75,9 @@ void quota_book_verdict_json(const struct quota_book *b, const struct quota_verd
 /* QUOTA_NONE when there is none of that name. */
 int32_t quota_book_cluster(const struct quota_book *b, const char *name);
 int32_t quota_book_model(const struct quota_book *b, const char *name);
+/* The model that a name in a request stands for; the name itself where there is none: the engine rejects that. ERR_INVALID: it is the family
+ * of several. */
+MUST_CHECK bool quota_book_model_of(const struct quota_book *b, const char *name, const char **ret, struct err *err);
 int32_t quota_book_tenant(const struct quota_book *b, const char *name);
 int32_t quota_book_workspace(const struct quota_book *b, const char *path); /* "acme/prod" */
 /* Whether the present policy has the workspace and, where that is enforced, lets it use the priority class (NULL: none is named): only then are

@@ -1,6 +1,7 @@
 /* aggregator/core/quota_book_tell.c - what the positions in a quota book are called, and outcomes by names. */
 #include <string.h>
 
+#include "aggregator/core/quantity.h"
 #include "aggregator/core/quota_book_names.h"
 #include "common/text.h"
 
@@ -18,6 +19,24 @@ int32_t
 quota_book_model(const struct quota_book *b, const char *name)
 {
 	return book_find(&b->names->models, name);
+}
+
+bool
+quota_book_model_of(const struct quota_book *b, const char *name, const char **ret, struct err *err)
+{
+	const struct book_list *l = &b->names->models;
+	owned(mem) const char **models = NULL;
+	size_t fitting = 0;
+
+	*ret = name;
+	if (book_find(l, name) != QUOTA_NONE)
+		return true;
+	models = mem_array(l->count + 1, sizeof(*models));
+	for (size_t i = 0; i < l->count; i++) {
+		models[i] = BOOK_AT(*l, book_name, i)->text;
+		fitting += quantity_model_fits(name, models[i]);
+	}
+	return fitting == 0 || name[0] == '\0' || quantity_model(name, models, l->count, ret, err);
 }
 
 int32_t

@@ -5,6 +5,7 @@
 
 #include "aggregator/store/db.h"
 #include "aggregator/store/exception_rows.h"
+#include "aggregator/store/quota_store.h"
 
 static bool
 write_row(struct db *db, int64_t id, int64_t now_ns, struct buf *out, struct err *err)
@@ -132,16 +133,21 @@ store_exception_request(struct db *db, const struct exception_request *rq, struc
 		"$13::text IS NOT NULL THEN $12::timestamptz END, CASE WHEN $13::text IS NOT NULL THEN '' END) RETURNING id"};
 	in_place(db_tx) struct db_tx tx = {0};
 	owned(result) PGresult *place = NULL, *made = NULL;
+	bool own = true, shared = rq->shared;
 	struct db_args a = {0};
 	int64_t id;
 
 	if (!db_tx_begin(&tx, db, err) || !lock_tenant(db, rq->tenant, err) || !find_place(db, rq, &place, err) ||
-	    !has_room(db, rq, err))
+	    !has_room(db, rq, err) ||
+	    (!rq->shared_said &&
+	     !store_quota_pools(db, rq->now_ns, res_i64(place, 0, 2), rq->tenant, rq->model, &own, &shared, err)))
 		return false;
+	if (!rq->shared_said)
+		shared = shared && !own;
 	for (int col = 0; col < 3; col++)
 		arg_i64(&a, res_i64(place, 0, col));
 	arg_text(&a, rq->model);
-	arg_bool(&a, rq->shared);
+	arg_bool(&a, shared);
 	arg_text(&a, rq->reserved ? "reserved" : "limit");
 	arg_i64(&a, rq->units);
 	arg_text(&a, rq->reason);
@@ -168,7 +174,7 @@ lock_row(struct db *db, const struct exception_decision *d, PGresult **ret, stru
 	static const struct db_stmt stmt = {
 		"exception decide",
 		"SELECT x.status, x.kind, x.requested_by, shown(x)::text, (SELECT l.units FROM tenant_limit l WHERE "
-		"l.tenant_id = x.tenant_id AND l.kind = 'maximum' AND l.model IN (x.model, '') AND l.profile = '' AND "
+		"l.tenant_id = x.tenant_id AND l.kind = 'maximum' AND (l.model IN (x.model, '') OR starts_with(x.model, l.model || '-')) AND l.profile = '' AND "
 		"l.effective @> $3::timestamptz ORDER BY l.model DESC LIMIT 1) - coalesce((SELECT sum(o.units) FROM "
 		"exception o WHERE o.tenant_id = x.tenant_id AND o.model = x.model AND o.kind = 'limit' AND o.status "
 		"= 'approved' AND o.effective && x.effective AND o.id <> x.id), 0), x.units, upper(x.effective) <= "

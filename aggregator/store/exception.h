@@ -17,8 +17,10 @@
 struct exception_request {
 	const char *tenant, *workspace;
 	const char *cluster; /* NULL: the workspace's, or the ledger's */
-	const char *model;
-	bool shared, reserved; /* reserved: else a limit */
+	const char *model;   /* in full: store_quota_model */
+	bool reserved;       /* else a limit */
+	bool shared;         /* of the shared nodes */
+	bool shared_said;    /* else it is of those that have the model, the tenant's own before the shared ones */
 	int64_t units;
 	const char *reason;
 	int64_t from_ns, until_ns, now_ns;

@@ -51,10 +51,12 @@ static const struct db_stmt statements[LISTS] = {
                       "SELECT name FROM cluster WHERE $1::timestamptz IS NOT NULL ORDER BY id"},
 	[MODELS] =
 		{"quota policy models", WITH_INVENTORY
-                 "SELECT DISTINCT m.model COLLATE \"C\" FROM (SELECT model FROM pool UNION SELECT model FROM reservation "
-                 "WHERE effective @> $1::timestamptz UNION SELECT model FROM workspace_limit WHERE effective @> "
-                 "$1::timestamptz UNION SELECT model FROM tenant_limit WHERE effective @> $1::timestamptz) m "
-                 "WHERE m.model <> '' ORDER BY 1"},
+                 ", known AS (SELECT model FROM pool UNION SELECT model FROM reservation WHERE effective @> $1::timestamptz), "
+                 "limited AS (SELECT model FROM workspace_limit WHERE effective @> $1::timestamptz UNION SELECT model FROM "
+                 "tenant_limit WHERE effective @> $1::timestamptz) "
+                 /* a limit may name a family: that is no model where there is one of it */
+                 "SELECT DISTINCT m.model COLLATE \"C\" FROM (SELECT model FROM known UNION SELECT model FROM limited l WHERE NOT "
+                 "EXISTS (SELECT FROM known k WHERE starts_with(k.model, l.model || '-'))) m WHERE m.model <> '' ORDER BY 1"},
 	[POOLS] =
 		{"quota policy pools", WITH_INVENTORY
                  "SELECT cluster, tenant, model FROM pool ORDER BY cluster COLLATE \"C\", tenant COLLATE \"C\", model "
@@ -234,7 +236,7 @@ write_amount(const struct stretch *s, const char *kind, const char *model, const
 		const char *of = res_text(s->r, i, 2), *profile = res_text(s->r, i, 3);
 		int64_t units;
 
-		if (strcmp(res_text(s->r, i, 1), kind) != 0 || (of[0] != '\0' && strcmp(of, model) != 0))
+		if (strcmp(res_text(s->r, i, 1), kind) != 0 || !quantity_model_fits(of, model))
 			continue;
 		if (!res_null(s->r, i, 5)) {
 			buf_printf(out, ",\"%s\":%" PRId64, key, res_i64(s->r, i, 5));
@@ -307,20 +309,22 @@ is_pool(const PGresult *pools, const char *cluster, const char *tenant, const ch
 
 /* A limit that names its model holds in the pools of the workspace's home that have nothing too, as a scenario reads it. */
 static void
-write_empty_pools(struct share_writer *w, const PGresult *workspaces, int row, const PGresult *pools,
-                  const struct stretch *limits, const struct stretch *reserved)
+write_empty_pools(struct share_writer *w, const struct policy_rows *p, int row, const struct stretch *limits,
+                  const struct stretch *reserved)
 {
+	const PGresult *workspaces = p->at[WORKSPACES], *models = p->at[MODELS];
 	const char *path = res_text(workspaces, row, 0), *tenant = res_text(workspaces, row, 1);
 	const char *home = res_text(workspaces, row, 2);
 
-	for (int i = limits->first; i < limits->end; i++) {
-		const char *model = res_text(limits->r, i, 2);
-		bool again = model[0] == '\0';
+	for (int i = 0; i < PQntuples(models); i++) {
+		const char *model = res_text(models, i, 0);
+		bool named = false;
 
-		for (int k = limits->first; k < i && !again; k++)
-			again = strcmp(res_text(limits->r, k, 2), model) == 0;
-		for (int shared = 0; shared < 2 && !again; shared++)
-			if (!is_pool(pools, home, shared ? "" : tenant, model) &&
+		for (int k = limits->first; k < limits->end && !named; k++)
+			named = res_text(limits->r, k, 2)[0] != '\0' &&
+			        quantity_model_fits(res_text(limits->r, k, 2), model);
+		for (int shared = 0; shared < 2 && named; shared++)
+			if (!is_pool(p->at[POOLS], home, shared ? "" : tenant, model) &&
 			    find_reserved(reserved, home, model, shared) < 0)
 				write_share(w, path, home, model, shared, limits, NULL, -1);
 	}
@@ -357,7 +361,7 @@ write_shares(const struct policy_rows *p, struct buf *out)
 				write_share(&w, path, res_text(reserved.r, k, 1), res_text(reserved.r, k, 2), shared,
 				            &limits, reserved.r, k);
 		}
-		write_empty_pools(&w, workspaces, i, pools, &limits, &reserved);
+		write_empty_pools(&w, p, i, &limits, &reserved);
 	}
 	buf_char(out, ']');
 }
@@ -521,6 +525,52 @@ store_quota_policy(struct db *db, int64_t now_ns, const struct quota_settings *s
 		return false;
 	buf_str(out, "}}");
 	return buf_ok(out, "the policy", err);
+}
+
+bool
+store_quota_model(struct db *db, int64_t now_ns, const char *name, char ret[QUOTA_NAME_SIZE], struct err *err)
+{
+	owned(mem) const char **models = NULL;
+	owned(result) PGresult *r = NULL;
+	struct db_args when = {0};
+	const char *model = "";
+	int count;
+
+	arg_time(&when, now_ns);
+	if (!db_run(db, &statements[MODELS], &when, &r, err))
+		return false;
+	count = PQntuples(r);
+	models = mem_array((size_t)count + 1, sizeof(*models));
+	for (int i = 0; i < count; i++)
+		models[i] = res_text(r, i, 0);
+	if (!quantity_model(name, models, (size_t)count, &model, err))
+		return false;
+	if (strlen(model) >= QUOTA_NAME_SIZE)
+		return err_set(err, ERR_INVALID, "the name of a model has at most %d bytes", QUOTA_NAME_SIZE - 1);
+	memcpy(ret, model, strlen(model) + 1);
+	return true;
+}
+
+bool
+store_quota_pools(struct db *db, int64_t now_ns, int64_t cluster_id, const char *tenant, const char *model,
+                  bool *ret_own, bool *ret_shared, struct err *err)
+{
+	static const struct db_stmt stmt = {
+		"quota pools of a model", WITH_INVENTORY
+		"SELECT coalesce(bool_or(p.tenant = $3), false), coalesce(bool_or(p.tenant = ''), false) FROM pool p JOIN cluster c "
+		"ON c.name = p.cluster WHERE c.id = $2 AND p.model = $4"};
+	owned(result) PGresult *r = NULL;
+	struct db_args a = {0};
+
+	arg_time(&a, now_ns);
+	arg_i64(&a, cluster_id);
+	arg_text(&a, tenant);
+	arg_text(&a, model);
+	if (!db_run(db, &stmt, &a, &r, err))
+		return false;
+	*ret_own = res_bool(r, 0, 0);
+	*ret_shared = res_bool(r, 0, 1);
+	return true;
 }
 
 bool

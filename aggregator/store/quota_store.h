@@ -26,6 +26,13 @@ MUST_CHECK bool store_quota_observe(struct db *db, int64_t now_ns, int64_t at_ns
 MUST_CHECK bool store_quota_policy(struct db *db, int64_t now_ns, const struct quota_settings *settings,
                                    struct buf *out, struct err *err);
 
+/* The model that a name stands for (core/quantity.h) among those that the policy in force at a time knows. */
+MUST_CHECK bool store_quota_model(struct db *db, int64_t now_ns, const char *name, char ret[QUOTA_NAME_SIZE],
+                                  struct err *err);
+/* Whether a tenant's own nodes of a cluster have a model, and whether the shared ones have. */
+MUST_CHECK bool store_quota_pools(struct db *db, int64_t now_ns, int64_t cluster_id, const char *tenant,
+                                  const char *model, bool *ret_own, bool *ret_shared, struct err *err);
+
 /* Of the last policy that was applied; 0: none was. */
 MUST_CHECK bool store_quota_policy_version(struct db *db, int64_t *ret, struct err *err);
 

@@ -16,7 +16,11 @@ tenants:
     auto_approve: {max: 2, for: 24h}
     workspaces: [{name: training, rules: [{namespace: acme}]}, {name: batch, rules: [{namespace: batch}]}]
   - {name: globex, workspaces: [{name: research, rules: [{namespace: globex}]}]}
-nodes: [{name: n1, shared: true}]
+nodes:
+  - {name: n1, shared: true, model: H100-80GB, gpus: 8}
+  - {name: n2, shared: true, model: A100-80GB, gpus: 1}
+  - {name: n3, shared: true, model: L4, gpus: 1}
+  - {name: n4, shared: true, model: B200, gpus: 1}
 prices: {version: "1", currency: EUR, items: [{price: "1.00"}]}
 """
 WHAT = {"workspace": "acme/training", "gpu_model": "H100-80GB", "gpus": 1, "until": "8h", "reason": "a deadline"}

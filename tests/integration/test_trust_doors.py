@@ -27,7 +27,7 @@ cluster: test
 tenants:
   - {name: acme, workspaces: [{name: training, rules: [{namespace: acme}]}]}
   - {name: globex, workspaces: [{name: research, rules: [{namespace: globex}]}]}
-nodes: [{name: n1, shared: true}]
+nodes: [{name: n1, shared: true, model: H100-80GB, gpus: 1}]
 prices: {version: "1", currency: EUR, items: [{price: "1.00"}]}
 """
 # A user of a web configuration; the hash is of "open sesame".
