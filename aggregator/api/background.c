@@ -21,7 +21,9 @@
 #define ANCHOR_STEPS 20
 #define ENTRIES_AT_ONCE 10000
 #define HELD_NS_AT_ONCE (2 * NS_PER_S) /* of taking in what approved nodes sent before: the other tasks wait for it */
-#define STEPS_AT_ONCE 100              /* of attributing holders again */
+#define BUDGET_REST_TIMES 20
+#define BUDGET_REST_TURNS 12
+#define STEPS_AT_ONCE 100 /* of attributing holders again */
 
 const char *const background_task_names[BACKGROUND_TASKS] = {
 	[BACKGROUND_HELD] = "held",
@@ -43,7 +45,8 @@ struct background {
 	struct db *db;     /* the daemon's login */
 	struct db *rollup; /* the login that writes what is made from inputs */
 	struct ticker *ticker;
-	int64_t audited_ns; /* boot clock; INT64_MIN: never */
+	int64_t audited_ns;                        /* boot clock; INT64_MIN: never */
+	int64_t budgets_ended_ns, budgets_took_ns; /* the last time; 0: never */
 	unsigned anchor_turn;
 	bool anchor_more; /* batches are left that are in no range */
 	char last_error[BACKGROUND_TASKS][ERR_LOG_SIZE];
@@ -232,13 +235,23 @@ do_exceptions(struct background *b, int64_t *ret_done, struct err *err)
 	return store_quota_clock(b->db, &now_ns, err) && store_exceptions_end(b->db, now_ns, ret_done, err);
 }
 
-/* What is consumed of this month's budgets, for decisions. */
+/* What is consumed of this month's budgets, for decisions: each turn where that is quick, so that a budget that is spent stops new work at once. A
+ * month that takes long to reckon has so many times as long a rest, and at most so many turns. */
 static bool
 do_budgets(struct background *b, int64_t *ret_done, struct err *err)
 {
+	int64_t began_ns = time_boot_ns(), most_ns = BUDGET_REST_TURNS * b->app->options->rollup_interval_ns;
+	int64_t rest_ns = BUDGET_REST_TIMES * b->budgets_took_ns;
+	bool ok;
+
+	if (b->budgets_ended_ns != 0 && began_ns - b->budgets_ended_ns < (rest_ns < most_ns ? rest_ns : most_ns))
+		return true;
 	*ret_done = 1;
 	/* before the first record there is no month */
-	return quota_loop_budgets(b->app->loop, b->db, time_wall_ns(), err) || err->kind == ERR_MISSING;
+	ok = quota_loop_budgets(b->app->loop, b->db, time_wall_ns(), err) || err->kind == ERR_MISSING;
+	b->budgets_ended_ns = time_boot_ns();
+	b->budgets_took_ns = b->budgets_ended_ns - began_ns;
+	return ok;
 }
 
 /* How often, in turns of the option rollup-interval. */
@@ -257,7 +270,7 @@ static const struct {
 	[BACKGROUND_ANCHOR] = {do_anchor, 1},
 	[BACKGROUND_AUDIT] = {do_audit, 1},
 	[BACKGROUND_EXCEPTIONS] = {do_exceptions, 1},
-	[BACKGROUND_BUDGETS] = {do_budgets, 12},
+	[BACKGROUND_BUDGETS] = {do_budgets, 1},
 };
 
 /* The same error is told once. */
