@@ -1,6 +1,9 @@
 /* common/json.c - strict JSON by jansson, the same everywhere. */
 #include "common/json.h"
 
+#include <float.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/text.h"
@@ -167,11 +170,45 @@ write_some(const char *data, size_t n, void *out)
 	return 0;
 }
 
+/* How many digits the numbers with decimals in it need. */
+static size_t
+digits_of(const json_t *j)
+{
+	json_t *open = (json_t *)(uintptr_t)j; /* jansson's loops take no const */
+	size_t digits = DBL_DIG, i;
+	const char *key;
+	json_t *value;
+	char text[64];
+
+	if (json_is_real(j))
+		while (digits < DBL_DECIMAL_DIG) {
+			snprintf(text, sizeof(text), "%.*g", (int)digits, json_real_value(j));
+			if (strtod(text, NULL) == json_real_value(j))
+				break;
+			digits++;
+		}
+	json_array_foreach(open, i, value)
+	{
+		size_t inner = digits_of(value);
+
+		digits = inner > digits ? inner : digits;
+	}
+	json_object_foreach(open, key, value)
+	{
+		size_t inner = digits_of(value);
+
+		digits = inner > digits ? inner : digits;
+	}
+	return digits;
+}
+
 void
 json_write(const json_t *j, struct buf *out)
 {
+	size_t flags = JSON_COMPACT | JSON_SORT_KEYS | JSON_ENCODE_ANY | JSON_REAL_PRECISION(digits_of(j));
+
 	/* the callback never fails and a json_t of ours has no cycle: the buffer remembers what did not fit */
-	ASSERT(json_dump_callback(j, write_some, out, JSON_COMPACT | JSON_SORT_KEYS | JSON_ENCODE_ANY) == 0);
+	ASSERT(json_dump_callback(j, write_some, out, flags) == 0);
 	buf_char(out, '\n');
 }
 

@@ -33,7 +33,8 @@ MUST_CHECK bool json_get_i64(const json_t *obj, const char *field, int64_t *ret,
 MUST_CHECK bool json_only_fields(const json_t *obj, const char *const *allowed, struct err *err);
 /* Every text in it, names of members too, is clean (text.h). */
 MUST_CHECK bool json_texts_clean(const json_t *j, struct err *err);
-/* Compact text with sorted keys, and a newline at the end. */
+/* Compact text with sorted keys, and a newline at the end. A number with decimals has as few of them as read as the same number: one that was
+ * written with up to 15 digits is written like that again. */
 void json_write(const json_t *j, struct buf *out);
 /* Quoted and escaped; bytes that are not UTF-8 become U+FFFD, NULL becomes null. */
 void json_write_string(const char *s, struct buf *out);

@@ -28,7 +28,7 @@ amount(const json_t *o, const char *member)
 	if (v == NULL || json_is_null(v))
 		buf_str(&text, "none");
 	else if (json_is_real(v))
-		buf_printf(&text, "%.10g", json_real_value(v));
+		buf_printf(&text, "%.15g", json_real_value(v));
 	else if (json_is_integer(v))
 		buf_printf(&text, "%" JSON_INTEGER_FORMAT, json_integer_value(v));
 	else

@@ -46,7 +46,7 @@ cell(const json_t *v, char scratch[32])
 		return scratch;
 	}
 	if (json_is_real(v)) {
-		snprintf(scratch, 32, "%.10g", json_real_value(v));
+		snprintf(scratch, 32, "%.15g", json_real_value(v));
 		return scratch;
 	}
 	if (json_is_boolean(v))

@@ -1,6 +1,7 @@
 /* aggregator/core/quota_sentence.c - a verdict in one to three sentences: why, when, and what can be done. */
 #include <stdio.h>
 
+#include "aggregator/core/quantity.h"
 #include "aggregator/core/quota_json.h"
 #include "aggregator/core/scenario_text.h"
 #include "common/time.h"
@@ -59,6 +60,18 @@ amount_text(struct buf *out, int64_t amount, enum scenario_measure m)
 		buf_str(out, " in money");
 	else if (m == SCENARIO_TOKENS)
 		buf_str(out, amount == 1 ? " token" : " tokens");
+}
+
+/* As a policy and an exception take it: GPUs as a whole number or a fraction, 37/56. */
+static void
+typed_amount(struct buf *out, int64_t amount, enum scenario_measure m)
+{
+	char text[QUANTITY_TEXT_SIZE];
+
+	if (m == SCENARIO_GPUS && amount > 0 && amount % UNITS_PER_GPU != 0)
+		buf_printf(out, "%s GPUs", quantity_text(amount, text));
+	else
+		amount_text(out, amount, m);
 }
 
 /* "3 more free GPUs", "1 more free instance of 1g.10gb"; units are of whole devices. */
@@ -150,7 +163,7 @@ quota_change_text(const struct quota_namer *namer, const struct quota_verdict *v
 	    (c->kind == QUOTA_CHANGE_LIMIT || c->kind == QUOTA_CHANGE_RESERVED || c->kind == QUOTA_CHANGE_BORROW))
 		buf_str(out, " in the shared pool");
 	buf_str(out, " by ");
-	amount_text(out, c->amount, scenario_measure_of(c->rule, c->scope, c->budget));
+	typed_amount(out, c->amount, scenario_measure_of(c->rule, c->scope, c->budget));
 }
 
 /* ---- why ---------------------------------------------------------------------------------------------------------------------- */
@@ -303,7 +316,7 @@ when(const struct quota_verdict *v, struct buf *out)
 static void
 what_to_do(const struct quota_namer *namer, const struct quota_verdict *v, struct buf *out)
 {
-	bool exception = false, was_either = false;
+	bool exception = false, shared = false, was_either = false;
 
 	buf_str(out, v->start == QUOTA_START_AT ? " To start sooner" : " To be admitted");
 	buf_str(out, v->others_first ? " when its turn comes: " : ": ");
@@ -317,9 +330,14 @@ what_to_do(const struct quota_namer *namer, const struct quota_verdict *v, struc
 		quota_change_text(namer, v, &v->changes[i], out);
 		buf_str(out, either ? " or ask for it as preemptible" : "");
 		was_either = either;
-		exception = exception || kind == QUOTA_CHANGE_LIMIT || kind == QUOTA_CHANGE_RESERVED;
+		if (kind == QUOTA_CHANGE_LIMIT || kind == QUOTA_CHANGE_RESERVED) {
+			exception = true;
+			shared = shared || v->changes[i].shared;
+		}
 	}
-	buf_str(out, exception ? "; an exception can be asked for." : ".");
+	buf_str(out, shared      ? "; an exception can be asked for, with --shared."
+	             : exception ? "; an exception can be asked for."
+	                         : ".");
 }
 
 /* It was not asked what the rules say. */
