@@ -225,6 +225,34 @@ a_string_of_any_bytes_is_written_as_sound_json(void **state)
 	assert_string_equal(buf_text(&out), "null");
 }
 
+static void
+a_number_keeps_the_decimals_that_it_was_written_with(void **state)
+{
+	static const char *const texts[] = {"[4993.39]",      "[4.8,0.464285714,0.1]",
+	                                    "[-0.660714286]", "[1234567890.12345]",
+	                                    "[1e300]",        "[{\"a\":9999999999999.99}]"};
+	in_place(buf) struct buf out;
+	owned(json) json_t *real = NULL;
+
+	(void)state;
+	buf_init(&out, 1024);
+	for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
+		owned(json) json_t *j = NULL;
+		struct err err;
+
+		buf_clear(&out);
+		if (!json_parse("text", texts[i], strlen(texts[i]), &j, &err))
+			fail_msg("%s: %s", texts[i], err.text);
+		json_write(j, &out);
+		assert_memory_equal(buf_text(&out), texts[i], strlen(texts[i]));
+	}
+	/* more digits than that: as many as the number needs */
+	real = json_real(0.1 + 0.2);
+	buf_clear(&out);
+	json_write(real, &out);
+	assert_string_equal(buf_text(&out), "0.30000000000000004\n");
+}
+
 int
 main(void)
 {
@@ -236,6 +264,7 @@ main(void)
 		cmocka_unit_test(unknown_fields_are_refused_and_the_nearest_named),
 		cmocka_unit_test(the_text_of_a_value_is_compact_with_sorted_keys),
 		cmocka_unit_test(a_string_of_any_bytes_is_written_as_sound_json),
+		cmocka_unit_test(a_number_keeps_the_decimals_that_it_was_written_with),
 	};
 
 	return cmocka_run_group_tests_name("json", tests, NULL, NULL);
