@@ -379,9 +379,8 @@ quota_log_hash(const uint8_t before[SHA256_SIZE], const struct quota_log_entry *
 	sha256_end(s, ret);
 }
 
-/* Whether all that was logged is told again. */
-static bool
-told_again(const json_t *logged, const json_t *told)
+bool
+quota_outcome_agrees(const json_t *logged, const json_t *told)
 {
 	const char *name;
 	json_t *value;
@@ -392,7 +391,7 @@ told_again(const json_t *logged, const json_t *told)
 			bool advice = strcmp(name, "changes") == 0 || strcmp(name, "why") == 0 ||
 			              strcmp(name, "summary") == 0;
 
-			if (!advice && !told_again(value, json_object_get(told, name)))
+			if (!advice && !quota_outcome_agrees(value, json_object_get(told, name)))
 				return false;
 		}
 		return true;
@@ -400,7 +399,7 @@ told_again(const json_t *logged, const json_t *told)
 	if (!json_is_array(logged) || !json_is_array(told) || json_array_size(logged) != json_array_size(told))
 		return json_equal(logged, told);
 	for (size_t i = 0; i < json_array_size(logged); i++)
-		if (!told_again(json_array_get(logged, i), json_array_get(told, i)))
+		if (!quota_outcome_agrees(json_array_get(logged, i), json_array_get(told, i)))
 			return false;
 	return true;
 }
@@ -415,5 +414,5 @@ quota_log_agrees(const struct quota_log_entry *e, const struct buf *told)
 		return true;
 	return json_parse_max("the outcome", e->outcome, e->outcome_len, QUOTA_EVENT_MAX_BYTES, &logged, &why) &&
 	       json_parse_max("the outcome", buf_text(told), told->len, QUOTA_EVENT_MAX_BYTES, &again, &why) &&
-	       told_again(logged, again);
+	       quota_outcome_agrees(logged, again);
 }

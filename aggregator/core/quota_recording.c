@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "aggregator/core/decision_rows.h"
 #include "common/json.h"
 
 #define LOOK_BYTES 4096u /* from the beginning, for the word */
@@ -41,7 +42,7 @@ compare(struct replay *r, const json_t *recorded, struct quota_outcome *o, bool 
 	if (!buf_ok(&r->found, "the outcome", err) ||
 	    !json_parse_max("outcome", buf_text(&r->found), r->found.len, QUOTA_RECORDING_MAX_BYTES, &now, err))
 		return false;
-	*ret_same = json_equal(now, recorded) == 1;
+	*ret_same = quota_outcome_agrees(recorded, now);
 	if (!*ret_same) {
 		write_json(recorded, &r->expected);
 		write_json(now, &r->found);
