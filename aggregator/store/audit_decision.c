@@ -7,8 +7,8 @@
  *  3. rows whose request has ended by an event of the page, and notices of the page that end one, are of each other
  *  4. a row was submitted at the time of its event, and belongs to the workspace that it names
  *
- * The log does not tell checks that only warn from the others: of several rules that were not met a row may name any. Whether a lease was
- * confirmed and when it was last heard of is not compared. */
+ * What is not admitted names a rule that was not met, and releases differ in which of several: any of them is taken. What the rules
+ * admit has one. Whether a lease was confirmed and when it was last heard of is not compared. */
 #include "aggregator/store/audit_proof.h"
 
 #define FOUND_MAX 1000
@@ -24,9 +24,9 @@ static const struct db_stmt verdicts_stmt = {
 	"(SELECT 'decision ' || d.key || ', ' || c.name, c.expected, c.found FROM decision d LEFT JOIN v ON v.key = d.key CROSS JOIN LATERAL (VALUES "
 	"('verdict_seq', v.seq::text, d.verdict_seq::text), ('decision', v.decision, d.decision), ('would', v.would, d.would), ('warn', v.v ->> 'warn', d.warn::text), "
 	"('admitted_ns', CASE WHEN v.decision IN ('admit', 'borrow') THEN v.at_ns::text END, d.admitted_ns::text), "
-	"('rule', CASE WHEN v.decision = 'borrow' THEN 'borrow' WHEN v.decision = 'admit' AND v.would = 'admit' THEN 'owed' "
-	"WHEN d.rule = CASE v.decision WHEN 'admit' THEN 'owed' ELSE 'available' END OR EXISTS (SELECT FROM json_array_elements(v.v -> 'checks') AS k(v) WHERE k.v ->> 'rule' = d.rule "
-	"AND k.v ->> 'ok' = 'false' AND k.v ->> 'pool' = v.v ->> 'pool') THEN d.rule ELSE 'one that was not met' END, d.rule), "
+	"('rule', CASE WHEN v.decision = 'admit' AND v.would = 'admit' THEN 'owed' WHEN v.decision = 'borrow' AND v.would = 'borrow' THEN 'borrow' "
+	"WHEN d.rule IN (v.would, 'available', 'ownership') OR (d.rule = 'owed' AND v.decision = 'admit') OR EXISTS (SELECT FROM json_array_elements(v.v -> 'checks') AS k(v) "
+	"WHERE k.v ->> 'rule' = d.rule AND k.v ->> 'ok' = 'false') THEN d.rule ELSE 'one that was not met' END, d.rule), "
 	"('verdict_at', 'its verdict', CASE WHEN d.verdict_at BETWEEN 0 AND 1000000000 AND d.verdict_bytes BETWEEN 0 AND 1000000000 AND "
 	"substring(convert_to(v.outcome, 'UTF8') FROM d.verdict_at + 1 FOR d.verdict_bytes) = convert_to(v.v::text, 'UTF8') THEN 'its verdict' "
 	"ELSE d.verdict_bytes || ' bytes at ' || d.verdict_at END)) AS c(name, expected, found) "
