@@ -200,7 +200,7 @@ name_shape(const void *of, int32_t shape)
 	return ((const struct quota_world *)of)->policy.shapes[shape];
 }
 
-/* The first number in the words, which are in `one` each. */
+/* The first number in the words, which are in `one` each: whole, with decimals or a fraction. */
 static int64_t
 number_in(const char *words, int64_t one)
 {
@@ -216,6 +216,8 @@ number_in(const char *words, int64_t one)
 		value = value * 10 + (*at - '0');
 		scale *= fraction ? 10 : 1;
 	}
+	if (at && *at == '/')
+		scale = strtoll(at + 1, NULL, 10);
 	return (int64_t)((value * one * 2 + scale) / (2 * scale));
 }
 
