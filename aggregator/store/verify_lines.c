@@ -283,7 +283,7 @@ static const char priced_from[] =
 	"CROSS JOIN LATERAL (SELECT CASE WHEN k.kind = 'lent' AND p.book IS NULL THEN false WHEN k.kind IN " PARTS " THEN coalesce(r.per_instance, false) "
 	"ELSE coalesce(p.per_instance, false) END AS instance) i "
 	"CROSS JOIN LATERAL (SELECT i.instance AS per_instance, CASE WHEN k.kind IN " PARTS " THEN i.instance ELSE coalesce(p.own_instance, false) END AS "
-	"own_instance, k.kind NOT IN " PARTS " AND coalesce(p.basis_used, false) AS basis_used, k.kind NOT IN ('covered', 'unused') AND coalesce(p.own_used, "
+	"own_instance, k.kind = 'usage' AND coalesce(p.basis_used, false) AS basis_used, k.kind IN ('usage', 'lent') AND coalesce(p.own_used, "
 	"false) AS own_used, coalesce(p.per, 1) AS per, coalesce(p.own_per, 1) AS own_per, CASE WHEN i.instance THEN k.reserved_units ELSE 5040 END AS units, "
 	"CASE WHEN p.own_instance THEN k.units ELSE 5040 END AS paid_units, CASE WHEN r.own_instance THEN k.reserved_units ELSE 5040 END AS reserved_units) y "
 	"CROSS JOIN LATERAL (SELECT CASE WHEN k.unit = '' THEN CASE WHEN y.per_instance AND k.kind IN " PARTS " AND k.reserved_profile <> k.profile THEN "

@@ -54,7 +54,7 @@ class Collected:
         for node, batches in runs:
             self.s.token(node, role="node", node=node)
             reply = self.s.call("POST", "/v1/ingest", b"".join(next(frames) for _ in batches), role=node)
-            assert reply.status == 200 and reply.json()["quarantined"] == 0, reply.text()
+            assert reply.status == 200 and reply.json()["quarantined"] == 0, reply.text() + self.s.aggregator.words()
         events = [
             {"specversion": "1.0", "id": e.id, "source": "/test", "type": f"tollgate.{e.type}.v1", "time": billworld.rfc3339(e.at),
              "data": {**e.data, "tenant": e.who[0], "workspace": e.who[1], **({"sku": e.sku} if e.sku else {})}}

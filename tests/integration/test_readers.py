@@ -125,6 +125,8 @@ class Readers(unittest.TestCase):
         if "limits" in rq:
             body["cpu"] = rq["limits"]["cpu"]
         reply = self.stack.call("POST", "/v1/decisions", json.dumps(body).encode(), "scheduler")
+        if reply.status == 400 and reply.json()["field"] == "priority_class":
+            return None  # which a simulation, that has nobody to send it back to, rejects
         self.assertEqual(reply.status, 200, reply.text())
         return reply.json()
 
@@ -176,6 +178,9 @@ class Readers(unittest.TestCase):
                 said = self.simulate(number, policy, requests)
                 for rq in requests:
                     told = self.ask(rq)
+                    if told is None:
+                        self.assertEqual((said[rq["id"]]["decision"], said[rq["id"]]["checks"][0]["ok"]), ("reject", False), said[rq["id"]])
+                        continue
                     verdict = told.get("verdict") or told
                     self.assertEqual(self.core(verdict), self.core(said[rq["id"]]), (rq, told, said[rq["id"]]))
             self.clean(requests)
