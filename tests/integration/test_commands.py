@@ -86,7 +86,8 @@ class Full:
         self.refund = s.get(f"/v1/refunds?month={MONTH}").json()["refunds"][0]
         self.exception()
         self.exception(gpus=1)
-        self.line_id = self.sums.rows[0]["line_id"]
+        usage = [r for r in self.sums.rows if r["charge_type"] == "usage" and r["category"] == "gpu" and not r["correction_of"]]
+        self.line_id = max(usage, key=lambda r: float(r["quantity"]))["line_id"]  # nothing that is done here takes all of that away
 
     def close(self):
         self.sums.doClassCleanups()
