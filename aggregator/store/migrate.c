@@ -50,6 +50,14 @@ check_files(struct err *err)
 	return migration_file_count > 0 || err_set(err, ERR_FATAL, "this program carries no migrations");
 }
 
+/* Texts that a migration had before it was mended, and that left the same schema: what they did to rows is done. */
+static bool
+is_former_text(int64_t number, const char *hex)
+{
+	/* 0036 marked days of closed months too, which are billed already */
+	return number == 36 && strcmp(hex, "8c90d248d7d44f57e9cc4f3d66ce735bffa416ffae9a9bc42ed96fdec60440e4") == 0;
+}
+
 /* Rules 2 to 4 for one applied migration. */
 static bool
 check_applied(const PGresult *r, int row, struct err *err)
@@ -71,7 +79,7 @@ check_applied(const PGresult *r, int row, struct err *err)
 		               " but not %d: something was removed from schema_migration",
 		               number, row + 1);
 	hash_file(f, hex);
-	if (strcmp(hex, res_text(r, row, 2)) != 0)
+	if (strcmp(hex, res_text(r, row, 2)) != 0 && !is_former_text(number, res_text(r, row, 2)))
 		return err_set(err, ERR_FATAL,
 		               "migration %s was edited after it was applied (SHA-256 %.12s..., applied was %.12s...): "
 		               "changes go into a new file",
