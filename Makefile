@@ -62,12 +62,14 @@ PQ_CFLAGS    = $(shell pkg-config --cflags libpq)
 # ---- what is made of what -------------------------------------------------------------------------------------------
 
 objects = $(patsubst %.c,$(B)/obj/%.o,$(1))
-COMMON    := $(call objects,$(wildcard common/*.c))
-EXPORTER  := $(call objects,$(filter-out %/main.c,$(wildcard exporter/*.c))) $(B)/obj/gen/podres.pb-c.o
-CORE      := $(call objects,$(wildcard aggregator/core/*.c))
-STORE     := $(call objects,$(wildcard aggregator/store/*.c)) $(B)/obj/gen/migrations.o
-API       := $(call objects,$(wildcard aggregator/api/*.c))
-CLI       := $(call objects,$(filter-out %/main.c,$(wildcard aggregator/cli/*.c)))
+# The C files of a folder and of the rooms in it.
+sources = $(wildcard $(addsuffix .c,$(1)/* $(1)/*/* $(1)/*/*/*))
+COMMON    := $(call objects,$(call sources,common))
+EXPORTER  := $(call objects,$(filter-out %/main.c,$(call sources,exporter))) $(B)/obj/gen/podres.pb-c.o
+CORE      := $(call objects,$(call sources,aggregator/core))
+STORE     := $(call objects,$(call sources,aggregator/store)) $(B)/obj/gen/migrations.o
+SERVICE   := $(call objects,$(wildcard aggregator/*.c) $(call sources,aggregator/service) $(call sources,aggregator/api))
+CLI       := $(call objects,$(filter-out %/main.c,$(call sources,aggregator/cli)))
 SIM       := $(call objects,$(wildcard tests/support/nvmlsim/*.c))
 DCGM_SIM  := $(call objects,$(wildcard tests/support/dcgmsim/*.c))
 SUPPORT   := $(call objects,$(filter-out %_tool.c,$(wildcard tests/support/*.c)))
@@ -102,7 +104,7 @@ remember = @mkdir -p $(@D); printf '%s\n' $(remembered) | cmp -s - $@ || printf 
 $(B)/flags: FORCE
 	$(call remember,$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) $(UNIT.$(BUILD)))
 $(B)/sources: FORCE
-	$(call remember,$(COMMON) $(EXPORTER) $(CORE) $(STORE) $(API) $(CLI) $(SIM) $(DCGM_SIM) $(SUPPORT) $(MIGRATIONS) $(RIGHTS))
+	$(call remember,$(COMMON) $(EXPORTER) $(CORE) $(STORE) $(SERVICE) $(CLI) $(SIM) $(DCGM_SIM) $(SUPPORT) $(MIGRATIONS) $(RIGHTS))
 
 # V=1 shows the commands in full.
 say = $(if $(V),,@echo '$(1)  $(patsubst $(B)/%,%,$@)';)
@@ -115,15 +117,15 @@ $(B)/obj/gen/%.o: $(B)/gen/%.c $(B)/flags
 	$(compile)
 
 # The kubelet's messages. What protoc-c writes is not ours to warn about.
-$(B)/gen/podres.pb-c.c $(B)/gen/podres.pb-c.h &: exporter/podres.proto Makefile
-	@mkdir -p $(@D); protoc-c --proto_path=exporter --c_out=$(B)/gen podres.proto
+$(B)/gen/podres.pb-c.c $(B)/gen/podres.pb-c.h &: exporter/identity/kubelet/podres.proto Makefile
+	@mkdir -p $(@D); protoc-c --proto_path=$(<D) --c_out=$(B)/gen podres.proto
 $(B)/obj/gen/podres.pb-c.o: EXTRA_CFLAGS = -w
-$(B)/obj/exporter/podres_decode.o: $(B)/gen/podres.pb-c.h
+$(B)/obj/exporter/identity/kubelet/podres_decode.o: $(B)/gen/podres.pb-c.h
 
-# The migrations and the rights travel inside the aggregator, as aggregator/store/migrate.h declares them.
+# The migrations and the rights travel inside the aggregator, as aggregator/store/db/migrate.h declares them.
 $(B)/gen/migrations.c: $(MIGRATIONS) $(RIGHTS) $(B)/sources Makefile
 	@mkdir -p $(@D)
-	@{ echo '#include "aggregator/store/migrate.h"'; \
+	@{ echo '#include "aggregator/store/db/migrate.h"'; \
 	for f in $(MIGRATIONS); do name=$${f##*/}; n=$$(expr $${name%%[!0-9]*} + 0); \
 		echo "__asm__(\".pushsection .rodata; migration_$$n: .incbin \\\"$$f\\\"; .byte 0; .popsection\");"; \
 		echo "extern const char migration_$$n[];"; \
@@ -151,7 +153,7 @@ $(B)/%.a: $(B)/sources
 link = $(call say,LINK)mkdir -p $(@D); $(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o %.a,$^) $(LIBS)
 $(B)/tollgate-exporter: $(B)/obj/exporter/main.o $(B)/libexporter.a $(B)/libcommon.a
 	$(link)
-$(B)/tollgate-aggregator: $(API) $(B)/libstore.a $(B)/libcore.a $(B)/libcommon.a
+$(B)/tollgate-aggregator: $(SERVICE) $(B)/libstore.a $(B)/libcore.a $(B)/libcommon.a
 	$(link) -lpq
 $(B)/tollgate: $(B)/obj/aggregator/cli/main.o $(B)/libcli.a $(B)/libcore.a $(B)/libcommon.a
 	$(link)
@@ -189,8 +191,8 @@ $(CLOCKSTEP): tests/support/clockstep/clockstep.c $(B)/flags
 	$(call say,LINK)mkdir -p $(@D); $(CC) -std=gnu17 -D_GNU_SOURCE -O2 -fPIC $(WARNINGS) $(HARDEN) -shared -o $@ $<
 
 TESTED := $(B)/libtestsupport.a $(B)/libnvmlsim.a $(B)/libexporter.a $(B)/libcli.a $(B)/libcore.a $(B)/libcommon.a
-$(B)/tests/test_db_watch: $(B)/obj/aggregator/store/db_watch.o
-$(B)/tests/test_desk_lines: $(B)/obj/tests/unit/test_desk_lines.o $(B)/obj/aggregator/api/desk_lines.o $(TESTED)
+$(B)/tests/test_db_watch: $(B)/obj/aggregator/store/db/db_watch.o
+$(B)/tests/test_desk_lines: $(B)/obj/tests/unit/test_desk_lines.o $(B)/obj/aggregator/service/desk_lines.o $(TESTED)
 	$(link) -lcmocka
 $(filter-out %/test_desk_lines,$(UNITS)): $(B)/tests/%: $(B)/obj/tests/unit/%.o $(TESTED) | $(SIMULATOR) $(DCGM_SIMULATOR)
 	$(link) -lcmocka

@@ -10,15 +10,15 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
-#include "common/digest.h"
-#include "common/log.h"
-#include "common/time.h"
-#include "exporter/gpu_changes.h"
+#include "common/base/digest.h"
+#include "common/base/log.h"
+#include "common/base/time.h"
+#include "exporter/source/gpu_changes.h"
 #include "exporter/options.h"
 #include "exporter/privileges.h"
-#include "exporter/record.h"
+#include "exporter/record/record.h"
 #include "exporter/sampler.h"
-#include "exporter/source_auto.h"
+#include "exporter/source/dcgm/source_auto.h"
 #include "exporter/web.h"
 
 #define CHUNK_BYTES (1u << 20)

@@ -7,11 +7,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/text.h"
-#include "common/time.h"
-#include "common/webconf.h"
-#include "common/wire.h"
-#include "exporter/podlabels.h"
+#include "common/base/text.h"
+#include "common/base/time.h"
+#include "common/http/webconf.h"
+#include "common/wire/wire.h"
+#include "exporter/identity/kubelet/podlabels.h"
 
 static const char *const sources[] = {[SOURCE_AUTO] = "auto", [SOURCE_NVML] = "nvml", [SOURCE_DCGM] = "dcgm", NULL};
 static const char *const compats[] = {[COMPAT_NONE] = "none", [COMPAT_DCGM] = "dcgm", NULL};

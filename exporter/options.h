@@ -2,8 +2,8 @@
 #ifndef TOLLGATE_EXPORTER_OPTIONS_H
 #define TOLLGATE_EXPORTER_OPTIONS_H
 
-#include "common/conf.h"
-#include "common/httpd.h"
+#include "common/conf/conf.h"
+#include "common/http/httpd.h"
 
 enum exporter_source { SOURCE_AUTO, SOURCE_NVML, SOURCE_DCGM };
 enum exporter_compat { COMPAT_NONE, COMPAT_DCGM };

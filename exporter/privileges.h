@@ -1,10 +1,10 @@
 /* exporter/privileges.h - from root to a user who may do no more than is needed, once the GPU library is open. */
-#ifndef TOLLGATE_EXPORTER_PRIVILEGES_H
-#define TOLLGATE_EXPORTER_PRIVILEGES_H
+#ifndef TOLLGATE_PRIVILEGES_H
+#define TOLLGATE_PRIVILEGES_H
 
 #include <sys/types.h>
 
-#include "common/err.h"
+#include "common/base/err.h"
 
 #define PRIVILEGES_GROUPS_MAX 64
 

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/time.h"
+#include "common/base/time.h"
 
 enum { STEP_GPUS, STEP_IDENTITY, STEP_METER, STEP_SPOOL, STEP_COUNT };
 

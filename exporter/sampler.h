@@ -1,16 +1,16 @@
 /* exporter/sampler.h - one tick: read the GPUs, find out whose processes are on them, meter, hand over what is closed, and
  * render /metrics. Runs in one thread; the clocks are arguments. */
-#ifndef TOLLGATE_EXPORTER_SAMPLER_H
-#define TOLLGATE_EXPORTER_SAMPLER_H
+#ifndef TOLLGATE_SAMPLER_H
+#define TOLLGATE_SAMPLER_H
 
-#include "exporter/alloc.h"
-#include "exporter/identity.h"
-#include "exporter/metrics.h"
-#include "exporter/outbox.h"
-#include "exporter/push.h"
-#include "exporter/reader.h"
-#include "exporter/status.h"
-#include "exporter/workload.h"
+#include "exporter/identity/alloc.h"
+#include "exporter/identity/identity.h"
+#include "exporter/metrics/metrics.h"
+#include "exporter/delivery/outbox.h"
+#include "exporter/delivery/push.h"
+#include "exporter/source/reader.h"
+#include "exporter/delivery/status.h"
+#include "exporter/metrics/workload.h"
 
 /* Wall time further than this from boot time plus the stream's offset is a step of the clock: a new stream begins. */
 #define CLOCK_STEP_NS INT64_C(1000000000)

@@ -4,9 +4,9 @@
 #include <pthread.h>
 #include <stdio.h>
 
-#include "common/basic_auth.h"
-#include "common/log.h"
-#include "common/time.h"
+#include "common/http/basic_auth.h"
+#include "common/base/log.h"
+#include "common/base/time.h"
 
 #define CONNECTION_MAX 64
 #define IDLE_TIMEOUT_NS (90 * NS_PER_S)

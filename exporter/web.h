@@ -1,9 +1,9 @@
 /* exporter/web.h - the HTTP interface of the exporter: /metrics, /healthz, /readyz and a page with links. All answered in the
  * server's own thread, from memory; only a password that was not shown before is checked in another. */
-#ifndef TOLLGATE_EXPORTER_WEB_H
-#define TOLLGATE_EXPORTER_WEB_H
+#ifndef TOLLGATE_WEB_H
+#define TOLLGATE_WEB_H
 
-#include "exporter/metrics.h"
+#include "exporter/metrics/metrics.h"
 #include "exporter/options.h"
 #include "exporter/sampler.h"
 

@@ -1,21 +1,21 @@
 /* aggregator/api/app.h - what the rooms of the daemon's HTTP side share: the options, the counters, a worker's connection. */
-#ifndef TOLLGATE_API_APP_H
-#define TOLLGATE_API_APP_H
+#ifndef TOLLGATE_APP_H
+#define TOLLGATE_APP_H
 
 #include <assert.h>
 #include <stdatomic.h>
 
-#include "aggregator/api/audit_reads.h"
-#include "aggregator/api/ingest_line.h"
-#include "aggregator/api/gauges.h"
-#include "aggregator/api/metrics.h"
+#include "aggregator/service/audit_reads.h"
+#include "aggregator/service/ingest_batcher.h"
+#include "aggregator/service/gauges.h"
+#include "aggregator/api/metrics_page.h"
 #include "aggregator/api/metrics_quota.h"
-#include "aggregator/api/options.h"
-#include "aggregator/core/events.h"
-#include "aggregator/store/period.h"
+#include "aggregator/options.h"
+#include "aggregator/core/metering/events.h"
+#include "aggregator/store/billing/period.h"
 #include "aggregator/store/store.h"
-#include "common/httpd.h"
-#include "common/json.h"
+#include "common/http/httpd.h"
+#include "common/conf/json.h"
 
 /* What a replica does besides answering (background.c). */
 enum background_task {

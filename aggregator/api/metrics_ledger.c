@@ -2,9 +2,9 @@
 #include <string.h>
 
 #include "aggregator/api/app.h"
-#include "common/money.h"
-#include "common/time.h"
-#include "common/units.h"
+#include "common/base/money.h"
+#include "common/base/time.h"
+#include "common/base/units.h"
 
 static bool
 sees(const struct identity_row *who, const struct gauge_row *r)

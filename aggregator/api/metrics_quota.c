@@ -4,10 +4,10 @@
 #include <pthread.h>
 #include <string.h>
 
-#include "aggregator/api/decider.h"
-#include "aggregator/api/gauges_page.h"
-#include "aggregator/core/quota_figures.h"
-#include "common/units.h"
+#include "aggregator/service/decider.h"
+#include "aggregator/service/gauges_page.h"
+#include "aggregator/core/quota/book/quota_figures.h"
+#include "common/base/units.h"
 
 #define GPU_DECIMALS 3
 

@@ -1,6 +1,6 @@
 /* aggregator/api/metrics_quota.h - quota on /metrics. */
-#ifndef TOLLGATE_API_METRICS_QUOTA_H
-#define TOLLGATE_API_METRICS_QUOTA_H
+#ifndef TOLLGATE_METRICS_QUOTA_H
+#define TOLLGATE_METRICS_QUOTA_H
 
 #include <stddef.h>
 

@@ -3,9 +3,9 @@
 #include <string.h>
 
 #include "aggregator/api/app.h"
-#include "aggregator/core/usage_series.h"
-#include "common/time.h"
-#include "common/units.h"
+#include "aggregator/core/metering/usage_series.h"
+#include "common/base/time.h"
+#include "common/base/units.h"
 
 /* ---- durations ---- */
 

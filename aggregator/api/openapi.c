@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "aggregator/api/app.h"
-#include "common/json.h"
+#include "common/conf/json.h"
 
 #define JSON "application/json"
 #define CSV "text/csv"

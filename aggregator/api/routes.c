@@ -3,9 +3,9 @@
 #include <strings.h>
 
 #include "aggregator/api/app.h"
-#include "aggregator/api/token_line.h"
-#include "aggregator/core/live.h"
-#include "common/text.h"
+#include "aggregator/service/token_batcher.h"
+#include "aggregator/core/metering/live.h"
+#include "common/base/text.h"
 
 #define SMALL_BODY (64u << 10)
 #define POLICY_BODY (4u << 20)

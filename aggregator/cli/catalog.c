@@ -1,6 +1,6 @@
 /* aggregator/cli/catalog.c - the table: every command, its words, its options and what they may be. */
 #include "aggregator/cli/cli.h"
-#include "aggregator/core/focus.h"
+#include "aggregator/core/reports/focus.h"
 
 static const char *const outputs[] = {"table", "json", "csv", "yaml", NULL};
 static const char *const no_outputs[] = {NULL};

@@ -1,11 +1,11 @@
 /* aggregator/cli/cli.h - the `tollgate` command: one table of commands (catalog.c) drives parsing, help, the man page and
  * completion. */
-#ifndef TOLLGATE_CLI_CLI_H
-#define TOLLGATE_CLI_CLI_H
+#ifndef TOLLGATE_CLI_H
+#define TOLLGATE_CLI_H
 
-#include "common/httpc.h"
-#include "common/json.h"
-#include "common/time.h"
+#include "common/http/httpc.h"
+#include "common/conf/json.h"
+#include "common/base/time.h"
 
 enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2, CLI_UNREACHABLE = 3, CLI_INCOMPLETE = 4 };
 

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "aggregator/cli/cli.h"
-#include "common/roff.h"
+#include "common/conf/roff.h"
 
 static void
 man_option(const struct cli_option *o, struct buf *out)

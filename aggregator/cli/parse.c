@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "aggregator/cli/cli.h"
-#include "common/buf.h"
-#include "common/text.h"
+#include "common/base/buf.h"
+#include "common/base/text.h"
 
 /* Does this command have the first words of argv as its name; how many words that took. */
 static bool

@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 #include "aggregator/cli/cli.h"
-#include "aggregator/core/report.h"
-#include "common/text.h"
+#include "aggregator/core/reports/report.h"
+#include "common/base/text.h"
 
 #define COLUMN_MAX 64
 

@@ -1,13 +1,13 @@
 /* aggregator/store/store.h - what the store does for the daemon, without a word of SQL or libpq: api/ includes this. */
-#ifndef TOLLGATE_STORE_STORE_H
-#define TOLLGATE_STORE_STORE_H
+#ifndef TOLLGATE_STORE_H
+#define TOLLGATE_STORE_H
 
 #include <stdatomic.h>
 
-#include "aggregator/core/ingest_sums.h"
-#include "aggregator/core/policy.h"
-#include "aggregator/core/rating.h"
-#include "common/buf.h"
+#include "aggregator/core/metering/ingest_sums.h"
+#include "aggregator/core/policy/policy.h"
+#include "aggregator/core/rating/rating.h"
+#include "common/base/buf.h"
 
 struct db;
 /* Of all connections of a program. */
@@ -343,7 +343,7 @@ MUST_CHECK bool store_policy_apply(struct db *db, const struct policy_request *r
 MUST_CHECK bool store_reattribute(struct db *db, int steps, int *ret_done, struct err *err);
 /* {"running","effective","started","finished","holders","holders_done","changed","hours_dirty"} of the last change of rules. */
 MUST_CHECK bool store_reattribution_json(struct db *db, struct buf *out, struct err *err);
-/* A draft of a policy from what was held in the range (core/suggest.h), cut to where a rule may still change something: not before the
+/* A draft of a policy from what was held in the range (core/policy/suggest.h), cut to where a rule may still change something: not before the
  * policy in force, and not in a closed period. */
 MUST_CHECK bool store_policy_suggest(struct db *db, int64_t from_ns, int64_t to_ns, struct buf *out, struct err *err);
 /* The document as it was applied, with what tenants' administrators changed in it; or one tenant's part of it. ERR_MISSING

@@ -8,8 +8,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "common/time.h"
-#include "exporter/alloc.h"
+#include "common/base/time.h"
+#include "exporter/identity/alloc.h"
 #include "tests/support/bench.h"
 
 enum { PROCESSES = 168, ROUNDS = 201 };

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "aggregator/core/quota.h"
+#include "aggregator/core/quota/engine/quota.h"
 #include "tests/support/bench.h"
 
 #define TENANTS 100

@@ -3,8 +3,8 @@
  * Every batch is compressed once on the node and expanded once by the aggregator. Encoding should stay in the shade of the
  * compression. An ingest at three quarters of bare COPY leaves about 0.6 us per record beside it, and inflating takes a
  * tenth of that: four times as much for decoding leaves half of it to the rest. */
-#include "common/gz.h"
-#include "common/wire.h"
+#include "common/base/gz.h"
+#include "common/wire/wire.h"
 #include "tests/support/bench.h"
 #include "tests/support/wiregen.h"
 

@@ -7,8 +7,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "common/frame.h"
-#include "common/time.h"
+#include "common/wire/frame.h"
+#include "common/base/time.h"
 #include "tests/support/fastnode.h"
 #include "tests/support/spooldir.h"
 

@@ -1,13 +1,13 @@
 /* tests/bench/serve_mhd.c - libmicrohttpd with a static buffer and nothing else, the limit for bench_http.py: serve_mhd FILE [gzip].
  *
- * One thread with epoll, as in common/httpd.c. Prints its port; ends with its input. */
+ * One thread with epoll, as in common/http/httpd.c. Prints its port; ends with its input. */
 #include <microhttpd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/buf.h"
-#include "common/promtext.h"
+#include "common/base/buf.h"
+#include "common/promtext/promtext.h"
 
 #define PAGE_MAX (64u << 20)
 

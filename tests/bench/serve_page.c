@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "common/time.h"
+#include "common/base/time.h"
 #include "exporter/web.h"
 #include "tests/support/pagegen.h"
 

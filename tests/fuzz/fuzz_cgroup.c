@@ -2,7 +2,7 @@
  * parsing is a function of the text. */
 #include <string.h>
 
-#include "exporter/cgroup.h"
+#include "exporter/identity/cgroup.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -2,8 +2,8 @@
  * ended by a NUL. Whatever is accepted lies within the table's ranges. */
 #include <string.h>
 
-#include "common/conf.h"
-#include "common/time.h"
+#include "common/conf/conf.h"
+#include "common/base/time.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -2,9 +2,9 @@
  * its own, with the id and the workspace that the store relies on. */
 #include <string.h>
 
-#include "aggregator/core/decision_ask.h"
-#include "common/labels.h"
-#include "common/time.h"
+#include "aggregator/core/quota/book/decision_ask.h"
+#include "common/base/labels.h"
+#include "common/base/time.h"
 
 #define NOW_NS (INT64_C(1800000000) * NS_PER_S)
 

@@ -2,10 +2,10 @@
  * the store relies on; and the same bytes have the same digests. */
 #include <string.h>
 
-#include "aggregator/core/events.h"
-#include "common/money.h"
-#include "common/text.h"
-#include "common/time.h"
+#include "aggregator/core/metering/events.h"
+#include "common/base/money.h"
+#include "common/base/text.h"
+#include "common/base/time.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

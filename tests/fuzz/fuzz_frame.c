@@ -2,7 +2,7 @@
  * and what came out as frames is exactly what would be written for their payloads. */
 #include <string.h>
 
-#include "common/frame.h"
+#include "common/wire/frame.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -2,7 +2,7 @@
  * ever comes out beyond the ceiling, and what comes out survives being packed again. */
 #include <string.h>
 
-#include "common/gz.h"
+#include "common/base/gz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

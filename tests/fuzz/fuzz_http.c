@@ -7,10 +7,10 @@
 #include <string.h>
 #include <strings.h>
 
-#include "common/gz.h"
-#include "common/httpc.h"
-#include "common/httpd_rules.h"
-#include "common/json.h"
+#include "common/base/gz.h"
+#include "common/http/httpc.h"
+#include "common/http/httpd_rules.h"
+#include "common/conf/json.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -2,7 +2,7 @@
  * bytes written as a string are sound JSON. */
 #include <string.h>
 
-#include "common/json.h"
+#include "common/conf/json.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

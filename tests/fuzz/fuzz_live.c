@@ -2,9 +2,9 @@
  * limits, the same each time. */
 #include <string.h>
 
-#include "aggregator/core/live.h"
-#include "common/json.h"
-#include "common/text.h"
+#include "aggregator/core/metering/live.h"
+#include "common/conf/json.h"
+#include "common/base/text.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

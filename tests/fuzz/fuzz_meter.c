@@ -3,9 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/time.h"
-#include "common/units.h"
-#include "exporter/meter.h"
+#include "common/base/time.h"
+#include "common/base/units.h"
+#include "exporter/meter/meter.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -1,9 +1,9 @@
 /* Any bytes as the kubelet's list of its pods: what is decoded has the one spelling of labels, only of wanted keys. */
 #include <string.h>
 
-#include "common/text.h"
-#include "common/wire.h"
-#include "exporter/podlabels.h"
+#include "common/base/text.h"
+#include "common/wire/wire.h"
+#include "exporter/identity/kubelet/podlabels.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -1,9 +1,9 @@
 /* Any bytes as the kubelet's answers: what is decoded is fit for a record, and within its limits. */
 #include <string.h>
 
-#include "common/text.h"
-#include "common/wire.h"
-#include "exporter/podres.h"
+#include "common/base/text.h"
+#include "common/wire/wire.h"
+#include "exporter/identity/kubelet/podres.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

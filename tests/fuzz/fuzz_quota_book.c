@@ -2,7 +2,7 @@
  * is refused with a sentence and changes nothing, or is taken, and the book opened from its text writes the same text. */
 #include <string.h>
 
-#include "aggregator/core/quota_book.h"
+#include "aggregator/core/quota/book/quota_book.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -2,7 +2,7 @@
  * again, and which rating takes or refuses, but never stumbles over. */
 #include <string.h>
 
-#include "aggregator/core/rating_file.h"
+#include "aggregator/core/rating/rating_file.h"
 
 #define TEXT_MAX (16u << 20)
 

@@ -2,7 +2,7 @@
  * moved, asked and summed up. The same bytes as a live registration. */
 #include <string.h>
 
-#include "common/time.h"
+#include "common/base/time.h"
 #include "tests/support/nvmlsim/truth.h"
 #include "tests/support/nvmlsim/world.h"
 

@@ -2,7 +2,7 @@
  * same bytes twice. */
 #include <string.h>
 
-#include "aggregator/core/scenario.h"
+#include "aggregator/core/simulate/scenario.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

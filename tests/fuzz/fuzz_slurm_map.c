@@ -1,10 +1,10 @@
 /* Any text as the file of a job, and, after its first line, as that of a GPU: what is taken is fit for a record. */
 #include <string.h>
 
-#include "common/text.h"
-#include "common/wire.h"
-#include "exporter/alloc_device.h"
-#include "exporter/slurm_map.h"
+#include "common/base/text.h"
+#include "common/wire/wire.h"
+#include "exporter/identity/alloc_device.h"
+#include "exporter/identity/slurm_map.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -1,8 +1,8 @@
 /* Any bytes as a spool segment: reading ends, what is called sound is sound, and reading that alone gives the same. */
 #include <string.h>
 
-#include "common/frame.h"
-#include "exporter/spool_segment.h"
+#include "common/wire/frame.h"
+#include "exporter/delivery/spool_segment.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -2,7 +2,7 @@
  * of the file is whole; nobody is let in, because no hash of a corpus is of a known password. */
 #include <string.h>
 
-#include "common/basic_auth.h"
+#include "common/http/basic_auth.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -2,8 +2,8 @@
  * What is decoded must encode to the same bytes; what passes the check must pack. */
 #include <string.h>
 
-#include "common/frame.h"
-#include "common/wire.h"
+#include "common/wire/frame.h"
+#include "common/wire/wire.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -1,7 +1,7 @@
 /* tests/fuzz/fuzz_yaml.c - any bytes as a YAML document. The tree that comes out is whole and within its ceilings. */
 #include <string.h>
 
-#include "common/yaml.h"
+#include "common/conf/yaml.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -1,6 +1,6 @@
 /* tests/fuzz/replay.c - runs a fuzz target once over each file named on the command line, without libFuzzer.
  * The name is printed first, so that the last line before a crash is the input that caused it. */
-#include "common/buf.h"
+#include "common/base/buf.h"
 
 #include <stdio.h>
 

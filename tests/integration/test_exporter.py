@@ -20,7 +20,7 @@ from tests.support import segments, stack, wire
 from tests.support.prometheus import Prometheus
 
 UNITS = 5040
-UNKNOWN = 5  # the state's number in common/WIRE.md
+UNKNOWN = 5  # the state's number in common/wire/WIRE.md
 HASH = "$2y$04$abcdefghijklmnopqrstuu/LVz6MZlItEy42I2juLihZ66HnQx/cy"  # of PASSWORD
 USER, PASSWORD = "ada", "open sesame"
 BASIC = {"Authorization": "Basic " + base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()}

@@ -1,4 +1,4 @@
-"""common/WIRE.md against the bytes the programs write: a decoder made from the document alone reads the golden batches."""
+"""common/wire/WIRE.md against the bytes the programs write: a decoder made from the document alone reads the golden batches."""
 
 import gzip
 import re
@@ -59,7 +59,7 @@ class WireDocument(unittest.TestCase):
         self.assertEqual(sums, {1: 5040 * 60 * S, 2: 5040 * 60 * S})
 
     def test_the_example_of_the_document_is_the_golden_loss_batch(self):
-        text = (ROOT / "common/WIRE.md").read_text()
+        text = (ROOT / "common/wire/WIRE.md").read_text()
         example = re.search(r"### Example.*?```\n(.*?)```", text, re.S)[1]
         shown = b"".join(bytes.fromhex(re.match(r"(?:[0-9a-f]{2}(?: |$))+", line)[0]) for line in example.splitlines())
         self.assertEqual(shown, golden("wire_v3_loss.hex"))
@@ -67,7 +67,7 @@ class WireDocument(unittest.TestCase):
         self.assertEqual((batch["kind"], batch["seq"], batch["last_seq"], batch["records"]), (2, 7, 1006, []))
 
     def test_the_tables_of_the_document_name_every_field_in_order(self):
-        text = (ROOT / "common/WIRE.md").read_text()
+        text = (ROOT / "common/wire/WIRE.md").read_text()
         columns = re.findall(r"^\| \d+ \| (\w+) \|", text, re.M)
         self.assertEqual(tuple(columns), wire.COLUMNS)
         for start, layout in (("| field | form |", wire.HEAD), ("| device | form |", wire.DEVICE), ("| holder | form |", wire.HOLDER)):

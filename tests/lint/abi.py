@@ -1,4 +1,4 @@
-"""exporter/nvml_abi.h against the real nvml.h: every struct, field, constant and function that we declare.
+"""exporter/source/nvml/nvml_abi.h against the real nvml.h: every struct, field, constant and function that we declare.
 
 What the real header is too old for is named, not compared. What we declare without a partner in the tables below is a finding.
 """
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import tree
 
-ABI = "exporter/nvml_abi.h"
+ABI = "exporter/source/nvml/nvml_abi.h"
 
 # ours: (theirs, {our field: their field})
 STRUCTS = {

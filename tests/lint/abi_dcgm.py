@@ -1,4 +1,4 @@
-"""exporter/dcgm_abi.h against the real headers of DCGM, where this machine has them: every struct, field, constant and function.
+"""exporter/source/dcgm/dcgm_abi.h against the real headers of DCGM, where this machine has them: every struct, field, constant and function.
 
 No Debian archive has DCGM, so nothing is downloaded: the headers are those of NVIDIA's package, or of the folder that
 TOLLGATE_DCGM_INCLUDE names. What they are too old for is named, not compared. What we declare without a partner is a finding.
@@ -11,7 +11,7 @@ from pathlib import Path
 import abi
 import tree
 
-ABI = "exporter/dcgm_abi.h"
+ABI = "exporter/source/dcgm/dcgm_abi.h"
 HEADERS = ("dcgm_agent.h", "dcgm_structs.h", "dcgm_fields.h")
 PLACES = ("/usr/include", "/usr/include/dcgm", "/usr/local/include", "/usr/local/dcgm/include")
 

@@ -6,8 +6,8 @@
 #ifndef TOLLGATE_TESTS_LINT_ANALYSIS_H
 #define TOLLGATE_TESTS_LINT_ANALYSIS_H
 
-#include "common/err.h"
-#include "common/yaml.h"
+#include "common/base/err.h"
+#include "common/conf/yaml.h"
 
 static inline bool
 analysis_false(bool always_false)

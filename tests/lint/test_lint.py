@@ -17,9 +17,9 @@ class Planted(unittest.TestCase):
     def setUp(self):
         self.dir = tempfile.TemporaryDirectory()
         self.addCleanup(self.dir.cleanup)
-        self.put("common/buf.h", "")
-        self.put("aggregator/core/quota.h", '#include "common/buf.h"\n')
-        self.put("aggregator/store/store.h", '#include "aggregator/core/quota.h"\n')
+        self.put("common/base/buf.h", "")
+        self.put("aggregator/core/quota/engine/quota.h", '#include "common/base/buf.h"\n')
+        self.put("aggregator/store/store.h", '#include "aggregator/core/quota/engine/quota.h"\n')
 
     def put(self, path, content):
         file = Path(self.dir.name) / path
@@ -38,52 +38,67 @@ class Layers(Planted):
         self.expect(layers.check(self.dir.name)[0], *starts)
 
     def test_a_sound_tree_has_no_finding(self):
-        self.wrong("aggregator/api/main.c", '#include "aggregator/store/store.h"\n#include <stdio.h>\n')
+        self.wrong("aggregator/main.c", '#include "aggregator/store/store.h"\n#include <stdio.h>\n')
 
     def test_common_includes_nobody(self):
-        self.wrong("common/buf.c", '\n#include "aggregator/core/quota.h"\n', "common/buf.c:2: wrong arrow: common may not")
+        self.wrong("common/base/buf.c", '\n#include "aggregator/core/quota/engine/quota.h"\n', "common/base/buf.c:2: wrong arrow: common/base may not")
 
     def test_core_does_not_see_store(self):
-        self.wrong("aggregator/core/quota.c", '#include "aggregator/store/store.h"\n', "aggregator/core/quota.c:1: wrong arrow")
+        self.wrong("aggregator/core/quota/engine/quota.c", '#include "aggregator/store/store.h"\n', "aggregator/core/quota/engine/quota.c:1: wrong arrow")
 
     def test_exporter_does_not_see_the_aggregator(self):
-        self.wrong("exporter/meter.c", '#include "aggregator/core/quota.h"\n', "exporter/meter.c:1: wrong arrow")
+        self.wrong("exporter/meter/meter.c", '#include "aggregator/core/quota/engine/quota.h"\n', "exporter/meter/meter.c:1: wrong arrow")
 
     def test_cli_does_not_see_store(self):
         self.wrong("aggregator/cli/main.c", '#include "aggregator/store/store.h"\n', "aggregator/cli/main.c:1: wrong arrow")
 
     def test_nobody_sees_tests(self):
         self.put("tests/support/prop.h", "")
-        self.wrong("common/buf.c", '#include "tests/support/prop.h"\n', "common/buf.c:1: wrong arrow")
+        self.wrong("common/base/buf.c", '#include "tests/support/prop.h"\n', "common/base/buf.c:1: wrong arrow")
 
     def test_a_library_has_one_place(self):
-        self.put("aggregator/store/db.c", "#include <libpq-fe.h>\n")
-        self.wrong("aggregator/api/main.c", "#include <libpq-fe.h>\n", "aggregator/api/main.c:1: libpq-fe.h belongs to")
+        self.put("aggregator/store/db/db.c", "#include <libpq-fe.h>\n")
+        self.wrong("aggregator/main.c", "#include <libpq-fe.h>\n", "aggregator/main.c:1: libpq-fe.h belongs to")
 
     def test_only_the_nvml_source_knows_the_abi(self):
-        self.put("exporter/nvml_abi.h", "")
-        self.put("exporter/nvml.c", '#include "exporter/nvml_abi.h"\n')
-        self.wrong("exporter/main.c", '#include "exporter/nvml_abi.h"\n', "exporter/main.c:1: exporter/nvml_abi.h belongs to")
+        self.put("exporter/source/nvml/nvml_abi.h", "")
+        self.put("exporter/source/nvml/nvml.c", '#include "exporter/source/nvml/nvml_abi.h"\n')
+        self.wrong("exporter/main.c", '#include "exporter/source/nvml/nvml_abi.h"\n', "exporter/main.c:1: exporter/source/nvml/nvml_abi.h belongs to")
 
     def test_core_is_pure(self):
-        self.wrong("aggregator/core/quota.c", "#include <unistd.h>\n", "aggregator/core/quota.c:1: core is pure")
+        self.wrong("aggregator/core/quota/engine/quota.c", "#include <unistd.h>\n", "aggregator/core/quota/engine/quota.c:1: core is pure")
 
     def test_store_does_not_log(self):
-        self.put("common/log.h", "")
-        self.wrong("aggregator/store/db.c", '#include "common/log.h"\n', "aggregator/store/db.c:1: aggregator/store returns errors")
+        self.put("common/base/log.h", "")
+        self.wrong("aggregator/store/db/db.c", '#include "common/base/log.h"\n', "aggregator/store/db/db.c:1: aggregator/store/db returns errors")
 
     def test_an_include_is_named_from_the_root(self):
-        self.wrong("common/buf.c", '#include "buf.h"\n', 'common/buf.c:1: "buf.h" is not a file')
+        self.wrong("common/base/buf.c", '#include "buf.h"\n', 'common/base/buf.c:1: "buf.h" is not a file')
 
     def test_the_table_marks_the_wrong_arrow(self):
-        self.put("common/buf.c", '#include "aggregator/core/quota.h"\n')
-        self.assertIn("1!", "\n".join(layers.check(self.dir.name)[1]))
+        self.put("common/base/buf.c", '#include "aggregator/core/quota/engine/quota.h"\n')
+        self.assertIn("core/quota/engine 1!", "\n".join(layers.check(self.dir.name)[1]))
+
+    def test_a_room_sees_only_what_its_row_names(self):
+        self.put("aggregator/core/reports/focus.h", "")
+        self.wrong("aggregator/core/rating/rating.c", '#include "aggregator/core/reports/focus.h"\n', "aggregator/core/rating/rating.c:1: wrong arrow")
+
+    def test_the_stores_rooms_have_an_order(self):
+        self.put("aggregator/store/close/period_close.h", "")
+        self.put("aggregator/store/close/period_close.c", '#include "aggregator/store/store.h"\n')
+        self.wrong("aggregator/store/db/db.c", '#include "aggregator/store/close/period_close.h"\n', "aggregator/store/db/db.c:1: wrong arrow")
+
+    def test_two_files_of_one_name_are_found(self):
+        self.put("exporter/main.c", "")
+        self.put("aggregator/main.c", "")
+        self.put("aggregator/core/rating/live.c", "")
+        self.wrong("exporter/meter/live.c", "", "exporter/meter/live.c:1: aggregator/core/rating/live.c has the same name")
 
 
 class Text(Planted):
     def test_a_banned_call_is_found_with_its_line(self):
-        self.put("common/buf.c", "int x;\nvoid f(void) { strcpy(a, b); }\n")
-        self.expect(text.check_calls(self.dir.name), "common/buf.c:2: strcpy() is banned")
+        self.put("common/base/buf.c", "int x;\nvoid f(void) { strcpy(a, b); }\n")
+        self.expect(text.check_calls(self.dir.name), "common/base/buf.c:2: strcpy() is banned")
 
     def test_a_search_in_a_text_of_our_own_is_found_with_its_line(self):
         self.put("aggregator/api/made.c", "int x;\nint y = 1;\nbool f(void) { return strstr(json, name) != NULL; }\n")
@@ -91,48 +106,48 @@ class Text(Planted):
         self.expect(text.check_calls(self.dir.name), "aggregator/api/made.c:3: strstr() is banned: use the struct")
 
     def test_comments_strings_members_and_longer_names_are_not_calls(self):
-        self.put("common/buf.c", '/* strcpy( */ f("system(1)"); // gets(x)\np->time(1); my_rand(2); snprintf(a, 1, b);\n')
+        self.put("common/base/buf.c", '/* strcpy( */ f("system(1)"); // gets(x)\np->time(1); my_rand(2); snprintf(a, 1, b);\n')
         self.expect(text.check_calls(self.dir.name))
 
     def test_memory_is_allocated_in_one_file(self):
-        self.put("common/base.c", "void *f(void) { return malloc(1); }\n")
+        self.put("common/base/base.c", "void *f(void) { return malloc(1); }\n")
         self.expect(text.check_calls(self.dir.name))
-        self.put("common/buf.c", "void *f(void) { return malloc(1); }\n")
-        self.expect(text.check_calls(self.dir.name), "common/buf.c:1: malloc() is banned")
+        self.put("common/base/buf.c", "void *f(void) { return malloc(1); }\n")
+        self.expect(text.check_calls(self.dir.name), "common/base/buf.c:1: malloc() is banned")
 
     def test_what_may_wait_for_the_database_is_called_in_one_file(self):
-        self.put("aggregator/store/db.c", "void f(void) { PQexec(c, sql); PQfinish(c); }\n")
+        self.put("aggregator/store/db/db.c", "void f(void) { PQexec(c, sql); PQfinish(c); }\n")
         self.expect(text.check_calls(self.dir.name))
-        self.put("aggregator/store/live.c", "void f(void) { PQclear(PQexecParams(c, sql)); PQntuples(r); }\n")
-        self.expect(text.check_calls(self.dir.name), "aggregator/store/live.c:1: PQexecParams() is banned")
+        self.put("aggregator/store/ingest/live_store.c", "void f(void) { PQclear(PQexecParams(c, sql)); PQntuples(r); }\n")
+        self.expect(text.check_calls(self.dir.name), "aggregator/store/ingest/live_store.c:1: PQexecParams() is banned")
 
     def test_no_float_where_quantities_are_exact(self):
-        self.put("aggregator/core/rating.c", "double price;\n")
-        self.expect(text.check_calls(self.dir.name), "aggregator/core/rating.c:1: double")
+        self.put("aggregator/core/rating/rating.c", "double price;\n")
+        self.expect(text.check_calls(self.dir.name), "aggregator/core/rating/rating.c:1: double")
 
     def test_a_deadline_may_be_monotonic_and_nothing_else(self):
-        self.put("common/buf.c", "clock_gettime(CLOCK_MONOTONIC, &t);\nclock_gettime(CLOCK_REALTIME, &t);\n")
-        self.expect(text.check_calls(self.dir.name), "common/buf.c:2: clocks are read by")
+        self.put("common/base/buf.c", "clock_gettime(CLOCK_MONOTONIC, &t);\nclock_gettime(CLOCK_REALTIME, &t);\n")
+        self.expect(text.check_calls(self.dir.name), "common/base/buf.c:2: clocks are read by")
 
     def test_what_is_cleaned_up_has_a_value_from_the_start(self):
-        self.put("common/buf.c", "\towned(db) struct db *a = NULL, *b = f(1, 2);\n\tin_place(buf) struct buf c = {0};\n")
+        self.put("common/base/buf.c", "\towned(db) struct db *a = NULL, *b = f(1, 2);\n\tin_place(buf) struct buf c = {0};\n")
         self.expect(text.check_calls(self.dir.name))
-        self.put("common/buf.c", "\tint x;\n\towned(db) struct db *a = f(1, 2), *b;\n")
-        self.expect(text.check_calls(self.dir.name), "common/buf.c:2: *b is cleaned up at its scope's end")
+        self.put("common/base/buf.c", "\tint x;\n\towned(db) struct db *a = f(1, 2), *b;\n")
+        self.expect(text.check_calls(self.dir.name), "common/base/buf.c:2: *b is cleaned up at its scope's end")
 
     def test_core_reads_no_clock(self):
-        self.put("aggregator/core/rating.c", "x = time_wall_ns();\n")
-        self.expect(text.check_calls(self.dir.name), "aggregator/core/rating.c:1: core gets the time")
+        self.put("aggregator/core/rating/rating.c", "x = time_wall_ns();\n")
+        self.expect(text.check_calls(self.dir.name), "aggregator/core/rating/rating.c:1: core gets the time")
 
     def test_when_a_tenant_is_in_force_is_asked_for_an_instant(self):
-        self.put("aggregator/store/policy_rows.c", '"INSERT INTO tenant_term"\n')
-        self.put("aggregator/store/list.c", '"SELECT rfc3339(t.until) AS until FROM tenants_known(now()) t"\n')
+        self.put("aggregator/store/policy/policy_rows.c", '"INSERT INTO tenant_term"\n')
+        self.put("aggregator/store/policy/policy_lists.c", '"SELECT rfc3339(t.until) AS until FROM tenants_known(now()) t"\n')
         self.expect(text.check_terms(self.dir.name))
-        self.put("aggregator/store/exception.c", '\n"WHERE w.retired_at IS NULL"\n"JOIN workspace_term x"\n')
-        self.expect(text.check_terms(self.dir.name), "aggregator/store/exception.c:2: retired_at IS", "aggregator/store/exception.c:3: workspace_term")
+        self.put("aggregator/store/quota/exception_store.c", '\n"WHERE w.retired_at IS NULL"\n"JOIN workspace_term x"\n')
+        self.expect(text.check_terms(self.dir.name), "aggregator/store/quota/exception_store.c:2: retired_at IS", "aggregator/store/quota/exception_store.c:3: workspace_term")
 
     def test_a_column_added_to_a_journalled_table_is_empty_in_the_rows_that_are_there(self):
-        self.put("aggregator/store/verify_rows.c", '\t{"tenant", "id", "", X},\n')
+        self.put("aggregator/store/verify/verify_rows.c", '\t{"tenant", "id", "", X},\n')
         self.put("sql/0001_a.sql", "ALTER TABLE tenant ADD a text NOT NULL DEFAULT '';\nSELECT journal_table('tenant', 'id', '');\n")
         self.put("sql/0002_b.sql", "ALTER TABLE tenant ADD COLUMN b text CHECK (b IS NOT NULL), ADD CONSTRAINT c CHECK (b <> '') NOT VALID;\nALTER TABLE other ADD c text NOT NULL;\n")
         self.expect(text.check_added_columns(self.dir.name))
@@ -158,7 +173,7 @@ class Abi(Planted):
     OURS = "#include <stddef.h>\n#include <stdint.h>\n"
 
     def compare(self, ours, theirs):
-        self.put("exporter/nvml_abi.h", self.OURS + ours)
+        self.put("exporter/source/nvml/nvml_abi.h", self.OURS + ours)
         self.put("nvml.h", "#define NVML_SUCCESS 0\n" + theirs)
         # constants that the small header of ours lacks cannot be compared
         kept = abi.CONSTANTS
@@ -176,23 +191,23 @@ class Abi(Planted):
 
     def test_another_order_of_fields_is_found(self):
         findings, _ = self.compare(self.SUCCESS + self.RATES, "typedef struct { unsigned int memory, gpu; } nvmlUtilization_t;\n")
-        self.expect(findings, "exporter/nvml_abi.h:1: the offset of nvml_utilization.gpu is 0, and 4 in nvml.h",
-                    "exporter/nvml_abi.h:1: the offset of nvml_utilization.memory is 4, and 0")
+        self.expect(findings, "exporter/source/nvml/nvml_abi.h:1: the offset of nvml_utilization.gpu is 0, and 4 in nvml.h",
+                    "exporter/source/nvml/nvml_abi.h:1: the offset of nvml_utilization.memory is 4, and 0")
 
     def test_another_width_of_a_field_is_found(self):
         findings, _ = self.compare(self.SUCCESS + self.RATES,
                                    "typedef struct { unsigned int gpu; unsigned short memory, pad; } nvmlUtilization_t;\n")
-        self.expect(findings, "exporter/nvml_abi.h:1: the size of nvml_utilization.memory is 4, and 2 in nvml.h")
+        self.expect(findings, "exporter/source/nvml/nvml_abi.h:1: the size of nvml_utilization.memory is 4, and 2 in nvml.h")
 
     def test_another_constant_is_found(self):
         findings, _ = self.compare("enum nvml_status { NVST_SUCCESS = 3 };\n", "")
-        self.expect(findings, "exporter/nvml_abi.h:1: NVST_SUCCESS is 3, and 0 in nvml.h")
+        self.expect(findings, "exporter/source/nvml/nvml_abi.h:1: NVST_SUCCESS is 3, and 0 in nvml.h")
 
     def test_other_arguments_are_found(self):
         ours = "#define NVML_FUNCTIONS(REQUIRED, OPTIONAL) \\\n\tOPTIONAL(int, nvmlGet, (uint32_t id, char *text))\n"
         findings, _ = self.compare(self.SUCCESS + ours,
                                    "#define DECLDIR\nint DECLDIR nvmlGet(unsigned long long id, char *text);\n")
-        self.expect(findings, "exporter/nvml_abi.h:1: nvmlGet takes 4p, and 8p in nvml.h")
+        self.expect(findings, "exporter/source/nvml/nvml_abi.h:1: nvmlGet takes 4p, and 8p in nvml.h")
 
     def test_what_the_header_is_too_old_for_is_named(self):
         findings, missing = self.compare(self.SUCCESS + self.RATES, "")
@@ -201,7 +216,7 @@ class Abi(Planted):
 
     def test_a_declaration_without_partner_is_found(self):
         findings, _ = self.compare(self.SUCCESS + "struct nvml_new {\n\tuint32_t field;\n};\n#define NVML_NEW 7\n", "")
-        self.expect(findings, "exporter/nvml_abi.h:1: struct nvml_new has no partner", "exporter/nvml_abi.h:1: NVML_NEW has no partner")
+        self.expect(findings, "exporter/source/nvml/nvml_abi.h:1: struct nvml_new has no partner", "exporter/source/nvml/nvml_abi.h:1: NVML_NEW has no partner")
 
 
 class DcgmAbi(Planted):
@@ -212,7 +227,7 @@ class DcgmAbi(Planted):
     THEIRS = "typedef struct { unsigned int entityGroupId, entityId; } dcgmGroupEntityPair_t;\n"
 
     def compare(self, ours, theirs):
-        self.put("exporter/dcgm_abi.h", self.OURS + ours)
+        self.put("exporter/source/dcgm/dcgm_abi.h", self.OURS + ours)
         self.put("dcgm_agent.h", "#include <stdint.h>\n" + theirs)
         for name in ("dcgm_structs.h", "dcgm_fields.h"):
             self.put(name, "")
@@ -227,13 +242,13 @@ class DcgmAbi(Planted):
 
     def test_another_order_of_fields_is_found(self):
         findings, _ = self.compare(self.PAIR, "typedef struct { unsigned int entityId, entityGroupId; } dcgmGroupEntityPair_t;\n")
-        self.expect(findings, "exporter/dcgm_abi.h:1: the offset of dcgm_pair.group is 0, and 4 in dcgm_agent.h",
-                    "exporter/dcgm_abi.h:1: the offset of dcgm_pair.id is 4, and 0")
+        self.expect(findings, "exporter/source/dcgm/dcgm_abi.h:1: the offset of dcgm_pair.group is 0, and 4 in dcgm_agent.h",
+                    "exporter/source/dcgm/dcgm_abi.h:1: the offset of dcgm_pair.id is 4, and 0")
 
     def test_other_arguments_are_found(self):
         ours = "#define DCGM_FUNCTIONS(REQUIRED, OPTIONAL) \\\n\tREQUIRED(int, dcgmGet, (uintptr_t handle, double keep_s))\n"
         findings, _ = self.compare(self.PAIR + ours, self.THEIRS + "int dcgmGet(unsigned int handle, double keep);\n")
-        self.expect(findings, "exporter/dcgm_abi.h:1: dcgmGet takes 8d, and 4d in dcgm_agent.h")
+        self.expect(findings, "exporter/source/dcgm/dcgm_abi.h:1: dcgmGet takes 8d, and 4d in dcgm_agent.h")
 
     def test_what_the_headers_are_too_old_for_is_named(self):
         findings, missing = self.compare(self.PAIR, "")
@@ -242,7 +257,7 @@ class DcgmAbi(Planted):
 
     def test_a_declaration_without_partner_is_found(self):
         findings, _ = self.compare(self.PAIR + "struct dcgm_new {\n\tuint32_t field;\n};\n#define DCGM_NEW 7\n", self.THEIRS)
-        self.expect(findings, "exporter/dcgm_abi.h:1: dcgm_new.field has no partner", "exporter/dcgm_abi.h:1: DCGM_NEW has no partner")
+        self.expect(findings, "exporter/source/dcgm/dcgm_abi.h:1: dcgm_new.field has no partner", "exporter/source/dcgm/dcgm_abi.h:1: DCGM_NEW has no partner")
 
 
 if __name__ == "__main__":

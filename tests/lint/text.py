@@ -13,20 +13,20 @@ BANNED = (
     (r"atoi|atol|atoll|atof|sscanf|scanf|fscanf", (), "a parser that reports what it did not understand"),
     (r"system|popen|execlp|execvp", (), "posix_spawn with an absolute path and a list of arguments"),
     (r"alloca", (), "mem_array; a stack has no error path"),
-    (r"malloc|calloc|realloc|reallocarray|strdup|strndup|asprintf|vasprintf", ("common/base.c",), "mem_*"),
+    (r"malloc|calloc|realloc|reallocarray|strdup|strndup|asprintf|vasprintf", ("common/base/base.c",), "mem_*"),
     (r"rand|srand|random|srandom|drand48|tmpnam|tempnam|mktemp", (), "random_bytes, mkstemp"),
     (r"gmtime|localtime|ctime|asctime|strerror|inet_ntoa|gethostbyname", (), "the re-entrant form"),
     (r"time|gettimeofday|clock", (), "time_wall_ns or time_boot_ns, at the rim"),
     # Texts of others, and one that is made when the program is built.
-    (r"strstr", ("exporter/*", "aggregator/api/usage.c", "aggregator/store/verify_schema.c", "aggregator/core/rating_text.c", "common/units.c"),
+    (r"strstr", ("exporter/*", "aggregator/api/api_usage.c", "aggregator/store/verify/verify_schema.c", "aggregator/core/rating/rating_text.c", "common/base/units.c"),
      "the struct that our own text was made of, or jansson; text_ends for the end of a name"),
     (r"assert", (), "ASSERT, which holds in release builds too"),
     # What may wait for a server, also where it is only to send or to say goodbye.
     (r"PQ(connectdb\w*|setdb\w*|reset|exec\w*|prepare|describe\w+|close\w+|send\w+|getResult|fn|putCopy\w+|getCopyData|pipelineSync|flush|cancel\w*|finish|ping\w*)"
-     r"|lo_\w+", ("aggregator/store/db.c",), "db_*, which waits until a deadline and no longer"),
+     r"|lo_\w+", ("aggregator/store/db/db.c",), "db_*, which waits until a deadline and no longer"),
 )
 # Exact quantities: no binary fraction comes near them.
-EXACT = ("aggregator/core/*", "common/money.*", "common/split.*", "common/units.*", "common/time.*", "common/wire.*", "exporter/meter*")
+EXACT = ("aggregator/core/*", "common/base/money.*", "common/base/split.*", "common/base/units.*", "common/base/time.*", "common/wire/wire.*", "exporter/meter/*")
 PURE = "aggregator/core/*"
 
 # Spelled so that this file does not find itself.
@@ -76,7 +76,7 @@ def check_calls(root):
             for m in re.finditer(rf"(?<![\w.>])({names})\s*\(", code):
                 findings.append(f"{at(path, code, m.start())}: {m[1]}() is banned: use {instead}")
         findings += bare_cleanups(path, code)
-        if path != "common/time.c":  # a monotonic deadline to wait for is not a time that anybody stores
+        if path != "common/base/time.c":  # a monotonic deadline to wait for is not a time that anybody stores
             for m in re.finditer(r"\bclock_gettime\s*\(\s*CLOCK_(REALTIME|BOOTTIME|TAI)", code):
                 findings.append(f"{at(path, code, m.start())}: clocks are read by time_wall_ns and time_boot_ns")
         if matches(path, EXACT):
@@ -90,7 +90,7 @@ def check_calls(root):
 
 # When a tenant or workspace is in force: who writes the terms, who proves them, and for readers the functions of sql/0034_terms.sql.
 TERMS = re.compile(r"\b(tenant_term|workspace_term)\b|\bretired_at\s*(?:IS\b|[<>=])", re.I)
-TERM_FILES = ("aggregator/store/policy_rows.c", "aggregator/store/verify_rows.c", "aggregator/store/verify_lines.c", "aggregator/store/period_close.c")
+TERM_FILES = ("aggregator/store/policy/policy_rows.c", "aggregator/store/verify/verify_rows.c", "aggregator/store/verify/verify_lines.c", "aggregator/store/close/period_close.c")
 
 
 def check_terms(root):
@@ -113,7 +113,7 @@ MENDED = {("sql/0037_efficiency.sql", "usage_daily")}  # emptied by 0043 in the 
 
 def check_added_columns(root):
     """A column that is added to a table under the journal, or to one whose rows become final, is empty in the rows that are there."""
-    names = set(JOURNALLED.findall(tree.read(root, "aggregator/store/verify_rows.c")))
+    names = set(JOURNALLED.findall(tree.read(root, "aggregator/store/verify/verify_rows.c")))
     scripts = [(path, re.sub(r"--[^\n]*|'(?:[^']|'')*'", lambda m: re.sub(r"[^\n]", " ", m[0]), tree.read(root, path)))
                for path in tree.files(root, ".sql") if re.fullmatch(r"sql/\d{4}_\w+\.sql", path)]  # fmt: skip
     first = {}

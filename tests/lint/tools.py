@@ -19,7 +19,7 @@ CPPCHECK = ["--quiet", "--std=c11", "--enable=warning,performance,portability", 
                                          "arrayIndexThenCheck"))]
 # The files that define the functions of analysis.h; clang does not look into a variadic function, so that it takes
 # yaml_err for one that may succeed.
-ANALYSIS_DEFINES = {"common/err.c": ["-DDEFINES_ERR"], "common/yaml.c": ["-DDEFINES_YAML_ERR"]}
+ANALYSIS_DEFINES = {"common/base/err.c": ["-DDEFINES_ERR"], "common/conf/yaml.c": ["-DDEFINES_YAML_ERR"]}
 
 
 # Files that one call of a tool reads: starting it and its tables takes longer than most files do.

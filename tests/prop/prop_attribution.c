@@ -1,8 +1,8 @@
 /* tests/prop/prop_attribution.c - rules and patterns against the plainest way to say what they mean. */
 #include <string.h>
 
-#include "aggregator/core/attribution.h"
-#include "aggregator/core/policy.h"
+#include "aggregator/core/policy/attribution.h"
+#include "aggregator/core/policy/policy.h"
 #include "tests/support/prop.h"
 
 #define MAX_TEXT 8u

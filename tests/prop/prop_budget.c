@@ -1,8 +1,8 @@
 /* tests/prop/prop_budget.c - a month at a constant rate is foreseen exactly, and a budget has spent what the report bills. */
 #include <string.h>
 
-#include "aggregator/core/budget.h"
-#include "common/time.h"
+#include "aggregator/core/rating/budget.h"
+#include "common/base/time.h"
 #include "tests/support/prop.h"
 
 #define DAYS_MAX 31

@@ -1,8 +1,8 @@
 /* tests/prop/prop_classes.c - what holds of the classes of every pool's hour. */
-#include "aggregator/core/classes.h"
-#include "aggregator/core/verify_pool.h"
-#include "common/money.h"
-#include "common/units.h"
+#include "aggregator/core/rating/classes.h"
+#include "aggregator/core/rating/charges_expected.h"
+#include "common/base/money.h"
+#include "common/base/units.h"
 #include "tests/support/prop.h"
 
 #define WORKSPACES 6

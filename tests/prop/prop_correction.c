@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "aggregator/core/correction.h"
+#include "aggregator/core/rating/correction.h"
 #include "tests/support/prop.h"
 
 #define MAX_ROWS 10u

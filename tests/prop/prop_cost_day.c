@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "aggregator/core/cost_day.h"
+#include "aggregator/core/rating/cost_day.h"
 #include "tests/support/prop.h"
 
 #define CELLS_MAX 12

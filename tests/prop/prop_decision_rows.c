@@ -1,12 +1,12 @@
 /* tests/prop/prop_decision_rows.c - the rows of decisions and reclaims follow the quota engine, whatever happens.
  *
  * Random events run through the engine; their changes are folded over random transactions of one to five events, and applied to rows
- * as the statements of store/decision_write.c apply them. After each transaction the rows that are open are what quota_save() lists. */
+ * as the statements of store/quota/decision_write.c apply them. After each transaction the rows that are open are what quota_save() lists. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "aggregator/core/decision_rows.h"
+#include "aggregator/core/quota/book/decision_rows.h"
 #include "tests/support/prop.h"
 #include "tests/support/quotaworld.h"
 

@@ -1,5 +1,5 @@
 /* tests/prop/prop_frame.c - rows of frames, whole, cut and damaged. */
-#include "common/frame.h"
+#include "common/wire/frame.h"
 #include "tests/support/prop.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* tests/prop/prop_limits.c - the limits of common/limits.h: what one layer accepts, the next one takes.
+/* tests/prop/prop_limits.c - the limits of common/base/limits.h: what one layer accepts, the next one takes.
  *
  *   batch ──► status of the same GPUs ──► closed loop ──► quota book
  *   policy ──────────────────────────────────────────────► quota book
@@ -7,12 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "aggregator/core/live.h"
-#include "aggregator/core/policy.h"
-#include "aggregator/core/quota_loop.h"
-#include "common/json.h"
-#include "common/time.h"
-#include "common/wire.h"
+#include "aggregator/core/metering/live.h"
+#include "aggregator/core/policy/policy.h"
+#include "aggregator/core/quota/loop/quota_loop.h"
+#include "common/conf/json.h"
+#include "common/base/time.h"
+#include "common/wire/wire.h"
 #include "tests/support/prop.h"
 
 #define TEXT_BYTES (16u << 20)
@@ -334,7 +334,7 @@ file_of(const struct policy_case *k, struct buf *out)
 		           k->instances);
 }
 
-/* As store/quota_policy.c writes it. */
+/* As store/quota/quota_policy.c writes it. */
 static void
 event_of(const struct policy *p, struct buf *out)
 {
@@ -353,7 +353,7 @@ event_of(const struct policy *p, struct buf *out)
 	buf_printf(out, "%s}],\"workspaces\":[{\"path\":\"%s/w\"}]}}", t->classes_given ? "]" : "", t->name);
 }
 
-/* As store/quota_live.c fills declared GPUs. */
+/* As store/quota/quota_live.c fills declared GPUs. */
 static void
 declared_of(const struct policy_node *n, struct quota_seen_gpu *gpus, struct quota_seen_slot *slots,
             struct quota_seen_node *ret)

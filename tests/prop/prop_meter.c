@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/time.h"
-#include "common/units.h"
-#include "exporter/meter.h"
+#include "common/base/time.h"
+#include "common/base/units.h"
+#include "exporter/meter/meter.h"
 #include "tests/support/meterref.h"
 
 /* The stream's dictionary, as an aggregator would keep it. */

@@ -1,5 +1,5 @@
 /* tests/prop/prop_money.c - decimals survive writing and reading, and division rounds to the nearest. */
-#include "common/money.h"
+#include "common/base/money.h"
 #include "tests/support/prop.h"
 
 #include <string.h>

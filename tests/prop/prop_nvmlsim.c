@@ -2,7 +2,7 @@
  * process at every change. */
 #include <string.h>
 
-#include "common/time.h"
+#include "common/base/time.h"
 #include "tests/support/nvmlsim/truth.h"
 #include "tests/support/nvmlsim/world.h"
 #include "tests/support/prop.h"

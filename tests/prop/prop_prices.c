@@ -2,7 +2,7 @@
  * prices are nobody else's. */
 #include <string.h>
 
-#include "aggregator/core/price_preview.h"
+#include "aggregator/core/rating/price_preview.h"
 #include "tests/support/prop.h"
 
 #define ROWS_MAX 16u

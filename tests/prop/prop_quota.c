@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "aggregator/core/quota_state.h"
+#include "aggregator/core/quota/engine/quota_state.h"
 #include "tests/support/prop.h"
 #include "tests/support/quotasums.h"
 #include "tests/support/quotaworld.h"

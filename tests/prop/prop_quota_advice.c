@@ -16,8 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "aggregator/core/quota_json.h"
-#include "common/time.h"
+#include "aggregator/core/quota/engine/quota_json.h"
+#include "common/base/time.h"
 #include "tests/support/prop.h"
 #include "tests/support/quotaworld.h"
 

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "aggregator/core/quota_book.h"
+#include "aggregator/core/quota/book/quota_book.h"
 #include "tests/support/quotatext.h"
 #include "tests/support/quotaworld.h"
 

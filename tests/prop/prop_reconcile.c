@@ -5,11 +5,11 @@
  * rows through core/rating. */
 #include <string.h>
 
-#include "aggregator/core/classes.h"
-#include "aggregator/core/reconcile.h"
-#include "aggregator/core/shared_cost.h"
-#include "common/time.h"
-#include "common/units.h"
+#include "aggregator/core/rating/classes.h"
+#include "aggregator/core/reports/reconcile.h"
+#include "aggregator/core/rating/shared_cost.h"
+#include "common/base/time.h"
+#include "common/base/units.h"
 #include "tests/support/prop.h"
 
 #define HOURS_MAX 6u

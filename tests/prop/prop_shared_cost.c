@@ -1,7 +1,7 @@
 /* tests/prop/prop_shared_cost.c - what nobody held of shared nodes is divided without remainder and without a negative part. */
 #include <string.h>
 
-#include "aggregator/core/shared_cost.h"
+#include "aggregator/core/rating/shared_cost.h"
 #include "tests/support/prop.h"
 
 #define PARTIES_MAX 8

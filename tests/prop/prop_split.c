@@ -1,6 +1,6 @@
 /* tests/prop/prop_split.c - what every split by largest remainder keeps. */
-#include "common/money.h"
-#include "common/split.h"
+#include "common/base/money.h"
+#include "common/base/split.h"
 #include "tests/support/prop.h"
 
 #define PARTIES 64

@@ -6,9 +6,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "common/digest.h"
-#include "common/frame.h"
-#include "common/time.h"
+#include "common/base/digest.h"
+#include "common/wire/frame.h"
+#include "common/base/time.h"
 #include "tests/support/prop.h"
 #include "tests/support/spooldir.h"
 

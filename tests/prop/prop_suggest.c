@@ -2,8 +2,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "aggregator/core/attribution.h"
-#include "aggregator/core/suggest.h"
+#include "aggregator/core/policy/attribution.h"
+#include "aggregator/core/policy/suggest.h"
 #include "tests/support/prop.h"
 
 #define MAX_USES 120u

@@ -1,5 +1,5 @@
 /* tests/prop/prop_units.c - whatever a GPU is cut into adds up to at most a GPU. */
-#include "common/units.h"
+#include "common/base/units.h"
 #include "tests/support/prop.h"
 
 /* A GPU of each geometry with its own table of profiles, so that the test does not read the one it tests. */

@@ -1,10 +1,10 @@
 /* tests/prop/prop_wire.c - what holds for every batch, and for every string of bytes. */
 #include <string.h>
 
-#include "common/frame.h"
-#include "common/time.h"
-#include "common/units.h"
-#include "common/wire.h"
+#include "common/wire/frame.h"
+#include "common/base/time.h"
+#include "common/base/units.h"
+#include "common/wire/wire.h"
 #include "tests/support/prop.h"
 #include "tests/support/wiregen.h"
 

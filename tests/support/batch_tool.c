@@ -15,11 +15,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/digest.h"
-#include "common/frame.h"
-#include "common/gz.h"
-#include "common/json.h"
-#include "common/wire.h"
+#include "common/base/digest.h"
+#include "common/wire/frame.h"
+#include "common/base/gz.h"
+#include "common/conf/json.h"
+#include "common/wire/wire.h"
 
 #define OUT_MAX (1u << 30)
 

@@ -1,8 +1,8 @@
 /* tests/support/bench.c */
 #include "tests/support/bench.h"
 
-#include "common/base.h"
-#include "common/time.h"
+#include "common/base/base.h"
+#include "common/base/time.h"
 
 #include <stdio.h>
 #include <stdlib.h>

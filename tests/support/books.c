@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/frame.h"
-#include "common/units.h"
+#include "common/wire/frame.h"
+#include "common/base/units.h"
 
 /* Of one stream: what its ids stand for. */
 struct books_dict {

@@ -4,8 +4,8 @@
 #ifndef TOLLGATE_TESTS_BOOKS_H
 #define TOLLGATE_TESTS_BOOKS_H
 
-#include "common/wire.h"
-#include "exporter/spool.h"
+#include "common/wire/wire.h"
+#include "exporter/delivery/spool.h"
 
 #define BOOKS_LABEL 192
 

@@ -7,9 +7,9 @@
 #include <string.h>
 #include <time.h>
 
-#include "common/buf.h"
-#include "common/digest.h"
-#include "common/time.h"
+#include "common/base/buf.h"
+#include "common/base/digest.h"
+#include "common/base/time.h"
 
 #define OK(call) ASSERT((call) >= 0)
 

@@ -8,7 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "common/time.h"
+#include "common/base/time.h"
 #include "tests/support/nvmlsim/moment.h"
 
 #define AT(h, m, s) (((h)*60 + (m)) * NS_PER_MIN + (s)*NS_PER_S)

@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/log.h"
-#include "common/money.h"
-#include "common/time.h"
-#include "exporter/push.h"
+#include "common/base/log.h"
+#include "common/base/money.h"
+#include "common/base/time.h"
+#include "exporter/delivery/push.h"
 #include "tests/support/books.h"
 #include "tests/support/day.h"
 #include "tests/support/spooldir.h"

@@ -7,8 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/time.h"
-#include "exporter/source_auto.h"
+#include "common/base/time.h"
+#include "exporter/source/dcgm/source_auto.h"
 
 static _Noreturn void
 give_up(const char *what, const char *why)

@@ -3,7 +3,7 @@
 #ifndef TOLLGATE_TESTS_DCGMNODE_H
 #define TOLLGATE_TESTS_DCGMNODE_H
 
-#include "exporter/dcgm.h"
+#include "exporter/source/dcgm/dcgm.h"
 #include "tests/support/simnode.h"
 
 struct dcgmnode {

@@ -16,8 +16,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "common/base.h"
-#include "common/time.h"
+#include "common/base/base.h"
+#include "common/base/time.h"
 
 #define REPLY_MAX (1u << 20)
 

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/time.h"
+#include "common/base/time.h"
 #include "tests/support/nvmlsim/moment.h"
 
 static _Noreturn void

@@ -7,7 +7,7 @@
 #define TOLLGATE_TESTS_FASTNODE_H
 
 #include "exporter/sampler.h"
-#include "tests/support/nvmlsim/scenario.h"
+#include "tests/support/nvmlsim/sim_scenario.h"
 #include "tests/support/simnode.h"
 
 /* Boot time of virtual time 0: whole steps of the kernel's 10 ms, so that starts of processes are exact. */

@@ -23,8 +23,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "common/digest.h"
-#include "common/time.h"
+#include "common/base/digest.h"
+#include "common/base/time.h"
 #include "tests/support/fleetgen.h"
 
 #define FRAMES_MAX (1u << 30)

@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/frame.h"
-#include "common/time.h"
-#include "common/units.h"
+#include "common/wire/frame.h"
+#include "common/base/time.h"
+#include "common/base/units.h"
 
 #define INSTANCE_UNITS 675 /* 1g.10gb of 80 GB */
 #define PAYLOAD_MAX (8u << 20)

@@ -5,7 +5,7 @@
 #ifndef TOLLGATE_TESTS_FLEETGEN_H
 #define TOLLGATE_TESTS_FLEETGEN_H
 
-#include "common/wire.h"
+#include "common/wire/wire.h"
 
 struct fleet_shape {
 	size_t gpus;      /* of a node */

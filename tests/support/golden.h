@@ -3,7 +3,7 @@
 #ifndef TOLLGATE_TESTS_GOLDEN_H
 #define TOLLGATE_TESTS_GOLDEN_H
 
-#include "common/err.h"
+#include "common/base/err.h"
 
 /* ERR_CONFLICT with the first line that differs, or the reason why the file cannot be read. */
 MUST_CHECK bool golden_check(const char *name, const char *text, size_t len, struct err *err);

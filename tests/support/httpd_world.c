@@ -10,8 +10,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "common/spill.h"
-#include "common/time.h"
+#include "common/base/spill.h"
+#include "common/base/time.h"
 
 /* ---- the server under test ---- */
 

@@ -14,7 +14,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "common/httpd.h"
+#include "common/http/httpd.h"
 
 #define WORLD_PATIENCE_S 300
 #define WORLD_BODY_MAX 1000u

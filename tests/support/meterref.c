@@ -1,8 +1,8 @@
-/* tests/support/meterref.c - the meter's rules a second time. The numbers are those of exporter/meter.h. */
+/* tests/support/meterref.c - the meter's rules a second time. The numbers are those of exporter/meter/meter.h. */
 #include "tests/support/meterref.h"
 
-#include "common/split.h"
-#include "common/units.h"
+#include "common/base/split.h"
+#include "common/base/units.h"
 
 #define PPM INT64_C(1000000)
 

@@ -3,8 +3,8 @@
 
 #include <stdio.h>
 
-#include "common/time.h"
-#include "common/units.h"
+#include "common/base/time.h"
+#include "common/base/units.h"
 
 static const struct sched_layout layouts[] = {
 	{.mig = false},

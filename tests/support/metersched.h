@@ -2,7 +2,7 @@
 #ifndef TOLLGATE_TESTS_METERSCHED_H
 #define TOLLGATE_TESTS_METERSCHED_H
 
-#include "exporter/meter.h"
+#include "exporter/meter/meter.h"
 #include "tests/support/prop.h"
 
 #define SCHED_GPUS 3

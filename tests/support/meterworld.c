@@ -7,7 +7,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "common/units.h"
+#include "common/base/units.h"
 
 static struct wire_holder
 user(uint32_t id, const char *name)

@@ -3,8 +3,8 @@
 #ifndef TOLLGATE_TESTS_METERWORLD_H
 #define TOLLGATE_TESTS_METERWORLD_H
 
-#include "common/time.h"
-#include "exporter/meter.h"
+#include "common/base/time.h"
+#include "exporter/meter/meter.h"
 
 #define S NS_PER_S
 #define MS NS_PER_MS

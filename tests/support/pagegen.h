@@ -2,7 +2,7 @@
 #ifndef TOLLGATE_TESTS_PAGEGEN_H
 #define TOLLGATE_TESTS_PAGEGEN_H
 
-#include "exporter/metrics.h"
+#include "exporter/metrics/metrics.h"
 
 struct pagegen {
 	struct metrics_input in;

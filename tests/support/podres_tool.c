@@ -4,8 +4,8 @@
  * is how the last question went: "up", "away" (nobody listens, and nobody ever did) or the error. */
 #include <stdio.h>
 
-#include "common/time.h"
-#include "exporter/podres.h"
+#include "common/base/time.h"
+#include "exporter/identity/kubelet/podres.h"
 
 static void
 show(void *arg, const struct podres_grant *g)

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "common/digest.h"
+#include "common/base/digest.h"
 
 #define PROP_MAX_DRAWS 65536u
 #define PROP_MAX_TRIALS 20000u     /* runs spent on shrinking one failure */

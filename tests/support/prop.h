@@ -8,7 +8,7 @@
 #ifndef TOLLGATE_TESTS_PROP_H
 #define TOLLGATE_TESTS_PROP_H
 
-#include "common/buf.h"
+#include "common/base/buf.h"
 
 struct prop_source;
 

@@ -8,7 +8,7 @@ ZEROS = bytes(32)
 
 
 def link(before, seq, at_ns, actor, event, outcome):
-    """The hash of one event, by the words of aggregator/core/decision_rows.h."""
+    """The hash of one event, by the words of aggregator/core/quota/book/decision_rows.h."""
     h = hashlib.sha256(before + struct.pack(">qq", seq, at_ns))
     for text in (actor, event, outcome):
         data = text.encode()

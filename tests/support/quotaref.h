@@ -5,7 +5,7 @@
 #ifndef TOLLGATE_TESTS_QUOTAREF_H
 #define TOLLGATE_TESTS_QUOTAREF_H
 
-#include "common/buf.h"
+#include "common/base/buf.h"
 
 #define QREF_NODES 4
 #define QREF_WORKSPACES 4

@@ -4,8 +4,8 @@
 #ifndef TOLLGATE_TESTS_QUOTAREF_LIVE_H
 #define TOLLGATE_TESTS_QUOTAREF_LIVE_H
 
-#include "aggregator/core/quota.h"
-#include "common/buf.h"
+#include "aggregator/core/quota/engine/quota.h"
+#include "common/base/buf.h"
 
 /* Nobody who is owed, has reclaim any and no shape by node waits without a hold, unless what is leaving already serves it. Only for
  * states in which reservations fit what is live. */

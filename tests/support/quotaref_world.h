@@ -2,7 +2,7 @@
 #ifndef TOLLGATE_TESTS_QUOTAREF_WORLD_H
 #define TOLLGATE_TESTS_QUOTAREF_WORLD_H
 
-#include "aggregator/core/quota.h"
+#include "aggregator/core/quota/engine/quota.h"
 #include "tests/support/quotaref.h"
 
 enum qref_kind { QREF_WHOLE, QREF_SLICES, QREF_REPLICAS };

@@ -17,8 +17,8 @@
 #ifndef TOLLGATE_TESTS_QUOTASCRIPT_H
 #define TOLLGATE_TESTS_QUOTASCRIPT_H
 
-#include "aggregator/core/quota.h"
-#include "common/buf.h"
+#include "aggregator/core/quota/engine/quota.h"
+#include "common/base/buf.h"
 
 enum { SCRIPT_WHOLE, SCRIPT_MIG, SCRIPT_REP };
 

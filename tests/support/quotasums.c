@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "aggregator/core/quota_state.h"
+#include "aggregator/core/quota/engine/quota_state.h"
 
 static bool
 wrong(struct buf *why, const char *what, int64_t got, int64_t expected)

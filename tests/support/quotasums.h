@@ -4,8 +4,8 @@
 #ifndef TOLLGATE_TESTS_QUOTASUMS_H
 #define TOLLGATE_TESTS_QUOTASUMS_H
 
-#include "aggregator/core/quota.h"
-#include "common/buf.h"
+#include "aggregator/core/quota/engine/quota.h"
+#include "common/base/buf.h"
 
 /* Devices of a shape on a GPU: [0] in use, [1] held. */
 void quotasums_devices(const struct quota_world *w, int32_t node, int32_t gpu, int32_t shape, int64_t ret[2]);

@@ -1,7 +1,7 @@
 /* tests/support/quotatext.c - policies, nodes and events of the quota engine as the texts of a quota book. */
 #include "tests/support/quotatext.h"
 
-#include "common/json.h"
+#include "common/conf/json.h"
 
 static void
 amount(const char *key, int64_t value, struct buf *out)

@@ -2,7 +2,7 @@
 #ifndef TOLLGATE_TESTS_QUOTATEXT_H
 #define TOLLGATE_TESTS_QUOTATEXT_H
 
-#include "aggregator/core/quota_book.h"
+#include "aggregator/core/quota/book/quota_book.h"
 
 /* {"policy":{...}} and {"nodes":[...]}; positions in the book are those of the lists when it is empty before. */
 void quotatext_policy(const struct quota_policy *p, struct buf *out);

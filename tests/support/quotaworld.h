@@ -5,7 +5,7 @@
 #ifndef TOLLGATE_TESTS_QUOTAWORLD_H
 #define TOLLGATE_TESTS_QUOTAWORLD_H
 
-#include "aggregator/core/quota.h"
+#include "aggregator/core/quota/engine/quota.h"
 #include "tests/support/prop.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

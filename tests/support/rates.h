@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "aggregator/core/rating.h"
+#include "aggregator/core/rating/rating.h"
 
 #define HOUR_NS (INT64_C(3600) * 1000000000)
 #define GPU_HOUR ((int128)5040 * HOUR_NS)

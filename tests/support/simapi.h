@@ -2,7 +2,7 @@
 #ifndef TOLLGATE_TESTS_SIMAPI_H
 #define TOLLGATE_TESTS_SIMAPI_H
 
-#include "exporter/nvml_abi.h"
+#include "exporter/source/nvml/nvml_abi.h"
 #include "tests/support/simnode.h"
 
 struct simapi {

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/buf.h"
+#include "common/base/buf.h"
 
 static _Noreturn void
 give_up(const char *what, const char *why)

@@ -3,7 +3,7 @@
 #ifndef TOLLGATE_TESTS_SIMNODE_H
 #define TOLLGATE_TESTS_SIMNODE_H
 
-#include "exporter/reader.h"
+#include "exporter/source/reader.h"
 
 struct simnode {
 	char dir[64]; /* removed at the end, with what is in it */

@@ -2,8 +2,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/frame.h"
-#include "exporter/spool_segment.h"
+#include "common/wire/frame.h"
+#include "exporter/delivery/spool_segment.h"
 #include "tests/support/spooldir.h"
 
 static void

@@ -8,8 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/gz.h"
-#include "common/time.h"
+#include "common/base/gz.h"
+#include "common/base/time.h"
 
 void
 spooldir_init(struct spooldir *d)

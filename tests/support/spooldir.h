@@ -2,7 +2,7 @@
 #ifndef TOLLGATE_TESTS_SPOOLDIR_H
 #define TOLLGATE_TESTS_SPOOLDIR_H
 
-#include "exporter/spool.h"
+#include "exporter/delivery/spool.h"
 
 #define SPOOLDIR_WALL (INT64_C(1794807900) * 1000000000) /* 2026-11-16T05:45:00Z */
 

@@ -42,13 +42,13 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "aggregator/core/report.h"
-#include "aggregator/store/document.h"
-#include "aggregator/store/period.h"
-#include "aggregator/store/quota_store.h"
-#include "aggregator/store/reconcile.h"
-#include "common/json.h"
-#include "common/time.h"
+#include "aggregator/core/reports/report.h"
+#include "aggregator/store/billing/document.h"
+#include "aggregator/store/billing/period.h"
+#include "aggregator/store/quota/quota_store.h"
+#include "aggregator/store/billing/reconcile_store.h"
+#include "common/conf/json.h"
+#include "common/base/time.h"
 
 #define OUT_MAX (256u << 20)
 #define FILE_MAX (256u << 20)

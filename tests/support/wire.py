@@ -1,4 +1,4 @@
-"""A second decoder of the wire format, written from common/WIRE.md alone: what the document says is what the programs do."""
+"""A second decoder of the wire format, written from common/wire/WIRE.md alone: what the document says is what the programs do."""
 
 import gzip
 

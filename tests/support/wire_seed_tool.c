@@ -1,7 +1,7 @@
 /* tests/support/wire_seed_tool.c - writes the seed corpus of fuzz_wire: wire_seed_tool tests/fuzz/corpus/wire */
 #include <stdio.h>
 
-#include "common/frame.h"
+#include "common/wire/frame.h"
 #include "tests/support/wiregen.h"
 
 static bool

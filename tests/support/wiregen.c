@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-#include "common/time.h"
-#include "common/units.h"
+#include "common/base/time.h"
+#include "common/base/units.h"
 
 /* 2026-11-16T05:45:00Z, the start of a quarter-hour. */
 #define FIXED_START_NS (INT64_C(1794807900) * NS_PER_S)

@@ -11,9 +11,9 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "common/time.h"
-#include "exporter/alloc.h"
-#include "exporter/alloc_device.h"
+#include "common/base/time.h"
+#include "exporter/identity/alloc.h"
+#include "exporter/identity/alloc_device.h"
 
 /* ---- names of devices ---- */
 

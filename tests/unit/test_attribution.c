@@ -1,4 +1,4 @@
-/* tests/unit/test_attribution.c - the numbered rules of aggregator/core/attribution.h. */
+/* tests/unit/test_attribution.c - the numbered rules of aggregator/core/policy/attribution.h. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "aggregator/core/attribution.h"
+#include "aggregator/core/policy/attribution.h"
 
 static char empty[] = "";
 

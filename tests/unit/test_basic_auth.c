@@ -6,8 +6,8 @@
 #include <cmocka.h>
 #include <string.h>
 
-#include "common/basic_auth.h"
-#include "common/time.h"
+#include "common/http/basic_auth.h"
+#include "common/base/time.h"
 
 #define ADA "ada: $2y$04$abcdefghijklmnopqrstuu/LVz6MZlItEy42I2juLihZ66HnQx/cy\n" /* open sesame */
 #define BOB "bob: $2b$05$abcdefghijklmnopqrstuuVQd15VhR/oN1H3pzUR5lME0fZO6.qRW\n" /* other */

@@ -1,5 +1,5 @@
 /* tests/unit/test_budget.c - budgets against a month, and what the month will come to. */
-#include "aggregator/core/budget.h"
+#include "aggregator/core/rating/budget.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -7,8 +7,8 @@
 
 #include <cmocka.h>
 
-#include "common/time.h"
-#include "common/units.h"
+#include "common/base/time.h"
+#include "common/base/units.h"
 
 #define ONE ((int128)1000000000) /* of money or of hours */
 #define DAYS 30

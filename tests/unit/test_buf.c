@@ -1,5 +1,5 @@
 /* tests/unit/test_buf.c - the buffer's ceiling, and files read and written whole. */
-#include "common/buf.h"
+#include "common/base/buf.h"
 
 #include <fcntl.h>
 #include <setjmp.h>

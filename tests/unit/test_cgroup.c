@@ -4,8 +4,8 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "common/buf.h"
-#include "exporter/cgroup.h"
+#include "common/base/buf.h"
+#include "exporter/identity/cgroup.h"
 
 #define UID_DASHED "0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0"
 #define UID_UNDERSCORED "0f1e2d3c_4b5a_6978_8796_a5b4c3d2e1f0"

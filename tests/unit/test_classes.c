@@ -1,5 +1,5 @@
 /* tests/unit/test_classes.c - the classes of a pool's hour: the worked examples of the billing rules, and each rule's edges. */
-#include "aggregator/core/classes.h"
+#include "aggregator/core/rating/classes.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "common/units.h"
+#include "common/base/units.h"
 
 #define GPU_HOUR ((int128)UNITS_PER_GPU * 3600 * 1000000000)
 #define PARTIES 4

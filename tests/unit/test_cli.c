@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "aggregator/cli/cli.h"
-#include "common/roff.h"
+#include "common/conf/roff.h"
 
 /* ---- parsing ---- */
 

@@ -10,8 +10,8 @@
 
 #include <cmocka.h>
 
-#include "common/conf.h"
-#include "common/time.h"
+#include "common/conf/conf.h"
+#include "common/base/time.h"
 
 struct options {
 	char *listen;

@@ -1,10 +1,10 @@
 /* tests/unit/test_correction.c - a closed month computed again: what is more or less than was billed. */
-#include "aggregator/core/correction.h"
+#include "aggregator/core/rating/correction.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "common/base.h"
+#include "common/base/base.h"
 #include "tests/support/rates.h"
 
 static const struct rating_item items[] = {{.sku = "", .price = CENTS(333)}};

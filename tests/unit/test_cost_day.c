@@ -1,5 +1,5 @@
 /* tests/unit/test_cost_day.c - a day's lines over hours and holders: each rule of cost_day.h. */
-#include "aggregator/core/cost_day.h"
+#include "aggregator/core/rating/cost_day.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -31,8 +31,8 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "common/time.h"
-#include "common/units.h"
+#include "common/base/time.h"
+#include "common/base/units.h"
 #include "tests/support/books.h"
 #include "tests/support/day.h"
 #include "tests/support/nvmlsim/truth.h"

@@ -11,8 +11,8 @@
 
 #include <cmocka.h>
 
-#include "aggregator/store/db_watch.h"
-#include "common/time.h"
+#include "aggregator/store/db/db_watch.h"
+#include "common/base/time.h"
 
 #define PAST_NS 1 /* of the boot clock: long ago */
 #define FAR_NS (24 * NS_PER_HOUR)

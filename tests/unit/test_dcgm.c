@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-#include "common/time.h"
+#include "common/base/time.h"
 #include "tests/support/dcgmnode.h"
 
 #define S NS_PER_S

@@ -4,8 +4,8 @@
 #include <stddef.h>
 #include <cmocka.h>
 
-#include "common/base.h"
-#include "exporter/dcgm_engine.h"
+#include "common/base/base.h"
+#include "exporter/source/dcgm/dcgm_engine.h"
 
 static void
 every_versioned_struct_has_the_version_that_engines_expect(void **state)

@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "common/time.h"
+#include "common/base/time.h"
 #include "tests/support/dcgmnode.h"
 
 #define S NS_PER_S

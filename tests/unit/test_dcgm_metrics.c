@@ -6,8 +6,8 @@
 
 #include <string.h>
 
-#include "common/time.h"
-#include "exporter/metrics.h"
+#include "common/base/time.h"
+#include "exporter/metrics/metrics.h"
 #include "tests/support/dcgmnode.h"
 
 #define S NS_PER_S

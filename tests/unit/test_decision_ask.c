@@ -9,8 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "aggregator/core/decision_ask.h"
-#include "common/time.h"
+#include "aggregator/core/quota/book/decision_ask.h"
+#include "common/base/time.h"
 
 #define NOW_NS (INT64_C(1800000000) * NS_PER_S)
 #define BASE "\"request_id\":\"r1\",\"workspace\":\"acme/prod\""

@@ -6,8 +6,8 @@
 
 #include <cmocka.h>
 
-#include "aggregator/core/decision_bet.h"
-#include "common/time.h"
+#include "aggregator/core/quota/book/decision_optimistic.h"
+#include "common/base/time.h"
 
 #define T0 (1000 * NS_PER_S)
 #define QUIET_NS (5 * NS_PER_S)

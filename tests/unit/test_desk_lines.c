@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "aggregator/api/desk_lines.h"
+#include "aggregator/service/desk_lines.h"
 
 #define ITEMS 100
 

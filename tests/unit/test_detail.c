@@ -1,7 +1,7 @@
 /* tests/unit/test_detail.c - a line divided among its workloads: every digit is somebody's. */
 #include "tests/support/rates.h"
 
-#include "aggregator/core/detail.h"
+#include "aggregator/core/reports/detail.h"
 
 #define ROW(n_, kind_, class_, ...)                                                                         \
 	{                                                                                                   \

@@ -1,5 +1,5 @@
 /* tests/unit/test_digest.c - SHA-256 against published values, hexadecimal both ways, random bytes. */
-#include "common/digest.h"
+#include "common/base/digest.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "aggregator/cli/doctor.h"
+#include "aggregator/cli/doctor/doctor.h"
 
 /* clang-format off */
 static const struct {

@@ -1,5 +1,5 @@
 /* tests/unit/test_err.c - errors: kinds, texts, and what happens to texts that are long or odd. */
-#include "common/err.h"
+#include "common/base/err.h"
 
 #include <errno.h>
 #include <setjmp.h>

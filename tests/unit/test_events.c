@@ -8,8 +8,8 @@
 
 #include <cmocka.h>
 
-#include "aggregator/core/events.h"
-#include "common/time.h"
+#include "aggregator/core/metering/events.h"
+#include "common/base/time.h"
 
 #define NOW INT64_C(1794787200000000000) /* 2026-11-16T00:00:00Z */
 #define HEAD "\"specversion\":\"1.0\",\"id\":\"1\",\"source\":\"/s\","

@@ -3,9 +3,9 @@
 
 #include "tests/support/rates.h"
 
-#include "aggregator/core/amortise.h"
-#include "aggregator/core/focus.h"
-#include "aggregator/core/focus_ascii.h"
+#include "aggregator/core/rating/amortise.h"
+#include "aggregator/core/reports/focus.h"
+#include "aggregator/core/reports/focus_ascii.h"
 #include "tests/support/golden.h"
 
 #define EXPORT_MAX (1u << 20)

@@ -1,5 +1,5 @@
 /* tests/unit/test_frame.c - CRC32C against RFC 3720, and frames whole, torn and damaged. */
-#include "common/frame.h"
+#include "common/wire/frame.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

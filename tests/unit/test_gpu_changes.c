@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/time.h"
-#include "exporter/gpu_changes.h"
+#include "common/base/time.h"
+#include "exporter/source/gpu_changes.h"
 
 #define S NS_PER_S
 

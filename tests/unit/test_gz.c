@@ -1,5 +1,5 @@
 /* tests/unit/test_gz.c - gzip both ways: exactness, determinism, damage, and bombs. */
-#include "common/gz.h"
+#include "common/base/gz.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

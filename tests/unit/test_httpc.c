@@ -12,8 +12,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/httpc.h"
-#include "common/time.h"
+#include "common/http/httpc.h"
+#include "common/base/time.h"
 
 /* ---- a server that says what it was told to say ---- */
 

@@ -8,7 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "common/gz.h"
+#include "common/base/gz.h"
 
 /* ---- routes ---- */
 

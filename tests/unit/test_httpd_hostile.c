@@ -9,7 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "common/time.h"
+#include "common/base/time.h"
 
 /* ---- line ends ---- */
 

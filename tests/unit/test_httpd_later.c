@@ -8,7 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "common/time.h"
+#include "common/base/time.h"
 
 #define KEPT_MAX 12
 

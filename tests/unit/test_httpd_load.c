@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "common/time.h"
+#include "common/base/time.h"
 
 /* ---- many at once ---- */
 

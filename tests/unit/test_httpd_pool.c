@@ -12,8 +12,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/httpd_pool.h"
-#include "common/time.h"
+#include "common/http/httpd_pool.h"
+#include "common/base/time.h"
 
 #define JOBS_MAX 64
 

@@ -5,8 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/gz.h"
-#include "common/httpd_rules.h"
+#include "common/base/gz.h"
+#include "common/http/httpd_rules.h"
 
 static void
 gzip_is_sent_to_those_who_take_it(void **state)

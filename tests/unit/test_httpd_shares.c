@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "common/time.h"
+#include "common/base/time.h"
 
 #define BODY_MAX (256u << 10)
 #define KEPT_MAX 64

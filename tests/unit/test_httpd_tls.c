@@ -11,9 +11,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/httpc.h"
-#include "common/httpd_tls.h"
-#include "common/time.h"
+#include "common/http/httpc.h"
+#include "common/http/httpd_tls.h"
+#include "common/base/time.h"
 #include "tests/support/certs.h"
 
 static char dir[] = "/tmp/tollgate-tls-XXXXXX";

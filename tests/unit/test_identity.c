@@ -12,9 +12,9 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "common/base.h"
-#include "common/time.h"
-#include "exporter/identity.h"
+#include "common/base/base.h"
+#include "common/base/time.h"
+#include "exporter/identity/identity.h"
 
 #define UID_DASHED "0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0"
 #define CID "4d7a9b0c1e2f4d7a9b0c1e2f4d7a9b0c1e2f4d7a9b0c1e2f4d7a9b0c1e2f4d7a"

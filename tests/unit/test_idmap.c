@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "common/idmap.h"
+#include "common/base/idmap.h"
 
 #define MANY 5000u
 

@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "aggregator/core/ingest_sums.h"
+#include "aggregator/core/metering/ingest_sums.h"
 
 /* A row of zeros when there is none. */
 static struct ingest_sum

@@ -4,8 +4,8 @@
 
 #include "tests/support/rates.h"
 
-#include "aggregator/core/html.h"
-#include "aggregator/core/invoice_html.h"
+#include "aggregator/core/reports/html.h"
+#include "aggregator/core/reports/invoice_html.h"
 #include "tests/support/golden.h"
 
 #define PAGE_MAX (1u << 20)

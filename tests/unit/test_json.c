@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "common/json.h"
+#include "common/conf/json.h"
 
 static json_t *
 parse(const char *text)

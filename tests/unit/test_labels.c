@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "common/labels.h"
+#include "common/base/labels.h"
 
 #define X63 "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
 

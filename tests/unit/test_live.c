@@ -5,8 +5,8 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "aggregator/core/live.h"
-#include "common/json.h"
+#include "aggregator/core/metering/live.h"
+#include "common/conf/json.h"
 
 #define HEAD                                                                                                \
 	"\"node\":\"n1\",\"boot_id\":\"abcd0000-0000-0000-0000-000000000001\",\"boot_ns\":5,\"wall_ns\":7," \

@@ -1,6 +1,6 @@
 /* tests/unit/test_log.c - log lines as they leave on stderr: their shape, and values that try to forge. */
 /* tsan */
-#include "common/log.h"
+#include "common/base/log.h"
 
 #include <pthread.h>
 #include <setjmp.h>
@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "common/buf.h"
+#include "common/base/buf.h"
 
 /* stderr goes to a pipe while a test logs; each read gives what one write put in, as long as it is below PIPE_BUF. */
 struct capture {

@@ -1,11 +1,11 @@
-/* The meter's rules, one test each; the numbers are those of exporter/meter.h and BILLING 1. */
+/* The meter's rules, one test each; the numbers are those of exporter/meter/meter.h and BILLING 1. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <cmocka.h>
 
-#include "common/units.h"
+#include "common/base/units.h"
 #include "tests/support/meterworld.h"
 
 static void

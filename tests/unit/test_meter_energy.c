@@ -1,11 +1,11 @@
-/* What the meter divides and adds up besides time: energy (rule 9 of exporter/meter.h), and the totals for /metrics. */
+/* What the meter divides and adds up besides time: energy (rule 9 of exporter/meter/meter.h), and the totals for /metrics. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <cmocka.h>
 
-#include "common/units.h"
+#include "common/base/units.h"
 #include "tests/support/meterworld.h"
 
 /* ---- energy ---- */

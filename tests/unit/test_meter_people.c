@@ -1,12 +1,12 @@
 /* Who holds: processes that end between ticks, allocations, intruders, GPUs that do not answer. The rules are 1, 2, 4, 5 and 7 of
- * exporter/meter.h. */
+ * exporter/meter/meter.h. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <cmocka.h>
 
-#include "common/units.h"
+#include "common/base/units.h"
 #include "tests/support/meterworld.h"
 
 static struct meter_stats

@@ -8,10 +8,10 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "common/gz.h"
-#include "common/time.h"
-#include "common/units.h"
-#include "exporter/metrics.h"
+#include "common/base/gz.h"
+#include "common/base/time.h"
+#include "common/base/units.h"
+#include "exporter/metrics/metrics.h"
 #include "tests/support/golden.h"
 #include "tests/support/pagegen.h"
 

@@ -5,9 +5,9 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "common/time.h"
-#include "common/units.h"
-#include "exporter/metrics.h"
+#include "common/base/time.h"
+#include "common/base/units.h"
+#include "exporter/metrics/metrics.h"
 #include "tests/support/golden.h"
 
 static char none[] = "";

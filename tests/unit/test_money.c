@@ -1,5 +1,5 @@
 /* tests/unit/test_money.c - decimals as text, rounding half to even, and the decimals of currencies. */
-#include "common/money.h"
+#include "common/base/money.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /* tests/unit/test_month_facts.c - what documents say beside their lines, as a text and back. */
-#include "aggregator/core/month_facts.h"
+#include "aggregator/core/reports/month_facts.h"
 
 #include <string.h>
 

@@ -9,8 +9,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "common/buf.h"
-#include "common/time.h"
+#include "common/base/buf.h"
+#include "common/base/time.h"
 #include "tests/support/simnode.h"
 
 #define S NS_PER_S

@@ -9,9 +9,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/buf.h"
-#include "common/time.h"
-#include "exporter/nvml_source.h"
+#include "common/base/buf.h"
+#include "common/base/time.h"
+#include "exporter/source/nvml/nvml_source.h"
 #include "tests/support/simnode.h"
 
 #define S NS_PER_S

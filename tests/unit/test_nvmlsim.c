@@ -15,8 +15,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/buf.h"
-#include "common/time.h"
+#include "common/base/buf.h"
+#include "common/base/time.h"
 #include "tests/support/simapi.h"
 
 #define S NS_PER_S

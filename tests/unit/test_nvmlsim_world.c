@@ -14,8 +14,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "common/buf.h"
-#include "common/time.h"
+#include "common/base/buf.h"
+#include "common/base/time.h"
 #include "tests/support/nvmlsim/truth.h"
 #include "tests/support/simapi.h"
 

@@ -11,9 +11,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "common/frame.h"
-#include "common/time.h"
-#include "exporter/outbox.h"
+#include "common/wire/frame.h"
+#include "common/base/time.h"
+#include "exporter/delivery/outbox.h"
 #include "tests/support/spooldir.h"
 
 #define WALL SPOOLDIR_WALL

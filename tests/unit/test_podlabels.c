@@ -16,8 +16,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "common/time.h"
-#include "exporter/podlabels.h"
+#include "common/base/time.h"
+#include "exporter/identity/kubelet/podlabels.h"
 
 #define PATIENCE_NS (300 * NS_PER_S) /* only ends a test that would hang */
 

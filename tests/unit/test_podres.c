@@ -15,8 +15,8 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "common/time.h"
-#include "exporter/podres.h"
+#include "common/base/time.h"
+#include "exporter/identity/kubelet/podres.h"
 
 /* ---- messages, written by hand: tag, length, content ---- */
 

@@ -1,5 +1,5 @@
 /* tests/unit/test_policy_price.c - the price book of a policy: what is read, what is refused, what is said to change. */
-#include "aggregator/core/policy.h"
+#include "aggregator/core/policy/policy.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

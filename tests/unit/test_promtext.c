@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "common/promtext.h"
+#include "common/promtext/promtext.h"
 #include "tests/support/golden.h"
 
 /* What an exporter of two GPUs would write, and every case of escaping and of numbers. */

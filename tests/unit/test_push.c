@@ -13,11 +13,11 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "common/frame.h"
-#include "common/httpd.h"
-#include "common/log.h"
-#include "common/time.h"
-#include "exporter/push.h"
+#include "common/wire/frame.h"
+#include "common/http/httpd.h"
+#include "common/base/log.h"
+#include "common/base/time.h"
+#include "exporter/delivery/push.h"
 #include "tests/support/spooldir.h"
 
 #define WALL SPOOLDIR_WALL

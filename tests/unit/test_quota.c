@@ -1,4 +1,4 @@
-/* tests/unit/test_quota.c - the worked examples of the quota model and every rule of aggregator/core/quota.h, a sentence each. */
+/* tests/unit/test_quota.c - the worked examples of the quota model and every rule of aggregator/core/quota/engine/quota.h, a sentence each. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "aggregator/cli/quota_bar.h"
+#include "aggregator/cli/commands/quota_bar.h"
 
 static const struct {
 	const char *name;

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "aggregator/core/quota_loop.h"
+#include "aggregator/core/quota/loop/quota_loop.h"
 
 #define BYTES (4u << 20)
 #define S INT64_C(1000000000)

@@ -1,4 +1,4 @@
-/* tests/unit/test_rating.c - the numbered rules of aggregator/core/rating.h, one by one. */
+/* tests/unit/test_rating.c - the numbered rules of aggregator/core/rating/rating.h, one by one. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,8 +8,8 @@
 
 #include <cmocka.h>
 
-#include "aggregator/core/rating_text.h"
-#include "aggregator/core/rounding.h"
+#include "aggregator/core/rating/rating_text.h"
+#include "aggregator/core/rating/rounding.h"
 #include "tests/support/rates.h"
 
 #define NANO_GPU_HOUR INT64_C(18144000) /* unit-nanoseconds in a billionth of a GPU-hour */

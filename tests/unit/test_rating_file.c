@@ -1,5 +1,5 @@
 /* tests/unit/test_rating_file.c - what a month was rated from, as a text and back. */
-#include "aggregator/core/rating_file.h"
+#include "aggregator/core/rating/rating_file.h"
 
 #include <string.h>
 

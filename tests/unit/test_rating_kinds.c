@@ -1,5 +1,5 @@
 /* tests/unit/test_rating_kinds.c - who pays what: commitments, credits, own prices, other meters and energy, to the cent. */
-#include "aggregator/core/rating.h"
+#include "aggregator/core/rating/rating.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -7,8 +7,8 @@
 
 #include <cmocka.h>
 
-#include "aggregator/core/rating_text.h"
-#include "common/units.h"
+#include "aggregator/core/rating/rating_text.h"
+#include "common/base/units.h"
 
 #define HOURS(n) ((int128)(n)*UNITS_PER_GPU * 3600 * 1000000000)
 #define PRICE(cents) ((int128)(cents)*10000000)

@@ -9,8 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/time.h"
-#include "exporter/reader.h"
+#include "common/base/time.h"
+#include "exporter/source/reader.h"
 
 #define S NS_PER_S
 #define GPUS 4u

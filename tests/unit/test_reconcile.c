@@ -4,8 +4,8 @@
 
 #include "tests/support/rates.h"
 
-#include "aggregator/core/reconcile.h"
-#include "common/json.h"
+#include "aggregator/core/reports/reconcile.h"
+#include "common/conf/json.h"
 #include "tests/support/golden.h"
 
 #define PAGE_MAX (1u << 20)

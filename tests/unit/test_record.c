@@ -13,11 +13,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/buf.h"
-#include "common/time.h"
-#include "exporter/record.h"
-#include "exporter/record_writer.h"
-#include "tests/support/nvmlsim/scenario.h"
+#include "common/base/buf.h"
+#include "common/base/time.h"
+#include "exporter/record/record.h"
+#include "exporter/record/record_writer.h"
+#include "tests/support/nvmlsim/sim_scenario.h"
 #include "tests/support/simnode.h"
 
 #define S NS_PER_S

@@ -3,7 +3,7 @@
 
 #include "tests/support/rates.h"
 
-#include "aggregator/core/refund.h"
+#include "aggregator/core/rating/refund.h"
 
 static const struct rating_item items[] = {{.sku = "", .klass = "on-demand", .price = CENTS(300)},
                                            {.sku = "", .klass = "reserved", .price = CENTS(200)}};

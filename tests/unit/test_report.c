@@ -8,9 +8,9 @@
 
 #include <cmocka.h>
 
-#include "aggregator/core/manifest.h"
-#include "aggregator/core/report.h"
-#include "common/json.h"
+#include "aggregator/core/reports/manifest.h"
+#include "aggregator/core/reports/report.h"
+#include "common/conf/json.h"
 #include "tests/support/golden.h"
 #include "tests/support/rates.h"
 

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "aggregator/core/scenario.h"
+#include "aggregator/core/simulate/scenario.h"
 
 #define GPU UNITS_PER_GPU
 #define TENANT "version: 1\ntenants:\n  - {name: t, workspaces: [{name: a, reserved: 4}, {name: b, reserved: 2}]}\n"

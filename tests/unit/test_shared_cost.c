@@ -1,5 +1,5 @@
 /* tests/unit/test_shared_cost.c - what nobody held of shared nodes: who pays, and that the parts add up. */
-#include "aggregator/core/shared_cost.h"
+#include "aggregator/core/rating/shared_cost.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -7,8 +7,8 @@
 
 #include <cmocka.h>
 
-#include "common/time.h"
-#include "common/units.h"
+#include "common/base/time.h"
+#include "common/base/units.h"
 
 #define PARTIES 3
 

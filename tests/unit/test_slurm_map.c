@@ -10,8 +10,8 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "common/time.h"
-#include "exporter/slurm_map.h"
+#include "common/base/time.h"
+#include "exporter/identity/slurm_map.h"
 
 /* ---- texts ---- */
 

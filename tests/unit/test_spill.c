@@ -9,8 +9,8 @@
 
 #include <cmocka.h>
 
-#include "common/gz.h"
-#include "common/spill.h"
+#include "common/base/gz.h"
+#include "common/base/spill.h"
 
 #define DOCUMENT_MAX (64u << 20)
 

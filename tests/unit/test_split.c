@@ -1,5 +1,5 @@
 /* tests/unit/test_split.c - largest remainder: worked splits, ties, debts, and the edges of 128 bits. */
-#include "common/split.h"
+#include "common/base/split.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -9,9 +9,9 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "common/frame.h"
-#include "common/time.h"
-#include "exporter/spool_segment.h"
+#include "common/wire/frame.h"
+#include "common/base/time.h"
+#include "exporter/delivery/spool_segment.h"
 #include "tests/support/spooldir.h"
 
 #define WALL SPOOLDIR_WALL

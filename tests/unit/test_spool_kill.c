@@ -23,9 +23,9 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "common/frame.h"
-#include "common/time.h"
-#include "common/units.h"
+#include "common/wire/frame.h"
+#include "common/base/time.h"
+#include "common/base/units.h"
 #include "tests/support/books.h"
 #include "tests/support/fastnode.h"
 #include "tests/support/spooldir.h"

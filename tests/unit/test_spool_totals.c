@@ -17,8 +17,8 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "common/time.h"
-#include "common/units.h"
+#include "common/base/time.h"
+#include "common/base/units.h"
 #include "tests/support/books.h"
 #include "tests/support/fastnode.h"
 #include "tests/support/spooldir.h"

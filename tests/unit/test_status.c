@@ -11,12 +11,12 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "common/httpd.h"
-#include "common/json.h"
-#include "common/log.h"
-#include "common/time.h"
-#include "exporter/push.h"
-#include "exporter/status.h"
+#include "common/http/httpd.h"
+#include "common/conf/json.h"
+#include "common/base/log.h"
+#include "common/base/time.h"
+#include "exporter/delivery/push.h"
+#include "exporter/delivery/status.h"
 
 #define PATIENCE_S 300 /* only a test that would hang waits this long */
 

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "common/text.h"
+#include "common/base/text.h"
 
 static void
 a_utf8_character_is_read_with_its_code_or_refused(void **state)

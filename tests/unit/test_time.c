@@ -1,5 +1,5 @@
 /* tests/unit/test_time.c - instants and durations as text, and the grid that records are cut at. */
-#include "common/time.h"
+#include "common/base/time.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /* tests/unit/test_units.c - the weights of BILLING 1, for every model and profile that can be cut. */
-#include "common/units.h"
+#include "common/base/units.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -5,8 +5,8 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "aggregator/core/usage_series.h"
-#include "common/time.h"
+#include "aggregator/core/metering/usage_series.h"
+#include "common/base/time.h"
 
 /* A held record of one second, half of it used, by a workspace on a GPU model. */
 static void

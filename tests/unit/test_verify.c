@@ -1,4 +1,4 @@
-/* tests/unit/test_verify.c - the numbered rules of aggregator/core/verify.h. */
+/* tests/unit/test_verify.c - the numbered rules of aggregator/core/metering/node_hour_expected.h. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,9 +8,9 @@
 
 #include <cmocka.h>
 
-#include "aggregator/core/verify.h"
-#include "common/buf.h"
-#include "common/wire.h"
+#include "aggregator/core/metering/node_hour_expected.h"
+#include "common/base/buf.h"
+#include "common/wire/wire.h"
 
 static struct verify_interval
 interval(int64_t device, int64_t start, int64_t energy)

@@ -1,4 +1,4 @@
-/* tests/unit/test_verify_lost.c - the numbered rules of aggregator/core/verify_lost.h. */
+/* tests/unit/test_verify_lost.c - the numbered rules of aggregator/core/metering/lost_expected.h. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,10 +7,10 @@
 
 #include <cmocka.h>
 
-#include "aggregator/core/verify_lost.h"
-#include "common/buf.h"
-#include "common/time.h"
-#include "common/wire.h"
+#include "aggregator/core/metering/lost_expected.h"
+#include "common/base/buf.h"
+#include "common/base/time.h"
+#include "common/wire/wire.h"
 
 #define HOUR (1000 * NS_PER_HOUR)
 #define AT(seconds) (HOUR + (seconds)*NS_PER_S)

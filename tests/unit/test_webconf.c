@@ -6,7 +6,7 @@
 #include <cmocka.h>
 #include <string.h>
 
-#include "common/webconf.h"
+#include "common/http/webconf.h"
 
 #define HASH "$2y$04$abcdefghijklmnopqrstuu/LVz6MZlItEy42I2juLihZ66HnQx/cy"
 #define TLS "tls_server_config:\n  cert_file: c.pem\n  key_file: k.pem\n"

@@ -8,12 +8,12 @@
 
 #include <cmocka.h>
 
-#include "common/digest.h"
-#include "common/frame.h"
-#include "common/gz.h"
-#include "common/time.h"
-#include "common/units.h"
-#include "common/wire.h"
+#include "common/base/digest.h"
+#include "common/wire/frame.h"
+#include "common/base/gz.h"
+#include "common/base/time.h"
+#include "common/base/units.h"
+#include "common/wire/wire.h"
 #include "tests/support/golden.h"
 #include "tests/support/wiregen.h"
 

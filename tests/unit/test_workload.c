@@ -10,8 +10,8 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "common/time.h"
-#include "exporter/workload.h"
+#include "common/base/time.h"
+#include "exporter/metrics/workload.h"
 
 #define UID_DASHED "0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0"
 #define UID_UNDERSCORED "0f1e2d3c_4b5a_6978_8796_a5b4c3d2e1f0"

@@ -7,8 +7,8 @@
 
 #include <cmocka.h>
 
-#include "common/buf.h"
-#include "common/yaml.h"
+#include "common/base/buf.h"
+#include "common/conf/yaml.h"
 
 static struct yaml_doc *
 parse(const char *text)

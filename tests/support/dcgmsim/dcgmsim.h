@@ -6,8 +6,8 @@
 
 #include <pthread.h>
 
-#include "exporter/dcgm_abi.h"
-#include "tests/support/nvmlsim/live.h"
+#include "exporter/source/dcgm/dcgm_abi.h"
+#include "tests/support/nvmlsim/sim_live.h"
 #include "tests/support/nvmlsim/world.h"
 
 #define EXPORTED __attribute__((visibility("default")))

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/time.h"
+#include "common/base/time.h"
 
 #define STAMP0_US INT64_C(1700000000000000)
 #define BYTES_PER_PPM 4096 /* so that a busy GPU moves 4 GB each second */

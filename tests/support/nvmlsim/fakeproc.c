@@ -9,8 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/buf.h"
-#include "common/time.h"
+#include "common/base/buf.h"
+#include "common/base/time.h"
 
 #define MARK ".nvmlsim" /* in every folder that is ours */
 #define TEXT_MAX 4096

@@ -2,7 +2,7 @@
 #ifndef TOLLGATE_NVMLSIM_MOMENT_H
 #define TOLLGATE_NVMLSIM_MOMENT_H
 
-#include "tests/support/nvmlsim/scenario.h"
+#include "tests/support/nvmlsim/sim_scenario.h"
 
 #define SIM_PPM INT64_C(1000000)
 

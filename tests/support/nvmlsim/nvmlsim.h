@@ -6,10 +6,10 @@
 
 #include <pthread.h>
 
-#include "common/idmap.h"
-#include "exporter/nvml_abi.h"
+#include "common/base/idmap.h"
+#include "exporter/source/nvml/nvml_abi.h"
 #include "tests/support/nvmlsim/fakeproc.h"
-#include "tests/support/nvmlsim/live.h"
+#include "tests/support/nvmlsim/sim_live.h"
 #include "tests/support/nvmlsim/world.h"
 
 #define EXPORTED __attribute__((visibility("default")))

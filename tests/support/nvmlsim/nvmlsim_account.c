@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-#include "common/time.h"
+#include "common/base/time.h"
 
 #define SAMPLES_PER_S 6
 #define HUNDREDTHS 100

@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "common/time.h"
+#include "common/base/time.h"
 
 #define LOOK_NS (5 * NS_PER_MS) /* between two looks at the clock and the file */
 

@@ -1,7 +1,7 @@
 /* tests/support/nvmlsim/nvmlsim_event.c - events of GPUs: XIDs and new layouts. */
 #include "tests/support/nvmlsim/nvmlsim.h"
 
-#include "common/time.h"
+#include "common/base/time.h"
 
 static_assert(SIM_EVENT_XID == NVML_EVENT_XID && SIM_EVENT_MIG == NVML_EVENT_MIG_CONFIG, "the scenario's event types");
 

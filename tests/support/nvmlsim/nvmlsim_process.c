@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "common/time.h"
+#include "common/base/time.h"
 
 #define SAMPLE_BUFFER 100u       /* entries that a size query asks for, as drivers do */
 #define FIRST_WINDOW_NS NS_PER_S /* a caller without a stamp gets the last second */

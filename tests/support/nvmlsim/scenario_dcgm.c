@@ -1,5 +1,5 @@
 /* tests/support/nvmlsim/scenario_dcgm.c - what a scenario says of DCGM. */
-#include "tests/support/nvmlsim/scenario_read.h"
+#include "tests/support/nvmlsim/sim_scenario_read.h"
 
 #include <string.h>
 

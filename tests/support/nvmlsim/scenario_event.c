@@ -1,5 +1,5 @@
 /* tests/support/nvmlsim/scenario_event.c - what goes wrong in a scenario: faults, calls that misbehave, XIDs, clock steps. */
-#include "tests/support/nvmlsim/scenario_read.h"
+#include "tests/support/nvmlsim/sim_scenario_read.h"
 
 #include <stdlib.h>
 #include <string.h>

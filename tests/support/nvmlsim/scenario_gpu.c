@@ -1,5 +1,5 @@
 /* tests/support/nvmlsim/scenario_gpu.c - the GPUs of a scenario: what they are and what is scripted of them. */
-#include "tests/support/nvmlsim/scenario_read.h"
+#include "tests/support/nvmlsim/sim_scenario_read.h"
 
 #include <stdio.h>
 #include <string.h>

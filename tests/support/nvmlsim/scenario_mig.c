@@ -1,5 +1,5 @@
 /* tests/support/nvmlsim/scenario_mig.c - how the GPUs of a scenario are cut, and where their instances lie. */
-#include "tests/support/nvmlsim/scenario_read.h"
+#include "tests/support/nvmlsim/sim_scenario_read.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* tests/support/nvmlsim/scenario_process.c - the processes of a scenario. */
-#include "tests/support/nvmlsim/scenario_read.h"
+#include "tests/support/nvmlsim/sim_scenario_read.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -164,7 +164,7 @@ read_pod(const struct reader *r, const struct yaml_node *map, struct sim_process
 	return true;
 }
 
-/* The rules of exporter/identity.c, in short. */
+/* The rules of exporter/identity/identity.c, in short. */
 static char *
 workload_of(const struct sim_process *p)
 {

@@ -1,10 +1,10 @@
 /* tests/support/nvmlsim/scenario_value.c - names and typed values of a scenario. */
-#include "tests/support/nvmlsim/scenario_read.h"
+#include "tests/support/nvmlsim/sim_scenario_read.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "common/time.h"
+#include "common/base/time.h"
 
 static uint64_t
 mix(uint64_t x)

@@ -1,7 +1,7 @@
 /* tests/support/nvmlsim/truth.h - what a scenario says happened between two moments, exactly: what a meter should have found.
  *
  * Computed from the scenario alone, not by the simulator's library, and without regard to ticks: a test that lets things happen
- * at ticks gets what a perfect meter gets. Processes registered while the simulator ran (live.h) are not in it. */
+ * at ticks gets what a perfect meter gets. Processes registered while the simulator ran (sim_live.h) are not in it. */
 #ifndef TOLLGATE_NVMLSIM_TRUTH_H
 #define TOLLGATE_NVMLSIM_TRUTH_H
 

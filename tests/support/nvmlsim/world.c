@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "common/time.h"
+#include "common/base/time.h"
 
 enum event_kind { EVENT_LAYOUT, EVENT_POWER, EVENT_PROCESS };
 struct event {

@@ -1,0 +1,107 @@
+/* aggregator/api/api_policy.c - the policy document and the plain lists. */
+#include <string.h>
+
+#include "aggregator/api/app.h"
+#include "aggregator/service/decider.h"
+#include "common/conf/json.h"
+#include "common/base/log.h"
+#include "common/base/time.h"
+
+#define DIFF_MAX (4u << 20)
+#define BOOK_WAIT_NS (5 * NS_PER_S) /* for the quota book to take a policy that was applied */
+
+const char *
+api_document_name(const struct http_request *rq, const char *preset, char out[API_DOCUMENT_NAME_MAX])
+{
+	const char *name = http_query(rq, "name");
+	size_t n = 0;
+
+	if (name == NULL || name[0] == '\0')
+		return preset;
+	for (; name[n] != '\0' && n < API_DOCUMENT_NAME_MAX - 1; n++)
+		out[n] = name[n] < ' ' || name[n] == 0x7f ? '?' : name[n];
+	out[n] = '\0';
+	return out;
+}
+
+/* Since when quota decides by what was applied: the words of the reply's `quota`. */
+static const char *
+quota_state(struct app *app, const struct policy_outcome *o)
+{
+	if (o->version == 0)
+		return "unchanged";
+	if (o->effective_ns > time_wall_ns())
+		return "later";
+	return decider_policy_wait(app->decider, o->version, o->effective_ns, time_boot_ns() + BOOK_WAIT_NS)
+	               ? "in-effect"
+	               : "pending";
+}
+
+void
+handle_policy_put(void *app, void *worker, const struct http_request *rq, struct http_reply *rp)
+{
+	struct worker *w = worker;
+	const char *dry = http_query(rq, "dry_run");
+	bool dry_run = dry != NULL && strcmp(dry, "0") != 0;
+	struct policy_outcome outcome = {0};
+	struct policy_request request;
+	char name[API_DOCUMENT_NAME_MAX], when[TIME_TEXT_SIZE];
+	in_place(buf) struct buf diff = {0};
+	struct err err = {0};
+
+	buf_init(&diff, DIFF_MAX);
+	request = (struct policy_request){.name = api_document_name(rq, "policy", name),
+	                                  .text = rq->body,
+	                                  .len = rq->body_len,
+	                                  .actor = w->who.name,
+	                                  .tenant = w->who.role == ROLE_TENANT_ADMIN ? w->who.tenant : NULL,
+	                                  .now_ns = time_wall_ns(),
+	                                  .dry_run = dry_run};
+	if (!store_policy_apply(w->db, &request, &outcome, &diff, &err)) {
+		http_problem_err(rp, rq, &err);
+		return;
+	}
+	if (!dry_run && outcome.changes > 0)
+		log_event(LOG_INFO, "policy applied", LS("by", w->who.name), LI("version", outcome.version),
+		          LI("changes", outcome.changes));
+	rp->content_type = "application/json";
+	buf_printf(&rp->body,
+	           "{\"dry_run\":%s,\"changes\":%zu,\"version\":%" PRId64
+	           ",\"effective\":\"%s\",\"quota\":\"%s\",\"reattributing\":%s,\"corrects_from\":%s%s%s,\"diff\":",
+	           dry_run ? "true" : "false", outcome.changes, outcome.version,
+	           time_format(outcome.effective_ns, when), quota_state(app, &outcome),
+	           outcome.reattributing ? "true" : "false", outcome.corrects_from[0] != '\0' ? "\"" : "null",
+	           outcome.corrects_from, outcome.corrects_from[0] != '\0' ? "\"" : "");
+	json_write_string(buf_text(&diff), &rp->body);
+	buf_str(&rp->body, "}\n");
+}
+
+void
+handle_policy_get(void *app, void *worker, const struct http_request *rq, struct http_reply *rp)
+{
+	struct worker *w = worker;
+	const char *tenant = NULL;
+	struct err err = {0};
+
+	(void)app;
+	if (!api_tenant(w, rq, &tenant, rp))
+		return;
+	rp->content_type = "application/yaml; charset=utf-8";
+	if (!store_policy_get(w->db, tenant, &rp->body, &err))
+		http_problem_err(rp, rq, &err);
+}
+
+void
+handle_list(void *app, void *worker, const struct http_request *rq, struct http_reply *rp)
+{
+	struct worker *w = worker;
+	const char *tenant = NULL;
+	struct err err = {0};
+
+	(void)app;
+	if (!api_tenant(w, rq, &tenant, rp))
+		return;
+	rp->content_type = "application/json";
+	if (!store_list_json(w->db, rq->path + strlen("/v1/"), tenant, &rp->body, &err))
+		http_problem_err(rp, rq, &err);
+}

@@ -1,0 +1,276 @@
+/* aggregator/core/policy/policy.h - the declarative policy file: who the tenants are, whose a node is, who belongs to which
+ * workspace, and what a GPU-hour costs. Pure: text in, values, differences and errors with file and line out.
+ * deploy/demo/policy.yaml is a commented example of every key. */
+#ifndef TOLLGATE_POLICY_H
+#define TOLLGATE_POLICY_H
+
+#include "aggregator/core/quota/engine/quantity.h"
+#include "common/base/buf.h"
+#include "common/base/limits.h"
+#include "common/base/money.h"
+
+#define POLICY_VERSION 1
+#define POLICY_MAX_TENANTS 10000u
+#define POLICY_MAX_WORKSPACES 1000u /* of one tenant */
+#define POLICY_MAX_RULES 1000u      /* of one workspace */
+#define POLICY_MAX_NODES 20000u
+#define POLICY_MAX_MEMBERS 1000u /* of one tenant or workspace */
+#define POLICY_MAX_PROFILES 32u  /* of one node */
+#define POLICY_MAX_CLASS_VALUE 1000000
+#define POLICY_MAX_WEIGHT 1000000
+#define POLICY_MAX_PRICES 1000u
+#define POLICY_MAX_BUDGET INT64_C(1000000000000)       /* money in whole units, or GPU-hours */
+#define POLICY_MAX_TOKENS INT64_C(1000000000000000000) /* of a budget */
+#define POLICY_MAX_PRIORITY 10000
+#define POLICY_MAX_EXCEPTION_NS (INT64_C(366) * 86400 * 1000000000) /* how long an exception may last */
+#define POLICY_MAX_BOUNDARY 200u                                    /* bytes of data_boundary */
+#define POLICY_MAX_OWED_WAIT_NS (INT64_C(30) * 86400 * 1000000000)
+#define POLICY_MAX_PRICE 1000000000 /* in whole units of the currency */
+#define POLICY_MAX_PER 1000000000   /* units that a price is for */
+#define POLICY_MAX_CARBON 1000000   /* grams per kWh */
+
+/* A rule says whose usage belongs to a workspace. Every pattern given must match (`*` and `?` as in a shell);
+ * absent ones (NULL) match anything. At least one is given. Lower priority numbers are asked first, then document
+ * order. */
+struct policy_rule {
+	int64_t priority; /* 0..10000, default 100 */
+	char *cluster;
+	char *ns; /* Kubernetes namespace; a vCluster's host namespace too */
+	char *slurm_account;
+	char *user;  /* of a host or a Slurm job: name, or uid in decimal */
+	char *group; /* primary group of such a user */
+	char *labels; /* of a pod, as common/base/labels.h writes them, with patterns for values: all of the keys must be there */
+	int line;
+};
+
+/* Who belongs to a tenant or a workspace, by the name the identity provider gives. */
+struct policy_member {
+	char *user;
+	const char *role; /* of a tenant: tenant-admin, developer, viewer; of a workspace: developer, viewer */
+	int line;
+};
+struct policy_members {
+	struct policy_member *at;
+	size_t count;
+};
+
+/* An amount of GPUs, by model (quantity.h); no entry: the key is absent. */
+struct policy_amounts {
+	struct quantity *at;
+	size_t count;
+	int line;
+};
+
+/* What is not a GPU; -1: no limit. */
+struct policy_resources {
+	int64_t cpu_millis;
+	int64_t memory_bytes;
+	int64_t storage_bytes;
+	int line;
+};
+
+/* What is meant to be spent in a month. soft: told when it is passed; hard: nothing new is admitted then. */
+struct policy_budget {
+	const char *kind; /* soft, hard; NULL: there is no budget */
+	int128 amount;    /* scale PRICE_SCALE, > 0 */
+	char unit[8];     /* of budget.h */
+	int line;
+};
+
+/* What the operator promised; measured, and no decision looks at it. */
+struct policy_sla {
+	int64_t owed_wait_ns;         /* an owed request is admitted within this; 0: nothing is promised */
+	int64_t delivered_millionths; /* of reserved time is delivered; 0: nothing is promised */
+};
+
+/* Extra limits for a workspace that nobody has to agree to. */
+struct policy_auto_approve {
+	int64_t units;  /* of one model, all of them together; 0: there is no such rule */
+	int64_t for_ns; /* each for no longer than this */
+};
+
+/* Words are those of the file, and point to text that is never freed. */
+struct policy_workspace {
+	char *name;
+	char *description; /* "" when absent */
+	char *cluster;     /* where its reservations lie; default: the file's cluster */
+	struct policy_rule *rules;
+	size_t rule_count;
+	struct policy_members members;
+	struct policy_amounts reserved;        /* among the tenant's own nodes */
+	struct policy_amounts reserved_shared; /* among the shared ones */
+	struct policy_amounts limit;
+	struct policy_amounts borrow;
+	struct policy_amounts lend;
+	const char *reclaim;     /* any, lower, never */
+	const char *preempt_own; /* lower, never */
+	const char *enforce;     /* off, warn, on */
+	int64_t weight;
+	int64_t idle_timeout_ns; /* 0: none */
+	struct policy_resources limits;
+	struct policy_budget budget;
+	struct policy_sla sla;
+	int line;
+};
+
+struct policy_tenant {
+	char *name;          /* [a-z0-9]([-a-z0-9]*[a-z0-9])?, at most 63; not "unattributed" or "platform" */
+	char *display_name;  /* the name when absent */
+	char *cost_center;   /* "" when absent */
+	char *owner;         /* "" when absent */
+	char *data_boundary; /* where its data may be, in the operator's words; "" when absent */
+	struct policy_members members;
+	struct policy_amounts maximum;       /* over all its workspaces */
+	struct policy_amounts default_limit; /* of a workspace that reserves nothing */
+	const char *isolation;               /* node, gpu, mig, shared */
+	char **classes;                      /* priority classes it may use */
+	size_t class_count;
+	bool classes_given; /* false: it may use all */
+	struct policy_resources limits;
+	struct policy_budget budget;
+	struct policy_sla sla;
+	struct policy_auto_approve auto_approve;
+	struct policy_workspace *workspaces;
+	size_t workspace_count;
+	int line;
+};
+
+/* Of a request: the higher value goes first; what is not preemptible stays within the reservation. */
+struct policy_class {
+	char *name;
+	int64_t value;
+	bool preemptible;
+	int line;
+};
+
+struct policy_profile {
+	char *profile;
+	int64_t count;
+};
+
+struct policy_device {
+	char *uuid;
+	const char *state;
+	int line;
+};
+
+struct policy_node {
+	char *name;
+	char *cluster;                   /* default: the file's cluster */
+	char *tenant;                    /* owner; NULL: shared */
+	char *model;                     /* what it has, until it was seen; NULL: not declared */
+	int64_t gpus;                    /* whole ones */
+	struct policy_profile *profiles; /* MIG instances, on further GPUs */
+	size_t profile_count;
+	const char *state; /* in-service, maintenance, retired */
+	struct policy_device *devices;
+	size_t device_count;
+	int line;
+};
+
+/* A price per hour of a GPU, or of a MIG instance when mig_profile is given, or of a unit of another meter. The most
+ * specific item wins (rating.h). */
+struct policy_price {
+	char *sku;          /* "" : derived */
+	char *gpu_model;    /* short model name, NULL: any */
+	char *mig_profile;  /* NULL: any, share-priced */
+	char *sharing_mode; /* exclusive, mig, mps, timeslice, plain; NULL: any */
+	char *klass;        /* on-demand, borrowed, dedicated, reserved; NULL: any */
+	char *tenant;       /* for this tenant alone; NULL: for all */
+	const char *meter;  /* a word of events.h; NULL: of GPUs */
+	char *meter_sku;    /* NULL: any of that meter */
+	bool basis_used;    /* what was active is priced, not what was held */
+	int128 price;       /* scale PRICE_SCALE, >= 0 */
+	int64_t per;        /* units that the price is for; it divides the price */
+	int line;
+};
+
+/* Off every price that matches, in percent; NULL: any. Not off energy. */
+struct policy_discount {
+	char *tenant;
+	const char *category; /* gpu, storage, network, inference, support */
+	const char *klass;
+	int64_t ratio; /* 10^-9 of the price, 0 .. 10^9 */
+	int line;
+};
+
+struct policy_energy {
+	char *cluster;
+	int128 price;  /* per kWh; scale PRICE_SCALE; -1: none */
+	int128 carbon; /* grams per kWh; scale PRICE_SCALE; -1: not known */
+	int line;
+};
+
+struct policy_weight {
+	char *tenant;
+	int64_t weight;
+	int line;
+};
+
+struct policy_book {
+	char *version;  /* names this state of prices on every line of a bill: "2026-11" */
+	char *currency; /* ISO 4217 */
+	struct policy_price *items;
+	size_t item_count;
+	struct policy_discount *discounts;
+	size_t discount_count;
+	struct policy_energy *energy;
+	size_t energy_count;
+	int64_t lender_ratio;    /* 10^-9 of what a borrower pays */
+	const char *shared_idle; /* who pays what nobody held of shared nodes: none, even, proportional, weights */
+	struct policy_weight *weights;
+	size_t weight_count;
+	int128 platform_cost; /* what the platform costs in a month; scale PRICE_SCALE; -1: not said */
+	int line;
+};
+void policy_book_free(struct policy_book *b);
+DEFINE_OWNED(policy_book, struct policy_book)
+
+struct policy {
+	char *cluster;        /* name of this ledger's cluster */
+	int64_t effective_ns; /* INT64_MIN: not given, the start of the current billing hour */
+	struct policy_class *classes;
+	size_t class_count;
+	struct policy_tenant *tenants;
+	size_t tenant_count;
+	struct policy_node *nodes;
+	size_t node_count;
+	struct policy_book *prices; /* NULL: none */
+};
+
+void policy_free(struct policy *p);
+DEFINE_OWNED(policy, struct policy)
+
+/* version: 1, then the sections. All or nothing; the first error names file, line, field, value and limit. */
+MUST_CHECK bool policy_parse(const char *name, const char *text, size_t len, struct policy **ret, struct err *err);
+/* The same for a file of one tenant's administrator, which has neither nodes nor priority classes: what can only be judged
+ * beside them is not. */
+MUST_CHECK bool policy_parse_part(const char *name, const char *text, size_t len, struct policy **ret, struct err *err);
+
+/* The prices of a policy, or of a file that has nothing but the key prices; such a file may name the tenants and clusters
+ * of `beside`. A file without prices is refused. */
+MUST_CHECK bool policy_parse_book(const char *name, const char *text, size_t len, const struct policy *beside,
+                                  struct policy_book **ret, struct err *err);
+/* The policy as a file, with every key in one place and no comments: what policy_parse() reads back as the same. */
+void policy_render(const struct policy *p, struct buf *out);
+/* One tenant of it as a file of its administrator. */
+void policy_render_part(const struct policy *p, const struct policy_tenant *t, struct buf *out);
+/* One tenant as an entry of the list `tenants`, indented by so many spaces. */
+void policy_render_tenant(const struct policy_tenant *t, int indent, struct buf *out);
+
+/* The amount for a model: that model's own, or the one without a model; NULL: none is given. */
+const struct quantity *policy_amount_for(const struct policy_amounts *a, const char *model);
+/* As the file has it: "4", "3/7", "{H100-80GB: 4, A100-80GB: 2x1g.10gb}"; "" when absent. */
+void policy_amounts_text(const struct policy_amounts *a, struct buf *out);
+/* Where a workspace's reservations lie. */
+const char *policy_workspace_cluster(const struct policy *p, const struct policy_workspace *w);
+
+/* What applying `to` over `from` (NULL: an empty ledger) changes, one line each for people: "+ workspace
+ * acme/training", "~ price H100-80GB on-demand 3.00 -> 3.20", "- node demo-1". In the order of the file; what is
+ * gone follows in the order of the old one. The effective time alone is no change. Returns the number of changes. */
+size_t policy_diff(const struct policy *from, const struct policy *to, struct buf *out);
+
+/* Shell-like pattern with * and ?; no recursion on hostile patterns (linear in practice). */
+bool pattern_match(const char *pattern, const char *text);
+
+#endif

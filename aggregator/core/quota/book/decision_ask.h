@@ -1,0 +1,72 @@
+/* aggregator/core/quota/book/decision_ask.h - a request for capacity as clients write it, and as the quota book reads it. Pure.
+ *
+ *   {"request_id": "job-4711", "workspace": "acme/prod", "cluster": "c1", "gpu_model": "H100",
+ *    "gpus": 8 | "profile": "1g.10gb", "count": 2 | "replicas": 1, "of": 4,
+ *    "per_node": 8, "priority_class": "high" | "priority": 10, "preemptible": true, "expected_duration": "2h", "expires": "30m",
+ *    "cpu": "64" | "500m", "memory": "512Gi", "storage": "10Ti",
+ *    "workload": {"namespace": ..., "pod": ..., "pod_uid": ...} | {"slurm_job": ...}}
+ *
+ * Only request_id, workspace and what is counted must be there. A priority as a number is the scheduler's and operator's to give: it is above all
+ * classes that a tenant may use.
+ *
+ * Without workspace the workload says whose it is, by the attribution rules of the ledger (core/policy/attribution.h), and has what they look at:
+ *
+ *   "workload": {"namespace": ..., "labels": {"team": "ml"}, ...} | {"slurm_account": ..., "user": ..., "uid": 1000, "group": ..., ...}
+ *
+ * Beside workspace these are refused: two answers to one question.
+ *
+ * A request_id is the tenant's own whose workspace the request is for: two tenants may use the same one. The engine and its log know a request by its
+ * key, TENANT/REQUEST_ID. Before that was so the key was the bare request_id: rows and logs of that time keep theirs. */
+#ifndef TOLLGATE_DECISION_ASK_H
+#define TOLLGATE_DECISION_ASK_H
+
+#include "aggregator/core/quota/engine/quota.h"
+#include "common/base/buf.h"
+#include "common/base/digest.h"
+#include "common/conf/json.h"
+#include "common/wire/wire.h"
+
+/* By which telemetry knows a workload; NULL: not said. */
+struct decision_workload {
+	const char *namespace, *pod, *pod_uid, *slurm_job;
+};
+
+#define DECISION_ID_SIZE 64 /* of a request_id, with the NUL */
+#define DECISION_TENANT_SIZE (LIMIT_LABEL + 1)
+
+struct decision_body {
+	char request_id[DECISION_ID_SIZE];
+	char key[QUOTA_ID_SIZE];
+	/* "acme/prod"; empty: the workload says whose it is, and it was not looked up yet */
+	char workspace[2 * QUOTA_NAME_SIZE];
+	char tenant[DECISION_TENANT_SIZE]; /* "acme" */
+	struct buf request;                /* for a submit event, once the workspace is known */
+	struct buf body;                   /* what was asked, with sorted keys */
+	uint8_t digest[SHA256_SIZE];       /* of body: the same request has the same one however it is spelt */
+	struct decision_workload workload; /* lives as long as doc */
+	const char *cluster, *model;       /* that are named; NULL: none. They live as long as doc */
+	const char *klass;                 /* likewise the priority class */
+	struct wire_holder holder;         /* without workspace: as attribution rules see the workload */
+	struct buf members;                /* of request, behind the workspace */
+	size_t model_from, model_until;    /* where the model is in members */
+};
+/* The request for a submit event, with this name of its model; NULL: as it was asked. Its workspace is known. */
+void decision_body_write(const struct decision_body *b, const char *model, struct buf *out);
+void decision_body_fini(struct decision_body *b);
+/* Enters the workspace, TENANT/NAME, of a request that named its workload. */
+MUST_CHECK bool decision_body_place(struct decision_body *b, const char *workspace, struct err *err);
+/* ERR_MISSING: no rule gives the workload to a workspace that the asker may know. Names what was looked at, and nothing else. */
+bool decision_body_no_workspace(const struct decision_body *b, struct err *err);
+
+/* tenant: who asks, whose workspaces may be named, and need not be; NULL: an operator or scheduler, anybody's. ERR_INVALID begins with the field to blame; ERR_MISSING: the
+ * workspace is not the tenant's. */
+MUST_CHECK bool decision_body_read(const json_t *doc, const char *tenant, int64_t now_ns, struct decision_body *ret,
+                                   struct err *err);
+/* The member "workload" of an object, if it has one. */
+MUST_CHECK bool decision_workload_read(const json_t *doc, struct decision_workload *ret, struct err *err);
+/* 1 to 63 letters, digits, '.', '_', ':' and '-', beginning with a letter or digit. */
+bool decision_id_sound(const char *id);
+/* The request_id of a key. */
+const char *decision_key_id(const char *key);
+
+#endif

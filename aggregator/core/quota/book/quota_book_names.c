@@ -1,0 +1,253 @@
+/* aggregator/core/quota/book/quota_book_names.c - what the positions of a quota book's engine are called. */
+#include "aggregator/core/quota/book/quota_book_names.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_THINGS (1u << 20) /* of one kind */
+
+/* ---- lists of names ---------------------------------------------------------------------------------------------------- */
+
+static void
+list_init(struct book_list *l, size_t size)
+{
+	*l = (struct book_list){.size = size};
+}
+
+static void
+list_copy(struct book_list *to, const struct book_list *from)
+{
+	*to = *from;
+	to->cap = from->count + 1;
+	to->at = mem_array(to->cap, to->size);
+	if (from->count > 0)
+		memcpy(to->at, from->at, from->count * from->size);
+	to->ids.slots = mem_array(from->ids.cap + 1, sizeof(*to->ids.slots));
+	if (from->ids.cap > 0)
+		memcpy(to->ids.slots, from->ids.slots, from->ids.cap * sizeof(*to->ids.slots));
+}
+
+static void
+list_fini(struct book_list *l)
+{
+	mem_free(l->at);
+	mem_free(l->ids.slots);
+}
+
+int32_t
+book_find(const struct book_list *l, const char *text)
+{
+	return quota_ids_get(&l->ids, l->at, l->size, text);
+}
+
+bool
+book_add(struct book_list *l, const char *what, const char *text, size_t size, int32_t *ret, struct err *err)
+{
+	int32_t at = book_find(l, text);
+	size_t len = strnlen(text, size);
+
+	if (at != QUOTA_NONE) {
+		*ret = at;
+		return true;
+	}
+	if (len == 0 || len >= size || l->count >= MAX_THINGS)
+		return err_set(err, ERR_INVALID, "%s \"%.60s\" has no name of 1 to %zu bytes, or is more than %u", what,
+		               text, size - 1, MAX_THINGS);
+	if (l->count == l->cap) {
+		l->cap = l->cap > 0 ? 2 * l->cap : 8;
+		l->at = mem_grow(l->at, l->cap, l->size);
+	}
+	at = (int32_t)l->count;
+	memset((char *)l->at + l->count * l->size, 0, l->size);
+	memcpy((char *)l->at + l->count * l->size, text, len);
+	l->count++;
+	quota_ids_put(&l->ids, l->at, l->size, at);
+	*ret = at;
+	return true;
+}
+
+/* ---- all of them ------------------------------------------------------------------------------------------------------- */
+
+struct book_names *
+book_names_new(void)
+{
+	struct book_names *n = mem_alloc(sizeof(*n));
+
+	atomic_init(&n->copies, 1);
+	list_init(&n->clusters, sizeof(struct book_name));
+	list_init(&n->models, sizeof(struct book_name));
+	list_init(&n->classes, sizeof(struct book_class));
+	list_init(&n->shapes, sizeof(struct book_shape));
+	list_init(&n->tenants, sizeof(struct book_name));
+	list_init(&n->workspaces, sizeof(struct book_workspace));
+	list_init(&n->nodes, sizeof(struct book_node));
+	return n;
+}
+
+static void *
+copy_of(const void *from, size_t count, size_t size)
+{
+	void *to = mem_array(count + 1, size);
+
+	if (count > 0)
+		memcpy(to, from, count * size);
+	return to;
+}
+
+struct book_names *
+book_names_copy(const struct book_names *n)
+{
+	struct book_names *c = mem_alloc(sizeof(*c));
+
+	atomic_init(&c->copies, 1);
+	list_copy(&c->clusters, &n->clusters);
+	list_copy(&c->models, &n->models);
+	list_copy(&c->classes, &n->classes);
+	list_copy(&c->shapes, &n->shapes);
+	list_copy(&c->tenants, &n->tenants);
+	list_copy(&c->workspaces, &n->workspaces);
+	list_copy(&c->nodes, &n->nodes);
+	for (size_t i = 0; i < c->nodes.count; i++) {
+		struct book_node *node = BOOK_AT(c->nodes, book_node, i);
+
+		node->uuids = copy_of(node->uuids, node->gpu_count, sizeof(*node->uuids));
+	}
+	c->prices = copy_of(n->prices, n->price_count, sizeof(*n->prices));
+	c->price_count = n->price_count;
+	c->settings = n->settings;
+	return c;
+}
+
+struct book_names *
+book_names_share(struct book_names *n)
+{
+	atomic_fetch_add(&n->copies, 1);
+	return n;
+}
+
+void
+book_names_free(struct book_names *n)
+{
+	if (!n || atomic_fetch_sub(&n->copies, 1) > 1)
+		return;
+	for (size_t i = 0; i < n->nodes.count; i++)
+		mem_free(BOOK_AT(n->nodes, book_node, i)->uuids);
+	list_fini(&n->clusters);
+	list_fini(&n->models);
+	list_fini(&n->classes);
+	list_fini(&n->shapes);
+	list_fini(&n->tenants);
+	list_fini(&n->workspaces);
+	list_fini(&n->nodes);
+	mem_free(n->prices);
+	mem_free(n);
+}
+
+/* ---- shapes, models, prices -------------------------------------------------------------------------------------------- */
+
+static void
+shape_key(int32_t model, enum quota_shape_kind kind, const char *name, char out[static 2 * QUOTA_NAME_SIZE])
+{
+	snprintf(out, 2 * (size_t)QUOTA_NAME_SIZE, "%" PRId32 " %d %.*s", model, (int)kind, QUOTA_NAME_SIZE, name);
+}
+
+int32_t
+book_find_shape(const struct book_names *n, int32_t model, enum quota_shape_kind kind, const char *name)
+{
+	char key[2 * QUOTA_NAME_SIZE];
+
+	shape_key(model, kind, name, key);
+	return book_find(&n->shapes, key);
+}
+
+bool
+book_add_shape(struct book_names *n, int32_t model, enum quota_shape_kind kind, const char *name, int64_t units,
+               int32_t *ret, struct err *err)
+{
+	char key[2 * QUOTA_NAME_SIZE];
+	struct book_shape *s;
+
+	if (strnlen(name, QUOTA_NAME_SIZE) >= QUOTA_NAME_SIZE || units <= 0 || units > UNITS_PER_GPU)
+		return err_set(err, ERR_INVALID, "shape \"%.60s\" of %" PRId64 " units is none", name, units);
+	shape_key(model, kind, name, key);
+	if (!book_add(&n->shapes, "shape", key, sizeof(key), ret, err))
+		return false;
+	s = BOOK_AT(n->shapes, book_shape, *ret);
+	if (s->in.units != 0)
+		return s->in.units == units ||
+		       err_set(err, ERR_INVALID, "%s of %s has %" PRId64 " units, not %" PRId64, name,
+		               BOOK_AT(n->models, book_name, model)->text, s->in.units, units);
+	memcpy(s->name, name, strlen(name) + 1);
+	s->in = (struct quota_shape){.model = model, .kind = kind, .units = units};
+	return true;
+}
+
+bool
+book_add_model(struct book_names *n, const char *name, int32_t *ret, struct err *err)
+{
+	int32_t shape;
+
+	return book_add(&n->models, "model", name, QUOTA_NAME_SIZE, ret, err) &&
+	       book_add_shape(n, *ret, QUOTA_WHOLE, "", UNITS_PER_GPU, &shape, err);
+}
+
+static int
+compare_prices(const void *a, const void *b)
+{
+	const struct book_price *x = a, *y = b;
+
+	if (x->tenant != y->tenant)
+		return x->tenant < y->tenant ? -1 : 1;
+	if (x->model != y->model)
+		return x->model < y->model ? -1 : 1;
+	return strcmp(x->profile, y->profile);
+}
+
+bool
+book_price_init(struct book_price *p, int32_t tenant, int32_t model, const char *profile, int64_t hour_micros,
+                struct err *err)
+{
+	*p = (struct book_price){.tenant = tenant, .model = model, .hour_micros = hour_micros};
+	if (strlen(profile) >= sizeof(p->profile))
+		return err_set(err, ERR_INVALID, "its profile is longer than %zu bytes", sizeof(p->profile) - 1);
+	memcpy(p->profile, profile, strlen(profile) + 1);
+	return hour_micros >= 0 || err_set(err, ERR_INVALID, "it is negative");
+}
+
+void
+book_prices_set(struct book_names *n, const struct book_price *prices, size_t count)
+{
+	mem_free(n->prices);
+	n->prices = copy_of(prices, count, sizeof(*prices));
+	n->price_count = count;
+	if (count > 0)
+		qsort(n->prices, count, sizeof(*n->prices), compare_prices);
+}
+
+static const struct book_price *
+find_price(const struct book_names *n, const struct book_price *key)
+{
+	return n->price_count == 0 ? NULL : bsearch(key, n->prices, n->price_count, sizeof(*key), compare_prices);
+}
+
+void
+book_price_of(const struct book_names *n, int32_t tenant, int32_t shape, int64_t *ret_micros, int64_t *ret_units)
+{
+	const struct book_shape *s = BOOK_AT(n->shapes, book_shape, shape);
+	struct book_price key = {.tenant = tenant, .model = s->in.model};
+	const struct book_price *p = NULL;
+
+	*ret_units = s->in.units;
+	if (s->in.kind == QUOTA_MIG) {
+		memcpy(key.profile, s->name, sizeof(key.profile));
+		p = find_price(n, &key);
+		key.profile[0] = '\0';
+	}
+	if (p == NULL) {
+		p = find_price(n, &key);
+		*ret_units = UNITS_PER_GPU;
+	}
+	*ret_micros = p ? p->hour_micros : 0;
+}

@@ -1,0 +1,32 @@
+/* aggregator/core/quota/book/quota_figures.h - what a quota book says of each workspace, model by model and pool by pool, for people. Pure.
+ *
+ * The engine knows what a workspace owes, not whose it is. Who lends is said by rules of its own:
+ *  1. debts are found in live capacity that nobody reserved first, which is used on demand; what is beyond it is lent
+ *  2. it comes from idle reservations, from each in proportion to what it may lend, to the last unit
+ *  3. what is lent in a pool is borrowed there, by each in proportion to its debt: as the bill's classes (classes.h) */
+#ifndef TOLLGATE_QUOTA_FIGURES_H
+#define TOLLGATE_QUOTA_FIGURES_H
+
+#include "aggregator/core/quota/book/quota_book.h"
+
+struct quota_figure {
+	int32_t workspace, cluster, model;
+	bool shared; /* in the shared pool, else the tenant's own */
+	struct quota_account_figures account;
+	int64_t lent;
+	int64_t borrowed;  /* of the debt: what others have reserved */
+	int64_t on_demand; /* the rest of the debt */
+	int64_t queued;    /* what waits, wherever it will be placed: with the own pool */
+};
+/* in_place(quota_figures) struct quota_figures f = {0}; */
+struct quota_figures {
+	struct quota_figure *at; /* by workspace, cluster, model, pool; those of which there is something to say */
+	size_t count;
+};
+void quota_figures_make(const struct quota_book *b, struct quota_figures *ret);
+void quota_figures_fini(struct quota_figures *f);
+
+/* Rule 1. */
+int64_t quota_pool_lent(const struct quota_pool_figures *p);
+
+#endif

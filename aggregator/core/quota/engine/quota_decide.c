@@ -1,0 +1,522 @@
+/* aggregator/core/quota/engine/quota_decide.c - one request: what the rules say, how it is told, and what is done about it. */
+#include "aggregator/core/quota/engine/quota_queue.h"
+
+void
+quota_ruling_fini(struct ruling *r)
+{
+	plan_fini(&r->plan);
+	quota_hunt_fini(&r->hunt);
+}
+
+/* ---- what the rules say ------------------------------------------------------------------------------------------------------ */
+
+static int64_t
+borrowed_by(const struct account *a, int64_t units)
+{
+	int64_t after = quota_committed(a) + units - a->reserved;
+
+	return (after > 0 ? after : 0) - quota_debt(a);
+}
+
+static bool
+rule_admit(struct quota_state *s, int32_t wait, struct ruling *r)
+{
+	for (int i = 0; i < 2; i++) {
+		const struct judgement *j = &r->j[i];
+
+		if (!r->may[i] || !j->available || !(j->owed || j->borrow) || !quota_fit(s, &j->ask, &r->plan))
+			continue;
+		r->place = i;
+		r->decision = j->owed ? QUOTA_ADMIT : QUOTA_BORROW;
+		r->borrowed = j->owed ? 0 : borrowed_by(&s->accounts.at[r->account[i]], s->waits.at[wait].units);
+		return true;
+	}
+	return false;
+}
+
+static bool
+rule_reclaim(struct quota_state *s, int32_t wait, struct ruling *r)
+{
+	for (int i = 0; i < 2; i++) {
+		quota_hunt_fini(&r->hunt);
+		r->hunt = (struct hunt){0};
+		if (!r->may_replace[i] || !r->j[i].head || !quota_hunt(s, wait, r->account[i], !r->may[i], &r->hunt))
+			continue;
+		r->place = i;
+		r->borrowed = r->hunt.borrowed;
+		r->decision = r->hunt.count > 0 ? QUOTA_RECLAIM : QUOTA_ADMIT;
+		return true;
+	}
+	return false;
+}
+
+void
+quota_rule(struct quota_state *s, int32_t wait, struct ruling *ret)
+{
+	const struct quota_request *in = &s->waits.at[wait].in;
+	bool ever = false;
+
+	*ret = (struct ruling){.decision = s->waits.at[wait].fresh ? QUOTA_REJECT : QUOTA_QUEUE};
+	for (int i = 0; i < 2 && in->shape != QUOTA_NONE; i++)
+		ret->account[i] =
+			quota_account_find(s, in->workspace, in->cluster, s->shapes.at[in->shape].in.model, i == 1);
+	if (!quota_rule_valid(s, wait, NULL))
+		return;
+	for (int i = 0; i < 2; i++) {
+		ret->may_replace[i] = quota_rule_budget(s, wait, false, &ret->warn, NULL) &&
+		                      quota_rule_ownership(s, wait, ret->account[i], NULL);
+		ret->may[i] = ret->may_replace[i] && quota_rule_limit(s, wait, ret->account[i], NULL, NULL);
+		if (ret->may_replace[i])
+			ret->j[i] = quota_judge(s, wait, ret->account[i], NULL, NULL, NULL);
+	}
+	if (rule_admit(s, wait, ret) || rule_reclaim(s, wait, ret))
+		return;
+	for (int i = 0; i < 2; i++)
+		ever = ever || quota_rule_declared(s, wait, ret->account[i], NULL);
+	/* 9. What waits already only advances: a later policy that could not admit it leaves it waiting. */
+	ret->decision = ever || !s->waits.at[wait].fresh ? QUOTA_QUEUE : QUOTA_REJECT;
+}
+
+/* Leases that the hold waits for, each once. */
+static size_t
+waited_for(const struct quota_state *s, const struct wait *w)
+{
+	size_t count = 0;
+
+	for (int32_t i = w->first_part; i != QUOTA_NONE; i = s->parts.at[i].next) {
+		bool seen = false;
+
+		for (int32_t k = w->first_part; k != i; k = s->parts.at[k].next)
+			seen = seen || s->parts.at[k].lease == s->parts.at[i].lease;
+		if (!seen && s->parts.at[i].lease != QUOTA_NONE)
+			count++;
+	}
+	return count;
+}
+
+static bool
+waits_for(const struct quota_state *s, const struct wait *w, int32_t lease)
+{
+	for (int32_t i = w->first_part; i != QUOTA_NONE; i = s->parts.at[i].next)
+		if (s->parts.at[i].lease == lease)
+			return true;
+	return false;
+}
+
+/* What became free may make victims needless: then they are spared, and the request may be admitted at once. It never comes to wait for
+ * somebody else, or its waiting would begin anew each time. */
+bool
+quota_improve(struct quota_state *s, int32_t wait, struct ruling *ret)
+{
+	int32_t account = s->waits.at[wait].account;
+	bool fewer, better;
+
+	quota_hold_detach(s, wait);
+	quota_rule(s, wait, ret);
+	fewer = ret->hunt.count < waited_for(s, &s->waits.at[wait]);
+	for (size_t i = 0; i < ret->hunt.count; i++)
+		fewer = fewer && waits_for(s, &s->waits.at[wait], ret->hunt.at[i].lease);
+	better = ret->hunt.displaced_count == 0 && (ret->decision == QUOTA_ADMIT || ret->decision == QUOTA_BORROW ||
+	                                            (ret->decision == QUOTA_RECLAIM && fewer));
+	quota_hold_attach(s, wait, account);
+	return better;
+}
+
+/* ---- how it is told ---------------------------------------------------------------------------------------------------------- */
+
+/* 8: what the workspace could give up itself. */
+static void
+tell_own(const struct quota_state *s, int32_t wait, int32_t account, bool used, struct checks *out)
+{
+	const struct wait *w = &s->waits.at[wait];
+	const struct account *a = &s->accounts.at[account];
+	bool may = s->workspaces.at[w->in.workspace].in.preempt_own;
+	int64_t lower = may ? quota_preemptible_below(s, account, w->in.priority) : 0;
+
+	*PUSH(*out) = (struct quota_check){.rule = QUOTA_RULE_OWN,
+	                                   .scope = QUOTA_SCOPE_WORKSPACE,
+	                                   .shared = a->base.shared,
+	                                   .ok = used,
+	                                   .need = w->units,
+	                                   .have = lower,
+	                                   .leased = a->leased,
+	                                   .requested = w->units,
+	                                   .headroom = lower};
+}
+
+static bool
+has_own_victim(const struct ruling *r, int i)
+{
+	for (size_t v = 0; r->place == i && v < r->hunt.count; v++)
+		if (r->hunt.at[v].why == QUOTA_WHY_OWN)
+			return true;
+	return false;
+}
+
+/* 8: rule 2 once more, as if the victims had ended. */
+static void
+tell_limit_after(struct quota_state *s, int32_t wait, const struct ruling *r, struct checks *out)
+{
+	size_t first = out->count;
+
+	if (r->decision != QUOTA_RECLAIM || !r->hunt.limit_short)
+		return;
+	for (size_t i = 0; i < r->hunt.count; i++)
+		quota_lease_vanish(s, r->hunt.at[i].lease);
+	(void)quota_rule_limit(s, wait, r->account[r->place], &r->hunt.others, out);
+	for (size_t i = r->hunt.count; i-- > 0;)
+		quota_lease_appear(s, r->hunt.at[i].lease);
+	for (size_t i = first; i < out->count; i++)
+		out->at[i].after = true;
+}
+
+/* All checks in the order of the rules, the own pool before the shared one. */
+static void
+tell_checks(struct quota_state *s, int32_t wait, const struct ruling *r, struct checks *out)
+{
+	struct checks sorted[3] = {{0}};
+
+	(void)quota_rule_valid(s, wait, out);
+	if (s->waits.at[wait].in.shape == QUOTA_NONE || s->waits.at[wait].in.count <= 0)
+		return;
+	for (int i = 0; i < 2; i++)
+		(void)quota_rule_limit(s, wait, r->account[i], NULL, out);
+	tell_limit_after(s, wait, r, out);
+	(void)quota_rule_budget(s, wait, false, NULL, out);
+	for (int i = 0; i < 2; i++)
+		(void)quota_rule_ownership(s, wait, r->account[i], out);
+	for (int i = 0; i < 2; i++)
+		(void)quota_judge(s, wait, r->account[i], &sorted[0], &sorted[1], &sorted[2]);
+	for (size_t k = 0; k < ARRAY_LEN(sorted); k++) {
+		for (size_t i = 0; i < sorted[k].count; i++)
+			*PUSH(*out) = sorted[k].at[i];
+		mem_free(sorted[k].at);
+	}
+	for (int i = 0; i < 2; i++)
+		tell_own(s, wait, r->account[i], has_own_victim(r, i), out);
+	for (int i = 0; i < 2; i++)
+		(void)quota_rule_declared(s, wait, r->account[i], out);
+}
+
+static void
+tell_placed(const struct quota_state *s, const struct plan *plan, struct quota_verdict *v)
+{
+	v->placed = mem_array(plan->count + 1, sizeof(*v->placed));
+	for (size_t i = 0; i < plan->count; i++) {
+		const struct group *g = &s->groups.at[plan->at[i].group];
+		int32_t node = s->gpus.at[g->gpu].node;
+
+		v->placed[v->placed_count++] = (struct quota_placed){.node = node,
+		                                                     .gpu = g->gpu - s->nodes.at[node].first_gpu,
+		                                                     .shape = g->shape,
+		                                                     .count = plan->at[i].count};
+	}
+}
+
+static void
+tell_victims(const struct quota_state *s, const struct hunt *h, struct quota_verdict *v)
+{
+	v->victims = mem_array(h->count + 1, sizeof(*v->victims));
+	for (size_t i = 0; i < h->count; i++) {
+		const struct lease *l = &s->leases.at[h->at[i].lease];
+		int32_t workspace = s->accounts.at[l->account].workspace;
+		struct quota_victim *to = &v->victims[v->victim_count++];
+
+		*to = (struct quota_victim){.workspace = workspace,
+		                            .why = h->at[i].why,
+		                            .priority = l->in.priority,
+		                            .units = l->units,
+		                            .debt = h->at[i].debt,
+		                            .weight = s->workspaces.at[workspace].in.weight};
+		memcpy(to->id, l->id, sizeof(to->id));
+	}
+}
+
+/* Where no node has the shape that is asked for: what most devices of its model are cut into that the workspace could ask for, in its
+ * tenant's own pool first; else QUOTA_NONE. */
+static int32_t
+offered_instead(const struct quota_state *s, int32_t wait)
+{
+	const struct quota_request *in = &s->waits.at[wait].in;
+	int32_t offered = QUOTA_NONE;
+
+	for (int i = 0; i < 2 && in->shape != QUOTA_NONE; i++) {
+		int32_t account =
+			quota_account_find(s, in->workspace, in->cluster, s->shapes.at[in->shape].in.model, i == 1);
+		const struct pool *p = account == QUOTA_NONE ? NULL : &s->pools.at[s->accounts.at[account].pool];
+		int64_t most = 0;
+
+		for (int32_t k = 0; p && k < p->shelf_count; k++) {
+			const struct shelf *f = &s->shelves.at[p->first_shelf + k];
+
+			if (f->shape == in->shape)
+				return QUOTA_NONE;
+			if (f->declared > most && (i == 0 || offered == QUOTA_NONE)) {
+				most = f->declared;
+				offered = f->shape;
+			}
+		}
+	}
+	return offered;
+}
+
+static void
+count_wait(struct quota_state *s, struct wait *w, int32_t shape, int64_t count)
+{
+	w->in.shape = shape;
+	w->in.count = (int32_t)count;
+	w->units = count * s->shapes.at[shape].in.units;
+}
+
+/* What would admit it. Where another request must be made, that comes first, and the rest is what that one lacks. */
+static void
+tell_changes(struct quota_state *s, int32_t wait, const struct ruling *r, struct quota_verdict *v)
+{
+	struct wait *w = &s->waits.at[wait], asked = *w;
+	struct checks checks = {.at = v->checks, .count = v->check_count};
+	int32_t offered = offered_instead(s, wait);
+	int64_t guard = quota_guardrail(s, wait), each = 1;
+
+	if (offered != QUOTA_NONE) {
+		v->changes[v->change_count++] = (struct quota_change){.kind = QUOTA_CHANGE_SHAPE,
+		                                                      .rule = QUOTA_RULE_VALID,
+		                                                      .scope = QUOTA_SCOPE_ISOLATION};
+		v->shape = offered;
+		count_wait(s, w, offered, w->in.count);
+	}
+	if (w->in.shape != QUOTA_NONE) {
+		int64_t together = w->in.per_node > 0 ? w->in.per_node : 1, most;
+
+		each = s->shapes.at[w->in.shape].in.units;
+		most = guard / (each * together) * together;
+		if (w->units > guard && most > 0 && w->in.count > 0) {
+			v->changes[v->change_count++] = (struct quota_change){.kind = QUOTA_CHANGE_SMALLER,
+			                                                      .rule = QUOTA_RULE_VALID,
+			                                                      .scope = QUOTA_SCOPE_GUARDRAIL,
+			                                                      .amount = most * each};
+			count_wait(s, w, w->in.shape, most);
+		}
+	}
+	if (v->change_count > 0) {
+		checks = (struct checks){0};
+		tell_checks(s, wait, r, &checks);
+	}
+	quota_changes(v, &checks, each);
+	if (v->change_count > 0 && v->changes[0].kind == QUOTA_CHANGE_REQUEST && quota_fault(s, wait))
+		v->fault = mem_strdup(quota_fault(s, wait));
+	if (checks.at != v->checks)
+		mem_free(checks.at);
+	*w = asked;
+}
+
+void
+quota_tell(struct quota_state *s, int32_t wait, const struct ruling *r, struct quota_verdict *ret)
+{
+	const struct wait *w = &s->waits.at[wait];
+	enum quota_enforce enforce = s->workspaces.at[w->in.workspace].in.enforce;
+	bool granted = r->decision != QUOTA_QUEUE && r->decision != QUOTA_REJECT;
+	struct checks checks = {0};
+
+	*ret = (struct quota_verdict){.decision = enforce == QUOTA_ENFORCE_ON ? r->decision : QUOTA_ADMIT,
+	                              .would = r->decision,
+	                              .warn = r->warn || (enforce == QUOTA_ENFORCE_WARN && r->decision != QUOTA_ADMIT),
+	                              .borrowed_units = r->borrowed,
+	                              .shared = granted && r->place == 1,
+	                              .owed = r->may[0] && r->j[0].owed};
+	if (granted)
+		ret->owed = r->decision == QUOTA_RECLAIM ? r->hunt.owed : r->decision == QUOTA_ADMIT;
+	else if (r->may[1])
+		ret->owed = ret->owed || r->j[1].owed;
+	if (r->decision == QUOTA_BORROW) {
+		const struct account *a = &s->accounts.at[r->account[r->place]];
+
+		ret->unreserved = s->pools.at[a->pool].reserved <= a->reserved;
+	}
+	memcpy(ret->id, w->id, sizeof(ret->id));
+	ret->workspace = w->in.workspace;
+	ret->shape = w->in.shape;
+	tell_checks(s, wait, r, &checks);
+	ret->checks = checks.at;
+	ret->check_count = checks.count;
+	if (enforce == QUOTA_ENFORCE_ON) {
+		tell_placed(s, r->hunt.plan.count > 0 ? &r->hunt.plan : &r->plan, ret);
+		tell_victims(s, &r->hunt, ret);
+	}
+	if (!granted)
+		tell_changes(s, wait, r, ret);
+}
+
+void
+quota_notice(struct gather *g, enum quota_notice_kind kind, const char *id, const char *for_id, int64_t at_ns)
+{
+	struct quota_notice *n = PUSH(g->notices);
+
+	n->kind = kind;
+	n->at_ns = at_ns;
+	memcpy(n->id, id, strnlen(id, QUOTA_ID_SIZE - 1));
+	memcpy(n->for_id, for_id, strnlen(for_id, QUOTA_ID_SIZE - 1));
+}
+
+/* ---- what is done about it --------------------------------------------------------------------------------------------------- */
+
+void
+quota_replan(struct quota_state *s, int32_t wait, struct gather *g)
+{
+	quota_hold_drop(s, wait);
+	quota_notice(g, QUOTA_HOLD_DROPPED, s->waits.at[wait].id, "", s->now_ns);
+	s->dirty = true;
+}
+
+/* Devices of a group that victims will return and that nobody else waits for. */
+static int32_t
+from_victims(struct quota_state *s, int32_t wait, const struct hunt *h, int32_t group, int32_t count, bool *used)
+{
+	for (size_t v = 0; v < h->count && count > 0; v++) {
+		for (int32_t p = s->leases.at[h->at[v].lease].first_part; p != QUOTA_NONE; p = s->parts.at[p].next) {
+			int32_t left = s->parts.at[p].count - s->parts.at[p].promised;
+
+			if (s->parts.at[p].group != group || left <= 0)
+				continue;
+			left = left < count ? left : count;
+			quota_hold_add(s, wait, group, left, h->at[v].lease);
+			count -= left;
+			used[v] = true;
+			break;
+		}
+	}
+	return count;
+}
+
+/* What is free now and what the victims will return: everything is held at once. */
+static void
+make_hold(struct quota_state *s, int32_t wait, const struct ruling *r)
+{
+	const struct hunt *h = &r->hunt;
+	owned(mem) bool *used = mem_array(h->count + 1, sizeof(*used));
+
+	for (size_t i = 0; i < h->plan.count; i++) {
+		int32_t group = h->plan.at[i].group, count = h->plan.at[i].count, now = quota_group_free(s, group);
+
+		now = now < count ? now : count;
+		if (now > 0)
+			quota_hold_add(s, wait, group, now, QUOTA_NONE);
+		count = from_victims(s, wait, h, group, count - now, used);
+		ASSERT(count == 0);
+	}
+	for (size_t v = 0; v < h->count; v++)
+		if (!used[v])
+			quota_hold_add(s, wait, QUOTA_NONE, 0, h->at[v].lease);
+	s->waits.at[wait].hold_owed = h->owed;
+	quota_head_clear(s, wait);
+	quota_hold_attach(s, wait, r->account[r->place]);
+	ASSERT(s->waits.at[wait].missing > 0);
+}
+
+/* enforce off or warn: it runs whatever the rules say, where it fits or else nowhere that is known. */
+static void
+let_through(struct quota_state *s, int32_t wait, const struct ruling *r)
+{
+	const struct wait *w = &s->waits.at[wait];
+	struct workspace *ws = &s->workspaces.at[w->in.workspace];
+
+	if (r->decision != QUOTA_ADMIT && r->decision != QUOTA_BORROW)
+		ws->would_deny++;
+	if (w->in.shape == QUOTA_NONE || w->in.count <= 0) {
+		quota_wait_free(s, wait);
+		return;
+	}
+	for (int i = 0; i < 2; i++) {
+		int32_t model = s->shapes.at[w->in.shape].in.model;
+		int32_t account = quota_account_find(s, w->in.workspace, w->in.cluster, model, i == 1);
+		struct ask ask = {.pool = s->accounts.at[account].pool,
+		                  .shape = w->in.shape,
+		                  .tenant = ws->in.tenant,
+		                  .count = w->in.count,
+		                  .per_node = w->in.per_node,
+		                  .node = QUOTA_NONE};
+		in_place(plan) struct plan plan = {0};
+
+		if (quota_fit(s, &ask, &plan)) {
+			(void)quota_admit(s, wait, account, &plan);
+			return;
+		}
+	}
+	(void)quota_admit(
+		s, wait,
+		quota_account_find(s, w->in.workspace, w->in.cluster, s->shapes.at[w->in.shape].in.model, false), NULL);
+}
+
+bool
+quota_carry_out(struct quota_state *s, int32_t wait, struct ruling *r, struct gather *g)
+{
+	bool better = r->hunt.count > 0 || r->hunt.displaced_count > 0;
+
+	s->waits.at[wait].fresh = false;
+	if (s->workspaces.at[s->waits.at[wait].in.workspace].in.enforce != QUOTA_ENFORCE_ON) {
+		let_through(s, wait, r);
+		return false;
+	}
+	for (size_t i = 0; i < r->hunt.displaced_count; i++)
+		quota_replan(s, r->hunt.displaced[i], g);
+	switch (r->decision) {
+	case QUOTA_ADMIT:
+	case QUOTA_BORROW:
+		(void)quota_admit(s, wait, r->account[r->place], r->hunt.plan.count > 0 ? &r->hunt.plan : &r->plan);
+		break;
+	case QUOTA_RECLAIM:
+		make_hold(s, wait, r);
+		for (size_t i = 0; i < r->hunt.count; i++)
+			s->dirty = s->dirty || s->leases.at[r->hunt.at[i].lease].account == r->account[r->place];
+		break;
+	case QUOTA_QUEUE: break;
+	case QUOTA_REJECT: quota_wait_free(s, wait); break;
+	}
+	return better;
+}
+
+/* The oldest first; they cannot get in each other's way. */
+static int32_t
+next_complete(const struct quota_state *s)
+{
+	int32_t best = QUOTA_NONE;
+
+	for (size_t i = 0; i < s->waits.count; i++) {
+		const struct wait *w = &s->waits.at[i], *b = best == QUOTA_NONE ? NULL : &s->waits.at[best];
+
+		if (w->id[0] == '\0' || w->account == QUOTA_NONE || w->missing > 0)
+			continue;
+		if (!b || w->in.submitted_ns < b->in.submitted_ns ||
+		    (w->in.submitted_ns == b->in.submitted_ns && strcmp(w->id, b->id) < 0))
+			best = (int32_t)i;
+	}
+	return best;
+}
+
+void
+quota_complete(struct quota_state *s, struct gather *g)
+{
+	if (!s->complete)
+		return;
+	s->complete = false;
+	for (int32_t wait = next_complete(s); wait != QUOTA_NONE; wait = next_complete(s)) {
+		const struct wait *w = &s->waits.at[wait];
+		const struct account *a = &s->accounts.at[w->account];
+		struct quota_verdict *v = PUSH(g->verdicts);
+		in_place(plan) struct plan plan = {0};
+		int64_t debt = quota_debt(a);
+
+		for (int32_t p = w->first_part; p != QUOTA_NONE; p = s->parts.at[p].next)
+			if (s->parts.at[p].group != QUOTA_NONE)
+				*PUSH(plan) =
+					(struct spot){.group = s->parts.at[p].group, .count = s->parts.at[p].count};
+		memcpy(v->id, w->id, sizeof(v->id));
+		v->workspace = w->in.workspace;
+		v->borrowed_units = debt < w->units ? debt : w->units;
+		v->decision = v->would = v->borrowed_units > 0 ? QUOTA_BORROW : QUOTA_ADMIT;
+		v->owed = w->hold_owed;
+		v->shared = a->base.shared;
+		v->unreserved = s->pools.at[a->pool].reserved <= a->reserved;
+		tell_placed(s, &plan, v);
+		(void)quota_admit(s, wait, w->account, NULL);
+	}
+}

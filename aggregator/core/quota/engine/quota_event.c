@@ -1,0 +1,329 @@
+/* aggregator/core/quota/engine/quota_event.c - a step: what happens to nodes, requests and the policy, and what comes of it.
+ *
+ * A step is: time moves on, the event is applied, holds that miss nothing are admitted, and the queue is decided again where something
+ * became possible. */
+#include "aggregator/core/quota/engine/quota_queue.h"
+
+#include <stdlib.h>
+
+#include "aggregator/core/quota/engine/quota_load.h"
+
+/* ---- nodes -------------------------------------------------------------------------------------------------------------------- */
+
+static void
+replan_on(struct quota_state *s, int32_t first_gpu, int32_t gpu_count, struct gather *g)
+{
+	for (size_t i = 0; i < s->waits.count; i++) {
+		const struct wait *w = &s->waits.at[i];
+		bool there = false;
+
+		if (w->id[0] == '\0' || w->account == QUOTA_NONE)
+			continue;
+		for (int32_t p = w->first_part; p != QUOTA_NONE; p = s->parts.at[p].next) {
+			int32_t group = s->parts.at[p].group;
+
+			there = there || (group != QUOTA_NONE && s->groups.at[group].gpu >= first_gpu &&
+			                  s->groups.at[group].gpu < first_gpu + gpu_count);
+		}
+		if (there)
+			quota_replan(s, (int32_t)i, g);
+	}
+}
+
+static void
+node_event(struct quota_state *s, const struct quota_event *e, struct gather *g)
+{
+	const struct node *n = &s->nodes.at[e->node];
+	int32_t gpu = n->first_gpu + e->gpu;
+
+	s->dirty = true;
+	switch (e->kind) {
+	case QUOTA_NODE_LOST:
+	case QUOTA_NODE_BACK:
+		if (e->kind == QUOTA_NODE_LOST)
+			replan_on(s, n->first_gpu, n->gpu_count, g);
+		quota_node_health(s, e->node, e->kind == QUOTA_NODE_LOST);
+		break;
+	case QUOTA_GPU_LOST:
+	case QUOTA_GPU_BACK:
+		if (e->kind == QUOTA_GPU_LOST)
+			replan_on(s, gpu, 1, g);
+		quota_gpu_health(s, gpu, e->kind == QUOTA_GPU_LOST);
+		break;
+	default: /* QUOTA_LAYOUT */
+		replan_on(s, gpu, 1, g);
+		quota_gpu_slots(s, gpu, e->slots, e->slot_count);
+		quota_reindex(s);
+		break;
+	}
+}
+
+/* ---- requests, exceptions, policy --------------------------------------------------------------------------------------------- */
+
+static void
+submit(struct quota_state *s, const struct quota_event *e)
+{
+	for (size_t i = 0; i < e->request_count; i++) {
+		struct quota_request in = e->requests[i];
+		int32_t wait;
+
+		in.hold = NULL;
+		in.hold_count = 0;
+		in.head_own = in.head_shared = false;
+		wait = quota_wait_new(s, &in);
+		s->waits.at[wait].fresh = true;
+		if (in.shape == QUOTA_NONE)
+			continue;
+		for (int shared = 0; shared < 2; shared++)
+			(void)quota_account(s, in.workspace, in.cluster, s->shapes.at[in.shape].in.model, shared == 1);
+	}
+}
+
+static bool
+submit_ok(const struct quota_state *s, const struct quota_event *e, struct err *err)
+{
+	for (size_t i = 0; i < e->request_count; i++) {
+		const struct quota_request *in = &e->requests[i];
+
+		if (!quota_request_ok(s, in))
+			return err_set(err, ERR_INVALID, "request %zu: a field is out of range", i);
+		if (quota_wait_by_id(s, in->id) != QUOTA_NONE || quota_lease_by_id(s, in->id) != QUOTA_NONE)
+			return err_set(err, ERR_CONFLICT, "the request_id \"%s\" waits or runs already", in->id);
+		for (size_t k = 0; k < i; k++)
+			if (strcmp(e->requests[k].id, in->id) == 0)
+				return err_set(err, ERR_CONFLICT, "the request_id \"%s\" is twice in the batch",
+				               in->id);
+	}
+	return true;
+}
+
+static void
+end_exception(struct quota_state *s, const char *id, struct gather *g)
+{
+	for (size_t i = 0; i < s->exceptions.count; i++) {
+		if (strcmp(s->exceptions.at[i].id, id) != 0)
+			continue;
+		s->exceptions.at[i].in.until_ns = s->now_ns;
+		if (s->exceptions.at[i].in.from_ns > s->now_ns)
+			s->exceptions.at[i].in.from_ns = s->now_ns;
+		return;
+	}
+	quota_notice(g, QUOTA_REFUSED, id, "unknown", s->now_ns);
+}
+
+/* Loaded anew with the other policy: there is one way in which a policy becomes a state. */
+static bool
+load_policy(const struct quota_state *s, const struct quota_policy *policy, struct quota_state **ret, struct err *err)
+{
+	struct quota_saved saved;
+	bool ok;
+
+	if (policy->cluster_count < s->clusters.count || policy->model_count < s->models.count ||
+	    policy->shape_count < s->shapes.count || policy->tenant_count < s->tenants.count ||
+	    policy->workspace_count < s->workspaces.count)
+		return err_set(err, ERR_INVALID,
+		               "a policy keeps the positions of what there is, and this one has less");
+	quota_save(s, &saved);
+	saved.world.policy = *policy;
+	ok = quota_load(&saved.world, ret, err);
+	quota_saved_fini(&saved);
+	return ok;
+}
+
+static void
+change_policy(struct quota_state *s, struct quota_state *anew, struct gather *g)
+{
+	struct quota_state old = *s;
+
+	ASSERT(anew != NULL);
+	anew->step = s->step;
+	anew->now_ns = s->now_ns;
+	for (size_t i = 0; i < s->workspaces.count; i++)
+		anew->workspaces.at[i].would_deny = s->workspaces.at[i].would_deny;
+	*s = *anew;
+	*anew = old;
+	for (size_t i = 0; i < s->waits.count; i++)
+		if (s->waits.at[i].account != QUOTA_NONE)
+			quota_replan(s, (int32_t)i, g);
+	s->dirty = true;
+}
+
+/* ---- a step ------------------------------------------------------------------------------------------------------------------- */
+
+static bool
+event_ok(const struct quota_state *s, const struct quota_event *e, struct err *err)
+{
+	bool node = e->kind >= QUOTA_NODE_LOST && e->kind <= QUOTA_LAYOUT;
+	bool gpu = e->kind >= QUOTA_GPU_LOST && e->kind <= QUOTA_LAYOUT;
+	bool id = (e->kind >= QUOTA_FINISH && e->kind <= QUOTA_CANCEL) || e->kind == QUOTA_EXCEPTION_END;
+
+	if (id && (!e->id || strnlen(e->id, QUOTA_ID_SIZE) >= QUOTA_ID_SIZE || e->id[0] == '\0'))
+		return err_set(err, ERR_INVALID, "an id of 1 to %d bytes is expected", QUOTA_ID_SIZE - 1);
+	if (node && (e->node < 0 || (size_t)e->node >= s->nodes.count))
+		return err_set(err, ERR_INVALID, "there is no node %d", e->node);
+	if (gpu && (e->gpu < 0 || e->gpu >= s->nodes.at[e->node].gpu_count))
+		return err_set(err, ERR_INVALID, "node %s has no GPU %d", s->nodes.at[e->node].name, e->gpu);
+	if (e->kind == QUOTA_LAYOUT && !quota_slots_ok(s, e->slots, e->slot_count))
+		return err_set(err, ERR_INVALID, "the slots of a GPU are of one model, and a count is at most %d",
+		               QUOTA_MAX_COUNT);
+	if (e->kind == QUOTA_EXCEPTION && (!e->exception || !quota_exception_ok(s, e->exception)))
+		return err_set(err, ERR_INVALID, "a field of the exception is out of range");
+	if (e->kind == QUOTA_EXCEPTION)
+		for (size_t i = 0; i < s->exceptions.count; i++)
+			if (strcmp(s->exceptions.at[i].id, e->exception->id) == 0)
+				return err_set(err, ERR_CONFLICT, "there is an exception \"%s\" already",
+				               e->exception->id);
+	if (e->kind == QUOTA_CLOCK && (e->skipped_ns < -QUOTA_MAX_SKIPPED_NS || e->skipped_ns > QUOTA_MAX_SKIPPED_NS))
+		return err_set(err, ERR_INVALID, "no clock is set by %" PRId64 " ns", e->skipped_ns);
+	return e->kind != QUOTA_SUBMIT || submit_ok(s, e, err);
+}
+
+static void
+apply(struct quota_state *s, const struct quota_event *e, struct quota_state *anew, struct gather *g)
+{
+	struct exception *x;
+	int32_t wait;
+
+	switch (e->kind) {
+	case QUOTA_SUBMIT: submit(s, e); break;
+	case QUOTA_TICK: quota_tick(s, g); break;
+	case QUOTA_CANCEL:
+		wait = quota_wait_by_id(s, e->id);
+		if (wait == QUOTA_NONE)
+			quota_notice(g, QUOTA_REFUSED, e->id, "unknown", s->now_ns);
+		else
+			quota_end_request(s, wait, QUOTA_REQUEST_CANCELLED, g);
+		break;
+	case QUOTA_NODE_LOST:
+	case QUOTA_NODE_BACK:
+	case QUOTA_GPU_LOST:
+	case QUOTA_GPU_BACK:
+	case QUOTA_LAYOUT: node_event(s, e, g); break;
+	case QUOTA_EXCEPTION:
+		x = PUSH(s->exceptions);
+		x->in = *e->exception;
+		memcpy(x->id, e->exception->id, strlen(e->exception->id) + 1);
+		(void)quota_account(s, x->in.workspace, x->in.cluster, x->in.model, x->in.shared);
+		break;
+	case QUOTA_EXCEPTION_END: end_exception(s, e->id, g); break;
+	case QUOTA_POLICY: change_policy(s, anew, g); break;
+	case QUOTA_CLOCK: quota_clock_set(s, e); break;
+	default: quota_lease_event(s, e, g); break;
+	}
+}
+
+static int
+compare_touched(const void *a, const void *b)
+{
+	const struct place_of_lease *x = a, *y = b;
+
+	return (x->lease > y->lease) - (x->lease < y->lease);
+}
+
+static int
+compare_notices(const void *a, const void *b)
+{
+	const struct quota_notice *x = a, *y = b;
+
+	if (x->kind != y->kind)
+		return x->kind < y->kind ? -1 : 1;
+	return strcmp(x->id, y->id);
+}
+
+/* Who waits for a lease: the first by time and id. */
+static const char *
+beneficiary(const struct quota_state *s, int32_t lease)
+{
+	const struct wait *best = NULL;
+
+	for (size_t i = 0; i < s->waits.count; i++) {
+		const struct wait *w = &s->waits.at[i];
+
+		if (w->id[0] == '\0' || w->account == QUOTA_NONE)
+			continue;
+		for (int32_t p = w->first_part; p != QUOTA_NONE; p = s->parts.at[p].next)
+			if (s->parts.at[p].lease == lease &&
+			    (!best || w->in.submitted_ns < best->in.submitted_ns ||
+			     (w->in.submitted_ns == best->in.submitted_ns && strcmp(w->id, best->id) < 0)))
+				best = w;
+	}
+	return best ? best->id : "";
+}
+
+/* Orders made or cancelled in this step; one that was cancelled and taken up again is neither. */
+static void
+tell_orders(struct quota_state *s, struct gather *g)
+{
+	if (s->touched.count > 0)
+		qsort(s->touched.at, s->touched.count, sizeof(*s->touched.at), compare_touched);
+	for (size_t i = 0; i < s->touched.count; i++) {
+		int32_t lease = s->touched.at[i].lease;
+		struct lease *l = &s->leases.at[lease];
+
+		if (l->id[0] == '\0' || (i > 0 && s->touched.at[i - 1].lease == lease))
+			continue;
+		if (l->was == QUOTA_NO_ORDER && l->in.order == QUOTA_ORDERED)
+			quota_notice(g, QUOTA_ORDER_MADE, l->id, beneficiary(s, lease), l->in.due_ns);
+		else if (l->was == QUOTA_ORDERED && l->in.order == QUOTA_NO_ORDER)
+			quota_notice(g, QUOTA_ORDER_CANCELLED, l->id, "", s->now_ns);
+		l->was = l->in.order;
+	}
+	if (g->notices.count > 0)
+		qsort(g->notices.at, g->notices.count, sizeof(*g->notices.at), compare_notices);
+	s->touched.count = 0;
+}
+
+bool
+quota_step(struct quota_state *s, int64_t now_ns, const struct quota_event *event, struct quota_outcome **ret,
+           struct err *err)
+{
+	owned(quota) struct quota_state *anew = NULL;
+	struct quota_outcome *o = NULL;
+	struct gather g = {0};
+
+	if (!event_ok(s, event, err) || (event->kind == QUOTA_POLICY && !load_policy(s, event->policy, &anew, err)))
+		return false;
+	s->step++;
+	s->touched.count = 0;
+	if (now_ns > s->now_ns)
+		s->now_ns = now_ns;
+	apply(s, event, anew, &g);
+	quota_exceptions_at(s, &g);
+	quota_complete(s, &g);
+	quota_pass(s, &g);
+	quota_positions(s, &g.verdicts);
+	tell_orders(s, &g);
+	o = mem_alloc(sizeof(*o));
+	o->verdicts = g.verdicts.at;
+	o->verdict_count = g.verdicts.count;
+	o->notices = g.notices.at;
+	o->notice_count = g.notices.count;
+	*ret = o;
+	return true;
+}
+
+void
+quota_outcome_free(struct quota_outcome *o)
+{
+	if (!o)
+		return;
+	for (size_t i = 0; i < o->verdict_count; i++) {
+		mem_free(o->verdicts[i].placed);
+		mem_free(o->verdicts[i].victims);
+		mem_free(o->verdicts[i].checks);
+		mem_free(o->verdicts[i].fault);
+		mem_free(o->verdicts[i].remedy);
+	}
+	mem_free(o->verdicts);
+	mem_free(o->notices);
+	mem_free(o);
+}
+
+bool
+quota_try(const struct quota_state *s, int64_t now_ns, const struct quota_event *event, struct quota_outcome **ret,
+          struct err *err)
+{
+	owned(quota) struct quota_state *c = quota_clone(s);
+
+	return quota_step(c, now_ns, event, ret, err);
+}

@@ -1,0 +1,284 @@
+/* aggregator/core/quota/engine/quota_json.c - verdicts as JSON. */
+#include "aggregator/core/quota/engine/quota_json.h"
+
+#include <string.h>
+
+#include "aggregator/core/quota/engine/check_numbers.h"
+#include "common/conf/json.h"
+#include "common/base/time.h"
+
+/* A member's name is known when this is compiled: a verdict has hundreds of them, and is written with every decision. */
+#define KEY(out, name) buf_add((out), ",\"" name "\":", sizeof(",\"" name "\":") - 1)
+#define STRING(out, name, text) (KEY(out, name), json_write_string((text), (out)))
+#define WORD(out, name, text) (KEY(out, name), write_word((out), (text)))
+#define FLAG(out, name, value) (KEY(out, name), buf_str((out), (value) ? "true" : "false"))
+#define WHOLE(out, name, value) (KEY(out, name), buf_i64((out), (value)))
+#define AMOUNT(out, name, value, m) (KEY(out, name), write_amount((out), (value), (m)))
+
+#define SUMMARY_MAX 8192u
+
+/* One of the words that this program knows: nothing in it needs an escape. */
+static void
+write_word(struct buf *out, const char *text)
+{
+	buf_char(out, '"');
+	buf_str(out, text);
+	buf_char(out, '"');
+}
+
+static void
+write_amount(struct buf *out, int64_t value, enum scenario_measure m)
+{
+	if (value == QUOTA_UNLIMITED)
+		buf_str(out, "null");
+	else
+		scenario_number(value, m, out);
+}
+
+static void
+workspace(const struct quota_namer *namer, struct buf *out, int32_t w)
+{
+	in_place(buf) struct buf path = {0};
+
+	buf_init(&path, 4u * QUOTA_NAME_SIZE);
+	namer->workspace(namer->of, w, &path);
+	STRING(out, "workspace", buf_text(&path));
+}
+
+static void
+check(const struct quota_check *c, struct buf *out)
+{
+	enum scenario_measure m = scenario_measure_of(c->rule, c->scope, c->budget);
+
+	buf_str(out, "{\"rule\":\"");
+	buf_str(out, quota_rule_name(c->rule));
+	buf_char(out, '"');
+	FLAG(out, "ok", c->ok);
+	AMOUNT(out, "need", c->need, m);
+	AMOUNT(out, "have", c->have, m);
+	WORD(out, "scope", quota_scope_name(c->scope));
+	WORD(out, "pool", c->shared ? "shared" : "own");
+	WORD(out, "unit", scenario_measure_name(m));
+	AMOUNT(out, "leased", c->leased, m);
+	AMOUNT(out, "held", c->held, m);
+	AMOUNT(out, "requested", c->requested, m);
+	AMOUNT(out, "headroom", c->headroom, m);
+	if (c->after)
+		FLAG(out, "after", true);
+	buf_char(out, '}');
+}
+
+static bool
+may_know(const struct quota_reader *reader, const char *path)
+{
+	size_t n = reader ? strlen(reader->tenant) : 0;
+
+	return n == 0 || (strncmp(path, reader->tenant, n) == 0 && path[n] == '/');
+}
+
+/* A key as people know it: without the tenant. */
+static void
+lease_id(const struct quota_reader *reader, const char *key_, struct buf *out)
+{
+	const char *slash = reader ? strchr(key_, '/') : NULL;
+
+	json_write_string(slash ? slash + 1 : key_, out);
+}
+
+static void
+reason(const struct quota_namer *namer, const struct quota_victim *x, const struct quota_reader *reader,
+       struct buf *path, struct buf *out)
+{
+	bool known;
+
+	buf_clear(path);
+	namer->workspace(namer->of, x->workspace, path);
+	known = may_know(reader, buf_text(path));
+	buf_str(out, "{\"id\":");
+	if (known)
+		lease_id(reader, x->id, out);
+	else
+		buf_str(out, "null");
+	STRING(out, "workspace", known ? buf_text(path) : NULL);
+	WORD(out, "why", quota_why_name(x->why));
+	AMOUNT(out, "gpus", x->units, SCENARIO_GPUS);
+	if (known) {
+		WHOLE(out, "priority", x->priority);
+		AMOUNT(out, "debt_gpus", x->debt, SCENARIO_GPUS);
+		WHOLE(out, "weight", x->weight);
+	}
+	buf_char(out, '}');
+}
+
+static void
+reasons(const struct quota_namer *namer, const struct quota_verdict *v, const struct quota_reader *reader,
+        struct buf *out)
+{
+	in_place(buf) struct buf path = {0};
+
+	buf_init(&path, 4u * QUOTA_NAME_SIZE);
+	KEY(out, "reasons");
+	buf_char(out, '[');
+	for (size_t i = 0; i < v->victim_count; i++) {
+		if (i > 0)
+			buf_char(out, ',');
+		reason(namer, &v->victims[i], reader, &path, out);
+	}
+	buf_char(out, ']');
+}
+
+static void
+victims(const struct quota_namer *namer, const struct quota_verdict *v, const struct quota_reader *reader,
+        struct buf *out)
+{
+	in_place(buf) struct buf path = {0};
+	const char *comma = "";
+
+	buf_init(&path, 4u * QUOTA_NAME_SIZE);
+	KEY(out, "victims");
+	buf_char(out, '[');
+	for (size_t i = 0; i < v->victim_count; i++) {
+		buf_clear(&path);
+		namer->workspace(namer->of, v->victims[i].workspace, &path);
+		if (!may_know(reader, buf_text(&path)))
+			continue;
+		buf_str(out, comma);
+		lease_id(reader, v->victims[i].id, out);
+		comma = ",";
+	}
+	buf_char(out, ']');
+}
+
+/* Devices by node; which GPU of it is the scheduler's choice until the lease is bound. */
+static void
+placed(const struct quota_namer *namer, const struct quota_verdict *v, struct buf *out)
+{
+	KEY(out, "nodes");
+	buf_char(out, '[');
+	for (size_t i = 0; i < v->placed_count;) {
+		int32_t node = v->placed[i].node;
+		bool first = i == 0;
+		int64_t count = 0;
+
+		for (; i < v->placed_count && v->placed[i].node == node; i++)
+			count += v->placed[i].count;
+		buf_str(out, first ? "{\"node\":" : ",{\"node\":");
+		json_write_string(namer->node(namer->of, node), out);
+		WHOLE(out, "count", count);
+		buf_char(out, '}');
+	}
+	buf_char(out, ']');
+}
+
+static void
+changes(const struct quota_verdict *v, struct buf *out)
+{
+	KEY(out, "changes");
+	buf_char(out, '[');
+	for (size_t i = 0; i < v->change_count; i++) {
+		const struct quota_change *c = &v->changes[i];
+		enum scenario_measure m = scenario_measure_of(c->rule, c->scope, c->budget);
+
+		buf_str(out, i > 0 ? ",{\"change\":\"" : "{\"change\":\"");
+		buf_str(out, quota_change_name(c));
+		buf_char(out, '"');
+		AMOUNT(out, "amount", c->amount, m);
+		WORD(out, "unit", scenario_measure_name(m));
+		WORD(out, "scope", quota_scope_name(c->scope));
+		WORD(out, "pool", c->shared ? "shared" : "own");
+		buf_char(out, '}');
+	}
+	buf_char(out, ']');
+}
+
+/* Stored with the verdict: what was said first is said whenever it is asked for again. */
+static void
+summary(const struct quota_namer *namer, const struct quota_verdict *v, struct buf *out)
+{
+	in_place(buf) struct buf told = {0};
+
+	buf_init(&told, SUMMARY_MAX);
+	quota_sentences(namer, v, &told);
+	STRING(out, "summary", buf_text(&told));
+}
+
+/* reader NULL: the log, where leases have their keys and nothing is left out. */
+static void
+members(const struct quota_namer *namer, const struct quota_verdict *v, const struct quota_reader *reader,
+        const char *at, struct buf *out)
+{
+	AMOUNT(out, "borrowed_gpus", v->borrowed_units, SCENARIO_GPUS);
+	victims(namer, v, reader, out);
+	if (reader)
+		summary(namer, v, out);
+	KEY(out, "checks");
+	buf_char(out, '[');
+	for (size_t i = 0; i < v->check_count; i++) {
+		if (i > 0)
+			buf_char(out, ',');
+		check(&v->checks[i], out);
+	}
+	buf_char(out, ']');
+	if (at)
+		WORD(out, "at", at);
+	workspace(namer, out, v->workspace);
+	WORD(out, "would", quota_decision_name(v->would));
+	FLAG(out, "warn", v->warn);
+	FLAG(out, "owed", v->owed);
+	WORD(out, "pool", v->shared ? "shared" : "own");
+	WHOLE(out, "position", v->position);
+	if (v->position > 0) {
+		WHOLE(out, "queue_length", v->queue_length);
+		WORD(out, "queue_pool", v->queue_shared ? "shared" : "own");
+	}
+	if (v->start != QUOTA_START_UNASKED) {
+		char time[TIME_TEXT_SIZE];
+
+		STRING(out, "expected_start", quota_start_is_known(v->start) ? time_format(v->start_ns, time) : NULL);
+		WORD(out, "expected_start_reason", quota_start_text(v->start));
+	}
+	WHOLE(out, "borrowed_units", v->borrowed_units);
+	placed(namer, v, out);
+	reasons(namer, v, reader, out);
+	changes(v, out);
+	if (!reader)
+		summary(namer, v, out);
+}
+
+void
+quota_json_reply(const struct quota_namer *namer, const struct quota_verdict *v, const struct quota_reader *reader,
+                 struct buf *out)
+{
+	members(namer, v, reader, NULL, out);
+}
+
+void
+quota_json_verdict(const struct quota_namer *namer, const struct quota_verdict *v, const char *at, struct buf *out)
+{
+	buf_str(out, "{\"id\":");
+	json_write_string(v->id, out);
+	WORD(out, "decision", quota_decision_name(v->decision));
+	members(namer, v, NULL, at, out);
+	buf_char(out, '}');
+}
+
+void
+quota_json_notice(const struct quota_notice *n, const char *at, struct buf *out)
+{
+	buf_char(out, '{');
+	if (at) {
+		buf_str(out, "\"at\":");
+		json_write_string(at, out);
+		buf_char(out, ',');
+	}
+	buf_str(out, "\"event\":");
+	json_write_string(quota_notice_name(n->kind), out);
+	STRING(out, "id", n->id);
+	if (n->for_id[0] != '\0') {
+		buf_str(out, n->kind == QUOTA_REFUSED ? ",\"reason\":" : ",\"for\":");
+		json_write_string(n->for_id, out);
+	}
+	if (n->kind == QUOTA_ORDER_MADE)
+		WHOLE(out, "due_ns", n->at_ns);
+	buf_char(out, '}');
+}

@@ -1,0 +1,363 @@
+/* aggregator/core/quota/loop/quota_loop_leases.c - the closed loop, rules 3 to 7: what leases are told. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "aggregator/core/quota/loop/quota_loop_state.h"
+#include "common/conf/json.h"
+#include "common/base/time.h"
+
+#define TEXT_BYTES QUOTA_EVENT_MAX_BYTES
+#define LOOK_AGAIN_NS (10 * NS_PER_S) /* while somebody waits: aging, back-offs, the head of the queue */
+
+/* ---- 3: confirmed, with the devices ---------------------------------------------------------------------------------------- */
+
+/* Devices of other leases on a GPU, to know whether they are free for this one. */
+struct taken {
+	int32_t lease, shape, count, next;
+};
+
+struct places {
+	int32_t *first_gpu;   /* by node */
+	int32_t *first_taken; /* by GPU of all nodes */
+	struct taken *at;
+};
+
+static void
+find_places(struct loop *l, struct places *p)
+{
+	size_t gpus = 0, parts = 0, count = 0;
+
+	p->first_gpu = quota_keep(&l->m, l->w->node_count, sizeof(*p->first_gpu));
+	for (size_t i = 0; i < l->w->node_count; i++) {
+		p->first_gpu[i] = (int32_t)gpus;
+		gpus += l->w->nodes[i].gpu_count;
+	}
+	for (size_t i = 0; i < l->w->lease_count; i++)
+		parts += l->w->leases[i].part_count;
+	p->first_taken = quota_keep(&l->m, gpus, sizeof(*p->first_taken));
+	p->at = quota_keep(&l->m, parts, sizeof(*p->at));
+	for (size_t i = 0; i < gpus; i++)
+		p->first_taken[i] = QUOTA_NONE;
+	for (size_t i = 0; i < l->w->lease_count; i++)
+		for (size_t k = 0; k < l->w->leases[i].part_count; k++) {
+			const struct quota_part *part = &l->w->leases[i].parts[k];
+			int32_t *first = &p->first_taken[p->first_gpu[part->node] + part->gpu];
+
+			p->at[count] = (struct taken){(int32_t)i, part->shape, part->count, *first};
+			*first = (int32_t)count++;
+		}
+}
+
+static int32_t
+free_for(const struct loop *l, const struct places *p, int32_t lease, int32_t node, int32_t gpu, int32_t shape)
+{
+	const struct quota_gpu *g = &l->w->nodes[node].gpus[gpu];
+	int32_t free = 0;
+
+	for (size_t i = 0; i < g->slot_count; i++)
+		if (g->slots[i].shape == shape)
+			free += g->slots[i].count;
+	for (int32_t t = p->first_taken[p->first_gpu[node] + gpu]; t != QUOTA_NONE; t = p->at[t].next)
+		if (p->at[t].lease != lease && p->at[t].shape == shape)
+			free -= p->at[t].count;
+	return free;
+}
+
+/* Where a lease is, when all of its devices are seen and free for it, and it is not known yet. Devices are in the order of GPUs. */
+static bool
+write_parts(const struct loop *l, const struct places *p, int32_t lease, struct buf *out)
+{
+	const struct quota_lease *had = &l->w->leases[lease];
+	bool other = false, any = false;
+
+	if (l->leases[lease].seen != had->count)
+		return false;
+	for (int32_t at = l->leases[lease].first; at != QUOTA_NONE;) {
+		const struct loop_device *d = &l->devices[at];
+		int32_t count = 0, planned = 0;
+
+		for (; at != QUOTA_NONE && l->devices[at].book_node == d->book_node && l->devices[at].gpu == d->gpu;
+		     at = l->devices[at].next_of_lease)
+			count++;
+		if (d->shape != had->shape || free_for(l, p, lease, d->book_node, d->gpu, d->shape) < count)
+			return false;
+		for (size_t k = 0; k < had->part_count; k++)
+			if (had->parts[k].node == d->book_node && had->parts[k].gpu == d->gpu)
+				planned += had->parts[k].count;
+		other = other || planned != count;
+		buf_printf(out, "%s{\"node\":", any ? "," : "");
+		json_write_string(quota_book_node_name(l->b, d->book_node), out);
+		buf_printf(out, ",\"gpu\":%" PRId32 ",\"count\":%" PRId32 "}", d->gpu, count);
+		any = true;
+	}
+	return other;
+}
+
+static void
+tell_confirmed(struct loop *l, struct buf *out)
+{
+	struct places places = {0};
+	in_place(buf) struct buf parts = {0};
+
+	buf_init(&parts, TEXT_BYTES);
+	for (size_t i = 0; i < l->w->lease_count; i++) {
+		const struct quota_lease *had = &l->w->leases[i];
+
+		if (had->state != QUOTA_ADMITTED || l->leases[i].seen == 0)
+			continue;
+		if (!places.at)
+			find_places(l, &places);
+		buf_clear(&parts);
+		buf_clear(out);
+		buf_str(out, "{\"confirm\":");
+		if (write_parts(l, &places, (int32_t)i, &parts)) {
+			buf_str(out, "{\"id\":");
+			json_write_string(had->id, out);
+			buf_printf(out, ",\"parts\":[%s]}", buf_text(&parts));
+		} else {
+			json_write_string(had->id, out);
+		}
+		buf_char(out, '}');
+		loop_event(l, "telemetry", out);
+	}
+}
+
+/* ---- 4 and 5: seen, or seen empty --------------------------------------------------------------------------------------------- */
+
+/* Every node that it might be on speaks of what it is on, and was heard since. */
+static bool
+would_be_seen(const struct loop *l, const struct quota_lease *had, int64_t since_ns)
+{
+	for (size_t i = 0; i < had->part_count; i++) {
+		int32_t at = l->seen_of[had->parts[i].node];
+		const struct quota_seen_node *n = at == QUOTA_NONE ? NULL : &l->in->nodes[at];
+		const char *uuid = quota_book_gpu_uuid(l->b, had->parts[i].node, had->parts[i].gpu);
+		bool known = false;
+
+		if (!n || n->silent || n->partial || n->heard_ns <= since_ns)
+			return false;
+		for (size_t g = 0; g < n->gpu_count && !known; g++)
+			known = n->gpus[g].known && strcmp(n->gpus[g].uuid, uuid) == 0;
+		if (!known)
+			return false;
+	}
+	for (size_t i = 0; had->part_count == 0 && i < l->in->node_count; i++) {
+		const struct quota_seen_node *n = &l->in->nodes[i];
+
+		if (l->book_of[i] != QUOTA_NONE && l->w->nodes[l->book_of[i]].cluster == had->cluster &&
+		    (n->silent || n->partial || n->heard_ns <= since_ns))
+			return false;
+	}
+	return true;
+}
+
+static bool
+needs_heartbeat(const struct loop *l, size_t i)
+{
+	const struct quota_lease *had = &l->w->leases[i];
+	int64_t silence_ns = l->w->policy.settings.silence_ns;
+
+	return l->leases[i].seen > 0 && had->state != QUOTA_ADMITTED &&
+	       (had->state == QUOTA_SUSPECT || had->empty ||
+	        (silence_ns > 0 && l->now_ns - had->seen_ns >= silence_ns / 3));
+}
+
+static bool
+is_empty(const struct loop *l, size_t i)
+{
+	const struct quota_lease *had = &l->w->leases[i];
+
+	return l->leases[i].seen == 0 && (had->released || had->state == QUOTA_SUSPECT) &&
+	       would_be_seen(l, had, l->leases[i].changed_ns);
+}
+
+static void
+tell_all(struct loop *l, const char *event, bool (*which)(const struct loop *, size_t), struct buf *out)
+{
+	bool any = false;
+
+	buf_clear(out);
+	buf_printf(out, "{\"%s\":[", event);
+	for (size_t i = 0; i < l->w->lease_count; i++) {
+		if (!which(l, i))
+			continue;
+		if (any)
+			buf_char(out, ',');
+		json_write_string(l->w->leases[i].id, out);
+		any = true;
+	}
+	buf_str(out, "]}");
+	if (any)
+		loop_event(l, "telemetry", out);
+}
+
+/* ---- 6: idle ------------------------------------------------------------------------------------------------------------------ */
+
+static int
+compare_rule(const void *key, const void *row)
+{
+	return strcmp(key, ((const struct quota_idle_rule *)row)->workspace);
+}
+
+static int
+compare_idle(const void *key, const void *row)
+{
+	return strcmp(key, ((const struct quota_idle *)row)->lease);
+}
+
+/* Until when all its holders are measured, and the last moment in which one was active; false: that is not known. */
+static bool
+measure(const struct loop *l, int32_t lease, int64_t *ret_measured_ns, int64_t *ret_active_ns)
+{
+	*ret_measured_ns = INT64_MAX;
+	*ret_active_ns = 0;
+	for (int32_t i = l->leases[lease].first; i != QUOTA_NONE; i = l->devices[i].next_of_lease)
+		for (size_t h = 0; h < l->devices[i].holder_count; h++) {
+			const struct quota_seen_holder *x = &l->devices[i].holder[h];
+
+			if (x->measured_ns == 0)
+				return false;
+			if (x->measured_ns < *ret_measured_ns)
+				*ret_measured_ns = x->measured_ns;
+			if (x->active_ns > *ret_active_ns)
+				*ret_active_ns = x->active_ns;
+		}
+	return l->leases[lease].seen > 0;
+}
+
+static void
+remember_idle(struct loop *l, const char *lease, int64_t since_ns, int64_t warned_ns)
+{
+	struct quota_loop_out *o = l->out;
+
+	if (o->idle_count == l->idle_cap) {
+		l->idle_cap = l->idle_cap > 0 ? 2 * l->idle_cap : 16;
+		o->idle = mem_grow(o->idle, l->idle_cap, sizeof(*o->idle));
+	}
+	o->idle[o->idle_count++] = (struct quota_idle){quota_keep_text(&l->m, lease), since_ns, warned_ns};
+}
+
+static void
+tell_idle_one(struct loop *l, const struct quota_lease *had, const struct quota_idle_rule *rule, int32_t lease,
+              struct buf *out)
+{
+	const struct quota_idle *was =
+		l->in->idle_count == 0 ? NULL
+				       : bsearch(had->id, l->in->idle, l->in->idle_count, sizeof(*was), compare_idle);
+	int64_t since_ns = was ? was->since_ns : had->since_ns, warned_ns = was ? was->warned_ns : 0;
+	int64_t measured_ns, active_ns;
+
+	if (!measure(l, lease, &measured_ns, &active_ns)) {
+		if (was)
+			remember_idle(l, had->id, since_ns, warned_ns);
+		return;
+	}
+	if (active_ns > since_ns) {
+		since_ns = active_ns;
+		warned_ns = 0;
+	}
+	if (measured_ns - since_ns >= rule->timeout_ns && warned_ns == 0) {
+		struct quota_loop_out *o = l->out;
+
+		warned_ns = l->now_ns;
+		o->warned = mem_grow(o->warned, o->warned_count + 1, sizeof(*o->warned));
+		o->warned[o->warned_count++] = quota_keep_text(&l->m, had->id);
+	} else if (warned_ns > 0 && l->now_ns - warned_ns >= l->w->policy.settings.grace_ns &&
+	           had->order == QUOTA_NO_ORDER) {
+		buf_clear(out);
+		buf_str(out, "{\"drain\":");
+		json_write_string(had->id, out);
+		buf_char(out, '}');
+		loop_event(l, "idle", out);
+	}
+	remember_idle(l, had->id, since_ns, warned_ns);
+	if (warned_ns == 0)
+		return;
+	buf_clear(out);
+	buf_printf(out, "\"since_ns\":%" PRId64 ",\"warned_ns\":%" PRId64 ",\"workspace\":", since_ns, warned_ns);
+	json_write_string(rule->workspace, out);
+	loop_anomaly(l, "idle", had->id, quota_book_tenant_name(l->b, l->w->policy.workspaces[had->workspace].tenant),
+	             out);
+}
+
+/* By id, as it is remembered. */
+static int
+compare_leases(const void *a, const void *b, void *arg)
+{
+	const struct loop *l = arg;
+
+	return strcmp(l->w->leases[*(const int32_t *)a].id, l->w->leases[*(const int32_t *)b].id);
+}
+
+static void
+tell_idle(struct loop *l, struct buf *out)
+{
+	int32_t *order = quota_keep(&l->m, l->w->lease_count, sizeof(*order));
+	size_t count = 0;
+
+	for (size_t i = 0; i < l->w->lease_count && l->in->idle_rule_count > 0; i++)
+		if (l->w->leases[i].state != QUOTA_ADMITTED)
+			order[count++] = (int32_t)i;
+	if (count > 0)
+		qsort_r(order, count, sizeof(*order), compare_leases, l);
+	for (size_t i = 0; i < count; i++) {
+		const struct quota_lease *had = &l->w->leases[order[i]];
+		const struct quota_idle_rule *rule =
+			bsearch(quota_book_workspace_path(l->b, had->workspace), l->in->idle_rules,
+		                l->in->idle_rule_count, sizeof(*rule), compare_rule);
+
+		if (rule)
+			tell_idle_one(l, had, rule, order[i], out);
+	}
+}
+
+/* ---- 7: due ------------------------------------------------------------------------------------------------------------------- */
+
+static bool
+lease_is_due(const struct loop *l, size_t i)
+{
+	const struct quota_lease *had = &l->w->leases[i];
+	const struct quota_settings *s = &l->w->policy.settings;
+
+	if ((had->order == QUOTA_ORDERED || had->order == QUOTA_DRAINING) && had->due_ns > 0 &&
+	    had->due_ns <= l->now_ns)
+		return true;
+	if (had->state == QUOTA_ADMITTED)
+		return s->confirm_ns > 0 && l->leases[i].seen == 0 && l->now_ns - had->since_ns >= s->confirm_ns;
+	return had->state == QUOTA_CONFIRMED && s->silence_ns > 0 && l->leases[i].seen == 0 &&
+	       l->now_ns - had->seen_ns >= s->silence_ns;
+}
+
+static bool
+is_due(const struct loop *l)
+{
+	for (size_t i = 0; i < l->w->lease_count; i++)
+		if (lease_is_due(l, i))
+			return true;
+	for (size_t i = 0; i < l->w->waiting_count; i++)
+		if (l->w->waiting[i].expires_ns > 0 && l->w->waiting[i].expires_ns <= l->now_ns)
+			return true;
+	for (size_t i = 0; i < l->w->exception_count; i++)
+		if (l->w->exceptions[i].until_ns <= l->now_ns ||
+		    (l->w->exceptions[i].from_ns > l->w->now_ns && l->w->exceptions[i].from_ns <= l->now_ns))
+			return true;
+	return l->w->waiting_count > 0 && l->now_ns - l->in->last_tick_ns >= LOOK_AGAIN_NS;
+}
+
+void
+loop_leases(struct loop *l)
+{
+	in_place(buf) struct buf text = {0};
+
+	buf_init(&text, TEXT_BYTES);
+	tell_confirmed(l, &text);
+	tell_all(l, "heartbeat", needs_heartbeat, &text);
+	tell_all(l, "empty", is_empty, &text);
+	tell_idle(l, &text);
+	l->out->ticked = is_due(l);
+	if (!l->out->ticked)
+		return;
+	buf_clear(&text);
+	buf_str(&text, "{\"tick\":true}");
+	loop_event(l, "clock", &text);
+}

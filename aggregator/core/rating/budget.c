@@ -1,0 +1,106 @@
+/* aggregator/core/rating/budget.c - a budget held against a month's report. The numbers are those of budget.h. */
+#include "aggregator/core/rating/budget.h"
+
+#include <string.h>
+
+#define ADD(sum, v) (!__builtin_add_overflow((sum), (v), &(sum)))
+
+static bool
+too_much(const struct budget *b, struct err *err)
+{
+	return err_set(err, ERR_INVALID, "%s/%s: the month is beyond what a budget holds", b->tenant, b->workspace);
+}
+
+static bool
+is_correction(const struct rated_line *l)
+{
+	return l->correction_of != NULL && l->correction_of[0] != '\0';
+}
+
+bool
+budget_unit_is_money(const char *unit)
+{
+	return unit[0] != '\0' && strcmp(unit, BUDGET_TOKENS) != 0;
+}
+
+/* Rules 1 to 3: what one day of a line counts. */
+static int128
+counted(const struct budget *b, const struct rated_line *l, const struct rated_day *d)
+{
+	if (strcmp(b->unit, BUDGET_HOURS) == 0)
+		return (l->kind == CHARGE_USAGE || l->kind == CHARGE_COVERED) && !is_correction(l) ? d->ngh : 0;
+	if (strcmp(b->unit, BUDGET_TOKENS) == 0)
+		return l->kind == CHARGE_METER && l->unit.base && strcmp(l->unit.base, BUDGET_TOKENS) == 0 &&
+		                       !is_correction(l)
+		               ? d->quantity * (l->unit.per > 1 ? l->unit.per : 1)
+		               : 0;
+	return strcmp(l->currency, b->unit) == 0 ? d->billed * pow10_i128(PRICE_SCALE - l->currency_scale) : 0;
+}
+
+/* Rule 4. */
+#define UNRATED_COST pow10_i128(PRICE_SCALE + RATING_COST_DIGITS)
+static bool
+is_beyond(const struct budget *b, const struct rated_line *l)
+{
+	return l->unrated && !is_correction(l) && strcmp(l->currency, b->unit) == 0;
+}
+
+bool
+budget_consume(const struct budget *b, const struct rated *r, struct forecast_day *days, size_t count, int128 *once,
+               struct err *err)
+{
+	for (size_t i = 0; i < r->count; i++) {
+		const struct rated_line *l = &r->lines[i];
+
+		if (strcmp(l->tenant, b->tenant) != 0 || (b->workspace[0] && strcmp(l->workspace, b->workspace) != 0))
+			continue;
+		if (is_beyond(b, l) && *once < UNRATED_COST / 2)
+			*once += UNRATED_COST;
+		for (size_t k = 0; k < l->day_count; k++) {
+			const struct rated_day *d = &l->days[k];
+			int128 *to;
+
+			if (d->day < 0 || (size_t)d->day >= count)
+				return err_set(err, ERR_INVALID, "%s: day %" PRId32 " is not in the month", l->tenant,
+				               d->day);
+			to = l->kind == CHARGE_ADJUSTMENT || is_correction(l) ? once : &days[d->day].amount;
+			if (!ADD(*to, counted(b, l, d)))
+				return too_much(b, err);
+		}
+	}
+	return true;
+}
+
+/* Rule 5. */
+static int
+threshold_of(int128 consumed, int128 limit)
+{
+	static const int steps[] = {100, 80, 50};
+
+	for (size_t i = 0; i < ARRAY_LEN(steps); i++)
+		if (consumed * 100 >= limit * steps[i])
+			return steps[i];
+	return 0;
+}
+
+#define BUDGET_MAX (pow10_i128(PRICE_SCALE) * pow10_i128(21)) /* a millionfold of it fits 128 bits */
+
+bool
+budget_judge(const struct budget *b, const struct forecast_input *in, struct budget_state *ret, struct err *err)
+{
+	struct budget_state s = {.consumed = in->once};
+	struct forecast f;
+
+	for (size_t i = 0; i < in->count; i++)
+		if (!ADD(s.consumed, in->days[i].amount))
+			return too_much(b, err);
+	if (!forecast_run(in, &f) || s.consumed > BUDGET_MAX || s.consumed < -BUDGET_MAX || b->limit > BUDGET_MAX)
+		return too_much(b, err);
+	s.forecast = f.amount;
+	s.method = f.method;
+	s.threshold = threshold_of(s.consumed, b->limit);
+	s.millionths = s.consumed > 0 ? s.consumed * 1000000 / b->limit : 0;
+	s.forecast_breach = s.forecast > b->limit;
+	*ret = s;
+	return true;
+}

@@ -1,0 +1,260 @@
+/* aggregator/core/rating/rating.h - from measured unit-nanoseconds to priced lines. Pure, exact (BILLING 3, 4).
+ *
+ * Rules, in order:
+ *  1. a line is month x cluster x workspace x sku x class x charge type x price version. Two kinds of device
+ *     (model, MIG profile, size, sharing mode), two prices or two counterparties are never in one line, so that a
+ *     line has one unit price; nor are two cost centres. Lines of the tenant's first cost centre in the month have the id that they
+ *     have without another
+ *  2. each day of a line is quantised once: hours to nano-GPU-hours, half to even, and used, idle and unmeasured
+ *     rounded together by largest remainder, so that they add up to it; everything larger is a sum of these
+ *     integers. The parts of a reservation's day (covered, lent, unused, undelivered) are rounded together, so
+ *     that they add up to the commitment; equal remainders in the order of MIG profile, sharing mode, counterparty, sku, kind and price
+ *  3. the price is the most specific item that matches: GPU model, then MIG profile, then sharing mode, then
+ *     class; ties by order in the book. An item for one tenant goes before those for all: it is what the tenant pays, in its own
+ *     unit, basis and quantity. The list price is that of the item for all, in its unit and basis, or without one the tenant's own.
+ *     What the book grants a tenant in percent, one discount, the most specific, is off what it pays. None reaches energy
+ *  4. an item with a MIG profile is priced per instance-hour, quantised per day like the hours; any other per
+ *     GPU-equivalent hour. With basis used it is the active and the unmeasured time, and what was active beyond
+ *     the share, that is priced. A meter's price may be for a number of its units, as a million tokens: the quantity is in those
+ *  5. list_cost = quantity x unit_price, exactly, and the own cost likewise; discount = list_cost - what the tenant pays, negative
+ *     where its own item is dearer. Credits have a negative quantity
+ *  6. an invoice is a tenant's month: its total is rounded once, half to even, to the currency's exponent, and the
+ *     cents go to the lines by largest remainder of list_cost - discount, ties by line_id; rounding = billed_cost
+ *     - (list_cost - discount). Where a month has two currencies, each is a total of its own. Credits of lent time (9) are beside it
+ *  7. usage without a price is a line without price at cost 0, and says so
+ *  8. a commitment is all that was reserved at the reserved price; what was undelivered is a credit at the same
+ *     price; what was covered, and what was neither used nor lent, is shown at price 0. All parts are in the commitment's unit
+ *  9. lent time is a credit: the price that its borrower paid x lender ratio for as many units as the commitment's unit has, at most what
+ *     the commitment cost; rounded down once to a price's nine decimals. Its cents are rounded toward zero outside of rule 6, for
+ *     each workspace that borrowed on its own, and of quantities rounded down: so the credits for a borrowed line, whose
+ *     cents are its cost rounded down or up, are never more than these
+ * 10. energy is priced per kWh where the book has a price for the cluster, once for all that a workspace held
+ * 11. what nobody held of shared nodes and is spread over tenants costs the dedicated price
+ * 12. a one-off charge is one line of quantity 1 whose price is its own; a credit has the quantity -1. No book and no
+ *     discount reaches it
+ * 13. a line whose cost is beyond 10^18 of its currency cannot be rated, nor can the largest lines of an invoice whose list
+ *     costs add up to more: it keeps its quantity and its id, has no price, costs 0 and says so. No other line changes by it
+ *
+ * Quantities, hours and costs have 128 bits: an event says less than 10^15, so that 10^14 of them fit a line, and 10^18 of a
+ * currency at 18 decimals leaves room for the sums of 170 such invoices.
+ * The order of the input and the number of rows in which a day arrives change nothing. */
+#ifndef TOLLGATE_RATING_H
+#define TOLLGATE_RATING_H
+
+#include "common/base/money.h"
+
+enum charge_kind {
+	CHARGE_USAGE,       /* held, on demand or borrowed */
+	CHARGE_COVERED,     /* held, and reserved */
+	CHARGE_COMMITMENT,  /* all that is reserved */
+	CHARGE_UNUSED,      /* of it: neither held nor lent */
+	CHARGE_UNDELIVERED, /* of it: there was no capacity */
+	CHARGE_LENT,        /* of it: borrowed by others */
+	CHARGE_DEDICATED,   /* of a tenant's own nodes: held by nobody, reserved by nobody */
+	CHARGE_SHARED,      /* of shared nodes: held by nobody, spread over tenants (shared_cost.h) */
+	CHARGE_METER,       /* of another meter */
+	CHARGE_ADJUSTMENT,  /* one-off: a charge, or a credit when the amount is negative */
+	CHARGE_ENERGY,      /* made by rule 10, not in the input */
+	CHARGE_KINDS
+};
+
+/* One day of one combination, summed by the store. Strings are borrowed. */
+struct usage_day {
+	int32_t day; /* ordinal in the period, only to quantise per day */
+	enum charge_kind kind;
+	const char *cluster, *tenant, *cost_center, *workspace;
+	/* mig_profile is "" for a whole GPU; klass is "" for other meters. Of lent time it is the kind that was borrowed */
+	const char *gpu_model, *mig_profile, *sharing_mode, *klass;
+	int64_t instance_units; /* units of one whole device of this kind: 5040, or the MIG instance's */
+	int64_t price_book;     /* index into rating_input.books; -1: none in force */
+	int128 used_unit_ns, idle_unit_ns, unmeasured_unit_ns; /* >= 0, as are all amounts; of usage and covered */
+	int128 over_unit_ns;                                   /* beside them */
+	int128 energy_mj;
+	int128 unit_ns; /* of the kinds that have no activity */
+	/* Rows of one day and book with the same number above 0 are one commitment and its parts. */
+	int64_t reservation;
+	const char *counterparty; /* of lent time: the tenant that borrowed it; else NULL */
+	const char *borrower;     /* and its workspace; NULL: not known, one for all */
+	/* The kind of what was reserved, of parts of a commitment: set by rating, from the commitment. NULL and 0: it is no part of one. */
+	const char *reserved_profile;
+	int64_t reserved_units;
+	/* Of another meter, else NULL and 0. A one-off amount that takes another one back has as meter what that is, in words. */
+	const char *meter, *category, *unit, *meter_sku;
+	int128 quantity; /* scale QUANTITY_SCALE; of a one-off charge or credit 1 */
+	/* Of a one-off charge or credit, which also has a category and, as meter_sku, a name that no other has. */
+	int128 amount; /* scale PRICE_SCALE; not 0 */
+	const char *currency, *reason;
+	/* Of a part of what nobody held: the whole that was divided, and which part of it this is, in 10^-9; those of all tenants
+	 * add up to 1. */
+	int128 origin_unit_ns;
+	int64_t origin_ratio;
+	bool provisional; /* it has hours that are not sealed: its class may change. Never of a closed month, and not kept */
+};
+
+struct rating_item {
+	const char *sku;                                            /* "" : derived from model and profile */
+	const char *gpu_model, *mig_profile, *sharing_mode, *klass; /* NULL: any */
+	int128 price;
+	const char *tenant;    /* for this tenant alone; NULL: for all */
+	bool basis_used;       /* only of usage: 4 */
+	const char *meter;     /* of another meter; NULL: of GPUs */
+	const char *meter_sku; /* NULL: any of that meter */
+	int64_t per;           /* how many units of the meter the price is for; 0 is 1 */
+};
+/* What a tenant is granted, in 10^-9 of the price. The one with the tenant wins, then with the category, then with the class. */
+struct rating_discount {
+	const char *tenant, *category, *klass; /* NULL: any */
+	int64_t ratio;                         /* 0 .. 10^9 */
+};
+struct rating_site {
+	const char *cluster;
+	int128 energy_price; /* per kWh; scale PRICE_SCALE; -1: none */
+	int128 carbon;       /* grams per kWh; scale PRICE_SCALE; -1: not known */
+};
+/* Who pays what nobody held of shared nodes. */
+enum shared_method { SHARED_NONE, SHARED_EVEN, SHARED_PROPORTIONAL, SHARED_WEIGHTS };
+struct rating_weight {
+	const char *tenant;
+	int64_t weight; /* >= 1 */
+};
+struct rating_book {
+	const char *version;
+	const char *currency;
+	const struct rating_item *items;
+	size_t item_count;
+	const struct rating_discount *discounts;
+	size_t discount_count;
+	const struct rating_site *sites; /* where energy has a price, or its carbon is known */
+	size_t site_count;
+	int64_t lender_ratio; /* 10^-9 of what the borrower pays; 0 .. 10^9 */
+	enum shared_method shared_idle;
+	const struct rating_weight *weights; /* of SHARED_WEIGHTS */
+	size_t weight_count;
+	int128 platform_cost; /* what the platform itself costs in a month; scale PRICE_SCALE; -1: not said */
+};
+
+struct rating_input {
+	const char *period_start, *period_end; /* dates in the billing zone: "2026-11-01", end exclusive "2026-12-01" */
+	const char *period;                    /* "2026-11" */
+	const char *period_status;             /* open, grace, closed */
+	const char *currency;                  /* of lines without a price */
+	int32_t invoice_version;
+	const struct rating_book *books;
+	size_t book_count;
+	const struct usage_day *days;
+	size_t day_count;
+};
+
+/* What a price is for: so many units of a meter; of GPUs an hour of a whole one or of an instance, held or used. Texts are borrowed. */
+struct rating_unit {
+	bool per_instance;
+	bool basis_used;  /* only of usage and loans: the other kinds have no use */
+	int64_t per;      /* of a meter: the price is for so many */
+	const char *base; /* of a meter, of energy and of one-off amounts: "token", "kWh"; NULL: hours of GPUs */
+	const char *
+		profile; /* per instance of what was reserved, where the device is another kind; NULL: of the device's own */
+};
+
+/* One day of a line: the line's numbers are the sums of its days'. */
+struct rated_day {
+	int32_t day;
+	int128 ngh, used_ngh, idle_ngh, unmeasured_ngh, quantity;
+	int128 own_quantity;       /* in the unit of the tenant's own price; without one as quantity */
+	int128 on_demand_quantity; /* of covered use: in the unit of the list price of the same use on demand; else 0 */
+	int128 reserved_cost; /* of a part of a reservation: what the tenant pays for it with the commitment; scale COST_SCALE. Else 0 */
+	int128 list_cost, discount; /* scale COST_SCALE */
+	int128 billed;              /* the line's cents, apportioned by largest remainder */
+	int128 amortised;           /* of a reservation: its part of the commitment's cents (amortise.h); else 0 */
+	int128 energy_mj;
+	/* Of a part of what nobody held, as in usage_day; the whole in nano-GPU-hours. */
+	int128 origin_ngh;
+	int64_t origin_ratio;
+};
+
+#define RATING_COST_DIGITS 18 /* rule 13 */
+
+/* Raised with every change by which the same rows are rated otherwise. A close keeps it: a month that was closed by other rules stays as it was billed. */
+#define RATING_RULES 2
+
+struct rated_line {
+	/* Half a SHA-256 over the key of rule 1: the same line has the same id in every computation. */
+	char line_id[33];
+	char *invoice_id; /* tenant-period-version */
+	char *sku;
+	enum charge_kind kind;
+	const char *cluster, *tenant, *cost_center, *workspace, *gpu_model, *mig_profile, *sharing_mode, *klass,
+		*counterparty;  /* borrowed from the input */
+	int64_t instance_units; /* of one whole device of its kind; 0: not known, or no device */
+	const char *charge_type, *category;
+	struct rating_unit unit; /* of the list price. Of a line that was read back the basis is not known, and held */
+	const char *meter,
+		*meter_sku; /* of another meter, borrowed from the input; NULL of GPUs, and of a line that was read back */
+	const char *price_version; /* "" without a price */
+	/* Of lent time without a price, else NULL: the version of its commitment's price, and what is reserved, if that is priced per instance. */
+	const char *commitment_version, *commitment_profile;
+	const char *currency;
+	bool priced;
+	bool unrated;     /* 13 */
+	bool provisional; /* some of its hours are not sealed (BILLING 4); its description says so */
+	int128 allocated_ngh, used_ngh, idle_ngh, unmeasured_ngh; /* nano-GPU-hours; of usage and covered, else 0 */
+	int128 ngh; /* GPU-hours of any kind of GPU line, not negative: those that the commitment's parts add up to */
+	int128 quantity;       /* scale QUANTITY_SCALE; of credits negative */
+	int128 unit_price;     /* the public list price, or what is credited; scale PRICE_SCALE */
+	int128 discount_price; /* of it: what the tenant's own price for the same unit saves; negative: it is dearer */
+	/* Of a tenant's own price for another unit or basis than the public one, else 0. */
+	bool own_differs;
+	struct rating_unit own_unit;
+	int128 own_quantity, own_price;
+	int64_t discount_ratio;               /* of what is left, in 10^-9 */
+	int128 list_cost, discount, rounding; /* scale COST_SCALE */
+	int128 billed;                        /* scale currency_scale */
+	int currency_scale;
+	int128 energy_mj;
+	char *description;
+	/* Of a correction (correction.h), else NULL and 0: the line it changes, that line's month, and which invoice of that
+	 * month it is on. */
+	const char *correction_of, *period_start, *period_end;
+	int32_t invoice_version;
+	struct rated_day *days; /* in their order; of a correction one for the whole month */
+	size_t day_count;
+	/* Of a correction: what differs of each day of the month that it corrects; they add up to it, but for rounding. NULL: not known by day. */
+	struct rated_day *parts;
+	size_t part_count;
+};
+
+struct rated {
+	struct rated_line *lines; /* by tenant, workspace, sku, class, price version, cluster, sharing mode, line_id */
+	size_t count;
+};
+
+/* ERR_INVALID names a row that no ledger has: a negative amount, a size outside 1..5040, a sum beyond 128 bits. */
+MUST_CHECK bool rating_run(const struct rating_input *in, struct rated **ret, struct err *err);
+/* The days of a line; of a correction what differs of each day, where that is known. */
+const struct rated_day *rated_line_days(const struct rated_line *l, size_t *ret_count);
+void rated_line_fini(struct rated_line *l); /* of a line that rating_run() made */
+void rated_free(struct rated *r);
+DEFINE_OWNED(rated, struct rated)
+
+/* The price of a row by rules 3, 4, 8, 9 and 10; item NULL: there is none. */
+struct rating_price {
+	const struct rating_item *item; /* in force: the tenant's own, or the public one */
+	int128 unit_price;              /* the list price, or what is credited for a unit */
+	struct rating_unit unit;
+	int128 own_price; /* the tenant's own, or the same */
+	struct rating_unit own;
+	int64_t discount_ratio; /* of the own price */
+	/* Of lent time: what is credited for a unit that its borrower paid for, of what size that is, and whether it is for use alone. */
+	int128 paid_credit;
+	int64_t paid_units;
+	bool paid_used;
+	/* Of a part of a reservation: what the tenant pays for the commitment, and whether its list price is for an instance. */
+	struct rating_unit reserved;
+	int128 reserved_price;
+	int64_t reserved_ratio;
+	bool reserved_per_instance;
+	struct rating_unit on_demand; /* of covered use: what the list price of the same use on demand is for */
+	bool sold_on_demand;          /* there is one */
+};
+struct rating_price rating_price_of(const struct rating_book *book, const struct usage_day *d);
+
+#endif

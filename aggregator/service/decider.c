@@ -1,0 +1,803 @@
+/* aggregator/service/decider.c - the thread that decides: its desk, its rhythm, and who is answered when. */
+#include "aggregator/service/decider.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+#include <time.h>
+
+#include "aggregator/service/decider_turn.h"
+#include "aggregator/service/desk_lines.h"
+#include "aggregator/service/dry_run.h"
+#include "aggregator/store/quota/quota_store.h"
+#include "common/base/log.h"
+#include "common/base/time.h"
+
+#define GROUP_MAX 512                   /* a turn with more would keep the first one waiting */
+#define ALONE_MAX 64                    /* of one tenant */
+#define BESIDE_MAX 16                   /* of one tenant beside others */
+#define GONE_NS (10 * NS_PER_MS)        /* how often those are looked for whose client has gone */
+#define LIMITED_NS (20 * NS_PER_MS)     /* how often requests of tenants at their limit are refused */
+#define LOOK_AGAIN_NS (200 * NS_PER_MS) /* how often a look is asked for while somebody waits for a policy */
+#define FOLLOW_NS (100 * NS_PER_MS)     /* how often others are asked about while somebody waits */
+
+struct decider {
+	struct app *app;
+	struct db *db;
+	struct quota_log *log;
+	pthread_t thread;
+	pthread_mutex_t lock;
+	pthread_cond_t wake;
+	struct desk_item *first, **end; /* in the order they came */
+	atomic_bool hurry;
+	bool stop, look_soon, gone;       /* gone: the client of one that waits has */
+	_Atomic int64_t policy_version;   /* up to which the policy was read; written by the thread alone */
+	int64_t book_version, book_at_ns; /* of the policy that the book has, and when that is in force */
+	pthread_cond_t book_changed;
+	/* of the thread alone */
+	struct desk_lines lines;
+	struct desk_item *watches;
+	struct desk_item *limited,
+		**limited_end; /* of tenants at their limit, not refused yet, in the order they came */
+	int64_t limited_ns;    /* when such were last refused */
+	struct decider_look look;
+	int64_t ticked_ns, followed_ns, gone_ns, disagreements;
+	char last_error[ERR_LOG_SIZE];
+};
+
+/* ---- items ----------------------------------------------------------------------------------------------------------------- */
+
+struct desk_item *
+desk_item_new(enum desk_kind kind, const struct identity_row *who, const struct http_request *rq, struct http_reply *rp)
+{
+	struct desk_item *i = mem_alloc(sizeof(*i));
+
+	i->kind = kind;
+	i->rq = rq;
+	i->rp = rp;
+	i->began_ns = time_boot_ns();
+	memcpy(i->actor, who->name, sizeof(i->actor) < sizeof(who->name) ? sizeof(i->actor) : sizeof(who->name));
+	i->actor[sizeof(i->actor) - 1] = '\0';
+	if ((who->role & ROLES_TENANT) != 0)
+		memcpy(i->tenant, who->tenant, sizeof(i->tenant));
+	return i;
+}
+
+void
+desk_item_free(struct desk_item *i)
+{
+	if (!i)
+		return;
+	decision_body_fini(&i->body);
+	json_decref(i->doc);
+	mem_free(i->event);
+	mem_free(i);
+}
+
+void
+decider_put(struct decider *d, struct desk_item *item)
+{
+	struct http_keep keep = {.poll = item->until_ns != 0,
+	                         .tenant = item->of_tenant[0] != '\0' ? item->of_tenant : NULL};
+
+	if (!http_later(item->rq, &keep)) {
+		http_later_refuse(item->rq, item->rp);
+		desk_item_free(item);
+		return;
+	}
+	pthread_mutex_lock(&d->lock);
+	*d->end = item;
+	d->end = &item->next;
+	pthread_cond_signal(&d->wake);
+	pthread_mutex_unlock(&d->lock);
+}
+
+/* The reply is written. */
+static void
+done(struct decider *d, struct desk_item *item)
+{
+	const struct http_request *rq = item->rq;
+
+	if (item->kind == DESK_SUBMIT)
+		histogram_add(&d->app->counters.decision_duration, time_boot_ns() - item->began_ns);
+	desk_item_free(item);
+	http_later_done(rq);
+}
+
+static void
+done_all(struct decider *d, struct desk_item *items)
+{
+	for (struct desk_item *i = items, *next; i; i = next) {
+		next = i->next;
+		done(d, i);
+	}
+}
+
+static void
+refuse(struct decider *d, struct desk_item *item, const struct err *err)
+{
+	api_problem(item->rp, item->rq, err);
+	/* the same request again is answered by what is known of the first */
+	if (err->kind == ERR_RETRY || err->kind == ERR_UNKNOWN)
+		item->rp->retry_after_s = 1;
+	done(d, item);
+}
+
+static void
+refuse_stranger(struct decider *d, struct desk_item *item)
+{
+	api_refuse_token(d->app, item->rq, item->rp);
+	done(d, item);
+}
+
+static void
+refuse_all(struct decider *d, struct desk_item *items, const struct err *err)
+{
+	for (struct desk_item *i = items, *next; i; i = next) {
+		next = i->next;
+		refuse(d, i, err);
+	}
+}
+
+/* The same error is told once. */
+static void
+tell(struct decider *d, const struct err *err)
+{
+	char why[ERR_LOG_SIZE];
+
+	err_log_text(err, why);
+	if (strcmp(d->last_error, why) != 0)
+		log_event(LOG_WARN, "deciding about capacity failed, will try again", LS("error", why));
+	memcpy(d->last_error, why, sizeof(d->last_error));
+}
+
+/* ---- answers ---------------------------------------------------------------------------------------------------------------- */
+
+/* Rows come mostly in the order they were asked for: the search begins behind the last one. */
+static const struct decision_view *
+view_named(const struct decision_views *views, const struct desk_item *i, size_t *from)
+{
+	for (size_t k = 0; k < views->count; k++) {
+		const struct decision_view *v = &views->at[(*from + k) % views->count];
+
+		if (strcmp(v->key, i->key) != 0)
+			continue;
+		*from += k + 1;
+		return i->tenant[0] != '\0' && strcmp(v->tenant, i->tenant) != 0 ? NULL : v;
+	}
+	return NULL;
+}
+
+static void
+missing(struct decider *d, struct desk_item *i)
+{
+	struct err err = {0};
+
+	err_set(&err, ERR_MISSING, "there is no decision \"%s\"", i->id);
+	refuse(d, i, &err);
+}
+
+/* True: it was answered; false: it goes on waiting. */
+static bool
+answer_view(struct decider *d, struct desk_item *i, const struct decision_view *v)
+{
+	bool waits = i->until_ns > time_boot_ns() && !d->hurry;
+	struct err err = {0};
+
+	if (!v) {
+		missing(d, i);
+		return true;
+	}
+	if (i->kind == DESK_SUBMIT && waits && strcmp(v->status, "waiting") == 0) {
+		i->kind = DESK_WATCH;
+		i->fate = DESK_READ;  /* what the turn said may be old when it is answered */
+		i->after = INT64_MAX; /* while it waits, whatever it says */
+		return false;
+	}
+	if (i->kind == DESK_WATCH && waits && strcmp(v->status, "waiting") == 0 && v->changed_seq <= i->after)
+		return false;
+	if (i->kind == DESK_EVENT && strcmp(i->word, "cancel") == 0 && strcmp(v->status, "cancelled") != 0) {
+		err_set(&err, ERR_CONFLICT, "\"%s\" does not wait: it is %s", i->id, v->status);
+		refuse(d, i, &err);
+		return true;
+	}
+	if (i->kind == DESK_EVENT && strcmp(i->word, "enforce") == 0 && strcmp(v->reclaim, "enforced") != 0 &&
+	    strcmp(v->status, "ended") != 0) {
+		err_set(&err, ERR_CONFLICT, "\"%s\" has no order that is overdue", i->id);
+		refuse(d, i, &err);
+		return true;
+	}
+	/* what waits is shown with its checks as they stand now, by who has the time for it; those of this turn are in its verdict */
+	if (strcmp(v->status, "waiting") == 0 && i->fate != DESK_DECIDED) {
+		dry_runs_show(d->app->dry_runs, i);
+		return true;
+	}
+	i->rp->content_type = "application/json";
+	if (decision_json(v,
+	                  i->fate == DESK_DECIDED && i->verdict
+	                          ? &(struct decision_told){quota_book_namer(quota_log_mine(d->log)), i->verdict}
+	                          : NULL,
+	                  i->warning[0] != '\0' ? i->warning : NULL, i->tenant, &i->rp->body, &err))
+		done(d, i);
+	else
+		refuse(d, i, &err);
+	return true;
+}
+
+static void
+keep_watching(struct decider *d, struct desk_item *i)
+{
+	if (http_gone(i->rq)) {
+		done(d, i);
+		return;
+	}
+	i->next = d->watches;
+	d->watches = i;
+}
+
+/* Decisions whose rows must be read, in one question. */
+static void
+answer_by_rows(struct decider *d, struct desk_item *items)
+{
+	in_place(decision_views) struct decision_views views = {0};
+	owned(mem) const char **keys = NULL;
+	struct err err = {0};
+	size_t n = 0, from = 0;
+
+	for (const struct desk_item *i = items; i; i = i->next)
+		n++;
+	if (n == 0)
+		return;
+	keys = mem_array(n, sizeof(*keys));
+	n = 0;
+	for (const struct desk_item *i = items; i; i = i->next)
+		keys[n++] = i->key;
+	if (!store_decisions_get(d->db, keys, n, &views, &err)) {
+		tell(d, &err);
+		refuse_all(d, items, &err);
+		return;
+	}
+	for (struct desk_item *i = items, *next; i; i = next) {
+		next = i->next;
+		if (!answer_view(d, i, view_named(&views, i, &from)))
+			keep_watching(d, i);
+	}
+}
+
+/* True: it was answered. */
+static bool
+answer_reclaims(struct decider *d, struct desk_item *i)
+{
+	struct reclaim_query q = {.tenant = i->tenant[0] != '\0' ? i->tenant : NULL,
+	                          .after = i->after,
+	                          .ended = i->after > 0};
+	struct err err = {0};
+	int64_t count = 0;
+
+	if (!store_reclaims_json(d->db, &q, &i->rp->body, &count, &err)) {
+		buf_clear(&i->rp->body);
+		refuse(d, i, &err);
+		return true;
+	}
+	if (count == 0 && i->until_ns > time_boot_ns() && !d->hurry) {
+		buf_clear(&i->rp->body);
+		return false;
+	}
+	i->rp->content_type = "application/json";
+	done(d, i);
+	return true;
+}
+
+/* ---- long polls --------------------------------------------------------------------------------------------------------------- */
+
+/* Those whose time is over, or that a change is about; NULL: nothing changed. */
+static void
+look_at_watches(struct decider *d, const struct decision_rows *changed)
+{
+	struct desk_item *kept = NULL, *rows = NULL, *reclaims = NULL;
+	int64_t now_ns = time_boot_ns();
+
+	for (struct desk_item *i = d->watches, *next; i; i = next) {
+		bool due = d->hurry || i->until_ns <= now_ns;
+		struct desk_item **to = &kept;
+
+		next = i->next;
+		if (http_gone(i->rq)) {
+			done(d, i);
+			continue;
+		}
+		if (i->kind == DESK_RECLAIMS && (due || (changed && changed->reclaim_count > 0)))
+			to = &reclaims;
+		else if (i->kind == DESK_WATCH && (due || (changed && decision_rows_of(changed, i->key))))
+			to = &rows;
+		i->next = *to;
+		*to = i;
+	}
+	d->watches = kept;
+	answer_by_rows(d, rows);
+	for (struct desk_item *i = reclaims, *next; i; i = next) {
+		next = i->next;
+		if (!answer_reclaims(d, i))
+			keep_watching(d, i);
+	}
+}
+
+static void
+follow(struct decider *d)
+{
+	in_place(decision_rows) struct decision_rows changed = {0};
+	struct err err = {0};
+
+	d->followed_ns = time_boot_ns();
+	if (!store_quota_follow(d->db, d->log, &changed, &err))
+		tell(d, &err);
+	look_at_watches(d, &changed);
+}
+
+/* ---- requests of tenants at their limit ------------------------------------------------------------------------------------------- */
+
+static void
+put_aside(struct decider *d, struct desk_item *i)
+{
+	if (!d->limited)
+		d->limited_end = &d->limited;
+	i->next = NULL;
+	*d->limited_end = i;
+	d->limited_end = &i->next;
+}
+
+/* The items without those that are limited, which wait for their refusal. */
+static struct desk_item *
+put_limited_aside(struct decider *d, struct desk_item *items)
+{
+	const struct quota_book *b = quota_log_mine(d->log);
+	int64_t most = d->app->options->tenant_queued;
+	struct desk_item *rest = NULL, **end = &rest;
+
+	if (!b || (int64_t)quota_waiting_count(quota_book_state(b)) < most)
+		return items;
+	for (struct desk_item *i = items, *next; i; i = next) {
+		next = i->next;
+		i->next = NULL;
+		if (decider_is_limited(b, i, most)) {
+			put_aside(d, i);
+		} else {
+			*end = i;
+			end = &i->next;
+		}
+	}
+	return rest;
+}
+
+/* Refused as their err says, but for those that were decided before: only their rows know. */
+static void
+refuse_unless_known(struct decider *d, struct desk_item *items)
+{
+	struct desk_item *rows = NULL;
+	struct err err = {0};
+
+	if (!items)
+		return;
+	if (!decider_settle_refused(d->db, items, &err)) {
+		tell(d, &err);
+		refuse_all(d, items, &err);
+		return;
+	}
+	for (struct desk_item *i = items, *next; i; i = next) {
+		next = i->next;
+		if (i->fate == DESK_REFUSED) {
+			refuse(d, i, &i->err);
+		} else if (i->fate == DESK_STRANGER) {
+			refuse_stranger(d, i);
+		} else {
+			i->next = rows;
+			rows = i;
+		}
+	}
+	answer_by_rows(d, rows);
+}
+
+/* They are refused together and at most so often, without a turn, so that others wait for one look at the log, the rows and the tokens at
+ * most. Whether one was decided long ago only its row knows. Those that another replica has made room for are returned. */
+static struct desk_item *
+answer_limited(struct decider *d)
+{
+	struct desk_item *rest, *items = NULL;
+
+	if (!d->limited)
+		return NULL;
+	follow(d);
+	rest = put_limited_aside(d, take(d->limited));
+	items = take(d->limited);
+	d->limited_ns = time_boot_ns();
+	refuse_unless_known(d, items);
+	return rest;
+}
+
+/* ---- a turn ------------------------------------------------------------------------------------------------------------------- */
+
+static void
+tell_disagreements(struct decider *d)
+{
+	int64_t n = quota_log_disagreements(d->log);
+
+	if (n > d->disagreements)
+		log_event(LOG_ERROR,
+		          "another replica decided otherwise than this program would have: run one version everywhere",
+		          LI("events", n - d->disagreements));
+	d->disagreements = n;
+}
+
+static void
+look_at_turn(struct decider *d, const struct turn_result *r)
+{
+	if (!r->turn)
+		return;
+	look_at_watches(d, quota_turn_foreign(r->turn));
+	look_at_watches(d, quota_turn_rows(r->turn));
+}
+
+static void
+answer_items(struct decider *d, struct desk_item *items, const struct turn_result *r)
+{
+	struct desk_item *rows = NULL, **end = &rows;
+
+	for (struct desk_item *i = items, *next; i; i = next) {
+		struct decision_view v;
+
+		next = i->next;
+		i->next = NULL;
+		if (i->kind == DESK_RECLAIMS) {
+			if (!answer_reclaims(d, i))
+				keep_watching(d, i);
+		} else if (i->fate == DESK_REFUSED) {
+			refuse(d, i, &i->err);
+		} else if (i->fate == DESK_LIMITED) {
+			put_aside(d, i);
+		} else if (i->fate == DESK_STRANGER) {
+			refuse_stranger(d, i);
+		} else if (i->fate == DESK_DECIDED && turn_result_view(r, i, &v)) {
+			decision_counters_add(d->app->decisions, v.workspace, v.decision, v.rule);
+			if (!answer_view(d, i, &v))
+				keep_watching(d, i);
+		} else {
+			*end = i;
+			end = &i->next;
+		}
+	}
+	answer_by_rows(d, rows);
+}
+
+/* To those who wait for a policy to be in effect. */
+static void
+tell_book_policy(struct decider *d)
+{
+	if (d->look.policy_version == 0)
+		return;
+	pthread_mutex_lock(&d->lock);
+	d->book_version = d->look.policy_version;
+	d->book_at_ns = d->look.policy_at_ns;
+	pthread_cond_broadcast(&d->book_changed);
+	pthread_mutex_unlock(&d->lock);
+}
+
+static void
+tick(struct decider *d)
+{
+	in_place(turn_result) struct turn_result r = {0};
+	struct err err = {0};
+
+	d->ticked_ns = time_boot_ns();
+	if (!decider_tick(&d->look, d->db, d->log, &r, &err))
+		tell(d, &err);
+	else if (d->look.refused > 0)
+		tell(d, &d->look.why);
+	else
+		tell_book_policy(d);
+	tell_disagreements(d);
+	look_at_turn(d, &r);
+}
+
+static void
+read_policy(struct decider *d)
+{
+	int64_t version = d->policy_version;
+	struct err err = {0};
+
+	if (!store_quota_policy_version(d->db, &version, &err) ||
+	    (version == d->policy_version && version == d->look.policy_version))
+		return;
+	d->look.now = true;
+	tick(d);
+	d->policy_version = version;
+}
+
+static bool
+is_any_unknown(const struct decider *d, const struct desk_item *items)
+{
+	const struct quota_book *b = quota_log_mine(d->log);
+	bool unknown = false;
+
+	for (const struct desk_item *i = items; i && !unknown; i = i->next)
+		unknown = i->kind == DESK_SUBMIT && (!b || !quota_book_takes(b, i->body.workspace, i->body.klass));
+	return unknown;
+}
+
+/* A workspace that the book does not know may be one that was made a moment ago: then the policy comes first. */
+static void
+know_workspaces(struct decider *d, const struct desk_item *items)
+{
+	if (!is_any_unknown(d, items))
+		return;
+	read_policy(d);
+	if (is_any_unknown(d, items))
+		follow(d); /* another replica read it */
+}
+
+/* Requests of workspaces that there are not are refused without a turn: nothing is written. The others are returned. */
+static struct desk_item *
+refuse_unknown(struct decider *d, struct desk_item *items)
+{
+	struct desk_item *rest = NULL, **end = &rest, *unknown = NULL, **unknown_end = &unknown;
+	const struct quota_book *b;
+
+	know_workspaces(d, items);
+	b = quota_log_mine(d->log);
+	for (struct desk_item *i = items, *next; i; i = next) {
+		struct desk_item ***to = &end;
+
+		next = i->next;
+		i->next = NULL;
+		if (b && i->kind == DESK_SUBMIT && !quota_book_takes(b, i->body.workspace, i->body.klass)) {
+			(void)quota_book_not_taken(b, i->body.workspace, i->body.klass, i->tenant, &i->err);
+			to = &unknown_end;
+		}
+		**to = i;
+		*to = &i->next;
+	}
+	refuse_unless_known(d, unknown);
+	return rest;
+}
+
+static void
+count_turn(struct decider *d, const struct turn_result *r)
+{
+	atomic_llong *turns = d->app->counters.decision_turns;
+
+	if (r->lost_bet)
+		atomic_fetch_add(&turns[TURN_LOST], 1);
+	if (r->turn)
+		atomic_fetch_add(&turns[quota_turn_is_bet(r->turn) ? TURN_BET : TURN_LOCKED], 1);
+}
+
+/* An attempt that failed was rolled back, or nobody knows: the second one finds what the first one left, by the requests' ids. When it
+ * cannot look either, ERR_UNKNOWN stays: nobody is told that nothing was decided. */
+static bool
+take_turn(struct decider *d, struct desk_item *items, struct err *err)
+{
+	in_place(turn_result) struct turn_result r = {0};
+	bool unknown = false;
+
+	for (int attempt = 0;; attempt++) {
+		turn_result_fini(&r);
+		if (decider_turn(d->db, d->log, items, d->app->options->tenant_queued, &r, err))
+			break;
+		unknown |= err->kind == ERR_UNKNOWN;
+		if (attempt == 1 && unknown)
+			return err_set(
+				err, ERR_UNKNOWN,
+				"whether it was decided is not known: the database did not answer; ask again with the same request_id");
+		if ((err->kind != ERR_RETRY && err->kind != ERR_UNKNOWN) || attempt == 1)
+			return false;
+		tell(d, err);
+	}
+	d->last_error[0] = '\0';
+	count_turn(d, &r);
+	tell_disagreements(d);
+	look_at_turn(d, &r);
+	answer_items(d, items, &r);
+	return true;
+}
+
+static void
+decide(struct decider *d, struct desk_item *items)
+{
+	struct err err = {0};
+
+	items = refuse_unknown(d, items);
+	if (items && !take_turn(d, items, &err)) {
+		tell(d, &err);
+		refuse_all(d, items, &err);
+	}
+}
+
+/* ---- the thread --------------------------------------------------------------------------------------------------------------- */
+
+/* What a turn takes of the desk, or NULL when it is time for something else. */
+static struct desk_item *
+take_items(struct decider *d, int64_t until_ns, bool *ret_look, bool *ret_gone, bool *ret_stop)
+{
+	struct desk_item *items;
+	struct timespec until;
+
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until_ns += until.tv_sec * NS_PER_S + until.tv_nsec - time_boot_ns();
+	until = (struct timespec){.tv_sec = (time_t)(until_ns / NS_PER_S), .tv_nsec = (long)(until_ns % NS_PER_S)};
+	pthread_mutex_lock(&d->lock);
+	while (!d->first && d->lines.count == 0 && !d->stop && !d->look_soon && !d->gone &&
+	       !(d->hurry && (d->watches || d->limited)))
+		if (pthread_cond_clockwait(&d->wake, &d->lock, CLOCK_MONOTONIC, &until) == ETIMEDOUT)
+			break;
+	items = take(d->first);
+	d->end = &d->first;
+	*ret_look = d->look_soon;
+	d->look_soon = false;
+	*ret_gone |= d->gone;
+	d->gone = false;
+	*ret_stop = d->stop;
+	pthread_mutex_unlock(&d->lock);
+	for (struct desk_item *i = items, *next; i; i = next) {
+		next = i->next;
+		desk_lines_add(&d->lines, i);
+	}
+	items = desk_lines_take(&d->lines, GROUP_MAX, ALONE_MAX, BESIDE_MAX);
+	*ret_stop &= items == NULL;
+	done_all(d, desk_items_gone(&items)); /* also those that went while they waited in their line */
+	return items;
+}
+
+static int64_t
+next_ns(const struct decider *d, bool gone)
+{
+	int64_t at_ns = d->ticked_ns + d->app->options->quota_tick_ns;
+
+	if (d->watches && d->followed_ns + FOLLOW_NS < at_ns)
+		at_ns = d->followed_ns + FOLLOW_NS;
+	if (d->limited && d->limited_ns + LIMITED_NS < at_ns)
+		at_ns = d->limited_ns + LIMITED_NS;
+	if (gone && d->gone_ns + GONE_NS < at_ns)
+		at_ns = d->gone_ns + GONE_NS;
+	return at_ns;
+}
+
+static void *
+decider_main(void *arg)
+{
+	struct decider *d = arg;
+	bool stop = false, look = false, gone = false;
+
+	while (!stop) {
+		struct desk_item *items = take_items(d, next_ns(d, gone), &look, &gone, &stop);
+
+		decide(d, put_limited_aside(d, items));
+		if (d->hurry || time_boot_ns() - d->limited_ns >= LIMITED_NS)
+			decide(d, answer_limited(d));
+		if (d->hurry || (gone && time_boot_ns() - d->gone_ns >= GONE_NS)) {
+			look_at_watches(d, NULL);
+			d->gone_ns = time_boot_ns();
+			gone = false;
+		}
+		if (look && !stop)
+			read_policy(d);
+		if (!stop && time_boot_ns() - d->ticked_ns >= d->app->options->quota_tick_ns)
+			tick(d);
+		else if (d->watches && time_boot_ns() - d->followed_ns >= FOLLOW_NS)
+			follow(d);
+	}
+	return NULL;
+}
+
+static void
+decider_free(struct decider *d)
+{
+	ASSERT(!d->first && d->lines.count == 0 && !d->watches && !d->limited);
+	pthread_cond_destroy(&d->book_changed);
+	pthread_cond_destroy(&d->wake);
+	pthread_mutex_destroy(&d->lock);
+	quota_log_free(d->log);
+	db_free(d->db);
+	mem_free(d);
+}
+
+bool
+decider_start(struct app *app, struct decider **ret, struct err *err)
+{
+	struct decider *d;
+	struct db *db = NULL;
+	int rc;
+
+	if (!app_db_new(app->options, "tollgate-aggregator decider", &app->db, &db, err))
+		return false;
+	d = mem_alloc(sizeof(*d));
+	*d = (struct decider){.app = app,
+	                      .db = db,
+	                      .log = quota_log_new(app->options->quota_quiet_ns),
+	                      .look = {.memory = app->loop}};
+	d->end = &d->first;
+	d->ticked_ns = time_boot_ns() - app->options->quota_tick_ns;
+	pthread_mutex_init(&d->lock, NULL);
+	pthread_cond_init(&d->wake, NULL);
+	pthread_cond_init(&d->book_changed, NULL);
+	rc = pthread_create(&d->thread, NULL, decider_main, d);
+	if (rc != 0) {
+		decider_free(d);
+		return err_errno(err, ERR_FATAL, rc, "cannot start the thread that decides");
+	}
+	*ret = d;
+	return true;
+}
+
+void
+decider_hurry(struct decider *d)
+{
+	pthread_mutex_lock(&d->lock);
+	d->hurry = true;
+	pthread_cond_signal(&d->wake);
+	pthread_mutex_unlock(&d->lock);
+}
+
+void
+decider_client_gone(struct decider *d)
+{
+	pthread_mutex_lock(&d->lock);
+	d->gone = true;
+	pthread_cond_signal(&d->wake);
+	pthread_mutex_unlock(&d->lock);
+}
+
+void
+decider_stop(struct decider *d)
+{
+	if (!d)
+		return;
+	pthread_mutex_lock(&d->lock);
+	d->hurry = true;
+	d->stop = true;
+	pthread_cond_signal(&d->wake);
+	pthread_mutex_unlock(&d->lock);
+	pthread_join(d->thread, NULL);
+	decider_free(d);
+}
+
+struct quota_log *
+decider_log(struct decider *d)
+{
+	return d->log;
+}
+
+void
+decider_look(struct decider *d)
+{
+	pthread_mutex_lock(&d->lock);
+	d->look_soon = true;
+	pthread_cond_signal(&d->wake);
+	pthread_mutex_unlock(&d->lock);
+}
+
+int64_t
+decider_policy_version(struct decider *d)
+{
+	return d->policy_version;
+}
+
+bool
+decider_policy_wait(struct decider *d, int64_t version, int64_t from_ns, int64_t until_ns)
+{
+	struct timespec again;
+	bool has;
+
+	pthread_mutex_lock(&d->lock);
+	while (!(has = d->book_version >= version && d->book_at_ns >= from_ns) && !d->hurry &&
+	       time_boot_ns() < until_ns) {
+		d->look_soon = true;
+		pthread_cond_signal(&d->wake);
+		/* a look that fails, or a clock of the database that is behind, tells nothing: it is asked for again */
+		clock_gettime(CLOCK_MONOTONIC, &again);
+		again.tv_nsec += LOOK_AGAIN_NS;
+		again.tv_sec += again.tv_nsec / NS_PER_S;
+		again.tv_nsec %= NS_PER_S;
+		(void)pthread_cond_clockwait(&d->book_changed, &d->lock, CLOCK_MONOTONIC, &again);
+	}
+	pthread_mutex_unlock(&d->lock);
+	return has;
+}

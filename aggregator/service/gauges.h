@@ -1,0 +1,67 @@
+/* aggregator/service/gauges.h - what /metrics shows of the ledger: read by one thread every few seconds while somebody scrapes, shared by
+ * every scrape until the next reading.
+ *
+ * Rules, by number in the code:
+ *  1. a page has what the ledger has, of all tenants; who sees which row of it is decided when it is shown (metrics_page.c), and only there
+ *  2. nobody scrapes: nothing is read. A scrape that finds no page, or an old one, waits for the next
+ *  3. between two readings the thread rests for the interval, and for nine times as long as the last one took: whatever the size of the
+ *     ledger, gauges take a tenth of one connection at most
+ *  4. a family has a limited number of rows; what is beyond goes to one row per state or currency, of no tenant */
+#ifndef TOLLGATE_GAUGES_H
+#define TOLLGATE_GAUGES_H
+
+#include "aggregator/options.h"
+#include "aggregator/store/quota/quota_gauges.h"
+#include "aggregator/store/ingest/live_store.h"
+#include "common/base/idmap.h"
+
+#define REST_TENANT "other" /* the tenant label of rule 4 */
+
+/* One row of a family; each uses what it needs. */
+struct gauge_row {
+	char *cluster, *tenant, *workspace; /* tenant "": nobody's. Texts are never NULL */
+	char *what; /* GPU model, the node, the class of what was held, or a budget's currency */
+	char *kind; /* state, currency, or which number of a budget */
+	bool rest;  /* rule 4: shown to operators only */
+	int128 amount;
+	int scale;              /* of a cost */
+	int64_t lag_ns, age_ns; /* of a node; -1: not known */
+	int64_t skew_ns;
+	bool silent;
+};
+struct gauge_rows {
+	struct gauge_row *at;
+	size_t count, max;
+	struct idmap where;
+	struct idmap beyond; /* what is in the rest, each once */
+};
+struct workspace_name {
+	char *tenant, *workspace;
+};
+struct gauges_page {
+	int refs; /* under the lock of gauges */
+	char period[40];
+	struct gauge_rows hours, costs, capacity, nodes, budgets;
+	struct gauge_rows quota[QUOTA_GAUGE_FAMILIES];
+	int128 conservation_error_unit_ns;
+	int64_t unrated_lines; /* of the billing period */
+	struct backlog backlog;
+	struct workspace_name *names;
+	size_t name_count;
+	struct idmap names_by_id;
+};
+
+struct gauges;
+MUST_CHECK bool gauges_start(const struct aggregator_options *o, struct db_counters *db, struct gauges **ret,
+                             struct err *err);
+void gauges_stop(struct gauges *g); /* NULL is allowed */
+/* A reference to a page that is no older than a few seconds. */
+MUST_CHECK bool gauges_get(struct gauges *g, struct gauges_page **ret, struct err *err);
+void gauges_put(struct gauges *g, struct gauges_page *page);
+
+struct gauges_stats {
+	int64_t readings, failures, duration_ns; /* the last one's */
+};
+void gauges_stats(struct gauges *g, struct gauges_stats *ret);
+
+#endif

@@ -1,0 +1,99 @@
+/* aggregator/service/ingest_batcher.c - pushes that wait at the same time become one transaction. */
+#include "aggregator/service/ingest_batcher.h"
+
+#include <pthread.h>
+
+#define GROUP_MAX 64u /* as many as there can be workers */
+/* A second transaction beside the first uses a second core, and shares nothing with it. It is begun only for as many records as make what
+ * every transaction costs small beside what they cost themselves: the first thousand rows of each COPY also cost PostgreSQL the
+ * memory that all later ones are read into. */
+#define WRITERS_MAX 2u
+#define WORTH_A_SECOND 2000u
+
+struct waiter {
+	struct ingest_push *push;
+	struct waiter *next;
+	bool tried; /* a group has been written with it, or without it */
+	pthread_cond_t moved;
+};
+
+struct ingest_line {
+	struct ingest_cache *cache;
+	pthread_mutex_t lock;
+	struct waiter *first, **end;
+	size_t records; /* of those that wait */
+	unsigned writing;
+};
+
+struct ingest_line *
+ingest_line_new(int64_t slice_ns)
+{
+	struct ingest_line *l = mem_alloc(sizeof(*l));
+
+	l->cache = ingest_cache_new(slice_ns);
+	l->end = &l->first;
+	pthread_mutex_init(&l->lock, NULL);
+	return l;
+}
+
+void
+ingest_line_free(struct ingest_line *l)
+{
+	if (!l)
+		return;
+	ASSERT(!l->first && !l->writing);
+	pthread_mutex_destroy(&l->lock);
+	ingest_cache_free(l->cache);
+	mem_free(l);
+}
+
+/* With the lock, which is let go of while the group is written. */
+static void
+write_group(struct ingest_line *l, struct db *db)
+{
+	struct waiter *group[GROUP_MAX];
+	struct ingest_push *pushes[GROUP_MAX];
+	size_t n = 0;
+
+	for (; l->first && n < GROUP_MAX; l->first = l->first->next) {
+		l->records -= ingest_push_records(l->first->push);
+		group[n] = l->first;
+		pushes[n++] = l->first->push;
+	}
+	if (!l->first)
+		l->end = &l->first;
+	l->writing++;
+	pthread_mutex_unlock(&l->lock);
+	store_ingest_group(db, l->cache, pushes, n);
+	pthread_mutex_lock(&l->lock);
+	l->writing--;
+	for (size_t i = 0; i < n; i++) {
+		group[i]->tried = true;
+		pthread_cond_signal(&group[i]->moved);
+	}
+	/* Of those that came meanwhile one is enough: it writes for all of them. */
+	if (l->first)
+		pthread_cond_signal(&l->first->moved);
+}
+
+bool
+ingest_line_pass(struct ingest_line *l, struct db *db, struct ingest_push *p, struct ingest_result *ret,
+                 struct err *err)
+{
+	struct waiter me = {.push = p};
+
+	pthread_cond_init(&me.moved, NULL);
+	pthread_mutex_lock(&l->lock);
+	*l->end = &me;
+	l->end = &me.next;
+	l->records += ingest_push_records(p);
+	while (!me.tried) {
+		if (l->writing == 0 || (l->writing < WRITERS_MAX && l->records >= WORTH_A_SECOND))
+			write_group(l, db);
+		else
+			pthread_cond_wait(&me.moved, &l->lock);
+	}
+	pthread_mutex_unlock(&l->lock);
+	pthread_cond_destroy(&me.moved);
+	return store_ingest_push(db, l->cache, p, ret, err);
+}

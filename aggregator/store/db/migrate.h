@@ -1,0 +1,37 @@
+/* aggregator/store/db/migrate.h - the migrations and the rights that this program carries, made from sql/ by the Makefile. */
+#ifndef TOLLGATE_MIGRATE_H
+#define TOLLGATE_MIGRATE_H
+
+#include <stddef.h>
+
+#include "aggregator/store/store.h"
+
+struct migration_file {
+	int number;       /* 1, 2, 3, ... without a gap */
+	const char *name; /* "0001_directory.sql" */
+	const char *text; /* NUL-terminated */
+	size_t len;
+};
+extern const struct migration_file migration_files[];
+extern const size_t migration_file_count;
+
+/* sql/access/: owner.sql and grants.sql are run after the migrations, every time; catalogue.sql asks what the schema is, and expected.txt is the
+ * answer of a fresh ledger. NUL-terminated. */
+extern const char access_owner[], access_grants[], access_catalogue[], access_expected[];
+
+/* --- rights.c --- */
+
+#define ROLE_NAME_SIZE 64 /* PostgreSQL's own limit, with the end */
+/* Who migrates, and for whom. */
+struct migrator {
+	char owner[ROLE_NAME_SIZE]; /* "": whoever is connected; else a superuser is, and acts as this role */
+	const char *daemon_role, *rollup_role;
+};
+/* Makes the roles that are missing, where the login may; a superuser hands the schema over to the owner's role. Under the lock of migrations. */
+MUST_CHECK bool rights_prepare(struct db *db, const struct ledger_options *o, struct migrator *ret, struct err *err);
+/* The transaction in progress is the owner's. */
+MUST_CHECK bool rights_act_as_owner(struct db *db, const struct migrator *m, struct err *err);
+/* sql/access/grants.sql, in a transaction of its own. */
+MUST_CHECK bool rights_grant(struct db *db, const struct migrator *m, struct err *err);
+
+#endif

@@ -1,0 +1,362 @@
+/* aggregator/store/ingest/ingest_judge.c - what is accepted, and what is put into quarantine with a reason.
+ *
+ * A sound frame with refused content is acknowledged, so that it cannot wedge its stream. Rules, in order:
+ *  1. the rules of the wire format (wire_check)
+ *  1a. a batch of a node that is held is put aside as it is, once its clock was looked at (ingest_held.c)
+ *  2. a number of the dictionary keeps its meaning, and a MIG instance has a GPU
+ *  3. the node's clock was right when it sent; the time covered ends at most five minutes ahead of the clock and begins
+ *     at most 45 days behind it
+ *  4. it does not go back behind what the stream has covered already, nor behind where the ledger's evidence begins
+ *  4a. the streams of a node overlap by 65 minutes at most within half a day: a clock may be set back by an hour
+ *  5. every device and holder that a record names has been introduced, and no record weighs more than its device
+ *  6. no GPU has more than 5040 units in the time covered
+ *  6a. no GPU used more energy than its board can draw in that time, nor more memory than its model has (units.h): our table
+ *     says it, not the node
+ *  7. a GPU belongs to the node that has it in service (ingest_claim.c): the records of others are set aside, and the batch is
+ *     accepted without them
+ *
+ * A batch refused by rules 3 to 7 has still introduced its dictionary; nothing has a row because of it. A loss batch is judged by rules 1 and 3's end.
+ *
+ * An operator who releases a batch overrules rules 3 and 4a, but for time that is still ahead: that nobody can have measured.
+ * Rule 4 then asks for its place: later than every accepted batch of the stream with a lower number, earlier than every
+ * one with a higher number. All others are judged again as the ledger is now: what was retired can be in service again,
+ * but nobody can prove an hour whose batches are gone. */
+#include <stdio.h>
+#include <string.h>
+
+#include "aggregator/store/ingest/ingest_push.h"
+#include "common/base/units.h"
+
+#define AHEAD_MAX_NS (5 * NS_PER_MIN)
+#define SAMPLE_MAX_NS (2 * NS_PER_S)
+#define CATCH_UP_MAX_NS (2 * NS_PER_MIN)
+#define MEMORY_SHARED_BY 2
+#define BEHIND_MAX_NS (45 * NS_PER_DAY)
+#define TWICE_MAX_NS (65 * NS_PER_MIN)
+#define TWICE_NEAR_NS (12 * NS_PER_HOUR)
+
+const char *
+quarantine_class_name(enum quarantine_class c)
+{
+	static const char *const names[QUARANTINE_CLASSES] = {
+		[QUARANTINE_NONE] = "none",
+		[QUARANTINE_FORMAT] = "format",
+		[QUARANTINE_DICTIONARY] = "dictionary",
+		[QUARANTINE_SKEW] = "skewed-clock",
+		[QUARANTINE_FUTURE] = "future",
+		[QUARANTINE_PAST] = "past",
+		[QUARANTINE_COVERED] = "covered",
+		[QUARANTINE_UNKNOWN_ID] = "unknown-id",
+		[QUARANTINE_WEIGHT] = "weight",
+		[QUARANTINE_TWO_NODES] = "two-nodes",
+		[QUARANTINE_RETIRED] = "retired",
+		[QUARANTINE_UNPROVED] = "unproved",
+		[QUARANTINE_UNAPPROVED] = "unapproved",
+		[QUARANTINE_ENERGY] = "energy",
+		[QUARANTINE_MODEL] = "model",
+	};
+
+	return names[c];
+}
+
+const char *
+ingest_refusal_name(enum ingest_refusal r)
+{
+	static const char *const names[INGEST_REFUSALS] = {
+		[REFUSAL_NONE] = "none",         [REFUSAL_OTHER] = "other",
+		[REFUSAL_TORN] = "torn",         [REFUSAL_CRC] = "crc",
+		[REFUSAL_GZIP] = "gzip",         [REFUSAL_CONTENT] = "content",
+		[REFUSAL_VERSION] = "version",   [REFUSAL_STREAM] = "stream",
+		[REFUSAL_NODE] = "node",         [REFUSAL_SIMULATED] = "simulated",
+		[REFUSAL_GAP] = "gap",           [REFUSAL_HELD] = "held",
+		[REFUSAL_MISMATCH] = "mismatch", [REFUSAL_OVERSIZED] = "oversized",
+	};
+
+	return names[r];
+}
+
+/* Gives false, as err_set does. */
+#define REFUSE(f, why, ...) ((f)->klass = (why), err_set(&(f)->reason, ERR_INVALID, __VA_ARGS__))
+
+static bool
+refused(const struct ingest_frame *f)
+{
+	return f->reason.kind != ERR_NONE;
+}
+
+/* Rule 3's first part. */
+static void
+judge_clock(const struct ingest *in, struct ingest_frame *f)
+{
+	bool ahead = in->skew_ns > 0;
+	char apart[TIME_TEXT_SIZE], limit[TIME_TEXT_SIZE];
+
+	if (in->overruled || (ahead ? in->skew_ns : -in->skew_ns) <= in->skew_max_ns)
+		return;
+	duration_format(ahead ? in->skew_ns : -in->skew_ns, apart);
+	REFUSE(f, QUARANTINE_SKEW, "the node's clock was %s %s when it sent, more than %s", apart,
+	       ahead ? "ahead" : "behind", duration_format(in->skew_max_ns, limit));
+}
+
+/* Rules 3 and 4. */
+static void
+judge_time(const struct ingest *in, struct ingest_frame *f)
+{
+	const struct wire_batch *b = f->batch;
+	char from[TIME_TEXT_SIZE], to[TIME_TEXT_SIZE], limit[TIME_TEXT_SIZE];
+
+	time_format(b->from_ns, from);
+	time_format(b->to_ns, to);
+	if (b->to_ns > in->now_ns + AHEAD_MAX_NS)
+		REFUSE(f, QUARANTINE_FUTURE, "covers time until %s, more than five minutes after %s", to,
+		       time_format(in->now_ns, limit));
+	else if (b->kind == WIRE_LOSS || in->overruled)
+		return;
+	else if (b->from_ns < in->now_ns - BEHIND_MAX_NS)
+		REFUSE(f, QUARANTINE_PAST, "covers time from %s, more than 45 days before %s", from,
+		       time_format(in->now_ns, limit));
+	else if (b->from_ns < in->covered_until_ns)
+		REFUSE(f, QUARANTINE_COVERED, "covers time from %s, but this stream has covered all until %s", from,
+		       time_format(in->covered_until_ns, limit));
+}
+
+/* Rule 4 for a batch that an operator releases. */
+static bool
+judge_place(struct ingest *in, struct ingest_frame *f, struct err *err)
+{
+	static const struct db_stmt stmt = {
+		"batch place", "SELECT seq FROM ingest_batch WHERE stream_id = $1 AND status = 'accepted' "
+			       "AND ((seq < $2 AND to_ns > $3) OR (seq > $2 AND from_ns < $4)) ORDER BY seq LIMIT 1"};
+	owned(result) PGresult *r = NULL;
+	struct db_args a = {0};
+
+	arg_i64(&a, in->stream_id);
+	arg_i64(&a, f->seq);
+	arg_i64(&a, f->batch->from_ns);
+	arg_i64(&a, f->batch->to_ns);
+	if (!db_run(in->db, &stmt, &a, &r, err))
+		return false;
+	if (PQntuples(r) > 0)
+		REFUSE(f, QUARANTINE_COVERED,
+		       "covers time that batch %s of this stream accounts for, or that lies beyond it",
+		       res_text(r, 0, 0));
+	return true;
+}
+
+/* Rule 4a. From the first batch of a stream to its last it accounts for all of its node's time, so what several streams cover is what the node
+ * would account for twice. Streams overlap where a clock was set back, by little: more of it is nobody's clock. */
+static bool
+judge_twice(struct ingest *in, struct ingest_frame *f, struct err *err)
+{
+	static const struct db_stmt stmt = {
+		"batch twice",
+		"WITH asked AS (SELECT $1::bigint AS node_id, $2::bigint AS stream_id, $3::bigint AS from_ns, $4::bigint AS to_ns, $5::bigint AS near_ns), "
+		"e AS (SELECT int8range(greatest(x.from_ns, q.from_ns - q.near_ns), least(x.to_ns, q.to_ns + q.near_ns)) AS r FROM asked q JOIN stream s ON "
+		"s.node_id = q.node_id AND (s.id = q.stream_id OR s.covered_until_ns > q.from_ns - q.near_ns) LEFT JOIN LATERAL (SELECT b.from_ns FROM ingest_batch b "
+		"WHERE b.stream_id = s.id AND b.status = 'accepted' ORDER BY b.seq LIMIT 1) f ON true CROSS JOIN LATERAL (SELECT CASE WHEN s.id = q.stream_id THEN "
+		"least(f.from_ns, q.from_ns) ELSE f.from_ns END AS from_ns, CASE WHEN s.id = q.stream_id THEN greatest(s.covered_until_ns, q.to_ns) ELSE "
+		"s.covered_until_ns END AS to_ns) x WHERE x.from_ns < q.to_ns + q.near_ns AND x.from_ns < x.to_ns) "
+		"SELECT (SELECT sum(upper(e.r) - lower(e.r)) FROM e) - (SELECT sum(upper(p) - lower(p)) FROM (SELECT unnest(range_agg(e.r)) AS p FROM e) u)"};
+	const struct wire_batch *first = in->frames[0].batch; /* of this call: not stored yet */
+	owned(result) PGresult *r = NULL;
+	struct db_args a = {0};
+	char twice[TIME_TEXT_SIZE], limit[TIME_TEXT_SIZE];
+
+	if (f->batch->kind == WIRE_LOSS || in->overruled || f->batch->from_ns >= in->node_until_ns)
+		return true;
+	in->unsteady = in->grouped;
+	if (in->unsteady)
+		return true;
+	arg_i64(&a, in->node_id);
+	arg_i64(&a, in->stream_id);
+	arg_i64(&a, first->from_ns < f->batch->from_ns ? first->from_ns : f->batch->from_ns);
+	arg_i64(&a, f->batch->to_ns);
+	arg_i64(&a, TWICE_NEAR_NS);
+	if (!db_run(in->db, &stmt, &a, &r, err))
+		return false;
+	if (res_i64(r, 0, 0) > TWICE_MAX_NS)
+		REFUSE(f, QUARANTINE_COVERED,
+		       "with it the node would have accounted for %s twice within half a day, more than %s: its streams overlap",
+		       duration_format(res_i64(r, 0, 0), twice), duration_format(TWICE_MAX_NS, limit));
+	return true;
+}
+
+/* Rule 4's end. Only what is older than a day needs the question: no batch goes before that (retention.c). The lock is held
+ * until the commit, so that no batch of the same time goes meanwhile. */
+static bool
+judge_evidence(struct ingest *in, struct ingest_frame *f, struct err *err)
+{
+	static const struct db_stmt lock = {"evidence lock",
+	                                    "SELECT pg_advisory_xact_lock_shared(" DB_LOCK_EVIDENCE ")"};
+	static const struct db_stmt from = {"evidence from", "SELECT evidence_from_ns FROM ledger"};
+	owned(result) PGresult *r = NULL;
+	char covers[TIME_TEXT_SIZE], limit[TIME_TEXT_SIZE];
+
+	if (f->batch->kind == WIRE_LOSS || f->batch->from_ns >= in->now_ns - EVIDENCE_ASKED_NS)
+		return true;
+	in->unsteady = in->grouped;
+	if (in->unsteady)
+		return true;
+	if (!db_run(in->db, &lock, NULL, NULL, err) || !db_run(in->db, &from, NULL, &r, err))
+		return false;
+	if (f->batch->from_ns < res_i64(r, 0, 0))
+		REFUSE(f, QUARANTINE_UNPROVED, "covers time from %s, but the evidence of all before %s was retired",
+		       time_format(f->batch->from_ns, covers), time_format(res_i64(r, 0, 0), limit));
+	return true;
+}
+
+/* Rule 5 for one record; adds it to its GPU's account. */
+static bool
+judge_record(struct ingest *in, struct ingest_frame *f, size_t i)
+{
+	const struct wire_record *r = &f->batch->records[i];
+	struct dict *d = &in->dict;
+	size_t device, holder = 0;
+	struct dict_gpu *g;
+
+	if (!idmap_find(&d->device_ids, r->device, &device))
+		return !REFUSE(f, QUARANTINE_UNKNOWN_ID,
+		               "record %zu: device %" PRIu32 " was never introduced in this stream", i, r->device);
+	if (r->holder != 0 && !idmap_find(&d->holder_ids, r->holder, &holder))
+		return !REFUSE(f, QUARANTINE_UNKNOWN_ID,
+		               "record %zu: holder %" PRIu32 " was never introduced in this stream", i, r->holder);
+	if (r->units > d->devices[device].units)
+		return !REFUSE(f, QUARANTINE_WEIGHT,
+		               "record %zu: units is %" PRId64 ", more than its device's %" PRId64, i, r->units,
+		               d->devices[device].units);
+	f->device_id[i] = d->devices[device].device_id;
+	f->holder_id[i] = r->holder != 0 ? d->holders[holder].holder_id : 0;
+	if (!d->devices[device].entered || (r->holder != 0 && f->holder_id[i] == 0))
+		f->unsettled = true;
+	g = &d->gpus[d->devices[device].gpu];
+	if (in->only_gpu != NULL && strcmp(in->only_gpu, g->uuid) != 0)
+		return true;
+	g->records++;
+	g->unit_ns += (int128)r->units * r->held_ns;
+	g->energy_mj += r->energy_mj;
+	g->memory_byte_ms += r->memory_byte_ms;
+	if (r->peak_memory_bytes > g->peak_memory_bytes)
+		g->peak_memory_bytes = r->peak_memory_bytes;
+	if (g->last_ns == 0 || r->start_ns < g->first_ns)
+		g->first_ns = r->start_ns;
+	if (r->start_ns + r->duration_ns > g->last_ns)
+		g->last_ns = r->start_ns + r->duration_ns;
+	return true;
+}
+
+/* Rules 5 and 6. */
+static void
+judge_records(struct ingest *in, struct ingest_frame *f)
+{
+	const struct wire_batch *b = f->batch;
+	int128 most = (int128)UNITS_PER_GPU * (b->to_ns - b->from_ns);
+
+	f->device_id = mem_array(b->record_count, sizeof(*f->device_id));
+	f->holder_id = mem_array(b->record_count, sizeof(*f->holder_id));
+	for (size_t i = 0; i < in->dict.gpu_count; i++) {
+		in->dict.gpus[i].unit_ns = in->dict.gpus[i].energy_mj = in->dict.gpus[i].memory_byte_ms = 0;
+		in->dict.gpus[i].peak_memory_bytes = 0;
+		in->dict.gpus[i].first_ns = in->dict.gpus[i].last_ns = in->dict.gpus[i].records = 0;
+	}
+	for (size_t i = 0; i < b->record_count && !refused(f); i++)
+		judge_record(in, f, i);
+	for (size_t i = 0; i < in->dict.gpu_count && !refused(f); i++)
+		if (in->dict.gpus[i].unit_ns > most)
+			REFUSE(f, QUARANTINE_WEIGHT, "GPU %s has more than 5040 units in the time covered",
+			       in->dict.gpus[i].uuid);
+}
+
+/* Rule 6a. A watt is a millijoule each millisecond. A counter may be read one sample late, and the first reading after a driver has hung
+ * has the energy of the time before: up to two minutes. Neither is more than the time covered, or twice that, so that short batches gain nothing.
+ * Memory that processes share is counted for each of them by some drivers. */
+static void
+judge_board(struct ingest *in, struct ingest_frame *f)
+{
+	int64_t covered_ns = f->batch->to_ns - f->batch->from_ns;
+	int64_t catch_up_ns = 2 * covered_ns < CATCH_UP_MAX_NS ? 2 * covered_ns : CATCH_UP_MAX_NS;
+	int64_t late_ns = covered_ns < SAMPLE_MAX_NS ? covered_ns : SAMPLE_MAX_NS;
+	int64_t ms = (covered_ns + late_ns + NS_PER_MS - 1) / NS_PER_MS, powered_ms = ms + catch_up_ns / NS_PER_MS;
+
+	for (size_t i = 0; i < in->dict.gpu_count && !refused(f); i++) {
+		const struct dict_gpu *g = &in->dict.gpus[i];
+		int128 energy = (int128)g->power_w * powered_ms,
+		       memory = (int128)g->memory_bytes * MEMORY_SHARED_BY * ms;
+
+		if (g->energy_mj > energy)
+			REFUSE(f, QUARANTINE_ENERGY,
+			       "GPU %s used %" PRId64 " mJ in %" PRId64
+			       " ms; a board of its model draws at most %" PRId64 " W: the most is %" PRId64 " mJ",
+			       g->uuid, (int64_t)g->energy_mj, ms, g->power_w, (int64_t)energy);
+		else if (g->memory_bytes != 0 && g->memory_byte_ms > memory)
+			REFUSE(f, QUARANTINE_ENERGY,
+			       "GPU %s held more memory in %" PRId64 " ms than its model has: %" PRId64 " bytes",
+			       g->uuid, ms, g->memory_bytes);
+		else if (g->memory_bytes != 0 &&
+		         (int128)g->peak_memory_bytes > (int128)g->memory_bytes * MEMORY_SHARED_BY)
+			REFUSE(f, QUARANTINE_ENERGY,
+			       "GPU %s held %" PRId64 " bytes of memory at once; its model has %" PRId64 " bytes",
+			       g->uuid, g->peak_memory_bytes, g->memory_bytes);
+	}
+}
+
+/* *ret_noted: the batch's dictionary holds, whatever becomes of its records. */
+static bool
+judge(struct ingest *in, struct ingest_frame *f, bool *ret_noted, struct err *err)
+{
+	struct err why = {0};
+
+	if (!wire_check(f->batch, &why))
+		return !REFUSE(f, QUARANTINE_FORMAT, "%s", why.text);
+	if ((uint64_t)f->last_seq != f->batch->last_seq)
+		return !REFUSE(f, QUARANTINE_FORMAT, "last_seq is %" PRIu64 ", beyond what a stream can reach",
+		               f->batch->last_seq);
+	if (in->held) {
+		judge_clock(in, f);
+		return refused(f) ||
+		       !REFUSE(f, QUARANTINE_UNAPPROVED,
+		               in->approved ? "node %s was approved, and what it sent before is taken in first"
+		                            : "node %s is in no policy and nobody has approved it",
+		               f->batch->node);
+	}
+	f->klass = QUARANTINE_DICTIONARY;
+	if (!dict_note(in, f->batch, &f->reason, err))
+		return false;
+	*ret_noted = !refused(f);
+	if (!refused(f))
+		judge_clock(in, f);
+	if (!refused(f))
+		judge_time(in, f);
+	if (!refused(f) && in->overruled && !in->only_gpu && f->batch->kind != WIRE_LOSS && !judge_place(in, f, err))
+		return false;
+	if (!refused(f) && !judge_evidence(in, f, err))
+		return false;
+	if (!refused(f) && !judge_twice(in, f, err))
+		return false;
+	if (!refused(f))
+		judge_records(in, f);
+	if (!refused(f))
+		judge_board(in, f);
+	return refused(f) || ingest_claim(in, f, err);
+}
+
+bool
+ingest_judge(struct ingest *in, struct ingest_frame *f, struct err *err)
+{
+	bool noted = false;
+
+	f->reason = (struct err){0};
+	f->klass = QUARANTINE_NONE;
+	if (!judge(in, f, &noted, err))
+		return false;
+	if (noted && f->batch->device_count + f->batch->holder_count > 0 && !dict_keep(in, err))
+		return false;
+	if (refused(f)) {
+		f->fate = FATE_QUARANTINED;
+		return true;
+	}
+	f->klass = QUARANTINE_NONE;
+	f->fate = f->batch->kind == WIRE_LOSS ? FATE_LOSS : FATE_ACCEPTED;
+	if (f->batch->to_ns > in->covered_until_ns)
+		in->covered_until_ns = f->batch->to_ns;
+	return true;
+}

@@ -1,0 +1,213 @@
+/* aggregator/store/ingest/quarantine_decide.c - what an operator decides about a batch in quarantine, or about the records of one GPU that
+ * were set aside.
+ *
+ * Rules, in order:
+ *  1. the stream's row is locked, as by whoever takes batches of it: a decision and a push wait for each other
+ *     Batches of a node that is held are released by approving the node
+ *  2. the same decision again changes nothing; what was released stays released
+ *  3. a batch to release is judged again (ingest_judge.c) as the ledger is now, with the operator's word against rule 3;
+ *     what still refuses it is the answer, and nothing has changed. Of an accepted batch only the records of that one GPU are: by
+ *     rule 7 of ingest_judge.c
+ *  4. its dictionary, records and hours are entered by the same functions that take a push in, and the decision with its
+ *     audit entry goes into the same transaction */
+#include <stdio.h>
+#include <string.h>
+
+#include "aggregator/store/ingest/quarantine_store.h"
+
+#define ATTEMPTS 5
+
+static void
+release_fini(struct ingest *in)
+{
+	struct ingest_frame *f = in->frames;
+
+	wire_batch_free(f->batch);
+	mem_free(f->device_id);
+	mem_free(f->holder_id);
+	set_asides_free(f->aside, f->aside_count);
+	dict_fini(&in->dict);
+	mem_free(in->cluster);
+}
+
+/* Rule 1. */
+static bool
+lock_stream(struct ingest *in, bool release, struct err *err)
+{
+	static const struct db_stmt stmt = {
+		"quarantine stream",
+		"SELECT s.node_id, s.next_seq, s.covered_until_ns, s.cluster_id, c.name, n.held, n.name, " STREAM_HAS_ENTRIES
+		" FROM stream s "
+		"JOIN node n ON n.id = s.node_id JOIN cluster c ON c.id = s.cluster_id WHERE s.id = $1 "
+		"FOR NO KEY UPDATE OF s"};
+	owned(result) PGresult *r = NULL;
+	struct db_args a = {0};
+
+	arg_i64(&a, in->stream_id);
+	if (!db_run(in->db, &stmt, &a, &r, err))
+		return false;
+	if (PQntuples(r) == 0)
+		return err_set(err, ERR_MISSING, "there is no stream %" PRId64, in->stream_id);
+	/* Its batches are taken in together and in order. */
+	if (release && res_bool(r, 0, 5))
+		return err_set(err, ERR_CONFLICT, "its node is held: tollgate node approve %s takes in what it sent",
+		               res_text(r, 0, 6));
+	in->node_id = res_i64(r, 0, 0);
+	in->next_seq = res_i64(r, 0, 1);
+	in->covered_until_ns = res_null(r, 0, 2) ? INT64_MIN : res_i64(r, 0, 2);
+	in->cluster_id = res_i64(r, 0, 3);
+	in->cluster = mem_strdup(res_text(r, 0, 4));
+	in->has_entries = res_bool(r, 0, 7);
+	return true;
+}
+
+static bool
+load_frame(struct ingest *in, const struct quarantine_bytes *bytes, int64_t seq, int64_t last_seq, struct err *err)
+{
+	struct ingest_frame *f = in->frames;
+
+	f->payload = bytes->data;
+	f->len = bytes->len;
+	f->seq = seq;
+	f->last_seq = last_seq;
+	memcpy(f->sha, bytes->sha, sizeof(f->sha));
+	return wire_unpack(bytes->data, bytes->len, &f->batch, err);
+}
+
+static bool
+write_decision(struct db *db, const struct quarantine_decision *d, const char *status, struct err *err)
+{
+	static const struct db_stmt stmt = {
+		"quarantine decide",
+		"WITH was AS (SELECT status, decision FROM ingest_batch WHERE stream_id = $1 AND seq = $2), "
+		"done AS (UPDATE ingest_batch b SET status = $3, decision = $4, decided_by = $5, decided_at = now(), "
+		"decided_why = $6 WHERE b.stream_id = $1 AND b.seq = $2 RETURNING b.*) "
+		"INSERT INTO audit_log (actor, action, subject, before, after, reason) "
+		"SELECT $5, CASE WHEN $4 = 'released' THEN 'quarantine.release' ELSE 'quarantine.discard' END, "
+		"'batch ' || d.seq || ' of node ' || n.name || ', epoch ' || s.epoch, "
+		"jsonb_build_object('status', was.status, 'decision', coalesce(was.decision, 'open'), 'class', d.class, "
+		"'refused', d.reason), jsonb_build_object('status', d.status, 'decision', d.decision, 'stream', d.stream_id, "
+		"'records', d.records, 'from', rfc3339(at_ns(d.from_ns)), 'to', rfc3339(at_ns(d.to_ns)), 'sha256', "
+		"encode(d.sha256, 'hex')), $6 FROM done d, was, stream s JOIN node n ON n.id = s.node_id "
+		"WHERE s.id = d.stream_id"};
+	struct db_args a = {0};
+
+	arg_i64(&a, d->stream);
+	arg_i64(&a, d->seq);
+	arg_text(&a, status);
+	arg_text(&a, d->release ? "released" : "discarded");
+	arg_text(&a, d->actor);
+	arg_text(&a, d->why);
+	return db_run(db, &stmt, &a, NULL, err);
+}
+
+static bool
+write_gpu_decision(struct db *db, const struct quarantine_decision *d, struct err *err)
+{
+	static const struct db_stmt stmt = {
+		"quarantine decide gpu",
+		"WITH was AS (SELECT decision FROM batch_set_aside WHERE stream_id = $1 AND seq = $2 AND gpu = $3), "
+		"done AS (UPDATE batch_set_aside a SET decision = $4, decided_by = $5, decided_at = now(), decided_why = $6 "
+		"WHERE a.stream_id = $1 AND a.seq = $2 AND a.gpu = $3 RETURNING a.*) "
+		"INSERT INTO audit_log (actor, action, subject, before, after, reason) "
+		"SELECT $5, CASE WHEN $4 = 'released' THEN 'quarantine.release' ELSE 'quarantine.discard' END, "
+		"'GPU ' || d.gpu || ' in batch ' || d.seq || ' of node ' || n.name || ', epoch ' || s.epoch, "
+		"jsonb_build_object('decision', coalesce(was.decision, 'open'), 'class', d.class, 'refused', d.reason), "
+		"jsonb_build_object('decision', d.decision, 'stream', d.stream_id, 'records', d.records, "
+		"'from', rfc3339(at_ns(d.from_ns)), 'to', rfc3339(at_ns(d.to_ns))), $6 FROM done d, was, stream s "
+		"JOIN node n ON n.id = s.node_id WHERE s.id = d.stream_id"};
+	struct db_args a = {0};
+
+	arg_i64(&a, d->stream);
+	arg_i64(&a, d->seq);
+	arg_text(&a, d->gpu);
+	arg_text(&a, d->release ? "released" : "discarded");
+	arg_text(&a, d->actor);
+	arg_text(&a, d->why);
+	return db_run(db, &stmt, &a, NULL, err);
+}
+
+/* Rules 3 and 4. */
+static bool
+release(struct ingest *in, const struct quarantine_decision *d, struct ingest_result *ret, struct err *err)
+{
+	struct ingest_frame *f = in->frames;
+
+	if (!db_ledger_get(in->db, &in->ledger, err) || !dict_load(in, err) || !ingest_judge(in, f, err))
+		return false;
+	if (f->fate == FATE_QUARANTINED)
+		return err_set(err, ERR_CONFLICT, "it cannot be released: %s", f->reason.text);
+	if (in->only_gpu && f->aside_count > 0)
+		return err_set(err, ERR_CONFLICT, "it cannot be released: %.400s", f->aside[0].reason);
+	if (f->counted > 0 &&
+	    (!ingest_partitions(in, err) || !ingest_copy(in, err) || !ingest_sum_up(in, &ret->sums, err)))
+		return false;
+	if (!ingest_move_cursor(in, in->next_seq, err))
+		return false;
+	if (in->only_gpu ? !write_gpu_decision(in->db, d, err)
+	                 : !write_decision(in->db, d, f->fate == FATE_LOSS ? "loss" : "accepted", err) ||
+	                           !ingest_set_aside_store(in, f, err))
+		return false;
+	ret->batches = f->fate == FATE_ACCEPTED && !in->only_gpu;
+	ret->records = f->counted;
+	ret->lost = f->fate == FATE_LOSS ? f->last_seq - f->seq + 1 : 0;
+	return true;
+}
+
+static bool
+decide(struct ingest *in, const struct quarantine_decision *d, struct ingest_result *ret, struct buf *out,
+       struct err *err)
+{
+	in_place(db_tx) struct db_tx tx = {0};
+	in_place(quarantine_bytes) struct quarantine_bytes bytes = {0};
+	owned(result) PGresult *was = NULL, *is = NULL;
+	const char *decision;
+
+	if (!db_tx_begin(&tx, in->db, err) || !lock_stream(in, d->release, err) ||
+	    !quarantine_row(in->db, d->stream, d->seq, d->gpu, &was, err))
+		return false;
+	decision = res_text(was, 0, PQfnumber(was, "decision"));
+	if (!d->release && strcmp(decision, "released") == 0)
+		return err_set(err, ERR_CONFLICT, "it was released by %s at %s, and its records are in the ledger",
+		               res_text(was, 0, PQfnumber(was, "decided_by")),
+		               res_text(was, 0, PQfnumber(was, "decided")));
+	if (strcmp(decision, d->release ? "released" : "discarded") != 0) {
+		if (!d->release && !(in->only_gpu ? write_gpu_decision(in->db, d, err)
+		                                  : write_decision(in->db, d, "quarantined", err)))
+			return false;
+		if (d->release && (!quarantine_payload(in->db, d->stream, d->seq, &bytes, err) ||
+		                   !load_frame(in, &bytes, d->seq, res_i64(was, 0, PQfnumber(was, "last_seq")), err) ||
+		                   !release(in, d, ret, err)))
+			return false;
+	}
+	if (!quarantine_row(in->db, d->stream, d->seq, d->gpu, &is, err) || !db_tx_commit(&tx, err))
+		return false;
+	res_json_row(is, 0, out);
+	buf_char(out, '\n');
+	return buf_ok(out, "the batch", err);
+}
+
+bool
+store_quarantine_decide(struct db *db, const struct quarantine_decision *d, struct ingest_result *ret, struct buf *out,
+                        struct err *err)
+{
+	*ret = (struct ingest_result){0};
+	/* A push may introduce the same holder or claim the same GPU at the same moment. */
+	for (int attempt = 1;; attempt++) {
+		struct ingest_frame frame = {0};
+		in_place(release) struct ingest in = {.db = db,
+		                                      .now_ns = d->now_ns,
+		                                      .stream_id = d->stream,
+		                                      .overruled = true,
+		                                      .only_gpu = d->gpu[0] != '\0' ? d->gpu : NULL,
+		                                      .frames = &frame,
+		                                      .count = 1};
+
+		if (decide(&in, d, ret, out, err))
+			return true;
+		ingest_result_fini(ret);
+		*ret = (struct ingest_result){0};
+		if (attempt == ATTEMPTS || !db_contended(db))
+			return err_prefix(err, "batch %" PRId64 " of stream %" PRId64, d->seq, d->stream);
+	}
+}

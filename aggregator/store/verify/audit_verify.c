@@ -1,0 +1,487 @@
+/* aggregator/store/verify/audit_verify.c - the chains of the audit log and their seals, computed again from the entries.
+ *
+ * Rules, in order:
+ *  1. a chain's links are numbered from 1 without a hole, and the hash of each is over the link before it and its entry
+ *  2. a chain ends where audit_chain says
+ *  3. every entry is in a chain, or waits for its seal
+ *  4. the journal of rows is a chain of the same kind
+ *  5. so are the seals, and the chains, the quota log's and the journal's among them, still have what was sealed
+ * The hashes are made here, by none of the functions that made them when they were stored. */
+#include <stdio.h>
+#include <string.h>
+
+#include "aggregator/store/verify/audit_proof.h"
+#include "common/base/text.h"
+
+#define PAGE_LINKS 20000
+#define FOUND_MAX 1000 /* entries in no chain that one answer names */
+
+static const char no_hash[] = "0000000000000000000000000000000000000000000000000000000000000000";
+
+void
+proof_tell(struct proof *p, const char *kind, const char *what, const char *expected, const char *found)
+{
+	verify_say_text(&p->node, kind, NULL, INT64_MIN, what, expected, found);
+}
+
+/* --- hashes --- */
+
+static void
+add_field(struct buf *b, const char *text)
+{
+	if (text == NULL)
+		buf_str(b, "-;");
+	else
+		buf_printf(b, "%zu:%s;", strlen(text), text);
+}
+
+static void
+add_number(struct buf *b, int64_t v)
+{
+	char text[24];
+
+	snprintf(text, sizeof(text), "%" PRId64, v);
+	add_field(b, text);
+}
+
+/* b begins with room for the hash before. */
+static bool
+hash_with(struct buf *b, const char *before, hash_text ret, struct err *err)
+{
+	uint8_t sum[SHA256_SIZE];
+
+	if (!hex_decode(before, (uint8_t *)b->data, SHA256_SIZE, err) || !buf_ok(b, "an entry of the audit log", err))
+		return false;
+	sha256(b->data, b->len, sum);
+	hex_encode(sum, SHA256_SIZE, ret);
+	return true;
+}
+
+static void
+begin_hash(struct buf *b)
+{
+	buf_init(b, 256u << 20);
+	(void)buf_reserve(b, SHA256_SIZE);
+	memset(b->data, 0, SHA256_SIZE);
+	buf_commit(b, SHA256_SIZE);
+}
+
+/* --- links --- */
+
+enum {
+	LINK_CHAIN,
+	LINK_SEQ,
+	LINK_ENTRY,
+	LINK_HASH,
+	LINK_OWNER, /* the chain that the entry belongs to; NULL: there is no entry */
+	LINK_AT,
+	LINK_ACTOR,
+	LINK_ACTION,
+	LINK_SUBJECT,
+	LINK_BEFORE,
+	LINK_AFTER,
+	LINK_REASON,
+	LINK_NAME
+};
+
+static const char *
+text_or_null(const PGresult *r, int row, int col)
+{
+	return res_null(r, row, col) ? NULL : res_text(r, row, col);
+}
+
+static bool
+hash_entry(const PGresult *r, int row, const char *before, hash_text ret, struct err *err)
+{
+	in_place(buf) struct buf b = {0};
+
+	begin_hash(&b);
+	add_number(&b, res_i64(r, row, LINK_OWNER));
+	add_number(&b, res_i64(r, row, LINK_SEQ));
+	add_number(&b, res_i64(r, row, LINK_ENTRY));
+	add_number(&b, res_i64(r, row, LINK_AT));
+	for (int col = LINK_ACTOR; col <= LINK_REASON; col++)
+		add_field(&b, text_or_null(r, row, col));
+	return hash_with(&b, before, ret, err);
+}
+
+/* Rule 2 for a chain whose last link is at hand. */
+static bool
+check_end(struct proof *p, struct err *err)
+{
+	static const struct db_stmt stmt = {
+		"audit end",
+		"SELECT c.seq, encode(c.hash, 'hex') FROM (VALUES (1)) one LEFT JOIN audit_chain c ON c.chain = $1"};
+	owned(result) PGresult *r = NULL;
+	struct db_args a = {0};
+	char what[96], expected[128], found[128];
+
+	if (p->at.seq == 0)
+		return true;
+	arg_i64(&a, p->at.chain);
+	if (!db_run(p->db, &stmt, &a, &r, err))
+		return false;
+	if (res_i64(r, 0, 0) == p->at.seq && strcmp(res_text(r, 0, 1), p->hash) == 0)
+		return true;
+	snprintf(what, sizeof(what), "the end of chain %" PRId64, p->at.chain);
+	snprintf(expected, sizeof(expected), "%s %s", res_null(r, 0, 0) ? "none" : res_text(r, 0, 0),
+	         res_text(r, 0, 1));
+	snprintf(found, sizeof(found), "%" PRId64 " %s", p->at.seq, p->hash);
+	proof_tell(p, "audit-head", what, expected, found);
+	return true;
+}
+
+/* Rule 1. What is stored of a link that is wrong is taken for the next one, so that one fault is told once. */
+static bool
+check_link(struct proof *p, const PGresult *r, int row, struct err *err)
+{
+	int64_t chain = res_i64(r, row, LINK_CHAIN), seq = res_i64(r, row, LINK_SEQ);
+	hash_text computed;
+	char what[160], number[24];
+
+	if (chain != p->at.chain) {
+		if (!check_end(p, err))
+			return false;
+		p->at = (struct place){.phase = PROOF_LINKS, .chain = chain};
+		memcpy(p->hash, no_hash, sizeof(p->hash));
+	}
+	snprintf(what, sizeof(what), "entry %" PRId64 ", number %" PRId64 " in the chain of %.64s",
+	         res_i64(r, row, LINK_ENTRY), seq, chain == 0 ? "the operator" : res_text(r, row, LINK_NAME));
+	if (seq != p->at.seq + 1) {
+		snprintf(number, sizeof(number), "%" PRId64, p->at.seq + 1);
+		proof_tell(p, "audit-removed", what, number, res_text(r, row, LINK_SEQ));
+	} else if (res_null(r, row, LINK_OWNER)) {
+		proof_tell(p, "audit-removed", what, "an entry", "none");
+	} else if (!hash_entry(r, row, p->hash, computed, err)) {
+		return false;
+	} else if (strcmp(computed, res_text(r, row, LINK_HASH)) != 0) {
+		proof_tell(p, "audit-changed", what, res_text(r, row, LINK_HASH), computed);
+	}
+	p->at.seq = seq;
+	snprintf(p->hash, sizeof(p->hash), "%s", res_text(r, row, LINK_HASH));
+	p->entries++;
+	return true;
+}
+
+/* The hash of the last link of the page before. */
+static bool
+resume_links(struct proof *p, struct err *err)
+{
+	static const struct db_stmt stmt = {"audit resume",
+	                                    "SELECT encode(hash, 'hex') FROM audit_link WHERE chain = $1 AND seq = $2"};
+	owned(result) PGresult *r = NULL;
+	struct db_args a = {0};
+
+	memcpy(p->hash, no_hash, sizeof(p->hash));
+	if (p->at.seq == 0)
+		return true;
+	arg_i64(&a, p->at.chain);
+	arg_i64(&a, p->at.seq);
+	if (!db_run(p->db, &stmt, &a, &r, err))
+		return false;
+	if (PQntuples(r) == 1)
+		snprintf(p->hash, sizeof(p->hash), "%s", res_text(r, 0, 0));
+	return true;
+}
+
+static bool
+check_links(struct proof *p, struct err *err)
+{
+	static const struct db_stmt stmt = {
+		"audit links",
+		"SELECT l.chain, l.seq, l.audit_id, encode(l.hash, 'hex'), CASE WHEN a.id IS NOT NULL THEN "
+		"coalesce(a.tenant_id, 0) END, ns_of(a.at), a.actor, a.action, a.subject, a.before::text, a.after::text, "
+		"a.reason, t.name FROM audit_link l LEFT JOIN audit_log a ON a.id = l.audit_id LEFT JOIN tenant t ON "
+		"t.id = l.chain WHERE (l.chain, l.seq) > ($1, $2) ORDER BY l.chain, l.seq LIMIT $3"};
+	owned(result) PGresult *r = NULL;
+	struct db_args a = {0};
+
+	arg_i64(&a, p->at.chain);
+	arg_i64(&a, p->at.seq);
+	arg_i64(&a, PAGE_LINKS);
+	if (!resume_links(p, err) || !db_run(p->db, &stmt, &a, &r, err))
+		return false;
+	for (int row = 0; row < PQntuples(r); row++)
+		if (!check_link(p, r, row, err))
+			return false;
+	p->more = PQntuples(r) == PAGE_LINKS;
+	return p->more || check_end(p, err);
+}
+
+/* Rule 3, and the ends without a chain of rule 2. */
+static bool
+check_strays(struct proof *p, struct err *err)
+{
+	static const struct db_stmt stmt = {
+		"audit strays",
+		"(SELECT 'audit-inserted', 'entry ' || a.id || ' is in no chain', 'none', a.actor || ' ' || a.action FROM "
+		"audit_log a WHERE NOT EXISTS (SELECT FROM audit_link l WHERE l.audit_id = a.id) AND NOT EXISTS (SELECT "
+		"FROM audit_unsealed u WHERE u.audit_id = a.id) ORDER BY a.id LIMIT $1) UNION ALL (SELECT 'audit-removed', "
+		"'entry ' || u.audit_id || ', which waits for its seal', 'an entry', 'none' FROM audit_unsealed u WHERE NOT "
+		"EXISTS (SELECT FROM audit_log a WHERE a.id = u.audit_id) ORDER BY u.audit_id LIMIT $1) UNION ALL (SELECT "
+		"'audit-head', 'the end of chain ' || c.chain, c.seq || ' ' || encode(c.hash, 'hex'), 'none' FROM "
+		"audit_chain c WHERE NOT EXISTS (SELECT FROM audit_link l WHERE l.chain = c.chain) LIMIT $1) UNION ALL (SELECT "
+		"'audit-seal', 'seal ' || h.seal, 'a seal', 'none' FROM audit_sealed_head h WHERE NOT EXISTS (SELECT FROM audit_seal s WHERE "
+		"s.seq = h.seal) GROUP BY h.seal ORDER BY h.seal LIMIT $1)"};
+	static const struct db_stmt waiting = {"audit waiting",
+	                                       "SELECT (SELECT count(*) FROM audit_unsealed) + (SELECT count(*) "
+	                                       "FROM row_journal WHERE seq IS NULL)"};
+	owned(result) PGresult *r = NULL, *n = NULL;
+	struct db_args a = {0};
+
+	arg_i64(&a, FOUND_MAX);
+	if (!db_run(p->db, &stmt, &a, &r, err) || !db_run(p->db, &waiting, NULL, &n, err))
+		return false;
+	for (int row = 0; row < PQntuples(r); row++)
+		proof_tell(p, res_text(r, row, 0), res_text(r, row, 1), res_text(r, row, 2), res_text(r, row, 3));
+	p->unsealed = res_i64(n, 0, 0);
+	return true;
+}
+
+/* --- the journal of rows --- */
+
+/* Rule 4. Its links are in its own rows. */
+static bool
+check_journal(struct proof *p, struct err *err)
+{
+	static const struct db_stmt before = {"journal resume",
+	                                      "SELECT encode(hash, 'hex') FROM row_journal WHERE seq = $1"};
+	static const struct db_stmt stmt = {
+		"journal links",
+		"SELECT seq, encode(hash, 'hex'), id::text, ns_of(at)::text, xid::text, relation, operation, keys::text, hashes::text "
+		"FROM row_journal WHERE seq > $1 ORDER BY seq LIMIT $2"};
+	owned(result) PGresult *r = NULL, *last = NULL;
+	struct db_args a = {0}, page = {0};
+
+	arg_i64(&a, p->at.seq);
+	arg_i64(&page, p->at.seq);
+	arg_i64(&page, PAGE_LINKS);
+	if (!db_script(p->db, "SET LOCAL bytea_output = 'hex'", err) || !db_run(p->db, &before, &a, &last, err) ||
+	    !db_run(p->db, &stmt, &page, &r, err))
+		return false;
+	snprintf(p->hash, sizeof(p->hash), "%s", PQntuples(last) == 1 ? res_text(last, 0, 0) : no_hash);
+	for (int row = 0; row < PQntuples(r); row++) {
+		in_place(buf) struct buf b = {0};
+		hash_text computed;
+		char what[160], number[24];
+
+		begin_hash(&b);
+		add_field(&b, res_text(r, row, 0));
+		for (int col = 2; col <= 8; col++)
+			add_field(&b, res_text(r, row, col));
+		if (!hash_with(&b, p->hash, computed, err))
+			return false;
+		snprintf(what, sizeof(what), "entry %s of the journal of rows, number %s", res_text(r, row, 2),
+		         res_text(r, row, 0));
+		snprintf(number, sizeof(number), "%" PRId64, p->at.seq + 1);
+		if (res_i64(r, row, 0) != p->at.seq + 1)
+			proof_tell(p, "journal-removed", what, number, res_text(r, row, 0));
+		else if (strcmp(computed, res_text(r, row, 1)) != 0)
+			proof_tell(p, "journal-changed", what, res_text(r, row, 1), computed);
+		p->at.seq = res_i64(r, row, 0);
+		snprintf(p->hash, sizeof(p->hash), "%s", res_text(r, row, 1));
+		p->journal++;
+	}
+	p->more = PQntuples(r) == PAGE_LINKS;
+	return true;
+}
+
+/* --- seals --- */
+
+enum { SEAL_SEQ, SEAL_AT, SEAL_HASH, SEAL_CHAIN, SEAL_HEAD_SEQ, SEAL_HEAD_HASH, SEAL_LINK_HASH };
+
+/* The seal whose rows begin at *row; moves it behind them. */
+static bool
+check_seal(struct proof *p, const PGresult *r, int *row, struct err *err)
+{
+	int first = *row;
+	in_place(buf) struct buf b = {0};
+	hash_text computed;
+	char what[128], number[24];
+
+	begin_hash(&b);
+	add_number(&b, res_i64(r, first, SEAL_SEQ));
+	add_number(&b, res_i64(r, first, SEAL_AT));
+	for (; *row < PQntuples(r) && res_i64(r, *row, SEAL_SEQ) == res_i64(r, first, SEAL_SEQ); (*row)++) {
+		if (res_null(r, *row, SEAL_CHAIN))
+			continue;
+		add_field(&b, res_text(r, *row, SEAL_CHAIN));
+		add_field(&b, res_text(r, *row, SEAL_HEAD_SEQ));
+		add_field(&b, res_text(r, *row, SEAL_HEAD_HASH));
+		if (strcmp(res_text(r, *row, SEAL_HEAD_HASH), res_text(r, *row, SEAL_LINK_HASH)) != 0) {
+			snprintf(what, sizeof(what), "number %s of chain %s, as sealed by seal %s",
+			         res_text(r, *row, SEAL_HEAD_SEQ), res_text(r, *row, SEAL_CHAIN),
+			         res_text(r, first, SEAL_SEQ));
+			proof_tell(p, "audit-seal", what, res_text(r, *row, SEAL_HEAD_HASH),
+			           res_null(r, *row, SEAL_LINK_HASH) ? "none" : res_text(r, *row, SEAL_LINK_HASH));
+		}
+	}
+	snprintf(what, sizeof(what), "seal %s", res_text(r, first, SEAL_SEQ));
+	snprintf(number, sizeof(number), "%" PRId64, p->at.seq + 1);
+	if (!hash_with(&b, p->hash, computed, err))
+		return false;
+	if (res_i64(r, first, SEAL_SEQ) != p->at.seq + 1)
+		proof_tell(p, "audit-seal", what, number, res_text(r, first, SEAL_SEQ));
+	else if (strcmp(computed, res_text(r, first, SEAL_HASH)) != 0)
+		proof_tell(p, "audit-seal", what, res_text(r, first, SEAL_HASH), computed);
+	p->at.seq = res_i64(r, first, SEAL_SEQ);
+	snprintf(p->hash, sizeof(p->hash), "%s", res_text(r, first, SEAL_HASH));
+	p->seals++;
+	return true;
+}
+
+static bool
+check_seals(struct proof *p, struct err *err)
+{
+	static const struct db_stmt before = {"audit seal before",
+	                                      "SELECT encode(hash, 'hex') FROM audit_seal WHERE seq = $1"};
+	static const struct db_stmt stmt = {
+		"audit seals",
+		"SELECT s.seq, ns_of(s.at), encode(s.hash, 'hex'), h.chain, h.seq, encode(h.hash, 'hex'), encode(coalesce(l.hash, "
+		"q.hash, j.hash), 'hex') FROM (SELECT * FROM audit_seal WHERE seq > $1 ORDER BY seq LIMIT $2) s LEFT JOIN "
+		"audit_sealed_head h ON h.seal = s.seq LEFT JOIN audit_link l ON l.chain = h.chain AND l.seq = h.seq LEFT JOIN "
+		"quota_event q ON h.chain = -1 AND q.seq = h.seq LEFT JOIN row_journal j ON h.chain = -2 AND j.seq = h.seq ORDER BY s.seq, h.chain"};
+	owned(result) PGresult *r = NULL, *last = NULL;
+	struct db_args a = {0}, page = {0};
+	int64_t from = p->seals;
+
+	arg_i64(&a, p->at.seq);
+	arg_i64(&page, p->at.seq);
+	arg_i64(&page, PAGE_LINKS);
+	if (!db_run(p->db, &before, &a, &last, err) || !db_run(p->db, &stmt, &page, &r, err))
+		return false;
+	snprintf(p->hash, sizeof(p->hash), "%s", PQntuples(last) == 1 ? res_text(last, 0, 0) : no_hash);
+	for (int row = 0; row < PQntuples(r);)
+		if (!check_seal(p, r, &row, err))
+			return false;
+	p->more = p->seals - from == PAGE_LINKS;
+	return true;
+}
+
+/* A seal whose hash somebody wrote down. */
+static bool
+check_witness(struct proof *p, const struct audit_proof *q, struct err *err)
+{
+	static const struct db_stmt stmt = {"audit witness",
+	                                    "SELECT encode(hash, 'hex') FROM audit_seal WHERE seq = $1"};
+	owned(result) PGresult *r = NULL;
+	struct db_args a = {0};
+	const char *found;
+	char what[64];
+
+	if (q->witness_seq == 0)
+		return true;
+	arg_i64(&a, q->witness_seq);
+	if (!db_run(p->db, &stmt, &a, &r, err))
+		return false;
+	found = PQntuples(r) == 1 ? res_text(r, 0, 0) : "none";
+	snprintf(what, sizeof(what), "seal %" PRId64 ", as it was written down", q->witness_seq);
+	if (strcmp(found, q->witness_hash) != 0)
+		proof_tell(p, "audit-seal", what, q->witness_hash, found);
+	return true;
+}
+
+/* --- pages --- */
+
+/* A number that ends at the character; moves behind both. */
+static bool
+take_number(const char **at, char end, int64_t *ret)
+{
+	const char *stop = strchr(*at, end);
+	char text[24];
+
+	if (stop == NULL || stop - *at >= (ptrdiff_t)sizeof(text))
+		return false;
+	memcpy(text, *at, (size_t)(stop - *at));
+	text[stop - *at] = '\0';
+	*at = end == '\0' ? stop : stop + 1;
+	return text_to_i64(text, ret) && *ret >= 0;
+}
+
+static const char *const phases[PROOF_PHASES] = {
+	[PROOF_LINKS] = "links.", [PROOF_EVENTS] = "events.", [PROOF_JOURNAL] = "journal.", [PROOF_SEALS] = "seals."};
+
+/* "links.CHAIN.SEQ", "events.SEQ", "journal.SEQ" or "seals.SEQ". */
+static bool
+place_parse(const char *text, struct place *ret, struct err *err)
+{
+	*ret = (struct place){.phase = PROOF_LINKS, .chain = -1};
+	if (text == NULL)
+		return true;
+	for (int i = 0; i < PROOF_PHASES; i++) {
+		const char *at = text + strlen(phases[i]);
+
+		if (strncmp(text, phases[i], strlen(phases[i])) != 0)
+			continue;
+		*ret = (struct place){.phase = (enum proof_phase)i};
+		if ((i != PROOF_LINKS || take_number(&at, '.', &ret->chain)) && take_number(&at, '\0', &ret->seq))
+			return true;
+	}
+	return err_set(err, ERR_INVALID, "after: \"%.64s\" is not where a page ended", text);
+}
+
+/* Where the next page begins: in this phase, or in the one after it. */
+static void
+write_next(const struct proof *p, struct buf *out)
+{
+	if (p->more && p->at.phase == PROOF_LINKS)
+		buf_printf(out, "\"%s%" PRId64 ".%" PRId64 "\"", phases[PROOF_LINKS], p->at.chain, p->at.seq);
+	else if (p->more)
+		buf_printf(out, "\"%s%" PRId64 "\"", phases[p->at.phase], p->at.seq);
+	else if (p->at.phase + 1 < PROOF_PHASES)
+		buf_printf(out, "\"%s0\"", phases[p->at.phase + 1]);
+	else
+		buf_str(out, "null");
+}
+
+static bool
+prove(struct proof *p, const struct audit_proof *q, struct err *err)
+{
+	switch (p->at.phase) {
+	case PROOF_LINKS: return check_links(p, err) && (p->more || check_strays(p, err));
+	case PROOF_EVENTS: return proof_events(p, err);
+	case PROOF_JOURNAL: return check_journal(p, err);
+	default: return check_seals(p, err) && (p->more || check_witness(p, q, err));
+	}
+}
+
+bool
+store_audit_prove(struct db *db, struct verify_report *report, struct err *err)
+{
+	const struct audit_proof all = {0};
+	struct proof p = {.db = db, .node = {.name = "", .report = report}, .at = {.phase = PROOF_LINKS, .chain = -1}};
+
+	while (p.at.phase < PROOF_PHASES) {
+		in_place(db_tx) struct db_tx tx = {0};
+
+		p.more = false;
+		if (!db_tx_begin_read_long(&tx, db, DB_WORK_VERIFY, err) || !prove(&p, &all, err) ||
+		    !db_tx_commit(&tx, err))
+			return false;
+		if (!p.more)
+			p.at = (struct place){.phase = p.at.phase + 1};
+	}
+	return true;
+}
+
+bool
+store_audit_verify_json(struct db *db, const struct audit_proof *q, struct buf *out, struct err *err)
+{
+	in_place(db_tx) struct db_tx tx = {0};
+	struct proof p = {.db = db, .report = {.out = out}, .node = {.name = ""}};
+
+	p.node.report = &p.report;
+	if (!place_parse(q->after, &p.at, err) || !db_tx_begin_read_long(&tx, db, DB_WORK_VERIFY, err))
+		return false;
+	buf_str(out, "{\"differences\":[");
+	if (!prove(&p, q, err))
+		return false;
+	buf_printf(out,
+	           "],\"count\":%" PRId64 ",\"left_out\":%" PRId64 ",\"entries\":%" PRId64 ",\"events\":%" PRId64
+	           ",\"journal\":%" PRId64 ",\"seals\":%" PRId64 ",\"unsealed\":%" PRId64 ",\"next\":",
+	           p.report.counts.differences, p.report.counts.differences - p.report.written, p.entries, p.events,
+	           p.journal, p.seals, p.unsealed);
+	write_next(&p, out);
+	buf_str(out, "}\n");
+	return buf_ok(out, "the answer", err) && db_tx_commit(&tx, err);
+}

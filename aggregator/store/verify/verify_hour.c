@@ -1,0 +1,518 @@
+/* aggregator/store/verify/verify_hour.c - a node-hour: the records of its batches against usage_interval, and the sums made of
+ * them against what is sealed, or what an open hour is read as. */
+#include <stdio.h>
+#include <string.h>
+
+#include "aggregator/store/verify/verify_ledger.h"
+#include "common/base/units.h"
+
+#define ROW_PAGE 5000
+
+/* Columns of a page of intervals: these two, then those of verify_interval. */
+enum { ROW_STREAM, ROW_SEQ, ROW_FIRST };
+
+static void
+verify_hour_fini(struct verify_hour *h)
+{
+	verify_rows_fini(&h->expected);
+	PQclear(h->page);
+}
+
+/* --- records --- */
+
+static bool
+open_rows(struct verify_hour *h, struct err *err)
+{
+	char sql[768];
+
+	snprintf(
+		sql, sizeof(sql),
+		"DECLARE verify_rows NO SCROLL CURSOR FOR SELECT stream_id, seq, start_ns, device_id, "
+		"coalesce(holder_id, 0), state, units, sharing, method, duration_ns, held_ns, used_ns, unmeasured_ns, "
+		"over_ns, memory_byte_ms, energy_mj, ticks, peak_memory_bytes, sm_active_ns, sm_measured_ns FROM usage_interval WHERE start_ns >= %" PRId64
+		" AND start_ns < %" PRId64 " AND node_id = %" PRId64 " ORDER BY stream_id, seq",
+		h->from_ns, h->to_ns, h->node->id);
+	return db_script(h->node->db, sql, err);
+}
+
+/* The row at the cursor; *ret_any false: there is none left. */
+static bool
+row_at(struct verify_hour *h, bool *ret_any, struct err *err)
+{
+	char sql[64];
+
+	if (!h->ended && (h->page == NULL || h->row == PQntuples(h->page))) {
+		PQclear(take(h->page));
+		snprintf(sql, sizeof(sql), "FETCH FORWARD %d FROM verify_rows", ROW_PAGE);
+		if (!db_run_text(h->node->db, sql, NULL, &h->page, err))
+			return false;
+		h->row = 0;
+		h->ended = PQntuples(h->page) == 0;
+	}
+	*ret_any = !h->ended;
+	return true;
+}
+
+static struct verify_interval
+interval_at(const struct verify_hour *h)
+{
+	struct verify_interval i;
+
+	for (int c = 0; c < VERIFY_COLUMNS; c++)
+		i.v[c] = res_i64(h->page, h->row, ROW_FIRST + c);
+	return i;
+}
+
+struct fault_place {
+	struct verify_hour *hour;
+	const struct verify_stream *stream; /* NULL: a stream of another node, or none */
+	int64_t seq;
+};
+
+static void
+tell_interval(void *arg, enum verify_fault fault, const struct verify_interval *expected,
+              const struct verify_interval *found)
+{
+	static const char *const kinds[] = {[VERIFY_MISSING] = "interval-missing",
+	                                    [VERIFY_EXTRA] = "interval-extra",
+	                                    [VERIFY_DOUBLED] = "interval-doubled",
+	                                    [VERIFY_CHANGED] = "interval-changed"};
+	const struct fault_place *p = arg;
+	struct verify_node *n = p->hour->node;
+	const struct verify_interval *some = expected != NULL ? expected : found;
+	const char *gpu = verify_gpu_of(n, some->v[VERIFY_DEVICE]);
+	char what[256], batch[64] = "no batch of this node";
+
+	if (p->stream != NULL)
+		snprintf(batch, sizeof(batch), "batch %" PRId64 " of epoch %" PRId64, p->seq, p->stream->epoch);
+	if (fault != VERIFY_CHANGED) {
+		snprintf(what, sizeof(what), "%s: unit-ns of device %" PRId64 " at start_ns %" PRId64, batch,
+		         some->v[VERIFY_DEVICE], some->v[VERIFY_START]);
+		verify_say(n, kinds[fault], gpu, p->hour->from_ns, what,
+		           fault == VERIFY_EXTRA ? 0 : (int128)some->v[VERIFY_UNITS] * some->v[VERIFY_HELD],
+		           fault == VERIFY_MISSING ? 0
+		                                   : (int128)some->v[VERIFY_UNITS] * some->v[VERIFY_HELD] *
+		                                             (fault == VERIFY_DOUBLED ? 2 : 1));
+		return;
+	}
+	for (size_t c = 0; c < VERIFY_COLUMNS; c++) {
+		if (expected->v[c] == found->v[c])
+			continue;
+		snprintf(what, sizeof(what), "%s: %s of device %" PRId64 " at start_ns %" PRId64, batch,
+		         verify_column_names[c], some->v[VERIFY_DEVICE], some->v[VERIFY_START]);
+		verify_say(n, kinds[fault], gpu, p->hour->from_ns, what, expected->v[c], found->v[c]);
+	}
+}
+
+/* Rows that no batch accounts for, up to a place among streams and batches. */
+static bool
+pass_rows(struct verify_hour *h, int64_t stream_id, int64_t seq, struct err *err)
+{
+	struct fault_place place = {.hour = h};
+	bool any;
+
+	for (;; h->row++) {
+		struct verify_interval i;
+		int64_t stream;
+
+		if (!row_at(h, &any, err))
+			return false;
+		if (!any)
+			return true;
+		stream = res_i64(h->page, h->row, ROW_STREAM);
+		if (stream > stream_id || (stream == stream_id && res_i64(h->page, h->row, ROW_SEQ) >= seq))
+			return true;
+		i = interval_at(h);
+		tell_interval(&place, VERIFY_EXTRA, NULL, &i);
+	}
+}
+
+/* An array that doubles when its count reaches a power of two. */
+static void
+push(struct verify_interval **at, size_t *n, const struct verify_interval *i)
+{
+	if ((*n & (*n - 1)) == 0)
+		*at = mem_grow(*at, *n == 0 ? 1 : 2 * *n, sizeof(**at));
+	(*at)[(*n)++] = *i;
+}
+
+/* A record in the ledger's numbers; false where the dictionary has none, which the dictionary check has told or tells. */
+static bool
+translate(const struct verify_stream *s, const struct wire_record *r, struct verify_interval *ret)
+{
+	size_t device, holder = 0;
+
+	if (!idmap_find(&s->device_rows, r->device, &device) ||
+	    (r->holder != 0 && !idmap_find(&s->holder_rows, r->holder, &holder)))
+		return false;
+	*ret = (struct verify_interval){{
+		[VERIFY_START] = r->start_ns,
+		[VERIFY_DEVICE] = res_i64(s->devices, (int)device, 1),
+		[VERIFY_HOLDER] = r->holder != 0 ? res_i64(s->holders, (int)holder, 1) : 0,
+		[VERIFY_STATE] = r->state,
+		[VERIFY_UNITS] = r->units,
+		[VERIFY_SHARING] = r->sharing,
+		[VERIFY_METHOD] = r->method,
+		[VERIFY_DURATION] = r->duration_ns,
+		[VERIFY_HELD] = r->held_ns,
+		[VERIFY_USED_NS] = r->used_ns,
+		[VERIFY_UNMEASURED_NS] = r->unmeasured_ns,
+		[VERIFY_OVER_NS] = r->over_ns,
+		[VERIFY_MEMORY_BYTE_MS] = r->memory_byte_ms,
+		[VERIFY_ENERGY_MJ] = r->energy_mj,
+		[VERIFY_TICKS] = r->ticks,
+		[VERIFY_PEAK_MEMORY_BYTES] = r->peak_memory_bytes,
+		[VERIFY_SM_ACTIVE_NS] = r->sm_active_ns,
+		[VERIFY_SM_MEASURED_NS] = r->sm_measured_ns,
+	}};
+	return true;
+}
+
+/* To the sums of the hour and of its GPU, which must be in service all the while. */
+static void
+account(struct verify_hour *h, const struct verify_interval *i)
+{
+	struct verify_node *n = h->node;
+	size_t g = idmap_get(&n->device_gpu, (uint64_t)i->v[VERIFY_DEVICE]);
+	struct verify_gpu *gpu = &n->gpus[g];
+	bool inside = false;
+
+	n->report->counts.records++;
+	verify_rows_record(&h->expected, gpu->gpu_id, i);
+	gpu->held += (int128)i->v[VERIFY_UNITS] * i->v[VERIFY_HELD];
+	if (i->v[VERIFY_START] < gpu->first_ns)
+		gpu->first_ns = i->v[VERIFY_START];
+	for (size_t k = 0; k < n->service_count && !inside; k++)
+		inside = n->services[k].gpu == g && n->services[k].from_ns <= i->v[VERIFY_START] &&
+		         i->v[VERIFY_START] + i->v[VERIFY_DURATION] <= n->services[k].until_ns;
+	gpu->outside = gpu->outside || !inside;
+}
+
+/* A record of a GPU that the stream has only named is set aside, or something is missing. */
+static void
+tell_untaken(struct verify_hour *h, const struct verify_stream *s, int64_t seq, const char *gpu,
+             const struct wire_record *r)
+{
+	char what[256];
+
+	if (gpu == NULL)
+		return;
+	snprintf(what, sizeof(what),
+	         "batch %" PRId64 " of epoch %" PRId64 ": unit-ns of device number %" PRIu32 " at start_ns %" PRId64
+	         ", neither taken nor set aside",
+	         seq, s->epoch, r->device, r->start_ns);
+	verify_say(h->node, "interval-missing", gpu, h->from_ns, what, (int128)r->units * r->held_ns, 0);
+}
+
+bool
+verify_records(struct verify_hour *h, struct verify_stream *s, const struct wire_batch *b, int64_t seq, struct err *err)
+{
+	owned(mem) struct verify_interval *expected = NULL, *found = NULL;
+	struct fault_place place = {.hour = h, .stream = s, .seq = seq};
+	struct verify_interval i;
+	size_t n = 0, m = 0;
+	bool any;
+
+	for (size_t k = 0; k < b->record_count; k++) {
+		const struct wire_record *r = &b->records[k];
+		const char *gpu;
+
+		if (r->start_ns < h->from_ns || r->start_ns >= h->to_ns)
+			continue;
+		gpu = verify_stream_gpu(s, r->device);
+		if (gpu != NULL && verify_set_aside(s, seq, gpu))
+			continue;
+		if (!translate(s, r, &i)) {
+			tell_untaken(h, s, seq, gpu, r);
+			continue;
+		}
+		account(h, &i);
+		if (!h->retired)
+			push(&expected, &n, &i);
+	}
+	if (h->retired)
+		return true;
+	if (!pass_rows(h, s->id, seq, err))
+		return false;
+	for (;; h->row++) {
+		if (!row_at(h, &any, err))
+			return false;
+		if (!any || res_i64(h->page, h->row, ROW_STREAM) != s->id || res_i64(h->page, h->row, ROW_SEQ) != seq)
+			break;
+		i = interval_at(h);
+		push(&found, &m, &i);
+	}
+	verify_intervals(expected, n, found, m, tell_interval, &place);
+	return true;
+}
+
+/* --- sums --- */
+
+/* The GPU's time in service in this hour. */
+static int64_t
+served_ns(const struct verify_hour *h, size_t gpu)
+{
+	const struct verify_node *n = h->node;
+	int64_t sum = 0;
+
+	for (size_t k = 0; k < n->service_count; k++) {
+		const struct verify_service *s = &n->services[k];
+		int64_t from_ns = s->from_ns > h->from_ns ? s->from_ns : h->from_ns, to_ns = h->to_ns;
+
+		if (s->gpu != gpu)
+			continue;
+		if (s->until_ns < to_ns)
+			to_ns = s->until_ns;
+		if (n->accounted_ns < to_ns)
+			to_ns = n->accounted_ns;
+		if (from_ns < to_ns)
+			sum += to_ns - from_ns;
+	}
+	return sum;
+}
+
+/* A service begins with a record, and no record lies outside it. */
+static void
+check_services(struct verify_hour *h)
+{
+	struct verify_node *n = h->node;
+
+	for (size_t i = 0; i < n->gpu_count; i++)
+		if (n->gpus[i].outside)
+			verify_say_text(n, "service", n->gpus[i].uuid, h->from_ns, "records of the GPU",
+			                "in its time in service", "outside it");
+	for (size_t k = 0; k < n->service_count; k++) {
+		const struct verify_service *s = &n->services[k];
+
+		if (s->from_ns >= h->from_ns && s->from_ns < h->to_ns && n->gpus[s->gpu].first_ns > s->from_ns)
+			verify_say(n, "service", n->gpus[s->gpu].uuid, h->from_ns, "from_ns of its time in service",
+			           n->gpus[s->gpu].first_ns == INT64_MAX ? 0 : n->gpus[s->gpu].first_ns, s->from_ns);
+	}
+}
+
+#define SUM_COLUMNS                                                                                                 \
+	"SELECT u.device_id, coalesce(u.holder_id, 0), u.sharing, u.method, coalesce(d.gpu_id, 0), "                \
+	"coalesce(u.workspace_id, 0), u.used, u.idle, u.unmeasured, u.unallocated, u.stranded, u.down, u.unknown, " \
+	"u.over, u.clock_adjust, u.energy_mj, u.memory_byte_ms, u.sm_active, u.sm_measured, u.peak_memory_bytes FROM "
+
+static void
+name_row(const struct verify_row *r, const char *thing, char out[256])
+{
+	snprintf(out, 256, "%s of device %" PRId64 ", holder %" PRId64 ", sharing %" PRId64 ", method %" PRId64, thing,
+	         r->device_id, r->holder_id, r->sharing, r->method);
+}
+
+/* What is sealed and clean is read where it is stored; anything else as every reader of an open hour reads it. */
+static bool
+load_found(struct verify_hour *h, struct verify_rows *ret, struct err *err)
+{
+	static const struct db_stmt sealed = {"verify sealed",
+	                                      SUM_COLUMNS "usage_hourly u LEFT JOIN device d ON d.id = u.device_id "
+	                                                  "WHERE u.node_id = $1 AND u.hour = $2"};
+	static const struct db_stmt open = {"verify open",
+	                                    SUM_COLUMNS "hour_usage($2, ARRAY[$1::integer], $3, false) u "
+	                                                "LEFT JOIN device d ON d.id = u.device_id"};
+	owned(result) PGresult *r = NULL;
+	struct db_args a = {0};
+
+	arg_i64(&a, h->node->id);
+	arg_time(&a, h->from_ns);
+	if (!h->stored)
+		arg_i64(&a, h->sliced_until_ns);
+	if (!db_run(h->node->db, h->stored ? &sealed : &open, &a, &r, err))
+		return false;
+	for (int row = 0; row < PQntuples(r); row++) {
+		struct verify_row u = {
+			.device_id = res_i64(r, row, 0),
+			.holder_id = res_i64(r, row, 1),
+			.sharing = res_i64(r, row, 2),
+			.method = res_i64(r, row, 3),
+			.gpu_id = res_i64(r, row, 4),
+			.workspace_id = res_i64(r, row, 5),
+		};
+		char what[256];
+
+		for (int s = 0; s < VERIFY_SUMS; s++) {
+			name_row(&u, verify_sum_names[s], what);
+			u.sum[s] = verify_amount(h->node, r, row, 6 + s, "hour-changed",
+			                         verify_gpu_of(h->node, u.device_id), h->from_ns, what);
+		}
+		verify_rows_add(ret, &u);
+	}
+	verify_rows_pack(ret);
+	return true;
+}
+
+static int128
+states_of(const struct verify_row *r)
+{
+	int128 sum = 0;
+
+	for (size_t s = 0; s < VERIFY_STATES; s++)
+		sum += r->sum[s];
+	return sum;
+}
+
+static void
+tell_lone_row(const struct verify_hour *h, const char *kind, const struct verify_row *row, int128 expected,
+              int128 found)
+{
+	char what[256];
+
+	name_row(row, "unit-ns", what);
+	verify_say(h->node, kind, verify_gpu_of(h->node, row->device_id), h->from_ns, what, expected, found);
+}
+
+static void
+tell_changes(const struct verify_hour *h, const struct verify_row *expected, const struct verify_row *found)
+{
+	const char *gpu = verify_gpu_of(h->node, expected->device_id);
+	char what[256];
+
+	for (size_t s = 0; s < VERIFY_SUMS; s++) {
+		if (expected->sum[s] == found->sum[s])
+			continue;
+		name_row(expected, verify_sum_names[s], what);
+		verify_say(h->node, "hour-changed", gpu, h->from_ns, what, expected->sum[s], found->sum[s]);
+	}
+	if (expected->workspace_id != found->workspace_id) {
+		name_row(expected, "workspace", what);
+		verify_say_text(h->node, "attribution", gpu, h->from_ns, what,
+		                verify_workspace(h->node, expected->workspace_id),
+		                verify_workspace(h->node, found->workspace_id));
+	}
+}
+
+static void
+tell_row(void *arg, enum verify_fault fault, const struct verify_row *expected, const struct verify_row *found)
+{
+	const struct verify_hour *h = arg;
+
+	(void)fault;
+	if (expected == NULL)
+		tell_lone_row(h, "hour-row-extra", found, 0, states_of(found));
+	else if (found == NULL)
+		tell_lone_row(h, "hour-row-missing", expected, states_of(expected), 0);
+	else
+		tell_changes(h, expected, found);
+}
+
+/* A GPU's own state goes before its node's. */
+static bool
+in_maintenance(const struct verify_hour *h, size_t gpu)
+{
+	const struct verify_state *found = NULL;
+
+	for (size_t i = 0; i < h->node->state_count; i++) {
+		const struct verify_state *s = &h->node->states[i];
+
+		if (s->from_ns <= h->from_ns && h->from_ns < s->until_ns &&
+		    (s->gpu == gpu || (s->gpu == SIZE_MAX && found == NULL)))
+			found = s;
+	}
+	return found != NULL && found->maintenance;
+}
+
+/* In maintenance what nobody holds is down, whatever it was seen as. */
+static void
+apply_states(struct verify_hour *h)
+{
+	static const enum verify_sum free_sums[] = {VERIFY_UNALLOCATED, VERIFY_STRANDED, VERIFY_UNKNOWN};
+
+	for (size_t i = 0; h->node->state_count > 0 && i < h->expected.count; i++) {
+		struct verify_row *row = &h->expected.at[i];
+
+		if (!in_maintenance(h, idmap_get(&h->node->gpu_at, (uint64_t)row->gpu_id)))
+			continue;
+		for (size_t s = 0; s < ARRAY_LEN(free_sums); s++) {
+			row->sum[VERIFY_DOWN] += row->sum[free_sums[s]];
+			row->sum[free_sums[s]] = 0;
+		}
+	}
+}
+
+static bool
+compare_sums(struct verify_hour *h, struct err *err)
+{
+	in_place(verify_rows) struct verify_rows found = {0};
+	struct verify_node *n = h->node;
+
+	for (size_t i = 0; i < n->gpu_count; i++)
+		verify_rows_balance(&h->expected, n->gpus[i].gpu_id, n->gpus[i].device_id, served_ns(h, i),
+		                    n->gpus[i].held);
+	verify_rows_pack(&h->expected);
+	apply_states(h);
+	if (!verify_owners(n, h->from_ns, &h->expected, err) || !load_found(h, &found, err))
+		return false;
+	verify_rows_compare(&h->expected, &found, tell_row, h);
+	for (size_t i = 0; i < n->gpu_count; i++) {
+		int128 expected = (int128)UNITS_PER_GPU * served_ns(h, i);
+		int128 conserved = verify_rows_conserved(&found, n->gpus[i].gpu_id);
+
+		if (expected != conserved)
+			verify_say(n, "conservation", n->gpus[i].uuid, h->from_ns,
+			           "unit-ns of all states, less clock_adjust, against the time in service", expected,
+			           conserved);
+	}
+	return true;
+}
+
+/* How the hour is kept: sealed and clean, or read as an open one; its records there, or gone. */
+static bool
+load_state(struct verify_hour *h, struct err *err)
+{
+	static const struct db_stmt stmt = {
+		"verify hour",
+		"SELECT sealed_at IS NOT NULL AND (retired OR NOT dirty), retired, retired AND changes <> sealed_changes, "
+		"coalesce(sliced_until_ns, ns_of(hour)), dirty FROM node_hour WHERE node_id = $1 AND hour = $2"};
+	owned(result) PGresult *r = NULL;
+	struct db_args a = {0};
+
+	arg_i64(&a, h->node->id);
+	arg_time(&a, h->from_ns);
+	if (!db_run(h->node->db, &stmt, &a, &r, err))
+		return false;
+	h->sliced_until_ns = h->from_ns;
+	if (PQntuples(r) == 0) {
+		verify_say_text(h->node, "hour-missing", NULL, h->from_ns, "the node-hour", "a row", "");
+		return true;
+	}
+	h->stored = res_bool(r, 0, 0);
+	h->retired = res_bool(r, 0, 1);
+	h->pending = res_bool(r, 0, 2);
+	h->sliced_until_ns = res_i64(r, 0, 3);
+	/* One that is not marked is never made again. */
+	if (h->pending && !res_bool(r, 0, 4))
+		verify_say_text(h->node, "hour-flag", NULL, h->from_ns, "a node-hour that is to be made again", "dirty",
+		                "clean");
+	return true;
+}
+
+bool
+verify_hour(struct verify_node *n, int64_t hour_ns, struct err *err)
+{
+	in_place(verify_hour) struct verify_hour h = {.node = n, .from_ns = hour_ns, .to_ns = hour_ns + NS_PER_HOUR};
+
+	if (!load_state(&h, err))
+		return false;
+	/* What has come for it is on its way into its records: nothing of it says yet what the batches say. */
+	if (h.pending) {
+		n->report->counts.hours_pending++;
+		return true;
+	}
+	n->report->counts.hours++;
+	for (size_t i = 0; i < n->gpu_count; i++) {
+		n->gpus[i].held = 0;
+		n->gpus[i].first_ns = INT64_MAX;
+		n->gpus[i].outside = false;
+	}
+	if (!h.retired && !open_rows(&h, err))
+		return false;
+	for (size_t i = 0; i < n->stream_count; i++)
+		if (!verify_stream_hour(&h, &n->streams[i], err))
+			return false;
+	if (!h.retired && (!pass_rows(&h, INT64_MAX, 0, err) || !db_script(n->db, "CLOSE verify_rows", err)))
+		return false;
+	check_services(&h);
+	return compare_sums(&h, err);
+}

@@ -1,0 +1,481 @@
+/* exporter/metrics/workload.c - who is followed, and the thread that reads. The rules are numbered in workload.h. */
+#include "exporter/metrics/workload.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/base/idmap.h"
+#include "common/base/time.h"
+#include "exporter/identity/identity_proc.h"
+#include "exporter/metrics/metrics_labels.h"
+
+#define LABELS_MAX (64u << 10)
+#define PIDS 4         /* of a workload, that are tried for its cgroup */
+#define RETRY_MAX_S 32 /* a cgroup that is not found is looked for again after 1, 2, 4 ... so many seconds */
+
+/* What a cgroup must name to be this workload's. */
+struct whose {
+	uint32_t id; /* of the holder */
+	uint32_t kind;
+	char pod_uid[64], slurm_job[32];
+	int64_t uid;
+	uint32_t pids[PIDS];
+	size_t pid_count;
+};
+
+/* Of the tick's thread, under the lock. */
+struct followed {
+	struct whose whose;
+	uint64_t labels; /* a hash of them */
+	bool shown;      /* rule 5 */
+	uint64_t seen;   /* the tick that last had it */
+	const struct wire_holder *holder;
+	int64_t read_boot_ns; /* ABSENT: no values */
+	int64_t values[WORKLOAD_VALUES];
+	int64_t retry_boot_ns; /* not before */
+	int64_t retry_s;
+};
+
+/* Of the reading thread. */
+struct held {
+	uint32_t id;
+	bool open;
+	struct workload_cgroup cgroup;
+};
+struct result {
+	struct whose whose;
+	bool known;
+	int64_t values[WORKLOAD_VALUES];
+};
+
+struct workload {
+	pthread_mutex_t lock;
+	pthread_cond_t wake;
+	pthread_t thread;
+	bool has_thread, stop, hurry, busy, orphaned;
+	struct followed *followed;
+	size_t count, beyond; /* beyond: how many are too many */
+	struct idmap by_id;
+	uint64_t ticks;
+	struct workload_stats stats;
+	struct workload_row *rows; /* of the tick's thread */
+	struct buf labels;
+	/* of the reading thread */
+	struct proc proc;
+	struct cgroup_base base;
+	struct workload_mounts mounts;
+	struct held *held;
+	size_t held_count;
+	struct idmap held_by_id;
+	struct result *results;
+	size_t result_count;
+};
+
+struct workload *
+workload_new(const struct workload_options *o)
+{
+	struct workload *w = mem_alloc(sizeof(*w));
+	pthread_condattr_t monotonic;
+	size_t len;
+
+	w->followed = mem_array(WORKLOADS_MAX, sizeof(*w->followed));
+	w->rows = mem_array(WORKLOADS_MAX, sizeof(*w->rows));
+	w->held = mem_array(WORKLOADS_MAX, sizeof(*w->held));
+	w->results = mem_array(WORKLOADS_MAX, sizeof(*w->results));
+	w->stats.round_ns = ABSENT;
+	buf_init(&w->labels, LABELS_MAX);
+	proc_init(&w->proc, o->proc_root);
+	if (proc_read(&w->proc, "self", "cgroup", &len, NULL))
+		cgroup_base_parse(w->proc.text, len, &w->base);
+	workload_mounts_init(&w->mounts, o->cgroup_root, o->files_max);
+	pthread_condattr_init(&monotonic);
+	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+	pthread_mutex_init(&w->lock, NULL);
+	pthread_cond_init(&w->wake, &monotonic);
+	pthread_condattr_destroy(&monotonic);
+	return w;
+}
+
+static void
+destroy(struct workload *w)
+{
+	for (size_t i = 0; i < w->held_count; i++)
+		if (w->held[i].open)
+			workload_cgroup_close(&w->mounts, &w->held[i].cgroup);
+	workload_mounts_fini(&w->mounts);
+	proc_fini(&w->proc);
+	idmap_fini(&w->by_id);
+	idmap_fini(&w->held_by_id);
+	buf_fini(&w->labels);
+	mem_free(w->followed);
+	mem_free(w->rows);
+	mem_free(w->held);
+	mem_free(w->results);
+	pthread_cond_destroy(&w->wake);
+	pthread_mutex_destroy(&w->lock);
+	mem_free(w);
+}
+
+void
+workload_free(struct workload *w)
+{
+	bool orphan;
+
+	if (!w)
+		return;
+	pthread_mutex_lock(&w->lock);
+	w->stop = true;
+	orphan = w->has_thread && w->busy;
+	w->orphaned = orphan;
+	if (orphan)
+		pthread_detach(w->thread);
+	pthread_cond_signal(&w->wake);
+	pthread_mutex_unlock(&w->lock);
+	if (orphan)
+		return;
+	if (w->has_thread)
+		pthread_join(w->thread, NULL);
+	destroy(w);
+}
+
+/* ---- who is there ---- */
+
+static uint64_t
+labels_of(struct workload *w, const struct wire_holder *h)
+{
+	uint64_t hash = UINT64_C(0xcbf29ce484222325); /* FNV-1a */
+
+	buf_clear(&w->labels);
+	label_holder(&w->labels, h);
+	for (size_t i = 0; i < w->labels.len; i++)
+		hash = (hash ^ (unsigned char)w->labels.data[i]) * UINT64_C(0x100000001b3);
+	return hash;
+}
+
+/* NULL: there are too many. */
+static struct followed *
+follow(struct workload *w, const struct wire_holder *h)
+{
+	size_t at;
+
+	if (idmap_find(&w->by_id, h->id, &at))
+		return &w->followed[at];
+	if (w->count == WORKLOADS_MAX) {
+		w->beyond++;
+		return NULL;
+	}
+	at = w->count++;
+	w->followed[at] = (struct followed){.whose = {.id = h->id, .kind = h->kind, .uid = h->uid},
+	                                    .labels = labels_of(w, h),
+	                                    .read_boot_ns = ABSENT};
+	snprintf(w->followed[at].whose.pod_uid, sizeof(w->followed[at].whose.pod_uid), "%s", h->pod_uid);
+	snprintf(w->followed[at].whose.slurm_job, sizeof(w->followed[at].whose.slurm_job), "%s", h->slurm_job);
+	idmap_put(&w->by_id, h->id, at);
+	return &w->followed[at];
+}
+
+static void
+mark(struct workload *w, const struct wire_holder *h, uint32_t pid)
+{
+	struct followed *f = follow(w, h);
+
+	if (!f)
+		return;
+	if (f->seen != w->ticks)
+		f->whose.pid_count = 0;
+	f->seen = w->ticks;
+	f->holder = h;
+	if (pid && f->whose.pid_count < PIDS)
+		f->whose.pids[f->whose.pid_count++] = pid;
+}
+
+static void
+mark_all(struct workload *w, const struct tick *t)
+{
+	for (size_t i = 0; i < t->gpu_count; i++)
+		for (size_t k = 0; k < t->gpus[i].process_count; k++)
+			mark(w, t->gpus[i].processes[k].holder, t->gpus[i].processes[k].pid);
+	for (size_t i = 0; i < t->allocation_count; i++)
+		mark(w, t->allocations[i].holder, 0);
+}
+
+/* Rule 4. */
+static bool
+forget_gone(struct workload *w)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < w->count; i++)
+		if (w->followed[i].seen == w->ticks)
+			w->followed[kept++] = w->followed[i];
+	if (kept == w->count)
+		return false;
+	w->count = kept;
+	idmap_clear(&w->by_id);
+	for (size_t i = 0; i < kept; i++)
+		idmap_put(&w->by_id, w->followed[i].whose.id, i);
+	return true;
+}
+
+/* Rule 5. */
+static void
+choose_shown(struct workload *w)
+{
+	struct idmap labels = {0};
+
+	for (size_t i = 0; i < w->count; i++) {
+		w->followed[i].shown = idmap_get(&labels, w->followed[i].labels) == IDMAP_NONE;
+		idmap_put(&labels, w->followed[i].labels, i);
+	}
+	idmap_fini(&labels);
+}
+
+static bool
+is_due(const struct followed *f, int64_t boot_ns)
+{
+	return f->read_boot_ns == ABSENT && f->whose.pid_count > 0 && boot_ns >= f->retry_boot_ns;
+}
+
+static size_t
+fill_rows(struct workload *w, int64_t boot_ns)
+{
+	size_t n = 0;
+
+	w->stats.unread = w->beyond;
+	for (size_t i = 0; i < w->count; i++) {
+		const struct followed *f = &w->followed[i];
+		bool fresh = f->read_boot_ns != ABSENT && boot_ns - f->read_boot_ns <= WORKLOAD_STALE_NS;
+
+		w->hurry |= is_due(f, boot_ns);
+		w->stats.unread += !fresh;
+		if (!fresh || !f->shown)
+			continue;
+		w->rows[n].holder = f->holder;
+		memcpy(w->rows[n++].values, f->values, sizeof(f->values));
+	}
+	return n;
+}
+
+size_t
+workload_follow(struct workload *w, const struct tick *t, const struct workload_row **ret)
+{
+	size_t n, before;
+	bool changed;
+
+	*ret = w->rows;
+	if (!t)
+		return 0;
+	pthread_mutex_lock(&w->lock);
+	before = w->count;
+	w->ticks++;
+	w->beyond = 0;
+	mark_all(w, t);
+	changed = w->count != before;
+	changed |= forget_gone(w);
+	if (changed)
+		choose_shown(w);
+	n = fill_rows(w, t->boot_ns);
+	if (w->hurry)
+		pthread_cond_signal(&w->wake);
+	pthread_mutex_unlock(&w->lock);
+	return n;
+}
+
+void
+workload_stats(struct workload *w, struct workload_stats *ret)
+{
+	pthread_mutex_lock(&w->lock);
+	*ret = w->stats;
+	pthread_mutex_unlock(&w->lock);
+}
+
+/* ---- reading ---- */
+
+/* Which workloads this round is about. */
+static void
+collect(struct workload *w, int64_t boot_ns, bool all)
+{
+	w->result_count = 0;
+	for (size_t i = 0; i < w->count; i++)
+		if (all || is_due(&w->followed[i], boot_ns))
+			w->results[w->result_count++] = (struct result){.whose = w->followed[i].whose};
+}
+
+/* Closes those that are not followed any more, when the round is about all that are. */
+static void
+sort_held(struct workload *w, bool all)
+{
+	struct idmap wanted = {0};
+	size_t kept = 0;
+
+	for (size_t i = 0; all && i < w->result_count; i++)
+		idmap_put(&wanted, w->results[i].whose.id, i);
+	idmap_clear(&w->held_by_id);
+	for (size_t i = 0; i < w->held_count; i++) {
+		struct held *h = &w->held[i];
+
+		if (all && idmap_get(&wanted, h->id) == IDMAP_NONE) {
+			if (h->open)
+				workload_cgroup_close(&w->mounts, &h->cgroup);
+			continue;
+		}
+		w->held[kept] = *h;
+		idmap_put(&w->held_by_id, h->id, kept++);
+	}
+	w->held_count = kept;
+	idmap_fini(&wanted);
+}
+
+/* NULL: there are too many until the next round of all. */
+static struct held *
+held_of(struct workload *w, uint32_t id)
+{
+	size_t at;
+
+	if (idmap_find(&w->held_by_id, id, &at))
+		return &w->held[at];
+	if (w->held_count == WORKLOADS_MAX)
+		return NULL;
+	at = w->held_count++;
+	w->held[at] = (struct held){.id = id};
+	idmap_put(&w->held_by_id, id, at);
+	return &w->held[at];
+}
+
+static bool
+is_of(const struct cgroup_owner *o, const struct whose *whose)
+{
+	if (whose->kind == WIRE_POD)
+		return o->pod_uid[0] && strcmp(o->pod_uid, whose->pod_uid) == 0;
+	if (whose->kind == WIRE_SLURM_JOB)
+		return o->slurm_job[0] && strcmp(o->slurm_job, whose->slurm_job) == 0;
+	return !o->pod_uid[0] && !o->slurm_job[0] && o->session_uid >= 0 && o->session_uid == whose->uid;
+}
+
+/* Rule 1. A PID that is another process's by now has no say: what that is in must be the workload's all the same. */
+static bool
+find_cgroup(struct workload *w, const struct whose *whose, struct workload_cgroup *ret)
+{
+	for (size_t i = 0; i < whose->pid_count; i++) {
+		struct cgroup_owner owner;
+		size_t len;
+
+		if (!proc_cgroup(&w->proc, whose->pids[i], &len, NULL))
+			continue;
+		(void)cgroup_owner_parse(&w->base, w->proc.text, len, &owner);
+		if (is_of(&owner, whose) && workload_cgroup_open(&w->mounts, &w->base, w->proc.text, len, &owner, ret))
+			return true;
+	}
+	return false;
+}
+
+/* Rule 2. */
+static bool
+read_one(struct workload *w, struct result *r)
+{
+	struct held *h = held_of(w, r->whose.id);
+
+	if (!h)
+		return false;
+	if (h->open && workload_cgroup_read(&w->mounts, &h->cgroup, r->values))
+		return true;
+	if (h->open)
+		workload_cgroup_close(&w->mounts, &h->cgroup);
+	h->open = find_cgroup(w, &r->whose, &h->cgroup);
+	return h->open && workload_cgroup_read(&w->mounts, &h->cgroup, r->values);
+}
+
+/* Under the lock: into what is followed, as far as it still is. */
+static void
+store(struct workload *w, const struct result *r, int64_t boot_ns)
+{
+	struct followed *f;
+	size_t at;
+
+	if (!idmap_find(&w->by_id, r->whose.id, &at))
+		return;
+	f = &w->followed[at];
+	if (r->known) {
+		f->read_boot_ns = boot_ns;
+		memcpy(f->values, r->values, sizeof(f->values));
+		f->retry_s = 0;
+		return;
+	}
+	f->read_boot_ns = ABSENT;
+	f->retry_s = f->retry_s == 0 ? 1 : f->retry_s < RETRY_MAX_S ? f->retry_s * 2 : RETRY_MAX_S;
+	f->retry_boot_ns = boot_ns + f->retry_s * NS_PER_S;
+}
+
+void
+workload_round(struct workload *w, int64_t boot_ns, bool all)
+{
+	pthread_mutex_lock(&w->lock);
+	collect(w, boot_ns, all);
+	pthread_mutex_unlock(&w->lock);
+	sort_held(w, all);
+	for (size_t i = 0; i < w->result_count; i++)
+		w->results[i].known = read_one(w, &w->results[i]);
+	pthread_mutex_lock(&w->lock);
+	for (size_t i = 0; i < w->result_count; i++)
+		store(w, &w->results[i], boot_ns);
+	w->stats.failures = w->mounts.failures;
+	pthread_mutex_unlock(&w->lock);
+}
+
+/* ---- the thread ---- */
+
+/* Until then, or until somebody new is there. True: at the end of the wait all are read. */
+static bool
+wait_until(struct workload *w, int64_t until_ns)
+{
+	struct timespec t = {.tv_sec = (time_t)(until_ns / NS_PER_S), .tv_nsec = (long)(until_ns % NS_PER_S)};
+	bool in_time = true;
+
+	while (!w->stop && !w->hurry && in_time)
+		in_time = pthread_cond_timedwait(&w->wake, &w->lock, &t) != ETIMEDOUT;
+	w->hurry = false;
+	return !in_time;
+}
+
+static void *
+run(void *arg)
+{
+	struct workload *w = arg;
+	int64_t next_ns = time_monotonic_ns() + WORKLOAD_INTERVAL_NS;
+	bool orphaned;
+
+	pthread_mutex_lock(&w->lock);
+	while (!w->stop) {
+		bool all = wait_until(w, next_ns);
+		int64_t began_ns = time_monotonic_ns();
+
+		if (w->stop)
+			break;
+		w->busy = true;
+		pthread_mutex_unlock(&w->lock);
+		workload_round(w, time_boot_ns(), all);
+		pthread_mutex_lock(&w->lock);
+		w->busy = false;
+		if (all) {
+			w->stats.round_ns = time_monotonic_ns() - began_ns;
+			next_ns = began_ns + WORKLOAD_INTERVAL_NS;
+		}
+	}
+	orphaned = w->orphaned;
+	pthread_mutex_unlock(&w->lock);
+	if (orphaned)
+		destroy(w);
+	return NULL;
+}
+
+bool
+workload_start(struct workload *w, struct err *err)
+{
+	int rc = pthread_create(&w->thread, NULL, run, w);
+
+	w->has_thread = rc == 0;
+	return rc == 0 || err_errno(err, ERR_FATAL, rc, "cannot start the thread that reads cgroups");
+}
