@@ -78,7 +78,7 @@ def main():
     if hard < CONNECTIONS + 200:
         raise RuntimeError(f"needs {CONNECTIONS + 200} open files, the limit is {hard}")
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    with stack.Stack(options=["--connections", "6000", "--idle-timeout", "5m"]) as s:
+    with stack.Stack(options=["--connections", "8000", "--idle-timeout", "5m"]) as s:
         connections(s)
         token_check(s)
 

@@ -3,11 +3,14 @@
 import concurrent.futures
 import contextlib
 import random
+import threading
 import unittest
 
 from tests.integration.test_store import POLICY, START, Base, all_rows, seed
 from tests.support.fleet import HOUR, MINUTE, Fleet
 from tests.support.ledger import StoreError, each_frame
+from tests.support.locked import Session
+from tests.support.stack import wait_for
 
 DAY = 24 * HOUR
 
@@ -98,6 +101,35 @@ class Background(Base):
         self.assertEqual(led.retain(intervals=1)["days"], 1)
         self.assert_truth(led, fleet)
         self.assert_sound_everywhere(led)
+
+    def test_what_comes_for_a_day_while_its_records_go_is_taken_in_exactly(self):
+        led = self.new_ledger()
+        led.apply(POLICY)
+        fleet = Fleet(seed(), START, START + 8 * HOUR)
+        late = next(s for n in fleet.nodes for s in n.streams[1:] if s[0]["from_ns"] < START + 3 * HOUR)
+        led.ingest_many([s for n in fleet.nodes for s in n.streams if s is not late])
+        settle(led)
+        day = START // (24 * HOUR)
+        blocked = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
+        with Session(led.cluster, led.name) as retention:
+            self.assertEqual(retention.run(f"begin; select retire_intervals({day})"), ["t"])
+            push, failed = threading.Thread(target=lambda: self.keep(failed, led.ingest_many, [late])), []
+            push.start()
+            wait_for("the push that waits for retention", lambda: int(led.value(blocked)) == 1)
+            retention.run("commit")
+            push.join()
+        self.assertEqual(failed, [])
+        self.assertGreater(led.rollup()["restored"], 0)
+        settle(led)
+        self.assert_truth(led, fleet)
+        self.assert_sound_everywhere(led)
+
+    @staticmethod
+    def keep(failed, call, *args):
+        try:
+            call(*args)
+        except Exception as e:  # told by the thread that started this one
+            failed.append(str(e))
 
     def test_an_older_hour_changes_its_owner_without_its_records(self):
         led = self.new_ledger()
