@@ -445,8 +445,8 @@ class PrintedCommands(unittest.TestCase):
                 with self.subTest(document=path, command=one):
                     self.run_printed(one)
 
-    def test_the_readme_names_every_command(self):
-        with open(os.path.join(ROOT, "README.md"), encoding="utf-8") as f:
+    def test_the_command_lines_readme_names_every_command(self):
+        with open(os.path.join(ROOT, "aggregator/cli/README.md"), encoding="utf-8") as f:
             text = f.read()
         said = set()
         for span in re.findall(r"`(?:tollgate )?([^`\n]+)`", text):

@@ -163,6 +163,11 @@ class Text(Planted):
             self.put(path, "")
         self.expect(text.check_readmes(self.dir.name), "aggregator/store/README.md:1:")
 
+    def test_a_link_to_nothing_is_found(self):
+        self.put("README.md", "# What it is\n\n[a](common/README.md) [b](#what-it-is) [c](common/README.md#the-server)\n[d](core/README.md)\n[e](#what)\n")
+        self.put("common/README.md", "# common\n## The server\n[up](../README.md)\n")
+        self.expect(text.dead_links(self.dir.name), "README.md:4: there is no core/README.md", "README.md:5: README.md has no heading #what")
+
     def test_blanking_keeps_lines(self):
         self.assertEqual(tree.code_only('a /* x\ny */ "s\\"t" \'"\' b').count("\n"), 1)
 

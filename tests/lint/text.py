@@ -151,4 +151,25 @@ def check_readmes(root):
         here = os.path.join(root, folder)
         if os.path.isdir(here) and os.listdir(here) and not os.path.exists(os.path.join(here, "README.md")):
             findings.append(f"{folder}/README.md:1: the folder has no README")
+    return findings + dead_links(root)
+
+
+def dead_links(root):
+    """Links of documents to files that are not there, and to headings that they do not have."""
+    findings = []
+    for path in tree.files(root, ".md"):
+        text = tree.read(root, path)
+        for m in re.finditer(r"\]\(([^)\s#]*)(#[\w-]+)?\)", text):
+            if m[1].startswith(("http:", "https:")):
+                continue
+            target = os.path.normpath(os.path.join(os.path.dirname(path), m[1])) if m[1] else path
+            if not os.path.exists(os.path.join(root, target)):
+                findings.append(f"{at(path, text, m.start())}: there is no {target}")
+            elif m[2] and m[2][1:] not in headings(tree.read(root, target)):
+                findings.append(f"{at(path, text, m.start())}: {target} has no heading {m[2]}")
     return findings
+
+
+def headings(text):
+    """The anchors of a document's headings."""
+    return {re.sub(r"[^\w -]", "", h.lower()).strip().replace(" ", "-") for h in re.findall(r"^#+ +(.*)$", text, re.M)}
