@@ -114,7 +114,7 @@ read_policy(struct quota_loop_memory *m, struct db *db, const struct quota_obser
 	int64_t version;
 
 	buf_init(&text, POLICY_BYTES);
-	if (!store_quota_policy_version(db, &version, err))
+	if (!store_policy_version(db, &version, err))
 		return false;
 	if (m->policy.len > 0 && version == m->policy_version && pools == m->policy_pools &&
 	    now_ns / QUARTER_NS == m->policy_read_ns / QUARTER_NS && now_ns >= m->policy_read_ns &&

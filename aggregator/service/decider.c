@@ -504,7 +504,7 @@ read_policy(struct decider *d)
 	int64_t version = d->policy_version;
 	struct err err = {0};
 
-	if (!store_quota_policy_version(d->db, &version, &err) ||
+	if (!store_policy_version(d->db, &version, &err) ||
 	    (version == d->policy_version && version == d->look.policy_version))
 		return;
 	d->look.now = true;

@@ -524,7 +524,7 @@ step_loop(struct db *db, struct decider_look *l, struct turn_result *r, const st
 	int64_t version = found->policy_version;
 
 	if (found->policy_changed) {
-		if (!store_quota_policy_version(db, &version, err))
+		if (!store_policy_version(db, &version, err))
 			return false;
 		newest = version == found->policy_version;
 	} else {

@@ -354,7 +354,7 @@ waits_for_policy(struct dry_runs *d, const struct quota_book *b, const struct de
 	if (quota_book_takes(b, i->body.workspace, i->body.klass) || d->hurry ||
 	    time_boot_ns() - i->began_ns >= POLICY_WAIT_NS)
 		return false;
-	if (!look->asked && !store_quota_policy_version(d->db, &look->version, NULL))
+	if (!look->asked && !store_policy_version(d->db, &look->version, NULL))
 		return false;
 	look->asked = true;
 	if (look->version <= d->policy_version)

@@ -349,6 +349,11 @@ MUST_CHECK bool store_policy_suggest(struct db *db, int64_t from_ns, int64_t to_
 /* The document as it was applied, with what tenants' administrators changed in it; or one tenant's part of it. ERR_MISSING
  * when there is none yet. */
 MUST_CHECK bool store_policy_get(struct db *db, const char *tenant, struct buf *ret_text, struct err *err);
+/* The id of the policy that was applied last; 0: none was applied yet. */
+MUST_CHECK bool store_policy_version(struct db *db, int64_t *ret, struct err *err);
+/* Attribution rules that one thread caches between two calls of store_workload_workspace() (quota/decision.h); NULL at first. */
+struct rules_kept;
+void rules_kept_free(struct rules_kept *k);
 
 /* --- background work: safe in any replica at any time; while another one does the same task, nothing is done --- */
 struct rollup_result {

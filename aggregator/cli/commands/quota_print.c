@@ -9,7 +9,7 @@
 
 /* Amounts of a check; "none" where there is no limit. */
 static json_t *
-cell(int64_t value, enum scenario_measure m)
+cell(int64_t value, enum check_measure m)
 {
 	in_place(buf) struct buf text = {0};
 
@@ -17,7 +17,7 @@ cell(int64_t value, enum scenario_measure m)
 	if (value == QUOTA_UNLIMITED)
 		buf_str(&text, "none");
 	else
-		scenario_number(value, m, &text);
+		check_number(value, m, &text);
 	return json_string(buf_text(&text));
 }
 
@@ -44,7 +44,7 @@ print_checks(const struct quota_verdict *v)
 
 	for (size_t i = 0; i < v->check_count; i++) {
 		const struct quota_check *c = &v->checks[i];
-		enum scenario_measure m = scenario_measure_of(c->rule, c->scope, c->budget);
+		enum check_measure m = check_measure_of(c->rule, c->scope, c->budget);
 		json_t *row;
 
 		if (!says_something(v, c))
@@ -54,7 +54,7 @@ print_checks(const struct quota_verdict *v)
 		                quota_scope_name(c->scope), "pool", c->shared ? "shared" : "own", "holds",
 		                c->ok ? "yes" : "NO", "need", cell(c->need, m), "have", cell(c->have, m), "leased",
 		                cell(c->leased, m), "held", cell(c->held, m), "requested", cell(c->requested, m),
-		                "headroom", cell(c->headroom, m), "unit", scenario_measure_name(m));
+		                "headroom", cell(c->headroom, m), "unit", check_measure_name(m));
 
 		ASSERT(row != NULL && json_array_append_new(rows, row) == 0);
 	}
@@ -63,10 +63,10 @@ print_checks(const struct quota_verdict *v)
 }
 
 static const char *
-number(int64_t value, enum scenario_measure m, struct buf *scratch)
+number(int64_t value, enum check_measure m, struct buf *scratch)
 {
 	buf_clear(scratch);
-	scenario_number(value, m, scratch);
+	check_number(value, m, scratch);
 	return buf_text(scratch);
 }
 
@@ -84,9 +84,9 @@ print_victims(const struct quota_namer *namer, const struct quota_verdict *v)
 		buf_clear(&path);
 		namer->workspace(namer->of, x->workspace, &path);
 		printf("victim %zu: %s of %s, %s GPU%s, priority %" PRId32 ", debt %s, weight %" PRId64 ": %s\n", i + 1,
-		       x->id, buf_text(&path), number(x->units, SCENARIO_GPUS, &gpus),
-		       x->units == UNITS_PER_GPU ? "" : "s", x->priority, number(x->debt, SCENARIO_GPUS, &debt),
-		       x->weight, quota_why_name(x->why));
+		       x->id, buf_text(&path), number(x->units, CHECK_GPUS, &gpus),
+		       x->units == UNITS_PER_GPU ? "" : "s", x->priority, number(x->debt, CHECK_GPUS, &debt), x->weight,
+		       quota_why_name(x->why));
 	}
 }
 
@@ -104,7 +104,7 @@ quota_print_verdict(const struct quota_namer *namer, const char *at, const struc
 	if (v->owed)
 		printf(", owed");
 	if (v->borrowed_units > 0)
-		printf(", borrows %s GPU%s", number(v->borrowed_units, SCENARIO_GPUS, &borrowed),
+		printf(", borrows %s GPU%s", number(v->borrowed_units, CHECK_GPUS, &borrowed),
 		       v->borrowed_units == UNITS_PER_GPU ? "" : "s");
 	if (v->position > 0)
 		printf(", position %" PRId64 " of %" PRId64 " in the queue for %s GPUs", v->position, v->queue_length,

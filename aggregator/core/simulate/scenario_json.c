@@ -2,7 +2,6 @@
  * fractions. */
 #include "aggregator/core/quota/engine/quota_json.h"
 #include "aggregator/core/simulate/scenario.h"
-#include "aggregator/core/quota/engine/check_numbers.h"
 #include "common/conf/json.h"
 #include "common/base/time.h"
 

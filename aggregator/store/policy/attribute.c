@@ -5,8 +5,7 @@
 #include <stdlib.h>
 
 #include "aggregator/store/policy/attribute.h"
-#include "aggregator/store/quota/decision.h"
-#include "aggregator/store/quota/quota_store.h"
+#include "aggregator/store/store.h"
 
 /* The rules with their ranges; INT64_MIN and INT64_MAX are without end. */
 struct ruleset {
@@ -140,7 +139,7 @@ rules_read(struct db *db, struct rules_kept **kept, struct err *err)
 	struct db_ledger ledger;
 	int64_t version = 0;
 
-	if (!db_ledger_get(db, &ledger, err) || !store_quota_policy_version(db, &version, err))
+	if (!db_ledger_get(db, &ledger, err) || !store_policy_version(db, &version, err))
 		return false;
 	if (*kept && (*kept)->version == version && (*kept)->server_started_us == ledger.server_started_us &&
 	    (*kept)->database == ledger.database)

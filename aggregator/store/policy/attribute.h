@@ -19,7 +19,7 @@ MUST_CHECK bool attribute_page(struct db *db, int64_t effective_ns, int64_t afte
 
 /* The rules as they were last read, so that they are not read for each workload: true of one database of one server, under one version of the policy. Of
  * one thread. */
-struct rules_kept; /* rules_kept_free() is in decision.h */
+struct rules_kept; /* rules_kept_free() is in store.h */
 
 /* The workspace, "acme/prod", to which the rules in force at an instant give a workload; cluster NULL: the ledger's own. NULL: none does. From mem_*.
  * *kept is NULL or from the call before. */

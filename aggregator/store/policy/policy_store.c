@@ -280,3 +280,15 @@ store_policy_get(struct db *db, const char *tenant, struct buf *ret_text, struct
 	policy_render_part(s.policy, t, ret_text);
 	return buf_ok(ret_text, "the policy", err);
 }
+
+bool
+store_policy_version(struct db *db, int64_t *ret, struct err *err)
+{
+	static const struct db_stmt stmt = {"policy version", "SELECT coalesce(max(id), 0) FROM policy_version"};
+	owned(result) PGresult *r = NULL;
+
+	if (!db_run(db, &stmt, NULL, &r, err))
+		return false;
+	*ret = res_i64(r, 0, 0);
+	return true;
+}

@@ -162,9 +162,7 @@ MUST_CHECK bool store_decision_find(struct db *db, const char *tenant, const cha
  * The same request is the same request_id with the same digest. NULL: there is none. From mem_*. */
 MUST_CHECK bool store_decision_workspace(struct db *db, const char *tenant, const char *request_id, char **ret,
                                          struct err *err); /* 1 */
-/* cluster NULL: the ledger's own. What is kept of the rules between calls (attribute.h) is NULL at first; of one thread. */
-struct rules_kept;
-void rules_kept_free(struct rules_kept *k);
+/* cluster NULL: the ledger's own. */
 MUST_CHECK bool store_workload_workspace(struct db *db, struct rules_kept **kept, const char *cluster,
                                          const struct wire_holder *holder, char **ret, struct err *err); /* 2 */
 /* now: of rule 2, or NULL. */

@@ -572,15 +572,3 @@ store_quota_pools(struct db *db, int64_t now_ns, int64_t cluster_id, const char 
 	*ret_shared = res_bool(r, 0, 1);
 	return true;
 }
-
-bool
-store_quota_policy_version(struct db *db, int64_t *ret, struct err *err)
-{
-	static const struct db_stmt stmt = {"quota policy version", "SELECT coalesce(max(id), 0) FROM policy_version"};
-	owned(result) PGresult *r = NULL;
-
-	if (!db_run(db, &stmt, NULL, &r, err))
-		return false;
-	*ret = res_i64(r, 0, 0);
-	return true;
-}

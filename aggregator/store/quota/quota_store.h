@@ -33,9 +33,6 @@ MUST_CHECK bool store_quota_model(struct db *db, int64_t now_ns, const char *nam
 MUST_CHECK bool store_quota_pools(struct db *db, int64_t now_ns, int64_t cluster_id, const char *tenant,
                                   const char *model, bool *ret_own, bool *ret_shared, struct err *err);
 
-/* Of the last policy that was applied; 0: none was. */
-MUST_CHECK bool store_quota_policy_version(struct db *db, int64_t *ret, struct err *err);
-
 /* Anomalies as they are now: new ones and those that ended are audited. Idle leases that are to be remembered. In a transaction. */
 MUST_CHECK bool store_quota_anomalies(struct db *db, const struct quota_loop_out *found, int64_t now_ns,
                                       struct err *err);

@@ -1,4 +1,4 @@
-/* aggregator/core/quota/engine/check_numbers.c - the numbers of checks as people count. */
+/* aggregator/core/quota/engine/check_numbers.c - the numbers of a check in GPUs, cores, bytes, hours or money. */
 #include "aggregator/core/quota/engine/check_numbers.h"
 
 #include "common/base/time.h"
@@ -10,52 +10,52 @@ static const struct {
 	int64_t one;
 } measures[] = {
 	/* clang-format off */
-	[SCENARIO_GPUS] = {"gpus", UNITS_PER_GPU},
-	[SCENARIO_COUNT] = {"count", 1},
-	[SCENARIO_CORES] = {"cores", 1000},
-	[SCENARIO_BYTES] = {"bytes", 1},
-	[SCENARIO_HOURS] = {"gpu_hours", UNITS_PER_GPU * 3600},
-	[SCENARIO_MONEY] = {"money", 100},
-	[SCENARIO_TOKENS] = {"tokens", 1},
-	[SCENARIO_SECONDS] = {"seconds", NS_PER_S},
+	[CHECK_GPUS] = {"gpus", UNITS_PER_GPU},
+	[CHECK_COUNT] = {"count", 1},
+	[CHECK_CORES] = {"cores", 1000},
+	[CHECK_BYTES] = {"bytes", 1},
+	[CHECK_HOURS] = {"gpu_hours", UNITS_PER_GPU * 3600},
+	[CHECK_MONEY] = {"money", 100},
+	[CHECK_TOKENS] = {"tokens", 1},
+	[CHECK_SECONDS] = {"seconds", NS_PER_S},
 	/* clang-format on */
 };
 
 const char *
-scenario_measure_name(enum scenario_measure m)
+check_measure_name(enum check_measure m)
 {
 	return measures[m].name;
 }
 
-enum scenario_measure
-scenario_measure_of(enum quota_rule rule, enum quota_scope scope, enum quota_budget_kind budget)
+enum check_measure
+check_measure_of(enum quota_rule rule, enum quota_scope scope, enum quota_budget_kind budget)
 {
 	switch (scope) {
 	case QUOTA_SCOPE_REQUEST:
 	case QUOTA_SCOPE_ISOLATION:
 	case QUOTA_SCOPE_HEAD:
-	case QUOTA_SCOPE_PREEMPTIBLE: return SCENARIO_COUNT;
+	case QUOTA_SCOPE_PREEMPTIBLE: return CHECK_COUNT;
 	case QUOTA_SCOPE_CPU:
-	case QUOTA_SCOPE_TENANT_CPU: return SCENARIO_CORES;
+	case QUOTA_SCOPE_TENANT_CPU: return CHECK_CORES;
 	case QUOTA_SCOPE_MEMORY:
 	case QUOTA_SCOPE_STORAGE:
 	case QUOTA_SCOPE_TENANT_MEMORY:
-	case QUOTA_SCOPE_TENANT_STORAGE: return SCENARIO_BYTES;
-	case QUOTA_SCOPE_BACKOFF: return SCENARIO_SECONDS;
+	case QUOTA_SCOPE_TENANT_STORAGE: return CHECK_BYTES;
+	case QUOTA_SCOPE_BACKOFF: return CHECK_SECONDS;
 	default: break;
 	}
 	if (rule != QUOTA_RULE_BUDGET)
-		return SCENARIO_GPUS;
+		return CHECK_GPUS;
 	switch (budget) {
-	case QUOTA_BUDGET_MONEY: return SCENARIO_MONEY;
-	case QUOTA_BUDGET_TOKENS: return SCENARIO_TOKENS;
+	case QUOTA_BUDGET_MONEY: return CHECK_MONEY;
+	case QUOTA_BUDGET_TOKENS: return CHECK_TOKENS;
 	case QUOTA_BUDGET_UNIT_SECONDS: break;
 	}
-	return SCENARIO_HOURS;
+	return CHECK_HOURS;
 }
 
 void
-scenario_number(int64_t value, enum scenario_measure m, struct buf *out)
+check_number(int64_t value, enum check_measure m, struct buf *out)
 {
 	const int64_t scale = INT64_C(1000000000);
 	int64_t one = measures[m].one, size = value < 0 ? -value : value;

@@ -27,12 +27,12 @@ write_word(struct buf *out, const char *text)
 }
 
 static void
-write_amount(struct buf *out, int64_t value, enum scenario_measure m)
+write_amount(struct buf *out, int64_t value, enum check_measure m)
 {
 	if (value == QUOTA_UNLIMITED)
 		buf_str(out, "null");
 	else
-		scenario_number(value, m, out);
+		check_number(value, m, out);
 }
 
 static void
@@ -48,7 +48,7 @@ workspace(const struct quota_namer *namer, struct buf *out, int32_t w)
 static void
 check(const struct quota_check *c, struct buf *out)
 {
-	enum scenario_measure m = scenario_measure_of(c->rule, c->scope, c->budget);
+	enum check_measure m = check_measure_of(c->rule, c->scope, c->budget);
 
 	buf_str(out, "{\"rule\":\"");
 	buf_str(out, quota_rule_name(c->rule));
@@ -58,7 +58,7 @@ check(const struct quota_check *c, struct buf *out)
 	AMOUNT(out, "have", c->have, m);
 	WORD(out, "scope", quota_scope_name(c->scope));
 	WORD(out, "pool", c->shared ? "shared" : "own");
-	WORD(out, "unit", scenario_measure_name(m));
+	WORD(out, "unit", check_measure_name(m));
 	AMOUNT(out, "leased", c->leased, m);
 	AMOUNT(out, "held", c->held, m);
 	AMOUNT(out, "requested", c->requested, m);
@@ -101,10 +101,10 @@ reason(const struct quota_namer *namer, const struct quota_victim *x, const stru
 		buf_str(out, "null");
 	STRING(out, "workspace", known ? buf_text(path) : NULL);
 	WORD(out, "why", quota_why_name(x->why));
-	AMOUNT(out, "gpus", x->units, SCENARIO_GPUS);
+	AMOUNT(out, "gpus", x->units, CHECK_GPUS);
 	if (known) {
 		WHOLE(out, "priority", x->priority);
-		AMOUNT(out, "debt_gpus", x->debt, SCENARIO_GPUS);
+		AMOUNT(out, "debt_gpus", x->debt, CHECK_GPUS);
 		WHOLE(out, "weight", x->weight);
 	}
 	buf_char(out, '}');
@@ -177,13 +177,13 @@ changes(const struct quota_verdict *v, struct buf *out)
 	buf_char(out, '[');
 	for (size_t i = 0; i < v->change_count; i++) {
 		const struct quota_change *c = &v->changes[i];
-		enum scenario_measure m = scenario_measure_of(c->rule, c->scope, c->budget);
+		enum check_measure m = check_measure_of(c->rule, c->scope, c->budget);
 
 		buf_str(out, i > 0 ? ",{\"change\":\"" : "{\"change\":\"");
 		buf_str(out, quota_change_name(c));
 		buf_char(out, '"');
 		AMOUNT(out, "amount", c->amount, m);
-		WORD(out, "unit", scenario_measure_name(m));
+		WORD(out, "unit", check_measure_name(m));
 		WORD(out, "scope", quota_scope_name(c->scope));
 		WORD(out, "pool", c->shared ? "shared" : "own");
 		buf_char(out, '}');
@@ -207,7 +207,7 @@ static void
 members(const struct quota_namer *namer, const struct quota_verdict *v, const struct quota_reader *reader,
         const char *at, struct buf *out)
 {
-	AMOUNT(out, "borrowed_gpus", v->borrowed_units, SCENARIO_GPUS);
+	AMOUNT(out, "borrowed_gpus", v->borrowed_units, CHECK_GPUS);
 	victims(namer, v, reader, out);
 	if (reader)
 		summary(namer, v, out);

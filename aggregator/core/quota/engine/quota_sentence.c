@@ -11,7 +11,7 @@
 static void
 gpus(struct buf *out, int64_t units)
 {
-	scenario_number(units > 0 ? units : 0, SCENARIO_GPUS, out);
+	check_number(units > 0 ? units : 0, CHECK_GPUS, out);
 	buf_str(out, units == UNITS_PER_GPU ? " GPU" : " GPUs");
 }
 
@@ -39,36 +39,36 @@ bytes_text(struct buf *out, int64_t bytes)
 }
 
 static void
-amount_text(struct buf *out, int64_t amount, enum scenario_measure m)
+amount_text(struct buf *out, int64_t amount, enum check_measure m)
 {
 	switch (m) {
-	case SCENARIO_GPUS: gpus(out, amount); return;
-	case SCENARIO_BYTES: bytes_text(out, amount); return;
-	case SCENARIO_SECONDS: wait_text(out, amount); return;
-	case SCENARIO_COUNT:
-	case SCENARIO_CORES:
-	case SCENARIO_HOURS:
-	case SCENARIO_MONEY:
-	case SCENARIO_TOKENS: break;
+	case CHECK_GPUS: gpus(out, amount); return;
+	case CHECK_BYTES: bytes_text(out, amount); return;
+	case CHECK_SECONDS: wait_text(out, amount); return;
+	case CHECK_COUNT:
+	case CHECK_CORES:
+	case CHECK_HOURS:
+	case CHECK_MONEY:
+	case CHECK_TOKENS: break;
 	}
-	scenario_number(amount, m, out);
-	if (m == SCENARIO_CORES)
+	check_number(amount, m, out);
+	if (m == CHECK_CORES)
 		buf_str(out, amount == 1000 ? " core" : " cores");
-	else if (m == SCENARIO_HOURS)
+	else if (m == CHECK_HOURS)
 		buf_str(out, amount == UNITS_PER_GPU * 3600 ? " GPU-hour" : " GPU-hours");
-	else if (m == SCENARIO_MONEY)
+	else if (m == CHECK_MONEY)
 		buf_str(out, " in money");
-	else if (m == SCENARIO_TOKENS)
+	else if (m == CHECK_TOKENS)
 		buf_str(out, amount == 1 ? " token" : " tokens");
 }
 
 /* As a policy and an exception take it: GPUs as a whole number or a fraction, 37/56. */
 static void
-typed_amount(struct buf *out, int64_t amount, enum scenario_measure m)
+typed_amount(struct buf *out, int64_t amount, enum check_measure m)
 {
 	char text[QUANTITY_TEXT_SIZE];
 
-	if (m == SCENARIO_GPUS && amount > 0 && amount % UNITS_PER_GPU != 0)
+	if (m == CHECK_GPUS && amount > 0 && amount % UNITS_PER_GPU != 0)
 		buf_printf(out, "%s GPUs", quantity_text(amount, text));
 	else
 		amount_text(out, amount, m);
@@ -163,7 +163,7 @@ quota_change_text(const struct quota_namer *namer, const struct quota_verdict *v
 	    (c->kind == QUOTA_CHANGE_LIMIT || c->kind == QUOTA_CHANGE_RESERVED || c->kind == QUOTA_CHANGE_BORROW))
 		buf_str(out, " in the shared pool");
 	buf_str(out, " by ");
-	typed_amount(out, c->amount, scenario_measure_of(c->rule, c->scope, c->budget));
+	typed_amount(out, c->amount, check_measure_of(c->rule, c->scope, c->budget));
 }
 
 /* ---- why ---------------------------------------------------------------------------------------------------------------------- */
@@ -186,7 +186,7 @@ check_of(const struct quota_verdict *v, const struct quota_change *c)
 static void
 leaves(const struct quota_verdict *v, const char *what, const struct quota_change *c, struct buf *out)
 {
-	enum scenario_measure m = scenario_measure_of(c->rule, c->scope, c->budget);
+	enum check_measure m = check_measure_of(c->rule, c->scope, c->budget);
 	const struct quota_check *k = check_of(v, c);
 
 	buf_printf(out, "%s ", what);

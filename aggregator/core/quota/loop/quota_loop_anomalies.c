@@ -24,7 +24,7 @@ gpus(struct buf *out, const char *key, int64_t units)
 	if (out->len > 0)
 		buf_char(out, ',');
 	buf_printf(out, "\"%s\":", key);
-	scenario_number(units, SCENARIO_GPUS, out);
+	check_number(units, CHECK_GPUS, out);
 }
 
 static void
