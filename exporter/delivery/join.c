@@ -1,5 +1,5 @@
-/* exporter/delivery/join.c - how a node comes by its token: it shows a join token, once. */
-#include "exporter/delivery/join.h"
+/* exporter/delivery/join.c - enrolment: exchanges the join token for this node's own token. The rules are numbered in push.h. */
+#include "exporter/delivery/push.h"
 
 #include <errno.h>
 #include <string.h>
@@ -61,7 +61,7 @@ keep_token(const struct httpc_reply *reply, const char *path, struct err *err)
 	    !json_get_str(doc, "token", &token, err))
 		return false;
 	if (!is_token(token))
-		return err_set(err, ERR_INVALID, "the aggregator answered with something that is no token");
+		return err_set(err, ERR_INVALID, "the aggregator's answer is not a token");
 	line = mem_printf("%s\n", token);
 	return file_write_atomic(path, line, strlen(line), 0600, err);
 }

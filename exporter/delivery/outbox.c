@@ -1,4 +1,4 @@
-/* exporter/delivery/outbox.c - the spool as the threads of the daemon share it. */
+/* exporter/delivery/outbox.c - the spool's writer thread, its queue, and the view for sending. The rules are numbered in outbox.h. */
 #include "exporter/delivery/outbox.h"
 
 #include <errno.h>
@@ -11,7 +11,7 @@
 
 struct entry {
 	struct wire_batch *batch; /* NULL: the next stream begins here */
-	bool plain;               /* made when a full dictionary was not asked for */
+	bool partial_dict;        /* made when a full dictionary was not required */
 };
 
 struct outbox {
@@ -26,13 +26,13 @@ struct outbox {
 	int64_t patience_ns;
 	struct entry queue[OUTBOX_WAITING_MAX];
 	size_t count;
-	bool in_hand; /* the writer has the first of them */
+	bool writing; /* the writer works on the first of them */
 	int64_t lost;
-	bool plain;      /* the next batch: outbox_wants_dict said so */
-	bool wants_dict; /* the spool, as the writer left it */
-	int64_t wall_ns; /* of the last call that knew it */
+	bool partial_dict; /* the next batch: outbox_wants_dict returned false */
+	bool wants_dict;   /* the spool, as the writer left it */
+	int64_t wall_ns;   /* of the last call that knew it */
 	uint32_t flags;
-	uint64_t asked, answered; /* rounds of the writer */
+	uint64_t asked, answered; /* rounds of the writer: requested, finished */
 	bool late;                /* rule 2 */
 	struct err trouble;       /* of the last round */
 	bool save, inspect, stop, ended;
@@ -40,7 +40,7 @@ struct outbox {
 	uint64_t view_number;
 	void (*changed)(void *arg);
 	void *changed_arg;
-	/* of the thread that sends: its own copy of the view, because it reads files with it */
+	/* of the sending thread: its own copy of the view, because it reads files without the lock */
 	struct spool *sending;
 	uint64_t sending_number;
 };
@@ -57,9 +57,9 @@ after(int64_t ns)
 	return t;
 }
 
-/* ---- what waits ---- */
+/* ---- the queue ---- */
 
-/* What is left of a batch that is given up: the time it covered. */
+/* A lost batch leaves the time it covered. */
 static struct wire_batch *
 loss_of(const struct wire_batch *batch)
 {
@@ -72,7 +72,7 @@ loss_of(const struct wire_batch *batch)
 }
 
 static void
-give_up(struct outbox *b, size_t at)
+replace_by_loss(struct outbox *b, size_t at)
 {
 	struct wire_batch *loss = loss_of(b->queue[at].batch);
 
@@ -88,17 +88,18 @@ remove_entry(struct outbox *b, size_t at)
 	memmove(&b->queue[at], &b->queue[at + 1], (b->count - at) * sizeof(b->queue[0]));
 }
 
-/* Rule 3. Where no stream has two batches, the oldest goes without a loss batch: the ledger sees that its time is missing. */
+/* Rule 3. When no stream has two batches in the queue, the oldest is dropped without a loss batch; the ledger notices the missing
+ * time. */
 static void
-make_place(struct outbox *b)
+make_room(struct outbox *b)
 {
-	size_t first = b->in_hand ? 1 : 0;
+	size_t first = b->writing ? 1 : 0;
 
 	for (size_t i = first; i + 1 < b->count; i++) {
 		if (!b->queue[i].batch || !b->queue[i + 1].batch)
 			continue;
-		give_up(b, i);
-		give_up(b, i + 1);
+		replace_by_loss(b, i);
+		replace_by_loss(b, i + 1);
 		b->queue[i].batch->to_ns = b->queue[i + 1].batch->to_ns;
 		wire_batch_free(b->queue[i + 1].batch);
 		remove_entry(b, i + 1);
@@ -115,30 +116,30 @@ static void
 enqueue(struct outbox *b, struct wire_batch *batch)
 {
 	if (b->count == OUTBOX_WAITING_MAX)
-		make_place(b);
-	b->queue[b->count++] = (struct entry){.batch = batch, .plain = batch && b->plain};
-	b->plain = b->plain && !batch;
+		make_room(b);
+	b->queue[b->count++] = (struct entry){.batch = batch, .partial_dict = batch && b->partial_dict};
+	b->partial_dict = b->partial_dict && !batch;
 }
 
 /* ---- the writer ---- */
 
-/* The disk is waited for without the lock, where there is a writer to wait for it. */
+/* Disk operations run without the lock when a writer thread does them. */
 static void
-begin_disk(struct outbox *b)
+unlock_for_disk(struct outbox *b)
 {
 	if (b->has_writer)
 		pthread_mutex_unlock(&b->lock);
 }
 
 static void
-end_disk(struct outbox *b)
+lock_after_disk(struct outbox *b)
 {
 	if (b->has_writer)
 		pthread_mutex_lock(&b->lock);
 }
 
 static void
-put_head(const struct outbox *b, struct wire_batch *batch)
+set_batch_head(const struct outbox *b, struct wire_batch *batch)
 {
 	if (!batch->node) {
 		batch->node = mem_strdup(b->options.node);
@@ -150,17 +151,17 @@ put_head(const struct outbox *b, struct wire_batch *batch)
 	batch->seq = batch->last_seq = spool_next_seq(b->spool);
 }
 
-/* *ret_hopeless: a batch that cannot be packed (too large, or against the rules), or that would begin a file without the
- * dictionary, will be no better later: its time goes as a loss, so that it does not hold up the others. */
+/* *ret_hopeless: trying again cannot help, because the batch cannot be packed (too large or malformed) or would begin a file without
+ * the dictionary. It becomes a loss batch, so that it does not block the others. */
 static bool
 write_batch(struct outbox *b, const struct entry *e, int64_t wall_ns, bool *ret_hopeless, struct err *err)
 {
 	in_place(buf) struct buf payload = {0};
 
 	buf_init(&payload, FRAME_MAX);
-	put_head(b, e->batch);
+	set_batch_head(b, e->batch);
 	*ret_hopeless = e->batch->kind == WIRE_USAGE;
-	if (e->batch->kind == WIRE_USAGE && e->plain && spool_wants_dict(b->spool))
+	if (e->batch->kind == WIRE_USAGE && e->partial_dict && spool_wants_dict(b->spool))
 		return err_set(err, ERR_RETRY, "a batch without the dictionary would begin a file of the spool");
 	if (!wire_pack(e->batch, &payload, err))
 		return false;
@@ -175,7 +176,7 @@ publish(struct outbox *b)
 	struct spool *fresh = spool_view(b->spool), *old = b->view;
 
 	if (old)
-		spool_carry(fresh, old);
+		spool_copy_acks(fresh, old);
 	b->view = fresh;
 	b->view_number++;
 	b->wants_dict = spool_wants_dict(b->spool);
@@ -184,7 +185,7 @@ publish(struct outbox *b)
 		b->changed(b->changed_arg);
 }
 
-/* The first of the queue. The lock is held, but not while the disk works. */
+/* Writes the first entry of the queue. The lock is released while the disk works. */
 static bool
 write_first(struct outbox *b, struct err *err)
 {
@@ -192,18 +193,18 @@ write_first(struct outbox *b, struct err *err)
 	int64_t wall_ns = b->wall_ns;
 	bool hopeless = false, ok;
 
-	b->in_hand = true;
+	b->writing = true;
 	if (b->flags != b->options.flags) {
 		b->options.flags = b->flags;
 		spool_set_flags(b->spool, b->flags);
 	}
-	begin_disk(b);
+	unlock_for_disk(b);
 	ok = e.batch ? write_batch(b, &e, wall_ns, &hopeless, err) : spool_new_stream(b->spool, wall_ns, err);
-	end_disk(b);
-	b->in_hand = false;
+	lock_after_disk(b);
+	b->writing = false;
 	if (hopeless)
-		give_up(b, 0);
-	/* a stream whose state could not be saved has begun all the same */
+		replace_by_loss(b, 0);
+	/* a new stream has begun even if its state could not be saved */
 	if (ok || !e.batch) {
 		wire_batch_free(e.batch);
 		remove_entry(b, 0);
@@ -218,27 +219,27 @@ save_acks(struct outbox *b, struct err *err)
 	bool ok;
 
 	b->save = false;
-	spool_carry(b->spool, b->view);
-	begin_disk(b);
+	spool_copy_acks(b->spool, b->view);
+	unlock_for_disk(b);
 	ok = spool_save(b->spool, err);
-	end_disk(b);
+	lock_after_disk(b);
 	return ok;
 }
 
-/* Sending found a file that is not as the view has it. Looking at it with the spool itself sets a damaged one aside. */
+/* The sending thread found a file that differs from the view. Reading it through the spool itself sets a damaged one aside. */
 static bool
-look_at_files(struct outbox *b, struct err *err)
+inspect_files(struct outbox *b, struct err *err)
 {
 	in_place(buf) struct buf frames = {0};
 	struct spool_chunk chunk;
 	bool any, ok;
 
 	b->inspect = false;
-	spool_carry(b->spool, b->view);
-	begin_disk(b);
+	spool_copy_acks(b->spool, b->view);
+	unlock_for_disk(b);
 	buf_init(&frames, FRAME_HEAD + FRAME_MAX);
 	ok = spool_peek(b->spool, 1, &frames, &chunk, &any, err);
-	end_disk(b);
+	lock_after_disk(b);
 	publish(b);
 	return ok;
 }
@@ -252,7 +253,7 @@ run_round(struct outbox *b)
 
 	while (ok && b->count > 0)
 		ok = write_first(b, &err);
-	if (b->inspect && !look_at_files(b, ok ? &err : NULL))
+	if (b->inspect && !inspect_files(b, ok ? &err : NULL))
 		ok = false;
 	if (b->save && !save_acks(b, ok ? &err : NULL))
 		ok = false;
@@ -355,7 +356,7 @@ outbox_set_patience(struct outbox *b, int64_t patience_ns)
 	pthread_mutex_unlock(&b->lock);
 }
 
-/* Whether the writer came to its end in time. */
+/* True when the writer ended in time. */
 static bool
 stop_writer(struct outbox *b)
 {
@@ -429,7 +430,7 @@ outbox_wants_dict(struct outbox *b)
 
 	pthread_mutex_lock(&b->lock);
 	wants = b->count > 0 || b->wants_dict;
-	b->plain = !wants;
+	b->partial_dict = !wants;
 	pthread_mutex_unlock(&b->lock);
 	return wants;
 }
@@ -477,7 +478,7 @@ outbox_new_stream(struct outbox *b, int64_t wall_ns, struct err *err)
 /* ---- sending ---- */
 
 static void
-renew_sending(struct outbox *b)
+refresh_sending(struct outbox *b)
 {
 	struct spool *old = b->sending;
 
@@ -486,7 +487,7 @@ renew_sending(struct outbox *b)
 	b->sending = spool_view(b->view);
 	b->sending_number = b->view_number;
 	if (old)
-		spool_read_on(b->sending, old);
+		spool_copy_position(b->sending, old);
 	spool_free(old);
 }
 
@@ -499,11 +500,11 @@ outbox_peek(struct outbox *b, size_t max_bytes, struct buf *frames, struct spool
 		bool ok = true;
 
 		pthread_mutex_lock(&b->lock);
-		renew_sending(b);
+		refresh_sending(b);
 		pthread_mutex_unlock(&b->lock);
 		if (spool_peek(b->sending, max_bytes, frames, ret, ret_any, &trouble))
 			return true;
-		/* a file is not as the view has it: the writer may have changed it meanwhile, or must look at it */
+		/* a file differs from the view: the writer changed it meanwhile, or must repair it */
 		if (trouble.kind == ERR_CONFLICT && !asked) {
 			pthread_mutex_lock(&b->lock);
 			b->inspect = true;
@@ -517,12 +518,12 @@ outbox_peek(struct outbox *b, size_t max_bytes, struct buf *frames, struct spool
 	}
 }
 
-/* Both copies, so that the one for sending need not be made again. */
+/* Applies a change of the view to the sending copy, which then need not be replaced. */
 static void
-renew_after(struct outbox *b)
+update_sending(struct outbox *b)
 {
 	if (b->sending && b->sending_number == b->view_number)
-		spool_carry(b->sending, b->view);
+		spool_copy_acks(b->sending, b->view);
 }
 
 bool
@@ -533,7 +534,7 @@ outbox_ack(struct outbox *b, uint64_t epoch, uint64_t next_seq, int64_t wall_ns,
 	pthread_mutex_lock(&b->lock);
 	ok = spool_note_ack(b->view, epoch, next_seq, wall_ns, err);
 	if (ok) {
-		renew_after(b);
+		update_sending(b);
 		b->save = true;
 		(void)ask_writer(b);
 	}
@@ -546,7 +547,7 @@ outbox_refuse(struct outbox *b, uint64_t epoch)
 {
 	pthread_mutex_lock(&b->lock);
 	spool_refuse(b->view, epoch);
-	renew_after(b);
+	update_sending(b);
 	pthread_mutex_unlock(&b->lock);
 }
 
@@ -555,7 +556,7 @@ outbox_offer_again(struct outbox *b)
 {
 	pthread_mutex_lock(&b->lock);
 	spool_offer_again(b->view);
-	renew_after(b);
+	update_sending(b);
 	pthread_mutex_unlock(&b->lock);
 }
 

@@ -1,4 +1,4 @@
-/* exporter/delivery/push.c - batches from the spool to the aggregator. */
+/* exporter/delivery/push.c - the push thread: decision on a reply, pauses, retries. */
 #include "exporter/delivery/push.h"
 
 #include <errno.h>
@@ -14,9 +14,9 @@
 #include "common/base/time.h"
 
 #define REPLY_MAX (64u << 10)
-#define ASKED_PAUSES 10
-#define ABORT_NS (5 * NS_PER_S) /* for a request that was broken off to return */
-#define MOVES_MAX 3             /* in a row: more is an aggregator that contradicts itself */
+#define RETRY_AFTER_PAUSES 10   /* longest Retry-After that is obeyed, in longest pauses */
+#define ABORT_NS (5 * NS_PER_S) /* wait for an aborted request to return */
+#define MOVES_MAX 3             /* in a row: more means that the aggregator contradicts itself */
 
 /* ---- the decision ---- */
 
@@ -75,23 +75,23 @@ struct push {
 	struct push_options options;
 	struct outbox *outbox;
 	struct httpc *http;
-	struct httpc *join_http; /* shows the join token; NULL: the node does not join by itself */
+	struct httpc *join_http; /* presents the join token; NULL: the node does not enrol itself */
 	pthread_t thread;
 	pthread_mutex_t lock; /* of what follows up to stats */
 	pthread_cond_t wake, done;
 	bool more;      /* something may be new in the outbox */
-	bool finishing; /* no pauses any more; the first failure ends the thread */
+	bool finishing; /* no more pauses; the first failure ends the thread */
 	bool ended;
 	struct push_stats stats;
 	/* of the thread alone */
 	unsigned failures, moves;
-	int wait_s; /* what the last reply asked for */
+	int wait_s; /* Retry-After of the last reply */
 	size_t chunk_bytes;
 	char reason[256]; /* the last one logged; empty: all is well */
 	char aside_reason[256];
 	int64_t offer_again_boot_ns; /* 0: nothing is set aside */
-	bool reached;                /* the aggregator has taken something before */
-	bool tried_last;
+	bool reached;                /* the aggregator has acknowledged something before */
+	bool tried_last;             /* the last attempt before the end was made */
 };
 
 static struct timespec
@@ -106,8 +106,8 @@ after(int64_t ns)
 	return t;
 }
 
-/* After a failure: waits for the pause to be over. The end cuts a pause short for one last attempt, because what was added last
- * has not been tried yet. False when the thread is to end. */
+/* The pause after a failure. A stop cuts it short for one last attempt, because the newest batch has not been tried yet. False when
+ * the thread must end. */
 static bool
 pause_a_while(struct push *p)
 {
@@ -132,7 +132,7 @@ pause_a_while(struct push *p)
 	return true;
 }
 
-/* With nothing to send: waits for more. False when the thread is to end. */
+/* Waits until there may be something to send. False when the thread must end. */
 static bool
 wait_for_more(struct push *p)
 {
@@ -160,7 +160,7 @@ count(struct push *p, int64_t *counter, bool failing)
 	pthread_mutex_unlock(&p->lock);
 }
 
-/* Texts about a connection have times and ports in them; the cause is the same when only these differ. */
+/* Errors of a connection contain times and ports; they count as the same cause when only these differ. */
 static bool
 same_but_for_digits(const char *a, const char *b)
 {
@@ -189,7 +189,7 @@ note_failure(struct push *p, bool replied, const char *reason)
 	          LS("url", p->options.http.base_url));
 }
 
-/* The token is not taken: until it is, this node is not ready. */
+/* The aggregator refuses the token: this node is not ready until it accepts it. */
 static void
 note_refused(struct push *p, const char *reason)
 {
@@ -210,7 +210,7 @@ note_success(struct push *p)
 	p->failures = p->moves = 0;
 }
 
-/* Once in the log for each reason: streams of one old name are refused in the same words, and hourly. */
+/* Logged once per reason: the streams of a former node name are refused every hour with the same text. */
 static void
 set_aside(struct push *p, const struct spool_chunk *chunk, const char *reason)
 {
@@ -247,7 +247,7 @@ move_cursor(struct push *p, const struct spool_chunk *chunk, uint64_t next_seq)
 	return false;
 }
 
-/* True when it can go on at once. */
+/* True when the next request may be sent at once. */
 static bool
 apply(struct push *p, const struct spool_chunk *chunk, const struct push_decision *d)
 {
@@ -292,7 +292,7 @@ enrolled(struct push *p, struct err *err)
 	return true;
 }
 
-/* One request. *ret_any: there was something to send. True when it can go on at once. */
+/* One request. *ret_any: there was something to send. True when the next request may be sent at once. */
 static bool
 push_once(struct push *p, struct buf *frames, bool *ret_any)
 {
@@ -321,7 +321,7 @@ push_once(struct push *p, struct buf *frames, bool *ret_any)
 	if (!httpc_call(p->http, "POST", PUSH_PATH, PUSH_CONTENT_TYPE, frames->data, frames->len, &reply, &err)) {
 		note_failure(p, false, err.text);
 	} else {
-		int64_t most_s = ASKED_PAUSES * p->options.most_pause_ns / NS_PER_S;
+		int64_t most_s = RETRY_AFTER_PAUSES * p->options.most_pause_ns / NS_PER_S;
 
 		p->wait_s = reply.retry_after_s > most_s ? (int)most_s : reply.retry_after_s;
 		d = push_decide(&chunk, &reply);

@@ -1,4 +1,4 @@
-/* exporter/delivery/spool.c - batches on disk until the aggregator has them. */
+/* exporter/delivery/spool.c - the spool: opening, appending, reading for the aggregator, acknowledgements. */
 #include "exporter/delivery/spool.h"
 
 #include <errno.h>
@@ -12,6 +12,8 @@
 #include "common/wire/frame.h"
 #include "common/base/time.h"
 #include "exporter/delivery/spool_files.h"
+
+#define RECHECKED_MAX 8 /* streams of one batch in a row: minutes, as much as a failover may lose */
 
 void
 spool_free(struct spool *s)
@@ -90,7 +92,7 @@ spool_new_stream(struct spool *s, int64_t wall_ns, struct err *err)
 	s->tail_dirty = false;
 	s->epoch = s->epoch + 1 > seconds ? s->epoch + 1 : seconds;
 	s->next_seq = 1;
-	return state_save(s, err);
+	return spool_save(s, err);
 }
 
 bool
@@ -140,7 +142,7 @@ spool_wants_dict(const struct spool *s)
 {
 	const struct segment *last = s->count > 0 ? &s->segments[s->count - 1] : NULL;
 
-	/* a segment may be there without a batch: its first write failed */
+	/* a segment may have no batch yet: its first write failed */
 	return wants_segment(s) || !last || last->last_seq < last->first_seq;
 }
 
@@ -150,7 +152,7 @@ retry_errno(struct err *err, int errnum, const char *what, const char *path)
 	return err_errno(err, ERR_RETRY, errnum, "cannot %s %s", what, path);
 }
 
-/* The head is there in whole or not at all; the batch follows. */
+/* Writes the head atomically; the batch follows. */
 static bool
 begin_segment(struct spool *s, struct err *err)
 {
@@ -187,7 +189,7 @@ begin_segment(struct spool *s, struct err *err)
 	return true;
 }
 
-/* Acknowledged segments go first, then the oldest ones that are not. The one being written stays. */
+/* Rule 4. */
 static void
 make_room(struct spool *s, int64_t more)
 {
@@ -205,7 +207,7 @@ make_room(struct spool *s, int64_t more)
 		for (size_t i = 0; i < end && victim == end; i++)
 			if (!s->segments[i].loss)
 				victim = i;
-		if (victim == end || !spool_give_up(s, victim, NULL))
+		if (victim == end || !spool_replace_by_loss(s, victim, NULL))
 			return;
 	}
 }
@@ -227,8 +229,8 @@ write_at(int fd, const char *data, size_t n, int64_t offset)
 	return true;
 }
 
-/* After a failed write or sync the file ends again where it did; the same bytes written again are dirty again, so that the
- * next sync speaks for them. */
+/* A failed write or sync is cut off. Writing the same bytes again makes their pages dirty again, so that the next sync covers
+ * them. */
 static bool
 write_frame(struct spool *s, const struct buf *frame, struct err *err)
 {
@@ -272,6 +274,443 @@ spool_append(struct spool *s, const void *payload, size_t n, int64_t from_ns, in
 	return true;
 }
 
+/* ---- acknowledgements ---- */
+
+/* The position of the first entry that is not before this epoch. */
+static size_t
+ack_position(const struct spool *s, uint64_t epoch)
+{
+	size_t low = 0, high = s->ack_count;
+
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+
+		if (s->acks[middle].epoch < epoch)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+/* NULL: the stream has no acknowledgement. */
+static const struct stream_ack *
+find_ack(const struct spool *s, uint64_t epoch)
+{
+	size_t at = ack_position(s, epoch);
+
+	return at < s->ack_count && s->acks[at].epoch == epoch ? &s->acks[at] : NULL;
+}
+
+void
+spool_put_ack(struct spool *s, struct stream_ack ack)
+{
+	size_t at = ack_position(s, ack.epoch);
+
+	if (at == s->ack_count || s->acks[at].epoch != ack.epoch) {
+		s->acks = mem_grow(s->acks, s->ack_count + 1, sizeof(*s->acks));
+		memmove(&s->acks[at + 1], &s->acks[at], (s->ack_count - at) * sizeof(*s->acks));
+		s->ack_count++;
+	}
+	s->acks[at] = ack;
+}
+
+static bool
+is_refused(const struct spool *s, uint64_t epoch)
+{
+	for (size_t i = 0; i < s->refused_count; i++)
+		if (s->refused[i] == epoch)
+			return true;
+	return false;
+}
+
+void
+spool_refuse(struct spool *s, uint64_t epoch)
+{
+	if (is_refused(s, epoch))
+		return;
+	s->refused = mem_grow(s->refused, s->refused_count + 1, sizeof(*s->refused));
+	s->refused[s->refused_count++] = epoch;
+}
+
+void
+spool_offer_again(struct spool *s)
+{
+	s->refused_count = 0;
+}
+
+/* Rule 6. An aggregator loses its latest commits: when it has the last batch, it has everything before it, also of earlier streams.
+ * A stream of one batch proves nothing, because that batch is accepted either way: then the streams before it are rechecked too. */
+static void
+recheck_before(struct spool *s, uint64_t epoch)
+{
+	size_t streams = 0;
+
+	for (size_t i = s->count; i-- > 0 && streams < RECHECKED_MAX;) {
+		const struct segment *g = &s->segments[i];
+		const struct stream_ack *a = g->epoch < epoch ? find_ack(s, g->epoch) : NULL;
+		struct stream_ack rechecked;
+
+		if (g->epoch >= epoch || is_refused(s, g->epoch))
+			continue;
+		if (!a || a->next_seq <= g->last_seq)
+			return; /* it is sent anyway */
+		rechecked = *a;
+		rechecked.next_seq = g->loss ? g->first_seq : g->last_seq;
+		if (!rechecked.rechecked_wall_ns)
+			rechecked.rechecked_wall_ns = a->wall_ns;
+		epoch = g->epoch;
+		spool_put_ack(s, rechecked);
+		if (rechecked.next_seq > 1)
+			return;
+		streams++;
+	}
+}
+
+/* The cursor of each segment's stream, for a walk over all segments in order; start with a zeroed one. A stream without
+ * acknowledgement begins at its first number on disk. */
+struct cursor_walk {
+	uint64_t epoch, cursor;
+};
+
+static uint64_t
+cursor_next(struct cursor_walk *w, const struct spool *s, const struct segment *g)
+{
+	if (w->epoch != g->epoch) {
+		const struct stream_ack *a = find_ack(s, g->epoch);
+
+		w->epoch = g->epoch;
+		w->cursor = a ? a->next_seq : g->first_seq;
+	}
+	return w->cursor;
+}
+
+uint64_t
+spool_cursor(const struct spool *s, uint64_t epoch)
+{
+	const struct stream_ack *a = find_ack(s, epoch);
+
+	for (size_t i = 0; !a && i < s->count; i++)
+		if (s->segments[i].epoch == epoch)
+			return s->segments[i].first_seq;
+	return a ? a->next_seq : 1;
+}
+
+int64_t
+segment_unacked(const struct segment *g, uint64_t cursor)
+{
+	uint64_t first = g->first_seq > cursor ? g->first_seq : cursor;
+
+	return first > g->last_seq ? 0 : (int64_t)(g->last_seq - first + 1);
+}
+
+void
+spool_mark_acked(struct spool *s)
+{
+	for (size_t i = 0; i < s->count; i++) {
+		struct segment *g = &s->segments[i];
+		const struct stream_ack *a = find_ack(s, g->epoch);
+
+		if (!a || g->last_seq >= a->next_seq)
+			g->acked_wall_ns = -1;
+		else if (g->acked_wall_ns < 0)
+			g->acked_wall_ns = a->wall_ns;
+	}
+}
+
+bool
+spool_note_ack(struct spool *s, uint64_t epoch, uint64_t next_seq, int64_t wall_ns, struct err *err)
+{
+	uint64_t end = epoch == s->epoch ? s->next_seq : 0;
+	const struct stream_ack *before = find_ack(s, epoch);
+	struct stream_ack now = {.epoch = epoch, .wall_ns = wall_ns};
+	bool recheck = !before || next_seq < before->next_seq; /* rule 6 */
+
+	for (size_t i = 0; i < s->count; i++)
+		if (s->segments[i].epoch == epoch && s->segments[i].last_seq + 1 > end)
+			end = s->segments[i].last_seq + 1;
+	if (end == 0)
+		return true; /* a stream that is no longer on disk */
+	if (next_seq < 1)
+		return err_set(err, ERR_INVALID, "stream %" PRIu64 ": there is no batch number 0", epoch);
+	if (next_seq > end && epoch == s->epoch)
+		return err_set(err, ERR_CONFLICT,
+		               "stream %" PRIu64 ": the aggregator wants batch %" PRIu64
+		               " next, but the last one made is %" PRIu64,
+		               epoch, next_seq, end - 1);
+	now.next_seq = next_seq < end ? next_seq : end;
+	if (before && before->rechecked_wall_ns && now.next_seq == end)
+		now.wall_ns = before->rechecked_wall_ns;
+	spool_put_ack(s, now);
+	if (recheck)
+		recheck_before(s, epoch);
+	spool_mark_acked(s);
+	return true;
+}
+
+bool
+spool_ack(struct spool *s, uint64_t epoch, uint64_t next_seq, int64_t wall_ns, struct err *err)
+{
+	return spool_note_ack(s, epoch, next_seq, wall_ns, err) && spool_save(s, err);
+}
+
+/* ---- reading ---- */
+
+static bool
+read_at(int fd, void *to, size_t n, int64_t offset)
+{
+	char *p = to;
+
+	while (n > 0) {
+		ssize_t got = pread(fd, p, n, (off_t)offset);
+
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got <= 0) {
+			errno = got == 0 ? EIO : errno;
+			return false;
+		}
+		p += got;
+		n -= (size_t)got;
+		offset += got;
+	}
+	return true;
+}
+
+static uint32_t
+frame_len(const uint8_t head[FRAME_HEAD])
+{
+	return (uint32_t)head[0] | (uint32_t)head[1] << 8 | (uint32_t)head[2] << 16 | (uint32_t)head[3] << 24;
+}
+
+enum read_result { READ_OK, READ_FULL, READ_DAMAGED };
+
+/* Appends the frame at *offset to `frames`, checks it, and moves behind it. READ_FULL: it would exceed max_bytes. */
+static enum read_result
+read_frame(int fd, int64_t end, size_t max_bytes, int64_t *offset, struct buf *frames)
+{
+	const uint8_t *payload;
+	uint8_t head[FRAME_HEAD];
+	size_t pos = frames->len, len, payload_len;
+	char *to;
+
+	if (*offset + (int64_t)FRAME_HEAD > end || !read_at(fd, head, FRAME_HEAD, *offset))
+		return READ_DAMAGED;
+	len = FRAME_HEAD + frame_len(head);
+	if (frame_len(head) > FRAME_MAX || *offset + (int64_t)len > end)
+		return READ_DAMAGED;
+	if (frames->len > 0 && frames->len + len > max_bytes)
+		return READ_FULL;
+	to = buf_reserve(frames, len);
+	ASSERT(to);
+	if (!read_at(fd, to, len, *offset) ||
+	    frame_next(frames->data, frames->len + len, &pos, &payload, &payload_len) != FRAME_OK)
+		return READ_DAMAGED;
+	buf_commit(frames, len);
+	*offset += (int64_t)len;
+	return READ_OK;
+}
+
+/* File offset of batch number seq. */
+static bool
+find_offset(const struct spool *s, const struct segment *g, int fd, uint64_t seq, int64_t *ret)
+{
+	int64_t offset = (int64_t)segment_head_len(g->node);
+	uint64_t at = g->first_seq;
+
+	if (s->hint_epoch == g->epoch && s->hint_seq <= seq && s->hint_seq > g->first_seq &&
+	    s->hint_seq <= g->last_seq) {
+		offset = s->hint_offset;
+		at = s->hint_seq;
+	}
+	for (; at < seq; at++) {
+		uint8_t head[FRAME_HEAD];
+
+		if (offset + (int64_t)FRAME_HEAD > g->bytes || !read_at(fd, head, FRAME_HEAD, offset))
+			return false;
+		offset += (int64_t)FRAME_HEAD + frame_len(head);
+	}
+	*ret = offset;
+	return offset < g->bytes;
+}
+
+static enum read_result
+read_frames(struct spool *s, const struct segment *g, int fd, uint64_t seq, size_t max_bytes, struct buf *frames,
+            struct spool_chunk *ret)
+{
+	int64_t offset;
+
+	if (!find_offset(s, g, fd, seq, &offset))
+		return READ_DAMAGED;
+	*ret = (struct spool_chunk){.epoch = g->epoch, .first_seq = seq, .last_seq = seq - 1};
+	while (ret->last_seq < g->last_seq) {
+		enum read_result r = read_frame(fd, g->bytes, max_bytes, &offset, frames);
+
+		/* frames before the damage are sent first */
+		if (r == READ_DAMAGED && ret->last_seq < seq)
+			return READ_DAMAGED;
+		if (r != READ_OK)
+			break;
+		ret->last_seq++;
+	}
+	s->hint_epoch = g->epoch;
+	s->hint_seq = ret->last_seq + 1;
+	s->hint_offset = offset;
+	return READ_OK;
+}
+
+/* The first segment with something to send, and the cursor of its stream; s->count: none. */
+static size_t
+next_segment(const struct spool *s, uint64_t *ret_cursor)
+{
+	struct cursor_walk walk = {0};
+
+	for (size_t i = 0; i < s->count; i++) {
+		*ret_cursor = cursor_next(&walk, s, &s->segments[i]);
+		if (segment_unacked(&s->segments[i], *ret_cursor) > 0 && !is_refused(s, s->segments[i].epoch))
+			return i;
+	}
+	return s->count;
+}
+
+/* A loss batch that begins at the cursor: the aggregator accepts numbers only without gap or overlap. */
+static bool
+peek_loss(const struct spool *s, const struct segment *g, uint64_t cursor, struct buf *frames, struct spool_chunk *ret,
+          struct err *err)
+{
+	bool before = cursor < g->first_seq;
+	uint64_t last = before ? g->first_seq - 1 : g->last_seq;
+	/* deleted numbers were made after the stream began and before the first batch on disk */
+	int64_t from_ns = before ? (int64_t)(g->epoch < INT64_MAX / NS_PER_S ? g->epoch : 0) * NS_PER_S : g->from_ns;
+
+	*ret = (struct spool_chunk){.epoch = g->epoch, .first_seq = cursor, .last_seq = last};
+	return spool_loss_frame(s, g, cursor, last, from_ns, before ? g->from_ns : g->to_ns, frames, err);
+}
+
+/* A missing file counts as damaged. */
+static bool
+peek_segment(struct spool *s, const struct segment *g, uint64_t cursor, size_t max_bytes, struct buf *frames,
+             struct spool_chunk *ret, enum read_result *ret_result, struct err *err)
+{
+	owned(mem) char *path = segment_path(s, g->epoch, g->first_seq);
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+	*ret_result = READ_DAMAGED;
+	if (fd < 0)
+		return errno == ENOENT || err_errno(err, ERR_RETRY, errno, "cannot open %s", path);
+	*ret_result = read_frames(s, g, fd, cursor, max_bytes, frames, ret);
+	close(fd);
+	return true;
+}
+
+static bool
+is_foreign(const struct spool *s, const struct segment *g)
+{
+	return g->flags != s->options.flags || strcmp(g->node, s->node) != 0;
+}
+
+bool
+spool_peek(struct spool *s, size_t max_bytes, struct buf *frames, struct spool_chunk *ret, bool *ret_any,
+           struct err *err)
+{
+	ASSERT(frames->max >= FRAME_HEAD + FRAME_MAX && frames->max >= max_bytes);
+	/* a damaged segment is set aside and its replacement tried next; each round disposes of one segment */
+	for (size_t rounds = s->count + 2; rounds > 0; rounds--) {
+		uint64_t cursor = 0;
+		size_t at = next_segment(s, &cursor);
+		enum read_result result;
+
+		buf_clear(frames);
+		*ret_any = at < s->count;
+		if (!*ret_any)
+			return true;
+		if (s->segments[at].loss || cursor < s->segments[at].first_seq) {
+			if (!peek_loss(s, &s->segments[at], cursor, frames, ret, err))
+				return false;
+			result = READ_OK;
+		} else if (!peek_segment(s, &s->segments[at], cursor, max_bytes, frames, ret, &result, err)) {
+			return false;
+		}
+		ret->foreign = is_foreign(s, &s->segments[at]);
+		if (result == READ_OK)
+			return true;
+		if (s->view) {
+			s->hint_epoch = 0;
+			return err_set(err, ERR_CONFLICT, "a file of the spool %s is not as it was", s->options.dir);
+		}
+		if (!spool_set_aside(s, at, err))
+			return false;
+	}
+	return err_set(err, ERR_RETRY, "the spool %s cannot be read", s->options.dir);
+}
+
+/* ---- copies ---- */
+
+struct spool *
+spool_view(const struct spool *s)
+{
+	struct spool *v = mem_alloc(sizeof(*v));
+
+	*v = *s;
+	v->view = true;
+	v->fd = v->lock_fd = -1;
+	v->options.dir = v->dir = mem_strdup(s->dir);
+	v->options.node = v->node = mem_strdup(s->node);
+	v->options.exporter_version = v->version = mem_strdup(s->version);
+	v->segments = mem_array(s->count + 1, sizeof(*v->segments));
+	v->cap = s->count + 1;
+	for (size_t i = 0; i < s->count; i++) {
+		v->segments[i] = s->segments[i];
+		v->segments[i].node = mem_strdup(s->segments[i].node);
+	}
+	v->acks = mem_array(s->ack_count + 1, sizeof(*v->acks));
+	if (s->ack_count > 0)
+		memcpy(v->acks, s->acks, s->ack_count * sizeof(*v->acks));
+	v->refused = mem_array(s->refused_count + 1, sizeof(*v->refused));
+	if (s->refused_count > 0)
+		memcpy(v->refused, s->refused, s->refused_count * sizeof(*v->refused));
+	v->hint_epoch = 0;
+	return v;
+}
+
+static bool
+has_stream(const struct spool *s, uint64_t epoch)
+{
+	for (size_t i = 0; i < s->count; i++)
+		if (s->segments[i].epoch == epoch)
+			return true;
+	return false;
+}
+
+void
+spool_copy_acks(struct spool *to, const struct spool *from)
+{
+	for (size_t i = 0; i < from->ack_count; i++) {
+		const struct stream_ack *a = &from->acks[i];
+
+		if (has_stream(to, a->epoch))
+			spool_put_ack(to, *a);
+	}
+	to->refused_count = 0;
+	for (size_t i = 0; i < from->refused_count; i++)
+		spool_refuse(to, from->refused[i]);
+	spool_mark_acked(to);
+}
+
+void
+spool_copy_position(struct spool *to, const struct spool *from)
+{
+	to->hint_epoch = from->hint_epoch;
+	to->hint_seq = from->hint_seq;
+	to->hint_offset = from->hint_offset;
+}
+
+void
+spool_set_flags(struct spool *s, uint32_t flags)
+{
+	s->options.flags = flags;
+}
+
 void
 spool_stats(const struct spool *s, struct spool_stats *ret)
 {
@@ -291,7 +730,7 @@ spool_stats(const struct spool *s, struct spool_stats *ret)
 		if (unacked == 0)
 			continue;
 		ret->unacked_batches += g->loss ? 1 : unacked;
-		if (spool_is_refused(s, g->epoch))
+		if (is_refused(s, g->epoch))
 			ret->refused_batches += g->loss ? 1 : unacked;
 		if (ret->oldest_unacked_wall_ns < 0)
 			ret->oldest_unacked_wall_ns = g->from_ns;

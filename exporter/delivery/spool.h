@@ -1,7 +1,17 @@
-/* exporter/delivery/spool.h - batches on disk until the aggregator has them. The format is drawn in exporter/README.md.
+/* exporter/delivery/spool.h - batches on disk until the aggregator has acknowledged them. README.md in this folder draws the files.
  *
- * Not thread-safe by itself: one thread of the daemon has it (see outbox.h). Every function is a short file operation, as long as
- * the disk answers. */
+ * A stream is one run of the exporter: an epoch, with batches numbered from 1 without a gap. A segment is a file with consecutive
+ * batches of one stream. Not thread-safe: one thread of the daemon owns the spool (see outbox.h).
+ *
+ * Rules:
+ *  1. a batch is on disk (fsync) before spool_append returns; a failed write leaves nothing behind
+ *  2. a file that ends inside a frame is cut to its last whole frame; a damaged file is renamed to .corrupt and its sound beginning kept
+ *  3. numbers that are lost, by damage or by the cap, become a loss batch, so the stream has no hole and the ledger knows the loss
+ *  4. over the cap acknowledged segments are deleted first, then the oldest unacknowledged one becomes a loss batch; the segment being
+ *     written stays
+ *  5. streams are sent oldest first, each in the order of its numbers; a stream that the aggregator refuses is skipped
+ *  6. when a stream begins, or the aggregator moves its cursor back, the last batch of the stream before is sent once more: an
+ *     aggregator that lost its latest commits reports that only for the stream it is sent */
 #ifndef TOLLGATE_SPOOL_H
 #define TOLLGATE_SPOOL_H
 
@@ -12,7 +22,7 @@ struct spool;
 
 struct spool_options {
 	const char *dir;       /* made if missing; one process at a time (a lock file) */
-	int64_t cap_bytes;     /* beyond it the oldest segment becomes one loss batch */
+	int64_t cap_bytes;     /* rule 4 */
 	int64_t segment_bytes; /* a new segment begins beyond this */
 	int64_t keep_ns;       /* acknowledged segments stay this long */
 	const char *node;
@@ -21,13 +31,15 @@ struct spool_options {
 	const char *exporter_version; /* in loss batches */
 };
 
-/* Cuts a torn tail, sets corrupt segments aside, and opens a new stream: epoch = max(last + 1, wall seconds). */
+/* Repairs the files (rules 2 and 3) and opens a new stream: epoch = max(last + 1, wall seconds). */
 MUST_CHECK bool spool_open(const struct spool_options *o, int64_t wall_ns, struct spool **ret, struct err *err);
 void spool_free(struct spool *s);
 DEFINE_OWNED(spool, struct spool)
 
 /* Ends the stream and opens the next one (the clock was stepped). */
 MUST_CHECK bool spool_new_stream(struct spool *s, int64_t wall_ns, struct err *err);
+/* Sets the flags of this run's batches when they were not known at the opening; only before the first batch. */
+void spool_set_flags(struct spool *s, uint32_t flags);
 
 uint64_t spool_epoch(const struct spool *s);
 uint64_t spool_next_seq(const struct spool *s);
@@ -47,35 +59,32 @@ struct spool_chunk {
 };
 MUST_CHECK bool spool_peek(struct spool *s, size_t max_bytes, struct buf *frames, struct spool_chunk *ret,
                            bool *ret_any, struct err *err);
-/* The aggregator has everything of this stream before next_seq. May also move back, when it lost some; what is no longer here is
- * then offered as a loss batch. When it moved back, or this is the first of the stream, the end of the stream before is offered once
- * more: the aggregator's answer tells whether it lost that too. ERR_CONFLICT: it claims batches that this stream does not have yet. */
+/* The aggregator has everything of this stream before next_seq. The cursor may also move back, when the aggregator lost some; numbers
+ * that are no longer on disk are then offered as a loss batch. Rule 6 applies. ERR_CONFLICT: the aggregator claims batches that this
+ * stream does not have yet. */
 MUST_CHECK bool spool_ack(struct spool *s, uint64_t epoch, uint64_t next_seq, int64_t wall_ns, struct err *err);
-
-/* The aggregator will not have this stream, whatever is sent of it: spool_peek leaves it out until spool_offer_again, and the
- * streams behind it go on. Its batches stay. */
-void spool_refuse(struct spool *s, uint64_t epoch);
-void spool_offer_again(struct spool *s);
-
-/* The same without writing it down: until spool_save, a crash forgets it. */
+/* spool_ack in two steps: a crash before spool_save forgets the acknowledgement. */
 MUST_CHECK bool spool_note_ack(struct spool *s, uint64_t epoch, uint64_t next_seq, int64_t wall_ns, struct err *err);
 MUST_CHECK bool spool_save(struct spool *s, struct err *err);
 
-/* A copy for reading: spool_peek, spool_note_ack, spool_refuse and the like, while its owner goes on writing. A file that is not
- * as the copy has it (ERR_CONFLICT) has been changed by the owner meanwhile, or is damaged, which the owner is to find. */
+/* The aggregator refuses this stream for good: spool_peek skips it until spool_offer_again. Its batches stay on disk. */
+void spool_refuse(struct spool *s, uint64_t epoch);
+void spool_offer_again(struct spool *s);
+
+/* A copy for reading (spool_peek, spool_note_ack, spool_refuse) while the owner goes on writing. ERR_CONFLICT: a file is not as the
+ * copy has it. Either the owner changed it meanwhile, or it is damaged and the owner must repair it. */
 struct spool *spool_view(const struct spool *s);
-/* How far the aggregator is and what it refuses, from one copy to another or to the spool itself. */
-void spool_carry(struct spool *to, const struct spool *from);
-void spool_read_on(struct spool *to, const struct spool *from); /* reading goes on where it was, without searching */
-/* Of this run's batches, where they were not known at the opening; before the first batch. */
-void spool_set_flags(struct spool *s, uint32_t flags);
+/* Copies acknowledgements and refused streams from one copy to another, or to the spool itself. */
+void spool_copy_acks(struct spool *to, const struct spool *from);
+/* Copies the reading position, so that the new copy does not search for it. */
+void spool_copy_position(struct spool *to, const struct spool *from);
 
 struct spool_stats {
 	int64_t bytes, segments, unacked_batches;
-	int64_t refused_batches;        /* of those that are not acknowledged */
-	int64_t lost_batches;           /* given up since the spool was opened */
-	int64_t corrupt_segments;       /* set aside since the spool was opened */
-	int64_t foreign_segments;       /* of a newer exporter, left alone */
+	int64_t refused_batches;        /* of the unacknowledged ones */
+	int64_t lost_batches;           /* replaced by loss batches since the spool was opened */
+	int64_t corrupt_segments;       /* renamed to .corrupt since the spool was opened */
+	int64_t foreign_segments;       /* written by a newer exporter, left alone */
 	int64_t torn_tails;             /* cut since the spool was opened */
 	int64_t oldest_unacked_wall_ns; /* -1: none */
 };

@@ -1,4 +1,10 @@
-/* exporter/delivery/spool_files.c - the segments of the spool as files: finding them at the start, repairing, giving up. */
+/* exporter/delivery/spool_files.c - the files of the spool: a segment's bytes, the directory, repair, loss batches, the state file.
+ *
+ * The state file:
+ *
+ *   tollgate-spool 1
+ *   epoch 1794807900                      the last epoch that was opened
+ *   acked 1794807900 17 1794808500000...  stream, next number it wants, wall time of that acknowledgement */
 #include "exporter/delivery/spool_files.h"
 
 #include <dirent.h>
@@ -9,13 +15,161 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/wire/frame.h"
+#include "common/base/text.h"
 #include "common/base/time.h"
+#include "common/wire/frame.h"
 
 #define NAME_FORMAT "%016" PRIx64 "-%016" PRIx64 ".seg"
 #define NAME_LEN (16 + 1 + 16 + 4)
-/* a segment may end with one frame beyond its limit */
-#define FILE_MAX (INT64_C(1) << 30)
+#define FILE_MAX (INT64_C(1) << 30) /* a segment may end with one frame beyond its limit */
+#define STATE_MAX (1u << 20)
+
+/* ---- the bytes of a segment ---- */
+
+static const char magic[8] = {'T', 'G', 'S', 'P', 'O', 'O', 'L', '\n'};
+
+/* magic 8, version 2, node length 2, flags 4, boot id 16, epoch 8, first seq 8; then the node and the CRC */
+#define FIXED_LEN 48u
+#define CRC_LEN 4u
+
+static void
+put_le(struct buf *out, uint64_t v, int bytes)
+{
+	for (int i = 0; i < bytes; i++)
+		buf_char(out, (char)(v >> (8 * i)));
+}
+
+static uint64_t
+get_le(const uint8_t *p, int bytes)
+{
+	uint64_t v = 0;
+
+	for (int i = 0; i < bytes; i++)
+		v |= (uint64_t)p[i] << (8 * i);
+	return v;
+}
+
+size_t
+segment_head_len(const char *node)
+{
+	return FIXED_LEN + strlen(node) + CRC_LEN;
+}
+
+void
+segment_head_write(const struct segment_head *h, struct buf *out)
+{
+	size_t start = out->len, node_len = strlen(h->node);
+
+	buf_add(out, magic, sizeof(magic));
+	put_le(out, SEGMENT_VERSION, 2);
+	put_le(out, node_len, 2);
+	put_le(out, h->flags, 4);
+	buf_add(out, h->boot_id, sizeof(h->boot_id));
+	put_le(out, h->epoch, 8);
+	put_le(out, h->first_seq, 8);
+	buf_add(out, h->node, node_len);
+	put_le(out, crc32c(0, out->data + start, out->len - start), CRC_LEN);
+}
+
+bool
+segment_head_read(const void *data, size_t n, struct segment_head *ret, size_t *ret_len, struct err *err)
+{
+	const uint8_t *p = data;
+	struct segment_head h = {0};
+	size_t node_len, len;
+
+	if (n < FIXED_LEN || memcmp(p, magic, sizeof(magic)) != 0)
+		return err_set(err, ERR_INVALID, "no segment head");
+	node_len = (size_t)get_le(p + 10, 2);
+	len = FIXED_LEN + node_len;
+	if (node_len > WIRE_MAX_TEXT || len + CRC_LEN > n)
+		return err_set(err, ERR_INVALID, "a node name of %zu bytes does not fit", node_len);
+	if (get_le(p + len, CRC_LEN) != crc32c(0, p, len))
+		return err_set(err, ERR_INVALID, "the CRC of the head is wrong");
+	if (get_le(p + 8, 2) != SEGMENT_VERSION)
+		return err_set(err, ERR_RETRY, "segment version %u is not known", (unsigned)get_le(p + 8, 2));
+	h.flags = (uint32_t)get_le(p + 12, 4);
+	memcpy(h.boot_id, p + 16, sizeof(h.boot_id));
+	h.epoch = get_le(p + 32, 8);
+	h.first_seq = get_le(p + 40, 8);
+	memcpy(h.node, p + FIXED_LEN, node_len);
+	if (h.epoch < 1 || h.epoch > INT64_MAX || h.first_seq < 1 || h.first_seq > INT64_MAX || node_len == 0 ||
+	    strlen(h.node) != node_len || !text_is_clean(h.node))
+		return err_set(err, ERR_INVALID, "the head has an impossible epoch, sequence number or node");
+	*ret = h;
+	*ret_len = len + CRC_LEN;
+	return true;
+}
+
+/* Compares a batch with its place in the stream. A batch of an unknown version is accepted unseen. */
+static bool
+check_batch(struct segment_scan *s, const uint8_t *payload, size_t len, uint64_t seq)
+{
+	owned(wire_batch) struct wire_batch *b = NULL;
+	bool first = seq == s->head.first_seq;
+	struct err err;
+
+	if (!wire_unpack(payload, len, &b, &err))
+		return err.kind == ERR_RETRY;
+	if (b->epoch != s->head.epoch || b->seq != seq || strcmp(b->node, s->head.node) != 0 ||
+	    memcmp(b->boot_id, s->head.boot_id, sizeof(b->boot_id)) != 0)
+		return false;
+	if (b->kind == WIRE_LOSS) {
+		if (!first || b->last_seq < seq || b->last_seq >= INT64_MAX)
+			return false;
+		s->loss = true;
+		s->last_seq = b->last_seq;
+	}
+	if (first)
+		s->from_ns = b->from_ns;
+	s->to_ns = b->to_ns;
+	return true;
+}
+
+/* Adds one frame; false when it is not sound. */
+static bool
+scan_frame(struct segment_scan *s, const uint8_t *payload, size_t len, size_t end)
+{
+	if (s->loss || (s->frames == 0 && !check_batch(s, payload, len, s->head.first_seq)))
+		return false;
+	s->frames++;
+	if (!s->loss)
+		s->last_seq = s->head.first_seq + s->frames - 1;
+	s->sound_bytes = end;
+	return true;
+}
+
+bool
+segment_scan(const void *data, size_t n, struct segment_scan *ret, struct err *err)
+{
+	const uint8_t *payload = NULL, *last = NULL;
+	struct segment_scan s = {0}, first_only = {0};
+	size_t pos, last_len = 0, len = 0;
+	enum frame_result r;
+
+	if (!segment_head_read(data, n, &s.head, &pos, err))
+		return false;
+	s.sound_bytes = pos;
+	s.last_seq = s.head.first_seq - 1;
+	while ((r = frame_next(data, n, &pos, &payload, &len)) == FRAME_OK) {
+		if (!scan_frame(&s, payload, len, pos))
+			break;
+		if (s.frames == 1)
+			first_only = s;
+		last = payload;
+		last_len = len;
+	}
+	s.end = r == FRAME_END ? SEGMENT_WHOLE : r == FRAME_TORN ? SEGMENT_TORN : SEGMENT_BAD;
+	/* the number of the last batch proves the count of frames */
+	if (s.frames > 1 && !check_batch(&s, last, last_len, s.last_seq)) {
+		s = first_only;
+		s.end = SEGMENT_BAD;
+	}
+	*ret = s;
+	return true;
+}
+
+/* ---- the list of segments ---- */
 
 char *
 segment_path(const struct spool *s, uint64_t epoch, uint64_t first_seq)
@@ -23,7 +177,7 @@ segment_path(const struct spool *s, uint64_t epoch, uint64_t first_seq)
 	return mem_printf("%s/" NAME_FORMAT, s->options.dir, epoch, first_seq);
 }
 
-void
+static void
 segment_fini(struct segment *g)
 {
 	mem_free(g->node);
@@ -94,7 +248,7 @@ spool_loss_frame(const struct spool *s, const struct segment *g, uint64_t first_
 	return true;
 }
 
-/* Writes the file of a segment of one loss batch, in the place of whatever has its name. g has the numbers and times. */
+/* Writes a segment of one loss batch, replacing a file of the same name. g has the numbers and times. */
 static bool
 write_loss(const struct spool *s, struct segment *g, struct err *err)
 {
@@ -119,7 +273,7 @@ write_loss(const struct spool *s, struct segment *g, struct err *err)
 	return true;
 }
 
-/* A copy of what names the stream, with nothing in it. */
+/* An empty segment of the same stream. */
 static struct segment
 same_stream(const struct segment *g)
 {
@@ -129,9 +283,10 @@ same_stream(const struct segment *g)
 	return copy;
 }
 
-/* The file is replaced first and a joined one deleted after: in between, both say the same, and loading sorts it out. */
+/* Order matters for a crash: the loss is written first, the file it covers deleted after. Loading removes such a duplicate
+ * (drop_duplicates). */
 bool
-spool_give_up(struct spool *s, size_t at, struct err *err)
+spool_replace_by_loss(struct spool *s, size_t at, struct err *err)
 {
 	struct segment *g = &s->segments[at];
 	bool join = at > 0 && g[-1].epoch == g->epoch && g[-1].loss && g[-1].last_seq + 1 == g->first_seq;
@@ -147,7 +302,7 @@ spool_give_up(struct spool *s, size_t at, struct err *err)
 		return false;
 	}
 	if (join) {
-		/* the one before has the new file's name; only the list forgets it */
+		/* the new file replaced the one before under its name: only its list entry goes */
 		spool_remove(s, at - 1);
 		at--;
 		if (!spool_delete(s, at, NULL))
@@ -182,8 +337,8 @@ fill_hole(struct spool *s, const struct segment *like, uint64_t first_seq, uint6
 	return true;
 }
 
-/* Before segment `at`: what is missing since the one before it, or nothing. The numbers from 1 up to a stream's first segment
- * were acknowledged and have gone. */
+/* Fills a hole between segment `at` and the one before it. Numbers before a stream's first segment were acknowledged and
+ * deleted, so they are no hole. */
 static bool
 fill_before(struct spool *s, size_t at, struct err *err)
 {
@@ -194,10 +349,10 @@ fill_before(struct spool *s, size_t at, struct err *err)
 	return fill_hole(s, g, before->last_seq + 1, g->first_seq - 1, before->to_ns, g->from_ns, err);
 }
 
-/* The file gets its second name before it loses the first: killed in between, it is found again, and its sound beginning with it. A
- * file system without links loses that beginning then. */
+/* A hard link first, so that after a crash the file is still found under its own name and its sound beginning with it. On a
+ * file system without links a crash loses that beginning. */
 static bool
-name_aside(struct spool *s, const char *path, struct err *err)
+link_as_corrupt(struct spool *s, const char *path, struct err *err)
 {
 	owned(mem) char *aside = mem_printf("%s.corrupt", path);
 
@@ -226,8 +381,8 @@ segment_of_scan(const struct segment_scan *scan)
 	return g;
 }
 
-/* Reads a segment's file and keeps what is sound: a torn tail is cut off, anything else sets the file aside first. What has
- * no sound batch is not listed. */
+/* Reads a segment's file and keeps its sound part: a torn tail is cut off; any other damage sets the file aside first. A file
+ * without a sound batch is not listed. */
 static bool
 load_segment(struct spool *s, const char *path, uint64_t epoch, uint64_t first_seq, struct err *err)
 {
@@ -240,14 +395,14 @@ load_segment(struct spool *s, const char *path, uint64_t epoch, uint64_t first_s
 	if (!buf_read_file(&file, path, err))
 		return false;
 	sound = segment_scan(file.data, file.len, &scan, &why);
-	/* written by a newer exporter: it stays as it is, for that one */
+	/* written by a newer exporter: left alone for that one */
 	if (!sound && why.kind == ERR_RETRY) {
 		s->foreign_segments++;
 		return true;
 	}
 	sound = sound && scan.head.epoch == epoch && scan.head.first_seq == first_seq;
 	if (!sound || scan.end == SEGMENT_BAD) {
-		if (!name_aside(s, path, err))
+		if (!link_as_corrupt(s, path, err))
 			return false;
 		if (sound && scan.frames > 0 && !file_write_atomic(path, file.data, scan.sound_bytes, 0600, err))
 			return false;
@@ -259,7 +414,7 @@ load_segment(struct spool *s, const char *path, uint64_t epoch, uint64_t first_s
 	if (sound && scan.frames > 0)
 		spool_insert(s, segment_of_scan(&scan));
 	else
-		(void)unlink(path); /* a head alone, or known by its other name */
+		(void)unlink(path); /* a head without batches, or already linked as .corrupt */
 	return true;
 }
 
@@ -289,7 +444,7 @@ spool_set_aside(struct spool *s, size_t at, struct err *err)
 		s->fd = -1;
 	}
 	was = detach(s, at);
-	/* a file that somebody deleted has nothing sound */
+	/* a deleted file has no sound part */
 	if (!load_segment(s, path, was.epoch, was.first_seq, &why) && why.kind != ERR_MISSING) {
 		spool_insert(s, was);
 		return err_set(err, ERR_RETRY, "%s", why.text);
@@ -299,6 +454,105 @@ spool_set_aside(struct spool *s, size_t at, struct err *err)
 		ok = fill_hole(s, &was, kept_to + 1, was.last_seq, was.from_ns, was.to_ns, err);
 	segment_fini(&was);
 	return ok;
+}
+
+/* ---- the state file ---- */
+
+/* Reads the number at *at up to a space or the end of the line, and moves behind it. */
+static bool
+take_number(const char **at, int64_t least, int64_t *ret)
+{
+	size_t len = strcspn(*at, " \n");
+	owned(mem) char *word = mem_strndup(*at, len);
+
+	*at += len;
+	*at += **at == ' ';
+	return text_to_i64(word, ret) && *ret >= least;
+}
+
+static bool
+take_word(const char **at, const char *word)
+{
+	size_t len = strlen(word);
+
+	if (strncmp(*at, word, len) != 0)
+		return false;
+	*at += len;
+	return true;
+}
+
+static bool
+parse_line(struct spool *s, const char *at)
+{
+	int64_t epoch, next_seq, wall_ns;
+
+	if (take_word(&at, "epoch ")) {
+		if (!take_number(&at, 0, &epoch) || epoch == INT64_MAX)
+			return false;
+		s->epoch = (uint64_t)epoch > s->epoch ? (uint64_t)epoch : s->epoch;
+		return true;
+	}
+	if (!take_word(&at, "acked ") || !take_number(&at, 0, &epoch) || !take_number(&at, 1, &next_seq) ||
+	    !take_number(&at, 0, &wall_ns))
+		return false;
+	spool_put_ack(
+		s, (struct stream_ack){.epoch = (uint64_t)epoch, .next_seq = (uint64_t)next_seq, .wall_ns = wall_ns});
+	return true;
+}
+
+/* A state that cannot be read counts as empty: batches are then sent again, and the aggregator recognises them. */
+static void
+state_load(struct spool *s)
+{
+	owned(mem) char *path = mem_printf("%s/state", s->options.dir);
+	in_place(buf) struct buf text = {0};
+	const char *line;
+
+	buf_init(&text, STATE_MAX);
+	if (!buf_read_file(&text, path, NULL))
+		return;
+	line = buf_text(&text);
+	if (!take_word(&line, "tollgate-spool 1\n"))
+		return;
+	while (*line && parse_line(s, line)) {
+		line += strcspn(line, "\n");
+		line += *line == '\n';
+	}
+	spool_mark_acked(s);
+}
+
+/* Forgets streams that have no segments left. */
+static void
+drop_old_acks(struct spool *s)
+{
+	size_t kept = 0, at = 0;
+
+	for (size_t i = 0; i < s->ack_count; i++) {
+		while (at < s->count && s->segments[at].epoch < s->acks[i].epoch)
+			at++;
+		if (at < s->count && s->segments[at].epoch == s->acks[i].epoch)
+			s->acks[kept++] = s->acks[i];
+	}
+	s->ack_count = kept;
+}
+
+bool
+spool_save(struct spool *s, struct err *err)
+{
+	owned(mem) char *path = mem_printf("%s/state", s->options.dir);
+	in_place(buf) struct buf text = {0};
+
+	drop_old_acks(s);
+	buf_init(&text, STATE_MAX);
+	buf_printf(&text, "tollgate-spool 1\nepoch %" PRIu64 "\n", s->epoch);
+	for (size_t i = 0; i < s->ack_count; i++)
+		buf_printf(&text, "acked %" PRIu64 " %" PRIu64 " %" PRId64 "\n", s->acks[i].epoch, s->acks[i].next_seq,
+		           s->acks[i].wall_ns);
+	if (buf_ok(&text, path, err) && file_write_atomic(path, text.data, text.len, 0600, err))
+		return true;
+	if (err)
+		err->kind = ERR_RETRY;
+	return false;
 }
 
 /* ---- the directory ---- */
@@ -327,7 +581,7 @@ parse_name(const char *name, uint64_t *ret_epoch, uint64_t *ret_seq)
 	       parse_hex(name + 17, ret_seq) && strcmp(name + 33, ".seg") == 0 && *ret_seq >= 1;
 }
 
-/* What file_write_atomic leaves behind when it is interrupted: "<name>.XXXXXX". */
+/* A temporary file of an interrupted file_write_atomic: "<name>.XXXXXX". */
 static bool
 is_leftover(const char *name)
 {
@@ -349,9 +603,9 @@ load_name(struct spool *s, const char *name, struct err *err)
 	return true;
 }
 
-/* A segment whose numbers the one before it has too was being given up when the process ended: the loss stands. */
+/* The process ended inside spool_replace_by_loss: the loss batch and the segment it covers are both there. The loss stays. */
 static bool
-drop_doubles(struct spool *s, struct err *err)
+drop_duplicates(struct spool *s, struct err *err)
 {
 	for (size_t i = 1; i < s->count;) {
 		const struct segment *g = &s->segments[i];
@@ -386,7 +640,7 @@ spool_load(struct spool *s, struct err *err)
 		free(names[i]);
 	}
 	free(names);
-	if (!ok || !drop_doubles(s, err))
+	if (!ok || !drop_duplicates(s, err))
 		return false;
 	state_load(s);
 	for (size_t i = 0; i < s->count; i++)

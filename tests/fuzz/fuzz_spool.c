@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "common/wire/frame.h"
-#include "exporter/delivery/spool_segment.h"
+#include "exporter/delivery/spool_files.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

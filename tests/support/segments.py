@@ -1,4 +1,4 @@
-"""The frames in an exporter's spool, read from the drawing in exporter/README.md and not with the exporter's own code."""
+"""The frames in an exporter's spool, read from the drawing in exporter/delivery/README.md and not with the exporter's own code."""
 
 import glob
 import os

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "common/wire/frame.h"
-#include "exporter/delivery/spool_segment.h"
+#include "exporter/delivery/spool_files.h"
 #include "tests/support/spooldir.h"
 
 static void

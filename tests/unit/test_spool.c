@@ -11,7 +11,7 @@
 
 #include "common/wire/frame.h"
 #include "common/base/time.h"
-#include "exporter/delivery/spool_segment.h"
+#include "exporter/delivery/spool_files.h"
 #include "tests/support/spooldir.h"
 
 #define WALL SPOOLDIR_WALL
