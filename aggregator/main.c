@@ -7,10 +7,13 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "aggregator/api/api.h"
+#include "aggregator/service/audit_reads.h"
 #include "aggregator/service/decider.h"
 #include "aggregator/service/dry_run.h"
 #include "aggregator/service/probe.h"
 #include "aggregator/service/closed_loop.h"
+#include "aggregator/service/ingest_batcher.h"
 #include "aggregator/service/token_batcher.h"
 #include "common/base/log.h"
 #include "common/base/time.h"
@@ -18,44 +21,6 @@
 #define TEXT_MAX (1u << 20)
 #define REPORTS_NICE 5                 /* batches and decisions go first */
 #define STOP_REPLIES_NS (4 * NS_PER_S) /* httpd gives clients three */
-
-static bool
-open_login(const struct aggregator_options *o, const char *conninfo, const char *user, const char *purpose,
-           struct db_counters *counters, struct db **ret, struct err *err)
-{
-	return db_new(
-		&(struct db_options){
-			.counters = counters,
-			.conninfo = conninfo,
-			.user = user,
-			.application = purpose,
-			.statement_timeout_ns = o->statement_timeout_ns,
-			.lock_timeout_ns = o->lock_timeout_ns,
-			.connect_timeout_ns = o->connect_timeout_ns,
-			.work_timeout_ns = {[DB_WORK_REPORT] = o->report_timeout_ns,
-	                                    [DB_WORK_ROLLUP] = o->rollup_timeout_ns,
-	                                    [DB_WORK_CLOSE] = o->close_timeout_ns,
-	                                    [DB_WORK_VERIFY] = o->verify_timeout_ns,
-	                                    [DB_WORK_MIGRATE] = o->migrate_timeout_ns},
-		},
-		ret, err);
-}
-
-bool
-app_db_new(const struct aggregator_options *o, const char *purpose, struct db_counters *counters, struct db **ret,
-           struct err *err)
-{
-	return open_login(o, o->database, NULL, purpose, counters, ret, err);
-}
-
-bool
-app_rollup_new(const struct aggregator_options *o, const char *purpose, struct db_counters *counters, struct db **ret,
-               struct err *err)
-{
-	if (o->rollup_database != NULL)
-		return open_login(o, o->rollup_database, NULL, purpose, counters, ret, err);
-	return open_login(o, o->database, o->rollup_role, purpose, counters, ret, err);
-}
 
 static void *
 worker_new(void *app_)
@@ -165,9 +130,7 @@ migrate(const struct aggregator_options *o, struct err *err)
 	owned(db) struct db *db = NULL;
 	int applied = 0;
 
-	if (!open_login(o, o->owner_database != NULL ? o->owner_database : o->database, NULL,
-	                "tollgate-aggregator migrate", NULL, &db, err) ||
-	    !store_migrate(db, &ledger, &applied, err))
+	if (!app_owner_new(o, "tollgate-aggregator migrate", &db, err) || !store_migrate(db, &ledger, &applied, err))
 		return false;
 	log_event(LOG_INFO, "schema migrated", LI("files", applied), LS("daemon", o->daemon_role),
 	          LS("roll_up", o->rollup_role));

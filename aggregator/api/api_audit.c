@@ -2,7 +2,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "aggregator/api/app.h"
+#include "aggregator/api/api.h"
+#include "aggregator/service/audit_reads.h"
 #include "aggregator/store/access/audit_store.h"
 #include "common/base/log.h"
 #include "common/base/text.h"
@@ -76,7 +77,7 @@ handle_audit_verify(void *app, void *worker, const struct http_request *rq, stru
 	rp->content_type = "application/json";
 	if (!api_query(rq, "after", NULL, &q.after, &err) || !query_seal(rq, number, &q, &err) ||
 	    !store_audit_verify_json(w->db, &q, &rp->body, &err))
-		api_problem(rp, rq, &err);
+		reply_problem(rp, rq, &err);
 }
 
 /* ENTRY/accept, as verify names it. */

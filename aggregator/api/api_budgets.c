@@ -1,54 +1,10 @@
 /* aggregator/api/api_budgets.c - budgets against the month: GET /v1/budgets. */
-#include "aggregator/api/api_budgets.h"
-
 #include <string.h>
 
-#include "aggregator/api/app.h"
+#include "aggregator/api/api.h"
+#include "aggregator/service/budget_table.h"
 #include "aggregator/store/billing/period.h"
 #include "common/base/time.h"
-
-void
-budget_table_init(struct budget_table *t, const struct budget_list *list)
-{
-	*t = (struct budget_table){.list = list,
-	                           .days = mem_array(list->count * list->day_count, sizeof(*t->days)),
-	                           .once = mem_array(list->count, sizeof(*t->once))};
-	for (size_t i = 0; i < list->count; i++)
-		memcpy(t->days + i * list->day_count, list->days, list->day_count * sizeof(*list->days));
-}
-
-void
-budget_table_fini(struct budget_table *t)
-{
-	mem_free(t->days);
-	mem_free(t->once);
-}
-
-bool
-budget_table_add(struct budget_table *t, const struct rated *r, struct err *err)
-{
-	const struct budget_list *l = t->list;
-
-	for (size_t i = 0; i < l->count; i++)
-		if (!budget_consume(&l->at[i], r, t->days + i * l->day_count, l->day_count, &t->once[i], err))
-			return false;
-	return true;
-}
-
-bool
-budget_table_judge(const struct budget_table *t, size_t i, int64_t now_ns, struct budget_state *ret, struct err *err)
-{
-	const struct budget_list *l = t->list;
-	const struct forecast_input in = {.start_ns = l->days[0].from_ns,
-	                                  .end_ns = l->days[l->day_count - 1].to_ns,
-	                                  .now_ns = now_ns,
-	                                  .first_ns = l->first_ns,
-	                                  .days = t->days + i * l->day_count,
-	                                  .count = l->day_count,
-	                                  .once = t->once[i]};
-
-	return budget_judge(&l->at[i], &in, ret, err);
-}
 
 static bool
 add_tenant(void *arg, const struct rating_input *in, const struct rated *view, struct err *err)
@@ -132,5 +88,5 @@ handle_budgets(void *app, void *worker, const struct http_request *rq, struct ht
 		return;
 	rp->content_type = "application/json";
 	if (!api_period(w, rq, "period", now, &period, &err) || !write_budgets(w->db, period, tenant, &rp->body, &err))
-		api_problem(rp, rq, &err);
+		reply_problem(rp, rq, &err);
 }

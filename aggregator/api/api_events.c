@@ -2,7 +2,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "aggregator/api/app.h"
+#include "aggregator/api/api.h"
 #include "aggregator/store/ingest/event_store.h"
 #include "common/base/log.h"
 #include "common/base/time.h"

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "aggregator/api/app.h"
+#include "aggregator/api/api.h"
 #include "aggregator/core/quota/engine/quantity.h"
 #include "aggregator/store/quota/decision.h"
 #include "aggregator/store/quota/quota_store.h"
@@ -174,7 +174,7 @@ handle_exception_request(void *app_, void *worker, const struct http_request *rq
 	if (!api_body(rq, fields, &doc, &err) || !store_quota_clock(w->db, &x.now_ns, &err) ||
 	    !read_request(w->db, doc, &w->who, tenant, model, &x, &err) ||
 	    !store_exception_request(w->db, &x, &rp->body, &err)) {
-		api_problem(rp, rq, &err);
+		reply_problem(rp, rq, &err);
 		return;
 	}
 	rp->status = 201;
@@ -220,7 +220,7 @@ handle_exception_decide(void *app, void *worker, const struct http_request *rq, 
 	rp->content_type = "application/json";
 	if (!decision_of(rq, &d, &err) || !api_body(rq, fields, &doc, &err) || !api_reason(doc, &d.why, &err) ||
 	    !store_quota_clock(w->db, &d.now_ns, &err) || !store_exception_decide(w->db, &d, &rp->body, &err)) {
-		api_problem(rp, rq, &err);
+		reply_problem(rp, rq, &err);
 		return;
 	}
 	log_event(LOG_INFO, "exception decided", LS("by", d.actor), LI("id", d.id), LS("path", rq->tail));
@@ -241,5 +241,5 @@ handle_exceptions(void *app, void *worker, const struct http_request *rq, struct
 	if (!api_query(rq, "workspace", NULL, &q.workspace, &err) ||
 	    !api_query(rq, "status", states, &q.status, &err) || !api_page(rq, &q.page, &err) ||
 	    !store_quota_clock(w->db, &q.now_ns, &err) || !store_exceptions_json(w->db, &q, &rp->body, &err))
-		api_problem(rp, rq, &err);
+		reply_problem(rp, rq, &err);
 }

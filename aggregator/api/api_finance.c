@@ -1,7 +1,7 @@
 /* aggregator/api/api_finance.c - one-off charges and credits: asked for, agreed to, taken back, listed. */
 #include <string.h>
 
-#include "aggregator/api/app.h"
+#include "aggregator/api/api.h"
 #include "aggregator/store/billing/finance.h"
 #include "common/base/log.h"
 #include "common/base/money.h"
@@ -98,7 +98,7 @@ handle_adjustment_add(void *app, void *worker, const struct http_request *rq, st
 	rp->content_type = "application/json";
 	if (!api_body(rq, fields, &doc, &err) || !read_request(w->db, doc, amount, period, &a, &err) ||
 	    !store_adjustment_add(w->db, &a, &rp->body, &err)) {
-		api_problem(rp, rq, &err);
+		reply_problem(rp, rq, &err);
 		return;
 	}
 	rp->status = 201;
@@ -144,7 +144,7 @@ handle_adjustment_decide(void *app, void *worker, const struct http_request *rq,
 	    !api_reason(doc, &d.reason, &err) ||
 	    (json_object_get(doc, "period") != NULL && !period_of(w->db, doc, period, &d.period, &err)) ||
 	    !(reverse ? store_adjustment_reverse : store_adjustment_approve)(w->db, &d, &rp->body, &err)) {
-		api_problem(rp, rq, &err);
+		reply_problem(rp, rq, &err);
 		return;
 	}
 	log_event(LOG_INFO, reverse ? "one-off charge or credit reversed" : "one-off charge or credit approved",
@@ -166,5 +166,5 @@ handle_adjustments(void *app, void *worker, const struct http_request *rq, struc
 	if (!api_query(rq, "period", NULL, &q.period, &err) ||
 	    (q.period != NULL && !api_period_of(w->db, q.period, now, &q.period, &err)) ||
 	    !api_page(rq, &q.page, &err) || !store_adjustments_json(w->db, &q, &rp->body, &err))
-		api_problem(rp, rq, &err);
+		reply_problem(rp, rq, &err);
 }

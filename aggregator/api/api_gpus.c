@@ -1,7 +1,7 @@
 /* aggregator/api/api_gpus.c - POST /v1/gpus/UUID/move: an operator says which node a GPU is in. */
 #include <string.h>
 
-#include "aggregator/api/app.h"
+#include "aggregator/api/api.h"
 #include "common/base/log.h"
 #include "common/base/text.h"
 #include "common/base/time.h"

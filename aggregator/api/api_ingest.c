@@ -1,7 +1,8 @@
 /* aggregator/api/api_ingest.c - POST /v1/ingest: from an exporter's frames to an acknowledgement. */
 #include <string.h>
 
-#include "aggregator/api/app.h"
+#include "aggregator/api/api.h"
+#include "aggregator/service/ingest_batcher.h"
 #include "common/base/log.h"
 #include "common/base/text.h"
 #include "common/base/time.h"

@@ -1,5 +1,5 @@
 /* aggregator/api/api_join.c - one-time join tokens, and the join itself. */
-#include "aggregator/api/app.h"
+#include "aggregator/api/api.h"
 #include "common/base/log.h"
 #include "common/base/time.h"
 
@@ -30,7 +30,7 @@ handle_join_token_create(void *app, void *worker, const struct http_request *rq,
 	buf_printf(&rp->body, "{\"id\":%" PRId64 ",\"node\":", made.id);
 	json_write_string(j.node, &rp->body);
 	buf_str(&rp->body, ",\"expires\":");
-	api_write_time(&rp->body, j.expires_ns);
+	reply_write_time(&rp->body, j.expires_ns);
 	buf_printf(&rp->body, ",\"join_token\":\"%s\"}\n", made.token);
 }
 
@@ -93,12 +93,12 @@ handle_join(void *app, void *worker, const struct http_request *rq, struct http_
 
 	(void)app;
 	/* the token is judged before a word of the body is */
-	if (!store_join_check(w->db, api_bearer(rq), &err)) {
+	if (!store_join_check(w->db, request_token(rq), &err)) {
 		refuse(rq, rp, false, &err);
 		return;
 	}
 	if (!api_body(rq, fields, &doc, &err) || !json_get_str(doc, "node", &node, &err) ||
-	    !store_join(w->db, api_bearer(rq), node, &made, &known, &err)) {
+	    !store_join(w->db, request_token(rq), node, &made, &known, &err)) {
 		refuse(rq, rp, known, &err);
 		return;
 	}

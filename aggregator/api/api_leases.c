@@ -1,6 +1,7 @@
 /* aggregator/api/api_leases.c - POST /v1/leases/ID/confirm, /heartbeat, /release: what a scheduler says of what was admitted. */
 #include <string.h>
 
+#include "aggregator/api/api.h"
 #include "aggregator/service/decider.h"
 
 #define GPUS_MAX 100000u
@@ -88,7 +89,7 @@ handle_lease_event(void *app_, void *worker, const struct http_request *rq, stru
 	struct err err = {0};
 
 	if (!read_path(w, rq, i, &err) || (strcmp(i->word, "confirm") == 0 && !read_confirm(rq, i, &err))) {
-		api_problem(rp, rq, &err);
+		reply_problem(rp, rq, &err);
 		return;
 	}
 	decider_put(app->decider, take(i));

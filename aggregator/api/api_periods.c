@@ -1,7 +1,7 @@
 /* aggregator/api/api_periods.c - what stands against closing a month, closing it by a job, and the proof of a closed one. */
 #include <string.h>
 
-#include "aggregator/api/app.h"
+#include "aggregator/api/api.h"
 #include "aggregator/store/billing/period.h"
 #include "common/base/log.h"
 #include "common/base/text.h"
@@ -19,15 +19,6 @@ month_of(const struct http_request *rq, const char *verb, char ret_month[MONTH_L
 	memcpy(ret_month, rq->tail, MONTH_LENGTH);
 	ret_month[MONTH_LENGTH] = '\0';
 	return true;
-}
-
-/* As this aggregator was told. */
-struct period_thresholds
-api_thresholds(const struct aggregator_options *o)
-{
-	return (struct period_thresholds){.unknown_ppm = o->close_unknown_ppm,
-	                                  .unattributed_ppm = o->close_unattributed_ppm,
-	                                  .grace_ns = o->period_grace_ns};
 }
 
 /* A request may ask for less than that, so that nobody is without need of a reason by asking for more. */
@@ -49,7 +40,7 @@ static bool
 thresholds_of(const struct aggregator_options *o, const struct http_request *rq, struct period_thresholds *ret,
               struct err *err)
 {
-	*ret = api_thresholds(o);
+	*ret = app_close_thresholds(o);
 	return threshold(rq, "unknown_max", &ret->unknown_ppm, err) &&
 	       threshold(rq, "unattributed_max", &ret->unattributed_ppm, err);
 }

@@ -1,7 +1,7 @@
 /* aggregator/api/api_policy.c - the policy document and the plain lists. */
 #include <string.h>
 
-#include "aggregator/api/app.h"
+#include "aggregator/api/api.h"
 #include "aggregator/service/decider.h"
 #include "common/conf/json.h"
 #include "common/base/log.h"

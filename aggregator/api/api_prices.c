@@ -1,7 +1,7 @@
 /* aggregator/api/api_prices.c - POST /v1/prices/preview: what a month would have cost with other prices. */
 #include <string.h>
 
-#include "aggregator/api/app.h"
+#include "aggregator/api/api.h"
 #include "common/base/time.h"
 
 void

@@ -1,7 +1,7 @@
 /* aggregator/api/api_quarantine.c - batches whose content was refused: looked at, released, discarded; nodes that are held, approved. */
 #include <string.h>
 
-#include "aggregator/api/app.h"
+#include "aggregator/api/api.h"
 #include "common/base/limits.h"
 #include "common/base/log.h"
 #include "common/base/text.h"

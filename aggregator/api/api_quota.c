@@ -1,6 +1,7 @@
 /* aggregator/api/api_quota.c - GET /v1/quota: what everybody may have and has; GET /v1/quota/recording: the log to replay. */
 #include <string.h>
 
+#include "aggregator/api/api.h"
 #include "aggregator/service/decider.h"
 #include "aggregator/core/quota/book/quota_figures.h"
 #include "aggregator/store/quota/quota_store.h"
@@ -93,7 +94,7 @@ write_status(const struct quota_book *b, const char *tenant, int64_t seq, struct
 
 	quota_figures_make(b, &f);
 	buf_printf(out, "{\"seq\":%" PRId64 ",\"at\":", seq);
-	api_write_time(out, quota_book_now(b));
+	reply_write_time(out, quota_book_now(b));
 	buf_str(out, ",\"workspaces\":[");
 	for (size_t i = 0; i < f.count; i++) {
 		if (!is_of(b, f.at[i].workspace, tenant))
@@ -131,7 +132,7 @@ handle_quota(void *app_, void *worker, const struct http_request *rq, struct htt
 	}
 	buf_str(&rp->body, ",\"held_without_lease\":");
 	if (!store_quota_unleased_json(w->db, tenant, &rp->body, &err)) {
-		api_problem(rp, rq, &err);
+		reply_problem(rp, rq, &err);
 		return;
 	}
 	buf_str(&rp->body, "}\n");
@@ -149,7 +150,7 @@ handle_quota_anomalies(void *app, void *worker, const struct http_request *rq, s
 		return;
 	rp->content_type = "application/json";
 	if (!store_quota_anomalies_json(w->db, tenant, &rp->body, &err))
-		api_problem(rp, rq, &err);
+		reply_problem(rp, rq, &err);
 }
 
 void
@@ -165,7 +166,7 @@ handle_quota_recording(void *app, void *worker, const struct http_request *rq, s
 	if (!api_query_i64(rq, "from_seq", INT64_MAX, &from, &err) ||
 	    !api_query_i64(rq, "to_seq", INT64_MAX, &to, &err) || !spill_new(false, &spill, &err) ||
 	    !store_quota_recording(w->db, from, to, spill, &err) || !spill_end(spill, &file, &err)) {
-		api_problem(rp, rq, &err);
+		reply_problem(rp, rq, &err);
 		return;
 	}
 	rp->content_type = "application/json";

@@ -1,6 +1,7 @@
 /* aggregator/api/api_reclaims.c - /v1/reclaims: what leases were asked to give back, for whoever drains and enforces. */
 #include <string.h>
 
+#include "aggregator/api/api.h"
 #include "aggregator/service/decider.h"
 #include "common/base/text.h"
 
@@ -22,7 +23,7 @@ handle_reclaims(void *app_, void *worker, const struct http_request *rq, struct 
 		memcpy(i->of_tenant, i->tenant, sizeof(i->of_tenant));
 	}
 	if (!api_wait(rq, &i->until_ns, &err) || !api_query_i64(rq, "after", INT64_MAX, &i->after, &err)) {
-		api_problem(rp, rq, &err);
+		reply_problem(rp, rq, &err);
 		return;
 	}
 	decider_put(app->decider, take(i));
@@ -61,7 +62,7 @@ handle_reclaim_event(void *app_, void *worker, const struct http_request *rq, st
 	struct err err = {0};
 
 	if (!read_path(w, rq, i, &err)) {
-		api_problem(rp, rq, &err);
+		reply_problem(rp, rq, &err);
 		return;
 	}
 	decider_put(app->decider, take(i));

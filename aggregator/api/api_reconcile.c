@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "aggregator/api/app.h"
+#include "aggregator/api/api.h"
 #include "common/base/time.h"
 
 static bool
@@ -45,7 +45,7 @@ handle_reconciliation(void *app, void *worker, const struct http_request *rq, st
 	if (!api_query(rq, "format", formats, &format, &err) || !api_period(w, rq, "month", now, &month, &err) ||
 	    !write_reconciliation(w, o, month, format != NULL ? format : "json", rp, &err)) {
 		rp->filename[0] = '\0';
-		api_problem(rp, rq, &err);
+		reply_problem(rp, rq, &err);
 		return;
 	}
 	snprintf(subject, sizeof(subject), "reconciliation %.7s", month);

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "aggregator/api/app.h"
+#include "aggregator/api/api.h"
 #include "aggregator/store/billing/refund_store.h"
 #include "common/base/time.h"
 
@@ -19,13 +19,13 @@ handle_refunds(void *app, void *worker, const struct http_request *rq, struct ht
 	if (!api_tenant(w, rq, &q.tenant, rp))
 		return;
 	if (!api_query(rq, "format", formats, &format, &err) || !api_period(w, rq, "month", now, &q.period, &err)) {
-		api_problem(rp, rq, &err);
+		reply_problem(rp, rq, &err);
 		return;
 	}
 	q.csv = format != NULL && strcmp(format, "csv") == 0;
 	rp->content_type = q.csv ? "text/csv; charset=utf-8; header=present" : "application/json";
 	if (!store_refunds(w->db, &q, &rp->body, &err)) {
-		api_problem(rp, rq, &err);
+		reply_problem(rp, rq, &err);
 		return;
 	}
 	snprintf(subject, sizeof(subject), "refunds %.7s", q.period);

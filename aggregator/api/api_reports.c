@@ -3,7 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "aggregator/api/app.h"
+#include "aggregator/api/api.h"
 #include "aggregator/core/reports/focus.h"
 #include "aggregator/store/billing/document.h"
 #include "common/base/time.h"

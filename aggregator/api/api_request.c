@@ -1,7 +1,7 @@
 /* aggregator/api/api_request.c - what several handlers read from a request. */
 #include <string.h>
 
-#include "aggregator/api/app.h"
+#include "aggregator/api/api.h"
 #include "common/base/text.h"
 #include "common/base/time.h"
 
@@ -60,21 +60,6 @@ api_query_i64(const struct http_request *rq, const char *name, int64_t max, int6
 	if (!text_to_i64(text, ret) || *ret < 1 || *ret > max)
 		return err_set(err, ERR_INVALID, "%s: \"%.64s\" is not a number from 1 to %" PRId64, name, text, max);
 	return true;
-}
-
-void
-api_problem(struct http_reply *rp, const struct http_request *rq, const struct err *err)
-{
-	size_t n = strspn(err->text, "abcdefghijklmnopqrstuvwxyz_");
-	char field[64];
-
-	if (err->kind != ERR_INVALID || n == 0 || n >= sizeof(field) || err->text[n] != ':') {
-		http_problem_err(rp, rq, err);
-		return;
-	}
-	memcpy(field, err->text, n);
-	field[n] = '\0';
-	http_problem(rp, rq, 400, field, "%s", err->text);
 }
 
 bool
@@ -141,15 +126,4 @@ api_expiry(const json_t *doc, int64_t now_ns, int64_t preset_ns, int64_t most_ns
 		               duration_format(most_ns, most));
 	*ret_ns = ns;
 	return true;
-}
-
-void
-api_write_time(struct buf *out, int64_t wall_ns)
-{
-	char text[TIME_TEXT_SIZE];
-
-	if (wall_ns == 0)
-		buf_str(out, "null");
-	else
-		buf_printf(out, "\"%s\"", time_format(wall_ns - wall_ns % NS_PER_S, text));
 }

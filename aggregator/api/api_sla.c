@@ -1,7 +1,7 @@
 /* aggregator/api/api_sla.c - GET /v1/sla: what tenants and workspaces were promised, beside what was measured of it in a month. */
 #include <string.h>
 
-#include "aggregator/api/app.h"
+#include "aggregator/api/api.h"
 #include "common/base/time.h"
 
 void
@@ -19,5 +19,5 @@ handle_sla(void *app, void *worker, const struct http_request *rq, struct http_r
 	rp->content_type = "application/json";
 	if (!api_period(w, rq, "period", now, &period, &err) ||
 	    !store_sla_json(w->db, period, tenant, now_ns, &rp->body, &err))
-		api_problem(rp, rq, &err);
+		reply_problem(rp, rq, &err);
 }

@@ -1,7 +1,7 @@
 /* aggregator/api/api_status.c - live state: POST /v1/status from nodes, GET /v1/status for those who look. */
 #include <string.h>
 
-#include "aggregator/api/app.h"
+#include "aggregator/api/api.h"
 #include "aggregator/store/ingest/live_store.h"
 #include "common/base/text.h"
 #include "common/base/time.h"

@@ -1,6 +1,6 @@
 /* aggregator/api/api_suggest.c - GET /v1/policy/suggest: a draft of a policy from what was seen. And GET /v1/policy/progress: how far the last
  * change of rules has come. */
-#include "aggregator/api/app.h"
+#include "aggregator/api/api.h"
 #include "common/base/time.h"
 
 #define SEEN_PRESET_NS (30 * NS_PER_DAY)
@@ -14,14 +14,14 @@ handle_policy_suggest(void *app, void *worker, const struct http_request *rq, st
 
 	(void)app;
 	if (!api_range(w->db, rq, now_ns, &from_ns, &to_ns, &err)) {
-		api_problem(rp, rq, &err);
+		reply_problem(rp, rq, &err);
 		return;
 	}
 	if (http_query(rq, "from") == NULL)
 		from_ns = to_ns - SEEN_PRESET_NS;
 	rp->content_type = "application/yaml; charset=utf-8";
 	if (!store_policy_suggest(w->db, from_ns, to_ns, &rp->body, &err))
-		api_problem(rp, rq, &err);
+		reply_problem(rp, rq, &err);
 }
 
 void

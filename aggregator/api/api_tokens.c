@@ -6,7 +6,7 @@
  *  3. and with tenant roles only, none above its own; they end, sooner or later */
 #include <string.h>
 
-#include "aggregator/api/app.h"
+#include "aggregator/api/api.h"
 #include "common/base/log.h"
 #include "common/base/time.h"
 
@@ -66,7 +66,7 @@ handle_token_create(void *app, void *worker, const struct http_request *rq, stru
 	buf_printf(&rp->body, "{\"id\":%" PRId64 ",\"role\":\"%s\",\"name\":", made.id, role_name(t.role));
 	json_write_string(made.name, &rp->body);
 	buf_str(&rp->body, ",\"expires\":");
-	api_write_time(&rp->body, t.expires_ns);
+	reply_write_time(&rp->body, t.expires_ns);
 	buf_printf(&rp->body, ",\"token\":\"%s\"}\n", made.token);
 }
 

@@ -1,7 +1,7 @@
 /* aggregator/api/api_usage.c - GET /v1/usage: GPU-hours by group, page by page. */
 #include <string.h>
 
-#include "aggregator/api/app.h"
+#include "aggregator/api/api.h"
 #include "common/base/time.h"
 
 #define PAGE_GROUPS 10000
@@ -91,7 +91,7 @@ handle_usage(void *app_, void *worker, const struct http_request *rq, struct htt
 	if (!api_tenant(w, rq, &q.tenant, rp))
 		return;
 	if (!read_query(w, rq, &q, &err) || !store_usage(w->db, &q, &rp->body, &next, &err)) {
-		api_problem(rp, rq, &err);
+		reply_problem(rp, rq, &err);
 		return;
 	}
 	rp->content_type = q.csv ? "text/csv; charset=utf-8; header=present" : "application/json";

@@ -1,7 +1,7 @@
 /* aggregator/api/api_verify.c - the ledger against its evidence. */
 #include <string.h>
 
-#include "aggregator/api/app.h"
+#include "aggregator/api/api.h"
 #include "common/base/time.h"
 
 static bool

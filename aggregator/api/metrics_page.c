@@ -1,7 +1,7 @@
 /* aggregator/api/metrics_page.c - liveness, readiness and /metrics: what the daemon says of itself, and what a token may see beside it. */
 #include <string.h>
 
-#include "aggregator/api/app.h"
+#include "aggregator/api/api.h"
 #include "aggregator/service/probe.h"
 #include "common/base/time.h"
 
@@ -74,6 +74,23 @@ write_labelled(struct prom *p, const char *label, const char *value, const atomi
 }
 
 static void
+write_histogram(struct prom *p, struct histogram *h)
+{
+	int64_t count = 0;
+
+	for (size_t i = 0; i <= HISTOGRAM_BUCKETS; i++) {
+		count += atomic_load(&h->buckets[i]);
+		prom_begin_part(p, "_bucket");
+		prom_label(p, "le", i < HISTOGRAM_BUCKETS ? histogram_bounds[i].le : "+Inf");
+		prom_int(p, count);
+	}
+	prom_begin_part(p, "_sum");
+	prom_fixed(p, atomic_load(&h->sum_ns), 9);
+	prom_begin_part(p, "_count");
+	prom_int(p, count);
+}
+
+static void
 write_ingest(struct prom *p, struct counters *c)
 {
 	prom_family(p, "tollgate_ingest_quarantined_batches_total", PROM_COUNTER,
@@ -86,7 +103,7 @@ write_ingest(struct prom *p, struct counters *c)
 		write_labelled(p, "reason", ingest_refusal_name((enum ingest_refusal)i), &c->ingest_refused_by[i]);
 	prom_family(p, "tollgate_ingest_duration_seconds", PROM_HISTOGRAM,
 	            "How long pushes took, from the handler's first line to the answer.");
-	histogram_write(p, &c->ingest_duration);
+	write_histogram(p, &c->ingest_duration);
 	prom_family(p, "tollgate_quarantine_decisions_total", PROM_COUNTER,
 	            "What operators decided about batches in quarantine.");
 	write_labelled(p, "decision", "released", &c->quarantine_released);
@@ -96,6 +113,25 @@ write_ingest(struct prom *p, struct counters *c)
 	write_labelled(p, "result", "kept", &c->status_kept);
 	write_labelled(p, "result", "late", &c->status_late);
 	write_labelled(p, "result", "refused", &c->status_refused);
+}
+
+static void
+write_decisions(struct prom *p, struct counters *c)
+{
+	static const char *const ways[DECISION_WAYS] = {"bet", "locked", "lost"};
+
+	prom_family(p, "tollgate_decision_duration_seconds", PROM_HISTOGRAM,
+	            "How long requests for capacity took, from their arrival to the answer, the commit included.");
+	write_histogram(p, &c->decision_duration);
+	prom_family(
+		p, "tollgate_decision_turns_total", PROM_COUNTER,
+		"Times that requests for capacity were decided together: as a bet that no other replica has decided since, under the lock of "
+		"the book, and bets that were lost.");
+	for (size_t i = 0; i < DECISION_WAYS; i++) {
+		prom_begin(p);
+		prom_label(p, "way", ways[i]);
+		prom_int(p, atomic_load(&c->decision_ways[i]));
+	}
 }
 
 static void
@@ -150,7 +186,10 @@ static void
 write_background(struct prom *p, struct app *app)
 {
 	struct gauges_stats stats;
+	size_t left_out;
 
+	left_out = usage_table_left_out(usage_counters_lock(app->usage));
+	usage_counters_unlock(app->usage);
 	gauges_stats(app->gauges, &stats);
 	write_one(p, "tollgate_aggregator_start_time_seconds", PROM_GAUGE, "When this process began.",
 	          app->started_wall_ns / NS_PER_MS, 3);
@@ -175,7 +214,7 @@ write_background(struct prom *p, struct app *app)
 	write_one(
 		p, "tollgate_aggregator_usage_series_left_out", PROM_GAUGE,
 		"Series of GPU time and energy that are added up under the tenant other, because of metrics-series-max.",
-		(int64_t)usage_counters_left_out(app->usage), 0);
+		(int64_t)left_out, 0);
 }
 
 static void
@@ -193,7 +232,7 @@ write_own(struct prom *p, struct app *app)
 		          0);
 	}
 	write_ingest(p, &app->counters);
-	metrics_write_decision_duration(p, &app->counters);
+	write_decisions(p, &app->counters);
 	prom_family(p, "tollgate_events_total", PROM_COUNTER, "Events of other meters, by what became of them.");
 	for (int fate = EVENT_ACCEPTED; fate < EVENT_FATES; fate++)
 		write_labelled(p, "result", event_fate_name((enum event_fate)fate), &app->counters.events[fate]);
@@ -229,9 +268,7 @@ handle_metrics(void *app_, void *worker, const struct http_request *rq, struct h
 	prom_init(&p, &rp->body, format);
 	write_own(&p, app);
 	if (page != NULL) {
-		usage_counters_write(&p, app->usage, page, &w->who);
-		metrics_write_ledger(&p, page, &w->who);
-		metrics_write_quota(&p, app, page, &w->who);
+		metrics_write_tenants(&p, app, page, &w->who);
 		gauges_put(app->gauges, page);
 	}
 	prom_end(&p);

@@ -7,7 +7,7 @@
  * schema, or one of these in [] for a list; after it ? says that the field may be absent and ~ that it may be null. */
 #include <string.h>
 
-#include "aggregator/api/app.h"
+#include "aggregator/api/api.h"
 #include "common/conf/json.h"
 
 #define JSON "application/json"

@@ -2,7 +2,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "aggregator/api/app.h"
+#include "aggregator/api/api.h"
 #include "aggregator/service/token_batcher.h"
 #include "aggregator/core/metering/live.h"
 #include "common/base/text.h"
@@ -146,29 +146,12 @@ api_heavy(const struct http_request *rq)
 	return rq->route->handle != handle_period_check || n < end || strcmp(rq->tail + n - end, progress) != 0;
 }
 
-const char *
-api_bearer(const struct http_request *rq)
-{
-	const char *header = http_header(rq, "Authorization");
-
-	if (header == NULL || strncasecmp(header, "Bearer ", 7) != 0)
-		return NULL;
-	return header + 7;
-}
-
-void
-api_refuse_token(struct app *app, const struct http_request *rq, struct http_reply *rp)
-{
-	token_line_forget(app->tokens, api_bearer(rq));
-	http_problem(rp, rq, 401, "Authorization", "%s", STORE_TOKEN_REFUSED);
-}
-
 /* In the server's thread nobody waits for the database. An inline route that is not open to all goes on there with a token that is
  * remembered, which its handler has proved later; everything else is for a worker. */
 static bool
 inline_guard(struct app *app, const struct http_request *rq, struct http_reply *rp)
 {
-	const char *token = api_bearer(rq);
+	const char *token = request_token(rq);
 	struct identity_row who;
 
 	if (rq->route->roles == ROLE_NONE_NEEDED)
@@ -190,7 +173,7 @@ api_guard(void *app, void *worker, const struct http_request *rq, struct http_re
 {
 	const struct http_route *route = rq->route;
 	struct worker *w = worker;
-	const char *token = api_bearer(rq);
+	const char *token = request_token(rq);
 	struct err err = {0};
 
 	if (w == NULL)
@@ -225,7 +208,7 @@ api_guard(void *app, void *worker, const struct http_request *rq, struct http_re
 static enum http_identified
 identify_inline(struct app *app, const struct http_request *rq, struct http_reply *rp, struct identity_row *who)
 {
-	const char *token = api_bearer(rq);
+	const char *token = request_token(rq);
 	uint32_t roles = rq->route->roles;
 
 	if (token == NULL && roles != ROLE_NONE_NEEDED) {
@@ -283,7 +266,7 @@ api_tenant(const struct worker *w, const struct http_request *rq, const char **r
 		return false;
 	}
 	if (asked != NULL && !store_tenant_known(w->db, asked, &err)) {
-		api_problem(rp, rq, &err);
+		reply_problem(rp, rq, &err);
 		return false;
 	}
 	*ret_tenant = asked;

@@ -5,7 +5,8 @@
  * a time and the others find nothing to do. A task that fails is tried again at its next turn; the others go on. */
 #include <string.h>
 
-#include "aggregator/api/app.h"
+#include "aggregator/service/app.h"
+#include "aggregator/service/audit_reads.h"
 #include "aggregator/service/closed_loop.h"
 #include "aggregator/service/ticker.h"
 #include "aggregator/store/access/audit_store.h"
@@ -159,7 +160,7 @@ do_close(struct background *b, int64_t *ret_done, struct err *err)
 	                          .now_ns = time_wall_ns(),
 	                          .organisation = o->organisation,
 	                          .provider = o->provider_name,
-	                          .thresholds = api_thresholds(o)};
+	                          .thresholds = app_close_thresholds(o)};
 	char month[8] = "";
 
 	if (!store_period_grace(b->rollup, rq.now_ns, ret_done, err))

@@ -5,7 +5,7 @@
 #include <pthread.h>
 #include <string.h>
 
-#include "aggregator/api/api_budgets.h"
+#include "aggregator/service/budget_table.h"
 #include "aggregator/core/quota/engine/quota_memory.h"
 #include "aggregator/store/quota/quota_store.h"
 #include "common/conf/json.h"

@@ -4,7 +4,7 @@
  * same one when it is there again. */
 #include <string.h>
 
-#include "aggregator/api/app.h"
+#include "aggregator/service/app.h"
 #include "aggregator/service/ticker.h"
 #include "aggregator/store/billing/period.h"
 #include "common/base/log.h"

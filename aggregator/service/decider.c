@@ -9,6 +9,7 @@
 #include "aggregator/service/decider_turn.h"
 #include "aggregator/service/desk_lines.h"
 #include "aggregator/service/dry_run.h"
+#include "aggregator/service/reply.h"
 #include "aggregator/store/quota/quota_store.h"
 #include "common/base/log.h"
 #include "common/base/time.h"
@@ -116,7 +117,7 @@ done_all(struct decider *d, struct desk_item *items)
 static void
 refuse(struct decider *d, struct desk_item *item, const struct err *err)
 {
-	api_problem(item->rp, item->rq, err);
+	reply_problem(item->rp, item->rq, err);
 	/* the same request again is answered by what is known of the first */
 	if (err->kind == ERR_RETRY || err->kind == ERR_UNKNOWN)
 		item->rp->retry_after_s = 1;
@@ -126,7 +127,7 @@ refuse(struct decider *d, struct desk_item *item, const struct err *err)
 static void
 refuse_stranger(struct decider *d, struct desk_item *item)
 {
-	api_refuse_token(d->app, item->rq, item->rp);
+	reply_token_refused(d->app, item->rq, item->rp);
 	done(d, item);
 }
 
@@ -213,11 +214,11 @@ answer_view(struct decider *d, struct desk_item *i, const struct decision_view *
 		return true;
 	}
 	i->rp->content_type = "application/json";
-	if (decision_json(v,
-	                  i->fate == DESK_DECIDED && i->verdict
-	                          ? &(struct decision_told){quota_book_namer(quota_log_mine(d->log)), i->verdict}
-	                          : NULL,
-	                  i->warning[0] != '\0' ? i->warning : NULL, i->tenant, &i->rp->body, &err))
+	if (reply_decision(v,
+	                   i->fate == DESK_DECIDED && i->verdict
+	                           ? &(struct decision_told){quota_book_namer(quota_log_mine(d->log)), i->verdict}
+	                           : NULL,
+	                   i->warning[0] != '\0' ? i->warning : NULL, i->tenant, &i->rp->body, &err))
 		done(d, i);
 	else
 		refuse(d, i, &err);
@@ -562,12 +563,12 @@ refuse_unknown(struct decider *d, struct desk_item *items)
 static void
 count_turn(struct decider *d, const struct turn_result *r)
 {
-	atomic_llong *turns = d->app->counters.decision_turns;
+	atomic_llong *turns = d->app->counters.decision_ways;
 
 	if (r->lost_bet)
-		atomic_fetch_add(&turns[TURN_LOST], 1);
+		atomic_fetch_add(&turns[WAY_OPTIMISTIC_FAILED], 1);
 	if (r->turn)
-		atomic_fetch_add(&turns[quota_turn_is_bet(r->turn) ? TURN_BET : TURN_LOCKED], 1);
+		atomic_fetch_add(&turns[quota_turn_is_bet(r->turn) ? WAY_OPTIMISTIC : WAY_LOCKED], 1);
 }
 
 /* An attempt that failed was rolled back, or nobody knows: the second one finds what the first one left, by the requests' ids. When it

@@ -7,8 +7,9 @@
 #ifndef TOLLGATE_DECIDER_H
 #define TOLLGATE_DECIDER_H
 
-#include "aggregator/api/app.h"
+#include "aggregator/service/app.h"
 #include "aggregator/store/quota/decision.h"
+#include "common/conf/json.h"
 
 enum desk_kind {
 	DESK_SUBMIT,
@@ -81,22 +82,5 @@ int64_t decider_policy_version(struct decider *d);
 /* Whether the book, by which every replica decides, has this version of the policy or a later one, as it is in force at from_ns or later. Waits for
  * it until a time on the boot clock. */
 bool decider_policy_wait(struct decider *d, int64_t version, int64_t from_ns, int64_t until_ns);
-
-/* ?wait=: until when on the boot clock; 0: not at all. */
-MUST_CHECK bool api_wait(const struct http_request *rq, int64_t *ret_until_ns, struct err *err);
-/* Which decision or lease is meant by REQUEST_ID or TENANT/REQUEST_ID in a path (n bytes of it), and ?tenant=: its key and request_id. A
- * tenant's token means its own, and others do not exist. ERR_CONFLICT: an operator or scheduler named no tenant, and several have it. */
-MUST_CHECK bool api_decision_find(struct worker *w, const struct http_request *rq, size_t n, struct desk_item *i,
-                                  struct err *err);
-
-/* A verdict at hand, by names. */
-struct decision_told {
-	struct quota_namer namer;
-	const struct quota_verdict *verdict;
-};
-/* The resource of a decision. told: what the turn decided, or how it stands now; NULL: what is stored with the row. tenant: who reads it;
- * empty: anybody. */
-MUST_CHECK bool decision_json(const struct decision_view *v, const struct decision_told *told, const char *warning,
-                              const char *tenant, struct buf *out, struct err *err);
 
 #endif

@@ -9,6 +9,7 @@
 
 #include "aggregator/service/desk_lines.h"
 #include "aggregator/service/estimate.h"
+#include "aggregator/service/reply.h"
 #include "aggregator/store/quota/quota_store.h"
 #include "common/base/log.h"
 #include "common/base/time.h"
@@ -100,7 +101,7 @@ dry_runs_put(struct dry_runs *d, struct desk_item *item)
 		err_set(&err, ERR_LIMIT,
 		        "tenant-dry-runs: tenant \"%s\" has %" PRId64 " dry runs open, and may have %" PRId64,
 		        item->body.tenant, open, most);
-		api_problem(item->rp, item->rq, &err);
+		reply_problem(item->rp, item->rq, &err);
 	}
 	desk_item_free(item);
 }
@@ -142,7 +143,7 @@ done_all(struct dry_runs *d, struct desk_item *items)
 static void
 refuse(struct dry_runs *d, struct desk_item *item, const struct err *err)
 {
-	api_problem(item->rp, item->rq, err);
+	reply_problem(item->rp, item->rq, err);
 	done(d, item);
 }
 
@@ -234,8 +235,8 @@ show(struct dry_runs *d, const struct quota_book *b, int64_t now_ns, struct desk
 		now.verdict = &o->verdicts[0];
 	}
 	i->rp->content_type = "application/json";
-	if (decision_json(v, now.verdict ? &now : NULL, i->warning[0] != '\0' ? i->warning : NULL, i->tenant,
-	                  &i->rp->body, &err))
+	if (reply_decision(v, now.verdict ? &now : NULL, i->warning[0] != '\0' ? i->warning : NULL, i->tenant,
+	                   &i->rp->body, &err))
 		done(d, i);
 	else
 		refuse(d, i, &err);
@@ -403,7 +404,7 @@ answer_group(struct dry_runs *d, struct desk_item *items)
 			*shown_end = i;
 			shown_end = &i->next;
 		} else if (ok && !decision_token_holds(&tokens, i->token_id)) {
-			api_refuse_token(d->app, i->rq, i->rp);
+			reply_token_refused(d->app, i->rq, i->rp);
 			done(d, i);
 		} else if (ok && waits_for_policy(d, b, i, &look)) {
 			i->next = d->waiting;

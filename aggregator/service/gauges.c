@@ -6,7 +6,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "aggregator/api/app.h"
+#include "aggregator/service/app.h"
 #include "aggregator/service/gauges_page.h"
 #include "common/base/log.h"
 #include "common/base/time.h"

@@ -1,7 +1,7 @@
 /* aggregator/service/gauges_page.c - one reading of the ledger for /metrics. */
 #include <string.h>
 
-#include "aggregator/api/api_budgets.h"
+#include "aggregator/service/budget_table.h"
 #include "aggregator/store/billing/period.h"
 #include "aggregator/service/gauges_page.h"
 #include "aggregator/core/rating/rating.h"

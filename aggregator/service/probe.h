@@ -8,7 +8,7 @@
 #ifndef TOLLGATE_PROBE_H
 #define TOLLGATE_PROBE_H
 
-#include "aggregator/api/app.h"
+#include "aggregator/service/app.h"
 
 /* The schema was found sound a moment ago. */
 MUST_CHECK bool probe_start(struct app *app, struct probe **ret, struct err *err);
