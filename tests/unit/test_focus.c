@@ -5,7 +5,6 @@
 
 #include "aggregator/core/rating/amortise.h"
 #include "aggregator/core/reports/focus.h"
-#include "aggregator/core/reports/focus_ascii.h"
 #include "tests/support/golden.h"
 
 #define EXPORT_MAX (1u << 20)

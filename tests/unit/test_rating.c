@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "aggregator/core/rating/rating_text.h"
+#include "aggregator/core/rating/rating.h"
 #include "aggregator/core/rating/rounding.h"
 #include "tests/support/rates.h"
 

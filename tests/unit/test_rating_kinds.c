@@ -7,7 +7,6 @@
 
 #include <cmocka.h>
 
-#include "aggregator/core/rating/rating_text.h"
 #include "common/base/units.h"
 
 #define HOURS(n) ((int128)(n)*UNITS_PER_GPU * 3600 * 1000000000)

@@ -1,4 +1,4 @@
-/* aggregator/core/metering/events.c - an event's envelope: what CloudEvents says of it, its time, its digest. */
+/* aggregator/core/metering/events.c - CloudEvents that meter something other than GPUs: read, checked and summed. The numbers are those of events.h. */
 #include "aggregator/core/metering/events.h"
 
 #include <stdarg.h>
@@ -6,7 +6,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "aggregator/core/metering/events_data.h"
+#include "common/base/limits.h"
 #include "common/base/money.h"
 #include "common/base/text.h"
 #include "common/base/time.h"
@@ -52,9 +52,11 @@ event_refuse(struct event *e, enum event_fate fate, enum err_kind kind, const ch
 	return false;
 }
 
-bool
-event_text(struct event *e, const json_t *from, const char *prefix, const char *name, size_t most, bool needed,
-           const char **ret)
+/* A text member of 1 to `most` bytes without control or direction characters; *ret stays as it was when it is absent or null and not
+ * needed. False: e is refused. The prefix is for the field's name in the answer. */
+static bool
+read_text(struct event *e, const json_t *from, const char *prefix, const char *name, size_t most, bool needed,
+          const char **ret)
 {
 	const json_t *j = json_object_get(from, name);
 	const char *text;
@@ -137,7 +139,7 @@ check_media(struct event *e, const json_t *doc)
 	const char *type = "application/json";
 	size_t n;
 
-	if (!event_text(e, doc, "", "datacontenttype", EVENT_NAME_MAX, false, &type))
+	if (!read_text(e, doc, "", "datacontenttype", EVENT_NAME_MAX, false, &type))
 		return false;
 	n = strcspn(type, "; ");
 	return (n == strlen("application/json") && strncasecmp(type, "application/json", n) == 0) ||
@@ -150,7 +152,7 @@ read_type(struct event *e, const json_t *doc)
 {
 	const char *type = "";
 
-	if (!event_text(e, doc, "", "type", EVENT_NAME_MAX, true, &type))
+	if (!read_text(e, doc, "", "type", EVENT_NAME_MAX, true, &type))
 		return false;
 	for (size_t i = EVENT_STORAGE; i < ARRAY_LEN(type_names); i++)
 		if (strcmp(type, type_names[i]) == 0) {
@@ -170,19 +172,19 @@ read_envelope(struct event *e, const json_t *doc)
 	if (!json_is_object(doc))
 		return event_refuse(e, EVENT_REFUSED, ERR_INVALID, "", "an event is a JSON object");
 	/* first, so that the answer can name the event whatever else is wrong with it */
-	if (!event_text(e, doc, "", "id", EVENT_ID_MAX, true, &e->id) ||
-	    !event_text(e, doc, "", "source", EVENT_SOURCE_MAX, true, &e->source))
+	if (!read_text(e, doc, "", "id", EVENT_ID_MAX, true, &e->id) ||
+	    !read_text(e, doc, "", "source", EVENT_SOURCE_MAX, true, &e->source))
 		return false;
 	if (!is_uri_reference(e->source))
 		return event_refuse(e, EVENT_REFUSED, ERR_INVALID, "source", "source is not a URI reference");
-	if (!event_text(e, doc, "", "specversion", EVENT_NAME_MAX, true, &version))
+	if (!read_text(e, doc, "", "specversion", EVENT_NAME_MAX, true, &version))
 		return false;
 	if (strcmp(version, "1.0") != 0)
 		return event_refuse(e, EVENT_REFUSED, ERR_INVALID, "specversion", "specversion is \"%.64s\", not 1.0",
 		                    version);
 	return check_attributes(e, doc) && check_media(e, doc) &&
-	       event_text(e, doc, "", "subject", EVENT_SOURCE_MAX, false, &other) &&
-	       event_text(e, doc, "", "dataschema", EVENT_SOURCE_MAX, false, &other) && read_type(e, doc);
+	       read_text(e, doc, "", "subject", EVENT_SOURCE_MAX, false, &other) &&
+	       read_text(e, doc, "", "dataschema", EVENT_SOURCE_MAX, false, &other) && read_type(e, doc);
 }
 
 /* ---- rule 3 ---- */
@@ -194,7 +196,7 @@ read_time(struct event *e, const json_t *doc, const struct event_rules *r)
 	char limit[TIME_TEXT_SIZE];
 	struct err err = {0};
 
-	if (!event_text(e, doc, "", "time", TIME_TEXT_SIZE, true, &text))
+	if (!read_text(e, doc, "", "time", TIME_TEXT_SIZE, true, &text))
 		return false;
 	if (!time_parse(text, &e->time_ns, &err))
 		return event_refuse(e, EVENT_REFUSED, ERR_INVALID, "time", "time: %s", err.text);
@@ -207,7 +209,155 @@ read_time(struct event *e, const json_t *doc, const struct event_rules *r)
 	return true;
 }
 
-/* ---- the whole ---- */
+/* ---- rule 4: the data, by type ---- */
+
+#define DATA "data."
+#define STANDARD_SKU "standard"
+
+/* The fields of each type's data. Amounts of a type with one amount are called after their unit. */
+static const struct data_form {
+	const char *amount;
+	const char *const *fields;
+} forms[] = {
+	[EVENT_STORAGE] = {"gb_hours",
+                           (const char *const[]){"tenant", "workspace", "namespace", "sku", "gb_hours", NULL}},
+	[EVENT_EGRESS] = {"gb", (const char *const[]){"tenant", "workspace", "namespace", "sku", "gb", NULL}},
+	[EVENT_INFERENCE] = {NULL, (const char *const[]){"tenant", "workspace", "namespace", "sku", "requests",
+                                                         "input_tokens", "output_tokens", "model", "caller", "server",
+                                                         "end_user", NULL}},
+	[EVENT_SUPPORT] = {"hours", (const char *const[]){"tenant", "workspace", "namespace", "sku", "hours", NULL}},
+};
+
+/* ---- rule 5 ---- */
+
+static bool
+read_owner(struct event *e, const json_t *data, const struct event_rules *r)
+{
+	bool by_name;
+
+	if (!read_text(e, data, DATA, "tenant", EVENT_NAME_MAX, false, &e->tenant) ||
+	    !read_text(e, data, DATA, "workspace", EVENT_NAME_MAX, false, &e->workspace) ||
+	    !read_text(e, data, DATA, "namespace", EVENT_NAME_MAX, false, &e->ns))
+		return false;
+	by_name = e->tenant[0] != '\0' || e->workspace[0] != '\0';
+	if (by_name && e->ns[0] != '\0')
+		return event_refuse(e, EVENT_REFUSED, ERR_INVALID, "data.namespace",
+		                    "a namespace beside tenant and workspace: one of the two says whose it is");
+	if (r->tenant != NULL && e->ns[0] != '\0')
+		return event_refuse(e, EVENT_REFUSED, ERR_DENIED, "data.namespace",
+		                    "a tenant's token names the workspace; namespaces are for the operator's senders");
+	if (e->ns[0] != '\0')
+		return true;
+	if (r->tenant != NULL && e->tenant[0] == '\0')
+		e->tenant = r->tenant;
+	if (e->tenant[0] == '\0')
+		return event_refuse(e, EVENT_REFUSED, ERR_INVALID, "data.tenant",
+		                    "data.tenant is missing, and no namespace is given in its place");
+	if (e->workspace[0] == '\0')
+		return event_refuse(e, EVENT_REFUSED, ERR_INVALID, "data.workspace", "data.workspace is missing");
+	/* the same words as for a tenant that does not exist */
+	if (r->tenant != NULL && strcmp(r->tenant, e->tenant) != 0)
+		return event_refuse(e, EVENT_REFUSED, ERR_MISSING, "data.workspace",
+		                    "there is no workspace \"%.64s\" of a tenant \"%.64s\" at that time", e->workspace,
+		                    e->tenant);
+	return true;
+}
+
+/* ---- rule 6 ---- */
+
+static bool
+refuse_amount(struct event *e, const char *name, const json_t *value, int scale)
+{
+	char field[48], shown[64] = "of another kind";
+
+	snprintf(field, sizeof(field), DATA "%s", name);
+	if (value == NULL)
+		snprintf(shown, sizeof(shown), "missing");
+	else if (json_is_string(value))
+		snprintf(shown, sizeof(shown), "\"%.40s\"", json_string_value(value));
+	else if (json_is_integer(value))
+		snprintf(shown, sizeof(shown), "%" JSON_INTEGER_FORMAT, json_integer_value(value));
+	else if (json_is_real(value))
+		snprintf(shown, sizeof(shown), "a number with decimals");
+	return event_refuse(e, EVENT_REFUSED, ERR_INVALID, field,
+	                    scale == 0
+	                            ? "%s is %s: it must be a whole number from 0, below 10^%d"
+	                            : "%s is %s: it must be a whole number, or a decimal in quotes with at most nine "
+	                              "places, from 0, below 10^%d",
+	                    field, shown, EVENT_AMOUNT_LIMIT_DIGITS);
+}
+
+/* A number with decimals is not taken: what arrives as one has been a float on its way. */
+static bool
+read_amount(struct event *e, const json_t *data, const char *name, int scale, int128 *ret)
+{
+	const json_t *j = json_object_get(data, name);
+	int128 v = EVENT_NONE;
+
+	if (j == NULL || json_is_null(j))
+		return true;
+	if (json_is_integer(j))
+		v = (int128)json_integer_value(j) * pow10_i128(scale);
+	else if (!json_is_string(j) || !decimal_parse(json_string_value(j), scale, &v, NULL))
+		return refuse_amount(e, name, j, scale);
+	if (v < 0 || v >= pow10_i128(EVENT_AMOUNT_LIMIT_DIGITS + scale))
+		return refuse_amount(e, name, j, scale);
+	*ret = v;
+	return true;
+}
+
+static bool
+check_end_user(struct event *e)
+{
+	return e->end_user[0] == '\0' || !text_is_blank(e->end_user) ||
+	       event_refuse(e, EVENT_REFUSED, ERR_INVALID, "data.end_user",
+	                    "data.end_user has nothing but spaces and characters that are not seen");
+}
+
+static bool
+read_inference(struct event *e, const json_t *data)
+{
+	if (!read_amount(e, data, "requests", 0, &e->requests) ||
+	    !read_amount(e, data, "input_tokens", 0, &e->input_tokens) ||
+	    !read_amount(e, data, "output_tokens", 0, &e->output_tokens))
+		return false;
+	if (e->requests == EVENT_NONE && e->input_tokens == EVENT_NONE && e->output_tokens == EVENT_NONE)
+		return event_refuse(e, EVENT_REFUSED, ERR_INVALID, "data.requests",
+		                    "data has none of requests, input_tokens and output_tokens");
+	if (!read_text(e, data, DATA, "model", EVENT_SKU_MAX, true, &e->model) ||
+	    !read_text(e, data, DATA, "caller", EVENT_NAME_MAX, false, &e->caller) ||
+	    !read_text(e, data, DATA, "server", EVENT_NAME_MAX, false, &e->server) ||
+	    !read_text(e, data, DATA, "end_user", EVENT_NAME_MAX, false, &e->end_user) || !check_end_user(e))
+		return false;
+	e->sku = e->model;
+	return true;
+}
+
+static bool
+read_data(struct event *e, const json_t *data, const struct event_rules *r)
+{
+	const struct data_form *form = &forms[e->type];
+	struct err err = {0};
+
+	if (!json_is_object(data))
+		return event_refuse(e, EVENT_REFUSED, ERR_INVALID, "data", "data must be an object");
+	if (!json_only_fields(data, form->fields, &err))
+		return event_refuse(e, EVENT_REFUSED, ERR_INVALID, "data", "data: %.300s", err.text);
+	if (!read_owner(e, data, r))
+		return false;
+	e->sku = STANDARD_SKU;
+	if (form->amount == NULL) {
+		if (!read_inference(e, data))
+			return false;
+	} else if (!read_amount(e, data, form->amount, QUANTITY_SCALE, &e->amount)) {
+		return false;
+	} else if (e->amount == EVENT_NONE) {
+		return refuse_amount(e, form->amount, NULL, QUANTITY_SCALE);
+	}
+	return read_text(e, data, DATA, "sku", EVENT_SKU_MAX, false, &e->sku);
+}
+
+/* ---- an event ---- */
 
 static void
 digest_text(struct buf *b, const char *s)
@@ -244,7 +394,7 @@ read_event(struct event *e, const json_t *doc, const struct event_rules *r)
 {
 	e->tenant = e->workspace = e->ns = e->sku = e->model = e->caller = e->server = e->end_user = "";
 	e->amount = e->requests = e->input_tokens = e->output_tokens = EVENT_NONE;
-	if (read_envelope(e, doc) && read_time(e, doc, r) && event_data_read(e, json_object_get(doc, "data"), r))
+	if (read_envelope(e, doc) && read_time(e, doc, r) && read_data(e, json_object_get(doc, "data"), r))
 		make_digest(e);
 }
 
@@ -285,4 +435,106 @@ events_parse(const char *text, size_t len, bool batch, const struct event_rules 
 		read_event(&all->items[all->count], batch ? json_array_get(all->doc, all->count) : all->doc, rules);
 	*ret = take(all);
 	return true;
+}
+
+/* ---- monthly limits: rules 7 to 9 ---- */
+
+static const struct meter_limit {
+	const char *name;  /* as a policy calls it */
+	const char *field; /* of an event */
+	int digits;        /* the limit is 10^digits */
+} meters[EVENT_METERS] = {
+	[METER_STORAGE] = {"storage", "data.gb_hours", LIMIT_METER_GB_DIGITS},
+	[METER_EGRESS] = {"egress", "data.gb", LIMIT_METER_GB_DIGITS},
+	[METER_REQUESTS] = {"inference-requests", "data.requests", LIMIT_METER_COUNT_DIGITS},
+	[METER_INPUT_TOKENS] = {"inference-input-tokens", "data.input_tokens", LIMIT_METER_COUNT_DIGITS},
+	[METER_OUTPUT_TOKENS] = {"inference-output-tokens", "data.output_tokens", LIMIT_METER_COUNT_DIGITS},
+	[METER_SUPPORT] = {"support", "data.hours", LIMIT_METER_HOURS_DIGITS},
+};
+
+/* Scale QUANTITY_SCALE; 0: it says nothing of the meter. */
+static int128
+measured(const struct event *e, enum event_meter m)
+{
+	const int128 all[EVENT_METERS] = {
+		[METER_STORAGE] = e->type == EVENT_STORAGE ? e->amount : EVENT_NONE,
+		[METER_EGRESS] = e->type == EVENT_EGRESS ? e->amount : EVENT_NONE,
+		[METER_REQUESTS] = e->requests,
+		[METER_INPUT_TOKENS] = e->input_tokens,
+		[METER_OUTPUT_TOKENS] = e->output_tokens,
+		[METER_SUPPORT] = e->type == EVENT_SUPPORT ? e->amount : EVENT_NONE,
+	};
+
+	if (all[m] == EVENT_NONE)
+		return 0;
+	return e->type == EVENT_INFERENCE ? all[m] * pow10_i128(QUANTITY_SCALE) : all[m];
+}
+
+static int128
+limit_of(size_t m)
+{
+	return pow10_i128(meters[m].digits + QUANTITY_SCALE);
+}
+
+bool
+event_is_small(const struct event *e)
+{
+	for (size_t m = 0; m < EVENT_METERS; m++)
+		if (measured(e, (enum event_meter)m) >= limit_of(m) / pow10_i128(LIMIT_METER_SMALL_DIGITS))
+			return false;
+	return true;
+}
+
+/* One that is beyond the limit on its own is wrong; another comes too late in its month. */
+static bool
+refuse_sum(struct event *e, size_t m, const char *month, int128 value, int128 sum)
+{
+	char shown[DECIMAL_TEXT_SIZE], had[DECIMAL_TEXT_SIZE], most[DECIMAL_TEXT_SIZE];
+
+	return event_refuse(e, EVENT_REFUSED, value > limit_of(m) ? ERR_INVALID : ERR_LIMIT, meters[m].field,
+	                    "%s is %s: the events of %s add up to %s, and may add up to %s", meters[m].field,
+	                    decimal_format(value, QUANTITY_SCALE, 0, shown), month,
+	                    decimal_format(sum, QUANTITY_SCALE, 0, had),
+	                    decimal_format(limit_of(m), QUANTITY_SCALE, 0, most));
+}
+
+void
+event_sum(const struct event *e, int128 sums[EVENT_METERS])
+{
+	for (size_t m = 0; m < EVENT_METERS; m++)
+		sums[m] += measured(e, (enum event_meter)m);
+}
+
+bool
+event_add_up(struct event *e, const char *month, int128 sums[EVENT_METERS])
+{
+	for (size_t m = 0; m < EVENT_METERS; m++) {
+		int128 value = measured(e, (enum event_meter)m);
+
+		if (value > 0 && value > limit_of(m) - sums[m])
+			return refuse_sum(e, m, month, value, sums[m]);
+	}
+	event_sum(e, sums);
+	return true;
+}
+
+bool
+event_sums_are_large(const int128 sums[EVENT_METERS])
+{
+	for (size_t m = 0; m < EVENT_METERS; m++)
+		if (sums[m] > limit_of(m) / 1000)
+			return true;
+	return false;
+}
+
+int128
+event_price_limit(const char *meter, int64_t per)
+{
+	size_t m = 0;
+
+	while (strcmp(meters[m].name, meter) != 0) {
+		m++;
+		ASSERT(m < EVENT_METERS);
+	}
+	return pow10_i128(LIMIT_METER_COST_DIGITS - meters[m].digits + PRICE_SCALE) * per;
 }

@@ -1,4 +1,4 @@
-/* aggregator/core/metering/events.h - CloudEvents 1.0 that meter something other than GPUs: read and judged. Pure.
+/* aggregator/core/metering/events.h - CloudEvents 1.0 that meter something other than GPUs: read and checked. Pure.
  *
  * Rules, in order; the first that an event breaks refuses it, and only it:
  *  1. it is an object of CloudEvents 1.0: specversion, id, source and type are text, names of attributes are lower-case
@@ -9,7 +9,12 @@
  *  5. it names tenant and workspace, or a namespace for the attribution rules, never both. A sender that is bound to a
  *     tenant means that tenant, need not say so, and must name the workspace
  *  6. amounts are whole numbers, or decimals in quotes with at most nine places; never negative, below 10^15
- * Whether tenant and workspace exist, and whether the event is known already, is for the store to say. */
+ * The store checks that tenant and workspace exist and that the event is not known already, and then
+ *  7. of each meter, the events of a tenant in a billing month add up to at most a limit (common/base/limits.h). An event that would
+ *     carry the sum beyond it is refused, and only it; the sum stays as it was
+ *  8. limit x the largest price of the meter is 10^17 of a currency. There are six meters: the cost of events fits an invoice (rule 13
+ *     of rating.h)
+ *  9. small events, of less than 10^-8 of the limit, are not added up: 10^8 of them are as much as the limit, and still fit */
 #ifndef TOLLGATE_EVENTS_H
 #define TOLLGATE_EVENTS_H
 
@@ -71,11 +76,31 @@ struct events {
 void events_free(struct events *e);
 DEFINE_OWNED(events, struct events)
 
-/* One event, or with `batch` a list of them. Fails only when there are no events to speak of: no JSON, no list, too many. */
+/* One event, or with `batch` a list of them. Fails only when there are no events to judge: no JSON, no list, too many. */
 MUST_CHECK bool events_parse(const char *text, size_t len, bool batch, const struct event_rules *rules,
                              struct events **ret, struct err *err);
-/* Takes a sound event back: the store found something wrong with it. */
+/* Refuses an event that was sound so far: the store found something wrong with it. Returns false. */
 bool event_refuse(struct event *e, enum event_fate fate, enum err_kind kind, const char *field, const char *fmt, ...)
-	PRINTF_LIKE(5, 6); /* false */
+	PRINTF_LIKE(5, 6);
+
+enum event_meter {
+	METER_STORAGE,
+	METER_EGRESS,
+	METER_REQUESTS,
+	METER_INPUT_TOKENS,
+	METER_OUTPUT_TOKENS,
+	METER_SUPPORT,
+};
+#define EVENT_METERS 6
+
+bool event_is_small(const struct event *e); /* rule 9 */
+/* Adds what the event measures to the sums, which have the scale QUANTITY_SCALE. */
+void event_sum(const struct event *e, int128 sums[EVENT_METERS]);
+/* The same, within the limits of rule 7. False: it is refused, with a sentence that names the month. */
+bool event_add_up(struct event *e, const char *month, int128 sums[EVENT_METERS]);
+/* Above a thousandth of the limit of any meter. */
+bool event_sums_are_large(const int128 sums[EVENT_METERS]);
+/* Rule 8: the largest price for `per` units, scale PRICE_SCALE. The meter is named as in a policy. */
+int128 event_price_limit(const char *meter, int64_t per);
 
 #endif

@@ -1,7 +1,7 @@
 /* aggregator/core/policy/policy_check_price.c - what must agree in a price book, and between it and the rest of the file. */
 #include <string.h>
 
-#include "aggregator/core/metering/events_sum.h"
+#include "aggregator/core/metering/events.h"
 #include "aggregator/core/policy/policy_check.h"
 #include "aggregator/core/policy/policy_diff.h"
 
@@ -45,7 +45,7 @@ check_repeated(const struct policy_book *b, const char *file, struct err *err)
 	return true;
 }
 
-/* What the events of a month may add up to can always be billed: rule 2 of events_sum.h. */
+/* What the events of a month may add up to can always be billed: rule 8 of events.h. */
 static bool
 check_meters(const struct policy_book *b, const char *file, struct err *err)
 {

@@ -1,7 +1,6 @@
-/* aggregator/core/rating/budget.h - a budget held against a month's report: what was spent, what it will come to, which thresholds are
- * passed. Pure, exact.
+/* aggregator/core/rating/budget.h - a budget compared with a month's report: what was spent, the forecast, which thresholds are passed. Pure, exact.
  *
- * Rules, in order:
+ * Rules of the budget, in order:
  *  1. of money, all that the report bills in the budget's currency counts: the tenant's lines, or those of the workspace alone. One-off
  *     charges and credits, and corrections of earlier months, come once
  *  2. of GPU-hours, what was held in the month counts: on demand, borrowed or covered by a reservation
@@ -11,8 +10,42 @@
 #ifndef TOLLGATE_BUDGET_H
 #define TOLLGATE_BUDGET_H
 
-#include "aggregator/core/rating/forecast.h"
 #include "aggregator/core/rating/rating.h"
+
+/* The cost of the whole month, estimated from the part that is over.
+ *
+ * Rules, in order:
+ *  1. a month that is over is its own forecast
+ *  2. time counts from the beginning of the month, or from the ledger's first hour where that is later: before it nothing was measured,
+ *     which is not the same as nothing
+ *  3. with seven full billing days: what there is, and for the time that is left the mean of the last seven full days. A day has the
+ *     length it has: 23 or 25 hours where the clock changes; that in which the ledger began is no full one
+ *  4. with fewer: what there is, pro rata of the time that has passed
+ *  5. before that there is nothing to go by: what there is
+ *  6. what comes once (one-off charges and credits) is in it once, whatever the time
+ *  7. rounded once, half to even */
+#define FORECAST_DAYS 7
+
+struct forecast_day {
+	int64_t from_ns, to_ns; /* they follow one another */
+	int128 amount;          /* of any scale; may be negative */
+};
+struct forecast_input {
+	int64_t start_ns, end_ns, now_ns;
+	int64_t first_ns;                /* the ledger's first hour; at or before start_ns, or 0: it had begun */
+	const struct forecast_day *days; /* of the month; those to come have nothing */
+	size_t count;
+	int128 once; /* beside the days */
+};
+struct forecast {
+	int128 amount;
+	const char *method; /* a word: over, 7-day-mean, pro-rata, pro-rata-since-first-hour, none */
+};
+/* False: a sum or product is beyond the number's range. */
+MUST_CHECK bool forecast_run(const struct forecast_input *in, struct forecast *ret);
+
+/* The method in words. */
+const char *forecast_method_text(const char *method);
 
 #define BUDGET_HOURS ""
 #define BUDGET_TOKENS "token"

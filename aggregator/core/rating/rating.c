@@ -5,17 +5,302 @@
 #include <string.h>
 
 #include "aggregator/core/rating/amortise.h"
-#include "aggregator/core/rating/rating_rows.h"
-#include "aggregator/core/rating/rating_text.h"
 #include "aggregator/core/rating/rounding.h"
 #include "common/base/split.h"
 #include "common/base/text.h"
 #include "common/base/time.h"
 #include "common/base/units.h"
 
-#define COST_MAX pow10_i128(RATING_COST_DIGITS + COST_SCALE)
+/* What all rows of one kind of charge, device, holder and price book have: a month has few kinds, and each comes once a day. */
+struct row_kind {
+	const struct usage_day *day; /* the first of them */
+	const char *sku;             /* "" : derived */
+	const char *price_version;
+	const char *currency;
+	struct rating_price price; /* zero without a price */
+	bool priced;
+	size_t line; /* rows of kinds with the same number are one line */
+};
 
-/* ---- rows ---- */
+/* A row of the input. */
+struct row {
+	const struct usage_day *day;
+	const struct row_kind *kind;
+};
+
+enum { USED, IDLE, UNMEASURED, STATE_COUNT };
+
+/* The rows of one line, day and reservation: what is quantised once. */
+struct cell {
+	const struct row *row; /* the first of them */
+	int128 unit_ns[STATE_COUNT], over_unit_ns, energy_mj, meter_quantity;
+	int128 total_unit_ns;                /* GPU time of any kind */
+	int128 origin_unit_ns, origin_share; /* of what was divided: all of it, and 10^9 x this part of it */
+	int128 ngh, state_ngh[STATE_COUNT];
+	/* Of a reservation's: in the commitment's unit, rounded together with its other parts; and whether that is an instance. */
+	int128 part;
+	bool part_per_instance;
+	/* Of a reservation that is priced per instance, by the list or by the tenant's own item: in instances of what is reserved, rounded together. */
+	int128 instance_part;
+};
+
+#define ADD(sum, v) (!__builtin_add_overflow((sum), (v), &(sum)))
+
+/* The kinds that were seen; in_place(row_kinds) struct row_kinds k = {0}; */
+struct row_kinds {
+	struct row_kind **at;
+	size_t count, cap;
+	size_t *slots; /* a hash table of positions + 1 */
+	size_t slot_count;
+};
+
+/* ---- rule 1: kinds of rows, and which kinds are one line ---- */
+
+static void
+row_kinds_fini(struct row_kinds *k)
+{
+	for (size_t i = 0; i < k->count; i++)
+		mem_free(k->at[i]);
+	mem_free(k->at);
+	mem_free(k->slots);
+}
+
+/* ---- the same kind ---- */
+
+/* All that a price or a line is decided by, beside numbers. */
+static const size_t texts[] = {
+	offsetof(struct usage_day, tenant),       offsetof(struct usage_day, cost_center),
+	offsetof(struct usage_day, workspace),    offsetof(struct usage_day, gpu_model),
+	offsetof(struct usage_day, mig_profile),  offsetof(struct usage_day, klass),
+	offsetof(struct usage_day, sharing_mode), offsetof(struct usage_day, cluster),
+	offsetof(struct usage_day, meter),        offsetof(struct usage_day, unit),
+	offsetof(struct usage_day, counterparty), offsetof(struct usage_day, category),
+	offsetof(struct usage_day, currency),     offsetof(struct usage_day, reserved_profile),
+	offsetof(struct usage_day, meter_sku),
+};
+#define TEXTS_OF_PRICE 4 /* the last of them decide about price, unit and sku, which are compared for themselves */
+
+static const char *
+text_at(const void *p, size_t offset)
+{
+	return *(const char *const *)(const void *)((const char *)p + offset);
+}
+
+static const char *
+text_or_empty(const char *text)
+{
+	return text ? text : "";
+}
+
+/* NULL is "". */
+static int
+compare_at(const void *x, const void *y, const size_t *offsets, size_t n)
+{
+	int order = 0;
+
+	for (size_t i = 0; i < n && order == 0; i++) {
+		const char *a = text_at(x, offsets[i]), *b = text_at(y, offsets[i]);
+
+		if (a != b) /* many are the same text in memory */
+			order = strcmp(text_or_empty(a), text_or_empty(b));
+	}
+	return order;
+}
+
+static bool
+same_kind(const struct usage_day *a, const struct usage_day *b)
+{
+	return a->kind == b->kind && a->price_book == b->price_book && a->instance_units == b->instance_units &&
+	       a->amount == b->amount && a->reserved_units == b->reserved_units &&
+	       compare_at(a, b, texts, ARRAY_LEN(texts)) == 0;
+}
+
+/* FNV-1a; a collision costs a comparison, nothing else. */
+static size_t
+hash_of(const struct usage_day *d)
+{
+	uint64_t hash = 14695981039346656037u ^ (uint64_t)d->kind ^ ((uint64_t)d->price_book << 8) ^
+	                ((uint64_t)d->instance_units << 16);
+
+	for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
+		for (const char *c = text_at(d, texts[i]); c != NULL && *c != '\0'; c++)
+			hash = (hash ^ (unsigned char)*c) * 1099511628211u;
+		hash = (hash ^ 0xff) * 1099511628211u;
+	}
+	return (size_t)(hash ^ hash >> 32);
+}
+
+/* ---- what is known of a kind ---- */
+
+/* What the row is measured in. */
+static struct rating_unit
+unit_of_row(const struct usage_day *d, struct rating_unit u)
+{
+	u.base = d->kind == CHARGE_ENERGY ? "kWh" : d->unit;
+	if (u.per_instance && d->reserved_profile != NULL && strcmp(d->reserved_profile, d->mig_profile) != 0)
+		u.profile = d->reserved_profile;
+	return u;
+}
+
+static struct row_kind
+price_kind(const struct rating_input *in, const struct usage_day *d)
+{
+	const struct rating_book *book = d->price_book < 0 ? NULL : &in->books[d->price_book];
+	struct rating_price price = {.unit = {.per = 1}, .own = {.per = 1}};
+
+	if (d->kind == CHARGE_ADJUSTMENT) /* 12 */
+		return (struct row_kind){.day = d,
+		                         .sku = d->meter_sku,
+		                         .price_version = "",
+		                         .currency = d->currency,
+		                         .price = {.unit_price = d->amount < 0 ? -d->amount : d->amount,
+		                                   .unit = {.per = 1},
+		                                   .own_price = d->amount < 0 ? -d->amount : d->amount,
+		                                   .own = {.per = 1}},
+		                         .priced = true};
+	if (book != NULL)
+		price = rating_price_of(book, d);
+	if (price.item == NULL) { /* 7; what costs nothing by rule 8 needs no price */
+		price.unit_price = price.own_price = 0;
+		price.unit = price.own = (struct rating_unit){.per = 1};
+		return (struct row_kind){.day = d,
+		                         .sku = "",
+		                         .price_version = "",
+		                         .currency = in->currency,
+		                         .price = price,
+		                         .priced = d->kind == CHARGE_COVERED || d->kind == CHARGE_UNUSED};
+	}
+	return (struct row_kind){.day = d,
+	                         .sku = price.item->sku,
+	                         .price_version = book->version,
+	                         .currency = book->currency,
+	                         .price = price,
+	                         .priced = true};
+}
+
+static struct row_kind
+priced_kind(const struct rating_input *in, const struct usage_day *d)
+{
+	struct row_kind k = price_kind(in, d);
+
+	k.price.unit = unit_of_row(d, k.price.unit);
+	k.price.own = unit_of_row(d, k.price.own);
+	return k;
+}
+
+/* Half of the slots stay empty. */
+static void
+grow(struct row_kinds *k)
+{
+	k->cap = k->cap == 0 ? 128 : 2 * k->cap;
+	k->at = mem_grow(k->at, k->cap, sizeof(struct row_kind *));
+	mem_free(k->slots);
+	k->slot_count = 2 * k->cap;
+	k->slots = mem_array(k->slot_count, sizeof(*k->slots));
+	for (size_t i = 0; i < k->count; i++) {
+		size_t slot = hash_of(k->at[i]->day) % k->slot_count;
+
+		while (k->slots[slot] != 0)
+			slot = (slot + 1) % k->slot_count;
+		k->slots[slot] = i + 1;
+	}
+}
+
+static const struct row_kind *
+kind_of_row(struct row_kinds *k, const struct rating_input *in, const struct usage_day *d)
+{
+	size_t slot;
+
+	if (k->count == k->cap)
+		grow(k);
+	for (slot = hash_of(d) % k->slot_count; k->slots[slot] != 0; slot = (slot + 1) % k->slot_count)
+		if (same_kind(k->at[k->slots[slot] - 1]->day, d))
+			return k->at[k->slots[slot] - 1];
+	k->at[k->count] = mem_alloc(sizeof(struct row_kind));
+	*k->at[k->count] = priced_kind(in, d);
+	k->slots[slot] = ++k->count;
+	return k->at[k->count - 1];
+}
+
+/* ---- which kinds are one line ---- */
+
+static int
+compare_units(const struct rating_unit *a, const struct rating_unit *b)
+{
+	int order = ORDER(a->per_instance, b->per_instance);
+
+	if (order == 0)
+		order = ORDER(a->basis_used, b->basis_used);
+	return order ? order : ORDER(a->per, b->per);
+}
+
+static int
+compare_prices(const struct rating_price *a, const struct rating_price *b)
+{
+	int order = ORDER(a->unit_price, b->unit_price);
+
+	if (order == 0)
+		order = ORDER(a->own_price, b->own_price);
+	if (order == 0)
+		order = ORDER(a->discount_ratio, b->discount_ratio);
+	if (order == 0)
+		order = compare_units(&a->unit, &b->unit);
+	return order ? order : compare_units(&a->own, &b->own);
+}
+
+/* Instances of a commitment's kind, of which the row's device may be another. */
+static int
+compare_reserved(const struct row_kind *x, const struct row_kind *y)
+{
+	int order = 0;
+
+	if (!x->price.unit.per_instance) /* both, as their prices are the same */
+		return 0;
+	order = ORDER(x->day->reserved_units, y->day->reserved_units);
+	return order ? order : strcmp(text_or_empty(x->day->reserved_profile), text_or_empty(y->day->reserved_profile));
+}
+
+static int
+compare_kinds(const struct row_kind *x, const struct row_kind *y)
+{
+	/* what category and currency decide is in the kind */
+	static const size_t own[] = {offsetof(struct row_kind, sku), offsetof(struct row_kind, price_version),
+	                             offsetof(struct row_kind, currency)};
+	int order = compare_at(x->day, y->day, texts, ARRAY_LEN(texts) - TEXTS_OF_PRICE);
+
+	if (order == 0)
+		order = compare_at(x, y, own, ARRAY_LEN(own));
+	if (order == 0 && x->sku[0] == '\0') /* what an item names is one sku, whatever the events call it */
+		order = strcmp(text_or_empty(x->day->meter_sku), text_or_empty(y->day->meter_sku));
+	if (order == 0)
+		order = ORDER(x->day->kind, y->day->kind);
+	if (order == 0)
+		order = ORDER(x->priced, y->priced);
+	if (order == 0)
+		order = compare_prices(&x->price, &y->price);
+	if (order == 0)
+		order = compare_reserved(x, y);
+	return order ? order : ORDER(x->day->instance_units, y->day->instance_units);
+}
+
+static int
+compare_pointers(const void *a, const void *b)
+{
+	return compare_kinds(*(const struct row_kind *const *)a, *(const struct row_kind *const *)b);
+}
+
+/* The hash table is of no use after this. */
+static void
+number_lines(struct row_kinds *k)
+{
+	if (k->count == 0)
+		return;
+	qsort(k->at, k->count, sizeof(struct row_kind *), compare_pointers);
+	for (size_t i = 1; i < k->count; i++)
+		k->at[i]->line = k->at[i - 1]->line + (compare_kinds(k->at[i - 1], k->at[i]) != 0);
+}
+
+/* ---- rows: checked, with the energy of rule 10 and the commitments of rules 8 and 9 ---- */
 
 /* Far below what a line holds, and above what anybody would enter. */
 #define AMOUNT_MAX pow10_i128(PRICE_SCALE + 15)
@@ -58,8 +343,8 @@ check_day(const struct rating_input *in, size_t index, struct err *err)
 	return true;
 }
 
-int
-rating_compare_rows(const void *a, const void *b)
+static int
+compare_rows(const void *a, const void *b)
 {
 	const struct row *x = a, *y = b;
 	int order = ORDER(x->kind->line, y->kind->line);
@@ -109,7 +394,7 @@ add_energy_rows(const struct rating_input *in, struct row_kinds *kinds, struct u
 		    rating_price_of(&in->books[d->price_book], &e).item == NULL)
 			continue;
 		energy[n] = e;
-		out[n] = (struct row){.day = &energy[n], .kind = row_kind_of(kinds, in, &energy[n])};
+		out[n] = (struct row){.day = &energy[n], .kind = kind_of_row(kinds, in, &energy[n])};
 		n++;
 	}
 	return n;
@@ -208,17 +493,241 @@ resolve_rows(const struct rating_input *in, struct row_kinds *kinds, struct usag
 			d = next++;
 		}
 		if (something_happened(d))
-			rows[n++] = (struct row){.day = d, .kind = row_kind_of(kinds, in, d)};
+			rows[n++] = (struct row){.day = d, .kind = kind_of_row(kinds, in, d)};
 	}
 	n += add_energy_rows(in, kinds, energy, rows + n);
-	row_kinds_number(kinds);
-	qsort(rows, n, sizeof(*rows), rating_compare_rows);
+	number_lines(kinds);
+	qsort(rows, n, sizeof(*rows), compare_rows);
 	*ret = take(rows);
 	*ret_count = n;
 	return true;
 }
 
-/* ---- lines ---- */
+/* ---- rules 2 and 4: cells, quantised once each ---- */
+
+/* A quantity of hours has nine decimals, so the nanoseconds of an hour cancel down to its seconds. */
+#define SECONDS_PER_HOUR (NS_PER_HOUR / NS_PER_S)
+_Static_assert(QUANTITY_SCALE == 9, "the divisors below turn nanoseconds into billionths of an hour");
+
+static bool
+has_states(enum charge_kind kind)
+{
+	return kind == CHARGE_USAGE || kind == CHARGE_COVERED || kind == CHARGE_LENT;
+}
+
+static bool
+is_credit(const struct usage_day *d)
+{
+	return d->kind == CHARGE_UNDELIVERED || d->kind == CHARGE_LENT || d->amount < 0;
+}
+
+static bool
+add_to_cell(struct cell *c, const struct usage_day *d)
+{
+	int128 share;
+
+	return !__builtin_mul_overflow(d->origin_unit_ns, (int128)d->origin_ratio, &share) &&
+	       ADD(c->origin_unit_ns, d->origin_unit_ns) && ADD(c->origin_share, share) &&
+	       ADD(c->unit_ns[USED], d->used_unit_ns) && ADD(c->unit_ns[IDLE], d->idle_unit_ns) &&
+	       ADD(c->unit_ns[UNMEASURED], d->unmeasured_unit_ns) && ADD(c->over_unit_ns, d->over_unit_ns) &&
+	       ADD(c->energy_mj, d->energy_mj) && ADD(c->meter_quantity, d->quantity) &&
+	       ADD(c->total_unit_ns, d->unit_ns) && ADD(c->total_unit_ns, d->used_unit_ns) &&
+	       ADD(c->total_unit_ns, d->idle_unit_ns) && ADD(c->total_unit_ns, d->unmeasured_unit_ns);
+}
+
+static bool
+sum_too_large(const struct row *r, struct err *err)
+{
+	return err_set(err, ERR_INVALID, "%s/%s: the amounts of %s are beyond what a line holds", r->day->tenant,
+	               r->day->workspace, r->day->meter ? r->day->meter : r->day->gpu_model);
+}
+
+static bool
+make_cells(const struct row *rows, size_t n, struct cell *cells, size_t *ret_count, struct err *err)
+{
+	size_t count = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		if (i == 0 || compare_rows(&rows[i - 1], &rows[i]) != 0)
+			cells[count++].row = &rows[i];
+		if (!add_to_cell(&cells[count - 1], rows[i].day))
+			return sum_too_large(&rows[i], err);
+	}
+	*ret_count = count;
+	return true;
+}
+
+#define NGH_DIVISOR (UNITS_PER_GPU * SECONDS_PER_HOUR)
+
+static int
+compare_reservations(const void *a, const void *b)
+{
+	const struct cell *x = *(struct cell *const *)a, *y = *(struct cell *const *)b;
+	const struct usage_day *p = x->row->day, *q = y->row->day;
+	int order = ORDER(p->reservation, q->reservation);
+
+	if (order == 0)
+		order = ORDER(p->day, q->day);
+	if (order == 0)
+		order = ORDER(p->price_book, q->price_book);
+	if (order == 0)
+		order = ORDER(p->kind != CHARGE_COMMITMENT, q->kind != CHARGE_COMMITMENT);
+	return order ? order : compare_kinds(x->row->kind, y->row->kind);
+}
+
+/* The commitment comes first; the others are its parts. */
+static bool
+round_reservation(struct cell *const *cells, size_t n, struct err *err)
+{
+	owned(mem) int128 *exact = mem_array(n, sizeof(*exact));
+	owned(mem) int128 *ngh = mem_array(n, sizeof(*ngh));
+	const struct usage_day *d = cells[0]->row->day;
+	const struct rating_price *price = &cells[0]->row->kind->price;
+	int128 parts = 0, sum;
+
+	if (d->kind != CHARGE_COMMITMENT || (n > 1 && cells[1]->row->day->kind == CHARGE_COMMITMENT))
+		return err_set(err, ERR_INVALID,
+		               "%s/%s: reservation %" PRId64 " of day %" PRId32 " is not one commitment", d->tenant,
+		               d->workspace, d->reservation, d->day);
+	for (size_t i = 1; i < n; i++) {
+		exact[i - 1] = cells[i]->total_unit_ns;
+		if (!ADD(parts, exact[i - 1]))
+			return sum_too_large(cells[i]->row, err);
+	}
+	if (parts != cells[0]->total_unit_ns)
+		return err_set(err, ERR_INVALID,
+		               "%s/%s: the parts of reservation %" PRId64 " of day %" PRId32 " do not add up to it",
+		               d->tenant, d->workspace, d->reservation, d->day);
+	if (!round_together(exact, n - 1, NGH_DIVISOR, ngh, &sum))
+		return sum_too_large(cells[0]->row, err);
+	cells[0]->ngh = cells[0]->part = sum;
+	for (size_t i = 1; i < n; i++)
+		cells[i]->ngh = cells[i]->part = ngh[i - 1];
+	if (!price->unit.per_instance && !price->own.per_instance)
+		return true;
+	if (!round_together(exact, n - 1, d->instance_units * SECONDS_PER_HOUR, ngh, &sum))
+		return sum_too_large(cells[0]->row, err);
+	cells[0]->instance_part = sum;
+	for (size_t i = 1; i < n; i++)
+		cells[i]->instance_part = ngh[i - 1];
+	for (size_t i = 0; i < n && price->unit.per_instance; i++) {
+		cells[i]->part = cells[i]->instance_part;
+		cells[i]->part_per_instance = true;
+	}
+	return true;
+}
+
+static bool
+same_reservation(const struct cell *a, const struct cell *b)
+{
+	const struct usage_day *p = a->row->day, *q = b->row->day;
+
+	return p->reservation == q->reservation && p->day == q->day && p->price_book == q->price_book;
+}
+
+static bool
+round_reservations(struct cell *cells, size_t n, struct err *err)
+{
+	owned(mem) struct cell **parts = mem_array(n, sizeof(*parts));
+	size_t count = 0;
+
+	for (size_t i = 0; i < n; i++)
+		if (cells[i].row->day->reservation > 0)
+			parts[count++] = &cells[i];
+	qsort(parts, count, sizeof(*parts), compare_reservations);
+	for (size_t i = 0, end; i < count; i = end) {
+		for (end = i + 1; end < count && same_reservation(parts[i], parts[end]); end++)
+			;
+		if (!round_reservation(parts + i, end - i, err))
+			return false;
+	}
+	return true;
+}
+
+/* Rule 2. */
+static bool
+quantise(struct cell *cells, size_t n, struct err *err)
+{
+	if (!round_reservations(cells, n, err))
+		return false;
+	for (size_t i = 0; i < n; i++) {
+		struct cell *c = &cells[i];
+
+		if (c->row->day->reservation == 0)
+			c->ngh = div_round_half_even(c->total_unit_ns, NGH_DIVISOR);
+		if (has_states(c->row->day->kind))
+			round_to_sum(c->unit_ns, STATE_COUNT, NGH_DIVISOR, c->ngh, c->state_ngh);
+	}
+	return true;
+}
+
+static bool
+units_differ(const struct rating_unit *a, const struct rating_unit *b)
+{
+	return a->per_instance != b->per_instance || a->per != b->per || a->basis_used != b->basis_used;
+}
+
+static int128
+quantity_in(const struct cell *c, const struct rating_unit *unit)
+{
+	const struct usage_day *d = c->row->day;
+	const int64_t instance = d->reserved_units > 0 ? d->reserved_units : d->instance_units;
+
+	if (d->kind == CHARGE_METER || d->kind == CHARGE_ADJUSTMENT)
+		return div_round_half_even(c->meter_quantity, unit->per);
+	/* mJ to 10^-9 kWh: a kWh is 3.6e9 mJ. In parts, because five times as much might leave 128 bits; the first is even, so that half to even
+	 * is of the whole */
+	if (d->kind == CHARGE_ENERGY)
+		return c->energy_mj / 36 * 10 + div_round_half_even(c->energy_mj % 36 * 5, 18);
+	if (unit->basis_used)
+		return div_round_half_even(c->unit_ns[USED] + c->unit_ns[UNMEASURED] + c->over_unit_ns,
+		                           (unit->per_instance ? instance : UNITS_PER_GPU) * SECONDS_PER_HOUR);
+	if (d->reservation > 0 && unit->per_instance == c->part_per_instance)
+		return c->part;
+	return unit->per_instance ? div_round_half_even(c->total_unit_ns, instance * SECONDS_PER_HOUR) : c->ngh;
+}
+
+static int128
+quantity_of(const struct cell *c, const struct rating_unit *unit)
+{
+	const int128 quantity = quantity_in(c, unit);
+
+	return is_credit(c->row->day) ? -quantity : quantity;
+}
+
+/* Time that was rounded already, with the other parts or as GPU-hours, is not rounded again. */
+static int128
+on_demand_quantity(const struct cell *c)
+{
+	const struct usage_day *d = c->row->day;
+	const struct rating_price *p = &c->row->kind->price;
+	const int64_t units = p->on_demand.per_instance ? d->instance_units : UNITS_PER_GPU;
+
+	if (!p->sold_on_demand)
+		return 0;
+	if (p->on_demand.basis_used)
+		return div_round_half_even(c->unit_ns[USED] + c->unit_ns[UNMEASURED] + c->over_unit_ns,
+		                           units * SECONDS_PER_HOUR);
+	if (!p->on_demand.per_instance)
+		return c->ngh;
+	return c->part_per_instance && p->unit.profile == NULL
+	               ? c->part
+	               : div_round_half_even(c->total_unit_ns, units * SECONDS_PER_HOUR);
+}
+
+static int128
+reserved_quantity(const struct cell *c)
+{
+	const enum charge_kind kind = c->row->day->kind;
+
+	if (kind != CHARGE_COVERED && kind != CHARGE_UNUSED && kind != CHARGE_LENT && kind != CHARGE_UNDELIVERED)
+		return 0;
+	return c->row->kind->price.reserved.per_instance ? c->instance_part : c->ngh;
+}
+
+/* ---- rules 5 and 13: lines ---- */
+
+#define COST_MAX pow10_i128(RATING_COST_DIGITS + COST_SCALE)
 
 static bool
 within(int128 cost)
@@ -240,7 +749,7 @@ reserved_cost(const struct cell *c)
 	const struct rating_price *p = &c->row->kind->price;
 	int128 cost;
 
-	if (__builtin_mul_overflow(rating_reserved_quantity(c), p->reserved_price, &cost) || !within(cost))
+	if (__builtin_mul_overflow(reserved_quantity(c), p->reserved_price, &cost) || !within(cost))
 		return 0;
 	return cost - ratio_of(cost, p->reserved_ratio);
 }
@@ -254,12 +763,12 @@ add_cell(struct rated_day *d, const struct cell *c)
 
 	d->day = c->row->day->day;
 	if (c->origin_unit_ns > 0) {
-		d->origin_ngh = div_round_half_even(c->origin_unit_ns, UNITS_PER_GPU * (NS_PER_HOUR / NS_PER_S));
+		d->origin_ngh = div_round_half_even(c->origin_unit_ns, NGH_DIVISOR);
 		d->origin_ratio = (int64_t)div_round_half_even(c->origin_share, c->origin_unit_ns);
 	}
-	if (!ADD(d->ngh, c->ngh) || !ADD(d->quantity, rating_quantity(c, &p->unit)) ||
-	    !ADD(d->own_quantity, rating_quantity(c, &p->own)) ||
-	    !ADD(d->on_demand_quantity, rating_on_demand_quantity(c)) || !ADD(d->reserved_cost, reserved_cost(c)))
+	if (!ADD(d->ngh, c->ngh) || !ADD(d->quantity, quantity_of(c, &p->unit)) ||
+	    !ADD(d->own_quantity, quantity_of(c, &p->own)) || !ADD(d->on_demand_quantity, on_demand_quantity(c)) ||
+	    !ADD(d->reserved_cost, reserved_cost(c)))
 		return false;
 	if (kind == CHARGE_USAGE || kind == CHARGE_COVERED)
 		if (!ADD(d->used_ngh, c->state_ngh[USED]) || !ADD(d->idle_ngh, c->state_ngh[IDLE]) ||
@@ -321,11 +830,11 @@ fill_days(const struct cell *cells, size_t n, struct rated_line *l, struct err *
 		if (i == 0 || cells[i].row->day->day != cells[i - 1].row->day->day)
 			l->day_count++;
 		if (!add_cell(&l->days[l->day_count - 1], &cells[i]))
-			return rating_too_much(r, err);
+			return sum_too_large(r, err);
 	}
 	for (size_t i = 0; i < l->day_count; i++) {
 		if (!add_day(l, &l->days[i]))
-			return rating_too_much(r, err);
+			return sum_too_large(r, err);
 		fits = fits && cost_day(price, &l->days[i]) && ADD(l->list_cost, l->days[i].list_cost) &&
 		       ADD(l->discount, l->days[i].discount);
 	}
@@ -359,7 +868,6 @@ static int128
 loan_cents(const struct row *rows, const struct row *end, int currency_scale)
 {
 	const struct rating_price *p = &rows->kind->price;
-	const int64_t seconds = NS_PER_HOUR / NS_PER_S;
 	const size_t n = (size_t)(end - rows);
 	owned(mem) struct loan *loans = mem_array(n, sizeof(*loans));
 	int128 cents = 0;
@@ -379,7 +887,7 @@ loan_cents(const struct row *rows, const struct row *end, int currency_scale)
 			unit_ns += loans[end_of].unit_ns;
 			if (end_of + 1 < n && compare_loans(&loans[end_of], &loans[end_of + 1]) == 0)
 				continue;
-			quantity += unit_ns / (p->paid_units * seconds);
+			quantity += unit_ns / (p->paid_units * SECONDS_PER_HOUR);
 			unit_ns = 0;
 		}
 		/* the line's cost was found to fit, and that of no borrower is larger */
@@ -456,7 +964,7 @@ fill_line(const struct rating_input *in, const struct cell *cells, size_t n, con
 	l->provisional = any_provisional(cells->row, end);
 	l->unit_price = k->price.unit_price;
 	l->discount_ratio = k->price.discount_ratio;
-	l->own_differs = rating_units_differ(&k->price.unit, &k->price.own);
+	l->own_differs = units_differ(&k->price.unit, &k->price.own);
 	if (!l->own_differs) {
 		l->discount_price = k->price.unit_price - k->price.own_price;
 	} else {
@@ -495,7 +1003,7 @@ make_lines(const struct rating_input *in, const struct row *rows, size_t row_cou
 	const char *tenant = "", *first_center = "";
 	size_t n = 0, count = 0;
 
-	if (!rating_cells(rows, row_count, cells, &n, err))
+	if (!make_cells(rows, row_count, cells, &n, err) || !quantise(cells, n, err))
 		return false;
 	for (size_t i = 0; i < n; i += run_length(cells + i, n - i))
 		count++;

@@ -1,8 +1,7 @@
 /* aggregator/core/rating/rating_price.c - what a unit of a row costs: rules 3, 4, 8, 9 and 10 of rating.h. */
 #include <string.h>
 
-#include "aggregator/core/rating/rating_rows.h"
-#include "aggregator/core/rating/rating_text.h"
+#include "aggregator/core/rating/rating.h"
 #include "common/base/units.h"
 
 static bool

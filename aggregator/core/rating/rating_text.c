@@ -1,5 +1,5 @@
 /* aggregator/core/rating/rating_text.c - sku, description and id of a rated line. */
-#include "aggregator/core/rating/rating_text.h"
+#include "aggregator/core/rating/rating.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,16 +1,71 @@
-/* aggregator/core/reports/focus.c - FOCUS rows from rated lines: one table of columns. The numbers are those of focus.h. */
+/* aggregator/core/reports/focus.c - rated lines as rows of FOCUS, and its datasets Billing Period and Invoice Detail. The numbers are those of focus.h. */
 #include "aggregator/core/reports/focus.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "aggregator/core/rating/amortise.h"
-#include "aggregator/core/reports/focus_ascii.h"
-#include "aggregator/core/reports/focus_parts.h"
-#include "aggregator/core/rating/rating_text.h"
 #include "aggregator/core/reports/report.h"
-#include "common/conf/json.h"
 #include "common/base/units.h"
+#include "common/base/wide.h"
+#include "common/conf/json.h"
+
+#define FOCUS_CELL_MAX (16u << 10)
+
+/* What a row is of its line: rule 4. */
+enum row_part {
+	PART_LINE,   /* the line itself */
+	PART_UNUSED, /* of lent and undelivered time: the hours of the reservation that its owner did not use */
+	PART_CREDIT, /* of lent and undelivered time: the money that is given back for them */
+};
+
+/* Which amount of a day a price is for. */
+enum focus_amount {
+	AMOUNT_LINE,      /* the line's quantity, of credits negative */
+	AMOUNT_OWN,       /* in the unit of the tenant's own price */
+	AMOUNT_PART,      /* of a part of a reservation: its quantity, of credits too */
+	AMOUNT_ON_DEMAND, /* of covered use: in the unit of the same use on demand */
+	AMOUNT_RESERVED,  /* of a part of a reservation: rated_day.reserved_cost; at a price of 10^-9 */
+};
+
+/* Rule 2: the price list of a row. */
+struct focus_price {
+	bool known; /* false: the row has no unit price, and its costs are what was billed */
+	const char *sku, *gpu_model, *mig_profile, *sharing_mode, *klass;
+	const char *meter_sku; /* of a price for one sku of a meter; NULL: for all */
+	struct rating_unit unit;
+	int64_t instance_units;
+	int128 list;       /* scale PRICE_SCALE */
+	int128 contracted; /* scale PRICE_SCALE + 9, of what is paid for */
+	enum focus_amount priced, paid;
+	bool of_contract; /* no item of the book is for all: the list price is the tenant's own */
+};
+
+struct focus_row {
+	const struct focus_input *f;
+	const struct rated_line *l;
+	const struct rated_day *d;
+	enum row_part part;
+	const struct focus_price *price;
+	const struct focus_period *corrected; /* NULL: it is no correction */
+	const char *starts, *ends;            /* the charge period */
+	const struct focus_label *const *labels;
+	size_t label_count;
+	const char *closed_at; /* of a line of an invoice: UTC; "" while the period is open */
+};
+
+typedef void focus_cell(const struct focus_row *w, struct buf *out);
+/* DAILY: its days differ, numbers and times; LINE: a text that all days of a line have; LINE_NUMBER: a number that they have. _JSON: a flat object. */
+enum focus_column_kind { LINE, LINE_NUMBER, DAILY, LINE_JSON, DAILY_JSON };
+struct focus_column {
+	const char *name;
+	focus_cell *cell;
+	enum focus_column_kind kind;
+};
+/* Where cells are made. */
+struct focus_texts {
+	struct buf cell, plain;
+};
 
 /* ---- words by kind of charge ---- */
 
@@ -55,7 +110,7 @@ service_of(const struct rated_line *l)
 	return &services[ARRAY_LEN(services) - 1];
 }
 
-const char *
+static const char *
 focus_service(const struct rated_line *l)
 {
 	return service_of(l)->name;
@@ -87,6 +142,217 @@ write_unit(const struct rating_unit *unit, struct buf *out)
 	buf_str(out, focus_unit(unit));
 }
 
+/* ---- rules 2 and 11: the price list of a row ---- */
+
+static int128
+contracted_price(int128 own, int64_t discount_ratio)
+{
+	return own * (RATIO_ONE - discount_ratio);
+}
+
+static const struct rating_book *
+focus_book_of(const struct focus_input *f, const struct rated_line *l)
+{
+	for (size_t i = 0; i < f->in->book_count; i++)
+		if (strcmp(f->in->books[i].version, l->price_version) == 0)
+			return &f->in->books[i];
+	return NULL;
+}
+
+static struct rating_price
+price_in_book(const struct rating_book *book, const struct rated_line *l, const char *tenant, const char *klass)
+{
+	return rating_price_of(book, &(struct usage_day){.kind = CHARGE_USAGE,
+	                                                 .cluster = l->cluster,
+	                                                 .tenant = tenant,
+	                                                 .gpu_model = l->gpu_model,
+	                                                 .mig_profile = l->mig_profile,
+	                                                 .sharing_mode = l->sharing_mode,
+	                                                 .klass = klass,
+	                                                 .instance_units = l->instance_units});
+}
+
+/* Rule 11: whose the list price of a line is, and which of the skus of a meter it is for. Of a correction also its basis: the line may have been read back. */
+static void
+ask_book(const struct rating_book *book, const struct rated_line *l, struct focus_price *p)
+{
+	struct rating_price price;
+
+	if (strcmp(l->category, "gpu") == 0 && l->kind != CHARGE_ADJUSTMENT) {
+		price = price_in_book(book, l, "", l->klass);
+		p->of_contract = price.item == NULL && l->priced;
+		if (price.item == NULL)
+			price = price_in_book(book, l, l->tenant, l->klass);
+		if (l->correction_of != NULL)
+			p->unit.basis_used = l->kind == CHARGE_USAGE && price.unit.basis_used;
+	}
+	if (l->kind == CHARGE_METER && l->meter != NULL) {
+		struct usage_day ask = {.kind = CHARGE_METER,
+		                        .tenant = "",
+		                        .meter = l->meter,
+		                        .meter_sku = l->meter_sku,
+		                        .category = l->category};
+
+		price = rating_price_of(book, &ask);
+		p->of_contract = price.item == NULL && l->priced;
+		if (price.item == NULL) {
+			ask.tenant = l->tenant;
+			price = rating_price_of(book, &ask);
+		}
+		p->meter_sku = price.item != NULL ? price.item->meter_sku : NULL;
+	}
+}
+
+/* The price that a line was billed at. */
+static struct focus_price
+line_price(const struct focus_input *f, const struct rated_line *l)
+{
+	const struct rating_book *book = focus_book_of(f, l);
+	const int128 own = l->own_differs ? l->own_price : l->unit_price - l->discount_price;
+	struct focus_price p = {.known = true,
+	                        .sku = l->sku,
+	                        .gpu_model = l->gpu_model,
+	                        .mig_profile = l->mig_profile,
+	                        .sharing_mode = l->sharing_mode,
+	                        .klass = l->klass,
+	                        .unit = l->unit,
+	                        .instance_units = l->instance_units,
+	                        .list = l->unit_price,
+	                        .contracted = contracted_price(own, l->discount_ratio),
+	                        .priced = AMOUNT_LINE,
+	                        .paid = l->own_differs ? AMOUNT_OWN : AMOUNT_LINE};
+
+	if (book != NULL)
+		ask_book(book, l, &p);
+	return p;
+}
+
+/* The hours of a reservation that its owner did not use are of the commitment, and at its list price. A line may have parts of several commitments: they
+ * have one list price, and the tenant may have an own one for each. */
+static struct focus_price
+commitment_price(const struct focus_input *f, const struct rated *r, const struct rated_line *part)
+{
+	const bool one = part->kind == CHARGE_UNUSED || part->kind == CHARGE_UNDELIVERED;
+	struct focus_price p = {.unit = part->unit, .priced = AMOUNT_PART, .paid = AMOUNT_PART};
+
+	for (size_t i = 0; i < r->count; i++) {
+		const struct rated_line *l = &r->lines[i];
+		struct focus_price of;
+
+		if (l->kind != CHARGE_COMMITMENT || (l->correction_of == NULL) != (part->correction_of == NULL) ||
+		    !line_is_of_same_reservation(l, part) || (one && strcmp(l->mig_profile, part->mig_profile) != 0))
+			continue;
+		of = line_price(f, l);
+		of.priced = AMOUNT_PART;
+		of.paid = l->own_differs || (p.known && p.contracted != of.contracted) ? AMOUNT_RESERVED : AMOUNT_PART;
+		if (!p.known)
+			p = of;
+		else if (of.paid == AMOUNT_RESERVED)
+			p.paid = AMOUNT_RESERVED;
+	}
+	if (p.paid == AMOUNT_RESERVED)
+		p.contracted = RATIO_ONE;
+	return p;
+}
+
+/* Covered use costs what the same use costs without the reservation; where the book does not sell that, what the reservation costs. */
+static struct focus_price
+covered_price(const struct focus_input *f, const struct rated *r, const struct rated_line *l)
+{
+	static const char klass[] = "on-demand";
+	const struct rating_book *book = focus_book_of(f, l);
+	struct rating_price price = {0}, public = {0};
+
+	if (book != NULL) {
+		price = price_in_book(book, l, l->tenant, klass);
+		public = price_in_book(book, l, "", klass);
+	}
+	/* an own price for another unit says nothing about a unit of the list price */
+	const bool same =
+		price.unit.per_instance == price.own.per_instance && price.unit.basis_used == price.own.basis_used;
+	if (price.item == NULL || (price.unit.per_instance && l->instance_units <= 0))
+		return commitment_price(f, r, l);
+	return (struct focus_price){
+		.known = true,
+		.sku = price.item->sku[0] != '\0' ? price.item->sku : l->sku,
+		.gpu_model = l->gpu_model,
+		.mig_profile = l->mig_profile,
+		.sharing_mode = l->sharing_mode,
+		.klass = klass,
+		.unit = price.unit,
+		.instance_units = l->instance_units,
+		.list = price.unit_price,
+		.contracted = contracted_price(same ? price.own_price : price.unit_price, price.discount_ratio),
+		.priced = AMOUNT_ON_DEMAND,
+		.paid = AMOUNT_ON_DEMAND,
+		.of_contract = public.item == NULL,
+	};
+}
+
+static struct focus_price
+focus_price_of(const struct focus_input *f, const struct rated *r, const struct rated_line *l, enum row_part part)
+{
+	if (part == PART_CREDIT || l->kind == CHARGE_ADJUSTMENT)
+		return (struct focus_price){.unit = l->unit, .priced = AMOUNT_LINE, .paid = AMOUNT_LINE};
+	if (part == PART_UNUSED || l->kind == CHARGE_UNUSED)
+		return commitment_price(f, r, l);
+	if (l->kind == CHARGE_COVERED)
+		return covered_price(f, r, l);
+	return line_price(f, l);
+}
+
+/* A correction that was kept before this was has it from its hours. */
+static int128
+on_demand_of(const struct focus_row *w)
+{
+	const struct rated_day *d = w->d;
+
+	if (w->corrected == NULL || d->on_demand_quantity != 0)
+		return d->on_demand_quantity;
+	return w->price->unit.basis_used ? d->used_ngh + d->unmeasured_ngh : d->ngh;
+}
+
+static int128
+focus_amount_of(const struct focus_row *w, enum focus_amount amount)
+{
+	const bool credit = w->l->kind == CHARGE_LENT || w->l->kind == CHARGE_UNDELIVERED;
+
+	switch (amount) {
+	case AMOUNT_OWN: return w->d->own_quantity;
+	case AMOUNT_PART: return credit ? -w->d->quantity : w->d->quantity;
+	case AMOUNT_ON_DEMAND: return on_demand_of(w);
+	case AMOUNT_RESERVED: return w->d->reserved_cost;
+	case AMOUNT_LINE: break;
+	}
+	return w->d->quantity;
+}
+
+static uint128
+magnitude(int128 v)
+{
+	return v < 0 ? 0 - (uint128)v : (uint128)v;
+}
+
+/* Where the tenant's own price is for another unit or basis, each day has another price for a unit of the list price: half of its last decimal may be lost. Of
+ * nothing there is no price, though something may be paid. */
+static int128
+focus_contracted_price(const struct focus_row *w)
+{
+	const struct focus_price *p = w->price;
+	const int128 of = focus_amount_of(w, p->priced), paid = focus_amount_of(w, p->paid);
+	struct wide cost;
+	uint128 price, rest;
+
+	if (p->priced == p->paid)
+		return p->contracted;
+	cost = wide_multiply(magnitude(p->contracted), magnitude(paid));
+	if (of == 0 || cost.high >= magnitude(of))
+		return 0;
+	price = wide_divide(cost, magnitude(of), &rest);
+	price += rest >= magnitude(of) - rest;
+	return price >> 126 != 0 ? 0 : (paid < 0) != (of < 0) ? -(int128)price : (int128)price;
+}
+
 /* ---- cells ---- */
 
 static int128
@@ -95,7 +361,7 @@ pricing_quantity(const struct focus_row *w)
 	return focus_amount_of(w, w->price->priced);
 }
 
-void
+static void
 focus_decimal(struct buf *out, int128 value, int scale)
 {
 	char text[DECIMAL_TEXT_SIZE];
@@ -121,7 +387,7 @@ product(struct buf *out, int128 price, int price_scale, int128 quantity)
 		buf_str(out, (value));                                      \
 	}
 
-const char *
+static const char *
 focus_charge(const struct focus_row *w)
 {
 	if (w->part == PART_CREDIT || (w->l->kind == CHARGE_ADJUSTMENT && w->l->quantity < 0))
@@ -232,7 +498,7 @@ TEXT_CELL(day_start, w->starts)
 TEXT_CELL(day_end, w->ends)
 
 /* An invoice of FOCUS has one currency: what is in another one than the month's is an invoice of its own. */
-void
+static void
 focus_invoice_id(const struct focus_row *w, struct buf *out)
 {
 	buf_str(out, w->l->invoice_id);
@@ -413,7 +679,7 @@ cell_sku_price_id(const struct focus_row *w, struct buf *out)
 		buf_printf(out, "/contract/%s", w->l->tenant);
 }
 
-void
+static void
 focus_member(struct buf *out, const char **comma, const char *name, const char *value)
 {
 	if (value[0] == '\0')
@@ -536,21 +802,21 @@ cell_energy(const struct focus_row *w, struct buf *out)
 
 /* ---- the table ---- */
 
-void
+static void
 focus_texts_init(struct focus_texts *t)
 {
 	buf_init(&t->cell, FOCUS_CELL_MAX);
 	buf_init(&t->plain, FOCUS_CELL_MAX);
 }
 
-void
+static void
 focus_texts_fini(struct focus_texts *t)
 {
 	buf_fini(&t->cell);
 	buf_fini(&t->plain);
 }
 
-bool
+static bool
 focus_write_cell(const struct focus_column *c, const struct focus_row *w, struct focus_texts *t, struct buf *out,
                  struct err *err)
 {
@@ -772,7 +1038,7 @@ find_corrected(const struct focus_input *f, const struct rated_line *l, const st
 }
 
 /* Rule 4: time that was lent or not delivered is a row of hours and one of money. */
-size_t
+static size_t
 focus_parts_of(const struct rated_line *l, enum row_part ret[2])
 {
 	if (l->kind != CHARGE_LENT && l->kind != CHARGE_UNDELIVERED) {
@@ -922,4 +1188,136 @@ focus_rows(const struct focus_input *f, const struct rated *r, struct buf *out, 
 				return false;
 	}
 	return buf_ok(out, "the FOCUS export", err);
+}
+
+/* ---- the dataset Billing Period ---- */
+
+/* A period is there from its beginning, and changes once, when it is closed. */
+static const char *
+period_updated(const struct focus_period *p)
+{
+	return p->closed_at[0] != '\0' ? p->closed_at : p->start;
+}
+
+void
+focus_periods(const struct focus_input *f, const struct focus_period *periods, size_t n, struct buf *out)
+{
+	in_place(buf) struct buf plain = {0};
+
+	buf_init(&plain, FOCUS_CELL_MAX);
+	ascii_text(&plain, f->provider, false);
+	buf_str(out,
+	        "BillingPeriodCreated,BillingPeriodEnd,BillingPeriodLastUpdated,BillingPeriodStart,BillingPeriodStatus,"
+	        "InvoiceIssuerName,x_BillingPeriodClosed\r\n");
+	for (size_t i = 0; i < n; i++) {
+		const struct focus_period *p = &periods[i];
+
+		buf_printf(out, "%s,%s,%s,%s,%s,", p->start, p->end, period_updated(p), p->start,
+		           strcmp(p->status, "closed") == 0 ? "Closed" : "Open");
+		csv_text_field(out, buf_text(&plain));
+		buf_printf(out, ",%s\r\n", p->closed_at);
+	}
+}
+
+/* ---- the dataset Invoice Detail ---- */
+
+TEXT_CELL(changed, w->closed_at[0] != '\0' ? w->closed_at : w->f->period_start)
+TEXT_CELL(issued, w->closed_at)
+TEXT_CELL(payment_terms, "Internal charge")
+TEXT_CELL(status, w->closed_at[0] != '\0' ? "Issued" : "Open")
+
+static void
+cell_line_billed(const struct focus_row *w, struct buf *out)
+{
+	focus_decimal(out, w->l->billed, w->l->currency_scale);
+}
+
+/* What makes a line of the invoice: rule 1 of rating.h. */
+static void
+cell_grain(const struct focus_row *w, struct buf *out)
+{
+	const char *comma = "";
+
+	buf_char(out, '{');
+	focus_member(out, &comma, "RegionId", w->l->cluster);
+	focus_member(out, &comma, "ServiceName", focus_service(w->l));
+	focus_member(out, &comma, "SkuId", w->l->sku);
+	focus_member(out, &comma, "SubAccountId", w->l->tenant);
+	focus_member(out, &comma, "x_WorkspaceId", w->l->workspace);
+	focus_member(out, &comma, "x_ChargeType", w->l->charge_type);
+	focus_member(out, &comma, "x_Class", w->l->klass);
+	focus_member(out, &comma, "x_SharingMode", w->l->sharing_mode);
+	buf_char(out, '}');
+}
+
+/* A correction refers to the first invoice of the month that it corrects. */
+static void
+cell_reference(const struct focus_row *w, struct buf *out)
+{
+	const struct rated_line *l = w->l;
+	const bool other = strcmp(l->currency, w->f->in->currency) != 0;
+
+	if (l->correction_of == NULL)
+		focus_invoice_id(w, out);
+	else
+		buf_printf(out, "%s-%.7s-1%s%s", l->tenant, l->period_start, other ? "-" : "",
+		           other ? l->currency : "");
+}
+
+static const struct focus_column invoice_columns[] = {
+	{"BilledCost", cell_line_billed, LINE_NUMBER},    {"BillingAccountId", cell_account_id, LINE},
+	{"BillingCurrency", cell_currency, LINE},         {"BillingPeriodEnd", cell_period_end, LINE},
+	{"BillingPeriodStart", cell_period_start, LINE},  {"ChargeCategory", cell_charge_category, LINE},
+	{"InvoiceDetailCreated", cell_changed, LINE},     {"InvoiceDetailDescription", cell_description, LINE},
+	{"InvoiceDetailGrain", cell_grain, LINE_JSON},    {"InvoiceDetailId", cell_line_id, LINE},
+	{"InvoiceDetailLastUpdated", cell_changed, LINE}, {"InvoiceId", focus_invoice_id, LINE},
+	{"InvoiceIssueDate", cell_issued, LINE},          {"InvoiceIssueStatus", cell_status, LINE},
+	{"InvoiceIssuerName", cell_provider, LINE},       {"PaymentCurrency", cell_currency, LINE},
+	{"PaymentDueDate", cell_nothing, LINE}, /* none is set */
+	{"PaymentTerms", cell_payment_terms, LINE},       {"ReferenceInvoiceId", cell_reference, LINE},
+	{"x_PriceVersion", cell_price_version, LINE},
+};
+
+void
+focus_invoice_header(struct buf *out)
+{
+	for (size_t i = 0; i < ARRAY_LEN(invoice_columns); i++)
+		buf_printf(out, "%s%s", i > 0 ? "," : "", invoice_columns[i].name);
+	buf_str(out, "\r\n");
+}
+
+/* The period whose documents these are. */
+static const struct focus_period *
+own_period(const struct focus_input *f)
+{
+	for (size_t i = 0; i < f->period_count; i++)
+		if (strcmp(f->periods[i].start, f->period_start) == 0)
+			return &f->periods[i];
+	return NULL;
+}
+
+bool
+focus_invoice_rows(const struct focus_input *f, const struct rated *r, struct buf *out, struct err *err)
+{
+	const struct focus_period *period = own_period(f);
+	in_place(focus_texts) struct focus_texts texts = {0};
+
+	focus_texts_init(&texts);
+	for (size_t i = 0; i < r->count; i++) {
+		enum row_part parts[2];
+		size_t n = focus_parts_of(&r->lines[i], parts);
+		const struct focus_row row = {.f = f,
+		                              .l = &r->lines[i],
+		                              .part = parts[n - 1],
+		                              .closed_at = period != NULL ? period->closed_at : ""};
+
+		for (size_t c = 0; c < ARRAY_LEN(invoice_columns); c++) {
+			if (c > 0)
+				buf_char(out, ',');
+			if (!focus_write_cell(&invoice_columns[c], &row, &texts, out, err))
+				return false;
+		}
+		buf_str(out, "\r\n");
+	}
+	return buf_ok(out, "the invoices", err);
 }

@@ -14,7 +14,7 @@
  *     stay as they are. Decimals have a decimal point
  *  6. a correction has the class Correction and keeps the days that it corrects as its charge periods; one that was billed before days were kept has the month
  *  7. the columns of FOCUS come first, then ours, which begin with x_
- *  8. everything is ASCII (focus_ascii.h)
+ *  8. everything is ASCII (ascii_text())
  *  9. a part of what nobody held of shared nodes says by which method it was divided (Allocated*, FOCUS 1.3) and of how many GPU-hours
  *     (x_OriginGpuHours); the ratios of all tenants of a pool's day add up to 1
  * 10. a row adds up what a workspace held of many devices: its resource is the workspace. The resource of a reservation's purchase and of its unused hours is the reservation
@@ -79,5 +79,11 @@ void focus_periods(const struct focus_input *f, const struct focus_period *perio
 void focus_invoice_header(struct buf *out);
 MUST_CHECK bool focus_invoice_rows(const struct focus_input *f, const struct rated *r, struct buf *out,
                                    struct err *err);
+
+/* Rule 8. */
+bool is_ascii(const char *text);
+/* The UTF-8 text in ASCII. json: inside a JSON text, as \uXXXX, which loses nothing. Else Latin letters as they are written without their
+ * marks, umlauts with an e, and any other character as U+XXXX. Bytes that are no UTF-8 are question marks. */
+void ascii_text(struct buf *out, const char *text, bool json);
 
 #endif

@@ -1,5 +1,5 @@
 /* aggregator/core/reports/focus_ascii.c - UTF-8 as ASCII. */
-#include "aggregator/core/reports/focus_ascii.h"
+#include "aggregator/core/reports/focus.h"
 
 #include <string.h>
 

@@ -20,7 +20,7 @@
 #define INVOICE_LAYOUT_PRIVATE \
 	2 /* the first whose documents of a tenant name no other; tables of all tenants are not those of each joined */
 #define INVOICE_LAYOUT_LISTED \
-	3 /* the first whose lines have list price, list, discount and net, grouped by workspace (invoice_table.c) */
+	3 /* the first whose lines have list price, list, discount and net, grouped by workspace */
 #define INVOICE_LAYOUT_CENTERS 4 /* the first that says how many cost centres it does not show */
 #define INVOICE_LAYOUT_FOCUS 4   /* the first whose FOCUS files can be made again from what was kept */
 #define INVOICE_LAYOUT_WHOLE \

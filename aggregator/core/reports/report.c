@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "aggregator/core/rating/rating_text.h"
+#include "aggregator/core/rating/rating.h"
 #include "common/conf/json.h"
 
 #define CELL_MAX (64u << 10) /* of one column of one line */

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "aggregator/core/rating/rating_text.h"
+#include "aggregator/core/rating/rating.h"
 #include "aggregator/core/reports/report.h"
 #include "aggregator/store/db/db.h"
 #include "aggregator/store/billing/document_facts.h"

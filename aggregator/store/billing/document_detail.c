@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "aggregator/core/reports/detail.h"
-#include "aggregator/core/rating/rating_text.h"
+#include "aggregator/core/rating/rating.h"
 #include "aggregator/core/reports/report.h"
 #include "aggregator/store/db/db.h"
 #include "aggregator/store/billing/document.h"

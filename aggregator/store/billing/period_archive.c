@@ -2,9 +2,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "aggregator/core/rating/billed.h"
 #include "aggregator/core/rating/rating_file.h"
-#include "aggregator/core/rating/rating_text.h"
+#include "aggregator/core/rating/rating.h"
 #include "aggregator/store/billing/period_rows.h"
 #include "common/base/gz.h"
 
@@ -330,7 +329,7 @@ charge_type_of(const char *text)
 	return "";
 }
 
-/* The lines of a month that other rules have rated, as they were billed (core/rating/billed.h). Those that the rules of today do not make are added to `more`, on the
+/* The lines of a month that other rules have rated, as they were billed (core/rating/rating_file.h). Those that the rules of today do not make are added to `more`, on the
  * first day of the month. */
 static bool
 set_billed(struct db *db, const char *month, const char *tenant, struct rated *rated, struct corrections *more,

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "aggregator/core/rating/rating_text.h"
+#include "aggregator/core/rating/rating.h"
 #include "aggregator/store/billing/period_rows.h"
 
 struct correcting {

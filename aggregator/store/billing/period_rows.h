@@ -125,7 +125,7 @@ MUST_CHECK bool period_line_read(const PGresult *r, int row, const char *tenant,
 MUST_CHECK bool period_each(struct db *db, const char *month, const char *tenant, report_begin *begin,
                             period_tenant *each, void *arg, struct err *err);
 /* The same of a closed month, from what was kept: as it was billed, or its kept rows as the rules of today rate them. The two differ in months that
- * other rules have rated (core/rating/billed.h). */
+ * other rules have rated (core/rating/rating_file.h). */
 enum kept_as { KEPT_AS_BILLED, KEPT_AS_RATED_NOW };
 MUST_CHECK bool period_kept_each(struct db *db, const char *month, const char *tenant, enum kept_as as,
                                  report_begin *begin, period_tenant *each, void *arg, struct err *err);

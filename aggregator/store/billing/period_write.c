@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "aggregator/core/rating/rating_file.h"
-#include "aggregator/core/rating/rating_text.h"
+#include "aggregator/core/rating/rating.h"
 #include "aggregator/core/reports/report.h"
 #include "aggregator/store/billing/period_rows.h"
 

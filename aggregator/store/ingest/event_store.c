@@ -8,7 +8,7 @@
  *  3. source and id are the key. The operator's senders share one set of sources, each tenant's senders have their own
  *     A tenant has a limited number of different SKUs in a month, or its reports could not be made any more: an event with one more
  *     is refused. It is the tenant's whose workspace or, by the rules as they are then, whose namespace it names
- *     What its events of a month add up to is limited (core/metering/events_sum.h): an event that would carry it beyond is refused, unless it is there already.
+ *     What its events of a month add up to is limited (rule 7 of core/metering/events.h): an event that would carry it beyond is refused, unless it is there already.
  *     Events that name a namespace are added up for the namespace
  *  4. what is not there yet goes in by one statement, in the order of the key, so that two senders of the same events wait
  *     for each other and never in a circle
@@ -18,7 +18,7 @@
 
 #include <string.h>
 
-#include "aggregator/core/metering/events_sum.h"
+#include "aggregator/core/metering/events.h"
 #include "aggregator/store/ingest/ingest_push.h"
 #include "common/base/limits.h"
 #include "common/base/money.h"

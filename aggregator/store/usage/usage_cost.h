@@ -9,7 +9,7 @@
  *  3. what no workload caused is a row of its own with a reason, and never goes to a holder: unused, lent and undelivered reservation, idle
  *     nodes, other meters, one-off amounts, corrections, and use whose hours name no holder any more (workload-unknown)
  *  4. amounts have COST_DECIMALS digits more than the currency, by largest remainder. So the groups of all pages and the rows without a workload add up to
- *     the lines of the range: of a whole month to its invoices, whatever it is grouped by. A month that other rules have rated costs what was billed (core/rating/billed.h)
+ *     the lines of the range: of a whole month to its invoices, whatever it is grouped by. A month that other rules have rated costs what was billed (core/rating/rating_file.h)
  *  5. days are whole: the range is widened to billing days. A correction counts on the first day of the month that it is billed in
  *  6. an answer is of one snapshot. The rows without a workload and the total of all groups are on the first page only
  *  7. memory holds the groups of the page, a month's lines, and one day's cells. An answer that has to read more than usage_query.cost_rows
