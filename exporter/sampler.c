@@ -33,7 +33,7 @@ struct sampler {
 	struct metrics *metrics;
 	struct tick_process *processes; /* of all GPUs, one after the other */
 	size_t process_cap;
-	struct tick_exit *exits; /* the same */
+	struct tick_process *exits; /* the same */
 	size_t exit_cap;
 	struct tick_gpu gpus[GPU_MAX];
 	struct tick tick;
@@ -219,7 +219,7 @@ add_clamped(int64_t a, int64_t b)
 /* Those that ended, with their owners as far as anybody knows them. The driver stamps them with wall time; one without sound
  * times is nobody's. */
 static size_t
-identify_ended(struct sampler *s, const struct gpu_reading *r, int64_t offset_ns, struct tick_exit *to)
+identify_ended(struct sampler *s, const struct gpu_reading *r, int64_t offset_ns, struct tick_process *to)
 {
 	for (size_t i = 0; i < r->exit_count; i++) {
 		const struct gpu_exit *e = &r->exits[i];
@@ -229,12 +229,12 @@ identify_ended(struct sampler *s, const struct gpu_reading *r, int64_t offset_ns
 
 		if (s->alloc && holder)
 			holder = alloc_holder(s->alloc, holder, r, -1, -1);
-		to[i] = (struct tick_exit){.holder = holder,
-		                           .pid = e->pid,
-		                           .start_boot_ns = start_ns,
-		                           .end_boot_ns = add_clamped(start_ns, e->duration_ns),
-		                           .active_ppm = e->active_ppm,
-		                           .memory_bytes = e->max_memory_bytes};
+		to[i] = (struct tick_process){.holder = holder,
+		                              .pid = e->pid,
+		                              .start_boot_ns = start_ns,
+		                              .end_boot_ns = add_clamped(start_ns, e->duration_ns),
+		                              .sm_ppm = e->active_ppm,
+		                              .memory_bytes = e->max_memory_bytes};
 	}
 	return r->exit_count;
 }
@@ -295,7 +295,7 @@ make_tick(struct sampler *s, int64_t boot_ns, int64_t wall_ns, struct sampler_re
 {
 	const struct gpu_snapshot *snap = s->snapshot;
 	struct tick_process *process;
-	struct tick_exit *exit;
+	struct tick_process *exit;
 
 	make_room(s);
 	process = s->processes;

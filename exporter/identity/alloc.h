@@ -14,9 +14,9 @@
 #define TOLLGATE_ALLOC_H
 
 #include "exporter/identity/identity.h"
-#include "exporter/meter/meter.h"
 #include "exporter/identity/kubelet/podres.h"
 #include "exporter/identity/slurm_map.h"
+#include "exporter/tick.h"
 
 struct alloc_options {
 	struct podres_options kubelet; /* socket_path NULL: none */

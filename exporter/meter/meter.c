@@ -1,19 +1,33 @@
-/* exporter/meter/meter.c - from ticks to interval records: time is cut here, what each piece holds is planned in meter_plan.c. */
+/* exporter/meter/meter.c - from ticks to interval records: reads the ticks, cuts the plans of meter_plan.c at interval boundaries, and makes
+ * records and batches of the pieces. */
 #include "exporter/meter/meter.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/time.h"
 #include "common/base/units.h"
-#include "exporter/meter/meter_plan.h"
-#include "exporter/meter/meter_run.h"
-#include "exporter/meter/meter_view.h"
-#include "exporter/meter/meter_watch.h"
+#include "exporter/meter/meter_internal.h"
 #include "exporter/source/sanitize.h"
 
 #define GAP_MAX_NS NS_PER_DAY
 /* Closed records that are not left to wait for the interval's end: a batch must not grow beyond what one may hold. */
 #define RECORDS_WAITING (WIRE_MAX_RECORDS / 4)
+
+struct record_list {
+	struct wire_record *list;
+	size_t count, cap;
+};
+
+/* A stretch of time of one GPU in which nothing changed: the next records are made of it. */
+struct run {
+	int64_t start_ns, end_ns; /* wall; equal: no run */
+	struct run_entry {
+		struct plan_entry sum; /* key, and amounts since the run began */
+		int64_t ticks;
+	} * entries;
+	size_t count, cap;
+};
 
 struct meter_gpu {
 	struct dict_device *device;
@@ -41,7 +55,7 @@ struct meter {
 	size_t closed_count;
 	bool closed;
 	int64_t closed_to_ns;
-	struct watch watch;
+	struct totals totals;
 	struct meter_stats stats;
 };
 
@@ -67,19 +81,128 @@ meter_free(struct meter *m)
 		gpu_view_fini(&g->views[0]);
 		gpu_view_fini(&g->views[1]);
 		plan_fini(&g->plan);
-		run_fini(&g->run);
+		mem_free(g->run.entries);
 		mem_free(g);
 	}
 	mem_free(m->gpus);
-	record_list_fini(&m->records);
-	watch_fini(&m->watch);
+	mem_free(m->records.list);
+	totals_fini(&m->totals);
 	dict_fini(&m->dict);
 	mem_free(m);
 }
 
-/* ---- cutting ---- */
+/* ---- runs and their records ---- */
 
-/* Moves what one GPU's plan has in [from, to) into its run. */
+static void
+add_record(struct record_list *l, struct wire_record r)
+{
+	if (l->count == l->cap) {
+		l->cap = l->cap ? l->cap * 2 : 64;
+		l->list = mem_grow(l->list, l->cap, sizeof(*l->list));
+	}
+	l->list[l->count++] = r;
+}
+
+/* Makes the run's records, and empties it. */
+static void
+run_close(struct run *run, struct record_list *into)
+{
+	if (run->start_ns == run->end_ns)
+		return;
+	for (size_t i = 0; i < run->count; i++) {
+		const struct plan_entry *e = &run->entries[i].sum;
+		/* only a broken counter exceeds it; the aggregator would refuse the batch */
+		int64_t energy_mj = e->energy_mj < WIRE_MAX_ENERGY_MJ ? e->energy_mj : WIRE_MAX_ENERGY_MJ;
+
+		add_record(into, (struct wire_record){.device = e->device->wire.id,
+		                                      .holder = e->holder ? e->holder->wire.id : 0,
+		                                      .state = e->state,
+		                                      .sharing = e->sharing,
+		                                      .method = e->method,
+		                                      .units = e->units,
+		                                      .start_ns = run->start_ns,
+		                                      .duration_ns = run->end_ns - run->start_ns,
+		                                      .held_ns = e->held_ns,
+		                                      .used_ns = e->used_ns,
+		                                      .unmeasured_ns = e->unmeasured_ns,
+		                                      .over_ns = e->over_ns,
+		                                      .memory_byte_ms = e->memory_byte_ms,
+		                                      .energy_mj = energy_mj,
+		                                      .ticks = run->entries[i].ticks,
+		                                      .peak_memory_bytes = e->peak_memory_bytes,
+		                                      .sm_active_ns = e->sm_active_ns,
+		                                      .sm_measured_ns = e->sm_measured_ns});
+	}
+	run->start_ns = run->end_ns;
+	run->count = 0;
+}
+
+static bool
+same_shape(const struct run *run, const struct plan_entry *entries, size_t count)
+{
+	if (run->count != count)
+		return false;
+	for (size_t i = 0; i < count; i++) {
+		const struct plan_entry *a = &run->entries[i].sum, *b = &entries[i];
+
+		if (a->device != b->device || a->holder != b->holder || a->state != b->state ||
+		    a->sharing != b->sharing || a->method != b->method || a->units != b->units ||
+		    a->part_of != b->part_of || a->part_count != b->part_count)
+			return false;
+	}
+	return true;
+}
+
+static void
+begin_run(struct run *run, int64_t start_ns, const struct plan_entry *entries, size_t count)
+{
+	if (count > run->cap) {
+		run->cap = count;
+		run->entries = mem_grow(run->entries, count, sizeof(*run->entries));
+	}
+	run->start_ns = run->end_ns = start_ns;
+	run->count = count;
+	for (size_t i = 0; i < count; i++) {
+		struct plan_entry key = entries[i];
+
+		key.held_ns = key.used_ns = key.unmeasured_ns = key.over_ns = key.memory_byte_ms = key.energy_mj = 0;
+		key.sm_active_ns = key.sm_measured_ns = key.peak_memory_bytes = 0;
+		run->entries[i] = (struct run_entry){.sum = key};
+	}
+}
+
+/* The run goes on at start_ns with entries of this shape; if it has another, it is closed and a new one begins. */
+static void
+run_continue(struct run *run, int64_t start_ns, const struct plan_entry *entries, size_t count,
+             struct record_list *into)
+{
+	if (run->end_ns == start_ns && same_shape(run, entries, count))
+		return;
+	run_close(run, into);
+	begin_run(run, start_ns, entries, count);
+}
+
+static void
+run_add(struct run_entry *to, const struct plan_entry *cut, bool is_tick)
+{
+	struct plan_entry *sum = &to->sum;
+
+	sum->held_ns += cut->held_ns;
+	sum->used_ns += cut->used_ns;
+	sum->unmeasured_ns += cut->unmeasured_ns;
+	sum->over_ns += cut->over_ns;
+	sum->memory_byte_ms += cut->memory_byte_ms;
+	sum->energy_mj += cut->energy_mj;
+	sum->sm_active_ns += cut->sm_active_ns;
+	sum->sm_measured_ns += cut->sm_measured_ns;
+	if (cut->peak_memory_bytes > sum->peak_memory_bytes)
+		sum->peak_memory_bytes = cut->peak_memory_bytes;
+	to->ticks += is_tick;
+}
+
+/* ---- rule 3: cutting at interval boundaries ---- */
+
+/* Moves the part of one GPU's plan in [from, to) into its run. */
 static void
 add_piece(struct meter *m, struct meter_gpu *g, int64_t from_ns, int64_t to_ns, int64_t slot_end_ns)
 {
@@ -91,14 +214,14 @@ add_piece(struct meter *m, struct meter_gpu *g, int64_t from_ns, int64_t to_ns, 
 
 		if (start_ns >= end_ns)
 			continue;
-		run_go_on(&g->run, start_ns, entries, seg->count, &m->records);
+		run_continue(&g->run, start_ns, entries, seg->count, &m->records);
 		for (size_t i = 0; i < seg->count; i++) {
 			struct plan_entry cut =
 				plan_cut(&entries[i], start_ns, end_ns - start_ns, seg->end_ns - start_ns);
 
 			run_add(&g->run.entries[i], &cut, end_ns == slot_end_ns);
 			if (cut.holder)
-				watch_add(&m->watch, &cut);
+				totals_add(&m->totals, &cut);
 		}
 		g->run.end_ns = end_ns;
 	}
@@ -148,7 +271,7 @@ cut_slot(struct meter *m, int64_t start_ns, int64_t end_ns, bool unknown)
 
 /* ---- ticks ---- */
 
-/* Accounting has times of its own clock and of when the GPU was first used; a tick takes some time too. */
+/* Of the times that accounting reports: it has a clock of its own and begins with the first use of the GPU, and a tick takes time. */
 static int64_t
 tolerance_ns(const struct meter *m)
 {
@@ -175,14 +298,14 @@ find_gpu(struct meter *m, const struct gpu_reading *r, size_t likely)
 	g->device = dict_add_gpu(&m->dict, r);
 	memcpy(g->uuid_read, r->uuid, sizeof(g->uuid_read));
 	g->energy_mj = ABSENT;
-	g->views[0].read_ns = INT64_MAX; /* what ended before the first answer is not told of */
+	g->views[0].read_ns = INT64_MAX; /* processes that ended before the first answer are not counted */
 	m->gpus = mem_grow(m->gpus, m->gpu_count + 1, sizeof(*m->gpus));
 	m->gpus[m->gpu_count++] = g;
 	return g;
 }
 
-/* Rule 9: what the counter rose by since it was last read, also when ticks in between had none. A counter that fell began
- * anew, one that rose beyond reason is broken. */
+/* Rule 9: the rise of the counter since it was last read, also when ticks in between had none. A counter that fell began anew,
+ * one that rose beyond reason is broken. */
 static int64_t
 energy_since(struct meter *m, struct meter_gpu *g, const struct gpu_reading *r)
 {
@@ -211,7 +334,7 @@ context_of(struct meter *m, struct meter_gpu *g, int64_t wall_ns)
 	                             .tolerance_ns = tolerance_ns(m)};
 }
 
-/* Each allocation to the GPU that has its device. They come in the order of devices, or nearly: the search goes on where the last
+/* Gives each allocation to the GPU that has its device. They come nearly in the order of devices, so the search goes on where the last
  * one ended. */
 static void
 read_allocations(struct meter *m, const struct tick *t, int64_t wall_ns)
@@ -227,14 +350,14 @@ read_allocations(struct meter *m, const struct tick *t, int64_t wall_ns)
 			struct meter_gpu *g = m->gpus[place];
 			struct view_context c = context_of(m, g, wall_ns);
 
-			found = gpu_view_claim(&g->views[!g->view], &c, g->uuid_read, &t->allocations[i]);
+			found = gpu_view_add_claim(&g->views[!g->view], &c, g->uuid_read, &t->allocations[i]);
 			if (found)
 				at = place;
 		}
 		m->stats.allocations_unknown += !found;
 	}
 	for (size_t i = 0; i < m->gpu_count; i++)
-		gpu_view_claimed(&m->gpus[i]->views[!m->gpus[i]->view]);
+		gpu_view_join_claims(&m->gpus[i]->views[!m->gpus[i]->view]);
 }
 
 static void
@@ -267,7 +390,7 @@ read_views(struct meter *m, const struct tick *t, int64_t wall_ns)
 		gpu_view_down(&g->views[!g->view], &g->views[g->view]);
 	}
 	read_allocations(m, t, wall_ns);
-	watch_begin(&m->watch, place);
+	totals_begin_tick(&m->totals, place);
 }
 
 static void
@@ -300,13 +423,14 @@ end_tick(struct meter *m, int64_t wall_ns, int64_t slot_ns)
 {
 	for (size_t i = 0; i < m->gpu_count; i++) {
 		struct meter_gpu *g = m->gpus[i];
-		bool measured = g->began && slot_ns > 0 && !g->plan.nobody;
+		bool measured = g->began && slot_ns > 0 && !g->plan.no_holders;
 
-		watch_gpu(&m->watch, &g->views[g->view], &g->views[!g->view], wall_ns - slot_ns, wall_ns, measured);
+		totals_add_gpu(&m->totals, &g->views[g->view], &g->views[!g->view], wall_ns - slot_ns, wall_ns,
+		               measured);
 		g->view = !g->view;
 		g->began = true;
 	}
-	m->stats.intrusions += watch_end(&m->watch);
+	m->stats.intrusions += totals_end_tick(&m->totals);
 }
 
 static void
@@ -363,6 +487,37 @@ meter_flush(struct meter *m)
 
 /* ---- batches ---- */
 
+static int
+record_order(const void *a, const void *b)
+{
+	const struct wire_record *x = a, *y = b;
+
+	if (x->device != y->device)
+		return x->device < y->device ? -1 : 1;
+	if (x->holder != y->holder)
+		return x->holder < y->holder ? -1 : 1;
+	if (x->start_ns != y->start_ns)
+		return x->start_ns < y->start_ns ? -1 : 1;
+	return x->state < y->state ? -1 : x->state > y->state;
+}
+
+/* Moves the first `count` records into an array of their own, by device, holder and time, so that the columns of a batch change little from
+ * row to row. */
+static struct wire_record *
+take_records(struct record_list *l, size_t count)
+{
+	struct wire_record *taken = mem_array(count, sizeof(*taken));
+
+	if (count) {
+		memcpy(taken, l->list, count * sizeof(*taken));
+		qsort(taken, count, sizeof(*taken), record_order);
+	}
+	l->count -= count;
+	if (count && l->count)
+		memmove(l->list, l->list + count, l->count * sizeof(*l->list));
+	return taken;
+}
+
 static void
 mark(struct dict *d, uint32_t device_id, uint32_t holder_id)
 {
@@ -398,8 +553,8 @@ sweep_dict(struct meter *m)
 	}
 	for (size_t i = 0; i < m->records.count; i++)
 		mark(d, m->records.list[i].device, m->records.list[i].holder);
-	for (size_t i = 0; i < m->watch.total_count; i++)
-		mark(d, m->watch.totals[i].device->id, m->watch.totals[i].holder->id);
+	for (size_t i = 0; i < m->totals.count; i++)
+		mark(d, m->totals.list[i].device->id, m->totals.list[i].holder->id);
 	dict_sweep(d);
 }
 
@@ -411,7 +566,7 @@ meter_batch(struct meter *m, bool full_dict, struct wire_batch *into)
 	into->from_ns = m->from_ns;
 	into->to_ns = m->closed_to_ns;
 	into->record_count = m->closed_count;
-	into->records = record_list_take(&m->records, m->closed_count);
+	into->records = take_records(&m->records, m->closed_count);
 	m->closed_count = 0;
 	m->closed = false;
 	m->from_ns = m->restart_ns ? m->restart_ns : m->closed_to_ns;
@@ -424,15 +579,15 @@ meter_batch(struct meter *m, bool full_dict, struct wire_batch *into)
 void
 meter_carry(struct meter *m, const struct meter *before)
 {
-	watch_carry(&m->watch, &m->dict, &before->watch, &before->dict);
+	totals_carry(&m->totals, &m->dict, &before->totals, &before->dict);
 	for (size_t i = 0; i < m->gpu_count; i++) {
 		struct gpu_view *v = &m->gpus[i]->views[m->gpus[i]->view];
 
 		for (size_t k = 0; k < v->process_count; k++) {
-			struct view_process *p = &v->processes[k];
+			struct meter_process *p = &v->processes[k];
 
-			p->measured = m->watch.processes[p->place].measured;
-			p->active_unit_ns = m->watch.processes[p->place].active_unit_ns;
+			p->measured = m->totals.processes[p->place].measured;
+			p->active_unit_ns = m->totals.processes[p->place].active_unit_ns;
 		}
 	}
 	m->stats = before->stats;
@@ -441,22 +596,22 @@ meter_carry(struct meter *m, const struct meter *before)
 size_t
 meter_totals(const struct meter *m, const struct meter_total **ret)
 {
-	*ret = m->watch.totals;
-	return m->watch.total_count;
+	*ret = m->totals.list;
+	return m->totals.count;
 }
 
 size_t
 meter_process_totals(const struct meter *m, const struct meter_process_total **ret)
 {
-	*ret = m->watch.processes;
-	return m->watch.process_count;
+	*ret = m->totals.processes;
+	return m->totals.process_count;
 }
 
 size_t
 meter_intruders(const struct meter *m, const struct meter_intruder **ret)
 {
-	*ret = m->watch.intruders;
-	return m->watch.intruder_count;
+	*ret = m->totals.intruders;
+	return m->totals.intruder_count;
 }
 
 void

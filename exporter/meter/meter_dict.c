@@ -1,9 +1,8 @@
-/* exporter/meter/meter_dict.c - the devices and holders of one stream. */
-#include "exporter/meter/meter_dict.h"
-
+/* exporter/meter/meter_dict.c - the dictionary of a stream: its devices and holders by id. */
 #include <string.h>
 
 #include "common/base/units.h"
+#include "exporter/meter/meter_internal.h"
 #include "exporter/source/sanitize.h"
 
 static void

@@ -1,12 +1,10 @@
-/* exporter/meter/meter_view.c - one GPU's reading in the terms of the meter. The driver's values are not trusted: what cannot be is
- * brought into range here, so that nothing behind this file has to doubt them. */
-#include "exporter/meter/meter_view.h"
-
+/* exporter/meter/meter_view.c - one GPU as one tick saw it: known devices and holders, values in range. The driver's values are not
+ * trusted; they are brought into range here, so that the rest of the meter can rely on them. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/units.h"
-#include "exporter/meter/meter_people.h"
+#include "exporter/meter/meter_internal.h"
 
 #define REPLICAS_MAX 1024 /* of one device; a device plugin has its own, far lower limit */
 
@@ -28,14 +26,20 @@ ppm_in_range(int64_t v)
 }
 
 static int64_t
+known_or_zero(int64_t v)
+{
+	return v == ABSENT ? 0 : v;
+}
+
+static int64_t
 memory_in_range(int64_t v)
 {
 	if (v < 0)
 		return 0;
-	return v > VIEW_MEMORY_MAX ? VIEW_MEMORY_MAX : v;
+	return v > METER_MEMORY_MAX ? METER_MEMORY_MAX : v;
 }
 
-/* Far from both ends of what fits, so that who adds a tolerance or a slot need not look. */
+/* Far from both ends of the range, so that a tolerance or a slot can be added without a check. */
 static int64_t
 wall_of(int64_t boot_ns, int64_t offset_ns)
 {
@@ -72,7 +76,7 @@ instance_order(const void *a, const void *b)
 	return x->device->wire.id < y->device->wire.id ? -1 : x->device->wire.id > y->device->wire.id;
 }
 
-/* What the instances leave of the 5040 is unallocated, up to the stranded part that the source found. */
+/* The rest of the 5040 units is unallocated, but for the stranded part that the source found. */
 static void
 read_layout(struct gpu_view *v, const struct view_context *c, const struct gpu_reading *r)
 {
@@ -84,12 +88,12 @@ read_layout(struct gpu_view *v, const struct view_context *c, const struct gpu_r
 		struct dict_device *device;
 
 		if (in->units < 1 || in->units > rest || in->gi < 0 || in->ci < 0) {
-			v->layout_odd = true;
+			v->layout_invalid = true;
 			continue;
 		}
 		device = find_instance(c->last, in);
 		if (device && has_device(v, device)) {
-			v->layout_odd = true;
+			v->layout_invalid = true;
 			continue;
 		}
 		if (!device)
@@ -124,27 +128,27 @@ device_of(const struct gpu_view *v, struct dict_device *gpu, const struct tick_p
 }
 
 static int
-process_order(const void *a, const void *b)
+process_qsort_order(const void *a, const void *b)
 {
-	return view_process_order(a, b);
+	return process_order(a, b);
 }
 
-/* Mostly the driver lists them in the order they have here, or nearly; then this neither allocates nor takes long. */
+/* The driver lists them nearly in this order; then an insertion sort neither allocates nor takes long. */
 static void
-sort_processes(struct view_process *p, size_t n)
+sort_processes(struct meter_process *p, size_t n)
 {
 	if (n > 64) {
-		qsort(p, n, sizeof(*p), process_order);
+		qsort(p, n, sizeof(*p), process_qsort_order);
 		return;
 	}
 	for (size_t i = 1; i < n; i++) {
-		struct view_process moving;
+		struct meter_process moving;
 		size_t at = i;
 
-		if (view_process_order(&p[i - 1], &p[i]) <= 0)
+		if (process_order(&p[i - 1], &p[i]) <= 0)
 			continue;
 		moving = p[i];
-		for (; at > 0 && view_process_order(&p[at - 1], &moving) > 0; at--)
+		for (; at > 0 && process_order(&p[at - 1], &moving) > 0; at--)
 			p[at] = p[at - 1];
 		p[at] = moving;
 	}
@@ -160,36 +164,35 @@ read_processes(struct gpu_view *v, const struct view_context *c, const struct ti
 	for (size_t i = 0; i < t->process_count; i++) {
 		const struct tick_process *p = &t->processes[i];
 		struct dict_device *device = device_of(v, c->gpu, p);
-		int64_t sm_ppm = ppm_in_range(p->sm_ppm);
 
 		if (!device)
 			continue;
 		v->processes[v->process_count++] =
-			(struct view_process){.device = device,
-		                              .holder = dict_holder(c->dict, p->holder),
-		                              .pid = p->pid,
-		                              .begin_ns = wall_of(p->start_boot_ns, c->wall_offset_ns),
-		                              .end_ns = INT64_MAX,
-		                              .memory_bytes = memory_in_range(p->memory_bytes),
-		                              .sm_ppm = sm_ppm == ABSENT ? 0 : sm_ppm,
-		                              .place = c->first_place + i};
+			(struct meter_process){.device = device,
+		                               .holder = dict_holder(c->dict, p->holder),
+		                               .pid = p->pid,
+		                               .begin_ns = wall_of(p->start_boot_ns, c->wall_offset_ns),
+		                               .end_ns = INT64_MAX,
+		                               .memory_bytes = memory_in_range(p->memory_bytes),
+		                               .active_ppm = known_or_zero(ppm_in_range(p->sm_ppm)),
+		                               .place = c->first_place + i};
 	}
 	sort_processes(v->processes, v->process_count);
 }
 
-/* An exit of a process that this tick still sees: it ended while the GPU was being read, or it let go of the GPU and came back. */
+/* Exits of processes that this tick still sees: one ended while the GPU was being read, or closed the GPU and opened it again. */
 static void
 meet_exits(struct gpu_view *v, const struct view_context *c)
 {
 	for (size_t i = 0; i < v->process_count; i++) {
-		struct view_process *p = &v->processes[i];
+		struct meter_process *p = &v->processes[i];
 
 		for (size_t k = 0; k < v->exit_count; k++) {
-			struct view_exit *e = &v->exits[k];
+			struct meter_process *e = &v->exits[k];
 
 			if (e->pid != p->pid || e->begin_ns < p->begin_ns - c->tolerance_ns)
 				continue;
-			e->seen = true;
+			e->seen = SEEN_BY_SECOND;
 			if (e->end_ns >= c->wall_ns - c->tolerance_ns)
 				p->end_ns = e->end_ns;
 		}
@@ -204,15 +207,18 @@ read_exits(struct gpu_view *v, const struct view_context *c, const struct tick_g
 		v->exits = mem_grow(v->exits, v->exit_cap, sizeof(*v->exits));
 	}
 	for (size_t i = 0; i < t->exit_count; i++) {
-		const struct tick_exit *e = &t->exits[i];
+		const struct tick_process *e = &t->exits[i];
+		int64_t active_ppm = ppm_in_range(e->sm_ppm);
 
 		v->exits[v->exit_count++] =
-			(struct view_exit){.holder = e->holder ? dict_holder(c->dict, e->holder) : NULL,
-		                           .pid = e->pid,
-		                           .begin_ns = wall_of(e->start_boot_ns, c->wall_offset_ns),
-		                           .end_ns = wall_of(e->end_boot_ns, c->wall_offset_ns),
-		                           .active_ppm = ppm_in_range(e->active_ppm),
-		                           .memory_bytes = memory_in_range(e->memory_bytes)};
+			(struct meter_process){.device = c->gpu,
+		                               .holder = e->holder ? dict_holder(c->dict, e->holder) : NULL,
+		                               .pid = e->pid,
+		                               .begin_ns = wall_of(e->start_boot_ns, c->wall_offset_ns),
+		                               .end_ns = wall_of(e->end_boot_ns, c->wall_offset_ns),
+		                               .memory_bytes = memory_in_range(e->memory_bytes),
+		                               .accounted = active_ppm != ABSENT,
+		                               .active_ppm = known_or_zero(active_ppm)};
 	}
 	meet_exits(v, c);
 }
@@ -234,7 +240,7 @@ gpu_view_sampled(const struct gpu_view *v, const struct gpu_view *last, const st
 {
 	int64_t n = 0;
 
-	/* who was there before an outage, nobody knows any more */
+	/* the processes before an outage are not known any more */
 	if (v->down || v->silent || last->down)
 		return 0;
 	for (size_t i = 0; i < r->sampled_count && i < GPU_SAMPLED_MAX; i++)
@@ -245,7 +251,7 @@ gpu_view_sampled(const struct gpu_view *v, const struct gpu_view *last, const st
 /* ---- allocations ---- */
 
 bool
-gpu_view_claim(struct gpu_view *v, const struct view_context *c, const char *uuid, const struct tick_allocation *a)
+gpu_view_add_claim(struct gpu_view *v, const struct view_context *c, const char *uuid, const struct tick_allocation *a)
 {
 	struct dict_device *device = NULL;
 	int64_t of = a->replica_of > a->replica ? a->replica_of : (int64_t)a->replica + 1;
@@ -262,21 +268,21 @@ gpu_view_claim(struct gpu_view *v, const struct view_context *c, const char *uui
 		v->claims = mem_grow(v->claims, v->claim_cap, sizeof(*v->claims));
 	}
 	v->claims[v->claim_count++] =
-		(struct view_claim){.device = device,
-	                            .holder = dict_holder(c->dict, a->holder),
-	                            .begin_ns = a->begin_boot_ns < 0 ? INT64_MAX
-	                                                             : wall_of(a->begin_boot_ns, c->wall_offset_ns),
-	                            .replica = a->replica < 0 ? -1 : a->replica,
-	                            .replicas = a->replica < 0 ? 0 : 1,
-	                            .replica_of = of};
+		(struct claim){.device = device,
+	                       .holder = dict_holder(c->dict, a->holder),
+	                       .begin_ns =
+	                               a->begin_boot_ns < 0 ? INT64_MAX : wall_of(a->begin_boot_ns, c->wall_offset_ns),
+	                       .replica = a->replica < 0 ? -1 : a->replica,
+	                       .replicas = a->replica < 0 ? 0 : 1,
+	                       .replica_of = of};
 	return true;
 }
 
 static int
-claim_order(const void *a, const void *b)
+claim_qsort_order(const void *a, const void *b)
 {
-	const struct view_claim *x = a, *y = b;
-	int order = view_claim_order(x, y);
+	const struct claim *x = a, *y = b;
+	int order = claim_order(x, y);
 
 	if (order != 0)
 		return order;
@@ -285,7 +291,7 @@ claim_order(const void *a, const void *b)
 
 /* Another allocation of the same device to the same holder; they come in the order of replicas, all of the device first. */
 static void
-merge_claim(struct view_claim *into, const struct view_claim *c)
+merge_claim(struct claim *into, const struct claim *c)
 {
 	if (into->replicas > 0 && c->replica != into->replica)
 		into->replicas++;
@@ -297,14 +303,14 @@ merge_claim(struct view_claim *into, const struct view_claim *c)
 }
 
 void
-gpu_view_claimed(struct gpu_view *v)
+gpu_view_join_claims(struct gpu_view *v)
 {
 	size_t kept = 0;
 
 	if (v->claim_count > 1)
-		qsort(v->claims, v->claim_count, sizeof(*v->claims), claim_order);
+		qsort(v->claims, v->claim_count, sizeof(*v->claims), claim_qsort_order);
 	for (size_t i = 0; i < v->claim_count; i++) {
-		if (kept > 0 && view_claim_order(&v->claims[kept - 1], &v->claims[i]) == 0)
+		if (kept > 0 && claim_order(&v->claims[kept - 1], &v->claims[i]) == 0)
 			merge_claim(&v->claims[kept - 1], &v->claims[i]);
 		else
 			v->claims[kept++] = v->claims[i];
@@ -337,7 +343,7 @@ keep_layout(struct gpu_view *v, const struct gpu_view *last)
 	v->instance_count = last->instance_count;
 }
 
-/* Nothing is known of it, so all stays as it was: the slots at both sides are unknown, and totals go on after it. */
+/* Nothing is known of a silent GPU, so all stays as it was: the slots at both sides are unknown, and totals go on after it. */
 static void
 view_silent(struct gpu_view *v, const struct gpu_view *last)
 {
@@ -377,8 +383,8 @@ gpu_view_read(struct gpu_view *v, const struct view_context *c, const struct tic
 	v->read_ns = c->wall_ns;
 	v->mig = r->mig;
 	v->mps = r->mps;
-	v->activity = (struct view_activity){ppm_in_range(r->active_ppm), ppm_in_range(r->sm_active_ppm)};
-	/* drivers do not tell the processes of instances apart */
+	v->activity = (struct device_activity){ppm_in_range(r->active_ppm), ppm_in_range(r->sm_active_ppm)};
+	/* drivers do not measure the processes of instances one by one */
 	v->process_activity = r->process_activity && !r->mig;
 	if (r->mig)
 		read_layout(v, c, r);

@@ -18,7 +18,7 @@ struct node {
 	struct gpu_reading *readings;
 	struct tick_gpu gpus[GPUS];
 	struct tick_process processes[GPUS][LIST];
-	struct tick_exit exits[GPUS][LIST];
+	struct tick_process exits[GPUS][LIST];
 	struct tick_allocation allocations[LIST];
 	struct tick tick;
 };
@@ -108,12 +108,12 @@ command_exit(struct node *n, size_t g)
 
 	if (t->exit_count == LIST)
 		return;
-	n->exits[g][t->exit_count++] = (struct tick_exit){.holder = who < HOLDERS ? &holders[who] : NULL,
-	                                                  .pid = next(n) % 8,
-	                                                  .start_boot_ns = number(n),
-	                                                  .end_boot_ns = number(n),
-	                                                  .active_ppm = number(n),
-	                                                  .memory_bytes = number(n)};
+	n->exits[g][t->exit_count++] = (struct tick_process){.holder = who < HOLDERS ? &holders[who] : NULL,
+	                                                     .pid = next(n) % 8,
+	                                                     .start_boot_ns = number(n),
+	                                                     .end_boot_ns = number(n),
+	                                                     .sm_ppm = number(n),
+	                                                     .memory_bytes = number(n)};
 }
 
 static void

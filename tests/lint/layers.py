@@ -53,8 +53,12 @@ ROOMS = {
     "aggregator/cli/doctor": BASE | CORE | {"aggregator/cli"},
 }
 TESTS = "tests"
-# A daemon's options are a struct and its table: the daemon's own rooms may read them.
-OPTIONS = {"aggregator/options.h": ("aggregator/service/", "aggregator/api/"), "exporter/options.h": ("exporter/",)}
+# Headers of a daemon's top folder that its rooms may include: the struct of its options, and what one tick of the exporter saw.
+SHARED_HEADERS = {
+    "aggregator/options.h": ("aggregator/service/", "aggregator/api/"),
+    "exporter/options.h": ("exporter/",),
+    "exporter/tick.h": ("exporter/",),
+}
 
 # One library, one place: header -> the files that may include it, a pattern or several. Tests may include any.
 LIBRARIES = {
@@ -90,7 +94,7 @@ def room_of(path):
 
 def may_include(room, path, target, name):
     """Whether a file of a room may include a header of another one."""
-    if room in (TESTS, target) or any(path.startswith(readers) for readers in OPTIONS.get(name, ())):
+    if room in (TESTS, target) or any(path.startswith(readers) for readers in SHARED_HEADERS.get(name, ())):
         return True
     allowed = ROOMS[room]
     if allowed is None:

@@ -227,12 +227,12 @@ stage_process(struct stage *st, const struct schedule *c, size_t k, size_t i)
 	if (!p->told || p->end > c->at[k] || st->exit_told[i] || c->sight[k][p->gpu] != SEEN)
 		return;
 	st->exit_told[i] = true;
-	st->exits[p->gpu][tg->exit_count++] = (struct tick_exit){.holder = p->named ? &st->holders[p->holder] : NULL,
-	                                                         .pid = (uint32_t)i + 1,
-	                                                         .start_boot_ns = p->begin,
-	                                                         .end_boot_ns = p->end,
-	                                                         .active_ppm = p->exit_ppm,
-	                                                         .memory_bytes = p->memory_bytes};
+	st->exits[p->gpu][tg->exit_count++] = (struct tick_process){.holder = p->named ? &st->holders[p->holder] : NULL,
+	                                                            .pid = (uint32_t)i + 1,
+	                                                            .start_boot_ns = p->begin,
+	                                                            .end_boot_ns = p->end,
+	                                                            .sm_ppm = p->exit_ppm,
+	                                                            .memory_bytes = p->memory_bytes};
 }
 
 static size_t

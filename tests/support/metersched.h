@@ -74,7 +74,7 @@ sched_shown(const struct sched_allocation *a, int64_t at)
 struct stage {
 	struct gpu_reading *readings;
 	struct tick_process processes[SCHED_GPUS][SCHED_PROCESSES];
-	struct tick_exit exits[SCHED_GPUS][SCHED_PROCESSES];
+	struct tick_process exits[SCHED_GPUS][SCHED_PROCESSES];
 	bool exit_told[SCHED_PROCESSES];
 	struct tick_gpu gpus[SCHED_GPUS];
 	struct tick_allocation allocations[SCHED_ALLOCATIONS];

@@ -76,18 +76,18 @@ stop_all(struct meterworld *w, size_t gpu)
 	w->tick_gpus[gpu].process_count = 0;
 }
 
-struct tick_exit *
+struct tick_process *
 ended(struct meterworld *w, size_t gpu, const struct wire_holder *h, uint32_t pid, int64_t start_boot_ns,
       int64_t end_boot_ns)
 {
-	struct tick_exit *e = &w->exits[gpu][w->tick_gpus[gpu].exit_count++];
+	struct tick_process *e = &w->exits[gpu][w->tick_gpus[gpu].exit_count++];
 
-	*e = (struct tick_exit){.holder = h,
-	                        .pid = pid,
-	                        .start_boot_ns = start_boot_ns,
-	                        .end_boot_ns = end_boot_ns,
-	                        .active_ppm = ABSENT,
-	                        .memory_bytes = ABSENT};
+	*e = (struct tick_process){.holder = h,
+	                           .pid = pid,
+	                           .start_boot_ns = start_boot_ns,
+	                           .end_boot_ns = end_boot_ns,
+	                           .sm_ppm = ABSENT,
+	                           .memory_bytes = ABSENT};
 	return e;
 }
 

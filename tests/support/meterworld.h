@@ -16,7 +16,7 @@ struct meterworld {
 	struct gpu_reading *gpus;
 	struct tick_gpu tick_gpus[4];
 	struct tick_process processes[4][8];
-	struct tick_exit exits[4][8];
+	struct tick_process exits[4][8];
 	struct tick_allocation allocations[8];
 	size_t allocation_count;
 	size_t gpu_count;
@@ -31,8 +31,8 @@ void meterworld_fini(struct meterworld *w);
 struct tick_process *run(struct meterworld *w, size_t gpu, const struct wire_holder *h, int64_t start_boot_ns);
 void stop_all(struct meterworld *w, size_t gpu);
 /* Told by the next tick only; holder NULL: not known. */
-struct tick_exit *ended(struct meterworld *w, size_t gpu, const struct wire_holder *h, uint32_t pid,
-                        int64_t start_boot_ns, int64_t end_boot_ns);
+struct tick_process *ended(struct meterworld *w, size_t gpu, const struct wire_holder *h, uint32_t pid,
+                           int64_t start_boot_ns, int64_t end_boot_ns);
 /* There until w->allocation_count is set lower. */
 struct tick_allocation *allocate(struct meterworld *w, const struct wire_holder *h, const char *device_uuid,
                                  int32_t replica);

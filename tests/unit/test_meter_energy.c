@@ -108,7 +108,7 @@ activity_that_accounting_tells_on_top_of_a_busy_gpu_makes_no_energy(void **state
 	w.gpus[0].energy_mj = 0;
 	run(&w, 0, &w.alice, 0);
 	ticks(&w, 10 * S, 10 * S);
-	ended(&w, 0, &w.bob, 55, 10 * S, 11 * S)->active_ppm = 1000000;
+	ended(&w, 0, &w.bob, 55, 10 * S, 11 * S)->sm_ppm = 1000000;
 	w.gpus[0].energy_mj = 700;
 	ticks(&w, 11 * S, 11 * S);
 	expect(&w, "GPU-0 alice held plain measured 10000+1000 units=5040 held=500 used=500 over=500 mj=350 ticks=1\n"

@@ -25,12 +25,12 @@ a_process_between_two_ticks_holds_from_its_start_to_its_end(void **state)
 {
 	(void)state;
 	in_place(meterworld) struct meterworld w;
-	struct tick_exit *e;
+	struct tick_process *e;
 
 	meterworld_init(&w, 1, 1);
 	ticks(&w, 10 * S, 10 * S);
 	e = ended(&w, 0, &w.alice, 55, 10 * S + 200 * MS, 10 * S + 700 * MS);
-	e->active_ppm = 400000;
+	e->sm_ppm = 400000;
 	e->memory_bytes = 8;
 	ticks(&w, 11 * S, 12 * S);
 	assert_int_equal(stats_of(&w).short_processes, 1);
@@ -51,7 +51,7 @@ a_process_that_a_tick_saw_holds_until_the_end_that_accounting_tells(void **state
 	ticks(&w, 10 * S, 11 * S);
 	stop_all(&w, 0);
 	/* accounting begins with the first use of the GPU, a while after the process did; whose it was the meter knows */
-	ended(&w, 0, NULL, 100, 5 * S, 11 * S + 300 * MS)->active_ppm = 500000;
+	ended(&w, 0, NULL, 100, 5 * S, 11 * S + 300 * MS)->sm_ppm = 500000;
 	ticks(&w, 12 * S, 12 * S);
 	assert_int_equal(stats_of(&w).short_processes, 0);
 	assert_int_equal(stats_of(&w).short_not_held, 0);
@@ -84,7 +84,7 @@ a_reused_pid_is_another_process(void **state)
 
 	meterworld_init(&w, 1, 1);
 	ticks(&w, 10 * S, 10 * S);
-	ended(&w, 0, &w.bob, 100, 10 * S + 200 * MS, 10 * S + 400 * MS)->active_ppm = 0;
+	ended(&w, 0, &w.bob, 100, 10 * S + 200 * MS, 10 * S + 400 * MS)->sm_ppm = 0;
 	run(&w, 0, &w.alice, 10 * S + 600 * MS);
 	ticks(&w, 11 * S, 11 * S);
 	assert_int_equal(stats_of(&w).short_processes, 1);
@@ -160,7 +160,7 @@ a_short_process_shares_with_who_was_there(void **state)
 	run(&w, 0, &w.alice, 0);
 	w.gpus[0].active_ppm = 300000;
 	ticks(&w, 10 * S, 10 * S);
-	ended(&w, 0, &w.bob, 55, 10 * S + 400 * MS, 10 * S + 800 * MS)->active_ppm = 800000;
+	ended(&w, 0, &w.bob, 55, 10 * S + 400 * MS, 10 * S + 800 * MS)->sm_ppm = 800000;
 	ticks(&w, 11 * S, 11 * S);
 	expect(&w, "GPU-0 alice held exclusive measured 10000+400 units=5040 held=400 used=120 ticks=0\n"
 	           "GPU-0 alice held plain measured 10400+400 units=5040 held=200 used=120 ticks=0\n"
@@ -177,8 +177,8 @@ short_processes_of_one_workload_hold_once_where_they_overlap(void **state)
 	meterworld_init(&w, 1, 1);
 	w.gpus[0].active_ppm = ABSENT;
 	ticks(&w, 10 * S, 10 * S);
-	ended(&w, 0, &w.alice, 55, 10 * S + 100 * MS, 10 * S + 500 * MS)->active_ppm = 250000;
-	ended(&w, 0, &w.alice, 56, 10 * S + 300 * MS, 10 * S + 600 * MS)->active_ppm = 500000;
+	ended(&w, 0, &w.alice, 55, 10 * S + 100 * MS, 10 * S + 500 * MS)->sm_ppm = 250000;
+	ended(&w, 0, &w.alice, 56, 10 * S + 300 * MS, 10 * S + 600 * MS)->sm_ppm = 500000;
 	ended(&w, 0, &w.alice, 57, 10 * S + 900 * MS, 10 * S + 900 * MS); /* of no length */
 	ticks(&w, 11 * S, 11 * S);
 	assert_int_equal(stats_of(&w).short_processes, 2);
@@ -209,7 +209,7 @@ very_many_records_close_the_interval_before_its_end(void **state)
 	(void)state;
 	in_place(meterworld) struct meterworld w;
 	owned(wire_batch) struct wire_batch *b = wire_batch_new();
-	struct tick_exit *exits = mem_array(4096, sizeof(*exits));
+	struct tick_process *exits = mem_array(4096, sizeof(*exits));
 	struct tick_gpu g = {.exits = exits, .exit_count = 4096};
 	struct tick t = {.gpus = &g, .gpu_count = 1};
 	int64_t at = 10 * S;
@@ -218,11 +218,11 @@ very_many_records_close_the_interval_before_its_end(void **state)
 	g.reading = &w.gpus[0];
 	do {
 		for (int64_t i = 0; i < 4096; i++)
-			exits[i] = (struct tick_exit){.holder = &w.alice,
-			                              .pid = (uint32_t)i,
-			                              .start_boot_ns = at - S + i * 200000,
-			                              .end_boot_ns = at - S + i * 200000 + 100000,
-			                              .active_ppm = ABSENT};
+			exits[i] = (struct tick_process){.holder = &w.alice,
+			                                 .pid = (uint32_t)i,
+			                                 .start_boot_ns = at - S + i * 200000,
+			                                 .end_boot_ns = at - S + i * 200000 + 100000,
+			                                 .sm_ppm = ABSENT};
 		t.boot_ns = at;
 		at += S;
 		assert_true(at < 50 * S);
@@ -323,8 +323,8 @@ a_short_process_on_a_device_of_others_is_counted_and_holds_nothing(void **state)
 	w.gpus[0].active_ppm = ABSENT;
 	allocate(&w, &w.alice, "GPU-0", -1);
 	ticks(&w, 10 * S, 10 * S);
-	ended(&w, 0, &w.bob, 55, 10 * S + 200 * MS, 10 * S + 700 * MS)->active_ppm = 1000000;
-	ended(&w, 0, &w.alice, 56, 10 * S + 200 * MS, 10 * S + 700 * MS)->active_ppm = 600000;
+	ended(&w, 0, &w.bob, 55, 10 * S + 200 * MS, 10 * S + 700 * MS)->sm_ppm = 1000000;
+	ended(&w, 0, &w.alice, 56, 10 * S + 200 * MS, 10 * S + 700 * MS)->sm_ppm = 600000;
 	ticks(&w, 11 * S, 11 * S);
 	assert_int_equal(stats_of(&w).short_processes, 1);
 	assert_int_equal(stats_of(&w).short_not_held, 1);
@@ -344,7 +344,7 @@ a_process_between_anothers_allocation_and_its_own_is_an_intruder(void **state)
 	allocate(&w, &w.bob, "GPU-0", 0)->begin_boot_ns = 10 * S + 100 * MS;
 	allocate(&w, &w.alice, "GPU-0", 1)->begin_boot_ns = 10 * S + 800 * MS;
 	allocate(&w, &w.alice, "GPU-0", 2)->begin_boot_ns = 10 * S + 700 * MS; /* both from the earlier of the two */
-	ended(&w, 0, &w.alice, 55, 10 * S + 200 * MS, 10 * S + 400 * MS)->active_ppm = 1000000;
+	ended(&w, 0, &w.alice, 55, 10 * S + 200 * MS, 10 * S + 400 * MS)->sm_ppm = 1000000;
 	ticks(&w, 11 * S, 11 * S);
 	assert_int_equal(stats_of(&w).short_processes, 0);
 	assert_int_equal(stats_of(&w).short_not_held, 1);
