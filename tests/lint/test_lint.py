@@ -140,7 +140,7 @@ class Text(Planted):
         self.expect(text.check_calls(self.dir.name), "aggregator/core/rating/rating.c:1: core gets the time")
 
     def test_when_a_tenant_is_in_force_is_asked_for_an_instant(self):
-        self.put("aggregator/store/policy/policy_rows.c", '"INSERT INTO tenant_term"\n')
+        self.put("aggregator/store/policy/policy_write.c", '"INSERT INTO tenant_term"\n')
         self.put("aggregator/store/policy/policy_lists.c", '"SELECT rfc3339(t.until) AS until FROM tenants_known(now()) t"\n')
         self.expect(text.check_terms(self.dir.name))
         self.put("aggregator/store/quota/exception_store.c", '\n"WHERE w.retired_at IS NULL"\n"JOIN workspace_term x"\n')

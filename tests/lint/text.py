@@ -90,7 +90,7 @@ def check_calls(root):
 
 # When a tenant or workspace is in force: who writes the terms, who proves them, and for readers the functions of sql/0034_terms.sql.
 TERMS = re.compile(r"\b(tenant_term|workspace_term)\b|\bretired_at\s*(?:IS\b|[<>=])", re.I)
-TERM_FILES = ("aggregator/store/policy/policy_rows.c", "aggregator/store/verify/verify_rows.c", "aggregator/store/verify/verify_lines.c", "aggregator/store/close/period_close.c")
+TERM_FILES = ("aggregator/store/policy/policy_write.c", "aggregator/store/verify/verify_rows.c", "aggregator/store/verify/verify_lines.c", "aggregator/store/close/period_close.c")
 
 
 def check_terms(root):

@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "aggregator/core/policy/attribution.h"
 #include "aggregator/core/policy/policy.h"
 
 #define FILE_MAX (4u << 20)

@@ -1,11 +1,11 @@
-/* aggregator/core/policy/attribution.h - whose usage it is: the first rule that matches a holder. Pure.
+/* aggregator/core/policy/attribution.h - attribution: the first rule that matches a holder decides to which workspace its usage belongs. Pure.
  *
  * Rules, in order:
  *  1. rules are asked by priority, lowest number first, then by id
  *  2. a rule matches when every pattern it has matches
  *  3. a pattern on a field that the holder does not have never matches, not even *
  *  4. a namespace and labels are a pod's, an account a Slurm job's, a user and a group a Slurm job's or a host user's:
- *     the uid inside a pod is chosen by whoever wrote the pod, so it decides nothing
+ *     the author of a pod chooses the uid inside it, so that uid decides nothing
  *  5. a user pattern is tried on the name and on the uid in decimal
  *  6. labels match when the pod has every key of the rule, with a value that the key's pattern matches; a label may
  *     have the empty value, which * matches
@@ -23,6 +23,9 @@ struct attribution_rule {
 	const char *
 		labels; /* NULL: matches anything; else as common/base/labels.h writes them, with patterns for values */
 };
+
+/* Shell-like pattern with * and ?; no recursion on hostile patterns (linear in practice). */
+bool pattern_match(const char *pattern, const char *text);
 
 /* Sorts in the order in which rules are asked: priority, then id. */
 void attribution_sort(struct attribution_rule *rules, size_t n);

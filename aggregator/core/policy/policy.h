@@ -270,7 +270,4 @@ const char *policy_workspace_cluster(const struct policy *p, const struct policy
  * gone follows in the order of the old one. The effective time alone is no change. Returns the number of changes. */
 size_t policy_diff(const struct policy *from, const struct policy *to, struct buf *out);
 
-/* Shell-like pattern with * and ?; no recursion on hostile patterns (linear in practice). */
-bool pattern_match(const char *pattern, const char *text);
-
 #endif

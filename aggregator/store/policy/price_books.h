@@ -1,4 +1,4 @@
-/* aggregator/store/policy/price_books.h - price books as rating wants them. For the files of store/ only. */
+/* aggregator/store/policy/price_books.h - price books: the book of a policy as rows, and books as rating wants them. For the files of store/ only. */
 #ifndef TOLLGATE_PRICE_BOOKS_H
 #define TOLLGATE_PRICE_BOOKS_H
 
@@ -6,6 +6,11 @@
 #include "aggregator/core/rating/rating.h"
 #include "aggregator/store/db/db.h"
 #include "common/base/idmap.h"
+
+/* Writes the book of a policy, in force from effective_ns on; NULL: from then on there are no prices. */
+MUST_CHECK bool price_book_write(struct db *db, const struct policy_book *book, int64_t effective_ns, struct err *err);
+/* A file that reaches into closed months, which end at closed_ns, must have the prices that are in force last. Writes nothing. */
+MUST_CHECK bool price_book_unchanged(struct db *db, const struct policy_book *book, int64_t closed_ns, struct err *err);
 
 /* Texts of the books point into the results, or into the policy's book. in_place(price_books) struct price_books b = {0}; */
 struct price_books {

@@ -1,19 +1,34 @@
-/* aggregator/store/policy/policy_over_time.h - rows that hold for a range of billing hours: between the files that write a policy.
+/* aggregator/store/policy/policy_write.h - a policy as rows that hold for ranges of billing hours. For the files of store/ only.
  *
- * A table is made to say what the file says from an hour on. What is the same stays untouched, what had not begun by then is
- * taken back, what is in force and no longer said ends, and the new begins. */
-#ifndef TOLLGATE_POLICY_OVER_TIME_H
-#define TOLLGATE_POLICY_OVER_TIME_H
+ * Writing a policy makes each table say what the file says from an hour on. A row that is the same stays untouched, a row that has
+ * not begun by that hour is deleted, a row in force that the file no longer has ends at that hour, and new rows begin at it. */
+#ifndef TOLLGATE_POLICY_WRITE_H
+#define TOLLGATE_POLICY_WRITE_H
 
 #include "aggregator/core/policy/policy_capacity.h"
 #include "aggregator/store/db/db.h"
+
+/* Makes the ledger say what the policy says from effective_ns on. The caller holds DB_LOCK_POLICY exclusively. `only` is the one
+ * tenant whose part is new (NULL: the whole policy is), `file` the name of the document for a refusal. closed_ns is the end of the
+ * last closed month, 0 when effective_ns lies behind it. */
+MUST_CHECK bool policy_write(struct db *db, const struct policy *p, const char *only, const char *file,
+                             int64_t effective_ns, int64_t closed_ns, struct err *err);
+/* policy_write_nodes.c: capacity and states of nodes, then reservations (of the tenant `only` alone, when it is given). Tenants,
+ * workspaces, clusters and nodes have been written. */
+MUST_CHECK bool policy_write_nodes(struct db *db, const struct policy *p, const char *file, int64_t effective_ns,
+                                   struct err *err);
+MUST_CHECK bool policy_write_reservations(struct db *db, const struct policy *p, const char *only, const char *file,
+                                          int64_t effective_ns, struct err *err);
+
+/* policy_apply.c: the policy that was applied last; NULL in *ret when there is none. */
+MUST_CHECK bool policy_in_force(struct db *db, struct policy **ret, struct err *err);
 
 struct over_time {
 	struct db_stmt drop, cut, fill;
 };
 
-/* `columns` are the table's beside effective, `of_t` the same of the alias t, `file` a query that gives them from the
- * parameters after $1, the hour; `scope` restricts what of the table is looked at, and begins with AND. Rows are compared as
+/* The table's `columns` without effective, `of_t` the same of the alias t, `file` a query that gives them from the
+ * parameters after $1, which is the hour; `scope` restricts the rows of the table that are compared, and begins with AND. Rows are compared as
  * text, so that NULL equals NULL and the join can be hashed. */
 #define OVER_TIME(name, table, columns, of_t, file, scope)                                                            \
 	{                                                                                                             \
@@ -33,19 +48,6 @@ struct over_time {
 
 /* The hour is the first argument. */
 MUST_CHECK bool over_time_write(struct db *db, const struct over_time *t, const struct db_args *a, struct err *err);
-
-/* policy_quota_rows.c, policy_node_rows.c: the caller holds DB_LOCK_POLICY exclusively, and has written tenants, workspaces,
- * clusters and nodes. */
-MUST_CHECK bool quota_rows_write(struct db *db, const struct policy *p, int64_t effective_ns, struct err *err);
-/* Of the tenant `only` alone, when it is given. `file` names the document in a refusal. */
-MUST_CHECK bool reservation_rows_write(struct db *db, const struct policy *p, const char *only, const char *file,
-                                       int64_t effective_ns, struct err *err);
-MUST_CHECK bool node_rows_write(struct db *db, const struct policy *p, const char *file, int64_t effective_ns,
-                                struct err *err);
-/* policy_price_rows.c; NULL: from then on there are no prices. */
-MUST_CHECK bool price_rows_write(struct db *db, const struct policy_book *book, int64_t effective_ns, struct err *err);
-/* Of a file that reaches into closed months, which end at closed_ns: its prices are those in force last, and nothing is written. */
-MUST_CHECK bool price_rows_keep(struct db *db, const struct policy_book *book, int64_t closed_ns, struct err *err);
 /* A number, or NULL. */
 void array_i64_or_null(struct db_array *a, bool known, int64_t v);
 

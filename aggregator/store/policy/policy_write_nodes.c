@@ -1,7 +1,5 @@
-/* aggregator/store/policy/policy_node_rows.c - what nodes have and the state they are in, and what is reserved of it, as rows. */
-#include "aggregator/store/policy/policy_over_time.h"
-
-#include <string.h>
+/* aggregator/store/policy/policy_write_nodes.c - writes the capacity and state of nodes, and the reservations of workspaces, as rows. */
+#include "aggregator/store/policy/policy_write.h"
 
 /* ---- nodes ---- */
 
@@ -111,7 +109,7 @@ write_states(struct db *db, const struct policy *p, const char *file, int64_t ef
 }
 
 bool
-node_rows_write(struct db *db, const struct policy *p, const char *file, int64_t effective_ns, struct err *err)
+policy_write_nodes(struct db *db, const struct policy *p, const char *file, int64_t effective_ns, struct err *err)
 {
 	return write_declared(db, p, effective_ns, err) && write_states(db, p, file, effective_ns, err);
 }
@@ -191,8 +189,8 @@ write_reservations(struct db *db, const struct policy_reservations *r, const cha
 }
 
 bool
-reservation_rows_write(struct db *db, const struct policy *p, const char *only, const char *file, int64_t effective_ns,
-                       struct err *err)
+policy_write_reservations(struct db *db, const struct policy *p, const char *only, const char *file,
+                          int64_t effective_ns, struct err *err)
 {
 	in_place(policy_reservations) struct policy_reservations r = {0};
 	owned(mem) struct policy_seen *seen = NULL;

@@ -1,4 +1,4 @@
-/* aggregator/store/policy/policy_store.c - applies a policy file: all of it, or nothing.
+/* aggregator/store/policy/policy_apply.c - applies a policy file: all of it, or nothing.
  *
  * Rules, in order:
  *  1. the file is read and checked as a whole before anything is written
@@ -14,7 +14,7 @@
 
 #include "aggregator/core/policy/policy_part.h"
 #include "aggregator/store/db/db.h"
-#include "aggregator/store/policy/policy_rows.h"
+#include "aggregator/store/policy/policy_write.h"
 #include "common/base/digest.h"
 
 #define STEPS_AT_ONCE 10 /* of attributing holders again, before the answer */
@@ -226,7 +226,7 @@ apply(struct db *db, const struct policy_request *rq, const struct db_ledger *le
 		return false;
 	if (ret->changes == 0 && old.policy && ret->effective_ns >= old.effective_ns)
 		return true;
-	if (!policy_rows_write(db, *p, rq->tenant, rq->name, ret->effective_ns, closed_ns, err))
+	if (!policy_write(db, *p, rq->tenant, rq->name, ret->effective_ns, closed_ns, err))
 		return false;
 	return rq->dry_run || record(db, &old, rq, &document, buf_text(ret_diff), ret, err);
 }
