@@ -1,4 +1,4 @@
-/* aggregator/cli/catalog.c - the table: every command, its words, its options and what they may be. */
+/* aggregator/cli/catalog.c - the command table: every command with its arguments, options and allowed values. */
 #include "aggregator/cli/cli.h"
 #include "aggregator/core/reports/focus.h"
 

@@ -16,30 +16,30 @@ enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2, CLI_UNREACHABLE = 3, CLI_INCOM
 #define CLI_TEXT_BYTES (1u << 20)
 
 enum {
-	CLI_LIST = 1, /* several of the choices, divided by commas */
+	CLI_LIST = 1, /* a comma-separated list of the choices */
 	CLI_REQUIRED = 2
 };
 
 struct cli_option {
 	const char *name;  /* "dry-run" */
 	char letter;       /* 'f', or 0 */
-	const char *value; /* what it takes, "FILE"; NULL: nothing */
+	const char *value; /* name of its argument, "FILE"; NULL: takes none */
 	const char *help;
-	const char *const *choices; /* NULL-ended: what the value may be; NULL: anything */
+	const char *const *choices; /* allowed values, NULL-ended; NULL: any value */
 	unsigned flags;
 };
 
 struct cli;
 struct cli_command {
 	const char *name;  /* "apply", "token create" */
-	const char *words; /* what follows: "YYYY-MM"; "" for nothing */
+	const char *words; /* arguments: "YYYY-MM"; "" for none */
 	int word_min, word_max;
-	const char *const *word_choices; /* NULL-ended: what a word may be; NULL: anything */
-	bool words_open;                 /* the choices are only the ones with a name of their own */
+	const char *const *word_choices; /* allowed arguments, NULL-ended; NULL: any */
+	bool words_open;                 /* other arguments than the choices are allowed too */
 	const char *summary;
 	const char *details;                       /* a paragraph for help and the man page; NULL: none */
 	struct cli_option options[CLI_OPTION_MAX]; /* ended by a NULL name */
-	const char *const *outputs;                /* NULL-ended: the values of --out that it has; NULL: all of them */
+	const char *const *outputs;                /* supported values of --out, NULL-ended; NULL: all */
 	int (*run)(struct cli *c);
 };
 
@@ -50,15 +50,15 @@ struct cli_note {
 
 extern const struct cli_command cli_commands[];
 extern const size_t cli_command_count;
-extern const struct cli_option cli_common[]; /* what every command takes, before its name or after it */
+extern const struct cli_option cli_common[]; /* options of every command, allowed before and after its name */
 enum { CLI_COMMON_HELP = 6 };                /* --help in cli_common */
 extern const size_t cli_common_count;
 extern const struct cli_note cli_exits[], cli_variables[];
 extern const size_t cli_exit_count, cli_variable_count;
 
 struct cli {
-	const struct cli_command *command;  /* NULL: help is asked for, of all commands or of a group */
-	const char *group;                  /* the first word of the commands that help is asked for; NULL: none */
+	const struct cli_command *command;  /* NULL: the user asked for help on all commands or a group */
+	const char *group;                  /* the group the user asked for help on; NULL: none */
 	const char *values[CLI_OPTION_MAX]; /* of the command's options; "" for one that takes nothing */
 	const char *common[CLI_OPTION_MAX]; /* of the options every command has */
 	const char *words[CLI_WORD_MAX];
@@ -73,10 +73,10 @@ MUST_CHECK bool cli_parse(struct cli *c, int argc, char *const *argv, struct err
 const char *cli_value(const struct cli *c, const char *name);
 /* The same, else what the environment says, else NULL; empty is not given. */
 const char *cli_setting(const struct cli *c, const char *name, const char *variable);
-/* Whom to trust and what to show, from the settings. */
+/* TLS settings of the client: trusted CAs and our own certificate. */
 void cli_tls(const struct cli *c, struct httpc_options *o);
 
-/* ---- what the table says to people and shells ---- */
+/* ---- help, manual page and completion, from the command table ---- */
 void cli_help(struct buf *out);
 void cli_command_help(const struct cli_command *cmd, struct buf *out);
 /* Of the commands that begin with this word. */

@@ -1,13 +1,13 @@
-/* aggregator/cli/client.c - the command line's way to the aggregator. */
+/* aggregator/cli/client.c - HTTP requests of the command line to the aggregator. */
 #include <stdio.h>
 #include <string.h>
 
 #include "aggregator/cli/cli.h"
 
-/* One call at a time: what the bar of the call under way needs. */
+/* State of the progress bar. Only one call runs at a time. */
 static struct progress progress;
 
-/* A busy aggregator, or one that is being restarted, is asked again before anybody is told. */
+/* Requests to a busy or restarting aggregator are retried before the user sees an error. */
 static const struct httpc_retry again = {
 	.attempts = 3, .least_ns = 200 * NS_PER_MS, .most_ns = 2 * NS_PER_S, .patience_ns = 10 * NS_PER_S};
 
@@ -51,7 +51,7 @@ call(struct cli *c, const char *method, const char *path, const char *content_ty
 	progress_end(&progress);
 	if (ok && reply->status >= 400) {
 		ok = httpc_problem(reply, "aggregator", err);
-		/* Only silence counts as unreachable; an answer that says "later" is a refusal. */
+		/* Only a missing reply counts as unreachable; 503 is a refusal. */
 		if (err->kind == ERR_RETRY)
 			err->kind = ERR_FATAL;
 	}

@@ -1,4 +1,4 @@
-/* aggregator/cli/completion.c - the table as completion for bash and zsh. */
+/* aggregator/cli/completion.c - completion for bash and zsh, from the command table. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* aggregator/cli/help.c - the table for people at a terminal. */
+/* aggregator/cli/help.c - help texts, from the command table. */
 #include <string.h>
 
 #include "aggregator/cli/cli.h"
@@ -81,7 +81,7 @@ put_options(struct buf *out, const struct cli_option *o, size_t n)
 		put_option(out, &o[i]);
 }
 
-/* What every command takes; of --out only what the command has. */
+/* Common options; --out with only the formats that the command supports. */
 static void
 put_common(struct buf *out, const struct cli_command *cmd)
 {

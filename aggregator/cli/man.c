@@ -1,4 +1,4 @@
-/* aggregator/cli/man.c - the table as the manual page tollgate(1). */
+/* aggregator/cli/man.c - the manual page tollgate(1), from the command table. */
 #include <string.h>
 
 #include "aggregator/cli/cli.h"

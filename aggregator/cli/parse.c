@@ -1,4 +1,4 @@
-/* aggregator/cli/parse.c - the command line against the table. */
+/* aggregator/cli/parse.c - parses the command line by the command table. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* aggregator/cli/range.c - which stretch of time a command is about. Pure: the clock and the ledger's months are arguments.
+/* aggregator/cli/range.c - the time range of a command: --since, --from, --to, months. Pure: the clock and the ledger's months are arguments.
  *
  * Days are sent as they were written: only the aggregator knows the billing zone in which they begin. */
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* aggregator/cli/table.c - rows for people, scripts and spreadsheets, from an array of flat JSON objects. */
+/* aggregator/cli/table.c - prints arrays of flat JSON objects as table, CSV, JSON or YAML. */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -153,7 +153,7 @@ measure(const json_t *rows, struct column *columns)
 	return n;
 }
 
-/* Characters that would show the terminal another text than the ledger has are marked; our own colours pass. */
+/* Escapes characters that could make a terminal show other text; our own colours pass. */
 static void
 put_text(const char *text)
 {
@@ -172,7 +172,7 @@ put_text(const char *text)
 	}
 }
 
-/* Of the terminal; of a file as many as most have. */
+/* Width of the terminal; 80 where there is none. */
 static size_t
 columns_of_terminal(void)
 {

@@ -11,7 +11,7 @@ __extension__ typedef __int128 int128;
 __extension__ typedef unsigned __int128 uint128;
 
 #define MUST_CHECK __attribute__((warn_unused_result))
-/* What leads to a call of it is laid apart from the code that is run each time. */
+/* The compiler moves paths that call it out of the hot code. */
 #define SELDOM __attribute__((cold))
 #define PRINTF_LIKE(fmt, args) __attribute__((format(printf, fmt, args)))
 #define ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
@@ -47,11 +47,11 @@ char *mem_strdup(const char *s); /* NULL gives NULL */
 char *mem_strndup(const char *s, size_t n);
 char *mem_printf(const char *fmt, ...) PRINTF_LIKE(1, 2);
 void mem_free(void *p);
-/* What was freed goes back to the system: after work that took much, in one of many threads, each of which keeps what it had. */
+/* Returns freed memory to the system. Called after large work, because malloc keeps it per thread. */
 void mem_give_back(void);
 
-/* From here on the calling thread has a smaller share of the processor (by so much nicer) and holds it for short turns, so that whoever wakes up on its processor
- * does not wait for the end of a long one. Kernels before 6.12 have turns of one length for all. */
+/* Makes the calling thread nicer and asks for short time slices, so that a thread that wakes up on its processor runs soon. Kernels before 6.12 ignore the
+ * slice. */
 void thread_gives_way(int nice);
 
 static inline void

@@ -1,5 +1,5 @@
 /* common/base/idmap.h - numbers to positions in an array: a hash table with linear probing.
- * There is no removal: who drops entries of the array fills the map anew. */
+ * There is no removal: after dropping array entries, clear the map and fill it again. */
 #ifndef TOLLGATE_IDMAP_H
 #define TOLLGATE_IDMAP_H
 

@@ -96,7 +96,7 @@ cli_post(struct cli *c, const char *path, const json_t *request)
 	return cli_post_json(c, path, request, &row, &err) ? cli_print_one(c, row) : cli_fail(&err);
 }
 
-/* ---- which time ---- */
+/* ---- months and ranges of time ---- */
 
 bool
 cli_month(const char *text, struct err *err)

@@ -1,4 +1,4 @@
-/* aggregator/cli/commands/cmd_audit.c - who did what, when and why: for people the parts that changed, for scripts everything. */
+/* aggregator/cli/commands/cmd_audit.c - tollgate audit: the audit log; tables show only the fields that changed. */
 #include <string.h>
 
 #include "aggregator/cli/cli.h"
@@ -6,7 +6,7 @@
 #define COLUMNS "id,at,actor,action,subject,tenant,before,after,reason"
 #define CELL_CHARACTERS 60
 
-/* A value in few words: text as it is, everything else as JSON. */
+/* A short form of a value: text as it is, anything else as JSON. */
 static void
 write_value(const json_t *v, struct buf *out)
 {
@@ -19,7 +19,7 @@ write_value(const json_t *v, struct buf *out)
 		out->data[--out->len] = '\0';
 }
 
-/* The members of one side that the other has not, or has otherwise: "status=revoked". */
+/* Members that are missing or different on the other side: "status=revoked". */
 static void
 write_changed(const json_t *side, const json_t *other, struct buf *out)
 {

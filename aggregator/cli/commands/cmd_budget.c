@@ -1,4 +1,4 @@
-/* aggregator/cli/commands/cmd_budget.c - budgets, with a bar each. */
+/* aggregator/cli/commands/cmd_budget.c - tollgate budget status: budgets of a month, each with a bar. */
 #include <string.h>
 
 #include "aggregator/cli/cli.h"

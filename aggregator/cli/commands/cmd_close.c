@@ -1,4 +1,4 @@
-/* aggregator/cli/commands/cmd_close.c - a month is closed by a job that is followed, or what stands against it; a closed one is proved. */
+/* aggregator/cli/commands/cmd_close.c - tollgate close: starts and follows the job that closes a month, or lists what prevents it; report --recompute. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,7 +47,7 @@ print_checks(struct cli *c, const char *month, bool *ret_closable, bool *ret_nee
 	return cli_print(c, json_object_get(reply, "checks"), reply, COLUMNS);
 }
 
-/* On a terminal somebody is asked; a script says --yes. */
+/* Asks for confirmation on a terminal; scripts pass --yes. */
 static bool
 confirmed(struct cli *c, const char *month)
 {
@@ -120,7 +120,7 @@ left_running(const char *month)
 	return CLI_FAILED;
 }
 
-/* An aggregator that is away for a while, because it is started again, takes the job up: what was asked for goes on. */
+/* A restarted aggregator resumes the job, so a short outage does not end the command. */
 static int
 follow(struct cli *c, const char *month)
 {
@@ -168,7 +168,7 @@ close_month(struct cli *c, const char *month)
 	buf_init(&body, CLI_PATH_BYTES);
 	buf_init(&text, CLI_REPLY_MAX);
 	add_path(c, month, "close", &path);
-	/* from here on it may be running, whatever becomes of this program */
+	/* the job may run from here on, even if this program ends */
 	signal(SIGINT, on_interrupt);
 	if (reason != NULL)
 		json_object_set_new(request, "reason", json_string(reason));
@@ -178,7 +178,7 @@ close_month(struct cli *c, const char *month)
 	return follow(c, month);
 }
 
-/* What became of it, or how far it is; or it is cancelled. */
+/* --status and --cancel of a close job. */
 static int
 look_at_job(struct cli *c, const char *month, const char *method)
 {

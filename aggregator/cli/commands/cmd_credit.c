@@ -1,4 +1,4 @@
-/* aggregator/cli/commands/cmd_credit.c - one-off charges and credits: asked for, agreed to, taken back, listed. */
+/* aggregator/cli/commands/cmd_credit.c - tollgate credit: one-off charges and credits, requested, approved, reversed, listed. */
 #include "aggregator/cli/cli.h"
 #include "common/base/text.h"
 
@@ -14,7 +14,7 @@ cmd_credit_list(struct cli *c)
 	return cli_print_pages(c, "/v1/adjustments", "adjustments", COLUMNS, filters, ARRAY_LEN(filters), 50);
 }
 
-/* Posts the options that were given and shows the row that came of it. */
+/* Posts the given options and prints the resulting row. */
 static int
 post(struct cli *c, const char *path, const char *const *fields, size_t n)
 {

@@ -4,7 +4,7 @@
 
 #include "aggregator/cli/cli.h"
 
-#define EVENTS_BYTES (4u << 20) /* what the aggregator takes */
+#define EVENTS_BYTES (4u << 20) /* the aggregator's limit */
 #define FATE_COLUMNS "index,id,source,status,field,detail"
 
 static const char *
@@ -15,7 +15,7 @@ text_of(const json_t *object, const char *name)
 	return text != NULL ? text : "";
 }
 
-/* The events of a reply as flat rows; all of them, or those that were not taken. */
+/* The events of a reply as flat rows: all, or only the refused ones. */
 static json_t *
 flat_rows(const json_t *reply, bool bad_only)
 {

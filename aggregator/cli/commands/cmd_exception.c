@@ -1,4 +1,4 @@
-/* aggregator/cli/commands/cmd_exception.c - exceptions: asked for, decided, listed. */
+/* aggregator/cli/commands/cmd_exception.c - tollgate exception: request, decide and list quota exceptions. */
 #include <stdlib.h>
 
 #include "aggregator/cli/cli.h"
@@ -8,7 +8,7 @@
 	"id,tenant,workspace,cluster,gpu_model,kind,gpus,units,shared,from,until,status,running,reason,requested_by,requested," \
 	"rule,decided_by,decided,decided_why,over_by,over,over_why"
 
-/* For people: what, until when, and how it stands; scripts get all of it. */
+/* Columns of the table: amount, end and status. Other formats have every column. */
 static int
 show(const struct cli *c, const json_t *rows, const json_t *whole)
 {

@@ -1,4 +1,4 @@
-/* aggregator/cli/commands/cmd_gpu.c - an operator's word: which node a GPU is in, and that a change of rows is to be taken as it is. */
+/* aggregator/cli/commands/cmd_gpu.c - tollgate gpu move and journal accept: decisions of an operator. */
 #include <string.h>
 
 #include "aggregator/cli/cli.h"

@@ -6,7 +6,7 @@
 
 #define PRICES_BYTES (4u << 20)
 
-/* One table: the tenants, and what they are together. */
+/* One table: a row for each tenant, and their total. */
 static int
 print_preview(const struct cli *c, json_t *reply)
 {
@@ -34,7 +34,7 @@ print_preview(const struct cli *c, json_t *reply)
 	return code;
 }
 
-/* --month; without it the service takes the month that is open. */
+/* --month; the default is the open month. */
 static bool
 add_month(struct cli *c, struct buf *path, struct err *err)
 {

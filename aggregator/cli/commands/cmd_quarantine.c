@@ -1,4 +1,4 @@
-/* aggregator/cli/commands/cmd_quarantine.c - batches whose content was refused: looked at, released, discarded; nodes that are held, approved. */
+/* aggregator/cli/commands/cmd_quarantine.c - tollgate quarantine: list, show, release and discard refused batches; node approve. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -126,7 +126,7 @@ decide_all(struct cli *c, const char *verb)
 	json_array_append_new(numbers, json_integer(seq));
 	if (last != NULL && !later_ones(c, stream, seq, through, numbers, &err))
 		return cli_fail(&err);
-	/* In order, and no further than the first that is refused: what follows it may hang on it. */
+	/* In order, stopping at the first refusal: later batches may depend on it. */
 	for (size_t i = 0; i < json_array_size(numbers) && code == CLI_OK; i++)
 		if (!decide(c, verb, stream, json_integer_value(json_array_get(numbers, i)), rows, &err))
 			code = cli_fail(&err);

@@ -1,4 +1,4 @@
-/* aggregator/cli/commands/cmd_quota_decide.c - capacity asked for, and an answer explained: every check with its numbers; the log to replay. */
+/* aggregator/cli/commands/cmd_quota_decide.c - tollgate quota decide, explain and record; get decisions, leases and reclaims. */
 #include <stdio.h>
 #include <string.h>
 
@@ -7,7 +7,7 @@
 #include "common/base/labels.h"
 #include "common/base/text.h"
 
-/* ---- an answer, for people ---------------------------------------------------------------------------------------------- */
+/* ---- a decision as text ---------------------------------------------------------------------------------------------- */
 
 static const char *
 text_of(const json_t *o, const char *member)
@@ -17,7 +17,7 @@ text_of(const json_t *o, const char *member)
 	return s != NULL ? s : "";
 }
 
-/* A number as it was written, whole or not; null is no limit. */
+/* A JSON number with its decimals; null is no limit. */
 static json_t *
 amount(const json_t *o, const char *member)
 {
@@ -144,7 +144,7 @@ print_warnings(const json_t *d)
 	}
 }
 
-/* The resource, or the verdict of a dry run, which has no status. */
+/* A decision, or the verdict of a dry run, which has no status. */
 static void
 print_decision(const json_t *reply)
 {
@@ -177,7 +177,7 @@ print_decision(const json_t *reply)
 	print_checks(d);
 }
 
-/* A reject is 1, so that a script can tell; who waits may still be admitted. */
+/* Scripts see a reject as exit code 1. A queued request may still be admitted and is 0. */
 static int
 tell(const struct cli *c, json_t *reply)
 {
@@ -215,7 +215,7 @@ add_fields(const struct cli *c, const struct field *fields, size_t n, json_t *re
 	return true;
 }
 
-/* An id of its own, where none is given. */
+/* A random request_id unless one is given. */
 static void
 add_id(const struct cli *c, json_t *request)
 {
@@ -231,7 +231,7 @@ add_id(const struct cli *c, json_t *request)
 	json_object_set_new(request, "request_id", json_string(id));
 }
 
-/* "team=ml,app=web"; what a label may be the service says. */
+/* "team=ml,app=web". The aggregator checks the labels. */
 static bool
 add_labels(const char *text, json_t *workload, struct err *err)
 {
@@ -248,7 +248,7 @@ add_labels(const char *text, json_t *workload, struct err *err)
 	return true;
 }
 
-/* Whose it is: the word, or what the options say of the workload. */
+/* The workspace argument, or the workload that the options describe. */
 static bool
 add_workspace(const struct cli *c, json_t *request, struct err *err)
 {
@@ -370,7 +370,7 @@ counted(const json_t *asked, const char *member, const char *one)
 	return json_sprintf("%" JSON_INTEGER_FORMAT " %s%s", n, one, n == 1 ? "" : "s");
 }
 
-/* For people the first so many of the columns, and how much was asked for. */
+/* Tables have the first columns and the requested amount. */
 static json_t *
 for_people(const json_t *rows, const char *const *columns, size_t n)
 {

@@ -1,4 +1,4 @@
-/* aggregator/cli/commands/cmd_quota_status.c - who may have how many GPUs, and who has them: once (quota status) or again and again (quota watch). */
+/* aggregator/cli/commands/cmd_quota_status.c - tollgate quota status and quota watch: limits and use of GPUs by workspace. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -79,7 +79,7 @@ workspaces_for_people(const json_t *rows, bool colours)
 	return table;
 }
 
-/* Where they come from. */
+/* Lenders and borrowers. */
 static json_t *
 pools_for_people(const json_t *rows)
 {
@@ -103,7 +103,7 @@ pools_for_people(const json_t *rows)
 	return table;
 }
 
-/* Only of the workspace that was asked for. */
+/* Filter: --workspace. */
 static json_t *
 chosen(const struct cli *c, const json_t *rows)
 {

@@ -1,4 +1,4 @@
-/* aggregator/cli/commands/cmd_reconcile.c - capacity at list price against what was billed. */
+/* aggregator/cli/commands/cmd_reconcile.c - tollgate reconcile: capacity at list price against billed amounts. */
 #include <stdio.h>
 #include <string.h>
 

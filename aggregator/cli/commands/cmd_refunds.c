@@ -1,4 +1,4 @@
-/* aggregator/cli/commands/cmd_refunds.c - hours of jobs that ended by a failed GPU or node. */
+/* aggregator/cli/commands/cmd_refunds.c - tollgate refunds: hours of jobs that ended because a GPU or node failed. */
 #include "aggregator/cli/cli.h"
 
 #define COLUMNS                                                                                                         \

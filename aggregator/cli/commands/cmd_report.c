@@ -1,4 +1,4 @@
-/* aggregator/cli/commands/cmd_report.c - the month as a document: printed, or kept in a folder with its manifest. */
+/* aggregator/cli/commands/cmd_report.c - tollgate report: a month as a document, printed or saved with its manifest. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -56,11 +56,11 @@ print_table(struct cli *c, const char *path, const char *member)
 	return cli_print(c, json_object_get(reply, member), reply, "");
 }
 
-/* ---- a folder: the document, and what is in it ---- */
+/* ---- --output: the document and its manifest in a folder ---- */
 
 #define ATTEMPTS 3 /* while the month changes between a document and its manifest */
 
-/* The manifest comes with the document; an aggregator of before that is asked for it. */
+/* The manifest comes with the document; older aggregators are asked for it separately. */
 static bool
 fetch_manifest(struct cli *c, const char *path, struct buf *manifest, struct err *err)
 {

@@ -1,4 +1,4 @@
-/* aggregator/cli/commands/cmd_suggest.c - policy suggest: a draft of a policy, to standard output or a file. And what apply waits for. */
+/* aggregator/cli/commands/cmd_suggest.c - tollgate policy suggest; waiting for re-attribution after apply. */
 #include <stdio.h>
 #include <time.h>
 #include <unistd.h>
@@ -33,7 +33,7 @@ cmd_policy_suggest(struct cli *c)
 #define CLEAR_LINE "\r\033[K"
 #define ASK_AGAIN_NS (500 * NS_PER_MS)
 
-/* Until holders are attributed again, which the aggregator does by itself. */
+/* Waits until the aggregator has re-attributed all holders. */
 int
 cli_await_policy(struct cli *c)
 {
@@ -46,7 +46,7 @@ cli_await_policy(struct cli *c)
 
 		if (!cli_get_json(c, "/v1/policy/progress", &at, &err) ||
 		    !json_get_i64(at, "holders_done", &done, &err) || !json_get_i64(at, "holders", &all, &err))
-			/* How much others have there is not for a tenant's administrator, whose change is done all the same. */
+			/* A tenant administrator may not read the progress; the change is complete all the same. */
 			return err.kind == ERR_DENIED ? CLI_OK : cli_fail(&err);
 		running = json_is_true(json_object_get(at, "running"));
 		if (terminal)

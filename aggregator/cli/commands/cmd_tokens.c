@@ -1,4 +1,4 @@
-/* aggregator/cli/commands/cmd_tokens.c - who may do what: tokens, join tokens; lists in pages. */
+/* aggregator/cli/commands/cmd_tokens.c - tollgate token and node join-token; lists in pages. */
 #include <stdio.h>
 #include <string.h>
 
@@ -9,7 +9,7 @@
 
 /* ---- making ---- */
 
-/* A duration or a moment; the aggregator computes, so that its clock counts. */
+/* A duration or an instant. The aggregator adds it to its own clock. */
 static bool
 check_expires(const struct cli *c, struct err *err)
 {

@@ -1,4 +1,4 @@
-/* aggregator/cli/commands/cmd_top.c - the live table: this month's GPU-hours and cost by workspace. */
+/* aggregator/cli/commands/cmd_top.c - tollgate top: this month's GPU-hours and cost by workspace, refreshed. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,7 +67,7 @@ add_line(const json_t *line, struct top_row *rows, size_t *n, struct err *err)
 	                       add_decimal(line, "billed_cost", COST_SCALE, &row->cost, err));
 }
 
-/* Four decimals, cut: a screen shows what is certain. */
+/* Four decimals, truncated. */
 static const char *
 hours(int128 v, char out[DECIMAL_TEXT_SIZE])
 {
@@ -100,7 +100,7 @@ print_rows(const char *period, const struct top_row *rows, size_t n)
 	fflush(stdout);
 }
 
-/* For scripts: the same numbers in full, one document or table per round. */
+/* Machine formats: full precision, one document per refresh. */
 static void
 print_data(const struct cli *c, const char *period, const struct top_row *rows, size_t n)
 {

@@ -1,4 +1,4 @@
-/* aggregator/cli/commands/cmd_usage.c - usage: GPU-hours by group, all pages of them. */
+/* aggregator/cli/commands/cmd_usage.c - tollgate usage: GPU-hours and cost by group, all pages. */
 #include <stdio.h>
 #include <string.h>
 
@@ -20,7 +20,7 @@
 /* Decimals of costs in a table, at most. */
 #define COST_PLACES 4
 
-/* What a cost without a workload is of. */
+/* Columns of costs that no workload caused. */
 static const char *const rest_keys[] = {"tenant", "workspace", "cluster", "gpu_model"};
 
 /* The first answer, with the groups of all that follow it. The cursor has the range of time, so that "now" is the same on
@@ -51,7 +51,7 @@ get_all(struct cli *c, const char *base, json_t **ret, struct err *err)
 
 /* ---- columns ---- */
 
-/* What a question's answer is shown with: keys, what was measured, and with costs "cost,currency,reason". */
+/* Columns of a reply: keys, measurements, and with costs "cost,currency,reason". */
 struct columns {
 	struct buf all;    /* of a CSV, whether it has rows or not; of a table of usage */
 	struct buf groups; /* of a table of costs: what has room on a line */
@@ -123,7 +123,7 @@ set_cost(json_t *row, const json_t *cost)
 	json_object_set(row, "currency", json_object_get(cost, "currency"));
 }
 
-/* A row of each group; where it has costs in several currencies one of each, of which the first has the hours too. */
+/* A row for each group and currency; only the first row of a group has the hours. */
 static json_t *
 group_rows(const json_t *reply, const char *by, const char *columns)
 {
@@ -199,7 +199,7 @@ add_rest(const json_t *reply, const char *columns, json_t *rows)
 
 /* ---- tables ---- */
 
-/* Nine places are for machines. True: the row has a number above 0. */
+/* Shortens nine decimals for tables. Returns whether the row has a number above 0. */
 static bool
 shorten_hours(json_t *row)
 {

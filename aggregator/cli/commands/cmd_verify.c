@@ -1,5 +1,5 @@
-/* aggregator/cli/commands/cmd_verify.c - the ledger against its evidence, one node and one day after the other: no answer is long, and a person sees how
- * far it has come. */
+/* aggregator/cli/commands/cmd_verify.c - tollgate verify: compares the ledger with its evidence, one node and day per request, so that progress
+ * can be shown. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 #define CLEAR_LINE "\r\033[K"
 #define COLUMNS "kind,node,gpu,hour,what,expected,found,difference"
 
-/* What the answers add up to; the reply of --out json. */
+/* Sum of all replies; printed by --out json. */
 struct verified {
 	json_t *whole, *differences; /* differences is a member of whole */
 	bool terminal;               /* standard error is one that can */
@@ -231,7 +231,7 @@ period_range(struct cli *c, struct buf *path, struct err *err)
 	return true;
 }
 
-/* 1 is for what differs, and nothing is known to. */
+/* Exit code 1 means a difference, and none was found. */
 static int
 not_proved(const struct err *err)
 {

@@ -1,4 +1,4 @@
-/* aggregator/cli/commands/quota_print.c - what the quota engine decided, for people: every check in a table. */
+/* aggregator/cli/commands/quota_print.c - decisions of the quota engine as tables of checks. */
 #include "aggregator/cli/commands/quota_print.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* aggregator/cli/commands/quota_print.h - what the quota engine decided, for people. */
+/* aggregator/cli/commands/quota_print.h - decisions of the quota engine as text. */
 #ifndef TOLLGATE_QUOTA_PRINT_H
 #define TOLLGATE_QUOTA_PRINT_H
 

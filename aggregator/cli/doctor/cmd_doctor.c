@@ -1,4 +1,4 @@
-/* aggregator/cli/doctor/cmd_doctor.c - tollgate doctor: the table of checks, run and told. */
+/* aggregator/cli/doctor/cmd_doctor.c - tollgate doctor: the table of checks, and their output. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* aggregator/cli/doctor/doctor_judge.c - from facts to findings: what is well, what is not, and what helps. Pure. */
+/* aggregator/cli/doctor/doctor_judge.c - judgements: from facts to ok, warn or fail with a remedy. Pure. */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>

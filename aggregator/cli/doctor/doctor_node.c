@@ -1,4 +1,4 @@
-/* aggregator/cli/doctor/doctor_node.c - probes of this machine as a GPU node: what the exporter needs, and how it does. */
+/* aggregator/cli/doctor/doctor_node.c - probes of this machine as a GPU node: what the exporter needs. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -149,7 +149,7 @@ probe_devices(struct doctor *d, struct facts *ret)
 	ret->failures = (gpus > files ? gpus - files : 0) + (ret->of == files);
 }
 
-/* ---- whose process is it ---- */
+/* ---- process identity ---- */
 
 void
 probe_pid_namespace(struct doctor *d, struct facts *ret)
@@ -187,7 +187,7 @@ find_hidepid(const struct doctor *d, struct facts *ret)
 	}
 }
 
-/* The first process is root's: who can read its cgroup can read everybody's. */
+/* PID 1 is root's: a user who can read its cgroup can read every cgroup. */
 void
 probe_processes(struct doctor *d, struct facts *ret)
 {
@@ -227,7 +227,7 @@ probe_pods(struct doctor *d, struct facts *ret)
 	ret->absent = ret->errnum == ENOENT && !is_kubernetes(d);
 }
 
-/* Asks nothing: that somebody listens is enough. A path too long for an address is not tried. */
+/* Only connects. A path too long for a socket address is not tried. */
 static int
 try_connect(const char *path)
 {

@@ -1,4 +1,4 @@
-/* aggregator/cli/doctor/doctor_server.c - probes of the aggregator: is it there, may we talk to it, what does the ledger lack. */
+/* aggregator/cli/doctor/doctor_server.c - probes of the aggregator: reachability, access, and gaps in the ledger. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -95,7 +95,7 @@ text_of(const json_t *row, const char *field)
 	return text != NULL ? text : "";
 }
 
-/* Its role, whom it is bound to, and how long it still holds. */
+/* The token's role, tenant or node, and expiry. */
 void
 probe_token(struct doctor *d, struct facts *ret)
 {
@@ -134,7 +134,7 @@ probe_ntp(struct doctor *d, struct facts *ret)
 	ret->count = state != TIME_ERROR && (t.status & STA_UNSYNC) == 0;
 }
 
-/* ---- what the ledger lacks ---- */
+/* ---- gaps in the ledger ---- */
 
 /* "gpu-1" is not in "gpu-10, gpu-2". */
 static bool
