@@ -18,7 +18,7 @@
 #include "exporter/privileges.h"
 #include "exporter/record/record.h"
 #include "exporter/sampler.h"
-#include "exporter/source/dcgm/source_auto.h"
+#include "exporter/source/dcgm/dcgm.h"
 #include "exporter/web.h"
 
 #define CHUNK_BYTES (1u << 20)

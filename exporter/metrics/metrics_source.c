@@ -92,7 +92,7 @@ render_gpu_pipes(struct render *r)
 		for (uint32_t k = 0; k < GPU_PIPES; k++) {
 			const struct gpu_counters *f = &render_reading(r, i)->counters;
 
-			if (f->told && f->pipe_ppm[k] != ABSENT && render_sample(r, i, k, f->pipe_ppm[k], 6))
+			if (f->present && f->pipe_ppm[k] != ABSENT && render_sample(r, i, k, f->pipe_ppm[k], 6))
 				render_gpu_line(r, i, &pipe_labels[k], f->pipe_ppm[k], 6);
 		}
 }
@@ -121,7 +121,7 @@ render_instance_pipes(struct render *r)
 			for (uint32_t k = 0; k < GPU_PIPES; k++) {
 				const struct gpu_counters *f = &render_reading(r, i)->instances[at].counters;
 
-				if (f->told && f->pipe_ppm[k] != ABSENT && render_sample(r, n, k, f->pipe_ppm[k], 6))
+				if (f->present && f->pipe_ppm[k] != ABSENT && render_sample(r, n, k, f->pipe_ppm[k], 6))
 					put_instance_pipe(r, i, n, k, f->pipe_ppm[k]);
 			}
 }
@@ -134,7 +134,7 @@ render_nvlink(struct render *r, const char *name, const char *help, size_t offse
 		const struct gpu_counters *c = &render_reading(r, i)->counters;
 		int64_t rate = *(const int64_t *)((const char *)c + offset);
 
-		if (c->told && rate != ABSENT && render_sample(r, i, 0, rate, 0))
+		if (c->present && rate != ABSENT && render_sample(r, i, 0, rate, 0))
 			render_gpu_line(r, i, NULL, rate, 0);
 	}
 }

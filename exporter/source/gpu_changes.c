@@ -1,24 +1,24 @@
-/* exporter/source/gpu_changes.c - what has become of the GPUs since the last tick, for the log. The rules are in gpu_changes.h. */
+/* exporter/source/gpu_changes.c - changes of GPUs between two ticks, for the log. The rules are in gpu_changes.h. */
 #include "exporter/source/gpu_changes.h"
 
 #include <stdio.h>
 #include <string.h>
 
-struct told_xid {
+struct logged_xid {
 	uint32_t code;
-	int64_t count;   /* that was told */
-	int64_t boot_ns; /* when */
+	int64_t count;   /* already logged */
+	int64_t boot_ns; /* when it was logged */
 };
 
-struct told_state {
+struct logged_state {
 	char uuid[GPU_TEXT];
 	char down_reason[GPU_TEXT]; /* "": it is not down */
-	struct told_xid xids[GPU_XID_MAX];
+	struct logged_xid xids[GPU_XID_MAX];
 	size_t xid_count;
 };
 
 struct gpu_changes {
-	struct told_state *gpus[GPU_MAX];
+	struct logged_state *gpus[GPU_MAX];
 	size_t gpu_count;
 	struct gpu_change *list;
 	size_t count, cap;
@@ -42,7 +42,7 @@ gpu_changes_free(struct gpu_changes *c)
 }
 
 /* NULL: more GPUs than a node may have. */
-static struct told_state *
+static struct logged_state *
 state_of(struct gpu_changes *c, const char *uuid)
 {
 	for (size_t i = 0; i < c->gpu_count; i++)
@@ -50,7 +50,7 @@ state_of(struct gpu_changes *c, const char *uuid)
 			return c->gpus[i];
 	if (c->gpu_count == GPU_MAX)
 		return NULL;
-	c->gpus[c->gpu_count] = mem_alloc(sizeof(struct told_state));
+	c->gpus[c->gpu_count] = mem_alloc(sizeof(struct logged_state));
 	snprintf(c->gpus[c->gpu_count]->uuid, GPU_TEXT, "%s", uuid);
 	return c->gpus[c->gpu_count++];
 }
@@ -72,38 +72,38 @@ add(struct gpu_changes *c, enum gpu_change_kind kind, const struct gpu_reading *
 
 /* Rules 1 and 2. */
 static void
-compare_state(struct gpu_changes *c, struct told_state *told, const struct gpu_reading *r)
+compare_state(struct gpu_changes *c, struct logged_state *logged, const struct gpu_reading *r)
 {
 	const char *reason = !r->down ? "" : r->down_reason[0] ? r->down_reason : "no reason given";
 	struct gpu_change *change;
 
-	if (r->silent || strcmp(reason, told->down_reason) == 0)
+	if (r->silent || strcmp(reason, logged->down_reason) == 0)
 		return;
 	change = add(c, r->down ? GPU_CHANGE_DOWN : GPU_CHANGE_BACK, r);
-	snprintf(change->reason, sizeof(change->reason), "%s", r->down ? reason : told->down_reason);
-	snprintf(told->down_reason, sizeof(told->down_reason), "%s", reason);
+	snprintf(change->reason, sizeof(change->reason), "%s", r->down ? reason : logged->down_reason);
+	snprintf(logged->down_reason, sizeof(logged->down_reason), "%s", reason);
 }
 
-static struct told_xid *
-told_xid_of(struct told_state *told, uint32_t code)
+static struct logged_xid *
+logged_xid_of(struct logged_state *logged, uint32_t code)
 {
 	size_t i = 0;
 
-	while (i < told->xid_count && told->xids[i].code != code)
+	while (i < logged->xid_count && logged->xids[i].code != code)
 		i++;
 	if (i == GPU_XID_MAX)
 		return NULL;
-	if (i == told->xid_count)
-		told->xids[told->xid_count++] = (struct told_xid){.code = code};
-	return &told->xids[i];
+	if (i == logged->xid_count)
+		logged->xids[logged->xid_count++] = (struct logged_xid){.code = code};
+	return &logged->xids[i];
 }
 
 /* Rule 3. */
 static void
-compare_xids(struct gpu_changes *c, struct told_state *told, const struct gpu_reading *r, int64_t boot_ns)
+compare_xids(struct gpu_changes *c, struct logged_state *logged, const struct gpu_reading *r, int64_t boot_ns)
 {
 	for (size_t i = 0; i < r->xid_count; i++) {
-		struct told_xid *x = told_xid_of(told, r->xids[i].code);
+		struct logged_xid *x = logged_xid_of(logged, r->xids[i].code);
 		struct gpu_change *change;
 
 		if (!x || r->xids[i].count <= x->count || (x->count > 0 && boot_ns - x->boot_ns < GPU_CHANGES_PAUSE_NS))
@@ -121,12 +121,12 @@ gpu_changes_take(struct gpu_changes *c, const struct gpu_snapshot *s, int64_t bo
 {
 	c->count = 0;
 	for (size_t i = 0; i < s->count; i++) {
-		struct told_state *told = state_of(c, s->gpus[i].uuid);
+		struct logged_state *logged = state_of(c, s->gpus[i].uuid);
 
-		if (!told)
+		if (!logged)
 			continue;
-		compare_xids(c, told, &s->gpus[i], boot_ns);
-		compare_state(c, told, &s->gpus[i]);
+		compare_xids(c, logged, &s->gpus[i], boot_ns);
+		compare_state(c, logged, &s->gpus[i]);
 	}
 	*ret = c->list;
 	return c->count;

@@ -1,9 +1,10 @@
-/* exporter/source/gpu_changes.h - what has become of the GPUs since the last tick, for the log.
+/* exporter/source/gpu_changes.h - changes of GPUs between two ticks, for the log.
  *
  * Rules, by number in the code:
- *  1. a GPU that is down is told once, and again when the reason is another; its return is told once
- *  2. a GPU that did not answer in time is neither down nor back: what was told of it holds
- *  3. an XID is told at the tick that shows it. More of the same kind on the same GPU within a minute are told together when the minute is over */
+ *  1. a GPU that goes down is logged once, and again when the reason changes; its return is logged once
+ *  2. a GPU that did not answer in time is neither down nor back: its last logged state holds
+ *  3. an XID is logged at the tick that shows it. More of the same kind on the same GPU within a minute are logged together when the
+ *     minute is over */
 #ifndef TOLLGATE_GPU_CHANGES_H
 #define TOLLGATE_GPU_CHANGES_H
 
@@ -19,7 +20,7 @@ struct gpu_change {
 	int32_t index;
 	char reason[GPU_TEXT]; /* why it is down, or was */
 	uint32_t xid;          /* NVIDIA's number; 0: one of those beyond GPU_XID_MAX kinds */
-	int64_t count;         /* XIDs of this number since they were told last */
+	int64_t count;         /* XIDs of this number since the last change of this kind */
 };
 
 struct gpu_changes;
@@ -27,7 +28,7 @@ struct gpu_changes *gpu_changes_new(void);
 void gpu_changes_free(struct gpu_changes *c);
 DEFINE_OWNED(gpu_changes, struct gpu_changes)
 
-/* What is to be told of this tick; valid until the next call. */
+/* The changes of this tick; valid until the next call. */
 size_t gpu_changes_take(struct gpu_changes *c, const struct gpu_snapshot *s, int64_t boot_ns,
                         const struct gpu_change **ret);
 

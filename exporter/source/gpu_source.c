@@ -1,4 +1,4 @@
-/* exporter/source/gpu_source.c - the snapshot that every source fills, and the weights of a partitioned GPU. */
+/* exporter/source/gpu_source.c - the snapshot that sources fill, the units of a partitioned GPU, and XID counters. */
 #include "exporter/source/gpu_source.h"
 
 #include <dirent.h>
@@ -51,7 +51,7 @@ forget_values(struct gpu_reading *r)
 	memset(&r->board, 0xff, sizeof(r->board)); /* all ABSENT */
 	r->sm_active_ppm = r->sm_occupancy_ppm = r->tensor_active_ppm = r->dram_active_ppm = ABSENT;
 	r->by_dcgm = 0;
-	r->counters.told = false;
+	r->counters.present = false;
 	r->instance_count = r->process_count = r->exit_count = r->sampled_count = 0;
 }
 
@@ -87,7 +87,7 @@ process_order(const struct gpu_process *p, uint32_t pid, int32_t gi, int32_t ci)
 	return p->pid < pid ? -1 : p->pid > pid;
 }
 
-/* Where the process is in the sorted array, or belongs. */
+/* The position of the process in the sorted array, or where to insert it. */
 static size_t
 process_place(const struct gpu_reading *r, uint32_t pid, int32_t gi, int32_t ci)
 {
@@ -160,7 +160,7 @@ first_of_its_gi(const struct gpu_reading *r, size_t i)
 	return true;
 }
 
-/* The numbers come from a driver that may be changing them while it is read, so they are checked, not trusted. */
+/* The driver may change the numbers while they are read, so they are checked. */
 static bool
 slices_are_sound(const struct gpu_instance *in, const struct mig_geometry *g)
 {
@@ -169,7 +169,7 @@ slices_are_sound(const struct gpu_instance *in, const struct mig_geometry *g)
 	       in->memory_slices <= g->memory_slices;
 }
 
-/* Marks the memory slices of a GPU instance as taken. False: where it lies is not told, or cannot be true. */
+/* Marks the memory slices of a GPU instance as taken. False: its placement is not known or impossible. */
 static bool
 take_place(const struct gpu_instance *in, const struct mig_geometry *g, uint32_t *taken)
 {
@@ -267,4 +267,98 @@ pci_view(const char *devices_dir)
 		found = entry->d_name[0] != '.' && vendor_is_nvidia(dirfd(dir), entry->d_name);
 	closedir(dir);
 	return found ? PCI_WITH_NVIDIA : PCI_WITHOUT_NVIDIA;
+}
+
+/* ---- XIDs over several openings ---- */
+
+struct xid_list {
+	struct gpu_xid list[GPU_XID_MAX];
+	size_t count;
+};
+
+struct xid_history {
+	char uuid[GPU_TEXT];
+	unsigned opening;
+	struct xid_list before; /* of the openings before this one */
+	struct xid_list all;
+};
+
+struct gpu_xids {
+	struct xid_history *gpus[GPU_MAX]; /* those that had an error */
+	size_t count;
+};
+
+struct gpu_xids *
+gpu_xids_new(void)
+{
+	return mem_alloc(sizeof(struct gpu_xids));
+}
+
+void
+gpu_xids_free(struct gpu_xids *x)
+{
+	if (!x)
+		return;
+	for (size_t i = 0; i < x->count; i++)
+		mem_free(x->gpus[i]);
+	mem_free(x);
+}
+
+/* NULL: it has never had an error. */
+static struct xid_history *
+history_of(struct gpu_xids *x, const struct gpu_reading *r, unsigned opening)
+{
+	for (size_t i = 0; i < x->count; i++)
+		if (strcmp(x->gpus[i]->uuid, r->uuid) == 0)
+			return x->gpus[i];
+	if (r->xid_count == 0 || x->count == GPU_MAX)
+		return NULL;
+	x->gpus[x->count] = mem_alloc(sizeof(struct xid_history));
+	x->gpus[x->count]->opening = opening;
+	memcpy(x->gpus[x->count]->uuid, r->uuid, sizeof(r->uuid));
+	return x->gpus[x->count++];
+}
+
+/* Kinds that do not fit share the last entry, with code 0, as in the sources. */
+static void
+add_xid(struct xid_list *to, const struct gpu_xid *xid)
+{
+	uint32_t code = xid->code;
+	size_t i = 0;
+
+	while (i < to->count && to->list[i].code != code)
+		i++;
+	if (i == to->count && i >= GPU_XID_MAX - 1) {
+		code = 0;
+		for (i = 0; i < to->count && to->list[i].code != 0;)
+			i++;
+		if (i == GPU_XID_MAX)
+			i--;
+	}
+	if (i == to->count)
+		to->list[to->count++] = (struct gpu_xid){.code = code};
+	to->list[i].count += xid->count;
+	if (xid->last_wall_ns > to->list[i].last_wall_ns)
+		to->list[i].last_wall_ns = xid->last_wall_ns;
+}
+
+void
+gpu_xids_accumulate(struct gpu_xids *x, unsigned opening, struct gpu_snapshot *s)
+{
+	for (size_t i = 0; i < s->count; i++) {
+		struct gpu_reading *r = &s->gpus[i];
+		struct xid_history *h = history_of(x, r, opening);
+
+		if (!h)
+			continue;
+		if (h->opening != opening) {
+			h->opening = opening;
+			h->before = h->all;
+		}
+		h->all = h->before;
+		for (size_t k = 0; k < r->xid_count; k++)
+			add_xid(&h->all, &r->xids[k]);
+		memcpy(r->xids, h->all.list, sizeof(r->xids));
+		r->xid_count = h->all.count;
+	}
 }

@@ -1,4 +1,4 @@
-/* exporter/source/reader.c - readings of the GPUs for a caller that must not wait for a driver that does not answer. */
+/* exporter/source/reader.c - the worker threads that call the source, and the caller's deadline. The rules are in reader.h. */
 #include "exporter/source/reader.h"
 
 #include <errno.h>
@@ -8,25 +8,24 @@
 #include <time.h>
 
 #include "common/base/time.h"
-#include "exporter/source/xids.h"
 
-#define LEAST_WAIT_NS (2 * NS_PER_MS) /* less than this is no time to give to a call */
+#define LEAST_WAIT_NS (2 * NS_PER_MS) /* with less time left no new worker is started */
 #define CLOSE_PATIENCE_NS (2 * NS_PER_S)
 
-/* A source with those who use it: the reader, and every worker at work. */
-struct held {
+/* A source with a reference for the reader and for every worker at work. */
+struct shared_source {
 	struct gpu_source *source;
 	size_t references;
 };
 
 enum stage { STAGE_IDLE, STAGE_OPEN, STAGE_LIST, STAGE_READ, STAGE_CLOSE };
 
-/* One thread. It is the reader's worker until it is overtaken or left; then it ends when its call returns. */
+/* One thread. It is the reader's current worker until another one replaces it (rule 2); then it ends when its call returns. */
 struct worker {
 	struct reader *reader;
 	struct worker *next;
-	struct held *held;         /* while at work */
-	struct gpu_snapshot *into; /* its own: a call that returns late must find its memory */
+	struct shared_source *source; /* while at work */
+	struct gpu_snapshot *into;    /* its own, because a call may return after the round is over */
 	enum stage stage;
 	uint64_t round; /* of the reading that it works for */
 	int64_t call_began_ns;
@@ -42,24 +41,24 @@ struct reader {
 	pthread_cond_t work, done; /* for the worker; for the caller */
 	size_t references;         /* the caller, and every thread */
 	bool ending;
-	struct worker *workers; /* all */
-	struct worker *worker;  /* who takes the next job; NULL: none */
-	bool job;               /* a reading is wanted */
-	struct held *held;      /* NULL: closed */
-	unsigned openings;      /* that succeeded */
+	struct worker *workers;       /* all */
+	struct worker *worker;        /* takes the next job; NULL: none */
+	bool job;                     /* a reading is requested */
+	struct shared_source *source; /* NULL: closed */
+	unsigned openings;            /* that succeeded */
 	struct reader_facts facts;
 	bool first_returned; /* the first opening */
 	struct err trouble;  /* why it is closed */
 	int64_t retry_boot_ns;
-	/* the reading under way, or the last one */
-	uint64_t round; /* odd: under way */
+	/* the current reading, or the last one */
+	uint64_t round; /* odd: in progress */
 	int64_t boot_ns;
 	bool listed, lost;
 	struct err failure; /* of listing or opening, in this round */
 	enum place places[GPU_MAX];
 	size_t undone;
 	struct gpu_snapshot *snapshot;
-	struct xids *xids;
+	struct gpu_xids *xids;
 	int64_t silent_since_ns[GPU_MAX], library_since_ns; /* boot time; -1: it answers */
 };
 
@@ -81,14 +80,14 @@ unref(struct reader *r)
 	if (!last)
 		return;
 	gpu_snapshot_free(r->snapshot);
-	xids_free(r->xids);
+	gpu_xids_free(r->xids);
 	pthread_cond_destroy(&r->work);
 	pthread_cond_destroy(&r->done);
 	pthread_mutex_destroy(&r->lock);
 	mem_free(r);
 }
 
-/* ---- the worker; the lock is held but around calls ---- */
+/* ---- the worker; the lock is held except during calls ---- */
 
 static void
 begin_call(struct worker *w, enum stage stage)
@@ -107,7 +106,7 @@ end_call(struct worker *w)
 
 /* Rule 6. */
 static void
-release(struct worker *w, struct held *h)
+release(struct worker *w, struct shared_source *h)
 {
 	if (!h || --h->references > 0)
 		return;
@@ -138,7 +137,7 @@ open_source(struct worker *w)
 	begin_call(w, STAGE_OPEN);
 	ok = r->options.open(r->options.arg, &source, &err);
 	end_call(w);
-	/* records are flagged once per stream: a library that is now another kind is not taken */
+	/* records are flagged once per stream: a change between a real library and a simulator is refused */
 	if (ok && r->facts.opened && source->ops->simulated(source) != r->facts.simulated) {
 		begin_call(w, STAGE_CLOSE);
 		gpu_source_free(take(source));
@@ -148,26 +147,26 @@ open_source(struct worker *w)
 	if (ok) {
 		note_facts(&r->facts, source);
 		r->openings++;
-		r->held = mem_alloc(sizeof(*r->held));
-		*r->held = (struct held){.source = source, .references = 1};
+		r->source = mem_alloc(sizeof(*r->source));
+		*r->source = (struct shared_source){.source = source, .references = 1};
 	} else {
 		r->trouble = err;
 		r->retry_boot_ns = r->boot_ns + READER_PAUSE_NS;
 	}
 }
 
-/* The library does not work any more. */
+/* The library has failed: it is opened again after a pause. */
 static void
 drop_source(struct worker *w, const struct err *why)
 {
 	struct reader *r = w->reader;
 
-	if (r->held != w->held)
-		return; /* another worker has found that out before */
+	if (r->source != w->source)
+		return; /* another worker has dropped it already */
 	r->trouble = *why;
 	r->retry_boot_ns = r->boot_ns + READER_PAUSE_NS;
-	r->held = NULL;
-	w->held->references--;
+	r->source = NULL;
+	w->source->references--;
 }
 
 static bool
@@ -184,7 +183,7 @@ finish_place(struct reader *r, size_t place)
 		pthread_cond_signal(&r->done);
 }
 
-/* The memory of both stays where it can be used again. */
+/* Swaps the lists, so that both sides reuse their memory. */
 static void
 move_reading(struct gpu_reading *to, struct gpu_reading *from)
 {
@@ -202,7 +201,7 @@ move_reading(struct gpu_reading *to, struct gpu_reading *from)
 	from->exit_count = 0;
 }
 
-/* Who it is, and the errors that listing told of it: they may be why nothing more is known. */
+/* Identity, and the XIDs that the list reported: they may be the reason why the GPU does not answer. */
 static void
 copy_identity(struct gpu_reading *to, const struct gpu_reading *from)
 {
@@ -274,7 +273,7 @@ list_gpus(struct worker *w)
 	bool ok;
 
 	begin_call(w, STAGE_LIST);
-	ok = w->held->source->ops->list(w->held->source, boot_ns, w->into, &err);
+	ok = w->source->source->ops->list(w->source->source, boot_ns, w->into, &err);
 	end_call(w);
 	if (!ok) {
 		drop_source(w, &err);
@@ -304,7 +303,7 @@ read_place(struct worker *w, size_t place)
 	r->places[place] = PLACE_TAKEN;
 	memcpy(w->uuid, g->uuid, sizeof(w->uuid));
 	begin_call(w, STAGE_READ);
-	w->held->source->ops->read(w->held->source, place, g);
+	w->source->source->ops->read(w->source->source, place, g);
 	end_call(w);
 	if (g->library_lost) {
 		(void)err_set(&lost, ERR_RETRY, "the GPU library failed while %s was read: %s", g->uuid,
@@ -319,7 +318,7 @@ read_place(struct worker *w, size_t place)
 	finish_place(r, place);
 }
 
-/* A worker that overtakes another finds the list made. */
+/* A worker that replaces another one starts from the list that was made. */
 static void
 prepare(struct worker *w)
 {
@@ -337,15 +336,15 @@ work(struct worker *w)
 	size_t place;
 
 	w->round = r->round;
-	if (!r->held) {
+	if (!r->source) {
 		open_source(w);
 		if (!r->first_returned && r->options.opened)
 			r->options.opened(r->options.arg);
 		r->first_returned = true;
 	}
-	if (r->held && is_current(w) && r->round % 2 == 1) {
-		w->held = r->held;
-		w->held->references++;
+	if (r->source && is_current(w) && r->round % 2 == 1) {
+		w->source = r->source;
+		w->source->references++;
 		if (!r->listed)
 			list_gpus(w);
 		else
@@ -353,7 +352,7 @@ work(struct worker *w)
 		while (is_current(w) && r->listed && !w->ends && !r->lost && (place = next_pending(r)) < w->into->count)
 			read_place(w, place);
 	}
-	release(w, take(w->held));
+	release(w, take(w->source));
 	pthread_cond_signal(&r->done);
 }
 
@@ -375,8 +374,8 @@ worker_main(void *arg)
 	}
 	if (r->worker == w)
 		r->worker = NULL;
-	if (r->ending && r->held)
-		release(w, take(r->held));
+	if (r->ending && r->source)
+		release(w, take(r->source));
 	while (*at != w)
 		at = &(*at)->next;
 	*at = w->next;
@@ -425,7 +424,7 @@ reader_new(const struct reader_options *o, struct reader **ret, struct err *err)
 	r->references = 1;
 	r->library_since_ns = -1;
 	r->snapshot = gpu_snapshot_new();
-	r->xids = xids_new();
+	r->xids = gpu_xids_new();
 	for (size_t i = 0; i < GPU_MAX; i++)
 		r->silent_since_ns[i] = -1;
 	pthread_mutex_init(&r->lock, NULL);
@@ -447,7 +446,7 @@ reader_new(const struct reader_options *o, struct reader **ret, struct err *err)
 }
 
 static size_t
-calls_under_way(const struct reader *r)
+calls_in_progress(const struct reader *r)
 {
 	size_t n = 0;
 
@@ -468,8 +467,8 @@ reader_close(struct reader *r)
 	pthread_mutex_lock(&r->lock);
 	r->ending = true;
 	pthread_cond_broadcast(&r->work);
-	/* without a call under way the source is closed now, and its library gone when this returns */
-	if (calls_under_way(r) == 0)
+	/* without a call in progress the source is closed, and its library unloaded, when this returns */
+	if (calls_in_progress(r) == 0)
 		while (r->workers && wait_until(r, deadline_ns))
 			;
 	closed = !r->workers;
@@ -501,16 +500,16 @@ reader_wait_open(struct reader *r, int64_t patience_ns, bool *ret_answered, stru
 	while (!r->first_returned && wait_until(r, deadline_ns))
 		;
 	*ret_answered = r->first_returned;
-	ok = !r->first_returned || r->held;
+	ok = !r->first_returned || r->source;
 	if (!ok && err)
 		*err = r->trouble;
 	pthread_mutex_unlock(&r->lock);
 	return ok;
 }
 
-/* Rule 2: when to look whether another must go on. What does not read a GPU yet may do so by then. */
+/* Rule 2: when to check whether a new worker is needed. A worker that is not reading a GPU now may be by then. */
 static int64_t
-look_at(const struct reader *r, int64_t deadline_ns)
+check_at(const struct reader *r, int64_t deadline_ns)
 {
 	const struct worker *w = r->worker;
 	int64_t from_ns = w && w->stage == STAGE_READ ? w->call_began_ns : time_monotonic_ns();
@@ -520,7 +519,7 @@ look_at(const struct reader *r, int64_t deadline_ns)
 	return from_ns + (deadline_ns - from_ns) / 2;
 }
 
-/* Where the library failed, its closing is part of the round: mostly it is quick, and the next round finds a worker. */
+/* After a failure of the library, its closing is part of the round: it is usually quick, and the next round then has a worker. */
 static bool
 round_is_over(const struct reader *r)
 {
@@ -535,14 +534,15 @@ await_round(struct reader *r, int64_t patience_ns)
 	int64_t deadline_ns = time_monotonic_ns() + patience_ns;
 
 	while (!round_is_over(r)) {
-		int64_t until_ns = look_at(r, deadline_ns);
+		int64_t until_ns = check_at(r, deadline_ns);
 
 		if (wait_until(r, until_ns))
 			continue;
 		if (until_ns == deadline_ns)
 			break;
-		if (round_is_over(r) || r->worker->stage != STAGE_READ || time_monotonic_ns() < look_at(r, deadline_ns))
-			continue; /* it is in another call by now */
+		if (round_is_over(r) || r->worker->stage != STAGE_READ ||
+		    time_monotonic_ns() < check_at(r, deadline_ns))
+			continue; /* it is in another call now */
 		r->worker->ends = true;
 		r->worker = NULL;
 		r->job = true;
@@ -553,7 +553,7 @@ await_round(struct reader *r, int64_t patience_ns)
 	}
 }
 
-/* Rule 5 where the worker is in a call for all GPUs; a worker that reads is left to its GPU. */
+/* A worker that is still reading stays with its GPU; one in a call for all GPUs stays the current worker (rule 5). */
 static void
 end_round(struct reader *r)
 {
@@ -565,7 +565,7 @@ end_round(struct reader *r)
 	}
 }
 
-/* A worker that has not begun is the first one, and opens. */
+/* Only the first worker, which opens, can be idle here. */
 static const char *
 stage_text(enum stage stage)
 {
@@ -579,7 +579,7 @@ stage_text(enum stage stage)
 	return "a call";
 }
 
-/* Returns false, for those who fail with it. */
+/* Returns false, the result of its callers. */
 static bool
 all_silent(struct reader *r)
 {
@@ -595,7 +595,7 @@ run_round(struct reader *r, int64_t patience_ns, struct err *err)
 		(void)all_silent(r);
 		return err_set(err, ERR_RETRY, "the GPU driver does not return from %s", stage_text(r->worker->stage));
 	}
-	if (!r->held && r->boot_ns < r->retry_boot_ns) {
+	if (!r->source && r->boot_ns < r->retry_boot_ns) {
 		*err = r->trouble;
 		return all_silent(r);
 	}
@@ -608,7 +608,7 @@ run_round(struct reader *r, int64_t patience_ns, struct err *err)
 	await_round(r, patience_ns);
 	end_round(r);
 	if (r->listed)
-		xids_carry(r->xids, r->openings, r->snapshot);
+		gpu_xids_accumulate(r->xids, r->openings, r->snapshot);
 	if (r->listed && !r->lost)
 		return true;
 	if (r->worker && r->worker->stage != STAGE_IDLE && r->worker->stage != STAGE_CLOSE)
@@ -657,7 +657,7 @@ reader_status(struct reader *r, int64_t boot_ns, struct reader_status *ret)
 		if (since_ns >= 0 && (first_ns < 0 || since_ns < first_ns))
 			first_ns = since_ns;
 	}
-	ret->hanging = calls_under_way(r);
+	ret->hanging = calls_in_progress(r);
 	ret->silent_ns = first_ns >= 0 ? boot_ns - first_ns : 0;
 	pthread_mutex_unlock(&r->lock);
 }

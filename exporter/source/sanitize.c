@@ -1,4 +1,4 @@
-/* exporter/source/sanitize.c - text of drivers, cgroups and directories made fit for a record. */
+/* exporter/source/sanitize.c - cleans text of drivers, cgroups and directories. */
 #include "exporter/source/sanitize.h"
 
 #include <string.h>

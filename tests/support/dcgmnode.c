@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "common/base/time.h"
-#include "exporter/source/dcgm/source_auto.h"
+#include "exporter/source/dcgm/dcgm.h"
 
 static _Noreturn void
 give_up(const char *what, const char *why)

@@ -67,10 +67,10 @@ an_instance_on_ampere_has_the_activity_since_the_previous_reading(void **state)
 	assert_int_equal(dcgmnode_instance(r, 1, 0)->sm_occupancy_ppm, 40 * PERCENT);
 	assert_int_equal(dcgmnode_instance(r, 1, 0)->tensor_active_ppm, 48 * PERCENT);
 	assert_int_equal(dcgmnode_instance(r, 1, 0)->dram_active_ppm, 32 * PERCENT);
-	assert_true(dcgmnode_instance(r, 1, 0)->counters.told);
+	assert_true(dcgmnode_instance(r, 1, 0)->counters.present);
 	assert_int_equal(dcgmnode_instance(r, 1, 0)->counters.pipe_ppm[GPU_PIPE_FP32], 24 * PERCENT);
 	assert_int_equal(dcgmnode_instance(r, 1, 0)->counters.nvlink_tx_bytes_per_s, ABSENT);
-	assert_false(r->counters.told);
+	assert_false(r->counters.present);
 	assert_true(is_by_dcgm(r, GPU_KIND_MIG_ACTIVITY));
 	assert_false(is_by_dcgm(r, GPU_KIND_ACTIVITY));
 	assert_int_equal(r->process_count, 2); /* which DCGM does not know of */
@@ -277,7 +277,7 @@ a_gpu_without_counters_in_nvml_gets_all_of_dcgms(void **state)
 	assert_int_equal(r->tensor_active_ppm, 24 * PERCENT);
 	assert_int_equal(r->dram_active_ppm, 16 * PERCENT);
 	assert_int_equal(r->board.pcie_tx_bytes_per_s, INT64_C(40) * PERCENT * 4096);
-	assert_true(r->counters.told);
+	assert_true(r->counters.present);
 	assert_int_equal(r->counters.pipe_ppm[GPU_PIPE_FP64], 4 * PERCENT);
 	assert_int_equal(r->counters.pipe_ppm[GPU_PIPE_FP16], 8 * PERCENT);
 	assert_int_equal(r->counters.nvlink_rx_bytes_per_s, INT64_C(40) * PERCENT * 4096);

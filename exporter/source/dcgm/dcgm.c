@@ -1,4 +1,4 @@
-/* exporter/source/dcgm/dcgm.c - DCGM's worker, and what it adds to readings. The rules are in dcgm.h. */
+/* exporter/source/dcgm/dcgm.c - the worker thread for DCGM, and the values it adds to readings. The rules are in dcgm.h. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -10,20 +10,20 @@
 
 #define LEAST_PAUSE_NS NS_PER_S /* rule 7 */
 #define MOST_PAUSE_NS NS_PER_MIN
-#define LOOK_PAUSE_NS (10 * NS_PER_S) /* instances that DCGM does not know are asked for again */
+#define DISCOVER_PAUSE_NS (10 * NS_PER_S) /* rule 5: between searches for missing instances */
 #define CLOSE_PATIENCE_NS (2 * NS_PER_S)
 #define VALUE_TICKS 2 /* rule 2 */
 
-/* Rule 5: what is known of NVML's layout of a GPU of the view. */
+/* Rule 5: NVML's layout of a GPU of the view, and for which layout (a hash) instances were discovered. */
 struct layout {
-	bool known; /* the view is of this one */
+	bool known; /* the view is of the layout with this hash */
 	uint64_t hash;
-	uint64_t asked; /* for which the worker looked again, or will */
-	int64_t asked_boot_ns;
-	uint64_t looking;     /* what was asked when the look under way began */
-	uint64_t looked;      /* for which the view was found; 0: for none */
-	size_t unlisted;      /* of its instances */
-	char first[GPU_TEXT]; /* the UUID of the first one */
+	uint64_t wanted; /* discovery was requested for this one */
+	int64_t wanted_boot_ns;
+	uint64_t in_progress; /* `wanted` when the discovery under way began */
+	uint64_t discovered;  /* the view was discovered for this one; 0: none */
+	size_t unlisted;      /* instances that DCGM does not list */
+	char first[GPU_TEXT]; /* the UUID of the first of them */
 };
 
 struct dcgm {
@@ -36,17 +36,17 @@ struct dcgm {
 	pthread_cond_t work, done;
 	size_t references; /* the caller, and the worker */
 	bool ending, ended;
-	bool opened;             /* the first opening has returned */
-	uint64_t round, brought; /* wanted, and done */
-	bool late;               /* the worker was at work when the round began */
-	int64_t brought_boot_ns; /* of the round that was done last */
-	int64_t boot_ns;         /* of the round */
-	int64_t deadline_ns;     /* of waiting for it, on the monotonic clock */
-	uint32_t look;           /* instances of these GPUs are to be found again, by bit */
-	bool look_for_more;      /* instances that were not listed are to be looked for; those that are watched go on */
-	bool untold;             /* the engine does not tell of any instance, and its trouble says why */
-	bool mismatch;           /* a simulator on one side */
-	struct dcgm_view *view;  /* what the last round brought */
+	bool opened;                /* the first opening has returned */
+	uint64_t round, finished;   /* requested, and finished */
+	bool late;                  /* the worker was still busy when the round began */
+	int64_t finished_boot_ns;   /* of the last finished round */
+	int64_t boot_ns;            /* of the round */
+	int64_t deadline_ns;        /* of waiting for it, on the monotonic clock */
+	uint32_t discover;          /* discover the instances of these GPUs again, by bit */
+	bool discover_missing;      /* search for instances that were not listed; the watched ones stay */
+	bool instances_unavailable; /* the engine lists no instances; status.trouble says why */
+	bool mismatch;              /* one of DCGM and NVML is a simulator */
+	struct dcgm_view *view;     /* result of the last round */
 	struct layout layouts[DCGM_DEVICES_MAX];
 	struct dcgm_status status;
 };
@@ -77,21 +77,21 @@ unref(struct dcgm *d)
 
 /* ---- the worker ---- */
 
-/* Rule 5: which GPUs' instances were found for a layout that is not known, by bit. */
+/* Rule 5: the GPUs whose instances were discovered for an unknown layout, by bit. */
 static uint32_t
-of_no_layout(const struct dcgm *d, uint32_t looked)
+of_unknown_layout(const struct dcgm *d, uint32_t discovered)
 {
 	const struct dcgm_view *now = d->engine.view;
 
 	for (size_t i = 0; i < now->gpu_count; i++)
 		if (i >= d->view->gpu_count || strcmp(now->gpus[i].uuid, d->view->gpus[i].uuid) != 0)
-			looked |= 1u << i;
-	return looked;
+			discovered |= 1u << i;
+	return discovered;
 }
 
-/* What the engine says becomes what readings get. */
+/* Copies the engine's result to where readings get it. */
 static void
-publish(struct dcgm *d, uint32_t looked, const struct err *failure)
+publish(struct dcgm *d, uint32_t discovered, const struct err *failure)
 {
 	struct dcgm_engine *e = &d->engine;
 	uint32_t unknown = UINT32_MAX;
@@ -101,9 +101,9 @@ publish(struct dcgm *d, uint32_t looked, const struct err *failure)
 	d->status.clamped = e->clamped;
 	d->status.refused = e->refused;
 	d->status.watched = 0;
-	d->status.trouble = failure ? *failure : e->lacking;
+	d->status.trouble = failure ? *failure : e->incomplete;
 	if (e->connected) {
-		unknown = of_no_layout(d, looked);
+		unknown = of_unknown_layout(d, discovered);
 		snprintf(d->status.version, sizeof(d->status.version), "%s", e->version);
 		for (size_t i = 0; i < e->view->count; i++)
 			d->status.watched += e->view->entities[i].fields != 0;
@@ -114,25 +114,25 @@ publish(struct dcgm *d, uint32_t looked, const struct err *failure)
 	} else {
 		d->view->gpu_count = d->view->count = 0;
 	}
-	d->untold = e->connected && e->instances_untold;
+	d->instances_unavailable = e->connected && e->instances_unavailable;
 	for (size_t i = 0; i < DCGM_DEVICES_MAX; i++) {
 		struct layout *l = &d->layouts[i];
 
 		if (!(unknown >> i & 1))
 			continue;
 		l->known = false;
-		l->looked = e->connected && (looked >> i & 1) ? l->looking : 0;
+		l->discovered = e->connected && (discovered >> i & 1) ? l->in_progress : 0;
 		if (!e->connected)
 			l->unlisted = 0;
-		/* a layout that came while the worker looked was asked for of the view before */
-		if (l->asked == l->looking || !e->connected)
-			d->look &= ~(1u << i);
+		/* a layout that changed during this discovery needs another one */
+		if (l->wanted == l->in_progress || !e->connected)
+			d->discover &= ~(1u << i);
 	}
 }
 
 /* Rule 7. */
 static void
-leave(struct dcgm *d, int64_t boot_ns)
+close_engine(struct dcgm *d, int64_t boot_ns)
 {
 	dcgm_engine_close(&d->engine);
 	d->pause_ns = d->pause_ns == 0 ? LEAST_PAUSE_NS : d->pause_ns * 2;
@@ -141,17 +141,17 @@ leave(struct dcgm *d, int64_t boot_ns)
 	d->retry_boot_ns = boot_ns + d->pause_ns;
 }
 
-/* One round, without the lock. False, with a reason: there is no engine. */
+/* One round, without the lock. False: the engine failed. */
 static bool
-work(struct dcgm *d, int64_t boot_ns, uint32_t look, bool look_for_more, bool *ret_opened, struct err *err)
+work(struct dcgm *d, int64_t boot_ns, uint32_t discover, bool discover_missing, bool *ret_opened, struct err *err)
 {
 	struct dcgm_engine *e = &d->engine;
 
 	*ret_opened = !e->connected;
-	if (!(e->connected ? ((look == 0 && !look_for_more) || dcgm_engine_look(e, look, err))
+	if (!(e->connected ? ((discover == 0 && !discover_missing) || dcgm_engine_discover(e, discover, err))
 	                   : dcgm_engine_open(e, &d->options, err)) ||
 	    !dcgm_engine_read(e, boot_ns, err)) {
-		leave(d, boot_ns);
+		close_engine(d, boot_ns);
 		return false;
 	}
 	d->pause_ns = 0;
@@ -159,29 +159,29 @@ work(struct dcgm *d, int64_t boot_ns, uint32_t look, bool look_for_more, bool *r
 }
 
 static void
-take_round(struct dcgm *d)
+run_round(struct dcgm *d)
 {
 	uint64_t round = d->round;
 	int64_t boot_ns = d->boot_ns;
-	uint32_t look = d->look;
-	bool look_for_more = d->look_for_more, opened = false, ok;
+	uint32_t discover = d->discover;
+	bool discover_missing = d->discover_missing, opened = false, ok;
 	struct err err = {0};
 
-	d->look = 0;
-	d->look_for_more = false;
+	d->discover = 0;
+	d->discover_missing = false;
 	for (size_t i = 0; i < DCGM_DEVICES_MAX; i++)
-		d->layouts[i].looking = d->layouts[i].asked;
+		d->layouts[i].in_progress = d->layouts[i].wanted;
 	if (d->engine.connected || boot_ns >= d->retry_boot_ns) {
 		pthread_mutex_unlock(&d->lock);
-		ok = work(d, boot_ns, look, look_for_more, &opened, &err);
+		ok = work(d, boot_ns, discover, discover_missing, &opened, &err);
 		pthread_mutex_lock(&d->lock);
 		d->status.connections += ok && opened;
 		d->status.failures += !ok;
-		publish(d, opened ? UINT32_MAX : look, ok ? NULL : &err);
+		publish(d, opened ? UINT32_MAX : discover, ok ? NULL : &err);
 	}
 	d->opened = true;
-	d->brought = round;
-	d->brought_boot_ns = boot_ns;
+	d->finished = round;
+	d->finished_boot_ns = boot_ns;
 	pthread_cond_broadcast(&d->done);
 }
 
@@ -192,11 +192,11 @@ worker_main(void *arg)
 
 	pthread_mutex_lock(&d->lock);
 	for (;;) {
-		while (!d->ending && d->brought == d->round)
+		while (!d->ending && d->finished == d->round)
 			pthread_cond_wait(&d->work, &d->lock);
 		if (d->ending)
 			break;
-		take_round(d);
+		run_round(d);
 	}
 	pthread_mutex_unlock(&d->lock);
 	dcgm_engine_close(&d->engine);
@@ -239,9 +239,10 @@ dcgm_new(const struct dcgm_options *o, struct dcgm **ret, struct err *err)
 	pthread_cond_init(&d->done, &attr);
 	pthread_condattr_destroy(&attr);
 	d->references = 2;
-	d->round = 1; /* to open */
+	d->round = 1; /* the first round opens the engine */
 	d->retry_boot_ns = INT64_MIN;
-	d->boot_ns = d->brought_boot_ns = -NS_PER_MIN; /* a failure before the first tick delays no other try */
+	d->boot_ns = d->finished_boot_ns =
+		-NS_PER_MIN; /* a failure before the first tick does not delay the next attempt */
 	if (!start_worker(d, err)) {
 		pthread_mutex_lock(&d->lock);
 		d->references = 1;
@@ -298,7 +299,7 @@ void
 dcgm_begin(struct dcgm *d, int64_t boot_ns)
 {
 	pthread_mutex_lock(&d->lock);
-	d->late = d->brought != d->round;
+	d->late = d->finished != d->round;
 	d->status.late += d->late;
 	d->round++;
 	d->boot_ns = boot_ns;
@@ -307,9 +308,9 @@ dcgm_begin(struct dcgm *d, int64_t boot_ns)
 	pthread_mutex_unlock(&d->lock);
 }
 
-/* Rule 5. Those of a layout for which the worker has not looked yet are not missing. */
+/* Rule 5. Instances of a layout that is still to be discovered are not missing. */
 static void
-tell_unlisted(const struct dcgm *d, struct dcgm_status *ret)
+report_unlisted(const struct dcgm *d, struct dcgm_status *ret)
 {
 	const char *first = NULL;
 
@@ -321,7 +322,7 @@ tell_unlisted(const struct dcgm *d, struct dcgm_status *ret)
 		ret->unlisted += l->unlisted;
 		first = first ? first : l->first;
 	}
-	if (first && !d->untold)
+	if (first && !d->instances_unavailable)
 		(void)err_set(&ret->not_listed, ERR_RETRY,
 		              "DCGM does not list %zu of the MIG instances that NVML lists, first %s", ret->unlisted,
 		              first);
@@ -333,11 +334,12 @@ dcgm_status(struct dcgm *d, struct dcgm_status *ret)
 	bool hangs;
 
 	pthread_mutex_lock(&d->lock);
-	hangs = d->brought != d->round && d->boot_ns - d->brought_boot_ns > VALUE_TICKS * d->options.sample_interval_ns;
+	hangs = d->finished != d->round &&
+	        d->boot_ns - d->finished_boot_ns > VALUE_TICKS * d->options.sample_interval_ns;
 	*ret = d->status;
-	tell_unlisted(d, ret);
+	report_unlisted(d, ret);
 	if (d->mismatch)
-		(void)err_set(&ret->trouble, ERR_FATAL, "of DCGM and NVML one is a simulator and the other is not");
+		(void)err_set(&ret->trouble, ERR_FATAL, "one of DCGM and NVML is a simulator and the other is not");
 	else if (hangs)
 		(void)err_set(&ret->trouble, ERR_RETRY, "DCGM does not answer in time");
 	ret->up = ret->up && !d->mismatch && !hangs;
@@ -388,30 +390,30 @@ count_unlisted(const struct dcgm_view *v, size_t gpu, const struct gpu_reading *
 	}
 }
 
-/* Rule 5. A view in which instances are missing may be of another layout, unless it was asked for because of this one. */
+/* Rule 5. A view that lacks instances may be of another layout, unless it was discovered for this one. */
 static bool
 is_of_this_layout(struct dcgm *d, size_t gpu, const struct gpu_reading *r)
 {
 	struct layout *l = &d->layouts[gpu];
 	uint64_t hash = layout_hash(r);
-	bool is_late = l->asked == hash && d->boot_ns - l->asked_boot_ns >= LOOK_PAUSE_NS;
+	bool is_late = l->wanted == hash && d->boot_ns - l->wanted_boot_ns >= DISCOVER_PAUSE_NS;
 
 	count_unlisted(d->view, gpu, r, l);
-	if (!l->known && (l->unlisted == 0 || l->looked == hash)) {
+	if (!l->known && (l->unlisted == 0 || l->discovered == hash)) {
 		l->known = true;
-		l->hash = l->asked = hash;
+		l->hash = l->wanted = hash;
 	}
 	if (l->known && l->hash == hash) {
 		if (l->unlisted > 0 && is_late) {
-			d->look_for_more = true;
-			l->asked_boot_ns = d->boot_ns;
+			d->discover_missing = true;
+			l->wanted_boot_ns = d->boot_ns;
 		}
 		return true;
 	}
-	if (l->asked != hash || is_late) {
-		d->look |= 1u << gpu;
-		l->asked = hash;
-		l->asked_boot_ns = d->boot_ns;
+	if (l->wanted != hash || is_late) {
+		d->discover |= 1u << gpu;
+		l->wanted = hash;
+		l->wanted_boot_ns = d->boot_ns;
 	}
 	return false;
 }
@@ -441,18 +443,18 @@ add_counters(const struct dcgm *d, const struct dcgm_entity *e, struct gpu_count
 	static const enum dcgm_value pipes[GPU_PIPES] = {
 		[GPU_PIPE_FP64] = DCGM_FP64, [GPU_PIPE_FP32] = DCGM_FP32, [GPU_PIPE_FP16] = DCGM_FP16};
 
-	to->told = false;
+	to->present = false;
 	for (size_t i = 0; i < GPU_PIPES; i++) {
 		to->pipe_ppm[i] = value_of(d, e, pipes[i]);
-		to->told |= to->pipe_ppm[i] != ABSENT;
+		to->present |= to->pipe_ppm[i] != ABSENT;
 	}
 	to->nvlink_tx_bytes_per_s = value_of(d, e, DCGM_NVLINK_TX);
 	to->nvlink_rx_bytes_per_s = value_of(d, e, DCGM_NVLINK_RX);
-	to->told |= to->nvlink_tx_bytes_per_s != ABSENT || to->nvlink_rx_bytes_per_s != ABSENT;
+	to->present |= to->nvlink_tx_bytes_per_s != ABSENT || to->nvlink_rx_bytes_per_s != ABSENT;
 }
 
-/* NVML tells the utilisation of a whole GPU in steps of its own, and PCIe by a look of 20 ms; its counters (GPM) are as good as
- * DCGM's, which are the same. */
+/* NVML samples utilisation in coarse steps and PCIe over 20 ms, so DCGM's values are better. NVML's GPM counters are the same as
+ * DCGM's. */
 static void
 add_whole(const struct dcgm *d, bool prefer, const struct dcgm_entity *e, struct gpu_reading *r)
 {
@@ -479,7 +481,7 @@ is_alone(const struct gpu_reading *r, const struct gpu_instance *in)
 	return true;
 }
 
-/* A compute instance's own value, else that of its GPU instance where it is all of it. */
+/* A compute instance's own value, else that of its GPU instance when it is the only one there. */
 static int64_t
 instance_value(const struct dcgm *d, const struct dcgm_entity *ci, const struct dcgm_entity *gi, enum dcgm_value which)
 {
@@ -523,7 +525,7 @@ void
 dcgm_add(struct dcgm *d, bool prefer, bool simulated, struct gpu_reading *r)
 {
 	pthread_mutex_lock(&d->lock);
-	while (d->brought != d->round && !d->late && wait_until(d, d->deadline_ns))
+	while (d->finished != d->round && !d->late && wait_until(d, d->deadline_ns))
 		;
 	d->mismatch = d->status.up && d->status.simulated != simulated;
 	if (!d->mismatch)

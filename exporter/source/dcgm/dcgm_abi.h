@@ -1,4 +1,4 @@
-/* exporter/source/dcgm/dcgm_abi.h - the part of DCGM's binary interface that Tollgate speaks, declared here so that no NVIDIA file is needed
+/* exporter/source/dcgm/dcgm_abi.h - the part of DCGM's binary interface that Tollgate uses, declared here so that no NVIDIA file is needed
  * to build. x86-64 layouts, the same from DCGM 3.3 to 4.6, each size and offset checked by the compiler below.
  *
  * Names differ from those of NVIDIA's headers on purpose: a comparison can include both. Versioned structs begin with
@@ -57,7 +57,7 @@ enum dcgm_field_id {
 
 enum dcgm_field_type { DCGM_TYPE_DOUBLE = 'd', DCGM_TYPE_INT64 = 'i', DCGM_TYPE_TEXT = 's' };
 
-/* From here on a number is the reason why there is none. */
+/* Numbers from here on are blank: the difference is the reason. */
 #define DCGM_BLANK_INT64 INT64_C(0x7ffffffffffffff0)
 #define DCGM_BLANK_FP64 140737488355328.0
 #define DCGM_NOT_FOUND 1 /* the reasons, added to the blank */

@@ -1,5 +1,5 @@
-/* exporter/source/dcgm/source_auto.c - a source with DCGM beside NVML. */
-#include "exporter/source/dcgm/source_auto.h"
+/* exporter/source/dcgm/source_auto.c - the source that combines NVML and DCGM. */
+#include "exporter/source/dcgm/dcgm.h"
 
 struct source_auto {
 	struct gpu_source base;
@@ -32,7 +32,7 @@ is_simulated(const struct gpu_source *base)
 	return nvml_of(base)->ops->simulated(nvml_of(base));
 }
 
-/* Rule 2. */
+/* DCGM begins to read when the GPUs are listed; dcgm_add waits for it when one of them has been read. */
 static bool
 list(struct gpu_source *base, int64_t boot_ns, struct gpu_snapshot *into, struct err *err)
 {
@@ -42,7 +42,6 @@ list(struct gpu_source *base, int64_t boot_ns, struct gpu_snapshot *into, struct
 	return s->nvml->ops->list(s->nvml, boot_ns, into, err);
 }
 
-/* Rule 1. */
 static void
 read(struct gpu_source *base, size_t place, struct gpu_reading *r)
 {
@@ -61,7 +60,7 @@ close_both(struct gpu_source *base)
 	mem_free(s);
 }
 
-/* The name is that of the source without which there is none. */
+/* Named after the source that is required. */
 static const struct gpu_source_ops ops = {
 	.name = "nvml",
 	.driver_version = driver_version,

@@ -1,4 +1,4 @@
-/* exporter/source/nvml/nvml_abi.h - the part of NVML's binary interface that Tollgate speaks, declared here so that no NVIDIA file is
+/* exporter/source/nvml/nvml_abi.h - the part of NVML's binary interface that Tollgate uses, declared here so that no NVIDIA file is
  * needed to build. x86-64 layouts, each size and offset checked by the compiler below.
  *
  * Names differ from those of nvml.h on purpose: a comparison can include both. Versioned structs begin with
@@ -32,7 +32,7 @@ enum nvml_status {
 #define NVML_TEXT_SIZE 96             /* of a UUID or a name */
 #define NVML_VERSION_SIZE 80          /* of a driver or library version */
 #define NVML_NO_INSTANCE UINT32_MAX   /* gi and ci of a process outside MIG */
-#define NVML_NOT_AVAILABLE UINT64_MAX /* a process's memory, where the driver does not tell it */
+#define NVML_NOT_AVAILABLE UINT64_MAX /* a process's memory, where the driver does not report it */
 #define NVML_SENSOR_GPU 0u
 #define NVML_ALL_LINKS UINT32_MAX /* scope of an NVLink field: the sum over all links */
 
@@ -374,7 +374,7 @@ static_assert(sizeof(struct nvml_gpm_metrics) + 333 * sizeof(struct nvml_gpm_met
 	         (struct nvml_event_set * set, struct nvml_event * event, uint32_t timeout_ms))          \
 	OPTIONAL(int, nvmlEventSetFree, (struct nvml_event_set * set))
 
-/* Where an instance lies is told to root only. */
+/* Only root may read the placement of an instance. */
 #define NVML_MIG_FUNCTIONS(OPTIONAL)                                                               \
 	OPTIONAL(int, nvmlDeviceGetGpuInstanceById,                                                \
 	         (struct nvml_device * device, uint32_t id, struct nvml_gpu_instance * *instance)) \

@@ -1,10 +1,10 @@
 /* exporter/source/nvml/nvml_accounting.c - processes that ended, from the driver's accounting. The rules are in nvml_source.h.
  *
- * Rule 9 is here. The driver keeps the processes of a GPU in a ring: running ones, whose time is still 0, and ended ones,
- * until newer ones overwrite them. Of two with one PID it has the later. So a process is asked about from the reading on
- * that lists it and no longer sees it on the GPU, until it has ended; then it is an exit, once. What had ended when the
- * source was opened is none. A PID that is used again and gone again before any reading sees it changes nothing in the
- * list: the ended ones are asked again in turn, a few each reading, and another start tells. */
+ * Rule 9. The driver keeps the processes of a GPU in a ring: running ones, whose time is still 0, and ended ones, until newer ones
+ * overwrite them. Of two with the same PID it keeps the later. A process that is in the ring but no longer on the GPU is queried until
+ * it has ended; then it is reported as an exit, once. Processes that had ended when the source was opened are not reported. A PID that is
+ * used again and ends again between two readings does not change the list: ended entries are queried again in turn, a few each reading,
+ * and a different start time reveals the new process. */
 #include "exporter/source/nvml/nvml_source.h"
 
 #include <string.h>
@@ -16,7 +16,7 @@
 #define LIST_MAX 65536u
 #define PPM_PER_HUNDREDTH 100 /* a hundredth of a percent */
 
-/* What both versions of the statistics say. */
+/* The common part of both versions of the statistics. */
 struct statistics {
 	bool ended;
 	uint64_t start_us, time_ms, max_memory;
@@ -85,7 +85,7 @@ add_exit(struct nvml_reading *n, uint32_t pid, const struct statistics *st)
 	};
 }
 
-/* ---- the list ------------------------------------------------------------------------------------------------------- */
+/* ---- the list ---- */
 
 static int
 list_pids(struct nvml_reading *n, uint32_t *ret_count)
@@ -122,7 +122,7 @@ same_list(const struct accounting *a, uint32_t count)
 	return true;
 }
 
-/* Brings the entries into the list's order; what is no longer in it is forgotten. */
+/* Brings the entries into the order of the list; entries that are no longer in it are dropped. */
 static void
 follow_list(struct accounting *a, uint32_t count)
 {
@@ -142,7 +142,7 @@ follow_list(struct accounting *a, uint32_t count)
 	a->begun = true;
 }
 
-/* ---- one reading ---------------------------------------------------------------------------------------------------- */
+/* ---- one reading ---- */
 
 static void
 check_running(struct nvml_reading *n, struct accounted *e)
@@ -201,7 +201,7 @@ check_all(struct nvml_reading *n)
 			check_running(n, &a->entries[i]);
 }
 
-/* Accounting is off unless somebody turned it on, here or elsewhere. */
+/* Accounting is off by default. */
 static int
 ask_mode(const struct nvml_source *s, struct nvml_device *device, uint32_t *ret_on)
 {
@@ -213,7 +213,7 @@ ask_mode(const struct nvml_source *s, struct nvml_device *device, uint32_t *ret_
 	return status;
 }
 
-/* A daemon that leaves root does so once the library is open. GPUs that appear later are asked at their first reading. */
+/* Called at the opening, because the daemon may leave root after it. GPUs that appear later are tried at their first reading. */
 void
 nvml_enable_accounting(const struct nvml_source *s)
 {
@@ -238,7 +238,7 @@ is_on(struct nvml_reading *n)
 
 	if (n->gpu->accounting.on)
 		return true;
-	if (nvml_lacks(n, ASK_ACCOUNTING))
+	if (nvml_is_unsupported(n, ASK_ACCOUNTING))
 		return false;
 	status = ask_mode(n->s, n->device, &on);
 	if (status == NVST_SUCCESS && on == 0)
@@ -255,7 +255,7 @@ nvml_read_exits(struct nvml_reading *n)
 	a->on = is_on(n);
 	if (!a->on)
 		return;
-	/* an error says that it was turned off, and what the ring holds when it is on again is not what ended since */
+	/* an error means that accounting was switched off; the ring is not continuous when it is on again */
 	if (!nvml_has(n, list_pids(n, &count))) {
 		a->on = a->begun = false;
 		a->count = 0;

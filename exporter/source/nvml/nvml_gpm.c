@@ -1,7 +1,7 @@
-/* exporter/source/nvml/nvml_gpm.c - activity by the GPM counters of Hopper and later, of GPUs and of MIG instances. The rules are in
+/* exporter/source/nvml/nvml_gpm.c - activity from the GPM counters of Hopper and later, for GPUs and MIG instances. The rules are in
  * nvml_source.h.
  *
- * A value is what happened between two samples, so each thing that is measured keeps the sample of its previous reading. */
+ * A value is computed from two samples, so each measured device keeps the sample of its previous reading. */
 #include "exporter/source/nvml/nvml_source.h"
 
 #include <string.h>
@@ -10,7 +10,7 @@
 
 /* The driver's counters are refreshed every 100 ms. */
 #define GPM_LEAST_NS (100 * NS_PER_MS)
-/* What the driver writes has grown under one version number, from 3944 bytes to 13344. */
+/* The driver's struct has grown under one version number, from 3944 bytes to 13344. */
 #define GPM_ROOM 65536
 #define MIB 1048576
 
@@ -22,7 +22,7 @@ is_supported(struct nvml_reading *n)
 
 	if (n->gpu->gpm_metrics)
 		return true;
-	if (nvml_lacks(n, ASK_GPM_SUPPORT))
+	if (nvml_is_unsupported(n, ASK_GPM_SUPPORT))
 		return false;
 	status = NVML_CALL(n->s, nvmlGpmQueryDeviceSupport, n->device, &support);
 	if (status == NVST_SUCCESS && support.supported == 0)
@@ -40,7 +40,7 @@ forget(struct gpm_pair *p)
 		p->values[i] = ABSENT;
 }
 
-/* Rule 11. A status that concerns the whole GPU or the library is not asked about again. */
+/* Rule 11. After a fault of the whole GPU or the library the second way is not tried. */
 static bool
 sample_instance(struct nvml_reading *n, int32_t gi, struct nvml_device *mig, struct nvml_gpm_sample *to,
                 bool *ret_by_handle)
@@ -70,7 +70,7 @@ take_sample(struct nvml_reading *n, struct gpm_pair *p, int32_t gi, struct nvml_
 	return nvml_has(n, NVML_ASK(n, ASK_GPM, nvmlGpmSampleGet, n->device, *to));
 }
 
-/* Rule 5 for a share of time: rounding may put it a little above the whole, anything else is noise. */
+/* Rule 5 for a share of time: rounding may exceed 100 % slightly, anything more is noise. */
 static int64_t
 share(double percent)
 {

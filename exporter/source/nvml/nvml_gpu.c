@@ -1,9 +1,266 @@
-/* exporter/source/nvml/nvml_gpu.c - one GPU read through NVML: whole, or its MIG instances. The rules are in nvml_source.h. */
+/* exporter/source/nvml/nvml_gpu.c - reading one GPU: its board, then the whole GPU or its MIG instances. The rules are in nvml_source.h.
+ *
+ * Rule 8: values that change slowly or take long to read (PCIe throughput makes the driver sample for 20 ms) are read in turn, one group
+ * each SLOW_STEP_NS, and kept until their next turn. */
 #include "exporter/source/nvml/nvml_source.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "common/base/time.h"
+
+#define SLOW_STEP_NS (2 * NS_PER_S)
+#define KIB 1024
+
+/* ---- the board ---- */
+
+static int64_t
+from_kib(uint64_t kib)
+{
+	return kib > INT64_MAX / KIB ? ABSENT : (int64_t)kib * KIB;
+}
+
+/* Of a GPU or of an instance. Version 1 does not have the reserved memory. */
+static bool
+read_memory(struct nvml_reading *n, struct nvml_device *device, struct nvml_memory *ret)
+{
+	struct nvml_memory_v1 old = {0};
+
+	*ret = (struct nvml_memory){.version = NVML_MEMORY_V2, .reserved = NVML_NOT_AVAILABLE};
+	if (nvml_has(n, NVML_ASK(n, ASK_MEMORY_V2, nvmlDeviceGetMemoryInfo_v2, device, ret)))
+		return true;
+	if (!nvml_has(n, NVML_CALL(n->s, nvmlDeviceGetMemoryInfo, device, &old)))
+		return false;
+	*ret = (struct nvml_memory){
+		.total = old.total, .free = old.free, .used = old.used, .reserved = NVML_NOT_AVAILABLE};
+	return true;
+}
+
+static void
+read_clocks(struct nvml_reading *n)
+{
+	struct gpu_board *b = &n->r->board;
+	int64_t *const clocks[] = {
+		[NVML_CLOCK_OF_GRAPHICS] = &b->graphics_clock_mhz,
+		[NVML_CLOCK_OF_SM] = &b->sm_clock_mhz,
+		[NVML_CLOCK_OF_MEMORY] = &b->memory_clock_mhz,
+		[NVML_CLOCK_OF_VIDEO] = &b->video_clock_mhz,
+	};
+	uint32_t mhz;
+	uint64_t reasons;
+
+	for (uint32_t i = 0; i < ARRAY_LEN(clocks); i++)
+		if (nvml_has(n, NVML_ASK(n, ASK_CLOCK + i, nvmlDeviceGetClockInfo, n->device, i, &mhz)))
+			*clocks[i] = mhz;
+	if (nvml_has(n, NVML_ASK(n, ASK_EVENT_REASONS, nvmlDeviceGetCurrentClocksEventReasons, n->device, &reasons)) ||
+	    nvml_has(n,
+	             NVML_ASK(n, ASK_THROTTLE_REASONS, nvmlDeviceGetCurrentClocksThrottleReasons, n->device, &reasons)))
+		b->throttle_reasons = nvml_from_u64(reasons);
+}
+
+/* The driver names the type of the value. */
+static int64_t
+field_value(const struct nvml_field_value *f)
+{
+	int32_t small;
+
+	switch ((enum nvml_value_type)f->type) {
+	case NVML_TYPE_UINT: return (int64_t)(f->value & UINT32_MAX);
+	case NVML_TYPE_USHORT: return (int64_t)(f->value & UINT16_MAX);
+	case NVML_TYPE_INT: memcpy(&small, &f->value, sizeof(small)); return small < 0 ? ABSENT : small;
+	case NVML_TYPE_ULONG:
+	case NVML_TYPE_ULONGLONG:
+	case NVML_TYPE_LONGLONG: return nvml_from_u64(f->value);
+	case NVML_TYPE_DOUBLE: break;
+	}
+	return ABSENT;
+}
+
+/* One call for all fields; each has its own status. */
+static void
+read_fields(struct nvml_reading *n)
+{
+	struct gpu_board *b = &n->r->board;
+	const struct {
+		enum nvml_ask ask;
+		enum nvml_field field;
+		uint32_t scope;
+		int64_t *to;
+		int64_t unit;
+	} fields[] = {
+		{ASK_FIELD_MEMORY_TEMPERATURE, NVML_FIELD_MEMORY_TEMPERATURE, 0, &b->memory_temperature_c, 1},
+		{ASK_FIELD_NVLINK_TX, NVML_FIELD_NVLINK_DATA_TX, NVML_ALL_LINKS, &b->nvlink_tx_bytes, KIB},
+		{ASK_FIELD_NVLINK_RX, NVML_FIELD_NVLINK_DATA_RX, NVML_ALL_LINKS, &b->nvlink_rx_bytes, KIB},
+	};
+	struct nvml_field_value values[ARRAY_LEN(fields)] = {0};
+	size_t which[ARRAY_LEN(fields)];
+	int count = 0;
+
+	for (size_t i = 0; i < ARRAY_LEN(fields); i++) {
+		if (nvml_is_unsupported(n, fields[i].ask))
+			continue;
+		which[count] = i;
+		values[count++] = (struct nvml_field_value){.id = fields[i].field,
+		                                            .scope = fields[i].scope,
+		                                            .status = NVST_UNKNOWN};
+	}
+	if (count == 0 || !nvml_has(n, NVML_ASK(n, ASK_FIELDS, nvmlDeviceGetFieldValues, n->device, count, values)))
+		return;
+	for (int i = 0; i < count; i++) {
+		int64_t value = field_value(&values[i]);
+
+		if (!nvml_has(n, nvml_note(n, fields[which[i]].ask, (int)values[i].status)))
+			continue;
+		*fields[which[i]].to = fields[which[i]].unit == KIB ? from_kib((uint64_t)value) : value;
+	}
+}
+
+static void
+ask_power_limit(struct nvml_reading *n, struct gpu_board *b)
+{
+	uint32_t milliwatts;
+
+	b->power_limit_mw = ABSENT;
+	if (nvml_has(n, NVML_ASK(n, ASK_POWER_LIMIT, nvmlDeviceGetEnforcedPowerLimit, n->device, &milliwatts)))
+		b->power_limit_mw = milliwatts;
+}
+
+/* Absent while ECC is off. */
+static void
+ask_ecc(struct nvml_reading *n, struct gpu_board *b)
+{
+	uint64_t count;
+
+	b->ecc_corrected = b->ecc_uncorrected = ABSENT;
+	if (nvml_has(n, NVML_ASK(n, ASK_ECC, nvmlDeviceGetTotalEccErrors, n->device, NVML_ERROR_CORRECTED,
+	                         NVML_ECC_AGGREGATE, &count)))
+		b->ecc_corrected = nvml_from_u64(count);
+	if (nvml_has(n, NVML_ASK(n, ASK_ECC, nvmlDeviceGetTotalEccErrors, n->device, NVML_ERROR_UNCORRECTED,
+	                         NVML_ECC_AGGREGATE, &count)))
+		b->ecc_uncorrected = nvml_from_u64(count);
+}
+
+/* Absent on a partitioned GPU. */
+static void
+ask_remapped_rows(struct nvml_reading *n, struct gpu_board *b)
+{
+	uint32_t corrected, uncorrected, pending, failed;
+
+	b->remapped_corrected = b->remapped_uncorrected = b->remap_pending = b->remap_failed = ABSENT;
+	if (!nvml_has(n, NVML_ASK(n, ASK_REMAPPED_ROWS, nvmlDeviceGetRemappedRows, n->device, &corrected, &uncorrected,
+	                          &pending, &failed)))
+		return;
+	b->remapped_corrected = corrected;
+	b->remapped_uncorrected = uncorrected;
+	b->remap_pending = pending != 0;
+	b->remap_failed = failed != 0;
+}
+
+static void
+ask_pcie_link(struct nvml_reading *n, struct gpu_board *b)
+{
+	uint32_t value;
+
+	b->pcie_generation = b->pcie_width = b->pcie_replays = ABSENT;
+	if (nvml_has(n, NVML_ASK(n, ASK_PCIE_GENERATION, nvmlDeviceGetCurrPcieLinkGeneration, n->device, &value)))
+		b->pcie_generation = value;
+	if (nvml_has(n, NVML_ASK(n, ASK_PCIE_WIDTH, nvmlDeviceGetCurrPcieLinkWidth, n->device, &value)))
+		b->pcie_width = value;
+	if (nvml_has(n, NVML_ASK(n, ASK_PCIE_REPLAYS, nvmlDeviceGetPcieReplayCounter, n->device, &value)))
+		b->pcie_replays = value;
+}
+
+/* Not read when GPM has the values already, without the wait. */
+static void
+ask_pcie_throughput(struct nvml_reading *n, struct gpu_board *b)
+{
+	uint32_t kib;
+
+	b->pcie_tx_bytes_per_s = b->pcie_rx_bytes_per_s = ABSENT;
+	if (n->r->board.pcie_tx_bytes_per_s != ABSENT)
+		return;
+	if (nvml_has(n, NVML_ASK(n, ASK_PCIE_TX, nvmlDeviceGetPcieThroughput, n->device, NVML_PCIE_TX, &kib)))
+		b->pcie_tx_bytes_per_s = from_kib(kib);
+	if (nvml_has(n, NVML_ASK(n, ASK_PCIE_RX, nvmlDeviceGetPcieThroughput, n->device, NVML_PCIE_RX, &kib)))
+		b->pcie_rx_bytes_per_s = from_kib(kib);
+}
+
+typedef void slow_group(struct nvml_reading *n, struct gpu_board *b);
+/* The last one takes long: it is left out of the first reading, which reads all others. */
+static slow_group *const slow_groups[] = {ask_power_limit, ask_ecc, ask_remapped_rows, ask_pcie_link,
+                                          ask_pcie_throughput};
+#define SLOW_GROUPS ARRAY_LEN(slow_groups)
+
+static void
+read_next_slow(struct nvml_reading *n)
+{
+	struct known_gpu *g = n->gpu;
+
+	if (!g->slow_begun) {
+		memset(&g->slow, 0xff, sizeof(g->slow)); /* all ABSENT */
+		for (size_t i = 0; i + 1 < SLOW_GROUPS; i++)
+			slow_groups[i](n, &g->slow);
+		g->slow_begun = true;
+		g->slow_next = n->place % SLOW_GROUPS; /* so that the GPUs read the long one at different times */
+		g->slow_boot_ns = n->boot_ns;
+	} else if (n->boot_ns - g->slow_boot_ns >= SLOW_STEP_NS) {
+		slow_groups[g->slow_next](n, &g->slow);
+		g->slow_next = (g->slow_next + 1) % SLOW_GROUPS;
+		g->slow_boot_ns = n->boot_ns;
+	}
+}
+
+static void
+read_board(struct nvml_reading *n)
+{
+	struct gpu_reading *r = n->r;
+	struct nvml_memory memory;
+	uint32_t milliwatts, celsius;
+	uint64_t millijoules;
+
+	if (read_memory(n, n->device, &memory)) {
+		r->memory_bytes = nvml_from_u64(memory.total);
+		r->memory_used_bytes = nvml_from_u64(memory.used);
+		r->board.memory_reserved_bytes = nvml_from_u64(memory.reserved);
+		r->board.memory_free_bytes = nvml_from_u64(memory.free);
+	}
+	if (nvml_has(n, NVML_ASK(n, ASK_POWER, nvmlDeviceGetPowerUsage, n->device, &milliwatts)))
+		r->power_mw = milliwatts;
+	if (nvml_has(n, NVML_ASK(n, ASK_ENERGY, nvmlDeviceGetTotalEnergyConsumption, n->device, &millijoules)))
+		r->energy_mj = nvml_from_u64(millijoules);
+	if (nvml_has(n, NVML_ASK(n, ASK_TEMPERATURE, nvmlDeviceGetTemperature, n->device, NVML_SENSOR_GPU, &celsius)) &&
+	    celsius < 1000)
+		r->temperature_c = celsius;
+	read_clocks(n);
+	read_fields(n);
+}
+
+/* After GPM was read: it may have the PCIe values already. */
+static void
+read_slow(struct nvml_reading *n)
+{
+	struct gpu_board *b = &n->r->board;
+	const struct gpu_board *slow = &n->gpu->slow;
+
+	read_next_slow(n);
+	b->power_limit_mw = slow->power_limit_mw;
+	b->ecc_corrected = slow->ecc_corrected;
+	b->ecc_uncorrected = slow->ecc_uncorrected;
+	b->remapped_corrected = slow->remapped_corrected;
+	b->remapped_uncorrected = slow->remapped_uncorrected;
+	b->remap_pending = slow->remap_pending;
+	b->remap_failed = slow->remap_failed;
+	b->pcie_generation = slow->pcie_generation;
+	b->pcie_width = slow->pcie_width;
+	b->pcie_replays = slow->pcie_replays;
+	if (b->pcie_tx_bytes_per_s == ABSENT) {
+		b->pcie_tx_bytes_per_s = slow->pcie_tx_bytes_per_s;
+		b->pcie_rx_bytes_per_s = slow->pcie_rx_bytes_per_s;
+	}
+}
+
+/* ---- a whole GPU ---- */
 
 static void
 read_whole_gpm(struct nvml_reading *n)
@@ -13,7 +270,7 @@ read_whole_gpm(struct nvml_reading *n)
 
 	if (!nvml_read_gpm(n, &n->gpu->gpm_whole, -1, NULL))
 		return;
-	/* both mean engine-active time, but the counters cover all of it since the last reading */
+	/* both are engine-active time, but the counters cover the whole time since the last reading */
 	if (v[GPM_ENGINE] != ABSENT)
 		r->active_ppm = v[GPM_ENGINE];
 	r->sm_active_ppm = v[GPM_SM];
@@ -47,7 +304,7 @@ read_whole(struct nvml_reading *n)
 	nvml_drop_mps_servers(n);
 }
 
-/* ---- a partitioned one ---------------------------------------------------------------------------------------------- */
+/* ---- a partitioned GPU ---- */
 
 /* The part of "NVIDIA A100-SXM4-80GB MIG 3g.40gb" that names the profile, or one made from the slices. */
 static void
@@ -65,7 +322,7 @@ name_profile(const char *name, const struct mig_geometry *g, struct gpu_instance
 		snprintf(in->profile, sizeof(in->profile), "%dg.%" PRId64 "gb", in->gi_compute_slices, gib);
 }
 
-/* Ids and counts of slices are small; what is not is refused later, by gpu_reading_weigh. */
+/* Ids and counts of slices are small; gpu_reading_weigh refuses others later. */
 static int32_t
 small(uint64_t value)
 {
@@ -98,7 +355,7 @@ read_slices(struct nvml_reading *n, struct nvml_device *mig, const char *name, c
 	return true;
 }
 
-/* Where its GPU instance lies. Told to root only; without it the free slices are only counted. */
+/* The placement of its GPU instance. Only root may read it; without it the free slices are only counted. */
 static void
 read_placement(struct nvml_reading *n, struct gpu_instance *in)
 {
@@ -113,7 +370,7 @@ read_placement(struct nvml_reading *n, struct gpu_instance *in)
 	in->placement_size = small(info.placement.size);
 }
 
-/* Rule 2: what stays the same is read when the instance is new. */
+/* Rule 2: constant properties are read when the instance is new. */
 static bool
 learn_instance(struct nvml_reading *n, struct nvml_device *mig, const char *uuid, const char *name,
                const struct mig_geometry *g, struct known_instance *slot)
@@ -142,7 +399,7 @@ learn_instance(struct nvml_reading *n, struct nvml_device *mig, const char *uuid
 	return true;
 }
 
-/* Rule 10: no instance is there. Drivers answer either status for a slot that is empty, and for one that is being changed. */
+/* Rule 10. Drivers answer either status for an empty slot and for one that is being changed. */
 static bool
 is_empty_slot(int status)
 {
@@ -177,7 +434,7 @@ read_instance(struct nvml_reading *n, uint32_t index, const struct mig_geometry 
 	in = &r->instances[r->instance_count++];
 	*in = slot->instance;
 	in->memory_bytes = in->memory_used_bytes = ABSENT;
-	if (nvml_read_memory(n, mig, &memory)) {
+	if (read_memory(n, mig, &memory)) {
 		in->memory_bytes = nvml_from_u64(memory.total);
 		in->memory_used_bytes = nvml_from_u64(memory.used);
 	}
@@ -200,8 +457,8 @@ named_memory_mib(const char *model)
 	return gib > 0 && gib < 10000 && strcmp(end, "GB") == 0 ? gib * 1024 : 0;
 }
 
-/* Where the driver tells the memory of a partitioned GPU to root only, the model's name tells it. The geometry of a model
- * that is not known follows from how many instances the driver allows. */
+/* Where only root may read the memory size of a partitioned GPU, it is taken from the model name. The geometry of an unknown model
+ * follows from the number of instances that the driver allows. */
 static struct mig_geometry
 geometry_of(const struct gpu_reading *r, uint32_t max_instances)
 {
@@ -216,7 +473,7 @@ geometry_of(const struct gpu_reading *r, uint32_t max_instances)
 	return g;
 }
 
-/* The counters are of GPU instances: where several compute instances share one, none of them is measured. */
+/* The counters belong to GPU instances: compute instances that share one are not measured. */
 static void
 read_instance_gpm(struct nvml_reading *n, struct known_instance *slot, struct gpu_instance *in)
 {
@@ -225,7 +482,7 @@ read_instance_gpm(struct nvml_reading *n, struct known_instance *slot, struct gp
 	for (size_t i = 0; i < n->r->instance_count; i++)
 		if (n->r->instances[i].gi == in->gi && &n->r->instances[i] != in)
 			return;
-	/* by handle the sample may be of the compute instance: the same where that is all of the GPU instance */
+	/* by handle the sample may be of the compute instance: the same when that fills the GPU instance */
 	if (!nvml_read_gpm(n, &slot->gpm, in->gi, in->compute_slices == in->gi_compute_slices ? slot->device : NULL))
 		return;
 	in->active_ppm = v[GPM_ENGINE];
@@ -264,7 +521,7 @@ read_partitioned(struct nvml_reading *n)
 		gpu_reading_down(r, "%.*s", GPU_TEXT - 1, err.text);
 }
 
-/* A driver or GPU without MIG says so; any other failure leaves open what the GPU is. */
+/* A driver or GPU without MIG says so; after any other failure the mode is unknown and the GPU cannot be read. */
 static bool
 read_mig_mode(struct nvml_reading *n, bool *ret_on)
 {
@@ -280,16 +537,16 @@ nvml_read_gpu(struct nvml_reading *n)
 {
 	bool partitioned;
 
-	nvml_read_board(n);
+	read_board(n);
 	if (n->fault != NVST_SUCCESS || !read_mig_mode(n, &partitioned))
 		return;
 	if (partitioned != n->gpu->mig)
-		n->gpu->lacking = 0;
+		n->gpu->unsupported = 0;
 	n->gpu->mig = partitioned;
 	if (partitioned)
 		read_partitioned(n);
 	else
 		read_whole(n);
 	if (n->fault == NVST_SUCCESS && !n->r->down)
-		nvml_read_slow(n);
+		read_slow(n);
 }

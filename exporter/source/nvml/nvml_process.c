@@ -1,23 +1,22 @@
-/* exporter/source/nvml/nvml_process.c - who is on a GPU, through NVML: lists of processes and their activity. The rules are in
- * nvml_source.h. */
+/* exporter/source/nvml/nvml_process.c - the processes on a GPU and their activity. The rules are in nvml_source.h. */
 #include "exporter/source/nvml/nvml_source.h"
 
 #include <string.h>
 
 #include "common/base/time.h"
 
-/* Larger than any entry a driver has used, so that one it enlarges stays inside our memory. */
+/* Larger than any entry a driver has used, so that a larger one still fits. */
 #define ENTRY_ROOM 64u
 #define ENTRY_WORDS (ENTRY_ROOM / sizeof(uint64_t))
 #define ENTRY_FIRST_CAP 16u
 #define SAMPLE_FIRST_CAP 128u
 #define UNWRITTEN 0xAA
 #define MPS_SERVER "nvidia-cuda-mps-server"
-/* A server on Volta or later runs nothing itself and holds a few hundred MiB; what holds more is not left out for its name. */
+/* A server on Volta or later runs nothing itself and holds a few hundred MiB; a process with more is kept whatever its name. */
 #define MPS_SERVER_MAX_BYTES (INT64_C(1) << 30)
 #define SILENT_READINGS_MAX 3
 
-/* ---- processes ------------------------------------------------------------------------------------------------------ */
+/* ---- processes ---- */
 
 static bool
 is_unwritten(const struct known_gpu *g, size_t word)
@@ -29,8 +28,8 @@ is_unwritten(const struct known_gpu *g, size_t word)
 	return found == unwritten;
 }
 
-/* Rule 3. The buffer was filled with UNWRITTEN, and the last word of an entry is not made of that byte: it has instance ids,
- * or a size. What is not a plausible size means that the driver wrote beyond its entries, which are then of the known size. */
+/* Rule 3. The buffer was filled with UNWRITTEN; the last word of an entry, instance ids or a size, never has that value. An implausible
+ * size means that the driver wrote beyond its entries, which then have the known size. */
 static size_t
 entry_stride(const struct known_gpu *g, uint32_t count, size_t expected)
 {
@@ -58,7 +57,7 @@ entries_grow(struct known_gpu *g, uint32_t needed)
 	return true;
 }
 
-/* Processes may start between two calls, so a size that was enough may not be; each round leaves room for more. */
+/* Processes may start between two calls, so each round makes more room. */
 static int
 list_call(struct known_gpu *g, nvml_list_function *list, struct nvml_device *device, uint32_t *ret_count)
 {
@@ -82,7 +81,7 @@ list_call(struct known_gpu *g, nvml_list_function *list, struct nvml_device *dev
 	return NVST_INSUFFICIENT_SIZE;
 }
 
-/* A library newer than its driver has the symbol but not the function: then the older one serves, from now on. */
+/* A library newer than its driver has the symbol but not the function: then the older version is used from now on. */
 static int
 list_newest(struct nvml_reading *n, enum nvml_list kind, struct nvml_device *device, uint32_t *ret_count)
 {
@@ -96,7 +95,7 @@ list_newest(struct nvml_reading *n, enum nvml_list kind, struct nvml_device *dev
 	return NVST_FUNCTION_NOT_FOUND;
 }
 
-/* Unites one list of a GPU, or of an instance (gi and ci then tell which), with what is there. */
+/* Adds one list of a GPU, or of the instance gi, ci, to the processes already found. */
 static int
 add_processes(struct nvml_reading *n, enum nvml_list kind, struct nvml_device *device, int32_t gi, int32_t ci)
 {
@@ -118,7 +117,7 @@ add_processes(struct nvml_reading *n, enum nvml_list kind, struct nvml_device *d
 		p = gpu_reading_process(n->r, entry.pid, gi, ci);
 		if (!p)
 			return NVST_INSUFFICIENT_SIZE;
-		/* a process in two lists has one memory: the lists repeat it */
+		/* both lists of a process report the same memory */
 		if (entry.used_memory != NVML_NOT_AVAILABLE && nvml_from_u64(entry.used_memory) > p->memory_bytes)
 			p->memory_bytes = nvml_from_u64(entry.used_memory);
 		p->mps_client |= kind == LIST_MPS;
@@ -127,7 +126,7 @@ add_processes(struct nvml_reading *n, enum nvml_list kind, struct nvml_device *d
 	return NVST_SUCCESS;
 }
 
-/* Rule 1: without its compute processes nobody can say whether a GPU is free. The other lists only add. */
+/* Rule 1: without its compute processes a GPU cannot be metered. The other lists are optional. */
 bool
 nvml_read_processes(struct nvml_reading *n, struct nvml_device *device, int32_t gi, int32_t ci)
 {
@@ -144,10 +143,10 @@ ask_name(struct nvml_reading *n, struct known_name *k)
 	char name[256] = "";
 	const char *base;
 
-	k->told = nvml_has(n, NVML_CALL(n->s, nvmlSystemGetProcessName, k->pid, name, sizeof(name)));
+	k->known = nvml_has(n, NVML_CALL(n->s, nvmlSystemGetProcessName, k->pid, name, sizeof(name)));
 	name[sizeof(name) - 1] = '\0';
 	base = strrchr(name, '/');
-	k->server = k->told && strcmp(base ? base + 1 : name, MPS_SERVER) == 0;
+	k->server = k->known && strcmp(base ? base + 1 : name, MPS_SERVER) == 0;
 }
 
 static int
@@ -160,10 +159,10 @@ name_order(const struct known_name *k, const struct gpu_process *p)
 	return k->pid < p->pid ? -1 : k->pid > p->pid;
 }
 
-/* The name of a process is asked for when it appears, not each second: both lists have one order and are walked together. A
- * PID that left the GPU may come back as somebody else. */
+/* The name of a process is read once, when it appears: both lists are sorted alike and walked together. A PID that left the GPU may come
+ * back as another process. */
 static void
-know_names(struct nvml_reading *n)
+update_names(struct nvml_reading *n)
 {
 	struct known_gpu *g = n->gpu;
 	const struct gpu_reading *r = n->r;
@@ -174,7 +173,7 @@ know_names(struct nvml_reading *n)
 		g->name_cap = 2 * (g->name_count + r->process_count);
 		g->names = mem_grow(g->names, g->name_cap, sizeof(*g->names));
 	}
-	names = g->names + g->name_count; /* the new ones are made behind the old ones, then moved to the front */
+	names = g->names + g->name_count; /* the new list is built behind the old one, then moved to the front */
 	for (size_t i = 0; i < r->process_count; i++) {
 		const struct gpu_process *p = &r->processes[i];
 
@@ -183,7 +182,7 @@ know_names(struct nvml_reading *n)
 		names[i] = (struct known_name){.pid = p->pid, .gi = p->gi, .ci = p->ci};
 		if (at < g->name_count && name_order(&g->names[at], p) == 0)
 			names[i] = g->names[at];
-		if (!names[i].told)
+		if (!names[i].known)
 			ask_name(n, &names[i]);
 	}
 	if (r->process_count == 0) {
@@ -194,14 +193,14 @@ know_names(struct nvml_reading *n)
 	g->name_count = r->process_count;
 }
 
-/* Rule 4. A name is the process's own choice, so it excuses only what looks like a server: small and without activity. */
+/* Rule 4. A process chooses its own name, so only one that looks like a server, small and without activity, is left out. */
 void
 nvml_drop_mps_servers(struct nvml_reading *n)
 {
 	struct gpu_reading *r = n->r;
 	size_t kept = 0;
 
-	know_names(n);
+	update_names(n);
 	for (size_t i = 0; i < r->process_count; i++) {
 		struct gpu_process p = r->processes[i];
 		bool quiet = p.sm_ppm <= 0 && p.memory_bytes < MPS_SERVER_MAX_BYTES;
@@ -223,9 +222,9 @@ nvml_was_mps_server(const struct known_gpu *g, uint32_t pid)
 	return false;
 }
 
-/* ---- activity ------------------------------------------------------------------------------------------------------- */
+/* ---- activity ---- */
 
-/* What both layouts of a sample say. */
+/* The common part of both layouts of a sample. */
 struct sample {
 	uint32_t pid, sm;
 	uint64_t timestamp_us;
@@ -247,7 +246,7 @@ sample_at(const struct known_gpu *g, bool is_new, uint32_t i)
 	return (struct sample){.pid = s->pid, .sm = s->sm, .timestamp_us = s->timestamp_us};
 }
 
-/* Drivers from 550 on have the new call; the old one answers for those before. */
+/* Drivers from 550 on have the new call, earlier ones the old one. */
 static int
 sample_round(struct nvml_reading *n, bool is_new, uint32_t *count)
 {
@@ -296,7 +295,7 @@ sample_call(struct nvml_reading *n, bool is_new, uint32_t *ret_count)
 }
 
 /* The stamps are wall time: after a step back of the clock no sample is newer than the last one seen, and a busy GPU would
- * look idle until time has caught up. A GPU active without any active process is not believed for long. */
+ * look idle until time has caught up. After a few readings of an active GPU without active processes the stamp is reset. */
 static bool
 is_silent(struct known_gpu *known, const struct gpu_reading *r)
 {
@@ -307,7 +306,7 @@ is_silent(struct known_gpu *known, const struct gpu_reading *r)
 	return true;
 }
 
-/* A process that was active and is gone. */
+/* A process that was active and is in no list any more. */
 static void
 note_sampled(struct gpu_reading *r, const struct sample *sample)
 {
@@ -341,8 +340,8 @@ take_samples(struct known_gpu *known, struct gpu_reading *r, bool is_new, uint32
 	known->last_seen_us = newest;
 }
 
-/* Without a sample up to now, the next ones are of the time from here on: else a process that wakes would be averaged with all the
- * time that the GPU slept. */
+/* Without a new sample the stamp advances with time: otherwise the activity of a process that wakes would be averaged over all the time
+ * that the GPU was idle. */
 static void
 move_stamp(struct known_gpu *known, uint64_t before_us, int64_t boot_ns)
 {
