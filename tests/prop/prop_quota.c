@@ -2,7 +2,7 @@
  *
  * A case is a small world and a long list of events. After each event everything is computed again from the plain lists of
  * quota_save() and held against what the engine keeps, and against what QUOTA promises:
- *   sums       pools, accounts, stocks and shelves are what the lists add up to; leased + held + free = live + excess
+ *   sums       pools, accounts, node_shapes and pool_shapes are what the lists add up to; leased + held + free = live + excess
  *   places     what was admitted is on live devices that nobody else has; a lease has as many devices as it counts
  *   holds      each waits for something; what it waits for is ordered, and promised once; an order has somebody who waits
  *   rights     no admission above a limit; work that cannot be preempted is never above its reservation; a borrower leaves what is

@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "aggregator/core/quota/engine/quota_json.h"
+#include "aggregator/core/quota/engine/quota_text.h"
 #include "common/base/time.h"
 #include "tests/support/prop.h"
 #include "tests/support/quotaworld.h"

@@ -278,12 +278,14 @@ quotasums_indexes(const struct quota_state *s, struct buf *why)
 	bool ok;
 
 	quota_reindex(c);
-	ok = same(why, "the number of stocks", (int64_t)s->stocks.count, (int64_t)c->stocks.count) &&
-	     same(why, "the number of shelves", (int64_t)s->shelves.count, (int64_t)c->shelves.count);
-	for (size_t i = 0; ok && i < s->stocks.count; i++)
-		ok = same(why, "a stock", memcmp(&s->stocks.at[i], &c->stocks.at[i], sizeof(s->stocks.at[i])), 0);
-	for (size_t i = 0; ok && i < s->shelves.count; i++)
-		ok = same(why, "a shelf", memcmp(&s->shelves.at[i], &c->shelves.at[i], sizeof(s->shelves.at[i])), 0);
+	ok = same(why, "the number of node_shapes", (int64_t)s->node_shapes.count, (int64_t)c->node_shapes.count) &&
+	     same(why, "the number of pool_shapes", (int64_t)s->pool_shapes.count, (int64_t)c->pool_shapes.count);
+	for (size_t i = 0; ok && i < s->node_shapes.count; i++)
+		ok = same(why, "a node_shape",
+		          memcmp(&s->node_shapes.at[i], &c->node_shapes.at[i], sizeof(s->node_shapes.at[i])), 0);
+	for (size_t i = 0; ok && i < s->pool_shapes.count; i++)
+		ok = same(why, "a pool_shape",
+		          memcmp(&s->pool_shapes.at[i], &c->pool_shapes.at[i], sizeof(s->pool_shapes.at[i])), 0);
 	for (size_t i = 0; ok && i < s->pools.count; i++)
 		ok = same(why, "a pool's protected when empty", s->pools.at[i].protected_empty,
 		          c->pools.at[i].protected_empty);

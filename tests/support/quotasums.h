@@ -1,6 +1,6 @@
 /* tests/support/quotasums.h - every sum that the quota engine keeps, again from the plain lists.
  *
- * Slow and plain on purpose: pools, accounts, stocks and shelves must be what the lists of quota_save() add up to. */
+ * Slow and plain on purpose: pools, accounts, node_shapes and pool_shapes must be what the lists of quota_save() add up to. */
 #ifndef TOLLGATE_TESTS_QUOTASUMS_H
 #define TOLLGATE_TESTS_QUOTASUMS_H
 

@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "aggregator/core/quota/engine/quantity.h"
-#include "aggregator/core/quota/engine/quota_json.h"
+#include "aggregator/core/quota/engine/quota_text.h"
 #include "tests/support/quotascript.h"
 
 static void

@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 #include "aggregator/cli/cli.h"
-#include "aggregator/core/quota/engine/check_numbers.h"
+#include "aggregator/core/quota/engine/quota_text.h"
 #include "common/base/units.h"
 
 /* Amounts of a check; "none" where there is no limit. */

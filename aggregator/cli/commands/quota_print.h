@@ -2,7 +2,7 @@
 #ifndef TOLLGATE_QUOTA_PRINT_H
 #define TOLLGATE_QUOTA_PRINT_H
 
-#include "aggregator/core/quota/engine/quota_json.h"
+#include "aggregator/core/quota/engine/quota_text.h"
 
 /* at: when, as text. */
 void quota_print_verdict(const struct quota_namer *namer, const char *at, const struct quota_verdict *v);

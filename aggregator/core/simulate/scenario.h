@@ -5,7 +5,7 @@
 #ifndef TOLLGATE_SCENARIO_H
 #define TOLLGATE_SCENARIO_H
 
-#include "aggregator/core/quota/engine/quota_json.h"
+#include "aggregator/core/quota/engine/quota_text.h"
 
 #define SCENARIO_VERSION 1
 #define SCENARIO_MAX_GPUS 100000u /* of all nodes; a simulation is of a site, not of a continent */

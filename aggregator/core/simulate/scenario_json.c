@@ -1,6 +1,6 @@
 /* aggregator/core/simulate/scenario_json.c - what a replay told, as lines of JSON. Keys in a fixed order, numbers without binary
  * fractions. */
-#include "aggregator/core/quota/engine/quota_json.h"
+#include "aggregator/core/quota/engine/quota_text.h"
 #include "aggregator/core/simulate/scenario.h"
 #include "common/conf/json.h"
 #include "common/base/time.h"

@@ -6,7 +6,7 @@
 
 #include "aggregator/core/quota/book/quota_book_row.h"
 #include "aggregator/core/quota/book/quota_book_step.h"
-#include "aggregator/core/quota/engine/quota_json.h"
+#include "aggregator/core/quota/engine/quota_text.h"
 
 #define MAX_LIST 100000u /* leases or nodes of one event */
 

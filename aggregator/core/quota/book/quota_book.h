@@ -34,7 +34,7 @@
 #ifndef TOLLGATE_QUOTA_BOOK_H
 #define TOLLGATE_QUOTA_BOOK_H
 
-#include "aggregator/core/quota/engine/quota_json.h"
+#include "aggregator/core/quota/engine/quota_text.h"
 
 #define QUOTA_BOOK_MAX_BYTES (256u << 20) /* of a state */
 #define QUOTA_EVENT_MAX_BYTES (64u << 20)

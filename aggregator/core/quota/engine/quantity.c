@@ -1,4 +1,4 @@
-/* aggregator/core/quota/engine/quantity.c - amounts of GPUs as people write them. */
+/* aggregator/core/quota/engine/quantity.c - amounts of GPUs as written in policies, scenarios and requests. */
 #include "aggregator/core/quota/engine/quantity.h"
 
 #include <stdio.h>

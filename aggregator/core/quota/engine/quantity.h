@@ -1,10 +1,10 @@
-/* aggregator/core/quota/engine/quantity.h - amounts of GPUs as people write them, for policies and scenarios alike.
+/* aggregator/core/quota/engine/quantity.h - amounts of GPUs as written in policies, scenarios and requests.
  *
  *   4          whole GPUs                      3/7        a part of GPUs that is whole units (5040 per GPU)
  *   2x1g.10gb  instances of a MIG profile      none       unlimited
  *   {H100: 4, A100: 2x1g.10gb}                 one of these for each model
  *
- * What an instance weighs depends on the model, so text becomes a quantity first and units when the model is known. */
+ * The units of an instance depend on the model, so text becomes a quantity first and units when the model is known. */
 #ifndef TOLLGATE_QUANTITY_H
 #define TOLLGATE_QUANTITY_H
 
@@ -13,7 +13,7 @@
 
 #define QUANTITY_MAX_GPUS 1000000
 #define QUANTITY_MAX_MODELS 16
-#define QUANTITY_UNLIMITED INT64_MAX /* in units: what "none" means */
+#define QUANTITY_UNLIMITED INT64_MAX /* in units: "none" */
 
 struct quantity {
 	char model[64];   /* "": the only model there is */
@@ -28,7 +28,7 @@ struct quantities {
 	size_t count;
 };
 
-/* One amount without its model. ERR_INVALID says what is allowed. */
+/* One amount without its model. ERR_INVALID names the allowed forms. */
 MUST_CHECK bool quantity_parse(const char *text, struct quantity *ret, struct err *err);
 
 /* A scalar, or a map from model to scalar. */
@@ -47,11 +47,11 @@ bool quantity_model_fits(const char *name, const char *model);
 MUST_CHECK bool quantity_model(const char *name, const char *const *models, size_t count, const char **ret,
                                struct err *err);
 
-/* What one instance of a profile weighs on a model: its short name ("H100-80GB"), a family ("H100": the memory that goes with
+/* The units of one instance of a profile on a model: its short name ("H100-80GB"), a family ("H100": the memory that goes with
  * the profile), or "", a GPU of 7 compute and 8 memory slices. */
 MUST_CHECK bool quantity_profile_units(const char *model, const char *profile, int64_t *ret, struct err *err);
 
-/* Units as GPUs for people: "4", "135/1008", "none". */
+/* Units as GPUs: "4", "135/1008", "none". */
 #define QUANTITY_TEXT_SIZE 48
 const char *quantity_text(int64_t units, char out[QUANTITY_TEXT_SIZE]);
 

@@ -1,4 +1,4 @@
-/* aggregator/core/quota/engine/quota.h - who gets GPUs now, who waits, and who gives back what was lent.
+/* aggregator/core/quota/engine/quota.h - the quota engine: which requests get GPUs now, which wait, and which leases give back what was lent.
  *
  * Pure: no clock, database, log or file; the time is an argument. A state is a value: it is loaded from plain lists, changed by
  * events, and saved as plain lists again. The same state and event give the same outcome to the byte; ties go by id.
@@ -42,7 +42,7 @@
 #include "common/base/units.h"
 
 #define QUOTA_UNLIMITED INT64_MAX
-#define QUOTA_DEFAULT INT64_C(-1) /* limit, borrow, lend: what QUOTA.md says when nothing is given */
+#define QUOTA_DEFAULT INT64_C(-1) /* limit, borrow, lend: the default of the struct that has it */
 #define QUOTA_NONE (-1)           /* as an index */
 #define QUOTA_NOWHERE (-2)        /* as a lease's node: on no device that is known */
 #define QUOTA_ID_SIZE 128         /* of leases, requests, exceptions, with the NUL */
@@ -61,7 +61,7 @@ enum quota_isolation {
 	QUOTA_BY_MIG,
 	QUOTA_BY_GPU,
 	QUOTA_BY_NODE
-}; /* what no other tenant may be on with it */
+}; /* the smallest thing that it shares with no other tenant */
 enum quota_reclaim { QUOTA_RECLAIM_ANY, QUOTA_RECLAIM_LOWER, QUOTA_RECLAIM_NEVER };
 enum quota_enforce { QUOTA_ENFORCE_ON, QUOTA_ENFORCE_WARN, QUOTA_ENFORCE_OFF };
 enum quota_shape_kind { QUOTA_WHOLE, QUOTA_MIG, QUOTA_REPLICA };
@@ -112,7 +112,7 @@ struct quota_workspace {
 	int64_t other_limit[QUOTA_OTHERS];
 };
 
-/* What a workspace has in a pool. Without one: reserved 0 and the rest by default. */
+/* The rights of a workspace in a pool. Without one: reserved 0 and the rest by default. */
 struct quota_share {
 	int32_t workspace, cluster, model;
 	bool shared; /* in the cluster's shared pool; else in the tenant's own one */
@@ -136,7 +136,7 @@ struct quota_budget {
 	enum quota_budget_kind kind;
 	bool hard;
 	int64_t amount,
-		consumed; /* of this month; money in whatever unit the requests' cost has. Of tokens a request counts one: what is used up stops new work */
+		consumed; /* of this month; money in the unit of the requests' cost. A request counts as one token: a budget that is used up stops new work */
 };
 
 struct quota_settings {
@@ -171,7 +171,7 @@ struct quota_policy {
 	size_t budget_count;
 };
 
-/* ---- what is there now -------------------------------------------------------------------------------------------- */
+/* ---- nodes, leases and requests -------------------------------------------------------------------------------------------- */
 
 struct quota_slots {
 	int32_t shape;
@@ -258,8 +258,8 @@ struct quota_backoff {
 };
 
 struct quota_world {
-	int64_t now_ns;     /* of the last step */
-	int64_t skipped_ns; /* of the time until then, what did not pass: the clock was set. Negative: it was set back */
+	int64_t now_ns; /* of the last step */
+	int64_t skipped_ns; /* how far the clock was set forward until then, which is no time that passed. Negative: it was set back */
 	struct quota_policy policy;
 	const struct quota_node *nodes;
 	size_t node_count;
@@ -343,7 +343,7 @@ enum quota_rule {
 	QUOTA_RULE_DECLARED, /* 9: whether it could ever be admitted */
 };
 
-/* What a check's numbers are about. Amounts are units unless said otherwise. */
+/* The subject of a check's numbers. Amounts are units unless said otherwise. */
 enum quota_scope {
 	QUOTA_SCOPE_REQUEST,   /* 1: known and well formed; need = count */
 	QUOTA_SCOPE_GUARDRAIL, /* 1: maximum per workload */
@@ -378,7 +378,7 @@ struct quota_check {
 	int64_t need; /* the sum that must not exceed `have` */
 	int64_t have; /* QUOTA_UNLIMITED: no limit */
 	int64_t leased, held, requested;
-	int64_t headroom; /* have - need + requested: what would still fit; QUOTA_UNLIMITED */
+	int64_t headroom; /* have - need + requested: the most that would still fit; QUOTA_UNLIMITED */
 };
 
 enum quota_why {
@@ -401,7 +401,7 @@ enum quota_change_kind {
 	QUOTA_CHANGE_REQUEST, /* ask for something else: it is not valid */
 	QUOTA_CHANGE_SHAPE,   /* ask for the verdict's offered shape: there is no device of the one asked for */
 	QUOTA_CHANGE_SMALLER, /* ask for no more than amount: one workload may not have more */
-	QUOTA_CHANGE_GUARDRAIL, /* from here: raise by amount. What one workload may have, where that is less than the least to ask for */
+	QUOTA_CHANGE_GUARDRAIL, /* from here: raise by amount. The maximum per workload, where even the smallest request exceeds it */
 	QUOTA_CHANGE_LIMIT,
 	QUOTA_CHANGE_TENANT_MAXIMUM,
 	QUOTA_CHANGE_CLUSTER_MAXIMUM,
@@ -430,11 +430,11 @@ enum quota_start_kind {
 	QUOTA_START_UNASKED,
 	QUOTA_START_NOT_YET,        /* not estimated yet */
 	QUOTA_START_AT,             /* at a time */
-	QUOTA_START_ROUGHLY,        /* likewise, though not everything that waits was looked at */
+	QUOTA_START_ROUGHLY,        /* likewise, though not every waiting request was simulated */
 	QUOTA_START_NO_DURATION,    /* something that must end first has no expected duration, or has outrun it */
 	QUOTA_START_NOT_BY_WAITING, /* when everything else has ended it still waits */
 	QUOTA_START_EXPIRES,        /* its own time is over before */
-	QUOTA_START_TOO_FAR,        /* more steps ahead than were looked at, or behind too many of its tenant */
+	QUOTA_START_TOO_FAR, /* beyond the steps that were simulated, or behind too many requests of its tenant */
 };
 
 struct quota_placed {
@@ -453,7 +453,7 @@ struct quota_verdict {
 	int64_t position;       /* in the queue of a pool, from 1; 0: does not wait */
 	int64_t queue_length;   /* requests that wait in it */
 	bool queue_shared;      /* it is the shared pool's: its tenant has no nodes of its own for it */
-	bool others_first;      /* others may take what the changes bring: they are before it, or wait for the same */
+	bool others_first; /* other requests may take what the changes bring: they are before it, or wait for the same */
 	enum quota_start_kind start;
 	int64_t start_ns;            /* of QUOTA_START_AT and QUOTA_START_ROUGHLY */
 	bool not_yet;                /* reclaim: its victims are asked to end only when the queue is next looked at */
@@ -497,7 +497,7 @@ struct quota_notice {
 	int64_t at_ns; /* an order: when it is due */
 };
 
-/* What a step did. Verdicts: each submitted request, then each waiting one that advanced or got another plan, in the order
+/* The result of a step. Verdicts: each submitted request, then each waiting one that advanced or got another plan, in the order
  * decided. A request that gets what its hold waited for is there with admit or borrow. */
 struct quota_outcome {
 	struct quota_verdict *verdicts;
@@ -535,7 +535,7 @@ struct quota_start {
 size_t quota_forecast(const struct quota_state *s, int64_t now_ns, struct quota_reach reach,
                       const _Atomic bool *give_up, struct quota_start **ret);
 bool quota_start_is_known(enum quota_start_kind kind);
-/* As it is told: up to a whole minute, and where it is more than an hour ahead to five. It would tell to the second when another tenant's work ends. */
+/* As shown to users: rounded up to a minute, and to five where it is more than an hour ahead. Exact, it would reveal to the second when another tenant's work ends. */
 int64_t quota_start_told_ns(int64_t at_ns, int64_t now_ns);
 const struct quota_start *quota_start_find(const struct quota_start *at, size_t count, const char *id);
 
@@ -569,7 +569,7 @@ struct quota_account_figures {
 struct quota_account_figures quota_account_at(const struct quota_state *s, int32_t workspace, int32_t cluster,
                                               int32_t model, bool shared);
 
-/* What the first sentence about a verdict is about: of those that stand against it the first, or what lets it in. */
+/* The rule that the first sentence about a verdict names: the first that forbids it, or the one that admits it. */
 enum quota_rule quota_deciding_rule(const struct quota_verdict *v);
 /* Neither its tenant nor the shared pool has a node for what is asked for. */
 bool quota_has_no_node(const struct quota_verdict *v);

@@ -1,4 +1,4 @@
-/* aggregator/core/quota/engine/quota_check.c - rules 1 to 7 and 9 of quota.h, on the state as it is. Nothing here changes it. */
+/* aggregator/core/quota/engine/quota_check.c - rules 1 to 7 and 9 of quota.h in their order, on the state as it is. Nothing here changes the state. Rule 8 is in quota_victims.c. */
 #include "aggregator/core/quota/engine/quota_state.h"
 
 static int64_t
@@ -13,7 +13,7 @@ least(int64_t a, int64_t b)
 	return a < b ? a : b;
 }
 
-/* need <= have, written down. leased and held say what of the need was there before. */
+/* Whether need <= have, recorded with its numbers; leased and held are the part of the need that was there before. */
 static bool
 check(struct checks *out, enum quota_rule rule, enum quota_scope scope, bool shared, int128 need, int64_t have,
       struct quota_check about)
@@ -47,7 +47,7 @@ tenant_of(const struct quota_state *s, const struct wait *w)
 	return &s->tenants.at[s->workspaces.at[w->in.workspace].in.tenant];
 }
 
-/* ---- 1 ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- rule 1: valid ---------------------------------------------------------------------------------------------------------------------- */
 
 const char *
 quota_fault(const struct quota_state *s, int32_t wait)
@@ -73,9 +73,10 @@ static int64_t
 nodes_of(const struct quota_state *s, int32_t workspace, int32_t cluster, int32_t shape, bool shared)
 {
 	int32_t account = quota_account_find(s, workspace, cluster, s->shapes.at[shape].in.model, shared);
-	int32_t shelf = account == QUOTA_NONE ? QUOTA_NONE : quota_shelf(s, s->accounts.at[account].pool, shape);
+	int32_t pool_shape =
+		account == QUOTA_NONE ? QUOTA_NONE : quota_pool_shape(s, s->accounts.at[account].pool, shape);
 
-	return shelf == QUOTA_NONE ? 0 : s->shelves.at[shelf].stock_count;
+	return pool_shape == QUOTA_NONE ? 0 : s->pool_shapes.at[pool_shape].node_shape_count;
 }
 
 static int64_t
@@ -119,15 +120,15 @@ quota_rule_valid(const struct quota_state *s, int32_t wait, struct checks *out)
 	bool guarded = check(out, QUOTA_RULE_VALID, QUOTA_SCOPE_GUARDRAIL, false, w->units, guard,
 	                     (struct quota_check){.requested = w->units});
 
-	/* Every shape can be had alone by filling its GPU or node; what is left to ask is whether there is a node. */
+	/* Every shape can be had alone by filling its GPU or node; the remaining question is whether there is a node. */
 	return check_yes(out, QUOTA_RULE_VALID, QUOTA_SCOPE_ISOLATION, false,
 	                 w->in.shape != QUOTA_NONE && nodes_with(s, w, false) + nodes_with(s, w, true) > 0) &&
 	       formed && guarded;
 }
 
-/* ---- 2 ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- rule 2: limit ---------------------------------------------------------------------------------------------------------------------- */
 
-/* What the workspace uses of the maximums of a cluster and model, in both pools. */
+/* The workspace's part of the maximums of a cluster and model, in both pools. */
 static int64_t
 own_units(const struct quota_state *s, const struct account *a)
 {
@@ -202,7 +203,7 @@ quota_rule_limit(const struct quota_state *s, int32_t wait, int32_t account, con
 	return ok;
 }
 
-/* ---- 3 ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- rule 3: budget ---------------------------------------------------------------------------------------------------------------------- */
 
 /* With `empty` as if nothing were running: what was consumed stays consumed. */
 bool
@@ -237,7 +238,7 @@ quota_rule_budget(const struct quota_state *s, int32_t wait, bool empty, bool *r
 	return ok;
 }
 
-/* ---- 4 ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- rule 4: ownership ---------------------------------------------------------------------------------------------------------------------- */
 
 bool
 quota_rule_ownership(const struct quota_state *s, int32_t wait, int32_t account, struct checks *out)
@@ -250,18 +251,18 @@ quota_rule_ownership(const struct quota_state *s, int32_t wait, int32_t account,
 	             (struct quota_check){.requested = 1});
 }
 
-/* ---- 5 ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- rule 5: available ---------------------------------------------------------------------------------------------------------------------- */
 
 static int64_t
 free_of_shape(const struct quota_state *s, const struct account *a, int32_t shape)
 {
-	int32_t shelf = quota_shelf(s, a->pool, shape);
+	int32_t pool_shape = quota_pool_shape(s, a->pool, shape);
 	int64_t kept;
 
-	if (shelf == QUOTA_NONE)
+	if (pool_shape == QUOTA_NONE)
 		return 0;
-	kept = s->shelves.at[shelf].protected_units - (a->shelf == shelf ? quota_protected(a) : 0);
-	return s->shelves.at[shelf].free * s->shapes.at[shape].in.units - kept;
+	kept = s->pool_shapes.at[pool_shape].protected_units - (a->pool_shape == pool_shape ? quota_protected(a) : 0);
+	return s->pool_shapes.at[pool_shape].free * s->shapes.at[shape].in.units - kept;
 }
 
 static bool
@@ -272,8 +273,8 @@ submitted_after(const struct wait *w, const struct wait *h)
 	return strcmp(w->id, h->id) > 0;
 }
 
-/* The head of the queue keeps the next units it could use: every node that could ever give it a part. An owed request of another
- * workspace does not mind; what its own workspace submitted later waits behind it, owed or not. */
+/* The head of the queue keeps the next units it could use: every node that could ever give it a part. It does not hold back an
+ * owed request of another workspace; later requests of its own workspace wait behind it, owed or not. */
 static bool
 head_allows(const struct quota_state *s, int32_t wait, const struct account *a, bool owed, struct ask *ask)
 {
@@ -312,7 +313,7 @@ judge_available(const struct quota_state *s, int32_t wait, const struct account 
 	if (out) {
 		struct ask anywhere = j->ask;
 
-		/* What is there, and then what the head of the queue keeps of it. */
+		/* All that is free, and then the part that the head of the queue keeps. */
 		anywhere.avoid_live = 0;
 		(void)check(out, QUOTA_RULE_AVAILABLE, QUOTA_SCOPE_NODES, shared, w->units,
 		            quota_fit_devices(s, &anywhere) * each, (struct quota_check){.requested = w->units});
@@ -322,7 +323,7 @@ judge_available(const struct quota_state *s, int32_t wait, const struct account 
 	j->available = ok && fits && j->head;
 }
 
-/* ---- 6, 7 -------------------------------------------------------------------------------------------------------------------- */
+/* ---- rules 6 and 7: owed, borrow -------------------------------------------------------------------------------------------------------------------- */
 
 static bool
 judge_owed(const struct quota_state *s, const struct wait *w, const struct account *a, struct checks *out)
@@ -405,7 +406,7 @@ quota_judge(const struct quota_state *s, int32_t wait, int32_t account, struct c
 	return j;
 }
 
-/* ---- 9 ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- rule 9: declared capacity could ever admit it ---------------------------------------------------------------------------------------------------------------------- */
 
 bool
 quota_rule_declared(const struct quota_state *s, int32_t wait, int32_t account, struct checks *out)
@@ -415,15 +416,16 @@ quota_rule_declared(const struct quota_state *s, int32_t wait, int32_t account, 
 	const struct workspace *ws = &s->workspaces.at[w->in.workspace];
 	const struct pool *p = &s->pools.at[a->pool];
 	const struct tenant *t = tenant_of(s, w);
-	int32_t shelf = quota_shelf(s, a->pool, w->in.shape);
+	int32_t pool_shape = quota_pool_shape(s, a->pool, w->in.shape);
 	int64_t own = a->reserved > a->lend ? a->reserved - a->lend : 0;
 	int64_t have = p->declared - (p->protected_empty - own), most = a->limit;
 	struct ask ask = {.pool = a->pool, .shape = w->in.shape, .count = w->in.count, .per_node = w->in.per_node};
 	bool ok = quota_rule_budget(s, wait, true, NULL, NULL) && quota_fit_declared(s, &ask);
 
-	if (shelf != QUOTA_NONE)
-		have = least(have, s->shelves.at[shelf].declared * s->shapes.at[w->in.shape].in.units -
-		                           (s->shelves.at[shelf].protected_empty - (a->shelf == shelf ? own : 0)));
+	if (pool_shape != QUOTA_NONE)
+		have = least(have, s->pool_shapes.at[pool_shape].declared * s->shapes.at[w->in.shape].in.units -
+		                           (s->pool_shapes.at[pool_shape].protected_empty -
+		                            (a->pool_shape == pool_shape ? own : 0)));
 	most = least(most, least(s->caps.at[a->cap].in.maximum, s->caps.at[a->cluster_cap].in.maximum));
 	/* Owed, or borrowed up to the cap; work that cannot be preempted is never borrowed. */
 	if (!w->in.preemptible)

@@ -1,14 +1,14 @@
-/* aggregator/core/quota/engine/quota_decide.c - one request: what the rules say, how it is told, and what is done about it. */
-#include "aggregator/core/quota/engine/quota_queue.h"
+/* aggregator/core/quota/engine/quota_decide.c - one request: the rules in their order, the verdict with its checks, and carrying it out. */
+#include "aggregator/core/quota/engine/quota_state.h"
 
 void
-quota_ruling_fini(struct ruling *r)
+ruling_fini(struct ruling *r)
 {
 	plan_fini(&r->plan);
-	quota_hunt_fini(&r->hunt);
+	victim_search_fini(&r->search);
 }
 
-/* ---- what the rules say ------------------------------------------------------------------------------------------------------ */
+/* ---- the rules ------------------------------------------------------------------------------------------------------ */
 
 static int64_t
 borrowed_by(const struct account *a, int64_t units)
@@ -38,13 +38,14 @@ static bool
 rule_reclaim(struct quota_state *s, int32_t wait, struct ruling *r)
 {
 	for (int i = 0; i < 2; i++) {
-		quota_hunt_fini(&r->hunt);
-		r->hunt = (struct hunt){0};
-		if (!r->may_replace[i] || !r->j[i].head || !quota_hunt(s, wait, r->account[i], !r->may[i], &r->hunt))
+		victim_search_fini(&r->search);
+		r->search = (struct victim_search){0};
+		if (!r->may_replace[i] || !r->j[i].head ||
+		    !quota_victim_search(s, wait, r->account[i], !r->may[i], &r->search))
 			continue;
 		r->place = i;
-		r->borrowed = r->hunt.borrowed;
-		r->decision = r->hunt.count > 0 ? QUOTA_RECLAIM : QUOTA_ADMIT;
+		r->borrowed = r->search.borrowed;
+		r->decision = r->search.count > 0 ? QUOTA_RECLAIM : QUOTA_ADMIT;
 		return true;
 	}
 	return false;
@@ -60,20 +61,21 @@ quota_rule(struct quota_state *s, int32_t wait, struct ruling *ret)
 	for (int i = 0; i < 2 && in->shape != QUOTA_NONE; i++)
 		ret->account[i] =
 			quota_account_find(s, in->workspace, in->cluster, s->shapes.at[in->shape].in.model, i == 1);
-	if (!quota_rule_valid(s, wait, NULL))
+	if (!quota_rule_valid(s, wait, NULL)) /* 1 */
 		return;
-	for (int i = 0; i < 2; i++) {
+	for (int i = 0; i < 2; i++) { /* 2 to 7, the own pool first */
 		ret->may_replace[i] = quota_rule_budget(s, wait, false, &ret->warn, NULL) &&
 		                      quota_rule_ownership(s, wait, ret->account[i], NULL);
 		ret->may[i] = ret->may_replace[i] && quota_rule_limit(s, wait, ret->account[i], NULL, NULL);
 		if (ret->may_replace[i])
 			ret->j[i] = quota_judge(s, wait, ret->account[i], NULL, NULL, NULL);
 	}
+	/* Admission in either pool comes before a reclaim in either; 8 is part of the reclaim. */
 	if (rule_admit(s, wait, ret) || rule_reclaim(s, wait, ret))
 		return;
 	for (int i = 0; i < 2; i++)
 		ever = ever || quota_rule_declared(s, wait, ret->account[i], NULL);
-	/* 9. What waits already only advances: a later policy that could not admit it leaves it waiting. */
+	/* 9. A request that waits already is never rejected: a later policy that could not admit it leaves it waiting. */
 	ret->decision = ever || !s->waits.at[wait].fresh ? QUOTA_QUEUE : QUOTA_REJECT;
 }
 
@@ -103,8 +105,8 @@ waits_for(const struct quota_state *s, const struct wait *w, int32_t lease)
 	return false;
 }
 
-/* What became free may make victims needless: then they are spared, and the request may be admitted at once. It never comes to wait for
- * somebody else, or its waiting would begin anew each time. */
+/* Devices that became free may make victims needless: then they are spared, and the request may be admitted at once. The request never comes
+ * to wait for another lease, or its waiting would begin anew each time. */
 bool
 quota_improve(struct quota_state *s, int32_t wait, struct ruling *ret)
 {
@@ -113,20 +115,20 @@ quota_improve(struct quota_state *s, int32_t wait, struct ruling *ret)
 
 	quota_hold_detach(s, wait);
 	quota_rule(s, wait, ret);
-	fewer = ret->hunt.count < waited_for(s, &s->waits.at[wait]);
-	for (size_t i = 0; i < ret->hunt.count; i++)
-		fewer = fewer && waits_for(s, &s->waits.at[wait], ret->hunt.at[i].lease);
-	better = ret->hunt.displaced_count == 0 && (ret->decision == QUOTA_ADMIT || ret->decision == QUOTA_BORROW ||
-	                                            (ret->decision == QUOTA_RECLAIM && fewer));
+	fewer = ret->search.count < waited_for(s, &s->waits.at[wait]);
+	for (size_t i = 0; i < ret->search.count; i++)
+		fewer = fewer && waits_for(s, &s->waits.at[wait], ret->search.at[i].lease);
+	better = ret->search.displaced_count == 0 && (ret->decision == QUOTA_ADMIT || ret->decision == QUOTA_BORROW ||
+	                                              (ret->decision == QUOTA_RECLAIM && fewer));
 	quota_hold_attach(s, wait, account);
 	return better;
 }
 
-/* ---- how it is told ---------------------------------------------------------------------------------------------------------- */
+/* ---- the verdict ---------------------------------------------------------------------------------------------------------- */
 
-/* 8: what the workspace could give up itself. */
+/* Rule 8: the units that the workspace could give up itself. */
 static void
-tell_own(const struct quota_state *s, int32_t wait, int32_t account, bool used, struct checks *out)
+check_own(const struct quota_state *s, int32_t wait, int32_t account, bool used, struct checks *out)
 {
 	const struct wait *w = &s->waits.at[wait];
 	const struct account *a = &s->accounts.at[account];
@@ -147,32 +149,32 @@ tell_own(const struct quota_state *s, int32_t wait, int32_t account, bool used, 
 static bool
 has_own_victim(const struct ruling *r, int i)
 {
-	for (size_t v = 0; r->place == i && v < r->hunt.count; v++)
-		if (r->hunt.at[v].why == QUOTA_WHY_OWN)
+	for (size_t v = 0; r->place == i && v < r->search.count; v++)
+		if (r->search.at[v].why == QUOTA_WHY_OWN)
 			return true;
 	return false;
 }
 
-/* 8: rule 2 once more, as if the victims had ended. */
+/* Rule 8: rule 2 once more, as if the victims had ended. */
 static void
-tell_limit_after(struct quota_state *s, int32_t wait, const struct ruling *r, struct checks *out)
+check_limit_after(struct quota_state *s, int32_t wait, const struct ruling *r, struct checks *out)
 {
 	size_t first = out->count;
 
-	if (r->decision != QUOTA_RECLAIM || !r->hunt.limit_short)
+	if (r->decision != QUOTA_RECLAIM || !r->search.limit_short)
 		return;
-	for (size_t i = 0; i < r->hunt.count; i++)
-		quota_lease_vanish(s, r->hunt.at[i].lease);
-	(void)quota_rule_limit(s, wait, r->account[r->place], &r->hunt.others, out);
-	for (size_t i = r->hunt.count; i-- > 0;)
-		quota_lease_appear(s, r->hunt.at[i].lease);
+	for (size_t i = 0; i < r->search.count; i++)
+		quota_lease_vanish(s, r->search.at[i].lease);
+	(void)quota_rule_limit(s, wait, r->account[r->place], &r->search.others, out);
+	for (size_t i = r->search.count; i-- > 0;)
+		quota_lease_appear(s, r->search.at[i].lease);
 	for (size_t i = first; i < out->count; i++)
 		out->at[i].after = true;
 }
 
 /* All checks in the order of the rules, the own pool before the shared one. */
 static void
-tell_checks(struct quota_state *s, int32_t wait, const struct ruling *r, struct checks *out)
+make_checks(struct quota_state *s, int32_t wait, const struct ruling *r, struct checks *out)
 {
 	struct checks sorted[3] = {{0}};
 
@@ -181,7 +183,7 @@ tell_checks(struct quota_state *s, int32_t wait, const struct ruling *r, struct 
 		return;
 	for (int i = 0; i < 2; i++)
 		(void)quota_rule_limit(s, wait, r->account[i], NULL, out);
-	tell_limit_after(s, wait, r, out);
+	check_limit_after(s, wait, r, out);
 	(void)quota_rule_budget(s, wait, false, NULL, out);
 	for (int i = 0; i < 2; i++)
 		(void)quota_rule_ownership(s, wait, r->account[i], out);
@@ -193,13 +195,13 @@ tell_checks(struct quota_state *s, int32_t wait, const struct ruling *r, struct 
 		mem_free(sorted[k].at);
 	}
 	for (int i = 0; i < 2; i++)
-		tell_own(s, wait, r->account[i], has_own_victim(r, i), out);
+		check_own(s, wait, r->account[i], has_own_victim(r, i), out);
 	for (int i = 0; i < 2; i++)
 		(void)quota_rule_declared(s, wait, r->account[i], out);
 }
 
 static void
-tell_placed(const struct quota_state *s, const struct plan *plan, struct quota_verdict *v)
+verdict_placed(const struct quota_state *s, const struct plan *plan, struct quota_verdict *v)
 {
 	v->placed = mem_array(plan->count + 1, sizeof(*v->placed));
 	for (size_t i = 0; i < plan->count; i++) {
@@ -214,7 +216,7 @@ tell_placed(const struct quota_state *s, const struct plan *plan, struct quota_v
 }
 
 static void
-tell_victims(const struct quota_state *s, const struct hunt *h, struct quota_verdict *v)
+verdict_victims(const struct quota_state *s, const struct victim_search *h, struct quota_verdict *v)
 {
 	v->victims = mem_array(h->count + 1, sizeof(*v->victims));
 	for (size_t i = 0; i < h->count; i++) {
@@ -232,8 +234,8 @@ tell_victims(const struct quota_state *s, const struct hunt *h, struct quota_ver
 	}
 }
 
-/* Where no node has the shape that is asked for: what most devices of its model are cut into that the workspace could ask for, in its
- * tenant's own pool first; else QUOTA_NONE. */
+/* Where no node has the requested shape: the shape of most devices of its model in a pool that the workspace may use, its tenant's own pool
+ * first; else QUOTA_NONE. */
 static int32_t
 offered_instead(const struct quota_state *s, int32_t wait)
 {
@@ -246,8 +248,8 @@ offered_instead(const struct quota_state *s, int32_t wait)
 		const struct pool *p = account == QUOTA_NONE ? NULL : &s->pools.at[s->accounts.at[account].pool];
 		int64_t most = 0;
 
-		for (int32_t k = 0; p && k < p->shelf_count; k++) {
-			const struct shelf *f = &s->shelves.at[p->first_shelf + k];
+		for (int32_t k = 0; p && k < p->pool_shape_count; k++) {
+			const struct pool_shape *f = &s->pool_shapes.at[p->first_pool_shape + k];
 
 			if (f->shape == in->shape)
 				return QUOTA_NONE;
@@ -268,9 +270,9 @@ count_wait(struct quota_state *s, struct wait *w, int32_t shape, int64_t count)
 	w->units = count * s->shapes.at[shape].in.units;
 }
 
-/* What would admit it. Where another request must be made, that comes first, and the rest is what that one lacks. */
+/* The changes that would admit it. Where another request must be made, that comes first, and the rest are the changes which that one needs. */
 static void
-tell_changes(struct quota_state *s, int32_t wait, const struct ruling *r, struct quota_verdict *v)
+verdict_changes(struct quota_state *s, int32_t wait, const struct ruling *r, struct quota_verdict *v)
 {
 	struct wait *w = &s->waits.at[wait], asked = *w;
 	struct checks checks = {.at = v->checks, .count = v->check_count};
@@ -299,7 +301,7 @@ tell_changes(struct quota_state *s, int32_t wait, const struct ruling *r, struct
 	}
 	if (v->change_count > 0) {
 		checks = (struct checks){0};
-		tell_checks(s, wait, r, &checks);
+		make_checks(s, wait, r, &checks);
 	}
 	quota_changes(v, &checks, each);
 	if (v->change_count > 0 && v->changes[0].kind == QUOTA_CHANGE_REQUEST && quota_fault(s, wait))
@@ -310,7 +312,7 @@ tell_changes(struct quota_state *s, int32_t wait, const struct ruling *r, struct
 }
 
 void
-quota_tell(struct quota_state *s, int32_t wait, const struct ruling *r, struct quota_verdict *ret)
+quota_make_verdict(struct quota_state *s, int32_t wait, const struct ruling *r, struct quota_verdict *ret)
 {
 	const struct wait *w = &s->waits.at[wait];
 	enum quota_enforce enforce = s->workspaces.at[w->in.workspace].in.enforce;
@@ -324,7 +326,7 @@ quota_tell(struct quota_state *s, int32_t wait, const struct ruling *r, struct q
 	                              .shared = granted && r->place == 1,
 	                              .owed = r->may[0] && r->j[0].owed};
 	if (granted)
-		ret->owed = r->decision == QUOTA_RECLAIM ? r->hunt.owed : r->decision == QUOTA_ADMIT;
+		ret->owed = r->decision == QUOTA_RECLAIM ? r->search.owed : r->decision == QUOTA_ADMIT;
 	else if (r->may[1])
 		ret->owed = ret->owed || r->j[1].owed;
 	if (r->decision == QUOTA_BORROW) {
@@ -335,15 +337,15 @@ quota_tell(struct quota_state *s, int32_t wait, const struct ruling *r, struct q
 	memcpy(ret->id, w->id, sizeof(ret->id));
 	ret->workspace = w->in.workspace;
 	ret->shape = w->in.shape;
-	tell_checks(s, wait, r, &checks);
+	make_checks(s, wait, r, &checks);
 	ret->checks = checks.at;
 	ret->check_count = checks.count;
 	if (enforce == QUOTA_ENFORCE_ON) {
-		tell_placed(s, r->hunt.plan.count > 0 ? &r->hunt.plan : &r->plan, ret);
-		tell_victims(s, &r->hunt, ret);
+		verdict_placed(s, r->search.plan.count > 0 ? &r->search.plan : &r->plan, ret);
+		verdict_victims(s, &r->search, ret);
 	}
 	if (!granted)
-		tell_changes(s, wait, r, ret);
+		verdict_changes(s, wait, r, ret);
 }
 
 void
@@ -357,7 +359,7 @@ quota_notice(struct gather *g, enum quota_notice_kind kind, const char *id, cons
 	memcpy(n->for_id, for_id, strnlen(for_id, QUOTA_ID_SIZE - 1));
 }
 
-/* ---- what is done about it --------------------------------------------------------------------------------------------------- */
+/* ---- carrying it out --------------------------------------------------------------------------------------------------- */
 
 void
 quota_replan(struct quota_state *s, int32_t wait, struct gather *g)
@@ -369,7 +371,8 @@ quota_replan(struct quota_state *s, int32_t wait, struct gather *g)
 
 /* Devices of a group that victims will return and that nobody else waits for. */
 static int32_t
-from_victims(struct quota_state *s, int32_t wait, const struct hunt *h, int32_t group, int32_t count, bool *used)
+from_victims(struct quota_state *s, int32_t wait, const struct victim_search *h, int32_t group, int32_t count,
+             bool *used)
 {
 	for (size_t v = 0; v < h->count && count > 0; v++) {
 		for (int32_t p = s->leases.at[h->at[v].lease].first_part; p != QUOTA_NONE; p = s->parts.at[p].next) {
@@ -387,11 +390,11 @@ from_victims(struct quota_state *s, int32_t wait, const struct hunt *h, int32_t 
 	return count;
 }
 
-/* What is free now and what the victims will return: everything is held at once. */
+/* Free devices and those that the victims will return are all held from this moment on. */
 static void
 make_hold(struct quota_state *s, int32_t wait, const struct ruling *r)
 {
-	const struct hunt *h = &r->hunt;
+	const struct victim_search *h = &r->search;
 	owned(mem) bool *used = mem_array(h->count + 1, sizeof(*used));
 
 	for (size_t i = 0; i < h->plan.count; i++) {
@@ -449,24 +452,24 @@ let_through(struct quota_state *s, int32_t wait, const struct ruling *r)
 bool
 quota_carry_out(struct quota_state *s, int32_t wait, struct ruling *r, struct gather *g)
 {
-	bool better = r->hunt.count > 0 || r->hunt.displaced_count > 0;
+	bool better = r->search.count > 0 || r->search.displaced_count > 0;
 
 	s->waits.at[wait].fresh = false;
 	if (s->workspaces.at[s->waits.at[wait].in.workspace].in.enforce != QUOTA_ENFORCE_ON) {
 		let_through(s, wait, r);
 		return false;
 	}
-	for (size_t i = 0; i < r->hunt.displaced_count; i++)
-		quota_replan(s, r->hunt.displaced[i], g);
+	for (size_t i = 0; i < r->search.displaced_count; i++)
+		quota_replan(s, r->search.displaced[i], g);
 	switch (r->decision) {
 	case QUOTA_ADMIT:
 	case QUOTA_BORROW:
-		(void)quota_admit(s, wait, r->account[r->place], r->hunt.plan.count > 0 ? &r->hunt.plan : &r->plan);
+		(void)quota_admit(s, wait, r->account[r->place], r->search.plan.count > 0 ? &r->search.plan : &r->plan);
 		break;
 	case QUOTA_RECLAIM:
 		make_hold(s, wait, r);
-		for (size_t i = 0; i < r->hunt.count; i++)
-			s->dirty = s->dirty || s->leases.at[r->hunt.at[i].lease].account == r->account[r->place];
+		for (size_t i = 0; i < r->search.count; i++)
+			s->dirty = s->dirty || s->leases.at[r->search.at[i].lease].account == r->account[r->place];
 		break;
 	case QUOTA_QUEUE: break;
 	case QUOTA_REJECT: quota_wait_free(s, wait); break;
@@ -516,7 +519,7 @@ quota_complete(struct quota_state *s, struct gather *g)
 		v->owed = w->hold_owed;
 		v->shared = a->base.shared;
 		v->unreserved = s->pools.at[a->pool].reserved <= a->reserved;
-		tell_placed(s, &plan, v);
+		verdict_placed(s, &plan, v);
 		(void)quota_admit(s, wait, w->account, NULL);
 	}
 }

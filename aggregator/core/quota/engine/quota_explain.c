@@ -1,5 +1,5 @@
-/* aggregator/core/quota/engine/quota_explain.c - words for people: names, what would admit a request, and a request as it stands now. */
-#include "aggregator/core/quota/engine/quota_queue.h"
+/* aggregator/core/quota/engine/quota_explain.c - names of enums, the smallest change that would admit a request, and a waiting request explained as it stands now. */
+#include "aggregator/core/quota/engine/quota_state.h"
 
 /* ---- the smallest change ---------------------------------------------------------------------------------------------------- */
 
@@ -11,7 +11,7 @@ struct changes {
 	bool or_preemptible;
 };
 
-/* Of two shortages of the same thing the larger one counts. What a change is of is its kind; of other limits and of budgets the scope too. */
+/* Of two shortages of the same thing the larger one counts. Two changes are of the same thing when their kind is the same, for other limits and budgets also the scope. */
 static void
 want(struct changes *c, enum quota_change_kind kind, const struct quota_check *k, int64_t amount)
 {
@@ -123,9 +123,9 @@ changes_in(const struct checks *checks, bool shared, int64_t each, struct change
 		    (k->shared == shared || k->rule == QUOTA_RULE_VALID || k->rule == QUOTA_RULE_BUDGET))
 			want_for(k, each, ret);
 	}
-	/* Free GPUs last: they do not help who has no right to them. */
+	/* Free GPUs last: they do not help a request without a right to them. */
 	if (ret->count > 0 && ret->at[0].kind == QUOTA_CHANGE_REQUEST) {
-		ret->count = 1; /* what another request lacks is not known */
+		ret->count = 1; /* the checks are of this request, not of the one that should be made */
 	} else {
 		want_right(checks, shared, ret);
 		for (size_t i = 0; i < checks->count; i++)
@@ -255,7 +255,7 @@ quota_explain(const struct quota_state *s, int64_t now_ns, const char *request_i
 	o->verdicts = mem_array(1, sizeof(*o->verdicts));
 	o->verdict_count = 1;
 	quota_rule(c, wait, &r);
-	quota_tell(c, wait, &r, &o->verdicts[0]);
+	quota_make_verdict(c, wait, &r, &o->verdicts[0]);
 	if (s->waits.at[wait].account != QUOTA_NONE)
 		tell_hold(s, &s->waits.at[wait], &o->verdicts[0]);
 	else

@@ -45,7 +45,7 @@ node_allowed(const struct quota_state *s, const struct ask *ask, int32_t node)
 }
 
 static int32_t
-careful_count(const struct quota_state *s, const struct ask *ask, const struct stock *k)
+careful_count(const struct quota_state *s, const struct ask *ask, const struct node_shape *k)
 {
 	const struct node *n = &s->nodes.at[k->node];
 	int32_t count = 0;
@@ -61,7 +61,7 @@ careful_count(const struct quota_state *s, const struct ask *ask, const struct s
 
 /* What a node can give, a multiple of per_node. */
 static int32_t
-can_give(const struct quota_state *s, const struct ask *ask, const struct stock *k, bool careful)
+can_give(const struct quota_state *s, const struct ask *ask, const struct node_shape *k, bool careful)
 {
 	int32_t count = k->free;
 
@@ -72,18 +72,18 @@ can_give(const struct quota_state *s, const struct ask *ask, const struct stock 
 	return ask->per_node > 1 ? count - count % ask->per_node : count;
 }
 
-static const struct shelf *
-shelf_of(const struct quota_state *s, const struct ask *ask)
+static const struct pool_shape *
+pool_shape_of(const struct quota_state *s, const struct ask *ask)
 {
-	int32_t at = quota_shelf(s, ask->pool, ask->shape);
+	int32_t at = quota_pool_shape(s, ask->pool, ask->shape);
 
-	return at == QUOTA_NONE ? NULL : &s->shelves.at[at];
+	return at == QUOTA_NONE ? NULL : &s->pool_shapes.at[at];
 }
 
 int64_t
 quota_fit_devices(const struct quota_state *s, const struct ask *ask)
 {
-	const struct shelf *f = shelf_of(s, ask);
+	const struct pool_shape *f = pool_shape_of(s, ask);
 	bool careful = company_matters(s, ask);
 	int64_t sum = 0;
 
@@ -91,8 +91,8 @@ quota_fit_devices(const struct quota_state *s, const struct ask *ask)
 		return 0;
 	if (!careful && ask->per_node <= 1 && ask->avoid_live == 0 && ask->node == QUOTA_NONE)
 		return f->free < ask->count ? f->free : ask->count;
-	for (int32_t i = 0; i < f->stock_count && sum < ask->count; i++)
-		sum += can_give(s, ask, &s->stocks.at[f->first_stock + i], careful);
+	for (int32_t i = 0; i < f->node_shape_count && sum < ask->count; i++)
+		sum += can_give(s, ask, &s->node_shapes.at[f->first_node_shape + i], careful);
 	return sum < ask->count ? sum : ask->count;
 }
 
@@ -130,12 +130,13 @@ take_from_node(const struct quota_state *s, const struct ask *ask, int32_t node,
 
 /* Rule 1: most requests fit one node, and then nothing needs to be remembered. */
 static int32_t
-one_node(const struct quota_state *s, const struct ask *ask, const struct shelf *f, bool careful)
+one_node(const struct quota_state *s, const struct ask *ask, const struct pool_shape *f, bool careful)
 {
 	int32_t best = QUOTA_NONE, least = 0;
 
-	for (int32_t i = f->first_stock; i < f->first_stock + f->stock_count; i++) {
-		int32_t give = s->stocks.at[i].free < ask->count ? 0 : can_give(s, ask, &s->stocks.at[i], careful);
+	for (int32_t i = f->first_node_shape; i < f->first_node_shape + f->node_shape_count; i++) {
+		int32_t give =
+			s->node_shapes.at[i].free < ask->count ? 0 : can_give(s, ask, &s->node_shapes.at[i], careful);
 
 		if (give >= ask->count && (best == QUOTA_NONE || give < least)) {
 			best = i;
@@ -148,7 +149,7 @@ one_node(const struct quota_state *s, const struct ask *ask, const struct shelf 
 bool
 quota_fit(const struct quota_state *s, const struct ask *ask, struct plan *ret)
 {
-	const struct shelf *f = shelf_of(s, ask);
+	const struct pool_shape *f = pool_shape_of(s, ask);
 	bool careful = company_matters(s, ask);
 	owned(mem) int32_t *give = NULL;
 	int32_t missing = ask->count, one;
@@ -157,16 +158,16 @@ quota_fit(const struct quota_state *s, const struct ask *ask, struct plan *ret)
 		return false;
 	one = one_node(s, ask, f, careful);
 	if (one != QUOTA_NONE) {
-		take_from_node(s, ask, s->stocks.at[one].node, ask->count, careful, ret);
+		take_from_node(s, ask, s->node_shapes.at[one].node, ask->count, careful, ret);
 		return true;
 	}
-	give = mem_array((size_t)f->stock_count, sizeof(*give));
-	for (int32_t i = 0; i < f->stock_count; i++)
-		give[i] = can_give(s, ask, &s->stocks.at[f->first_stock + i], careful);
+	give = mem_array((size_t)f->node_shape_count, sizeof(*give));
+	for (int32_t i = 0; i < f->node_shape_count; i++)
+		give[i] = can_give(s, ask, &s->node_shapes.at[f->first_node_shape + i], careful);
 	while (missing > 0) {
 		int32_t all = QUOTA_NONE, most = 0, from, count;
 
-		for (int32_t i = 0; i < f->stock_count; i++) {
+		for (int32_t i = 0; i < f->node_shape_count; i++) {
 			if (give[i] >= missing && (all == QUOTA_NONE || give[i] < give[all]))
 				all = i;
 			if (give[i] > give[most])
@@ -174,7 +175,7 @@ quota_fit(const struct quota_state *s, const struct ask *ask, struct plan *ret)
 		}
 		from = all != QUOTA_NONE ? all : most;
 		count = give[from] < missing ? give[from] : missing;
-		take_from_node(s, ask, s->stocks.at[f->first_stock + from].node, count, careful, ret);
+		take_from_node(s, ask, s->node_shapes.at[f->first_node_shape + from].node, count, careful, ret);
 		missing -= count;
 		give[from] = 0;
 	}
@@ -184,15 +185,15 @@ quota_fit(const struct quota_state *s, const struct ask *ask, struct plan *ret)
 bool
 quota_fit_declared(const struct quota_state *s, const struct ask *ask)
 {
-	const struct shelf *f = shelf_of(s, ask);
+	const struct pool_shape *f = pool_shape_of(s, ask);
 	int64_t sum = 0;
 
 	if (!f || f->declared < ask->count)
 		return false;
 	if (ask->per_node <= 1)
 		return true;
-	for (int32_t i = 0; i < f->stock_count; i++) {
-		int32_t declared = s->stocks.at[f->first_stock + i].declared;
+	for (int32_t i = 0; i < f->node_shape_count; i++) {
+		int32_t declared = s->node_shapes.at[f->first_node_shape + i].declared;
 
 		sum += declared - declared % ask->per_node;
 	}

@@ -1,15 +1,15 @@
-/* aggregator/core/quota/engine/quota_forecast.c - when what waits is expected to start: a copy of the state is run forward.
+/* aggregator/core/quota/engine/quota_forecast.c - when each waiting request is expected to start: a copy of the state is run forward.
  *
- *  1. what runs ends when it is expected to: as long after its admission as it was announced for. What has run longer is not known to end
- *  2. what was ordered to end does so when its grace period is over, if not before
- *  3. what starts on the way ends likewise; nothing else is asked for, no node fails, and everything is confirmed
+ *  1. a lease ends at its admission plus its expected duration. One that has run longer has no known end
+ *  2. a lease that was ordered to end does so when its grace period is over, if not before
+ *  3. requests that start on the way end likewise; no further request comes, no node fails, and every lease is confirmed
  *  4. back-offs, exceptions and requests end at their time
- *  5. when nothing more is known to end, the rest ends all the same: what starts only then waits for something without a known end, and
- *     what does not start even then waits for more than the end of others
- *  6. of a tenant's requests the first of the queue are looked at, a given number, and those with a hold. The others are too far ahead: who has
- *     many takes the estimate from its own. What is estimated without them is a rough estimate
- *  7. a step costs one and one for each request that is looked at and waits; when the given cost is used up, what still waits is too far ahead */
-#include "aggregator/core/quota/engine/quota_queue.h"
+ *  5. when nothing more has a known end, the rest ends all the same: a request that starts only then waits for something without a known
+ *     end, and one that does not start even then waits for more than the end of others
+ *  6. of a tenant's requests the first of the queue are looked at, a given number, and those with a hold. The others are too far ahead: a tenant
+ *     with many requests shortens only its own estimates. An estimate without them is a rough one
+ *  7. a step costs one and one for each request that is looked at and waits; when the given cost is used up, requests that still wait are too far ahead */
+#include "aggregator/core/quota/engine/quota_state.h"
 
 #include <stdlib.h>
 
@@ -107,7 +107,7 @@ sooner(int64_t at_ns, int64_t now_ns, int64_t *next_ns)
 		*next_ns = at_ns;
 }
 
-/* What happens next of itself; false: nothing is known. */
+/* The next thing that happens with time alone; false: nothing is known. */
 static bool
 next_event(const struct forecast *f, int64_t *ret_ns, struct quota_event *ret)
 {

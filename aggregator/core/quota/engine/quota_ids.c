@@ -61,7 +61,7 @@ quota_ids_put(struct quota_ids *m, const void *base, size_t stride, int32_t posi
 	m->count++;
 }
 
-/* What follows without a gap moves up, so that no probe meets a hole before its id. */
+/* The entries that follow without a gap move up, so that no probe meets a hole before its id. */
 void
 quota_ids_drop(struct quota_ids *m, const void *base, size_t stride, int32_t position)
 {

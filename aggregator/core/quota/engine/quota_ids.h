@@ -9,7 +9,7 @@ struct quota_ids {
 	size_t cap, count;
 };
 
-/* ids are the first member of what `base` is an array of, `stride` bytes apart. -1: there is none. */
+/* `base` is an array of structs of `stride` bytes whose first member is the id. -1: there is none. */
 int32_t quota_ids_get(const struct quota_ids *m, const void *base, size_t stride, const char *id);
 void quota_ids_put(struct quota_ids *m, const void *base, size_t stride, int32_t position);
 void quota_ids_drop(struct quota_ids *m, const void *base, size_t stride, int32_t position);

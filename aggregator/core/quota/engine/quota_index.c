@@ -53,9 +53,9 @@ account_add(struct quota_state *s, int32_t account, int64_t sign)
 	p->idle += sign * quota_idle(a);
 	p->protected_units += sign * quota_protected(a);
 	p->protected_empty += empty;
-	if (a->shelf != QUOTA_NONE) {
-		s->shelves.at[a->shelf].protected_units += sign * quota_protected(a);
-		s->shelves.at[a->shelf].protected_empty += empty;
+	if (a->pool_shape != QUOTA_NONE) {
+		s->pool_shapes.at[a->pool_shape].protected_units += sign * quota_protected(a);
+		s->pool_shapes.at[a->pool_shape].protected_empty += empty;
 	}
 	s->caps.at[a->cap].committed += sign * (a->leased + a->held - a->replaced_all);
 	s->caps.at[a->cluster_cap].committed += sign * (a->leased + a->held - a->replaced_all);
@@ -73,8 +73,8 @@ quota_account_in(struct quota_state *s, int32_t account)
 	account_add(s, account, 1);
 }
 
-int32_t
-quota_pool(struct quota_state *s, int32_t cluster, int32_t tenant, int32_t model)
+static int32_t
+pool_for(struct quota_state *s, int32_t cluster, int32_t tenant, int32_t model)
 {
 	size_t place = ((size_t)(tenant + 1) * s->clusters.count + (size_t)cluster) * s->models.count + (size_t)model;
 	struct pool *p;
@@ -92,12 +92,12 @@ quota_pool(struct quota_state *s, int32_t cluster, int32_t tenant, int32_t model
 }
 
 int32_t
-quota_shelf(const struct quota_state *s, int32_t pool, int32_t shape)
+quota_pool_shape(const struct quota_state *s, int32_t pool, int32_t shape)
 {
 	const struct pool *p = &s->pools.at[pool];
 
-	for (int32_t i = p->first_shelf; i < p->first_shelf + p->shelf_count; i++)
-		if (s->shelves.at[i].shape == shape)
+	for (int32_t i = p->first_pool_shape; i < p->first_pool_shape + p->pool_shape_count; i++)
+		if (s->pool_shapes.at[i].shape == shape)
 			return i;
 	return QUOTA_NONE;
 }
@@ -150,16 +150,16 @@ quota_account(struct quota_state *s, int32_t workspace, int32_t cluster, int32_t
 
 	if (at != QUOTA_NONE)
 		return at;
-	pool = quota_pool(s, cluster, shared ? QUOTA_NONE : w->in.tenant, model);
+	pool = pool_for(s, cluster, shared ? QUOTA_NONE : w->in.tenant, model);
 	at = (int32_t)s->accounts.count;
 	a = PUSH(s->accounts);
 	a->workspace = workspace;
 	a->pool = pool;
 	a->cap = cap_of(s, w->in.tenant, cluster, model);
 	a->cluster_cap = cap_of(s, QUOTA_NONE, cluster, model);
-	a->shelf = QUOTA_NONE;
+	a->pool_shape = QUOTA_NONE;
 	a->first_lease = QUOTA_NONE;
-	a->first_rung = QUOTA_NONE;
+	a->first_level = QUOTA_NONE;
 	a->base = (struct quota_share){.workspace = workspace,
 	                               .cluster = cluster,
 	                               .model = model,
@@ -216,7 +216,7 @@ quota_account_terms(struct quota_state *s, int32_t account)
 	quota_account_out(s, account);
 	a->reserved = a->base.reserved + extra_reserved;
 	a->limit = plus(limit, extra_limit);
-	/* What an exception adds to the limit may be borrowed too, or it would be of no use. */
+	/* Units that an exception adds to the limit may be borrowed too, or it would be of no use. */
 	a->borrow = a->base.borrow != QUOTA_DEFAULT ? a->base.borrow
 	            : a->limit == QUOTA_UNLIMITED   ? QUOTA_UNLIMITED
 	                                            : above_zero(a->limit - a->reserved);
@@ -259,7 +259,7 @@ void
 quota_group_expect(struct quota_state *s, int32_t group, int32_t devices, int32_t tenant)
 {
 	const struct group *g = &s->groups.at[group];
-	const struct stock *k = &s->stocks.at[g->stock];
+	const struct node_shape *k = &s->node_shapes.at[g->node_shape];
 	enum quota_isolation isolation = s->tenants.at[tenant].in.isolation;
 	bool alone = isolation >= QUOTA_BY_GPU ||
 	             (isolation == QUOTA_BY_MIG && s->shapes.at[g->shape].in.kind == QUOTA_REPLICA);
@@ -267,7 +267,7 @@ quota_group_expect(struct quota_state *s, int32_t group, int32_t devices, int32_
 	tenancy_add(&s->gpus.at[g->gpu].who, devices, tenant, alone);
 	tenancy_add(&s->nodes.at[k->node].who, devices, tenant, isolation == QUOTA_BY_NODE);
 	if (alone)
-		s->pools.at[s->shelves.at[k->shelf].pool].strict += devices;
+		s->pools.at[s->pool_shapes.at[k->pool_shape].pool].strict += devices;
 }
 
 void
@@ -275,8 +275,8 @@ quota_group_change(struct quota_state *s, int32_t group, int32_t used, int32_t h
 {
 	struct group *g = &s->groups.at[group];
 	const struct quota_shape *shape = &s->shapes.at[g->shape].in;
-	struct stock *k = &s->stocks.at[g->stock];
-	struct shelf *f = &s->shelves.at[k->shelf];
+	struct node_shape *k = &s->node_shapes.at[g->node_shape];
+	struct pool_shape *f = &s->pool_shapes.at[k->pool_shape];
 	struct pool *p = &s->pools.at[f->pool];
 	int32_t before = quota_group_free(s, group), change;
 
@@ -291,14 +291,14 @@ quota_group_change(struct quota_state *s, int32_t group, int32_t used, int32_t h
 	quota_group_expect(s, group, used + held, tenant);
 }
 
-/* What a group adds to the sums beside what is used and held of it. */
+/* A group's part of the sums beside its used and held devices. */
 static void
 group_add(struct quota_state *s, int32_t group, int32_t sign)
 {
 	const struct group *g = &s->groups.at[group];
 	int64_t units = s->shapes.at[g->shape].in.units;
-	struct stock *k = &s->stocks.at[g->stock];
-	struct shelf *f = &s->shelves.at[k->shelf];
+	struct node_shape *k = &s->node_shapes.at[g->node_shape];
+	struct pool_shape *f = &s->pool_shapes.at[k->pool_shape];
 	struct pool *p = &s->pools.at[f->pool];
 	int32_t free = sign * quota_group_free(s, group), live = group_live(s, g) ? sign * g->total : 0;
 
@@ -475,8 +475,8 @@ clear_pools(struct quota_state *s)
 	}
 	for (size_t i = 0; i < s->caps.count; i++)
 		s->caps.at[i].committed = 0;
-	s->shelves.count = 0;
-	s->stocks.count = 0;
+	s->pool_shapes.count = 0;
+	s->node_shapes.count = 0;
 }
 
 static void
@@ -484,27 +484,27 @@ lay_out(struct quota_state *s, const struct place_of_group *places, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
 		const struct place_of_group *at = &places[i];
-		bool same_shelf = i > 0 && places[i - 1].pool == at->pool && places[i - 1].shape == at->shape;
+		bool same_pool_shape = i > 0 && places[i - 1].pool == at->pool && places[i - 1].shape == at->shape;
 		struct group *g = &s->groups.at[at->group];
 		struct pool *p = &s->pools.at[at->pool];
 
-		if (!same_shelf) {
-			struct shelf *f = PUSH(s->shelves);
+		if (!same_pool_shape) {
+			struct pool_shape *f = PUSH(s->pool_shapes);
 
 			f->pool = at->pool;
 			f->shape = at->shape;
-			f->first_stock = (int32_t)s->stocks.count;
-			if (p->shelf_count++ == 0)
-				p->first_shelf = (int32_t)s->shelves.count - 1;
+			f->first_node_shape = (int32_t)s->node_shapes.count;
+			if (p->pool_shape_count++ == 0)
+				p->first_pool_shape = (int32_t)s->pool_shapes.count - 1;
 		}
-		if (!same_shelf || places[i - 1].node != at->node) {
-			struct stock *k = PUSH(s->stocks);
+		if (!same_pool_shape || places[i - 1].node != at->node) {
+			struct node_shape *k = PUSH(s->node_shapes);
 
 			k->node = at->node;
-			k->shelf = (int32_t)s->shelves.count - 1;
-			s->shelves.at[k->shelf].stock_count++;
+			k->pool_shape = (int32_t)s->pool_shapes.count - 1;
+			s->pool_shapes.at[k->pool_shape].node_shape_count++;
 		}
-		g->stock = (int32_t)s->stocks.count - 1;
+		g->node_shape = (int32_t)s->node_shapes.count - 1;
 		p->leased += g->used * s->shapes.at[g->shape].in.units;
 		p->held += g->held * s->shapes.at[g->shape].in.units;
 		group_add(s, at->group, 1);
@@ -521,7 +521,7 @@ quota_reindex(struct quota_state *s)
 		const struct node *n = &s->nodes.at[s->gpus.at[g->gpu].node];
 
 		places[i] = (struct place_of_group){
-			.pool = quota_pool(s, n->cluster, n->tenant, s->shapes.at[g->shape].in.model),
+			.pool = pool_for(s, n->cluster, n->tenant, s->shapes.at[g->shape].in.model),
 			.shape = g->shape,
 			.node = s->gpus.at[g->gpu].node,
 			.group = (int32_t)i,
@@ -533,8 +533,9 @@ quota_reindex(struct quota_state *s)
 	for (size_t i = 0; i < s->accounts.count; i++) {
 		struct account *a = &s->accounts.at[i];
 
-		a->shelf = a->base.reserved_shape == QUOTA_NONE ? QUOTA_NONE
-		                                                : quota_shelf(s, a->pool, a->base.reserved_shape);
+		a->pool_shape = a->base.reserved_shape == QUOTA_NONE
+		                        ? QUOTA_NONE
+		                        : quota_pool_shape(s, a->pool, a->base.reserved_shape);
 		quota_account_in(s, (int32_t)i);
 	}
 }

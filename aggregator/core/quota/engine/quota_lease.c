@@ -1,4 +1,4 @@
-/* aggregator/core/quota/engine/quota_lease.c - leases, and holds of what they will return. */
+/* aggregator/core/quota/engine/quota_lease.c - leases, and holds of the devices that they will return. */
 #include "aggregator/core/quota/engine/quota_state.h"
 
 #include <stdlib.h>
@@ -11,8 +11,8 @@ tenant_of(const struct quota_state *s, int32_t workspace)
 
 /* ---- parts ---------------------------------------------------------------------------------------------------------------- */
 
-int32_t
-quota_part_new(struct quota_state *s)
+static int32_t
+part_new(struct quota_state *s)
 {
 	int32_t at = s->free_part;
 
@@ -42,7 +42,7 @@ free_parts(struct quota_state *s, int32_t *first)
 static struct part *
 add_part(struct quota_state *s, int32_t *first)
 {
-	int32_t at = quota_part_new(s);
+	int32_t at = part_new(s);
 
 	s->parts.at[at].next = *first;
 	*first = at;
@@ -75,7 +75,7 @@ quota_plan_merge(struct plan *p)
 	p->count = count + 1;
 }
 
-/* ---- what a lease or hold counts for ------------------------------------------------------------------------------------- */
+/* ---- sums that a lease or hold counts in ------------------------------------------------------------------------------------- */
 
 static void
 count_others(struct quota_state *s, int32_t workspace, const int64_t other[QUOTA_OTHERS], int sign)
@@ -149,7 +149,7 @@ least(int64_t a, int64_t b)
 	return a < b ? a : b;
 }
 
-/* 1: what is promised to it; 2: of leases in its pool; 3: of others. */
+/* 1: units promised to it; 2: of leases in its pool; 3: of others. */
 static void
 assign_leaving_of(struct quota_state *s, struct wait *w, int rule)
 {
@@ -245,50 +245,50 @@ count_replaced(struct quota_state *s, int32_t workspace)
 	}
 }
 
-/* ---- rungs: so that what could be preempted is known without looking at every lease ---------------------------------------- */
+/* ---- priority levels: preemptible units are known without looking at every lease ---------------------------------------- */
 
 static int32_t
-rung_new(struct quota_state *s, int64_t priority)
+level_new(struct quota_state *s, int64_t priority)
 {
-	int32_t at = s->free_rung;
+	int32_t at = s->free_level;
 
 	if (at == QUOTA_NONE) {
-		at = (int32_t)s->rungs.count;
-		(void)PUSH(s->rungs);
+		at = (int32_t)s->levels.count;
+		(void)PUSH(s->levels);
 	} else {
-		s->free_rung = s->rungs.at[at].next;
+		s->free_level = s->levels.at[at].next;
 	}
-	s->rungs.at[at] = (struct rung){.priority = priority, .next = QUOTA_NONE};
+	s->levels.at[at] = (struct priority_level){.priority = priority, .next = QUOTA_NONE};
 	return at;
 }
 
 static void
-count_rung(struct quota_state *s, const struct lease *l, int sign)
+count_level(struct quota_state *s, const struct lease *l, int sign)
 {
 	struct account *a = &s->accounts.at[l->account];
-	int32_t at = a->first_rung, before = QUOTA_NONE;
+	int32_t at = a->first_level, before = QUOTA_NONE;
 
 	if (!l->in.preemptible)
 		return;
-	for (; at != QUOTA_NONE && s->rungs.at[at].priority != l->in.priority; at = s->rungs.at[at].next)
+	for (; at != QUOTA_NONE && s->levels.at[at].priority != l->in.priority; at = s->levels.at[at].next)
 		before = at;
 	if (at == QUOTA_NONE) {
-		at = rung_new(s, l->in.priority);
+		at = level_new(s, l->in.priority);
 		if (before == QUOTA_NONE)
-			a->first_rung = at;
+			a->first_level = at;
 		else
-			s->rungs.at[before].next = at;
+			s->levels.at[before].next = at;
 	}
-	s->rungs.at[at].units += sign * l->units;
-	s->rungs.at[at].leases += sign;
-	if (s->rungs.at[at].leases > 0)
+	s->levels.at[at].units += sign * l->units;
+	s->levels.at[at].leases += sign;
+	if (s->levels.at[at].leases > 0)
 		return;
 	if (before == QUOTA_NONE)
-		a->first_rung = s->rungs.at[at].next;
+		a->first_level = s->levels.at[at].next;
 	else
-		s->rungs.at[before].next = s->rungs.at[at].next;
-	s->rungs.at[at].next = s->free_rung;
-	s->free_rung = at;
+		s->levels.at[before].next = s->levels.at[at].next;
+	s->levels.at[at].next = s->free_level;
+	s->free_level = at;
 }
 
 int64_t
@@ -296,9 +296,9 @@ quota_preemptible_below(const struct quota_state *s, int32_t account, int64_t pr
 {
 	int64_t units = 0;
 
-	for (int32_t i = s->accounts.at[account].first_rung; i != QUOTA_NONE; i = s->rungs.at[i].next)
-		if (s->rungs.at[i].priority < priority)
-			units += s->rungs.at[i].units;
+	for (int32_t i = s->accounts.at[account].first_level; i != QUOTA_NONE; i = s->levels.at[i].next)
+		if (s->levels.at[i].priority < priority)
+			units += s->levels.at[i].units;
 	return units;
 }
 
@@ -339,7 +339,7 @@ quota_lease_new(struct quota_state *s, const char *id, const struct quota_lease 
 	s->lease_count++;
 	s->pools.at[a->pool].unplaced += l->units;
 	count_lease(s, l, 1);
-	count_rung(s, l, 1);
+	count_level(s, l, 1);
 	count_others(s, a->workspace, l->in.other, 1);
 	count_budgets(s, a->workspace, l->in.unit_seconds, l->in.cost, 1);
 	return at;
@@ -432,7 +432,7 @@ quota_lease_end(struct quota_state *s, int32_t lease)
 	struct account *a = &s->accounts.at[l->account];
 
 	count_lease(s, l, -1);
-	count_rung(s, l, -1);
+	count_level(s, l, -1);
 	count_others(s, a->workspace, l->in.other, -1);
 	count_budgets(s, a->workspace, l->in.unit_seconds, l->in.cost, -1);
 	quota_lease_unplace(s, lease);

@@ -1,7 +1,5 @@
-/* aggregator/core/quota/engine/quota_load.c - a state from plain lists. What does not fit together is refused, whoever made it. */
+/* aggregator/core/quota/engine/quota_load.c - a state from plain lists, and the devices that GPUs are cut into. Lists that contradict each other are refused. */
 #include "aggregator/core/quota/engine/quota_state.h"
-
-#include "aggregator/core/quota/engine/quota_load.h"
 
 #define MAX_PLACES (1u << 24)
 #define MAX_AMOUNT (INT64_C(1) << 60)
@@ -11,6 +9,12 @@ static bool
 bad(struct err *err, const char *what, size_t i, const char *field, int64_t value)
 {
 	return err_set(err, ERR_INVALID, "%s %zu: %s %" PRId64 " is out of range", what, i, field, value);
+}
+
+static bool
+index_ok(int64_t v, size_t count)
+{
+	return v >= 0 && (uint64_t)v < count;
 }
 
 static bool
@@ -29,6 +33,75 @@ static void
 copy_name(char *to, const char *from)
 {
 	memcpy(to, from, strlen(from) + 1);
+}
+
+/* ---- devices ---------------------------------------------------------------------------------------------------------------- */
+
+bool
+quota_slots_ok(const struct quota_state *s, const struct quota_slots *slots, size_t count)
+{
+	for (size_t i = 0; i < count; i++) {
+		if (!index_ok(slots[i].shape, s->shapes.count) || slots[i].count < 0 ||
+		    slots[i].count > QUOTA_MAX_COUNT ||
+		    s->shapes.at[slots[i].shape].in.model != s->shapes.at[slots[0].shape].in.model)
+			return false;
+	}
+	return true;
+}
+
+/* Groups of a GPU stay where they are, with the leases on them; shapes that are gone have no devices left. */
+void
+quota_gpu_slots(struct quota_state *s, int32_t gpu, const struct quota_slots *slots, size_t count)
+{
+	for (int32_t g = s->gpus.at[gpu].first_group; g != QUOTA_NONE; g = s->groups.at[g].next)
+		s->groups.at[g].total = 0;
+	for (size_t i = 0; i < count; i++) {
+		int32_t *last = &s->gpus.at[gpu].first_group;
+
+		while (*last != QUOTA_NONE && s->groups.at[*last].shape != slots[i].shape)
+			last = &s->groups.at[*last].next;
+		if (*last == QUOTA_NONE) {
+			struct group *g;
+
+			*last = (int32_t)s->groups.count;
+			g = PUSH(s->groups);
+			*g = (struct group){.gpu = gpu, .shape = slots[i].shape, .next = QUOTA_NONE};
+			g->total = slots[i].count;
+		} else {
+			s->groups.at[*last].total += slots[i].count;
+		}
+	}
+}
+
+static int32_t
+group_at(const struct quota_state *s, int32_t node, int32_t gpu, int32_t shape)
+{
+	int32_t g;
+
+	if (!index_ok(node, s->nodes.count) || !index_ok(gpu, (size_t)s->nodes.at[node].gpu_count))
+		return QUOTA_NONE;
+	g = s->gpus.at[s->nodes.at[node].first_gpu + gpu].first_group;
+	while (g != QUOTA_NONE && s->groups.at[g].shape != shape)
+		g = s->groups.at[g].next;
+	return g;
+}
+
+bool
+quota_plan_of_parts(const struct quota_state *s, const struct quota_part *parts, size_t count, int32_t shape,
+                    int64_t want, struct plan *ret)
+{
+	int64_t sum = 0;
+
+	for (size_t i = 0; i < count; i++) {
+		int32_t group = group_at(s, parts[i].node, parts[i].gpu, parts[i].shape);
+
+		if (group == QUOTA_NONE || parts[i].shape != shape || parts[i].count <= 0 || parts[i].count > want)
+			return false;
+		*PUSH(*ret) = (struct spot){.group = group, .count = parts[i].count};
+		sum += parts[i].count;
+	}
+	quota_plan_merge(ret);
+	return sum <= want;
 }
 
 /* ---- the policy ------------------------------------------------------------------------------------------------------------ */
@@ -65,7 +138,7 @@ load_names(struct quota_state *s, const struct quota_policy *p, struct err *err)
 		const struct quota_shape *in = &p->shapes[i];
 		struct shape *shape;
 
-		if (!quota_index_ok(in->model, p->model_count) || in->units <= 0 || in->units > UNITS_PER_GPU)
+		if (!index_ok(in->model, p->model_count) || in->units <= 0 || in->units > UNITS_PER_GPU)
 			return bad(err, "shape", i, "model or units", in->units);
 		if (!name_ok(in->name, QUOTA_NAME_SIZE))
 			return bad(err, "shape", i, "length of its name", QUOTA_NAME_SIZE);
@@ -87,7 +160,7 @@ others_ok(const int64_t *other)
 }
 
 static bool
-load_people(struct quota_state *s, const struct quota_policy *p, struct err *err)
+load_tenants(struct quota_state *s, const struct quota_policy *p, struct err *err)
 {
 	for (size_t i = 0; i < p->tenant_count; i++) {
 		const struct quota_tenant *in = &p->tenants[i];
@@ -105,7 +178,7 @@ load_people(struct quota_state *s, const struct quota_policy *p, struct err *err
 		const struct quota_workspace *in = &p->workspaces[i];
 		struct workspace *w;
 
-		if (!quota_index_ok(in->tenant, p->tenant_count) || in->weight <= 0 || in->weight > INT32_MAX)
+		if (!index_ok(in->tenant, p->tenant_count) || in->weight <= 0 || in->weight > INT32_MAX)
 			return bad(err, "workspace", i, "tenant or weight", in->weight);
 		if (!name_ok(in->name, QUOTA_NAME_SIZE) || !others_ok(in->other_limit) ||
 		    !amount_ok(in->per_workload_units))
@@ -127,8 +200,8 @@ load_caps(struct quota_state *s, const struct quota_policy *p, struct err *err)
 		int32_t *first;
 		struct cap *c;
 
-		if ((in->tenant != QUOTA_NONE && !quota_index_ok(in->tenant, p->tenant_count)) ||
-		    !quota_index_ok(in->cluster, p->cluster_count) || !quota_index_ok(in->model, p->model_count) ||
+		if ((in->tenant != QUOTA_NONE && !index_ok(in->tenant, p->tenant_count)) ||
+		    !index_ok(in->cluster, p->cluster_count) || !index_ok(in->model, p->model_count) ||
 		    !amount_ok(in->maximum) || (in->default_limit != QUOTA_DEFAULT && !amount_ok(in->default_limit)))
 			return bad(err, "maximum", i, "tenant, cluster, model or amount", in->maximum);
 		c = PUSH(s->caps);
@@ -143,8 +216,8 @@ load_caps(struct quota_state *s, const struct quota_policy *p, struct err *err)
 	for (size_t i = p->budget_count; i-- > 0;) {
 		const struct quota_budget *in = &p->budgets[i];
 
-		if (!quota_index_ok(in->tenant, p->tenant_count) ||
-		    (in->workspace != QUOTA_NONE && !quota_index_ok(in->workspace, p->workspace_count)) ||
+		if (!index_ok(in->tenant, p->tenant_count) ||
+		    (in->workspace != QUOTA_NONE && !index_ok(in->workspace, p->workspace_count)) ||
 		    !amount_ok(in->amount) || !amount_ok(in->consumed))
 			return bad(err, "budget", i, "tenant, workspace or amount", in->amount);
 		s->budgets.at[i].next = s->tenants.at[in->tenant].first_budget;
@@ -160,11 +233,11 @@ load_shares(struct quota_state *s, const struct quota_policy *p, struct err *err
 		const struct quota_share *in = &p->shares[i];
 		int32_t account;
 
-		if (!quota_index_ok(in->workspace, p->workspace_count) ||
-		    !quota_index_ok(in->cluster, p->cluster_count) || !quota_index_ok(in->model, p->model_count))
+		if (!index_ok(in->workspace, p->workspace_count) || !index_ok(in->cluster, p->cluster_count) ||
+		    !index_ok(in->model, p->model_count))
 			return bad(err, "share", i, "workspace, cluster or model", in->workspace);
-		if (in->reserved_shape != QUOTA_NONE && (!quota_index_ok(in->reserved_shape, p->shape_count) ||
-		                                         p->shapes[in->reserved_shape].model != in->model))
+		if (in->reserved_shape != QUOTA_NONE &&
+		    (!index_ok(in->reserved_shape, p->shape_count) || p->shapes[in->reserved_shape].model != in->model))
 			return bad(err, "share", i, "shape", in->reserved_shape);
 		if (in->reserved < 0 || in->reserved > MAX_AMOUNT / 2048 ||
 		    (in->limit != QUOTA_DEFAULT && !amount_ok(in->limit)) ||
@@ -191,7 +264,7 @@ load_policy(struct quota_state *s, const struct quota_policy *p, struct err *err
 		               p->tenant_count, p->cluster_count, p->model_count);
 	for (size_t i = 0; i < places; i++)
 		PUSH(s->pool_places)->pool = QUOTA_NONE;
-	return load_settings(s, &p->settings, err) && load_names(s, p, err) && load_people(s, p, err) &&
+	return load_settings(s, &p->settings, err) && load_names(s, p, err) && load_tenants(s, p, err) &&
 	       load_caps(s, p, err) && load_shares(s, p, err);
 }
 
@@ -204,8 +277,8 @@ load_nodes(struct quota_state *s, const struct quota_world *w, struct err *err)
 		const struct quota_node *in = &w->nodes[i];
 		struct node *n;
 
-		if (!name_ok(in->name, QUOTA_NODE_SIZE) || !quota_index_ok(in->cluster, s->clusters.count) ||
-		    (in->tenant != QUOTA_NONE && !quota_index_ok(in->tenant, s->tenants.count)) ||
+		if (!name_ok(in->name, QUOTA_NODE_SIZE) || !index_ok(in->cluster, s->clusters.count) ||
+		    (in->tenant != QUOTA_NONE && !index_ok(in->tenant, s->tenants.count)) ||
 		    in->gpu_count > QUOTA_MAX_COUNT)
 			return bad(err, "node", i, "name, cluster, owner or GPUs", in->cluster);
 		n = PUSH(s->nodes);
@@ -232,10 +305,10 @@ load_nodes(struct quota_state *s, const struct quota_world *w, struct err *err)
 static bool
 lease_ok(const struct quota_state *s, const struct quota_lease *in)
 {
-	return name_ok(in->id, QUOTA_ID_SIZE) && in->id[0] && quota_index_ok(in->workspace, s->workspaces.count) &&
-	       quota_index_ok(in->cluster, s->clusters.count) && quota_index_ok(in->shape, s->shapes.count) &&
-	       in->count > 0 && in->count <= QUOTA_MAX_COUNT &&
-	       (in->node == QUOTA_NONE || in->node == QUOTA_NOWHERE || quota_index_ok(in->node, s->nodes.count)) &&
+	return name_ok(in->id, QUOTA_ID_SIZE) && in->id[0] && index_ok(in->workspace, s->workspaces.count) &&
+	       index_ok(in->cluster, s->clusters.count) && index_ok(in->shape, s->shapes.count) && in->count > 0 &&
+	       in->count <= QUOTA_MAX_COUNT &&
+	       (in->node == QUOTA_NONE || in->node == QUOTA_NOWHERE || index_ok(in->node, s->nodes.count)) &&
 	       others_ok(in->other) && in->unit_seconds >= 0 && in->cost >= 0 && in->order <= QUOTA_ENFORCED &&
 	       in->state <= QUOTA_SUSPECT;
 }
@@ -250,14 +323,14 @@ find_room(const struct quota_state *s, const struct quota_lease *in, int32_t acc
 	                  .tenant = s->workspaces.at[in->workspace].in.tenant,
 	                  .count = in->count,
 	                  .node = in->node};
-	int32_t shelf = quota_shelf(s, a->pool, in->shape);
+	int32_t pool_shape = quota_pool_shape(s, a->pool, in->shape);
 
-	if (shelf == QUOTA_NONE)
+	if (pool_shape == QUOTA_NONE)
 		return false;
 	if (in->node != QUOTA_NONE)
 		return quota_fit(s, &ask, ret);
-	for (int32_t i = 0; i < s->shelves.at[shelf].stock_count; i++) {
-		const struct stock *k = &s->stocks.at[s->shelves.at[shelf].first_stock + i];
+	for (int32_t i = 0; i < s->pool_shapes.at[pool_shape].node_shape_count; i++) {
+		const struct node_shape *k = &s->node_shapes.at[s->pool_shapes.at[pool_shape].first_node_shape + i];
 
 		ask.node = k->node;
 		if (k->free >= in->count && quota_fit(s, &ask, ret))
@@ -272,12 +345,12 @@ load_lease(struct quota_state *s, const struct quota_lease *in, int pass, size_t
 {
 	int32_t model = s->shapes.at[in->shape].in.model;
 	int32_t node = in->part_count > 0 ? in->parts[0].node : in->node;
-	bool known = quota_index_ok(node, s->nodes.count), nowhere = node == QUOTA_NOWHERE;
+	bool known = index_ok(node, s->nodes.count), nowhere = node == QUOTA_NOWHERE;
 	bool shared = known ? s->nodes.at[node].tenant == QUOTA_NONE : nowhere && in->shared;
 	in_place(plan) struct plan plan = {0};
 	int32_t account = quota_account(s, in->workspace, in->cluster, model, shared), lease;
 
-	/* Those whose place is known come first: others must not take it. */
+	/* Leases whose place is known come first: others must not take it. */
 	if (pass != (in->part_count > 0 ? 0 : known ? 1 : 2))
 		return true;
 	if (in->part_count > 0) {
@@ -314,9 +387,9 @@ load_leases(struct quota_state *s, const struct quota_world *w, struct err *err)
 bool
 quota_request_ok(const struct quota_state *s, const struct quota_request *in)
 {
-	return name_ok(in->id, QUOTA_ID_SIZE) && in->id[0] && quota_index_ok(in->workspace, s->workspaces.count) &&
-	       quota_index_ok(in->cluster, s->clusters.count) &&
-	       (in->shape == QUOTA_NONE || quota_index_ok(in->shape, s->shapes.count)) && in->count >= 0 &&
+	return name_ok(in->id, QUOTA_ID_SIZE) && in->id[0] && index_ok(in->workspace, s->workspaces.count) &&
+	       index_ok(in->cluster, s->clusters.count) &&
+	       (in->shape == QUOTA_NONE || index_ok(in->shape, s->shapes.count)) && in->count >= 0 &&
 	       in->count <= QUOTA_MAX_COUNT && in->per_node >= 0 && others_ok(in->other) && in->cost >= 0 &&
 	       in->cost <= MAX_AMOUNT && in->expected_s >= 0 && in->expected_s <= MAX_SECONDS &&
 	       in->priority >= -QUOTA_MAX_PRIORITY && in->priority <= QUOTA_MAX_PRIORITY;
@@ -330,7 +403,7 @@ load_hold(struct quota_state *s, int32_t wait, const struct quota_request *in)
 	for (size_t i = 0; i < in->hold_count; i++) {
 		const struct quota_part *p = &in->hold[i];
 		int32_t lease = p->lease ? quota_lease_by_id(s, p->lease) : QUOTA_NONE;
-		int32_t group = p->count > 0 ? quota_group_at(s, p->node, p->gpu, in->shape) : QUOTA_NONE;
+		int32_t group = p->count > 0 ? group_at(s, p->node, p->gpu, in->shape) : QUOTA_NONE;
 
 		if ((p->lease && lease == QUOTA_NONE) || p->count < 0 || p->count > in->count ||
 		    (group == QUOTA_NONE && (p->count > 0 || lease == QUOTA_NONE)))
@@ -379,8 +452,8 @@ load_waiting(struct quota_state *s, const struct quota_world *w, struct err *err
 bool
 quota_exception_ok(const struct quota_state *s, const struct quota_exception *in)
 {
-	return name_ok(in->id, QUOTA_ID_SIZE) && in->id[0] && quota_index_ok(in->workspace, s->workspaces.count) &&
-	       quota_index_ok(in->cluster, s->clusters.count) && quota_index_ok(in->model, s->models.count) &&
+	return name_ok(in->id, QUOTA_ID_SIZE) && in->id[0] && index_ok(in->workspace, s->workspaces.count) &&
+	       index_ok(in->cluster, s->clusters.count) && index_ok(in->model, s->models.count) &&
 	       amount_ok(in->extra_limit) && in->extra_reserved >= 0 && in->extra_reserved <= MAX_AMOUNT / 2048;
 }
 
@@ -402,8 +475,8 @@ load_rest(struct quota_state *s, const struct quota_world *w, struct err *err)
 	for (size_t i = 0; i < w->backoff_count; i++) {
 		const struct quota_backoff *in = &w->backoffs[i];
 
-		if (!quota_index_ok(in->workspace, s->workspaces.count) ||
-		    !quota_index_ok(in->cluster, s->clusters.count) || !quota_index_ok(in->model, s->models.count))
+		if (!index_ok(in->workspace, s->workspaces.count) || !index_ok(in->cluster, s->clusters.count) ||
+		    !index_ok(in->model, s->models.count))
 			return bad(err, "back-off", i, "workspace, cluster or model", in->workspace);
 		*PUSH(s->backoffs) = *in;
 	}
@@ -417,7 +490,7 @@ quota_load(const struct quota_world *world, struct quota_state **ret, struct err
 {
 	owned(quota) struct quota_state *s = mem_alloc(sizeof(*s));
 
-	s->free_part = s->free_rung = s->free_lease = s->free_wait = s->first_cluster_cap = QUOTA_NONE;
+	s->free_part = s->free_level = s->free_lease = s->free_wait = s->first_cluster_cap = QUOTA_NONE;
 	s->now_ns = world->now_ns;
 	s->skipped_ns = world->skipped_ns;
 	if (!load_policy(s, &world->policy, err) || !load_nodes(s, world, err))
@@ -444,13 +517,13 @@ quota_free(struct quota_state *s)
 	mem_free(s->accounts.at);
 	mem_free(s->pools.at);
 	mem_free(s->pool_places.at);
-	mem_free(s->shelves.at);
-	mem_free(s->stocks.at);
+	mem_free(s->pool_shapes.at);
+	mem_free(s->node_shapes.at);
 	mem_free(s->nodes.at);
 	mem_free(s->gpus.at);
 	mem_free(s->groups.at);
 	mem_free(s->parts.at);
-	mem_free(s->rungs.at);
+	mem_free(s->levels.at);
 	mem_free(s->leases.at);
 	mem_free(s->waits.at);
 	mem_free(s->exceptions.at);

@@ -1,5 +1,12 @@
-/* aggregator/core/quota/engine/quota_queue.c - the queue: its order, its head, and the pass over it. */
-#include "aggregator/core/quota/engine/quota_queue.h"
+/* aggregator/core/quota/engine/quota_queue.c - the queue: its order, its head, and the pass over it.
+ *
+ * Queue order: owed requests first; then priority plus aging; then the smallest debt relative to weight; then the time of submission;
+ * then the id. It is looked at again after each decision, because that may end a right or raise a debt.
+ *
+ * A right is in one pool. A request that is owed in one pool and would now be admitted in the other as a borrower lets requests of other
+ * workspaces go first that are owed there: a lease admitted in a step is no victim in it, and they would wait without a hold beside their
+ * own units. */
+#include "aggregator/core/quota/engine/quota_state.h"
 
 #include <stdlib.h>
 
@@ -124,7 +131,7 @@ heap_refresh(const struct quota_state *s, struct heap *h)
 		sink(h, i);
 }
 
-/* Whose turn is still to come is there already, and has one turn: what it gets may be the end of its request. The order is heap_refresh()'s. */
+/* A request that is still in the heap is not added again: its one turn may be its last. heap_refresh() restores the order. */
 static void
 heap_add(struct heap *h, int32_t wait)
 {
@@ -198,7 +205,7 @@ heap_take_owed(const struct quota_state *s, struct heap *h, const struct account
 /* ---- the pass ------------------------------------------------------------------------------------------------------------------ */
 
 /* It waited long enough, and nothing but room is missing: the pool keeps the next units for it, unless it does so for another. It stays
- * the head while this is so, or smaller ones with less debt could pass it for ever. */
+ * the head while this is so, or smaller requests with less debt could pass it for ever. */
 static void
 consider_as_head(struct quota_state *s, int32_t wait, const struct ruling *r)
 {
@@ -238,15 +245,15 @@ settle(struct quota_state *s, int32_t wait, struct ruling *r, struct heap *heap,
 	if (s->waits.at[wait].fresh || r->decision != QUOTA_QUEUE || !enforced) {
 		struct quota_verdict *v = PUSH(g->verdicts);
 
-		quota_tell(s, wait, r, v);
+		quota_make_verdict(s, wait, r, v);
 	}
 	better = quota_carry_out(s, wait, r, g);
 	if (r->decision == QUOTA_QUEUE && enforced)
 		consider_as_head(s, wait, r);
 	/* A hold that had to go waits again, behind or before those that are left. */
-	for (size_t i = 0; i < r->hunt.displaced_count; i++)
-		heap_add(heap, r->hunt.displaced[i]);
-	if (better || r->hunt.displaced_count > 0)
+	for (size_t i = 0; i < r->search.displaced_count; i++)
+		heap_add(heap, r->search.displaced[i]);
+	if (better || r->search.displaced_count > 0)
 		heap_refresh(s, heap);
 }
 
@@ -267,9 +274,9 @@ borrows_though_owed(const struct quota_state *s, int32_t wait, const struct ruli
 	return r->decision == QUOTA_BORROW && is_enforced(s, wait) && place_of(s, wait).owed;
 }
 
-/* Lets one go first who is owed where the ruling only borrows; false when there is none. Who would itself only borrow elsewhere is put
- * aside: it takes nothing that it is owed, and has its turn later. A hold that this displaces is never that of who lets pass, which is
- * owed. */
+/* Lets a request go first that is owed where the ruling only borrows; false when there is none. One that would itself only borrow elsewhere
+ * is put aside: it takes nothing that it is owed, and has its turn later. A hold that this displaces is never that of the request which
+ * lets it pass, because that one is owed. */
 static bool
 let_one_pass(struct quota_state *s, const struct ruling *r, struct heap *heap, struct heap *aside, struct gather *g)
 {
@@ -337,15 +344,15 @@ quota_pass(struct quota_state *s, struct gather *g)
 	} while (s->dirty && ++passes < 2 + s->wait_count);
 }
 
-/* ---- places for people --------------------------------------------------------------------------------------------------------- */
+/* ---- positions shown to users --------------------------------------------------------------------------------------------------------- */
 
-/* A request waits in the queue of every pool that has nodes for it, its tenant's own and the shared one. The position that is told is the
+/* A request waits in the queue of every pool that has nodes for it, its tenant's own and the shared one. The position that is shown is the
  * one in the first of them, from 1. Within a pool no two have the same. */
 struct position {
 	struct quota_verdict *verdict;
 	struct place_in_queue place;
 	int32_t pool;
-	bool told;      /* the first of its pools */
+	bool shown;     /* the first of its pools */
 	int64_t count;  /* requests in the pool between the verdict before this one and this one, itself among them */
 	int64_t behind; /* requests behind the last verdict of the pool; of that one only */
 };
@@ -361,7 +368,7 @@ pools_of(const struct quota_state *s, int32_t wait, int32_t ret[2])
 		int32_t account =
 			quota_account_find(s, in->workspace, in->cluster, s->shapes.at[in->shape].in.model, i == 1);
 
-		if (account != QUOTA_NONE && quota_shelf(s, s->accounts.at[account].pool, in->shape) != QUOTA_NONE)
+		if (account != QUOTA_NONE && quota_pool_shape(s, s->accounts.at[account].pool, in->shape) != QUOTA_NONE)
 			ret[n++] = s->accounts.at[account].pool;
 		else if (account != QUOTA_NONE && i == 0)
 			ret[0] = s->accounts.at[account].pool;
@@ -397,7 +404,7 @@ positions_of(const struct quota_state *s, struct verdicts *v, struct position *r
 		count = pools_of(s, wait, pools);
 		for (int k = 0; k < count; k++)
 			ret[n++] = (struct position){
-				.verdict = &v->at[i], .place = place_of(s, wait), .pool = pools[k], .told = k == 0};
+				.verdict = &v->at[i], .place = place_of(s, wait), .pool = pools[k], .shown = k == 0};
 	}
 	qsort(ret, n, sizeof(*ret), compare_positions);
 	return n;
@@ -423,7 +430,7 @@ count_request(struct position *at, size_t n, const struct position *one)
 		at[low - 1].behind++;
 }
 
-/* What others could take of a change that is not of one pool alone. */
+/* Whether other requests could take what a change brings that is not of one pool alone. */
 static bool
 others_share(const struct quota_state *s, const struct quota_verdict *v)
 {
@@ -473,7 +480,7 @@ quota_positions(const struct quota_state *s, struct verdicts *v)
 
 		for (end = i; end < n && at[end].pool == at[i].pool; end++) {
 			before += at[end].count;
-			if (at[end].told)
+			if (at[end].shown)
 				at[end].verdict->position = before;
 			if (before > 1)
 				at[end].verdict->others_first = true;
@@ -481,11 +488,11 @@ quota_positions(const struct quota_state *s, struct verdicts *v)
 		for (size_t k = i; k < end; k++) {
 			int64_t length = before + at[end - 1].behind;
 
-			/* who is owed elsewhere and would borrow here lets those pass who are owed here */
+			/* a request that is owed elsewhere and would borrow here lets those pass that are owed here */
 			if (length > 1 && at[k].place.owed &&
 			    !owed_in_pool(s, &s->waits.at[at[k].place.wait], at[k].pool))
 				at[k].verdict->others_first = true;
-			if (!at[k].told)
+			if (!at[k].shown)
 				continue;
 			if (others_share(s, at[k].verdict))
 				at[k].verdict->others_first = true;

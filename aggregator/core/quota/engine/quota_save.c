@@ -307,13 +307,13 @@ quota_clone(const struct quota_state *s)
 	COPY(c, s, accounts);
 	COPY(c, s, pools);
 	COPY(c, s, pool_places);
-	COPY(c, s, shelves);
-	COPY(c, s, stocks);
+	COPY(c, s, pool_shapes);
+	COPY(c, s, node_shapes);
 	COPY(c, s, nodes);
 	COPY(c, s, gpus);
 	COPY(c, s, groups);
 	COPY(c, s, parts);
-	COPY(c, s, rungs);
+	COPY(c, s, levels);
 	COPY(c, s, leases);
 	COPY(c, s, waits);
 	COPY(c, s, exceptions);

@@ -1,9 +1,8 @@
-/* aggregator/core/quota/engine/quota_sentence.c - a verdict in one to three sentences: why, when, and what can be done. */
+/* aggregator/core/quota/engine/quota_sentence.c - a verdict in one to three sentences: the reason, the expected start, and the change that would admit it. */
 #include <stdio.h>
 
 #include "aggregator/core/quota/engine/quantity.h"
-#include "aggregator/core/quota/engine/quota_json.h"
-#include "aggregator/core/quota/engine/check_numbers.h"
+#include "aggregator/core/quota/engine/quota_text.h"
 #include "common/base/time.h"
 
 /* ---- amounts ------------------------------------------------------------------------------------------------------------------ */
@@ -15,7 +14,7 @@ gpus(struct buf *out, int64_t units)
 	buf_str(out, units == UNITS_PER_GPU ? " GPU" : " GPUs");
 }
 
-/* Whole seconds, rounded up: who comes back then is not early. */
+/* Whole seconds, rounded up: a retry then is not early. */
 static void
 wait_text(struct buf *out, int64_t ns)
 {
@@ -47,14 +46,14 @@ amount_text(struct buf *out, int64_t amount, enum check_measure m)
 	case CHECK_SECONDS: wait_text(out, amount); return;
 	case CHECK_COUNT:
 	case CHECK_CORES:
-	case CHECK_HOURS:
+	case CHECK_GPU_HOURS:
 	case CHECK_MONEY:
 	case CHECK_TOKENS: break;
 	}
 	check_number(amount, m, out);
 	if (m == CHECK_CORES)
 		buf_str(out, amount == 1000 ? " core" : " cores");
-	else if (m == CHECK_HOURS)
+	else if (m == CHECK_GPU_HOURS)
 		buf_str(out, amount == UNITS_PER_GPU * 3600 ? " GPU-hour" : " GPU-hours");
 	else if (m == CHECK_MONEY)
 		buf_str(out, " in money");
@@ -112,7 +111,7 @@ is_never(const struct quota_verdict *v)
 	return v->would == QUOTA_REJECT;
 }
 
-/* Whether what stands against it is the policy, at least among others: then it is not known whether there are too few nodes. */
+/* Whether a rule of the policy forbids it, perhaps beside others: then it is not known whether there are too few nodes. */
 static bool
 has_policy_change(const struct quota_verdict *v)
 {
@@ -182,7 +181,7 @@ check_of(const struct quota_verdict *v, const struct quota_change *c)
 	return NULL;
 }
 
-/* A limit in its numbers, or what it lacks where the numbers are of another request than was made. */
+/* A limit in its numbers, or the missing amount where the numbers are of another request than was made. */
 static void
 leaves(const struct quota_verdict *v, const char *what, const struct quota_change *c, struct buf *out)
 {
@@ -275,9 +274,9 @@ why(const struct quota_namer *namer, const struct quota_verdict *v, const struct
 	}
 }
 
-/* ---- when, and what can be done ----------------------------------------------------------------------------------------------- */
+/* ---- the expected start, and the change that would admit it ----------------------------------------------------------------------------------------------- */
 
-/* Only budgets stand against it, and it fits what they have at the start of a month. */
+/* Only budgets forbid it, and it fits a full budget at the start of a month. */
 static bool
 is_monthly(const struct quota_verdict *v)
 {
@@ -340,7 +339,7 @@ what_to_do(const struct quota_namer *namer, const struct quota_verdict *v, struc
 	                         : ".");
 }
 
-/* It was not asked what the rules say. */
+/* The rules were not asked. */
 static void
 not_enforced(const struct quota_namer *namer, const struct quota_verdict *v, struct buf *out)
 {

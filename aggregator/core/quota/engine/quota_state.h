@@ -1,12 +1,12 @@
-/* aggregator/core/quota/engine/quota_state.h - how the quota engine keeps its state. For the engine's own files and nobody else.
+/* aggregator/core/quota/engine/quota_state.h - the quota engine from inside: its state, and the functions between its files. For the engine's own files only.
  *
- *   tenant ── workspace ── account ─────────── pool ── shelf ── stock ── group ── gpu ── node
- *                            │ (workspace, pool)   (pool, shape) (node, shape) (gpu, shape)
- *                            └ lease ── part ──────────────────────────────┘
+ *   tenant ── workspace ── account ─────────── pool ── pool_shape ── node_shape ── group ── gpu ── node
+ *                            │ (workspace, pool)     (pool, shape)   (node, shape)  (gpu, shape)
+ *                            └ lease ── part ─────────────────────────────────────────┘
  *                              request ── part (its hold)
  *
  * Everything is in flat arrays and refers to others by position, so that a copy is a copy of the arrays. Sums on accounts, pools,
- * shelves and stocks are kept up with every change, by two functions only: group_change() and the pair account_out(), account_in(). The
+ * pool_shapes and node_shapes are kept up with every change, by two functions only: group_change() and the pair account_out(), account_in(). The
  * property test recomputes each of them from the plain lists. */
 #ifndef TOLLGATE_QUOTA_STATE_H
 #define TOLLGATE_QUOTA_STATE_H
@@ -35,7 +35,7 @@ struct tenancy {
 };
 
 struct group {
-	int32_t gpu, shape, stock;
+	int32_t gpu, shape, node_shape;
 	int32_t next; /* of the same GPU */
 	int32_t total, used, held;
 };
@@ -54,22 +54,22 @@ struct node {
 	struct tenancy who;
 };
 
-struct stock {
-	int32_t node, shelf;
+struct node_shape {
+	int32_t node, pool_shape;
 	int32_t free, live, declared; /* devices */
 };
 
-struct shelf {
+struct pool_shape {
 	int32_t pool, shape;
-	int32_t first_stock, stock_count; /* in the order of nodes */
-	int64_t free, live, declared;     /* devices */
-	int64_t protected_units;          /* of accounts whose reservation is in this shape */
-	int64_t protected_empty;          /* the same if nobody leased anything */
+	int32_t first_node_shape, node_shape_count; /* in the order of nodes */
+	int64_t free, live, declared;               /* devices */
+	int64_t protected_units;                    /* of accounts whose reservation is in this shape */
+	int64_t protected_empty;                    /* the same if nobody leased anything */
 };
 
 struct pool {
 	int32_t cluster, tenant, model;
-	int32_t first_shelf, shelf_count;
+	int32_t first_pool_shape, pool_shape_count;
 	int64_t declared, live, leased, held, free; /* units */
 	int64_t unplaced;                           /* units of leases that are nowhere */
 	int64_t strict;                             /* devices taken by tenants that share a GPU or node with nobody */
@@ -83,7 +83,7 @@ struct place {
 	int32_t pool; /* or QUOTA_NONE */
 };
 
-/* ---- who may have what ------------------------------------------------------------------------------------------------- */
+/* ---- tenants, workspaces and their rights ------------------------------------------------------------------------------------------------- */
 
 struct tenant {
 	char name[QUOTA_NAME_SIZE];
@@ -118,22 +118,22 @@ struct budget {
 
 struct account {
 	int32_t workspace, pool, cap, cluster_cap;
-	int32_t shelf; /* of reserved_shape, or QUOTA_NONE */
+	int32_t pool_shape; /* of reserved_shape, or QUOTA_NONE */
 	int32_t next_of_workspace, next_of_pool;
 	struct quota_share base; /* with the defaults filled in, without exceptions */
 	int64_t reserved, limit; /* with running exceptions */
 	int64_t borrow, lend;
 	int64_t leased, held;
-	int64_t replaced; /* what is both leased and held in this pool: it drains for a hold of this workspace, and counts once */
-	int64_t replaced_all; /* the same with what drains in the workspace's other pool of the model: for the maximums */
-	int64_t leaving;      /* of leased: what is ordered or draining for anyone */
-	int64_t fixed;        /* of leased and held: what cannot be preempted */
+	int64_t replaced; /* units both leased and held in this pool: they drain for a hold of this workspace, and count once */
+	int64_t replaced_all; /* the same with units that drain in the workspace's other pool of the model: for the maximums */
+	int64_t leaving; /* of leased: units ordered or draining for any request */
+	int64_t fixed;   /* of leased and held: units that cannot be preempted */
 	int32_t first_lease;
-	int32_t first_rung; /* what can be preempted, by priority */
+	int32_t first_level; /* preemptible units, by priority */
 };
 
 /* Leases of an account that can be preempted and have one priority. */
-struct rung {
+struct priority_level {
 	int64_t priority, units;
 	int32_t leases; /* 0: this position is free */
 	int32_t next;
@@ -144,7 +144,7 @@ struct rung {
 struct part {
 	int32_t group; /* QUOTA_NONE in a hold: a return that it waits for without using its devices */
 	int32_t count;
-	int32_t promised; /* of a lease's part: what holds wait for */
+	int32_t promised; /* of a lease's part: devices that holds wait for */
 	int32_t lease;    /* of a hold's part: whose return it waits for, or QUOTA_NONE */
 	int32_t next;
 };
@@ -161,7 +161,7 @@ struct lease {
 	int64_t batch;        /* the step that admitted it */
 	int64_t dropped_step; /* the step that cancelled its order, so that the same step can take it up again */
 	enum quota_order was; /* its order when the step began */
-	bool gone;            /* taken out to look at what would be */
+	bool gone;            /* taken out for a what-if */
 	int64_t unassigned;   /* where own holds wait for it: units that stand for none of them (count_replaced) */
 	bool others_assigned; /* likewise its CPU, memory and storage */
 };
@@ -173,7 +173,7 @@ struct wait {
 	int32_t first_part;               /* of its hold */
 	int32_t account;                  /* where its hold is, or QUOTA_NONE: it has none */
 	int32_t head_of;                  /* the pool whose next units are kept for it, or QUOTA_NONE */
-	int32_t detached_from;            /* while its hold is taken out to look at what would be */
+	int32_t detached_from;            /* while its hold is taken out for a what-if */
 	int32_t missing;                  /* parts of the hold that wait for a lease */
 	int32_t next_hold;                /* of the same workspace */
 	int64_t drains, drains_elsewhere; /* own units that stand for this hold: in its pool, and in the other one */
@@ -221,13 +221,13 @@ struct quota_state {
 	ARRAY_OF(account) accounts;
 	ARRAY_OF(pool) pools;
 	ARRAY_OF(place) pool_places; /* of (tenant + 1, cluster, model) */
-	ARRAY_OF(shelf) shelves;
-	ARRAY_OF(stock) stocks;
+	ARRAY_OF(pool_shape) pool_shapes;
+	ARRAY_OF(node_shape) node_shapes;
 	ARRAY_OF(node) nodes;
 	ARRAY_OF(gpu) gpus;
 	ARRAY_OF(group) groups;
 	ARRAY_OF(part) parts;
-	ARRAY_OF(rung) rungs;
+	ARRAY_OF(priority_level) levels;
 	ARRAY_OF(lease) leases;
 	ARRAY_OF(wait) waits;
 	ARRAY_OF(exception) exceptions;
@@ -235,7 +235,7 @@ struct quota_state {
 	ARRAY_OF(place_of_lease) touched; /* leases whose order changed in this step */
 	struct quota_ids lease_ids, wait_ids;
 	int32_t first_cluster_cap;
-	int32_t free_part, free_rung, free_lease, free_wait; /* positions to use again */
+	int32_t free_part, free_level, free_lease, free_wait; /* positions to use again */
 	size_t lease_count, wait_count;
 	bool complete; /* a hold misses nothing any more */
 	bool dirty;    /* something became possible: all waiting requests are looked at again */
@@ -246,7 +246,7 @@ struct quota_state {
 int32_t quota_group_free(const struct quota_state *s, int32_t group);
 /* Devices of a group that a tenant uses or holds, more or fewer. The only way to change them. */
 void quota_group_change(struct quota_state *s, int32_t group, int32_t used, int32_t held, int32_t tenant);
-/* Devices of a group that a tenant has, or will have when a lease has returned: nobody comes beside it who may not. */
+/* Devices of a group that a tenant has, or will have when a lease has returned: no tenant is placed beside it that isolation forbids. */
 void quota_group_expect(struct quota_state *s, int32_t group, int32_t devices, int32_t tenant);
 void quota_gpu_health(struct quota_state *s, int32_t gpu, bool lost);
 void quota_node_health(struct quota_state *s, int32_t node, bool lost);
@@ -257,19 +257,18 @@ int64_t quota_committed(const struct account *a);
 int64_t quota_debt(const struct account *a);
 int64_t quota_idle(const struct account *a);
 int64_t quota_protected(const struct account *a);
-/* What reclaim may take from it: what is ordered or draining counts as gone, what is held as there. */
+/* The units that reclaim may take from it: ordered and draining leases count as gone, holds as there. */
 int64_t quota_victim_debt(const struct account *a);
-/* Stocks, shelves and pools anew from the groups, and all accounts into them. */
+/* Computes node_shapes, pool_shapes and pools anew from the groups, and adds all accounts to them. */
 void quota_reindex(struct quota_state *s);
-int32_t quota_pool(struct quota_state *s, int32_t cluster, int32_t tenant, int32_t model);
 /* The workspace's account in its tenant's own pool or the shared one; made when there is none. */
 int32_t quota_account(struct quota_state *s, int32_t workspace, int32_t cluster, int32_t model, bool shared);
 int32_t quota_account_find(const struct quota_state *s, int32_t workspace, int32_t cluster, int32_t model, bool shared);
-int32_t quota_shelf(const struct quota_state *s, int32_t pool, int32_t shape);
+int32_t quota_pool_shape(const struct quota_state *s, int32_t pool, int32_t shape);
 /* The numbers in force: defaults, then exceptions that run. */
 void quota_account_terms(struct quota_state *s, int32_t account);
 
-/* ---- quota_lease.c: leases, and holds of what they will return ------------------------------------------------------------- */
+/* ---- quota_lease.c: leases, and holds of the devices that they will return ------------------------------------------------------------- */
 
 /* Where a request's devices are taken from. */
 struct spot {
@@ -287,7 +286,7 @@ plan_fini(struct plan *p)
 
 void quota_plan_merge(struct plan *p);
 
-/* What leases of the account that can be preempted and have a lower priority use. */
+/* Units of the account's leases that can be preempted and have a lower priority. */
 int64_t quota_preemptible_below(const struct quota_state *s, int32_t account, int64_t priority);
 int32_t quota_lease_new(struct quota_state *s, const char *id, const struct quota_lease *in, int32_t account);
 int32_t quota_wait_new(struct quota_state *s, const struct quota_request *in);
@@ -300,12 +299,11 @@ int32_t quota_wait_by_id(const struct quota_state *s, const char *id);
 void quota_lease_place(struct quota_state *s, int32_t lease, const struct plan *plan);
 void quota_lease_unplace(struct quota_state *s, int32_t lease);
 void quota_lease_set_order(struct quota_state *s, int32_t lease, enum quota_order order);
-/* It has returned: its devices are free, or held for whom they were promised to. */
+/* It has returned: its devices are free, or held for the requests that they were promised to. */
 void quota_lease_end(struct quota_state *s, int32_t lease);
-/* Takes a lease out of the sums to look at what would be, and puts it back. Promised devices stay taken. */
+/* Takes a lease out of the sums for a what-if, and puts it back. Promised devices stay taken. */
 void quota_lease_vanish(struct quota_state *s, int32_t lease);
 void quota_lease_appear(struct quota_state *s, int32_t lease);
-int32_t quota_part_new(struct quota_state *s);
 /* A hold is made by adding parts and attaching it. Detached, it keeps its parts and may be attached again. */
 void quota_hold_add(struct quota_state *s, int32_t wait, int32_t group, int32_t count, int32_t lease);
 void quota_hold_attach(struct quota_state *s, int32_t wait, int32_t account);
@@ -339,13 +337,13 @@ struct checks {
 
 /* Rules 5 to 7 for a request in a pool, on the state as it is. */
 struct judgement {
-	bool head; /* the head of the queue does not mind */
+	bool head; /* the head of the queue does not hold it back */
 	bool available, owed, borrow;
-	bool borrow_but_for_room; /* 7 without looking at what is free */
+	bool borrow_but_for_room; /* 7 without looking at free units */
 	struct ask ask;
 };
 
-/* What other workspaces use of the maximums that a request of this one counts for. Remembered before victims are taken out, because
+/* The use by other workspaces of the maximums that a request of this one counts for. Remembered before victims are taken out, because
  * rule 2 is relaxed by own victims only. */
 struct limit_others {
 	int64_t tenant_units, cluster_units;
@@ -367,5 +365,106 @@ bool quota_rule_ownership(const struct quota_state *s, int32_t wait, int32_t acc
 struct judgement quota_judge(const struct quota_state *s, int32_t wait, int32_t account, struct checks *available,
                              struct checks *owed, struct checks *borrow);                                 /* 5, 6, 7 */
 bool quota_rule_declared(const struct quota_state *s, int32_t wait, int32_t account, struct checks *out); /* 9 */
+
+/* ---- quota_load.c: a state from lists; the devices of a GPU ----------------------------------------------------------- */
+
+bool quota_slots_ok(const struct quota_state *s, const struct quota_slots *slots, size_t count);
+void quota_gpu_slots(struct quota_state *s, int32_t gpu, const struct quota_slots *slots, size_t count);
+/* Parts as a plan, of at most `want` devices of the shape; false when there is no such place. */
+bool quota_plan_of_parts(const struct quota_state *s, const struct quota_part *parts, size_t count, int32_t shape,
+                         int64_t want, struct plan *ret);
+
+bool quota_request_ok(const struct quota_state *s, const struct quota_request *in);
+bool quota_exception_ok(const struct quota_state *s, const struct quota_exception *in);
+
+/* ---- quota_victims.c: rule 8 and reclaim -------------------------------------------------------------------------------------- */
+
+struct victim {
+	int32_t lease;
+	enum quota_why why;
+	int64_t debt; /* of its workspace just before */
+};
+
+struct victim_search {
+	int32_t wait, account;
+	struct victim *at; /* in the order of taking */
+	size_t count, cap;
+	struct plan plan;
+	bool owed;
+	int64_t borrowed;
+	bool limit_short;           /* rule 2 forbids the request as things are */
+	int32_t elsewhere;          /* the workspace's account in the other pool, where limit_short; else QUOTA_NONE */
+	struct limit_others others; /* of rule 2, before anything was taken */
+	int32_t *displaced;         /* requests whose hold must be dropped */
+	size_t displaced_count, displaced_cap;
+};
+
+void victim_search_fini(struct victim_search *h);
+
+/* Whether a legal set exists; limit_short: rule 2 forbids the request as things are. The state is as before when it returns. A set may be empty when only holds are displaced. */
+MUST_CHECK bool quota_victim_search(struct quota_state *s, int32_t wait, int32_t account, bool limit_short,
+                                    struct victim_search *ret);
+
+/* The verdicts and notices of a step so far. */
+struct verdicts {
+	struct quota_verdict *at;
+	size_t count, cap;
+};
+struct notices {
+	struct quota_notice *at;
+	size_t count, cap;
+};
+struct gather {
+	struct verdicts verdicts;
+	struct notices notices;
+};
+
+/* The rules applied to one request, before anything is done about it. */
+struct ruling {
+	enum quota_decision decision;
+	int32_t account[2];  /* own, shared */
+	bool may[2];         /* rules 2 to 4 */
+	bool may_replace[2]; /* rules 3 and 4: own work may be given up for rule 2 */
+	struct judgement j[2];
+	int place; /* where it goes: 0 own, 1 shared */
+	bool warn; /* a soft budget is exceeded */
+	int64_t borrowed;
+	struct plan plan;
+	struct victim_search search; /* reclaim */
+};
+
+/* ---- quota_decide.c: one request --------------------------------------------------------------------------------------------------------- */
+
+void ruling_fini(struct ruling *r);
+/* The state is as before when it returns. */
+void quota_rule(struct quota_state *s, int32_t wait, struct ruling *ret);
+/* The same of a request that has a hold, as if it had none: true when it can do with less now. */
+bool quota_improve(struct quota_state *s, int32_t wait, struct ruling *ret);
+/* The verdict with all its checks; made before the ruling is carried out. */
+void quota_make_verdict(struct quota_state *s, int32_t wait, const struct ruling *r, struct quota_verdict *ret);
+/* Carries it out. True when requests may have got a better place in the queue. */
+bool quota_carry_out(struct quota_state *s, int32_t wait, struct ruling *r, struct gather *g);
+void quota_notice(struct gather *g, enum quota_notice_kind kind, const char *id, const char *for_id, int64_t at_ns);
+/* Drops a request's hold; it waits on and is decided again in this step. */
+void quota_replan(struct quota_state *s, int32_t wait, struct gather *g);
+/* Requests whose hold misses nothing any more are admitted. */
+void quota_complete(struct quota_state *s, struct gather *g);
+
+/* ---- quota_queue.c: all that wait, in order ---------------------------------------------------------------------------------------------------------- */
+
+/* All that wait, first to last as things are now; the caller frees the list. */
+struct queued {
+	int32_t wait;
+};
+size_t quota_queue_order(const struct quota_state *s, struct queued **ret);
+/* Decides the waiting requests: all of them when something became possible, else those just submitted. */
+void quota_pass(struct quota_state *s, struct gather *g);
+/* The place of each waiting request in the queue, from 1, into the verdicts that wait. */
+void quota_positions(const struct quota_state *s, struct verdicts *v);
+
+/* ---- quota_explain.c: the changes that would admit a request ------------------------------------------------------- */
+
+/* The changes that would admit it, from the checks; each: units of one device. They follow those that the verdict has already. */
+void quota_changes(struct quota_verdict *v, const struct checks *checks, int64_t each);
 
 #endif

@@ -1,8 +1,40 @@
-/* aggregator/core/quota/engine/quota_victims.c - the order of victims, taking and dropping them. Steps 1 to 4 and 6 of quota_victims.h. */
-#include "aggregator/core/quota/engine/quota_victims.h"
+/* aggregator/core/quota/engine/quota_victims.c - which leases end so that a request fits: rule 8 and reclaim.
+ *
+ * Legal: preemptible; of a workspace with debt just before its removal, what is ordered or draining counted as gone, or the
+ * request's own with lower priority; not admitted in this step; of a workspace that is enforced. With reclaim = lower only those of
+ * lower priority, with never none of others. Foreign victims are for owed requests only, and for room only: where rule 2 is short, own
+ * victims alone make up for it, of either pool and wherever they run. A request that borrows gives up only own work that borrows.
+ *
+ * Order: already draining; other workspaces before the own one; largest debt relative to weight, as it is after what was taken
+ * before; lowest priority; newest; id.
+ *
+ * Search, the first that finds a set:
+ *  1. in this order, leases of the request's shape only
+ *  2. the same node by node, where devices must be together or alone
+ *  3. in this order, leases of all shapes of the pool, whose sum may be what is missing; then again, own leases only where their
+ *     workspace has debt: the request will borrow
+ *  4. where reservations are protected, in this order without leases on lost nodes or promised in part: they may leave more protected
+ *     than free
+ *  5. all sets, while there are few enough
+ *  6. the same without the holds of other workspaces that would only borrow, when the request is owed
+ * Then, from the last to the first, everything that is not needed is dropped, until nothing can be. */
+#include "aggregator/core/quota/engine/quota_state.h"
+
+#include <stdlib.h>
+
+#define MAX_CANDIDATES 20 /* of step 5 */
+#define MAX_TRIALS 20000
+
+/* Which leases a step looks at. */
+struct filter {
+	int32_t shape; /* leases of this shape only, or QUOTA_NONE */
+	int32_t node;  /* with a device on this node, or QUOTA_NONE */
+	bool whole;    /* those whose return frees all they have */
+	bool in_debt;  /* own ones only where the workspace has debt: the request will borrow */
+};
 
 void
-quota_hunt_fini(struct hunt *h)
+victim_search_fini(struct victim_search *h)
 {
 	mem_free(h->at);
 	mem_free(h->displaced);
@@ -16,15 +48,15 @@ workspace_of(const struct quota_state *s, const struct lease *l)
 }
 
 static bool
-is_own(const struct quota_state *s, const struct hunt *h, const struct lease *l)
+is_own(const struct quota_state *s, const struct victim_search *h, const struct lease *l)
 {
 	return workspace_of(s, l) == s->waits.at[h->wait].in.workspace;
 }
 
 /* ---- taking ----------------------------------------------------------------------------------------------------------------- */
 
-void
-quota_hunt_take(struct quota_state *s, struct hunt *h, int32_t lease, enum quota_why why)
+static void
+take_victim(struct quota_state *s, struct victim_search *h, int32_t lease, enum quota_why why)
 {
 	*PUSH(*h) = (struct victim){.lease = lease,
 	                            .why = why,
@@ -32,22 +64,22 @@ quota_hunt_take(struct quota_state *s, struct hunt *h, int32_t lease, enum quota
 	quota_lease_vanish(s, lease);
 }
 
-void
-quota_hunt_undo(struct quota_state *s, struct hunt *h, size_t count)
+static void
+give_back(struct quota_state *s, struct victim_search *h, size_t count)
 {
 	while (h->count > count)
 		quota_lease_appear(s, h->at[--h->count].lease);
 }
 
-bool
-quota_hunt_within_limit(const struct quota_state *s, const struct hunt *h)
+static bool
+within_limit(const struct quota_state *s, const struct victim_search *h)
 {
 	return !h->limit_short || quota_rule_limit(s, h->wait, h->account, &h->others, NULL);
 }
 
 /* Own victims in an account were its debt: with the largest taken last, each had debt just before its removal. */
 static bool
-own_victims_borrow(const struct quota_state *s, const struct hunt *h, int32_t account)
+own_victims_borrow(const struct quota_state *s, const struct victim_search *h, int32_t account)
 {
 	const struct account *a = &s->accounts.at[account];
 	int64_t largest = 0;
@@ -62,8 +94,8 @@ own_victims_borrow(const struct quota_state *s, const struct hunt *h, int32_t ac
 }
 
 /* Foreign victims are for owed requests only, also when it is an own victim that makes it owed. */
-bool
-quota_hunt_valid(const struct quota_state *s, const struct hunt *h, struct judgement *ret)
+static bool
+set_is_enough(const struct quota_state *s, const struct victim_search *h, struct judgement *ret)
 {
 	struct judgement j = quota_judge(s, h->wait, h->account, NULL, NULL, NULL);
 	bool foreign = h->displaced_count > 0;
@@ -72,14 +104,14 @@ quota_hunt_valid(const struct quota_state *s, const struct hunt *h, struct judge
 		foreign = !is_own(s, h, &s->leases.at[h->at[i].lease]);
 	if (ret)
 		*ret = j;
-	return j.available && quota_hunt_within_limit(s, h) &&
+	return j.available && within_limit(s, h) &&
 	       (j.owed || (j.borrow && !foreign && own_victims_borrow(s, h, h->account) &&
 	                   (h->elsewhere == QUOTA_NONE || own_victims_borrow(s, h, h->elsewhere))));
 }
 
 /* One pass is not always enough: devices of another shape may have been taken for the sum alone. */
-void
-quota_hunt_prune(struct quota_state *s, struct hunt *h)
+static void
+drop_needless(struct quota_state *s, struct victim_search *h)
 {
 	bool again = true;
 
@@ -91,7 +123,7 @@ quota_hunt_prune(struct quota_state *s, struct hunt *h)
 			quota_lease_appear(s, kept.lease);
 			memmove(&h->at[i], &h->at[i + 1], (h->count - i - 1) * sizeof(*h->at));
 			h->count--;
-			if (quota_hunt_valid(s, h, NULL)) {
+			if (set_is_enough(s, h, NULL)) {
 				again = true;
 				continue;
 			}
@@ -103,7 +135,7 @@ quota_hunt_prune(struct quota_state *s, struct hunt *h)
 	}
 }
 
-/* ---- who comes next --------------------------------------------------------------------------------------------------------- */
+/* ---- the next victim in the order --------------------------------------------------------------------------------------------------------- */
 
 /* A device that would be free: alive, and promised to nobody. */
 static bool
@@ -123,7 +155,7 @@ has_device(const struct quota_state *s, const struct lease *l, const struct filt
 	return some;
 }
 
-/* What stands for a hold of its workspace already counts there: its end gives nothing more to rule 2. */
+/* A lease that drains for a hold of its workspace counts there already: its end gives nothing more to rule 2. */
 static bool
 relieves_limit(const struct lease *l)
 {
@@ -135,8 +167,8 @@ relieves_limit(const struct lease *l)
 	return false;
 }
 
-bool
-quota_hunt_may(const struct quota_state *s, const struct hunt *h, const struct lease *l, const struct filter *f)
+static bool
+may_take(const struct quota_state *s, const struct victim_search *h, const struct lease *l, const struct filter *f)
 {
 	const struct wait *w = &s->waits.at[h->wait];
 	const struct workspace *asker = &s->workspaces.at[w->in.workspace];
@@ -156,8 +188,8 @@ quota_hunt_may(const struct quota_state *s, const struct hunt *h, const struct l
 	return leaving || asker->in.reclaim == QUOTA_RECLAIM_ANY || l->in.priority < w->in.priority;
 }
 
-bool
-quota_hunt_sooner(const struct lease *a, const struct lease *b)
+static bool
+lease_sooner(const struct lease *a, const struct lease *b)
 {
 	if (a->in.priority != b->in.priority)
 		return a->in.priority < b->in.priority;
@@ -168,7 +200,7 @@ quota_hunt_sooner(const struct lease *a, const struct lease *b)
 
 /* The account's first lease in the order, draining or not as asked. */
 static int32_t
-first_of(const struct quota_state *s, const struct hunt *h, const struct account *a, bool leaving,
+first_of(const struct quota_state *s, const struct victim_search *h, const struct account *a, bool leaving,
          const struct filter *f)
 {
 	int32_t best = QUOTA_NONE;
@@ -176,8 +208,8 @@ first_of(const struct quota_state *s, const struct hunt *h, const struct account
 	for (int32_t i = a->first_lease; i != QUOTA_NONE; i = s->leases.at[i].next) {
 		const struct lease *l = &s->leases.at[i];
 
-		if ((l->in.order != QUOTA_NO_ORDER) == leaving && quota_hunt_may(s, h, l, f) &&
-		    (best == QUOTA_NONE || quota_hunt_sooner(l, &s->leases.at[best])))
+		if ((l->in.order != QUOTA_NO_ORDER) == leaving && may_take(s, h, l, f) &&
+		    (best == QUOTA_NONE || lease_sooner(l, &s->leases.at[best])))
 			best = i;
 	}
 	return best;
@@ -192,7 +224,7 @@ account_sooner(const struct quota_state *s, int32_t a, int32_t b)
 	int128 left = (int128)quota_victim_debt(x) * s->workspaces.at[y->workspace].in.weight;
 	int128 right = (int128)quota_victim_debt(y) * s->workspaces.at[x->workspace].in.weight;
 
-	return left != right ? left > right : quota_hunt_sooner(&s->leases.at[a], &s->leases.at[b]);
+	return left != right ? left > right : lease_sooner(&s->leases.at[a], &s->leases.at[b]);
 }
 
 /* The best offer of each account in the pool, found once and again only after one of it was taken. */
@@ -206,7 +238,8 @@ struct offers {
 };
 
 static void
-offers_init(const struct quota_state *s, const struct hunt *h, bool leaving, const struct filter *f, struct offers *ret)
+offers_init(const struct quota_state *s, const struct victim_search *h, bool leaving, const struct filter *f,
+            struct offers *ret)
 {
 	int32_t own = h->account;
 
@@ -225,7 +258,7 @@ offers_init(const struct quota_state *s, const struct hunt *h, bool leaving, con
 }
 
 static int32_t
-offers_next(const struct quota_state *s, const struct hunt *h, const struct filter *f, struct offers *o)
+offers_next(const struct quota_state *s, const struct victim_search *h, const struct filter *f, struct offers *o)
 {
 	struct offer *best = NULL;
 
@@ -243,21 +276,21 @@ offers_next(const struct quota_state *s, const struct hunt *h, const struct filt
 }
 
 /* Others' leases are looked at only once the request is owed. */
-struct chase {
+struct queue_of_victims {
 	struct offers draining, foreign;
 	struct filter filter;
 	bool ready;
 };
 
 static void
-chase_fini(struct chase *c)
+queue_of_victims_fini(struct queue_of_victims *c)
 {
 	mem_free(c->draining.at);
 	mem_free(c->foreign.at);
 }
 
 static void
-chase_others(const struct quota_state *s, const struct hunt *h, struct chase *c)
+look_at_others(const struct quota_state *s, const struct victim_search *h, struct queue_of_victims *c)
 {
 	if (c->ready)
 		return;
@@ -268,7 +301,7 @@ chase_others(const struct quota_state *s, const struct hunt *h, struct chase *c)
 
 /* The workspace's own first lease, of both pools where rule 2 is short. */
 static int32_t
-first_own(const struct quota_state *s, const struct hunt *h, bool leaving, const struct filter *f)
+first_own(const struct quota_state *s, const struct victim_search *h, bool leaving, const struct filter *f)
 {
 	int32_t here = first_of(s, h, &s->accounts.at[h->account], leaving, f), there = QUOTA_NONE;
 
@@ -276,18 +309,18 @@ first_own(const struct quota_state *s, const struct hunt *h, bool leaving, const
 		there = first_of(s, h, &s->accounts.at[h->elsewhere], leaving, f);
 	if (here == QUOTA_NONE || there == QUOTA_NONE)
 		return here == QUOTA_NONE ? there : here;
-	return quota_hunt_sooner(&s->leases.at[there], &s->leases.at[here]) ? there : here;
+	return lease_sooner(&s->leases.at[there], &s->leases.at[here]) ? there : here;
 }
 
 /* Takes the next victim in the order, of other workspaces only where asked; false when there is none. */
 static bool
-take_next(struct quota_state *s, struct hunt *h, struct chase *c, bool others)
+take_next(struct quota_state *s, struct victim_search *h, struct queue_of_victims *c, bool others)
 {
 	int32_t lease = QUOTA_NONE;
 	enum quota_why why = QUOTA_WHY_DRAINING;
 
 	if (others) {
-		chase_others(s, h, c);
+		look_at_others(s, h, c);
 		lease = offers_next(s, h, &c->filter, &c->draining);
 	}
 	if (lease == QUOTA_NONE)
@@ -302,21 +335,21 @@ take_next(struct quota_state *s, struct hunt *h, struct chase *c, bool others)
 	}
 	if (lease == QUOTA_NONE)
 		return false;
-	quota_hunt_take(s, h, lease, why);
+	take_victim(s, h, lease, why);
 	return true;
 }
 
 /* ---- steps 1 to 4 ------------------------------------------------------------------------------------------------------------ */
 
 static bool
-in_order(struct quota_state *s, struct hunt *h, struct filter filter)
+in_order(struct quota_state *s, struct victim_search *h, struct filter filter)
 {
-	in_place(chase) struct chase chase = {.filter = filter};
+	in_place(queue_of_victims) struct queue_of_victims next = {.filter = filter};
 	struct judgement j;
 
-	while (!quota_hunt_valid(s, h, &j)) {
-		if (!take_next(s, h, &chase, j.owed && !j.available)) {
-			quota_hunt_undo(s, h, 0);
+	while (!set_is_enough(s, h, &j)) {
+		if (!take_next(s, h, &next, j.owed && !j.available)) {
+			give_back(s, h, 0);
 			return false;
 		}
 	}
@@ -325,20 +358,20 @@ in_order(struct quota_state *s, struct hunt *h, struct filter filter)
 
 /* Makes one node give as many together as asked, or leaves it as it was. */
 static bool
-clear_node(struct quota_state *s, struct hunt *h, int32_t node, int32_t count)
+clear_node(struct quota_state *s, struct victim_search *h, int32_t node, int32_t count)
 {
-	in_place(chase) struct chase chase = {.filter = {.shape = QUOTA_NONE, .node = node}};
+	in_place(queue_of_victims) struct queue_of_victims next = {.filter = {.shape = QUOTA_NONE, .node = node}};
 	size_t before = h->count;
 	struct judgement j;
 
-	(void)quota_hunt_valid(s, h, &j);
+	(void)set_is_enough(s, h, &j);
 	j.ask.node = node;
 	j.ask.count = count;
 	while (quota_fit_devices(s, &j.ask) < count) {
 		bool owed = quota_judge(s, h->wait, h->account, NULL, NULL, NULL).owed;
 
-		if (!take_next(s, h, &chase, owed)) {
-			quota_hunt_undo(s, h, before);
+		if (!take_next(s, h, &next, owed)) {
+			give_back(s, h, before);
 			return false;
 		}
 	}
@@ -347,25 +380,25 @@ clear_node(struct quota_state *s, struct hunt *h, int32_t node, int32_t count)
 
 /* Takes own leases until rule 2 holds. */
 static bool
-relieve_limit(struct quota_state *s, struct hunt *h)
+relieve_limit(struct quota_state *s, struct victim_search *h)
 {
-	in_place(chase) struct chase chase = {.filter = {.shape = QUOTA_NONE, .node = QUOTA_NONE}};
+	in_place(queue_of_victims) struct queue_of_victims next = {.filter = {.shape = QUOTA_NONE, .node = QUOTA_NONE}};
 
-	while (!quota_hunt_within_limit(s, h))
-		if (!take_next(s, h, &chase, false))
+	while (!within_limit(s, h))
+		if (!take_next(s, h, &next, false))
 			return false;
 	return true;
 }
 
 static bool
-node_by_node(struct quota_state *s, struct hunt *h)
+node_by_node(struct quota_state *s, struct victim_search *h)
 {
 	const struct wait *w = &s->waits.at[h->wait];
-	int32_t shelf = quota_shelf(s, s->accounts.at[h->account].pool, w->in.shape);
+	int32_t pool_shape = quota_pool_shape(s, s->accounts.at[h->account].pool, w->in.shape);
 	int32_t step = w->in.per_node > 1 ? w->in.per_node : 1;
 
-	for (int32_t i = 0; shelf != QUOTA_NONE && i < s->shelves.at[shelf].stock_count; i++) {
-		const struct stock *k = &s->stocks.at[s->shelves.at[shelf].first_stock + i];
+	for (int32_t i = 0; pool_shape != QUOTA_NONE && i < s->pool_shapes.at[pool_shape].node_shape_count; i++) {
+		const struct node_shape *k = &s->node_shapes.at[s->pool_shapes.at[pool_shape].first_node_shape + i];
 
 		for (int32_t count = step; count <= k->live && count <= w->in.count; count += step) {
 			size_t cleared;
@@ -373,17 +406,17 @@ node_by_node(struct quota_state *s, struct hunt *h)
 			if (!clear_node(s, h, k->node, count))
 				break;
 			cleared = h->count;
-			if (relieve_limit(s, h) && quota_hunt_valid(s, h, NULL))
+			if (relieve_limit(s, h) && set_is_enough(s, h, NULL))
 				return true;
-			quota_hunt_undo(s, h, cleared);
+			give_back(s, h, cleared);
 		}
 	}
-	quota_hunt_undo(s, h, 0);
+	give_back(s, h, 0);
 	return false;
 }
 
 static bool
-together_or_alone(const struct quota_state *s, const struct hunt *h)
+together_or_alone(const struct quota_state *s, const struct victim_search *h)
 {
 	const struct pool *p = &s->pools.at[s->accounts.at[h->account].pool];
 	const struct wait *w = &s->waits.at[h->wait];
@@ -394,8 +427,172 @@ together_or_alone(const struct quota_state *s, const struct hunt *h)
 	         s->tenants.at[s->workspaces.at[w->in.workspace].in.tenant].in.isolation != QUOTA_SHARED));
 }
 
+/* ---- step 5: all sets, while there are few enough ------------------------------------------------------------------------------
+ *
+ * Several leases of one workspace are legal together when there is an order in which each has debt before it: all but the largest are
+ * below the debt. */
+
+struct candidates {
+	int32_t lease[MAX_CANDIDATES];
+	size_t count;
+	int trials;
+};
+
+static const struct account *
+account_of(const struct quota_state *s, int32_t lease)
+{
+	return &s->accounts.at[s->leases.at[lease].account];
+}
+
+static enum quota_why
+why_of(const struct quota_state *s, const struct victim_search *h, int32_t lease)
+{
+	if (s->leases.at[lease].in.order != QUOTA_NO_ORDER)
+		return QUOTA_WHY_DRAINING;
+	return account_of(s, lease)->workspace == s->waits.at[h->wait].in.workspace ? QUOTA_WHY_OWN : QUOTA_WHY_DEBT;
+}
+
+/* The candidates in the order of victims.h, by the debts at the beginning. */
 static bool
-find_set(struct quota_state *s, struct hunt *h)
+sooner(const struct quota_state *s, const struct victim_search *h, int32_t a, int32_t b)
+{
+	enum quota_why x = why_of(s, h, a), y = why_of(s, h, b);
+	const struct account *m = account_of(s, a), *n = account_of(s, b);
+	int128 left = (int128)quota_victim_debt(m) * s->workspaces.at[n->workspace].in.weight;
+	int128 right = (int128)quota_victim_debt(n) * s->workspaces.at[m->workspace].in.weight;
+
+	if (x != y)
+		return x < y;
+	return left != right ? left > right : lease_sooner(&s->leases.at[a], &s->leases.at[b]);
+}
+
+static bool
+gather_of(const struct quota_state *s, const struct victim_search *h, const struct account *a, struct candidates *ret)
+{
+	const struct filter any = {.shape = QUOTA_NONE, .node = QUOTA_NONE};
+
+	for (int32_t l = a->first_lease; l != QUOTA_NONE; l = s->leases.at[l].next) {
+		size_t at;
+
+		if (!may_take(s, h, &s->leases.at[l], &any) ||
+		    (why_of(s, h, l) == QUOTA_WHY_DEBT && quota_victim_debt(a) == 0))
+			continue;
+		if (ret->count == MAX_CANDIDATES)
+			return false;
+		for (at = ret->count++; at > 0 && sooner(s, h, l, ret->lease[at - 1]); at--)
+			ret->lease[at] = ret->lease[at - 1];
+		ret->lease[at] = l;
+	}
+	return true;
+}
+
+static bool
+gather(const struct quota_state *s, const struct victim_search *h, struct candidates *ret)
+{
+	int32_t pool = s->accounts.at[h->account].pool;
+
+	for (int32_t i = s->pools.at[pool].first_account; i != QUOTA_NONE; i = s->accounts.at[i].next_of_pool)
+		if (!gather_of(s, h, &s->accounts.at[i], ret))
+			return false;
+	return (h->elsewhere == QUOTA_NONE || gather_of(s, h, &s->accounts.at[h->elsewhere], ret)) && ret->count > 0;
+}
+
+/* Whether the victims taken from its workspace for debt stay legal together with this lease. Debt before the first of them is recorded with it. */
+static bool
+legal_with(const struct quota_state *s, const struct victim_search *h, int32_t lease)
+{
+	int64_t sum = s->leases.at[lease].units, largest = sum, debt = quota_victim_debt(account_of(s, lease));
+
+	for (size_t i = h->count; i-- > 0;) {
+		const struct lease *l = &s->leases.at[h->at[i].lease];
+
+		if (h->at[i].why != QUOTA_WHY_DEBT || l->account != s->leases.at[lease].account)
+			continue;
+		sum += l->units;
+		largest = l->units > largest ? l->units : largest;
+		debt = h->at[i].debt; /* the last one seen is the first one taken */
+	}
+	return sum - largest < debt;
+}
+
+static bool
+descend(struct quota_state *s, struct victim_search *h, struct candidates *q, size_t from)
+{
+	if (q->trials-- <= 0)
+		return false;
+	if (set_is_enough(s, h, NULL))
+		return true;
+	for (size_t i = from; i < q->count; i++) {
+		enum quota_why why = why_of(s, h, q->lease[i]);
+
+		if (why == QUOTA_WHY_DEBT && !legal_with(s, h, q->lease[i]))
+			continue;
+		take_victim(s, h, q->lease[i], why);
+		if (descend(s, h, q, i + 1))
+			return true;
+		give_back(s, h, h->count - 1);
+	}
+	return false;
+}
+
+/* If even without all of them the shape does not fit, or there is no right to it, no set will do. Protected units are not looked at: a
+ * lease that leaves may protect more for its owner than it frees, where it is on lost nodes or promised. */
+static bool
+hopeless(struct quota_state *s, struct victim_search *h, const struct candidates *q)
+{
+	struct judgement j;
+	bool fits;
+
+	for (size_t i = 0; i < q->count; i++)
+		take_victim(s, h, q->lease[i], QUOTA_WHY_DRAINING);
+	(void)set_is_enough(s, h, &j);
+	fits = quota_fit_devices(s, &j.ask) >= j.ask.count && within_limit(s, h);
+	give_back(s, h, 0);
+	return !fits || !(j.owed || j.borrow_but_for_room);
+}
+
+/* Listed so that each has debt before it: of one workspace the largest comes last. */
+static void
+put_in_order(struct quota_state *s, struct victim_search *h)
+{
+	owned(mem) struct victim *list = mem_array(h->count + 1, sizeof(*list));
+	size_t count = h->count;
+
+	memcpy(list, h->at, count * sizeof(*list));
+	give_back(s, h, 0);
+	for (size_t i = 0; i < count; i++)
+		for (size_t k = i + 1; k < count; k++) {
+			const struct lease *a = &s->leases.at[list[i].lease], *b = &s->leases.at[list[k].lease];
+
+			if (list[i].why != QUOTA_WHY_DRAINING && list[k].why == list[i].why &&
+			    a->account == b->account && a->units > b->units) {
+				struct victim swap = list[i];
+
+				list[i] = list[k];
+				list[k] = swap;
+			}
+		}
+	for (size_t i = 0; i < count; i++)
+		take_victim(s, h, list[i].lease, list[i].why);
+}
+
+static bool
+all_sets(struct quota_state *s, struct victim_search *h)
+{
+	struct candidates q = {.trials = MAX_TRIALS};
+
+	if (!gather(s, h, &q) || hopeless(s, h, &q) || !descend(s, h, &q, 0)) {
+		give_back(s, h, 0);
+		return false;
+	}
+	put_in_order(s, h);
+	return true;
+}
+
+/* ---- steps 1 to 5 in turn, then 6 --------------------------------------------------------------------------------------------- */
+
+static bool
+find_set(struct quota_state *s, struct victim_search *h)
 {
 	struct filter shape = {.shape = s->waits.at[h->wait].in.shape, .node = QUOTA_NONE};
 	struct filter any = {.shape = QUOTA_NONE, .node = QUOTA_NONE};
@@ -403,39 +600,42 @@ find_set(struct quota_state *s, struct hunt *h)
 	struct filter in_debt = {.shape = QUOTA_NONE, .node = QUOTA_NONE, .in_debt = true};
 	bool caps = s->pools.at[s->accounts.at[h->account].pool].protected_empty > 0;
 
-	return in_order(s, h, shape) || (together_or_alone(s, h) && node_by_node(s, h)) || in_order(s, h, any) ||
-	       in_order(s, h, in_debt) || (caps && in_order(s, h, whole)) || quota_hunt_all_sets(s, h);
+	return in_order(s, h, shape) ||                           /* 1 */
+	       (together_or_alone(s, h) && node_by_node(s, h)) || /* 2 */
+	       in_order(s, h, any) || in_order(s, h, in_debt) ||  /* 3 */
+	       (caps && in_order(s, h, whole)) ||                 /* 4 */
+	       all_sets(s, h);                                    /* 5 */
 }
 
-/* In the order of the rules: own victims that had to come first to make the request owed are listed last. What was dropped changes
- * the debts that the others are listed with. */
+/* In the order of the rules: own victims that had to come first to make the request owed are listed last. A victim that was
+ * dropped changes the debts that the others are listed with. */
 static void
-take_again(struct quota_state *s, struct hunt *h)
+take_again(struct quota_state *s, struct victim_search *h)
 {
 	size_t count = h->count;
 	owned(mem) struct victim *list = mem_array(count + 1, sizeof(*list));
 
 	if (count > 0)
 		memcpy(list, h->at, count * sizeof(*list));
-	quota_hunt_undo(s, h, 0);
+	give_back(s, h, 0);
 	for (enum quota_why why = QUOTA_WHY_DRAINING; why <= QUOTA_WHY_OWN; why++)
 		for (size_t i = 0; i < count; i++)
 			if (list[i].why == why)
-				quota_hunt_take(s, h, list[i].lease, why);
+				take_victim(s, h, list[i].lease, why);
 }
 
-/* With what was found: where the request would go. Then everything as before. */
+/* Places the request as if the victims had ended, then restores the state. */
 static bool
-found(struct quota_state *s, struct hunt *h)
+found(struct quota_state *s, struct victim_search *h)
 {
 	struct judgement j;
 	const struct account *a = &s->accounts.at[h->account];
 	bool ok;
 
 	take_again(s, h);
-	quota_hunt_prune(s, h);
+	drop_needless(s, h);
 	take_again(s, h);
-	ok = quota_hunt_valid(s, h, &j) && quota_fit(s, &j.ask, &h->plan);
+	ok = set_is_enough(s, h, &j) && quota_fit(s, &j.ask, &h->plan);
 	h->owed = j.owed;
 	h->borrowed = 0;
 	if (!j.owed) {
@@ -450,7 +650,7 @@ found(struct quota_state *s, struct hunt *h)
 
 /* The latest hold of another workspace in the pool that would only borrow, or QUOTA_NONE. */
 static int32_t
-last_borrowers_hold(const struct quota_state *s, const struct hunt *h)
+last_borrowers_hold(const struct quota_state *s, const struct victim_search *h)
 {
 	int32_t pool = s->accounts.at[h->account].pool, last = QUOTA_NONE;
 
@@ -469,7 +669,7 @@ last_borrowers_hold(const struct quota_state *s, const struct hunt *h)
 
 /* Takes holds of borrowers away, the latest first, until there is a set. */
 static bool
-displace_holds(struct quota_state *s, struct hunt *h)
+displace_holds(struct quota_state *s, struct victim_search *h)
 {
 	bool ok = false;
 
@@ -487,13 +687,13 @@ displace_holds(struct quota_state *s, struct hunt *h)
 		quota_hold_detach(s, last);
 		ok = find_set(s, h);
 	}
-	quota_hunt_undo(s, h, 0);
+	give_back(s, h, 0);
 	return ok;
 }
 
 /* Step 6: the latest goes first, and comes back when it was not needed. */
 static bool
-without_borrowers_holds(struct quota_state *s, struct hunt *h)
+without_borrowers_holds(struct quota_state *s, struct victim_search *h)
 {
 	bool ok;
 
@@ -511,7 +711,7 @@ without_borrowers_holds(struct quota_state *s, struct hunt *h)
 			quota_hold_detach(s, wait);
 			i++;
 		}
-		quota_hunt_undo(s, h, 0);
+		give_back(s, h, 0);
 	}
 	ok = ok && find_set(s, h) && found(s, h);
 	for (size_t i = h->displaced_count; i-- > 0;)
@@ -521,7 +721,7 @@ without_borrowers_holds(struct quota_state *s, struct hunt *h)
 	return ok;
 }
 
-/* What an account could give up for the request, or more. */
+/* At least the units that an account could give up for the request. */
 static int64_t
 could_give_up(const struct quota_state *s, int32_t account, int32_t priority)
 {
@@ -531,7 +731,7 @@ could_give_up(const struct quota_state *s, int32_t account, int32_t priority)
 
 /* Even without all own lower work the workspace's limit would not hold. */
 static bool
-limit_hopeless(const struct quota_state *s, const struct hunt *h)
+limit_hopeless(const struct quota_state *s, const struct victim_search *h)
 {
 	const struct wait *w = &s->waits.at[h->wait];
 	const struct account *a = &s->accounts.at[h->account];
@@ -544,12 +744,13 @@ limit_hopeless(const struct quota_state *s, const struct hunt *h)
 }
 
 bool
-quota_hunt(struct quota_state *s, int32_t wait, int32_t account, bool limit_short, struct hunt *ret)
+quota_victim_search(struct quota_state *s, int32_t wait, int32_t account, bool limit_short, struct victim_search *ret)
 {
 	const struct account *a = &s->accounts.at[account];
 	const struct filter any = {.shape = QUOTA_NONE, .node = QUOTA_NONE};
 
-	*ret = (struct hunt){.wait = wait, .account = account, .limit_short = limit_short, .elsewhere = QUOTA_NONE};
+	*ret = (struct victim_search){
+		.wait = wait, .account = account, .limit_short = limit_short, .elsewhere = QUOTA_NONE};
 	if (limit_short) {
 		ret->elsewhere = quota_account_find(s, a->workspace, a->base.cluster, a->base.model, !a->base.shared);
 		ret->others = quota_limit_others(s, account);

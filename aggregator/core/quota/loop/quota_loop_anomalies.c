@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "aggregator/core/quota/loop/quota_loop_state.h"
-#include "aggregator/core/quota/engine/check_numbers.h"
+#include "aggregator/core/quota/engine/quota_text.h"
 #include "common/conf/json.h"
 #include "common/base/time.h"
 
