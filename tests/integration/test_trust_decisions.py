@@ -490,7 +490,7 @@ class Limits(Trust):
             return self.stack.call("POST", "/v1/events", json.dumps(events).encode(), headers={"Content-Type": kind})
 
         def event(sku, tenant="acme", workspace="prod", name=None):
-            at = datetime.datetime.now(datetime.timezone.utc) - datetime.timedelta(seconds=10)
+            at = datetime.datetime.now(datetime.timezone.utc)
             return {"specversion": "1.0", "id": name or f"{tenant}-{sku}", "source": "/skus", "type": "tollgate.storage.v1", "time": at.isoformat(),
                     "data": {"tenant": tenant, "workspace": workspace, "sku": f"sku-{sku}", "gb_hours": 1}}  # fmt: skip
 

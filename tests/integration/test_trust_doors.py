@@ -237,7 +237,7 @@ class Entrances(Case):
 
     def event(self, **more):
         data = {"tenant": "acme", "workspace": "training", "gb_hours": "1"} | more.pop("data", {})
-        at = (datetime.datetime.now(datetime.UTC) - datetime.timedelta(minutes=1)).isoformat()
+        at = datetime.datetime.now(datetime.UTC).isoformat()
         return {"specversion": "1.0", "id": "1", "source": "/test", "type": "tollgate.storage.v1", "time": at, "data": data} | more
 
     def entrances(self, text):

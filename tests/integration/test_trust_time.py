@@ -13,7 +13,7 @@ import unittest
 import urllib.error
 import urllib.request
 
-from tests.integration.test_events import BATCH, event
+from tests.integration.test_events import BATCH, event, now
 from tests.integration.test_live import status
 from tests.support import stack
 from tests.support.ledger import frames
@@ -286,7 +286,7 @@ class Commits(unittest.TestCase):
         self.did(200, "POST", f"/v1/adjustments/{row['id']}/reverse", {"reason": "back"})
 
     def test_events_of_other_meters(self):
-        reply = self.did(200, "POST", "/v1/events", [event(1, owner={"tenant": "acme", "workspace": "training"})], headers={"Content-Type": BATCH})
+        reply = self.did(200, "POST", "/v1/events", [event(1, at=now(), owner={"tenant": "acme", "workspace": "training"})], headers={"Content-Type": BATCH})
         self.assertEqual([e["status"] for e in reply["events"]], ["accepted"])
 
     def test_pushes_and_a_decision_about_quarantine(self):
