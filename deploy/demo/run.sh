@@ -204,13 +204,23 @@ enrol() { # node: as on a real one, its exporter gets the token by itself, with 
 	rm -f "$state/node-$1.join"
 	[ -s "$state/node-$1.token" ] || token "node-$1.join" node join-token --node "$1"
 }
+# Versions before 0.2 numbered the files of their schema otherwise; each of them had this third one. The program refuses such a ledger.
+is_old_ledger() {
+	[ "$(psql_quiet -d "$database" -c "select to_regclass('tollgate.schema_migration')" 2>/dev/null)" = tollgate.schema_migration ] &&
+		[ "$(psql_quiet -d "$database" -c "select count(*) from tollgate.schema_migration where name = '0003_billing.sql'")" = 1 ]
+}
+move_state_aside() {
+	local old
+	old=$state.before-0.2-$(date +%Y%m%dT%H%M%S)
+	halt postgres INT 30
+	mv -T "$state" "$old" || die "the ledger in $state was made by a version before 0.2, and $state cannot be renamed; set TOLLGATE_STATE to another directory"
+	mkdir -p "$log" && exec 9>"$state/lock" && flock -n 9 || die "the state directory $state cannot be made anew; set TOLLGATE_STATE to another one"
+	echo $$ >"$state/run.pid"
+	say "the ledger in $state was made by a version before 0.2 and cannot be upgraded: the directory is now $old, and a new ledger begins"
+}
 prepare_ledger() {
-	local owner
 	psql_quiet -d postgres -c "select 1 from pg_database where datname = '$database'" | grep -q 1 ||
 		psql_quiet -d postgres -c "create database $database" || return 1
-	owner=$(psql_quiet -d "$database" -c "select nspowner::regrole from pg_namespace where nspname = 'tollgate'")
-	[ "$owner" != tollgate ] ||
-		say "this ledger was made by a version that did everything as the superuser: it is handed over to the role tollgate_owner, and nothing in it changes"
 	TOLLGATE_DATABASE=$(conninfo tollgate) "$bin/tollgate-aggregator" --migrate $ledger_flag --daemon-role tollgate_daemon \
 		>>"$log/aggregator.log" 2>&1 || { last_words aggregator; return 1; }
 	if [ ! -s "$state/admin.token" ] || [ "$(cat "$state/ledger" 2>/dev/null)" != "$database" ]; then
@@ -318,9 +328,16 @@ supervise() { # a child that was killed is started again; its spool, stream and 
 check
 t0=$(awk '{printf "%.0f", $1 * 1e9}' /proc/uptime)
 rm -rf "$state/sim"
-create_postgres
-start_postgres
-wait_postgres || { last_words postgres; die "PostgreSQL does not start; see $log/postgres.log"; }
+run_postgres() {
+	create_postgres
+	start_postgres
+	wait_postgres || { last_words postgres; die "PostgreSQL does not start; see $log/postgres.log"; }
+}
+run_postgres
+if is_old_ledger; then
+	move_state_aside
+	run_postgres
+fi
 prepare_ledger || die "the ledger cannot be prepared; see $log/aggregator.log"
 start_aggregator
 wait_aggregator || { last_words aggregator; die "the aggregator does not start; see $log/aggregator.log"; }

@@ -100,18 +100,6 @@ class Migrate(unittest.TestCase):
         led.rows("drop table tollgate.audit_log")
         self.assertEqual(led.run("migrate"), {"applied": len(FILES) - done})
 
-    def test_entries_of_the_audit_log_from_before_its_chains_are_chained_as_they_are(self):
-        led = self.database()
-        led.rows("create schema tollgate; create table tollgate.audit_unsealed (i integer)")
-        self.assertIn("audit_unsealed", self.refused("fatal", led))
-        led.rows("insert into tenant (name) values ('acme'); insert into audit_log (actor, action, subject, tenant_id) "
-                 "select 'x', 'y', i::text, nullif(i % 2, 0) * (select id from tenant where name = 'acme') from generate_series(1, 7) i")  # fmt: skip
-        led.rows("drop table tollgate.audit_unsealed")
-        led.run("migrate")
-        chains = led.rows("select chain, string_agg(subject, ' ' order by seq) from audit_link l join audit_log a on a.id = l.audit_id group by 1 order by 1")
-        self.assertEqual([words for _, words in chains], ["2 4 6", "1 3 5 7"])
-        self.assertEqual(led.rows("select seal, count(*) from audit_sealed_head group by 1"), [["1", "2"]])
-
     def test_before_migration_the_database_is_not_ready(self):
         self.assertIn("migrate it", self.refused("fatal", self.database(), "ready"))
 

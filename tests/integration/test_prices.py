@@ -117,8 +117,8 @@ class Books(Base):
             ("delete from price_weight", "not changed"),
             ("update price_book set lender_ratio = 1", "not changed"),
             ("delete from price_book", "not changed"),
-            ("insert into price_item (book_id, position, meter, gpu_model, price) select id, 9, 'storage', 'L4', 1 from price_book", "one_kind"),
-            ("insert into price_item (book_id, position, class, basis, price) select id, 9, 'reserved', 'used', 1 from price_book", "used_is_held"),
+            ("insert into price_item (book_id, position, meter, gpu_model, price) select id, 9, 'storage', 'L4', 1 from price_book", "gpu_price_or_meter_price"),
+            ("insert into price_item (book_id, position, class, basis, price) select id, 9, 'reserved', 'used', 1 from price_book", "only_held_time_is_priced_by_use"),
             ("insert into price_item (book_id, position, gpu_model, class, price) select id, 9, 'H100-80GB', 'on-demand', 1 from price_book", "price_item_once"),
             ("insert into price_discount (book_id, position, ratio) select id, 9, 1.1 from price_book", "price_discount_ratio_check"),
         ):  # fmt: skip

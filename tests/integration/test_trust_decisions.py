@@ -306,25 +306,6 @@ class Desk(Trust):
             said = self.stack.call("GET", f"/v1/decisions/many-{i}").json()
             self.assertEqual((said["request_id"], said["checks"][0]["rule"]), (f"many-{i}", "valid"))
 
-    def test_verdicts_from_before_they_had_places_are_found(self):
-        for body in (ask("runs", "acme/dev", 1), ask("never", "acme/prod", 1000), ask("waits", "globex/research", 2), ask("leaves", "globex/research", 2)):
-            self.post("/v1/decisions", body)
-        if self.stack.call("DELETE", "/v1/decisions/globex/leaves").status == 409:  # it has its GPUs
-            self.assertEqual(self.post("/v1/leases/globex/leaves/release").status, 200)
-        paths = [f"/v1/decisions/{key}" for [key] in self.stack.sql("SELECT key FROM tollgate.decision WHERE status <> 'waiting' ORDER BY id")]
-        before = [self.verdict_of(path) for path in paths]
-        told = {b["status"] for b in before}
-        self.assertTrue("rejected" in told and told & {"cancelled", "ended"}, told)
-        with open(os.path.join(ledger.ROOT, "sql", "0035_verdict_places.sql"), encoding="utf-8") as f:
-            places = re.search(r"ALTER TABLE decision DISABLE TRIGGER.*ENABLE TRIGGER USER;", f.read(), re.S).group()
-        forgotten = "UPDATE decision SET verdict_at = 0, verdict_bytes = 0;"
-        self.stack.sql("SET search_path = tollgate; " + places.replace("UPDATE", forgotten + " UPDATE", 1))
-        self.assertEqual([self.verdict_of(path) for path in paths], before)
-
-    def verdict_of(self, path):
-        """Without its lease, of which the reclaim goes on."""
-        return {k: v for k, v in self.stack.get(path).json().items() if k not in ("lease", "changed_at", "seq")}
-
     def test_nothing_is_decided_for_who_has_gone(self):
         with self.turn_that_waits("before-gone"):
             gone = self.put("acme", *(ask(f"gone-{i}", "acme/prod", 1) for i in range(40)))

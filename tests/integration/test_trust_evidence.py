@@ -14,8 +14,8 @@ from tests.integration.test_days import DAY
 from tests.integration.test_kept import Kept as KeptLedger
 from tests.integration.test_trust_held import MINUTE, POLICY, batch
 from tests.support import ledger
-from tests.support.fleet import HOUR, Fleet
-from tests.support.ledger import NS, ROOT
+from tests.support.fleet import HOUR
+from tests.support.ledger import NS
 from tests.support.stack import Stack, wait_for
 
 OPTIONS = ["--quota-tick", "100ms", "--rollup-interval", "100ms"]
@@ -302,24 +302,6 @@ class Kept(KeptLedger):
         self.close(led, led.now - 36 * DAY)
         self.assertGreater(led.retain(batches=35 * DAY)["batches"], 0)
         self.assertGreater(int(self.anchor(led)), 0)
-        self.assertEqual(self.found(led), [])
-
-    def test_a_ledger_from_before_ranges_is_taken_in_as_it_is(self):
-        led, _ = self.old_ledger()
-        again = dict(next(iter(Fleet(1, led.now - HOUR, led.now, nodes=1).batches())), node="later", seq=99, epoch=7, boot_id="cd" * 16)
-        self.assertEqual(led.ingest([{**again, "seq": 1, "devices": [], "holders": []}])["quarantined"], 1)
-        self.close(led, led.now - 36 * DAY)
-        self.assertGreater(led.retain(batches=35 * DAY)["batches"], 0)
-        led.rows("drop table batch_range, stream_anchor; drop function journal_fate cascade; drop function settled_batch_stays cascade; drop function batches_retire cascade; "
-                 "drop function set_aside_with_its_batch cascade; drop function batches_anchor; drop function batch_fate; drop index ingest_batch_fate; "
-                 "drop trigger journalled_stays on ingest_batch; "
-                 + OFF + "delete from row_journal where relation in ('ingest_batch', 'batch_range')")  # fmt: skip
-        owner = led.value("select nspowner::regrole from pg_namespace where nspname = 'tollgate'")
-        with open(os.path.join(ROOT, "sql", "0031_evidence.sql"), encoding="utf-8") as f:
-            led.rows(f"set role {owner}; begin; {f.read()}; commit")
-        self.assertEqual(led.run("migrate"), {"applied": 0})  # which gives the rights
-        self.assertEqual(self.found(led), [])
-        self.assertEqual(self.anchor(led), led.value("select count(*) from ingest_batch"))
         self.assertEqual(self.found(led), [])
 
     def test_a_range_that_is_written_again_is_named_whatever_the_audit_log_says(self):

@@ -662,7 +662,7 @@ class Adversary(World):
             for amount in (f"{column} + 0.5", "'NaN'", "'Infinity'"):
                 self.assertNotEqual(self.as_login(led, f"update {table} set {column} = {amount}", pg.ROLLUP).returncode, 0, (table, amount))
         # Somebody with more rights: the constraints are gone, and something else is wrong too, which must still be found.
-        led.rows("set session_replication_role = replica; " + "".join(f"alter table {t} drop constraint amounts_are_whole; " for t in days) + "alter table reserve_day drop constraint parts_add_up; "
+        led.rows("set session_replication_role = replica; " + "".join(f"alter table {t} drop constraint amounts_are_whole; " for t in days) + "alter table reserve_day drop constraint reserved_adds_up; "
                  + "".join(f"update {t} set {c} = {a} where day = '{day}'; " for (t, c), a in zip(days.items(), ("energy_mj + 0.5", "'NaN'", "covered + 0.25", "'Infinity'", "'NaN'")))
                  + "update usage_hourly set energy_mj = 'NaN' where ctid = (select min(ctid) from usage_hourly); update price_item set price = price + 1 where position = 1")  # fmt: skip
         found = self.proof(led)["differences"]

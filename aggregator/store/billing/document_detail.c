@@ -39,7 +39,7 @@ detail_fini(struct detail *d)
 
 /* Of a line without a price, whichever book was in force. Of an energy line, everything that the workspace held in the cluster; else what it held of that kind of device.
  * Of a correction, which has one day for all of its month, they are all of that day. Outer joins and coalesce(), so that the planner expects as many rows as there are
- * (sql/0044_hour_joins.sql). */
+ * (folded_usage() in sql/0012_rollup_functions.sql). */
 static const char workloads_sql[] =
 	"SELECT CASE WHEN $10 THEN 0 ELSE (u.hour AT TIME ZONE l.zone)::date - (p.starts_at AT TIME ZONE l.zone)::date END, h.user_name, h.slurm_job, h.namespace, "
 	"coalesce(nullif(h.pod, ''), h.pod_uid), h.container, d.uuid, n.name, sum(u.used), sum(u.idle), sum(u.unmeasured), sum(u.energy_mj) "

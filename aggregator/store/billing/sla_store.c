@@ -1,4 +1,4 @@
-/* aggregator/store/billing/sla_store.c - promises of a month and how they were kept (sql/0043_upgrade.sql). */
+/* aggregator/store/billing/sla_store.c - promises of a month and how they were kept (promises_kept() in sql/0015_quota_functions.sql). */
 #include "aggregator/store/db/db.h"
 #include "aggregator/store/billing/promise_sql.h"
 

@@ -2,12 +2,13 @@
  *
  * Rules, in order:
  *  1. one migrator at a time: an advisory lock, held until all is done
- *  2. the files this program carries are numbered from 1 without a gap, and so is what the database has
- *  3. a schema newer than this program is refused: a later version made it
- *  4. a file that was applied may not have changed since: its SHA-256 is kept
- *  5. each missing file runs in a transaction of its own, together with its row in schema_migration
- *  6. the ledger is created once; its zone and whether it is a demo stay as they are
- *  7. all of it is done as the owner of the schema, and at the end each login gets its rights (rights.c) */
+ *  2. a ledger of a version before the baseline of sql/ is refused, and nothing in it is changed
+ *  3. the files of this program are numbered from 1 without a gap, and so are the rows of schema_migration
+ *  4. a schema newer than this program is refused: a later version made it
+ *  5. a file that was applied may not have changed since: its SHA-256 is kept
+ *  6. each missing file runs in a transaction of its own, together with its row in schema_migration
+ *  7. the ledger is created once; its zone and whether it is a demo stay as they are
+ *  8. everything is done as the owner of the schema, and at the end each login gets its rights (rights.c) */
 #include <stdlib.h>
 #include <string.h>
 
@@ -50,15 +51,39 @@ check_files(struct err *err)
 	return migration_file_count > 0 || err_set(err, ERR_FATAL, "this program carries no migrations");
 }
 
-/* Texts that a migration had before it was mended, and that left the same schema: what they did to rows is done. */
+/* The development versions before the baseline numbered their files otherwise; each of them had this third one. */
+#define OLD_THIRD_FILE "0003_billing.sql"
+
 static bool
-is_former_text(int64_t number, const char *hex)
+refuse_old(struct err *err)
 {
-	/* 0036 marked days of closed months too, which are billed already */
-	return number == 36 && strcmp(hex, "8c90d248d7d44f57e9cc4f3d66ce735bffa416ffae9a9bc42ed96fdec60440e4") == 0;
+	return err_set(
+		err, ERR_FATAL,
+		"this ledger was made by a version before 0.2 and cannot be upgraded: keep this database if you need its "
+		"figures, create an empty one, and run tollgate-aggregator --migrate there");
 }
 
-/* Rules 2 to 4 for one applied migration. */
+/* Rule 2, before anything is changed. The catalogue may be read by every login. */
+static bool
+check_not_old(struct db *db, struct err *err)
+{
+	static const struct db_stmt readable = {
+		"migrations readable",
+		"SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = 'tollgate' AND c.relname = 'schema_migration' "
+		"AND has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT')"};
+	static const struct db_stmt old = {"migrations old", "SELECT FROM tollgate.schema_migration WHERE name = $1"};
+	owned(result) PGresult *there = NULL, *found = NULL;
+	struct db_args a = {0};
+
+	if (!db_run(db, &readable, NULL, &there, err))
+		return false;
+	if (PQntuples(there) == 0)
+		return true;
+	arg_text(&a, OLD_THIRD_FILE);
+	return db_run(db, &old, &a, &found, err) && (PQntuples(found) == 0 || refuse_old(err));
+}
+
+/* Rules 3 to 5 for one applied migration. */
 static bool
 check_applied(const PGresult *r, int row, struct err *err)
 {
@@ -79,7 +104,7 @@ check_applied(const PGresult *r, int row, struct err *err)
 		               " but not %d: something was removed from schema_migration",
 		               number, row + 1);
 	hash_file(f, hex);
-	if (strcmp(hex, res_text(r, row, 2)) != 0 && !is_former_text(number, res_text(r, row, 2)))
+	if (strcmp(hex, res_text(r, row, 2)) != 0)
 		return err_set(err, ERR_FATAL,
 		               "migration %s was edited after it was applied (SHA-256 %.12s..., applied was %.12s...): "
 		               "changes go into a new file",
@@ -193,7 +218,7 @@ ledger_create(struct db *db, const struct migrator *m, const struct ledger_optio
 	return db_run(db, &insert, &a, NULL, err) && db_run(db, &audit, &entry, NULL, err) && db_tx_commit(&tx, err);
 }
 
-/* Rule 6. */
+/* Rule 7. */
 static bool
 ledger_ensure(struct db *db, const struct migrator *m, const struct ledger_options *o, struct err *err)
 {
@@ -238,7 +263,8 @@ migrate_locked(struct db *db, const struct ledger_options *o, int *ret_applied, 
 	struct migrator m = {0};
 	int have = 0, applied = 0;
 
-	if (!rights_prepare(db, o, &m, err) || !prepare_schema(db, &m, err) || !load_applied(db, &have, err))
+	if (!check_not_old(db, err) || !rights_prepare(db, o, &m, err) || !prepare_schema(db, &m, err) ||
+	    !load_applied(db, &have, err))
 		return false;
 	for (size_t i = (size_t)have; i < migration_file_count; i++, applied++)
 		if (!apply_one(db, &m, &migration_files[i], err))
@@ -292,7 +318,7 @@ store_ready(struct db *db, struct err *err)
 	struct db_ledger ledger;
 	int known = (int)migration_file_count;
 
-	if (!db_run(db, &applied_stmt, NULL, &r, err))
+	if (!check_not_old(db, err) || !db_run(db, &applied_stmt, NULL, &r, err))
 		return false;
 	if (PQntuples(r) < known)
 		return err_set(err, ERR_RETRY, "the database has %d of %d migrations: it is not migrated yet",

@@ -329,7 +329,7 @@ count_skus(struct adding *a, struct err *err)
 }
 
 /* What large events there are of the tenants and namespaces, in the months of those that come, in the order of these groups. The partial indexes of
- * sql/0047 have this condition. */
+ * sql/0008_events.sql have this condition. */
 #define LARGE                                                                                                   \
 	"((m.type = 4 AND m.amount >= 10) OR (m.type IN (1, 2) AND m.amount >= 10000) OR greatest(m.requests, " \
 	"m.input_tokens, m.output_tokens) >= 10000000)"

@@ -1,4 +1,4 @@
-/* aggregator/store/rollup/charges_sum.c - the sums of a pool's day, and their way into the tables of 0014. */
+/* aggregator/store/rollup/charges_sum.c - the sums of a pool's day, written to the charge tables of sql/0003_rollup.sql. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,31 +1,10 @@
--- oldest-binary: 0.1.0
+-- oldest-binary: 0.2.0
 -- The journal of rows: a hash of every row that a bill is made from and that cannot be computed again, taken when the row was written.
 --
--- What people decided (tenants, rules, owners, prices, reservations), what came from outside beside batches (events, errors of GPUs), what was
--- billed, and flags that make a proof stop: `tollgate verify` compares each row with its last hash and names those that differ. Triggers write
--- the journal, one row for each statement, so nobody who changes a row behind its triggers is in it; its entries are chained and sealed with the
--- audit log (chain -2), so it cannot be rewritten either. A row that is changed by statement, with triggers, is in the journal; then the transaction
--- must have an entry in the audit log, or verify says so.
-
-CREATE TABLE row_journal (
-	id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-	at timestamptz NOT NULL DEFAULT now(),
-	xid xid8 NOT NULL DEFAULT pg_current_xact_id(),
-	relation text NOT NULL,
-	operation text NOT NULL CHECK (operation IN ('found', 'insert', 'update', 'delete', 'kept')),
-	keys text[] NOT NULL,
-	hashes bytea[] NOT NULL,
-	seq bigint UNIQUE CHECK (seq > 0),
-	hash bytea CHECK (octet_length(hash) = 32),
-	CHECK (cardinality(keys) = cardinality(hashes)),
-	CHECK ((seq IS NULL) = (hash IS NULL))
-);
-COMMENT ON TABLE row_journal IS 'Hashes of rows as they were written: what verify compares the rows with.';
-COMMENT ON COLUMN row_journal.operation IS 'found: rows that were there when their table came under the journal; kept: derived rows that became final, because what they are made from is given up';
-COMMENT ON COLUMN row_journal.hashes IS 'SHA-256 of each row; NULL: it was removed';
-COMMENT ON COLUMN row_journal.seq IS 'its place in the chain; NULL until it is sealed, as is the hash';
-CREATE INDEX row_journal_relation ON row_journal (relation, id);
-CREATE INDEX row_journal_unsealed ON row_journal (id) WHERE seq IS NULL;
+-- It covers what people decided (tenants, rules, owners, prices, reservations), what came from outside beside batches (events, errors of GPUs), what was billed, and flags
+-- that end a proof. `tollgate verify` compares each row with its last hash and names those that differ. Triggers write the journal, one row for each statement, so a change
+-- made behind the triggers is not in it. Its entries are chained and sealed with the audit log (chain -2). A change made with triggers is in the journal; then its
+-- transaction must have an entry in the audit log, or verify says so.
 
 CREATE FUNCTION row_journal_only_grows() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -38,15 +17,10 @@ END $$;
 CREATE TRIGGER row_journal_only_grows BEFORE UPDATE OR DELETE ON row_journal FOR EACH ROW EXECUTE FUNCTION row_journal_only_grows();
 CREATE TRIGGER row_journal_stays BEFORE TRUNCATE ON row_journal FOR EACH STATEMENT EXECUTE FUNCTION row_journal_only_grows();
 
--- Which transaction wrote an entry: a change of a journalled row has one of the same.
-ALTER TABLE audit_log ADD COLUMN xid xid8;
-ALTER TABLE audit_log ALTER COLUMN xid SET DEFAULT pg_current_xact_id();
-CREATE INDEX audit_log_xid ON audit_log (xid);
-COMMENT ON COLUMN audit_log.xid IS 'the transaction that wrote it; not in its hash: a wrong one makes changes of rows unaudited';
-
 -- Times and bytes as text do not depend on the session.
 CREATE FUNCTION journal_key(p_row jsonb, p_key text[]) RETURNS text LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 	RETURN (SELECT string_agg(coalesce(p_row ->> k.name, '-'), ' ' ORDER BY k.n) FROM unnest(p_key) WITH ORDINALITY AS k(name, n));
+
 CREATE FUNCTION journal_hash(p_row jsonb, p_left_out text[]) RETURNS bytea LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 	RETURN sha256(convert_to((jsonb_strip_nulls(p_row) - p_left_out)::text, 'UTF8'));
 COMMENT ON FUNCTION journal_hash IS 'Without columns that are NULL, so that a column which is added later, and empty, changes no hash.';
@@ -72,6 +46,7 @@ BEGIN
 	END IF;
 	RETURN NULL;
 END $$;
+
 -- The same for one row that was updated. Tables whose rows move all the time in columns that are not in the hash (cursors of nodes and streams)
 -- have this: an update of those columns alone does not reach it, where a trigger with transition tables would run at every push.
 CREATE FUNCTION journal_row() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
@@ -89,12 +64,14 @@ BEGIN
 	END IF;
 	RETURN NULL;
 END $$;
+
 CREATE FUNCTION journalled_stays() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
 	RAISE EXCEPTION 'table % is not emptied: bills are made from it', TG_TABLE_NAME USING ERRCODE = 'integrity_constraint_violation';
 END $$;
+CREATE TRIGGER journalled_stays BEFORE TRUNCATE ON ingest_batch FOR EACH STATEMENT EXECUTE FUNCTION journalled_stays();
 
--- A table comes under the journal, with the rows that it has. store/verify_rows.c has the same list: verify compares the triggers with it.
+-- A table comes under the journal, with the rows that it has. aggregator/store/verify has the same list: verify compares the triggers with it.
 CREATE FUNCTION journal_table(p_table name, p_key text, p_left_out text) RETURNS void LANGUAGE plpgsql
 	SET timezone = 'UTC' SET datestyle = 'ISO' SET bytea_output = 'hex' AS $$
 DECLARE
@@ -126,8 +103,9 @@ COMMENT ON FUNCTION journal_table IS 'Once for each table: rows that are found l
 
 SELECT journal_table(t.name, t.key, t.left_out) FROM (VALUES
 	-- what the policy says
-	('cluster', 'id', ''), ('tenant', 'id', ''), ('workspace', 'id', ''), ('policy_version', 'id', ''), ('attribution_rule', 'id', ''),
-	('node_owner', 'node_id,effective', ''), ('node_state', 'node_id,gpu_id,effective', ''), ('node_declared', 'node_id,model,profile,effective', ''),
+	('cluster', 'id', ''), ('tenant', 'id', ''), ('workspace', 'id', ''), ('tenant_term', 'tenant_id,effective', ''), ('workspace_term', 'workspace_id,effective', ''),
+	('policy_version', 'id', ''), ('attribution_rule', 'id', ''),
+	('node_owner', 'node_id,effective', ''), ('gpu_declared', 'gpu_id,effective', ''), ('node_state', 'node_id,gpu_id,effective', ''), ('node_declared', 'node_id,model,profile,effective', ''),
 	('reservation', 'workspace_id,cluster_id,shared,model,profile,effective', ''), ('workspace_limit', 'workspace_id,kind,model,profile,effective', ''),
 	('tenant_limit', 'tenant_id,kind,model,profile,effective', ''), ('workspace_quota', 'workspace_id,effective', ''), ('tenant_quota', 'tenant_id,effective', ''),
 	('tenant_auto_approve', 'tenant_id,effective', ''), ('priority_class', 'name,effective', ''), ('tenant_member', 'tenant_id,member,effective', ''),
@@ -143,33 +121,18 @@ SELECT journal_table(t.name, t.key, t.left_out) FROM (VALUES
 	('holder_attribution', 'holder_id,effective', ''), ('node', 'id', 'covered_until_ns,silent_until_ns,hours_from,hours_until,behind,held,held_bytes'),
 	('node_cluster', 'node_id,effective', ''), ('gpu', 'id', 'index'), ('gpu_spec', 'gpu_id,effective', ''), ('device', 'id', ''), ('holder', 'id', ''), ('gpu_service', 'id', ''),
 	('stream', 'id', 'next_seq,covered_until_ns,evidence_seq'), ('stream_device', 'stream_id,local_id', ''), ('stream_holder', 'stream_id,local_id', ''),
+	('stream_device_entry', 'stream_id,local_id', ''), ('stream_holder_entry', 'stream_id,local_id', ''), ('batch_set_aside', 'stream_id,seq,gpu', ''),
+	('batch_range', 'stream_id,first_seq', ''),
 	-- what the ledger is, its months, what workloads lost, and which days have given up their hours
 	('ledger', 'one', ''), ('period', 'month', ''), ('lost_hold', 'device_id,holder_id,ended_ns', ''),
 	('billing_day', 'day', 'starts_at,ends_at,folded_at,dirty'),
 	-- who may speak
 	('access_token', 'id', 'last_used_at'), ('join_token', 'id', '')) AS t(name, key, left_out);
 
--- --- the chain ---
-
 CREATE FUNCTION journal_link(p_before bytea, p_seq bigint, j row_journal) RETURNS bytea LANGUAGE sql IMMUTABLE PARALLEL SAFE
 	SET bytea_output = 'hex'
 	RETURN sha256(p_before || convert_to(audit_field(p_seq::text) || audit_field(j.id::text) || audit_field(ns_of(j.at)::text) || audit_field(j.xid::text)
 		|| audit_field(j.relation) || audit_field(j.operation) || audit_field(j.keys::text) || audit_field(j.hashes::text), 'UTF8'));
-
-CREATE OR REPLACE FUNCTION audit_grown() RETURNS SETOF audit_chain LANGUAGE sql STABLE
-	BEGIN ATOMIC
-		SELECT c.* FROM audit_chain c
-			LEFT JOIN LATERAL (SELECT h.* FROM audit_sealed_head h WHERE h.chain = c.chain ORDER BY h.seal DESC LIMIT 1) h ON true
-			WHERE (c.seq, c.hash) IS DISTINCT FROM (h.seq, h.hash)
-		UNION ALL SELECT -1, b.seq, b.head FROM quota_book b
-			LEFT JOIN LATERAL (SELECT h.* FROM audit_sealed_head h WHERE h.chain = -1 ORDER BY h.seal DESC LIMIT 1) h ON true
-			WHERE b.seq > 0 AND (b.seq, b.head) IS DISTINCT FROM (h.seq, h.hash)
-		UNION ALL SELECT -2, j.seq, j.hash FROM (SELECT r.seq, r.hash FROM row_journal r WHERE r.seq IS NOT NULL ORDER BY r.seq DESC LIMIT 1) j
-			LEFT JOIN LATERAL (SELECT h.* FROM audit_sealed_head h WHERE h.chain = -2 ORDER BY h.seal DESC LIMIT 1) h ON true
-			WHERE (j.seq, j.hash) IS DISTINCT FROM (h.seq, h.hash);
-	END;
-COMMENT ON FUNCTION audit_grown IS 'the chains that end elsewhere than when they were sealed last; -1 is the quota log, which chains its events itself, -2 the journal of rows';
-COMMENT ON COLUMN audit_sealed_head.chain IS '-1: the quota log; -2: the journal of rows';
 
 -- Entries of the journal go to the end of its chain. One at a time: the caller has the lock.
 CREATE FUNCTION journal_seal_entries(p_most integer) RETURNS bigint LANGUAGE plpgsql AS $$
@@ -190,8 +153,6 @@ BEGIN
 	END LOOP;
 	RETURN v_count;
 END $$;
-
--- --- derived rows that become final ---
 
 -- What a day is charged as cannot be computed again once its hours are given up: its rows are taken in as they are, in the transaction that
 -- gives the hours up, and never again.
@@ -217,15 +178,3 @@ BEGIN
 			'WHERE t.day = $2) x GROUP BY x.part ORDER BY x.part', t.name, t.name) USING t.key, p_day;
 	END LOOP;
 END $$;
-
--- --- whole amounts ---
-
--- A part of a unit-nanosecond, NaN or infinity adds up to nothing. One test for all amounts of a row: a sum has the scale of the finest, and that
--- of no number is NULL. Hours have a thousand times the rows of days, and go without: verify names what is no whole number there.
-ALTER TABLE usage_daily ADD CONSTRAINT amounts_are_whole CHECK (scale(used + idle + unmeasured + unallocated + stranded + down + unknown + over + clock_adjust
-	+ energy_mj + memory_byte_ms) IS NOT DISTINCT FROM 0) NOT VALID;
-ALTER TABLE charge_day ADD CONSTRAINT amounts_are_whole CHECK (scale(used + idle + unmeasured + over + energy_mj) IS NOT DISTINCT FROM 0) NOT VALID;
-ALTER TABLE reserve_day ADD CONSTRAINT amounts_are_whole CHECK (scale(reserved + covered + lent + unused + undelivered) IS NOT DISTINCT FROM 0) NOT VALID;
-ALTER TABLE loan_day ADD CONSTRAINT amounts_are_whole CHECK (scale(used + idle + unmeasured + over + energy_mj) IS NOT DISTINCT FROM 0) NOT VALID;
-ALTER TABLE pool_day ADD CONSTRAINT amounts_are_whole CHECK (scale(capacity + covered + on_demand + borrowed + unused + unreserved_idle + unallocated + stranded
-	+ down + unknown + energy_mj) IS NOT DISTINCT FROM 0) NOT VALID;

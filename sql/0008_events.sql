@@ -1,5 +1,5 @@
--- oldest-binary: 0.1.0
--- Other meters: what CloudEvents said was used of storage, network, inference and support.
+-- oldest-binary: 0.2.0
+-- Events of other meters: storage, network, inference and support, received as CloudEvents.
 
 CREATE TABLE event_source (
 	id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -29,48 +29,37 @@ CREATE TABLE meter_event (
 	caller text NOT NULL,
 	server text NOT NULL,
 	digest bytea NOT NULL CHECK (octet_length(digest) = 32),
+	end_user text CONSTRAINT only_inference_has_an_end_user CHECK (end_user IS NULL OR (octet_length(end_user) BETWEEN 1 AND 253 AND type = 3)),
 	PRIMARY KEY (source_id, id),
-	CONSTRAINT one_owner CHECK (num_nonnulls(workspace_id, holder_id) = 1),
-	CONSTRAINT amounts_of_its_type CHECK (CASE
+	CONSTRAINT either_workspace_or_holder CHECK (num_nonnulls(workspace_id, holder_id) = 1),
+	CONSTRAINT amounts_match_type CHECK (CASE
 		WHEN type IN (1, 2, 4) THEN amount IS NOT NULL AND num_nonnulls(requests, input_tokens, output_tokens) = 0
 			AND model = '' AND caller = '' AND server = ''
 		WHEN type = 3 THEN amount IS NULL AND num_nonnulls(requests, input_tokens, output_tokens) > 0 AND model <> ''
 		ELSE false END)
 );
 COMMENT ON TABLE meter_event IS 'One row per event, once: the key is source and id. Rows are only ever added, so sums over them are the only roll-up.';
-COMMENT ON COLUMN meter_event.type IS '1 storage, 2 egress, 3 inference, 4 support';
-COMMENT ON COLUMN meter_event.workspace_id IS 'whose it is, when the event said so';
 COMMENT ON COLUMN meter_event.holder_id IS 'else a holder of its namespace: the attribution rules say whose it is, at its hour';
+COMMENT ON COLUMN meter_event.token_id IS 'who sent it';
+COMMENT ON COLUMN meter_event.workspace_id IS 'whose it is, when the event said so';
+COMMENT ON COLUMN meter_event.type IS '1 storage, 2 egress, 3 inference, 4 support';
 COMMENT ON COLUMN meter_event.amount IS 'GB-hours, GB or hours; exact';
 COMMENT ON COLUMN meter_event.digest IS 'SHA-256 of what it says: the same key with another digest is refused';
-COMMENT ON COLUMN meter_event.token_id IS 'who sent it';
+COMMENT ON COLUMN meter_event.end_user IS 'who asked, as the sender calls them; NULL: not said. Never a label of a metric';
 -- Events arrive nearly in order of time.
 CREATE INDEX meter_event_time ON meter_event USING brin (time_ns) WITH (pages_per_range = 16, autosummarize = on);
+-- The large events of a month, summed for their limit: of a tenant's workspaces and of a namespace. aggregator/store/ingest has the same condition.
+CREATE INDEX meter_event_large ON meter_event (workspace_id, time_ns)
+	WHERE ((type = 4 AND amount >= 10) OR (type IN (1, 2) AND amount >= 10000) OR greatest(requests, input_tokens, output_tokens) >= 10000000);
+CREATE INDEX meter_event_large_of_holder ON meter_event (holder_id, time_ns)
+	WHERE ((type = 4 AND amount >= 10) OR (type IN (1, 2) AND amount >= 10000) OR greatest(requests, input_tokens, output_tokens) >= 10000000)
+		AND holder_id IS NOT NULL;
 
-CREATE FUNCTION meter_event_only_grows() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-	RAISE EXCEPTION 'events are only ever added' USING ERRCODE = 'integrity_constraint_violation';
-END $$;
-CREATE TRIGGER meter_event_only_grows BEFORE UPDATE OR DELETE OR TRUNCATE ON meter_event
-	FOR EACH STATEMENT EXECUTE FUNCTION meter_event_only_grows();
-
-CREATE FUNCTION meter_usage(p_from timestamptz, p_until timestamptz)
-	RETURNS TABLE (day date, workspace_id integer, category text, meter text, unit text, sku text, quantity numeric, events bigint)
-	LANGUAGE sql STABLE
-	BEGIN ATOMIC
-		SELECT (at_ns(e.time_ns) AT TIME ZONE l.zone)::date, coalesce(e.workspace_id, a.workspace_id), m.category, m.meter, m.unit, e.sku,
-			sum(m.quantity), count(*)
-		FROM ledger l
-			CROSS JOIN meter_event e
-			LEFT JOIN holder_attribution a ON a.holder_id = e.holder_id AND a.effective @> at_ns(e.time_ns)
-			CROSS JOIN LATERAL (VALUES
-				(1, 'storage', 'storage', 'GB-hour', e.amount),
-				(2, 'network', 'egress', 'GB', e.amount),
-				(3, 'inference', 'inference-requests', 'request', e.requests::numeric),
-				(3, 'inference', 'inference-input-tokens', 'token', e.input_tokens::numeric),
-				(3, 'inference', 'inference-output-tokens', 'token', e.output_tokens::numeric),
-				(4, 'support', 'support', 'hour', e.amount)) AS m(type, category, meter, unit, quantity)
-		WHERE e.time_ns >= ns_of(p_from) AND e.time_ns < ns_of(p_until) AND m.type = e.type AND m.quantity IS NOT NULL
-		GROUP BY 1, 2, 3, 4, 5, 6;
-	END;
-COMMENT ON FUNCTION meter_usage IS 'What the events of the range add up to, per billing day, workspace, meter and SKU: what rating reads.';
+CREATE TABLE event_sku (
+	tenant_id integer NOT NULL,
+	month date NOT NULL CHECK (extract(day FROM month) = 1),
+	sku text NOT NULL,
+	PRIMARY KEY (tenant_id, month, sku)
+);
+COMMENT ON TABLE event_sku IS 'SKUs that events of a tenant have named, by the billing month of the event; they are limited (option tenant-skus).';
+COMMENT ON COLUMN event_sku.tenant_id IS 'of the workspace or, when the event came, of the namespace that it names; 0: nobody''s';

@@ -1,20 +1,29 @@
--- oldest-binary: 0.1.0
--- Whose a GPU is: it belongs to the node that has it in service. Records of somebody else's GPU are set aside, by batch and GPU.
+-- oldest-binary: 0.2.0
+-- Which node has a GPU in service, and how a GPU leaves its node. Records of a GPU that another node has are set aside, by batch and GPU.
 
--- --- how a GPU leaves its node ---
+CREATE FUNCTION services_stay(p_node integer) RETURNS void LANGUAGE sql VOLATILE
+	BEGIN ATOMIC
+		UPDATE node SET behind = behind + 1 WHERE id = p_node;
+	END;
+COMMENT ON FUNCTION services_stay IS 'No push of the node is judged by its services of before when this transaction is over.';
 
-CREATE TABLE gpu_declared (
-	gpu_id integer NOT NULL REFERENCES gpu,
-	node_id integer NOT NULL REFERENCES node,
-	effective tstzrange NOT NULL CHECK (is_range_of_hours(effective)),
-	EXCLUDE USING gist (gpu_id WITH =, effective WITH &&)
-);
-COMMENT ON TABLE gpu_declared IS 'The node under which a policy lists a GPU: no other one has it in service then.';
+-- A push reads the services of its node and judges by them; then it locks the node's row (node_hours_touch), or has done so before (a group
+-- of steady pushes). A service is ended under a lock of that row (services_stay): the end waits for a push that has the lock, and finds its
+-- records; a push without the lock finds that other services have ended than it had read, and begins anew. node.behind is no measure of that: every push
+-- of an older stream changes it, and pushes of a node's other streams began anew until their attempts were used up.
+CREATE FUNCTION services_ended(p_node integer) RETURNS bigint LANGUAGE sql STABLE
+	RETURN (SELECT coalesce(hashtextextended(string_agg(s.id || ' ' || s.until_ns, ',' ORDER BY s.id), 0), 0)
+		FROM gpu_service s WHERE s.node_id = p_node AND s.until_ns IS NOT NULL);
+COMMENT ON FUNCTION services_ended IS 'A hash of the services of a node that have ended, and when.';
 
-ALTER TABLE gpu_service ADD COLUMN moved_to integer REFERENCES node,
-	ADD CONSTRAINT moved_away_has_an_end CHECK (moved_to IS NULL OR until_ns IS NOT NULL);
-COMMENT ON COLUMN gpu_service.until_ns IS 'NULL: in service; else retired, or moved to another node';
-COMMENT ON COLUMN gpu_service.moved_to IS 'the node that may have it next, and no other one; NULL: the service was not moved away';
+CREATE FUNCTION services_as_read(p_node integer, p_read bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+	IF p_read <> tollgate.services_ended(p_node) THEN
+		RAISE EXCEPTION 'a GPU of the node was moved away or retired' USING ERRCODE = 'serialization_failure';
+	END IF;
+	RETURN true;
+END $$;
+COMMENT ON FUNCTION services_as_read IS 'services_ended() is what it was when the services of the node were read; p_read is NULL where they were not. The node''s row is locked.';
 
 -- Records are looked for backwards, from where the service or what its node has covered ends, in stretches that double.
 CREATE FUNCTION gpu_last_ns(p_service gpu_service) RETURNS bigint LANGUAGE plpgsql STABLE AS $$
@@ -39,27 +48,6 @@ BEGIN
 			AND u.sharing <> 0 AND u.device_id = ANY (devices));
 END $$;
 COMMENT ON FUNCTION gpu_last_ns IS 'where the records of a GPU in a service end; by the hour where they are kept no longer; NULL: there are none';
-
-CREATE FUNCTION node_is_declared(p_node integer, p_at_ns bigint) RETURNS boolean LANGUAGE sql STABLE
-	RETURN EXISTS (SELECT FROM node_owner o WHERE o.node_id = p_node AND o.effective @> hour_of(p_at_ns));
-
--- A push reads the services of its node and judges by them; then it locks the node's row (node_hours_touch), or has done so before (a group
--- of steady pushes). Whoever ends a service changes that row first: it waits for a push that has the lock, and finds its records; a push
--- without the lock finds node.behind changed, and begins anew.
-COMMENT ON COLUMN node.behind IS 'how often records came behind what had been covered, or a GPU was moved away: a push that has summed up or judged what went before begins anew';
-CREATE FUNCTION services_stay(p_node integer) RETURNS void LANGUAGE sql VOLATILE
-	BEGIN ATOMIC
-		UPDATE node SET behind = behind + 1 WHERE id = p_node;
-	END;
-COMMENT ON FUNCTION services_stay IS 'No push of the node is judged by its services of before when this transaction is over.';
-CREATE FUNCTION services_as_read(p_read bigint, p_behind bigint) RETURNS boolean LANGUAGE plpgsql AS $$
-BEGIN
-	IF p_read <> p_behind THEN
-		RAISE EXCEPTION 'a GPU of the node was moved away, or another stream of it has gone back' USING ERRCODE = 'serialization_failure';
-	END IF;
-	RETURN true;
-END $$;
-COMMENT ON FUNCTION services_as_read IS 'node.behind is what it was when the services of the node were read; p_read is NULL where they were not';
 
 -- The service that a GPU had last ends at p_at_ns, but not before its last record, and p_to may have it from then on. NULL: it never
 -- served, or has it there already; else where the service ended.
@@ -113,65 +101,20 @@ BEGIN
 		WHERE s.node_id = p_node AND b.from_ns >= last_ns AND b.to_ns >= greatest(p_until_ns, last_ns + 600000000000));
 END $$;
 
--- As before; but a retirement that is declared after the fact ends the service behind the last record: what was measured stays in service.
-CREATE OR REPLACE FUNCTION state_is_declared(p_state node_state, p_now boolean) RETURNS void LANGUAGE plpgsql AS $$
-DECLARE
-	retired_ns bigint := tollgate.ns_of(lower(p_state.effective));
-	s tollgate.gpu_service;
-BEGIN
-	PERFORM tollgate.node_hours_change(x.node_id, lower(p_state.effective), coalesce(upper(p_state.effective), 'infinity'), 1)
-		FROM (SELECT p_state.node_id WHERE p_state.node_id IS NOT NULL
-			UNION SELECT v.node_id FROM tollgate.gpu_service v WHERE v.gpu_id = p_state.gpu_id ORDER BY 1) x;
-	IF NOT p_now OR p_state.state <> 'retired' THEN
-		RETURN;
-	END IF;
-	FOR s IN SELECT v.* FROM tollgate.gpu_service v WHERE (v.gpu_id = p_state.gpu_id OR v.node_id = p_state.node_id)
-		AND int8range(v.from_ns, v.until_ns) && int8range(retired_ns, tollgate.ns_of(upper(p_state.effective))) ORDER BY v.node_id, v.gpu_id, v.from_ns
-	LOOP
-		PERFORM tollgate.services_stay(s.node_id);
-		UPDATE tollgate.gpu_service v SET until_ns = greatest(retired_ns, s.from_ns, tollgate.gpu_last_ns(s)) WHERE v.id = s.id;
-	END LOOP;
-END $$;
-
-CREATE FUNCTION declared_gpu_moves() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-	PERFORM tollgate.gpu_move(NEW.gpu_id, NEW.node_id, tollgate.ns_of(lower(NEW.effective)), 'policy', 'the policy lists it under the node');
-	RETURN NULL;
-END $$;
--- A policy that is replaced before its hour has moved nothing.
-CREATE FUNCTION declared_gpu_stays() RETURNS trigger LANGUAGE plpgsql AS $$
-DECLARE
-	stays tollgate.gpu_service;
-BEGIN
-	PERFORM FROM tollgate.gpu g WHERE g.id = OLD.gpu_id FOR NO KEY UPDATE;
-	UPDATE tollgate.gpu_service s SET until_ns = NULL, moved_to = NULL
-		WHERE s.gpu_id = OLD.gpu_id AND s.moved_to = OLD.node_id AND s.until_ns = tollgate.ns_of(lower(OLD.effective))
-			AND NOT EXISTS (SELECT FROM tollgate.gpu_service l WHERE l.gpu_id = s.gpu_id AND l.from_ns > s.from_ns) RETURNING s.* INTO stays;
-	IF FOUND THEN
-		PERFORM tollgate.node_hours_dirty(stays.node_id, tollgate.ns_of(lower(OLD.effective)));
-	END IF;
-	RETURN NULL;
-END $$;
-CREATE TRIGGER declared_gpu_stays AFTER DELETE ON gpu_declared FOR EACH ROW EXECUTE FUNCTION declared_gpu_stays();
-CREATE TRIGGER declared_gpu_moves AFTER INSERT ON gpu_declared FOR EACH ROW EXECUTE FUNCTION declared_gpu_moves();
-
--- --- a GPU reported on a node over a stretch of time ---
-
--- class is NULL when that is possible, and then it is in service there; else why not.
+-- Puts a GPU that a node reports over a stretch of time into service there. class is NULL when that is possible, else it says why not.
 --  1. what is retired serves nowhere
 --  2. where the policy lists a GPU, no other node has it
 --  3. a service of this node is stretched to cover it, unless another service or a retirement lies in the way, or it was moved away;
---     the GPU's last one, which a retirement has ended that was taken back, goes on until the next
+--     the GPU's last service, ended by a retirement that was taken back, goes on until the next one
 --  4. a GPU in service on another node stays there, unless
 --     a. that node's own batches say that it is gone
 --     b. this node is declared and that one is not, and this is no late report: one that ends more than a quarter-hour before the
---        other node's last record says nothing of who has it now. The other node's service ends with its last record: a report that
+--        other node's last record does not say who has it now. The other node's service ends with its last record: a report that
 --        begins before that is set aside all the same, and the next one counts. A report that ends before the other node's service begins
 --        is entered, and ends nothing
---  5. one that was moved is for the node it was moved to
+--  5. a GPU that was moved is for the node it was moved to
 --  6. else it is entered, if it overlaps nothing
--- Nothing is written unless it is entered, but for the end of the other node's service in 4b.
-DROP FUNCTION gpu_serve(integer, integer, bigint, bigint);
+-- Nothing is written unless the GPU is entered, except the end of the other node's service in 4b.
 CREATE FUNCTION gpu_serve(p_node integer, p_gpu integer, p_from_ns bigint, p_until_ns bigint, OUT class text, OUT why text) LANGUAGE plpgsql AS $$
 DECLARE
 	mine tollgate.gpu_service;
@@ -326,153 +269,51 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION gpu_claim IS 'Whether the records of a GPU count on a node, for a stretch of time: the only writer of gpu and gpu_spec, and the only one that begins a service.';
 
--- --- what is set aside ---
+CREATE FUNCTION declared_gpu_moves() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	PERFORM tollgate.gpu_move(NEW.gpu_id, NEW.node_id, tollgate.ns_of(lower(NEW.effective)), 'policy', 'the policy lists it under the node');
+	RETURN NULL;
+END $$;
+CREATE TRIGGER declared_gpu_moves AFTER INSERT ON gpu_declared FOR EACH ROW EXECUTE FUNCTION declared_gpu_moves();
 
-CREATE TABLE batch_set_aside (
-	stream_id integer NOT NULL,
-	seq bigint NOT NULL,
-	gpu text NOT NULL CHECK (octet_length(gpu) BETWEEN 1 AND 512),
-	class text NOT NULL CHECK (class IN ('two-nodes', 'retired', 'model')),
-	reason text NOT NULL CHECK (reason <> ''),
-	records integer NOT NULL CHECK (records > 0),
-	from_ns bigint NOT NULL,
-	to_ns bigint NOT NULL CHECK (to_ns > from_ns),
-	quarantine_id bigint NOT NULL UNIQUE DEFAULT nextval('quarantine_id'),
-	decision text CHECK (decision IN ('released', 'discarded')),
-	decided_by text CHECK (decided_by <> ''),
-	decided_at timestamptz,
-	decided_why text CHECK (octet_length(decided_why) BETWEEN 1 AND 1000),
-	PRIMARY KEY (stream_id, seq, gpu),
-	FOREIGN KEY (stream_id, seq) REFERENCES ingest_batch ON DELETE CASCADE,
-	CONSTRAINT decision_is_whole CHECK (num_nulls(decision, decided_by, decided_at, decided_why) IN (0, 4))
-);
-COMMENT ON TABLE batch_set_aside IS 'The records of one GPU in an accepted batch that do not count: the rest of the batch does. They are released or discarded like a batch in quarantine.';
-COMMENT ON COLUMN batch_set_aside.gpu IS 'its UUID as the batch says it; it may have no row';
-COMMENT ON COLUMN batch_set_aside.class IS 'two-nodes: it is another node''s; retired; model: the policy declares another model of the node';
-COMMENT ON COLUMN batch_set_aside.from_ns IS 'where its records begin';
-CREATE INDEX batch_set_aside_gpu ON batch_set_aside (gpu);
-CREATE INDEX batch_set_aside_open ON batch_set_aside (stream_id, seq) WHERE decision IS NULL;
-CREATE TRIGGER released_stays_released BEFORE UPDATE ON batch_set_aside
-	FOR EACH ROW WHEN (OLD.decision = 'released') EXECUTE FUNCTION released_stays_released();
+-- A policy that is replaced before its hour has moved nothing.
+CREATE FUNCTION declared_gpu_stays() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+	stays tollgate.gpu_service;
+BEGIN
+	PERFORM FROM tollgate.gpu g WHERE g.id = OLD.gpu_id FOR NO KEY UPDATE;
+	UPDATE tollgate.gpu_service s SET until_ns = NULL, moved_to = NULL
+		WHERE s.gpu_id = OLD.gpu_id AND s.moved_to = OLD.node_id AND s.until_ns = tollgate.ns_of(lower(OLD.effective))
+			AND NOT EXISTS (SELECT FROM tollgate.gpu_service l WHERE l.gpu_id = s.gpu_id AND l.from_ns > s.from_ns) RETURNING s.* INTO stays;
+	IF FOUND THEN
+		PERFORM tollgate.node_hours_dirty(stays.node_id, tollgate.ns_of(lower(OLD.effective)));
+	END IF;
+	RETURN NULL;
+END $$;
+CREATE TRIGGER declared_gpu_stays AFTER DELETE ON gpu_declared FOR EACH ROW EXECUTE FUNCTION declared_gpu_stays();
 
--- --- dictionary entries that no record has needed yet ---
-
--- A device or holder has a row once a record that counts needs it. Until then the stream's numbers are known as they came.
-CREATE TABLE stream_device_entry (
-	stream_id integer NOT NULL REFERENCES stream,
-	local_id bigint NOT NULL CHECK (local_id > 0),
-	gpu_local_id bigint NOT NULL CHECK (gpu_local_id > 0),
-	uuid text NOT NULL,
-	model text NOT NULL,
-	profile text NOT NULL,
-	gi integer NOT NULL,
-	ci integer NOT NULL,
-	created_ns bigint NOT NULL,
-	units smallint NOT NULL,
-	memory_bytes bigint NOT NULL,
-	index integer NOT NULL,
-	PRIMARY KEY (stream_id, local_id)
-);
-CREATE TABLE stream_holder_entry (
-	stream_id integer NOT NULL REFERENCES stream,
-	local_id bigint NOT NULL CHECK (local_id > 0),
-	kind smallint NOT NULL,
-	namespace text NOT NULL,
-	pod text NOT NULL,
-	pod_uid text NOT NULL,
-	container text NOT NULL,
-	slurm_job text NOT NULL,
-	slurm_account text NOT NULL,
-	user_name text NOT NULL,
-	uid bigint NOT NULL,
-	group_name text NOT NULL,
-	labels text NOT NULL,
-	PRIMARY KEY (stream_id, local_id)
-);
-COMMENT ON TABLE stream_device_entry IS 'The stream''s dictionary, as it came: devices that no record that counts has named, and GPUs that were described anew since one did. Gone when one does (stream_device).';
-COMMENT ON TABLE stream_holder_entry IS 'The same for holders; labels as they are spelt in a batch.';
-
--- --- the list of both ---
-
-CREATE VIEW quarantine AS
-	SELECT b.quarantine_id AS id, n.name AS node, b.stream_id, s.epoch, b.seq, b.last_seq, '' AS gpu, coalesce(b.class, '') AS class, b.reason,
-		b.from_ns, b.to_ns, b.records, b.received_at, b.decision, b.decided_by, b.decided_at, b.decided_why
-	FROM ingest_batch b JOIN stream s ON s.id = b.stream_id JOIN node n ON n.id = s.node_id WHERE b.quarantine_id IS NOT NULL
-	UNION ALL
-	SELECT a.quarantine_id, n.name, a.stream_id, s.epoch, a.seq, a.seq, a.gpu, a.class, a.reason, a.from_ns, a.to_ns, a.records, b.received_at,
-		a.decision, a.decided_by, a.decided_at, a.decided_why
-	FROM batch_set_aside a JOIN ingest_batch b ON b.stream_id = a.stream_id AND b.seq = a.seq JOIN stream s ON s.id = a.stream_id
-		JOIN node n ON n.id = s.node_id;
-COMMENT ON VIEW quarantine IS 'Batches that were refused, and GPUs whose records in an accepted batch were set aside (gpu is not empty).';
-
--- --- what a node says of this moment ---
-
--- A GPU is shown by the node that has it in service; until any node has, by whoever shows it.
-CREATE OR REPLACE VIEW live_gpu AS
-	SELECT s.node_id, g.uuid, g.model, g.short_model, g.index, g.healthy, g.reason, g.xid, g.sharing, g.replicas
-	FROM node_status s
-	CROSS JOIN LATERAL jsonb_to_recordset(s.gpus) AS g(uuid text, model text, short_model text, index integer, healthy boolean,
-		reason text, xid integer, sharing text, replicas integer)
-	LEFT JOIN gpu_now v ON v.uuid = g.uuid AND v.node_id <> s.node_id
-	WHERE v.uuid IS NULL;
-COMMENT ON VIEW live_gpu IS 'The GPUs that each node sees, and whether they work; not those that are in service on another node. Whether the node is heard at all: is_silent().';
-
--- As before; and one that nobody has in service is not counted where the policy declares another model.
-CREATE OR REPLACE VIEW gpu_place AS
-	SELECT s.node_id, s.uuid, s.short_model AS model, true AS in_service FROM gpu_now s
-	UNION ALL
-	SELECT min(l.node_id), l.uuid, min(l.short_model), false
-	FROM live_gpu l JOIN node n ON n.id = l.node_id AND n.approved_at IS NOT NULL
-	WHERE NOT EXISTS (SELECT FROM gpu g JOIN gpu_service v ON v.gpu_id = g.id AND v.until_ns IS NULL WHERE g.uuid = l.uuid)
-		AND (l.short_model = '' OR NOT EXISTS (SELECT FROM node_declared d WHERE d.node_id = l.node_id AND d.effective @> now())
-			OR EXISTS (SELECT FROM node_declared d WHERE d.node_id = l.node_id AND d.effective @> now() AND d.model = l.short_model))
-	GROUP BY l.uuid HAVING count(*) = 1;
-
-CREATE OR REPLACE VIEW live_instance AS
-	SELECT s.node_id, i.gpu, i.uuid, i.profile, i.gi, i.ci, i.units
-	FROM node_status s
-	CROSS JOIN LATERAL jsonb_to_recordset(s.instances) AS i(gpu text, uuid text, profile text, gi integer, ci integer, units integer)
-	LEFT JOIN gpu_now v ON v.uuid = i.gpu AND v.node_id <> s.node_id
-	WHERE v.uuid IS NULL;
-
--- A status names a workload without its labels and group: whose it is says the newest of the node's own streams that has introduced it.
--- What another node says of the same workload does not count.
-CREATE INDEX stream_holder_holder ON stream_holder (holder_id, stream_id);
-CREATE OR REPLACE VIEW live_holder AS
-	SELECT s.node_id, h.gpu, h.device, h.replica, h.kind, h.namespace, h.pod, h.pod_uid, h.container, h.slurm_job, h.slurm_account,
-		h.user_name, h.uid, h.allocated, h.holds, h.active, k.id AS holder_id, a.workspace_id
-	FROM node_status s
-	CROSS JOIN LATERAL (SELECT ARRAY(SELECT z.id FROM stream z WHERE z.node_id = s.node_id ORDER BY z.id DESC LIMIT 4) AS ids) r
-	CROSS JOIN LATERAL jsonb_to_recordset(s.holders) AS h(gpu text, device text, replica integer, kind smallint, namespace text, pod text,
-		pod_uid text, container text, slurm_job text, slurm_account text, user_name text, uid bigint, allocated boolean, holds boolean,
-		active boolean)
-	LEFT JOIN gpu_now v ON v.uuid = h.gpu AND v.node_id <> s.node_id
-	LEFT JOIN LATERAL (SELECT x.id FROM holder x JOIN stream_holder y ON y.holder_id = x.id AND y.stream_id = ANY (r.ids)
-		WHERE x.kind = h.kind AND x.pod_uid = h.pod_uid AND x.slurm_job = h.slurm_job
-			AND x.user_name = h.user_name AND x.namespace = h.namespace AND x.pod = h.pod
-			AND x.container = h.container AND x.slurm_account = h.slurm_account AND x.uid = h.uid
-		ORDER BY y.stream_id DESC, y.local_id DESC LIMIT 1) k ON true
-	LEFT JOIN holder_attribution a ON a.holder_id = k.id AND a.effective @> now()
-	WHERE v.uuid IS NULL;
-COMMENT ON VIEW live_holder IS 'Who is on which GPU or instance now, of GPUs that the node may speak of. holds: it counts as held; else it is on a device of somebody else.';
-
--- Critical errors that a status tells:
---  1. of GPUs that are in service on the node that speaks
---  2. from when they are in service there, at most 45 days old and at most five minutes ahead, as records are
---  3. of one kind at most one a minute, of one GPU at most sixty in the hour before it
--- The same when it runs twice.
-CREATE FUNCTION xids_told(p_node text, p_gpus jsonb, p_now_ns bigint) RETURNS void LANGUAGE sql VOLATILE
-	BEGIN ATOMIC
-		INSERT INTO gpu_xid (gpu_id, at_ns, xid) SELECT v.gpu_id, x.xid_at, x.xid
-			FROM jsonb_to_recordset(p_gpus) AS x(uuid text, xid integer, xid_at bigint)
-				JOIN gpu_now v ON v.uuid = x.uuid JOIN node n ON n.id = v.node_id AND n.name = p_node AND n.approved_at IS NOT NULL
-			WHERE x.xid > 0 AND x.xid_at >= greatest(v.from_ns, p_now_ns - 3888000000000000) AND x.xid_at <= p_now_ns + 300000000000
-				AND NOT EXISTS (SELECT FROM gpu_xid o WHERE o.gpu_id = v.gpu_id AND o.xid = x.xid AND o.at_ns > x.xid_at - 60000000000 AND o.at_ns < x.xid_at + 60000000000)
-				AND (SELECT count(*) FROM gpu_xid o WHERE o.gpu_id = v.gpu_id AND o.at_ns > x.xid_at - 3600000000000 AND o.at_ns <= x.xid_at) < 60
-			ON CONFLICT DO NOTHING;
-	END;
-
--- --- the journal of rows has these too ---
-
-SELECT journal_table(t.name, t.key, '') FROM (VALUES ('gpu_declared', 'gpu_id,effective'), ('batch_set_aside', 'stream_id,seq,gpu'),
-	('stream_device_entry', 'stream_id,local_id'), ('stream_holder_entry', 'stream_id,local_id')) AS t(name, key);
+-- Approves a node; whether it was not before. With p_make it is made where it was never seen: a token for its name comes first.
+-- What it sent while it was held is taken in afterwards (aggregator/store/ingest).
+CREATE FUNCTION node_approve(p_name text, p_by text, p_reason text, p_make boolean) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+	n tollgate.node;
+	batches bigint;
+BEGIN
+	IF p_make THEN
+		INSERT INTO tollgate.node (cluster_id, name) SELECT l.cluster_id, p_name FROM tollgate.ledger l ON CONFLICT (name) DO NOTHING;
+	END IF;
+	-- Pushes of a held node lock its row: what they put aside is counted below.
+	SELECT * INTO n FROM tollgate.node x WHERE x.name = p_name FOR NO KEY UPDATE;
+	IF NOT FOUND OR n.approved_at IS NOT NULL THEN
+		RETURN false;
+	END IF;
+	SELECT count(*) INTO batches FROM tollgate.stream s JOIN tollgate.ingest_batch b ON b.stream_id = s.id AND b.held_ns IS NOT NULL WHERE s.node_id = n.id;
+	UPDATE tollgate.node x SET approved_at = now(), approved_by = p_by, held = batches > 0 WHERE x.id = n.id;
+	IF EXISTS (SELECT FROM tollgate.stream s WHERE s.node_id = n.id) OR EXISTS (SELECT FROM tollgate.node_status s WHERE s.node_id = n.id) THEN
+		INSERT INTO tollgate.audit_log (actor, action, subject, before, after, reason)
+			VALUES (p_by, 'node.approve', 'node ' || p_name, jsonb_build_object('status', 'held', 'batches', batches),
+				jsonb_build_object('status', 'approved'), p_reason);
+	END IF;
+	RETURN true;
+END $$;
+COMMENT ON FUNCTION node_approve IS 'Its batches count from then on, and those it sent before, as far as their month is open.';
