@@ -1,14 +1,140 @@
-/* exporter/identity/alloc.c - the allocations of this node. */
+/* exporter/identity/alloc.c - the allocations of this node, and the names by which schedulers call its devices. */
 #include "exporter/identity/alloc.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/idmap.h"
-#include "exporter/identity/alloc_device.h"
 
-#define KNOWN_MAX 4096u /* conclusions about processes; beyond, they are drawn again */
+#define KNOWN_MAX 4096u /* remembered matches of holders to allocations */
 
-/* What identity knows as one holder, in terms of allocations. */
+/* ---- names of devices ---- */
+
+/* A number of up to six digits at *at; moves behind it. */
+static bool
+take_number(const char **at, int32_t *ret)
+{
+	size_t digits = strspn(*at, "0123456789");
+
+	if (digits == 0 || digits > 6)
+		return false;
+	*ret = (int32_t)strtol(*at, NULL, 10);
+	*at += digits;
+	return true;
+}
+
+static bool
+take_word(const char **at, const char *word)
+{
+	if (strncmp(*at, word, strlen(word)) != 0)
+		return false;
+	*at += strlen(word);
+	return true;
+}
+
+struct device_name
+device_name_none(void)
+{
+	return (struct device_name){.index = -1, .gi = -1, .ci = -1, .replica = -1};
+}
+
+static bool
+parse_index(const char *text, struct device_name *d)
+{
+	const char *at = text;
+	bool gke = take_word(&at, "nvidia");
+
+	if (!take_number(&at, &d->index))
+		return false;
+	if (gke && take_word(&at, "/gi") && !take_number(&at, &d->gi))
+		return false;
+	if (gke && take_word(&at, "/vgpu") && !take_number(&at, &d->replica))
+		return false;
+	return !*at;
+}
+
+static bool
+parse_old_mig(const char *text, struct device_name *d)
+{
+	const char *at = text + strlen("MIG-");
+	const char *slash = strchr(text, '/');
+
+	if (strncmp(text, "MIG-GPU-", strlen("MIG-GPU-")) != 0 || !slash)
+		return false;
+	d->uuid = mem_strndup(at, (size_t)(slash - at));
+	at = slash + 1;
+	return take_number(&at, &d->gi) && take_word(&at, "/") && take_number(&at, &d->ci) && !*at;
+}
+
+struct device_name
+device_name_parse(const char *text)
+{
+	struct device_name d = device_name_none();
+
+	if (parse_index(text, &d) || parse_old_mig(text, &d))
+		return d;
+	device_name_fini(&d);
+	d = device_name_none();
+	d.uuid = mem_strdup(text);
+	return d;
+}
+
+bool
+device_name_is_none(const struct device_name *d)
+{
+	return !d->uuid && d->index < 0;
+}
+
+bool
+device_name_equal(const struct device_name *a, const struct device_name *b)
+{
+	if (a->index != b->index || a->gi != b->gi || a->ci != b->ci || a->replica != b->replica ||
+	    !a->uuid != !b->uuid)
+		return false;
+	return !a->uuid || strcmp(a->uuid, b->uuid) == 0;
+}
+
+void
+device_name_fini(struct device_name *d)
+{
+	mem_free(d->uuid);
+	d->uuid = NULL;
+}
+
+static bool
+means(const struct device_name *d, const struct gpu_reading *r)
+{
+	return d->uuid ? strcmp(d->uuid, r->uuid) == 0 : d->index == r->index;
+}
+
+size_t
+device_name_resolve(const struct device_name *d, const struct gpu_snapshot *snap, const char *ret[GPU_INSTANCE_MAX])
+{
+	size_t n = 0;
+
+	if (d->uuid && d->gi < 0) {
+		ret[n++] = d->uuid;
+		return n;
+	}
+	for (size_t i = 0; i < snap->count && !device_name_is_none(d); i++) {
+		const struct gpu_reading *r = &snap->gpus[i];
+
+		if (!means(d, r) || !r->uuid[0])
+			continue;
+		if (d->gi < 0) {
+			ret[n++] = r->uuid;
+			return n;
+		}
+		for (size_t k = 0; k < r->instance_count && n < GPU_INSTANCE_MAX; k++)
+			if (r->instances[k].gi == d->gi && (d->ci < 0 || r->instances[k].ci == d->ci))
+				ret[n++] = r->instances[k].uuid;
+	}
+	return n;
+}
+
+/* ---- allocations ---- */
+
+/* Which allocations the holder of a process, as identity knows it, can have. */
 enum match { MATCH_NONE, MATCH_ONE, MATCH_BY_DEVICE };
 struct known {
 	enum match match;
@@ -95,7 +221,7 @@ alloc_free(struct alloc *a)
 
 /* ---- grants ---- */
 
-/* Takes the device's name over. What is listed twice is one. */
+/* Takes ownership of the device name. A grant that is listed twice counts once. */
 static void
 add_grant(struct alloc *a, const struct wire_holder *content, struct device_name device, int64_t start_wall_ns,
           bool kubelet)
@@ -156,7 +282,7 @@ add_job_device(struct alloc *a, const struct slurm_job *j, struct device_name de
 	add_grant(a, &job, device, j->start_wall_ns, false);
 }
 
-/* A job without GPUs in its file is known all the same: its processes have its account. */
+/* A job without GPUs in its file is added too: its processes have its account. */
 static void
 add_jobs(struct alloc *a)
 {
@@ -170,7 +296,7 @@ add_jobs(struct alloc *a)
 	}
 }
 
-/* The mapping of a job that has a file of its own tells nothing new. */
+/* The HPC mapping of a job adds nothing where its own file lists GPUs. */
 static void
 add_hpc_jobs(struct alloc *a)
 {
@@ -194,7 +320,7 @@ add_hpc_jobs(struct alloc *a)
 	}
 }
 
-/* ---- a tick ---- */
+/* ---- the list of a tick ---- */
 
 static void
 add_to_list(struct alloc *a, const struct grant *g, const char *uuid, int64_t boot_ns, int64_t wall_ns)
@@ -231,10 +357,10 @@ make_list(struct alloc *a, const struct gpu_snapshot *snap, int64_t boot_ns, int
 void
 alloc_refresh(struct alloc *a, const struct gpu_snapshot *snap, int64_t boot_ns, int64_t wall_ns)
 {
-	/* groups and labels are part of who a holder is */
+	/* groups and labels are part of a holder */
 	uint64_t identity_now = identity_version(a->identity);
-	bool others = identity_now != a->identity_version;
-	bool slurm = slurm_map_refresh(&a->slurm, wall_ns) || others, kubelet = false;
+	bool holders_changed = identity_now != a->identity_version;
+	bool slurm = slurm_map_refresh(&a->slurm, wall_ns) || holders_changed, kubelet = false;
 	uint64_t version = a->kubelet_version;
 
 	a->identity_version = identity_now;
@@ -242,7 +368,7 @@ alloc_refresh(struct alloc *a, const struct gpu_snapshot *snap, int64_t boot_ns,
 		struct podres_stats stats;
 
 		podres_stats(a->kubelet, &stats);
-		kubelet = !a->built || stats.version != version || others;
+		kubelet = !a->built || stats.version != version || holders_changed;
 	}
 	if (kubelet) {
 		forget_grants(a, true);
@@ -266,7 +392,7 @@ alloc_list(const struct alloc *a, const struct tick_allocation **ret)
 	return a->count;
 }
 
-/* ---- processes ---- */
+/* ---- holders of processes ---- */
 
 /* Rules 3 and 4, but for the device. */
 static bool

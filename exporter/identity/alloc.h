@@ -1,15 +1,15 @@
-/* exporter/identity/alloc.h - the allocations of this node: what the kubelet and Slurm gave to whom, also while no process uses it.
+/* exporter/identity/alloc.h - the allocations of this node: the devices that the kubelet and Slurm gave to a holder, used or not.
  *
  * Belongs to the tick's thread; the kubelet is asked by a thread of its own (podres.h), Slurm's files are looked at in each tick
  * (slurm_map.h). Rules:
  *  1. an allocation of the kubelet is held by the pod, with the container's name and the pod's labels
  *  2. an allocation of Slurm is held by the job, with account, user and uid from its file and the user's group; of an HPC mapping
  *     by the job alone
- *  3. a process of a pod or a job that has allocations has the holder of that one which has its device, else that of
+ *  3. a process of a pod or a job that has allocations has the holder of the allocation of its device, else that of
  *     its only container. So a workload is one holder, whether it is known by its allocation or by its processes
- *  4. a process outside any job is the job's, where it is of the job's user and on a device that the job has: Slurm without
+ *  4. a process outside any job belongs to a job whose user it has and whose device it uses: Slurm without
  *     cgroups, a login to the node of one's own job
- *  5. nothing else is inferred: whoever is on a device of others stays who it is (and holds nothing there: meter.h) */
+ *  5. nothing else is inferred: a process on a device that is allocated to others keeps its holder, and holds nothing there (meter.h) */
 #ifndef TOLLGATE_ALLOC_H
 #define TOLLGATE_ALLOC_H
 
@@ -17,6 +17,31 @@
 #include "exporter/identity/kubelet/podres.h"
 #include "exporter/identity/slurm_map.h"
 #include "exporter/tick.h"
+
+/* ---- names of devices, pure ---- */
+
+/* "GPU-<uuid>", "MIG-<uuid>", "MIG-GPU-<uuid>/<gi>/<ci>" (drivers before 470), "3" (an index as nvidia-smi counts), "nvidia3",
+ * "nvidia3/gi1", "nvidia3/vgpu2", "nvidia3/gi1/vgpu2" (GKE's device plugin). */
+struct device_name {
+	char *uuid;         /* NULL: by index, or no device at all */
+	int32_t index;      /* -1: by UUID */
+	int32_t gi, ci;     /* -1: not given */
+	int32_t replica;    /* -1: not given */
+	int32_t replica_of; /* 0: not given */
+};
+
+struct device_name device_name_parse(const char *text);
+struct device_name device_name_none(void);
+bool device_name_is_none(const struct device_name *d);
+bool device_name_equal(const struct device_name *a, const struct device_name *b);
+void device_name_fini(struct device_name *d);
+
+/* The UUIDs of the devices with this name, as the driver has them: one, or the compute instances of a GPU instance; 0: this node has
+ * none. A UUID is returned as it is, whether or not the driver lists it now. */
+size_t device_name_resolve(const struct device_name *d, const struct gpu_snapshot *snap,
+                           const char *ret[GPU_INSTANCE_MAX]);
+
+/* ---- allocations ---- */
 
 struct alloc_options {
 	struct podres_options kubelet; /* socket_path NULL: none */
@@ -30,7 +55,7 @@ MUST_CHECK bool alloc_new(const struct alloc_options *o, struct identity *id, in
 void alloc_free(struct alloc *a);
 DEFINE_OWNED(alloc, struct alloc)
 
-/* Brings all up to date; once per tick, before what follows. */
+/* Once per tick, before the functions below. */
 void alloc_refresh(struct alloc *a, const struct gpu_snapshot *snap, int64_t boot_ns, int64_t wall_ns);
 /* Valid until the next refresh, and as long as the snapshot. */
 size_t alloc_list(const struct alloc *a, const struct tick_allocation **ret);
@@ -40,9 +65,9 @@ const struct wire_holder *alloc_holder(struct alloc *a, const struct wire_holder
 
 struct alloc_stats {
 	struct podres_stats kubelet;
-	int64_t kubelet_age_ns;          /* of what holds; ABSENT: the kubelet never answered */
+	int64_t kubelet_age_ns;          /* of the last answer; ABSENT: the kubelet never answered */
 	size_t from_kubelet, from_slurm; /* devices and replicas allocated */
-	size_t unresolved;               /* of these: by a name that is none of a GPU here */
+	size_t unresolved;               /* of these: by a name that no GPU here has */
 	size_t refused_files;
 	struct err refused; /* the first of them; kind ERR_NONE: none */
 };

@@ -1,7 +1,7 @@
 /* exporter/identity/cgroup.h - the owner that the text of /proc/PID/cgroup names (v1 or v2). Pure.
  *
  * The upper folders of a cgroup path are made by the node's own services, the lower ones may be made by the workload. Rules:
- *  1. a path is read from the root. The first owner met is the true one, and what it made below itself is not looked at
+ *  1. a path is read from the root. The first owner met is the true one; folders below it, which it may have made itself, are ignored
  *  2. pods are below kubepods; kubepods is at the root, below /kubelet, below slices, or in a container runtime's service
  *  3. jobs are below Slurm's own folders: /slurm, /slurm_NODE, SLICE/slurmstepd.scope, SLICE/NODE_slurmstepd.scope
  *  4. all below user.slice is its user's to name; only the uid in user-UID.slice counts, because logind made that
@@ -9,7 +9,7 @@
  *  6. where this exporter is inside a container itself (a node of kind or minikube), that container is its node: paths
  *     below it are read from there
  *  7. ".." at the beginning (seen from another cgroup namespace) stands for folders above this exporter, which no workload
- *     made; so what follows may begin in the middle of rule 2 or 3
+ *     made; so the rest of the path may begin in the middle of rule 2 or 3
  *  8. of several hierarchies (v1) a pod comes before a job, a job before a session */
 #ifndef TOLLGATE_CGROUP_H
 #define TOLLGATE_CGROUP_H
@@ -35,7 +35,7 @@ void cgroup_base_parse(const char *text, size_t len, struct cgroup_base *ret);
 bool cgroup_owner_parse(const struct cgroup_base *base, const char *text, size_t len, struct cgroup_owner *ret);
 
 /* The folder that is the owner's own in the hierarchy of a controller ("" for v2), without a slash at its beginning: the container,
- * or the pod where none is named, the job, the user's slice; never what is below. False: it has none there, or its path is longer
+ * or the pod where none is named, the job, the user's slice; never a folder below it. False: it has none there, or its path is longer
  * than `size`. */
 bool cgroup_own_folder(const struct cgroup_base *base, const char *text, size_t len, const struct cgroup_owner *owner,
                        const char *controller, char *ret, size_t size);

@@ -1,4 +1,4 @@
-/* exporter/identity/identity.c - whose process it is. */
+/* exporter/identity/identity.c - PID to holder: the processes that are known, and the holders, each content once. */
 #include "exporter/identity/identity.h"
 
 #include <poll.h>
@@ -10,15 +10,29 @@
 #include "common/base/idmap.h"
 #include "common/base/time.h"
 #include "exporter/identity/cgroup.h"
-#include "exporter/identity/identity_holders.h"
-#include "exporter/identity/kubelet/identity_pods.h"
 #include "exporter/identity/identity_proc.h"
+#include "exporter/identity/kubelet/pod_folders.h"
 
 #define HELD_MAX 512u      /* descriptors spent on not reading /proc; beyond them it is read */
-#define RETRY_SWEEPS 32u   /* what is not known is looked up again after 1, 2, 4 ... so many */
+#define RETRY_SWEEPS 32u   /* unknown names are looked up again after 1, 2, 4 ... so many */
 #define ENDED_MAX 4096u    /* processes remembered after their end */
 #define ENDED_SWEEPS 16u   /* for so many */
-#define CONTAINER_CHARS 12 /* of its id: what people see in `crictl ps` */
+#define CONTAINER_CHARS 12 /* of a container's id, as `crictl ps` shows it */
+#define IDLE_MAX 1024u     /* holders kept without a use */
+#define HOLDER_TEXTS 9
+
+struct holder_entry {
+	struct wire_holder wire;
+	size_t uses; /* processes and allocations */
+};
+
+struct holders {
+	struct holder_entry **entries;
+	size_t count;
+	struct idmap by_content; /* a hash; the next number is tried when it is another's */
+	struct idmap by_id;
+	uint32_t last_id;
+};
 
 struct pid_entry {
 	uint32_t pid;
@@ -27,7 +41,7 @@ struct pid_entry {
 	bool ended;
 	struct holder_entry *holder;
 	uint64_t asked;    /* the sweep in which it was last asked for */
-	uint64_t retry_at; /* the sweep in which what is not known of it is looked up again; 0: all is known */
+	uint64_t retry_at; /* the sweep in which its unknown names are looked up again; 0: all are known */
 	uint64_t retry_wait;
 };
 
@@ -42,7 +56,7 @@ struct ended {
 struct identity {
 	struct proc proc;
 	struct cgroup_base base;
-	struct pod_dirs pods;
+	struct pod_folders pods;
 	uint64_t pods_read; /* in this sweep */
 	struct user_names *users;
 	struct podlabels_list labels;
@@ -59,6 +73,151 @@ struct identity {
 	struct holders holders;
 };
 
+/* ---- holders, each content once ---- */
+
+static void
+texts_of(const struct wire_holder *w, const char *out[HOLDER_TEXTS])
+{
+	const char *const texts[HOLDER_TEXTS] = {w->ns,        w->pod,       w->pod_uid,
+	                                         w->container, w->slurm_job, w->slurm_account,
+	                                         w->user,      w->group,     w->labels};
+
+	for (size_t i = 0; i < HOLDER_TEXTS; i++)
+		out[i] = texts[i] ? texts[i] : "";
+}
+
+/* FNV-1a, with the NUL of each text in it, so that neighbouring texts stay apart. */
+static uint64_t
+hash_of(const struct wire_holder *w)
+{
+	const uint64_t prime = UINT64_C(0x100000001b3);
+	const char *texts[HOLDER_TEXTS];
+	uint64_t hash = UINT64_C(0xcbf29ce484222325) ^ (uint64_t)w->uid ^ ((uint64_t)w->kind << 56);
+
+	texts_of(w, texts);
+	for (size_t i = 0; i < HOLDER_TEXTS; i++) {
+		for (const char *c = texts[i]; *c; c++)
+			hash = (hash ^ (unsigned char)*c) * prime;
+		hash *= prime;
+	}
+	return hash;
+}
+
+static bool
+same_content(const struct wire_holder *a, const struct wire_holder *b)
+{
+	const char *x[HOLDER_TEXTS], *y[HOLDER_TEXTS];
+
+	if (a->kind != b->kind || a->uid != b->uid)
+		return false;
+	texts_of(a, x);
+	texts_of(b, y);
+	for (size_t i = 0; i < HOLDER_TEXTS; i++)
+		if (strcmp(x[i], y[i]) != 0)
+			return false;
+	return true;
+}
+
+static void
+entry_free(struct holder_entry *e)
+{
+	wire_holder_fini(&e->wire);
+	mem_free(e);
+}
+
+static void
+holders_fini(struct holders *h)
+{
+	for (size_t i = 0; i < h->count; i++)
+		entry_free(h->entries[i]);
+	mem_free(h->entries);
+	idmap_fini(&h->by_content);
+	idmap_fini(&h->by_id);
+	*h = (struct holders){0};
+}
+
+static void
+index_entry(struct holders *h, size_t position)
+{
+	const struct wire_holder *w = &h->entries[position]->wire;
+	uint64_t key = hash_of(w);
+
+	while (idmap_get(&h->by_content, key) != IDMAP_NONE)
+		key++;
+	idmap_put(&h->by_content, key, position);
+	idmap_put(&h->by_id, w->id, position);
+}
+
+static char *
+text_copy(const char *s)
+{
+	return mem_strdup(s ? s : "");
+}
+
+/* The entry with this content, made if there is none; the id in `content` is ignored, a text that is NULL is empty, and texts are
+ * copied. */
+static struct holder_entry *
+holders_get(struct holders *h, const struct wire_holder *content)
+{
+	struct holder_entry *e;
+	size_t at;
+
+	for (uint64_t key = hash_of(content); idmap_find(&h->by_content, key, &at); key++)
+		if (same_content(&h->entries[at]->wire, content))
+			return h->entries[at];
+	e = mem_alloc(sizeof(*e));
+	e->wire = (struct wire_holder){.id = ++h->last_id,
+	                               .kind = content->kind,
+	                               .ns = text_copy(content->ns),
+	                               .pod = text_copy(content->pod),
+	                               .pod_uid = text_copy(content->pod_uid),
+	                               .container = text_copy(content->container),
+	                               .slurm_job = text_copy(content->slurm_job),
+	                               .slurm_account = text_copy(content->slurm_account),
+	                               .user = text_copy(content->user),
+	                               .group = text_copy(content->group),
+	                               .labels = text_copy(content->labels),
+	                               .uid = content->uid};
+	h->entries = mem_grow(h->entries, h->count + 1, sizeof(*h->entries));
+	h->entries[h->count++] = e;
+	index_entry(h, h->count - 1);
+	return e;
+}
+
+/* NULL: no such id. */
+static struct holder_entry *
+holders_by_id(const struct holders *h, uint32_t id)
+{
+	size_t at;
+
+	return idmap_find(&h->by_id, id, &at) ? h->entries[at] : NULL;
+}
+
+/* Drops unused entries when there are many of them, so that a workload that comes back soon keeps its own. */
+static void
+holders_sweep(struct holders *h)
+{
+	size_t idle = 0, kept = 0;
+
+	for (size_t i = 0; i < h->count; i++)
+		idle += h->entries[i]->uses == 0;
+	if (idle <= IDLE_MAX)
+		return;
+	for (size_t i = 0; i < h->count; i++) {
+		if (h->entries[i]->uses > 0)
+			h->entries[kept++] = h->entries[i];
+		else
+			entry_free(h->entries[i]);
+	}
+	h->count = kept;
+	idmap_clear(&h->by_content);
+	idmap_clear(&h->by_id);
+	for (size_t i = 0; i < kept; i++)
+		index_entry(h, i);
+}
+
+/* ---- setting up ---- */
+
 struct identity *
 identity_new(const struct identity_options *o)
 {
@@ -66,7 +225,7 @@ identity_new(const struct identity_options *o)
 	size_t len;
 
 	proc_init(&id->proc, o->proc_root);
-	pod_dirs_init(&id->pods, o->pods_root);
+	pod_folders_init(&id->pods, o->pods_root);
 	id->users = user_names_new(&o->users);
 	id->ended = mem_array(ENDED_MAX, sizeof(*id->ended));
 	id->sweep = 1;
@@ -86,7 +245,7 @@ identity_free(struct identity *id)
 			close(id->pids[i].held);
 	holders_fini(&id->holders);
 	user_names_free(id->users);
-	pod_dirs_fini(&id->pods);
+	pod_folders_fini(&id->pods);
 	podlabels_list_fini(&id->labels);
 	proc_fini(&id->proc);
 	idmap_fini(&id->by_pid);
@@ -96,23 +255,23 @@ identity_free(struct identity *id)
 	mem_free(id);
 }
 
-/* ---- holders ---- */
+/* ---- the holder of a process ---- */
 
 /* The folder of a pod, looked for once per sweep while there is none. */
-static const struct pod_dir *
-find_pod(struct identity *id, const char *uid)
+static const struct pod_folder *
+find_pod_folder(struct identity *id, const char *uid)
 {
-	const struct pod_dir *dir = pod_dirs_by_uid(&id->pods, uid);
+	const struct pod_folder *folder = pod_folders_by_uid(&id->pods, uid);
 
-	if (!dir && id->pods_read != id->sweep) {
-		pod_dirs_read(&id->pods);
+	if (!folder && id->pods_read != id->sweep) {
+		pod_folders_read(&id->pods);
 		id->pods_read = id->sweep;
-		dir = pod_dirs_by_uid(&id->pods, uid);
+		folder = pod_folders_by_uid(&id->pods, uid);
 	}
-	return dir;
+	return folder;
 }
 
-/* What a holder was made with is read only. */
+/* wire_holder has writable texts; holders_get only reads them. */
 static char *
 borrowed(const char *text)
 {
@@ -123,16 +282,16 @@ borrowed(const char *text)
 static struct holder_entry *
 pod_holder(struct identity *id, struct cgroup_owner *o, bool *ret_known)
 {
-	const struct pod_dir *dir = find_pod(id, o->pod_uid);
+	const struct pod_folder *folder = find_pod_folder(id, o->pod_uid);
 	struct wire_holder h = {.kind = WIRE_POD, .uid = -1, .pod_uid = o->pod_uid, .container = o->container_id};
 
 	o->container_id[CONTAINER_CHARS] = '\0';
 	h.labels = borrowed(identity_labels(id, o->pod_uid));
-	if (dir) {
-		h.ns = dir->ns;
-		h.pod = dir->name;
+	if (folder) {
+		h.ns = folder->ns;
+		h.pod = folder->name;
 	}
-	*ret_known = dir != NULL;
+	*ret_known = folder != NULL;
 	return holders_get(&id->holders, &h);
 }
 
@@ -140,15 +299,15 @@ pod_holder(struct identity *id, struct cgroup_owner *o, bool *ret_known)
 static struct holder_entry *
 user_holder(struct identity *id, struct cgroup_owner *o, int64_t uid, bool *ret_known)
 {
-	struct user_name who = user_names_get(id->users, (uint32_t)uid, &id->patience_ns);
-	owned(mem) char *user = who.name ? mem_strdup(who.name) : mem_printf("%" PRId64, uid);
+	struct user_name name = user_names_get(id->users, (uint32_t)uid, &id->patience_ns);
+	owned(mem) char *user = name.name ? mem_strdup(name.name) : mem_printf("%" PRId64, uid);
 	struct wire_holder h = {.kind = o->slurm_job[0] ? WIRE_SLURM_JOB : WIRE_HOST_USER,
 	                        .slurm_job = o->slurm_job,
 	                        .user = user,
 	                        .uid = uid,
-	                        .group = borrowed(who.group)};
+	                        .group = borrowed(name.group)};
 
-	*ret_known = who.name != NULL;
+	*ret_known = name.name != NULL;
 	return holders_get(&id->holders, &h);
 }
 
@@ -160,7 +319,7 @@ resolve(struct identity *id, uint32_t pid, struct holder_entry **ret, bool *ret_
 	int64_t uid;
 	size_t len;
 
-	/* a process may make its cgroup's path longer than the kernel can show: that does not hide it, it is its user's then */
+	/* a process that makes its cgroup's path longer than the kernel can show is not hidden by that: it belongs to its user */
 	if (proc_cgroup(&id->proc, pid, &len, &unread))
 		(void)cgroup_owner_parse(&id->base, id->proc.text, len, &owner);
 	else if (unread.kind == ERR_MISSING)
@@ -171,17 +330,17 @@ resolve(struct identity *id, uint32_t pid, struct holder_entry **ret, bool *ret_
 	}
 	if (!proc_uid(&id->proc, pid, &uid, err))
 		return false;
-	/* who logged in, also where the process has become another user or lives in a user namespace */
+	/* the user who logged in, also where the process has become another user or is in a user namespace */
 	if (owner.session_uid >= 0)
 		uid = owner.session_uid;
 	*ret = user_holder(id, &owner, uid, ret_known);
 	return true;
 }
 
-/* ---- the cache ---- */
+/* ---- known processes ---- */
 
 static void
-let_go(struct identity *id, struct pid_entry *e)
+release_descriptor(struct identity *id, struct pid_entry *e)
 {
 	if (e->held >= 0) {
 		close(e->held);
@@ -199,11 +358,11 @@ forget_ended(struct identity *id, size_t n)
 	memmove(id->ended, id->ended + n, id->ended_count * sizeof(*id->ended));
 }
 
-/* The entry's holder is remembered for who asks about an ended process; its use goes over. */
+/* Remembers the holder for identity_of_ended(); the entry's use of it goes over. */
 static void
 retire(struct identity *id, struct pid_entry *e)
 {
-	let_go(id, e);
+	release_descriptor(id, e);
 	if (!e->holder)
 		return;
 	if (id->ended_count == ENDED_MAX)
@@ -229,7 +388,7 @@ poll_all(struct identity *id)
 }
 
 static bool
-still_the_same(struct identity *id, const struct pid_entry *e)
+is_same_process(struct identity *id, const struct pid_entry *e)
 {
 	uint64_t ticks;
 
@@ -252,7 +411,7 @@ look_up(struct identity *id, struct pid_entry *e, struct err *err)
 	}
 	if (!proc_start(&id->proc, e->pid, &e->start_ticks, err) || !resolve(id, e->pid, &holder, &known, err))
 		return false;
-	/* what was read is of the process that is held, if that is still there */
+	/* if the process that is held still runs, the files just read are its own */
 	if (e->held >= 0 && proc_ended(&id->proc, e->held))
 		return err_set(err, ERR_MISSING, "process %" PRIu32 " has ended", e->pid);
 	holder->uses++;
@@ -300,7 +459,7 @@ identity_of(struct identity *id, uint32_t pid, struct process_identity *ret, str
 		poll_all(id);
 	e = entry_of(id, pid);
 	if (e->asked != id->sweep || !e->holder) {
-		bool same = still_the_same(id, e);
+		bool same = is_same_process(id, e);
 
 		e->asked = id->sweep;
 		if (!same)

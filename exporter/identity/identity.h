@@ -1,14 +1,50 @@
-/* exporter/identity/identity.h - whose process it is: PID to holder, from /proc and the node's own records.
+/* exporter/identity/identity.h - the holder of a process: from its PID, /proc and the node's own records.
  *
- * Nothing that a process chooses about itself decides: not its name, arguments, environment, nor what it makes below its own
+ * Nothing that a process chooses about itself counts: not its name, arguments or environment, nor folders that it makes below its own
  * cgroup (cgroup.h). Processes are told apart by PID and start time. */
 #ifndef TOLLGATE_IDENTITY_H
 #define TOLLGATE_IDENTITY_H
 
 #include "common/base/err.h"
 #include "common/wire/wire.h"
-#include "exporter/identity/identity_users.h"
 #include "exporter/identity/kubelet/podlabels.h"
+
+/* ---- names of users and of their primary groups: identity_users.c ----
+ *
+ * A directory server may take any time to answer, so a thread of its own asks for names, and a tick waits for it no longer than its
+ * patience lasts. A known name stays while the exporter runs, and so does the group that came with it: a holder goes from its number
+ * to its name at most once, and never to another name. A number without a name is asked for again from time to time. */
+
+#define USER_NAME_SIZE 256
+#define USERS_MAX 4096u /* uids remembered; further ones have no name */
+
+struct user_text {
+	char name[USER_NAME_SIZE], group[USER_NAME_SIZE];
+};
+struct user_source {
+	/* The name of a uid and of its primary group, empty where the group has none; false: the uid has no name, or the directory does
+	 * not answer. NULL: the system's users. */
+	bool (*ask)(void *arg, uint32_t uid, struct user_text *ret);
+	void *arg;
+};
+
+struct user_names;
+struct user_names *user_names_new(const struct user_source *source);
+/* Does not wait for a lookup under way. */
+void user_names_free(struct user_names *n);
+DEFINE_OWNED(user_names, struct user_names)
+
+/* Valid as long as user_names. */
+struct user_name {
+	const char *name;  /* NULL: not known (yet) */
+	const char *group; /* empty: not known */
+};
+/* Waits up to *patience_ns for the first answer, and subtracts the time it waited. */
+struct user_name user_names_get(struct user_names *n, uint32_t uid, int64_t *patience_ns);
+/* How many names are known. */
+uint64_t user_names_known(struct user_names *n);
+
+/* ---- holders of processes ---- */
 
 struct identity; /* caches by PID and start time */
 
@@ -33,8 +69,7 @@ DEFINE_OWNED(identity, struct identity)
 
 /* ERR_MISSING: the process is gone. */
 MUST_CHECK bool identity_of(struct identity *id, uint32_t pid, struct process_identity *ret, struct err *err);
-/* The holder of a process that has ended, of which one moment of its life is known: NULL when it was not asked for while it
- * lived, or that was long ago. */
+/* The holder of an ended process that ran at boot_ns: NULL when identity_of was not called while it ran, or that was long ago. */
 const struct wire_holder *identity_of_ended(struct identity *id, uint32_t pid, int64_t boot_ns);
 /* Call once per tick after all lookups: forgets PIDs not asked for since the last sweep, and holders without a use when there
  * are many. */
@@ -42,21 +77,20 @@ void identity_sweep(struct identity *id);
 
 /* ---- labels of pods ---- */
 
-/* What the kubelet says of labels now, taken over. Before the look-ups of a tick: pods whose labels became known or changed are
- * other holders from then on. A pod that the list does not have keeps what it had. */
+/* Takes the kubelet's current labels. Called before the look-ups of a tick: pods whose labels became known or changed are other holders
+ * from then on. A pod that the list lacks keeps its labels. */
 void identity_set_labels(struct identity *id, struct podlabels_list *list);
-/* Whether a pod was looked for that the list does not have, since this was last asked. */
+/* Whether, since the last call, labels were looked up of a pod that the list lacks. */
 bool identity_misses_labels(struct identity *id);
-/* Another number when labels of pods are others, or names of users came to be known: holders made from them are then to be
- * made anew. */
+/* Changes when labels of pods change or names of users become known: holders made from them must then be made anew. */
 uint64_t identity_version(struct identity *id);
 
-/* For holders that are known from elsewhere. Valid until the labels are set again; empty: not known. */
+/* For holders made by alloc.c. Valid until the labels are set again; empty: not known. */
 const char *identity_labels(struct identity *id, const char *pod_uid);
 const char *identity_group(struct identity *id, int64_t uid);
 
-/* A holder that is known from elsewhere, under the id that its content has; it stays until released as often. The id in `content`
- * is not looked at, a text may be NULL. */
+/* A holder made by alloc.c, under the id that its content has; it stays until it is released as often. The id in `content` is
+ * ignored, a text may be NULL. */
 const struct wire_holder *identity_hold(struct identity *id, const struct wire_holder *content);
 void identity_release(struct identity *id, const struct wire_holder *holder);
 

@@ -1,4 +1,4 @@
-/* exporter/identity/identity_proc.c - what /proc tells of a process. */
+/* exporter/identity/identity_proc.c - the files of a process in /proc. */
 #include "exporter/identity/identity_proc.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
-/* exporter/identity/identity_proc.h - what /proc tells of a process. Its name, arguments and environment, which it chooses itself, are
- * never looked at. */
+/* exporter/identity/identity_proc.h - the files of a process in /proc: start time, uid and cgroup. Its name, arguments and environment,
+ * which it chooses itself, are never read. */
 #ifndef TOLLGATE_IDENTITY_PROC_H
 #define TOLLGATE_IDENTITY_PROC_H
 
@@ -7,7 +7,7 @@
 
 #define PROC_FILE_MAX 65536u /* of one /proc file; more than this is cut */
 
-/* How one knows that a process is still the one it was, cheapest first. */
+/* How to see that a PID still is the same process, cheapest first. */
 enum proc_watch {
 	PROC_PIDFD, /* this system's own /proc: a pidfd is readable once its process has ended */
 	PROC_FOLDER, /* another system's /proc (a container's view of the host): an open folder of a process stays its own */
@@ -31,11 +31,11 @@ void proc_fini(struct proc *p);
 MUST_CHECK bool proc_read(struct proc *p, const char *name, const char *file, size_t *ret_len, struct err *err);
 /* Start of a process, in clock ticks since boot: with the PID, which process it is. */
 MUST_CHECK bool proc_start(struct proc *p, uint32_t pid, uint64_t *ret_ticks, struct err *err);
-/* The real uid: who started it, whatever it may do. */
+/* The real uid: the user who started it. */
 MUST_CHECK bool proc_uid(struct proc *p, uint32_t pid, int64_t *ret_uid, struct err *err);
 MUST_CHECK bool proc_cgroup(struct proc *p, uint32_t pid, size_t *ret_len, struct err *err);
 
-/* A descriptor by which proc_ended() tells; -1: there is none to be had. */
+/* A descriptor for proc_ended(); -1: none is available. */
 int proc_hold(const struct proc *p, uint32_t pid);
 bool proc_ended(const struct proc *p, int held);
 

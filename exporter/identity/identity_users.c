@@ -1,5 +1,5 @@
-/* exporter/identity/identity_users.c - user names, asked for by a thread of its own. */
-#include "exporter/identity/identity_users.h"
+/* exporter/identity/identity_users.c - names of users and groups, looked up by a thread of its own. */
+#include "exporter/identity/identity.h"
 
 #include <errno.h>
 #include <grp.h>
@@ -37,7 +37,7 @@ struct user_names {
 	uint64_t known; /* users with a name */
 };
 
-/* A large group is a long text: its members are listed, though nobody here looks at them. */
+/* A large group is a long text: it lists its members, which are not needed here. */
 #define GROUP_TEXT_MAX (4u << 20)
 
 static void
@@ -158,7 +158,7 @@ user_names_new(const struct user_source *source)
 	pthread_cond_init(&n->wanted, NULL);
 	pthread_cond_init(&n->answered, &monotonic);
 	pthread_condattr_destroy(&monotonic);
-	/* without a thread nobody has a name: everything else goes on */
+	/* without a thread users have no names; everything else goes on */
 	n->has_thread = pthread_create(&n->thread, NULL, run, n) == 0;
 	return n;
 }
@@ -224,7 +224,7 @@ user_names_get(struct user_names *n, uint32_t uid, int64_t *patience_ns)
 			;
 		*patience_ns -= time_monotonic_ns() - began_ns;
 	}
-	/* one that is asked for again keeps what it had */
+	/* a user that is looked up again keeps its name meanwhile */
 	if (u && u->name)
 		ret = (struct user_name){.name = u->name, .group = u->group};
 	pthread_mutex_unlock(&n->lock);

@@ -3,11 +3,11 @@
  *
  *  - Slurm's, by our prolog (deploy/slurm): a file per job, named after its number, with lines of key=value. Keys: job (the
  *    number again), account, user, uid, partition, gpus (UUIDs or indexes, with commas between), start (seconds since
- *    1970, with decimals). All but job may be missing or empty; unknown keys are passed over
+ *    1970, with decimals). All but job may be missing or empty; unknown keys are skipped
  *  - dcgm-exporter's HPC job mapping: a file per GPU, named <gpu> or <gpu>.<gpu instance>, with one job per line
  *
- * Who may write there decides who pays. So a folder or a file that does not belong to root (or to the user named in the
- * options), or that others may write to, is refused as a whole, and said so. */
+ * Anybody who can write these files decides who pays. So a folder or a file that does not belong to root (or to the user named in the
+ * options), or that others may write to, is refused as a whole, and the refusal is reported. */
 #ifndef TOLLGATE_SLURM_MAP_H
 #define TOLLGATE_SLURM_MAP_H
 
@@ -18,9 +18,9 @@
 #define SLURM_GPUS_MAX 256u   /* of one job; jobs of one GPU */
 
 struct slurm_job {
-	char *job, *account, *user, *partition; /* empty when not told */
-	int64_t uid;                            /* -1: not told */
-	int64_t start_wall_ns;                  /* -1: not told */
+	char *job, *account, *user, *partition; /* empty: not given */
+	int64_t uid;                            /* -1: not given */
+	int64_t start_wall_ns;                  /* -1: not given */
 	char **gpus;                            /* UUIDs or indexes, as written */
 	size_t gpu_count;
 };
@@ -42,7 +42,7 @@ MUST_CHECK bool hpc_gpu_parse(const char *name, const char *text, size_t len, st
 struct slurm_map_options {
 	const char *slurm_dir; /* NULL: none */
 	const char *hpc_dir;   /* NULL: none */
-	int64_t owner_uid;     /* who may write them, beside root */
+	int64_t owner_uid;     /* the user that may own them, besides root */
 };
 struct slurm_map {
 	char *slurm_dir, *hpc_dir;
@@ -53,14 +53,14 @@ struct slurm_map {
 	size_t gpu_count;
 	size_t refused;     /* folders and files, at the last reading */
 	struct err trouble; /* the first of them; kind ERR_NONE: none */
-	uint64_t seen;      /* of what is there: a hash of names, owners, sizes and times */
+	uint64_t seen;      /* fingerprint of names, owners, sizes and times */
 	int64_t newest_ns;  /* the last change that was seen */
 };
 
 void slurm_map_init(struct slurm_map *m, const struct slurm_map_options *o);
 void slurm_map_fini(struct slurm_map *m);
-/* Reads the folders if something changed in them; true when they were read. A folder that is not there is empty. What changed less
- * than two seconds ago is read again, because a file's time is too coarse to tell two changes apart. */
+/* Reads the folders if something changed in them; true when they were read. A missing folder counts as empty. A change less
+ * than two seconds old is read again, because the time of a file is too coarse to tell two changes apart. */
 bool slurm_map_refresh(struct slurm_map *m, int64_t wall_ns);
 
 #endif

@@ -17,7 +17,7 @@ static void
 check_list(const uint8_t *data, size_t size)
 {
 	struct podres_list l = {0}, before = {0};
-	const struct pod_dirs none = {0};
+	const struct pod_folders none = {0};
 	const struct podres_offers offers = {0};
 	struct err err;
 
@@ -26,7 +26,7 @@ check_list(const uint8_t *data, size_t size)
 		return;
 	}
 	ASSERT(l.count <= PODRES_GRANTS_MAX);
-	podres_apply(&(struct podres_circumstances){.dirs = &none}, &offers, &l, &before);
+	podres_apply(&(struct podres_circumstances){.folders = &none}, &offers, &l, &before);
 	for (size_t i = 0; i < l.count; i++) {
 		const struct podres_grant *g = &l.grants[i];
 

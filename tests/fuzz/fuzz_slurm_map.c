@@ -3,7 +3,7 @@
 
 #include "common/base/text.h"
 #include "common/wire/wire.h"
-#include "exporter/identity/alloc_device.h"
+#include "exporter/identity/alloc.h"
 #include "exporter/identity/slurm_map.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

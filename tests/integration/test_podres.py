@@ -161,7 +161,7 @@ class Answers(unittest.TestCase):
         c = self.client()
         self.assertEqual(c.ask(), ("up", holds))
         wrongs = (
-            ("is not what it should be", {"raw": b"\xff\xff\xff\xff"}),
+            ("cannot be decoded", {"raw": b"\xff\xff\xff\xff"}),
             ("more than 16777216", {"raw": b"\x0a\x01x" * (6 << 20)}),
             ("would take more than", {"raw": b"\x0a\x00" * (7 << 20)}),
             ("gRPC status '14': not%09now", {"status": (grpc.StatusCode.UNAVAILABLE, "not\tnow")}),

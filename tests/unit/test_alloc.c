@@ -13,7 +13,6 @@
 
 #include "common/base/time.h"
 #include "exporter/identity/alloc.h"
-#include "exporter/identity/alloc_device.h"
 
 /* ---- names of devices ---- */
 

@@ -249,13 +249,13 @@ list_of(const struct spec *s, size_t n)
 	return l;
 }
 
-static struct pod_dir dirs_of_node[] = {
+static struct pod_folder folders_of_node[] = {
 	{(char[]){"a"}, (char[]){"old"}, (char[]){"uid-old"}, 10},
 	{(char[]){"a"}, (char[]){"new"}, (char[]){"uid-new"}, 20},
 	{(char[]){"a"}, (char[]){"again"}, (char[]){"uid-first"}, 5},
 	{(char[]){"a"}, (char[]){"again"}, (char[]){"uid-second"}, 6},
 };
-static const struct pod_dirs node_dirs = {.dirs = dirs_of_node, .count = ARRAY_LEN(dirs_of_node)};
+static const struct pod_folders node_folders = {.list = folders_of_node, .count = ARRAY_LEN(folders_of_node)};
 
 static bool
 all_but_old(const void *arg, const char *uid)
@@ -337,7 +337,7 @@ answers_become_what_holds_by_the_rules(void **state)
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(rule_rows); i++) {
 		const struct rule_row *r = &rule_rows[i];
-		struct podres_circumstances c = {.dirs = &node_dirs,
+		struct podres_circumstances c = {.folders = &node_folders,
 		                                 .just_started = r->just_started,
 		                                 .alive = r->cgroups ? all_but_old : NULL};
 		in_place(podres_list) struct podres_list before = list_of(r->before, length(r->before));
@@ -358,7 +358,7 @@ a_pod_whose_folder_is_gone_is_not_kept(void **state)
 {
 	const struct podres_offers none = {0};
 	const struct spec spec = {"a", "deleted", "GPU-1", -1};
-	struct podres_circumstances c = {.dirs = &node_dirs, .just_started = true};
+	struct podres_circumstances c = {.folders = &node_folders, .just_started = true};
 	in_place(podres_list) struct podres_list before = list_of(&spec, 1), list = {0};
 
 	(void)state;
@@ -376,7 +376,7 @@ uid_and_number_of_replicas_are_filled_in(void **state)
 	const struct spec specs[] = {{"a", "again", "GPU-1", 3},
 	                             {"b", "unseen", "GPU-2", 0},
 	                             {"a", "new", "GPU-3", -1}};
-	struct podres_circumstances c = {.dirs = &node_dirs};
+	struct podres_circumstances c = {.folders = &node_folders};
 	in_place(podres_list) struct podres_list before = {0}, list = list_of(specs, 3);
 
 	(void)state;
@@ -391,14 +391,14 @@ uid_and_number_of_replicas_are_filled_in(void **state)
 static void
 a_pod_that_is_being_set_up_counts_when_it_has_a_folder_or_after_a_while(void **state)
 {
-	struct pod_dirs dirs = node_dirs;
+	struct pod_folders folders = node_folders;
 	const struct podres_offers none = {0};
 	const struct spec specs[] = {{"a", "new", "GPU-1", -1}, {"b", "unseen", "GPU-2", -1}};
-	struct podres_circumstances c = {.dirs = &dirs, .boot_ns = 100 * NS_PER_S};
+	struct podres_circumstances c = {.folders = &folders, .boot_ns = 100 * NS_PER_S};
 	in_place(podres_list) struct podres_list before = {0}, list = list_of(specs, 2), later = list_of(specs, 2);
 
 	(void)state;
-	dirs.changed_ns = 1; /* there are folders on this node */
+	folders.changed_ns = 1; /* there are folders on this node */
 	podres_apply(&c, &none, &list, &before);
 	assert_false(list.grants[0].setting_up);
 	assert_true(list.grants[1].setting_up);
@@ -444,15 +444,15 @@ pods_have_cgroups_of_either_driver_and_version(void **state)
 		"unified/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-besteffort.slice/kubelet-kubepods-besteffort-pod1_4.slice",
 		"systemd/kubelet/kubepods/burstable/pod1-5",
 	};
-	struct pod_dir dir = {(char[]){"n"}, (char[]){"p"}, (char[]){"1-9"}, 0};
-	const struct pod_dirs dirs = {.dirs = &dir, .count = 1};
+	struct pod_folder dir = {(char[]){"n"}, (char[]){"p"}, (char[]){"1-9"}, 0};
+	const struct pod_folders folders = {.list = &dir, .count = 1};
 	char root[] = "/tmp/tollgate-podres-XXXXXX";
 	struct podres_cgroups c;
 
 	(void)state;
 	assert_non_null(mkdtemp(root));
 	podres_cgroups_look(&c, root);
-	assert_false(podres_cgroups_seen(&c, &dirs));
+	assert_false(podres_cgroups_seen(&c, &folders));
 	for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
 		char uid[] = "1-0";
 
@@ -462,9 +462,9 @@ pods_have_cgroups_of_either_driver_and_version(void **state)
 		podres_cgroups_look(&c, root);
 		assert_true(podres_cgroup_exists(&c, uid));
 	}
-	assert_false(podres_cgroups_seen(&c, &dirs));
+	assert_false(podres_cgroups_seen(&c, &folders));
 	dir.uid[2] = '3';
-	assert_true(podres_cgroups_seen(&c, &dirs));
+	assert_true(podres_cgroups_seen(&c, &folders));
 	assert_false(podres_cgroup_exists(&c, "1-3/../../pod1-3"));
 	assert_false(podres_cgroup_exists(&c, ""));
 	(void)nftw(root, remove_one, 16, FTW_DEPTH | FTW_PHYS);

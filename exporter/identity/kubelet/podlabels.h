@@ -1,12 +1,12 @@
-/* exporter/identity/kubelet/podlabels.h - labels of this node's pods, as its own kubelet tells them: GET /pods.
+/* exporter/identity/kubelet/podlabels.h - labels of this node's pods, from its own kubelet: GET /pods.
  *
  * A thread asks from time to time, so that no tick ever waits for it. Rules:
- *  1. only the labels that the options name are read; all others, and whatever else is said of a pod, are passed over
- *  2. while there is no answer (the kubelet is away, slow, talks nonsense or refuses), the last one holds, and the pauses between
+ *  1. only the labels that the options name are read; all others, and the rest of a pod's description, are skipped
+ *  2. while there is no answer (the kubelet is away, slow, refuses or answers nonsense), the last one holds, and the pauses between
  *     questions grow
  *  3. a pod that an answer misses keeps its labels for PODLABELS_KEEP_NS: a kubelet that has just started may answer before it
  *     knows its pods, and one that ends is forgotten there before its processes are
- *  4. labels that become known, or change, count from the next tick on; what was metered before stays as it was (identity.h) */
+ *  4. labels that become known, or change, count from the next tick on; records made before keep the former holder (identity.h) */
 #ifndef TOLLGATE_PODLABELS_H
 #define TOLLGATE_PODLABELS_H
 
@@ -16,7 +16,7 @@
 #define PODLABELS_PODS_MAX 10000u
 #define PODLABELS_KEEP_NS INT64_C(60000000000)
 
-/* ---- answers: podlabels_decode.c ---- */
+/* ---- answers ---- */
 
 /* Which labels are read. */
 struct podlabels_keys {
@@ -40,15 +40,15 @@ void podlabels_list_fini(struct podlabels_list *l);
 /* NULL: there is no such pod. */
 const char *podlabels_find(const struct podlabels_list *l, const char *uid);
 
-/* The body of an answer, a PodList. Labels whose values are none are left out, and so are pods without a UID. ERR_INVALID: the bytes are
+/* The body of an answer, a PodList. Labels with an invalid value are left out, and so are pods without a UID. ERR_INVALID: the bytes are
  * no such answer, or it is too large. */
 MUST_CHECK bool podlabels_decode(const char *body, size_t n, const struct podlabels_keys *keys,
                                  struct podlabels_list *ret, struct err *err);
 
-/* Rule 3: what of `before` the new list misses goes over into it, unless it is too old. The new list's pods are listed now. */
+/* Rule 3: moves the pods of `before` that the new list misses into it, unless they are too old. The new list's pods are listed now. */
 void podlabels_keep(struct podlabels_list *list, const struct podlabels_list *before, int64_t boot_ns);
 
-/* ---- the thread: podlabels.c ---- */
+/* ---- the thread ---- */
 
 struct podlabels_options {
 	const char *url;        /* "https://10.0.0.7:10250" */
@@ -67,9 +67,9 @@ DEFINE_OWNED(podlabels, struct podlabels)
 
 /* Waits for the end of the first question, so that a restart of the exporter does not begin without labels. */
 void podlabels_wait_first(struct podlabels *p, int64_t most_ns);
-/* A pod is there that the last answer did not know: ask soon. Does not shorten the pauses of rule 2. */
+/* The last answer lacks a pod that is there: ask soon. Does not shorten the pauses of rule 2. */
 void podlabels_hurry(struct podlabels *p);
-/* A copy of what holds now, when that is another version than *version, which becomes it. Does not wait for a question. */
+/* Copies the current labels when their version differs from *version, which is updated. Does not wait for a question. */
 bool podlabels_take(struct podlabels *p, uint64_t *version, struct podlabels_list *ret);
 
 struct podlabels_stats {

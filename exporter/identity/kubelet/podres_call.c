@@ -37,7 +37,7 @@ struct podres_conn {
 	struct call call;
 };
 
-/* ---- what comes in ---- */
+/* ---- receiving ---- */
 
 static bool
 take_prefix(struct call *c, const uint8_t **data, size_t *n)
@@ -145,7 +145,7 @@ check_peer(int fd, const char *path, struct err *err)
 	socklen_t len = sizeof(peer);
 
 	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) != 0)
-		return err_errno(err, ERR_RETRY, errno, "%s: cannot tell who listens", path);
+		return err_errno(err, ERR_RETRY, errno, "%s: cannot see which user listens", path);
 	if (peer.uid != 0 && peer.uid != geteuid())
 		return err_set(err, ERR_DENIED, "%s: uid %u listens, which is neither root nor the exporter's own",
 		               path, peer.uid);
@@ -345,6 +345,6 @@ podres_call(struct podres_conn *c, const char *method, int64_t deadline_ns, stru
 		if (!receive(c, deadline_ns, err))
 			return err_prefix(err, "%s", method);
 	}
-	/* what the session still wants to say, such as the acknowledgement of settings, is for the next call */
+	/* frames that the session still has to send, such as the acknowledgement of settings, go with the next call */
 	return check_answer(&c->call, method, err);
 }

@@ -1,4 +1,4 @@
-/* exporter/identity/kubelet/podres_decode.c - the kubelet's messages, whose C is made from podres.proto. */
+/* exporter/identity/kubelet/podres_decode.c - the kubelet's messages, decoded with the code that protoc-c makes from podres.proto. */
 #include <podres.pb-c.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,10 +36,10 @@ refuse(const char *what, size_t n, size_t left, struct err *err)
 	if (left < MEMORY_MAX / 4)
 		return err_set(err, ERR_INVALID, "the kubelet's answer to %s, %zu bytes, would take more than %u bytes",
 		               what, n, MEMORY_MAX);
-	return err_set(err, ERR_INVALID, "the kubelet's answer to %s, %zu bytes, is not what it should be", what, n);
+	return err_set(err, ERR_INVALID, "the kubelet's answer to %s, %zu bytes, cannot be decoded", what, n);
 }
 
-/* GPUs are told by the resource or, where a site renamed that, by the id. */
+/* A GPU is known by the name of its resource or, where a site renamed that, by its id. */
 static bool
 is_gpu(const V1__ContainerDevices *d, const char *id)
 {

@@ -1,5 +1,5 @@
-/* exporter/identity/kubelet/identity_pods.c - the pods of this node by the folders that the kubelet keeps for them. */
-#include "exporter/identity/kubelet/identity_pods.h"
+/* exporter/identity/kubelet/pod_folders.c - the pods of this node by the folders that the kubelet keeps for them. */
+#include "exporter/identity/kubelet/pod_folders.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -19,7 +19,7 @@ stat_ns(const struct stat *st)
 }
 
 static int64_t
-root_changed_ns(const struct pod_dirs *d)
+root_changed_ns(const struct pod_folders *d)
 {
 	struct stat st;
 
@@ -27,34 +27,34 @@ root_changed_ns(const struct pod_dirs *d)
 }
 
 static void
-forget(struct pod_dirs *d)
+forget(struct pod_folders *d)
 {
 	for (size_t i = 0; i < d->count; i++) {
-		mem_free(d->dirs[i].ns);
-		mem_free(d->dirs[i].name);
-		mem_free(d->dirs[i].uid);
+		mem_free(d->list[i].ns);
+		mem_free(d->list[i].name);
+		mem_free(d->list[i].uid);
 	}
-	mem_free(d->dirs);
-	d->dirs = NULL;
+	mem_free(d->list);
+	d->list = NULL;
 	d->count = 0;
 }
 
 void
-pod_dirs_init(struct pod_dirs *d, const char *root)
+pod_folders_init(struct pod_folders *d, const char *root)
 {
-	*d = (struct pod_dirs){.root = mem_strdup(root)};
+	*d = (struct pod_folders){.root = mem_strdup(root)};
 }
 
 void
-pod_dirs_fini(struct pod_dirs *d)
+pod_folders_fini(struct pod_folders *d)
 {
 	forget(d);
 	mem_free(d->root);
-	*d = (struct pod_dirs){0};
+	*d = (struct pod_folders){0};
 }
 
 static void
-add(struct pod_dirs *d, const char *entry, int64_t changed_ns)
+add(struct pod_folders *d, const char *entry, int64_t changed_ns)
 {
 	const char *first = strchr(entry, '_'), *last = strrchr(entry, '_');
 
@@ -63,21 +63,21 @@ add(struct pod_dirs *d, const char *entry, int64_t changed_ns)
 	owned(mem) char *ns = mem_strndup(entry, (size_t)(first - entry));
 	owned(mem) char *name = mem_strndup(first + 1, (size_t)(last - first - 1));
 
-	d->dirs = mem_grow(d->dirs, d->count + 1, sizeof(*d->dirs));
-	d->dirs[d->count++] = (struct pod_dir){.ns = sanitized_copy(ns, WIRE_MAX_TEXT),
-	                                       .name = sanitized_copy(name, WIRE_MAX_TEXT),
-	                                       .uid = sanitized_copy(last + 1, WIRE_MAX_TEXT),
-	                                       .changed_ns = changed_ns};
+	d->list = mem_grow(d->list, d->count + 1, sizeof(*d->list));
+	d->list[d->count++] = (struct pod_folder){.ns = sanitized_copy(ns, WIRE_MAX_TEXT),
+	                                          .name = sanitized_copy(name, WIRE_MAX_TEXT),
+	                                          .uid = sanitized_copy(last + 1, WIRE_MAX_TEXT),
+	                                          .changed_ns = changed_ns};
 }
 
 void
-pod_dirs_read(struct pod_dirs *d)
+pod_folders_read(struct pod_folders *d)
 {
 	DIR *dir;
 	const struct dirent *entry;
 
 	forget(d);
-	/* before the reading: what comes during it is then seen as a change */
+	/* taken before reading, so that a folder made meanwhile is seen as a change */
 	d->changed_ns = root_changed_ns(d);
 	dir = opendir(d->root);
 	if (!dir)
@@ -93,27 +93,27 @@ pod_dirs_read(struct pod_dirs *d)
 }
 
 bool
-pod_dirs_changed(const struct pod_dirs *d)
+pod_folders_changed(const struct pod_folders *d)
 {
 	return root_changed_ns(d) != d->changed_ns;
 }
 
-const struct pod_dir *
-pod_dirs_by_uid(const struct pod_dirs *d, const char *uid)
+const struct pod_folder *
+pod_folders_by_uid(const struct pod_folders *d, const char *uid)
 {
 	for (size_t i = 0; i < d->count; i++)
-		if (strcmp(d->dirs[i].uid, uid) == 0)
-			return &d->dirs[i];
+		if (strcmp(d->list[i].uid, uid) == 0)
+			return &d->list[i];
 	return NULL;
 }
 
-const struct pod_dir *
-pod_dirs_by_name(const struct pod_dirs *d, const char *ns, const char *name)
+const struct pod_folder *
+pod_folders_by_name(const struct pod_folders *d, const char *ns, const char *name)
 {
-	const struct pod_dir *newest = NULL;
+	const struct pod_folder *newest = NULL;
 
 	for (size_t i = 0; i < d->count; i++) {
-		const struct pod_dir *p = &d->dirs[i];
+		const struct pod_folder *p = &d->list[i];
 
 		if (strcmp(p->name, name) == 0 && strcmp(p->ns, ns) == 0 &&
 		    (!newest || p->changed_ns > newest->changed_ns))
