@@ -565,10 +565,10 @@ count_turn(struct decider *d, const struct turn_result *r)
 {
 	atomic_llong *turns = d->app->counters.decision_ways;
 
-	if (r->lost_bet)
+	if (r->optimistic_failed)
 		atomic_fetch_add(&turns[WAY_OPTIMISTIC_FAILED], 1);
 	if (r->turn)
-		atomic_fetch_add(&turns[quota_turn_is_bet(r->turn) ? WAY_OPTIMISTIC : WAY_LOCKED], 1);
+		atomic_fetch_add(&turns[quota_turn_is_optimistic(r->turn) ? WAY_OPTIMISTIC : WAY_LOCKED], 1);
 }
 
 /* An attempt that failed was rolled back, or nobody knows: the second one finds what the first one left, by the requests' ids. When it

@@ -357,8 +357,8 @@ choose_submits(struct turn_result *r, struct desk_item *items, int64_t queued_ma
 			continue;
 		}
 		if (is_over_limit(r, &limit, i)) {
-			/* it may be one that was decided long ago: a bet has not looked */
-			i->fate = quota_turn_is_bet(r->turn) ? DESK_LIMITED : DESK_REFUSED;
+			/* it may have been decided long ago: an optimistic turn has not looked */
+			i->fate = quota_turn_is_optimistic(r->turn) ? DESK_LIMITED : DESK_REFUSED;
 			continue;
 		}
 		i->fate = DESK_DECIDED;
@@ -479,11 +479,11 @@ begin_items(struct desk_item *items)
 
 /* False without ERR_RETRY or ERR_UNKNOWN: nothing was done. */
 static bool
-bet(struct db *db, struct quota_log *log, struct desk_item *items, const struct agenda *a, int64_t queued_max,
-    struct turn_result *ret, struct err *err)
+decide_optimistic(struct db *db, struct quota_log *log, struct desk_item *items, const struct agenda *a,
+                  int64_t queued_max, struct turn_result *ret, struct err *err)
 {
 	err->kind = ERR_CONFLICT;
-	ret->turn = store_quota_turn_bet(db, log, &a->asked);
+	ret->turn = store_quota_turn_optimistic(db, log, &a->asked);
 	return ret->turn && step_events(ret, items, err) && step_submits(ret, items, queued_max, err) &&
 	       quota_turn_commit(ret->turn, err);
 }
@@ -497,13 +497,13 @@ decider_turn(struct db *db, struct quota_log *log, struct desk_item *items, int6
 
 	agenda_of(items, &a);
 	begin_items(items);
-	if (a.count == 0 || bet(db, log, items, &a, queued_max, ret, err))
+	if (a.count == 0 || decide_optimistic(db, log, items, &a, queued_max, ret, err))
 		return true;
 	if (err->kind == ERR_RETRY || err->kind == ERR_UNKNOWN)
 		return false;
 	lost = ret->turn && quota_turn_costs_book(ret->turn);
 	turn_result_fini(ret);
-	ret->lost_bet = lost;
+	ret->optimistic_failed = lost;
 	begin_items(items);
 	if (!store_quota_turn(db, log, &a.asked, &ret->turn, err) || !step_events(ret, items, err) ||
 	    !step_submits(ret, items, queued_max, err))

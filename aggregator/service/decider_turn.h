@@ -7,7 +7,7 @@
 
 struct turn_result {
 	struct quota_turn *turn; /* NULL: there was nothing to decide */
-	bool lost_bet;           /* it began with one, which was lost: the book was read anew */
+	bool optimistic_failed;  /* the optimistic turn failed and the book was read anew */
 	char **texts;            /* that the turn borrows */
 	size_t text_count;
 };

@@ -11,7 +11,7 @@
 #define TOLLGATE_GAUGES_H
 
 #include "aggregator/options.h"
-#include "aggregator/store/quota/quota_gauges.h"
+#include "aggregator/store/quota/quota_store.h"
 #include "aggregator/store/ingest/live_store.h"
 #include "common/base/idmap.h"
 

@@ -8,7 +8,6 @@
 #include <cmocka.h>
 
 #include "aggregator/core/quota/book/quota_book.h"
-#include "aggregator/core/quota/book/quota_recording.h"
 
 #define BYTES (4u << 20)
 #define POLICY                                                                                                            \

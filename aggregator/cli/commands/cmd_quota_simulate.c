@@ -5,7 +5,7 @@
 
 #include "aggregator/cli/cli.h"
 #include "aggregator/cli/commands/quota_print.h"
-#include "aggregator/core/quota/book/quota_recording.h"
+#include "aggregator/core/quota/book/quota_book.h"
 #include "aggregator/core/simulate/scenario.h"
 #include "common/conf/json.h"
 #include "common/base/time.h"

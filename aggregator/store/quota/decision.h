@@ -1,10 +1,10 @@
-/* aggregator/store/quota/decision.h - quota in service: this replica's book and its place in the log, turns of deciding, and what was decided.
+/* aggregator/store/quota/decision.h - quota in service: this replica's book and its place in the log, turns of deciding, and stored decisions.
  *
- * A turn is one transaction under the lock of the book's row: first what other replicas have logged since is applied, then events of
+ * A turn is one transaction under the lock of the book's row: first the events that other replicas have logged since are applied, then those of
  * this one, then all of it is committed. Two round trips, however many events.
  *
- * Where nobody else decides a turn is a bet (core/quota/book/decision_optimistic.h): it begins with the book as it is in memory, and its one round trip
- * does nothing at all when that was not the last word. */
+ * Where no other replica decides, a turn is optimistic (core/quota/book/decision_optimistic.h): it begins with the book in memory, and its one
+ * round trip does nothing at all when another replica has decided meanwhile. */
 #ifndef TOLLGATE_DECISION_H
 #define TOLLGATE_DECISION_H
 
@@ -18,7 +18,7 @@
 
 /* Changed by the thread that takes turns; read by any, between borrow and give_back. */
 struct quota_log;
-/* quiet_ns: how long others must have been quiet before a turn is a bet. */
+/* quiet_ns: how long others must have been quiet before a turn is optimistic. */
 struct quota_log *quota_log_new(int64_t quiet_ns);
 void quota_log_free(struct quota_log *l);
 DEFINE_OWNED(quota_log, struct quota_log)
@@ -29,13 +29,13 @@ void quota_log_give_back(struct quota_log *l);
 int64_t quota_log_seq(struct quota_log *l);
 /* The same without a lock, for the thread that takes turns. */
 const struct quota_book *quota_log_mine(const struct quota_log *l);
-/* Events of others whose outcome was not what this program makes of them, since the start. */
+/* Events of other replicas whose logged outcome differs from the one computed here, since the start. */
 int64_t quota_log_disagreements(struct quota_log *l);
 
 /* Of the policy that the book has, as last read by the thread that takes turns; NULL: none. */
 const uint8_t *quota_log_policy_digest(const struct quota_log *l);
 
-/* What other replicas have logged, without a turn. The rows they changed are added to `changed`. */
+/* Applies events that other replicas have logged, without a turn. The rows they changed are added to `changed`. */
 MUST_CHECK bool store_quota_follow(struct db *db, struct quota_log *l, struct decision_rows *changed, struct err *err);
 /* The database's. */
 MUST_CHECK bool store_quota_clock(struct db *db, int64_t *ret_ns, struct err *err);
@@ -44,7 +44,7 @@ MUST_CHECK bool store_quota_looks(struct db *db, bool *ret, struct err *err);
 
 /* ---- a turn ------------------------------------------------------------------------------------------------------------- */
 
-/* What was asked for. */
+/* One request. */
 struct decision_ask {
 	const char *key, *request_id, *workspace;
 	const char *body; /* JSON, as it is shown again */
@@ -59,7 +59,7 @@ struct decision_known {
 	uint8_t digest[SHA256_SIZE];
 };
 
-/* What a turn is about. */
+/* The requests and tokens of a turn. */
 struct turn_asked {
 	const char *const *keys; /* of requests: which of them are known */
 	size_t key_count;
@@ -86,13 +86,13 @@ const struct decision_known *decision_known_find(const struct decision_known *kn
 struct quota_turn;
 MUST_CHECK bool store_quota_turn(struct db *db, struct quota_log *l, const struct turn_asked *asked,
                                  struct quota_turn **ret, struct err *err);
-/* The same as a bet. None of the keys is known and all tokens hold, or it is lost. NULL: it does not pay. */
-struct quota_turn *store_quota_turn_bet(struct db *db, struct quota_log *l, const struct turn_asked *asked);
+/* The same without the lock. It fails at the commit unless none of the keys is known and all tokens hold. NULL: not allowed now. */
+struct quota_turn *store_quota_turn_optimistic(struct db *db, struct quota_log *l, const struct turn_asked *asked);
 int64_t quota_turn_now(const struct quota_turn *t); /* of the database's clock, never before the last event */
 const struct quota_book *quota_turn_book(const struct quota_turn *t);
 /* NULL: not known. */
 const struct decision_known *quota_turn_known(const struct quota_turn *t, const char *key);
-bool quota_turn_is_bet(const struct quota_turn *t);
+bool quota_turn_is_optimistic(const struct quota_turn *t);
 /* An event was stepped and not committed: when the turn is freed now, the book is read anew. */
 bool quota_turn_costs_book(const struct quota_turn *t);
 bool quota_turn_token_holds(const struct quota_turn *t, int64_t token_id);
@@ -104,23 +104,23 @@ const struct decision_rows *quota_turn_foreign(const struct quota_turn *t);
 MUST_CHECK bool quota_turn_step(struct quota_turn *t, const char *actor, const char *event, size_t len,
                                 const struct decision_ask *asks, size_t ask_count, const struct quota_outcome **ret,
                                 struct err *err);
-/* The workload of a lease, told with its confirmation; NULL members stay as they are. */
+/* The workload of a lease, given with its confirmation; NULL members stay as they are. */
 void quota_turn_workload(struct quota_turn *t, const char *key, const struct decision_workload *w);
 /* Of the event that was stepped last. */
 int64_t quota_turn_seq(const struct quota_turn *t);
-/* What the last policy event carries; 32 bytes. NULL: none yet. */
+/* The digest of the last policy event; 32 bytes. NULL: none yet. */
 const uint8_t *quota_turn_policy_digest(const struct quota_turn *t);
 void quota_turn_set_policy_digest(struct quota_turn *t, const uint8_t digest[SHA256_SIZE]);
 /* Writes the book down where the log has grown long enough since it last was. */
 MUST_CHECK bool quota_turn_snapshot(struct quota_turn *t, struct err *err);
-/* ERR_UNKNOWN: nobody knows whether it was done; the rows of the requests say. The book is read anew at the next turn. A bet without events decides nothing, and one
- * that is lost has done nothing: ERR_CONFLICT. */
+/* ERR_UNKNOWN: the commit may or may not have happened; the rows of the requests say. The book is read anew at the next turn. An optimistic turn without events decides
+ * nothing, and one that fails has done nothing: ERR_CONFLICT. */
 MUST_CHECK bool quota_turn_commit(struct quota_turn *t, struct err *err);
-/* Rolls back what was not committed. */
+/* Rolls back a turn that was not committed. */
 void quota_turn_free(struct quota_turn *t);
 DEFINE_OWNED(quota_turn, struct quota_turn)
 
-/* ---- what was decided ------------------------------------------------------------------------------------------------------ */
+/* ---- stored decisions ------------------------------------------------------------------------------------------------------ */
 
 /* One decision with everything that is shown of it. Texts are the list's. */
 struct decision_view {
@@ -145,7 +145,7 @@ void decision_views_fini(struct decision_views *v);
 /* Those of these keys that there are, in any order. */
 MUST_CHECK bool store_decisions_get(struct db *db, const char *const *keys, size_t n, struct decision_views *ret,
                                     struct err *err);
-/* The key and tenant of a tenant's request_id, or of anybody's (NULL). ERR_MISSING: there is none; ERR_CONFLICT: two tenants have it, whom it names. */
+/* The key and tenant of a tenant's request_id, or of any tenant's (NULL). ERR_MISSING: there is none; ERR_CONFLICT: two tenants have it, named in the error. */
 MUST_CHECK bool store_decision_find(struct db *db, const char *tenant, const char *request_id,
                                     char ret_key[QUOTA_ID_SIZE], char ret_tenant[DECISION_TENANT_SIZE],
                                     struct err *err);
@@ -155,8 +155,8 @@ MUST_CHECK bool store_decision_find(struct db *db, const char *tenant, const cha
  *  1. a tenant's token means its own: where the tenant has that request_id, it is for the workspace that it was first asked for
  *  2. otherwise it is for the workspace that the attribution rules name now, but for rules 3 to 5
  *  3. of a token without a tenant: where the tenant that the rules name now has the same request already, it is that one's
- *  4. else where a token without a tenant asked the same before, and it still waits or runs, it is that one's: who got no answer asks again,
- *     and the rules may have changed meanwhile. What a tenant asked for, and what is over, answers nobody else's request
+ *  4. else where a token without a tenant asked the same before, and it still waits or runs, it is that one's: a client without an answer asks again,
+ *     and the rules may have changed meanwhile. A tenant's own request, or one that is over, does not answer another's
  *  5. two such are ERR_CONFLICT, which names their tenants
  *
  * The same request is the same request_id with the same digest. NULL: there is none. From mem_*. */
@@ -171,9 +171,9 @@ MUST_CHECK bool store_decision_replayed(struct db *db, const char *now, const ch
 
 struct decision_query {
 	const char *tenant, *workspace, *status; /* NULL: any */
-	bool leases;                             /* only what runs, unless a status is asked for */
+	bool leases;                             /* only running leases, unless a status is given */
 	struct page page;
-	const struct quota_place *places; /* of what waits, as things are now */
+	const struct quota_place *places; /* of waiting requests, as things are now */
 	size_t place_count;
 };
 /* {"decisions":[...],"next":ID or null} or "leases"; newest first, without verdicts. */
@@ -181,7 +181,7 @@ MUST_CHECK bool store_decisions_json(struct db *db, const struct decision_query 
 
 struct reclaim_query {
 	const char *tenant; /* NULL: any */
-	int64_t after;      /* only what changed behind this event */
+	int64_t after;      /* only reclaims that changed behind this event */
 	bool ended;         /* those that ended behind `after` too */
 };
 /* {"reclaims":[...],"seq":N}; ret_count: how many. */

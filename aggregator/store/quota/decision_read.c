@@ -1,5 +1,5 @@
-/* aggregator/store/quota/decision_read.c - what was decided, read: one decision with its verdict, lists, reclaims. */
-#include "aggregator/store/quota/decision_log.h"
+/* aggregator/store/quota/decision_read.c - reading decisions: one with its verdict, lists, reclaims. */
+#include "aggregator/store/quota/decision_state.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* aggregator/store/quota/decision_turn.c - a turn of deciding: the lock, what others logged, this replica's events, COMMIT. */
-#include "aggregator/store/quota/decision_write.h"
+/* aggregator/store/quota/decision_turn.c - a turn of deciding: the lock, events of other replicas, this replica's events, COMMIT. */
+#include "aggregator/store/quota/decision_state.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -15,13 +15,13 @@ struct quota_turn {
 	struct quota_log *log;
 	struct db_tx tx;
 	struct book_row row;
-	bool stepped, committed; /* the book is ahead of what was committed */
+	bool stepped, committed; /* the book is ahead of the database */
 	struct decision_rows rows;
 	struct decision_known *known;
 	size_t known_count;
 	struct decision_tokens tokens;
-	bool is_bet;
-	struct turn_bet bet;
+	bool is_optimistic;
+	struct turn_expected expected;
 	struct turn_event *events;
 	size_t event_count;
 	const struct decision_ask **asks;
@@ -164,7 +164,7 @@ store_decision_tokens(struct db *db, const int64_t *ids, size_t n, struct decisi
 	return true;
 }
 
-/* Each statement sees what was committed when it began, so what is read behind the lock is what the lock protects. */
+/* Each statement sees the rows committed when it began: rows read behind the lock are those that the lock protects. */
 static bool
 begin(struct quota_turn *t, const struct turn_asked *asked, struct err *err)
 {
@@ -212,13 +212,13 @@ begin(struct quota_turn *t, const struct turn_asked *asked, struct err *err)
 	if (!quota_log_reach(t->db, t->log, &t->row, &t->foreign, err))
 		return false;
 	now_ns = res_i64(clock, 0, 0);
-	bets_clock(&t->log->bets, asked_ns, time_boot_ns(), now_ns);
+	optimistic_clock(&t->log->optimistic, asked_ns, time_boot_ns(), now_ns);
 	if (now_ns > t->row.at_ns)
 		t->row.at_ns = now_ns;
 	if (known) {
 		take_known(known, &t->known, &t->known_count);
 		for (size_t i = 0; i < t->known_count; i++)
-			bets_remember(&t->log->bets, t->known[i].key);
+			optimistic_remember(&t->log->optimistic, t->known[i].key);
 	}
 	if (tokens)
 		take_tokens(tokens, &t->tokens);
@@ -253,25 +253,27 @@ store_quota_turn(struct db *db, struct quota_log *l, const struct turn_asked *as
 
 /* The place is known without asking unless the session is a new one. */
 struct quota_turn *
-store_quota_turn_bet(struct db *db, struct quota_log *l, const struct turn_asked *asked)
+store_quota_turn_optimistic(struct db *db, struct quota_log *l, const struct turn_asked *asked)
 {
 	int64_t now_ns = time_boot_ns();
 	struct quota_turn *t;
 
-	if (!l->book || !bets_pay(&l->bets, now_ns) || !quota_log_same_place(db, l, NULL) || !l->book)
+	if (!l->book || !optimistic_commit_allowed(&l->optimistic, now_ns) || !quota_log_same_place(db, l, NULL) ||
+	    !l->book)
 		return NULL;
 	for (size_t i = 0; i < asked->key_count; i++)
-		if (bets_know(&l->bets, asked->keys[i]) || quota_knows(quota_book_state(l->book), asked->keys[i]))
+		if (optimistic_knows(&l->optimistic, asked->keys[i]) ||
+		    quota_knows(quota_book_state(l->book), asked->keys[i]))
 			return NULL;
 	t = turn_new(db, l);
-	t->is_bet = true;
+	t->is_optimistic = true;
 	t->row = (struct book_row){.seq = l->seq, .at_ns = l->at_ns, .has_policy = l->has_policy};
 	memcpy(t->row.head, l->head, SHA256_SIZE);
 	memcpy(t->row.policy_digest, l->policy_digest, SHA256_SIZE);
-	if (t->row.at_ns < bets_database_now(&l->bets, now_ns))
-		t->row.at_ns = bets_database_now(&l->bets, now_ns);
-	t->bet = (struct turn_bet){.seq = l->seq, .tokens = asked->tokens, .token_count = asked->token_count};
-	memcpy(t->bet.head, l->head, SHA256_SIZE);
+	if (t->row.at_ns < optimistic_database_now(&l->optimistic, now_ns))
+		t->row.at_ns = optimistic_database_now(&l->optimistic, now_ns);
+	t->expected = (struct turn_expected){.seq = l->seq, .tokens = asked->tokens, .token_count = asked->token_count};
+	memcpy(t->expected.head, l->head, SHA256_SIZE);
 	return t;
 }
 
@@ -294,9 +296,9 @@ quota_turn_known(const struct quota_turn *t, const char *key)
 }
 
 bool
-quota_turn_is_bet(const struct quota_turn *t)
+quota_turn_is_optimistic(const struct quota_turn *t)
 {
-	return t->is_bet;
+	return t->is_optimistic;
 }
 
 bool
@@ -308,7 +310,7 @@ quota_turn_costs_book(const struct quota_turn *t)
 bool
 quota_turn_token_holds(const struct quota_turn *t, int64_t token_id)
 {
-	return t->is_bet || decision_token_holds(&t->tokens, token_id);
+	return t->is_optimistic || decision_token_holds(&t->tokens, token_id);
 }
 
 const struct decision_rows *
@@ -427,15 +429,15 @@ quota_turn_snapshot(struct quota_turn *t, struct err *err)
 }
 
 static bool
-commit_bet(struct quota_turn *t, const struct turn_write *w, struct err *err)
+commit_optimistic(struct quota_turn *t, const struct turn_write *w, struct err *err)
 {
 	int64_t clock_ns, asked_ns = time_boot_ns();
 
-	if (turn_write_bet(t->db, w, &t->bet, &clock_ns, err)) {
-		bets_clock(&t->log->bets, asked_ns, time_boot_ns(), clock_ns);
+	if (turn_write_optimistic(t->db, w, &t->expected, &clock_ns, err)) {
+		optimistic_clock(&t->log->optimistic, asked_ns, time_boot_ns(), clock_ns);
 		return true;
 	}
-	bets_lost(&t->log->bets, time_boot_ns());
+	optimistic_failed(&t->log->optimistic, time_boot_ns());
 	return false;
 }
 
@@ -453,16 +455,17 @@ quota_turn_commit(struct quota_turn *t, struct err *err)
 	                       .snapshot = t->snapshot.len > 0 ? &t->snapshot : NULL,
 	                       .snapshot_bytes = t->snapshot_bytes};
 
-	if (t->is_bet && t->event_count == 0)
+	if (t->is_optimistic && t->event_count == 0)
 		return err_set(err, ERR_CONFLICT, "nothing was decided");
 	if (t->event_count == 0 && !w.snapshot && t->workload_count == 0)
-		return db_tx_commit(&t->tx, err); /* what others wrote in it; the lock goes with the transaction */
-	if (!(t->is_bet ? commit_bet(t, &w, err) : turn_write(&t->tx, &w, err))) {
+		return db_tx_commit(&t->tx,
+		                    err); /* rows that callers wrote in it; the lock ends with the transaction */
+	if (!(t->is_optimistic ? commit_optimistic(t, &w, err) : turn_write(&t->tx, &w, err))) {
 		t->stepped = true;
 		return false;
 	}
 	for (size_t i = 0; i < t->event_count; i++)
-		bets_decided(&t->log->bets, t->events[i].told);
+		optimistic_decided(&t->log->optimistic, t->events[i].told);
 	pthread_mutex_lock(&t->log->lock);
 	t->log->seq = t->row.seq;
 	t->log->at_ns = t->row.at_ns;

@@ -1,7 +1,7 @@
 /* aggregator/store/quota/decision_write.c - a turn of deciding as rows: events, decisions, reclaims, the book, in one round trip with the COMMIT.
  *
  * Lists of rows are one JSON parameter each. All events of a turn have one time. */
-#include "aggregator/store/quota/decision_write.h"
+#include "aggregator/store/quota/decision_state.h"
 
 #include <string.h>
 
@@ -12,7 +12,7 @@ const struct db_stmt turn_plans_stmt = {
 	"quota_plans", "SELECT set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true), "
 		       "set_config('enable_mergejoin', 'off', true)"};
 
-/* What follows an event goes behind it: a row may name it. */
+/* Rows that name an event are written after it. */
 static const struct db_stmt event_stmt = {
 	"quota_event_add",
 	"INSERT INTO quota_event (seq, at_ns, actor, event, outcome, hash) VALUES ($1, $2, $3, $4, $5, decode($6, 'hex'))"};
@@ -86,10 +86,10 @@ static const struct db_stmt book_stmt = {
 	"(SELECT FROM access_token k WHERE k.id = t.id " TOKEN_HOLDS ")) END"
 
 /* A book that has gone on, or a token that does not hold any more, makes this a step back, which the table refuses. */
-static const struct db_stmt bet_stmt = {"quota_book_bet",
-                                        "UPDATE quota_book SET seq = CASE WHEN seq = $1 AND head = $2 AND " TOKENS_HOLD
-                                        " THEN $3 ELSE -1 END, at_ns = $4, head = $5 "
-                                        "RETURNING (extract(epoch FROM clock_timestamp()) * 1000000)::bigint * 1000"};
+static const struct db_stmt optimistic_stmt = {
+	"quota_book_bet", "UPDATE quota_book SET seq = CASE WHEN seq = $1 AND head = $2 AND " TOKENS_HOLD
+			  " THEN $3 ELSE -1 END, at_ns = $4, head = $5 "
+			  "RETURNING (extract(epoch FROM clock_timestamp()) * 1000000)::bigint * 1000"};
 
 static const struct db_stmt snapshot_stmt = {
 	"quota_snapshot_add",
@@ -372,10 +372,10 @@ finds_rows(const struct batch *b)
 	return b->lists[CHANGES].len > 0 || b->lists[WORKLOADS].len > 0 || b->lists[RECLAIMS].len > 0;
 }
 
-/* The book first: who loses, or must wait for another's turn, has written nothing yet. */
+/* The book first: a turn that fails, or must wait for another replica, has written nothing yet. */
 bool
-turn_write_bet(struct db *db, const struct turn_write *w, const struct turn_bet *bet, int64_t *ret_clock_ns,
-               struct err *err)
+turn_write_optimistic(struct db *db, const struct turn_write *w, const struct turn_expected *expected,
+                      int64_t *ret_clock_ns, struct err *err)
 {
 	in_place(batch) struct batch b = {0};
 	in_place(db_array) struct db_array tokens = {0};
@@ -384,22 +384,22 @@ turn_write_bet(struct db *db, const struct turn_write *w, const struct turn_bet 
 
 	batch_init(&b, w);
 	db_array_init(&tokens);
-	for (size_t i = 0; i < bet->token_count; i++)
-		array_i64(&tokens, bet->tokens[i]);
+	for (size_t i = 0; i < expected->token_count; i++)
+		array_i64(&tokens, expected->tokens[i]);
 	if (!write_lists(&b, w, err))
 		return false;
-	a = call(&b, &bet_stmt);
+	a = call(&b, &optimistic_stmt);
 	b.calls[0].ret = &r;
-	arg_i64(a, bet->seq);
-	arg_bytes(a, bet->head, sizeof(bet->head));
+	arg_i64(a, expected->seq);
+	arg_bytes(a, expected->head, sizeof(expected->head));
 	arg_i64(a, w->row->seq);
 	arg_i64(a, w->row->at_ns);
 	arg_bytes(a, w->row->head, sizeof(w->row->head));
-	if (bet->token_count == 1)
-		arg_i64(a, bet->tokens[0]);
+	if (expected->token_count == 1)
+		arg_i64(a, expected->tokens[0]);
 	else
 		arg_text(a, NULL);
-	if (bet->token_count > 1)
+	if (expected->token_count > 1)
 		arg_array(a, &tokens);
 	else
 		arg_text(a, NULL);

@@ -1,13 +1,13 @@
 /* aggregator/store/quota/exception_store.h - exceptions: extra limit or reservation of a workspace until a time.
  *
  * Rules, in order:
- *  1. whoever may ask for a workspace gives a reason and an end. What an administrator asks for is agreed to at once
- *  2. an extra limit within the tenant's rule (auto_approve) is agreed to at once, as long as all that were and run at one time stay within it
- *  3. else a tenant's administrator agrees to an extra limit that the tenant's maximum leaves room for, and an administrator to anything;
+ *  1. a user who may request GPUs for a workspace gives a reason and an end. A request of an administrator is approved at once
+ *  2. an extra limit within the tenant's rule (auto_approve) is approved at once, as long as all such that run at one time stay within it
+ *  3. else a tenant's administrator approves an extra limit that the tenant's maximum leaves room for, and an administrator to anything;
  *     a reservation is a promise of capacity, which only an administrator makes
- *  4. it ends by itself, or is revoked; what is over stays over. A request that nobody decided is over at its end too
+ *  4. it ends by itself, or is revoked, and never begins again. A request without a decision is over at its end too
  *  5. every step has its audit entry in the same transaction
- *  6. the quota log takes it in and out by events: the store says which are missing there */
+ *  6. events begin and end it in the quota log: the store names those that are missing there */
 #ifndef TOLLGATE_EXCEPTION_STORE_H
 #define TOLLGATE_EXCEPTION_STORE_H
 
@@ -54,10 +54,10 @@ struct exception_query {
 /* {"exceptions":[...],"next":ID or null} */
 MUST_CHECK bool store_exceptions_json(struct db *db, const struct exception_query *q, struct buf *out, struct err *err);
 
-/* Background: ends those whose time has come. */
+/* Background: ends exceptions at their time. */
 MUST_CHECK bool store_exceptions_end(struct db *db, int64_t now_ns, int64_t *ret_ended, struct err *err);
 
-/* Rule 6, for whoever decides, in the transaction that has the lock of the book. The engine ends an exception at its time by itself; so an
+/* Rule 6, for the decider, in the transaction that has the lock of the book. The engine ends an exception at its time by itself; so an
  * event is missing for one that is agreed to and not in the book, and for one that is in it and was revoked. */
 struct exception_event {
 	int64_t id;

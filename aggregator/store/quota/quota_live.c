@@ -1,4 +1,4 @@
-/* aggregator/store/quota/quota_live.c - what telemetry shows of nodes, GPUs and who is on them, as the closed loop of quota reads it. */
+/* aggregator/store/quota/quota_live.c - nodes, GPUs and their holders from telemetry, as the closed loop of quota reads them. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,7 +9,8 @@
 
 #define RESULTS 10
 #define READ_AGAIN_NS (5 * NS_PER_S)
-#define MEASURED_NS (900 * NS_PER_S) /* records that are looked at for who was active; what was before is remembered */
+#define MEASURED_NS \
+	(900 * NS_PER_S) /* age of the records that are searched for activity; older activity is remembered */
 
 struct live_memory {
 	struct quota_memory *m;
@@ -17,7 +18,7 @@ struct live_memory {
 	size_t count;
 	struct quota_seen_node *nodes;
 	struct quota_workload *workloads;
-	int64_t at_ns; /* of what is in force */
+	int64_t at_ns; /* the time whose policy is in force */
 };
 
 /* GPUs and holders as they were last read, for as long as nodes say the same. */
@@ -88,7 +89,7 @@ mix(uint64_t h, const char *text)
  * a node that speaks says it again within an interval. */
 #define SILENT "(is_silent(s.received_at, s.interval_ns) OR s.received_at > now() + interval '1 second')"
 
-/* What is retired is not there. */
+/* Retired GPUs are left out. */
 #define STATE_OF(what)                                                                                                        \
 	"LEFT JOIN LATERAL (SELECT bool_or(x.state = 'retired') AS retired, bool_or(x.state = 'maintenance') AS maintenance " \
 	"FROM node_state x WHERE " what " AND x.effective @> $1::timestamptz) m ON true "
@@ -128,7 +129,7 @@ load_nodes(struct db *db, struct live_memory *m, struct quota_observed *o, struc
 	return true;
 }
 
-/* What else decides which GPUs there are and whose their holders are. */
+/* The other inputs that decide which GPUs there are and to which workspaces their holders belong. */
 static bool
 add_counts(struct db *db, uint64_t *said, struct err *err)
 {
@@ -185,7 +186,7 @@ cut_slots(struct live_memory *m, struct instances *in, int64_t node, struct quot
 		                                            .count = (int32_t)res_i64(in->r, i, 4)};
 }
 
-/* Each on the node that gpu_place says; what another node says of it is not looked at. */
+/* Each on the node that gpu_place names; reports of other nodes about it are ignored. */
 static bool
 load_gpus(struct db *db, struct live_memory *m, const struct idmap *at, struct err *err)
 {
@@ -224,7 +225,7 @@ load_gpus(struct db *db, struct live_memory *m, const struct idmap *at, struct e
 		                                 .model = res_text(r, i, 2),
 		                                 .known = res_bool(r, i, 3),
 		                                 .lost = res_bool(r, i, 4)};
-		/* What a silent node has is lost with it, and not GPU by GPU. */
+		/* GPUs of a silent node are lost with it, and not one by one. */
 		if (res_bool(r, i, 5) && all[i].known)
 			cut_slots(m, &in, node, &all[i]);
 		else
@@ -239,7 +240,7 @@ load_gpus(struct db *db, struct live_memory *m, const struct idmap *at, struct e
 	return true;
 }
 
-/* What a policy says a node has, until it is seen. Instances fill one GPU after the other. */
+/* The GPUs that a policy declares of a node, until it is seen. Instances fill one GPU after the other. */
 static bool
 load_declared(struct db *db, struct live_memory *m, const struct idmap *at, struct err *err)
 {
@@ -286,13 +287,13 @@ load_declared(struct db *db, struct live_memory *m, const struct idmap *at, stru
 	return true;
 }
 
-/* ---- who is on them ------------------------------------------------------------------------------------------------------------ */
+/* ---- holders ------------------------------------------------------------------------------------------------------------ */
 
 struct measured {
 	int64_t measured_ns, active_ns;
 };
 
-/* Of workloads whose workspace minds idleness: until when they are measured, and when they were last active. */
+/* Of workloads of workspaces with an idle timeout: until when they are measured, and when they were last active. */
 static bool
 load_measured(struct db *db, struct live_memory *m, int64_t now_ns, struct idmap *at, struct measured **ret,
               struct err *err)
@@ -373,7 +374,7 @@ load_holders(struct db *db, struct live_memory *m, int64_t now_ns, struct quota_
 
 /* ---- leases ---------------------------------------------------------------------------------------------------------------------- */
 
-/* Whoever says again that it is released changes nothing. */
+/* A repeated release changes nothing. */
 static bool
 load_leases(struct db *db, struct live_memory *m, struct quota_observed *o, struct err *err)
 {

@@ -1,14 +1,14 @@
 /* aggregator/store/quota/quota_log.c - the quota book of this replica: read from the last snapshot and the events behind it, and kept in step with
- * what other replicas log.
+ * other replicas.
  *
  * Rules:
- *  1. what is in memory is the state after event `seq`, and `head` is the hash of the chain there. It goes on only with events whose hashes lead
- *     from there to the head that the book's row has; anything else, a failover that lost events among it, forgets it
+ *  1. the book in memory is the state after event `seq`, and `head` is the hash of the chain there. It goes on only with events whose hashes lead
+ *     from there to the head that the book's row has; otherwise, as after a failover that lost events, the book is forgotten
  *  2. it is true of one database of one server
  *  3. a transaction that was not certainly committed forgets it */
 #include <string.h>
 
-#include "aggregator/store/quota/decision_log.h"
+#include "aggregator/store/quota/decision_state.h"
 #include "common/base/gz.h"
 
 const struct db_stmt quota_book_stmt = {"quota_book",
@@ -30,7 +30,7 @@ quota_log_new(int64_t quiet_ns)
 {
 	struct quota_log *l = mem_alloc(sizeof(*l));
 
-	l->bets.quiet_ns = quiet_ns;
+	l->optimistic.quiet_ns = quiet_ns;
 	pthread_mutex_init(&l->lock, NULL);
 	return l;
 }
@@ -216,7 +216,7 @@ apply_one(struct quota_log *l, const struct quota_log_entry *e, struct decision_
 	quota_log_hash(l->head, e, l->head);
 	l->seq = e->seq;
 	l->at_ns = e->at_ns;
-	bets_decided(&l->bets, o);
+	optimistic_decided(&l->optimistic, o);
 	if (changed)
 		add_changes(changed, e, o);
 	return true;
@@ -242,7 +242,7 @@ quota_log_apply(struct quota_log *l, const PGresult *events, int64_t to_seq, str
 	}
 	pthread_mutex_unlock(&l->lock);
 	if (PQntuples(events) > 0)
-		bets_others_decided(&l->bets, time_boot_ns());
+		optimistic_others_decided(&l->optimistic, time_boot_ns());
 	return ok;
 }
 
@@ -272,7 +272,7 @@ quota_log_reach(struct db *db, struct quota_log *l, const struct book_row *to, s
 	return err_set(err, ERR_RETRY, "the quota log is another one than this replica had read: it reads it again");
 }
 
-/* The row first: what it names is there. */
+/* The row first: the snapshot that it names exists. */
 bool
 store_quota_follow(struct db *db, struct quota_log *l, struct decision_rows *changed, struct err *err)
 {
@@ -285,13 +285,13 @@ store_quota_follow(struct db *db, struct quota_log *l, struct decision_rows *cha
 	if (PQntuples(r) != 1)
 		return err_set(err, ERR_FATAL, "the quota book has no row");
 	quota_log_row(l, r, &row);
-	/* far behind, and nobody wants to know what happened meanwhile: the last snapshot is the shorter way */
+	/* far behind, and the changed rows are not needed: the last snapshot is the shorter way */
 	if (!changed && row.snapshot_seq - l->seq > QUOTA_EVENTS_AT_ONCE) {
 		quota_log_drop(l);
 		if (!quota_log_open(db, l, err))
 			return false;
 	}
-	/* what this replica has just committed may be ahead of the row that was read */
+	/* this replica's last commit may be ahead of the row that was read */
 	return l->seq > row.seq || quota_log_reach(db, l, &row, changed, err);
 }
 
@@ -323,4 +323,80 @@ store_quota_clock(struct db *db, int64_t *ret_ns, struct err *err)
 		return false;
 	*ret_ns = res_i64(r, 0, 0);
 	return true;
+}
+
+/* ---- a recording: a stretch of the log that `tollgate quota simulate` replays ---------------------------------------------- */
+
+static bool
+write_state(const PGresult *r, int64_t *ret_seq, struct buf *out, struct err *err)
+{
+	in_place(buf) struct buf state = {0};
+	size_t n;
+	owned(mem) uint8_t *packed = NULL;
+
+	buf_init(&state, QUOTA_BOOK_MAX_BYTES);
+	*ret_seq = 0;
+	if (PQntuples(r) == 1) {
+		n = (size_t)PQgetlength(r, 0, 1) / 2;
+		packed = mem_alloc(n + 1);
+		if (!hex_decode(res_text(r, 0, 1), packed, n, err) || !gz_expand(packed, n, &state, err))
+			return err_prefix(err, "quota snapshot %s", res_text(r, 0, 0));
+		*ret_seq = res_i64(r, 0, 0);
+	}
+	buf_printf(out, "{\"recording\":1,\"state\":%s,\"state_seq\":%" PRId64 ",\"events\":[",
+	           state.len > 0 ? buf_text(&state) : "{}", *ret_seq);
+	return true;
+}
+
+static void
+write_event(const PGresult *r, int i, bool first, struct buf *out)
+{
+	buf_printf(out, "%s\n{\"seq\":%s,\"at_ns\":%s,\"actor\":", first ? "" : ",", res_text(r, i, 0),
+	           res_text(r, i, 1));
+	json_write_string(res_text(r, i, 2), out);
+	buf_str(out, ",\"event\":");
+	buf_str(out, res_text(r, i, 3));
+	buf_str(out, ",\"outcome\":");
+	buf_str(out, res_text(r, i, 4));
+	buf_char(out, '}');
+}
+
+bool
+store_quota_recording(struct db *db, int64_t from_seq, int64_t to_seq, struct spill *out, struct err *err)
+{
+	static const struct db_stmt stmt = {
+		"quota_snapshot_at",
+		"SELECT seq, encode(state, 'hex') FROM quota_snapshot WHERE seq < $1 ORDER BY seq DESC LIMIT 1"};
+	owned(result) PGresult *snapshot = NULL;
+	struct db_args from = {0};
+	int64_t seq;
+	bool first = true, more = true;
+
+	if (from_seq > to_seq)
+		return err_set(err, ERR_INVALID, "to_seq: it is before from_seq");
+	arg_i64(&from, from_seq);
+	if (!db_run(db, &stmt, &from, &snapshot, err) || !write_state(snapshot, &seq, spill_buf(out), err))
+		return false;
+	while (more) {
+		owned(result) PGresult *r = NULL;
+		struct db_args a = {0};
+
+		quota_events_args(&a, seq);
+		if (!db_run(db, &quota_events_stmt, &a, &r, err))
+			return false;
+		more = PQntuples(r) == QUOTA_EVENTS_AT_ONCE;
+		for (int i = 0; i < PQntuples(r); i++) {
+			seq = res_i64(r, i, 0);
+			if (seq > to_seq) {
+				more = false;
+				break;
+			}
+			write_event(r, i, first, spill_buf(out));
+			first = false;
+		}
+		if (!spill_step(out, err))
+			return false;
+	}
+	buf_str(spill_buf(out), "\n]}\n");
+	return buf_ok(spill_buf(out), "a recording", err);
 }

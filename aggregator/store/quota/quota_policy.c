@@ -35,7 +35,7 @@ policy_rows_fini(struct policy_rows *r)
 		PQclear(r->at[i]);
 }
 
-/* $1: when. What nodes have: what is counted on them, or declared, and not retired. */
+/* $1: the time. GPUs of nodes: counted on them or declared, and not retired. */
 #define WITH_INVENTORY                                                                                                                    \
 	"WITH had AS (SELECT p.node_id, p.model FROM gpu_place p WHERE p.model <> '' "                                                    \
 	"UNION SELECT d.node_id, d.model FROM node_declared d WHERE d.effective @> $1::timestamptz), "                                    \
@@ -420,7 +420,7 @@ write_budgets(const PGresult *r, struct buf *out)
 	buf_char(out, ']');
 }
 
-/* What a whole GPU (profile ""), or an instance of `units`, costs on demand in an hour, as the bill will say; rounded up to a millionth. */
+/* The price on demand per hour of a whole GPU (profile "") or an instance of `units`, as it will be billed; rounded up to a millionth. */
 static int64_t
 hour_micros(const struct rating_book *book, const char *tenant, const char *model, const char *profile, int64_t units)
 {
@@ -435,7 +435,7 @@ hour_micros(const struct rating_book *book, const char *tenant, const char *mode
 	                              .klass = "on-demand",
 	                              .instance_units = units};
 	const struct rating_price price = rating_price_of(book, &day);
-	const int64_t of = price.own.per_instance ? units : UNITS_PER_GPU; /* what the price is for */
+	const int64_t of = price.own.per_instance ? units : UNITS_PER_GPU; /* units that the price is for */
 	const int128 each = (int128)RATIO_ONE * 1000 * of;
 
 	if (price.item == NULL)

@@ -138,7 +138,7 @@ copy_duration(const json_t *doc, struct buf *out, struct err *err)
 	return true;
 }
 
-/* A duration counts from the moment that the book has when it decides: the clock of who took the request down may be off. A date that has
+/* A duration counts from the moment that the book has when it decides: the clock of the replica that accepted the request may be off. A date that has
  * passed is no mistake: who got no answer asks again with the same words. */
 static bool
 copy_expiry(const json_t *doc, int64_t now_ns, struct buf *out, struct err *err)

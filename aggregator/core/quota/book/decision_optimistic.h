@@ -1,47 +1,48 @@
-/* aggregator/core/quota/book/decision_optimistic.h - whether it pays to decide first and ask afterwards.
+/* aggregator/core/quota/book/decision_optimistic.h - when a replica may decide without the lock of the book's row.
  *
- * A replica whose book is up to date need not lock the book's row before it decides: it bets that nobody else has decided since, and the
- * transaction that writes the decision is refused when somebody has. That saves a round trip; a bet that is lost costs reading the
- * book anew. So it is made only where it is likely to be won: other replicas are quiet, no request is one that came before, and bets
- * were not lost a moment ago.
+ * A replica whose book is up to date need not lock the book's row before it decides: it assumes that no other replica has decided since, and
+ * the transaction that writes the decision is refused when one has. That saves a round trip; an optimistic commit that fails costs reading
+ * the book anew. So it is tried only where it is likely to succeed: other replicas are quiet, no request came before, and none failed a
+ * moment ago.
  *
- * Pure: times are given, on this machine's boot clock unless they are said to be the database's. */
+ * Pure: times are arguments, on this machine's boot clock unless they are said to be the database's. */
 #ifndef TOLLGATE_DECISION_OPTIMISTIC_H
 #define TOLLGATE_DECISION_OPTIMISTIC_H
 
 #include "aggregator/core/quota/engine/quota.h"
 
-/* Times go by how long nobody else must have decided (quiet_ns; 0: every bet pays). After a bet that was lost none is made for a part of
- * it, and twice as long after the next one, up to a multiple; after as long a time without one it is the least again. */
-#define BET_PAUSE_MIN_PART 5
-#define BET_PAUSE_MAX_TIMES 12
-#define BET_CLOCK_MAX_NS (30 * NS_PER_S) /* so long the database's clock is known without being read */
+/* All pauses follow from quiet_ns, the time for which no other replica must have decided (0: always allowed). After a failure none is tried for a
+ * part of it, and twice as long after the next one, up to a multiple; after as long a time without one the pause is the shortest again. */
+#define OPTIMISTIC_PAUSE_MIN_PART 5
+#define OPTIMISTIC_PAUSE_MAX_TIMES 12
+#define OPTIMISTIC_CLOCK_MAX_NS (30 * NS_PER_S) /* the offset of the database's clock is trusted for this long */
 
-#define BET_RECENT 65536u /* a power of two */
-struct decision_bets {
+#define OPTIMISTIC_RECENT 65536u /* a power of two */
+struct decision_optimistic {
 	int64_t quiet_ns;
-	uint64_t recent[BET_RECENT]; /* hashes of ids that were decided, each at its place; the last one stays */
-	int64_t others_ns;           /* when somebody else's decision was last seen */
-	int64_t lost_ns, pause_ns;   /* the last bet that was lost, and how long none is made after it; 0: none was */
+	uint64_t recent
+		[OPTIMISTIC_RECENT]; /* hashes of decided ids, each in its slot; a later one replaces an earlier */
+	int64_t others_ns;           /* when a decision of another replica was last seen */
+	int64_t lost_ns, pause_ns;   /* the last failure, and the pause after it; 0: none */
 	/* The database's clock less this machine's, and when that was last seen to be so. */
 	bool has_clock;
 	int64_t clock_ns, clock_seen_ns;
 };
 
 /* Ids that have a decision now. */
-void bets_decided(struct decision_bets *b, const struct quota_outcome *o);
-/* An id that turned out to have one, given before this program started or long ago: a bet with it would be lost. */
-void bets_remember(struct decision_bets *b, const char *id);
-/* Whether one of this id may have been decided before. One that was decided long ago, or before this program started, is not known. */
-bool bets_know(const struct decision_bets *b, const char *id);
+void optimistic_decided(struct decision_optimistic *b, const struct quota_outcome *o);
+/* An id that turned out to have a decision, from before this program started or long ago: an optimistic commit with it would fail. */
+void optimistic_remember(struct decision_optimistic *b, const char *id);
+/* Whether a request of this id may have been decided before. One that was decided long ago, or before this program started, is not known. */
+bool optimistic_knows(const struct decision_optimistic *b, const char *id);
 
-void bets_others_decided(struct decision_bets *b, int64_t now_ns);
-void bets_lost(struct decision_bets *b, int64_t now_ns);
-bool bets_pay(const struct decision_bets *b, int64_t now_ns);
+void optimistic_others_decided(struct decision_optimistic *b, int64_t now_ns);
+void optimistic_failed(struct decision_optimistic *b, int64_t now_ns);
+bool optimistic_commit_allowed(const struct decision_optimistic *b, int64_t now_ns);
 
-/* The database told its time between these two moments. What was believed is kept as far as it can be true. */
-void bets_clock(struct decision_bets *b, int64_t asked_ns, int64_t told_ns, int64_t database_ns);
-/* The database's clock now; only where bets pay. */
-int64_t bets_database_now(const struct decision_bets *b, int64_t now_ns);
+/* The database read its clock between these two moments. The known offset is kept as far as it can be true. */
+void optimistic_clock(struct decision_optimistic *b, int64_t asked_ns, int64_t told_ns, int64_t database_ns);
+/* The database's clock now; only where optimistic_commit_allowed(). */
+int64_t optimistic_database_now(const struct decision_optimistic *b, int64_t now_ns);
 
 #endif

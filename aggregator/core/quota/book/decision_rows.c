@@ -1,4 +1,4 @@
-/* aggregator/core/quota/book/decision_rows.c - what the outcomes of the quota engine change in the rows of decisions and reclaims. */
+/* aggregator/core/quota/book/decision_rows.c - changes of the rows of decisions and reclaims by outcomes of the quota engine. */
 #include "aggregator/core/quota/book/decision_rows.h"
 
 #include <string.h>
@@ -134,7 +134,7 @@ reclaim_made(struct decision_rows *r, const struct decision_moment *m, const str
 	c->due_ns = n->at_ns;
 }
 
-/* What becomes of the order that is open. A lease without one has no row, and none is found. */
+/* The next state of the open order. A lease without one has no row, and none is found. */
 static void
 reclaim_moved(struct decision_rows *r, const struct decision_moment *m, const char *lease, enum reclaim_state state)
 {
@@ -232,7 +232,7 @@ add_notice(struct decision_rows *r, const struct decision_moment *m, const struc
 	}
 }
 
-/* ---- what was heard of a lease ------------------------------------------------------------------------------------------------ */
+/* ---- events of leases ------------------------------------------------------------------------------------------------ */
 
 static const struct quota_notice *
 refusal_of(const struct quota_outcome *o, const char *id)
@@ -251,7 +251,7 @@ heard(struct decision_change *c, const struct decision_moment *m)
 		c->status = DECISION_CONFIRMED;
 }
 
-/* Before the notices: what a lease says may be what ends it. */
+/* Before the notices: the event of a lease may be the one that ends it. */
 static void
 add_lease_event(struct decision_rows *r, const struct decision_moment *m, enum quota_event_kind kind, const char *id,
                 const struct quota_outcome *o)

@@ -1,4 +1,4 @@
-/* aggregator/core/quota/book/decision_rows.h - what the outcomes of the quota engine change in the rows of decisions and reclaims; and the chain
+/* aggregator/core/quota/book/decision_rows.h - changes of the rows of decisions and reclaims by outcomes of the quota engine; and the hash chain
  * of hashes over its log.
  *
  * Pure. The engine's state is the truth and rows follow: whatever happened, the rows that are open are the engine's waiting requests
@@ -75,7 +75,7 @@ struct decision_rows {
 void decision_rows_clear(struct decision_rows *r);
 void decision_rows_fini(struct decision_rows *r);
 
-/* What an event was about, as far as rows depend on it. */
+/* The parts of an event that rows depend on. */
 struct decision_cause {
 	enum quota_event_kind kind;
 	const char **ids; /* of leases, or of the requests submitted */
@@ -89,7 +89,7 @@ struct decision_moment {
 	int64_t seq, at_ns;
 	const char *actor; /* outlives the rows */
 };
-/* An actor of this name drains what was measured idle. */
+/* The actor that drains leases which were measured idle. */
 #define DECISION_ACTOR_IDLE "idle"
 
 void decision_rows_add(struct decision_rows *r, const struct decision_moment *m, const struct decision_cause *cause,
@@ -105,7 +105,7 @@ struct quota_log_entry {
 	size_t event_len, outcome_len;
 };
 void quota_log_hash(const uint8_t before[SHA256_SIZE], const struct quota_log_entry *e, uint8_t ret[SHA256_SIZE]);
-/* Whether what is told of the event now has all that was logged of it. A later release may tell more of a verdict, and give other advice. */
+/* Whether the outcome now contains all of the logged one. A later release may add members to a verdict and give other advice. */
 bool quota_log_agrees(const struct quota_log_entry *e, const struct buf *told);
 /* Whether all that was logged is told again. Advice in words may be worded otherwise by another version. */
 bool quota_outcome_agrees(const json_t *logged, const json_t *told);

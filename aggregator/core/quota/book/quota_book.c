@@ -4,8 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "aggregator/core/quota/book/quota_book_row.h"
-#include "aggregator/core/quota/book/quota_book_step.h"
+#include "aggregator/core/quota/book/quota_book_state.h"
 #include "aggregator/core/quota/engine/quota_text.h"
 
 #define MAX_LIST 100000u /* leases or nodes of one event */
@@ -67,7 +66,7 @@ append(struct quota_outcome *to, struct quota_outcome *from)
 	quota_outcome_free(from);
 }
 
-/* What one step of the engine gave keeps its place among what others gave. */
+/* Appends the outcome of one step of the engine to those of the steps before. */
 bool
 book_step_state(struct book_step *s, struct quota_state *state, const struct quota_event *event, struct err *err)
 {

@@ -1,8 +1,8 @@
-/* aggregator/core/quota/book/quota_book.h - the quota engine by names and texts: what a service keeps, logs and replays.
+/* aggregator/core/quota/book/quota_book.h - the quota engine by names and texts, as a service keeps, logs and replays it.
  *
  * Pure. A book is a state of the engine with its policy, the names of everything and the inventory. It is opened from a text and
- * written as one: open(write(b)) behaves the same and writes the same bytes. What happens to it is a text too, and there is no other
- * way to change it: a service that logs the texts and whoever replays them later run the same code.
+ * written as one: open(write(b)) behaves the same and writes the same bytes. An event is a text too, and there is no other way
+ * to change a book: a service that logs the events and a replay of its log run the same code.
  *
  * An event is an object with one member:
  *
@@ -25,7 +25,7 @@
  *        "class"? or "priority"?, "preemptible"?, "expected_s"?, "cost"?, "expires_ns"? or "expires_in_ns"?, "cpu_millis"?, "memory_bytes"?, "storage_bytes"?}
  *   SLOT = {"profile","units","count"} | {"of":K,"count"} | {"count":1} a whole GPU
  *
- * The members of a policy are in the README of this folder, under "The quota book". Positions of tenants, workspaces, shapes,
+ * The members of a policy are in ../README.md, under "The quota book". Positions of tenants, workspaces, shapes,
  * nodes and GPUs never change: what a new policy does not name stays with limits of 0, a node that is not in the inventory stays
  * without GPUs, a GPU that is gone stays without devices. Leases on them stay counted.
  *
@@ -66,7 +66,7 @@ struct quota_outcome *quota_book_explain(const struct quota_book *b, int64_t now
 /* {"verdicts":[...],"notices":[...]}: verdicts as `tollgate quota simulate` prints them, without "at"; notices as
  * {"event","id","for" or "reason","due_ns"}. */
 void quota_book_outcome_json(const struct quota_book *b, struct quota_outcome *o, struct buf *out);
-/* What its positions are called, as long as the book is there. */
+/* The names of its positions, valid as long as the book. */
 struct quota_namer quota_book_namer(const struct quota_book *b);
 void quota_book_verdict_json(const struct quota_book *b, const struct quota_verdict *v, struct buf *out);
 
@@ -106,5 +106,37 @@ struct quota_shape quota_book_shape(const struct quota_book *b, int32_t shape);
 const struct quota_settings *quota_book_settings(const struct quota_book *b);
 /* Requests of a workspace that is not enforced that the rules would not have admitted, since the book began. */
 int64_t quota_book_would_deny(const struct quota_book *b, int32_t workspace);
+
+/* ---- quota_recording.c: a log of a book, and its replay -------------------------------------------------------------------- */
+
+/*
+ *   {"recording":1, "state":{a book}, "state_seq":N,
+ *    "events":[{"seq":N+1, "at_ns":T, "event":{...}, "outcome":{...}}, ...]}
+ *
+ * The state is as quota_book_write() makes it, {} for a book's beginning; events follow each other without a gap. Where an outcome
+ * is recorded, what comes of the event now is held against it. Pure. */
+#define QUOTA_RECORDING_VERSION 1
+#define QUOTA_RECORDING_MAX_BYTES (1u << 30)
+
+/* One event of it, with the book after it. */
+struct quota_recorded {
+	int64_t seq, at_ns;
+	const struct quota_outcome *outcome;
+	const struct quota_book *book;
+	bool differs;
+	const char *expected, *found; /* where it differs: the outcomes as JSON */
+};
+typedef void quota_recorded_tell(void *to, const struct quota_recorded *told);
+
+struct quota_recording_sum {
+	int64_t events, compared, differ;
+};
+
+/* Whether a text says of itself that it is one. */
+bool quota_recording_is(const char *text, size_t len);
+
+/* Every event in its order. ERR_INVALID: it is no recording, or an event of it cannot happen. */
+MUST_CHECK bool quota_recording_replay(const char *name, const char *text, size_t len, quota_recorded_tell *tell,
+                                       void *to, struct quota_recording_sum *ret, struct err *err);
 
 #endif

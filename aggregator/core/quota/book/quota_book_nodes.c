@@ -1,4 +1,4 @@
-/* aggregator/core/quota/book/quota_book_nodes.c - the inventory by names: which nodes there are, and what their GPUs are cut into.
+/* aggregator/core/quota/book/quota_book_nodes.c - the inventory by names: nodes, GPUs, and how GPUs are partitioned.
  *
  * A node keeps its position, and so does each GPU on it, found by its UUID; one that was declared and not seen yet is the first of its model
  * that is. What is not in the new inventory stays without devices: leases on it are counted until they end. A node that went to
@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "aggregator/core/quota/book/quota_book_step.h"
+#include "aggregator/core/quota/book/quota_book_state.h"
 
 #define MAX_NODES 100000u
 
@@ -30,7 +30,7 @@ book_read_shape(struct book_names *n, int32_t model, const json_t *o, int32_t *r
 	return book_add_shape(n, model, QUOTA_REPLICA, name, UNITS_PER_GPU / of, ret, err);
 }
 
-/* What a GPU is cut into: a whole one where nothing is said. */
+/* The devices of a GPU; a whole one where none are listed. */
 static bool
 read_slots(struct book_step *s, struct book_names *n, int32_t model, const json_t *list, struct quota_slots **ret,
            size_t *ret_count, struct err *err)
@@ -237,7 +237,7 @@ read_node(struct inventory *v, const json_t *o, struct err *err)
 	return true;
 }
 
-/* What the old ones had stays as a place for what is leased there. */
+/* Old devices stay as places of the leases on them. */
 static void
 keep_old(struct inventory *v)
 {

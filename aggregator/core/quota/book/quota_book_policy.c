@@ -1,10 +1,10 @@
-/* aggregator/core/quota/book/quota_book_policy.c - a whole policy by names, and what of budgets is used up.
+/* aggregator/core/quota/book/quota_book_policy.c - a whole policy by names, and the consumed part of budgets.
  *
  * What was there before keeps its position. Tenants, workspaces and classes that the new policy does not name are gone: requests that
  * name them are not valid, and what waits for them can have nothing. */
 #include <string.h>
 
-#include "aggregator/core/quota/book/quota_book_step.h"
+#include "aggregator/core/quota/book/quota_book_state.h"
 
 #define MAX_ROWS (1u << 20)
 #define MAX_PRICE_MICROS INT64_C(1000000000000)
@@ -31,7 +31,7 @@ list_of(struct reader *r, const char *key, const json_t **ret, size_t *ret_count
 	return true;
 }
 
-/* An amount: missing is what stands in *ret, null is no limit. */
+/* An amount: where it is missing *ret stays, null is no limit. */
 static bool
 amount(const json_t *o, const char *key, int64_t *ret, struct err *err)
 {
@@ -73,7 +73,7 @@ flag(const json_t *o, const char *key, bool *ret, struct err *err)
 	return !v || json_is_boolean(v) || err_set(err, ERR_INVALID, "%s is neither true nor false", key);
 }
 
-/* The position of what a member names. */
+/* The position of the thing that a member names. */
 static bool
 named(const struct book_list *l, const json_t *o, const char *key, int32_t *ret, struct err *err)
 {
@@ -234,7 +234,7 @@ read_people_names(struct reader *r, struct err *err)
 	return true;
 }
 
-/* ---- who may have what --------------------------------------------------------------------------------------------------- */
+/* ---- tenants, workspaces and their rights --------------------------------------------------------------------------------------------------- */
 
 static bool
 read_others(const json_t *o, int64_t *per_workload, int64_t other[QUOTA_OTHERS], struct err *err)
@@ -399,7 +399,7 @@ find_budget(const struct quota_policy *p, const struct quota_budget *like)
 	return NULL;
 }
 
-/* What was consumed is remembered where the new policy does not say it. */
+/* The consumed amount stays where the new policy does not give one. */
 static bool
 read_budgets(struct reader *r, struct quota_saved *old, struct err *err)
 {

@@ -1,10 +1,9 @@
-/* aggregator/core/quota/book/quota_book_request.c - requests by names. What is wrong with one is its own matter: the engine, or the book where the engine
- * could not know whose it is, rejects it by rule 1. */
+/* aggregator/core/quota/book/quota_book_request.c - requests by names. A faulty request does not spoil its batch: the engine, or the book where the workspace is
+ * unknown, rejects that one by rule 1. */
 #include <stdio.h>
 #include <string.h>
 
-#include "aggregator/core/quota/book/quota_book_row.h"
-#include "aggregator/core/quota/book/quota_book_step.h"
+#include "aggregator/core/quota/book/quota_book_state.h"
 
 #define MAX_REQUESTS 100000u
 #define FAULT_MAX 8192u
@@ -15,7 +14,7 @@
 struct asked {
 	struct quota_request r;
 	const char *fault; /* why the rules cannot be asked, or NULL */
-	/* for the person who asked, with the value and the choices; NULL: there is no more to say than the fault */
+	/* for the user, with the value and the choices; NULL: the fault says it all */
 	const char *told, *remedy;
 	size_t fields; /* that were understood */
 };
@@ -52,7 +51,7 @@ number(const json_t *o, const char *key, int64_t min, int64_t max, struct asked 
 	return true;
 }
 
-/* ---- what is asked for ------------------------------------------------------------------------------------------------- */
+/* ---- shape and count ------------------------------------------------------------------------------------------------- */
 
 /* "A", "A or B", "A, B or C". */
 static void
@@ -246,7 +245,7 @@ read_rest(const struct book_names *n, const json_t *o, struct asked *a)
 		a->fault = "a field is not known";
 }
 
-/* Whose it is and where; QUOTA_NONE where that is not known. */
+/* Workspace and cluster; QUOTA_NONE where one is not known. */
 static void
 read_where(const struct book_names *n, const json_t *o, struct asked *a)
 {
@@ -287,7 +286,7 @@ read_request(struct book_step *s, const json_t *o, struct asked *ret, struct err
 	read_shape(s, o, ret);
 	read_priority(n, o, ret);
 	read_rest(n, o, ret);
-	/* What cannot be asked is asked as nothing: the engine knows whether its workspace is enforced. */
+	/* A faulty request is submitted without devices: the engine knows whether its workspace is enforced. */
 	if (ret->fault)
 		ret->r = (struct quota_request){.id = id,
 		                                .workspace = ret->r.workspace,
@@ -321,7 +320,7 @@ reject(struct book_step *s, const struct asked *a)
 	v->checks[0] = (struct quota_check){.rule = QUOTA_RULE_VALID, .scope = QUOTA_SCOPE_REQUEST};
 }
 
-/* Work of a workspace that is not enforced runs, but what it has cannot be counted: there is no lease of it. */
+/* Work of a workspace that is not enforced runs, but its devices cannot be counted: it has no lease. */
 static void
 tell_faults(struct book_step *s, const struct asked *asked, size_t count)
 {

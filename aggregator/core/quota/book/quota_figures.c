@@ -1,4 +1,4 @@
-/* aggregator/core/quota/book/quota_figures.c - what a quota book says of each workspace. The rules are numbered in the header. */
+/* aggregator/core/quota/book/quota_figures.c - figures of each workspace from a quota book. The rules are numbered in the header. */
 #include "aggregator/core/quota/book/quota_figures.h"
 
 #include <stdlib.h>

@@ -1,6 +1,6 @@
-/* aggregator/core/quota/book/quota_figures.h - what a quota book says of each workspace, model by model and pool by pool, for people. Pure.
+/* aggregator/core/quota/book/quota_figures.h - figures of each workspace from a quota book, by model and pool, as shown to users. Pure.
  *
- * The engine knows what a workspace owes, not whose it is. Who lends is said by rules of its own:
+ * The engine knows how much a workspace owes, not to whom. These rules name the lenders:
  *  1. debts are found in live capacity that nobody reserved first, which is used on demand; what is beyond it is lent
  *  2. it comes from idle reservations, from each in proportion to what it may lend, to the last unit
  *  3. what is lent in a pool is borrowed there, by each in proportion to its debt: as the bill's classes (classes.h) */
@@ -14,9 +14,9 @@ struct quota_figure {
 	bool shared; /* in the shared pool, else the tenant's own */
 	struct quota_account_figures account;
 	int64_t lent;
-	int64_t borrowed;  /* of the debt: what others have reserved */
+	int64_t borrowed;  /* of the debt: reserved by others */
 	int64_t on_demand; /* the rest of the debt */
-	int64_t queued;    /* what waits, wherever it will be placed: with the own pool */
+	int64_t queued;    /* units that wait, wherever they will be placed: counted with the own pool */
 };
 /* in_place(quota_figures) struct quota_figures f = {0}; */
 struct quota_figures {

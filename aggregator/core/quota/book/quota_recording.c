@@ -1,5 +1,5 @@
 /* aggregator/core/quota/book/quota_recording.c - a recorded quota book once more. */
-#include "aggregator/core/quota/book/quota_recording.h"
+#include "aggregator/core/quota/book/quota_book.h"
 
 #include <string.h>
 

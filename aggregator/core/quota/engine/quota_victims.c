@@ -452,7 +452,7 @@ why_of(const struct quota_state *s, const struct victim_search *h, int32_t lease
 	return account_of(s, lease)->workspace == s->waits.at[h->wait].in.workspace ? QUOTA_WHY_OWN : QUOTA_WHY_DEBT;
 }
 
-/* The candidates in the order of victims.h, by the debts at the beginning. */
+/* The candidates in the order above, by the debts at the beginning. */
 static bool
 sooner(const struct quota_state *s, const struct victim_search *h, int32_t a, int32_t b)
 {
