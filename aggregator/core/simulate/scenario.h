@@ -1,6 +1,6 @@
-/* aggregator/core/simulate/scenario.h - a state of the quota engine from a file, and what happens to it: what-if for operators.
+/* aggregator/core/simulate/scenario.h - a state of the quota engine and events from a file: what-if for operators.
  *
- * The format is in the README of this folder, under "The scenario file". Pure: text in, values and errors with file and line out.
+ * The format is in the README of this folder. Pure: text in, values and errors with file and line out.
  * Replaying is pure too: the same text gives the same bytes. */
 #ifndef TOLLGATE_SCENARIO_H
 #define TOLLGATE_SCENARIO_H
@@ -11,7 +11,7 @@
 #define SCENARIO_MAX_GPUS 100000u /* of all nodes; a simulation is of a site, not of a continent */
 #define SCENARIO_MAX_POLICIES 1000u
 #define SCENARIO_MAX_TICKS 1000000
-#define SCENARIO_START_NS (INT64_C(10000) * 86400 * 1000000000) /* what the file calls 0 */
+#define SCENARIO_START_NS (INT64_C(10000) * 86400 * 1000000000) /* 0 in the file */
 
 /* One thing that happens. The batch of `requests` is the first, at 0. */
 struct scenario_event {
@@ -37,7 +37,7 @@ struct quota_scenario {
 	int64_t tick_ns;     /* between two ticks; 0: none but those of the file */
 	int64_t end_ns;      /* the last moment that is looked at */
 	bool over_time;      /* more happens than one batch */
-	struct buf warnings; /* a line each: what an operator should know before believing the answers */
+	struct buf warnings; /* one per line, for the operator, before the answers are believed */
 	void *memory;        /* everything the lists point to */
 };
 
@@ -48,7 +48,7 @@ DEFINE_OWNED(quota_scenario, struct quota_scenario)
 MUST_CHECK bool quota_scenario_parse(const char *name, const char *text, size_t len, struct quota_scenario **ret,
                                      struct err *err);
 
-/* What a replay tells: one outcome of the engine at a time, with the state after it. */
+/* One outcome of the engine in a replay, with the state after it. */
 struct scenario_told {
 	int64_t at_ns; /* since the beginning */
 	const struct quota_event *event;
@@ -63,7 +63,7 @@ MUST_CHECK bool quota_scenario_replay(const struct quota_scenario *sc, scenario_
 /* One JSON object and a newline for each verdict, and over time for each notice. */
 void quota_scenario_json(const struct quota_scenario *sc, const struct scenario_told *told, struct buf *out);
 
-/* What its positions are called, as long as the scenario is there. */
+/* The names of its positions, valid as long as the scenario. */
 struct quota_namer quota_scenario_namer(const struct quota_scenario *sc);
 
 #endif

@@ -4,9 +4,49 @@
 
 #include "aggregator/core/quota/engine/quantity.h"
 #include "aggregator/core/simulate/scenario.h"
-#include "aggregator/core/simulate/scenario_read.h"
+#include "common/conf/yaml.h"
 
-/* A list that grows; what it holds is moved, so nothing points into it until the file is read. */
+/* ---- typed values of the file, with errors that name file, line, field, value and limit ---------------------------------------- */
+
+/* The map that is being read; `what` names it in errors: "lease". */
+struct scenario_at {
+	const struct yaml_doc *doc;
+	const struct yaml_node *map;
+	const char *what;
+};
+
+/* A map with no other keys than these. */
+MUST_CHECK bool scenario_map(const struct scenario_at *at, const char *const *keys, struct err *err);
+/* A text that `fault` finds nothing wrong with. A missing key leaves *ret as it is, unless it is required. */
+MUST_CHECK bool scenario_text(const struct scenario_at *at, const char *key, const char *(*fault)(const char *),
+                              bool required, char **ret, struct err *err);
+/* One of the NULL-ended words, as its index. A missing key leaves *ret as it is. */
+MUST_CHECK bool scenario_choice(const struct scenario_at *at, const char *key, const char *const *words, int *ret,
+                                struct err *err);
+MUST_CHECK bool scenario_i64(const struct scenario_at *at, const char *key, int64_t min, int64_t max, int64_t *ret,
+                             struct err *err);
+MUST_CHECK bool scenario_bool(const struct scenario_at *at, const char *key, bool *ret, struct err *err);
+/* "90s", "10m", "7d"; 0 without a unit is allowed. */
+MUST_CHECK bool scenario_duration(const struct scenario_at *at, const char *key, int64_t max_ns, int64_t *ret_ns,
+                                  struct err *err);
+/* Amounts of GPUs, by model; none when the key is missing. */
+MUST_CHECK bool scenario_amounts(const struct scenario_at *at, const char *key, struct quantities *ret,
+                                 struct err *err);
+/* The list under a key; NULL when there is none. */
+MUST_CHECK bool scenario_list(const struct scenario_at *at, const char *key, size_t max, const struct yaml_node **ret,
+                              struct err *err);
+/* "FILE:LINE: WHAT KEY "VALUE" ..." at the key's value, or at the map when it has no such key; returns false. */
+bool scenario_err(const struct scenario_at *at, const char *key, struct err *err, const char *fmt, ...)
+	PRINTF_LIKE(4, 5);
+
+/* What may be an id of a lease or a request: 1 to 63 characters without space or control. */
+const char *scenario_id_fault(const char *text);
+/* TENANT/WORKSPACE. */
+const char *scenario_path_fault(const char *text);
+
+/* ---- lists --------------------------------------------------------------------------------------------------------------------- */
+
+/* A list that grows; its elements are moved, so nothing points into it until the file is read. */
 struct scenario_vec {
 	void *at;
 	size_t count, cap, size;
@@ -22,7 +62,7 @@ struct scenario_class {
 struct scenario_builder {
 	const struct yaml_doc *doc;
 	struct quota_scenario *sc;
-	struct scenario_vec kept;       /* char * or arrays: what the lists point to */
+	struct scenario_vec kept;       /* char * or arrays that the lists point to */
 	struct scenario_vec clusters;   /* const char * */
 	struct scenario_vec models;     /* const char * */
 	struct scenario_vec classes;    /* struct scenario_class */
@@ -75,7 +115,7 @@ MUST_CHECK bool scenario_read_exception(struct scenario_builder *b, const struct
 MUST_CHECK bool scenario_read_requests(struct scenario_builder *b, const struct yaml_node *list, int64_t at_ns,
                                        struct quota_event *ret, struct err *err);
 MUST_CHECK bool scenario_read_events(struct scenario_builder *b, struct err *err);
-/* The keys of a tenant or a workspace that say what it may have, over what it has now. */
+/* The quota keys of a tenant or a workspace, over its present values. */
 MUST_CHECK bool scenario_read_tenant_quota(struct scenario_builder *b, const struct scenario_at *at, int32_t tenant,
                                            struct err *err);
 MUST_CHECK bool scenario_read_workspace_quota(struct scenario_builder *b, const struct scenario_at *at,

@@ -1,4 +1,4 @@
-/* aggregator/core/simulate/scenario_nodes.c - what a scenario's file says about clusters, models, priority classes and nodes. */
+/* aggregator/core/simulate/scenario_nodes.c - the clusters, models, priority classes and nodes of a scenario file. */
 #include <string.h>
 
 #include "aggregator/core/policy/policy_check.h"
@@ -304,7 +304,7 @@ read_node(struct scenario_builder *b, const struct yaml_node *n, struct err *err
 	return true;
 }
 
-/* ---- a tenant without nodes: one of `capacity` GPUs, or of what is reserved ---- */
+/* ---- a tenant without nodes: one of `capacity` GPUs, or of the sum of reservations ---- */
 
 /* Of one model: whole GPUs, or instances where all amounts are in the same profile. */
 struct capacity {

@@ -1,4 +1,4 @@
-/* aggregator/core/simulate/scenario_policy.c - what a scenario's file says about tenants and workspaces: who may have how much. */
+/* aggregator/core/simulate/scenario_policy.c - the tenants and workspaces of a scenario file, with their rights. */
 #include <string.h>
 
 #include "aggregator/core/rating/budget.h"
@@ -64,7 +64,7 @@ pool_has(const struct scenario_builder *b, int32_t tenant, int32_t cluster, int3
 	return false;
 }
 
-/* A reservation without a model must be for one pool: what it would be for each of several is nobody's guess. */
+/* A reservation without a model must be for one pool: for several pools it would be ambiguous. */
 static bool
 check_models(struct scenario_builder *b, const struct scenario_at *at, const char *key, int32_t tenant, int32_t cluster,
              struct err *err)

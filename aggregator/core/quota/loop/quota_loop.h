@@ -1,10 +1,10 @@
-/* aggregator/core/quota/loop/quota_loop.h - the closed loop: what telemetry shows against what the quota book says. Pure.
+/* aggregator/core/quota/loop/quota_loop.h - the closed loop: telemetry compared with the quota book. Pure.
  *
  * Given the book, what nodes say of this moment and the time, it finds what the book must be told, and what differs. Rules, in order:
  *  0. clock       the book's clock can be set; a process's own runs evenly. Where they part by seconds between two looks, the book is told
  *                 what of its time did not pass, before anything is due by it. While the clock stands (it was set back, and the log's
  *                 time does not go back) that is how things grow older
- *  1. inventory   each node is judged by itself (quota_loop_judge.c): one that the book would not take is left out. A node or GPU that is
+ *  1. inventory   each node is judged by itself (quota_loop_nodes.c): one that the book would not take is left out. A node or GPU that is
  *                 new, gone or of another owner: the whole inventory is told. A node that is silent or in maintenance is lost, and one that
  *                 speaks again is back; likewise a GPU; a GPU that is cut otherwise has another layout
  *  2. seen        a node may speak for a lease if it is of the lease's cluster, shared or its tenant's own, and only of GPUs that the book has
@@ -26,7 +26,7 @@
 
 #include "aggregator/core/quota/book/quota_book.h"
 
-/* ---- what telemetry shows; texts are borrowed, none is NULL --------------------------------------------------------------------- */
+/* ---- telemetry; texts are borrowed, none is NULL --------------------------------------------------------------------- */
 
 struct quota_seen_slot {
 	const char *profile; /* of an instance; "": whole, or replicas */
@@ -37,7 +37,7 @@ struct quota_seen_slot {
 
 struct quota_seen_gpu {
 	const char *uuid, *model; /* uuid "": declared, not seen */
-	bool known;               /* its node speaks of it now: what it is cut into is known */
+	bool known;               /* its node reports it now, with its partitioning */
 	bool lost;
 	const struct quota_seen_slot *slots;
 	size_t slot_count;
@@ -47,7 +47,7 @@ struct quota_seen_node {
 	const char *name, *cluster, *tenant; /* tenant "": shared */
 	bool silent;                         /* nothing was heard for a while, or ever */
 	bool maintenance;
-	bool partial; /* holders were left out of what it said */
+	bool partial; /* its report left holders out */
 	int64_t heard_ns;
 	const struct quota_seen_gpu *gpus;
 	size_t gpu_count;
@@ -66,13 +66,13 @@ struct quota_seen_holder {
 	int64_t measured_ns, active_ns;
 };
 
-/* Of a lease: who its workload is, and when anything last changed, or when it was released. */
+/* The workload of a lease, and when it last changed or was released. */
 struct quota_workload {
 	const char *lease;
 	const char *ns, *pod, *pod_uid, *slurm_job;
 	int64_t changed_ns;
 	int64_t change;   /* which that was */
-	int64_t since_ns; /* by the clock of what was heard, where that is not the book's; 0: as the book says */
+	int64_t since_ns; /* by the clock of the telemetry, where that is not the book's; 0: as the book says */
 };
 
 struct quota_idle {
@@ -85,7 +85,7 @@ struct quota_idle_rule {
 	int64_t timeout_ns;
 };
 
-/* What a process's own clock said at a look, and the time that the book had lived through by then. */
+/* A process's own clock at a look, and the time that had passed for the book by then. */
 struct quota_pace {
 	int64_t boot_ns; /* 0: there was none */
 	int64_t lived_ns;
@@ -106,10 +106,10 @@ struct quota_observed {
 	bool in_service;       /* something was decided before: leases are expected */
 	struct quota_pace was; /* at the look before */
 	int64_t boot_ns;       /* now */
-	const char *budgets;   /* {"budgets":[...]}: what the ledger knows; NULL: nothing yet */
+	const char *budgets;   /* {"budgets":[...]}: from the ledger; NULL: nothing yet */
 };
 
-/* ---- what comes of it ------------------------------------------------------------------------------------------------------------ */
+/* ---- events and anomalies ------------------------------------------------------------------------------------------------------------ */
 
 struct quota_anomaly {
 	const char *kind, *subject, *tenant; /* tenant "": of nobody */
@@ -122,11 +122,11 @@ struct quota_loop_event {
 };
 
 struct quota_loop_out {
-	struct quota_loop_event *events; /* in the order in which they are to be told */
+	struct quota_loop_event *events; /* in the order in which they are to be applied */
 	size_t event_count;
 	struct quota_anomaly *anomalies; /* by kind and subject */
 	size_t anomaly_count;
-	struct quota_idle *idle; /* what is to be remembered, by lease */
+	struct quota_idle *idle; /* to be stored, by lease */
 	size_t idle_count;
 	const char **warned; /* leases that are warned now */
 	size_t warned_count;

@@ -1,4 +1,4 @@
-/* aggregator/core/quota/loop/quota_loop_anomalies.c - the closed loop, rule 8: where what is seen and what the book says differ. */
+/* aggregator/core/quota/loop/quota_loop_anomalies.c - the closed loop, rule 8: differences between telemetry and the book. */
 #include <string.h>
 
 #include "aggregator/core/quota/loop/quota_loop_state.h"
@@ -106,7 +106,7 @@ holder_tenant(const struct loop *l, const struct quota_seen_holder *h)
 	return w == QUOTA_NONE ? QUOTA_NONE : l->w->policy.workspaces[w].tenant;
 }
 
-/* Who the stranger is stands apart: it is the operator's to know. */
+/* The foreign holder's identity is a member of its own: only operators see it. */
 static void
 tell_foreign(struct loop *l, const struct quota_seen_holder *h, int32_t of)
 {

@@ -9,7 +9,7 @@
 struct loop_device {
 	const struct quota_seen_holder *holder; /* the first of them */
 	size_t holder_count;                    /* as many follow it in the list */
-	int32_t node;                           /* index into what was seen */
+	int32_t node;                           /* index into the observed nodes */
 	int32_t book_node, gpu, shape;          /* positions in the book, or QUOTA_NONE */
 	int32_t workspace;                      /* of the first holder; QUOTA_NONE: nobody's */
 	int32_t lease;                          /* position in the lists that it is seen for, or QUOTA_NONE */
@@ -17,7 +17,7 @@ struct loop_device {
 	int32_t next_of_lease;
 };
 
-/* What was seen of a lease. */
+/* The devices on which a lease was seen. */
 struct loop_lease {
 	const struct quota_workload *workload; /* NULL: none is known */
 	bool identified;                       /* it has an identity */
@@ -34,7 +34,7 @@ struct loop {
 	int64_t now_ns;
 	struct quota_loop_out *out;
 	struct quota_memory *m;
-	int32_t *seen_of;            /* by node of the book: index into what was seen, or QUOTA_NONE */
+	int32_t *seen_of;            /* by node of the book: index into the observed nodes, or QUOTA_NONE */
 	int32_t *book_of;            /* by node seen */
 	struct loop_device *devices; /* by node, GPU, device, replica */
 	size_t device_count;
@@ -53,7 +53,7 @@ void loop_clock(struct loop *l);     /* 0 */
 void loop_judge(struct loop *l);     /* 1, its beginning; before positions are looked up */
 void loop_inventory(struct loop *l); /* 1 */
 void loop_match(struct loop *l);     /* 2 */
-/* Whether a shape of the book is this profile, under its name or under that of rule 7 in quota_loop_judge.c. */
+/* Whether a shape of the book is this profile, under its name or under that of rule 7 in quota_loop_nodes.c. */
 bool loop_is_profile(const char *shape, const char *profile);
 void loop_leases(struct loop *l);    /* 3 to 7 */
 void loop_budgets(struct loop *l);   /* 7 */
