@@ -305,8 +305,8 @@ const struct cli_command cli_commands[] = {
 	            "and have; null is no limit. With events, and for work that ends by itself (runs), also one for each thing that happens "
 	            "later, with its time. A warning on standard error says when reservations exceed capacity. The same file gives the same "
 	            "bytes. A file made by quota record is replayed: what comes of each event is held against the outcome that was recorded, "
-	            "and the first differences are on standard error, with exit code 1. All keys: aggregator/core/README.md, \"The scenario "
-	            "file\" and \"The quota book\".",
+	            "and the first differences are on standard error, with exit code 1. All keys: aggregator/core/simulate/README.md, \"The "
+	            "scenario file\", and aggregator/core/quota/README.md, \"The quota book\".",
 	 .options = {{"explain", 0, NULL, "for people: all checks in a table, the queue, the victims with reasons, what would admit it", NULL, 0}}},
 	{.name = "exception request", .words = "TENANT/WORKSPACE", .word_min = 1, .word_max = 1, .run = cmd_exception_request,
 	 .summary = "ask for extra GPUs beyond a workspace's limit, or for an extra reservation, until a time",
