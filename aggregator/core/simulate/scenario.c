@@ -67,7 +67,7 @@ warn(struct scenario_builder *b, const struct quota_share *s, int32_t shape, int
 		           has / p->shapes[shape].units, p->clusters[s->cluster], whose);
 }
 
-/* The sum over the pool of a share, told at its first one. */
+/* The sum over the pool of a share, reported at its first one. */
 static void
 look_at(struct scenario_builder *b, size_t index, int32_t shape)
 {
@@ -217,7 +217,7 @@ read_sections(struct scenario_builder *b, struct err *err)
 	       scenario_read_exceptions(b, err);
 }
 
-/* The world is what stands before the first event: its policy is kept before events change the lists, and once more for the
+/* The world is the state before the first event: its policy is kept before events change the lists, and once more for the
  * shapes that only events name. */
 static bool
 read_all(struct scenario_builder *b, struct err *err)

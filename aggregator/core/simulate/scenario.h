@@ -20,7 +20,7 @@ struct scenario_event {
 	struct quota_event event;
 };
 
-/* How long the work of a lease runs once it is admitted, and how long it takes to leave once it is told to. */
+/* How long the work of a lease runs once it is admitted, and how long it takes to leave once it is ordered to. */
 struct scenario_run {
 	const char *id;
 	int line;

@@ -39,7 +39,7 @@ MUST_CHECK bool scenario_list(const struct scenario_at *at, const char *key, siz
 bool scenario_err(const struct scenario_at *at, const char *key, struct err *err, const char *fmt, ...)
 	PRINTF_LIKE(4, 5);
 
-/* What may be an id of a lease or a request: 1 to 63 characters without space or control. */
+/* An allowed id of a lease or a request: 1 to 63 characters without space or control. */
 const char *scenario_id_fault(const char *text);
 /* TENANT/WORKSPACE. */
 const char *scenario_path_fault(const char *text);

@@ -55,7 +55,7 @@ audit(struct db *db, int64_t id, const char *actor, const char *action, const ch
 
 /* --- asked for --- */
 
-/* Workspace, tenant and cluster by name; what the tenant's rule leaves of this model, and for how long, 0 without a rule. */
+/* Workspace, tenant and cluster by name; the units that the tenant's rule leaves of this model, and for how long, 0 without a rule. */
 static bool
 find_place(struct db *db, const struct exception_request *rq, PGresult **ret, struct err *err)
 {
@@ -118,7 +118,7 @@ has_room(struct db *db, const struct exception_request *rq, struct err *err)
 	                                                  rq->tenant, res_i64(r, 0, 0), rq->open_max);
 }
 
-/* Rules 1 and 2; NULL: somebody has to agree. */
+/* Rules 1 and 2; NULL: an approval is needed. */
 static const char *
 rule_of(const struct exception_request *rq, const PGresult *place)
 {
@@ -176,7 +176,7 @@ store_exception_request(struct db *db, const struct exception_request *rq, struc
 
 enum { IS_STATUS, IS_KIND, IS_REQUESTED_BY, IS_SHOWN, IS_ROOM, IS_UNITS, IS_OVER };
 
-/* Also what the tenant's maximum leaves for extra limits of its model beside those that were agreed to; NULL: there is no maximum. */
+/* Also the units that the tenant's maximum leaves for extra limits of its model beside approved ones; NULL: there is no maximum. */
 static bool
 lock_row(struct db *db, const struct exception_decision *d, PGresult **ret, struct err *err)
 {
@@ -207,8 +207,7 @@ may_decide(const struct exception_decision *d, const PGresult *was, struct err *
 		return true;
 	if (d->role == ROLE_DEVELOPER)
 		return (d->verb == EXCEPTION_REVOKE && strcmp(res_text(was, 0, IS_REQUESTED_BY), d->actor) == 0) ||
-		       err_set(err, ERR_DENIED,
-		               "a developer may take back what it asked for itself, and decides nothing else");
+		       err_set(err, ERR_DENIED, "a developer may only revoke exceptions that it requested itself");
 	if (d->verb != EXCEPTION_APPROVE)
 		return true;
 	if (strcmp(res_text(was, 0, IS_KIND), "reserved") == 0)

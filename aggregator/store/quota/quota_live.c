@@ -85,8 +85,8 @@ mix(uint64_t h, const char *text)
 
 /* ---- nodes and GPUs --------------------------------------------------------------------------------------------------------- */
 
-/* Nothing was heard for three intervals; or what was last heard is of a time that is not yet: the database's clock was set back since, and
- * a node that speaks says it again within an interval. */
+/* Nothing was heard for three intervals; or the last report is of the future: the database's clock was set back since, and
+ * a live node reports again within an interval. */
 #define SILENT "(is_silent(s.received_at, s.interval_ns) OR s.received_at > now() + interval '1 second')"
 
 /* Retired GPUs are left out. */

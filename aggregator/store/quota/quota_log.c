@@ -206,7 +206,7 @@ apply_one(struct quota_log *l, const struct quota_log_entry *e, struct decision_
 		return err_set(err, ERR_RETRY, "the quota log goes on with event %" PRId64 " after %" PRId64, e->seq,
 		               l->seq);
 	if (!quota_book_step(l->book, e->at_ns, e->event, e->event_len, &o, err)) {
-		/* nobody's request is to blame */
+		/* no request is at fault */
 		err->kind = ERR_FATAL;
 		return err_prefix(err, "event %" PRId64 " of the quota log", e->seq);
 	}

@@ -139,7 +139,7 @@ copy_duration(const json_t *doc, struct buf *out, struct err *err)
 }
 
 /* A duration counts from the moment that the book has when it decides: the clock of the replica that accepted the request may be off. A date that has
- * passed is no mistake: who got no answer asks again with the same words. */
+ * passed is no mistake: a client without an answer sends the same request again. */
 static bool
 copy_expiry(const json_t *doc, int64_t now_ns, struct buf *out, struct err *err)
 {
@@ -264,7 +264,7 @@ read_uid(const json_t *w, int64_t *ret, struct err *err)
 	return true;
 }
 
-/* A workload that says whose it is: what rules look at is of a pod or of a Slurm job, and never of both. */
+/* A workload in place of a workspace: the fields that attribution rules match are of a pod or of a Slurm job, never of both. */
 static bool
 read_holder(const json_t *w, struct decision_body *b, struct err *err)
 {
@@ -302,7 +302,7 @@ read_holder(const json_t *w, struct decision_body *b, struct err *err)
 	return true;
 }
 
-/* Beside workspace it only says by what telemetry knows it. */
+/* Beside workspace it is only the identity in telemetry. */
 static bool
 read_beside_workspace(const json_t *doc, struct decision_body *b, struct err *err)
 {

@@ -6,17 +6,17 @@
  *    "cpu": "64" | "500m", "memory": "512Gi", "storage": "10Ti",
  *    "workload": {"namespace": ..., "pod": ..., "pod_uid": ...} | {"slurm_job": ...}}
  *
- * Only request_id, workspace and what is counted must be there. A priority as a number is the scheduler's and operator's to give: it is above all
- * classes that a tenant may use.
+ * Only request_id, workspace and one of gpus, profile and replicas are required. Only schedulers and operators may give a priority as a number: it
+ * is above all classes that a tenant may use.
  *
- * Without workspace the workload says whose it is, by the attribution rules of the ledger (core/policy/attribution.h), and has what they look at:
+ * Without workspace the attribution rules of the ledger (core/policy/attribution.h) find it from the workload, which has the fields that they match:
  *
  *   "workload": {"namespace": ..., "labels": {"team": "ml"}, ...} | {"slurm_account": ..., "user": ..., "uid": 1000, "group": ..., ...}
  *
- * Beside workspace these are refused: two answers to one question.
+ * Beside workspace these fields are refused: they could contradict it.
  *
- * A request_id is the tenant's own whose workspace the request is for: two tenants may use the same one. The engine and its log know a request by its
- * key, TENANT/REQUEST_ID. Before that was so the key was the bare request_id: rows and logs of that time keep theirs. */
+ * A request_id belongs to the tenant of the workspace: two tenants may use the same one. The engine and its log know a request by its
+ * key, TENANT/REQUEST_ID. In older rows and logs the key is the bare request_id. */
 #ifndef TOLLGATE_DECISION_ASK_H
 #define TOLLGATE_DECISION_ASK_H
 
@@ -26,7 +26,7 @@
 #include "common/conf/json.h"
 #include "common/wire/wire.h"
 
-/* By which telemetry knows a workload; NULL: not said. */
+/* The identity of a workload in telemetry; NULL: not given. */
 struct decision_workload {
 	const char *namespace, *pod, *pod_uid, *slurm_job;
 };
@@ -37,11 +37,11 @@ struct decision_workload {
 struct decision_body {
 	char request_id[DECISION_ID_SIZE];
 	char key[QUOTA_ID_SIZE];
-	/* "acme/prod"; empty: the workload says whose it is, and it was not looked up yet */
+	/* "acme/prod"; empty: to be looked up from the workload */
 	char workspace[2 * QUOTA_NAME_SIZE];
 	char tenant[DECISION_TENANT_SIZE]; /* "acme" */
 	struct buf request;                /* for a submit event, once the workspace is known */
-	struct buf body;                   /* what was asked, with sorted keys */
+	struct buf body;                   /* the request as given, with sorted keys */
 	uint8_t digest[SHA256_SIZE];       /* of body: the same request has the same one however it is spelt */
 	struct decision_workload workload; /* lives as long as doc */
 	const char *cluster, *model;       /* that are named; NULL: none. They live as long as doc */
@@ -55,11 +55,11 @@ void decision_body_write(const struct decision_body *b, const char *model, struc
 void decision_body_fini(struct decision_body *b);
 /* Enters the workspace, TENANT/NAME, of a request that named its workload. */
 MUST_CHECK bool decision_body_place(struct decision_body *b, const char *workspace, struct err *err);
-/* ERR_MISSING: no rule gives the workload to a workspace that the asker may know. Names what was looked at, and nothing else. */
+/* ERR_MISSING: no rule gives the workload to a workspace that the asker may know. Names the fields that were matched, and nothing else. */
 bool decision_body_no_workspace(const struct decision_body *b, struct err *err);
 
-/* tenant: who asks, whose workspaces may be named, and need not be; NULL: an operator or scheduler, anybody's. ERR_INVALID begins with the field to blame; ERR_MISSING: the
- * workspace is not the tenant's. */
+/* tenant: of the client, which may leave it out of the workspace; NULL: an operator or scheduler, who may name any workspace. ERR_INVALID begins with the
+ * faulty field; ERR_MISSING: the workspace is not the tenant's. */
 MUST_CHECK bool decision_body_read(const json_t *doc, const char *tenant, int64_t now_ns, struct decision_body *ret,
                                    struct err *err);
 /* The member "workload" of an object, if it has one. */

@@ -107,7 +107,7 @@ struct quota_log_entry {
 void quota_log_hash(const uint8_t before[SHA256_SIZE], const struct quota_log_entry *e, uint8_t ret[SHA256_SIZE]);
 /* Whether the outcome now contains all of the logged one. A later release may add members to a verdict and give other advice. */
 bool quota_log_agrees(const struct quota_log_entry *e, const struct buf *told);
-/* Whether all that was logged is told again. Advice in words may be worded otherwise by another version. */
+/* Whether the outcome contains all of the logged one. Sentences may differ in another version. */
 bool quota_outcome_agrees(const json_t *logged, const json_t *told);
 
 #endif

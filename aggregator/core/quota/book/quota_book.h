@@ -26,7 +26,7 @@
  *   SLOT = {"profile","units","count"} | {"of":K,"count"} | {"count":1} a whole GPU
  *
  * The members of a policy are in ../README.md, under "The quota book". Positions of tenants, workspaces, shapes,
- * nodes and GPUs never change: what a new policy does not name stays with limits of 0, a node that is not in the inventory stays
+ * nodes and GPUs never change: tenants and workspaces that a new policy does not name stay with limits of 0, a node that is not in the inventory stays
  * without GPUs, a GPU that is gone stays without devices. Leases on them stay counted.
  *
  * A request that names a workspace, cluster, model, profile or class that is not known, or a number out of range, gets the verdict
@@ -114,7 +114,7 @@ int64_t quota_book_would_deny(const struct quota_book *b, int32_t workspace);
  *    "events":[{"seq":N+1, "at_ns":T, "event":{...}, "outcome":{...}}, ...]}
  *
  * The state is as quota_book_write() makes it, {} for a book's beginning; events follow each other without a gap. Where an outcome
- * is recorded, what comes of the event now is held against it. Pure. */
+ * is recorded, the outcome of the replay is compared with it. Pure. */
 #define QUOTA_RECORDING_VERSION 1
 #define QUOTA_RECORDING_MAX_BYTES (1u << 30)
 

@@ -135,7 +135,8 @@ book_row_read(const struct book_column *columns, size_t count, const char *const
 		if (!v)
 			continue;
 		if (!read_value(&columns[i], v, m, (char *)row + columns[i].offset))
-			return err_set(err, ERR_INVALID, "field '%s' is not what it should be", columns[i].key);
+			return err_set(err, ERR_INVALID, "field '%s' has the wrong type or is out of range",
+			               columns[i].key);
 		found++;
 	}
 	for (size_t i = 0; others && others[i]; i++)

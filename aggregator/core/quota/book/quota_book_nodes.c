@@ -1,7 +1,7 @@
 /* aggregator/core/quota/book/quota_book_nodes.c - the inventory by names: nodes, GPUs, and how GPUs are partitioned.
  *
  * A node keeps its position, and so does each GPU on it, found by its UUID; one that was declared and not seen yet is the first of its model
- * that is. What is not in the new inventory stays without devices: leases on it are counted until they end. A node that went to
+ * that is. A node or GPU that the new inventory lacks stays without devices: leases on it are counted until they end. A node that went to
  * another tenant or cluster takes no lease along: those stay counted, on no device. */
 #include <stdio.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* aggregator/core/quota/book/quota_book_policy.c - a whole policy by names, and the consumed part of budgets.
  *
- * What was there before keeps its position. Tenants, workspaces and classes that the new policy does not name are gone: requests that
- * name them are not valid, and what waits for them can have nothing. */
+ * Positions never change. Tenants, workspaces and classes that the new policy does not name are gone: requests that
+ * name them are not valid, and their waiting requests are never admitted. */
 #include <string.h>
 
 #include "aggregator/core/quota/book/quota_book_state.h"

@@ -1,9 +1,9 @@
 /* aggregator/core/quota/book/quota_figures.h - figures of each workspace from a quota book, by model and pool, as shown to users. Pure.
  *
  * The engine knows how much a workspace owes, not to whom. These rules name the lenders:
- *  1. debts are found in live capacity that nobody reserved first, which is used on demand; what is beyond it is lent
- *  2. it comes from idle reservations, from each in proportion to what it may lend, to the last unit
- *  3. what is lent in a pool is borrowed there, by each in proportion to its debt: as the bill's classes (classes.h) */
+ *  1. debts are covered first by live capacity without a reservation, which is used on demand; the rest is lent
+ *  2. it is lent by idle reservations, by each in proportion to its lendable units, exact to the unit
+ *  3. the units lent in a pool are borrowed there, by each workspace in proportion to its debt: as the bill's classes (classes.h) */
 #ifndef TOLLGATE_QUOTA_FIGURES_H
 #define TOLLGATE_QUOTA_FIGURES_H
 

@@ -62,7 +62,7 @@ replay_event(struct replay *r, const json_t *o, int64_t seq, struct err *err)
 	if (!json_get_i64(o, "seq", &given, err) || !json_get_i64(o, "at_ns", &told.at_ns, err))
 		return false;
 	if (given != seq)
-		return err_set(err, ERR_INVALID, "its seq is %" PRId64 ": what is between is missing", given);
+		return err_set(err, ERR_INVALID, "its seq is %" PRId64 ": the events between are missing", given);
 	if (!json_is_object(event))
 		return err_set(err, ERR_INVALID, "it has no event");
 	write_json(event, &r->text);

@@ -3,8 +3,8 @@
  * Pure: no clock, database, log or file; the time is an argument. A state is a value: it is loaded from plain lists, changed by
  * events, and saved as plain lists again. The same state and event give the same outcome to the byte; ties go by id.
  *
- * Words. A pool is one cluster's nodes of one tenant, or its shared nodes, per GPU model. A shape is what a request counts: whole
- * GPUs, instances of a MIG profile, or replicas of a shared GPU. An account is what one workspace may have in one pool.
+ * Words. A pool is one cluster's nodes of one tenant, or its shared nodes, per GPU model. A shape is the kind of device that a request counts: whole
+ * GPUs, instances of a MIG profile, or replicas of a shared GPU. An account has the rights and the use of one workspace in one pool.
  *     leased     units of its leases, draining ones until they returned
  *     held       units of its waiting requests that have a hold
  *     committed  leased + held, where a hold and the own leases that drain for it count as the larger of the two: what rules 2, 6
@@ -26,14 +26,14 @@
  *  7. borrow      not owed, preemptible, debt after <= borrow cap, not in back-off, and the new part of the debt is found in free
  *                 unreserved units, then in idle reservations within their lend caps
  *  8. own         own preemptible leases of strictly lower priority may be given up; then 2 and 5-7 as if they had ended. For 2
- *                 they may be in either pool. What still borrows then may give up only own work that borrows: its workspace has
+ *                 they may be in either pool. A request that still borrows then may give up only own work that borrows: its workspace has
  *                 debt in that pool just before its removal. 3 is not relaxed, CPU, memory and storage are
  *  9. otherwise   queue when declared capacity and the present policy could ever admit it, else reject
  *
  * A request is placed wholly in one pool: the own one is tried first, then the shared one. Admission in either comes before a
  * reclaim in either.
  *
- * A workspace with enforce off or warn always gets "admit"; `would` has what the rules say. Its leases are placed where they fit, or
+ * A workspace with enforce off or warn always gets "admit"; `would` has the decision by the rules. Its leases are placed where they fit, or
  * else counted as excess, make no victims and are none. */
 #ifndef TOLLGATE_QUOTA_H
 #define TOLLGATE_QUOTA_H
@@ -76,7 +76,7 @@ struct quota_shape {
 	const char *name; /* profile, or "" */
 };
 
-/* Which priority classes somebody may use. */
+/* The priority classes that a tenant may use. */
 struct quota_class_set {
 	bool only; /* those of the set, which may be none; else all, whatever the set says */
 	uint64_t bits[(LIMIT_CLASSES + 63) / 64];
@@ -464,10 +464,10 @@ struct quota_verdict {
 	size_t victim_count;
 	struct quota_check *checks;
 	size_t check_count;
-	/* The smallest change that would admit it: what must be done, together. None when it is admitted. */
+	/* The smallest set of changes that would admit it. None when it is admitted. */
 	struct quota_change changes[QUOTA_MAX_CHANGES];
 	size_t change_count;
-	/* Of QUOTA_CHANGE_REQUEST, where they are known: what is wrong, and what to ask for instead. */
+	/* Of QUOTA_CHANGE_REQUEST, where they are known: the fault, and the request to make instead. */
 	char *fault, *remedy;
 	bool unreserved;     /* borrow: nobody else reserves anything in its pool */
 	bool or_preemptible; /* instead of QUOTA_CHANGE_RESERVED: ask as preemptible */
@@ -571,7 +571,7 @@ struct quota_account_figures quota_account_at(const struct quota_state *s, int32
 
 /* The rule that the first sentence about a verdict names: the first that forbids it, or the one that admits it. */
 enum quota_rule quota_deciding_rule(const struct quota_verdict *v);
-/* Neither its tenant nor the shared pool has a node for what is asked for. */
+/* Neither its tenant nor the shared pool has a node with the requested shape. */
 bool quota_has_no_node(const struct quota_verdict *v);
 bool quota_is_enforced(const struct quota_state *s, int32_t workspace);
 /* Whether the tenant of a workspace may use a priority class. */

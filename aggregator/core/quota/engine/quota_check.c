@@ -205,7 +205,7 @@ quota_rule_limit(const struct quota_state *s, int32_t wait, int32_t account, con
 
 /* ---- rule 3: budget ---------------------------------------------------------------------------------------------------------------------- */
 
-/* With `empty` as if nothing were running: what was consumed stays consumed. */
+/* With `empty` as if nothing were running: the consumed part stays. */
 bool
 quota_rule_budget(const struct quota_state *s, int32_t wait, bool empty, bool *ret_warn, struct checks *out)
 {

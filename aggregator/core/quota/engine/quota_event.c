@@ -123,7 +123,7 @@ load_policy(const struct quota_state *s, const struct quota_policy *policy, stru
 	    policy->shape_count < s->shapes.count || policy->tenant_count < s->tenants.count ||
 	    policy->workspace_count < s->workspaces.count)
 		return err_set(err, ERR_INVALID,
-		               "a policy keeps the positions of what there is, and this one has less");
+		               "the policy has fewer clusters, models, shapes, tenants or workspaces than the state");
 	quota_save(s, &saved);
 	saved.world.policy = *policy;
 	ok = quota_load(&saved.world, ret, err);

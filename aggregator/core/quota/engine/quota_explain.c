@@ -74,7 +74,7 @@ want_for(const struct quota_check *k, int64_t each, struct changes *c)
 	}
 }
 
-/* 6 or 7. Work that cannot be preempted has only 6; else 7 is what can be had sooner. */
+/* 6 or 7. Work that cannot be preempted has only 6; else 7 is the easier one. */
 static void
 want_right(const struct checks *checks, bool shared, struct changes *c)
 {

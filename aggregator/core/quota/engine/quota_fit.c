@@ -19,7 +19,7 @@ may_join(const struct tenancy *who, int32_t tenant, bool alone)
 	return !alone && who->strict == 0;
 }
 
-/* Own pools have one tenant, and where nobody minds company everybody may join. */
+/* Own pools have one tenant, and where no tenant has isolation every tenant may join. */
 static bool
 company_matters(const struct quota_state *s, const struct ask *ask)
 {
@@ -59,7 +59,7 @@ careful_count(const struct quota_state *s, const struct ask *ask, const struct n
 	return count;
 }
 
-/* What a node can give, a multiple of per_node. */
+/* The devices that a node can give, a multiple of per_node. */
 static int32_t
 can_give(const struct quota_state *s, const struct ask *ask, const struct node_shape *k, bool careful)
 {
@@ -96,7 +96,7 @@ quota_fit_devices(const struct quota_state *s, const struct ask *ask)
 	return sum < ask->count ? sum : ask->count;
 }
 
-/* The GPUs of a node in the order of what they have free. */
+/* The GPUs of a node in the order of their free devices. */
 static void
 take_from_node(const struct quota_state *s, const struct ask *ask, int32_t node, int32_t count, bool careful,
                struct plan *ret)

@@ -330,7 +330,7 @@ pass(struct quota_state *s, bool all, struct gather *g)
 }
 
 /* A hold that was dropped on the way, or a workspace that gave up its own, may leave room or a right for those passed over before. Each
- * further pass needs a new plan of somebody; should it ever take more, the rest comes with the next step. */
+ * further pass needs a new plan of some request; should it ever take more passes than requests, the rest comes with the next step. */
 void
 quota_pass(struct quota_state *s, struct gather *g)
 {

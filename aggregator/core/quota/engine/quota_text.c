@@ -163,7 +163,7 @@ may_know(const struct quota_reader *reader, const char *path)
 	return n == 0 || (strncmp(path, reader->tenant, n) == 0 && path[n] == '/');
 }
 
-/* A key as people know it: without the tenant. */
+/* The request_id of a key: without the tenant. */
 static void
 lease_id(const struct quota_reader *reader, const char *key_, struct buf *out)
 {

@@ -11,13 +11,13 @@
 /* ---- rules 0 and 7: the clock, and budgets of the ledger ------------------------------------------------------------------- */
 
 #define TEXT_BYTES 256u
-#define STEP_NS (2 * NS_PER_S) /* less is how clocks are */
+#define STEP_NS (2 * NS_PER_S) /* smaller differences are normal */
 #define GAP_NS (60 * NS_PER_S) /* after this it is unknown how other processes handled it */
 
 /* Until when moments are from before the clock was set.
- *     forward        those that are not after what the time would be now
+ *     forward        those that are not after the time as it would be now
  *     it stands      all of them
- *     back by more   those of before this look: what was made since is of the new time */
+ *     back by more   those of before this look: later ones are of the new time */
 static int64_t
 before_it_was_set(const struct loop *l, int64_t off_ns, int64_t passed_ns)
 {

@@ -1,26 +1,28 @@
 /* aggregator/core/quota/loop/quota_loop.h - the closed loop: telemetry compared with the quota book. Pure.
  *
- * Given the book, what nodes say of this moment and the time, it finds what the book must be told, and what differs. Rules, in order:
- *  0. clock       the book's clock can be set; a process's own runs evenly. Where they part by seconds between two looks, the book is told
- *                 what of its time did not pass, before anything is due by it. While the clock stands (it was set back, and the log's
- *                 time does not go back) that is how things grow older
- *  1. inventory   each node is judged by itself (quota_loop_nodes.c): one that the book would not take is left out. A node or GPU that is
- *                 new, gone or of another owner: the whole inventory is told. A node that is silent or in maintenance is lost, and one that
- *                 speaks again is back; likewise a GPU; a GPU that is cut otherwise has another layout
- *  2. seen        a node may speak for a lease if it is of the lease's cluster, shared or its tenant's own, and only of GPUs that the book has
- *                 on it. On such nodes a lease is seen by the identity of its workload, unless the rules of attribution say that this is
- *                 another tenant's, those of its plan first; without identity by devices of its shape that its workspace holds and that no other lease is seen on: those of its plan first, then others of those
- *                 nodes, then elsewhere. Only what was heard after the lease last changed counts
- *  3. confirm     an admitted lease that is seen is confirmed; with the devices, when all of them are seen and nobody else has them
- *  4. heartbeat   a lease that is seen is told so before a third of the silence has passed
- *  5. empty       a lease that was released or is suspect and is not seen, while every node that it might be on speaks, is empty. A silent
- *                 node says nothing: its leases stay counted
- *  6. idle        a lease whose holders are all measured, and were not active for longer than its workspace's idle_timeout, is warned, and
- *                 drained when one grace period more has passed without a change. What cannot be measured counts as active
- *  7. due         a tick, when the clock alone changes something; budgets, when the ledger knows them better than the book
- *  8. anomalies   unleased: devices held beyond leases, by workspace and node; ungated: the same where nobody ever asked for a lease. unused: a confirmed lease that is not seen for the
- *                 silence. foreign: a holder of another tenant on a node or device that is kept for one: its owner's isolation is not shared. excess, reserved, overdue: what
- *                 the book itself says of pools and orders. idle: those that were warned. inventory: a node that rule 1 leaves out */
+ * From the book, the reports of nodes and the time it makes events for the book, and anomalies. Rules, in order:
+ *  0. clock       the database's clock, which the book goes by, can be set; a process's own runs evenly. Where they differ by seconds between two
+ *                 looks, the book gets an event with the time that did not pass, before anything falls due by it. While the clock stands still (it
+ *                 was set back, and the log's time does not go back) leases and requests grow older by that event
+ *  1. inventory   each node is judged by itself (quota_loop_nodes.c): one that the book would refuse is left out. When a node or GPU is new, gone
+ *                 or has another owner, the book gets the whole inventory. A node that is silent or in maintenance is lost, and one that reports
+ *                 again is back; likewise a GPU; a GPU that is partitioned anew has another layout
+ *  2. seen        a node's report counts for a lease if the node is of the lease's cluster, shared or its tenant's own, and only for GPUs that the
+ *                 book has on it. On such nodes a lease is seen by the identity of its workload, nodes of its plan first, unless the attribution
+ *                 rules give that workload to another tenant. A lease without identity is seen by devices of its shape that its workspace holds and
+ *                 that no other lease is seen on: devices of its plan first, then others of those nodes, then elsewhere. Only reports after the
+ *                 last change of the lease count
+ *  3. confirm     an admitted lease that is seen is confirmed; with its devices, when all of them are seen and no other lease has them
+ *  4. heartbeat   a lease that is seen gets a heartbeat before a third of the silence has passed
+ *  5. empty       a lease that was released or is suspect and is not seen, while every node that it might be on reports, is empty. A silent node
+ *                 proves nothing: its leases stay counted
+ *  6. idle        a lease whose holders are all measured, and were not active for longer than its workspace's idle_timeout, is warned, and drained
+ *                 when one grace period more has passed without a change. A holder that cannot be measured counts as active
+ *  7. due         a tick, when the clock alone changes something; budgets, when the ledger has newer figures than the book
+ *  8. anomalies   unleased: devices held beyond leases, by workspace and node. ungated: the same where no lease was ever requested. unused: a
+ *                 confirmed lease that is not seen for the silence. foreign: a holder of another tenant on a node or device that isolation keeps for
+ *                 one tenant. excess, reserved, overdue: from the book's own pools and orders. idle: leases that were warned. inventory: a node that
+ *                 rule 1 leaves out */
 #ifndef TOLLGATE_QUOTA_LOOP_H
 #define TOLLGATE_QUOTA_LOOP_H
 

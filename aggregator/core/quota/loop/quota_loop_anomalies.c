@@ -46,7 +46,7 @@ path_of(const struct loop *l, int32_t workspace)
 	return workspace == QUOTA_NONE ? "nobody" : quota_book_workspace_path(l->b, workspace);
 }
 
-/* ---- devices that nobody leased --------------------------------------------------------------------------------------------- */
+/* ---- devices without a lease --------------------------------------------------------------------------------------------- */
 
 static int64_t
 units_of(const struct loop *l, const struct loop_device *d)
@@ -54,8 +54,8 @@ units_of(const struct loop *l, const struct loop_device *d)
 	return d->shape == QUOTA_NONE ? UNITS_PER_GPU : l->w->policy.shapes[d->shape].units;
 }
 
-/* Of one node: each workspace once. Where nobody ever asks for a lease, using GPUs without one is no anomaly, but it is told with what is
- * free. */
+/* Of one node: each workspace once. Where no lease was ever requested, using GPUs without one is no anomaly, but it is reported with the
+ * free GPUs. */
 static void
 unleased_on(struct loop *l, size_t from, size_t to)
 {
@@ -127,7 +127,7 @@ tell_foreign(struct loop *l, const struct quota_seen_holder *h, int32_t of)
 	loop_anomaly(l, "foreign", buf_text(&subject), l->w->policy.tenants[of].name, &detail);
 }
 
-/* Whether a tenant that shares this much with nobody has them both there. */
+/* Whether both devices are in the node or GPU that the tenant shares with no other. */
 static bool
 kept_apart(enum quota_isolation isolation, const struct quota_seen_holder *a, const struct quota_seen_holder *b)
 {
@@ -151,7 +151,7 @@ foreign_on(struct loop *l, size_t from, size_t to)
 
 		if (who == QUOTA_NONE)
 			continue;
-		/* a tenant that is separated from nobody lends its nodes, and the bill says borrowed */
+		/* a tenant without isolation lends its nodes, and the bill says borrowed */
 		if (owner != QUOTA_NONE && who != owner && l->w->policy.tenants[owner].isolation != QUOTA_SHARED)
 			tell_foreign(l, &holders[i], owner);
 		for (size_t k = from; k < to; k++) {

@@ -9,13 +9,13 @@
  *  3. instances, replicas or units are numbers that no GPU has, or a profile's name has the mark of rule 7
  *  4. a profile that units.h knows weighs something else than the book says, or units.h where the book has none
  *  5. a profile that units.h does not know weighs something else than most nodes of the pool say: those with the same cluster, owner and
- *     model. Of as many nodes those that say what the book has, then those that say the least, as no device is promised twice by that. No node
- *     of another pool is asked, however many it has
+ *     model. Among equal numbers of nodes the weight of the book wins, then the smallest, which promises no device twice. Nodes of other
+ *     pools have no vote
  *  6. its part of the event is longer than a node's may be, or there is no room for it
- * The book has one weight for each name, whoever came first, and no pool must lose its GPUs by that:
- *  7. a profile that units.h does not know is told as PROFILE@UNITS, and asked for by that name, where PROFILE has another weight in the book, or
- *     gets one now: that which most pools say, then most nodes, then the least
- * A GPU that has not said what it is, because it was lost before, is not there yet; its node is judged without it. */
+ * The book has one weight for each name, the first that it got, and no pool must lose its GPUs by that:
+ *  7. a profile that units.h does not know is called PROFILE@UNITS in the book and in requests, where PROFILE has another weight in the book, or
+ *     gets one now: the weight of most pools, then of most nodes, then the smallest
+ * A GPU whose partitioning is unknown, because it was lost before, is not there yet; its node is judged without it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -5,7 +5,7 @@
 #include "aggregator/core/quota/loop/quota_loop.h"
 #include "aggregator/core/quota/engine/quota_memory.h"
 
-/* A device that somebody has. */
+/* A device with a holder. */
 struct loop_device {
 	const struct quota_seen_holder *holder; /* the first of them */
 	size_t holder_count;                    /* as many follow it in the list */
