@@ -162,7 +162,6 @@ book_list_read(const json_t *object, const char *name, size_t max, const json_t 
 /* ---- the rows and their columns -------------------------------------------------------------------------------------------- */
 
 #define QUOTA_BOOK_VERSION 1
-#define QUOTA_BOOK_MAX_ROWS (1u << 20)
 
 struct tenant_row {
 	struct quota_tenant in;

@@ -6,7 +6,6 @@
 
 #include "aggregator/core/quota/book/quota_book_state.h"
 
-#define MAX_ROWS (1u << 20)
 #define MAX_PRICE_MICROS INT64_C(1000000000000)
 
 struct reader {
@@ -19,17 +18,6 @@ struct reader {
 };
 
 /* ---- fields ------------------------------------------------------------------------------------------------------------ */
-
-/* The objects of a list; none when it is missing. */
-static bool
-list_of(struct reader *r, const char *key, const json_t **ret, size_t *ret_count, struct err *err)
-{
-	*ret = json_object_get(r->doc, key);
-	*ret_count = json_array_size(*ret);
-	if (*ret && (!json_is_array(*ret) || *ret_count > MAX_ROWS))
-		return err_set(err, ERR_INVALID, "%s is not a list of at most %u", key, MAX_ROWS);
-	return true;
-}
 
 /* An amount: where it is missing *ret stays, null is no limit. */
 static bool
@@ -92,7 +80,7 @@ read_plain_names(struct reader *r, struct err *err)
 	size_t count;
 	int32_t at;
 
-	if (!list_of(r, "clusters", &list, &count, err))
+	if (!book_list_read(r->doc, "clusters", QUOTA_BOOK_MAX_ROWS, &list, &count, err))
 		return false;
 	for (size_t i = 0; i < count; i++) {
 		const char *name = json_string_value(json_array_get(list, i));
@@ -100,7 +88,7 @@ read_plain_names(struct reader *r, struct err *err)
 		if (!book_add(&r->names->clusters, "cluster", name ? name : "", QUOTA_NAME_SIZE, &at, err))
 			return false;
 	}
-	if (!list_of(r, "models", &list, &count, err))
+	if (!book_list_read(r->doc, "models", QUOTA_BOOK_MAX_ROWS, &list, &count, err))
 		return false;
 	for (size_t i = 0; i < count; i++) {
 		const char *name = json_string_value(json_array_get(list, i));
@@ -117,7 +105,7 @@ read_shapes(struct reader *r, struct err *err)
 	const json_t *list;
 	size_t count;
 
-	if (!list_of(r, "shapes", &list, &count, err))
+	if (!book_list_read(r->doc, "shapes", QUOTA_BOOK_MAX_ROWS, &list, &count, err))
 		return false;
 	for (size_t i = 0; i < count; i++) {
 		int32_t model, shape;
@@ -158,7 +146,7 @@ read_classes(struct reader *r, struct err *err)
 	const json_t *list;
 	size_t count;
 
-	if (!list_of(r, "classes", &list, &count, err))
+	if (!book_list_read(r->doc, "classes", QUOTA_BOOK_MAX_ROWS, &list, &count, err))
 		return false;
 	for (size_t i = 0; i < r->names->classes.count; i++)
 		BOOK_AT(r->names->classes, book_class, i)->gone = true;
@@ -200,7 +188,7 @@ read_people_names(struct reader *r, struct err *err)
 		BOOK_AT(r->names->tenants, book_name, i)->gone = true;
 	for (size_t i = 0; i < r->names->workspaces.count; i++)
 		BOOK_AT(r->names->workspaces, book_workspace, i)->gone = true;
-	if (!list_of(r, "tenants", &list, &count, err))
+	if (!book_list_read(r->doc, "tenants", QUOTA_BOOK_MAX_ROWS, &list, &count, err))
 		return false;
 	for (size_t i = 0; i < count; i++) {
 		const char *name = json_string_value(json_object_get(json_array_get(list, i), "name"));
@@ -209,7 +197,7 @@ read_people_names(struct reader *r, struct err *err)
 			return false;
 		BOOK_AT(r->names->tenants, book_name, at)->gone = false;
 	}
-	if (!list_of(r, "workspaces", &list, &count, err))
+	if (!book_list_read(r->doc, "workspaces", QUOTA_BOOK_MAX_ROWS, &list, &count, err))
 		return false;
 	for (size_t i = 0; i < count; i++) {
 		const char *path = json_string_value(json_object_get(json_array_get(list, i), "path"));
@@ -315,7 +303,7 @@ read_people(struct reader *r, struct err *err)
 			(struct quota_tenant){.name = BOOK_AT(n->tenants, book_name, i)->text,
 		                              .per_workload_units = QUOTA_UNLIMITED,
 		                              .other_limit = {QUOTA_UNLIMITED, QUOTA_UNLIMITED, QUOTA_UNLIMITED}};
-	if (!list_of(r, "tenants", &list, &count, err))
+	if (!book_list_read(r->doc, "tenants", QUOTA_BOOK_MAX_ROWS, &list, &count, err))
 		return false;
 	for (size_t i = 0; i < count; i++)
 		if (!read_tenant(r, json_array_get(list, i), err))
@@ -333,7 +321,7 @@ read_people(struct reader *r, struct err *err)
 		                                 .weight = 1,
 		                                 .other_limit = {QUOTA_UNLIMITED, QUOTA_UNLIMITED, QUOTA_UNLIMITED}};
 	}
-	if (!list_of(r, "workspaces", &list, &count, err))
+	if (!book_list_read(r->doc, "workspaces", QUOTA_BOOK_MAX_ROWS, &list, &count, err))
 		return false;
 	for (size_t i = 0; i < count; i++)
 		if (!read_workspace(r, json_array_get(list, i), err))
@@ -406,7 +394,7 @@ read_budgets(struct reader *r, struct quota_saved *old, struct err *err)
 	struct quota_budget *budgets;
 	const json_t *list;
 
-	if (!list_of(r, "budgets", &list, &r->policy.budget_count, err))
+	if (!book_list_read(r->doc, "budgets", QUOTA_BOOK_MAX_ROWS, &list, &r->policy.budget_count, err))
 		return false;
 	r->policy.budgets = budgets = quota_keep(&r->s->m, r->policy.budget_count, sizeof(*budgets));
 	for (size_t i = 0; i < r->policy.budget_count; i++) {
@@ -432,7 +420,7 @@ read_prices(struct reader *r, struct err *err)
 	const json_t *list;
 	size_t count;
 
-	if (!list_of(r, "prices", &list, &count, err))
+	if (!book_list_read(r->doc, "prices", QUOTA_BOOK_MAX_ROWS, &list, &count, err))
 		return false;
 	prices = quota_keep(&r->s->m, count, sizeof(*prices));
 	for (size_t i = 0; i < count; i++) {
@@ -462,13 +450,13 @@ read_rights(struct reader *r, struct err *err)
 	const json_t *list;
 	struct quota_cap *caps;
 
-	if (!list_of(r, "shares", &list, &p->share_count, err))
+	if (!book_list_read(r->doc, "shares", QUOTA_BOOK_MAX_ROWS, &list, &p->share_count, err))
 		return false;
 	p->shares = shares = quota_keep(&r->s->m, p->share_count, sizeof(*shares));
 	for (size_t i = 0; i < p->share_count; i++)
 		if (!read_share(r, json_array_get(list, i), &shares[i], err))
 			return err_prefix(err, "share %zu", i);
-	if (!list_of(r, "caps", &list, &p->cap_count, err))
+	if (!book_list_read(r->doc, "caps", QUOTA_BOOK_MAX_ROWS, &list, &p->cap_count, err))
 		return false;
 	p->caps = caps = quota_keep(&r->s->m, p->cap_count, sizeof(*caps));
 	for (size_t i = 0; i < p->cap_count; i++)

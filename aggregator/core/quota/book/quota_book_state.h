@@ -11,6 +11,7 @@
 #include "aggregator/core/quota/engine/quota_memory.h"
 #include "common/conf/json.h"
 
+#define QUOTA_BOOK_MAX_ROWS (1u << 20) /* of a list in an event or a book */
 #define BOOK_MAX_NS (INT64_C(1) << 62) /* of a time or duration: far from where sums of them do not fit */
 
 /* ---- quota_book_names.c: names and positions ------------------------------------------------------------------------------- */
