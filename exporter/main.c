@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -29,24 +30,70 @@
 #define LAST_PUSH_NS (5 * NS_PER_S)
 #define LAST_WRITE_NS (3 * NS_PER_S)
 #define STALE_INTERVALS 10
-/* A driver that does not answer for so long at the start is waited for while the exporter serves; one that says sooner that it
- * is not there ends the start. */
+/* The start waits for the driver for so long; if it has not answered by then, the exporter serves and goes on waiting. A driver that
+ * fails sooner ends the start. */
 #define OPEN_PATIENCE_NS (5 * NS_PER_S)
-/* DCGM is waited for at the start, and then at each tick for this part of the sample interval. */
+/* How long the start waits for DCGM; each tick waits for this part of the sample interval. */
 #define DCGM_PATIENCE_NS (4 * NS_PER_S)
 #define DCGM_PERCENT 5
 /* The kubelet is asked every few seconds, and sooner when a process turns up that its last answer does not explain. */
 #define KUBELET_REFRESH_NS (2 * NS_PER_S)
 #define KUBELET_TIMEOUT_NS (3 * NS_PER_S)
 #define KUBELET_PATIENCE_NS (2 * NS_PER_S)
-/* The labels of pods that are known change rarely; of one that is not known they are asked for at once. */
+/* Labels of known pods change rarely; those of an unknown pod are asked for at once. */
 #define LABELS_REFRESH_NS (15 * NS_PER_S)
 #define LABELS_TIMEOUT_NS (5 * NS_PER_S)
-/* Open files: what all the rest may need, and cgroups', which are then read without opening them each time. */
-#define FILES_OF_THE_REST 1024u
-#define FILES_OF_USE (FILES_OF_THE_REST + 3072u)
-/* The disk's part of a sample interval, beside the driver's. */
+/* Open files: those of the cgroups of workloads stay open, and are then read without opening them each time. */
+#define OTHER_FILES_MAX 1024u
+#define OPEN_FILES_MAX (OTHER_FILES_MAX + 3072u)
+/* The part of a sample interval for which a tick waits for the disk. */
 #define DISK_PERCENT 20
+
+enum trouble {
+	TROUBLE_READING,
+	TROUBLE_SILENT,
+	TROUBLE_UNNAMED,
+	TROUBLE_DCGM,
+	TROUBLE_DCGM_LISTS,
+	TROUBLE_STORING,
+	TROUBLE_KUBELET,
+	TROUBLE_LABELS,
+	TROUBLE_JOB_FILES,
+	TROUBLE_COUNT
+};
+/* Troubles that a tick reports. Each is logged when it begins or its text changes, and when it is over. */
+static const struct {
+	size_t offset; /* of its error in struct sampler_report */
+	const char *begins, *ends;
+} troubles[TROUBLE_COUNT] = {
+	[TROUBLE_READING] = {offsetof(struct sampler_report, reading),
+                             "the GPUs cannot be read, their time is unknown until they can",
+                             "the GPUs are read again"},
+	[TROUBLE_SILENT] = {offsetof(struct sampler_report, silent),
+                            "GPUs do not answer, their time is unknown until they do", "every GPU answers"},
+	[TROUBLE_UNNAMED] = {offsetof(struct sampler_report, unnamed),
+                             "the driver lists GPUs that it does not let be read, they are not metered",
+                             "every GPU that the driver lists can be named"},
+	[TROUBLE_DCGM] = {offsetof(struct sampler_report, dcgm),
+                          "DCGM does not tell all that it could, NVML's values stay", "DCGM tells all that it can"},
+	[TROUBLE_DCGM_LISTS] = {offsetof(struct sampler_report, dcgm_lists),
+                                "MIG instances are not known to DCGM, NVML's values of them stay",
+                                "DCGM lists every MIG instance"},
+	[TROUBLE_STORING] = {offsetof(struct sampler_report, storing), "batches wait in memory",
+                             "batches are on disk again"},
+	[TROUBLE_KUBELET] = {offsetof(struct sampler_report, kubelet),
+                             "the kubelet does not tell who has which device, its last answer holds",
+                             "the kubelet answers again"},
+	[TROUBLE_LABELS] = {offsetof(struct sampler_report, labels),
+                            "the kubelet does not tell the labels of its pods, its last answer holds",
+                            "the kubelet tells the labels of its pods again"},
+	[TROUBLE_JOB_FILES] = {offsetof(struct sampler_report, job_files),
+                               "files that say which job has which GPU are refused", "no such file is refused"},
+};
+
+struct logged {
+	char text[sizeof(((struct err *)0)->text)]; /* of the trouble that lasts; empty: none */
+};
 
 /* The parts, in the order in which they start; they end in the opposite one. */
 struct daemon {
@@ -67,13 +114,8 @@ struct daemon {
 	struct recorder *recorder; /* NULL: not wanted */
 	int timer_fd, signal_fd;
 	int last_signal; /* that ended the ticks */
-	/* the last ones logged, so that a lasting trouble is one line */
-	char reading[sizeof(((struct err *)0)->text)], silent[sizeof(((struct err *)0)->text)];
-	char storing[sizeof(((struct err *)0)->text)], kubelet[sizeof(((struct err *)0)->text)];
-	char recording[sizeof(((struct err *)0)->text)], dcgm_trouble[sizeof(((struct err *)0)->text)];
-	char job_files[sizeof(((struct err *)0)->text)], labels_trouble[sizeof(((struct err *)0)->text)];
-	char unnamed[sizeof(((struct err *)0)->text)], dcgm_lists[sizeof(((struct err *)0)->text)];
-	bool answered; /* the driver, once at least */
+	struct logged troubles[TROUBLE_COUNT], recording;
+	bool answered; /* the driver, at least once */
 };
 
 static bool
@@ -107,8 +149,8 @@ open_source(void *arg, struct gpu_source **ret, struct err *err)
 	return true;
 }
 
-/* A node without DCGM's library does without it, unless somebody asked for it. Who names NVML's library by hand names DCGM's too, so that
- * a simulator does not start the engine of a real node. */
+/* A node without DCGM's library does without DCGM, unless the options ask for it. With --nvml-library, DCGM is used only if its library or
+ * host is named too, so that a simulator does not start the engine of a real node. */
 static bool
 start_dcgm(struct daemon *d, struct err *err)
 {
@@ -139,7 +181,7 @@ start_dcgm(struct daemon *d, struct err *err)
 	return true;
 }
 
-/* In the thread that opened the library. It goes no further as root. */
+/* Runs in the thread that opened the library, which leaves root too. */
 static void
 on_opened(void *arg)
 {
@@ -254,7 +296,7 @@ start_clock(struct daemon *d, const sigset_t *signals, struct err *err)
 	return true;
 }
 
-/* How many files of cgroups may stay open. Asks the system for as many as are of use. */
+/* How many files of cgroups may stay open. Raises the limit of open files as far as that helps. */
 static size_t
 cgroup_files(void)
 {
@@ -262,17 +304,17 @@ cgroup_files(void)
 
 	if (getrlimit(RLIMIT_NOFILE, &l) != 0)
 		return 0;
-	if (l.rlim_cur < FILES_OF_USE) {
-		l.rlim_cur = l.rlim_max < FILES_OF_USE ? l.rlim_max : FILES_OF_USE;
+	if (l.rlim_cur < OPEN_FILES_MAX) {
+		l.rlim_cur = l.rlim_max < OPEN_FILES_MAX ? l.rlim_max : OPEN_FILES_MAX;
 		if (setrlimit(RLIMIT_NOFILE, &l) != 0)
 			return 0;
 	}
-	if (l.rlim_cur <= FILES_OF_THE_REST)
+	if (l.rlim_cur <= OTHER_FILES_MAX)
 		return 0;
-	return (size_t)(l.rlim_cur < FILES_OF_USE ? l.rlim_cur : FILES_OF_USE) - FILES_OF_THE_REST;
+	return (size_t)(l.rlim_cur < OPEN_FILES_MAX ? l.rlim_cur : OPEN_FILES_MAX) - OTHER_FILES_MAX;
 }
 
-/* Who names no label asks for none. */
+/* Without --kubelet-url and --pod-labels no labels are asked for. */
 static bool
 start_labels(struct daemon *d, struct err *err)
 {
@@ -333,12 +375,12 @@ start_sampler(struct daemon *d, struct err *err)
 }
 
 static void
-log_facts(struct daemon *d, const char *what)
+log_facts(struct daemon *d, const char *event)
 {
 	struct reader_facts facts;
 
 	reader_facts(d->reader, &facts);
-	log_event(LOG_INFO, what, LS("node", d->options->node), LS("listen", d->options->listen),
+	log_event(LOG_INFO, event, LS("node", d->options->node), LS("listen", d->options->listen),
 	          LS("version", TOLLGATE_VERSION), LS("source", facts.name), LS("driver", facts.driver),
 	          LS("simulated", facts.simulated ? "yes" : "no"));
 }
@@ -364,7 +406,7 @@ start(struct daemon *d, const sigset_t *signals, struct err *err)
 	return true;
 }
 
-/* False: a call of the driver or of the disk is still under way, and what it uses is left to it. */
+/* False: a call of the driver or of the disk is still under way, and its memory is left to it. */
 static bool
 stop(struct daemon *d)
 {
@@ -394,45 +436,34 @@ stop(struct daemon *d)
 
 /* ---- ticking ---- */
 
-/* Logs when the trouble is another than the last one, and when it is over. */
+/* Logs a trouble when it begins or its text changes, and when it is over. */
 static void
-note(char *last, const struct err *err, const char *trouble, const char *over)
+log_trouble(struct logged *last, const struct err *err, const char *begins, const char *ends)
 {
 	if (err->kind == ERR_NONE) {
-		if (last[0])
-			log_event(LOG_INFO, over, LS("was", last));
-		last[0] = '\0';
-	} else if (strcmp(last, err->text) != 0) {
-		log_event(LOG_WARN, trouble, LS("error", err->text));
-		snprintf(last, sizeof(err->text), "%s", err->text);
+		if (last->text[0])
+			log_event(LOG_INFO, ends, LS("was", last->text));
+		last->text[0] = '\0';
+	} else if (strcmp(last->text, err->text) != 0) {
+		log_event(LOG_WARN, begins, LS("error", err->text));
+		*last = (struct logged){0};
+		snprintf(last->text, sizeof(last->text), "%s", err->text);
 	}
 }
 
 static void
-note_storing(struct daemon *d, const struct sampler_report *r)
+log_trouble_of(struct daemon *d, const struct sampler_report *r, enum trouble t)
 {
-	note(d->storing, &r->storing, "batches wait in memory", "batches are on disk again");
+	const struct err *err = (const struct err *)((const char *)r + troubles[t].offset);
+
+	log_trouble(&d->troubles[t], err, troubles[t].begins, troubles[t].ends);
 }
 
 static void
-note_report(struct daemon *d, const struct sampler_report *r)
+log_report(struct daemon *d, const struct sampler_report *r)
 {
-	note(d->reading, &r->reading, "the GPUs cannot be read, their time is unknown until they can",
-	     "the GPUs are read again");
-	note(d->silent, &r->silent, "GPUs do not answer, their time is unknown until they do", "every GPU answers");
-	note(d->unnamed, &r->unnamed, "the driver lists GPUs that it does not let be read, they are not metered",
-	     "every GPU that the driver lists can be named");
-	note(d->dcgm_trouble, &r->dcgm, "DCGM does not tell all that it could, NVML's values stay",
-	     "DCGM tells all that it can");
-	note(d->dcgm_lists, &r->dcgm_lists, "MIG instances are not known to DCGM, NVML's values of them stay",
-	     "DCGM lists every MIG instance");
-	note_storing(d, r);
-	note(d->kubelet, &r->kubelet, "the kubelet does not tell who has which device, its last answer holds",
-	     "the kubelet answers again");
-	note(d->labels_trouble, &r->labels, "the kubelet does not tell the labels of its pods, its last answer holds",
-	     "the kubelet tells the labels of its pods again");
-	note(d->job_files, &r->job_files, "files that say which job has which GPU are refused",
-	     "no such file is refused");
+	for (enum trouble t = 0; t < TROUBLE_COUNT; t++)
+		log_trouble_of(d, r, t);
 	if (r->clock_step_ns != 0)
 		log_event(LOG_WARN, "the clock was stepped: a new stream begins",
 		          LI("step_ms", r->clock_step_ns / NS_PER_MS));
@@ -440,7 +471,7 @@ note_report(struct daemon *d, const struct sampler_report *r)
 
 /* One line for each change of a GPU. */
 static void
-note_gpus(struct daemon *d, int64_t boot_ns)
+log_gpu_changes(struct daemon *d, int64_t boot_ns)
 {
 	const struct gpu_snapshot *snapshot = sampler_snapshot(d->sampler);
 	const struct gpu_change *changes = NULL;
@@ -478,21 +509,21 @@ record(struct daemon *d, int64_t wall_ns)
 	reader_facts(d->reader, &facts);
 	if (recorder_take(d->recorder, snapshot, facts.driver, facts.library, wall_ns, &err))
 		err.kind = ERR_NONE;
-	note(d->recording, &err, "the recording is not on disk", "the recording is on disk again");
+	log_trouble(&d->recording, &err, "the recording is not on disk", "the recording is on disk again");
 }
 
-/* Whichever of the two heard last that the token is refused; each takes it back when its own is taken again. */
+/* Push and status each report while their requests are refused because of the token. */
 static void
-note_token(struct daemon *d)
+show_refused_token(struct daemon *d)
 {
 	struct push_stats pushed = {.refused = ""};
-	struct status_stats told = {.refused = ""};
+	struct status_stats status = {.refused = ""};
 
 	if (d->push)
 		push_stats(d->push, &pushed);
 	if (d->status)
-		status_stats(d->status, &told);
-	web_note_refused(d->web, pushed.refused[0] != '\0' ? pushed.refused : told.refused);
+		status_stats(d->status, &status);
+	web_note_refused(d->web, pushed.refused[0] != '\0' ? pushed.refused : status.refused);
 }
 
 static void
@@ -505,16 +536,16 @@ tick(struct daemon *d)
 	record(d, wall_ns);
 	sampler_took(d->sampler, time_boot_ns() - boot_ns);
 	web_note(d->web, boot_ns, &report);
-	note_token(d);
+	show_refused_token(d);
 	if (!d->answered && report.reading.kind == ERR_NONE) {
 		d->answered = true;
 		log_facts(d, "the GPU driver answers");
 	}
-	note_report(d, &report);
-	note_gpus(d, boot_ns);
+	log_report(d, &report);
+	log_gpu_changes(d, boot_ns);
 }
 
-/* SIGHUP asks for new certificates and nothing else; true when the signal ends the program. */
+/* SIGHUP reads the web configuration and certificates again; true when the signal ends the program. */
 static bool
 take_signal(struct daemon *d)
 {
@@ -529,7 +560,7 @@ take_signal(struct daemon *d)
 	return true;
 }
 
-/* Sleeps until the deadline on the boot clock, which goes on while the machine is suspended; true when a signal ends it all. */
+/* Sleeps until the deadline on the boot clock, which goes on while the machine is suspended; true when a signal ends the program. */
 static bool
 sleep_until(struct daemon *d, int64_t boot_ns)
 {
@@ -578,11 +609,11 @@ finish(struct daemon *d)
 	struct sampler_report report;
 
 	log_event(LOG_INFO, "stopping", LS("signal", strsignal(d->last_signal)));
-	/* up to now, not up to the last tick */
+	/* so that the interval reaches up to now, not up to the last tick */
 	tick(d);
 	outbox_set_patience(d->outbox, LAST_WRITE_NS);
 	sampler_finish(d->sampler, time_wall_ns(), &report);
-	note_storing(d, &report); /* nothing else was looked at */
+	log_trouble_of(d, &report, TROUBLE_STORING); /* the report has nothing else */
 }
 
 static bool

@@ -125,7 +125,7 @@ static const struct conf_option options[] = {
          .type = CONF_PATH,
          .offset = FIELD(kubelet_socket),
          .preset = "/var/lib/kubelet/pod-resources/kubelet.sock",
-         .help = "where the kubelet tells which pod has which device; a node without a kubelet has no such file"},
+         .help = "socket of the kubelet's pod-resources service, which lists the devices of pods; a node without a kubelet has no such file"},
 	{.name = "kubelet-url",
          .type = CONF_STRING,
          .offset = FIELD(kubelet_url),
@@ -158,7 +158,7 @@ static const struct conf_option options[] = {
          .preset = "0",
          .min = 0,
          .max = UINT32_MAX,
-         .help = "who may write slurm-map-dir and hpc-job-mapping-dir, beside root"},
+         .help = "user that may own the files in slurm-map-dir and hpc-job-mapping-dir, besides root"},
 	{.name = "hpc-job-mapping-dir",
          .type = CONF_PATH,
          .offset = FIELD(hpc_job_mapping_dir),
@@ -200,7 +200,7 @@ static const struct conf_option options[] = {
          .preset = "5s",
          .min = NS_PER_S,
          .max = 10 * NS_PER_MIN,
-         .help = "how often the aggregator is told which GPUs work and who holds them now, beside the batches"},
+         .help = "how often the status is sent to the aggregator: which GPUs work and who holds them now"},
 	{.name = "spool-dir",
          .type = CONF_PATH,
          .offset = FIELD(spool_dir),
@@ -213,7 +213,7 @@ static const struct conf_option options[] = {
          .min = 1 << 20,
          .max = INT64_C(1) << 40,
          .unit = "bytes",
-         .help = "largest size of the spool; beyond it the oldest batches are given up, and the ledger is told"},
+         .help = "largest size of the spool; beyond it the oldest batches are given up, and reported to the ledger as lost"},
 	{.name = "spool-segment",
          .type = CONF_BYTES,
          .offset = FIELD(spool_segment_bytes),
@@ -361,7 +361,7 @@ check_web_config(const struct exporter_options *o, struct err *err)
 	return exporter_listen_check(o, c, err);
 }
 
-/* A token is not shown to whoever listens between two hosts. */
+/* A token is never sent unencrypted to another host. */
 static bool
 is_on_this_host(const char *url)
 {

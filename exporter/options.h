@@ -20,9 +20,9 @@ struct exporter_options {
 	char *nvml_library; /* NULL: the driver's */
 	char *dcgm_library; /* NULL: libdcgm.so.4, then .3 */
 	char *dcgm_host;    /* NULL: an engine in this process */
-	char *record;       /* NULL: not */
+	char *record;       /* NULL: nothing is recorded */
 	bool enable_accounting;
-	char *user; /* NULL: stays who it is */
+	char *user; /* NULL: the user that started it */
 	int64_t sample_interval_ns;
 	int64_t read_deadline_percent;
 	int64_t interval_ns;
@@ -30,7 +30,7 @@ struct exporter_options {
 	char *proc_root;
 	char *pods_root;
 	char *kubelet_socket;
-	char *kubelet_url; /* NULL: labels are not asked for */
+	char *kubelet_url; /* NULL: labels are not read */
 	char *kubelet_token_file;
 	char *kubelet_ca_file;
 	char *pod_labels; /* NULL: none */
@@ -64,7 +64,7 @@ extern const struct conf_program exporter_program;
 
 struct httpd_tls_files exporter_tls_files(const struct exporter_options *o);
 
-/* An address that other hosts reach needs clients that say who they are: users of the web configuration (NULL: there is none), or
+/* An address that other hosts reach needs authenticated clients: users of the web configuration (NULL: there is none), or
  * certificates that are required. */
 struct webconf;
 MUST_CHECK bool exporter_listen_check(const struct exporter_options *o, const struct webconf *c, struct err *err);
@@ -72,7 +72,7 @@ MUST_CHECK bool exporter_listen_check(const struct exporter_options *o, const st
 /* The spelling of dcgm-exporter's label for the host, when its names are wanted; else NULL. */
 const char *exporter_dcgm_hostname(const struct exporter_options *o);
 
-/* Fills in what depends on the host, and checks what the table cannot say. */
+/* Fills in defaults that depend on the host, and checks that the table cannot express. */
 MUST_CHECK bool exporter_options_check(struct exporter_options *o, struct err *err);
 
 #endif

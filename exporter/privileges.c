@@ -1,4 +1,4 @@
-/* exporter/privileges.c - from root to a user who may do no more than is needed. */
+/* exporter/privileges.c - leaving root for the user of --user. */
 #include "exporter/privileges.h"
 
 #include <errno.h>
@@ -21,8 +21,7 @@ privileges_find(const char *user, struct privileges *ret, struct err *err)
 	if (!found)
 		return err_set(err, ERR_INVALID, "user: there is no '%s'", user);
 	if (pw.pw_uid == 0)
-		return err_set(err, ERR_INVALID, "user: '%s' is root, which is what this option is there to leave",
-		               user);
+		return err_set(err, ERR_INVALID, "user: '%s' is root; this option is for leaving root", user);
 	*ret = (struct privileges){.uid = pw.pw_uid, .gid = pw.pw_gid, .group_count = PRIVILEGES_GROUPS_MAX};
 	snprintf(ret->user, sizeof(ret->user), "%s", user);
 	if (getgrouplist(user, pw.pw_gid, ret->groups, &ret->group_count) < 0)
@@ -49,7 +48,7 @@ privileges_drop(const struct privileges *p, struct err *err)
 	if (!become(p))
 		return err_errno(err, errno == EPERM ? ERR_DENIED : ERR_FATAL, errno,
 		                 "user: cannot become '%s', which takes root", p->user);
-	/* believed only when seen: there must be no way back */
+	/* checked, because there must be no way back to root */
 	if (syscall(SYS_setresuid, 0, 0, 0) == 0 || getuid() != p->uid || geteuid() != p->uid || getgid() != p->gid)
 		return err_set(err, ERR_FATAL, "user: '%s' could become root again", p->user);
 	return true;

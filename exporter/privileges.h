@@ -1,4 +1,4 @@
-/* exporter/privileges.h - from root to a user who may do no more than is needed, once the GPU library is open. */
+/* exporter/privileges.h - leaving root for the user of --user, once the GPU library is open. */
 #ifndef TOLLGATE_PRIVILEGES_H
 #define TOLLGATE_PRIVILEGES_H
 
@@ -16,11 +16,10 @@ struct privileges {
 	int group_count;
 };
 
-/* Who that is, by the system's user database. ERR_INVALID: nobody, or root. */
+/* Looks the user up in the system's user database. ERR_INVALID: there is no such user, or it is root. */
 MUST_CHECK bool privileges_find(const char *user, struct privileges *ret, struct err *err);
 /* Becomes that user, in this thread and those that it starts later, for good: no program that is started and no set-user-id bit
- * gives anything back. Of this thread only, because a thread that hangs in the driver cannot be told: it drops when its call
- * returns. ERR_DENIED: this is neither root nor that user. */
+ * gives root back. It changes this thread only: a thread that hangs in the driver leaves root when its call returns. ERR_DENIED: this is neither root nor that user. */
 MUST_CHECK bool privileges_drop(const struct privileges *p, struct err *err);
 
 #endif

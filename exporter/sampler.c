@@ -22,7 +22,7 @@ struct sampler {
 	struct podlabels_stats label_stats;
 	struct dcgm_status dcgm;
 	struct workload *workload; /* NULL: not read */
-	struct status *status;     /* NULL: not told */
+	struct status *status;     /* NULL: not sent */
 	uint8_t boot_id[WIRE_BOOT_ID_SIZE];
 	struct buf status_text;
 	struct meter *meter;
@@ -133,7 +133,7 @@ note_silent(const struct gpu_snapshot *snap, struct sampler_report *ret)
 		(void)err_set(&ret->silent, ERR_RETRY, "%s", buf_text(&names));
 }
 
-/* Those that answered and cannot be metered. */
+/* GPUs that answered and cannot be metered. */
 static void
 note_down(const struct gpu_snapshot *snap, struct sampler_report *ret)
 {
@@ -155,7 +155,7 @@ note_down(const struct gpu_snapshot *snap, struct sampler_report *ret)
 		(void)err_set(&ret->unnamed, ERR_RETRY, "%s", snap->unnamed_reason);
 }
 
-/* False: there is nothing to meter. Of a library that fails every GPU is silent, and that is metered. */
+/* False: there is nothing to meter. When the library fails, every GPU is silent, and that is metered. */
 static bool
 read_gpus(struct sampler *s, int64_t boot_ns, int64_t wall_ns, struct sampler_report *ret)
 {
@@ -180,7 +180,7 @@ read_gpus(struct sampler *s, int64_t boot_ns, int64_t wall_ns, struct sampler_re
 	return ok || s->snapshot->count > 0;
 }
 
-/* The processes of one GPU with their owners; one that is already gone is left out. */
+/* The processes of one GPU with their holders; one that has ended meanwhile is left out. */
 static size_t
 identify(struct sampler *s, const struct gpu_reading *r, struct tick_process *to)
 {
@@ -188,15 +188,15 @@ identify(struct sampler *s, const struct gpu_reading *r, struct tick_process *to
 
 	for (size_t i = 0; i < r->process_count; i++) {
 		const struct gpu_process *p = &r->processes[i];
-		struct process_identity who;
+		struct process_identity found;
 
-		if (!identity_of(s->identity, p->pid, &who, NULL))
+		if (!identity_of(s->identity, p->pid, &found, NULL))
 			continue;
 		if (s->alloc)
-			who.holder = alloc_holder(s->alloc, who.holder, r, p->gi, p->ci);
-		to[n++] = (struct tick_process){.holder = who.holder,
+			found.holder = alloc_holder(s->alloc, found.holder, r, p->gi, p->ci);
+		to[n++] = (struct tick_process){.holder = found.holder,
 		                                .pid = p->pid,
-		                                .start_boot_ns = who.start_boot_ns,
+		                                .start_boot_ns = found.start_boot_ns,
 		                                .gi = p->gi,
 		                                .ci = p->ci,
 		                                .memory_bytes = p->memory_bytes,
@@ -205,7 +205,7 @@ identify(struct sampler *s, const struct gpu_reading *r, struct tick_process *to
 	return n;
 }
 
-/* The end of the range where the sum is beyond it: nothing that a driver says may overflow. */
+/* The end of the range where the sum is beyond it: a driver's values must not overflow. */
 static int64_t
 add_clamped(int64_t a, int64_t b)
 {
@@ -216,16 +216,16 @@ add_clamped(int64_t a, int64_t b)
 	return sum;
 }
 
-/* Those that ended, with their owners as far as anybody knows them. The driver stamps them with wall time; one without sound
- * times is nobody's. */
+/* The ended processes of one GPU, with their holders where known. The driver stamps them with wall time; without valid times the holder
+ * is not known. */
 static size_t
 identify_ended(struct sampler *s, const struct gpu_reading *r, int64_t offset_ns, struct tick_process *to)
 {
 	for (size_t i = 0; i < r->exit_count; i++) {
 		const struct gpu_exit *e = &r->exits[i];
-		bool sound = e->start_wall_ns != ABSENT && e->duration_ns != ABSENT;
+		bool valid = e->start_wall_ns != ABSENT && e->duration_ns != ABSENT;
 		int64_t start_ns = add_clamped(e->start_wall_ns, -offset_ns);
-		const struct wire_holder *holder = sound ? identity_of_ended(s->identity, e->pid, start_ns) : NULL;
+		const struct wire_holder *holder = valid ? identity_of_ended(s->identity, e->pid, start_ns) : NULL;
 
 		if (s->alloc && holder)
 			holder = alloc_holder(s->alloc, holder, r, -1, -1);
@@ -258,7 +258,7 @@ make_room(struct sampler *s)
 	}
 }
 
-/* Before allocations and processes: labels are part of who a holder is. */
+/* Before allocations and processes: labels are part of a holder. */
 static void
 refresh_labels(struct sampler *s, struct sampler_report *ret)
 {
@@ -274,7 +274,7 @@ refresh_labels(struct sampler *s, struct sampler_report *ret)
 	ret->labels = s->label_stats.trouble;
 }
 
-/* Before the processes: whose they are depends on it. */
+/* Before the processes: their holders depend on it. */
 static void
 refresh_allocations(struct sampler *s, int64_t boot_ns, int64_t wall_ns, struct sampler_report *ret)
 {
@@ -314,9 +314,9 @@ make_tick(struct sampler *s, int64_t boot_ns, int64_t wall_ns, struct sampler_re
 	}
 }
 
-/* ---- handing over ---- */
+/* ---- metering, and handing batches to the outbox ---- */
 
-/* All that is closed, into the outbox. */
+/* Moves every closed interval into the outbox. */
 static void
 hand_over(struct sampler *s, int64_t wall_ns, struct err *err)
 {
@@ -332,8 +332,8 @@ hand_over(struct sampler *s, int64_t wall_ns, struct err *err)
 	}
 }
 
-/* The stream ends here and the next one begins at the same tick, so that no time between them is lost or counted twice by the
- * boot clock; what wall time did is for the ledger to book. */
+/* Ends the stream and begins the next one at the same tick, so that by the boot clock no time between them is lost or counted twice. The
+ * ledger books the step of wall time. */
 static void
 step_clock(struct sampler *s, int64_t boot_ns, int64_t wall_ns, struct sampler_report *ret)
 {
@@ -362,9 +362,9 @@ meter(struct sampler *s, int64_t boot_ns, int64_t wall_ns, struct sampler_report
 		step_clock(s, boot_ns, wall_ns, ret);
 }
 
-/* Only the text is made here: compressing and sending it is another thread's. */
+/* Makes the text only: another thread compresses and sends it. */
 static void
-tell_status(struct sampler *s, bool read, int64_t boot_ns, int64_t wall_ns)
+offer_status(struct sampler *s, bool read, int64_t boot_ns, int64_t wall_ns)
 {
 	struct status_input in = {.node = s->options.node,
 	                          .boot_ns = boot_ns,
@@ -385,7 +385,7 @@ publish(struct sampler *s, bool read, int64_t boot_ns)
 {
 	struct reader_status status;
 	struct workload_stats beside;
-	struct status_stats told;
+	struct status_stats sent;
 	struct metrics_input in = {.node = s->options.node,
 	                           .version = s->options.version,
 	                           .source = s->facts.name,
@@ -429,8 +429,8 @@ publish(struct sampler *s, bool read, int64_t boot_ns)
 	if (s->push)
 		push_stats(s->push, &in.push);
 	if (s->status) {
-		status_stats(s->status, &told);
-		in.status = &told;
+		status_stats(s->status, &sent);
+		in.status = &sent;
 	}
 	metrics_publish(s->metrics, &in);
 }
@@ -441,7 +441,7 @@ begin_step(struct sampler *s)
 	s->step_began_ns = s->options.clock ? s->options.clock() : 0;
 }
 
-/* Ends one and begins the next. */
+/* Ends a step and begins the next. */
 static void
 end_step(struct sampler *s, int step, const char *name, bool success)
 {
@@ -472,12 +472,12 @@ sampler_tick(struct sampler *s, int64_t boot_ns, int64_t wall_ns, struct sampler
 	if (read)
 		meter(s, boot_ns, wall_ns, ret);
 	end_step(s, STEP_METER, "meter", read);
-	/* what the disk did not take before, it may take now */
+	/* the disk may now accept batches that wait in memory */
 	if (ret->storing.kind == ERR_NONE && outbox_flush(s->outbox, wall_ns, &ret->storing))
 		ret->storing.kind = ERR_NONE;
 	end_step(s, STEP_SPOOL, "spool", ret->storing.kind == ERR_NONE);
 	if (s->status && status_due(s->status, boot_ns))
-		tell_status(s, read, boot_ns, wall_ns);
+		offer_status(s, read, boot_ns, wall_ns);
 	publish(s, read, boot_ns);
 	identity_sweep(s->identity);
 }

@@ -24,11 +24,11 @@ struct web {
 	const char *node;
 	int64_t stale_ns;
 	bool access_log;
-	pthread_mutex_t lock; /* of what follows */
+	pthread_mutex_t lock; /* of the fields below */
 	int64_t last_tick_boot_ns;
 	bool ready;
-	char why[sizeof(((struct err *)0)->text)]; /* not */
-	char refused[512];                         /* the node's token, in these words; "": it is not */
+	char why[sizeof(((struct err *)0)->text)]; /* it is not ready */
+	char refused[512];                         /* why the aggregator refuses the node's token; "": it does not */
 };
 
 static void
@@ -59,12 +59,12 @@ answer_ok(struct http_reply *rp)
 	buf_str(&rp->body, "ok\n");
 }
 
-/* No, and why; where there is a web configuration the reason is for those who have shown a password. */
+/* Answers 503 with the reason; where there is a web configuration, only clients with a password get the reason. */
 static void
 answer_no(const struct web *w, const struct http_request *rq, struct http_reply *rp, const char *why)
 {
 	if (w->config_file && !http_header(rq, "Authorization"))
-		why = "no; the reason is in the log, and told to who shows a password";
+		why = "no; the reason is in the log, and is shown to clients with a password";
 	http_problem(rp, rq, 503, NULL, "%s", why);
 }
 
@@ -149,7 +149,7 @@ static const struct http_route routes[] = {
 	{.method = "GET", .path = "/", .where = HTTP_INLINE, .handle = handle_root, .summary = "what is here"},
 };
 
-/* A kubelet that probes has no password to show: it hears yes or no, and no reason. */
+/* A kubelet's probe has no password: it gets yes or no, without a reason. */
 static bool
 is_probe(const struct http_request *rq)
 {
@@ -262,9 +262,9 @@ web_stop(struct web *w)
 	mem_free(w);
 }
 
-/* Why there is no GPU to meter; the lock is held. */
+/* Sets the reason why no GPU is read; the lock is held. */
 static void
-say_none_is_read(struct web *w, const struct sampler_report *r)
+set_why_none_is_read(struct web *w, const struct sampler_report *r)
 {
 	bool down = r->down.kind != ERR_NONE, unnamed = r->unnamed.kind != ERR_NONE;
 
@@ -286,7 +286,7 @@ web_note(struct web *w, int64_t boot_ns, const struct sampler_report *r)
 	if (r->reading.kind != ERR_NONE)
 		snprintf(w->why, sizeof(w->why), "%s", r->reading.text);
 	else if (!w->ready)
-		say_none_is_read(w, r);
+		set_why_none_is_read(w, r);
 	pthread_mutex_unlock(&w->lock);
 }
 
