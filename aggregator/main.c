@@ -15,6 +15,9 @@
 #include "aggregator/service/closed_loop.h"
 #include "aggregator/service/ingest_batcher.h"
 #include "aggregator/service/token_batcher.h"
+#include "aggregator/store/access/access.h"
+#include "aggregator/store/ingest/ingest.h"
+#include "aggregator/store/policy/policy_store.h"
 #include "common/base/log.h"
 #include "common/base/time.h"
 

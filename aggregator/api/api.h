@@ -6,6 +6,8 @@
 
 #include "aggregator/service/app.h"
 #include "aggregator/service/reply.h"
+#include "aggregator/store/access/access.h"
+#include "aggregator/store/policy/policy_store.h"
 #include "common/conf/json.h"
 #include "common/promtext/promtext.h"
 

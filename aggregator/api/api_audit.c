@@ -4,7 +4,8 @@
 
 #include "aggregator/api/api.h"
 #include "aggregator/service/audit_reads.h"
-#include "aggregator/store/access/audit_store.h"
+#include "aggregator/store/access/access.h"
+#include "aggregator/store/verify/verify.h"
 #include "common/base/log.h"
 #include "common/base/text.h"
 #include "common/base/time.h"

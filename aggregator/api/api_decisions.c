@@ -4,6 +4,7 @@
 #include "aggregator/api/api.h"
 #include "aggregator/service/dry_run.h"
 #include "aggregator/service/token_batcher.h"
+#include "aggregator/store/access/access.h"
 #include "common/base/text.h"
 #include "common/base/time.h"
 

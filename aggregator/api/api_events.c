@@ -3,7 +3,8 @@
 #include <strings.h>
 
 #include "aggregator/api/api.h"
-#include "aggregator/store/ingest/event_store.h"
+#include "aggregator/store/access/access.h"
+#include "aggregator/store/ingest/ingest.h"
 #include "common/base/log.h"
 #include "common/base/time.h"
 

@@ -5,7 +5,9 @@
 #include <string.h>
 
 #include "aggregator/api/api.h"
+#include "aggregator/core/policy/policy.h"
 #include "aggregator/core/quota/engine/quantity.h"
+#include "aggregator/store/access/access.h"
 #include "aggregator/store/quota/decision.h"
 #include "aggregator/store/quota/quota_store.h"
 #include "common/base/log.h"

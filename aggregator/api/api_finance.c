@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "aggregator/api/api.h"
+#include "aggregator/store/access/access.h"
 #include "aggregator/store/billing/finance.h"
 #include "common/base/log.h"
 #include "common/base/money.h"

@@ -3,6 +3,7 @@
 
 #include "aggregator/api/api.h"
 #include "aggregator/service/ingest_batcher.h"
+#include "aggregator/store/ingest/ingest.h"
 #include "common/base/log.h"
 #include "common/base/text.h"
 #include "common/base/time.h"

@@ -1,5 +1,6 @@
 /* aggregator/api/api_join.c - one-time join tokens, and the join itself. */
 #include "aggregator/api/api.h"
+#include "aggregator/store/access/access.h"
 #include "common/base/log.h"
 #include "common/base/time.h"
 

@@ -3,6 +3,8 @@
 
 #include "aggregator/api/api.h"
 #include "aggregator/service/decider.h"
+#include "aggregator/store/access/access.h"
+#include "aggregator/store/policy/policy_store.h"
 #include "common/conf/json.h"
 #include "common/base/log.h"
 #include "common/base/time.h"

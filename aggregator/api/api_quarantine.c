@@ -2,6 +2,8 @@
 #include <string.h>
 
 #include "aggregator/api/api.h"
+#include "aggregator/store/access/access.h"
+#include "aggregator/store/ingest/ingest.h"
 #include "common/base/limits.h"
 #include "common/base/log.h"
 #include "common/base/text.h"

@@ -6,6 +6,8 @@
 #include "aggregator/api/api.h"
 #include "aggregator/core/reports/focus.h"
 #include "aggregator/store/billing/document.h"
+#include "aggregator/store/billing/report_store.h"
+#include "aggregator/store/usage/usage.h"
 #include "common/base/time.h"
 
 #define DAY_LENGTH 10 /* 2026-11-01 */

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "aggregator/api/api.h"
+#include "aggregator/store/billing/report_store.h"
 #include "common/base/text.h"
 #include "common/base/time.h"
 

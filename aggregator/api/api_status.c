@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "aggregator/api/api.h"
-#include "aggregator/store/ingest/live_store.h"
+#include "aggregator/store/ingest/ingest.h"
 #include "common/base/text.h"
 #include "common/base/time.h"
 

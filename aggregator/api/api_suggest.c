@@ -1,6 +1,7 @@
 /* aggregator/api/api_suggest.c - GET /v1/policy/suggest: a draft of a policy from what was seen. And GET /v1/policy/progress: how far the last
  * change of rules has come. */
 #include "aggregator/api/api.h"
+#include "aggregator/store/policy/policy_store.h"
 #include "common/base/time.h"
 
 #define SEEN_PRESET_NS (30 * NS_PER_DAY)

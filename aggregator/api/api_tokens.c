@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "aggregator/api/api.h"
+#include "aggregator/store/access/access.h"
 #include "common/base/log.h"
 #include "common/base/time.h"
 

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "aggregator/api/api.h"
+#include "aggregator/store/usage/usage.h"
 #include "common/base/time.h"
 
 #define PAGE_GROUPS 10000

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "aggregator/api/api.h"
+#include "aggregator/store/verify/verify.h"
 #include "common/base/time.h"
 
 static bool

@@ -3,6 +3,7 @@
 
 #include "aggregator/api/api.h"
 #include "aggregator/service/probe.h"
+#include "aggregator/store/ingest/ingest.h"
 #include "common/base/time.h"
 
 #define METRICS_MAX (64u << 20)

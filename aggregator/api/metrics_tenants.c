@@ -5,6 +5,8 @@
 #include "aggregator/api/api.h"
 #include "aggregator/core/quota/book/quota_figures.h"
 #include "aggregator/service/decider.h"
+#include "aggregator/store/access/access.h"
+#include "aggregator/store/ingest/ingest.h"
 #include "common/base/money.h"
 #include "common/base/time.h"
 #include "common/base/units.h"

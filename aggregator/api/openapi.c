@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "aggregator/api/api.h"
+#include "aggregator/store/access/access.h"
 #include "common/conf/json.h"
 
 #define JSON "application/json"

@@ -5,6 +5,8 @@
 #include "aggregator/api/api.h"
 #include "aggregator/service/token_batcher.h"
 #include "aggregator/core/metering/live.h"
+#include "aggregator/store/access/access.h"
+#include "aggregator/store/policy/policy_store.h"
 #include "common/base/text.h"
 
 #define SMALL_BODY (64u << 10)

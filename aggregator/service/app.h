@@ -5,6 +5,7 @@
 
 #include "aggregator/options.h"
 #include "aggregator/service/counters.h"
+#include "aggregator/store/access/access.h"
 #include "aggregator/store/billing/period.h"
 #include "aggregator/store/store.h"
 #include "common/http/httpd.h"

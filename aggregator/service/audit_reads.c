@@ -4,7 +4,7 @@
 #include <pthread.h>
 #include <string.h>
 
-#include "aggregator/store/access/audit_store.h"
+#include "aggregator/store/access/access.h"
 #include "common/base/log.h"
 
 #define READS_MAX 256

@@ -10,6 +10,7 @@
 #ifndef TOLLGATE_AUDIT_READS_H
 #define TOLLGATE_AUDIT_READS_H
 
+#include "aggregator/store/access/access.h"
 #include "aggregator/store/store.h"
 
 struct audit_reads;

@@ -7,6 +7,8 @@
 
 #include "aggregator/service/budget_table.h"
 #include "aggregator/core/quota/engine/quota_memory.h"
+#include "aggregator/store/billing/report_store.h"
+#include "aggregator/store/policy/policy_store.h"
 #include "aggregator/store/quota/quota_store.h"
 #include "common/conf/json.h"
 #include "common/base/time.h"

@@ -9,6 +9,7 @@
 #include "aggregator/core/metering/usage_series.h"
 #include "aggregator/core/quota/engine/quota.h"
 #include "aggregator/service/gauges.h"
+#include "aggregator/store/ingest/ingest.h"
 #include "aggregator/store/store.h"
 
 /* Durations. */

@@ -10,6 +10,8 @@
 #include "aggregator/service/desk_lines.h"
 #include "aggregator/service/dry_run.h"
 #include "aggregator/service/reply.h"
+#include "aggregator/store/access/access.h"
+#include "aggregator/store/policy/policy_store.h"
 #include "aggregator/store/quota/quota_store.h"
 #include "common/base/log.h"
 #include "common/base/time.h"

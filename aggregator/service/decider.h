@@ -8,6 +8,7 @@
 #define TOLLGATE_DECIDER_H
 
 #include "aggregator/service/app.h"
+#include "aggregator/store/access/access.h"
 #include "aggregator/store/quota/decision.h"
 #include "common/conf/json.h"
 

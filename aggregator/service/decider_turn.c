@@ -6,6 +6,7 @@
 
 #include <string.h>
 
+#include "aggregator/store/policy/policy_store.h"
 #include "aggregator/store/quota/exception_store.h"
 #include "aggregator/store/quota/quota_store.h"
 #include "common/base/text.h"

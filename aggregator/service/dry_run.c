@@ -10,6 +10,7 @@
 #include "aggregator/service/desk_lines.h"
 #include "aggregator/service/estimate.h"
 #include "aggregator/service/reply.h"
+#include "aggregator/store/policy/policy_store.h"
 #include "aggregator/store/quota/quota_store.h"
 #include "common/base/log.h"
 #include "common/base/time.h"

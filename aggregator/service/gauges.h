@@ -12,7 +12,7 @@
 
 #include "aggregator/options.h"
 #include "aggregator/store/quota/quota_store.h"
-#include "aggregator/store/ingest/live_store.h"
+#include "aggregator/store/ingest/ingest.h"
 #include "common/base/idmap.h"
 
 #define REST_TENANT "other" /* the tenant label of rule 4 */

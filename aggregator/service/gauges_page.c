@@ -5,6 +5,9 @@
 #include "aggregator/store/billing/period.h"
 #include "aggregator/service/gauges_page.h"
 #include "aggregator/core/rating/rating.h"
+#include "aggregator/store/billing/report_store.h"
+#include "aggregator/store/ingest/ingest.h"
+#include "aggregator/store/usage/usage.h"
 #include "common/base/time.h"
 
 /* ---- rows ---- */

@@ -4,6 +4,7 @@
 #ifndef TOLLGATE_INGEST_BATCHER_H
 #define TOLLGATE_INGEST_BATCHER_H
 
+#include "aggregator/store/ingest/ingest.h"
 #include "aggregator/store/store.h"
 
 struct ingest_line;

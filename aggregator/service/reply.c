@@ -5,6 +5,7 @@
 #include <strings.h>
 
 #include "aggregator/service/token_batcher.h"
+#include "aggregator/store/access/access.h"
 #include "common/base/time.h"
 #include "common/conf/json.h"
 

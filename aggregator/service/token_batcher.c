@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "aggregator/store/access/access.h"
 #include "common/base/digest.h"
 #include "common/base/time.h"
 

@@ -8,6 +8,7 @@
 #ifndef TOLLGATE_TOKEN_BATCHER_H
 #define TOLLGATE_TOKEN_BATCHER_H
 
+#include "aggregator/store/access/access.h"
 #include "aggregator/store/store.h"
 
 struct token_line;

@@ -43,10 +43,17 @@
 #include <unistd.h>
 
 #include "aggregator/core/reports/report.h"
+#include "aggregator/store/access/access.h"
 #include "aggregator/store/billing/document.h"
 #include "aggregator/store/billing/period.h"
+#include "aggregator/store/billing/report_store.h"
+#include "aggregator/store/ingest/ingest.h"
+#include "aggregator/store/policy/policy_store.h"
 #include "aggregator/store/quota/quota_store.h"
 #include "aggregator/store/billing/reconcile_store.h"
+#include "aggregator/store/rollup/rollup.h"
+#include "aggregator/store/usage/usage.h"
+#include "aggregator/store/verify/verify.h"
 #include "common/conf/json.h"
 #include "common/base/time.h"
 

@@ -1,5 +1,5 @@
 /* aggregator/store/access/audit_seal.c - reads entered into the audit log; batches put into ranges; entries put into their chains, and sealed. */
-#include "aggregator/store/access/audit_store.h"
+#include "aggregator/store/access/access.h"
 #include "aggregator/store/db/db.h"
 
 #define DB_LOCK_AUDIT DB_LOCK_CLASS ", 9"

@@ -1,4 +1,5 @@
 /* aggregator/store/access/audit_store.c - the audit log, read. It is written in the transactions that change something. */
+#include "aggregator/store/access/access.h"
 #include "aggregator/store/db/db.h"
 
 static void

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "aggregator/store/access/access.h"
 #include "aggregator/store/access/token.h"
 
 #define JOIN_STATUS                                                                                      \
@@ -253,5 +254,27 @@ store_join(struct db *db, const char *join_token, const char *node, struct token
 	if (!exchange(db, taken, node, &made, err) || !db_tx_commit(&tx, err))
 		return false;
 	*ret = made;
+	return true;
+}
+
+bool
+store_node_approve(struct db *db, const char *node, const char *actor, const char *reason, bool make, bool *ret_changed,
+                   struct err *err)
+{
+	static const struct db_stmt stmt = {
+		"node approve",
+		"SELECT node_approve($1, $2, $3, $4::boolean), EXISTS (SELECT FROM node WHERE name = $1)"};
+	owned(result) PGresult *r = NULL;
+	struct db_args a = {0};
+
+	arg_text(&a, node);
+	arg_text(&a, actor);
+	arg_text(&a, reason);
+	arg_text(&a, make ? "t" : "f");
+	if (!db_write(db, &stmt, &a, &r, err))
+		return false;
+	if (!make && !res_bool(r, 0, 1))
+		return err_set(err, ERR_MISSING, "there is no node \"%.253s\"", node);
+	*ret_changed = res_bool(r, 0, 0);
 	return true;
 }

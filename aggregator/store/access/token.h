@@ -2,6 +2,7 @@
 #ifndef TOLLGATE_TOKEN_H
 #define TOLLGATE_TOKEN_H
 
+#include "aggregator/store/access/access.h"
 #include "aggregator/store/db/db.h"
 #include "common/base/digest.h"
 

@@ -1,4 +1,5 @@
 /* aggregator/store/access/token_list.c - tokens as people see them, and their end. */
+#include "aggregator/store/access/access.h"
 #include "aggregator/store/access/token.h"
 
 #define TOKEN_COLUMNS                                                                                                \

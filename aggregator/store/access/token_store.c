@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "aggregator/store/access/access.h"
 #include "aggregator/store/access/token.h"
 #include "common/base/text.h"
 

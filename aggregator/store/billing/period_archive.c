@@ -5,6 +5,7 @@
 #include "aggregator/core/rating/rating_file.h"
 #include "aggregator/core/rating/rating.h"
 #include "aggregator/store/billing/period_rows.h"
+#include "aggregator/store/billing/report_store.h"
 #include "common/base/gz.h"
 
 #define KEPT_MAX (1000u << 20)

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "aggregator/store/billing/period_rows.h"
+#include "aggregator/store/billing/report_store.h"
 
 struct reading {
 	report_begin *begin;

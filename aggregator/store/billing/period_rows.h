@@ -4,6 +4,7 @@
 #ifndef TOLLGATE_PERIOD_ROWS_H
 #define TOLLGATE_PERIOD_ROWS_H
 
+#include "aggregator/store/billing/report_store.h"
 #include "aggregator/store/db/db.h"
 #include "aggregator/store/billing/document.h"
 #include "aggregator/store/billing/period.h"

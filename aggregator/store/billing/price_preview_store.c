@@ -1,6 +1,7 @@
 /* aggregator/store/billing/price_preview_store.c - what a month would have cost with a price book that is only proposed. Nothing is written. */
 #include "aggregator/core/rating/price_preview.h"
 
+#include "aggregator/store/billing/report_store.h"
 #include "aggregator/store/policy/policy_write.h"
 #include "aggregator/store/billing/report_rows.h"
 

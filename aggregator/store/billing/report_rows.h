@@ -4,6 +4,7 @@
 #define TOLLGATE_REPORT_ROWS_H
 
 #include "aggregator/core/policy/policy.h"
+#include "aggregator/store/billing/report_store.h"
 #include "aggregator/store/db/db.h"
 #include "common/base/idmap.h"
 

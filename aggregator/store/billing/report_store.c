@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "aggregator/store/billing/report_store.h"
 #include "aggregator/store/rollup/charges.h"
 #include "aggregator/store/policy/price_books.h"
 #include "aggregator/store/billing/shared_month.h"

@@ -1,4 +1,5 @@
 /* aggregator/store/billing/sla_store.c - promises of a month and how they were kept (promises_kept() in sql/0015_quota_functions.sql). */
+#include "aggregator/store/billing/report_store.h"
 #include "aggregator/store/db/db.h"
 #include "aggregator/store/billing/promise_sql.h"
 

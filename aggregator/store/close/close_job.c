@@ -12,8 +12,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "aggregator/store/access/audit_store.h"
+#include "aggregator/store/access/access.h"
 #include "aggregator/store/billing/period_rows.h"
+#include "aggregator/store/verify/verify.h"
 #include "common/base/time.h"
 
 #define DIFFERENCES_TOLD "99" /* the number of the last that the job has */

@@ -2,8 +2,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "aggregator/store/billing/report_store.h"
 #include "aggregator/store/db/db.h"
 #include "aggregator/store/billing/period.h"
+#include "aggregator/store/usage/usage.h"
 #include "common/conf/json.h"
 
 static const struct {

@@ -14,7 +14,7 @@
  *     for each other and never in a circle
  *  5. what is there already is a duplicate when it says the same, else a conflict; within one call the first of a key counts
  *  6. only the commit makes any of it true */
-#include "aggregator/store/ingest/event_store.h"
+#include "aggregator/store/ingest/ingest.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* aggregator/store/ingest/event_store_read.c - what the events of a billing month add up to. */
 #include "aggregator/store/db/db.h"
-#include "aggregator/store/ingest/event_store.h"
+#include "aggregator/store/ingest/ingest.h"
 #include "common/conf/json.h"
 
 #define METERS_MAX 100000

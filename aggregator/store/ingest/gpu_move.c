@@ -1,5 +1,6 @@
 /* aggregator/store/ingest/gpu_move.c - an operator moves a GPU to another node: its service there ends, and the other node may have it. */
 #include "aggregator/store/db/db.h"
+#include "aggregator/store/ingest/ingest.h"
 
 #define ATTEMPTS 5
 

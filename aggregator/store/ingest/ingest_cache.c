@@ -10,6 +10,7 @@
 #include <pthread.h>
 #include <string.h>
 
+#include "aggregator/store/ingest/ingest.h"
 #include "aggregator/store/ingest/ingest_push.h"
 #include "common/base/text.h"
 

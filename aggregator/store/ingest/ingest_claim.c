@@ -12,6 +12,7 @@
  *  4. devices and holders that the other records name are entered, and the records get their ids */
 #include <string.h>
 
+#include "aggregator/store/ingest/ingest.h"
 #include "aggregator/store/ingest/ingest_push.h"
 #include "common/base/limits.h"
 #include "common/base/units.h"

@@ -2,6 +2,7 @@
 #include <endian.h>
 #include <string.h>
 
+#include "aggregator/store/ingest/ingest.h"
 #include "aggregator/store/ingest/ingest_push.h"
 
 #define COPY_CHUNK (32u << 10) /* more would only be copied further from the processor */

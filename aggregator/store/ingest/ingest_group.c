@@ -12,6 +12,7 @@
  * Nodes and hours are locked before records are written, as by retention, which locks hours and then the table of records. */
 #include <string.h>
 
+#include "aggregator/store/ingest/ingest.h"
 #include "aggregator/store/ingest/ingest_push.h"
 
 #define HOURS_MAX 48                /* of one push */

@@ -12,6 +12,7 @@
  * A step is one transaction of one stream, with a few batches; any replica takes the next one. */
 #include <string.h>
 
+#include "aggregator/store/ingest/ingest.h"
 #include "aggregator/store/ingest/ingest_push.h"
 #include "aggregator/store/ingest/quarantine_store.h"
 
@@ -374,28 +375,4 @@ store_held_release(struct db *db, struct held_turn *turn, struct ingest_result *
 		*ret_more = true;
 		return true;
 	}
-}
-
-/* ---- approval --------------------------------------------------------------------------------------------------------------- */
-
-bool
-store_node_approve(struct db *db, const char *node, const char *actor, const char *reason, bool make, bool *ret_changed,
-                   struct err *err)
-{
-	static const struct db_stmt stmt = {
-		"node approve",
-		"SELECT node_approve($1, $2, $3, $4::boolean), EXISTS (SELECT FROM node WHERE name = $1)"};
-	owned(result) PGresult *r = NULL;
-	struct db_args a = {0};
-
-	arg_text(&a, node);
-	arg_text(&a, actor);
-	arg_text(&a, reason);
-	arg_text(&a, make ? "t" : "f");
-	if (!db_write(db, &stmt, &a, &r, err))
-		return false;
-	if (!make && !res_bool(r, 0, 1))
-		return err_set(err, ERR_MISSING, "there is no node \"%.253s\"", node);
-	*ret_changed = res_bool(r, 0, 0);
-	return true;
 }

@@ -24,6 +24,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "aggregator/store/ingest/ingest.h"
 #include "aggregator/store/ingest/ingest_push.h"
 #include "common/base/units.h"
 

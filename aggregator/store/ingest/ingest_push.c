@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "aggregator/store/ingest/ingest.h"
 #include "aggregator/store/ingest/ingest_push.h"
 #include "common/base/text.h"
 

@@ -6,6 +6,7 @@
 #define TOLLGATE_INGEST_PUSH_H
 
 #include "aggregator/store/db/db.h"
+#include "aggregator/store/ingest/ingest.h"
 #include "common/base/digest.h"
 #include "common/wire/wire.h"
 

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "aggregator/store/ingest/ingest.h"
 #include "aggregator/store/ingest/ingest_push.h"
 #include "common/wire/frame.h"
 #include "common/base/gz.h"

@@ -1,6 +1,6 @@
 /* aggregator/store/ingest/live_gauges.c - what the daemon's gauges show beside usage: capacity, nodes, what waits. */
 #include "aggregator/store/db/db.h"
-#include "aggregator/store/ingest/live_store.h"
+#include "aggregator/store/ingest/ingest.h"
 
 bool
 store_capacity(struct db *db, void (*each)(void *arg, const struct capacity_row *c), void *arg, struct err *err)

@@ -1,5 +1,5 @@
 /* aggregator/store/ingest/live_store.c - live state: one row per node, replaced, and the list of them. */
-#include "aggregator/store/ingest/live_store.h"
+#include "aggregator/store/ingest/ingest.h"
 
 #include "aggregator/store/db/db.h"
 

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "aggregator/store/ingest/ingest.h"
 #include "aggregator/store/ingest/quarantine_store.h"
 
 #define ATTEMPTS 5

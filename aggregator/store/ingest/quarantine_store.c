@@ -2,6 +2,7 @@
  * one of them. */
 #include <string.h>
 
+#include "aggregator/store/ingest/ingest.h"
 #include "aggregator/store/ingest/quarantine_store.h"
 #include "common/conf/json.h"
 

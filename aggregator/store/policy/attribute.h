@@ -4,6 +4,7 @@
 
 #include "aggregator/core/policy/attribution.h"
 #include "aggregator/store/db/db.h"
+#include "aggregator/store/policy/policy_store.h"
 
 /* Attributes holders that were just inserted: rows of holder_attribution for all of time, by past and future rules. */
 MUST_CHECK bool attribute_new(struct db *db, const char *cluster, const struct wire_holder *const *holders,

@@ -14,6 +14,7 @@
 
 #include "aggregator/core/policy/policy_part.h"
 #include "aggregator/store/db/db.h"
+#include "aggregator/store/policy/policy_store.h"
 #include "aggregator/store/policy/policy_write.h"
 #include "common/base/digest.h"
 

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "aggregator/store/db/db.h"
+#include "aggregator/store/policy/policy_store.h"
 
 /* In all of them $1 is the one tenant that the caller may see; NULL: all. */
 static const struct db_stmt tenants = {

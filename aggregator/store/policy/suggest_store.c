@@ -1,6 +1,7 @@
 /* aggregator/store/policy/suggest_store.c - what core's draft of a policy is made from: who held what, the nodes, the policy in force. */
 #include "aggregator/core/policy/suggest.h"
 #include "aggregator/store/db/db.h"
+#include "aggregator/store/policy/policy_store.h"
 
 /* Holders alike in all that a rule can see are one use; beyond so many the smallest are left out. */
 #define USES_MAX 100000

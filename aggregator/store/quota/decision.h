@@ -11,6 +11,7 @@
 #include "aggregator/core/quota/book/decision_ask.h"
 #include "aggregator/core/quota/book/decision_rows.h"
 #include "aggregator/core/quota/book/quota_book.h"
+#include "aggregator/store/policy/policy_store.h"
 #include "aggregator/store/store.h"
 #include "common/base/spill.h"
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "aggregator/store/policy/attribute.h"
+#include "aggregator/store/policy/policy_store.h"
 
 /* The verdict is not kept twice: it is in the outcome of the event that gave it, and cut out there by bytes. */
 #define VERDICT                                                                                                             \

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "aggregator/store/access/access.h"
 #include "aggregator/store/db/db.h"
 #include "aggregator/store/quota/quota_store.h"
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "aggregator/store/rollup/charges.h"
+#include "common/base/money.h"
 
 #define COPY_CHUNK (1u << 20)
 #define COPY_MAX (256u << 20)

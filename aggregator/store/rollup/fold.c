@@ -9,7 +9,7 @@
  *  5. where a node has only some of its records around the day, the others are made again first, or the gap would look like a silent node;
  *     so are those of nodes with the same workloads. Nodes without any of them keep what was found */
 #include "aggregator/store/rollup/charges.h"
-#include "aggregator/store/rollup/rollup.h"
+#include "aggregator/store/rollup/rollup_internal.h"
 
 struct folding {
 	int64_t now_ns;

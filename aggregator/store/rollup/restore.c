@@ -2,7 +2,7 @@
  *
  * Records are kept for days, batches for months. When something of an hour changes whose records are gone (late data, a
  * batch released from quarantine, a state declared for the past), they are made again from the evidence before the hour is. */
-#include "aggregator/store/rollup/rollup.h"
+#include "aggregator/store/rollup/rollup_internal.h"
 #include "common/base/idmap.h"
 #include "common/wire/wire.h"
 

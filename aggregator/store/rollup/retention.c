@@ -9,7 +9,7 @@
  *  5. ages are counted from where the nodes have come, never from a clock that is ahead of them */
 #include <inttypes.h>
 
-#include "aggregator/store/rollup/rollup.h"
+#include "aggregator/store/rollup/rollup_internal.h"
 
 #define PARTITION_DAYS_AHEAD 2
 #define DAYS_AT_ONCE 10

@@ -16,7 +16,7 @@
  *  6. sealing locks the hours first and reads afterwards, so that no record slips between; ingest locks the same
  *     rows. An hour whose time in service is not accounted for is left for the next time
  *  7. the rows of an hour are replaced in one transaction: nothing is ever added to what is there */
-#include "aggregator/store/rollup/rollup.h"
+#include "aggregator/store/rollup/rollup_internal.h"
 
 #include <inttypes.h>
 #include <stdio.h>

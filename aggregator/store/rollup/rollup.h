@@ -1,26 +1,36 @@
-/* aggregator/store/rollup/rollup.h - between the files that work in the background: rollup.c (slices, hours), fold.c (days),
- * retention.c (what goes), restore.c (what comes back). */
+/* aggregator/store/rollup/rollup.h - background work: sealing hours, folding days, retention. Safe in any replica at any time: while another replica
+ * does the same task, a call does nothing. */
 #ifndef TOLLGATE_ROLLUP_H
 #define TOLLGATE_ROLLUP_H
 
-#include "aggregator/store/db/db.h"
+#include "aggregator/store/store.h"
 
-#define DB_LOCK_FOLD DB_LOCK_CLASS ", 5"
-#define DB_LOCK_RETAIN DB_LOCK_CLASS ", 6"
-#define DB_LOCK_DAY "1953459309" /* a class of its own: which day */
-
-/* One replica at a time does a task; another one finds its lock taken and does nothing. Runs work under the lock of the
- * session, and gives it back however it ends. */
-typedef bool background_work(struct db *db, void *arg, struct err *err);
-MUST_CHECK bool background_alone(struct db *db, const char *lock, background_work *work, void *arg, struct err *err);
-
-/* For statements over many records: the planner's statistics are oldest where an hour has just ended, it expects a few rows
- * and would sort a million. Statements over more records than `compile` are compiled. */
-MUST_CHECK bool background_settings(struct db *db, int64_t from_ns, int64_t until_ns, int64_t nodes, int64_t compile,
-                                    struct err *err);
-
-/* Records of a node-hour into usage_interval again, from the batches that brought them; the hour is then read from them.
- * Inside a transaction that has locked the hour. */
-MUST_CHECK bool restore_hour(struct db *db, int64_t node_id, int64_t hour_ns, struct err *err);
+struct rollup_result {
+	int64_t sealed, resealed; /* node-hours */
+	int64_t restored;         /* node-hours whose records were made again from their batches */
+};
+/* Seals every node-hour that is due and computes the dirty ones again; at most `limit` of them. */
+MUST_CHECK bool store_rollup(struct db *db, int64_t now_ns, int64_t grace_ns, int limit, struct rollup_result *ret,
+                             struct err *err);
+/* Sums what nodes have covered of open hours, in steps of slice_ns, which divides an hour. */
+MUST_CHECK bool store_slice(struct db *db, int64_t slice_ns, int64_t *ret_sliced, struct err *err);
+/* Folds days that are over and whose node-hours are all sealed; at most `limit`. */
+MUST_CHECK bool store_fold(struct db *db, int64_t now_ns, int limit, int64_t *ret_folded, struct err *err);
+/* Room for the records of the days to come. */
+MUST_CHECK bool store_partitions(struct db *db, int64_t now_ns, int64_t *ret_made, struct err *err);
+/* What is kept for how long. 0: for ever. */
+struct retention {
+	int64_t intervals_ns; /* records, by UTC day, once all that is made of them is folded */
+	int64_t batches_ns;   /* the evidence, after its period was closed */
+	int64_t hours_ns;     /* node-hours, once their day is folded */
+};
+struct retention_result {
+	int64_t days; /* of records */
+	int64_t busy; /* days of records that stay because somebody was writing; they are tried again */
+	int64_t batches;
+	int64_t hours;
+};
+MUST_CHECK bool store_retain(struct db *db, int64_t now_ns, const struct retention *keep, struct retention_result *ret,
+                             struct err *err);
 
 #endif

@@ -9,6 +9,7 @@
 #include "aggregator/store/rollup/charges.h"
 #include "aggregator/store/billing/period.h"
 #include "aggregator/store/billing/report_rows.h"
+#include "aggregator/store/usage/usage.h"
 #include "common/conf/json.h"
 
 #define SQL_MAX (64u << 10)

@@ -17,6 +17,7 @@
 #ifndef TOLLGATE_USAGE_COST_H
 #define TOLLGATE_USAGE_COST_H
 
+#include "aggregator/store/usage/usage.h"
 #include "aggregator/store/usage/usage_group.h"
 #include "aggregator/store/usage/usage_write.h"
 

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "aggregator/store/usage/usage.h"
 #include "aggregator/store/usage/usage_sql.h"
 
 /* The columns of usage_rows that a key is made of. Rows are summed by these first, because numbers are cheap to group

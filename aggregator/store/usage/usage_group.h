@@ -3,6 +3,7 @@
 #define TOLLGATE_USAGE_GROUP_H
 
 #include "aggregator/store/db/db.h"
+#include "aggregator/store/usage/usage.h"
 #include "common/base/labels.h"
 
 #define USAGE_LABELS 4u                 /* keys of labels in one question */

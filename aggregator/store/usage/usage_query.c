@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "aggregator/store/usage/usage.h"
 #include "aggregator/store/usage/usage_cost.h"
 #include "aggregator/store/usage/usage_group.h"
 #include "aggregator/store/usage/usage_write.h"

@@ -1,4 +1,5 @@
 /* aggregator/store/usage/usage_totals.c - conservation and totals, over sealed and open hours alike. */
+#include "aggregator/store/usage/usage.h"
 #include "aggregator/store/usage/usage_sql.h"
 #include "aggregator/store/usage/usage_write.h"
 

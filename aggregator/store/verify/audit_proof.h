@@ -3,7 +3,7 @@
 #ifndef TOLLGATE_AUDIT_PROOF_H
 #define TOLLGATE_AUDIT_PROOF_H
 
-#include "aggregator/store/access/audit_store.h"
+#include "aggregator/store/access/access.h"
 #include "aggregator/store/verify/verify_ledger.h"
 
 typedef char hash_text[2 * SHA256_SIZE + 1];

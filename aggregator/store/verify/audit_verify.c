@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "aggregator/store/verify/audit_proof.h"
+#include "aggregator/store/verify/verify.h"
 #include "common/base/text.h"
 
 #define PAGE_LINKS 20000

@@ -1,7 +1,9 @@
 /* aggregator/store/verify/verify_ledger.c - the ledger against its evidence: every node of a range, and the list of differences. */
 
 #include "aggregator/store/policy/attribute.h"
+#include "aggregator/store/verify/verify.h"
 #include "aggregator/store/verify/verify_ledger.h"
+#include "common/base/money.h"
 #include "common/conf/json.h"
 
 /* All are counted; so many are told in one answer. */

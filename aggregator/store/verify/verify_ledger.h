@@ -13,6 +13,7 @@
 #include "aggregator/core/metering/node_hour_expected.h"
 #include "aggregator/store/db/db.h"
 #include "aggregator/store/store.h"
+#include "aggregator/store/verify/verify.h"
 #include "common/base/idmap.h"
 
 /* What is told, and how much was looked at. */

@@ -1,0 +1,27 @@
+/* aggregator/store/rollup/rollup_internal.h - shared by rollup.c (slices, hours), fold.c (days), retention.c (deletion) and restore.c (records from
+ * batches). */
+#ifndef TOLLGATE_ROLLUP_INTERNAL_H
+#define TOLLGATE_ROLLUP_INTERNAL_H
+
+#include "aggregator/store/db/db.h"
+#include "aggregator/store/rollup/rollup.h"
+
+#define DB_LOCK_FOLD DB_LOCK_CLASS ", 5"
+#define DB_LOCK_RETAIN DB_LOCK_CLASS ", 6"
+#define DB_LOCK_DAY "1953459309" /* a class of its own: which day */
+
+/* One replica at a time does a task; another one finds its lock taken and does nothing. Runs work under the lock of the
+ * session, and gives it back however it ends. */
+typedef bool background_work(struct db *db, void *arg, struct err *err);
+MUST_CHECK bool background_alone(struct db *db, const char *lock, background_work *work, void *arg, struct err *err);
+
+/* For statements over many records: the planner's statistics are oldest where an hour has just ended, it expects a few rows
+ * and would sort a million. Statements over more records than `compile` are compiled. */
+MUST_CHECK bool background_settings(struct db *db, int64_t from_ns, int64_t until_ns, int64_t nodes, int64_t compile,
+                                    struct err *err);
+
+/* Records of a node-hour into usage_interval again, from the batches that brought them; the hour is then read from them.
+ * Inside a transaction that has locked the hour. */
+MUST_CHECK bool restore_hour(struct db *db, int64_t node_id, int64_t hour_ns, struct err *err);
+
+#endif
