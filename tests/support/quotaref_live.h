@@ -7,17 +7,17 @@
 #include "aggregator/core/quota/engine/quota.h"
 #include "common/base/buf.h"
 
-/* Nobody who is owed, has reclaim any and no shape by node waits without a hold, unless what is leaving already serves it. Only for
+/* No owed request with reclaim any and without per_node waits without a hold, unless leases that leave already serve it. Only for
  * states in which reservations fit what is live. */
 bool qref_owed_are_served(const struct quota_state *s, struct buf *why);
 
-/* Who has a hold is admitted when the leases that it waits for have ended: one grace period. */
+/* A request with a hold is admitted when the leases that it waits for have ended: one grace period. */
 bool qref_holds_are_honoured(const struct quota_state *s, int64_t now_ns, struct buf *why);
 
-/* When work ends, oldest first, everybody who waits is admitted in the end. */
+/* When work ends, oldest first, every waiting request is admitted in the end. */
 bool qref_nobody_starves(const struct quota_state *s, int64_t now_ns, struct buf *why);
 
-/* What is told to go ends and comes back at once as a new request: the orders come to an end. */
+/* A lease that is ordered to end comes back at once as a new request: the orders come to an end. */
 bool qref_evictions_end(const struct quota_state *s, int64_t now_ns, struct buf *why);
 
 /* Of one step: victims have a beneficiary with a right to them, and nothing is placed on a lost node. */
