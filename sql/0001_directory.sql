@@ -42,6 +42,20 @@ CREATE FUNCTION labels_text(p_labels jsonb) RETURNS text
 	RETURN (SELECT coalesce(string_agg(key || '=' || value, ',' ORDER BY key COLLATE "C"), '') FROM jsonb_each_text(p_labels));
 COMMENT ON FUNCTION labels_text IS 'the text that labels_of() reads';
 
+-- --- codes ---
+
+-- Small numbers in the large tables. A domain has the binary format of smallint.
+CREATE DOMAIN gpu_units AS smallint CONSTRAINT gpu_units_check CHECK (VALUE BETWEEN 1 AND 5040);
+COMMENT ON DOMAIN gpu_units IS 'weight of a device; a whole GPU is 5040';
+CREATE DOMAIN usage_state AS smallint CONSTRAINT usage_state_check CHECK (VALUE BETWEEN 1 AND 5);
+COMMENT ON DOMAIN usage_state IS '1 held, 2 unallocated, 3 stranded, 4 down, 5 unknown';
+CREATE DOMAIN sharing_code AS smallint CONSTRAINT sharing_code_check CHECK (VALUE BETWEEN 0 AND 5);
+COMMENT ON DOMAIN sharing_code IS '0 none: computed for time that no record covers, 1 exclusive, 2 mig, 3 mps, 4 timeslice, 5 plain; sharing_name() has the names';
+CREATE DOMAIN method_code AS smallint CONSTRAINT method_code_check CHECK (VALUE BETWEEN 0 AND 3);
+COMMENT ON DOMAIN method_code IS 'source of the used time: 0 none, 1 measured, 2 estimated, 3 reserved; method_name() has the names';
+CREATE DOMAIN holder_kind AS smallint CONSTRAINT holder_kind_check CHECK (VALUE BETWEEN 1 AND 3);
+COMMENT ON DOMAIN holder_kind IS '1 container of a pod, 2 Slurm job, 3 user of the host';
+
 -- --- the ledger and its clusters ---
 
 CREATE TABLE cluster (
@@ -229,7 +243,7 @@ CREATE TABLE device (
 	created_ns bigint NOT NULL CHECK (created_ns >= 0),
 	uuid text NOT NULL,
 	profile text NOT NULL,
-	units smallint NOT NULL CHECK (units BETWEEN 1 AND 5040),
+	units gpu_units NOT NULL,
 	memory_bytes bigint NOT NULL CHECK (memory_bytes >= 0),
 	UNIQUE (gpu_id, gi, ci, created_ns),
 	CONSTRAINT whole_gpu_has_full_weight CHECK (gi >= 0 OR (ci = -1 AND created_ns = 0 AND units = 5040 AND profile = '')),
@@ -244,7 +258,7 @@ CREATE TABLE holder (
 	id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
 	identity bytea NOT NULL UNIQUE CHECK (octet_length(identity) = 32),
 	cluster_id integer NOT NULL REFERENCES cluster,
-	kind smallint NOT NULL CHECK (kind BETWEEN 1 AND 3),
+	kind holder_kind NOT NULL,
 	namespace text NOT NULL,
 	pod text NOT NULL,
 	pod_uid text NOT NULL,

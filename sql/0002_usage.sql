@@ -53,7 +53,7 @@ CREATE TABLE stream_device_entry (
 	gi integer NOT NULL,
 	ci integer NOT NULL,
 	created_ns bigint NOT NULL,
-	units smallint NOT NULL,
+	units gpu_units NOT NULL,
 	memory_bytes bigint NOT NULL,
 	index integer NOT NULL,
 	PRIMARY KEY (stream_id, local_id)
@@ -63,7 +63,7 @@ COMMENT ON TABLE stream_device_entry IS 'The stream''s dictionary, as it came: d
 CREATE TABLE stream_holder_entry (
 	stream_id integer NOT NULL REFERENCES stream,
 	local_id bigint NOT NULL CHECK (local_id > 0),
-	kind smallint NOT NULL,
+	kind holder_kind NOT NULL,
 	namespace text NOT NULL,
 	pod text NOT NULL,
 	pod_uid text NOT NULL,
@@ -201,10 +201,10 @@ CREATE TABLE usage_interval (
 	node_id integer NOT NULL,
 	device_id integer NOT NULL,
 	ticks integer NOT NULL,
-	units smallint NOT NULL,
-	state smallint NOT NULL,
-	sharing smallint NOT NULL,
-	method smallint NOT NULL,
+	units gpu_units NOT NULL,
+	state usage_state NOT NULL,
+	sharing sharing_code NOT NULL,
+	method method_code NOT NULL,
 	holder_id bigint,
 	peak_memory_bytes bigint NOT NULL DEFAULT 0,
 	sm_active_ns bigint NOT NULL DEFAULT 0,
@@ -214,7 +214,7 @@ CREATE TABLE usage_interval (
 		AND used_ns + unmeasured_ns <= held_ns AND over_ns BETWEEN 0 AND duration_ns),
 	CONSTRAINT within_one_quarter_hour CHECK (start_ns >= 0
 		AND start_ns / 900000000000 = (start_ns + duration_ns - 1) / 900000000000),
-	CONSTRAINT codes_are_known CHECK (state BETWEEN 1 AND 5 AND sharing BETWEEN 1 AND 5 AND method BETWEEN 0 AND 3 AND units BETWEEN 1 AND 5040),
+	CONSTRAINT sharing_is_known CHECK (sharing >= 1),
 	CONSTRAINT only_held_time_has_a_holder CHECK ((holder_id IS NOT NULL) = (state = 1) AND (state = 1 OR (method = 0 AND used_ns = 0 AND unmeasured_ns = 0))),
 	CONSTRAINT amounts_not_negative CHECK (memory_byte_ms >= 0 AND energy_mj >= 0 AND ticks >= 0),
 	CONSTRAINT sm_time_within_held_time CHECK (peak_memory_bytes >= 0 AND sm_active_ns >= 0 AND sm_active_ns <= sm_measured_ns AND sm_measured_ns <= held_ns

@@ -8,11 +8,14 @@
 
 -- --- months ---
 
+CREATE TYPE period_status AS ENUM ('open', 'grace', 'closed');
+COMMENT ON TYPE period_status IS 'in the order in which a month goes through them';
+
 CREATE TABLE period (
 	month text PRIMARY KEY CHECK (month ~ '^[0-9]{4}-(0[1-9]|1[0-2])$'),
 	starts_at timestamptz NOT NULL,
 	ends_at timestamptz NOT NULL,
-	status text NOT NULL DEFAULT 'open' CHECK (status IN ('open', 'grace', 'closed')),
+	status period_status NOT NULL DEFAULT 'open',
 	closed_at timestamptz,
 	CONSTRAINT starts_before_ends CHECK (starts_at < ends_at),
 	EXCLUDE USING gist (tstzrange(starts_at, ends_at) WITH &&),
@@ -200,10 +203,13 @@ COMMENT ON TABLE adjustment_approval IS 'The approval of a one-off charge or cre
 
 -- --- the closing of a month ---
 
+CREATE TYPE close_state AS ENUM ('running', 'closed', 'refused', 'failed', 'cancelled');
+CREATE TYPE close_stage AS ENUM ('prove', 'write', 'done');
+
 CREATE TABLE close_job (
 	month text PRIMARY KEY REFERENCES period,
-	state text NOT NULL DEFAULT 'running' CHECK (state IN ('running', 'closed', 'refused', 'failed', 'cancelled')),
-	stage text NOT NULL DEFAULT 'prove' CHECK (stage IN ('prove', 'write', 'done')),
+	state close_state NOT NULL DEFAULT 'running',
+	stage close_stage NOT NULL DEFAULT 'prove',
 	actor text NOT NULL CHECK (actor <> ''),
 	reason text NOT NULL CHECK (octet_length(reason) <= 1000),
 	organisation text NOT NULL CHECK (octet_length(organisation) <= 4096),

@@ -11,6 +11,9 @@ COMMENT ON TABLE event_source IS 'Who sends events: the CloudEvents attribute so
 COMMENT ON COLUMN event_source.tenant_id IS 'of senders that are bound to a tenant: they have their own ids, and cannot take or see those of others. '
 	'NULL: the operator''s senders';
 
+CREATE DOMAIN meter_type AS smallint CONSTRAINT meter_type_check CHECK (VALUE BETWEEN 1 AND 4);
+COMMENT ON DOMAIN meter_type IS '1 storage, 2 egress, 3 inference, 4 support';
+
 CREATE TABLE meter_event (
 	time_ns bigint NOT NULL CHECK (time_ns >= 0),
 	source_id bigint NOT NULL REFERENCES event_source,
@@ -21,7 +24,7 @@ CREATE TABLE meter_event (
 	output_tokens bigint CHECK (output_tokens BETWEEN 0 AND 999999999999999),
 	received_at timestamptz NOT NULL DEFAULT now(),
 	workspace_id integer REFERENCES workspace,
-	type smallint NOT NULL,
+	type meter_type NOT NULL,
 	id text NOT NULL CHECK (octet_length(id) BETWEEN 1 AND 256),
 	sku text NOT NULL CHECK (octet_length(sku) BETWEEN 1 AND 128),
 	amount numeric(24, 9) CHECK (amount >= 0 AND amount <> 'NaN'),

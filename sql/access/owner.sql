@@ -18,6 +18,9 @@ BEGIN
 		SELECT format('ALTER ROUTINE %s OWNER TO %I', p.oid::regprocedure, owner)
 		FROM pg_proc p WHERE p.pronamespace = 'tollgate'::regnamespace AND p.proowner <> owner::regrole
 			AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.deptype = 'e')
+		UNION ALL
+		SELECT format('ALTER TYPE %s OWNER TO %I', t.oid::regtype, owner)
+		FROM pg_type t WHERE t.typnamespace = 'tollgate'::regnamespace AND t.typtype IN ('d', 'e') AND t.typowner <> owner::regrole
 	LOOP
 		EXECUTE r.sql;
 	END LOOP;
