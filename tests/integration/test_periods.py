@@ -146,6 +146,17 @@ class Periods(Base):
         self.assertEqual({k: led.bill("2026-11", *k) for k in before}, before)
         self.assertTrue(led.run("recompute", "2026-11")["identical"])
 
+    def test_a_month_that_was_rated_by_other_rules_is_not_rated_again(self):
+        led = self.new_ledger()
+        self.closed(led)
+        before = led.bill("2026-11", None, False)
+        led.assert_sound = lambda: None  # the row is not what the journal has
+        for rules in ("1", "null"):
+            led.rows(f"set session_replication_role = replica; update period_close set rating_rules = {rules}")
+            with self.assertRaisesRegex(StoreError, "period 2026-11 was rated by rules 1 of an earlier release, and this one has rules 2: it is not computed again"):
+                led.run("recompute", "2026-11")
+            self.assertEqual(led.bill("2026-11", None, False), before)
+
     def test_a_closed_month_is_the_same_in_every_format_after_a_year_of_changes(self):
         led = self.new_ledger()
         streams = self.fleet_of(7)
