@@ -126,7 +126,7 @@ load_applied(struct db *db, int *ret_count, struct err *err)
 	return true;
 }
 
-/* The first line of every file: the oldest program that may use the schema it makes. */
+/* The first line of every file names the oldest program that may use the schema it makes. */
 static bool
 oldest_binary(const struct migration_file *f, char *out, size_t size, struct err *err)
 {
@@ -162,8 +162,8 @@ apply_one(struct db *db, const struct migrator *m, const struct migration_file *
 	       db_tx_commit(&tx, err);
 }
 
-/* A zone whose hours begin now at one minute and now at another (Lord Howe Island moves by half an hour) has billing
- * hours that overlap; it is refused. Months from 2020 to 2060 stand for all of time. */
+/* A zone whose hours do not always begin at the same minute (Lord Howe Island moves by half an hour) has billing
+ * hours that overlap; it is refused. The months from 2020 to 2060 are checked. */
 static bool
 zone_phase(struct db *db, const char *zone, int64_t *ret_phase_ns, struct err *err)
 {
@@ -275,8 +275,8 @@ migrate_locked(struct db *db, const struct ledger_options *o, int *ret_applied, 
 	return true;
 }
 
-/* The lock belongs to the session; the timeouts of everyday statements would cut a migration short, or the wait for
- * one. */
+/* The lock belongs to the session. The usual statement timeouts are lifted: a migration, or the wait for one, may take
+ * longer. */
 bool
 store_migrate(struct db *db, const struct ledger_options *o, int *ret_applied, struct err *err)
 {
@@ -310,7 +310,7 @@ version_at_least(const char *have, const char *need)
 	return true;
 }
 
-/* A schema that a newer program has expanded is still usable where it says so: replicas are upgraded one by one. */
+/* A schema that a newer program has expanded is usable where its oldest_binary says so: replicas are upgraded one by one. */
 bool
 store_ready(struct db *db, struct err *err)
 {

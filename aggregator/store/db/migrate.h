@@ -15,23 +15,24 @@ struct migration_file {
 extern const struct migration_file migration_files[];
 extern const size_t migration_file_count;
 
-/* sql/access/: owner.sql and grants.sql are run after the migrations, every time; catalogue.sql asks what the schema is, and expected.txt is the
- * answer of a fresh ledger. NUL-terminated. */
+/* The files of sql/access/: owner.sql and grants.sql run after the migrations, every time; catalogue.sql reads the schema from the catalogue, and
+ * expected.txt is its result in a fresh ledger. NUL-terminated. */
 extern const char access_owner[], access_grants[], access_catalogue[], access_expected[];
 
 /* --- rights.c --- */
 
 #define ROLE_NAME_SIZE 64 /* PostgreSQL's own limit, with the end */
-/* Who migrates, and for whom. */
+/* The role that migrates, and the roles that get rights. */
 struct migrator {
-	char owner[ROLE_NAME_SIZE]; /* "": whoever is connected; else a superuser is, and acts as this role */
+	char owner
+		[ROLE_NAME_SIZE]; /* "": the connected login is the owner; else a superuser is connected and acts as this role */
 	const char *daemon_role, *rollup_role;
 };
-/* Makes the roles that are missing, where the login may; a superuser hands the schema over to the owner's role. Under the lock of migrations. */
+/* Creates missing roles, where the login may; a superuser hands the schema over to the owner's role. The caller holds the migration lock. */
 MUST_CHECK bool rights_prepare(struct db *db, const struct ledger_options *o, struct migrator *ret, struct err *err);
-/* The transaction in progress is the owner's. */
+/* The rest of the transaction acts as the owner. */
 MUST_CHECK bool rights_act_as_owner(struct db *db, const struct migrator *m, struct err *err);
-/* sql/access/grants.sql, in a transaction of its own. */
+/* Runs sql/access/grants.sql in its own transaction. */
 MUST_CHECK bool rights_grant(struct db *db, const struct migrator *m, struct err *err);
 
 #endif

@@ -1,11 +1,11 @@
-/* aggregator/store/db/rights.c - who owns the schema, and what the logins of the daemons may do in it.
+/* aggregator/store/db/rights.c - the owner of the schema and the rights of the daemon's logins.
  *
  * Rules, in order:
- *  1. the owner migrates and does nothing else; a superuser who migrates acts as the owner's role, so that no function of the schema has a superuser's rights
- *  2. a role that is missing is made where the login may make roles; else the message has the statement for who may
+ *  1. the owner migrates and does nothing else; a superuser that migrates acts as the owner's role, so that no function of the schema has a superuser's rights
+ *  2. a missing role is created where the login may create roles; else the message has the statement that creates it
  *  3. the schema is the migrating login's own, or a superuser hands it over
  *  4. neither the daemon's nor the roll-up's role is a superuser, or the owner, or a member of the owner's role
- *  5. rights are given anew at the end of every migration (sql/access/grants.sql)
+ *  5. rights are granted again at the end of every migration (sql/access/grants.sql)
  *  6. a daemon does not start with logins that have more rights than these, or fewer */
 #include <stdio.h>
 #include <string.h>
@@ -16,7 +16,7 @@
 #define OWNER_ROLE "tollgate_owner"
 #define DAEMON_ROLE "tollgate"
 #define ROLLUP_ROLE "tollgate_rollup"
-/* What is made from inputs, for rule 6: a login that writes one of these is the roll-up's. */
+/* Derived tables, for rule 6: only the roll-up's login may write them. */
 #define DERIVED                                                                                              \
 	"ARRAY['usage_hourly','usage_daily','node_hour','billing_day','charge_day','reserve_day',"           \
 	"'loan_day','pool_day','lost_hold','late_change','period','period_close','invoice','invoice_total'," \
@@ -60,7 +60,7 @@ login_of(struct db *db, struct login *ret, struct err *err)
 	return true;
 }
 
-/* Rule 2. Another database of the same server may be migrated at this moment, and make the same role. */
+/* Rule 2. A migration of another database of the same server may create the same role at this moment. */
 static bool
 ensure_role(struct db *db, const struct login *me, const char *name, bool can_login, struct err *err)
 {
