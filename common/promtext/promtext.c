@@ -231,7 +231,7 @@ prom_fixed(struct prom *p, int64_t value, int decimals)
 	buf_char(p->out, '\n');
 }
 
-/* Room is asked for once, and each part is one copy. */
+/* Reserves room once and copies each part once. */
 void
 prom_sample(struct prom *p, const struct prom_set *sets, size_t count, int64_t value, int decimals)
 {

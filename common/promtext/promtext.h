@@ -5,7 +5,7 @@
 
 #include "common/base/buf.h"
 
-/* A plain counter is one that somebody else named, without _total. OpenMetrics has no such thing: it is unknown there. */
+/* A plain counter has a foreign name without _total. OpenMetrics does not allow that: its type is unknown there. */
 enum prom_type { PROM_GAUGE, PROM_COUNTER, PROM_PLAIN_COUNTER, PROM_HISTOGRAM };
 enum prom_format { PROM_TEXT, PROM_OPENMETRICS };
 
@@ -48,12 +48,12 @@ struct prom_set {
 	}
 void prom_set_label(struct buf *set, const char *name, const char *value);
 void prom_labels(struct prom *p, const struct prom_set *set);
-/* A whole sample whose labels are all in sets: the fast way when there are thousands. */
+/* Writes a whole sample whose labels are all in sets; the fast way for thousands of samples. */
 void prom_sample(struct prom *p, const struct prom_set *sets, size_t count, int64_t value, int decimals);
-/* Only the number, to where there is room for PROM_NUMBER_SIZE bytes; how many it took. */
-#define PROM_NUMBER_SIZE 32u /* sign, 20 digits, point, and what is written past the end */
+/* Writes only the number, without a terminating zero, into PROM_NUMBER_SIZE bytes; returns its length. */
+#define PROM_NUMBER_SIZE 32u /* sign, 20 digits and a point fit */
 size_t prom_write_fixed(char *to, int64_t value, int decimals);
-/* Another number in the place of one with as many decimals; false, and nothing is changed, when it is not as long. Eight bytes before
+/* Overwrites a number of the same decimals; false, and nothing is changed, when the new one has another length. The eight bytes before
  * it must be readable. */
 bool prom_overwrite_fixed(char *at, size_t len, int64_t old, int64_t value, int decimals);
 

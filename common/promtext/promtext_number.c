@@ -1,4 +1,7 @@
-/* common/promtext/promtext_number.c - numbers as text, eight digits at a time. */
+/* common/promtext/promtext_number.c - numbers as text: writing one, and overwriting one by another of the same length.
+ *
+ * Overwriting handles eight digits at a time. Measured with make bench T=render (10,000 series, instructions under callgrind): digit by digit a
+ * page takes 42 % more. Writing does not need that: digit by digit a page that is written in full takes 6 % more. */
 #include "common/promtext/promtext.h"
 
 #include <string.h>
@@ -35,7 +38,7 @@ magnitude(int64_t v)
 #define ZEROS UINT64_C(0x3030303030303030)
 #define EIGHT_DIGITS 100000000u
 
-/* Eight digits, a byte each, the first in the lowest: halves, pairs and digits are parted side by side. */
+/* Eight digits, one per byte, the first in the lowest: halves, then pairs, then digits are divided in parallel. */
 static inline uint64_t
 eight_digits(uint32_t v)
 {
@@ -68,61 +71,7 @@ get_word(const char *from)
 	return x;
 }
 
-static inline void
-put_eight(char *to, uint64_t digits)
-{
-	put_word(to, digits | ZEROS);
-}
-
-/* v < 10^8 without leading zeros; may write up to seven bytes more than the digits it returns. Counting them in the register
- * costs no branch, which numbers of all lengths would make the processor guess wrong. */
-static inline size_t
-put_small(char *to, uint32_t v)
-{
-	uint64_t x = eight_digits(v);
-	unsigned lead = (unsigned)__builtin_ctzll(x | UINT64_C(1) << 56) / 8;
-
-	put_eight(to, x >> lead * 8);
-	return 8 - lead;
-}
-
-/* From the front, so that each part lies over what the one before it wrote too much. */
-static inline size_t
-put_whole(char *to, uint64_t v)
-{
-	size_t n = 0;
-
-	if (v < EIGHT_DIGITS)
-		return put_small(to, (uint32_t)v);
-	if (v / EIGHT_DIGITS < EIGHT_DIGITS) {
-		n = put_small(to, (uint32_t)(v / EIGHT_DIGITS));
-	} else {
-		n = put_small(to, (uint32_t)(v / EIGHT_DIGITS / EIGHT_DIGITS));
-		put_eight(to + n, eight_digits((uint32_t)(v / EIGHT_DIGITS % EIGHT_DIGITS)));
-		n += 8;
-	}
-	put_eight(to + n, eight_digits((uint32_t)(v % EIGHT_DIGITS)));
-	return n + 8;
-}
-
-/* All digits after the point: v / 10^decimals; may write seven bytes more. */
-static inline size_t
-put_fraction(char *to, uint64_t v, int decimals)
-{
-	uint64_t high = v / EIGHT_DIGITS;
-	int head = decimals - 8;
-
-	if (decimals <= 8) {
-		put_eight(to, eight_digits((uint32_t)(v * powers[8 - decimals])));
-		return (size_t)decimals;
-	}
-	for (int i = head; i > 0; i--, high /= 10)
-		to[i - 1] = (char)('0' + high % 10);
-	put_eight(to + head, eight_digits((uint32_t)(v % EIGHT_DIGITS)));
-	return (size_t)decimals;
-}
-
-/* A divisor that the compiler knows costs a multiplication, and nearly all numbers have one of these. */
+/* Dividing by a constant is a multiplication, and nearly all numbers have one of these. */
 static inline uint64_t
 whole_part(uint64_t v, int decimals)
 {
@@ -138,21 +87,27 @@ whole_part(uint64_t v, int decimals)
 size_t
 prom_write_fixed(char *to, int64_t value, int decimals)
 {
-	uint64_t v = magnitude(value), whole = whole_part(v, decimals);
-	char *at = to;
+	char text[PROM_NUMBER_SIZE], *at = text + sizeof(text);
+	uint64_t v = magnitude(value);
+	size_t len;
 
 	ASSERT(decimals >= 0 && decimals <= MAX_DECIMALS);
+	for (int i = 0; i < decimals; i++, v /= 10)
+		*--at = (char)('0' + v % 10);
+	if (decimals > 0)
+		*--at = '.';
+	do {
+		*--at = (char)('0' + v % 10);
+		v /= 10;
+	} while (v > 0);
 	if (value < 0)
-		*at++ = '-';
-	at += put_whole(at, whole);
-	if (decimals == 0)
-		return (size_t)(at - to);
-	*at++ = '.';
-	at += put_fraction(at, v - whole * powers[decimals], decimals);
-	return (size_t)(at - to);
+		*--at = '-';
+	len = (size_t)(text + sizeof(text) - at);
+	memcpy(to, at, len);
+	return len;
 }
 
-/* v < 10^n as n digits up to `end`; no other byte is changed, but eight before `end` are read. */
+/* Writes v < 10^n as n digits that end at `end`. No other byte changes, but the eight bytes before `end` are read. */
 __attribute__((always_inline)) static inline void
 put_digits(char *end, uint64_t v, size_t n)
 {
@@ -162,7 +117,7 @@ put_digits(char *end, uint64_t v, size_t n)
 		uint64_t high = v / EIGHT_DIGITS;
 
 		end -= 8;
-		put_eight(end, eight_digits((uint32_t)(v - high * EIGHT_DIGITS)));
+		put_word(end, eight_digits((uint32_t)(v - high * EIGHT_DIGITS)) | ZEROS);
 		v = high;
 	}
 	if (n == 1) {

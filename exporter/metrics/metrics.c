@@ -1,4 +1,4 @@
-/* exporter/metrics/metrics.c - the newest page of /metrics, and who still reads an older one. */
+/* exporter/metrics/metrics.c - the newest page of /metrics, shared with the scrapes that still read an older one. */
 #include "exporter/metrics/metrics.h"
 
 #include <pthread.h>
@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/base/gz.h"
+#include "exporter/metrics/metrics_render.h"
 
 #define GZIP_LEVEL 1 /* once per tick and scraper; level 6 costs three times as much for a fifth less */
 
@@ -76,7 +77,7 @@ page_new(void)
 	return page;
 }
 
-/* Of a page that only we hold the page after the next is made: most of it is there already. */
+/* A page that no scrape holds any more becomes the next page but one: only its numbers must change. */
 static void
 keep_spare(struct metrics *m, struct metrics_page *old)
 {
@@ -104,7 +105,7 @@ metrics_publish(struct metrics *m, const struct metrics_input *in)
 	old = m->newest;
 	m->newest = page;
 	pthread_mutex_unlock(&m->lock);
-	/* nobody can come to hold the old page any more, only let go of it */
+	/* no scrape can get the old page any more, they can only release it */
 	keep_spare(m, old);
 }
 

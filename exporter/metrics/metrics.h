@@ -8,8 +8,6 @@
 #include "exporter/identity/alloc.h"
 #include "exporter/source/dcgm/dcgm.h"
 #include "exporter/meter/meter.h"
-#include "exporter/metrics/metrics_dcgm.h"
-#include "exporter/metrics/metrics_template.h"
 #include "exporter/delivery/outbox.h"
 #include "exporter/delivery/push.h"
 #include "exporter/delivery/status.h"
@@ -24,16 +22,33 @@ struct metrics_step {
 	int64_t duration_ns;
 };
 
-/* GPUs of the last tick. One that is silent is listed, and neither readable nor down. */
+/* GPUs of the last tick. A silent GPU is listed, and neither readable nor down. */
 struct metrics_gpus {
 	size_t listed;   /* by the driver */
 	size_t readable; /* read without an error */
 	size_t down;     /* lost, in error, without a handle, or no longer listed */
 };
 
+/* ---- dcgm-exporter's names (metrics_dcgm.c) ---- */
+
+/* Rates over each GPU's NVLinks: the driver has counters, dcgm-exporter shows rates. */
+struct dcgm_links {
+	struct dcgm_link {
+		char uuid[GPU_TEXT];
+		int64_t bytes, boot_ns; /* of the last tick */
+		int64_t bytes_per_s;    /* ABSENT: not known */
+	} gpus[GPU_MAX];
+	size_t count;
+};
+/* Once per tick. A counter that falls gives no rate for that tick. */
+void dcgm_links_update(struct dcgm_links *l, const struct tick *t);
+int64_t dcgm_links_rate(const struct dcgm_links *l, const char *uuid);
+
+/* ---- the page ---- */
+
 struct metrics_input {
 	const char *node, *version;
-	const char *source, *driver, *library; /* source: "nvml"; the others are empty when not told */
+	const char *source, *driver, *library; /* source: "nvml"; the others are empty when not known */
 	bool simulated;
 	const struct tick *tick;                          /* NULL: nothing was read yet, or the last reading failed */
 	bool process_metrics;                             /* series per process too */
@@ -44,17 +59,17 @@ struct metrics_input {
 	size_t total_count;
 	const struct meter_intruder *intruders;
 	size_t intruder_count;
-	const struct workload_row *workloads; /* what is beside their GPUs */
+	const struct workload_row *workloads; /* CPU, memory and I/O of the workloads */
 	size_t workload_count;
-	const struct workload_stats *workload_stats; /* NULL: nobody looked */
-	uint64_t stream; /* another number: the ids of the totals' holders have begun anew */
+	const struct workload_stats *workload_stats; /* NULL: not read */
+	uint64_t stream; /* a new number means that the ids of the totals' holders start again */
 	struct meter_stats meter;
 	const struct metrics_step *steps;
 	size_t step_count;
 	struct metrics_gpus gpus;
 	size_t silent_gpus, hanging_calls;
 	int64_t silent_ns;                    /* how long a GPU, or the driver, has not answered; 0: all do */
-	const struct alloc_stats *alloc;      /* NULL: nobody looked */
+	const struct alloc_stats *alloc;      /* NULL: not read */
 	const struct podlabels_stats *labels; /* NULL: the kubelet is not asked for them */
 	int64_t boot_ns;
 	const struct dcgm_status *dcgm; /* NULL: not beside NVML */
@@ -70,37 +85,20 @@ struct metrics_input {
 	int64_t last_reading_wall_ns; /* -1: none yet */
 };
 
-/* A process on the page: its key, and its values. */
-struct process_row {
-	uint64_t thing;
-	uint32_t place;
-	int64_t memory_bytes, sm_ppm, active_ns;
-	const struct tick_process *process;
-};
-struct process_rows {
-	struct process_row *row;
-	size_t count, cap;
-	size_t dropped;  /* series of processes that are left out */
-	bool without_id; /* one of their holders has none */
-};
-
-/* What is known of a page that was rendered, so that the next one can be made of it. */
-struct metrics_memory {
-	struct page_template template;
-	struct process_rows rows;
-	struct buf ground;
-};
+/* The state kept with a rendered page, from which the next page is made (metrics_render.h). */
+struct metrics_memory;
 void metrics_memory_init(struct metrics_memory *m);
 void metrics_memory_fini(struct metrics_memory *m);
 
-/* Prometheus text, and the same as OpenMetrics. `page` is empty, or as it was rendered with this memory before; that changes how long it
- * takes, not what is written. */
+/* Renders the page as Prometheus text. `page` is empty, or as it was last rendered with this memory; that changes only the time it
+ * takes. */
 void metrics_render(const struct metrics_input *in, struct metrics_memory *m, struct buf *page);
+/* Converts a page to OpenMetrics. */
 void metrics_openmetrics(const char *text, size_t len, struct buf *out);
 
 struct metrics_page; /* immutable; counted references */
 
-struct metrics; /* where the newest page is */
+struct metrics; /* holds the newest page */
 struct metrics *metrics_new(void);
 void metrics_free(struct metrics *m);
 DEFINE_OWNED(metrics, struct metrics)
@@ -109,7 +107,7 @@ void metrics_publish(struct metrics *m, const struct metrics_input *in);
 /* A reference to the newest page, or NULL before the first. */
 struct metrics_page *metrics_get(struct metrics *m);
 void metrics_page_release(void *arg); /* the page; as http_reply.release wants it */
-/* The bytes of a page, valid while the reference is held. OpenMetrics and gzip are made when first asked for, then
+/* The bytes of a page, valid while the reference is held. OpenMetrics and gzip are made at the first request and
  * kept. */
 void metrics_page_bytes(struct metrics_page *page, enum prom_format format, bool gzip, const void **ret,
                         size_t *ret_len);

@@ -1,5 +1,10 @@
-/* exporter/metrics/metrics_dcgm.c - the same readings under dcgm-exporter's names and labels. */
-#include "exporter/metrics/metrics_dcgm.h"
+/* exporter/metrics/metrics_dcgm.c - the same readings under dcgm-exporter's names and labels, so that its dashboards keep working.
+ *
+ * Differences from the original, with reasons (the table for operators is in exporter/README.md):
+ *  1. values of a board are shown once, without a pod, when several workloads share it or it is partitioned: the original
+ *     repeats them for each, so that sums over pods and instances are too large
+ *  2. on a shared GPU, GPU_UTIL and FB_USED are each workload's own; a workload for which they are not known has no sample, not 0
+ *  3. a value that the driver does not have is absent */
 
 #include <stdio.h>
 #include <string.h>
@@ -58,14 +63,14 @@ dcgm_links_rate(const struct dcgm_links *l, const char *uuid)
 	return ABSENT;
 }
 
-/* ---- who is on what ---- */
+/* ---- devices and their holders ---- */
 
-/* A GPU, or a GPU instance of a partitioned one with its compute instances; the original knows no others. */
+/* A GPU, or a GPU instance with its compute instances; the original has no series for single compute instances. */
 struct dcgm_device {
 	size_t gpu;
 	int32_t gi; /* -1: the GPU */
 	size_t holders;
-	const struct wire_holder *holder; /* when it is one */
+	const struct wire_holder *holder; /* when there is exactly one */
 };
 
 struct dcgm_page {
@@ -124,7 +129,7 @@ find_holders(struct dcgm_page *d)
 
 			if (!is_on(d->r, &in->totals[i], device))
 				continue;
-			/* in two compute instances of one GPU instance it is there once */
+			/* a holder of two compute instances of one GPU instance counts once */
 			if (!device->holder || !same_holder(device->holder, in->totals[i].holder))
 				device->holders++;
 			device->holder = in->totals[i].holder;
@@ -134,7 +139,7 @@ find_holders(struct dcgm_page *d)
 
 /* ---- lines ---- */
 
-/* What an XID means, in a few words of ours. */
+/* The meaning of an XID in a few words. */
 static const char *
 error_words(int64_t xid)
 {
@@ -261,7 +266,7 @@ enum dcgm_field {
 	PCIE_RX,
 };
 
-/* In the order in which the original writes its default list: by the numbers of the fields. */
+/* In the order of the original's default list: by field number. */
 static const struct dcgm_family {
 	const char *name;
 	enum prom_type type;
@@ -312,7 +317,7 @@ scaled(int64_t v, int64_t divisor)
 	return v == ABSENT ? ABSENT : v / divisor;
 }
 
-/* The code of the error that came last; 0: there was none. */
+/* The code of the latest error; 0: none. */
 static int64_t
 last_error(const struct gpu_reading *g)
 {
@@ -359,7 +364,7 @@ gpu_value(const struct dcgm_page *d, const struct gpu_reading *g, enum dcgm_fiel
 	return ABSENT;
 }
 
-/* Of a GPU instance. Memory belongs to all of it; activity is the mean of its compute instances by their slices. */
+/* Values of a GPU instance. Its memory is shared; its activity is the mean of its compute instances, weighted by slices. */
 static int64_t
 instance_value(const struct gpu_reading *g, int32_t gi, enum dcgm_field field)
 {
@@ -386,7 +391,7 @@ instance_value(const struct gpu_reading *g, int32_t gi, enum dcgm_field field)
 	return slices ? sum / slices : ABSENT;
 }
 
-/* A total before this one is of the same holder in another compute instance of the same device. */
+/* True when an earlier total is of the same holder in another compute instance of the same device. */
 static bool
 came_before(const struct dcgm_page *d, const struct dcgm_device *device, size_t total)
 {
@@ -398,7 +403,7 @@ came_before(const struct dcgm_page *d, const struct dcgm_device *device, size_t 
 	return false;
 }
 
-/* Whether processes on a device are told apart, or there are none. */
+/* True when activity is known per process, or there are no processes. */
 static bool
 parts_are_known(const struct dcgm_page *d, const struct dcgm_device *device, bool memory)
 {
@@ -442,7 +447,7 @@ device_lines(struct dcgm_page *d, const struct dcgm_device *device, enum dcgm_fi
 	bool board = device->gi<0, shared = device->holders> 1, cut = board && is_partitioned(g);
 	int64_t v = board ? gpu_value(d, g, field) : instance_value(g, device->gi, field);
 
-	/* the memory of a partitioned GPU is its instances' */
+	/* memory of a partitioned GPU is shown for its instances */
 	if (cut && (field == FB_USED || field == FB_FREE))
 		return;
 	if (shared && (field == FB_USED || (field == GPU_UTIL && board)) &&

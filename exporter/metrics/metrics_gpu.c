@@ -1,4 +1,4 @@
-/* exporter/metrics/metrics_gpu.c - GPUs and MIG instances on /metrics. What the driver does not have is left out, never zero. */
+/* exporter/metrics/metrics_gpu.c - GPUs and MIG instances on /metrics. A value that the driver does not have is left out, never zero. */
 #include <string.h>
 
 #include "common/base/time.h"
@@ -238,7 +238,7 @@ static const struct value_family instance_families[] = {
          {0}},
 };
 
-/* NVML's bits: why a clock is lower than it could be. */
+/* NVML's bits for the reasons of a reduced clock. */
 static const struct throttle_reason {
 	int64_t bit;
 	struct prom_set label;
@@ -254,7 +254,7 @@ static const struct throttle_reason {
 	{0x100, PROM_SET(",reason=\"display_clocks_setting\"")},
 };
 
-/* ABSENT when it is not told. */
+/* ABSENT when it is not known. */
 static int64_t
 value_of(const struct value_family *f, const void *thing)
 {
@@ -339,7 +339,7 @@ put_xid(struct render *r, size_t gpu, uint32_t code, int64_t value, int decimals
 	render_gpu_line(r, gpu, &(struct prom_set){buf_text(&label), label.len}, value, decimals);
 }
 
-/* A lost GPU keeps its errors: they are why. */
+/* Also for a lost GPU: its errors are the reason. */
 static void
 render_xids(struct render *r)
 {
@@ -432,4 +432,81 @@ render_gpus(struct render *r)
 		render_instances(r, family);
 	}
 	render_unplaced(r);
+}
+
+/* ---- values that only DCGM has ---- */
+
+static const struct prom_set pipe_labels[GPU_PIPES] = {
+	[GPU_PIPE_FP64] = PROM_SET(",pipe=\"fp64\""),
+	[GPU_PIPE_FP32] = PROM_SET(",pipe=\"fp32\""),
+	[GPU_PIPE_FP16] = PROM_SET(",pipe=\"fp16\""),
+};
+
+static void
+render_gpu_pipes(struct render *r)
+{
+	render_family(r, "tollgate_gpu_pipe_active_ratio", PROM_GAUGE,
+	              "Share of time in which arithmetic of this kind was done.");
+	for (size_t i = 0; i < r->gpu_count; i++)
+		for (uint32_t k = 0; k < GPU_PIPES; k++) {
+			const struct gpu_counters *f = &render_reading(r, i)->counters;
+
+			if (f->present && f->pipe_ppm[k] != ABSENT && render_sample(r, i, k, f->pipe_ppm[k], 6))
+				render_gpu_line(r, i, &pipe_labels[k], f->pipe_ppm[k], 6);
+		}
+}
+
+static void
+put_instance_pipe(struct render *r, size_t gpu, size_t instance, uint32_t pipe, int64_t ppm)
+{
+	struct prom_set set = label_sets_get(&r->instances, instance);
+	in_place(buf) struct buf labels = {0};
+
+	buf_init(&labels, 4096);
+	buf_add(&labels, set.text, set.len);
+	buf_add(&labels, pipe_labels[pipe].text, pipe_labels[pipe].len);
+	render_gpu_line(r, gpu, &(struct prom_set){buf_text(&labels), labels.len}, ppm, 6);
+}
+
+static void
+render_instance_pipes(struct render *r)
+{
+	size_t n = 0;
+
+	render_family(r, "tollgate_mig_pipe_active_ratio", PROM_GAUGE,
+	              "Share of time in which arithmetic of this kind was done in the instance.");
+	for (size_t i = 0; i < r->gpu_count; i++)
+		for (size_t at = 0; at < render_reading(r, i)->instance_count; at++, n++)
+			for (uint32_t k = 0; k < GPU_PIPES; k++) {
+				const struct gpu_counters *f = &render_reading(r, i)->instances[at].counters;
+
+				if (f->present && f->pipe_ppm[k] != ABSENT && render_sample(r, n, k, f->pipe_ppm[k], 6))
+					put_instance_pipe(r, i, n, k, f->pipe_ppm[k]);
+			}
+}
+
+static void
+render_nvlink(struct render *r, const char *name, const char *help, size_t offset)
+{
+	render_family(r, name, PROM_GAUGE, help);
+	for (size_t i = 0; i < r->gpu_count; i++) {
+		const struct gpu_counters *c = &render_reading(r, i)->counters;
+		int64_t rate = *(const int64_t *)((const char *)c + offset);
+
+		if (c->present && rate != ABSENT && render_sample(r, i, 0, rate, 0))
+			render_gpu_line(r, i, NULL, rate, 0);
+	}
+}
+
+void
+render_dcgm_counters(struct render *r)
+{
+	render_gpu_pipes(r);
+	render_instance_pipes(r);
+	render_nvlink(r, "tollgate_gpu_nvlink_transmit_bytes_per_second",
+	              "Bytes sent over NVLink, with what the protocol adds.",
+	              offsetof(struct gpu_counters, nvlink_tx_bytes_per_s));
+	render_nvlink(r, "tollgate_gpu_nvlink_receive_bytes_per_second",
+	              "Bytes received over NVLink, with what the protocol adds.",
+	              offsetof(struct gpu_counters, nvlink_rx_bytes_per_s));
 }

@@ -1,4 +1,4 @@
-/* exporter/metrics/metrics_process.c - processes and workloads on /metrics. */
+/* exporter/metrics/metrics_process.c - processes and workloads on /metrics: GPU time, intruders, CPU, memory, I/O and pressure. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,7 +10,7 @@
 
 /* ---- which processes ---- */
 
-/* Where a process is: its GPU, and there the instance or none. `guess` is the instance of the process before it. */
+/* The instance of a process on its GPU; instance_count: none. `guess` is the instance of the process before it. */
 static size_t
 instance_of(const struct gpu_reading *g, const struct tick_process *t, size_t guess)
 {
@@ -26,7 +26,7 @@ instance_of(const struct gpu_reading *g, const struct tick_process *t, size_t gu
 	return n;
 }
 
-/* Dividing 128 bits takes longer than writing the number; a GPU fills 64 of them in 21 days. */
+/* Divides 64 bits where they suffice (21 days of a GPU): a 128-bit division takes longer than writing the number. */
 static inline int64_t
 gpu_ns(int128 unit_ns)
 {
@@ -51,8 +51,8 @@ fill_gpu(struct render *r, size_t gpu)
 
 		instance = instance_of(g->reading, t, instance);
 		rows->without_id |= t->holder->id == 0;
-		*row = (struct process_row){.thing = (uint64_t)t->pid << 32 | t->holder->id,
-		                            .place = (uint32_t)(gpu * (GPU_INSTANCE_MAX + 1) + instance),
+		*row = (struct process_row){.id = (uint64_t)t->pid << 32 | t->holder->id,
+		                            .part = (uint32_t)(gpu * (GPU_INSTANCE_MAX + 1) + instance),
 		                            .memory_bytes = t->memory_bytes,
 		                            .sm_ppm = g->reading->process_activity ? t->sm_ppm : ABSENT,
 		                            .active_ns = total && total[k].measured ? gpu_ns(total[k].active_unit_ns)
@@ -86,7 +86,7 @@ series_of(const struct process_row *row)
 	return n;
 }
 
-/* Who was there first stays: a process that is shown is shown until it ends, however many come after it. */
+/* Drops the youngest processes: a process that is shown stays until it ends, however many start after it. */
 static void
 drop_latest(struct process_rows *rows, size_t keep)
 {
@@ -134,7 +134,7 @@ process_rows_fill(struct render *r)
 static size_t
 row_gpu(const struct process_row *row)
 {
-	return row->place / (GPU_INSTANCE_MAX + 1);
+	return row->part / (GPU_INSTANCE_MAX + 1);
 }
 
 void
@@ -144,7 +144,7 @@ process_rows_labels(struct render *r)
 
 	for (size_t i = 0; i < r->rows->count; i++) {
 		const struct process_row *row = &r->rows->row[i];
-		size_t instance = row->place % (GPU_INSTANCE_MAX + 1);
+		size_t instance = row->part % (GPU_INSTANCE_MAX + 1);
 
 		for (; gpu < row_gpu(row); gpu++)
 			first += render_reading(r, gpu)->instance_count;
@@ -161,7 +161,7 @@ process_rows_labels(struct render *r)
 
 /* ---- processes ---- */
 
-/* One family over all rows: into the template, or in full. A process without the value is left out. */
+/* One family over all rows, with the template or in full. A process without the value is left out. */
 static inline void
 render_rows(struct render *r, size_t offset, int decimals)
 {
@@ -177,10 +177,10 @@ render_rows(struct render *r, size_t offset, int decimals)
 		if (r->in_full) {
 			struct prom_set set = label_sets_get(&r->processes, i);
 
-			render_open(r, row->thing, row->place, v);
+			render_open(r, row->id, row->part, v);
 			render_gpu_line(r, row_gpu(row), &set, v, decimals);
 		} else if (fits) {
-			fits = template_number(&c, row->thing, row->place, v, decimals);
+			fits = template_number(&c, row->id, row->part, v, decimals);
 		}
 	}
 	r->cursor = c;
@@ -190,7 +190,7 @@ render_rows(struct render *r, size_t offset, int decimals)
 void
 render_processes(struct render *r)
 {
-	/* a holder without id has no identity, so nothing can be kept about it */
+	/* a holder without an id has no key for the template */
 	r->fits = r->fits && !r->rows->without_id;
 	render_family(r, "tollgate_process_memory_used_bytes", PROM_GAUGE, "GPU memory in use by a process.");
 	render_rows(r, offsetof(struct process_row, memory_bytes), 0);
@@ -205,7 +205,7 @@ render_processes(struct render *r)
 
 /* ---- workloads ---- */
 
-/* The set of a GPU of this tick, or a new one for a GPU that is not in it. */
+/* Adds the labels of a GPU, also of one that is not in this tick. */
 static void
 put_gpu(struct render *r, const struct wire_device *gpu, struct buf *set)
 {
@@ -220,7 +220,7 @@ put_gpu(struct render *r, const struct wire_device *gpu, struct buf *set)
 enum { USED, IDLE, UNMEASURED };
 
 static uint64_t
-thing_of(const struct wire_device *device, const struct wire_holder *holder)
+key_of(const struct wire_device *device, const struct wire_holder *holder)
 {
 	return (uint64_t)device->id << 32 | holder->id;
 }
@@ -247,7 +247,7 @@ put_total(struct render *r, const struct meter_total *t, struct buf *set)
 	for (uint32_t i = USED; i <= UNMEASURED; i++) {
 		const struct prom_set sets[] = {{buf_text(set), set->len}, states[i]};
 
-		render_open(r, thing_of(t->device, t->holder), i, ns[i]);
+		render_open(r, key_of(t->device, t->holder), i, ns[i]);
 		prom_sample(&r->p, sets, ARRAY_LEN(sets), ns[i], 9);
 		render_close(r);
 	}
@@ -264,18 +264,18 @@ put_totals(struct render *r)
 }
 
 static void
-number_totals(struct render *r)
+update_totals(struct render *r)
 {
 	struct template_cursor c = r->cursor;
 	bool fits = r->fits;
 
 	for (size_t i = 0; i < r->in->total_count && fits; i++) {
 		const struct meter_total *t = &r->in->totals[i];
-		uint64_t thing = thing_of(t->device, t->holder);
+		uint64_t id = key_of(t->device, t->holder);
 
-		fits = t->holder->id != 0 && template_number(&c, thing, USED, gpu_ns(t->used_unit_ns), 9) &&
-		       template_number(&c, thing, IDLE, gpu_ns(t->idle_unit_ns), 9) &&
-		       template_number(&c, thing, UNMEASURED, gpu_ns(t->unmeasured_unit_ns), 9);
+		fits = t->holder->id != 0 && template_number(&c, id, USED, gpu_ns(t->used_unit_ns), 9) &&
+		       template_number(&c, id, IDLE, gpu_ns(t->idle_unit_ns), 9) &&
+		       template_number(&c, id, UNMEASURED, gpu_ns(t->unmeasured_unit_ns), 9);
 	}
 	r->cursor = c;
 	r->fits = fits;
@@ -293,7 +293,7 @@ render_intruders(struct render *r)
 		const struct meter_intruder *in = &r->in->intruders[i];
 
 		r->fits = r->fits && in->holder->id != 0;
-		if (!render_sample(r, thing_of(in->device, in->holder), 0, 1, 0))
+		if (!render_sample(r, key_of(in->device, in->holder), 0, 1, 0))
 			continue;
 		put_device(r, in->device, in->gpu, in->holder, &set);
 		prom_sample(&r->p, &(struct prom_set){buf_text(&set), set.len}, 1, 1, 0);
@@ -309,6 +309,120 @@ render_workloads(struct render *r)
 	if (r->in_full)
 		put_totals(r);
 	else
-		number_totals(r);
+		update_totals(r);
 	render_intruders(r);
+}
+
+/* ---- CPU, memory, I/O and pressure of workloads ---- */
+
+/* The label `kind` is in use for the kind of the workload. */
+static const struct prom_set modes[] = {PROM_SET(",mode=\"user\""), PROM_SET(",mode=\"system\"")};
+static const struct prom_set stalls[] = {
+	PROM_SET(",resource=\"cpu\",stall=\"some\""),    PROM_SET(",resource=\"cpu\",stall=\"full\""),
+	PROM_SET(",resource=\"memory\",stall=\"some\""), PROM_SET(",resource=\"memory\",stall=\"full\""),
+	PROM_SET(",resource=\"io\",stall=\"some\""),     PROM_SET(",resource=\"io\",stall=\"full\""),
+};
+
+/* `count` samples per workload, with one label each. */
+static const struct cgroup_family {
+	const char *name;
+	enum prom_type type;
+	int decimals;
+	enum workload_value first;
+	uint32_t count;
+	const struct prom_set *labels; /* NULL: one value without a label */
+	const char *help;
+} cgroup_families[] = {
+	{"tollgate_workload_cpu_seconds_total", PROM_COUNTER, 9, WORKLOAD_CPU_USER_NS, ARRAY_LEN(modes), modes,
+         "CPU time of a workload since its cgroup was made."},
+	{"tollgate_workload_memory_bytes", PROM_GAUGE, 0, WORKLOAD_MEMORY_BYTES, 1, NULL,
+         "Host memory charged to a workload, cached files included."},
+	{"tollgate_workload_memory_working_set_bytes", PROM_GAUGE, 0, WORKLOAD_MEMORY_WORKING_SET_BYTES, 1, NULL,
+         "Host memory of a workload without the cached files that are dropped first."},
+	{"tollgate_workload_memory_anon_bytes", PROM_GAUGE, 0, WORKLOAD_MEMORY_ANON_BYTES, 1, NULL,
+         "Host memory of a workload that belongs to no file."},
+	{"tollgate_workload_memory_peak_bytes", PROM_GAUGE, 0, WORKLOAD_MEMORY_PEAK_BYTES, 1, NULL,
+         "The most host memory that was ever charged to a workload."},
+	{"tollgate_workload_memory_limit_bytes", PROM_GAUGE, 0, WORKLOAD_MEMORY_LIMIT_BYTES, 1, NULL,
+         "The most host memory that a workload may have; absent where there is no limit."},
+	{"tollgate_workload_oom_kills_total", PROM_COUNTER, 0, WORKLOAD_OOM_KILLS, 1, NULL,
+         "Processes of a workload that were killed because memory ran out."},
+	{"tollgate_workload_io_read_bytes_total", PROM_COUNTER, 0, WORKLOAD_IO_READ_BYTES, 1, NULL,
+         "Bytes that a workload read from block devices."},
+	{"tollgate_workload_io_write_bytes_total", PROM_COUNTER, 0, WORKLOAD_IO_WRITE_BYTES, 1, NULL,
+         "Bytes that a workload wrote to block devices."},
+	{"tollgate_workload_pressure_seconds_total", PROM_COUNTER, 9, WORKLOAD_PRESSURE_CPU_SOME_NS, ARRAY_LEN(stalls),
+         stalls, "Time in which some, or all, of a workload's tasks were waiting for a resource."},
+};
+
+static void
+put_workload_labels(const struct render *r, struct label_sets *sets)
+{
+	label_sets_init(sets);
+	for (size_t i = 0; i < r->in->workload_count; i++) {
+		prom_set_label(&sets->bytes, "node", r->in->node);
+		label_holder(&sets->bytes, r->in->workloads[i].holder);
+		label_sets_end(sets);
+	}
+}
+
+static void
+put_cgroup_family(struct render *r, const struct cgroup_family *f, const struct label_sets *labels)
+{
+	for (size_t i = 0; i < r->in->workload_count; i++) {
+		const struct workload_row *row = &r->in->workloads[i];
+
+		for (uint32_t k = 0; k < f->count; k++) {
+			struct prom_set sets[2] = {label_sets_get(labels, i)};
+			int64_t v = row->values[f->first + k];
+
+			if (v == ABSENT)
+				continue;
+			if (f->labels)
+				sets[1] = f->labels[k];
+			render_open(r, row->holder->id, k, v);
+			prom_sample(&r->p, sets, f->labels ? 2 : 1, v, f->decimals);
+			render_close(r);
+		}
+	}
+}
+
+static void
+update_cgroup_family(struct render *r, const struct cgroup_family *f)
+{
+	struct template_cursor c = r->cursor;
+	bool fits = r->fits;
+
+	for (size_t i = 0; i < r->in->workload_count && fits; i++) {
+		const struct workload_row *row = &r->in->workloads[i];
+
+		for (uint32_t k = 0; k < f->count && fits; k++) {
+			int64_t v = row->values[f->first + k];
+
+			fits = row->holder->id != 0 &&
+			       (v == ABSENT || template_number(&c, row->holder->id, k, v, f->decimals));
+		}
+	}
+	r->cursor = c;
+	r->fits = fits;
+}
+
+void
+render_workload_cgroups(struct render *r)
+{
+	struct label_sets labels;
+
+	if (r->in_full)
+		put_workload_labels(r, &labels);
+	for (size_t i = 0; i < ARRAY_LEN(cgroup_families); i++) {
+		const struct cgroup_family *f = &cgroup_families[i];
+
+		render_family(r, f->name, f->type, f->help);
+		if (r->in_full)
+			put_cgroup_family(r, f, &labels);
+		else
+			update_cgroup_family(r, f);
+	}
+	if (r->in_full)
+		label_sets_fini(&labels);
 }

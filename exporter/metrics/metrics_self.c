@@ -1,6 +1,112 @@
-/* exporter/metrics/metrics_self.c - what the exporter says about itself on /metrics. */
+/* exporter/metrics/metrics_self.c - the exporter's own metrics: source, DCGM, ticks, spool, push, allocations. */
 #include "common/base/time.h"
+#include "common/base/text.h"
 #include "exporter/metrics/metrics_render.h"
+
+/* ---- DCGM ---- */
+
+/* The field that represents each kind, of a GPU and of an instance. */
+static const struct {
+	const char *name;
+	size_t of_gpu, of_instance;
+} kinds[GPU_KINDS] = {
+#define GPU(field) offsetof(struct gpu_reading, field)
+#define INSTANCE(field) offsetof(struct gpu_instance, field)
+#define NONE SIZE_MAX
+	[GPU_KIND_ACTIVITY] = {"gpu_activity", GPU(active_ppm), NONE},
+	[GPU_KIND_MIG_ACTIVITY] = {"mig_activity", NONE, INSTANCE(active_ppm)},
+	[GPU_KIND_SM_ACTIVE] = {"sm_active", GPU(sm_active_ppm), INSTANCE(sm_active_ppm)},
+	[GPU_KIND_SM_OCCUPANCY] = {"sm_occupancy", GPU(sm_occupancy_ppm), INSTANCE(sm_occupancy_ppm)},
+	[GPU_KIND_TENSOR_ACTIVE] = {"tensor_active", GPU(tensor_active_ppm), INSTANCE(tensor_active_ppm)},
+	[GPU_KIND_DRAM_ACTIVE] = {"dram_active", GPU(dram_active_ppm), INSTANCE(dram_active_ppm)},
+	[GPU_KIND_PCIE] = {"pcie_throughput", GPU(board.pcie_tx_bytes_per_s), NONE},
+};
+
+static bool
+is_present(const void *base, size_t offset)
+{
+	return offset != NONE && *(const int64_t *)((const char *)base + offset) != ABSENT;
+}
+
+static bool
+has_kind(const struct gpu_reading *r, size_t kind)
+{
+	bool found = is_present(r, kinds[kind].of_gpu);
+
+	for (size_t i = 0; !found && i < r->instance_count; i++)
+		found = is_present(&r->instances[i], kinds[kind].of_instance);
+	return found;
+}
+
+static bool
+has_values_from(const struct render *r, size_t kind, bool by_dcgm)
+{
+	for (size_t i = 0; i < r->gpu_count; i++) {
+		const struct gpu_reading *g = render_reading(r, i);
+
+		if ((g->by_dcgm >> kind & 1) == by_dcgm && has_kind(g, kind))
+			return true;
+	}
+	return false;
+}
+
+/* More samples of tollgate_exporter_source_info. */
+static void
+render_source_kinds(struct render *r)
+{
+	static const char *const sources[] = {"nvml", "dcgm"};
+	const struct dcgm_status *d = r->in->dcgm;
+
+	if (!d)
+		return;
+	if (d->up && render_sample(r, text_hash(d->version), 1 + d->simulated, 1, 0)) {
+		prom_begin(&r->p);
+		prom_label(&r->p, "source", "dcgm");
+		prom_label(&r->p, "library_version", d->version);
+		prom_label(&r->p, "simulated", d->simulated ? "true" : "false");
+		prom_int(&r->p, 1);
+		render_close(r);
+	}
+	for (size_t kind = 0; kind < GPU_KINDS; kind++)
+		for (uint32_t by = 0; by < ARRAY_LEN(sources); by++) {
+			if (!has_values_from(r, kind, by) || !render_sample(r, kind, 3 + by, 1, 0))
+				continue;
+			prom_begin(&r->p);
+			prom_label(&r->p, "source", sources[by]);
+			prom_label(&r->p, "field", kinds[kind].name);
+			prom_int(&r->p, 1);
+			render_close(r);
+		}
+}
+
+static void
+render_dcgm_state(struct render *r)
+{
+	const struct dcgm_status *d = r->in->dcgm;
+
+	if (!d)
+		return;
+	render_dcgm_counters(r);
+	render_single(r, "tollgate_exporter_dcgm_up", PROM_GAUGE, "1 when values can be had from DCGM.", d->up, 0);
+	render_single(r, "tollgate_exporter_dcgm_connections_total", PROM_COUNTER,
+	              "Times that an engine of DCGM was reached or started.", d->connections, 0);
+	render_single(r, "tollgate_exporter_dcgm_failures_total", PROM_COUNTER,
+	              "Times that an engine of DCGM was not reached, or failed.", d->failures, 0);
+	render_single(r, "tollgate_exporter_dcgm_late_ticks_total", PROM_COUNTER,
+	              "Ticks that began while DCGM was at work for an earlier one.", d->late, 0);
+	render_single(r, "tollgate_exporter_dcgm_clamped_values_total", PROM_COUNTER,
+	              "Shares of time above 1 that were taken as 1.", d->clamped, 0);
+	render_single(r, "tollgate_exporter_dcgm_watched", PROM_GAUGE,
+	              "GPUs, GPU instances and compute instances that DCGM profiles.", (int64_t)d->watched, 0);
+	render_single(r, "tollgate_exporter_dcgm_refused", PROM_GAUGE,
+	              "GPUs, GPU instances and compute instances that DCGM refuses to profile.", (int64_t)d->refused,
+	              0);
+	render_single(r, "tollgate_exporter_dcgm_unlisted_instances", PROM_GAUGE,
+	              "MIG instances that NVML lists and DCGM does not: their activity is not measured by it.",
+	              (int64_t)d->unlisted, 0);
+}
+
+/* ---- the exporter ---- */
 
 static void
 render_info(struct render *r)
@@ -87,7 +193,7 @@ render_gpu_counts(struct render *r)
 	}
 }
 
-/* What could not be read, and what the meter made of it. */
+/* Failed readings, and their effect on the meter. */
 static void
 render_meter(struct render *r)
 {
@@ -134,7 +240,7 @@ render_meter(struct render *r)
 		              (int64_t)r->rows->dropped, 0);
 }
 
-/* Who told of allocations. A node without a kubelet has no series of one. */
+/* Sources of allocations. A node without a kubelet has no series for it. */
 static void
 render_allocations(struct render *r)
 {
@@ -170,7 +276,7 @@ render_allocations(struct render *r)
 		              "Age of the kubelet's answer that holds.", a->kubelet_age_ns, 9);
 }
 
-/* What the kubelet tells of labels, where it is asked. */
+/* Labels of pods, when the kubelet is asked for them. */
 static void
 render_labels(struct render *r)
 {
@@ -190,7 +296,7 @@ render_labels(struct render *r)
 	              "Pods that have one of the labels of --pod-labels.", (int64_t)l->labelled, 0);
 }
 
-/* Of what is beside the GPUs. */
+/* Reading the cgroups of workloads. */
 static void
 render_cgroup_reading(struct render *r)
 {

@@ -1,4 +1,4 @@
-/* exporter/metrics/workload.c - who is followed, and the thread that reads. The rules are numbered in workload.h. */
+/* exporter/metrics/workload.c - the set of workloads, and the thread that reads their cgroups. The rules are numbered in workload.h. */
 #include "exporter/metrics/workload.h"
 
 #include <errno.h>
@@ -10,14 +10,14 @@
 #include "common/base/idmap.h"
 #include "common/base/time.h"
 #include "exporter/identity/identity_proc.h"
-#include "exporter/metrics/metrics_labels.h"
+#include "exporter/metrics/metrics_render.h"
 
 #define LABELS_MAX (64u << 10)
-#define PIDS 4         /* of a workload, that are tried for its cgroup */
-#define RETRY_MAX_S 32 /* a cgroup that is not found is looked for again after 1, 2, 4 ... so many seconds */
+#define PIDS 4         /* processes of a workload that are tried to find its cgroup */
+#define RETRY_MAX_S 32 /* a missing cgroup is searched again after 1, 2, 4 ... up to so many seconds */
 
-/* What a cgroup must name to be this workload's. */
-struct whose {
+/* The identity that a cgroup must have to be this workload's. */
+struct workload_id {
 	uint32_t id; /* of the holder */
 	uint32_t kind;
 	char pod_uid[64], slurm_job[32];
@@ -26,9 +26,9 @@ struct whose {
 	size_t pid_count;
 };
 
-/* Of the tick's thread, under the lock. */
+/* A workload, as the tick thread sees it; under the lock. */
 struct followed {
-	struct whose whose;
+	struct workload_id wanted;
 	uint64_t labels; /* a hash of them */
 	bool shown;      /* rule 5 */
 	uint64_t seen;   /* the tick that last had it */
@@ -39,14 +39,14 @@ struct followed {
 	int64_t retry_s;
 };
 
-/* Of the reading thread. */
-struct held {
+/* A workload's open cgroup; of the reading thread. */
+struct open_cgroup {
 	uint32_t id;
 	bool open;
 	struct workload_cgroup cgroup;
 };
 struct result {
-	struct whose whose;
+	struct workload_id wanted;
 	bool known;
 	int64_t values[WORKLOAD_VALUES];
 };
@@ -57,7 +57,7 @@ struct workload {
 	pthread_t thread;
 	bool has_thread, stop, hurry, busy, orphaned;
 	struct followed *followed;
-	size_t count, beyond; /* beyond: how many are too many */
+	size_t count, beyond; /* beyond: workloads over WORKLOADS_MAX */
 	struct idmap by_id;
 	uint64_t ticks;
 	struct workload_stats stats;
@@ -67,9 +67,9 @@ struct workload {
 	struct proc proc;
 	struct cgroup_base base;
 	struct workload_mounts mounts;
-	struct held *held;
-	size_t held_count;
-	struct idmap held_by_id;
+	struct open_cgroup *opened;
+	size_t opened_count;
+	struct idmap opened_by_id;
 	struct result *results;
 	size_t result_count;
 };
@@ -83,7 +83,7 @@ workload_new(const struct workload_options *o)
 
 	w->followed = mem_array(WORKLOADS_MAX, sizeof(*w->followed));
 	w->rows = mem_array(WORKLOADS_MAX, sizeof(*w->rows));
-	w->held = mem_array(WORKLOADS_MAX, sizeof(*w->held));
+	w->opened = mem_array(WORKLOADS_MAX, sizeof(*w->opened));
 	w->results = mem_array(WORKLOADS_MAX, sizeof(*w->results));
 	w->stats.round_ns = ABSENT;
 	buf_init(&w->labels, LABELS_MAX);
@@ -102,17 +102,17 @@ workload_new(const struct workload_options *o)
 static void
 destroy(struct workload *w)
 {
-	for (size_t i = 0; i < w->held_count; i++)
-		if (w->held[i].open)
-			workload_cgroup_close(&w->mounts, &w->held[i].cgroup);
+	for (size_t i = 0; i < w->opened_count; i++)
+		if (w->opened[i].open)
+			workload_cgroup_close(&w->mounts, &w->opened[i].cgroup);
 	workload_mounts_fini(&w->mounts);
 	proc_fini(&w->proc);
 	idmap_fini(&w->by_id);
-	idmap_fini(&w->held_by_id);
+	idmap_fini(&w->opened_by_id);
 	buf_fini(&w->labels);
 	mem_free(w->followed);
 	mem_free(w->rows);
-	mem_free(w->held);
+	mem_free(w->opened);
 	mem_free(w->results);
 	pthread_cond_destroy(&w->wake);
 	pthread_mutex_destroy(&w->lock);
@@ -141,7 +141,7 @@ workload_free(struct workload *w)
 	destroy(w);
 }
 
-/* ---- who is there ---- */
+/* ---- the set of workloads ---- */
 
 static uint64_t
 labels_of(struct workload *w, const struct wire_holder *h)
@@ -155,7 +155,7 @@ labels_of(struct workload *w, const struct wire_holder *h)
 	return hash;
 }
 
-/* NULL: there are too many. */
+/* NULL: too many. */
 static struct followed *
 follow(struct workload *w, const struct wire_holder *h)
 {
@@ -168,11 +168,11 @@ follow(struct workload *w, const struct wire_holder *h)
 		return NULL;
 	}
 	at = w->count++;
-	w->followed[at] = (struct followed){.whose = {.id = h->id, .kind = h->kind, .uid = h->uid},
+	w->followed[at] = (struct followed){.wanted = {.id = h->id, .kind = h->kind, .uid = h->uid},
 	                                    .labels = labels_of(w, h),
 	                                    .read_boot_ns = ABSENT};
-	snprintf(w->followed[at].whose.pod_uid, sizeof(w->followed[at].whose.pod_uid), "%s", h->pod_uid);
-	snprintf(w->followed[at].whose.slurm_job, sizeof(w->followed[at].whose.slurm_job), "%s", h->slurm_job);
+	snprintf(w->followed[at].wanted.pod_uid, sizeof(w->followed[at].wanted.pod_uid), "%s", h->pod_uid);
+	snprintf(w->followed[at].wanted.slurm_job, sizeof(w->followed[at].wanted.slurm_job), "%s", h->slurm_job);
 	idmap_put(&w->by_id, h->id, at);
 	return &w->followed[at];
 }
@@ -185,11 +185,11 @@ mark(struct workload *w, const struct wire_holder *h, uint32_t pid)
 	if (!f)
 		return;
 	if (f->seen != w->ticks)
-		f->whose.pid_count = 0;
+		f->wanted.pid_count = 0;
 	f->seen = w->ticks;
 	f->holder = h;
-	if (pid && f->whose.pid_count < PIDS)
-		f->whose.pids[f->whose.pid_count++] = pid;
+	if (pid && f->wanted.pid_count < PIDS)
+		f->wanted.pids[f->wanted.pid_count++] = pid;
 }
 
 static void
@@ -216,7 +216,7 @@ forget_gone(struct workload *w)
 	w->count = kept;
 	idmap_clear(&w->by_id);
 	for (size_t i = 0; i < kept; i++)
-		idmap_put(&w->by_id, w->followed[i].whose.id, i);
+		idmap_put(&w->by_id, w->followed[i].wanted.id, i);
 	return true;
 }
 
@@ -236,7 +236,7 @@ choose_shown(struct workload *w)
 static bool
 is_due(const struct followed *f, int64_t boot_ns)
 {
-	return f->read_boot_ns == ABSENT && f->whose.pid_count > 0 && boot_ns >= f->retry_boot_ns;
+	return f->read_boot_ns == ABSENT && f->wanted.pid_count > 0 && boot_ns >= f->retry_boot_ns;
 }
 
 static size_t
@@ -294,79 +294,79 @@ workload_stats(struct workload *w, struct workload_stats *ret)
 
 /* ---- reading ---- */
 
-/* Which workloads this round is about. */
+/* The workloads of this round. */
 static void
 collect(struct workload *w, int64_t boot_ns, bool all)
 {
 	w->result_count = 0;
 	for (size_t i = 0; i < w->count; i++)
 		if (all || is_due(&w->followed[i], boot_ns))
-			w->results[w->result_count++] = (struct result){.whose = w->followed[i].whose};
+			w->results[w->result_count++] = (struct result){.wanted = w->followed[i].wanted};
 }
 
-/* Closes those that are not followed any more, when the round is about all that are. */
+/* In a round of all workloads, closes the cgroups of those that were dropped. */
 static void
-sort_held(struct workload *w, bool all)
+close_dropped(struct workload *w, bool all)
 {
-	struct idmap wanted = {0};
+	struct idmap current = {0};
 	size_t kept = 0;
 
 	for (size_t i = 0; all && i < w->result_count; i++)
-		idmap_put(&wanted, w->results[i].whose.id, i);
-	idmap_clear(&w->held_by_id);
-	for (size_t i = 0; i < w->held_count; i++) {
-		struct held *h = &w->held[i];
+		idmap_put(&current, w->results[i].wanted.id, i);
+	idmap_clear(&w->opened_by_id);
+	for (size_t i = 0; i < w->opened_count; i++) {
+		struct open_cgroup *h = &w->opened[i];
 
-		if (all && idmap_get(&wanted, h->id) == IDMAP_NONE) {
+		if (all && idmap_get(&current, h->id) == IDMAP_NONE) {
 			if (h->open)
 				workload_cgroup_close(&w->mounts, &h->cgroup);
 			continue;
 		}
-		w->held[kept] = *h;
-		idmap_put(&w->held_by_id, h->id, kept++);
+		w->opened[kept] = *h;
+		idmap_put(&w->opened_by_id, h->id, kept++);
 	}
-	w->held_count = kept;
-	idmap_fini(&wanted);
+	w->opened_count = kept;
+	idmap_fini(&current);
 }
 
-/* NULL: there are too many until the next round of all. */
-static struct held *
-held_of(struct workload *w, uint32_t id)
+/* NULL: too many until the next round of all. */
+static struct open_cgroup *
+open_cgroup_of(struct workload *w, uint32_t id)
 {
 	size_t at;
 
-	if (idmap_find(&w->held_by_id, id, &at))
-		return &w->held[at];
-	if (w->held_count == WORKLOADS_MAX)
+	if (idmap_find(&w->opened_by_id, id, &at))
+		return &w->opened[at];
+	if (w->opened_count == WORKLOADS_MAX)
 		return NULL;
-	at = w->held_count++;
-	w->held[at] = (struct held){.id = id};
-	idmap_put(&w->held_by_id, id, at);
-	return &w->held[at];
+	at = w->opened_count++;
+	w->opened[at] = (struct open_cgroup){.id = id};
+	idmap_put(&w->opened_by_id, id, at);
+	return &w->opened[at];
 }
 
 static bool
-is_of(const struct cgroup_owner *o, const struct whose *whose)
+is_of(const struct cgroup_owner *o, const struct workload_id *wanted)
 {
-	if (whose->kind == WIRE_POD)
-		return o->pod_uid[0] && strcmp(o->pod_uid, whose->pod_uid) == 0;
-	if (whose->kind == WIRE_SLURM_JOB)
-		return o->slurm_job[0] && strcmp(o->slurm_job, whose->slurm_job) == 0;
-	return !o->pod_uid[0] && !o->slurm_job[0] && o->session_uid >= 0 && o->session_uid == whose->uid;
+	if (wanted->kind == WIRE_POD)
+		return o->pod_uid[0] && strcmp(o->pod_uid, wanted->pod_uid) == 0;
+	if (wanted->kind == WIRE_SLURM_JOB)
+		return o->slurm_job[0] && strcmp(o->slurm_job, wanted->slurm_job) == 0;
+	return !o->pod_uid[0] && !o->slurm_job[0] && o->session_uid >= 0 && o->session_uid == wanted->uid;
 }
 
-/* Rule 1. A PID that is another process's by now has no say: what that is in must be the workload's all the same. */
+/* Rule 1. The check of the owner also covers a PID that was reused by another process. */
 static bool
-find_cgroup(struct workload *w, const struct whose *whose, struct workload_cgroup *ret)
+find_cgroup(struct workload *w, const struct workload_id *wanted, struct workload_cgroup *ret)
 {
-	for (size_t i = 0; i < whose->pid_count; i++) {
+	for (size_t i = 0; i < wanted->pid_count; i++) {
 		struct cgroup_owner owner;
 		size_t len;
 
-		if (!proc_cgroup(&w->proc, whose->pids[i], &len, NULL))
+		if (!proc_cgroup(&w->proc, wanted->pids[i], &len, NULL))
 			continue;
 		(void)cgroup_owner_parse(&w->base, w->proc.text, len, &owner);
-		if (is_of(&owner, whose) && workload_cgroup_open(&w->mounts, &w->base, w->proc.text, len, &owner, ret))
+		if (is_of(&owner, wanted) && workload_cgroup_open(&w->mounts, &w->base, w->proc.text, len, &owner, ret))
 			return true;
 	}
 	return false;
@@ -376,7 +376,7 @@ find_cgroup(struct workload *w, const struct whose *whose, struct workload_cgrou
 static bool
 read_one(struct workload *w, struct result *r)
 {
-	struct held *h = held_of(w, r->whose.id);
+	struct open_cgroup *h = open_cgroup_of(w, r->wanted.id);
 
 	if (!h)
 		return false;
@@ -384,18 +384,18 @@ read_one(struct workload *w, struct result *r)
 		return true;
 	if (h->open)
 		workload_cgroup_close(&w->mounts, &h->cgroup);
-	h->open = find_cgroup(w, &r->whose, &h->cgroup);
+	h->open = find_cgroup(w, &r->wanted, &h->cgroup);
 	return h->open && workload_cgroup_read(&w->mounts, &h->cgroup, r->values);
 }
 
-/* Under the lock: into what is followed, as far as it still is. */
+/* Under the lock. A workload that was dropped meanwhile is ignored. */
 static void
 store(struct workload *w, const struct result *r, int64_t boot_ns)
 {
 	struct followed *f;
 	size_t at;
 
-	if (!idmap_find(&w->by_id, r->whose.id, &at))
+	if (!idmap_find(&w->by_id, r->wanted.id, &at))
 		return;
 	f = &w->followed[at];
 	if (r->known) {
@@ -415,7 +415,7 @@ workload_round(struct workload *w, int64_t boot_ns, bool all)
 	pthread_mutex_lock(&w->lock);
 	collect(w, boot_ns, all);
 	pthread_mutex_unlock(&w->lock);
-	sort_held(w, all);
+	close_dropped(w, all);
 	for (size_t i = 0; i < w->result_count; i++)
 		w->results[i].known = read_one(w, &w->results[i]);
 	pthread_mutex_lock(&w->lock);
@@ -427,7 +427,7 @@ workload_round(struct workload *w, int64_t boot_ns, bool all)
 
 /* ---- the thread ---- */
 
-/* Until then, or until somebody new is there. True: at the end of the wait all are read. */
+/* Waits until then, or until there is a new workload. True: it is time to read all workloads. */
 static bool
 wait_until(struct workload *w, int64_t until_ns)
 {

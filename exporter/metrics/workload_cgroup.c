@@ -1,5 +1,5 @@
-/* exporter/metrics/workload_cgroup.c - the files of a workload's cgroup. The rules are numbered in workload_cgroup.h. */
-#include "exporter/metrics/workload_cgroup.h"
+/* exporter/metrics/workload_cgroup.c - the files of a workload's cgroup. The rules are numbered in workload.h. */
+#include "exporter/metrics/workload.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -11,7 +11,7 @@
 
 #define TEXT_MAX 32768u /* of one file; more than this is cut */
 #define PATH_ROOM 1024
-#define V1_UNLIMITED (INT64_C(1) << 60) /* v1 says so by a number near the largest */
+#define V1_UNLIMITED (INT64_C(1) << 60) /* v1 shows "no limit" as a number near the largest */
 
 /* ---- texts ---- */
 
@@ -124,7 +124,7 @@ take_peak(const char *text, int64_t *v)
 	v[WORKLOAD_MEMORY_PEAK_BYTES] = number_at(text);
 }
 
-/* "max" is no number. */
+/* "max" is not a number: no limit. */
 static void
 take_limit(const char *text, int64_t *v)
 {

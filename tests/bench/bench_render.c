@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "exporter/metrics/metrics_render.h"
 #include "tests/support/bench.h"
 #include "tests/support/pagegen.h"
 

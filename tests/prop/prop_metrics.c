@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "exporter/metrics/metrics_render.h"
 #include "tests/support/pagegen.h"
 #include "tests/support/prop.h"
 

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "common/base/time.h"
-#include "exporter/metrics/metrics.h"
+#include "exporter/metrics/metrics_render.h"
 #include "tests/support/dcgmnode.h"
 
 #define S NS_PER_S

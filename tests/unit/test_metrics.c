@@ -11,7 +11,7 @@
 #include "common/base/gz.h"
 #include "common/base/time.h"
 #include "common/base/units.h"
-#include "exporter/metrics/metrics.h"
+#include "exporter/metrics/metrics_render.h"
 #include "tests/support/golden.h"
 #include "tests/support/pagegen.h"
 

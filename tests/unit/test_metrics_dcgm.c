@@ -7,7 +7,7 @@
 
 #include "common/base/time.h"
 #include "common/base/units.h"
-#include "exporter/metrics/metrics.h"
+#include "exporter/metrics/metrics_render.h"
 #include "tests/support/golden.h"
 
 static char none[] = "";
