@@ -1,7 +1,7 @@
 /* tests/fuzz/fuzz_policy.c - any bytes as a policy file: refused with one clear sentence, or read into something sound. */
 #include <string.h>
 
-#include "aggregator/core/policy/policy_part.h"
+#include "aggregator/core/policy/policy.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -2,7 +2,7 @@
  * reads changes nothing. */
 #include <string.h>
 
-#include "aggregator/core/policy/policy_part.h"
+#include "aggregator/core/policy/policy.h"
 #include "tests/support/prop.h"
 
 #define TEXT_MAX (1u << 20)

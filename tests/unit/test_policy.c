@@ -5,12 +5,13 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
 #include "aggregator/core/policy/attribution.h"
-#include "aggregator/core/policy/policy.h"
+#include "aggregator/core/policy/policy_fields.h"
 
 #define FILE_MAX (4u << 20)
 
@@ -353,6 +354,51 @@ the_demo_policy_is_what_the_demo_needs(void **state)
 	assert_string_equal(p->tenants[1].workspaces[1].rules[0].user, "20001");
 }
 
+/* deploy/POLICY.md is written from the table of keys: TOLLGATE_WRITE=1 writes it anew. */
+static void
+the_reference_of_keys_is_that_of_the_table(void **state)
+{
+	static const char head[] =
+		"# Keys of the policy file\n\nWritten from the table of `aggregator/core/policy/policy_fields.c`; a test holds it "
+		"against the table. `demo/policy.yaml` is a commented\nexample. Amounts of GPUs are `4`, `3/7`, `2x1g.10gb`, "
+		"`none`, or one per model: `{H100-80GB: 4}`.\n";
+	in_place(buf) struct buf want = {0}, have = {0};
+	struct err err = {0};
+
+	(void)state;
+	buf_init(&want, FILE_MAX);
+	buf_init(&have, FILE_MAX);
+	buf_str(&want, head);
+	policy_key_reference(&want);
+	if (getenv("TOLLGATE_WRITE") != NULL) {
+		FILE *f = fopen("deploy/POLICY.md", "w");
+
+		assert_non_null(f);
+		assert_int_equal(fwrite(want.data, 1, want.len, f), want.len);
+		assert_int_equal(fclose(f), 0);
+	}
+	assert_true(buf_read_file(&have, "deploy/POLICY.md", &err));
+	assert_string_equal(buf_text(&have), buf_text(&want));
+}
+
+static void
+the_demo_policy_has_every_key_with_a_comment(void **state)
+{
+	in_place(buf) struct buf demo = {0};
+	struct err err = {0};
+
+	(void)state;
+	buf_init(&demo, FILE_MAX);
+	assert_true(buf_read_file(&demo, "deploy/demo/policy.yaml", &err));
+	for (const struct policy_section *const *s = policy_sections; *s != NULL; s++)
+		for (size_t i = 0; i < (*s)->field_count; i++) {
+			owned(mem) char *key = mem_printf("%s:", (*s)->fields[i].key);
+
+			if (strstr(buf_text(&demo), key) == NULL)
+				fail_msg("deploy/demo/policy.yaml does not have the key %s of %s", key, (*s)->path);
+		}
+}
+
 static void
 the_host_policy_is_sound_once_it_has_a_node(void **state)
 {
@@ -611,6 +657,8 @@ main(void)
 		cmocka_unit_test(profiles_as_nvidia_writes_them_are_accepted),
 		cmocka_unit_test(counts_have_limits),
 		cmocka_unit_test(the_demo_policy_is_what_the_demo_needs),
+		cmocka_unit_test(the_reference_of_keys_is_that_of_the_table),
+		cmocka_unit_test(the_demo_policy_has_every_key_with_a_comment),
 		cmocka_unit_test(the_host_policy_is_sound_once_it_has_a_node),
 		cmocka_unit_test(a_first_policy_is_all_new),
 		cmocka_unit_test(the_same_policy_changes_nothing),

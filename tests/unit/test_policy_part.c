@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "aggregator/core/policy/policy_part.h"
+#include "aggregator/core/policy/policy.h"
 
 #define FILE_MAX (4u << 20)
 

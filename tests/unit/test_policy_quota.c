@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "aggregator/core/policy/policy_capacity.h"
+#include "aggregator/core/policy/policy.h"
 
 #define FILE_MAX (4u << 20)
 #define HEAD "version: 1\ncluster: demo\n"

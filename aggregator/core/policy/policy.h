@@ -1,6 +1,6 @@
-/* aggregator/core/policy/policy.h - the declarative policy file: who the tenants are, whose a node is, who belongs to which
- * workspace, and what a GPU-hour costs. Pure: text in, values, differences and errors with file and line out.
- * deploy/demo/policy.yaml is a commented example of every key. */
+/* aggregator/core/policy/policy.h - the declarative policy file: tenants, their workspaces, members and quotas, the owners of nodes, and
+ * prices. Pure: text in, values, differences and errors with file and line out. deploy/demo/policy.yaml is a commented example of
+ * every key, deploy/POLICY.md the reference; policy_fields.c has the table of keys that both are held against. */
 #ifndef TOLLGATE_POLICY_H
 #define TOLLGATE_POLICY_H
 
@@ -269,5 +269,51 @@ const char *policy_workspace_cluster(const struct policy *p, const struct policy
  * acme/training", "~ price H100-80GB on-demand 3.00 -> 3.20", "- node demo-1". In the order of the file; what is
  * gone follows in the order of the old one. The effective time alone is no change. Returns the number of changes. */
 size_t policy_diff(const struct policy *from, const struct policy *to, struct buf *out);
+
+/* The reference of all keys, in Markdown. */
+void policy_key_reference(struct buf *out);
+
+/* ---- the part of a policy that a tenant's administrator may change; the rules are numbered in policy_part.c ---- */
+
+/* NULL: the policy has no such tenant. */
+const struct policy_tenant *policy_tenant_named(const struct policy *p, const char *name);
+
+/* `granted` is the policy as an operator last applied it. */
+MUST_CHECK bool policy_part_check(const struct policy *granted, const struct policy *part, const char *tenant,
+                                  const char *file, struct err *err);
+
+/* The document in force, with the tenant's lines replaced by what its part says and everything else as it was; where the
+ * tenant does not have lines of its own, the whole document written anew. `effective_ns` is written into it, or, when it
+ * is INT64_MIN, none. */
+MUST_CHECK bool policy_part_merge(const char *document, size_t len, const struct policy *now, const struct policy *part,
+                                  int64_t effective_ns, struct buf *out, struct err *err);
+
+/* ---- capacity of the nodes and reservations of it; the rules are numbered in policy_capacity.c ---- */
+
+/* Whole GPUs (profile ""), or instances of a profile, of one GPU that is in service. */
+struct policy_seen {
+	const char *node, *gpu; /* name, UUID */
+	const char *model;      /* short */
+	const char *profile;
+	int64_t count, units; /* how many, and what one weighs */
+};
+
+struct policy_reservation {
+	const char *tenant, *workspace, *cluster;
+	bool shared;
+	const char *model, *profile;
+	int64_t instances; /* of the profile; 0 without one */
+	int64_t units;
+};
+struct policy_reservations {
+	struct policy_reservation *at;
+	size_t count;
+}; /* texts are the policy's and those of what was seen */
+void policy_reservations_fini(struct policy_reservations *r);
+
+/* The reservations of a policy, each with its model; those of one tenant alone when `only` is given, and then rule 5 is not
+ * asked: what one tenant has was granted when the others' was. ERR_INVALID names file, line, workspace and the numbers. */
+MUST_CHECK bool policy_reserve(const struct policy *p, const struct policy_seen *seen, size_t count, const char *only,
+                               const char *file, struct policy_reservations *ret, struct err *err);
 
 #endif

@@ -1,6 +1,15 @@
-/* aggregator/core/policy/policy_capacity.c - what the nodes have, and what of it is reserved. The rules are numbered in the
- * header. */
-#include "aggregator/core/policy/policy_capacity.h"
+/* aggregator/core/policy/policy_capacity.c - what the nodes have, and whether the reservations fit.
+ *
+ * Rules:
+ *  1. a pool is a cluster's nodes of one tenant, or its shared ones, per GPU model; retired nodes and GPUs are in none
+ *  2. a node has what was seen on it; one that was never seen has what the file declares. A node in maintenance keeps its
+ *     part: declared capacity is what there is when all is well
+ *  3. a partitioned GPU has its instances, any other itself
+ *  4. an amount without a model is of the only model of its pool; one with the name of a family ("H100") of the only model of
+ *     that family. Where there are none or several, it is refused
+ *  5. in each pool what is reserved is at most what there is, and of a MIG profile at most the instances there are
+ *  6. a limit may name a model that is nowhere yet, but not a family of which there are several models */
+#include "aggregator/core/policy/policy.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,11 +1,18 @@
-/* aggregator/core/policy/policy_part.c - what a tenant's administrator may change. The rules are numbered in the header. */
-#include "aggregator/core/policy/policy_part.h"
-
+/* aggregator/core/policy/policy_part.c - the part of the policy that a tenant's administrator may change.
+ *
+ * Rules; a refusal names file, line, field and bound, and nothing of any other tenant:
+ *  1. the file has exactly its own tenant, in the policy's cluster, and no nodes, prices or priority classes
+ *  2. display_name, cost_center, owner, data_boundary, sla, maximum, isolation, priority_classes and limits of the tenant are the operator's:
+ *     absent, or as they are
+ *  3. the attribution rules are those that the operator gave the tenant, each once, with its priority, in any of its
+ *     workspaces: a new pattern could take others' usage, a missing one would leave its own unpaid
+ *  4. per pool, model and profile the workspaces reserve together at most what the operator's do
+ *  5. no weight is above, and no enforcement looser than, what the operator gave some workspace of the tenant
+ *  6. what the operator promised a workspace (sla) is the operator's: absent, or as it is
+ *  7. everything else is checked as in any policy, beside the operator's maximum */
 #include <string.h>
 
-#include "aggregator/core/policy/policy_check.h"
-#include "aggregator/core/policy/policy_diff.h"
-#include "aggregator/core/policy/policy_text.h"
+#include "aggregator/core/policy/policy_fields.h"
 #include "common/base/time.h"
 
 const struct policy_tenant *
@@ -13,28 +20,21 @@ policy_tenant_named(const struct policy *p, const char *name)
 {
 	size_t hint = 0;
 
-	return diff_find(p->tenants, p->tenant_count, sizeof(*p->tenants), name, &hint);
+	return policy_find(p->tenants, p->tenant_count, sizeof(*p->tenants), name, &hint);
 }
 
-/* The tenant as it will be: the operator's fields, and the rest from the part. Owns nothing. */
+/* The tenant as it will be: the operator's keys, and the rest from the part. Owns nothing. */
 static struct policy_tenant
 merged_tenant(const struct policy_tenant *granted, const struct policy_tenant *part)
 {
 	struct policy_tenant t = *part;
 
-	t.display_name = granted->display_name;
-	t.cost_center = granted->cost_center;
-	t.owner = granted->owner;
-	t.maximum = granted->maximum;
-	t.isolation = granted->isolation;
-	t.classes = granted->classes;
-	t.class_count = granted->class_count;
-	t.classes_given = granted->classes_given;
-	t.limits = granted->limits;
-	t.budget = granted->budget;
-	t.sla = granted->sla;
-	t.data_boundary = granted->data_boundary;
-	t.auto_approve = granted->auto_approve;
+	for (size_t i = 0; i < policy_tenant_section.field_count; i++) {
+		const struct policy_field *f = &policy_tenant_section.fields[i];
+
+		if (f->flags & POLICY_OPERATOR)
+			memcpy((char *)&t + f->offset, (const char *)granted + f->offset, f->type->size);
+	}
 	return t;
 }
 
@@ -79,22 +79,23 @@ check_operator_fields(const struct policy_tenant *granted, const struct policy_t
                       struct err *err)
 {
 	in_place(buf) struct buf have = {0}, ask = {0}, usual = {0};
-	const char *field;
+	struct policy_tenant absent = {0};
 
+	policy_preset(&policy_tenant_section, &absent);
 	buf_init(&have, POLICY_FIELD_MAX);
 	buf_init(&ask, POLICY_FIELD_MAX);
 	buf_init(&usual, POLICY_FIELD_MAX);
-	if (!check_operator_text("display_name", part->display_name, granted->display_name, part->name, part->line,
-	                         file, err) ||
-	    !check_operator_text("cost_center", part->cost_center, granted->cost_center, "", part->line, file, err) ||
-	    !check_operator_text("owner", part->owner, granted->owner, "", part->line, file, err))
-		return false;
-	for (size_t i = 0; (field = policy_tenant_field(part, i, &ask)) != NULL; i++) {
-		if (strcmp(field, "default_limit") == 0)
+	for (size_t i = 0; i < policy_tenant_section.field_count; i++) {
+		const struct policy_field *f = &policy_tenant_section.fields[i];
+
+		if (!(f->flags & POLICY_OPERATOR))
 			continue;
-		(void)policy_tenant_field(granted, i, &have);
-		(void)policy_tenant_field(&policy_tenant_preset, i, &usual);
-		if (!check_operator_text(field, buf_text(&ask), buf_text(&have), buf_text(&usual), part->line, file,
+		policy_field_text(f, part, &ask);
+		policy_field_text(f, granted, &have);
+		policy_field_text(f, &absent, &usual);
+		if (f->flags & POLICY_NAMED_SAME)
+			buf_str(&usual, part->name);
+		if (!check_operator_text(f->key, buf_text(&ask), buf_text(&have), buf_text(&usual), part->line, file,
 		                         err))
 			return false;
 	}
@@ -106,9 +107,7 @@ check_operator_fields(const struct policy_tenant *granted, const struct policy_t
 static bool
 same_rule(const struct policy_rule *a, const struct policy_rule *b)
 {
-	return a->priority == b->priority && diff_same_text(a->cluster, b->cluster) && diff_same_text(a->ns, b->ns) &&
-	       diff_same_text(a->slurm_account, b->slurm_account) && diff_same_text(a->user, b->user) &&
-	       diff_same_text(a->group, b->group) && diff_same_text(a->labels, b->labels);
+	return a->priority == b->priority && policy_same_entry(&policy_rule_section, a, b);
 }
 
 /* Within a policy no two rules have the same patterns, so one that is found is found once. */
@@ -125,12 +124,12 @@ has_rule(const struct policy_tenant *t, const struct policy_rule *r)
 static void
 write_patterns(const struct policy_rule *r, struct buf *out)
 {
-	const char *const names[] = {"namespace", "slurm_account", "user", "group", "labels", "cluster"};
-	const char *const patterns[] = {r->ns, r->slurm_account, r->user, r->group, r->labels, r->cluster};
+	for (size_t i = 0; i < policy_rule_section.field_count; i++) {
+		const struct policy_field *f = &policy_rule_section.fields[i];
 
-	for (size_t i = 0; i < ARRAY_LEN(names); i++)
-		if (patterns[i] != NULL)
-			buf_printf(out, "%s %s ", names[i], patterns[i]);
+		if ((f->flags & POLICY_IDENTITY) && policy_identity(f, r) != NULL)
+			buf_printf(out, "%s %s ", f->key, policy_identity(f, r));
+	}
 	buf_printf(out, "priority %" PRId64, r->priority);
 }
 
@@ -279,7 +278,7 @@ static const struct policy_sla *
 promise_of(const struct policy_tenant *t, const char *workspace, size_t *hint)
 {
 	static const struct policy_sla none;
-	const struct policy_workspace *w = diff_find(t->workspaces, t->workspace_count, sizeof(*w), workspace, hint);
+	const struct policy_workspace *w = policy_find(t->workspaces, t->workspace_count, sizeof(*w), workspace, hint);
 
 	return w != NULL ? &w->sla : &none;
 }

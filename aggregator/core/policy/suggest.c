@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "aggregator/core/policy/attribution.h"
-#include "aggregator/core/policy/policy_check.h"
+#include "aggregator/core/policy/policy_fields.h"
 #include "common/base/labels.h"
 #include "common/base/text.h"
 #include "common/base/time.h"

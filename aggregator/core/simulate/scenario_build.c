@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "aggregator/core/policy/policy_check.h"
+#include "aggregator/core/policy/policy_fields.h"
 #include "aggregator/core/quota/engine/quota.h"
 #include "common/base/text.h"
 #include "common/base/time.h"

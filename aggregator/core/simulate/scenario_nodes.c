@@ -1,7 +1,7 @@
 /* aggregator/core/simulate/scenario_nodes.c - the clusters, models, priority classes and nodes of a scenario file. */
 #include <string.h>
 
-#include "aggregator/core/policy/policy_check.h"
+#include "aggregator/core/policy/policy_fields.h"
 #include "aggregator/core/simulate/scenario_build.h"
 
 #define CLUSTERS_MAX 100u

@@ -2,10 +2,7 @@
 #include <string.h>
 
 #include "aggregator/core/rating/budget.h"
-#include "aggregator/core/policy/policy_budget.h"
-#include "aggregator/core/policy/policy_check.h"
-#include "aggregator/core/policy/policy_read.h"
-#include "aggregator/core/policy/policy_sla.h"
+#include "aggregator/core/policy/policy_fields.h"
 #include "aggregator/core/simulate/scenario_build.h"
 #include "common/base/money.h"
 

@@ -1,8 +1,7 @@
 /* aggregator/core/simulate/scenario_work.c - the leases, requests, exceptions and events of a scenario file. */
 #include <string.h>
 
-#include "aggregator/core/policy/policy_check.h"
-#include "aggregator/core/policy/policy_read.h"
+#include "aggregator/core/policy/policy_fields.h"
 #include "aggregator/core/simulate/scenario_build.h"
 #include "common/base/money.h"
 #include "common/base/time.h"

@@ -8,11 +8,11 @@
  *     stay as they are over time. Where hours are no longer kept nothing can change
  *  4. a file that changes nothing writes nothing
  *  5. a dry run does everything, so that every constraint has its say, and rolls back
- *  6. a tenant's administrator changes its own part (core/policy/policy_part.h): that part takes its place in the document in force,
+ *  6. a tenant's administrator changes its own part (core/policy/policy_part.c): that part takes its place in the document in force,
  *     from the current hour or later, and not before the policy it changes */
 #include <stdio.h>
 
-#include "aggregator/core/policy/policy_part.h"
+#include "aggregator/core/policy/policy.h"
 #include "aggregator/store/db/db.h"
 #include "aggregator/store/policy/policy_store.h"
 #include "aggregator/store/policy/policy_write.h"

@@ -5,7 +5,7 @@
 #ifndef TOLLGATE_POLICY_WRITE_H
 #define TOLLGATE_POLICY_WRITE_H
 
-#include "aggregator/core/policy/policy_capacity.h"
+#include "aggregator/core/policy/policy.h"
 #include "aggregator/store/db/db.h"
 
 /* Makes the ledger say what the policy says from effective_ns on. The caller holds DB_LOCK_POLICY exclusively. `only` is the one
