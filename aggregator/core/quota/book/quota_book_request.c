@@ -75,7 +75,7 @@ may_use_model(const struct book_step *s, const struct asked *a, int32_t model)
 
 /* No model is named, or one that there is not: the choices are those that the workspace may use. */
 static void
-tell_models(struct book_step *s, const char *model, struct asked *a)
+fault_in_model(struct book_step *s, const char *model, struct asked *a)
 {
 	const struct book_names *n = s->b->names;
 	const char **usable = quota_keep(&s->m, n->models.count + 1, sizeof(*usable));
@@ -112,7 +112,7 @@ add_shape(struct buf *out, const struct book_shape *shape, size_t i, size_t coun
 
 /* The model is there, but no GPU of it was ever cut like this. */
 static void
-tell_shapes(struct book_step *s, int32_t model, struct asked *a)
+fault_in_shape(struct book_step *s, int32_t model, struct asked *a)
 {
 	const struct book_names *n = s->b->names;
 	const struct book_shape **usable = quota_keep(&s->m, n->shapes.count + 1, sizeof(*usable));
@@ -172,10 +172,10 @@ read_shape(struct book_step *s, const json_t *o, struct asked *a)
 	a->r.per_node = (int32_t)per_node;
 	if (m == QUOTA_NONE) {
 		a->fault = model ? "unknown model" : "which model?";
-		tell_models(s, model, a);
+		fault_in_model(s, model, a);
 	} else if (a->r.shape == QUOTA_NONE) {
 		a->fault = "no GPU was ever cut like this";
-		tell_shapes(s, m, a);
+		fault_in_shape(s, m, a);
 	}
 }
 

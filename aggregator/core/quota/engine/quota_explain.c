@@ -201,7 +201,7 @@ told_already(const struct quota_verdict *v, const char *id)
 
 /* A request that has a hold waits for the leases that were asked to end for it, whatever the rules would say without it. */
 static void
-tell_hold(const struct quota_state *s, const struct wait *w, struct quota_verdict *v)
+verdict_hold(const struct quota_state *s, const struct wait *w, struct quota_verdict *v)
 {
 	size_t parts = 0;
 
@@ -257,7 +257,7 @@ quota_explain(const struct quota_state *s, int64_t now_ns, const char *request_i
 	quota_rule(c, wait, &r);
 	quota_make_verdict(c, wait, &r, &o->verdicts[0]);
 	if (s->waits.at[wait].account != QUOTA_NONE)
-		tell_hold(s, &s->waits.at[wait], &o->verdicts[0]);
+		verdict_hold(s, &s->waits.at[wait], &o->verdicts[0]);
 	else
 		o->verdicts[0].not_yet = o->verdicts[0].decision == QUOTA_RECLAIM;
 	list = (struct verdicts){.at = o->verdicts, .count = 1, .cap = 1};

@@ -108,7 +108,7 @@ holder_tenant(const struct loop *l, const struct quota_seen_holder *h)
 
 /* The foreign holder's identity is a member of its own: only operators see it. */
 static void
-tell_foreign(struct loop *l, const struct quota_seen_holder *h, int32_t of)
+report_foreign(struct loop *l, const struct quota_seen_holder *h, int32_t of)
 {
 	in_place(buf) struct buf subject = {0}, detail = {0}, who = {0};
 
@@ -153,13 +153,13 @@ foreign_on(struct loop *l, size_t from, size_t to)
 			continue;
 		/* a tenant without isolation lends its nodes, and the bill says borrowed */
 		if (owner != QUOTA_NONE && who != owner && l->w->policy.tenants[owner].isolation != QUOTA_SHARED)
-			tell_foreign(l, &holders[i], owner);
+			report_foreign(l, &holders[i], owner);
 		for (size_t k = from; k < to; k++) {
 			int32_t of = holder_tenant(l, &holders[k]);
 
 			if (of != QUOTA_NONE && of != who && holders[k].holds &&
 			    kept_apart(l->w->policy.tenants[of].isolation, &holders[i], &holders[k])) {
-				tell_foreign(l, &holders[i], of);
+				report_foreign(l, &holders[i], of);
 				break;
 			}
 		}

@@ -390,7 +390,7 @@ write_parts(const struct loop *l, const struct places *p, int32_t lease, struct 
 }
 
 static void
-tell_confirmed(struct loop *l, struct buf *out)
+emit_confirmed(struct loop *l, struct buf *out)
 {
 	struct places places = {0};
 	in_place(buf) struct buf parts = {0};
@@ -468,7 +468,7 @@ is_empty(const struct loop *l, size_t i)
 }
 
 static void
-tell_all(struct loop *l, const char *event, bool (*which)(const struct loop *, size_t), struct buf *out)
+emit_all(struct loop *l, const char *event, bool (*which)(const struct loop *, size_t), struct buf *out)
 {
 	bool any = false;
 
@@ -534,8 +534,8 @@ remember_idle(struct loop *l, const char *lease, int64_t since_ns, int64_t warne
 }
 
 static void
-tell_idle_one(struct loop *l, const struct quota_lease *had, const struct quota_idle_rule *rule, int32_t lease,
-              struct buf *out)
+report_idle_one(struct loop *l, const struct quota_lease *had, const struct quota_idle_rule *rule, int32_t lease,
+                struct buf *out)
 {
 	const struct quota_idle *was =
 		l->in->idle_count == 0 ? NULL
@@ -586,7 +586,7 @@ compare_leases(const void *a, const void *b, void *arg)
 }
 
 static void
-tell_idle(struct loop *l, struct buf *out)
+report_idle(struct loop *l, struct buf *out)
 {
 	int32_t *order = quota_keep(&l->m, l->w->lease_count, sizeof(*order));
 	size_t count = 0;
@@ -603,7 +603,7 @@ tell_idle(struct loop *l, struct buf *out)
 		                l->in->idle_rule_count, sizeof(*rule), compare_rule);
 
 		if (rule)
-			tell_idle_one(l, had, rule, order[i], out);
+			report_idle_one(l, had, rule, order[i], out);
 	}
 }
 
@@ -646,10 +646,10 @@ loop_leases(struct loop *l)
 	in_place(buf) struct buf text = {0};
 
 	buf_init(&text, TEXT_BYTES);
-	tell_confirmed(l, &text);
-	tell_all(l, "heartbeat", needs_heartbeat, &text);
-	tell_all(l, "empty", is_empty, &text);
-	tell_idle(l, &text);
+	emit_confirmed(l, &text);
+	emit_all(l, "heartbeat", needs_heartbeat, &text);
+	emit_all(l, "empty", is_empty, &text);
+	report_idle(l, &text);
 	l->out->ticked = is_due(l);
 	if (!l->out->ticked)
 		return;

@@ -637,7 +637,7 @@ write_gpu(const struct loop *l, int32_t node, const struct quota_seen_gpu *g, st
 }
 
 static void
-tell_inventory(struct loop *l, struct buf *out)
+emit_inventory(struct loop *l, struct buf *out)
 {
 	bool any = false;
 
@@ -673,7 +673,7 @@ tell_inventory(struct loop *l, struct buf *out)
 /* ---- losses and layouts ----------------------------------------------------------------------------------------------------- */
 
 static void
-tell_nodes(struct loop *l, const char *event, bool lost, struct buf *out)
+emit_nodes(struct loop *l, const char *event, bool lost, struct buf *out)
 {
 	bool any = false;
 
@@ -695,7 +695,7 @@ tell_nodes(struct loop *l, const char *event, bool lost, struct buf *out)
 }
 
 static void
-tell_gpu(struct loop *l, const char *event, const char *node, const char *uuid, const struct quota_seen_gpu *cut,
+emit_gpu(struct loop *l, const char *event, const char *node, const char *uuid, const struct quota_seen_gpu *cut,
          struct buf *out)
 {
 	buf_clear(out);
@@ -715,7 +715,7 @@ tell_gpu(struct loop *l, const char *event, const char *node, const char *uuid, 
 
 /* GPUs of a silent node are not looked at: it is lost as a whole. */
 static void
-tell_gpus(struct loop *l, struct buf *out)
+emit_gpus(struct loop *l, struct buf *out)
 {
 	for (size_t i = 0; i < l->in->node_count; i++) {
 		const struct quota_seen_node *n = &l->in->nodes[i];
@@ -727,9 +727,9 @@ tell_gpus(struct loop *l, struct buf *out)
 			const struct quota_gpu *had = at == QUOTA_NONE ? NULL : &l->w->nodes[node].gpus[at];
 
 			if (had && s->known && !same_cut(l, had, s))
-				tell_gpu(l, "layout", n->name, s->uuid, s, out);
+				emit_gpu(l, "layout", n->name, s->uuid, s, out);
 			if (had && had->lost != s->lost)
-				tell_gpu(l, s->lost ? "gpu_lost" : "gpu_back", n->name, s->uuid, NULL, out);
+				emit_gpu(l, s->lost ? "gpu_lost" : "gpu_back", n->name, s->uuid, NULL, out);
 		}
 	}
 }
@@ -741,10 +741,10 @@ loop_inventory(struct loop *l)
 
 	buf_init(&text, TEXT_BYTES);
 	if (!same_inventory(l)) {
-		tell_inventory(l, &text);
+		emit_inventory(l, &text);
 		return;
 	}
-	tell_nodes(l, "node_lost", true, &text);
-	tell_gpus(l, &text);
-	tell_nodes(l, "node_back", false, &text);
+	emit_nodes(l, "node_lost", true, &text);
+	emit_gpus(l, &text);
+	emit_nodes(l, "node_back", false, &text);
 }
