@@ -68,7 +68,8 @@ COMMON    := $(call objects,$(call sources,common))
 EXPORTER  := $(call objects,$(filter-out %/main.c,$(call sources,exporter))) $(B)/obj/gen/podres.pb-c.o
 CORE      := $(call objects,$(call sources,aggregator/core))
 STORE     := $(call objects,$(call sources,aggregator/store)) $(B)/obj/gen/migrations.o
-SERVICE   := $(call objects,$(wildcard aggregator/*.c) $(call sources,aggregator/service) $(call sources,aggregator/api))
+SERVICE   := $(call objects,$(wildcard aggregator/*.c) $(call sources,aggregator/service) $(call sources,aggregator/api)) \
+             $(B)/obj/gen/openapi.o
 CLI       := $(call objects,$(filter-out %/main.c,$(call sources,aggregator/cli)))
 SIM       := $(call objects,$(wildcard tests/support/nvmlsim/*.c))
 DCGM_SIM  := $(call objects,$(wildcard tests/support/dcgmsim/*.c))
@@ -139,6 +140,13 @@ $(B)/gen/migrations.c: $(MIGRATIONS) $(RIGHTS) $(B)/sources Makefile
 	done; \
 	echo '};'; echo 'const size_t migration_file_count = $(words $(MIGRATIONS));'; } >$@
 
+# GET /v1/openapi.json is this document with the program's version.
+$(B)/gen/openapi.c: aggregator/api/openapi.json $(B)/flags Makefile
+	@mkdir -p $(@D); sed 's/@VERSION@/$(VERSION)/' $< >$(B)/gen/openapi.json
+	@{ echo '#include "aggregator/api/api.h"'; \
+	echo '__asm__(".pushsection .rodata; .globl openapi_json; openapi_json: .incbin \"$(B)/gen/openapi.json\"; .byte 0; .popsection");'; \
+	echo "const size_t openapi_json_bytes = $$(wc -c <$(B)/gen/openapi.json);"; } >$@
+
 archive = @rm -f $@; $(AR) rcs $@ $(filter %.o,$^)
 $(B)/libcommon.a: $(COMMON)
 $(B)/libexporter.a: $(EXPORTER)
@@ -192,9 +200,9 @@ $(CLOCKSTEP): tests/support/clockstep/clockstep.c $(B)/flags
 
 TESTED := $(B)/libtestsupport.a $(B)/libnvmlsim.a $(B)/libexporter.a $(B)/libcli.a $(B)/libcore.a $(B)/libcommon.a
 $(B)/tests/test_db_watch: $(B)/obj/aggregator/store/db/db_watch.o
-$(B)/tests/test_desk_lines: $(B)/obj/tests/unit/test_desk_lines.o $(B)/obj/aggregator/service/desk_lines.o $(TESTED)
+$(B)/tests/test_tenant_queues: $(B)/obj/tests/unit/test_tenant_queues.o $(B)/obj/aggregator/service/tenant_queues.o $(TESTED)
 	$(link) -lcmocka
-$(filter-out %/test_desk_lines,$(UNITS)): $(B)/tests/%: $(B)/obj/tests/unit/%.o $(TESTED) | $(SIMULATOR) $(DCGM_SIMULATOR)
+$(filter-out %/test_tenant_queues,$(UNITS)): $(B)/tests/%: $(B)/obj/tests/unit/%.o $(TESTED) | $(SIMULATOR) $(DCGM_SIMULATOR)
 	$(link) -lcmocka
 $(PROPS): $(B)/tests/%: $(B)/obj/tests/prop/%.o $(TESTED)
 	$(link) -lcmocka

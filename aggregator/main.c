@@ -1,4 +1,4 @@
-/* aggregator/main.c - tollgate-aggregator: schema, HTTP, and the work in the background. */
+/* aggregator/main.c - tollgate-aggregator: starts and stops the threads and the HTTP server. */
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -83,8 +83,8 @@ on_stop(void *app_)
 {
 	struct app *app = app_;
 
-	decider_hurry(app->decider);
-	dry_runs_hurry(app->dry_runs);
+	decider_drain(app->decider);
+	dry_runs_drain(app->dry_runs);
 }
 
 static void
@@ -121,7 +121,7 @@ on_tls(void *app, enum httpd_tls_event event, const struct err *err)
 
 /* --- start and stop --- */
 
-/* As the owner, and that is all: nothing is served with these rights. */
+/* With the owner's login, which is used for nothing else. */
 static bool
 migrate(const struct aggregator_options *o, struct err *err)
 {
@@ -198,9 +198,9 @@ routes_with_limits(const struct aggregator_options *o)
 	return routes;
 }
 
-static int64_t stop_grace_ns; /* of the thread that outlives the options */
+static int64_t stop_grace_ns; /* for end_by_force, which outlives the options */
 
-/* The last resort: something neither ends nor waits for the database. */
+/* The last resort: a thread neither ends nor waits for the database. */
 static void *
 end_by_force(void *arg)
 {
@@ -294,7 +294,7 @@ serve(struct app *app, const sigset_t *signals, struct err *err)
 	log_event(LOG_INFO, "stopping", LS("signal", strsignal(signal_number)));
 	cuts = db_cuts();
 	begin_stop(o);
-	httpd_stop(httpd); /* nobody asks for its figures any more when it is freed */
+	httpd_stop(httpd); /* its figures are not read any more */
 	dry_runs_stop(app->dry_runs);
 	decider_stop(app->decider);
 	background_stop(background);
@@ -317,7 +317,7 @@ run(const void *options, struct err *err)
 
 	log_init(aggregator_program.name, (enum log_level)o->log_level);
 	signal(SIGPIPE, SIG_IGN);
-	/* Until the program serves, a signal ends it at once, also while it waits for the database: what was not committed is not done. */
+	/* Until the program serves, a signal ends it at once, also while it waits for the database: uncommitted work is rolled back. */
 	signal(SIGHUP, SIG_IGN);
 	if (o->migrate)
 		return migrate(o, err);
@@ -333,9 +333,9 @@ run(const void *options, struct err *err)
 	sigaddset(&signals, SIGHUP);
 	pthread_sigmask(SIG_BLOCK, &signals, NULL);
 	signal(SIGHUP, SIG_DFL);
-	app.line = ingest_line_new(o->slice_ns);
+	app.ingest = ingest_batcher_new(o->slice_ns);
 	app.reads = audit_reads_new();
-	app.tokens = token_line_new();
+	app.tokens = token_batcher_new();
 	app.decisions = decision_counters_new((size_t)o->metrics_series_max);
 	app.usage = usage_counters_new((size_t)o->metrics_series_max);
 	app.loop = quota_loop_memory_new(&(struct quota_settings){.burst = 2,
@@ -351,13 +351,13 @@ run(const void *options, struct err *err)
 	usage_counters_free(app.usage);
 	decision_counters_free(app.decisions);
 	audit_reads_free(app.reads);
-	ingest_line_free(app.line);
-	token_line_free(app.tokens);
+	ingest_batcher_free(app.ingest);
+	token_batcher_free(app.tokens);
 	quota_loop_memory_free(app.loop);
 	return ok;
 }
 
-/* What the table cannot say of an option. */
+/* Checks that the option table cannot express. */
 static bool
 options_check(void *options, struct err *err)
 {

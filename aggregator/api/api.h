@@ -11,7 +11,7 @@
 #include "common/conf/json.h"
 #include "common/promtext/promtext.h"
 
-struct desk_item;
+struct capacity_request;
 struct rules_kept;
 
 /* One per worker thread: its connection, and the caller of its present request. */
@@ -31,7 +31,7 @@ struct worker {
 #define ROLES_ASK (ROLES_ADMIN | ROLE_DEVELOPER | ROLE_SCHEDULER)
 #define ROLES_ANY (ROLES_READ | ROLE_NODE | ROLE_SCHEDULER | ROLE_METER)
 
-/* The pools of workers: everything else; what nodes send; decisions, leases and reclaims. */
+/* Pools of workers: pushes and status of nodes; decisions, leases and reclaims; all other requests. */
 enum api_pool { API_POOL_OTHERS, API_POOL_NODES, API_POOL_DECISIONS };
 static_assert(API_POOL_DECISIONS < HTTP_POOLS, "httpd has as many pools");
 
@@ -47,25 +47,29 @@ bool api_heavy(const struct http_request *rq);
 enum http_identified api_identify(void *app, void *worker, const struct http_request *rq, struct http_reply *rp,
                                   struct http_caller *ret);
 
-/* One line each: method, path, who may use it, what it does. */
+/* openapi.json, embedded by the Makefile. tests/integration/test_openapi.py holds it against the route table and against real traffic. */
+extern const char openapi_json[];
+extern const size_t openapi_json_bytes;
+
+/* A line for each route: method, path, roles, summary. */
 void api_print_routes(struct buf *out);
 
-/* The tenant whose rows may be shown: the token's own, or what ?tenant= asks for (NULL: all). False when it asks for another
- * tenant than its own, with 404 written: a token never learns who else exists. */
+/* The tenant whose rows may be shown: the token's own, or the one of ?tenant= (NULL: all). False, with 404 written, when a tenant's token asks
+ * for another tenant: a token never learns which tenants exist. */
 bool api_tenant(const struct worker *w, const struct http_request *rq, const char **ret_tenant, struct http_reply *rp);
 
-/* Whether a row of a tenant is for them: operators see all, a tenant's token its own, everybody else none. NULL: a row of no tenant. */
+/* Whether a caller may see a row of a tenant: operators see all, a tenant's token its own, others none. NULL: a row of no tenant. */
 bool api_sees(const struct identity_row *who, const char *tenant);
 
-/* Things that several handlers read from a request; ERR_INVALID names the field or parameter. */
+/* Helpers that read a request; ERR_INVALID names the field or parameter. */
 /* A query parameter, of UTF-8 text; NULL: absent. When there are choices (NULL-ended), one of them. */
 MUST_CHECK bool api_query(const struct http_request *rq, const char *name, const char *const *choices, const char **ret,
                           struct err *err);
-/* A number from 1 to max; what *ret was when it is absent. */
+/* A number from 1 to max; *ret stays as it is when the parameter is absent. */
 MUST_CHECK bool api_query_i64(const struct http_request *rq, const char *name, int64_t max, int64_t *ret,
                               struct err *err);
 #define API_PERIOD_SIZE 40
-/* A month as it was said; absent (NULL) or "current": the one that now lies in, which is written into `now`. */
+/* A month of a request; absent (NULL) or "current": the present one, written into `now`. */
 MUST_CHECK bool api_period_of(struct db *db, const char *said, char now[API_PERIOD_SIZE], const char **ret,
                               struct err *err);
 /* ?NAME= likewise. */
@@ -87,14 +91,14 @@ MUST_CHECK bool api_expiry(const json_t *doc, int64_t now_ns, int64_t preset_ns,
 void api_note_read(struct app *app, const struct worker *w, const char *tenant, const char *action,
                    const char *subject);
 #define API_DOCUMENT_NAME_MAX 128
-/* The name that errors about a document carry: the file the operator typed, told by the client in ?name=. */
+/* The name of a document in error messages: the file name that the client sent in ?name=. */
 const char *api_document_name(const struct http_request *rq, const char *preset, char out[API_DOCUMENT_NAME_MAX]);
 
 /* ?wait=: until when on the boot clock; 0: not at all. */
 MUST_CHECK bool api_wait(const struct http_request *rq, int64_t *ret_until_ns, struct err *err);
 /* Which decision or lease is meant by REQUEST_ID or TENANT/REQUEST_ID in a path (n bytes of it), and ?tenant=: its key and request_id. A
  * tenant's token means its own, and others do not exist. ERR_CONFLICT: an operator or scheduler named no tenant, and several have it. */
-MUST_CHECK bool api_decision_find(struct worker *w, const struct http_request *rq, size_t n, struct desk_item *i,
+MUST_CHECK bool api_decision_find(struct worker *w, const struct http_request *rq, size_t n, struct capacity_request *i,
                                   struct err *err);
 
 /* Everything on /metrics that only a token may see, by tenant: the ledger, GPU time of this replica, quota. */

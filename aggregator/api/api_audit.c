@@ -1,4 +1,4 @@
-/* aggregator/api/api_audit.c - who changed and who read what, when, and whether the log of it is whole. */
+/* aggregator/api/api_audit.c - /v1/audit and /v1/journal: entries of the audit log, and the check of its chains. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,15 +1,18 @@
-/* aggregator/api/api_decisions.c - /v1/decisions: capacity is asked for, shown, waited for, and no longer wanted. */
+/* aggregator/api/api_decisions.c - /v1/decisions, /v1/leases, /v1/reclaims: requests for capacity, leases and orders to give them back. */
 #include <string.h>
 
 #include "aggregator/api/api.h"
+#include "aggregator/service/decider.h"
 #include "aggregator/service/dry_run.h"
 #include "aggregator/service/token_batcher.h"
 #include "aggregator/store/access/access.h"
 #include "common/base/text.h"
 #include "common/base/time.h"
 
+/* ---- decisions ---- */
+
 #define WAIT_MOST_NS (5 * NS_PER_MIN)
-#define ASK_INLINE_MAX 4096u /* a longer body is for a worker to read */
+#define ASK_INLINE_MAX 4096u /* a worker reads longer bodies */
 
 /* ---- handlers --------------------------------------------------------------------------------------------------------------------- */
 
@@ -28,10 +31,10 @@ api_wait(const struct http_request *rq, int64_t *ret_until_ns, struct err *err)
 	return true;
 }
 
-/* In the server's thread: with whom a token is remembered to be, which the turn proves. A worker has proved it. */
+/* A worker has checked the token. In the server's thread the cached identity is used, and the commit checks the token again. */
 static bool
-asker(struct app *app, const struct worker *w, const struct http_request *rq, struct identity_row *ret,
-      int64_t *ret_unproved)
+identify_caller(struct app *app, const struct worker *w, const struct http_request *rq, struct identity_row *ret,
+                int64_t *ret_unproved)
 {
 	const char *token = request_token(rq);
 
@@ -40,7 +43,7 @@ asker(struct app *app, const struct worker *w, const struct http_request *rq, st
 		*ret = w->who;
 		return true;
 	}
-	if (rq->body_len > ASK_INLINE_MAX || !token || !token_line_recall(app->tokens, token, ret))
+	if (rq->body_len > ASK_INLINE_MAX || !token || !token_batcher_cached(app->tokens, token, ret))
 		return false;
 	*ret_unproved = ret->token_id;
 	return true;
@@ -49,7 +52,7 @@ asker(struct app *app, const struct worker *w, const struct http_request *rq, st
 /* Whose a request is that names its workload, by the rules of store/quota/decision.h; a dry run has only what the attribution rules say. What is another tenant's is
  * answered like what is nobody's. */
 static bool
-place_by_workload(struct worker *w, struct desk_item *i, bool dry, struct err *err)
+place_by_workload(struct worker *w, struct capacity_request *i, bool dry, struct err *err)
 {
 	const char *own = i->tenant[0] != '\0' ? i->tenant : NULL, *id = i->body.request_id, *workspace;
 	size_t n = own ? strlen(own) : 0;
@@ -70,7 +73,7 @@ place_by_workload(struct worker *w, struct desk_item *i, bool dry, struct err *e
 void
 handle_decision_ask(void *app_, void *worker, const struct http_request *rq, struct http_reply *rp)
 {
-	owned(desk_item) struct desk_item *i = NULL;
+	owned(capacity_request) struct capacity_request *i = NULL;
 	struct app *app = app_;
 	const char *dry_run = http_query(rq, "dry_run");
 	bool dry = dry_run && strcmp(dry_run, "0") != 0, sound;
@@ -78,15 +81,15 @@ handle_decision_ask(void *app_, void *worker, const struct http_request *rq, str
 	struct err err = {0};
 	int64_t unproved;
 
-	if (!asker(app, worker, rq, &who, &unproved)) {
+	if (!identify_caller(app, worker, rq, &who, &unproved)) {
 		http_defer(rp);
 		return;
 	}
-	i = desk_item_new(DESK_SUBMIT, &who, rq, rp);
+	i = capacity_request_new(REQUEST_SUBMIT, &who, rq, rp);
 	i->token_id = unproved;
 	sound = api_wait(rq, &i->until_ns, &err) && json_parse("body", rq->body, rq->body_len, &i->doc, &err) &&
 	        decision_body_read(i->doc, i->tenant[0] != '\0' ? i->tenant : NULL, time_wall_ns(), &i->body, &err);
-	/* what is wrong is told to who has a token that holds, and whose a workload is only a worker can look up */
+	/* a worker checks the token before an error is shown, and only a worker can look up the workspace of a workload */
 	if (!worker && (!sound || i->body.workspace[0] == '\0')) {
 		http_defer(rp);
 		return;
@@ -112,7 +115,8 @@ handle_decision_ask(void *app_, void *worker, const struct http_request *rq, str
 }
 
 bool
-api_decision_find(struct worker *w, const struct http_request *rq, size_t n, struct desk_item *i, struct err *err)
+api_decision_find(struct worker *w, const struct http_request *rq, size_t n, struct capacity_request *i,
+                  struct err *err)
 {
 	const char *slash = memchr(rq->tail, '/', n), *id = slash ? slash + 1 : rq->tail;
 	const char *own = (w->who.role & ROLES_TENANT) != 0 ? w->who.tenant : NULL, *tenant = http_query(rq, "tenant");
@@ -127,7 +131,7 @@ api_decision_find(struct worker *w, const struct http_request *rq, size_t n, str
 	}
 	if (id_len < sizeof(i->id))
 		memcpy(i->id, id, id_len);
-	/* somebody else's, two different tenants, or nobody's name: there is no such thing */
+	/* of another tenant, two different tenants, or not a name */
 	if (!decision_id_sound(i->id) || (tenant && (!text_is_clean(tenant) || (own && strcmp(own, tenant) != 0))))
 		return err_set(err, ERR_MISSING, "there is no decision or lease \"%.*s\"", (int)(n < 128 ? n : 128),
 		               rq->tail);
@@ -138,7 +142,7 @@ void
 handle_decision_get(void *app_, void *worker, const struct http_request *rq, struct http_reply *rp)
 {
 	struct worker *w = worker;
-	owned(desk_item) struct desk_item *i = desk_item_new(DESK_WATCH, &w->who, rq, rp);
+	owned(capacity_request) struct capacity_request *i = capacity_request_new(REQUEST_WATCH, &w->who, rq, rp);
 	struct app *app = app_;
 	struct err err = {0};
 
@@ -155,7 +159,7 @@ handle_decision_cancel(void *app_, void *worker, const struct http_request *rq, 
 {
 	struct app *app = app_;
 	struct worker *w = worker;
-	owned(desk_item) struct desk_item *i = desk_item_new(DESK_EVENT, &w->who, rq, rp);
+	owned(capacity_request) struct capacity_request *i = capacity_request_new(REQUEST_EVENT, &w->who, rq, rp);
 	struct err err = {0};
 
 	i->word = "cancel";
@@ -166,7 +170,7 @@ handle_decision_cancel(void *app_, void *worker, const struct http_request *rq, 
 	decider_put(app->decider, take(i));
 }
 
-/* Where everything that waits is in its queue now: what the rows say is of when they were decided. */
+/* The present places of waiting requests: the rows have those of the time of the decision. */
 static size_t
 places_now(struct app *app, struct quota_place **ret)
 {
@@ -185,7 +189,7 @@ places_now(struct app *app, struct quota_place **ret)
 	return count;
 }
 
-/* What waits is told with the place that it has now. */
+/* Waiting requests are listed with their present place. */
 static bool
 list_rows(struct app *app, struct worker *w, struct decision_query *q, struct buf *out, struct err *err)
 {
@@ -224,4 +228,162 @@ void
 handle_leases(void *app, void *worker, const struct http_request *rq, struct http_reply *rp)
 {
 	list(app, worker, rq, rp, true);
+}
+
+/* ---- leases ---- */
+
+#define GPUS_MAX 100000u
+
+/* {"nodes":[{"node","gpus":[UUID...]}]} as the parts of a confirm event. */
+static bool
+write_parts(const json_t *nodes, struct buf *out, struct err *err)
+{
+	const json_t *n, *gpu;
+	size_t i, k;
+
+	if (!json_is_array(nodes))
+		return err_set(err, ERR_INVALID, "nodes: it is a list");
+	buf_str(out, ",\"parts\":[");
+	json_array_foreach(nodes, i, n)
+	{
+		const char *name = json_string_value(json_object_get(n, "node"));
+		const json_t *gpus = json_object_get(n, "gpus");
+
+		if (!name || !json_is_array(gpus) || json_array_size(gpus) > GPUS_MAX)
+			return err_set(err, ERR_INVALID, "nodes: each has a node and its gpus, a list of UUIDs");
+		json_array_foreach(gpus, k, gpu)
+		{
+			if (!json_is_string(gpu))
+				return err_set(err, ERR_INVALID, "nodes: a GPU is named by its UUID");
+			buf_str(out, out->data[out->len - 1] == '[' ? "{\"node\":" : ",{\"node\":");
+			json_write_string(name, out);
+			buf_str(out, ",\"gpu\":");
+			json_write_string(json_string_value(gpu), out);
+			buf_str(out, ",\"count\":1}");
+		}
+	}
+	buf_char(out, ']');
+	return true;
+}
+
+static bool
+read_confirm(const struct http_request *rq, struct capacity_request *i, struct err *err)
+{
+	static const char *const fields[] = {"nodes", "workload", NULL};
+	in_place(buf) struct buf event = {.max = QUOTA_EVENT_MAX_BYTES};
+	const json_t *nodes;
+
+	if (rq->body_len == 0)
+		return true;
+	if (!api_body(rq, fields, &i->doc, err) || !decision_workload_read(i->doc, &i->workload, err))
+		return false;
+	nodes = json_object_get(i->doc, "nodes");
+	if (!nodes)
+		return true;
+	buf_str(&event, "{\"confirm\":{\"id\":");
+	json_write_string(i->key, &event);
+	if (!write_parts(nodes, &event, err))
+		return false;
+	buf_str(&event, "}}");
+	if (!buf_ok(&event, "the confirmation", err))
+		return false;
+	i->event = mem_strdup(buf_text(&event));
+	return true;
+}
+
+/* ID/WORD or TENANT/ID/WORD */
+static bool
+read_lease_path(struct worker *w, const struct http_request *rq, struct capacity_request *i, struct err *err)
+{
+	static const char *const words[] = {"confirm", "heartbeat", "release", "drain"};
+	const char *slash = strrchr(rq->tail, '/');
+
+	for (size_t k = 0; slash && k < ARRAY_LEN(words); k++)
+		if (strcmp(slash + 1, words[k]) == 0)
+			i->word = words[k];
+	if (!i->word)
+		return err_set(err, ERR_MISSING,
+		               "there is nothing at \"%.64s\": it is ID/confirm, heartbeat, release or drain",
+		               rq->tail);
+	return api_decision_find(w, rq, (size_t)(slash - rq->tail), i, err);
+}
+
+void
+handle_lease_event(void *app_, void *worker, const struct http_request *rq, struct http_reply *rp)
+{
+	struct app *app = app_;
+	struct worker *w = worker;
+	owned(capacity_request) struct capacity_request *i = capacity_request_new(REQUEST_EVENT, &w->who, rq, rp);
+	struct err err = {0};
+
+	if (!read_lease_path(w, rq, i, &err) || (strcmp(i->word, "confirm") == 0 && !read_confirm(rq, i, &err))) {
+		reply_problem(rp, rq, &err);
+		return;
+	}
+	decider_put(app->decider, take(i));
+}
+
+/* ---- reclaims ---- */
+
+void
+handle_reclaims(void *app_, void *worker, const struct http_request *rq, struct http_reply *rp)
+{
+	struct app *app = app_;
+	struct worker *w = worker;
+	owned(capacity_request) struct capacity_request *i = capacity_request_new(REQUEST_RECLAIMS, &w->who, rq, rp);
+	const char *tenant = NULL;
+	struct err err = {0};
+
+	if (!api_tenant(w, rq, &tenant, rp))
+		return;
+	if (tenant && strlen(tenant) >= sizeof(i->tenant))
+		tenant = "-"; /* no tenant has this name */
+	if (tenant) {
+		memcpy(i->tenant, tenant, strlen(tenant) + 1);
+		memcpy(i->of_tenant, i->tenant, sizeof(i->of_tenant));
+	}
+	if (!api_wait(rq, &i->until_ns, &err) || !api_query_i64(rq, "after", INT64_MAX, &i->after, &err)) {
+		reply_problem(rp, rq, &err);
+		return;
+	}
+	decider_put(app->decider, take(i));
+}
+
+/* ID/ack or ID/enforce */
+static bool
+read_reclaim_path(struct worker *w, const struct http_request *rq, struct capacity_request *i, struct err *err)
+{
+	const char *slash = strchr(rq->tail, '/');
+	char number[24] = "", state[16];
+	int64_t id;
+
+	if (slash && (size_t)(slash - rq->tail) < sizeof(number))
+		memcpy(number, rq->tail, (size_t)(slash - rq->tail));
+	if (slash && strcmp(slash, "/ack") == 0)
+		i->word = "drain";
+	else if (slash && strcmp(slash, "/enforce") == 0)
+		i->word = "enforce";
+	if (!i->word || !text_to_i64(number, &id) || id < 1)
+		return err_set(err, ERR_MISSING, "there is nothing at \"%.64s\": it is ID/ack or ID/enforce", rq->tail);
+	if (!store_reclaim_lease(w->db, id, i->tenant[0] != '\0' ? i->tenant : NULL, i->key, i->of_tenant, state, err))
+		return false;
+	memcpy(i->id, decision_key_id(i->key), strnlen(decision_key_id(i->key), sizeof(i->id) - 1));
+	if (strcmp(state, "cancelled") == 0)
+		return err_set(err, ERR_CONFLICT, "reclaim %" PRId64 " was cancelled: the lease may stay", id);
+	return true;
+}
+
+void
+handle_reclaim_event(void *app_, void *worker, const struct http_request *rq, struct http_reply *rp)
+{
+	struct app *app = app_;
+	struct worker *w = worker;
+	owned(capacity_request) struct capacity_request *i = capacity_request_new(REQUEST_EVENT, &w->who, rq, rp);
+	struct err err = {0};
+
+	if (!read_reclaim_path(w, rq, i, &err)) {
+		reply_problem(rp, rq, &err);
+		return;
+	}
+	decider_put(app->decider, take(i));
 }

@@ -1,4 +1,4 @@
-/* aggregator/api/api_events.c - POST /v1/events: CloudEvents of other meters, each with its own answer; and what they add up to. */
+/* aggregator/api/api_events.c - POST /v1/events: CloudEvents of other meters, each with its own result; and their sums. */
 #include <string.h>
 #include <strings.h>
 

@@ -1,4 +1,4 @@
-/* aggregator/api/api_periods.c - what stands against closing a month, closing it by a job, and the proof of a closed one. */
+/* aggregator/api/api_periods.c - /v1/periods: checks before closing a month, the close, and the recomputation of a closed month. */
 #include <string.h>
 
 #include "aggregator/api/api.h"
@@ -21,7 +21,7 @@ month_of(const struct http_request *rq, const char *verb, char ret_month[MONTH_L
 	return true;
 }
 
-/* A request may ask for less than that, so that nobody is without need of a reason by asking for more. */
+/* A request may lower the threshold, never raise it: that would avoid the reason. */
 static bool
 threshold(const struct http_request *rq, const char *name, int64_t *ppm, struct err *err)
 {

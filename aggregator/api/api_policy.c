@@ -1,13 +1,17 @@
-/* aggregator/api/api_policy.c - the policy document and the plain lists. */
+/* aggregator/api/api_policy.c - /v1/policy and /v1/prices, and the plain lists: tenants, workspaces, nodes, members, history, periods. */
 #include <string.h>
 
 #include "aggregator/api/api.h"
+#include "aggregator/store/billing/report_store.h"
 #include "aggregator/service/decider.h"
 #include "aggregator/store/access/access.h"
 #include "aggregator/store/policy/policy_store.h"
 #include "common/conf/json.h"
 #include "common/base/log.h"
 #include "common/base/time.h"
+#include "common/conf/json.h"
+
+/* ---- apply, show, list ---- */
 
 #define DIFF_MAX (4u << 20)
 #define BOOK_WAIT_NS (5 * NS_PER_S) /* for the quota book to take a policy that was applied */
@@ -26,7 +30,7 @@ api_document_name(const struct http_request *rq, const char *preset, char out[AP
 	return out;
 }
 
-/* Since when quota decides by what was applied: the words of the reply's `quota`. */
+/* When quota decides by the applied policy: `quota` of the reply. */
 static const char *
 quota_state(struct app *app, const struct policy_outcome *o)
 {
@@ -105,5 +109,60 @@ handle_list(void *app, void *worker, const struct http_request *rq, struct http_
 		return;
 	rp->content_type = "application/json";
 	if (!store_list_json(w->db, rq->path + strlen("/v1/"), tenant, &rp->body, &err))
+		http_problem_err(rp, rq, &err);
+}
+
+/* ---- suggestions and progress ---- */
+
+#define SEEN_PRESET_NS (30 * NS_PER_DAY)
+
+void
+handle_policy_suggest(void *app, void *worker, const struct http_request *rq, struct http_reply *rp)
+{
+	struct worker *w = worker;
+	int64_t from_ns, to_ns, now_ns = time_wall_ns();
+	struct err err = {0};
+
+	(void)app;
+	if (!api_range(w->db, rq, now_ns, &from_ns, &to_ns, &err)) {
+		reply_problem(rp, rq, &err);
+		return;
+	}
+	if (http_query(rq, "from") == NULL)
+		from_ns = to_ns - SEEN_PRESET_NS;
+	rp->content_type = "application/yaml; charset=utf-8";
+	if (!store_policy_suggest(w->db, from_ns, to_ns, &rp->body, &err))
+		reply_problem(rp, rq, &err);
+}
+
+void
+handle_policy_progress(void *app, void *worker, const struct http_request *rq, struct http_reply *rp)
+{
+	struct worker *w = worker;
+	struct err err = {0};
+
+	(void)app;
+	rp->content_type = "application/json";
+	if (!store_reattribution_json(w->db, &rp->body, &err))
+		http_problem_err(rp, rq, &err);
+}
+
+/* ---- price preview ---- */
+
+void
+handle_price_preview(void *app, void *worker, const struct http_request *rq, struct http_reply *rp)
+{
+	struct worker *w = worker;
+	struct price_request request = {.name = "prices", .text = rq->body, .len = rq->body_len};
+	char now[API_PERIOD_SIZE], name[API_DOCUMENT_NAME_MAX];
+	struct err err = {0};
+
+	(void)app;
+	if (!api_tenant(w, rq, &request.tenant, rp))
+		return;
+	request.name = api_document_name(rq, "prices", name);
+	rp->content_type = "application/json";
+	if (!api_period(w, rq, "period", now, &request.period, &err) ||
+	    !store_price_preview(w->db, &request, &rp->body, &err))
 		http_problem_err(rp, rq, &err);
 }

@@ -1,14 +1,17 @@
-/* aggregator/api/api_reports.c - ranges of time, conservation and the month's chargeback. */
+/* aggregator/api/api_reports.c - /v1/reports, /v1/usage, /v1/conservation. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "aggregator/api/api.h"
+#include "aggregator/store/verify/verify.h"
 #include "aggregator/core/reports/focus.h"
 #include "aggregator/store/billing/document.h"
 #include "aggregator/store/billing/report_store.h"
 #include "aggregator/store/usage/usage.h"
 #include "common/base/time.h"
+
+/* ---- reports of a month ---- */
 
 #define DAY_LENGTH 10 /* 2026-11-01 */
 
@@ -81,7 +84,7 @@ report_name(const char *tail, char ret_period[API_PERIOD_SIZE], enum document_fo
 	return false;
 }
 
-/* What is asked for beside the name. */
+/* The query parameters of a report. */
 static bool
 report_flags(const struct http_request *rq, enum document_format *format, bool *ret_manifest, struct err *err)
 {
@@ -134,7 +137,7 @@ report_reply(struct worker *w, const struct http_request *rq, const struct docum
 	in_place(buf) struct buf text = {0};
 
 	buf_init(&text, MANIFEST_MAX);
-	/* what spreadsheets read lies beside what finance imports, and is not put in its place */
+	/* a spreadsheet's file gets another name than the one that finance imports, so that it cannot replace it */
 	snprintf(rp->filename, sizeof(rp->filename), "tollgate-%.7s%s%.48s.%s", doc->period,
 	         doc->tenant != NULL ? "-" : "", doc->tenant != NULL ? doc->tenant : "",
 	         doc->format == DOCUMENT_EXCEL || doc->format == DOCUMENT_FOCUS_1_3 || doc->format == DOCUMENT_FOCUS_1_4
@@ -253,7 +256,132 @@ handle_report(void *app, void *worker, const struct http_request *rq, struct htt
 		return;
 	}
 	note_report(app, w, doc.tenant, period, rq->tail);
-	/* pages and JSON are looked at, tables are saved */
+	/* browsers show pages and JSON, and save tables */
 	if (doc.format == DOCUMENT_JSON || doc.format == DOCUMENT_HTML)
 		rp->filename[0] = '\0';
+}
+
+/* ---- usage ---- */
+
+#define PAGE_GROUPS 10000
+#define CURSOR_BYTES (64u << 10)
+
+/* The parameters that make the question; all of them are in the link to the next page. */
+static const char *const parameters[] = {"group_by", "tenant", "workspace", "cluster", "user", "gpu_model",
+                                         "node",     "limit",  "exact",     "format",  "cost"};
+
+static void
+add_escaped(struct buf *out, const char *text)
+{
+	for (const unsigned char *p = (const unsigned char *)text; *p != '\0'; p++)
+		if ((*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z') || (*p >= '0' && *p <= '9') ||
+		    strchr("-._~,:/", *p) != NULL)
+			buf_char(out, (char)*p);
+		else
+			buf_printf(out, "%%%02X", *p);
+}
+
+/* RFC 8288: also a CSV says where it goes on. */
+static void
+link_next(const struct http_request *rq, const char *cursor, struct http_reply *rp)
+{
+	in_place(buf) struct buf link = {0};
+
+	buf_init(&link, 2 * CURSOR_BYTES);
+	buf_str(&link, "</v1/usage?cursor=");
+	buf_str(&link, cursor);
+	for (size_t i = 0; i < ARRAY_LEN(parameters); i++) {
+		const char *value = http_query(rq, parameters[i]);
+
+		if (value == NULL)
+			continue;
+		buf_printf(&link, "&%s=", parameters[i]);
+		add_escaped(&link, value);
+	}
+	buf_str(&link, ">; rel=\"next\"");
+	if (!link.over)
+		rp->link = mem_strdup(buf_text(&link));
+}
+
+static bool
+wants_csv(const struct http_request *rq, bool *ret, struct err *err)
+{
+	static const char *const formats[] = {"json", "csv", NULL};
+	const char *format = NULL, *accept = http_header(rq, "Accept");
+
+	if (!api_query(rq, "format", formats, &format, err))
+		return false;
+	*ret = format != NULL ? strcmp(format, "csv") == 0 : accept != NULL && strstr(accept, "text/csv") != NULL;
+	return true;
+}
+
+static bool
+read_query(struct worker *w, const struct http_request *rq, struct usage_query *q, struct err *err)
+{
+	static const char *const yes[] = {"1", "0", NULL};
+	const char *exact = NULL, *cost = NULL;
+
+	if (!api_query(rq, "group_by", NULL, &q->group_by, err) ||
+	    !api_query(rq, "workspace", NULL, &q->workspace, err) ||
+	    !api_query(rq, "cluster", NULL, &q->cluster, err) || !api_query(rq, "user", NULL, &q->user, err) ||
+	    !api_query(rq, "gpu_model", NULL, &q->gpu_model, err) || !api_query(rq, "node", NULL, &q->node, err) ||
+	    !api_query(rq, "cursor", NULL, &q->cursor, err) || !api_query(rq, "exact", yes, &exact, err) ||
+	    !api_query(rq, "cost", yes, &cost, err) || !api_query_i64(rq, "limit", USAGE_PAGE_MAX, &q->limit, err) ||
+	    !wants_csv(rq, &q->csv, err))
+		return false;
+	if (q->group_by == NULL)
+		q->group_by = "tenant,workspace";
+	q->exact = exact != NULL && exact[0] == '1';
+	q->cost = cost != NULL && cost[0] == '1';
+	/* The cursor has its own range: "now" has moved since. */
+	return q->cursor != NULL || api_range(w->db, rq, time_wall_ns(), &q->from_ns, &q->to_ns, err);
+}
+
+void
+handle_usage(void *app_, void *worker, const struct http_request *rq, struct http_reply *rp)
+{
+	struct worker *w = worker;
+	const struct app *app = app_;
+	struct usage_query q = {.limit = PAGE_GROUPS, .cost_rows = app->options->cost_rows};
+	in_place(buf) struct buf next = {0};
+	struct err err = {0};
+
+	buf_init(&next, CURSOR_BYTES);
+	if (!api_tenant(w, rq, &q.tenant, rp))
+		return;
+	if (!read_query(w, rq, &q, &err) || !store_usage(w->db, &q, &rp->body, &next, &err)) {
+		reply_problem(rp, rq, &err);
+		return;
+	}
+	rp->content_type = q.csv ? "text/csv; charset=utf-8; header=present" : "application/json";
+	rp->vary = "Accept";
+	if (next.len > 0)
+		link_next(rq, buf_text(&next), rp);
+}
+
+/* ---- conservation ---- */
+
+static bool
+run(struct db *db, struct verify_query *q, const char *part, struct buf *out, struct err *err)
+{
+	for (enum verify_part p = VERIFY_ALL; part != NULL && p < VERIFY_PARTS; p++)
+		if (strcmp(verify_part_names[p], part) == 0)
+			q->part = p;
+	return store_verify_json(db, q, out, err);
+}
+
+/* A node or a day at a time keeps an answer short: the command line asks so, and a worker is held for one of them only. */
+void
+handle_verify(void *app, void *worker, const struct http_request *rq, struct http_reply *rp)
+{
+	struct worker *w = worker;
+	struct verify_query q = {0};
+	const char *part = NULL;
+	struct err err = {0};
+
+	(void)app;
+	rp->content_type = "application/json";
+	if (!api_query(rq, "node", NULL, &q.node, &err) || !api_query(rq, "part", verify_part_names, &part, &err) ||
+	    !api_range(w->db, rq, time_wall_ns(), &q.from_ns, &q.to_ns, &err) || !run(w->db, &q, part, &rp->body, &err))
+		http_problem_err(rp, rq, &err);
 }

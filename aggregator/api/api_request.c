@@ -1,4 +1,4 @@
-/* aggregator/api/api_request.c - what several handlers read from a request. */
+/* aggregator/api/api_request.c - query parameters, bodies, pages and periods of requests. */
 #include <string.h>
 
 #include "aggregator/api/api.h"

@@ -1,4 +1,4 @@
-/* aggregator/api/metrics_page.c - liveness, readiness and /metrics: what the daemon says of itself, and what a token may see beside it. */
+/* aggregator/api/metrics_page.c - /healthz, /readyz and /metrics: the replica's own figures. */
 #include <string.h>
 
 #include "aggregator/api/api.h"
@@ -33,7 +33,7 @@ handle_readyz(void *app, void *worker, const struct http_request *rq, struct htt
 	buf_str(&rp->body, "ready\n");
 }
 
-/* ---- what this replica did ---- */
+/* ---- counters of this replica ---- */
 
 struct counter_row {
 	const char *name, *help;
@@ -126,8 +126,8 @@ write_decisions(struct prom *p, struct counters *c)
 	write_histogram(p, &c->decision_duration);
 	prom_family(
 		p, "tollgate_decision_turns_total", PROM_COUNTER,
-		"Times that requests for capacity were decided together: as a bet that no other replica has decided since, under the lock of "
-		"the book, and bets that were lost.");
+		"Groups of requests for capacity: bet, committed without the lock of the quota book because no other replica had decided; "
+		"locked, under that lock; lost, attempts without it that failed.");
 	for (size_t i = 0; i < DECISION_WAYS; i++) {
 		prom_begin(p);
 		prom_label(p, "way", ways[i]);

@@ -285,7 +285,7 @@ put_amount(struct prom *p, unsigned kind, int128 amount)
 		prom_fixed(p, (int64_t)(amount / (UNITS_PER_GPU * NS_PER_US)), 6);
 }
 
-/* Nobody's time has no workspace. NULL: the page does not know it yet. */
+/* Time without a holder has no workspace. NULL: the page does not know the workspace yet. */
 static const struct workspace_name *
 name_of(const struct gauges_page *page, int32_t workspace_id)
 {

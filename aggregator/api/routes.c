@@ -1,4 +1,4 @@
-/* aggregator/api/routes.c - route table: method, path, where it is answered, body limit, handler, roles; and who is asking. */
+/* aggregator/api/routes.c - route table: method, path, pool, body limit, handler, roles, summary; and the access checks. */
 #include <string.h>
 #include <strings.h>
 
@@ -148,8 +148,8 @@ api_heavy(const struct http_request *rq)
 	return rq->route->handle != handle_period_check || n < end || strcmp(rq->tail + n - end, progress) != 0;
 }
 
-/* In the server's thread nobody waits for the database. An inline route that is not open to all goes on there with a token that is
- * remembered, which its handler has proved later; everything else is for a worker. */
+/* The server's thread never waits for the database. An inline route that needs a role is answered there if the token's identity is cached, and
+ * its handler has the token checked later; all other requests go to a worker. */
 static bool
 inline_guard(struct app *app, const struct http_request *rq, struct http_reply *rp)
 {
@@ -158,7 +158,7 @@ inline_guard(struct app *app, const struct http_request *rq, struct http_reply *
 
 	if (rq->route->roles == ROLE_NONE_NEEDED)
 		return true;
-	if (token != NULL && token_line_recall(app->tokens, token, &who) && (rq->route->roles & who.role) != 0)
+	if (token != NULL && token_batcher_cached(app->tokens, token, &who) && (rq->route->roles & who.role) != 0)
 		return true;
 	http_defer(rp);
 	return false;
@@ -188,7 +188,7 @@ api_guard(void *app, void *worker, const struct http_request *rq, struct http_re
 		refuse_no_token(rq, rp);
 		return false;
 	}
-	if (!token_line_check(((struct app *)app)->tokens, w->db, token, &w->who, &err)) {
+	if (!token_batcher_check(((struct app *)app)->tokens, w->db, token, &w->who, &err)) {
 		memset(&w->who, 0, sizeof(w->who));
 		if (err.kind == ERR_DENIED && route->roles == TAKES_JOIN_TOKEN)
 			return true;
@@ -206,7 +206,7 @@ api_guard(void *app, void *worker, const struct http_request *rq, struct http_re
 	return true;
 }
 
-/* In the server's thread by what is remembered of the token: the guard looks at it again before anything is done for it. */
+/* By the cached identity in the server's thread: the guard checks the token again before the request is handled. */
 static enum http_identified
 identify_inline(struct app *app, const struct http_request *rq, struct http_reply *rp, struct identity_row *who)
 {
@@ -220,7 +220,7 @@ identify_inline(struct app *app, const struct http_request *rq, struct http_repl
 	/* a join token is judged by its handler */
 	if (token == NULL || roles == TAKES_JOIN_TOKEN)
 		return HTTP_CALLER_ANONYMOUS;
-	if (!token_line_recall(app->tokens, token, who) || (roles != ROLE_NONE_NEEDED && (roles & who->role) == 0))
+	if (!token_batcher_cached(app->tokens, token, who) || (roles != ROLE_NONE_NEEDED && (roles & who->role) == 0))
 		return HTTP_CALLER_UNKNOWN;
 	return HTTP_CALLER_KNOWN;
 }
@@ -281,6 +281,16 @@ api_sees(const struct identity_row *who, const char *tenant)
 	if ((who->role & ROLES_MONEY) != 0)
 		return true;
 	return (who->role & ROLES_TENANT) != 0 && tenant != NULL && strcmp(who->tenant, tenant) == 0;
+}
+
+void
+handle_openapi(void *app, void *worker, const struct http_request *rq, struct http_reply *rp)
+{
+	(void)app;
+	(void)worker;
+	(void)rq;
+	rp->content_type = "application/json";
+	buf_add(&rp->body, openapi_json, openapi_json_bytes);
 }
 
 void

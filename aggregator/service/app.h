@@ -14,10 +14,10 @@ struct audit_reads;
 struct closer;
 struct decider;
 struct dry_runs;
-struct ingest_line;
+struct ingest_batcher;
 struct probe;
 struct quota_loop_memory;
-struct token_line;
+struct token_batcher;
 
 struct app {
 	const struct aggregator_options *options;
@@ -25,8 +25,8 @@ struct app {
 	struct db_counters db;
 	struct usage_counters *usage;
 	struct gauges *gauges;
-	struct ingest_line *line;
-	struct token_line *tokens;
+	struct ingest_batcher *ingest;
+	struct token_batcher *tokens;
 	struct audit_reads *reads;
 	struct decision_counters *decisions;
 	struct decider *decider;

@@ -1,4 +1,4 @@
-/* aggregator/service/audit_reads.c - reads of reports and of the audit log, on their way into it. The rules are numbered in the header. */
+/* aggregator/service/audit_reads.c - buffer of audit entries for reads. The rules are numbered in the header. */
 #include "aggregator/service/audit_reads.h"
 
 #include <pthread.h>
@@ -16,8 +16,8 @@ struct noted {
 };
 
 struct audit_reads {
-	pthread_mutex_t lock;  /* of what is noted */
-	pthread_mutex_t enter; /* taken first: one enters at a time, so that what fails can go back */
+	pthread_mutex_t lock;  /* protects at and count */
+	pthread_mutex_t enter; /* taken first: one writer at a time, so that after an error the entries can go back */
 	struct noted *at;
 	size_t count;
 };
@@ -120,7 +120,7 @@ audit_reads_note(struct audit_reads *r, struct db *db, const struct identity_row
 	          LS("subject", subject), LS("error", err_log_text(&err, why)));
 }
 
-/* What could not be entered, again among the others; what came meanwhile is behind it. */
+/* Puts back entries that could not be written. */
 static void
 put_back(struct audit_reads *r, const struct audit_read *reads, size_t n)
 {

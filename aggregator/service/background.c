@@ -1,4 +1,4 @@
-/* aggregator/service/background.c - what a replica does besides answering: attribution after a change of rules, slices, hours, days, partitions,
+/* aggregator/service/background.c - periodic tasks: attribution after a change of rules, slices, hours, days, partitions,
  * retention, closing months, sealing the audit log, ending exceptions.
  *
  * One thread, a connection of each login, one task after the other. Every replica does all of them: the store sees to it that one works at
@@ -8,7 +8,6 @@
 #include "aggregator/service/app.h"
 #include "aggregator/service/audit_reads.h"
 #include "aggregator/service/closed_loop.h"
-#include "aggregator/service/ticker.h"
 #include "aggregator/store/access/access.h"
 #include "aggregator/store/ingest/ingest.h"
 #include "aggregator/store/policy/policy_store.h"
@@ -17,6 +16,7 @@
 #include "aggregator/store/billing/period.h"
 #include "aggregator/store/rollup/rollup.h"
 #include "common/base/log.h"
+#include "common/base/thread.h"
 #include "common/base/time.h"
 
 #define HOURS_AT_ONCE 500
@@ -24,7 +24,7 @@
 #define ANCHOR_TURNS 12 /* a minute, at five seconds each */
 #define ANCHOR_STEPS 20
 #define ENTRIES_AT_ONCE 10000
-#define HELD_NS_AT_ONCE (2 * NS_PER_S) /* of taking in what approved nodes sent before: the other tasks wait for it */
+#define HELD_NS_AT_ONCE (2 * NS_PER_S) /* for batches of newly approved nodes: the other tasks wait for it */
 #define BUDGET_REST_TIMES 20
 #define BUDGET_REST_TURNS 12
 #define STEPS_AT_ONCE 100 /* of attributing holders again */
@@ -47,7 +47,7 @@ const char *const background_task_names[BACKGROUND_TASKS] = {
 struct background {
 	struct app *app;
 	struct db *db;     /* the daemon's login */
-	struct db *rollup; /* the login that writes what is made from inputs */
+	struct db *rollup; /* the login that may write derived tables */
 	struct ticker *ticker;
 	int64_t audited_ns;                        /* boot clock; INT64_MIN: never */
 	int64_t budgets_ended_ns, budgets_took_ns; /* the last time; 0: never */
@@ -56,9 +56,9 @@ struct background {
 	char last_error[BACKGROUND_TASKS][ERR_LOG_SIZE];
 };
 
-/* --- tasks: each says how much it did --- */
+/* --- tasks: *ret_done is the number of items processed --- */
 
-/* What nodes sent before somebody approved them. */
+/* Accepts the batches that nodes sent before they were approved. */
 static bool
 do_held(struct background *b, int64_t *ret_done, struct err *err)
 {
@@ -83,7 +83,7 @@ do_held(struct background *b, int64_t *ret_done, struct err *err)
 	return turn.count == 0;
 }
 
-/* What a change of rules means for holders that are there. */
+/* Attributes existing holders again after a change of rules. */
 static bool
 do_attribute(struct background *b, int64_t *ret_done, struct err *err)
 {
@@ -153,7 +153,7 @@ do_retain(struct background *b, int64_t *ret_done, struct err *err)
 	return true;
 }
 
-/* Months that are over are in grace; one that is due is to be closed (closer.c), unless something stands against it. */
+/* Months that are over enter grace; a month that is due is requested to be closed (closer.c). */
 static bool
 do_close(struct background *b, int64_t *ret_done, struct err *err)
 {
@@ -182,7 +182,7 @@ do_close(struct background *b, int64_t *ret_done, struct err *err)
 	return true;
 }
 
-/* Each seal is in this log too, where who rewrites the database does not reach. */
+/* Each seal is logged too: somebody who rewrites the database cannot reach the log. */
 static bool
 seal_entries(struct background *b, int64_t *ret_done, struct err *err)
 {
@@ -277,7 +277,7 @@ static const struct {
 	[BACKGROUND_BUDGETS] = {do_budgets, 1},
 };
 
-/* The same error is told once. */
+/* Repeated errors are logged once. */
 static void
 run_task(struct background *b, enum background_task task)
 {
@@ -319,7 +319,7 @@ work(struct ticker *ticker, void *arg)
 				run_task(b, t);
 		turn++;
 	} while (ticker_wait(ticker, b->app->options->rollup_interval_ns));
-	/* nobody asks any more: what was read is entered before the end */
+	/* the HTTP server has stopped: write the last audit entries */
 	b->audited_ns = INT64_MIN;
 	run_task(b, BACKGROUND_AUDIT);
 }

@@ -1,4 +1,4 @@
-/* aggregator/service/closed_loop.c - the closed loop of quota: what the ledger shows now, as events for the book. Thin: the rules are in
+/* aggregator/service/closed_loop.c - the closed loop of quota: policy and telemetry as events for the book. The rules are in
  * core/quota/loop/quota_loop.h. */
 #include "aggregator/service/closed_loop.h"
 
@@ -14,11 +14,11 @@
 #include "common/base/time.h"
 
 #define POLICY_BYTES QUOTA_EVENT_MAX_BYTES
-#define POLICY_AGAIN_NS (60 * NS_PER_S) /* what is not announced: prices, and states of nodes */
+#define POLICY_AGAIN_NS (60 * NS_PER_S) /* for changes without a version: prices, states of nodes */
 #define QUARTER_NS (900 * NS_PER_S)
 #define PERIOD_MAX 40
 
-/* When a look first saw a lease, and its last change, by the clock that telemetry is heard by. */
+/* When a tick first saw a lease and its last change, on the clock of telemetry. */
 struct since {
 	char lease[QUOTA_ID_SIZE];
 	int64_t change;
@@ -29,7 +29,7 @@ struct quota_loop_memory {
 	struct quota_settings settings;
 	int64_t last_tick_ns;
 	struct quota_live_kept *kept;
-	/* The policy as it was last read, and what it was read for. */
+	/* The policy as it was last read, with the key of that reading. */
 	struct buf policy;
 	uint8_t policy_digest[SHA256_SIZE];
 	int64_t policy_version, policy_read_ns;
@@ -87,7 +87,7 @@ mix(uint64_t h, const char *text)
 	return (h ^ 0xff) * UINT64_C(0x100000001b3);
 }
 
-/* Of who owns which models where: limits are for these. */
+/* Hash of the pools: cluster, tenant, GPU model. */
 static uint64_t
 pools_of(const struct quota_observed *seen)
 {
@@ -133,7 +133,7 @@ read_policy(struct quota_loop_memory *m, struct db *db, const struct quota_obser
 	return true;
 }
 
-/* ---- a look ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- a tick ---------------------------------------------------------------------------------------------------------------------- */
 
 static void
 add_event(struct quota_loop_result *r, const char *actor, const char *text)
@@ -264,7 +264,7 @@ kind_of(const struct budget *b)
 	return budget_unit_is_money(b->unit) ? "money" : b->unit[0] != '\0' ? "tokens" : "unit_seconds";
 }
 
-/* Hundredths of money, tokens, or unit-seconds; what was begun counts. */
+/* Hundredths of money, tokens, or unit-seconds, rounded up. */
 static int64_t
 consumed_of(const struct budget *b, int128 consumed)
 {

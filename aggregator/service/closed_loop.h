@@ -1,4 +1,4 @@
-/* aggregator/service/closed_loop.h - the closed loop of quota, as whoever decides runs it every quota-tick. */
+/* aggregator/service/closed_loop.h - the closed loop of quota: telemetry against the book, run by the decider every quota-tick. */
 #ifndef TOLLGATE_CLOSED_LOOP_H
 #define TOLLGATE_CLOSED_LOOP_H
 
@@ -6,13 +6,13 @@
 #include "aggregator/store/store.h"
 #include "common/base/digest.h"
 
-/* What one process remembers between two looks: what it read and need not read again. */
+/* What a process keeps between two ticks, so that it need not read it again. */
 struct quota_loop_memory;
 struct quota_loop_memory *quota_loop_memory_new(const struct quota_settings *settings);
 void quota_loop_memory_free(struct quota_loop_memory *m);
 
 struct quota_loop_result {
-	struct quota_loop_event *events; /* in the order in which they are to be told */
+	struct quota_loop_event *events; /* in the order in which the book must take them */
 	size_t event_count;
 	bool policy_changed;                /* the first event is the policy with this digest */
 	uint8_t policy_digest[SHA256_SIZE]; /* for quota_book.policy_digest */
@@ -23,17 +23,16 @@ struct quota_loop_result {
 };
 void quota_loop_result_fini(struct quota_loop_result *r);
 
-/* Reads only; may be asked before the book is locked: what it says of a book that went on meanwhile is still true, or refused by
- * the engine with a notice. policy_digest: of the policy that the book has, or NULL: it has none. */
+/* Reads only, and needs no lock of the book: an event about a book that has changed meanwhile is still right, or refused by the engine with a
+ * notice. policy_digest: of the policy that the book has, or NULL: it has none. */
 MUST_CHECK bool quota_loop_events(struct quota_loop_memory *m, struct db *db, const struct quota_book *b,
                                   const uint8_t *policy_digest, int64_t now_ns, struct quota_loop_result *ret,
                                   struct err *err);
 
-/* In the transaction that tells the events: anomalies that began, go on or ended with audit entries, and idle leases. */
+/* In the transaction of the events: stores anomalies that began, go on or ended, with audit entries, and idle leases. */
 MUST_CHECK bool quota_loop_store(struct db *db, const struct quota_loop_result *r, int64_t now_ns, struct err *err);
 
-/* What of this month's budgets is consumed, for the next look. It reads reports, so it is not the decider's work: another thread asks for it
- * once a minute. */
+/* Reads what is consumed of this month's budgets, for the next tick. It rates the month, so background.c runs it instead of the decider. */
 MUST_CHECK bool quota_loop_budgets(struct quota_loop_memory *m, struct db *db, int64_t now_ns, struct err *err);
 
 #endif

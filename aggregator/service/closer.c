@@ -1,13 +1,13 @@
-/* aggregator/service/closer.c - the thread that closes months that somebody asked for.
+/* aggregator/service/closer.c - the thread that closes months on request.
  *
  * Every replica has one; the store sees to it that one works at a time. A job that a replica left in the middle is found by the others, or by the
  * same one when it is there again. */
 #include <string.h>
 
 #include "aggregator/service/app.h"
-#include "aggregator/service/ticker.h"
 #include "aggregator/store/billing/period.h"
 #include "common/base/log.h"
+#include "common/base/thread.h"
 #include "common/base/time.h"
 
 #define LOOK_EVERY_NS (2 * NS_PER_S)
@@ -43,7 +43,7 @@ log_outcome(const struct close_outcome *o)
 	}
 }
 
-/* Whether there may be more to do at once. The same error is told once. */
+/* Whether there may be more to do at once. Repeated errors are logged once. */
 static bool
 look(struct closer *c, struct ticker *ticker)
 {

@@ -1,28 +1,26 @@
-/* aggregator/service/decider.c - the thread that decides: its desk, its rhythm, and who is answered when. */
+/* aggregator/service/decider.c - the deciding thread: its queues, its periodic work, and its replies. */
 #include "aggregator/service/decider.h"
 
-#include <errno.h>
-#include <pthread.h>
 #include <string.h>
-#include <time.h>
 
 #include "aggregator/service/decider_turn.h"
-#include "aggregator/service/desk_lines.h"
+#include "aggregator/service/tenant_queues.h"
 #include "aggregator/service/dry_run.h"
 #include "aggregator/service/reply.h"
 #include "aggregator/store/access/access.h"
 #include "aggregator/store/policy/policy_store.h"
 #include "aggregator/store/quota/quota_store.h"
 #include "common/base/log.h"
+#include "common/base/thread.h"
 #include "common/base/time.h"
 
-#define GROUP_MAX 512                   /* a turn with more would keep the first one waiting */
+#define GROUP_MAX 512                   /* a larger turn would delay its first request */
 #define ALONE_MAX 64                    /* of one tenant */
 #define BESIDE_MAX 16                   /* of one tenant beside others */
-#define GONE_NS (10 * NS_PER_MS)        /* how often those are looked for whose client has gone */
-#define LIMITED_NS (20 * NS_PER_MS)     /* how often requests of tenants at their limit are refused */
-#define LOOK_AGAIN_NS (200 * NS_PER_MS) /* how often a look is asked for while somebody waits for a policy */
-#define FOLLOW_NS (100 * NS_PER_MS)     /* how often others are asked about while somebody waits */
+#define GONE_NS (10 * NS_PER_MS)        /* between two searches for disconnected clients */
+#define LIMITED_NS (20 * NS_PER_MS)     /* between two rounds of refusals of tenants at their limit */
+#define LOOK_AGAIN_NS (200 * NS_PER_MS) /* between two ticks while a handler waits for a policy */
+#define FOLLOW_NS (100 * NS_PER_MS)     /* between two readings of the log while long polls wait */
 
 struct decider {
 	struct app *app;
@@ -31,29 +29,30 @@ struct decider {
 	pthread_t thread;
 	pthread_mutex_t lock;
 	pthread_cond_t wake;
-	struct desk_item *first, **end; /* in the order they came */
-	atomic_bool hurry;
-	bool stop, look_soon, gone;       /* gone: the client of one that waits has */
-	_Atomic int64_t policy_version;   /* up to which the policy was read; written by the thread alone */
-	int64_t book_version, book_at_ns; /* of the policy that the book has, and when that is in force */
+	struct capacity_request *first, **end; /* in order of arrival */
+	atomic_bool draining;
+	bool stop, read_policy_soon, gone; /* gone: a client has disconnected */
+	_Atomic int64_t policy_version;    /* up to which the policy was read; written by the thread alone */
+	int64_t book_version, book_at_ns;  /* of the book's policy, and when that is in force */
 	pthread_cond_t book_changed;
-	/* of the thread alone */
-	struct desk_lines lines;
-	struct desk_item *watches;
-	struct desk_item *limited,
-		**limited_end; /* of tenants at their limit, not refused yet, in the order they came */
+	/* used by the thread only */
+	struct tenant_queues queues;
+	struct capacity_request *watches;
+	struct capacity_request *limited,
+		**limited_end; /* of tenants at their limit, to be refused, in order of arrival */
 	int64_t limited_ns;    /* when such were last refused */
-	struct decider_look look;
+	struct tick_state tick_state;
 	int64_t ticked_ns, followed_ns, gone_ns, disagreements;
 	char last_error[ERR_LOG_SIZE];
 };
 
 /* ---- items ----------------------------------------------------------------------------------------------------------------- */
 
-struct desk_item *
-desk_item_new(enum desk_kind kind, const struct identity_row *who, const struct http_request *rq, struct http_reply *rp)
+struct capacity_request *
+capacity_request_new(enum capacity_request_kind kind, const struct identity_row *who, const struct http_request *rq,
+                     struct http_reply *rp)
 {
-	struct desk_item *i = mem_alloc(sizeof(*i));
+	struct capacity_request *i = mem_alloc(sizeof(*i));
 
 	i->kind = kind;
 	i->rq = rq;
@@ -67,7 +66,7 @@ desk_item_new(enum desk_kind kind, const struct identity_row *who, const struct 
 }
 
 void
-desk_item_free(struct desk_item *i)
+capacity_request_free(struct capacity_request *i)
 {
 	if (!i)
 		return;
@@ -78,14 +77,14 @@ desk_item_free(struct desk_item *i)
 }
 
 void
-decider_put(struct decider *d, struct desk_item *item)
+decider_put(struct decider *d, struct capacity_request *item)
 {
 	struct http_keep keep = {.poll = item->until_ns != 0,
 	                         .tenant = item->of_tenant[0] != '\0' ? item->of_tenant : NULL};
 
 	if (!http_later(item->rq, &keep)) {
 		http_later_refuse(item->rq, item->rp);
-		desk_item_free(item);
+		capacity_request_free(item);
 		return;
 	}
 	pthread_mutex_lock(&d->lock);
@@ -97,54 +96,54 @@ decider_put(struct decider *d, struct desk_item *item)
 
 /* The reply is written. */
 static void
-done(struct decider *d, struct desk_item *item)
+done(struct decider *d, struct capacity_request *item)
 {
 	const struct http_request *rq = item->rq;
 
-	if (item->kind == DESK_SUBMIT)
+	if (item->kind == REQUEST_SUBMIT)
 		histogram_add(&d->app->counters.decision_duration, time_boot_ns() - item->began_ns);
-	desk_item_free(item);
+	capacity_request_free(item);
 	http_later_done(rq);
 }
 
 static void
-done_all(struct decider *d, struct desk_item *items)
+done_all(struct decider *d, struct capacity_request *items)
 {
-	for (struct desk_item *i = items, *next; i; i = next) {
+	for (struct capacity_request *i = items, *next; i; i = next) {
 		next = i->next;
 		done(d, i);
 	}
 }
 
 static void
-refuse(struct decider *d, struct desk_item *item, const struct err *err)
+refuse(struct decider *d, struct capacity_request *item, const struct err *err)
 {
 	reply_problem(item->rp, item->rq, err);
-	/* the same request again is answered by what is known of the first */
+	/* a retry with the same request_id gets the outcome of this request */
 	if (err->kind == ERR_RETRY || err->kind == ERR_UNKNOWN)
 		item->rp->retry_after_s = 1;
 	done(d, item);
 }
 
 static void
-refuse_stranger(struct decider *d, struct desk_item *item)
+refuse_token(struct decider *d, struct capacity_request *item)
 {
 	reply_token_refused(d->app, item->rq, item->rp);
 	done(d, item);
 }
 
 static void
-refuse_all(struct decider *d, struct desk_item *items, const struct err *err)
+refuse_all(struct decider *d, struct capacity_request *items, const struct err *err)
 {
-	for (struct desk_item *i = items, *next; i; i = next) {
+	for (struct capacity_request *i = items, *next; i; i = next) {
 		next = i->next;
 		refuse(d, i, err);
 	}
 }
 
-/* The same error is told once. */
+/* Repeated errors are logged once. */
 static void
-tell(struct decider *d, const struct err *err)
+log_once(struct decider *d, const struct err *err)
 {
 	char why[ERR_LOG_SIZE];
 
@@ -158,7 +157,7 @@ tell(struct decider *d, const struct err *err)
 
 /* Rows come mostly in the order they were asked for: the search begins behind the last one. */
 static const struct decision_view *
-view_named(const struct decision_views *views, const struct desk_item *i, size_t *from)
+view_named(const struct decision_views *views, const struct capacity_request *i, size_t *from)
 {
 	for (size_t k = 0; k < views->count; k++) {
 		const struct decision_view *v = &views->at[(*from + k) % views->count];
@@ -172,7 +171,7 @@ view_named(const struct decision_views *views, const struct desk_item *i, size_t
 }
 
 static void
-missing(struct decider *d, struct desk_item *i)
+missing(struct decider *d, struct capacity_request *i)
 {
 	struct err err = {0};
 
@@ -182,42 +181,42 @@ missing(struct decider *d, struct desk_item *i)
 
 /* True: it was answered; false: it goes on waiting. */
 static bool
-answer_view(struct decider *d, struct desk_item *i, const struct decision_view *v)
+answer_view(struct decider *d, struct capacity_request *i, const struct decision_view *v)
 {
-	bool waits = i->until_ns > time_boot_ns() && !d->hurry;
+	bool waits = i->until_ns > time_boot_ns() && !d->draining;
 	struct err err = {0};
 
 	if (!v) {
 		missing(d, i);
 		return true;
 	}
-	if (i->kind == DESK_SUBMIT && waits && strcmp(v->status, "waiting") == 0) {
-		i->kind = DESK_WATCH;
-		i->fate = DESK_READ;  /* what the turn said may be old when it is answered */
-		i->after = INT64_MAX; /* while it waits, whatever it says */
+	if (i->kind == REQUEST_SUBMIT && waits && strcmp(v->status, "waiting") == 0) {
+		i->kind = REQUEST_WATCH;
+		i->fate = REQUEST_READ_ROW; /* the verdict may be outdated when the poll ends */
+		i->after = INT64_MAX;       /* until it no longer waits */
 		return false;
 	}
-	if (i->kind == DESK_WATCH && waits && strcmp(v->status, "waiting") == 0 && v->changed_seq <= i->after)
+	if (i->kind == REQUEST_WATCH && waits && strcmp(v->status, "waiting") == 0 && v->changed_seq <= i->after)
 		return false;
-	if (i->kind == DESK_EVENT && strcmp(i->word, "cancel") == 0 && strcmp(v->status, "cancelled") != 0) {
+	if (i->kind == REQUEST_EVENT && strcmp(i->word, "cancel") == 0 && strcmp(v->status, "cancelled") != 0) {
 		err_set(&err, ERR_CONFLICT, "\"%s\" does not wait: it is %s", i->id, v->status);
 		refuse(d, i, &err);
 		return true;
 	}
-	if (i->kind == DESK_EVENT && strcmp(i->word, "enforce") == 0 && strcmp(v->reclaim, "enforced") != 0 &&
+	if (i->kind == REQUEST_EVENT && strcmp(i->word, "enforce") == 0 && strcmp(v->reclaim, "enforced") != 0 &&
 	    strcmp(v->status, "ended") != 0) {
 		err_set(&err, ERR_CONFLICT, "\"%s\" has no order that is overdue", i->id);
 		refuse(d, i, &err);
 		return true;
 	}
-	/* what waits is shown with its checks as they stand now, by who has the time for it; those of this turn are in its verdict */
-	if (strcmp(v->status, "waiting") == 0 && i->fate != DESK_DECIDED) {
+	/* A waiting decision is shown with its present checks by the thread of dry runs; this turn's verdict has them already. */
+	if (strcmp(v->status, "waiting") == 0 && i->fate != REQUEST_DECIDED) {
 		dry_runs_show(d->app->dry_runs, i);
 		return true;
 	}
 	i->rp->content_type = "application/json";
 	if (reply_decision(v,
-	                   i->fate == DESK_DECIDED && i->verdict
+	                   i->fate == REQUEST_DECIDED && i->verdict
 	                           ? &(struct decision_told){quota_book_namer(quota_log_mine(d->log)), i->verdict}
 	                           : NULL,
 	                   i->warning[0] != '\0' ? i->warning : NULL, i->tenant, &i->rp->body, &err))
@@ -228,7 +227,7 @@ answer_view(struct decider *d, struct desk_item *i, const struct decision_view *
 }
 
 static void
-keep_watching(struct decider *d, struct desk_item *i)
+keep_watching(struct decider *d, struct capacity_request *i)
 {
 	if (http_gone(i->rq)) {
 		done(d, i);
@@ -240,27 +239,27 @@ keep_watching(struct decider *d, struct desk_item *i)
 
 /* Decisions whose rows must be read, in one question. */
 static void
-answer_by_rows(struct decider *d, struct desk_item *items)
+answer_by_rows(struct decider *d, struct capacity_request *items)
 {
 	in_place(decision_views) struct decision_views views = {0};
 	owned(mem) const char **keys = NULL;
 	struct err err = {0};
 	size_t n = 0, from = 0;
 
-	for (const struct desk_item *i = items; i; i = i->next)
+	for (const struct capacity_request *i = items; i; i = i->next)
 		n++;
 	if (n == 0)
 		return;
 	keys = mem_array(n, sizeof(*keys));
 	n = 0;
-	for (const struct desk_item *i = items; i; i = i->next)
+	for (const struct capacity_request *i = items; i; i = i->next)
 		keys[n++] = i->key;
 	if (!store_decisions_get(d->db, keys, n, &views, &err)) {
-		tell(d, &err);
+		log_once(d, &err);
 		refuse_all(d, items, &err);
 		return;
 	}
-	for (struct desk_item *i = items, *next; i; i = next) {
+	for (struct capacity_request *i = items, *next; i; i = next) {
 		next = i->next;
 		if (!answer_view(d, i, view_named(&views, i, &from)))
 			keep_watching(d, i);
@@ -269,7 +268,7 @@ answer_by_rows(struct decider *d, struct desk_item *items)
 
 /* True: it was answered. */
 static bool
-answer_reclaims(struct decider *d, struct desk_item *i)
+answer_reclaims(struct decider *d, struct capacity_request *i)
 {
 	struct reclaim_query q = {.tenant = i->tenant[0] != '\0' ? i->tenant : NULL,
 	                          .after = i->after,
@@ -282,7 +281,7 @@ answer_reclaims(struct decider *d, struct desk_item *i)
 		refuse(d, i, &err);
 		return true;
 	}
-	if (count == 0 && i->until_ns > time_boot_ns() && !d->hurry) {
+	if (count == 0 && i->until_ns > time_boot_ns() && !d->draining) {
 		buf_clear(&i->rp->body);
 		return false;
 	}
@@ -297,28 +296,28 @@ answer_reclaims(struct decider *d, struct desk_item *i)
 static void
 look_at_watches(struct decider *d, const struct decision_rows *changed)
 {
-	struct desk_item *kept = NULL, *rows = NULL, *reclaims = NULL;
+	struct capacity_request *kept = NULL, *rows = NULL, *reclaims = NULL;
 	int64_t now_ns = time_boot_ns();
 
-	for (struct desk_item *i = d->watches, *next; i; i = next) {
-		bool due = d->hurry || i->until_ns <= now_ns;
-		struct desk_item **to = &kept;
+	for (struct capacity_request *i = d->watches, *next; i; i = next) {
+		bool due = d->draining || i->until_ns <= now_ns;
+		struct capacity_request **to = &kept;
 
 		next = i->next;
 		if (http_gone(i->rq)) {
 			done(d, i);
 			continue;
 		}
-		if (i->kind == DESK_RECLAIMS && (due || (changed && changed->reclaim_count > 0)))
+		if (i->kind == REQUEST_RECLAIMS && (due || (changed && changed->reclaim_count > 0)))
 			to = &reclaims;
-		else if (i->kind == DESK_WATCH && (due || (changed && decision_rows_of(changed, i->key))))
+		else if (i->kind == REQUEST_WATCH && (due || (changed && decision_rows_of(changed, i->key))))
 			to = &rows;
 		i->next = *to;
 		*to = i;
 	}
 	d->watches = kept;
 	answer_by_rows(d, rows);
-	for (struct desk_item *i = reclaims, *next; i; i = next) {
+	for (struct capacity_request *i = reclaims, *next; i; i = next) {
 		next = i->next;
 		if (!answer_reclaims(d, i))
 			keep_watching(d, i);
@@ -333,14 +332,14 @@ follow(struct decider *d)
 
 	d->followed_ns = time_boot_ns();
 	if (!store_quota_follow(d->db, d->log, &changed, &err))
-		tell(d, &err);
+		log_once(d, &err);
 	look_at_watches(d, &changed);
 }
 
 /* ---- requests of tenants at their limit ------------------------------------------------------------------------------------------- */
 
 static void
-put_aside(struct decider *d, struct desk_item *i)
+defer_refusal(struct decider *d, struct capacity_request *i)
 {
 	if (!d->limited)
 		d->limited_end = &d->limited;
@@ -350,20 +349,20 @@ put_aside(struct decider *d, struct desk_item *i)
 }
 
 /* The items without those that are limited, which wait for their refusal. */
-static struct desk_item *
-put_limited_aside(struct decider *d, struct desk_item *items)
+static struct capacity_request *
+defer_limited(struct decider *d, struct capacity_request *items)
 {
 	const struct quota_book *b = quota_log_mine(d->log);
 	int64_t most = d->app->options->tenant_queued;
-	struct desk_item *rest = NULL, **end = &rest;
+	struct capacity_request *rest = NULL, **end = &rest;
 
 	if (!b || (int64_t)quota_waiting_count(quota_book_state(b)) < most)
 		return items;
-	for (struct desk_item *i = items, *next; i; i = next) {
+	for (struct capacity_request *i = items, *next; i; i = next) {
 		next = i->next;
 		i->next = NULL;
 		if (decider_is_limited(b, i, most)) {
-			put_aside(d, i);
+			defer_refusal(d, i);
 		} else {
 			*end = i;
 			end = &i->next;
@@ -374,24 +373,24 @@ put_limited_aside(struct decider *d, struct desk_item *items)
 
 /* Refused as their err says, but for those that were decided before: only their rows know. */
 static void
-refuse_unless_known(struct decider *d, struct desk_item *items)
+refuse_unless_known(struct decider *d, struct capacity_request *items)
 {
-	struct desk_item *rows = NULL;
+	struct capacity_request *rows = NULL;
 	struct err err = {0};
 
 	if (!items)
 		return;
 	if (!decider_settle_refused(d->db, items, &err)) {
-		tell(d, &err);
+		log_once(d, &err);
 		refuse_all(d, items, &err);
 		return;
 	}
-	for (struct desk_item *i = items, *next; i; i = next) {
+	for (struct capacity_request *i = items, *next; i; i = next) {
 		next = i->next;
-		if (i->fate == DESK_REFUSED) {
+		if (i->fate == REQUEST_REFUSED) {
 			refuse(d, i, &i->err);
-		} else if (i->fate == DESK_STRANGER) {
-			refuse_stranger(d, i);
+		} else if (i->fate == REQUEST_TOKEN_REVOKED) {
+			refuse_token(d, i);
 		} else {
 			i->next = rows;
 			rows = i;
@@ -402,15 +401,15 @@ refuse_unless_known(struct decider *d, struct desk_item *items)
 
 /* They are refused together and at most so often, without a turn, so that others wait for one look at the log, the rows and the tokens at
  * most. Whether one was decided long ago only its row knows. Those that another replica has made room for are returned. */
-static struct desk_item *
+static struct capacity_request *
 answer_limited(struct decider *d)
 {
-	struct desk_item *rest, *items = NULL;
+	struct capacity_request *rest, *items = NULL;
 
 	if (!d->limited)
 		return NULL;
 	follow(d);
-	rest = put_limited_aside(d, take(d->limited));
+	rest = defer_limited(d, take(d->limited));
 	items = take(d->limited);
 	d->limited_ns = time_boot_ns();
 	refuse_unless_known(d, items);
@@ -420,7 +419,7 @@ answer_limited(struct decider *d)
 /* ---- a turn ------------------------------------------------------------------------------------------------------------------- */
 
 static void
-tell_disagreements(struct decider *d)
+log_disagreements(struct decider *d)
 {
 	int64_t n = quota_log_disagreements(d->log);
 
@@ -441,25 +440,25 @@ look_at_turn(struct decider *d, const struct turn_result *r)
 }
 
 static void
-answer_items(struct decider *d, struct desk_item *items, const struct turn_result *r)
+answer_items(struct decider *d, struct capacity_request *items, const struct turn_result *r)
 {
-	struct desk_item *rows = NULL, **end = &rows;
+	struct capacity_request *rows = NULL, **end = &rows;
 
-	for (struct desk_item *i = items, *next; i; i = next) {
+	for (struct capacity_request *i = items, *next; i; i = next) {
 		struct decision_view v;
 
 		next = i->next;
 		i->next = NULL;
-		if (i->kind == DESK_RECLAIMS) {
+		if (i->kind == REQUEST_RECLAIMS) {
 			if (!answer_reclaims(d, i))
 				keep_watching(d, i);
-		} else if (i->fate == DESK_REFUSED) {
+		} else if (i->fate == REQUEST_REFUSED) {
 			refuse(d, i, &i->err);
-		} else if (i->fate == DESK_LIMITED) {
-			put_aside(d, i);
-		} else if (i->fate == DESK_STRANGER) {
-			refuse_stranger(d, i);
-		} else if (i->fate == DESK_DECIDED && turn_result_view(r, i, &v)) {
+		} else if (i->fate == REQUEST_OVER_LIMIT) {
+			defer_refusal(d, i);
+		} else if (i->fate == REQUEST_TOKEN_REVOKED) {
+			refuse_token(d, i);
+		} else if (i->fate == REQUEST_DECIDED && turn_result_view(r, i, &v)) {
 			decision_counters_add(d->app->decisions, v.workspace, v.decision, v.rule);
 			if (!answer_view(d, i, &v))
 				keep_watching(d, i);
@@ -471,15 +470,15 @@ answer_items(struct decider *d, struct desk_item *items, const struct turn_resul
 	answer_by_rows(d, rows);
 }
 
-/* To those who wait for a policy to be in effect. */
+/* Wakes handlers that wait for a policy to be in effect. */
 static void
-tell_book_policy(struct decider *d)
+publish_book_policy(struct decider *d)
 {
-	if (d->look.policy_version == 0)
+	if (d->tick_state.policy_version == 0)
 		return;
 	pthread_mutex_lock(&d->lock);
-	d->book_version = d->look.policy_version;
-	d->book_at_ns = d->look.policy_at_ns;
+	d->book_version = d->tick_state.policy_version;
+	d->book_at_ns = d->tick_state.policy_at_ns;
 	pthread_cond_broadcast(&d->book_changed);
 	pthread_mutex_unlock(&d->lock);
 }
@@ -491,13 +490,13 @@ tick(struct decider *d)
 	struct err err = {0};
 
 	d->ticked_ns = time_boot_ns();
-	if (!decider_tick(&d->look, d->db, d->log, &r, &err))
-		tell(d, &err);
-	else if (d->look.refused > 0)
-		tell(d, &d->look.why);
+	if (!decider_tick(&d->tick_state, d->db, d->log, &r, &err))
+		log_once(d, &err);
+	else if (d->tick_state.refused > 0)
+		log_once(d, &d->tick_state.why);
 	else
-		tell_book_policy(d);
-	tell_disagreements(d);
+		publish_book_policy(d);
+	log_disagreements(d);
 	look_at_turn(d, &r);
 }
 
@@ -508,27 +507,27 @@ read_policy(struct decider *d)
 	struct err err = {0};
 
 	if (!store_policy_version(d->db, &version, &err) ||
-	    (version == d->policy_version && version == d->look.policy_version))
+	    (version == d->policy_version && version == d->tick_state.policy_version))
 		return;
-	d->look.now = true;
+	d->tick_state.now = true;
 	tick(d);
 	d->policy_version = version;
 }
 
 static bool
-is_any_unknown(const struct decider *d, const struct desk_item *items)
+is_any_unknown(const struct decider *d, const struct capacity_request *items)
 {
 	const struct quota_book *b = quota_log_mine(d->log);
 	bool unknown = false;
 
-	for (const struct desk_item *i = items; i && !unknown; i = i->next)
-		unknown = i->kind == DESK_SUBMIT && (!b || !quota_book_takes(b, i->body.workspace, i->body.klass));
+	for (const struct capacity_request *i = items; i && !unknown; i = i->next)
+		unknown = i->kind == REQUEST_SUBMIT && (!b || !quota_book_takes(b, i->body.workspace, i->body.klass));
 	return unknown;
 }
 
 /* A workspace that the book does not know may be one that was made a moment ago: then the policy comes first. */
 static void
-know_workspaces(struct decider *d, const struct desk_item *items)
+read_new_workspaces(struct decider *d, const struct capacity_request *items)
 {
 	if (!is_any_unknown(d, items))
 		return;
@@ -538,20 +537,20 @@ know_workspaces(struct decider *d, const struct desk_item *items)
 }
 
 /* Requests of workspaces that there are not are refused without a turn: nothing is written. The others are returned. */
-static struct desk_item *
-refuse_unknown(struct decider *d, struct desk_item *items)
+static struct capacity_request *
+refuse_unknown(struct decider *d, struct capacity_request *items)
 {
-	struct desk_item *rest = NULL, **end = &rest, *unknown = NULL, **unknown_end = &unknown;
+	struct capacity_request *rest = NULL, **end = &rest, *unknown = NULL, **unknown_end = &unknown;
 	const struct quota_book *b;
 
-	know_workspaces(d, items);
+	read_new_workspaces(d, items);
 	b = quota_log_mine(d->log);
-	for (struct desk_item *i = items, *next; i; i = next) {
-		struct desk_item ***to = &end;
+	for (struct capacity_request *i = items, *next; i; i = next) {
+		struct capacity_request ***to = &end;
 
 		next = i->next;
 		i->next = NULL;
-		if (b && i->kind == DESK_SUBMIT && !quota_book_takes(b, i->body.workspace, i->body.klass)) {
+		if (b && i->kind == REQUEST_SUBMIT && !quota_book_takes(b, i->body.workspace, i->body.klass)) {
 			(void)quota_book_not_taken(b, i->body.workspace, i->body.klass, i->tenant, &i->err);
 			to = &unknown_end;
 		}
@@ -573,10 +572,10 @@ count_turn(struct decider *d, const struct turn_result *r)
 		atomic_fetch_add(&turns[quota_turn_is_optimistic(r->turn) ? WAY_OPTIMISTIC : WAY_LOCKED], 1);
 }
 
-/* An attempt that failed was rolled back, or nobody knows: the second one finds what the first one left, by the requests' ids. When it
- * cannot look either, ERR_UNKNOWN stays: nobody is told that nothing was decided. */
+/* A failed attempt was rolled back, or its outcome is unknown: the second attempt finds its rows by the requests' ids. If the second fails as
+ * well, ERR_UNKNOWN stays, so that no client is told that nothing was decided. */
 static bool
-take_turn(struct decider *d, struct desk_item *items, struct err *err)
+take_turn(struct decider *d, struct capacity_request *items, struct err *err)
 {
 	in_place(turn_result) struct turn_result r = {0};
 	bool unknown = false;
@@ -592,60 +591,57 @@ take_turn(struct decider *d, struct desk_item *items, struct err *err)
 				"whether it was decided is not known: the database did not answer; ask again with the same request_id");
 		if ((err->kind != ERR_RETRY && err->kind != ERR_UNKNOWN) || attempt == 1)
 			return false;
-		tell(d, err);
+		log_once(d, err);
 	}
 	d->last_error[0] = '\0';
 	count_turn(d, &r);
-	tell_disagreements(d);
+	log_disagreements(d);
 	look_at_turn(d, &r);
 	answer_items(d, items, &r);
 	return true;
 }
 
 static void
-decide(struct decider *d, struct desk_item *items)
+decide(struct decider *d, struct capacity_request *items)
 {
 	struct err err = {0};
 
 	items = refuse_unknown(d, items);
 	if (items && !take_turn(d, items, &err)) {
-		tell(d, &err);
+		log_once(d, &err);
 		refuse_all(d, items, &err);
 	}
 }
 
 /* ---- the thread --------------------------------------------------------------------------------------------------------------- */
 
-/* What a turn takes of the desk, or NULL when it is time for something else. */
-static struct desk_item *
+/* The requests of the next turn, or NULL when other work is due. */
+static struct capacity_request *
 take_items(struct decider *d, int64_t until_ns, bool *ret_look, bool *ret_gone, bool *ret_stop)
 {
-	struct desk_item *items;
-	struct timespec until;
+	struct capacity_request *items;
+	int64_t deadline_ns = time_monotonic_ns() + (until_ns - time_boot_ns());
 
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until_ns += until.tv_sec * NS_PER_S + until.tv_nsec - time_boot_ns();
-	until = (struct timespec){.tv_sec = (time_t)(until_ns / NS_PER_S), .tv_nsec = (long)(until_ns % NS_PER_S)};
 	pthread_mutex_lock(&d->lock);
-	while (!d->first && d->lines.count == 0 && !d->stop && !d->look_soon && !d->gone &&
-	       !(d->hurry && (d->watches || d->limited)))
-		if (pthread_cond_clockwait(&d->wake, &d->lock, CLOCK_MONOTONIC, &until) == ETIMEDOUT)
+	while (!d->first && d->queues.count == 0 && !d->stop && !d->read_policy_soon && !d->gone &&
+	       !(d->draining && (d->watches || d->limited)))
+		if (!condition_wait_until(&d->wake, &d->lock, deadline_ns))
 			break;
 	items = take(d->first);
 	d->end = &d->first;
-	*ret_look = d->look_soon;
-	d->look_soon = false;
+	*ret_look = d->read_policy_soon;
+	d->read_policy_soon = false;
 	*ret_gone |= d->gone;
 	d->gone = false;
 	*ret_stop = d->stop;
 	pthread_mutex_unlock(&d->lock);
-	for (struct desk_item *i = items, *next; i; i = next) {
+	for (struct capacity_request *i = items, *next; i; i = next) {
 		next = i->next;
-		desk_lines_add(&d->lines, i);
+		tenant_queues_add(&d->queues, i);
 	}
-	items = desk_lines_take(&d->lines, GROUP_MAX, ALONE_MAX, BESIDE_MAX);
+	items = tenant_queues_take(&d->queues, GROUP_MAX, ALONE_MAX, BESIDE_MAX);
 	*ret_stop &= items == NULL;
-	done_all(d, desk_items_gone(&items)); /* also those that went while they waited in their line */
+	done_all(d, capacity_requests_gone(&items)); /* also clients that disconnected while their request was queued */
 	return items;
 }
 
@@ -670,12 +666,12 @@ decider_main(void *arg)
 	bool stop = false, look = false, gone = false;
 
 	while (!stop) {
-		struct desk_item *items = take_items(d, next_ns(d, gone), &look, &gone, &stop);
+		struct capacity_request *items = take_items(d, next_ns(d, gone), &look, &gone, &stop);
 
-		decide(d, put_limited_aside(d, items));
-		if (d->hurry || time_boot_ns() - d->limited_ns >= LIMITED_NS)
+		decide(d, defer_limited(d, items));
+		if (d->draining || time_boot_ns() - d->limited_ns >= LIMITED_NS)
 			decide(d, answer_limited(d));
-		if (d->hurry || (gone && time_boot_ns() - d->gone_ns >= GONE_NS)) {
+		if (d->draining || (gone && time_boot_ns() - d->gone_ns >= GONE_NS)) {
 			look_at_watches(d, NULL);
 			d->gone_ns = time_boot_ns();
 			gone = false;
@@ -693,7 +689,7 @@ decider_main(void *arg)
 static void
 decider_free(struct decider *d)
 {
-	ASSERT(!d->first && d->lines.count == 0 && !d->watches && !d->limited);
+	ASSERT(!d->first && d->queues.count == 0 && !d->watches && !d->limited);
 	pthread_cond_destroy(&d->book_changed);
 	pthread_cond_destroy(&d->wake);
 	pthread_mutex_destroy(&d->lock);
@@ -707,7 +703,6 @@ decider_start(struct app *app, struct decider **ret, struct err *err)
 {
 	struct decider *d;
 	struct db *db = NULL;
-	int rc;
 
 	if (!app_db_new(app->options, "tollgate-aggregator decider", &app->db, &db, err))
 		return false;
@@ -715,26 +710,25 @@ decider_start(struct app *app, struct decider **ret, struct err *err)
 	*d = (struct decider){.app = app,
 	                      .db = db,
 	                      .log = quota_log_new(app->options->quota_quiet_ns),
-	                      .look = {.memory = app->loop}};
+	                      .tick_state = {.memory = app->loop}};
 	d->end = &d->first;
 	d->ticked_ns = time_boot_ns() - app->options->quota_tick_ns;
 	pthread_mutex_init(&d->lock, NULL);
-	pthread_cond_init(&d->wake, NULL);
-	pthread_cond_init(&d->book_changed, NULL);
-	rc = pthread_create(&d->thread, NULL, decider_main, d);
-	if (rc != 0) {
+	condition_init(&d->wake);
+	condition_init(&d->book_changed);
+	if (!thread_start("that decides", decider_main, d, &d->thread, err)) {
 		decider_free(d);
-		return err_errno(err, ERR_FATAL, rc, "cannot start the thread that decides");
+		return false;
 	}
 	*ret = d;
 	return true;
 }
 
 void
-decider_hurry(struct decider *d)
+decider_drain(struct decider *d)
 {
 	pthread_mutex_lock(&d->lock);
-	d->hurry = true;
+	d->draining = true;
 	pthread_cond_signal(&d->wake);
 	pthread_mutex_unlock(&d->lock);
 }
@@ -754,7 +748,7 @@ decider_stop(struct decider *d)
 	if (!d)
 		return;
 	pthread_mutex_lock(&d->lock);
-	d->hurry = true;
+	d->draining = true;
 	d->stop = true;
 	pthread_cond_signal(&d->wake);
 	pthread_mutex_unlock(&d->lock);
@@ -769,10 +763,10 @@ decider_log(struct decider *d)
 }
 
 void
-decider_look(struct decider *d)
+decider_read_policy_soon(struct decider *d)
 {
 	pthread_mutex_lock(&d->lock);
-	d->look_soon = true;
+	d->read_policy_soon = true;
 	pthread_cond_signal(&d->wake);
 	pthread_mutex_unlock(&d->lock);
 }
@@ -786,20 +780,15 @@ decider_policy_version(struct decider *d)
 bool
 decider_policy_wait(struct decider *d, int64_t version, int64_t from_ns, int64_t until_ns)
 {
-	struct timespec again;
 	bool has;
 
 	pthread_mutex_lock(&d->lock);
-	while (!(has = d->book_version >= version && d->book_at_ns >= from_ns) && !d->hurry &&
+	while (!(has = d->book_version >= version && d->book_at_ns >= from_ns) && !d->draining &&
 	       time_boot_ns() < until_ns) {
-		d->look_soon = true;
+		d->read_policy_soon = true;
 		pthread_cond_signal(&d->wake);
-		/* a look that fails, or a clock of the database that is behind, tells nothing: it is asked for again */
-		clock_gettime(CLOCK_MONOTONIC, &again);
-		again.tv_nsec += LOOK_AGAIN_NS;
-		again.tv_sec += again.tv_nsec / NS_PER_S;
-		again.tv_nsec %= NS_PER_S;
-		(void)pthread_cond_clockwait(&d->book_changed, &d->lock, CLOCK_MONOTONIC, &again);
+		/* a tick that fails, or finds the database's clock behind, publishes nothing: another one is requested */
+		(void)condition_wait_until(&d->book_changed, &d->lock, time_monotonic_ns() + LOOK_AGAIN_NS);
 	}
 	pthread_mutex_unlock(&d->lock);
 	return has;

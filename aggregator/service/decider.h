@@ -1,9 +1,11 @@
 /* aggregator/service/decider.h - the one thread of a replica that decides about capacity.
  *
- * Handlers put what was asked on its desk and keep their request without a worker (http_later). The thread takes everything that lies
- * there, decides it in one turn (store/quota/decision.h) and answers: nobody waits for company, and who comes while a turn is being
- * committed shares the next one. Long polls lie on the desk until what they wait for has changed, in whichever replica, or their time
- * is over. */
+ * Handlers queue their requests here and free their worker (http_later). The thread takes everything in its queues, decides it in one
+ * turn (store/quota/decision.h) and replies. A turn never waits to grow: requests that arrive while one is being committed share the
+ * next. Long polls stay queued until the decision they watch has changed, in whichever replica, or their time is over.
+ *
+ * A turn first commits optimistically: without the lock of the quota log, on condition that no other replica has committed since. Only
+ * when that fails is it decided again under the lock. Built for speed; tests/bench/bench_decide.py has the figures. */
 #ifndef TOLLGATE_DECIDER_H
 #define TOLLGATE_DECIDER_H
 
@@ -12,76 +14,77 @@
 #include "aggregator/store/quota/decision.h"
 #include "common/conf/json.h"
 
-enum desk_kind {
-	DESK_SUBMIT,
-	DESK_EVENT,    /* about one lease or request that there is */
-	DESK_WATCH,    /* a decision, until it changes */
-	DESK_RECLAIMS, /* reclaims, until there are any behind `after` */
+enum capacity_request_kind {
+	REQUEST_SUBMIT,
+	REQUEST_EVENT,    /* changes one existing lease or request */
+	REQUEST_WATCH,    /* reads a decision, after it changed */
+	REQUEST_RECLAIMS, /* lists reclaims, after there are newer ones than `after` */
 };
 
-/* What lies on the desk. It owns its texts. */
-struct desk_item {
-	enum desk_kind kind;
+/* A queued request. It owns its texts. */
+struct capacity_request {
+	enum capacity_request_kind kind;
 	const struct http_request *rq;
 	struct http_reply *rp;
-	char actor[352]; /* for the log */
+	char actor[352]; /* for the quota log */
 	char tenant[64]; /* the only one whose rows may be shown; empty: any */
-	/* The tenant that is asked for, polled or told about: the request counts for it beside its caller; empty: none is named. */
+	/* The tenant that the request is about, in whose queue it waits; empty: none is named. */
 	char of_tenant[DECISION_TENANT_SIZE];
-	int64_t token_id;          /* that the turn has to prove; 0: it was */
+	int64_t token_id;          /* a cached token that the turn must check again; 0: it was checked */
 	int64_t began_ns;          /* on the boot clock */
-	int64_t until_ns;          /* likewise: how long it may wait for more than a first answer; 0: not at all */
-	char id[DECISION_ID_SIZE]; /* as it is said to people */
-	char key[QUOTA_ID_SIZE];   /* as the engine knows it */
+	int64_t until_ns;          /* likewise: end of a long poll; 0: it is none */
+	char id[DECISION_ID_SIZE]; /* shown to users */
+	char key[QUOTA_ID_SIZE];   /* the engine's name of it */
 	/* a submit */
 	json_t *doc;
 	struct decision_body body;
 	struct decision_ask ask; /* points into body */
-	int64_t tenant_adds;     /* of its tenant's first in a turn: how many of them may wait after it */
-	/* an event: its word, and the whole text where it is more than {WORD: ID} */
+	int64_t tenant_adds; /* of the first request of a tenant in a turn: how many of that tenant's were added to its queue */
+	/* an event: its verb, and the whole text where it is more than {VERB: ID} */
 	const char *word;
 	char *event;
 	struct decision_workload workload; /* points into doc */
-	int64_t after;                     /* a watch: what was seen already; reclaims: what is known */
-	struct desk_item *next;
-	bool is_shown;               /* with a decision that waits, by the thread of dry runs */
-	int64_t estimate_seq;        /* of such: the estimate of the book after this event is waited for */
-	int64_t estimate_since_ns;   /* since then on the boot clock; 0: not yet */
-	struct desk_item *next_open; /* of a dry run: the next one that is not answered */
-	/* what came of it, of the decider's thread alone */
+	int64_t after;                     /* a watch, reclaims: the last event that the client has seen */
+	struct capacity_request *next;
+	bool is_shown;             /* the thread of dry runs replies with the present state of a waiting decision */
+	int64_t estimate_seq;      /* of such: it waits for the estimate of the book after this event */
+	int64_t estimate_since_ns; /* since when, on the boot clock; 0: not yet */
+	struct capacity_request *next_open; /* of a dry run: the next one without a reply */
+	/* the outcome; written by the deciding thread only */
 	enum {
-		DESK_OPEN,
-		DESK_DECIDED,  /* by this turn: `view` is made from it */
-		DESK_READ,     /* the row is read */
-		DESK_STRANGER, /* its token does not hold any more */
-		DESK_REFUSED,  /* err says why */
-		DESK_LIMITED,  /* the same, unless a row knows it: the turn did not look for one */
+		REQUEST_OPEN,
+		REQUEST_DECIDED,       /* by this turn, which has all that the reply needs */
+		REQUEST_READ_ROW,      /* the reply is made from the decision's row */
+		REQUEST_TOKEN_REVOKED, /* its token was revoked or has expired */
+		REQUEST_REFUSED,       /* err says why */
+		REQUEST_OVER_LIMIT, /* refused, unless a row shows that it was decided before: the turn has not looked */
 	} fate;
 	struct err err;
 	const struct quota_verdict *verdict; /* the turn's */
-	char warning[16];                    /* what was not done as asked; empty: nothing */
+	char warning[16];                    /* the part of an event that was not applied; empty: none */
 };
-struct desk_item *desk_item_new(enum desk_kind kind, const struct identity_row *who, const struct http_request *rq,
-                                struct http_reply *rp);
-void desk_item_free(struct desk_item *i);
-DEFINE_OWNED(desk_item, struct desk_item)
+struct capacity_request *capacity_request_new(enum capacity_request_kind kind, const struct identity_row *who,
+                                              const struct http_request *rq, struct http_reply *rp);
+void capacity_request_free(struct capacity_request *i);
+DEFINE_OWNED(capacity_request, struct capacity_request)
 
 struct decider;
 MUST_CHECK bool decider_start(struct app *app, struct decider **ret, struct err *err);
-/* Keeps the request and takes the item; answers at once with 503 where that cannot be. The handler touches neither again. */
-void decider_put(struct decider *d, struct desk_item *item);
-/* From now on nothing waits: what lies on the desk is decided, and long polls are answered as things stand. For httpd's on_stop. */
-void decider_hurry(struct decider *d);
-/* The client of a request that was kept has gone: it is let go of soon. In any thread; for httpd's on_gone. */
+/* Keeps the HTTP request and takes ownership of the item, or replies 503 at once. The handler touches neither again. */
+void decider_put(struct decider *d, struct capacity_request *item);
+/* From now on nothing waits: queued requests are decided, and long polls are answered with the present state. For httpd's on_stop. */
+void decider_drain(struct decider *d);
+/* The client of a kept request has disconnected: the request is dropped soon. In any thread; for httpd's on_gone. */
 void decider_client_gone(struct decider *d);
 void decider_stop(struct decider *d);
-/* The log of this replica, for readers. */
+/* The quota log of this replica, for readers. */
 struct quota_log *decider_log(struct decider *d);
-/* The policy is read soon, and up to which version it was read. */
-void decider_look(struct decider *d);
+/* Makes the thread read the policy soon. */
+void decider_read_policy_soon(struct decider *d);
+/* The last version of the policy that the thread has read. */
 int64_t decider_policy_version(struct decider *d);
-/* Whether the book, by which every replica decides, has this version of the policy or a later one, as it is in force at from_ns or later. Waits for
- * it until a time on the boot clock. */
+/* Whether the quota book has this version of the policy or a later one, in force at from_ns or later. Waits for it until a time on the boot
+ * clock. */
 bool decider_policy_wait(struct decider *d, int64_t version, int64_t from_ns, int64_t until_ns);
 
 #endif

@@ -24,7 +24,7 @@ turn_result_fini(struct turn_result *r)
 	*r = (struct turn_result){0};
 }
 
-/* A text that lives as long as the turn. */
+/* Keeps a text as long as the turn. */
 static const char *
 keep(struct turn_result *r, char *text)
 {
@@ -54,11 +54,11 @@ refusal_of(const struct quota_outcome *o, const char *id)
 /* What the engine would not do. That a lease has ended is no refusal to who wants its end; whether a request that no longer waits was
  * cancelled, or an order that is not overdue is enforced, is in their rows. */
 static void
-settle_event(struct desk_item *i, const struct quota_outcome *o)
+settle_event(struct capacity_request *i, const struct quota_outcome *o)
 {
 	const char *why = refusal_of(o, i->key);
 
-	i->fate = DESK_READ;
+	i->fate = REQUEST_READ_ROW;
 	if (!why)
 		return;
 	if (strcmp(why, "place") == 0) {
@@ -66,19 +66,19 @@ settle_event(struct desk_item *i, const struct quota_outcome *o)
 		return;
 	}
 	if (strcmp(why, "limit") == 0) {
-		i->fate = DESK_REFUSED;
+		i->fate = REQUEST_REFUSED;
 		err_set(&i->err, ERR_CONFLICT, "its workspace is above its limit: lease \"%s\" is not confirmed again",
 		        i->id);
 	} else if (strcmp(i->word, "heartbeat") == 0 || strcmp(i->word, "confirm") == 0) {
-		i->fate = DESK_REFUSED;
+		i->fate = REQUEST_REFUSED;
 		err_set(&i->err, ERR_CONFLICT, "\"%s\" is not a lease that runs", i->id);
 	}
 }
 
 static bool
-same_group(const struct desk_item *a, const struct desk_item *b)
+same_group(const struct capacity_request *a, const struct capacity_request *b)
 {
-	return b->kind == DESK_EVENT && b->fate == DESK_OPEN && !b->event && a->word == b->word &&
+	return b->kind == REQUEST_EVENT && b->fate == REQUEST_OPEN && !b->event && a->word == b->word &&
 	       strcmp(a->actor, b->actor) == 0;
 }
 
@@ -89,7 +89,7 @@ takes_list(const char *word)
 }
 
 static bool
-step_group(struct turn_result *r, struct desk_item *first, struct err *err)
+step_group(struct turn_result *r, struct capacity_request *first, struct err *err)
 {
 	const struct quota_outcome *o = NULL;
 	in_place(buf) struct buf text = {0};
@@ -97,7 +97,7 @@ step_group(struct turn_result *r, struct desk_item *first, struct err *err)
 
 	buf_init(&text, TEXT_MAX);
 	buf_printf(&text, "{\"%s\":", first->word);
-	for (struct desk_item *i = first; i; i = i->next) {
+	for (struct capacity_request *i = first; i; i = i->next) {
 		if (i != first && (!takes_list(first->word) || !same_group(first, i)))
 			continue;
 		if (takes_list(first->word))
@@ -108,7 +108,7 @@ step_group(struct turn_result *r, struct desk_item *first, struct err *err)
 	buf_str(&text, takes_list(first->word) ? "]}" : "}");
 	if (!buf_ok(&text, "an event", err) || !step(r, first->actor, buf_text(&text), text.len, NULL, 0, &o, err))
 		return false;
-	for (struct desk_item *i = first->next; i && takes_list(first->word); i = i->next)
+	for (struct capacity_request *i = first->next; i && takes_list(first->word); i = i->next)
 		if (same_group(first, i))
 			settle_event(i, o);
 	settle_event(first, o);
@@ -116,7 +116,7 @@ step_group(struct turn_result *r, struct desk_item *first, struct err *err)
 }
 
 static bool
-step_alone(struct turn_result *r, struct desk_item *i, struct err *err)
+step_alone(struct turn_result *r, struct capacity_request *i, struct err *err)
 {
 	const struct quota_outcome *o = NULL;
 
@@ -125,26 +125,26 @@ step_alone(struct turn_result *r, struct desk_item *i, struct err *err)
 		return true;
 	}
 	if (i->tenant[0] == '\0') {
-		i->fate = DESK_REFUSED; /* a node or GPU that is not known */
+		i->fate = REQUEST_REFUSED; /* a node or GPU that is not known */
 		return true;
 	}
-	/* A tenant is not told which nodes and GPUs there are: one that does not exist is like one that it may not use. */
+	/* A tenant must not learn which nodes and GPUs exist: an unknown one is treated like one that it may not use. */
 	if (!step_group(r, i, err))
 		return false;
-	if (i->fate == DESK_READ)
+	if (i->fate == REQUEST_READ_ROW)
 		memcpy(i->warning, "place", sizeof("place"));
 	return true;
 }
 
 static bool
-step_events(struct turn_result *r, struct desk_item *items, struct err *err)
+step_events(struct turn_result *r, struct capacity_request *items, struct err *err)
 {
-	for (struct desk_item *i = items; i; i = i->next) {
-		if (i->kind != DESK_EVENT || i->fate != DESK_OPEN)
+	for (struct capacity_request *i = items; i; i = i->next) {
+		if (i->kind != REQUEST_EVENT || i->fate != REQUEST_OPEN)
 			continue;
 		if (!(i->event ? step_alone(r, i, err) : step_group(r, i, err)))
 			return false;
-		if (i->fate == DESK_READ && (i->workload.pod_uid || i->workload.slurm_job || i->workload.pod))
+		if (i->fate == REQUEST_READ_ROW && (i->workload.pod_uid || i->workload.slurm_job || i->workload.pod))
 			quota_turn_workload(r->turn, i->key, &i->workload);
 	}
 	return true;
@@ -153,28 +153,28 @@ step_events(struct turn_result *r, struct desk_item *items, struct err *err)
 /* ---- requests ----------------------------------------------------------------------------------------------------------------- */
 
 static void
-settle_known(struct desk_item *i, const uint8_t digest[SHA256_SIZE])
+settle_known(struct capacity_request *i, const uint8_t digest[SHA256_SIZE])
 {
-	i->fate = DESK_READ;
+	i->fate = REQUEST_READ_ROW;
 	if (memcmp(digest, i->body.digest, SHA256_SIZE) == 0)
 		return;
-	i->fate = DESK_REFUSED;
+	i->fate = REQUEST_REFUSED;
 	err_set(&i->err, ERR_CONFLICT, "request_id: \"%s\" was used for another request", i->id);
 }
 
 static bool
-is_stranger(const struct turn_result *r, struct desk_item *i)
+is_token_revoked(const struct turn_result *r, struct capacity_request *i)
 {
 	if (quota_turn_token_holds(r->turn, i->token_id))
 		return false;
-	i->fate = DESK_STRANGER;
+	i->fate = REQUEST_TOKEN_REVOKED;
 	return true;
 }
 
 /* Items of a batch by one of their texts, in a table with open addressing: so that what a turn costs grows with its items, not with
  * their square. */
 struct item_table {
-	struct desk_item **slots;
+	struct capacity_request **slots;
 	size_t mask;
 	size_t text_at; /* where the text is in an item */
 };
@@ -196,8 +196,8 @@ item_table_fini(struct item_table *t)
 }
 
 /* The place of the item that has the same text as this one, or of one that may be put there. */
-static struct desk_item **
-item_table_slot(const struct item_table *t, const struct desk_item *i)
+static struct capacity_request **
+item_table_slot(const struct item_table *t, const struct capacity_request *i)
 {
 	const char *text = (const char *)i + t->text_at;
 	size_t at = text_hash(text) & t->mask;
@@ -208,10 +208,10 @@ item_table_slot(const struct item_table *t, const struct desk_item *i)
 }
 
 static bool
-is_repeated(const struct turn_result *r, const struct item_table *decided, struct desk_item *i)
+is_repeated(const struct turn_result *r, const struct item_table *decided, struct capacity_request *i)
 {
 	const struct decision_known *k = quota_turn_known(r->turn, i->key);
-	const struct desk_item *before = *item_table_slot(decided, i);
+	const struct capacity_request *before = *item_table_slot(decided, i);
 
 	if (!k && !before)
 		return false;
@@ -221,14 +221,14 @@ is_repeated(const struct turn_result *r, const struct item_table *decided, struc
 
 /* Everybody who asked for one of the requests that a batch decides, each once, in the order of their first requests. */
 static void
-write_actors(const struct desk_item *items, struct buf *out)
+write_actors(const struct capacity_request *items, struct buf *out)
 {
-	for (const struct desk_item *i = items; i; i = i->next) {
-		const struct desk_item *before = items;
+	for (const struct capacity_request *i = items; i; i = i->next) {
+		const struct capacity_request *before = items;
 
-		if (i->kind != DESK_SUBMIT || i->fate != DESK_DECIDED)
+		if (i->kind != REQUEST_SUBMIT || i->fate != REQUEST_DECIDED)
 			continue;
-		while (before != i && (before->kind != DESK_SUBMIT || before->fate != DESK_DECIDED ||
+		while (before != i && (before->kind != REQUEST_SUBMIT || before->fate != REQUEST_DECIDED ||
 		                       strcmp(before->actor, i->actor) != 0))
 			before = before->next;
 		if (before != i)
@@ -240,25 +240,25 @@ write_actors(const struct desk_item *items, struct buf *out)
 }
 
 /* The item of a verdict. They are mostly in the order in which the items came: the search begins behind the last one. */
-static struct desk_item *
-item_of(struct desk_item *items, struct desk_item *from, const char *key)
+static struct capacity_request *
+item_of(struct capacity_request *items, struct capacity_request *from, const char *key)
 {
-	for (struct desk_item *i = from; i; i = i->next)
-		if (i->kind == DESK_SUBMIT && i->fate == DESK_DECIDED && strcmp(i->key, key) == 0)
+	for (struct capacity_request *i = from; i; i = i->next)
+		if (i->kind == REQUEST_SUBMIT && i->fate == REQUEST_DECIDED && strcmp(i->key, key) == 0)
 			return i;
-	for (struct desk_item *i = items; i != from; i = i->next)
-		if (i->kind == DESK_SUBMIT && i->fate == DESK_DECIDED && strcmp(i->key, key) == 0)
+	for (struct capacity_request *i = items; i != from; i = i->next)
+		if (i->kind == REQUEST_SUBMIT && i->fate == REQUEST_DECIDED && strcmp(i->key, key) == 0)
 			return i;
 	return NULL;
 }
 
 static void
-tell_verdicts(struct desk_item *items, const struct quota_outcome *o)
+set_verdicts(struct capacity_request *items, const struct quota_outcome *o)
 {
-	struct desk_item *from = items;
+	struct capacity_request *from = items;
 
 	for (size_t k = 0; k < o->verdict_count; k++) {
-		struct desk_item *i = item_of(items, from, o->verdicts[k].id);
+		struct capacity_request *i = item_of(items, from, o->verdicts[k].id);
 
 		if (!i)
 			continue;
@@ -268,7 +268,7 @@ tell_verdicts(struct desk_item *items, const struct quota_outcome *o)
 }
 
 static bool
-is_limited(const struct quota_book *b, struct desk_item *i, int64_t adds, int64_t most)
+is_limited(const struct quota_book *b, struct capacity_request *i, int64_t adds, int64_t most)
 {
 	int64_t queued =
 		adds + (int64_t)quota_waiting_of_tenant(quota_book_state(b), quota_book_tenant(b, i->body.tenant));
@@ -282,9 +282,9 @@ is_limited(const struct quota_book *b, struct desk_item *i, int64_t adds, int64_
 }
 
 bool
-decider_is_limited(const struct quota_book *b, struct desk_item *i, int64_t queued_max)
+decider_is_limited(const struct quota_book *b, struct capacity_request *i, int64_t queued_max)
 {
-	return i->kind == DESK_SUBMIT && is_limited(b, i, 0, queued_max);
+	return i->kind == REQUEST_SUBMIT && is_limited(b, i, 0, queued_max);
 }
 
 /* Whose requests have how many places left to wait in, those that this batch may fill among them. */
@@ -301,7 +301,7 @@ queue_limit_init(struct queue_limit *q, const struct turn_result *r, int64_t mos
 
 	*q = (struct queue_limit){.most = most, .is_near = (int64_t)(quota_waiting_count(s) + items) > most};
 	if (q->is_near)
-		item_table_init(&q->first, items, offsetof(struct desk_item, body.tenant));
+		item_table_init(&q->first, items, offsetof(struct capacity_request, body.tenant));
 }
 
 static void
@@ -312,9 +312,9 @@ queue_limit_fini(struct queue_limit *q)
 
 /* A request that is within the limit takes one of the places. */
 static bool
-is_over_limit(const struct turn_result *r, struct queue_limit *q, struct desk_item *i)
+is_over_limit(const struct turn_result *r, struct queue_limit *q, struct capacity_request *i)
 {
-	struct desk_item **first;
+	struct capacity_request **first;
 
 	if (!q->is_near)
 		return false;
@@ -331,38 +331,38 @@ is_over_limit(const struct turn_result *r, struct queue_limit *q, struct desk_it
 
 /* Gives the items that are decided their fate and their place in the event. */
 static size_t
-choose_submits(struct turn_result *r, struct desk_item *items, int64_t queued_max, size_t count,
+choose_submits(struct turn_result *r, struct capacity_request *items, int64_t queued_max, size_t count,
                struct decision_ask *asks, struct buf *text)
 {
 	in_place(item_table) struct item_table decided = {0};
 	in_place(queue_limit) struct queue_limit limit = {0};
 	size_t n = 0;
 
-	item_table_init(&decided, count, offsetof(struct desk_item, key));
+	item_table_init(&decided, count, offsetof(struct capacity_request, key));
 	queue_limit_init(&limit, r, queued_max, count);
-	for (struct desk_item *i = items; i; i = i->next) {
+	for (struct capacity_request *i = items; i; i = i->next) {
 		const char *model = NULL;
 
-		if (i->kind != DESK_SUBMIT || is_stranger(r, i) || is_repeated(r, &decided, i))
+		if (i->kind != REQUEST_SUBMIT || is_token_revoked(r, i) || is_repeated(r, &decided, i))
 			continue;
 		if (!quota_book_takes(quota_turn_book(r->turn), i->body.workspace, i->body.klass)) {
-			/* a policy of another replica took it away a moment ago */
+			/* a policy that another replica has read removed it a moment ago */
 			(void)quota_book_not_taken(quota_turn_book(r->turn), i->body.workspace, i->body.klass,
 			                           i->tenant, &i->err);
-			i->fate = DESK_REFUSED;
+			i->fate = REQUEST_REFUSED;
 			continue;
 		}
 		if (i->body.model && !quota_book_model_of(quota_turn_book(r->turn), i->body.model, &model, &i->err)) {
 			err_prefix(&i->err, "gpu_model");
-			i->fate = DESK_REFUSED;
+			i->fate = REQUEST_REFUSED;
 			continue;
 		}
 		if (is_over_limit(r, &limit, i)) {
 			/* it may have been decided long ago: an optimistic turn has not looked */
-			i->fate = quota_turn_is_optimistic(r->turn) ? DESK_LIMITED : DESK_REFUSED;
+			i->fate = quota_turn_is_optimistic(r->turn) ? REQUEST_OVER_LIMIT : REQUEST_REFUSED;
 			continue;
 		}
-		i->fate = DESK_DECIDED;
+		i->fate = REQUEST_DECIDED;
 		*item_table_slot(&decided, i) = i;
 		asks[n] = i->ask;
 		buf_str(text, n++ == 0 ? "{\"submit\":[" : ",");
@@ -372,15 +372,15 @@ choose_submits(struct turn_result *r, struct desk_item *items, int64_t queued_ma
 }
 
 static bool
-step_submits(struct turn_result *r, struct desk_item *items, int64_t queued_max, struct err *err)
+step_submits(struct turn_result *r, struct capacity_request *items, int64_t queued_max, struct err *err)
 {
 	const struct quota_outcome *o = NULL;
 	in_place(buf) struct buf text = {0}, actors = {0};
 	struct decision_ask *asks;
 	size_t n = 0;
 
-	for (const struct desk_item *i = items; i; i = i->next)
-		n += i->kind == DESK_SUBMIT;
+	for (const struct capacity_request *i = items; i; i = i->next)
+		n += i->kind == REQUEST_SUBMIT;
 	if (n == 0)
 		return true;
 	buf_init(&text, TEXT_MAX);
@@ -395,17 +395,18 @@ step_submits(struct turn_result *r, struct desk_item *items, int64_t queued_max,
 	if (!buf_ok(&text, "an event", err) ||
 	    !step(r, keep(r, mem_strdup(buf_text(&actors))), buf_text(&text), text.len, asks, n, &o, err))
 		return false;
-	tell_verdicts(items, o);
+	set_verdicts(items, o);
 	return true;
 }
 
 /* ---- a turn --------------------------------------------------------------------------------------------------------------------- */
 
+/* What a turn must look up: keys of requests, and cached tokens. */
 struct agenda {
 	const char **keys;
 	int64_t *tokens;
 	struct turn_asked asked;
-	size_t count; /* what a turn is needed for */
+	size_t count; /* requests that need a turn */
 };
 
 static void
@@ -425,17 +426,17 @@ add_token(struct agenda *a, int64_t id)
 }
 
 static void
-agenda_of(const struct desk_item *items, struct agenda *a)
+agenda_of(const struct capacity_request *items, struct agenda *a)
 {
 	size_t n = 0;
 
-	for (const struct desk_item *i = items; i; i = i->next)
+	for (const struct capacity_request *i = items; i; i = i->next)
 		n++;
 	*a = (struct agenda){.keys = mem_array(n + 1, sizeof(*a->keys)),
 	                     .tokens = mem_array(n + 1, sizeof(*a->tokens))};
-	for (const struct desk_item *i = items; i; i = i->next) {
-		a->count += i->kind == DESK_SUBMIT || i->kind == DESK_EVENT;
-		if (i->kind == DESK_SUBMIT)
+	for (const struct capacity_request *i = items; i; i = i->next) {
+		a->count += i->kind == REQUEST_SUBMIT || i->kind == REQUEST_EVENT;
+		if (i->kind == REQUEST_SUBMIT)
 			a->keys[a->asked.key_count++] = i->key;
 		if (i->token_id != 0)
 			add_token(a, i->token_id);
@@ -445,7 +446,7 @@ agenda_of(const struct desk_item *items, struct agenda *a)
 }
 
 bool
-decider_settle_refused(struct db *db, struct desk_item *items, struct err *err)
+decider_settle_refused(struct db *db, struct capacity_request *items, struct err *err)
 {
 	in_place(decision_tokens) struct decision_tokens tokens = {0};
 	owned(mem) struct decision_known *known = NULL;
@@ -456,12 +457,12 @@ decider_settle_refused(struct db *db, struct desk_item *items, struct err *err)
 	if (!store_decisions_known(db, a.keys, a.asked.key_count, &known, &count, err) ||
 	    (a.asked.token_count > 0 && !store_decision_tokens(db, a.tokens, a.asked.token_count, &tokens, err)))
 		return false;
-	for (struct desk_item *i = items; i; i = i->next) {
+	for (struct capacity_request *i = items; i; i = i->next) {
 		const struct decision_known *k = decision_known_find(known, count, i->key);
 
-		i->fate = DESK_REFUSED;
+		i->fate = REQUEST_REFUSED;
 		if (!decision_token_holds(&tokens, i->token_id))
-			i->fate = DESK_STRANGER;
+			i->fate = REQUEST_TOKEN_REVOKED;
 		else if (k)
 			settle_known(i, k->digest);
 	}
@@ -469,10 +470,10 @@ decider_settle_refused(struct db *db, struct desk_item *items, struct err *err)
 }
 
 static void
-begin_items(struct desk_item *items)
+begin_items(struct capacity_request *items)
 {
-	for (struct desk_item *i = items; i; i = i->next) {
-		i->fate = DESK_OPEN;
+	for (struct capacity_request *i = items; i; i = i->next) {
+		i->fate = REQUEST_OPEN;
 		i->warning[0] = '\0';
 		i->verdict = NULL;
 	}
@@ -480,8 +481,8 @@ begin_items(struct desk_item *items)
 
 /* False without ERR_RETRY or ERR_UNKNOWN: nothing was done. */
 static bool
-decide_optimistic(struct db *db, struct quota_log *log, struct desk_item *items, const struct agenda *a,
-                  int64_t queued_max, struct turn_result *ret, struct err *err)
+turn_optimistic(struct db *db, struct quota_log *log, struct capacity_request *items, const struct agenda *a,
+                int64_t queued_max, struct turn_result *ret, struct err *err)
 {
 	err->kind = ERR_CONFLICT;
 	ret->turn = store_quota_turn_optimistic(db, log, &a->asked);
@@ -490,15 +491,15 @@ decide_optimistic(struct db *db, struct quota_log *log, struct desk_item *items,
 }
 
 bool
-decider_turn(struct db *db, struct quota_log *log, struct desk_item *items, int64_t queued_max, struct turn_result *ret,
-             struct err *err)
+decider_turn(struct db *db, struct quota_log *log, struct capacity_request *items, int64_t queued_max,
+             struct turn_result *ret, struct err *err)
 {
 	in_place(agenda) struct agenda a = {0};
 	bool lost;
 
 	agenda_of(items, &a);
 	begin_items(items);
-	if (a.count == 0 || decide_optimistic(db, log, items, &a, queued_max, ret, err))
+	if (a.count == 0 || turn_optimistic(db, log, items, &a, queued_max, ret, err))
 		return true;
 	if (err->kind == ERR_RETRY || err->kind == ERR_UNKNOWN)
 		return false;
@@ -512,12 +513,12 @@ decider_turn(struct db *db, struct quota_log *log, struct desk_item *items, int6
 	return quota_turn_commit(ret->turn, err);
 }
 
-/* ---- a look at the clock, the policy and telemetry ------------------------------------------------------------------------------- */
+/* ---- a tick: the clock, the policy and telemetry ------------------------------------------------------------------------------- */
 
-/* An event that the book refuses is not the end of the look: the next one sees what is. A policy that was read before another one was applied
- * is not told: the book may have the newer one already, from another replica. */
+/* An event that the book refuses does not end the tick: the next tick sees the present state. A policy that is not the newest any more is
+ * skipped: the book may have the newer one already, from another replica. */
 static bool
-step_loop(struct db *db, struct decider_look *l, struct turn_result *r, const struct quota_loop_result *found,
+step_loop(struct db *db, struct tick_state *l, struct turn_result *r, const struct quota_loop_result *found,
           struct err *err)
 {
 	const uint8_t *have = quota_turn_policy_digest(r->turn);
@@ -550,7 +551,7 @@ step_loop(struct db *db, struct decider_look *l, struct turn_result *r, const st
 	return true;
 }
 
-/* What was agreed to and is not in the book, or revoked and still there. */
+/* Exceptions that are approved and not in the book, or revoked and still there. */
 static bool
 step_exceptions(struct db *db, struct turn_result *r, struct err *err)
 {
@@ -570,9 +571,9 @@ step_exceptions(struct db *db, struct turn_result *r, struct err *err)
 	return true;
 }
 
-/* Read before the book is locked, so that nobody waits for it. */
+/* Reads before the book is locked, so that no turn waits for it. */
 static bool
-look(struct decider_look *l, struct db *db, struct quota_log *log, struct quota_loop_result *ret, struct err *err)
+look(struct tick_state *l, struct db *db, struct quota_log *log, struct quota_loop_result *ret, struct err *err)
 {
 	int64_t now_ns;
 
@@ -583,7 +584,7 @@ look(struct decider_look *l, struct db *db, struct quota_log *log, struct quota_
 }
 
 bool
-decider_tick(struct decider_look *l, struct db *db, struct quota_log *log, struct turn_result *ret, struct err *err)
+decider_tick(struct tick_state *l, struct db *db, struct quota_log *log, struct turn_result *ret, struct err *err)
 {
 	in_place(quota_loop_result) struct quota_loop_result found = {0};
 	bool looks = false;
@@ -601,7 +602,7 @@ decider_tick(struct decider_look *l, struct db *db, struct quota_log *log, struc
 }
 
 bool
-turn_result_view(const struct turn_result *r, const struct desk_item *i, struct decision_view *v)
+turn_result_view(const struct turn_result *r, const struct capacity_request *i, struct decision_view *v)
 {
 	const struct decision_change *c = decision_rows_of(quota_turn_rows(r->turn), i->key);
 

@@ -1,50 +1,47 @@
-/* aggregator/service/dry_run.c - dry runs, worked out on a book that only follows the log. */
+/* aggregator/service/dry_run.c - the thread of dry runs. Rules by number in the header. */
 #include "aggregator/service/dry_run.h"
 
-#include <errno.h>
-#include <pthread.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
-#include "aggregator/service/desk_lines.h"
+#include "aggregator/service/tenant_queues.h"
 #include "aggregator/service/estimate.h"
 #include "aggregator/service/reply.h"
 #include "aggregator/store/policy/policy_store.h"
 #include "aggregator/store/quota/quota_store.h"
 #include "common/base/log.h"
+#include "common/base/thread.h"
 #include "common/base/time.h"
 
 #define OPEN_MAX 1024u              /* of all tenants; then 503 */
-#define GROUP_MAX 16                /* answered by one reading of the log */
+#define GROUP_MAX 16                /* share one reading of the log */
 #define BESIDE_MAX 4                /* of one tenant beside others */
-#define REST_MIN_NS (5 * NS_PER_MS) /* between groups, or as long as the last one took: who asks often shares one */
+#define REST_MIN_NS (5 * NS_PER_MS) /* rule 4 */
 #define REST_MAX_NS (50 * NS_PER_MS)
 #define POLICY_WAIT_NS (2 * NS_PER_S)
 #define POLICY_LOOK_NS (50 * NS_PER_MS)
 #define ESTIMATE_WAIT_NS NS_PER_S           /* for the first estimate of a request */
 #define ESTIMATE_NEWER_NS (100 * NS_PER_MS) /* for a newer one than there is */
 #define ESTIMATE_LOOK_NS (5 * NS_PER_MS)
-#define NICE 5 /* a decision that is asked for in earnest goes first */
+#define NICE 5 /* real decisions go first */
 
 struct dry_runs {
 	struct app *app;
 	struct db *db;
-	struct quota_log *log; /* of the thread alone */
+	struct quota_log *log; /* used by the thread only */
 	pthread_t thread;
 	pthread_mutex_t lock;
 	pthread_cond_t wake;
-	struct desk_lines lines;
-	struct desk_item *open; /* every one that is not answered, for counting */
+	struct tenant_queues queues;
+	struct capacity_request *open; /* all without a reply, for the limits */
 	size_t open_count;
-	atomic_bool hurry;
+	atomic_bool draining;
 	bool stop;
 	bool estimate; /* is asked for */
 	struct estimates *estimates;
-	/* of the thread alone */
-	struct desk_item *waiting; /* for a policy or an estimate */
-	int64_t look_ns;           /* until they are looked at again */
-	int64_t policy_version;    /* that the deciding thread is known to have read */
+	/* used by the thread only */
+	struct capacity_request *waiting; /* for a policy or an estimate */
+	int64_t look_ns;                  /* until they are tried again */
+	int64_t policy_version;           /* that the deciding thread is known to have read */
 	char last_error[sizeof(((struct err *)0)->text)];
 };
 
@@ -56,16 +53,16 @@ open_of_tenant(const struct dry_runs *d, const char *tenant)
 {
 	int64_t count = 0;
 
-	for (const struct desk_item *i = d->open; i; i = i->next_open)
+	for (const struct capacity_request *i = d->open; i; i = i->next_open)
 		count += strcmp(i->body.tenant, tenant) == 0;
 	return count;
 }
 
 /* With the lock. */
 static void
-forget(struct dry_runs *d, const struct desk_item *item)
+forget(struct dry_runs *d, const struct capacity_request *item)
 {
-	struct desk_item **at = &d->open;
+	struct capacity_request **at = &d->open;
 
 	while (*at != item)
 		at = &(*at)->next_open;
@@ -74,7 +71,7 @@ forget(struct dry_runs *d, const struct desk_item *item)
 }
 
 void
-dry_runs_put(struct dry_runs *d, struct desk_item *item)
+dry_runs_put(struct dry_runs *d, struct capacity_request *item)
 {
 	int64_t most = d->app->options->tenant_dry_runs, open;
 	struct err err = {0};
@@ -85,7 +82,7 @@ dry_runs_put(struct dry_runs *d, struct desk_item *item)
 	room = open < most;
 	kept = room && d->open_count < OPEN_MAX && http_later(item->rq, &(struct http_keep){.poll = false});
 	if (kept) {
-		desk_lines_add(&d->lines, item);
+		tenant_queues_add(&d->queues, item);
 		item->next_open = d->open;
 		d->open = item;
 		d->open_count++;
@@ -97,29 +94,29 @@ dry_runs_put(struct dry_runs *d, struct desk_item *item)
 	if (room) {
 		http_later_refuse(item->rq, item->rp);
 	} else if (item->token_id != 0) {
-		http_defer(item->rp); /* of a limit only who has proved its token is told */
+		http_defer(item->rp); /* a worker checks the token before the limit is named */
 	} else {
 		err_set(&err, ERR_LIMIT,
 		        "tenant-dry-runs: tenant \"%s\" has %" PRId64 " dry runs open, and may have %" PRId64,
 		        item->body.tenant, open, most);
 		reply_problem(item->rp, item->rq, &err);
 	}
-	desk_item_free(item);
+	capacity_request_free(item);
 }
 
 void
-dry_runs_show(struct dry_runs *d, struct desk_item *item)
+dry_runs_show(struct dry_runs *d, struct capacity_request *item)
 {
 	item->is_shown = true;
 	pthread_mutex_lock(&d->lock);
-	desk_lines_add(&d->lines, item);
+	tenant_queues_add(&d->queues, item);
 	pthread_cond_signal(&d->wake);
 	pthread_mutex_unlock(&d->lock);
 }
 
 /* The reply is written. */
 static void
-done(struct dry_runs *d, struct desk_item *item)
+done(struct dry_runs *d, struct capacity_request *item)
 {
 	const struct http_request *rq = item->rq;
 
@@ -128,21 +125,21 @@ done(struct dry_runs *d, struct desk_item *item)
 		forget(d, item);
 		pthread_mutex_unlock(&d->lock);
 	}
-	desk_item_free(item);
+	capacity_request_free(item);
 	http_later_done(rq);
 }
 
 static void
-done_all(struct dry_runs *d, struct desk_item *items)
+done_all(struct dry_runs *d, struct capacity_request *items)
 {
-	for (struct desk_item *i = items, *next; i; i = next) {
+	for (struct capacity_request *i = items, *next; i; i = next) {
 		next = i->next;
 		done(d, i);
 	}
 }
 
 static void
-refuse(struct dry_runs *d, struct desk_item *item, const struct err *err)
+refuse(struct dry_runs *d, struct capacity_request *item, const struct err *err)
 {
 	reply_problem(item->rp, item->rq, err);
 	done(d, item);
@@ -150,7 +147,7 @@ refuse(struct dry_runs *d, struct desk_item *item, const struct err *err)
 
 /* The same error is logged once. */
 static void
-tell(struct dry_runs *d, const struct err *err)
+log_once(struct dry_runs *d, const struct err *err)
 {
 	if (strcmp(d->last_error, err->text) != 0)
 		log_event(LOG_WARN, "the quota log cannot be read for dry runs", LS("error", err->text));
@@ -169,7 +166,7 @@ verdict_of(const struct quota_outcome *o, const char *id)
 }
 
 static bool
-answer(const struct quota_book *b, int64_t now_ns, int64_t seq, struct desk_item *i, struct err *err)
+answer(const struct quota_book *b, int64_t now_ns, int64_t seq, struct capacity_request *i, struct err *err)
 {
 	owned(quota_outcome) struct quota_outcome *o = NULL;
 	const struct quota_verdict *v;
@@ -212,7 +209,8 @@ answer(const struct quota_book *b, int64_t now_ns, int64_t seq, struct desk_item
 /* ---- a decision that waits -------------------------------------------------------------------------------------------------------- */
 
 static void
-show(struct dry_runs *d, const struct quota_book *b, int64_t now_ns, struct desk_item *i, const struct decision_view *v)
+show(struct dry_runs *d, const struct quota_book *b, int64_t now_ns, struct capacity_request *i,
+     const struct decision_view *v)
 {
 	owned(quota_outcome) struct quota_outcome *o = NULL;
 	struct decision_told now = {.namer = quota_book_namer(b)};
@@ -228,7 +226,7 @@ show(struct dry_runs *d, const struct quota_book *b, int64_t now_ns, struct desk
 	if (o && o->verdict_count == 1) {
 		struct quota_start start = estimates_of(d->estimates, i->key);
 
-		/* what should have ended by now has not: nobody knows */
+		/* a job runs longer than it said: the start is not known */
 		if (quota_start_is_known(start.kind) && start.at_ns < now_ns)
 			start = (struct quota_start){.kind = QUOTA_START_NO_DURATION};
 		o->verdicts[0].start = start.kind;
@@ -245,7 +243,7 @@ show(struct dry_runs *d, const struct quota_book *b, int64_t now_ns, struct desk
 
 /* Their rows are read again: they may have changed since they were handed over. */
 static void
-show_all(struct dry_runs *d, const struct quota_book *b, int64_t now_ns, struct desk_item *items)
+show_all(struct dry_runs *d, const struct quota_book *b, int64_t now_ns, struct capacity_request *items)
 {
 	in_place(decision_views) struct decision_views views = {0};
 	owned(mem) const char **keys = NULL;
@@ -253,14 +251,14 @@ show_all(struct dry_runs *d, const struct quota_book *b, int64_t now_ns, struct 
 	size_t n = 0;
 	bool ok;
 
-	for (const struct desk_item *i = items; i; i = i->next)
+	for (const struct capacity_request *i = items; i; i = i->next)
 		n++;
 	keys = mem_array(n + 1, sizeof(*keys));
 	n = 0;
-	for (const struct desk_item *i = items; i; i = i->next)
+	for (const struct capacity_request *i = items; i; i = i->next)
 		keys[n++] = i->key;
 	ok = n == 0 || store_decisions_get(d->db, keys, n, &views, &err);
-	for (struct desk_item *i = items, *next; i; i = next) {
+	for (struct capacity_request *i = items, *next; i; i = next) {
 		const struct decision_view *v = NULL;
 
 		next = i->next;
@@ -290,9 +288,9 @@ dry_runs_start_of(struct dry_runs *d, const char *key)
 	return estimates_of(d->estimates, key);
 }
 
-/* Gives a copy of the book to be estimated, where somebody wants to know and it is not done already. */
+/* Gives a copy of the book to the thread of estimates, if a request asks for one and there is none yet. */
 static void
-estimate(struct dry_runs *d, const struct quota_book *b, const struct desk_item *items, int64_t now_ns)
+estimate(struct dry_runs *d, const struct quota_book *b, const struct capacity_request *items, int64_t now_ns)
 {
 	int64_t seq = quota_log_seq(d->log);
 	bool wanted;
@@ -301,15 +299,15 @@ estimate(struct dry_runs *d, const struct quota_book *b, const struct desk_item 
 	wanted = d->estimate;
 	d->estimate = false;
 	pthread_mutex_unlock(&d->lock);
-	for (const struct desk_item *i = items; i && !wanted; i = i->next)
+	for (const struct capacity_request *i = items; i && !wanted; i = i->next)
 		wanted = i->is_shown;
 	if (wanted && quota_waiting_count(quota_book_state(b)) > 0 && estimates_want(d->estimates, seq))
 		estimates_give(d->estimates, quota_book_clone(b), seq, now_ns);
 }
 
-/* Whether an item goes on waiting for the estimate of the book as it was when it was first looked at. */
+/* Whether a request goes on waiting for an estimate of the book as of its first try. */
 static bool
-waits_for_estimate(struct dry_runs *d, const struct quota_book *b, struct desk_item *i)
+waits_for_estimate(struct dry_runs *d, const struct quota_book *b, struct capacity_request *i)
 {
 	const struct quota_state *s = quota_book_state(b);
 	bool first = estimates_of(d->estimates, i->key).kind == QUOTA_START_NOT_YET;
@@ -318,25 +316,25 @@ waits_for_estimate(struct dry_runs *d, const struct quota_book *b, struct desk_i
 		i->estimate_since_ns = time_boot_ns();
 		i->estimate_seq = quota_log_seq(d->log);
 	}
-	return !d->hurry && quota_knows(s, i->key) && quota_lease_shape(s, i->key) == QUOTA_NONE &&
+	return !d->draining && quota_knows(s, i->key) && quota_lease_shape(s, i->key) == QUOTA_NONE &&
 	       estimates_seq(d->estimates) < i->estimate_seq &&
 	       time_boot_ns() - i->estimate_since_ns < (first ? ESTIMATE_WAIT_NS : ESTIMATE_NEWER_NS);
 }
 
 /* ---- tokens -------------------------------------------------------------------------------------------------------------------- */
 
-/* Of the tokens of a group that were only remembered. */
+/* Checks the cached tokens of a group. */
 static bool
-read_tokens(struct db *db, const struct desk_item *items, struct decision_tokens *ret, struct err *err)
+read_tokens(struct db *db, const struct capacity_request *items, struct decision_tokens *ret, struct err *err)
 {
 	owned(mem) int64_t *ids = NULL;
 	size_t n = 0;
 
-	for (const struct desk_item *i = items; i; i = i->next)
+	for (const struct capacity_request *i = items; i; i = i->next)
 		n++;
 	ids = mem_array(n + 1, sizeof(*ids));
 	n = 0;
-	for (const struct desk_item *i = items; i; i = i->next)
+	for (const struct capacity_request *i = items; i; i = i->next)
 		if (i->token_id != 0 && !i->is_shown)
 			ids[n++] = i->token_id;
 	return n == 0 || store_decision_tokens(db, ids, n, ret, err);
@@ -351,9 +349,10 @@ struct policy_look {
 };
 
 static bool
-waits_for_policy(struct dry_runs *d, const struct quota_book *b, const struct desk_item *i, struct policy_look *look)
+waits_for_policy(struct dry_runs *d, const struct quota_book *b, const struct capacity_request *i,
+                 struct policy_look *look)
 {
-	if (quota_book_takes(b, i->body.workspace, i->body.klass) || d->hurry ||
+	if (quota_book_takes(b, i->body.workspace, i->body.klass) || d->draining ||
 	    time_boot_ns() - i->began_ns >= POLICY_WAIT_NS)
 		return false;
 	if (!look->asked && !store_policy_version(d->db, &look->version, NULL))
@@ -362,7 +361,7 @@ waits_for_policy(struct dry_runs *d, const struct quota_book *b, const struct de
 	if (look->version <= d->policy_version)
 		return false;
 	if (decider_policy_version(d->app->decider) < look->version) {
-		decider_look(d->app->decider);
+		decider_read_policy_soon(d->app->decider);
 		return true;
 	}
 	/* read, but perhaps not yet when this group began to follow the log: the next one is sure to see it */
@@ -371,11 +370,11 @@ waits_for_policy(struct dry_runs *d, const struct quota_book *b, const struct de
 }
 
 static void
-answer_group(struct dry_runs *d, struct desk_item *items)
+answer_group(struct dry_runs *d, struct capacity_request *items)
 {
 	in_place(decision_tokens) struct decision_tokens tokens = {0};
 	struct policy_look look = {0};
-	struct desk_item *shown = NULL, **shown_end = &shown;
+	struct capacity_request *shown = NULL, **shown_end = &shown;
 	const struct quota_book *b = NULL;
 	int64_t now_ns = 0;
 	struct err err = {0};
@@ -389,10 +388,10 @@ answer_group(struct dry_runs *d, struct desk_item *items)
 			now_ns = quota_book_now(b);
 		estimate(d, b, items, now_ns);
 	} else {
-		tell(d, &err);
+		log_once(d, &err);
 	}
 	d->look_ns = POLICY_LOOK_NS;
-	for (struct desk_item *i = items, *next; i; i = next) {
+	for (struct capacity_request *i = items, *next; i; i = next) {
 		struct err why = err;
 
 		next = i->next;
@@ -421,49 +420,38 @@ answer_group(struct dry_runs *d, struct desk_item *items)
 
 /* ---- the thread --------------------------------------------------------------------------------------------------------------- */
 
-/* Those that wait and the first ones of the lines. None: an estimate is asked for, or it is time to stop. */
-static struct desk_item *
+/* Requests that wait for a policy or an estimate, and the first ones of the queues. NULL: an estimate was requested, or the thread must stop. */
+static struct capacity_request *
 take_items(struct dry_runs *d, bool *ret_stop, bool *ret_estimate)
 {
-	struct desk_item *items = d->waiting, **end = &items;
-	struct timespec until;
+	struct capacity_request *items = d->waiting, **end = &items;
+	int64_t deadline_ns = items ? time_monotonic_ns() + d->look_ns : INT64_MAX;
 
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_nsec += d->look_ns;
-	until.tv_sec += until.tv_nsec / NS_PER_S;
-	until.tv_nsec %= NS_PER_S;
 	d->waiting = NULL;
 	while (*end)
 		end = &(*end)->next;
 	pthread_mutex_lock(&d->lock);
-	while (d->lines.count == 0 && !d->stop && !d->estimate && !(d->hurry && items)) {
-		if (!items)
-			pthread_cond_wait(&d->wake, &d->lock);
-		else if (pthread_cond_clockwait(&d->wake, &d->lock, CLOCK_MONOTONIC, &until) == ETIMEDOUT)
+	while (d->queues.count == 0 && !d->stop && !d->estimate && !(d->draining && items))
+		if (!condition_wait_until(&d->wake, &d->lock, deadline_ns))
 			break;
-	}
-	*end = desk_lines_take(&d->lines, GROUP_MAX, GROUP_MAX, BESIDE_MAX);
+	*end = tenant_queues_take(&d->queues, GROUP_MAX, GROUP_MAX, BESIDE_MAX);
 	*ret_stop = d->stop && !items;
 	*ret_estimate = d->estimate;
 	pthread_mutex_unlock(&d->lock);
 	return items;
 }
 
-/* What comes meanwhile is in the next group, and the thread takes half of a processor at most; of who was not in the last group it does not wait. */
+/* Rule 4. A tenant that was not in the last group ends the rest. */
 static void
 rest(struct dry_runs *d, int64_t took_ns)
 {
 	int64_t rest_ns = took_ns < REST_MIN_NS ? REST_MIN_NS : took_ns > REST_MAX_NS ? REST_MAX_NS : took_ns;
-	struct timespec until;
-	int rc = 0;
+	int64_t deadline_ns = time_monotonic_ns() + rest_ns;
+	bool in_time = true;
 
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_nsec += rest_ns;
-	until.tv_sec += until.tv_nsec / NS_PER_S;
-	until.tv_nsec %= NS_PER_S;
 	pthread_mutex_lock(&d->lock);
-	while (!d->hurry && !desk_lines_other(&d->lines) && rc != ETIMEDOUT)
-		rc = pthread_cond_clockwait(&d->wake, &d->lock, CLOCK_MONOTONIC, &until);
+	while (!d->draining && !tenant_queues_has_other(&d->queues) && in_time)
+		in_time = condition_wait_until(&d->wake, &d->lock, deadline_ns);
 	pthread_mutex_unlock(&d->lock);
 }
 
@@ -475,10 +463,10 @@ dry_runs_main(void *arg)
 
 	thread_gives_way(NICE);
 	while (!stop) {
-		struct desk_item *items = take_items(d, &stop, &estimate_asked);
+		struct capacity_request *items = take_items(d, &stop, &estimate_asked);
 		int64_t began_ns = time_monotonic_ns();
 
-		done_all(d, desk_items_gone(&items));
+		done_all(d, capacity_requests_gone(&items));
 		if (!items && !estimate_asked)
 			continue;
 		answer_group(d, items);
@@ -504,32 +492,30 @@ dry_runs_start(struct app *app, struct dry_runs **ret, struct err *err)
 {
 	struct dry_runs *d;
 	struct db *db = NULL;
-	int rc;
 
 	if (!app_db_new(app->options, "tollgate-aggregator dry runs", &app->db, &db, err))
 		return false;
 	d = mem_alloc(sizeof(*d));
 	*d = (struct dry_runs){.app = app, .db = db, .log = quota_log_new(app->options->quota_quiet_ns)};
 	pthread_mutex_init(&d->lock, NULL);
-	pthread_cond_init(&d->wake, NULL);
+	condition_init(&d->wake);
 	if (!estimates_start(&d->estimates, err)) {
 		dry_runs_free(d);
 		return false;
 	}
-	rc = pthread_create(&d->thread, NULL, dry_runs_main, d);
-	if (rc != 0) {
+	if (!thread_start("of dry runs", dry_runs_main, d, &d->thread, err)) {
 		dry_runs_free(d);
-		return err_errno(err, ERR_FATAL, rc, "cannot start the thread of dry runs");
+		return false;
 	}
 	*ret = d;
 	return true;
 }
 
 void
-dry_runs_hurry(struct dry_runs *d)
+dry_runs_drain(struct dry_runs *d)
 {
 	pthread_mutex_lock(&d->lock);
-	d->hurry = true;
+	d->draining = true;
 	pthread_cond_signal(&d->wake);
 	pthread_mutex_unlock(&d->lock);
 }
@@ -540,7 +526,7 @@ dry_runs_stop(struct dry_runs *d)
 	if (!d)
 		return;
 	pthread_mutex_lock(&d->lock);
-	d->hurry = true;
+	d->draining = true;
 	d->stop = true;
 	pthread_cond_signal(&d->wake);
 	pthread_mutex_unlock(&d->lock);

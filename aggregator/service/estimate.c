@@ -1,8 +1,9 @@
 /* aggregator/service/estimate.c - when what waits is expected to start, worked out in the background once per version of the book. */
 #include "aggregator/service/estimate.h"
 
-#include <pthread.h>
 #include <string.h>
+
+#include "common/base/thread.h"
 
 #define NICE 10         /* decisions and dry runs go first */
 #define COST_MAX 300000 /* steps and rulings: some seconds of a slow processor */
@@ -131,15 +132,13 @@ bool
 estimates_start(struct estimates **ret, struct err *err)
 {
 	struct estimates *e = mem_alloc(sizeof(*e));
-	int rc;
 
 	*e = (struct estimates){.seq = -1};
 	pthread_mutex_init(&e->lock, NULL);
-	pthread_cond_init(&e->wake, NULL);
-	rc = pthread_create(&e->thread, NULL, estimates_main, e);
-	if (rc != 0) {
+	condition_init(&e->wake);
+	if (!thread_start("of estimates", estimates_main, e, &e->thread, err)) {
 		estimates_free(e);
-		return err_errno(err, ERR_FATAL, rc, "cannot start the thread of estimates");
+		return false;
 	}
 	*ret = e;
 	return true;

@@ -1,17 +1,15 @@
 /* aggregator/service/gauges.c - the thread that reads the ledger for /metrics. The rules are numbered in gauges.h. */
 #include "aggregator/service/gauges.h"
 
-#include <errno.h>
-#include <pthread.h>
 #include <string.h>
-#include <time.h>
 
 #include "aggregator/service/app.h"
 #include "aggregator/service/gauges_page.h"
 #include "common/base/log.h"
+#include "common/base/thread.h"
 #include "common/base/time.h"
 
-#define ACTIVE_NS (5 * NS_PER_MIN)  /* how long after a scrape pages are made without being asked for */
+#define ACTIVE_NS (5 * NS_PER_MIN)  /* pages are renewed for so long after a scrape */
 #define PATIENCE_NS (30 * NS_PER_S) /* of a scrape that waits */
 #define REST_TIMES 9
 
@@ -28,12 +26,6 @@ struct gauges {
 	int64_t asked_ns, ended_ns; /* monotonic; INT64_MIN: never */
 };
 
-static struct timespec
-at(int64_t ns)
-{
-	return (struct timespec){.tv_sec = (time_t)(ns / NS_PER_S), .tv_nsec = (long)(ns % NS_PER_S)};
-}
-
 /* Rule 3. */
 static int64_t
 rest_ns(const struct gauges *g)
@@ -43,7 +35,7 @@ rest_ns(const struct gauges *g)
 	return long_ns > g->options->metrics_refresh_ns ? long_ns : g->options->metrics_refresh_ns;
 }
 
-/* Rule 2: until when the thread has nothing to do; INT64_MAX: until somebody asks. */
+/* Rule 2: when the next reading is due; INT64_MAX: after the next scrape. */
 static int64_t
 due_ns(const struct gauges *g, int64_t now_ns)
 {
@@ -60,14 +52,10 @@ wait_until_due(struct gauges *g)
 	pthread_mutex_lock(&g->lock);
 	while (!g->stop) {
 		int64_t now_ns = time_monotonic_ns(), due = due_ns(g, now_ns);
-		struct timespec until = at(due);
 
 		if (due <= now_ns)
 			break;
-		if (due == INT64_MAX)
-			pthread_cond_wait(&g->wake, &g->lock);
-		else
-			(void)pthread_cond_timedwait(&g->wake, &g->lock, &until);
+		(void)condition_wait_until(&g->wake, &g->lock, due);
 	}
 	stop = g->stop;
 	pthread_mutex_unlock(&g->lock);
@@ -134,22 +122,16 @@ bool
 gauges_start(const struct aggregator_options *o, struct db_counters *db, struct gauges **ret, struct err *err)
 {
 	struct gauges *g = mem_alloc(sizeof(*g));
-	pthread_condattr_t attr;
-	int rc;
 
 	g->options = o;
 	g->db = db;
 	g->asked_ns = g->ended_ns = INT64_MIN;
 	pthread_mutex_init(&g->lock, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&g->wake, &attr);
-	pthread_cond_init(&g->done, &attr);
-	pthread_condattr_destroy(&attr);
-	rc = pthread_create(&g->thread, NULL, gauges_main, g);
-	if (rc != 0) {
+	condition_init(&g->wake);
+	condition_init(&g->done);
+	if (!thread_start("that reads gauges", gauges_main, g, &g->thread, err)) {
 		mem_free(g);
-		return err_errno(err, ERR_FATAL, rc, "cannot start the thread that reads gauges");
+		return false;
 	}
 	*ret = g;
 	return true;
@@ -184,14 +166,13 @@ bool
 gauges_get(struct gauges *g, struct gauges_page **ret, struct err *err)
 {
 	int64_t now_ns = time_monotonic_ns();
-	struct timespec until = at(now_ns + PATIENCE_NS);
 	bool ok = false, in_time = true;
 
 	pthread_mutex_lock(&g->lock);
 	g->asked_ns = now_ns;
 	pthread_cond_signal(&g->wake);
 	while (!g->stop && in_time && !is_fresh(g, time_monotonic_ns()))
-		in_time = pthread_cond_timedwait(&g->done, &g->lock, &until) != ETIMEDOUT;
+		in_time = condition_wait_until(&g->done, &g->lock, now_ns + PATIENCE_NS);
 	if (g->stop || !in_time) {
 		(void)err_set(err, ERR_RETRY, "the ledger was not read in time");
 	} else if (g->page == NULL) {

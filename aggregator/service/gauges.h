@@ -1,12 +1,12 @@
-/* aggregator/service/gauges.h - what /metrics shows of the ledger: read by one thread every few seconds while somebody scrapes, shared by
- * every scrape until the next reading.
+/* aggregator/service/gauges.h - the ledger's part of /metrics: one thread reads it every few seconds while Prometheus scrapes, and all scrapes
+ * share the last reading.
  *
  * Rules, by number in the code:
- *  1. a page has what the ledger has, of all tenants; who sees which row of it is decided when it is shown (metrics_page.c), and only there
- *  2. nobody scrapes: nothing is read. A scrape that finds no page, or an old one, waits for the next
- *  3. between two readings the thread rests for the interval, and for nine times as long as the last one took: whatever the size of the
- *     ledger, gauges take a tenth of one connection at most
- *  4. a family has a limited number of rows; what is beyond goes to one row per state or currency, of no tenant */
+ *  1. a page has the rows of all tenants; api/metrics_tenants.c alone decides which of them a token sees
+ *  2. without scrapes nothing is read. A scrape that finds no page, or an old one, waits for the next
+ *  3. between two readings the thread rests for the interval, or for nine times as long as the last one took: whatever the size of the
+ *     ledger, gauges use at most a tenth of one connection
+ *  4. a family has a limited number of rows; further ones are added up in one row per state or currency, without a tenant */
 #ifndef TOLLGATE_GAUGES_H
 #define TOLLGATE_GAUGES_H
 
@@ -17,12 +17,12 @@
 
 #define REST_TENANT "other" /* the tenant label of rule 4 */
 
-/* One row of a family; each uses what it needs. */
+/* One row of a family; each family uses some of the members. */
 struct gauge_row {
-	char *cluster, *tenant, *workspace; /* tenant "": nobody's. Texts are never NULL */
-	char *what; /* GPU model, the node, the class of what was held, or a budget's currency */
-	char *kind; /* state, currency, or which number of a budget */
-	bool rest;  /* rule 4: shown to operators only */
+	char *cluster, *tenant, *workspace; /* tenant "": none. Texts are never NULL */
+	char *what;                         /* GPU model, node, usage class, or a budget's currency */
+	char *kind;                         /* state, currency, or which number of a budget */
+	bool rest;                          /* rule 4: shown to operators only */
 	int128 amount;
 	int scale;              /* of a cost */
 	int64_t lag_ns, age_ns; /* of a node; -1: not known */
@@ -33,7 +33,7 @@ struct gauge_rows {
 	struct gauge_row *at;
 	size_t count, max;
 	struct idmap where;
-	struct idmap beyond; /* what is in the rest, each once */
+	struct idmap beyond; /* keys of the rows that were added up, each once */
 };
 struct workspace_name {
 	char *tenant, *workspace;

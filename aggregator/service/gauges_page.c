@@ -123,7 +123,7 @@ is_held(const char *state)
 	return strcmp(state, "used") == 0 || strcmp(state, "idle") == 0 || strcmp(state, "unmeasured") == 0;
 }
 
-/* What nobody held; what was held comes by class. */
+/* States without a holder; held time comes by class. */
 static void
 add_hours(void *arg, const struct usage_total *t)
 {

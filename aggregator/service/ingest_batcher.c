@@ -17,18 +17,18 @@ struct waiter {
 	pthread_cond_t moved;
 };
 
-struct ingest_line {
+struct ingest_batcher {
 	struct ingest_cache *cache;
 	pthread_mutex_t lock;
 	struct waiter *first, **end;
-	size_t records; /* of those that wait */
+	size_t records; /* of the waiting pushes */
 	unsigned writing;
 };
 
-struct ingest_line *
-ingest_line_new(int64_t slice_ns)
+struct ingest_batcher *
+ingest_batcher_new(int64_t slice_ns)
 {
-	struct ingest_line *l = mem_alloc(sizeof(*l));
+	struct ingest_batcher *l = mem_alloc(sizeof(*l));
 
 	l->cache = ingest_cache_new(slice_ns);
 	l->end = &l->first;
@@ -37,7 +37,7 @@ ingest_line_new(int64_t slice_ns)
 }
 
 void
-ingest_line_free(struct ingest_line *l)
+ingest_batcher_free(struct ingest_batcher *l)
 {
 	if (!l)
 		return;
@@ -47,9 +47,9 @@ ingest_line_free(struct ingest_line *l)
 	mem_free(l);
 }
 
-/* With the lock, which is let go of while the group is written. */
+/* With the lock, which is released while the group is written. */
 static void
-write_group(struct ingest_line *l, struct db *db)
+write_group(struct ingest_batcher *l, struct db *db)
 {
 	struct waiter *group[GROUP_MAX];
 	struct ingest_push *pushes[GROUP_MAX];
@@ -71,14 +71,14 @@ write_group(struct ingest_line *l, struct db *db)
 		group[i]->tried = true;
 		pthread_cond_signal(&group[i]->moved);
 	}
-	/* Of those that came meanwhile one is enough: it writes for all of them. */
+	/* Waking one of the new ones is enough: it writes for all. */
 	if (l->first)
 		pthread_cond_signal(&l->first->moved);
 }
 
 bool
-ingest_line_pass(struct ingest_line *l, struct db *db, struct ingest_push *p, struct ingest_result *ret,
-                 struct err *err)
+ingest_batcher_push(struct ingest_batcher *l, struct db *db, struct ingest_push *p, struct ingest_result *ret,
+                    struct err *err)
 {
 	struct waiter me = {.push = p};
 

@@ -1,10 +1,8 @@
 /* aggregator/service/probe.c - the thread that asks whether the database answers and has this program's schema. The rules are in the header. */
 #include "aggregator/service/probe.h"
 
-#include <pthread.h>
-
-#include "aggregator/service/ticker.h"
 #include "common/base/log.h"
+#include "common/base/thread.h"
 #include "common/base/time.h"
 
 #define EVERY_NS NS_PER_S

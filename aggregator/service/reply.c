@@ -37,7 +37,7 @@ request_token(const struct http_request *rq)
 void
 reply_token_refused(struct app *app, const struct http_request *rq, struct http_reply *rp)
 {
-	token_line_forget(app->tokens, request_token(rq));
+	token_batcher_forget(app->tokens, request_token(rq));
 	http_problem(rp, rq, 401, "Authorization", "%s", STORE_TOKEN_REFUSED);
 }
 

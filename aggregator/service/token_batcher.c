@@ -1,20 +1,18 @@
-/* aggregator/service/token_batcher.c - requests that come at the same time share one look at their tokens. */
+/* aggregator/service/token_batcher.c - one query checks the tokens of requests that arrive at the same time. */
 #include "aggregator/service/token_batcher.h"
 
-#include <errno.h>
-#include <pthread.h>
 #include <string.h>
-#include <time.h>
 
 #include "aggregator/store/access/access.h"
 #include "common/base/digest.h"
+#include "common/base/thread.h"
 #include "common/base/time.h"
 
 #define LOOKS_AT_ONCE 2u
-/* A session may hang that others do not: who has waited for so long looks for itself, however many others do. */
+/* One database session may hang: a request that has waited this long queries for itself, whatever the others do. */
 #define PATIENCE_NS (200 * NS_PER_MS)
-#define REMEMBERED 4096        /* of a fleet: one that is not remembered costs a look more at each request */
-#define REMEMBER_NS NS_PER_MIN /* then the next look says that the token is in use */
+#define REMEMBERED 4096        /* for a fleet; a token without a place costs a query per request */
+#define REMEMBER_NS NS_PER_MIN /* after that a query also notes that the token is in use */
 
 struct waiter {
 	struct token_look look;
@@ -29,39 +27,35 @@ struct memory {
 	struct identity_row who;
 };
 
-struct token_line {
+struct token_batcher {
 	pthread_mutex_t lock;
-	pthread_condattr_t clock;
 	struct waiter *first, **end;
 	unsigned looking;
-	struct memory memories[REMEMBERED]; /* each at the place that its hash says; the last one stays */
+	struct memory memories[REMEMBERED]; /* by hash; a collision replaces the older one */
 };
 
-struct token_line *
-token_line_new(void)
+struct token_batcher *
+token_batcher_new(void)
 {
-	struct token_line *l = mem_alloc(sizeof(*l));
+	struct token_batcher *l = mem_alloc(sizeof(*l));
 
 	l->end = &l->first;
 	pthread_mutex_init(&l->lock, NULL);
-	pthread_condattr_init(&l->clock);
-	pthread_condattr_setclock(&l->clock, CLOCK_MONOTONIC);
 	return l;
 }
 
 void
-token_line_free(struct token_line *l)
+token_batcher_free(struct token_batcher *l)
 {
 	if (!l)
 		return;
 	ASSERT(!l->first && !l->looking);
-	pthread_condattr_destroy(&l->clock);
 	pthread_mutex_destroy(&l->lock);
 	mem_free(l);
 }
 
 static struct memory *
-memory_of(struct token_line *l, const char *token, uint8_t sha[SHA256_SIZE])
+memory_of(struct token_batcher *l, const char *token, uint8_t sha[SHA256_SIZE])
 {
 	sha256(token, strlen(token), sha);
 	return &l->memories[(sha[0] | (unsigned)sha[1] << 8) % REMEMBERED];
@@ -69,7 +63,7 @@ memory_of(struct token_line *l, const char *token, uint8_t sha[SHA256_SIZE])
 
 /* With the lock. */
 static void
-remember(struct token_line *l, const struct token_look *k)
+remember(struct token_batcher *l, const struct token_look *k)
 {
 	uint8_t sha[SHA256_SIZE];
 	struct memory *m = memory_of(l, k->token, sha);
@@ -84,7 +78,7 @@ remember(struct token_line *l, const struct token_look *k)
 }
 
 bool
-token_line_recall(struct token_line *l, const char *token, struct identity_row *ret)
+token_batcher_cached(struct token_batcher *l, const char *token, struct identity_row *ret)
 {
 	uint8_t sha[SHA256_SIZE];
 	const struct memory *m = memory_of(l, token, sha);
@@ -99,7 +93,7 @@ token_line_recall(struct token_line *l, const char *token, struct identity_row *
 }
 
 void
-token_line_forget(struct token_line *l, const char *token)
+token_batcher_forget(struct token_batcher *l, const char *token)
 {
 	uint8_t sha[SHA256_SIZE];
 	struct memory *m = memory_of(l, token, sha);
@@ -110,9 +104,9 @@ token_line_forget(struct token_line *l, const char *token)
 	pthread_mutex_unlock(&l->lock);
 }
 
-/* With the lock, which is let go of while it looks: for those that wait, the longest first. */
+/* Queries for all that wait, the oldest first. With the lock, which is released during the query. */
 static void
-look(struct token_line *l, struct db *db)
+look(struct token_batcher *l, struct db *db)
 {
 	struct waiter *group[TOKEN_LOOKS_MAX];
 	struct token_look *looks[TOKEN_LOOKS_MAX];
@@ -139,22 +133,15 @@ look(struct token_line *l, struct db *db)
 		pthread_cond_signal(&l->first->moved);
 }
 
-static struct timespec
-patience_end(void)
-{
-	int64_t ns = time_monotonic_ns() + PATIENCE_NS;
-
-	return (struct timespec){.tv_sec = (time_t)(ns / NS_PER_S), .tv_nsec = (long)(ns % NS_PER_S)};
-}
-
 bool
-token_line_check(struct token_line *l, struct db *db, const char *token, struct identity_row *ret, struct err *err)
+token_batcher_check(struct token_batcher *l, struct db *db, const char *token, struct identity_row *ret,
+                    struct err *err)
 {
 	struct waiter me = {.look = {.token = token}};
-	struct timespec until = {0};
+	int64_t deadline_ns = 0;
 	bool patient = true;
 
-	pthread_cond_init(&me.moved, &l->clock);
+	condition_init(&me.moved);
 	pthread_mutex_lock(&l->lock);
 	*l->end = &me;
 	l->end = &me.next;
@@ -163,10 +150,10 @@ token_line_check(struct token_line *l, struct db *db, const char *token, struct 
 			look(l, db);
 			continue;
 		}
-		if (until.tv_sec == 0)
-			until = patience_end();
+		if (deadline_ns == 0)
+			deadline_ns = time_monotonic_ns() + PATIENCE_NS;
 		if (me.state == WAITS)
-			patient = pthread_cond_timedwait(&me.moved, &l->lock, &until) != ETIMEDOUT;
+			patient = condition_wait_until(&me.moved, &l->lock, deadline_ns);
 		else
 			pthread_cond_wait(&me.moved, &l->lock);
 	}

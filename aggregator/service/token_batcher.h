@@ -1,26 +1,26 @@
-/* aggregator/service/token_batcher.h - requests that come at the same time share one look at their tokens.
+/* aggregator/service/token_batcher.h - checks the tokens of requests that arrive at the same time with one query.
  *
- * A look counts for those that had come when it began: so a token that was revoked is refused from the next request on, as if each had
- * looked for itself. Nobody waits for company: who finds few looks under way begins one at once, for all that wait.
+ * A query serves the requests that arrived before it began, so a revoked token is refused from the next request on. No request waits for
+ * more to arrive: one that finds few queries under way begins one at once, for all that wait.
  *
- * What a look found is remembered for a while, for who asks the database about the token again, in the transaction that the token is
- * to allow: a memory alone opens no door. */
+ * Identities are cached for a minute. A cached identity alone allows nothing: the transaction that acts on it checks the token again. The cache
+ * saves a query per decision; tests/bench/bench_decide.py has the figures. */
 #ifndef TOLLGATE_TOKEN_BATCHER_H
 #define TOLLGATE_TOKEN_BATCHER_H
 
 #include "aggregator/store/access/access.h"
 #include "aggregator/store/store.h"
 
-struct token_line;
-struct token_line *token_line_new(void);
-void token_line_free(struct token_line *l); /* nobody waits any more */
+struct token_batcher;
+struct token_batcher *token_batcher_new(void);
+void token_batcher_free(struct token_batcher *l); /* no request waits any more */
 
 /* As store_token_check; db is the caller's own connection. */
-MUST_CHECK bool token_line_check(struct token_line *l, struct db *db, const char *token, struct identity_row *ret,
-                                 struct err *err);
-/* Whose token this was when it was last looked at, not long ago; false: nobody remembers. */
-MUST_CHECK bool token_line_recall(struct token_line *l, const char *token, struct identity_row *ret);
-/* It was refused where it had to prove itself: nobody remembers it. */
-void token_line_forget(struct token_line *l, const char *token);
+MUST_CHECK bool token_batcher_check(struct token_batcher *l, struct db *db, const char *token, struct identity_row *ret,
+                                    struct err *err);
+/* The cached identity of a token; false: none. */
+MUST_CHECK bool token_batcher_cached(struct token_batcher *l, const char *token, struct identity_row *ret);
+/* Drops the cached identity: the token was refused. */
+void token_batcher_forget(struct token_batcher *l, const char *token);
 
 #endif

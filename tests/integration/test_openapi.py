@@ -1,4 +1,4 @@
-"""GET /v1/openapi.json: its form, that it has every route, and that what the daemon takes and answers is what it says.
+"""GET /v1/openapi.json: its form, that it has the routes of the program and no others, and that real requests and replies match it.
 
 Every request here goes through one recorder, which holds the request and the reply against the document. The validator knows the
 part of JSON Schema that the document uses and fails on any other, and on members that the document does not name."""
@@ -175,6 +175,10 @@ class OpenApi(unittest.TestCase):
                         self.assertTrue(response["description"] and response["content"])
         self.assertEqual(len(ids), len(set(ids)), "two operations have one id")
 
+    def test_its_version_is_the_programs(self):
+        printed = subprocess.run([stack.program("tollgate-aggregator"), "--version"], capture_output=True, text=True, check=True).stdout
+        self.assertEqual(self.doc["info"]["version"], printed.split()[1])
+
     def test_every_reference_has_a_target_and_every_schema_a_reader(self):
         text = json.dumps(self.doc)
         used = set(re.findall(r'"#/components/schemas/(\w+)"', text))
@@ -184,13 +188,13 @@ class OpenApi(unittest.TestCase):
         printed = subprocess.run([stack.program("tollgate-aggregator"), "--print-routes"], capture_output=True, text=True, check=True).stdout
         routes = {}
         for line in printed.splitlines():
-            method, path, who, _ = line.split(" ", 3)
-            routes[method, path] = set(who.split(","))
+            method, path, who, summary = line.split(" ", 3)
+            routes[method, path] = set(who.split(",")), summary
         documented = {}
         for path, methods in self.doc["paths"].items():
             for method, operation in methods.items():
                 who = set(operation.get("x-tollgate-roles", ["open"])) or {"join-token"}
-                documented[method.upper(), path.partition("{")[0]] = who
+                documented[method.upper(), path.partition("{")[0]] = who, operation["summary"]
         self.assertEqual(documented, routes)
         self.assertGreater(len(routes), 20)
 

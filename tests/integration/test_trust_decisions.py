@@ -207,7 +207,7 @@ class Queued(Trust):
     OPTIONS = {"--tenant-queued": "3", "--quota-quiet": "0s"}  # every turn begins without the lock of the book
 
     def together(self, *asks):
-        """What these say lies on the desk while the turn before waits for its commit: the next turn has all of it. Their replies, in this order."""
+        """Sends these requests while the turn before waits for its commit, so that the next turn has all of them. Returns their replies in this order."""
         blocked = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND application_name = 'tollgate-aggregator decider'"
         with Session(self.stack.pg) as other, concurrent.futures.ThreadPoolExecutor(len(asks) + 1) as pool:
             other.run("BEGIN")
@@ -217,7 +217,7 @@ class Queued(Trust):
             replies = [pool.submit(ask) for ask in asks]
             kept = re.compile(r"^tollgate_aggregator_http_kept (\d+)$", re.M)
             page = self.stack.url + "/metrics"
-            wait_for("all on the desk", lambda: int(kept.search(request("GET", page).text())[1]) == len(asks) + 1, self.stack.aggregator)
+            wait_for("all requests to be queued", lambda: int(kept.search(request("GET", page).text())[1]) == len(asks) + 1, self.stack.aggregator)
             other.run("COMMIT")
             self.assertEqual(first.result().status, 200)
             return [reply.result() for reply in replies]
@@ -264,7 +264,7 @@ class Queued(Trust):
 
 
 class Desk(Trust):
-    """Requests that lie on the desk while a turn waits for its commit."""
+    """Requests that are queued while a turn waits for its commit."""
 
     BLOCKED = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND application_name = 'tollgate-aggregator decider'"
 
@@ -283,7 +283,7 @@ class Desk(Trust):
         return int(re.search(rf"^tollgate_aggregator_http_{name} (\d+)$", request("GET", self.stack.url + "/metrics").text(), re.M)[1])
 
     def kept(self, n):
-        wait_for(f"{n} on the desk", lambda: self.metric("kept") == n, self.stack.aggregator)
+        wait_for(f"{n} queued requests", lambda: self.metric("kept") == n, self.stack.aggregator)
 
     def put(self, role, *asks):
         bodies = [json.dumps(a).encode() for a in asks]

@@ -1,11 +1,43 @@
-/* aggregator/service/ticker.c - a thread that works, waits and works again until it is stopped. */
-#include "aggregator/service/ticker.h"
+/* common/base/thread.c - threads, conditions with deadlines on the monotonic clock, and threads that repeat their work. */
+#include "common/base/thread.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <time.h>
 
 #include "common/base/time.h"
+
+bool
+thread_start(const char *what, void *(*run)(void *arg), void *arg, pthread_t *ret, struct err *err)
+{
+	int rc = pthread_create(ret, NULL, run, arg);
+
+	return rc == 0 || err_errno(err, ERR_FATAL, rc, "cannot start the thread %s", what);
+}
+
+void
+condition_init(pthread_cond_t *c)
+{
+	pthread_condattr_t attr;
+
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(c, &attr);
+	pthread_condattr_destroy(&attr);
+}
+
+bool
+condition_wait_until(pthread_cond_t *c, pthread_mutex_t *lock, int64_t deadline_ns)
+{
+	const struct timespec deadline = {.tv_sec = (time_t)(deadline_ns / NS_PER_S),
+	                                  .tv_nsec = (long)(deadline_ns % NS_PER_S)};
+
+	if (deadline_ns != INT64_MAX)
+		return pthread_cond_timedwait(c, lock, &deadline) != ETIMEDOUT;
+	pthread_cond_wait(c, lock);
+	return true;
+}
+
+/* ---- threads that repeat their work ---- */
 
 struct ticker {
 	void (*run)(struct ticker *t, void *arg);
@@ -38,37 +70,26 @@ ticker_start(const char *what, void (*run)(struct ticker *t, void *arg), void *a
              struct err *err)
 {
 	struct ticker *t = mem_alloc(sizeof(*t));
-	pthread_condattr_t attr;
-	int rc;
 
 	*t = (struct ticker){.run = run, .arg = arg};
 	pthread_mutex_init(&t->lock, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&t->wake, &attr);
-	pthread_condattr_destroy(&attr);
-	*ret = t; /* before the thread may look for it */
-	rc = pthread_create(&t->thread, NULL, ticker_main, t);
-	if (rc != 0) {
-		*ret = NULL;
-		ticker_free(t);
-		return err_errno(err, ERR_FATAL, rc, "cannot start the thread %s", what);
-	}
-	return true;
+	condition_init(&t->wake);
+	*ret = t; /* run() may use it before this function returns */
+	if (thread_start(what, ticker_main, t, &t->thread, err))
+		return true;
+	*ret = NULL;
+	ticker_free(t);
+	return false;
 }
 
 bool
 ticker_wait(struct ticker *t, int64_t ns)
 {
-	struct timespec until;
+	int64_t deadline_ns = time_monotonic_ns() + ns;
 	bool stop;
 
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	ns += until.tv_nsec;
-	until.tv_sec += (time_t)(ns / NS_PER_S);
-	until.tv_nsec = (long)(ns % NS_PER_S);
 	pthread_mutex_lock(&t->lock);
-	while (!t->stop && !t->woken && pthread_cond_timedwait(&t->wake, &t->lock, &until) != ETIMEDOUT)
+	while (!t->stop && !t->woken && condition_wait_until(&t->wake, &t->lock, deadline_ns))
 		;
 	t->woken = false;
 	stop = t->stop;

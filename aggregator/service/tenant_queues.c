@@ -1,27 +1,27 @@
-/* aggregator/service/desk_lines.c - items that wait for a thread, one line for each tenant. */
-#include "aggregator/service/desk_lines.h"
+/* aggregator/service/tenant_queues.c - requests that wait for a thread, in one queue per tenant. */
+#include "aggregator/service/tenant_queues.h"
 
 #include <string.h>
 
 #include "common/base/text.h"
 #include "common/base/time.h"
 
-struct desk_line {
-	struct desk_line *next;      /* in the order of turns */
-	struct desk_line *same_hash; /* in its bucket */
+struct tenant_queue {
+	struct tenant_queue *next;      /* in the order of turns */
+	struct tenant_queue *same_hash; /* in its bucket */
 	uint64_t hash;
 	char tenant[DECISION_TENANT_SIZE];
-	struct desk_item *first, **end;
+	struct capacity_request *first, **end;
 };
 
 static const char *
-tenant_of(const struct desk_item *i)
+tenant_of(const struct capacity_request *i)
 {
 	return i->of_tenant[0] != '\0' ? i->of_tenant : i->tenant[0] != '\0' ? i->tenant : i->body.tenant;
 }
 
 static void
-put_behind(struct desk_lines *l, struct desk_line *line)
+put_behind(struct tenant_queues *l, struct tenant_queue *line)
 {
 	line->next = NULL;
 	if (l->last)
@@ -31,11 +31,11 @@ put_behind(struct desk_lines *l, struct desk_line *line)
 	l->last = line;
 }
 
-static struct desk_line *
-line_of(struct desk_lines *l, const char *tenant)
+static struct tenant_queue *
+line_of(struct tenant_queues *l, const char *tenant)
 {
 	uint64_t hash = text_hash(tenant);
-	struct desk_line **at = &l->buckets[hash % DESK_BUCKETS], *line;
+	struct tenant_queue **at = &l->buckets[hash % QUEUE_BUCKETS], *line;
 
 	for (; *at; at = &(*at)->same_hash)
 		if ((*at)->hash == hash && strcmp((*at)->tenant, tenant) == 0)
@@ -51,9 +51,9 @@ line_of(struct desk_lines *l, const char *tenant)
 }
 
 static void
-remove_line(struct desk_lines *l, struct desk_line *line)
+remove_line(struct tenant_queues *l, struct tenant_queue *line)
 {
-	struct desk_line **at = &l->buckets[line->hash % DESK_BUCKETS];
+	struct tenant_queue **at = &l->buckets[line->hash % QUEUE_BUCKETS];
 
 	while (*at != line)
 		at = &(*at)->same_hash;
@@ -63,23 +63,23 @@ remove_line(struct desk_lines *l, struct desk_line *line)
 }
 
 void
-desk_lines_add(struct desk_lines *l, struct desk_item *item)
+tenant_queues_add(struct tenant_queues *l, struct capacity_request *item)
 {
-	struct desk_line *line = line_of(l, tenant_of(item));
+	struct tenant_queue *line = line_of(l, tenant_of(item));
 
 	item->next = NULL;
 	*line->end = item;
 	line->end = &item->next;
 }
 
-/* At most so many of the first line; what is left of it goes behind the others. How many there were. */
+/* Takes at most so many of the first queue; the rest of that queue goes behind the others. Returns how many. */
 static size_t
-take_first(struct desk_lines *l, size_t most, struct desk_item ***end)
+take_first(struct tenant_queues *l, size_t most, struct capacity_request ***end)
 {
-	struct desk_line *line = l->first;
+	struct tenant_queue *line = l->first;
 	size_t n = 0;
 
-	if (l->served_count < DESK_SERVED)
+	if (l->served_count < QUEUES_SERVED)
 		l->served[l->served_count++] = line->hash;
 	for (; line->first && n < most; n++) {
 		**end = line->first;
@@ -97,10 +97,10 @@ take_first(struct desk_lines *l, size_t most, struct desk_item ***end)
 	return n;
 }
 
-struct desk_item *
-desk_lines_take(struct desk_lines *l, size_t most, size_t alone, size_t beside)
+struct capacity_request *
+tenant_queues_take(struct tenant_queues *l, size_t most, size_t alone, size_t beside)
 {
-	struct desk_item *items = NULL, **end = &items;
+	struct capacity_request *items = NULL, **end = &items;
 	int64_t now_ns = time_monotonic_ns();
 	size_t share;
 
@@ -114,9 +114,9 @@ desk_lines_take(struct desk_lines *l, size_t most, size_t alone, size_t beside)
 }
 
 bool
-desk_lines_other(const struct desk_lines *l)
+tenant_queues_has_other(const struct tenant_queues *l)
 {
-	for (const struct desk_line *line = l->first; line; line = line->next) {
+	for (const struct tenant_queue *line = l->first; line; line = line->next) {
 		size_t i = 0;
 
 		while (i < l->served_count && l->served[i] != line->hash)
@@ -127,13 +127,13 @@ desk_lines_other(const struct desk_lines *l)
 	return false;
 }
 
-struct desk_item *
-desk_items_gone(struct desk_item **items)
+struct capacity_request *
+capacity_requests_gone(struct capacity_request **items)
 {
-	struct desk_item *gone = NULL, **end = &gone;
+	struct capacity_request *gone = NULL, **end = &gone;
 
-	for (struct desk_item **at = items; *at;) {
-		struct desk_item *i = *at;
+	for (struct capacity_request **at = items; *at;) {
+		struct capacity_request *i = *at;
 
 		if (!http_gone(i->rq)) {
 			at = &i->next;
