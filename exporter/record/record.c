@@ -1,18 +1,182 @@
-/* exporter/record/record.c - the files of a recording, one after the other. The rules are in record.h. */
+/* exporter/record/record.c - the recorder: files one after the other, and the thread that writes them. The rules are in record.h. */
 #include "exporter/record/record.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 
 #include "common/base/time.h"
 #include "exporter/record/record_file.h"
-#include "exporter/record/record_writer.h"
 
 #define WRITE_EVERY_NS NS_PER_MIN
 #define RUNS_MAX 8000u
 #define EVENTS_MAX 900u
+
+/* ---- the writing thread ---- */
+
+struct waiting {
+	char *path;
+	struct buf text;
+};
+
+struct record_writer {
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	struct waiting queue[RECORD_WAITING_MAX];
+	size_t count;
+	bool writing;   /* without the lock */
+	bool ends;      /* the thread ends when nothing waits */
+	bool abandoned; /* record_writer_close has returned: the thread frees the rest */
+	struct err trouble;
+};
+
+static void
+waiting_fini(struct waiting *w)
+{
+	mem_free(w->path);
+	buf_fini(&w->text);
+}
+
+static struct waiting
+take_first(struct record_writer *w)
+{
+	struct waiting first = w->queue[0];
+
+	memmove(w->queue, w->queue + 1, --w->count * sizeof(*w->queue));
+	return first;
+}
+
+static void
+writer_free(struct record_writer *w)
+{
+	for (size_t i = 0; i < w->count; i++)
+		waiting_fini(&w->queue[i]);
+	pthread_cond_destroy(&w->changed);
+	pthread_mutex_destroy(&w->lock);
+	mem_free(w);
+}
+
+static void *
+write_all(void *arg)
+{
+	struct record_writer *w = arg;
+	bool abandoned;
+
+	pthread_mutex_lock(&w->lock);
+	while (!w->ends || (w->count > 0 && !w->abandoned)) {
+		struct waiting file;
+		struct err err = {0};
+
+		if (w->count == 0) {
+			pthread_cond_wait(&w->changed, &w->lock);
+			continue;
+		}
+		file = take_first(w);
+		w->writing = true;
+		pthread_mutex_unlock(&w->lock);
+		if (file_write_atomic(file.path, buf_text(&file.text), file.text.len, 0600, &err))
+			err.kind = ERR_NONE;
+		waiting_fini(&file);
+		pthread_mutex_lock(&w->lock);
+		w->writing = false;
+		w->trouble = err;
+		pthread_cond_broadcast(&w->changed);
+	}
+	abandoned = w->abandoned;
+	pthread_mutex_unlock(&w->lock);
+	if (abandoned)
+		writer_free(w);
+	return NULL;
+}
+
+bool
+record_writer_new(struct record_writer **ret, struct err *err)
+{
+	struct record_writer *w = mem_alloc(sizeof(*w));
+	pthread_condattr_t attributes;
+	pthread_t thread;
+	int errnum;
+
+	pthread_mutex_init(&w->lock, NULL);
+	pthread_condattr_init(&attributes);
+	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+	pthread_cond_init(&w->changed, &attributes);
+	pthread_condattr_destroy(&attributes);
+	errnum = pthread_create(&thread, NULL, write_all, w);
+	if (errnum != 0) {
+		writer_free(w);
+		return err_errno(err, ERR_FATAL, errnum, "record: cannot start a thread");
+	}
+	/* detached: a thread whose disk hangs is abandoned */
+	pthread_detach(thread);
+	*ret = w;
+	return true;
+}
+
+void
+record_writer_put(struct record_writer *w, const char *path, struct buf *text)
+{
+	struct waiting file = {.path = mem_strdup(path), .text = *text};
+
+	buf_init(text, text->max);
+	pthread_mutex_lock(&w->lock);
+	for (size_t i = 0; i < w->count; i++)
+		if (strcmp(w->queue[i].path, path) == 0) {
+			struct waiting older = w->queue[i];
+
+			memmove(w->queue + i, w->queue + i + 1, (--w->count - i) * sizeof(*w->queue));
+			waiting_fini(&older);
+		}
+	if (w->count == RECORD_WAITING_MAX) {
+		struct waiting lost = take_first(w);
+
+		err_set(&w->trouble, ERR_RETRY, "record: %s was dropped, the disk is too slow", lost.path);
+		waiting_fini(&lost);
+	}
+	w->queue[w->count++] = file;
+	pthread_cond_broadcast(&w->changed);
+	pthread_mutex_unlock(&w->lock);
+}
+
+bool
+record_writer_check(struct record_writer *w, struct err *err)
+{
+	bool ok;
+
+	pthread_mutex_lock(&w->lock);
+	ok = w->trouble.kind == ERR_NONE;
+	if (!ok)
+		*err = w->trouble;
+	pthread_mutex_unlock(&w->lock);
+	return ok;
+}
+
+bool
+record_writer_close(struct record_writer *w, int64_t patience_ns, struct err *err)
+{
+	struct timespec until;
+	bool ok, late = false;
+
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_sec += (time_t)(patience_ns / NS_PER_S) + 1;
+	pthread_mutex_lock(&w->lock);
+	while ((w->count > 0 || w->writing) && !late)
+		late = pthread_cond_timedwait(&w->changed, &w->lock, &until) != 0;
+	ok = w->trouble.kind == ERR_NONE;
+	if (!ok)
+		*err = w->trouble;
+	else if (late)
+		ok = err_set(err, ERR_RETRY, "record: the disk does not answer, the end is not written");
+	w->ends = w->abandoned = true;
+	pthread_cond_broadcast(&w->changed);
+	pthread_mutex_unlock(&w->lock);
+	return ok;
+}
+
+/* ---- the recorder ---- */
 
 struct recorder {
 	char *dir, *node;
@@ -26,7 +190,7 @@ struct recorder {
 	int64_t last_boot_ns;
 };
 
-/* What lasts is written as it stands: it lasts until the next reading at least. */
+/* Faults and hanging calls that last are written without an end: they last until the next reading at least. */
 static void
 write_file(struct recorder *r)
 {
@@ -93,7 +257,7 @@ recorder_new(const struct recorder_options *o, struct recorder **ret, struct err
 	struct recorder *r;
 
 	if (mkdir(o->dir, 0700) != 0 && errno != EEXIST)
-		return err_errno(err, ERR_FATAL, errno, "record: %s cannot be made", o->dir);
+		return err_errno(err, ERR_FATAL, errno, "record: cannot make %s", o->dir);
 	r = mem_alloc(sizeof(*r));
 	r->dir = mem_strdup(o->dir);
 	r->node = mem_strdup(o->node);

@@ -1,4 +1,4 @@
-/* exporter/record/record_file.c - one file of a recording as YAML: the simulator's scenario. */
+/* exporter/record/record_file.c - writes one file of a recording as YAML: a scenario for the simulator. */
 #include "exporter/record/record_file.h"
 
 #include <string.h>
@@ -40,7 +40,7 @@ record_file_size(const struct record_file *f)
 	return size;
 }
 
-/* ---- text ----------------------------------------------------------------------------------------------------------- */
+/* ---- text ---- */
 
 void
 record_quoted(struct buf *out, const char *text)
@@ -86,7 +86,7 @@ number_of(const struct record_file *f, size_t gpu)
 	return number;
 }
 
-/* ---- sections ------------------------------------------------------------------------------------------------------- */
+/* ---- sections ---- */
 
 static void
 add_gpu(struct buf *out, const struct record_gpu *g)

@@ -1,5 +1,5 @@
-/* exporter/record/record_file.h - one file of a recording: what is taken (record_gpu.c, record_process.c) and how it is written (record_file.c). All times are
- * nanoseconds since the file's first reading. */
+/* exporter/record/record_file.h - inside the recording: one file in memory, filled by record_take.c, written as YAML by record_file.c. All times
+ * are nanoseconds since the file's first reading. */
 #ifndef TOLLGATE_RECORD_FILE_H
 #define TOLLGATE_RECORD_FILE_H
 
@@ -23,7 +23,7 @@ struct record_run {
 	int64_t uid;
 	char *cgroup, *comm;
 	bool mps;
-	bool seen;           /* by the reading under way */
+	bool seen;           /* in the current reading */
 	struct buf activity; /* phases, as the scenario has them */
 	int64_t sm, memory;  /* the last ones written; RECORD_NOT_WRITTEN: none */
 	int64_t memory_now;  /* of the last reading */
@@ -53,7 +53,7 @@ struct record_gpu {
 	size_t xid_count;
 };
 
-/* Of a GPU: a fault, a call that hangs, or an XID. */
+/* An event of a GPU: a fault, a call that hangs, or an XID. */
 enum record_event_kind { RECORD_FAULT, RECORD_HANG, RECORD_XID };
 struct record_event {
 	enum record_event_kind kind;
@@ -76,16 +76,29 @@ struct record_file {
 	size_t event_count;
 };
 
-/* Takes what a reading says of one GPU; then, when all have been taken, of the processes. */
+/* Adds a reading: each GPU, then the processes of all. */
 void record_take_gpu(struct record_file *f, size_t place, const struct gpu_reading *r);
 void record_take_processes(struct record_file *f, struct proc *proc, const struct gpu_snapshot *s, int64_t wall_ns);
 void record_add_event(struct record_file *f, struct record_event e);
 
 void record_file_fini(struct record_file *f);
-/* About how long the text is. */
+/* Approximate length of the text. */
 size_t record_file_size(const struct record_file *f);
 void record_file_text(const struct record_file *f, struct buf *out);
-/* Text of a driver or a process, as YAML has it in double quotes; bytes that are no plain text are written by their number. */
+/* Writes text in double quotes for YAML; bytes that are not plain ASCII are escaped. */
 void record_quoted(struct buf *out, const char *text);
+
+/* ---- the thread that writes files to a disk that may be slow or hang (record.c) ---- */
+
+#define RECORD_WAITING_MAX 4
+struct record_writer;
+MUST_CHECK bool record_writer_new(struct record_writer **ret, struct err *err);
+/* Takes ownership of the text. A waiting text for the same path is replaced by the newer one. Beyond RECORD_WAITING_MAX the oldest is
+ * dropped. */
+void record_writer_put(struct record_writer *w, const char *path, struct buf *text);
+/* False: the last file was not written, or files were dropped. */
+MUST_CHECK bool record_writer_check(struct record_writer *w, struct err *err);
+/* Waits for the disk, but not longer than this. False: something is not written; a write in progress is abandoned. */
+MUST_CHECK bool record_writer_close(struct record_writer *w, int64_t patience_ns, struct err *err);
 
 #endif

@@ -16,7 +16,7 @@
 #include "common/base/buf.h"
 #include "common/base/time.h"
 #include "exporter/record/record.h"
-#include "exporter/record/record_writer.h"
+#include "exporter/record/record_file.h"
 #include "tests/support/nvmlsim/sim_scenario.h"
 #include "tests/support/simnode.h"
 
@@ -430,7 +430,7 @@ a_folder_that_cannot_be_made_is_named(void **state)
 
 	(void)state;
 	assert_false(recorder_new(&o, &recorder, &err));
-	assert_non_null(strstr(err.text, "record: /proc/no/such cannot be made"));
+	assert_non_null(strstr(err.text, "record: cannot make /proc/no/such"));
 }
 
 int

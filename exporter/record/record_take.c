@@ -1,4 +1,4 @@
-/* exporter/record/record_gpu.c - readings of GPUs taken into a file of a recording. The rules are in record.h. */
+/* exporter/record/record_take.c - adds readings of GPUs and processes to a file of a recording. The rules are in record.h. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,10 +9,14 @@
 #define EVENTS_ROOM 10000u /* XIDs beyond this in one file are not kept */
 #define LAYOUTS_MAX_BYTES (256u << 10)
 #define PPM_PER_PERCENT 10000
+#define SERVER_PID 4194000u /* plus the number of the GPU: stands for an MPS server of unknown PID */
+#define SERVER_NAME "nvidia-cuda-mps-server"
+#define NOBODY 65534
+#define NOWHERE "/recorded.slice" /* the cgroup of a process that cannot be looked up */
 
-/* ---- values --------------------------------------------------------------------------------------------------------- */
+/* ---- values ---- */
 
-/* How a value of a reading is called in a scenario. An average is of the time since the reading before (rule 1). */
+/* The name of a value in a scenario. An average covers the time since the reading before (rule 1). */
 struct field {
 	const char *name;
 	size_t offset;
@@ -71,8 +75,8 @@ static const struct field instance_fields[] = {
 static_assert(ARRAY_LEN(board_fields) == RECORD_BOARD_FIELDS && ARRAY_LEN(instance_fields) == RECORD_INSTANCE_FIELDS,
               "every field has a last value");
 
-/* The values of one subject that are of a kind and have changed. A driver that does not tell a moment's value says so from the
- * beginning; averages are there from the second reading on. */
+/* Adds the changed values of a GPU or an instance, either momentary ones or averages. A momentary value that the driver does not have is
+ * ABSENT from the beginning; averages exist from the second reading on. */
 static void
 add_values(struct buf *line, const struct field *fields, size_t count, const void *subject, int64_t *last,
            bool averages, bool gpm)
@@ -96,7 +100,7 @@ add_values(struct buf *line, const struct field *fields, size_t count, const voi
 	}
 }
 
-/* A line of the scenario, when there is anything to say. */
+/* Adds a line to the scenario when a value has changed. */
 static void
 add_line(struct record_gpu *g, const struct gpu_reading *r, int64_t at_ns, bool averages)
 {
@@ -124,7 +128,7 @@ add_line(struct record_gpu *g, const struct gpu_reading *r, int64_t at_ns, bool 
 		buf_printf(&g->readings, "      - \"%s%s\"\n", duration_format(at_ns, at), buf_text(&line));
 }
 
-/* ---- a GPU ---------------------------------------------------------------------------------------------------------- */
+/* ---- a GPU ---- */
 
 static void
 forget(int64_t *last, size_t count)
@@ -140,9 +144,9 @@ record_add_event(struct record_file *f, struct record_event e)
 	f->events[f->event_count++] = e;
 }
 
-/* One that appears later was lost until then. */
+/* A GPU that appears later was lost until then. */
 static struct record_gpu *
-know_gpu(struct record_file *f, size_t place, const struct gpu_reading *r)
+find_or_add_gpu(struct record_file *f, size_t place, const struct gpu_reading *r)
 {
 	struct record_gpu *g;
 
@@ -205,7 +209,7 @@ take_health(struct record_file *f, size_t place, struct record_gpu *g, const str
 	}
 }
 
-/* Counted since the source was opened; one that was opened anew counts from 0. */
+/* Counters start at 0 when the source is opened again. */
 static void
 take_xids(struct record_file *f, size_t place, struct record_gpu *g, const struct gpu_reading *r)
 {
@@ -264,7 +268,7 @@ take_layout(const struct record_file *f, struct record_gpu *g, const struct gpu_
 	g->layout = mem_strdup(buf_text(&text));
 }
 
-/* What was last written of an instance stays with its UUID. */
+/* The values last written of an instance belong to its UUID. */
 static void
 follow_instances(struct record_gpu *g, const struct gpu_reading *r)
 {
@@ -282,7 +286,7 @@ follow_instances(struct record_gpu *g, const struct gpu_reading *r)
 	g->instance_count = r->instance_count;
 }
 
-/* The memory of a GPU that tells it to root only follows from that of its instances. */
+/* Where only root may read the memory of a GPU, it is computed from its instances. */
 static void
 take_memory(struct record_gpu *g, const struct gpu_reading *r)
 {
@@ -297,7 +301,7 @@ take_memory(struct record_gpu *g, const struct gpu_reading *r)
 void
 record_take_gpu(struct record_file *f, size_t place, const struct gpu_reading *r)
 {
-	struct record_gpu *g = know_gpu(f, place, r);
+	struct record_gpu *g = find_or_add_gpu(f, place, r);
 
 	take_health(f, place, g, r);
 	if (r->silent)
@@ -318,4 +322,190 @@ record_take_gpu(struct record_file *f, size_t place, const struct gpu_reading *r
 	if (f->before_ns >= 0)
 		add_line(g, r, f->before_ns, true);
 	add_line(g, r, f->now_ns, false);
+}
+
+/* ---- processes ---- */
+
+static struct record_run *
+add_run(struct record_file *f)
+{
+	if (f->run_count == f->run_cap) {
+		f->run_cap = f->run_cap ? 2 * f->run_cap : 64;
+		f->runs = mem_grow(f->runs, f->run_cap, sizeof(*f->runs));
+	}
+	f->runs[f->run_count] = (struct record_run){
+		.end_ns = RECORD_ALIVE, .uid = NOBODY, .sm = RECORD_NOT_WRITTEN, .memory = RECORD_NOT_WRITTEN};
+	buf_init(&f->runs[f->run_count].activity, RECORD_TEXT_MAX);
+	return &f->runs[f->run_count++];
+}
+
+/* Rule 5. A process that cannot be looked up belongs to the user nobody. */
+static void
+read_identity(struct proc *proc, struct record_run *run)
+{
+	char name[16], *open, *close;
+	struct err ignored;
+	size_t len;
+
+	snprintf(name, sizeof(name), "%" PRIu32, run->pid);
+	if (!proc_uid(proc, run->pid, &run->uid, &ignored))
+		run->uid = NOBODY;
+	if (proc_cgroup(proc, run->pid, &len, &ignored)) {
+		while (len > 0 && proc->text[len - 1] == '\n')
+			len--;
+		run->cgroup = mem_strndup(proc->text, len);
+	}
+	if (proc_read(proc, name, "stat", &len, &ignored)) {
+		open = strchr(proc->text, '(');
+		close = strrchr(proc->text, ')');
+		if (open && close && close > open)
+			run->comm = mem_strndup(open + 1, (size_t)(close - open - 1));
+	}
+	if (!run->cgroup)
+		run->cgroup = mem_strdup(NOWHERE);
+	if (!run->comm)
+		run->comm = mem_strdup("unknown");
+}
+
+/* Rule 1: activity is an average since the reading before, memory a momentary value. */
+static void
+add_phase(const struct record_file *f, struct record_run *run, int64_t sm, int64_t memory)
+{
+	int64_t after_ns = f->before_ns - run->start_ns, memory_then = run->memory_now;
+	char at[TIME_TEXT_SIZE];
+
+	if (run->sm == RECORD_NOT_WRITTEN) {
+		after_ns = 0;
+		memory_then = memory;
+	}
+	run->memory_now = memory;
+	if (sm == run->sm && memory_then == run->memory)
+		return;
+	buf_printf(&run->activity, "%s%s", run->activity.len ? "; " : "", duration_format(after_ns, at));
+	if (sm != run->sm)
+		buf_printf(&run->activity, " sm=%" PRId64, sm);
+	if (memory_then != run->memory)
+		buf_printf(&run->activity, " memory_bytes=%" PRId64, memory_then);
+	run->sm = sm;
+	run->memory = memory_then;
+}
+
+static struct record_run *
+find_alive(struct record_file *f, size_t gpu, const struct gpu_process *p)
+{
+	for (size_t i = f->run_count; i-- > 0;) {
+		struct record_run *run = &f->runs[i];
+
+		if (run->end_ns == RECORD_ALIVE && run->gpu == gpu && run->pid == p->pid && run->gi == p->gi &&
+		    run->ci == p->ci)
+			return run;
+	}
+	return NULL;
+}
+
+/* Rule 2. */
+static void
+take_process(struct record_file *f, struct proc *proc, size_t gpu, const struct gpu_process *p, bool server)
+{
+	struct record_run *run = find_alive(f, gpu, p);
+	int64_t sm = p->sm_ppm > 0 ? p->sm_ppm / PPM_PER_PERCENT : 0;
+	uint64_t start_ticks = 0;
+	struct err ignored;
+
+	if (!server && !proc_start(proc, p->pid, &start_ticks, &ignored))
+		start_ticks = run ? run->start_ticks : 0;
+	if (run && run->start_ticks != start_ticks) {
+		run->end_ns = f->before_ns + 1;
+		run = NULL;
+	}
+	if (!run) {
+		run = add_run(f);
+		run->gpu = gpu;
+		run->pid = p->pid;
+		run->gi = p->gi;
+		run->ci = p->ci;
+		run->mps = p->mps_client;
+		run->start_ticks = start_ticks;
+		run->start_ns = f->before_ns + 1;
+		if (server) {
+			run->comm = mem_strdup(SERVER_NAME);
+			run->cgroup = mem_strdup(NOWHERE);
+		} else {
+			read_identity(proc, run);
+		}
+	}
+	run->seen = true;
+	add_phase(f, run, sm, p->memory_bytes > 0 ? p->memory_bytes : 0);
+}
+
+/* Sources leave MPS servers out; a server without clients shows only in the flag. */
+static void
+take_server(struct record_file *f, struct proc *proc, size_t gpu, const struct gpu_reading *r)
+{
+	struct gpu_process server = {.pid = SERVER_PID + (uint32_t)gpu, .gi = -1, .ci = -1, .sm_ppm = ABSENT};
+
+	for (size_t i = 0; i < r->process_count; i++)
+		if (r->processes[i].mps_client)
+			return;
+	if (r->mig && r->instance_count == 0)
+		return;
+	if (r->mig) {
+		server.gi = r->instances[0].gi;
+		server.ci = r->instances[0].ci;
+	}
+	take_process(f, proc, gpu, &server, true);
+}
+
+/* Rule 3. */
+static void
+take_exit(struct record_file *f, size_t gpu, const struct gpu_exit *e, int64_t wall_ns)
+{
+	int64_t start_ns = e->start_wall_ns - (wall_ns - f->now_ns), end_ns;
+	struct record_run *run;
+
+	if (e->start_wall_ns == ABSENT || e->duration_ns == ABSENT || f->before_ns < 0)
+		return;
+	for (size_t i = f->run_count; i-- > 0;)
+		if (f->runs[i].gpu == gpu && f->runs[i].pid == e->pid && f->runs[i].end_ns > f->before_ns)
+			return;
+	end_ns = start_ns + e->duration_ns;
+	if (end_ns > f->now_ns)
+		end_ns = f->now_ns;
+	if (start_ns <= f->before_ns)
+		start_ns = f->before_ns + 1;
+	if (end_ns <= start_ns)
+		return;
+	run = add_run(f);
+	run->gpu = gpu;
+	run->pid = e->pid;
+	run->gi = run->ci = -1;
+	run->start_ns = start_ns;
+	run->end_ns = end_ns;
+	run->cgroup = mem_strdup(NOWHERE);
+	run->comm = mem_strdup("ended");
+	add_phase(f, run, e->active_ppm > 0 ? e->active_ppm / PPM_PER_PERCENT : 0,
+	          e->max_memory_bytes > 0 ? e->max_memory_bytes : 0);
+}
+
+void
+record_take_processes(struct record_file *f, struct proc *proc, const struct gpu_snapshot *s, int64_t wall_ns)
+{
+	for (size_t i = 0; i < f->run_count; i++) {
+		const struct gpu_reading *r = &s->gpus[f->runs[i].gpu];
+
+		/* the processes of a GPU that does not answer are not known: they stay */
+		f->runs[i].seen = r->down || r->silent;
+	}
+	for (size_t g = 0; g < s->count; g++) {
+		for (size_t i = 0; i < s->gpus[g].process_count; i++)
+			take_process(f, proc, g, &s->gpus[g].processes[i], false);
+		if (s->gpus[g].mps)
+			take_server(f, proc, g, &s->gpus[g]);
+	}
+	for (size_t i = 0; i < f->run_count; i++)
+		if (!f->runs[i].seen && f->runs[i].end_ns == RECORD_ALIVE)
+			f->runs[i].end_ns = f->now_ns;
+	for (size_t g = 0; g < s->count; g++)
+		for (size_t i = 0; i < s->gpus[g].exit_count; i++)
+			take_exit(f, g, &s->gpus[g].exits[i], wall_ns);
 }
