@@ -8,8 +8,6 @@
 #include "aggregator/service/budget_table.h"
 #include "aggregator/store/billing/finance.h"
 #include "aggregator/store/billing/period.h"
-#include "aggregator/store/billing/reconcile_store.h"
-#include "aggregator/store/billing/refund_store.h"
 #include "common/base/log.h"
 #include "common/base/money.h"
 #include "common/base/text.h"

@@ -295,7 +295,7 @@ add_reserved(struct made *d, const struct pool_hour *h, const struct class_right
 static void
 add_idle(struct made *d, const struct pool_hour *h, const struct reconcile_pool *p, const struct classes *c)
 {
-	struct shared_party parties[TENANTS] = {{tenants[0], "", 0}, {tenants[1], "", 0}};
+	struct shared_tenant parties[TENANTS] = {{tenants[0], "", 0}, {tenants[1], "", 0}};
 	struct shared_pool pool = {h->day, h->book, clusters[h->cluster], models[h->model], 0};
 	struct usage_day out[TENANTS];
 	size_t n;

@@ -52,12 +52,12 @@ static size_t
 run(const struct world *w, struct usage_day *out)
 {
 	struct rating_weight weights[PARTIES_MAX];
-	struct shared_party parties[PARTIES_MAX];
+	struct shared_tenant parties[PARTIES_MAX];
 	struct rating_book book = {.shared_idle = w->method, .weights = weights};
 	const struct shared_pool pool = {.cluster = "x", .gpu_model = "m", .idle_unit_ns = w->idle};
 
 	for (size_t i = 0; i < w->count; i++) {
-		parties[i] = (struct shared_party){names[i], "", w->held[i]};
+		parties[i] = (struct shared_tenant){names[i], "", w->held[i]};
 		if (w->weight[i] > 0)
 			weights[book.weight_count++] = (struct rating_weight){names[i], w->weight[i]};
 	}

@@ -50,7 +50,7 @@
 #include "aggregator/store/ingest/ingest.h"
 #include "aggregator/store/policy/policy_store.h"
 #include "aggregator/store/quota/quota_store.h"
-#include "aggregator/store/billing/reconcile_store.h"
+#include "aggregator/store/billing/finance.h"
 #include "aggregator/store/rollup/rollup.h"
 #include "aggregator/store/usage/usage.h"
 #include "aggregator/store/verify/verify.h"

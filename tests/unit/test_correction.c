@@ -160,16 +160,16 @@ a_correction_by_day_moves_what_a_reservation_cost(void **state)
 		size_t n = 0;
 		struct err err = {0};
 
-		assert_int_equal(c.lines[i].part_count, 1);
-		assert_int_equal(c.lines[i].parts[0].day, 3);
-		*(c.lines[i].kind == CHARGE_COVERED ? &covered : &unused) = c.lines[i].parts[0].amortised;
+		assert_int_equal(c.lines[i].corrected_day_count, 1);
+		assert_int_equal(c.lines[i].corrected_days[0].day, 3);
+		*(c.lines[i].kind == CHARGE_COVERED ? &covered : &unused) = c.lines[i].corrected_days[0].amortised;
 		buf_init(&text, 4096);
-		correction_parts_write(&c.lines[i], &text);
-		assert_true(correction_parts_read(buf_text(&text), &again, &n, &err) && n == 1);
-		assert_true(again[0].day == 3 && again[0].amortised == c.lines[i].parts[0].amortised &&
-		            again[0].ngh == c.lines[i].parts[0].ngh);
+		correction_days_write(&c.lines[i], &text);
+		assert_true(correction_days_read(buf_text(&text), &again, &n, &err) && n == 1);
+		assert_true(again[0].day == 3 && again[0].amortised == c.lines[i].corrected_days[0].amortised &&
+		            again[0].ngh == c.lines[i].corrected_days[0].ngh);
 		mem_free(again);
-		assert_false(correction_parts_read("D\t1\n", &again, &n, &err));
+		assert_false(correction_days_read("D\t1\n", &again, &n, &err));
 	}
 	assert_true(covered == 333 && unused == -333);
 	corrections_fini(&c);

@@ -48,13 +48,13 @@ each_method_divides_what_was_idle(void **state)
 		                                 .weight_count = ARRAY_LEN(weights)};
 		const struct shared_pool pool = {
 			.day = 3, .cluster = "demo", .gpu_model = "L4", .idle_unit_ns = c->idle};
-		struct shared_party parties[PARTIES];
+		struct shared_tenant parties[PARTIES];
 		struct usage_day rows[PARTIES];
 		int64_t got[PARTIES] = {0};
 		size_t n;
 
 		for (size_t k = 0; k < PARTIES; k++)
-			parties[k] = (struct shared_party){names[k], "", c->held[k]};
+			parties[k] = (struct shared_tenant){names[k], "", c->held[k]};
 		n = shared_cost_rows(&book, &pool, parties, PARTIES, rows);
 		for (size_t r = 0; r < n; r++)
 			for (size_t k = 0; k < PARTIES; k++)
@@ -82,7 +82,7 @@ a_share_is_a_line_at_the_dedicated_price(void **state)
 	const struct shared_pool pool = {.cluster = "demo",
 	                                 .gpu_model = "L4",
 	                                 .idle_unit_ns = (int128)UNITS_PER_GPU * NS_PER_HOUR * 30};
-	const struct shared_party parties[] = {{"acme", "4711", 0}, {"globex", "", 0}};
+	const struct shared_tenant parties[] = {{"acme", "4711", 0}, {"globex", "", 0}};
 	struct usage_day rows[2];
 	const struct rating_input in = {.period_start = "2026-11-01",
 	                                .period_end = "2026-12-01",

@@ -1,4 +1,4 @@
-/* aggregator/core/metering/ingest_sums.c - what a push adds to the ledger, summed by workspace, class of device and state. */
+/* aggregator/core/metering/ingest_sums.c - the records of a push, summed by workspace, class of device and state. */
 #include "aggregator/core/metering/ingest_sums.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
-/* aggregator/core/metering/ingest_sums.h - what a push adds to the ledger, summed by workspace, class of device and state: for counters, which must
- * never count what was there already. Pure: no clock, database or log. */
+/* aggregator/core/metering/ingest_sums.h - the records that a push adds to the ledger, summed by workspace, class of device and state: for counters,
+ * which must not count a record twice. Pure. */
 #ifndef TOLLGATE_INGEST_SUMS_H
 #define TOLLGATE_INGEST_SUMS_H
 
@@ -14,12 +14,12 @@ enum usage_state {
 	USAGE_UNALLOCATED,
 	USAGE_STRANDED,
 	USAGE_DOWN,
-	USAGE_UNKNOWN, /* as a record says; what no record covers is known only when its hour is rolled up */
+	USAGE_UNKNOWN, /* of records; time without any record is found when its hour is rolled up */
 	USAGE_STATES
 };
 const char *usage_state_name(enum usage_state s);
 
-/* What a device is, as reports name it; profile is "" for a whole GPU. */
+/* A class of devices as reports name it; profile is "" for a whole GPU. */
 struct device_class {
 	char *cluster, *gpu_model, *profile;
 };
@@ -28,7 +28,7 @@ struct device_classes {
 	size_t count;
 };
 void device_classes_fini(struct device_classes *c);
-/* The index of a class, entered where it is new. */
+/* The index of a class, which is added if it is new. */
 int32_t device_classes_find(struct device_classes *c, const char *cluster, const char *gpu_model, const char *profile);
 
 struct ingest_sum {

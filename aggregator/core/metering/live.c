@@ -1,4 +1,4 @@
-/* aggregator/core/metering/live.c - what a node says of this moment. The rules are numbered in live.h. */
+/* aggregator/core/metering/live.c - the live status message of a node. The numbers are those of live.h. */
 #include "aggregator/core/metering/live.h"
 
 #include <stdarg.h>
@@ -16,7 +16,7 @@
 #define XID_MAX 100000
 #define INDEX_MAX 100000
 
-/* Where in the message the reader is, for what it says about it: "gpus[3].holders[0].". */
+/* The place in the message, for error texts: "gpus[3].holders[0].". */
 struct place {
 	char text[64];
 };

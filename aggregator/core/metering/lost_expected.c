@@ -1,4 +1,4 @@
-/* aggregator/core/metering/lost_expected.c - what workloads lost, a second time. The numbers are those of lost_expected.h. */
+/* aggregator/core/metering/lost_expected.c - lost devices of workloads, computed a second time. The numbers are those of lost_expected.h. */
 #include "aggregator/core/metering/lost_expected.h"
 
 #include "common/base/time.h"

@@ -1,12 +1,12 @@
 /* aggregator/core/metering/lost_expected.h - devices that workloads lost because a GPU or the node failed, found a second time for `tollgate verify`. Pure.
  *
- * Nothing here is shared with lost_stays() and lost_holds(), which write what this is compared with. Rules, as they are told where refunds are explained:
+ * It shares no code with the SQL functions lost_stays() and lost_holds(), whose results it is compared with. Rules:
  *  1. a stay has ended where no record of its holder and device goes on within ten minutes
  *  2. the GPU is down within a minute after: gpu-down
  *  3. nothing accounts for the GPU for ten minutes, and the node's accounts have passed them: node-silent
  *  4. the GPU had a critical error that was not the program's own, at most ten minutes before or a minute after: xid
  *  5. other devices of the same pod or job that it gave up from a minute before until ten minutes after are lost with it
- * Where two answers are equally right (two errors of one moment, two failures of one job), each is told: a row must be one of them. */
+ * Where two answers are equally right (two errors of one moment, two failures of one job), each is reported: a row must equal one of them. */
 #ifndef TOLLGATE_LOST_EXPECTED_H
 #define TOLLGATE_LOST_EXPECTED_H
 
@@ -29,8 +29,8 @@ struct verify_lost {
 };
 typedef void verify_lost_tell(void *arg, const struct verify_lost *lost);
 
-/* What there is to judge by: records of a node around an hour, and errors of its GPUs. before_ns: nothing that begins there or later is
- * known, INT64_MAX: all is. */
+/* The evidence: records of a node around an hour, and errors of its GPUs. before_ns: records that begin there or later are ignored,
+ * INT64_MAX: none is. */
 struct verify_lost_seen {
 	const struct verify_lost_record *records;
 	size_t record_count;

@@ -1,10 +1,10 @@
-/* aggregator/core/metering/node_hour_expected.h - what the ledger should hold of an hour, computed from records, and where it differs. Pure.
+/* aggregator/core/metering/node_hour_expected.h - the rows that the ledger must have of a node-hour, computed from records, and the differences. Pure.
  *
  * Rules:
  *  1. an interval row is there once for every record of a batch, equal in every column, and there is no other
  *  2. the sums of an hour are kept per device, holder, sharing and method; used, unmeasured and over count where somebody
- *     holds, and what is held and neither used nor unmeasured is idle; of peaks the most is kept
- *  3. per GPU, what the records leave of 5040 x its time in service is unknown; what they have beyond it is
+ *     holds, and what is held and neither used nor unmeasured is idle; a peak is the maximum
+ *  3. per GPU, 5040 x its time in service less the records is unknown; time of records beyond that is
  *     clock_adjust, beside the states. Both are net over the hour */
 #ifndef TOLLGATE_NODE_HOUR_EXPECTED_H
 #define TOLLGATE_NODE_HOUR_EXPECTED_H

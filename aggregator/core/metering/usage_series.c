@@ -1,4 +1,4 @@
-/* aggregator/core/metering/usage_series.c - counters of what was taken into the ledger. */
+/* aggregator/core/metering/usage_series.c - counters of accepted usage, a bounded number of series. */
 #include "aggregator/core/metering/usage_series.h"
 
 #include <string.h>

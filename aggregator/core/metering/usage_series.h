@@ -1,8 +1,7 @@
-/* aggregator/core/metering/usage_series.h - counters of what was taken into the ledger, a bounded number of them. Pure: no clock, database or
- * log.
+/* aggregator/core/metering/usage_series.h - counters of accepted usage for /metrics, a bounded number of series. Pure.
  *
- * A series is a workspace, a class of device and a state. Beyond the limit what is new goes to the series of the rest, of which there is
- * one for each state, so that sums over all series stay true. */
+ * A series is a workspace, a class of device and a state. Beyond the limit a new series is added to the rest, one series for
+ * each state, so that sums over all series stay correct. */
 #ifndef TOLLGATE_USAGE_SERIES_H
 #define TOLLGATE_USAGE_SERIES_H
 
@@ -24,7 +23,7 @@ struct usage_table {
 	size_t count, max;
 	struct idmap where;
 	int128 rest[SERIES_KINDS];
-	struct idmap beyond; /* those of the rest, each once, as far as they are remembered */
+	struct idmap beyond; /* keys of the series in the rest, up to a limit */
 };
 
 void usage_table_init(struct usage_table *t, size_t max);

@@ -1,4 +1,4 @@
-/* aggregator/core/rating/amortise.c - what was billed for reservations, spread over what became of them. The numbers are those of amortise.h. */
+/* aggregator/core/rating/amortise.c - the billed cost of reservations, spread over their hours. The numbers are those of amortise.h. */
 #include "aggregator/core/rating/amortise.h"
 
 #include <stdlib.h>
@@ -14,7 +14,7 @@ line_is_of_reservation(const struct rated_line *l)
 	       l->kind == CHARGE_LENT || l->kind == CHARGE_UNDELIVERED;
 }
 
-/* What is reserved, where that is priced per instance; "": GPU-hours. */
+/* The reserved profile, where the reservation is priced per instance; "": GPU-hours. */
 static const char *
 reserved_profile(const struct rated_line *l)
 {
@@ -49,7 +49,7 @@ line_is_of_same_reservation(const struct rated_line *a, const struct rated_line 
 int128
 rated_effective(const struct rated_line *l, const struct rated_day *d)
 {
-	if (l->kind == CHARGE_COMMITMENT && (l->correction_of == NULL || l->parts != NULL))
+	if (l->kind == CHARGE_COMMITMENT && (l->correction_of == NULL || l->corrected_days != NULL))
 		return d->amortised;
 	return d->billed + d->amortised;
 }

@@ -1,10 +1,10 @@
 /* aggregator/core/rating/budget.h - a budget compared with a month's report: what was spent, the forecast, which thresholds are passed. Pure, exact.
  *
  * Rules of the budget, in order:
- *  1. of money, all that the report bills in the budget's currency counts: the tenant's lines, or those of the workspace alone. One-off
+ *  1. a budget of money counts all amounts billed in its currency: the tenant's lines, or those of the workspace alone. One-off
  *     charges and credits, and corrections of earlier months, come once
- *  2. of GPU-hours, what was held in the month counts: on demand, borrowed or covered by a reservation
- *  3. of tokens, what events of inference counted in the month: input and output
+ *  2. a budget of GPU-hours counts the time held in the month: on demand, borrowed or covered by a reservation
+ *  3. a budget of tokens counts the input and output tokens of the month's inference events
  *  4. a line that cannot be rated (rule 13 of rating.h) costs more than any budget has: it counts 10^18 of its currency, once, however many there are
  *  5. a threshold is reached at its percentage exactly, not above it; the forecast breaches when it is above the whole budget */
 #ifndef TOLLGATE_BUDGET_H
@@ -18,22 +18,22 @@
  *  1. a month that is over is its own forecast
  *  2. time counts from the beginning of the month, or from the ledger's first hour where that is later: before it nothing was measured,
  *     which is not the same as nothing
- *  3. with seven full billing days: what there is, and for the time that is left the mean of the last seven full days. A day has the
- *     length it has: 23 or 25 hours where the clock changes; that in which the ledger began is no full one
- *  4. with fewer: what there is, pro rata of the time that has passed
- *  5. before that there is nothing to go by: what there is
- *  6. what comes once (one-off charges and credits) is in it once, whatever the time
+ *  3. with seven full billing days: the sum so far, and for the remaining time the mean of the last seven full days. A day has the
+ *     length it has: 23 or 25 hours where the clock changes; the day in which the ledger began is not full
+ *  4. with fewer: the sum so far, pro rata of the elapsed time
+ *  5. before any time has elapsed: the sum so far
+ *  6. amounts that come once (one-off charges and credits) are not extrapolated
  *  7. rounded once, half to even */
 #define FORECAST_DAYS 7
 
 struct forecast_day {
-	int64_t from_ns, to_ns; /* they follow one another */
+	int64_t from_ns, to_ns; /* each begins where the one before ends */
 	int128 amount;          /* of any scale; may be negative */
 };
 struct forecast_input {
 	int64_t start_ns, end_ns, now_ns;
 	int64_t first_ns;                /* the ledger's first hour; at or before start_ns, or 0: it had begun */
-	const struct forecast_day *days; /* of the month; those to come have nothing */
+	const struct forecast_day *days; /* of the month; days to come have 0 */
 	size_t count;
 	int128 once; /* beside the days */
 };
@@ -59,7 +59,7 @@ struct budget {
 	int128 limit;                   /* > 0 */
 };
 
-/* Adds each day's consumption to days[day].amount (as many as the month has), and what comes once to *once. Lines of other tenants
+/* Adds each day's consumption to days[day].amount (as many as the month has), and amounts that come once to *once. Lines of other tenants
  * are passed over. ERR_INVALID: a sum is beyond the number's range, or a day beyond the month. */
 MUST_CHECK bool budget_consume(const struct budget *b, const struct rated *r, struct forecast_day *days, size_t count,
                                int128 *once, struct err *err);

@@ -1,16 +1,16 @@
 /* aggregator/core/rating/charges_expected.h - the charges of a pool's hour, computed a second time for `tollgate verify`. Pure.
  *
- * Nothing here is shared with core/rating/classes.c or store/rollup/charges.c, which write what this is compared with: not the sorting, not the
+ * It shares no code with core/rating/classes.c and store/rollup/charges.c, whose results it is compared with: neither the sorting nor the
  * splitting. Rules, in the order of BILLING 2:
- *  1. C is all that was held, unallocated or stranded. H is what a workspace held, R what it had reserved
- *  2. where the sum of R exceeds C, the rest is undelivered, pro rata over R, but nobody's delivered part falls below its H
+ *  1. C is all held, unallocated and stranded time. H is the time that a workspace held, R the time that it reserved
+ *  2. where the sum of R exceeds C, the rest is undelivered, pro rata over R, but no workspace's delivered part falls below its H
  *  3. covered = min(H, R); over = H - covered; spare = C - sum of R
  *  4. on demand: the over up to spare, pro rata; borrowed: the rest of over
- *  5. lent: the borrowed total, pro rata over what is unused of each R, within lend caps first, then over what is still unused
- *  6. what is left of spare is unreserved idle; of it, what is more than the hour's stranded time is what shared_idle divides
+ *  5. lent: the borrowed total, pro rata over the unused part of each R, within lend caps first, then over the parts still unused
+ *  6. the rest of spare is unreserved idle; shared_idle divides the part of it beyond the hour's stranded time
  *  7. inside a workspace: whole GPUs first, then larger instances, then by profile, then by sharing mode. Used, idle and unmeasured time
  *     go to the classes pro rata, class by class; over and energy pro rata over the classes, on demand where nothing was held
- *  8. borrowers by id and in the order of 7: each takes from all lenders, pro rata of what they have left
+ *  8. borrowers by id and in the order of 7: each takes from all lenders, pro rata of the time they have left
  *  9. a workspace's reservation of several kinds: undelivered pro rata, covered, lent and unused to the kinds in the order of 7
  * Pro rata is by largest remainder, ties to the lower id. */
 #ifndef TOLLGATE_CHARGES_EXPECTED_H
@@ -53,7 +53,7 @@ struct verify_pool_row {
 	int128 sum[VERIFY_CHARGE_SUMS];
 };
 typedef void verify_pool_tell(void *arg, const struct verify_pool_row *row);
-/* Sorts uses and rights. A part of nothing is not told. */
+/* Sorts uses and rights. Reports no empty part. */
 void verify_pool_settle(struct verify_pool *p, verify_pool_tell *tell, void *arg);
 
 /* A total in proportion to the weights, by largest remainder, ties to the first; all 0 where the weights are. */

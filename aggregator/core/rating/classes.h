@@ -1,20 +1,20 @@
-/* aggregator/core/rating/classes.h - the classes of a pool's hour: what was covered by reservations, on demand, borrowed, lent, unused. Pure
+/* aggregator/core/rating/classes.h - the classes of a pool's hour: covered by reservations, on demand, borrowed, lent, unused. Pure
  * (BILLING 2).
  *
  * A pool is the nodes of one tenant in a cluster, or its shared ones, of one GPU model. Amounts are unit-nanoseconds of one billing
  * hour. Rules, in order:
- *  1. capacity C is what was in service and neither down nor unknown; it holds everything that was allocated
- *  2. where the reservations exceed C, the rest is undelivered: pro rata over the reservations, but nobody's falls below what the
- *     workspace itself held. From here on R_i is the delivered part
- *  3. covered_i = min(H_i, R_i); what is held beyond is over_i; spare = C - sum(R_i)
+ *  1. capacity C is the time in service that was neither down nor unknown; it includes all allocated time
+ *  2. where the reservations exceed C, the rest is undelivered: pro rata over the reservations, but no workspace's falls below the time that it
+ *     held itself. From here on R_i is the delivered part
+ *  3. covered_i = min(H_i, R_i); held time beyond it is over_i; spare = C - sum(R_i)
  *  4. on demand: the over_i up to spare, pro rata; borrowed_i is the rest of over_i
- *  5. lent: the borrowed total, pro rata over what is unused of the reservations, within the lend caps; where the caps leave no room
- *     (nobody asked Tollgate before using it), pro rata over what is still unused. reserved-unused_j = unused_j - lent_j
- *  6. what is left of spare is unreserved idle. covered + on demand + borrowed + reserved-unused + unreserved idle = C
+ *  5. lent: the borrowed total, pro rata over the unused parts of the reservations, within the lend caps; where the caps leave no room
+ *     (GPUs were used without a decision of Tollgate), pro rata over the parts still unused. reserved-unused_j = unused_j - lent_j
+ *  6. the rest of spare is unreserved idle. covered + on demand + borrowed + reserved-unused + unreserved idle = C
  *  7. within a workspace a reservation covers whole GPUs first, then larger instances, then by profile's name, then by sharing mode;
- *     what is on demand follows in the same order. Used, idle and unmeasured time of one kind of device are divided among its classes
+ *     on-demand time follows in the same order. Used, idle and unmeasured time of one kind of device are divided among its classes
  *     pro rata, as are over and energy
- *  8. who lent what to whom: borrowers in the order of their ids and what they borrowed in the order of rule 7, each divided over what
+ *  8. loans: borrowers in the order of their ids and their borrowed time in the order of rule 7, each divided over the time that
  *     each lender has left, so that all lenders have lent to the same borrowers in the same proportions. Both sides add up. Activity
  *     goes with the time
  *
@@ -32,7 +32,7 @@ struct class_amounts {
 	int128 over, energy_mj;        /* beside it */
 };
 
-/* What a workspace held of one kind of device. At most one row for each workspace, profile, size and sharing. */
+/* Time that a workspace held of one kind of device. At most one row for each workspace, profile, size and sharing. */
 struct class_use {
 	int64_t workspace;
 	int64_t instance_units; /* of one whole device of this kind: 5040, or the MIG instance's */
@@ -41,7 +41,7 @@ struct class_use {
 	struct class_amounts amounts;
 };
 
-/* What a workspace has reserved in the pool. At most one row for each workspace. */
+/* A workspace's reservation in the pool. At most one row for each workspace. */
 struct class_right {
 	int64_t workspace;
 	int128 reserved; /* integrated over the hour */
@@ -61,7 +61,7 @@ struct class_settled { /* of a class_right: reserved = covered + lent + unused +
 };
 struct class_loan {
 	size_t lender, use;        /* indexes into rights and uses */
-	struct class_amounts part; /* of what was borrowed by that use; allocated > 0 */
+	struct class_amounts part; /* of the borrowed time of that use; allocated > 0 */
 };
 
 struct classes {
@@ -72,7 +72,7 @@ struct classes {
 	int128 unreserved_idle;
 };
 
-/* ERR_INVALID names what cannot be: a negative amount, more allocated than there is capacity, a workspace twice. */
+/* ERR_INVALID: a negative amount, more allocated than there is capacity, a workspace twice. */
 MUST_CHECK bool classes_of_hour(const struct class_hour *in, struct classes **ret, struct err *err);
 void classes_free(struct classes *c);
 DEFINE_OWNED(classes, struct classes)

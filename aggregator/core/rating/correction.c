@@ -1,4 +1,4 @@
-/* aggregator/core/rating/correction.c - what a closed month would cost now, less what was billed of it. */
+/* aggregator/core/rating/correction.c - corrections of a closed month. The numbers are those of correction.h. */
 #include "aggregator/core/rating/correction.h"
 
 #include <stdio.h>
@@ -66,7 +66,7 @@ line_fini(struct rated_line *l)
 	mem_free(l->sku);
 	mem_free(l->description);
 	mem_free(l->days);
-	mem_free(l->parts);
+	mem_free(l->corrected_days);
 }
 
 void
@@ -101,8 +101,8 @@ corrections_add_copy(struct corrections *c, const struct rated_line *l)
 	copy.description = mem_strdup(l->description);
 	copy.invoice_id = l->invoice_id != NULL ? mem_strdup(l->invoice_id) : NULL;
 	copy.meter = NULL;
-	copy.days = copy.parts = NULL;
-	copy.day_count = copy.part_count = 0;
+	copy.days = copy.corrected_days = NULL;
+	copy.day_count = copy.corrected_day_count = 0;
 	corrections_add(c, &copy);
 }
 
@@ -150,7 +150,7 @@ correction_id(const struct correction_input *in, const char *line_id, char ret[3
 	hex_encode(digest, 16, ret);
 }
 
-/* What the line is called and what it costs each is as it is now, or as it was billed where it is no more. */
+/* Names and prices are those of the line now, or as billed where the line no longer exists. */
 static void
 describe(const struct correction_input *in, const struct rated_line *from, struct rated_line *l)
 {
@@ -235,27 +235,27 @@ subtract_days(const struct rated_line *now, const struct rated_line *billed, str
 
 	now = now != NULL ? now : &none;
 	billed = billed != NULL ? billed : &none;
-	l->parts = mem_array(now->day_count + billed->day_count, sizeof(*l->parts));
+	l->corrected_days = mem_array(now->day_count + billed->day_count, sizeof(*l->corrected_days));
 	while (i < now->day_count || j < billed->day_count) {
 		const struct rated_day *a = i < now->day_count ? &now->days[i] : &nothing;
 		const struct rated_day *b = j < billed->day_count ? &billed->days[j] : &nothing;
 		bool of_now = i < now->day_count && (j == billed->day_count || a->day <= b->day);
 		bool of_billed = j < billed->day_count && (i == now->day_count || b->day <= a->day);
-		struct rated_day *part = &l->parts[l->part_count];
+		struct rated_day *part = &l->corrected_days[l->corrected_day_count];
 
 		*part = (struct rated_day){.day = of_now ? a->day : b->day};
 		if (!subtract_day(of_now ? a : &nothing, of_billed ? b : &nothing, part))
 			return false;
 		if (now->unrated)
 			part->list_cost = part->discount = part->billed = part->amortised = part->reserved_cost = 0;
-		l->part_count += !day_is_nothing(part);
+		l->corrected_day_count += !day_is_nothing(part);
 		i += of_now;
 		j += of_billed;
 	}
 	return true;
 }
 
-/* What more a reservation cost than the parts of its corrected lines say: those from first on that are of the same as the line `any`. */
+/* Rule 7: the additional cost of a reservation that the corrected days do not have yet, over the lines from first on of the same reservation as line `any`. */
 static void
 settle_reservation(struct corrections *c, size_t first, size_t any)
 {
@@ -267,14 +267,15 @@ settle_reservation(struct corrections *c, size_t first, size_t any)
 
 		if (!line_is_of_reservation(l) || !line_is_of_same_reservation(l, &c->lines[any]))
 			continue;
-		for (size_t k = 0; k < l->part_count; k++) {
-			left += (l->kind == CHARGE_COMMITMENT ? l->parts[k].billed : 0) - l->parts[k].amortised;
+		for (size_t k = 0; k < l->corrected_day_count; k++) {
+			left += (l->kind == CHARGE_COMMITMENT ? l->corrected_days[k].billed : 0) -
+			        l->corrected_days[k].amortised;
 			if (to == NULL && l->kind != CHARGE_COMMITMENT)
-				to = &l->parts[k];
+				to = &l->corrected_days[k];
 		}
 	}
-	if (to == NULL && c->lines[any].part_count > 0)
-		to = c->lines[any].parts;
+	if (to == NULL && c->lines[any].corrected_day_count > 0)
+		to = c->lines[any].corrected_days;
 	if (to != NULL)
 		to->amortised += left;
 }
@@ -312,14 +313,14 @@ static const struct record_type part_type = {'D', sizeof(struct rated_day), part
                                              .later = 2};
 
 void
-correction_parts_write(const struct rated_line *l, struct buf *out)
+correction_days_write(const struct rated_line *l, struct buf *out)
 {
-	for (size_t i = 0; i < l->part_count; i++)
-		record_write(&part_type, &l->parts[i], out);
+	for (size_t i = 0; i < l->corrected_day_count; i++)
+		record_write(&part_type, &l->corrected_days[i], out);
 }
 
 bool
-correction_parts_read(const char *text, struct rated_day **ret, size_t *ret_count, struct err *err)
+correction_days_read(const char *text, struct rated_day **ret, size_t *ret_count, struct err *err)
 {
 	in_place(records) struct records r = {0};
 	struct rated_day *parts;

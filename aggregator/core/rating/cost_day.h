@@ -1,15 +1,15 @@
-/* aggregator/core/rating/cost_day.h - what a day's lines cost, divided over the hours and the holders that caused it. Pure, exact.
+/* aggregator/core/rating/cost_day.h - the cost of a day's lines, divided over the hours and holders that caused it. Pure, exact.
  *
  * Rules, in order:
- *  1. a cell is what a workspace held of one kind of device (GPU model, MIG profile, size, sharing mode) in one hour of one pool, by class
+ *  1. a cell is the time that a workspace held of one kind of device (GPU model, MIG profile, size, sharing mode) in one hour of one pool, by class
  *     (classes.h)
- *  2. the cost of a line's day goes to the cells of its workspace, cluster, kind of device and price version, in proportion to what each
- *     has of the line's class: time held, or used + unmeasured + over where that is what the tenant pays for. Covered time is paid for by
+ *  2. the cost of a line's day goes to the cells of its workspace, cluster, kind of device and price version, in proportion to the part of each
+ *     in the line's class: time held, or used + unmeasured + over where the tenant pays for use. Covered time is paid for by
  *     the time held. Energy goes to all cells of its workspace, cluster and price version, in proportion to their energy
- *  3. the cost of a cell goes to its holders in proportion to what each of them has of the same: time held, time used, energy. Where none of
- *     them has any, in proportion to the time held
+ *  3. the cost of a cell goes to its holders in proportion to the same amount of each: time held, time used, energy. Where it is 0 for all
+ *     of them, in proportion to the time held
  *  4. both by largest remainder, ties in the order of the cells and of the holders. So the parts add up to the line
- *  5. a cost that finds no cell, or a cell that finds no holder, is left over, and told */
+ *  5. a cost that finds no cell, or a cell that finds no holder, is left over, and returned */
 #ifndef TOLLGATE_COST_DAY_H
 #define TOLLGATE_COST_DAY_H
 
@@ -46,14 +46,14 @@ struct cost_line {
 
 /* By workspace, cluster, kind of device, hour, owner. */
 int cost_cell_compare(const struct cost_cell *a, const struct cost_cell *b);
-/* Rule 2. The cells are in their order. Returns what is left over: nothing, or all of it. */
+/* Rule 2. The cells are sorted. Returns the amount left over: 0, or all of it. */
 int128 cost_line_spread(const struct cost_line *l, struct cost_cell *cells, size_t n);
 
-/* What a holder, or a group of them, has of a cell; not negative. */
+/* The part of a holder, or of a group of them, in a cell; not negative. */
 struct cost_share {
 	int128 amount[COST_BASES];
 };
-/* Rule 3. out has n parts. Returns what is left over. */
+/* Rule 3. out has n parts. Returns the amount left over. */
 int128 cost_cell_split(const struct cost_cell *c, const struct cost_share *shares, size_t n, int128 *out);
 
 #endif

@@ -1,4 +1,4 @@
-/* aggregator/core/rating/price_preview.c - what a month costs, and what it would cost with another price book. */
+/* aggregator/core/rating/price_preview.c - the cost of a month with its own price book and with a proposed one. */
 #include "aggregator/core/rating/price_preview.h"
 
 #include <stdio.h>

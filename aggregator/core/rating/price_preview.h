@@ -1,6 +1,6 @@
-/* aggregator/core/rating/price_preview.h - what a month costs, and what it would cost with another price book. Pure.
+/* aggregator/core/rating/price_preview.h - the cost of a month with its own price book and with a proposed one. Pure.
  *
- * Both are rated from the same rows, whole invoices, so that the preview is what the report says once the book is in force. A
+ * Both are rated from the same rows, whole invoices, so that the preview equals the report once the book is in force. A
  * tenant has one row for each currency of the two. */
 #ifndef TOLLGATE_PRICE_PREVIEW_H
 #define TOLLGATE_PRICE_PREVIEW_H

@@ -1,4 +1,4 @@
-/* aggregator/core/rating/rating.c - from measured unit-nanoseconds to priced lines. The numbers are those of rating.h. */
+/* aggregator/core/rating/rating.c - from measured unit-nanoseconds to priced lines, in the order: rows, cells, lines, invoices. The numbers are those of rating.h. */
 #include "aggregator/core/rating/rating.h"
 
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 #include "common/base/time.h"
 #include "common/base/units.h"
 
-/* What all rows of one kind of charge, device, holder and price book have: a month has few kinds, and each comes once a day. */
+/* The columns shared by all rows of one kind of charge, device, holder and price book: a month has few kinds, and each comes once a day. */
 struct row_kind {
 	const struct usage_day *day; /* the first of them */
 	const char *sku;             /* "" : derived */
@@ -30,17 +30,17 @@ struct row {
 
 enum { USED, IDLE, UNMEASURED, STATE_COUNT };
 
-/* The rows of one line, day and reservation: what is quantised once. */
+/* The rows of one line, day and reservation, which are quantised together. */
 struct cell {
 	const struct row *row; /* the first of them */
 	int128 unit_ns[STATE_COUNT], over_unit_ns, energy_mj, meter_quantity;
 	int128 total_unit_ns;                /* GPU time of any kind */
-	int128 origin_unit_ns, origin_share; /* of what was divided: all of it, and 10^9 x this part of it */
+	int128 origin_unit_ns, origin_share; /* of divided idle time: the whole, and 10^9 x this tenant's part */
 	int128 ngh, state_ngh[STATE_COUNT];
-	/* Of a reservation's: in the commitment's unit, rounded together with its other parts; and whether that is an instance. */
+	/* Of a part of a reservation: in the commitment's unit, rounded together with the other parts; and whether that unit is an instance. */
 	int128 part;
 	bool part_per_instance;
-	/* Of a reservation that is priced per instance, by the list or by the tenant's own item: in instances of what is reserved, rounded together. */
+	/* Of a reservation that is priced per instance, by the list or by the tenant's own item: in instances of the reserved kind, rounded together. */
 	int128 instance_part;
 };
 
@@ -67,7 +67,7 @@ row_kinds_fini(struct row_kinds *k)
 
 /* ---- the same kind ---- */
 
-/* All that a price or a line is decided by, beside numbers. */
+/* The texts that decide about a price or a line. */
 static const size_t texts[] = {
 	offsetof(struct usage_day, tenant),       offsetof(struct usage_day, cost_center),
 	offsetof(struct usage_day, workspace),    offsetof(struct usage_day, gpu_model),
@@ -78,7 +78,7 @@ static const size_t texts[] = {
 	offsetof(struct usage_day, currency),     offsetof(struct usage_day, reserved_profile),
 	offsetof(struct usage_day, meter_sku),
 };
-#define TEXTS_OF_PRICE 4 /* the last of them decide about price, unit and sku, which are compared for themselves */
+#define TEXTS_OF_PRICE 4 /* the last of them decide about price, unit and sku, which are compared on their own */
 
 static const char *
 text_at(const void *p, size_t offset)
@@ -130,9 +130,9 @@ hash_of(const struct usage_day *d)
 	return (size_t)(hash ^ hash >> 32);
 }
 
-/* ---- what is known of a kind ---- */
+/* ---- the price of a kind ---- */
 
-/* What the row is measured in. */
+/* The unit with the row's own texts. */
 static struct rating_unit
 unit_of_row(const struct usage_day *d, struct rating_unit u)
 {
@@ -160,7 +160,7 @@ price_kind(const struct rating_input *in, const struct usage_day *d)
 		                         .priced = true};
 	if (book != NULL)
 		price = rating_price_of(book, d);
-	if (price.item == NULL) { /* 7; what costs nothing by rule 8 needs no price */
+	if (price.item == NULL) { /* 7; kinds that cost nothing by rule 8 need no price */
 		price.unit_price = price.own_price = 0;
 		price.unit = price.own = (struct rating_unit){.per = 1};
 		return (struct row_kind){.day = d,
@@ -263,14 +263,14 @@ compare_reserved(const struct row_kind *x, const struct row_kind *y)
 static int
 compare_kinds(const struct row_kind *x, const struct row_kind *y)
 {
-	/* what category and currency decide is in the kind */
+	/* the effect of category and currency is in the kind */
 	static const size_t own[] = {offsetof(struct row_kind, sku), offsetof(struct row_kind, price_version),
 	                             offsetof(struct row_kind, currency)};
 	int order = compare_at(x->day, y->day, texts, ARRAY_LEN(texts) - TEXTS_OF_PRICE);
 
 	if (order == 0)
 		order = compare_at(x, y, own, ARRAY_LEN(own));
-	if (order == 0 && x->sku[0] == '\0') /* what an item names is one sku, whatever the events call it */
+	if (order == 0 && x->sku[0] == '\0') /* an item that names a sku makes one line of all skus of the events */
 		order = strcmp(text_or_empty(x->day->meter_sku), text_or_empty(y->day->meter_sku));
 	if (order == 0)
 		order = ORDER(x->day->kind, y->day->kind);
@@ -289,7 +289,7 @@ compare_pointers(const void *a, const void *b)
 	return compare_kinds(*(const struct row_kind *const *)a, *(const struct row_kind *const *)b);
 }
 
-/* The hash table is of no use after this. */
+/* Gives the kinds of one line the same number. The hash table is invalid after this. */
 static void
 number_lines(struct row_kinds *k)
 {
@@ -302,7 +302,7 @@ number_lines(struct row_kinds *k)
 
 /* ---- rows: checked, with the energy of rule 10 and the commitments of rules 8 and 9 ---- */
 
-/* Far below what a line holds, and above what anybody would enter. */
+/* Far below the range of a line, and above any real amount. */
 #define AMOUNT_MAX pow10_i128(PRICE_SCALE + 15)
 
 static bool
@@ -400,9 +400,9 @@ add_energy_rows(const struct rating_input *in, struct row_kinds *kinds, struct u
 	return n;
 }
 
-/* Rows in which nothing happened are left out: they would make lines of nothing. */
+/* Rows without any amount are left out: they would make empty lines. */
 static bool
-something_happened(const struct usage_day *d)
+has_amounts(const struct usage_day *d)
 {
 	return d->used_unit_ns > 0 || d->idle_unit_ns > 0 || d->unmeasured_unit_ns > 0 || d->energy_mj > 0 ||
 	       d->unit_ns > 0 || d->quantity > 0;
@@ -431,21 +431,21 @@ compare_commitments(const void *a, const void *b)
 	return order ? order : ORDER(x->price_book, y->price_book);
 }
 
-/* A row that is to know what was reserved. */
+/* A row that needs the reserved kind. */
 static bool
-is_part(const struct usage_day *d)
+needs_commitment(const struct usage_day *d)
 {
 	return d->kind == CHARGE_LENT || d->kind == CHARGE_COVERED || d->kind == CHARGE_UNUSED;
 }
 
-/* How many parts there are. */
+/* Returns the number of parts. */
 static size_t
 find_commitments(const struct rating_input *in, struct commitments *c)
 {
 	size_t parts = 0;
 
 	for (size_t i = 0; i < in->day_count; i++) {
-		parts += is_part(&in->days[i]);
+		parts += needs_commitment(&in->days[i]);
 		c->count += in->days[i].kind == CHARGE_COMMITMENT;
 	}
 	if (parts == 0 || c->count == 0) {
@@ -461,7 +461,7 @@ find_commitments(const struct rating_input *in, struct commitments *c)
 	return parts;
 }
 
-/* Rules 8 and 9: a part with the kind that its commitment is of. */
+/* Rules 8 and 9: a part with the kind of its commitment. */
 static struct usage_day
 with_commitment(const struct commitments *c, const struct usage_day *d)
 {
@@ -488,11 +488,11 @@ resolve_rows(const struct rating_input *in, struct row_kinds *kinds, struct usag
 
 		if (!check_day(in, i, err))
 			return false;
-		if (is_part(d)) {
+		if (needs_commitment(d)) {
 			*next = with_commitment(&commitments, d);
 			d = next++;
 		}
-		if (something_happened(d))
+		if (has_amounts(d))
 			rows[n++] = (struct row){.day = d, .kind = kind_of_row(kinds, in, d)};
 	}
 	n += add_energy_rows(in, kinds, energy, rows + n);
@@ -735,14 +735,14 @@ within(int128 cost)
 	return cost <= COST_MAX && cost >= -COST_MAX;
 }
 
-/* In parts, because the product with a ratio would leave 128 bits; the first is even, so that half to even is of the whole. */
+/* In two terms, because the product with a ratio would overflow 128 bits; the first is even, so that half to even holds for the whole. */
 static int128
 ratio_of(int128 cost, int64_t ratio)
 {
 	return cost / (2 * RATIO_ONE) * 2 * ratio + div_round_half_even(cost % (2 * RATIO_ONE) * ratio, RATIO_ONE);
 }
 
-/* What the tenant pays for a part of a reservation; of a commitment that cannot be rated (13) nothing. */
+/* The tenant's cost of a part of a reservation; 0 for a commitment that cannot be rated (13). */
 static int128
 reserved_cost(const struct cell *c)
 {
@@ -754,7 +754,7 @@ reserved_cost(const struct cell *c)
 	return cost - ratio_of(cost, p->reserved_ratio);
 }
 
-/* Lent time is on the borrower's line, and the energy of a line of energy is its quantity. */
+/* The energy of lent time is on the borrower's line, and that of an energy line is its quantity. */
 static bool
 add_cell(struct rated_day *d, const struct cell *c)
 {
@@ -777,7 +777,7 @@ add_cell(struct rated_day *d, const struct cell *c)
 	return kind == CHARGE_LENT || kind == CHARGE_ENERGY || ADD(d->energy_mj, c->energy_mj);
 }
 
-/* Rule 5, and what is taken off. false: rule 13. */
+/* Rule 5, and the discount. false: rule 13. */
 static bool
 cost_day(const struct rating_price *p, struct rated_day *d)
 {
@@ -847,11 +847,11 @@ fill_days(const struct cell *cells, size_t n, struct rated_line *l, struct err *
 	return true;
 }
 
-/* Rule 9: what one workspace borrowed on one day. */
+/* Rule 9: time that one workspace borrowed on one day. */
 struct loan {
 	const char *borrower;
 	int32_t day;
-	int128 unit_ns; /* of what it paid for */
+	int128 unit_ns; /* the time it paid for */
 };
 
 static int
@@ -890,14 +890,14 @@ loan_cents(const struct row *rows, const struct row *end, int currency_scale)
 			quantity += unit_ns / (p->paid_units * SECONDS_PER_HOUR);
 			unit_ns = 0;
 		}
-		/* the line's cost was found to fit, and that of no borrower is larger */
+		/* no overflow: the whole line's cost fits, and no borrower's part is larger */
 		cents += quantity * p->paid_credit / pow10_i128(COST_SCALE - currency_scale);
 	}
 	return cents;
 }
 
-/* Of the rows of a tenant, which are neighbours: the cost centre of the first day. Lines of this one have the same id whether the tenant has
- * others later in the month or not. Ties: the first in byte order. */
+/* The cost centre of the first day of a tenant, whose rows are neighbours. Its lines have the same id whether the tenant has other cost
+ * centres later in the month or not. Ties: the first in byte order. */
 static const char *
 first_cost_center(const struct row *rows, const struct row *end)
 {
@@ -919,7 +919,7 @@ any_provisional(const struct row *rows, const struct row *end)
 	return false;
 }
 
-/* Where an item names the sku, events may have several: the first in byte order. */
+/* Events of a line may have several skus where an item names the line's: the first in byte order. */
 static const char *
 first_meter_sku(const struct row *rows, const struct row *end)
 {
@@ -1047,7 +1047,7 @@ compare_for_cents(const void *a, const void *b)
 	return compare_texts(xt, yt, ARRAY_LEN(xt));
 }
 
-/* The line's cents to its days. Those of a loan are not its cost rounded: they go by what each day has of it. */
+/* Divides the line's cents over its days. The cents of a loan are not its rounded cost: they go by each day's part of it. */
 static void
 round_days(struct rated_line *l, int128 minor_unit)
 {
@@ -1061,7 +1061,7 @@ round_days(struct rated_line *l, int128 minor_unit)
 	} else if (l->billed != 0) {
 		for (size_t i = 0; i < l->day_count; i++)
 			net[i] = -net[i];
-		/* a price that is cut to nothing for the commitment's unit may be some cents for the borrower's */
+		/* a price that is rounded down to 0 for the commitment's unit may be some cents for the borrower's */
 		if (!split_largest_remainder(l->billed, net, l->day_count, billed))
 			billed[0] = l->billed;
 	}
@@ -1169,8 +1169,8 @@ rating_run(const struct rating_input *in, struct rated **ret, struct err *err)
 const struct rated_day *
 rated_line_days(const struct rated_line *l, size_t *ret_count)
 {
-	*ret_count = l->parts != NULL ? l->part_count : l->day_count;
-	return l->parts != NULL ? l->parts : l->days;
+	*ret_count = l->corrected_days != NULL ? l->corrected_day_count : l->day_count;
+	return l->corrected_days != NULL ? l->corrected_days : l->days;
 }
 
 void

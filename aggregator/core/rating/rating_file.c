@@ -1,3 +1,4 @@
+/* aggregator/core/rating/rating_file.c - the rating input of a closed month as an archived text, and back. The numbers are those of rating_file.h. */
 #include "aggregator/core/rating/rating_file.h"
 
 #include <stdlib.h>
@@ -60,12 +61,13 @@ static const struct record_field row_fields[] = {U(I32, day),
                                                  U(I64, origin_ratio),
                                                  U(TEXT, borrower)};
 
-/* A field that is added to one of them belongs into its table: without it a month could not be proved. */
-_Static_assert(sizeof(struct usage_day) == 352, "a row of charges has another field"); /* three of them are not kept */
+/* A field that is added to a struct belongs in its table: without it a closed month could not be computed again. */
+_Static_assert(sizeof(struct usage_day) == 352,
+               "a row of charges has another field"); /* three of them are not archived */
 _Static_assert(sizeof(struct rating_item) == 112, "a price item has another field");
 _Static_assert(sizeof(struct rating_book) == 112, "a price book has another field");
 _Static_assert(sizeof(enum charge_kind) == sizeof(int32_t) && sizeof(enum shared_method) == sizeof(int32_t),
-               "enums are kept as 32 bits");
+               "enums are archived as 32 bits");
 
 enum record {
 	RECORD_MONTH,
@@ -191,7 +193,7 @@ has_all(const char *const *texts, size_t n)
 	return true;
 }
 
-/* Texts that rating compares without a look, and numbers that it takes for positions. */
+/* Checks texts that rating compares without a NULL check, and numbers that it uses as positions. */
 static bool
 row_is_sound(const struct records *r, const struct usage_day *d)
 {

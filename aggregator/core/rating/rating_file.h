@@ -1,4 +1,4 @@
-/* aggregator/core/rating/rating_file.h - what a month was rated from, as a text that is kept, and back. Pure.
+/* aggregator/core/rating/rating_file.h - the rating input of a closed month as an archived text, and back. Pure.
  *
  * Lines of records.h: M the month, B a price book, I, D, S, W its items, discounts, sites and weights, U a row of charges. */
 #ifndef TOLLGATE_RATING_FILE_H
@@ -14,21 +14,21 @@ struct rating_file {
 	struct rating_input in;
 	void *memory;
 };
-/* ERR_INVALID names the line. What was read and is written again is the same bytes. */
+/* ERR_INVALID names the line. A text that is read and written again has the same bytes. */
 MUST_CHECK bool rating_file_read(const char *text, size_t len, struct rating_file **ret, struct err *err);
 void rating_file_free(struct rating_file *f);
 DEFINE_OWNED(rating_file, struct rating_file)
 
 /* A month that was rated by earlier rules, as it was billed. Pure, exact.
  *
- * The kept rows of such a month, rated by the rules of today, have other cents than its invoice; but only they say what its lines have on each day.
+ * The archived rows of such a month, rated by the present rules, have other cents than its invoice; but only they have the amounts of each day.
  *
  * Rules, in order:
- *  1. a line has the amounts that were billed of it. Cents that differ go to its days in proportion to what each has, by largest remainder
- *  2. a line that was not billed is none
- *  3. what was billed for reservations is amortised anew (core/rating/amortise.h)
+ *  1. a line gets its billed amounts. Cents that differ go to its days in proportion to their own cents, by largest remainder
+ *  2. a line that was not billed is dropped
+ *  3. the billed cost of reservations is amortised again (amortise.h)
  *
- * So what the days of the lines that are left have adds up to what was billed of them; lines that the rules of today do not make are the caller's. */
+ * So the days of the remaining lines add up to their billed amounts. Billed lines that the present rules do not make are left to the caller. */
 /* billed: n lines by line_id; found[i]: there is such a line. */
 void rated_set_billed(struct rated *r, const struct rated_line *billed, size_t n, bool *ret_found);
 

@@ -1,4 +1,4 @@
-/* aggregator/core/rating/rating_price.c - what a unit of a row costs: rules 3, 4, 8, 9 and 10 of rating.h. */
+/* aggregator/core/rating/rating_price.c - the price of a unit of a row: rules 3, 4 and 8 to 11 of rating.h. */
 #include <string.h>
 
 #include "aggregator/core/rating/rating.h"
@@ -10,7 +10,7 @@ accepts(const char *wanted, const char *value)
 	return wanted == NULL || strcmp(wanted, value) == 0;
 }
 
-/* What the price is asked for: a row, or what another row says about it. */
+/* The columns of a row that its price depends on. */
 struct wanted {
 	const char *tenant, *meter, *meter_sku; /* meter NULL: GPUs */
 	const char *gpu_model, *mig_profile, *sharing_mode, *klass;
@@ -117,13 +117,13 @@ reserved_price(const struct rating_book *book, const struct usage_day *d)
 	                         .klass = "reserved"};
 	struct rating_price p = price_for(book, &w, "gpu");
 
-	p.unit.basis_used = false; /* what is reserved is held, used or not */
+	p.unit.basis_used = false; /* reserved time is held, used or not */
 	p.unit.per = 1;
 	p.own.basis_used = false;
 	return p;
 }
 
-/* What a part of a reservation is to know of the commitment's price. */
+/* The commitment's price as a part of the reservation carries it. */
 static struct rating_price
 as_part(struct rating_price commitment)
 {
@@ -150,7 +150,7 @@ shown_price(const struct rating_book *book, const struct usage_day *d)
 	return p;
 }
 
-/* price x (1 - discount), of as many units as `to` has where the price is of `from`; rounded down once, after the lender's ratio. */
+/* price x (1 - discount) x lender ratio, converted from a unit of size `from` to one of size `to`; rounded down once. */
 static int128
 credited(int128 price, int64_t discount, int64_t lender_ratio, int64_t to, int64_t from)
 {
@@ -172,7 +172,7 @@ at_most(int128 value, int128 most)
 	return value < most ? value : most;
 }
 
-/* Rule 9: what the borrower paid x ratio, at most what the lender itself pays for the same time. */
+/* Rule 9: the borrower's price x ratio, at most the lender's own price for the same time. */
 static struct rating_price
 lent_price(const struct rating_book *book, const struct usage_day *d)
 {

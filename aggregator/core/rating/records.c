@@ -1,4 +1,4 @@
-/* aggregator/core/rating/records.c - structs as lines of text that are kept, and back. */
+/* aggregator/core/rating/records.c - structs as lines of an archived text, and back. */
 #include "aggregator/core/rating/records.h"
 
 #include <string.h>
@@ -99,7 +99,7 @@ records_fini(struct records *r)
 	*r = (struct records){0};
 }
 
-/* In place: what is written is never longer than what it says. */
+/* In place: a text is never longer than its escaped form. */
 static bool
 read_text(char *text, const char **ret)
 {

@@ -1,7 +1,7 @@
-/* aggregator/core/rating/records.h - structs as lines of text that are kept, and back. Pure.
+/* aggregator/core/rating/records.h - structs as lines of an archived text, and back. Pure.
  *
- * One line per record, fields between tabs, its first letter says what it is. Numbers are whole, in the scale of their field; a text
- * that is not there is \N; backslash, tab and line ends are written \\ \t \n \r. The same records always give the same bytes. */
+ * One line per record, fields between tabs; the first letter is the record's type. Numbers are whole, in the scale of their field; a NULL
+ * text is \N; backslash, tab and line ends are written \\ \t \n \r. The same records always give the same bytes. */
 #ifndef TOLLGATE_RECORDS_H
 #define TOLLGATE_RECORDS_H
 
@@ -23,7 +23,7 @@ struct record_type {
 	size_t size; /* of the struct */
 	const struct record_field *fields;
 	size_t count;
-	size_t later; /* of them: the last ones, fields that older texts do not have. Those at the end that are 0 or NULL are not written */
+	size_t later; /* how many of the last fields older texts do not have. Trailing ones that are 0 or NULL are not written */
 };
 
 void record_write(const struct record_type *type, const void *record, struct buf *out);
@@ -40,11 +40,11 @@ struct records {
 	size_t type_count;
 	size_t last; /* the type of the record before */
 };
-/* Called after each record with the number of its type: false, if it cannot be there. */
+/* Called after each record with the number of its type: false refuses it at this place. */
 typedef bool record_seen(struct records *r, size_t type);
 void records_init(struct records *r, const struct record_type *types, size_t type_count);
 void records_fini(struct records *r);
-/* Once. ERR_INVALID names the line; `what` is what it is not. seen may be NULL. */
+/* Call it once. ERR_INVALID: line N "is not <what>". seen may be NULL. */
 MUST_CHECK bool records_read(struct records *r, const char *text, size_t len, const char *what, record_seen *seen,
                              struct err *err);
 

@@ -1,4 +1,4 @@
-/* aggregator/core/rating/refund.c - what was charged for lost devices. The numbers are those of refund.h. */
+/* aggregator/core/rating/refund.c - charges for lost devices. The numbers are those of refund.h. */
 #include "aggregator/core/rating/refund.h"
 
 #include <stdio.h>
@@ -54,7 +54,7 @@ add_day(struct refund_charges *c, const struct rated_line *l, const struct rated
 		               "%s/%s: the time that was lost on day %" PRId32 " is no part of the day's", p->tenant,
 		               p->workspace, p->day);
 	if (__builtin_mul_overflow(p->held, PART_ONE, &part))
-		return err_set(err, ERR_INVALID, "%s/%s: the time that was lost is beyond what fits", p->tenant,
+		return err_set(err, ERR_INVALID, "%s/%s: the lost time is beyond the number's range", p->tenant,
 		               p->workspace);
 	part = div_round_half_even(part, p->all);
 	s = sum_of(c, p->refund, l);

@@ -1,17 +1,17 @@
-/* aggregator/core/rating/refund.h - what was charged for devices that workloads lost because a GPU or a node failed. Pure, exact.
+/* aggregator/core/rating/refund.h - charges for devices that workloads lost because a GPU or a node failed. Pure, exact.
  *
  * Rules:
- *  1. a day of a line of use is divided among those who held such devices that day, by the time they held. So is the time that a
- *     reservation covered, which costs nothing by itself
+ *  1. a day of a usage line is divided among the holders of such devices that day, by the time they held. So is covered
+ *     time, which costs nothing by itself
  *  2. parts are added up in full, and rounded once for each lost device and currency, half to even
- *  3. nothing is refunded by this: it says what somebody may decide about */
+ *  3. this computes amounts only: an operator decides whether a refund is made */
 #ifndef TOLLGATE_REFUND_H
 #define TOLLGATE_REFUND_H
 
 #include "aggregator/core/rating/rating.h"
 
-/* What was held on a day of the month by a workload that lost the device in the end, and by all of its workspace that day, of the same
- * kind. Texts as on the lines. */
+/* Time held on a day by a workload that later lost its device, and by all of its workspace that day, of the same kind. Texts as on the
+ * lines. */
 struct refund_part {
 	size_t refund; /* which: below the count */
 	int32_t day;
@@ -20,7 +20,7 @@ struct refund_part {
 };
 
 struct refund_charge {
-	char currency[8]; /* "": nothing was charged or covered */
+	char currency[8]; /* "": neither charged nor covered */
 	int scale;
 	int128 charged;               /* cents */
 	int128 gpu_ngh, reserved_ngh; /* reserved: of it, covered by a reservation */

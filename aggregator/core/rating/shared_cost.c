@@ -1,4 +1,4 @@
-/* aggregator/core/rating/shared_cost.c - who pays what nobody held of shared nodes. The rules are numbered in the header. */
+/* aggregator/core/rating/shared_cost.c - idle time of shared nodes, divided among tenants. The numbers are those of shared_cost.h. */
 #include "aggregator/core/rating/shared_cost.h"
 
 #include <string.h>
@@ -16,7 +16,7 @@ declared_weight(const struct rating_book *book, const char *tenant)
 }
 
 static int128
-weight_of(const struct rating_book *book, const struct shared_party *p)
+weight_of(const struct rating_book *book, const struct shared_tenant *p)
 {
 	switch (book->shared_idle) {
 	case SHARED_NONE: break;
@@ -28,7 +28,7 @@ weight_of(const struct rating_book *book, const struct shared_party *p)
 }
 
 size_t
-shared_cost_rows(const struct rating_book *book, const struct shared_pool *pool, const struct shared_party *parties,
+shared_cost_rows(const struct rating_book *book, const struct shared_pool *pool, const struct shared_tenant *tenants,
                  size_t n, struct usage_day *out)
 {
 	owned(mem) int128 *weights = mem_array(n, sizeof(*weights));
@@ -37,7 +37,7 @@ shared_cost_rows(const struct rating_book *book, const struct shared_pool *pool,
 	size_t count = 0;
 
 	for (size_t i = 0; i < n; i++)
-		weights[i] = weight_of(book, &parties[i]);
+		weights[i] = weight_of(book, &tenants[i]);
 	if (!split_largest_remainder(pool->idle_unit_ns, weights, n, parts) ||
 	    !split_largest_remainder(RATIO_ONE, parts, n, ratios))
 		return 0;
@@ -46,8 +46,8 @@ shared_cost_rows(const struct rating_book *book, const struct shared_pool *pool,
 			out[count++] = (struct usage_day){.day = pool->day,
 			                                  .kind = CHARGE_SHARED,
 			                                  .cluster = pool->cluster,
-			                                  .tenant = parties[i].tenant,
-			                                  .cost_center = parties[i].cost_center,
+			                                  .tenant = tenants[i].tenant,
+			                                  .cost_center = tenants[i].cost_center,
 			                                  .workspace = "",
 			                                  .gpu_model = pool->gpu_model,
 			                                  .mig_profile = "",

@@ -30,7 +30,7 @@ weight_of(const struct detail_workload *w, enum weight by)
 	}
 }
 
-/* By that weight, or where nobody has any of it by what was held, or equally: the total has to go somewhere. */
+/* By that weight, or where it is 0 for all by the time held, or equally: the whole total is divided. */
 static void
 divide(int128 total, const struct detail_workload *workloads, size_t n, enum weight by, int128 *weights, int128 *parts)
 {

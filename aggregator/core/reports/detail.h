@@ -2,14 +2,14 @@
  *
  * Rules:
  *  1. a line is divided day by day, as it was quantised: the rows of a day add up to the line's day
- *  2. used, idle and unmeasured hours go by what each workload had of them; priced quantity and energy by what it held and used up. Where
- *     hours are what is priced, a row has as many of both.
- *     What is priced at 0 or by others' use (reservations, credits, other meters) has no workloads: a row for the day, without one
+ *  2. used, idle and unmeasured hours go by the hours of each workload in that state; priced quantity by the time held, energy by its
+ *     energy. Where hours are priced, a row has as many of both.
+ *     Lines priced at 0 or by others' use (reservations, credits, other meters) have no workloads: one row for the day, without a workload
  *  3. billed cents go by quantity; list cost is quantity x unit price, exactly
  *  4. all divisions are by largest remainder, ties by the order of the workloads
  *  5. classes are of the hour and the pool, not of a workload: each workload of a day has its part of each class
- *  6. a correction is of a whole month, not of days. Where nothing had been billed of its line it has the workloads of that month; else it
- *     is the difference of two sums, which is nobody's */
+ *  6. a correction is of a whole month, not of days. Where its line had not been billed before, it has the workloads of that month; else it
+ *     is the difference of two sums, which belongs to no workload */
 #ifndef TOLLGATE_DETAIL_H
 #define TOLLGATE_DETAIL_H
 
@@ -23,7 +23,7 @@ struct detail_workload {
 };
 
 struct detail_row {
-	const struct detail_workload *workload; /* NULL: nobody's */
+	const struct detail_workload *workload; /* NULL: none */
 	int32_t day;
 	int128 ngh, used_ngh, idle_ngh, unmeasured_ngh, quantity;
 	int128 own_quantity; /* of the line's own_unit; 0 without one */

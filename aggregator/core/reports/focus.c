@@ -12,11 +12,11 @@
 
 #define FOCUS_CELL_MAX (16u << 10)
 
-/* What a row is of its line: rule 4. */
+/* The part of a line that a row shows: rule 4. */
 enum row_part {
 	PART_LINE,   /* the line itself */
 	PART_UNUSED, /* of lent and undelivered time: the hours of the reservation that its owner did not use */
-	PART_CREDIT, /* of lent and undelivered time: the money that is given back for them */
+	PART_CREDIT, /* of lent and undelivered time: the credit for them */
 };
 
 /* Which amount of a day a price is for. */
@@ -55,14 +55,14 @@ struct focus_row {
 };
 
 typedef void focus_cell(const struct focus_row *w, struct buf *out);
-/* DAILY: its days differ, numbers and times; LINE: a text that all days of a line have; LINE_NUMBER: a number that they have. _JSON: a flat object. */
+/* DAILY: a number or time that differs by day; LINE: a text that is the same on all days of a line; LINE_NUMBER: such a number. _JSON: a flat object. */
 enum focus_column_kind { LINE, LINE_NUMBER, DAILY, LINE_JSON, DAILY_JSON };
 struct focus_column {
 	const char *name;
 	focus_cell *cell;
 	enum focus_column_kind kind;
 };
-/* Where cells are made. */
+/* Buffers for making a cell. */
 struct focus_texts {
 	struct buf cell, plain;
 };
@@ -172,7 +172,8 @@ price_in_book(const struct rating_book *book, const struct rated_line *l, const 
 	                                                 .instance_units = l->instance_units});
 }
 
-/* Rule 11: whose the list price of a line is, and which of the skus of a meter it is for. Of a correction also its basis: the line may have been read back. */
+/* Rule 11: whether the list price of a line is the tenant's own, and which sku of a meter it is for. Of a correction also its basis: a line read from
+ * the database does not have it. */
 static void
 ask_book(const struct rating_book *book, const struct rated_line *l, struct focus_price *p)
 {
@@ -255,7 +256,7 @@ commitment_price(const struct focus_input *f, const struct rated *r, const struc
 	return p;
 }
 
-/* Covered use costs what the same use costs without the reservation; where the book does not sell that, what the reservation costs. */
+/* Covered use has the price of the same use on demand; where the book does not sell that, the price of the reservation. */
 static struct focus_price
 covered_price(const struct focus_input *f, const struct rated *r, const struct rated_line *l)
 {
@@ -267,7 +268,7 @@ covered_price(const struct focus_input *f, const struct rated *r, const struct r
 		price = price_in_book(book, l, l->tenant, klass);
 		public = price_in_book(book, l, "", klass);
 	}
-	/* an own price for another unit says nothing about a unit of the list price */
+	/* an own price for another unit cannot be compared with the list price */
 	const bool same =
 		price.unit.per_instance == price.own.per_instance && price.unit.basis_used == price.own.basis_used;
 	if (price.item == NULL || (price.unit.per_instance && l->instance_units <= 0))
@@ -301,7 +302,7 @@ focus_price_of(const struct focus_input *f, const struct rated *r, const struct 
 	return line_price(f, l);
 }
 
-/* A correction that was kept before this was has it from its hours. */
+/* A correction that was archived before this quantity was takes it from its hours. */
 static int128
 on_demand_of(const struct focus_row *w)
 {
@@ -333,8 +334,8 @@ magnitude(int128 v)
 	return v < 0 ? 0 - (uint128)v : (uint128)v;
 }
 
-/* Where the tenant's own price is for another unit or basis, each day has another price for a unit of the list price: half of its last decimal may be lost. Of
- * nothing there is no price, though something may be paid. */
+/* Where the tenant's own price is for another unit or basis, each day has another price for a unit of the list price: half of its last decimal may be lost. A quantity
+ * of 0 has no price, though something may be paid. */
 static int128
 focus_contracted_price(const struct focus_row *w)
 {
@@ -423,7 +424,7 @@ is_unused(const struct focus_row *w)
 	return strcmp(reservation_status(w), "Unused") == 0;
 }
 
-/* What of a commitment a row says, if it is of one. */
+/* The text for a row of a commitment; "" for other rows. */
 static const char *
 of_commitment(const struct focus_row *w, const char *text)
 {
@@ -436,7 +437,7 @@ has_commitment_quantity(const struct focus_row *w)
 	return is_reserved(w) && w->part != PART_CREDIT;
 }
 
-/* Unused hours are nobody's consumption, and of what nobody held none was consumed. */
+/* Unused hours of a reservation are no consumption. */
 static bool
 is_consumption(const struct focus_row *w)
 {
@@ -506,7 +507,7 @@ focus_invoice_id(const struct focus_row *w, struct buf *out)
 		buf_printf(out, "-%s", w->l->currency);
 }
 
-/* What was borrowed can be taken back at any time: the price of that is not the standard one. */
+/* Borrowed GPUs can be reclaimed at any time, so their price is not the standard one. */
 static void
 cell_pricing_category(const struct focus_row *w, struct buf *out)
 {
@@ -737,7 +738,7 @@ cell_tags(const struct focus_row *w, struct buf *out)
 	buf_char(out, '}');
 }
 
-/* ---- what was divided among tenants ---- */
+/* ---- idle shared nodes, divided among tenants ---- */
 
 /* As the price book of the line says. */
 static void
@@ -1081,7 +1082,7 @@ set_charge_period(struct focus_row *w)
 	w->ends = w->corrected->end;
 	while (i < f->past_count && strcmp(f->past[i].first_day, w->corrected->first_day) != 0)
 		i++;
-	if (w->l->parts == NULL || i + day >= f->past_count ||
+	if (w->l->corrected_days == NULL || i + day >= f->past_count ||
 	    strcmp(f->past[i + day].first_day, w->corrected->first_day) != 0)
 		return;
 	w->starts = f->past[i + day].begins;

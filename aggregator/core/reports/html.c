@@ -1,4 +1,4 @@
-/* aggregator/core/reports/html.c - what printed pages are made of. */
+/* aggregator/core/reports/html.c - the elements of printed pages. */
 #include "aggregator/core/reports/html.h"
 
 void

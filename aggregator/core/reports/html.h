@@ -1,4 +1,4 @@
-/* aggregator/core/reports/html.h - what printed pages are made of: one style, escaped texts, numbers. Pure.
+/* aggregator/core/reports/html.h - the elements of printed pages: one style, escaped texts, numbers. Pure.
  *
  * A page needs nothing beside itself: no script, no other file, no address. */
 #ifndef TOLLGATE_HTML_H
@@ -18,7 +18,7 @@ void html_text(struct buf *out, const char *s);
 void html_number(struct buf *out, int128 value, int scale, int min_decimals);
 /* A cell of a table; klass follows " n", with a space before it. */
 void html_cell(struct buf *out, const char *klass, int128 value, int scale, int min_decimals);
-/* A term and what it is, in a <dl>; an empty value is a dash. */
+/* A term and its value, in a <dl>; an empty value is a dash. */
 void html_fact(struct buf *out, const char *name, const char *value);
 
 #endif

@@ -504,7 +504,7 @@ budgets_shown(const struct invoice_input *i)
 	return i->budget_count < INVOICE_BUDGETS ? i->budget_count : INVOICE_BUDGETS;
 }
 
-/* Those that there is room for, and how the forecast was made. */
+/* The budgets that fit, and the method of the forecast. */
 static void
 add_budgets(const struct page *p, struct buf *out)
 {
@@ -543,7 +543,7 @@ promise_cell(struct buf *out, const char *text, const char *unit)
 	buf_str(out, "</td>");
 }
 
-/* What was promised beside what was measured; a cell of what was not promised or not measured is empty. */
+/* Promised beside measured values; a cell is empty where a value was not promised or not measured. */
 static void
 add_promises(const struct page *p, struct buf *out)
 {
@@ -576,7 +576,7 @@ add_promises(const struct page *p, struct buf *out)
 	buf_str(out, "</div>\n");
 }
 
-/* ---- rule 3: lines up to layout 2, of which closed months are made again ---- */
+/* ---- rule 3: lines up to layout 2, in which months that were closed with it are made again ---- */
 
 #define LINE_CHARS 56         /* that fit into one line of text beside one currency */
 #define CHARS_PER_CURRENCY 12 /* that each further one takes */
@@ -659,7 +659,7 @@ layout2_choose(const struct page *p)
 	return shown;
 }
 
-/* What it is, and of a correction which line of which document it changes. */
+/* The description; of a correction also the document and the line that it changes. */
 static void
 layout2_add_words(const struct page *p, const struct rated_line *l, struct buf *out)
 {
@@ -844,7 +844,7 @@ larger_first(const void *a, const void *b)
 	return order != 0 ? order : ORDER((*x)->index, (*y)->index);
 }
 
-/* What nobody has a price for is not hidden behind its 0. */
+/* Lines without a price cost 0, and must not be hidden for it. */
 static int
 unpriced_first(const void *a, const void *b)
 {
@@ -882,7 +882,7 @@ text_lines(const struct rated_line *l, size_t words)
 	return n + words / 4 <= 2 * words ? 2 : most;
 }
 
-/* A credit for what was not had of a reservation, or what else is billed for a part of it. */
+/* A part of the reservation with an amount of its own, such as a credit for undelivered time. */
 static bool
 is_part_of(const struct entry *e, const struct entry *reservation)
 {

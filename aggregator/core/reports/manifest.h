@@ -1,4 +1,4 @@
-/* aggregator/core/reports/manifest.h - what a document has in it, for who receives it: rows, sums per currency, SHA-256. Pure. */
+/* aggregator/core/reports/manifest.h - the manifest of a document, for its receiver: rows, sums per currency, SHA-256. Pure. */
 #ifndef TOLLGATE_MANIFEST_H
 #define TOLLGATE_MANIFEST_H
 
@@ -8,7 +8,7 @@
 #define MANIFEST_CURRENCIES 16 /* in one document */
 
 struct manifest {
-	int64_t lines;           /* of the chargeback, whatever the document shows of them */
+	int64_t lines;           /* of the chargeback, shown in the document or not */
 	int64_t rows;            /* of the document: lines, days of lines, or pages */
 	int32_t invoice_version; /* the highest of its invoices */
 	struct manifest_total {

@@ -1,4 +1,4 @@
-/* aggregator/core/reports/month_facts.c - what the documents of a month say beside its lines, as a text that is kept, and back. */
+/* aggregator/core/reports/month_facts.c - the facts of a month as an archived text, and back. */
 #include "aggregator/core/reports/month_facts.h"
 
 #include <string.h>
@@ -41,7 +41,7 @@ _Static_assert(sizeof(struct invoice_promise) == ARRAY_LEN(promise_fields) * siz
 _Static_assert(sizeof(struct invoice_capacity) == 5 * sizeof(int128), "a tenant's nodes have another state");
 _Static_assert(sizeof(struct focus_period) == 5 * sizeof(char *), "a billing period has another field");
 _Static_assert(sizeof(struct budget) == 4 * sizeof(char *) + sizeof(int128), "a budget has another field");
-_Static_assert(sizeof(int) == sizeof(int32_t), "scales are kept as 32 bits");
+_Static_assert(sizeof(int) == sizeof(int32_t), "scales are archived as 32 bits");
 
 enum record {
 	RECORD_FRAME,
@@ -105,7 +105,7 @@ facts_write_frame(const struct facts_frame *f, struct buf *out)
 	record_write(&types[RECORD_FRAME], &frame, out);
 }
 
-/* A ledger that is older than the month needs no line: the text is as it always was. */
+/* A ledger that is older than the month needs no line, as in older texts. */
 void
 facts_write_ledger(const struct facts_ledger *l, struct buf *out)
 {
@@ -212,7 +212,7 @@ budget_is_sound(const struct budget *b)
 	return b->workspace != NULL && b->kind != NULL && b->unit != NULL && b->limit > 0;
 }
 
-/* Texts that documents use without a look are there; what a tenant has follows it. */
+/* Checks that texts which documents use without a NULL check are there, and that a tenant's records follow it. */
 static bool
 seen(struct records *r, size_t type)
 {
@@ -251,7 +251,7 @@ seen(struct records *r, size_t type)
 	}
 }
 
-/* Lists have come to their places: tenants point to their part of them. */
+/* The lists do not move any more: lets tenants point to their part of them. */
 static void
 join_tenants(const struct record_list *lists)
 {

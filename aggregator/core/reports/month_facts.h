@@ -1,7 +1,8 @@
-/* aggregator/core/reports/month_facts.h - what the documents of a month say beside its lines: names, days, months, last month's amounts. Pure.
+/* aggregator/core/reports/month_facts.h - the facts of a month that documents show beside its lines: names, days, months, last month's amounts. Pure.
  *
- * It is always made as a text and read back, so that a document of today and one that is proved after years are made from the same. Lines
- * of records.h: F who pays whom, H the hour since which the ledger measures, D where days begin, P a billing period, Y a day of one before, L a label of a workspace, T a tenant, A what it was billed the month before, B a budget of it, S what it was promised. */
+ * Facts always pass through their text form, so that a document made today and one made again years later have the same input. Lines of
+ * records.h: F the frame (payer, operator, zone), H the ledger's first hour, D the start of a day, P a billing period, Y a day of an earlier
+ * period, L a label of a workspace, T a tenant, A its amount of the month before, B its budget, S its promise. */
 #ifndef TOLLGATE_MONTH_FACTS_H
 #define TOLLGATE_MONTH_FACTS_H
 
@@ -10,14 +11,14 @@
 #include "aggregator/core/reports/invoice_html.h"
 
 struct facts_frame {
-	const char *organisation, *provider; /* who pays, and who runs the platform */
-	const char *account_id;              /* the first as an identifier of FOCUS */
+	const char *organisation, *provider; /* the paying organisation and the platform's operator */
+	const char *account_id;              /* the organisation as an identifier of FOCUS */
 	const char *zone;                    /* of the days */
 	const char *previous_period;         /* "2026-10"; NULL: there is none */
-	int64_t now_ns;                      /* an invoice says what its budgets will come to */
-	int64_t layout;                      /* of invoices (invoice_html.h); older texts do not say, and mean 0 */
+	int64_t now_ns;                      /* for the forecast of budgets */
+	int64_t layout;                      /* of invoices (invoice_html.h); 0 in older texts, which do not have it */
 };
-/* Older texts have no such line, and mean 0. */
+/* 0 in older texts, which have no such line. */
 struct facts_ledger {
 	int64_t first_ns; /* its first hour; 0: before the month */
 };
@@ -27,7 +28,7 @@ struct facts_day {
 };
 struct facts_tenant {
 	const char *tenant, *display_name;
-	bool has_own; /* nodes, and then what became of them */
+	bool has_own; /* it has nodes of its own */
 	struct invoice_capacity own;
 	/* Set by reading. */
 	const struct invoice_amount *previous;
@@ -72,7 +73,7 @@ MUST_CHECK bool month_facts_read(const char *text, size_t len, struct month_fact
 void month_facts_free(struct month_facts *f);
 DEFINE_OWNED(month_facts, struct month_facts)
 
-/* NULL: nothing is known of it. */
+/* NULL: there are no facts of the tenant. */
 const struct facts_tenant *month_facts_tenant(const struct month_facts *f, const char *tenant);
 
 #endif

@@ -1,3 +1,4 @@
+/* aggregator/core/reports/reconcile.c - a month's capacity at list price against its billed amounts, in terms that add up. The numbers are those of reconcile.h. */
 #include "aggregator/core/reports/reconcile.h"
 
 #include <stdio.h>
@@ -16,8 +17,8 @@ struct reconcile_cell {
 	size_t group;
 	const char *version;          /* of the book, which is the group's; "": none */
 	int128 price;                 /* NO_PRICE: none */
-	int128 pool[RECONCILE_HOURS]; /* as the pools say; shared nodes held by nobody are idle */
-	/* As was rated; what nobody pays for is not. Covered: also what is lent, and what was not used. */
+	int128 pool[RECONCILE_HOURS]; /* of the pools; idle time of shared nodes is HOURS_IDLE */
+	/* Of the rated rows, without time that nobody pays for. Covered: with lent and unused time. */
 	int128 rated[RECONCILE_HOURS], lent;
 };
 
@@ -83,7 +84,7 @@ total_of(struct reconcile *r, const char *currency, int scale)
 	return &r->totals[r->total_count++];
 }
 
-/* Rule 7: the last book that says something. */
+/* Rule 7: the last book that has a platform cost. */
 static void
 set_platform_costs(struct reconcile *r, const struct rating_input *in)
 {
@@ -257,7 +258,7 @@ reconcile_add_pool(struct reconcile *r, const struct rating_input *in, const str
 	return true;
 }
 
-/* ---- what was rated ---- */
+/* ---- rated rows and lines ---- */
 
 static bool
 add_row(struct reconcile *r, const struct rating_input *in, const struct usage_day *d, struct err *err)
@@ -292,7 +293,7 @@ add_row(struct reconcile *r, const struct rating_input *in, const struct usage_d
 	return ADD(*to, amount) || sum_too_large("hours", err);
 }
 
-/* Which term the line is; RECONCILE_TERMS: it is shown, and costs nothing. */
+/* The term of the line; RECONCILE_TERMS: none, the line costs nothing. */
 static enum reconcile_term
 term_of(const struct rated_line *l)
 {
@@ -428,7 +429,7 @@ exact_terms(const struct reconcile_group *g, const struct exact *x, int128 terms
 	       !__builtin_sub_overflow(v[HOURS_BORROWED], l[TERM_BORROWED], &terms[TERM_BORROWED_PRICES]) &&
 	       !__builtin_sub_overflow(v[HOURS_DEDICATED], l[TERM_DEDICATED], &terms[TERM_DEDICATED_PRICES]) &&
 	       !__builtin_sub_overflow(v[HOURS_SHARED], l[TERM_SHARED], &terms[TERM_SHARED_PRICES]) &&
-	       /* the lenders' commitments have these hours too; what the lenders get back is a credit, and negative */
+	       /* the lenders' commitments have these hours too; the lenders' credits are negative */
 	       !__builtin_sub_overflow(-v[HOURS_BORROWED], l[TERM_LENT], &terms[TERM_PAID_TWICE]);
 }
 

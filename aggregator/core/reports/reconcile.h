@@ -1,23 +1,23 @@
-/* aggregator/core/reports/reconcile.h - what a month's capacity is worth at list price, and where that went. Pure, exact.
+/* aggregator/core/reports/reconcile.h - reconciliation: a month's capacity at list price against its billed amounts. Pure, exact.
  *
  * Rules, in order:
  *  1. capacity is all time in service, down and unknown too. Each unit of it is in one class of hours: on demand, borrowed, covered,
- *     unused, dedicated (a tenant's own nodes, held and reserved by nobody), shared (of shared nodes, spread over tenants), idle (of them,
+ *     unused, dedicated (a tenant's own nodes, neither held nor reserved), shared (idle time of shared nodes, divided over tenants), idle (the rest of it,
  *     the platform's), stranded, down, unknown
- *  2. the list price of a GPU model is what a book asks of everybody for a whole GPU on demand. Time without such a price is shown, and
- *     worth nothing
+ *  2. the list price of a GPU model is the price for all tenants of a whole GPU on demand. Time without such a price is shown with
+ *     the value 0
  *  3. capacity x list price = billed + credits + unrecovered + prices, every term named:
  *     - billed and credits are the cents of the report's lines of GPUs
  *     - unrecovered are idle, stranded, down and unknown hours at list price
- *     - prices is what other prices take away (or bring): per class its hours at list price less its lines' list cost; tenants' own prices;
- *       discounts; what two parties pay, which the lenders' hours at list price take off again; the rounding of invoices
+ *     - prices is the effect of other prices: per class its hours at list price less its lines' list cost; tenants' own prices;
+ *       discounts; hours that both lender and borrower pay, which the lenders' hours at list price subtract again; the rounding of invoices
  *  4. hours are quantised once for each cluster, model and book; terms are rounded together to the currency's exponent, per cluster and
  *     model. Everything larger is a sum of these
- *  5. the hours of capacity and those that were rated are the same, to the unit-nanosecond. Where they are not (something has changed since the
+ *  5. the hours of capacity and those that were rated are the same, to the unit-nanosecond. Where they are not (the ledger has changed since the
  *     month was closed) the difference is shown in hours, and its value is in the terms of rule 3
- *  6. what is billed beside capacity (energy, other meters, one-off charges and credits, corrections of earlier months) stands below: with it
- *     the page comes to the total of the report
- *  7. the platform's cost is what the newest book of the month says in that currency */
+ *  6. amounts billed for other things than capacity (energy, other meters, one-off charges and credits, corrections of earlier months) stand
+ *     below: with them the page adds up to the total of the report
+ *  7. the platform's cost is that of the newest book of the month in that currency */
 #ifndef TOLLGATE_RECONCILE_H
 #define TOLLGATE_RECONCILE_H
 
@@ -63,7 +63,7 @@ enum reconcile_term {
 	RECONCILE_TERMS
 };
 
-/* What a term is called, and what it is. hours: those that it is about; -1: none. */
+/* Name and description of a term. hours: the class of hours that it values; -1: none. */
 struct reconcile_naming {
 	const char *name, *words;
 	enum reconcile_section section;
@@ -96,7 +96,7 @@ struct reconcile_pool {
 };
 
 struct reconcile;
-/* Of the month whose bounds and books these are; it keeps nothing of them. */
+/* For the month of this input, which it does not refer to later. */
 struct reconcile *reconcile_new(const struct rating_input *in);
 void reconcile_free(struct reconcile *r);
 DEFINE_OWNED(reconcile, struct reconcile)
@@ -130,7 +130,7 @@ struct reconcile_total { /* of a currency */
 	int128 capacity; /* billed and credited for it */
 	int128 beside[RECONCILE_BESIDES];
 	int128 total;         /* of the report */
-	int128 platform_cost; /* of the whole month; -1: not said */
+	int128 platform_cost; /* of the whole month; -1: not given */
 };
 
 struct reconciliation {
@@ -144,10 +144,10 @@ struct reconciliation {
 };
 void reconciliation_free(struct reconciliation *r);
 DEFINE_OWNED(reconciliation, struct reconciliation)
-/* Takes what was added: *r is NULL afterwards, also when it fails. */
+/* Takes ownership of *r, which is NULL afterwards, also when it fails. */
 MUST_CHECK bool reconcile_end(struct reconcile **r, struct reconciliation **ret, struct err *err);
 
-/* ---- as documents (reconcile_text.c, reconcile_html.c) ---- */
+/* ---- as documents (reconcile_report.c) ---- */
 
 /* {"period","period_status","rows":[...],"totals":[...]}; amounts and hours are text. */
 MUST_CHECK bool reconcile_json(const struct reconciliation *r, struct buf *out, struct err *err);

@@ -23,14 +23,14 @@ void report_csv_header(enum csv_dialect dialect, struct buf *out);
 MUST_CHECK bool report_csv_rows(const struct rating_input *in, const struct rated *r, enum csv_dialect dialect,
                                 struct buf *out, struct err *err);
 
-/* {"period", "period_status", "currency", "lines": [{every CSV column by its name}], "totals": [one per invoice and currency]}, and "promises" where there are some;
+/* {"period", "period_status", "currency", "lines": [{every CSV column by its name}], "totals": [one per invoice and currency]}, and "promises" if there are any;
  * every value is text, so that no reader makes a float of it. */
 MUST_CHECK bool report_json(const struct rating_input *in, const struct rated *r, struct buf *out, struct err *err);
-/* The same in pieces; those of one tenant belong into one. Totals are kept apart until the end. first: no line came before. */
+/* The same in pieces; all lines of a tenant are one piece. Totals are collected until the end. first: no line came before. */
 void report_json_begin(const struct rating_input *in, struct buf *out);
 MUST_CHECK bool report_json_rows(const struct rating_input *in, const struct rated *r, bool first, struct buf *out,
                                  struct buf *totals, struct err *err);
-/* One promise of a tenant: behind those that are there. */
+/* Appends one promise of a tenant. */
 void report_json_promise(const char *tenant, const struct invoice_promise *p, struct buf *promises);
 void report_json_end(struct buf *totals, struct buf *promises, struct buf *out);
 

@@ -1,4 +1,4 @@
-/* aggregator/store/billing/document.c - a month as CSV, JSON, FOCUS or HTML, tenant by tenant, into a file without a name. */
+/* aggregator/store/billing/document.c - a month as CSV, JSON, FOCUS or HTML, written tenant by tenant into an unnamed file. */
 #include "aggregator/store/billing/document.h"
 
 #include <stdio.h>
@@ -7,8 +7,7 @@
 #include "aggregator/core/rating/rating.h"
 #include "aggregator/core/reports/report.h"
 #include "aggregator/store/db/db.h"
-#include "aggregator/store/billing/document_facts.h"
-#include "aggregator/store/billing/period_rows.h"
+#include "aggregator/store/billing/period_internal.h"
 
 #define TOTALS_MAX (64u << 20) /* of a JSON document: a hundred bytes for each invoice */
 #define TITLE_MAX 1024
@@ -158,7 +157,7 @@ document_begin(enum document_format format, const char *tenant, int64_t layout, 
 	return true;
 }
 
-/* What the tenant's budgets have come to. The caller frees *ret. */
+/* The state of the tenant's budgets. The caller frees *ret. */
 static bool
 judge_budgets(const struct month_facts *f, const struct facts_tenant *t, const struct rated *r,
               struct invoice_budget **ret, struct err *err)
@@ -320,9 +319,9 @@ begin(void *arg, const struct rating_input *in, struct err *err)
 	in_place(buf) struct buf text = {0};
 
 	buf_init(&text, FACTS_MAX);
-	/* Of a closed month that is not stored in this format: as it was when it was closed. */
+	/* A closed month that is not stored in this format uses its archived facts. */
 	if (needs_facts(rq->format) && strcmp(in->period_status, "closed") == 0 &&
-	    !period_kept_source(m->db, rq->period, NULL, SOURCE_FACTS, &text, err))
+	    !period_archive_source(m->db, rq->period, NULL, SOURCE_FACTS, &text, err))
 		return false;
 	if (needs_facts(rq->format) && text.len == 0 &&
 	    !document_facts(m->db, in, &facts, rq->format == DOCUMENT_HTML ? &m->previous : NULL, &text, err))
@@ -346,12 +345,12 @@ store_document(struct db *db, const struct document_request *rq, struct spill *t
 {
 	in_place(making) struct making m = {.db = db, .rq = rq, .to = to};
 	const char *tenant = rq->format != DOCUMENT_PERIODS ? rq->tenant : NULL;
-	struct kept_document kept = {0};
+	struct archived_document stored = {0};
 
-	if (!period_kept_document(db, rq->period, tenant, document_name(rq->format), to, &kept, err))
+	if (!period_archive_document(db, rq->period, tenant, document_name(rq->format), to, &stored, err))
 		return false;
-	if (kept.found) {
-		*ret = (struct document_result){.sums = kept.sums, .period_status = "closed"};
+	if (stored.found) {
+		*ret = (struct document_result){.sums = stored.sums, .period_status = "closed"};
 		return true;
 	}
 	return (rq->format != DOCUMENT_HTML || previous_month_load(db, rq->period, rq->tenant, &m.previous, err)) &&

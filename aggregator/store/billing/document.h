@@ -1,6 +1,6 @@
 /* aggregator/store/billing/document.h - a month as a document: written tenant by tenant, so that memory holds one tenant's month.
  *
- * Without a word of SQL or libpq: api/ includes this. */
+ * No SQL and no libpq: api/ includes this. */
 #ifndef TOLLGATE_DOCUMENT_H
 #define TOLLGATE_DOCUMENT_H
 
@@ -16,27 +16,27 @@ enum document_format {
 	DOCUMENT_FOCUS,
 	DOCUMENT_PERIODS, /* FOCUS's file of billing periods up to the month: the same for every tenant */
 	DOCUMENT_HTML,
-	/* Not stored: of a closed month they are made from what was kept of it, which does not change. DOCUMENT_FOCUS is version 1.2. */
+	/* Not stored: of a closed month they are made from its archive, which does not change. DOCUMENT_FOCUS is version 1.2. */
 	DOCUMENT_FOCUS_1_3,
 	DOCUMENT_FOCUS_1_4,
 	DOCUMENT_INVOICES, /* Invoice Detail of FOCUS 1.4 */
 	DOCUMENT_FORMATS
 };
-/* What follows the month in what is asked for: "csv", "focus.csv". Two are "csv" and three "focus.csv": a parameter says which. */
+/* The suffix of the requested path after the month: "csv", "focus.csv". Formats that share one are told apart by a parameter. */
 const char *document_suffix(enum document_format format);
-/* The same, each with a name of its own: "excel.csv". */
+/* A unique name of the format: "excel.csv". */
 const char *document_name(enum document_format format);
 /* FOCUS of "1.2", "1.3" or "1.4". */
 MUST_CHECK bool document_focus_format(const char *version, enum document_format *ret);
 
-/* A document of one tenant is that tenant's, whoever asks for it: it names no tenant that borrowed. The operator's is the one of all tenants
- * and names them. Each has its own manifest. */
+/* The document of one tenant names no other tenant that borrowed from it, whoever reads it. The operator's document, of all tenants, names
+ * them. Each has its own manifest. */
 struct document_request {
 	const char *period; /* "2026-11" */
 	const char *tenant; /* NULL: all */
 	enum document_format format;
-	const char *organisation, *provider; /* who pays, and who runs the platform */
-	int64_t now_ns;                      /* an invoice says what its budgets will come to */
+	const char *organisation, *provider; /* the paying organisation and the platform's operator */
+	int64_t now_ns;                      /* for the forecast of the budgets on an invoice */
 };
 
 struct document_result {
@@ -47,8 +47,9 @@ struct document_result {
 MUST_CHECK bool store_document(struct db *db, const struct document_request *rq, struct spill *to,
                                struct document_result *ret, struct err *err);
 
-/* The same in steps, for who has the lines: begin, the lines of each tenant by name, end. in is without days. CSV, Excel's and JSON need
- * no facts. layout: as documents are made now, or were when a month was closed (invoice_html.h). Facts and spill must stay until it is freed. What is written stays in the spill's buffer until the caller's spill_step(). */
+/* The same in steps, for callers that have the lines: begin, the lines of each tenant by name, end. in is without days. CSV, Excel's and JSON need
+ * no facts. layout: that of documents made now, or of those made when a month was closed (invoice_html.h). Facts and spill must outlive it. The text
+ * stays in the spill's buffer until the caller's spill_step(). */
 struct document;
 MUST_CHECK bool document_begin(enum document_format format, const char *tenant, int64_t layout,
                                const struct month_facts *facts, const struct rating_input *in, struct spill *to,
@@ -68,5 +69,34 @@ struct detail_request {
 };
 MUST_CHECK bool store_detail(struct db *db, const struct detail_request *rq, struct spill *to, int64_t *ret_rows,
                              struct err *err);
+
+/* ---- the facts of a month that documents have beside their lines (document_facts.c) ---- */
+
+/* The invoices of the month before, for the change that an invoice shows. in_place(previous_month) struct previous_month p = {0}; */
+struct previous_month {
+	char period[8]; /* "": there is none */
+	struct previous_amount {
+		char tenant[64];
+		char currency[8];
+		int128 billed;
+		int scale;
+	} * at; /* by tenant */
+	size_t count;
+};
+void previous_month_fini(struct previous_month *p);
+/* Outside of a transaction, unless that month is closed. tenant NULL: all. */
+MUST_CHECK bool previous_month_load(struct db *db, const char *month, const char *tenant, struct previous_month *ret,
+                                    struct err *err);
+
+struct facts_request {
+	const char *tenant;                  /* NULL: all */
+	const char *organisation, *provider; /* the paying organisation and the platform's operator */
+	int64_t now_ns;
+	bool closing;       /* the month is being closed now */
+	bool promises_only; /* JSON has no other facts */
+};
+/* Writes the text of core/reports/month_facts.h. previous NULL: without tenants. */
+MUST_CHECK bool document_facts(struct db *db, const struct rating_input *in, const struct facts_request *rq,
+                               const struct previous_month *previous, struct buf *out, struct err *err);
 
 #endif

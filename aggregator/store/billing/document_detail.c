@@ -7,7 +7,7 @@
 #include "aggregator/core/reports/report.h"
 #include "aggregator/store/db/db.h"
 #include "aggregator/store/billing/document.h"
-#include "aggregator/store/billing/period_rows.h"
+#include "aggregator/store/billing/period_internal.h"
 #include "common/conf/json.h"
 
 #define COLUMNS                                                                                                                  \

@@ -1,13 +1,20 @@
-/* aggregator/store/billing/document_facts.c - what the documents of a month say beside its lines, as the ledger has it now. */
-#include "aggregator/store/billing/document_facts.h"
+/* aggregator/store/billing/document_facts.c - the facts of a month that its documents have beside its lines, and its promises as JSON. */
+#include "aggregator/store/billing/document.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "aggregator/store/db/db.h"
 #include "aggregator/store/billing/finance.h"
-#include "aggregator/store/billing/period_rows.h"
-#include "aggregator/store/billing/promise_sql.h"
+#include "aggregator/store/billing/period_internal.h"
+#include "aggregator/store/db/db.h"
+
+/* Promises of a month as texts, of k, a row of promises_kept(). */
+#define PROMISE_OWED_WAIT "trim_scale(k.owed_wait_ns / 1000000000.0)::text"
+#define PROMISE_LONGEST_WAIT "trim_scale(round(k.longest_wait_ns / 1000000000.0, 3))::text"
+#define PROMISE_OWED_KEPT "CASE WHEN k.owed_requests > 0 THEN k.owed_late = 0 END"
+#define PROMISE_DELIVERED "trim_scale(k.delivered_millionths / 10000.0)::text"
+#define PROMISE_MEASURED "trim_scale(trunc((k.reserved - k.undelivered) * 100 / k.reserved, 4))::text"
+#define PROMISE_DELIVERED_KEPT "CASE WHEN k.reserved > 0 THEN (k.reserved - k.undelivered) * 1000000 >= k.promised END"
 
 /* ---- the month before ---- */
 
@@ -352,4 +359,43 @@ document_facts(struct db *db, const struct rating_input *in, const struct facts_
 	return add_days(db, in, out, err) && add_periods(db, in, rq, out, err) && add_past_days(db, in, out, err) &&
 	       add_labels(db, in, rq, out, err) && (previous == NULL || add_tenants(db, in, rq, previous, out, err)) &&
 	       buf_ok(out, "what documents say", err);
+}
+
+/* ---- promises of a month as JSON ---- */
+
+bool
+store_sla_json(struct db *db, const char *period, const char *tenant, int64_t now_ns, struct buf *out, struct err *err)
+{
+	static const struct db_stmt bounds = {"sla period",
+	                                      "SELECT ns_of(starts_at), ns_of(ends_at) FROM period WHERE month = $1"};
+	/* not prepared: its plan should know how long the range is */
+	static const char promises[] =
+		"SELECT k.tenant, k.workspace, k.data_boundary, " PROMISE_OWED_WAIT
+		" AS owed_wait_seconds, k.owed_requests, k.owed_late, " PROMISE_LONGEST_WAIT
+		" AS longest_wait_seconds, " PROMISE_OWED_KEPT " AS owed_kept, " PROMISE_DELIVERED
+		" AS delivered_percent, "
+		"trim_scale(round(k.reserved / 18144000000000000, 9))::text AS reserved_gpu_hours, "
+		"trim_scale(round(k.undelivered / 18144000000000000, 9))::text AS undelivered_gpu_hours, " PROMISE_MEASURED
+		" AS measured_percent, k.days AS "
+		"measured_days, " PROMISE_DELIVERED_KEPT
+		" AS delivered_kept FROM promises_kept($1, $2, least(greatest($3::timestamptz, $1), $2::timestamptz - interval '1 microsecond')) k "
+		"WHERE $4::text IS NULL OR k.tenant = $4";
+	owned(result) PGresult *p = NULL, *r = NULL;
+	struct db_args b = {0}, a = {0};
+
+	arg_text(&b, period);
+	if (!db_run(db, &bounds, &b, &p, err))
+		return false;
+	if (PQntuples(p) == 0)
+		return err_set(err, ERR_MISSING, "the ledger has nothing of the period \"%.32s\"", period);
+	arg_time(&a, res_i64(p, 0, 0));
+	arg_time(&a, res_i64(p, 0, 1));
+	arg_time(&a, now_ns);
+	arg_text(&a, tenant);
+	if (!db_run_text(db, promises, &a, &r, err))
+		return false;
+	buf_printf(out, "{\"period\":\"%s\",\"promises\":", period);
+	res_json(r, out);
+	buf_str(out, "}\n");
+	return buf_ok(out, "the promises", err);
 }

@@ -1,14 +1,13 @@
-/* aggregator/store/billing/period_archive.c - a closed month as it was stored: its documents, and the lines they were made of. */
+/* aggregator/store/billing/period_archive.c - the lines and documents of a month: of a closed one from its archive, of another as they are now. */
 #include <stdio.h>
 #include <string.h>
 
-#include "aggregator/core/rating/rating_file.h"
 #include "aggregator/core/rating/rating.h"
-#include "aggregator/store/billing/period_rows.h"
-#include "aggregator/store/billing/report_store.h"
+#include "aggregator/core/rating/rating_file.h"
+#include "aggregator/store/billing/period_internal.h"
 #include "common/base/gz.h"
 
-#define KEPT_MAX (1000u << 20)
+#define ARCHIVE_MAX (1000u << 20)
 
 bool
 period_is_closed(struct db *db, const char *month, bool *ret, struct err *err)
@@ -27,9 +26,9 @@ period_is_closed(struct db *db, const char *month, bool *ret, struct err *err)
 
 /* --- documents --- */
 
-#define PIECE "1048576" /* bytes of a stored document that one question brings */
+#define PIECE "1048576" /* bytes of a stored document that one statement reads */
 
-/* Adds what the row's column has. */
+/* Appends the column, which is in hexadecimal. */
 static bool
 take_piece(const PGresult *r, int col, struct buf *packed, struct err *err)
 {
@@ -45,7 +44,7 @@ take_piece(const PGresult *r, int col, struct buf *packed, struct err *err)
 	return true;
 }
 
-/* lines, rows, whether it is joined; and its bytes as they are stored, piece by piece. No row: there is none. */
+/* Result: lines, rows, joined, its length. packed: its bytes as they are stored, read in pieces. No row: there is no such document. */
 static bool
 load_document(struct db *db, const char *month, const char *tenant, const char *name, struct buf *packed,
               PGresult **ret, struct err *err)
@@ -79,7 +78,7 @@ load_document(struct db *db, const char *month, const char *tenant, const char *
 		if (!db_run(db, &next, &at, &more, err))
 			return false;
 		if (PQntuples(more) != 1 || PQgetlength(more, 0, 0) == 0)
-			return err_set(err, ERR_RETRY, "a document went while it was read");
+			return err_set(err, ERR_RETRY, "a document was removed while it was read");
 		if (!take_piece(more, 0, packed, err))
 			return false;
 	}
@@ -88,10 +87,10 @@ load_document(struct db *db, const char *month, const char *tenant, const char *
 }
 
 bool
-period_kept_source(struct db *db, const char *month, const char *tenant, const char *name, struct buf *out,
-                   struct err *err)
+period_archive_source(struct db *db, const char *month, const char *tenant, const char *name, struct buf *out,
+                      struct err *err)
 {
-	in_place(buf) struct buf packed = {.max = KEPT_MAX};
+	in_place(buf) struct buf packed = {.max = ARCHIVE_MAX};
 	owned(result) PGresult *r = NULL;
 
 	return load_document(db, month, tenant, name, &packed, &r, err) &&
@@ -115,7 +114,7 @@ take_plain(void *arg, const char *data, size_t n, struct err *err)
 	return spill_step(p->to, err);
 }
 
-/* skip_line: all but its first line. Memory holds the document as it is stored, and a piece of what it says. */
+/* skip_line: all but its first line. Memory holds the packed document and one piece of its text. */
 static bool
 spill_plain(const struct buf *packed, bool skip_line, struct spill *to, struct err *err)
 {
@@ -140,7 +139,7 @@ spill_joined(struct db *db, const char *month, const char *name, struct spill *t
 	if (!db_run(db, &stmt, &a, &tenants, err))
 		return false;
 	for (int row = 0; row < PQntuples(tenants); row++) {
-		in_place(buf) struct buf packed = {.max = KEPT_MAX};
+		in_place(buf) struct buf packed = {.max = ARCHIVE_MAX};
 		owned(result) PGresult *r = NULL;
 
 		if (!load_document(db, month, res_text(tenants, row, 0), name, &packed, &r, err) ||
@@ -150,7 +149,7 @@ spill_joined(struct db *db, const char *month, const char *name, struct spill *t
 	return true;
 }
 
-/* What its invoices add up to, and the corrections that were billed with it. */
+/* The sums of its invoices, with the corrections that were billed with it. */
 static bool
 load_sums(struct db *db, const char *month, const char *tenant, struct manifest *m, struct err *err)
 {
@@ -184,10 +183,10 @@ load_sums(struct db *db, const char *month, const char *tenant, struct manifest 
 }
 
 bool
-period_kept_document(struct db *db, const char *month, const char *tenant, const char *name, struct spill *to,
-                     struct kept_document *ret, struct err *err)
+period_archive_document(struct db *db, const char *month, const char *tenant, const char *name, struct spill *to,
+                        struct archived_document *ret, struct err *err)
 {
-	in_place(buf) struct buf packed = {.max = KEPT_MAX};
+	in_place(buf) struct buf packed = {.max = ARCHIVE_MAX};
 	owned(result) PGresult *r = NULL;
 
 	if (!load_document(db, month, tenant, name, &packed, &r, err))
@@ -197,7 +196,7 @@ period_kept_document(struct db *db, const char *month, const char *tenant, const
 		return true;
 	ret->sums.lines = res_i64(r, 0, 0);
 	ret->sums.rows = res_i64(r, 0, 1);
-	/* The file of billing periods has no line. */
+	/* The file of billing periods has no lines. */
 	return (ret->sums.lines == 0 || load_sums(db, month, tenant, &ret->sums, err)) &&
 	       spill_plain(&packed, false, to, err) && (!res_bool(r, 0, 2) || spill_joined(db, month, name, to, err));
 }
@@ -279,7 +278,7 @@ give_one_day(struct rated_line *l)
 	                              .energy_mj = l->energy_mj};
 }
 
-/* The corrections that were billed with the month, as the lines they are. */
+/* The corrections that were billed with the month, as lines. */
 static bool
 load_corrections(struct db *db, const char *month, const char *tenant, struct corrections *ret, struct err *err)
 {
@@ -309,7 +308,8 @@ load_corrections(struct db *db, const char *month, const char *tenant, struct co
 		l.invoice_id = mem_strdup(res_text(r, row, INVOICE_ID));
 		give_one_day(&l);
 		if (ok && !res_null(r, row, DAYS))
-			ok = correction_parts_read(res_text(r, row, DAYS), &l.parts, &l.part_count, err);
+			ok = correction_days_read(res_text(r, row, DAYS), &l.corrected_days, &l.corrected_day_count,
+			                          err);
 		corrections_add(ret, &l);
 		if (!ok)
 			return false;
@@ -318,7 +318,7 @@ load_corrections(struct db *db, const char *month, const char *tenant, struct co
 	return true;
 }
 
-/* Of a line that was stored; the text stays. */
+/* The charge type of a stored line as a constant text. */
 static const char *
 charge_type_of(const char *text)
 {
@@ -330,8 +330,8 @@ charge_type_of(const char *text)
 	return "";
 }
 
-/* The lines of a month that other rules have rated, as they were billed (core/rating/rating_file.h). Those that the rules of today do not make are added to `more`, on the
- * first day of the month. */
+/* The lines of a month that earlier rules rated, as they were billed (core/rating/rating_file.h). Lines that the present rules do not make are added
+ * to `more`, on the first day of the month. */
 static bool
 set_billed(struct db *db, const char *month, const char *tenant, struct rated *rated, struct corrections *more,
            struct err *err)
@@ -371,15 +371,15 @@ set_billed(struct db *db, const char *month, const char *tenant, struct rated *r
 		corrections_add_copy(more, &billed.lines[i]);
 		l = &more->lines[more->count - 1];
 		give_one_day(l);
-		if (l->kind == CHARGE_COMMITMENT) /* its parts are of other lines, which do not know it */
+		if (l->kind == CHARGE_COMMITMENT) /* its parts are on other lines, which have no link to it */
 			l->days->amortised = l->billed;
 	}
 	return true;
 }
 
 static bool
-kept_tenant(struct db *db, const char *month, const struct buf *prices, const char *tenant, bool other_rules,
-            period_tenant *each, void *arg, struct err *err)
+archived_tenant(struct db *db, const char *month, const struct buf *prices, const char *tenant, bool other_rules,
+                period_tenant *each, void *arg, struct err *err)
 {
 	in_place(buf) struct buf text = {0};
 	in_place(corrections) struct corrections corrections = {0};
@@ -387,10 +387,10 @@ kept_tenant(struct db *db, const char *month, const struct buf *prices, const ch
 	owned(rating_file) struct rating_file *file = NULL;
 	owned(rated) struct rated *rated = NULL;
 
-	buf_init(&text, KEPT_MAX);
+	buf_init(&text, ARCHIVE_MAX);
 	buf_add(&text, buf_text(prices), prices->len);
-	if (!period_kept_source(db, month, tenant, SOURCE_ROWS, &text, err) || !buf_ok(&text, "what was rated", err) ||
-	    !rating_file_read(buf_text(&text), text.len, &file, err) ||
+	if (!period_archive_source(db, month, tenant, SOURCE_ROWS, &text, err) ||
+	    !buf_ok(&text, "the rows of a tenant", err) || !rating_file_read(buf_text(&text), text.len, &file, err) ||
 	    !load_corrections(db, month, tenant, &corrections, err))
 		return false;
 	file->in.period_status = "closed";
@@ -403,8 +403,8 @@ kept_tenant(struct db *db, const char *month, const struct buf *prices, const ch
 }
 
 bool
-period_kept_each(struct db *db, const char *month, const char *tenant, enum kept_as as, report_begin *begin,
-                 period_tenant *each, void *arg, struct err *err)
+period_archive_each(struct db *db, const char *month, const char *tenant, enum archive_as as, report_begin *begin,
+                    period_tenant *each, void *arg, struct err *err)
 {
 	static const struct db_stmt rules = {
 		"period kept rules",
@@ -418,20 +418,110 @@ period_kept_each(struct db *db, const char *month, const char *tenant, enum kept
 	owned(result) PGresult *r = NULL, *other = NULL;
 	struct db_args a = {0}, of_rules = {0};
 
-	buf_init(&prices, KEPT_MAX);
+	buf_init(&prices, ARCHIVE_MAX);
 	arg_text(&of_rules, month);
 	arg_i64(&of_rules, RATING_RULES);
 	arg_text(&a, month);
 	arg_text(&a, tenant);
-	if (!period_kept_source(db, month, NULL, SOURCE_PRICES, &prices, err) || !db_run(db, &tenants, &a, &r, err) ||
-	    !db_run(db, &rules, &of_rules, &other, err) || !rating_file_read(buf_text(&prices), prices.len, &file, err))
-		return err_prefix(err, "what period %s was made from", month);
+	if (!period_archive_source(db, month, NULL, SOURCE_PRICES, &prices, err) ||
+	    !db_run(db, &tenants, &a, &r, err) || !db_run(db, &rules, &of_rules, &other, err) ||
+	    !rating_file_read(buf_text(&prices), prices.len, &file, err))
+		return err_prefix(err, "the archive of period %s", month);
 	file->in.period_status = "closed";
 	if (begin != NULL && !begin(arg, &file->in, err))
 		return false;
 	for (int row = 0; row < PQntuples(r); row++)
-		if (!kept_tenant(db, month, &prices, res_text(r, row, 0), as == KEPT_AS_BILLED && res_bool(other, 0, 0),
-		                 each, arg, err))
+		if (!archived_tenant(db, month, &prices, res_text(r, row, 0),
+		                     as == ARCHIVE_AS_BILLED && res_bool(other, 0, 0), each, arg, err))
 			return err_prefix(err, "tenant %s", res_text(r, row, 0));
 	return true;
+}
+
+/* --- a month, closed or not --- */
+
+struct reading {
+	report_begin *begin;
+	period_tenant *each;
+	void *arg;
+	struct corrections corrections;
+	size_t next;
+};
+
+static bool
+read_begin(void *arg, const struct rating_input *in, struct err *err)
+{
+	struct reading *r = arg;
+
+	return r->begin == NULL || r->begin(r->arg, in, err);
+}
+
+/* Tenants come by name; those with corrections only are between them. before NULL: all that are left. */
+static bool
+read_corrected(struct reading *r, const struct rating_input *in, const char *before, struct err *err)
+{
+	while (r->next < r->corrections.count &&
+	       (before == NULL || strcmp(r->corrections.lines[r->next].tenant, before) < 0)) {
+		in_place(rated_view) struct rated_view view = {0};
+		const struct rated_line *lines = NULL;
+		size_t n = corrections_of(&r->corrections, r->corrections.lines[r->next].tenant, &lines);
+
+		rated_view_make(&view, NULL, lines, n);
+		r->next += n;
+		if (!r->each(r->arg, in, &view.rated, err))
+			return false;
+	}
+	return true;
+}
+
+static bool
+read_tenant(void *arg, const struct rating_input *in, struct err *err)
+{
+	struct reading *r = arg;
+	in_place(rated_view) struct rated_view view = {0};
+	owned(rated) struct rated *rated = NULL;
+	const struct rated_line *lines = NULL;
+	struct rating_input empty = *in;
+	size_t n;
+
+	empty.days = NULL;
+	empty.day_count = 0;
+	if (!read_corrected(r, &empty, in->days[0].tenant, err))
+		return false;
+	if (!rating_run(in, &rated, err))
+		return db_damaged(err);
+	n = corrections_of(&r->corrections, in->days[0].tenant, &lines);
+	rated_view_make(&view, rated, lines, n);
+	r->next += n;
+	return r->each(r->arg, in, &view.rated, err);
+}
+
+static bool
+read_end(void *arg, const struct rating_input *in, struct err *err)
+{
+	return read_corrected(arg, in, NULL, err);
+}
+
+bool
+period_each(struct db *db, const char *month, const char *tenant, report_begin *begin, period_tenant *each, void *arg,
+            struct err *err)
+{
+	static const struct report_steps steps = {.begin = read_begin, .each = read_tenant, .end = read_end};
+	struct reading r = {.begin = begin, .each = each, .arg = arg};
+	bool closed = false, ok;
+
+	if (!period_is_closed(db, month, &closed, err))
+		return false;
+	if (closed)
+		return period_archive_each(db, month, tenant, ARCHIVE_AS_BILLED, begin, each, arg, err);
+	corrections_init(&r.corrections);
+	ok = store_corrections(db, month, tenant, &r.corrections, err) &&
+	     report_each(db, month, tenant, &steps, &r, err);
+	corrections_fini(&r.corrections);
+	return ok;
+}
+
+bool
+store_period_each(struct db *db, const char *month, const char *tenant, period_tenant *each, void *arg, struct err *err)
+{
+	return period_each(db, month, tenant, NULL, each, arg, err);
 }

@@ -1,22 +1,22 @@
-/* aggregator/store/billing/period_correct.c - what has changed of closed months since they were billed.
+/* aggregator/store/billing/period_correct.c - corrections: the changes of closed months since they were billed.
  *
- * Only the first month that is not closed has corrections, and only months of which something has changed (late_change) are computed
- * again. Each is one snapshot: the changes that are seen in it are in the difference. */
+ * Only the first month that is not closed has corrections, and only closed months with changes (late_change) are computed again. Each month
+ * is read in one snapshot, so that the difference has exactly the changes of that snapshot. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "aggregator/core/rating/rating.h"
-#include "aggregator/store/billing/period_rows.h"
+#include "aggregator/store/billing/period_internal.h"
 
 struct correcting {
 	struct db *db;
 	const char *month;  /* in which they are billed */
-	const char *late;   /* which is computed again */
-	bool earlier;       /* it was rated by other rules than this program has */
+	const char *late;   /* the closed month that is computed again */
+	bool earlier;       /* it was rated by earlier rules */
 	const char *tenant; /* NULL: all */
 	struct corrections *to;
 	struct db_array *seen; /* NULL: not wanted */
-	char **visited;        /* tenants that have something now, by name */
+	char **visited;        /* tenants that have rows now, by name */
 	size_t visited_count;
 };
 
@@ -57,12 +57,12 @@ add_amounts(const struct rated_line *l, struct rated_line *to, struct err *err)
 	return (ADD_TO(allocated_ngh) && ADD_TO(used_ngh) && ADD_TO(idle_ngh) && ADD_TO(unmeasured_ngh) &&
 	        ADD_TO(ngh) && ADD_TO(quantity) && ADD_TO(own_quantity) && ADD_TO(list_cost) && ADD_TO(discount) &&
 	        ADD_TO(rounding) && ADD_TO(billed) && ADD_TO(energy_mj)) ||
-	       err_set(err, ERR_INVALID, "line %s: what was billed of it is too large", l->line_id);
+	       err_set(err, ERR_INVALID, "line %s: the sum of its invoices is too large", l->line_id);
 #undef ADD_TO
 }
 
-/* A month that was rated by other rules: what was billed first stands as these rules rate the same rows, so that only what has changed since is corrected.
- * The lines that are there are the corrections since. */
+/* A month that earlier rules rated: the first invoice counts as the present rules rate the same rows, so that only later changes are corrected.
+ * The lines in b are the corrections since. */
 static bool
 add_rated_again(void *arg, const struct rating_input *in, const struct rated *r, struct err *err)
 {
@@ -120,7 +120,7 @@ load_billed(const struct correcting *c, const char *tenant, struct billed_lines 
 			return false;
 	}
 	return !c->earlier ||
-	       period_kept_each(c->db, c->late, tenant, KEPT_AS_RATED_NOW, NULL, add_rated_again, b, err);
+	       period_archive_each(c->db, c->late, tenant, ARCHIVE_AS_RATED_NOW, NULL, add_rated_again, b, err);
 }
 
 /* --- its days --- */
@@ -148,7 +148,7 @@ add_billed_day(struct rated_line *l, const struct rated_day *d)
 #undef ADD_TO
 }
 
-/* The days of the month as it was closed. */
+/* Adds the days of the month as it was closed. */
 static bool
 add_first_days(void *arg, const struct rating_input *in, const struct rated *r, struct err *err)
 {
@@ -166,7 +166,7 @@ add_first_days(void *arg, const struct rating_input *in, const struct rated *r, 
 	return true;
 }
 
-/* And of its corrections since. Those that were billed before their days were kept have none. */
+/* Adds the days of its corrections since. Corrections billed before days were archived have none. */
 static bool
 add_corrected_days(const struct correcting *c, const char *tenant, struct billed_lines *b, struct err *err)
 {
@@ -187,7 +187,7 @@ add_corrected_days(const struct correcting *c, const char *tenant, struct billed
 		size_t n = 0;
 
 		b->by_day = l != NULL && !res_null(r, row, 1);
-		if (b->by_day && !correction_parts_read(res_text(r, row, 1), &parts, &n, err))
+		if (b->by_day && !correction_days_read(res_text(r, row, 1), &parts, &n, err))
 			return false;
 		for (size_t i = 0; i < n; i++)
 			b->by_day &= add_billed_day(l, &parts[i]);
@@ -199,7 +199,7 @@ static bool
 load_days(const struct correcting *c, const char *tenant, struct billed_lines *b, struct err *err)
 {
 	b->by_day = true;
-	if (!period_kept_each(c->db, c->late, tenant, KEPT_AS_RATED_NOW, NULL, add_first_days, b, err) ||
+	if (!period_archive_each(c->db, c->late, tenant, ARCHIVE_AS_RATED_NOW, NULL, add_first_days, b, err) ||
 	    !add_corrected_days(c, tenant, b, err))
 		return false;
 	for (size_t i = 0; i < b->lines.count; i++) {
@@ -251,7 +251,7 @@ each_tenant(void *arg, const struct rating_input *in, struct err *err)
 	return correct_tenant(c, in, in->days[0].tenant, now, err);
 }
 
-/* What was billed to tenants that have nothing of the month any more; and which changes this snapshot has. */
+/* Corrects tenants that were billed and have no rows any more; notes the changes that this snapshot includes. */
 static bool
 end_month(void *arg, const struct rating_input *in, struct err *err)
 {

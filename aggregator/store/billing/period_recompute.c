@@ -1,24 +1,24 @@
-/* aggregator/store/billing/period_recompute.c - the proof that the documents of a closed month follow from what they were made of. */
+/* aggregator/store/billing/period_recompute.c - the documents of a closed month, made again from their archived input and compared with the stored bytes. */
 #include <string.h>
 #include <unistd.h>
 
-#include "aggregator/store/billing/period_rows.h"
+#include "aggregator/store/billing/period_internal.h"
 #include "common/conf/json.h"
 
 #define FACTS_MAX (256u << 20)
 
-struct proof {
+struct recompute {
 	struct db *db;
 	const char *month;
-	const struct month_facts *facts; /* NULL: of before there were any */
-	struct period_papers papers;
-	int64_t documents, different;
+	const struct month_facts *facts; /* NULL: closed before facts were archived */
+	struct period_documents documents;
+	int64_t compared, different;
 	bool made[DOCUMENT_FORMATS]; /* there is one of the format */
 	struct buf *out;
 };
 
 static void
-add_difference(struct proof *p, const char *tenant, enum document_format f, const char *was, const char *is)
+add_difference(struct recompute *p, const char *tenant, enum document_format f, const char *was, const char *is)
 {
 	buf_str(p->out, p->different++ > 0 ? ",{\"tenant\":" : "{\"tenant\":");
 	if (tenant != NULL)
@@ -29,9 +29,9 @@ add_difference(struct proof *p, const char *tenant, enum document_format f, cons
 	           is);
 }
 
-/* The documents that were made now against those that were stored. tenant NULL: of all. */
+/* Compares the documents made now with the stored ones. tenant NULL: of all. */
 static bool
-compare(struct proof *p, const struct kept_file files[DOCUMENT_FORMATS], const char *tenant, struct err *err)
+compare(struct recompute *p, const struct document_file files[DOCUMENT_FORMATS], const char *tenant, struct err *err)
 {
 	static const struct db_stmt stmt = {
 		"period document sha",
@@ -51,7 +51,7 @@ compare(struct proof *p, const struct kept_file files[DOCUMENT_FORMATS], const c
 		if (!db_run(p->db, &stmt, &a, &r, err))
 			return false;
 		hex_encode(files[f].file.sha256, SHA256_SIZE, sha);
-		p->documents++;
+		p->compared++;
 		p->made[f] = true;
 		if (PQntuples(r) != 1 || strcmp(res_text(r, 0, 0), sha) != 0 ||
 		    res_i64(r, 0, 1) != files[f].file.plain_len)
@@ -61,28 +61,29 @@ compare(struct proof *p, const struct kept_file files[DOCUMENT_FORMATS], const c
 }
 
 static bool
-prove_begin(void *arg, const struct rating_input *in, struct err *err)
+recompute_begin(void *arg, const struct rating_input *in, struct err *err)
 {
-	struct proof *p = arg;
+	struct recompute *p = arg;
 
-	return period_papers_begin(&p->papers, p->facts, in, err);
+	return period_documents_begin(&p->documents, p->facts, in, err);
 }
 
 static bool
-prove_tenant(void *arg, const struct rating_input *in, const struct rated *view, struct err *err)
+recompute_tenant(void *arg, const struct rating_input *in, const struct rated *view, struct err *err)
 {
-	struct proof *p = arg;
+	struct recompute *p = arg;
 	const char *tenant = view->lines[0].tenant;
-	struct kept_file files[DOCUMENT_FORMATS];
-	bool ok = period_papers_tenant(&p->papers, in, tenant, view, files, err) && compare(p, files, tenant, err);
+	struct document_file files[DOCUMENT_FORMATS];
+	bool ok =
+		period_documents_tenant(&p->documents, in, tenant, view, files, err) && compare(p, files, tenant, err);
 
-	kept_files_close(files);
+	document_files_close(files);
 	return ok;
 }
 
-/* The bytes that are stored are those whose SHA-256 is: joined ones too. */
+/* Compares the stored bytes with the stored SHA-256, of joined documents too. */
 static bool
-check_stored(struct proof *p, struct err *err)
+check_stored(struct recompute *p, struct err *err)
 {
 	static const struct db_stmt stmt = {
 		"period documents stored",
@@ -97,12 +98,12 @@ check_stored(struct proof *p, struct err *err)
 	for (int row = 0; row < PQntuples(r); row++) {
 		const char *tenant = res_null(r, row, 0) ? NULL : res_text(r, row, 0);
 		owned(spill) struct spill *spill = NULL;
-		struct kept_document kept = {0};
+		struct archived_document stored = {0};
 		struct spill_file file;
 		char sha[2 * SHA256_SIZE + 1];
 
 		if (!spill_new(false, &spill, err) ||
-		    !period_kept_document(p->db, p->month, tenant, res_text(r, row, 1), spill, &kept, err) ||
+		    !period_archive_document(p->db, p->month, tenant, res_text(r, row, 1), spill, &stored, err) ||
 		    !spill_end(spill, &file, err))
 			return false;
 		close(file.fd);
@@ -115,15 +116,16 @@ check_stored(struct proof *p, struct err *err)
 }
 
 static bool
-prove(struct proof *p, struct err *err)
+recompute(struct recompute *p, struct err *err)
 {
-	struct kept_file files[DOCUMENT_FORMATS];
+	struct document_file files[DOCUMENT_FORMATS];
 	bool ok;
 
-	if (!period_kept_each(p->db, p->month, NULL, KEPT_AS_RATED_NOW, prove_begin, prove_tenant, p, err))
+	if (!period_archive_each(p->db, p->month, NULL, ARCHIVE_AS_RATED_NOW, recompute_begin, recompute_tenant, p,
+	                         err))
 		return false;
-	ok = period_papers_end(&p->papers, files, err) && compare(p, files, NULL, err) && check_stored(p, err);
-	kept_files_close(files);
+	ok = period_documents_end(&p->documents, files, err) && compare(p, files, NULL, err) && check_stored(p, err);
+	document_files_close(files);
 	return ok;
 }
 
@@ -135,7 +137,7 @@ store_period_recompute(struct db *db, const char *month, struct buf *out, struct
 	                                    "coalesce((SELECT rating_rules FROM period_close WHERE month = $1), 1)"};
 	owned(month_facts) struct month_facts *facts = NULL;
 	in_place(buf) struct buf text = {0};
-	struct proof p = {.db = db, .month = month, .out = out};
+	struct recompute p = {.db = db, .month = month, .out = out};
 	owned(result) PGresult *r = NULL;
 	struct db_args a = {0};
 	bool closed = false, ok;
@@ -146,9 +148,9 @@ store_period_recompute(struct db *db, const char *month, struct buf *out, struct
 	if (!closed)
 		return err_set(err, ERR_CONFLICT, "period %.40s is not closed: its report is computed at every reading",
 		               month);
-	if (!period_kept_source(db, month, NULL, SOURCE_FACTS, &text, err) ||
+	if (!period_archive_source(db, month, NULL, SOURCE_FACTS, &text, err) ||
 	    (text.len > 0 && !month_facts_read(buf_text(&text), text.len, &facts, err)))
-		return err_prefix(err, "what the documents of period %s say", month);
+		return err_prefix(err, "the facts of period %s", month);
 	p.facts = facts;
 	arg_text(&a, month);
 	if (!db_run(db, &late, &a, &r, err))
@@ -157,14 +159,14 @@ store_period_recompute(struct db *db, const char *month, struct buf *out, struct
 		return err_set(
 			err, ERR_CONFLICT,
 			"period %.40s was rated by rules %s of an earlier release, and this one has rules %d: it is not computed again. Its "
-			"documents are as they were stored; verify proves their bytes",
+			"documents are as they were stored; verify checks their bytes",
 			month, res_text(r, 0, 1), RATING_RULES);
 	buf_printf(out, "{\"period\":\"%s\",\"differences\":[", month);
-	ok = prove(&p, err);
-	period_papers_fini(&p.papers);
+	ok = recompute(&p, err);
+	period_documents_fini(&p.documents);
 	if (!ok)
 		return false;
-	buf_printf(out, "],\"documents\":%" PRId64 ",\"formats\":[", p.documents);
+	buf_printf(out, "],\"documents\":%" PRId64 ",\"formats\":[", p.compared);
 	for (enum document_format f = 0, n = 0; f < DOCUMENT_FORMATS; f++)
 		if (p.made[f])
 			buf_printf(out, "%s\"%s\"", n++ > 0 ? "," : "", document_name(f));

@@ -1,11 +1,11 @@
 /* aggregator/store/billing/reconcile_store.c - a month's pools, rows and lines, for the reconciliation. */
-#include "aggregator/store/billing/reconcile_store.h"
+#include "aggregator/store/billing/finance.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "aggregator/store/rollup/charges.h"
-#include "aggregator/store/billing/period_rows.h"
+#include "aggregator/store/billing/period_internal.h"
 
 struct reconciling {
 	struct db *db;

@@ -2,7 +2,7 @@
  *
  * A run is the billing hours without a gap in which the workload held the device, up to the hour in which it lost it. Where it began
  * within its first hour is told by how long it held in it. */
-#include "aggregator/store/billing/refund_store.h"
+#include "aggregator/store/billing/finance.h"
 
 #include <string.h>
 

@@ -1,30 +1,300 @@
-/* aggregator/store/billing/report_rows.c - the rows of one tenant's month for rating, from the charges of its days.
+/* aggregator/store/billing/report_rows.c - the rating input rows of one tenant's month, from the charges of its days.
  *
  * Rules, in order:
- *  1. what was held is a row of usage, or covered where it was reserved
+ *  1. held time is a row of usage, or of covered use where it was reserved
  *  2. every kind of instances reserved is a commitment; its parts (covered, lent, unused, undelivered) carry its number, and add up to it
- *  3. where a workspace has reserved several kinds in one pool on one day, what was covered and lent goes to them in the order of
- *     the table, as charges.c divided it
- *  4. what nobody held or had reserved of a tenant's own nodes is a row of no workspace, with the energy of all that nobody held there
- *  5. its part of what nobody held of shared nodes is a row of no workspace (shared_month.h)
- *  6. where a book is only proposed, it prices all rows
+ *  3. where a workspace reserved several kinds in one pool on one day, covered and lent time goes to them in the order of the
+ *     table, as charges.c divided it
+ *  4. unreserved idle time of a tenant's own nodes is a row without a workspace, with the energy of all idle time there
+ *  5. the tenant's share of the idle time of shared nodes is a row without a workspace (shared_month.c)
+ *  6. a proposed book prices all rows
  *  7. rows of a pool's day in whose open hours the workspace has a part are provisional (charges.h) */
-#include "aggregator/store/billing/report_rows.h"
+#include "aggregator/store/billing/report_internal.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
-#include "aggregator/store/billing/finance_rows.h"
-#include "aggregator/store/billing/report_charges.h"
-#include "aggregator/store/billing/shared_month.h"
 #include "common/base/units.h"
+
+/* The pool, workspace, day and book of a row, which decide the commitments that it may be a part of. */
+struct pool_key {
+	int64_t cluster_id, owner_id; /* owner 0: shared */
+	const char *gpu_model;
+	int64_t workspace_id;
+	int64_t day; /* ordinal in the month */
+	int64_t book_id;
+};
+
+struct report_charge {
+	struct pool_key key;
+	const char *profile, *klass;
+	int64_t units, sharing;
+	int128 used, idle, unmeasured, over, energy_mj;
+};
+
+/* ---- charges of the tenant's workspaces: most of the rows of a report. They come by COPY, which costs the server and this program half of
+ * a result ---- */
+
+#define TEXT_MAX (1000u << 20) /* of one tenant's month */
+#define SQL_MAX (16u << 20)
+#define CHARGE_COLUMNS                                                                                                   \
+	"c.day, c.price_book_id, c.cluster_id, c.owner_id, c.gpu_model, c.workspace_id, c.profile, c.units, c.sharing, " \
+	"c.class, c.used, c.idle, c.unmeasured, c.over, c.energy_mj"
+
+static void
+report_charges_fini(struct report_charges *c)
+{
+	buf_fini(&c->text);
+	mem_free(c->at);
+}
+
+static int
+pool_key_compare(const struct pool_key *a, const struct pool_key *b)
+{
+#define COMPARE(field)            \
+	if (a->field != b->field) \
+	return a->field < b->field ? -1 : 1
+	COMPARE(cluster_id);
+	COMPARE(owner_id);
+	if (a->gpu_model != b->gpu_model && strcmp(a->gpu_model, b->gpu_model) != 0)
+		return strcmp(a->gpu_model, b->gpu_model);
+	COMPARE(workspace_id);
+	COMPARE(day);
+	COMPARE(book_id);
+#undef COMPARE
+	return 0;
+}
+
+static int
+compare_charges(const void *a, const void *b)
+{
+	const struct report_charge *x = a, *y = b;
+	int order = pool_key_compare(&x->key, &y->key);
+
+	if (order == 0)
+		order = (x->units < y->units) - (x->units > y->units);
+	if (order == 0)
+		order = strcmp(x->profile, y->profile);
+	if (order == 0)
+		order = (x->sharing > y->sharing) - (x->sharing < y->sharing);
+	return order ? order : strcmp(x->klass, y->klass);
+}
+
+static void
+report_charges_sort(struct report_charges *c)
+{
+	if (c->count > 0)
+		qsort(c->at, c->count, sizeof(*c->at), compare_charges);
+}
+
+/* ---- a line of COPY ---- */
+
+/* The texts seen last, so that equal texts are mostly one pointer: a month has few kinds of devices, and most of the later work compares
+ * them. */
+#define MEMO_SIZE 64u
+struct reader {
+	char *at;
+	const char *memo[MEMO_SIZE];
+	int64_t first_day; /* since 1970 */
+	bool bad;
+};
+
+/* The next field, which ends at a tab or at the end of the line; *ret_len: of its bytes. A backslash keeps what COPY would take for
+ * an end; \N is NULL, which only numbers have. */
+static char *
+next_field(struct reader *r, size_t *ret_len)
+{
+	char *field = r->at, *to = field, *from = field;
+
+	for (; *from != '\t' && *from != '\n' && *from != '\0'; from++) {
+		if (*from == '\\' && from[1] != '\0') {
+			static const char codes[] = "tnrbfv", meant[] = "\t\n\r\b\f\v";
+			const char *code = strchr(codes, *++from);
+
+			*to++ = code != NULL ? meant[code - codes] : *from;
+			continue;
+		}
+		*to++ = *from;
+	}
+	r->bad |= *from == '\0';
+	r->at = *from == '\0' ? from : from + 1;
+	*to = '\0';
+	*ret_len = (size_t)(to - field);
+	return field;
+}
+
+static const char *
+take_text(struct reader *r)
+{
+	size_t len, slot = 2166136261u;
+	const char *text = next_field(r, &len);
+
+	for (const char *c = text; *c != '\0'; c++)
+		slot = (slot ^ (unsigned char)*c) * 16777619u;
+	slot = (slot ^ slot >> 15) % MEMO_SIZE;
+	if (r->memo[slot] == NULL || strcmp(r->memo[slot], text) != 0)
+		r->memo[slot] = text;
+	return r->memo[slot];
+}
+
+#define DIGITS_MAX 18 /* of what certainly fits */
+
+static int64_t
+digits(struct reader *r, const char *text, size_t len)
+{
+	bool bad = len == 0;
+	int64_t v = 0;
+
+	for (size_t i = 0; i < len; i++) {
+		bad |= text[i] < '0' || text[i] > '9';
+		v = v * 10 + (text[i] - '0');
+	}
+	r->bad |= bad;
+	return v;
+}
+
+/* 0 for NULL. */
+static int64_t
+take_i64(struct reader *r)
+{
+	size_t len;
+	const char *text = next_field(r, &len);
+
+	if (len == 1 && text[0] == 'N')
+		return 0;
+	if (len > DIGITS_MAX)
+		r->bad = true;
+	return r->bad ? 0 : digits(r, text, len);
+}
+
+static int128
+take_amount(struct reader *r)
+{
+	size_t len;
+	const char *text = next_field(r, &len);
+	struct err err = {0};
+	int128 v = 0;
+
+	if (len <= DIGITS_MAX)
+		return digits(r, text, len);
+	r->bad |= !decimal_parse(text, 0, &v, &err);
+	return v;
+}
+
+/* "2026-11-01" as days since 1970: years begin in March here, so that the leap day is the last. */
+static int64_t
+day_number(struct reader *r, const char *text, size_t len)
+{
+	int64_t year, month, day;
+
+	if (len != 10 || text[4] != '-' || text[7] != '-') {
+		r->bad = true;
+		return 0;
+	}
+	year = digits(r, text, 4);
+	month = digits(r, text + 5, 2);
+	day = digits(r, text + 8, 2);
+	year -= month <= 2;
+	month = (month + 9) % 12;
+	return year * 365 + year / 4 - year / 100 + year / 400 + (month * 153 + 2) / 5 + day - 719469;
+}
+
+static struct report_charge
+take_charge(struct reader *r)
+{
+	struct report_charge c;
+	size_t len;
+	const char *day = next_field(r, &len);
+
+	c.key.day = day_number(r, day, len) - r->first_day;
+	c.key.book_id = take_i64(r);
+	c.key.cluster_id = take_i64(r);
+	c.key.owner_id = take_i64(r);
+	c.key.gpu_model = take_text(r);
+	c.key.workspace_id = take_i64(r);
+	c.profile = take_text(r);
+	c.units = take_i64(r);
+	c.sharing = take_i64(r);
+	c.klass = take_text(r);
+	c.used = take_amount(r);
+	c.idle = take_amount(r);
+	c.unmeasured = take_amount(r);
+	c.over = take_amount(r);
+	c.energy_mj = take_amount(r);
+	return c;
+}
+
+/* ---- a tenant's month ---- */
+
+/* Dates and arrays come from the database; anything else must not get between the quotes of the statement. */
+static bool
+is_plain(const char *text)
+{
+	return text[strspn(text, "0123456789-,{}")] == '\0';
+}
+
+static void
+select_charges(struct buf *sql, const struct report_month *m, const char *table, const char *workspaces)
+{
+	buf_printf(sql,
+	           "SELECT " CHARGE_COLUMNS " FROM %s c WHERE c.day >= '%s' AND c.day < '%s' AND c.workspace_id = ANY "
+	           "('%s'::integer[])",
+	           table, m->in->period_start, m->in->period_end, workspaces);
+}
+
+static bool
+load_text(const struct report_month *m, const char *workspaces, struct buf *out, struct err *err)
+{
+	in_place(buf) struct buf sql = {0};
+
+	if (!is_plain(m->in->period_start) || !is_plain(m->in->period_end) || !is_plain(m->dirty) ||
+	    !is_plain(workspaces))
+		return err_set(err, ERR_FATAL, "the bounds of period %s are not dates", m->in->period);
+	buf_init(&sql, SQL_MAX);
+	buf_str(&sql, "COPY (");
+	select_charges(&sql, m, "charge_day", workspaces);
+	/* Rows of a day that billing_day does not have are not billed. */
+	buf_str(&sql, " AND EXISTS (SELECT FROM billing_day k WHERE k.day = c.day)");
+	if (strcmp(m->dirty, "{}") != 0)
+		buf_printf(&sql, " AND c.day <> ALL ('%s'::date[])", m->dirty);
+	if (m->open) {
+		buf_str(&sql, " UNION ALL ");
+		select_charges(&sql, m, "open_charge_day", workspaces);
+	}
+	buf_str(&sql, ") TO STDOUT");
+	return buf_ok(&sql, "the statement for a tenant's month", err) &&
+	       db_copy_read(m->db, buf_text(&sql), out, err) && buf_ok(out, "the charges of a tenant's month", err);
+}
+
+/* workspaces: their ids as an array of SQL. Equal texts are mostly one text in memory. In no order. */
+static bool
+report_charges_load(const struct report_month *m, const char *workspaces, struct report_charges *ret, struct err *err)
+{
+	struct reader r = {0};
+	size_t lines = 0;
+
+	buf_init(&ret->text, TEXT_MAX);
+	if (!load_text(m, workspaces, &ret->text, err))
+		return false;
+	for (const char *c = buf_text(&ret->text); (c = strchr(c, '\n')) != NULL; c++)
+		lines++;
+	ret->at = mem_array(lines, sizeof(*ret->at));
+	r.first_day = day_number(&r, m->in->period_start, strlen(m->in->period_start));
+	r.at = ret->text.data;
+	while (ret->count < lines && !r.bad)
+		ret->at[ret->count++] = take_charge(&r);
+	return !r.bad || err_set(err, ERR_FATAL, "row %zu of the charges cannot be parsed", ret->count);
+}
+
+/* ---- the other rows ---- */
 
 /* The columns that all rows of a workspace's pool begin with; rows are sorted by them. */
 enum { DAY, BOOK, CLUSTER, OWNER, MODEL, WORKSPACE, OWN };
 #define POOL_COLUMNS                                                                                             \
 	"c.day - $1::date AS d, coalesce(c.price_book_id, 0) AS b, c.cluster_id, coalesce(c.owner_id, 0) AS o, " \
 	"c.gpu_model, "
-/* A row of a day that the ledger does not have bills nobody. */
+/* Rows of a day that billing_day does not have are not billed. */
 #define STORED_DAYS                                                                 \
 	"c.day >= $1::date AND c.day < $2::date AND c.day <> ALL ($3::date[]) AND " \
 	"EXISTS (SELECT FROM billing_day k WHERE k.day = c.day)"
@@ -69,7 +339,7 @@ static const struct db_stmt pool_rows[] = {
 	{"report open pools", BOTH(POOL_DAY_COLUMNS, "pool_day", OF_OWNER)},
 };
 
-/* Few: pools of today, and of days of which something came late. Workspace 0: what nobody held. */
+/* Few rows: pools of today, and of days with late records. Workspace 0: idle time. */
 static const struct db_stmt provisional_rows = {
 	"report provisional",
 	"SELECT DISTINCT c.day - $1::date, c.cluster_id, coalesce(c.owner_id, 0), c.workspace_id, c.gpu_model FROM open_provisional_day c "
@@ -150,7 +420,7 @@ cost_center_of(const struct report_rows *r, int64_t day)
 	return res_text(c, row, 2);
 }
 
-/* What all rows of a pool have. */
+/* Sets the columns that all rows of a pool have. */
 static bool
 begin_row(const struct report_rows *r, const struct pool_key *key, struct usage_day *d, struct err *err)
 {
@@ -230,10 +500,10 @@ struct commitments {
 	struct commitment *at;
 	size_t count, cap;
 	int row;              /* of reserve_rows: the first that is not among them */
-	struct pool_key pool; /* whose they are, where there are some */
+	struct pool_key pool; /* of the commitments, if there are any */
 };
 
-/* The same in all books of a day: whether they count as one is rating's to say. Never another tenant's. */
+/* The same number in all books of a day; rating decides whether they are one. Unique over all tenants. */
 static int64_t
 number_of(const struct report_rows *r, int row)
 {
@@ -277,7 +547,7 @@ add_commitment(struct report_rows *r, struct commitments *c, int row, const stru
 	return true;
 }
 
-/* Brings c to the commitments of this pool, past those before it; it may have none. NULL: past all. */
+/* Advances c to the commitments of this pool, which may have none. NULL: past all. */
 static bool
 seek_commitments(struct report_rows *r, struct commitments *c, const struct pool_key *pool, struct err *err)
 {
@@ -302,7 +572,7 @@ seek_commitments(struct report_rows *r, struct commitments *c, const struct pool
 	return true;
 }
 
-/* The first `amount` of what a row has, in the order of its states. */
+/* Splits the first `amount` off a row, in the order of its states. */
 static struct usage_day
 cut(struct usage_day *d, int128 amount)
 {

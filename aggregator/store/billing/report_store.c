@@ -1,23 +1,25 @@
-/* aggregator/store/billing/report_store.c - what rating needs for a month, one tenant after the other: its bounds, its price books, its rows.
+/* aggregator/store/billing/report_store.c - the rating input of a month, tenant by tenant: its bounds, its price books, its rows.
  *
  * Days that are not folded are charged first, into temporary tables; from there on all days are alike. Everything is of one
  * snapshot, that of the caller's transaction where it has one, and memory holds one tenant's month. */
+#include "aggregator/store/billing/report_internal.h"
+
 #include <stdio.h>
 #include <string.h>
 
-#include "aggregator/store/billing/report_store.h"
-#include "aggregator/store/rollup/charges.h"
+#include "aggregator/core/rating/price_preview.h"
+#include "aggregator/store/policy/policy_write.h"
 #include "aggregator/store/policy/price_books.h"
-#include "aggregator/store/billing/shared_month.h"
+#include "aggregator/store/rollup/charges.h"
 
-/* Of lines that have no price in a ledger that never had one. */
+/* Currency of lines without a price in a ledger that never had a price book. */
 #define REPORT_CURRENCY "EUR"
 
 /* Texts of the rating input point into these results. */
 struct report_memory {
 	PGresult *period, *tenants;
 	struct report_month month;
-	struct report_rows *parts; /* of the tenants, where all are kept */
+	struct report_rows *parts; /* of the tenants, where all are loaded at once */
 	size_t part_count;
 	struct usage_day *day_rows;
 	struct price_books books;
@@ -115,7 +117,7 @@ open_days(struct report_month *m, int64_t from_ns, int64_t until_ns, struct err 
 	return true;
 }
 
-/* Of tenants that had several in the month. */
+/* The cost centres of tenants that had several in the month. */
 static bool
 load_cost_centers(struct report_month *m, int64_t from_ns, int64_t until_ns, struct err *err)
 {
@@ -147,7 +149,7 @@ load_tenants(struct db *db, const char *tenant, int64_t until_ns, PGresult **ret
 	return db_run(db, &stmt, &a, ret, err);
 }
 
-/* Read once for all tenants: events have no roll-up of their own. Not prepared: the plan should know how long the range is. */
+/* Read once for all tenants, because events have no roll-up. Not prepared, so that the plan knows the length of the range. */
 static bool
 open_meters(struct db *db, int64_t from_ns, int64_t until_ns, const char *tenant, struct err *err)
 {
@@ -204,7 +206,7 @@ report_input_new(void)
 	return r;
 }
 
-/* The rows of the tenant that begins at *row, which is then the next one's. */
+/* Loads the rows of the tenant at *row and moves *row to the next tenant. */
 static bool
 next_tenant(const struct report_memory *m, const struct report_month *month, int *row, struct report_rows *ret,
             struct err *err)
@@ -224,7 +226,7 @@ next_tenant(const struct report_memory *m, const struct report_month *month, int
 	return report_rows_load(ret, err) || err_prefix(err, "tenant %s", ret->tenant);
 }
 
-/* The same month as it would be if one book, which is only proposed, priced all of it. */
+/* The same month, priced by a proposed book alone. */
 struct proposal {
 	struct rating_input in;
 	struct price_books books;
@@ -257,7 +259,7 @@ propose(const struct report_input *r, const struct policy_book *book, const char
 	return shared_month_load(&p->month, p->books.books, tenant, &p->shared, err);
 }
 
-/* The tenant that begins at *row, by what the month says. */
+/* Loads the tenant at *row and passes its rows on. */
 static bool
 step(const struct report_memory *m, const struct report_month *month, struct rating_input *in, int *row,
      report_tenant *each, void *arg, struct err *err)
@@ -378,4 +380,54 @@ store_day_start(struct db *db, const char *day, int64_t *ret_ns, struct err *err
 		return err_set(err, ERR_FATAL, "the database has no ledger yet: migrate it first");
 	*ret_ns = res_i64(r, 0, 0);
 	return true;
+}
+
+/* --- a month priced by a proposed book; nothing is written --- */
+
+struct preview {
+	struct price_preview rows;
+	const char *version;
+	struct buf *out;
+};
+
+static bool
+add_now(void *arg, const struct rating_input *in, struct err *err)
+{
+	return price_preview_add(&((struct preview *)arg)->rows, in, false, err);
+}
+
+static bool
+add_then(void *arg, const struct rating_input *in, struct err *err)
+{
+	return price_preview_add(&((struct preview *)arg)->rows, in, true, err);
+}
+
+static bool
+write_all(void *arg, const struct rating_input *in, struct err *err)
+{
+	struct preview *p = arg;
+
+	price_preview_json(&p->rows, in, p->version, p->out);
+	return buf_ok(p->out, "the preview", err);
+}
+
+bool
+store_price_preview(struct db *db, const struct price_request *rq, struct buf *out, struct err *err)
+{
+	static char no_cluster[] = "";
+	static const struct policy none = {.cluster = no_cluster};
+	owned(policy) struct policy *now = NULL;
+	owned(policy_book) struct policy_book *book = NULL;
+	struct preview p = {.out = out};
+	struct report_steps steps = {.each = add_now, .then = add_then, .end = write_all};
+	bool ok;
+
+	if (!policy_in_force(db, &now, err) ||
+	    !policy_parse_book(rq->name, rq->text, rq->len, now ? now : &none, &book, err))
+		return false;
+	steps.proposed = book;
+	p.version = book->version;
+	ok = report_each(db, rq->period, rq->tenant, &steps, &p, err);
+	price_preview_fini(&p.rows);
+	return ok;
 }

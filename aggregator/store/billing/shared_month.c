@@ -1,8 +1,8 @@
-/* aggregator/store/billing/shared_month.c - what nobody held of shared nodes in a month, divided among tenants.
+/* aggregator/store/billing/shared_month.c - idle time of shared nodes in a month, divided among tenants.
  *
- * Who pays depends on all tenants, so it is divided once for the month, before the tenants come one after the other. What is stranded
- * stays the platform's: idle less stranded is taken hour by hour (charges.c), and the days have the sum. */
-#include "aggregator/store/billing/shared_month.h"
+ * The division depends on all tenants, so it is made once for the month, before the tenants are loaded one by one. Stranded time stays
+ * with the platform: charges.c subtracts it from idle time hour by hour, and the days have the sum. */
+#include "aggregator/store/billing/report_internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,14 +32,14 @@ shared_month_fini(struct shared_month *s)
 	mem_free(s->parts);
 }
 
-/* Everything that dividing needs. */
+/* The state of the division. */
 struct division {
 	const struct report_month *m;
 	const struct rating_book *proposed;
-	const char *tenant; /* whose parts are kept; NULL: of all */
+	const char *tenant; /* load only its parts; NULL: those of all */
 	PGresult *held;     /* a page of them */
 	PGresult *tenants;
-	struct shared_party *parties; /* as many as tenants */
+	struct shared_tenant *shares; /* one for each tenant */
 	struct usage_day *rows;
 	int at;    /* of held: the first row that was not passed yet */
 	bool last; /* there is no page after it */
@@ -50,7 +50,7 @@ division_fini(struct division *d)
 {
 	PQclear(d->held);
 	PQclear(d->tenants);
-	mem_free(d->parties);
+	mem_free(d->shares);
 	mem_free(d->rows);
 }
 
@@ -88,7 +88,7 @@ load(struct division *d, struct shared_month *s, struct err *err)
 	                                     "SELECT d, b, cluster_id, 0, gpu_model, sum(idle) FROM (" SHARED_DAYS(
 						     IDLE_LESS_STRANDED("c") " AS idle",
 						     "pool_day") ") x GROUP BY 1, 2, 3, gpu_model " POOL_ORDER};
-	/* a row for each tenant, pool and day: more than memory should hold */
+	/* a row for each tenant, pool and day: too many for memory, hence a cursor */
 	static const char held[] =
 		"DECLARE shared_held NO SCROLL CURSOR FOR SELECT d, b, cluster_id, 0, gpu_model, w.tenant_id, sum(x.held) FROM (" SHARED_DAYS(
 			"c.workspace_id, c.used + c.idle + c.unmeasured AS held",
@@ -104,7 +104,7 @@ load(struct division *d, struct shared_month *s, struct err *err)
 	if (!db_run(d->m->db, &pools, &a, &s->pools, err) || !db_run_text(d->m->db, held, &a, NULL, err) ||
 	    !next_page(d, err) || !db_run(d->m->db, &tenants, NULL, &d->tenants, err))
 		return false;
-	d->parties = mem_array((size_t)PQntuples(d->tenants), sizeof(*d->parties));
+	d->shares = mem_array((size_t)PQntuples(d->tenants), sizeof(*d->shares));
 	d->rows = mem_array((size_t)PQntuples(d->tenants), sizeof(*d->rows));
 	return true;
 }
@@ -129,14 +129,14 @@ compare_pools(const PGresult *a, int i, const PGresult *b, int j)
 	return order;
 }
 
-/* What each tenant held of the pool; both results have the same order. */
+/* Sets the time that each tenant held in the pool; both results have the same order. */
 static bool
-fill_parties(struct division *d, const struct shared_month *s, int pool, struct err *err)
+fill_tenants(struct division *d, const struct shared_month *s, int pool, struct err *err)
 {
 	int tenant = 0;
 
 	for (int i = 0; i < PQntuples(d->tenants); i++)
-		d->parties[i] = (struct shared_party){.tenant = res_text(d->tenants, i, 1), .cost_center = ""};
+		d->shares[i] = (struct shared_tenant){.tenant = res_text(d->tenants, i, 1), .cost_center = ""};
 	for (bool more;; d->at++) {
 		int order;
 
@@ -149,7 +149,7 @@ fill_parties(struct division *d, const struct shared_month *s, int pool, struct 
 			continue;
 		while (res_i64(d->tenants, tenant, 0) != res_i64(d->held, d->at, TENANT))
 			tenant++;
-		if (!res_i128(d->held, d->at, HELD, 0, &d->parties[tenant].held_unit_ns, err))
+		if (!res_i128(d->held, d->at, HELD, 0, &d->shares[tenant].held_unit_ns, err))
 			return false;
 	}
 }
@@ -172,15 +172,15 @@ divide(struct division *d, struct shared_month *s, int row, struct err *err)
 	const struct rating_book *book = d->proposed;
 	size_t at = 0, count;
 
-	if (!fill_parties(d, s, row, err) || !res_i128(s->pools, row, IDLE, 0, &pool.idle_unit_ns, err))
+	if (!fill_tenants(d, s, row, err) || !res_i128(s->pools, row, IDLE, 0, &pool.idle_unit_ns, err))
 		return false;
 	if (book == NULL && idmap_find(d->m->books, (uint64_t)res_i64(s->pools, row, BOOK), &at))
 		book = &d->m->in->books[at];
 	if (book == NULL)
 		return true;
-	count = shared_cost_rows(book, &pool, d->parties, (size_t)PQntuples(d->tenants), d->rows);
+	count = shared_cost_rows(book, &pool, d->shares, (size_t)PQntuples(d->tenants), d->rows);
 	for (size_t i = 0, tenant = 0; i < count; i++) {
-		while (d->parties[tenant].tenant != d->rows[i].tenant)
+		while (d->shares[tenant].tenant != d->rows[i].tenant)
 			tenant++;
 		if (d->tenant == NULL || strcmp(d->tenant, d->rows[i].tenant) == 0)
 			add_part(s, res_i64(d->tenants, (int)tenant, 0), row, &d->rows[i]);

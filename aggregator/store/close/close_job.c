@@ -1,19 +1,19 @@
-/* aggregator/store/close/close_job.c - a month is closed by a job, which any replica does and another one takes up when that dies.
+/* aggregator/store/close/close_job.c - the job that closes a month: any replica runs it, and another one resumes it when that one dies.
  *
  * Rules, in order:
- *  1. what stands against closing is told to who asks, and no job is made
- *  2. one replica at a time works, under an advisory lock of its session: the lock goes with the process
- *  3. the month is proved first, from the batches, all of which are in ranges then, to the charges, with the months whose corrections it bills and the
- *     chains of the audit log; a difference refuses the close, and so does what cannot be proved; the job says which
+ *  1. a request whose checks fail is refused with the reason, and makes no job
+ *  2. one replica at a time works, under an advisory lock of its session: the lock ends with the process
+ *  3. the month is verified first, from the batches, which are all anchored by then, to the charges, with the months whose corrections it bills and
+ *     the chains of the audit log. A difference refuses the close, and so does an hour that cannot be verified; the job names them
  *  4. then it is written, in one transaction whose last statements end the job and make the month closed (period_close.c)
- *  5. who takes the job up begins with the proof: nobody's word for it is taken, and what is written is what was proved
- *  6. who cancels ends the job; the work stops at its next step, and cannot be committed
- *  7. what may pass (the database is away, the program ends) leaves the job as it is; what does not ends it, and says why */
+ *  5. a replica that resumes the job verifies again, and writes only rows that it has verified itself
+ *  6. a cancel ends the job; the work stops at its next step and cannot be committed
+ *  7. a transient error (the database is away, the program ends) leaves the job as it is; any other ends it with its reason */
 #include <stdio.h>
 #include <string.h>
 
 #include "aggregator/store/access/access.h"
-#include "aggregator/store/billing/period_rows.h"
+#include "aggregator/store/billing/period_internal.h"
 #include "aggregator/store/verify/verify.h"
 #include "common/base/time.h"
 
@@ -206,22 +206,22 @@ anchor(struct job *j, struct err *err)
 
 /* Rule 3. */
 static bool
-prove(struct job *j, bool *ret_sound, struct close_outcome *ret, struct err *err)
+verify(struct job *j, bool *ret_sound, struct close_outcome *ret, struct err *err)
 {
 	static const struct db_stmt stage = {"close proved", "UPDATE close_job SET stage = 'write', proof = $2::jsonb "
 	                                                     "WHERE month = $1 AND state = 'running'"};
 	struct verify_counts counts = {0};
 	in_place(buf) struct buf differences = {0}, proof = {0};
 	struct db_args a = {0};
-	int64_t unproved;
+	int64_t unverified;
 
 	buf_init(&differences, DIFFERENCES_MAX);
 	buf_init(&proof, 4096);
 	if (!anchor(j, err) || !store_verify_month(j->w->work, j->month, tell, j, &counts, &differences, err))
 		return false;
 	write_proof(&counts, &proof);
-	unproved = counts.hours_pending + counts.hours_unproved;
-	*ret_sound = counts.differences == 0 && unproved == 0;
+	unverified = counts.hours_pending + counts.hours_unproved;
+	*ret_sound = counts.differences == 0 && unverified == 0;
 	if (*ret_sound) {
 		arg_text(&a, j->month);
 		arg_text(&a, buf_text(&proof));
@@ -240,13 +240,13 @@ prove(struct job *j, bool *ret_sound, struct close_outcome *ret, struct err *err
 		         counts.differences);
 	else
 		snprintf(ret->text, sizeof(ret->text),
-		         "period %s cannot be closed: %" PRId64 " of its node-hours cannot be proved, %" PRId64
-		         " of them because records that came late are still being taken in",
-		         j->month, unproved, counts.hours_pending);
+		         "period %s cannot be closed: %" PRId64 " of its node-hours cannot be verified, %" PRId64
+		         " of them because late records are still being ingested",
+		         j->month, unverified, counts.hours_pending);
 	return end(j, "refused", ret->text, buf_text(&proof), buf_text(&differences), err);
 }
 
-/* Rules 3 to 5. The fingerprint is taken first: what changes during the proof is proved again. */
+/* Rules 3 to 5. The fingerprint is taken first: rows that change during the verification are verified again. */
 static bool
 run(struct job *j, struct close_outcome *ret, struct err *err)
 {
@@ -260,13 +260,13 @@ run(struct job *j, struct close_outcome *ret, struct err *err)
 	                          .tell = tell,
 	                          .tell_arg = j};
 	in_place(buf) struct buf reply = {0};
-	period_fingerprint proved;
+	period_fingerprint verified;
 	bool sound = true;
 
 	buf_init(&reply, 1u << 20);
-	if (!store_period_fingerprint(j->w->work, j->month, proved, err) || !prove(j, &sound, ret, err))
+	if (!store_period_fingerprint(j->w->work, j->month, verified, err) || !verify(j, &sound, ret, err))
 		return false;
-	rq.proved = proved;
+	rq.verified = verified;
 	j->told_ns = 0;
 	if (!sound || !tell(j, 0, 0, "corrections", err))
 		return !sound;
@@ -277,7 +277,7 @@ run(struct job *j, struct close_outcome *ret, struct err *err)
 	return true;
 }
 
-/* Rule 7: what has failed, and what is only to be tried again. */
+/* Rule 7: ends the job after a lasting error; false: try again. */
 static bool
 settle(struct job *j, struct close_outcome *ret, struct err *err)
 {

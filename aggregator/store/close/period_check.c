@@ -1,4 +1,4 @@
-/* aggregator/store/close/period_check.c - what stands against closing a month, each with its number and its threshold. */
+/* aggregator/store/close/period_check.c - the checks before a month is closed, each with its number and its threshold. */
 #include <stdio.h>
 #include <string.h>
 
@@ -41,7 +41,7 @@ period_check_final(enum period_check c)
 }
 
 bool
-period_check_stands(const struct period_checks *c, enum period_check which)
+period_check_fails(const struct period_checks *c, enum period_check which)
 {
 	return c->at[which].number > c->at[which].threshold;
 }
@@ -56,7 +56,7 @@ add_check(const struct period_checks *c, enum period_check i, struct buf *out)
 
 	buf_printf(out, "%s{\"check\":\"%s\",\"number\":%s,\"threshold\":%s,\"ok\":%s,\"final\":%s,\"meaning\":",
 	           i > 0 ? "," : "", kinds[i].name, decimal_format(c->at[i].number, 0, 0, number),
-	           decimal_format(c->at[i].threshold, 0, 0, threshold), period_check_stands(c, i) ? "false" : "true",
+	           decimal_format(c->at[i].threshold, 0, 0, threshold), period_check_fails(c, i) ? "false" : "true",
 	           kinds[i].final ? "true" : "false");
 	json_write_string(meaning, out);
 	buf_char(out, '}');
@@ -77,7 +77,7 @@ period_checks_json(const struct period_checks *c, const char *month, struct buf 
 	bool closable = strcmp(c->status, "closed") != 0, reason = false;
 
 	for (enum period_check i = 0; i < PERIOD_CHECKS; i++)
-		if (period_check_stands(c, i)) {
+		if (period_check_fails(c, i)) {
 			closable &= !kinds[i].final;
 			reason |= !kinds[i].final;
 		}
@@ -89,7 +89,7 @@ period_checks_json(const struct period_checks *c, const char *month, struct buf 
 
 /* --- the numbers --- */
 
-/* Counts in the order of the enum, but for prices and conservation, which are not in SQL. */
+/* All but prices and conservation, which are not counted in SQL. */
 static bool
 count(struct db *db, const char *month, int64_t now_ns, int64_t grace_ns, struct period_checks *c, struct err *err)
 {

@@ -1,19 +1,19 @@
-/* aggregator/store/close/period_close.c - a month is closed.
+/* aggregator/store/close/period_close.c - the close of a month, in one transaction.
  *
  * Rules, in order:
  *  1. one close at a time, in any replica; another one is refused
- *  2. what stands against it is looked at first: what is final refuses it, the rest needs a reason, which is kept and audited
+ *  2. its checks come first: a final check that fails refuses it, any other needs a reason, which is stored and audited
  *  3. corrections of the months before it are computed first, each in a snapshot of its own
  *  4. everything is written in one transaction, tenant by tenant, of one snapshot: a close that dies leaves nothing
- *  5. what a job writes is what it has proved: rows that are others now are to be proved again
- *  6. what was written is rated a second time (verify_lines.c), with the months that it corrects: a close whose lines differ is refused
- *  7. the month becomes closed with the last statement; what changes meanwhile is found in late_change, and corrected later */
+ *  5. a job writes the rows that it verified: where the rows have changed since, it must verify again
+ *  6. the lines written are rated a second time (verify_lines.c), with the months that it corrects: a close whose lines differ is refused
+ *  7. the month becomes closed with the last statement; changes during the close are in late_change, and corrected later */
 #include <stdio.h>
 #include <string.h>
 
 #include "aggregator/core/rating/rating_file.h"
-#include "aggregator/store/billing/document_facts.h"
-#include "aggregator/store/billing/period_rows.h"
+#include "aggregator/store/billing/document.h"
+#include "aggregator/store/billing/period_internal.h"
 #include "aggregator/store/verify/verify_ledger.h"
 
 #define PRICES_MAX (64u << 20)
@@ -27,7 +27,7 @@ struct closing {
 	struct db_array *seen;
 	struct period_writer w;
 	struct rating_input month; /* as of a closed month, without rows */
-	struct buf facts;          /* what the documents say beside their lines, as it is kept */
+	struct buf facts;          /* facts of the documents beside their lines, as archived */
 	struct month_facts *read;  /* the same */
 	struct buf *out;
 	char *after; /* the entry of the audit log */
@@ -40,7 +40,7 @@ static bool
 allowed(const struct period_checks *c, const struct period_close *rq, struct err *err)
 {
 	in_place(buf) struct buf found = {0};
-	bool final = false, stands = false;
+	bool final = false, fails = false;
 
 	buf_init(&found, 4096);
 	if (strcmp(c->status, "closed") == 0)
@@ -48,9 +48,9 @@ allowed(const struct period_checks *c, const struct period_close *rq, struct err
 	for (enum period_check i = 0; i < PERIOD_CHECKS; i++) {
 		char number[DECIMAL_TEXT_SIZE], threshold[DECIMAL_TEXT_SIZE];
 
-		if (!period_check_stands(c, i))
+		if (!period_check_fails(c, i))
 			continue;
-		stands = true;
+		fails = true;
 		final |= period_check_final(i);
 		buf_printf(&found, "%s%s is %s (at most %s)", found.len > 0 ? ", " : "", period_check_name(i),
 		           decimal_format(c->at[i].number, 0, 0, number),
@@ -60,7 +60,7 @@ allowed(const struct period_checks *c, const struct period_close *rq, struct err
 	}
 	if (final)
 		return err_set(err, ERR_CONFLICT, "period %s cannot be closed: %s", rq->month, buf_text(&found));
-	return !stands || rq->reason[0] != '\0' ||
+	return !fails || rq->reason[0] != '\0' ||
 	       err_set(err, ERR_CONFLICT, "period %s can be closed with a reason only: %s", rq->month,
 	               buf_text(&found));
 }
@@ -112,15 +112,15 @@ load_facts(struct closing *c, struct err *err)
 
 /* Rule 5. */
 static bool
-still_as_proved(const struct closing *c, struct err *err)
+still_as_verified(const struct closing *c, struct err *err)
 {
 	period_fingerprint now;
 
-	if (c->rq->proved == NULL)
+	if (c->rq->verified == NULL)
 		return true;
 	return store_period_fingerprint(c->w.db, c->rq->month, now, err) &&
-	       (strcmp(now, c->rq->proved) == 0 ||
-	        err_set(err, ERR_RETRY, "what period %s is made from has changed since it was proved", c->rq->month));
+	       (strcmp(now, c->rq->verified) == 0 ||
+	        err_set(err, ERR_RETRY, "the rows of period %s have changed since it was verified", c->rq->month));
 }
 
 static bool
@@ -143,8 +143,8 @@ begin_close(void *arg, const struct rating_input *in, struct err *err)
 	c->tenants = res_i64(r, 0, 2);
 	c->month = *in;
 	c->month.period_status = "closed";
-	return still_as_proved(c, err) && load_facts(c, err) &&
-	       period_papers_begin(&c->w.papers, c->read, &c->month, err);
+	return still_as_verified(c, err) && load_facts(c, err) &&
+	       period_documents_begin(&c->w.documents, c->read, &c->month, err);
 }
 
 static bool
@@ -160,7 +160,7 @@ write_tenant(struct closing *c, const struct rating_input *in, const char *tenan
 	return view.rated.count == 0 || period_write_tenant(&c->w, in, tenant, &view.rated, err);
 }
 
-/* Tenants come by name: those that have nothing but corrections are between them. NULL: all that are left. */
+/* Tenants come by name; those with corrections only are between them. before NULL: all that are left. */
 static bool
 write_corrected(struct closing *c, const char *before, struct err *err)
 {
@@ -197,7 +197,7 @@ close_tenant(void *arg, const struct rating_input *in, struct err *err)
 
 /* --- rule 6 --- */
 
-/* Not those corrected months of which this snapshot has changes that their corrections do not have: they are corrected again. Nor those of other rules. */
+/* Without corrected months that have later changes in this snapshot, which are corrected again, and without months of earlier rules. */
 static bool
 rate_again(const struct closing *c, struct err *err)
 {
@@ -276,7 +276,7 @@ record_close(struct closing *c, const uint8_t input[SHA256_SIZE], const uint8_t 
 	return ok;
 }
 
-/* A job that was cancelled meanwhile has another row than this snapshot: then the server refuses the whole. */
+/* The row of a job that was cancelled meanwhile differs from this snapshot: the server then refuses the transaction. */
 static bool
 end_job(struct closing *c, struct err *err)
 {
@@ -302,7 +302,7 @@ end_close(void *arg, const struct rating_input *in, struct err *err)
 	static const struct db_stmt billed = {"period billed changes",
 	                                      "DELETE FROM late_change WHERE id = ANY ($1::bigint[])"};
 	static const struct db_stmt own = {"period own changes", "DELETE FROM late_change WHERE month = $1"};
-	/* A day that is not folded says nothing when it changes once more: its month is looked at again, whenever it was closed. */
+	/* A dirty day makes no note when it changes again: its month is corrected again, whenever it was closed. */
 	static const struct db_stmt dirty = {
 		"period dirty days",
 		"INSERT INTO late_change (month) SELECT p.month FROM period p WHERE (p.month = $1 OR p.status = 'closed') AND EXISTS ("
@@ -354,7 +354,7 @@ close_now(struct db *db, const struct period_close *rq, struct buf *out, struct 
 	     report_each(db, rq->month, NULL, &steps, &c, err);
 	sha256_drop(c.w.input);
 	sha256_drop(c.w.output);
-	period_papers_fini(&c.w.papers);
+	period_documents_fini(&c.w.documents);
 	month_facts_free(c.read);
 	mem_free(c.after);
 	buf_fini(&c.facts);

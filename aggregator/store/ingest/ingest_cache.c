@@ -14,8 +14,8 @@
 #include "aggregator/store/ingest/ingest_push.h"
 #include "common/base/text.h"
 
-#define BUCKETS 4096u                 /* a power of two */
-#define KEPT_MAX ((size_t)128u << 20) /* bytes; a stream of eight GPUs and fifty holders has some eight thousand */
+#define BUCKETS 4096u                    /* a power of two */
+#define ARCHIVE_MAX ((size_t)128u << 20) /* bytes; a stream of eight GPUs and fifty holders has some eight thousand */
 
 struct ingest_cache {
 	pthread_mutex_t lock;
@@ -122,7 +122,7 @@ make_room(struct ingest_cache *c)
 {
 	struct stream_known *gone = NULL;
 
-	while (c->kept > KEPT_MAX && c->oldest) {
+	while (c->kept > ARCHIVE_MAX && c->oldest) {
 		const struct stream_known *o = c->oldest;
 		struct stream_known *k = unlink_same(c, o->node, o->boot_id, o->epoch);
 

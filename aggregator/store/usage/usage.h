@@ -16,7 +16,7 @@ struct usage_query {
 	bool exact; /* whole numbers of unit-nanoseconds, millijoules, byte-milliseconds, which add up to the last one */
 	bool csv;
 	int64_t cost_rows; /* with cost: at most so many rows of hours and groups are read */
-	bool cost; /* what each group costs, and what no workload caused (usage_cost.h); the range is widened to billing days; no CSV */
+	bool cost; /* the cost of each group, and costs that no workload caused (usage_internal.h); the range is widened to billing days; no CSV */
 };
 /* {"from","to","groups":[{...keys, "allocated_gpu_hours", "used_gpu_hours", ...}],"next"}, decimals as text with nine places; or CSV
  * of the groups. Sealed and open hours alike. By state, a group has one number, "gpu_hours". Keys that a row has not are "".
@@ -27,8 +27,8 @@ MUST_CHECK bool store_usage(struct db *db, const struct usage_query *q, struct b
  * beside clock_adjust, which must be 0; in GPU-hours, and exactly in unit-nanoseconds. */
 MUST_CHECK bool store_conservation_json(struct db *db, int64_t from_ns, int64_t to_ns, struct buf *out,
                                         struct err *err);
-/* What the differences of all GPUs over a period add up to, in unit-nanoseconds, whatever their sign: 0, or the ledger has
- * an error. The cheap check, by the roll-ups; nothing is read again from the batches. */
+/* The sum of the absolute differences of all GPUs over a period, in unit-nanoseconds: 0, or the ledger has an error. The cheap check, from
+ * the roll-ups; batches are not read. */
 MUST_CHECK bool store_conservation_error(struct db *db, const char *period, int128 *ret_unit_ns, struct err *err);
 /* The period's totals, for the daemon's gauges: calls back once per row. */
 struct usage_total {

@@ -1,5 +1,5 @@
-/* aggregator/store/usage/usage_cost.c - what groups of usage cost. The numbers are those of usage_cost.h. */
-#include "aggregator/store/usage/usage_cost.h"
+/* aggregator/store/usage/usage_cost.c - the costs of groups of usage. The numbers are those of usage_internal.h. */
+#include "aggregator/store/usage/usage_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -8,8 +8,7 @@
 #include "aggregator/core/rating/cost_day.h"
 #include "aggregator/store/rollup/charges.h"
 #include "aggregator/store/billing/period.h"
-#include "aggregator/store/billing/report_rows.h"
-#include "aggregator/store/usage/usage.h"
+#include "aggregator/store/billing/report_internal.h"
 #include "common/conf/json.h"
 
 #define SQL_MAX (64u << 10)

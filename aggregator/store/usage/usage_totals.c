@@ -1,7 +1,5 @@
-/* aggregator/store/usage/usage_totals.c - conservation and totals, over sealed and open hours alike. */
-#include "aggregator/store/usage/usage.h"
-#include "aggregator/store/usage/usage_sql.h"
-#include "aggregator/store/usage/usage_write.h"
+/* aggregator/store/usage/usage_totals.c - conservation check and monthly totals, over sealed and open hours alike. */
+#include "aggregator/store/usage/usage_internal.h"
 
 /* --- conservation --- */
 
@@ -170,7 +168,7 @@ store_period_totals(struct db *db, const char *period, void (*each)(void *arg, c
 				                                .workspace = res_text(r, row, 2),
 				                                .gpu_model = res_text(r, row, 3),
 				                                .profile = res_text(r, row, 4),
-				                                .state = usage_states[i],
+				                                .state = usage_state_name(i),
 				                                .unit_ns = v[i]});
 	}
 	return true;

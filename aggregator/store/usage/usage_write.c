@@ -1,5 +1,5 @@
-/* aggregator/store/usage/usage_write.c - sums of usage, from a row of a result to an object of JSON or a line of CSV. */
-#include "aggregator/store/usage/usage_write.h"
+/* aggregator/store/usage/usage_write.c - a row of usage sums as a JSON object or a CSV line. */
+#include "aggregator/store/usage/usage_internal.h"
 
 #include "aggregator/core/reports/report.h"
 #include "aggregator/core/rating/rounding.h"
@@ -14,9 +14,6 @@
 #define SM_RATIO_ONE 1000000
 #define GIB_SCALE 3
 #define GIB_SCALED 1000
-
-const char *const usage_states[USAGE_STATES] = {"used",     "idle", "unmeasured", "unallocated",
-                                                "stranded", "down", "unknown"};
 
 void
 row_begin(struct usage_row *o)
@@ -39,7 +36,7 @@ row_name(struct usage_row *o, const char *name, const char *suffix)
 	o->any = true;
 }
 
-/* What stands before a value; in the head nothing follows it. */
+/* Writes the text before a value. False in the head, where no value follows. */
 static bool
 begin_value(struct usage_row *o, const char *name, const char *suffix)
 {
@@ -83,7 +80,7 @@ row_hours(struct usage_row *o, const char *name, int128 unit_ns)
 	            div_round_half_even(unit_ns, UNIT_NS_PER_NGH), QUANTITY_SCALE);
 }
 
-/* What is held is rounded together, so that used + idle + unmeasured is allocated to the last digit. */
+/* Held time is rounded together, so that used + idle + unmeasured is allocated to the last digit. */
 bool
 row_states(struct usage_row *o, const int128 unit_ns[USAGE_STATES], struct err *err)
 {
@@ -93,9 +90,9 @@ row_states(struct usage_row *o, const int128 unit_ns[USAGE_STATES], struct err *
 		return err_set(err, ERR_FATAL, "a sum of unit-nanoseconds does not fit 128 bits");
 	row_decimal(o, "allocated", "_gpu_hours", allocated, QUANTITY_SCALE);
 	for (size_t i = 0; i < USAGE_HELD; i++)
-		row_decimal(o, usage_states[i], "_gpu_hours", ngh[i], QUANTITY_SCALE);
+		row_decimal(o, usage_state_name(i), "_gpu_hours", ngh[i], QUANTITY_SCALE);
 	for (size_t i = USAGE_HELD; i < USAGE_STATES; i++)
-		row_hours(o, usage_states[i], unit_ns[i]);
+		row_hours(o, usage_state_name(i), unit_ns[i]);
 	return true;
 }
 
@@ -108,7 +105,7 @@ write_exact(struct usage_row *o, const int128 v[USAGE_VALUES])
 		allocated += v[i];
 	row_decimal(o, "allocated", "_unit_ns", allocated, 0);
 	for (size_t i = 0; i < USAGE_STATES; i++)
-		row_decimal(o, usage_states[i], "_unit_ns", v[i], 0);
+		row_decimal(o, usage_state_name(i), "_unit_ns", v[i], 0);
 	row_decimal(o, "over", "_unit_ns", v[USAGE_OVER], 0);
 	row_decimal(o, "clock_adjust", "_unit_ns", v[USAGE_CLOCK_ADJUST], 0);
 	row_decimal(o, "energy", "_mj", v[USAGE_ENERGY_MJ], 0);
@@ -118,7 +115,7 @@ write_exact(struct usage_row *o, const int128 v[USAGE_VALUES])
 	row_decimal(o, "peak_memory", "_bytes", v[USAGE_PEAK_MEMORY_BYTES], 0);
 }
 
-/* Of the time for which the source told it; empty where it told nothing. */
+/* Over the time for which the source measured it; empty where it did not. */
 static void
 write_sm_activity(struct usage_row *o, const int128 v[USAGE_VALUES])
 {

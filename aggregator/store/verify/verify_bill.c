@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "aggregator/store/rollup/charges.h"
-#include "aggregator/store/billing/period_rows.h"
+#include "aggregator/store/billing/period_internal.h"
 #include "aggregator/store/verify/verify_ledger.h"
 
 #define SOURCE_MAX (1000u << 20)
@@ -68,7 +68,7 @@ read_document(struct db *db, const char *month, const char *tenant, const char *
               struct err *err)
 {
 	owned(spill) struct spill *spill = NULL;
-	struct kept_document kept = {0};
+	struct archived_document kept = {0};
 
 	if (!spill_new(false, &spill, err))
 		return false;
@@ -76,10 +76,10 @@ read_document(struct db *db, const char *month, const char *tenant, const char *
 		in_place(buf) struct buf text = {0};
 
 		buf_init(&text, SOURCE_MAX);
-		if (!period_kept_source(db, month, tenant, format, &text, err))
+		if (!period_archive_source(db, month, tenant, format, &text, err))
 			return false;
 		buf_add(spill_buf(spill), buf_text(&text), text.len);
-	} else if (!period_kept_document(db, month, tenant, format, spill, &kept, err)) {
+	} else if (!period_archive_document(db, month, tenant, format, spill, &kept, err)) {
 		return false;
 	}
 	return spill_end(spill, ret, err);

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "aggregator/store/usage/usage_sql.h"
+#include "aggregator/store/usage/usage_internal.h"
 #include "aggregator/store/verify/verify_ledger.h"
 
 void
