@@ -29,7 +29,7 @@
 #define POLICY_MAX_PER 1000000000   /* units that a price is for */
 #define POLICY_MAX_CARBON 1000000   /* grams per kWh */
 
-/* A rule says whose usage belongs to a workspace. Every pattern given must match (`*` and `?` as in a shell);
+/* A rule gives matching usage to a workspace. Every pattern given must match (`*` and `?` as in a shell);
  * absent ones (NULL) match anything. At least one is given. Lower priority numbers are asked first, then document
  * order. */
 struct policy_rule {
@@ -135,7 +135,7 @@ struct policy_tenant {
 	int line;
 };
 
-/* Of a request: the higher value goes first; what is not preemptible stays within the reservation. */
+/* Priority class of a request: the higher value goes first; work that is not preemptible stays within the reservation. */
 struct policy_class {
 	char *name;
 	int64_t value;
@@ -158,7 +158,7 @@ struct policy_node {
 	char *name;
 	char *cluster;                   /* default: the file's cluster */
 	char *tenant;                    /* owner; NULL: shared */
-	char *model;                     /* what it has, until it was seen; NULL: not declared */
+	char *model;                     /* declared GPUs count until its exporter has reported; NULL: none declared */
 	int64_t gpus;                    /* whole ones */
 	struct policy_profile *profiles; /* MIG instances, on further GPUs */
 	size_t profile_count;
@@ -179,7 +179,7 @@ struct policy_price {
 	char *tenant;       /* for this tenant alone; NULL: for all */
 	const char *meter;  /* a word of events.h; NULL: of GPUs */
 	char *meter_sku;    /* NULL: any of that meter */
-	bool basis_used;    /* what was active is priced, not what was held */
+	bool basis_used;    /* active time is priced, not held time */
 	int128 price;       /* scale PRICE_SCALE, >= 0 */
 	int64_t per;        /* units that the price is for; it divides the price */
 	int line;
@@ -216,11 +216,11 @@ struct policy_book {
 	size_t discount_count;
 	struct policy_energy *energy;
 	size_t energy_count;
-	int64_t lender_ratio;    /* 10^-9 of what a borrower pays */
-	const char *shared_idle; /* who pays what nobody held of shared nodes: none, even, proportional, weights */
+	int64_t lender_ratio;    /* 10^-9 of a borrower's payment */
+	const char *shared_idle; /* how idle time of shared nodes is charged: none, even, proportional, weights */
 	struct policy_weight *weights;
 	size_t weight_count;
-	int128 platform_cost; /* what the platform costs in a month; scale PRICE_SCALE; -1: not said */
+	int128 platform_cost; /* cost of the platform in a month; scale PRICE_SCALE; -1: not given */
 	int line;
 };
 void policy_book_free(struct policy_book *b);
@@ -251,7 +251,7 @@ MUST_CHECK bool policy_parse_part(const char *name, const char *text, size_t len
  * of `beside`. A file without prices is refused. */
 MUST_CHECK bool policy_parse_book(const char *name, const char *text, size_t len, const struct policy *beside,
                                   struct policy_book **ret, struct err *err);
-/* The policy as a file, with every key in one place and no comments: what policy_parse() reads back as the same. */
+/* The policy as a file, with every key in one place and no comments; policy_parse() reads it back as the same policy. */
 void policy_render(const struct policy *p, struct buf *out);
 /* One tenant of it as a file of its administrator. */
 void policy_render_part(const struct policy *p, const struct policy_tenant *t, struct buf *out);
@@ -282,7 +282,7 @@ const struct policy_tenant *policy_tenant_named(const struct policy *p, const ch
 MUST_CHECK bool policy_part_check(const struct policy *granted, const struct policy *part, const char *tenant,
                                   const char *file, struct err *err);
 
-/* The document in force, with the tenant's lines replaced by what its part says and everything else as it was; where the
+/* The document in force, with the tenant's lines replaced by its part and everything else as it was; where the
  * tenant does not have lines of its own, the whole document written anew. `effective_ns` is written into it, or, when it
  * is INT64_MIN, none. */
 MUST_CHECK bool policy_part_merge(const char *document, size_t len, const struct policy *now, const struct policy *part,
@@ -295,7 +295,7 @@ struct policy_seen {
 	const char *node, *gpu; /* name, UUID */
 	const char *model;      /* short */
 	const char *profile;
-	int64_t count, units; /* how many, and what one weighs */
+	int64_t count, units; /* how many, and the units of one */
 };
 
 struct policy_reservation {
@@ -308,7 +308,7 @@ struct policy_reservation {
 struct policy_reservations {
 	struct policy_reservation *at;
 	size_t count;
-}; /* texts are the policy's and those of what was seen */
+}; /* texts are borrowed from the policy and from `seen` */
 void policy_reservations_fini(struct policy_reservations *r);
 
 /* The reservations of a policy, each with its model; those of one tenant alone when `only` is given, and then rule 5 is not

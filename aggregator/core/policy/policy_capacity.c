@@ -14,8 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Some of one kind in one pool. */
-struct stock {
+/* GPUs or MIG instances of one kind in one pool. */
+struct capacity {
 	const char *cluster, *tenant; /* tenant "": the shared nodes */
 	const char *model, *profile;
 	int64_t count, units;
@@ -24,13 +24,13 @@ struct stock {
 	int64_t model_units, model_taken;
 };
 
-struct stocks {
-	struct stock *at;
+struct capacities {
+	struct capacity *at;
 	size_t count, cap;
 };
 
 static int
-compare_pool(const struct stock *a, const struct stock *b)
+compare_pool(const struct capacity *a, const struct capacity *b)
 {
 	int order = strcmp(a->cluster, b->cluster);
 
@@ -38,9 +38,9 @@ compare_pool(const struct stock *a, const struct stock *b)
 }
 
 static int
-compare_stock(const void *a, const void *b)
+compare_capacity(const void *a, const void *b)
 {
-	const struct stock *x = a, *y = b;
+	const struct capacity *x = a, *y = b;
 	int order = compare_pool(x, y);
 
 	order = order ? order : strcmp(x->model, y->model);
@@ -48,22 +48,22 @@ compare_stock(const void *a, const void *b)
 }
 
 static void
-add_stock(struct stocks *s, const struct policy_node *n, const char *model, const char *profile, int64_t count,
-          int64_t units)
+add_capacity(struct capacities *s, const struct policy_node *n, const char *model, const char *profile, int64_t count,
+             int64_t units)
 {
 	if (s->count == s->cap) {
 		s->cap = s->cap ? 2 * s->cap : 64;
 		s->at = mem_grow(s->at, s->cap, sizeof(*s->at));
 	}
-	s->at[s->count++] = (struct stock){.cluster = n->cluster,
-	                                   .tenant = n->tenant ? n->tenant : "",
-	                                   .model = model,
-	                                   .profile = profile,
-	                                   .count = count,
-	                                   .units = count * units};
+	s->at[s->count++] = (struct capacity){.cluster = n->cluster,
+	                                      .tenant = n->tenant ? n->tenant : "",
+	                                      .model = model,
+	                                      .profile = profile,
+	                                      .count = count,
+	                                      .units = count * units};
 }
 
-/* ---- what there is ---- */
+/* ---- capacity ---- */
 
 static int
 compare_seen(const void *a, const void *b)
@@ -91,22 +91,22 @@ is_retired(const struct policy_node *n, const char *gpu)
 }
 
 static void
-add_declared(struct stocks *s, const struct policy_node *n)
+add_declared(struct capacities *s, const struct policy_node *n)
 {
 	if (n->gpus > 0)
-		add_stock(s, n, n->model, "", n->gpus, UNITS_PER_GPU);
+		add_capacity(s, n, n->model, "", n->gpus, UNITS_PER_GPU);
 	for (size_t i = 0; i < n->profile_count; i++) {
 		struct err ignored;
 		int64_t units;
 
 		if (quantity_profile_units(n->model, n->profiles[i].profile, &units, &ignored))
-			add_stock(s, n, n->model, n->profiles[i].profile, n->profiles[i].count, units);
+			add_capacity(s, n, n->model, n->profiles[i].profile, n->profiles[i].count, units);
 	}
 }
 
 /* Rules 1 to 3. */
 static void
-add_nodes(struct stocks *s, const struct policy *p, const struct policy_seen *seen, size_t count)
+add_nodes(struct capacities *s, const struct policy *p, const struct policy_seen *seen, size_t count)
 {
 	owned(mem) const struct policy_seen **sorted = mem_array(count, sizeof(*sorted));
 
@@ -128,21 +128,22 @@ add_nodes(struct stocks *s, const struct policy *p, const struct policy_seen *se
 			first--;
 		for (; first < sorted + count && strcmp((*first)->node, n->name) == 0; first++)
 			if (!is_retired(n, (*first)->gpu))
-				add_stock(s, n, (*first)->model, (*first)->profile, (*first)->count, (*first)->units);
+				add_capacity(s, n, (*first)->model, (*first)->profile, (*first)->count,
+				             (*first)->units);
 	}
 }
 
 /* One entry for each kind, and the sum of a model in its first. */
 static void
-fold(struct stocks *s)
+fold(struct capacities *s)
 {
 	size_t n = 0, model = 0;
 
 	if (s->count == 0)
 		return;
-	qsort(s->at, s->count, sizeof(*s->at), compare_stock);
+	qsort(s->at, s->count, sizeof(*s->at), compare_capacity);
 	for (size_t i = 0; i < s->count; i++) {
-		if (n > 0 && compare_stock(&s->at[n - 1], &s->at[i]) == 0) {
+		if (n > 0 && compare_capacity(&s->at[n - 1], &s->at[i]) == 0) {
 			s->at[n - 1].count += s->at[i].count;
 			s->at[n - 1].units += s->at[i].units;
 		} else {
@@ -158,9 +159,9 @@ fold(struct stocks *s)
 	}
 }
 
-/* ---- what is reserved of it ---- */
+/* ---- reservations ---- */
 
-struct asking {
+struct request {
 	const struct policy_tenant *tenant;
 	const struct policy_workspace *workspace;
 	const struct policy_amounts *amounts;
@@ -172,7 +173,7 @@ struct asking {
 
 /* "FILE:LINE: workspace acme/a: reserved 4x1g.10gb: " before what follows. */
 static bool
-refuse(const struct asking *a, struct err *err, const char *why)
+refuse(const struct request *a, struct err *err, const char *why)
 {
 	in_place(buf) struct buf amount = {0};
 
@@ -184,7 +185,7 @@ refuse(const struct asking *a, struct err *err, const char *why)
 }
 
 static void
-pool_name(const struct asking *a, struct buf *out)
+pool_name(const struct request *a, struct buf *out)
 {
 	if (a->shared)
 		buf_printf(out, "the shared nodes of cluster %s", a->cluster);
@@ -193,10 +194,10 @@ pool_name(const struct asking *a, struct buf *out)
 }
 
 /* The pool's entries; they lie together. */
-static struct stock *
-pool_of(const struct stocks *s, const struct asking *a, size_t *ret_count)
+static struct capacity *
+pool_of(const struct capacities *s, const struct request *a, size_t *ret_count)
 {
-	struct stock key = {.cluster = a->cluster, .tenant = a->shared ? "" : a->tenant->name};
+	struct capacity key = {.cluster = a->cluster, .tenant = a->shared ? "" : a->tenant->name};
 	size_t low = 0, high = s->count, n = 0;
 
 	while (low < high) {
@@ -215,10 +216,10 @@ pool_of(const struct stocks *s, const struct asking *a, size_t *ret_count)
 
 /* Rule 4: the first entry of the model. */
 static bool
-find_model(const struct asking *a, struct stock *pool, size_t count, struct stock **ret, struct err *err)
+find_model(const struct request *a, struct capacity *pool, size_t count, struct capacity **ret, struct err *err)
 {
 	in_place(buf) struct buf why = {0}, models = {0};
-	struct stock *found = NULL;
+	struct capacity *found = NULL;
 	bool several = false;
 
 	buf_init(&why, sizeof(err->text));
@@ -251,8 +252,8 @@ find_model(const struct asking *a, struct stock *pool, size_t count, struct stoc
 
 /* Rule 5. */
 static bool
-take_stock(const struct asking *a, struct stock *model, struct stock *end, const struct policy_reservation *r,
-           bool check, struct err *err)
+take_capacity(const struct request *a, struct capacity *model, struct capacity *end, const struct policy_reservation *r,
+              bool check, struct err *err)
 {
 	char taken[QUANTITY_TEXT_SIZE], have[QUANTITY_TEXT_SIZE];
 	in_place(buf) struct buf why = {0};
@@ -262,7 +263,7 @@ take_stock(const struct asking *a, struct stock *model, struct stock *end, const
 	if (!check)
 		return true;
 	if (r->instances > 0) {
-		struct stock *s = model;
+		struct capacity *s = model;
 
 		while (s < end && strcmp(s->model, model->model) == 0 && strcmp(s->profile, r->profile) != 0)
 			s++;
@@ -290,14 +291,14 @@ take_stock(const struct asking *a, struct stock *model, struct stock *end, const
 }
 
 static bool
-reserve_one(const struct asking *a, struct stocks *s, bool check, struct policy_reservations *ret, struct err *err)
+reserve_one(const struct request *a, struct capacities *s, bool check, struct policy_reservations *ret, struct err *err)
 {
 	struct policy_reservation r = {.tenant = a->tenant->name,
 	                               .workspace = a->workspace->name,
 	                               .cluster = a->cluster,
 	                               .shared = a->shared,
 	                               .profile = a->q->profile};
-	struct stock *pool, *model;
+	struct capacity *pool, *model;
 	struct err why = {0};
 	size_t count;
 
@@ -314,7 +315,7 @@ reserve_one(const struct asking *a, struct stocks *s, bool check, struct policy_
 		if (ret->at[i - 1].shared == r.shared && strcmp(ret->at[i - 1].model, r.model) == 0 &&
 		    strcmp(ret->at[i - 1].profile, r.profile) == 0)
 			return refuse(a, err, "two of these amounts are of the same model");
-	if (!take_stock(a, model, pool + count, &r, check, err))
+	if (!take_capacity(a, model, pool + count, &r, check, err))
 		return false;
 	if ((ret->count & (ret->count + 1)) == 0)
 		ret->at = mem_grow(ret->at, 2 * ret->count + 2, sizeof(*ret->at));
@@ -323,10 +324,10 @@ reserve_one(const struct asking *a, struct stocks *s, bool check, struct policy_
 }
 
 static bool
-reserve_workspace(const struct asking *of, struct stocks *s, bool check, struct policy_reservations *ret,
+reserve_workspace(const struct request *of, struct capacities *s, bool check, struct policy_reservations *ret,
                   struct err *err)
 {
-	struct asking a = *of;
+	struct request a = *of;
 
 	for (int shared = 0; shared < 2; shared++) {
 		a.shared = shared == 1;
@@ -341,11 +342,11 @@ reserve_workspace(const struct asking *of, struct stocks *s, bool check, struct 
 	return true;
 }
 
-/* ---- limits --------------------------------------------------------------------------------------------------------------------- */
+/* ---- limits ---- */
 
 /* Each model once. */
 static const char **
-models_of(const struct stocks *s, size_t *ret_count)
+models_of(const struct capacities *s, size_t *ret_count)
 {
 	const char **at = mem_array(s->count + 1, sizeof(*at));
 	size_t n = 0;
@@ -364,7 +365,7 @@ models_of(const struct stocks *s, size_t *ret_count)
 
 /* Rule 6. */
 static bool
-check_limit(struct asking a, const char *key, const struct policy_amounts *amounts, const char *const *models,
+check_limit(struct request a, const char *key, const struct policy_amounts *amounts, const char *const *models,
             size_t count, struct err *err)
 {
 	a.key = key;
@@ -383,9 +384,9 @@ check_limit(struct asking a, const char *key, const struct policy_amounts *amoun
 }
 
 static bool
-check_limits(const struct policy_tenant *t, const struct stocks *s, const char *file, struct err *err)
+check_limits(const struct policy_tenant *t, const struct capacities *s, const char *file, struct err *err)
 {
-	struct asking a = {.tenant = t, .file = file};
+	struct request a = {.tenant = t, .file = file};
 	size_t count;
 	owned(mem) const char **models = models_of(s, &count);
 	bool ok = check_limit(a, "max", &t->maximum, models, count, err) &&
@@ -411,7 +412,7 @@ bool
 policy_reserve(const struct policy *p, const struct policy_seen *seen, size_t count, const char *only, const char *file,
                struct policy_reservations *ret, struct err *err)
 {
-	struct stocks s = {0};
+	struct capacities s = {0};
 	bool ok = true;
 
 	add_nodes(&s, p, seen, count);
@@ -423,7 +424,7 @@ policy_reserve(const struct policy *p, const struct policy_seen *seen, size_t co
 			continue;
 		ok = check_limits(t, &s, file, err);
 		for (size_t w = 0; w < t->workspace_count && ok; w++) {
-			struct asking a = {.tenant = t, .workspace = &t->workspaces[w], .file = file};
+			struct request a = {.tenant = t, .workspace = &t->workspaces[w], .file = file};
 
 			a.cluster = policy_workspace_cluster(p, a.workspace);
 			ok = reserve_workspace(&a, &s, only == NULL, ret, err);

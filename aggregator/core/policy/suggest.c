@@ -1,4 +1,4 @@
-/* aggregator/core/policy/suggest.c - a draft of a policy: first who claims which usage, then the policy in force written again with the
+/* aggregator/core/policy/suggest.c - a draft of a policy: first the claims (which rule gives which usage to whom), then the policy in force written again with the
  * claims in their places. The numbers are those of suggest.h. */
 #include "aggregator/core/policy/suggest.h"
 
@@ -15,7 +15,7 @@
 #include "common/conf/json.h"
 #include "common/conf/yaml.h"
 
-/* ==== rules 2 to 5: who claims what ==== */
+/* ==== rules 2 to 5: the claims ==== */
 
 #define SEPARATORS "-_."
 #define MANY 8        /* more names of one beginning than this are one pattern */
@@ -28,7 +28,7 @@ enum { PRIORITY_LABEL = 9000, PRIORITY_NAME = 9100, PRIORITY_PATTERN = 9200, PRI
 enum claim_field { CLAIM_NAMESPACE, CLAIM_ACCOUNT, CLAIM_GROUP, CLAIM_USER };
 #define CLAIM_NAME 64 /* of a tenant or workspace, with its end */
 
-/* A rule to be, and whose it makes what it matches. */
+/* A proposed rule, and the tenant and workspace that it gives usage to. */
 struct claim {
 	enum claim_field field;
 	char *pattern;
@@ -41,7 +41,8 @@ struct claim {
 struct plan {
 	struct claim *at; /* those taken first, by tenant and workspace; then the others, largest first */
 	size_t count, taken;
-	int128 total, before, covered; /* unit_ns: of all, by the rules in force, and with what was taken */
+	int128 total, before,
+		covered; /* unit_ns: of all usage, attributed by the rules in force, and attributed with the claims taken */
 };
 
 static void
@@ -99,7 +100,7 @@ beginning(const char *text)
 	return n > 0 ? n : strlen(text);
 }
 
-/* --- what is to be claimed --- */
+/* --- usage to be claimed --- */
 
 /* A value of a field, and the time of one use with it. */
 struct seen {
@@ -123,7 +124,7 @@ compare_seen(const void *a, const void *b)
 	return strcmp(x->value, y->value);
 }
 
-/* Rule 4, and what of a holder rules can look at. False: nothing that a rule could name. */
+/* Rule 4, and the fields of a holder that rules can match. False: the holder has none of them. */
 static bool
 seen_of(const struct suggest_use *u, char (*uids)[24], struct seen *ret)
 {
@@ -367,7 +368,7 @@ compare_size(const void *a, const void *b)
 	return strcmp(x->pattern, y->pattern);
 }
 
-/* Rule 4's end: the small ones of many users give way to one that takes whoever is left. */
+/* The end of rule 4: where there are many users, the smallest claims are replaced by one for all remaining users. */
 static void
 gather_users(struct plan *p, const struct policy *current)
 {
@@ -390,7 +391,7 @@ gather_users(struct plan *p, const struct policy *current)
 		}
 	}
 	p->count = kept;
-	/* The array has room for what was there. */
+	/* The array has room: claims were removed from it. */
 	p->at[kept] = (struct claim){.field = CLAIM_USER,
 	                             .pattern = mem_strdup("*"),
 	                             .priority = PRIORITY_REST,
@@ -601,7 +602,7 @@ put_value(struct buf *out, const struct yaml_node *n, bool item, int depth)
 	}
 }
 
-/* --- what is new --- */
+/* --- new tenants, workspaces and nodes --- */
 
 static void
 put_hours(struct buf *out, int128 unit_ns)

@@ -1,10 +1,10 @@
-/* aggregator/core/policy/suggest.h - a draft of a policy from what was seen. Pure: values in, text out.
+/* aggregator/core/policy/suggest.h - a draft of a policy from observed usage. Pure: values in, text out.
  *
  * Rules, in order:
- *  1. what the policy in force says stays, word for word but for its comments; its rules are asked before the new ones
+ *  1. the policy in force stays, word for word but for its comments; its rules are asked before the new ones
  *  2. a namespace or Slurm account is claimed by its name; names with a common beginning (acme-train, acme-dev) are the
  *     workspaces of one tenant, and where there are many of them, one pattern (acme-*)
- *  3. where the pods of a namespace say by a label whose they are (team, tenant, ...), the label's values are tenants
+ *  3. where a label of the pods of a namespace names their owner (team, tenant, ...), the label's values are tenants
  *  4. users of hosts are claimed by their group, else by name or uid; beyond a number of them the rest is one workspace
  *  5. claims are taken by the time behind them until 99 % is covered, and beyond that while one is worth a thousandth;
  *     the rest is named in a comment */
@@ -27,7 +27,7 @@ struct suggest_node {
 };
 struct suggest_input {
 	const char *cluster;    /* the ledger's */
-	int64_t from_ns, to_ns; /* of what was seen */
+	int64_t from_ns, to_ns; /* range of the observed usage */
 	int64_t effective_ns;   /* from when the draft counts; the start of a billing hour */
 	const struct suggest_use *uses;
 	size_t use_count;

@@ -329,7 +329,7 @@ struct attribute_page {
 	int64_t holders, changed; /* 0 holders: there are no more */
 };
 
-/* Replaces what the holders have from then on. */
+/* Replaces the rows of the holders from effective_ns on. */
 static bool
 replace_from(struct db *db, struct db_columns *rows, int64_t effective_ns, struct err *err)
 {
@@ -370,7 +370,7 @@ holder_at(const PGresult *r, int row)
 	};
 }
 
-/* The holders of a page in r, and in *ret_had what they have from then on, in the order of holder and time. */
+/* The holders of a page in r, and in *ret_had their rows from effective_ns on, in the order of holder and time. */
 static bool
 load_page(struct db *db, int64_t effective_ns, int64_t after_id, int limit, PGresult **ret, PGresult **ret_had,
           struct err *err)
@@ -490,7 +490,7 @@ step_holders(struct db *db, int64_t effective_ns, int64_t after_id, struct err *
 	return db_run(db, &stmt, &a, NULL, err);
 }
 
-/* Rules 3 and 4. Sealing that begins later reads what the holders have now. */
+/* Rules 3 and 4. Sealing that begins later reads the new rows of the holders. */
 static bool
 step_hours(struct db *db, struct err *err)
 {

@@ -255,7 +255,7 @@ store_policy_apply(struct db *db, const struct policy_request *rq, struct policy
 		ret->version = 0;
 		return false;
 	}
-	/* A small ledger is done at once; what is left, or fails here, is the background's. */
+	/* A small ledger is done at once; remaining steps, and steps that fail here, are left to the background work. */
 	if (ret->version != 0)
 		ret->reattributing = !store_reattribute(db, STEPS_AT_ONCE, &done, &later) || done == STEPS_AT_ONCE;
 	return true;

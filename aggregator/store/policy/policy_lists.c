@@ -28,7 +28,7 @@ static const struct db_stmt workspaces = {
 	"LEFT JOIN workspace_quota q ON q.workspace_id = w.id AND q.effective @> now() "
 	"WHERE $1::text IS NULL OR w.tenant = $1 ORDER BY w.tenant, w.name"};
 
-/* What a node has: what was seen of it, without what is retired; before that, what is declared. */
+/* Capacity of a node: the GPUs seen on it, without retired ones; the declared ones until it was seen. */
 static const struct db_stmt nodes = {
 	"list nodes",
 	"SELECT n.name, c.name AS cluster, coalesce(t.name, '') AS tenant, o.node_id IS NOT NULL "
@@ -64,7 +64,7 @@ static const struct db_stmt members = {
 	"FROM workspace_member m JOIN workspace w ON w.id = m.workspace_id JOIN tenant t ON t.id = w.tenant_id "
 	"WHERE m.effective @> now()) m WHERE $1::text IS NULL OR m.tenant = $1 ORDER BY 1, 2, 3"};
 
-/* What the policy said when. A node's states are shown by whose it was. */
+/* The terms of the policy over time. A node's states are listed under the tenant that owned it then. */
 static const struct db_stmt history = {
 	"list history",
 	"SELECT h.kind, h.tenant, h.subject, h.value, rfc3339(lower(h.effective)) AS \"from\", "

@@ -9,7 +9,7 @@
 
 #define PRICES_MAX_BYTES (16u << 20)
 
-/* --- what a version stands for --- */
+/* --- the hash behind a version --- */
 
 static void
 hash_field(struct buf *b, const char *s)
@@ -20,7 +20,7 @@ hash_field(struct buf *b, const char *s)
 		buf_char(b, '-');
 }
 
-/* What a book need not say adds nothing when it is not said: a book that says less keeps its hash. */
+/* An absent optional key adds nothing, so that older books keep their hash when a key is added. */
 static void
 hash_said(struct buf *b, const char *key, const char *value)
 {
@@ -110,7 +110,7 @@ check_version(struct db *db, const struct policy_book *book, const uint8_t sha[S
 
 /* --- rows --- */
 
-/* NULL for what is not said, which is -1. */
+/* NULL for an absent amount, which is -1. */
 static void
 array_amount(struct db_array *a, int128 amount)
 {

@@ -1,4 +1,4 @@
-/* aggregator/store/policy/suggest_store.c - what core's draft of a policy is made from: who held what, the nodes, the policy in force. */
+/* aggregator/store/policy/suggest_store.c - loads the input of core/policy/suggest: usage by holder, nodes, the policy in force. */
 #include "aggregator/core/policy/suggest.h"
 #include "aggregator/store/db/db.h"
 #include "aggregator/store/policy/policy_store.h"
@@ -90,7 +90,7 @@ load_nodes(struct db *db, PGresult **ret_rows, struct suggest_node **ret, size_t
 	return true;
 }
 
-/* None is as good as any. */
+/* No policy in force is fine. */
 static bool
 load_current(struct db *db, struct buf *text, struct err *err)
 {
@@ -115,7 +115,7 @@ load_range(struct db *db, int64_t from_ns, int64_t to_ns, struct suggest_input *
 	return true;
 }
 
-/* What a draft is made of; texts point into the results. */
+/* The input of a draft; texts point into the results. */
 struct seen {
 	PGresult *use_rows, *node_rows, *cluster;
 	struct suggest_use *uses;
