@@ -163,7 +163,7 @@ COMMENT ON COLUMN node.silent_until_ns IS 'set by the roll-up once the node has 
 	'until then its time counts, as unknown';
 COMMENT ON COLUMN node.hours_from IS 'node_hour has a row for every hour from here ...';
 COMMENT ON COLUMN node.hours_until IS '... to here, without a hole';
-COMMENT ON COLUMN node.behind IS 'how often records came behind what had been covered, or a GPU was moved away: a push that has summed up what went before begins anew';
+COMMENT ON COLUMN node.behind IS 'counts records that came behind the covered time, and GPUs that were moved away: a push whose sums were made before a change starts again';
 COMMENT ON COLUMN node.approved_at IS 'NULL: no policy declared it, no token was made for its name, and nobody approved it';
 COMMENT ON COLUMN node.held IS 'its batches are put aside: it is not approved, or what it sent before that is still being taken in';
 COMMENT ON COLUMN node.held_bytes IS 'of the batches put aside';
@@ -197,7 +197,7 @@ CREATE TABLE gpu (
 	index integer NOT NULL CHECK (index >= 0)
 );
 COMMENT ON TABLE gpu IS 'A physical GPU, wherever it is plugged in.';
-COMMENT ON COLUMN gpu.short_model IS 'what it was called last; an hour of usage joins gpu_spec by the hour';
+COMMENT ON COLUMN gpu.short_model IS 'its last known short name; usage joins gpu_spec by the hour';
 COMMENT ON COLUMN gpu.index IS 'its last known number on its node';
 
 CREATE TABLE gpu_spec (
@@ -212,7 +212,7 @@ CREATE TABLE gpu_spec (
 	CONSTRAINT origin_is_complete CHECK (num_nulls(node_id, stream_id, seq) IN (0, 3)),
 	EXCLUDE USING gist (gpu_id WITH =, effective WITH &&)
 );
-COMMENT ON TABLE gpu_spec IS 'What a GPU is, for all of time: exactly one row at any billing hour. Only the node that has it in service adds to it (gpu_describe).';
+COMMENT ON TABLE gpu_spec IS 'Model and memory of a GPU over time: exactly one row at any billing hour. Only the node that has it in service adds to it (gpu_describe).';
 COMMENT ON COLUMN gpu_spec.short_model IS 'the name in policies, prices and reports';
 COMMENT ON COLUMN gpu_spec.node_id IS 'the node that said so, in this batch of this stream';
 COMMENT ON COLUMN gpu_spec.effective IS 'from a billing hour on; the first row of a GPU has no beginning';
@@ -249,7 +249,7 @@ CREATE TABLE device (
 	CONSTRAINT whole_gpu_has_full_weight CHECK (gi >= 0 OR (ci = -1 AND created_ns = 0 AND units = 5040 AND profile = '')),
 	CONSTRAINT instance_has_a_profile CHECK (gi = -1 OR profile <> '')
 );
-COMMENT ON TABLE device IS 'What a holder can hold: the GPU itself (gi = -1), or a MIG instance from its creation to its end.';
+COMMENT ON TABLE device IS 'The thing that is held: a whole GPU (gi = -1), or a MIG instance from its creation to its end.';
 COMMENT ON COLUMN device.units IS 'weight; a whole GPU is 5040';
 
 -- --- holders ---
@@ -308,5 +308,5 @@ CREATE TABLE holder_attribution (
 	effective tstzrange NOT NULL CHECK (NOT isempty(effective)),
 	EXCLUDE USING gist (holder_id WITH =, effective WITH &&)
 );
-COMMENT ON TABLE holder_attribution IS 'What the rules decided (core/attribution), for all of time: exactly one workspace at any hour.';
+COMMENT ON TABLE holder_attribution IS 'The workspace of a holder by the attribution rules (aggregator/core/policy), over time: exactly one at any hour.';
 CREATE INDEX holder_attribution_holder ON holder_attribution (holder_id);

@@ -58,7 +58,7 @@ CREATE TABLE stream_device_entry (
 	index integer NOT NULL,
 	PRIMARY KEY (stream_id, local_id)
 );
-COMMENT ON TABLE stream_device_entry IS 'The stream''s dictionary, as it came: devices that no record that counts has named, and GPUs that were described anew since one did. Gone when one does (stream_device).';
+COMMENT ON TABLE stream_device_entry IS 'Dictionary entries as they came: devices that no counted record has named yet, and GPUs whose description has changed since. The entry moves to stream_device with the first such record.';
 
 CREATE TABLE stream_holder_entry (
 	stream_id integer NOT NULL REFERENCES stream,

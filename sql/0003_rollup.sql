@@ -83,10 +83,10 @@ CREATE TABLE usage_hourly (
 		AND (holder_id IS NOT NULL OR sm_measured = 0))
 );
 COMMENT ON TABLE usage_hourly IS 'Sealed node-hours. The states are in unit-nanoseconds, exact; a hostile node''s sums may exceed 64 bits, hence numeric.';
-COMMENT ON COLUMN usage_hourly.workspace_id IS 'what holder_attribution said when the hour was sealed; NULL with holder_id: nobody held';
+COMMENT ON COLUMN usage_hourly.workspace_id IS 'by holder_attribution when the hour was sealed; NULL, as holder_id: not held';
 COMMENT ON COLUMN usage_hourly.sharing IS '0: the row was computed for time that no record covers';
 COMMENT ON COLUMN usage_hourly.over IS 'activity beyond a share, outside the sum of states';
-COMMENT ON COLUMN usage_hourly.clock_adjust IS 'what a clock that was set back measured twice, beside the states';
+COMMENT ON COLUMN usage_hourly.clock_adjust IS 'time measured twice because a clock was set back; not part of the states';
 COMMENT ON COLUMN usage_hourly.peak_memory_bytes IS 'the most of its records; 0: not told';
 COMMENT ON COLUMN usage_hourly.sm_active IS 'unit-nanoseconds, of sm_measured';
 COMMENT ON COLUMN usage_hourly.sm_measured IS 'unit-nanoseconds held for which the source told SM activity';
@@ -171,7 +171,7 @@ CREATE TABLE charge_day (
 	energy_mj numeric NOT NULL CHECK (energy_mj >= 0),
 	CONSTRAINT amounts_are_whole CHECK (scale(used + idle + unmeasured + over + energy_mj) IS NOT DISTINCT FROM 0)
 );
-COMMENT ON TABLE charge_day IS 'What a workspace held in a pool on a day, by kind of device and class. Unit-nanoseconds.';
+COMMENT ON TABLE charge_day IS 'Time held by a workspace in a pool on a day, by kind of device and class. Unit-nanoseconds.';
 COMMENT ON COLUMN charge_day.price_book_id IS 'in force at those hours of the day; NULL: none was';
 COMMENT ON COLUMN charge_day.owner_id IS 'the tenant whose nodes the pool has; NULL: shared';
 -- A tenant's month is read by its workspaces, a day is replaced whole.
@@ -223,7 +223,7 @@ CREATE TABLE loan_day (
 	CONSTRAINT loan_is_not_empty CHECK (used + idle + unmeasured > 0),
 	CONSTRAINT amounts_are_whole CHECK (scale(used + idle + unmeasured + over + energy_mj) IS NOT DISTINCT FROM 0)
 );
-COMMENT ON TABLE loan_day IS 'Whose idle reservation a workspace borrowed on a day. The kind of device is the borrower''s.';
+COMMENT ON TABLE loan_day IS 'Time that a workspace borrowed from the idle reservation of another one on a day. The kind of device is the borrower''s.';
 COMMENT ON COLUMN loan_day.lender_id IS 'a workspace, as is the borrower';
 CREATE UNIQUE INDEX loan_day_key ON loan_day
 	(lender_id, day, price_book_id, cluster_id, owner_id, gpu_model, borrower_id, profile, units, sharing) NULLS NOT DISTINCT;

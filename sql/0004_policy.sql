@@ -57,7 +57,7 @@ CREATE TABLE tenant_member (
 	effective tstzrange NOT NULL CHECK (is_range_of_hours(effective)),
 	EXCLUDE USING gist (tenant_id WITH =, member WITH =, effective WITH &&)
 );
-COMMENT ON TABLE tenant_member IS 'Who belongs to a tenant, with one role in it at a time.';
+COMMENT ON TABLE tenant_member IS 'Members of a tenant, each with one role at a time.';
 
 CREATE TABLE workspace_member (
 	workspace_id integer NOT NULL REFERENCES workspace,
@@ -66,7 +66,7 @@ CREATE TABLE workspace_member (
 	effective tstzrange NOT NULL CHECK (is_range_of_hours(effective)),
 	EXCLUDE USING gist (workspace_id WITH =, member WITH =, effective WITH &&)
 );
-COMMENT ON TABLE workspace_member IS 'Who works in a workspace, with one role in it at a time.';
+COMMENT ON TABLE workspace_member IS 'Members of a workspace, each with one role at a time.';
 
 CREATE TABLE tenant_quota (
 	tenant_id integer NOT NULL REFERENCES tenant,
@@ -132,7 +132,7 @@ CREATE TABLE workspace_limit (
 	CONSTRAINT only_profiles_have_instances CHECK ((profile = '') = (instances IS NULL)),
 	EXCLUDE USING gist (workspace_id WITH =, kind WITH =, model WITH =, profile WITH =, effective WITH &&)
 );
-COMMENT ON TABLE workspace_limit IS 'What a workspace may have, may owe and may lend, in each pool. No row: the default of the quota engine.';
+COMMENT ON TABLE workspace_limit IS 'Limits of a workspace in each pool: its hard limit, its debt and its loans. No row: the default of the quota engine.';
 COMMENT ON COLUMN workspace_limit.model IS 'empty: each model for itself; models are never summed';
 COMMENT ON COLUMN workspace_limit.units IS '5040 are a GPU; NULL: no limit; of a MIG profile NULL too when its model, and so its weight, is not named';
 
@@ -175,7 +175,7 @@ CREATE TABLE budget (
 	EXCLUDE USING gist (tenant_id WITH =, coalesce(workspace_id, 0) WITH =, effective WITH &&),
 	CONSTRAINT only_one_unit CHECK (num_nonnulls(currency, meter_unit) < 2)
 );
-COMMENT ON TABLE budget IS 'What a tenant, or one of its workspaces, means to spend in a month. Nothing is priced by it.';
+COMMENT ON TABLE budget IS 'The monthly budget of a tenant or of one of its workspaces. It changes no price.';
 COMMENT ON COLUMN budget.workspace_id IS 'NULL: of the tenant as a whole';
 COMMENT ON COLUMN budget.currency IS 'NULL: the amount is of meter_unit, or GPU-hours where that is NULL too';
 COMMENT ON COLUMN budget.meter_unit IS 'token: of all meters that count tokens';
@@ -192,7 +192,7 @@ CREATE TABLE node_declared (
 	CONSTRAINT whole_gpu_has_full_weight CHECK (profile <> '' OR units = 5040),
 	EXCLUDE USING gist (node_id WITH =, model WITH =, profile WITH =, effective WITH &&)
 );
-COMMENT ON TABLE node_declared IS 'What a policy says a node has: its capacity until it was seen.';
+COMMENT ON TABLE node_declared IS 'The devices of a node by the policy: its capacity until its first report.';
 COMMENT ON COLUMN node_declared.profile IS 'empty: whole GPUs, else MIG instances';
 COMMENT ON COLUMN node_declared.units IS 'of one of them';
 
@@ -205,7 +205,7 @@ CREATE TABLE node_state (
 	EXCLUDE USING gist (node_id WITH =, effective WITH &&) WHERE (node_id IS NOT NULL),
 	EXCLUDE USING gist (gpu_id WITH =, effective WITH &&) WHERE (gpu_id IS NOT NULL)
 );
-COMMENT ON TABLE node_state IS 'What operators declared of a node or of one GPU: at most one state at a time. No row: in service.';
+COMMENT ON TABLE node_state IS 'The declared state of a node or of one GPU: at most one at a time. No row: in service.';
 COMMENT ON COLUMN node_state.state IS 'maintenance: what nobody holds is down; retired: its service has ended';
 
 CREATE TABLE gpu_declared (
@@ -236,7 +236,7 @@ COMMENT ON COLUMN price_book.sha256 IS 'of everything that prices: currency, ite
 COMMENT ON COLUMN price_book.effective IS 'empty: replaced before it came into force';
 COMMENT ON COLUMN price_book.lender_ratio IS 'of what a borrower pays goes to its lender';
 COMMENT ON COLUMN price_book.shared_idle IS 'who pays the idle time of shared nodes; none: the platform';
-COMMENT ON COLUMN price_book.platform_cost IS 'what the platform itself costs in a month; NULL: not said';
+COMMENT ON COLUMN price_book.platform_cost IS 'the monthly cost of the platform itself; NULL: not given';
 
 CREATE TABLE price_item (
 	book_id bigint NOT NULL REFERENCES price_book,

@@ -74,7 +74,7 @@ CREATE TABLE invoice (
 	FOREIGN KEY (tenant_id, month, corrects) REFERENCES invoice (tenant_id, month, version)
 );
 COMMENT ON TABLE invoice IS 'A tenant''s month as it was billed, and each set of corrections to it: a document of its own with a number of its own.';
-COMMENT ON COLUMN invoice.month IS 'whose usage it is';
+COMMENT ON COLUMN invoice.month IS 'the month of the usage';
 COMMENT ON COLUMN invoice.corrects IS 'the version that it corrects; NULL: the first one';
 COMMENT ON COLUMN invoice.closed_in IS 'the month that was closed when it was issued: that month itself, or of corrections a later one';
 CREATE INDEX invoice_closed_in ON invoice (closed_in);
@@ -91,7 +91,7 @@ CREATE TABLE invoice_total (
 	PRIMARY KEY (number, currency),
 	CONSTRAINT billed_adds_up CHECK (list_cost - discount + rounding = billed)
 );
-COMMENT ON TABLE invoice_total IS 'What the lines of an invoice add up to, per currency.';
+COMMENT ON TABLE invoice_total IS 'The sums of an invoice''s lines, per currency.';
 
 CREATE TABLE invoice_line (
 	number bigint NOT NULL,
@@ -162,7 +162,7 @@ CREATE TABLE invoice_document (
 	joined boolean NOT NULL DEFAULT false
 );
 ALTER TABLE invoice_document ALTER COLUMN gzip SET STORAGE EXTERNAL;
-COMMENT ON TABLE invoice_document IS 'What was exported when a month was closed, byte for byte.';
+COMMENT ON TABLE invoice_document IS 'The documents of a closed month, byte for byte.';
 COMMENT ON COLUMN invoice_document.tenant_id IS 'NULL: the document of all tenants';
 COMMENT ON COLUMN invoice_document.sha256 IS 'of the plain bytes';
 COMMENT ON COLUMN invoice_document.rows IS 'of the document: lines, days of lines, or pages; NULL: as many as lines';
@@ -230,7 +230,7 @@ CREATE TABLE close_job (
 COMMENT ON TABLE close_job IS 'The last request to close a month, and its result.';
 COMMENT ON COLUMN close_job.stage IS 'prove: the month from batches to charges; write: invoices and documents, in one transaction';
 COMMENT ON COLUMN close_job.attempts IS 'how often a replica took it up: more than once when one died, or lost the database';
-COMMENT ON COLUMN close_job.proof IS 'what was looked at, and how many differences there were';
+COMMENT ON COLUMN close_job.proof IS 'counts of the checked objects and of the differences found';
 COMMENT ON COLUMN close_job.closed IS 'as the audit log has it';
 
 CREATE TABLE close_progress (

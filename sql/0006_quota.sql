@@ -96,7 +96,7 @@ COMMENT ON TABLE decision IS 'A request for capacity and its result. While it is
 COMMENT ON COLUMN decision.request_id IS 'as its tenant chose it; unique in the tenant whose workspace it names';
 COMMENT ON COLUMN decision.digest IS 'of what was asked: the same id with another one is refused';
 COMMENT ON COLUMN decision.tenant_id IS 'NULL: no such workspace is known, which was the decision; likewise workspace_id';
-COMMENT ON COLUMN decision.would IS 'what the rules say; another answer than decision only where they are not enforced';
+COMMENT ON COLUMN decision.would IS 'the verdict of the rules; it differs from decision only where they are not enforced';
 COMMENT ON COLUMN decision.rule IS 'that decided: owed or borrow when admitted, else the first that was not met';
 COMMENT ON COLUMN decision.verdict_seq IS 'the event whose outcome has its last verdict, with every check';
 COMMENT ON COLUMN decision.changed_seq IS 'the event that last changed this row';

@@ -17,7 +17,7 @@ CREATE TABLE join_token (
 	CONSTRAINT used_or_revoked CHECK (used_at IS NULL OR revoked_at IS NULL),
 	CONSTRAINT revocation_is_complete CHECK ((revoked_at IS NULL) = (revoked_by IS NULL))
 );
-COMMENT ON TABLE join_token IS 'What a node exchanges for its own token, once. Only the SHA-256 is here; the join token itself is shown once.';
+COMMENT ON TABLE join_token IS 'A token that a node exchanges for its own one, once. Only the SHA-256 is here; the join token itself is shown once.';
 COMMENT ON COLUMN join_token.node IS 'the one name it enrols; NULL: any that has no active token';
 
 CREATE TABLE access_token (
@@ -46,7 +46,7 @@ COMMENT ON TABLE access_token IS 'Bearer tokens. Only the SHA-256 is here; the t
 COMMENT ON COLUMN access_token.tenant_id IS 'the one tenant a tenant role may see';
 COMMENT ON COLUMN access_token.node IS 'the one node name a node token speaks for; the node need not have reported yet';
 COMMENT ON COLUMN access_token.last_used_at IS 'the start of the hour in which it was last used: at most one write an hour';
-COMMENT ON COLUMN access_token.join_token_id IS 'what it was exchanged for: a join token gives one token, never two';
+COMMENT ON COLUMN access_token.join_token_id IS 'the join token that was exchanged for it: each gives one token, never two';
 COMMENT ON COLUMN access_token.sources IS 'of a meter: the sources whose events it sends; NULL: its role is another';
 CREATE INDEX access_token_tenant ON access_token (tenant_id, id) WHERE tenant_id IS NOT NULL;
 CREATE INDEX access_token_node ON access_token (node) WHERE node IS NOT NULL;
@@ -67,7 +67,7 @@ CREATE TABLE audit_log (
 	xid xid8 DEFAULT pg_current_xact_id()
 );
 COMMENT ON TABLE audit_log IS 'Every decision of a person or program: actor, action, time, reason, values before and after. Rows are only ever added.';
-COMMENT ON COLUMN audit_log.tenant_id IS 'the tenant whose business it is; NULL: the operator''s';
+COMMENT ON COLUMN audit_log.tenant_id IS 'the tenant that the entry is about; NULL: the operator';
 COMMENT ON COLUMN audit_log.xid IS 'the transaction that wrote it; not in its hash: a wrong one makes changes of rows unaudited';
 CREATE INDEX audit_log_tenant ON audit_log (tenant_id, id) WHERE tenant_id IS NOT NULL;
 CREATE INDEX audit_log_xid ON audit_log (xid);

@@ -7,7 +7,7 @@ CREATE TABLE event_source (
 	name text NOT NULL CHECK (octet_length(name) BETWEEN 1 AND 512),
 	UNIQUE NULLS NOT DISTINCT (tenant_id, name)
 );
-COMMENT ON TABLE event_source IS 'Who sends events: the CloudEvents attribute source.';
+COMMENT ON TABLE event_source IS 'Senders of events: the CloudEvents attribute source.';
 COMMENT ON COLUMN event_source.tenant_id IS 'of senders that are bound to a tenant: they have their own ids, and cannot take or see those of others. '
 	'NULL: the operator''s senders';
 
@@ -42,13 +42,13 @@ CREATE TABLE meter_event (
 		ELSE false END)
 );
 COMMENT ON TABLE meter_event IS 'One row per event, once: the key is source and id. Rows are only ever added, so sums over them are the only roll-up.';
-COMMENT ON COLUMN meter_event.holder_id IS 'else a holder of its namespace: the attribution rules say whose it is, at its hour';
-COMMENT ON COLUMN meter_event.token_id IS 'who sent it';
-COMMENT ON COLUMN meter_event.workspace_id IS 'whose it is, when the event said so';
+COMMENT ON COLUMN meter_event.holder_id IS 'else a holder of its namespace: the attribution rules give its workspace, by the hour';
+COMMENT ON COLUMN meter_event.token_id IS 'the token of its sender';
+COMMENT ON COLUMN meter_event.workspace_id IS 'its workspace, where the event names one';
 COMMENT ON COLUMN meter_event.type IS '1 storage, 2 egress, 3 inference, 4 support';
 COMMENT ON COLUMN meter_event.amount IS 'GB-hours, GB or hours; exact';
 COMMENT ON COLUMN meter_event.digest IS 'SHA-256 of what it says: the same key with another digest is refused';
-COMMENT ON COLUMN meter_event.end_user IS 'who asked, as the sender calls them; NULL: not said. Never a label of a metric';
+COMMENT ON COLUMN meter_event.end_user IS 'the user of the inference, as the sender names them; NULL: not given. Never a label of a metric';
 -- Events arrive nearly in order of time.
 CREATE INDEX meter_event_time ON meter_event USING brin (time_ns) WITH (pages_per_range = 16, autosummarize = on);
 -- The large events of a month, summed for their limit: of a tenant's workspaces and of a namespace. aggregator/store/ingest has the same condition.

@@ -106,7 +106,7 @@ CREATE VIEW term_history AS
 	UNION ALL SELECT 'workspace', t.name, t.name || '/' || w.name, x.description, unnest(range_agg(x.effective))
 		FROM workspace_term x JOIN workspace w ON w.id = x.workspace_id JOIN tenant t ON t.id = w.tenant_id WHERE NOT w.builtin
 		GROUP BY t.name, w.name, x.description;
-COMMENT ON VIEW term_history IS 'what the policy said of tenants and workspaces, over time; a value that stays the same is one range';
+COMMENT ON VIEW term_history IS 'the policy''s values of tenants and workspaces over time; a value that stays the same is one range';
 
 -- --- nodes ---
 
@@ -124,7 +124,7 @@ CREATE FUNCTION declared_state(p_node integer, p_gpu integer, p_hour timestamptz
 	LANGUAGE sql STABLE PARALLEL SAFE
 	RETURN coalesce((SELECT s.state FROM node_state s WHERE s.gpu_id = p_gpu AND s.effective @> p_hour),
 		(SELECT s.state FROM node_state s WHERE s.node_id = p_node AND s.effective @> p_hour));
-COMMENT ON FUNCTION declared_state IS 'What was declared of a GPU at that hour, or else of its node; NULL: nothing';
+COMMENT ON FUNCTION declared_state IS 'The declared state of a GPU at that hour, or else of its node; NULL: none';
 
 CREATE FUNCTION is_retired(p_node integer, p_gpu integer, p_from_ns bigint, p_until_ns bigint) RETURNS boolean
 	LANGUAGE sql STABLE PARALLEL SAFE

@@ -211,7 +211,7 @@ CREATE TRIGGER evidence_outlives_open_months BEFORE UPDATE OF evidence_from_ns O
 CREATE FUNCTION is_silent(received_at timestamptz, interval_ns bigint) RETURNS boolean
 	LANGUAGE sql STABLE PARALLEL SAFE
 	RETURN coalesce(received_at + interval_ns / 1000 * interval '3 microseconds' < now(), true);
-COMMENT ON FUNCTION is_silent IS 'nothing was heard for three intervals, or ever';
+COMMENT ON FUNCTION is_silent IS 'no status arrived for three intervals, or ever';
 
 -- A GPU is shown by the node that has it in service; until any node has, by every node that reports it.
 CREATE VIEW live_gpu AS
@@ -221,7 +221,7 @@ CREATE VIEW live_gpu AS
 		reason text, xid integer, sharing text, replicas integer)
 	LEFT JOIN gpu_now v ON v.uuid = g.uuid AND v.node_id <> s.node_id
 	WHERE v.uuid IS NULL;
-COMMENT ON VIEW live_gpu IS 'The GPUs that each node sees, and whether they work; not those that are in service on another node. Whether the node is heard at all: is_silent().';
+COMMENT ON VIEW live_gpu IS 'The GPUs that each node reports and their health, without those in service on another node. is_silent() tells whether the node reports at all.';
 
 CREATE VIEW live_instance AS
 	SELECT s.node_id, i.gpu, i.uuid, i.profile, i.gi, i.ci, i.units
@@ -285,7 +285,7 @@ CREATE VIEW capacity AS
 COMMENT ON VIEW capacity IS 'Each GPU in service and whether it can be used now: healthy, down or unknown.';
 
 -- Critical errors that a status tells:
---  1. of GPUs that are in service on the node that speaks
+--  1. of GPUs that are in service on the reporting node
 --  2. from when they are in service there, at most 45 days old and at most five minutes ahead, as records are
 --  3. of one kind at most one a minute, of one GPU at most sixty in the hour before it
 -- The same when it runs twice.

@@ -9,8 +9,8 @@ COMMENT ON FUNCTION services_stay IS 'No push of the node is judged by its servi
 
 -- A push reads the services of its node and judges by them; then it locks the node's row (node_hours_touch), or has done so before (a group
 -- of steady pushes). A service is ended under a lock of that row (services_stay): the end waits for a push that has the lock, and finds its
--- records; a push without the lock finds that other services have ended than it had read, and begins anew. node.behind is no measure of that: every push
--- of an older stream changes it, and pushes of a node's other streams began anew until their attempts were used up.
+-- records; a push without the lock finds that other services have ended than it had read, and starts again. node.behind does not tell that: every push
+-- of an older stream changes it, and pushes of a node's other streams would start again until their attempts were used up.
 CREATE FUNCTION services_ended(p_node integer) RETURNS bigint LANGUAGE sql STABLE
 	RETURN (SELECT coalesce(hashtextextended(string_agg(s.id || ' ' || s.until_ns, ',' ORDER BY s.id), 0), 0)
 		FROM gpu_service s WHERE s.node_id = p_node AND s.until_ns IS NOT NULL);

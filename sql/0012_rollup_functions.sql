@@ -53,7 +53,7 @@ CREATE TRIGGER node_hour_dirties_days AFTER UPDATE ON node_hour REFERENCING NEW 
 CREATE FUNCTION changed_ranges(p_old tstzrange, p_new tstzrange) RETURNS SETOF tstzrange
 	LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 	RETURN unnest((tstzmultirange(p_old) - tstzmultirange(p_new)) + (tstzmultirange(p_new) - tstzmultirange(p_old)));
-COMMENT ON FUNCTION changed_ranges IS 'what is in one of them and not in the other';
+COMMENT ON FUNCTION changed_ranges IS 'the parts that are in one of the ranges and not in the other';
 
 -- Prices, owners, clusters and models are looked up by the hour when a day is folded.
 CREATE FUNCTION effective_dirties_days() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -292,7 +292,7 @@ CREATE FUNCTION is_accounted(p_node integer, p_hour timestamptz) RETURNS boolean
 				AND s.from_ns < ns_of(p_hour) + 3600000000000
 				AND (s.until_ns IS NULL OR s.until_ns > greatest(n.covered_until_ns, n.silent_until_ns)));
 	END;
-COMMENT ON FUNCTION is_accounted IS 'What is in service in that hour is covered to its end, or silent; a later push changes nothing of it unless it says so.';
+COMMENT ON FUNCTION is_accounted IS 'All GPUs in service in that hour are covered to its end, or silent: a later push of that hour marks it as changed.';
 
 -- A stretch of records, summed: what a slice stores, and what is read of the end of an open hour.
 CREATE FUNCTION summed_records(p_from_ns bigint, p_until_ns bigint, p_nodes integer[])
@@ -527,7 +527,7 @@ BEGIN ATOMIC
 		CROSS JOIN LATERAL (SELECT coalesce(a.until_ns, r.until_ns) - ns_of(r.hour) AS ns) x
 	WHERE x.ns > 0;
 END;
-COMMENT ON FUNCTION charge_input IS 'What the charges of a range of billing hours are made from; aggregator/store/rollup reads it.';
+COMMENT ON FUNCTION charge_input IS 'The input of the charges of a range of billing hours; aggregator/store/rollup reads it.';
 
 -- --- lost devices ---
 
@@ -630,7 +630,7 @@ BEGIN ATOMIC
 	WHERE k.end_ns >= f.ended_ns - 60000000000 AND k.end_ns < f.ended_ns + 600000000000
 		AND NOT EXISTS (SELECT FROM failed m WHERE m.device_id = k.device_id AND m.holder_id = f.holder_id);
 END;
-COMMENT ON FUNCTION lost_holds IS 'What was lost in a range of billing hours, as far as its records are kept: folding stores it, days that are not folded are read through it.';
+COMMENT ON FUNCTION lost_holds IS 'Lost devices in a range of billing hours, as far as its records are kept: folding stores them, days that are not folded are read through it.';
 
 -- A node that was silent, and whose exporter went on in the same boot, was not lost: its workloads were not seen, and that is all.
 CREATE FUNCTION lost_rows(p_from timestamptz, p_until timestamptz)
@@ -649,4 +649,4 @@ BEGIN ATOMIC
 	WHERE l.cause <> 'node-silent' OR NOT EXISTS (SELECT FROM stream m JOIN stream s ON s.node_id = m.node_id AND s.boot_id = m.boot_id
 		WHERE m.id = l.stream_id AND s.covered_until_ns > l.ended_ns + 600000000000);
 END;
-COMMENT ON FUNCTION lost_rows IS 'What was lost on the billing days that begin in the range.';
+COMMENT ON FUNCTION lost_rows IS 'Lost devices of the billing days that begin in the range.';

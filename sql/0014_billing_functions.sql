@@ -66,7 +66,7 @@ BEGIN
 		USING ERRCODE = 'integrity_constraint_violation';
 END $$;
 
--- The month is made closed last, so whoever adds a row afterwards finds it closed.
+-- The month is made closed last, so a session that adds a row afterwards finds it closed.
 CREATE FUNCTION closed_is_whole() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
 	found text;

@@ -138,4 +138,4 @@ CREATE FUNCTION promises_kept(p_from timestamptz, p_until timestamptz, p_at time
 				LEFT JOIN delivery d ON d.tenant_id = s.tenant_id AND d.workspace_id = s.workspace_id
 			ORDER BY t.name COLLATE "C", coalesce(v.name, '') COLLATE "C";
 	END;
-COMMENT ON FUNCTION promises_kept IS 'What was promised over a range, beside what was measured of it.';
+COMMENT ON FUNCTION promises_kept IS 'The promises of a range, each beside its measurement.';

@@ -27,7 +27,7 @@ CREATE FUNCTION meter_usage(p_from timestamptz, p_until timestamptz)
 		WHERE e.time_ns >= ns_of(p_from) AND e.time_ns < ns_of(p_until) AND m.type = e.type AND m.quantity IS NOT NULL
 		GROUP BY 1, 2, 3, 4, 5, 6;
 	END;
-COMMENT ON FUNCTION meter_usage IS 'What the events of the range add up to, per billing day, workspace, meter and SKU: what rating reads.';
+COMMENT ON FUNCTION meter_usage IS 'Sums of the events of the range, per billing day, workspace, meter and SKU; rating reads it.';
 
 -- meter_usage() with the price book in force: a day on which the book changes has two rows.
 CREATE FUNCTION meter_charges(p_from timestamptz, p_until timestamptz)
@@ -45,4 +45,4 @@ CREATE FUNCTION meter_charges(p_from timestamptz, p_until timestamptz)
 		FROM stretches s, LATERAL meter_usage(s.starts_at, s.ends_at) m
 		WHERE s.ends_at IS NOT NULL;
 	END;
-COMMENT ON FUNCTION meter_charges IS 'What the events of the range add up to, per billing day, price book, workspace, meter and SKU: what reports read.';
+COMMENT ON FUNCTION meter_charges IS 'Sums of the events of the range, per billing day, price book, workspace, meter and SKU; reports read it.';
