@@ -206,7 +206,7 @@ enrol() { # node: as on a real one, its exporter gets the token by itself, with 
 }
 # Versions before 0.2 numbered the files of their schema otherwise; each of them had this third one. The program refuses such a ledger.
 is_old_ledger() {
-	[ "$(psql_quiet -d "$database" -c "select to_regclass('tollgate.schema_migration')" 2>/dev/null)" = tollgate.schema_migration ] &&
+	[ "$(psql_quiet -d "$database" -c "select to_regclass('tollgate.schema_migration') is not null" 2>/dev/null)" = t ] &&
 		[ "$(psql_quiet -d "$database" -c "select count(*) from tollgate.schema_migration where name = '0003_billing.sql'")" = 1 ]
 }
 move_state_aside() {
