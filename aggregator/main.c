@@ -213,8 +213,8 @@ end_by_force(void *arg)
 	_exit(CONF_EXIT_FAILED);
 }
 
-/* The process ends within its grace. What waits for the database is cut off while there is time left for who is connecting, whom nobody can
- * hurry, and for clients to take their replies. */
+/* The process ends within stop-grace. Statements that still run are cancelled early enough for connects, which cannot be cancelled, to time out,
+ * and for clients to take their replies. */
 static void
 begin_stop(const struct aggregator_options *o)
 {
@@ -381,7 +381,7 @@ main(int argc, char **argv)
 	in_place(buf) struct buf text = {0};
 
 	buf_init(&text, TEXT_MAX);
-	/* for people and tests; beside the option table, because it is about the program and not about a run of it */
+	/* for users and tests; not in the option table, because it describes the program and not a run of it */
 	if (argc == 2 && strcmp(argv[1], "--print-routes") == 0) {
 		api_print_routes(&text);
 		fputs(buf_text(&text), stdout);

@@ -49,8 +49,8 @@ identify_caller(struct app *app, const struct worker *w, const struct http_reque
 	return true;
 }
 
-/* Whose a request is that names its workload, by the rules of store/quota/decision.h; a dry run has only what the attribution rules say. What is another tenant's is
- * answered like what is nobody's. */
+/* The workspace of a request that names its workload, by the rules of store/quota/decision.h; a dry run uses the attribution rules only. A workload of
+ * another tenant is answered like one without a workspace. */
 static bool
 place_by_workload(struct worker *w, struct capacity_request *i, bool dry, struct err *err)
 {

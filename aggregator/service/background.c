@@ -239,8 +239,8 @@ do_exceptions(struct background *b, int64_t *ret_done, struct err *err)
 	return store_quota_clock(b->db, &now_ns, err) && store_exceptions_end(b->db, now_ns, ret_done, err);
 }
 
-/* What is consumed of this month's budgets, for decisions: each turn where that is quick, so that a budget that is spent stops new work at once. A
- * month that takes long to reckon has so many times as long a rest, and at most so many turns. */
+/* Reads what is consumed of this month's budgets, for decisions: each turn if that is quick, so that a spent budget stops new work at once. A month
+ * that takes long rests BUDGET_REST_TIMES as long as it took, at most BUDGET_REST_TURNS turns. */
 static bool
 do_budgets(struct background *b, int64_t *ret_done, struct err *err)
 {

@@ -154,8 +154,8 @@ find_since(const struct quota_loop_memory *m, const char *lease, size_t *at)
 	return c == 0 && *at < m->since_count ? &m->since[*at] : NULL;
 }
 
-/* The database's clock was set back, and the book's time waits for it: what was heard since is told by when this process first saw a
- * lease and its last change, because the book's moments are ahead of all that can be heard. */
+/* The database's clock was set back, and the book's time stands still until it catches up. Until then leases are dated by when this process
+ * first saw them and their last change, because the book's times are later than any telemetry. */
 static void
 translate(struct quota_loop_memory *m, struct quota_live *live, int64_t now_ns)
 {

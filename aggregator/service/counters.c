@@ -4,7 +4,6 @@
 #include <pthread.h>
 #include <string.h>
 
-#include "aggregator/service/gauges_page.h"
 #include "common/base/time.h"
 
 /* ---- durations ---- */

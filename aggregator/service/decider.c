@@ -399,8 +399,8 @@ refuse_unless_known(struct decider *d, struct capacity_request *items)
 	answer_by_rows(d, rows);
 }
 
-/* They are refused together and at most so often, without a turn, so that others wait for one look at the log, the rows and the tokens at
- * most. Whether one was decided long ago only its row knows. Those that another replica has made room for are returned. */
+/* Refuses them together, without a turn and at most every LIMITED_NS, so that other requests wait for one reading of log, rows and tokens at most.
+ * The rows are read because a request may have been decided long ago. Returns requests that meanwhile are within their limit. */
 static struct capacity_request *
 answer_limited(struct decider *d)
 {

@@ -1,7 +1,7 @@
 /* aggregator/service/decider_turn.c - one turn of the decider.
  *
- * What is about leases goes first, because it may free what is then asked for; all requests are one batch behind it. Things of one kind
- * by one asker are one event. */
+ * Events about leases go first, because they may free capacity; all requests follow as one batch. Events of one kind by one caller are one
+ * event of the log. */
 #include "aggregator/service/decider_turn.h"
 
 #include <string.h>
@@ -51,8 +51,8 @@ refusal_of(const struct quota_outcome *o, const char *id)
 	return NULL;
 }
 
-/* What the engine would not do. That a lease has ended is no refusal to who wants its end; whether a request that no longer waits was
- * cancelled, or an order that is not overdue is enforced, is in their rows. */
+/* Sets the fate of an event by the engine's refusal, if any. Ending a lease that has ended is no refusal; for a cancel and for an enforcement the
+ * row decides (answer_view). */
 static void
 settle_event(struct capacity_request *i, const struct quota_outcome *o)
 {

@@ -35,6 +35,14 @@ struct gauge_rows {
 	struct idmap where;
 	struct idmap beyond; /* keys of the rows that were added up, each once */
 };
+struct gauge_key {
+	const char *cluster, *tenant, *workspace, *what, *kind; /* never NULL */
+	bool rest;
+};
+/* The row of a key, made where it is new; the rest's when there are as many as there may be. */
+struct gauge_row *gauge_row(struct gauge_rows *r, const struct gauge_key *k);
+void gauge_rows_fini(struct gauge_rows *r);
+
 struct workspace_name {
 	char *tenant, *workspace;
 };

@@ -28,72 +28,72 @@ struct ingest_batcher {
 struct ingest_batcher *
 ingest_batcher_new(int64_t slice_ns)
 {
-	struct ingest_batcher *l = mem_alloc(sizeof(*l));
+	struct ingest_batcher *b = mem_alloc(sizeof(*b));
 
-	l->cache = ingest_cache_new(slice_ns);
-	l->end = &l->first;
-	pthread_mutex_init(&l->lock, NULL);
-	return l;
+	b->cache = ingest_cache_new(slice_ns);
+	b->end = &b->first;
+	pthread_mutex_init(&b->lock, NULL);
+	return b;
 }
 
 void
-ingest_batcher_free(struct ingest_batcher *l)
+ingest_batcher_free(struct ingest_batcher *b)
 {
-	if (!l)
+	if (!b)
 		return;
-	ASSERT(!l->first && !l->writing);
-	pthread_mutex_destroy(&l->lock);
-	ingest_cache_free(l->cache);
-	mem_free(l);
+	ASSERT(!b->first && !b->writing);
+	pthread_mutex_destroy(&b->lock);
+	ingest_cache_free(b->cache);
+	mem_free(b);
 }
 
 /* With the lock, which is released while the group is written. */
 static void
-write_group(struct ingest_batcher *l, struct db *db)
+write_group(struct ingest_batcher *b, struct db *db)
 {
 	struct waiter *group[GROUP_MAX];
 	struct ingest_push *pushes[GROUP_MAX];
 	size_t n = 0;
 
-	for (; l->first && n < GROUP_MAX; l->first = l->first->next) {
-		l->records -= ingest_push_records(l->first->push);
-		group[n] = l->first;
-		pushes[n++] = l->first->push;
+	for (; b->first && n < GROUP_MAX; b->first = b->first->next) {
+		b->records -= ingest_push_records(b->first->push);
+		group[n] = b->first;
+		pushes[n++] = b->first->push;
 	}
-	if (!l->first)
-		l->end = &l->first;
-	l->writing++;
-	pthread_mutex_unlock(&l->lock);
-	store_ingest_group(db, l->cache, pushes, n);
-	pthread_mutex_lock(&l->lock);
-	l->writing--;
+	if (!b->first)
+		b->end = &b->first;
+	b->writing++;
+	pthread_mutex_unlock(&b->lock);
+	store_ingest_group(db, b->cache, pushes, n);
+	pthread_mutex_lock(&b->lock);
+	b->writing--;
 	for (size_t i = 0; i < n; i++) {
 		group[i]->tried = true;
 		pthread_cond_signal(&group[i]->moved);
 	}
 	/* Waking one of the new ones is enough: it writes for all. */
-	if (l->first)
-		pthread_cond_signal(&l->first->moved);
+	if (b->first)
+		pthread_cond_signal(&b->first->moved);
 }
 
 bool
-ingest_batcher_push(struct ingest_batcher *l, struct db *db, struct ingest_push *p, struct ingest_result *ret,
+ingest_batcher_push(struct ingest_batcher *b, struct db *db, struct ingest_push *p, struct ingest_result *ret,
                     struct err *err)
 {
 	struct waiter me = {.push = p};
 
 	pthread_cond_init(&me.moved, NULL);
-	pthread_mutex_lock(&l->lock);
-	*l->end = &me;
-	l->end = &me.next;
-	l->records += ingest_push_records(p);
+	pthread_mutex_lock(&b->lock);
+	*b->end = &me;
+	b->end = &me.next;
+	b->records += ingest_push_records(p);
 	while (!me.tried) {
-		if (l->writing == 0 || (l->writing < WRITERS_MAX && l->records >= WORTH_A_SECOND))
-			write_group(l, db);
+		if (b->writing == 0 || (b->writing < WRITERS_MAX && b->records >= WORTH_A_SECOND))
+			write_group(b, db);
 		else
-			pthread_cond_wait(&me.moved, &l->lock);
+			pthread_cond_wait(&me.moved, &b->lock);
 	}
-	pthread_mutex_unlock(&l->lock);
+	pthread_mutex_unlock(&b->lock);
 	pthread_cond_destroy(&me.moved);
-	return store_ingest_push(db, l->cache, p, ret, err);
+	return store_ingest_push(db, b->cache, p, ret, err);
 }

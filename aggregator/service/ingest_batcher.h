@@ -11,10 +11,10 @@
 struct ingest_batcher;
 /* slice_ns: see ingest_cache_new(). */
 struct ingest_batcher *ingest_batcher_new(int64_t slice_ns);
-void ingest_batcher_free(struct ingest_batcher *l); /* no push waits any more */
+void ingest_batcher_free(struct ingest_batcher *b); /* no push waits any more */
 
 /* Stores the push. db is the caller's connection, by which it may also write the pushes of others. */
-MUST_CHECK bool ingest_batcher_push(struct ingest_batcher *l, struct db *db, struct ingest_push *p,
+MUST_CHECK bool ingest_batcher_push(struct ingest_batcher *b, struct db *db, struct ingest_push *p,
                                     struct ingest_result *ret, struct err *err);
 
 #endif

@@ -21,107 +21,107 @@ tenant_of(const struct capacity_request *i)
 }
 
 static void
-put_behind(struct tenant_queues *l, struct tenant_queue *line)
+put_behind(struct tenant_queues *q, struct tenant_queue *queue)
 {
-	line->next = NULL;
-	if (l->last)
-		l->last->next = line;
+	queue->next = NULL;
+	if (q->last)
+		q->last->next = queue;
 	else
-		l->first = line;
-	l->last = line;
+		q->first = queue;
+	q->last = queue;
 }
 
 static struct tenant_queue *
-line_of(struct tenant_queues *l, const char *tenant)
+queue_of(struct tenant_queues *q, const char *tenant)
 {
 	uint64_t hash = text_hash(tenant);
-	struct tenant_queue **at = &l->buckets[hash % QUEUE_BUCKETS], *line;
+	struct tenant_queue **at = &q->buckets[hash % QUEUE_BUCKETS], *queue;
 
 	for (; *at; at = &(*at)->same_hash)
 		if ((*at)->hash == hash && strcmp((*at)->tenant, tenant) == 0)
 			return *at;
-	line = mem_alloc(sizeof(*line));
-	line->hash = hash;
-	line->end = &line->first;
-	memcpy(line->tenant, tenant, strnlen(tenant, sizeof(line->tenant) - 1));
-	*at = line;
-	put_behind(l, line);
-	l->count++;
-	return line;
+	queue = mem_alloc(sizeof(*queue));
+	queue->hash = hash;
+	queue->end = &queue->first;
+	memcpy(queue->tenant, tenant, strnlen(tenant, sizeof(queue->tenant) - 1));
+	*at = queue;
+	put_behind(q, queue);
+	q->count++;
+	return queue;
 }
 
 static void
-remove_line(struct tenant_queues *l, struct tenant_queue *line)
+remove_queue(struct tenant_queues *q, struct tenant_queue *queue)
 {
-	struct tenant_queue **at = &l->buckets[line->hash % QUEUE_BUCKETS];
+	struct tenant_queue **at = &q->buckets[queue->hash % QUEUE_BUCKETS];
 
-	while (*at != line)
+	while (*at != queue)
 		at = &(*at)->same_hash;
-	*at = line->same_hash;
-	mem_free(line);
-	l->count--;
+	*at = queue->same_hash;
+	mem_free(queue);
+	q->count--;
 }
 
 void
-tenant_queues_add(struct tenant_queues *l, struct capacity_request *item)
+tenant_queues_add(struct tenant_queues *q, struct capacity_request *item)
 {
-	struct tenant_queue *line = line_of(l, tenant_of(item));
+	struct tenant_queue *queue = queue_of(q, tenant_of(item));
 
 	item->next = NULL;
-	*line->end = item;
-	line->end = &item->next;
+	*queue->end = item;
+	queue->end = &item->next;
 }
 
 /* Takes at most so many of the first queue; the rest of that queue goes behind the others. Returns how many. */
 static size_t
-take_first(struct tenant_queues *l, size_t most, struct capacity_request ***end)
+take_first(struct tenant_queues *q, size_t most, struct capacity_request ***end)
 {
-	struct tenant_queue *line = l->first;
+	struct tenant_queue *queue = q->first;
 	size_t n = 0;
 
-	if (l->served_count < QUEUES_SERVED)
-		l->served[l->served_count++] = line->hash;
-	for (; line->first && n < most; n++) {
-		**end = line->first;
-		line->first = line->first->next;
+	if (q->served_count < QUEUES_SERVED)
+		q->served[q->served_count++] = queue->hash;
+	for (; queue->first && n < most; n++) {
+		**end = queue->first;
+		queue->first = queue->first->next;
 		(**end)->next = NULL;
 		*end = &(**end)->next;
 	}
-	l->first = line->next;
-	if (!l->first)
-		l->last = NULL;
-	if (line->first)
-		put_behind(l, line);
+	q->first = queue->next;
+	if (!q->first)
+		q->last = NULL;
+	if (queue->first)
+		put_behind(q, queue);
 	else
-		remove_line(l, line);
+		remove_queue(q, queue);
 	return n;
 }
 
 struct capacity_request *
-tenant_queues_take(struct tenant_queues *l, size_t most, size_t alone, size_t beside)
+tenant_queues_take(struct tenant_queues *q, size_t most, size_t alone, size_t beside)
 {
 	struct capacity_request *items = NULL, **end = &items;
 	int64_t now_ns = time_monotonic_ns();
 	size_t share;
 
-	if (l->count > 1)
-		l->crowded_ns = now_ns;
-	share = l->crowded_ns != 0 && now_ns - l->crowded_ns < NS_PER_S ? beside : alone;
-	l->served_count = 0;
-	for (size_t lines = l->count; lines > 0 && most > 0; lines--)
-		most -= take_first(l, share < most ? share : most, &end);
+	if (q->count > 1)
+		q->crowded_ns = now_ns;
+	share = q->crowded_ns != 0 && now_ns - q->crowded_ns < NS_PER_S ? beside : alone;
+	q->served_count = 0;
+	for (size_t queues = q->count; queues > 0 && most > 0; queues--)
+		most -= take_first(q, share < most ? share : most, &end);
 	return items;
 }
 
 bool
-tenant_queues_has_other(const struct tenant_queues *l)
+tenant_queues_has_other(const struct tenant_queues *q)
 {
-	for (const struct tenant_queue *line = l->first; line; line = line->next) {
+	for (const struct tenant_queue *queue = q->first; queue; queue = queue->next) {
 		size_t i = 0;
 
-		while (i < l->served_count && l->served[i] != line->hash)
+		while (i < q->served_count && q->served[i] != queue->hash)
 			i++;
-		if (i == l->served_count)
+		if (i == q->served_count)
 			return true;
 	}
 	return false;

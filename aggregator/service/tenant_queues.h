@@ -24,11 +24,11 @@ struct tenant_queues {
 	size_t served_count;
 };
 
-void tenant_queues_add(struct tenant_queues *l, struct capacity_request *item);
-struct capacity_request *tenant_queues_take(struct tenant_queues *l, size_t most, size_t alone, size_t beside);
+void tenant_queues_add(struct tenant_queues *q, struct capacity_request *item);
+struct capacity_request *tenant_queues_take(struct tenant_queues *q, size_t most, size_t alone, size_t beside);
 /* Removes from a list the requests whose client has disconnected, and returns them: nobody would read the reply. */
 struct capacity_request *capacity_requests_gone(struct capacity_request **items);
 /* Whether a tenant waits that was not served by the last take. */
-bool tenant_queues_has_other(const struct tenant_queues *l);
+bool tenant_queues_has_other(const struct tenant_queues *q);
 
 #endif

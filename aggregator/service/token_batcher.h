@@ -13,14 +13,14 @@
 
 struct token_batcher;
 struct token_batcher *token_batcher_new(void);
-void token_batcher_free(struct token_batcher *l); /* no request waits any more */
+void token_batcher_free(struct token_batcher *b); /* no request waits any more */
 
 /* As store_token_check; db is the caller's own connection. */
-MUST_CHECK bool token_batcher_check(struct token_batcher *l, struct db *db, const char *token, struct identity_row *ret,
+MUST_CHECK bool token_batcher_check(struct token_batcher *b, struct db *db, const char *token, struct identity_row *ret,
                                     struct err *err);
 /* The cached identity of a token; false: none. */
-MUST_CHECK bool token_batcher_cached(struct token_batcher *l, const char *token, struct identity_row *ret);
+MUST_CHECK bool token_batcher_cached(struct token_batcher *b, const char *token, struct identity_row *ret);
 /* Drops the cached identity: the token was refused. */
-void token_batcher_forget(struct token_batcher *l, const char *token);
+void token_batcher_forget(struct token_batcher *b, const char *token);
 
 #endif
