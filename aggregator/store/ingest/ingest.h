@@ -74,7 +74,7 @@ struct ingest_result {
 };
 void ingest_result_fini(struct ingest_result *r);
 /* What is known of streams from one push to the next; one for all threads of a process. Records are summed in slices of slice_ns,
- * which divides an hour, as they go by (ingest_slice.c). */
+ * which divides an hour, as they go by (ingest_write.c). */
 struct ingest_cache;
 struct ingest_cache *ingest_cache_new(int64_t slice_ns);
 void ingest_cache_free(struct ingest_cache *c);
@@ -157,7 +157,7 @@ struct event_sender {
 	bool by_meter;      /* its token names the sources whose events it sends */
 	int64_t now_ns;     /* when they came */
 };
-/* Every sound event gets its fate, in one transaction; those that are refused do not hold up the others. May be repeated:
+/* Stores all sound events in one transaction and sets the outcome of each; a refused event does not hold up the others. May be repeated:
  * what was stored then is a duplicate. */
 MUST_CHECK bool store_events_add(struct db *db, struct events *all, const struct event_sender *sender, struct err *err);
 

@@ -166,7 +166,7 @@ learn_days(struct ingest_cache *c, const struct ingest *in)
 	for (size_t i = 0; i < in->count; i++) {
 		const struct wire_batch *b = in->frames[i].batch;
 
-		if (in->frames[i].fate != FATE_ACCEPTED || b->record_count == 0)
+		if (in->frames[i].outcome != OUTCOME_ACCEPTED || b->record_count == 0)
 			continue;
 		from = b->from_ns / NS_PER_DAY < from ? b->from_ns / NS_PER_DAY : from;
 		until = (b->to_ns - 1) / NS_PER_DAY + 1 > until ? (b->to_ns - 1) / NS_PER_DAY + 1 : until;

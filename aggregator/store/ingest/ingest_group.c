@@ -203,7 +203,7 @@ judge(struct ingest *in, struct err *err)
 	in->grouped = true;
 	for (size_t i = 0; i < in->count && ok && !in->unsteady; i++) {
 		ok = ingest_judge(in, &in->frames[i], err);
-		if (in->frames[i].fate != FATE_ACCEPTED)
+		if (in->frames[i].outcome != OUTCOME_ACCEPTED)
 			in->unsteady = true;
 	}
 	in->grouped = false;

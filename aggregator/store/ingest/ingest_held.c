@@ -14,7 +14,6 @@
 
 #include "aggregator/store/ingest/ingest.h"
 #include "aggregator/store/ingest/ingest_push.h"
-#include "aggregator/store/ingest/quarantine_store.h"
 
 #define BATCHES_AT_ONCE "32"
 #define BYTES_AT_ONCE "8388608"
@@ -51,7 +50,7 @@ ingest_held_count(struct ingest *in, struct ingest_result *ret, struct err *err)
 	int64_t bytes = 0;
 
 	for (size_t i = 0; i < in->count; i++)
-		if (in->frames[i].fate == FATE_QUARANTINED)
+		if (in->frames[i].outcome == OUTCOME_QUARANTINED)
 			bytes += (int64_t)in->frames[i].len;
 	if (!in->approved && in->held_max > 0 && in->held_bytes + bytes > in->held_max) {
 		ret->refusal = REFUSAL_HELD;
@@ -220,7 +219,7 @@ judge(struct step *s, const PGresult *rows, struct err *err)
 				return false;
 			continue;
 		}
-		f->fate = FATE_QUARANTINED;
+		f->outcome = OUTCOME_QUARANTINED;
 		f->klass = QUARANTINE_UNAPPROVED;
 		if (!s->dictionary_only[i])
 			err_set(&f->reason, ERR_INVALID,
@@ -248,7 +247,7 @@ write_audit(struct step *s, struct err *err)
 	if (s->in.count == 0)
 		return true;
 	for (size_t i = 0; i < s->in.count; i++)
-		taken += s->in.frames[i].fate != FATE_QUARANTINED;
+		taken += s->in.frames[i].outcome != OUTCOME_QUARANTINED;
 	arg_i64(&a, s->in.stream_id);
 	arg_text(&a, s->by);
 	arg_i64(&a, s->in.frames[0].seq);
@@ -259,7 +258,7 @@ write_audit(struct step *s, struct err *err)
 }
 
 static bool
-write_fates(struct step *s, struct err *err)
+write_outcomes(struct step *s, struct err *err)
 {
 	static const struct db_stmt taken = {
 		"held taken",
@@ -273,9 +272,9 @@ write_fates(struct step *s, struct err *err)
 
 	for (size_t i = 0; i < s->in.count; i++) {
 		const struct ingest_frame *f = &s->in.frames[i];
-		const struct db_stmt *stmt = f->fate != FATE_QUARANTINED ? &taken
-		                             : s->dictionary_only[i]     ? &kept
-		                                                         : &refused;
+		const struct db_stmt *stmt = f->outcome != OUTCOME_QUARANTINED ? &taken
+		                             : s->dictionary_only[i]           ? &kept
+		                                                               : &refused;
 		char reason[sizeof(f->reason.text)];
 		struct db_args a = {0};
 
@@ -284,14 +283,14 @@ write_fates(struct step *s, struct err *err)
 		arg_i64(&a, s->in.stream_id);
 		arg_i64(&a, f->seq);
 		if (stmt == &taken) {
-			arg_text(&a, f->fate == FATE_LOSS ? "loss" : "accepted");
+			arg_text(&a, f->outcome == OUTCOME_LOSS ? "loss" : "accepted");
 			arg_text(&a, s->by);
 		} else if (stmt == &refused) {
 			arg_text(&a, quarantine_class_name(f->klass));
 			arg_text(&a, reason);
 		}
 		if (!db_run(s->in.db, stmt, &a, NULL, err) ||
-		    (f->fate == FATE_ACCEPTED && !ingest_set_aside_store(&s->in, f, err)))
+		    (f->outcome == OUTCOME_ACCEPTED && !ingest_set_aside_store(&s->in, f, err)))
 			return false;
 	}
 	return true;
@@ -309,7 +308,7 @@ take_in(struct step *s, struct ingest_result *ret, struct err *err)
 	if (ret->records > 0 &&
 	    (!ingest_partitions(&s->in, err) || !ingest_copy(&s->in, err) || !ingest_sum_up(&s->in, &ret->sums, err)))
 		return false;
-	return ingest_move_cursor(&s->in, s->in.next_seq, err) && write_fates(s, err) && write_audit(s, err);
+	return ingest_move_cursor(&s->in, s->in.next_seq, err) && write_outcomes(s, err) && write_audit(s, err);
 }
 
 /* *ret_node: whose turn it was. */

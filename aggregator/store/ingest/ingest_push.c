@@ -106,7 +106,7 @@ same_as_known(struct ingest *in, const struct ingest_frame *f, bool *ret_same, s
 	struct db_args a = {0};
 
 	for (const struct ingest_frame *g = in->frames; g < f; g++) {
-		if (g->seq == f->seq && g->fate != FATE_DUPLICATE) {
+		if (g->seq == f->seq && g->outcome != OUTCOME_DUPLICATE) {
 			*ret_same = memcmp(g->sha, f->sha, sizeof(g->sha)) == 0;
 			return true;
 		}
@@ -157,7 +157,7 @@ judge_frames(struct ingest *in, struct ingest_result *ret, int64_t *ret_next, st
 		if (f->seq < next) {
 			if (!check_known(in, f, ret, err))
 				return false;
-			f->fate = FATE_DUPLICATE;
+			f->outcome = OUTCOME_DUPLICATE;
 			ret->duplicates++;
 			continue;
 		}
@@ -179,7 +179,7 @@ ingest_partitions(struct ingest *in, struct err *err)
 	struct db_args a = {0};
 
 	for (size_t i = 0; i < in->count; i++) {
-		if (in->frames[i].fate != FATE_ACCEPTED)
+		if (in->frames[i].outcome != OUTCOME_ACCEPTED)
 			continue;
 		if (in->frames[i].batch->from_ns < first)
 			first = in->frames[i].batch->from_ns;
@@ -213,7 +213,7 @@ store_evidence(struct ingest *in, const struct ingest_frame *f, struct err *err)
 		"exporter_version, sha256, payload, class, held_ns, quarantine_id) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, "
 		"$10, $11, $12, $13, CASE WHEN $4 = 'quarantined' THEN nextval('quarantine_id') END)"};
 	static const char *const status[] = {
-		[FATE_ACCEPTED] = "accepted", [FATE_QUARANTINED] = "quarantined", [FATE_LOSS] = "loss"};
+		[OUTCOME_ACCEPTED] = "accepted", [OUTCOME_QUARANTINED] = "quarantined", [OUTCOME_LOSS] = "loss"};
 	char reason[sizeof(f->reason.text)];
 	struct db_args a = {0};
 
@@ -222,21 +222,22 @@ store_evidence(struct ingest *in, const struct ingest_frame *f, struct err *err)
 	arg_i64(&a, in->stream_id);
 	arg_i64(&a, f->seq);
 	arg_i64(&a, f->last_seq);
-	arg_text(&a, status[f->fate]);
-	arg_text(&a, f->fate == FATE_QUARANTINED ? reason : "");
+	arg_text(&a, status[f->outcome]);
+	arg_text(&a, f->outcome == OUTCOME_QUARANTINED ? reason : "");
 	arg_i64(&a, f->batch->from_ns);
 	arg_i64(&a, f->batch->to_ns);
 	arg_i64(&a, (int64_t)f->batch->record_count);
 	arg_text(&a, text_is_clean(f->batch->exporter_version) ? f->batch->exporter_version : "");
 	arg_bytes(&a, f->sha, sizeof(f->sha));
 	arg_bytes(&a, f->payload, f->len);
-	arg_text(&a, f->fate == FATE_QUARANTINED ? quarantine_class_name(f->klass) : NULL);
+	arg_text(&a, f->outcome == OUTCOME_QUARANTINED ? quarantine_class_name(f->klass) : NULL);
 	/* What breaks a rule of the format introduces nothing, whoever approves the node. */
 	if (in->held && f->klass != QUARANTINE_FORMAT)
 		arg_i64(&a, in->now_ns);
 	else
 		arg_text(&a, NULL);
-	return db_run(in->db, &stmt, &a, NULL, err) && (f->fate != FATE_ACCEPTED || ingest_set_aside_store(in, f, err));
+	return db_run(in->db, &stmt, &a, NULL, err) &&
+	       (f->outcome != OUTCOME_ACCEPTED || ingest_set_aside_store(in, f, err));
 }
 
 static int
@@ -257,7 +258,7 @@ ingest_hours(const struct ingest *in, int64_t **ret)
 	for (size_t i = 0; i < in->count; i++) {
 		const struct ingest_frame *f = &in->frames[i];
 
-		for (size_t k = 0; f->fate == FATE_ACCEPTED && k < f->batch->record_count; k++) {
+		for (size_t k = 0; f->outcome == OUTCOME_ACCEPTED && k < f->batch->record_count; k++) {
 			int64_t hour = hour_floor(&in->ledger, f->batch->records[k].start_ns);
 
 			if (f->device_id[k] == 0)
@@ -285,7 +286,7 @@ ingest_first_ns(const struct ingest *in)
 	int64_t first_ns = INT64_MAX;
 
 	for (size_t i = 0; i < in->count; i++)
-		if (in->frames[i].fate == FATE_ACCEPTED && in->frames[i].batch->from_ns < first_ns)
+		if (in->frames[i].outcome == OUTCOME_ACCEPTED && in->frames[i].batch->from_ns < first_ns)
 			first_ns = in->frames[i].batch->from_ns;
 	return first_ns;
 }
@@ -366,9 +367,9 @@ ingest_count(const struct ingest *in, struct ingest_result *ret)
 	for (size_t i = 0; i < in->count; i++) {
 		const struct ingest_frame *f = &in->frames[i];
 
-		switch (f->fate) {
-		case FATE_DUPLICATE: break;
-		case FATE_ACCEPTED:
+		switch (f->outcome) {
+		case OUTCOME_DUPLICATE: break;
+		case OUTCOME_ACCEPTED:
 			ret->batches++;
 			ret->records += f->counted;
 			ret->set_aside += (int64_t)f->batch->record_count - f->counted;
@@ -379,8 +380,8 @@ ingest_count(const struct ingest *in, struct ingest_result *ret)
 				ingest_make_clean(ret->quarantine_reason);
 			}
 			break;
-		case FATE_LOSS: ret->lost += f->last_seq - f->seq + 1; break;
-		case FATE_QUARANTINED:
+		case OUTCOME_LOSS: ret->lost += f->last_seq - f->seq + 1; break;
+		case OUTCOME_QUARANTINED:
 			ret->quarantined++;
 			ret->quarantined_by[f->klass]++;
 			snprintf(ret->quarantine_reason, sizeof(ret->quarantine_reason), "batch %" PRId64 ": %.200s",
@@ -416,7 +417,7 @@ ingest_once(struct ingest *in, struct ingest_result *ret, struct err *err)
 	    (!ingest_partitions(in, err) || !ingest_copy(in, err) || !ingest_sum_up(in, &sums, err)))
 		return false;
 	for (size_t i = 0; i < in->count; i++)
-		if (in->frames[i].fate != FATE_DUPLICATE && !store_evidence(in, &in->frames[i], err))
+		if (in->frames[i].outcome != OUTCOME_DUPLICATE && !store_evidence(in, &in->frames[i], err))
 			return false;
 	if (!ingest_move_cursor(in, next, err) || !db_tx_commit(&tx, err))
 		return false;

@@ -1,7 +1,7 @@
-/* aggregator/store/ingest/ingest_push.h - between the files that take batches in: ingest_push.c (the order of things), ingest_dict.c,
- * ingest_device.c and ingest_holder.c (what a stream's numbers mean), ingest_judge.c (what is refused), ingest_claim.c (whose a
- * GPU is, and what is set aside),
- * ingest_copy.c (rows), ingest_sum.c (what they add up to), ingest_slice.c (slices of open hours). */
+/* aggregator/store/ingest/ingest_push.h - shared by the files that store pushed batches: ingest_push.c (one push, the rules in order), ingest_group.c
+ * (many pushes in one transaction), ingest_read.c (decoding), ingest_cache.c (streams known from earlier pushes), ingest_dict.c, ingest_device.c and
+ * ingest_holder.c (the dictionary of a stream), ingest_judge.c (acceptance, quarantine, records set aside), ingest_write.c (rows, slices, sums),
+ * ingest_held.c (nodes that wait for approval). */
 #ifndef TOLLGATE_INGEST_PUSH_H
 #define TOLLGATE_INGEST_PUSH_H
 
@@ -80,13 +80,13 @@ struct dict {
 void dict_fini(struct dict *d);
 size_t dict_bytes(const struct dict *d); /* what it holds, its texts included */
 
-enum frame_fate { FATE_DUPLICATE, FATE_ACCEPTED, FATE_QUARANTINED, FATE_LOSS };
+enum frame_outcome { OUTCOME_DUPLICATE, OUTCOME_ACCEPTED, OUTCOME_QUARANTINED, OUTCOME_LOSS };
 struct ingest_frame {
 	const uint8_t *payload; /* borrowed from the request */
 	size_t len;
 	uint8_t sha[SHA256_SIZE];
 	struct wire_batch *batch;
-	enum frame_fate fate;
+	enum frame_outcome outcome;
 	int64_t seq, last_seq; /* what it stands for in the stream */
 	struct err reason;     /* why it is quarantined; ERR_NONE: it is not */
 	enum quarantine_class klass;
@@ -230,12 +230,9 @@ int64_t dict_from_ns(const struct ingest *in);
 /* Columns from at on: from_ns and until_ns of that service, DICT_DECLARED_OTHERWISE, DICT_SERVICES_SEEN. */
 void dict_gpu_service(struct dict *d, size_t gpu, const PGresult *r, int row, int at);
 
-/* Rule 7 of ingest_judge.c: whether the GPUs of the records are the node's. Records of others are set aside; what the rest needs
- * is entered, and every record has its ids. */
-MUST_CHECK bool ingest_claim(struct ingest *in, struct ingest_frame *f, struct err *err);
 MUST_CHECK bool ingest_set_aside_store(struct ingest *in, const struct ingest_frame *f, struct err *err);
 
-/* Decides the fate of a frame whose number is the next; advances covered_until_ns. */
+/* Decides the outcome of a frame whose number is the next; advances covered_until_ns. */
 MUST_CHECK bool ingest_judge(struct ingest *in, struct ingest_frame *f, struct err *err);
 
 /* Whether the node is held, with its lock; what this push puts aside. ingest_held.c */
@@ -243,6 +240,16 @@ MUST_CHECK bool ingest_held_lock(struct ingest *in, struct err *err);
 MUST_CHECK bool ingest_held_count(struct ingest *in, struct ingest_result *ret, struct err *err);
 /* A reason may quote the very bytes that were refused. */
 void ingest_make_clean(char *text);
+
+/* A batch as it was received, held against its SHA-256. */
+struct quarantine_bytes {
+	unsigned char *data;
+	size_t len;
+	uint8_t sha[SHA256_SIZE];
+};
+void quarantine_bytes_fini(struct quarantine_bytes *b);
+MUST_CHECK bool quarantine_payload(struct db *db, int64_t stream, int64_t seq, struct quarantine_bytes *ret,
+                                   struct err *err);
 
 /* The day partitions that the accepted frames need. */
 MUST_CHECK bool ingest_partitions(struct ingest *in, struct err *err);
@@ -273,8 +280,6 @@ void slice_rows_fini(struct slice_rows *rows);
 /* Adds the accepted records to the sums of the stream, once its hours are touched; slices that are complete go to rows. */
 void ingest_slice(struct ingest *in, struct slice_rows *rows);
 MUST_CHECK bool ingest_slices_store(struct db *db, struct slice_rows *rows, struct err *err);
-/* Those that are marked, by COPY BINARY. */
-MUST_CHECK bool ingest_copy_slices(struct db *db, const struct slice_rows *rows, struct err *err);
 
 /* The billing hours of the accepted records, ascending; the caller frees them. */
 size_t ingest_hours(const struct ingest *in, int64_t **ret);

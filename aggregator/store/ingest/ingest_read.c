@@ -146,7 +146,7 @@ ingest_forget(struct ingest *in)
 		set_asides_free(take(f->aside), f->aside_count);
 		f->aside_count = 0;
 		f->unsettled = false;
-		f->fate = FATE_DUPLICATE;
+		f->outcome = OUTCOME_DUPLICATE;
 		f->seq = f->last_seq = (int64_t)b->seq;
 		/* Only a loss batch stands for several numbers. */
 		if (b->kind == WIRE_LOSS && b->last_seq > b->seq && b->last_seq < SEQ_MAX)

@@ -1,8 +1,6 @@
 /* aggregator/store/rollup/charges.h - what a billing day is charged as: between fold.c, which stores it, report_store.c, which reads it, and
- * verify_charge.c, which makes it again.
- *
- * charges.c reads a day pool by pool and hour by hour, charges_sum.c adds up the pool's day and writes it. Memory holds one
- * pool-hour and the sums of one pool's day. */
+ * verify_charge.c, which makes it again. Memory holds one pool-hour and
+ * the sums of one pool's day. */
 #ifndef TOLLGATE_CHARGES_H
 #define TOLLGATE_CHARGES_H
 
@@ -42,40 +40,5 @@ MUST_CHECK bool charges_each_use(struct db *db, int64_t from_ns, int64_t until_n
 
 /* Unreserved idle less stranded of a row c of pool_day. Days that were billed before the hours' sum was kept have it of the day. */
 #define IDLE_LESS_STRANDED(c) "coalesce(" c ".idle_less_stranded, greatest(" c ".unreserved_idle - " c ".stranded, 0))"
-
-/* PROVISIONAL_DAY, only among the temporary tables: who has a part in hours of the pool's day that are not sealed. */
-enum charge_table { CHARGE_DAY, RESERVE_DAY, LOAN_DAY, POOL_DAY, PROVISIONAL_DAY, CHARGE_TABLES };
-#define CHARGE_KEYS 6
-#define CHARGE_SUMS 12
-/* One row on its way to its table: the columns after those of the pool, in the table's order; the first key is the price book.
- * What a table does not have is 0. */
-struct charge_sum {
-	int64_t key[CHARGE_KEYS];
-	int128 sum[CHARGE_SUMS];
-};
-struct charge_sums {
-	struct charge_sum *at;
-	size_t count, cap;
-	struct idmap where;
-};
-/* in_place(charge_out) struct charge_out o = {0}; */
-struct charge_out {
-	struct db *db;
-	enum charge_place to;
-	const char *day;
-	char **profiles; /* keys have their positions */
-	size_t profile_count;
-	struct charge_sums tables[CHARGE_TABLES];
-	struct buf text[CHARGE_TABLES];
-};
-void charge_out_init(struct charge_out *o, struct db *db, const char *day, enum charge_place to);
-void charge_out_fini(struct charge_out *o);
-int64_t charge_profile(struct charge_out *o, const char *profile);
-/* Adds to the row of the key; n sums. A row of nothing is not made. */
-void charge_add(struct charge_out *o, enum charge_table t, const int64_t key[CHARGE_KEYS], const int128 *sum, size_t n);
-/* The sums so far are of this pool: they go to the database, at the latest with the last pool, and begin anew. */
-MUST_CHECK bool charge_pool_end(struct charge_out *o, int64_t cluster_id, int64_t owner_id, const char *gpu_model,
-                                struct err *err);
-MUST_CHECK bool charge_out_end(struct charge_out *o, struct err *err);
 
 #endif

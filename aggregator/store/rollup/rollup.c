@@ -6,7 +6,7 @@
  *  2. a node that has been silent for longer than the grace has its time counted as unknown, until now or until its
  *     last GPU left service
  *  3. what a node has covered of an open hour is summed in slices, so that reading it costs as much as its end. Mostly it
- *     is whoever takes the records in that has done so (ingest_slice.c), and here it is only done where that could not. A
+ *     is whoever takes the records in that has done so (ingest_write.c), and here it is only done where that could not. A
  *     record that comes behind voids the slices of its hour, and one that comes while a slice is being made undoes it, as
  *     does a slice that somebody else has stored
  *  4. an hour is due when its node has covered it, or when the grace after its end has passed; and whenever it is

@@ -1,7 +1,7 @@
 /* aggregator/store/verify/verify_ledger.h - between the files that compare the ledger with its evidence: verify_ledger.c (the parts, the list of
  * differences), verify_chain.c (batches, their ranges, cursors), verify_stream.c (what batches say, dictionaries), verify_hour.c (records
  * and sums), verify_owner.c (attribution), verify_day.c (days), verify_charge.c (their charges), verify_lost.c (what workloads lost),
- * verify_bill.c (closed months), verify_lines.c (their lines), verify_rows.c (rows that cannot be computed again), verify_fate.c (what became of batches),
+ * verify_bill.c (closed months), verify_lines.c (their lines), verify_rows.c (rows that cannot be computed again), verify_dispositions.c (what became of batches),
  * verify_schema.c (functions, triggers, constraints and rights).
  *
  * A node is read in one snapshot, hour by hour; a billing day in another. At any moment there is one page of batches in memory, the
@@ -179,7 +179,7 @@ MUST_CHECK bool verify_schema(struct verify_node *n, struct err *err);
 /* Rows that cannot be computed again, against the journal that was written with them. It has no range. */
 MUST_CHECK bool verify_rows_journal(struct verify_node *n, struct err *err);
 /* The part of it that is about batches: what became of them, in the snapshot at hand. */
-MUST_CHECK bool verify_fates(struct verify_node *n, struct err *err);
+MUST_CHECK bool verify_dispositions(struct verify_node *n, struct err *err);
 MUST_CHECK bool verify_charges(struct verify_node *n, const char *day, int64_t from_ns, int64_t until_ns,
                                struct err *err);
 /* What workloads lost on a folded day. */

@@ -7,7 +7,7 @@
  *  3. the triggers that write the journal are there, in force and for the columns below; no other table has one
  *  4. days whose hours were given up have the rows that they had then
  *  5. evidence is given up to the end of a closed month at most, before which none is open
- *  6. what was decided of batches has its entries too (verify_fate.c)
+ *  6. what was decided of batches has its entries too (verify_dispositions.c)
  * The chain over the journal is proved with the audit log (audit_verify.c). Hashes are computed by the database, which has the rows: only what
  * differs comes back. */
 #include <stdio.h>
@@ -284,6 +284,6 @@ verify_rows_journal(struct verify_node *n, struct err *err)
 	for (size_t i = 0; i < ARRAY_LEN(relations); i++)
 		if (!(n->of_close && relations[i].secret) && !check_relation(n, i, err))
 			return false;
-	return check_journal(n, err) && check_final_days(n, err) && check_evidence(n, err) && verify_fates(n, err) &&
-	       db_tx_commit(&tx, err);
+	return check_journal(n, err) && check_final_days(n, err) && check_evidence(n, err) &&
+	       verify_dispositions(n, err) && db_tx_commit(&tx, err);
 }

@@ -1,4 +1,4 @@
-/* aggregator/store/verify/verify_fate.c - what became of batches that were not simply accepted, against the journal.
+/* aggregator/store/verify/verify_dispositions.c - what became of batches that were not simply accepted, against the journal.
  *
  * Rules, in order:
  *  1. every batch that is or was in quarantine, put aside or a loss has the hash of its last entry, and every entry that is not of a removal
@@ -41,7 +41,7 @@ tell(struct verify_node *n, const char *kind, const PGresult *r, int row, const 
 
 /* Rule 1. */
 static bool
-check_fates(struct verify_node *n, struct err *err)
+check_dispositions(struct verify_node *n, struct err *err)
 {
 	static const char sql[] =
 		"WITH last AS (SELECT DISTINCT ON (u.key) u.key, u.hash FROM row_journal j, unnest(j.keys, j.hashes) AS u(key, hash) "
@@ -163,7 +163,7 @@ check_guards(struct verify_node *n, struct err *err)
 }
 
 bool
-verify_fates(struct verify_node *n, struct err *err)
+verify_dispositions(struct verify_node *n, struct err *err)
 {
-	return check_fates(n, err) && check_audited(n, err) && check_guards(n, err);
+	return check_dispositions(n, err) && check_audited(n, err) && check_guards(n, err);
 }

@@ -1,5 +1,186 @@
-/* aggregator/store/ingest/quarantine_decide.c - what an operator decides about a batch in quarantine, or about the records of one GPU that
- * were set aside.
+/* aggregator/store/ingest/quarantine.c - batches in quarantine and GPUs whose records were set aside: the list, one of them, and an operator's decision. */
+#include <stdio.h>
+#include <string.h>
+
+#include "aggregator/store/ingest/ingest_push.h"
+#include "common/conf/json.h"
+
+/* --- list and contents --- */
+
+/* The row that is shown of a batch, or of one GPU's records in it. */
+#define QUARANTINE_COLUMNS                                                                                       \
+	"q.id, q.node, q.stream_id AS stream, q.epoch, q.seq, q.last_seq, q.gpu, q.class, q.reason, "            \
+	"rfc3339(at_ns(q.from_ns)) AS \"from\", rfc3339(at_ns(q.to_ns)) AS \"to\", q.records, "                  \
+	"rfc3339(q.received_at) AS received, extract(epoch FROM now() - q.received_at)::bigint AS age_seconds, " \
+	"coalesce(q.decision, 'open') AS decision, q.decided_by, rfc3339(q.decided_at) AS decided, q.decided_why AS why "
+
+#define SHOWN_MAX 100 /* devices, holders and records that are spelt out */
+
+bool
+store_quarantine_json(struct db *db, const struct quarantine_query *q, struct buf *out, struct err *err)
+{
+	static const char sql[] =
+		"SELECT " QUARANTINE_COLUMNS "FROM quarantine q WHERE ($1::text IS NULL OR q.node = $1) "
+		"AND ($2::text IS NULL OR q.class = $2) AND ($3::text IS NULL OR coalesce(q.decision, 'open') = $3) "
+		"AND ($4::bigint = 0 OR q.stream_id = $4) AND ($5::bigint = 0 OR q.id < $5) ORDER BY q.id DESC LIMIT $6::bigint + 1";
+	owned(result) PGresult *r = NULL;
+	struct db_args a = {0};
+
+	arg_text(&a, q->node);
+	arg_text(&a, q->klass);
+	arg_text(&a, q->decision);
+	arg_i64(&a, q->stream);
+	arg_i64(&a, q->page.before);
+	arg_i64(&a, q->page.limit);
+	return db_run_text(db, sql, &a, &r, err) && res_json_page(r, "batches", q->page.limit, out, err);
+}
+
+/* --- what is in a batch --- */
+
+static void
+text_member(struct buf *out, const char *name, const char *text)
+{
+	buf_printf(out, ",\"%s\":", name);
+	json_write_string(text, out);
+}
+
+static void
+write_devices(const struct wire_batch *b, struct buf *out)
+{
+	for (size_t i = 0; i < b->device_count && i < SHOWN_MAX; i++) {
+		const struct wire_device *d = &b->devices[i];
+
+		buf_printf(out, "%s{\"id\":%" PRIu32 ",\"gpu\":%" PRIu32, i > 0 ? "," : "", d->id, d->gpu);
+		text_member(out, "uuid", d->uuid);
+		text_member(out, "model", d->model);
+		text_member(out, "profile", d->profile);
+		buf_printf(out, ",\"units\":%" PRId64 "}", d->units);
+	}
+}
+
+static void
+write_holders(const struct wire_batch *b, struct buf *out)
+{
+	for (size_t i = 0; i < b->holder_count && i < SHOWN_MAX; i++) {
+		const struct wire_holder *h = &b->holders[i];
+
+		buf_printf(out, "%s{\"id\":%" PRIu32, i > 0 ? "," : "", h->id);
+		text_member(out, "kind", wire_holder_kind_name(h->kind));
+		text_member(out, "namespace", h->ns);
+		text_member(out, "pod", h->pod);
+		text_member(out, "slurm_job", h->slurm_job);
+		text_member(out, "slurm_account", h->slurm_account);
+		text_member(out, "user", h->user);
+		buf_char(out, '}');
+	}
+}
+
+static void
+write_records(const struct wire_batch *b, struct buf *out)
+{
+	for (size_t i = 0; i < b->record_count && i < SHOWN_MAX; i++) {
+		const struct wire_record *r = &b->records[i];
+
+		buf_printf(out,
+		           "%s{\"device\":%" PRIu32 ",\"holder\":%" PRIu32 ",\"state\":\"%s\",\"units\":%" PRId64
+		           ",\"start_ns\":%" PRId64 ",\"duration_ns\":%" PRId64 ",\"held_ns\":%" PRId64
+		           ",\"used_ns\":%" PRId64 ",\"unmeasured_ns\":%" PRId64 ",\"energy_mj\":%" PRId64 "}",
+		           i > 0 ? "," : "", r->device, r->holder, wire_state_name(r->state), r->units, r->start_ns,
+		           r->duration_ns, r->held_ns, r->used_ns, r->unmeasured_ns, r->energy_mj);
+	}
+}
+
+/* What was refused may be anything that a frame can carry. */
+static void
+write_content(const struct wire_batch *b, struct buf *out)
+{
+	buf_printf(out, ",\"device_count\":%zu,\"holder_count\":%zu,\"devices\":[", b->device_count, b->holder_count);
+	write_devices(b, out);
+	buf_str(out, "],\"holders\":[");
+	write_holders(b, out);
+	buf_str(out, "],\"first_records\":[");
+	write_records(b, out);
+	buf_char(out, ']');
+}
+
+/* gpu "": the batch itself. ERR_MISSING: no batch of that number was ever in quarantine, or no records of that GPU were set aside. */
+static bool
+quarantine_row(struct db *db, int64_t stream, int64_t seq, const char *gpu, PGresult **ret, struct err *err)
+{
+	static const struct db_stmt stmt = {"quarantine row", "SELECT " QUARANTINE_COLUMNS "FROM quarantine q "
+	                                                      "WHERE q.stream_id = $1 AND q.seq = $2 AND q.gpu = $3"};
+	struct db_args a = {0};
+
+	arg_i64(&a, stream);
+	arg_i64(&a, seq);
+	arg_text(&a, gpu);
+	if (!db_run(db, &stmt, &a, ret, err))
+		return false;
+	if (PQntuples(*ret) > 0)
+		return true;
+	if (gpu[0] != '\0')
+		return err_set(err, ERR_MISSING,
+		               "no records of GPU %.64s in batch %" PRId64 " of stream %" PRId64 " were ever set aside",
+		               gpu, seq, stream);
+	return err_set(err, ERR_MISSING, "no batch %" PRId64 " of stream %" PRId64 " was ever in quarantine", seq,
+	               stream);
+}
+
+bool
+quarantine_payload(struct db *db, int64_t stream, int64_t seq, struct quarantine_bytes *ret, struct err *err)
+{
+	static const struct db_stmt stmt = {"quarantine payload",
+	                                    "SELECT payload, encode(sha256, 'hex') FROM ingest_batch "
+	                                    "WHERE stream_id = $1 AND seq = $2"};
+	owned(result) PGresult *r = NULL;
+	struct db_args a = {0};
+	char hex[2 * SHA256_SIZE + 1];
+
+	arg_i64(&a, stream);
+	arg_i64(&a, seq);
+	if (!db_run(db, &stmt, &a, &r, err))
+		return false;
+	ret->data = PQunescapeBytea((const unsigned char *)res_text(r, 0, 0), &ret->len);
+	if (ret->data == NULL)
+		return err_set(err, ERR_RETRY, "no memory for a batch");
+	sha256(ret->data, ret->len, ret->sha);
+	hex_encode(ret->sha, sizeof(ret->sha), hex);
+	return strcmp(hex, res_text(r, 0, 1)) == 0 ||
+	       err_set(err, ERR_FATAL,
+	               "batch %" PRId64 " of stream %" PRId64 " is not what was received: its SHA-256 is %s", seq,
+	               stream, hex);
+}
+
+void
+quarantine_bytes_fini(struct quarantine_bytes *b)
+{
+	PQfreemem(b->data);
+}
+
+bool
+store_quarantine_show(struct db *db, int64_t stream, int64_t seq, const char *gpu, struct buf *out, struct err *err)
+{
+	in_place(quarantine_bytes) struct quarantine_bytes bytes = {0};
+	owned(wire_batch) struct wire_batch *b = NULL;
+	owned(result) PGresult *r = NULL;
+	char hex[2 * SHA256_SIZE + 1];
+
+	if (!quarantine_row(db, stream, seq, gpu, &r, err) || !quarantine_payload(db, stream, seq, &bytes, err) ||
+	    !wire_unpack(bytes.data, bytes.len, &b, err))
+		return false;
+	res_json_row(r, 0, out);
+	/* The members of the row, and then the others. */
+	ASSERT(out->len > 0 && out->data[out->len - 1] == '}');
+	out->len--;
+	hex_encode(bytes.sha, sizeof(bytes.sha), hex);
+	buf_printf(out, ",\"sha256\":\"%s\",\"bytes\":%zu", hex, bytes.len);
+	text_member(out, "exporter_version", b->exporter_version);
+	write_content(b, out);
+	buf_str(out, "}\n");
+	return buf_ok(out, "the batch", err);
+}
+
+/* --- an operator's decision ---
  *
  * Rules, in order:
  *  1. the stream's row is locked, as by whoever takes batches of it: a decision and a push wait for each other
@@ -10,11 +191,6 @@
  *     rule 7 of ingest_judge.c
  *  4. its dictionary, records and hours are entered by the same functions that take a push in, and the decision with its
  *     audit entry goes into the same transaction */
-#include <stdio.h>
-#include <string.h>
-
-#include "aggregator/store/ingest/ingest.h"
-#include "aggregator/store/ingest/quarantine_store.h"
 
 #define ATTEMPTS 5
 
@@ -136,7 +312,7 @@ release(struct ingest *in, const struct quarantine_decision *d, struct ingest_re
 
 	if (!db_ledger_get(in->db, &in->ledger, err) || !dict_load(in, err) || !ingest_judge(in, f, err))
 		return false;
-	if (f->fate == FATE_QUARANTINED)
+	if (f->outcome == OUTCOME_QUARANTINED)
 		return err_set(err, ERR_CONFLICT, "it cannot be released: %s", f->reason.text);
 	if (in->only_gpu && f->aside_count > 0)
 		return err_set(err, ERR_CONFLICT, "it cannot be released: %.400s", f->aside[0].reason);
@@ -146,12 +322,12 @@ release(struct ingest *in, const struct quarantine_decision *d, struct ingest_re
 	if (!ingest_move_cursor(in, in->next_seq, err))
 		return false;
 	if (in->only_gpu ? !write_gpu_decision(in->db, d, err)
-	                 : !write_decision(in->db, d, f->fate == FATE_LOSS ? "loss" : "accepted", err) ||
+	                 : !write_decision(in->db, d, f->outcome == OUTCOME_LOSS ? "loss" : "accepted", err) ||
 	                           !ingest_set_aside_store(in, f, err))
 		return false;
-	ret->batches = f->fate == FATE_ACCEPTED && !in->only_gpu;
+	ret->batches = f->outcome == OUTCOME_ACCEPTED && !in->only_gpu;
 	ret->records = f->counted;
-	ret->lost = f->fate == FATE_LOSS ? f->last_seq - f->seq + 1 : 0;
+	ret->lost = f->outcome == OUTCOME_LOSS ? f->last_seq - f->seq + 1 : 0;
 	return true;
 }
 
