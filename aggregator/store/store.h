@@ -7,14 +7,14 @@
 #include "common/base/buf.h"
 
 struct db;
-/* Of all connections of a program. */
+/* Counters over all connections of a program. */
 struct db_counters {
 	atomic_llong connects;      /* that came about */
 	atomic_llong open;          /* now */
 	atomic_llong failures;      /* of connecting, and statements that failed */
 	atomic_llong hung_until_ns; /* on the boot clock: until then nobody tries to connect */
 };
-/* What takes longer than the answer to a request. */
+/* Kinds of work that take longer than a request; each has its own statement timeout. */
 enum db_work {
 	DB_WORK_REPORT, /* reports, and changes of the policy */
 	DB_WORK_ROLLUP, /* hours, days, retention, attribution */
@@ -24,7 +24,7 @@ enum db_work {
 	DB_WORKS
 };
 struct db_options {
-	struct db_counters *counters; /* NULL: nobody counts */
+	struct db_counters *counters; /* NULL: not counted */
 	const char *conninfo;         /* libpq's; may name several hosts */
 	const char *user;             /* instead of the one in conninfo; NULL: that one */
 	const char *application;
@@ -35,7 +35,7 @@ struct db_options {
 };
 MUST_CHECK bool db_new(const struct db_options *o, struct db **ret, struct err *err); /* connects at the first use */
 void db_free(struct db *db);
-/* Nobody waits any more for what this connection is asked: the statement that runs is cut off, and every further one fails (ERR_RETRY) until
+/* Cancels this connection's work because its client is gone: the running statement is cut off, and every further one fails (ERR_RETRY) until
  * db_serve. From any thread; does not wait. */
 void db_abandon(struct db *db);
 void db_serve(struct db *db);
@@ -59,7 +59,7 @@ MUST_CHECK bool store_migrate(struct db *db, const struct ledger_options *o, int
 /* The database answers and its schema is this program's, or a newer one that says this program may use it. */
 MUST_CHECK bool store_ready(struct db *db, struct err *err);
 /* Both logins can do their part and no more: neither is a superuser or owns anything of the schema, and only the roll-up's writes what is
- * made from inputs. ERR_INVALID names the login and the remedy. */
+ * computed from inputs. ERR_INVALID names the login and the remedy. */
 MUST_CHECK bool store_logins_check(struct db *daemon, struct db *rollup, struct err *err);
 struct ledger {
 	bool demo;

@@ -1,11 +1,11 @@
 /* aggregator/store/access/access.h - tokens, join tokens, and the audit log.
  *
  * An entry is written by the transaction that changes something, and is put into its chain afterwards: a chain for each tenant, and
- * one for the operator's entries. Who writes an entry waits for nobody. What is promised:
- *  1. from its seal on, at most audit-interval after its commit, an entry that is changed, removed or moved is found, and so is one
- *     that is slipped in between, or put beside the chains; before, only its removal and one put beside are
- *  2. whoever can rewrite every link behind it, the ends and the seals, leaves no trace in the database. Each seal's hash is in the
- *     daemon's log as well: against one of those the chain of seals, and so all of it, can be held */
+ * one for the operator's entries. Writers of entries never wait for the chains. Guarantees:
+ *  1. from its seal on, at most audit-interval after its commit, verification finds an entry that was changed, removed or moved, and
+ *     one that was inserted between others or outside the chains; before its seal, only its removal and an entry outside the chains
+ *  2. an attacker who can rewrite every later link, the ends and the seals leaves no trace in the database. Each seal's hash is also in
+ *     the daemon's log: one of those is enough to check the chain of seals, and so every chain */
 #ifndef TOLLGATE_ACCESS_H
 #define TOLLGATE_ACCESS_H
 
@@ -64,7 +64,7 @@ struct token_query {
 	const char *tenant, *role, *node, *status; /* NULL: any */
 	struct page page;
 };
-/* {"tokens":[...],"next":ID or null}; nothing in it opens a door. */
+/* {"tokens":[...],"next":ID or null}; no token is in it. */
 MUST_CHECK bool store_tokens_json(struct db *db, const struct token_query *q, struct buf *out, struct err *err);
 /* The row of one token, as in the list. tenant: the only one whose tokens the caller may see; NULL: any. ERR_MISSING: there is
  * none of that id. */
@@ -74,7 +74,7 @@ MUST_CHECK bool store_token_json(struct db *db, int64_t id, const char *tenant, 
 MUST_CHECK bool store_token_revoke(struct db *db, int64_t id, const char *tenant, const char *actor, struct buf *out,
                                    struct err *err);
 
-/* Join tokens: what a node exchanges for its own token, once. */
+/* Join tokens: a node exchanges one for its own token, once. */
 struct join_token_request {
 	const char *node; /* the one name it enrols; NULL: any that has no active token */
 	const char *description;
@@ -86,7 +86,7 @@ MUST_CHECK bool store_join_tokens_json(struct db *db, const char *status, const 
                                        struct err *err);
 /* ERR_CONFLICT when a node has used it already. */
 MUST_CHECK bool store_join_token_revoke(struct db *db, int64_t id, const char *actor, struct buf *out, struct err *err);
-/* ERR_DENIED when the join token is not one that works; the text says why. It stays as it was. */
+/* ERR_DENIED when the join token is not valid; the text says why. The join token is not used up. */
 MUST_CHECK bool store_join_check(struct db *db, const char *join_token, struct err *err);
 /* The exchange, all or nothing: of two at the same time one gets a token. ERR_DENIED: the join token is not one that
  * works, and the text says why; or, with *ret_known, it is made for another node. ERR_CONFLICT: the name has an active
@@ -129,8 +129,8 @@ struct audit_sealed {
 /* Puts what was committed into the chains and seals their ends; at most `most` entries. */
 MUST_CHECK bool store_audit_seal(struct db *db, int most, struct audit_sealed *ret, struct err *err);
 
-/* An operator answers for a change of journalled rows that nobody entered into the audit log: verify takes it from then on. Writes {"entry",
- * "relation","operation","keys","at"}. ERR_MISSING: there is no such entry. ERR_CONFLICT: somebody has accepted it. */
+/* An operator accepts a change of journalled rows that has no entry in the audit log: verify accepts it from then on. Writes {"entry",
+ * "relation","operation","keys","at"}. ERR_MISSING: there is no such entry. ERR_CONFLICT: it was accepted before. */
 struct journal_accept {
 	int64_t entry;
 	const char *actor, *reason;

@@ -88,10 +88,10 @@ MUST_CHECK bool ingest_push_new(const struct ingest_request *rq, struct ingest_p
 size_t ingest_push_records(const struct ingest_push *p);
 void ingest_push_free(struct ingest_push *p);
 DEFINE_OWNED(ingest_push, struct ingest_push)
-/* Takes in, in one transaction, those of the pushes that are what a steady stream sends: the next numbers, and nothing new in
- * the dictionary. The others, and all of them when anything fails, are left as they were. */
+/* Stores the steady pushes in one transaction: those with the next numbers and nothing new in the dictionary. The others, and all of
+ * them when anything fails, are left unchanged. */
 void store_ingest_group(struct db *db, struct ingest_cache *cache, struct ingest_push *const *pushes, size_t n);
-/* The outcome of a push: what the group made of it, or now, in a transaction of its own. cache may be NULL. */
+/* The outcome of a push: the group's, or else the push is stored now in its own transaction. cache may be NULL. */
 MUST_CHECK bool store_ingest_push(struct db *db, struct ingest_cache *cache, struct ingest_push *p,
                                   struct ingest_result *ret, struct err *err);
 /* Nodes that nobody has approved, ingest_held.c. One step of taking in what approved ones sent before; *ret_more: there may be more. A node
@@ -104,7 +104,7 @@ struct held_turn {
 void held_turn_fini(struct held_turn *t);
 MUST_CHECK bool store_held_release(struct db *db, struct held_turn *turn, struct ingest_result *ret, bool *ret_more,
                                    struct err *err);
-/* All of that for one push. */
+/* ingest_push_new() and store_ingest_push() in one call. */
 MUST_CHECK bool store_ingest(struct db *db, struct ingest_cache *cache, const struct ingest_request *rq,
                              struct ingest_result *ret, struct err *err);
 
@@ -130,7 +130,7 @@ struct quarantine_decision {
 	const char *actor, *why;
 	int64_t now_ns;
 };
-/* Discarding is the operator's word that its time stays unknown. Releasing judges the batch again, with rule 3 of
+/* Discarding a batch leaves its time unknown. Releasing judges the batch again, with rule 3 of
  * ingest_judge.c overruled, and takes it in as ingest would; ERR_CONFLICT says what still stands against it. What was
  * discarded can be released, what was released stays. The same decision again changes nothing. The batch's row is written
  * to out; ret says what was taken in by this call. */
@@ -211,7 +211,7 @@ struct node_row {
 MUST_CHECK bool store_nodes(struct db *db, int64_t now_ns, void (*each)(void *arg, const struct node_row *n), void *arg,
                             struct err *err);
 
-/* What waits for somebody. */
+/* Work that waits for an operator or for the roll-up. */
 struct backlog {
 	int64_t quarantined, quarantine_age_ns;           /* batches without a decision; 0: there is none */
 	int64_t held_nodes;                               /* seen, and approved by nobody */
