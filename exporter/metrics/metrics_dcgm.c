@@ -214,8 +214,7 @@ line(struct dcgm_page *d, const struct dcgm_device *device, const struct wire_ho
 	render_close(r);
 }
 
-/* What its processes on a device make of a holder's part: the sum, or ABSENT when there are some and of none it is known. Who has
- * the device and no process on it uses nothing. */
+/* A holder's use of a device: the sum over its processes there, 0 without processes, ABSENT when no process has a known value. */
 static int64_t
 part_of(const struct dcgm_page *d, const struct dcgm_device *device, const struct wire_holder *h, bool memory)
 {

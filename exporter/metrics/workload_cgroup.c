@@ -257,7 +257,7 @@ names_owner(const char *path, const struct cgroup_owner *owner)
 	       strcmp(o.slurm_job, owner->slurm_job) == 0 && o.session_uid == owner->session_uid;
 }
 
-/* A path that begins with ".." is seen from this exporter's own cgroup namespace, as in a pod: what is above it is not told. It is
+/* A path that begins with ".." is seen from this exporter's own cgroup namespace, as in a pod: the path above it is unknown. It is
  * one of those that services of a node make, and the whole path must name the same owner. */
 static int
 open_from_above(int mount, const char *path, const struct cgroup_owner *owner)
@@ -361,7 +361,7 @@ read_file(struct workload_mounts *m, int folder, const char *name, struct worklo
 	return got >= 0;
 }
 
-/* What is not there, or not switched on, is not looked for again. False: the cgroup is gone. */
+/* A file that does not exist, or is not enabled, is not tried again. False: the cgroup was removed. */
 static bool
 note_failure(struct workload_mounts *m, int folder, struct workload_file *f, int errnum)
 {

@@ -23,7 +23,7 @@ void dcgmnode_fini(struct dcgmnode *n);
 
 /* Opens DCGM, and waits until that has returned. False: it failed. */
 MUST_CHECK bool dcgmnode_try_open(struct dcgmnode *n, struct err *err);
-/* Both; DCGM may fail. prefer: see source_auto.h. */
+/* Both; DCGM may fail. prefer: see dcgm_add. */
 void dcgmnode_open(struct dcgmnode *n, bool prefer);
 /* Reads at a virtual time, opening both first if nothing is open; returns the GPU at a place of the snapshot. */
 const struct gpu_reading *dcgmnode_read(struct dcgmnode *n, int64_t t_ns, size_t gpu);

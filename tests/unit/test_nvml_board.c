@@ -1,4 +1,4 @@
-/* tests/unit/test_nvml_board.c - what the NVML source tells of a board, against the simulator: every value, what is missing, and
+/* tests/unit/test_nvml_board.c - values of a board from the NVML source, against the simulator: every value, missing ones, and
  * how often the driver is asked. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -20,7 +20,7 @@ struct layout {
 	uint64_t hash;
 	uint64_t wanted; /* discovery was requested for this one */
 	int64_t wanted_boot_ns;
-	uint64_t in_progress; /* `wanted` when the discovery under way began */
+	uint64_t in_progress; /* `wanted` when the current discovery began */
 	uint64_t discovered;  /* the view was discovered for this one; 0: none */
 	size_t unlisted;      /* instances that DCGM does not list */
 	char first[GPU_TEXT]; /* the UUID of the first of them */
