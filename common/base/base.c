@@ -75,6 +75,13 @@ mem_grow(void *p, size_t count, size_t size)
 	return grown;
 }
 
+void *
+mem_double(void *p, size_t *cap, size_t size)
+{
+	*cap = *cap == 0 ? 16 : 2 * *cap;
+	return mem_grow(p, *cap, size);
+}
+
 char *
 mem_strdup(const char *s)
 {

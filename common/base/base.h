@@ -43,6 +43,15 @@ _Noreturn void assert_failed(const char *cond, const char *file, int line);
 void *mem_alloc(size_t size);               /* zeroed */
 void *mem_array(size_t count, size_t size); /* zeroed; the product is checked */
 void *mem_grow(void *p, size_t count, size_t size);
+/* Room for one more element behind `count` of them: the array doubles when it is full. `cap` is how many it has room for. */
+#define array_room(array, count, cap) \
+	((count) < (cap) ? (void)0 : (void)((array) = mem_double((array), &(cap), sizeof(*(array)))))
+void *mem_double(void *p, size_t *cap, size_t size);
+/* The same for an array that only grows, without a `cap`: it has room for the next power of two. */
+#define array_room_by_count(array, count) \
+	((((count) & ((count)-1)) != 0)   \
+	         ? (void)0                \
+	         : (void)((array) = mem_grow((array), (count) == 0 ? 1 : 2 * (count), sizeof(*(array)))))
 char *mem_strdup(const char *s); /* NULL gives NULL */
 char *mem_strndup(const char *s, size_t n);
 char *mem_printf(const char *fmt, ...) PRINTF_LIKE(1, 2);

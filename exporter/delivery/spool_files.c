@@ -189,10 +189,7 @@ spool_insert(struct spool *s, struct segment g)
 {
 	size_t at = s->count;
 
-	if (s->count == s->cap) {
-		s->cap = s->cap ? s->cap * 2 : 16;
-		s->segments = mem_grow(s->segments, s->cap, sizeof(*s->segments));
-	}
+	array_room(s->segments, s->count, s->cap);
 	while (at > 0 && (s->segments[at - 1].epoch > g.epoch ||
 	                  (s->segments[at - 1].epoch == g.epoch && s->segments[at - 1].first_seq > g.first_seq)))
 		at--;

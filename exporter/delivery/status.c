@@ -93,10 +93,7 @@ add_holder(struct writer *w, struct device_holder entry)
 		w->left_out++;
 		return;
 	}
-	if (w->count == w->cap) {
-		w->cap = w->cap ? 2 * w->cap : 64;
-		w->holders = mem_grow(w->holders, w->cap, sizeof(*w->holders));
-	}
+	array_room(w->holders, w->count, w->cap);
 	w->holders[w->count++] = entry;
 }
 

@@ -234,10 +234,7 @@ add_grant(struct alloc *a, const struct wire_holder *content, struct device_name
 			device_name_fini(&device);
 			return;
 		}
-	if (a->grant_count == a->grant_cap) {
-		a->grant_cap = a->grant_cap ? a->grant_cap * 2 : 64;
-		a->grants = mem_grow(a->grants, a->grant_cap, sizeof(*a->grants));
-	}
+	array_room(a->grants, a->grant_count, a->grant_cap);
 	a->grants[a->grant_count++] =
 		(struct grant){.holder = holder, .device = device, .start_wall_ns = start_wall_ns, .kubelet = kubelet};
 }
@@ -327,10 +324,7 @@ add_to_list(struct alloc *a, const struct grant *g, const char *uuid, int64_t bo
 {
 	bool begun = g->start_wall_ns != ABSENT && g->start_wall_ns <= wall_ns;
 
-	if (a->count == a->cap) {
-		a->cap = a->cap ? a->cap * 2 : 64;
-		a->list = mem_grow(a->list, a->cap, sizeof(*a->list));
-	}
+	array_room(a->list, a->count, a->cap);
 	a->list[a->count++] =
 		(struct tick_allocation){.holder = g->holder,
 	                                 .device_uuid = uuid,
@@ -433,10 +427,7 @@ known_of(struct alloc *a, const struct wire_holder *process)
 	if (at == IDMAP_NONE) {
 		if (a->known_count == KNOWN_MAX)
 			forget_known(a);
-		if (a->known_count == a->known_cap) {
-			a->known_cap = a->known_cap ? a->known_cap * 2 : 64;
-			a->known = mem_grow(a->known, a->known_cap, sizeof(*a->known));
-		}
+		array_room(a->known, a->known_count, a->known_cap);
 		at = a->known_count++;
 		a->known[at] = find_known(a, process);
 		idmap_put(&a->known_by_id, process->id, at);

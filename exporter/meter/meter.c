@@ -96,10 +96,7 @@ meter_free(struct meter *m)
 static void
 add_record(struct record_list *l, struct wire_record r)
 {
-	if (l->count == l->cap) {
-		l->cap = l->cap ? l->cap * 2 : 64;
-		l->list = mem_grow(l->list, l->cap, sizeof(*l->list));
-	}
+	array_room(l->list, l->count, l->cap);
 	l->list[l->count++] = r;
 }
 

@@ -40,10 +40,7 @@ plan_fini(struct plan *p)
 static void
 add_segment(struct plan *p, int64_t start_ns, int64_t end_ns)
 {
-	if (p->segment_count == p->segment_cap) {
-		p->segment_cap = p->segment_cap ? p->segment_cap * 2 : 4;
-		p->segments = mem_grow(p->segments, p->segment_cap, sizeof(*p->segments));
-	}
+	array_room(p->segments, p->segment_count, p->segment_cap);
 	p->segments[p->segment_count++] =
 		(struct plan_segment){.start_ns = start_ns, .end_ns = end_ns, .first = p->entry_count};
 }
@@ -118,10 +115,7 @@ add_entry(struct plan *p, struct plan_entry e)
 {
 	struct plan_segment *s = &p->segments[p->segment_count - 1];
 
-	if (p->entry_count == p->entry_cap) {
-		p->entry_cap = p->entry_cap ? p->entry_cap * 2 : 16;
-		p->entries = mem_grow(p->entries, p->entry_cap, sizeof(*p->entries));
-	}
+	array_room(p->entries, p->entry_count, p->entry_cap);
 	e.held_ns = part_ns(s->start_ns, s->end_ns, e.part_first, e.part_count, e.part_of);
 	p->entries[p->entry_count++] = e;
 	s->count++;

@@ -158,10 +158,7 @@ carry_processes(struct totals *t, const struct gpu_view *prev, struct gpu_view *
 static void
 add_intruder(struct totals *t, const struct meter_process *p)
 {
-	if (t->intruder_count == t->intruder_cap) {
-		t->intruder_cap = t->intruder_cap ? t->intruder_cap * 2 : 8;
-		t->intruders = mem_grow(t->intruders, t->intruder_cap, sizeof(*t->intruders));
-	}
+	array_room(t->intruders, t->intruder_count, t->intruder_cap);
 	t->intruders[t->intruder_count++] = (struct meter_intruder){.holder = &p->holder->wire,
 	                                                            .device = &p->device->wire,
 	                                                            .gpu = &p->device->gpu->wire};

@@ -263,10 +263,7 @@ gpu_view_add_claim(struct gpu_view *v, const struct view_context *c, const char 
 			device = v->instances[i].device;
 	if (!device || of > REPLICAS_MAX)
 		return false;
-	if (v->claim_count == v->claim_cap) {
-		v->claim_cap = v->claim_cap ? v->claim_cap * 2 : 8;
-		v->claims = mem_grow(v->claims, v->claim_cap, sizeof(*v->claims));
-	}
+	array_room(v->claims, v->claim_count, v->claim_cap);
 	v->claims[v->claim_count++] =
 		(struct claim){.device = device,
 	                       .holder = dict_holder(c->dict, a->holder),

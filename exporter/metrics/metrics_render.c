@@ -126,10 +126,7 @@ template_record_sample(struct template_recorder *r, uint64_t id, uint32_t part, 
 	                                                  .number_len = (uint32_t)p->number_len,
 	                                                  .value = value};
 	if (t->family_count == 0 || t->families[t->family_count - 1].name != r->family) {
-		if (t->family_count == t->family_cap) {
-			t->family_cap = t->family_cap ? t->family_cap * 2 : 64;
-			t->families = mem_grow(t->families, t->family_cap, sizeof(*t->families));
-		}
+		array_room(t->families, t->family_count, t->family_cap);
 		t->families[t->family_count++].name = r->family;
 	}
 	t->families[t->family_count - 1].end = t->count;
@@ -163,10 +160,7 @@ label_sets_end(struct label_sets *l)
 {
 	size_t at = l->count ? l->spans[l->count - 1].at + l->spans[l->count - 1].len : 0;
 
-	if (l->count == l->cap) {
-		l->cap = l->cap ? l->cap * 2 : 16;
-		l->spans = mem_grow(l->spans, l->cap, sizeof(*l->spans));
-	}
+	array_room(l->spans, l->count, l->cap);
 	l->spans[l->count++] = (struct label_span){.at = at, .len = l->bytes.len - at};
 }
 

@@ -329,10 +329,7 @@ record_take_gpu(struct record_file *f, size_t place, const struct gpu_reading *r
 static struct record_run *
 add_run(struct record_file *f)
 {
-	if (f->run_count == f->run_cap) {
-		f->run_cap = f->run_cap ? 2 * f->run_cap : 64;
-		f->runs = mem_grow(f->runs, f->run_cap, sizeof(*f->runs));
-	}
+	array_room(f->runs, f->run_count, f->run_cap);
 	f->runs[f->run_count] = (struct record_run){
 		.end_ns = RECORD_ALIVE, .uid = NOBODY, .sm = RECORD_NOT_WRITTEN, .memory = RECORD_NOT_WRITTEN};
 	buf_init(&f->runs[f->run_count].activity, RECORD_TEXT_MAX);

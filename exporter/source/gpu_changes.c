@@ -60,10 +60,7 @@ add(struct gpu_changes *c, enum gpu_change_kind kind, const struct gpu_reading *
 {
 	struct gpu_change *change;
 
-	if (c->count == c->cap) {
-		c->cap = c->cap ? c->cap * 2 : 8;
-		c->list = mem_grow(c->list, c->cap, sizeof(*c->list));
-	}
+	array_room(c->list, c->count, c->cap);
 	change = &c->list[c->count++];
 	*change = (struct gpu_change){.kind = kind, .index = r->index};
 	memcpy(change->uuid, r->uuid, sizeof(change->uuid));

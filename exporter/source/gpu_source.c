@@ -123,10 +123,7 @@ gpu_reading_process(struct gpu_reading *r, uint32_t pid, int32_t gi, int32_t ci)
 		return &r->processes[at];
 	if (r->process_count == GPU_PROCESS_MAX)
 		return NULL;
-	if (r->process_count == r->process_cap) {
-		r->process_cap = r->process_cap ? r->process_cap * 2 : 16;
-		r->processes = mem_grow(r->processes, r->process_cap, sizeof(*r->processes));
-	}
+	array_room(r->processes, r->process_count, r->process_cap);
 	memmove(r->processes + at + 1, r->processes + at, (r->process_count - at) * sizeof(*r->processes));
 	r->process_count++;
 	r->processes[at] = (struct gpu_process){
@@ -144,10 +141,7 @@ gpu_reading_exit(struct gpu_reading *r)
 {
 	if (r->exit_count == GPU_EXIT_MAX)
 		return NULL;
-	if (r->exit_count == r->exit_cap) {
-		r->exit_cap = r->exit_cap ? r->exit_cap * 2 : 16;
-		r->exits = mem_grow(r->exits, r->exit_cap, sizeof(*r->exits));
-	}
+	array_room(r->exits, r->exit_count, r->exit_cap);
 	return &r->exits[r->exit_count++];
 }
 

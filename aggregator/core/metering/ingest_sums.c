@@ -66,10 +66,7 @@ add(struct ingest_sums *s, int32_t workspace_id, int32_t device_class, enum usag
 	if (unit_ns == 0 && energy_mj == 0)
 		return;
 	if (!idmap_find(&s->where, key, &i)) {
-		if (s->count == s->cap) {
-			s->cap = s->cap == 0 ? 8 : 2 * s->cap;
-			s->at = mem_grow(s->at, s->cap, sizeof(*s->at));
-		}
+		array_room(s->at, s->count, s->cap);
 		i = s->count++;
 		s->at[i] =
 			(struct ingest_sum){.workspace_id = workspace_id, .device_class = device_class, .state = state};

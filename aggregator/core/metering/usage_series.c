@@ -53,8 +53,7 @@ is_of(const struct usage_series *s, int32_t workspace_id, unsigned kind, const s
 static struct usage_series *
 add_series(struct usage_table *t, int32_t workspace_id, unsigned kind, const struct device_class *c)
 {
-	if ((t->count & (t->count - 1)) == 0)
-		t->at = mem_grow(t->at, t->count == 0 ? 1 : 2 * t->count, sizeof(*t->at));
+	array_room_by_count(t->at, t->count);
 	t->at[t->count] = (struct usage_series){.workspace_id = workspace_id,
 	                                        .kind = kind,
 	                                        .cluster = mem_strdup(c->cluster),

@@ -74,10 +74,7 @@ decision_of(struct decision_rows *r, const char *id, const struct decision_momen
 
 	if (at == IDMAP_NONE) {
 		at = r->decision_count++;
-		if (at == r->decision_cap) {
-			r->decision_cap = r->decision_cap ? 2 * r->decision_cap : 64;
-			r->decisions = mem_grow(r->decisions, r->decision_cap, sizeof(*r->decisions));
-		}
+		array_room(r->decisions, at, r->decision_cap);
 		r->decisions[at] = (struct decision_change){0};
 		memcpy(r->decisions[at].id, id, strnlen(id, QUOTA_ID_SIZE - 1));
 		idmap_put(&r->decision_ids, text_hash(id), at);
@@ -103,10 +100,7 @@ reclaim_new(struct decision_rows *r, const struct decision_moment *m, const char
 {
 	size_t at = r->reclaim_count++;
 
-	if (at == r->reclaim_cap) {
-		r->reclaim_cap = r->reclaim_cap ? 2 * r->reclaim_cap : 64;
-		r->reclaims = mem_grow(r->reclaims, r->reclaim_cap, sizeof(*r->reclaims));
-	}
+	array_room(r->reclaims, at, r->reclaim_cap);
 	r->reclaims[at] = (struct reclaim_change){.state = state,
 	                                          .seq = m->seq,
 	                                          .at_ns = m->at_ns,

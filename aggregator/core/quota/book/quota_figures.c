@@ -45,8 +45,7 @@ figure_of(struct making *m, int32_t workspace, int32_t cluster, int32_t model, b
 
 	if (idmap_find(&m->where, key, &at))
 		return &m->f->at[at];
-	if ((m->f->count & (m->f->count - 1)) == 0)
-		m->f->at = mem_grow(m->f->at, m->f->count == 0 ? 1 : 2 * m->f->count, sizeof(*m->f->at));
+	array_room_by_count(m->f->at, m->f->count);
 	idmap_put(&m->where, key, m->f->count);
 	m->f->at[m->f->count] = (struct quota_figure){.workspace = workspace,
 	                                              .cluster = cluster,

@@ -678,10 +678,7 @@ displace_holds(struct quota_state *s, struct victim_search *h)
 
 		if (last == QUOTA_NONE)
 			break;
-		if (h->displaced_count == h->displaced_cap) {
-			h->displaced_cap = h->displaced_cap ? 2 * h->displaced_cap : 8;
-			h->displaced = mem_grow(h->displaced, h->displaced_cap, sizeof(*h->displaced));
-		}
+		array_room(h->displaced, h->displaced_count, h->displaced_cap);
 		h->displaced[h->displaced_count++] = last;
 		s->waits.at[last].detached_from = s->waits.at[last].account;
 		quota_hold_detach(s, last);

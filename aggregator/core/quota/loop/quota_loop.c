@@ -112,10 +112,7 @@ loop_event(struct loop *l, const char *actor, const struct buf *text)
 {
 	struct quota_loop_out *o = l->out;
 
-	if (o->event_count == l->event_cap) {
-		l->event_cap = l->event_cap > 0 ? 2 * l->event_cap : 16;
-		o->events = mem_grow(o->events, l->event_cap, sizeof(*o->events));
-	}
+	array_room(o->events, o->event_count, l->event_cap);
 	o->events[o->event_count++] = (struct quota_loop_event){actor, quota_keep_text(&l->m, buf_text(text))};
 }
 
@@ -127,10 +124,7 @@ loop_anomaly(struct loop *l, const char *kind, const char *subject, const char *
 
 	buf_init(&object, detail->len + 3);
 	buf_printf(&object, "{%s}", buf_text(detail));
-	if (o->anomaly_count == l->anomaly_cap) {
-		l->anomaly_cap = l->anomaly_cap > 0 ? 2 * l->anomaly_cap : 16;
-		o->anomalies = mem_grow(o->anomalies, l->anomaly_cap, sizeof(*o->anomalies));
-	}
+	array_room(o->anomalies, o->anomaly_count, l->anomaly_cap);
 	o->anomalies[o->anomaly_count++] =
 		(struct quota_anomaly){kind, quota_keep_text(&l->m, subject), quota_keep_text(&l->m, tenant),
 	                               quota_keep_text(&l->m, buf_text(&object))};

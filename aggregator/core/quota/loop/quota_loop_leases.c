@@ -526,10 +526,7 @@ remember_idle(struct loop *l, const char *lease, int64_t since_ns, int64_t warne
 {
 	struct quota_loop_out *o = l->out;
 
-	if (o->idle_count == l->idle_cap) {
-		l->idle_cap = l->idle_cap > 0 ? 2 * l->idle_cap : 16;
-		o->idle = mem_grow(o->idle, l->idle_cap, sizeof(*o->idle));
-	}
+	array_room(o->idle, o->idle_count, l->idle_cap);
 	o->idle[o->idle_count++] = (struct quota_idle){quota_keep_text(&l->m, lease), since_ns, warned_ns};
 }
 

@@ -170,10 +170,7 @@ add_votes(struct judge *j, const struct quota_seen_node *n, const struct quota_s
 		k = kind_slot(j, g->model, slot->profile);
 		if (k->table_units != 0)
 			continue;
-		if (j->vote_count == j->vote_cap) {
-			j->vote_cap = j->vote_cap > 0 ? 2 * j->vote_cap : 16;
-			j->votes = mem_grow(j->votes, j->vote_cap, sizeof(*j->votes));
-		}
+		array_room(j->votes, j->vote_count, j->vote_cap);
 		j->votes[j->vote_count++] = (struct vote){.kind = k, .node = n, .units = slot->units};
 	}
 }
