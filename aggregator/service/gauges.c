@@ -98,8 +98,7 @@ row_of(struct gauge_rows *r, const struct gauge_key *k)
 		return NULL;
 	}
 	idmap_put(&r->where, key, r->count);
-	if ((r->count & (r->count - 1)) == 0)
-		r->at = mem_grow(r->at, r->count == 0 ? 1 : 2 * r->count, sizeof(*r->at));
+	array_room_by_count(r->at, r->count);
 	r->at[r->count] = (struct gauge_row){.cluster = mem_strdup(k->cluster),
 	                                     .tenant = mem_strdup(k->tenant),
 	                                     .workspace = mem_strdup(k->workspace),
@@ -228,8 +227,7 @@ add_name(void *arg, int32_t id, const char *tenant, const char *workspace)
 {
 	struct gauges_page *p = arg;
 
-	if ((p->name_count & (p->name_count - 1)) == 0)
-		p->names = mem_grow(p->names, p->name_count == 0 ? 1 : 2 * p->name_count, sizeof(*p->names));
+	array_room_by_count(p->names, p->name_count);
 	p->names[p->name_count] = (struct workspace_name){mem_strdup(tenant), mem_strdup(workspace)};
 	idmap_put(&p->names_by_id, (uint32_t)id, p->name_count++);
 }

@@ -51,10 +51,7 @@ static void
 add_capacity(struct capacities *s, const struct policy_node *n, const char *model, const char *profile, int64_t count,
              int64_t units)
 {
-	if (s->count == s->cap) {
-		s->cap = s->cap ? 2 * s->cap : 64;
-		s->at = mem_grow(s->at, s->cap, sizeof(*s->at));
-	}
+	array_room(s->at, s->count, s->cap);
 	s->at[s->count++] = (struct capacity){.cluster = n->cluster,
 	                                      .tenant = n->tenant ? n->tenant : "",
 	                                      .model = model,

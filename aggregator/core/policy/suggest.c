@@ -200,8 +200,7 @@ add_claim(struct plan *p, const struct policy *current, enum claim_field field, 
 		mem_free(labels);
 		return NULL;
 	}
-	if ((p->count & (p->count - 1)) == 0)
-		p->at = mem_grow(p->at, p->count == 0 ? 1 : 2 * p->count, sizeof(*p->at));
+	array_room_by_count(p->at, p->count);
 	p->at[p->count] = (struct claim){.field = field,
 	                                 .pattern = mem_strdup(pattern),
 	                                 .labels = labels,

@@ -81,10 +81,7 @@ corrections_fini(struct corrections *c)
 void
 corrections_add(struct corrections *c, const struct rated_line *l)
 {
-	if (c->count == c->cap) {
-		c->cap = c->cap > 0 ? 2 * c->cap : 16;
-		c->lines = mem_grow(c->lines, c->cap, sizeof(*c->lines));
-	}
+	array_room(c->lines, c->count, c->cap);
 	c->lines[c->count++] = *l;
 }
 

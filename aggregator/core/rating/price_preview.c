@@ -23,10 +23,7 @@ row_of(struct price_preview *p, const struct rated_line *l)
 	for (size_t i = p->count; i > 0; i--)
 		if (strcmp(p->rows[i - 1].tenant, l->tenant) == 0 && strcmp(p->rows[i - 1].currency, l->currency) == 0)
 			return &p->rows[i - 1];
-	if (p->count == p->cap) {
-		p->cap = p->cap == 0 ? 64 : 2 * p->cap;
-		p->rows = mem_grow(p->rows, p->cap, sizeof(*p->rows));
-	}
+	array_room(p->rows, p->count, p->cap);
 	r = &p->rows[p->count++];
 	*r = (struct price_preview_row){.tenant = mem_strdup(l->tenant), .scale = l->currency_scale};
 	snprintf(r->currency, sizeof(r->currency), "%s", l->currency);

@@ -362,10 +362,7 @@ report_rows_fini(struct report_rows *r)
 static void
 add(struct report_rows *r, const struct usage_day *d)
 {
-	if (r->count == r->cap) {
-		r->cap = r->cap == 0 ? 256 : 2 * r->cap;
-		r->at = mem_grow(r->at, r->cap, sizeof(*r->at));
-	}
+	array_room(r->at, r->count, r->cap);
 	r->at[r->count++] = *d;
 }
 
@@ -539,10 +536,7 @@ add_commitment(struct report_rows *r, struct commitments *c, int row, const stru
 		if (d.unit_ns > 0)
 			add(r, &d);
 	}
-	if (c->count == c->cap) {
-		c->cap = c->cap == 0 ? 4 : 2 * c->cap;
-		c->at = mem_grow(c->at, c->cap, sizeof(*c->at));
-	}
+	array_room(c->at, c->count, c->cap);
 	c->at[c->count++] = x;
 	return true;
 }

@@ -157,10 +157,7 @@ fill_tenants(struct division *d, const struct shared_month *s, int pool, struct 
 static void
 add_part(struct shared_month *s, int64_t tenant, int pool, const struct usage_day *d)
 {
-	if (s->count == s->cap) {
-		s->cap = s->cap == 0 ? 256 : 2 * s->cap;
-		s->parts = mem_grow(s->parts, s->cap, sizeof(*s->parts));
-	}
+	array_room(s->parts, s->count, s->cap);
 	s->parts[s->count++] = (struct shared_part){
 		.tenant = (int32_t)tenant, .pool = pool, .ratio = (int32_t)d->origin_ratio, .unit_ns = d->unit_ns};
 }

@@ -265,8 +265,7 @@ ingest_hours(const struct ingest *in, int64_t **ret)
 				continue;
 			if (n > 0 && hours[n - 1] == hour)
 				continue;
-			if ((n & (n - 1)) == 0)
-				hours = mem_grow(hours, n == 0 ? 1 : 2 * n, sizeof(*hours));
+			array_room_by_count(hours, n);
 			hours[n++] = hour;
 		}
 	}

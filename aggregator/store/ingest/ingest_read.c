@@ -97,8 +97,7 @@ add_frame(struct ingest *in, const uint8_t *payload, size_t len, const char *nod
 		return false;
 	if (in->count > 0 && !same_stream(in->frames[0].batch, b))
 		return err_set(err, ERR_INVALID, "is of another stream than frame 0");
-	if ((in->count & (in->count - 1)) == 0)
-		in->frames = mem_grow(in->frames, in->count == 0 ? 1 : 2 * in->count, sizeof(*in->frames));
+	array_room_by_count(in->frames, in->count);
 	f = &in->frames[in->count++];
 	*f = (struct ingest_frame){.payload = payload, .len = len};
 	sha256(payload, len, f->sha);

@@ -287,10 +287,7 @@ sum_of(struct slice_sums *s, const struct ingest_frame *f, size_t i)
 		return &s->at[at];
 	if (r->device >= DEVICE_MAX || s->count == SUMS_MAX)
 		return NULL;
-	if (s->count == s->cap) {
-		s->cap = s->cap == 0 ? 64 : 2 * s->cap;
-		s->at = mem_grow(s->at, s->cap, sizeof(*s->at));
-	}
+	array_room(s->at, s->count, s->cap);
 	idmap_put(&s->index, key, s->count);
 	s->at[s->count] = (struct slice_sum){.device_id = f->device_id[i],
 	                                     .holder_id = f->holder_id[i],
@@ -362,8 +359,7 @@ begin(struct slice_sums *s, const struct ingest *in, int64_t first_ns)
 static void
 finish(struct slice_rows *rows, const struct ingest *in, const struct slice_sums *s, int64_t hour_ns, int64_t until_ns)
 {
-	if ((rows->count & (rows->count - 1)) == 0)
-		rows->at = mem_grow(rows->at, rows->count == 0 ? 1 : 2 * rows->count, sizeof(*rows->at));
+	array_room_by_count(rows->at, rows->count);
 	rows->at[rows->count] = (struct slice_row){.node_id = in->node_id,
 	                                           .hour_ns = hour_ns,
 	                                           .from_ns = s->from_ns,

@@ -135,10 +135,7 @@ row_of(struct charge_sums *s, const int64_t key[CHARGE_KEYS])
 	for (; idmap_find(&s->where, hash, &at); hash++)
 		if (memcmp(s->at[at].key, key, sizeof(s->at[at].key)) == 0)
 			return &s->at[at];
-	if (s->count == s->cap) {
-		s->cap = s->cap == 0 ? 64 : 2 * s->cap;
-		s->at = mem_grow(s->at, s->cap, sizeof(*s->at));
-	}
+	array_room(s->at, s->count, s->cap);
 	idmap_put(&s->where, hash, s->count);
 	s->at[s->count] = (struct charge_sum){0};
 	memcpy(s->at[s->count].key, key, sizeof(s->at[s->count].key));

@@ -174,10 +174,7 @@ find_currency(struct usage_cost *c, const struct rated_line *l, size_t *ret, str
 static void
 add_rest(struct usage_cost *c, const char *const names[4], const char *reason, size_t currency, int128 amount)
 {
-	if (c->rest_count == c->rest_cap) {
-		c->rest_cap = c->rest_cap > 0 ? 2 * c->rest_cap : 64;
-		c->rest = mem_grow(c->rest, c->rest_cap, sizeof(*c->rest));
-	}
+	array_room(c->rest, c->rest_count, c->rest_cap);
 	c->rest[c->rest_count++] = (struct rest){.tenant = mem_strdup(names[0]),
 	                                         .workspace = mem_strdup(names[1]),
 	                                         .cluster = mem_strdup(names[2]),
@@ -247,10 +244,7 @@ add_line(struct usage_cost *c, const struct rated_line *l, const struct rated_da
 
 	if (workspace < 0 || cluster < 0)
 		return false;
-	if (c->line_count == c->line_cap) {
-		c->line_cap = c->line_cap > 0 ? 2 * c->line_cap : 256;
-		c->lines = mem_grow(c->lines, c->line_cap, sizeof(*c->lines));
-	}
+	array_room(c->lines, c->line_count, c->line_cap);
 	to = &c->lines[c->line_count++];
 	*to = (struct cost_line){.day = d->day,
 	                         .workspace_id = res_i64(c->workspaces, workspace, 2),
@@ -326,10 +320,7 @@ add_cell(void *arg, const struct charge_use *u, struct err *err)
 	(void)err;
 	if (idmap_get(&c->workspace_rows, (uint64_t)u->use->workspace) == IDMAP_NONE)
 		return true;
-	if (c->cell_count == c->cell_cap) {
-		c->cell_cap = c->cell_cap > 0 ? 2 * c->cell_cap : 256;
-		c->cells = mem_grow(c->cells, c->cell_cap, sizeof(*c->cells));
-	}
+	array_room(c->cells, c->cell_count, c->cell_cap);
 	to = &c->cells[c->cell_count++];
 	*to = (struct cost_cell){.workspace_id = u->use->workspace,
 	                         .cluster_id = u->cluster_id,

@@ -70,10 +70,7 @@ facts_fini(struct facts *f)
 static void
 facts_add(struct facts *f, enum verify_charge table, const char *key, const int128 sum[VERIFY_CHARGE_SUMS])
 {
-	if (f->count == f->cap) {
-		f->cap = f->cap == 0 ? 256 : 2 * f->cap;
-		f->at = mem_grow(f->at, f->cap, sizeof(*f->at));
-	}
+	array_room(f->at, f->count, f->cap);
 	f->at[f->count] = (struct fact){.table = table, .key = mem_strdup(key)};
 	memcpy(f->at[f->count++].sum, sum, VERIFY_CHARGE_SUMS * sizeof(*sum));
 }
@@ -281,10 +278,7 @@ add_use(struct reading *r)
 		r->p.energy_mj += energy;
 		return;
 	}
-	if (r->p.use_count == r->use_cap) {
-		r->use_cap = r->use_cap == 0 ? 64 : 2 * r->use_cap;
-		r->p.uses = mem_grow(r->p.uses, r->use_cap, sizeof(*r->p.uses));
-	}
+	array_room(r->p.uses, r->p.use_count, r->use_cap);
 	r->p.uses[r->p.use_count++] = (struct verify_use){
 		.workspace = res_i64(res, row, WORKSPACE),
 		.units = res_i64(res, row, UNITS),
@@ -308,10 +302,7 @@ add_right(struct reading *r, struct err *err)
 	if (!res_i128(res, row, RIGHT_RESERVED, 0, &x.reserved, err) ||
 	    (!res_null(res, row, RIGHT_CAP) && !res_i128(res, row, RIGHT_CAP, 0, &x.lend_cap, err)))
 		return false;
-	if (r->p.right_count == r->right_cap) {
-		r->right_cap = r->right_cap == 0 ? 16 : 2 * r->right_cap;
-		r->p.rights = mem_grow(r->p.rights, r->right_cap, sizeof(*r->p.rights));
-	}
+	array_room(r->p.rights, r->p.right_count, r->right_cap);
 	r->p.rights[r->p.right_count++] = x;
 	return true;
 }
