@@ -12,7 +12,7 @@
 #include "aggregator/service/decider.h"
 #include "aggregator/service/dry_run.h"
 #include "aggregator/service/probe.h"
-#include "aggregator/service/closed_loop.h"
+#include "aggregator/service/quota_telemetry.h"
 #include "aggregator/service/ingest_batcher.h"
 #include "aggregator/service/token_batcher.h"
 #include "aggregator/store/access/access.h"

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "aggregator/cli/cli.h"
-#include "aggregator/core/reports/report.h"
+#include "aggregator/core/reports/chargeback.h"
 #include "common/base/text.h"
 
 #define COLUMN_MAX 64

@@ -7,7 +7,7 @@
 
 #include "aggregator/service/app.h"
 #include "aggregator/service/audit_reads.h"
-#include "aggregator/service/closed_loop.h"
+#include "aggregator/service/quota_telemetry.h"
 #include "aggregator/store/access/access.h"
 #include "aggregator/store/ingest/ingest.h"
 #include "aggregator/store/policy/policy_store.h"
@@ -153,7 +153,7 @@ do_retain(struct background *b, int64_t *ret_done, struct err *err)
 	return true;
 }
 
-/* Months that are over enter grace; a month that is due is requested to be closed (closer.c). */
+/* Months that are over enter grace; a month that is due is requested to be closed (period_closer.c). */
 static bool
 do_close(struct background *b, int64_t *ret_done, struct err *err)
 {

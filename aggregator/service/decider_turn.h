@@ -3,7 +3,7 @@
 #define TOLLGATE_DECIDER_TURN_H
 
 #include "aggregator/service/decider.h"
-#include "aggregator/service/closed_loop.h"
+#include "aggregator/service/quota_telemetry.h"
 
 struct turn_result {
 	struct quota_turn *turn; /* NULL: nothing to decide */

@@ -1,4 +1,4 @@
-/* exporter/meter/meter.c - from ticks to interval records: reads the ticks, cuts the plans of meter_plan.c at interval boundaries, and makes
+/* exporter/meter/meter.c - from ticks to interval records: reads the ticks, cuts the plans of meter_share.c at interval boundaries, and makes
  * records and batches of the pieces. */
 #include "exporter/meter/meter.h"
 

@@ -4,7 +4,7 @@
  *
  *   tick ─► meter_view.c      the reading as a gpu_view: known devices and holders, values in range
  *        ─► meter_presence.c  two views as processes and claims inside the slot (rules 1 and 2)
- *        ─► meter_plan.c      processes and claims as a plan: entries that add up to the GPU (rules 3 to 9 and 11)
+ *        ─► meter_share.c      processes and claims as a plan: entries that add up to the GPU (rules 3 to 9 and 11)
  *        ─► meter.c           the plan, cut at interval boundaries, as records and batches (rules 3, 5 and 10)
  *
  * meter_dict.c numbers devices and holders, meter_totals.c keeps the running totals for /metrics. The rules are in meter.h. */
@@ -161,7 +161,7 @@ bool gpu_view_add_claim(struct gpu_view *v, const struct view_context *c, const 
 /* After the last allocation: sorts the claims, and joins the replicas that one holder has of one device. */
 void gpu_view_join_claims(struct gpu_view *v);
 
-/* ---- meter_plan.c: who held what of one GPU in one slot ----
+/* ---- meter_share.c: who held what of one GPU in one slot ----
  *
  * A plan is a list of segments, cut where a holder begins or ends, each with one entry per record that it feeds. It does not depend
  * on where intervals end: meter.c cuts an entry later into parts whose amounts add up to it. */

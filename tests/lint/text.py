@@ -26,7 +26,7 @@ BANNED = (
      r"|lo_\w+", ("aggregator/store/db/db.c",), "db_*, which waits until a deadline and no longer"),
 )
 # Exact quantities: no binary fraction comes near them.
-EXACT = ("aggregator/core/*", "common/base/money.*", "common/base/split.*", "common/base/units.*", "common/base/time.*", "common/wire/wire.*", "exporter/meter/*")
+EXACT = ("aggregator/core/*", "common/base/money.*", "common/base/apportion.*", "common/base/units.*", "common/base/time.*", "common/wire/wire.*", "exporter/meter/*")
 PURE = "aggregator/core/*"
 
 # Spelled so that this file does not find itself.

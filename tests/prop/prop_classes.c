@@ -1,5 +1,5 @@
 /* tests/prop/prop_classes.c - what holds of the classes of every pool's hour. */
-#include "aggregator/core/rating/classes.h"
+#include "aggregator/core/rating/charge_classes.h"
 #include "aggregator/core/rating/charges_expected.h"
 #include "common/base/money.h"
 #include "common/base/units.h"

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "aggregator/core/reports/report.h"
+#include "aggregator/core/reports/chargeback.h"
 #include "tests/support/prop.h"
 
 #define MAX_ROWS 24u

@@ -5,7 +5,7 @@
  * rows through core/rating. */
 #include <string.h>
 
-#include "aggregator/core/rating/classes.h"
+#include "aggregator/core/rating/charge_classes.h"
 #include "aggregator/core/reports/reconcile.h"
 #include "aggregator/core/rating/shared_cost.h"
 #include "common/base/time.h"

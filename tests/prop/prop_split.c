@@ -1,6 +1,6 @@
 /* tests/prop/prop_split.c - what every split by largest remainder keeps. */
 #include "common/base/money.h"
-#include "common/base/split.h"
+#include "common/base/apportion.h"
 #include "tests/support/prop.h"
 
 #define PARTIES 64
@@ -87,7 +87,7 @@ parts_add_up(const void *c, struct buf *why)
 {
 	const struct split_case *k = c;
 	int128 part[PARTIES];
-	bool somebody = split_largest_remainder(k->total, k->weight, k->n, part);
+	bool somebody = apportion(k->total, k->weight, k->n, part);
 	int128 sum = sum_of(part, k->n);
 
 	add_i128(why, sum);
@@ -101,7 +101,7 @@ parts_are_the_exact_value_rounded_by_remainder(const void *c, struct buf *why)
 	const struct split_case *k = c;
 	int128 part[PARTIES], sum = sum_of(k->weight, k->n), magnitude = k->total < 0 ? -k->total : k->total;
 
-	if (!split_largest_remainder(k->total, k->weight, k->n, part))
+	if (!apportion(k->total, k->weight, k->n, part))
 		return sum == 0;
 	for (size_t i = 0; i < k->n; i++) {
 		int128 mine = k->total < 0 ? -part[i] : part[i];
@@ -131,7 +131,7 @@ a_heavier_weight_never_gets_less(const void *c, struct buf *why)
 	const struct split_case *k = c;
 	int128 part[PARTIES];
 
-	if (!split_largest_remainder(k->total, k->weight, k->n, part))
+	if (!apportion(k->total, k->weight, k->n, part))
 		return true;
 	for (size_t i = 0; i < k->n; i++)
 		for (size_t j = 0; j < k->n; j++)
@@ -151,9 +151,9 @@ a_debt_mirrors_a_credit_and_the_unit_of_weights_is_free(const void *c, struct bu
 
 	for (size_t i = 0; i < k->n; i++)
 		weight[i] = k->weight[i] * k->scale;
-	a = split_largest_remainder(k->total, k->weight, k->n, part);
-	b = split_largest_remainder(-k->total, k->weight, k->n, mirrored);
-	d = split_largest_remainder(k->total, weight, k->n, scaled);
+	a = apportion(k->total, k->weight, k->n, part);
+	b = apportion(-k->total, k->weight, k->n, mirrored);
+	d = apportion(k->total, weight, k->n, scaled);
 	if (a != b || a != d)
 		return false;
 	for (size_t i = 0; i < k->n; i++)

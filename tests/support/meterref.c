@@ -1,7 +1,7 @@
 /* tests/support/meterref.c - the meter's rules a second time. The numbers are those of exporter/meter/meter.h. */
 #include "tests/support/meterref.h"
 
-#include "common/base/split.h"
+#include "common/base/apportion.h"
 #include "common/base/units.h"
 
 #define PPM INT64_C(1000000)
@@ -282,7 +282,7 @@ divide(const struct stretch *s, unsigned sharing, int64_t device_ppm, bool by_pr
 	}
 	if (by_process && (device_ppm == ABSENT || sum < total))
 		total = sum;
-	if (!split_largest_remainder(total / PPM, weight, SCHED_HOLDERS, out))
+	if (!apportion(total / PPM, weight, SCHED_HOLDERS, out))
 		return; /* nothing to divide by: all 0 */
 }
 

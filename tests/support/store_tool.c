@@ -42,7 +42,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "aggregator/core/reports/report.h"
+#include "aggregator/core/reports/chargeback.h"
 #include "aggregator/store/access/access.h"
 #include "aggregator/store/billing/document.h"
 #include "aggregator/store/billing/period.h"

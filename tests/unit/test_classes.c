@@ -1,5 +1,5 @@
 /* tests/unit/test_classes.c - the classes of a pool's hour: the worked examples of the billing rules, and each rule's edges. */
-#include "aggregator/core/rating/classes.h"
+#include "aggregator/core/rating/charge_classes.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

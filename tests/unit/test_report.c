@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "aggregator/core/reports/manifest.h"
-#include "aggregator/core/reports/report.h"
+#include "aggregator/core/reports/chargeback.h"
 #include "common/conf/json.h"
 #include "tests/support/golden.h"
 #include "tests/support/rates.h"

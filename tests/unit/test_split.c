@@ -1,5 +1,5 @@
 /* tests/unit/test_split.c - largest remainder: worked splits, ties, debts, and the edges of 128 bits. */
-#include "common/base/split.h"
+#include "common/base/apportion.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -42,7 +42,7 @@ each_worked_split_comes_out(void **state)
 
 		for (size_t i = 0; i < rows[r].n; i++)
 			weight[i] = rows[r].weight[i];
-		if (!split_largest_remainder(rows[r].total, weight, rows[r].n, part))
+		if (!apportion(rows[r].total, weight, rows[r].n, part))
 			fail_msg("%s: nobody gets it", rows[r].name);
 		for (size_t i = 0; i < rows[r].n; i++)
 			if (part[i] != rows[r].part[i])
@@ -57,10 +57,10 @@ a_total_without_weights_belongs_to_nobody(void **state)
 	int128 none[3] = {0, 0, 0}, part[3] = {7, 7, 7};
 
 	(void)state;
-	assert_false(split_largest_remainder(10, none, 3, part));
+	assert_false(apportion(10, none, 3, part));
 	for (int i = 0; i < 3; i++)
 		assert_true(part[i] == 0);
-	assert_false(split_largest_remainder(10, NULL, 0, NULL));
+	assert_false(apportion(10, NULL, 0, NULL));
 }
 
 static void
@@ -70,15 +70,15 @@ the_bounds_of_128_bits_are_split_exactly(void **state)
 	int128 weight[3] = {1, 1, 1}, part[3];
 
 	(void)state;
-	assert_true(split_largest_remainder(most, weight, 3, part));
+	assert_true(apportion(most, weight, 3, part));
 	assert_true(part[0] == most / 3 && part[1] == most / 3 && part[2] == most / 3);
 	assert_true(part[0] + part[1] + part[2] == most);
-	assert_true(split_largest_remainder(-most, weight, 2, part));
+	assert_true(apportion(-most, weight, 2, part));
 	assert_true(part[0] == -(most / 2 + 1) && part[1] == -(most / 2));
 
 	weight[0] = most - 1;
 	weight[1] = 1;
-	assert_true(split_largest_remainder(1, weight, 2, part));
+	assert_true(apportion(1, weight, 2, part));
 	assert_true(part[0] == 1 && part[1] == 0);
 }
 
@@ -91,7 +91,7 @@ a_months_unit_nanoseconds_are_split_exactly(void **state)
 	int128 weight[3] = {month_ns, month_ns - 1, 1}, part[3];
 
 	(void)state;
-	assert_true(split_largest_remainder(total, weight, 3, part));
+	assert_true(apportion(total, weight, 3, part));
 	assert_true(part[0] + part[1] + part[2] == total);
 	assert_true(part[0] == total / 2 && part[2] == 2520 && part[1] == total / 2 - 2520);
 }
@@ -105,12 +105,12 @@ products_beyond_128_bits_are_exact(void **state)
 	int128 weight[3] = {gpu_hour * 7000, gpu_hour * 7000, gpu_hour * 7000}, part[3];
 
 	(void)state;
-	assert_true(split_largest_remainder(total, weight, 3, part));
+	assert_true(apportion(total, weight, 3, part));
 	assert_true(part[0] == total / 3 + (total % 3 > 0) && part[1] == total / 3 + (total % 3 > 1) &&
 	            part[2] == total / 3);
 	weight[1] = gpu_hour * 3000;
 	weight[2] = 0;
-	assert_true(split_largest_remainder(-total, weight, 3, part));
+	assert_true(apportion(-total, weight, 3, part));
 	assert_true(part[0] == -(gpu_hour * 14000 + 1) && part[1] == -gpu_hour * 6000 && part[2] == 0);
 }
 
@@ -123,7 +123,7 @@ many_parties_are_served_in_order(void **state)
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(weight); i++)
 		weight[i] = 1;
-	assert_true(split_largest_remainder(1500, weight, ARRAY_LEN(weight), part));
+	assert_true(apportion(1500, weight, ARRAY_LEN(weight), part));
 	for (size_t i = 0; i < ARRAY_LEN(weight); i++)
 		assert_true(part[i] == (i < 500 ? 2 : 1));
 }

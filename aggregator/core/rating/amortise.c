@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/split.h"
+#include "common/base/apportion.h"
 #include "common/base/text.h"
 
 bool
@@ -113,7 +113,7 @@ spread(int128 cents, const struct part *parts, size_t n)
 
 	for (size_t i = 0; i < n; i++)
 		weight[i] = parts[i].line->kind == CHARGE_COMMITMENT ? 0 : parts[i].day->ngh;
-	if (!split_largest_remainder(cents, weight, n, share))
+	if (!apportion(cents, weight, n, share))
 		return cents == 0;
 	for (size_t i = 0; i < n; i++)
 		parts[i].day->amortised += share[i];

@@ -1,6 +1,6 @@
 /* aggregator/core/rating/charges_expected.h - the charges of a pool's hour, computed a second time for `tollgate verify`. Pure.
  *
- * It shares no code with core/rating/classes.c and store/rollup/charges.c, whose results it is compared with: neither the sorting nor the
+ * It shares no code with core/rating/charge_classes.c and store/rollup/charges.c, whose results it is compared with: neither the sorting nor the
  * splitting. Rules, in the order of BILLING 2:
  *  1. C is all held, unallocated and stranded time. H is the time that a workspace held, R the time that it reserved
  *  2. where the sum of R exceeds C, the rest is undelivered, pro rata over R, but no workspace's delivered part falls below its H

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "common/base/split.h"
+#include "common/base/apportion.h"
 
 static int
 compare_kinds(const struct cost_cell *a, const struct cost_cell *b)
@@ -117,7 +117,7 @@ cost_line_spread(const struct cost_line *l, struct cost_cell *cells, size_t n)
 			c->currency = l->currency;
 		}
 	}
-	if (!split_largest_remainder(l->amount, weight, count, part))
+	if (!apportion(l->amount, weight, count, part))
 		return l->amount; /* 5 */
 	for (size_t i = 0; i < count; i++)
 		cells[first + i].parts[l->basis] += part[i];
@@ -139,7 +139,7 @@ cost_cell_split(const struct cost_cell *c, const struct cost_share *shares, size
 		for (size_t attempt = b; !done; attempt = COST_HELD) {
 			for (size_t i = 0; i < n; i++)
 				weight[i] = shares[i].amount[attempt];
-			done = split_largest_remainder(c->parts[b], weight, n, part);
+			done = apportion(c->parts[b], weight, n, part);
 			for (size_t i = 0; done && i < n; i++)
 				out[i] += part[i];
 			if (attempt == COST_HELD)

@@ -2,7 +2,7 @@
  *
  * Rules, in order:
  *  1. a cell is the time that a workspace held of one kind of device (GPU model, MIG profile, size, sharing mode) in one hour of one pool, by class
- *     (classes.h)
+ *     (charge_classes.h)
  *  2. the cost of a line's day goes to the cells of its workspace, cluster, kind of device and price version, in proportion to the part of each
  *     in the line's class: time held, or used + unmeasured + over where the tenant pays for use. Covered time is paid for by
  *     the time held. Energy goes to all cells of its workspace, cluster and price version, in proportion to their energy
@@ -13,7 +13,7 @@
 #ifndef TOLLGATE_COST_DAY_H
 #define TOLLGATE_COST_DAY_H
 
-#include "aggregator/core/rating/classes.h"
+#include "aggregator/core/rating/charge_classes.h"
 
 enum cost_basis { COST_HELD, COST_USED, COST_ENERGY, COST_BASES };
 

@@ -6,7 +6,7 @@
 
 #include "aggregator/core/rating/amortise.h"
 #include "aggregator/core/rating/rounding.h"
-#include "common/base/split.h"
+#include "common/base/apportion.h"
 #include "common/base/text.h"
 #include "common/base/time.h"
 #include "common/base/units.h"
@@ -1062,7 +1062,7 @@ round_days(struct rated_line *l, int128 minor_unit)
 		for (size_t i = 0; i < l->day_count; i++)
 			net[i] = -net[i];
 		/* a price that is rounded down to 0 for the commitment's unit may be some cents for the borrower's */
-		if (!split_largest_remainder(l->billed, net, l->day_count, billed))
+		if (!apportion(l->billed, net, l->day_count, billed))
 			billed[0] = l->billed;
 	}
 	for (size_t i = 0; i < l->day_count; i++)

@@ -6,7 +6,7 @@
 
 #include "aggregator/core/rating/amortise.h"
 #include "aggregator/core/rating/records.h"
-#include "common/base/split.h"
+#include "common/base/apportion.h"
 
 /* --- which fields a record has --- */
 
@@ -303,7 +303,7 @@ spread(struct rated_line *l, int128 cents, const int128 *weight)
 {
 	owned(mem) int128 *share = mem_array(l->day_count, sizeof(*share));
 
-	if (!split_largest_remainder(cents, weight, l->day_count, share))
+	if (!apportion(cents, weight, l->day_count, share))
 		return false;
 	for (size_t i = 0; i < l->day_count; i++)
 		l->days[i].billed += share[i];

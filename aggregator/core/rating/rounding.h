@@ -1,6 +1,6 @@
 /* aggregator/core/rating/rounding.h - rounding several amounts so that they add up to their rounded sum. Pure.
  *
- * Not split_largest_remainder(): that one divides a given total in proportion, which can move a part by more than
+ * Not apportion(): that one divides a given total in proportion, which can move a part by more than
  * one from its own exact value when the total itself was rounded (10.99, 0.26 and 0.26 cents would be billed as
  * 12, 0 and 0). Here every part stays at its own quotient, rounded down or up. */
 #ifndef TOLLGATE_ROUNDING_H

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "common/base/split.h"
+#include "common/base/apportion.h"
 #include "common/base/units.h"
 
 static int64_t
@@ -38,8 +38,7 @@ shared_cost_rows(const struct rating_book *book, const struct shared_pool *pool,
 
 	for (size_t i = 0; i < n; i++)
 		weights[i] = weight_of(book, &tenants[i]);
-	if (!split_largest_remainder(pool->idle_unit_ns, weights, n, parts) ||
-	    !split_largest_remainder(RATIO_ONE, parts, n, ratios))
+	if (!apportion(pool->idle_unit_ns, weights, n, parts) || !apportion(RATIO_ONE, parts, n, ratios))
 		return 0;
 	for (size_t i = 0; i < n; i++)
 		if (parts[i] > 0)

@@ -1,7 +1,7 @@
 /* aggregator/core/reports/detail.c - a line's day divided among its workloads. The numbers are those of detail.h. */
 #include "aggregator/core/reports/detail.h"
 
-#include "common/base/split.h"
+#include "common/base/apportion.h"
 
 bool
 detail_has_workloads(const struct rated_line *l)
@@ -37,7 +37,7 @@ divide(int128 total, const struct detail_workload *workloads, size_t n, enum wei
 	for (int attempt = 0; attempt < 3; attempt++) {
 		for (size_t i = 0; i < n; i++)
 			weights[i] = attempt == 2 ? 1 : weight_of(&workloads[i], attempt == 1 ? BY_HELD : by);
-		if (split_largest_remainder(total, weights, n, parts))
+		if (apportion(total, weights, n, parts))
 			return;
 	}
 }
@@ -88,7 +88,7 @@ detail_day(const struct rated_line *l, const struct rated_day *d, const struct d
 		rows[i].list_cost = rows[i].quantity * l->unit_price;
 		weights[i] = rows[i].quantity < 0 ? -rows[i].quantity : rows[i].quantity;
 	}
-	if (!split_largest_remainder(d->billed, weights, n, parts))
+	if (!apportion(d->billed, weights, n, parts))
 		divide(d->billed, workloads, n, priced_by, weights, parts);
 	for (size_t i = 0; i < n; i++)
 		rows[i].billed = parts[i];

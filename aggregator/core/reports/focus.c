@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "aggregator/core/rating/amortise.h"
-#include "aggregator/core/reports/report.h"
+#include "aggregator/core/reports/chargeback.h"
 #include "common/base/units.h"
 #include "common/base/wide.h"
 #include "common/conf/json.h"

@@ -8,7 +8,7 @@
 #include "aggregator/core/rating/amortise.h"
 #include "aggregator/core/rating/budget.h"
 #include "aggregator/core/reports/html.h"
-#include "common/base/split.h"
+#include "common/base/apportion.h"
 #include "common/base/time.h"
 
 #define HOUR_DECIMALS 3
@@ -308,7 +308,7 @@ round_parts(int128 whole, const struct part *parts, size_t n, int128 per_milli_h
 	ASSERT(n <= PARTS_MAX);
 	for (size_t i = 0; i < n; i++)
 		weight[i] = parts[i].amount;
-	if (!split_largest_remainder(total, weight, n, ret_milli))
+	if (!apportion(total, weight, n, ret_milli))
 		memset(ret_milli, 0, sizeof(*ret_milli) * n);
 	return total;
 }

@@ -5,7 +5,7 @@
 
 #include "aggregator/core/rating/rounding.h"
 #include "aggregator/core/reports/html.h"
-#include "aggregator/core/reports/report.h"
+#include "aggregator/core/reports/chargeback.h"
 #include "common/conf/json.h"
 
 static const char *const levels[] = {[LEVEL_MODEL] = "model", [LEVEL_CLUSTER] = "cluster", [LEVEL_ALL] = "all"};

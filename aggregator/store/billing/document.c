@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "aggregator/core/rating/rating.h"
-#include "aggregator/core/reports/report.h"
+#include "aggregator/core/reports/chargeback.h"
 #include "aggregator/store/db/db.h"
 #include "aggregator/store/billing/period_internal.h"
 

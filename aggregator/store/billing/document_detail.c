@@ -4,7 +4,7 @@
 
 #include "aggregator/core/reports/detail.h"
 #include "aggregator/core/rating/rating.h"
-#include "aggregator/core/reports/report.h"
+#include "aggregator/core/reports/chargeback.h"
 #include "aggregator/store/db/db.h"
 #include "aggregator/store/billing/document.h"
 #include "aggregator/store/billing/period_internal.h"

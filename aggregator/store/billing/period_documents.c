@@ -5,7 +5,7 @@
 
 #include "aggregator/core/rating/rating.h"
 #include "aggregator/core/rating/rating_file.h"
-#include "aggregator/core/reports/report.h"
+#include "aggregator/core/reports/chargeback.h"
 #include "aggregator/store/billing/period_internal.h"
 
 /* --- documents from lines --- */

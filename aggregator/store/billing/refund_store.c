@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "aggregator/core/rating/refund.h"
-#include "aggregator/core/reports/report.h"
+#include "aggregator/core/reports/chargeback.h"
 #include "aggregator/store/db/db.h"
 #include "aggregator/store/billing/period.h"
 #include "common/conf/json.h"

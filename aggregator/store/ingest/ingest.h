@@ -28,7 +28,7 @@ enum ingest_refusal {
 	INGEST_REFUSALS
 };
 const char *ingest_refusal_name(enum ingest_refusal r);
-/* Why a sound batch is in quarantine (ingest_judge.c). */
+/* Why a sound batch is in quarantine (ingest_accept.c). */
 enum quarantine_class {
 	QUARANTINE_NONE,
 	QUARANTINE_FORMAT,     /* numbers and texts that no batch may have */
@@ -131,7 +131,7 @@ struct quarantine_decision {
 	int64_t now_ns;
 };
 /* Discarding a batch leaves its time unknown. Releasing judges the batch again, with rule 3 of
- * ingest_judge.c overruled, and takes it in as ingest would; ERR_CONFLICT says what still stands against it. What was
+ * ingest_accept.c overruled, and takes it in as ingest would; ERR_CONFLICT says what still stands against it. What was
  * discarded can be released, what was released stays. The same decision again changes nothing. The batch's row is written
  * to out; ret says what was taken in by this call. */
 MUST_CHECK bool store_quarantine_decide(struct db *db, const struct quarantine_decision *d, struct ingest_result *ret,

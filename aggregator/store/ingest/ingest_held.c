@@ -2,7 +2,7 @@
  *
  * Rules, in order:
  *  1. a batch of a held node is kept as evidence with the class unapproved and the time when it came; no device, holder, service, hour
- *     or dictionary entry is made from it (ingest_judge.c)
+ *     or dictionary entry is made from it (ingest_accept.c)
  *  2. a node that is not approved has at most held_max bytes put aside; beyond that a push is refused, and the exporter keeps it
  *  3. once the node is approved its batches are judged in the order of their numbers, each as of the moment when it came, by the
  *     same rules and functions as a push: what comes of it is what had come of it then

@@ -9,7 +9,7 @@
  *  4. a number before the cursor is acknowledged again if its bytes are the same; other bytes are a mismatch
  *  5. a number after the cursor is a gap: the caller learns which one is expected
  *  6. a loss batch stands for the part of its range that is not known yet, so it can never contradict
- *  7. the next number is judged (ingest_judge.c); accepted, quarantined or loss, it is kept as evidence and the
+ *  7. the next number is judged (ingest_accept.c); accepted, quarantined or loss, it is kept as evidence and the
  *     cursor moves
  *  8. the records go in by one COPY, the hours they lie in are touched, slices that end in them are stored, and only the
  *     commit makes any of it true */

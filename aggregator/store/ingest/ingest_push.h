@@ -1,6 +1,6 @@
 /* aggregator/store/ingest/ingest_push.h - shared by the files that store pushed batches: ingest_push.c (one push, the rules in order), ingest_group.c
  * (many pushes in one transaction), ingest_read.c (decoding), ingest_cache.c (streams known from earlier pushes), ingest_dict.c, ingest_device.c and
- * ingest_holder.c (the dictionary of a stream), ingest_judge.c (acceptance, quarantine, records set aside), ingest_write.c (rows, slices, sums),
+ * ingest_holder.c (the dictionary of a stream), ingest_accept.c (acceptance, quarantine, records set aside), ingest_write.c (rows, slices, sums),
  * ingest_held.c (nodes that wait for approval). */
 #ifndef TOLLGATE_INGEST_PUSH_H
 #define TOLLGATE_INGEST_PUSH_H
@@ -129,7 +129,7 @@ struct ingest {
 	struct db_ledger ledger;
 	int64_t now_ns;
 	int64_t skew_ns, skew_max_ns; /* the node's clock less ours; 0: not known */
-	bool overruled;               /* an operator lets the frame in: see ingest_judge.c */
+	bool overruled;               /* an operator lets the frame in: see ingest_accept.c */
 	const char *only_gpu;         /* ... of an accepted frame only the records of this GPU; NULL: all */
 	struct ingest_frame *frames;
 	size_t count;

@@ -186,9 +186,9 @@ store_quarantine_show(struct db *db, int64_t stream, int64_t seq, const char *gp
  *  1. the stream's row is locked, as by whoever takes batches of it: a decision and a push wait for each other
  *     Batches of a node that is held are released by approving the node
  *  2. the same decision again changes nothing; what was released stays released
- *  3. a batch to release is judged again (ingest_judge.c) as the ledger is now, with the operator's word against rule 3;
+ *  3. a batch to release is judged again (ingest_accept.c) as the ledger is now, with the operator's word against rule 3;
  *     what still refuses it is the answer, and nothing has changed. Of an accepted batch only the records of that one GPU are: by
- *     rule 7 of ingest_judge.c
+ *     rule 7 of ingest_accept.c
  *  4. its dictionary, records and hours are entered by the same functions that take a push in, and the decision with its
  *     audit entry goes into the same transaction */
 

@@ -16,7 +16,7 @@
 
 #include "aggregator/store/rollup/charges.h"
 #include "common/base/money.h"
-#include "common/base/split.h"
+#include "common/base/apportion.h"
 #include "common/base/units.h"
 
 /* --- sums of one pool's day, written to the charge tables --- */
@@ -336,7 +336,7 @@ settle_components(struct pool_hour *h, const struct classes *c)
 
 		for (to = from; to < h->component_count && h->components[to].right == h->components[from].right; to++)
 			weights[to] = h->components[to].reserved;
-		if (!split_largest_remainder(left.undelivered, weights + from, to - from, undelivered + from))
+		if (!apportion(left.undelivered, weights + from, to - from, undelivered + from))
 			continue;
 		for (size_t i = from; i < to; i++) {
 			const struct component *p = &h->components[i];

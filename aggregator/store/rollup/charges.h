@@ -4,7 +4,7 @@
 #ifndef TOLLGATE_CHARGES_H
 #define TOLLGATE_CHARGES_H
 
-#include "aggregator/core/rating/classes.h"
+#include "aggregator/core/rating/charge_classes.h"
 #include "aggregator/store/db/db.h"
 #include "common/base/idmap.h"
 

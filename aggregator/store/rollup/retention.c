@@ -4,7 +4,7 @@
  *  1. the records of a UTC day go when every node-hour of it is sealed and clean, and every day that it reaches into folded
  *  2. ingest is never kept waiting: the lock is asked for briefly, and again at the next time
  *  3. batches go after their period was closed, from the front of their stream, in whole ranges (sql/0010_usage_functions.sql); what comes for
- *     that time later cannot be proved any more, and is quarantined (ingest_judge.c)
+ *     that time later cannot be proved any more, and is quarantined (ingest_accept.c)
  *  4. node-hours go when their day is folded and their records are gone
  *  5. ages are counted from where the nodes have come, never from a clock that is ahead of them */
 #include <inttypes.h>

@@ -1,7 +1,7 @@
 /* aggregator/store/usage/usage_write.c - a row of usage sums as a JSON object or a CSV line. */
 #include "aggregator/store/usage/usage_internal.h"
 
-#include "aggregator/core/reports/report.h"
+#include "aggregator/core/reports/chargeback.h"
 #include "aggregator/core/rating/rounding.h"
 #include "common/conf/json.h"
 #include "common/base/units.h"

@@ -3,7 +3,7 @@
  * The engine knows how much a workspace owes, not to whom. These rules name the lenders:
  *  1. debts are covered first by live capacity without a reservation, which is used on demand; the rest is lent
  *  2. it is lent by idle reservations, by each in proportion to its lendable units, exact to the unit
- *  3. the units lent in a pool are borrowed there, by each workspace in proportion to its debt: as the bill's classes (classes.h) */
+ *  3. the units lent in a pool are borrowed there, by each workspace in proportion to its debt: as the bill's classes (charge_classes.h) */
 #ifndef TOLLGATE_QUOTA_FIGURES_H
 #define TOLLGATE_QUOTA_FIGURES_H
 

@@ -1,4 +1,4 @@
-/* aggregator/core/quota/engine/quota_check.c - rules 1 to 7 and 9 of quota.h in their order, on the state as it is. Nothing here changes the state. Rule 8 is in quota_victims.c. */
+/* aggregator/core/quota/engine/quota_check.c - rules 1 to 7 and 9 of quota.h in their order, on the state as it is. Nothing here changes the state. Rule 8 is in quota_reclaim.c. */
 #include "aggregator/core/quota/engine/quota_state.h"
 
 static int64_t

@@ -377,7 +377,7 @@ bool quota_plan_of_parts(const struct quota_state *s, const struct quota_part *p
 bool quota_request_ok(const struct quota_state *s, const struct quota_request *in);
 bool quota_exception_ok(const struct quota_state *s, const struct quota_exception *in);
 
-/* ---- quota_victims.c: rule 8 and reclaim -------------------------------------------------------------------------------------- */
+/* ---- quota_reclaim.c: rule 8 and reclaim -------------------------------------------------------------------------------------- */
 
 struct victim {
 	int32_t lease;

@@ -1,4 +1,4 @@
-/* aggregator/service/closer.c - the thread that closes months on request.
+/* aggregator/service/period_closer.c - the thread that closes months on request.
  *
  * Every replica has one; the store sees to it that one works at a time. A job that a replica left in the middle is found by the others, or by the
  * same one when it is there again. */

@@ -1,4 +1,4 @@
-/* aggregator/store/ingest/ingest_judge.c - what is accepted, and what is put into quarantine with a reason.
+/* aggregator/store/ingest/ingest_accept.c - what is accepted, and what is put into quarantine with a reason.
  *
  * A sound frame with refused content is acknowledged, so that it cannot wedge its stream. Rules, in order:
  *  1. the rules of the wire format (wire_check)

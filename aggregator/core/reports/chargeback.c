@@ -1,5 +1,5 @@
-/* aggregator/core/reports/report.c - rated lines as the chargeback CSV and as JSON, from one table of columns. */
-#include "aggregator/core/reports/report.h"
+/* aggregator/core/reports/chargeback.c - rated lines as the chargeback CSV and as JSON, from one table of columns. */
+#include "aggregator/core/reports/chargeback.h"
 
 #include <string.h>
 

@@ -1,11 +1,11 @@
-/* aggregator/core/rating/classes.c - the classes of a pool's hour. The numbers are those of classes.h. */
-#include "aggregator/core/rating/classes.h"
+/* aggregator/core/rating/charge_classes.c - the classes of a pool's hour. The numbers are those of charge_classes.h. */
+#include "aggregator/core/rating/charge_classes.h"
 
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/split.h"
+#include "common/base/apportion.h"
 
 #define AMOUNT_MAX ((int128)1 << 120)
 
@@ -160,7 +160,7 @@ fill_within(int128 total, const int128 *weight, int128 *room, size_t n, int128 *
 
 		for (size_t i = 0; i < n; i++)
 			open[i] = room[i] > 0 ? weight[i] : 0;
-		if (!split_largest_remainder(total, open, n, share))
+		if (!apportion(total, open, n, share))
 			return;
 		for (size_t i = 0; i < n; i++)
 			if (share[i] > room[i]) {
@@ -225,7 +225,7 @@ classify(struct working *w)
 	}
 	on_demand = min_i128(over, spare);
 	/* false: nobody holds more than is reserved */
-	if (!split_largest_remainder(on_demand, w->weight, w->row_count, w->part))
+	if (!apportion(on_demand, w->weight, w->row_count, w->part))
 		on_demand = 0;
 	for (size_t i = 0; i < w->row_count; i++) {
 		struct holder_row *row = &w->rows[i];
@@ -280,16 +280,16 @@ divide_use(const struct class_amounts *a, const int128 total[CLASS_COUNT], struc
 
 	for (int c = 0; c < CLASS_COUNT; c++) {
 		/* false: nothing of it is left, and nothing of this class either */
-		if (!split_largest_remainder(total[c], left, ARRAY_LEN(left), part))
+		if (!apportion(total[c], left, ARRAY_LEN(left), part))
 			memset(part, 0, sizeof(part));
 		out[c] = (struct class_amounts){.used = part[0], .idle = part[1], .unmeasured = part[2]};
 		for (size_t s = 0; s < ARRAY_LEN(left); s++)
 			left[s] -= part[s];
 	}
 	/* what comes without allocated time is on demand: no reservation is used */
-	if (!split_largest_remainder(a->over, total, CLASS_COUNT, over))
+	if (!apportion(a->over, total, CLASS_COUNT, over))
 		over[CLASS_ON_DEMAND] = a->over;
-	if (!split_largest_remainder(a->energy_mj, total, CLASS_COUNT, energy))
+	if (!apportion(a->energy_mj, total, CLASS_COUNT, energy))
 		energy[CLASS_ON_DEMAND] = a->energy_mj;
 	for (int c = 0; c < CLASS_COUNT; c++) {
 		out[c].over = over[c];
@@ -329,11 +329,11 @@ take_part(struct class_amounts *left, int128 time)
 	struct class_amounts part;
 	int128 of[3], beside[2];
 
-	ASSERT(split_largest_remainder(time, states, ARRAY_LEN(states), of));
+	ASSERT(apportion(time, states, ARRAY_LEN(states), of));
 	part = (struct class_amounts){.used = of[0], .idle = of[1], .unmeasured = of[2]};
-	ASSERT(split_largest_remainder(left->over, weight, 2, beside));
+	ASSERT(apportion(left->over, weight, 2, beside));
 	part.over = beside[0];
-	ASSERT(split_largest_remainder(left->energy_mj, weight, 2, beside));
+	ASSERT(apportion(left->energy_mj, weight, 2, beside));
 	part.energy_mj = beside[0];
 	left->used -= part.used;
 	left->idle -= part.idle;
@@ -365,7 +365,7 @@ pair_loans(struct working *w)
 		if (allocated(&left) == 0)
 			continue;
 		/* no part is more than its lender has left: together they are not */
-		ASSERT(split_largest_remainder(allocated(&left), left_of, n, time));
+		ASSERT(apportion(allocated(&left), left_of, n, time));
 		for (size_t k = 0; k < n; k++) {
 			if (time[k] == 0)
 				continue;

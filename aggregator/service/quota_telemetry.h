@@ -1,6 +1,6 @@
-/* aggregator/service/closed_loop.h - the closed loop of quota: telemetry against the book, run by the decider every quota-tick. */
-#ifndef TOLLGATE_CLOSED_LOOP_H
-#define TOLLGATE_CLOSED_LOOP_H
+/* aggregator/service/quota_telemetry.h - the closed loop of quota: telemetry against the book, run by the decider every quota-tick. */
+#ifndef TOLLGATE_QUOTA_TELEMETRY_H
+#define TOLLGATE_QUOTA_TELEMETRY_H
 
 #include "aggregator/core/quota/loop/quota_loop.h"
 #include "aggregator/store/store.h"

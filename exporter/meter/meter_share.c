@@ -1,7 +1,7 @@
-/* exporter/meter/meter_plan.c - who held what of one GPU in one slot: rules 3 to 9 and 11 of meter.h, in the order of their numbers. */
+/* exporter/meter/meter_share.c - who held what of one GPU in one slot: rules 3 to 9 and 11 of meter.h, in the order of their numbers. */
 #include <stdlib.h>
 
-#include "common/base/split.h"
+#include "common/base/apportion.h"
 #include "common/base/time.h"
 #include "common/base/units.h"
 #include "exporter/meter/meter_internal.h"
@@ -358,7 +358,7 @@ divide_activity(struct plan *p, size_t holder_count, const struct activity *a)
 	if (a->by_process && (a->ppm == ABSENT || measured < total))
 		total = measured;
 	/* false when all weights are 0, because nobody was active or the segment is shorter than its parts: then all shares are 0 */
-	shared = split_largest_remainder(total / PPM, p->weights, holder_count, p->shares);
+	shared = apportion(total / PPM, p->weights, holder_count, p->shares);
 	for (size_t i = 0; i < holder_count; i++)
 		if (p->holders[i].active)
 			set_activity(p, &p->holders[i], shared ? p->shares[i] : 0,
@@ -409,7 +409,7 @@ divide_energy(struct plan *p, int128 energy_mj)
 	if (energy_mj == 0)
 		return;
 	/* some entry has a weight: this part of the energy would be 0 otherwise */
-	ASSERT(split_largest_remainder(energy_mj, p->weights, p->entry_count, p->shares));
+	ASSERT(apportion(energy_mj, p->weights, p->entry_count, p->shares));
 	for (size_t i = 0; i < p->entry_count; i++)
 		p->entries[i].energy_mj += (int64_t)p->shares[i];
 }
@@ -427,7 +427,7 @@ share_energy(struct plan *p, int64_t energy_mj, int64_t slot_ns)
 		active += p->weights[i] = active_unit_ns(&p->entries[i]);
 	halves[0] = active;
 	halves[1] = active < whole ? whole - active : 0;
-	ASSERT(split_largest_remainder(energy_mj, halves, 2, parts)); /* a slot is not empty */
+	ASSERT(apportion(energy_mj, halves, 2, parts)); /* a slot is not empty */
 	divide_energy(p, parts[0]);
 	for (size_t i = 0; i < p->entry_count; i++)
 		p->weights[i] = (int128)p->entries[i].units * p->entries[i].held_ns;

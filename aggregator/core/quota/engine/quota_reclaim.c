@@ -1,4 +1,4 @@
-/* aggregator/core/quota/engine/quota_victims.c - which leases end so that a request fits: rule 8 and reclaim.
+/* aggregator/core/quota/engine/quota_reclaim.c - which leases end so that a request fits: rule 8 and reclaim.
  *
  * Legal: preemptible; of a workspace with debt just before its removal, what is ordered or draining counted as gone, or the
  * request's own with lower priority; not admitted in this step; of a workspace that is enforced. With reclaim = lower only those of

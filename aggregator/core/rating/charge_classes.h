@@ -1,4 +1,4 @@
-/* aggregator/core/rating/classes.h - the classes of a pool's hour: covered by reservations, on demand, borrowed, lent, unused. Pure
+/* aggregator/core/rating/charge_classes.h - the classes of a pool's hour: covered by reservations, on demand, borrowed, lent, unused. Pure
  * (BILLING 2).
  *
  * A pool is the nodes of one tenant in a cluster, or its shared ones, of one GPU model. Amounts are unit-nanoseconds of one billing
@@ -19,8 +19,8 @@
  *     goes with the time
  *
  * All pro rata splits are by largest remainder, ties by id of the workspace. */
-#ifndef TOLLGATE_CLASSES_H
-#define TOLLGATE_CLASSES_H
+#ifndef TOLLGATE_CHARGE_CLASSES_H
+#define TOLLGATE_CHARGE_CLASSES_H
 
 #include "common/base/err.h"
 

@@ -1,9 +1,9 @@
-/* aggregator/core/reports/report.h - shaping rated lines into the chargeback report. Pure.
+/* aggregator/core/reports/chargeback.h - shaping rated lines into the chargeback report. Pure.
  *
- * One table of columns (report.c) gives both forms, so that they cannot differ: CSV as RFC 4180 in UTF-8 with
+ * One table of columns (chargeback.c) gives both forms, so that they cannot differ: CSV as RFC 4180 in UTF-8 with
  * CRLF, and JSON whose values are the same texts. Numbers have a decimal point and no grouping in every locale. */
-#ifndef TOLLGATE_REPORT_H
-#define TOLLGATE_REPORT_H
+#ifndef TOLLGATE_CHARGEBACK_H
+#define TOLLGATE_CHARGEBACK_H
 
 #include "aggregator/core/reports/invoice_html.h"
 #include "aggregator/core/rating/rating.h"

@@ -1,5 +1,5 @@
-/* common/base/split.c - dividing an integer among parties by largest remainder. */
-#include "common/base/split.h"
+/* common/base/apportion.c - dividing an integer among parties by largest remainder. */
+#include "common/base/apportion.h"
 
 #include <stdlib.h>
 
@@ -75,7 +75,7 @@ split_magnitude(int128 magnitude, int128 sum, const int128 *weight, size_t n, st
 }
 
 bool
-split_largest_remainder(int128 total, const int128 *weight, size_t n, int128 *out)
+apportion(int128 total, const int128 *weight, size_t n, int128 *out)
 {
 	int128 magnitude, sum;
 

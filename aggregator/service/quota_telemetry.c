@@ -1,6 +1,6 @@
-/* aggregator/service/closed_loop.c - the closed loop of quota: policy and telemetry as events for the book. The rules are in
+/* aggregator/service/quota_telemetry.c - the closed loop of quota: policy and telemetry as events for the book. The rules are in
  * core/quota/loop/quota_loop.h. */
-#include "aggregator/service/closed_loop.h"
+#include "aggregator/service/quota_telemetry.h"
 
 #include <pthread.h>
 #include <string.h>
