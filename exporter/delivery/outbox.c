@@ -1,12 +1,10 @@
 /* exporter/delivery/outbox.c - the spool's writer thread, its queue, and the view for sending. The rules are numbered in outbox.h. */
 #include "exporter/delivery/outbox.h"
 
-#include <errno.h>
-#include <pthread.h>
 #include <string.h>
-#include <time.h>
 
 #include "common/wire/frame.h"
+#include "common/base/thread.h"
 #include "common/base/time.h"
 
 struct entry {
@@ -44,18 +42,6 @@ struct outbox {
 	struct spool *sending;
 	uint64_t sending_number;
 };
-
-static struct timespec
-after(int64_t ns)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	ns += t.tv_nsec;
-	t.tv_sec += (time_t)(ns / NS_PER_S);
-	t.tv_nsec = (long)(ns % NS_PER_S);
-	return t;
-}
 
 /* ---- the queue ---- */
 
@@ -299,11 +285,11 @@ ask_writer(struct outbox *b)
 static bool
 ask_and_wait(struct outbox *b, struct err *err)
 {
-	struct timespec until = after(b->patience_ns);
+	int64_t deadline_ns = time_monotonic_ns() + b->patience_ns;
 	uint64_t round = ask_writer(b);
 
 	while (!b->late && b->answered < round)
-		b->late = pthread_cond_timedwait(&b->done, &b->lock, &until) == ETIMEDOUT && b->answered < round;
+		b->late = !condition_wait_until(&b->done, &b->lock, deadline_ns) && b->answered < round;
 	if (b->answered < round)
 		return err_set(err, ERR_RETRY, "the disk of the spool %s does not answer", b->options.dir);
 	if (b->trouble.kind == ERR_NONE)
@@ -319,17 +305,13 @@ struct outbox *
 outbox_new(struct spool *spool, const struct spool_options *o)
 {
 	struct outbox *b = mem_alloc(sizeof(*b));
-	pthread_condattr_t attr;
 
 	b->spool = spool;
 	b->options = *o;
 	b->flags = o->flags;
 	pthread_mutex_init(&b->lock, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&b->work, &attr);
-	pthread_cond_init(&b->done, &attr);
-	pthread_condattr_destroy(&attr);
+	condition_init(&b->work);
+	condition_init(&b->done);
 	publish(b);
 	return b;
 }
@@ -337,15 +319,12 @@ outbox_new(struct spool *spool, const struct spool_options *o)
 bool
 outbox_start(struct outbox *b, int64_t patience_ns, struct err *err)
 {
-	int rc;
-
 	b->patience_ns = patience_ns;
 	b->has_writer = true;
-	rc = pthread_create(&b->thread, NULL, writer_main, b);
-	if (rc == 0)
+	if (thread_start("of the spool", writer_main, b, &b->thread, err))
 		return true;
 	b->has_writer = false;
-	return err_errno(err, ERR_FATAL, rc, "cannot start the thread of the spool");
+	return false;
 }
 
 void
@@ -360,14 +339,14 @@ outbox_set_patience(struct outbox *b, int64_t patience_ns)
 static bool
 stop_writer(struct outbox *b)
 {
-	struct timespec until;
+	int64_t deadline_ns;
 	bool ended;
 
 	pthread_mutex_lock(&b->lock);
-	until = after(b->patience_ns);
+	deadline_ns = time_monotonic_ns() + b->patience_ns;
 	b->stop = true;
 	(void)ask_writer(b);
-	while (!b->ended && pthread_cond_timedwait(&b->done, &b->lock, &until) != ETIMEDOUT)
+	while (!b->ended && condition_wait_until(&b->done, &b->lock, deadline_ns))
 		;
 	ended = b->ended;
 	pthread_mutex_unlock(&b->lock);

@@ -1,16 +1,15 @@
 /* exporter/delivery/push.c - the push thread: decision on a reply, pauses, retries. */
 #include "exporter/delivery/push.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "common/base/digest.h"
 #include "common/wire/frame.h"
 #include "common/conf/json.h"
 #include "common/base/log.h"
+#include "common/base/thread.h"
 #include "common/base/time.h"
 
 #define REPLY_MAX (64u << 10)
@@ -94,33 +93,21 @@ struct push {
 	bool tried_last;             /* the last attempt before the end was made */
 };
 
-static struct timespec
-after(int64_t ns)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	ns += t.tv_nsec;
-	t.tv_sec += (time_t)(ns / NS_PER_S);
-	t.tv_nsec = (long)(ns % NS_PER_S);
-	return t;
-}
-
 /* The pause after a failure. A stop cuts it short for one last attempt, because the newest batch has not been tried yet. False when
  * the thread must end. */
 static bool
 pause_a_while(struct push *p)
 {
 	uint64_t chance;
-	struct timespec until;
+	int64_t deadline_ns;
 	bool finishing;
 
 	random_bytes((uint8_t *)&chance, sizeof(chance));
-	until = after(
-		httpc_pause_ns(p->options.least_pause_ns, p->options.most_pause_ns, p->failures, p->wait_s, chance));
+	deadline_ns = time_monotonic_ns() + httpc_pause_ns(p->options.least_pause_ns, p->options.most_pause_ns,
+	                                                   p->failures, p->wait_s, chance);
 	p->wait_s = 0;
 	pthread_mutex_lock(&p->lock);
-	while (!p->finishing && pthread_cond_timedwait(&p->wake, &p->lock, &until) != ETIMEDOUT)
+	while (!p->finishing && condition_wait_until(&p->wake, &p->lock, deadline_ns))
 		;
 	finishing = p->finishing;
 	pthread_mutex_unlock(&p->lock);
@@ -373,7 +360,6 @@ push_start(const struct push_options *o, struct outbox *outbox, struct push **re
 {
 	owned(push) struct push *p = mem_alloc(sizeof(*p));
 	struct httpc_options http = o->http;
-	pthread_condattr_t attr;
 	int rc;
 
 	http.clock_header = PUSH_CLOCK_HEADER;
@@ -382,11 +368,8 @@ push_start(const struct push_options *o, struct outbox *outbox, struct push **re
 	p->chunk_bytes = o->chunk_bytes;
 	p->stats.last_success_wall_ns = -1;
 	pthread_mutex_init(&p->lock, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&p->wake, &attr);
-	pthread_cond_init(&p->done, &attr);
-	pthread_condattr_destroy(&attr);
+	condition_init(&p->wake);
+	condition_init(&p->done);
 	if (!httpc_new(&http, &p->http, err))
 		return false;
 	if (o->join.join_token_file) {
@@ -413,13 +396,13 @@ push_wake(struct push *p)
 static bool
 wait_for_end(struct push *p, int64_t patience_ns)
 {
-	struct timespec until = after(patience_ns);
+	int64_t deadline_ns = time_monotonic_ns() + patience_ns;
 	bool ended;
 
 	pthread_mutex_lock(&p->lock);
 	p->finishing = true;
 	pthread_cond_signal(&p->wake);
-	while (!p->ended && pthread_cond_timedwait(&p->done, &p->lock, &until) != ETIMEDOUT)
+	while (!p->ended && condition_wait_until(&p->done, &p->lock, deadline_ns))
 		;
 	ended = p->ended;
 	pthread_mutex_unlock(&p->lock);

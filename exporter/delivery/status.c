@@ -1,15 +1,14 @@
 /* exporter/delivery/status.c - the status message, and the thread that sends it. The rules are numbered in status.h. */
 #include "exporter/delivery/status.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "common/base/digest.h"
 #include "common/base/log.h"
+#include "common/base/thread.h"
 #include "common/base/time.h"
 #include "common/conf/json.h"
 #include "exporter/delivery/push.h"
@@ -417,7 +416,6 @@ status_start(const struct status_options *o, struct status **ret, struct err *er
 {
 	owned(status) struct status *s = mem_alloc(sizeof(*s));
 	struct httpc_options http = o->http;
-	pthread_condattr_t attr;
 	int rc;
 
 	http.clock_header = PUSH_CLOCK_HEADER;
@@ -432,11 +430,8 @@ status_start(const struct status_options *o, struct status **ret, struct err *er
 	buf_init(&s->waiting, STATUS_MAX);
 	buf_init(&s->sending, STATUS_MAX);
 	pthread_mutex_init(&s->lock, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&s->wake, &attr);
-	pthread_cond_init(&s->done, &attr);
-	pthread_condattr_destroy(&attr);
+	condition_init(&s->wake);
+	condition_init(&s->done);
 	if (!httpc_new(&http, &s->http, err))
 		return false;
 	rc = pthread_create(&s->thread, NULL, status_main, s);
@@ -470,32 +465,20 @@ status_offer(struct status *s, const struct buf *text, int64_t boot_ns)
 	pthread_mutex_unlock(&s->lock);
 }
 
-static struct timespec
-after(int64_t ns)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	ns += t.tv_nsec;
-	t.tv_sec += (time_t)(ns / NS_PER_S);
-	t.tv_nsec = (long)(ns % NS_PER_S);
-	return t;
-}
-
 bool
 status_stop(struct status *s)
 {
-	struct timespec until;
+	int64_t deadline_ns;
 	bool ended;
 
 	if (!s)
 		return true;
-	until = after(ABORT_NS);
+	deadline_ns = time_monotonic_ns() + ABORT_NS;
 	httpc_abort(s->http);
 	pthread_mutex_lock(&s->lock);
 	s->stop = true;
 	pthread_cond_signal(&s->wake);
-	while (!s->ended && pthread_cond_timedwait(&s->done, &s->lock, &until) != ETIMEDOUT)
+	while (!s->ended && condition_wait_until(&s->done, &s->lock, deadline_ns))
 		;
 	ended = s->ended;
 	pthread_mutex_unlock(&s->lock);

@@ -6,9 +6,9 @@
 #include <pthread.h>
 #include <pwd.h>
 #include <stdio.h>
-#include <time.h>
 
 #include "common/base/idmap.h"
+#include "common/base/thread.h"
 #include "common/base/time.h"
 #include "exporter/source/sanitize.h"
 
@@ -146,18 +146,14 @@ struct user_names *
 user_names_new(const struct user_source *source)
 {
 	struct user_names *n = mem_alloc(sizeof(*n));
-	pthread_condattr_t monotonic;
 
 	n->source = *source;
 	if (!n->source.ask)
 		n->source.ask = ask_system;
 	n->users = mem_array(USERS_MAX, sizeof(*n->users));
-	pthread_condattr_init(&monotonic);
-	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
 	pthread_mutex_init(&n->lock, NULL);
-	pthread_cond_init(&n->wanted, NULL);
-	pthread_cond_init(&n->answered, &monotonic);
-	pthread_condattr_destroy(&monotonic);
+	condition_init(&n->wanted);
+	condition_init(&n->answered);
 	/* without a thread users have no names; everything else goes on */
 	n->has_thread = pthread_create(&n->thread, NULL, run, n) == 0;
 	return n;
@@ -215,12 +211,9 @@ user_names_get(struct user_names *n, uint32_t uid, int64_t *patience_ns)
 	pthread_mutex_lock(&n->lock);
 	u = want(n, uid);
 	if (u && u->state == WANTED && u->asked_boot_ns == 0 && n->has_thread && *patience_ns > 0) {
-		struct timespec until;
-
 		began_ns = time_monotonic_ns();
 		end_ns = began_ns + *patience_ns;
-		until = (struct timespec){.tv_sec = (time_t)(end_ns / NS_PER_S), .tv_nsec = (long)(end_ns % NS_PER_S)};
-		while (u->state == WANTED && pthread_cond_timedwait(&n->answered, &n->lock, &until) != ETIMEDOUT)
+		while (u->state == WANTED && condition_wait_until(&n->answered, &n->lock, end_ns))
 			;
 		*patience_ns -= time_monotonic_ns() - began_ns;
 	}

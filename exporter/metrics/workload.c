@@ -1,13 +1,11 @@
 /* exporter/metrics/workload.c - the set of workloads, and the thread that reads their cgroups. The rules are numbered in workload.h. */
 #include "exporter/metrics/workload.h"
 
-#include <errno.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "common/base/idmap.h"
+#include "common/base/thread.h"
 #include "common/base/time.h"
 #include "exporter/identity/identity_proc.h"
 #include "exporter/metrics/metrics_render.h"
@@ -78,7 +76,6 @@ struct workload *
 workload_new(const struct workload_options *o)
 {
 	struct workload *w = mem_alloc(sizeof(*w));
-	pthread_condattr_t monotonic;
 	size_t len;
 
 	w->followed = mem_array(WORKLOADS_MAX, sizeof(*w->followed));
@@ -91,11 +88,8 @@ workload_new(const struct workload_options *o)
 	if (proc_read(&w->proc, "self", "cgroup", &len, NULL))
 		cgroup_base_parse(w->proc.text, len, &w->base);
 	workload_mounts_init(&w->mounts, o->cgroup_root, o->files_max);
-	pthread_condattr_init(&monotonic);
-	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
 	pthread_mutex_init(&w->lock, NULL);
-	pthread_cond_init(&w->wake, &monotonic);
-	pthread_condattr_destroy(&monotonic);
+	condition_init(&w->wake);
 	return w;
 }
 
@@ -431,11 +425,10 @@ workload_round(struct workload *w, int64_t boot_ns, bool all)
 static bool
 wait_until(struct workload *w, int64_t until_ns)
 {
-	struct timespec t = {.tv_sec = (time_t)(until_ns / NS_PER_S), .tv_nsec = (long)(until_ns % NS_PER_S)};
 	bool in_time = true;
 
 	while (!w->stop && !w->hurry && in_time)
-		in_time = pthread_cond_timedwait(&w->wake, &w->lock, &t) != ETIMEDOUT;
+		in_time = condition_wait_until(&w->wake, &w->lock, until_ns);
 	w->hurry = false;
 	return !in_time;
 }
@@ -474,8 +467,6 @@ run(void *arg)
 bool
 workload_start(struct workload *w, struct err *err)
 {
-	int rc = pthread_create(&w->thread, NULL, run, w);
-
-	w->has_thread = rc == 0;
-	return rc == 0 || err_errno(err, ERR_FATAL, rc, "cannot start the thread that reads cgroups");
+	w->has_thread = thread_start("that reads cgroups", run, w, &w->thread, err);
+	return w->has_thread;
 }

@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 
+#include "common/base/thread.h"
 #include "common/base/time.h"
 #include "exporter/record/record_file.h"
 
@@ -96,15 +96,11 @@ bool
 record_writer_new(struct record_writer **ret, struct err *err)
 {
 	struct record_writer *w = mem_alloc(sizeof(*w));
-	pthread_condattr_t attributes;
 	pthread_t thread;
 	int errnum;
 
 	pthread_mutex_init(&w->lock, NULL);
-	pthread_condattr_init(&attributes);
-	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-	pthread_cond_init(&w->changed, &attributes);
-	pthread_condattr_destroy(&attributes);
+	condition_init(&w->changed);
 	errnum = pthread_create(&thread, NULL, write_all, w);
 	if (errnum != 0) {
 		writer_free(w);
@@ -157,14 +153,12 @@ record_writer_check(struct record_writer *w, struct err *err)
 bool
 record_writer_close(struct record_writer *w, int64_t patience_ns, struct err *err)
 {
-	struct timespec until;
+	int64_t deadline_ns = time_monotonic_ns() + (patience_ns / NS_PER_S + 1) * NS_PER_S;
 	bool ok, late = false;
 
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_sec += (time_t)(patience_ns / NS_PER_S) + 1;
 	pthread_mutex_lock(&w->lock);
 	while ((w->count > 0 || w->writing) && !late)
-		late = pthread_cond_timedwait(&w->changed, &w->lock, &until) != 0;
+		late = !condition_wait_until(&w->changed, &w->lock, deadline_ns);
 	ok = w->trouble.kind == ERR_NONE;
 	if (!ok)
 		*err = w->trouble;

@@ -1,12 +1,11 @@
 /* exporter/source/reader.c - the worker threads that call the source, and the caller's deadline. The rules are in reader.h. */
 #include "exporter/source/reader.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
+#include "common/base/thread.h"
 #include "common/base/time.h"
 
 #define LEAST_WAIT_NS (2 * NS_PER_MS) /* with less time left no new worker is started */
@@ -61,15 +60,6 @@ struct reader {
 	struct gpu_xids *xids;
 	int64_t silent_since_ns[GPU_MAX], library_since_ns; /* boot time; -1: it answers */
 };
-
-/* False at the deadline. */
-static bool
-wait_until(struct reader *r, int64_t deadline_ns)
-{
-	struct timespec t = {.tv_sec = (time_t)(deadline_ns / NS_PER_S), .tv_nsec = (long)(deadline_ns % NS_PER_S)};
-
-	return pthread_cond_timedwait(&r->done, &r->lock, &t) != ETIMEDOUT;
-}
 
 static void
 unref(struct reader *r)
@@ -417,7 +407,6 @@ bool
 reader_new(const struct reader_options *o, struct reader **ret, struct err *err)
 {
 	struct reader *r = mem_alloc(sizeof(*r));
-	pthread_condattr_t attr;
 	bool ok;
 
 	r->options = *o;
@@ -428,11 +417,8 @@ reader_new(const struct reader_options *o, struct reader **ret, struct err *err)
 	for (size_t i = 0; i < GPU_MAX; i++)
 		r->silent_since_ns[i] = -1;
 	pthread_mutex_init(&r->lock, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&r->work, &attr);
-	pthread_cond_init(&r->done, &attr);
-	pthread_condattr_destroy(&attr);
+	condition_init(&r->work);
+	condition_init(&r->done);
 	pthread_mutex_lock(&r->lock);
 	r->job = true;
 	ok = start_worker(r, err);
@@ -469,7 +455,7 @@ reader_close(struct reader *r)
 	pthread_cond_broadcast(&r->work);
 	/* without a call in progress the source is closed, and its library unloaded, when this returns */
 	if (calls_in_progress(r) == 0)
-		while (r->workers && wait_until(r, deadline_ns))
+		while (r->workers && condition_wait_until(&r->done, &r->lock, deadline_ns))
 			;
 	closed = !r->workers;
 	unref(r);
@@ -497,7 +483,7 @@ reader_wait_open(struct reader *r, int64_t patience_ns, bool *ret_answered, stru
 	bool ok;
 
 	pthread_mutex_lock(&r->lock);
-	while (!r->first_returned && wait_until(r, deadline_ns))
+	while (!r->first_returned && condition_wait_until(&r->done, &r->lock, deadline_ns))
 		;
 	*ret_answered = r->first_returned;
 	ok = !r->first_returned || r->source;
@@ -536,7 +522,7 @@ await_round(struct reader *r, int64_t patience_ns)
 	while (!round_is_over(r)) {
 		int64_t until_ns = check_at(r, deadline_ns);
 
-		if (wait_until(r, until_ns))
+		if (condition_wait_until(&r->done, &r->lock, until_ns))
 			continue;
 		if (until_ns == deadline_ns)
 			break;

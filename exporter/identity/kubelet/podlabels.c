@@ -2,14 +2,13 @@
  * podlabels.h. */
 #include "exporter/identity/kubelet/podlabels.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "common/base/digest.h"
 #include "common/base/text.h"
+#include "common/base/thread.h"
 #include "common/base/time.h"
 #include "common/conf/json.h"
 #include "common/http/httpc.h"
@@ -455,11 +454,10 @@ rest(struct podlabels *p, int64_t least_ns, int64_t most_ns)
 	pthread_mutex_lock(&p->lock);
 	for (;;) {
 		int64_t until_ns = began_ns + (p->hurry ? least_ns : most_ns);
-		struct timespec t = {.tv_sec = (time_t)(until_ns / NS_PER_S), .tv_nsec = (long)(until_ns % NS_PER_S)};
 
 		if (p->stop || time_monotonic_ns() >= until_ns)
 			break;
-		(void)pthread_cond_timedwait(&p->changed, &p->lock, &t);
+		(void)condition_wait_until(&p->changed, &p->lock, until_ns);
 	}
 	p->hurry = false;
 	stop = p->stop;
@@ -513,17 +511,13 @@ podlabels_start(const struct podlabels_options *o, struct podlabels **ret, struc
 	                          .user_agent = o->user_agent,
 	                          .connect_timeout_ns = o->timeout_ns,
 	                          .timeout_ns = o->timeout_ns};
-	pthread_condattr_t monotonic;
 	int rc;
 
 	p->refresh_ns = o->refresh_ns;
 	p->stats.answered_boot_ns = ABSENT;
 	buf_init(&p->reply.body, PODLABELS_BODY_MAX);
-	pthread_condattr_init(&monotonic);
-	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
 	pthread_mutex_init(&p->lock, NULL);
-	pthread_cond_init(&p->changed, &monotonic);
-	pthread_condattr_destroy(&monotonic);
+	condition_init(&p->changed);
 	if (!podlabels_keys_parse(o->keys, &p->keys, err) || !httpc_new(&h, &p->client, err))
 		return false;
 	rc = pthread_create(&p->thread, NULL, run, p);
@@ -560,10 +554,9 @@ void
 podlabels_wait_first(struct podlabels *p, int64_t most_ns)
 {
 	int64_t until_ns = time_monotonic_ns() + most_ns;
-	struct timespec t = {.tv_sec = (time_t)(until_ns / NS_PER_S), .tv_nsec = (long)(until_ns % NS_PER_S)};
 
 	pthread_mutex_lock(&p->lock);
-	while (!p->asked && pthread_cond_timedwait(&p->changed, &p->lock, &t) != ETIMEDOUT)
+	while (!p->asked && condition_wait_until(&p->changed, &p->lock, until_ns))
 		;
 	pthread_mutex_unlock(&p->lock);
 }

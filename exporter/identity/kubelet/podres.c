@@ -2,15 +2,14 @@
  * that asks. */
 #include "exporter/identity/kubelet/podres.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "common/base/thread.h"
 #include "common/base/time.h"
 #include "exporter/source/gpu_source.h"
 
@@ -459,11 +458,10 @@ note_outcome(struct podres *p, bool answered, const struct err *err)
 static bool
 rest(struct podres *p, int64_t until_ns)
 {
-	struct timespec t = {.tv_sec = (time_t)(until_ns / NS_PER_S), .tv_nsec = (long)(until_ns % NS_PER_S)};
 	bool stop;
 
 	pthread_mutex_lock(&p->lock);
-	while (!p->stop && pthread_cond_timedwait(&p->changed, &p->lock, &t) != ETIMEDOUT)
+	while (!p->stop && condition_wait_until(&p->changed, &p->lock, until_ns))
 		;
 	stop = p->stop;
 	pthread_mutex_unlock(&p->lock);
@@ -515,7 +513,6 @@ bool
 podres_start(const struct podres_options *o, struct podres **ret, struct err *err)
 {
 	struct podres *p = mem_alloc(sizeof(*p));
-	pthread_condattr_t monotonic;
 	int rc;
 
 	p->options = *o;
@@ -525,11 +522,8 @@ podres_start(const struct podres_options *o, struct podres **ret, struct err *er
 	p->stats.answered_boot_ns = ABSENT;
 	pod_folders_init(&p->folders, p->pods_root);
 	buf_init(&p->message, PODRES_MESSAGE_MAX);
-	pthread_condattr_init(&monotonic);
-	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
 	pthread_mutex_init(&p->lock, NULL);
-	pthread_cond_init(&p->changed, &monotonic);
-	pthread_condattr_destroy(&monotonic);
+	condition_init(&p->changed);
 	rc = pthread_create(&p->thread, NULL, run, p);
 	if (rc != 0) {
 		p->stop = true; /* there is no thread to end */
@@ -571,10 +565,9 @@ void
 podres_wait_first(struct podres *p, int64_t most_ns)
 {
 	int64_t until_ns = time_monotonic_ns() + most_ns;
-	struct timespec t = {.tv_sec = (time_t)(until_ns / NS_PER_S), .tv_nsec = (long)(until_ns % NS_PER_S)};
 
 	pthread_mutex_lock(&p->lock);
-	while (!p->asked && pthread_cond_timedwait(&p->changed, &p->lock, &t) != ETIMEDOUT)
+	while (!p->asked && condition_wait_until(&p->changed, &p->lock, until_ns))
 		;
 	pthread_mutex_unlock(&p->lock);
 }

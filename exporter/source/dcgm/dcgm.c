@@ -1,10 +1,9 @@
 /* exporter/source/dcgm/dcgm.c - the worker thread for DCGM, and the values it adds to readings. The rules are in dcgm.h. */
-#include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
+#include "common/base/thread.h"
 #include "common/base/time.h"
 #include "exporter/source/dcgm/dcgm_engine.h"
 
@@ -50,15 +49,6 @@ struct dcgm {
 	struct layout layouts[DCGM_DEVICES_MAX];
 	struct dcgm_status status;
 };
-
-/* False at the deadline. */
-static bool
-wait_until(struct dcgm *d, int64_t deadline_ns)
-{
-	struct timespec t = {.tv_sec = (time_t)(deadline_ns / NS_PER_S), .tv_nsec = (long)(deadline_ns % NS_PER_S)};
-
-	return pthread_cond_timedwait(&d->done, &d->lock, &t) != ETIMEDOUT;
-}
 
 static void
 unref(struct dcgm *d)
@@ -228,16 +218,12 @@ bool
 dcgm_new(const struct dcgm_options *o, struct dcgm **ret, struct err *err)
 {
 	struct dcgm *d = mem_alloc(sizeof(*d));
-	pthread_condattr_t attr;
 
 	d->options = *o;
 	d->view = mem_alloc(sizeof(*d->view));
 	pthread_mutex_init(&d->lock, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&d->work, &attr);
-	pthread_cond_init(&d->done, &attr);
-	pthread_condattr_destroy(&attr);
+	condition_init(&d->work);
+	condition_init(&d->done);
 	d->references = 2;
 	d->round = 1; /* the first round opens the engine */
 	d->retry_boot_ns = INT64_MIN;
@@ -264,7 +250,7 @@ dcgm_close(struct dcgm *d)
 	pthread_mutex_lock(&d->lock);
 	d->ending = true;
 	pthread_cond_broadcast(&d->work);
-	while (!d->ended && wait_until(d, deadline_ns))
+	while (!d->ended && condition_wait_until(&d->done, &d->lock, deadline_ns))
 		;
 	ended = d->ended;
 	unref(d);
@@ -284,7 +270,7 @@ dcgm_wait_open(struct dcgm *d, int64_t patience_ns, struct err *err)
 	bool ok;
 
 	pthread_mutex_lock(&d->lock);
-	while (!d->opened && wait_until(d, deadline_ns))
+	while (!d->opened && condition_wait_until(&d->done, &d->lock, deadline_ns))
 		;
 	ok = d->status.up;
 	if (!d->opened)
@@ -525,7 +511,7 @@ void
 dcgm_add(struct dcgm *d, bool prefer, bool simulated, struct gpu_reading *r)
 {
 	pthread_mutex_lock(&d->lock);
-	while (d->finished != d->round && !d->late && wait_until(d, d->deadline_ns))
+	while (d->finished != d->round && !d->late && condition_wait_until(&d->done, &d->lock, d->deadline_ns))
 		;
 	d->mismatch = d->status.up && d->status.simulated != simulated;
 	if (!d->mismatch)
