@@ -161,7 +161,7 @@ class Text(Planted):
     def test_a_folder_without_a_readme_is_found(self):
         for path in ("README.md", "common/README.md", "aggregator/README.md", "aggregator/core/README.md"):
             self.put(path, "")
-        self.expect(text.check_readmes(self.dir.name), "aggregator/store/README.md:1:")
+        self.expect(text.check_readmes(self.dir.name), "aggregator/store/README.md:1:", "aggregator/core/quota/engine/README.md:1: neither")
 
     def test_a_link_to_nothing_is_found(self):
         self.put("README.md", "# What it is\n\n[a](common/README.md) [b](#what-it-is) [c](common/README.md#the-server)\n[d](core/README.md)\n[e](#what)\n")

@@ -4,6 +4,7 @@ import os
 import re
 from fnmatch import fnmatch
 
+import layers
 import tree
 
 # (what the code calls, where it is allowed, what to use instead)
@@ -144,12 +145,15 @@ def check_unfinished(root):
 
 def check_readmes(root):
     folders = [f for f in tree.FOLDERS if not f.startswith(".")]
-    folders += [f"aggregator/{f}" for f in ("core", "store", "api", "cli")]
+    folders += [f"aggregator/{f}" for f in ("core", "store", "service", "api", "cli")]
     findings = [] if os.path.exists(os.path.join(root, "README.md")) else ["README.md:1: the tree has no README"]
     for folder in folders:
         here = os.path.join(root, folder)
         if os.path.isdir(here) and os.listdir(here) and not os.path.exists(os.path.join(here, "README.md")):
             findings.append(f"{folder}/README.md:1: the folder has no README")
+    for room in layers.ROOMS:  # a small room may be described by the README above it
+        if os.path.isdir(os.path.join(root, room)) and not any(os.path.exists(os.path.join(root, f, "README.md")) for f in (room, os.path.dirname(room))):
+            findings.append(f"{room}/README.md:1: neither the room nor the folder above it has a README")
     return findings + dead_links(root)
 
 
