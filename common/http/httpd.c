@@ -11,7 +11,6 @@
 #include "common/http/httpd.h"
 
 #include <arpa/inet.h>
-#include <errno.h>
 #include <microhttpd.h>
 #include <netinet/in.h>
 #include <pthread.h>
@@ -19,7 +18,6 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "common/base/digest.h"
@@ -29,9 +27,10 @@
 #include "common/http/httpd_tls.h"
 #include "common/http/httpd_watch.h"
 #include "common/base/text.h"
+#include "common/base/thread.h"
 #include "common/base/time.h"
 
-#define STOP_GRACE_S 3
+#define STOP_GRACE_NS (3 * NS_PER_S)
 #define HEAD_MAX (32u << 10)
 #define FIRST_REQUEST_NS (10 * NS_PER_S)
 #define REQUEST_TIMEOUT_NS NS_PER_MIN
@@ -901,7 +900,6 @@ static struct httpd *
 httpd_new(const struct httpd_options *o)
 {
 	struct httpd *h = mem_alloc(sizeof(*h));
-	pthread_condattr_t attr;
 
 	h->options = *o;
 	for (size_t i = 0; i < o->route_count; i++) {
@@ -913,10 +911,7 @@ httpd_new(const struct httpd_options *o)
 	h->kept_by = http_tally_new();
 	random_bytes((uint8_t *)&h->next_id, sizeof(h->next_id));
 	pthread_mutex_init(&h->lock, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&h->idle, &attr);
-	pthread_condattr_destroy(&attr);
+	condition_init(&h->idle);
 	return h;
 }
 
@@ -1003,14 +998,11 @@ httpd_start(const struct httpd_options *o, struct httpd **ret, struct err *err)
 static void
 wait_for_replies(struct httpd *h)
 {
-	struct timespec until;
+	int64_t deadline_ns = time_monotonic_ns() + STOP_GRACE_NS;
 
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_sec += STOP_GRACE_S;
 	pthread_mutex_lock(&h->lock);
-	while (h->answering > 0)
-		if (pthread_cond_timedwait(&h->idle, &h->lock, &until) == ETIMEDOUT)
-			break;
+	while (h->answering > 0 && condition_wait_until(&h->idle, &h->lock, deadline_ns))
+		;
 	pthread_mutex_unlock(&h->lock);
 }
 

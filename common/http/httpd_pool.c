@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "common/base/text.h"
+#include "common/base/thread.h"
 #include "common/base/time.h"
 
 #define BUCKETS 1024u
@@ -357,13 +358,9 @@ static void
 sleep_until_woken(struct httpd_pool *p)
 {
 	int64_t rest_ns = rest_next_ns(p);
-	struct timespec until = {.tv_sec = (time_t)(rest_ns / NS_PER_S), .tv_nsec = (long)(rest_ns % NS_PER_S)};
 
 	p->idle++;
-	if (rest_ns == 0)
-		pthread_cond_wait(&p->wake, &p->lock);
-	else
-		(void)pthread_cond_clockwait(&p->wake, &p->lock, CLOCK_MONOTONIC, &until);
+	(void)condition_wait_until(&p->wake, &p->lock, rest_ns == 0 ? INT64_MAX : rest_ns);
 	p->idle--;
 	p->wakes++;
 	rest_end_all(p);
@@ -448,7 +445,7 @@ httpd_pool_start(const struct httpd_pool_options *o, struct httpd_pool **ret, st
 	p->options = *o;
 	p->threads = mem_array((size_t)o->workers, sizeof(*p->threads));
 	pthread_mutex_init(&p->lock, NULL);
-	pthread_cond_init(&p->wake, NULL);
+	condition_init(&p->wake);
 	errnum = start_threads(p);
 	if (errnum) {
 		httpd_pool_free(p);

@@ -121,6 +121,12 @@ class Text(Planted):
         self.put("aggregator/store/ingest/live_store.c", "void f(void) { PQclear(PQexecParams(c, sql)); PQntuples(r); }\n")
         self.expect(text.check_calls(self.dir.name), "aggregator/store/ingest/live_store.c:1: PQexecParams() is banned")
 
+    def test_waits_with_a_deadline_are_in_one_file(self):
+        self.put("common/base/thread.c", "pthread_cond_timedwait(c, lock, &deadline);\n")
+        self.expect(text.check_calls(self.dir.name))
+        self.put("exporter/delivery/push.c", "pthread_cond_timedwait(c, lock, &deadline);\n")
+        self.expect(text.check_calls(self.dir.name), "exporter/delivery/push.c:1: pthread_cond_timedwait() is banned")
+
     def test_no_float_where_quantities_are_exact(self):
         self.put("aggregator/core/rating/rating.c", "double price;\n")
         self.expect(text.check_calls(self.dir.name), "aggregator/core/rating/rating.c:1: double")

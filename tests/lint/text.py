@@ -22,6 +22,8 @@ BANNED = (
     (r"strstr", ("exporter/*", "aggregator/api/api_reports.c", "aggregator/store/verify/verify_schema.c", "aggregator/core/rating/rating_text.c", "common/base/units.c"),
      "the struct that our own text was made of, or jansson; text_ends for the end of a name"),
     (r"assert", (), "ASSERT, which holds in release builds too"),
+    (r"pthread_cond_timedwait|pthread_cond_clockwait|pthread_condattr_setclock", ("common/base/thread.c",),
+     "condition_init and condition_wait_until, whose deadlines are all on the monotonic clock"),
     # What may wait for a server, also where it is only to send or to say goodbye.
     (r"PQ(connectdb\w*|setdb\w*|reset|exec\w*|prepare|describe\w+|close\w+|send\w+|getResult|fn|putCopy\w+|getCopyData|pipelineSync|flush|cancel\w*|finish|ping\w*)"
      r"|lo_\w+", ("aggregator/store/db/db.c",), "db_*, which waits until a deadline and no longer"),
