@@ -121,7 +121,7 @@ CONSTANTS = {
 }
 # Told by the header's comments only.
 WITHOUT_NAME = {"NVML_NO_INSTANCE", "NVML_ALL_LINKS"}
-MACROS = {"NVML_VERSIONED", "NVML_SIZE", "NVML_AT", "NVML_FUNCTIONS", "TOLLGATE_EXPORTER_NVML_ABI_H"}
+MACROS = {"NVML_VERSIONED", "NVML_SIZE", "NVML_AT", "NVML_FUNCTIONS", "TOLLGATE_NVML_ABI_H"}
 # Their value types that are passed in a register of 32 or 64 bits; handles and pointers are pointers.
 ENUMS = ("nvmlReturn_t", "nvmlClockType_t", "nvmlTemperatureSensors_t", "nvmlMemoryErrorType_t", "nvmlEccCounterType_t",
          "nvmlPcieUtilCounter_t", "nvmlEnableState_t")

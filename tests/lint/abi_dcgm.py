@@ -80,7 +80,7 @@ CONSTANTS = {
     "DCGM_METRIC_GROUPS_V3": "dcgmProfGetMetricGroups_version3",
     "DCGM_VERSION_INFO_V2": "dcgmVersionInfo_version2",
 }
-MACROS = {"DCGM_VERSIONED", "DCGM_SIZE", "DCGM_AT", "DCGM_IS", "DCGM_FUNCTIONS", "TOLLGATE_EXPORTER_DCGM_ABI_H"}
+MACROS = {"DCGM_VERSIONED", "DCGM_SIZE", "DCGM_AT", "DCGM_IS", "DCGM_FUNCTIONS", "TOLLGATE_DCGM_ABI_H"}
 WIDE = {"uintptr_t", "long", "dcgmHandle_t", "dcgmGpuGrp_t", "dcgmFieldGrp_t"}
 NARROW = {"int", "unsigned", "uint32_t", "dcgmGroupType_t", "dcgmReturn_t", "dcgm_field_entity_group_t", "dcgm_field_eid_t"}
 
