@@ -526,7 +526,7 @@ settle(struct adding *a, struct err *err)
 	if (!db_run(a->db, &stmt, &args, &r, err))
 		return false;
 	if (PQntuples(r) != (int)a->count)
-		return err_set(err, ERR_RETRY, "the ledger gave %d of %zu events back", PQntuples(r), a->count);
+		return err_set(err, ERR_RETRY, "the ledger returned %d of %zu events", PQntuples(r), a->count);
 	for (int row = 0; row < PQntuples(r); row++) {
 		struct event *e = a->events[res_i64(r, row, 0) - 1];
 

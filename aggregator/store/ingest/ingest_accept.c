@@ -112,7 +112,7 @@ ask(struct ingest *in, const struct ingest_frame *f, PGresult **ret, struct err 
 	if (!db_run(in->db, &stmt, &a, ret, err))
 		return false;
 	return (size_t)PQntuples(*ret) == n ||
-	       err_set(err, ERR_RETRY, "the ledger gave %d of %zu GPUs back", PQntuples(*ret), n);
+	       err_set(err, ERR_RETRY, "the ledger returned %d of %zu GPUs", PQntuples(*ret), n);
 }
 
 /* --- rule 7.2 --- */

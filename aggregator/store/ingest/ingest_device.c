@@ -1,7 +1,7 @@
 /* aggregator/store/ingest/ingest_device.c - the GPUs and MIG instances of a batch's dictionary.
  *
- * A GPU is known by its UUID, an instance by its GPU, its place and its birth. What a number means never changes.
- * Who introduces a device makes no row of it: the node in service does, with the first record of it that counts. */
+ * A GPU is known by its UUID, an instance by its GPU, its place and its birth. The meaning of a stream's local id never changes.
+ * Introducing a device creates no row: the first accepted record of the node on which the GPU is in service does. */
 #include <stdio.h>
 #include <string.h>
 
@@ -31,9 +31,9 @@ dict_entry(struct dict_device *dev, const struct wire_device *d)
 	dev->entry = d != NULL ? device_copy(d) : NULL;
 }
 
-/* --- noting --- */
+/* --- the dictionary in memory --- */
 
-/* The UUIDs of the entries' GPUs, of this list or known before; borrowed from both. */
+/* The UUID of each entry's GPU, borrowed from this list or from the dictionary. */
 static bool
 gpu_uuids(const struct dict *d, const struct wire_device *devices, size_t n, const char **uuids, struct err *reason)
 {
@@ -59,10 +59,10 @@ gpu_uuids(const struct dict *d, const struct wire_device *devices, size_t n, con
 
 enum { FOUND_GPU, FOUND_DEVICE, FOUND_SAME, FOUND_MODEL, FOUND_OTHERWISE, FOUND_SERVICE };
 
-/* What the ledger has of the entries, in their order. */
+/* The ledger's rows for the entries, in the same order. */
 static bool
-find(struct ingest *in, const struct wire_device *devices, const char *const *uuids, size_t n, PGresult **ret,
-     struct err *err)
+find_devices(struct ingest *in, const struct wire_device *devices, const char *const *uuids, size_t n, PGresult **ret,
+             struct err *err)
 {
 	static const struct db_stmt stmt = {
 		"device find",
@@ -96,7 +96,7 @@ find(struct ingest *in, const struct wire_device *devices, const char *const *uu
 	if (!db_run(in->db, &stmt, &a, ret, err))
 		return false;
 	return (size_t)PQntuples(*ret) == n ||
-	       err_set(err, ERR_RETRY, "the ledger gave %d of %zu devices back", PQntuples(*ret), n);
+	       err_set(err, ERR_RETRY, "the ledger returned %d of %zu devices", PQntuples(*ret), n);
 }
 
 static bool
@@ -105,7 +105,7 @@ other_shape(const struct wire_device *d, struct err *reason)
 	return err_set(reason, ERR_INVALID, "device %s has another profile or other units than before", d->uuid);
 }
 
-/* False with the reason when a known number means something else now. */
+/* False, with the reason, when the stream uses a known local id for another device. */
 static bool
 same_meaning(const struct dict *dict, const struct dict_device *known, const struct wire_device *d, const char *uuid,
              const PGresult *r, int row, struct err *reason)
@@ -127,7 +127,7 @@ same_meaning(const struct dict *dict, const struct dict_device *known, const str
 }
 
 static void
-note(struct ingest *in, const struct wire_device *d, const char *uuid, bool kept, const PGresult *r, int row)
+note_new(struct ingest *in, const struct wire_device *d, const char *uuid, bool kept, const PGresult *r, int row)
 {
 	size_t gpu = dict_gpu(&in->dict, uuid, res_i64(r, row, FOUND_GPU));
 	char name[WIRE_MAX_TEXT + 1];
@@ -149,19 +149,19 @@ note(struct ingest *in, const struct wire_device *d, const char *uuid, bool kept
 			    .units = d->units,
 			    .device_class = device_classes_find(&in->dict.classes, in->cluster, name, d->profile),
 			    .entry = device_copy(d)});
-	/* What it is has not been heard from this stream. */
+	/* The ledger describes this GPU differently, so it is asked at every batch. */
 	if (d->gpu == d->id && res_bool(r, row, FOUND_OTHERWISE))
 		in->dict.gpus[gpu].asks = true;
 }
 
-/* A GPU that the stream has named before: its last word is what it is. kept: that word comes from the ledger's own table of entries. */
+/* A GPU that the stream has named before: the last description wins. kept: the description was read from stream_device_entry. */
 static void
 note_again(struct ingest *in, size_t known, const struct wire_device *d, bool kept, const PGresult *r, int row)
 {
 	struct dict_device *dev = &in->dict.devices[known];
 	struct dict_gpu *g = &in->dict.gpus[dev->gpu];
 	const struct wire_device *e = dev->entry;
-	/* A word that is still kept is asked about, and then it is gone. */
+	/* A description in stream_device_entry counts as different: the ledger is asked about it, and then the entry is removed. */
 	bool otherwise = res_bool(r, row, FOUND_OTHERWISE) || kept;
 	char name[WIRE_MAX_TEXT + 1];
 
@@ -170,7 +170,7 @@ note_again(struct ingest *in, size_t known, const struct wire_device *d, bool ke
 		return;
 	if (e == NULL && !otherwise)
 		return;
-	/* One that is not entered has its entry, whatever the ledger has. */
+	/* A device without a row in stream_device always keeps its entry. */
 	dict_entry(dev, otherwise || !dev->entered ? d : NULL);
 	ASSERT(d != NULL);
 	dev->outdated = dev->kept && !kept;
@@ -181,9 +181,9 @@ note_again(struct ingest *in, size_t known, const struct wire_device *d, bool ke
 		dev->device_class = device_classes_find(&in->dict.classes, in->cluster, name, d->profile);
 }
 
-/* How many devices the stream has named before of which no record counts. */
+/* The number of devices that the stream has named and that no accepted record uses. */
 static size_t
-unused(const struct dict *d)
+count_unused(const struct dict *d)
 {
 	size_t n = 0;
 
@@ -205,7 +205,7 @@ dict_note_devices(struct ingest *in, const struct wire_device *devices, size_t n
 
 	if (n == 0)
 		return true;
-	full = !kept && unused(dict) >= LIMIT_STREAM_ENTRIES;
+	full = !kept && count_unused(dict) >= LIMIT_STREAM_ENTRIES;
 	for (size_t i = 0; i < n && full; i++)
 		if (!idmap_find(&dict->device_ids, devices[i].id, &known)) {
 			err_set(reason, ERR_INVALID,
@@ -215,7 +215,7 @@ dict_note_devices(struct ingest *in, const struct wire_device *devices, size_t n
 		}
 	if (!gpu_uuids(dict, devices, n, uuids, reason))
 		return true;
-	if (!find(in, devices, uuids, n, &r, err))
+	if (!find_devices(in, devices, uuids, n, &r, err))
 		return false;
 	for (size_t i = 0; i < n; i++)
 		if (idmap_find(&dict->device_ids, devices[i].id, &known) &&
@@ -228,18 +228,18 @@ dict_note_devices(struct ingest *in, const struct wire_device *devices, size_t n
 		if (is_gpu != (k < n))
 			continue;
 		if (!idmap_find(&dict->device_ids, d->id, &known))
-			note(in, d, uuids[k % n], kept, r, (int)(k % n));
+			note_new(in, d, uuids[k % n], kept, r, (int)(k % n));
 		else if (is_gpu)
 			note_again(in, known, d, kept, r, (int)(k % n));
 	}
 	return true;
 }
 
-/* --- entering --- */
+/* --- rows in the ledger --- */
 
-/* The missing rows; then all of them, in order, and whether each is what the batch says. */
+/* Inserts the missing rows and selects all, in order, with a flag whether each has the profile and units of the batch. */
 static bool
-devices_of(struct ingest *in, struct dict_device *const *devices, size_t n, PGresult **ret, struct err *err)
+insert_devices(struct ingest *in, struct dict_device *const *devices, size_t n, PGresult **ret, struct err *err)
 {
 	static const struct db_stmt insert = {
 		"device insert",
@@ -275,7 +275,7 @@ devices_of(struct ingest *in, struct dict_device *const *devices, size_t n, PGre
 	if (!db_run(in->db, &insert, &to_insert, NULL, err) || !db_run(in->db, &select, &to_select, ret, err))
 		return false;
 	return (size_t)PQntuples(*ret) == n ||
-	       err_set(err, ERR_RETRY, "the ledger gave %d of %zu devices back", PQntuples(*ret), n);
+	       err_set(err, ERR_RETRY, "the ledger returned %d of %zu devices", PQntuples(*ret), n);
 }
 
 bool
@@ -284,7 +284,7 @@ dict_enter_devices(struct ingest *in, struct err *err)
 	static const struct db_stmt insert = {
 		"dict device insert", "INSERT INTO stream_device (stream_id, local_id, device_id) SELECT $1, l, d "
 				      "FROM unnest($2::bigint[], $3::integer[]) AS e(l, d)"};
-	owned(mem) struct dict_device **some = mem_array(in->dict.device_count, sizeof(*some));
+	owned(mem) struct dict_device **pending = mem_array(in->dict.device_count, sizeof(*pending));
 	in_place(db_columns) struct db_columns entered = {0}, gone = {0};
 	owned(result) PGresult *r = NULL;
 	size_t n = 0;
@@ -293,23 +293,24 @@ dict_enter_devices(struct ingest *in, struct err *err)
 	db_columns_init(&gone, 1);
 	for (size_t i = 0; i < in->dict.device_count; i++)
 		if (in->dict.devices[i].needed && !in->dict.devices[i].entered)
-			some[n++] = &in->dict.devices[i];
+			pending[n++] = &in->dict.devices[i];
 	if (n == 0)
 		return true;
-	if (!ingest_enter_lock(in, err) || !devices_of(in, some, n, &r, err))
+	if (!ingest_enter_lock(in, err) || !insert_devices(in, pending, n, &r, err))
 		return false;
 	for (size_t i = 0; i < n; i++) {
 		if (!res_bool(r, (int)i, 1))
-			return err_set(err, ERR_RETRY, "device %s was made otherwise at this moment",
-			               some[i]->entry->uuid);
-		some[i]->device_id = res_i64(r, (int)i, 0);
-		array_i64(&entered.col[0], some[i]->local);
-		array_i64(&entered.col[1], some[i]->device_id);
-		if (some[i]->kept)
-			array_i64(&gone.col[0], some[i]->local);
-		some[i]->entered = true;
-		some[i]->kept = false;
-		dict_entry(some[i], NULL);
+			return err_set(err, ERR_RETRY,
+			               "device %s was inserted concurrently with another profile or other units",
+			               pending[i]->entry->uuid);
+		pending[i]->device_id = res_i64(r, (int)i, 0);
+		array_i64(&entered.col[0], pending[i]->local);
+		array_i64(&entered.col[1], pending[i]->device_id);
+		if (pending[i]->kept)
+			array_i64(&gone.col[0], pending[i]->local);
+		pending[i]->entered = true;
+		pending[i]->kept = false;
+		dict_entry(pending[i], NULL);
 	}
 	return dict_store(in, &insert, &entered, err) && dict_drop_devices(in, &gone, err);
 }

@@ -1,29 +1,29 @@
 /* aggregator/store/ingest/ingest_group.c - the pushes of several steady streams in one transaction: one COPY, one commit.
  *
- * Rules, in order; a push that one of them leaves out is taken in alone afterwards (ingest_push.c), by the same rules as ever:
- *  1. it brings nothing for the dictionary, its numbers follow each other, it is no loss, and it is not of days
- *  2. its stream is known (ingest_cache.c) to this server and under this policy, and no other of the group is of its node
- *  3. neither its cursor nor its node is locked by somebody else, the cursor stands at its first number, and the stream has described no GPU
- *     anew that is not taken for that yet, be it to another replica
- *  4. judged without asking the ledger anything, all of it is accepted
- * Nothing is written for a push before rule 4 has let it pass. When anything fails the transaction is rolled back and the
- * whole group goes alone, so that one of them never spoils another.
+ * Rules, in order; a push that fails one of them is stored alone afterwards, by the rules of ingest_push.c:
+ *  1. it has no dictionary entries and no loss, its numbers are consecutive, it spans at most HOURS_MAX hours, and their days have partitions
+ *  2. its stream is in the cache (ingest_cache.c) with this server and policy version, and no other push of the group is of the same node
+ *  3. no other transaction locks its stream or node, the cursor is at its first number, the node is not held, and no new description of
+ *     one of the stream's GPUs is pending, not even one that was sent to another replica
+ *  4. all of it is accepted without a query to the ledger
+ * Nothing is written for a push that has not passed rule 4. After any failure the transaction is rolled back and every push of
+ * the group is stored alone, so that one push cannot make another fail.
  *
- * Nodes and hours are locked before records are written, as by retention, which locks hours and then the table of records. */
+ * Lock order: nodes, hours, then the table of records. Retention also locks hours before the table of records. */
 #include <string.h>
 
 #include "aggregator/store/ingest/ingest.h"
 #include "aggregator/store/ingest/ingest_push.h"
 
-#define HOURS_MAX 48                /* of one push */
-#define EVIDENCE_ROWS 64u           /* of one statement; */
-#define EVIDENCE_BYTES (256u << 10) /* and no more are added to these */
+#define HOURS_MAX 48                /* that one push may hour_span */
+#define EVIDENCE_ROWS 64u           /* batches in one statement */
+#define EVIDENCE_BYTES (256u << 10) /* a statement of this size gets no more batches */
 
 /* --- rules 1 and 2 --- */
 
-/* The hours that its records can lie in. */
+/* The first and the last hour that the records of the push can lie in. */
 static void
-span(const struct db_ledger *l, const struct ingest *in, int64_t *ret_first, int64_t *ret_last)
+hour_span(const struct db_ledger *l, const struct ingest *in, int64_t *ret_first, int64_t *ret_last)
 {
 	int64_t first = INT64_MAX, last = INT64_MIN;
 
@@ -53,11 +53,11 @@ looks_steady(struct ingest_cache *c, const struct db_ledger *l, const struct ing
 		if (b->from_ns < 0 || b->to_ns <= b->from_ns || !ingest_cache_has_days(c, l, b->from_ns, b->to_ns))
 			return false;
 	}
-	span(l, in, &first, &last);
+	hour_span(l, in, &first, &last);
 	return last - first < HOURS_MAX * NS_PER_HOUR;
 }
 
-/* What is known becomes the push's, until give_back(). */
+/* Moves the cached state of the stream into the push; ingest_cache_learn() puts it back. */
 static bool
 take_known(struct ingest_cache *c, const struct db_ledger *l, struct ingest *in)
 {
@@ -82,7 +82,7 @@ take_known(struct ingest_cache *c, const struct db_ledger *l, struct ingest *in)
 
 /* --- rule 3 --- */
 
-/* In this transaction the connection cannot become another one: what is known is compared with it once more. */
+/* Compares the server again: inside the transaction the connection can no longer change to another one. */
 static bool
 same_ledger(struct db *db, const struct db_ledger *was, struct err *err)
 {
@@ -92,10 +92,10 @@ same_ledger(struct db *db, const struct db_ledger *was, struct err *err)
 		return false;
 	if (now.server_started_us == was->server_started_us && now.database == was->database)
 		return true;
-	return err_set(err, ERR_RETRY, "another server answers than before");
+	return err_set(err, ERR_RETRY, "the connection now reaches another server or database");
 }
 
-/* Whose row was not given is locked by somebody else. */
+/* A stream without a row in the result is locked by another transaction. */
 static void
 take_cursor(struct ingest *in, const PGresult *locked)
 {
@@ -116,8 +116,8 @@ take_cursor(struct ingest *in, const PGresult *locked)
 	}
 }
 
-/* A GPU may have been moved by what another node has reported. From here on that waits: it changes the node's row, which is locked, so that
- * what is read here needs no check at the end. */
+/* Another node's report may have moved a GPU. Such a move updates this node's row, which is locked by now, so the services that are read here
+ * hold until the commit and need no second check. */
 static void
 take_services(struct ingest *in, const PGresult *services)
 {
@@ -156,12 +156,12 @@ begin(struct db_tx *tx, struct db *db, struct ingest_push *const *group, size_t 
 		"AND x.local_id = e.local_id WHERE e.stream_id = ANY ($1::integer[])"};
 	static const struct db_stmt share = {"group hours",
 	                                     "SELECT node_hours_share($1::integer[], $2::timestamptz[])"};
-	owned(result) PGresult *locked = NULL, *served = NULL, *said = NULL, *sealed = NULL;
+	owned(result) PGresult *locked = NULL, *served = NULL, *redescribed = NULL, *sealed = NULL;
 	in_place(db_array) struct db_array streams = {0}, nodes = {0};
 	in_place(db_columns) struct db_columns hours = {0};
 	struct db_args s = {0}, g = {0}, h = {0};
 	const struct db_call calls[] = {
-		{&lock, &s, &locked}, {&services, &g, &served}, {&words, &s, &said}, {&share, &h, &sealed}};
+		{&lock, &s, &locked}, {&services, &g, &served}, {&words, &s, &redescribed}, {&share, &h, &sealed}};
 
 	db_array_init(&streams);
 	db_array_init(&nodes);
@@ -172,7 +172,7 @@ begin(struct db_tx *tx, struct db *db, struct ingest_push *const *group, size_t 
 
 		array_i64(&streams, in->stream_id);
 		array_i64(&nodes, in->node_id);
-		span(&in->ledger, in, &first, &last);
+		hour_span(&in->ledger, in, &first, &last);
 		for (; first <= last; first += NS_PER_HOUR) {
 			array_i64(&hours.col[0], in->node_id);
 			array_time(&hours.col[1], first);
@@ -187,8 +187,8 @@ begin(struct db_tx *tx, struct db *db, struct ingest_push *const *group, size_t 
 	for (size_t i = 0; i < n; i++) {
 		take_cursor(&group[i]->in, locked);
 		take_services(&group[i]->in, served);
-		for (int row = 0; row < PQntuples(said); row++)
-			group[i]->in.unsteady |= res_i64(said, row, 0) == group[i]->in.stream_id;
+		for (int row = 0; row < PQntuples(redescribed); row++)
+			group[i]->in.unsteady |= res_i64(redescribed, row, 0) == group[i]->in.stream_id;
 	}
 	return true;
 }
@@ -210,7 +210,7 @@ judge(struct ingest *in, struct err *err)
 	return ok;
 }
 
-/* Those that stay come first; how many they are. */
+/* Moves the accepted pushes to the front; *n becomes their number. */
 static bool
 judge_all(struct ingest_push **group, size_t *n, struct err *err)
 {
@@ -232,19 +232,19 @@ judge_all(struct ingest_push **group, size_t *n, struct err *err)
 
 /* --- what is stored --- */
 
-/* Whether the node's hours reach as far as its records now do, and these all lie behind what it had covered before. */
+/* Whether the node's hours include all records of the push, and none of these is earlier than the node's previous coverage. */
 static bool
 has_hours(const struct ingest *in)
 {
 	int64_t first, last;
 
-	span(&in->ledger, in, &first, &last);
+	hour_span(&in->ledger, in, &first, &last);
 	last = hour_floor(&in->ledger, in->covered_until_ns - 1);
 	return in->hours_from_ns <= first && last < in->hours_until_ns && ingest_first_ns(in) >= in->node_had_ns;
 }
 
-/* node_hours_touch() is for one node and does all there is to do. Where the hours are there and open and nothing comes behind, that is no
- * more than what write_all() does for all nodes at once; where they are not, it is called. */
+/* node_hours_touch() updates one node. Where its hours exist and are open and no record is late, write_all() does the same for all nodes in one
+ * statement; only the other nodes need the call. */
 static bool
 touch_and_slice(struct db *db, struct ingest_push *const *group, size_t n, bool open, struct err *err)
 {
@@ -261,7 +261,7 @@ touch_and_slice(struct db *db, struct ingest_push *const *group, size_t n, bool 
 	return ingest_slices_store(db, &slices, err);
 }
 
-/* Batches on their way into one statement. */
+/* Batches collected for one INSERT. */
 struct evidence {
 	struct db_columns columns;
 	struct db_blobs sha, payload;
@@ -317,7 +317,7 @@ static const struct db_stmt evidence_stmt = {
 	"FROM unnest($1::integer[], $2::bigint[], $3::bigint[], $4::bigint[], $5::integer[], $6::text[], $7::bytea[], $8::bytea[]) "
 	"AS e(stream_id, seq, from_ns, to_ns, records, version, sha256, payload)"};
 
-/* All batches but the last ones, which are left in e for the last round trip. */
+/* Inserts all full statements of batches; the last one stays in e and is sent with the commit. */
 static bool
 store_evidence(struct db *db, struct ingest_push *const *group, size_t n, struct evidence *e, struct err *err)
 {
@@ -429,7 +429,7 @@ store_ingest_group(struct db *db, struct ingest_cache *cache, struct ingest_push
 	if (!store_all(db, group, &count, &ignored)) {
 		for (size_t i = 0; i < taken; i++)
 			slice_sums_fini(&group[i]->in.slice);
-		/* A partition may have been the reason. */
+		/* The reason may be a partition that was dropped. */
 		ingest_cache_forget_days(cache);
 		return;
 	}

@@ -1,5 +1,5 @@
-/* aggregator/store/ingest/ingest_holder.c - the holders of a batch's dictionary: noted; and found by what they are, or made and
- * attributed, when a record that counts names them. */
+/* aggregator/store/ingest/ingest_holder.c - the holders of a batch's dictionary. A holder is remembered when a batch names it; it gets
+ * a row and an owner when the first accepted record needs it. */
 #include <stdio.h>
 #include <string.h>
 
@@ -17,8 +17,8 @@ hash_text(struct buf *b, const char *s)
 	buf_str(b, s);
 }
 
-/* Every text with its length, so that no two holders are spelt the same. Group and labels are spelt where there are any:
- * those of version 1, which had none, are who they were. */
+/* Every text is hashed with its length, so that no two holders have the same input. Group and labels are hashed only where
+ * there are any, so that holders of wire version 1, which had neither, keep their identity. */
 static void
 holder_identity(int64_t cluster_id, const struct wire_holder *h, identity out)
 {
@@ -43,7 +43,7 @@ holder_identity(int64_t cluster_id, const struct wire_holder *h, identity out)
 
 /* ids[i] stays 0 where there is no such holder. */
 static bool
-find(struct ingest *in, identity *who, size_t n, int64_t *ids, struct err *err)
+find_holders(struct ingest *in, identity *keys, size_t n, int64_t *ids, struct err *err)
 {
 	static const struct db_stmt stmt = {
 		"holder ids", "SELECT e.ord, h.id FROM unnest($1::bytea[]) WITH ORDINALITY AS e(identity, ord) "
@@ -54,7 +54,7 @@ find(struct ingest *in, identity *who, size_t n, int64_t *ids, struct err *err)
 
 	db_array_init(&list);
 	for (size_t i = 0; i < n; i++)
-		array_bytes(&list, who[i], SHA256_SIZE);
+		array_bytes(&list, keys[i], SHA256_SIZE);
 	arg_array(&a, &list);
 	if (!db_run(in->db, &stmt, &a, &r, err))
 		return false;
@@ -64,9 +64,9 @@ find(struct ingest *in, identity *who, size_t n, int64_t *ids, struct err *err)
 }
 
 static void
-add_row(struct db_columns *c, const struct wire_holder *h, const identity who)
+add_row(struct db_columns *c, const struct wire_holder *h, const identity key)
 {
-	array_bytes(&c->col[0], who, SHA256_SIZE);
+	array_bytes(&c->col[0], key, SHA256_SIZE);
 	array_i64(&c->col[1], h->kind);
 	array_text(&c->col[2], h->ns);
 	array_text(&c->col[3], h->pod);
@@ -101,10 +101,10 @@ ingest_enter_lock(struct ingest *in, struct err *err)
 	return in->entry_locked;
 }
 
-/* Two numbers of a batch may be one holder: it is made and attributed once. Another transaction may be making the
- * same one: then its row is waited for and found afterwards, with its attribution. */
+/* Two ids of a batch may mean one holder, which is inserted and attributed once. If another transaction is inserting the
+ * same holder, the INSERT waits for it, and find_holders() then sees its row with the attribution. */
 static bool
-make_missing(struct ingest *in, const struct wire_holder *const *holders, size_t count, identity *who, int64_t *ids,
+make_missing(struct ingest *in, const struct wire_holder *const *holders, size_t count, identity *keys, int64_t *ids,
              struct err *err)
 {
 	static const struct db_stmt stmt = {
@@ -130,7 +130,7 @@ make_missing(struct ingest *in, const struct wire_holder *const *holders, size_t
 	for (size_t i = 0; i < count; i++) {
 		if (ids[i] != 0)
 			continue;
-		add_row(&rows, holders[i], who[i]);
+		add_row(&rows, holders[i], keys[i]);
 		missing[n++] = holders[i];
 	}
 	if (n == 0)
@@ -143,20 +143,21 @@ make_missing(struct ingest *in, const struct wire_holder *const *holders, size_t
 		made[made_count] = missing[res_i64(r, row, 0) - 1];
 		made_ids[made_count] = res_i64(r, row, 1);
 	}
-	return attribute_new(in->db, in->cluster, made, made_ids, made_count, err) && find(in, who, count, ids, err);
+	return attribute_new(in->db, in->cluster, made, made_ids, made_count, err) &&
+	       find_holders(in, keys, count, ids, err);
 }
 
 bool
 holder_ids(struct ingest *in, const struct wire_holder *const *holders, size_t n, int64_t *ids, struct err *err)
 {
-	owned(mem) identity *who = mem_array(n, sizeof(*who));
+	owned(mem) identity *keys = mem_array(n, sizeof(*keys));
 
 	for (size_t i = 0; i < n; i++)
-		holder_identity(in->cluster_id, holders[i], who[i]);
-	return find(in, who, n, ids, err) && make_missing(in, holders, n, who, ids, err);
+		holder_identity(in->cluster_id, holders[i], keys[i]);
+	return find_holders(in, keys, n, ids, err) && make_missing(in, holders, n, keys, ids, err);
 }
 
-/* --- noting --- */
+/* --- the dictionary in memory --- */
 
 static struct wire_holder *
 holder_copy(const struct wire_holder *h)
@@ -176,9 +177,9 @@ holder_copy(const struct wire_holder *h)
 	return c;
 }
 
-/* Holders that the stream names again are who they were. */
+/* A holder id that the stream used before must still mean the same holder. */
 static bool
-check_known(struct ingest *in, const struct wire_holder *holders, size_t n, identity *who, struct err *reason,
+check_known(struct ingest *in, const struct wire_holder *holders, size_t n, identity *keys, struct err *reason,
             struct err *err)
 {
 	owned(mem) int64_t *ids = mem_array(n, sizeof(*ids));
@@ -188,7 +189,7 @@ check_known(struct ingest *in, const struct wire_holder *holders, size_t n, iden
 	for (size_t i = 0; i < n; i++)
 		any_entered = any_entered || (idmap_find(&in->dict.holder_ids, holders[i].id, &known) &&
 		                              in->dict.holders[known].holder_id != 0);
-	if (any_entered && !find(in, who, n, ids, err))
+	if (any_entered && !find_holders(in, keys, n, ids, err))
 		return false;
 	for (size_t i = 0; i < n; i++) {
 		const struct dict_holder *h;
@@ -199,7 +200,7 @@ check_known(struct ingest *in, const struct wire_holder *holders, size_t n, iden
 		h = &in->dict.holders[known];
 		if (h->holder_id == 0)
 			holder_identity(in->cluster_id, h->entry, was);
-		if (h->holder_id != 0 ? h->holder_id != ids[i] : memcmp(was, who[i], sizeof(was)) != 0) {
+		if (h->holder_id != 0 ? h->holder_id != ids[i] : memcmp(was, keys[i], sizeof(was)) != 0) {
 			err_set(reason, ERR_INVALID, "holder id %" PRIu32 " meant another holder before",
 			        holders[i].id);
 			return true;
@@ -212,20 +213,20 @@ bool
 dict_note_holders(struct ingest *in, const struct wire_holder *holders, size_t n, bool kept, struct err *reason,
                   struct err *err)
 {
-	owned(mem) identity *who = mem_array(n, sizeof(*who));
+	owned(mem) identity *keys = mem_array(n, sizeof(*keys));
 	size_t known;
 
 	if (n == 0)
 		return true;
-	/* Each is attributed under the policy's lock. An exporter says each holder once in a segment, so these are what came to a node
-	 * within a push interval, or were there when it began. */
+	/* Each new holder is attributed under the policy lock, so their number is limited. An exporter sends each holder once in a spool
+	 * segment: a batch names those that appeared within a push interval, or were there when the segment began. */
 	if (!kept && n > LIMIT_BATCH_HOLDERS) {
 		err_set(reason, ERR_INVALID, "the batch names %zu holders, and may name %d", n, LIMIT_BATCH_HOLDERS);
 		return true;
 	}
 	for (size_t i = 0; i < n; i++)
-		holder_identity(in->cluster_id, &holders[i], who[i]);
-	if (!check_known(in, holders, n, who, reason, err))
+		holder_identity(in->cluster_id, &holders[i], keys[i]);
+	if (!check_known(in, holders, n, keys, reason, err))
 		return false;
 	for (size_t i = 0; i < n && reason->kind == ERR_NONE; i++)
 		if (!idmap_find(&in->dict.holder_ids, holders[i].id, &known))
@@ -235,7 +236,7 @@ dict_note_holders(struct ingest *in, const struct wire_holder *holders, size_t n
 	return true;
 }
 
-/* --- entering --- */
+/* --- rows in the ledger --- */
 
 bool
 dict_enter_holders(struct ingest *in, struct err *err)
@@ -247,7 +248,7 @@ dict_enter_holders(struct ingest *in, struct err *err)
 		"dict holder drop",
 		"DELETE FROM stream_holder_entry WHERE stream_id = $1 AND local_id = ANY ($2::bigint[])"};
 	size_t count = in->dict.holder_count, n = 0;
-	owned(mem) struct dict_holder **some = mem_array(count, sizeof(*some));
+	owned(mem) struct dict_holder **pending = mem_array(count, sizeof(*pending));
 	owned(mem) const struct wire_holder **entries = mem_array(count, sizeof(*entries));
 	owned(mem) int64_t *ids = mem_array(count, sizeof(*ids));
 	in_place(db_columns) struct db_columns entered = {0}, gone = {0};
@@ -257,7 +258,7 @@ dict_enter_holders(struct ingest *in, struct err *err)
 	for (size_t i = 0; i < count; i++) {
 		if (!in->dict.holders[i].needed || in->dict.holders[i].holder_id != 0)
 			continue;
-		some[n] = &in->dict.holders[i];
+		pending[n] = &in->dict.holders[i];
 		entries[n++] = in->dict.holders[i].entry;
 	}
 	if (n == 0)
@@ -266,16 +267,15 @@ dict_enter_holders(struct ingest *in, struct err *err)
 		return false;
 	for (size_t i = 0; i < n; i++) {
 		if (ids[i] == 0)
-			return err_set(err, ERR_RETRY, "the ledger did not give holder %" PRIu32 " back",
-			               some[i]->local);
-		array_i64(&entered.col[0], some[i]->local);
+			return err_set(err, ERR_RETRY, "the ledger did not return holder %" PRIu32, pending[i]->local);
+		array_i64(&entered.col[0], pending[i]->local);
 		array_i64(&entered.col[1], ids[i]);
-		if (some[i]->kept)
-			array_i64(&gone.col[0], some[i]->local);
-		some[i]->holder_id = ids[i];
-		some[i]->kept = false;
-		wire_holder_fini(some[i]->entry);
-		mem_free(take(some[i]->entry));
+		if (pending[i]->kept)
+			array_i64(&gone.col[0], pending[i]->local);
+		pending[i]->holder_id = ids[i];
+		pending[i]->kept = false;
+		wire_holder_fini(pending[i]->entry);
+		mem_free(take(pending[i]->entry));
 	}
 	return dict_store(in, &insert, &entered, err) && dict_store(in, &drop, &gone, err);
 }

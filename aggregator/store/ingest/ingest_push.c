@@ -1,18 +1,17 @@
-/* aggregator/store/ingest/ingest_push.c - batches into the ledger: each once, in order, in one transaction with the cursor that
- * says so.
+/* aggregator/store/ingest/ingest_push.c - stores the batches of a push exactly once and in order, in one transaction with the
+ * stream's cursor.
  *
  * Rules, in order:
- *  1. frames that are unsound (length, CRC, gzip, wire bytes) or of several streams are refused, and nothing is
- *     stored
+ *  1. corrupt frames (length, CRC, gzip, wire bytes) and frames of several streams are refused, and nothing is stored
  *  2. a token speaks for one node; a ledger that is not a demo takes nothing from a simulator
- *  3. the stream's row is locked: whoever takes batches of it waits here
+ *  3. the stream's row is locked: concurrent pushes of the stream wait here
  *  4. a number before the cursor is acknowledged again if its bytes are the same; other bytes are a mismatch
  *  5. a number after the cursor is a gap: the caller learns which one is expected
- *  6. a loss batch stands for the part of its range that is not known yet, so it can never contradict
+ *  6. a loss batch stands for the part of its range that is not stored yet, so it never contradicts a stored batch
  *  7. the next number is judged (ingest_accept.c); accepted, quarantined or loss, it is kept as evidence and the
  *     cursor moves
- *  8. the records go in by one COPY, the hours they lie in are touched, slices that end in them are stored, and only the
- *     commit makes any of it true */
+ *  8. the records are written by one COPY, their hours are touched and the slices that end in them are stored; nothing is visible
+ *     before the commit */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -95,8 +94,8 @@ lock_stream(struct ingest *in, struct err *err)
 
 /* --- numbers --- */
 
-/* The bytes under which a number was taken in: by an earlier frame of this call, or by an earlier call. A number
- * inside a loss has none, and nothing to contradict. */
+/* Compares the frame with the batch that has its number, an earlier frame of this call or a stored batch. A number inside a
+ * loss has no bytes to compare: it counts as the same. */
 static bool
 same_as_known(struct ingest *in, const struct ingest_frame *f, bool *ret_same, struct err *err)
 {
@@ -231,7 +230,7 @@ store_evidence(struct ingest *in, const struct ingest_frame *f, struct err *err)
 	arg_bytes(&a, f->sha, sizeof(f->sha));
 	arg_bytes(&a, f->payload, f->len);
 	arg_text(&a, f->outcome == OUTCOME_QUARANTINED ? quarantine_class_name(f->klass) : NULL);
-	/* What breaks a rule of the format introduces nothing, whoever approves the node. */
+	/* A batch that breaks a rule of the format adds nothing to the dictionary, even when the node is approved. */
 	if (in->held && f->klass != QUARANTINE_FORMAT)
 		arg_i64(&a, in->now_ns);
 	else
@@ -248,7 +247,7 @@ compare_i64(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* The distinct billing hours of the accepted records, ascending. Neighbours are mostly in the same one. */
+/* The distinct billing hours of the accepted records, ascending. Consecutive records are mostly in the same hour. */
 size_t
 ingest_hours(const struct ingest *in, int64_t **ret)
 {
@@ -278,7 +277,7 @@ ingest_hours(const struct ingest *in, int64_t **ret)
 	return distinct;
 }
 
-/* Where the accepted records begin; INT64_MAX: there are none. */
+/* The start of the first accepted batch; INT64_MAX: there is none. */
 int64_t
 ingest_first_ns(const struct ingest *in)
 {
@@ -299,8 +298,8 @@ ingest_services_arg(const struct ingest *in, struct db_args *a)
 		arg_text(a, NULL);
 }
 
-/* Hours exist from the first record to where the node is covered, a loss included. Locks the node's row: what was read of its services
- * before still holds then, or all of it goes again. */
+/* Creates the node's hours from the first record to the end of its coverage, losses included. Locks the node's row: if its services have
+ * changed since they were read, the push fails here and is tried again. */
 bool
 ingest_touch_hours(struct ingest *in, struct err *err)
 {
@@ -449,7 +448,7 @@ ingest_alone(struct ingest *in, struct ingest_cache *cache, struct ingest_result
 		return false;
 	if (cache)
 		ingest_cache_slice(cache, &in->ledger, in);
-	/* Two nodes may introduce the same holder or claim the same GPU at the same moment; one of them goes again. */
+	/* Two nodes may introduce the same holder or claim the same GPU at the same moment; one of the two pushes is tried again. */
 	for (int attempt = 1;; attempt++) {
 		*ret = (struct ingest_result){0};
 		ingest_forget(in);

@@ -1,5 +1,5 @@
-/* aggregator/store/ingest/ingest_read.c - the frames of a push, before the database: rule 1 of ingest_push.c and the first half of rule 2. Runs in
- * every caller's own thread, several at a time. */
+/* aggregator/store/ingest/ingest_read.c - decodes the frames of a push, without the database: rule 1 of ingest_push.c and the first half of rule 2.
+ * Runs in the threads of the callers, several at a time. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,9 +10,9 @@
 #include "common/base/text.h"
 
 #define NODE_NAME_MAX 253
-#define SEQ_MAX (UINT64_C(1) << 62) /* of a number a loss batch may reach */
-/* What one call decodes; the rest of the body is left for the next, which begins at the number acknowledged. */
-#define CALL_MAX_THINGS 300000u
+#define SEQ_MAX (UINT64_C(1) << 62) /* the highest number that a loss batch may reach */
+/* Limits of one call. The sender repeats the rest of the body, beginning after the acknowledged number. */
+#define CALL_MAX_ITEMS 300000u
 #define CALL_MAX_FRAMES 10000u
 
 static void
@@ -36,9 +36,9 @@ ingest_fini(struct ingest *in)
 	mem_free(in->cluster);
 }
 
-/* What was wrong with a payload that cannot be unpacked; looked at only then. */
+/* Classifies a payload that cannot be unpacked. */
 static enum ingest_refusal
-why_unsound(const uint8_t *payload, size_t len, const struct err *why)
+classify_refusal(const uint8_t *payload, size_t len, const struct err *why)
 {
 	in_place(buf) struct buf plain = {0};
 
@@ -61,7 +61,7 @@ same_stream(const struct wire_batch *a, const struct wire_batch *b)
 	       memcmp(a->boot_id, b->boot_id, sizeof(a->boot_id)) == 0;
 }
 
-/* What must hold of a batch before its stream can be found. */
+/* Checks the fields that identify the stream. */
 static bool
 check_stream(const struct wire_batch *b, const char *node, enum ingest_refusal *ret_why, struct err *err)
 {
@@ -90,7 +90,7 @@ add_frame(struct ingest *in, const uint8_t *payload, size_t len, const char *nod
 	struct ingest_frame *f;
 
 	if (!wire_unpack(payload, len, &b, err)) {
-		*ret_why = why_unsound(payload, len, err);
+		*ret_why = classify_refusal(payload, len, err);
 		return false;
 	}
 	if (!check_stream(b, node, ret_why, err))
@@ -110,9 +110,9 @@ static bool
 read_frames(struct ingest *in, const struct ingest_request *rq, enum ingest_refusal *ret_why, struct err *err)
 {
 	const uint8_t *payload;
-	size_t pos = 0, len, things = 0;
+	size_t pos = 0, len, items = 0;
 
-	while (things < CALL_MAX_THINGS && in->count < CALL_MAX_FRAMES) {
+	while (items < CALL_MAX_ITEMS && in->count < CALL_MAX_FRAMES) {
 		const struct wire_batch *b;
 
 		switch (frame_next(rq->frames, rq->len, &pos, &payload, &len)) {
@@ -128,7 +128,7 @@ read_frames(struct ingest *in, const struct ingest_request *rq, enum ingest_refu
 		if (!add_frame(in, payload, len, rq->node, ret_why, err))
 			return err_prefix(err, "frame %zu", in->count);
 		b = in->frames[in->count - 1].batch;
-		things += b->record_count + b->holder_count + b->device_count + 1;
+		items += b->record_count + b->holder_count + b->device_count + 1;
 	}
 	return true;
 }
