@@ -6,7 +6,6 @@
 #include "aggregator/service/decider.h"
 #include "aggregator/store/access/access.h"
 #include "aggregator/store/policy/policy_store.h"
-#include "common/conf/json.h"
 #include "common/base/log.h"
 #include "common/base/time.h"
 #include "common/conf/json.h"
@@ -14,7 +13,7 @@
 /* ---- apply, show, list ---- */
 
 #define DIFF_MAX (4u << 20)
-#define BOOK_WAIT_NS (5 * NS_PER_S) /* for the quota book to take a policy that was applied */
+#define BOOK_WAIT_NS (5 * NS_PER_S) /* how long a reply waits until the quota book uses the applied policy */
 
 const char *
 api_document_name(const struct http_request *rq, const char *preset, char out[API_DOCUMENT_NAME_MAX])
@@ -30,7 +29,7 @@ api_document_name(const struct http_request *rq, const char *preset, char out[AP
 	return out;
 }
 
-/* When quota decides by the applied policy: `quota` of the reply. */
+/* Whether quota decisions use the applied policy yet; the member `quota` of the reply. */
 static const char *
 quota_state(struct app *app, const struct policy_outcome *o)
 {

@@ -15,7 +15,7 @@
 
 #define DAY_LENGTH 10 /* 2026-11-01 */
 
-/* A moment in RFC 3339, or a day: its beginning in the billing zone. */
+/* A query parameter that is a time in RFC 3339, or a day, which means its start in the billing zone. */
 static bool
 time_point(struct db *db, const struct http_request *rq, const char *name, int64_t preset_ns, int64_t *ret_ns,
            struct err *err)
@@ -66,7 +66,7 @@ handle_conservation(void *app, void *worker, const struct http_request *rq, stru
 #define MANIFEST_MAX (16u << 10)
 #define LINE_MAX 64
 
-/* "2026-11.csv" is period and format; the period "current" is the one that now lies in. */
+/* "2026-11.csv" is period and format; the period "current" is the present one. */
 static bool
 report_name(const char *tail, char ret_period[API_PERIOD_SIZE], enum document_format *ret_format)
 {
@@ -137,7 +137,7 @@ report_reply(struct worker *w, const struct http_request *rq, const struct docum
 	in_place(buf) struct buf text = {0};
 
 	buf_init(&text, MANIFEST_MAX);
-	/* a spreadsheet's file gets another name than the one that finance imports, so that it cannot replace it */
+	/* the variant for spreadsheets has its own name, so that it cannot overwrite the file that finance imports */
 	snprintf(rp->filename, sizeof(rp->filename), "tollgate-%.7s%s%.48s.%s", doc->period,
 	         doc->tenant != NULL ? "-" : "", doc->tenant != NULL ? doc->tenant : "",
 	         doc->format == DOCUMENT_EXCEL || doc->format == DOCUMENT_FOCUS_1_3 || doc->format == DOCUMENT_FOCUS_1_4
@@ -157,14 +157,14 @@ report_reply(struct worker *w, const struct http_request *rq, const struct docum
 		rp->filename[0] = '\0';
 		return true;
 	}
-	/* Of a month that grows, a second question would be about another document. */
+	/* The manifest comes with the document: a second request in an open month would describe a newer document. */
 	rp->manifest = mem_printf("%.*s", (int)strcspn(buf_text(&text), "\n"), buf_text(&text));
 	rp->content_type = report_type(doc->format);
 	reply_file(&file, gzip, rp);
 	return true;
 }
 
-/* "2026-11/lines/ID", as a table unless it ends in .json; false: it is not one. */
+/* "2026-11/lines/ID", as CSV unless it ends in .json; false: another path. */
 static bool
 detail_name(const char *tail, char ret_period[API_PERIOD_SIZE], char ret_line[LINE_MAX], bool *ret_json)
 {
@@ -187,7 +187,7 @@ detail_name(const char *tail, char ret_period[API_PERIOD_SIZE], char ret_line[LI
 	return true;
 }
 
-/* By the name it has for good: "current" is another month next time. */
+/* The audit log names the month itself, because "current" will mean another one. */
 static void
 note_report(struct app *app, const struct worker *w, const char *tenant, const char *period, const char *tail)
 {
@@ -266,7 +266,7 @@ handle_report(void *app, void *worker, const struct http_request *rq, struct htt
 #define PAGE_GROUPS 10000
 #define CURSOR_BYTES (64u << 10)
 
-/* The parameters that make the question; all of them are in the link to the next page. */
+/* The parameters of a usage query; the link to the next page repeats them. */
 static const char *const parameters[] = {"group_by", "tenant", "workspace", "cluster", "user", "gpu_model",
                                          "node",     "limit",  "exact",     "format",  "cost"};
 
@@ -281,7 +281,7 @@ add_escaped(struct buf *out, const char *text)
 			buf_printf(out, "%%%02X", *p);
 }
 
-/* RFC 8288: also a CSV says where it goes on. */
+/* The Link header of RFC 8288, so that a CSV reply names its next page too. */
 static void
 link_next(const struct http_request *rq, const char *cursor, struct http_reply *rp)
 {
@@ -333,7 +333,7 @@ read_query(struct worker *w, const struct http_request *rq, struct usage_query *
 		q->group_by = "tenant,workspace";
 	q->exact = exact != NULL && exact[0] == '1';
 	q->cost = cost != NULL && cost[0] == '1';
-	/* The cursor has its own range: "now" has moved since. */
+	/* The cursor carries its own range, because "now" has moved since the first page. */
 	return q->cursor != NULL || api_range(w->db, rq, time_wall_ns(), &q->from_ns, &q->to_ns, err);
 }
 
@@ -362,7 +362,7 @@ handle_usage(void *app_, void *worker, const struct http_request *rq, struct htt
 /* ---- conservation ---- */
 
 static bool
-run(struct db *db, struct verify_query *q, const char *part, struct buf *out, struct err *err)
+verify(struct db *db, struct verify_query *q, const char *part, struct buf *out, struct err *err)
 {
 	for (enum verify_part p = VERIFY_ALL; part != NULL && p < VERIFY_PARTS; p++)
 		if (strcmp(verify_part_names[p], part) == 0)
@@ -370,7 +370,7 @@ run(struct db *db, struct verify_query *q, const char *part, struct buf *out, st
 	return store_verify_json(db, q, out, err);
 }
 
-/* A node or a day at a time keeps an answer short: the command line asks so, and a worker is held for one of them only. */
+/* The command line asks for one node or one day at a time, so that a request does not occupy a worker for long. */
 void
 handle_verify(void *app, void *worker, const struct http_request *rq, struct http_reply *rp)
 {
@@ -382,6 +382,7 @@ handle_verify(void *app, void *worker, const struct http_request *rq, struct htt
 	(void)app;
 	rp->content_type = "application/json";
 	if (!api_query(rq, "node", NULL, &q.node, &err) || !api_query(rq, "part", verify_part_names, &part, &err) ||
-	    !api_range(w->db, rq, time_wall_ns(), &q.from_ns, &q.to_ns, &err) || !run(w->db, &q, part, &rp->body, &err))
+	    !api_range(w->db, rq, time_wall_ns(), &q.from_ns, &q.to_ns, &err) ||
+	    !verify(w->db, &q, part, &rp->body, &err))
 		http_problem_err(rp, rq, &err);
 }

@@ -1,5 +1,5 @@
 /* aggregator/api/metrics_tenants.c - the part of /metrics that depends on the token: the ledger, GPU time of this replica, quota. A tenant's token
- * sees its own rows, operators see all. */
+ * may_see its own rows, operators see all. */
 #include <string.h>
 
 #include "aggregator/api/api.h"
@@ -16,7 +16,7 @@
 /* ---- the ledger: the same on every replica ---- */
 
 static bool
-sees(const struct identity_row *who, const struct gauge_row *r)
+may_see(const struct identity_row *who, const struct gauge_row *r)
 {
 	return api_sees(who, r->rest ? NULL : r->tenant);
 }
@@ -27,7 +27,7 @@ bounded(int128 v)
 	return v > INT64_MAX ? INT64_MAX : v < INT64_MIN ? INT64_MIN : (int64_t)v;
 }
 
-/* With as many decimals as there is room for: a trillion tokens has fewer than a price. */
+/* Drops decimals until the number fits into 64 bits. */
 static void
 write_number(struct prom *p, int128 v, int scale)
 {
@@ -44,7 +44,7 @@ write_hours(struct prom *p, const struct gauges_page *page, const struct identit
 	for (size_t i = 0; i < page->hours.count; i++) {
 		const struct gauge_row *r = &page->hours.at[i];
 
-		if (!sees(who, r))
+		if (!may_see(who, r))
 			continue;
 		prom_begin(p);
 		prom_label(p, "period", page->period);
@@ -63,7 +63,7 @@ write_costs(struct prom *p, const struct gauges_page *page, const struct identit
 	for (size_t i = 0; i < page->costs.count; i++) {
 		const struct gauge_row *r = &page->costs.at[i];
 
-		if (!sees(who, r))
+		if (!may_see(who, r))
 			continue;
 		prom_begin(p);
 		prom_label(p, "period", page->period);
@@ -74,7 +74,6 @@ write_costs(struct prom *p, const struct gauges_page *page, const struct identit
 	}
 }
 
-/* Money has as many decimals as are kept of it, hours too. */
 static void
 begin_budget(struct prom *p, const struct gauge_row *r)
 {
@@ -89,23 +88,24 @@ write_budgets(struct prom *p, const struct gauges_page *page, const struct ident
 	prom_family(
 		p, "tollgate_budget", PROM_GAUGE,
 		"Budget of the billing period in money, in tokens where the currency is token, or in GPU-hours where there is none: its limit, "
-		"what is consumed, and the forecast to the period's end.");
+		"the consumed amount, and the forecast for the end of the period.");
 	for (size_t i = 0; i < page->budgets.count; i++) {
 		const struct gauge_row *r = &page->budgets.at[i];
 
-		if (!sees(who, r) || (strcmp(r->kind, "limit") != 0 && strcmp(r->kind, "consumed") != 0 &&
-		                      strcmp(r->kind, "forecast") != 0))
+		if (!may_see(who, r) || (strcmp(r->kind, "limit") != 0 && strcmp(r->kind, "consumed") != 0 &&
+		                         strcmp(r->kind, "forecast") != 0))
 			continue;
 		begin_budget(p, r);
 		prom_label(p, "kind", r->kind);
 		prom_label(p, "currency", r->what);
 		write_number(p, r->amount, r->scale);
 	}
-	prom_family(p, "tollgate_budget_ratio", PROM_GAUGE, "Consumed part of the month's budget: 1 is all of it.");
+	prom_family(p, "tollgate_budget_ratio", PROM_GAUGE,
+	            "Consumed fraction of the budget of the month; 1: all of it.");
 	for (size_t i = 0; i < page->budgets.count; i++) {
 		const struct gauge_row *r = &page->budgets.at[i];
 
-		if (!sees(who, r) || strcmp(r->kind, "ratio") != 0)
+		if (!may_see(who, r) || strcmp(r->kind, "ratio") != 0)
 			continue;
 		begin_budget(p, r);
 		prom_label(p, "currency", r->what);
@@ -113,7 +113,7 @@ write_budgets(struct prom *p, const struct gauges_page *page, const struct ident
 	}
 }
 
-/* Decided on the exact amounts, which a ratio of six decimals is not. */
+/* The thresholds were decided on exact amounts; tollgate_budget_ratio is rounded to six decimals. */
 static void
 write_budget_thresholds(struct prom *p, const struct gauges_page *page, const struct identity_row *who)
 {
@@ -130,7 +130,7 @@ write_budget_thresholds(struct prom *p, const struct gauges_page *page, const st
 	for (size_t i = 0; i < page->budgets.count; i++) {
 		const struct gauge_row *r = &page->budgets.at[i];
 
-		for (size_t k = 0; k < ARRAY_LEN(thresholds) && sees(who, r); k++) {
+		for (size_t k = 0; k < ARRAY_LEN(thresholds) && may_see(who, r); k++) {
 			if (strcmp(r->kind, thresholds[k].kind) != 0)
 				continue;
 			begin_budget(p, r);
@@ -145,11 +145,11 @@ static void
 write_capacity(struct prom *p, const struct gauges_page *page, const struct identity_row *who)
 {
 	prom_family(p, "tollgate_capacity_gpus", PROM_GAUGE,
-	            "GPUs in service by what can be done with them now: healthy, down, unknown.");
+	            "GPUs in service by present health: healthy, down, unknown.");
 	for (size_t i = 0; i < page->capacity.count; i++) {
 		const struct gauge_row *r = &page->capacity.at[i];
 
-		if (!sees(who, r))
+		if (!may_see(who, r))
 			continue;
 		prom_begin(p);
 		prom_label(p, "cluster", r->cluster);
@@ -186,24 +186,24 @@ write_nodes(struct prom *p, const struct gauges_page *page, const struct identit
 		const char *name, *help;
 	} families[NODE_VALUES] = {
 		[NODE_LAG] = {"tollgate_node_lag_seconds", "How far the records of a node are behind the present."},
-		[NODE_AGE] = {"tollgate_node_status_age_seconds", "Since a node last said who holds what."},
+		[NODE_AGE] = {"tollgate_node_status_age_seconds", "Time since the last status report of a node."},
 		[NODE_SKEW] = {"tollgate_node_clock_skew_seconds",
-	                       "The clock of a node less that of the aggregator, when it last said so."},
+	                       "Clock of a node minus the aggregator's clock, at the node's last status report."},
 		[NODE_SILENT] = {"tollgate_node_silent",
-	                         "1 when a node has not said who holds what for three of its intervals."},
+	                         "1 when a node has sent no status report for three of its intervals."},
 	};
 
 	for (int k = 0; k < NODE_VALUES; k++) {
 		prom_family(p, families[k].name, PROM_GAUGE, families[k].help);
 		for (size_t i = 0; i < page->nodes.count; i++)
-			if (sees(who, &page->nodes.at[i]))
+			if (may_see(who, &page->nodes.at[i]))
 				write_node(p, &page->nodes.at[i], (enum node_value)k);
 	}
 }
 
-/* Of the whole ledger, so not for a tenant. */
+/* Figures of the whole ledger; only operators see them. */
 static void
-write_whole(struct prom *p, const struct gauges_page *page)
+write_operator_gauges(struct prom *p, const struct gauges_page *page)
 {
 	const struct backlog *b = &page->backlog;
 	const struct {
@@ -213,19 +213,18 @@ write_whole(struct prom *p, const struct gauges_page *page)
 	} rows[] = {
 		/* rounded up: the smallest error is not 0 */
 		{"tollgate_conservation_error_seconds",
-	         "GPU-seconds of the billing period in which states and time in service differ, of all GPUs.",
+	         "Difference between the sum of all states and the time in service, in GPU-seconds of the billing period over all GPUs.",
 	         bounded((page->conservation_error_unit_ns + UNITS_PER_GPU - 1) / UNITS_PER_GPU), 9},
 		{"tollgate_period_unrated_lines",
-	         "Lines of the billing period whose cost is beyond what a bill holds: they cost nothing.",
+	         "Lines of the billing period that are not charged because their cost exceeds the largest amount a bill can hold.",
 	         page->unrated_lines, 0},
-		{"tollgate_held_nodes", "Nodes that have been seen and that nobody has declared or approved.",
+		{"tollgate_held_nodes", "Nodes that have sent data but are neither declared nor approved.",
 	         b->held_nodes, 0},
-		{"tollgate_quarantined_batches", "Batches in quarantine about which nobody has decided.",
-	         b->quarantined, 0},
-		{"tollgate_quarantine_age_seconds", "Since the oldest of them arrived.",
+		{"tollgate_quarantined_batches", "Batches in quarantine that await a decision.", b->quarantined, 0},
+		{"tollgate_quarantine_age_seconds", "Age of the oldest batch in quarantine that awaits a decision.",
 	         b->quarantine_age_ns / NS_PER_MS, 3},
 		{"tollgate_unsealed_age_seconds",
-	         "Since the end of the oldest node-hour that is not sealed, or must be computed again.",
+	         "Time since the end of the oldest node-hour that is not sealed, or must be computed again.",
 	         b->unsealed_age_ns / NS_PER_MS, 3},
 	};
 	const struct {
@@ -252,7 +251,7 @@ write_whole(struct prom *p, const struct gauges_page *page)
 	prom_int(p, b->dirty_hours);
 	prom_family(
 		p, "tollgate_ledger_series_left_out", PROM_GAUGE,
-		"Series of the ledger that are added up under the tenant other, or of nodes not shown, because of metrics-series-max.");
+		"Series of the ledger beyond metrics-series-max: they are added up under the tenant other; those of nodes are not shown.");
 	for (size_t i = 0; i < ARRAY_LEN(families); i++) {
 		prom_begin(p);
 		prom_label(p, "family", families[i].family);
@@ -264,7 +263,7 @@ static void
 write_ledger(struct prom *p, const struct gauges_page *page, const struct identity_row *who)
 {
 	if (api_sees(who, NULL))
-		write_whole(p, page);
+		write_operator_gauges(p, page);
 	write_hours(p, page, who);
 	write_costs(p, page, who);
 	write_budgets(p, page, who);
@@ -275,7 +274,7 @@ write_ledger(struct prom *p, const struct gauges_page *page, const struct identi
 
 /* ---- GPU time and energy that this replica accepted ---- */
 
-/* Microseconds: more decimals than a scraper's numbers keep for a fleet. Cut, so that no sample is above the truth. */
+/* Microseconds are finer than a scraper's double keeps for a fleet. Rounded down, so that no sample exceeds the exact amount. */
 static void
 put_amount(struct prom *p, unsigned kind, int128 amount)
 {
@@ -289,8 +288,8 @@ put_amount(struct prom *p, unsigned kind, int128 amount)
 static const struct workspace_name *
 name_of(const struct gauges_page *page, int32_t workspace_id)
 {
-	static char nobody[] = "";
-	static const struct workspace_name none = {nobody, nobody};
+	static char empty[] = "";
+	static const struct workspace_name none = {empty, empty};
 	size_t at;
 
 	if (workspace_id == 0)
@@ -339,19 +338,19 @@ write_usage(struct prom *p, struct usage_counters *u, const struct gauges_page *
 	const struct usage_table *table = usage_counters_lock(u);
 
 	prom_family(p, "tollgate_gpu_seconds_total", PROM_COUNTER,
-	            "GPU-equivalent seconds that this replica took into the ledger, by state.");
+	            "GPU-equivalent seconds that this replica stored in the ledger, by state.");
 	put_family(p, table, false, page, who);
 	prom_family(p, "tollgate_energy_joules_total", PROM_COUNTER,
-	            "Energy of the GPU time that this replica took into the ledger.");
+	            "Energy of the GPU time that this replica stored in the ledger.");
 	put_family(p, table, true, page, who);
 	usage_counters_unlock(u);
 }
 
 /* ---- quota ---- */
 
-/* Rows of no tenant are for operators, and so is the rest row: a tenant may have its name. */
+/* Only operators see rows without a tenant and the rest row, because a tenant may have the same name as the rest row. */
 static bool
-sees_quota(const struct identity_row *who, const struct gauge_row *r)
+may_see_quota(const struct identity_row *who, const struct gauge_row *r)
 {
 	return api_sees(who, r->rest || r->tenant[0] == '\0' ? NULL : r->tenant);
 }
@@ -368,7 +367,7 @@ write_decisions(struct prom *p, struct app *app, const struct identity_row *who)
 	for (size_t i = 0; i < rows->count; i++) {
 		const struct gauge_row *r = &rows->at[i];
 
-		if (!sees_quota(who, r))
+		if (!may_see_quota(who, r))
 			continue;
 		prom_begin(p);
 		prom_label(p, "tenant", r->tenant);
@@ -380,7 +379,7 @@ write_decisions(struct prom *p, struct app *app, const struct identity_row *who)
 	decision_counters_unlock(app->decisions);
 }
 
-/* ---- the book ---------------------------------------------------------------------------------------------------------------- */
+/* ---- the quota book ---------------------------------------------------------------------------------------------------------------- */
 
 /* Thousandths of a GPU. */
 static int64_t
@@ -413,13 +412,15 @@ write_figure(struct prom *p, const char *const labels[4], const char *kind, int6
 	prom_fixed(p, milli_gpus(units), GPU_DECIMALS);
 }
 
-/* The own pool and the shared one are one number; a limit is one of each, and shown where there is something. No limit is no sample. */
+/* Whether two figures differ only in the pool. */
 static bool
 is_same(const struct quota_figure *a, const struct quota_figure *b)
 {
 	return a->workspace == b->workspace && a->cluster == b->cluster && a->model == b->model;
 }
 
+/* Writes the sum over a workspace's own pool and the shared one. A kind that is unlimited in one of them has no sample. rest: if not NULL, the
+ * sums are added to it instead. */
 static void
 write_group(struct prom *p, const struct quota_book *b, const struct quota_figure *f, size_t n, int64_t *rest)
 {
@@ -457,7 +458,7 @@ write_book(struct prom *p, const struct quota_book *b, size_t series_max, const 
 	quota_figures_make(b, &f);
 	prom_family(
 		p, "tollgate_quota_gpus", PROM_GAUGE,
-		"GPUs of a workspace by the quota book, in its own pool and the shared one: limit, reserved, in_use, borrowed (of what others reserved), on_demand (of what nobody did), lent, queued, held.");
+		"GPUs of a workspace by the quota book, in its own pool and the shared one: limit, reserved, in_use, borrowed (reserved by others), on_demand (reserved by nobody), lent, queued, held.");
 	for (size_t i = 0; i < f.count; i += n) {
 		for (n = 1; i + n < f.count && is_same(&f.at[i], &f.at[i + n]); n++)
 			;
@@ -470,7 +471,7 @@ write_book(struct prom *p, const struct quota_book *b, size_t series_max, const 
 		write_figure(p, (const char *const[]){"", REST_TENANT, "", ""}, kinds[k], rest[k]);
 	prom_family(
 		p, "tollgate_would_deny_total", PROM_COUNTER,
-		"Requests of workspaces that are not enforced that the rules would not have admitted, since the quota book began.");
+		"Requests that the rules would have denied, of workspaces whose quota is not enforced, since the start of the quota book.");
 	for (int32_t w = 0; (size_t)w < quota_book_workspace_count(b); w++) {
 		at = workspace_path_split(quota_book_workspace_path(b, w));
 		if ((size_t)w >= series_max || !api_sees(who, at.tenant) || quota_book_would_deny(b, w) == 0)
@@ -487,18 +488,19 @@ write_book(struct prom *p, const struct quota_book *b, size_t series_max, const 
 #define KINDS_MAX 8
 static const struct {
 	const char *name, *help, *label;
-	const char *kinds[KINDS_MAX]; /* those that operators always see, with 0 where there is none */
+	const char *kinds[KINDS_MAX]; /* operators always see these, with 0 where there is no row */
 } families[QUOTA_GAUGE_FAMILIES] = {
 	[QUOTA_RECLAIMS] = {"tollgate_reclaims",
-                            "Leases that were asked to give back and have not yet, by state of the order.",
+                            "Leases that are being reclaimed and still hold capacity, by state of the reclaim.",
                             "state",
                             {"ordered", "draining", "overdue", "enforced"}},
-	[QUOTA_EXCEPTIONS] = {"tollgate_exceptions",
-                              "Exceptions from limits and reservations: asked for, agreed to and not begun, running.",
-                              "state",
-                              {"requested", "approved", "running"}},
+	[QUOTA_EXCEPTIONS] =
+		{"tollgate_exceptions",
+                 "Exceptions from limits and reservations: requested, approved and not yet begun, running.",
+                 "state",
+                 {"requested", "approved", "running"}},
 	[QUOTA_ANOMALIES] = {"tollgate_quota_anomalies",
-                             "Where what telemetry shows and what the quota book says differ, by kind.",
+                             "Differences between telemetry and the quota book, by kind.",
                              "kind",
                              {"unleased", "unused", "foreign", "excess", "reserved", "overdue", "idle"}},
 	[QUOTA_UNLEASED] = {"tollgate_unleased_gpus", "GPUs that are held without a lease.", NULL, {""}},
@@ -531,14 +533,14 @@ static void
 write_rows(struct prom *p, const struct gauge_rows *rows, enum quota_gauge_family family,
            const struct identity_row *who)
 {
-	char nobody[] = "";
+	char empty[] = "";
 
 	prom_family(p, families[family].name, PROM_GAUGE, families[family].help);
 	for (size_t i = 0; i < rows->count; i++)
-		if (sees_quota(who, &rows->at[i]))
+		if (may_see_quota(who, &rows->at[i]))
 			write_row(p, family, &rows->at[i]);
 	for (size_t k = 0; k < KINDS_MAX && families[family].kinds[k] != NULL && api_sees(who, NULL); k++) {
-		struct gauge_row none = {.tenant = nobody, .workspace = nobody};
+		struct gauge_row none = {.tenant = empty, .workspace = empty};
 
 		if (has_kind(rows, families[family].kinds[k]))
 			continue;
