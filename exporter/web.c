@@ -13,7 +13,7 @@
 #define REQUEST_TIMEOUT_NS (10 * NS_PER_S) /* nothing here takes a body */
 #define HEAD_MAX (8u << 10)                /* a scraper sends a few hundred bytes */
 
-#define PASSWORDS_WAITING 4 /* for the one worker that checks them */
+#define PASSWORDS_WAITING 4 /* requests that wait for the one worker that checks passwords */
 
 struct web {
 	struct httpd *httpd;
@@ -27,7 +27,7 @@ struct web {
 	pthread_mutex_t lock; /* of the fields below */
 	int64_t last_tick_boot_ns;
 	bool ready;
-	char why[sizeof(((struct err *)0)->text)]; /* it is not ready */
+	char why[sizeof(((struct err *)0)->text)]; /* why it is not ready */
 	char refused[512];                         /* why the aggregator refuses the node's token; "": it does not */
 };
 
@@ -68,7 +68,7 @@ answer_no(const struct web *w, const struct http_request *rq, struct http_reply 
 	http_problem(rp, rq, 503, NULL, "%s", why);
 }
 
-/* Whether ticks take place. False when it has answered that they do not. */
+/* Whether the sampler still ticks. If not, answers 503 and returns false. */
 static bool
 is_alive(struct web *w, const struct http_request *rq, struct http_reply *rp)
 {
@@ -130,7 +130,7 @@ handle_root(void *app, void *worker, const struct http_request *rq, struct http_
 		"tollgate-exporter %s on %s\n\n"
 		"/metrics   readings of the GPUs of this node, and about this exporter\n"
 		"/healthz   whether this exporter is alive\n"
-		"/readyz    whether the driver answers, so that the GPUs are read, and the aggregator takes this node's token\n",
+		"/readyz    whether the driver answers, so that the GPUs are read, and the aggregator accepts this node's token\n",
 		TOLLGATE_VERSION, w->node);
 }
 
@@ -145,8 +145,8 @@ static const struct http_route routes[] = {
          .path = "/readyz",
          .where = HTTP_INLINE,
          .handle = handle_readyz,
-         .summary = "the GPUs are read, the token is taken"},
-	{.method = "GET", .path = "/", .where = HTTP_INLINE, .handle = handle_root, .summary = "what is here"},
+         .summary = "the GPUs are read, the token is accepted"},
+	{.method = "GET", .path = "/", .where = HTTP_INLINE, .handle = handle_root, .summary = "list of paths"},
 };
 
 /* A kubelet's probe has no password: it gets yes or no, without a reason. */
@@ -193,7 +193,7 @@ on_tls(void *app, enum httpd_tls_event event, const struct err *err)
 	}
 }
 
-/* Without a web configuration there is no user, and TLS is as the other options say. */
+/* Without a web configuration there is no authentication, and TLS follows the other options. */
 static bool
 start_server(struct web *w, const struct exporter_options *o, struct err *err)
 {

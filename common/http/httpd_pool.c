@@ -13,7 +13,7 @@
 #define BUCKETS 1024u
 #define REST_MAX_NS (10 * NS_PER_S)
 
-/* Jobs of one member that wait: plain ones and heavy ones, each in the order they came. There is none without a job. */
+/* The waiting jobs of one member, plain and heavy, each in order of arrival. Freed with its last job. */
 struct httpd_member {
 	struct httpd_member *next, *before; /* the members of the group, in a ring */
 	struct group *group;
@@ -23,19 +23,19 @@ struct httpd_member {
 	char name[HTTPD_MEMBER_SIZE];
 };
 
-/* There is none without a job that waits or runs, or a rest. */
+/* Freed when no job of it waits or runs and it does not rest. */
 struct group {
-	struct group *next, *before; /* groups of which jobs wait, in a ring */
-	struct group *chain;         /* of its bucket */
-	struct httpd_member *turn;   /* whose turn is next; NULL: nothing waits */
+	struct group *next, *before; /* ring of the groups with waiting jobs */
+	struct group *chain;         /* next group of the hash bucket */
+	struct httpd_member *turn;   /* the member whose turn is next; NULL: nothing waits */
 	int waiting, heavy_waiting, running, heavy_running;
 	int heavy_max;
-	int64_t rest_until_ns;      /* no heavy job of it before; 0: it does not rest */
+	int64_t rest_until_ns;      /* no heavy job of the group starts before; 0: it does not rest */
 	struct group *next_resting; /* in the pool's list */
 	char name[HTTPD_GROUP_SIZE];
 };
 
-/* What a worker is doing: on its stack, because the job may be gone when it ends. */
+/* What the running job counts for. On the worker's stack, because the job may be freed before run() returns. */
 struct httpd_place {
 	struct group *group;
 	bool heavy;
@@ -120,7 +120,7 @@ member_of(struct group *g, const char *name)
 	m = mem_alloc(sizeof(*m));
 	memcpy(m->name, name, strlen(name) + 1);
 	m->group = g;
-	/* last in the ring: everybody else's turn is before */
+	/* last in the ring: all other members have their turn first */
 	m->next = g->turn ? g->turn : m;
 	m->before = g->turn ? g->turn->before : m;
 	m->next->before = m;
@@ -174,7 +174,7 @@ wait_begin(struct httpd_pool *p, struct httpd_job *job, const struct httpd_share
 	p->waiting++;
 }
 
-/* The group stays, for who goes on with it. */
+/* Returns the group, which the caller keeps using or releases. */
 static struct group *
 wait_end(struct httpd_pool *p, struct httpd_job *job)
 {
@@ -238,7 +238,7 @@ rest_end_all(struct httpd_pool *p)
 	}
 }
 
-/* When the first rest ends that a job waits for; 0: none does. */
+/* The end of the first rest that delays a waiting job; 0: there is none. */
 static int64_t
 rest_next_ns(const struct httpd_pool *p)
 {
@@ -310,7 +310,7 @@ pool_next(const struct httpd_pool *p)
 	return NULL;
 }
 
-/* The turn goes on to those behind the job's. */
+/* Passes the turn to the next group, and in the job's group to the next member. */
 static void
 turn_pass(struct httpd_pool *p, const struct httpd_job *job)
 {
@@ -318,9 +318,9 @@ turn_pass(struct httpd_pool *p, const struct httpd_job *job)
 	p->turn = job->member->group->next;
 }
 
-/* Wakes one worker where there is a job for it, or will be after a rest. A job that may run is never left to sleeping workers alone: one is
- * woken when it is pushed, a worker that ends a job or takes one looks for the next, one sleeps no longer than the first rest that a job
- * waits for, and nothing else lets a job run that could not before. */
+/* Wakes one worker if a job may run now or after a rest. Workers never all sleep while a job may run: a push wakes a worker, a worker that ends or
+ * takes a job looks for the next one, a sleeping worker wakes at the end of the first rest that delays a job, and no other event makes a job
+ * runnable. */
 static void
 wake_one(struct httpd_pool *p)
 {
@@ -366,7 +366,7 @@ sleep_until_woken(struct httpd_pool *p)
 	rest_end_all(p);
 }
 
-/* The next job, or NULL when there will be none. Closing lets what waits go first. */
+/* The next job; NULL: the pool is closing and no job waits any more. */
 static struct httpd_job *
 next_job(struct httpd_pool *p, struct httpd_place *place)
 {
@@ -386,7 +386,8 @@ next_job(struct httpd_pool *p, struct httpd_place *place)
 	return job;
 }
 
-/* What ended may have been in the way of two that wait, of its group and a heavy one: this worker takes one and wakes another. */
+/* The end of a job may let two others run, one of its group and a heavy one of another group: this worker takes one, and next_job() wakes a second
+ * worker. */
 static void
 job_done(struct httpd_pool *p, struct httpd_place *place)
 {
@@ -490,7 +491,7 @@ newest_of(const struct group *g)
 	return newest;
 }
 
-/* Rule 6: the job that gives way to one of a group of which so many wait; NULL: none. */
+/* Rule 6: the job displaced by a new one of a group that has this many waiting; NULL: none. */
 static struct httpd_job *
 displaced_by(struct httpd_pool *p, int waiting)
 {
@@ -572,7 +573,7 @@ httpd_pool_move(struct httpd_pool *p, struct httpd_job *job, const struct httpd_
 	if (may) {
 		run_end(p, place);
 		run_begin(p, place, group_of(p, share), share->heavy);
-		/* the share that it leaves may run another one */
+		/* the share that the job leaves may run another job now */
 		wake_one(p);
 	}
 	pthread_mutex_unlock(&p->lock);

@@ -1,14 +1,13 @@
 /* common/http/httpd_pool.h - worker threads, and the jobs that wait for them in fair shares. Knows nothing of HTTP.
  *
  * A job counts for a group (a tenant) and in it for a member (a token). Rules, in order:
- *  1. groups that have something to run take turns, in a group its members do, and a member's jobs run in the order they came
+ *  1. groups with runnable jobs take turns, so do the members of a group, and a member's jobs run in order of arrival
  *  2. at most running_max jobs of a group run at once, so that other groups find a worker
- *  3. at most heavy_max heavy jobs run at once, of a group as many as its share says; the group's other jobs pass those that wait
- *  4. a group that may run one heavy job at a time rests after it as long as it ran, ten seconds at most, before the next: it has half of a
- *     worker's time for them
- *  5. at most waiting_max jobs of a group wait, of the heavy ones heavy_waiting_max: one more is refused
- *  6. when as many wait as the pool takes, the group with the most loses its newest job to a group that has at least two fewer, which has then
- *     no more than the other */
+ *  3. at most heavy_max heavy jobs run at once, and of a group at most the heavy_max of its share; its plain jobs overtake heavy ones that wait
+ *  4. a group that may run one heavy job at a time rests after each for as long as the job ran, at most ten seconds, so that heavy jobs use
+ *     about half of a worker's time
+ *  5. at most waiting_max jobs of a group wait, at most heavy_waiting_max of them heavy; further ones are refused
+ *  6. when the queue is full, the group with the most waiting jobs loses its newest one to a new job of a group that has at least two fewer */
 #ifndef TOLLGATE_HTTPD_POOL_H
 #define TOLLGATE_HTTPD_POOL_H
 
@@ -20,7 +19,7 @@ struct httpd_place;
 #define HTTPD_GROUP_SIZE 88
 #define HTTPD_MEMBER_SIZE 88
 
-/* Whom a job counts for. */
+/* The group and the member that a job counts for. */
 struct httpd_share {
 	char group[HTTPD_GROUP_SIZE];
 	char member[HTTPD_MEMBER_SIZE];
@@ -28,7 +27,7 @@ struct httpd_share {
 	bool heavy;    /* the job */
 };
 
-/* Part of what is to be run. It belongs to the pool from a push until it is run, removed or displaced. */
+/* Embedded in the caller's request. It belongs to the pool from the push until it is run, removed or displaced. */
 struct httpd_job {
 	struct httpd_job *next, *before; /* of the same member, in the order they came */
 	struct httpd_member *member;     /* NULL: it does not wait */
@@ -61,7 +60,7 @@ MUST_CHECK bool httpd_pool_start(const struct httpd_pool_options *o, struct http
 /* A job that is not pushed stays the caller's. ret_displaced: the job that lost its place by rule 6, the caller's now; NULL: none. */
 MUST_CHECK enum httpd_push httpd_pool_push(struct httpd_pool *p, struct httpd_job *job, const struct httpd_share *share,
                                            struct httpd_job **ret_displaced);
-/* True: the job waited, does not any more, and is the caller's. */
+/* True: the job was still waiting; it is removed and belongs to the caller. */
 MUST_CHECK bool httpd_pool_remove(struct httpd_pool *p, struct httpd_job *job);
 /* For the worker that runs the job: it counts for another share from here on. False: that group may run nothing more now, or has jobs
  * that wait; nothing has changed. */

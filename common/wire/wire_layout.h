@@ -7,13 +7,13 @@
 
 enum wire_type { WIRE_TEXT, WIRE_LABELS, WIRE_U32, WIRE_I32, WIRE_U64, WIRE_I64, WIRE_BOOT };
 
-/* One field of a batch, a device, a holder or a record. The range is for wire_check; the type alone binds the decoder. */
+/* One field of a batch, a device, a holder or a record. wire_check() enforces the range; the decoder only the type. */
 struct wire_field {
 	const char *name;
 	enum wire_type type;
 	size_t offset;
 	int64_t min, max;
-	uint32_t since; /* the first version that has it; later fields come behind earlier ones */
+	uint32_t since; /* the first version that has it; the fields are in ascending order of it */
 };
 
 struct wire_layout {
@@ -29,7 +29,7 @@ extern const struct wire_layout wire_head, wire_device_layout, wire_holder_layou
 #define WIRE_MAGIC "TGW"
 #define WIRE_MAGIC_SIZE 3u
 
-/* How many of its fields a version has. */
+/* The number of fields that a version has. */
 static inline size_t
 wire_field_count(const struct wire_layout *l, uint32_t version)
 {
@@ -46,7 +46,7 @@ wire_is_text(enum wire_type type)
 	return type == WIRE_TEXT || type == WIRE_LABELS;
 }
 
-/* The longest text that is decoded; wire_check() knows each field's own limit. */
+/* The longest text that the decoder accepts; wire_check() enforces the limit of each field. */
 static inline size_t
 wire_text_max(enum wire_type type)
 {
@@ -59,7 +59,7 @@ wire_at(const void *thing, const struct wire_field *f)
 	return (const char *)thing + f->offset;
 }
 
-/* The value of a number field. U64 beyond INT64_MAX has no int64 and is for the caller to see. */
+/* The value of a number field. A U64 above INT64_MAX comes out negative; the caller must check for it. */
 static inline int64_t
 wire_number(const void *thing, const struct wire_field *f)
 {
